@@ -1,0 +1,23 @@
+/* Memory from the system. Every size that is a product goes through a checked function; the caller
+ * owns what is returned and gives it back with dg_free. All return NULL when there is no memory or
+ * the size overflows. */
+#ifndef DG_BASE_ALLOC_H
+#define DG_BASE_ALLOC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+void *dg_malloc(size_t bytes);
+void *dg_calloc(size_t n, size_t size);
+void *dg_array(size_t n, size_t size);                /* uninitialised, n * size checked */
+void *dg_array_resize(void *p, size_t n, size_t size); /* p stays valid when NULL is returned */
+void *dg_malloc_aligned(size_t bytes);                /* on a 64-byte boundary */
+char *dg_strdup(const char *s);
+char *dg_strndup(const char *s, size_t n);
+void dg_free(void *p);
+
+/* *out = a * b (a + b); false on overflow, *out untouched. */
+bool dg_size_mul(size_t *out, size_t a, size_t b);
+bool dg_size_add(size_t *out, size_t a, size_t b);
+
+#endif

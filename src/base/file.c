@@ -1,0 +1,84 @@
+#include "base/file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/alloc.h"
+
+dgemma_status dg_file_map_open(dg_file_map *map, const char *path, dgemma_error *err)
+{
+    *map = (dg_file_map){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
+
+    dgemma_status st = DGEMMA_OK;
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        st = dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        st = dg_fail(err, DGEMMA_E_IO, "%s: not a regular file", path);
+    else if (info.st_size > 0) {
+        void *p = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (p == MAP_FAILED)
+            st = dg_fail(err, DGEMMA_E_IO, "%s: cannot map: %s", path, strerror(errno));
+        else
+            *map = (dg_file_map){.data = p, .size = (size_t)info.st_size};
+    }
+    close(fd);
+    return st;
+}
+
+void dg_file_map_close(dg_file_map *map)
+{
+    if (map->data)
+        munmap((void *)map->data, map->size);
+    *map = (dg_file_map){0};
+}
+
+dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err)
+{
+    FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    if (!f)
+        return dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
+
+    dgemma_status st = DGEMMA_OK;
+    char chunk[16384];
+    size_t n;
+    while (!st && (n = fread(chunk, 1, sizeof chunk, f)) > 0)
+        if (!dg_buf_append(out, chunk, n))
+            st = dg_fail(err, DGEMMA_E_LIMIT, "%s: longer than %zu bytes", path, out->max);
+    if (!st && ferror(f))
+        st = dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
+    if (f != stdin)
+        fclose(f);
+    return st;
+}
+
+bool dg_file_exists(const char *path)
+{
+    return access(path, R_OK) == 0;
+}
+
+bool dg_file_is_dir(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+char *dg_path_join(const char *dir, const char *name)
+{
+    size_t n_dir = strlen(dir), n_name = strlen(name);
+    while (n_dir > 1 && dir[n_dir - 1] == '/')
+        n_dir--;
+    char *path = dg_malloc(n_dir + 1 + n_name + 1);
+    if (path) {
+        memcpy(path, dir, n_dir);
+        path[n_dir] = '/';
+        memcpy(path + n_dir + 1, name, n_name + 1);
+    }
+    return path;
+}

@@ -1,0 +1,28 @@
+/* Files: mapped read-only, or read whole with a ceiling. */
+#ifndef DG_BASE_FILE_H
+#define DG_BASE_FILE_H
+
+#include <stddef.h>
+#include "base/buf.h"
+#include "base/error.h"
+
+typedef struct dg_file_map {
+    const unsigned char *data;
+    size_t size;
+} dg_file_map;
+
+/* Maps a regular file; an empty one gives data == NULL, size == 0. */
+dgemma_status dg_file_map_open(dg_file_map *map, const char *path, dgemma_error *err);
+void dg_file_map_close(dg_file_map *map);
+
+/* Appends the whole file (a pipe or "-" for standard input works too) to *out. DGEMMA_E_LIMIT past
+ * out->max. */
+dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err);
+
+bool dg_file_exists(const char *path);
+bool dg_file_is_dir(const char *path);
+
+/* dir + "/" + name in memory of the caller's (dg_free); NULL when out of memory. */
+char *dg_path_join(const char *dir, const char *name);
+
+#endif

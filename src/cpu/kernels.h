@@ -1,0 +1,107 @@
+/* The CPU kernels: one table, filled once, from flags that are passed in. The contract of each kernel stands
+ * here; src/cpu/ref/ is its definition in plain C; arm/ and x86/ override what they do better and are checked
+ * against it on odd sizes.
+ *
+ * Every kernel is single-threaded and pure. What it gives for one row depends on that row alone: never on how
+ * many rows, columns or calls there are around it. That is what makes chunks, batches and thread counts
+ * invisible in the result. */
+#ifndef DG_CPU_KERNELS_H
+#define DG_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "tensor/dtype.h"
+
+/* Instruction sets that a kernel may ask for. */
+enum {
+    DG_CPU_NEON = 1u << 0, /* aarch64: always there */
+    DG_CPU_AVX2 = 1u << 1, /* AVX2, FMA and F16C together, and the system saves the registers */
+};
+
+/* What this processor has; 0 gives the reference kernels alone. */
+unsigned dg_cpu_flags(void);
+
+/* "neon", "avx2", "ref" … into flags, comma separated; false for an unknown name. And back. */
+bool dg_cpu_flags_parse(unsigned *flags, const char *text);
+const char *dg_cpu_flags_name(unsigned flags); /* the best set in flags; "ref" for 0 */
+
+/* Matrix products go through panels: DG_PANEL columns of a matrix side by side, widened to float, k-major:
+ * panel[k * DG_PANEL + c], zero for c >= n_col. 64-byte aligned. */
+enum { DG_PANEL = 16 };
+
+/* panel[k][c] = src[c][k], 0 <= k < n_k: rows of a weight matrix [n_out, n_in] become columns. `stride` is the
+ * distance of the rows of src in bytes; src needs no alignment. 1 <= n_col <= DG_PANEL, n_k >= 1. */
+typedef void dg_pack_cols_fn(float *panel, const void *src, size_t stride, int n_k, int n_col);
+
+/* panel[k][c] = src[k][c]: for matrices whose rows run along k already (values, embedding rows). */
+typedef void dg_pack_rows_fn(float *panel, const void *src, size_t stride, int n_k, int n_col);
+
+/* y[r][c] = (add ? y[r][c] : 0) + sum over k of x[r][k] * panel[k][c], for r < n_row, c < n_col, in ascending k.
+ * Rows of x and y are ldx and ldy floats apart; x, y need no alignment; columns of y past n_col are untouched. */
+typedef struct dg_gemm_args {
+    float *y;
+    const float *x;
+    const float *panel;
+    size_t ldy, ldx;
+    int n_row, n_k, n_col;
+    bool add;
+} dg_gemm_args;
+typedef void dg_gemm_panel_fn(const dg_gemm_args *a);
+
+/* y[i] = x[i] / sqrt(mean(x^2) + eps) * w[i]; w == NULL: no weight. Any n >= 1, y may be x. */
+typedef void dg_rmsnorm_fn(float *y, const float *x, const float *w, int n, float eps);
+
+/* Rotates the pairs (x[i], x[i + half]), i < n_pair <= half:
+ * x[i] = x[i] * cos[i] - x[i + half] * sin[i]; x[i + half] = x[i + half] * cos[i] + x[i] * sin[i]. */
+typedef void dg_rope_fn(float *x, const float *cos, const float *sin, int n_pair, int half);
+
+/* y[i] = gelu(gate[i]) * up[i], gelu in its tanh form. y may be gate or up. */
+typedef void dg_gelu_mul_fn(float *y, const float *gate, const float *up, int n);
+
+/* z[i] = cap * tanh(z[i] / cap), cap > 0. NaN stays NaN. */
+typedef void dg_softcap_fn(float *z, int n, float cap);
+
+/* e[i] = exp(z[i] - shift); exactly 0 for z[i] = -infinity and wherever the true value is below 2^-126. NaN
+ * stays NaN. e may be z. */
+typedef void dg_exp_shift_fn(float *e, const float *z, int n, float shift);
+
+/* Sum of x[i]; sum of x[i] * y[i]; added up in double. */
+typedef double dg_sum_fn(const float *x, int n);
+typedef double dg_dot_fn(const float *x, const float *y, int n);
+
+/* Index of the largest x[i], the lowest one of equals; *max its value. NaN is never larger; all NaN gives 0
+ * and *max = NaN. n >= 1. */
+typedef int dg_argmax_fn(const float *x, int n, float *max);
+
+/* out[i] = in[i] as float; out as stored type (nearest even); y[i] += a * x[i] with x stored (one fused
+ * multiply-add each in the fast versions). No alignment is needed. */
+typedef void dg_widen_fn(float *out, const void *in, int n);
+typedef void dg_narrow_fn(void *out, const float *in, int n);
+typedef void dg_axpy_fn(float *y, float a, const void *x, int n);
+
+typedef struct dg_kernels {
+    dg_pack_cols_fn *pack_cols[DG_DTYPE_COMPUTE];
+    dg_pack_rows_fn *pack_rows[DG_DTYPE_COMPUTE];
+    dg_gemm_panel_fn *gemm_panel;
+    dg_rmsnorm_fn *rmsnorm;
+    dg_rope_fn *rope;
+    dg_gelu_mul_fn *gelu_mul;
+    dg_softcap_fn *softcap;
+    dg_exp_shift_fn *exp_shift;
+    dg_sum_fn *sum;
+    dg_dot_fn *dot;
+    dg_argmax_fn *argmax;
+    dg_widen_fn *widen[DG_DTYPE_COMPUTE];
+    dg_narrow_fn *narrow[DG_DTYPE_COMPUTE];
+    dg_axpy_fn *axpy[DG_DTYPE_COMPUTE];
+} dg_kernels;
+
+/* The reference: complete on any CPU, sums in double, written to be read. */
+extern const dg_kernels dg_kernels_ref;
+
+/* The best kernels that `flags` allow: start from the reference, let the architecture override. */
+void dg_kernels_init(dg_kernels *k, unsigned flags);
+void dg_kernels_init_arm(dg_kernels *k, unsigned flags);
+void dg_kernels_init_x86(dg_kernels *k, unsigned flags);
+
+#endif

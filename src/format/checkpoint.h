@@ -1,0 +1,31 @@
+/* A checkpoint on disk, one face for every format: tensors by name, and the documents beside them.
+ * Today: a Hugging Face folder (plain, or a hub cache folder) with one safetensors file or shards and an
+ * index. Tensor names are those of the Hugging Face checkpoint. Weights stay mapped, nothing is copied. */
+#ifndef DG_FORMAT_CHECKPOINT_H
+#define DG_FORMAT_CHECKPOINT_H
+
+#include "base/buf.h"
+#include "base/error.h"
+#include "tensor/tensor.h"
+
+typedef struct dg_checkpoint dg_checkpoint;
+
+/* `path` is the folder, or a hub cache folder (models--ORG--NAME, whose refs/main names the snapshot; without
+ * one, its only snapshot). */
+dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_error *err);
+void dg_checkpoint_close(dg_checkpoint *ck); /* NULL is fine; every view and string from it dies */
+
+/* The folder the weights were found in. */
+const char *dg_checkpoint_dir(const dg_checkpoint *ck);
+
+size_t dg_checkpoint_count(const dg_checkpoint *ck);
+const dg_tensor *dg_checkpoint_at(const dg_checkpoint *ck, size_t i); /* sorted by name */
+const dg_tensor *dg_checkpoint_find(const dg_checkpoint *ck, const char *name); /* or NULL */
+
+/* Reads a document of the folder ("config.json") whole into *out. DGEMMA_E_IO when it is not there,
+ * DGEMMA_E_LIMIT when it is larger than out->max. */
+dgemma_status dg_checkpoint_document(const dg_checkpoint *ck, const char *name, dg_buf *out,
+                                     dgemma_error *err);
+bool dg_checkpoint_has_document(const dg_checkpoint *ck, const char *name);
+
+#endif

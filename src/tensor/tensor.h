@@ -1,0 +1,28 @@
+/* A view of a stored tensor: row-major, the last dimension fastest. It owns nothing. */
+#ifndef DG_TENSOR_TENSOR_H
+#define DG_TENSOR_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "tensor/dtype.h"
+
+enum { DG_MAX_DIM = 4 };
+
+typedef struct dg_tensor {
+    const char *name; /* belongs to the file the tensor came from */
+    dg_dtype type;
+    int n_dim;                /* 0 for a scalar */
+    int64_t shape[DG_MAX_DIM];
+    const void *data; /* may be unaligned */
+    size_t bytes;
+} dg_tensor;
+
+/* Elements; shapes are checked for overflow when a file is read. */
+size_t dg_tensor_count(const dg_tensor *t);
+
+/* "[384, 96]" into out; returns out. */
+enum { DG_SHAPE_TEXT = 96 };
+char *dg_shape_text(char out[DG_SHAPE_TEXT], const int64_t *shape, int n_dim);
+
+#endif
