@@ -1,0 +1,347 @@
+/* What a device must do for the model: memory, and a dozen stages coarse enough to fuse inside. The
+ * CPU backend with its reference kernels is the definition of each stage; other backends are
+ * checked against it.
+ *
+ * Stages of one pass run in order between begin() and finish(). They do not report errors one by
+ * one: the first failure sticks, later stages do nothing, and finish() returns it. That keeps
+ * model/layer.c looking like the equations, and lets a device run the stages as one graph.
+ *
+ * A row's result depends on that row alone (and on the keys it may see): every sum runs in an order
+ * fixed by the weights and by absolute key and vocabulary index, never by the number of rows,
+ * threads or chunks. */
+#ifndef DG_BACKEND_BACKEND_H
+#define DG_BACKEND_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/error.h"
+#include "tensor/tensor.h"
+
+/* ---- memory ---- */
+
+/* A stored matrix, or n_mat of them one after the other (experts): rows of n_in values of the
+ * stored type. */
+typedef struct dg_weight {
+    dg_dtype type;
+    int n_mat, n_out, n_in;
+    size_t row_bytes, mat_bytes;
+    const void *data; /* the backend's memory; the CPU's is the mapped file itself */
+} dg_weight;
+
+/* ---- keys and values ----
+ *
+ * Both kinds of layer keep pages of DG_PAGE tokens. All sliding layers share one page table per
+ * sequence, all global layers another. Inside a page each layer has its place: K
+ * [n_kv_head][DG_PAGE][head_dim], then V alike. */
+
+enum { DG_PAGE = 64 };
+typedef enum dg_kv_group { DG_KV_SLIDING, DG_KV_GLOBAL, DG_KV_GROUPS } dg_kv_group;
+
+typedef struct dg_kv_layout {
+    dg_dtype type;
+    dg_kv_group group;
+    int n_kv_head, head_dim;
+    size_t offset; /* of the layer in a page, in bytes */
+} dg_kv_layout;
+
+/* Bytes that one layer takes in a page: K and V. V starts in the middle. */
+static inline size_t dg_kv_layer_bytes(const dg_kv_layout *kv)
+{
+    return 2 * (size_t)kv->n_kv_head * DG_PAGE * (size_t)kv->head_dim * dg_dtype_size(kv->type);
+}
+
+/* ---- the batch ---- */
+
+/* Positions [first, end). */
+typedef struct dg_span {
+    int first, end;
+} dg_span;
+
+/* A run of rows of one sequence, at consecutive positions. Encoded rows (prompt, commit) attend
+ * causally and write their keys into the sequence's pages. Canvas rows attend both ways, over the
+ * pages and over each other; their keys go to scratch pages that die with the pass. */
+typedef struct dg_segment {
+    bool canvas;
+    int first_row, n_row;
+    int position; /* of the first row */
+    void *const
+        *page[DG_KV_GROUPS];  /* page[g][i] holds positions i * DG_PAGE …; NULL where forgotten */
+    void *const *canvas_page; /* canvas: ceil(n_row / DG_PAGE) scratch pages of one layer each */
+} dg_segment;
+
+typedef struct dg_batch {
+    int n_row;
+    int n_encode;            /* rows [0, n_encode) are encoded, the rest are canvas */
+    const int32_t *token;    /* [n_row] */
+    const int32_t *position; /* [n_row] */
+    const dg_span *block; /* [n_row] image block an encoded row belongs to; {p, p + 1} for text */
+    const int32_t
+        *feature; /* [n_row] row of the image features that replaces the embedding, or -1 */
+    int n_segment;
+    const dg_segment *segment;
+} dg_batch;
+
+/* The keys an encoded row at position p sees. window 0: no limit. An image block is seen whole, in
+ * every layer, even beyond the window, as the reference's generate() does. */
+static inline dg_span dg_encode_span(int p, dg_span block, int window)
+{
+    int first = window && p >= window ? p - window + 1 : 0;
+    return (dg_span){first < block.first ? first : block.first, block.end > p ? block.end : p + 1};
+}
+
+/* The prefix keys that a canvas starting at position p sees, the same for each of its rows: the
+ * last window - 1. */
+static inline dg_span dg_canvas_span(int p, int window)
+{
+    return (dg_span){window && p >= window ? p - window + 1 : 0, p};
+}
+
+/* ---- what a layer is made of ----  Norms and scales are float vectors in the backend's memory. */
+
+typedef struct dg_attention_weights {
+    int n_head, n_kv_head, head_dim;
+    int window;    /* sliding: keys a token sees, itself included; global: 0 */
+    bool v_from_k; /* there is no v: the values are the raw keys */
+    float *norm, *post_norm;
+    float *q_norm, *k_norm; /* [head_dim] */
+    dg_weight q, k, v, o;
+} dg_attention_weights;
+
+/* A gated MLP: down( gelu(gate x) * (up x) ). */
+typedef struct dg_mlp_weights {
+    float *norm, *post_norm; /* self-conditioning has no post_norm */
+    dg_weight gate, up, down;
+} dg_mlp_weights;
+
+typedef struct dg_router_weights {
+    int n_used;          /* experts per token */
+    float *scale;        /* [n_embd] */
+    float *expert_scale; /* [n_expert] */
+    dg_weight proj;
+} dg_router_weights;
+
+/* gate_up holds the rows of gate, then those of up. */
+typedef struct dg_expert_weights {
+    float *norm, *post_norm;
+    dg_weight gate_up, down;
+} dg_expert_weights;
+
+/* Angles of one kind of layer for every row of the batch. */
+typedef struct dg_rope {
+    int n_pair;
+    float *cos, *sin; /* [n_row, n_pair] */
+} dg_rope;
+
+/* ---- stages ----  x is the residual stream [n_row, n_embd]; rows.first … rows.end are those a
+ * stage works on. Every RMSNorm has the plan's epsilon. */
+
+typedef struct dg_rows {
+    int first, end;
+} dg_rows;
+
+/* x = E[token] * scale; rows with a feature take that row of `feature` unscaled. All rows. */
+typedef struct dg_embed_args {
+    float *x;
+    const dg_weight *table;
+    float scale;
+    const float *feature; /* [n_feature, n_embd] */
+} dg_embed_args;
+
+/* Self-conditioning:  n = RMSNorm(soft, w->norm);  x = RMSNorm( x + down( gelu(gate n) * (up n) ) )
+ * soft [rows, n_embd] is the previous step's soft embedding, zero on a canvas's first step. */
+typedef struct dg_condition_args {
+    float *x;
+    const float *soft;
+    const dg_mlp_weights *w;
+    dg_rows rows;
+} dg_condition_args;
+
+/* cos[r][i], sin[r][i] of position[r] * frequency[i], the product in float. All rows. */
+typedef struct dg_rope_table_args {
+    const dg_rope *rope;
+    const float *frequency; /* [n_pair] */
+} dg_rope_table_args;
+
+/* a = RMSNorm(x, norm);  q = RoPE(RMSNorm(Wq a, q_norm)), k likewise, v = RMSNorm(Wv a) without
+ * weight; norms per head. v_from_k: v comes from the raw Wk a. q is only made for rows from
+ * first_q_row on. All rows. */
+typedef struct dg_qkv_args {
+    float *q, *k, *v; /* [n_row, n_head * head_dim], [n_row, n_kv_head * head_dim] twice */
+    const float *x;
+    const dg_attention_weights *w;
+    const dg_rope *rope;
+    int first_q_row;
+} dg_qkv_args;
+
+/* Stores k and v of every row: encoded rows in their sequence's pages, canvas rows in the scratch
+ * pages. The only place where the cache is written. */
+typedef struct dg_kv_write_args {
+    const float *k, *v;
+    const dg_kv_layout *kv;
+} dg_kv_write_args;
+
+/* out = softmax(q . K^T) . V over the keys the row sees; scale 1, no mask inside a canvas. */
+typedef struct dg_attention_args {
+    float *out;
+    const float *q; /* [n_row, n_head * head_dim] both */
+    const dg_attention_weights *w;
+    const dg_kv_layout *kv;
+    dg_rows rows;
+} dg_attention_args;
+
+/* x = x + RMSNorm(Wo o, post_norm). */
+typedef struct dg_attention_out_args {
+    float *x;
+    const float *o;
+    const dg_attention_weights *w;
+    dg_rows rows;
+} dg_attention_out_args;
+
+/* out = RMSNorm( down( gelu(gate a) * (up a) ), post_norm ),  a = RMSNorm(x, norm). */
+typedef struct dg_dense_args {
+    float *out;
+    const float *x;
+    const dg_mlp_weights *w;
+    dg_rows rows;
+} dg_dense_args;
+
+/* p = softmax(proj (RMSNorm(x) * scale / sqrt(n_embd)));  the n_used largest (lowest index first on
+ * ties), weight = p / sum of those * expert_scale. */
+typedef struct dg_route_args {
+    int32_t *expert; /* [n_row, n_used] */
+    float *weight;   /* [n_row, n_used] */
+    const float *x;
+    const dg_router_weights *w;
+    dg_rows rows;
+} dg_route_args;
+
+/* out = RMSNorm( sum_j weight_j * down_j( gelu(g) * u ), post_norm ),  (g, u) = gate_up_j a,  a =
+ * RMSNorm(x, norm). */
+typedef struct dg_experts_args {
+    float *out;
+    const float *x;
+    const int32_t *expert; /* [n_row, n_used] both, from the router */
+    const float *weight;
+    int n_used;
+    const dg_expert_weights *w;
+    dg_rows rows;
+} dg_experts_args;
+
+/* x = (x + RMSNorm(dense + experts, norm)) * layer scalar; encoded and canvas rows have their own.
+ */
+typedef struct dg_join_args {
+    float *x;
+    const float *dense, *experts;
+    const float *norm;
+    float scalar_encode, scalar_canvas;
+    dg_rows rows;
+} dg_join_args;
+
+/* y = RMSNorm(x, w). */
+typedef struct dg_norm_args {
+    float *y;
+    const float *x, *w;
+    dg_rows rows;
+} dg_norm_args;
+
+typedef struct dg_logit_bias {
+    int32_t id;
+    float bias;
+} dg_logit_bias;
+
+/* One request's wishes for the vocabulary end. Bias and bans act on the logits before the
+ * temperature, so the entropy, the draw and the soft embedding all see them. */
+typedef struct dg_vocabulary_options {
+    const dg_logit_bias *bias; /* ascending ids */
+    int n_bias;
+    const int32_t *banned; /* ascending ids; not all of them */
+    int n_banned;
+    int top_k; /* 0: off. This and the next three are refused by the CPU backend until they are
+                  built */
+    float top_p, min_p; /* 1, 0: off */
+    int n_logprob;      /* 0: none */
+} dg_vocabulary_options;
+
+/* logits = softcap(E x);  z = (logits + bias) / temperature;  p = softmax(z). Consumed in tiles of
+ * the vocabulary: at no time do n_row * n_vocab floats exist, except where a caller asks for the
+ * logits.
+ *
+ * soft = sum_v p_v E[v] * soft_scale drops words whose p is below DG_SOFT_DROP: what is dropped
+ * sums to less than n_vocab * DG_SOFT_DROP of the mass, 6.2e-5 at 262,144 words, where the
+ * reference's rounding of each p to bfloat16 moves up to 2e-3. */
+#define DG_SOFT_DROP 0x1p-32
+typedef struct dg_vocabulary_args {
+    int n_row;
+    const float *x; /* [n_row, n_embd] after the final norm */
+    const dg_weight *table;
+    float softcap;                               /* 0: none */
+    const float *temperature;                    /* [n_row] */
+    const double *uniform;                       /* [n_row] in [0, 1) */
+    const dg_vocabulary_options *const *options; /* [n_row], each may be NULL; NULL: none */
+    const float *given; /* [n_row, n_vocab]: take these as z instead of computing it (teacher
+                           forcing); or NULL */
+
+    /* results */
+    float *soft; /* [n_row, n_embd] in the backend's memory, or NULL */
+    float soft_scale;
+    float *logits;  /* [n_row, n_vocab] after softcap and bias, before the temperature; host memory,
+                       or NULL */
+    float *entropy; /* [n_row] host, nats */
+    int32_t *argmax; /* [n_row] host, lowest id on ties */
+    int32_t *drawn;  /* [n_row] host, the first id whose cumulative p, in vocabulary order, exceeds
+                        uniform */
+} dg_vocabulary_args;
+
+/* ---- the backend ---- */
+
+/* Largest sizes that stages will see; scratch is allocated once for them. */
+typedef struct dg_plan {
+    int n_row;
+    int n_embd, n_ff, n_vocab;
+    int max_head_dim, max_group; /* over all layers; group: query heads that share a key head */
+    int n_expert, n_expert_used, n_ff_expert;
+    float rms_eps;
+} dg_plan;
+
+typedef struct dg_backend dg_backend;
+struct dg_backend {
+    const char *name;
+    void (*close)(dg_backend *be);
+
+    void *(*alloc)(dg_backend *be,
+                   size_t bytes); /* 64-byte aligned, uninitialised; NULL when memory is out */
+    void (*free)(dg_backend *be, void *p); /* NULL is fine */
+    void (*upload)(dg_backend *be, void *dst, const void *src, size_t bytes);
+    void (*download)(dg_backend *be, void *dst, const void *src, size_t bytes);
+    void (*copy)(dg_backend *be, void *dst, const void *src, size_t bytes);
+    void (*zero)(dg_backend *be, void *dst, size_t bytes);
+
+    /* Makes a matrix usable: [n_out, n_in] or [n_mat, n_out, n_in]. The tensor outlives the weight.
+     */
+    dgemma_status (*weight_init)(dg_backend *be, dg_weight *w, const dg_tensor *t,
+                                 dgemma_error *err);
+
+    /* What plan() will allocate, and the allocation. */
+    size_t (*plan_bytes)(dg_backend *be, const dg_plan *plan);
+    dgemma_status (*plan)(dg_backend *be, const dg_plan *plan, dgemma_error *err);
+
+    void (*begin)(dg_backend *be, const dg_batch *batch); /* borrowed until finish() */
+    dgemma_status (*finish)(dg_backend *be, dgemma_error *err);
+
+    void (*embed)(dg_backend *be, const dg_embed_args *a);
+    void (*condition)(dg_backend *be, const dg_condition_args *a);
+    void (*rope_table)(dg_backend *be, const dg_rope_table_args *a);
+    void (*qkv)(dg_backend *be, const dg_qkv_args *a);
+    void (*kv_write)(dg_backend *be, const dg_kv_write_args *a);
+    void (*attention)(dg_backend *be, const dg_attention_args *a);
+    void (*attention_out)(dg_backend *be, const dg_attention_out_args *a);
+    void (*dense)(dg_backend *be, const dg_dense_args *a);
+    void (*route)(dg_backend *be, const dg_route_args *a);
+    void (*experts)(dg_backend *be, const dg_experts_args *a);
+    void (*join)(dg_backend *be, const dg_join_args *a);
+    void (*norm)(dg_backend *be, const dg_norm_args *a);
+    void (*vocabulary)(dg_backend *be, const dg_vocabulary_args *a);
+};
+
+#endif

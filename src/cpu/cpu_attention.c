@@ -1,0 +1,316 @@
+/* Queries, keys, values; the cache's one writer; attention.
+ *
+ * Attention walks over pages of keys in ascending position with a running maximum (softmax in one
+ * pass). A page is the unit of summation for every row, whatever rows share the task, so a row's
+ * result does not depend on them. */
+#include <math.h>
+#include <string.h>
+#include "cpu/cpu_internal.h"
+
+/* ---- q, k, v ---- */
+
+typedef struct head_job {
+    dg_cpu *cpu;
+    const dg_qkv_args *a;
+} head_job;
+
+/* Norms and rotates the heads of one row of q or k. */
+static void finish_heads(const head_job *job, float *rows, const float *norm, int n_head, int row)
+{
+    const dg_rope *rope = job->a->rope;
+    int dim = job->a->w->head_dim;
+    size_t angle = (size_t)row * (size_t)rope->n_pair;
+    for (int h = 0; h < n_head; h++) {
+        float *head = rows + ((size_t)row * (size_t)n_head + (size_t)h) * (size_t)dim;
+        job->cpu->k.rmsnorm(head, head, norm, dim, job->cpu->plan.rms_eps);
+        job->cpu->k.rope(head, rope->cos + angle, rope->sin + angle, rope->n_pair, dim / 2);
+    }
+}
+
+static void finish_row(void *arg, int row, int worker)
+{
+    (void)worker;
+    const head_job *job = arg;
+    const dg_qkv_args *a = job->a;
+    const dg_attention_weights *w = a->w;
+    size_t kv_dim = (size_t)(w->n_kv_head * w->head_dim);
+    float *k = a->k + (size_t)row * kv_dim, *v = a->v + (size_t)row * kv_dim;
+    if (w->v_from_k)
+        memcpy(v, k, kv_dim * sizeof *v);
+    for (float *head = v; head < v + kv_dim; head += w->head_dim)
+        job->cpu->k.rmsnorm(head, head, NULL, w->head_dim, job->cpu->plan.rms_eps);
+    finish_heads(job, a->k, w->k_norm, w->n_kv_head, row);
+    if (row >= a->first_q_row)
+        finish_heads(job, a->q, w->q_norm, w->n_head, row);
+}
+
+void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
+{
+    dg_cpu *cpu = dg_cpu_of(be);
+    const dg_attention_weights *w = a->w;
+    int n_row = cpu->batch->n_row, q0 = a->first_q_row;
+    size_t n_embd = (size_t)cpu->plan.n_embd;
+    size_t q_dim = (size_t)w->q.n_out, kv_dim = (size_t)w->k.n_out;
+    const float *x = cpu->normed, *q_x = x + (size_t)q0 * n_embd;
+    float *q = a->q + (size_t)q0 * q_dim;
+
+    dg_cpu_norm_rows(cpu, cpu->normed, a->x, w->norm, (dg_rows){0, n_row});
+    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){q, q_x, q_dim, n_embd, n_row - q0, &w->q, 0, 0});
+    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){a->k, x, kv_dim, n_embd, n_row, &w->k, 0, 0});
+    if (!w->v_from_k)
+        dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){a->v, x, kv_dim, n_embd, n_row, &w->v, 0, 0});
+    dg_pool_run(cpu->pool, n_row, finish_row, &(head_job){cpu, a});
+}
+
+/* ---- the cache ---- */
+
+/* Byte address of a layer's K (or V) of one head in a page. */
+static unsigned char *head_in_page(const dg_kv_layout *kv, void *page, size_t layer_offset,
+                                   int head, bool value)
+{
+    size_t head_bytes = (size_t)DG_PAGE * (size_t)kv->head_dim * dg_dtype_size(kv->type);
+    size_t index = (size_t)head + (value ? (size_t)kv->n_kv_head : 0);
+    return (unsigned char *)page + layer_offset + index * head_bytes;
+}
+
+typedef struct write_job {
+    dg_cpu *cpu;
+    const dg_kv_write_args *a;
+} write_job;
+
+static void write_segment(void *arg, int task, int worker)
+{
+    (void)worker;
+    const write_job *job = arg;
+    const dg_kv_layout *kv = job->a->kv;
+    const dg_segment *seg = &job->cpu->batch->segment[task];
+    size_t row_bytes = (size_t)kv->head_dim * dg_dtype_size(kv->type);
+    dg_narrow_fn *narrow = job->cpu->k.narrow[kv->type];
+
+    for (int i = 0; i < seg->n_row; i++) {
+        int slot = seg->canvas ? i : seg->position + i;
+        void *page = (seg->canvas ? seg->canvas_page : seg->page[kv->group])[slot / DG_PAGE];
+        size_t offset = seg->canvas ? 0 : kv->offset, within = (size_t)(slot % DG_PAGE) * row_bytes;
+        size_t row = (size_t)(seg->first_row + i) * (size_t)kv->n_kv_head;
+        for (int h = 0; h < kv->n_kv_head; h++) {
+            size_t from = (row + (size_t)h) * (size_t)kv->head_dim;
+            narrow(head_in_page(kv, page, offset, h, false) + within, job->a->k + from,
+                   kv->head_dim);
+            narrow(head_in_page(kv, page, offset, h, true) + within, job->a->v + from,
+                   kv->head_dim);
+        }
+    }
+}
+
+void dg_cpu_kv_write(dg_backend *be, const dg_kv_write_args *a)
+{
+    dg_cpu *cpu = dg_cpu_of(be);
+    dg_pool_run(cpu->pool, cpu->batch->n_segment, write_segment, &(write_job){cpu, a});
+}
+
+/* ---- attention ---- */
+
+/* One task: a few consecutive rows of a segment, all query heads that share one key head. Query
+ * line i of the task is row i / group, head i % group of the key head. */
+typedef struct block {
+    const dg_cpu *cpu;
+    const dg_attention_args *a;
+    const dg_segment *seg;
+    int first, n_row;   /* rows of the batch */
+    int kv_head, group; /* group: query heads per key head */
+    dg_cpu_worker *w;
+    float max[ATTENTION_ROWS];
+    double sum[ATTENTION_ROWS];
+} block;
+
+/* The prefix keys that a row sees. */
+static dg_span prefix_span(const block *b, int row)
+{
+    if (b->seg->canvas)
+        return dg_canvas_span(b->seg->position, b->a->w->window);
+    const dg_batch *batch = b->cpu->batch;
+    return dg_encode_span(batch->position[row], batch->block[row], b->a->w->window);
+}
+
+/* Scores of all query lines against the first n keys of a page. */
+static void score_page(const block *b, const unsigned char *keys, int n)
+{
+    const dg_kv_layout *kv = b->a->kv;
+    size_t stride = (size_t)kv->head_dim * dg_dtype_size(kv->type);
+    for (int c = 0; c < n; c += DG_PANEL) {
+        int n_col = dg_min(DG_PANEL, n - c);
+        b->cpu->k.pack_cols[kv->type](b->w->panel, keys + (size_t)c * stride, stride, kv->head_dim,
+                                      n_col);
+        b->cpu->k.gemm_panel(&(dg_gemm_args){
+            .y = b->w->score + c,
+            .x = b->w->q,
+            .panel = b->w->panel,
+            .ldy = DG_PAGE,
+            .ldx = (size_t)kv->head_dim,
+            .n_row = b->n_row * b->group,
+            .n_k = kv->head_dim,
+            .n_col = n_col,
+        });
+    }
+}
+
+/* Turns one line's scores into exp(score - running maximum), zero outside [lo, hi), and carries the
+ * line's sums over to the new maximum. */
+static void soften_line(block *b, int line, int lo, int hi, int n)
+{
+    float *s = b->w->score + (size_t)line * DG_PAGE;
+    lo = dg_max(lo, 0);
+    hi = dg_min(hi, n);
+    if (lo >= hi) {
+        memset(s, 0, (size_t)n * sizeof *s);
+        return;
+    }
+    float top;
+    b->cpu->k.argmax(s + lo, hi - lo, &top);
+    if (top > b->max[line]) {
+        float shrink = expf(b->max[line] - top); /* 0 for the first keys: max starts at -infinity */
+        float *out = b->w->out + (size_t)line * (size_t)b->a->kv->head_dim;
+        for (int i = 0; i < b->a->kv->head_dim; i++)
+            out[i] *= shrink;
+        b->sum[line] *= shrink;
+        b->max[line] = top;
+    }
+    b->cpu->k.exp_shift(s + lo, s + lo, hi - lo, b->max[line]);
+    memset(s, 0, (size_t)lo * sizeof *s);
+    memset(s + hi, 0, (size_t)(n - hi) * sizeof *s);
+    b->sum[line] += b->cpu->k.sum(s + lo, hi - lo);
+}
+
+/* out += score . values of the page. */
+static void add_values(const block *b, const unsigned char *values, int n)
+{
+    const dg_kv_layout *kv = b->a->kv;
+    size_t value_bytes = dg_dtype_size(kv->type), stride = (size_t)kv->head_dim * value_bytes;
+    for (int c = 0; c < kv->head_dim; c += DG_PANEL) {
+        int n_col = dg_min(DG_PANEL, kv->head_dim - c);
+        b->cpu->k.pack_rows[kv->type](b->w->panel, values + (size_t)c * value_bytes, stride, n,
+                                      n_col);
+        b->cpu->k.gemm_panel(&(dg_gemm_args){
+            .y = b->w->out + c,
+            .x = b->w->score,
+            .panel = b->w->panel,
+            .ldy = (size_t)kv->head_dim,
+            .ldx = DG_PAGE,
+            .n_row = b->n_row * b->group,
+            .n_k = n,
+            .n_col = n_col,
+            .add = true,
+        });
+    }
+}
+
+/* The first n keys of a page; its first key is at `position` on the axis that the spans are on. */
+static void attend_page(block *b, void *page, size_t offset, int position, int n, bool canvas)
+{
+    const dg_kv_layout *kv = b->a->kv;
+    score_page(b, head_in_page(kv, page, offset, b->kv_head, false), n);
+    for (int r = 0; r < b->n_row; r++) {
+        dg_span span = canvas ? (dg_span){0, b->seg->n_row} : prefix_span(b, b->first + r);
+        for (int g = 0; g < b->group; g++)
+            soften_line(b, r * b->group + g, span.first - position, span.end - position, n);
+    }
+    add_values(b, head_in_page(kv, page, offset, b->kv_head, true), n);
+}
+
+static void attend_block(block *b)
+{
+    const dg_kv_layout *kv = b->a->kv;
+    const dg_segment *seg = b->seg;
+    dg_span seen = prefix_span(b, b->first);
+    for (int r = 1; r < b->n_row; r++) {
+        dg_span s = prefix_span(b, b->first + r);
+        seen = (dg_span){dg_min(seen.first, s.first), dg_max(seen.end, s.end)};
+    }
+    for (int p = seen.first / DG_PAGE * DG_PAGE; p < seen.end; p += DG_PAGE)
+        attend_page(b, seg->page[kv->group][p / DG_PAGE], kv->offset, p,
+                    dg_min(DG_PAGE, seen.end - p), false);
+    if (seg->canvas)
+        for (int p = 0; p < seg->n_row; p += DG_PAGE)
+            attend_page(b, seg->canvas_page[p / DG_PAGE], 0, p, dg_min(DG_PAGE, seg->n_row - p),
+                        true);
+}
+
+static float *query_line(const block *b, const float *q, int line)
+{
+    size_t dim = (size_t)b->a->kv->head_dim;
+    size_t row = (size_t)(b->first + line / b->group),
+           head = (size_t)(b->kv_head * b->group + line % b->group);
+    return (float *)q + (row * (size_t)b->a->w->n_head + head) * dim;
+}
+
+typedef struct attention_job {
+    dg_cpu *cpu;
+    const dg_attention_args *a;
+    int rows_per_task, group;
+} attention_job;
+
+/* Finds the task's rows: tasks run over segments, row blocks of a segment, key heads. */
+static bool locate(const attention_job *job, int task, block *b)
+{
+    const dg_batch *batch = job->cpu->batch;
+    b->kv_head = task % job->a->kv->n_kv_head;
+    int at = task / job->a->kv->n_kv_head;
+    for (int s = 0; s < batch->n_segment; s++) {
+        const dg_segment *seg = &batch->segment[s];
+        int first = dg_max(seg->first_row, job->a->rows.first);
+        int end = dg_min(seg->first_row + seg->n_row, job->a->rows.end);
+        int n_block = first < end ? dg_ceil_div(end - first, job->rows_per_task) : 0;
+        if (at < n_block) {
+            b->seg = seg;
+            b->first = first + at * job->rows_per_task;
+            b->n_row = dg_min(job->rows_per_task, end - b->first);
+            return true;
+        }
+        at -= n_block;
+    }
+    return false;
+}
+
+static int count_blocks(const attention_job *job)
+{
+    int n = 0;
+    for (int s = 0; s < job->cpu->batch->n_segment; s++) {
+        const dg_segment *seg = &job->cpu->batch->segment[s];
+        int first = dg_max(seg->first_row, job->a->rows.first);
+        int end = dg_min(seg->first_row + seg->n_row, job->a->rows.end);
+        n += first < end ? dg_ceil_div(end - first, job->rows_per_task) : 0;
+    }
+    return n;
+}
+
+static void attention_task(void *arg, int task, int worker)
+{
+    const attention_job *job = arg;
+    block b = {.cpu = job->cpu, .a = job->a, .group = job->group, .w = &job->cpu->worker[worker]};
+    if (!locate(job, task, &b))
+        return;
+    size_t dim = (size_t)b.a->kv->head_dim;
+    int n_line = b.n_row * b.group;
+    for (int i = 0; i < n_line; i++) {
+        memcpy(b.w->q + (size_t)i * dim, query_line(&b, b.a->q, i), dim * sizeof *b.w->q);
+        b.max[i] = -INFINITY;
+        b.sum[i] = 0;
+    }
+    memset(b.w->out, 0, (size_t)n_line * dim * sizeof *b.w->out);
+
+    attend_block(&b);
+
+    for (int i = 0; i < n_line; i++) {
+        float *out = query_line(&b, b.a->out, i), scale = (float)(1 / b.sum[i]);
+        for (size_t j = 0; j < dim; j++)
+            out[j] = b.w->out[(size_t)i * dim + j] * scale;
+    }
+}
+
+void dg_cpu_attention(dg_backend *be, const dg_attention_args *a)
+{
+    dg_cpu *cpu = dg_cpu_of(be);
+    int group = a->w->n_head / a->w->n_kv_head;
+    attention_job job = {cpu, a, dg_max(1, ATTENTION_ROWS / group), group};
+    dg_pool_run(cpu->pool, count_blocks(&job) * a->kv->n_kv_head, attention_task, &job);
+}

@@ -1,0 +1,214 @@
+/* The CPU backend's life cycle, memory and plan. Weights stay where the file is mapped. */
+#include "cpu/cpu_backend.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/arena.h"
+#include "cpu/cpu_internal.h"
+
+void dg_cpu_fail(dg_cpu *cpu, dgemma_status status, const char *fmt, ...)
+{
+    if (cpu->error.status)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    cpu->error.status = status;
+    vsnprintf(cpu->error.msg, sizeof cpu->error.msg, fmt, args);
+    va_end(args);
+}
+
+/* ---- memory ---- */
+
+static void *cpu_alloc(dg_backend *be, size_t bytes)
+{
+    (void)be;
+    return dg_malloc_aligned(bytes);
+}
+
+static void cpu_free(dg_backend *be, void *p)
+{
+    (void)be;
+    dg_free(p);
+}
+
+static void cpu_copy(dg_backend *be, void *dst, const void *src, size_t bytes)
+{
+    (void)be;
+    memcpy(dst, src, bytes);
+}
+
+static void cpu_zero(dg_backend *be, void *dst, size_t bytes)
+{
+    (void)be;
+    memset(dst, 0, bytes);
+}
+
+static dgemma_status cpu_weight_init(dg_backend *be, dg_weight *w, const dg_tensor *t,
+                                     dgemma_error *err)
+{
+    (void)be;
+    if (t->type >= DG_DTYPE_COMPUTE)
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: weights of type %s cannot be used", t->name,
+                       dg_dtype_name(t->type));
+    bool many = t->n_dim == 3;
+    const int64_t *matrix = t->shape + many;
+    *w = (dg_weight){
+        .type = t->type,
+        .n_mat = many ? (int)t->shape[0] : 1,
+        .n_out = (int)matrix[0],
+        .n_in = (int)matrix[1],
+        .row_bytes = (size_t)matrix[1] * dg_dtype_size(t->type),
+        .data = t->data,
+    };
+    w->mat_bytes = w->row_bytes * (size_t)w->n_out;
+    return DGEMMA_OK;
+}
+
+/* ---- the plan ---- */
+
+/* Takes every piece of scratch from the arena; called once to measure (cap 0, nothing written) and
+ * once for real. */
+typedef struct taker {
+    dg_arena arena;
+    size_t need;
+} taker;
+
+static void *take(taker *t, size_t n, size_t size)
+{
+    t->need += (n * size + 63) / 64 * 64;
+    return t->arena.base ? dg_arena_take(&t->arena, n, size) : NULL;
+}
+
+static void lay_out(dg_cpu *cpu, const dg_plan *p, taker *t)
+{
+    size_t rows = (size_t)p->n_row, pairs = rows * (size_t)p->n_expert_used, f = sizeof(float);
+    size_t dim = (size_t)p->max_head_dim, n_tile = (size_t)dg_ceil_div(p->n_vocab, VOCAB_TILE);
+    size_t panel = (size_t)dg_max(dg_max(SLICE_K, p->max_head_dim), DG_PAGE) * DG_PANEL;
+    size_t row = (size_t)dg_max(dg_max(VOCAB_TILE, p->n_embd), p->n_expert);
+    int n_thread = dg_pool_threads(cpu->pool);
+
+    cpu->worker = take(t, (size_t)n_thread, sizeof *cpu->worker);
+    for (int i = 0; i < n_thread; i++) {
+        dg_cpu_worker w = {
+            .panel = take(t, panel, f),
+            .q = take(t, ATTENTION_ROWS * dim, f),
+            .out = take(t, ATTENTION_ROWS * dim, f),
+            .score = take(t, ATTENTION_ROWS * DG_PAGE, f),
+            .row = take(t, row, f),
+        };
+        if (cpu->worker)
+            cpu->worker[i] = w;
+    }
+    cpu->normed = take(t, rows * (size_t)p->n_embd, f);
+    cpu->wide = take(t, rows * 2 * (size_t)p->n_ff, f);
+    cpu->router = take(t, rows * (size_t)p->n_expert, f);
+    cpu->pair_of = take(t, 2 * pairs, sizeof *cpu->pair_of);
+    cpu->expert_start = take(t, (size_t)p->n_expert + 1, sizeof *cpu->expert_start);
+    cpu->active = take(t, (size_t)p->n_expert, sizeof *cpu->active);
+    cpu->expert_x = take(t, pairs * (size_t)p->n_embd, f);
+    cpu->expert_h = take(t, pairs * 2 * (size_t)p->n_ff_expert, f);
+
+    size_t words = rows * VOCAB_TILE;
+    cpu->tile = take(t, words, f);
+    cpu->kept = take(t, words, sizeof *cpu->kept);
+    cpu->draw_mass =
+        take(t, rows * (size_t)dg_ceil_div(p->n_vocab, DRAW_TILE), sizeof *cpu->draw_mass);
+    cpu->draw_shift = take(t, rows * n_tile, sizeof *cpu->draw_shift);
+    cpu->vocab = take(t, rows, dg_cpu_vocab_row_bytes());
+}
+
+static size_t cpu_plan_bytes(dg_backend *be, const dg_plan *plan)
+{
+    dg_cpu probe = {.pool = dg_cpu_of(be)->pool};
+    taker t = {0};
+    lay_out(&probe, plan, &t);
+    return t.need;
+}
+
+static dgemma_status cpu_plan(dg_backend *be, const dg_plan *plan, dgemma_error *err)
+{
+    dg_cpu *cpu = dg_cpu_of(be);
+    if (plan->max_group > ATTENTION_ROWS)
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%d query heads share a key head: at most %d may",
+                       plan->max_group, ATTENTION_ROWS);
+    taker t = {0};
+    size_t bytes = cpu_plan_bytes(be, plan);
+    dg_free(cpu->scratch);
+    cpu->scratch = NULL;
+    if (!dg_arena_init(&t.arena, bytes))
+        return dg_fail(err, DGEMMA_E_NOMEM, "no memory for %zu MiB of scratch", bytes >> 20);
+    cpu->scratch = t.arena.base;
+    cpu->plan = *plan;
+    lay_out(cpu, plan, &t);
+    return DGEMMA_OK;
+}
+
+/* ---- life cycle ---- */
+
+static void cpu_begin(dg_backend *be, const dg_batch *batch)
+{
+    dg_cpu *cpu = dg_cpu_of(be);
+    cpu->batch = batch;
+    cpu->error.status = DGEMMA_OK;
+}
+
+static dgemma_status cpu_finish(dg_backend *be, dgemma_error *err)
+{
+    dg_cpu *cpu = dg_cpu_of(be);
+    cpu->batch = NULL;
+    return cpu->error.status ? dg_fail(err, cpu->error.status, "%s", cpu->error.msg) : DGEMMA_OK;
+}
+
+static void cpu_close(dg_backend *be)
+{
+    if (!be)
+        return;
+    dg_cpu *cpu = dg_cpu_of(be);
+    dg_pool_free(cpu->pool);
+    dg_free(cpu->scratch);
+    dg_free(cpu);
+}
+
+dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_error *err)
+{
+    dg_cpu *cpu = dg_calloc(1, sizeof *cpu);
+    if (!cpu)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dgemma_status st = dg_pool_create(&cpu->pool, opt->n_thread, err);
+    if (st) {
+        dg_free(cpu);
+        return st;
+    }
+    dg_kernels_init(&cpu->k, opt->flags);
+    cpu->base = (dg_backend){
+        .name = dg_cpu_flags_name(opt->flags),
+        .close = cpu_close,
+        .alloc = cpu_alloc,
+        .free = cpu_free,
+        .upload = cpu_copy,
+        .download = cpu_copy,
+        .copy = cpu_copy,
+        .zero = cpu_zero,
+        .weight_init = cpu_weight_init,
+        .plan_bytes = cpu_plan_bytes,
+        .plan = cpu_plan,
+        .begin = cpu_begin,
+        .finish = cpu_finish,
+        .embed = dg_cpu_embed,
+        .condition = dg_cpu_condition,
+        .rope_table = dg_cpu_rope_table,
+        .qkv = dg_cpu_qkv,
+        .kv_write = dg_cpu_kv_write,
+        .attention = dg_cpu_attention,
+        .attention_out = dg_cpu_attention_out,
+        .dense = dg_cpu_dense,
+        .route = dg_cpu_route,
+        .experts = dg_cpu_experts,
+        .join = dg_cpu_join,
+        .norm = dg_cpu_norm,
+        .vocabulary = dg_cpu_vocabulary,
+    };
+    *out = &cpu->base;
+    return DGEMMA_OK;
+}

@@ -1,0 +1,207 @@
+/* The dense MLP, the router and the experts. Rows are sorted by expert, so that each expert's
+ * weights are read once and meet all of its rows. */
+#include <math.h>
+#include <string.h>
+#include "cpu/cpu_internal.h"
+
+void dg_cpu_dense(dg_backend *be, const dg_dense_args *a)
+{
+    dg_cpu *cpu = dg_cpu_of(be);
+    const dg_mlp_weights *w = a->w;
+    int n = a->rows.end - a->rows.first, n_ff = w->gate.n_out;
+    size_t n_embd = (size_t)cpu->plan.n_embd, ld = 2 * (size_t)n_ff;
+    size_t first = (size_t)a->rows.first * n_embd;
+    float *wide = cpu->wide, *normed = cpu->normed + first, *out = a->out + first;
+
+    dg_cpu_norm_rows(cpu, cpu->normed, a->x, w->norm, a->rows);
+    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){wide, normed, ld, n_embd, n, &w->gate, 0, 0});
+    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){wide + n_ff, normed, ld, n_embd, n, &w->up, 0, 0});
+    dg_cpu_gelu_rows(cpu, wide, n_ff, n);
+    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){out, wide, n_embd, ld, n, &w->down, 0, 0});
+    dg_cpu_norm_rows(cpu, a->out, a->out, w->post_norm, a->rows);
+}
+
+/* ---- router ---- */
+
+typedef struct route_job {
+    dg_cpu *cpu;
+    const dg_route_args *a;
+} route_job;
+
+static void router_input(void *arg, int task, int worker)
+{
+    (void)worker;
+    const route_job *job = arg;
+    const dg_route_args *a = job->a;
+    int n = job->cpu->plan.n_embd;
+    size_t at = (size_t)(a->rows.first + task) * (size_t)n;
+    float *u = job->cpu->normed + at, down = 1 / sqrtf((float)n);
+    job->cpu->k.rmsnorm(u, a->x + at, NULL, n, job->cpu->plan.rms_eps);
+    for (int i = 0; i < n; i++)
+        u[i] = u[i] * a->w->scale[i] * down;
+}
+
+/* Softmax over all experts, then the largest; renormalised, so the softmax's own sum cancels. */
+static void choose(void *arg, int task, int worker)
+{
+    const route_job *job = arg;
+    const dg_router_weights *w = job->a->w;
+    int n = w->proj.n_out, row = job->a->rows.first + task;
+    size_t at = (size_t)row * (size_t)w->n_used;
+    int32_t *expert = job->a->expert + at;
+    float *weight = job->a->weight + at, *p = job->cpu->worker[worker].row, top;
+
+    const float *g = job->cpu->router + (size_t)row * (size_t)n;
+    job->cpu->k.argmax(g, n, &top);
+    job->cpu->k.exp_shift(p, g, n, top);
+    double sum = 0;
+    for (int j = 0; j < w->n_used; j++) {
+        expert[j] = job->cpu->k.argmax(p, n, &weight[j]);
+        p[expert[j]] = -1;
+        sum += weight[j];
+    }
+    for (int j = 0; j < w->n_used; j++)
+        weight[j] = (float)(weight[j] / sum) * w->expert_scale[expert[j]];
+}
+
+void dg_cpu_route(dg_backend *be, const dg_route_args *a)
+{
+    dg_cpu *cpu = dg_cpu_of(be);
+    route_job job = {cpu, a};
+    const dg_weight *w = &a->w->proj;
+    int n = a->rows.end - a->rows.first;
+    size_t n_out = (size_t)w->n_out, n_in = (size_t)w->n_in, first = (size_t)a->rows.first;
+    dg_pool_run(cpu->pool, n, router_input, &job);
+    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){
+                               .y = cpu->router + first * n_out,
+                               .x = cpu->normed + first * n_in,
+                               .ldy = n_out,
+                               .ldx = n_in,
+                               .n_row = n,
+                               .w = w,
+                           });
+    dg_pool_run(cpu->pool, n, choose, &job);
+}
+
+/* ---- experts ---- */
+
+typedef struct expert_job {
+    dg_cpu *cpu;
+    const dg_experts_args *a;
+    int n_active, n_pair;
+    int first_pair; /* pairs are numbered row * n_used + choice; this is the first row's */
+} expert_job;
+
+/* Sorts the pairs by expert (stable), and lists the experts that have any. */
+static void sort_pairs(expert_job *job)
+{
+    dg_cpu *cpu = job->cpu;
+    int n_expert = job->a->w->gate_up.n_mat, *start = cpu->expert_start;
+    const int32_t *expert = job->a->expert + job->first_pair;
+    memset(start, 0, ((size_t)n_expert + 1) * sizeof *start);
+    for (int i = 0; i < job->n_pair; i++)
+        start[expert[i] + 1]++;
+    job->n_active = 0;
+    for (int e = 0; e < n_expert; e++) {
+        if (start[e + 1])
+            cpu->active[job->n_active++] = e;
+        start[e + 1] += start[e];
+    }
+    /* place each pair; start[e] runs up to the end of e, which is where e + 1 starts */
+    for (int i = 0; i < job->n_pair; i++)
+        cpu->pair_of[start[expert[i]]++] = i;
+    for (int e = n_expert; e > 0; e--)
+        start[e] = start[e - 1];
+    start[0] = 0;
+}
+
+static void gather(void *arg, int task, int worker)
+{
+    (void)worker;
+    const expert_job *job = arg;
+    size_t n = (size_t)job->cpu->plan.n_embd;
+    int row = (job->first_pair + job->cpu->pair_of[task]) / job->a->n_used;
+    memcpy(job->cpu->expert_x + (size_t)task * n, job->cpu->normed + (size_t)row * n,
+           n * sizeof *job->cpu->expert_x);
+}
+
+/* One block of columns of one expert's first product: x -> (gate, up). */
+static void expert_up(void *arg, int task, int worker)
+{
+    const expert_job *job = arg;
+    const dg_cpu *cpu = job->cpu;
+    const dg_weight *w = &job->a->w->gate_up;
+    int n_block = dg_ceil_div(w->n_out, TASK_COLS), e = cpu->active[task / n_block];
+    size_t at = (size_t)cpu->expert_start[e];
+    dg_cpu_matmul m = {
+        .y = cpu->expert_h + at * (size_t)w->n_out,
+        .x = cpu->expert_x + at * (size_t)w->n_in,
+        .ldy = (size_t)w->n_out,
+        .ldx = (size_t)w->n_in,
+        .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
+        .w = w,
+        .mat = e,
+    };
+    int first = task % n_block * TASK_COLS;
+    dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + TASK_COLS, w->n_out), worker);
+}
+
+/* Likewise the second: gelu(gate) * up -> out, over the inputs that are no longer needed. */
+static void expert_down(void *arg, int task, int worker)
+{
+    const expert_job *job = arg;
+    const dg_cpu *cpu = job->cpu;
+    const dg_weight *w = &job->a->w->down;
+    int n_block = dg_ceil_div(w->n_out, TASK_COLS), e = cpu->active[task / n_block];
+    size_t at = (size_t)cpu->expert_start[e], ldx = 2 * (size_t)w->n_in;
+    dg_cpu_matmul m = {
+        .y = cpu->expert_x + at * (size_t)w->n_out,
+        .x = cpu->expert_h + at * ldx,
+        .ldy = (size_t)w->n_out,
+        .ldx = ldx,
+        .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
+        .w = w,
+        .mat = e,
+    };
+    int first = task % n_block * TASK_COLS;
+    dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + TASK_COLS, w->n_out), worker);
+}
+
+/* Adds up a row's experts in the order of their rank and norms the sum. slot_of is where each pair
+ * was sorted to. */
+static void combine(void *arg, int task, int worker)
+{
+    (void)worker;
+    const expert_job *job = arg;
+    const dg_experts_args *a = job->a;
+    const dg_cpu *cpu = job->cpu;
+    const int *slot_of = cpu->pair_of + job->n_pair;
+    int n = cpu->plan.n_embd, row = a->rows.first + task;
+    float *out = a->out + (size_t)row * (size_t)n;
+    memset(out, 0, (size_t)n * sizeof *out);
+    for (int j = 0; j < a->n_used; j++) {
+        const float *y = cpu->expert_x + (size_t)slot_of[task * a->n_used + j] * (size_t)n;
+        cpu->k.axpy[DG_F32](out, a->weight[(size_t)row * (size_t)a->n_used + (size_t)j], y, n);
+    }
+    cpu->k.rmsnorm(out, out, a->w->post_norm, n, cpu->plan.rms_eps);
+}
+
+void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
+{
+    dg_cpu *cpu = dg_cpu_of(be);
+    int n_row = a->rows.end - a->rows.first;
+    int up_blocks = dg_ceil_div(a->w->gate_up.n_out, TASK_COLS);
+    int down_blocks = dg_ceil_div(a->w->down.n_out, TASK_COLS);
+    expert_job job = {
+        .cpu = cpu, .a = a, .n_pair = n_row * a->n_used, .first_pair = a->rows.first * a->n_used};
+    sort_pairs(&job);
+    for (int i = 0; i < job.n_pair; i++)
+        cpu->pair_of[job.n_pair + cpu->pair_of[i]] = i;
+
+    dg_cpu_norm_rows(cpu, cpu->normed, a->x, a->w->norm, a->rows);
+    dg_pool_run(cpu->pool, job.n_pair, gather, &job);
+    dg_pool_run(cpu->pool, job.n_active * up_blocks, expert_up, &job);
+    dg_cpu_gelu_rows(cpu, cpu->expert_h, a->w->down.n_in, job.n_pair);
+    dg_pool_run(cpu->pool, job.n_active * down_blocks, expert_down, &job);
+    dg_pool_run(cpu->pool, n_row, combine, &job);
+}

@@ -1,0 +1,357 @@
+/* The vocabulary end: logits, their statistics, a draw, the soft embedding.
+ *
+ * The vocabulary is walked once, in tiles. For each tile: the logits of all rows; then row by row
+ * the running maximum, the sums that give the entropy, and the mass of each finer tile, for the
+ * draw; then the tile's share of the soft embedding. A draw needs the total first, so it comes
+ * last: the mass table says in which fine tile it falls, whose logits are made again, to the same
+ * bits.
+ *
+ * Everything is summed in ascending vocabulary order per row. */
+#include <math.h>
+#include <string.h>
+#include "cpu/cpu_internal.h"
+
+/* A word that must not come up gets this logit; finite, so that products with a probability of 0
+ * stay 0. */
+#define BANNED -1e30f
+
+/* What is known of a row so far. Sums are relative to max: mass = sum e^(z - max), slope = sum (z -
+ * max) e^(z - max). */
+typedef struct vocab_row {
+    float max;
+    int argmax;
+    double mass, slope;
+    float shrink; /* the soft embedding must be multiplied by this before the tile is added */
+    int n_kept;   /* words of the current tile that count for it */
+} vocab_row;
+
+size_t dg_cpu_vocab_row_bytes(void)
+{
+    return sizeof(vocab_row);
+}
+
+typedef struct vocab_job {
+    dg_cpu *cpu;
+    const dg_vocabulary_args *a;
+    int first, n; /* the current tile: words [first, first + n) */
+    int n_draw_tile, n_tile;
+} vocab_job;
+
+/* ---- logits ---- */
+
+/* Raw logits of some rows for words [first, first + n) into out, whose rows are VOCAB_TILE apart.
+ */
+static void raw_logits(const vocab_job *job, float *out, int first_row, int n_row, int first, int n,
+                       int worker)
+{
+    const dg_vocabulary_args *a = job->a;
+    dg_cpu_matmul m = {
+        .y = out,
+        .y_col = first,
+        .x = a->x + (size_t)first_row * (size_t)a->table->n_in,
+        .ldy = VOCAB_TILE,
+        .ldx = (size_t)a->table->n_in,
+        .n_row = n_row,
+        .w = a->table,
+    };
+    dg_cpu_matmul_cols(job->cpu, &m, first, first + n, worker);
+}
+
+/* The first index of an ascending list that is not below id. */
+static int lower_bound(const void *list, size_t stride, int n, int32_t id)
+{
+    int lo = 0, hi = n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        int32_t at;
+        memcpy(&at, (const unsigned char *)list + (size_t)mid * stride, sizeof at);
+        if (at < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Raw logits of one row to processed ones: softcap, bias, bans; the copy for the caller; the
+ * temperature. */
+static void process_logits(const vocab_job *job, float *z, int row, int first, int n, bool copy_out)
+{
+    const dg_vocabulary_args *a = job->a;
+    const dg_vocabulary_options *opt = a->options ? a->options[row] : NULL;
+    if (a->softcap > 0)
+        job->cpu->k.softcap(z, n, a->softcap);
+    if (opt) {
+        int i = lower_bound(opt->bias, sizeof *opt->bias, opt->n_bias, first);
+        for (; i < opt->n_bias && opt->bias[i].id < first + n; i++)
+            z[opt->bias[i].id - first] += opt->bias[i].bias;
+        i = lower_bound(opt->banned, sizeof *opt->banned, opt->n_banned, first);
+        for (; i < opt->n_banned && opt->banned[i] < first + n; i++)
+            z[opt->banned[i] - first] = BANNED;
+    }
+    if (copy_out && a->logits)
+        memcpy(a->logits + (size_t)row * (size_t)a->table->n_out + first, z, (size_t)n * sizeof *z);
+    for (int i = 0; i < n; i++)
+        z[i] /= a->temperature[row];
+}
+
+/* Words that one task computes logits of. */
+static void logits_task(void *arg, int task, int worker)
+{
+    const vocab_job *job = arg;
+    int at = task * TASK_COLS, n = dg_min(TASK_COLS, job->n - at);
+    raw_logits(job, job->cpu->tile + at, 0, job->a->n_row, job->first + at, n, worker);
+}
+
+/* The processed logits of one row for a part of the vocabulary, wherever they come from. */
+static void take_given(const vocab_job *job, float *z, int row, int first, int n)
+{
+    memcpy(z, job->a->given + (size_t)row * (size_t)job->a->table->n_out + first,
+           (size_t)n * sizeof *z);
+}
+
+/* ---- statistics ---- */
+
+/* Takes a tile's maximum in; everything so far becomes relative to it. */
+static void raise_max(vocab_row *v, const float *z, int n, int first, const dg_kernels *k)
+{
+    float top;
+    int at = k->argmax(z, n, &top);
+    v->shrink = 1;
+    if (!(top > v->max))
+        return;
+    double shift = (double)v->max - top, shrink = exp(shift);
+    v->slope = v->mass > 0 ? shrink * (v->slope + shift * v->mass) : 0;
+    v->mass *= shrink;
+    v->shrink = (float)shrink;
+    v->max = top;
+    v->argmax = first + at;
+}
+
+/* One row of the tile: z becomes e^(z - max), the words too unlikely to matter become 0. */
+static void statistics_task(void *arg, int row, int worker)
+{
+    const vocab_job *job = arg;
+    dg_cpu *cpu = job->cpu;
+    vocab_row *v = &cpu->vocab[row];
+    float *z = cpu->tile + (size_t)row * VOCAB_TILE, *e = cpu->worker[worker].row;
+    if (job->a->given)
+        take_given(job, z, row, job->first, job->n);
+    else
+        process_logits(job, z, row, job->first, job->n, true);
+
+    raise_max(v, z, job->n, job->first, &cpu->k);
+    for (int i = 0; i < job->n; i++)
+        z[i] -= v->max;
+    cpu->k.exp_shift(e, z, job->n, 0);
+    cpu->draw_shift[(size_t)row * (size_t)job->n_tile + (size_t)(job->first / VOCAB_TILE)] = v->max;
+    double *mass = cpu->draw_mass + (size_t)row * (size_t)job->n_draw_tile;
+    for (int i = 0; i < job->n; i += DRAW_TILE) {
+        int n = dg_min(DRAW_TILE, job->n - i);
+        double m = cpu->k.sum(e + i, n);
+        mass[(job->first + i) / DRAW_TILE] = m;
+        v->mass += m;
+        v->slope += cpu->k.dot(e + i, z + i, n);
+    }
+    if (!job->a->soft)
+        return;
+
+    /* the mass so far is at most the whole, so what falls below the bound here falls below it in
+     * the end */
+    float least = (float)(v->mass * DG_SOFT_DROP);
+    uint16_t *kept = cpu->kept + (size_t)row * VOCAB_TILE;
+    v->n_kept = 0;
+    for (int i = 0; i < job->n; i++) {
+        bool keep = e[i] >= least && e[i] > 0;
+        z[i] = keep ? e[i] : 0;
+        kept[v->n_kept] = (uint16_t)i;
+        v->n_kept += keep;
+    }
+}
+
+/* ---- soft embedding ---- */
+
+/* soft += tile . E for the columns of one task. Rows that keep much of the tile go through a panel
+ * together, the others add up their few words: the same chain of fused multiply-adds, so the same
+ * bits. */
+static void soft_task(void *arg, int task, int worker)
+{
+    const vocab_job *job = arg;
+    dg_cpu *cpu = job->cpu;
+    const dg_vocabulary_args *a = job->a;
+    const dg_weight *table = a->table;
+    int n_embd = table->n_in, first_col = task * TASK_COLS,
+        n_col = dg_min(TASK_COLS, n_embd - first_col);
+    size_t value_bytes = dg_dtype_size(table->type);
+    const unsigned char *words = (const unsigned char *)table->data +
+                                 (size_t)job->first * table->row_bytes +
+                                 (size_t)first_col * value_bytes;
+    const int dense_from = dg_max(1, job->n / 16);
+
+    for (int r = 0; r < a->n_row; r++) {
+        const vocab_row *v = &cpu->vocab[r];
+        float *soft = a->soft + (size_t)r * (size_t)n_embd + first_col;
+        if (v->shrink != 1)
+            for (int i = 0; i < n_col; i++)
+                soft[i] *= v->shrink;
+        if (v->n_kept >= dense_from)
+            continue;
+        const float *p = cpu->tile + (size_t)r * VOCAB_TILE;
+        const uint16_t *kept = cpu->kept + (size_t)r * VOCAB_TILE;
+        for (int i = 0; i < v->n_kept; i++)
+            cpu->k.axpy[table->type](soft, p[kept[i]], words + (size_t)kept[i] * table->row_bytes,
+                                     n_col);
+    }
+    for (int r = 0, end; r < a->n_row; r = end) {
+        /* a run of neighbouring rows that are dense */
+        end = r + 1;
+        if (cpu->vocab[r].n_kept < dense_from)
+            continue;
+        while (end < a->n_row && cpu->vocab[end].n_kept >= dense_from)
+            end++;
+        for (int k = 0; k < job->n; k += SLICE_K)
+            for (int c = 0; c < n_col; c += DG_PANEL) {
+                int n_k = dg_min(SLICE_K, job->n - k), width = dg_min(DG_PANEL, n_col - c);
+                float *panel = cpu->worker[worker].panel;
+                cpu->k.pack_rows[table->type](
+                    panel, words + (size_t)k * table->row_bytes + (size_t)c * value_bytes,
+                    table->row_bytes, n_k, width);
+                cpu->k.gemm_panel(&(dg_gemm_args){
+                    .y = a->soft + (size_t)r * (size_t)n_embd + first_col + c,
+                    .x = cpu->tile + (size_t)r * VOCAB_TILE + k,
+                    .panel = panel,
+                    .ldy = (size_t)n_embd,
+                    .ldx = VOCAB_TILE,
+                    .n_row = end - r,
+                    .n_k = n_k,
+                    .n_col = width,
+                    .add = true,
+                });
+            }
+    }
+}
+
+/* ---- the draw ---- */
+
+/* Finds the first word whose cumulative mass exceeds `target` in a fine tile; masses are relative
+ * to `shift`. */
+static int draw_in_tile(const vocab_job *job, int row, int first, int n, float shift, double target,
+                        int worker)
+{
+    float *z = job->cpu->worker[worker].row;
+    if (job->a->given)
+        take_given(job, z, row, first, n);
+    else {
+        raw_logits(job, z, row, 1, first, n, worker);
+        process_logits(job, z, row, first, n, false);
+    }
+    for (int i = 0; i < n; i++)
+        z[i] -= shift;
+    job->cpu->k.exp_shift(z, z, n, 0);
+    double sum = 0;
+    int last = 0;
+    for (int i = 0; i < n; i++) {
+        sum += z[i];
+        if (z[i] > 0)
+            last = i;
+        if (sum > target)
+            return first + i;
+    }
+    return first + last; /* rounding only: target was just below the tile's mass */
+}
+
+static void draw_task(void *arg, int row, int worker)
+{
+    const vocab_job *job = arg;
+    const dg_vocabulary_args *a = job->a;
+    dg_cpu *cpu = job->cpu;
+    const vocab_row *v = &cpu->vocab[row];
+    const double *mass = cpu->draw_mass + (size_t)row * (size_t)job->n_draw_tile;
+    const float *shift = cpu->draw_shift + (size_t)row * (size_t)job->n_tile;
+    const int per_tile = VOCAB_TILE / DRAW_TILE;
+    int n_vocab = a->table->n_out;
+
+    a->argmax[row] = v->argmax;
+    a->entropy[row] = (float)fmax(0, log(v->mass) - v->slope / v->mass);
+
+    double total = 0;
+    for (int t = 0; t < job->n_draw_tile; t++)
+        total += mass[t] * exp((double)shift[t / per_tile] - v->max);
+    double target = a->uniform[row] * total;
+    int tile = 0, last = 0;
+    for (; tile < job->n_draw_tile; tile++) {
+        double m = mass[tile] * exp((double)shift[tile / per_tile] - v->max);
+        if (m > 0)
+            last = tile;
+        if (m > target)
+            break;
+        target -= m;
+    }
+    if (tile == job->n_draw_tile)
+        tile = last;
+    int first = tile * DRAW_TILE;
+    float s = shift[tile / per_tile];
+    a->drawn[row] = draw_in_tile(job, row, first, dg_min(DRAW_TILE, n_vocab - first), s,
+                                 target * exp((double)v->max - s), worker);
+}
+
+/* ---- the stage ---- */
+
+static bool options_fit(dg_cpu *cpu, const dg_vocabulary_args *a)
+{
+    for (int r = 0; a->options && r < a->n_row; r++) {
+        const dg_vocabulary_options *o = a->options[r];
+        if (o &&
+            (o->top_k > 0 || (o->top_p > 0 && o->top_p < 1) || o->min_p > 0 || o->n_logprob > 0)) {
+            dg_cpu_fail(cpu, DGEMMA_E_UNSUPPORTED,
+                        "top_k, top_p, min_p and logprobs are not built yet");
+            return false;
+        }
+    }
+    return true;
+}
+
+static void scale_soft(void *arg, int row, int worker)
+{
+    (void)worker;
+    const vocab_job *job = arg;
+    float *soft = job->a->soft + (size_t)row * (size_t)job->a->table->n_in;
+    float scale = (float)(job->a->soft_scale / job->cpu->vocab[row].mass);
+    for (int i = 0; i < job->a->table->n_in; i++)
+        soft[i] *= scale;
+}
+
+void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
+{
+    dg_cpu *cpu = dg_cpu_of(be);
+    if (cpu->error.status || !options_fit(cpu, a))
+        return;
+    int n_vocab = a->table->n_out, n_embd = a->table->n_in;
+    vocab_job job = {.cpu = cpu,
+                     .a = a,
+                     .n_draw_tile = dg_ceil_div(n_vocab, DRAW_TILE),
+                     .n_tile = dg_ceil_div(n_vocab, VOCAB_TILE)};
+    for (int r = 0; r < a->n_row; r++)
+        cpu->vocab[r] = (vocab_row){.max = -INFINITY};
+    if (a->soft)
+        memset(a->soft, 0, (size_t)a->n_row * (size_t)n_embd * sizeof *a->soft);
+
+    for (job.first = 0; job.first < n_vocab; job.first += VOCAB_TILE) {
+        job.n = dg_min(VOCAB_TILE, n_vocab - job.first);
+        if (!a->given)
+            dg_pool_run(cpu->pool, dg_ceil_div(job.n, TASK_COLS), logits_task, &job);
+        dg_pool_run(cpu->pool, a->n_row, statistics_task, &job);
+        if (a->soft)
+            dg_pool_run(cpu->pool, dg_ceil_div(n_embd, TASK_COLS), soft_task, &job);
+    }
+
+    for (int r = 0; r < a->n_row; r++)
+        if (!isfinite(cpu->vocab[r].mass) || !(cpu->vocab[r].mass > 0)) {
+            dg_cpu_fail(cpu, DGEMMA_E_INTERNAL,
+                        "the model computed something that is not a number (row %d)", r);
+            return;
+        }
+    dg_pool_run(cpu->pool, a->n_row, draw_task, &job);
+    if (a->soft)
+        dg_pool_run(cpu->pool, a->n_row, scale_soft, &job);
+}

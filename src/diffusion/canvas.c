@@ -1,0 +1,78 @@
+#include "diffusion/canvas.h"
+#include <assert.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "diffusion/sampler.h"
+
+dgemma_status dg_canvas_init(dg_canvas *c, int capacity, dgemma_error *err)
+{
+    size_t n = (size_t)capacity;
+    *c = (dg_canvas){
+        .token = dg_calloc(n, sizeof *c->token),
+        .argmax = dg_calloc(n, sizeof *c->argmax),
+        .drawn = dg_calloc(n, sizeof *c->drawn),
+        .entropy = dg_calloc(n, sizeof *c->entropy),
+        .accepted = dg_calloc(n, sizeof *c->accepted),
+        .uniform = dg_calloc(n, sizeof *c->uniform),
+        .previous = dg_calloc(n, sizeof *c->previous),
+        .noise = dg_calloc(n, sizeof *c->noise),
+        .order = dg_calloc(n, sizeof *c->order),
+        .capacity = capacity,
+    };
+    if (c->token && c->argmax && c->drawn && c->entropy && c->accepted && c->uniform &&
+        c->previous && c->noise && c->order)
+        return DGEMMA_OK;
+    dg_canvas_clear(c);
+    return dg_fail(err, DGEMMA_E_NOMEM, "no memory for a canvas of %d tokens", capacity);
+}
+
+void dg_canvas_clear(dg_canvas *c)
+{
+    dg_free(c->token);
+    dg_free(c->argmax);
+    dg_free(c->drawn);
+    dg_free(c->entropy);
+    dg_free(c->accepted);
+    dg_free(c->uniform);
+    dg_free(c->previous);
+    dg_free(c->noise);
+    dg_free(c->order);
+    *c = (dg_canvas){0};
+}
+
+void dg_canvas_begin(dg_canvas *c, const dg_diffusion_options *opt, const dg_draws *draws,
+                     int block, int n)
+{
+    assert(n >= 1 && n <= c->capacity && opt->max_steps >= 1);
+    c->opt = *opt;
+    c->block = block;
+    c->n = n;
+    c->step = 0;
+    c->finished = c->converged = false;
+    c->stability = (dg_stability){0};
+    draws->initial(draws, block, c->token, n);
+    draws->uniform(draws, block, 0, c->uniform, n);
+}
+
+float dg_canvas_temperature(const dg_canvas *c)
+{
+    return dg_schedule_temperature(&c->opt, c->opt.max_steps - c->step);
+}
+
+void dg_canvas_advance(dg_canvas *c, const dg_draws *draws)
+{
+    assert(!c->finished);
+    dg_sampler_accept(c->accepted, c->order, c->entropy, c->n, c->opt.entropy_bound);
+    draws->noise(draws, c->block, c->step, c->noise, c->n);
+    dg_sampler_renoise(c->token, c->accepted, c->drawn, c->noise, c->n);
+
+    dg_stability_push(&c->stability, c->argmax, c->previous, c->n);
+    memcpy(c->previous, c->argmax, (size_t)c->n * sizeof *c->previous);
+    c->mean_entropy = dg_mean_entropy(c->entropy, c->n);
+    c->converged =
+        dg_stopping_reached(&c->stability, c->opt.stability, c->mean_entropy, c->opt.confidence);
+    c->step++;
+    c->finished = c->converged || c->step == c->opt.max_steps;
+    if (!c->finished)
+        draws->uniform(draws, c->block, c->step, c->uniform, c->n);
+}

@@ -1,0 +1,62 @@
+/* One block of text on its way out of noise. The canvas starts as random tokens; each step the
+ * model looks at all of it at once, and then
+ *
+ *     draw      one token per position from what the model predicts at this step's temperature
+ *     accept    the positions it is sure of (sampler.h), everything else becomes noise again
+ *     stop      when the arg-max tokens settle and are certain (stopping.h), or the steps are used
+ * up
+ *
+ * Nothing is frozen: a position accepted now can become noise later. What is kept in the end is the
+ * arg-max of the last step, not the canvas. The model itself is not known here: a step's outcome
+ * comes in as three small arrays. */
+#ifndef DG_DIFFUSION_CANVAS_H
+#define DG_DIFFUSION_CANVAS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/error.h"
+#include "diffusion/draws.h"
+#include "diffusion/schedule.h"
+#include "diffusion/stopping.h"
+
+typedef struct dg_canvas {
+    dg_diffusion_options opt;
+    int block, n;             /* which block; tokens in it */
+    int step;                 /* steps taken so far */
+    bool finished, converged; /* converged: by the stop rule, not by running out of steps */
+
+    int32_t *token; /* [n] what goes into the next step */
+
+    /* the last step's outcome */
+    int32_t *argmax;   /* [n] the block's text, once finished */
+    int32_t *drawn;    /* [n] */
+    float *entropy;    /* [n] */
+    uint8_t *accepted; /* [n] */
+    float mean_entropy;
+
+    /* the coming step's draw per position; filled by dg_canvas_begin and dg_canvas_advance */
+    double *uniform; /* [n] */
+
+    dg_stability stability;
+    int32_t *previous; /* [n] the last step's arg-max */
+    int32_t *noise;    /* [n] scratch */
+    int *order;        /* [n] scratch */
+    int capacity;
+} dg_canvas;
+
+/* Room for canvases of up to `capacity` tokens. */
+dgemma_status dg_canvas_init(dg_canvas *c, int capacity, dgemma_error *err);
+void dg_canvas_clear(dg_canvas *c);
+
+/* Starts block number `block` with n <= capacity random tokens. */
+void dg_canvas_begin(dg_canvas *c, const dg_diffusion_options *opt, const dg_draws *draws,
+                     int block, int n);
+
+/* The temperature of the coming step. */
+float dg_canvas_temperature(const dg_canvas *c);
+
+/* Takes in what the model made of the canvas: the caller has filled argmax, drawn and entropy. Sets
+ * accepted, and either finishes the block or prepares the next step. */
+void dg_canvas_advance(dg_canvas *c, const dg_draws *draws);
+
+#endif

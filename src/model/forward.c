@@ -1,0 +1,449 @@
+#include "model/forward.h"
+#include <assert.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "model/layer.h"
+
+struct dg_forward {
+    const dg_model *m;
+    dg_kv_cache *kv;
+    int max_row, max_work;
+
+    dg_activations act;
+    float *soft;   /* [max_row, n_embd] the canvases' soft embeddings, side by side */
+    float *normed; /* [max_row, n_embd] after the final norm */
+    unsigned char *canvas_memory;
+    void **canvas_page; /* [n_canvas_page] scratch for the canvas's keys and values, reused by every
+                           layer */
+    int n_canvas_page;
+    size_t canvas_page_bytes;
+
+    /* the batch, on the host */
+    int32_t *token, *position, *feature;
+    dg_span *block;
+    dg_segment *segment;
+    float *temperature;
+    double *uniform;
+    const dg_vocabulary_options **options;
+    float *entropy;
+    int32_t *argmax, *drawn;
+    dg_batch batch;
+};
+
+/* ---- life cycle ---- */
+
+static dg_plan plan_for(const dg_model *m, int max_row)
+{
+    const dg_config *cfg = &m->cfg;
+    dg_plan plan = {
+        .n_row = max_row,
+        .n_embd = cfg->n_embd,
+        .n_ff = cfg->n_ff,
+        .n_vocab = cfg->n_vocab,
+        .n_expert = cfg->n_expert,
+        .n_expert_used = cfg->n_expert_used,
+        .n_ff_expert = cfg->n_ff_expert,
+        .rms_eps = cfg->rms_eps,
+    };
+    for (int i = 0; i < cfg->n_layer; i++) {
+        plan.max_head_dim = dg_max(plan.max_head_dim, cfg->layer[i].head_dim);
+        plan.max_group = dg_max(plan.max_group, cfg->n_head / cfg->layer[i].n_kv_head);
+    }
+    return plan;
+}
+
+static size_t canvas_page_bytes(const dg_model *m, const dg_kv_cache *kv)
+{
+    size_t most = 0;
+    for (int i = 0; i < m->cfg.n_layer; i++) {
+        size_t bytes = dg_kv_layer_bytes(dg_kv_layout_of(kv, i));
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Every piece of backend memory that a pass needs, in one list: to add up, to allocate, to free. */
+typedef struct piece {
+    void **at;
+    size_t bytes;
+} piece;
+enum { N_PIECE = 15 };
+
+static void pieces(piece out[N_PIECE], dg_forward *f)
+{
+    const dg_model *m = f->m;
+    const dg_config *cfg = &m->cfg;
+    dg_activations *a = &f->act;
+    int q_dim = 0, kv_dim = 0;
+    for (int i = 0; i < cfg->n_layer; i++) {
+        q_dim = dg_max(q_dim, cfg->n_head * cfg->layer[i].head_dim);
+        kv_dim = dg_max(kv_dim, cfg->layer[i].n_kv_head * cfg->layer[i].head_dim);
+    }
+    size_t line = (size_t)f->max_row * sizeof(float), stream = line * (size_t)cfg->n_embd;
+    size_t used = (size_t)f->max_row * (size_t)cfg->n_expert_used;
+    size_t slow = line * (size_t)dg_max(1, m->n_rope_pair[DG_KV_GLOBAL]);
+    size_t fast = line * (size_t)dg_max(1, m->n_rope_pair[DG_KV_SLIDING]);
+    piece list[N_PIECE] = {
+        {(void **)&a->x, stream},
+        {(void **)&a->q, line * (size_t)q_dim},
+        {(void **)&a->o, line * (size_t)q_dim},
+        {(void **)&a->k, line * (size_t)kv_dim},
+        {(void **)&a->v, line * (size_t)kv_dim},
+        {(void **)&a->dense, stream},
+        {(void **)&a->experts, stream},
+        {(void **)&a->expert, used * sizeof *a->expert},
+        {(void **)&a->expert_weight, used * sizeof *a->expert_weight},
+        {(void **)&a->rope[DG_KV_SLIDING].cos, fast},
+        {(void **)&a->rope[DG_KV_SLIDING].sin, fast},
+        {(void **)&a->rope[DG_KV_GLOBAL].cos, slow},
+        {(void **)&a->rope[DG_KV_GLOBAL].sin, slow},
+        {(void **)&f->soft, stream},
+        {(void **)&f->canvas_memory, (size_t)f->n_canvas_page * f->canvas_page_bytes},
+    };
+    memcpy(out, list, sizeof list);
+}
+
+/* The sizes that follow from a model and the most rows and sequences of a pass. */
+static dg_forward sized(const dg_model *m, dg_kv_cache *kv, int max_row, int max_work)
+{
+    return (dg_forward){
+        .m = m,
+        .kv = kv,
+        .max_row = max_row,
+        .max_work = max_work,
+        .n_canvas_page = dg_ceil_div(max_row, DG_PAGE) + max_work,
+        .canvas_page_bytes = canvas_page_bytes(m, kv),
+    };
+}
+
+size_t dg_forward_bytes(const dg_model *m, dg_kv_cache *kv, int max_row, int max_work)
+{
+    dg_forward f = sized(m, kv, max_row, max_work);
+    piece list[N_PIECE];
+    pieces(list, &f);
+    dg_plan plan = plan_for(m, max_row);
+    size_t bytes = m->be->plan_bytes(m->be, &plan);
+    for (int i = 0; i < N_PIECE; i++)
+        bytes += list[i].bytes;
+    return bytes;
+}
+
+static bool allocate(dg_forward *f)
+{
+    dg_backend *be = f->m->be;
+    size_t rows = (size_t)f->max_row;
+    piece list[N_PIECE];
+    pieces(list, f);
+    for (int i = 0; i < N_PIECE; i++)
+        if (!(*list[i].at = be->alloc(be, list[i].bytes)))
+            return false;
+    f->normed = f->act.dense; /* free again when the layers are done */
+
+    f->canvas_page = dg_calloc((size_t)f->n_canvas_page, sizeof *f->canvas_page);
+    f->token = dg_calloc(rows, sizeof *f->token);
+    f->position = dg_calloc(rows, sizeof *f->position);
+    f->feature = dg_calloc(rows, sizeof *f->feature);
+    f->block = dg_calloc(rows, sizeof *f->block);
+    f->segment = dg_calloc(2 * (size_t)f->max_work, sizeof *f->segment);
+    f->temperature = dg_calloc(rows, sizeof *f->temperature);
+    f->uniform = dg_calloc(rows, sizeof *f->uniform);
+    f->options = dg_calloc(rows, sizeof *f->options);
+    f->entropy = dg_calloc(rows, sizeof *f->entropy);
+    f->argmax = dg_calloc(rows, sizeof *f->argmax);
+    f->drawn = dg_calloc(rows, sizeof *f->drawn);
+    if (!f->canvas_page || !f->token || !f->position || !f->feature || !f->block || !f->segment ||
+        !f->temperature || !f->uniform || !f->options || !f->entropy || !f->argmax || !f->drawn)
+        return false;
+    for (int i = 0; i < f->n_canvas_page; i++)
+        f->canvas_page[i] = f->canvas_memory + (size_t)i * f->canvas_page_bytes;
+    return true;
+}
+
+dgemma_status dg_forward_create(dg_forward **out, const dg_model *m, dg_kv_cache *kv, int max_row,
+                                int max_work, dgemma_error *err)
+{
+    dg_forward *f = dg_malloc(sizeof *f);
+    if (!f)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    *f = sized(m, kv, max_row, max_work);
+    for (int g = 0; g < DG_KV_GROUPS; g++)
+        f->act.rope[g].n_pair = m->n_rope_pair[g];
+    dg_plan plan = plan_for(m, max_row);
+    dgemma_status st = m->be->plan(m->be, &plan, err);
+    if (!st && !allocate(f))
+        st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for passes of %d rows", max_row);
+    if (st) {
+        dg_forward_free(f);
+        return st;
+    }
+    *out = f;
+    return DGEMMA_OK;
+}
+
+void dg_forward_free(dg_forward *f)
+{
+    if (!f)
+        return;
+    dg_backend *be = f->m->be;
+    piece list[N_PIECE];
+    pieces(list, f);
+    for (int i = 0; i < N_PIECE; i++)
+        be->free(be, *list[i].at);
+    dg_free(f->canvas_page);
+    dg_free(f->token);
+    dg_free(f->position);
+    dg_free(f->feature);
+    dg_free(f->block);
+    dg_free(f->segment);
+    dg_free(f->temperature);
+    dg_free(f->uniform);
+    dg_free(f->options);
+    dg_free(f->entropy);
+    dg_free(f->argmax);
+    dg_free(f->drawn);
+    dg_free(f);
+}
+
+int dg_forward_max_row(const dg_forward *f)
+{
+    return f->max_row;
+}
+
+/* ---- building the batch: encoded rows first, then canvas rows ---- */
+
+static void add_row(dg_forward *f, int32_t token, int position, dg_span block, int32_t feature)
+{
+    int r = f->batch.n_row++;
+    f->token[r] = token;
+    f->position[r] = position;
+    f->block[r] = block;
+    f->feature[r] = feature;
+}
+
+static dg_segment *add_segment(dg_forward *f, const dg_work *w, int position, int n)
+{
+    dg_segment *seg = &f->segment[f->batch.n_segment++];
+    *seg = (dg_segment){.first_row = f->batch.n_row, .n_row = n, .position = position};
+    for (int g = 0; g < DG_KV_GROUPS; g++)
+        seg->page[g] = w->seq->table[g].page;
+    return seg;
+}
+
+static void add_encoded(dg_forward *f, const dg_work *w)
+{
+    int p = w->seq->n_token;
+    add_segment(f, w, p, w->n_token);
+    for (int i = 0; i < w->n_token; i++)
+        add_row(f, w->token[i], p + i, w->block ? w->block[i] : (dg_span){p + i, p + i + 1},
+                w->feature ? w->feature[i] : -1);
+}
+
+static void add_canvas(dg_forward *f, const dg_work *w, int *page)
+{
+    int p = w->seq->n_token + w->n_token;
+    dg_segment *seg = add_segment(f, w, p, w->n_canvas);
+    seg->canvas = true;
+    seg->canvas_page = f->canvas_page + *page;
+    *page += dg_ceil_div(w->n_canvas, DG_PAGE);
+    for (int i = 0; i < w->n_canvas; i++) {
+        int r = f->batch.n_row - f->batch.n_encode;
+        f->temperature[r] = w->temperature;
+        f->uniform[r] = w->uniform[i];
+        f->options[r] = w->options;
+        add_row(f, w->canvas[i], p + i, (dg_span){p + i, p + i + 1}, -1);
+    }
+}
+
+static dgemma_status check_token(const dg_forward *f, const int32_t *token, int n,
+                                 dgemma_error *err)
+{
+    for (int i = 0; i < n; i++)
+        if (token[i] < 0 || token[i] >= f->m->cfg.n_vocab)
+            return dg_fail(err, DGEMMA_E_ARG, "token %d is not in the vocabulary of %d",
+                           (int)token[i], f->m->cfg.n_vocab);
+    return DGEMMA_OK;
+}
+
+static dgemma_status check(const dg_forward *f, const dg_pass *pass, dgemma_error *err)
+{
+    int64_t rows = 0;
+    if (pass->n_work < 1 || pass->n_work > f->max_work)
+        return dg_fail(err, DGEMMA_E_ARG, "%d sequences in a pass: 1 to %d fit", pass->n_work,
+                       f->max_work);
+    for (int i = 0; i < pass->n_work; i++) {
+        const dg_work *w = &pass->work[i];
+        rows += (int64_t)w->n_token + w->n_canvas;
+        if (w->n_token < 0 || w->n_canvas < 0 || rows > f->max_row)
+            return dg_fail(err, DGEMMA_E_ARG, "a pass of %lld rows: up to %d fit", (long long)rows,
+                           f->max_row);
+        if ((int64_t)w->seq->n_token + w->n_token + w->n_canvas > f->m->cfg.n_context)
+            return dg_fail(err, DGEMMA_E_LIMIT, "%d tokens: the model's context has room for %d",
+                           w->seq->n_token + w->n_token + w->n_canvas, f->m->cfg.n_context);
+        dgemma_status st = check_token(f, w->token, w->n_token, err);
+        if (!st)
+            st = check_token(f, w->canvas, w->n_canvas, err);
+        if (st)
+            return st;
+    }
+    return rows ? DGEMMA_OK : dg_fail(err, DGEMMA_E_ARG, "a pass without rows");
+}
+
+static dgemma_status build(dg_forward *f, const dg_pass *pass, dgemma_error *err)
+{
+    for (int i = 0; i < pass->n_work; i++) {
+        dgemma_status st = dg_kv_reserve(f->kv, pass->work[i].seq, pass->work[i].n_token, err);
+        if (st)
+            return st;
+    }
+    f->batch = (dg_batch){.token = f->token,
+                          .position = f->position,
+                          .block = f->block,
+                          .feature = pass->feature ? f->feature : NULL,
+                          .segment = f->segment};
+    int page = 0;
+    for (int i = 0; i < pass->n_work; i++)
+        if (pass->work[i].n_token)
+            add_encoded(f, &pass->work[i]);
+    f->batch.n_encode = f->batch.n_row;
+    for (int i = 0; i < pass->n_work; i++)
+        if (pass->work[i].n_canvas)
+            add_canvas(f, &pass->work[i], &page);
+    return DGEMMA_OK;
+}
+
+/* ---- the pass ---- */
+
+/* Lays the canvases' soft embeddings side by side, or spreads the new ones out again. */
+static void move_soft(dg_forward *f, const dg_pass *pass, bool gather)
+{
+    dg_backend *be = f->m->be;
+    size_t row_bytes = (size_t)f->m->cfg.n_embd * sizeof(float);
+    unsigned char *at = (unsigned char *)f->soft;
+    for (int i = 0; i < pass->n_work; i++) {
+        const dg_work *w = &pass->work[i];
+        size_t bytes = (size_t)w->n_canvas * row_bytes;
+        if (gather && w->first_step)
+            be->zero(be, at, bytes);
+        else if (gather)
+            be->copy(be, at, w->soft, bytes);
+        else if (bytes)
+            be->copy(be, w->soft, at, bytes);
+        at += bytes;
+    }
+}
+
+static void show_hidden(dg_forward *f, const dg_taps *taps, int layer, const float *x)
+{
+    if (taps && taps->hidden)
+        taps->hidden(taps->hidden_arg, layer, x, f->batch.n_row);
+}
+
+static void run_layers(dg_forward *f, const dg_pass *pass)
+{
+    const dg_model *m = f->m;
+    const dg_config *cfg = &m->cfg;
+    const dg_batch *b = &f->batch;
+    dg_rows all = {0, b->n_row}, canvas = {b->n_encode, b->n_row};
+    dg_backend *be = m->be;
+
+    be->embed(be, &(dg_embed_args){f->act.x, &m->embed, cfg->embed_scale, pass->feature});
+    if (b->n_row > b->n_encode) {
+        move_soft(f, pass, true);
+        be->condition(be, &(dg_condition_args){f->act.x, f->soft, &m->condition, canvas});
+    }
+    for (int g = 0; g < DG_KV_GROUPS; g++)
+        if (m->n_rope_pair[g])
+            be->rope_table(be, &(dg_rope_table_args){&f->act.rope[g], m->rope_frequency[g]});
+
+    bool full = pass->taps && (pass->taps->encoded || pass->taps->hidden);
+    for (int i = 0; i < cfg->n_layer; i++) {
+        bool last = i == cfg->n_layer - 1;
+        show_hidden(f, pass->taps, i, f->act.x);
+        dg_layer_run(m, &m->layer[i], dg_kv_layout_of(f->kv, i), &f->act,
+                     last && !full ? canvas : all);
+    }
+    be->norm(be, &(dg_norm_args){f->normed, f->act.x, m->norm, full ? all : canvas});
+    show_hidden(f, pass->taps, cfg->n_layer, f->normed);
+}
+
+static void run_vocabulary(dg_forward *f, const dg_pass *pass)
+{
+    const dg_model *m = f->m;
+    size_t n_embd = (size_t)m->cfg.n_embd;
+    m->be->vocabulary(m->be, &(dg_vocabulary_args){
+                                 .n_row = f->batch.n_row - f->batch.n_encode,
+                                 .x = f->normed + (size_t)f->batch.n_encode * n_embd,
+                                 .table = &m->embed,
+                                 .softcap = m->cfg.logit_softcap,
+                                 .temperature = f->temperature,
+                                 .uniform = f->uniform,
+                                 .options = f->options,
+                                 .soft = f->soft,
+                                 .soft_scale = m->cfg.embed_scale,
+                                 .logits = pass->taps ? pass->taps->logits : NULL,
+                                 .entropy = f->entropy,
+                                 .argmax = f->argmax,
+                                 .drawn = f->drawn,
+                             });
+    move_soft(f, pass, false);
+}
+
+static void hand_out(dg_forward *f, const dg_pass *pass)
+{
+    size_t at = 0;
+    for (int i = 0; i < pass->n_work; i++) {
+        const dg_work *w = &pass->work[i];
+        size_t n = (size_t)w->n_canvas;
+        if (n) {
+            memcpy(w->entropy, f->entropy + at, n * sizeof *w->entropy);
+            memcpy(w->argmax, f->argmax + at, n * sizeof *w->argmax);
+            memcpy(w->drawn, f->drawn + at, n * sizeof *w->drawn);
+        }
+        at += n;
+        dg_kv_advance(f->kv, w->seq, w->n_token);
+    }
+}
+
+dgemma_status dg_forward_run(dg_forward *f, const dg_pass *pass, dgemma_error *err)
+{
+    dg_backend *be = f->m->be;
+    dgemma_status st = check(f, pass, err);
+    if (!st)
+        st = build(f, pass, err);
+    if (st)
+        return st;
+
+    be->begin(be, &f->batch);
+    run_layers(f, pass);
+    if (pass->taps && pass->taps->encoded)
+        be->download(be, pass->taps->encoded, f->normed,
+                     (size_t)f->batch.n_encode * (size_t)f->m->cfg.n_embd * sizeof(float));
+    if (f->batch.n_row > f->batch.n_encode)
+        run_vocabulary(f, pass);
+    st = be->finish(be, err);
+    if (!st)
+        hand_out(f, pass);
+    return st;
+}
+
+dgemma_status dg_forward_read(dg_forward *f, const dg_reading *r, dgemma_error *err)
+{
+    if (r->n < 1 || r->n > f->max_row)
+        return dg_fail(err, DGEMMA_E_ARG, "%d rows of logits: 1 to %d fit", r->n, f->max_row);
+    dg_backend *be = f->m->be;
+    f->batch = (dg_batch){0};
+    be->begin(be, &f->batch);
+    be->vocabulary(be, &(dg_vocabulary_args){
+                           .n_row = r->n,
+                           .table = &f->m->embed,
+                           .uniform = r->uniform,
+                           .given = r->logits,
+                           .soft = r->soft,
+                           .soft_scale = f->m->cfg.embed_scale,
+                           .entropy = r->entropy,
+                           .argmax = r->argmax,
+                           .drawn = r->drawn,
+                       });
+    return be->finish(be, err);
+}

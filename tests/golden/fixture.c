@@ -1,0 +1,265 @@
+#include "fixture.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "cpu/cpu_backend.h"
+
+enum { DOCUMENT_MAX = 1 << 24 };
+
+/* ---- open and close ---- */
+
+static dgemma_status read_trace(fixture *fx, dgemma_error *err)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/trace.json", fx->dir);
+    json_error_t bad;
+    json_t *doc = json_load_file(path, JSON_REJECT_DUPLICATES, &bad);
+    if (!doc)
+        return dg_fail(err, DGEMMA_E_FORMAT, "%s: %s", path, bad.text);
+    const char *kind = json_string_value(json_object_get(doc, "kind"));
+    snprintf(fx->kind, sizeof fx->kind, "%s", kind ? kind : "");
+    json_t *limit = json_object_get(json_object_get(doc, "generation"), "max_new_tokens");
+    fx->max_new_tokens = (int)json_integer_value(limit);
+    json_decref(doc);
+
+    snprintf(path, sizeof path, "%s/trace.safetensors", fx->dir);
+    dgemma_status st = dg_file_map_open(&fx->trace_file, path, err);
+    return st ? st
+              : dg_safetensors_parse(&fx->trace, fx->trace_file.data, fx->trace_file.size, path,
+                                     err);
+}
+
+static dgemma_status read_model(fixture *fx, dgemma_error *err)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/model", fx->dir);
+    dg_buf doc;
+    dg_buf_init(&doc, DOCUMENT_MAX);
+    dgemma_status st = dg_checkpoint_open(&fx->ck, path, err);
+    if (!st)
+        st = dg_checkpoint_document(fx->ck, "config.json", &doc, err);
+    if (!st)
+        st = dg_config_parse(&fx->cfg, doc.data, doc.len, "config.json", err);
+    dg_buf_clear(&doc);
+    fx->gen = dg_generation_defaults();
+    if (!st && dg_checkpoint_has_document(fx->ck, "generation_config.json")) {
+        st = dg_checkpoint_document(fx->ck, "generation_config.json", &doc, err);
+        if (!st)
+            st = dg_generation_config_parse(&fx->gen, &fx->cfg, doc.data, doc.len,
+                                            "generation_config.json", err);
+    }
+    dg_buf_clear(&doc);
+    return st;
+}
+
+dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *opt,
+                           dgemma_error *err)
+{
+    *fx = (fixture){.dir = dir, .opt = *opt};
+    dgemma_status st = read_trace(fx, err);
+    if (!st)
+        st = read_model(fx, err);
+    if (!st)
+        st = dg_cpu_open(&fx->be, &(dg_cpu_options){opt->n_thread, opt->cpu_flags}, err);
+    if (!st)
+        st = dg_model_load(&fx->model, &fx->cfg, fx->ck, fx->be, err);
+    if (!st)
+        st = dg_kv_cache_create(&fx->kv, &fx->cfg, fx->be, DG_F32, 0, err);
+    if (!st)
+        st = dg_forward_create(&fx->forward, fx->model, fx->kv,
+                               dg_max(1024, 2 * fx->cfg.canvas_length), 1, err);
+    return st;
+}
+
+void fixture_close(fixture *fx)
+{
+    dg_forward_free(fx->forward);
+    dg_kv_cache_free(fx->kv);
+    dg_model_free(fx->model);
+    if (fx->be)
+        fx->be->close(fx->be);
+    dg_checkpoint_close(fx->ck);
+    dg_safetensors_clear(&fx->trace);
+    dg_file_map_close(&fx->trace_file);
+}
+
+/* ---- the trace ---- */
+
+const dg_tensor *fixture_tensor(fixture *fx, const char *name, dg_dtype type, dgemma_error *err)
+{
+    const dg_tensor *t = dg_safetensors_find(&fx->trace, name);
+    if (!t) {
+        dg_fail(err, DGEMMA_E_FORMAT, "the trace lacks %s", name);
+        return NULL;
+    }
+    if (t->type != type) {
+        dg_fail(err, DGEMMA_E_FORMAT, "%s is of type %s, not %s", name, dg_dtype_name(t->type),
+                dg_dtype_name(type));
+        return NULL;
+    }
+    return t;
+}
+
+dgemma_status fixture_ids(fixture *fx, const char *name, int32_t **out, int *n, dgemma_error *err)
+{
+    const dg_tensor *t = fixture_tensor(fx, name, DG_I64, err);
+    if (!t)
+        return DGEMMA_E_FORMAT;
+    *n = (int)dg_tensor_count(t);
+    *out = dg_array((size_t)*n, sizeof **out);
+    if (!*out)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    for (int i = 0; i < *n; i++) {
+        int64_t id;
+        memcpy(&id, (const unsigned char *)t->data + (size_t)i * sizeof id, sizeof id);
+        (*out)[i] = (int32_t)id;
+    }
+    return DGEMMA_OK;
+}
+
+dgemma_status fixture_compare_to(fixture *fx, const char *what, const float *got, const float *want,
+                                 size_t n, double tol, double *worst, dgemma_error *err)
+{
+    double off = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)got[i] - want[i];
+        off += d * d;
+        size += (double)want[i] * want[i];
+    }
+    double error = size > 0 ? sqrt(off / size) : sqrt(off);
+    fx->n_compared++;
+    if (!(error <= *worst))
+        *worst = error;
+    if (!(error <= tol))
+        return dg_fail(err, DGEMMA_E_INTERNAL, "%s is off by %.3g, allowed is %.3g", what, error,
+                       tol);
+    return DGEMMA_OK;
+}
+
+dgemma_status fixture_compare(fixture *fx, const char *name, const float *got, size_t n, double tol,
+                              double *worst, dgemma_error *err)
+{
+    const dg_tensor *t = fixture_tensor(fx, name, DG_F32, err);
+    if (!t)
+        return DGEMMA_E_FORMAT;
+    if (dg_tensor_count(t) != n)
+        return dg_fail(err, DGEMMA_E_FORMAT, "%s has %zu values, computed were %zu", name,
+                       dg_tensor_count(t), n);
+    float *want = dg_array(n, sizeof *want);
+    if (!want)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    memcpy(want, t->data, n * sizeof *want);
+    dgemma_status st = fixture_compare_to(fx, name, got, want, n, tol, worst, err);
+    dg_free(want);
+    return st;
+}
+
+/* ---- passes ---- */
+
+/* Compares the residual stream before every layer as it goes by. */
+typedef struct watch {
+    fixture *fx;
+    const char *prefix;
+    double tol, *worst;
+    dgemma_status st;
+    dgemma_error *err;
+} watch;
+
+static void watch_hidden(void *arg, int layer, const float *x, int n_row)
+{
+    watch *w = arg;
+    char name[96];
+    snprintf(name, sizeof name, "%s.hidden.%d", w->prefix, layer);
+    if (!w->st)
+        w->st = fixture_compare(w->fx, name, x, (size_t)n_row * (size_t)w->fx->cfg.n_embd, w->tol,
+                                w->worst, w->err);
+}
+
+dgemma_status fixture_encode(fixture *fx, const encode_job *job, dgemma_error *err)
+{
+    size_t n_embd = (size_t)fx->cfg.n_embd;
+    int step = fx->opt.chunk ? fx->opt.chunk : dg_forward_max_row(fx->forward);
+    watch w = {fx, job->hidden, TOL_ENCODER, &fx->worst_encoder, DGEMMA_OK, err};
+    bool watching = job->hidden && step >= job->n;
+    for (int at = 0; at < job->n; at += step) {
+        dg_work work = {
+            .seq = job->seq,
+            .token = job->token + at,
+            .n_token = dg_min(step, job->n - at),
+            .feature = job->feature ? job->feature + at : NULL,
+        };
+        dg_taps taps = {
+            .encoded = job->encoded ? job->encoded + (size_t)at * n_embd : NULL,
+            .hidden = watching ? watch_hidden : NULL,
+            .hidden_arg = &w,
+        };
+        dg_pass pass = {.work = &work, .n_work = 1, .feature = job->features, .taps = &taps};
+        dgemma_status st = dg_forward_run(fx->forward, &pass, err);
+        if (st || w.st)
+            return st ? st : w.st;
+    }
+    return DGEMMA_OK;
+}
+
+dgemma_status fixture_denoise(fixture *fx, const denoise_job *job, dgemma_error *err)
+{
+    size_t n = (size_t)job->n;
+    float *soft = dg_calloc(n * (size_t)fx->cfg.n_embd, sizeof *soft),
+          *entropy = dg_calloc(n, sizeof *entropy);
+    double *uniform = dg_calloc(n, sizeof *uniform);
+    int32_t *id = dg_calloc(2 * n, sizeof *id);
+    dgemma_status st = DGEMMA_E_NOMEM;
+    if (soft && entropy && uniform && id) {
+        watch w = {fx, job->hidden, TOL_LOGITS, &fx->worst_logits, DGEMMA_OK, err};
+        if (job->soft)
+            memcpy(soft, job->soft, n * (size_t)fx->cfg.n_embd * sizeof *soft);
+        dg_work work = {
+            .seq = job->seq,
+            .canvas = job->canvas,
+            .n_canvas = job->n,
+            .soft = soft,
+            .first_step = !job->soft,
+            .temperature = 1,
+            .uniform = uniform,
+            .entropy = entropy,
+            .argmax = id,
+            .drawn = id + n,
+        };
+        dg_taps taps = {
+            .logits = job->logits, .hidden = job->hidden ? watch_hidden : NULL, .hidden_arg = &w};
+        st =
+            dg_forward_run(fx->forward, &(dg_pass){.work = &work, .n_work = 1, .taps = &taps}, err);
+        st = st ? st : w.st;
+    }
+    dg_free(soft);
+    dg_free(entropy);
+    dg_free(uniform);
+    dg_free(id);
+    return st;
+}
+
+dgemma_status fixture_soften(fixture *fx, float *soft, const float *logits, int n,
+                             dgemma_error *err)
+{
+    float *entropy = dg_calloc((size_t)n, sizeof *entropy);
+    double *uniform = dg_calloc((size_t)n, sizeof *uniform);
+    int32_t *id = dg_calloc(2 * (size_t)n, sizeof *id);
+    dgemma_status st = DGEMMA_E_NOMEM;
+    if (entropy && uniform && id)
+        st = dg_forward_read(fx->forward,
+                             &(dg_reading){.logits = logits,
+                                           .uniform = uniform,
+                                           .n = n,
+                                           .soft = soft,
+                                           .entropy = entropy,
+                                           .argmax = id,
+                                           .drawn = id + n},
+                             err);
+    dg_free(entropy);
+    dg_free(uniform);
+    dg_free(id);
+    return st;
+}

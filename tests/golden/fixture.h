@@ -1,0 +1,97 @@
+/* A golden fixture: a small checkpoint and a trace of what the reference implementation computed
+ * with it. */
+#ifndef DG_GOLDEN_FIXTURE_H
+#define DG_GOLDEN_FIXTURE_H
+
+#include "base/error.h"
+#include "format/checkpoint.h"
+#include "format/safetensors.h"
+#include "base/file.h"
+#include "model/forward.h"
+
+typedef struct golden_options {
+    unsigned cpu_flags;
+    int n_thread;
+    int chunk; /* tokens encoded per pass; 0: all at once */
+} golden_options;
+
+typedef struct fixture {
+    const char *dir;
+    char kind[32];
+    golden_options opt;
+
+    dg_file_map trace_file;
+    dg_safetensors trace;
+    dg_checkpoint *ck;
+    dg_config cfg;
+    dg_generation_config gen;
+    int max_new_tokens; /* of trace.json */
+    dg_backend *be;
+    dg_model *model;
+    dg_kv_cache *kv;
+    dg_forward *forward;
+
+    /* what was found: the worst error of each sort, and how many things were compared */
+    double worst_encoder, worst_logits, worst_entropy;
+    int n_compared;
+    char note[160];
+} fixture;
+
+/* What must hold (docs/testing.md). */
+#define TOL_ENCODER 2e-5
+#define TOL_LOGITS  2e-4
+#define TOL_ENTROPY 1e-3
+
+dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *opt,
+                           dgemma_error *err);
+void fixture_close(fixture *fx);
+
+/* A tensor of the trace; NULL with an error when it is missing or not of this type. */
+const dg_tensor *fixture_tensor(fixture *fx, const char *name, dg_dtype type, dgemma_error *err);
+
+/* The ids of an I64 tensor as int32, in memory of the caller's. */
+dgemma_status fixture_ids(fixture *fx, const char *name, int32_t **out, int *n, dgemma_error *err);
+
+/* Holds n floats to an F32 tensor of the trace: |got - want| / |want| <= tol, over the whole
+ * tensor. */
+dgemma_status fixture_compare(fixture *fx, const char *name, const float *got, size_t n, double tol,
+                              double *worst, dgemma_error *err);
+dgemma_status fixture_compare_to(fixture *fx, const char *what, const float *got, const float *want,
+                                 size_t n, double tol, double *worst, dgemma_error *err);
+
+/* Encodes tokens in chunks of opt.chunk; `encoded` [n, n_embd] may be NULL. Rows with feature[i] >=
+ * 0 take that row of `features`. */
+typedef struct encode_job {
+    dg_kv_seq *seq;
+    const int32_t *token;
+    int n;
+    const int32_t *feature;
+    const float *features;
+    float *encoded;
+    const char *hidden; /* compare the residual stream with tensors of this prefix, or NULL; whole
+                           prompts only */
+} encode_job;
+dgemma_status fixture_encode(fixture *fx, const encode_job *job, dgemma_error *err);
+
+/* One denoising pass; soft NULL: no self-conditioning. logits [n, n_vocab] softcapped. */
+typedef struct denoise_job {
+    dg_kv_seq *seq;
+    const int32_t *canvas;
+    int n;
+    const float *soft;
+    float *logits;
+    const char *hidden;
+} denoise_job;
+dgemma_status fixture_denoise(fixture *fx, const denoise_job *job, dgemma_error *err);
+
+/* The soft embedding of processed logits, [n, n_embd]. */
+dgemma_status fixture_soften(fixture *fx, float *soft, const float *logits, int n,
+                             dgemma_error *err);
+
+/* The kinds of trace. */
+dgemma_status golden_forward(fixture *fx, dgemma_error *err);
+dgemma_status golden_generate(fixture *fx, dgemma_error *err);
+dgemma_status golden_sampler(fixture *fx, dgemma_error *err);
+dgemma_status golden_vision(fixture *fx, dgemma_error *err);
+
+#endif

@@ -1,0 +1,223 @@
+/* Traces of kind `forward` and `vision`: single passes, every value compared. */
+#include <stdio.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "fixture.h"
+
+/* Memory of one trace, freed together. */
+typedef struct scratch {
+    int32_t *prompt, *canvas, *commit;
+    int n_prompt, n_canvas, n_commit;
+    float *encoded, *logits, *soft, *given;
+    dg_kv_seq seq;
+} scratch;
+
+static void scratch_clear(fixture *fx, scratch *s)
+{
+    dg_kv_seq_clear(fx->kv, &s->seq);
+    dg_free(s->prompt);
+    dg_free(s->canvas);
+    dg_free(s->commit);
+    dg_free(s->encoded);
+    dg_free(s->logits);
+    dg_free(s->soft);
+    dg_free(s->given);
+}
+
+/* The keys or values that the cache holds of one layer, as the trace lays them out: [n_kv_head, n,
+ * head_dim], the last n tokens. */
+static void read_cache(const fixture *fx, const dg_kv_seq *seq, int layer, bool value, int n,
+                       float *out)
+{
+    const dg_kv_layout *kv = dg_kv_layout_of(fx->kv, layer);
+    size_t dim = (size_t)kv->head_dim, head_bytes = DG_PAGE * dim * dg_dtype_size(kv->type);
+    for (int h = 0; h < kv->n_kv_head; h++)
+        for (int i = 0; i < n; i++) {
+            int p = seq->n_token - n + i;
+            const unsigned char *page = seq->table[kv->group].page[p / DG_PAGE];
+            size_t head = (size_t)h + (value ? (size_t)kv->n_kv_head : 0);
+            dg_widen(out,
+                     page + kv->offset + head * head_bytes +
+                         (size_t)(p % DG_PAGE) * dim * dg_dtype_size(kv->type),
+                     kv->type, dim);
+            out += dim;
+        }
+}
+
+static dgemma_status compare_cache(fixture *fx, const dg_kv_seq *seq, const char *prefix,
+                                   dgemma_error *err)
+{
+    for (int layer = 0; layer < fx->cfg.n_layer; layer++)
+        for (int value = 0; value < 2; value++) {
+            char name[64];
+            snprintf(name, sizeof name, "%s.%c.%d", prefix, value ? 'v' : 'k', layer);
+            const dg_tensor *t = fixture_tensor(fx, name, DG_F32, err);
+            if (!t)
+                return DGEMMA_E_FORMAT;
+            const dg_layer_config *lc = &fx->cfg.layer[layer];
+            int kept = lc->sliding && seq->n_token > lc->window - 1 ? lc->window - 1 : seq->n_token;
+            size_t n = (size_t)kept * (size_t)lc->n_kv_head * (size_t)lc->head_dim;
+            float *got = dg_array(n, sizeof *got);
+            if (!got)
+                return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+            read_cache(fx, seq, layer, value, kept, got);
+            dgemma_status st =
+                fixture_compare(fx, name, got, n, TOL_ENCODER, &fx->worst_encoder, err);
+            dg_free(got);
+            if (st)
+                return st;
+        }
+    return DGEMMA_OK;
+}
+
+/* One denoising pass of canvas.INDEX against logits.INDEX; given: processed logits to condition on,
+ * or NULL. */
+static dgemma_status denoise(fixture *fx, scratch *s, int index, const float *given, bool hidden,
+                             dgemma_error *err)
+{
+    char name[32], prefix[32];
+    snprintf(name, sizeof name, "canvas.%d", index);
+    snprintf(prefix, sizeof prefix, "decoder.%d", index);
+    dg_free(s->canvas);
+    s->canvas = NULL;
+    dgemma_status st = fixture_ids(fx, name, &s->canvas, &s->n_canvas, err);
+    size_t n = (size_t)s->n_canvas, n_vocab = (size_t)fx->cfg.n_vocab;
+    if (!st && !s->logits) {
+        s->logits = dg_array(n * n_vocab, sizeof *s->logits);
+        s->soft = dg_array(n * (size_t)fx->cfg.n_embd, sizeof *s->soft);
+        if (!s->logits || !s->soft)
+            st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    }
+    if (!st && given)
+        st = fixture_soften(fx, s->soft, given, s->n_canvas, err);
+    if (!st)
+        st = fixture_denoise(fx,
+                             &(denoise_job){.seq = &s->seq,
+                                            .canvas = s->canvas,
+                                            .n = s->n_canvas,
+                                            .soft = given ? s->soft : NULL,
+                                            .logits = s->logits,
+                                            .hidden = hidden ? prefix : NULL},
+                             err);
+    snprintf(name, sizeof name, "logits.%d", index);
+    return st ? st
+              : fixture_compare(fx, name, s->logits, n * n_vocab, TOL_LOGITS, &fx->worst_logits,
+                                err);
+}
+
+/* A tensor of logits divided by `temperature`, into s->given. */
+static dgemma_status take_given(fixture *fx, scratch *s, const char *name, float temperature,
+                                dgemma_error *err)
+{
+    const dg_tensor *t = fixture_tensor(fx, name, DG_F32, err);
+    if (!t)
+        return DGEMMA_E_FORMAT;
+    size_t n = dg_tensor_count(t);
+    if (n != (size_t)s->n_canvas * (size_t)fx->cfg.n_vocab)
+        return dg_fail(err, DGEMMA_E_FORMAT, "%s has %zu values", name, n);
+    dg_free(s->given);
+    s->given = dg_array(n, sizeof *s->given);
+    if (!s->given)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    memcpy(s->given, t->data, n * sizeof *s->given);
+    for (size_t i = 0; i < n; i++)
+        s->given[i] /= temperature;
+    return DGEMMA_OK;
+}
+
+static dgemma_status encode(fixture *fx, scratch *s, const int32_t *token, int n,
+                            const char *out_name, const char *hidden, dgemma_error *err)
+{
+    dg_free(s->encoded);
+    s->encoded = dg_array((size_t)n * (size_t)fx->cfg.n_embd, sizeof *s->encoded);
+    if (!s->encoded)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dgemma_status st = fixture_encode(
+        fx,
+        &(encode_job){
+            .seq = &s->seq, .token = token, .n = n, .encoded = s->encoded, .hidden = hidden},
+        err);
+    return st ? st
+              : fixture_compare(fx, out_name, s->encoded, (size_t)n * (size_t)fx->cfg.n_embd,
+                                TOL_ENCODER, &fx->worst_encoder, err);
+}
+
+static dgemma_status forward_trace(fixture *fx, scratch *s, dgemma_error *err)
+{
+    dgemma_status st = fixture_ids(fx, "prompt", &s->prompt, &s->n_prompt, err);
+    if (!st)
+        st = encode(fx, s, s->prompt, s->n_prompt, "encoder.prompt.out", "encoder.prompt", err);
+    if (!st)
+        st = compare_cache(fx, &s->seq, "cache.prompt", err);
+    if (!st)
+        st = denoise(fx, s, 0, NULL, true, err);
+    if (!st)
+        st = take_given(fx, s, "self_conditioning_logits.1", 1, err);
+    if (!st)
+        st = denoise(fx, s, 1, s->given, true, err);
+    if (!st)
+        st = fixture_ids(fx, "commit", &s->commit, &s->n_commit, err);
+    if (!st)
+        st = encode(fx, s, s->commit, s->n_commit, "encoder.commit.out", NULL, err);
+    if (!st)
+        st = compare_cache(fx, &s->seq, "cache.commit", err);
+    if (!st)
+        st = take_given(fx, s, "logits.1", 0.5f, err);
+    return st ? st : denoise(fx, s, 2, s->given, false, err);
+}
+
+dgemma_status golden_forward(fixture *fx, dgemma_error *err)
+{
+    scratch s = {0};
+    dgemma_status st = forward_trace(fx, &s, err);
+    scratch_clear(fx, &s);
+    return st;
+}
+
+/* The text part of a trace with a picture: the recorded image features stand where the picture is.
+ */
+static dgemma_status vision_trace(fixture *fx, scratch *s, float **features, int32_t **feature,
+                                  dgemma_error *err)
+{
+    dgemma_status st = fixture_ids(fx, "prompt", &s->prompt, &s->n_prompt, err);
+    const dg_tensor *t = st ? NULL : fixture_tensor(fx, "image_features", DG_F32, err);
+    if (!t)
+        return st ? st : DGEMMA_E_FORMAT;
+    size_t n_value = dg_tensor_count(t), n_embd = (size_t)fx->cfg.n_embd;
+    *features = dg_array(n_value, sizeof **features);
+    *feature = dg_array((size_t)s->n_prompt, sizeof **feature);
+    s->encoded = dg_array((size_t)s->n_prompt * n_embd, sizeof *s->encoded);
+    if (!*features || !*feature || !s->encoded)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    memcpy(*features, t->data, n_value * sizeof **features);
+    int n = 0;
+    for (int i = 0; i < s->n_prompt; i++)
+        (*feature)[i] = s->prompt[i] == fx->cfg.image_token ? n++ : -1;
+    if ((size_t)n * n_embd != n_value)
+        return dg_fail(err, DGEMMA_E_FORMAT, "%d image tokens, %zu features", n, n_value / n_embd);
+    st = fixture_encode(fx,
+                        &(encode_job){.seq = &s->seq,
+                                      .token = s->prompt,
+                                      .n = s->n_prompt,
+                                      .feature = *feature,
+                                      .features = *features,
+                                      .encoded = s->encoded},
+                        err);
+    if (!st)
+        st = fixture_compare(fx, "encoder.prompt.out", s->encoded, (size_t)s->n_prompt * n_embd,
+                             TOL_ENCODER, &fx->worst_encoder, err);
+    return st ? st : denoise(fx, s, 0, NULL, false, err);
+}
+
+dgemma_status golden_vision(fixture *fx, dgemma_error *err)
+{
+    scratch s = {0};
+    float *features = NULL;
+    int32_t *feature = NULL;
+    dgemma_status st = vision_trace(fx, &s, &features, &feature, err);
+    scratch_clear(fx, &s);
+    dg_free(features);
+    dg_free(feature);
+    snprintf(fx->note, sizeof fx->note, "text part, with the recorded image features");
+    return st;
+}
