@@ -1,0 +1,76 @@
+/* One request on its way: encode the prompt, denoise a block, commit it, denoise the next. A state
+ * machine that somebody advances pass by pass, not a function that loops, so that many can share a
+ * pass.
+ *
+ *     dg_request_plan     says what the request wants from the next pass
+ *     dg_forward_run      runs it, perhaps together with other requests' parts
+ *     dg_request_take     takes the outcome in */
+#ifndef DG_ENGINE_REQUEST_H
+#define DG_ENGINE_REQUEST_H
+
+#include "diffusion/canvas.h"
+#include "model/forward.h"
+
+typedef struct dg_request_config {
+    const int32_t *prompt; /* copied; at least one token */
+    int n_prompt;
+    dg_diffusion_options diffusion;
+    int canvas_length; /* at most the model's */
+    int max_tokens;    /* of the answer; at least 1 */
+    int n_context;     /* prompt and answer together */
+    dg_draws draws;
+} dg_request_config;
+
+typedef enum dg_request_end {
+    DG_END_NONE,   /* still running */
+    DG_END_STOP,   /* the model ended its turn */
+    DG_END_LENGTH, /* max_tokens are there */
+    DG_END_CONTEXT /* the context is full */
+} dg_request_end;
+
+typedef struct dg_request {
+    const dg_model *model;
+    dg_kv_cache *kv;
+    dg_request_config cfg;
+
+    dg_kv_seq seq;
+    int32_t
+        *pending; /* tokens to encode before the next step: the prompt, then each finished block */
+    int n_pending, n_encoded;
+
+    dg_canvas canvas;
+    float *soft; /* [canvas_length, n_embd] backend memory */
+    int block;
+    bool canvas_open;    /* the block was begun and is not finished */
+    bool canvas_in_pass; /* what dg_request_plan put into the pass */
+    int n_token_in_pass;
+
+    /* the block that the last pass finished: tokens up to the stop token or the limit */
+    bool block_done;
+    int n_block_token;
+
+    dg_request_end end;
+
+    /* what happened so far */
+    int n_output; /* tokens of the answer, without the stop token */
+    int n_block, n_converged, n_step;
+} dg_request;
+
+/* Nothing is computed yet. DGEMMA_E_LIMIT when the prompt leaves no room in the context. */
+dgemma_status dg_request_init(dg_request *r, const dg_model *model, dg_kv_cache *kv,
+                              const dg_request_config *cfg, dgemma_error *err);
+void dg_request_clear(dg_request *r);
+
+/* Fills *w with the request's part of the next pass, at most max_row rows (at least the canvas
+ * length). */
+void dg_request_plan(dg_request *r, dg_work *w, int max_row);
+
+/* Takes in the outcome of the pass that dg_request_plan asked for. Afterwards: canvas holds the
+ * step just made, if canvas_in_pass; block_done says that canvas.argmax[0 … n_block_token) is new
+ * text; end that it was the last. */
+void dg_request_take(dg_request *r);
+
+/* Bytes a request needs beside the cache's pages. */
+size_t dg_request_bytes(const dg_config *cfg, int canvas_length);
+
+#endif
