@@ -9,9 +9,9 @@
 
 void *dg_malloc(size_t bytes);
 void *dg_calloc(size_t n, size_t size);
-void *dg_array(size_t n, size_t size);                /* uninitialised, n * size checked */
+void *dg_array(size_t n, size_t size);                 /* uninitialised, n * size checked */
 void *dg_array_resize(void *p, size_t n, size_t size); /* p stays valid when NULL is returned */
-void *dg_malloc_aligned(size_t bytes);                /* on a 64-byte boundary */
+void *dg_malloc_aligned(size_t bytes);                 /* on a 64-byte boundary */
 char *dg_strdup(const char *s);
 char *dg_strndup(const char *s, size_t n);
 void dg_free(void *p);

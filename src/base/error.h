@@ -10,7 +10,8 @@
 #define DG_PRINTF(fmt, args)
 #endif
 
-/* Fills *err (NULL is fine) and returns `status`, so that a function can end with `return dg_fail(…)`. */
+/* Fills *err (NULL is fine) and returns `status`, so that a function can end with `return
+ * dg_fail(…)`. */
 dgemma_status dg_fail(dgemma_error *err, dgemma_status status, const char *fmt, ...)
     DG_PRINTF(3, 4);
 

@@ -1,5 +1,5 @@
-/* A persistent pool of worker threads. What a task computes must not depend on which worker runs it or on
- * how many there are: tasks write disjoint results. One caller at a time. */
+/* A persistent pool of worker threads. What a task computes must not depend on which worker runs it
+ * or on how many there are: tasks write disjoint results. One caller at a time. */
 #ifndef DG_BASE_POOL_H
 #define DG_BASE_POOL_H
 
@@ -13,8 +13,8 @@ void dg_pool_free(dg_pool *pool);
 
 int dg_pool_threads(const dg_pool *pool);
 
-/* Runs fn(arg, task, worker) for each task in [0, n_task) and returns when all are done. Workers take the next
- * task as they become free. */
+/* Runs fn(arg, task, worker) for each task in [0, n_task) and returns when all are done. Workers
+ * take the next task as they become free. */
 typedef void dg_task_fn(void *arg, int task, int worker);
 void dg_pool_run(dg_pool *pool, int n_task, dg_task_fn *fn, void *arg);
 

@@ -1,6 +1,7 @@
-/* Counter-based randomness: a draw is a pure function of (seed, stream, block, step, position), so a request
- * gets the same draws whatever the batch, the thread count or the backend. The generator is Philox-4x32
- * with ten rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). */
+/* Counter-based randomness: a draw is a pure function of (seed, stream, block, step, position), so
+ * a request gets the same draws whatever the batch, the thread count or the backend. The generator
+ * is Philox-4x32 with ten rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+ * 2011). */
 #ifndef DG_BASE_RNG_H
 #define DG_BASE_RNG_H
 

@@ -10,7 +10,8 @@
  * 0 when the bytes there are not one: malformed, or cut off by the end. n >= 1. */
 size_t dg_utf8_decode(const char *s, size_t n, uint32_t *out);
 
-/* How many bytes at the end of s are the beginning of a character that could still be completed (0 to 3). */
+/* How many bytes at the end of s are the beginning of a character that could still be completed (0
+ * to 3). */
 size_t dg_utf8_partial(const char *s, size_t n);
 
 /* Writes code point c, 1 to 4 bytes; returns the count. */

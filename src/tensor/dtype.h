@@ -1,5 +1,5 @@
-/* Element types of stored tensors and their conversion to and from float. Each conversion here is the
- * definition; faster ones are checked against it. */
+/* Element types of stored tensors and their conversion to and from float. Each conversion here is
+ * the definition; faster ones are checked against it. */
 #ifndef DG_TENSOR_DTYPE_H
 #define DG_TENSOR_DTYPE_H
 

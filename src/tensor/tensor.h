@@ -12,7 +12,7 @@ enum { DG_MAX_DIM = 4 };
 typedef struct dg_tensor {
     const char *name; /* belongs to the file the tensor came from */
     dg_dtype type;
-    int n_dim;                /* 0 for a scalar */
+    int n_dim; /* 0 for a scalar */
     int64_t shape[DG_MAX_DIM];
     const void *data; /* may be unaligned */
     size_t bytes;
