@@ -1,6 +1,7 @@
 /* A checkpoint on disk, one face for every format: tensors by name, and the documents beside them.
- * Today: a Hugging Face folder (plain, or a hub cache folder) with one safetensors file or shards and an
- * index. Tensor names are those of the Hugging Face checkpoint. Weights stay mapped, nothing is copied. */
+ * Today: a Hugging Face folder (plain, or a hub cache folder) with one safetensors file or shards
+ * and an index. Tensor names are those of the Hugging Face checkpoint. Weights stay mapped, nothing
+ * is copied. */
 #ifndef DG_FORMAT_CHECKPOINT_H
 #define DG_FORMAT_CHECKPOINT_H
 
@@ -10,8 +11,11 @@
 
 typedef struct dg_checkpoint dg_checkpoint;
 
-/* `path` is the folder, or a hub cache folder (models--ORG--NAME, whose refs/main names the snapshot; without
- * one, its only snapshot). */
+/* `path` is the folder, a file in it (config.json, model.safetensors), or a hub cache folder
+ * (models--ORG--NAME, whose refs/main names the snapshot; without one, its only snapshot). Weights
+ * are model.safetensors, else the shards of model.safetensors.index.json, else the only
+ * *.safetensors. DGEMMA_E_UNSUPPORTED for GGUF and other formats and element types, DGEMMA_E_FORMAT
+ * where files are broken or the index and they disagree. */
 dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_error *err);
 void dg_checkpoint_close(dg_checkpoint *ck); /* NULL is fine; every view and string from it dies */
 
@@ -19,7 +23,7 @@ void dg_checkpoint_close(dg_checkpoint *ck); /* NULL is fine; every view and str
 const char *dg_checkpoint_dir(const dg_checkpoint *ck);
 
 size_t dg_checkpoint_count(const dg_checkpoint *ck);
-const dg_tensor *dg_checkpoint_at(const dg_checkpoint *ck, size_t i); /* sorted by name */
+const dg_tensor *dg_checkpoint_at(const dg_checkpoint *ck, size_t i);           /* sorted by name */
 const dg_tensor *dg_checkpoint_find(const dg_checkpoint *ck, const char *name); /* or NULL */
 
 /* Reads a document of the folder ("config.json") whole into *out. DGEMMA_E_IO when it is not there,

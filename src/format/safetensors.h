@@ -1,5 +1,5 @@
-/* One safetensors file: an 8-byte length, a JSON header, then the data. The parser is a pure function of a
- * buffer; every name, shape and offset is checked before it is used. */
+/* One safetensors file: an 8-byte length, a JSON header, then the data. The parser is a pure
+ * function of a buffer; every name, shape and offset is checked before it is used. */
 #ifndef DG_FORMAT_SAFETENSORS_H
 #define DG_FORMAT_SAFETENSORS_H
 
@@ -12,7 +12,9 @@ typedef struct dg_safetensors {
     char *names;
 } dg_safetensors;
 
-/* Parses the file image [data, data + size). `where` names it in errors. The buffer must outlive *out. */
+/* Parses the file image [data, data + size). `where` names it in errors. The buffer must outlive
+ * *out. BOOL is read as U8; another element type that dg_dtype lacks is DGEMMA_E_UNSUPPORTED,
+ * whichever tensor has it. On failure *out is empty. */
 dgemma_status dg_safetensors_parse(dg_safetensors *out, const void *data, size_t size,
                                    const char *where, dgemma_error *err);
 void dg_safetensors_clear(dg_safetensors *st);

@@ -1,0 +1,490 @@
+#include "format/checkpoint.h"
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "base/file.h"
+#include "format/safetensors.h"
+
+#define CONFIG_NAME  "config.json"
+#define WEIGHTS_NAME "model.safetensors"
+#define INDEX_NAME   "model.safetensors.index.json"
+
+static const size_t index_max = 16u << 20; /* the published index of 1047 tensors has 0.1 MB */
+static const size_t shard_max = 4096;
+
+typedef struct shard {
+    char *name; /* inside the folder */
+    dg_file_map file;
+    dg_safetensors content;
+} shard;
+
+typedef struct entry {
+    dg_tensor tensor; /* first: dg_checkpoint_at returns its address */
+    const shard *from;
+} entry;
+
+struct dg_checkpoint {
+    char *dir;
+    shard *shard; /* sorted by name */
+    size_t n_shard;
+    entry *entry; /* sorted by name */
+    size_t n_entry;
+};
+
+/* ---- which folder ---- */
+
+static bool has_suffix(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), k = strlen(suffix);
+    return n >= k && strcmp(s + n - k, suffix) == 0;
+}
+
+/* A name that stays in its folder. */
+static bool is_plain_name(const char *s)
+{
+    return *s && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 && strcmp(s, "..") != 0;
+}
+
+static bool is_gguf(const char *path)
+{
+    if (has_suffix(path, ".gguf"))
+        return true;
+    dg_file_map map;
+    if (dg_file_map_open(&map, path, NULL))
+        return false;
+    bool found = map.size >= 4 && memcmp(map.data, "GGUF", 4) == 0;
+    dg_file_map_close(&map);
+    return found;
+}
+
+static dgemma_status no_memory(const char *path, dgemma_error *err)
+{
+    return dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", path);
+}
+
+static bool dir_has(const char *dir, const char *name)
+{
+    char *path = dg_path_join(dir, name);
+    bool found = path && dg_file_exists(path);
+    dg_free(path);
+    return found;
+}
+
+/* What a folder holds of one kind: the number of names and a copy of one of them. */
+typedef struct listing {
+    size_t n;
+    char *name; /* NULL when n is 0 or memory is out */
+} listing;
+
+static listing list_suffix(const char *dir, const char *suffix)
+{
+    listing found = {0};
+    DIR *d = opendir(dir);
+    if (!d)
+        return found;
+    for (const struct dirent *e; (e = readdir(d));) {
+        if (e->d_name[0] == '.' || !has_suffix(e->d_name, suffix))
+            continue;
+        if (found.n++ == 0)
+            found.name = dg_strdup(e->d_name);
+    }
+    closedir(d);
+    return found;
+}
+
+/* The revision that refs/main names, or NULL: no such file, or not a name. */
+static char *read_main_ref(const char *cache)
+{
+    char *path = dg_path_join(cache, "refs/main");
+    dg_buf text;
+    dg_buf_init(&text, 256);
+    char *name = NULL;
+    if (path && !dg_file_read(&text, path, NULL) && text.data) {
+        text.data[strcspn(text.data, " \t\r\n")] = '\0';
+        if (is_plain_name(text.data))
+            name = dg_strdup(text.data);
+    }
+    dg_buf_clear(&text);
+    dg_free(path);
+    return name;
+}
+
+/* From a hub cache folder, models--ORG--NAME, to the snapshot inside. Takes `snapshots`, the folder
+ * of them. */
+static dgemma_status enter_cache(char **dir, const char *cache, char *snapshots, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    char *revision = read_main_ref(cache);
+    *dir = revision ? dg_path_join(snapshots, revision) : NULL;
+    if (*dir && dg_file_is_dir(*dir))
+        goto done;
+
+    /* A reference to a revision that was never fetched is as good as none. */
+    dg_free(*dir);
+    *dir = NULL;
+    listing all = list_suffix(snapshots, "");
+    if (all.n == 1 && all.name)
+        *dir = dg_path_join(snapshots, all.name);
+    dg_free(all.name);
+    if (all.n != 1)
+        st = dg_fail(err, DGEMMA_E_IO,
+                     "%s: a hub cache folder with %zu snapshots and no refs/main that names one; "
+                     "give the folder of a snapshot",
+                     cache, all.n);
+    else if (!*dir)
+        st = no_memory(cache, err);
+
+done:
+    dg_free(revision);
+    dg_free(snapshots);
+    return st;
+}
+
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return dg_strdup(".");
+    return slash == path ? dg_strdup("/") : dg_strndup(path, (size_t)(slash - path));
+}
+
+static dgemma_status find_dir(char **dir, const char *path, dgemma_error *err)
+{
+    struct stat info;
+    *dir = NULL;
+    if (stat(path, &info) != 0)
+        return dg_fail(err, DGEMMA_E_IO, "%s: %s; a model is the folder of a checkpoint", path,
+                       strerror(errno));
+
+    if (!S_ISDIR(info.st_mode)) {
+        if (S_ISREG(info.st_mode) && is_gguf(path))
+            return dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                           "%s: a GGUF file; this version reads the folder of a Hugging Face "
+                           "checkpoint (" CONFIG_NAME " and safetensors)",
+                           path);
+        if (!has_suffix(path, ".safetensors") && !has_suffix(path, ".json"))
+            return dg_fail(err, DGEMMA_E_ARG,
+                           "%s: neither the folder of a checkpoint nor a file of one", path);
+        *dir = folder_of(path);
+        return *dir ? DGEMMA_OK : no_memory(path, err);
+    }
+
+    char *snapshots = dg_path_join(path, "snapshots");
+    if (snapshots && dg_file_is_dir(snapshots) && !dir_has(path, CONFIG_NAME))
+        return enter_cache(dir, path, snapshots, err);
+    *dir = dg_strdup(path);
+    bool ok = snapshots && *dir;
+    dg_free(snapshots);
+    return ok ? DGEMMA_OK : no_memory(path, err);
+}
+
+/* ---- which files ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Fills ck->shard with the different file names of the map. */
+static dgemma_status name_shards(dg_checkpoint *ck, const char **file, size_t n, const char *where,
+                                 dgemma_error *err)
+{
+    qsort(file, n, sizeof *file, compare_names);
+    size_t n_file = 0;
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(file[i], file[i - 1]) != 0)
+            file[n_file++] = file[i];
+    if (n_file > shard_max)
+        return dg_fail(err, DGEMMA_E_LIMIT, "%s: %zu shards, at most %zu are opened", where, n_file,
+                       shard_max);
+
+    ck->shard = dg_calloc(n_file, sizeof *ck->shard);
+    if (!ck->shard)
+        return no_memory(where, err);
+    for (size_t i = 0; i < n_file; i++) {
+        ck->shard[i].name = dg_strdup(file[i]);
+        if (!ck->shard[i].name)
+            return no_memory(where, err);
+        ck->n_shard++;
+    }
+    return DGEMMA_OK;
+}
+
+static dgemma_status list_shards(dg_checkpoint *ck, json_t *map, const char *where,
+                                 dgemma_error *err)
+{
+    size_t n = json_object_size(map), at = 0;
+    if (n == 0)
+        return dg_fail(err, DGEMMA_E_FORMAT, "%s: \"weight_map\" is missing or empty", where);
+    const char **file = dg_array(n, sizeof *file);
+    if (!file)
+        return no_memory(where, err);
+
+    dgemma_status st = DGEMMA_OK;
+    const char *tensor;
+    json_t *value;
+    json_object_foreach(map, tensor, value)
+    {
+        const char *name = json_string_value(value);
+        if (!name || !is_plain_name(name)) {
+            st = dg_fail(err, DGEMMA_E_FORMAT,
+                         "%s: \"weight_map\" puts %.150s in %.150s, not a file of this folder",
+                         where, tensor, name ? name : "something that is no name");
+            break;
+        }
+        file[at++] = name;
+    }
+    if (!st)
+        st = name_shards(ck, file, n, where, err);
+    dg_free(file);
+    return st;
+}
+
+static dgemma_status load_index(json_t **out, const char *path, dgemma_error *err)
+{
+    dg_buf text;
+    dg_buf_init(&text, index_max);
+    dgemma_status st = dg_file_read(&text, path, err);
+    if (!st) {
+        json_error_t at;
+        *out = json_loadb(text.data ? text.data : "", text.len, JSON_REJECT_DUPLICATES, &at);
+        if (!*out && !at.text[0]) /* jansson is silent when its memory is out */
+            st = no_memory(path, err);
+        else if (!*out)
+            st = dg_fail(err, DGEMMA_E_FORMAT, "%s: line %d: %s", path, at.line, at.text);
+    }
+    dg_buf_clear(&text);
+    return st;
+}
+
+/* ---- opening them ---- */
+
+static dgemma_status open_shard(shard *s, const char *dir, dgemma_error *err)
+{
+    static const char lfs[] = "version https://git-lfs";
+    char *path = dg_path_join(dir, s->name);
+    if (!path)
+        return no_memory(dir, err);
+    dgemma_status st = dg_file_map_open(&s->file, path, err);
+    if (!st && s->file.size >= sizeof lfs - 1 && memcmp(s->file.data, lfs, sizeof lfs - 1) == 0)
+        st = dg_fail(err, DGEMMA_E_FORMAT,
+                     "%s: a Git LFS pointer instead of the weights; fetch them with git lfs pull",
+                     path);
+    if (!st)
+        st = dg_safetensors_parse(&s->content, s->file.data, s->file.size, path, err);
+    dg_free(path);
+    return st;
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    return strcmp(x->tensor.name, y->tensor.name);
+}
+
+/* One list of all tensors. */
+static dgemma_status merge(dg_checkpoint *ck, dgemma_error *err)
+{
+    size_t total = 0; /* cannot overflow: each tensor took bytes of a mapped file */
+    for (size_t i = 0; i < ck->n_shard; i++)
+        total += ck->shard[i].content.n_tensor;
+    ck->entry = dg_array(total, sizeof *ck->entry);
+    if (!ck->entry)
+        return no_memory(ck->dir, err);
+
+    for (size_t i = 0; i < ck->n_shard; i++) {
+        const dg_safetensors *content = &ck->shard[i].content;
+        for (size_t k = 0; k < content->n_tensor; k++)
+            ck->entry[ck->n_entry++] = (entry){.tensor = content->tensor[k], .from = &ck->shard[i]};
+    }
+    qsort(ck->entry, ck->n_entry, sizeof *ck->entry, compare_entries);
+    for (size_t i = 1; i < ck->n_entry; i++) {
+        const entry *a = &ck->entry[i - 1], *b = &ck->entry[i];
+        if (compare_entries(a, b) == 0)
+            return dg_fail(err, DGEMMA_E_FORMAT, "%s: tensor %.150s is in both %.100s and %.100s",
+                           ck->dir, a->tensor.name, a->from->name, b->from->name);
+    }
+    return DGEMMA_OK;
+}
+
+static const entry *find_entry(const dg_checkpoint *ck, const char *name)
+{
+    entry key = {.tensor.name = name};
+    return bsearch(&key, ck->entry, ck->n_entry, sizeof *ck->entry, compare_entries);
+}
+
+/* Everything the index lists is where it says. */
+static dgemma_status check_index(const dg_checkpoint *ck, json_t *map, const char *where,
+                                 dgemma_error *err)
+{
+    const char *tensor;
+    json_t *value;
+    json_object_foreach(map, tensor, value)
+    {
+        const char *file = json_string_value(value);
+        const entry *e = find_entry(ck, tensor);
+        if (!e || strcmp(e->from->name, file) != 0)
+            return dg_fail(err, DGEMMA_E_FORMAT,
+                           "%s: tensor %.150s should be in %.100s but is not there", where, tensor,
+                           file);
+    }
+    return DGEMMA_OK;
+}
+
+static dgemma_status open_shards(dg_checkpoint *ck, dgemma_error *err)
+{
+    for (size_t i = 0; i < ck->n_shard; i++) {
+        dgemma_status st = open_shard(&ck->shard[i], ck->dir, err);
+        if (st)
+            return st;
+    }
+    return merge(ck, err);
+}
+
+static dgemma_status open_single(dg_checkpoint *ck, const char *name, dgemma_error *err)
+{
+    dgemma_status st = name_shards(ck, &name, 1, ck->dir, err);
+    return st ? st : open_shards(ck, err);
+}
+
+static dgemma_status no_weights(const char *dir, dgemma_error *err)
+{
+    static const char *const other[] = {".gguf", ".bin", ".pth", ".pt"};
+    for (size_t i = 0; i < DG_COUNT(other); i++) {
+        listing found = list_suffix(dir, other[i]);
+        if (!found.name)
+            continue;
+        dgemma_status st =
+            dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: holds %.100s; this version reads safetensors",
+                    dir, found.name);
+        dg_free(found.name);
+        return st;
+    }
+    return dg_fail(err, DGEMMA_E_IO,
+                   "%s: no weights%s here: looked for " WEIGHTS_NAME ", " INDEX_NAME
+                   " and a single *.safetensors",
+                   dir, dir_has(dir, CONFIG_NAME) ? "" : " and no " CONFIG_NAME);
+}
+
+/* A folder without the usual names: its only safetensors file. */
+static dgemma_status open_lone(dg_checkpoint *ck, dgemma_error *err)
+{
+    listing found = list_suffix(ck->dir, ".safetensors");
+    dgemma_status st;
+    if (found.n == 0)
+        st = no_weights(ck->dir, err);
+    else if (found.n > 1)
+        st = dg_fail(err, DGEMMA_E_IO,
+                     "%s: %zu safetensors files and no " INDEX_NAME " that says what is where",
+                     ck->dir, found.n);
+    else
+        st = found.name ? open_single(ck, found.name, err) : no_memory(ck->dir, err);
+    dg_free(found.name);
+    return st;
+}
+
+static dgemma_status open_indexed(dg_checkpoint *ck, dgemma_error *err)
+{
+    char *where = dg_path_join(ck->dir, INDEX_NAME);
+    if (!where)
+        return no_memory(ck->dir, err);
+    json_t *index = NULL;
+    dgemma_status st = load_index(&index, where, err);
+    json_t *map = json_object_get(index, "weight_map");
+    if (!st)
+        st = list_shards(ck, map, where, err);
+    if (!st)
+        st = open_shards(ck, err);
+    if (!st)
+        st = check_index(ck, map, where, err);
+    json_decref(index);
+    dg_free(where);
+    return st;
+}
+
+dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_error *err)
+{
+    *out = NULL;
+    dg_checkpoint *ck = dg_calloc(1, sizeof *ck);
+    if (!ck)
+        return no_memory(path, err);
+
+    dgemma_status st = find_dir(&ck->dir, path, err);
+    if (st)
+        goto fail;
+    if (dir_has(ck->dir, WEIGHTS_NAME))
+        st = open_single(ck, WEIGHTS_NAME, err);
+    else if (dir_has(ck->dir, INDEX_NAME))
+        st = open_indexed(ck, err);
+    else
+        st = open_lone(ck, err);
+    if (st)
+        goto fail;
+    *out = ck;
+    return DGEMMA_OK;
+
+fail:
+    dg_checkpoint_close(ck);
+    return st;
+}
+
+void dg_checkpoint_close(dg_checkpoint *ck)
+{
+    if (!ck)
+        return;
+    for (size_t i = 0; i < ck->n_shard; i++) {
+        dg_safetensors_clear(&ck->shard[i].content);
+        dg_file_map_close(&ck->shard[i].file);
+        dg_free(ck->shard[i].name);
+    }
+    dg_free(ck->shard);
+    dg_free(ck->entry);
+    dg_free(ck->dir);
+    dg_free(ck);
+}
+
+const char *dg_checkpoint_dir(const dg_checkpoint *ck)
+{
+    return ck->dir;
+}
+
+size_t dg_checkpoint_count(const dg_checkpoint *ck)
+{
+    return ck->n_entry;
+}
+
+const dg_tensor *dg_checkpoint_at(const dg_checkpoint *ck, size_t i)
+{
+    return &ck->entry[i].tensor;
+}
+
+const dg_tensor *dg_checkpoint_find(const dg_checkpoint *ck, const char *name)
+{
+    const entry *e = find_entry(ck, name);
+    return e ? &e->tensor : NULL;
+}
+
+dgemma_status dg_checkpoint_document(const dg_checkpoint *ck, const char *name, dg_buf *out,
+                                     dgemma_error *err)
+{
+    if (!dg_checkpoint_has_document(ck, name))
+        return dg_fail(err, DGEMMA_E_IO,
+                       "%s: no %s in the folder; copy it there from the published checkpoint",
+                       ck->dir, name);
+    char *path = dg_path_join(ck->dir, name);
+    if (!path)
+        return no_memory(ck->dir, err);
+    dgemma_status st = dg_file_read(out, path, err);
+    dg_free(path);
+    return st;
+}
+
+bool dg_checkpoint_has_document(const dg_checkpoint *ck, const char *name)
+{
+    return dir_has(ck->dir, name);
+}
