@@ -287,8 +287,10 @@ static void draw_task(void *arg, int row, int worker)
             break;
         target -= m;
     }
-    if (tile == job->n_draw_tile)
+    if (tile == job->n_draw_tile) { /* rounding only, at the very end: its last word */
         tile = last;
+        target = INFINITY;
+    }
     int first = tile * DRAW_TILE;
     float s = shift[tile / per_tile];
     a->drawn[row] = draw_in_tile(job, row, first, dg_min(DRAW_TILE, n_vocab - first), s,

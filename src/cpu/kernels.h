@@ -1,10 +1,10 @@
-/* The CPU kernels: one table, filled once, from flags that are passed in. The contract of each kernel stands
- * here; src/cpu/ref/ is its definition in plain C; arm/ and x86/ override what they do better and are checked
- * against it on odd sizes.
+/* The CPU kernels: one table, filled once, from flags that are passed in. The contract of each
+ * kernel stands here; src/cpu/ref/ is its definition in plain C; arm/ and x86/ override what they
+ * do better and are checked against it on odd sizes.
  *
- * Every kernel is single-threaded and pure. What it gives for one row depends on that row alone: never on how
- * many rows, columns or calls there are around it. That is what makes chunks, batches and thread counts
- * invisible in the result. */
+ * Every kernel is single-threaded and pure. What it gives for one row depends on that row alone:
+ * never on how many rows, columns or calls there are around it. That is what makes chunks, batches
+ * and thread counts invisible in the result. */
 #ifndef DG_CPU_KERNELS_H
 #define DG_CPU_KERNELS_H
 
@@ -21,23 +21,28 @@ enum {
 /* What this processor has; 0 gives the reference kernels alone. */
 unsigned dg_cpu_flags(void);
 
-/* "neon", "avx2", "ref" … into flags, comma separated; false for an unknown name. And back. */
+/* "neon", "avx2", "ref" … into flags, comma separated; false for an unknown name, *flags untouched
+ * then. And back. A name this processor does not have is accepted: hold the result against
+ * dg_cpu_flags(). */
 bool dg_cpu_flags_parse(unsigned *flags, const char *text);
 const char *dg_cpu_flags_name(unsigned flags); /* the best set in flags; "ref" for 0 */
 
-/* Matrix products go through panels: DG_PANEL columns of a matrix side by side, widened to float, k-major:
- * panel[k * DG_PANEL + c], zero for c >= n_col. 64-byte aligned. */
+/* Matrix products go through panels: DG_PANEL columns of a matrix side by side, widened to float,
+ * k-major: panel[k * DG_PANEL + c], zero for c >= n_col. 64-byte aligned. */
 enum { DG_PANEL = 16 };
 
-/* panel[k][c] = src[c][k], 0 <= k < n_k: rows of a weight matrix [n_out, n_in] become columns. `stride` is the
- * distance of the rows of src in bytes; src needs no alignment. 1 <= n_col <= DG_PANEL, n_k >= 1. */
+/* panel[k][c] = src[c][k], 0 <= k < n_k: rows of a weight matrix [n_out, n_in] become columns.
+ * `stride` is the distance of the rows of src in bytes; src needs no alignment. 1 <= n_col <=
+ * DG_PANEL, n_k >= 1. */
 typedef void dg_pack_cols_fn(float *panel, const void *src, size_t stride, int n_k, int n_col);
 
 /* panel[k][c] = src[k][c]: for matrices whose rows run along k already (values, embedding rows). */
 typedef void dg_pack_rows_fn(float *panel, const void *src, size_t stride, int n_k, int n_col);
 
-/* y[r][c] = (add ? y[r][c] : 0) + sum over k of x[r][k] * panel[k][c], for r < n_row, c < n_col, in ascending k.
- * Rows of x and y are ldx and ldy floats apart; x, y need no alignment; columns of y past n_col are untouched. */
+/* y[r][c] = (add ? y[r][c] : 0) + sum over k of x[r][k] * panel[k][c], for r < n_row, c < n_col, in
+ * ascending k. Rows of x and y are ldx and ldy floats apart; x, y need no alignment; columns of y
+ * past n_col are untouched. The fast versions give each result as one chain of fused multiply-adds:
+ * they agree bit for bit, and a k range may be cut into calls that add. */
 typedef struct dg_gemm_args {
     float *y;
     const float *x;
@@ -52,7 +57,8 @@ typedef void dg_gemm_panel_fn(const dg_gemm_args *a);
 typedef void dg_rmsnorm_fn(float *y, const float *x, const float *w, int n, float eps);
 
 /* Rotates the pairs (x[i], x[i + half]), i < n_pair <= half:
- * x[i] = x[i] * cos[i] - x[i + half] * sin[i]; x[i + half] = x[i + half] * cos[i] + x[i] * sin[i]. */
+ * x[i] = x[i] * cos[i] - x[i + half] * sin[i]; x[i + half] = x[i + half] * cos[i] + x[i] * sin[i].
+ */
 typedef void dg_rope_fn(float *x, const float *cos, const float *sin, int n_pair, int half);
 
 /* y[i] = gelu(gate[i]) * up[i], gelu in its tanh form. y may be gate or up. */
@@ -61,20 +67,20 @@ typedef void dg_gelu_mul_fn(float *y, const float *gate, const float *up, int n)
 /* z[i] = cap * tanh(z[i] / cap), cap > 0. NaN stays NaN. */
 typedef void dg_softcap_fn(float *z, int n, float cap);
 
-/* e[i] = exp(z[i] - shift); exactly 0 for z[i] = -infinity and wherever the true value is below 2^-126. NaN
- * stays NaN. e may be z. */
+/* e[i] = exp(z[i] - shift); exactly 0 for z[i] = -infinity and wherever the true value is below
+ * 2^-126. NaN stays NaN. e may be z. */
 typedef void dg_exp_shift_fn(float *e, const float *z, int n, float shift);
 
 /* Sum of x[i]; sum of x[i] * y[i]; added up in double. */
 typedef double dg_sum_fn(const float *x, int n);
 typedef double dg_dot_fn(const float *x, const float *y, int n);
 
-/* Index of the largest x[i], the lowest one of equals; *max its value. NaN is never larger; all NaN gives 0
- * and *max = NaN. n >= 1. */
+/* Index of the largest x[i], the lowest one of equals; *max its value. NaN is never larger; all NaN
+ * gives 0 and *max = NaN. n >= 1. */
 typedef int dg_argmax_fn(const float *x, int n, float *max);
 
-/* out[i] = in[i] as float; out as stored type (nearest even); y[i] += a * x[i] with x stored (one fused
- * multiply-add each in the fast versions). No alignment is needed. */
+/* out[i] = in[i] as float; out as stored type (nearest even); y[i] += a * x[i] with x stored (one
+ * fused multiply-add each in the fast versions). No alignment is needed. */
 typedef void dg_widen_fn(float *out, const void *in, int n);
 typedef void dg_narrow_fn(void *out, const float *in, int n);
 typedef void dg_axpy_fn(float *y, float a, const void *x, int n);
@@ -99,7 +105,8 @@ typedef struct dg_kernels {
 /* The reference: complete on any CPU, sums in double, written to be read. */
 extern const dg_kernels dg_kernels_ref;
 
-/* The best kernels that `flags` allow: start from the reference, let the architecture override. */
+/* The best kernels that `flags`, a part of dg_cpu_flags(), allow: start from the reference, let the
+ * architecture override. */
 void dg_kernels_init(dg_kernels *k, unsigned flags);
 void dg_kernels_init_arm(dg_kernels *k, unsigned flags);
 void dg_kernels_init_x86(dg_kernels *k, unsigned flags);

@@ -143,7 +143,10 @@ STORED_TYPE(f32, DG_F32)
 STORED_TYPE(f16, DG_F16)
 STORED_TYPE(bf16, DG_BF16)
 
-#define BY_TYPE(name) {[DG_F32] = name##_f32, [DG_F16] = name##_f16, [DG_BF16] = name##_bf16}
+#define BY_TYPE(name)                                                                              \
+    {                                                                                              \
+        [DG_F32] = name##_f32, [DG_F16] = name##_f16, [DG_BF16] = name##_bf16                      \
+    }
 
 const dg_kernels dg_kernels_ref = {
     .pack_cols = BY_TYPE(pack_cols),

@@ -1,0 +1,9 @@
+#include "cpu/arm/kernels_neon.h"
+
+void dg_kernels_init_arm(dg_kernels *k, unsigned flags)
+{
+    if (flags & DG_CPU_NEON) {
+        dg_vector_set_neon(k);
+        k->gemm_panel = dg_gemm_panel_neon;
+    }
+}

@@ -1,0 +1,10 @@
+/* What the NEON files offer to init_arm.c. */
+#ifndef DG_CPU_ARM_KERNELS_NEON_H
+#define DG_CPU_ARM_KERNELS_NEON_H
+
+#include "cpu/kernels.h"
+
+dg_gemm_panel_fn dg_gemm_panel_neon;
+void dg_vector_set_neon(dg_kernels *k); /* all kernels but the matrix product */
+
+#endif

@@ -1,0 +1,87 @@
+/* What this processor has, and which kernels that gives: the only place that chooses. */
+#include "cpu/kernels.h"
+#include <string.h>
+#include "base/common.h"
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+/* From the plainest to the best. */
+static const struct {
+    const char *name;
+    unsigned flags;
+} sets[] = {
+    {"ref", 0},
+    {"neon", DG_CPU_NEON},
+    {"avx2", DG_CPU_AVX2},
+};
+
+#if defined(__x86_64__)
+/* The builtins also ask whether the system saves the wide registers; not every compiler knows
+ * "f16c". */
+static bool has_avx2(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+#endif
+
+unsigned dg_cpu_flags(void)
+{
+#if defined(__aarch64__)
+    return DG_CPU_NEON;
+#elif defined(__x86_64__)
+    return has_avx2() ? DG_CPU_AVX2 : 0;
+#else
+    return 0;
+#endif
+}
+
+/* The set called name[0..n); DG_COUNT(sets) when there is none. */
+static size_t find_set(const char *name, size_t n)
+{
+    size_t i = 0;
+    while (i < DG_COUNT(sets) && (strlen(sets[i].name) != n || memcmp(sets[i].name, name, n) != 0))
+        i++;
+    return i;
+}
+
+bool dg_cpu_flags_parse(unsigned *flags, const char *text)
+{
+    unsigned found = 0;
+    for (const char *p = text;; p++) {
+        size_t n = strcspn(p, ",");
+        size_t i = find_set(p, n);
+        if (i == DG_COUNT(sets))
+            return false;
+        found |= sets[i].flags;
+        p += n;
+        if (!*p)
+            break;
+    }
+    *flags = found;
+    return true;
+}
+
+const char *dg_cpu_flags_name(unsigned flags)
+{
+    size_t best = 0;
+    for (size_t i = 0; i < DG_COUNT(sets); i++)
+        if (flags & sets[i].flags)
+            best = i;
+    return sets[best].name;
+}
+
+void dg_kernels_init(dg_kernels *k, unsigned flags)
+{
+    *k = dg_kernels_ref;
+#if defined(__aarch64__)
+    dg_kernels_init_arm(k, flags);
+#elif defined(__x86_64__)
+    dg_kernels_init_x86(k, flags);
+#else
+    (void)flags;
+#endif
+}

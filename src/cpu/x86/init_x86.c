@@ -1,0 +1,9 @@
+#include "cpu/x86/kernels_avx2.h"
+
+void dg_kernels_init_x86(dg_kernels *k, unsigned flags)
+{
+    if (flags & DG_CPU_AVX2) {
+        dg_vector_set_avx2(k);
+        k->gemm_panel = dg_gemm_panel_avx2;
+    }
+}

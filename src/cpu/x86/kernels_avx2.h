@@ -1,0 +1,10 @@
+/* What the AVX2 files offer to init_x86.c. */
+#ifndef DG_CPU_X86_KERNELS_AVX2_H
+#define DG_CPU_X86_KERNELS_AVX2_H
+
+#include "cpu/kernels.h"
+
+dg_gemm_panel_fn dg_gemm_panel_avx2;
+void dg_vector_set_avx2(dg_kernels *k); /* all kernels but the matrix product */
+
+#endif

@@ -1,0 +1,220 @@
+/* Eight floats, and eight doubles, in AVX2 registers: the operations that cpu/vector_body.h is
+ * written in. cpu/arm/lanes_neon.h offers the same ones, with the same results bit for bit. */
+#ifndef DG_CPU_X86_LANES_AVX2_H
+#define DG_CPU_X86_LANES_AVX2_H
+
+#include <immintrin.h>
+#include <stdbool.h>
+
+typedef __m256 f8;
+
+typedef struct d8 {
+    __m256d v[2];
+} d8;
+
+#define D8(op, ...)        ((d8){{op(0, __VA_ARGS__), op(1, __VA_ARGS__)}})
+#define AT1(i, f, a)       f((a).v[i])
+#define AT2(i, f, a, b)    f((a).v[i], (b).v[i])
+#define AT3(i, f, a, b, c) f((a).v[i], (b).v[i], (c).v[i])
+
+static inline f8 f8_set(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+/* No load and no store needs alignment. */
+static inline f8 f8_load_f32(const void *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+static inline void f8_store_f32(void *p, f8 a)
+{
+    _mm256_storeu_ps(p, a);
+}
+
+static inline f8 f8_load_bf16(const void *p)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+/* Nearest even in the upper half of the word; NaN keeps its upper half and is made quiet. */
+static inline void f8_store_bf16(void *p, f8 a)
+{
+    __m256i bits = _mm256_castps_si256(a), upper = _mm256_srli_epi32(bits, 16);
+    __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+    __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+    __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+    __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    __m256i words = _mm256_blendv_epi8(_mm256_srli_epi32(rounded, 16), quiet, is_nan);
+    __m128i low = _mm256_castsi256_si128(words), high = _mm256_extracti128_si256(words, 1);
+    _mm_storeu_si128(p, _mm_packus_epi32(low, high));
+}
+
+static inline f8 f8_load_f16(const void *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
+}
+
+static inline void f8_store_f16(void *p, f8 a)
+{
+    _mm_storeu_si128(p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline f8 f8_mul(f8 a, f8 b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+/* a * b + c, one rounding. */
+static inline f8 f8_fma(f8 a, f8 b, f8 c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+/* c - a * b, one rounding. */
+static inline f8 f8_fnma(f8 a, f8 b, f8 c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+
+/* The larger one; `so_far` where a is NaN: the instruction then gives its second operand. */
+static inline f8 f8_max(f8 so_far, f8 a)
+{
+    return _mm256_max_ps(a, so_far);
+}
+
+static inline bool f8_any_equal(f8 a, f8 b)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)) != 0;
+}
+
+/* In each half of the registers: four rows of four become four columns. */
+static inline void transpose4(f8 *r0, f8 *r1, f8 *r2, f8 *r3)
+{
+    __m256d a = _mm256_castps_pd(_mm256_unpacklo_ps(*r0, *r1));
+    __m256d b = _mm256_castps_pd(_mm256_unpackhi_ps(*r0, *r1));
+    __m256d c = _mm256_castps_pd(_mm256_unpacklo_ps(*r2, *r3));
+    __m256d d = _mm256_castps_pd(_mm256_unpackhi_ps(*r2, *r3));
+    *r0 = _mm256_castpd_ps(_mm256_unpacklo_pd(a, c));
+    *r1 = _mm256_castpd_ps(_mm256_unpackhi_pd(a, c));
+    *r2 = _mm256_castpd_ps(_mm256_unpacklo_pd(b, d));
+    *r3 = _mm256_castpd_ps(_mm256_unpackhi_pd(b, d));
+}
+
+/* Eight rows of eight become eight columns. */
+static inline void f8_transpose(f8 r[8])
+{
+    transpose4(&r[0], &r[1], &r[2], &r[3]);
+    transpose4(&r[4], &r[5], &r[6], &r[7]);
+    for (int i = 0; i < 4; i++) {
+        f8 low = r[i], high = r[i + 4];
+        r[i] = _mm256_permute2f128_ps(low, high, 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(low, high, 0x31);
+    }
+}
+
+static inline d8 d8_set(double x)
+{
+    __m256d v = _mm256_set1_pd(x);
+    return (d8){{v, v}};
+}
+
+static inline d8 d8_widen(f8 a)
+{
+    return (d8){
+        {_mm256_cvtps_pd(_mm256_castps256_ps128(a)), _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1))}};
+}
+
+static inline f8 d8_narrow(d8 a)
+{
+    return _mm256_set_m128(_mm256_cvtpd_ps(a.v[1]), _mm256_cvtpd_ps(a.v[0]));
+}
+
+static inline d8 d8_add(d8 a, d8 b)
+{
+    return D8(AT2, _mm256_add_pd, a, b);
+}
+
+static inline d8 d8_sub(d8 a, d8 b)
+{
+    return D8(AT2, _mm256_sub_pd, a, b);
+}
+
+static inline d8 d8_mul(d8 a, d8 b)
+{
+    return D8(AT2, _mm256_mul_pd, a, b);
+}
+
+static inline d8 d8_div(d8 a, d8 b)
+{
+    return D8(AT2, _mm256_div_pd, a, b);
+}
+
+/* a * b + c, one rounding. */
+static inline d8 d8_fma(d8 a, d8 b, d8 c)
+{
+    return D8(AT3, _mm256_fmadd_pd, a, b, c);
+}
+
+/* a within [low, high]; NaN stays NaN, since it is the second operand. */
+static inline d8 d8_clamp(d8 a, double low, double high)
+{
+    return D8(AT2, _mm256_min_pd, d8_set(high), D8(AT2, _mm256_max_pd, d8_set(low), a));
+}
+
+static inline d8 d8_abs(d8 a)
+{
+    return D8(AT2, _mm256_andnot_pd, d8_set(-0.0), a);
+}
+
+static inline __m256d copysign4(__m256d size, __m256d sign)
+{
+    __m256d bit = _mm256_set1_pd(-0.0);
+    return _mm256_or_pd(_mm256_andnot_pd(bit, size), _mm256_and_pd(bit, sign));
+}
+
+static inline d8 d8_copysign(d8 size, d8 sign)
+{
+    return D8(AT2, copysign4, size, sign);
+}
+
+static inline __m256d zero_below4(__m256d a, __m256d limit)
+{
+    return _mm256_andnot_pd(_mm256_cmp_pd(a, limit, _CMP_LT_OQ), a);
+}
+
+/* a, or 0 where a < limit; NaN stays NaN. */
+static inline d8 d8_zero_below(d8 a, double limit)
+{
+    return D8(AT2, zero_below4, a, d8_set(limit));
+}
+
+static inline __m256d pow2_low4(__m256d a)
+{
+    __m256i exponent = _mm256_slli_epi64(_mm256_castpd_si256(a), 52);
+    __m256i one = _mm256_castpd_si256(_mm256_set1_pd(1));
+    return _mm256_castsi256_pd(_mm256_add_epi64(exponent, one));
+}
+
+/* 2^n for the whole number n in the lowest bits of a; infinity for n = 1024. */
+static inline d8 d8_pow2_low(d8 a)
+{
+    return D8(AT1, pow2_low4, a);
+}
+
+/* The sum of all lanes; its order is part of the result. */
+static inline double d8_sum(d8 a)
+{
+    __m256d fours = _mm256_add_pd(a.v[0], a.v[1]);
+    __m128d twos = _mm_add_pd(_mm256_castpd256_pd128(fours), _mm256_extractf128_pd(fours, 1));
+    return _mm_cvtsd_f64(twos) + _mm_cvtsd_f64(_mm_unpackhi_pd(twos, twos));
+}
+
+#undef D8
+#undef AT1
+#undef AT2
+#undef AT3
+
+#endif

@@ -1,0 +1,94 @@
+/* check_kernels: each kernel of each instruction set this processor has, against the reference.
+ *
+ *   check_kernels [--seed N] [--bench]
+ *
+ * The data are random from a seed that is printed; the same seed gives the same run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "kernels/check.h"
+
+static const char *const sets[] = {"neon", "avx2"};
+
+static void check_set(check *c, const char *name)
+{
+    unsigned flags = 0;
+    if (!dg_cpu_flags_parse(&flags, name) || !flags || (flags & dg_cpu_flags()) != flags) {
+        printf("%-5s skipped: this processor does not have it\n", name);
+        c->skipped++;
+        return;
+    }
+    dg_kernels opt;
+    dg_kernels_init(&opt, flags);
+    c->opt = &opt;
+    c->set = name;
+    if (c->bench) {
+        c->peak = check_peak(name);
+        printf("%-5s peak of one core: %.1f GFLOP/s\n", name, c->peak);
+    }
+    check_gemm(c);
+    check_stored(c);
+    check_rows(c);
+    check_math(c);
+    c->opt = NULL;
+}
+
+/* The names of the sets, and what is none. */
+static void check_flags(check *c)
+{
+    static const struct {
+        const char *text, *best; /* best == NULL: not accepted */
+        unsigned flags;
+    } cases[] = {
+        {"ref", "ref", 0},
+        {"neon", "neon", DG_CPU_NEON},
+        {"avx2,ref", "avx2", DG_CPU_AVX2},
+        {"neon,avx2", "avx2", DG_CPU_NEON | DG_CPU_AVX2},
+        {"", NULL, 7},
+        {"neo", NULL, 7},
+        {"neon,", NULL, 7},
+        {",neon", NULL, 7},
+        {"NEON", NULL, 7},
+    };
+    c->set = "-";
+    check_begin(c, "cpu_flags");
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        unsigned flags = 7;
+        bool ok = dg_cpu_flags_parse(&flags, cases[i].text);
+        if (ok != (cases[i].best != NULL) || flags != cases[i].flags)
+            check_fail(c, "\"%s\" gives %u", cases[i].text, flags);
+        else if (ok && strcmp(dg_cpu_flags_name(flags), cases[i].best) != 0)
+            check_fail(c, "\"%s\" is called %s", cases[i].text, dg_cpu_flags_name(flags));
+    }
+    check_end(c);
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: check_kernels [--seed N] [--bench]\n");
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    check c = {.ref = &dg_kernels_ref, .seed = (uint64_t)time(NULL)};
+    for (int i = 1; i < argc; i++) {
+        char *end = NULL;
+        if (strcmp(argv[i], "--bench") == 0)
+            c.bench = true;
+        else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
+            c.seed = strtoull(argv[++i], &end, 10);
+            if (end == argv[i] || *end)
+                return usage();
+        } else
+            return usage();
+    }
+
+    printf("check_kernels --seed %llu\n", (unsigned long long)c.seed);
+    check_flags(&c);
+    for (size_t i = 0; i < DG_COUNT(sets); i++)
+        check_set(&c, sets[i]);
+    printf("%d passed, %d failed, %d skipped\n", c.passed, c.failed, c.skipped);
+    return c.failed ? 1 : 0;
+}
