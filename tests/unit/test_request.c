@@ -1,0 +1,311 @@
+/* Requests from the prompt to the end, and the public functions around them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dgemma.h"
+#include "suites.h"
+
+static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
+
+static dgemma_engine *open_engine(int context_length, int n_threads)
+{
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine *e = NULL;
+    dgemma_error err = {0};
+    opt.model_path = model_path;
+    opt.context_length = context_length;
+    opt.n_threads = n_threads;
+    ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+    return e;
+}
+
+/* Everything a request said. */
+typedef struct answer {
+    int32_t ids[4096];
+    size_t n_ids;
+    char text[65536];
+    size_t text_len;
+    int n_draft, n_block, n_prompt_event, last_block, longest_canvas, shortest_canvas;
+    int cancel_after; /* drafts; 0: never */
+    dgemma_stats stats;
+} answer;
+
+static bool on_event(void *user, const dgemma_event *e)
+{
+    answer *a = user;
+    if (e->kind == DGEMMA_EVENT_PROMPT) {
+        a->n_prompt_event++;
+        ck_assert_int_le(e->n_done, e->n_total);
+    } else if (e->kind == DGEMMA_EVENT_DRAFT) {
+        int n = (int)e->n_tokens;
+        a->n_draft++;
+        a->longest_canvas = n > a->longest_canvas ? n : a->longest_canvas;
+        a->shortest_canvas = !a->shortest_canvas || n < a->shortest_canvas ? n : a->shortest_canvas;
+        ck_assert_ptr_nonnull(e->entropy);
+        ck_assert_ptr_nonnull(e->accepted);
+        return a->n_draft != a->cancel_after;
+    } else {
+        ck_assert_int_eq(e->block, a->n_block++);
+        ck_assert_int_eq(e->text[e->text_len], 0);
+        memcpy(a->ids + a->n_ids, e->tokens, e->n_tokens * sizeof *a->ids);
+        a->n_ids += e->n_tokens;
+        memcpy(a->text + a->text_len, e->text, e->text_len);
+        a->text_len += e->text_len;
+    }
+    return true;
+}
+
+static void ask(dgemma_engine *e, const dgemma_request_options *opt, answer *a)
+{
+    dgemma_error err = {0};
+    ck_assert_msg(dgemma_generate(e, opt, on_event, a, &a->stats, &err) == DGEMMA_OK, "%s",
+                  err.msg);
+    ck_assert_int_eq(a->stats.n_output, (int)a->n_ids);
+    ck_assert_int_eq(a->stats.n_steps, a->n_draft);
+}
+
+START_TEST(same_seed_same_answer)
+{
+    answer *a = calloc(3, sizeof *a);
+    dgemma_engine *e = open_engine(0, 1),
+                  *other = open_engine(0, 3); /* two engines in one process */
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "What is the time?";
+    opt.max_tokens = 60;
+    opt.seed = 5;
+    ask(e, &opt, &a[0]);
+    ask(other, &opt, &a[1]);
+    ck_assert_uint_eq(a[0].n_ids, a[1].n_ids);
+    ck_assert_mem_eq(a[0].ids, a[1].ids, a[0].n_ids * sizeof *a[0].ids);
+    ck_assert_uint_eq(a[0].text_len, a[1].text_len);
+    ck_assert_mem_eq(a[0].text, a[1].text, a[0].text_len);
+    ck_assert_int_gt(a[0].stats.n_blocks, 0);
+    opt.seed = 6;
+    ask(e, &opt, &a[2]);
+    ck_assert(a[2].n_ids != a[0].n_ids ||
+              memcmp(a[2].ids, a[0].ids, a[0].n_ids * sizeof *a[0].ids) != 0);
+    dgemma_engine_close(e);
+    dgemma_engine_close(other);
+    free(a);
+}
+END_TEST
+
+/* A shorter limit gives the beginning of the longer answer. */
+START_TEST(max_tokens_cuts)
+{
+    answer *a = calloc(2, sizeof *a);
+    dgemma_engine *e = open_engine(0, 2);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    static const int32_t prompt[] = {2, 40, 41, 42};
+    opt.tokens = prompt;
+    opt.n_tokens = 4;
+    opt.max_tokens = 48;
+    do { /* an answer that is long enough to be cut */
+        memset(a, 0, sizeof *a);
+        opt.seed++;
+        ask(e, &opt, &a[0]);
+    } while (a[0].n_ids <= 21 && opt.seed < 50);
+    opt.max_tokens = 21;
+    ask(e, &opt, &a[1]);
+    ck_assert_int_eq(a[1].stats.end, DGEMMA_END_LENGTH);
+    ck_assert_uint_eq(a[1].n_ids, 21);
+    ck_assert_mem_eq(a[0].ids, a[1].ids, 21 * sizeof *a[0].ids);
+    dgemma_engine_close(e);
+    free(a);
+}
+END_TEST
+
+START_TEST(nothing_comes_after_the_stop_token)
+{
+    answer *a = calloc(1, sizeof *a);
+    dgemma_engine *e = open_engine(0, 2);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.raw_prompt = "abc";
+    opt.max_tokens = 4000;
+    int stopped = 0;
+    for (opt.seed = 0; opt.seed < 6; opt.seed++) {
+        memset(a, 0, sizeof *a);
+        ask(e, &opt, a);
+        stopped += a->stats.end == DGEMMA_END_STOP;
+        for (size_t i = 0; i < a->n_ids; i++)
+            ck_assert(a->ids[i] != 1 && a->ids[i] != 7);
+    }
+    ck_assert_int_gt(stopped, 0);
+    dgemma_engine_close(e);
+    free(a);
+}
+END_TEST
+
+/* Near the end of the context the canvas is cut, and the request ends there. */
+START_TEST(context_is_respected)
+{
+    answer *a = calloc(1, sizeof *a);
+    dgemma_engine *e = open_engine(50, 2); /* canvas 16 */
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    int32_t prompt[60];
+    for (int i = 0; i < 60; i++)
+        prompt[i] = 20 + i;
+    opt.tokens = prompt;
+    opt.n_tokens = 10;
+    int reached = 0;
+    for (opt.seed = 0; opt.seed < 20; opt.seed++) {
+        memset(a, 0, sizeof *a);
+        ask(e, &opt, a);
+        ck_assert_uint_le(10 + a->n_ids, 50);
+        if (a->stats.end == DGEMMA_END_CONTEXT) {
+            reached++;
+            ck_assert_uint_eq(10 + a->n_ids, 50);
+            ck_assert_int_eq(a->longest_canvas, 16);
+            ck_assert_int_eq(a->shortest_canvas, 8);
+        }
+    }
+    ck_assert_int_gt(reached, 0);
+
+    dgemma_error err = {0};
+    opt.n_tokens = 50;
+    ck_assert_int_eq(dgemma_generate(e, &opt, NULL, NULL, NULL, &err), DGEMMA_E_LIMIT);
+    opt.n_tokens = 49;
+    ck_assert_int_eq(dgemma_generate(e, &opt, NULL, NULL, NULL, &err), DGEMMA_OK);
+    dgemma_engine_close(e);
+    free(a);
+}
+END_TEST
+
+/* A prompt of many passes is encoded piece by piece, with progress. */
+START_TEST(long_prompts_show_progress)
+{
+    answer *a = calloc(1, sizeof *a);
+    dgemma_engine *e = open_engine(0, 2);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    static int32_t prompt[1500];
+    for (int i = 0; i < 1500; i++)
+        prompt[i] = i % 300;
+    opt.tokens = prompt;
+    opt.n_tokens = 1500;
+    opt.max_tokens = 10;
+    ask(e, &opt, a);
+    ck_assert_int_ge(a->n_prompt_event, 3);
+    ck_assert_int_eq(a->stats.n_prompt, 1500);
+    dgemma_engine_close(e);
+    free(a);
+}
+END_TEST
+
+START_TEST(callback_may_cancel)
+{
+    answer *a = calloc(1, sizeof *a);
+    dgemma_engine *e = open_engine(0, 2);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "x";
+    opt.max_tokens = 100;
+    a->cancel_after = 2;
+    dgemma_error err = {0};
+    ck_assert_int_eq(dgemma_generate(e, &opt, on_event, a, &a->stats, &err), DGEMMA_OK);
+    ck_assert_int_eq(a->stats.end, DGEMMA_END_CANCELLED);
+    ck_assert_int_eq(a->n_draft, 2);
+    dgemma_engine_close(e);
+    free(a);
+}
+END_TEST
+
+START_TEST(options_are_checked)
+{
+    dgemma_engine *e = open_engine(0, 1);
+    dgemma_error err = {0};
+    dgemma_request_options good = dgemma_request_defaults(e), opt;
+    ck_assert_int_gt(good.max_tokens, 256);
+    good.chat_prompt = "x";
+    good.max_tokens = 1;
+#define REFUSED(change)                                                                            \
+    do {                                                                                           \
+        opt = good;                                                                                \
+        change;                                                                                    \
+        ck_assert_int_eq(dgemma_generate(e, &opt, NULL, NULL, NULL, &err), DGEMMA_E_ARG);          \
+        ck_assert_int_gt((int)strlen(err.msg), 8);                                                 \
+    } while (0)
+    REFUSED(opt.raw_prompt = "y");
+    REFUSED(opt.chat_prompt = NULL);
+    REFUSED(opt.max_tokens = 0);
+    REFUSED(opt.max_denoise_steps = 0);
+    REFUSED(opt.t_min = 0);
+    REFUSED(opt.t_max = opt.t_min / 2);
+    REFUSED(opt.entropy_bound = -1);
+    REFUSED(opt.stability_threshold = -1);
+    REFUSED(opt.confidence_threshold = -1);
+    REFUSED(opt.canvas_length = 0);
+    REFUSED(opt.canvas_length = 17);
+    static const int32_t outside[] = {2, 384};
+    REFUSED((opt.chat_prompt = NULL, opt.tokens = outside, opt.n_tokens = 2));
+    REFUSED((opt.chat_prompt = NULL, opt.tokens = outside, opt.n_tokens = 0));
+    dgemma_engine_close(e);
+}
+END_TEST
+
+START_TEST(engine_options_are_checked)
+{
+    dgemma_engine *e = NULL;
+    dgemma_error err = {0};
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    ck_assert_int_eq(dgemma_engine_open(&e, &opt, &err), DGEMMA_E_ARG);
+    opt.model_path = "tests/no/such/folder";
+    ck_assert_int_eq(dgemma_engine_open(&e, &opt, &err), DGEMMA_E_IO);
+    opt.model_path = model_path;
+    opt.cpu = "abacus";
+    ck_assert_int_eq(dgemma_engine_open(&e, &opt, &err), DGEMMA_E_ARG);
+    opt.cpu = NULL;
+    opt.n_threads = -1;
+    ck_assert_int_eq(dgemma_engine_open(&e, &opt, &err), DGEMMA_E_ARG);
+    ck_assert_ptr_null(e);
+    dgemma_engine_close(NULL);
+}
+END_TEST
+
+START_TEST(text_goes_through_the_tokenizer_and_back)
+{
+    dgemma_engine *e = open_engine(0, 1);
+    dgemma_error err = {0};
+    int32_t ids[64];
+    size_t n;
+    const char text[] = "H\xC3\xA9llo, <|turn>!";
+    ck_assert_int_eq(dgemma_tokenize(e, text, strlen(text), false, ids, 64, &n, &err), DGEMMA_OK);
+    size_t plain = n;
+    char *back;
+    size_t len;
+    ck_assert_int_eq(dgemma_detokenize(e, ids, n, &back, &len, &err), DGEMMA_OK);
+    ck_assert_str_eq(back, text);
+    ck_assert_uint_eq(len, strlen(text));
+    dgemma_free(back);
+    ck_assert_int_eq(dgemma_tokenize(e, text, strlen(text), true, ids, 64, &n, &err), DGEMMA_OK);
+    ck_assert_uint_lt(n, plain);
+    ck_assert_int_eq(dgemma_tokenize(e, text, strlen(text), false, ids, 2, &n, &err),
+                     DGEMMA_E_LIMIT);
+    ck_assert_uint_eq(n, plain);
+
+    dgemma_model_info info;
+    dgemma_engine_info(e, &info);
+    ck_assert(info.has_tokenizer && info.has_chat_template);
+    ck_assert_int_eq(info.n_vocab, 384);
+    ck_assert_int_eq(info.canvas_length, 16);
+    ck_assert_uint_gt(info.weight_bytes, 2000000);
+    ck_assert_uint_gt(info.work_bytes, 0);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+Suite *request_suite(void)
+{
+    Suite *s = suite_create("request");
+    TCase *t = tcase_create("request");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, same_seed_same_answer);
+    tcase_add_test(t, max_tokens_cuts);
+    tcase_add_test(t, nothing_comes_after_the_stop_token);
+    tcase_add_test(t, context_is_respected);
+    tcase_add_test(t, long_prompts_show_progress);
+    tcase_add_test(t, callback_may_cancel);
+    tcase_add_test(t, options_are_checked);
+    tcase_add_test(t, engine_options_are_checked);
+    tcase_add_test(t, text_goes_through_the_tokenizer_and_back);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,287 @@
+/* The vocabulary end over several tiles, against a naive computation in double. */
+#include <math.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "base/rng.h"
+#include "cpu/cpu_backend.h"
+#include "cpu/kernels.h"
+#include "suites.h"
+
+/* More than two tiles of 4,096 words, an odd number of words, an odd number of columns. */
+enum { N_VOCAB = 9001, N_EMBD = 37, N_ROW = 13 };
+
+typedef struct bench {
+    dg_backend *be;
+    dg_weight table;
+    float *embed; /* [N_VOCAB, N_EMBD] */
+    uint16_t *stored;
+    float x[N_ROW * N_EMBD];
+    float temperature[N_ROW];
+    double uniform[N_ROW];
+    const dg_vocabulary_options *options[N_ROW];
+    /* results */
+    float soft[N_ROW * N_EMBD], entropy[N_ROW];
+    int32_t argmax[N_ROW], drawn[N_ROW];
+    float *logits;
+} bench;
+
+static float normal(uint32_t i, uint32_t stream)
+{
+    dg_rng_key key = {.seed = 9, .stream = stream};
+    double u = dg_rng_uniform(&key, 2 * i) + 1e-12, v = dg_rng_uniform(&key, 2 * i + 1);
+    return (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
+}
+
+/* strength scales the logits: weak ones are flat, strong ones leave most words out of the soft
+ * embedding. */
+static void bench_open(bench *b, bool reference, int n_thread, float strength)
+{
+    memset(b, 0, sizeof *b);
+    dgemma_error err = {0};
+    dg_cpu_options opt = {n_thread, reference ? 0 : dg_cpu_flags()};
+    ck_assert_msg(dg_cpu_open(&b->be, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+    dg_plan plan = {.n_row = N_ROW,
+                    .n_embd = N_EMBD,
+                    .n_ff = 1,
+                    .n_vocab = N_VOCAB,
+                    .max_head_dim = 2,
+                    .max_group = 1,
+                    .n_expert = 1,
+                    .n_expert_used = 1,
+                    .n_ff_expert = 1,
+                    .rms_eps = 1e-6f};
+    ck_assert_int_eq(b->be->plan(b->be, &plan, &err), DGEMMA_OK);
+    b->embed = dg_array(N_VOCAB * N_EMBD, sizeof *b->embed);
+    b->stored = dg_array(N_VOCAB * N_EMBD, sizeof *b->stored);
+    b->logits = dg_array((size_t)N_ROW * N_VOCAB, sizeof *b->logits);
+    for (uint32_t i = 0; i < N_VOCAB * N_EMBD; i++) {
+        b->stored[i] = dg_float_to_bf16(normal(i, 0));
+        b->embed[i] = dg_bf16_to_float(b->stored[i]);
+    }
+    dg_tensor t = {.name = "embed",
+                   .type = DG_BF16,
+                   .n_dim = 2,
+                   .shape = {N_VOCAB, N_EMBD},
+                   .data = b->stored};
+    ck_assert_int_eq(b->be->weight_init(b->be, &b->table, &t, &err), DGEMMA_OK);
+    for (uint32_t i = 0; i < N_ROW * N_EMBD; i++)
+        b->x[i] = strength * normal(i, 1);
+    for (uint32_t r = 0; r < N_ROW; r++) {
+        b->temperature[r] = 0.4f + 0.05f * (float)r;
+        b->uniform[r] = dg_rng_uniform(&(dg_rng_key){.seed = 4}, r);
+    }
+}
+
+static void bench_close(bench *b)
+{
+    b->be->close(b->be);
+    dg_free(b->embed);
+    dg_free(b->stored);
+    dg_free(b->logits);
+}
+
+static dgemma_status bench_run(bench *b, int first, int n, float softcap, const float *given,
+                               dgemma_error *err)
+{
+    dg_batch none = {0};
+    b->be->begin(b->be, &none);
+    b->be->vocabulary(b->be, &(dg_vocabulary_args){
+                                 .n_row = n,
+                                 .x = b->x + first * N_EMBD,
+                                 .table = &b->table,
+                                 .softcap = softcap,
+                                 .temperature = b->temperature + first,
+                                 .uniform = b->uniform + first,
+                                 .options = b->options + first,
+                                 .given = given,
+                                 .soft = b->soft + first * N_EMBD,
+                                 .soft_scale = 3,
+                                 .logits = given ? NULL : b->logits + (size_t)first * N_VOCAB,
+                                 .entropy = b->entropy + first,
+                                 .argmax = b->argmax + first,
+                                 .drawn = b->drawn + first,
+                             });
+    return b->be->finish(b->be, err);
+}
+
+/* One row the plain way, from the logits that the stage reported. */
+static void check_row(const bench *b, int row, float softcap)
+{
+    const float *logits = b->logits + (size_t)row * N_VOCAB;
+    double *p = dg_calloc(N_VOCAB, sizeof *p), z = 0, entropy = 0, soft[N_EMBD] = {0}, top = -1e300;
+    int best = 0;
+    for (int v = 0; v < N_VOCAB; v++) {
+        double raw = 0;
+        for (int i = 0; i < N_EMBD; i++)
+            raw += (double)b->x[row * N_EMBD + i] * b->embed[v * N_EMBD + i];
+        double want = softcap > 0 ? softcap * tanh(raw / softcap) : raw;
+        if (!b->options[row])
+            ck_assert_double_eq_tol(logits[v], want, 1e-5 * (1 + fabs(want)));
+        if (logits[v] > top) {
+            top = logits[v];
+            best = v;
+        }
+    }
+    for (int v = 0; v < N_VOCAB; v++)
+        z += p[v] = exp((logits[v] - top) / b->temperature[row]);
+    for (int v = 0; v < N_VOCAB; v++) {
+        p[v] /= z;
+        entropy -= p[v] > 0 ? p[v] * log(p[v]) : 0;
+        for (int i = 0; i < N_EMBD; i++)
+            soft[i] += 3 * p[v] * b->embed[v * N_EMBD + i];
+    }
+    ck_assert_int_eq(b->argmax[row], best);
+    ck_assert_double_eq_tol(b->entropy[row], entropy, 2e-5 * (1 + entropy));
+
+    /* the draw: u lies inside the word's piece of the cumulative distribution, up to rounding */
+    double before = 0;
+    for (int v = 0; v < b->drawn[row]; v++)
+        before += p[v];
+    ck_assert_double_ge(b->uniform[row], before - 1e-6);
+    ck_assert_double_le(b->uniform[row], before + p[b->drawn[row]] + 1e-6);
+
+    /* what the soft embedding drops is bounded: n_vocab * DG_SOFT_DROP of the mass, times the
+     * longest entry */
+    double longest = 0;
+    for (int i = 0; i < N_VOCAB * N_EMBD; i++)
+        longest = fmax(longest, fabs((double)b->embed[i]));
+    double bound = 3 * longest * N_VOCAB * DG_SOFT_DROP + 3e-6 * 3 * longest;
+    for (int i = 0; i < N_EMBD; i++)
+        ck_assert_double_eq_tol(b->soft[row * N_EMBD + i], soft[i], bound);
+    dg_free(p);
+}
+
+static const float strengths[] = {0.02f, 1, 4}; /* flat, mixed, a handful of words */
+
+START_TEST(statistics_match_the_definition)
+{
+    for (int reference = 0; reference < 2; reference++) {
+        bench b;
+        float softcap = _i % 2 ? 30.0f : 0.0f;
+        bench_open(&b, reference, 2, strengths[_i / 2]);
+        ck_assert_int_eq(bench_run(&b, 0, N_ROW, softcap, NULL, NULL), DGEMMA_OK);
+        for (int r = 0; r < N_ROW; r++)
+            check_row(&b, r, softcap);
+        bench_close(&b);
+    }
+}
+END_TEST
+
+START_TEST(rows_do_not_know_of_each_other)
+{
+    bench a, b;
+    bench_open(&a, false, 1, strengths[_i]);
+    bench_open(&b, false, 3, strengths[_i]);
+    ck_assert_int_eq(bench_run(&a, 0, N_ROW, 30, NULL, NULL), DGEMMA_OK);
+    for (int r = 0; r < N_ROW; r++)
+        ck_assert_int_eq(bench_run(&b, r, 1, 30, NULL, NULL), DGEMMA_OK);
+    ck_assert_mem_eq(a.soft, b.soft, sizeof a.soft);
+    ck_assert_mem_eq(a.entropy, b.entropy, sizeof a.entropy);
+    ck_assert_mem_eq(a.drawn, b.drawn, sizeof a.drawn);
+    ck_assert_mem_eq(a.argmax, b.argmax, sizeof a.argmax);
+    bench_close(&a);
+    bench_close(&b);
+}
+END_TEST
+
+/* Teacher forcing with the stage's own logits gives what the stage gave. */
+START_TEST(given_logits_give_the_same)
+{
+    bench a, b;
+    bench_open(&a, false, 2, 1);
+    bench_open(&b, false, 2, 1);
+    ck_assert_int_eq(bench_run(&a, 0, N_ROW, 30, NULL, NULL), DGEMMA_OK);
+    float *given = dg_array((size_t)N_ROW * N_VOCAB, sizeof *given);
+    for (int r = 0; r < N_ROW; r++)
+        for (int v = 0; v < N_VOCAB; v++)
+            given[r * N_VOCAB + v] = a.logits[r * N_VOCAB + v] / a.temperature[r];
+    ck_assert_int_eq(bench_run(&b, 0, N_ROW, 30, given, NULL), DGEMMA_OK);
+    ck_assert_mem_eq(a.soft, b.soft, sizeof a.soft);
+    ck_assert_mem_eq(a.entropy, b.entropy, sizeof a.entropy);
+    ck_assert_mem_eq(a.drawn, b.drawn, sizeof a.drawn);
+    dg_free(given);
+    bench_close(&a);
+    bench_close(&b);
+}
+END_TEST
+
+START_TEST(bias_and_bans)
+{
+    bench b;
+    bench_open(&b, false, 2, 0.02f);
+    static const dg_logit_bias lift[] = {{7, -1}, {4500, 25}, {9000, 1}};
+    static const int32_t banned[] = {0, 4500, 8999};
+    const dg_vocabulary_options biased = {.bias = lift, .n_bias = 3};
+    const dg_vocabulary_options both = {.bias = lift, .n_bias = 3, .banned = banned, .n_banned = 3};
+    b.options[2] = &biased;
+    b.options[3] = &both;
+    ck_assert_int_eq(bench_run(&b, 0, N_ROW, 30, NULL, NULL), DGEMMA_OK);
+    ck_assert_int_eq(b.argmax[2], 4500);
+    ck_assert_int_eq(b.drawn[2], 4500);
+    ck_assert_int_ne(b.argmax[3], 4500);
+    ck_assert_int_ne(b.drawn[3], 4500);
+    for (int r = 0; r < N_ROW; r++)
+        if (r != 3)
+            check_row(&b, r, 30);
+    bench_close(&b);
+}
+END_TEST
+
+START_TEST(extreme_draws_stay_inside)
+{
+    bench b;
+    bench_open(&b, false, 1, 1);
+    for (int r = 0; r < N_ROW; r++)
+        b.uniform[r] = r % 2 ? nextafter(1, 0) : 0;
+    ck_assert_int_eq(bench_run(&b, 0, N_ROW, 30, NULL, NULL), DGEMMA_OK);
+    for (int r = 0; r < N_ROW; r++)
+        check_row(&b, r, 30);
+    bench_close(&b);
+}
+END_TEST
+
+START_TEST(nan_is_reported)
+{
+    bench b;
+    bench_open(&b, _i, 2, 1);
+    b.x[5 * N_EMBD + 3] = NAN;
+    dgemma_error err = {0};
+    ck_assert_int_eq(bench_run(&b, 0, N_ROW, 30, NULL, &err), DGEMMA_E_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(err.msg, "row 5"));
+    b.x[5 * N_EMBD + 3] = 0;
+    ck_assert_int_eq(bench_run(&b, 0, N_ROW, 30, NULL, &err), DGEMMA_OK);
+    bench_close(&b);
+}
+END_TEST
+
+START_TEST(what_is_not_built_is_refused)
+{
+    bench b;
+    bench_open(&b, false, 1, 1);
+    dgemma_error err = {0};
+    const dg_vocabulary_options cases[] = {
+        {.top_k = 5}, {.top_p = 0.9f}, {.min_p = 0.1f}, {.n_logprob = 3}};
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        b.options[1] = &cases[i];
+        ck_assert_int_eq(bench_run(&b, 0, 2, 30, NULL, &err), DGEMMA_E_UNSUPPORTED);
+    }
+    bench_close(&b);
+}
+END_TEST
+
+Suite *vocabulary_suite(void)
+{
+    Suite *s = suite_create("vocabulary");
+    TCase *t = tcase_create("vocabulary");
+    tcase_set_timeout(t, 300);
+    tcase_add_loop_test(t, statistics_match_the_definition, 0, 6);
+    tcase_add_loop_test(t, rows_do_not_know_of_each_other, 0, 3);
+    tcase_add_test(t, given_logits_give_the_same);
+    tcase_add_test(t, bias_and_bans);
+    tcase_add_test(t, extreme_draws_stay_inside);
+    tcase_add_loop_test(t, nan_is_reported, 0, 2);
+    tcase_add_test(t, what_is_not_built_is_refused);
+    suite_add_tcase(s, t);
+    return s;
+}
