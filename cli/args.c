@@ -1,0 +1,165 @@
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+
+bool cli_set_string(void *target, const char *text)
+{
+    *(const char **)target = text;
+    return true;
+}
+
+bool cli_set_switch(void *target, const char *text)
+{
+    (void)text;
+    *(bool *)target = true;
+    return true;
+}
+
+bool cli_set_int(void *target, const char *text)
+{
+    char *end;
+    errno = 0;
+    long v = strtol(text, &end, 10);
+    if (end == text || *end || errno || v < 0 || v > INT32_MAX)
+        return false;
+    *(int *)target = (int)v;
+    return true;
+}
+
+bool cli_set_float(void *target, const char *text)
+{
+    char *end;
+    float v = strtof(text, &end);
+    if (end == text || *end || !isfinite(v))
+        return false;
+    *(float *)target = v;
+    return true;
+}
+
+bool cli_set_seed(void *target, const char *text)
+{
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    if (end == text || *end || errno || *text == '-')
+        return false;
+    *(uint64_t *)target = v;
+    return true;
+}
+
+static const cli_option *find(const cli_option *options, size_t n, const char *name, size_t len)
+{
+    for (size_t i = 0; i < n; i++)
+        if (options[i].help && strlen(options[i].name) == len &&
+            !memcmp(options[i].name, name, len))
+            return &options[i];
+    return NULL;
+}
+
+static const cli_option *find_letter(const cli_option *options, size_t n, char letter)
+{
+    for (size_t i = 0; i < n; i++)
+        if (options[i].help && options[i].letter == letter)
+            return &options[i];
+    return NULL;
+}
+
+/* The option that a word names, and where its value starts in the word (NULL: it is the next word).
+ */
+static const cli_option *read_option(const cli_option *options, size_t n, const char *word,
+                                     const char **value)
+{
+    *value = NULL;
+    if (word[1] != '-') {
+        *value = word[2] ? word + 2 : NULL;
+        return find_letter(options, n, word[1]);
+    }
+    const char *equals = strchr(word, '=');
+    *value = equals ? equals + 1 : NULL;
+    return find(options, n, word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
+}
+
+bool cli_parse(const char *command, const cli_option *options, size_t n_option, int argc,
+               char **argv, const char **rest, size_t max_rest, size_t *n_rest)
+{
+    bool words_only = false;
+    *n_rest = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i], *value;
+        if (words_only || word[0] != '-' || !word[1]) {
+            if (*n_rest == max_rest) {
+                fprintf(stderr, "dgemma %s: \"%s\" is one word too many\n", command, word);
+                return false;
+            }
+            rest[(*n_rest)++] = word;
+            continue;
+        }
+        if (strcmp(word, "--") == 0) {
+            words_only = true;
+            continue;
+        }
+        const cli_option *o = read_option(options, n_option, word, &value);
+        if (!o) {
+            fprintf(stderr, "dgemma %s: there is no option %s (see dgemma %s --help)\n", command,
+                    word, command);
+            return false;
+        }
+        if (!o->value && value) {
+            fprintf(stderr, "dgemma %s: --%s takes no value\n", command, o->name);
+            return false;
+        }
+        if (o->value && !value && ++i < argc)
+            value = argv[i];
+        if (o->value && !value) {
+            fprintf(stderr, "dgemma %s: --%s needs a value: %s\n", command, o->name, o->value);
+            return false;
+        }
+        if (!o->set(o->target, o->value ? value : "")) {
+            fprintf(stderr, "dgemma %s: --%s %s: \"%s\" does not fit\n", command, o->name, o->value,
+                    value);
+            return false;
+        }
+    }
+    return true;
+}
+
+void cli_print_options(FILE *out, const cli_option *options, size_t n_option)
+{
+    for (size_t i = 0; i < n_option; i++) {
+        const cli_option *o = &options[i];
+        if (!o->help) {
+            fprintf(out, "\n%s\n", o->name);
+            continue;
+        }
+        char left[64];
+        snprintf(left, sizeof left, "%c%c%s--%s%s%s", o->letter ? '-' : ' ',
+                 o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name, o->value ? " " : "",
+                 o->value ? o->value : "");
+        fprintf(out, "  %-26s %s\n", left, o->help);
+    }
+}
+
+int cli_fail(const dgemma_error *err)
+{
+    fprintf(stderr, "dgemma: %s\n", err->msg);
+    return err->status == DGEMMA_E_ARG ? EXIT_USAGE : EXIT_FAILED;
+}
+
+void cli_json_string(FILE *out, const char *text, size_t len)
+{
+    fputc('"', out);
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c == '\n')
+            fputs("\\n", out);
+        else if (c < 0x20 || c == 0x7F)
+            fprintf(out, "\\u%04x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}

@@ -1,0 +1,49 @@
+/* What the subcommands of the `dgemma` program share. */
+#ifndef DG_CLI_CLI_H
+#define DG_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "dgemma.h"
+
+/* Exit codes. */
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_INTERRUPTED = 130 };
+
+/* One option of a subcommand. `value` names the argument in the help ("N"); NULL: a switch. */
+typedef struct cli_option {
+    char letter;      /* 0: none */
+    const char *name; /* without the dashes */
+    const char *value;
+    const char *help; /* one line; NULL: a heading, whose text is `name` */
+    bool (*set)(void *target,
+                const char *text); /* false: the text is not acceptable; switches get "" */
+    void *target;
+} cli_option;
+
+/* Setters for the usual targets. */
+bool cli_set_string(void *target, const char *text); /* const char ** */
+bool cli_set_switch(void *target, const char *text); /* bool * */
+bool cli_set_int(void *target, const char *text);    /* int *, not negative */
+bool cli_set_float(void *target, const char *text);  /* float *, finite */
+bool cli_set_seed(void *target, const char *text);   /* uint64_t * */
+
+/* Parses argv[1 …): options anywhere, "--" ends them. Words that are none go to rest[0 … *n_rest),
+ * at most max_rest. On a mistake a message has been printed, and false is returned. */
+bool cli_parse(const char *command, const cli_option *options, size_t n_option, int argc,
+               char **argv, const char **rest, size_t max_rest, size_t *n_rest);
+
+/* The table of options as --help shows it. */
+void cli_print_options(FILE *out, const cli_option *options, size_t n_option);
+
+/* "dgemma: message" on stderr; returns the exit code for the status. */
+int cli_fail(const dgemma_error *err);
+
+/* JSON text of a string, quotes included. */
+void cli_json_string(FILE *out, const char *text, size_t len);
+
+/* The subcommands. */
+int cmd_run(int argc, char **argv);
+
+#endif

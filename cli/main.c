@@ -1,0 +1,40 @@
+/* dgemma: one program, a file for each subcommand. */
+#include <string.h>
+#include "cli.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"run", cmd_run, "answer one prompt"},
+};
+
+static void print_help(FILE *out)
+{
+    fputs("dgemma " DGEMMA_VERSION
+          ": runs DiffusionGemma, a language model that writes by denoising\n\n"
+          "usage: dgemma COMMAND [OPTION]...\n\ncommands\n",
+          out);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+    fputs("\ndgemma COMMAND --help tells more; dgemma --version prints the version.\n", out);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "--help";
+    if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+        printf("dgemma %s\n", dgemma_version());
+        return EXIT_OK;
+    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+        print_help(argc > 1 ? stdout : stderr);
+        return argc > 1 ? EXIT_OK : EXIT_USAGE;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (!strcmp(name, commands[i].name))
+            return commands[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "dgemma: there is no command \"%s\"; dgemma --help lists them\n", name);
+    return EXIT_USAGE;
+}
