@@ -49,24 +49,24 @@ void dgemma_engine_close(dgemma_engine *engine)
 void dgemma_engine_info(const dgemma_engine *e, dgemma_model_info *info)
 {
     size_t weights = 0;
-    for (size_t i = 0; i < dg_checkpoint_count(e->checkpoint); i++)
-        weights += dg_checkpoint_at(e->checkpoint, i)->bytes;
+    for (size_t i = 0; i < dg_checkpoint_count(e->loaded.checkpoint); i++)
+        weights += dg_checkpoint_at(e->loaded.checkpoint, i)->bytes;
     int rows = dg_forward_max_row(e->forward);
     *info = (dgemma_model_info){
-        .n_vocab = e->cfg.n_vocab,
-        .n_layer = e->cfg.n_layer,
-        .n_embd = e->cfg.n_embd,
-        .n_expert = e->cfg.n_expert,
-        .n_expert_used = e->cfg.n_expert_used,
+        .n_vocab = e->loaded.cfg.n_vocab,
+        .n_layer = e->loaded.cfg.n_layer,
+        .n_embd = e->loaded.cfg.n_embd,
+        .n_expert = e->loaded.cfg.n_expert,
+        .n_expert_used = e->loaded.cfg.n_expert_used,
         .context_length = e->n_context,
-        .canvas_length = e->cfg.canvas_length,
-        .has_tokenizer = e->tokenizer != NULL,
-        .has_chat_template = e->tokenizer && dg_chat_supported(e->tokenizer),
+        .canvas_length = e->loaded.cfg.canvas_length,
+        .has_tokenizer = e->loaded.tokenizer != NULL,
+        .has_chat_template = e->loaded.tokenizer && dg_chat_supported(e->loaded.tokenizer),
         .backend = e->be->name,
         .n_threads = e->n_thread,
         .weight_bytes = weights,
         .work_bytes = dg_forward_bytes(e->model, e->kv, rows, 1),
-        .request_bytes = dg_request_bytes(&e->cfg, e->cfg.canvas_length),
+        .request_bytes = dg_request_bytes(&e->loaded.cfg, e->loaded.cfg.canvas_length),
         .kv_bytes_full = dg_kv_bytes_for(e->kv, e->n_context, rows),
     };
 }
@@ -75,10 +75,10 @@ void dgemma_engine_info(const dgemma_engine *e, dgemma_model_info *info)
 
 static dgemma_status need_tokenizer(const dgemma_engine *e, dgemma_error *err)
 {
-    return e->tokenizer ? DGEMMA_OK
-                        : dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                                  "%s has no tokenizer.json: only token ids are possible",
-                                  dg_checkpoint_dir(e->checkpoint));
+    return e->loaded.tokenizer ? DGEMMA_OK
+                               : dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                                         "%s has no tokenizer.json: only token ids are possible",
+                                         dg_checkpoint_dir(e->loaded.checkpoint));
 }
 
 dgemma_status dgemma_tokenize(const dgemma_engine *e, const char *text, size_t len, bool markers,
@@ -89,7 +89,8 @@ dgemma_status dgemma_tokenize(const dgemma_engine *e, const char *text, size_t l
         return st;
     dg_tokens tokens;
     dg_tokens_init(&tokens, DG_ENCODE_MAX_TEXT);
-    st = dg_tokenizer_encode(e->tokenizer, text, len, markers ? DG_ENCODE_ADDED : 0, &tokens, err);
+    st = dg_tokenizer_encode(e->loaded.tokenizer, text, len, markers ? DG_ENCODE_ADDED : 0, &tokens,
+                             err);
     if (!st) {
         *n = tokens.n;
         size_t fit = tokens.n < cap ? tokens.n : cap;
@@ -110,7 +111,7 @@ dgemma_status dgemma_detokenize(const dgemma_engine *e, const int32_t *ids, size
         return st;
     dg_buf out;
     dg_buf_init(&out, (size_t)1 << 30);
-    st = dg_tokenizer_decode(e->tokenizer, ids, n, true, &out, err);
+    st = dg_tokenizer_decode(e->loaded.tokenizer, ids, n, true, &out, err);
     if (!st && !dg_buf_append(&out, "", 0))
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (st) {
@@ -127,7 +128,7 @@ dgemma_status dgemma_detokenize(const dgemma_engine *e, const int32_t *ids, size
 
 dgemma_request_options dgemma_request_defaults(const dgemma_engine *e)
 {
-    const dg_generation_config *g = &e->generation;
+    const dg_generation_config *g = &e->loaded.generation;
     return (dgemma_request_options){
         .max_tokens = DEFAULT_MAX_TOKENS,
         .max_denoise_steps = g->max_steps,
@@ -136,7 +137,7 @@ dgemma_request_options dgemma_request_defaults(const dgemma_engine *e)
         .entropy_bound = g->entropy_bound,
         .stability_threshold = g->stability,
         .confidence_threshold = g->confidence,
-        .canvas_length = e->cfg.canvas_length,
+        .canvas_length = e->loaded.cfg.canvas_length,
     };
 }
 
@@ -165,9 +166,9 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
     if (!(o->confidence_threshold >= 0))
         return dg_fail(err, DGEMMA_E_ARG, "confidence_threshold is %g: at least 0 is needed",
                        (double)o->confidence_threshold);
-    if (o->canvas_length < 1 || o->canvas_length > e->cfg.canvas_length)
+    if (o->canvas_length < 1 || o->canvas_length > e->loaded.cfg.canvas_length)
         return dg_fail(err, DGEMMA_E_ARG, "canvas_length is %d: 1 to %d are possible",
-                       o->canvas_length, e->cfg.canvas_length);
+                       o->canvas_length, e->loaded.cfg.canvas_length);
     return DGEMMA_OK;
 }
 
@@ -185,11 +186,14 @@ static dgemma_status encode_prompt(const dgemma_engine *e, const dgemma_request_
     if (st)
         return st;
     if (o->chat_prompt)
-        return dg_chat_user_turn(e->tokenizer, o->chat_prompt, strlen(o->chat_prompt), out, err);
+        return dg_chat_user_turn(e->loaded.tokenizer, o->chat_prompt, strlen(o->chat_prompt), out,
+                                 err);
     /* the model was trained with exactly one <bos> */
-    bool has_bos = strncmp(o->raw_prompt, "<bos>", 5) == 0 || dg_tokenizer_bos(e->tokenizer) < 0;
+    bool has_bos =
+        strncmp(o->raw_prompt, "<bos>", 5) == 0 || dg_tokenizer_bos(e->loaded.tokenizer) < 0;
     unsigned flags = DG_ENCODE_ADDED | (has_bos ? 0u : (unsigned)DG_ENCODE_BOS);
-    return dg_tokenizer_encode(e->tokenizer, o->raw_prompt, strlen(o->raw_prompt), flags, out, err);
+    return dg_tokenizer_encode(e->loaded.tokenizer, o->raw_prompt, strlen(o->raw_prompt), flags,
+                               out, err);
 }
 
 dgemma_status dgemma_generate(dgemma_engine *e, const dgemma_request_options *o,
@@ -203,7 +207,7 @@ dgemma_status dgemma_generate(dgemma_engine *e, const dgemma_request_options *o,
     if (st)
         return st;
     dg_tokens prompt;
-    dg_tokens_init(&prompt, (size_t)e->cfg.n_context);
+    dg_tokens_init(&prompt, (size_t)e->loaded.cfg.n_context);
     st = encode_prompt(e, o, &prompt, err);
     if (!st)
         st = dg_engine_generate(
@@ -216,7 +220,7 @@ dgemma_status dgemma_generate(dgemma_engine *e, const dgemma_request_options *o,
                 .canvas_length = o->canvas_length,
                 .max_tokens = o->max_tokens,
                 .n_context = e->n_context,
-                .draws = dg_draws_seeded(o->seed, e->cfg.n_vocab),
+                .draws = dg_draws_seeded(o->seed, e->loaded.cfg.n_vocab),
             },
             on_event, user, stats, err);
     dg_tokens_clear(&prompt);

@@ -11,7 +11,8 @@
 dgemma_status dg_file_map_open(dg_file_map *map, const char *path, dgemma_error *err)
 {
     *map = (dg_file_map){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* not waiting: a FIFO has no writer, and is refused below */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
 
@@ -50,7 +51,9 @@ dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err)
     size_t n;
     while (!st && (n = fread(chunk, 1, sizeof chunk, f)) > 0)
         if (!dg_buf_append(out, chunk, n))
-            st = dg_fail(err, DGEMMA_E_LIMIT, "%s: longer than %zu bytes", path, out->max);
+            st = n > out->max - out->len
+                     ? dg_fail(err, DGEMMA_E_LIMIT, "%s: longer than %zu bytes", path, out->max)
+                     : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", path);
     if (!st && ferror(f))
         st = dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
     if (f != stdin)

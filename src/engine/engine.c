@@ -7,45 +7,7 @@
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
 
-/* Documents beside the weights; tokenizer.json has 33 MB. */
-enum { CONFIG_MAX = 4 << 20, TOKENIZER_MAX = 256 << 20 };
-
 /* ---- opening ---- */
-
-static dgemma_status read_config(dgemma_engine *e, dgemma_error *err)
-{
-    dg_buf doc;
-    dg_buf_init(&doc, CONFIG_MAX);
-    dgemma_status st = dg_checkpoint_document(e->checkpoint, "config.json", &doc, err);
-    if (!st)
-        st = dg_config_parse(&e->cfg, doc.data, doc.len, "config.json", err);
-    dg_buf_clear(&doc);
-    e->generation = dg_generation_defaults();
-    if (!st && dg_checkpoint_has_document(e->checkpoint, "generation_config.json")) {
-        st = dg_checkpoint_document(e->checkpoint, "generation_config.json", &doc, err);
-        if (!st)
-            st = dg_generation_config_parse(&e->generation, &e->cfg, doc.data, doc.len,
-                                            "generation_config.json", err);
-        dg_buf_clear(&doc);
-    }
-    return st;
-}
-
-static dgemma_status read_tokenizer(dgemma_engine *e, dgemma_error *err)
-{
-    if (!dg_checkpoint_has_document(e->checkpoint, "tokenizer.json"))
-        return DGEMMA_OK;
-    dg_buf doc;
-    dg_buf_init(&doc, TOKENIZER_MAX);
-    dgemma_status st = dg_checkpoint_document(e->checkpoint, "tokenizer.json", &doc, err);
-    if (!st)
-        st = dg_tokenizer_from_json(&e->tokenizer, doc.data, doc.len, "tokenizer.json", err);
-    dg_buf_clear(&doc);
-    if (!st && dg_tokenizer_count(e->tokenizer) > e->cfg.n_vocab)
-        st = dg_fail(err, DGEMMA_E_FORMAT, "tokenizer.json has %d tokens, the model %d",
-                     (int)dg_tokenizer_count(e->tokenizer), e->cfg.n_vocab);
-    return st;
-}
 
 static dgemma_status open_backend(dgemma_engine *e, const dgemma_engine_options *opt,
                                   dgemma_error *err)
@@ -62,22 +24,18 @@ static dgemma_status open_backend(dgemma_engine *e, const dgemma_engine_options 
 static dgemma_status open_parts(dgemma_engine *e, const dgemma_engine_options *opt,
                                 dgemma_error *err)
 {
-    dgemma_status st = dg_checkpoint_open(&e->checkpoint, opt->model_path, err);
-    if (!st)
-        st = read_config(e, err);
-    if (!st)
-        st = read_tokenizer(e, err);
+    dgemma_status st = dg_load(&e->loaded, opt->model_path, err);
     if (!st)
         st = open_backend(e, opt, err);
     if (!st)
-        st = dg_model_load(&e->model, &e->cfg, e->checkpoint, e->be, err);
+        st = dg_model_load(&e->model, &e->loaded.cfg, e->loaded.checkpoint, e->be, err);
     if (st)
         return st;
-    e->n_context =
-        opt->context_length ? dg_min(opt->context_length, e->cfg.n_context) : e->cfg.n_context;
+    e->n_context = opt->context_length ? dg_min(opt->context_length, e->loaded.cfg.n_context)
+                                       : e->loaded.cfg.n_context;
     dg_dtype type = opt->kv_type == DGEMMA_KV_F32 ? DG_F32 : DG_BF16;
-    st = dg_kv_cache_create(&e->kv, &e->cfg, e->be, type, 0, err);
-    int rows = dg_max(DG_MIN_PASS_ROWS, 2 * e->cfg.canvas_length);
+    st = dg_kv_cache_create(&e->kv, &e->loaded.cfg, e->be, type, 0, err);
+    int rows = dg_max(DG_MIN_PASS_ROWS, 2 * e->loaded.cfg.canvas_length);
     return st ? st : dg_forward_create(&e->forward, e->model, e->kv, rows, 1, err);
 }
 
@@ -105,8 +63,7 @@ void dg_engine_close(dgemma_engine *e)
     dg_model_free(e->model);
     if (e->be)
         e->be->close(e->be);
-    dg_tokenizer_free(e->tokenizer);
-    dg_checkpoint_close(e->checkpoint);
+    dg_loaded_clear(&e->loaded);
     dg_free(e);
 }
 
@@ -149,7 +106,7 @@ static dgemma_status tell_block(run *r, bool *go_on, dgemma_error *err)
 {
     const dg_canvas *c = &r->req.canvas;
     bool fits = true;
-    if (r->e->tokenizer) {
+    if (r->e->loaded.tokenizer) {
         r->text.len = 0;
         for (int i = 0; fits && i < r->req.n_block_token; i++)
             fits = dg_decoder_push(&r->decoder, c->argmax[i], &r->text);
@@ -165,7 +122,7 @@ static dgemma_status tell_block(run *r, bool *go_on, dgemma_error *err)
                          .tokens = c->argmax,
                          .n_tokens = (size_t)r->req.n_block_token,
                          .mean_entropy = c->mean_entropy,
-                         .text = r->e->tokenizer ? r->text.data : NULL,
+                         .text = r->e->loaded.tokenizer ? r->text.data : NULL,
                          .text_len = r->text.len,
                      });
     return DGEMMA_OK;
@@ -214,8 +171,8 @@ dgemma_status dg_engine_generate(dgemma_engine *e, const dg_request_config *cfg,
     if (st)
         return st;
     dg_buf_init(&r.text, BLOCK_TEXT_MAX);
-    if (e->tokenizer)
-        dg_decoder_init(&r.decoder, e->tokenizer, false);
+    if (e->loaded.tokenizer)
+        dg_decoder_init(&r.decoder, e->loaded.tokenizer, false);
 
     bool go_on = true;
     while (!st && go_on && !r.req.end)

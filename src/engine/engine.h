@@ -3,17 +3,14 @@
 #define DG_ENGINE_ENGINE_H
 
 #include "dgemma.h"
+#include "engine/loader.h"
 #include "engine/request.h"
-#include "text/tokenizer.h"
 
 /* A pass has room for a commit and a canvas together, or for a good piece of a prompt. */
 enum { DG_MIN_PASS_ROWS = 512 };
 
 struct dgemma_engine {
-    dg_checkpoint *checkpoint;
-    dg_config cfg;
-    dg_generation_config generation;
-    dg_tokenizer *tokenizer; /* NULL: the checkpoint has none */
+    dg_loaded loaded;
     dg_backend *be;
     dg_model *model;
     dg_kv_cache *kv;

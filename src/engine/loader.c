@@ -1,0 +1,59 @@
+#include "engine/loader.h"
+
+/* Documents beside the weights; tokenizer.json has 33 MB. */
+enum { CONFIG_MAX = 4 << 20, TOKENIZER_MAX = 256 << 20 };
+
+static dgemma_status read_config(dg_loaded *l, dgemma_error *err)
+{
+    dg_buf doc;
+    dg_buf_init(&doc, CONFIG_MAX);
+    dgemma_status st = dg_checkpoint_document(l->checkpoint, "config.json", &doc, err);
+    if (!st)
+        st = dg_config_parse(&l->cfg, doc.data, doc.len, "config.json", err);
+    dg_buf_clear(&doc);
+    l->generation = dg_generation_defaults();
+    if (!st && dg_checkpoint_has_document(l->checkpoint, "generation_config.json")) {
+        st = dg_checkpoint_document(l->checkpoint, "generation_config.json", &doc, err);
+        if (!st)
+            st = dg_generation_config_parse(&l->generation, &l->cfg, doc.data, doc.len,
+                                            "generation_config.json", err);
+        dg_buf_clear(&doc);
+    }
+    return st;
+}
+
+static dgemma_status read_tokenizer(dg_loaded *l, dgemma_error *err)
+{
+    if (!dg_checkpoint_has_document(l->checkpoint, "tokenizer.json"))
+        return DGEMMA_OK;
+    dg_buf doc;
+    dg_buf_init(&doc, TOKENIZER_MAX);
+    dgemma_status st = dg_checkpoint_document(l->checkpoint, "tokenizer.json", &doc, err);
+    if (!st)
+        st = dg_tokenizer_from_json(&l->tokenizer, doc.data, doc.len, "tokenizer.json", err);
+    dg_buf_clear(&doc);
+    if (!st && dg_tokenizer_count(l->tokenizer) > l->cfg.n_vocab)
+        st = dg_fail(err, DGEMMA_E_FORMAT, "tokenizer.json has %d tokens, the model %d",
+                     (int)dg_tokenizer_count(l->tokenizer), l->cfg.n_vocab);
+    return st;
+}
+
+dgemma_status dg_load(dg_loaded *out, const char *path, dgemma_error *err)
+{
+    *out = (dg_loaded){0};
+    dgemma_status st = dg_checkpoint_open(&out->checkpoint, path, err);
+    if (!st)
+        st = read_config(out, err);
+    if (!st)
+        st = read_tokenizer(out, err);
+    if (st)
+        dg_loaded_clear(out);
+    return st;
+}
+
+void dg_loaded_clear(dg_loaded *l)
+{
+    dg_tokenizer_free(l->tokenizer);
+    dg_checkpoint_close(l->checkpoint);
+    *l = (dg_loaded){0};
+}

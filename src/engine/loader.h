@@ -1,0 +1,20 @@
+/* From a path to everything a checkpoint says: weights by name, configuration, tokenizer. */
+#ifndef DG_ENGINE_LOADER_H
+#define DG_ENGINE_LOADER_H
+
+#include "format/checkpoint.h"
+#include "model/config.h"
+#include "text/tokenizer.h"
+
+typedef struct dg_loaded {
+    dg_checkpoint *checkpoint;
+    dg_config cfg;
+    dg_generation_config generation;
+    dg_tokenizer *tokenizer; /* NULL: the checkpoint has none */
+} dg_loaded;
+
+/* On failure *out is empty. */
+dgemma_status dg_load(dg_loaded *out, const char *path, dgemma_error *err);
+void dg_loaded_clear(dg_loaded *l);
+
+#endif
