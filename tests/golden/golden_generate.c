@@ -189,7 +189,7 @@ static dgemma_status same_flags(fixture *fx, const char *what, int step, const u
 {
     fx->n_compared++;
     for (int i = 0; i < n; i++)
-        if (!got[i] != !want[i])
+        if (got[i] != want[i])
             return dg_fail(err, DGEMMA_E_INTERNAL, "%s of step %d, position %d is %d, expected %d",
                            what, step, i, got[i], want[i]);
     return DGEMMA_OK;

@@ -1,0 +1,69 @@
+#!/bin/sh
+# dgemma run as a person uses it. From the environment: DGEMMA.
+. tests/support/shell_test.sh
+
+model=tests/fixtures/golden/sampler_finishes/model    # has a tokenizer
+bare=tests/fixtures/golden/text/model                 # has none
+
+# prints STATUS PATTERN COMMAND...: the command ends with the status and prints a line like the pattern
+prints() {
+    want=$1 pattern=$2
+    shift 2
+    "$@" >"$temp/out" 2>&1 </dev/null
+    got=$?
+    echo "status $got"
+    cat "$temp/out"
+    [ "$got" = "$want" ] && grep -q -e "$pattern" "$temp/out"
+}
+expect() {
+    name=$1
+    shift
+    check "$name" prints "$@"
+}
+
+expect "help names the command"         0 'run'                       "$DGEMMA" --help
+expect "help of the command"            0 '--entropy-bound'           "$DGEMMA" run --help
+expect "version"                        0 '^dgemma [0-9]'             "$DGEMMA" --version
+expect "no command"                     2 'usage'                     "$DGEMMA"
+expect "unknown command"                2 'no command "dance"'        "$DGEMMA" dance
+expect "unknown option"                 2 'no option --dance'         "$DGEMMA" run --dance
+expect "a value is missing"             2 'needs a value'             "$DGEMMA" run -m
+expect "a value does not fit"           2 'does not fit'              "$DGEMMA" run -m "$model" --seed x hi
+expect "no model"                       2 'no model'                  "$DGEMMA" run hi
+expect "two prompts"                    2 'the prompt once'           "$DGEMMA" run -m "$model" -f x hi
+expect "one word too many"              2 'one word too many'         "$DGEMMA" run -m "$model" hi there
+expect "no such folder"                 1 'No such file'              "$DGEMMA" run -m "$temp/none" hi
+expect "not a model"                    1 "$temp"                      "$DGEMMA" run -m "$temp" hi
+expect "an empty prompt in tokens"      2 'empty'                     "$DGEMMA" run -m "$bare" --tokens ''
+expect "tokens that are no numbers"     2 'expected numbers'          "$DGEMMA" run -m "$bare" --tokens 1,x
+expect "a token out of range"           2 'not in the vocabulary'     "$DGEMMA" run -m "$bare" --tokens 1,999999
+expect "text without a tokenizer"       1 'no tokenizer.json'         "$DGEMMA" run -m "$bare" hi
+expect "a prompt past the context"      1 'context has room'          "$DGEMMA" run -m "$bare" -c 4 --tokens 1,2,3,4,5
+expect "a bad knob"                     2 't_min'                     "$DGEMMA" run -m "$model" --t-min 0 hi
+expect "an instruction set not there"   2 'unknown instruction set'   "$DGEMMA" run -m "$model" --cpu-flags abacus hi
+expect "an answer, with statistics"     0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 hi
+expect "an answer in tokens"            0 '^[0-9 ]* $'                "$DGEMMA" run -m "$bare" -n 20 -q --tokens 9,8,7
+expect "drafts"                         0 '^block 0 step  1'          "$DGEMMA" run -m "$model" -n 20 --draft hi
+expect "JSON"                           0 '^{"text": ".*"tokens": \[.*"end": "' "$DGEMMA" run -m "$model" -n 20 -q --json hi
+
+ask() { "$DGEMMA" run -m "$model" -q -n 40 "$@"; }
+printf 'Hello there' >"$temp/prompt"
+ask --seed 3 "Hello there" >"$temp/word" </dev/null
+ask --seed 3 --prompt "Hello there" >"$temp/option" </dev/null
+ask --seed 3 --file "$temp/prompt" >"$temp/file" </dev/null
+ask --seed 3 <"$temp/prompt" >"$temp/pipe"
+ask --seed 3 --threads 1 "Hello there" >"$temp/thread" </dev/null
+ask --seed 4 "Hello there" >"$temp/other" </dev/null
+check "the answer is not empty" test -s "$temp/word"
+for f in option file pipe thread; do
+    check "the same answer by $f" cmp "$temp/word" "$temp/$f"
+done
+check "another seed, another answer" test "$(cksum <"$temp/word")" != "$(cksum <"$temp/other")"
+
+if command -v python3 >/dev/null; then
+    ask --seed 3 --json "Hello there" </dev/null >"$temp/json"
+    check "the JSON is JSON" python3 -m json.tool "$temp/json"
+else
+    skip "the JSON is JSON" "there is no python3 to read it"
+fi
+finish
