@@ -1,4 +1,5 @@
 #include "base/buf.h"
+#include <stdint.h>
 #include <string.h>
 #include "base/alloc.h"
 
@@ -17,9 +18,9 @@ static bool reserve(dg_buf *b, size_t need)
 {
     if (need <= b->cap)
         return true;
-    size_t cap = b->cap < 64 ? 64 : b->cap;
-    while (cap < need)
-        cap = cap > need / 2 ? need : cap * 2;
+    size_t cap = b->cap < 32 ? 64 : b->cap > SIZE_MAX / 2 ? SIZE_MAX : 2 * b->cap;
+    if (cap < need)
+        cap = need;
     char *data = dg_array_resize(b->data, cap, 1);
     if (!data)
         return false;
