@@ -3,29 +3,292 @@
 #   make            build/dgemma and the libraries
 #   make run        set up, build, answer a sample prompt
 #   make test       set up, build, run every test
-#   make help       the other targets
+#   make help       the other targets and the variables
+#
+# Each configuration has its own folder under build/; only the plain release build leaves build/dgemma.
 
-CFG   ?= release
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := all
+
+# ---- what can be set: make NAME=VALUE (see `make help`) ----
+
+CC           ?= cc
+AR           ?= ar
+SAN          ?=
+WERROR       ?=
+PREFIX       ?= /usr/local
+DESTDIR      ?=
+FUZZ_SECONDS ?= 60
+FUZZ_CC      ?= clang
+
+# What `make run` asks the program to do: until a model ships with the source, a fixture of the tests answers.
+RUN_MODEL ?= tests/fixtures/golden/sampler_finishes/model
+RUN_ARGS  ?= run -m $(RUN_MODEL) --draft --seed 5 --t-max 1.6 --t-min 0.3 --max-tokens 48 "Why is the sky blue?"
+
+# build/release, or a name made of what differs from it: build/clang, build/address-undefined, …
+comma := ,
+empty :=
+space := $(empty) $(empty)
+CFG   ?= $(or $(subst $(space),-,$(strip $(if $(findstring clang,$(CC)),clang) $(subst $(comma),-,$(SAN)))),release)
 BUILD := build/$(CFG)
-CC    ?= cc
-PKGS   = jansson
 
-WARN   = -Wall -Wextra -Wshadow -Wconversion -Wvla -Wmissing-prototypes -Wstrict-prototypes
-CFLAGS ?= -O2 -g
-ALL_CFLAGS = -std=c17 -D_GNU_SOURCE $(WARN) $(CFLAGS) -fPIC -fvisibility=hidden -DDGEMMA_BUILD \
-             -Iinclude -Isrc -MMD -MP $(shell pkg-config --cflags $(PKGS))
-LDLIBS = $(shell pkg-config --libs $(PKGS)) -lm -lpthread
+# ---- the library, from the bottom up ----
 
-SRC = $(wildcard src/*/*.c src/cpu/ref/*.c)
-OBJ = $(SRC:%.c=$(BUILD)/%.o)
+TARGET  := $(shell $(CC) -dumpmachine)
+VERSION := $(shell sed -n 's/^.define DGEMMA_VERSION "\(.*\)"/\1/p' include/dgemma.h)
+SOVER   := $(firstword $(subst ., ,$(VERSION)))
 
-all: $(BUILD)/libdgemma.a
+SRC_base      := $(wildcard src/base/*.c)
+SRC_tensor    := $(wildcard src/tensor/*.c)
+SRC_text      := $(wildcard src/text/*.c)
+SRC_diffusion := $(wildcard src/diffusion/*.c)
+SRC_format    := $(wildcard src/format/*.c)
+SRC_backend   := $(wildcard src/backend/*.c)
+SRC_cpu       := $(wildcard src/cpu/*.c src/cpu/ref/*.c)
+ifneq ($(filter aarch64-%,$(TARGET)),)
+SRC_cpu       += $(wildcard src/cpu/arm/*.c)
+endif
+ifneq ($(filter x86_64-%,$(TARGET)),)
+SRC_cpu       += $(wildcard src/cpu/x86/*.c)
+endif
+SRC_model     := $(wildcard src/model/*.c)
+SRC_engine    := $(wildcard src/engine/*.c)
+SRC_api       := $(wildcard src/*.c)
 
-$(BUILD)/%.o: %.c
+SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_diffusion) $(SRC_format) $(SRC_backend) \
+           $(SRC_cpu) $(SRC_model) $(SRC_engine) $(SRC_api)
+
+# ---- the program, and the tests ----
+
+SRC_cli     := $(wildcard cli/*.c)
+SRC_support := $(wildcard tests/support/*.c)
+SRC_unit    := $(wildcard tests/unit/*.c)
+SRC_kernels := $(wildcard tests/kernels/*.c)
+SRC_golden  := $(wildcard tests/golden/*.c)
+SRC_fuzz    := $(wildcard tests/fuzz/fuzz_*.c)
+SRC_replay  := tests/fuzz/replay_main.c
+
+# ---- flags ----
+
+WARN = -Wall -Wextra -Wshadow -Wconversion -Wvla -Wmissing-prototypes -Wstrict-prototypes \
+       $(if $(WERROR),-Werror)
+OPT  = -O2
+ISA  =
+SANITIZE = $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+INCLUDES = -Iinclude -Isrc
+
+# Libraries are asked for when a recipe runs, by which time `deps` has put pkg-config in place.
+PKGS       = jansson
+PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
+PKG_LIBS   = $(shell pkg-config --libs $(PKGS))
+
+ALL_CFLAGS  = -std=c17 -D_GNU_SOURCE -pthread $(WARN) -g $(OPT) $(ISA) $(SANITIZE) -fPIC \
+              -fvisibility=hidden -DDGEMMA_BUILD $(INCLUDES) $(CPPFLAGS) $(CFLAGS)
+ALL_LDFLAGS = -pthread $(SANITIZE) $(LDFLAGS)
+LDLIBS      = $(PKG_LIBS) -lm
+
+# Private: they are not for $(BUILD)/flags, which these files depend on.
+$(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o: private OPT = -O3
+$(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
+$(BUILD)/tests/%.o: private INCLUDES += -Itests
+$(BUILD)/tests/unit/%.o: private PKGS += check
+
+# A sanitizer's runtime is in the program, not in the shared library.
+NO_UNDEFINED = $(if $(SAN),,-Wl,-z,defs)
+
+# The unit tests make each allocation fail once; see tests/support/alloc_fail.h.
+WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
+
+# ---- what is made ----
+
+obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
+
+LIB_A   := $(BUILD)/libdgemma.a
+LIB_SO  := $(BUILD)/libdgemma.so.$(SOVER)
+SUPPORT := $(BUILD)/libtest_support.a
+PROGRAM := $(if $(SRC_cli),$(BUILD)/dgemma)
+REPLAY  := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(SRC_fuzz))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/libfuzzer/%,$(SRC_fuzz))
+CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/check_kernels) \
+           $(if $(SRC_golden),$(BUILD)/dgemma-golden)
+SCRIPTS := $(wildcard tests/cli/*.sh tests/tools/*.sh)
+
+ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
+           $(SRC_fuzz) $(SRC_replay))
+
+.PHONY: all run test golden bench fuzz fuzz-run deps deps-all install uninstall format format-check \
+        check check-layers check-names clean help FORCE
+.SECONDARY: $(ALL_OBJ)
+
+all: $(LIB_A) $(LIB_SO) $(PROGRAM) $(if $(filter release,$(CFG)),$(PROGRAM:%=build/dgemma))
+
+# One word a step; V=1 shows the commands.
+Q   := $(if $(V),,@)
+say  = $(if $(V),,@echo '  $(1)')
+
+define archive
+$(call say,AR $@)
+$(Q)rm -f $@ && $(AR) rcs $@ $(filter %.o,$^)
+endef
+
+define link
+$(call say,LINK $@)
+$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LDLIBS)
+endef
+
+$(BUILD)/%.o: %.c $(BUILD)/flags | build/deps-build.ok
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(ISA) -c -o $@ $<
+	$(call say,CC $<)
+	$(Q)$(CC) $(ALL_CFLAGS) $(PKG_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/libdgemma.a: $(OBJ)
-	rm -f $@ && $(AR) rcs $@ $^
+$(call obj,$(SRC_unit)): | build/deps-test.ok
 
--include $(OBJ:.o=.d)
+$(LIB_A): $(call obj,$(SRC_lib)) $(BUILD)/sources
+	$(archive)
+
+$(LIB_SO): $(call obj,$(SRC_lib)) $(BUILD)/sources
+	$(call say,LINK $@)
+	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(NO_UNDEFINED) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LDLIBS)
+
+$(SUPPORT): $(call obj,$(SRC_support)) $(BUILD)/sources
+	$(archive)
+
+
+$(BUILD)/dgemma: $(call obj,$(SRC_cli)) $(LIB_A)
+	$(link)
+
+build/dgemma: $(BUILD)/dgemma
+	@ln -f $< $@
+
+$(BUILD)/unit_tests: private ALL_LDFLAGS += $(WRAP_ALLOC)
+$(BUILD)/unit_tests: private PKGS += check
+$(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support)) $(LIB_A)
+	$(link)
+
+$(BUILD)/check_kernels: $(call obj,$(SRC_kernels)) $(SUPPORT) $(LIB_A)
+	$(link)
+
+$(BUILD)/dgemma-golden: $(call obj,$(SRC_golden)) $(SUPPORT) $(LIB_A)
+	$(link)
+
+$(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay)) $(SUPPORT) $(LIB_A)
+	$(link)
+
+# Objects are made again when the flags changed, libraries when a file came or went.
+$(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS)
+$(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_support)
+$(BUILD)/flags $(BUILD)/sources: FORCE
+	@mkdir -p $(@D); echo '$(STAMP)' | cmp -s - $@ || echo '$(STAMP)' > $@
+
+-include $(ALL_OBJ:.o=.d)
+
+# ---- set-up ----
+
+# Looked at once for each group; `make deps` looks again.
+$(patsubst %,build/deps-%.ok,build test fuzz format): build/deps-%.ok: tools/deps.sh
+	@mkdir -p $(@D)
+	@CC='$(CC)' sh tools/deps.sh $* && touch $@
+
+deps:
+	@CC='$(CC)' sh tools/deps.sh build test
+
+deps-all:
+	@CC='$(CC)' sh tools/deps.sh build test fuzz format cxx
+
+# ---- running and testing ----
+
+run: all
+	@case '$(RUN_MODEL)' in tests/fixtures/*) \
+	    echo 'No model ships with the source yet. A tiny one with random weights, from the tests, answers:'; \
+	    echo 'what settles below is noise into gibberish, but by the true algorithm.'; echo; esac
+	$(PROGRAM) $(RUN_ARGS)
+	@echo
+	@echo 'Next: make test, build/dgemma run --help, or a real model: make run RUN_MODEL=folder' 
+
+test: all $(CHECKS) $(REPLAY)
+	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
+	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
+
+golden: $(BUILD)/dgemma-golden
+	$(BUILD)/dgemma-golden $(or $(DIR),$(error say which: make golden DIR=folder))
+
+bench: $(BUILD)/check_kernels
+	$(BUILD)/check_kernels --bench
+
+# The library is built once more, with coverage for libFuzzer, in its own folder.
+fuzz: build/deps-fuzz.ok
+	$(MAKE) --no-print-directory CC='$(FUZZ_CC)' CFG=fuzz SAN=fuzzer-no-link,address,undefined fuzz-run
+
+$(BUILD)/libfuzzer/%: private ALL_LDFLAGS += -fsanitize=fuzzer
+$(BUILD)/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(SUPPORT) $(LIB_A)
+	@mkdir -p $(@D)
+	$(link)
+
+fuzz-run: $(FUZZERS)
+	@sh tools/fuzz.sh $(FUZZ_SECONDS) build/fuzz $(FUZZERS)
+
+# ---- keeping house ----
+
+TIDY := $(wildcard include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] cli/*.[ch] tests/*/*.[ch])
+
+format: build/deps-format.ok
+	clang-format -i $(TIDY)
+
+format-check: build/deps-format.ok
+	clang-format --dry-run --Werror $(TIDY)
+
+check-layers:
+	@sh tools/check_layers.sh
+
+check-names:
+	@sh tools/check_names.sh
+
+check: check-layers check-names format-check
+
+clean:
+	rm -rf build
+
+# ---- installing ----
+
+BINDIR     = $(DESTDIR)$(PREFIX)/bin
+LIBDIR     = $(DESTDIR)$(PREFIX)/lib
+INCDIR     = $(DESTDIR)$(PREFIX)/include
+PKGDIR     = $(LIBDIR)/pkgconfig
+MANDIR     = $(DESTDIR)$(PREFIX)/share/man/man1
+SO_FULL    = libdgemma.so.$(VERSION)
+
+install: all
+	install -d $(BINDIR) $(LIBDIR) $(INCDIR) $(PKGDIR) $(MANDIR)
+	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(BINDIR)/dgemma)
+	install -m 644 $(LIB_A) $(LIBDIR)/libdgemma.a
+	install -m 755 $(LIB_SO) $(LIBDIR)/$(SO_FULL)
+	ln -sf $(SO_FULL) $(LIBDIR)/libdgemma.so.$(SOVER)
+	ln -sf libdgemma.so.$(SOVER) $(LIBDIR)/libdgemma.so
+	install -m 644 include/*.h $(INCDIR)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' dgemma.pc.in > $(PKGDIR)/dgemma.pc
+	install -m 644 docs/man/dgemma.1 $(MANDIR)/dgemma.1
+
+uninstall:
+	rm -f $(BINDIR)/dgemma $(LIBDIR)/libdgemma.a $(LIBDIR)/libdgemma.so $(LIBDIR)/$(SO_FULL) \
+	    $(LIBDIR)/libdgemma.so.$(SOVER) $(patsubst include/%,$(INCDIR)/%,$(wildcard include/*.h)) \
+	    $(PKGDIR)/dgemma.pc $(MANDIR)/dgemma.1
+
+help:
+	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
+	@echo 'make run              answer a sample prompt (RUN_ARGS: what dgemma is asked to do)'
+	@echo 'make test             every test; the last line is the sum'
+	@echo 'make golden DIR=d     compare with the recorded trace in d'
+	@echo 'make bench            check and time the CPU kernels'
+	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
+	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
+	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR; uninstall takes it away'
+	@echo 'make check            layers, file names, layout; also check-layers, check-names, format-check'
+	@echo 'make format           lay the code out by .clang-format'
+	@echo 'make clean            remove build/'
+	@echo
+	@echo 'CC=clang              another compiler, in build/clang'
+	@echo 'SAN=address,undefined sanitizers, in build/address-undefined; SAN=thread'
+	@echo 'WERROR=1              warnings are errors'
+	@echo 'V=1                   show each command'
+	@echo 'CFG=name              objects in build/name'
+	@echo 'CFLAGS, LDFLAGS       added to ours'

@@ -131,7 +131,7 @@ static bool on_event(void *user, const dgemma_event *e)
     if (e->kind == DGEMMA_EVENT_BLOCK) {
         if (!keep(s, e))
             return false;
-        if (!s->args->json && e->text)
+        if (!s->args->json && !s->args->draft && e->text)
             fwrite(e->text, 1, e->text_len, stdout);
         for (size_t i = 0; !s->args->json && !e->text && i < e->n_tokens; i++)
             printf("%d ", (int)e->tokens[i]);
@@ -239,8 +239,12 @@ static int answer(const run_args *a, dgemma_engine *engine, const char *prompt,
     }
     if (!st && a->json)
         print_json(&s, &stats);
-    else if (!st && (!s.text.len || s.text.data[s.text.len - 1] != '\n'))
-        putchar('\n');
+    else if (!st) {
+        if (a->draft && s.text.len) /* kept back, so that it does not stand between the drafts */
+            fwrite(s.text.data, 1, s.text.len, stdout);
+        if (!s.text.len || s.text.data[s.text.len - 1] != '\n')
+            putchar('\n');
+    }
     fflush(stdout);
     if (!st && !a->quiet)
         print_stats(&stats);

@@ -50,7 +50,7 @@ void *dg_malloc_aligned(size_t bytes)
 
 char *dg_strndup(const char *s, size_t n)
 {
-    char *copy = dg_malloc(n + 1);
+    char *copy = n < SIZE_MAX ? dg_malloc(n + 1) : NULL;
     if (copy) {
         memcpy(copy, s, n);
         copy[n] = '\0';

@@ -3,7 +3,8 @@
 
 bool dg_arena_init(dg_arena *a, size_t cap)
 {
-    *a = (dg_arena){.base = dg_malloc_aligned(cap), .cap = cap};
+    *a = (dg_arena){.base = dg_malloc_aligned(cap)};
+    a->cap = a->base ? cap : 0;
     return a->base != NULL;
 }
 

@@ -2,8 +2,9 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
+#include <unistd.h>
 #include "base/alloc.h"
+#include "base/common.h"
 
 enum { POOL_MAX = 1024 };
 
@@ -177,10 +178,8 @@ void dg_pool_run(dg_pool *p, int n_task, dg_task_fn *fn, void *arg)
 int dg_cpu_count(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) {
-        int n = CPU_COUNT(&set);
-        if (n > 0)
-            return n;
-    }
-    return 1;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return dg_min(CPU_COUNT(&set), POOL_MAX);
+    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more processors than the set has room for */
+    return n < 1 ? 1 : n > POOL_MAX ? POOL_MAX : (int)n;
 }

@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
+#include "model/config_gguf.h"
 
 void tiny_open(tiny_model *t, const tiny_options *opt)
 {
@@ -16,9 +17,16 @@ void tiny_open(tiny_model *t, const tiny_options *opt)
     dg_buf_init(&doc, 1 << 20);
     snprintf(path, sizeof path, "tests/fixtures/golden/%s/model",
              opt->fixture ? opt->fixture : "text");
-    dgemma_status st = dg_checkpoint_open(&t->ck, path, &err);
-    st = st ? st : dg_checkpoint_document(t->ck, "config.json", &doc, &err);
-    st = st ? st : dg_config_parse(&t->cfg, doc.data, doc.len, "config.json", &err);
+    dg_generation_config unused;
+    dgemma_status st = dg_checkpoint_open(&t->ck, opt->gguf ? opt->gguf : path, &err);
+    if (opt->gguf)
+        st = st ? st : dg_config_from_gguf(&t->cfg, &unused, t->ck, &err);
+    else {
+        st = st ? st : dg_checkpoint_document(t->ck, "config.json", &doc, &err);
+        st = st ? st : dg_config_parse(&t->cfg, doc.data, doc.len, "config.json", &err);
+    }
+    if (opt->embed_scale > 0)
+        t->cfg.embed_scale = opt->embed_scale;
     dg_cpu_options cpu = {dg_max(1, opt->n_thread), opt->reference ? 0 : dg_cpu_flags()};
     st = st ? st : dg_cpu_open(&t->be, &cpu, &err);
     st = st ? st : dg_model_load(&t->model, &t->cfg, t->ck, t->be, &err);

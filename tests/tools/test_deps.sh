@@ -1,0 +1,25 @@
+#!/bin/sh
+# tools/deps.sh when something is missing and may not be installed: it says what, or how, and fails.
+. tests/support/shell_test.sh
+
+# A system with the usual small tools, and neither pkg-config nor apt-get.
+bin=$temp/bin
+mkdir "$bin"
+for tool in sh sort tr cat env id mktemp rm sed; do
+    ln -s "$(command -v "$tool")" "$bin/$tool"
+done
+in_bare_system() { env PATH="$bin" CC=no-compiler sh tools/deps.sh "$@"; }
+
+check "all is there" sh tools/deps.sh build test
+check "no package manager: the names" fails_saying "libjansson-dev" in_bare_system build
+check "each group has its own" fails_saying "names: check pkg-config" in_bare_system test
+check "an unknown group" fails_saying "'nonsense'" in_bare_system nonsense
+
+printf '#!/bin/sh\nexit 1\n' >"$bin/apt-get"
+printf '#!/bin/sh\necho 1000\n' >"$temp/id"
+chmod +x "$bin/apt-get" "$temp/id"
+mv "$temp/id" "$bin/id"
+check "not root: the command" fails_saying \
+    "sudo apt-get update && sudo apt-get install -y libc6-dev libjansson-dev pkg-config" \
+    in_bare_system build
+finish

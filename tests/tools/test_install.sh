@@ -1,0 +1,45 @@
+#!/bin/sh
+# make install puts everything where a user's compiler finds it; make uninstall leaves nothing.
+. tests/support/shell_test.sh
+
+if [ -n "${SAN:-}" ]; then
+    skip "installing" "sanitized builds are not for installing"
+    finish
+fi
+
+root=$temp/root
+prefix=$root/usr
+export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+export PKG_CONFIG_SYSROOT_DIR="$root"
+
+cat >"$temp/user.c" <<'END'
+#include <dgemma.h>
+#include <string.h>
+int main(void) { return strcmp(dgemma_version(), DGEMMA_VERSION) != 0; }
+END
+
+files() { (cd "$root" && find . ! -type d | sort); }
+has() { for f in "$@"; do [ -e "$prefix/$f" ] || { echo "$f is missing"; files; return 1; }; done; }
+build_shared() {
+    # shellcheck disable=SC2046 # flags are words
+    "$CC" "$temp/user.c" -o "$temp/shared" $(pkg-config --cflags --libs dgemma) &&
+        LD_LIBRARY_PATH="$prefix/lib" "$temp/shared"
+}
+build_static() {
+    # The system's libraries are outside the root: they are named here.
+    # shellcheck disable=SC2046
+    "$CC" "$temp/user.c" -o "$temp/static" -I"$prefix/include" "$prefix/lib/libdgemma.a" \
+        $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --libs jansson) -lm -pthread && "$temp/static"
+}
+nothing_left() { [ -z "$(files)" ] || { files; return 1; }; }
+
+# The make that runs this test hands its variables down; what is built already is only copied.
+check "install" make install PREFIX=/usr DESTDIR="$root"
+check "the files are there" has lib/libdgemma.a lib/libdgemma.so include/dgemma.h \
+    lib/pkgconfig/dgemma.pc share/man/man1/dgemma.1 ${DGEMMA:+bin/dgemma}
+check "a program with the shared library" build_shared
+check "a program with the static library" build_static
+[ -z "$DGEMMA" ] || check "the program runs" "$prefix/bin/dgemma" --version
+check "uninstall" make uninstall PREFIX=/usr DESTDIR="$root"
+check "nothing is left" nothing_left
+finish

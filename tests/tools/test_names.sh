@@ -1,0 +1,13 @@
+#!/bin/sh
+# tools/check_names.sh: the tree is clean, and a name used twice is found.
+. tests/support/shell_test.sh
+
+check "file names are unique" sh tools/check_names.sh
+
+mkdir -p "$temp/src/base" "$temp/tests/unit" "$temp/tools"
+: >"$temp/src/base/buf.c"
+: >"$temp/tests/unit/test_buf.c"
+check "different names pass" sh tools/check_names.sh "$temp"
+: >"$temp/tests/unit/buf.c"
+check "the same name twice" fails_saying "src/base/buf.c: " sh tools/check_names.sh "$temp"
+finish

@@ -1,0 +1,31 @@
+#!/bin/sh
+# tests/run_tests.sh: adds up, and counts a program that died as a failure.
+. tests/support/shell_test.sh
+
+# program NAME LINE STATUS
+program() {
+    printf '#!/bin/sh\necho working\necho "%s"\nexit %s\n' "$2" "$3" >"$temp/$1"
+    chmod +x "$temp/$1"
+}
+program good "3 passed, 0 failed, 1 skipped" 0
+program bad "1 passed, 2 failed, 0 skipped" 1
+program dead "in the middle of it" 139
+program liar "4 passed, 0 failed, 0 skipped" 1
+
+# sum STATUS LINE PROGRAM...: the runner's status and last line
+sum() {
+    want_status=$1 want=$2
+    shift 2
+    (cd "$temp" && BUILD=. SAN='' DGEMMA='' sh "$runner" "$@") >"$temp/out"
+    status=$?
+    cat "$temp/out"
+    [ "$status" -eq "$want_status" ] && [ "$(tail -n 1 "$temp/out")" = "$want" ]
+}
+runner=$PWD/tests/run_tests.sh
+
+check "all is well" sum 0 "6 passed, 0 failed, 2 skipped" ./good ./good
+check "failures add up" sum 1 "4 passed, 2 failed, 1 skipped" ./good ./bad
+check "no closing line" sum 1 "3 passed, 1 failed, 1 skipped" ./dead ./good
+check "a status against its line" sum 1 "7 passed, 1 failed, 1 skipped" ./good ./liar
+check "not there at all" sum 1 "0 passed, 1 failed, 0 skipped" ./absent
+finish

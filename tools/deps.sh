@@ -1,0 +1,96 @@
+#!/bin/sh
+# Puts in place what a group of targets needs: deps.sh GROUP...
+#
+#   build   a C library to build against, pkg-config, jansson
+#   test    Check
+#   fuzz    clang with libFuzzer and the sanitizers
+#   format  clang-format
+#   cxx     a C++ compiler, for the public headers
+#
+# Nothing happens when all is there. Otherwise apt-get installs the missing packages if this user
+# may do that; if not, the command that would is printed and the script fails.
+set -eu
+
+: "${CC:=cc}"
+
+have_libc()   { printf '#include <pthread.h>\n' | "$CC" -E - >/dev/null 2>&1; }
+have_pkg()    { command -v pkg-config >/dev/null 2>&1; }
+have_lib()    { have_pkg && pkg-config --exists "$1"; }
+have_fuzzer() {
+    printf 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n ? 0 : 0; }\n' |
+        clang -fsanitize=fuzzer,address,undefined -x c -o /dev/null - >/dev/null 2>&1
+}
+have_cxx()    { command -v c++ >/dev/null 2>&1; }
+
+missing=
+need() { missing="$missing $1"; }
+
+for group in "$@"; do
+    case $group in
+    build)
+        have_libc || need libc6-dev
+        have_pkg || need pkg-config
+        have_lib jansson || need libjansson-dev
+        ;;
+    test)
+        have_pkg || need pkg-config
+        have_lib check || need check
+        ;;
+    fuzz)
+        command -v clang >/dev/null 2>&1 || need clang
+        have_fuzzer || need libclang-rt-dev
+        ;;
+    format) command -v clang-format >/dev/null 2>&1 || need clang-format ;;
+    cxx) have_cxx || need g++ ;;
+    *)
+        echo "deps.sh: no group is called '$group'" >&2
+        exit 2
+        ;;
+    esac
+done
+[ -n "$missing" ] || exit 0
+# shellcheck disable=SC2086 # packages are words
+missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
+missing=${missing% }
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "dgemma needs these, by their Debian names: $missing" >&2
+    echo "There is no apt-get here; please install them with this system's package manager." >&2
+    exit 1
+fi
+
+as_root=
+if [ "$(id -u)" -ne 0 ]; then
+    if sudo -n true 2>/dev/null; then
+        as_root="sudo -n"
+    else
+        echo "dgemma needs a few packages. Please run this, then make again:" >&2
+        echo "    sudo apt-get update && sudo apt-get install -y $missing" >&2
+        exit 1
+    fi
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+quietly() {
+    if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@" \
+        >"$log" 2>&1 </dev/null; then
+        cat "$log" >&2
+        return 1
+    fi
+}
+
+echo "installing $missing"
+quietly update || echo "the package lists could not be renewed; trying with the old ones" >&2
+
+# Distributions before 2023 ship the sanitizers with clang itself and have no such package.
+case " $missing " in
+*" libclang-rt-dev "*)
+    if ! apt-cache show libclang-rt-dev >/dev/null 2>&1; then
+        missing=$(printf '%s' "$missing" | sed 's/ *libclang-rt-dev//')
+    fi
+    ;;
+esac
+# shellcheck disable=SC2086
+[ -z "$missing" ] || quietly install -y --no-install-recommends $missing
