@@ -2,7 +2,7 @@
 # Puts in place what a group of targets needs: deps.sh GROUP...
 #
 #   build   a C library to build against, pkg-config, jansson
-#   test    Check
+#   test    Check, and Python's Jinja to compare chat templates with
 #   fuzz    clang with libFuzzer and the sanitizers
 #   format  clang-format
 #   cxx     a C++ compiler, for the public headers
@@ -20,6 +20,7 @@ have_fuzzer() {
     printf 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n ? 0 : 0; }\n' |
         clang -fsanitize=fuzzer,address,undefined -x c -o /dev/null - >/dev/null 2>&1
 }
+have_jinja()  { python3 -c 'import jinja2.sandbox' >/dev/null 2>&1; }
 have_cxx()    { command -v c++ >/dev/null 2>&1; }
 
 missing=
@@ -35,6 +36,7 @@ for group in "$@"; do
     test)
         have_pkg || need pkg-config
         have_lib check || need check
+        have_jinja || need python3-jinja2
         ;;
     fuzz)
         command -v clang >/dev/null 2>&1 || need clang

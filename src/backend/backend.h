@@ -26,8 +26,18 @@ typedef struct dg_weight {
     dg_dtype type;
     int n_mat, n_out, n_in;
     size_t row_bytes, mat_bytes;
-    const void *data; /* the backend's memory; the CPU's is the mapped file itself */
+    const void *data;   /* the backend's memory; the CPU's is the mapped file itself */
+    const float *scale; /* [n_mat] factors of a block type's values, in host memory; NULL: none */
 } dg_weight;
+
+/* Some rows of each matrix, as a weight of their own. */
+static inline dg_weight dg_weight_rows(const dg_weight *w, int first, int n)
+{
+    dg_weight part = *w;
+    part.n_out = n;
+    part.data = (const unsigned char *)w->data + (size_t)first * w->row_bytes;
+    return part;
+}
 
 /* ---- keys and values ----
  *
@@ -121,10 +131,11 @@ typedef struct dg_router_weights {
     dg_weight proj;
 } dg_router_weights;
 
-/* gate_up holds the rows of gate, then those of up. */
+/* gate and up may be rows of one stored tensor: their matrices then lie mat_bytes apart, and up
+ * begins where gate's rows end. */
 typedef struct dg_expert_weights {
     float *norm, *post_norm;
-    dg_weight gate_up, down;
+    dg_weight gate, up, down;
 } dg_expert_weights;
 
 /* Angles of one kind of layer for every row of the batch. */
@@ -216,8 +227,8 @@ typedef struct dg_route_args {
     dg_rows rows;
 } dg_route_args;
 
-/* out = RMSNorm( sum_j weight_j * down_j( gelu(g) * u ), post_norm ),  (g, u) = gate_up_j a,  a =
- * RMSNorm(x, norm). */
+/* out = RMSNorm( sum_j weight_j * down_j( gelu(g) * u ), post_norm ),  g = gate_j a,  u = up_j a,
+ * a = RMSNorm(x, norm). */
 typedef struct dg_experts_args {
     float *out;
     const float *x;

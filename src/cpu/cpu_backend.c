@@ -53,13 +53,18 @@ static dgemma_status cpu_weight_init(dg_backend *be, dg_weight *w, const dg_tens
                        dg_dtype_name(t->type));
     bool many = t->n_dim == 3;
     const int64_t *matrix = t->shape + many;
+    if ((uint64_t)matrix[1] % dg_dtype_block(t->type))
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                       "%s: rows of %lld values do not fill blocks of %s", t->name,
+                       (long long)matrix[1], dg_dtype_name(t->type));
     *w = (dg_weight){
         .type = t->type,
         .n_mat = many ? (int)t->shape[0] : 1,
         .n_out = (int)matrix[0],
         .n_in = (int)matrix[1],
-        .row_bytes = (size_t)matrix[1] * dg_dtype_size(t->type),
+        .row_bytes = dg_dtype_bytes(t->type, (size_t)matrix[1]),
         .data = t->data,
+        .scale = t->scale,
     };
     w->mat_bytes = w->row_bytes * (size_t)w->n_out;
     return DGEMMA_OK;
@@ -96,6 +101,7 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, taker *t)
             .out = take(t, ATTENTION_ROWS * dim, f),
             .score = take(t, ATTENTION_ROWS * DG_PAGE, f),
             .row = take(t, row, f),
+            .widened = take(t, SLICE_K * TASK_COLS, f),
         };
         if (cpu->worker)
             cpu->worker[i] = w;

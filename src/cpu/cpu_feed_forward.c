@@ -96,7 +96,7 @@ typedef struct expert_job {
 static void sort_pairs(expert_job *job)
 {
     dg_cpu *cpu = job->cpu;
-    int n_expert = job->a->w->gate_up.n_mat, *start = cpu->expert_start;
+    int n_expert = job->a->w->gate.n_mat, *start = cpu->expert_start;
     const int32_t *expert = job->a->expert + job->first_pair;
     memset(start, 0, ((size_t)n_expert + 1) * sizeof *start);
     for (int i = 0; i < job->n_pair; i++)
@@ -125,18 +125,20 @@ static void gather(void *arg, int task, int worker)
            n * sizeof *job->cpu->expert_x);
 }
 
-/* One block of columns of one expert's first product: x -> (gate, up). */
+/* One block of columns of one expert's first product, x -> (gate, up): gate's blocks, then up's. */
 static void expert_up(void *arg, int task, int worker)
 {
     const expert_job *job = arg;
     const dg_cpu *cpu = job->cpu;
-    const dg_weight *w = &job->a->w->gate_up;
-    int n_block = dg_ceil_div(w->n_out, TASK_COLS), e = cpu->active[task / n_block];
-    size_t at = (size_t)cpu->expert_start[e];
+    int n_block = dg_ceil_div(job->a->w->gate.n_out, TASK_COLS);
+    int e = cpu->active[task / (2 * n_block)];
+    bool up = task / n_block % 2;
+    const dg_weight *w = up ? &job->a->w->up : &job->a->w->gate;
+    size_t at = (size_t)cpu->expert_start[e], ldy = 2 * (size_t)w->n_out;
     dg_cpu_matmul m = {
-        .y = cpu->expert_h + at * (size_t)w->n_out,
+        .y = cpu->expert_h + at * ldy + (up ? w->n_out : 0),
         .x = cpu->expert_x + at * (size_t)w->n_in,
-        .ldy = (size_t)w->n_out,
+        .ldy = ldy,
         .ldx = (size_t)w->n_in,
         .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
         .w = w,
@@ -190,7 +192,7 @@ void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
     int n_row = a->rows.end - a->rows.first;
-    int up_blocks = dg_ceil_div(a->w->gate_up.n_out, TASK_COLS);
+    int up_blocks = 2 * dg_ceil_div(a->w->gate.n_out, TASK_COLS);
     int down_blocks = dg_ceil_div(a->w->down.n_out, TASK_COLS);
     expert_job job = {
         .cpu = cpu, .a = a, .n_pair = n_row * a->n_used, .first_pair = a->rows.first * a->n_used};

@@ -10,7 +10,7 @@
 /* Columns of a matrix that one task takes, and how many values along k it packs at a time: a packed
  * panel (16 KiB) stays in the first-level cache, and the slice of x that it meets (256 rows: 256
  * KiB) in the second. */
-enum { TASK_COLS = 64, SLICE_K = 256 };
+enum { TASK_COLS = 64, SLICE_K = 256 }; /* SLICE_K: a multiple of every block */
 
 /* Rows times heads that one attention task takes. */
 enum { ATTENTION_ROWS = 64 };
@@ -25,6 +25,7 @@ typedef struct dg_cpu_worker {
     float *q, *out; /* [ATTENTION_ROWS][max_head_dim] */
     float *score;   /* [ATTENTION_ROWS][DG_PAGE] */
     float *row;     /* [max(VOCAB_TILE, n_embd, n_expert)] */
+    float *widened; /* [SLICE_K * TASK_COLS] a piece of a weight of a block type, as floats */
 } dg_cpu_worker;
 
 typedef struct dg_cpu {
@@ -65,6 +66,10 @@ static inline dg_cpu *dg_cpu_of(dg_backend *be)
 void dg_cpu_fail(dg_cpu *cpu, dgemma_status status, const char *fmt, ...) DG_PRINTF(3, 4);
 
 /* ---- cpu_matmul.c ---- */
+
+/* Values [first, first + n) of a row of matrix `mat`, whole blocks, as floats. */
+void dg_cpu_widen(const dg_cpu *cpu, float *out, const dg_weight *w, int mat, int row, int first,
+                  int n);
 
 /* y[r][c] = sum_k x[r][k] * W[c][k] for columns [first_col, end_col) of matrix `mat`, on this
  * thread. */

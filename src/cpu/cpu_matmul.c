@@ -3,23 +3,52 @@
  * other. */
 #include "cpu/cpu_internal.h"
 
+static const unsigned char *stored_at(const dg_weight *w, int mat, int row, int first)
+{
+    return (const unsigned char *)w->data + (size_t)mat * w->mat_bytes +
+           (size_t)row * w->row_bytes + dg_dtype_bytes(w->type, (size_t)first);
+}
+
+void dg_cpu_widen(const dg_cpu *cpu, float *out, const dg_weight *w, int mat, int row, int first,
+                  int n)
+{
+    const void *in = stored_at(w, mat, row, first);
+    if (!dg_dtype_is_block(w->type)) {
+        cpu->k.widen[w->type](out, in, n);
+        return;
+    }
+    dg_widen(out, in, w->type, (size_t)n);
+    for (int i = 0; i < n && w->scale; i++)
+        out[i] *= w->scale[mat];
+}
+
+/* Rows [c, c + n_col) of the matrix, their values [k, k + n_k), as columns of a panel. */
+static void pack(const dg_cpu *cpu, const dg_cpu_worker *worker, const dg_cpu_matmul *m, int c,
+                 int n_col, int k, int n_k)
+{
+    const dg_weight *w = m->w;
+    if (!dg_dtype_is_block(w->type)) {
+        const void *src = stored_at(w, m->mat, c, k);
+        cpu->k.pack_cols[w->type](worker->panel, src, w->row_bytes, n_k, n_col);
+        return;
+    }
+    for (int i = 0; i < n_col; i++)
+        dg_cpu_widen(cpu, worker->widened + i * SLICE_K, w, m->mat, c + i, k, n_k);
+    cpu->k.pack_cols[DG_F32](worker->panel, worker->widened, SLICE_K * sizeof(float), n_k, n_col);
+}
+
 void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker)
 {
     const dg_weight *w = m->w;
-    const unsigned char *mat = (const unsigned char *)w->data + (size_t)m->mat * w->mat_bytes;
-    const size_t value_bytes = dg_dtype_size(w->type);
-    float *panel = cpu->worker[worker].panel;
-
     for (int k = 0; k < w->n_in; k += SLICE_K)
         for (int c = first_col; c < end_col; c += DG_PANEL) {
             int n_k = dg_min(SLICE_K, w->n_in - k), n_col = dg_min(DG_PANEL, end_col - c);
-            const void *src = mat + (size_t)c * w->row_bytes + (size_t)k * value_bytes;
-            cpu->k.pack_cols[w->type](panel, src, w->row_bytes, n_k, n_col);
+            pack(cpu, &cpu->worker[worker], m, c, n_col, k, n_k);
             cpu->k.gemm_panel(&(dg_gemm_args){
                 .y = m->y + (c - m->y_col),
                 .x = m->x + k,
-                .panel = panel,
+                .panel = cpu->worker[worker].panel,
                 .ldy = m->ldy,
                 .ldx = m->ldx,
                 .n_row = m->n_row,

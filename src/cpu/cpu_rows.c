@@ -87,8 +87,7 @@ static void embed_row(dg_cpu *cpu, const void *args, int row, int worker)
         memcpy(x, a->feature + (size_t)feature * (size_t)e->n_in, (size_t)e->n_in * sizeof *x);
         return;
     }
-    size_t token = (size_t)cpu->batch->token[row];
-    cpu->k.widen[e->type](x, (const unsigned char *)e->data + token * e->row_bytes, e->n_in);
+    dg_cpu_widen(cpu, x, e, 0, cpu->batch->token[row], 0, e->n_in);
     for (int i = 0; i < e->n_in; i++)
         x[i] *= a->scale;
 }

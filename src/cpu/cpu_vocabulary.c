@@ -171,6 +171,35 @@ static void statistics_task(void *arg, int row, int worker)
 
 /* ---- soft embedding ---- */
 
+/* Columns that one task takes: whole blocks. */
+static int soft_cols(const dg_weight *table)
+{
+    return dg_max(TASK_COLS, (int)dg_dtype_block(table->type));
+}
+
+/* Some columns of a few words of the table, as they are stored or widened. */
+typedef struct words {
+    const unsigned char *data;
+    size_t stride;
+    dg_dtype type;
+} words;
+
+static words words_at(const vocab_job *job, int word, int n_word, int first_col, int n_col,
+                      int worker)
+{
+    const dg_weight *table = job->a->table;
+    size_t row = (size_t)(job->first + word);
+    if (!dg_dtype_is_block(table->type))
+        return (words){(const unsigned char *)table->data + row * table->row_bytes +
+                           (size_t)first_col * dg_dtype_size(table->type),
+                       table->row_bytes, table->type};
+    float *out = job->cpu->worker[worker].widened;
+    for (int i = 0; i < n_word; i++)
+        dg_cpu_widen(job->cpu, out + (size_t)i * (size_t)n_col, table, 0, (int)row + i, first_col,
+                     n_col);
+    return (words){(const unsigned char *)out, (size_t)n_col * sizeof *out, DG_F32};
+}
+
 /* soft += tile . E for the columns of one task. Rows that keep much of the tile go through a panel
  * together, the others add up their few words: the same chain of fused multiply-adds, so the same
  * bits. */
@@ -180,12 +209,9 @@ static void soft_task(void *arg, int task, int worker)
     dg_cpu *cpu = job->cpu;
     const dg_vocabulary_args *a = job->a;
     const dg_weight *table = a->table;
-    int n_embd = table->n_in, first_col = task * TASK_COLS,
-        n_col = dg_min(TASK_COLS, n_embd - first_col);
-    size_t value_bytes = dg_dtype_size(table->type);
-    const unsigned char *words = (const unsigned char *)table->data +
-                                 (size_t)job->first * table->row_bytes +
-                                 (size_t)first_col * value_bytes;
+    int n_embd = table->n_in, first_col = task * soft_cols(table),
+        n_col = dg_min(soft_cols(table), n_embd - first_col);
+    const int slice = SLICE_K * TASK_COLS / soft_cols(table); /* words that fit when widened */
     const int dense_from = dg_max(1, job->n / 16);
 
     for (int r = 0; r < a->n_row; r++) {
@@ -198,9 +224,10 @@ static void soft_task(void *arg, int task, int worker)
             continue;
         const float *p = cpu->tile + (size_t)r * VOCAB_TILE;
         const uint16_t *kept = cpu->kept + (size_t)r * VOCAB_TILE;
-        for (int i = 0; i < v->n_kept; i++)
-            cpu->k.axpy[table->type](soft, p[kept[i]], words + (size_t)kept[i] * table->row_bytes,
-                                     n_col);
+        for (int i = 0; i < v->n_kept; i++) {
+            words w = words_at(job, kept[i], 1, first_col, n_col, worker);
+            cpu->k.axpy[w.type](soft, p[kept[i]], w.data, n_col);
+        }
     }
     for (int r = 0, end; r < a->n_row; r = end) {
         /* a run of neighbouring rows that are dense */
@@ -209,13 +236,14 @@ static void soft_task(void *arg, int task, int worker)
             continue;
         while (end < a->n_row && cpu->vocab[end].n_kept >= dense_from)
             end++;
-        for (int k = 0; k < job->n; k += SLICE_K)
+        for (int k = 0; k < job->n; k += slice) {
+            int n_k = dg_min(slice, job->n - k);
+            words w = words_at(job, k, n_k, first_col, n_col, worker);
             for (int c = 0; c < n_col; c += DG_PANEL) {
-                int n_k = dg_min(SLICE_K, job->n - k), width = dg_min(DG_PANEL, n_col - c);
+                int width = dg_min(DG_PANEL, n_col - c);
                 float *panel = cpu->worker[worker].panel;
-                cpu->k.pack_rows[table->type](
-                    panel, words + (size_t)k * table->row_bytes + (size_t)c * value_bytes,
-                    table->row_bytes, n_k, width);
+                cpu->k.pack_rows[w.type](panel, w.data + (size_t)c * dg_dtype_size(w.type),
+                                         w.stride, n_k, width);
                 cpu->k.gemm_panel(&(dg_gemm_args){
                     .y = a->soft + (size_t)r * (size_t)n_embd + first_col + c,
                     .x = cpu->tile + (size_t)r * VOCAB_TILE + k,
@@ -228,6 +256,7 @@ static void soft_task(void *arg, int task, int worker)
                     .add = true,
                 });
             }
+        }
     }
 }
 
@@ -344,7 +373,7 @@ void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
             dg_pool_run(cpu->pool, dg_ceil_div(job.n, TASK_COLS), logits_task, &job);
         dg_pool_run(cpu->pool, a->n_row, statistics_task, &job);
         if (a->soft)
-            dg_pool_run(cpu->pool, dg_ceil_div(n_embd, TASK_COLS), soft_task, &job);
+            dg_pool_run(cpu->pool, dg_ceil_div(n_embd, soft_cols(a->table)), soft_task, &job);
     }
 
     for (int r = 0; r < a->n_row; r++)

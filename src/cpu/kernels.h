@@ -86,8 +86,8 @@ typedef void dg_narrow_fn(void *out, const float *in, int n);
 typedef void dg_axpy_fn(float *y, float a, const void *x, int n);
 
 typedef struct dg_kernels {
-    dg_pack_cols_fn *pack_cols[DG_DTYPE_COMPUTE];
-    dg_pack_rows_fn *pack_rows[DG_DTYPE_COMPUTE];
+    dg_pack_cols_fn *pack_cols[DG_DTYPE_FLOAT];
+    dg_pack_rows_fn *pack_rows[DG_DTYPE_FLOAT];
     dg_gemm_panel_fn *gemm_panel;
     dg_rmsnorm_fn *rmsnorm;
     dg_rope_fn *rope;
@@ -97,9 +97,9 @@ typedef struct dg_kernels {
     dg_sum_fn *sum;
     dg_dot_fn *dot;
     dg_argmax_fn *argmax;
-    dg_widen_fn *widen[DG_DTYPE_COMPUTE];
-    dg_narrow_fn *narrow[DG_DTYPE_COMPUTE];
-    dg_axpy_fn *axpy[DG_DTYPE_COMPUTE];
+    dg_widen_fn *widen[DG_DTYPE_FLOAT];
+    dg_narrow_fn *narrow[DG_DTYPE_FLOAT];
+    dg_axpy_fn *axpy[DG_DTYPE_FLOAT];
 } dg_kernels;
 
 /* The reference: complete on any CPU, sums in double, written to be read. */

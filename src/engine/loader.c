@@ -1,10 +1,15 @@
 #include "engine/loader.h"
+#include "base/alloc.h"
+#include "engine/gguf_tokenizer.h"
+#include "model/config_gguf.h"
 
 /* Documents beside the weights; tokenizer.json has 33 MB. */
 enum { CONFIG_MAX = 4 << 20, TOKENIZER_MAX = 256 << 20 };
 
 static dgemma_status read_config(dg_loaded *l, dgemma_error *err)
 {
+    if (dg_checkpoint_gguf(l->checkpoint))
+        return dg_config_from_gguf(&l->cfg, &l->generation, l->checkpoint, err);
     dg_buf doc;
     dg_buf_init(&doc, CONFIG_MAX);
     dgemma_status st = dg_checkpoint_document(l->checkpoint, "config.json", &doc, err);
@@ -22,7 +27,7 @@ static dgemma_status read_config(dg_loaded *l, dgemma_error *err)
     return st;
 }
 
-static dgemma_status read_tokenizer(dg_loaded *l, dgemma_error *err)
+static dgemma_status read_tokenizer_json(dg_loaded *l, dgemma_error *err)
 {
     if (!dg_checkpoint_has_document(l->checkpoint, "tokenizer.json"))
         return DGEMMA_OK;
@@ -32,8 +37,17 @@ static dgemma_status read_tokenizer(dg_loaded *l, dgemma_error *err)
     if (!st)
         st = dg_tokenizer_from_json(&l->tokenizer, doc.data, doc.len, "tokenizer.json", err);
     dg_buf_clear(&doc);
-    if (!st && dg_tokenizer_count(l->tokenizer) > l->cfg.n_vocab)
-        st = dg_fail(err, DGEMMA_E_FORMAT, "tokenizer.json has %d tokens, the model %d",
+    return st;
+}
+
+static dgemma_status read_tokenizer(dg_loaded *l, dgemma_error *err)
+{
+    const dg_gguf *g = dg_checkpoint_gguf(l->checkpoint);
+    const char *where = g ? dg_checkpoint_dir(l->checkpoint) : "tokenizer.json";
+    dgemma_status st =
+        g ? dg_gguf_tokenizer(&l->tokenizer, g, where, err) : read_tokenizer_json(l, err);
+    if (!st && l->tokenizer && dg_tokenizer_count(l->tokenizer) > l->cfg.n_vocab)
+        st = dg_fail(err, DGEMMA_E_FORMAT, "%s has %d tokens, the model %d", where,
                      (int)dg_tokenizer_count(l->tokenizer), l->cfg.n_vocab);
     return st;
 }
@@ -46,6 +60,8 @@ dgemma_status dg_load(dg_loaded *out, const char *path, dgemma_error *err)
         st = read_config(out, err);
     if (!st)
         st = read_tokenizer(out, err);
+    if (!st)
+        st = dg_checkpoint_chat_template(out->checkpoint, &out->chat_template, err);
     if (st)
         dg_loaded_clear(out);
     return st;
@@ -53,6 +69,7 @@ dgemma_status dg_load(dg_loaded *out, const char *path, dgemma_error *err)
 
 void dg_loaded_clear(dg_loaded *l)
 {
+    dg_free(l->chat_template);
     dg_tokenizer_free(l->tokenizer);
     dg_checkpoint_close(l->checkpoint);
     *l = (dg_loaded){0};

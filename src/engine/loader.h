@@ -1,4 +1,5 @@
-/* From a path to everything a checkpoint says: weights by name, configuration, tokenizer. */
+/* From a path to everything a checkpoint says, in either format: weights by name, configuration,
+ * tokenizer, chat template. */
 #ifndef DG_ENGINE_LOADER_H
 #define DG_ENGINE_LOADER_H
 
@@ -11,6 +12,7 @@ typedef struct dg_loaded {
     dg_config cfg;
     dg_generation_config generation;
     dg_tokenizer *tokenizer; /* NULL: the checkpoint has none */
+    char *chat_template;     /* as it stands there; NULL: none */
 } dg_loaded;
 
 /* On failure *out is empty. */

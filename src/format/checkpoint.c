@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "base/file.h"
+#include "format/gguf_model.h"
 #include "format/safetensors.h"
 
 #define CONFIG_NAME  "config.json"
@@ -25,13 +26,17 @@ typedef struct shard {
 
 typedef struct entry {
     dg_tensor tensor; /* first: dg_checkpoint_at returns its address */
-    const shard *from;
+    const char *from; /* its file */
 } entry;
 
 struct dg_checkpoint {
-    char *dir;
+    char *dir; /* the folder, or the GGUF file */
+
+    /* one of the two is empty */
     shard *shard; /* sorted by name */
     size_t n_shard;
+    dg_gguf_model gguf;
+
     entry *entry; /* sorted by name */
     size_t n_entry;
 };
@@ -81,20 +86,35 @@ typedef struct listing {
     char *name; /* NULL when n is 0 or memory is out */
 } listing;
 
-static listing list_suffix(const char *dir, const char *suffix)
+typedef bool wanted_fn(const char *name, const char *suffix);
+
+static listing list_files(const char *dir, wanted_fn *wanted, const char *suffix)
 {
     listing found = {0};
     DIR *d = opendir(dir);
     if (!d)
         return found;
     for (const struct dirent *e; (e = readdir(d));) {
-        if (e->d_name[0] == '.' || !has_suffix(e->d_name, suffix))
+        if (e->d_name[0] == '.' || !wanted(e->d_name, suffix))
             continue;
         if (found.n++ == 0)
             found.name = dg_strdup(e->d_name);
     }
     closedir(d);
     return found;
+}
+
+static listing list_suffix(const char *dir, const char *suffix)
+{
+    return list_files(dir, has_suffix, suffix);
+}
+
+/* A GGUF file that a model begins with: neither the vision part of one nor a later shard. */
+static bool is_gguf_model(const char *name, const char *suffix)
+{
+    int no = 1, count;
+    return has_suffix(name, suffix) && strncmp(name, "mmproj", 6) != 0 &&
+           !(dg_gguf_is_shard(name, &no, &count) && no != 1);
 }
 
 /* The revision that refs/main names, or NULL: no such file, or not a name. */
@@ -158,18 +178,15 @@ static dgemma_status find_dir(char **dir, const char *path, dgemma_error *err)
     struct stat info;
     *dir = NULL;
     if (stat(path, &info) != 0)
-        return dg_fail(err, DGEMMA_E_IO, "%s: %s; a model is the folder of a checkpoint", path,
+        return dg_fail(err, DGEMMA_E_IO,
+                       "%s: %s; a model is a GGUF file or the folder of a checkpoint", path,
                        strerror(errno));
 
     if (!S_ISDIR(info.st_mode)) {
-        if (S_ISREG(info.st_mode) && is_gguf(path))
-            return dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                           "%s: a GGUF file; this version reads the folder of a Hugging Face "
-                           "checkpoint (" CONFIG_NAME " and safetensors)",
-                           path);
         if (!has_suffix(path, ".safetensors") && !has_suffix(path, ".json"))
-            return dg_fail(err, DGEMMA_E_ARG,
-                           "%s: neither the folder of a checkpoint nor a file of one", path);
+            return dg_fail(
+                err, DGEMMA_E_ARG,
+                "%s: neither a GGUF file nor the folder of a checkpoint or a file of one", path);
         *dir = folder_of(path);
         return *dir ? DGEMMA_OK : no_memory(path, err);
     }
@@ -287,10 +304,16 @@ static int compare_entries(const void *a, const void *b)
     return strcmp(x->tensor.name, y->tensor.name);
 }
 
+static void add_entries(dg_checkpoint *ck, const dg_tensor *tensor, size_t n, const char *from)
+{
+    for (size_t i = 0; i < n; i++)
+        ck->entry[ck->n_entry++] = (entry){.tensor = tensor[i], .from = from};
+}
+
 /* One list of all tensors. */
 static dgemma_status merge(dg_checkpoint *ck, dgemma_error *err)
 {
-    size_t total = 0; /* cannot overflow: each tensor took bytes of a mapped file */
+    size_t total = ck->gguf.n_tensor; /* cannot overflow: each took bytes of a mapped file */
     for (size_t i = 0; i < ck->n_shard; i++)
         total += ck->shard[i].content.n_tensor;
     ck->entry = dg_array(total, sizeof *ck->entry);
@@ -298,16 +321,16 @@ static dgemma_status merge(dg_checkpoint *ck, dgemma_error *err)
         return no_memory(ck->dir, err);
 
     for (size_t i = 0; i < ck->n_shard; i++) {
-        const dg_safetensors *content = &ck->shard[i].content;
-        for (size_t k = 0; k < content->n_tensor; k++)
-            ck->entry[ck->n_entry++] = (entry){.tensor = content->tensor[k], .from = &ck->shard[i]};
+        const shard *s = &ck->shard[i];
+        add_entries(ck, s->content.tensor, s->content.n_tensor, s->name);
     }
+    add_entries(ck, ck->gguf.tensor, ck->gguf.n_tensor, "the file");
     qsort(ck->entry, ck->n_entry, sizeof *ck->entry, compare_entries);
     for (size_t i = 1; i < ck->n_entry; i++) {
         const entry *a = &ck->entry[i - 1], *b = &ck->entry[i];
         if (compare_entries(a, b) == 0)
             return dg_fail(err, DGEMMA_E_FORMAT, "%s: tensor %.150s is in both %.100s and %.100s",
-                           ck->dir, a->tensor.name, a->from->name, b->from->name);
+                           ck->dir, a->tensor.name, a->from, b->from);
     }
     return DGEMMA_OK;
 }
@@ -328,7 +351,7 @@ static dgemma_status check_index(const dg_checkpoint *ck, json_t *map, const cha
     {
         const char *file = json_string_value(value);
         const entry *e = find_entry(ck, tensor);
-        if (!e || strcmp(e->from->name, file) != 0)
+        if (!e || strcmp(e->from, file) != 0)
             return dg_fail(err, DGEMMA_E_FORMAT,
                            "%s: tensor %.150s should be in %.100s but is not there", where, tensor,
                            file);
@@ -354,21 +377,44 @@ static dgemma_status open_single(dg_checkpoint *ck, const char *name, dgemma_err
 
 static dgemma_status no_weights(const char *dir, dgemma_error *err)
 {
-    static const char *const other[] = {".gguf", ".bin", ".pth", ".pt"};
+    static const char *const other[] = {".bin", ".pth", ".pt"};
     for (size_t i = 0; i < DG_COUNT(other); i++) {
         listing found = list_suffix(dir, other[i]);
         if (!found.name)
             continue;
         dgemma_status st =
-            dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: holds %.100s; this version reads safetensors",
+            dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: holds %.100s; safetensors and GGUF are read",
                     dir, found.name);
         dg_free(found.name);
         return st;
     }
     return dg_fail(err, DGEMMA_E_IO,
                    "%s: no weights%s here: looked for " WEIGHTS_NAME ", " INDEX_NAME
-                   " and a single *.safetensors",
+                   ", a single *.safetensors and a *.gguf",
                    dir, dir_has(dir, CONFIG_NAME) ? "" : " and no " CONFIG_NAME);
+}
+
+/* Takes `path`, which becomes the checkpoint's place. */
+static dgemma_status open_gguf(dg_checkpoint *ck, char *path, dgemma_error *err)
+{
+    dg_free(ck->dir);
+    ck->dir = path;
+    dgemma_status st = dg_gguf_model_open(&ck->gguf, path, err);
+    return st ? st : merge(ck, err);
+}
+
+/* A folder without safetensors: its only GGUF model. */
+static dgemma_status open_lone_gguf(dg_checkpoint *ck, dgemma_error *err)
+{
+    listing found = list_files(ck->dir, is_gguf_model, ".gguf");
+    char *path = found.n == 1 && found.name ? dg_path_join(ck->dir, found.name) : NULL;
+    dg_free(found.name);
+    if (found.n == 0)
+        return no_weights(ck->dir, err);
+    if (found.n > 1)
+        return dg_fail(err, DGEMMA_E_ARG, "%s: %zu GGUF models; give the file of one", ck->dir,
+                       found.n);
+    return path ? open_gguf(ck, path, err) : no_memory(ck->dir, err);
 }
 
 /* A folder without the usual names: its only safetensors file. */
@@ -377,7 +423,7 @@ static dgemma_status open_lone(dg_checkpoint *ck, dgemma_error *err)
     listing found = list_suffix(ck->dir, ".safetensors");
     dgemma_status st;
     if (found.n == 0)
-        st = no_weights(ck->dir, err);
+        st = open_lone_gguf(ck, err);
     else if (found.n > 1)
         st = dg_fail(err, DGEMMA_E_IO,
                      "%s: %zu safetensors files and no " INDEX_NAME " that says what is where",
@@ -414,7 +460,16 @@ dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_e
     if (!ck)
         return no_memory(path, err);
 
-    dgemma_status st = find_dir(&ck->dir, path, err);
+    dgemma_status st;
+    if (!dg_file_is_dir(path) && is_gguf(path)) {
+        char *file = dg_strdup(path);
+        st = file ? open_gguf(ck, file, err) : no_memory(path, err);
+        if (st)
+            goto fail;
+        *out = ck;
+        return DGEMMA_OK;
+    }
+    st = find_dir(&ck->dir, path, err);
     if (st)
         goto fail;
     if (dir_has(ck->dir, WEIGHTS_NAME))
@@ -443,6 +498,7 @@ void dg_checkpoint_close(dg_checkpoint *ck)
         dg_free(ck->shard[i].name);
     }
     dg_free(ck->shard);
+    dg_gguf_model_close(&ck->gguf);
     dg_free(ck->entry);
     dg_free(ck->dir);
     dg_free(ck);
@@ -486,5 +542,10 @@ dgemma_status dg_checkpoint_document(const dg_checkpoint *ck, const char *name, 
 
 bool dg_checkpoint_has_document(const dg_checkpoint *ck, const char *name)
 {
-    return dir_has(ck->dir, name);
+    return !dg_checkpoint_gguf(ck) && dir_has(ck->dir, name);
+}
+
+const dg_gguf *dg_checkpoint_gguf(const dg_checkpoint *ck)
+{
+    return ck->gguf.n_file ? &ck->gguf.file[0].content : NULL;
 }

@@ -1,25 +1,27 @@
 /* A checkpoint on disk, one face for every format: tensors by name, and the documents beside them.
- * Today: a Hugging Face folder (plain, or a hub cache folder) with one safetensors file or shards
- * and an index. Tensor names are those of the Hugging Face checkpoint. Weights stay mapped, nothing
- * is copied. */
+ * Either a Hugging Face folder (plain, or a hub cache folder) with one safetensors file or shards
+ * and an index, or a GGUF file or split. Tensor names are those of the Hugging Face checkpoint, in
+ * both. Weights stay mapped, nothing is copied. */
 #ifndef DG_FORMAT_CHECKPOINT_H
 #define DG_FORMAT_CHECKPOINT_H
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "format/gguf.h"
 #include "tensor/tensor.h"
 
 typedef struct dg_checkpoint dg_checkpoint;
 
-/* `path` is the folder, a file in it (config.json, model.safetensors), or a hub cache folder
- * (models--ORG--NAME, whose refs/main names the snapshot; without one, its only snapshot). Weights
- * are model.safetensors, else the shards of model.safetensors.index.json, else the only
- * *.safetensors. DGEMMA_E_UNSUPPORTED for GGUF and other formats and element types, DGEMMA_E_FORMAT
- * where files are broken or the index and they disagree. */
+/* `path` is a GGUF file (the first one of a split), a folder, a file in it (config.json,
+ * model.safetensors), or a hub cache folder (models--ORG--NAME, whose refs/main names the snapshot;
+ * without one, its only snapshot). A folder's weights are model.safetensors, else the shards of
+ * model.safetensors.index.json, else the only *.safetensors, else the only GGUF model; mmproj*.gguf
+ * is not one. DGEMMA_E_UNSUPPORTED for other formats and element types, DGEMMA_E_FORMAT where files
+ * are broken or the index and they disagree. */
 dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_error *err);
 void dg_checkpoint_close(dg_checkpoint *ck); /* NULL is fine; every view and string from it dies */
 
-/* The folder the weights were found in. */
+/* The folder the weights were found in, or the GGUF file. */
 const char *dg_checkpoint_dir(const dg_checkpoint *ck);
 
 size_t dg_checkpoint_count(const dg_checkpoint *ck);
@@ -31,5 +33,12 @@ const dg_tensor *dg_checkpoint_find(const dg_checkpoint *ck, const char *name); 
 dgemma_status dg_checkpoint_document(const dg_checkpoint *ck, const char *name, dg_buf *out,
                                      dgemma_error *err);
 bool dg_checkpoint_has_document(const dg_checkpoint *ck, const char *name);
+
+/* Keys and values of a GGUF file, which has them in place of documents; NULL for a folder. */
+const dg_gguf *dg_checkpoint_gguf(const dg_checkpoint *ck);
+
+/* The chat template in memory of the caller's (dg_free), *out NULL when there is none: of a folder
+ * chat_template.jinja, else what tokenizer_config.json says; of a GGUF file its key. */
+dgemma_status dg_checkpoint_chat_template(const dg_checkpoint *ck, char **out, dgemma_error *err);
 
 #endif

@@ -5,21 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/common.h"
+#include "model/config_limits.h"
 #include "tensor/dtype.h"
-
-/* Ceilings far above any model of the architecture, low enough that a product of two head or expert
- * sizes stays inside an int. */
-enum {
-    MAX_SIZE = 1 << 24,
-    MAX_HEADS = 1 << 12,
-    MAX_HEAD_DIM = 1 << 13,
-    MAX_EXPERTS = 1 << 16,
-    MAX_CONTEXT = 1 << 27,
-    MAX_CANVAS = 1 << 16,
-    MAX_STEPS = 1 << 16,
-    MAX_STABILITY = 1 << 10,
-    MAX_DOCUMENT = 1 << 20,
-};
 
 /* ---- reading keys ----
  * The first failure stays in the reader; what is read after it is ignored, so that the functions

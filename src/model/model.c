@@ -37,9 +37,9 @@ static const dg_tensor *find(loader *l, const char *name, const int64_t *shape, 
         return NULL;
     }
     if (t->type >= DG_DTYPE_COMPUTE) {
-        l->st = dg_fail(l->err, DGEMMA_E_UNSUPPORTED,
-                        "%s: %s is of type %s; F32, F16 and BF16 are read",
-                        dg_checkpoint_dir(l->ck), name, dg_dtype_name(t->type));
+        l->st =
+            dg_fail(l->err, DGEMMA_E_UNSUPPORTED, "%s: %s is of type %s, which weights cannot have",
+                    dg_checkpoint_dir(l->ck), name, dg_dtype_name(t->type));
         return NULL;
     }
     return t;
@@ -84,6 +84,8 @@ static void put(loader *l, float *at, const dg_tensor *t, int n)
         return;
     }
     dg_widen(host, t->data, t->type, (size_t)n);
+    for (int i = 0; i < n && t->scale; i++)
+        host[i] *= t->scale[0];
     l->m->be->upload(l->m->be, at, host, (size_t)n * sizeof *host);
     dg_free(host);
 }
@@ -105,6 +107,25 @@ static void scalar(loader *l, float *out, const char *prefix, const char *name)
     const dg_tensor *t = find(l, full, (int64_t[]){1}, 1);
     if (t)
         dg_widen(out, t->data, t->type, 1);
+}
+
+/* One tensor with the rows of gate, then those of up, or a tensor for each. */
+static void gate_and_up(loader *l, dg_expert_weights *e, const char *prefix)
+{
+    int n = l->m->cfg.n_embd, n_ff = l->m->cfg.n_ff_expert;
+    char gate[NAME_MAX_BYTES];
+    snprintf(gate, sizeof gate, "%sexperts.gate_proj", prefix);
+    if (dg_checkpoint_find(l->ck, gate)) {
+        experts(l, &e->gate, n_ff, n, prefix, "experts.gate_proj");
+        experts(l, &e->up, n_ff, n, prefix, "experts.up_proj");
+        return;
+    }
+    dg_weight both;
+    experts(l, &both, 2 * n_ff, n, prefix, "experts.gate_up_proj");
+    if (l->load && !l->st) {
+        e->gate = dg_weight_rows(&both, 0, n_ff);
+        e->up = dg_weight_rows(&both, n_ff, n_ff);
+    }
 }
 
 static void mlp(loader *l, dg_mlp_weights *m, const char *prefix)
@@ -157,7 +178,7 @@ static void layer(loader *l, dg_layer *y, int index)
     vector(l, &y->router.expert_scale, cfg->n_expert, p, "router.per_expert_scale");
 
     vector(l, &y->experts.norm, n, p, "pre_feedforward_layernorm_2.weight");
-    experts(l, &y->experts.gate_up, 2 * cfg->n_ff_expert, n, p, "experts.gate_up_proj");
+    gate_and_up(l, &y->experts, p);
     experts(l, &y->experts.down, n, cfg->n_ff_expert, p, "experts.down_proj");
     vector(l, &y->experts.post_norm, n, p, "post_feedforward_layernorm_2.weight");
 

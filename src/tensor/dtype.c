@@ -1,12 +1,32 @@
 #include "tensor/dtype.h"
 #include <assert.h>
+#include "tensor/blocks.h"
 
 static const struct {
     const char *name;
-    size_t size;
+    size_t block, bytes; /* elements of a block, and what it takes */
 } info[DG_DTYPE_COUNT] = {
-    [DG_F32] = {"F32", 4}, [DG_F16] = {"F16", 2}, [DG_BF16] = {"BF16", 2}, [DG_F64] = {"F64", 8},
-    [DG_I64] = {"I64", 8}, [DG_I32] = {"I32", 4}, [DG_U8] = {"U8", 1},
+    [DG_F32] = {"F32", 1, 4},
+    [DG_F16] = {"F16", 1, 2},
+    [DG_BF16] = {"BF16", 1, 2},
+    [DG_Q8_0] = {"Q8_0", 32, 34},
+    [DG_Q4_0] = {"Q4_0", 32, 18},
+    [DG_Q4_1] = {"Q4_1", 32, 20},
+    [DG_Q5_0] = {"Q5_0", 32, 22},
+    [DG_Q5_1] = {"Q5_1", 32, 24},
+    [DG_Q2_K] = {"Q2_K", 256, 84},
+    [DG_Q3_K] = {"Q3_K", 256, 110},
+    [DG_Q4_K] = {"Q4_K", 256, 144},
+    [DG_Q5_K] = {"Q5_K", 256, 176},
+    [DG_Q6_K] = {"Q6_K", 256, 210},
+    [DG_IQ4_NL] = {"IQ4_NL", 32, 18},
+    [DG_IQ4_XS] = {"IQ4_XS", 256, 136},
+    [DG_MXFP4] = {"MXFP4", 32, 17},
+    [DG_NVFP4] = {"NVFP4", 64, 36},
+    [DG_F64] = {"F64", 1, 8},
+    [DG_I64] = {"I64", 1, 8},
+    [DG_I32] = {"I32", 1, 4},
+    [DG_U8] = {"U8", 1, 1},
 };
 
 const char *dg_dtype_name(dg_dtype type)
@@ -14,9 +34,21 @@ const char *dg_dtype_name(dg_dtype type)
     return info[type].name;
 }
 
+size_t dg_dtype_block(dg_dtype type)
+{
+    return info[type].block;
+}
+
 size_t dg_dtype_size(dg_dtype type)
 {
-    return info[type].size;
+    assert(info[type].block == 1);
+    return info[type].bytes;
+}
+
+size_t dg_dtype_bytes(dg_dtype type, size_t n)
+{
+    assert(n % info[type].block == 0);
+    return n / info[type].block * info[type].bytes;
 }
 
 float dg_f16_to_float(uint16_t h)
@@ -64,6 +96,10 @@ void dg_widen(float *out, const void *in, dg_dtype type, size_t n)
     const unsigned char *src = in;
     if (type == DG_F32) {
         memcpy(out, src, n * sizeof *out);
+        return;
+    }
+    if (dg_dtype_is_block(type)) {
+        dg_blocks_widen(out, src, type, n);
         return;
     }
     assert(type == DG_F16 || type == DG_BF16);

@@ -1,8 +1,9 @@
-/* Element types of stored tensors and their conversion to and from float. Each conversion here is
- * the definition; faster ones are checked against it. */
+/* Element types of stored tensors and their conversion to and from float. Each conversion here and
+ * in blocks.h is the definition; faster ones are checked against it. */
 #ifndef DG_TENSOR_DTYPE_H
 #define DG_TENSOR_DTYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -11,7 +12,24 @@ typedef enum dg_dtype {
     DG_F32,
     DG_F16,
     DG_BF16,
-    DG_DTYPE_COMPUTE, /* types below this one can be weights, keys or values */
+    DG_DTYPE_FLOAT, /* types below this one store each value by itself: weights, keys or values */
+
+    /* blocks of GGUF files, for weights only: runs of a row that share their scales */
+    DG_Q8_0 = DG_DTYPE_FLOAT,
+    DG_Q4_0,
+    DG_Q4_1,
+    DG_Q5_0,
+    DG_Q5_1,
+    DG_Q2_K,
+    DG_Q3_K,
+    DG_Q4_K,
+    DG_Q5_K,
+    DG_Q6_K,
+    DG_IQ4_NL,
+    DG_IQ4_XS,
+    DG_MXFP4,
+    DG_NVFP4,
+    DG_DTYPE_COMPUTE, /* types below this one can be weights */
 
     /* only seen in traces and index tensors */
     DG_F64 = DG_DTYPE_COMPUTE,
@@ -21,8 +39,21 @@ typedef enum dg_dtype {
     DG_DTYPE_COUNT
 } dg_dtype;
 
-const char *dg_dtype_name(dg_dtype type); /* "F32", as safetensors writes it */
-size_t dg_dtype_size(dg_dtype type);      /* bytes of one element */
+const char *dg_dtype_name(dg_dtype type); /* "F32", as safetensors and GGUF tools write it */
+
+static inline bool dg_dtype_is_block(dg_dtype type)
+{
+    return type >= DG_DTYPE_FLOAT && type < DG_DTYPE_COMPUTE;
+}
+
+/* Elements that are stored together: 1, or 32, 64, 256 for a block type. All divide 256. */
+size_t dg_dtype_block(dg_dtype type);
+
+/* Bytes of one element; not for block types. */
+size_t dg_dtype_size(dg_dtype type);
+
+/* Bytes of n elements, n a multiple of the block. The caller knows that it fits a size_t. */
+size_t dg_dtype_bytes(dg_dtype type, size_t n);
 
 static inline float dg_bf16_to_float(uint16_t b)
 {
@@ -45,7 +76,8 @@ static inline uint16_t dg_float_to_bf16(float f)
 float dg_f16_to_float(uint16_t h);
 uint16_t dg_float_to_f16(float f); /* nearest, ties to even; overflow gives infinity */
 
-/* n elements of a compute type to floats, and back. No alignment is needed. */
+/* n elements of a compute type, a multiple of its block, to floats; and back, to a float type. No
+ * alignment is needed. */
 void dg_widen(float *out, const void *in, dg_dtype type, size_t n);
 void dg_narrow(void *out, dg_dtype type, const float *in, size_t n);
 

@@ -16,6 +16,8 @@ typedef struct dg_tensor {
     int64_t shape[DG_MAX_DIM];
     const void *data; /* may be unaligned */
     size_t bytes;
+    const float *scale; /* of a block type, where it has factors of its own: one for each matrix,
+                           that is [shape[0]] with three dimensions, else one; NULL: none */
 } dg_tensor;
 
 /* Elements; shapes are checked for overflow when a file is read. */

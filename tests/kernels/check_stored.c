@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const type_name[DG_DTYPE_COMPUTE] = {
+static const char *const type_name[DG_DTYPE_FLOAT] = {
     [DG_F32] = "f32", [DG_F16] = "f16", [DG_BF16] = "bf16"};
 
 static void begin_typed(check *c, char name[32], const char *kernel, dg_dtype t)
@@ -195,7 +195,7 @@ static void check_axpy(check *c, dg_dtype t)
 
 void check_stored(check *c)
 {
-    for (int t = 0; t < DG_DTYPE_COMPUTE; t++) {
+    for (int t = 0; t < DG_DTYPE_FLOAT; t++) {
         check_pack(c, (dg_dtype)t, true);
         check_pack(c, (dg_dtype)t, false);
         check_widen(c, (dg_dtype)t);

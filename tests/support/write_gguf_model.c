@@ -83,7 +83,7 @@ static void tame(unsigned char *b, dg_dtype type)
     };
     for (size_t i = 0; i < DG_COUNT(half); i++)
         for (int k = 0; k < half[i].n && half[i].type == type; k++) {
-            /* subnormal to 2^-12: with scales of up to 127 and quants of 32, below 1 */
+            /* an exponent of at most 3: below 2^-11 */
             b[half[i].at[k] + 1] = (unsigned char)(b[half[i].at[k] + 1] & 0x8F);
         }
     if (type == DG_MXFP4)
@@ -121,7 +121,11 @@ static void add_matrix(model *m, const char *name, const dg_tensor *t, const flo
     float *scale = dg_array(n_mat, sizeof *scale);
     for (size_t i = 0; i < n_mat; i++)
         scale[i] = scaled ? 0.5f + 0.25f * (float)i : 1;
-    void *stored = to_type(values, how->type, n, (unsigned)m->n);
+    unsigned seed =
+        0; /* of the name, so that a matrix is the same in every way to write the model */
+    for (const char *p = name; *p; p++)
+        seed = seed * 31 + (unsigned char)*p;
+    void *stored = to_type(values, how->type, n, seed);
     if (how->widened) {
         float *wide = dg_array(n, sizeof *wide);
         dg_widen(wide, stored, how->type, n);
@@ -167,7 +171,8 @@ static void add_tensor(model *m, const char *name)
     float *values = dg_array(n, sizeof *values);
     dg_widen(values, t->data, t->type, n);
     char *fused = strstr(name, "ffn_gate_up_exps");
-    if (t->n_dim < 2 || strstr(name, "ffn_gate_inp"))
+    bool fits = t->n_dim >= 2 && (size_t)t->shape[t->n_dim - 1] % dg_dtype_block(m->how->type) == 0;
+    if (!fits || strstr(name, "ffn_gate_inp"))
         add(m, name, t, DG_F32, copy(values, n * sizeof *values));
     else if (fused && m->how->separate) {
         int n_prefix = (int)(fused - name);

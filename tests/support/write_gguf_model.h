@@ -7,11 +7,11 @@
 
 typedef struct dg_test_gguf {
     const char *fixture; /* a name below tests/fixtures/golden */
-    dg_dtype type;       /* of every matrix but the router's. Q8_0 is quantised, other block types
-                            are random blocks of small values */
-    bool widened;        /* the very same values, stored as F32 */
-    bool separate;       /* ffn_gate_exps and ffn_up_exps in place of the fused tensor */
-    bool scaled;         /* block types: with factors beside them, `.scale` */
+    dg_dtype type; /* of every matrix whose rows fit, but the router's. Q8_0 is quantised, others
+                      are random blocks of small values */
+    bool widened;  /* the very same values, stored as F32 */
+    bool separate; /* ffn_gate_exps and ffn_up_exps in place of the fused tensor */
+    bool scaled;   /* block types: with factors beside them, `.scale` */
     bool no_encoder_scalar;   /* without enc_layer_output_scale */
     bool head;                /* with an output.weight that equals token_embd.weight */
     int n_file;               /* 0, 1: one; else a split */

@@ -236,7 +236,7 @@ START_TEST(nothing_there)
     write_text("config.json", "{}");
     expect("", DGEMMA_E_IO, "no weights here");
     write_text("notes.txt", "hello");
-    expect("notes.txt", DGEMMA_E_ARG, "neither the folder");
+    expect("notes.txt", DGEMMA_E_ARG, "neither a GGUF file nor the folder");
     link_to("gone", "model.safetensors");
     expect("", DGEMMA_E_IO, "No such file");
 }
@@ -246,9 +246,9 @@ START_TEST(other_formats)
 {
     write_text("model.gguf", "GGUF....");
     write_text("renamed", "GGUF....");
-    expect("model.gguf", DGEMMA_E_UNSUPPORTED, "a GGUF file");
-    expect("renamed", DGEMMA_E_UNSUPPORTED, "a GGUF file");
-    expect("", DGEMMA_E_UNSUPPORTED, "model.gguf");
+    expect("model.gguf", DGEMMA_E_FORMAT, "model.gguf: the file ends inside the header");
+    expect("renamed", DGEMMA_E_FORMAT, "renamed: the file ends inside the header");
+    expect("", DGEMMA_E_FORMAT, "model.gguf: the file ends inside the header");
     make_dir("torch");
     write_text("torch/pytorch_model.bin", "PK");
     expect("torch", DGEMMA_E_UNSUPPORTED, "pytorch_model.bin");

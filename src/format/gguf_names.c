@@ -1,0 +1,110 @@
+#include "format/gguf_names.h"
+#include <stdio.h>
+#include <string.h>
+#include "base/common.h"
+
+typedef struct pair {
+    const char *gguf, *ours;
+} pair;
+
+static const pair top[] = {
+    {"token_embd.weight", "embed_tokens.weight"},
+    {"output_norm.weight", "norm.weight"},
+    {"self_cond_pre_norm.weight", "self_conditioning.pre_norm.weight"},
+    {"self_cond_gate.weight", "self_conditioning.gate_proj.weight"},
+    {"self_cond_up.weight", "self_conditioning.up_proj.weight"},
+    {"self_cond_down.weight", "self_conditioning.down_proj.weight"},
+};
+
+/* Inside "blk.N." and "model.decoder.layers.N.". */
+static const pair layer[] = {
+    {"attn_norm.weight", "input_layernorm.weight"},
+    {"attn_q.weight", "self_attn.q_proj.weight"},
+    {"attn_k.weight", "self_attn.k_proj.weight"},
+    {"attn_v.weight", "self_attn.v_proj.weight"},
+    {"attn_output.weight", "self_attn.o_proj.weight"},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
+    {"post_attention_norm.weight", "post_attention_layernorm.weight"},
+    {"ffn_norm.weight", "pre_feedforward_layernorm.weight"},
+    {"ffn_gate.weight", "mlp.gate_proj.weight"},
+    {"ffn_up.weight", "mlp.up_proj.weight"},
+    {"ffn_down.weight", "mlp.down_proj.weight"},
+    {"post_ffw_norm_1.weight", "post_feedforward_layernorm_1.weight"},
+    {"pre_ffw_norm_2.weight", "pre_feedforward_layernorm_2.weight"},
+    {"post_ffw_norm_2.weight", "post_feedforward_layernorm_2.weight"},
+    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight"},
+    {"ffn_gate_inp.weight", "router.proj.weight"},
+    {"ffn_gate_inp.scale", "router.scale"},
+    {"ffn_down_exps.scale", "router.per_expert_scale"},
+    {"ffn_gate_up_exps.weight", "experts.gate_up_proj"},
+    {"ffn_gate_exps.weight", "experts.gate_proj"}, /* in place of the fused one */
+    {"ffn_up_exps.weight", "experts.up_proj"},
+    {"ffn_down_exps.weight", "experts.down_proj"},
+    {"layer_output_scale.weight", "layer_scalar"},
+};
+
+static const char canvas_scalar[] = "layer_output_scale.weight";
+static const char prompt_scalar[] = "enc_layer_output_scale.weight";
+
+/* What follows "blk.N." in a name, and the length of N; NULL when the name does not begin so. */
+static const char *in_layer(const char *name, int *n_digit)
+{
+    if (strncmp(name, "blk.", 4) != 0)
+        return NULL;
+    size_t n = strspn(name + 4, "0123456789");
+    if (n == 0 || n > 9 || name[4 + n] != '.' || (n > 1 && name[4] == '0'))
+        return NULL;
+    *n_digit = (int)n;
+    return name + 4 + n + 1;
+}
+
+static const char *look_up(const pair *list, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i].gguf, name) == 0)
+            return list[i].ours;
+    return NULL;
+}
+
+bool dg_gguf_rename(char out[DG_GGUF_NAME], const char *name)
+{
+    int n_digit;
+    const char *rest = in_layer(name, &n_digit);
+    const char *ours =
+        rest ? look_up(layer, DG_COUNT(layer), rest) : look_up(top, DG_COUNT(top), name);
+    if (rest && strcmp(rest, prompt_scalar) == 0)
+        snprintf(out, DG_GGUF_NAME, "model.encoder.language_model.layers.%.*s.layer_scalar",
+                 n_digit, name + 4);
+    else if (rest && ours)
+        snprintf(out, DG_GGUF_NAME, "model.decoder.layers.%.*s.%s", n_digit, name + 4, ours);
+    else if (ours)
+        snprintf(out, DG_GGUF_NAME, "model.decoder.%s", ours);
+    else {
+        snprintf(out, DG_GGUF_NAME, "%s", name);
+        return false;
+    }
+    return true;
+}
+
+bool dg_gguf_encoder_scalar(char out[DG_GGUF_NAME], const char *name)
+{
+    int n_digit;
+    const char *rest = in_layer(name, &n_digit);
+    if (!rest || strcmp(rest, canvas_scalar) != 0)
+        return false;
+    snprintf(out, DG_GGUF_NAME, "blk.%.*s.%s", n_digit, name + 4, prompt_scalar);
+    return true;
+}
+
+bool dg_gguf_scale_name(char out[DG_GGUF_NAME], const char *name)
+{
+    static const char weight[] = "weight";
+    int n_digit;
+    size_t n = strlen(name), n_tail = sizeof weight - 1;
+    if (n < n_tail + 1 || strcmp(name + n - n_tail, weight) != 0 || name[n - n_tail - 1] != '.')
+        return false;
+    snprintf(out, DG_GGUF_NAME, "%.*sscale", (int)(n - n_tail), name);
+    const char *rest = in_layer(out, &n_digit);
+    return !rest || !look_up(layer, DG_COUNT(layer), rest);
+}

@@ -1,0 +1,22 @@
+/* What the tensors of a DiffusionGemma GGUF are called in the Hugging Face checkpoint. */
+#ifndef DG_FORMAT_GGUF_NAMES_H
+#define DG_FORMAT_GGUF_NAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { DG_GGUF_NAME = 256 }; /* room for any name, GGUF's or ours, with its NUL */
+
+/* The Hugging Face name of a GGUF tensor; false, with the name as it is, when the model has none by
+ * that name. `name` is at most 255 bytes long. */
+bool dg_gguf_rename(char out[DG_GGUF_NAME], const char *name);
+
+/* For "blk.N.layer_output_scale.weight", the canvas's layer scalar: the name of the prompt's,
+ * "blk.N.enc_layer_output_scale.weight". False for any other. */
+bool dg_gguf_encoder_scalar(char out[DG_GGUF_NAME], const char *name);
+
+/* For the "X.weight" of a matrix: "X.scale", the name that its own factors would have. False where
+ * no such factors exist: not a matrix, or a name that means something else (the router's). */
+bool dg_gguf_scale_name(char out[DG_GGUF_NAME], const char *name);
+
+#endif
