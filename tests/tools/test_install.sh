@@ -31,15 +31,29 @@ build_static() {
     "$CC" "$temp/user.c" -o "$temp/static" -I"$prefix/include" "$prefix/lib/libdgemma.a" \
         $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --libs jansson) -lm -pthread && "$temp/static"
 }
+# The examples, with nothing but pkg-config, on a fixture.
+example() {
+    name=$1
+    shift
+    # shellcheck disable=SC2046
+    "$CC" -std=c17 -Wall -Wextra -Werror "examples/$name.c" -o "$temp/$name" $(pkg-config --cflags --libs dgemma) &&
+        LD_LIBRARY_PATH="$prefix/lib" "$temp/$name" "$@" >"$temp/$name.out" && grep -aq tokens "$temp/$name.out"
+}
+model=tests/fixtures/golden/sampler_finishes/model
 nothing_left() { [ -z "$(files)" ] || { files; return 1; }; }
 
 # The make that runs this test hands its variables down; what is built already is only copied.
 check "install" make install PREFIX=/usr DESTDIR="$root"
 check "the files are there" has lib/libdgemma.a lib/libdgemma.so include/dgemma.h \
-    lib/pkgconfig/dgemma.pc share/man/man1/dgemma.1 ${DGEMMA:+bin/dgemma}
+    lib/pkgconfig/dgemma.pc share/man/man1/dgemma.1 include/dgemma_tools.h \
+    share/bash-completion/completions/dgemma share/zsh/site-functions/_dgemma \
+    share/fish/vendor_completions.d/dgemma.fish ${DGEMMA:+bin/dgemma}
 check "a program with the shared library" build_shared
 check "a program with the static library" build_static
 [ -z "$DGEMMA" ] || check "the program runs" "$prefix/bin/dgemma" --version
+check "example: ask" example ask "$model" "Why is the sky blue?"
+check "example: watch" example watch "$model" "Tell me a story." Once
+check "example, no model" fails_saying "No such file" env LD_LIBRARY_PATH="$prefix/lib" "$temp/ask" "$temp/none" x
 check "uninstall" make uninstall PREFIX=/usr DESTDIR="$root"
 check "nothing is left" nothing_left
 finish

@@ -1,0 +1,538 @@
+#include "text/output_parser.h"
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "text/call_syntax.h"
+
+/* ---- states ---- */
+
+typedef enum state {
+    STATE_START,    /* nothing but blanks so far: a thought may begin without its token */
+    STATE_HEADER,   /* in the first line of a turn that the model opened itself */
+    STATE_TEXT,     /* the answer */
+    STATE_CHANNEL,  /* in the name of a channel */
+    STATE_THINKING, /* until <channel|> */
+    STATE_TAGGED,   /* thinking after a spelled <think>: until a spelled </think> */
+    STATE_CALL,
+    STATE_DONE
+} state;
+
+enum {
+    MAX_NAME = 64,    /* bytes of a role or of a channel's name */
+    MAX_BLANK = 4096, /* bytes of white space that may wait for a text to follow */
+    MAX_RUN = 1 << 16 /* bytes that one event gathers */
+};
+
+/* Tokens that mean something, -1 for those that the tokenizer lacks. */
+typedef struct markers {
+    int32_t channel_open, channel_close, call_open, call_close;
+    int32_t response_open, quote, turn_open, turn_close, eos;
+} markers;
+
+struct dg_output_parser {
+    const dg_tokenizer *tokenizer;
+    markers markers;
+    dg_output_fn *on_event;
+    void *user;
+    state state;
+    bool blank; /* nothing but white space since this state began, all of it in `held` */
+    dg_decoder decoder;
+    dg_buf decoded;
+    dg_buf held;         /* text whose meaning is not known yet; in CALL the whole call */
+    dg_buf run;          /* text to be sent, of one kind */
+    dg_output_kind kind; /* of the run */
+    dg_buf name, arguments;
+    int n_call;
+    dgemma_status status; /* once it is not OK nothing is done any more */
+};
+
+/* ---- events ---- */
+
+static void fail(dg_output_parser *p, dgemma_status status)
+{
+    if (!p->status)
+        p->status = status;
+}
+
+static void need(dg_output_parser *p, bool ok)
+{
+    if (!ok)
+        fail(p, DGEMMA_E_NOMEM);
+}
+
+static void emit(dg_output_parser *p, const dg_output_event *event)
+{
+    if (!p->status && !p->on_event(p->user, event))
+        fail(p, DGEMMA_E_CANCELLED);
+}
+
+static void send_run(dg_output_parser *p)
+{
+    if (p->run.len)
+        emit(p, &(dg_output_event){.kind = p->kind, .text = {p->run.data, p->run.len}});
+    p->run.len = 0;
+}
+
+static void add(dg_output_parser *p, dg_output_kind kind, const char *text, size_t len)
+{
+    if (!len)
+        return;
+    if (p->kind != kind || p->run.len + len > MAX_RUN)
+        send_run(p);
+    p->kind = kind;
+    need(p, dg_buf_append(&p->run, text, len));
+}
+
+static void end(dg_output_parser *p, int32_t token)
+{
+    send_run(p);
+    emit(p, &(dg_output_event){.kind = DG_OUTPUT_END, .index = p->n_call, .end = token});
+    p->state = STATE_DONE;
+}
+
+/* ---- text that is held ---- */
+
+static void drop_held(dg_output_parser *p, size_t n)
+{
+    if (n)
+        memmove(p->held.data, p->held.data + n, p->held.len - n);
+    p->held.len -= n;
+}
+
+static void add_held(dg_output_parser *p, dg_output_kind kind, size_t n)
+{
+    add(p, kind, p->held.data, n);
+    drop_held(p, n);
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static size_t count_blank(const dg_buf *b)
+{
+    size_t n = 0;
+    while (n < b->len && is_space(b->data[n]))
+        n++;
+    return n;
+}
+
+static bool is_blank(const dg_buf *b)
+{
+    return count_blank(b) == b->len;
+}
+
+static void begin(dg_output_parser *p, state next)
+{
+    p->state = next;
+    p->blank = true;
+}
+
+/* White space waits for what follows it: between structures it is nothing. */
+static bool still_blank(dg_output_parser *p)
+{
+    p->blank = p->blank && is_blank(&p->held) && p->held.len < MAX_BLANK;
+    return p->blank;
+}
+
+/* Whether what is held from `at` begins with the word, 1, could still, 0, or does not, -1. */
+static int matches(const dg_output_parser *p, size_t at, const char *word)
+{
+    size_t n = strlen(word), have = p->held.len - at;
+    size_t both = have < n ? have : n;
+    if (both && memcmp(p->held.data + at, word, both) != 0)
+        return -1;
+    return have >= n;
+}
+
+/* Models left without the opening token have begun with the channel's name, or with the tag that
+ * other models use. */
+static bool step_start(dg_output_parser *p)
+{
+    static const char name[] = "thought\n", tag[] = "<think>";
+    size_t at = count_blank(&p->held);
+    int is_name = matches(p, at, name), is_tag = matches(p, at, tag);
+    if (is_name > 0) {
+        drop_held(p, at + sizeof name - 1);
+        begin(p, STATE_THINKING);
+        return true;
+    }
+    if (is_tag > 0) {
+        drop_held(p, at + sizeof tag - 1);
+        begin(p, STATE_TAGGED);
+        return true;
+    }
+    if ((is_name == 0 || is_tag == 0) && at < MAX_BLANK)
+        return false;
+    begin(p, STATE_TEXT);
+    return true;
+}
+
+static bool step_header(dg_output_parser *p)
+{
+    const char *line_end = p->held.len ? memchr(p->held.data, '\n', p->held.len) : NULL;
+    if (!line_end && p->held.len <= MAX_NAME)
+        return false;
+    drop_held(p, line_end ? (size_t)(line_end + 1 - p->held.data) : 0);
+    p->state = STATE_START;
+    return true;
+}
+
+static bool step_text(dg_output_parser *p)
+{
+    if (!still_blank(p))
+        add_held(p, DG_OUTPUT_TEXT, p->held.len);
+    return false;
+}
+
+/* One word, or nothing. */
+static bool is_channel_name(const char *line, size_t len)
+{
+    while (len && is_space(line[len - 1]))
+        len--;
+    while (len && is_space(line[0]))
+        line++, len--;
+    for (size_t i = 0; i < len; i++) {
+        char c = line[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'))
+            return false;
+    }
+    return true;
+}
+
+/* Whatever a channel is called, it is not the answer. A first line that cannot be its name is the
+ * thought itself, its name forgotten. */
+static bool step_channel(dg_output_parser *p)
+{
+    const char *line_end = p->held.len ? memchr(p->held.data, '\n', p->held.len) : NULL;
+    if (!line_end && p->held.len <= MAX_NAME)
+        return false;
+    size_t n = line_end ? (size_t)(line_end - p->held.data) : 0;
+    if (line_end && n <= MAX_NAME && is_channel_name(p->held.data, n))
+        drop_held(p, n + 1);
+    begin(p, STATE_THINKING);
+    return true;
+}
+
+/* The line's end before the close belongs to the format. */
+static void add_thought(dg_output_parser *p, size_t n, bool closed)
+{
+    size_t kept = n && p->held.data[n - 1] == '\n' ? n - 1 : n;
+    add_held(p, DG_OUTPUT_THINKING, kept);
+    if (closed)
+        drop_held(p, n - kept);
+}
+
+static bool step_thinking(dg_output_parser *p)
+{
+    if (!still_blank(p))
+        add_thought(p, p->held.len, false);
+    return false;
+}
+
+static bool step_tagged(dg_output_parser *p)
+{
+    static const char tag[] = "</think>";
+    const size_t n_tag = sizeof tag - 1;
+    if (p->blank)
+        drop_held(p, count_blank(&p->held));
+    p->blank = p->blank && !p->held.len;
+    const char *found = p->held.len ? memmem(p->held.data, p->held.len, tag, n_tag) : NULL;
+    if (found) {
+        add_thought(p, (size_t)(found - p->held.data), true);
+        drop_held(p, n_tag);
+        begin(p, STATE_TEXT);
+        return true;
+    }
+    /* the tag may have begun, and a line's end before it */
+    size_t n = p->held.len < n_tag ? 0 : p->held.len - n_tag;
+    while (n && ((unsigned char)p->held.data[n] & 0xC0) == 0x80)
+        n--; /* characters stay whole */
+    add_held(p, DG_OUTPUT_THINKING, n);
+    return false;
+}
+
+static void step(dg_output_parser *p)
+{
+    bool more = true;
+    while (more && !p->status) {
+        switch (p->state) {
+        case STATE_START:
+            more = step_start(p);
+            break;
+        case STATE_HEADER:
+            more = step_header(p);
+            break;
+        case STATE_TEXT:
+            more = step_text(p);
+            break;
+        case STATE_CHANNEL:
+            more = step_channel(p);
+            break;
+        case STATE_THINKING:
+            more = step_thinking(p);
+            break;
+        case STATE_TAGGED:
+            more = step_tagged(p);
+            break;
+        case STATE_CALL:
+        case STATE_DONE:
+            more = false;
+            break;
+        }
+    }
+}
+
+/* ---- calls ---- */
+
+/* Part of a call that is none, readable. */
+static void add_call_text(dg_output_parser *p, dg_text text)
+{
+    while (text.len && is_space(text.data[0]))
+        text.data++, text.len--;
+    while (text.len && is_space(text.data[text.len - 1]))
+        text.len--;
+    while (text.len) {
+        const char *quote = memchr(text.data, (unsigned char)DG_CALL_QUOTE, text.len);
+        size_t n = quote ? (size_t)(quote - text.data) : text.len;
+        add(p, DG_OUTPUT_TEXT, text.data, n);
+        if (quote)
+            add(p, DG_OUTPUT_TEXT, "\"", 1);
+        n += quote != NULL;
+        text.data += n;
+        text.len -= n;
+    }
+}
+
+static void send_call(dg_output_parser *p)
+{
+    send_run(p);
+    emit(p, &(dg_output_event){.kind = DG_OUTPUT_TOOL_CALL,
+                               .name = {p->name.data, p->name.len},
+                               .text = {p->arguments.data, p->arguments.len},
+                               .index = p->n_call});
+    p->n_call++;
+}
+
+/* What may stand between calls and behind them: nothing that anyone would miss. */
+static bool is_filler(char c)
+{
+    return is_space(c) || (c && strchr("}]),;", c));
+}
+
+/* One call, or several written behind each other; text after them is text. */
+static void end_call(dg_output_parser *p, bool finished)
+{
+    dg_text body = {p->held.data, p->held.len};
+    bool first = true;
+    while (body.len && !p->status) {
+        bool again = body.len >= 5 && memcmp(body.data, "call:", 5) == 0;
+        dgemma_status st = DGEMMA_E_ARG;
+        if (first || again)
+            st = dg_call_read(&body, finished, &p->name, &p->arguments);
+        if (st == DGEMMA_E_NOMEM)
+            fail(p, st);
+        if (st)
+            break;
+        send_call(p);
+        first = false;
+        while (body.len && is_filler(body.data[0]))
+            body.data++, body.len--;
+    }
+    add_call_text(p, body);
+    p->held.len = 0;
+    begin(p, STATE_TEXT);
+}
+
+static void add_to_call(dg_output_parser *p, const char *text, size_t len)
+{
+    if (p->held.len + len <= DG_OUTPUT_MAX_CALL) {
+        need(p, dg_buf_append(&p->held, text, len));
+        return;
+    }
+    add_call_text(p, (dg_text){p->held.data, p->held.len});
+    add_call_text(p, (dg_text){text, len});
+    p->held.len = 0;
+    begin(p, STATE_TEXT);
+}
+
+/* ---- tokens ---- */
+
+static void feed(dg_output_parser *p, const char *text, size_t len)
+{
+    if (!len || p->status)
+        return;
+    if (p->state == STATE_CALL) {
+        add_to_call(p, text, len);
+        return;
+    }
+    need(p, dg_buf_append(&p->held, text, len));
+    step(p);
+}
+
+static void feed_decoded(dg_output_parser *p, bool ok)
+{
+    need(p, ok);
+    feed(p, p->decoded.data, p->decoded.len);
+    p->decoded.len = 0;
+}
+
+static void flush_decoder(dg_output_parser *p)
+{
+    feed_decoded(p, dg_decoder_flush(&p->decoder, &p->decoded));
+}
+
+/* Structure ends here: what was held becomes what it can be at most. `token`: the one that comes,
+ * -1 for the end of all. */
+static void close_segment(dg_output_parser *p, int32_t token)
+{
+    flush_decoder(p);
+    size_t n = p->held.len, blank = count_blank(&p->held);
+    switch (p->state) {
+    case STATE_CALL:
+        end_call(p, token >= 0);
+        return;
+    case STATE_START: /* a bare name before <channel|> is that of an empty thought */
+        if (blank < n &&
+            !(token >= 0 && token == p->markers.channel_close && matches(p, blank, "thought") > 0))
+            add_held(p, DG_OUTPUT_TEXT, n);
+        break;
+    case STATE_CHANNEL:
+        if (!is_channel_name(p->held.data, n))
+            add_held(p, DG_OUTPUT_THINKING, n);
+        break;
+    case STATE_TAGGED:
+        add_held(p, DG_OUTPUT_THINKING, n);
+        break;
+    case STATE_TEXT:
+    case STATE_THINKING:
+    case STATE_HEADER:
+    case STATE_DONE:
+        break;
+    }
+    p->held.len = 0;
+}
+
+static void on_turn_open(dg_output_parser *p, int32_t id)
+{
+    if (p->state == STATE_START && is_blank(&p->held)) {
+        p->held.len = 0;
+        p->state = STATE_HEADER;
+        return;
+    }
+    close_segment(p, id); /* a turn of somebody else's: not for us */
+    end(p, id);
+}
+
+static void on_quote(dg_output_parser *p)
+{
+    const char in_call = DG_CALL_QUOTE;
+    flush_decoder(p);
+    feed(p, p->state == STATE_CALL ? &in_call : "\"", 1);
+}
+
+static void on_token(dg_output_parser *p, int32_t id)
+{
+    const markers *m = &p->markers;
+    if (id < 0 || p->state == STATE_DONE)
+        return;
+    if (id == m->channel_open) {
+        close_segment(p, id);
+        p->state = STATE_CHANNEL;
+    } else if (id == m->channel_close) {
+        if (p->state == STATE_CALL || p->state == STATE_TEXT)
+            return; /* closes nothing */
+        close_segment(p, id);
+        begin(p, STATE_TEXT);
+    } else if (id == m->call_open) {
+        close_segment(p, id);
+        p->state = STATE_CALL;
+    } else if (id == m->call_close) {
+        if (p->state == STATE_CALL)
+            close_segment(p, id);
+    } else if (id == m->turn_close || id == m->eos || id == m->response_open) {
+        close_segment(p, id);
+        end(p, id);
+    } else if (id == m->turn_open) {
+        on_turn_open(p, id);
+    } else if (id == m->quote) {
+        on_quote(p);
+    } else if (!dg_tokenizer_is_special(p->tokenizer, id)) {
+        feed_decoded(p, dg_decoder_push(&p->decoder, id, &p->decoded));
+    }
+}
+
+/* ---- life ---- */
+
+dgemma_status dg_output_parser_create(dg_output_parser **out, const dg_tokenizer *t,
+                                      const dg_output_options *options, dg_output_fn *on_event,
+                                      void *user, dgemma_error *err)
+{
+    dg_output_parser *p = dg_calloc(1, sizeof *p);
+    *out = p;
+    if (!p)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory for an output parser");
+    p->tokenizer = t;
+    p->on_event = on_event;
+    p->user = user;
+    begin(p, options && options->in_thought ? STATE_THINKING : STATE_START);
+    p->markers = (markers){
+        .channel_open = dg_tokenizer_added_id(t, "<|channel>"),
+        .channel_close = dg_tokenizer_added_id(t, "<channel|>"),
+        .call_open = dg_tokenizer_added_id(t, "<|tool_call>"),
+        .call_close = dg_tokenizer_added_id(t, "<tool_call|>"),
+        .response_open = dg_tokenizer_added_id(t, "<|tool_response>"),
+        .quote = dg_tokenizer_added_id(t, "<|\"|>"),
+        .turn_open = dg_tokenizer_added_id(t, "<|turn>"),
+        .turn_close = dg_tokenizer_added_id(t, "<turn|>"),
+        .eos = dg_tokenizer_added_id(t, "<eos>"),
+    };
+    dg_decoder_init(&p->decoder, t, false);
+    /* Above what the limits let through: a failure is one of memory. */
+    dg_buf_init(&p->decoded, 2 * DG_PIECE_MAX);
+    dg_buf_init(&p->held, 2 * (size_t)DG_OUTPUT_MAX_CALL);
+    dg_buf_init(&p->run, 2 * (size_t)DG_OUTPUT_MAX_CALL);
+    dg_buf_init(&p->name, DG_CALL_MAX_NAME);
+    dg_buf_init(&p->arguments, 8 * (size_t)DG_OUTPUT_MAX_CALL);
+    return DGEMMA_OK;
+}
+
+void dg_output_parser_free(dg_output_parser *p)
+{
+    if (!p)
+        return;
+    dg_buf_clear(&p->decoded);
+    dg_buf_clear(&p->held);
+    dg_buf_clear(&p->run);
+    dg_buf_clear(&p->name);
+    dg_buf_clear(&p->arguments);
+    dg_free(p);
+}
+
+static dgemma_status report(const dg_output_parser *p, dgemma_error *err)
+{
+    if (p->status == DGEMMA_E_CANCELLED)
+        return dg_fail(err, p->status, "stopped by its receiver");
+    if (p->status)
+        return dg_fail(err, p->status, "out of memory for the model's output");
+    return DGEMMA_OK;
+}
+
+dgemma_status dg_output_parser_push(dg_output_parser *p, const int32_t *ids, size_t n,
+                                    dgemma_error *err)
+{
+    for (size_t i = 0; i < n && !p->status; i++)
+        on_token(p, ids[i]);
+    send_run(p);
+    return report(p, err);
+}
+
+dgemma_status dg_output_parser_finish(dg_output_parser *p, dgemma_error *err)
+{
+    if (p->state != STATE_DONE && !p->status) {
+        close_segment(p, -1);
+        end(p, -1);
+    }
+    return report(p, err);
+}

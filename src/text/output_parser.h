@@ -1,0 +1,54 @@
+/* What the model writes, taken apart while it comes: thinking, text, tool calls, the end. Structure
+ * is seen by token id, never by spelling, so text that looks like a marker stays text. Push style,
+ * one parser a request; how the tokens are cut into pushes changes nothing but the places where a
+ * run of text is cut into events. */
+#ifndef DG_TEXT_OUTPUT_PARSER_H
+#define DG_TEXT_OUTPUT_PARSER_H
+
+#include "text/conversation.h"
+#include "text/tokenizer.h"
+
+typedef enum dg_output_kind {
+    DG_OUTPUT_THINKING,  /* more of the reasoning: `text` */
+    DG_OUTPUT_TEXT,      /* more of the answer: `text` */
+    DG_OUTPUT_TOOL_CALL, /* a whole call: `name`, `text` is the JSON object of its arguments */
+    DG_OUTPUT_END        /* nothing comes after it; once */
+} dg_output_kind;
+
+/* Strings are UTF-8 and valid during the call. */
+typedef struct dg_output_event {
+    dg_output_kind kind;
+    dg_text text; /* never empty in THINKING and TEXT */
+    dg_text name; /* TOOL_CALL */
+    int index;    /* TOOL_CALL: from 0. END: how many calls there were */
+    int32_t end;  /* END: the token that ended the turn, -1 when the output just stopped */
+} dg_output_event;
+
+/* Return false to stop: the push returns DGEMMA_E_CANCELLED. */
+typedef bool dg_output_fn(void *user, const dg_output_event *event);
+
+typedef struct dg_output_options {
+    bool in_thought; /* the prompt left a thought open (dg_prompt.in_thought) */
+} dg_output_options;
+
+enum { DG_OUTPUT_MAX_CALL = 1 << 22 }; /* bytes of a call; a longer one is passed on as text */
+
+typedef struct dg_output_parser dg_output_parser;
+
+/* Borrows the tokenizer; options may be NULL. *out belongs to the caller. */
+dgemma_status dg_output_parser_create(dg_output_parser **out, const dg_tokenizer *t,
+                                      const dg_output_options *options, dg_output_fn *on_event,
+                                      void *user, dgemma_error *err);
+void dg_output_parser_free(dg_output_parser *p); /* NULL is fine */
+
+/* Any ids; padding and what follows the end are dropped. Text that may still turn out to be
+ * structure is held back. */
+dgemma_status dg_output_parser_push(dg_output_parser *p, const int32_t *ids, size_t n,
+                                    dgemma_error *err);
+
+/* No more tokens come: gives out what was held back. An open thought stays thinking; an open call
+ * becomes a call when its arguments are complete, text otherwise: half a call must not be made. The
+ * END event follows unless it has been sent. */
+dgemma_status dg_output_parser_finish(dg_output_parser *p, dgemma_error *err);
+
+#endif

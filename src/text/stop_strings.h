@@ -1,0 +1,28 @@
+/* Strings that end an answer where they appear in it. Text goes through; what could be the
+ * beginning of a stop string is held back until it is known. */
+#ifndef DG_TEXT_STOP_STRINGS_H
+#define DG_TEXT_STOP_STRINGS_H
+
+#include "base/error.h"
+
+typedef struct dg_stop_strings dg_stop_strings;
+
+enum { DG_STOP_MAX_STRINGS = 64, DG_STOP_MAX_BYTES = 4096 };
+
+/* Copies the strings. An empty one, one that is too long, or too many: DGEMMA_E_ARG. */
+dgemma_status dg_stop_strings_create(dg_stop_strings **out, const char *const *strings, size_t n,
+                                     dgemma_error *err);
+void dg_stop_strings_free(dg_stop_strings *s);
+
+/* Gets NUL-terminated text; false from it is remembered by whoever wrote it. */
+typedef bool dg_stop_text_fn(void *user, const char *text, size_t len);
+
+/* Passes on what is certainly not part of a stop string. True: one came; the text before it was
+ * passed on, and nothing more will be. */
+bool dg_stop_strings_push(dg_stop_strings *s, const char *text, size_t len, dg_stop_text_fn *out,
+                          void *user);
+
+/* No more text comes: passes on what was held back. */
+void dg_stop_strings_flush(dg_stop_strings *s, dg_stop_text_fn *out, void *user);
+
+#endif
