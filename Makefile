@@ -114,7 +114,7 @@ CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/ch
 SCRIPTS := $(wildcard tests/cli/*.sh tests/tools/*.sh)
 
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
-           $(SRC_fuzz) $(SRC_replay))
+           $(SRC_fuzz) $(SRC_replay) tests/tools/render_chat.c)
 
 .PHONY: all run test golden bench fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
@@ -171,6 +171,11 @@ $(BUILD)/check_kernels: $(call obj,$(SRC_kernels)) $(SUPPORT) $(LIB_A)
 $(BUILD)/dgemma-golden: $(call obj,$(SRC_golden)) $(SUPPORT) $(LIB_A)
 	$(link)
 
+# Conversations rendered line by line, for the comparison with Jinja.
+RENDER := $(BUILD)/render_chat
+$(RENDER): $(call obj,tests/tools/render_chat.c) $(LIB_A)
+	$(link)
+
 $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay)) $(SUPPORT) $(LIB_A)
 	$(link)
 
@@ -205,7 +210,7 @@ run: all
 	@echo
 	@echo 'Next: make test, build/dgemma run --help, or a real model: make run RUN_MODEL=folder' 
 
-test: all $(CHECKS) $(REPLAY)
+test: all $(CHECKS) $(REPLAY) $(RENDER)
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
 	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
 
@@ -254,11 +259,15 @@ BINDIR     = $(DESTDIR)$(PREFIX)/bin
 LIBDIR     = $(DESTDIR)$(PREFIX)/lib
 INCDIR     = $(DESTDIR)$(PREFIX)/include
 PKGDIR     = $(LIBDIR)/pkgconfig
-MANDIR     = $(DESTDIR)$(PREFIX)/share/man/man1
+SHAREDIR   = $(DESTDIR)$(PREFIX)/share
+MANDIR     = $(SHAREDIR)/man/man1
+BASHDIR    = $(SHAREDIR)/bash-completion/completions
+ZSHDIR     = $(SHAREDIR)/zsh/site-functions
+FISHDIR    = $(SHAREDIR)/fish/vendor_completions.d
 SO_FULL    = libdgemma.so.$(VERSION)
 
 install: all
-	install -d $(BINDIR) $(LIBDIR) $(INCDIR) $(PKGDIR) $(MANDIR)
+	install -d $(BINDIR) $(LIBDIR) $(INCDIR) $(PKGDIR) $(MANDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR)
 	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(BINDIR)/dgemma)
 	install -m 644 $(LIB_A) $(LIBDIR)/libdgemma.a
 	install -m 755 $(LIB_SO) $(LIBDIR)/$(SO_FULL)
@@ -267,11 +276,14 @@ install: all
 	install -m 644 include/*.h $(INCDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' dgemma.pc.in > $(PKGDIR)/dgemma.pc
 	install -m 644 docs/man/dgemma.1 $(MANDIR)/dgemma.1
+	install -m 644 completions/dgemma.bash $(BASHDIR)/dgemma
+	install -m 644 completions/dgemma.zsh $(ZSHDIR)/_dgemma
+	install -m 644 completions/dgemma.fish $(FISHDIR)/dgemma.fish
 
 uninstall:
 	rm -f $(BINDIR)/dgemma $(LIBDIR)/libdgemma.a $(LIBDIR)/libdgemma.so $(LIBDIR)/$(SO_FULL) \
 	    $(LIBDIR)/libdgemma.so.$(SOVER) $(patsubst include/%,$(INCDIR)/%,$(wildcard include/*.h)) \
-	    $(PKGDIR)/dgemma.pc $(MANDIR)/dgemma.1
+	    $(PKGDIR)/dgemma.pc $(MANDIR)/dgemma.1 $(BASHDIR)/dgemma $(ZSHDIR)/_dgemma $(FISHDIR)/dgemma.fish
 
 help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'

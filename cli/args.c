@@ -2,6 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "base/alloc.h"
+#include "base/clock.h"
 #include "cli.h"
 
 bool cli_set_string(void *target, const char *text)
@@ -125,8 +128,10 @@ bool cli_parse(const char *command, const cli_option *options, size_t n_option, 
     return true;
 }
 
-void cli_print_options(FILE *out, const cli_option *options, size_t n_option)
+void cli_print_help(const char *usage, const cli_option *options, size_t n_option)
 {
+    FILE *out = stdout;
+    fputs(usage, out);
     for (size_t i = 0; i < n_option; i++) {
         const cli_option *o = &options[i];
         if (!o->help) {
@@ -162,4 +167,68 @@ void cli_json_string(FILE *out, const char *text, size_t len)
             fputc(c, out);
     }
     fputc('"', out);
+}
+
+bool cli_set_kv_type(dgemma_engine_options *opt, const char *name)
+{
+    if (!name)
+        return true;
+    opt->kv_type = strcmp(name, "f32") == 0 ? DGEMMA_KV_F32 : DGEMMA_KV_BF16;
+    return strcmp(name, "f32") == 0 || strcmp(name, "bf16") == 0;
+}
+
+bool cli_parse_ids(const char *command, const char *text, int32_t **out, size_t *n)
+{
+    size_t cap = strlen(text) / 2 + 1;
+    *n = 0;
+    *out = dg_array(cap, sizeof **out);
+    while (*out) {
+        text += strspn(text, " ,\t\r\n[]");
+        if (!*text)
+            return true;
+        char *end;
+        errno = 0;
+        long v = strtol(text, &end, 10);
+        if (end == text || errno || v < 0 || v > INT32_MAX)
+            break;
+        (*out)[(*n)++] = (int32_t)v;
+        text = end;
+    }
+    fprintf(stderr, "dgemma %s: expected token ids at \"%.20s\"\n", command, text);
+    dg_free(*out);
+    *out = NULL;
+    return false;
+}
+
+/* ---- progress ---- */
+
+static bool on_progress(void *user, double fraction)
+{
+    enum { WIDTH = 30 };
+    cli_progress *p = user;
+    if (dg_clock_now() - p->start < 1)
+        return true;
+    char bar[WIDTH + 1];
+    int full = (int)(fraction * WIDTH);
+    for (int i = 0; i < WIDTH; i++)
+        bar[i] = i < full ? '#' : '.';
+    bar[WIDTH] = '\0';
+    fprintf(stderr, "\rloading [%s] %3.0f %%", bar, 100 * fraction);
+    p->shown = true;
+    return true;
+}
+
+void cli_progress_attach(cli_progress *p, dgemma_engine_options *opt)
+{
+    *p = (cli_progress){.start = dg_clock_now()};
+    if (isatty(STDERR_FILENO)) {
+        opt->on_progress = on_progress;
+        opt->progress_user = p;
+    }
+}
+
+void cli_progress_end(cli_progress *p)
+{
+    if (p->shown)
+        fputs("\r\033[K", stderr); /* back to an empty line */
 }

@@ -34,8 +34,23 @@ bool cli_set_seed(void *target, const char *text);   /* uint64_t * */
 bool cli_parse(const char *command, const cli_option *options, size_t n_option, int argc,
                char **argv, const char **rest, size_t max_rest, size_t *n_rest);
 
-/* The table of options as --help shows it. */
-void cli_print_options(FILE *out, const cli_option *options, size_t n_option);
+/* --help: the text, then the table of options. */
+void cli_print_help(const char *usage, const cli_option *options, size_t n_option);
+
+/* "bf16", "f32" or NULL for the default; false for anything else. */
+bool cli_set_kv_type(dgemma_engine_options *opt, const char *name);
+
+/* "1, 2 3" to ids in memory of the caller's (dg_free); a message has been printed when it is false.
+ */
+bool cli_parse_ids(const char *command, const char *text, int32_t **out, size_t *n);
+
+/* Shows on a terminal how far loading is, once it has taken a second. */
+typedef struct cli_progress {
+    double start;
+    bool shown;
+} cli_progress;
+void cli_progress_attach(cli_progress *p, dgemma_engine_options *opt);
+void cli_progress_end(cli_progress *p);
 
 /* "dgemma: message" on stderr; returns the exit code for the status. */
 int cli_fail(const dgemma_error *err);
@@ -45,5 +60,8 @@ void cli_json_string(FILE *out, const char *text, size_t len);
 
 /* The subcommands. */
 int cmd_run(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
 
 #endif

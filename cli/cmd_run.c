@@ -1,5 +1,4 @@
 /* dgemma run: one prompt in, one answer out. */
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,27 +8,36 @@
 #include "base/file.h"
 #include "cli.h"
 
-enum { PROMPT_MAX = 64 << 20, TOKENS_MAX = 1 << 22 };
+enum { PROMPT_MAX = 64 << 20, MAX_STOP = 16 };
 
-/* What the command line said. Numbers start as "not said": -1, or NAN-free negatives, so that the
- * model's own defaults stay. */
+/* What the command line said. Numbers start at -1, "not said", so that the model's own defaults
+ * stay. */
 typedef struct run_args {
     dgemma_engine_options engine;
-    const char *prompt, *file, *tokens, *kv_type;
-    bool raw, json, draft, quiet, help;
+    const char *prompt, *file, *tokens, *messages_file, *tools_file, *system, *kv_type;
+    bool raw, think, hide_thinking, json, draft, quiet, help;
     uint64_t seed;
-    int max_tokens, steps, stability, canvas;
+    int max_tokens, think_budget, steps, stability, canvas;
     float t_min, t_max, entropy_bound, confidence;
+    const char *stop[MAX_STOP];
+    size_t n_stop;
 } run_args;
+
+typedef struct call {
+    char *name, *arguments;
+} call;
 
 /* What is collected while the answer comes. */
 typedef struct run_state {
     const run_args *args;
     dgemma_engine *engine;
-    dg_buf text;
+    bool has_tokenizer, failed;
+    dg_buf text, thinking;
     int32_t *ids;
     size_t n_ids;
-    bool failed, has_tokenizer;
+    call *calls;
+    size_t n_call;
+    dgemma_event_kind last; /* what was printed last, to set thoughts off from the answer */
 } run_state;
 
 /* Set by Ctrl-C; the answer so far is kept. */
@@ -41,29 +49,7 @@ static void on_interrupt(int signal_number)
     interrupted = 1;
 }
 
-/* ---- the prompt ---- */
-
-/* "1, 2 3" to ids. */
-static bool parse_tokens(const char *text, int32_t **out, size_t *n)
-{
-    size_t cap = strlen(text) / 2 + 1;
-    *n = 0;
-    *out = dg_array(cap, sizeof **out);
-    while (*out) {
-        text += strspn(text, " ,\t\r\n[]");
-        if (!*text)
-            return true;
-        char *end;
-        errno = 0;
-        long v = strtol(text, &end, 10);
-        if (end == text || errno || v < 0 || v > INT32_MAX)
-            break;
-        (*out)[(*n)++] = (int32_t)v;
-        text = end;
-    }
-    fprintf(stderr, "dgemma run: --tokens: expected numbers at \"%.20s\"\n", text);
-    return false;
-}
+/* ---- what goes in ---- */
 
 /* The prompt's text from wherever it comes; NULL when there is none. */
 static const char *read_prompt(const run_args *a, dg_buf *buf, dgemma_error *err)
@@ -85,7 +71,34 @@ static const char *read_prompt(const run_args *a, dg_buf *buf, dgemma_error *err
     return buf->len ? buf->data : "";
 }
 
-/* ---- the answer ---- */
+static void apply(const run_args *a, dgemma_request_options *o)
+{
+    o->seed = a->seed;
+    o->system = a->system;
+    o->thinking = a->think;
+    o->thinking_budget = a->think_budget;
+    o->stop = a->stop;
+    o->n_stop = a->n_stop;
+    o->drafts = a->draft;
+    if (a->max_tokens >= 0)
+        o->max_tokens = a->max_tokens;
+    if (a->steps >= 0)
+        o->max_denoise_steps = a->steps;
+    if (a->stability >= 0)
+        o->stability_threshold = a->stability;
+    if (a->canvas >= 0)
+        o->canvas_length = a->canvas;
+    if (a->t_min >= 0)
+        o->t_min = a->t_min;
+    if (a->t_max >= 0)
+        o->t_max = a->t_max;
+    if (a->entropy_bound >= 0)
+        o->entropy_bound = a->entropy_bound;
+    if (a->confidence >= 0)
+        o->confidence_threshold = a->confidence;
+}
+
+/* ---- what comes out ---- */
 
 /* The canvas as one line: newlines shown as a sign, so that a step is a line. */
 static void print_draft(const run_state *s, const dgemma_event *e)
@@ -109,40 +122,84 @@ static void print_draft(const run_state *s, const dgemma_event *e)
     dgemma_free(text);
 }
 
-static bool keep(run_state *s, const dgemma_event *e)
+/* Shown as it comes, unless it would stand between drafts or inside JSON. */
+static bool shows_text(const run_state *s)
+{
+    return !s->args->json && !s->args->draft;
+}
+
+static bool keep_ids(run_state *s, const dgemma_event *e)
 {
     int32_t *ids = dg_array_resize(s->ids, s->n_ids + e->n_tokens, sizeof *ids);
-    if (!ids || (e->text && !dg_buf_append(&s->text, e->text, e->text_len)))
-        s->failed = true;
     if (!ids)
         return false;
     s->ids = ids;
     if (e->n_tokens)
         memcpy(ids + s->n_ids, e->tokens, e->n_tokens * sizeof *ids);
     s->n_ids += e->n_tokens;
-    return !s->failed;
+    if (!s->has_tokenizer && shows_text(s))
+        for (size_t i = 0; i < e->n_tokens; i++)
+            printf("%d ", (int)e->tokens[i]);
+    return true;
+}
+
+static bool keep_call(run_state *s, const dgemma_event *e)
+{
+    call *calls = dg_array_resize(s->calls, s->n_call + 1, sizeof *calls);
+    if (!calls)
+        return false;
+    s->calls = calls;
+    calls[s->n_call++] = (call){dg_strdup(e->tool_name), dg_strndup(e->text, e->text_len)};
+    if (shows_text(s))
+        printf("%s%s(%s)\n", s->last == DGEMMA_EVENT_TEXT ? "\n" : "", e->tool_name, e->text);
+    s->last = e->kind;
+    return calls[s->n_call - 1].name && calls[s->n_call - 1].arguments;
+}
+
+/* Thoughts go to standard error: standard output is the answer alone. */
+static bool keep_text(run_state *s, const dgemma_event *e)
+{
+    bool thinking = e->kind == DGEMMA_EVENT_THINKING;
+    if (shows_text(s) && !(thinking && s->args->hide_thinking)) {
+        if (s->last == DGEMMA_EVENT_THINKING && !thinking)
+            fputs("\n\n", stderr);
+        fwrite(e->text, 1, e->text_len, thinking ? stderr : stdout);
+    }
+    s->last = e->kind;
+    return dg_buf_append(thinking ? &s->thinking : &s->text, e->text, e->text_len);
 }
 
 static bool on_event(void *user, const dgemma_event *e)
 {
     run_state *s = user;
-    if (e->kind == DGEMMA_EVENT_DRAFT && s->args->draft)
+    bool kept = true;
+    switch (e->kind) {
+    case DGEMMA_EVENT_DRAFT:
         print_draft(s, e);
-    if (e->kind == DGEMMA_EVENT_BLOCK) {
-        if (!keep(s, e))
-            return false;
-        if (!s->args->json && !s->args->draft && e->text)
-            fwrite(e->text, 1, e->text_len, stdout);
-        for (size_t i = 0; !s->args->json && !e->text && i < e->n_tokens; i++)
-            printf("%d ", (int)e->tokens[i]);
-        fflush(stdout);
+        break;
+    case DGEMMA_EVENT_BLOCK:
+        kept = keep_ids(s, e);
+        break;
+    case DGEMMA_EVENT_TEXT:
+    case DGEMMA_EVENT_THINKING:
+        kept = keep_text(s, e);
+        break;
+    case DGEMMA_EVENT_TOOL_CALL:
+        kept = keep_call(s, e);
+        break;
+    case DGEMMA_EVENT_PROMPT:
+    case DGEMMA_EVENT_END:
+        break;
     }
-    return !interrupted;
+    fflush(stdout);
+    s->failed = s->failed || !kept;
+    return kept && !interrupted;
 }
 
 static const char *end_name(dgemma_end end)
 {
-    static const char *const names[] = {"stop", "length", "context", "cancelled"};
+    static const char *const names[] = {"stop",       "length",    "context",
+                                        "tool_calls", "cancelled", "failed"};
     return names[end];
 }
 
@@ -164,118 +221,155 @@ static void print_stats(const dgemma_stats *st)
             end_name(st->end));
 }
 
-static void print_json(const run_state *s, const dgemma_stats *st)
+static void print_json_text(const run_state *s, const char *key, const dg_buf *text)
 {
-    printf("{\"text\": ");
+    printf("\"%s\": ", key);
     if (s->has_tokenizer)
-        cli_json_string(stdout, s->text.data ? s->text.data : "", s->text.len);
+        cli_json_string(stdout, text->data ? text->data : "", text->len);
     else
         printf("null");
-    printf(", \"tokens\": [");
+}
+
+static void print_json(const run_state *s, const dgemma_stats *st)
+{
+    printf("{");
+    print_json_text(s, "text", &s->text);
+    printf(", ");
+    print_json_text(s, "thinking", &s->thinking);
+    printf(", \"tool_calls\": [");
+    for (size_t i = 0; i < s->n_call; i++) {
+        printf("%s{\"name\": ", i ? ", " : "");
+        cli_json_string(stdout, s->calls[i].name, strlen(s->calls[i].name));
+        printf(", \"arguments\": %s}", s->calls[i].arguments);
+    }
+    printf("], \"tokens\": [");
     for (size_t i = 0; i < s->n_ids; i++)
         printf("%s%d", i ? ", " : "", (int)s->ids[i]);
     double seconds = st->prompt_seconds + st->denoise_seconds;
     printf("], \"end\": \"%s\", \"seed\": %llu, \"stats\": {\"prompt_tokens\": %d, "
            "\"output_tokens\": %d, "
-           "\"blocks\": %d, \"blocks_settled\": %d, \"steps\": %d, \"tokens_per_step\": %.3f, "
-           "\"ms_per_step\": %.3f, "
-           "\"prompt_seconds\": %.6f, \"denoise_seconds\": %.6f, \"tokens_per_second\": %.3f, "
-           "\"kv_bytes\": %zu}}\n",
+           "\"thinking_tokens\": %d, \"blocks\": %d, \"blocks_settled\": %d, \"steps\": %d, "
+           "\"tokens_per_step\": %.3f, "
+           "\"ms_per_step\": %.3f, \"prompt_seconds\": %.6f, \"denoise_seconds\": %.6f, "
+           "\"first_text_seconds\": %.6f, "
+           "\"tokens_per_second\": %.3f, \"kv_bytes\": %zu}}\n",
            end_name(st->end), (unsigned long long)s->args->seed, st->n_prompt, st->n_output,
-           st->n_blocks, st->n_converged, st->n_steps, per(st->n_output, st->n_steps),
-           1e3 * per(st->denoise_seconds, st->n_steps), st->prompt_seconds, st->denoise_seconds,
+           st->n_thinking, st->n_blocks, st->n_converged, st->n_steps,
+           per(st->n_output, st->n_steps), 1e3 * per(st->denoise_seconds, st->n_steps),
+           st->prompt_seconds, st->denoise_seconds, st->first_text_seconds,
            per(st->n_output, seconds), st->kv_bytes);
+}
+
+/* The end of the output that people read: what was kept back, and a last newline. */
+static void finish_text(const run_state *s)
+{
+    if (s->args->draft && s->text.len)
+        fwrite(s->text.data, 1, s->text.len, stdout);
+    if (s->last != DGEMMA_EVENT_TOOL_CALL &&
+        (!s->text.len || s->text.data[s->text.len - 1] != '\n'))
+        putchar('\n');
 }
 
 /* ---- the command ---- */
 
-static void apply(const run_args *a, dgemma_request_options *o)
+static void state_clear(run_state *s)
 {
-    o->seed = a->seed;
-    if (a->max_tokens >= 0)
-        o->max_tokens = a->max_tokens;
-    if (a->steps >= 0)
-        o->max_denoise_steps = a->steps;
-    if (a->stability >= 0)
-        o->stability_threshold = a->stability;
-    if (a->canvas >= 0)
-        o->canvas_length = a->canvas;
-    if (a->t_min >= 0)
-        o->t_min = a->t_min;
-    if (a->t_max >= 0)
-        o->t_max = a->t_max;
-    if (a->entropy_bound >= 0)
-        o->entropy_bound = a->entropy_bound;
-    if (a->confidence >= 0)
-        o->confidence_threshold = a->confidence;
+    for (size_t i = 0; i < s->n_call; i++) {
+        dg_free(s->calls[i].name);
+        dg_free(s->calls[i].arguments);
+    }
+    dg_free(s->calls);
+    dg_free(s->ids);
+    dg_buf_clear(&s->text);
+    dg_buf_clear(&s->thinking);
 }
 
-static int answer(const run_args *a, dgemma_engine *engine, const char *prompt,
-                  const int32_t *tokens, size_t n_tokens)
+static int answer(const run_args *a, dgemma_engine *engine, dgemma_request_options *req)
 {
     dgemma_model_info info;
     dgemma_engine_info(engine, &info);
-    run_state s = {.args = a, .engine = engine, .has_tokenizer = info.has_tokenizer};
+    if (info.foreign_template && !a->engine.chat_template && !req->tokens && !req->raw_prompt)
+        fprintf(stderr, "dgemma: the model's chat template is not one of DiffusionGemma's; "
+                        "revision a is used (--chat-template)\n");
+    run_state s = {
+        .args = a, .engine = engine, .has_tokenizer = info.has_tokenizer, .last = DGEMMA_EVENT_END};
     dg_buf_init(&s.text, (size_t)1 << 30);
-
-    dgemma_request_options req = dgemma_request_defaults(engine);
-    apply(a, &req);
-    req.tokens = tokens;
-    req.n_tokens = n_tokens;
-    if (!tokens && a->raw)
-        req.raw_prompt = prompt;
-    else if (!tokens)
-        req.chat_prompt = prompt;
+    dg_buf_init(&s.thinking, (size_t)1 << 30);
+    apply(a, req);
 
     dgemma_error err = {0};
     dgemma_stats stats;
     signal(SIGINT, on_interrupt);
-    dgemma_status st = dgemma_generate(engine, &req, on_event, &s, &stats, &err);
+    dgemma_status st = dgemma_generate(engine, req, on_event, &s, &stats, &err);
     signal(SIGINT, SIG_DFL);
-    int code = st ? cli_fail(&err) : interrupted ? EXIT_INTERRUPTED : EXIT_OK;
-    if (!st && s.failed) {
-        fprintf(stderr, "dgemma: out of memory\n");
-        code = EXIT_FAILED;
-    }
-    if (!st && a->json)
+    int code = interrupted ? EXIT_INTERRUPTED : EXIT_OK;
+    if (!st && s.failed)
+        st = dg_fail(&err, DGEMMA_E_NOMEM, "out of memory");
+    if (st)
+        code = cli_fail(&err);
+    else if (a->json)
         print_json(&s, &stats);
-    else if (!st) {
-        if (a->draft && s.text.len) /* kept back, so that it does not stand between the drafts */
-            fwrite(s.text.data, 1, s.text.len, stdout);
-        if (!s.text.len || s.text.data[s.text.len - 1] != '\n')
-            putchar('\n');
-    }
+    else
+        finish_text(&s);
     fflush(stdout);
     if (!st && !a->quiet)
         print_stats(&stats);
-    dg_buf_clear(&s.text);
-    dg_free(s.ids);
+    state_clear(&s);
     return code;
 }
 
+/* Reads what the options name, opens the model, answers. */
 static int run(run_args *a)
 {
     dgemma_error err = {0};
-    dg_buf text;
-    dg_buf_init(&text, PROMPT_MAX);
+    dg_buf prompt, messages, tools;
+    dg_buf_init(&prompt, PROMPT_MAX);
+    dg_buf_init(&messages, PROMPT_MAX);
+    dg_buf_init(&tools, PROMPT_MAX);
     int32_t *tokens = NULL;
-    size_t n_tokens = 0;
-    const char *prompt = NULL;
     dgemma_engine *engine = NULL;
+    dgemma_request_options req = {0};
+    cli_progress progress;
+    const char *text = NULL;
+    size_t n_tokens = 0;
     int code = EXIT_OK;
 
-    if (a->tokens && !parse_tokens(a->tokens, &tokens, &n_tokens))
+    cli_progress_attach(&progress, &a->engine);
+    if (a->tokens && !cli_parse_ids("run", a->tokens, &tokens, &n_tokens))
         code = EXIT_USAGE;
-    else if (!a->tokens && !(prompt = read_prompt(a, &text, &err)))
+    else if (!a->tokens && !a->messages_file && !(text = read_prompt(a, &prompt, &err)))
         code = cli_fail(&err);
-    else if (dgemma_engine_open(&engine, &a->engine, &err))
+    else if ((a->messages_file && dg_file_read(&messages, a->messages_file, &err)) ||
+             (a->tools_file && dg_file_read(&tools, a->tools_file, &err)))
         code = cli_fail(&err);
-    else
-        code = answer(a, engine, prompt, tokens, n_tokens);
+    else if (dgemma_engine_open(&engine, &a->engine, &err)) {
+        cli_progress_end(&progress);
+        code = cli_fail(&err);
+    } else {
+        cli_progress_end(&progress);
+        req = dgemma_request_defaults(engine);
+        req.tokens = tokens;
+        req.n_tokens = n_tokens;
+        req.messages = a->messages_file ? (messages.data ? messages.data : "") : NULL;
+        req.tools = a->tools_file ? (tools.data ? tools.data : "") : NULL;
+        *(a->raw ? &req.raw_prompt : &req.chat_prompt) = text;
+        code = answer(a, engine, &req);
+    }
     dgemma_engine_close(engine);
-    dg_buf_clear(&text);
+    dg_buf_clear(&prompt);
+    dg_buf_clear(&messages);
+    dg_buf_clear(&tools);
     dg_free(tokens);
     return code;
+}
+
+static bool add_stop(void *target, const char *text)
+{
+    run_args *a = target;
+    if (a->n_stop == MAX_STOP || !*text)
+        return false;
+    a->stop[a->n_stop++] = text;
+    return true;
 }
 
 static const char usage[] =
@@ -285,12 +379,28 @@ static const char usage[] =
     "standard output, everything else to standard error.\n\n"
     "  dgemma run -m ~/models/diffusiongemma-26B-A4B-it \"Why is the sky blue?\"\n"
     "  dgemma run -m MODEL --draft --seed 7 \"Write a haiku.\"      watch the canvas settle\n"
-    "  git diff | dgemma run -m MODEL --json > answer.json\n";
+    "  git diff | dgemma run -m MODEL --think --system \"You review code.\" --json > answer.json\n"
+    "  dgemma run -m MODEL --messages chat.json --tools tools.json\n";
+
+/* Two ways of giving the prompt at once, or none that makes sense. */
+static const char *prompt_mistake(const run_args *a)
+{
+    int n =
+        (a->prompt != NULL) + (a->file != NULL) + (a->tokens != NULL) + (a->messages_file != NULL);
+    if (n > 1)
+        return "give the prompt once: as a word, with --file, --tokens or --messages";
+    if (a->raw && (a->messages_file || a->tokens))
+        return "--raw goes with a prompt that is text";
+    if ((a->raw || a->tokens) && (a->system || a->tools_file || a->think))
+        return "--system, --tools and --think go with a chat, not with --raw or --tokens";
+    return NULL;
+}
 
 int cmd_run(int argc, char **argv)
 {
     run_args a = {.engine = dgemma_engine_defaults(),
                   .max_tokens = -1,
+                  .think_budget = -1,
                   .steps = -1,
                   .stability = -1,
                   .canvas = -1,
@@ -300,16 +410,31 @@ int cmd_run(int argc, char **argv)
                   .confidence = -1};
     const cli_option options[] = {
         {0, "model and prompt", NULL, NULL, NULL, NULL},
-        {'m', "model", "PATH", "Hugging Face checkpoint folder", cli_set_string,
+        {'m', "model", "PATH", "GGUF file or Hugging Face checkpoint folder", cli_set_string,
          &a.engine.model_path},
         {'p', "prompt", "TEXT", "the prompt, as an option", cli_set_string, &a.prompt},
         {'f', "file", "FILE", "read the prompt from a file; - is standard input", cli_set_string,
          &a.file},
+        {0, "system", "TEXT", "instructions in front of the conversation", cli_set_string,
+         &a.system},
+        {0, "messages", "FILE", "a conversation: JSON in OpenAI's form", cli_set_string,
+         &a.messages_file},
+        {0, "tools", "FILE", "functions the model may call: JSON likewise", cli_set_string,
+         &a.tools_file},
         {0, "tokens", "IDS", "the prompt as token ids: 2,105,2364", cli_set_string, &a.tokens},
         {0, "raw", NULL, "take the prompt as it stands: no turn markers, but those in it count",
          cli_set_switch, &a.raw},
+        {0, "chat-template", "A|B", "revision of the chat format (the checkpoint's own)",
+         cli_set_string, &a.engine.chat_template},
         {0, "answer", NULL, NULL, NULL, NULL},
-        {'n', "max-tokens", "N", "longest answer (4096)", cli_set_int, &a.max_tokens},
+        {0, "think", NULL, "let the model think first; thoughts go to standard error",
+         cli_set_switch, &a.think},
+        {0, "think-budget", "N", "tokens of thought before it must answer", cli_set_int,
+         &a.think_budget},
+        {0, "hide-thinking", NULL, "do not show thoughts", cli_set_switch, &a.hide_thinking},
+        {'n', "max-tokens", "N", "longest answer, thoughts included (4096)", cli_set_int,
+         &a.max_tokens},
+        {0, "stop", "TEXT", "end where this appears in the answer; may be repeated", add_stop, &a},
         {'s', "seed", "N", "the same seed gives the same answer (0)", cli_set_seed, &a.seed},
         {0, "diffusion (defaults: the model's own)", NULL, NULL, NULL, NULL},
         {0, "steps", "N", "most denoising steps for a block", cli_set_int, &a.steps},
@@ -323,8 +448,8 @@ int cmd_run(int argc, char **argv)
          &a.confidence},
         {0, "canvas", "N", "tokens in a block", cli_set_int, &a.canvas},
         {0, "output", NULL, NULL, NULL, NULL},
-        {0, "json", NULL, "one JSON object: text, tokens, end, statistics", cli_set_switch,
-         &a.json},
+        {0, "json", NULL, "one JSON object: text, thinking, tool_calls, tokens, end, stats",
+         cli_set_switch, &a.json},
         {0, "draft", NULL, "show the canvas after each step, on standard error", cli_set_switch,
          &a.draft},
         {'q', "quiet", NULL, "no statistics", cli_set_switch, &a.quiet},
@@ -342,8 +467,7 @@ int cmd_run(int argc, char **argv)
     if (!cli_parse("run", options, n_option, argc, argv, rest, 1, &n_rest))
         return EXIT_USAGE;
     if (a.help) {
-        fputs(usage, stdout);
-        cli_print_options(stdout, options, n_option);
+        cli_print_help(usage, options, n_option);
         return EXIT_OK;
     }
     if (n_rest && a.prompt) {
@@ -352,19 +476,14 @@ int cmd_run(int argc, char **argv)
     }
     if (n_rest)
         a.prompt = rest[0];
-    if ((a.prompt != NULL) + (a.file != NULL) + (a.tokens != NULL) > 1) {
-        fprintf(stderr,
-                "dgemma run: give the prompt once: as a word, with --file or with --tokens\n");
+    const char *mistake = prompt_mistake(&a);
+    if (!mistake && !a.engine.model_path)
+        mistake = "no model; name it with -m";
+    if (!mistake && !cli_set_kv_type(&a.engine, a.kv_type))
+        mistake = "--kv-type is bf16 or f32";
+    if (mistake) {
+        fprintf(stderr, "dgemma run: %s\n", mistake);
         return EXIT_USAGE;
     }
-    if (!a.engine.model_path) {
-        fprintf(stderr, "dgemma run: no model; name its folder with -m\n");
-        return EXIT_USAGE;
-    }
-    if (a.kv_type && strcmp(a.kv_type, "bf16") && strcmp(a.kv_type, "f32")) {
-        fprintf(stderr, "dgemma run: --kv-type is bf16 or f32\n");
-        return EXIT_USAGE;
-    }
-    a.engine.kv_type = a.kv_type && !strcmp(a.kv_type, "f32") ? DGEMMA_KV_F32 : DGEMMA_KV_BF16;
     return run(&a);
 }

@@ -8,6 +8,9 @@ static const struct {
     const char *help;
 } commands[] = {
     {"run", cmd_run, "answer one prompt"},
+    {"inspect", cmd_inspect, "what is in a model file, and the memory it takes"},
+    {"tokenize", cmd_tokenize, "text to token ids, and back"},
+    {"verify", cmd_verify, "hold what a model computes to a reference"},
 };
 
 static void print_help(FILE *out)

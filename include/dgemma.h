@@ -46,45 +46,68 @@ DGEMMA_API const char *dgemma_version(void);
 
 /* ---- the engine ----
  *
- * A loaded model and the memory to run it. One thread at a time may work with an engine; several
- * engines in one process do not know of each other. */
+ * A loaded model, the memory to run it, and one thread that does. Requests come to it through a
+ * queue, from any thread. Several engines in one process do not know of each other. */
 
 typedef struct dgemma_engine dgemma_engine;
 
 typedef enum dgemma_kv_type { DGEMMA_KV_BF16, DGEMMA_KV_F32 } dgemma_kv_type;
 
+/* How far loading is: `fraction` from 0 to 1. Called on the thread that opens the engine; return
+ * false to give up (DGEMMA_E_CANCELLED). */
+typedef bool dgemma_progress_fn(void *user, double fraction);
+
 typedef struct dgemma_engine_options {
-    const char *model_path; /* a Hugging Face checkpoint folder, or a hub cache folder */
-    int n_threads;          /* 0: one for each processor this process may use */
+    const char
+        *model_path;    /* a GGUF file, a Hugging Face checkpoint folder, or a hub cache folder */
+    int n_threads;      /* 0: one for each processor this process may use */
     int context_length; /* tokens a request may have, prompt and answer; 0: what the model allows */
     dgemma_kv_type kv_type; /* how keys and values are kept */
     const char *cpu; /* instruction sets to use, "neon", "avx2" or "ref"; NULL: the best there is */
+    const char *chat_template;       /* "a" or "b": the revision of the model's template to render
+                                        conversations with;       NULL: the one the checkpoint has */
+    dgemma_progress_fn *on_progress; /* or NULL */
+    void *progress_user;
 } dgemma_engine_options;
 
 DGEMMA_API dgemma_engine_options dgemma_engine_defaults(void);
 
-/* Loads the model; *out belongs to the caller (dgemma_engine_close). The strings in *opt are
- * copied. */
+/* Loads the model; *out belongs to the caller (dgemma_engine_close). Nothing in *opt is kept.
+ * DGEMMA_E_IO: a file cannot be read; DGEMMA_E_FORMAT: it is broken, or contradicts another;
+ * DGEMMA_E_UNSUPPORTED: it is fine but beyond this version; DGEMMA_E_NOMEM. */
 DGEMMA_API dgemma_status dgemma_engine_open(dgemma_engine **out, const dgemma_engine_options *opt,
                                             dgemma_error *err);
-DGEMMA_API void dgemma_engine_close(dgemma_engine *engine); /* NULL is fine */
+
+/* Ends what is running and waiting (each gets its END event), then frees the engine. Not while
+ * another thread is in a call with it; requests stay valid until they are freed. NULL is fine. */
+DGEMMA_API void dgemma_engine_close(dgemma_engine *engine);
 
 typedef struct dgemma_model_info {
     int n_vocab, n_layer, n_embd, n_expert, n_expert_used;
     int context_length, canvas_length;
     bool has_tokenizer;
-    bool has_chat_template; /* the tokenizer knows the turn markers */
-    const char *backend;    /* "neon", "avx2", "ref" */
+    bool has_chat_template;    /* the tokenizer knows the turn markers */
+    const char *chat_template; /* which revision conversations are rendered with: "a", "b" */
+    bool foreign_template; /* the checkpoint brings a template that is neither: "a" is used unless
+                              told otherwise */
+    const char *backend;   /* "neon", "avx2", "ref" */
     int n_threads;
+
+    /* memory */
     size_t weight_bytes;  /* mapped from the file, shared with other processes */
     size_t work_bytes;    /* allocated for passes, whatever the requests */
-    size_t request_bytes; /* for a request, beside its keys and values */
+    size_t request_bytes; /* for each running request, beside its keys and values */
     size_t kv_bytes_full; /* keys and values of a request that fills the context */
 } dgemma_model_info;
 
+/* Any thread. The strings are static. */
 DGEMMA_API void dgemma_engine_info(const dgemma_engine *engine, dgemma_model_info *info);
 
-/* ---- tokens ---- */
+/* The same before loading: reads the headers and the config, allocates nothing large. */
+DGEMMA_API dgemma_status dgemma_model_estimate(dgemma_model_info *info,
+                                               const dgemma_engine_options *opt, dgemma_error *err);
+
+/* ---- tokens ----  Any thread. */
 
 /* Token ids of a text into ids[0 … cap); *n is how many there are, and DGEMMA_E_LIMIT says that
  * they did not all fit. With `markers`, special tokens written in the text ("<|turn>") count as
@@ -99,18 +122,44 @@ DGEMMA_API dgemma_status dgemma_detokenize(const dgemma_engine *engine, const in
                                            size_t n, char **text, size_t *len, dgemma_error *err);
 DGEMMA_API void dgemma_free(void *p);
 
-/* ---- generation ---- */
+/* ---- requests ---- */
+
+/* A step of the diffusion, for a callback that may take part in it. Arrays are n long. */
+typedef struct dgemma_step {
+    int block, step, n;
+    bool finished;   /* the block ends with this step: its text is `argmax` */
+    int32_t *canvas; /* what the next step will look at; may be changed, to ids in the vocabulary */
+    const int32_t *argmax; /* the most likely token at each position */
+    const float *entropy;  /* uncertainty at each position, in nats */
+    const uint8_t
+        *accepted; /* 1 where the canvas holds this step's draw, 0 where it is noise again */
+} dgemma_step;
+
+/* Runs on the engine's thread, between two steps: everything waits for it. Return false to end the
+ * request. */
+typedef bool dgemma_step_fn(void *user, const dgemma_step *step);
 
 typedef struct dgemma_request_options {
-    /* One of these. A chat prompt is one message of a user, put between the turn markers; a raw
-     * prompt is taken as it stands, markers in it and all. */
+    /* The prompt: one of these four. A chat prompt is one message of a user; `messages` a
+     * conversation as JSON, an array in OpenAI's form; a raw prompt is taken as it stands, markers
+     * in it and all. */
     const char *chat_prompt;
+    const char *messages;
     const char *raw_prompt;
     const int32_t *tokens;
     size_t n_tokens;
 
+    /* for chat_prompt and messages */
+    const char *system;  /* put in front as a system message; or NULL */
+    const char *tools;   /* JSON array in OpenAI's form; or NULL */
+    bool thinking;       /* let the model think before it answers */
+    int thinking_budget; /* tokens of thought before it must answer; -1: as many as leave room for
+                            the answer */
+
     uint64_t seed;
-    int max_tokens; /* of the answer */
+    int max_tokens;          /* of the answer, thoughts included */
+    const char *const *stop; /* strings that end the answer where they appear in its text */
+    size_t n_stop;
 
     /* diffusion; the defaults are the model's own */
     int max_denoise_steps;
@@ -119,54 +168,96 @@ typedef struct dgemma_request_options {
     int stability_threshold;
     float confidence_threshold;
     int canvas_length;
+
+    bool drafts; /* send a DRAFT event for each step */
+    dgemma_step_fn *on_step;
+    void *step_user;
 } dgemma_request_options;
 
-/* What the model asks for, seed 0, and answers of up to 4,096 tokens. */
+/* What the model asks for, seed 0, thinking off, and answers of up to 4,096 tokens. */
 DGEMMA_API dgemma_request_options dgemma_request_defaults(const dgemma_engine *engine);
 
 typedef enum dgemma_event_kind {
-    DGEMMA_EVENT_PROMPT, /* some of the prompt is encoded: n_done of n_total tokens */
-    DGEMMA_EVENT_DRAFT,  /* a denoising step was made: tokens, entropy, accepted */
-    DGEMMA_EVENT_BLOCK   /* a block is finished: its tokens and text are final */
+    DGEMMA_EVENT_PROMPT,    /* some of the prompt is encoded: n_done of n_total tokens */
+    DGEMMA_EVENT_DRAFT,     /* a step was made: tokens (most likely ones), entropy, accepted,
+                               mean_entropy */
+    DGEMMA_EVENT_BLOCK,     /* a block is finished: its tokens, up to the end of turn; what they say
+                               comes next */
+    DGEMMA_EVENT_THINKING,  /* a piece of thought: text */
+    DGEMMA_EVENT_TEXT,      /* a piece of the answer: text */
+    DGEMMA_EVENT_TOOL_CALL, /* tool_name, and the arguments as a JSON object in text */
+    DGEMMA_EVENT_END /* the last one: stats, and status with its message in text when it failed */
 } dgemma_event_kind;
 
-/* Pointers in an event are valid during the call. */
-typedef struct dgemma_event {
-    dgemma_event_kind kind;
-    int n_done, n_total;   /* PROMPT */
-    int block, step;       /* from 0 */
-    const int32_t *tokens; /* DRAFT: the most likely token at each position; BLOCK: the block's
-                              tokens, without what follows the end of turn */
-    size_t n_tokens;
-    const float *entropy;    /* DRAFT: uncertainty at each position, in nats */
-    const uint8_t *accepted; /* DRAFT: 1 where this step's draw stays on the canvas, 0 where it
-                                becomes noise again */
-    float mean_entropy;      /* DRAFT */
-    const char *text; /* BLOCK: UTF-8, NUL-terminated; NULL when the model has no tokenizer. A
-                         character that a block's end cuts comes with the next block */
-    size_t text_len;
-} dgemma_event;
-
-/* Return false to stop: the request ends as DGEMMA_END_CANCELLED. */
-typedef bool dgemma_event_fn(void *user, const dgemma_event *event);
-
 typedef enum dgemma_end {
-    DGEMMA_END_STOP,     /* the model ended its turn */
-    DGEMMA_END_LENGTH,   /* max_tokens are there */
-    DGEMMA_END_CONTEXT,  /* the context is full */
-    DGEMMA_END_CANCELLED /* a callback said so */
+    DGEMMA_END_STOP,       /* the model ended its turn, or a stop string came */
+    DGEMMA_END_LENGTH,     /* max_tokens are there */
+    DGEMMA_END_CONTEXT,    /* the context is full */
+    DGEMMA_END_TOOL_CALLS, /* the model waits for the results of its tool calls */
+    DGEMMA_END_CANCELLED,  /* somebody said so */
+    DGEMMA_END_FAILED      /* see the status */
 } dgemma_end;
 
 typedef struct dgemma_stats {
     dgemma_end end;
-    int n_prompt, n_output;             /* tokens */
+    int n_prompt, n_output, n_thinking; /* tokens; thinking: of those in the output */
     int n_blocks, n_converged, n_steps; /* converged: blocks that settled before their last step */
+    double queue_seconds;               /* waiting for the engine */
     double prompt_seconds;              /* passes that encoded the prompt and made no step */
     double denoise_seconds;             /* passes with a step */
+    double first_text_seconds;          /* from the start of its work to the first THINKING, TEXT or
+                                           TOOL_CALL */
     size_t kv_bytes;                    /* keys and values at the end */
 } dgemma_stats;
 
-/* Runs one request to its end. `on_event` and `stats` may be NULL. */
+/* What an event points to lives until the next call for this request. Text is UTF-8,
+ * NUL-terminated, and never ends in the middle of a character. */
+typedef struct dgemma_event {
+    dgemma_event_kind kind;
+    int n_done, n_total; /* PROMPT */
+    int block, step;     /* DRAFT, BLOCK: from 0 */
+    const int32_t *tokens;
+    size_t n_tokens;
+    const float *entropy;
+    const uint8_t *accepted;
+    float mean_entropy;
+    bool converged; /* BLOCK: it settled before its last step */
+    const char *text;
+    size_t text_len;
+    const char *tool_name;
+    int tool_index; /* from 0 */
+    dgemma_status status;
+    dgemma_stats stats;
+} dgemma_event;
+
+/* One piece of work. Made by submit, which returns at once; events are then taken one by one until
+ * END. */
+typedef struct dgemma_request dgemma_request;
+
+/* Any thread. Checks the options and turns the prompt into tokens on the calling thread; nothing in
+ * *opt is kept but on_step and step_user. *out belongs to the caller (dgemma_request_free).
+ * DGEMMA_E_ARG: an option makes no sense; DGEMMA_E_LIMIT: the prompt does not fit, or too many
+ * requests are waiting. */
+DGEMMA_API dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *engine,
+                                               const dgemma_request_options *opt,
+                                               dgemma_error *err);
+
+/* The next event, waiting up to `seconds` (negative: for ever). False: none came in that time, or
+ * END was delivered before. One thread at a time for one request. A reader who is slow holds nobody
+ * up; of the drafts only the last 256 are kept. */
+DGEMMA_API bool dgemma_request_wait(dgemma_request *request, dgemma_event *event, double seconds);
+
+/* Any thread, also while another waits: the request ends after the step that is running, with an
+ * END event. */
+DGEMMA_API void dgemma_request_cancel(dgemma_request *request);
+
+/* Cancels what is not finished and gives the request back; not while another thread waits on it.
+ * NULL is fine. */
+DGEMMA_API void dgemma_request_free(dgemma_request *request);
+
+/* Submits, and hands each event to on_event (NULL: nobody) on the calling thread until the end;
+ * false from it cancels. A request that fails on its way returns its status. */
+typedef bool dgemma_event_fn(void *user, const dgemma_event *event);
 DGEMMA_API dgemma_status dgemma_generate(dgemma_engine *engine, const dgemma_request_options *opt,
                                          dgemma_event_fn *on_event, void *user, dgemma_stats *stats,
                                          dgemma_error *err);

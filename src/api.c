@@ -27,10 +27,9 @@ dgemma_engine_options dgemma_engine_defaults(void)
     return (dgemma_engine_options){.kv_type = DGEMMA_KV_BF16};
 }
 
-dgemma_status dgemma_engine_open(dgemma_engine **out, const dgemma_engine_options *opt,
-                                 dgemma_error *err)
+static dgemma_status check_engine_options(const dgemma_engine_options *opt, dgemma_error *err)
 {
-    if (!out || !opt || !opt->model_path)
+    if (!opt || !opt->model_path)
         return dg_fail(err, DGEMMA_E_ARG, "no model was named");
     if (opt->n_threads < 0)
         return dg_fail(err, DGEMMA_E_ARG, "%d threads asked for", opt->n_threads);
@@ -38,7 +37,14 @@ dgemma_status dgemma_engine_open(dgemma_engine **out, const dgemma_engine_option
         return dg_fail(err, DGEMMA_E_ARG, "a context of %d tokens asked for", opt->context_length);
     if (opt->kv_type != DGEMMA_KV_BF16 && opt->kv_type != DGEMMA_KV_F32)
         return dg_fail(err, DGEMMA_E_ARG, "unknown kv_type %d", (int)opt->kv_type);
-    return dg_engine_open(out, opt, err);
+    return DGEMMA_OK;
+}
+
+dgemma_status dgemma_engine_open(dgemma_engine **out, const dgemma_engine_options *opt,
+                                 dgemma_error *err)
+{
+    dgemma_status st = check_engine_options(opt, err);
+    return st ? st : dg_engine_open(out, opt, err);
 }
 
 void dgemma_engine_close(dgemma_engine *engine)
@@ -48,27 +54,14 @@ void dgemma_engine_close(dgemma_engine *engine)
 
 void dgemma_engine_info(const dgemma_engine *e, dgemma_model_info *info)
 {
-    size_t weights = 0;
-    for (size_t i = 0; i < dg_checkpoint_count(e->loaded.checkpoint); i++)
-        weights += dg_checkpoint_at(e->loaded.checkpoint, i)->bytes;
-    int rows = dg_forward_max_row(e->forward);
-    *info = (dgemma_model_info){
-        .n_vocab = e->loaded.cfg.n_vocab,
-        .n_layer = e->loaded.cfg.n_layer,
-        .n_embd = e->loaded.cfg.n_embd,
-        .n_expert = e->loaded.cfg.n_expert,
-        .n_expert_used = e->loaded.cfg.n_expert_used,
-        .context_length = e->n_context,
-        .canvas_length = e->loaded.cfg.canvas_length,
-        .has_tokenizer = e->loaded.tokenizer != NULL,
-        .has_chat_template = e->loaded.tokenizer && dg_chat_supported(e->loaded.tokenizer),
-        .backend = e->be->name,
-        .n_threads = e->n_thread,
-        .weight_bytes = weights,
-        .work_bytes = dg_forward_bytes(e->model, e->kv, rows, 1),
-        .request_bytes = dg_request_bytes(&e->loaded.cfg, e->loaded.cfg.canvas_length),
-        .kv_bytes_full = dg_kv_bytes_for(e->kv, e->n_context, rows),
-    };
+    dg_engine_describe(e, info);
+}
+
+dgemma_status dgemma_model_estimate(dgemma_model_info *info, const dgemma_engine_options *opt,
+                                    dgemma_error *err)
+{
+    dgemma_status st = check_engine_options(opt, err);
+    return st ? st : dg_engine_estimate(info, opt, err);
 }
 
 /* ---- tokens ---- */
@@ -77,7 +70,7 @@ static dgemma_status need_tokenizer(const dgemma_engine *e, dgemma_error *err)
 {
     return e->loaded.tokenizer ? DGEMMA_OK
                                : dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                                         "%s has no tokenizer.json: only token ids are possible",
+                                         "%s has no tokenizer: only token ids are possible",
                                          dg_checkpoint_dir(e->loaded.checkpoint));
 }
 
@@ -124,12 +117,13 @@ dgemma_status dgemma_detokenize(const dgemma_engine *e, const int32_t *ids, size
     return DGEMMA_OK;
 }
 
-/* ---- generation ---- */
+/* ---- options of a request ---- */
 
 dgemma_request_options dgemma_request_defaults(const dgemma_engine *e)
 {
     const dg_generation_config *g = &e->loaded.generation;
     return (dgemma_request_options){
+        .thinking_budget = -1,
         .max_tokens = DEFAULT_MAX_TOKENS,
         .max_denoise_steps = g->max_steps,
         .t_min = g->t_min,
@@ -141,15 +135,10 @@ dgemma_request_options dgemma_request_defaults(const dgemma_engine *e)
     };
 }
 
-static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_options *o,
-                                   dgemma_error *err)
+static dgemma_status check_diffusion(const dgemma_engine *e, const dgemma_request_options *o,
+                                     dgemma_error *err)
 {
-    int n_prompt = (o->chat_prompt != NULL) + (o->raw_prompt != NULL) + (o->tokens != NULL);
-    if (n_prompt != 1)
-        return dg_fail(err, DGEMMA_E_ARG, "%s",
-                       n_prompt ? "more than one prompt was given" : "there is no prompt");
-    if (o->max_tokens < 1)
-        return dg_fail(err, DGEMMA_E_ARG, "max_tokens is %d: at least 1 is needed", o->max_tokens);
+    int canvas = e->loaded.cfg.canvas_length;
     if (o->max_denoise_steps < 1 || o->max_denoise_steps > 100000)
         return dg_fail(err, DGEMMA_E_ARG, "max_denoise_steps is %d: 1 to 100000 are possible",
                        o->max_denoise_steps);
@@ -166,63 +155,245 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
     if (!(o->confidence_threshold >= 0))
         return dg_fail(err, DGEMMA_E_ARG, "confidence_threshold is %g: at least 0 is needed",
                        (double)o->confidence_threshold);
-    if (o->canvas_length < 1 || o->canvas_length > e->loaded.cfg.canvas_length)
+    if (o->canvas_length < 1 || o->canvas_length > canvas)
         return dg_fail(err, DGEMMA_E_ARG, "canvas_length is %d: 1 to %d are possible",
-                       o->canvas_length, e->loaded.cfg.canvas_length);
+                       o->canvas_length, canvas);
     return DGEMMA_OK;
 }
 
-static dgemma_status encode_prompt(const dgemma_engine *e, const dgemma_request_options *o,
-                                   dg_tokens *out, dgemma_error *err)
+static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_options *o,
+                                   dgemma_error *err)
 {
-    if (o->tokens) {
-        for (size_t i = 0; i < o->n_tokens; i++)
-            if (!dg_tokens_push(out, o->tokens[i]))
-                return dg_fail(err, DGEMMA_E_LIMIT, "the prompt has more than %zu tokens",
-                               out->max);
-        return DGEMMA_OK;
+    int n = (o->chat_prompt != NULL) + (o->messages != NULL) + (o->raw_prompt != NULL) +
+            (o->tokens != NULL);
+    bool chat = o->chat_prompt || o->messages;
+    if (n != 1)
+        return dg_fail(err, DGEMMA_E_ARG, "%s",
+                       n ? "more than one prompt was given" : "there is no prompt");
+    if (!chat && (o->system || o->tools || o->thinking))
+        return dg_fail(err, DGEMMA_E_ARG,
+                       "system, tools and thinking go with a chat prompt or messages");
+    if (o->max_tokens < 1)
+        return dg_fail(err, DGEMMA_E_ARG, "max_tokens is %d: at least 1 is needed", o->max_tokens);
+    if (o->thinking_budget < -1)
+        return dg_fail(err, DGEMMA_E_ARG, "thinking_budget is %d: at least 0, or -1 for none",
+                       o->thinking_budget);
+    if (o->n_stop && !e->loaded.tokenizer)
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                       "stop strings need a tokenizer, which the model lacks");
+    return check_diffusion(e, o, err);
+}
+
+/* ---- the prompt ---- */
+
+static dgemma_status encode_tokens(const dgemma_request_options *o, dg_tokens *out,
+                                   dgemma_error *err)
+{
+    for (size_t i = 0; i < o->n_tokens; i++)
+        if (!dg_tokens_push(out, o->tokens[i]))
+            return dg_fail(err, DGEMMA_E_LIMIT, "the prompt has more than %zu tokens", out->max);
+    return DGEMMA_OK;
+}
+
+static dgemma_status encode_raw(const dgemma_engine *e, const char *text, dg_tokens *out,
+                                dgemma_error *err)
+{
+    /* the model was trained with exactly one <bos> */
+    const dg_tokenizer *t = e->loaded.tokenizer;
+    bool has_bos = strncmp(text, "<bos>", 5) == 0 || dg_tokenizer_bos(t) < 0;
+    unsigned flags = DG_ENCODE_ADDED | (has_bos ? 0u : (unsigned)DG_ENCODE_BOS);
+    return dg_tokenizer_encode(t, text, strlen(text), flags, out, err);
+}
+
+static dg_text text_of(const char *s)
+{
+    return s ? (dg_text){s, strlen(s)} : (dg_text){0};
+}
+
+static dg_message plain_message(dg_role role, const char *text)
+{
+    return (dg_message){.role = role, .content = {.kind = DG_CONTENT_TEXT, .text = text_of(text)}};
+}
+
+static dgemma_status render(const dgemma_engine *e, const dg_conversation *c, dg_tokens *out,
+                            bool *in_thought, dgemma_error *err)
+{
+    dg_prompt prompt;
+    dg_prompt_init(&prompt);
+    dgemma_status st = dg_chat_render(c, e->revision, &prompt, err);
+    if (!st && prompt.n_slot)
+        st = dg_fail(err, DGEMMA_E_UNSUPPORTED, "message %zu: this version does not read pictures",
+                     prompt.slots[0].message);
+    if (!st)
+        st = dg_prompt_encode(e->loaded.tokenizer, &prompt, out, err);
+    *in_thought = prompt.in_thought;
+    dg_prompt_clear(&prompt);
+    return st;
+}
+
+static dgemma_status encode_chat(const dgemma_engine *e, const dgemma_request_options *o,
+                                 dg_tokens *out, bool *in_thought, dgemma_error *err)
+{
+    dg_conversation *read = NULL, c = {.add_generation_prompt = true};
+    if (o->messages) {
+        dgemma_status st = dg_conversation_from_json(&read, o->messages, strlen(o->messages), err);
+        if (st)
+            return st;
+        c = *read;
     }
+    c.thinking = c.thinking || o->thinking;
+    if (o->tools)
+        c.tools = text_of(o->tools);
+
+    /* the system message and the prompt given as options, around what the JSON brought */
+    size_t n_read = c.n_message;
+    dg_message *all = dg_array(n_read + 2, sizeof *all);
+    dgemma_status st = all ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st) {
+        c.n_message = 0;
+        if (o->system)
+            all[c.n_message++] = plain_message(DG_ROLE_SYSTEM, o->system);
+        if (n_read)
+            memcpy(all + c.n_message, c.messages, n_read * sizeof *all);
+        c.n_message += n_read;
+        if (o->chat_prompt)
+            all[c.n_message++] = plain_message(DG_ROLE_USER, o->chat_prompt);
+        c.messages = all;
+        st = render(e, &c, out, in_thought, err);
+    }
+    dg_free(all);
+    dg_conversation_free(read);
+    return st;
+}
+
+static dgemma_status encode_prompt(const dgemma_engine *e, const dgemma_request_options *o,
+                                   dg_tokens *out, bool *in_thought, dgemma_error *err)
+{
+    *in_thought = false;
+    if (o->tokens)
+        return encode_tokens(o, out, err);
     dgemma_status st = need_tokenizer(e, err);
     if (st)
         return st;
-    if (o->chat_prompt)
-        return dg_chat_user_turn(e->loaded.tokenizer, o->chat_prompt, strlen(o->chat_prompt), out,
-                                 err);
-    /* the model was trained with exactly one <bos> */
-    bool has_bos =
-        strncmp(o->raw_prompt, "<bos>", 5) == 0 || dg_tokenizer_bos(e->loaded.tokenizer) < 0;
-    unsigned flags = DG_ENCODE_ADDED | (has_bos ? 0u : (unsigned)DG_ENCODE_BOS);
-    return dg_tokenizer_encode(e->loaded.tokenizer, o->raw_prompt, strlen(o->raw_prompt), flags,
-                               out, err);
+    return o->raw_prompt ? encode_raw(e, o->raw_prompt, out, err)
+                         : encode_chat(e, o, out, in_thought, err);
+}
+
+/* ---- requests ---- */
+
+static dgemma_status copy_stops(dgemma_request *r, const dgemma_request_options *o,
+                                dgemma_error *err)
+{
+    dg_stop_strings *probe; /* says what is wrong with the strings */
+    dgemma_status st = dg_stop_strings_create(&probe, o->stop, o->n_stop, err);
+    if (st)
+        return st;
+    dg_stop_strings_free(probe);
+    r->answer.stop = dg_calloc(o->n_stop, sizeof *r->answer.stop);
+    bool ok = r->answer.stop != NULL;
+    for (size_t i = 0; ok && i < o->n_stop; i++)
+        ok = (r->answer.stop[r->answer.n_stop++] = dg_strdup(o->stop[i])) != NULL;
+    return ok ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+}
+
+/* Fills the request from the options and the prompt's tokens, which it takes. */
+static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
+                                  const dgemma_request_options *o, dg_tokens *prompt,
+                                  bool in_thought, dgemma_error *err)
+{
+    r->prompt = prompt->ids;
+    int n_prompt = (int)prompt->n;
+    *prompt = (dg_tokens){.max = prompt->max};
+    r->cfg = (dg_request_config){
+        .prompt = r->prompt,
+        .n_prompt = n_prompt,
+        .diffusion = {o->max_denoise_steps, o->t_min, o->t_max, o->entropy_bound,
+                      o->stability_threshold, o->confidence_threshold},
+        .canvas_length = o->canvas_length,
+        .max_tokens = o->max_tokens,
+        .n_context = e->n_context,
+        .draws = dg_draws_seeded(o->seed, e->loaded.cfg.n_vocab),
+        .think_open = e->think_open,
+        .think_close = e->think_close,
+        .in_thought = in_thought,
+        .think_budget = o->thinking_budget,
+    };
+    r->answer = (dg_answer_config){
+        .tokenizer = e->loaded.tokenizer,
+        .drafts = o->drafts,
+        .in_thought = in_thought,
+        .on_step = o->on_step,
+        .step_user = o->step_user,
+    };
+    dgemma_status st = dg_request_check(&r->cfg, &e->loaded.cfg, err);
+    return st ? st : copy_stops(r, o, err);
+}
+
+dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
+                                    const dgemma_request_options *o, dgemma_error *err)
+{
+    dgemma_status st = check_options(e, o, err);
+    if (st)
+        return st;
+    dg_tokens prompt;
+    bool in_thought;
+    dg_tokens_init(&prompt, (size_t)e->loaded.cfg.n_context);
+    dgemma_request *r = dg_calloc(1, sizeof *r);
+    if (r)
+        atomic_init(&r->n_holder, 1);
+    st = r ? dg_stream_create(&r->stream, err) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st)
+        st = encode_prompt(e, o, &prompt, &in_thought, err);
+    if (!st)
+        st = fill_request(r, e, o, &prompt, in_thought, err);
+    if (!st)
+        st = dg_engine_enqueue(e, r, err);
+    dg_tokens_clear(&prompt);
+    if (st)
+        dg_request_release(r);
+    else
+        *out = r;
+    return st;
+}
+
+bool dgemma_request_wait(dgemma_request *r, dgemma_event *event, double seconds)
+{
+    return dg_stream_wait(r->stream, event, seconds);
+}
+
+void dgemma_request_cancel(dgemma_request *r)
+{
+    dg_stream_cancel(r->stream);
+}
+
+void dgemma_request_free(dgemma_request *r)
+{
+    if (!r)
+        return;
+    dg_stream_cancel(r->stream);
+    dg_request_release(r);
 }
 
 dgemma_status dgemma_generate(dgemma_engine *e, const dgemma_request_options *o,
                               dgemma_event_fn *on_event, void *user, dgemma_stats *stats,
                               dgemma_error *err)
 {
-    dgemma_stats local;
-    stats = stats ? stats : &local;
-    *stats = (dgemma_stats){0};
-    dgemma_status st = check_options(e, o, err);
+    dgemma_request *r;
+    if (stats)
+        *stats = (dgemma_stats){0};
+    dgemma_status st = dgemma_request_submit(&r, e, o, err);
     if (st)
         return st;
-    dg_tokens prompt;
-    dg_tokens_init(&prompt, (size_t)e->loaded.cfg.n_context);
-    st = encode_prompt(e, o, &prompt, err);
-    if (!st)
-        st = dg_engine_generate(
-            e,
-            &(dg_request_config){
-                .prompt = prompt.ids,
-                .n_prompt = (int)prompt.n,
-                .diffusion = {o->max_denoise_steps, o->t_min, o->t_max, o->entropy_bound,
-                              o->stability_threshold, o->confidence_threshold},
-                .canvas_length = o->canvas_length,
-                .max_tokens = o->max_tokens,
-                .n_context = e->n_context,
-                .draws = dg_draws_seeded(o->seed, e->loaded.cfg.n_vocab),
-            },
-            on_event, user, stats, err);
-    dg_tokens_clear(&prompt);
+    for (dgemma_event event; dgemma_request_wait(r, &event, -1);) {
+        if (on_event && !on_event(user, &event))
+            dgemma_request_cancel(r);
+        if (event.kind != DGEMMA_EVENT_END)
+            continue;
+        if (stats)
+            *stats = event.stats;
+        if (event.status)
+            st = dg_fail(err, event.status, "%s", event.text);
+    }
+    dgemma_request_free(r);
     return st;
 }

@@ -1,4 +1,5 @@
 #include "engine/engine.h"
+#include <stdio.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -21,22 +22,225 @@ static dgemma_status open_backend(dgemma_engine *e, const dgemma_engine_options 
     return dg_cpu_open(&e->be, &(dg_cpu_options){e->n_thread, wanted}, err);
 }
 
-static dgemma_status open_parts(dgemma_engine *e, const dgemma_engine_options *opt,
-                                dgemma_error *err)
+/* Which revision of the template to speak. */
+static dgemma_status choose_template(dgemma_engine *e, const char *wanted, dgemma_error *err)
 {
-    dgemma_status st = dg_load(&e->loaded, opt->model_path, err);
+    dg_chat_revision found =
+        e->loaded.chat_template ? dg_chat_revision_of(e->loaded.chat_template) : DG_CHAT_REVISION_A;
+    e->foreign_template = found == DG_CHAT_UNKNOWN;
+    e->revision = e->foreign_template ? DG_CHAT_REVISION_A : found;
+    if (!wanted)
+        return DGEMMA_OK;
+    if (strcmp(wanted, "a") != 0 && strcmp(wanted, "b") != 0)
+        return dg_fail(err, DGEMMA_E_ARG, "chat template \"%s\": \"a\" and \"b\" are known",
+                       wanted);
+    e->revision = wanted[0] == 'a' ? DG_CHAT_REVISION_A : DG_CHAT_REVISION_B;
+    return DGEMMA_OK;
+}
+
+static bool progress(const dgemma_engine_options *opt, double fraction)
+{
+    return !opt->on_progress || opt->on_progress(opt->progress_user, fraction);
+}
+
+/* All that is known without weights: files, config, tokenizer, backend, the cache's layout. */
+static dgemma_status open_headers(dgemma_engine *e, const dgemma_engine_options *opt,
+                                  dgemma_error *err)
+{
+    dgemma_status st = progress(opt, 0) ? dg_load(&e->loaded, opt->model_path, err)
+                                        : dg_fail(err, DGEMMA_E_CANCELLED, "loading was given up");
+    if (!st)
+        st = choose_template(e, opt->chat_template, err);
+    if (!st && !progress(opt, 0.5))
+        st = dg_fail(err, DGEMMA_E_CANCELLED, "loading was given up");
     if (!st)
         st = open_backend(e, opt, err);
-    if (!st)
-        st = dg_model_load(&e->model, &e->loaded.cfg, e->loaded.checkpoint, e->be, err);
     if (st)
         return st;
-    e->n_context = opt->context_length ? dg_min(opt->context_length, e->loaded.cfg.n_context)
-                                       : e->loaded.cfg.n_context;
+    const dg_config *cfg = &e->loaded.cfg;
+    const dg_tokenizer *t = e->loaded.tokenizer;
+    e->n_context =
+        opt->context_length ? dg_min(opt->context_length, cfg->n_context) : cfg->n_context;
+    e->think_open = t ? dg_tokenizer_added_id(t, "<|channel>") : -1;
+    e->think_close = t ? dg_tokenizer_added_id(t, "<channel|>") : -1;
     dg_dtype type = opt->kv_type == DGEMMA_KV_F32 ? DG_F32 : DG_BF16;
-    st = dg_kv_cache_create(&e->kv, &e->loaded.cfg, e->be, type, 0, err);
-    int rows = dg_max(DG_MIN_PASS_ROWS, 2 * e->loaded.cfg.canvas_length);
-    return st ? st : dg_forward_create(&e->forward, e->model, e->kv, rows, 1, err);
+    return dg_kv_cache_create(&e->kv, cfg, e->be, type, 0, err);
+}
+
+static int pass_rows(const dg_config *cfg)
+{
+    return dg_max(DG_MIN_PASS_ROWS, 2 * cfg->canvas_length);
+}
+
+static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *opt,
+                                dgemma_error *err)
+{
+    const dg_config *cfg = &e->loaded.cfg;
+    dgemma_status st = dg_model_load(&e->model, cfg, e->loaded.checkpoint, e->be, err);
+    if (!st)
+        st = dg_forward_create(&e->forward, e->model, e->kv, pass_rows(cfg), 1, err);
+    if (!st && !progress(opt, 1))
+        st = dg_fail(err, DGEMMA_E_CANCELLED, "loading was given up");
+    return st;
+}
+
+static void close_parts(dgemma_engine *e)
+{
+    dg_forward_free(e->forward);
+    dg_kv_cache_free(e->kv);
+    dg_model_free(e->model);
+    if (e->be)
+        e->be->close(e->be);
+    dg_loaded_clear(&e->loaded);
+}
+
+void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
+{
+    const dg_config *cfg = &e->loaded.cfg;
+    size_t weights = 0;
+    for (size_t i = 0; i < dg_checkpoint_count(e->loaded.checkpoint); i++)
+        weights += dg_checkpoint_at(e->loaded.checkpoint, i)->bytes;
+    int rows = pass_rows(cfg);
+    *info = (dgemma_model_info){
+        .n_vocab = cfg->n_vocab,
+        .n_layer = cfg->n_layer,
+        .n_embd = cfg->n_embd,
+        .n_expert = cfg->n_expert,
+        .n_expert_used = cfg->n_expert_used,
+        .context_length = e->n_context,
+        .canvas_length = cfg->canvas_length,
+        .has_tokenizer = e->loaded.tokenizer != NULL,
+        .has_chat_template = e->loaded.tokenizer && dg_chat_supported(e->loaded.tokenizer),
+        .chat_template = e->revision == DG_CHAT_REVISION_A ? "a" : "b",
+        .foreign_template = e->foreign_template,
+        .backend = e->be->name,
+        .n_threads = e->n_thread,
+        .weight_bytes = weights,
+        .work_bytes = dg_forward_bytes(cfg, e->be, e->kv, rows, 1),
+        .request_bytes = dg_request_bytes(cfg, cfg->canvas_length),
+        .kv_bytes_full = dg_kv_bytes_for(e->kv, e->n_context, rows),
+    };
+}
+
+dgemma_status dg_engine_estimate(dgemma_model_info *info, const dgemma_engine_options *opt,
+                                 dgemma_error *err)
+{
+    dgemma_engine e = {0};
+    dgemma_status st = open_headers(&e, opt, err);
+    if (!st)
+        dg_engine_describe(&e, info);
+    close_parts(&e);
+    return st;
+}
+
+/* ---- the queue ---- */
+
+void dg_request_release(dgemma_request *r)
+{
+    if (!r || atomic_fetch_sub(&r->n_holder, 1) > 1)
+        return;
+    dg_stream_free(r->stream);
+    dg_free(r->prompt);
+    for (size_t i = 0; i < r->answer.n_stop; i++)
+        dg_free(r->answer.stop[i]);
+    dg_free(r->answer.stop);
+    dg_free(r);
+}
+
+dgemma_status dg_engine_enqueue(dgemma_engine *e, dgemma_request *r, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    r->submitted = dg_clock_now();
+    pthread_mutex_lock(&e->lock);
+    if (e->n_waiting >= DG_MAX_QUEUE)
+        st = dg_fail(err, DGEMMA_E_LIMIT, "%d requests are waiting already", e->n_waiting);
+    else {
+        atomic_fetch_add(&r->n_holder, 1);
+        *e->last = r;
+        e->last = &r->next;
+        e->n_waiting++;
+        pthread_cond_signal(&e->work);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return st;
+}
+
+/* The next request, waiting for one; NULL: the engine closes and none is left. */
+static dgemma_request *dequeue(dgemma_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    while (!e->first && !e->quit)
+        pthread_cond_wait(&e->work, &e->lock);
+    dgemma_request *r = e->first;
+    if (r) {
+        e->first = r->next;
+        if (!e->first)
+            e->last = &e->first;
+        e->n_waiting--;
+        if (e->quit)
+            dg_stream_cancel(r->stream);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return r;
+}
+
+static bool is_closing(dgemma_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    bool quit = e->quit;
+    pthread_mutex_unlock(&e->lock);
+    return quit;
+}
+
+/* ---- the engine's thread ---- */
+
+/* One pass of the request and its events. */
+static dgemma_status pass(dgemma_engine *e, dg_request *req, dg_answer *answer, bool *go_on,
+                          dgemma_error *err)
+{
+    dg_work work;
+    double start = dg_clock_now();
+    dg_request_plan(req, &work, dg_forward_max_row(e->forward));
+    dgemma_status st = dg_forward_run(e->forward, &(dg_pass){.work = &work, .n_work = 1}, err);
+    if (st && req->canvas_in_pass) {
+        char where[64];
+        snprintf(where, sizeof where, "block %d, step %d", req->block, req->canvas.step);
+        return dg_fail_prefix(err, st, where);
+    }
+    if (st)
+        return st;
+    dg_request_take(req);
+    return dg_answer_pass(answer, req, dg_clock_now() - start, go_on, err);
+}
+
+static void serve(dgemma_engine *e, dgemma_request *r)
+{
+    dgemma_error err = {0};
+    dg_request req = {0};
+    dg_answer answer = {.req = &req, .stream = r->stream};
+    bool go_on = !dg_stream_cancelled(r->stream);
+    dgemma_status st = DGEMMA_OK;
+    if (go_on)
+        st = dg_request_init(&req, e->model, e->kv, &r->cfg, &err);
+    if (go_on && !st)
+        st = dg_answer_init(&answer, &r->answer, &req, r->stream, &err);
+    answer.stats.queue_seconds = dg_clock_now() - r->submitted;
+    while (!st && go_on && !req.end && !answer.stop_found) {
+        st = pass(e, &req, &answer, &go_on, &err);
+        go_on = go_on && !dg_stream_cancelled(r->stream) && !is_closing(e);
+    }
+    dg_answer_end(&answer, st, &err, !go_on);
+    dg_answer_clear(&answer);
+    dg_request_clear(&req);
+    dg_request_release(r);
+}
+
+static void *engine_main(void *arg)
+{
+    dgemma_engine *e = arg;
+    for (dgemma_request *r; (r = dequeue(e));)
+        serve(e, r);
+    return NULL;
 }
 
 dgemma_status dg_engine_open(dgemma_engine **out, const dgemma_engine_options *opt,
@@ -45,7 +249,15 @@ dgemma_status dg_engine_open(dgemma_engine **out, const dgemma_engine_options *o
     dgemma_engine *e = dg_calloc(1, sizeof *e);
     if (!e)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    dgemma_status st = open_parts(e, opt, err);
+    e->last = &e->first;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->work, NULL);
+    dgemma_status st = open_headers(e, opt, err);
+    if (!st)
+        st = open_model(e, opt, err);
+    if (!st && pthread_create(&e->thread, NULL, engine_main, e) != 0)
+        st = dg_fail(err, DGEMMA_E_NOMEM, "cannot start the engine's thread");
+    e->thread_started = !st;
     if (st) {
         dg_engine_close(e);
         return st;
@@ -58,134 +270,15 @@ void dg_engine_close(dgemma_engine *e)
 {
     if (!e)
         return;
-    dg_forward_free(e->forward);
-    dg_kv_cache_free(e->kv);
-    dg_model_free(e->model);
-    if (e->be)
-        e->be->close(e->be);
-    dg_loaded_clear(&e->loaded);
-    dg_free(e);
-}
-
-/* ---- generating ---- */
-
-/* A request under way, with what its events need. */
-typedef struct run {
-    dgemma_engine *e;
-    dg_request req;
-    dg_decoder decoder;
-    dg_buf text;
-    dgemma_event_fn *on_event;
-    void *user;
-} run;
-
-/* No block can be longer than this as text: a canvas of the longest pieces. */
-enum { BLOCK_TEXT_MAX = 64 << 20 };
-
-static bool tell(run *r, const dgemma_event *event)
-{
-    return !r->on_event || r->on_event(r->user, event);
-}
-
-static bool tell_draft(run *r, int step)
-{
-    const dg_canvas *c = &r->req.canvas;
-    return tell(r, &(dgemma_event){
-                       .kind = DGEMMA_EVENT_DRAFT,
-                       .block = c->block,
-                       .step = step,
-                       .tokens = c->argmax,
-                       .n_tokens = (size_t)c->n,
-                       .entropy = c->entropy,
-                       .accepted = c->accepted,
-                       .mean_entropy = c->mean_entropy,
-                   });
-}
-
-static dgemma_status tell_block(run *r, bool *go_on, dgemma_error *err)
-{
-    const dg_canvas *c = &r->req.canvas;
-    bool fits = true;
-    if (r->e->loaded.tokenizer) {
-        r->text.len = 0;
-        for (int i = 0; fits && i < r->req.n_block_token; i++)
-            fits = dg_decoder_push(&r->decoder, c->argmax[i], &r->text);
-        if (r->req.end)
-            fits = fits && dg_decoder_flush(&r->decoder, &r->text);
-        if (!fits || !dg_buf_append(&r->text, "", 0))
-            return dg_fail(err, DGEMMA_E_NOMEM, "no memory for a block's text");
+    if (e->thread_started) {
+        pthread_mutex_lock(&e->lock);
+        e->quit = true;
+        pthread_cond_signal(&e->work);
+        pthread_mutex_unlock(&e->lock);
+        pthread_join(e->thread, NULL);
     }
-    *go_on = tell(r, &(dgemma_event){
-                         .kind = DGEMMA_EVENT_BLOCK,
-                         .block = c->block,
-                         .step = c->step - 1,
-                         .tokens = c->argmax,
-                         .n_tokens = (size_t)r->req.n_block_token,
-                         .mean_entropy = c->mean_entropy,
-                         .text = r->e->loaded.tokenizer ? r->text.data : NULL,
-                         .text_len = r->text.len,
-                     });
-    return DGEMMA_OK;
-}
-
-/* One pass, and its events. */
-static dgemma_status pass(run *r, dgemma_stats *stats, bool *go_on, dgemma_error *err)
-{
-    dg_request *req = &r->req;
-    dg_work work;
-    double start = dg_clock_now();
-    bool prompt = req->block == 0 && req->n_encoded < req->n_pending;
-    dg_request_plan(req, &work, dg_forward_max_row(r->e->forward));
-    dgemma_status st = dg_forward_run(r->e->forward, &(dg_pass){.work = &work, .n_work = 1}, err);
-    if (st)
-        return st;
-    int step = req->canvas.step;
-    dg_request_take(req);
-    *(req->canvas_in_pass ? &stats->denoise_seconds : &stats->prompt_seconds) +=
-        dg_clock_now() - start;
-
-    if (prompt)
-        *go_on = tell(r, &(dgemma_event){.kind = DGEMMA_EVENT_PROMPT,
-                                         .n_done = dg_min(req->seq.n_token, req->cfg.n_prompt),
-                                         .n_total = req->cfg.n_prompt});
-    if (*go_on && req->canvas_in_pass)
-        *go_on = tell_draft(r, step);
-    if (*go_on && req->block_done)
-        st = tell_block(r, go_on, err);
-    return st;
-}
-
-static dgemma_end end_reason(dg_request_end end)
-{
-    return end == DG_END_STOP     ? DGEMMA_END_STOP
-           : end == DG_END_LENGTH ? DGEMMA_END_LENGTH
-                                  : DGEMMA_END_CONTEXT;
-}
-
-dgemma_status dg_engine_generate(dgemma_engine *e, const dg_request_config *cfg,
-                                 dgemma_event_fn *on_event, void *user, dgemma_stats *stats,
-                                 dgemma_error *err)
-{
-    run r = {.e = e, .on_event = on_event, .user = user};
-    dgemma_status st = dg_request_init(&r.req, e->model, e->kv, cfg, err);
-    if (st)
-        return st;
-    dg_buf_init(&r.text, BLOCK_TEXT_MAX);
-    if (e->loaded.tokenizer)
-        dg_decoder_init(&r.decoder, e->loaded.tokenizer, false);
-
-    bool go_on = true;
-    while (!st && go_on && !r.req.end)
-        st = pass(&r, stats, &go_on, err);
-
-    stats->end = go_on ? end_reason(r.req.end) : DGEMMA_END_CANCELLED;
-    stats->n_prompt = cfg->n_prompt;
-    stats->n_output = r.req.n_output;
-    stats->n_blocks = r.req.n_block;
-    stats->n_converged = r.req.n_converged;
-    stats->n_steps = r.req.n_step;
-    stats->kv_bytes = dg_kv_bytes_used(e->kv);
-    dg_buf_clear(&r.text);
-    dg_request_clear(&r.req);
-    return st;
+    close_parts(e);
+    pthread_cond_destroy(&e->work);
+    pthread_mutex_destroy(&e->lock);
+    dg_free(e);
 }

@@ -9,20 +9,45 @@ size_t dg_request_bytes(const dg_config *cfg, int canvas_length)
     return (size_t)canvas_length * (size_t)cfg->n_embd * sizeof(float);
 }
 
-dgemma_status dg_request_init(dg_request *r, const dg_model *model, dg_kv_cache *kv,
-                              const dg_request_config *cfg, dgemma_error *err)
+/* Tokens that thoughts may have: what was asked for, but never so many that none are left for the
+ * answer. */
+static int think_limit(const dg_request_config *cfg)
 {
-    *r = (dg_request){.model = model, .kv = kv, .cfg = *cfg};
+    int room = dg_min(cfg->max_tokens, cfg->n_context - cfg->n_prompt);
+    int answer = dg_max(1, dg_min(cfg->canvas_length, room / 2));
+    int most = dg_max(0, room - answer - 1);
+    return cfg->think_budget < 0 ? most : dg_min(cfg->think_budget, most);
+}
+
+dgemma_status dg_request_check(const dg_request_config *cfg, const dg_config *model,
+                               dgemma_error *err)
+{
     if (cfg->n_prompt < 1)
         return dg_fail(err, DGEMMA_E_ARG, "the prompt is empty");
     if (cfg->n_prompt >= cfg->n_context)
         return dg_fail(err, DGEMMA_E_LIMIT,
                        "the prompt has %d tokens, the context has room for %d with the answer",
                        cfg->n_prompt, cfg->n_context);
-    dgemma_status st = dg_canvas_init(&r->canvas, cfg->canvas_length, err);
+    for (int i = 0; i < cfg->n_prompt; i++)
+        if (cfg->prompt[i] < 0 || cfg->prompt[i] >= model->n_vocab)
+            return dg_fail(err, DGEMMA_E_ARG, "token %d is not in the vocabulary of %d",
+                           (int)cfg->prompt[i], model->n_vocab);
+    return DGEMMA_OK;
+}
+
+dgemma_status dg_request_init(dg_request *r, const dg_model *model, dg_kv_cache *kv,
+                              const dg_request_config *cfg, dgemma_error *err)
+{
+    *r = (dg_request){.model = model, .kv = kv, .cfg = *cfg};
+    dgemma_status st = dg_request_check(cfg, &model->cfg, err);
+    if (!st)
+        st = dg_canvas_init(&r->canvas, cfg->canvas_length, err);
     if (st)
         return st;
-    size_t n = (size_t)dg_max(cfg->n_prompt, cfg->canvas_length);
+    r->in_thought = cfg->in_thought;
+    r->think_limit = think_limit(cfg);
+    size_t n =
+        (size_t)dg_max(cfg->n_prompt, cfg->canvas_length + 1); /* a block and a closing marker */
     r->pending = dg_array(n, sizeof *r->pending);
     r->soft = model->be->alloc(model->be, dg_request_bytes(&model->cfg, cfg->canvas_length));
     if (!r->pending || !r->soft) {
@@ -77,6 +102,7 @@ void dg_request_plan(dg_request *r, dg_work *w, int max_row)
     w->first_step = r->canvas.step == 0;
     w->temperature = dg_canvas_temperature(&r->canvas);
     w->uniform = r->canvas.uniform;
+    w->options = &r->options;
     w->entropy = r->canvas.entropy;
     w->argmax = r->canvas.argmax;
     w->drawn = r->canvas.drawn;
@@ -90,35 +116,70 @@ static bool is_stop(const dg_config *cfg, int32_t token)
     return false;
 }
 
-/* The block's text: up to the first stop token, and no more than the answer may have. */
-static void finish_block(dg_request *r)
+/* How much of the block counts: up to the first stop token, the answer's limit, or the end of the
+ * thinking budget. */
+static int read_block(dg_request *r)
 {
     const dg_canvas *c = &r->canvas;
+    const dg_request_config *cfg = &r->cfg;
     int n = 0;
-    while (n < c->n && !is_stop(&r->model->cfg, c->argmax[n]))
-        n++;
-    if (n < c->n)
-        r->end = DG_END_STOP;
-    int room = r->cfg.max_tokens - r->n_output;
-    if (n > room || (n == room && !r->end)) {
-        n = room;
-        r->end = DG_END_LENGTH;
+    for (; n < c->n; n++) {
+        int32_t token = c->argmax[n];
+        if (is_stop(&r->model->cfg, token)) {
+            r->end = DG_END_STOP;
+            r->stop_token = token;
+            return n;
+        }
+        if (r->n_output + n == cfg->max_tokens) {
+            r->end = DG_END_LENGTH;
+            return n;
+        }
+        if (token == cfg->think_open)
+            r->in_thought = true;
+        else if (token == cfg->think_close)
+            r->in_thought = false;
+        else if (r->in_thought && ++r->n_thought >= r->think_limit) {
+            r->thought_closed = true;
+            return n + 1;
+        }
     }
-    r->n_block_token = n;
-    r->n_output += n;
+    if (r->n_output + n == cfg->max_tokens)
+        r->end = DG_END_LENGTH;
+    return n;
+}
+
+/* What was said is encoded with the next pass, at the positions it had as a canvas; behind a
+ * thought that was cut, the marker that closes it, so that the next canvas begins the answer. */
+static void commit_block(dg_request *r)
+{
+    int n = r->thought_closed ? r->n_block_token : r->canvas.n;
+    memcpy(r->pending, r->canvas.argmax, (size_t)n * sizeof *r->pending);
+    if (r->thought_closed)
+        r->pending[n++] = r->cfg.think_close;
+    r->n_pending = n;
+    r->n_encoded = 0;
+    if (r->seq.n_token + n >= r->cfg.n_context)
+        r->end = DG_END_CONTEXT;
+}
+
+static void finish_block(dg_request *r)
+{
+    r->thought_closed = false;
+    r->n_block_token = read_block(r);
+    r->n_output += r->n_block_token;
+    if (r->thought_closed) {
+        r->in_thought = false;
+        r->banned[0] = r->cfg.think_open;
+        r->options =
+            (dg_vocabulary_options){.banned = r->banned, .n_banned = r->cfg.think_open >= 0};
+    }
     r->block_done = true;
     r->canvas_open = false;
     r->n_block++;
-    r->n_converged += c->converged;
+    r->n_converged += r->canvas.converged;
     r->block++;
-    if (!r->end && r->seq.n_token + c->n >= r->cfg.n_context)
-        r->end = DG_END_CONTEXT;
-    if (r->end)
-        return;
-    /* the whole block is committed with the next pass, at the positions it had as a canvas */
-    memcpy(r->pending, c->argmax, (size_t)c->n * sizeof *r->pending);
-    r->n_pending = c->n;
-    r->n_encoded = 0;
+    if (!r->end)
+        commit_block(r);
 }
 
 void dg_request_take(dg_request *r)

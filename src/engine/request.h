@@ -19,6 +19,13 @@ typedef struct dg_request_config {
     int max_tokens;    /* of the answer; at least 1 */
     int n_context;     /* prompt and answer together */
     dg_draws draws;
+
+    /* Thinking: the markers that open and close a thought (-1: the model has none), whether the
+     * prompt has opened one already, and how many tokens thoughts may have together (-1: as many as
+     * leave room for an answer). */
+    int think_open, think_close;
+    bool in_thought;
+    int think_budget;
 } dg_request_config;
 
 typedef enum dg_request_end {
@@ -48,13 +55,26 @@ typedef struct dg_request {
     /* the block that the last pass finished: tokens up to the stop token or the limit */
     bool block_done;
     int n_block_token;
+    bool thought_closed; /* the budget ran out there: the closing marker was put behind those tokens
+                          */
+
+    bool in_thought;
+    int n_thought, think_limit;
+    int32_t banned[1]; /* once the budget is gone no new thought may open */
+    dg_vocabulary_options options;
 
     dg_request_end end;
+    int32_t stop_token; /* the one that ended it, when end is DG_END_STOP */
 
     /* what happened so far */
     int n_output; /* tokens of the answer, without the stop token */
     int n_block, n_converged, n_step;
 } dg_request;
+
+/* What is wrong with a configuration for this model: an empty prompt, one that leaves no room, an
+ * id outside the vocabulary. */
+dgemma_status dg_request_check(const dg_request_config *cfg, const dg_config *model,
+                               dgemma_error *err);
 
 /* Nothing is computed yet. DGEMMA_E_LIMIT when the prompt leaves no room in the context. */
 dgemma_status dg_request_init(dg_request *r, const dg_model *model, dg_kv_cache *kv,

@@ -33,9 +33,8 @@ struct dg_forward {
 
 /* ---- life cycle ---- */
 
-static dg_plan plan_for(const dg_model *m, int max_row)
+static dg_plan plan_for(const dg_config *cfg, int max_row)
 {
-    const dg_config *cfg = &m->cfg;
     dg_plan plan = {
         .n_row = max_row,
         .n_embd = cfg->n_embd,
@@ -53,10 +52,10 @@ static dg_plan plan_for(const dg_model *m, int max_row)
     return plan;
 }
 
-static size_t canvas_page_bytes(const dg_model *m, const dg_kv_cache *kv)
+static size_t canvas_page_bytes(const dg_config *cfg, const dg_kv_cache *kv)
 {
     size_t most = 0;
-    for (int i = 0; i < m->cfg.n_layer; i++) {
+    for (int i = 0; i < cfg->n_layer; i++) {
         size_t bytes = dg_kv_layer_bytes(dg_kv_layout_of(kv, i));
         most = bytes > most ? bytes : most;
     }
@@ -70,20 +69,18 @@ typedef struct piece {
 } piece;
 enum { N_PIECE = 15 };
 
-static void pieces(piece out[N_PIECE], dg_forward *f)
+static void pieces(piece out[N_PIECE], dg_forward *f, const dg_config *cfg)
 {
-    const dg_model *m = f->m;
-    const dg_config *cfg = &m->cfg;
     dg_activations *a = &f->act;
-    int q_dim = 0, kv_dim = 0;
+    int q_dim = 0, kv_dim = 0, n_pair = 1;
     for (int i = 0; i < cfg->n_layer; i++) {
         q_dim = dg_max(q_dim, cfg->n_head * cfg->layer[i].head_dim);
         kv_dim = dg_max(kv_dim, cfg->layer[i].n_kv_head * cfg->layer[i].head_dim);
+        n_pair = dg_max(n_pair, cfg->layer[i].n_rope_pair);
     }
     size_t line = (size_t)f->max_row * sizeof(float), stream = line * (size_t)cfg->n_embd;
     size_t used = (size_t)f->max_row * (size_t)cfg->n_expert_used;
-    size_t slow = line * (size_t)dg_max(1, m->n_rope_pair[DG_KV_GLOBAL]);
-    size_t fast = line * (size_t)dg_max(1, m->n_rope_pair[DG_KV_SLIDING]);
+    size_t angles = line * (size_t)n_pair;
     piece list[N_PIECE] = {
         {(void **)&a->x, stream},
         {(void **)&a->q, line * (size_t)q_dim},
@@ -94,10 +91,10 @@ static void pieces(piece out[N_PIECE], dg_forward *f)
         {(void **)&a->experts, stream},
         {(void **)&a->expert, used * sizeof *a->expert},
         {(void **)&a->expert_weight, used * sizeof *a->expert_weight},
-        {(void **)&a->rope[DG_KV_SLIDING].cos, fast},
-        {(void **)&a->rope[DG_KV_SLIDING].sin, fast},
-        {(void **)&a->rope[DG_KV_GLOBAL].cos, slow},
-        {(void **)&a->rope[DG_KV_GLOBAL].sin, slow},
+        {(void **)&a->rope[DG_KV_SLIDING].cos, angles},
+        {(void **)&a->rope[DG_KV_SLIDING].sin, angles},
+        {(void **)&a->rope[DG_KV_GLOBAL].cos, angles},
+        {(void **)&a->rope[DG_KV_GLOBAL].sin, angles},
         {(void **)&f->soft, stream},
         {(void **)&f->canvas_memory, (size_t)f->n_canvas_page * f->canvas_page_bytes},
     };
@@ -105,25 +102,24 @@ static void pieces(piece out[N_PIECE], dg_forward *f)
 }
 
 /* The sizes that follow from a model and the most rows and sequences of a pass. */
-static dg_forward sized(const dg_model *m, dg_kv_cache *kv, int max_row, int max_work)
+static dg_forward sized(const dg_config *cfg, const dg_kv_cache *kv, int max_row, int max_work)
 {
     return (dg_forward){
-        .m = m,
-        .kv = kv,
         .max_row = max_row,
         .max_work = max_work,
         .n_canvas_page = dg_ceil_div(max_row, DG_PAGE) + max_work,
-        .canvas_page_bytes = canvas_page_bytes(m, kv),
+        .canvas_page_bytes = canvas_page_bytes(cfg, kv),
     };
 }
 
-size_t dg_forward_bytes(const dg_model *m, dg_kv_cache *kv, int max_row, int max_work)
+size_t dg_forward_bytes(const dg_config *cfg, dg_backend *be, const dg_kv_cache *kv, int max_row,
+                        int max_work)
 {
-    dg_forward f = sized(m, kv, max_row, max_work);
+    dg_forward f = sized(cfg, kv, max_row, max_work);
     piece list[N_PIECE];
-    pieces(list, &f);
-    dg_plan plan = plan_for(m, max_row);
-    size_t bytes = m->be->plan_bytes(m->be, &plan);
+    pieces(list, &f, cfg);
+    dg_plan plan = plan_for(cfg, max_row);
+    size_t bytes = be->plan_bytes(be, &plan);
     for (int i = 0; i < N_PIECE; i++)
         bytes += list[i].bytes;
     return bytes;
@@ -134,7 +130,7 @@ static bool allocate(dg_forward *f)
     dg_backend *be = f->m->be;
     size_t rows = (size_t)f->max_row;
     piece list[N_PIECE];
-    pieces(list, f);
+    pieces(list, f, &f->m->cfg);
     for (int i = 0; i < N_PIECE; i++)
         if (!(*list[i].at = be->alloc(be, list[i].bytes)))
             return false;
@@ -166,10 +162,12 @@ dgemma_status dg_forward_create(dg_forward **out, const dg_model *m, dg_kv_cache
     dg_forward *f = dg_malloc(sizeof *f);
     if (!f)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    *f = sized(m, kv, max_row, max_work);
+    *f = sized(&m->cfg, kv, max_row, max_work);
+    f->m = m;
+    f->kv = kv;
     for (int g = 0; g < DG_KV_GROUPS; g++)
         f->act.rope[g].n_pair = m->n_rope_pair[g];
-    dg_plan plan = plan_for(m, max_row);
+    dg_plan plan = plan_for(&m->cfg, max_row);
     dgemma_status st = m->be->plan(m->be, &plan, err);
     if (!st && !allocate(f))
         st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for passes of %d rows", max_row);
@@ -187,7 +185,7 @@ void dg_forward_free(dg_forward *f)
         return;
     dg_backend *be = f->m->be;
     piece list[N_PIECE];
-    pieces(list, f);
+    pieces(list, f, &f->m->cfg);
     for (int i = 0; i < N_PIECE; i++)
         be->free(be, *list[i].at);
     dg_free(f->canvas_page);

@@ -59,7 +59,8 @@ dgemma_status dg_forward_create(dg_forward **out, const dg_model *m, dg_kv_cache
 void dg_forward_free(dg_forward *f);
 
 /* Bytes that dg_forward_create takes, the backend's plan included. */
-size_t dg_forward_bytes(const dg_model *m, dg_kv_cache *kv, int max_row, int max_work);
+size_t dg_forward_bytes(const dg_config *cfg, dg_backend *be, const dg_kv_cache *kv, int max_row,
+                        int max_work);
 
 int dg_forward_max_row(const dg_forward *f);
 

@@ -35,9 +35,9 @@ expect "one word too many"              2 'one word too many'         "$DGEMMA" 
 expect "no such folder"                 1 'No such file'              "$DGEMMA" run -m "$temp/none" hi
 expect "not a model"                    1 "$temp"                      "$DGEMMA" run -m "$temp" hi
 expect "an empty prompt in tokens"      2 'empty'                     "$DGEMMA" run -m "$bare" --tokens ''
-expect "tokens that are no numbers"     2 'expected numbers'          "$DGEMMA" run -m "$bare" --tokens 1,x
+expect "tokens that are no numbers"     2 'expected token ids'          "$DGEMMA" run -m "$bare" --tokens 1,x
 expect "a token out of range"           2 'not in the vocabulary'     "$DGEMMA" run -m "$bare" --tokens 1,999999
-expect "text without a tokenizer"       1 'no tokenizer.json'         "$DGEMMA" run -m "$bare" hi
+expect "text without a tokenizer"       1 'no tokenizer'              "$DGEMMA" run -m "$bare" hi
 expect "a prompt past the context"      1 'context has room'          "$DGEMMA" run -m "$bare" -c 4 --tokens 1,2,3,4,5
 expect "a bad knob"                     2 't_min'                     "$DGEMMA" run -m "$model" --t-min 0 hi
 expect "an instruction set not there"   2 'unknown instruction set'   "$DGEMMA" run -m "$model" --cpu-flags abacus hi
@@ -45,6 +45,20 @@ expect "an answer, with statistics"     0 'tokens/s'                  "$DGEMMA" 
 expect "an answer in tokens"            0 '^[0-9 ]* $'                "$DGEMMA" run -m "$bare" -n 20 -q --tokens 9,8,7
 expect "drafts"                         0 '^block 0 step  1'          "$DGEMMA" run -m "$model" -n 20 --draft hi
 expect "JSON"                           0 '^{"text": ".*"tokens": \[.*"end": "' "$DGEMMA" run -m "$model" -n 20 -q --json hi
+
+expect "a system prompt and thinking"   0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --system s --think hi
+expect "thinking with a raw prompt"     2 'go with a chat'            "$DGEMMA" run -m "$model" --raw --think hi
+expect "an unknown chat template"       2 '"a" and "b"'               "$DGEMMA" run -m "$model" --chat-template c hi
+expect "a conversation that is no JSON" 2 'dgemma:'                   "$DGEMMA" run -m "$model" --messages README.md
+expect "tools that are no JSON"         2 'dgemma:'                   "$DGEMMA" run -m "$model" --tools README.md hi
+expect "a file that is not there"       1 'No such file'              "$DGEMMA" run -m "$model" --messages "$temp/none"
+cat >"$temp/chat.json" <<'END'
+[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather in Paris?"},
+ {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "weather", "arguments": "{\"city\": \"Paris\"}"}}]},
+ {"role": "tool", "tool_call_id": "c1", "content": "sunny"}]
+END
+echo '[{"type": "function", "function": {"name": "weather", "description": "Weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]' >"$temp/tools.json"
+expect "a conversation with tools"      0 '"tool_calls": \['          "$DGEMMA" run -m "$model" -n 20 -q --json --messages "$temp/chat.json" --tools "$temp/tools.json"
 
 ask() { "$DGEMMA" run -m "$model" -q -n 40 "$@"; }
 printf 'Hello there' >"$temp/prompt"

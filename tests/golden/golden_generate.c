@@ -306,6 +306,9 @@ static dgemma_status generate(fixture *fx, const record *r, dgemma_error *err)
         .max_tokens = n_block * r->n, /* the reference does not cut its last block */
         .n_context = fx->cfg.n_context,
         .draws = recorded_draws(r),
+        .think_open = -1,
+        .think_close = -1,
+        .think_budget = -1,
     };
     int32_t *sequence = dg_calloc((size_t)(r->n_prompt + (n_block + 1) * r->n), sizeof *sequence);
     if (!sequence)

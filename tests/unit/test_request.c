@@ -25,7 +25,7 @@ typedef struct answer {
     size_t n_ids;
     char text[65536];
     size_t text_len;
-    int n_draft, n_block, n_prompt_event, last_block, longest_canvas, shortest_canvas;
+    int n_draft, n_block, n_prompt_event, n_end, longest_canvas, shortest_canvas;
     int cancel_after; /* drafts; 0: never */
     dgemma_stats stats;
 } answer;
@@ -33,10 +33,13 @@ typedef struct answer {
 static bool on_event(void *user, const dgemma_event *e)
 {
     answer *a = user;
-    if (e->kind == DGEMMA_EVENT_PROMPT) {
+    ck_assert_int_eq(a->n_end, 0); /* nothing comes after the end */
+    switch (e->kind) {
+    case DGEMMA_EVENT_PROMPT:
         a->n_prompt_event++;
         ck_assert_int_le(e->n_done, e->n_total);
-    } else if (e->kind == DGEMMA_EVENT_DRAFT) {
+        break;
+    case DGEMMA_EVENT_DRAFT: {
         int n = (int)e->n_tokens;
         a->n_draft++;
         a->longest_canvas = n > a->longest_canvas ? n : a->longest_canvas;
@@ -44,13 +47,23 @@ static bool on_event(void *user, const dgemma_event *e)
         ck_assert_ptr_nonnull(e->entropy);
         ck_assert_ptr_nonnull(e->accepted);
         return a->n_draft != a->cancel_after;
-    } else {
+    }
+    case DGEMMA_EVENT_BLOCK:
         ck_assert_int_eq(e->block, a->n_block++);
-        ck_assert_int_eq(e->text[e->text_len], 0);
         memcpy(a->ids + a->n_ids, e->tokens, e->n_tokens * sizeof *a->ids);
         a->n_ids += e->n_tokens;
+        break;
+    case DGEMMA_EVENT_TEXT:
+    case DGEMMA_EVENT_THINKING:
+        ck_assert_int_eq(e->text[e->text_len], 0);
         memcpy(a->text + a->text_len, e->text, e->text_len);
         a->text_len += e->text_len;
+        break;
+    case DGEMMA_EVENT_TOOL_CALL:
+        break;
+    case DGEMMA_EVENT_END:
+        a->n_end++;
+        break;
     }
     return true;
 }
@@ -58,8 +71,11 @@ static bool on_event(void *user, const dgemma_event *e)
 static void ask(dgemma_engine *e, const dgemma_request_options *opt, answer *a)
 {
     dgemma_error err = {0};
-    ck_assert_msg(dgemma_generate(e, opt, on_event, a, &a->stats, &err) == DGEMMA_OK, "%s",
+    dgemma_request_options with_drafts = *opt;
+    with_drafts.drafts = true;
+    ck_assert_msg(dgemma_generate(e, &with_drafts, on_event, a, &a->stats, &err) == DGEMMA_OK, "%s",
                   err.msg);
+    ck_assert_int_eq(a->n_end, 1);
     ck_assert_int_eq(a->stats.n_output, (int)a->n_ids);
     ck_assert_int_eq(a->stats.n_steps, a->n_draft);
 }
@@ -154,9 +170,12 @@ START_TEST(context_is_respected)
         ck_assert_uint_le(10 + a->n_ids, 50);
         if (a->stats.end == DGEMMA_END_CONTEXT) {
             reached++;
-            ck_assert_uint_eq(10 + a->n_ids, 50);
+            ck_assert_uint_ge(10 + a->n_ids,
+                              49); /* a thought that was cut takes one for its marker */
             ck_assert_int_eq(a->longest_canvas, 16);
-            ck_assert_int_eq(a->shortest_canvas, 8);
+            ck_assert_int_lt(a->shortest_canvas, 16);
+            if (a->n_ids == 40)
+                ck_assert_int_eq(a->shortest_canvas, 8);
         }
     }
     ck_assert_int_gt(reached, 0);
@@ -198,11 +217,14 @@ START_TEST(callback_may_cancel)
     dgemma_request_options opt = dgemma_request_defaults(e);
     opt.chat_prompt = "x";
     opt.max_tokens = 100;
+    opt.drafts = true;
+    opt.max_denoise_steps = 200;
+    opt.confidence_threshold = 0; /* never settles */
     a->cancel_after = 2;
     dgemma_error err = {0};
     ck_assert_int_eq(dgemma_generate(e, &opt, on_event, a, &a->stats, &err), DGEMMA_OK);
     ck_assert_int_eq(a->stats.end, DGEMMA_END_CANCELLED);
-    ck_assert_int_eq(a->n_draft, 2);
+    ck_assert_int_lt(a->stats.n_steps, 200);
     dgemma_engine_close(e);
     free(a);
 }

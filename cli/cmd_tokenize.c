@@ -1,0 +1,132 @@
+/* dgemma tokenize: text to token ids, and back. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/file.h"
+#include "cli.h"
+
+enum { TEXT_MAX = 64 << 20 };
+
+typedef struct tokenize_args {
+    dgemma_engine_options engine;
+    const char *file, *decode, *text;
+    bool markers, pieces, count, help;
+} tokenize_args;
+
+static int print_ids(const tokenize_args *a, const dgemma_engine *engine, const int32_t *ids,
+                     size_t n)
+{
+    if (a->count) {
+        printf("%zu\n", n);
+        return EXIT_OK;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!a->pieces) {
+            printf("%s%d", i ? " " : "", (int)ids[i]);
+            continue;
+        }
+        dgemma_error err = {0};
+        char *piece;
+        size_t len;
+        if (dgemma_detokenize(engine, ids + i, 1, &piece, &len, &err))
+            return cli_fail(&err);
+        printf("%7d ", (int)ids[i]);
+        cli_json_string(stdout, piece, len);
+        putchar('\n');
+        dgemma_free(piece);
+    }
+    if (!a->pieces)
+        putchar('\n');
+    return EXIT_OK;
+}
+
+static int encode(const tokenize_args *a, const dgemma_engine *engine, const char *text, size_t len)
+{
+    dgemma_error err = {0};
+    size_t n = 0, cap = len + 16; /* a token is at least a byte */
+    int32_t *ids = dg_array(cap, sizeof *ids);
+    if (!ids) {
+        fprintf(stderr, "dgemma: out of memory\n");
+        return EXIT_FAILED;
+    }
+    int code = dgemma_tokenize(engine, text, len, a->markers, ids, cap, &n, &err)
+                   ? cli_fail(&err)
+                   : print_ids(a, engine, ids, n);
+    dg_free(ids);
+    return code;
+}
+
+static int decode(const dgemma_engine *engine, const char *list)
+{
+    dgemma_error err = {0};
+    int32_t *ids;
+    size_t n, len;
+    char *text;
+    if (!cli_parse_ids("tokenize", list, &ids, &n))
+        return EXIT_USAGE;
+    int code = EXIT_OK;
+    if (dgemma_detokenize(engine, ids, n, &text, &len, &err))
+        code = cli_fail(&err);
+    else {
+        fwrite(text, 1, len, stdout);
+        putchar('\n');
+        dgemma_free(text);
+    }
+    dg_free(ids);
+    return code;
+}
+
+static const char usage[] =
+    "usage: dgemma tokenize -m MODEL [OPTION]... [TEXT]\n\n"
+    "Prints the token ids of a text: the last word, a file, or what comes through a pipe.\n";
+
+int cmd_tokenize(int argc, char **argv)
+{
+    tokenize_args a = {.engine = dgemma_engine_defaults()};
+    const cli_option options[] = {
+        {0, "options", NULL, NULL, NULL, NULL},
+        {'m', "model", "PATH", "the model whose tokenizer to use", cli_set_string,
+         &a.engine.model_path},
+        {'f', "file", "FILE", "read the text from a file; - is standard input", cli_set_string,
+         &a.file},
+        {0, "markers", NULL, "special tokens written in the text (<|turn>) count as such",
+         cli_set_switch, &a.markers},
+        {0, "pieces", NULL, "a line for each token, with its text", cli_set_switch, &a.pieces},
+        {0, "count", NULL, "only how many there are", cli_set_switch, &a.count},
+        {'d', "decode", "IDS", "the other way: the text of ids", cli_set_string, &a.decode},
+        {'h', "help", NULL, "this text", cli_set_switch, &a.help},
+    };
+    size_t n_option = sizeof options / sizeof options[0], n_rest;
+    const char *rest[1];
+    if (!cli_parse("tokenize", options, n_option, argc, argv, rest, 1, &n_rest))
+        return EXIT_USAGE;
+    if (a.help) {
+        cli_print_help(usage, options, n_option);
+        return EXIT_OK;
+    }
+    if (!a.engine.model_path) {
+        fprintf(stderr, "dgemma tokenize: no model; name it with -m\n");
+        return EXIT_USAGE;
+    }
+    dgemma_error err = {0};
+    dgemma_engine *engine = NULL;
+    dg_buf text;
+    dg_buf_init(&text, TEXT_MAX);
+    int code;
+    if (!a.decode && !n_rest && dg_file_read(&text, a.file ? a.file : "-", &err))
+        code = cli_fail(&err);
+    else if (dgemma_engine_open(&engine, &a.engine, &err))
+        code = cli_fail(&err);
+    else if (a.decode)
+        code = decode(engine, a.decode);
+    else
+        code = encode(&a, engine,
+                      n_rest      ? rest[0]
+                      : text.data ? text.data
+                                  : "",
+                      n_rest ? strlen(rest[0]) : text.len);
+    dgemma_engine_close(engine);
+    dg_buf_clear(&text);
+    return code;
+}

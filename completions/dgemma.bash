@@ -1,0 +1,22 @@
+# Completion for bash: source it, or install it as bash-completion/completions/dgemma. Commands and options are read from
+# the program's own help, so that they are always those of the version at hand.
+_dgemma() {
+    local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(dgemma --help | awk '/^  [a-z]/ {print $1}') --help --version" -- "$word")
+        return
+    fi
+    case $previous in
+    --kv-type) mapfile -t COMPREPLY < <(compgen -W 'bf16 f32' -- "$word") ;;
+    --cpu-flags) mapfile -t COMPREPLY < <(compgen -W 'neon avx2 ref' -- "$word") ;;
+    --chat-template) mapfile -t COMPREPLY < <(compgen -W 'a b' -- "$word") ;;
+    *)
+        case $word in
+        -*) mapfile -t COMPREPLY < <(compgen -W "$(dgemma "$command" --help 2>/dev/null | grep -o -e '--[a-z-]*')" -- "$word") ;;
+        *) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+        esac
+        ;;
+    esac
+}
+complete -o filenames -F _dgemma dgemma

@@ -1,0 +1,74 @@
+/* Offline work on model files: look into them, check what a model computes. */
+#ifndef DGEMMA_TOOLS_H
+#define DGEMMA_TOOLS_H
+
+#include "dgemma.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- looking into a model ----  Reads headers only; one thread at a time. */
+
+typedef struct dgemma_file dgemma_file;
+
+typedef struct dgemma_tensor_info {
+    const char
+        *name; /* of the Hugging Face checkpoint, whatever the format; lives as long as the file */
+    const char *type; /* "BF16", "Q4_K" … static */
+    int n_dim;
+    int64_t shape[4]; /* the last dimension runs fastest */
+    size_t bytes;
+} dgemma_tensor_info;
+
+typedef struct dgemma_layer_info {
+    bool sliding;
+    int window; /* 0: global */
+    int n_head, n_kv_head, head_dim;
+} dgemma_layer_info;
+
+/* *out belongs to the caller (dgemma_file_close). */
+DGEMMA_API dgemma_status dgemma_file_open(dgemma_file **out, const char *path, dgemma_error *err);
+DGEMMA_API void dgemma_file_close(dgemma_file *file); /* NULL is fine */
+
+DGEMMA_API const char *dgemma_file_format(
+    const dgemma_file *file); /* "safetensors", "GGUF"; static */
+DGEMMA_API size_t dgemma_file_count(const dgemma_file *file);
+DGEMMA_API void dgemma_file_tensor(const dgemma_file *file, size_t i,
+                                   dgemma_tensor_info *info); /* i < count */
+DGEMMA_API void dgemma_file_layer(const dgemma_file *file, int i,
+                                  dgemma_layer_info *info); /* i < n_layer */
+
+/* ---- checking what a model computes ----
+ *
+ * A reference is a prompt, a canvas, and what a trusted implementation made of them in one step:
+ * logits, and perhaps the residual stream before each layer, by which the first layer that is off
+ * is found. The values that were published for the released checkpoint are built in. */
+
+typedef struct dgemma_check {
+    const char *what; /* "layers 0 to 5, then head" */
+    double error;     /* of what the reference calls for */
+    double allowed;
+    bool passed;
+} dgemma_check;
+
+/* Told of each check as it is made. */
+typedef void dgemma_check_fn(void *user, const dgemma_check *check);
+
+/* Replays a reference on a model. `reference` is a JSON text (docs/verify.md); NULL: the published
+ * values, which fit the released checkpoint alone. *passed says whether everything was within what
+ * is allowed; the status only whether it could be computed. */
+DGEMMA_API dgemma_status dgemma_verify(const dgemma_engine_options *opt, const char *reference,
+                                       dgemma_check_fn *on_check, void *user, bool *passed,
+                                       dgemma_error *err);
+
+/* Writes what this model computes as a reference, JSON text in memory that dgemma_free gives back:
+ * for a model that is known to be right, to hold a converted or quantised one against it. */
+DGEMMA_API dgemma_status dgemma_verify_record(const dgemma_engine_options *opt, char **reference,
+                                              dgemma_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,85 @@
+/* The public functions for offline work on model files. */
+#include "dgemma_tools.h"
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "engine/loader.h"
+#include "engine/verify.h"
+
+/* A reference is small: a few rows of logits. */
+enum { REFERENCE_MAX = 64 << 20 };
+
+struct dgemma_file {
+    dg_loaded loaded;
+};
+
+dgemma_status dgemma_file_open(dgemma_file **out, const char *path, dgemma_error *err)
+{
+    if (!path)
+        return dg_fail(err, DGEMMA_E_ARG, "no model was named");
+    dgemma_file *f = dg_calloc(1, sizeof *f);
+    if (!f)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dgemma_status st = dg_load(&f->loaded, path, err);
+    if (st)
+        dg_free(f);
+    else
+        *out = f;
+    return st;
+}
+
+void dgemma_file_close(dgemma_file *f)
+{
+    if (!f)
+        return;
+    dg_loaded_clear(&f->loaded);
+    dg_free(f);
+}
+
+const char *dgemma_file_format(const dgemma_file *f)
+{
+    return dg_checkpoint_gguf(f->loaded.checkpoint) ? "GGUF" : "safetensors";
+}
+
+size_t dgemma_file_count(const dgemma_file *f)
+{
+    return dg_checkpoint_count(f->loaded.checkpoint);
+}
+
+void dgemma_file_tensor(const dgemma_file *f, size_t i, dgemma_tensor_info *info)
+{
+    const dg_tensor *t = dg_checkpoint_at(f->loaded.checkpoint, i);
+    *info = (dgemma_tensor_info){
+        .name = t->name, .type = dg_dtype_name(t->type), .n_dim = t->n_dim, .bytes = t->bytes};
+    for (int d = 0; d < t->n_dim; d++)
+        info->shape[d] = t->shape[d];
+}
+
+void dgemma_file_layer(const dgemma_file *f, int i, dgemma_layer_info *info)
+{
+    const dg_layer_config *l = &f->loaded.cfg.layer[i];
+    *info =
+        (dgemma_layer_info){l->sliding, l->window, f->loaded.cfg.n_head, l->n_kv_head, l->head_dim};
+}
+
+dgemma_status dgemma_verify(const dgemma_engine_options *opt, const char *reference,
+                            dgemma_check_fn *on_check, void *user, bool *passed, dgemma_error *err)
+{
+    if (!opt || !opt->model_path || !passed)
+        return dg_fail(err, DGEMMA_E_ARG, "no model was named");
+    return dg_verify_run(opt, reference, on_check, user, passed, err);
+}
+
+dgemma_status dgemma_verify_record(const dgemma_engine_options *opt, char **reference,
+                                   dgemma_error *err)
+{
+    if (!opt || !opt->model_path)
+        return dg_fail(err, DGEMMA_E_ARG, "no model was named");
+    dg_buf out;
+    dg_buf_init(&out, REFERENCE_MAX);
+    dgemma_status st = dg_verify_record(opt, &out, err);
+    if (st)
+        dg_buf_clear(&out);
+    else
+        *reference = out.data;
+    return st;
+}

@@ -1,0 +1,215 @@
+#include "engine/answer.h"
+#include <string.h>
+#include "base/clock.h"
+#include "base/common.h"
+
+/* ---- text on its way out ---- */
+
+static bool send(dg_answer *a, const dgemma_event *event)
+{
+    if (!dg_stream_push(a->stream, event))
+        a->no_memory = true;
+    return !a->no_memory;
+}
+
+static void note_first_text(dg_answer *a)
+{
+    if (a->stats.first_text_seconds == 0)
+        a->stats.first_text_seconds = dg_clock_now() - a->start;
+}
+
+static bool send_text(void *user, const char *text, size_t len)
+{
+    dg_answer *a = user;
+    note_first_text(a);
+    return send(a, &(dgemma_event){.kind = DGEMMA_EVENT_TEXT, .text = text, .text_len = len});
+}
+
+/* What the parser found. */
+static bool on_output(void *user, const dg_output_event *e)
+{
+    dg_answer *a = user;
+    dg_buf copy; /* events carry NUL-terminated text */
+    bool ok = true;
+    if (e->kind == DG_OUTPUT_TEXT) {
+        a->stop_found =
+            a->stop_found || dg_stop_strings_push(a->stop, e->text.data, e->text.len, send_text, a);
+        return !a->stop_found && !a->no_memory;
+    }
+    if (e->kind == DG_OUTPUT_END) {
+        a->waits_for_tools = e->index > 0;
+        return true;
+    }
+    dg_buf_init(&copy, (size_t)1 << 30);
+    note_first_text(a);
+    ok = dg_buf_append(&copy, e->text.data, e->text.len) && dg_buf_append(&copy, "", 1) &&
+         dg_buf_append(&copy, e->name.data, e->name.len);
+    bool call = e->kind == DG_OUTPUT_TOOL_CALL;
+    if (ok)
+        send(a, &(dgemma_event){
+                    .kind = call ? DGEMMA_EVENT_TOOL_CALL : DGEMMA_EVENT_THINKING,
+                    .text = copy.data,
+                    .text_len = e->text.len,
+                    .tool_name = call ? copy.data + e->text.len + 1 : NULL,
+                    .tool_index = call ? e->index : 0,
+                });
+    else
+        a->no_memory = true;
+    dg_buf_clear(&copy);
+    return !a->no_memory;
+}
+
+/* ---- life cycle ---- */
+
+dgemma_status dg_answer_init(dg_answer *a, const dg_answer_config *cfg, const dg_request *req,
+                             dg_stream *stream, dgemma_error *err)
+{
+    *a = (dg_answer){.cfg = *cfg, .req = req, .stream = stream, .start = dg_clock_now()};
+    if (!cfg->tokenizer)
+        return DGEMMA_OK;
+    dgemma_status st =
+        dg_stop_strings_create(&a->stop, (const char *const *)cfg->stop, cfg->n_stop, err);
+    if (!st)
+        st = dg_output_parser_create(&a->parser, cfg->tokenizer,
+                                     &(dg_output_options){.in_thought = cfg->in_thought}, on_output,
+                                     a, err);
+    if (st)
+        dg_answer_clear(a);
+    return st;
+}
+
+void dg_answer_clear(dg_answer *a)
+{
+    dg_output_parser_free(a->parser);
+    dg_stop_strings_free(a->stop);
+    a->parser = NULL;
+    a->stop = NULL;
+}
+
+/* ---- passes ---- */
+
+static void tell_progress(dg_answer *a)
+{
+    int total = a->req->cfg.n_prompt;
+    send(a, &(dgemma_event){.kind = DGEMMA_EVENT_PROMPT,
+                            .n_done = dg_min(a->req->seq.n_token, total),
+                            .n_total = total});
+}
+
+static void tell_draft(dg_answer *a)
+{
+    const dg_canvas *c = &a->req->canvas;
+    send(a, &(dgemma_event){
+                .kind = DGEMMA_EVENT_DRAFT,
+                .block = c->block,
+                .step = c->step - 1,
+                .tokens = c->argmax,
+                .n_tokens = (size_t)c->n,
+                .entropy = c->entropy,
+                .accepted = c->accepted,
+                .mean_entropy = c->mean_entropy,
+            });
+}
+
+/* Lets the caller's callback look at the step and change the canvas. */
+static dgemma_status ask_step(dg_answer *a, dg_request *req, bool *go_on, dgemma_error *err)
+{
+    dg_canvas *c = &req->canvas;
+    *go_on = a->cfg.on_step(a->cfg.step_user, &(dgemma_step){
+                                                  .block = c->block,
+                                                  .step = c->step - 1,
+                                                  .n = c->n,
+                                                  .finished = c->finished,
+                                                  .canvas = c->token,
+                                                  .argmax = c->argmax,
+                                                  .entropy = c->entropy,
+                                                  .accepted = c->accepted,
+                                              });
+    for (int i = 0; i < c->n; i++)
+        if (c->token[i] < 0 || c->token[i] >= req->model->cfg.n_vocab)
+            return dg_fail(err, DGEMMA_E_ARG,
+                           "block %d, step %d: the step callback put token %d at position %d",
+                           c->block, c->step - 1, (int)c->token[i], i);
+    return DGEMMA_OK;
+}
+
+static dgemma_status tell_block(dg_answer *a, dgemma_error *err)
+{
+    const dg_request *r = a->req;
+    const dg_canvas *c = &r->canvas;
+    send(a, &(dgemma_event){
+                .kind = DGEMMA_EVENT_BLOCK,
+                .block = c->block,
+                .step = c->step - 1,
+                .tokens = c->argmax,
+                .n_tokens = (size_t)r->n_block_token,
+                .mean_entropy = c->mean_entropy,
+                .converged = c->converged,
+            });
+    if (!a->parser)
+        return DGEMMA_OK;
+    dgemma_status st = dg_output_parser_push(a->parser, c->argmax, (size_t)r->n_block_token, err);
+    if (!st && r->thought_closed)
+        st = dg_output_parser_push(a->parser, &(int32_t){r->cfg.think_close}, 1, err);
+    if (!st && r->end == DG_END_STOP)
+        st = dg_output_parser_push(a->parser, &(int32_t){r->stop_token}, 1, err);
+    if (!st && r->end)
+        st = dg_output_parser_finish(a->parser, err);
+    if (!st && r->end && !a->stop_found)
+        dg_stop_strings_flush(a->stop, send_text, a);
+    return a->stop_found ? DGEMMA_OK
+                         : st; /* the parser reports our own wish to stop as cancelled */
+}
+
+dgemma_status dg_answer_pass(dg_answer *a, dg_request *req, double seconds, bool *go_on,
+                             dgemma_error *err)
+{
+    bool prompt = req->n_token_in_pass > 0 && req->seq.n_token <= req->cfg.n_prompt;
+    *(req->canvas_in_pass ? &a->stats.denoise_seconds : &a->stats.prompt_seconds) += seconds;
+    *go_on = true;
+    if (prompt)
+        tell_progress(a);
+    if (req->canvas_in_pass && a->cfg.drafts)
+        tell_draft(a);
+    dgemma_status st = DGEMMA_OK;
+    if (req->canvas_in_pass && a->cfg.on_step)
+        st = ask_step(a, req, go_on, err);
+    if (!st && *go_on && req->block_done)
+        st = tell_block(a, err);
+    if (a->no_memory) /* the parser was told to stop, and reports that */
+        st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for the answer's events");
+    return st;
+}
+
+static dgemma_end end_reason(const dg_answer *a, dgemma_status st, bool cancelled)
+{
+    if (st)
+        return DGEMMA_END_FAILED;
+    if (a->stop_found)
+        return DGEMMA_END_STOP;
+    if (cancelled || !a->req->end)
+        return DGEMMA_END_CANCELLED;
+    if (a->req->end == DG_END_STOP)
+        return a->waits_for_tools ? DGEMMA_END_TOOL_CALLS : DGEMMA_END_STOP;
+    return a->req->end == DG_END_LENGTH ? DGEMMA_END_LENGTH : DGEMMA_END_CONTEXT;
+}
+
+void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool cancelled)
+{
+    const dg_request *r = a->req;
+    a->stats.end = end_reason(a, st, cancelled);
+    a->stats.n_prompt = r->cfg.n_prompt;
+    a->stats.n_output = r->n_output;
+    a->stats.n_thinking = r->n_thought;
+    a->stats.n_blocks = r->n_block;
+    a->stats.n_converged = r->n_converged;
+    a->stats.n_steps = r->n_step;
+    a->stats.kv_bytes = r->kv ? dg_kv_bytes_used(r->kv) : 0;
+    dg_stream_push(a->stream, &(dgemma_event){
+                                  .kind = DGEMMA_EVENT_END,
+                                  .status = st,
+                                  .text = st ? err->msg : NULL,
+                                  .text_len = st ? strlen(err->msg) : 0,
+                                  .stats = a->stats,
+                              });
+}

@@ -1,0 +1,28 @@
+/* The way from the engine's thread to whoever asked: a queue of events, each with its own copy of
+ * what it says. The engine never waits for a reader. Drafts are the only events that come without
+ * end, so only so many are kept: of a reader who does not keep up, the oldest waiting draft is
+ * dropped. */
+#ifndef DG_ENGINE_STREAM_H
+#define DG_ENGINE_STREAM_H
+
+#include "dgemma.h"
+
+typedef struct dg_stream dg_stream;
+
+dgemma_status dg_stream_create(dg_stream **out, dgemma_error *err);
+void dg_stream_free(dg_stream *s);
+
+/* The engine's side. Copies the event; false when memory is out. END is always delivered: room for
+ * it was set aside. */
+bool dg_stream_push(dg_stream *s, const dgemma_event *event);
+
+/* The reader's side: the next event, waiting up to `seconds` (negative: for ever). False: none
+ * came, or END was delivered before. What *event points to lives until the next call. One reader at
+ * a time. */
+bool dg_stream_wait(dg_stream *s, dgemma_event *event, double seconds);
+
+/* Any thread. */
+void dg_stream_cancel(dg_stream *s);
+bool dg_stream_cancelled(const dg_stream *s);
+
+#endif

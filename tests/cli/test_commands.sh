@@ -1,0 +1,76 @@
+#!/bin/sh
+# dgemma inspect, tokenize and verify; the man page and the completions against the program's own help.
+. tests/support/shell_test.sh
+
+model=tests/fixtures/golden/sampler_finishes/model
+bare=tests/fixtures/golden/text/model
+
+# says TEXT COMMAND...: the command succeeds and prints a line with TEXT in it
+says() {
+    text=$1
+    shift
+    "$@" >"$temp/says.log" 2>&1 </dev/null || { cat "$temp/says.log"; return 1; }
+    cat "$temp/says.log"
+    grep -qF -- "$text" "$temp/says.log"
+}
+
+# ---- inspect ----
+check "inspect" says "6 layers, 96 wide, 384 words" "$DGEMMA" inspect "$model"
+check "inspect tells the layers" says "sliding, window 8" "$DGEMMA" inspect "$model"
+check "inspect tells the types" says "BF16" "$DGEMMA" inspect "$model"
+check "inspect without a tokenizer" says "tokenizer: no" "$DGEMMA" inspect "$bare"
+check "inspect --tensors" says "model.decoder.layers.3.experts.down_proj" "$DGEMMA" inspect --tensors "$model"
+check "inspect --json" says '"n_layers": 6' "$DGEMMA" inspect --json --tensors "$model"
+check "inspect --batch" says "with 4 such requests" "$DGEMMA" inspect --batch 4 --context 1000 "$model"
+check "inspect, no model" fails_saying "which model" "$DGEMMA" inspect
+check "inspect, no such model" fails_saying "No such file" "$DGEMMA" inspect "$temp/none"
+
+# ---- tokenize ----
+ids=$("$DGEMMA" tokenize -m "$model" "Hello <|turn> there" 2>/dev/null)
+check "tokenize and back" says "Hello <|turn> there" "$DGEMMA" tokenize -m "$model" --decode "$ids"
+check "tokenize --markers" says '"<|turn>"' "$DGEMMA" tokenize -m "$model" --markers --pieces "a<|turn>"
+check "tokenize --count" says 1 "$DGEMMA" tokenize -m "$model" --markers --count "<bos>"
+printf 'from a pipe' >"$temp/text"
+check "tokenize --file" says "$("$DGEMMA" tokenize -m "$model" "from a pipe")" "$DGEMMA" tokenize -m "$model" --file "$temp/text"
+check "tokenize without a tokenizer" fails_saying "no tokenizer" "$DGEMMA" tokenize -m "$bare" x
+check "tokenize, ids that are none" fails_saying "expected token ids" "$DGEMMA" tokenize -m "$model" --decode 1,x
+
+# ---- verify ----
+"$DGEMMA" verify --record --kv-type f32 "$bare" >"$temp/good.json"
+check "verify against its own record" says passed "$DGEMMA" verify --reference "$temp/good.json" --kv-type f32 "$bare"
+check "verify with the reference kernels" says passed "$DGEMMA" verify --reference "$temp/good.json" --kv-type f32 --cpu-flags ref "$bare"
+check "verify another model" fails_saying "OFF  embedding" "$DGEMMA" verify --reference "$temp/good.json" "$model"
+check "verify without a reference" fails_saying "give a reference" "$DGEMMA" verify "$bare"
+# a model with one weight of layer 2 changed
+cp -r "$bare" "$temp/spoilt"
+chmod -R u+w "$temp/spoilt"
+file=$temp/spoilt/model.safetensors
+header=$(od -An -tu8 -N8 "$file" | tr -d ' ')
+start=$(dd if="$file" bs=1 skip=8 count="$header" 2>/dev/null | tr '}' '\n' |
+    grep '"model.decoder.layers.2.post_feedforward_layernorm.weight":' | sed 's/.*"data_offsets":\[\([0-9]*\),.*/\1/')
+head -c 128 /dev/zero | dd of="$file" bs=1 seek=$((8 + header + start)) conv=notrunc 2>/dev/null
+check "verify names the layer" fails_saying "OFF  layer 2" "$DGEMMA" verify --reference "$temp/good.json" --kv-type f32 "$temp/spoilt"
+
+# ---- documents that repeat what --help says ----
+in_man_page() {
+    for command in run inspect tokenize verify; do
+        for option in $("$DGEMMA" "$command" --help | grep -o -e '--[a-z-]*' | sort -u); do
+            sed 's/\\-/-/g' docs/man/dgemma.1 | grep -qF -e "$option" ||
+                { echo "$command $option is not in the man page"; return 1; }
+        done
+    done
+}
+check "the man page has every option" in_man_page
+
+if command -v bash >/dev/null; then
+    complete() { # complete WORDS...: what bash would offer for the last one
+        PATH="$(dirname "$DGEMMA"):$PATH" bash -c '. completions/dgemma.bash
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _dgemma; printf "%s\n" "${COMPREPLY[@]}"' bash "$@"
+    }
+    check "completion of commands" says inspect complete dgemma ins
+    check "completion of options" says --entropy-bound complete dgemma run --ent
+    check "completion of values" says bf16 complete dgemma run --kv-type b
+else
+    skip "completions" "there is no bash"
+fi
+finish

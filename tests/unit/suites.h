@@ -1,0 +1,30 @@
+/* The unit test suites, one for each test_NAME.c; unit_main.c runs them. */
+#ifndef DG_TESTS_SUITES_H
+#define DG_TESTS_SUITES_H
+
+#include <check.h>
+
+Suite *base_suite(void);
+Suite *utf8_suite(void);
+Suite *rng_suite(void);
+Suite *pool_suite(void);
+Suite *tensor_suite(void);
+Suite *blocks_suite(void);
+Suite *safetensors_suite(void);
+Suite *checkpoint_suite(void);
+Suite *gguf_suite(void);
+Suite *gguf_model_suite(void);
+Suite *config_suite(void);
+Suite *tokenizer_suite(void);
+Suite *tokenizer_json_suite(void);
+Suite *chat_template_suite(void);
+Suite *output_parser_suite(void);
+Suite *diffusion_suite(void);
+Suite *forward_suite(void);
+Suite *vocabulary_suite(void);
+Suite *request_suite(void);
+Suite *api_suite(void);
+Suite *hostile_suite(void);
+Suite *true_shape_suite(void);
+
+#endif

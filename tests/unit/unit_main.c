@@ -1,0 +1,40 @@
+/* The unit tests: every suite in one program, each test in a process of its own with a time limit,
+ * so that a crash or a hang is one failure.
+ *
+ *   unit_tests                    all
+ *   unit_tests SUITE [CASE]       some
+ *   CK_FORK=no unit_tests …       in one process, for a debugger */
+#include "suites.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include "support/skip.h"
+
+typedef Suite *make_suite(void);
+
+static make_suite *const suites[] = {
+    base_suite,           utf8_suite,          rng_suite,           pool_suite,
+    tensor_suite,         blocks_suite,        safetensors_suite,   checkpoint_suite,
+    gguf_suite,           gguf_model_suite,    config_suite,        tokenizer_suite,
+    tokenizer_json_suite, chat_template_suite, output_parser_suite, diffusion_suite,
+    forward_suite,        vocabulary_suite,    request_suite,       api_suite, hostile_suite,
+    true_shape_suite,
+};
+
+int main(int argc, char **argv)
+{
+    setenv("CK_DEFAULT_TIMEOUT", "60", 0);
+    dg_test_skip_init();
+
+    SRunner *runner = srunner_create(NULL);
+    for (size_t i = 0; i < sizeof suites / sizeof *suites; i++)
+        srunner_add_suite(runner, suites[i]());
+
+    srunner_run(runner, argc > 1 ? argv[1] : NULL, argc > 2 ? argv[2] : NULL, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    int skipped = dg_test_skip_count();
+    int passed = srunner_ntests_run(runner) - failed - skipped;
+    srunner_free(runner);
+
+    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
