@@ -234,13 +234,13 @@ fuzz-run: $(FUZZERS)
 
 # ---- keeping house ----
 
-TIDY := $(wildcard include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] cli/*.[ch] tests/*/*.[ch])
+TIDY := $(wildcard examples/*.c include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] cli/*.[ch] tests/*/*.[ch])
 
 format: build/deps-format.ok
 	clang-format -i $(TIDY)
 
 format-check: build/deps-format.ok
-	clang-format --dry-run --Werror $(TIDY)
+	@clang-format --dry-run --Werror $(TIDY)
 
 check-layers:
 	@sh tools/check_layers.sh

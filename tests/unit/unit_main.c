@@ -16,8 +16,8 @@ static make_suite *const suites[] = {
     tensor_suite,         blocks_suite,        safetensors_suite,   checkpoint_suite,
     gguf_suite,           gguf_model_suite,    config_suite,        tokenizer_suite,
     tokenizer_json_suite, chat_template_suite, output_parser_suite, diffusion_suite,
-    forward_suite,        vocabulary_suite,    request_suite,       api_suite, hostile_suite,
-    true_shape_suite,
+    forward_suite,        vocabulary_suite,    request_suite,       api_suite,
+    hostile_suite,        true_shape_suite,
 };
 
 int main(int argc, char **argv)
