@@ -1,11 +1,12 @@
 #!/bin/sh
 # Puts in place what a group of targets needs: deps.sh GROUP...
 #
-#   build   a C library to build against, pkg-config, jansson
+#   build   a C library to build against, pkg-config, jansson, libpng, libjpeg, libwebp, giflib
 #   test    Check, and Python's Jinja to compare chat templates with
 #   fuzz    clang with libFuzzer and the sanitizers
 #   format  clang-format
 #   cxx     a C++ compiler, for the public headers
+#   video   FFmpeg's libraries; dgemma builds without them, and then reads no video
 #
 # Nothing happens when all is there. Otherwise apt-get installs the missing packages if this user
 # may do that; if not, the command that would is printed and the script fails.
@@ -16,6 +17,7 @@ set -eu
 have_libc()   { printf '#include <pthread.h>\n' | "$CC" -E - >/dev/null 2>&1; }
 have_pkg()    { command -v pkg-config >/dev/null 2>&1; }
 have_lib()    { have_pkg && pkg-config --exists "$1"; }
+have_gif()    { printf '#include <gif_lib.h>\n' | "$CC" -E - >/dev/null 2>&1; }
 have_fuzzer() {
     printf 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n ? 0 : 0; }\n' |
         clang -fsanitize=fuzzer,address,undefined -x c -o /dev/null - >/dev/null 2>&1
@@ -32,6 +34,10 @@ for group in "$@"; do
         have_libc || need libc6-dev
         have_pkg || need pkg-config
         have_lib jansson || need libjansson-dev
+        have_lib libpng || need libpng-dev
+        have_lib libjpeg || need libjpeg-dev
+        have_lib "libwebp libwebpdemux" || need libwebp-dev
+        have_gif || need libgif-dev
         ;;
     test)
         have_pkg || need pkg-config
@@ -44,6 +50,13 @@ for group in "$@"; do
         ;;
     format) command -v clang-format >/dev/null 2>&1 || need clang-format ;;
     cxx) have_cxx || need g++ ;;
+    video)
+        have_pkg || need pkg-config
+        have_lib libavformat || need libavformat-dev
+        have_lib libavcodec || need libavcodec-dev
+        have_lib libswscale || need libswscale-dev
+        have_lib libavutil || need libavutil-dev
+        ;;
     *)
         echo "deps.sh: no group is called '$group'" >&2
         exit 2

@@ -26,10 +26,12 @@ build_shared() {
         LD_LIBRARY_PATH="$prefix/lib" "$temp/shared"
 }
 build_static() {
-    # The system's libraries are outside the root: they are named here.
+    # The system's libraries are outside the root: the file says which they are.
+    pc=$prefix/lib/pkgconfig/dgemma.pc
     # shellcheck disable=SC2046
     "$CC" "$temp/user.c" -o "$temp/static" -I"$prefix/include" "$prefix/lib/libdgemma.a" \
-        $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --libs jansson) -lm -pthread && "$temp/static"
+        $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --libs "$(sed -n 's/^Requires.private: //p' "$pc")") \
+        $(sed -n 's/^Libs.private: //p' "$pc") && "$temp/static"
 }
 # The examples, with nothing but pkg-config, on a fixture.
 example() {
