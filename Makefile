@@ -20,6 +20,7 @@ PREFIX       ?= /usr/local
 DESTDIR      ?=
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang
+FFMPEG       ?=
 
 # What `make run` asks the program to do: until a model ships with the source, a fixture of the tests answers.
 RUN_MODEL ?= tests/fixtures/golden/sampler_finishes/model
@@ -41,6 +42,7 @@ SOVER   := $(firstword $(subst ., ,$(VERSION)))
 SRC_base      := $(wildcard src/base/*.c)
 SRC_tensor    := $(wildcard src/tensor/*.c)
 SRC_text      := $(wildcard src/text/*.c)
+SRC_image     := $(wildcard src/image/*.c)
 SRC_diffusion := $(wildcard src/diffusion/*.c)
 SRC_format    := $(wildcard src/format/*.c)
 SRC_backend   := $(wildcard src/backend/*.c)
@@ -55,8 +57,8 @@ SRC_model     := $(wildcard src/model/*.c)
 SRC_engine    := $(wildcard src/engine/*.c)
 SRC_api       := $(wildcard src/*.c)
 
-SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_diffusion) $(SRC_format) $(SRC_backend) \
-           $(SRC_cpu) $(SRC_model) $(SRC_engine) $(SRC_api)
+SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_image) $(SRC_diffusion) $(SRC_format) \
+           $(SRC_backend) $(SRC_cpu) $(SRC_model) $(SRC_engine) $(SRC_api)
 
 # ---- the program, and the tests ----
 
@@ -67,6 +69,7 @@ SRC_kernels := $(wildcard tests/kernels/*.c)
 SRC_golden  := $(wildcard tests/golden/*.c)
 SRC_fuzz    := $(wildcard tests/fuzz/fuzz_*.c)
 SRC_replay  := tests/fuzz/replay_main.c
+SRC_bench   := $(wildcard bench/*.c)
 
 # ---- flags ----
 
@@ -78,17 +81,21 @@ SANITIZE = $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-fra
 INCLUDES = -Iinclude -Isrc
 
 # Libraries are asked for when a recipe runs, by which time `deps` has put pkg-config in place.
-PKGS       = jansson
+# FFmpeg's, for video, are used where they are found; FFMPEG=no leaves them out. giflib has no .pc file.
+PKGS       = jansson libpng libjpeg libwebp libwebpdemux $(VIDEO_PKGS)
+VIDEO_PKGS = $(if $(filter no,$(FFMPEG)),,$(shell pkg-config --exists $(AV_PKGS) 2>/dev/null && echo $(AV_PKGS)))
+AV_PKGS    = libavformat libavcodec libswscale libavutil
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
 PKG_LIBS   = $(shell pkg-config --libs $(PKGS))
 
 ALL_CFLAGS  = -std=c17 -D_GNU_SOURCE -pthread $(WARN) -g $(OPT) $(ISA) $(SANITIZE) -fPIC \
               -fvisibility=hidden -DDGEMMA_BUILD $(INCLUDES) $(CPPFLAGS) $(CFLAGS)
 ALL_LDFLAGS = -pthread $(SANITIZE) $(LDFLAGS)
-LDLIBS      = $(PKG_LIBS) -lm
+LDLIBS      = $(PKG_LIBS) -lgif -lm
 
 # Private: they are not for $(BUILD)/flags, which these files depend on.
-$(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o: private OPT = -O3
+$(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o $(BUILD)/src/image/%.o: private OPT = -O3
+$(BUILD)/src/image/video.o: private CPPFLAGS += $(if $(VIDEO_PKGS),-DHAVE_FFMPEG=1)
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
 $(BUILD)/tests/%.o: private INCLUDES += -Itests
 $(BUILD)/tests/unit/%.o: private PKGS += check
@@ -114,7 +121,7 @@ CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/ch
 SCRIPTS := $(wildcard tests/cli/*.sh tests/tools/*.sh)
 
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
-           $(SRC_fuzz) $(SRC_replay) tests/tools/render_chat.c)
+           $(SRC_fuzz) $(SRC_replay) $(SRC_bench) tests/tools/render_chat.c)
 
 .PHONY: all run test golden bench fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
@@ -176,11 +183,16 @@ RENDER := $(BUILD)/render_chat
 $(RENDER): $(call obj,tests/tools/render_chat.c) $(LIB_A)
 	$(link)
 
+# The vision tower at the real shape, beside the peak of the same machine.
+$(BUILD)/bench/%.o: INCLUDES += -Itests
+$(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(SUPPORT) $(LIB_A)
+	$(link)
+
 $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay)) $(SUPPORT) $(LIB_A)
 	$(link)
 
 # Objects are made again when the flags changed, libraries when a file came or went.
-$(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS)
+$(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS)
 $(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_support)
 $(BUILD)/flags $(BUILD)/sources: FORCE
 	@mkdir -p $(@D); echo '$(STAMP)' | cmp -s - $@ || echo '$(STAMP)' > $@
@@ -198,7 +210,7 @@ deps:
 	@CC='$(CC)' sh tools/deps.sh build test
 
 deps-all:
-	@CC='$(CC)' sh tools/deps.sh build test fuzz format cxx
+	@CC='$(CC)' sh tools/deps.sh build test fuzz format cxx video
 
 # ---- running and testing ----
 
@@ -217,8 +229,9 @@ test: all $(CHECKS) $(REPLAY) $(RENDER)
 golden: $(BUILD)/dgemma-golden
 	$(BUILD)/dgemma-golden $(or $(DIR),$(error say which: make golden DIR=folder))
 
-bench: $(BUILD)/check_kernels
+bench: $(BUILD)/check_kernels $(BUILD)/bench_vision
 	$(BUILD)/check_kernels --bench
+	$(BUILD)/bench_vision
 
 # The library is built once more, with coverage for libFuzzer, in its own folder.
 fuzz: build/deps-fuzz.ok
@@ -234,7 +247,7 @@ fuzz-run: $(FUZZERS)
 
 # ---- keeping house ----
 
-TIDY := $(wildcard examples/*.c include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] cli/*.[ch] tests/*/*.[ch])
+TIDY := $(wildcard bench/*.c examples/*.c include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] cli/*.[ch] tests/*/*.[ch])
 
 format: build/deps-format.ok
 	clang-format -i $(TIDY)
@@ -274,7 +287,8 @@ install: all
 	ln -sf $(SO_FULL) $(LIBDIR)/libdgemma.so.$(SOVER)
 	ln -sf libdgemma.so.$(SOVER) $(LIBDIR)/libdgemma.so
 	install -m 644 include/*.h $(INCDIR)
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' dgemma.pc.in > $(PKGDIR)/dgemma.pc
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(strip $(PKGS))|' \
+	    dgemma.pc.in > $(PKGDIR)/dgemma.pc
 	install -m 644 docs/man/dgemma.1 $(MANDIR)/dgemma.1
 	install -m 644 completions/dgemma.bash $(BASHDIR)/dgemma
 	install -m 644 completions/dgemma.zsh $(ZSHDIR)/_dgemma
@@ -290,7 +304,7 @@ help:
 	@echo 'make run              answer a sample prompt (RUN_ARGS: what dgemma is asked to do)'
 	@echo 'make test             every test; the last line is the sum'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
-	@echo 'make bench            check and time the CPU kernels'
+	@echo 'make bench            check and time the CPU kernels, time the vision tower'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
 	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR; uninstall takes it away'
@@ -301,6 +315,7 @@ help:
 	@echo 'CC=clang              another compiler, in build/clang'
 	@echo 'SAN=address,undefined sanitizers, in build/address-undefined; SAN=thread'
 	@echo 'WERROR=1              warnings are errors'
+	@echo 'FFMPEG=no             without video, even where FFmpeg is found'
 	@echo 'V=1                   show each command'
 	@echo 'CFG=name              objects in build/name'
 	@echo 'CFLAGS, LDFLAGS       added to ours'

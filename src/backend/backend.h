@@ -80,6 +80,11 @@ typedef struct dg_segment {
     void *const *canvas_page; /* canvas: ceil(n_row / DG_PAGE) scratch pages of one layer each */
 } dg_segment;
 
+/* How the tokens of a picture see each other. WHOLE: their block whole, in every layer and even
+ * beyond the window, as the reference's generate() does. IN_WINDOW: in sliding layers only and
+ * inside the window, as Gemma 4 does. */
+typedef enum dg_image_rule { DG_IMAGES_WHOLE, DG_IMAGES_IN_WINDOW } dg_image_rule;
+
 typedef struct dg_batch {
     int n_row;
     int n_encode;            /* rows [0, n_encode) are encoded, the rest are canvas */
@@ -88,16 +93,22 @@ typedef struct dg_batch {
     const dg_span *block; /* [n_row] image block an encoded row belongs to; {p, p + 1} for text */
     const int32_t
         *feature; /* [n_row] row of the image features that replaces the embedding, or -1 */
+    dg_image_rule images;
     int n_segment;
     const dg_segment *segment;
 } dg_batch;
 
-/* The keys an encoded row at position p sees. window 0: no limit. An image block is seen whole, in
- * every layer, even beyond the window, as the reference's generate() does. */
-static inline dg_span dg_encode_span(int p, dg_span block, int window)
+/* The keys an encoded row at position p sees. window 0: no limit. */
+static inline dg_span dg_encode_span(int p, dg_span block, int window, dg_image_rule images)
 {
     int first = window && p >= window ? p - window + 1 : 0;
-    return (dg_span){first < block.first ? first : block.first, block.end > p ? block.end : p + 1};
+    dg_span seen = {first, p + 1};
+    if (images == DG_IMAGES_IN_WINDOW && !window)
+        return seen;
+    seen.end = block.end > seen.end ? block.end : seen.end;
+    if (images == DG_IMAGES_WHOLE && block.first < first)
+        seen.first = block.first;
+    return seen;
 }
 
 /* The prefix keys that a canvas starting at position p sees, the same for each of its rows: the
@@ -304,6 +315,84 @@ typedef struct dg_vocabulary_args {
                         uniform */
 } dg_vocabulary_args;
 
+/* ---- the vision tower ----  A pass of its own, between vision_begin() and finish(), over the
+ * patches of a few pictures. x is the residual stream [n_patch, n_embd], picture after picture.
+ * Patches attend both ways, to those of their own picture only. */
+
+/* One picture's patches, row by row. */
+typedef struct dg_vision_picture {
+    int first_patch; /* its place in x */
+    int rows, cols;
+    const float *pixels; /* [rows * cols, pixels of a patch] in host memory */
+} dg_vision_picture;
+
+typedef struct dg_vision_batch {
+    int n_patch;
+    int n_picture;
+    const dg_vision_picture *picture;
+} dg_vision_batch;
+
+/* A matrix whose inputs and outputs are held in ranges. Infinite ends: none. */
+typedef struct dg_clipped {
+    dg_weight w;
+    float in_min, in_max, out_min, out_max;
+} dg_clipped;
+
+/* One layer: attention block, then MLP block. */
+typedef struct dg_vision_layer {
+    float *norm, *post_norm; /* [n_embd] around the attention */
+    float *q_norm, *k_norm;  /* [head_dim] */
+    dg_clipped q, k, v, o;
+    float *mlp_norm, *mlp_post_norm;
+    dg_clipped gate, up, down;
+} dg_vision_layer;
+
+/* x = Wp (2 (pixel - 0.5)) + table[0][column] + table[1][row] of the patch. */
+typedef struct dg_vision_embed_args {
+    float *x;
+    const dg_weight *proj;
+    const dg_weight *table; /* two matrices [n_position, n_embd] */
+} dg_vision_embed_args;
+
+/* Angles of a coordinate, for columns and rows alike: cos, sin [n_position, head_dim / 4]. */
+typedef struct dg_vision_rope {
+    const float *cos, *sin;
+} dg_vision_rope;
+
+/* a = RMSNorm(x, norm);  q = RoPE(RMSNorm(Wq a, q_norm)), k likewise, v = RMSNorm(Wv a); norms per
+ * head;  x = x + RMSNorm( Wo softmax(q k^T) v, post_norm ), scale 1. RoPE turns the first half of a
+ * head by the patch's column, the second by its row: pairs (i, i + head_dim / 4) in each. */
+typedef struct dg_vision_attention_args {
+    float *x;
+    const dg_vision_layer *w;
+    dg_vision_rope rope;
+} dg_vision_attention_args;
+
+/* x = x + RMSNorm( down( gelu(gate u) * (up u) ), mlp_post_norm ),  u = RMSNorm(x, mlp_norm). */
+typedef struct dg_vision_mlp_args {
+    float *x;
+    const dg_vision_layer *w;
+} dg_vision_mlp_args;
+
+/* h = mean of pool x pool patches * sqrt(n_embd);  h = (h - bias) * scale;
+ * out = W RMSNorm(h), a row for each cell of the pooled grids, row by row, picture after picture.
+ */
+typedef struct dg_vision_project_args {
+    float *out; /* [n_soft, n_embd of the text] */
+    const float *x;
+    int pool;
+    const float *bias, *scale; /* both NULL: not standardised */
+    const dg_weight *proj;
+} dg_vision_project_args;
+
+/* Largest sizes of a vision pass. */
+typedef struct dg_vision_plan {
+    int n_patch;
+    int n_embd, n_ff, n_head, head_dim;
+    int n_pixel;   /* values of a patch */
+    float rms_eps; /* of every RMSNorm in the tower */
+} dg_vision_plan;
+
 /* ---- the backend ---- */
 
 /* Largest sizes that stages will see; scratch is allocated once for them. */
@@ -353,6 +442,16 @@ struct dg_backend {
     void (*join)(dg_backend *be, const dg_join_args *a);
     void (*norm)(dg_backend *be, const dg_norm_args *a);
     void (*vocabulary)(dg_backend *be, const dg_vocabulary_args *a);
+
+    /* The vision tower has a plan beside the other; NULL where a backend does not run it. */
+    size_t (*vision_plan_bytes)(dg_backend *be, const dg_vision_plan *plan);
+    dgemma_status (*vision_plan)(dg_backend *be, const dg_vision_plan *plan, dgemma_error *err);
+    void (*vision_begin)(dg_backend *be,
+                         const dg_vision_batch *batch); /* borrowed until finish() */
+    void (*vision_embed)(dg_backend *be, const dg_vision_embed_args *a);
+    void (*vision_attention)(dg_backend *be, const dg_vision_attention_args *a);
+    void (*vision_mlp)(dg_backend *be, const dg_vision_mlp_args *a);
+    void (*vision_project)(dg_backend *be, const dg_vision_project_args *a);
 };
 
 #endif

@@ -1,9 +1,4 @@
-/* Queries, keys, values; the cache's one writer; attention.
- *
- * Attention walks over pages of keys in ascending position with a running maximum (softmax in one
- * pass). A page is the unit of summation for every row, whatever rows share the task, so a row's
- * result does not depend on them. */
-#include <math.h>
+/* Queries, keys, values; the cache's one writer; attention over the cache's pages. */
 #include <string.h>
 #include "cpu/cpu_internal.h"
 
@@ -118,9 +113,7 @@ typedef struct block {
     const dg_segment *seg;
     int first, n_row;   /* rows of the batch */
     int kv_head, group; /* group: query heads per key head */
-    dg_cpu_worker *w;
-    float max[ATTENTION_ROWS];
-    double sum[ATTENTION_ROWS];
+    dg_cpu_lines lines;
 } block;
 
 /* The prefix keys that a row sees. */
@@ -129,92 +122,28 @@ static dg_span prefix_span(const block *b, int row)
     if (b->seg->canvas)
         return dg_canvas_span(b->seg->position, b->a->w->window);
     const dg_batch *batch = b->cpu->batch;
-    return dg_encode_span(batch->position[row], batch->block[row], b->a->w->window);
-}
-
-/* Scores of all query lines against the first n keys of a page. */
-static void score_page(const block *b, const unsigned char *keys, int n)
-{
-    const dg_kv_layout *kv = b->a->kv;
-    size_t stride = (size_t)kv->head_dim * dg_dtype_size(kv->type);
-    for (int c = 0; c < n; c += DG_PANEL) {
-        int n_col = dg_min(DG_PANEL, n - c);
-        b->cpu->k.pack_cols[kv->type](b->w->panel, keys + (size_t)c * stride, stride, kv->head_dim,
-                                      n_col);
-        b->cpu->k.gemm_panel(&(dg_gemm_args){
-            .y = b->w->score + c,
-            .x = b->w->q,
-            .panel = b->w->panel,
-            .ldy = DG_PAGE,
-            .ldx = (size_t)kv->head_dim,
-            .n_row = b->n_row * b->group,
-            .n_k = kv->head_dim,
-            .n_col = n_col,
-        });
-    }
-}
-
-/* Turns one line's scores into exp(score - running maximum), zero outside [lo, hi), and carries the
- * line's sums over to the new maximum. */
-static void soften_line(block *b, int line, int lo, int hi, int n)
-{
-    float *s = b->w->score + (size_t)line * DG_PAGE;
-    lo = dg_max(lo, 0);
-    hi = dg_min(hi, n);
-    if (lo >= hi) {
-        memset(s, 0, (size_t)n * sizeof *s);
-        return;
-    }
-    float top;
-    b->cpu->k.argmax(s + lo, hi - lo, &top);
-    if (top > b->max[line]) {
-        float shrink = expf(b->max[line] - top); /* 0 for the first keys: max starts at -infinity */
-        float *out = b->w->out + (size_t)line * (size_t)b->a->kv->head_dim;
-        for (int i = 0; i < b->a->kv->head_dim; i++)
-            out[i] *= shrink;
-        b->sum[line] *= shrink;
-        b->max[line] = top;
-    }
-    b->cpu->k.exp_shift(s + lo, s + lo, hi - lo, b->max[line]);
-    memset(s, 0, (size_t)lo * sizeof *s);
-    memset(s + hi, 0, (size_t)(n - hi) * sizeof *s);
-    b->sum[line] += b->cpu->k.sum(s + lo, hi - lo);
-}
-
-/* out += score . values of the page. */
-static void add_values(const block *b, const unsigned char *values, int n)
-{
-    const dg_kv_layout *kv = b->a->kv;
-    size_t value_bytes = dg_dtype_size(kv->type), stride = (size_t)kv->head_dim * value_bytes;
-    for (int c = 0; c < kv->head_dim; c += DG_PANEL) {
-        int n_col = dg_min(DG_PANEL, kv->head_dim - c);
-        b->cpu->k.pack_rows[kv->type](b->w->panel, values + (size_t)c * value_bytes, stride, n,
-                                      n_col);
-        b->cpu->k.gemm_panel(&(dg_gemm_args){
-            .y = b->w->out + c,
-            .x = b->w->score,
-            .panel = b->w->panel,
-            .ldy = (size_t)kv->head_dim,
-            .ldx = DG_PAGE,
-            .n_row = b->n_row * b->group,
-            .n_k = n,
-            .n_col = n_col,
-            .add = true,
-        });
-    }
+    return dg_encode_span(batch->position[row], batch->block[row], b->a->w->window, batch->images);
 }
 
 /* The first n keys of a page; its first key is at `position` on the axis that the spans are on. */
 static void attend_page(block *b, void *page, size_t offset, int position, int n, bool canvas)
 {
     const dg_kv_layout *kv = b->a->kv;
-    score_page(b, head_in_page(kv, page, offset, b->kv_head, false), n);
+    dg_cpu_page keys = {
+        .type = kv->type,
+        .key = head_in_page(kv, page, offset, b->kv_head, false),
+        .value = head_in_page(kv, page, offset, b->kv_head, true),
+        .stride = (size_t)kv->head_dim * dg_dtype_size(kv->type),
+        .n = n,
+    };
+    dg_cpu_lines_score(&b->lines, &keys);
     for (int r = 0; r < b->n_row; r++) {
         dg_span span = canvas ? (dg_span){0, b->seg->n_row} : prefix_span(b, b->first + r);
         for (int g = 0; g < b->group; g++)
-            soften_line(b, r * b->group + g, span.first - position, span.end - position, n);
+            dg_cpu_lines_soften(&b->lines, r * b->group + g, span.first - position,
+                                span.end - position, n);
     }
-    add_values(b, head_in_page(kv, page, offset, b->kv_head, true), n);
+    dg_cpu_lines_add(&b->lines, &keys);
 }
 
 static void attend_block(block *b)
@@ -286,25 +215,22 @@ static int count_blocks(const attention_job *job)
 static void attention_task(void *arg, int task, int worker)
 {
     const attention_job *job = arg;
-    block b = {.cpu = job->cpu, .a = job->a, .group = job->group, .w = &job->cpu->worker[worker]};
+    block b = {.cpu = job->cpu, .a = job->a, .group = job->group};
     if (!locate(job, task, &b))
         return;
+    dg_cpu_lines *l = &b.lines;
     size_t dim = (size_t)b.a->kv->head_dim;
-    int n_line = b.n_row * b.group;
-    for (int i = 0; i < n_line; i++) {
-        memcpy(b.w->q + (size_t)i * dim, query_line(&b, b.a->q, i), dim * sizeof *b.w->q);
-        b.max[i] = -INFINITY;
-        b.sum[i] = 0;
-    }
-    memset(b.w->out, 0, (size_t)n_line * dim * sizeof *b.w->out);
+    l->cpu = job->cpu;
+    l->w = &job->cpu->worker[worker];
+    l->dim = b.a->kv->head_dim;
+    l->n = b.n_row * b.group;
+    for (int i = 0; i < l->n; i++)
+        memcpy(l->w->q + (size_t)i * dim, query_line(&b, b.a->q, i), dim * sizeof *l->w->q);
 
+    dg_cpu_lines_begin(l);
     attend_block(&b);
-
-    for (int i = 0; i < n_line; i++) {
-        float *out = query_line(&b, b.a->out, i), scale = (float)(1 / b.sum[i]);
-        for (size_t j = 0; j < dim; j++)
-            out[j] = b.w->out[(size_t)i * dim + j] * scale;
-    }
+    for (int i = 0; i < l->n; i++)
+        dg_cpu_lines_result(l, i, query_line(&b, b.a->out, i));
 }
 
 void dg_cpu_attention(dg_backend *be, const dg_attention_args *a)

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/alloc.h"
-#include "base/arena.h"
 #include "cpu/cpu_internal.h"
 
 void dg_cpu_fail(dg_cpu *cpu, dgemma_status status, const char *fmt, ...)
@@ -72,62 +71,62 @@ static dgemma_status cpu_weight_init(dg_backend *be, dg_weight *w, const dg_tens
 
 /* ---- the plan ---- */
 
-/* Takes every piece of scratch from the arena; called once to measure (cap 0, nothing written) and
- * once for real. */
-typedef struct taker {
-    dg_arena arena;
-    size_t need;
-} taker;
-
-static void *take(taker *t, size_t n, size_t size)
+void *dg_cpu_take(dg_cpu_taker *t, size_t n, size_t size)
 {
     t->need += (n * size + 63) / 64 * 64;
     return t->arena.base ? dg_arena_take(&t->arena, n, size) : NULL;
 }
 
-static void lay_out(dg_cpu *cpu, const dg_plan *p, taker *t)
+dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim, size_t row)
 {
-    size_t rows = (size_t)p->n_row, pairs = rows * (size_t)p->n_expert_used, f = sizeof(float);
-    size_t dim = (size_t)p->max_head_dim, n_tile = (size_t)dg_ceil_div(p->n_vocab, VOCAB_TILE);
-    size_t panel = (size_t)dg_max(dg_max(SLICE_K, p->max_head_dim), DG_PAGE) * DG_PANEL;
-    size_t row = (size_t)dg_max(dg_max(VOCAB_TILE, p->n_embd), p->n_expert);
+    size_t dim = (size_t)max_head_dim, f = sizeof(float);
+    size_t panel = (size_t)dg_max(dg_max(SLICE_K, max_head_dim), DG_PAGE) * DG_PANEL;
     int n_thread = dg_pool_threads(cpu->pool);
-
-    cpu->worker = take(t, (size_t)n_thread, sizeof *cpu->worker);
+    dg_cpu_worker *all = dg_cpu_take(t, (size_t)n_thread, sizeof *all);
     for (int i = 0; i < n_thread; i++) {
         dg_cpu_worker w = {
-            .panel = take(t, panel, f),
-            .q = take(t, ATTENTION_ROWS * dim, f),
-            .out = take(t, ATTENTION_ROWS * dim, f),
-            .score = take(t, ATTENTION_ROWS * DG_PAGE, f),
-            .row = take(t, row, f),
-            .widened = take(t, SLICE_K * TASK_COLS, f),
+            .panel = dg_cpu_take(t, panel, f),
+            .q = dg_cpu_take(t, ATTENTION_ROWS * dim, f),
+            .out = dg_cpu_take(t, ATTENTION_ROWS * dim, f),
+            .score = dg_cpu_take(t, ATTENTION_ROWS * DG_PAGE, f),
+            .row = dg_cpu_take(t, row, f),
+            .widened = dg_cpu_take(t, SLICE_K * TASK_COLS, f),
         };
-        if (cpu->worker)
-            cpu->worker[i] = w;
+        if (all)
+            all[i] = w;
     }
-    cpu->normed = take(t, rows * (size_t)p->n_embd, f);
-    cpu->wide = take(t, rows * 2 * (size_t)p->n_ff, f);
-    cpu->router = take(t, rows * (size_t)p->n_expert, f);
-    cpu->pair_of = take(t, 2 * pairs, sizeof *cpu->pair_of);
-    cpu->expert_start = take(t, (size_t)p->n_expert + 1, sizeof *cpu->expert_start);
-    cpu->active = take(t, (size_t)p->n_expert, sizeof *cpu->active);
-    cpu->expert_x = take(t, pairs * (size_t)p->n_embd, f);
-    cpu->expert_h = take(t, pairs * 2 * (size_t)p->n_ff_expert, f);
+    return all;
+}
+
+static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
+{
+    size_t rows = (size_t)p->n_row, pairs = rows * (size_t)p->n_expert_used, f = sizeof(float);
+    size_t n_tile = (size_t)dg_ceil_div(p->n_vocab, VOCAB_TILE);
+    size_t row = (size_t)dg_max(dg_max(VOCAB_TILE, p->n_embd), p->n_expert);
+
+    cpu->plan_worker = dg_cpu_take_workers(cpu, t, p->max_head_dim, row);
+    cpu->normed = dg_cpu_take(t, rows * (size_t)p->n_embd, f);
+    cpu->wide = dg_cpu_take(t, rows * 2 * (size_t)p->n_ff, f);
+    cpu->router = dg_cpu_take(t, rows * (size_t)p->n_expert, f);
+    cpu->pair_of = dg_cpu_take(t, 2 * pairs, sizeof *cpu->pair_of);
+    cpu->expert_start = dg_cpu_take(t, (size_t)p->n_expert + 1, sizeof *cpu->expert_start);
+    cpu->active = dg_cpu_take(t, (size_t)p->n_expert, sizeof *cpu->active);
+    cpu->expert_x = dg_cpu_take(t, pairs * (size_t)p->n_embd, f);
+    cpu->expert_h = dg_cpu_take(t, pairs * 2 * (size_t)p->n_ff_expert, f);
 
     size_t words = rows * VOCAB_TILE;
-    cpu->tile = take(t, words, f);
-    cpu->kept = take(t, words, sizeof *cpu->kept);
+    cpu->tile = dg_cpu_take(t, words, f);
+    cpu->kept = dg_cpu_take(t, words, sizeof *cpu->kept);
     cpu->draw_mass =
-        take(t, rows * (size_t)dg_ceil_div(p->n_vocab, DRAW_TILE), sizeof *cpu->draw_mass);
-    cpu->draw_shift = take(t, rows * n_tile, sizeof *cpu->draw_shift);
-    cpu->vocab = take(t, rows, dg_cpu_vocab_row_bytes());
+        dg_cpu_take(t, rows * (size_t)dg_ceil_div(p->n_vocab, DRAW_TILE), sizeof *cpu->draw_mass);
+    cpu->draw_shift = dg_cpu_take(t, rows * n_tile, sizeof *cpu->draw_shift);
+    cpu->vocab = dg_cpu_take(t, rows, dg_cpu_vocab_row_bytes());
 }
 
 static size_t cpu_plan_bytes(dg_backend *be, const dg_plan *plan)
 {
     dg_cpu probe = {.pool = dg_cpu_of(be)->pool};
-    taker t = {0};
+    dg_cpu_taker t = {0};
     lay_out(&probe, plan, &t);
     return t.need;
 }
@@ -138,7 +137,7 @@ static dgemma_status cpu_plan(dg_backend *be, const dg_plan *plan, dgemma_error 
     if (plan->max_group > ATTENTION_ROWS)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%d query heads share a key head: at most %d may",
                        plan->max_group, ATTENTION_ROWS);
-    taker t = {0};
+    dg_cpu_taker t = {0};
     size_t bytes = cpu_plan_bytes(be, plan);
     dg_free(cpu->scratch);
     cpu->scratch = NULL;
@@ -156,6 +155,7 @@ static void cpu_begin(dg_backend *be, const dg_batch *batch)
 {
     dg_cpu *cpu = dg_cpu_of(be);
     cpu->batch = batch;
+    cpu->worker = cpu->plan_worker;
     cpu->error.status = DGEMMA_OK;
 }
 
@@ -173,6 +173,7 @@ static void cpu_close(dg_backend *be)
     dg_cpu *cpu = dg_cpu_of(be);
     dg_pool_free(cpu->pool);
     dg_free(cpu->scratch);
+    dg_free(cpu->vision.scratch);
     dg_free(cpu);
 }
 
@@ -214,6 +215,13 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
         .join = dg_cpu_join,
         .norm = dg_cpu_norm,
         .vocabulary = dg_cpu_vocabulary,
+        .vision_plan_bytes = dg_cpu_vision_plan_bytes,
+        .vision_plan = dg_cpu_vision_plan,
+        .vision_begin = dg_cpu_vision_begin,
+        .vision_embed = dg_cpu_vision_embed,
+        .vision_attention = dg_cpu_vision_attention,
+        .vision_mlp = dg_cpu_vision_mlp,
+        .vision_project = dg_cpu_vision_project,
     };
     *out = &cpu->base;
     return DGEMMA_OK;

@@ -64,18 +64,23 @@ typedef struct matmul_job {
     const dg_cpu_matmul *m;
 } matmul_job;
 
+/* Some columns of some rows; the columns of the same rows follow each other. */
 static void matmul_task(void *arg, int task, int worker)
 {
     const matmul_job *job = arg;
-    int first = task * TASK_COLS;
-    dg_cpu_matmul_cols(job->cpu, job->m, first, dg_min(first + TASK_COLS, job->m->w->n_out),
-                       worker);
+    int n_block = dg_ceil_div(job->m->w->n_out, TASK_COLS);
+    int col = task % n_block * TASK_COLS, row = task / n_block * MATMUL_ROWS;
+    dg_cpu_matmul part = *job->m;
+    part.y += (size_t)row * part.ldy;
+    part.x += (size_t)row * part.ldx;
+    part.n_row = dg_min(MATMUL_ROWS, part.n_row - row);
+    dg_cpu_matmul_cols(job->cpu, &part, col, dg_min(col + TASK_COLS, part.w->n_out), worker);
 }
 
 void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m)
 {
     if (m->n_row < 1)
         return;
-    dg_pool_run(cpu->pool, dg_ceil_div(m->w->n_out, TASK_COLS), matmul_task,
-                &(matmul_job){.cpu = cpu, .m = m});
+    int n_task = dg_ceil_div(m->n_row, MATMUL_ROWS) * dg_ceil_div(m->w->n_out, TASK_COLS);
+    dg_pool_run(cpu->pool, n_task, matmul_task, &(matmul_job){.cpu = cpu, .m = m});
 }

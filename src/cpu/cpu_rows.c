@@ -6,11 +6,9 @@
 /* Rows that one task takes: enough work to be worth the hand-over. */
 enum { TASK_ROWS = 8 };
 
-/* Runs fn(cpu, args, row, worker) for rows [first, end) on the pool. */
-typedef void row_fn(dg_cpu *cpu, const void *args, int row, int worker);
 typedef struct row_job {
     dg_cpu *cpu;
-    row_fn *fn;
+    dg_cpu_row_fn *fn;
     const void *args;
     dg_rows rows;
 } row_job;
@@ -23,7 +21,7 @@ static void row_task(void *arg, int task, int worker)
         job->fn(job->cpu, job->args, r, worker);
 }
 
-static void for_rows(dg_cpu *cpu, row_fn *fn, const void *args, dg_rows rows)
+void dg_cpu_for_rows(dg_cpu *cpu, dg_cpu_row_fn *fn, const void *args, dg_rows rows)
 {
     if (rows.first < rows.end)
         dg_pool_run(cpu->pool, dg_ceil_div(rows.end - rows.first, TASK_ROWS), row_task,
@@ -48,7 +46,7 @@ static void norm_row(dg_cpu *cpu, const void *args, int row, int worker)
 
 void dg_cpu_norm_rows(dg_cpu *cpu, float *y, const float *x, const float *w, dg_rows rows)
 {
-    for_rows(cpu, norm_row, &(norm_rows){y, x, w}, rows);
+    dg_cpu_for_rows(cpu, norm_row, &(norm_rows){y, x, w}, rows);
 }
 
 void dg_cpu_norm(dg_backend *be, const dg_norm_args *a)
@@ -71,7 +69,7 @@ static void gelu_row(dg_cpu *cpu, const void *args, int row, int worker)
 
 void dg_cpu_gelu_rows(dg_cpu *cpu, float *gate_up, int n, int n_row)
 {
-    for_rows(cpu, gelu_row, &(gelu_rows){gate_up, n}, (dg_rows){0, n_row});
+    dg_cpu_for_rows(cpu, gelu_row, &(gelu_rows){gate_up, n}, (dg_rows){0, n_row});
 }
 
 /* ---- into the residual stream ---- */
@@ -95,7 +93,7 @@ static void embed_row(dg_cpu *cpu, const void *args, int row, int worker)
 void dg_cpu_embed(dg_backend *be, const dg_embed_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
-    for_rows(cpu, embed_row, a, (dg_rows){0, cpu->batch->n_row});
+    dg_cpu_for_rows(cpu, embed_row, a, (dg_rows){0, cpu->batch->n_row});
 }
 
 static void condition_row(dg_cpu *cpu, const void *args, int row, int worker)
@@ -122,7 +120,7 @@ void dg_cpu_condition(dg_backend *be, const dg_condition_args *a)
     dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){wide + n_ff, normed, ld, n_embd, n, &w->up, 0, 0});
     dg_cpu_gelu_rows(cpu, wide, n_ff, n);
     dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){normed, wide, n_embd, ld, n, &w->down, 0, 0});
-    for_rows(cpu, condition_row, a, a->rows);
+    dg_cpu_for_rows(cpu, condition_row, a, a->rows);
 }
 
 static void rope_table_row(dg_cpu *cpu, const void *args, int row, int worker)
@@ -143,7 +141,7 @@ static void rope_table_row(dg_cpu *cpu, const void *args, int row, int worker)
 void dg_cpu_rope_table(dg_backend *be, const dg_rope_table_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
-    for_rows(cpu, rope_table_row, a, (dg_rows){0, cpu->batch->n_row});
+    dg_cpu_for_rows(cpu, rope_table_row, a, (dg_rows){0, cpu->batch->n_row});
 }
 
 /* ---- back into the residual stream ---- */
@@ -172,7 +170,7 @@ void dg_cpu_attention_out(dg_backend *be, const dg_attention_out_args *a)
                                .n_row = a->rows.end - a->rows.first,
                                .w = w,
                            });
-    for_rows(cpu, attention_out_row, a, a->rows);
+    dg_cpu_for_rows(cpu, attention_out_row, a, a->rows);
 }
 
 static void join_row(dg_cpu *cpu, const void *args, int row, int worker)
@@ -191,5 +189,5 @@ static void join_row(dg_cpu *cpu, const void *args, int row, int worker)
 
 void dg_cpu_join(dg_backend *be, const dg_join_args *a)
 {
-    for_rows(dg_cpu_of(be), join_row, a, a->rows);
+    dg_cpu_for_rows(dg_cpu_of(be), join_row, a, a->rows);
 }

@@ -488,6 +488,42 @@ fail:
     return st;
 }
 
+/* The first by name; NULL: none, or no memory. */
+static char *first_mmproj(const char *dir)
+{
+    char *best = NULL;
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        if (strncmp(e->d_name, "mmproj", 6) != 0 || !has_suffix(e->d_name, ".gguf") ||
+            (best && strcmp(best, e->d_name) < 0))
+            continue;
+        dg_free(best);
+        best = dg_strdup(e->d_name);
+    }
+    if (d)
+        closedir(d);
+    return best;
+}
+
+dgemma_status dg_checkpoint_open_mmproj(dg_checkpoint **out, const dg_checkpoint *model,
+                                        dgemma_error *err)
+{
+    *out = NULL;
+    if (!dg_checkpoint_gguf(model))
+        return DGEMMA_OK;
+    char *dir = folder_of(model->dir), *name = dir ? first_mmproj(dir) : NULL;
+    char *path = name ? dg_path_join(dir, name) : NULL;
+    dgemma_status st = DGEMMA_OK;
+    if (path)
+        st = dg_checkpoint_open(out, path, err);
+    else if (!dir || name)
+        st = no_memory(model->dir, err);
+    dg_free(dir);
+    dg_free(name);
+    dg_free(path);
+    return st;
+}
+
 void dg_checkpoint_close(dg_checkpoint *ck)
 {
     if (!ck)

@@ -21,6 +21,12 @@ typedef struct dg_checkpoint dg_checkpoint;
 dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_error *err);
 void dg_checkpoint_close(dg_checkpoint *ck); /* NULL is fine; every view and string from it dies */
 
+/* The vision tower beside a GGUF model: mmproj*.gguf in its folder, the first by name of several
+ * (of the published ones that is BF16). *out is NULL when there is none, and for a folder of
+ * safetensors, which has the tower among its tensors. */
+dgemma_status dg_checkpoint_open_mmproj(dg_checkpoint **out, const dg_checkpoint *model,
+                                        dgemma_error *err);
+
 /* The folder the weights were found in, or the GGUF file. */
 const char *dg_checkpoint_dir(const dg_checkpoint *ck);
 

@@ -169,7 +169,7 @@ typedef struct naming {
     const char *where;
     dgemma_error *err;
     bool fill;
-    size_t n_tensor, name_bytes, n_scale;
+    size_t n_tensor, name_bytes, n_scale, n_patch;
 } naming;
 
 static bool has_suffix(const char *s, const char *suffix)
@@ -244,12 +244,46 @@ static dgemma_status check_head(const naming *n, const dg_tensor *head)
                    n->where);
 }
 
+/* A convolution over patches, [n_out, channel, row, column], as the matrix that the checkpoint has,
+ * [n_out, row, column, channel]: the one tensor of a file that is copied. */
+static dgemma_status add_patch(naming *n, const dg_tensor *t)
+{
+    char name[DG_GGUF_NAME], shape[DG_SHAPE_TEXT];
+    size_t count = dg_tensor_count(t), side = (size_t)t->shape[3], area = side * side;
+    if (t->n_dim != 4 || t->shape[1] != 3 || t->shape[2] != t->shape[3] || count == 0 ||
+        t->type >= DG_DTYPE_FLOAT)
+        return dg_fail(n->err, DGEMMA_E_FORMAT,
+                       "%s: %s is %s of type %s, wanted [n, 3, side, side] of F32, F16 or BF16",
+                       n->where, t->name, dg_shape_text(shape, t->shape, t->n_dim),
+                       dg_dtype_name(t->type));
+    dg_gguf_rename(name, t->name);
+    dg_tensor matrix = {.type = DG_F32,
+                        .n_dim = 2,
+                        .shape = {t->shape[0], (int64_t)(3 * area)},
+                        .bytes = count * sizeof(float)};
+    if (n->fill) {
+        float *to = n->m->patch + n->n_patch;
+        const unsigned char *from = t->data;
+        size_t size = dg_dtype_size(t->type);
+        for (size_t i = 0; i < count; i++) {
+            size_t out = i / (3 * area), channel = i / area % 3, pixel = i % area;
+            dg_widen(&to[(out * area + pixel) * 3 + channel], from + i * size, t->type, 1);
+        }
+        matrix.data = to;
+    }
+    n->n_patch += count;
+    add(n, &matrix, name, NULL);
+    return DGEMMA_OK;
+}
+
 static dgemma_status name_one(naming *n, const dg_tensor *t)
 {
     char name[DG_GGUF_NAME], encoder[DG_GGUF_NAME];
     const float *scale;
     if (strcmp(t->name, "output.weight") == 0)
         return n->fill ? DGEMMA_OK : check_head(n, t);
+    if (strcmp(t->name, "v.patch_embd.weight") == 0)
+        return add_patch(n, t);
     if (is_part_of_another(n, t->name))
         return DGEMMA_OK;
     dgemma_status st = take_scale(n, t, &scale);
@@ -268,7 +302,7 @@ static dgemma_status name_one(naming *n, const dg_tensor *t)
 
 static dgemma_status walk(naming *n)
 {
-    n->n_tensor = n->name_bytes = n->n_scale = 0;
+    n->n_tensor = n->name_bytes = n->n_scale = n->n_patch = 0;
     for (size_t i = 0; i < n->m->n_file; i++) {
         const dg_gguf *g = &n->m->file[i].content;
         for (size_t k = 0; k < g->n_tensor; k++) {
@@ -289,7 +323,8 @@ dgemma_status dg_gguf_model_name(dg_gguf_model *m, dgemma_error *err)
     m->tensor = dg_array(n.n_tensor, sizeof *m->tensor);
     m->names = dg_malloc(n.name_bytes);
     m->scales = dg_array(n.n_scale, sizeof *m->scales);
-    if (!m->tensor || !m->names || !m->scales)
+    m->patch = dg_array(n.n_patch, sizeof *m->patch);
+    if (!m->tensor || !m->names || !m->scales || !m->patch)
         return no_memory(n.where, err);
     n.fill = true;
     st = walk(&n);
@@ -319,5 +354,6 @@ void dg_gguf_model_close(dg_gguf_model *m)
     dg_free(m->tensor);
     dg_free(m->names);
     dg_free(m->scales);
+    dg_free(m->patch);
     *m = (dg_gguf_model){0};
 }

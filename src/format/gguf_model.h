@@ -19,6 +19,7 @@ typedef struct dg_gguf_model {
     size_t n_tensor;
     char *names;
     float *scales;
+    float *patch; /* an mmproj file's patch embedding in the order of the checkpoint */
 } dg_gguf_model;
 
 /* `path` is the file, or the first shard NAME-00001-of-0000N.gguf, whose others lie beside it.

@@ -44,19 +44,60 @@ static const pair layer[] = {
     {"layer_output_scale.weight", "layer_scalar"},
 };
 
+/* Of an mmproj file, outside and inside "v.blk.N.". */
+#define TOWER "model.encoder.vision_tower."
+static const pair vision[] = {
+    {"v.patch_embd.weight", TOWER "patch_embedder.input_proj.weight"},
+    {"v.position_embd.weight", TOWER "patch_embedder.position_embedding_table"},
+    {"v.std_bias", TOWER "std_bias"},
+    {"v.std_scale", TOWER "std_scale"},
+    {"mm.input_projection.weight", "model.encoder.embed_vision.embedding_projection.weight"},
+};
+
+static const pair vision_layer[] = {
+    {"ln1.weight", "input_layernorm.weight"},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
+    {"attn_post_norm.weight", "post_attention_layernorm.weight"},
+    {"ln2.weight", "pre_feedforward_layernorm.weight"},
+    {"ffn_post_norm.weight", "post_feedforward_layernorm.weight"},
+};
+
+/* What stands before ".weight" or, where inputs and outputs are held in ranges, before their ends.
+ */
+static const pair vision_matrix[] = {
+    {"attn_q", "self_attn.q_proj"}, {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"}, {"attn_out", "self_attn.o_proj"},
+    {"ffn_gate", "mlp.gate_proj"},  {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+};
+static const pair vision_part[] = {
+    {"weight", "linear.weight"},  {"input_min", "input_min"},   {"input_max", "input_max"},
+    {"output_min", "output_min"}, {"output_max", "output_max"},
+};
+
 static const char canvas_scalar[] = "layer_output_scale.weight";
 static const char prompt_scalar[] = "enc_layer_output_scale.weight";
 
-/* What follows "blk.N." in a name, and the length of N; NULL when the name does not begin so. */
-static const char *in_layer(const char *name, int *n_digit)
+/* What follows PREFIX and "N." in a name, and the length of N; NULL when the name does not begin
+ * so.
+ */
+static const char *in_layer_of(const char *prefix, const char *name, int *n_digit)
 {
-    if (strncmp(name, "blk.", 4) != 0)
+    size_t n_prefix = strlen(prefix);
+    if (strncmp(name, prefix, n_prefix) != 0)
         return NULL;
-    size_t n = strspn(name + 4, "0123456789");
-    if (n == 0 || n > 9 || name[4 + n] != '.' || (n > 1 && name[4] == '0'))
+    const char *number = name + n_prefix;
+    size_t n = strspn(number, "0123456789");
+    if (n == 0 || n > 9 || number[n] != '.' || (n > 1 && number[0] == '0'))
         return NULL;
     *n_digit = (int)n;
-    return name + 4 + n + 1;
+    return number + n + 1;
+}
+
+static const char *in_layer(const char *name, int *n_digit)
+{
+    return in_layer_of("blk.", name, n_digit);
 }
 
 static const char *look_up(const pair *list, size_t n, const char *name)
@@ -67,9 +108,38 @@ static const char *look_up(const pair *list, size_t n, const char *name)
     return NULL;
 }
 
+/* A name of an mmproj file. */
+static bool rename_vision(char out[DG_GGUF_NAME], const char *name)
+{
+    int n_digit;
+    const char *ours = look_up(vision, DG_COUNT(vision), name);
+    const char *rest = in_layer_of("v.blk.", name, &n_digit);
+    if (ours)
+        snprintf(out, DG_GGUF_NAME, "%s", ours);
+    if (!rest)
+        return ours != NULL;
+
+    const char *number = rest - n_digit - 1, *dot = strchr(rest, '.'), *part = NULL;
+    char stem[16] = "";
+    ours = look_up(vision_layer, DG_COUNT(vision_layer), rest);
+    if (!ours && dot && (size_t)(dot - rest) < sizeof stem) {
+        snprintf(stem, sizeof stem, "%.*s", (int)(dot - rest), rest);
+        ours = look_up(vision_matrix, DG_COUNT(vision_matrix), stem);
+        part = look_up(vision_part, DG_COUNT(vision_part), dot + 1);
+        if (!ours || !part)
+            return false;
+    }
+    if (ours)
+        snprintf(out, DG_GGUF_NAME, TOWER "encoder.layers.%.*s.%s%s%s", n_digit, number, ours,
+                 part ? "." : "", part ? part : "");
+    return ours != NULL;
+}
+
 bool dg_gguf_rename(char out[DG_GGUF_NAME], const char *name)
 {
     int n_digit;
+    if (rename_vision(out, name))
+        return true;
     const char *rest = in_layer(name, &n_digit);
     const char *ours =
         rest ? look_up(layer, DG_COUNT(layer), rest) : look_up(top, DG_COUNT(top), name);

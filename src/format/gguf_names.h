@@ -1,4 +1,5 @@
-/* What the tensors of a DiffusionGemma GGUF are called in the Hugging Face checkpoint. */
+/* What the tensors of a DiffusionGemma GGUF, and of the mmproj file with its vision tower, are
+ * called in the Hugging Face checkpoint. */
 #ifndef DG_FORMAT_GGUF_NAMES_H
 #define DG_FORMAT_GGUF_NAMES_H
 

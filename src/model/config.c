@@ -346,6 +346,53 @@ static void read_layers(dg_config *c, const section *text)
     }
 }
 
+/* ---- the vision tower ---- */
+
+/* The tower's rotation is by column and row. Published files call it "default"; later versions of
+ * transformers call the same "axial". */
+static float read_vision_rope(const section *tower)
+{
+    section rope = child(tower, "rope_parameters");
+    if (!is_or_absent(&rope, "rope_type", "default"))
+        require_text(&rope, "rope_type", "axial");
+    return (float)number_or(&rope, "rope_theta", 1, 1e12, 100);
+}
+
+static void read_vision(dg_vision_config *v, const section *top)
+{
+    section tower = child(top, "vision_config");
+    if (!tower.obj)
+        return;
+    require_text(&tower, "model_type", "gemma4_vision");
+    refuse_quantised(&tower);
+    require_text(&tower, "hidden_activation", "gelu_pytorch_tanh");
+    require_off(&tower, "attention_bias");
+    v->present = true;
+    v->n_embd = int_key(&tower, "hidden_size", 1, MAX_SIZE);
+    v->n_ff = int_key(&tower, "intermediate_size", 1, MAX_SIZE);
+    v->n_layer = int_key(&tower, "num_hidden_layers", 1, DG_MAX_LAYER);
+    v->n_head = int_key(&tower, "num_attention_heads", 1, MAX_HEADS);
+    v->head_dim = int_key(&tower, "head_dim", 1, MAX_HEAD_DIM);
+    v->patch = int_or(&tower, "patch_size", 1, MAX_PATCH, 16);
+    v->pool = int_or(&tower, "pooling_kernel_size", 1, MAX_POOL, 3);
+    v->n_position = int_or(&tower, "position_embedding_size", 1, MAX_POSITIONS, 10240);
+    v->max_soft = int_or(&tower, "default_output_length", 1, MAX_SOFT,
+                         int_or(top, "vision_soft_tokens_per_image", 1, MAX_SOFT, 280));
+    v->standardize = bool_or(&tower, "standardize", false);
+    v->clipped = bool_or(&tower, "use_clipped_linears", false);
+    v->rms_eps = (float)number_or(&tower, "rms_norm_eps", 1e-30, 1, 1e-6);
+    v->rope_theta = read_vision_rope(&tower);
+
+    if (int_or(&tower, "num_key_value_heads", 1, MAX_HEADS, v->n_head) != v->n_head)
+        refuse(&tower, DGEMMA_E_UNSUPPORTED, "num_key_value_heads",
+               value(&tower, "num_key_value_heads"), "%d as num_attention_heads", v->n_head);
+    if (int_or(&tower, "global_head_dim", 1, MAX_HEAD_DIM, v->head_dim) != v->head_dim)
+        refuse(&tower, DGEMMA_E_UNSUPPORTED, "global_head_dim", value(&tower, "global_head_dim"),
+               "%d as head_dim", v->head_dim);
+    if (v->head_dim % 4)
+        refuse(&tower, DGEMMA_E_FORMAT, "head_dim", value(&tower, "head_dim"), "a multiple of 4");
+}
+
 /* ---- the rest ---- */
 
 /* transformers keeps the factor in the model's type: 53.0 for sqrt(2816) in bfloat16. */
@@ -474,6 +521,7 @@ dgemma_status dg_config_parse(dg_config *out, const char *json, size_t len, cons
     read_sizes(out, &top, &text);
     read_layers(out, &text);
     read_tokens(out, &top, &text);
+    read_vision(&out->vision, &top);
     json_decref(root);
     return r.status;
 }

@@ -20,6 +20,24 @@ typedef struct dg_layer_config {
     int n_rope_pair; /* rotating pairs (i, i + head_dim / 2); the pairs above pass unchanged */
 } dg_layer_config;
 
+/* The vision tower. A checkpoint for text alone has none. */
+typedef struct dg_vision_config {
+    bool present; /* else nothing below is set */
+    int n_embd;
+    int n_ff;
+    int n_layer;
+    int n_head; /* keys and values have as many */
+    int head_dim;
+    int patch;      /* pixels on each side */
+    int pool;       /* patches on each side that become one soft token */
+    int n_position; /* rows of each position table: the most patches across or down */
+    int max_soft;   /* soft tokens of a picture, unless a request says otherwise */
+    bool standardize;
+    bool clipped; /* inputs and outputs of the tower's matrices are held in ranges of their own */
+    float rms_eps;
+    float rope_theta;
+} dg_vision_config;
+
 typedef struct dg_config {
     int n_vocab;
     int n_embd; /* hidden_size */
@@ -40,6 +58,7 @@ typedef struct dg_config {
                                               replaces config's */
     int image_token, boi_token, eoi_token; /* -1: none */
 
+    dg_vision_config vision;
     dg_layer_config layer[DG_MAX_LAYER];
 } dg_config;
 

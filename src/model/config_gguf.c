@@ -11,6 +11,7 @@
 /* The first failure stays in the reader; what is read after it is ignored, so that the functions
  * below read as lists of keys and the status is looked at once. */
 typedef struct reader {
+    const char *prefix; /* of keys: "ARCHITECTURE." */
     const dg_checkpoint *ck;
     const dg_gguf *g;
     const char *where;
@@ -24,7 +25,7 @@ enum { KEY_MAX = 96 };
 static const dg_gguf_value *find(const reader *r, const char *key)
 {
     char full[KEY_MAX];
-    snprintf(full, sizeof full, ARCHITECTURE ".%s", key);
+    snprintf(full, sizeof full, "%s%s", r->prefix, key);
     const dg_gguf_value *v = dg_gguf_find(r->g, full);
     return v ? v : dg_gguf_find(r->g, key);
 }
@@ -107,18 +108,18 @@ static float float_or(reader *r, const char *key, double lo, double hi, double f
 
 /* ---- what is refused ---- */
 
-static void check_architecture(reader *r)
+static void require_architecture(reader *r, const char *wanted)
 {
     const dg_gguf_value *v = dg_gguf_find(r->g, "general.architecture");
     dg_gguf_text name = {"", 0};
     if (!dg_gguf_string(v, &name)) {
-        refuse(r, "general.architecture", v != NULL, "\"" ARCHITECTURE "\"");
+        refuse(r, "general.architecture", v != NULL, wanted);
         return;
     }
-    if (!dg_gguf_string_is(v, ARCHITECTURE))
+    if (!dg_gguf_string_is(v, wanted))
         r->status = dg_fail(r->err, DGEMMA_E_UNSUPPORTED,
-                            "%s: general.architecture is \"%.*s\", wanted \"" ARCHITECTURE "\"",
-                            r->where, (int)(name.len < 60 ? name.len : 60), name.text);
+                            "%s: general.architecture is \"%.*s\", wanted \"%s\"", r->where,
+                            (int)(name.len < 60 ? name.len : 60), name.text, wanted);
 }
 
 static void require_zero(reader *r, const char *key)
@@ -133,11 +134,11 @@ static void require_zero(reader *r, const char *key)
 
 /* A tensor inside a layer that has no name in our checkpoint would change what the model computes:
  * a bias, a layer kind of a relative. */
-static void check_tensors(reader *r)
+static void check_tensors(reader *r, const char *layers)
 {
     for (size_t i = 0; i < dg_checkpoint_count(r->ck) && !r->status; i++) {
         const char *name = dg_checkpoint_at(r->ck, i)->name;
-        if (strncmp(name, "blk.", 4) == 0)
+        if (strncmp(name, layers, strlen(layers)) == 0)
             r->status = dg_fail(r->err, DGEMMA_E_UNSUPPORTED,
                                 "%s: tensor %s is not part of DiffusionGemma", r->where, name);
     }
@@ -320,10 +321,14 @@ dgemma_status dg_config_from_gguf(dg_config *cfg, dg_generation_config *gen,
                                   const dg_checkpoint *ck, dgemma_error *err)
 {
     *cfg = (dg_config){0};
-    reader r = {.ck = ck, .g = dg_checkpoint_gguf(ck), .where = dg_checkpoint_dir(ck), .err = err};
-    check_architecture(&r);
+    reader r = {.prefix = ARCHITECTURE ".",
+                .ck = ck,
+                .g = dg_checkpoint_gguf(ck),
+                .where = dg_checkpoint_dir(ck),
+                .err = err};
+    require_architecture(&r, ARCHITECTURE);
     if (!r.status)
-        check_tensors(&r);
+        check_tensors(&r, "blk.");
     require_zero(&r, "attention.shared_kv_layers");
     require_zero(&r, "embedding_length_per_layer_input");
     if (!r.status)
@@ -333,5 +338,81 @@ dgemma_status dg_config_from_gguf(dg_config *cfg, dg_generation_config *gen,
     if (!r.status)
         read_tokens(cfg, &r);
     read_generation(gen, &r);
+    return r.status;
+}
+
+/* ---- the vision tower ---- */
+
+static void check_projector(reader *r)
+{
+    static const char key[] = "clip.vision.projector_type";
+    const dg_gguf_value *v = dg_gguf_find(r->g, key);
+    if (!v)
+        v = dg_gguf_find(r->g, "clip.projector_type");
+    if (!dg_gguf_string_is(v, "gemma4v"))
+        refuse(r, key, v != NULL, "\"gemma4v\"");
+}
+
+/* What is done to pixels before the tower's own mapping of [0, 1] to [-1, 1]: nothing, as
+ * published. */
+static void check_pixels(reader *r, const char *key, double wanted)
+{
+    const dg_gguf_value *v = find(r, key);
+    for (size_t i = 0; v && i < v->n && !r->status; i++) {
+        double got = 0;
+        if (!dg_gguf_float(v, i, &got) || got != wanted)
+            r->status = dg_fail(r->err, DGEMMA_E_UNSUPPORTED,
+                                "%s: clip.vision.%s is %g, wanted %g in each channel", r->where,
+                                key, got, wanted);
+    }
+}
+
+/* Heads divide the width; the position tables say how many rows they have. */
+static void derive_vision(dg_vision_config *v, reader *r)
+{
+    const dg_tensor *table = dg_checkpoint_find(
+        r->ck, "model.encoder.vision_tower.patch_embedder.position_embedding_table");
+    if (v->n_embd % v->n_head || v->n_embd / v->n_head % 4)
+        refuse(r, "attention.head_count", true,
+               "a divisor of embedding_length that leaves heads of a multiple of 4");
+    v->head_dim = v->n_embd / v->n_head;
+    if (!table || table->n_dim != 3 || table->shape[1] < 1 || table->shape[1] > MAX_POSITIONS)
+        refuse(r, "v.position_embd.weight", table != NULL, "two tables of positions");
+    else
+        v->n_position = (int)table->shape[1];
+    v->standardize = dg_checkpoint_find(r->ck, "model.encoder.vision_tower.std_scale") != NULL;
+    v->clipped =
+        dg_checkpoint_find(
+            r->ck, "model.encoder.vision_tower.encoder.layers.0.self_attn.q_proj.input_min") !=
+        NULL;
+}
+
+dgemma_status dg_config_from_mmproj(dg_config *cfg, const dg_checkpoint *ck, dgemma_error *err)
+{
+    dg_vision_config *v = &cfg->vision;
+    reader r = {.prefix = "clip.vision.",
+                .ck = ck,
+                .g = dg_checkpoint_gguf(ck),
+                .where = dg_checkpoint_dir(ck),
+                .err = err};
+    *v = (dg_vision_config){.max_soft = 280, .rope_theta = 100};
+    require_architecture(&r, "clip");
+    check_projector(&r);
+    if (!r.status)
+        check_tensors(&r, "v.blk.");
+    v->n_embd = int_key(&r, "embedding_length", 1, MAX_SIZE);
+    v->n_ff = int_key(&r, "feed_forward_length", 1, MAX_SIZE);
+    v->n_layer = int_key(&r, "block_count", 1, DG_MAX_LAYER);
+    v->n_head = int_key(&r, "attention.head_count", 1, MAX_HEADS);
+    v->patch = int_key(&r, "patch_size", 1, MAX_PATCH);
+    v->pool = int_or(&r, "projector.scale_factor", 1, MAX_POOL, 3);
+    v->rms_eps = float_or(&r, "attention.layer_norm_epsilon", 1e-30, 1, 1e-6);
+    if (int_or(&r, "projection_dim", 1, MAX_SIZE, cfg->n_embd) != cfg->n_embd)
+        refuse(&r, "clip.vision.projection_dim", true, "the model's embedding_length");
+    check_pixels(&r, "image_mean", 0);
+    check_pixels(&r, "image_std", 1);
+    if (!r.status)
+        derive_vision(v, &r);
+    v->present = !r.status;
     return r.status;
 }

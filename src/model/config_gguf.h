@@ -13,4 +13,9 @@
 dgemma_status dg_config_from_gguf(dg_config *cfg, dg_generation_config *gen,
                                   const dg_checkpoint *ck, dgemma_error *err);
 
+/* The vision tower's part of the config out of an mmproj file, for a model whose rows are
+ * cfg->n_embd long: sets cfg->vision. What the file does not say follows from its tensors or is as
+ * published. */
+dgemma_status dg_config_from_mmproj(dg_config *cfg, const dg_checkpoint *ck, dgemma_error *err);
+
 #endif

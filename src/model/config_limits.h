@@ -12,6 +12,10 @@ enum {
     MAX_CANVAS = 1 << 16,
     MAX_STEPS = 1 << 16,
     MAX_STABILITY = 1 << 10,
+    MAX_PATCH = 1 << 8,
+    MAX_POOL = 1 << 4,
+    MAX_POSITIONS = 1 << 20,
+    MAX_SOFT = 1120, /* the largest budget that the published processor knows */
     MAX_DOCUMENT = 1 << 20,
 };
 

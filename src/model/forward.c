@@ -298,6 +298,7 @@ static dgemma_status build(dg_forward *f, const dg_pass *pass, dgemma_error *err
                           .position = f->position,
                           .block = f->block,
                           .feature = pass->feature ? f->feature : NULL,
+                          .images = pass->images,
                           .segment = f->segment};
     int page = 0;
     for (int i = 0; i < pass->n_work; i++)

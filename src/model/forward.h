@@ -49,7 +49,8 @@ typedef struct dg_pass {
     dg_work *work;
     int n_work;
     const float *feature; /* image features in the backend's memory, or NULL */
-    const dg_taps *taps;  /* or NULL */
+    dg_image_rule images;
+    const dg_taps *taps; /* or NULL */
 } dg_pass;
 
 /* Room for passes of up to max_row rows, max_work sequences. The model and the cache are borrowed.

@@ -46,7 +46,22 @@ for what in step.accepted step.finished step.next_canvas step.processed; do
 done
 fresh vision
 spoil "$temp/x/vision/trace.safetensors" image_features 3
-wrong "a wrong image feature" "encoder.prompt.out"
+wrong "a wrong image feature" "image_features"
+fresh vision
+spoil "$temp/x/vision/trace.safetensors" encoder.prompt.out 3
+wrong "a wrong encoder output behind a picture" "encoder.prompt.out"
+fresh vision
+spoil "$temp/x/vision/trace.safetensors" image_position_ids 0
+wrong "a patch in another place" "image_position_ids"
+fresh vision
+spoil "$temp/x/vision/model/model.safetensors" model.encoder.vision_tower.encoder.layers.1.mlp.up_proj.linear.weight 1
+wrong "a wrong weight of the tower" "image_features"
+fresh vision_generate
+spoil "$temp/x/vision_generate/model/model.safetensors" model.encoder.vision_tower.encoder.layers.1.mlp.up_proj.linear.weight 1
+wrong "a wrong weight behind a generation" "step.processed"
+fresh vision_generate
+sed -i 's/"use_bidirectional_attention": "vision"/"use_bidirectional_attention": null    /' "$temp/x/vision_generate/model/config.json"
+wrong "a picture that is read causally" "step.processed"
 fresh text
 spoil "$temp/x/text/model/model.safetensors" model.decoder.layers.3.self_attn.q_proj.weight 1
 wrong "a wrong weight"

@@ -29,6 +29,16 @@ static void check_layer(const dg_config *c, const dg_layer_config *l)
     check(l->sliding ? l->window >= 1 && !l->v_from_k : l->window == 0);
 }
 
+static void check_vision(const dg_vision_config *v)
+{
+    check(v->n_embd >= 1 && v->n_ff >= 1 && v->n_layer >= 1 && v->n_layer <= DG_MAX_LAYER);
+    check(v->n_head >= 1 && v->head_dim >= 4 && v->head_dim % 4 == 0);
+    check((int64_t)v->n_head * v->head_dim <= INT32_MAX);
+    check(v->patch >= 1 && (int64_t)v->patch * v->patch * 3 <= INT32_MAX);
+    check(v->pool >= 1 && v->n_position >= 1 && v->max_soft >= 1);
+    check(v->rms_eps > 0 && v->rope_theta >= 1 && isfinite(v->rope_theta));
+}
+
 static void check_config(const dg_config *c)
 {
     check(c->n_vocab >= 1 && c->n_embd >= 1 && c->n_ff >= 1 && c->n_ff_expert >= 1);
@@ -47,6 +57,8 @@ static void check_config(const dg_config *c)
     check_token(c, c->eoi_token);
     for (int i = 0; i < c->n_layer; i++)
         check_layer(c, &c->layer[i]);
+    if (c->vision.present)
+        check_vision(&c->vision);
 }
 
 static void check_generation(const dg_generation_config *g)

@@ -67,6 +67,8 @@ dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *o
     if (!st)
         st = dg_model_load(&fx->model, &fx->cfg, fx->ck, fx->be, err);
     if (!st)
+        st = dg_vision_load(&fx->vision, &fx->cfg, fx->ck, fx->be, err);
+    if (!st)
         st = dg_kv_cache_create(&fx->kv, &fx->cfg, fx->be, DG_F32, 0, err);
     if (!st)
         st = dg_forward_create(&fx->forward, fx->model, fx->kv,
@@ -78,6 +80,7 @@ void fixture_close(fixture *fx)
 {
     dg_forward_free(fx->forward);
     dg_kv_cache_free(fx->kv);
+    dg_vision_free(fx->vision);
     dg_model_free(fx->model);
     if (fx->be)
         fx->be->close(fx->be);
@@ -178,17 +181,30 @@ static void watch_hidden(void *arg, int layer, const float *x, int n_row)
                                 w->worst, w->err);
 }
 
+/* How many tokens from `at` on go into one pass: `step`, or up to the end of the image block there.
+ */
+static int chunk_of(const encode_job *job, int at, int base, int step)
+{
+    int end = dg_min(at + step, job->n);
+    while (job->block && end < job->n && job->block[end].first < base + end)
+        end++;
+    return end - at;
+}
+
 dgemma_status fixture_encode(fixture *fx, const encode_job *job, dgemma_error *err)
 {
     size_t n_embd = (size_t)fx->cfg.n_embd;
     int step = fx->opt.chunk ? fx->opt.chunk : dg_forward_max_row(fx->forward);
     watch w = {fx, job->hidden, TOL_ENCODER, &fx->worst_encoder, DGEMMA_OK, err};
     bool watching = job->hidden && step >= job->n;
-    for (int at = 0; at < job->n; at += step) {
+    int base = job->seq->n_token;
+    for (int at = 0, n; at < job->n; at += n) {
+        n = chunk_of(job, at, base, step);
         dg_work work = {
             .seq = job->seq,
             .token = job->token + at,
-            .n_token = dg_min(step, job->n - at),
+            .n_token = n,
+            .block = job->block ? job->block + at : NULL,
             .feature = job->feature ? job->feature + at : NULL,
         };
         dg_taps taps = {

@@ -8,6 +8,7 @@
 #include "format/safetensors.h"
 #include "base/file.h"
 #include "model/forward.h"
+#include "model/vision.h"
 
 typedef struct golden_options {
     unsigned cpu_flags;
@@ -28,16 +29,19 @@ typedef struct fixture {
     int max_new_tokens; /* of trace.json */
     dg_backend *be;
     dg_model *model;
+    dg_vision *vision; /* NULL: none */
     dg_kv_cache *kv;
     dg_forward *forward;
 
     /* what was found: the worst error of each sort, and how many things were compared */
-    double worst_encoder, worst_logits, worst_entropy;
+    double worst_vision, worst_carried, worst_encoder, worst_logits, worst_entropy;
     int n_compared;
     char note[160];
 } fixture;
 
 /* What must hold (docs/testing.md). */
+#define TOL_VISION  2e-5
+#define TOL_CARRIED 1e-4 /* the encoder behind our own image features; see docs/testing.md */
 #define TOL_ENCODER 2e-5
 #define TOL_LOGITS  2e-4
 #define TOL_ENTROPY 1e-3
@@ -59,12 +63,14 @@ dgemma_status fixture_compare(fixture *fx, const char *name, const float *got, s
 dgemma_status fixture_compare_to(fixture *fx, const char *what, const float *got, const float *want,
                                  size_t n, double tol, double *worst, dgemma_error *err);
 
-/* Encodes tokens in chunks of opt.chunk; `encoded` [n, n_embd] may be NULL. Rows with feature[i] >=
+/* Encodes tokens in chunks of opt.chunk, or a little more where an image block would be cut;
+ * `encoded` [n, n_embd] may be NULL. Rows with feature[i] >=
  * 0 take that row of `features`. */
 typedef struct encode_job {
     dg_kv_seq *seq;
     const int32_t *token;
     int n;
+    const dg_span *block; /* [n] image blocks, or NULL */
     const int32_t *feature;
     const float *features;
     float *encoded;
@@ -87,6 +93,19 @@ dgemma_status fixture_denoise(fixture *fx, const denoise_job *job, dgemma_error 
 /* The soft embedding of processed logits, [n, n_embd]. */
 dgemma_status fixture_soften(fixture *fx, float *soft, const float *logits, int n,
                              dgemma_error *err);
+
+/* The picture of a trace's prompt, through our tower. */
+typedef struct fixture_picture {
+    int n_soft;
+    float *features;  /* [n_soft, n_embd] */
+    int32_t *feature; /* [n_prompt] for encode_job */
+    dg_span *block;   /* likewise; NULL when image tokens attend causally */
+} fixture_picture;
+
+/* From pixel_values and image_position_ids, whose order is held to ours. */
+dgemma_status fixture_picture_read(fixture *fx, fixture_picture *p, const int32_t *prompt,
+                                   int n_prompt, dgemma_error *err);
+void fixture_picture_clear(fixture_picture *p);
 
 /* The kinds of trace. */
 dgemma_status golden_forward(fixture *fx, dgemma_error *err);

@@ -174,50 +174,57 @@ dgemma_status golden_forward(fixture *fx, dgemma_error *err)
     return st;
 }
 
-/* The text part of a trace with a picture: the recorded image features stand where the picture is.
- */
-static dgemma_status vision_trace(fixture *fx, scratch *s, float **features, int32_t **feature,
-                                  dgemma_error *err)
+/* The prompt with these features in the picture's place, then the canvas. */
+static dgemma_status read_with(fixture *fx, scratch *s, const fixture_picture *p,
+                               const float *features, double tol, double *worst, dgemma_error *err)
 {
-    dgemma_status st = fixture_ids(fx, "prompt", &s->prompt, &s->n_prompt, err);
-    const dg_tensor *t = st ? NULL : fixture_tensor(fx, "image_features", DG_F32, err);
-    if (!t)
-        return st ? st : DGEMMA_E_FORMAT;
-    size_t n_value = dg_tensor_count(t), n_embd = (size_t)fx->cfg.n_embd;
-    *features = dg_array(n_value, sizeof **features);
-    *feature = dg_array((size_t)s->n_prompt, sizeof **feature);
-    s->encoded = dg_array((size_t)s->n_prompt * n_embd, sizeof *s->encoded);
-    if (!*features || !*feature || !s->encoded)
-        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    memcpy(*features, t->data, n_value * sizeof **features);
-    int n = 0;
-    for (int i = 0; i < s->n_prompt; i++)
-        (*feature)[i] = s->prompt[i] == fx->cfg.image_token ? n++ : -1;
-    if ((size_t)n * n_embd != n_value)
-        return dg_fail(err, DGEMMA_E_FORMAT, "%d image tokens, %zu features", n, n_value / n_embd);
-    st = fixture_encode(fx,
-                        &(encode_job){.seq = &s->seq,
-                                      .token = s->prompt,
-                                      .n = s->n_prompt,
-                                      .feature = *feature,
-                                      .features = *features,
-                                      .encoded = s->encoded},
-                        err);
+    dg_kv_seq_clear(fx->kv, &s->seq);
+    dgemma_status st = fixture_encode(fx,
+                                      &(encode_job){.seq = &s->seq,
+                                                    .token = s->prompt,
+                                                    .n = s->n_prompt,
+                                                    .block = p->block,
+                                                    .feature = p->feature,
+                                                    .features = features,
+                                                    .encoded = s->encoded},
+                                      err);
     if (!st)
-        st = fixture_compare(fx, "encoder.prompt.out", s->encoded, (size_t)s->n_prompt * n_embd,
-                             TOL_ENCODER, &fx->worst_encoder, err);
+        st = fixture_compare(fx, "encoder.prompt.out", s->encoded,
+                             (size_t)s->n_prompt * (size_t)fx->cfg.n_embd, tol, worst, err);
     return st ? st : denoise(fx, s, 0, NULL, false, err);
+}
+
+/* The picture through our tower; the text with the recorded features, then with ours. */
+static dgemma_status vision_trace(fixture *fx, scratch *s, fixture_picture *p, dgemma_error *err)
+{
+    size_t n_embd = (size_t)fx->cfg.n_embd;
+    dgemma_status st = fixture_ids(fx, "prompt", &s->prompt, &s->n_prompt, err);
+    if (!st)
+        st = fixture_picture_read(fx, p, s->prompt, s->n_prompt, err);
+    size_t n_value = (size_t)p->n_soft * n_embd;
+    if (!st)
+        st = fixture_compare(fx, "image_features", p->features, n_value, TOL_VISION,
+                             &fx->worst_vision, err);
+    if (st)
+        return st;
+    s->encoded = dg_array((size_t)s->n_prompt * n_embd, sizeof *s->encoded);
+    s->given = dg_array(n_value, sizeof *s->given);
+    if (!s->encoded || !s->given)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    memcpy(s->given, fixture_tensor(fx, "image_features", DG_F32, err)->data,
+           n_value * sizeof *s->given);
+    st = read_with(fx, s, p, s->given, TOL_ENCODER, &fx->worst_encoder, err);
+    return st ? st : read_with(fx, s, p, p->features, TOL_CARRIED, &fx->worst_carried, err);
 }
 
 dgemma_status golden_vision(fixture *fx, dgemma_error *err)
 {
     scratch s = {0};
-    float *features = NULL;
-    int32_t *feature = NULL;
-    dgemma_status st = vision_trace(fx, &s, &features, &feature, err);
+    fixture_picture p = {0};
+    dgemma_status st = vision_trace(fx, &s, &p, err);
     scratch_clear(fx, &s);
-    dg_free(features);
-    dg_free(feature);
-    snprintf(fx->note, sizeof fx->note, "text part, with the recorded image features");
+    fixture_picture_clear(&p);
+    snprintf(fx->note, sizeof fx->note, "image features %.1e, encoder behind them %.1e",
+             fx->worst_vision, fx->worst_carried);
     return st;
 }

@@ -381,6 +381,7 @@ typedef struct forced {
     float *logits, *soft;
     float *entropy;
     int32_t *argmax, *drawn;
+    fixture_picture picture; /* of the prompt; empty when there is none */
     dg_kv_seq seq;
 } forced;
 
@@ -420,8 +421,14 @@ static dgemma_status force_step(fixture *fx, const record *r, forced *f, int s, 
 
 static dgemma_status force_all(fixture *fx, const record *r, forced *f, dgemma_error *err)
 {
-    dgemma_status st = fixture_encode(
-        fx, &(encode_job){.seq = &f->seq, .token = r->prompt, .n = r->n_prompt}, err);
+    dgemma_status st = fixture_encode(fx,
+                                      &(encode_job){.seq = &f->seq,
+                                                    .token = r->prompt,
+                                                    .n = r->n_prompt,
+                                                    .block = f->picture.block,
+                                                    .feature = f->picture.feature,
+                                                    .features = f->picture.features},
+                                      err);
     for (int s = 0; !st && s < r->n_step; s++) {
         if (s && r->step_of[s] == 0) {
             const int32_t *block = r->argmax + (s - 1) * r->n;
@@ -447,8 +454,11 @@ static dgemma_status teacher_force(fixture *fx, const record *r, dgemma_error *e
         if (!f.processed || !f.logits || !f.soft || !f.entropy || !f.argmax || !f.drawn)
             st = f.processed ? dg_fail(err, DGEMMA_E_NOMEM, "out of memory") : DGEMMA_E_FORMAT;
     }
+    if (!st && dg_safetensors_find(&fx->trace, "pixel_values"))
+        st = fixture_picture_read(fx, &f.picture, r->prompt, r->n_prompt, err);
     if (!st)
         st = force_all(fx, r, &f, err);
+    fixture_picture_clear(&f.picture);
     dg_kv_seq_clear(fx->kv, &f.seq);
     void *all[] = {f.canvas, f.processed, f.logits, f.soft, f.entropy, f.argmax, f.drawn};
     for (size_t i = 0; i < DG_COUNT(all); i++)
@@ -464,10 +474,7 @@ dgemma_status golden_sampler(fixture *fx, dgemma_error *err)
         st = decisions(fx, &r, err);
     bool has_steps = dg_safetensors_find(&fx->trace, "step.canvas") ||
                      dg_safetensors_find(&fx->trace, "step.processed");
-    bool has_picture = dg_safetensors_find(&fx->trace, "pixel_values") != NULL;
-    if (!st && has_picture)
-        snprintf(fx->note, sizeof fx->note, "decisions only: there is a picture in the prompt");
-    else if (!st && has_steps)
+    if (!st && has_steps)
         st = teacher_force(fx, &r, err);
     else if (!st)
         snprintf(fx->note, sizeof fx->note, "decisions only: the trace has no step.canvas");

@@ -33,7 +33,14 @@ static const char published[] =
     "  \"top_k_experts\": 8, \"moe_intermediate_size\": 704,"
     "  \"use_bidirectional_attention\": \"vision\", \"tie_word_embeddings\": true,"
     "  \"pad_token_id\": 0, \"bos_token_id\": 2, \"eos_token_id\": 1, \"dtype\": \"bfloat16\"},"
-    " \"vision_config\": {\"model_type\": \"gemma4_vision\", \"hidden_size\": 1152}}";
+    " \"vision_config\": {\"model_type\": \"gemma4_vision\", \"hidden_size\": 1152,"
+    "  \"intermediate_size\": 4304, \"num_hidden_layers\": 27, \"num_attention_heads\": 16,"
+    "  \"num_key_value_heads\": 16, \"head_dim\": 72, \"global_head_dim\": 72,"
+    "  \"hidden_activation\": \"gelu_pytorch_tanh\", \"rms_norm_eps\": 1e-06, \"patch_size\": 16,"
+    "  \"pooling_kernel_size\": 3, \"position_embedding_size\": 10240,"
+    "  \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 100.0},"
+    "  \"standardize\": true, \"use_clipped_linears\": false, \"default_output_length\": 280,"
+    "  \"attention_bias\": false, \"max_position_embeddings\": 131072}}";
 
 static const char generation[] =
     "{\"max_new_tokens\": 256, \"max_denoising_steps\": 48, \"t_min\": 0.4, \"t_max\": 0.8,"
@@ -136,6 +143,37 @@ START_TEST(published_model)
 }
 END_TEST
 
+START_TEST(published_tower)
+{
+    dg_config c;
+    parse_good(&c, real());
+    const dg_vision_config *v = &c.vision;
+    ck_assert(v->present);
+    ck_assert_int_eq(v->n_embd, 1152);
+    ck_assert_int_eq(v->n_ff, 4304);
+    ck_assert_int_eq(v->n_layer, 27);
+    ck_assert_int_eq(v->n_head, 16);
+    ck_assert_int_eq(v->head_dim, 72);
+    ck_assert_int_eq(v->patch, 16);
+    ck_assert_int_eq(v->pool, 3);
+    ck_assert_int_eq(v->n_position, 10240);
+    ck_assert_int_eq(v->max_soft, 280);
+    ck_assert(v->standardize);
+    ck_assert(!v->clipped);
+    ck_assert_float_eq(v->rms_eps, 1e-6f);
+    ck_assert_float_eq(v->rope_theta, 100.0f);
+
+    json_t *root = real(); /* a checkpoint for text alone */
+    edit(root, "vision_config", NULL);
+    parse_good(&c, root);
+    ck_assert(!c.vision.present);
+    root = real();
+    edit(root, "vision_config", "null");
+    parse_good(&c, root);
+    ck_assert(!c.vision.present);
+}
+END_TEST
+
 /* Edits after which the published document means the same. */
 static const char *const same[][2] = {
     {"text_config.layer_types", NULL},
@@ -157,7 +195,15 @@ static const char *const same[][2] = {
     {"dtype", "null"},
     {"torch_dtype", "\"bfloat16\""},
     {"text_config.model_type", NULL},
-    {"vision_config", NULL},
+    {"vision_config.patch_size", NULL},
+    {"vision_config.pooling_kernel_size", NULL},
+    {"vision_config.position_embedding_size", NULL},
+    {"vision_config.num_key_value_heads", NULL},
+    {"vision_config.global_head_dim", NULL},
+    {"vision_config.rope_parameters", NULL},
+    {"vision_config.rope_parameters.rope_type", "\"axial\""},
+    {"vision_config.default_output_length", NULL},
+    {"vision_config.use_clipped_linears", NULL},
     {"something_new", "{\"a\": [1, 2]}"},
     {"text_config.per_layer_config", "{}"},
     {"text_config.per_layer_config", "null"},
@@ -381,6 +427,29 @@ static const struct {
     {"eos_token_id", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]", DGEMMA_E_LIMIT, "at most 16"},
     {"boi_token_id", "300000", DGEMMA_E_FORMAT, "boi_token_id is 300000"},
     {T "pad_token_id", "-1", DGEMMA_E_FORMAT, "pad_token_id is -1"},
+    {"vision_config", "7", DGEMMA_E_FORMAT, "vision_config is 7, wanted an object"},
+    {"vision_config.model_type", "\"siglip\"", DGEMMA_E_UNSUPPORTED,
+     "vision_config.model_type is \"siglip\""},
+    {"vision_config.hidden_size", NULL, DGEMMA_E_FORMAT, "vision_config.hidden_size is missing"},
+    {"vision_config.intermediate_size", "0", DGEMMA_E_FORMAT, "vision_config.intermediate_size"},
+    {"vision_config.num_hidden_layers", "513", DGEMMA_E_FORMAT, "vision_config.num_hidden_layers"},
+    {"vision_config.num_attention_heads", "\"16\"", DGEMMA_E_FORMAT, "num_attention_heads is"},
+    {"vision_config.num_key_value_heads", "8", DGEMMA_E_UNSUPPORTED,
+     "vision_config.num_key_value_heads is 8, wanted 16"},
+    {"vision_config.head_dim", "70", DGEMMA_E_UNSUPPORTED, "global_head_dim is 72, wanted 70"},
+    {"vision_config.global_head_dim", "64", DGEMMA_E_UNSUPPORTED, "vision_config.global_head_dim"},
+    {"vision_config.patch_size", "1000", DGEMMA_E_FORMAT, "vision_config.patch_size is 1000"},
+    {"vision_config.pooling_kernel_size", "0", DGEMMA_E_FORMAT, "pooling_kernel_size is 0"},
+    {"vision_config.position_embedding_size", "-1", DGEMMA_E_FORMAT, "position_embedding_size"},
+    {"vision_config.default_output_length", "1121", DGEMMA_E_FORMAT, "default_output_length"},
+    {"vision_config.standardize", "1", DGEMMA_E_FORMAT, "vision_config.standardize is 1"},
+    {"vision_config.use_clipped_linears", "\"no\"", DGEMMA_E_FORMAT, "use_clipped_linears"},
+    {"vision_config.rms_norm_eps", "0", DGEMMA_E_FORMAT, "vision_config.rms_norm_eps is 0"},
+    {"vision_config.rope_parameters.rope_type", "\"yarn\"", DGEMMA_E_UNSUPPORTED,
+     "vision_config.rope_parameters.rope_type is \"yarn\""},
+    {"vision_config.rope_parameters.rope_theta", "0", DGEMMA_E_FORMAT, "rope_theta is 0"},
+    {"vision_config.hidden_activation", "\"gelu\"", DGEMMA_E_UNSUPPORTED, "hidden_activation"},
+    {"vision_config.attention_bias", "true", DGEMMA_E_UNSUPPORTED, "attention_bias is true"},
 };
 
 START_TEST(refuses)
@@ -569,6 +638,7 @@ Suite *config_suite(void)
     Suite *s = suite_create("config");
     TCase *c = tcase_create("good");
     tcase_add_test(c, published_model);
+    tcase_add_test(c, published_tower);
     tcase_add_loop_test(c, other_spellings, 0, (int)DG_COUNT(same));
     tcase_add_test(c, per_layer_spelling);
     tcase_add_test(c, flat_document);

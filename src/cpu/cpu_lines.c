@@ -1,0 +1,88 @@
+/* Query lines against pages of keys, in ascending position, with a running maximum: softmax in one
+ * pass. A page is the unit of summation for every line, whatever lines share the task, so a line's
+ * result does not depend on them. */
+#include <math.h>
+#include <string.h>
+#include "cpu/cpu_internal.h"
+
+void dg_cpu_lines_begin(dg_cpu_lines *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        l->max[i] = -INFINITY;
+        l->sum[i] = 0;
+    }
+    memset(l->w->out, 0, (size_t)l->n * (size_t)l->dim * sizeof *l->w->out);
+}
+
+void dg_cpu_lines_score(const dg_cpu_lines *l, const dg_cpu_page *page)
+{
+    for (int c = 0; c < page->n; c += DG_PANEL) {
+        int n_col = dg_min(DG_PANEL, page->n - c);
+        l->cpu->k.pack_cols[page->type](l->w->panel, page->key + (size_t)c * page->stride,
+                                        page->stride, l->dim, n_col);
+        l->cpu->k.gemm_panel(&(dg_gemm_args){
+            .y = l->w->score + c,
+            .x = l->w->q,
+            .panel = l->w->panel,
+            .ldy = DG_PAGE,
+            .ldx = (size_t)l->dim,
+            .n_row = l->n,
+            .n_k = l->dim,
+            .n_col = n_col,
+        });
+    }
+}
+
+void dg_cpu_lines_soften(dg_cpu_lines *l, int line, int lo, int hi, int n)
+{
+    float *s = l->w->score + (size_t)line * DG_PAGE;
+    lo = dg_max(lo, 0);
+    hi = dg_min(hi, n);
+    if (lo >= hi) {
+        memset(s, 0, (size_t)n * sizeof *s);
+        return;
+    }
+    float top;
+    l->cpu->k.argmax(s + lo, hi - lo, &top);
+    if (top > l->max[line]) {
+        float shrink = expf(l->max[line] - top); /* 0 for the first keys: max starts at -infinity */
+        float *out = l->w->out + (size_t)line * (size_t)l->dim;
+        for (int i = 0; i < l->dim; i++)
+            out[i] *= shrink;
+        l->sum[line] *= shrink;
+        l->max[line] = top;
+    }
+    l->cpu->k.exp_shift(s + lo, s + lo, hi - lo, l->max[line]);
+    memset(s, 0, (size_t)lo * sizeof *s);
+    memset(s + hi, 0, (size_t)(n - hi) * sizeof *s);
+    l->sum[line] += l->cpu->k.sum(s + lo, hi - lo);
+}
+
+void dg_cpu_lines_add(const dg_cpu_lines *l, const dg_cpu_page *page)
+{
+    size_t value_bytes = dg_dtype_size(page->type);
+    for (int c = 0; c < l->dim; c += DG_PANEL) {
+        int n_col = dg_min(DG_PANEL, l->dim - c);
+        l->cpu->k.pack_rows[page->type](l->w->panel, page->value + (size_t)c * value_bytes,
+                                        page->stride, page->n, n_col);
+        l->cpu->k.gemm_panel(&(dg_gemm_args){
+            .y = l->w->out + c,
+            .x = l->w->score,
+            .panel = l->w->panel,
+            .ldy = (size_t)l->dim,
+            .ldx = DG_PAGE,
+            .n_row = l->n,
+            .n_k = page->n,
+            .n_col = n_col,
+            .add = true,
+        });
+    }
+}
+
+void dg_cpu_lines_result(const dg_cpu_lines *l, int line, float *out)
+{
+    const float *from = l->w->out + (size_t)line * (size_t)l->dim;
+    float scale = (float)(1 / l->sum[line]);
+    for (int i = 0; i < l->dim; i++)
+        out[i] = from[i] * scale;
+}

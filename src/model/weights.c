@@ -1,0 +1,122 @@
+#include "model/weights.h"
+#include <stdio.h>
+#include <string.h>
+#include "base/alloc.h"
+
+enum { NAME_MAX_BYTES = 192 };
+
+static void join(char out[NAME_MAX_BYTES], const char *prefix, const char *name)
+{
+    snprintf(out, NAME_MAX_BYTES, "%s%s", prefix, name);
+}
+
+static const dg_tensor *find(dg_weights *w, const int64_t *shape, int n_dim, const char *prefix,
+                             const char *name)
+{
+    char full[NAME_MAX_BYTES];
+    join(full, prefix, name);
+    if (w->st)
+        return NULL;
+    const dg_tensor *t = dg_checkpoint_find(w->ck, full);
+    if (!t) {
+        w->st = dg_fail(w->err, DGEMMA_E_FORMAT, "%s: tensor %s is missing",
+                        dg_checkpoint_dir(w->ck), full);
+        return NULL;
+    }
+    /* a scalar may be written without a dimension */
+    bool one = n_dim == 1 && shape[0] == 1 && t->n_dim == 0;
+    if (!one &&
+        (t->n_dim != n_dim || memcmp(t->shape, shape, (size_t)n_dim * sizeof *shape) != 0)) {
+        char got[DG_SHAPE_TEXT], want[DG_SHAPE_TEXT];
+        w->st = dg_fail(w->err, DGEMMA_E_FORMAT, "%s: %s has shape %s, the config asks for %s",
+                        dg_checkpoint_dir(w->ck), full, dg_shape_text(got, t->shape, t->n_dim),
+                        dg_shape_text(want, shape, n_dim));
+        return NULL;
+    }
+    if (t->type >= DG_DTYPE_COMPUTE) {
+        w->st =
+            dg_fail(w->err, DGEMMA_E_UNSUPPORTED, "%s: %s is of type %s, which weights cannot have",
+                    dg_checkpoint_dir(w->ck), full, dg_dtype_name(t->type));
+        return NULL;
+    }
+    return t;
+}
+
+bool dg_weights_has(const dg_weights *w, const char *prefix, const char *name)
+{
+    char full[NAME_MAX_BYTES];
+    join(full, prefix, name);
+    return dg_checkpoint_find(w->ck, full) != NULL;
+}
+
+static void take(dg_weights *w, dg_weight *out, const int64_t *shape, int n_dim, const char *prefix,
+                 const char *name)
+{
+    const dg_tensor *t = find(w, shape, n_dim, prefix, name);
+    if (t && w->load)
+        w->st = w->be->weight_init(w->be, out, t, w->err);
+}
+
+void dg_weights_matrix(dg_weights *w, dg_weight *out, int n_out, int n_in, const char *prefix,
+                       const char *name)
+{
+    take(w, out, (int64_t[]){n_out, n_in}, 2, prefix, name);
+}
+
+void dg_weights_matrices(dg_weights *w, dg_weight *out, const int64_t shape[3], const char *prefix,
+                         const char *name)
+{
+    take(w, out, shape, 3, prefix, name);
+}
+
+float *dg_weights_place(dg_weights *w, size_t n)
+{
+    float *at = w->load ? w->vectors + w->n_float : NULL;
+    w->n_float += (n + 15) / 16 * 16;
+    return at;
+}
+
+static void put(dg_weights *w, float *at, const dg_tensor *t, int n)
+{
+    float *host = dg_array((size_t)n, sizeof *host);
+    if (!host) {
+        w->st = dg_fail(w->err, DGEMMA_E_NOMEM, "out of memory");
+        return;
+    }
+    dg_widen(host, t->data, t->type, (size_t)n);
+    for (int i = 0; i < n && t->scale; i++)
+        host[i] *= t->scale[0];
+    w->be->upload(w->be, at, host, (size_t)n * sizeof *host);
+    dg_free(host);
+}
+
+void dg_weights_vector(dg_weights *w, float **out, int n, const char *prefix, const char *name)
+{
+    *out = dg_weights_place(w, (size_t)n);
+    const dg_tensor *t = find(w, (int64_t[]){n}, 1, prefix, name);
+    if (t && w->load)
+        put(w, *out, t, n);
+}
+
+void dg_weights_scalar(dg_weights *w, float *out, const char *prefix, const char *name)
+{
+    const dg_tensor *t = find(w, (int64_t[]){1}, 1, prefix, name);
+    if (t)
+        dg_widen(out, t->data, t->type, 1);
+}
+
+dgemma_status dg_weights_run(dg_weights *w, dg_weights_walk_fn *walk)
+{
+    w->load = false;
+    w->n_float = 0;
+    walk(w);
+    if (w->st)
+        return w->st;
+    w->vectors = w->be->alloc(w->be, w->n_float * sizeof *w->vectors);
+    if (!w->vectors)
+        return w->st = dg_fail(w->err, DGEMMA_E_NOMEM, "no memory for the norms");
+    w->load = true;
+    w->n_float = 0;
+    walk(w);
+    return w->st;
+}

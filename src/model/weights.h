@@ -1,0 +1,40 @@
+/* Finds a model's tensors by name, holds their shapes to the config and brings them into a
+ * backend's memory. What is loaded is described by a function that walks over all of it. The walk
+ * is made twice, first to check and to count the floats of the vectors, then to load; a failure
+ * sticks, so that the walk reads as a list of what the model is made of. */
+#ifndef DG_MODEL_WEIGHTS_H
+#define DG_MODEL_WEIGHTS_H
+
+#include "backend/backend.h"
+#include "format/checkpoint.h"
+
+typedef struct dg_weights dg_weights;
+typedef void dg_weights_walk_fn(dg_weights *w);
+
+struct dg_weights {
+    void *owner; /* what the walk fills in */
+    const dg_checkpoint *ck;
+    dg_backend *be;
+    bool load;      /* second walk */
+    float *vectors; /* all vectors in one piece, the owner's to free */
+    size_t n_float;
+    dgemma_status st;
+    dgemma_error *err;
+};
+
+/* Runs both walks. w->vectors is the owner's in any case; it may be NULL. */
+dgemma_status dg_weights_run(dg_weights *w, dg_weights_walk_fn *walk);
+
+/* Each names its tensor in two parts. */
+bool dg_weights_has(const dg_weights *w, const char *prefix, const char *name);
+void dg_weights_matrix(dg_weights *w, dg_weight *out, int n_out, int n_in, const char *prefix,
+                       const char *name);
+void dg_weights_matrices(dg_weights *w, dg_weight *out, const int64_t shape[3], const char *prefix,
+                         const char *name);
+void dg_weights_vector(dg_weights *w, float **out, int n, const char *prefix, const char *name);
+void dg_weights_scalar(dg_weights *w, float *out, const char *prefix, const char *name);
+
+/* Room for n more floats among the vectors; NULL in the first walk. */
+float *dg_weights_place(dg_weights *w, size_t n);
+
+#endif

@@ -1,0 +1,457 @@
+/* vision: the tower from both kinds of file, in every weight type; pictures do not know of each
+ * other; what does not fit is refused by name. The values themselves are held to the reference's by
+ * the golden fixtures `vision` and `vision_generate`. */
+#include "suites.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "base/rng.h"
+#include "cpu/cpu_backend.h"
+#include "cpu/kernels.h"
+#include "model/config_gguf.h"
+#include "model/vision.h"
+#include "support/alloc_fail.h"
+#include "support/temp_dir.h"
+#include "support/write_gguf_model.h"
+#include "support/write_safetensors.h"
+#include "support/write_tower.h"
+
+enum { N_TEXT = 40 };
+
+static char root[DG_TEST_PATH];
+
+static void set_up(void)
+{
+    ck_assert(dg_test_temp_make(root));
+}
+
+static void tear_down(void)
+{
+    dg_test_temp_remove(root);
+}
+
+static const char *in_root(const char *name)
+{
+    static char path[DG_TEST_PATH];
+    return dg_test_path(path, root, name);
+}
+
+/* Heads that are no multiple of a panel, as in the published tower; rows that fill blocks of 32. */
+static dg_test_tower small_tower(void)
+{
+    return (dg_test_tower){
+        .n_text = N_TEXT,
+        .cfg = {.present = true,
+                .n_embd = 64,
+                .n_ff = 96,
+                .n_layer = 2,
+                .n_head = 4,
+                .head_dim = 16,
+                .patch = 4,
+                .pool = 3,
+                .n_position = 300,
+                .standardize = true,
+                .rms_eps = 1e-6f,
+                .rope_theta = 100,
+                .max_soft = 280},
+    };
+}
+
+typedef struct loaded {
+    dg_checkpoint *ck;
+    dg_backend *be;
+    dg_config cfg;
+    dg_vision *v;
+} loaded;
+
+static dgemma_status try_open(loaded *l, const char *path, const dg_test_tower *how, int n_thread,
+                              dgemma_error *err)
+{
+    *l = (loaded){.cfg = {.n_embd = N_TEXT, .vision = how->cfg}};
+    dgemma_status st = dg_checkpoint_open(&l->ck, path, err);
+    if (!st && dg_checkpoint_gguf(l->ck))
+        st = dg_config_from_mmproj(&l->cfg, l->ck, err);
+    if (!st)
+        st = dg_cpu_open(&l->be, &(dg_cpu_options){n_thread, dg_cpu_flags()}, err);
+    return st ? st : dg_vision_load(&l->v, &l->cfg, l->ck, l->be, err);
+}
+
+static void close_tower(loaded *l)
+{
+    dg_vision_free(l->v);
+    if (l->be)
+        l->be->close(l->be);
+    dg_checkpoint_close(l->ck);
+}
+
+static void open_tower(loaded *l, const char *path, const dg_test_tower *how, int n_thread)
+{
+    dgemma_error err = {0};
+    dgemma_status st = try_open(l, path, how, n_thread, &err);
+    ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
+    ck_assert_ptr_nonnull(l->v);
+}
+
+static float *pixels_of(int n_patch, unsigned seed)
+{
+    size_t n = (size_t)n_patch * 48;
+    float *out = dg_array(n, sizeof *out);
+    dg_rng_key key = {.seed = seed};
+    ck_assert_ptr_nonnull(out);
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)dg_rng_uniform(&key, (uint32_t)i);
+    return out;
+}
+
+static float *encode(loaded *l, const dg_vision_input *in, int n)
+{
+    dgemma_error err = {0};
+    size_t n_soft = 0;
+    for (int i = 0; i < n; i++)
+        n_soft += (size_t)dg_vision_n_soft(dg_vision_config_of(l->v), in[i].rows, in[i].cols);
+    float *out = dg_calloc(n_soft * N_TEXT, sizeof *out);
+    dgemma_status st = dg_vision_encode(l->v, in, n, out, &err);
+    ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
+    for (size_t i = 0; i < n_soft * N_TEXT; i++)
+        ck_assert(isfinite(out[i]));
+    return out;
+}
+
+/* One picture of 9 x 15 patches, three pages of keys. */
+static float *features_of(const char *path, const dg_test_tower *how)
+{
+    loaded l;
+    open_tower(&l, path, how, 2);
+    float *pixels = pixels_of(9 * 15, 1);
+    float *out = encode(&l, &(dg_vision_input){9, 15, pixels}, 1);
+    dg_free(pixels);
+    close_tower(&l);
+    return out;
+}
+
+static void assert_same(float *got, float *want)
+{
+    ck_assert_mem_eq(got, want, 15 * N_TEXT * sizeof *got);
+    dg_free(got);
+    dg_free(want);
+}
+
+/* ---- files ---- */
+
+/* Safetensors, and mmproj files in several types, with and without clipping. */
+START_TEST(both_files_give_the_same_bits)
+{
+    static const dg_dtype types[] = {DG_F32, DG_BF16, DG_F16};
+    char st[DG_TEST_PATH], mm[DG_TEST_PATH];
+    dg_test_path(st, root, "model.safetensors");
+    dg_test_path(mm, root, "mmproj-a.gguf");
+    dg_test_tower how = small_tower();
+    how.cfg.clipped = _i % 2;
+    how.cfg.standardize = _i < 4;
+    how.type = types[_i % 3];
+    dg_test_write_tower(st, &how);
+    dg_test_write_mmproj(mm, &how);
+    assert_same(features_of(mm, &how), features_of(st, &how));
+    dg_test_tower plain = how; /* the values are of bfloat16: of a half, those it can hold */
+    plain.widened = true;
+    dg_test_write_tower(st, &plain);
+    assert_same(features_of(mm, &how), features_of(st, &plain));
+}
+END_TEST
+
+START_TEST(clipping_and_standardising_matter)
+{
+    dg_test_tower how = small_tower(), other = how;
+    (_i ? &other.cfg.clipped : &how.cfg.clipped)[0] = true;
+    if (_i == 2)
+        other.cfg.clipped = false, how.cfg.clipped = false, other.cfg.standardize = false;
+    dg_test_write_tower(in_root("model.safetensors"), &how);
+    float *a = features_of(in_root("model.safetensors"), &how);
+    dg_test_write_tower(in_root("model.safetensors"), &other);
+    float *b = features_of(in_root("model.safetensors"), &other);
+    ck_assert(memcmp(a, b, 15 * N_TEXT * sizeof *a) != 0);
+    dg_free(a);
+    dg_free(b);
+}
+END_TEST
+
+START_TEST(block_types)
+{
+    dg_test_tower how = small_tower();
+    how.type = DG_Q8_0;
+    dg_test_write_mmproj(in_root("mmproj.gguf"), &how);
+    float *got = features_of(in_root("mmproj.gguf"), &how);
+    how.widened = true;
+    dg_test_write_mmproj(in_root("mmproj.gguf"), &how);
+    assert_same(got, features_of(in_root("mmproj.gguf"), &how));
+}
+END_TEST
+
+/* The file beside a GGUF model, the first by name. */
+START_TEST(mmproj_is_found)
+{
+    dgemma_error err = {0};
+    dg_checkpoint *model, *mm;
+    dg_test_tower how = small_tower();
+    dg_test_write_gguf_model(root, "text", &(dg_test_gguf){.fixture = "vision"});
+    ck_assert_int_eq(dg_checkpoint_open(&model, in_root("text.gguf"), &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_checkpoint_open_mmproj(&mm, model, &err), DGEMMA_OK);
+    ck_assert_ptr_null(mm);
+
+    dg_test_write_mmproj(in_root("mmproj-F16.gguf"), &how);
+    how.cfg.n_layer = 1;
+    dg_test_write_mmproj(in_root("mmproj-BF16.gguf"), &how);
+    ck_assert_int_eq(dg_checkpoint_open_mmproj(&mm, model, &err), DGEMMA_OK);
+    ck_assert_ptr_nonnull(mm);
+    dg_config cfg = {.n_embd = N_TEXT};
+    ck_assert_msg(dg_config_from_mmproj(&cfg, mm, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert(cfg.vision.present);
+    ck_assert_int_eq(cfg.vision.n_layer, 1);
+    ck_assert_int_eq(cfg.vision.head_dim, how.cfg.head_dim);
+    ck_assert_int_eq(cfg.vision.n_position, how.cfg.n_position);
+    ck_assert_int_eq(cfg.vision.max_soft, 280);
+    ck_assert(cfg.vision.standardize && !cfg.vision.clipped);
+    ck_assert_float_eq(cfg.vision.rope_theta, 100);
+    dg_checkpoint_close(mm);
+    dg_checkpoint_close(model);
+
+    /* still the one model of its folder; a folder of safetensors has no use for the file */
+    ck_assert_msg(dg_checkpoint_open(&model, root, &err) == DGEMMA_OK, "%s", err.msg);
+    dg_checkpoint_close(model);
+    ck_assert_int_eq(dg_checkpoint_open(&model, "tests/fixtures/golden/vision/model", &err), 0);
+    ck_assert_int_eq(dg_checkpoint_open_mmproj(&mm, model, &err), DGEMMA_OK);
+    ck_assert_ptr_null(mm);
+    dg_checkpoint_close(model);
+}
+END_TEST
+
+static void expect_refused(const char *path, const dg_test_tower *how, const char *text)
+{
+    loaded l;
+    dgemma_error err = {0};
+    dgemma_status st = try_open(&l, path, how, 1, &err);
+    ck_assert_msg(st == DGEMMA_E_FORMAT || st == DGEMMA_E_UNSUPPORTED, "%s: accepted", text);
+    ck_assert_msg(strstr(err.msg, text) != NULL, "\"%s\" does not say \"%s\"", err.msg, text);
+    ck_assert_ptr_null(l.v);
+    close_tower(&l);
+}
+
+START_TEST(keys_and_tensors_are_named)
+{
+    static const char *const missing[] = {"embedding_length", "feed_forward_length",
+                                          "block_count",      "attention.head_count",
+                                          "patch_size",       "v.position_embd.weight"};
+    const char *mm = in_root("mmproj.gguf");
+    for (size_t i = 0; i < DG_COUNT(missing); i++) {
+        dg_test_tower how = small_tower();
+        how.omit = missing[i];
+        dg_test_write_mmproj(mm, &how);
+        expect_refused(mm, &how, missing[i]);
+    }
+    dg_test_tower how = small_tower();
+    how.projector = "gemma3";
+    dg_test_write_mmproj(mm, &how);
+    expect_refused(mm, &how, "projector_type");
+    how = small_tower();
+    how.flat_patch = true;
+    dg_test_write_mmproj(mm, &how);
+    expect_refused(mm, &how, "v.patch_embd.weight is [64, 48] of type F32");
+    how = small_tower();
+    how.n_text = N_TEXT + 1;
+    dg_test_write_mmproj(mm, &how);
+    expect_refused(mm, &how, "projection_dim");
+    how = small_tower();
+    how.cfg.n_head = 5;
+    dg_test_write_mmproj(mm, &how);
+    expect_refused(mm, &how, "attention.head_count");
+}
+END_TEST
+
+START_TEST(shapes_are_checked)
+{
+    static const char p[] = "model.encoder.vision_tower.";
+    const char *st = in_root("model.safetensors");
+    char name[128];
+    dg_test_tower how = small_tower(), other;
+    snprintf(name, sizeof name, "%sencoder.layers.1.mlp.up_proj.linear.weight", p);
+    how.omit = name;
+    dg_test_write_tower(st, &how);
+    expect_refused(st, &how, "mlp.up_proj.linear.weight is missing");
+    how.omit = NULL;
+    dg_test_write_tower(st, &how);
+    other = how;
+    other.cfg.n_ff = 97;
+    expect_refused(st, &other, "mlp.gate_proj.linear.weight has shape [96, 64]");
+    other = how;
+    other.cfg.n_position++;
+    expect_refused(st, &other, "position_embedding_table has shape [2, 300, 64]");
+    other = how;
+    other.cfg.patch = 5;
+    expect_refused(st, &other, "input_proj.weight has shape [64, 48]");
+    other = how;
+    other.cfg.clipped = true;
+    expect_refused(st, &other, "self_attn.q_proj.input_min is missing");
+}
+END_TEST
+
+START_TEST(no_tower)
+{
+    dgemma_error err = {0};
+    loaded l;
+    dg_test_tower how = small_tower();
+    dg_test_write_tower(in_root("model.safetensors"), &how);
+    how.cfg.present = false; /* the config has none */
+    ck_assert_int_eq(try_open(&l, root, &how, 1, &err), DGEMMA_OK);
+    ck_assert_ptr_null(l.v);
+    close_tower(&l);
+    how.cfg.present = true; /* the checkpoint has none */
+    float one = 1;
+    dg_tensor text = {.name = "model.decoder.norm.weight", .n_dim = 1, .shape = {1}, .data = &one};
+    ck_assert(dg_test_write_safetensors(in_root("model.safetensors"), &text, 1));
+    ck_assert_int_eq(try_open(&l, root, &how, 1, &err), DGEMMA_OK);
+    ck_assert_ptr_null(l.v);
+    close_tower(&l);
+}
+END_TEST
+
+/* ---- pictures ---- */
+
+START_TEST(pictures_do_not_know_of_each_other)
+{
+    /* together; with one thread, two and four; and one picture that has a pass of its own */
+    static const int size[][2] = {{3, 3}, {9, 15}, {48, 54}, {3, 60}, {12, 12}};
+    enum { N = DG_COUNT(size) };
+    dg_test_tower how = small_tower();
+    dg_test_write_tower(in_root("model.safetensors"), &how);
+    dg_vision_input in[N];
+    float *want[N];
+    loaded l;
+    open_tower(&l, root, &how, 1);
+    for (int i = 0; i < N; i++) {
+        in[i] = (dg_vision_input){size[i][0], size[i][1],
+                                  pixels_of(size[i][0] * size[i][1], (unsigned)i)};
+        want[i] = encode(&l, &in[i], 1);
+    }
+    close_tower(&l);
+    for (int n_thread = 1; n_thread <= 4; n_thread *= 2) {
+        open_tower(&l, root, &how, n_thread);
+        float *all = encode(&l, in, N), *at = all;
+        for (int i = 0; i < N; i++) {
+            size_t n = (size_t)dg_vision_n_soft(&how.cfg, in[i].rows, in[i].cols) * N_TEXT;
+            ck_assert_mem_eq(at, want[i], n * sizeof *at);
+            at += n;
+        }
+        dg_free(all);
+        close_tower(&l);
+    }
+    for (int i = 0; i < N; i++) {
+        dg_free(want[i]);
+        dg_free((float *)in[i].pixels);
+    }
+}
+END_TEST
+
+START_TEST(rows_and_columns_differ)
+{
+    dg_test_tower how = small_tower();
+    dg_test_write_tower(in_root("model.safetensors"), &how);
+    loaded l;
+    open_tower(&l, root, &how, 1);
+    float *pixels = pixels_of(3 * 6, 1);
+    for (int i = 0; i < 3 * 6 * 48; i++)
+        pixels[i] = 0.5f; /* only the positions tell the patches apart */
+    float *wide = encode(&l, &(dg_vision_input){3, 6, pixels}, 1);
+    float *tall = encode(&l, &(dg_vision_input){6, 3, pixels}, 1);
+    ck_assert(memcmp(wide, tall, 2 * N_TEXT * sizeof *wide) != 0);
+    ck_assert(memcmp(wide, wide + N_TEXT, N_TEXT * sizeof *wide) != 0);
+    dg_free(wide);
+    dg_free(tall);
+    dg_free(pixels);
+    close_tower(&l);
+}
+END_TEST
+
+START_TEST(largest_picture)
+{
+    dg_test_tower how = small_tower();
+    how.cfg.n_layer = 1;
+    dg_test_write_tower(in_root("model.safetensors"), &how);
+    loaded l;
+    open_tower(&l, root, &how, 2);
+    float *pixels = pixels_of(DG_VISION_MAX_PATCH, 1);
+    dg_free(encode(&l, &(dg_vision_input){84, 120, pixels}, 1));
+    ck_assert_uint_lt(dg_vision_bytes(l.v, DG_VISION_MAX_PATCH), 40u << 20); /* no n x n buffer */
+    dg_free(pixels);
+    close_tower(&l);
+}
+END_TEST
+
+START_TEST(odd_pictures_are_refused)
+{
+    static const int bad[][2] = {{0, 3}, {3, 0}, {-3, 3}, {3, 4}, {4, 3}, {303, 3}, {102, 102}};
+    dg_test_tower how = small_tower();
+    dg_test_write_tower(in_root("model.safetensors"), &how);
+    loaded l;
+    open_tower(&l, root, &how, 1);
+    float pixel = 0;
+    for (size_t i = 0; i < DG_COUNT(bad); i++) {
+        dgemma_error err = {0};
+        dg_vision_input in = {bad[i][0], bad[i][1], &pixel};
+        ck_assert_int_eq(dg_vision_encode(l.v, &in, 1, NULL, &err), DGEMMA_E_ARG);
+        ck_assert_ptr_nonnull(strstr(err.msg, "picture 0"));
+    }
+    ck_assert_int_eq(dg_vision_encode(l.v, &(dg_vision_input){3, 3, NULL}, 1, NULL, NULL),
+                     DGEMMA_E_ARG);
+    ck_assert_int_eq(dg_vision_encode(l.v, NULL, 0, NULL, NULL), DGEMMA_OK);
+    close_tower(&l);
+}
+END_TEST
+
+START_TEST(memory_runs_out)
+{
+    dg_test_tower how = small_tower();
+    how.cfg.clipped = true;
+    dg_test_write_mmproj(in_root("mmproj.gguf"), &how);
+    float *pixels = pixels_of(9, 1), out[N_TEXT];
+    bool walked = false;
+    for (long n = 1; !walked; n++) {
+        loaded l;
+        dg_test_fail_alloc_at(n);
+        dgemma_status st = try_open(&l, in_root("mmproj.gguf"), &how, 1, NULL);
+        if (!st)
+            st = dg_vision_encode(l.v, &(dg_vision_input){3, 3, pixels}, 1, out, NULL);
+        walked = !dg_test_alloc_done();
+        close_tower(&l);
+        ck_assert_int_eq(st, walked ? DGEMMA_OK : DGEMMA_E_NOMEM);
+    }
+    dg_free(pixels);
+}
+END_TEST
+
+Suite *vision_suite(void)
+{
+    Suite *s = suite_create("vision");
+    TCase *files = tcase_create("files");
+    tcase_add_checked_fixture(files, set_up, tear_down);
+    tcase_add_loop_test(files, both_files_give_the_same_bits, 0, 6);
+    tcase_add_loop_test(files, clipping_and_standardising_matter, 0, 3);
+    tcase_add_test(files, block_types);
+    tcase_add_test(files, mmproj_is_found);
+    tcase_add_test(files, keys_and_tensors_are_named);
+    tcase_add_test(files, shapes_are_checked);
+    tcase_add_test(files, no_tower);
+    suite_add_tcase(s, files);
+
+    TCase *pictures = tcase_create("pictures");
+    tcase_set_timeout(pictures, 180);
+    tcase_add_checked_fixture(pictures, set_up, tear_down);
+    tcase_add_test(pictures, pictures_do_not_know_of_each_other);
+    tcase_add_test(pictures, rows_and_columns_differ);
+    tcase_add_test(pictures, largest_picture);
+    tcase_add_test(pictures, odd_pictures_are_refused);
+    tcase_add_test(pictures, memory_runs_out);
+    suite_add_tcase(s, pictures);
+    return s;
+}
