@@ -8,6 +8,7 @@ typedef struct inspect_args {
     dgemma_engine_options engine;
     bool tensors, json, help;
     int batch;
+    int width, height; /* of --picture; 0: not asked */
 } inspect_args;
 
 /* Bytes by element type. */
@@ -78,6 +79,42 @@ static void print_layers(const dgemma_file *file, int n_layer)
     }
 }
 
+static const int budgets[] = {70, 140, 280, 560, 1120};
+enum { N_BUDGET = 5 };
+
+static void print_vision(const inspect_args *a, const dgemma_file *file)
+{
+    dgemma_vision_info v;
+    dgemma_file_vision(file, &v);
+    if (!v.n_layer) {
+        puts("\nvision\n  none: the model does not look at pictures");
+        return;
+    }
+    printf("\nvision\n  %d layers, %d wide, %d heads; patches of %d pixels, %d x %d of them to a "
+           "token; at most %d tokens a "
+           "picture by default, which see each other %s\n",
+           v.n_layer, v.n_embd, v.n_head, v.patch, v.pool, v.pool, v.max_soft_tokens,
+           v.bidirectional ? "both ways" : "causally");
+    for (int i = 0; a->width && i < N_BUDGET; i++) {
+        dgemma_error err;
+        int w, h, n;
+        if (dgemma_file_picture(file, a->width, a->height, budgets[i], &w, &h, &n, &err))
+            printf("  a picture of %d x %d with a budget of %4d: %s\n", a->width, a->height,
+                   budgets[i], err.msg);
+        else
+            printf("  a picture of %d x %d with a budget of %4d: %4d tokens, seen as %d x %d\n",
+                   a->width, a->height, budgets[i], n, w, h);
+    }
+}
+
+static bool set_size(void *target, const char *text)
+{
+    inspect_args *a = target;
+    char end;
+    return sscanf(text, "%7dx%7d%c", &a->width, &a->height, &end) == 2 && a->width > 0 &&
+           a->height > 0;
+}
+
 static void print_text(const inspect_args *a, const dgemma_file *file, const dgemma_model_info *m)
 {
     printf("%s: %s, %zu tensors, %.1f MiB of weights\n\n", a->engine.model_path,
@@ -91,6 +128,8 @@ static void print_text(const inspect_args *a, const dgemma_file *file, const dge
     if (m->foreign_template)
         puts("  the checkpoint's template is neither revision a nor b\n");
     print_layers(file, m->n_layer);
+
+    print_vision(a, file);
 
     type_sum sums[MAX_TYPES];
     size_t n_type = sum_types(file, sums);
@@ -161,6 +200,7 @@ int cmd_inspect(int argc, char **argv)
          cli_set_int, &a.engine.context_length},
         {'b', "batch", "N", "requests at the same time, likewise (1)", cli_set_int, &a.batch},
         {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &kv_type},
+        {0, "picture", "WxH", "what a picture of this size costs in tokens", set_size, &a},
         {0, "tensors", NULL, "list every tensor", cli_set_switch, &a.tensors},
         {0, "json", NULL, "print JSON", cli_set_switch, &a.json},
         {'h', "help", NULL, "this text", cli_set_switch, &a.help},

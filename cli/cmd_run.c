@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "cli.h"
 
-enum { PROMPT_MAX = 64 << 20, MAX_STOP = 16 };
+enum { PROMPT_MAX = 64 << 20, MAX_STOP = 16, MAX_MEDIA = 64 };
 
 /* What the command line said. Numbers start at -1, "not said", so that the model's own defaults
  * stay. */
@@ -21,6 +21,9 @@ typedef struct run_args {
     float t_min, t_max, entropy_bound, confidence;
     const char *stop[MAX_STOP];
     size_t n_stop;
+    dgemma_media media[MAX_MEDIA];
+    size_t n_media;
+    int image_tokens;
 } run_args;
 
 typedef struct call {
@@ -80,6 +83,9 @@ static void apply(const run_args *a, dgemma_request_options *o)
     o->stop = a->stop;
     o->n_stop = a->n_stop;
     o->drafts = a->draft;
+    o->media = a->media;
+    o->n_media = a->n_media;
+    o->image_tokens = a->image_tokens;
     if (a->max_tokens >= 0)
         o->max_tokens = a->max_tokens;
     if (a->steps >= 0)
@@ -363,6 +369,35 @@ static int run(run_args *a)
     return code;
 }
 
+static bool add_media(run_args *a, const char *path, bool video)
+{
+    if (a->n_media == MAX_MEDIA)
+        return false;
+    a->media[a->n_media++] = (dgemma_media){.path = path, .video = video};
+    return true;
+}
+
+static bool add_image(void *target, const char *path)
+{
+    return add_media(target, path, false);
+}
+
+static bool add_video(void *target, const char *path)
+{
+    return add_media(target, path, true);
+}
+
+static bool set_image_attention(void *target, const char *text)
+{
+    static const char *const names[] = {"whole", "window", "causal"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(text, names[i])) {
+            *(dgemma_image_attention *)target = (dgemma_image_attention)i;
+            return true;
+        }
+    return false;
+}
+
 static bool add_stop(void *target, const char *text)
 {
     run_args *a = target;
@@ -380,6 +415,8 @@ static const char usage[] =
     "  dgemma run -m ~/models/diffusiongemma-26B-A4B-it \"Why is the sky blue?\"\n"
     "  dgemma run -m MODEL --draft --seed 7 \"Write a haiku.\"      watch the canvas settle\n"
     "  git diff | dgemma run -m MODEL --think --system \"You review code.\" --json > answer.json\n"
+    "  dgemma run -m MODEL --image cat.jpg --image dog.jpg \"Which one is <|image|>, which "
+    "<|image|>?\"\n"
     "  dgemma run -m MODEL --messages chat.json --tools tools.json\n";
 
 /* Two ways of giving the prompt at once, or none that makes sense. */
@@ -417,6 +454,17 @@ int cmd_run(int argc, char **argv)
          &a.file},
         {0, "system", "TEXT", "instructions in front of the conversation", cli_set_string,
          &a.system},
+        {0, "image", "FILE",
+         "a picture for the prompt, where it says <|image|> or in front; may be repeated",
+         add_image, &a},
+        {0, "video", "FILE", "a video likewise, at <|video|>", add_video, &a},
+        {0, "image-tokens", "N", "what a picture may cost: 70, 140, 280, 560 or 1120 tokens (280)",
+         cli_set_int, &a.image_tokens},
+        {0, "image-attention", "RULE",
+         "how a picture's tokens see each other: whole, window or causal (whole)",
+         set_image_attention, &a.engine.image_attention},
+        {0, "mmproj", "FILE", "GGUF file of the vision tower (mmproj*.gguf beside the model)",
+         cli_set_string, &a.engine.mmproj},
         {0, "messages", "FILE", "a conversation: JSON in OpenAI's form", cli_set_string,
          &a.messages_file},
         {0, "tools", "FILE", "functions the model may call: JSON likewise", cli_set_string,

@@ -57,6 +57,15 @@ typedef enum dgemma_kv_type { DGEMMA_KV_BF16, DGEMMA_KV_F32 } dgemma_kv_type;
  * false to give up (DGEMMA_E_CANCELLED). */
 typedef bool dgemma_progress_fn(void *user, double fraction);
 
+/* How the tokens of a picture see each other while the prompt is encoded, in models that ask for
+ * more than causal order. Implementations differ; the default is what transformers' generate()
+ * does. */
+typedef enum dgemma_image_attention {
+    DGEMMA_IMAGES_WHOLE,     /* both ways inside a picture, in every layer and beyond the window */
+    DGEMMA_IMAGES_IN_WINDOW, /* both ways in sliding layers, inside the window, as Gemma 4 does */
+    DGEMMA_IMAGES_CAUSAL     /* like text, as vLLM does */
+} dgemma_image_attention;
+
 typedef struct dgemma_engine_options {
     const char
         *model_path;    /* a GGUF file, a Hugging Face checkpoint folder, or a hub cache folder */
@@ -64,8 +73,11 @@ typedef struct dgemma_engine_options {
     int context_length; /* tokens a request may have, prompt and answer; 0: what the model allows */
     dgemma_kv_type kv_type; /* how keys and values are kept */
     const char *cpu; /* instruction sets to use, "neon", "avx2" or "ref"; NULL: the best there is */
-    const char *chat_template;       /* "a" or "b": the revision of the model's template to render
-                                        conversations with;       NULL: the one the checkpoint has */
+    const char *chat_template; /* "a" or "b": the revision of the model's template to render
+                                  conversations with;       NULL: the one the checkpoint has */
+    const char *mmproj; /* the GGUF file of a vision tower; NULL: mmproj*.gguf beside the model, if
+                           there is one */
+    dgemma_image_attention image_attention;
     dgemma_progress_fn *on_progress; /* or NULL */
     void *progress_user;
 } dgemma_engine_options;
@@ -86,6 +98,7 @@ typedef struct dgemma_model_info {
     int n_vocab, n_layer, n_embd, n_expert, n_expert_used;
     int context_length, canvas_length;
     bool has_tokenizer;
+    bool has_vision;           /* it can look at pictures */
     bool has_chat_template;    /* the tokenizer knows the turn markers */
     const char *chat_template; /* which revision conversations are rendered with: "a", "b" */
     bool foreign_template; /* the checkpoint brings a template that is neither: "a" is used unless
@@ -139,6 +152,18 @@ typedef struct dgemma_step {
  * request. */
 typedef bool dgemma_step_fn(void *user, const dgemma_step *step);
 
+/* A picture or a video, from a file or from memory. Pictures: PNG, JPEG, WebP, GIF (first frame),
+ * told apart by content. Videos: what FFmpeg's libraries read, where the library was built with
+ * them. */
+typedef struct dgemma_media {
+    const char *path; /* or */
+    const void *data;
+    size_t size;
+    bool video;
+    int max_soft_tokens; /* of a picture: what it may cost in tokens; 0: the request's image_tokens
+                          */
+} dgemma_media;
+
 typedef struct dgemma_request_options {
     /* The prompt: one of these four. A chat prompt is one message of a user; `messages` a
      * conversation as JSON, an array in OpenAI's form; a raw prompt is taken as it stands, markers
@@ -148,6 +173,15 @@ typedef struct dgemma_request_options {
     const char *raw_prompt;
     const int32_t *tokens;
     size_t n_tokens;
+
+    /* Pictures and videos for the prompt, in the order of their places. In a chat prompt <|image|>
+     * and <|video|> say where; without them they come first. In messages a part {"type": "image"}
+     * without an address takes the next one (one with a data: URL brings its own); in a raw prompt
+     * and in tokens each placeholder token does. */
+    const dgemma_media *media;
+    size_t n_media;
+    int image_tokens; /* soft tokens a picture may cost: 70, 140, 280, 560 or 1120; 0: the model's
+                         own, 280 */
 
     /* for chat_prompt and messages */
     const char *system;  /* put in front as a system message; or NULL */
@@ -201,6 +235,8 @@ typedef enum dgemma_end {
 typedef struct dgemma_stats {
     dgemma_end end;
     int n_prompt, n_output, n_thinking; /* tokens; thinking: of those in the output */
+    int n_pictures,
+        n_pictures_encoded; /* encoded: those that were not known from an earlier request */
     int n_blocks, n_converged, n_steps; /* converged: blocks that settled before their last step */
     double queue_seconds;               /* waiting for the engine */
     double prompt_seconds;              /* passes that encoded the prompt and made no step */

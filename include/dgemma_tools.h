@@ -39,6 +39,20 @@ DGEMMA_API void dgemma_file_tensor(const dgemma_file *file, size_t i,
 DGEMMA_API void dgemma_file_layer(const dgemma_file *file, int i,
                                   dgemma_layer_info *info); /* i < n_layer */
 
+/* The vision tower; n_layer 0: there is none. */
+typedef struct dgemma_vision_info {
+    int n_layer, n_embd, n_head, patch, pool, max_soft_tokens;
+    bool bidirectional; /* a picture's tokens see each other both ways */
+} dgemma_vision_info;
+DGEMMA_API void dgemma_file_vision(const dgemma_file *file, dgemma_vision_info *info);
+
+/* What a picture of this size becomes: its size in pixels when the tower sees it, and what it costs
+ * in tokens, without the two markers around it. budget 0: the model's own. DGEMMA_E_UNSUPPORTED:
+ * there is no tower. */
+DGEMMA_API dgemma_status dgemma_file_picture(const dgemma_file *file, int width, int height,
+                                             int budget, int *seen_width, int *seen_height,
+                                             int *n_tokens, dgemma_error *err);
+
 /* ---- checking what a model computes ----
  *
  * A reference is a prompt, a canvas, and what a trusted implementation made of them in one step:

@@ -4,8 +4,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "dgemma.h"
-#include "engine/engine.h"
-#include "text/chat_template.h"
+#include "engine/prompt.h"
 
 /* An answer's length unless the caller says otherwise. */
 enum { DEFAULT_MAX_TOKENS = 4096 };
@@ -37,6 +36,8 @@ static dgemma_status check_engine_options(const dgemma_engine_options *opt, dgem
         return dg_fail(err, DGEMMA_E_ARG, "a context of %d tokens asked for", opt->context_length);
     if (opt->kv_type != DGEMMA_KV_BF16 && opt->kv_type != DGEMMA_KV_F32)
         return dg_fail(err, DGEMMA_E_ARG, "unknown kv_type %d", (int)opt->kv_type);
+    if ((unsigned)opt->image_attention > DGEMMA_IMAGES_CAUSAL)
+        return dg_fail(err, DGEMMA_E_ARG, "unknown image_attention %d", (int)opt->image_attention);
     return DGEMMA_OK;
 }
 
@@ -66,18 +67,10 @@ dgemma_status dgemma_model_estimate(dgemma_model_info *info, const dgemma_engine
 
 /* ---- tokens ---- */
 
-static dgemma_status need_tokenizer(const dgemma_engine *e, dgemma_error *err)
-{
-    return e->loaded.tokenizer ? DGEMMA_OK
-                               : dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                                         "%s has no tokenizer: only token ids are possible",
-                                         dg_checkpoint_dir(e->loaded.checkpoint));
-}
-
 dgemma_status dgemma_tokenize(const dgemma_engine *e, const char *text, size_t len, bool markers,
                               int32_t *ids, size_t cap, size_t *n, dgemma_error *err)
 {
-    dgemma_status st = need_tokenizer(e, err);
+    dgemma_status st = dg_need_tokenizer(e, err);
     if (st)
         return st;
     dg_tokens tokens;
@@ -99,7 +92,7 @@ dgemma_status dgemma_tokenize(const dgemma_engine *e, const char *text, size_t l
 dgemma_status dgemma_detokenize(const dgemma_engine *e, const int32_t *ids, size_t n, char **text,
                                 size_t *len, dgemma_error *err)
 {
-    dgemma_status st = need_tokenizer(e, err);
+    dgemma_status st = dg_need_tokenizer(e, err);
     if (st)
         return st;
     dg_buf out;
@@ -178,105 +171,16 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
     if (o->thinking_budget < -1)
         return dg_fail(err, DGEMMA_E_ARG, "thinking_budget is %d: at least 0, or -1 for none",
                        o->thinking_budget);
+    for (size_t i = 0; i < o->n_media; i++)
+        if (!o->media[i].path == !o->media[i].data)
+            return dg_fail(err, DGEMMA_E_ARG, "medium %zu: give a file or bytes", i);
+    if (o->image_tokens < 0 || o->image_tokens > DG_MAX_PICTURE_TOKENS)
+        return dg_fail(err, DGEMMA_E_ARG, "image_tokens is %d: 1 to %d are possible",
+                       o->image_tokens, DG_MAX_PICTURE_TOKENS);
     if (o->n_stop && !e->loaded.tokenizer)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "stop strings need a tokenizer, which the model lacks");
     return check_diffusion(e, o, err);
-}
-
-/* ---- the prompt ---- */
-
-static dgemma_status encode_tokens(const dgemma_request_options *o, dg_tokens *out,
-                                   dgemma_error *err)
-{
-    for (size_t i = 0; i < o->n_tokens; i++)
-        if (!dg_tokens_push(out, o->tokens[i]))
-            return dg_fail(err, DGEMMA_E_LIMIT, "the prompt has more than %zu tokens", out->max);
-    return DGEMMA_OK;
-}
-
-static dgemma_status encode_raw(const dgemma_engine *e, const char *text, dg_tokens *out,
-                                dgemma_error *err)
-{
-    /* the model was trained with exactly one <bos> */
-    const dg_tokenizer *t = e->loaded.tokenizer;
-    bool has_bos = strncmp(text, "<bos>", 5) == 0 || dg_tokenizer_bos(t) < 0;
-    unsigned flags = DG_ENCODE_ADDED | (has_bos ? 0u : (unsigned)DG_ENCODE_BOS);
-    return dg_tokenizer_encode(t, text, strlen(text), flags, out, err);
-}
-
-static dg_text text_of(const char *s)
-{
-    return s ? (dg_text){s, strlen(s)} : (dg_text){0};
-}
-
-static dg_message plain_message(dg_role role, const char *text)
-{
-    return (dg_message){.role = role, .content = {.kind = DG_CONTENT_TEXT, .text = text_of(text)}};
-}
-
-static dgemma_status render(const dgemma_engine *e, const dg_conversation *c, dg_tokens *out,
-                            bool *in_thought, dgemma_error *err)
-{
-    dg_prompt prompt;
-    dg_prompt_init(&prompt);
-    dgemma_status st = dg_chat_render(c, e->revision, &prompt, err);
-    if (!st && prompt.n_slot)
-        st = dg_fail(err, DGEMMA_E_UNSUPPORTED, "message %zu: this version does not read pictures",
-                     prompt.slots[0].message);
-    if (!st)
-        st = dg_prompt_encode(e->loaded.tokenizer, &prompt, out, err);
-    *in_thought = prompt.in_thought;
-    dg_prompt_clear(&prompt);
-    return st;
-}
-
-static dgemma_status encode_chat(const dgemma_engine *e, const dgemma_request_options *o,
-                                 dg_tokens *out, bool *in_thought, dgemma_error *err)
-{
-    dg_conversation *read = NULL, c = {.add_generation_prompt = true};
-    if (o->messages) {
-        dgemma_status st = dg_conversation_from_json(&read, o->messages, strlen(o->messages), err);
-        if (st)
-            return st;
-        c = *read;
-    }
-    c.thinking = c.thinking || o->thinking;
-    if (o->tools)
-        c.tools = text_of(o->tools);
-
-    /* the system message and the prompt given as options, around what the JSON brought */
-    size_t n_read = c.n_message;
-    dg_message *all = dg_array(n_read + 2, sizeof *all);
-    dgemma_status st = all ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    if (!st) {
-        c.n_message = 0;
-        if (o->system)
-            all[c.n_message++] = plain_message(DG_ROLE_SYSTEM, o->system);
-        if (n_read)
-            memcpy(all + c.n_message, c.messages, n_read * sizeof *all);
-        c.n_message += n_read;
-        if (o->chat_prompt)
-            all[c.n_message++] = plain_message(DG_ROLE_USER, o->chat_prompt);
-        c.messages = all;
-        st = render(e, &c, out, in_thought, err);
-    }
-    dg_free(all);
-    dg_conversation_free(read);
-    return st;
-}
-
-static dgemma_status encode_prompt(const dgemma_engine *e, const dgemma_request_options *o,
-                                   dg_tokens *out, bool *in_thought, dgemma_error *err)
-{
-    *in_thought = false;
-    if (o->tokens)
-        return encode_tokens(o, out, err);
-    dgemma_status st = need_tokenizer(e, err);
-    if (st)
-        return st;
-    return o->raw_prompt ? encode_raw(e, o->raw_prompt, out, err)
-                         : encode_chat(e, o, out, in_thought, err);
 }
 
 /* ---- requests ---- */
@@ -296,36 +200,44 @@ static dgemma_status copy_stops(dgemma_request *r, const dgemma_request_options 
     return ok ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
 }
 
-/* Fills the request from the options and the prompt's tokens, which it takes. */
+/* Fills the request from the options and the prompt, which it takes. */
 static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
-                                  const dgemma_request_options *o, dg_tokens *prompt,
-                                  bool in_thought, dgemma_error *err)
+                                  const dgemma_request_options *o, dg_prompt_tokens *prompt,
+                                  dgemma_error *err)
 {
-    r->prompt = prompt->ids;
-    int n_prompt = (int)prompt->n;
-    *prompt = (dg_tokens){.max = prompt->max};
+    const dg_config *model = &e->loaded.cfg;
+    bool both_ways = model->bidirectional_images && e->image_attention != DGEMMA_IMAGES_CAUSAL;
+    r->prompt = prompt->tokens.ids;
+    r->pictures = prompt->pictures;
     r->cfg = (dg_request_config){
         .prompt = r->prompt,
-        .n_prompt = n_prompt,
+        .n_prompt = (int)prompt->tokens.n,
         .diffusion = {o->max_denoise_steps, o->t_min, o->t_max, o->entropy_bound,
                       o->stability_threshold, o->confidence_threshold},
         .canvas_length = o->canvas_length,
         .max_tokens = o->max_tokens,
         .n_context = e->n_context,
-        .draws = dg_draws_seeded(o->seed, e->loaded.cfg.n_vocab),
+        .draws = dg_draws_seeded(o->seed, model->n_vocab),
+        .block = both_ways ? r->pictures.block : NULL,
+        .feature = r->pictures.feature,
         .think_open = e->think_open,
         .think_close = e->think_close,
-        .in_thought = in_thought,
+        .in_thought = prompt->in_thought,
         .think_budget = o->thinking_budget,
     };
     r->answer = (dg_answer_config){
         .tokenizer = e->loaded.tokenizer,
         .drafts = o->drafts,
-        .in_thought = in_thought,
+        .in_thought = prompt->in_thought,
         .on_step = o->on_step,
         .step_user = o->step_user,
     };
-    dgemma_status st = dg_request_check(&r->cfg, &e->loaded.cfg, err);
+    *prompt = (dg_prompt_tokens){0}; /* the request has it now */
+    dgemma_status st = dg_request_check(&r->cfg, model, err);
+    int longest = dg_request_longest_block(&r->cfg);
+    if (!st && longest > dg_forward_max_row(e->forward))
+        st = dg_fail(err, DGEMMA_E_LIMIT, "a picture of %d tokens: at most %d are possible",
+                     longest, dg_forward_max_row(e->forward));
     return st ? st : copy_stops(r, o, err);
 }
 
@@ -335,20 +247,18 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
     dgemma_status st = check_options(e, o, err);
     if (st)
         return st;
-    dg_tokens prompt;
-    bool in_thought;
-    dg_tokens_init(&prompt, (size_t)e->loaded.cfg.n_context);
+    dg_prompt_tokens prompt = {0};
     dgemma_request *r = dg_calloc(1, sizeof *r);
     if (r)
         atomic_init(&r->n_holder, 1);
     st = r ? dg_stream_create(&r->stream, err) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st)
-        st = encode_prompt(e, o, &prompt, &in_thought, err);
+        st = dg_prompt_build(&prompt, e, o, err);
     if (!st)
-        st = fill_request(r, e, o, &prompt, in_thought, err);
+        st = fill_request(r, e, o, &prompt, err);
     if (!st)
         st = dg_engine_enqueue(e, r, err);
-    dg_tokens_clear(&prompt);
+    dg_prompt_tokens_clear(&prompt);
     if (st)
         dg_request_release(r);
     else

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "engine/loader.h"
 #include "engine/verify.h"
+#include "image/preprocess.h"
 
 /* A reference is small: a few rows of logits. */
 enum { REFERENCE_MAX = 64 << 20 };
@@ -59,6 +60,35 @@ void dgemma_file_layer(const dgemma_file *f, int i, dgemma_layer_info *info)
     const dg_layer_config *l = &f->loaded.cfg.layer[i];
     *info =
         (dgemma_layer_info){l->sliding, l->window, f->loaded.cfg.n_head, l->n_kv_head, l->head_dim};
+}
+
+void dgemma_file_vision(const dgemma_file *f, dgemma_vision_info *info)
+{
+    const dg_vision_config *v = &f->loaded.cfg.vision;
+    *info = (dgemma_vision_info){0};
+    if (v->present)
+        *info = (dgemma_vision_info){v->n_layer,
+                                     v->n_embd,
+                                     v->n_head,
+                                     v->patch,
+                                     v->pool,
+                                     v->max_soft,
+                                     f->loaded.cfg.bidirectional_images};
+}
+
+dgemma_status dgemma_file_picture(const dgemma_file *f, int width, int height, int budget,
+                                  int *seen_width, int *seen_height, int *n_tokens,
+                                  dgemma_error *err)
+{
+    const dg_vision_config *v = &f->loaded.cfg.vision;
+    if (!v->present)
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "the model has no vision tower");
+    dg_patch_rule rule = {v->patch, v->pool, budget ? budget : v->max_soft};
+    dgemma_status st = dg_image_target_size(width, height, &rule, seen_width, seen_height, err);
+    int unit = v->patch * v->pool;
+    if (!st)
+        *n_tokens = *seen_width / unit * (*seen_height / unit);
+    return st;
 }
 
 dgemma_status dgemma_verify(const dgemma_engine_options *opt, const char *reference,

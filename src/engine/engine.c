@@ -7,6 +7,7 @@
 #include "base/pool.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
+#include "model/config_gguf.h"
 
 /* ---- opening ---- */
 
@@ -43,12 +44,26 @@ static bool progress(const dgemma_engine_options *opt, double fraction)
     return !opt->on_progress || opt->on_progress(opt->progress_user, fraction);
 }
 
+/* The file of a GGUF model's tower: the one named, or the one beside the model. */
+static dgemma_status find_tower(dgemma_engine *e, const dgemma_engine_options *opt,
+                                dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    if (opt->mmproj)
+        st = dg_checkpoint_open(&e->mmproj, opt->mmproj, err);
+    else if (dg_checkpoint_gguf(e->loaded.checkpoint))
+        st = dg_checkpoint_open_mmproj(&e->mmproj, e->loaded.checkpoint, err);
+    return !st && e->mmproj ? dg_config_from_mmproj(&e->loaded.cfg, e->mmproj, err) : st;
+}
+
 /* All that is known without weights: files, config, tokenizer, backend, the cache's layout. */
 static dgemma_status open_headers(dgemma_engine *e, const dgemma_engine_options *opt,
                                   dgemma_error *err)
 {
     dgemma_status st = progress(opt, 0) ? dg_load(&e->loaded, opt->model_path, err)
                                         : dg_fail(err, DGEMMA_E_CANCELLED, "loading was given up");
+    if (!st)
+        st = find_tower(e, opt, err);
     if (!st)
         st = choose_template(e, opt->chat_template, err);
     if (!st && !progress(opt, 0.5))
@@ -61,15 +76,30 @@ static dgemma_status open_headers(dgemma_engine *e, const dgemma_engine_options 
     const dg_tokenizer *t = e->loaded.tokenizer;
     e->n_context =
         opt->context_length ? dg_min(opt->context_length, cfg->n_context) : cfg->n_context;
+    e->image_attention = opt->image_attention;
     e->think_open = t ? dg_tokenizer_added_id(t, "<|channel>") : -1;
     e->think_close = t ? dg_tokenizer_added_id(t, "<channel|>") : -1;
     dg_dtype type = opt->kv_type == DGEMMA_KV_F32 ? DG_F32 : DG_BF16;
     return dg_kv_cache_create(&e->kv, cfg, e->be, type, 0, err);
 }
 
+/* A picture's block is not cut, so the largest must fit. */
 static int pass_rows(const dg_config *cfg)
 {
-    return dg_max(DG_MIN_PASS_ROWS, 2 * cfg->canvas_length);
+    int rows = dg_max(DG_MIN_PASS_ROWS, 2 * cfg->canvas_length);
+    return cfg->vision.present ? dg_max(rows, DG_MAX_PICTURE_TOKENS) : rows;
+}
+
+/* The tower, of the checkpoint itself or from a file of its own. */
+static dgemma_status open_vision(dgemma_engine *e, dgemma_error *err)
+{
+    const dg_config *cfg = &e->loaded.cfg;
+    const dg_checkpoint *from = e->mmproj ? e->mmproj : e->loaded.checkpoint;
+    dgemma_status st = dg_vision_load(&e->vision, cfg, from, e->be, err);
+    if (!st && e->vision)
+        st = dg_picture_cache_create(&e->pictures, e->vision, e->be, cfg->n_embd,
+                                     DG_PICTURE_CACHE_BYTES, err);
+    return st;
 }
 
 static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *opt,
@@ -79,6 +109,8 @@ static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *o
     dgemma_status st = dg_model_load(&e->model, cfg, e->loaded.checkpoint, e->be, err);
     if (!st)
         st = dg_forward_create(&e->forward, e->model, e->kv, pass_rows(cfg), 1, err);
+    if (!st)
+        st = open_vision(e, err);
     if (!st && !progress(opt, 1))
         st = dg_fail(err, DGEMMA_E_CANCELLED, "loading was given up");
     return st;
@@ -86,6 +118,9 @@ static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *o
 
 static void close_parts(dgemma_engine *e)
 {
+    dg_picture_cache_free(e->pictures);
+    dg_vision_free(e->vision);
+    dg_checkpoint_close(e->mmproj);
     dg_forward_free(e->forward);
     dg_kv_cache_free(e->kv);
     dg_model_free(e->model);
@@ -110,6 +145,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .context_length = e->n_context,
         .canvas_length = cfg->canvas_length,
         .has_tokenizer = e->loaded.tokenizer != NULL,
+        .has_vision = cfg->vision.present,
         .has_chat_template = e->loaded.tokenizer && dg_chat_supported(e->loaded.tokenizer),
         .chat_template = e->revision == DG_CHAT_REVISION_A ? "a" : "b",
         .foreign_template = e->foreign_template,
@@ -141,6 +177,7 @@ void dg_request_release(dgemma_request *r)
         return;
     dg_stream_free(r->stream);
     dg_free(r->prompt);
+    dg_pictures_clear(&r->pictures);
     for (size_t i = 0; i < r->answer.n_stop; i++)
         dg_free(r->answer.stop[i]);
     dg_free(r->answer.stop);
@@ -201,7 +238,14 @@ static dgemma_status pass(dgemma_engine *e, dg_request *req, dg_answer *answer, 
     dg_work work;
     double start = dg_clock_now();
     dg_request_plan(req, &work, dg_forward_max_row(e->forward));
-    dgemma_status st = dg_forward_run(e->forward, &(dg_pass){.work = &work, .n_work = 1}, err);
+    dg_pass one = {
+        .work = &work,
+        .n_work = 1,
+        .feature = req->cfg.features,
+        .images =
+            e->image_attention == DGEMMA_IMAGES_IN_WINDOW ? DG_IMAGES_IN_WINDOW : DG_IMAGES_WHOLE,
+    };
+    dgemma_status st = dg_forward_run(e->forward, &one, err);
     if (st && req->canvas_in_pass) {
         char where[64];
         snprintf(where, sizeof where, "block %d, step %d", req->block, req->canvas.step);
@@ -213,18 +257,39 @@ static dgemma_status pass(dgemma_engine *e, dg_request *req, dg_answer *answer, 
     return dg_answer_pass(answer, req, dg_clock_now() - start, go_on, err);
 }
 
+/* Has the tower look at the request's pictures. */
+static dgemma_status look(dgemma_engine *e, dgemma_request *r, float **features,
+                          dgemma_stats *stats, dgemma_error *err)
+{
+    *features = NULL;
+    stats->n_pictures = r->pictures.n;
+    if (!r->pictures.n)
+        return DGEMMA_OK;
+    dgemma_status st =
+        dg_picture_features(e->pictures, &r->pictures, features, &stats->n_pictures_encoded, err);
+    r->cfg.features = *features;
+    return st;
+}
+
 static void serve(dgemma_engine *e, dgemma_request *r)
 {
     dgemma_error err = {0};
+    float *features = NULL;
+    dgemma_stats pictures = {0};
     dg_request req = {0};
     dg_answer answer = {.req = &req, .stream = r->stream};
     bool go_on = !dg_stream_cancelled(r->stream);
+    double started = dg_clock_now();
     dgemma_status st = DGEMMA_OK;
     if (go_on)
+        st = look(e, r, &features, &pictures, &err);
+    if (go_on && !st)
         st = dg_request_init(&req, e->model, e->kv, &r->cfg, &err);
     if (go_on && !st)
         st = dg_answer_init(&answer, &r->answer, &req, r->stream, &err);
-    answer.stats.queue_seconds = dg_clock_now() - r->submitted;
+    answer.stats.queue_seconds = started - r->submitted;
+    answer.stats.n_pictures = pictures.n_pictures;
+    answer.stats.n_pictures_encoded = pictures.n_pictures_encoded;
     while (!st && go_on && !req.end && !answer.stop_found) {
         st = pass(e, &req, &answer, &go_on, &err);
         go_on = go_on && !dg_stream_cancelled(r->stream) && !is_closing(e);
@@ -232,6 +297,7 @@ static void serve(dgemma_engine *e, dgemma_request *r)
     dg_answer_end(&answer, st, &err, !go_on);
     dg_answer_clear(&answer);
     dg_request_clear(&req);
+    e->be->free(e->be, features);
     dg_request_release(r);
 }
 

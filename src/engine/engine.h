@@ -9,13 +9,15 @@
 #include "dgemma.h"
 #include "engine/answer.h"
 #include "engine/loader.h"
+#include "engine/pictures.h"
 #include "engine/request.h"
 #include "text/chat_template.h"
 
 enum {
-    DG_MIN_PASS_ROWS =
-        512, /* room for a commit and a canvas together, or for a good piece of a prompt */
-    DG_MAX_QUEUE = 1024 /* requests that may wait */
+    DG_MIN_PASS_ROWS = 512, /* room for a commit and a canvas, or for a good piece of a prompt */
+    DG_MAX_QUEUE = 1024,    /* requests that may wait */
+    DG_MAX_PICTURE_TOKENS = 1120,
+    DG_PICTURE_CACHE_BYTES = 256 << 20
 };
 
 /* Held by two sides, the caller and the engine; the last one to let go frees it. */
@@ -24,6 +26,7 @@ struct dgemma_request {
     dg_stream *stream;
     dg_request_config cfg; /* cfg.prompt is owned here */
     int32_t *prompt;
+    dg_pictures pictures;
     dg_answer_config answer; /* answer.stop is owned here */
     double submitted;
     dgemma_request *next; /* in the queue; the engine's lock */
@@ -35,6 +38,10 @@ struct dgemma_engine {
     bool foreign_template;
     dg_backend *be;
     dg_model *model;
+    dg_checkpoint *mmproj; /* the tower's own file, or NULL */
+    dg_vision *vision;     /* NULL: the model has no tower */
+    dg_picture_cache *pictures;
+    dgemma_image_attention image_attention;
     dg_kv_cache *kv;
     dg_forward *forward;
     int n_context, n_thread;

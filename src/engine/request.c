@@ -19,6 +19,15 @@ static int think_limit(const dg_request_config *cfg)
     return cfg->think_budget < 0 ? most : dg_min(cfg->think_budget, most);
 }
 
+/* The longest picture in tokens: it must fit into one pass. */
+int dg_request_longest_block(const dg_request_config *cfg)
+{
+    int longest = 1;
+    for (int i = 0; cfg->block && i < cfg->n_prompt; i++)
+        longest = dg_max(longest, cfg->block[i].end - cfg->block[i].first);
+    return longest;
+}
+
 dgemma_status dg_request_check(const dg_request_config *cfg, const dg_config *model,
                                dgemma_error *err)
 {
@@ -78,14 +87,27 @@ static int next_canvas_length(const dg_request *r)
     return dg_min(r->cfg.canvas_length, r->cfg.n_context - position);
 }
 
+/* How many of the pending tokens go into a pass of n rows: a picture's block is seen whole by its
+ * own tokens, so it is never cut. */
+static int chunk(const dg_request *r, int n)
+{
+    int left = r->n_pending - r->n_encoded, end = r->n_encoded + dg_min(left, n);
+    if (r->block > 0 || !r->cfg.block || end == r->n_pending || r->cfg.block[end].first >= end)
+        return end - r->n_encoded;
+    return r->cfg.block[end].first - r->n_encoded;
+}
+
 void dg_request_plan(dg_request *r, dg_work *w, int max_row)
 {
     assert(!r->end);
     int left = r->n_pending - r->n_encoded;
+    bool prompt = r->block == 0;
     *w = (dg_work){
         .seq = &r->seq,
         .token = r->pending + r->n_encoded,
-        .n_token = dg_min(left, max_row),
+        .n_token = chunk(r, max_row),
+        .block = prompt && r->cfg.block ? r->cfg.block + r->n_encoded : NULL,
+        .feature = prompt && r->cfg.feature ? r->cfg.feature + r->n_encoded : NULL,
     };
     r->n_token_in_pass = w->n_token;
     int n_canvas = r->canvas_open ? r->canvas.n : next_canvas_length(r);

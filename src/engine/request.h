@@ -20,6 +20,12 @@ typedef struct dg_request_config {
     int n_context;     /* prompt and answer together */
     dg_draws draws;
 
+    /* Pictures: for each token of the prompt the block and the row of features it stands for
+     * (dg_work); NULL: none. Borrowed until the prompt is encoded. */
+    const dg_span *block;
+    const int32_t *feature;
+    const float *features; /* backend memory */
+
     /* Thinking: the markers that open and close a thought (-1: the model has none), whether the
      * prompt has opened one already, and how many tokens thoughts may have together (-1: as many as
      * leave room for an answer). */
@@ -75,6 +81,9 @@ typedef struct dg_request {
  * id outside the vocabulary. */
 dgemma_status dg_request_check(const dg_request_config *cfg, const dg_config *model,
                                dgemma_error *err);
+
+/* Tokens of the longest picture; a pass must have as many rows. */
+int dg_request_longest_block(const dg_request_config *cfg);
 
 /* Nothing is computed yet. DGEMMA_E_LIMIT when the prompt leaves no room in the context. */
 dgemma_status dg_request_init(dg_request *r, const dg_model *model, dg_kv_cache *kv,

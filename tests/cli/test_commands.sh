@@ -22,6 +22,9 @@ check "inspect without a tokenizer" says "tokenizer: no" "$DGEMMA" inspect "$bar
 check "inspect --tensors" says "model.decoder.layers.3.experts.down_proj" "$DGEMMA" inspect --tensors "$model"
 check "inspect --json" says '"n_layers": 6' "$DGEMMA" inspect --json --tensors "$model"
 check "inspect --batch" says "with 4 such requests" "$DGEMMA" inspect --batch 4 --context 1000 "$model"
+check "inspect tells the tower" says "3 layers, 48 wide, 3 heads" "$DGEMMA" inspect "$model"
+check "inspect --picture" says "with a budget of   70:   63 tokens" "$DGEMMA" inspect --picture 83x61 "$model"
+check "inspect --picture, not a size" fails_saying "does not fit" "$DGEMMA" inspect --picture 83 "$model"
 check "inspect, no model" fails_saying "which model" "$DGEMMA" inspect
 check "inspect, no such model" fails_saying "No such file" "$DGEMMA" inspect "$temp/none"
 

@@ -52,6 +52,13 @@ expect "an unknown chat template"       2 '"a" and "b"'               "$DGEMMA" 
 expect "a conversation that is no JSON" 2 'dgemma:'                   "$DGEMMA" run -m "$model" --messages README.md
 expect "tools that are no JSON"         2 'dgemma:'                   "$DGEMMA" run -m "$model" --tools README.md hi
 expect "a file that is not there"       1 'No such file'              "$DGEMMA" run -m "$model" --messages "$temp/none"
+picture=tests/fixtures/golden/vision/image.png
+expect "a picture"                      0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --image "$picture" "What is it?"
+expect "two pictures in their places"   0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --image "$picture" --image "$picture" "<|image|> or <|image|>?"
+expect "a mark too few"                 2 'mark all or none'          "$DGEMMA" run -m "$model" --image "$picture" --image "$picture" "<|image|>?"
+expect "a picture that is none"         1 'README.md'                 "$DGEMMA" run -m "$model" --image README.md "What is it?"
+expect "a picture that is not there"    1 'No such file'              "$DGEMMA" run -m "$model" --image "$temp/none.png" "What is it?"
+expect "a budget that is none"          2 'image_tokens'              "$DGEMMA" run -m "$model" --image "$picture" --image-tokens 9999 x
 cat >"$temp/chat.json" <<'END'
 [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather in Paris?"},
  {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "weather", "arguments": "{\"city\": \"Paris\"}"}}]},

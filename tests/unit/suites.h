@@ -19,11 +19,16 @@ Suite *tokenizer_suite(void);
 Suite *tokenizer_json_suite(void);
 Suite *chat_template_suite(void);
 Suite *output_parser_suite(void);
+Suite *image_suite(void);
+Suite *preprocess_suite(void);
+Suite *video_suite(void);
 Suite *diffusion_suite(void);
 Suite *forward_suite(void);
 Suite *vocabulary_suite(void);
+Suite *vision_suite(void);
 Suite *request_suite(void);
 Suite *api_suite(void);
+Suite *pictures_suite(void);
 Suite *hostile_suite(void);
 Suite *true_shape_suite(void);
 

@@ -415,7 +415,7 @@ START_TEST(options_of_chats_are_checked)
     REFUSED(DGEMMA_E_ARG, (opt.chat_prompt = "x", opt.thinking_budget = -2));
     REFUSED(DGEMMA_E_UNSUPPORTED,
             opt.messages = "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", "
-                           "\"image_url\": {\"url\": \"data:x\"}}]}]");
+                           "\"image_url\": {\"url\": \"http://localhost/x.png\"}}]}]");
     dgemma_engine_close(e);
 }
 END_TEST

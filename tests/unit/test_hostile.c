@@ -257,10 +257,10 @@ START_TEST(non_finite_logits_end_the_request)
     dg_buf file;
     copy_model(dir);
     read_file(&file, dir, "model.safetensors");
-    /* the weights lie behind the header; every bfloat16 from some point on becomes NaN */
+    /* the weights lie behind the header; the decoder's first; some of it becomes NaN */
     uint64_t header;
     memcpy(&header, file.data, 8);
-    for (size_t i = 8 + header + 100000; i + 1 < file.len; i += 2)
+    for (size_t i = 8 + header + 100000; i < 8 + header + 200000; i += 2)
         memcpy(file.data + i, "\xC0\x7F", 2);
     ck_assert(dg_test_write_file(dir, "model.safetensors", file.data, file.len));
     dg_buf_clear(&file);

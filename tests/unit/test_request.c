@@ -196,15 +196,15 @@ START_TEST(long_prompts_show_progress)
     answer *a = calloc(1, sizeof *a);
     dgemma_engine *e = open_engine(0, 2);
     dgemma_request_options opt = dgemma_request_defaults(e);
-    static int32_t prompt[1500];
-    for (int i = 0; i < 1500; i++)
+    static int32_t prompt[3600];
+    for (int i = 0; i < 3600; i++)
         prompt[i] = i % 300;
     opt.tokens = prompt;
-    opt.n_tokens = 1500;
+    opt.n_tokens = 3600;
     opt.max_tokens = 10;
     ask(e, &opt, a);
     ck_assert_int_ge(a->n_prompt_event, 3);
-    ck_assert_int_eq(a->stats.n_prompt, 1500);
+    ck_assert_int_eq(a->stats.n_prompt, 3600);
     dgemma_engine_close(e);
     free(a);
 }

@@ -1,0 +1,55 @@
+#include "base/base64.h"
+#include <stdint.h>
+
+/* The value of a digit; -1: not one, -2: white space. The URL-safe alphabet is taken too. */
+static int digit(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    if (c == '+' || c == '-')
+        return 62;
+    if (c == '/' || c == '_')
+        return 63;
+    return c == '\n' || c == '\r' || c == ' ' || c == '\t' ? -2 : -1;
+}
+
+bool dg_base64_decode(dg_buf *out, const char *text, size_t len)
+{
+    unsigned char chunk[3 * 1024];
+    size_t n_chunk = 0, n_digit = 0, n_pad = 0;
+    uint32_t bits = 0;
+    for (size_t i = 0; i < len; i++) {
+        int d = digit(text[i]);
+        if (d == -2)
+            continue;
+        if (text[i] == '=') {
+            n_pad++;
+            continue;
+        }
+        if (d < 0 || n_pad)
+            return false;
+        bits = bits << 6 | (uint32_t)d;
+        if (++n_digit % 4)
+            continue;
+        chunk[n_chunk++] = (unsigned char)(bits >> 16);
+        chunk[n_chunk++] = (unsigned char)(bits >> 8);
+        chunk[n_chunk++] = (unsigned char)bits;
+        if (n_chunk == sizeof chunk) {
+            if (!dg_buf_append(out, chunk, n_chunk))
+                return false;
+            n_chunk = 0;
+        }
+    }
+    size_t left = n_digit % 4;
+    if (left == 1 || n_pad > 2 || (n_pad && (left + n_pad) % 4))
+        return false;
+    if (left >= 2)
+        chunk[n_chunk++] = (unsigned char)(bits >> (left == 2 ? 4 : 10));
+    if (left == 3)
+        chunk[n_chunk++] = (unsigned char)(bits >> 2);
+    return dg_buf_append(out, chunk, n_chunk);
+}

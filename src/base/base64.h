@@ -1,0 +1,10 @@
+/* Base64 as in data URLs (RFC 4648, with or without padding; white space is skipped). */
+#ifndef DG_BASE_BASE64_H
+#define DG_BASE_BASE64_H
+
+#include "base/buf.h"
+
+/* Appends the decoded bytes to *out. False: the text is not base64, or *out is full. */
+bool dg_base64_decode(dg_buf *out, const char *text, size_t len);
+
+#endif

@@ -1,0 +1,368 @@
+#include "engine/pictures.h"
+#include <stdio.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "base/file.h"
+#include "image/image.h"
+#include "image/video.h"
+
+enum { VIDEO_FRAME_BUDGET = 70, MEDIA_MAX_BYTES = 1 << 30, MAX_PICTURES = 512 };
+
+/* ---- reading ---- */
+
+/* FNV-1a over the resized bytes and their size; what it finds is compared byte by byte. */
+static uint64_t hash_of(const dg_patches *p)
+{
+    uint64_t h = 0xCBF29CE484222325u;
+    size_t n = (size_t)p->rows * (size_t)p->cols * (size_t)(p->patch * p->patch) * 3;
+    h = (h ^ (uint64_t)p->cols) * 0x100000001B3u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p->resized[i]) * 0x100000001B3u;
+    return h;
+}
+
+static dgemma_status add_picture(dg_pictures *out, const dg_pictures_config *cfg,
+                                 const dg_image *image, int budget, dgemma_error *err)
+{
+    if (out->n == MAX_PICTURES)
+        return dg_fail(err, DGEMMA_E_LIMIT, "a request may have %d pictures", MAX_PICTURES);
+    if (out->n == out->cap) {
+        int cap = dg_max(8, 2 * out->cap);
+        dg_picture *list = dg_array_resize(out->list, (size_t)cap, sizeof *list);
+        if (!list)
+            return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+        out->list = list;
+        out->cap = cap;
+    }
+    dg_picture *p = &out->list[out->n];
+    *p = (dg_picture){0};
+    const dg_vision_config *v = &cfg->model->vision;
+    dg_patch_rule rule = {v->patch, v->pool, budget};
+    dgemma_status st = dg_image_prepare(&p->patches, image, &rule, err);
+    if (st)
+        return st;
+    p->hash = hash_of(&p->patches);
+    out->n_soft += p->patches.n_soft;
+    out->n++;
+    return DGEMMA_OK;
+}
+
+/* The bytes of a medium: given, or read from its file into *file. */
+static dgemma_status media_bytes(const dgemma_media *m, dg_buf *file, const void **data,
+                                 size_t *size, dgemma_error *err)
+{
+    *data = m->data;
+    *size = m->size;
+    if (m->data)
+        return DGEMMA_OK;
+    dgemma_status st = dg_file_read(file, m->path, err);
+    *data = file->data;
+    *size = file->len;
+    return st;
+}
+
+/* ---- tokens ---- */
+
+typedef struct placer {
+    dg_pictures *out;
+    const dg_pictures_config *cfg;
+    dg_tokens tokens; /* the new prompt */
+    int32_t *feature; /* [cap] beside it */
+    dg_span *block;
+    size_t cap;
+    int next_feature;
+    dgemma_error *err;
+} placer;
+
+static dgemma_status push(placer *p, int32_t id, dg_span block, int32_t feature)
+{
+    size_t at = p->tokens.n;
+    if (at == p->cap) {
+        size_t cap = p->cap ? 2 * p->cap : 256;
+        int32_t *features = dg_array_resize(p->feature, cap, sizeof *features);
+        if (features)
+            p->feature = features;
+        dg_span *blocks = dg_array_resize(p->block, cap, sizeof *blocks);
+        if (blocks)
+            p->block = blocks;
+        if (!features || !blocks)
+            return dg_fail(p->err, DGEMMA_E_NOMEM, "out of memory");
+        p->cap = cap;
+    }
+    if (!dg_tokens_push(&p->tokens, id))
+        return dg_fail(p->err, DGEMMA_E_LIMIT,
+                       "the prompt with its pictures has more than %zu tokens", p->tokens.max);
+    p->block[at] = block;
+    p->feature[at] = feature;
+    return DGEMMA_OK;
+}
+
+static dgemma_status push_text(placer *p, int32_t id)
+{
+    int at = (int)p->tokens.n;
+    return push(p, id, (dg_span){at, at + 1}, -1);
+}
+
+static dgemma_status push_string(placer *p, const char *text)
+{
+    dg_tokens ids;
+    dg_tokens_init(&ids, 64);
+    dgemma_status st = dg_tokenizer_encode(p->cfg->tokenizer, text, strlen(text), 0, &ids, p->err);
+    for (size_t i = 0; !st && i < ids.n; i++)
+        st = push_text(p, ids.ids[i]);
+    dg_tokens_clear(&ids);
+    return st;
+}
+
+/* <|image>, a token for each row of features, <image|>. */
+static dgemma_status push_picture(placer *p, int n_soft, int32_t placeholder)
+{
+    const dg_config *m = p->cfg->model;
+    dgemma_status st = push_text(p, m->boi_token);
+    dg_span block = {(int)p->tokens.n, (int)p->tokens.n + n_soft};
+    for (int i = 0; !st && i < n_soft; i++)
+        st = push(p, placeholder, block, p->next_feature++);
+    return st ? st : push_text(p, m->eoi_token);
+}
+
+static dgemma_status place_image(placer *p, const void *data, size_t size, int budget,
+                                 int32_t placeholder)
+{
+    dg_image image = {0};
+    dgemma_status st = dg_image_decode(&image, data, size, NULL, p->err);
+    if (!st)
+        st = add_picture(p->out, p->cfg, &image, budget, p->err);
+    dg_image_clear(&image);
+    return st ? st : push_picture(p, p->out->list[p->out->n - 1].patches.n_soft, placeholder);
+}
+
+/* A video on its way into the prompt: "mm:ss <|image>…<image|>" for each frame, joined by spaces.
+ */
+typedef struct frames {
+    placer *p;
+    int n;
+    int32_t placeholder;
+} frames;
+
+static dgemma_status place_frame(void *arg, const dg_image *image, double seconds,
+                                 dgemma_error *err)
+{
+    frames *f = arg;
+    char time[DG_VIDEO_TIME], stamp[DG_VIDEO_TIME + 4];
+    snprintf(stamp, sizeof stamp, "%s%s ", f->n++ ? " " : "", dg_video_time(time, seconds));
+    dgemma_status st = push_string(f->p, stamp);
+    if (!st)
+        st = add_picture(f->p->out, f->p->cfg, image, VIDEO_FRAME_BUDGET, err);
+    return st ? st
+              : push_picture(f->p, f->p->out->list[f->p->out->n - 1].patches.n_soft,
+                             f->placeholder);
+}
+
+static dgemma_status place_video(placer *p, const void *data, size_t size, int32_t placeholder)
+{
+    frames f = {.p = p, .placeholder = placeholder};
+    if (!p->cfg->tokenizer)
+        return dg_fail(p->err, DGEMMA_E_UNSUPPORTED,
+                       "a video needs a tokenizer for its times, which the model lacks");
+    return dg_video_frames(data, size, DG_VIDEO_FRAMES, NULL, place_frame, &f, p->err);
+}
+
+static dgemma_status place_medium(placer *p, const dgemma_media *m, int32_t placeholder)
+{
+    dg_buf file;
+    const void *data;
+    size_t size;
+    dg_buf_init(&file, MEDIA_MAX_BYTES);
+    dgemma_status st = media_bytes(m, &file, &data, &size, p->err);
+    int budget = m->max_soft_tokens ? m->max_soft_tokens : p->cfg->budget;
+    if (!st)
+        st = m->video ? place_video(p, data, size, placeholder)
+                      : place_image(p, data, size, budget, placeholder);
+    dg_buf_clear(&file);
+    return st && m->path ? dg_fail_prefix(p->err, st, m->path) : st;
+}
+
+dgemma_status dg_pictures_place(dg_pictures *out, const dg_pictures_config *cfg, dg_tokens *tokens,
+                                const dg_media_slot *slot, size_t n_slot, dgemma_error *err)
+{
+    placer p = {.out = out, .cfg = cfg, .err = err};
+    *out = (dg_pictures){0};
+    dg_tokens_init(&p.tokens, tokens->max);
+    dgemma_status st = DGEMMA_OK;
+    size_t s = 0;
+    for (size_t i = 0; !st && i < tokens->n; i++) {
+        if (s < n_slot && slot[s].token == i)
+            st = place_medium(&p, slot[s++].media, tokens->ids[i]);
+        else
+            st = push_text(&p, tokens->ids[i]);
+    }
+    out->block = p.block;
+    out->feature = p.feature;
+    if (st) {
+        dg_tokens_clear(&p.tokens);
+        dg_pictures_clear(out);
+        return st;
+    }
+    dg_tokens_clear(tokens);
+    *tokens = p.tokens;
+    return DGEMMA_OK;
+}
+
+void dg_pictures_clear(dg_pictures *p)
+{
+    for (int i = 0; i < p->n; i++)
+        dg_patches_clear(&p->list[i].patches);
+    dg_free(p->list);
+    dg_free(p->block);
+    dg_free(p->feature);
+    *p = (dg_pictures){0};
+}
+
+/* ---- features ---- */
+
+typedef struct entry {
+    struct entry *next; /* the more recently used come first */
+    uint64_t hash;
+    int rows, cols, n_soft;
+    uint8_t *pixels; /* to tell pictures of the same hash apart */
+    size_t n_pixel;
+    float *features; /* backend memory */
+    size_t bytes;
+} entry;
+
+struct dg_picture_cache {
+    dg_vision *tower;
+    dg_backend *be;
+    size_t row_bytes, max_bytes, bytes;
+    entry *first;
+};
+
+dgemma_status dg_picture_cache_create(dg_picture_cache **out, dg_vision *tower, dg_backend *be,
+                                      int n_embd, size_t max_bytes, dgemma_error *err)
+{
+    dg_picture_cache *c = dg_calloc(1, sizeof *c);
+    if (!c)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    c->tower = tower;
+    c->be = be;
+    c->row_bytes = (size_t)n_embd * sizeof(float);
+    c->max_bytes = max_bytes;
+    *out = c;
+    return DGEMMA_OK;
+}
+
+static void entry_free(dg_picture_cache *c, entry *e)
+{
+    if (!e)
+        return;
+    c->be->free(c->be, e->features);
+    dg_free(e->pixels);
+    dg_free(e);
+}
+
+void dg_picture_cache_free(dg_picture_cache *c)
+{
+    if (!c)
+        return;
+    for (entry *e = c->first, *next; e; e = next) {
+        next = e->next;
+        entry_free(c, e);
+    }
+    dg_free(c);
+}
+
+static size_t pixel_bytes(const dg_patches *p)
+{
+    return (size_t)p->rows * (size_t)p->cols * (size_t)(p->patch * p->patch) * 3;
+}
+
+/* The entry of a picture, moved to the front; NULL: there is none. */
+static entry *find(dg_picture_cache *c, const dg_picture *p)
+{
+    for (entry **link = &c->first; *link; link = &(*link)->next) {
+        entry *e = *link;
+        if (e->hash != p->hash || e->rows != p->patches.rows || e->cols != p->patches.cols ||
+            e->n_pixel != pixel_bytes(&p->patches) ||
+            memcmp(e->pixels, p->patches.resized, e->n_pixel) != 0)
+            continue;
+        *link = e->next;
+        e->next = c->first;
+        c->first = e;
+        return e;
+    }
+    return NULL;
+}
+
+/* Lets go of what was used longest ago, until `bytes` more fit; never of the first one. */
+static void make_room(dg_picture_cache *c, size_t bytes)
+{
+    while (c->first && c->bytes + bytes > c->max_bytes) {
+        entry **last = &c->first;
+        while ((*last)->next)
+            last = &(*last)->next;
+        c->bytes -= (*last)->bytes;
+        entry_free(c, *last);
+        *last = NULL;
+    }
+}
+
+/* Keeps a copy of a picture's features; a cache that has no memory for it just does not. */
+static void keep(dg_picture_cache *c, const dg_picture *p, const float *features)
+{
+    size_t n_pixel = pixel_bytes(&p->patches), n_feature = (size_t)p->patches.n_soft * c->row_bytes;
+    size_t bytes = n_pixel + n_feature + sizeof(entry);
+    if (bytes > c->max_bytes)
+        return;
+    make_room(c, bytes);
+    entry *e = dg_calloc(1, sizeof *e);
+    if (!e)
+        return;
+    *e = (entry){.hash = p->hash,
+                 .rows = p->patches.rows,
+                 .cols = p->patches.cols,
+                 .n_soft = p->patches.n_soft,
+                 .pixels = dg_malloc(n_pixel),
+                 .n_pixel = n_pixel,
+                 .features = c->be->alloc(c->be, n_feature),
+                 .bytes = bytes};
+    if (!e->pixels || !e->features) {
+        entry_free(c, e);
+        return;
+    }
+    memcpy(e->pixels, p->patches.resized, n_pixel);
+    c->be->copy(c->be, e->features, features, n_feature);
+    e->next = c->first;
+    c->first = e;
+    c->bytes += bytes;
+}
+
+dgemma_status dg_picture_features(dg_picture_cache *c, const dg_pictures *p, float **features,
+                                  int *n_encoded, dgemma_error *err)
+{
+    *n_encoded = 0;
+    *features = c->be->alloc(c->be, (size_t)p->n_soft * c->row_bytes);
+    if (!*features)
+        return dg_fail(err, DGEMMA_E_NOMEM, "no memory for the features of %d pictures", p->n);
+    unsigned char *at = (unsigned char *)*features;
+    for (int i = 0; i < p->n; i++) {
+        const dg_patches *q = &p->list[i].patches;
+        size_t bytes = (size_t)q->n_soft * c->row_bytes;
+        entry *known = find(c, &p->list[i]);
+        if (known)
+            c->be->copy(c->be, at, known->features, bytes);
+        else {
+            dg_vision_input input = {q->rows, q->cols, q->pixels};
+            dgemma_status st = dg_vision_encode(c->tower, &input, 1, (float *)at, err);
+            if (st) {
+                c->be->free(c->be, *features);
+                *features = NULL;
+                return st;
+            }
+            (*n_encoded)++;
+            keep(c, &p->list[i], (float *)at);
+        }
+        at += bytes;
+    }
+    return DGEMMA_OK;
+}

@@ -1,0 +1,22 @@
+/* From what a caller asks to what the model reads: conversations rendered, text tokenised, pictures
+ * in their places. On the caller's thread. */
+#ifndef DG_ENGINE_PROMPT_H
+#define DG_ENGINE_PROMPT_H
+
+#include "engine/engine.h"
+
+typedef struct dg_prompt_tokens {
+    dg_tokens tokens;
+    dg_pictures pictures;
+    bool in_thought; /* the prompt ends inside a thought */
+} dg_prompt_tokens;
+
+/* Exactly one of the options' prompts is there. */
+dgemma_status dg_prompt_build(dg_prompt_tokens *out, const dgemma_engine *e,
+                              const dgemma_request_options *o, dgemma_error *err);
+void dg_prompt_tokens_clear(dg_prompt_tokens *p);
+
+/* DGEMMA_E_UNSUPPORTED when the model has no tokenizer. */
+dgemma_status dg_need_tokenizer(const dgemma_engine *e, dgemma_error *err);
+
+#endif

@@ -1,0 +1,352 @@
+/* Pictures in the prompt: their places, their tokens, and that each is looked at once. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/base64.h"
+#include "backend/backend.h"
+#include "base/file.h"
+#include "dgemma.h"
+#include "engine/request.h"
+#include "suites.h"
+#include "support/tiny_model.h"
+
+static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
+static const char picture_path[] = "tests/fixtures/golden/vision/image.png";
+
+static dgemma_engine *open_engine(void)
+{
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine *e = NULL;
+    dgemma_error err = {0};
+    opt.model_path = model_path;
+    opt.n_threads = 2;
+    ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+    dgemma_model_info info;
+    dgemma_engine_info(e, &info);
+    ck_assert(info.has_vision);
+    return e;
+}
+
+typedef struct said {
+    int32_t ids[256];
+    size_t n;
+    dgemma_stats stats;
+} said;
+
+static bool on_event(void *user, const dgemma_event *e)
+{
+    said *s = user;
+    if (e->kind == DGEMMA_EVENT_BLOCK) {
+        memcpy(s->ids + s->n, e->tokens, e->n_tokens * sizeof *s->ids);
+        s->n += e->n_tokens;
+    }
+    return true;
+}
+
+static void ask(dgemma_engine *e, dgemma_request_options *opt, said *s)
+{
+    dgemma_error err = {0};
+    memset(s, 0, sizeof *s);
+    opt->max_tokens = 32;
+    ck_assert_msg(dgemma_generate(e, opt, on_event, s, &s->stats, &err) == DGEMMA_OK, "%s",
+                  err.msg);
+}
+
+static dgemma_status refused(dgemma_engine *e, const dgemma_request_options *opt, const char *why)
+{
+    dgemma_error err = {0};
+    dgemma_request *r = NULL;
+    dgemma_status st = dgemma_request_submit(&r, e, opt, &err);
+    if (!st)
+        ck_abort_msg("taken, but should say: %s", why);
+    if (!strstr(err.msg, why))
+        ck_abort_msg("\"%s\" does not say \"%s\"", err.msg, why);
+    return st;
+}
+
+/* The bytes of the picture; the caller clears. */
+static dg_buf picture(void)
+{
+    dg_buf b;
+    dg_buf_init(&b, 1 << 20);
+    ck_assert_int_eq(dg_file_read(&b, picture_path, NULL), DGEMMA_OK);
+    return b;
+}
+
+static char *base64(const dg_buf *b)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char *out = malloc(b->len / 3 * 4 + 8), *at = out;
+    for (size_t i = 0; i < b->len; i += 3) {
+        const unsigned char *d = (const unsigned char *)b->data + i;
+        unsigned v = (unsigned)d[0] << 16 | (i + 1 < b->len ? (unsigned)d[1] << 8 : 0) |
+                     (i + 2 < b->len ? d[2] : 0);
+        *at++ = digits[v >> 18];
+        *at++ = digits[v >> 12 & 63];
+        *at++ = i + 1 < b->len ? digits[v >> 6 & 63] : '=';
+        *at++ = i + 2 < b->len ? digits[v & 63] : '=';
+    }
+    *at = 0;
+    return out;
+}
+
+START_TEST(base64_both_ways)
+{
+    dg_buf b = picture(), back;
+    char *text = base64(&b);
+    dg_buf_init(&back, 1 << 20);
+    ck_assert(dg_base64_decode(&back, text, strlen(text)));
+    ck_assert_uint_eq(back.len, b.len);
+    ck_assert_mem_eq(back.data, b.data, b.len);
+    static const char *const wrong[] = {"A", "A===", "AAAA=", "AA=A", "AA*A", "AAA=AAAA"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        ck_assert_msg(!dg_base64_decode(&back, wrong[i], strlen(wrong[i])), "%s", wrong[i]);
+    ck_assert(dg_base64_decode(&back, "QUI", 3)); /* without padding */
+    dg_buf_clear(&back);
+    dg_buf_clear(&b);
+    free(text);
+}
+END_TEST
+
+START_TEST(files_and_memory_are_the_same)
+{
+    dgemma_engine *e = open_engine();
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    dg_buf b = picture();
+    dgemma_media file = {.path = picture_path}, memory = {.data = b.data, .size = b.len};
+    static said none, from_file, from_memory, marked;
+    opt.chat_prompt = "What is this?";
+    ask(e, &opt, &none);
+    opt.n_media = 1;
+    opt.media = &file;
+    ask(e, &opt, &from_file);
+    opt.media = &memory;
+    ask(e, &opt, &from_memory);
+    ck_assert_int_eq(from_file.stats.n_pictures, 1);
+    ck_assert_int_eq(from_file.stats.n_pictures_encoded, 1);
+    ck_assert_int_eq(from_memory.stats.n_pictures_encoded, 0); /* known by now */
+    ck_assert_int_eq(none.stats.n_pictures, 0);
+    ck_assert_int_gt(from_file.stats.n_prompt, none.stats.n_prompt + 60);
+    ck_assert_uint_eq(from_file.n, from_memory.n);
+    ck_assert_mem_eq(from_file.ids, from_memory.ids, from_file.n * sizeof *from_file.ids);
+    opt.chat_prompt = "<|image|>What is this?"; /* in front is where it went */
+    ask(e, &opt, &marked);
+    ck_assert_int_eq(marked.stats.n_prompt, from_file.stats.n_prompt);
+    ck_assert_mem_eq(from_file.ids, marked.ids, from_file.n * sizeof *from_file.ids);
+    dg_buf_clear(&b);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+START_TEST(a_conversation_looks_once)
+{
+    dgemma_engine *e = open_engine();
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    dg_buf b = picture();
+    char *data = base64(&b), *json = malloc(strlen(data) + 1024);
+    static said first, second;
+    sprintf(json,
+            "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Look:\"}, "
+            "{\"type\": \"image_url\","
+            " \"image_url\": {\"url\": \"data:image/png;base64,%s\"}}]}]",
+            data);
+    opt.messages = json;
+    ask(e, &opt, &first);
+    ck_assert_int_eq(first.stats.n_pictures_encoded, 1);
+    sprintf(json,
+            "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Look:\"}, "
+            "{\"type\": \"image_url\","
+            " \"image_url\": {\"url\": \"data:image/png;base64,%s\"}}]}, {\"role\": \"assistant\", "
+            "\"content\": \"I see.\"},"
+            " {\"role\": \"user\", \"content\": \"And now?\"}]",
+            data);
+    ask(e, &opt, &second);
+    ck_assert_int_eq(second.stats.n_pictures, 1);
+    ck_assert_int_eq(second.stats.n_pictures_encoded, 0);
+    free(json);
+    free(data);
+    dg_buf_clear(&b);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+START_TEST(budgets_cost_what_they_say)
+{
+    dgemma_engine *e = open_engine();
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    dgemma_media file = {.path = picture_path};
+    static said s;
+    opt.chat_prompt = "x";
+    ask(e, &opt, &s);
+    int plain = s.stats.n_prompt;
+    opt.media = &file;
+    opt.n_media = 1;
+    static const int budgets[] = {70, 140, 280};
+    for (size_t i = 0; i < 3; i++) {
+        opt.image_tokens = budgets[i];
+        ask(e, &opt, &s);
+        int cost = s.stats.n_prompt - plain - 2; /* without its two markers */
+        ck_assert_int_le(cost, budgets[i]);
+        ck_assert_int_gt(cost, budgets[i] * 3 / 4);
+        ck_assert_int_eq(s.stats.n_pictures_encoded, 1); /* another size is another picture */
+    }
+    dgemma_engine_close(e);
+}
+END_TEST
+
+START_TEST(wrong_pictures_are_refused)
+{
+    dgemma_engine *e = open_engine();
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    dgemma_media two[2] = {{.path = picture_path}, {.path = picture_path}};
+    opt.media = two;
+    opt.n_media = 2;
+    opt.chat_prompt = "one <|image|>";
+    refused(e, &opt, "mark all or none");
+    opt.chat_prompt = "x";
+    two[1].path = "tests/no/such/picture.png";
+    refused(e, &opt, "No such file");
+    two[1].path = "README.md";
+    refused(e, &opt, "README.md");
+    two[1] = (dgemma_media){0};
+    refused(e, &opt, "a file or bytes");
+    two[1] = (dgemma_media){.path = picture_path, .data = "x", .size = 1};
+    refused(e, &opt, "a file or bytes");
+    two[1] = (dgemma_media){.data = "\x89PNG\r\n\x1a\n", .size = 8};
+    ck_assert_int_ne(refused(e, &opt, ""), DGEMMA_OK);
+    opt.n_media = 1;
+    opt.image_tokens = 5000;
+    refused(e, &opt, "image_tokens");
+    opt.image_tokens = 0;
+    opt.chat_prompt = NULL;
+    opt.raw_prompt = "no place";
+    refused(e, &opt, "places for 0");
+    opt.raw_prompt = "<|image|> <|image|>";
+    refused(e, &opt, "more pictures");
+    opt.raw_prompt = NULL;
+    opt.n_media = 0;
+    opt.messages = "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": "
+                   "{\"url\": \"data:image/png;base64,\"}}]}]";
+    refused(e, &opt, "data URL");
+    opt.messages = "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\", \"image_url\": "
+                   "{\"url\": \"file:///etc/passwd\"}}]}]";
+    refused(e, &opt, "not followed");
+    opt.messages = "[{\"role\": \"user\", \"content\": [{\"type\": \"input_audio\", "
+                   "\"input_audio\": {\"data\": \"AAAA\"}}]}]";
+    refused(e, &opt, "hear");
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* Where a chunk would end inside a picture, it ends in front of it. */
+START_TEST(blocks_are_never_cut)
+{
+    enum { N = 300, ROWS = 64 };
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){.max_row = ROWS});
+    int32_t *prompt = tiny_ids(&t, N, 3), feature[N];
+    dg_span block[N];
+    static const dg_span pictures[] = {{50, 90}, {100, 164}, {170, 171}, {250, 300}};
+    for (int i = 0; i < N; i++) {
+        block[i] = (dg_span){i, i + 1};
+        feature[i] = -1;
+        for (size_t k = 0; k < 4; k++)
+            if (i >= pictures[k].first && i < pictures[k].end)
+                block[i] = pictures[k];
+    }
+    dg_request_config cfg = {.prompt = prompt,
+                             .n_prompt = N,
+                             .diffusion = {2, 0.4f, 0.8f, 0.1f, 1, 0.005f},
+                             .canvas_length = 16,
+                             .max_tokens = 4,
+                             .n_context = 512,
+                             .block = block,
+                             .feature = feature,
+                             .draws = dg_draws_seeded(1, t.cfg.n_vocab),
+                             .think_open = -1,
+                             .think_close = -1,
+                             .think_budget = -1};
+    ck_assert_int_eq(dg_request_longest_block(&cfg), 64);
+    dg_request req;
+    ck_assert_int_eq(dg_request_init(&req, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+    int at = 0;
+    while (at < N) {
+        dg_work work;
+        dg_request_plan(&req, &work, ROWS);
+        ck_assert_int_gt(work.n_token, 0);
+        at += work.n_token;
+        if (at < N)
+            ck_assert_int_eq(block[at].first, at);
+        dgemma_error err = {0};
+        ck_assert_msg(dg_forward_run(t.forward, &(dg_pass){.work = &work, .n_work = 1}, &err) ==
+                          DGEMMA_OK,
+                      "%s", err.msg);
+        dg_request_take(&req);
+    }
+    dg_request_clear(&req);
+    dg_free(prompt);
+    tiny_close(&t);
+}
+END_TEST
+
+/* The three rules of who sees whom in a picture's block, and that the engine takes them. */
+START_TEST(image_rules)
+{
+    dg_span block = {10, 40}, text = {30, 31}, s;
+    s = dg_encode_span(30, block, 8, DG_IMAGES_WHOLE);
+    ck_assert(s.first == 10 && s.end == 40);
+    s = dg_encode_span(30, block, 0, DG_IMAGES_WHOLE);
+    ck_assert(s.first == 0 && s.end == 40);
+    s = dg_encode_span(30, block, 8, DG_IMAGES_IN_WINDOW);
+    ck_assert(s.first == 23 && s.end == 40);
+    s = dg_encode_span(30, block, 0, DG_IMAGES_IN_WINDOW);
+    ck_assert(s.first == 0 && s.end == 31);
+    for (int rule = DG_IMAGES_WHOLE; rule <= DG_IMAGES_IN_WINDOW; rule++) {
+        s = dg_encode_span(30, text, 8, (dg_image_rule)rule);
+        ck_assert(s.first == 23 && s.end == 31);
+    }
+
+    /* a model that asks for it: each rule gives its own answer's first entropies */
+    static const dgemma_image_attention rules[] = {DGEMMA_IMAGES_WHOLE, DGEMMA_IMAGES_IN_WINDOW,
+                                                   DGEMMA_IMAGES_CAUSAL};
+    said *a = calloc(3, sizeof *a);
+    dgemma_media file = {.path = picture_path};
+    static const int32_t prompt[] = {2, 20, 380, 21};
+    for (int i = 0; i < 3; i++) {
+        dgemma_engine_options eo = dgemma_engine_defaults();
+        dgemma_engine *e = NULL;
+        dgemma_error err = {0};
+        eo.model_path = "tests/fixtures/golden/vision_generate/model";
+        eo.image_attention = rules[i];
+        ck_assert_msg(dgemma_engine_open(&e, &eo, &err) == DGEMMA_OK, "%s", err.msg);
+        dgemma_request_options opt = dgemma_request_defaults(e);
+        opt.tokens = prompt;
+        opt.n_tokens = 4;
+        opt.media = &file;
+        opt.n_media = 1;
+        ask(e, &opt, &a[i]);
+        ck_assert_int_eq(a[i].stats.n_pictures, 1);
+        dgemma_engine_close(e);
+    }
+    ck_assert(a[0].n != a[2].n || memcmp(a[0].ids, a[2].ids, a[0].n * sizeof *a[0].ids) != 0);
+    ck_assert(a[1].n != a[2].n || memcmp(a[1].ids, a[2].ids, a[1].n * sizeof *a[1].ids) != 0);
+    free(a);
+}
+END_TEST
+
+Suite *pictures_suite(void)
+{
+    Suite *s = suite_create("pictures");
+    TCase *t = tcase_create("pictures");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, base64_both_ways);
+    tcase_add_test(t, files_and_memory_are_the_same);
+    tcase_add_test(t, a_conversation_looks_once);
+    tcase_add_test(t, budgets_cost_what_they_say);
+    tcase_add_test(t, wrong_pictures_are_refused);
+    tcase_add_test(t, blocks_are_never_cut);
+    tcase_add_test(t, image_rules);
+    suite_add_tcase(s, t);
+    return s;
+}
