@@ -84,6 +84,20 @@ wrong "a missing trace" "trace.safetensors"
 
 rm -rf "$temp/x"
 mkdir "$temp/x"
+cp -r tests/data/images "$temp/x/images"
+chmod -R u+w "$temp/x"
+check "pictures" "$BUILD/dgemma-golden" "$temp/x"
+spoil "$temp/x/images/expected.safetensors" square.torch 999
+wrong "a wrong byte of a picture" "square: byte 999"
+cp -r tests/data/images/. "$temp/x/images"
+spoil "$temp/x/images/expected.safetensors" tower.size 0
+wrong "a wrong size of a picture" "tower: "
+cp -r tests/data/images/. "$temp/x/images"
+rm "$temp/x/images/strip.png"
+wrong "a missing picture" "no picture strip"
+
+rm -rf "$temp/x"
+mkdir "$temp/x"
 check "an empty folder" fails_saying "no fixture there" "$BUILD/dgemma-golden" "$temp/x"
 
 check "the reference kernels" "$BUILD/dgemma-golden" --cpu-flags ref tests/fixtures/golden

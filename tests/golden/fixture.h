@@ -107,6 +107,13 @@ dgemma_status fixture_picture_read(fixture *fx, fixture_picture *p, const int32_
                                    int n_prompt, dgemma_error *err);
 void fixture_picture_clear(fixture_picture *p);
 
+/* A folder of pictures instead of a trace. */
+typedef struct golden_images {
+    int n_picture;
+    double worst_share; /* of bytes that differ, each by one */
+} golden_images;
+dgemma_status golden_images_run(const char *dir, golden_images *found, dgemma_error *err);
+
 /* The kinds of trace. */
 dgemma_status golden_forward(fixture *fx, dgemma_error *err);
 dgemma_status golden_generate(fixture *fx, dgemma_error *err);

@@ -1,6 +1,9 @@
 /* The picture in a trace's prompt: its recorded patches through our tower. */
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "image/preprocess.h"
 #include "fixture.h"
 
 /* One of the two coordinates of a patch. */
@@ -37,6 +40,42 @@ static dgemma_status read_grid(fixture *fx, const dg_tensor *t, dg_vision_input 
     return DGEMMA_OK;
 }
 
+/* Our own pixels of the fixture's picture against the recorded ones, which another resampler made:
+ * each within 2 / 255, on the same grid. */
+static dgemma_status compare_pixels(fixture *fx, const dg_vision_input *in, const dg_tensor *pixels,
+                                    dgemma_error *err)
+{
+    char path[2048];
+    snprintf(path, sizeof path, "%s/image.png", fx->dir);
+    if (!dg_file_exists(path))
+        return DGEMMA_OK;
+    const dg_vision_config *cfg = dg_vision_config_of(fx->vision);
+    int budget =
+        (int)pixels->shape[1] / (cfg->pool * cfg->pool); /* the recorded patches are padded to it */
+    dg_buf file;
+    dg_image image = {0};
+    dg_patches ours = {0};
+    dg_buf_init(&file, 64 << 20);
+    dgemma_status st = dg_file_read(&file, path, err);
+    if (!st)
+        st = dg_image_decode(&image, file.data, file.len, NULL, err);
+    if (!st)
+        st = dg_image_prepare(&ours, &image, &(dg_patch_rule){cfg->patch, cfg->pool, budget}, err);
+    if (!st && (ours.rows != in->rows || ours.cols != in->cols))
+        st = dg_fail(err, DGEMMA_E_INTERNAL, "our grid is %d x %d, recorded is %d x %d", ours.rows,
+                     ours.cols, in->rows, in->cols);
+    size_t n = (size_t)in->rows * (size_t)in->cols * (size_t)(cfg->patch * cfg->patch * 3);
+    for (size_t i = 0; !st && i < n; i++)
+        if (!(fabsf(ours.pixels[i] - in->pixels[i]) <= 2.0f / 255 + 1e-6f))
+            st = dg_fail(err, DGEMMA_E_INTERNAL, "pixel value %zu is %g, recorded is %g", i,
+                         (double)ours.pixels[i], (double)in->pixels[i]);
+    fx->n_compared++;
+    dg_patches_clear(&ours);
+    dg_image_clear(&image);
+    dg_buf_clear(&file);
+    return st;
+}
+
 static dgemma_status encode(fixture *fx, fixture_picture *p, dgemma_error *err)
 {
     const dg_tensor *at = fixture_tensor(fx, "image_position_ids", DG_I64, err);
@@ -60,7 +99,9 @@ static dgemma_status encode(fixture *fx, fixture_picture *p, dgemma_error *err)
     if (copy && p->features) {
         memcpy(copy, pixels->data, n * sizeof *copy);
         in.pixels = copy;
-        st = dg_vision_encode(fx->vision, &in, 1, p->features, err);
+        st = compare_pixels(fx, &in, pixels, err);
+        if (!st)
+            st = dg_vision_encode(fx->vision, &in, 1, p->features, err);
     } else
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     dg_free(copy);

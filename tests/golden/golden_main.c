@@ -58,6 +58,37 @@ static void run_fixture(const char *dir, const golden_options *opt, tally *sum)
     *(st ? &sum->failed : &sum->passed) += 1;
 }
 
+static void run_images(const char *dir, tally *sum)
+{
+    dgemma_error err = {0};
+    golden_images found;
+    const char *slash = strrchr(dir, '/');
+    dgemma_status st = golden_images_run(dir, &found, &err);
+    printf("%-18s ", slash ? slash + 1 : dir);
+    if (st)
+        printf("FAILED  %s\n", err.msg);
+    else
+        printf("ok  images   worst: %.1e of a picture's bytes differ, by one; %d pictures\n",
+               found.worst_share, found.n_picture);
+    *(st ? &sum->failed : &sum->passed) += 1;
+}
+
+/* Runs what a folder is: a trace or a set of pictures. False: neither. */
+static bool run_one(const char *dir, const golden_options *opt, tally *sum)
+{
+    char path[2048];
+    snprintf(path, sizeof path, "%s/trace.json", dir);
+    bool trace = dg_file_exists(path);
+    snprintf(path, sizeof path, "%s/expected.safetensors", dir);
+    if (trace)
+        run_fixture(dir, opt, sum);
+    else if (dg_file_exists(path))
+        run_images(dir, sum);
+    else
+        return false;
+    return true;
+}
+
 static int is_visible(const struct dirent *d)
 {
     return d->d_name[0] != '.';
@@ -66,21 +97,15 @@ static int is_visible(const struct dirent *d)
 static void run_folder(const char *dir, const golden_options *opt, tally *sum)
 {
     char path[2048];
-    snprintf(path, sizeof path, "%s/trace.json", dir);
-    if (dg_file_exists(path)) {
-        run_fixture(dir, opt, sum);
+    if (run_one(dir, opt, sum))
         return;
-    }
     struct dirent **entry;
     int n = scandir(dir, &entry, is_visible, alphasort), before = sum->passed + sum->failed;
     for (int i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "%s/%s/trace.json", dir, entry[i]->d_name);
-        bool fixture_here = dg_file_exists(path);
         snprintf(path, sizeof path, "%s/%s", dir, entry[i]->d_name);
-        if (fixture_here)
-            run_fixture(path, opt, sum);
-        else if (dg_file_is_dir(path)) {
-            printf("%-18s skipped: there is no trace.json\n", entry[i]->d_name);
+        if (dg_file_is_dir(path) && !run_one(path, opt, sum)) {
+            printf("%-18s skipped: there is no trace.json and no expected.safetensors\n",
+                   entry[i]->d_name);
             sum->skipped++;
         }
         free(entry[i]);
