@@ -337,32 +337,88 @@ static void keep(dg_picture_cache *c, const dg_picture *p, const float *features
     c->bytes += bytes;
 }
 
+static bool same_picture(const dg_picture *a, const dg_picture *b)
+{
+    return a->hash == b->hash && a->patches.rows == b->patches.rows &&
+           a->patches.cols == b->patches.cols &&
+           pixel_bytes(&a->patches) == pixel_bytes(&b->patches) &&
+           memcmp(a->patches.resized, b->patches.resized, pixel_bytes(&a->patches)) == 0;
+}
+
+/* Pictures that the cache does not know, each once, and where their features are. */
+typedef struct todo {
+    dg_vision_input *input;
+    int *picture;   /* [n] index in the request */
+    size_t *offset; /* [n] bytes into `features` */
+    int n;
+    size_t bytes;
+    float *features; /* backend memory */
+} todo;
+
+static void todo_clear(dg_picture_cache *c, todo *t)
+{
+    c->be->free(c->be, t->features);
+    dg_free(t->input);
+    dg_free(t->picture);
+    dg_free(t->offset);
+}
+
+/* The place of a picture in the list, -1: not there. */
+static int todo_find(const todo *t, const dg_pictures *p, int i)
+{
+    for (int k = 0; k < t->n; k++)
+        if (same_picture(&p->list[t->picture[k]], &p->list[i]))
+            return k;
+    return -1;
+}
+
+static dgemma_status encode_unknown(dg_picture_cache *c, const dg_pictures *p, todo *t,
+                                    dgemma_error *err)
+{
+    size_t n = (size_t)p->n;
+    *t = (todo){.input = dg_array(n, sizeof *t->input),
+                .picture = dg_array(n, sizeof *t->picture),
+                .offset = dg_array(n, sizeof *t->offset)};
+    if (!t->input || !t->picture || !t->offset)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    for (int i = 0; i < p->n; i++) {
+        const dg_patches *q = &p->list[i].patches;
+        if (find(c, &p->list[i]) || todo_find(t, p, i) >= 0)
+            continue;
+        t->input[t->n] = (dg_vision_input){q->rows, q->cols, q->pixels};
+        t->picture[t->n] = i;
+        t->offset[t->n++] = t->bytes;
+        t->bytes += (size_t)q->n_soft * c->row_bytes;
+    }
+    if (!t->n)
+        return DGEMMA_OK;
+    t->features = c->be->alloc(c->be, t->bytes);
+    return t->features
+               ? dg_vision_encode(c->tower, t->input, t->n, t->features, err)
+               : dg_fail(err, DGEMMA_E_NOMEM, "no memory for the features of %d pictures", t->n);
+}
+
 dgemma_status dg_picture_features(dg_picture_cache *c, const dg_pictures *p, float **features,
                                   int *n_encoded, dgemma_error *err)
 {
-    *n_encoded = 0;
-    *features = c->be->alloc(c->be, (size_t)p->n_soft * c->row_bytes);
-    if (!*features)
-        return dg_fail(err, DGEMMA_E_NOMEM, "no memory for the features of %d pictures", p->n);
-    unsigned char *at = (unsigned char *)*features;
-    for (int i = 0; i < p->n; i++) {
-        const dg_patches *q = &p->list[i].patches;
-        size_t bytes = (size_t)q->n_soft * c->row_bytes;
-        entry *known = find(c, &p->list[i]);
-        if (known)
-            c->be->copy(c->be, at, known->features, bytes);
-        else {
-            dg_vision_input input = {q->rows, q->cols, q->pixels};
-            dgemma_status st = dg_vision_encode(c->tower, &input, 1, (float *)at, err);
-            if (st) {
-                c->be->free(c->be, *features);
-                *features = NULL;
-                return st;
-            }
-            (*n_encoded)++;
-            keep(c, &p->list[i], (float *)at);
-        }
+    todo t;
+    *features = NULL;
+    dgemma_status st = encode_unknown(c, p, &t, err);
+    *n_encoded = t.n;
+    if (!st && !(*features = c->be->alloc(c->be, (size_t)p->n_soft * c->row_bytes)))
+        st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for the features of %d pictures", p->n);
+    unsigned char *at = (unsigned char *)*features, *made = (unsigned char *)t.features;
+    for (int i = 0; !st && i < p->n; i++) {
+        int k = todo_find(&t, p, i);
+        const void *from =
+            k >= 0 ? (const void *)(made + t.offset[k]) : find(c, &p->list[i])->features;
+        size_t bytes = (size_t)p->list[i].patches.n_soft * c->row_bytes;
+        c->be->copy(c->be, at, from, bytes);
         at += bytes;
     }
-    return DGEMMA_OK;
+    /* only now, so that making room for one takes none away that was still to be copied */
+    for (int k = 0; !st && k < t.n; k++)
+        keep(c, &p->list[t.picture[k]], (const float *)(made + t.offset[k]));
+    todo_clear(c, &t);
+    return st;
 }

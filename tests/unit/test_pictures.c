@@ -9,6 +9,7 @@
 #include "dgemma.h"
 #include "engine/request.h"
 #include "suites.h"
+#include "support/skip.h"
 #include "support/tiny_model.h"
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
@@ -130,6 +131,18 @@ START_TEST(files_and_memory_are_the_same)
     ck_assert_int_gt(from_file.stats.n_prompt, none.stats.n_prompt + 60);
     ck_assert_uint_eq(from_file.n, from_memory.n);
     ck_assert_mem_eq(from_file.ids, from_memory.ids, from_file.n * sizeof *from_file.ids);
+    dgemma_media twice[2] = {file,
+                             memory}; /* the same picture twice, in another size: looked at once */
+    static said pair;
+    opt.media = twice;
+    opt.n_media = 2;
+    opt.image_tokens = 70;
+    ask(e, &opt, &pair);
+    ck_assert_int_eq(pair.stats.n_pictures, 2);
+    ck_assert_int_eq(pair.stats.n_pictures_encoded, 1);
+    opt.media = &memory;
+    opt.n_media = 1;
+    opt.image_tokens = 0;
     opt.chat_prompt = "<|image|>What is this?"; /* in front is where it went */
     ask(e, &opt, &marked);
     ck_assert_int_eq(marked.stats.n_prompt, from_file.stats.n_prompt);
@@ -235,6 +248,31 @@ START_TEST(wrong_pictures_are_refused)
     opt.messages = "[{\"role\": \"user\", \"content\": [{\"type\": \"input_audio\", "
                    "\"input_audio\": {\"data\": \"AAAA\"}}]}]";
     refused(e, &opt, "hear");
+    dgemma_engine_close(e);
+}
+END_TEST
+
+START_TEST(videos_are_frames_with_times)
+{
+    dgemma_engine *e = open_engine();
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    dgemma_media clip = {.path = "tests/data/video/five.mkv", .video = true};
+    dgemma_error err = {0};
+    dgemma_request *r = NULL;
+    opt.chat_prompt = "What happens in <|video|>?";
+    opt.media = &clip;
+    opt.n_media = 1;
+    dgemma_status st = dgemma_request_submit(&r, e, &opt, &err);
+    dgemma_request_free(r);
+    if (st == DGEMMA_E_UNSUPPORTED && strstr(err.msg, "FFmpeg"))
+        dg_test_skip("built without FFmpeg's libraries");
+    else {
+        static said s;
+        ask(e, &opt, &s);
+        ck_assert_int_eq(s.stats.n_pictures, 5);
+        clip.video = false; /* its place is for a video */
+        refused(e, &opt, "mark all or none");
+    }
     dgemma_engine_close(e);
 }
 END_TEST
@@ -345,6 +383,7 @@ Suite *pictures_suite(void)
     tcase_add_test(t, a_conversation_looks_once);
     tcase_add_test(t, budgets_cost_what_they_say);
     tcase_add_test(t, wrong_pictures_are_refused);
+    tcase_add_test(t, videos_are_frames_with_times);
     tcase_add_test(t, blocks_are_never_cut);
     tcase_add_test(t, image_rules);
     suite_add_tcase(s, t);
