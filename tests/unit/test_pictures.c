@@ -10,7 +10,9 @@
 #include "engine/request.h"
 #include "suites.h"
 #include "support/skip.h"
+#include "support/temp_dir.h"
 #include "support/tiny_model.h"
+#include "support/write_tower.h"
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
 static const char picture_path[] = "tests/fixtures/golden/vision/image.png";
@@ -277,6 +279,63 @@ START_TEST(videos_are_frames_with_times)
 }
 END_TEST
 
+/* A GGUF model finds its tower beside it, or where it is told, and looks through it. */
+START_TEST(towers_of_gguf_models)
+{
+    char dir[DG_TEST_PATH], model[DG_TEST_PATH], tower[DG_TEST_PATH];
+    dgemma_error err = {0};
+    dgemma_model_info info;
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    ck_assert(dg_test_temp_make(dir));
+    dg_buf file;
+    dg_buf_init(&file, 16 << 20);
+    ck_assert_int_eq(dg_file_read(&file, "tests/fixtures/gguf/tiny.gguf", NULL), DGEMMA_OK);
+    ck_assert(dg_test_write_file(dir, "tiny.gguf", file.data, file.len));
+    dg_buf_clear(&file);
+    opt.model_path = dg_test_path(model, dir, "tiny.gguf");
+    ck_assert_msg(dgemma_model_estimate(&info, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert(!info.has_vision);
+
+    dg_test_tower how = {.cfg = {.present = true,
+                                 .n_embd = 48,
+                                 .n_ff = 80,
+                                 .n_layer = 2,
+                                 .n_head = 3,
+                                 .head_dim = 16,
+                                 .patch = 4,
+                                 .pool = 3,
+                                 .n_position = 96,
+                                 .max_soft = 280,
+                                 .standardize = true,
+                                 .rms_eps = 1e-6f,
+                                 .rope_theta = 100},
+                         .n_text = 96,
+                         .type = DG_F32};
+    dg_test_write_mmproj(dg_test_path(tower, dir, "mmproj-tiny.gguf"), &how);
+    for (int named = 0; named < 2; named++) {
+        dgemma_engine *e = NULL;
+        opt.mmproj = named ? tower : NULL;
+        ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+        dgemma_engine_info(e, &info);
+        ck_assert(info.has_vision);
+        dgemma_request_options req = dgemma_request_defaults(e);
+        dgemma_media picture_file = {.path = picture_path};
+        static said s;
+        req.chat_prompt = "What is it?";
+        req.media = &picture_file;
+        req.n_media = 1;
+        req.image_tokens = 70;
+        ask(e, &req, &s);
+        ck_assert_int_eq(s.stats.n_pictures_encoded, 1);
+        dgemma_engine_close(e);
+    }
+    opt.mmproj = model; /* not a tower */
+    dgemma_engine *e = NULL;
+    ck_assert_int_ne(dgemma_engine_open(&e, &opt, &err), DGEMMA_OK);
+    dg_test_temp_remove(dir);
+}
+END_TEST
+
 /* Where a chunk would end inside a picture, it ends in front of it. */
 START_TEST(blocks_are_never_cut)
 {
@@ -384,6 +443,7 @@ Suite *pictures_suite(void)
     tcase_add_test(t, budgets_cost_what_they_say);
     tcase_add_test(t, wrong_pictures_are_refused);
     tcase_add_test(t, videos_are_frames_with_times);
+    tcase_add_test(t, towers_of_gguf_models);
     tcase_add_test(t, blocks_are_never_cut);
     tcase_add_test(t, image_rules);
     suite_add_tcase(s, t);
