@@ -21,8 +21,10 @@ dgemma_status dgemma_file_open(dgemma_file **out, const char *path, dgemma_error
     if (!f)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     dgemma_status st = dg_load(&f->loaded, path, err);
+    if (!st)
+        st = dg_load_tower(&f->loaded, NULL, err);
     if (st)
-        dg_free(f);
+        dgemma_file_close(f);
     else
         *out = f;
     return st;

@@ -7,7 +7,6 @@
 #include "base/pool.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
-#include "model/config_gguf.h"
 
 /* ---- opening ---- */
 
@@ -44,18 +43,6 @@ static bool progress(const dgemma_engine_options *opt, double fraction)
     return !opt->on_progress || opt->on_progress(opt->progress_user, fraction);
 }
 
-/* The file of a GGUF model's tower: the one named, or the one beside the model. */
-static dgemma_status find_tower(dgemma_engine *e, const dgemma_engine_options *opt,
-                                dgemma_error *err)
-{
-    dgemma_status st = DGEMMA_OK;
-    if (opt->mmproj)
-        st = dg_checkpoint_open(&e->mmproj, opt->mmproj, err);
-    else if (dg_checkpoint_gguf(e->loaded.checkpoint))
-        st = dg_checkpoint_open_mmproj(&e->mmproj, e->loaded.checkpoint, err);
-    return !st && e->mmproj ? dg_config_from_mmproj(&e->loaded.cfg, e->mmproj, err) : st;
-}
-
 /* All that is known without weights: files, config, tokenizer, backend, the cache's layout. */
 static dgemma_status open_headers(dgemma_engine *e, const dgemma_engine_options *opt,
                                   dgemma_error *err)
@@ -63,7 +50,7 @@ static dgemma_status open_headers(dgemma_engine *e, const dgemma_engine_options 
     dgemma_status st = progress(opt, 0) ? dg_load(&e->loaded, opt->model_path, err)
                                         : dg_fail(err, DGEMMA_E_CANCELLED, "loading was given up");
     if (!st)
-        st = find_tower(e, opt, err);
+        st = dg_load_tower(&e->loaded, opt->mmproj, err);
     if (!st)
         st = choose_template(e, opt->chat_template, err);
     if (!st && !progress(opt, 0.5))
@@ -94,7 +81,7 @@ static int pass_rows(const dg_config *cfg)
 static dgemma_status open_vision(dgemma_engine *e, dgemma_error *err)
 {
     const dg_config *cfg = &e->loaded.cfg;
-    const dg_checkpoint *from = e->mmproj ? e->mmproj : e->loaded.checkpoint;
+    const dg_checkpoint *from = e->loaded.mmproj ? e->loaded.mmproj : e->loaded.checkpoint;
     dgemma_status st = dg_vision_load(&e->vision, cfg, from, e->be, err);
     if (!st && e->vision)
         st = dg_picture_cache_create(&e->pictures, e->vision, e->be, cfg->n_embd,
@@ -120,7 +107,6 @@ static void close_parts(dgemma_engine *e)
 {
     dg_picture_cache_free(e->pictures);
     dg_vision_free(e->vision);
-    dg_checkpoint_close(e->mmproj);
     dg_forward_free(e->forward);
     dg_kv_cache_free(e->kv);
     dg_model_free(e->model);
@@ -129,12 +115,20 @@ static void close_parts(dgemma_engine *e)
     dg_loaded_clear(&e->loaded);
 }
 
+static size_t stored_bytes(const dg_checkpoint *ck)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < dg_checkpoint_count(ck); i++)
+        bytes += dg_checkpoint_at(ck, i)->bytes;
+    return bytes;
+}
+
 void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
 {
     const dg_config *cfg = &e->loaded.cfg;
-    size_t weights = 0;
-    for (size_t i = 0; i < dg_checkpoint_count(e->loaded.checkpoint); i++)
-        weights += dg_checkpoint_at(e->loaded.checkpoint, i)->bytes;
+    size_t weights = stored_bytes(e->loaded.checkpoint);
+    if (e->loaded.mmproj)
+        weights += stored_bytes(e->loaded.mmproj);
     int rows = pass_rows(cfg);
     *info = (dgemma_model_info){
         .n_vocab = cfg->n_vocab,

@@ -38,8 +38,7 @@ struct dgemma_engine {
     bool foreign_template;
     dg_backend *be;
     dg_model *model;
-    dg_checkpoint *mmproj; /* the tower's own file, or NULL */
-    dg_vision *vision;     /* NULL: the model has no tower */
+    dg_vision *vision; /* NULL: the model has no tower */
     dg_picture_cache *pictures;
     dgemma_image_attention image_attention;
     dg_kv_cache *kv;

@@ -52,6 +52,16 @@ static dgemma_status read_tokenizer(dg_loaded *l, dgemma_error *err)
     return st;
 }
 
+dgemma_status dg_load_tower(dg_loaded *l, const char *path, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    if (path)
+        st = dg_checkpoint_open(&l->mmproj, path, err);
+    else if (dg_checkpoint_gguf(l->checkpoint))
+        st = dg_checkpoint_open_mmproj(&l->mmproj, l->checkpoint, err);
+    return !st && l->mmproj ? dg_config_from_mmproj(&l->cfg, l->mmproj, err) : st;
+}
+
 dgemma_status dg_load(dg_loaded *out, const char *path, dgemma_error *err)
 {
     *out = (dg_loaded){0};
@@ -71,6 +81,7 @@ void dg_loaded_clear(dg_loaded *l)
 {
     dg_free(l->chat_template);
     dg_tokenizer_free(l->tokenizer);
+    dg_checkpoint_close(l->mmproj);
     dg_checkpoint_close(l->checkpoint);
     *l = (dg_loaded){0};
 }

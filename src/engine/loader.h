@@ -9,6 +9,8 @@
 
 typedef struct dg_loaded {
     dg_checkpoint *checkpoint;
+    dg_checkpoint *mmproj; /* the file of a GGUF model's vision tower, whose config is in
+                              cfg.vision; or NULL */
     dg_config cfg;
     dg_generation_config generation;
     dg_tokenizer *tokenizer; /* NULL: the checkpoint has none */
@@ -17,6 +19,10 @@ typedef struct dg_loaded {
 
 /* On failure *out is empty. */
 dgemma_status dg_load(dg_loaded *out, const char *path, dgemma_error *err);
+
+/* The file of a GGUF model's tower: `path`, or, when that is NULL, the one beside the model, if
+ * there is one. */
+dgemma_status dg_load_tower(dg_loaded *l, const char *path, dgemma_error *err);
 void dg_loaded_clear(dg_loaded *l);
 
 #endif

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "base/file.h"
 #include "dgemma.h"
+#include "dgemma_tools.h"
 #include "engine/request.h"
 #include "suites.h"
 #include "support/skip.h"
@@ -312,6 +313,12 @@ START_TEST(towers_of_gguf_models)
                          .n_text = 96,
                          .type = DG_F32};
     dg_test_write_mmproj(dg_test_path(tower, dir, "mmproj-tiny.gguf"), &how);
+    dgemma_file *inspected;
+    dgemma_vision_info vision;
+    ck_assert_int_eq(dgemma_file_open(&inspected, model, &err), DGEMMA_OK);
+    dgemma_file_vision(inspected, &vision);
+    ck_assert_int_eq(vision.n_layer, 2);
+    dgemma_file_close(inspected);
     for (int named = 0; named < 2; named++) {
         dgemma_engine *e = NULL;
         opt.mmproj = named ? tower : NULL;
