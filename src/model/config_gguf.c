@@ -395,7 +395,7 @@ dgemma_status dg_config_from_mmproj(dg_config *cfg, const dg_checkpoint *ck, dge
                 .g = dg_checkpoint_gguf(ck),
                 .where = dg_checkpoint_dir(ck),
                 .err = err};
-    *v = (dg_vision_config){.max_soft = 280, .rope_theta = 100};
+    *v = (dg_vision_config){.rope_theta = 100};
     require_architecture(&r, "clip");
     check_projector(&r);
     if (!r.status)
@@ -406,6 +406,7 @@ dgemma_status dg_config_from_mmproj(dg_config *cfg, const dg_checkpoint *ck, dge
     v->n_head = int_key(&r, "attention.head_count", 1, MAX_HEADS);
     v->patch = int_key(&r, "patch_size", 1, MAX_PATCH);
     v->pool = int_or(&r, "projector.scale_factor", 1, MAX_POOL, 3);
+    v->max_soft = int_or(&r, "max_soft_tokens", 1, MAX_SOFT, 280); /* a key of ours */
     v->rms_eps = float_or(&r, "attention.layer_norm_epsilon", 1e-30, 1, 1e-6);
     if (int_or(&r, "projection_dim", 1, MAX_SIZE, cfg->n_embd) != cfg->n_embd)
         refuse(&r, "clip.vision.projection_dim", true, "the model's embedding_length");

@@ -213,6 +213,8 @@ void dg_test_write_mmproj(const char *path, const dg_test_tower *how)
     put_int(&w, how, "image_size", 224);
     put_int(&w, how, "projection_dim", how->n_text);
     put_int(&w, how, "projector.scale_factor", c->pool);
+    if (c->max_soft != 280) /* other writers do not know the key */
+        put_int(&w, how, "max_soft_tokens", c->max_soft);
     dg_gguf_put_float(&w, "clip.vision.attention.layer_norm_epsilon", c->rms_eps);
     dg_gguf_put_floats(&w, "clip.vision.image_mean", (float[]){0, 0, 0}, 3);
     dg_gguf_put_floats(&w, "clip.vision.image_std", (float[]){1, 1, 1}, 3);

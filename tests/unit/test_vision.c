@@ -215,6 +215,12 @@ START_TEST(mmproj_is_found)
     ck_assert(cfg.vision.standardize && !cfg.vision.clipped);
     ck_assert_float_eq(cfg.vision.rope_theta, 100);
     dg_checkpoint_close(mm);
+    how.cfg.max_soft = 70;
+    dg_test_write_mmproj(in_root("mmproj-BF16.gguf"), &how);
+    ck_assert_int_eq(dg_checkpoint_open_mmproj(&mm, model, &err), DGEMMA_OK);
+    ck_assert_msg(dg_config_from_mmproj(&cfg, mm, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_int_eq(cfg.vision.max_soft, 70);
+    dg_checkpoint_close(mm);
     dg_checkpoint_close(model);
 
     /* still the one model of its folder; a folder of safetensors has no use for the file */
