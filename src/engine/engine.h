@@ -45,6 +45,7 @@ struct dgemma_engine {
     dg_forward *forward;
     int n_context, n_thread;
     int think_open, think_close; /* token ids, -1: none */
+    bool no_self_conditioning;   /* of requests to come; set by tests that measure what it brings */
 
     pthread_t thread;
     bool thread_started;

@@ -121,7 +121,7 @@ void dg_request_plan(dg_request *r, dg_work *w, int max_row)
     w->canvas = r->canvas.token;
     w->n_canvas = r->canvas.n;
     w->soft = r->soft;
-    w->first_step = r->canvas.step == 0;
+    w->first_step = r->canvas.step == 0 || r->cfg.no_self_conditioning;
     w->temperature = dg_canvas_temperature(&r->canvas);
     w->uniform = r->canvas.uniform;
     w->options = &r->options;

@@ -19,6 +19,7 @@ typedef struct dg_request_config {
     int max_tokens;    /* of the answer; at least 1 */
     int n_context;     /* prompt and answer together */
     dg_draws draws;
+    bool no_self_conditioning; /* for measurement: each step forgets what the one before believed */
 
     /* Pictures: for each token of the prompt the block and the row of features it stands for
      * (dg_work); NULL: none. Borrowed until the prompt is encoded. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dgemma.h"
+#include "engine/engine.h"
 #include "suites.h"
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
@@ -230,6 +231,34 @@ START_TEST(callback_may_cancel)
 }
 END_TEST
 
+static bool keep_entropies(void *user, const dgemma_step *s)
+{
+    float(*entropy)[16] = user;
+    memcpy(entropy[s->step], s->entropy, sizeof *entropy);
+    return s->step == 0;
+}
+
+/* Without it the first step is the same, and the second one, from the same canvas, is not. */
+START_TEST(self_conditioning_can_be_left_out)
+{
+    float entropy[2][2][16] = {{{0}}};
+    dgemma_engine *e = open_engine(0, 1);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "x";
+    opt.confidence_threshold = 0;
+    opt.on_step = keep_entropies;
+    for (int off = 0; off < 2; off++) {
+        e->no_self_conditioning = off;
+        opt.step_user = entropy[off];
+        ck_assert_int_eq(dgemma_generate(e, &opt, NULL, NULL, NULL, NULL), DGEMMA_OK);
+    }
+    ck_assert_mem_eq(entropy[0][0], entropy[1][0], sizeof entropy[0][0]);
+    ck_assert_mem_ne(entropy[0][1], entropy[1][1], sizeof entropy[0][1]);
+    ck_assert_float_gt(entropy[0][1][0] + entropy[1][1][0], 0);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 START_TEST(options_are_checked)
 {
     dgemma_engine *e = open_engine(0, 1);
@@ -325,6 +354,7 @@ Suite *request_suite(void)
     tcase_add_test(t, context_is_respected);
     tcase_add_test(t, long_prompts_show_progress);
     tcase_add_test(t, callback_may_cancel);
+    tcase_add_test(t, self_conditioning_can_be_left_out);
     tcase_add_test(t, options_are_checked);
     tcase_add_test(t, engine_options_are_checked);
     tcase_add_test(t, text_goes_through_the_tokenizer_and_back);
