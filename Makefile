@@ -70,6 +70,7 @@ SRC_golden  := $(wildcard tests/golden/*.c)
 SRC_fuzz    := $(wildcard tests/fuzz/fuzz_*.c)
 SRC_replay  := tests/fuzz/replay_main.c
 SRC_bench   := $(wildcard bench/*.c)
+SRC_pocket  := $(wildcard tests/pocket/*.c)
 
 # ---- flags ----
 
@@ -118,12 +119,12 @@ REPLAY  := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(SRC_fuzz))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/libfuzzer/%,$(SRC_fuzz))
 CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/check_kernels) \
            $(if $(SRC_golden),$(BUILD)/dgemma-golden)
-SCRIPTS := $(wildcard tests/cli/*.sh tests/tools/*.sh)
+SCRIPTS := $(wildcard tests/cli/*.sh tests/tools/*.sh tests/pocket/*.sh)
 
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
-           $(SRC_fuzz) $(SRC_replay) $(SRC_bench) tests/tools/render_chat.c)
+           $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_pocket) tests/tools/render_chat.c)
 
-.PHONY: all run test golden bench fuzz fuzz-run deps deps-all install uninstall format format-check \
+.PHONY: all run test golden pocket-eval bench fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -169,13 +170,18 @@ build/dgemma: $(BUILD)/dgemma
 
 $(BUILD)/unit_tests: private ALL_LDFLAGS += $(WRAP_ALLOC)
 $(BUILD)/unit_tests: private PKGS += check
-$(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support)) $(LIB_A)
+$(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support) $(filter-out %_eval.c,$(SRC_pocket))) $(LIB_A)
 	$(link)
 
 $(BUILD)/check_kernels: $(call obj,$(SRC_kernels)) $(SUPPORT) $(LIB_A)
 	$(link)
 
 $(BUILD)/dgemma-golden: $(call obj,$(SRC_golden)) $(SUPPORT) $(LIB_A)
+	$(link)
+
+# What the small trained model can do; see models/pocket.
+POCKET_EVAL := $(BUILD)/pocket_eval
+$(POCKET_EVAL): $(call obj,$(SRC_pocket)) $(LIB_A)
 	$(link)
 
 # Conversations rendered line by line, for the comparison with Jinja.
@@ -222,12 +228,17 @@ run: all
 	@echo
 	@echo 'Next: make test, build/dgemma run --help, or a real model: make run RUN_MODEL=folder' 
 
-test: all $(CHECKS) $(REPLAY) $(RENDER)
+test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL)
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
 	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
 
 golden: $(BUILD)/dgemma-golden
 	$(BUILD)/dgemma-golden $(or $(DIR),$(error say which: make golden DIR=folder))
+
+# POCKET_ARGS='--family json --failures wrong.jsonl': one family, and what it got wrong.
+pocket-eval: $(POCKET_EVAL)
+	$(POCKET_EVAL) -m models/pocket/pocket.gguf $(POCKET_ARGS) $(or $(wildcard models/pocket/eval/*.jsonl),\
+	    $(error models/pocket/eval has no prompts))
 
 bench: $(BUILD)/check_kernels $(BUILD)/bench_vision
 	$(BUILD)/check_kernels --bench
@@ -304,6 +315,7 @@ help:
 	@echo 'make run              answer a sample prompt (RUN_ARGS: what dgemma is asked to do)'
 	@echo 'make test             every test; the last line is the sum'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
+	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'
 	@echo 'make bench            check and time the CPU kernels, time the vision tower'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
