@@ -13,6 +13,7 @@ import json
 import os
 import queue
 import tarfile
+import tempfile
 import threading
 import time
 
@@ -42,7 +43,7 @@ def arguments():
     ap.add_argument("--balance", type=float, default=0.01, help="weight of the loss that spreads rows over experts")
     ap.add_argument("--replay", type=int, default=64, help="batches kept, to be noised anew when no fresh one is ready; 0: wait")
     ap.add_argument("--no-compile", action="store_true")
-    ap.add_argument("--cache", default="/tmp/pocket-compiled", help="folder of compiled code")
+    ap.add_argument("--cache", default=os.path.join(tempfile.gettempdir(), "pocket-compiled"), help="folder of compiled code")
     ap.add_argument("--cache-tar", help="archive to fill that folder from, where it exists")
     ap.add_argument("--save-cache", action="store_true", help="write OUT/compiled.tar.gz")
     ap.add_argument("--eval", type=int, default=40, help="prompts of each family at the end")
@@ -234,9 +235,9 @@ def train(trainer, batches, torch, M, device):
     end = min(begun + args.minutes * 60, START + args.deadline)
     while True:
         now = time.time()
-        part = (now - begun) / (end - begun)
-        if part >= 1:
+        if now >= end:
             break
+        part = (now - begun) / (end - begun)
         lr = (args.lr_from + (args.lr_to - args.lr_from) * part) * min(1.0, (step + 1) / args.warmup)
         batch = batches.next()
         total, loss, uneven, ce, right, t = trainer.loss(batch)
