@@ -96,6 +96,9 @@ LDLIBS      = $(PKG_LIBS) -lgif -lm
 # Private: they are not for $(BUILD)/flags, which these files depend on.
 $(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o $(BUILD)/src/image/%.o: private OPT = -O3
 $(BUILD)/src/image/video.o: private CPPFLAGS += $(if $(VIDEO_PKGS),-DHAVE_FFMPEG=1)
+$(BUILD)/cli/default_model.o: private CPPFLAGS += -DDGEMMA_DATADIR='"$(PREFIX)/share/dgemma"'
+$(BUILD)/cli/default_model.o: $(BUILD)/prefix
+$(BUILD)/cli/%.o: private PKGS += libedit
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
 $(BUILD)/tests/%.o: private INCLUDES += -Itests
 $(BUILD)/tests/unit/%.o: private PKGS += check
@@ -161,6 +164,7 @@ $(SUPPORT): $(call obj,$(SRC_support)) $(BUILD)/sources
 	$(archive)
 
 
+$(BUILD)/dgemma: private PKGS += libedit
 $(BUILD)/dgemma: $(call obj,$(SRC_cli)) $(LIB_A)
 	$(link)
 
@@ -194,7 +198,8 @@ $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay)) $(SUPPO
 # Objects are made again when the flags changed, libraries when a file came or went.
 $(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS)
 $(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_support)
-$(BUILD)/flags $(BUILD)/sources: FORCE
+$(BUILD)/prefix: STAMP = $(PREFIX)
+$(BUILD)/flags $(BUILD)/sources $(BUILD)/prefix: FORCE
 	@mkdir -p $(@D); echo '$(STAMP)' | cmp -s - $@ || echo '$(STAMP)' > $@
 
 -include $(ALL_OBJ:.o=.d)

@@ -25,7 +25,6 @@ check "inspect --batch" says "with 4 such requests" "$DGEMMA" inspect --batch 4 
 check "inspect tells the tower" says "3 layers, 48 wide, 3 heads" "$DGEMMA" inspect "$model"
 check "inspect --picture" says "with a budget of   70:   63 tokens" "$DGEMMA" inspect --picture 83x61 "$model"
 check "inspect --picture, not a size" fails_saying "does not fit" "$DGEMMA" inspect --picture 83 "$model"
-check "inspect, no model" fails_saying "which model" "$DGEMMA" inspect
 check "inspect, no such model" fails_saying "No such file" "$DGEMMA" inspect "$temp/none"
 
 # ---- tokenize ----
