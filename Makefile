@@ -67,8 +67,11 @@ SRC_support := $(wildcard tests/support/*.c)
 SRC_unit    := $(wildcard tests/unit/*.c)
 SRC_kernels := $(wildcard tests/kernels/*.c)
 SRC_golden  := $(wildcard tests/golden/*.c)
+SRC_pty     := $(wildcard tests/pty/*.c)
 SRC_fuzz    := $(wildcard tests/fuzz/fuzz_*.c)
 SRC_replay  := tests/fuzz/replay_main.c
+# Parts of the program that tests look at from inside, and the screen they are looked at on.
+SRC_view    := cli/cells.c cli/canvas_view.c cli/chat_log.c tests/pty/vt_screen.c
 SRC_bench   := $(wildcard bench/*.c)
 
 # ---- flags ----
@@ -100,7 +103,7 @@ $(BUILD)/cli/default_model.o: private CPPFLAGS += -DDGEMMA_DATADIR='"$(PREFIX)/s
 $(BUILD)/cli/default_model.o: $(BUILD)/prefix
 $(BUILD)/cli/%.o: private PKGS += libedit
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
-$(BUILD)/tests/%.o: private INCLUDES += -Itests
+$(BUILD)/tests/%.o: private INCLUDES += -Itests -I.
 $(BUILD)/tests/unit/%.o: private PKGS += check
 
 # A sanitizer's runtime is in the program, not in the shared library.
@@ -120,11 +123,11 @@ PROGRAM := $(if $(SRC_cli),$(BUILD)/dgemma)
 REPLAY  := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(SRC_fuzz))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/libfuzzer/%,$(SRC_fuzz))
 CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/check_kernels) \
-           $(if $(SRC_golden),$(BUILD)/dgemma-golden)
+           $(if $(SRC_golden),$(BUILD)/dgemma-golden) $(if $(SRC_pty),$(BUILD)/pty_tests)
 SCRIPTS := $(wildcard tests/cli/*.sh tests/tools/*.sh)
 
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
-           $(SRC_fuzz) $(SRC_replay) $(SRC_bench) tests/tools/render_chat.c)
+           $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) tests/tools/render_chat.c)
 
 .PHONY: all run test golden bench fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
@@ -173,13 +176,18 @@ build/dgemma: $(BUILD)/dgemma
 
 $(BUILD)/unit_tests: private ALL_LDFLAGS += $(WRAP_ALLOC)
 $(BUILD)/unit_tests: private PKGS += check
-$(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support)) $(LIB_A)
+$(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support) $(SRC_view)) $(LIB_A)
 	$(link)
 
 $(BUILD)/check_kernels: $(call obj,$(SRC_kernels)) $(SUPPORT) $(LIB_A)
 	$(link)
 
 $(BUILD)/dgemma-golden: $(call obj,$(SRC_golden)) $(SUPPORT) $(LIB_A)
+	$(link)
+
+# The chat on a pseudo-terminal.
+$(BUILD)/pty_tests: private LDLIBS += -lutil
+$(BUILD)/pty_tests: $(call obj,$(sort $(SRC_pty) $(SRC_view))) $(SUPPORT) $(LIB_A) | $(PROGRAM)
 	$(link)
 
 # Conversations rendered line by line, for the comparison with Jinja.
@@ -192,7 +200,7 @@ $(BUILD)/bench/%.o: INCLUDES += -Itests
 $(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(SUPPORT) $(LIB_A)
 	$(link)
 
-$(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay)) $(SUPPORT) $(LIB_A)
+$(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_view)) $(SUPPORT) $(LIB_A)
 	$(link)
 
 # Objects are made again when the flags changed, libraries when a file came or went.
@@ -243,7 +251,7 @@ fuzz: build/deps-fuzz.ok
 	$(MAKE) --no-print-directory CC='$(FUZZ_CC)' CFG=fuzz SAN=fuzzer-no-link,address,undefined fuzz-run
 
 $(BUILD)/libfuzzer/%: private ALL_LDFLAGS += -fsanitize=fuzzer
-$(BUILD)/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(SUPPORT) $(LIB_A)
+$(BUILD)/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_view)) $(SUPPORT) $(LIB_A)
 	@mkdir -p $(@D)
 	$(link)
 

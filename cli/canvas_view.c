@@ -74,6 +74,13 @@ static void set_isolated(painter *p, bool on)
     p->isolated = on;
 }
 
+/* Not after a full row: the cursor stands on its last character then. */
+static void erase_rest(painter *p, const char *escape)
+{
+    if (p->column < p->view->columns)
+        puts_to(p, escape);
+}
+
 /* Goes to the next row, unless this was the last one there is room for. */
 static bool next_row(painter *p)
 {
@@ -82,7 +89,8 @@ static bool next_row(painter *p)
         p->full = true;
         return false;
     }
-    puts_to(p, "\033[K\r\n");
+    erase_rest(p, "\033[K");
+    puts_to(p, "\r\n");
     p->row++;
     p->column = 0;
     return true;
@@ -145,15 +153,21 @@ static void go_home(painter *p)
     }
 }
 
-/* The row below, cut at the edge. */
+/* The row below, cut before the edge: what is behind and below it can then be erased. */
 static void paint_status(painter *p, const char *status)
 {
+    cli_canvas_view narrow = *p->view;
     p->full = false;
     p->n_row = p->view->rows - 1;
     if (p->view->rows < 3 || !next_row(p))
         return;
+    narrow.columns--;
     p->n_row = p->row + 1;
-    paint_span(p, &(cli_span){status, strlen(status), CLI_STATUS});
+    painter line = *p;
+    line.view = &narrow;
+    paint_span(&line, &(cli_span){status, strlen(status), CLI_STATUS});
+    line.view = p->view;
+    *p = line;
 }
 
 bool cli_view_frame(cli_canvas_view *v, const cli_span *spans, size_t n, const char *status,
@@ -175,11 +189,11 @@ bool cli_view_frame(cli_canvas_view *v, const cli_span *spans, size_t n, const c
     for (size_t i = 0; i < n && !p.full; i++)
         paint_span(&p, &spans[i]);
     set_isolated(&p, false);
-    if (status)
-        paint_status(&p, status);
+    paint_status(&p, status);
     set_isolated(&p, false);
     set_style(&p, CLI_SETTLED);
-    puts_to(&p, "\033[J" WRAP_ON SYNC_OFF);
+    erase_rest(&p, "\033[J");
+    puts_to(&p, WRAP_ON SYNC_OFF);
     v->drawn = p.row;
     return !p.failed;
 }

@@ -37,8 +37,8 @@ void cli_view_init(cli_canvas_view *v, int columns, int rows, bool color);
 
 /* All return false when *out is full; what is in it must then not be sent. */
 
-/* The frame becomes this; `status` (NULL: none) is a line below it. Rows that the screen has no
- * room for are left out. */
+/* The frame becomes this, with the line `status` below it. Rows that the screen has no room for are
+ * left out. */
 bool cli_view_frame(cli_canvas_view *v, const cli_span *spans, size_t n, const char *status,
                     dg_buf *out);
 

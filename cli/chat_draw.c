@@ -109,8 +109,7 @@ static bool draw_progress(cli_chat_draw *d, const dgemma_event *e)
 {
     char status[64];
     snprintf(status, sizeof status, "reading: %d of %d tokens", e->n_done, e->n_total);
-    cli_span line = {status, strlen(status), CLI_STATUS};
-    return send(d, cli_view_frame(&d->view, &line, 1, NULL, &d->out));
+    return send(d, cli_view_frame(&d->view, NULL, 0, status, &d->out));
 }
 
 static void follow_thought(cli_chat_draw *d, const dgemma_event *e)
@@ -137,14 +136,16 @@ static bool show_string(cli_chat_draw *d, const char *text, cli_style style)
     return show(d, text, strlen(text), style);
 }
 
-/* Between thoughts, answer and calls; where thoughts cannot be dimmed they are announced. */
-static bool separate(cli_chat_draw *d, dgemma_event_kind kind, cli_style style)
+/* Between thoughts, answer and calls; where thoughts cannot be dimmed they are announced. In a pipe
+ * they have a way of their own, and the answer goes on as if they were not there. */
+static bool separate(cli_chat_draw *d, dgemma_event_kind kind)
 {
-    bool ok = true;
-    if (d->begun && d->last != kind)
-        ok = show_string(d, "\n\n", d->last == DGEMMA_EVENT_THINKING ? CLI_THOUGHT : CLI_SETTLED);
-    if (kind == DGEMMA_EVENT_THINKING && (!d->begun || d->last != kind) && !d->color)
-        ok = ok && show_string(d, "[thinking] ", style);
+    bool ok = true, changes = d->last != kind, thinking = kind == DGEMMA_EVENT_THINKING;
+    cli_style before = d->last == DGEMMA_EVENT_THINKING ? CLI_THOUGHT : CLI_SETTLED;
+    if (d->begun && changes && (d->terminal || before == CLI_THOUGHT))
+        ok = show_string(d, "\n\n", before);
+    if (thinking && changes && !d->color)
+        ok = ok && show_string(d, "[thinking] ", CLI_THOUGHT);
     d->last = kind;
     d->begun = true;
     return ok;
@@ -156,13 +157,13 @@ static bool show_text(cli_chat_draw *d, const dgemma_event *e)
     cli_style style = thinking ? CLI_THOUGHT : CLI_SETTLED;
     if (thinking && d->hide_thinking)
         return true;
-    bool ok = separate(d, e->kind, style) && show(d, e->text, e->text_len, style);
+    bool ok = separate(d, e->kind) && show(d, e->text, e->text_len, style);
     return send(d, ok);
 }
 
 static bool show_call(cli_chat_draw *d, const dgemma_event *e)
 {
-    bool ok = separate(d, e->kind, CLI_SETTLED) && show_string(d, e->tool_name, CLI_SETTLED) &&
+    bool ok = separate(d, e->kind) && show_string(d, e->tool_name, CLI_SETTLED) &&
               show_string(d, "(", CLI_SETTLED) && show(d, e->text, e->text_len, CLI_SETTLED) &&
               show_string(d, ")", CLI_SETTLED);
     return send(d, ok);

@@ -3,6 +3,7 @@
 #include <histedit.h>
 #include <locale.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,15 +11,17 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/utf8.h"
+#include "cells.h"
 #include "terminal.h"
 
-enum { HISTORY_LINES = 1000 };
+enum { HISTORY_LINES = 1000, PROMPT_CELLS = 2 };
 
 struct cli_line_input {
     EditLine *edit; /* NULL: lines are read as they are */
     History *history;
     char *history_path; /* NULL: it is not kept */
     bool color, continued;
+    int columns;      /* of the screen, when the line was last drawn */
     int signal;       /* what ended the line that is being read */
     char ahead[4096]; /* read and not used yet, where there is no editor */
     size_t n_ahead, at;
@@ -88,6 +91,36 @@ static int read_utf8(wchar_t *out)
     return 1;
 }
 
+/* Cells of the prompt and of what stands before the cursor. */
+static int cells_before_cursor(const cli_line_input *in)
+{
+    const LineInfo *info = el_line(in->edit);
+    size_t n = (size_t)(info->cursor - info->buffer);
+    int cells = PROMPT_CELLS;
+    cli_cell cell;
+    for (size_t i = 0; i < n; cells += cell.width)
+        i += cli_cell_next(info->buffer + i, n - i, &cell);
+    return cells;
+}
+
+/* The line again, in its place. Some terminals wrap it anew when their size changes, others do not:
+ * the smaller of the two distances to its beginning leaves everything above it alone. */
+static void redraw(cli_line_input *in)
+{
+    int columns, rows, cells = cells_before_cursor(in);
+    cli_terminal_size(&columns, &rows);
+    int wider = columns > in->columns ? columns : in->columns;
+    char move[32];
+    if (wider > 0 && cells / wider > 0) {
+        snprintf(move, sizeof move, "\033[%dA", cells / wider);
+        cli_terminal_write(move, strlen(move));
+    }
+    cli_terminal_write("\r\033[J", 4);
+    in->columns = columns;
+    el_resize(in->edit);
+    el_set(in->edit, EL_REFRESH);
+}
+
 /* libedit's way to the keyboard: signals are seen here, between two keys. */
 static int read_key(EditLine *edit, wchar_t *out)
 {
@@ -100,8 +133,7 @@ static int read_key(EditLine *edit, wchar_t *out)
         if (number == SIGTSTP)
             cli_terminal_suspend();
         if (number == SIGWINCH || number == SIGTSTP) {
-            el_resize(edit);
-            el_set(edit, EL_REFRESH);
+            redraw(in);
             continue;
         }
         in->signal = number;
@@ -191,7 +223,9 @@ static cli_line_end signalled(cli_line_input *in)
 
 static cli_line_end read_edited(cli_line_input *in, dg_buf *out)
 {
-    int n = 0;
+    int n = 0, rows;
+    cli_terminal_size(&in->columns, &rows);
+    el_resize(in->edit); /* the size may have changed while an answer was drawn */
     const char *line = el_gets(in->edit, &n);
     if (!line || n <= 0) {
         cli_terminal_write("\r\n", 2); /* the cursor was behind what had been typed */

@@ -15,7 +15,13 @@ def kind_zero(c):
     return unicodedata.category(chr(c)) in ("Mn", "Me", "Cf")
 
 
+# What is not assigned yet has its width from its block; Python's own answer for it is not to be trusted.
+IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FFFD), (0x30000, 0x3FFFD))
+
+
 def kind_wide(c):
+    if unicodedata.category(chr(c)) == "Cn":
+        return any(first <= c <= last for first, last in IDEOGRAPHS)
     return unicodedata.east_asian_width(chr(c)) in ("W", "F") and not kind_zero(c)
 
 
@@ -36,7 +42,7 @@ def ranges(kind):
             else:
                 out.append([c, c])
             gap = True
-        elif unicodedata.category(chr(c)) != "Cn" or unicodedata.east_asian_width(chr(c)) in ("W", "F"):
+        elif unicodedata.category(chr(c)) != "Cn":
             gap = False
     return out
 

@@ -31,5 +31,7 @@ Suite *api_suite(void);
 Suite *pictures_suite(void);
 Suite *hostile_suite(void);
 Suite *true_shape_suite(void);
+Suite *cells_suite(void);
+Suite *chat_log_suite(void);
 
 #endif
