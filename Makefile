@@ -1,7 +1,7 @@
 # dgemma: one GNU Makefile; the source lists below read as the architecture.
 #
 #   make            build/dgemma and the libraries
-#   make run        set up, build, answer a sample prompt
+#   make run        set up, build, chat; without a terminal, answer three sample prompts
 #   make test       set up, build, run every test
 #   make help       the other targets and the variables
 #
@@ -22,9 +22,9 @@ FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang
 FFMPEG       ?=
 
-# What `make run` asks the program to do: until a model ships with the source, a fixture of the tests answers.
-RUN_MODEL ?= tests/fixtures/golden/sampler_finishes/model
-RUN_ARGS  ?= run -m $(RUN_MODEL) --draft --seed 5 --t-max 1.6 --t-min 0.3 --max-tokens 48 "Why is the sky blue?"
+# `make run`: another model than the one that comes with dgemma, and options for the program.
+RUN_MODEL ?=
+RUN_ARGS  ?=
 
 # build/release, or a name made of what differs from it: build/clang, build/address-undefined, …
 comma := ,
@@ -228,12 +228,7 @@ deps-all:
 # ---- running and testing ----
 
 run: all
-	@case '$(RUN_MODEL)' in tests/fixtures/*) \
-	    echo 'No model ships with the source yet. A tiny one with random weights, from the tests, answers:'; \
-	    echo 'what settles below is noise into gibberish, but by the true algorithm.'; echo; esac
-	$(PROGRAM) $(RUN_ARGS)
-	@echo
-	@echo 'Next: make test, build/dgemma run --help, or a real model: make run RUN_MODEL=folder' 
+	@sh tools/first_run.sh $(PROGRAM) $(if $(RUN_MODEL),-m '$(RUN_MODEL)') $(RUN_ARGS)
 
 test: all $(CHECKS) $(REPLAY) $(RENDER)
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
@@ -286,14 +281,19 @@ LIBDIR     = $(DESTDIR)$(PREFIX)/lib
 INCDIR     = $(DESTDIR)$(PREFIX)/include
 PKGDIR     = $(LIBDIR)/pkgconfig
 SHAREDIR   = $(DESTDIR)$(PREFIX)/share
+DATADIR    = $(SHAREDIR)/dgemma
 MANDIR     = $(SHAREDIR)/man/man1
 BASHDIR    = $(SHAREDIR)/bash-completion/completions
 ZSHDIR     = $(SHAREDIR)/zsh/site-functions
 FISHDIR    = $(SHAREDIR)/fish/vendor_completions.d
 SO_FULL    = libdgemma.so.$(VERSION)
 
+# The model that comes with dgemma, and its vision tower.
+POCKET     = $(wildcard models/pocket/*.gguf)
+
 install: all
-	install -d $(BINDIR) $(LIBDIR) $(INCDIR) $(PKGDIR) $(MANDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR)
+	install -d $(BINDIR) $(LIBDIR) $(INCDIR) $(PKGDIR) $(MANDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(DATADIR)
+	$(if $(POCKET),install -m 644 $(POCKET) $(DATADIR))
 	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(BINDIR)/dgemma)
 	install -m 644 $(LIB_A) $(LIBDIR)/libdgemma.a
 	install -m 755 $(LIB_SO) $(LIBDIR)/$(SO_FULL)
@@ -310,11 +310,13 @@ install: all
 uninstall:
 	rm -f $(BINDIR)/dgemma $(LIBDIR)/libdgemma.a $(LIBDIR)/libdgemma.so $(LIBDIR)/$(SO_FULL) \
 	    $(LIBDIR)/libdgemma.so.$(SOVER) $(patsubst include/%,$(INCDIR)/%,$(wildcard include/*.h)) \
-	    $(PKGDIR)/dgemma.pc $(MANDIR)/dgemma.1 $(BASHDIR)/dgemma $(ZSHDIR)/_dgemma $(FISHDIR)/dgemma.fish
+	    $(PKGDIR)/dgemma.pc $(MANDIR)/dgemma.1 $(BASHDIR)/dgemma $(ZSHDIR)/_dgemma $(FISHDIR)/dgemma.fish \
+	    $(patsubst models/pocket/%,$(DATADIR)/%,$(POCKET))
+	-rmdir $(DATADIR)
 
 help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
-	@echo 'make run              answer a sample prompt (RUN_ARGS: what dgemma is asked to do)'
+	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
 	@echo 'make test             every test; the last line is the sum'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make bench            check and time the CPU kernels, time the vision tower'

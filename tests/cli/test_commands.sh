@@ -55,7 +55,7 @@ check "verify names the layer" fails_saying "OFF  layer 2" "$DGEMMA" verify --re
 
 # ---- documents that repeat what --help says ----
 in_man_page() {
-    for command in run inspect tokenize verify; do
+    for command in run chat inspect tokenize verify; do
         for option in $("$DGEMMA" "$command" --help | grep -o -e '--[a-z-]*' | sort -u); do
             sed 's/\\-/-/g' docs/man/dgemma.1 | grep -qF -e "$option" ||
                 { echo "$command $option is not in the man page"; return 1; }
@@ -72,6 +72,8 @@ if command -v bash >/dev/null; then
     check "completion of commands" says inspect complete dgemma ins
     check "completion of options" says --entropy-bound complete dgemma run --ent
     check "completion of values" says bf16 complete dgemma run --kv-type b
+    check "completion for chat" says --no-live complete dgemma chat --no-l
+    check "completion of colours" says always complete dgemma chat --color a
 else
     skip "completions" "there is no bash"
 fi

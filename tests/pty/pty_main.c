@@ -539,6 +539,26 @@ static bool dumb_terminal(void)
     return pty_wait_end(&session) && pty_modes_are_back(&session);
 }
 
+/* What a newcomer types first. Ctrl-C reaches make too, which waits for the program all the same.
+ */
+static bool make_run(void)
+{
+    const char *env[] = {"TERM=xterm",   "NO_COLOR=",        "LC_ALL=C.UTF-8",
+                         state_variable, "EDITRC=/dev/null", NULL};
+    char *argv[] = {"/bin/sh", "-c",
+                    "exec make run RUN_MODEL=" MODEL " RUN_ARGS='-n 4000 --t-max 1.6 --t-min 0.3'",
+                    NULL};
+    pty_start(&session, 80, 24, env, argv);
+    CHECK(pty_wait_prompt(&session));
+    pty_send(&session, "Hello\r");
+    CHECK(pty_wait_frames(&session, 5));
+    pty_send(&session, "\003");
+    CHECK(pty_wait_text(&session, "[stopped]") && pty_wait_prompt(&session));
+    CHECK(ask("/seed 6", "Seed 6."));
+    pty_send(&session, "\004");
+    return pty_wait_end(&session) && pty_modes_are_back(&session);
+}
+
 /* ---- all of them ---- */
 
 static const struct {
@@ -569,6 +589,7 @@ static const struct {
     {"color_options", color_options},
     {"no_live", no_live},
     {"dumb_terminal", dumb_terminal},
+    {"make_run", make_run},
 };
 
 /* Whatever a case looks at, the screen must have understood everything it was sent. */
