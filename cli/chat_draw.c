@@ -49,13 +49,26 @@ typedef struct draft {
     size_t n;
 } draft;
 
+/* A thought begins with the name of its channel, which is no part of it. */
+static size_t drop_channel_name(char *text, size_t len)
+{
+    static const char name[] = "thought\n";
+    size_t n = sizeof name - 1;
+    if (len < n || memcmp(text, name, n) != 0)
+        return len;
+    memmove(text, text + n, len - n);
+    return len - n;
+}
+
 static bool add_span(const cli_chat_draw *d, draft *f, const int32_t *ids, size_t n,
-                     cli_style style)
+                     cli_style style, bool opens_thought)
 {
     char *text;
     size_t len;
     if (dgemma_detokenize(d->engine, ids, n, &text, &len, NULL))
         return false;
+    if (opens_thought)
+        len = drop_channel_name(text, len);
     f->spans[f->n++] = (cli_span){text, len, style};
     return true;
 }
@@ -81,7 +94,8 @@ static bool make_spans(const cli_chat_draw *d, const dgemma_event *e, draft *f)
             continue;
         cli_style settled = thought ? CLI_THOUGHT : CLI_SETTLED;
         cli_style unsettled = thought ? CLI_THOUGHT_UNSETTLED : CLI_UNSETTLED;
-        if (!add_span(d, f, e->tokens + i, end - i, e->accepted[i] ? settled : unsettled))
+        bool opens = i > 0 && marker_of(d, e->tokens[i - 1]) == CLI_MARK_THOUGHT;
+        if (!add_span(d, f, e->tokens + i, end - i, e->accepted[i] ? settled : unsettled, opens))
             return false;
     }
     return true;

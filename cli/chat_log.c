@@ -179,7 +179,7 @@ bool cli_log_back_to_user(cli_chat_log *log)
     return false;
 }
 
-void cli_log_drop_last(cli_chat_log *log)
+void cli_log_drop_last(cli_chat_log *log, bool keep_pictures)
 {
     size_t n = cli_log_count(log), i;
     json_t *part;
@@ -189,7 +189,7 @@ void cli_log_drop_last(cli_chat_log *log)
     json_array_foreach(content, i, part)
     {
         const char *type = json_string_value(json_object_get(part, "type"));
-        if (type && strcmp(type, "text") != 0)
+        if (keep_pictures && type && strcmp(type, "text") != 0)
             json_array_append(log->pictures, part);
     }
     json_array_remove(log->messages, n - 1);

@@ -34,8 +34,8 @@ dgemma_status cli_log_add_assistant(cli_chat_log *log, const dg_buf *text, const
 
 /* Takes away what came after the last message of the user; false: there is none. */
 bool cli_log_back_to_user(cli_chat_log *log);
-/* Takes the last message away; its pictures wait again. */
-void cli_log_drop_last(cli_chat_log *log);
+/* Takes the last message away; its pictures wait for the next one if they are kept. */
+void cli_log_drop_last(cli_chat_log *log, bool keep_pictures);
 
 /* The array as text, for the caller to free(); NULL: out of memory. */
 char *cli_log_text(const cli_chat_log *log);

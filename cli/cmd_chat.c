@@ -105,12 +105,16 @@ static void keep_answer(cli_chat *c, const answer *a)
 {
     dgemma_error err;
     if (!a->text.len && !a->thinking.len)
-        cli_log_drop_last(&c->log);
+        cli_log_drop_last(&c->log, true);
     else if (cli_log_add_assistant(&c->log, &a->text, &a->thinking, &err))
         cli_chat_say(c, "dgemma: %s", err.msg);
 }
 
-/* Answers the last message. Returns the signal that asks the program to end, or 0. */
+/* Functions that may answer return what ends the program: 0, nothing; the number of a signal that
+ * came; or this, when the terminal or the memory is gone. */
+enum { BROKEN = -1 };
+
+/* Answers the last message. */
 static int answer_last(cli_chat *c)
 {
     dgemma_error err = {0};
@@ -125,7 +129,7 @@ static int answer_last(cli_chat *c)
     free(messages);
     if (st) {
         cli_chat_say(c, "dgemma: %s", err.msg);
-        cli_log_drop_last(&c->log);
+        cli_log_drop_last(&c->log, false); /* a broken picture would spoil the next one too */
         return 0;
     }
     answer a = {.failed = false};
@@ -146,7 +150,7 @@ static int answer_last(cli_chat *c)
     dgemma_request_free(request);
     dg_buf_clear(&a.text);
     dg_buf_clear(&a.thinking);
-    return a.killed_by ? a.killed_by : a.failed ? SIGHUP : 0;
+    return a.killed_by ? a.killed_by : a.failed ? BROKEN : 0;
 }
 
 /* ---- the conversation ---- */
@@ -161,7 +165,7 @@ static int say_message(cli_chat *c, const char *text, size_t len)
     return answer_last(c);
 }
 
-/* A message or a command. Returns the signal that asks the program to end, or 0. */
+/* A message or a command. */
 static int take_line(cli_chat *c, const char *line, size_t len)
 {
     if (!line[strspn(line, " \t\n")])
@@ -176,25 +180,24 @@ static int take_line(cli_chat *c, const char *line, size_t len)
     return again ? answer_last(c) : 0;
 }
 
-/* Returns the signal that ended it, or 0. */
 static int converse(cli_chat *c, cli_line_input *in, const char *first)
 {
     dg_buf line;
-    int killed_by = first ? say_message(c, first, strlen(first)) : 0;
+    int ended_by = first ? say_message(c, first, strlen(first)) : 0;
     dg_buf_init(&line, MESSAGE_MAX);
-    while (!killed_by && !c->leave) {
-        cli_line_end end = cli_line_read(in, &line, &killed_by);
+    while (!ended_by && !c->leave) {
+        cli_line_end end = cli_line_read(in, &line, &ended_by);
         if (end == CLI_LINE_EOF)
             break;
         if (end == CLI_LINE_INTERRUPTED && c->interactive)
-            killed_by = 0;
+            ended_by = 0;
         else if (end == CLI_LINE_TOO_LONG)
             cli_chat_say(c, "dgemma: a message has at most %d bytes", MESSAGE_MAX);
         else if (end == CLI_LINE_OK && line.data)
-            killed_by = take_line(c, line.data, line.len);
+            ended_by = take_line(c, line.data, line.len);
     }
     dg_buf_clear(&line);
-    return killed_by;
+    return ended_by;
 }
 
 /* ---- the command ---- */
@@ -246,7 +249,7 @@ static int run(cli_chat *c, const chat_args *a)
         dg_fail(&err, DGEMMA_E_IO, "the terminal cannot be set up");
         return cli_fail(&err);
     }
-    int code = EXIT_OK, killed_by = 0;
+    int code = EXIT_OK, ended_by = 0;
     c->interactive = cli_terminal_interactive();
     set_up_drawing(c, a);
     cli_line_input *in = cli_line_open(!a->no_history, c->draw.color);
@@ -257,18 +260,22 @@ static int run(cli_chat *c, const chat_args *a)
     else {
         if (c->interactive)
             cli_chat_say(c, "/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.");
-        killed_by = converse(c, in, a->prompt);
+        ended_by = converse(c, in, a->prompt);
     }
     cli_line_close(in);
     cli_log_clear(&c->log);
     cli_draw_clear(&c->draw);
     cli_terminal_close();
-    if (killed_by && killed_by != SIGINT) { /* whoever sent it shall see that it worked */
+    if (ended_by > 0 && ended_by != SIGINT) { /* whoever sent it shall see that it worked */
         dgemma_engine_close(c->engine);
         c->engine = NULL;
-        raise(killed_by);
+        raise(ended_by);
     }
-    return killed_by ? EXIT_INTERRUPTED : code;
+    if (ended_by == BROKEN) {
+        fprintf(stderr, "dgemma: the answer cannot be shown: no memory, or no output\n");
+        return EXIT_FAILED;
+    }
+    return ended_by ? EXIT_INTERRUPTED : code;
 }
 
 static bool set_color(void *target, const char *text)
@@ -339,6 +346,7 @@ int cmd_chat(int argc, char **argv)
     if (st)
         return cli_fail(&err);
     dgemma_engine_info(c.engine, &c.info);
+    cli_request_warn_template(&c.args, &c.info);
     code = run(&c, &a);
     dgemma_engine_close(c.engine);
     return code;

@@ -272,10 +272,8 @@ static int answer(const run_args *a, dgemma_engine *engine, dgemma_request_optio
 {
     dgemma_model_info info;
     dgemma_engine_info(engine, &info);
-    if (info.foreign_template && !a->request.engine.chat_template && !req->tokens &&
-        !req->raw_prompt)
-        fprintf(stderr, "dgemma: the model's chat template is not one of DiffusionGemma's; "
-                        "revision a is used (--chat-template)\n");
+    if (!req->tokens && !req->raw_prompt)
+        cli_request_warn_template(&a->request, &info);
     run_state s = {
         .args = a, .engine = engine, .has_tokenizer = info.has_tokenizer, .last = DGEMMA_EVENT_END};
     dg_buf_init(&s.text, (size_t)1 << 30);

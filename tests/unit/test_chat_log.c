@@ -30,7 +30,7 @@ START_TEST(messages)
     dgemma_error err;
     ck_assert(cli_log_init(&log));
     ck_assert(!cli_log_back_to_user(&log) && !cli_log_system(&log));
-    cli_log_drop_last(&log);
+    cli_log_drop_last(&log, true);
     ck_assert_int_eq(cli_log_add_user(&log, "Hi \"you\"", 8, &err), DGEMMA_OK);
     add_answer(&log, "Hello.", "A greeting.");
     ck_assert_int_eq(cli_log_set_system(&log, "Be brief.", &err), DGEMMA_OK);
@@ -71,9 +71,12 @@ START_TEST(pictures_wait)
         text, "[{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:image/png;base64,iVBOR"));
     ck_assert(strstr(text, "{\"type\":\"text\",\"text\":\"What is it?\"}]"));
     free(text);
-    cli_log_drop_last(&log); /* the message is taken back, not the picture */
+    cli_log_drop_last(&log, true); /* the message is taken back, not the picture */
     ck_assert_uint_eq(cli_log_pictures(&log), 1);
     ck_assert_uint_eq(cli_log_count(&log), 0);
+    ck_assert_int_eq(cli_log_add_user(&log, "And now?", 8, &err), DGEMMA_OK);
+    cli_log_drop_last(&log, false);
+    ck_assert_uint_eq(cli_log_pictures(&log) + cli_log_count(&log), 0);
     cli_log_clear(&log);
 }
 END_TEST
