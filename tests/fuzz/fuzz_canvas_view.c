@@ -1,5 +1,5 @@
 /* Any text in any frames on any screen: nothing but the escapes of the view reaches the terminal,
- * frames stay inside the screen, and what is finished can be read again afterwards. */
+ * frames stay inside the screen, and the terminal's state is as it was after each of them. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
