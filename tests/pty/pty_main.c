@@ -124,6 +124,23 @@ static bool editing_keys(void)
     return leaves();
 }
 
+/* Longer than the screen is wide, and changed at its beginning, where every row moves. */
+static bool long_line(void)
+{
+    START(20, 10, "-n", "16");
+    CHECK(pty_wait_prompt(&session));
+    pty_send(&session, "systm 0123456789 abcdefghij 0123456789");
+    pty_send(&session, "\001/\033[C\033[C\033[C\033[Ce\005!");
+    pty_settle(&session);
+    int y = session.screen.y;
+    CHECK(y >= 2 && session.screen.x == 3);
+    CHECK(!strcmp(vt_row_text(&session.screen, y - 2), "> /system 0123456789"));
+    CHECK(!strcmp(vt_row_text(&session.screen, y - 1), " abcdefghij 01234567"));
+    CHECK(!strcmp(vt_row_text(&session.screen, y), "89!"));
+    CHECK(ask("", "System message: 0123456789 abcdefghij 0123456789!"));
+    return leaves();
+}
+
 static bool history_and_search(void)
 {
     START(80, 24, "-n", "16");
@@ -566,6 +583,7 @@ static const struct {
     bool (*run)(void);
 } cases[] = {
     {"editing_keys", editing_keys},
+    {"long_line", long_line},
     {"history_and_search", history_and_search},
     {"no_history", no_history},
     {"answer_stays_as_text", answer_stays_as_text},
