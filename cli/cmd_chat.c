@@ -136,14 +136,12 @@ static int answer_last(cli_chat *c)
     dgemma_event end;
     dg_buf_init(&a.text, ANSWER_MAX);
     dg_buf_init(&a.thinking, ANSWER_MAX);
-    if (c->draw.live)
-        cli_terminal_draw_mode(true);
+    cli_terminal_begin_answer(c->draw.live);
     cli_draw_begin(&c->draw);
     follow(c, request, &a, &end);
     if (!a.failed && !cli_draw_end(&c->draw))
         a.failed = true;
-    if (c->draw.live)
-        cli_terminal_draw_mode(false);
+    cli_terminal_end_answer();
     count(c, &end.stats);
     keep_answer(c, &a);
     explain_end(c, &end);

@@ -22,7 +22,7 @@ static struct {
     struct termios modes; /* as they were found */
     int pipe[2];          /* a byte for each signal that came, its number */
     struct sigaction old_told[N_TOLD], old_fatal[N_FATAL];
-    volatile sig_atomic_t drawing;
+    volatile sig_atomic_t answering, drawing;
 } terminal;
 
 /* ---- signals ---- */
@@ -129,31 +129,34 @@ void cli_terminal_size(int *columns, int *rows)
     *rows = known ? size.ws_row : 24;
 }
 
-void cli_terminal_draw_mode(bool on)
+void cli_terminal_begin_answer(bool drawn)
 {
     static const char hide[] = "\033[?25l";
-    if (!on) {
-        restore();
-        terminal.drawing = 0;
-        return;
-    }
-    terminal.drawing = 1;
+    terminal.answering = 1;
+    terminal.drawing = drawn;
     if (terminal.has_modes) {
         struct termios quiet = terminal.modes;
         quiet.c_lflag &= ~(tcflag_t)(ECHO | ICANON); /* Ctrl-C and Ctrl-Z stay signals */
         tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
     }
-    cli_terminal_write(hide, sizeof hide - 1);
+    if (drawn)
+        cli_terminal_write(hide, sizeof hide - 1);
+}
+
+void cli_terminal_end_answer(void)
+{
+    restore();
+    terminal.answering = terminal.drawing = 0;
 }
 
 void cli_terminal_suspend(void)
 {
     struct termios now;
-    bool drawing = terminal.drawing, known = tcgetattr(STDIN_FILENO, &now) == 0;
+    bool known = tcgetattr(STDIN_FILENO, &now) == 0;
     restore();
     raise(SIGSTOP);
-    if (drawing)
-        cli_terminal_draw_mode(true);
+    if (terminal.answering)
+        cli_terminal_begin_answer(terminal.drawing);
     else if (known)
         tcsetattr(STDIN_FILENO, TCSANOW, &now);
 }

@@ -26,8 +26,10 @@ void cli_terminal_size(int *columns, int *rows);
  * that there is something to read, or that the time is over. */
 int cli_terminal_wait(int fd, double seconds);
 
-/* While an answer is drawn: keys are not echoed, the cursor is hidden. */
-void cli_terminal_draw_mode(bool on);
+/* While an answer comes: keys are not echoed and wait for the next line; the cursor is hidden if
+ * the answer is drawn. */
+void cli_terminal_begin_answer(bool drawn);
+void cli_terminal_end_answer(void);
 
 /* Gives the terminal back, stops the process as Ctrl-Z asks for, and sets the terminal up again
  * when it goes on. */

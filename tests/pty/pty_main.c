@@ -550,7 +550,7 @@ static bool no_live(void)
 static bool dumb_terminal(void)
 {
     start_with(80, 24, "TERM=dumb", (char *[]){"-n", "48", "-p", "Hello there", NULL});
-    CHECK(pty_wait_text(&session, "[cut at 48"));
+    CHECK(pty_wait_text(&session, "[cut at 48") && pty_wait_prompt(&session));
     CHECK(session.screen.n_frame == 0 && !session.screen.seen_dim);
     pty_send(&session, "\004");
     return pty_wait_end(&session) && pty_modes_are_back(&session);
