@@ -1,7 +1,7 @@
 # dgemma: one GNU Makefile; the source lists below read as the architecture.
 #
 #   make            build/dgemma and the libraries
-#   make run        set up, build, answer a sample prompt
+#   make run        set up, build, chat; without a terminal, answer three sample prompts
 #   make test       set up, build, run every test
 #   make help       the other targets and the variables
 #
@@ -22,9 +22,9 @@ FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang
 FFMPEG       ?=
 
-# What `make run` asks the program to do: until a model ships with the source, a fixture of the tests answers.
-RUN_MODEL ?= tests/fixtures/golden/sampler_finishes/model
-RUN_ARGS  ?= run -m $(RUN_MODEL) --draft --seed 5 --t-max 1.6 --t-min 0.3 --max-tokens 48 "Why is the sky blue?"
+# `make run`: another model than the one that comes with dgemma, and options for the program.
+RUN_MODEL ?=
+RUN_ARGS  ?=
 
 # build/release, or a name made of what differs from it: build/clang, build/address-undefined, …
 comma := ,
@@ -67,8 +67,11 @@ SRC_support := $(wildcard tests/support/*.c)
 SRC_unit    := $(wildcard tests/unit/*.c)
 SRC_kernels := $(wildcard tests/kernels/*.c)
 SRC_golden  := $(wildcard tests/golden/*.c)
+SRC_pty     := $(wildcard tests/pty/*.c)
 SRC_fuzz    := $(wildcard tests/fuzz/fuzz_*.c)
 SRC_replay  := tests/fuzz/replay_main.c
+# Parts of the program that tests look at from inside, and the screen they are looked at on.
+SRC_view    := cli/cells.c cli/canvas_view.c cli/chat_log.c tests/pty/vt_screen.c
 SRC_bench   := $(wildcard bench/*.c)
 SRC_pocket  := $(wildcard tests/pocket/*.c)
 
@@ -97,8 +100,11 @@ LDLIBS      = $(PKG_LIBS) -lgif -lm
 # Private: they are not for $(BUILD)/flags, which these files depend on.
 $(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o $(BUILD)/src/image/%.o: private OPT = -O3
 $(BUILD)/src/image/video.o: private CPPFLAGS += $(if $(VIDEO_PKGS),-DHAVE_FFMPEG=1)
+$(BUILD)/cli/default_model.o: private CPPFLAGS += -DDGEMMA_DATADIR='"$(PREFIX)/share/dgemma"'
+$(BUILD)/cli/default_model.o: $(BUILD)/prefix
+$(BUILD)/cli/%.o: private PKGS += libedit
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
-$(BUILD)/tests/%.o: private INCLUDES += -Itests
+$(BUILD)/tests/%.o: private INCLUDES += -Itests -I.
 $(BUILD)/tests/unit/%.o: private PKGS += check
 
 # A sanitizer's runtime is in the program, not in the shared library.
@@ -118,11 +124,11 @@ PROGRAM := $(if $(SRC_cli),$(BUILD)/dgemma)
 REPLAY  := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(SRC_fuzz))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/libfuzzer/%,$(SRC_fuzz))
 CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/check_kernels) \
-           $(if $(SRC_golden),$(BUILD)/dgemma-golden)
+           $(if $(SRC_golden),$(BUILD)/dgemma-golden) $(if $(SRC_pty),$(BUILD)/pty_tests)
 SCRIPTS := $(wildcard tests/cli/*.sh tests/tools/*.sh tests/pocket/*.sh)
 
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
-           $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_pocket) tests/tools/render_chat.c)
+           $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_pocket) tests/tools/render_chat.c)
 
 .PHONY: all run test golden pocket-eval bench fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
@@ -162,6 +168,7 @@ $(SUPPORT): $(call obj,$(SRC_support)) $(BUILD)/sources
 	$(archive)
 
 
+$(BUILD)/dgemma: private PKGS += libedit
 $(BUILD)/dgemma: $(call obj,$(SRC_cli)) $(LIB_A)
 	$(link)
 
@@ -170,7 +177,7 @@ build/dgemma: $(BUILD)/dgemma
 
 $(BUILD)/unit_tests: private ALL_LDFLAGS += $(WRAP_ALLOC)
 $(BUILD)/unit_tests: private PKGS += check
-$(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support) $(filter-out %_eval.c,$(SRC_pocket))) $(LIB_A)
+$(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support) $(SRC_view) $(filter-out %_eval.c,$(SRC_pocket))) $(LIB_A)
 	$(link)
 
 $(BUILD)/check_kernels: $(call obj,$(SRC_kernels)) $(SUPPORT) $(LIB_A)
@@ -184,6 +191,11 @@ POCKET_EVAL := $(BUILD)/pocket_eval
 $(POCKET_EVAL): $(call obj,$(SRC_pocket)) $(LIB_A)
 	$(link)
 
+# The chat on a pseudo-terminal.
+$(BUILD)/pty_tests: private LDLIBS += -lutil
+$(BUILD)/pty_tests: $(call obj,$(sort $(SRC_pty) $(SRC_view))) $(SUPPORT) $(LIB_A) | $(PROGRAM)
+	$(link)
+
 # Conversations rendered line by line, for the comparison with Jinja.
 RENDER := $(BUILD)/render_chat
 $(RENDER): $(call obj,tests/tools/render_chat.c) $(LIB_A)
@@ -194,13 +206,14 @@ $(BUILD)/bench/%.o: INCLUDES += -Itests
 $(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(SUPPORT) $(LIB_A)
 	$(link)
 
-$(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay)) $(SUPPORT) $(LIB_A)
+$(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_view)) $(SUPPORT) $(LIB_A)
 	$(link)
 
 # Objects are made again when the flags changed, libraries when a file came or went.
 $(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS)
 $(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_support)
-$(BUILD)/flags $(BUILD)/sources: FORCE
+$(BUILD)/prefix: STAMP = $(PREFIX)
+$(BUILD)/flags $(BUILD)/sources $(BUILD)/prefix: FORCE
 	@mkdir -p $(@D); echo '$(STAMP)' | cmp -s - $@ || echo '$(STAMP)' > $@
 
 -include $(ALL_OBJ:.o=.d)
@@ -221,12 +234,7 @@ deps-all:
 # ---- running and testing ----
 
 run: all
-	@case '$(RUN_MODEL)' in tests/fixtures/*) \
-	    echo 'No model ships with the source yet. A tiny one with random weights, from the tests, answers:'; \
-	    echo 'what settles below is noise into gibberish, but by the true algorithm.'; echo; esac
-	$(PROGRAM) $(RUN_ARGS)
-	@echo
-	@echo 'Next: make test, build/dgemma run --help, or a real model: make run RUN_MODEL=folder' 
+	@sh tools/first_run.sh $(PROGRAM) $(if $(RUN_MODEL),-m '$(RUN_MODEL)') $(RUN_ARGS)
 
 test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL)
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
@@ -249,7 +257,7 @@ fuzz: build/deps-fuzz.ok
 	$(MAKE) --no-print-directory CC='$(FUZZ_CC)' CFG=fuzz SAN=fuzzer-no-link,address,undefined fuzz-run
 
 $(BUILD)/libfuzzer/%: private ALL_LDFLAGS += -fsanitize=fuzzer
-$(BUILD)/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(SUPPORT) $(LIB_A)
+$(BUILD)/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_view)) $(SUPPORT) $(LIB_A)
 	@mkdir -p $(@D)
 	$(link)
 
@@ -284,14 +292,19 @@ LIBDIR     = $(DESTDIR)$(PREFIX)/lib
 INCDIR     = $(DESTDIR)$(PREFIX)/include
 PKGDIR     = $(LIBDIR)/pkgconfig
 SHAREDIR   = $(DESTDIR)$(PREFIX)/share
+DATADIR    = $(SHAREDIR)/dgemma
 MANDIR     = $(SHAREDIR)/man/man1
 BASHDIR    = $(SHAREDIR)/bash-completion/completions
 ZSHDIR     = $(SHAREDIR)/zsh/site-functions
 FISHDIR    = $(SHAREDIR)/fish/vendor_completions.d
 SO_FULL    = libdgemma.so.$(VERSION)
 
+# The model that comes with dgemma, and its vision tower.
+POCKET     = $(wildcard models/pocket/*.gguf)
+
 install: all
-	install -d $(BINDIR) $(LIBDIR) $(INCDIR) $(PKGDIR) $(MANDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR)
+	install -d $(BINDIR) $(LIBDIR) $(INCDIR) $(PKGDIR) $(MANDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(DATADIR)
+	$(if $(POCKET),install -m 644 $(POCKET) $(DATADIR))
 	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(BINDIR)/dgemma)
 	install -m 644 $(LIB_A) $(LIBDIR)/libdgemma.a
 	install -m 755 $(LIB_SO) $(LIBDIR)/$(SO_FULL)
@@ -308,11 +321,13 @@ install: all
 uninstall:
 	rm -f $(BINDIR)/dgemma $(LIBDIR)/libdgemma.a $(LIBDIR)/libdgemma.so $(LIBDIR)/$(SO_FULL) \
 	    $(LIBDIR)/libdgemma.so.$(SOVER) $(patsubst include/%,$(INCDIR)/%,$(wildcard include/*.h)) \
-	    $(PKGDIR)/dgemma.pc $(MANDIR)/dgemma.1 $(BASHDIR)/dgemma $(ZSHDIR)/_dgemma $(FISHDIR)/dgemma.fish
+	    $(PKGDIR)/dgemma.pc $(MANDIR)/dgemma.1 $(BASHDIR)/dgemma $(ZSHDIR)/_dgemma $(FISHDIR)/dgemma.fish \
+	    $(patsubst models/pocket/%,$(DATADIR)/%,$(POCKET))
+	-rmdir $(DATADIR)
 
 help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
-	@echo 'make run              answer a sample prompt (RUN_ARGS: what dgemma is asked to do)'
+	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
 	@echo 'make test             every test; the last line is the sum'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'

@@ -169,6 +169,31 @@ void cli_json_string(FILE *out, const char *text, size_t len)
     fputc('"', out);
 }
 
+double cli_per(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+const char *cli_end_name(dgemma_end end)
+{
+    static const char *const names[] = {"stop",       "length",    "context",
+                                        "tool_calls", "cancelled", "failed"};
+    return names[end];
+}
+
+void cli_print_stats(FILE *out, const dgemma_stats *st)
+{
+    double seconds = st->prompt_seconds + st->denoise_seconds;
+    fprintf(out,
+            "%d tokens in %d block%s and %d steps (%d of %d settled early), %.1f tokens/step, %.1f "
+            "ms/step, "
+            "%.1f tokens/s; prompt %d tokens; ended by %s\n",
+            st->n_output, st->n_blocks, st->n_blocks == 1 ? "" : "s", st->n_steps, st->n_converged,
+            st->n_blocks, cli_per(st->n_output, st->n_steps),
+            1e3 * cli_per(st->denoise_seconds, st->n_steps), cli_per(st->n_output, seconds),
+            st->n_prompt, cli_end_name(st->end));
+}
+
 bool cli_set_kv_type(dgemma_engine_options *opt, const char *name)
 {
     if (!name)

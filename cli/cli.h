@@ -44,6 +44,10 @@ bool cli_set_kv_type(dgemma_engine_options *opt, const char *name);
  */
 bool cli_parse_ids(const char *command, const char *text, int32_t **out, size_t *n);
 
+/* Where no model was named, *path becomes that of the pocket model, which comes with dgemma, and a
+ * line on stderr says so. False: it is nowhere; the places looked at have been printed. */
+bool cli_model_or_default(const char **path);
+
 /* Shows on a terminal how far loading is, once it has taken a second. */
 typedef struct cli_progress {
     double start;
@@ -55,11 +59,17 @@ void cli_progress_end(cli_progress *p);
 /* "dgemma: message" on stderr; returns the exit code for the status. */
 int cli_fail(const dgemma_error *err);
 
+/* One line of statistics; "stop", "length", …; a / b, 0 for nothing at all. */
+void cli_print_stats(FILE *out, const dgemma_stats *st);
+const char *cli_end_name(dgemma_end end);
+double cli_per(double a, double b);
+
 /* JSON text of a string, quotes included. */
 void cli_json_string(FILE *out, const char *text, size_t len);
 
 /* The subcommands. */
 int cmd_run(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_verify(int argc, char **argv);

@@ -187,7 +187,7 @@ static void print_json(const inspect_args *a, const dgemma_file *file, const dge
 }
 
 static const char usage[] =
-    "usage: dgemma inspect [OPTION]... MODEL\n\n"
+    "usage: dgemma inspect [OPTION]... [MODEL]\n\n"
     "Says what is in a model file and how much memory running it takes. Only headers are read.\n";
 
 int cmd_inspect(int argc, char **argv)
@@ -213,12 +213,13 @@ int cmd_inspect(int argc, char **argv)
         cli_print_help(usage, options, n_option);
         return EXIT_OK;
     }
-    if (!n_rest || !cli_set_kv_type(&a.engine, kv_type)) {
-        fprintf(stderr, "dgemma inspect: %s\n",
-                n_rest ? "--kv-type is bf16 or f32" : "which model? (see dgemma inspect --help)");
+    if (!cli_set_kv_type(&a.engine, kv_type)) {
+        fprintf(stderr, "dgemma inspect: --kv-type is bf16 or f32\n");
         return EXIT_USAGE;
     }
-    a.engine.model_path = rest[0];
+    a.engine.model_path = n_rest ? rest[0] : NULL;
+    if (!cli_model_or_default(&a.engine.model_path))
+        return EXIT_FAILED;
 
     dgemma_error err = {0};
     dgemma_file *file;

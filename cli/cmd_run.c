@@ -6,24 +6,16 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/file.h"
-#include "cli.h"
+#include "cells.h"
+#include "request_args.h"
 
-enum { PROMPT_MAX = 64 << 20, MAX_STOP = 16, MAX_MEDIA = 64 };
+enum { PROMPT_MAX = 64 << 20 };
 
-/* What the command line said. Numbers start at -1, "not said", so that the model's own defaults
- * stay. */
+/* What the command line said. */
 typedef struct run_args {
-    dgemma_engine_options engine;
-    const char *prompt, *file, *tokens, *messages_file, *tools_file, *system, *kv_type;
-    bool raw, think, hide_thinking, json, draft, quiet, help;
-    uint64_t seed;
-    int max_tokens, think_budget, steps, stability, canvas;
-    float t_min, t_max, entropy_bound, confidence;
-    const char *stop[MAX_STOP];
-    size_t n_stop;
-    dgemma_media media[MAX_MEDIA];
-    size_t n_media;
-    int image_tokens;
+    cli_request_args request;
+    const char *prompt, *file, *tokens, *messages_file, *tools_file;
+    bool raw, json, draft, quiet, help;
 } run_args;
 
 typedef struct call {
@@ -76,37 +68,39 @@ static const char *read_prompt(const run_args *a, dg_buf *buf, dgemma_error *err
 
 static void apply(const run_args *a, dgemma_request_options *o)
 {
-    o->seed = a->seed;
-    o->system = a->system;
-    o->thinking = a->think;
-    o->thinking_budget = a->think_budget;
-    o->stop = a->stop;
-    o->n_stop = a->n_stop;
+    cli_request_apply(&a->request, o);
+    o->system = a->request.system;
     o->drafts = a->draft;
-    o->media = a->media;
-    o->n_media = a->n_media;
-    o->image_tokens = a->image_tokens;
-    if (a->max_tokens >= 0)
-        o->max_tokens = a->max_tokens;
-    if (a->steps >= 0)
-        o->max_denoise_steps = a->steps;
-    if (a->stability >= 0)
-        o->stability_threshold = a->stability;
-    if (a->canvas >= 0)
-        o->canvas_length = a->canvas;
-    if (a->t_min >= 0)
-        o->t_min = a->t_min;
-    if (a->t_max >= 0)
-        o->t_max = a->t_max;
-    if (a->entropy_bound >= 0)
-        o->entropy_bound = a->entropy_bound;
-    if (a->confidence >= 0)
-        o->confidence_threshold = a->confidence;
+    o->media = a->request.media;
+    o->n_media = a->request.n_media;
 }
 
 /* ---- what comes out ---- */
 
+/* Text of the model's: a terminal gets no control characters from it. */
+static void print_text(FILE *out, const char *text, size_t len)
+{
+    if (isatty(fileno(out)))
+        cli_safe_write(out, text, len);
+    else
+        fwrite(text, 1, len, out);
+}
+
 /* The canvas as one line: newlines shown as a sign, so that a step is a line. */
+static void print_canvas(const char *text, size_t len)
+{
+    cli_cell cell;
+    for (size_t i = 0; i < len;) {
+        i += cli_cell_next(text + i, len - i, &cell);
+        if (cell.newline)
+            fputs("\xE2\x8F\x8E", stderr);
+        else if (cell.tab)
+            fputc(' ', stderr);
+        else
+            fwrite(cell.text, 1, cell.len, stderr);
+    }
+}
+
 static void print_draft(const run_state *s, const dgemma_event *e)
 {
     int accepted = 0;
@@ -115,12 +109,11 @@ static void print_draft(const run_state *s, const dgemma_event *e)
     fprintf(stderr, "block %d step %2d  entropy %6.3f  kept %3d/%zu  ", e->block, e->step + 1,
             (double)e->mean_entropy, accepted, e->n_tokens);
     char *text = NULL;
+    size_t len;
     dgemma_error err;
     if (s->has_tokenizer &&
-        dgemma_detokenize(s->engine, e->tokens, e->n_tokens, &text, NULL, &err) == DGEMMA_OK)
-        for (const char *c = text; *c; c++)
-            *c == '\n' ? fputs("\xE2\x8F\x8E", stderr)
-                       : fputc((unsigned char)*c < 0x20 ? ' ' : *c, stderr);
+        dgemma_detokenize(s->engine, e->tokens, e->n_tokens, &text, &len, &err) == DGEMMA_OK)
+        print_canvas(text, len);
     else
         for (size_t i = 0; i < e->n_tokens; i++)
             fprintf(stderr, "%d ", (int)e->tokens[i]);
@@ -149,6 +142,16 @@ static bool keep_ids(run_state *s, const dgemma_event *e)
     return true;
 }
 
+static void print_call(const run_state *s, const dgemma_event *e)
+{
+    if (s->last == DGEMMA_EVENT_TEXT)
+        putchar('\n');
+    print_text(stdout, e->tool_name, strlen(e->tool_name));
+    putchar('(');
+    print_text(stdout, e->text, e->text_len);
+    puts(")");
+}
+
 static bool keep_call(run_state *s, const dgemma_event *e)
 {
     call *calls = dg_array_resize(s->calls, s->n_call + 1, sizeof *calls);
@@ -157,7 +160,7 @@ static bool keep_call(run_state *s, const dgemma_event *e)
     s->calls = calls;
     calls[s->n_call++] = (call){dg_strdup(e->tool_name), dg_strndup(e->text, e->text_len)};
     if (shows_text(s))
-        printf("%s%s(%s)\n", s->last == DGEMMA_EVENT_TEXT ? "\n" : "", e->tool_name, e->text);
+        print_call(s, e);
     s->last = e->kind;
     return calls[s->n_call - 1].name && calls[s->n_call - 1].arguments;
 }
@@ -166,10 +169,10 @@ static bool keep_call(run_state *s, const dgemma_event *e)
 static bool keep_text(run_state *s, const dgemma_event *e)
 {
     bool thinking = e->kind == DGEMMA_EVENT_THINKING;
-    if (shows_text(s) && !(thinking && s->args->hide_thinking)) {
+    if (shows_text(s) && !(thinking && s->args->request.hide_thinking)) {
         if (s->last == DGEMMA_EVENT_THINKING && !thinking)
             fputs("\n\n", stderr);
-        fwrite(e->text, 1, e->text_len, thinking ? stderr : stdout);
+        print_text(thinking ? stderr : stdout, e->text, e->text_len);
     }
     s->last = e->kind;
     return dg_buf_append(thinking ? &s->thinking : &s->text, e->text, e->text_len);
@@ -200,31 +203,6 @@ static bool on_event(void *user, const dgemma_event *e)
     fflush(stdout);
     s->failed = s->failed || !kept;
     return kept && !interrupted;
-}
-
-static const char *end_name(dgemma_end end)
-{
-    static const char *const names[] = {"stop",       "length",    "context",
-                                        "tool_calls", "cancelled", "failed"};
-    return names[end];
-}
-
-static double per(double a, double b)
-{
-    return b > 0 ? a / b : 0;
-}
-
-static void print_stats(const dgemma_stats *st)
-{
-    double seconds = st->prompt_seconds + st->denoise_seconds;
-    fprintf(stderr,
-            "%d tokens in %d block%s and %d steps (%d of %d settled early), %.1f tokens/step, %.1f "
-            "ms/step, "
-            "%.1f tokens/s; prompt %d tokens; ended by %s\n",
-            st->n_output, st->n_blocks, st->n_blocks == 1 ? "" : "s", st->n_steps, st->n_converged,
-            st->n_blocks, per(st->n_output, st->n_steps),
-            1e3 * per(st->denoise_seconds, st->n_steps), per(st->n_output, seconds), st->n_prompt,
-            end_name(st->end));
 }
 
 static void print_json_text(const run_state *s, const char *key, const dg_buf *text)
@@ -259,18 +237,18 @@ static void print_json(const run_state *s, const dgemma_stats *st)
            "\"ms_per_step\": %.3f, \"prompt_seconds\": %.6f, \"denoise_seconds\": %.6f, "
            "\"first_text_seconds\": %.6f, "
            "\"tokens_per_second\": %.3f, \"kv_bytes\": %zu}}\n",
-           end_name(st->end), (unsigned long long)s->args->seed, st->n_prompt, st->n_output,
-           st->n_thinking, st->n_blocks, st->n_converged, st->n_steps,
-           per(st->n_output, st->n_steps), 1e3 * per(st->denoise_seconds, st->n_steps),
+           cli_end_name(st->end), (unsigned long long)s->args->request.seed, st->n_prompt,
+           st->n_output, st->n_thinking, st->n_blocks, st->n_converged, st->n_steps,
+           cli_per(st->n_output, st->n_steps), 1e3 * cli_per(st->denoise_seconds, st->n_steps),
            st->prompt_seconds, st->denoise_seconds, st->first_text_seconds,
-           per(st->n_output, seconds), st->kv_bytes);
+           cli_per(st->n_output, seconds), st->kv_bytes);
 }
 
 /* The end of the output that people read: what was kept back, and a last newline. */
 static void finish_text(const run_state *s)
 {
     if (s->args->draft && s->text.len)
-        fwrite(s->text.data, 1, s->text.len, stdout);
+        print_text(stdout, s->text.data, s->text.len);
     if (s->last != DGEMMA_EVENT_TOOL_CALL &&
         (!s->text.len || s->text.data[s->text.len - 1] != '\n'))
         putchar('\n');
@@ -294,9 +272,8 @@ static int answer(const run_args *a, dgemma_engine *engine, dgemma_request_optio
 {
     dgemma_model_info info;
     dgemma_engine_info(engine, &info);
-    if (info.foreign_template && !a->engine.chat_template && !req->tokens && !req->raw_prompt)
-        fprintf(stderr, "dgemma: the model's chat template is not one of DiffusionGemma's; "
-                        "revision a is used (--chat-template)\n");
+    if (!req->tokens && !req->raw_prompt)
+        cli_request_warn_template(&a->request, &info);
     run_state s = {
         .args = a, .engine = engine, .has_tokenizer = info.has_tokenizer, .last = DGEMMA_EVENT_END};
     dg_buf_init(&s.text, (size_t)1 << 30);
@@ -319,7 +296,7 @@ static int answer(const run_args *a, dgemma_engine *engine, dgemma_request_optio
         finish_text(&s);
     fflush(stdout);
     if (!st && !a->quiet)
-        print_stats(&stats);
+        cli_print_stats(stderr, &stats);
     state_clear(&s);
     return code;
 }
@@ -340,7 +317,7 @@ static int run(run_args *a)
     size_t n_tokens = 0;
     int code = EXIT_OK;
 
-    cli_progress_attach(&progress, &a->engine);
+    cli_progress_attach(&progress, &a->request.engine);
     if (a->tokens && !cli_parse_ids("run", a->tokens, &tokens, &n_tokens))
         code = EXIT_USAGE;
     else if (!a->tokens && !a->messages_file && !(text = read_prompt(a, &prompt, &err)))
@@ -348,7 +325,7 @@ static int run(run_args *a)
     else if ((a->messages_file && dg_file_read(&messages, a->messages_file, &err)) ||
              (a->tools_file && dg_file_read(&tools, a->tools_file, &err)))
         code = cli_fail(&err);
-    else if (dgemma_engine_open(&engine, &a->engine, &err)) {
+    else if (dgemma_engine_open(&engine, &a->request.engine, &err)) {
         cli_progress_end(&progress);
         code = cli_fail(&err);
     } else {
@@ -369,46 +346,13 @@ static int run(run_args *a)
     return code;
 }
 
-static bool add_media(run_args *a, const char *path, bool video)
-{
-    if (a->n_media == MAX_MEDIA)
-        return false;
-    a->media[a->n_media++] = (dgemma_media){.path = path, .video = video};
-    return true;
-}
-
-static bool add_image(void *target, const char *path)
-{
-    return add_media(target, path, false);
-}
-
 static bool add_video(void *target, const char *path)
 {
-    return add_media(target, path, true);
-}
-
-static bool set_image_attention(void *target, const char *text)
-{
-    static const char *const names[] = {"whole", "window", "causal"};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(text, names[i])) {
-            *(dgemma_image_attention *)target = (dgemma_image_attention)i;
-            return true;
-        }
-    return false;
-}
-
-static bool add_stop(void *target, const char *text)
-{
-    run_args *a = target;
-    if (a->n_stop == MAX_STOP || !*text)
-        return false;
-    a->stop[a->n_stop++] = text;
-    return true;
+    return cli_request_add_media(target, path, true);
 }
 
 static const char usage[] =
-    "usage: dgemma run -m MODEL [OPTION]... [PROMPT]\n\n"
+    "usage: dgemma run [OPTION]... [PROMPT]\n\n"
     "Answers one prompt. The prompt is the last word, a file (--file) or what comes through a "
     "pipe. The answer goes to\n"
     "standard output, everything else to standard error.\n\n"
@@ -428,43 +372,19 @@ static const char *prompt_mistake(const run_args *a)
         return "give the prompt once: as a word, with --file, --tokens or --messages";
     if (a->raw && (a->messages_file || a->tokens))
         return "--raw goes with a prompt that is text";
-    if ((a->raw || a->tokens) && (a->system || a->tools_file || a->think))
+    if ((a->raw || a->tokens) && (a->request.system || a->tools_file || a->request.think))
         return "--system, --tools and --think go with a chat, not with --raw or --tokens";
     return NULL;
 }
 
 int cmd_run(int argc, char **argv)
 {
-    run_args a = {.engine = dgemma_engine_defaults(),
-                  .max_tokens = -1,
-                  .think_budget = -1,
-                  .steps = -1,
-                  .stability = -1,
-                  .canvas = -1,
-                  .t_min = -1,
-                  .t_max = -1,
-                  .entropy_bound = -1,
-                  .confidence = -1};
-    const cli_option options[] = {
+    run_args a = {.request = cli_request_defaults()};
+    const cli_option prompt[] = {
         {0, "model and prompt", NULL, NULL, NULL, NULL},
-        {'m', "model", "PATH", "GGUF file or Hugging Face checkpoint folder", cli_set_string,
-         &a.engine.model_path},
         {'p', "prompt", "TEXT", "the prompt, as an option", cli_set_string, &a.prompt},
         {'f', "file", "FILE", "read the prompt from a file; - is standard input", cli_set_string,
          &a.file},
-        {0, "system", "TEXT", "instructions in front of the conversation", cli_set_string,
-         &a.system},
-        {0, "image", "FILE",
-         "a picture for the prompt, where it says <|image|> or in front; may be repeated",
-         add_image, &a},
-        {0, "video", "FILE", "a video likewise, at <|video|>", add_video, &a},
-        {0, "image-tokens", "N", "what a picture may cost: 70, 140, 280, 560 or 1120 tokens (280)",
-         cli_set_int, &a.image_tokens},
-        {0, "image-attention", "RULE",
-         "how a picture's tokens see each other: whole, window or causal (whole)",
-         set_image_attention, &a.engine.image_attention},
-        {0, "mmproj", "FILE", "GGUF file of the vision tower (mmproj*.gguf beside the model)",
-         cli_set_string, &a.engine.mmproj},
         {0, "messages", "FILE", "a conversation: JSON in OpenAI's form", cli_set_string,
          &a.messages_file},
         {0, "tools", "FILE", "functions the model may call: JSON likewise", cli_set_string,
@@ -472,50 +392,32 @@ int cmd_run(int argc, char **argv)
         {0, "tokens", "IDS", "the prompt as token ids: 2,105,2364", cli_set_string, &a.tokens},
         {0, "raw", NULL, "take the prompt as it stands: no turn markers, but those in it count",
          cli_set_switch, &a.raw},
-        {0, "chat-template", "A|B", "revision of the chat format (the checkpoint's own)",
-         cli_set_string, &a.engine.chat_template},
-        {0, "answer", NULL, NULL, NULL, NULL},
-        {0, "think", NULL, "let the model think first; thoughts go to standard error",
-         cli_set_switch, &a.think},
-        {0, "think-budget", "N", "tokens of thought before it must answer", cli_set_int,
-         &a.think_budget},
-        {0, "hide-thinking", NULL, "do not show thoughts", cli_set_switch, &a.hide_thinking},
-        {'n', "max-tokens", "N", "longest answer, thoughts included (4096)", cli_set_int,
-         &a.max_tokens},
-        {0, "stop", "TEXT", "end where this appears in the answer; may be repeated", add_stop, &a},
-        {'s', "seed", "N", "the same seed gives the same answer (0)", cli_set_seed, &a.seed},
-        {0, "diffusion (defaults: the model's own)", NULL, NULL, NULL, NULL},
-        {0, "steps", "N", "most denoising steps for a block", cli_set_int, &a.steps},
-        {0, "t-min", "T", "temperature at the last step", cli_set_float, &a.t_min},
-        {0, "t-max", "T", "temperature at the first step", cli_set_float, &a.t_max},
-        {0, "entropy-bound", "NATS", "uncertainty that one step may accept", cli_set_float,
-         &a.entropy_bound},
-        {0, "stability", "N", "steps without a change before a block may end", cli_set_int,
-         &a.stability},
-        {0, "confidence", "NATS", "mean entropy below which a block may end", cli_set_float,
-         &a.confidence},
-        {0, "canvas", "N", "tokens in a block", cli_set_int, &a.canvas},
+        {0, "video", "FILE", "a video, like --image, at <|video|>", add_video, &a.request},
+    };
+    const cli_option output[] = {
         {0, "output", NULL, NULL, NULL, NULL},
         {0, "json", NULL, "one JSON object: text, thinking, tool_calls, tokens, end, stats",
          cli_set_switch, &a.json},
         {0, "draft", NULL, "show the canvas after each step, on standard error", cli_set_switch,
          &a.draft},
         {'q', "quiet", NULL, "no statistics", cli_set_switch, &a.quiet},
-        {0, "machine", NULL, NULL, NULL, NULL},
-        {'t', "threads", "N", "threads (one for each processor)", cli_set_int, &a.engine.n_threads},
-        {'c', "context", "N", "longest prompt and answer together (the model's)", cli_set_int,
-         &a.engine.context_length},
-        {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &a.kv_type},
-        {0, "cpu-flags", "NAME", "instruction set: neon, avx2 or ref (the best)", cli_set_string,
-         &a.engine.cpu},
         {'h', "help", NULL, "this text", cli_set_switch, &a.help},
     };
-    size_t n_option = sizeof options / sizeof options[0], n_rest;
+    cli_options options = {.n = 0};
+    cli_options_add(&options, prompt, sizeof prompt / sizeof prompt[0]);
+    cli_options_add_model(&options, &a.request);
+    cli_options_add_answer(&options, &a.request);
+    cli_options_add_diffusion(&options, &a.request);
+    cli_options_add_machine(&options, &a.request);
+    cli_options_add(&options, output, sizeof output / sizeof output[0]);
+
+    size_t n_rest;
     const char *rest[1];
-    if (!cli_parse("run", options, n_option, argc, argv, rest, 1, &n_rest))
+    int code;
+    if (!cli_parse("run", options.row, options.n, argc, argv, rest, 1, &n_rest))
         return EXIT_USAGE;
     if (a.help) {
-        cli_print_help(usage, options, n_option);
+        cli_print_help(usage, options.row, options.n);
         return EXIT_OK;
     }
     if (n_rest && a.prompt) {
@@ -525,13 +427,9 @@ int cmd_run(int argc, char **argv)
     if (n_rest)
         a.prompt = rest[0];
     const char *mistake = prompt_mistake(&a);
-    if (!mistake && !a.engine.model_path)
-        mistake = "no model; name it with -m";
-    if (!mistake && !cli_set_kv_type(&a.engine, a.kv_type))
-        mistake = "--kv-type is bf16 or f32";
     if (mistake) {
         fprintf(stderr, "dgemma run: %s\n", mistake);
         return EXIT_USAGE;
     }
-    return run(&a);
+    return cli_request_check("run", &a.request, &code) ? run(&a) : code;
 }

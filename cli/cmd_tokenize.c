@@ -78,7 +78,7 @@ static int decode(const dgemma_engine *engine, const char *list)
 }
 
 static const char usage[] =
-    "usage: dgemma tokenize -m MODEL [OPTION]... [TEXT]\n\n"
+    "usage: dgemma tokenize [OPTION]... [TEXT]\n\n"
     "Prints the token ids of a text: the last word, a file, or what comes through a pipe.\n";
 
 int cmd_tokenize(int argc, char **argv)
@@ -86,8 +86,8 @@ int cmd_tokenize(int argc, char **argv)
     tokenize_args a = {.engine = dgemma_engine_defaults()};
     const cli_option options[] = {
         {0, "options", NULL, NULL, NULL, NULL},
-        {'m', "model", "PATH", "the model whose tokenizer to use", cli_set_string,
-         &a.engine.model_path},
+        {'m', "model", "PATH", "the model whose tokenizer to use (the pocket model)",
+         cli_set_string, &a.engine.model_path},
         {'f', "file", "FILE", "read the text from a file; - is standard input", cli_set_string,
          &a.file},
         {0, "markers", NULL, "special tokens written in the text (<|turn>) count as such",
@@ -105,10 +105,8 @@ int cmd_tokenize(int argc, char **argv)
         cli_print_help(usage, options, n_option);
         return EXIT_OK;
     }
-    if (!a.engine.model_path) {
-        fprintf(stderr, "dgemma tokenize: no model; name it with -m\n");
-        return EXIT_USAGE;
-    }
+    if (!cli_model_or_default(&a.engine.model_path))
+        return EXIT_FAILED;
     dgemma_error err = {0};
     dgemma_engine *engine = NULL;
     dg_buf text;

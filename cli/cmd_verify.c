@@ -50,7 +50,7 @@ static int verify(const verify_args *a)
     return code;
 }
 
-static const char usage[] = "usage: dgemma verify [OPTION]... MODEL\n\n"
+static const char usage[] = "usage: dgemma verify [OPTION]... [MODEL]\n\n"
                             "Replays values of a trusted implementation on a model and says "
                             "whether it computes the same. Without --reference these\n"
                             "are the values published for the released checkpoint: first six "
@@ -81,11 +81,12 @@ int cmd_verify(int argc, char **argv)
         cli_print_help(usage, options, n_option);
         return EXIT_OK;
     }
-    if (!n_rest || !cli_set_kv_type(&a.engine, a.kv_type)) {
-        fprintf(stderr, "dgemma verify: %s\n",
-                n_rest ? "--kv-type is bf16 or f32" : "which model? (see dgemma verify --help)");
+    if (!cli_set_kv_type(&a.engine, a.kv_type)) {
+        fprintf(stderr, "dgemma verify: --kv-type is bf16 or f32\n");
         return EXIT_USAGE;
     }
-    a.engine.model_path = rest[0];
+    a.engine.model_path = n_rest ? rest[0] : NULL;
+    if (!cli_model_or_default(&a.engine.model_path))
+        return EXIT_FAILED;
     return a.record ? record(&a) : verify(&a);
 }

@@ -10,6 +10,8 @@ _dgemma() {
     case $previous in
     --kv-type) mapfile -t COMPREPLY < <(compgen -W 'bf16 f32' -- "$word") ;;
     --cpu-flags) mapfile -t COMPREPLY < <(compgen -W 'neon avx2 ref' -- "$word") ;;
+    --color) mapfile -t COMPREPLY < <(compgen -W 'auto always never' -- "$word") ;;
+    --image-attention) mapfile -t COMPREPLY < <(compgen -W 'whole window causal' -- "$word") ;;
     --chat-template) mapfile -t COMPREPLY < <(compgen -W 'a b' -- "$word") ;;
     *)
         case $word in

@@ -64,6 +64,10 @@ for test in "$@"; do
         ASAN_OPTIONS=$leaks_off
         run sh "$test"
         ;;
+    pty_tests)
+        ASAN_OPTIONS=$leaks_off
+        run "$test"
+        ;;
     unit_tests)
         ASAN_OPTIONS=$leaks_off
         run "$test"

@@ -53,3 +53,20 @@ bool dg_base64_decode(dg_buf *out, const char *text, size_t len)
         chunk[n_chunk++] = (unsigned char)(bits >> 2);
     return dg_buf_append(out, chunk, n_chunk);
 }
+
+bool dg_base64_encode(dg_buf *out, const void *data, size_t size)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < size; i += 3) {
+        size_t n = size - i < 3 ? size - i : 3;
+        uint32_t bits = (uint32_t)bytes[i] << 16 | (n > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) |
+                        (n > 2 ? (uint32_t)bytes[i + 2] : 0);
+        char text[4];
+        for (size_t d = 0; d < 4; d++)
+            text[d] = d <= n ? digits[bits >> (18 - 6 * d) & 63] : '=';
+        if (!dg_buf_append(out, text, sizeof text))
+            return false;
+    }
+    return true;
+}

@@ -7,4 +7,7 @@
 /* Appends the decoded bytes to *out. False: the text is not base64, or *out is full. */
 bool dg_base64_decode(dg_buf *out, const char *text, size_t len);
 
+/* Appends the text of `size` bytes, padded. False: *out is full. */
+bool dg_base64_encode(dg_buf *out, const void *data, size_t size);
+
 #endif

@@ -25,7 +25,6 @@ check "inspect --batch" says "with 4 such requests" "$DGEMMA" inspect --batch 4 
 check "inspect tells the tower" says "3 layers, 48 wide, 3 heads" "$DGEMMA" inspect "$model"
 check "inspect --picture" says "with a budget of   70:   63 tokens" "$DGEMMA" inspect --picture 83x61 "$model"
 check "inspect --picture, not a size" fails_saying "does not fit" "$DGEMMA" inspect --picture 83 "$model"
-check "inspect, no model" fails_saying "which model" "$DGEMMA" inspect
 check "inspect, no such model" fails_saying "No such file" "$DGEMMA" inspect "$temp/none"
 
 # ---- tokenize ----
@@ -56,7 +55,7 @@ check "verify names the layer" fails_saying "OFF  layer 2" "$DGEMMA" verify --re
 
 # ---- documents that repeat what --help says ----
 in_man_page() {
-    for command in run inspect tokenize verify; do
+    for command in run chat inspect tokenize verify; do
         for option in $("$DGEMMA" "$command" --help | grep -o -e '--[a-z-]*' | sort -u); do
             sed 's/\\-/-/g' docs/man/dgemma.1 | grep -qF -e "$option" ||
                 { echo "$command $option is not in the man page"; return 1; }
@@ -73,6 +72,8 @@ if command -v bash >/dev/null; then
     check "completion of commands" says inspect complete dgemma ins
     check "completion of options" says --entropy-bound complete dgemma run --ent
     check "completion of values" says bf16 complete dgemma run --kv-type b
+    check "completion for chat" says --no-live complete dgemma chat --no-l
+    check "completion of colours" says always complete dgemma chat --color a
 else
     skip "completions" "there is no bash"
 fi

@@ -29,7 +29,6 @@ expect "unknown command"                2 'no command "dance"'        "$DGEMMA" 
 expect "unknown option"                 2 'no option --dance'         "$DGEMMA" run --dance
 expect "a value is missing"             2 'needs a value'             "$DGEMMA" run -m
 expect "a value does not fit"           2 'does not fit'              "$DGEMMA" run -m "$model" --seed x hi
-expect "no model"                       2 'no model'                  "$DGEMMA" run hi
 expect "two prompts"                    2 'the prompt once'           "$DGEMMA" run -m "$model" -f x hi
 expect "one word too many"              2 'one word too many'         "$DGEMMA" run -m "$model" hi there
 expect "no such folder"                 1 'No such file'              "$DGEMMA" run -m "$temp/none" hi

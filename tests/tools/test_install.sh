@@ -42,6 +42,11 @@ example() {
         LD_LIBRARY_PATH="$prefix/lib" "$temp/$name" "$@" >"$temp/$name.out" && grep -aq tokens "$temp/$name.out"
 }
 model=tests/fixtures/golden/sampler_finishes/model
+says_where() {
+    text=$1
+    shift
+    "$@" >"$temp/where.log" 2>&1 && grep -qF -- "$text" "$temp/where.log"
+}
 nothing_left() { [ -z "$(files)" ] || { files; return 1; }; }
 
 # The make that runs this test hands its variables down; what is built already is only copied.
@@ -53,6 +58,12 @@ check "the files are there" has lib/libdgemma.a lib/libdgemma.so include/dgemma.
 check "a program with the shared library" build_shared
 check "a program with the static library" build_static
 [ -z "$DGEMMA" ] || check "the program runs" "$prefix/bin/dgemma" --version
+if [ -n "$DGEMMA" ] && [ -e models/pocket/pocket.gguf ]; then
+    check "the pocket model is installed" has share/dgemma/pocket.gguf share/dgemma/mmproj-pocket.gguf
+    check "and found from there" says_where "$prefix/bin/../share/dgemma/pocket.gguf" "$prefix/bin/dgemma" inspect
+else
+    skip "the pocket model is installed" "models/pocket/pocket.gguf is not in this tree"
+fi
 check "example: ask" example ask "$model" "Why is the sky blue?"
 check "example: watch" example watch "$model" "Tell me a story." Once
 check "example, no model" fails_saying "No such file" env LD_LIBRARY_PATH="$prefix/lib" "$temp/ask" "$temp/none" x

@@ -32,5 +32,7 @@ Suite *pictures_suite(void);
 Suite *hostile_suite(void);
 Suite *true_shape_suite(void);
 Suite *pocket_checks_suite(void);
+Suite *cells_suite(void);
+Suite *chat_log_suite(void);
 
 #endif

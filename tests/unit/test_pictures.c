@@ -80,20 +80,30 @@ static dg_buf picture(void)
 
 static char *base64(const dg_buf *b)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char *out = malloc(b->len / 3 * 4 + 8), *at = out;
-    for (size_t i = 0; i < b->len; i += 3) {
-        const unsigned char *d = (const unsigned char *)b->data + i;
-        unsigned v = (unsigned)d[0] << 16 | (i + 1 < b->len ? (unsigned)d[1] << 8 : 0) |
-                     (i + 2 < b->len ? d[2] : 0);
-        *at++ = digits[v >> 18];
-        *at++ = digits[v >> 12 & 63];
-        *at++ = i + 1 < b->len ? digits[v >> 6 & 63] : '=';
-        *at++ = i + 2 < b->len ? digits[v & 63] : '=';
-    }
-    *at = 0;
-    return out;
+    dg_buf text;
+    dg_buf_init(&text, 1 << 21);
+    ck_assert(dg_base64_encode(&text, b->data, b->len));
+    return text.data;
 }
+
+/* RFC 4648, section 10 */
+START_TEST(base64_of_few_bytes)
+{
+    static const char *const want[] = {"",         "Zg==",     "Zm8=",    "Zm9v",
+                                       "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"};
+    for (size_t n = 0; n < sizeof want / sizeof *want; n++) {
+        dg_buf text;
+        dg_buf_init(&text, 8);
+        ck_assert(dg_base64_encode(&text, "foobar", n));
+        ck_assert_str_eq(text.data ? text.data : "", want[n]);
+        dg_buf_clear(&text);
+    }
+    dg_buf full;
+    dg_buf_init(&full, 7);
+    ck_assert(!dg_base64_encode(&full, "foobar", 6));
+    dg_buf_clear(&full);
+}
+END_TEST
 
 START_TEST(base64_both_ways)
 {
@@ -109,7 +119,7 @@ START_TEST(base64_both_ways)
     ck_assert(dg_base64_decode(&back, "QUI", 3)); /* without padding */
     dg_buf_clear(&back);
     dg_buf_clear(&b);
-    free(text);
+    dg_free(text);
 }
 END_TEST
 
@@ -181,7 +191,7 @@ START_TEST(a_conversation_looks_once)
     ck_assert_int_eq(second.stats.n_pictures, 1);
     ck_assert_int_eq(second.stats.n_pictures_encoded, 0);
     free(json);
-    free(data);
+    dg_free(data);
     dg_buf_clear(&b);
     dgemma_engine_close(e);
 }
@@ -445,6 +455,7 @@ Suite *pictures_suite(void)
     TCase *t = tcase_create("pictures");
     tcase_set_timeout(t, 300);
     tcase_add_test(t, base64_both_ways);
+    tcase_add_test(t, base64_of_few_bytes);
     tcase_add_test(t, files_and_memory_are_the_same);
     tcase_add_test(t, a_conversation_looks_once);
     tcase_add_test(t, budgets_cost_what_they_say);

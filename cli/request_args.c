@@ -1,0 +1,180 @@
+#include "request_args.h"
+#include <string.h>
+
+cli_request_args cli_request_defaults(void)
+{
+    return (cli_request_args){.engine = dgemma_engine_defaults(),
+                              .max_tokens = -1,
+                              .think_budget = -1,
+                              .steps = -1,
+                              .stability = -1,
+                              .canvas = -1,
+                              .t_min = -1,
+                              .t_max = -1,
+                              .entropy_bound = -1,
+                              .confidence = -1};
+}
+
+/* ---- setters ---- */
+
+bool cli_request_add_media(cli_request_args *a, const char *path, bool video)
+{
+    if (a->n_media == CLI_MAX_MEDIA)
+        return false;
+    a->media[a->n_media++] = (dgemma_media){.path = path, .video = video};
+    return true;
+}
+
+static bool add_image(void *target, const char *path)
+{
+    return cli_request_add_media(target, path, false);
+}
+
+static bool set_image_attention(void *target, const char *text)
+{
+    static const char *const names[] = {"whole", "window", "causal"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(text, names[i])) {
+            *(dgemma_image_attention *)target = (dgemma_image_attention)i;
+            return true;
+        }
+    return false;
+}
+
+static bool add_stop(void *target, const char *text)
+{
+    cli_request_args *a = target;
+    if (a->n_stop == CLI_MAX_STOP || !*text)
+        return false;
+    a->stop[a->n_stop++] = text;
+    return true;
+}
+
+/* ---- groups ---- */
+
+void cli_options_add(cli_options *o, const cli_option *rows, size_t n)
+{
+    for (size_t i = 0; i < n && o->n < CLI_MAX_OPTION; i++)
+        o->row[o->n++] = rows[i];
+}
+
+#define ADD(o, rows) cli_options_add(o, rows, sizeof rows / sizeof rows[0])
+
+void cli_options_add_model(cli_options *o, cli_request_args *a)
+{
+    const cli_option rows[] = {
+        {'m', "model", "PATH", "GGUF file or Hugging Face checkpoint folder (the pocket model)",
+         cli_set_string, &a->engine.model_path},
+        {0, "system", "TEXT", "instructions in front of the conversation", cli_set_string,
+         &a->system},
+        {0, "image", "FILE",
+         "a picture for the prompt, where it says <|image|> or in front; may be repeated",
+         add_image, a},
+        {0, "image-tokens", "N", "what a picture may cost: 70, 140, 280, 560 or 1120 tokens (280)",
+         cli_set_int, &a->image_tokens},
+        {0, "image-attention", "RULE",
+         "how a picture's tokens see each other: whole, window or causal (whole)",
+         set_image_attention, &a->engine.image_attention},
+        {0, "mmproj", "FILE", "GGUF file of the vision tower (mmproj*.gguf beside the model)",
+         cli_set_string, &a->engine.mmproj},
+        {0, "chat-template", "A|B", "revision of the chat format (the checkpoint's own)",
+         cli_set_string, &a->engine.chat_template},
+    };
+    ADD(o, rows);
+}
+
+void cli_options_add_answer(cli_options *o, cli_request_args *a)
+{
+    const cli_option rows[] = {
+        {0, "answer", NULL, NULL, NULL, NULL},
+        {0, "think", NULL, "let the model think first", cli_set_switch, &a->think},
+        {0, "think-budget", "N", "tokens of thought before it must answer", cli_set_int,
+         &a->think_budget},
+        {0, "hide-thinking", NULL, "do not show thoughts", cli_set_switch, &a->hide_thinking},
+        {'n', "max-tokens", "N", "longest answer, thoughts included (4096)", cli_set_int,
+         &a->max_tokens},
+        {0, "stop", "TEXT", "end where this appears in the answer; may be repeated", add_stop, a},
+        {'s', "seed", "N", "the same seed gives the same answer (0)", cli_set_seed, &a->seed},
+    };
+    ADD(o, rows);
+}
+
+void cli_options_add_diffusion(cli_options *o, cli_request_args *a)
+{
+    const cli_option rows[] = {
+        {0, "diffusion (defaults: the model's own)", NULL, NULL, NULL, NULL},
+        {0, "steps", "N", "most denoising steps for a block", cli_set_int, &a->steps},
+        {0, "t-min", "T", "temperature at the last step", cli_set_float, &a->t_min},
+        {0, "t-max", "T", "temperature at the first step", cli_set_float, &a->t_max},
+        {0, "entropy-bound", "NATS", "uncertainty that one step may accept", cli_set_float,
+         &a->entropy_bound},
+        {0, "stability", "N", "steps without a change before a block may end", cli_set_int,
+         &a->stability},
+        {0, "confidence", "NATS", "mean entropy below which a block may end", cli_set_float,
+         &a->confidence},
+        {0, "canvas", "N", "tokens in a block", cli_set_int, &a->canvas},
+    };
+    ADD(o, rows);
+}
+
+void cli_options_add_machine(cli_options *o, cli_request_args *a)
+{
+    const cli_option rows[] = {
+        {0, "machine", NULL, NULL, NULL, NULL},
+        {'t', "threads", "N", "threads (one for each processor)", cli_set_int,
+         &a->engine.n_threads},
+        {'c', "context", "N", "longest prompt and answer together (the model's)", cli_set_int,
+         &a->engine.context_length},
+        {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string,
+         &a->kv_type},
+        {0, "cpu-flags", "NAME", "instruction set: neon, avx2 or ref (the best)", cli_set_string,
+         &a->engine.cpu},
+    };
+    ADD(o, rows);
+}
+
+/* ---- what they come to ---- */
+
+bool cli_request_check(const char *command, cli_request_args *a, int *code)
+{
+    *code = EXIT_USAGE;
+    if (!cli_set_kv_type(&a->engine, a->kv_type)) {
+        fprintf(stderr, "dgemma %s: --kv-type is bf16 or f32\n", command);
+        return false;
+    }
+    *code = EXIT_FAILED;
+    return cli_model_or_default(&a->engine.model_path);
+}
+
+void cli_request_warn_template(const cli_request_args *a, const dgemma_model_info *info)
+{
+    if (info->foreign_template && !a->engine.chat_template)
+        fprintf(stderr, "dgemma: the model's chat template is not one of DiffusionGemma's; "
+                        "revision a is used (--chat-template)\n");
+}
+
+void cli_request_apply(const cli_request_args *a, dgemma_request_options *o)
+{
+    o->seed = a->seed;
+    o->thinking = a->think;
+    o->thinking_budget = a->think_budget;
+    o->stop = a->stop;
+    o->n_stop = a->n_stop;
+    o->image_tokens = a->image_tokens;
+    if (a->max_tokens >= 0)
+        o->max_tokens = a->max_tokens;
+    if (a->steps >= 0)
+        o->max_denoise_steps = a->steps;
+    if (a->stability >= 0)
+        o->stability_threshold = a->stability;
+    if (a->canvas >= 0)
+        o->canvas_length = a->canvas;
+    if (a->t_min >= 0)
+        o->t_min = a->t_min;
+    if (a->t_max >= 0)
+        o->t_max = a->t_max;
+    if (a->entropy_bound >= 0)
+        o->entropy_bound = a->entropy_bound;
+    if (a->confidence >= 0)
+        o->confidence_threshold = a->confidence;
+}
