@@ -46,7 +46,7 @@ sample() {
 }
 
 sample "What is the capital of France?" "$@"
-sample "Write a rhyming couplet about a cat and the moon." "$@"
+sample "Write a rhyming couplet about a sleepy cat and the moon." "$@"
 sample "What is 47 + 85?" --think "$@"
 
 cat <<TEXT
