@@ -271,6 +271,11 @@ bool dgemma_request_wait(dgemma_request *r, dgemma_event *event, double seconds)
     return dg_stream_wait(r->stream, event, seconds);
 }
 
+void dgemma_request_notify(dgemma_request *r, dgemma_notify_fn *fn, void *user)
+{
+    dg_stream_notify(r->stream, fn, user);
+}
+
 void dgemma_request_cancel(dgemma_request *r)
 {
     dg_stream_cancel(r->stream);

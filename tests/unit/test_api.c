@@ -172,6 +172,61 @@ START_TEST(freeing_and_closing_end_what_runs)
 }
 END_TEST
 
+/* A loop that sleeps until it is woken up, and never waits in the library. */
+typedef struct bell {
+    pthread_mutex_t lock;
+    pthread_cond_t rung;
+    int n;
+} bell;
+
+static void ring(void *user)
+{
+    bell *b = user;
+    pthread_mutex_lock(&b->lock);
+    b->n++;
+    pthread_cond_signal(&b->rung);
+    pthread_mutex_unlock(&b->lock);
+}
+
+START_TEST(notify_wakes_for_every_event)
+{
+    dgemma_engine *e = open_engine(NULL);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "x";
+    opt.max_tokens = 40;
+    opt.drafts = true;
+    bell b = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+    for (int late = 0; late < 2; late++) {
+        dgemma_request *r = submit(e, &opt);
+        b.n = 0;
+        if (late) { /* it has ended before anybody asks to be told */
+            static said other;
+            listen(submit(e, &opt), &other);
+            dgemma_request_notify(r, ring, &b);
+            ck_assert_int_eq(b.n, 1);
+        } else
+            dgemma_request_notify(r, ring, &b);
+        int n_event = 0;
+        bool ended = false;
+        while (!ended) {
+            dgemma_event event;
+            pthread_mutex_lock(&b.lock);
+            while (!b.n)
+                pthread_cond_wait(&b.rung, &b.lock);
+            b.n = 0;
+            pthread_mutex_unlock(&b.lock);
+            while (dgemma_request_wait(r, &event, 0)) {
+                n_event++;
+                ended = event.kind == DGEMMA_EVENT_END;
+            }
+        }
+        ck_assert_int_gt(n_event, 3);
+        dgemma_request_free(r);
+    }
+    dgemma_engine_close(e);
+}
+END_TEST
+
 /* Somebody who never reads holds up nobody, and does not fill the memory. */
 START_TEST(slow_readers_lose_old_drafts)
 {
@@ -535,6 +590,7 @@ Suite *api_suite(void)
     tcase_add_test(t, many_threads_share_an_engine);
     tcase_add_test(t, cancel_from_another_thread);
     tcase_add_test(t, freeing_and_closing_end_what_runs);
+    tcase_add_test(t, notify_wakes_for_every_event);
     tcase_add_test(t, slow_readers_lose_old_drafts);
     tcase_add_test(t, the_queue_is_bounded);
     tcase_add_test(t, step_callback_takes_part);
