@@ -204,7 +204,7 @@ void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool
     a->stats.n_blocks = r->n_block;
     a->stats.n_converged = r->n_converged;
     a->stats.n_steps = r->n_step;
-    a->stats.kv_bytes = r->kv ? dg_kv_bytes_used(r->kv) : 0;
+    a->stats.kv_bytes = r->kv ? dg_kv_seq_bytes(r->kv, &r->seq) : 0;
     dg_stream_push(a->stream, &(dgemma_event){
                                   .kind = DGEMMA_EVENT_END,
                                   .status = st,

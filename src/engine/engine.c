@@ -235,7 +235,6 @@ static dgemma_status pass(dgemma_engine *e, dg_request *req, dg_answer *answer, 
     dg_pass one = {
         .work = &work,
         .n_work = 1,
-        .feature = req->cfg.features,
         .images =
             e->image_attention == DGEMMA_IMAGES_IN_WINDOW ? DG_IMAGES_IN_WINDOW : DG_IMAGES_WHOLE,
     };

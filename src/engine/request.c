@@ -108,6 +108,7 @@ void dg_request_plan(dg_request *r, dg_work *w, int max_row)
         .n_token = chunk(r, max_row),
         .block = prompt && r->cfg.block ? r->cfg.block + r->n_encoded : NULL,
         .feature = prompt && r->cfg.feature ? r->cfg.feature + r->n_encoded : NULL,
+        .features = prompt ? r->cfg.features : NULL,
     };
     r->n_token_in_pass = w->n_token;
     int n_canvas = r->canvas_open ? r->canvas.n : next_canvas_length(r);
