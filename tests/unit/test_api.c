@@ -14,16 +14,21 @@
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
 
-static dgemma_engine *open_engine(const char *chat_template)
+static dgemma_engine *open_with(dgemma_engine_options opt)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     opt.model_path = model_path;
     opt.n_threads = 2;
-    opt.chat_template = chat_template;
     ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     return e;
+}
+
+static dgemma_engine *open_engine(const char *chat_template)
+{
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    opt.chat_template = chat_template;
+    return open_with(opt);
 }
 
 /* What a request said, as much as is compared. */
@@ -155,13 +160,15 @@ END_TEST
 
 START_TEST(freeing_and_closing_end_what_runs)
 {
-    dgemma_engine *e = open_engine(NULL);
+    dgemma_engine_options one_at_a_time = dgemma_engine_defaults();
+    one_at_a_time.max_running = 1;
+    dgemma_engine *e = open_with(one_at_a_time);
     dgemma_request_options opt = endless(e);
     dgemma_request_free(submit(e, &opt)); /* perhaps before it started */
     dgemma_request *running = submit(e, &opt), *waiting = submit(e, &opt);
     dgemma_event event;
     ck_assert(dgemma_request_wait(running, &event, 20));
-    ck_assert(!dgemma_request_wait(waiting, &event, 0.01)); /* one at a time */
+    ck_assert(!dgemma_request_wait(waiting, &event, 0.01));
     dgemma_engine_close(e);
     static said s; /* requests outlive the engine */
     listen(running, &s);
