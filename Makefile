@@ -82,7 +82,7 @@ INCLUDES = -Iinclude -Isrc
 
 # Libraries are asked for when a recipe runs, by which time `deps` has put pkg-config in place.
 # FFmpeg's, for video, are used where they are found; FFMPEG=no leaves them out. giflib has no .pc file.
-PKGS       = jansson libpng libjpeg libwebp libwebpdemux $(VIDEO_PKGS)
+PKGS       = jansson libpng libjpeg libwebp libwebpdemux libxxhash $(VIDEO_PKGS)
 VIDEO_PKGS = $(if $(filter no,$(FFMPEG)),,$(shell pkg-config --exists $(AV_PKGS) 2>/dev/null && echo $(AV_PKGS)))
 AV_PKGS    = libavformat libavcodec libswscale libavutil
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))

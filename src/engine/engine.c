@@ -111,6 +111,9 @@ static dgemma_status open_scheduler(dgemma_engine *e, const dgemma_engine_option
         .kv_bytes = opt->kv_bytes ? opt->kv_bytes
                                   : dg_scheduler_kv_bytes(&e->loaded.cfg, e->kv, e->n_context,
                                                           e->max_running),
+        .prefix_cache = !opt->no_prefix_cache,
+        .turn_token =
+            e->loaded.tokenizer ? dg_tokenizer_added_id(e->loaded.tokenizer, "<|turn>") : -1,
     };
     return dg_scheduler_create(&e->scheduler, &cfg, err);
 }

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "engine/engine.h"
+#include "engine/trail.h"
 
 enum { ORDINARY_TOKENS = 8192 };
 
@@ -13,9 +14,10 @@ typedef struct running {
     dgemma_request *r;
     dg_request req;
     dg_answer answer;
-    float *features; /* of its pictures, backend memory */
-    bool in_pass;
-    bool stopped; /* somebody asked it to end */
+    float *features; /* of its pictures, backend memory; while they are needed */
+    dg_trail trail;
+    const dg_work *work; /* its part of the pass; NULL: none */
+    bool stopped;        /* somebody asked it to end */
     dgemma_status status;
     dgemma_error err;
 } running;
@@ -30,7 +32,8 @@ struct dg_scheduler {
     int n_running;
     int turn; /* who is first in the next pass */
     size_t reserved;
-    dg_work *work; /* [max_running] */
+    dg_prefix_cache *prefix; /* NULL: nothing is kept */
+    dg_work *work;           /* [max_running] */
 
     pthread_t thread;
     bool thread_started;
@@ -171,6 +174,9 @@ static void tell_end(dg_scheduler *s, running *u)
     s->counters.n_ended[dg_answer_reason(&u->answer, u->status, u->stopped)]++;
     pthread_mutex_unlock(&s->lock);
     dg_answer_end(&u->answer, u->status, &u->err, u->stopped);
+    if (!u->status)
+        dg_trail_end(&u->trail, &u->req);
+    dg_trail_clear(&u->trail);
     dg_answer_clear(&u->answer);
     dg_request_clear(&u->req);
     s->be->free(s->be, u->features);
@@ -219,32 +225,45 @@ static void end_finished(dg_scheduler *s, bool quit)
 
 /* ---- its beginning ---- */
 
-/* Has the tower look at the request's pictures. */
-static dgemma_status look(dg_scheduler *s, running *u, dgemma_stats *stats)
+/* Has the tower look at the request's pictures, unless keys and values of all of them are there. */
+static dgemma_status look(dg_scheduler *s, running *u)
 {
-    stats->n_pictures = u->r->pictures.n;
-    if (!u->r->pictures.n)
+    const dg_pictures *p = &u->r->pictures;
+    u->answer.stats.n_pictures = p->n;
+    if (!p->n || p->list[p->n - 1].token < u->req.n_encoded)
         return DGEMMA_OK;
-    dgemma_status st = dg_picture_features(s->cfg.pictures, &u->r->pictures, &u->features,
-                                           &stats->n_pictures_encoded, &u->err);
-    u->r->cfg.features = u->features;
+    dgemma_status st = dg_picture_features(s->cfg.pictures, p, &u->features,
+                                           &u->answer.stats.n_pictures_encoded, &u->err);
+    u->req.cfg.features = u->features;
     return st;
+}
+
+/* Begins with what the prefix cache has. */
+static dgemma_status reuse(dg_scheduler *s, running *u)
+{
+    const dg_request_config *cfg = &u->r->cfg;
+    dg_prefix prompt = {cfg->prompt, cfg->n_prompt, &u->r->pictures};
+    int n = dg_trail_begin(&u->trail, s->prefix, &u->req, &prompt, s->cfg.turn_token);
+    u->answer.stats.n_prompt_cached = n;
+    dgemma_event found = {.kind = DGEMMA_EVENT_PROMPT, .n_done = n, .n_total = cfg->n_prompt};
+    return !n || dg_stream_push(u->r->stream, &found)
+               ? DGEMMA_OK
+               : dg_fail(&u->err, DGEMMA_E_NOMEM, "no memory for the answer's events");
 }
 
 static void start(dg_scheduler *s, running *u, dgemma_request *r)
 {
-    dgemma_stats pictures = {0};
     double now = dg_clock_now();
     *u = (running){.r = r};
     u->answer = (dg_answer){.req = &u->req, .stream = r->stream};
-    u->status = look(s, u, &pictures);
-    if (!u->status)
-        u->status = dg_request_init(&u->req, s->cfg.model, s->cfg.kv, &r->cfg, &u->err);
+    u->status = dg_request_init(&u->req, s->cfg.model, s->cfg.kv, &r->cfg, &u->err);
     if (!u->status)
         u->status = dg_answer_init(&u->answer, &r->answer, &u->req, r->stream, &u->err);
     u->answer.stats.queue_seconds = now - r->submitted;
-    u->answer.stats.n_pictures = pictures.n_pictures;
-    u->answer.stats.n_pictures_encoded = pictures.n_pictures_encoded;
+    if (!u->status)
+        u->status = reuse(s, u);
+    if (!u->status)
+        u->status = look(s, u);
 }
 
 /* Lets in who can be. The tower's work for one request is enough between two passes. */
@@ -260,6 +279,7 @@ static void admit(dg_scheduler *s, dgemma_engine_counters *done)
         start(s, u, r);
         looked = looked || u->answer.stats.n_pictures_encoded > 0;
         done->n_prompt_tokens += (uint64_t)r->cfg.n_prompt;
+        done->n_prompt_cached += (uint64_t)u->answer.stats.n_prompt_cached;
         set_running(s, s->n_running);
     }
 }
@@ -285,33 +305,47 @@ static int prompt_share(const dg_scheduler *s, int *together)
     return dg_min(DG_PROMPT_ROWS, dg_max(DG_PAGE, *together / dg_max(1, n_prompt)));
 }
 
+/* Pages for the next n tokens of a request. They were set aside when it was let in; what stands in
+ * the way is what the prefix cache keeps. */
+static dgemma_status make_pages(dg_scheduler *s, running *u, int n, dgemma_engine_counters *done)
+{
+    dg_kv_cache *kv = s->cfg.kv;
+    dg_kv_forget(kv, &u->req.seq);
+    while (s->prefix && dg_kv_bytes_missing(kv, &u->req.seq, n) > dg_kv_bytes_left(kv) &&
+           dg_prefix_evict(s->prefix))
+        done->n_evictions++;
+    return dg_kv_reserve(kv, &u->req.seq, n, &u->err);
+}
+
 /* The request's part of the pass, at most `rows`; false: none fits. */
-static bool plan_one(dg_scheduler *s, running *u, dg_work *w, int rows)
+static bool plan_one(dg_scheduler *s, running *u, dg_work *w, int rows,
+                     dgemma_engine_counters *done)
 {
     dg_request_plan(&u->req, w, rows);
     if (!w->n_token && !w->n_canvas)
         return false;
-    u->status = dg_kv_reserve(s->cfg.kv, &u->req.seq, w->n_token, &u->err);
+    u->status = make_pages(s, u, w->n_token, done);
     return !u->status;
 }
 
 /* Fills s->work; returns how many take part. */
-static int plan(dg_scheduler *s)
+static int plan(dg_scheduler *s, dgemma_engine_counters *done)
 {
     int rows = dg_forward_max_row(s->cfg.forward), n = 0, next = -1, prompts;
     int share = prompt_share(s, &prompts);
     for (int k = 0; k < s->n_running; k++) {
         int i = (s->turn + k) % s->n_running;
         running *u = s->order[i];
-        bool prompt = has_prompt(u);
+        dg_work *w = &s->work[n];
+        bool prompt = has_prompt(u), may = !is_done(u) && !(prompt && prompts <= 0);
         u->req.max_prompt = dg_min(share, prompts);
-        u->in_pass = !is_done(u) && !(prompt && prompts <= 0) && plan_one(s, u, &s->work[n], rows);
-        if (!u->in_pass && !is_done(u) && next < 0)
+        u->work = may && plan_one(s, u, w, rows, done) ? w : NULL;
+        if (!u->work && !is_done(u) && next < 0)
             next = i;
-        if (!u->in_pass)
+        if (!u->work)
             continue;
-        rows -= s->work[n].n_token + s->work[n].n_canvas;
-        prompts -= prompt ? s->work[n].n_token : 0;
+        rows -= w->n_token + w->n_canvas;
+        prompts -= prompt ? w->n_token : 0;
         n++;
     }
     s->turn = next < 0 ? s->turn : next;
@@ -319,10 +353,16 @@ static int plan(dg_scheduler *s)
 }
 
 /* What came of the pass for one request. */
-static void take(running *u, double seconds, dgemma_engine_counters *done)
+static void take(dg_scheduler *s, running *u, double seconds, dgemma_engine_counters *done)
 {
     bool go_on = true;
+    dg_trail_pass(&u->trail, &u->req, u->work);
     dg_request_take(&u->req);
+    if (u->features && !has_prompt(u)) {
+        s->be->free(s->be, u->features);
+        u->features = NULL;
+        u->req.cfg.features = NULL;
+    }
     done->n_steps += u->req.canvas_in_pass;
     if (u->req.block_done) {
         done->n_blocks++;
@@ -352,6 +392,8 @@ static void publish(dg_scheduler *s, const dgemma_engine_counters *done)
     c->kv_bytes_used = used;
     c->kv_bytes_cached = held - used;
     c->n_prompt_tokens += done->n_prompt_tokens;
+    c->n_prompt_cached += done->n_prompt_cached;
+    c->n_evictions += done->n_evictions;
     c->n_output_tokens += done->n_output_tokens;
     c->n_blocks += done->n_blocks;
     c->n_converged += done->n_converged;
@@ -365,7 +407,7 @@ static void run_pass(dg_scheduler *s, dgemma_engine_counters *done)
 {
     dgemma_error err = {0};
     double start = dg_clock_now();
-    int n = plan(s);
+    int n = plan(s, done);
     if (!n)
         return;
     dgemma_status st = dg_forward_run(
@@ -374,10 +416,10 @@ static void run_pass(dg_scheduler *s, dgemma_engine_counters *done)
     done->n_passes++;
     for (int i = 0; i < s->n_running; i++) {
         running *u = s->order[i];
-        if (u->in_pass && st)
+        if (u->work && st)
             fail(u, st, &err);
-        else if (u->in_pass)
-            take(u, seconds, done);
+        else if (u->work)
+            take(s, u, seconds, done);
     }
 }
 
@@ -422,6 +464,8 @@ dgemma_status dg_scheduler_create(dg_scheduler **out, const dg_scheduler_config 
         st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for %d requests", cfg->max_running);
     for (size_t i = 0; !st && i < n; i++)
         s->order[i] = &s->slots[i];
+    if (!st && cfg->prefix_cache)
+        st = dg_prefix_cache_create(&s->prefix, cfg->kv, DG_PREFIX_HOST_BYTES, err);
     if (!st && pthread_create(&s->thread, NULL, scheduler_main, s) != 0)
         st = dg_fail(err, DGEMMA_E_NOMEM, "cannot start the engine's thread");
     s->thread_started = !st;
@@ -444,6 +488,7 @@ void dg_scheduler_free(dg_scheduler *s)
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
     }
+    dg_prefix_cache_free(s->prefix);
     dg_free(s->slots);
     dg_free(s->order);
     dg_free(s->work);

@@ -8,7 +8,8 @@
  *
  * When not all fit into a pass, those left out come first in the next one. Prompts share what is
  * theirs of a pass, at most half of it while canvases run, so that a long one delays nobody for
- * long. What a request says does not depend on its company: no row's result does. */
+ * long. Memory that no running request holds keeps prefixes for requests to come, and is given up
+ * when it is needed. What a request says does not depend on its company: no row's result does. */
 #ifndef DG_ENGINE_SCHEDULER_H
 #define DG_ENGINE_SCHEDULER_H
 
@@ -20,7 +21,8 @@ enum {
     DG_PROMPT_ROWS = 512,      /* of one prompt in a pass, a picture may be more */
     DG_MIN_PROMPT_ROWS = 256,  /* of all prompts in a pass while canvases run, at least */
     DG_MAX_CANVAS_ROWS = 2048, /* of all canvases in a pass, at least one canvas */
-    DG_MAX_PICTURE_TOKENS = 1120
+    DG_MAX_PICTURE_TOKENS = 1120,
+    DG_PREFIX_HOST_BYTES = 256 << 20 /* beside the keys and values */
 };
 
 typedef struct dg_scheduler dg_scheduler;
@@ -33,7 +35,9 @@ typedef struct dg_scheduler_config {
     dg_picture_cache *pictures; /* NULL: the model does not see */
     dg_image_rule images;
     int max_running, queue_length;
-    size_t kv_bytes; /* the cache's bound */
+    size_t kv_bytes;   /* the cache's bound */
+    bool prefix_cache; /* keep keys and values for requests to come */
+    int turn_token;    /* opens a turn; -1: none does */
 } dg_scheduler_config;
 
 /* Starts the thread. */

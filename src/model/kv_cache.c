@@ -264,7 +264,7 @@ static int oldest_page(const dg_kv_cache *c, dg_kv_group g, int n)
     return g == DG_KV_SLIDING ? dg_max(0, n - c->window + 1) / DG_PAGE : 0;
 }
 
-static void forget(dg_kv_cache *c, dg_kv_seq *seq)
+void dg_kv_forget(dg_kv_cache *c, dg_kv_seq *seq)
 {
     int oldest = oldest_page(c, DG_KV_SLIDING, seq->n_token);
     while (seq->table[DG_KV_SLIDING].first < dg_min(oldest, seq->table[DG_KV_SLIDING].n))
@@ -300,7 +300,7 @@ dgemma_status dg_kv_reserve(dg_kv_cache *c, dg_kv_seq *seq, int n, dgemma_error 
     dgemma_error local;
     if (!err)
         err = &local;
-    forget(c, seq);
+    dg_kv_forget(c, seq);
     int before[DG_KV_GROUPS];
     for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++)
         before[g] = seq->table[g].n;

@@ -44,6 +44,9 @@ void dg_kv_seq_clear(dg_kv_cache *c,
  * n). On failure no page was made. */
 dgemma_status dg_kv_reserve(dg_kv_cache *c, dg_kv_seq *seq, int n, dgemma_error *err);
 
+/* Drops the pages that no later token can see; dg_kv_reserve does it too. */
+void dg_kv_forget(dg_kv_cache *c, dg_kv_seq *seq);
+
 /* Bytes of the pages that dg_kv_reserve would take from what is left. */
 size_t dg_kv_bytes_missing(const dg_kv_cache *c, const dg_kv_seq *seq, int n);
 
