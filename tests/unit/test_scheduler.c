@@ -1,100 +1,23 @@
 /* Many requests at once: what each says does not depend on its company, nobody waits for ever, and
  * memory is set aside before it is needed. */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "base/buf.h"
 #include "base/common.h"
 #include "base/rng.h"
 #include "dgemma.h"
 #include "engine/scheduler.h"
 #include "suites.h"
+#include "support/record_events.h"
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
 static const char picture_path[] = "tests/fixtures/golden/vision/image.png";
-
-static dgemma_engine *open_with(dgemma_engine_options opt)
-{
-    dgemma_engine *e = NULL;
-    dgemma_error err = {0};
-    opt.model_path = model_path;
-    opt.n_threads = 2;
-    ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
-    return e;
-}
 
 static dgemma_engine *open_for(int max_running)
 {
     dgemma_engine_options opt = dgemma_engine_defaults();
     opt.max_running = max_running;
-    return open_with(opt);
-}
-
-static dgemma_request *submit(dgemma_engine *e, const dgemma_request_options *opt)
-{
-    dgemma_request *r = NULL;
-    dgemma_error err = {0};
-    ck_assert_msg(dgemma_request_submit(&r, e, opt, &err) == DGEMMA_OK, "%s", err.msg);
-    return r;
-}
-
-/* ---- what a request said, byte for byte; progress and times apart ---- */
-
-typedef struct record {
-    dg_buf bytes;
-    size_t before_end;
-    dgemma_stats stats;
-} record;
-
-static void put(dg_buf *b, const void *data, size_t n)
-{
-    if (data)
-        ck_assert(dg_buf_append(b, data, n));
-}
-
-static void put_event(record *rec, const dgemma_event *e)
-{
-    dg_buf *b = &rec->bytes;
-    int32_t head[] = {(int32_t)e->kind, e->block, e->step, (int32_t)e->n_tokens, e->tool_index};
-    if (e->kind == DGEMMA_EVENT_PROMPT)
-        return;
-    if (e->kind == DGEMMA_EVENT_END) {
-        int32_t end[] = {(int32_t)e->stats.end, e->stats.n_prompt, e->stats.n_output,
-                         e->stats.n_blocks,     e->stats.n_steps,  (int32_t)e->status};
-        rec->before_end = b->len;
-        rec->stats = e->stats;
-        put(b, end, sizeof end);
-        return;
-    }
-    put(b, head, sizeof head);
-    put(b, e->tokens, e->n_tokens * sizeof *e->tokens);
-    put(b, e->entropy, e->n_tokens * sizeof *e->entropy);
-    put(b, e->accepted, e->n_tokens);
-    put(b, e->text, e->text_len);
-}
-
-static void record_clear(record *rec)
-{
-    dg_buf_clear(&rec->bytes);
-}
-
-static void listen(dgemma_request *r, record *rec)
-{
-    *rec = (record){0};
-    dg_buf_init(&rec->bytes, 64 << 20);
-    for (dgemma_event e; dgemma_request_wait(r, &e, -1);)
-        put_event(rec, &e);
-    dgemma_request_free(r);
-}
-
-static void assert_same(const record *a, const record *b, const char *what, int i)
-{
-    ck_assert_msg(a->bytes.len == b->bytes.len, "%s, request %d: %zu and %zu bytes", what, i,
-                  a->bytes.len, b->bytes.len);
-    ck_assert_msg(memcmp(a->bytes.data, b->bytes.data, a->bytes.len) == 0,
-                  "%s, request %d says something else", what, i);
+    return record_engine(opt);
 }
 
 /* ---- all kinds of requests ---- */
@@ -136,10 +59,13 @@ static void record_alone(record *alone, int n)
 {
     for (int i = 0; i < (int)DG_COUNT(long_prompt); i++)
         long_prompt[i] = 20 + i * 7 % 300;
-    dgemma_engine *e = open_for(1);
+    dgemma_engine_options one_by_one = dgemma_engine_defaults();
+    one_by_one.max_running = 1;
+    one_by_one.no_prefix_cache = true;
+    dgemma_engine *e = record_engine(one_by_one);
     for (int i = 0; i < n; i++) {
         dgemma_request_options opt = kind(e, i);
-        listen(submit(e, &opt), &alone[i]);
+        record_listen(record_submit(e, &opt), &alone[i]);
         ck_assert_int_ge(alone[i].stats.n_steps, 1);
     }
     dgemma_engine_close(e);
@@ -155,11 +81,11 @@ START_TEST(company_changes_nothing)
         dgemma_request *r[N_KIND];
         for (int i = 0; i < N_KIND; i++) {
             dgemma_request_options opt = kind(e, i);
-            r[i] = submit(e, &opt);
+            r[i] = record_submit(e, &opt);
         }
         for (int i = 0; i < N_KIND; i++) {
-            listen(r[i], &together);
-            assert_same(&alone[i], &together, "together", i);
+            record_listen(r[i], &together);
+            record_assert_same(&alone[i], &together, "together", i);
             record_clear(&together);
         }
         dgemma_engine_counters c;
@@ -196,13 +122,13 @@ static void *visit(void *arg)
         double wait = dg_rng_uniform(&key, 3 * i + 1), give_up = dg_rng_uniform(&key, 3 * i + 2);
         dgemma_request_options opt = kind(v->engine, which);
         nap(0.01 * wait);
-        dgemma_request *r = submit(v->engine, &opt);
+        dgemma_request *r = record_submit(v->engine, &opt);
         if (give_up < 0.3) {
             nap(0.03 * give_up);
             dgemma_request_cancel(r);
         }
-        record rec;
-        listen(r, &rec);
+        static _Thread_local record rec;
+        record_listen(r, &rec);
         const record *want = &v->alone[which];
         if (rec.stats.end == DGEMMA_END_CANCELLED) { /* it said the beginning of what it would */
             v->n_cancelled++;
@@ -211,7 +137,7 @@ static void *visit(void *arg)
                       memcmp(rec.bytes.data, want->bytes.data, rec.before_end) == 0);
         } else {
             v->n_equal++;
-            assert_same(want, &rec, "at random", which);
+            record_assert_same(want, &rec, "at random", which);
         }
         record_clear(&rec);
     }
@@ -262,12 +188,12 @@ START_TEST(more_canvases_than_rows)
     opt.chat_prompt = "x";
     opt.max_tokens = 16;
     opt.max_denoise_steps = 4;
-    listen(submit(e, &opt), &alone);
+    record_listen(record_submit(e, &opt), &alone);
     for (int i = 0; i < N; i++)
-        r[i] = submit(e, &opt);
+        r[i] = record_submit(e, &opt);
     for (int i = 0; i < N; i++) {
-        listen(r[i], &one);
-        assert_same(&alone, &one, "in a crowd", i);
+        record_listen(r[i], &one);
+        record_assert_same(&alone, &one, "in a crowd", i);
         record_clear(&one);
     }
     record_clear(&alone);
@@ -294,14 +220,14 @@ START_TEST(a_long_prompt_does_not_hold_up_canvases)
         prompt[i] = i % 300;
     dgemma_engine *e = open_for(8);
     dgemma_request_options opt = endless(e);
-    dgemma_request *canvas = submit(e, &opt);
+    dgemma_request *canvas = record_submit(e, &opt);
     dgemma_event event;
     ck_assert(dgemma_request_wait(canvas, &event, 60)); /* its prompt is in, it denoises */
     opt = dgemma_request_defaults(e);
     opt.tokens = prompt;
     opt.n_tokens = 3600;
     opt.max_tokens = 1;
-    dgemma_request *slow = submit(e, &opt);
+    dgemma_request *slow = record_submit(e, &opt);
     int done = 0;
     while (dgemma_request_wait(slow, &event, 60) && event.kind == DGEMMA_EVENT_PROMPT) {
         ck_assert_int_le(event.n_done - done, DG_MIN_PROMPT_ROWS);
@@ -326,11 +252,12 @@ START_TEST(prompts_share_a_pass)
     opt.tokens = prompt;
     opt.n_tokens = 3600;
     for (int i = 0; i < 3; i++)
-        slow[i] = submit(e, &opt);
+        slow[i] = record_submit(e, &opt);
     opt.n_tokens = 40;
     opt.max_tokens = 4;
-    record quick;
-    listen(submit(e, &opt), &quick); /* behind three long ones, and done before them */
+    static record quick;
+    record_listen(record_submit(e, &opt),
+                  &quick); /* behind three long ones, and done before them */
     for (int i = 0; i < 3; i++) {
         int done = 0;
         while (dgemma_request_wait(slow[i], &event, 0) && event.kind == DGEMMA_EVENT_PROMPT)
@@ -355,7 +282,7 @@ START_TEST(memory_is_set_aside_first)
 
     /* room for one that fills the context: smaller ones together, larger ones one by one */
     eo.kv_bytes = info.kv_bytes_full;
-    e = open_with(eo);
+    e = record_engine(eo);
     dgemma_request_options opt = dgemma_request_defaults(e);
     static int32_t prompt[3000];
     opt.tokens = prompt;
@@ -364,7 +291,7 @@ START_TEST(memory_is_set_aside_first)
     opt.max_denoise_steps = 3;
     dgemma_request *large[3];
     for (int i = 0; i < 3; i++)
-        large[i] = submit(e, &opt);
+        large[i] = record_submit(e, &opt);
     for (int i = 0; i < 3; i++) {
         dgemma_engine_counters c;
         bool ended = false;
@@ -381,14 +308,14 @@ START_TEST(memory_is_set_aside_first)
 
     /* what can never fit is refused at once */
     eo.kv_bytes = info.kv_bytes_full / 3;
-    e = open_with(eo);
+    e = record_engine(eo);
     dgemma_request *r;
     dgemma_error err = {0};
     ck_assert_int_eq(dgemma_request_submit(&r, e, &opt, &err), DGEMMA_E_LIMIT);
     ck_assert_ptr_nonnull(strstr(err.msg, "keys and values"));
     opt.n_tokens = 100;
-    record rec;
-    listen(submit(e, &opt), &rec);
+    static record rec;
+    record_listen(record_submit(e, &opt), &rec);
     ck_assert_int_ne(rec.stats.end, DGEMMA_END_FAILED);
     record_clear(&rec);
     dgemma_engine_close(e);
@@ -410,14 +337,14 @@ START_TEST(options_of_scheduling_are_checked)
     ck_assert_int_eq(dgemma_engine_open(&e, &eo, &err), DGEMMA_E_ARG);
 
     eo.queue_length = 2; /* one runs, two wait, the fourth is told so */
-    e = open_with(eo);
+    e = record_engine(eo);
     dgemma_request_options opt = endless(e);
     dgemma_request *r[3], *none;
     dgemma_event event;
-    r[0] = submit(e, &opt);
+    r[0] = record_submit(e, &opt);
     ck_assert(dgemma_request_wait(r[0], &event, 60));
-    r[1] = submit(e, &opt);
-    r[2] = submit(e, &opt);
+    r[1] = record_submit(e, &opt);
+    r[2] = record_submit(e, &opt);
     ck_assert_int_eq(dgemma_request_submit(&none, e, &opt, &err), DGEMMA_E_LIMIT);
     dgemma_engine_counters c;
     dgemma_engine_count(e, &c);
