@@ -188,6 +188,10 @@ $(BUILD)/bench/%.o: INCLUDES += -Itests
 $(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(SUPPORT) $(LIB_A)
 	$(link)
 
+# Requests together beside one alone.
+$(BUILD)/bench_batch: $(call obj,bench/bench_batch.c) $(LIB_A)
+	$(link)
+
 $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay)) $(SUPPORT) $(LIB_A)
 	$(link)
 
@@ -229,9 +233,10 @@ test: all $(CHECKS) $(REPLAY) $(RENDER)
 golden: $(BUILD)/dgemma-golden
 	$(BUILD)/dgemma-golden $(or $(DIR),$(error say which: make golden DIR=folder))
 
-bench: $(BUILD)/check_kernels $(BUILD)/bench_vision
+bench: $(BUILD)/check_kernels $(BUILD)/bench_vision $(BUILD)/bench_batch
 	$(BUILD)/check_kernels --bench
 	$(BUILD)/bench_vision
+	$(BUILD)/bench_batch
 
 # The library is built once more, with coverage for libFuzzer, in its own folder.
 fuzz: build/deps-fuzz.ok
@@ -304,7 +309,7 @@ help:
 	@echo 'make run              answer a sample prompt (RUN_ARGS: what dgemma is asked to do)'
 	@echo 'make test             every test; the last line is the sum'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
-	@echo 'make bench            check and time the CPU kernels, time the vision tower'
+	@echo 'make bench            check and time the CPU kernels, time the vision tower and requests together'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
 	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR; uninstall takes it away'
