@@ -15,7 +15,7 @@ typedef struct shown {
 } shown;
 
 typedef struct place {
-    int token; /* where the picture begins */
+    int token, n_soft; /* where the picture begins, and its rows */
     shown *picture;
 } place;
 
@@ -186,22 +186,60 @@ static int common_tokens(const point *q, const dg_prefix *p, const uint64_t *cha
     return n;
 }
 
-/* Where *p has pictures that the point does not have there, or the other way round, they part in
- * front of the first of these. */
+/* Two sequences of pictures, seen as much as telling them apart needs. */
+typedef struct sight {
+    int token, n_soft, rows, cols;
+    uint64_t hash;
+} sight;
+
+static sight sight_of(const dg_prefix *p, int i)
+{
+    const dg_picture *q = &p->pictures->list[i];
+    return (sight){q->token, q->patches.n_soft, q->patches.rows, q->patches.cols, q->hash};
+}
+
+static sight sight_at(const point *q, int i)
+{
+    const place *at = &q->place[i];
+    return (sight){at->token, at->n_soft, at->picture->rows, at->picture->cols, at->picture->hash};
+}
+
+/* Of n tokens in common, those in front of the first picture that is not: of the i-th pictures of
+ * both, NULL where there is none. True: look at the next. */
+static bool same_sight(const sight *a, const sight *b, int *n)
+{
+    bool same = a && b && a->token == b->token && a->rows == b->rows && a->cols == b->cols &&
+                a->hash == b->hash;
+    if (same && (*n <= a->token || *n >= a->token + a->n_soft))
+        return true;
+    if (a)
+        *n = dg_min(*n, a->token);
+    if (b)
+        *n = dg_min(*n, b->token);
+    return false;
+}
+
 static int common_pictures(const point *q, const dg_prefix *p, int n)
 {
     int n_mine = n_picture(p);
     for (int i = 0; i < n_mine || i < q->n_place; i++) {
-        const dg_picture *mine = i < n_mine ? &p->pictures->list[i] : NULL;
-        const place *theirs = i < q->n_place ? &q->place[i] : NULL;
-        if (mine && theirs && mine->token == theirs->token && looks_like(theirs->picture, mine)) {
-            bool inside = n > mine->token && n < mine->token + mine->patches.n_soft;
-            if (inside)
-                return mine->token;
-            continue;
-        }
-        int at = dg_min(mine ? mine->token : n, theirs ? theirs->token : n);
-        return dg_min(n, at);
+        sight mine = i < n_mine ? sight_of(p, i) : (sight){0};
+        sight theirs = i < q->n_place ? sight_at(q, i) : (sight){0};
+        if (!same_sight(i < n_mine ? &mine : NULL, i < q->n_place ? &theirs : NULL, &n))
+            break;
+    }
+    return n;
+}
+
+int dg_prefix_common(const dg_prefix *a, const dg_prefix *b)
+{
+    int n = 0, n_a = n_picture(a), n_b = n_picture(b), most = dg_min(a->n_token, b->n_token);
+    while (n < most && a->token[n] == b->token[n])
+        n++;
+    for (int i = 0; i < n_a || i < n_b; i++) {
+        sight x = i < n_a ? sight_of(a, i) : (sight){0}, y = i < n_b ? sight_of(b, i) : (sight){0};
+        if (!same_sight(i < n_a ? &x : NULL, i < n_b ? &y : NULL, &n))
+            break;
     }
     return n;
 }
@@ -264,7 +302,8 @@ static point *point_create(dg_prefix_cache *c, const dg_prefix *p, uint64_t *cha
     q->place = dg_calloc((size_t)n + 1, sizeof *q->place);
     bool ok = q->token && q->place;
     for (int i = 0; ok && i < n; i++) {
-        q->place[i] = (place){p->pictures->list[i].token, show(c, &p->pictures->list[i])};
+        const dg_picture *picture = &p->pictures->list[i];
+        q->place[i] = (place){picture->token, picture->patches.n_soft, show(c, picture)};
         q->n_place++;
         ok = q->place[i].picture != NULL;
     }

@@ -34,6 +34,9 @@ void dg_prefix_cache_free(dg_prefix_cache *c);
  * not: where two have parted, others will. It never lies inside a picture. */
 void dg_prefix_find(dg_prefix_cache *c, const dg_prefix *p, dg_kv_seq *seq, int *parted);
 
+/* How many tokens two have in common, trusting the hashes of pictures; never inside a picture. */
+int dg_prefix_common(const dg_prefix *a, const dg_prefix *b);
+
 /* Keeps a point behind all tokens of *p, which are the first of what *seq holds. Where memory for
  * that is out, nothing is kept. */
 void dg_prefix_keep(dg_prefix_cache *c, const dg_prefix *p, const dg_kv_seq *seq);

@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 #include "engine/trail.h"
 
-enum { ORDINARY_TOKENS = 8192 };
+enum { ORDINARY_TOKENS = 8192, LOOKAHEAD = 64 };
 
 /* A request that runs. */
 typedef struct running {
@@ -118,18 +118,45 @@ static dgemma_request *unlink_request(dg_scheduler *s, dgemma_request **link)
     return r;
 }
 
-/* The next request, if what it needs is there. The first in the queue holds up those behind it: a
- * large one would else wait for ever. */
+/* Somebody is just encoding what this one begins with: it will take less to wait than to do it a
+ * second time. */
+static bool begins_like_another(const dg_scheduler *s, const dgemma_request *r)
+{
+    dg_prefix prompt = {r->cfg.prompt, r->cfg.n_prompt, &r->pictures};
+    for (int i = 0; i < s->n_running; i++)
+        if (dg_trail_worth_waiting(&s->order[i]->trail, &s->order[i]->req, &prompt))
+            return true;
+    return false;
+}
+
+/* The first few in the queue. They stay there: nobody but this thread takes one out. */
+static int peek(dg_scheduler *s, dgemma_request *r[LOOKAHEAD])
+{
+    int n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (dgemma_request *q = s->first; q && n < LOOKAHEAD; q = q->next)
+        r[n++] = q;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+/* The next request, if what it needs is there. One that waits for memory holds up those behind it:
+ * a large one would else wait for ever. One that waits for another's prompt does not. */
 static dgemma_request *dequeue(dg_scheduler *s)
 {
+    dgemma_request *r[LOOKAHEAD];
+    int n = peek(s, r), i = 0;
+    while (i < n && begins_like_another(s, r[i]))
+        i++;
+    if (i == n || r[i]->kv_bytes > s->cfg.kv_bytes - s->reserved)
+        return NULL;
     pthread_mutex_lock(&s->lock);
-    dgemma_request *r = s->first;
-    if (r && r->kv_bytes <= s->cfg.kv_bytes - s->reserved)
-        unlink_request(s, &s->first);
-    else
-        r = NULL;
+    dgemma_request **link = &s->first;
+    while (*link != r[i])
+        link = &(*link)->next;
+    unlink_request(s, link);
     pthread_mutex_unlock(&s->lock);
-    return r;
+    return r[i];
 }
 
 /* A waiting request that somebody cancelled, NULL: none is left. */

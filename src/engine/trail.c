@@ -3,8 +3,8 @@
 #include "base/alloc.h"
 #include "base/common.h"
 
-/* Below this many tokens a place where prompts parted is not worth keeping. */
-enum { MIN_PARTED = DG_PAGE };
+/* Below so many tokens a place where prompts parted is not worth keeping, or waiting for. */
+enum { MIN_PARTED = DG_PAGE, MIN_WAIT = 4 * DG_PAGE };
 
 static bool append(dg_trail *t, const int32_t *token, int n)
 {
@@ -25,7 +25,7 @@ static bool append(dg_trail *t, const int32_t *token, int n)
 static void add_mark(dg_trail *t, int at, int n_found)
 {
     int i = t->n_mark;
-    if (at <= n_found)
+    if (at <= n_found || t->n_mark == DG_TRAIL_MARKS)
         return;
     for (int k = 0; k < t->n_mark; k++)
         if (t->mark[k] == at)
@@ -59,7 +59,7 @@ int dg_trail_begin(dg_trail *t, dg_prefix_cache *cache, dg_request *req, const d
     t->cache = cache;
     int parted;
     dg_prefix_find(cache, prompt, &req->seq, &parted);
-    int n = req->n_encoded = req->seq.n_token;
+    int n = t->n_found = req->n_encoded = req->seq.n_token;
     mark_turns(t, turn_token, n);
     if (parted - n >= MIN_PARTED)
         add_mark(t, parted, n);
@@ -71,6 +71,20 @@ void dg_trail_clear(dg_trail *t)
 {
     dg_free(t->token);
     *t = (dg_trail){0};
+}
+
+bool dg_trail_worth_waiting(dg_trail *t, const dg_request *req, const dg_prefix *prompt)
+{
+    if (!t->cache || req->block > 0 || req->n_encoded == req->n_pending)
+        return false;
+    int n = dg_prefix_common(&(dg_prefix){t->token, t->n, t->pictures}, prompt);
+    if (n - t->n_found < MIN_WAIT || n <= req->seq.n_token)
+        return false;
+    add_mark(t, n, req->seq.n_token);
+    for (int i = 0; i < t->n_mark; i++)
+        if (t->mark[i] == n)
+            return true;
+    return false; /* there was no room for the mark */
 }
 
 static void keep(const dg_trail *t, const dg_kv_seq *seq, int n)

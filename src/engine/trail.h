@@ -16,11 +16,12 @@
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
 
-enum { DG_TRAIL_MARKS = 4 };
+enum { DG_TRAIL_MARKS = 8 };
 
 typedef struct dg_trail {
     dg_prefix_cache *cache; /* NULL: nothing is kept */
     const dg_pictures *pictures;
+    int n_found;    /* tokens that were in the cache when it began */
     int32_t *token; /* [n] that the request has encoded or will: the prompt, then each block */
     int n, cap;
     int mark[DG_TRAIL_MARKS]; /* tokens in front of places to keep, ascending */
@@ -33,6 +34,10 @@ typedef struct dg_trail {
 int dg_trail_begin(dg_trail *t, dg_prefix_cache *cache, dg_request *req, const dg_prefix *prompt,
                    int turn_token);
 void dg_trail_clear(dg_trail *t);
+
+/* Whether another prompt does well to wait for this one, which is being encoded: what they have in
+ * common will be kept, and is worth it. */
+bool dg_trail_worth_waiting(dg_trail *t, const dg_request *req, const dg_prefix *prompt);
 
 /* After a pass that encoded `w` of the request, before dg_request_take. */
 void dg_trail_pass(dg_trail *t, const dg_request *req, const dg_work *w);

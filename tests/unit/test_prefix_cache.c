@@ -380,6 +380,41 @@ START_TEST(many_at_once_with_little_memory)
 }
 END_TEST
 
+/* Several come at once with the same beginning: one encodes it, the others wait for that. */
+START_TEST(what_arrives_together_is_encoded_once)
+{
+    enum { N = 6, COMMON = 1500 };
+    static int32_t ids[N][COMMON + 40];
+    static record want[2 * N], got;
+    pair p = open_pair(dgemma_engine_defaults());
+    dgemma_request *r[2 * N];
+    dgemma_request_options opt[2 * N];
+    for (int i = 0; i < 2 * N; i++) { /* other endings, then other seeds */
+        int32_t *prompt = ids[i % N];
+        fill_ids(prompt, COMMON, 8);
+        fill_ids(prompt + COMMON, 40, 20 + (unsigned)(i % N));
+        prompt[COMMON] = 20 + i % N;
+        opt[i] = defaults(&p);
+        opt[i].tokens = prompt;
+        opt[i].n_tokens = COMMON + 40;
+        opt[i].seed = (uint64_t)i;
+        record_listen(record_submit(p.without, &opt[i]), &want[i]);
+    }
+    for (int i = 0; i < 2 * N; i++)
+        r[i] = record_submit(p.with, &opt[i]);
+    int n_found = 0;
+    for (int i = 0; i < 2 * N; i++) {
+        record_listen(r[i], &got);
+        record_assert_same(&want[i], &got, "arrived together", i);
+        n_found += got.stats.n_prompt_cached >= COMMON;
+        record_clear(&got);
+        record_clear(&want[i]);
+    }
+    ck_assert_int_eq(n_found, 2 * N - 1);
+    close_pair(&p);
+}
+END_TEST
+
 /* ---- the cache by itself ---- */
 
 /* Pictures with the same hash and other pixels, as somebody with bad intentions could make them. */
@@ -480,6 +515,7 @@ Suite *prefix_cache_suite(void)
     tcase_add_test(t, pictures_are_told_apart);
     tcase_add_test(t, the_least_recently_used_go_first);
     tcase_add_test(t, many_at_once_with_little_memory);
+    tcase_add_test(t, what_arrives_together_is_encoded_once);
     tcase_add_test(t, a_hash_is_not_believed);
     tcase_add_test(t, memory_that_is_out);
     suite_add_tcase(s, t);
