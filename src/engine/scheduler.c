@@ -194,8 +194,8 @@ void dg_scheduler_count(dg_scheduler *s, dgemma_engine_counters *counters)
 
 /* ---- the end of a request ---- */
 
-/* The counters know of it before its reader does. */
-static void tell_end(dg_scheduler *s, running *u)
+/* Ends it and empties the slot. The counters know before its reader does. */
+static void end_request(dg_scheduler *s, running *u)
 {
     pthread_mutex_lock(&s->lock);
     s->counters.n_ended[dg_answer_reason(&u->answer, u->status, u->stopped)]++;
@@ -230,7 +230,7 @@ static void end_finished(dg_scheduler *s, bool quit)
         running u = {.r = r, .stopped = true};
         u.answer = (dg_answer){.req = &u.req, .stream = r->stream};
         u.answer.stats.queue_seconds = dg_clock_now() - r->submitted;
-        tell_end(s, &u);
+        end_request(s, &u);
     }
     int n = 0, turn = s->turn;
     for (int i = 0; i < s->n_running; i++) {
@@ -245,7 +245,7 @@ static void end_finished(dg_scheduler *s, bool quit)
         s->turn -= i < turn;
         s->reserved -= u->r->kv_bytes;
         set_running(s, s->counters.n_running - 1);
-        tell_end(s, u);
+        end_request(s, u);
     }
     s->n_running = n;
 }
@@ -462,8 +462,8 @@ static void *scheduler_main(void *arg)
         done.busy_seconds = dg_clock_now() - start;
         publish(s, &done);
         end_finished(s, false);
+        publish(s, &(dgemma_engine_counters){0}); /* what they held is free */
     }
-    publish(s, &(dgemma_engine_counters){0});
     return NULL;
 }
 
