@@ -445,7 +445,6 @@ int cmd_run(int argc, char **argv)
                   .t_max = -1,
                   .entropy_bound = -1,
                   .confidence = -1};
-    a.engine.max_running = 1;
     const cli_option options[] = {
         {0, "model and prompt", NULL, NULL, NULL, NULL},
         {'m', "model", "PATH", "GGUF file or Hugging Face checkpoint folder", cli_set_string,
