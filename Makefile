@@ -86,7 +86,7 @@ INCLUDES = -Iinclude -Isrc
 
 # Libraries are asked for when a recipe runs, by which time `deps` has put pkg-config in place.
 # FFmpeg's, for video, are used where they are found; FFMPEG=no leaves them out. giflib has no .pc file.
-PKGS       = jansson libpng libjpeg libwebp libwebpdemux $(VIDEO_PKGS)
+PKGS       = jansson libpng libjpeg libwebp libwebpdemux libxxhash $(VIDEO_PKGS)
 VIDEO_PKGS = $(if $(filter no,$(FFMPEG)),,$(shell pkg-config --exists $(AV_PKGS) 2>/dev/null && echo $(AV_PKGS)))
 AV_PKGS    = libavformat libavcodec libswscale libavutil
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
@@ -206,6 +206,10 @@ $(BUILD)/bench/%.o: INCLUDES += -Itests
 $(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(SUPPORT) $(LIB_A)
 	$(link)
 
+# Requests together beside one alone.
+$(BUILD)/bench_batch: $(call obj,bench/bench_batch.c) $(LIB_A)
+	$(link)
+
 $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_view)) $(SUPPORT) $(LIB_A)
 	$(link)
 
@@ -248,9 +252,10 @@ pocket-eval: $(POCKET_EVAL)
 	$(POCKET_EVAL) -m models/pocket/pocket.gguf $(POCKET_ARGS) $(or $(wildcard models/pocket/eval/*.jsonl),\
 	    $(error models/pocket/eval has no prompts))
 
-bench: $(BUILD)/check_kernels $(BUILD)/bench_vision
+bench: $(BUILD)/check_kernels $(BUILD)/bench_vision $(BUILD)/bench_batch
 	$(BUILD)/check_kernels --bench
 	$(BUILD)/bench_vision
+	$(BUILD)/bench_batch
 
 # The library is built once more, with coverage for libFuzzer, in its own folder.
 fuzz: build/deps-fuzz.ok
@@ -331,7 +336,7 @@ help:
 	@echo 'make test             every test; the last line is the sum'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'
-	@echo 'make bench            check and time the CPU kernels, time the vision tower'
+	@echo 'make bench            check and time the CPU kernels, time the vision tower and requests together'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
 	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR; uninstall takes it away'

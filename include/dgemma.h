@@ -78,6 +78,12 @@ typedef struct dgemma_engine_options {
     const char *mmproj; /* the GGUF file of a vision tower; NULL: mmproj*.gguf beside the model, if
                            there is one */
     dgemma_image_attention image_attention;
+    int max_running;  /* requests that run together; others wait. 0: 16 */
+    int queue_length; /* requests that may wait. 0: 1024 */
+    size_t kv_bytes;  /* memory for keys and values, of running requests and of the prefix cache;
+                         0: what max_running requests of 8,192 tokens need, or one that fills the
+                         context if that is more */
+    bool no_prefix_cache;            /* forget the keys and values of a request when it ends */
     dgemma_progress_fn *on_progress; /* or NULL */
     void *progress_user;
 } dgemma_engine_options;
@@ -119,6 +125,19 @@ DGEMMA_API void dgemma_engine_info(const dgemma_engine *engine, dgemma_model_inf
 /* The same before loading: reads the headers and the config, allocates nothing large. */
 DGEMMA_API dgemma_status dgemma_model_estimate(dgemma_model_info *info,
                                                const dgemma_engine_options *opt, dgemma_error *err);
+
+/* What the engine has done since it was opened and what it is doing; any thread. */
+typedef struct dgemma_engine_counters {
+    int n_running, n_waiting;
+    size_t kv_bytes_used, kv_bytes_cached, kv_bytes_total; /* used: by running requests */
+    uint64_t n_requests, n_ended[6];                       /* ended: by dgemma_end */
+    uint64_t n_prompt_tokens, n_prompt_cached;             /* cached: taken from the prefix cache */
+    uint64_t n_output_tokens, n_blocks, n_converged, n_steps; /* steps: of all requests' blocks */
+    uint64_t n_passes;    /* of the model, each over all running requests */
+    uint64_t n_evictions; /* prefixes forgotten to make room */
+    double busy_seconds;
+} dgemma_engine_counters;
+DGEMMA_API void dgemma_engine_count(const dgemma_engine *engine, dgemma_engine_counters *counters);
 
 /* ---- tokens ----  Any thread. */
 
@@ -164,6 +183,18 @@ typedef struct dgemma_media {
                           */
 } dgemma_media;
 
+typedef struct dgemma_logit_bias {
+    int32_t token;
+    float bias;
+} dgemma_logit_bias;
+
+typedef enum dgemma_tool_choice {
+    DGEMMA_TOOLS_AUTO,     /* the model decides */
+    DGEMMA_TOOLS_NONE,     /* tools are not shown to it */
+    DGEMMA_TOOLS_REQUIRED, /* the answer is a call; it does not think first */
+    DGEMMA_TOOLS_NAMED     /* the answer is a call of tool_name */
+} dgemma_tool_choice;
+
 typedef struct dgemma_request_options {
     /* The prompt: one of these four. A chat prompt is one message of a user; `messages` a
      * conversation as JSON, an array in OpenAI's form; a raw prompt is taken as it stands, markers
@@ -184,9 +215,13 @@ typedef struct dgemma_request_options {
                          own, 280 */
 
     /* for chat_prompt and messages */
-    const char *system;  /* put in front as a system message; or NULL */
-    const char *tools;   /* JSON array in OpenAI's form; or NULL */
-    bool thinking;       /* let the model think before it answers */
+    const char *system; /* put in front as a system message; or NULL */
+    const char *tools;  /* JSON array in OpenAI's form; or NULL */
+    dgemma_tool_choice tool_choice;
+    const char *tool_name;     /* for DGEMMA_TOOLS_NAMED */
+    bool single_tool_call;     /* the answer ends after its first call */
+    const char *answer_prefix; /* what the answer is to begin with; not sent again. Or NULL */
+    bool thinking;             /* let the model think before it answers */
     int thinking_budget; /* tokens of thought before it must answer; -1: as many as leave room for
                             the answer */
 
@@ -194,6 +229,23 @@ typedef struct dgemma_request_options {
     int max_tokens;          /* of the answer, thoughts included */
     const char *const *stop; /* strings that end the answer where they appear in its text */
     size_t n_stop;
+
+    /* The draw of each step. Entropy, acceptance, the end of a block and self-conditioning keep the
+     * schedule; the draw alone is made from the logits divided by temperature too, and from the
+     * tokens that the filters leave. */
+    float temperature;                   /* 1: the schedule's own; 0: the most likely token */
+    int top_k;                           /* 0: all */
+    float top_p;                         /* 1: all */
+    float min_p;                         /* 0: all */
+    const dgemma_logit_bias *logit_bias; /* added to logits before anything else */
+    size_t n_logit_bias;
+    int n_logprobs; /* alternatives to report with each token of a BLOCK event, up to 20; 0: only
+                       the token's own; -1: no log-probabilities */
+
+    /* Send the beginning of a block as soon as it has settled, and pin it: nothing is taken back.
+     * An approximation: later steps cannot mend what was sent. 0: off; else the steps for which a
+     * prefix must have been stable and confident */
+    int settled_steps;
 
     /* diffusion; the defaults are the model's own */
     int max_denoise_steps;
@@ -234,6 +286,7 @@ typedef enum dgemma_end {
 
 typedef struct dgemma_stats {
     dgemma_end end;
+    int n_prompt_cached; /* tokens of the prompt whose keys and values were there already */
     int n_prompt, n_output, n_thinking; /* tokens; thinking: of those in the output */
     int n_pictures,
         n_pictures_encoded; /* encoded: those that were not known from an earlier request */
@@ -258,6 +311,13 @@ typedef struct dgemma_event {
     const uint8_t *accepted;
     float mean_entropy;
     bool converged; /* BLOCK: it settled before its last step */
+    /* BLOCK, when n_logprobs was asked for: log-probability of each token at the step that ended
+     * the block, at that step's temperature, and n_top alternatives for each, most likely first.
+     * `entropy` is there too. */
+    const float *logprobs;
+    const int32_t *top_tokens;
+    const float *top_logprobs;
+    int n_top;
     const char *text;
     size_t text_len;
     const char *tool_name;
@@ -282,6 +342,12 @@ DGEMMA_API dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engi
  * END was delivered before. One thread at a time for one request. A reader who is slow holds nobody
  * up; of the drafts only the last 256 are kept. */
 DGEMMA_API bool dgemma_request_wait(dgemma_request *request, dgemma_event *event, double seconds);
+
+/* Calls `fn` whenever an event is there to be taken, and once at once if one is already: on the
+ * engine's thread, where it must only wake somebody up. It may be called without need. Set it
+ * before the first wait, from the thread that waits. */
+typedef void dgemma_notify_fn(void *user);
+DGEMMA_API void dgemma_request_notify(dgemma_request *request, dgemma_notify_fn *fn, void *user);
 
 /* Any thread, also while another waits: the request ends after the step that is running, with an
  * END event. */

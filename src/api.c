@@ -34,6 +34,12 @@ static dgemma_status check_engine_options(const dgemma_engine_options *opt, dgem
         return dg_fail(err, DGEMMA_E_ARG, "%d threads asked for", opt->n_threads);
     if (opt->context_length < 0)
         return dg_fail(err, DGEMMA_E_ARG, "a context of %d tokens asked for", opt->context_length);
+    if (opt->max_running < 0 || opt->max_running > DG_MAX_RUNNING)
+        return dg_fail(err, DGEMMA_E_ARG, "max_running is %d: 1 to %d are possible, or 0 for %d",
+                       opt->max_running, DG_MAX_RUNNING, DG_DEFAULT_RUNNING);
+    if (opt->queue_length < 0)
+        return dg_fail(err, DGEMMA_E_ARG, "queue_length is %d: at least 1, or 0 for %d",
+                       opt->queue_length, DG_DEFAULT_QUEUE);
     if (opt->kv_type != DGEMMA_KV_BF16 && opt->kv_type != DGEMMA_KV_F32)
         return dg_fail(err, DGEMMA_E_ARG, "unknown kv_type %d", (int)opt->kv_type);
     if ((unsigned)opt->image_attention > DGEMMA_IMAGES_CAUSAL)
@@ -63,6 +69,11 @@ dgemma_status dgemma_model_estimate(dgemma_model_info *info, const dgemma_engine
 {
     dgemma_status st = check_engine_options(opt, err);
     return st ? st : dg_engine_estimate(info, opt, err);
+}
+
+void dgemma_engine_count(const dgemma_engine *e, dgemma_engine_counters *counters)
+{
+    dg_scheduler_count(e->scheduler, counters);
 }
 
 /* ---- tokens ---- */
@@ -258,7 +269,7 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
     if (!st)
         st = fill_request(r, e, o, &prompt, err);
     if (!st)
-        st = dg_engine_enqueue(e, r, err);
+        st = dg_scheduler_submit(e->scheduler, r, err);
     dg_prompt_tokens_clear(&prompt);
     if (st)
         dg_request_release(r);
@@ -270,6 +281,11 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
 bool dgemma_request_wait(dgemma_request *r, dgemma_event *event, double seconds)
 {
     return dg_stream_wait(r->stream, event, seconds);
+}
+
+void dgemma_request_notify(dgemma_request *r, dgemma_notify_fn *fn, void *user)
+{
+    dg_stream_notify(r->stream, fn, user);
 }
 
 void dgemma_request_cancel(dgemma_request *r)

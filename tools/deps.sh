@@ -1,7 +1,8 @@
 #!/bin/sh
 # Puts in place what a group of targets needs: deps.sh GROUP...
 #
-#   build   a C library to build against, pkg-config, jansson, libpng, libjpeg, libwebp, giflib, libedit
+#   build   a C library to build against, pkg-config, jansson, libpng, libjpeg, libwebp, giflib, libedit,
+#           xxHash
 #   test    Check, and Python's Jinja to compare chat templates with
 #   fuzz    clang with libFuzzer and the sanitizers
 #   format  clang-format
@@ -39,6 +40,7 @@ for group in "$@"; do
         have_lib "libwebp libwebpdemux" || need libwebp-dev
         have_gif || need libgif-dev
         have_lib libedit || need libedit-dev
+        have_lib libxxhash || need libxxhash-dev
         ;;
     test)
         have_pkg || need pkg-config

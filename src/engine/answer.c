@@ -181,7 +181,7 @@ dgemma_status dg_answer_pass(dg_answer *a, dg_request *req, double seconds, bool
     return st;
 }
 
-static dgemma_end end_reason(const dg_answer *a, dgemma_status st, bool cancelled)
+dgemma_end dg_answer_reason(const dg_answer *a, dgemma_status st, bool cancelled)
 {
     if (st)
         return DGEMMA_END_FAILED;
@@ -197,14 +197,14 @@ static dgemma_end end_reason(const dg_answer *a, dgemma_status st, bool cancelle
 void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool cancelled)
 {
     const dg_request *r = a->req;
-    a->stats.end = end_reason(a, st, cancelled);
+    a->stats.end = dg_answer_reason(a, st, cancelled);
     a->stats.n_prompt = r->cfg.n_prompt;
     a->stats.n_output = r->n_output;
     a->stats.n_thinking = r->n_thought;
     a->stats.n_blocks = r->n_block;
     a->stats.n_converged = r->n_converged;
     a->stats.n_steps = r->n_step;
-    a->stats.kv_bytes = r->kv ? dg_kv_bytes_used(r->kv) : 0;
+    a->stats.kv_bytes = r->kv ? dg_kv_seq_bytes(r->kv, &r->seq) : 0;
     dg_stream_push(a->stream, &(dgemma_event){
                                   .kind = DGEMMA_EVENT_END,
                                   .status = st,

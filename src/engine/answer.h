@@ -41,6 +41,9 @@ void dg_answer_clear(dg_answer *a);
 dgemma_status dg_answer_pass(dg_answer *a, dg_request *req, double seconds, bool *go_on,
                              dgemma_error *err);
 
+/* Why the request ends, as the END event will say. */
+dgemma_end dg_answer_reason(const dg_answer *a, dgemma_status st, bool cancelled);
+
 /* The END event. `st` is how the work ended; cancelled: somebody asked for it. */
 void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool cancelled);
 

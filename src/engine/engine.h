@@ -1,22 +1,21 @@
 /* The structs behind the public handles: a loaded model with everything it needs to run, and a
- * piece of work on its way through the queue. One thread runs the passes; the queue is where others
- * meet it. */
+ * piece of work. */
 #ifndef DG_ENGINE_ENGINE_H
 #define DG_ENGINE_ENGINE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include "dgemma.h"
 #include "engine/answer.h"
 #include "engine/loader.h"
 #include "engine/pictures.h"
 #include "engine/request.h"
+#include "engine/scheduler.h"
 #include "text/chat_template.h"
 
 enum {
-    DG_MIN_PASS_ROWS = 512, /* room for a commit and a canvas, or for a good piece of a prompt */
-    DG_MAX_QUEUE = 1024,    /* requests that may wait */
-    DG_MAX_PICTURE_TOKENS = 1120,
+    DG_DEFAULT_RUNNING = 16,
+    DG_DEFAULT_QUEUE = 1024,
+    DG_MAX_RUNNING = 1024,
     DG_PICTURE_CACHE_BYTES = 256 << 20
 };
 
@@ -29,7 +28,8 @@ struct dgemma_request {
     dg_pictures pictures;
     dg_answer_config answer; /* answer.stop is owned here */
     double submitted;
-    dgemma_request *next; /* in the queue; the engine's lock */
+    size_t kv_bytes;      /* set aside for it while it runs */
+    dgemma_request *next; /* in the queue; the scheduler's lock */
 };
 
 struct dgemma_engine {
@@ -43,17 +43,10 @@ struct dgemma_engine {
     dgemma_image_attention image_attention;
     dg_kv_cache *kv;
     dg_forward *forward;
-    int n_context, n_thread;
+    dg_scheduler *scheduler; /* has the use of all the above */
+    int n_context, n_thread, max_running;
     int think_open, think_close; /* token ids, -1: none */
     bool no_self_conditioning;   /* of requests to come; set by tests that measure what it brings */
-
-    pthread_t thread;
-    bool thread_started;
-    pthread_mutex_t lock; /* for what follows */
-    pthread_cond_t work;
-    dgemma_request *first, **last;
-    int n_waiting;
-    bool quit;
 };
 
 dgemma_status dg_engine_open(dgemma_engine **out, const dgemma_engine_options *opt,
@@ -64,9 +57,6 @@ void dg_engine_close(dgemma_engine *e);
 dgemma_status dg_engine_estimate(dgemma_model_info *info, const dgemma_engine_options *opt,
                                  dgemma_error *err);
 void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info);
-
-/* Takes the request into the queue and a hold on it. DGEMMA_E_LIMIT: the queue is full. */
-dgemma_status dg_engine_enqueue(dgemma_engine *e, dgemma_request *r, dgemma_error *err);
 
 /* Lets go of a request; the last one frees it. */
 void dg_request_release(dgemma_request *r);

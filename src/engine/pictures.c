@@ -121,6 +121,7 @@ static dgemma_status push_picture(placer *p, int n_soft, int32_t placeholder)
     const dg_config *m = p->cfg->model;
     dgemma_status st = push_text(p, m->boi_token);
     dg_span block = {(int)p->tokens.n, (int)p->tokens.n + n_soft};
+    p->out->list[p->out->n - 1].token = block.first;
     for (int i = 0; !st && i < n_soft; i++)
         st = push(p, placeholder, block, p->next_feature++);
     return st ? st : push_text(p, m->eoi_token);

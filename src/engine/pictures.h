@@ -13,6 +13,7 @@
 typedef struct dg_picture {
     dg_patches patches;
     uint64_t hash; /* of what the tower will see */
+    int token;     /* where its first row stands in the prompt */
 } dg_picture;
 
 /* A prompt with its pictures. */

@@ -88,13 +88,18 @@ static int next_canvas_length(const dg_request *r)
 }
 
 /* How many of the pending tokens go into a pass of n rows: a picture's block is seen whole by its
- * own tokens, so it is never cut. */
+ * own tokens, so it is never cut. One that comes next goes in whatever the prompt's share is. */
 static int chunk(const dg_request *r, int n)
 {
-    int left = r->n_pending - r->n_encoded, end = r->n_encoded + dg_min(left, n);
-    if (r->block > 0 || !r->cfg.block || end == r->n_pending || r->cfg.block[end].first >= end)
+    bool prompt = r->block == 0;
+    int most = prompt && r->max_prompt ? dg_min(n, r->max_prompt) : n;
+    int end = dg_min(r->n_pending, r->n_encoded + most);
+    if (!prompt || !r->cfg.block || end == r->n_pending || r->cfg.block[end].first >= end)
         return end - r->n_encoded;
-    return r->cfg.block[end].first - r->n_encoded;
+    dg_span picture = r->cfg.block[end];
+    if (picture.first > r->n_encoded)
+        return picture.first - r->n_encoded;
+    return picture.end - r->n_encoded <= n ? picture.end - r->n_encoded : 0;
 }
 
 void dg_request_plan(dg_request *r, dg_work *w, int max_row)
@@ -108,6 +113,7 @@ void dg_request_plan(dg_request *r, dg_work *w, int max_row)
         .n_token = chunk(r, max_row),
         .block = prompt && r->cfg.block ? r->cfg.block + r->n_encoded : NULL,
         .feature = prompt && r->cfg.feature ? r->cfg.feature + r->n_encoded : NULL,
+        .features = prompt ? r->cfg.features : NULL,
     };
     r->n_token_in_pass = w->n_token;
     int n_canvas = r->canvas_open ? r->canvas.n : next_canvas_length(r);

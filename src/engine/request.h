@@ -58,6 +58,7 @@ typedef struct dg_request {
     bool canvas_open;    /* the block was begun and is not finished */
     bool canvas_in_pass; /* what dg_request_plan put into the pass */
     int n_token_in_pass;
+    int max_prompt; /* tokens of the prompt in the next pass, a picture may be more; 0: what fits */
 
     /* the block that the last pass finished: tokens up to the stop token or the limit */
     bool block_done;

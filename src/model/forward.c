@@ -21,6 +21,7 @@ struct dg_forward {
 
     /* the batch, on the host */
     int32_t *token, *position, *feature;
+    int n_feature; /* rows of `feature` that name one */
     dg_span *block;
     dg_segment *segment;
     float *temperature;
@@ -232,9 +233,11 @@ static void add_encoded(dg_forward *f, const dg_work *w)
 {
     int p = w->seq->n_token;
     add_segment(f, w, p, w->n_token);
-    for (int i = 0; i < w->n_token; i++)
+    for (int i = 0; i < w->n_token; i++) {
+        bool picture = w->features && w->feature && w->feature[i] >= 0;
         add_row(f, w->token[i], p + i, w->block ? w->block[i] : (dg_span){p + i, p + i + 1},
-                w->feature ? w->feature[i] : -1);
+                picture ? f->n_feature++ : -1);
+    }
 }
 
 static void add_canvas(dg_forward *f, const dg_work *w, int *page)
@@ -297,14 +300,15 @@ static dgemma_status build(dg_forward *f, const dg_pass *pass, dgemma_error *err
     f->batch = (dg_batch){.token = f->token,
                           .position = f->position,
                           .block = f->block,
-                          .feature = pass->feature ? f->feature : NULL,
                           .images = pass->images,
                           .segment = f->segment};
     int page = 0;
+    f->n_feature = 0;
     for (int i = 0; i < pass->n_work; i++)
         if (pass->work[i].n_token)
             add_encoded(f, &pass->work[i]);
     f->batch.n_encode = f->batch.n_row;
+    f->batch.feature = f->n_feature ? f->feature : NULL;
     for (int i = 0; i < pass->n_work; i++)
         if (pass->work[i].n_canvas)
             add_canvas(f, &pass->work[i], &page);
@@ -332,6 +336,27 @@ static void move_soft(dg_forward *f, const dg_pass *pass, bool gather)
     }
 }
 
+/* Lays the image features of all sequences side by side, in the order of their rows. */
+static void gather_features(dg_forward *f, const dg_pass *pass, float *to)
+{
+    dg_backend *be = f->m->be;
+    size_t n_embd = (size_t)f->m->cfg.n_embd;
+    for (int i = 0; i < pass->n_work; i++) {
+        const dg_work *w = &pass->work[i];
+        for (int k = 0; w->features && w->feature && k < w->n_token; k++) {
+            int n = 1; /* a picture's rows follow each other */
+            if (w->feature[k] < 0)
+                continue;
+            while (k + n < w->n_token && w->feature[k + n] == w->feature[k] + n)
+                n++;
+            be->copy(be, to, w->features + (size_t)w->feature[k] * n_embd,
+                     (size_t)n * n_embd * sizeof *to);
+            to += (size_t)n * n_embd;
+            k += n - 1;
+        }
+    }
+}
+
 static void show_hidden(dg_forward *f, const dg_taps *taps, int layer, const float *x)
 {
     if (taps && taps->hidden)
@@ -346,7 +371,9 @@ static void run_layers(dg_forward *f, const dg_pass *pass)
     dg_rows all = {0, b->n_row}, canvas = {b->n_encode, b->n_row};
     dg_backend *be = m->be;
 
-    be->embed(be, &(dg_embed_args){f->act.x, &m->embed, cfg->embed_scale, pass->feature});
+    float *features = f->act.dense; /* not in use before the first layer */
+    gather_features(f, pass, features);
+    be->embed(be, &(dg_embed_args){f->act.x, &m->embed, cfg->embed_scale, features});
     if (b->n_row > b->n_encode) {
         move_soft(f, pass, true);
         be->condition(be, &(dg_condition_args){f->act.x, f->soft, &m->condition, canvas});
@@ -400,7 +427,7 @@ static void hand_out(dg_forward *f, const dg_pass *pass)
             memcpy(w->drawn, f->drawn + at, n * sizeof *w->drawn);
         }
         at += n;
-        dg_kv_advance(f->kv, w->seq, w->n_token);
+        dg_kv_advance(w->seq, w->n_token);
     }
 }
 

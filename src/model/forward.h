@@ -18,8 +18,8 @@ typedef struct dg_work {
     int n_token;
     const dg_span
         *block; /* [n_token] image blocks, NULL: text only; never reaching past the tokens given */
-    const int32_t *feature; /* [n_token] row of the features (dg_pass.feature) that stands for the
-                               token, or -1 */
+    const int32_t *feature; /* [n_token] row of the features that stands for the token, or -1 */
+    const float *features;  /* image features in the backend's memory; NULL: none */
 
     /* the canvas, at the positions right behind; n_canvas 0: none */
     const int32_t *canvas;
@@ -48,7 +48,6 @@ typedef struct dg_taps {
 typedef struct dg_pass {
     dg_work *work;
     int n_work;
-    const float *feature; /* image features in the backend's memory, or NULL */
     dg_image_rule images;
     const dg_taps *taps; /* or NULL */
 } dg_pass;

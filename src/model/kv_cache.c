@@ -1,14 +1,21 @@
 #include "model/kv_cache.h"
+#include <assert.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
 
-/* Pages that were given back, chained through a list of their own: a page is the backend's memory,
- * which the host may not be able to write to. */
+/* Beside the page itself, which is the backend's memory: the host may not be able to write to it.
+ */
+struct dg_kv_page {
+    void *data;
+    int n_running, n_kept; /* sequences that hold it */
+    dg_kv_page *next;      /* among the idle ones */
+};
+
 typedef struct page_pool {
     size_t page_bytes;
-    void **idle;
-    int n_idle, n_all; /* n_all: idle and in use; idle[] has room for all of them */
+    dg_kv_page *idle;
+    int n_all, n_idle, n_used; /* used: held by a running sequence */
 } page_pool;
 
 struct dg_kv_cache {
@@ -41,16 +48,31 @@ dgemma_status dg_kv_cache_create(dg_kv_cache **out, const dg_config *cfg, dg_bac
     return DGEMMA_OK;
 }
 
+/* Gives one idle page back to the backend. */
+static void page_free(dg_kv_cache *c, dg_kv_group g)
+{
+    page_pool *p = &c->pool[g];
+    dg_kv_page *page = p->idle;
+    p->idle = page->next;
+    p->n_idle--;
+    p->n_all--;
+    c->be->free(c->be, page->data);
+    dg_free(page);
+}
+
 void dg_kv_cache_free(dg_kv_cache *c)
 {
     if (!c)
         return;
-    for (int g = 0; g < DG_KV_GROUPS; g++) {
-        for (int i = 0; i < c->pool[g].n_idle; i++)
-            c->be->free(c->be, c->pool[g].idle[i]);
-        dg_free(c->pool[g].idle);
-    }
+    for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++)
+        while (c->pool[g].idle)
+            page_free(c, g);
     dg_free(c);
+}
+
+void dg_kv_cache_limit(dg_kv_cache *c, size_t max_bytes)
+{
+    c->max_bytes = max_bytes;
 }
 
 const dg_kv_layout *dg_kv_layout_of(const dg_kv_cache *c, int layer)
@@ -58,12 +80,38 @@ const dg_kv_layout *dg_kv_layout_of(const dg_kv_cache *c, int layer)
     return &c->layout[layer];
 }
 
-size_t dg_kv_bytes_used(const dg_kv_cache *c)
+/* ---- bytes ---- */
+
+size_t dg_kv_bytes_held(const dg_kv_cache *c)
 {
     size_t bytes = 0;
     for (int g = 0; g < DG_KV_GROUPS; g++)
         bytes += (size_t)(c->pool[g].n_all - c->pool[g].n_idle) * c->pool[g].page_bytes;
     return bytes;
+}
+
+size_t dg_kv_bytes_used(const dg_kv_cache *c)
+{
+    size_t bytes = 0;
+    for (int g = 0; g < DG_KV_GROUPS; g++)
+        bytes += (size_t)c->pool[g].n_used * c->pool[g].page_bytes;
+    return bytes;
+}
+
+size_t dg_kv_seq_bytes(const dg_kv_cache *c, const dg_kv_seq *seq)
+{
+    size_t bytes = 0;
+    for (int g = 0; g < DG_KV_GROUPS; g++)
+        bytes += (size_t)(seq->table[g].n - seq->table[g].first) * c->pool[g].page_bytes;
+    return bytes;
+}
+
+size_t dg_kv_bytes_left(const dg_kv_cache *c)
+{
+    size_t held = dg_kv_bytes_held(c);
+    if (!c->max_bytes)
+        return SIZE_MAX;
+    return held < c->max_bytes ? c->max_bytes - held : 0;
 }
 
 size_t dg_kv_bytes_for(const dg_kv_cache *c, int n_token, int step)
@@ -77,20 +125,43 @@ size_t dg_kv_bytes_for(const dg_kv_cache *c, int n_token, int step)
 
 /* ---- pages ---- */
 
-static void *page_take(dg_kv_cache *c, dg_kv_group g, dgemma_error *err)
+/* Idle pages of the other kind are given up before all together would be more than max_bytes. */
+static bool room_for_page(dg_kv_cache *c, dg_kv_group g)
+{
+    size_t bytes = 0;
+    if (!c->max_bytes)
+        return true;
+    if (dg_kv_bytes_left(c) < c->pool[g].page_bytes)
+        return false;
+    for (int h = 0; h < DG_KV_GROUPS; h++)
+        bytes += (size_t)c->pool[h].n_all * c->pool[h].page_bytes;
+    for (dg_kv_group h = 0; h < DG_KV_GROUPS; h++)
+        while (bytes + c->pool[g].page_bytes > c->max_bytes && c->pool[h].idle) {
+            bytes -= c->pool[h].page_bytes;
+            page_free(c, h);
+        }
+    return true;
+}
+
+static dg_kv_page *page_take(dg_kv_cache *c, dg_kv_group g, dgemma_error *err)
 {
     page_pool *p = &c->pool[g];
-    if (p->n_idle)
-        return p->idle[--p->n_idle];
-    if (c->max_bytes && p->page_bytes > c->max_bytes - dg_kv_bytes_used(c)) {
+    dg_kv_page *page = p->idle;
+    if (page) {
+        p->idle = page->next;
+        p->n_idle--;
+        *page = (dg_kv_page){.data = page->data};
+        return page;
+    }
+    if (!room_for_page(c, g)) {
         dg_fail(err, DGEMMA_E_LIMIT, "the key/value cache is full (%zu MiB)", c->max_bytes >> 20);
         return NULL;
     }
-    void **idle = dg_array_resize(p->idle, (size_t)p->n_all + 1, sizeof *idle);
-    if (idle)
-        p->idle = idle;
-    void *page = idle ? c->be->alloc(c->be, p->page_bytes) : NULL;
-    if (!page) {
+    page = dg_calloc(1, sizeof *page);
+    if (page)
+        page->data = c->be->alloc(c->be, p->page_bytes);
+    if (!page || !page->data) {
+        dg_free(page);
         dg_fail(err, DGEMMA_E_NOMEM, "no memory for another %zu KiB of keys and values",
                 p->page_bytes >> 10);
         return NULL;
@@ -99,52 +170,129 @@ static void *page_take(dg_kv_cache *c, dg_kv_group g, dgemma_error *err)
     return page;
 }
 
-static void page_give(dg_kv_cache *c, dg_kv_group g, void *page)
+static void page_hold(dg_kv_cache *c, dg_kv_group g, dg_kv_page *page, bool kept)
 {
-    if (page)
-        c->pool[g].idle[c->pool[g].n_idle++] = page;
+    if (kept)
+        page->n_kept++;
+    else if (page->n_running++ == 0)
+        c->pool[g].n_used++;
+}
+
+static void page_drop(dg_kv_cache *c, dg_kv_group g, dg_kv_page *page, bool kept)
+{
+    page_pool *p = &c->pool[g];
+    if (kept)
+        page->n_kept--;
+    else if (--page->n_running == 0)
+        p->n_used--;
+    if (page->n_kept || page->n_running)
+        return;
+    page->next = p->idle;
+    p->idle = page;
+    p->n_idle++;
 }
 
 /* ---- sequences ---- */
+
+static void put_page(dg_kv_cache *c, dg_kv_seq *seq, dg_kv_group g, int i, dg_kv_page *page)
+{
+    page_hold(c, g, page, seq->kept);
+    seq->table[g].held[i] = page;
+    seq->table[g].page[i] = page->data;
+}
+
+static void drop_page(dg_kv_cache *c, dg_kv_seq *seq, dg_kv_group g, int i)
+{
+    page_drop(c, g, seq->table[g].held[i], seq->kept);
+    seq->table[g].held[i] = NULL;
+    seq->table[g].page[i] = NULL;
+}
 
 void dg_kv_seq_clear(dg_kv_cache *c, dg_kv_seq *seq)
 {
     for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++) {
         for (int i = seq->table[g].first; i < seq->table[g].n; i++)
-            page_give(c, g, seq->table[g].page[i]);
+            drop_page(c, seq, g, i);
         dg_free(seq->table[g].page);
+        dg_free(seq->table[g].held);
     }
     *seq = (dg_kv_seq){0};
+}
+
+/* Room in table g for pages up to `end`. */
+static dgemma_status widen(dg_kv_seq *seq, dg_kv_group g, int end, dgemma_error *err)
+{
+    int old = seq->table[g].cap, cap = dg_max(end, 2 * old);
+    if (end <= old)
+        return DGEMMA_OK;
+    void **page = dg_array_resize(seq->table[g].page, (size_t)cap, sizeof *page);
+    if (page)
+        seq->table[g].page = page;
+    dg_kv_page **held = dg_array_resize(seq->table[g].held, (size_t)cap, sizeof *held);
+    if (held)
+        seq->table[g].held = held;
+    if (!page || !held)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    memset(page + old, 0, (size_t)(cap - old) * sizeof *page);
+    memset(held + old, 0, (size_t)(cap - old) * sizeof *held);
+    seq->table[g].cap = cap;
+    return DGEMMA_OK;
 }
 
 /* Makes table g hold pages up to `end`. */
 static dgemma_status grow(dg_kv_cache *c, dg_kv_seq *seq, dg_kv_group g, int end, dgemma_error *err)
 {
-    if (end > seq->table[g].cap) {
-        int cap = dg_max(end, 2 * seq->table[g].cap);
-        void **page = dg_array_resize(seq->table[g].page, (size_t)cap, sizeof *page);
+    dgemma_status st = widen(seq, g, end, err);
+    while (!st && seq->table[g].n < end) {
+        dg_kv_page *page = page_take(c, g, err);
         if (!page)
-            return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-        memset(page + seq->table[g].cap, 0, (size_t)(cap - seq->table[g].cap) * sizeof *page);
-        seq->table[g].page = page;
-        seq->table[g].cap = cap;
+            return err->status;
+        put_page(c, seq, g, seq->table[g].n++, page);
     }
-    while (seq->table[g].n < end) {
-        void *page = page_take(c, g, err);
-        if (!page)
-            return err ? err->status : DGEMMA_E_NOMEM;
-        seq->table[g].page[seq->table[g].n++] = page;
-    }
-    return DGEMMA_OK;
+    return st;
 }
 
 static void shrink(dg_kv_cache *c, dg_kv_seq *seq, dg_kv_group g, int end)
 {
-    while (seq->table[g].n > end) {
-        void **slot = &seq->table[g].page[--seq->table[g].n];
-        page_give(c, g, *slot);
-        *slot = NULL;
-    }
+    while (seq->table[g].n > end)
+        drop_page(c, seq, g, --seq->table[g].n);
+}
+
+/* The first page that a token at position n, or a canvas that starts there, can see. */
+static int oldest_page(const dg_kv_cache *c, dg_kv_group g, int n)
+{
+    return g == DG_KV_SLIDING ? dg_max(0, n - c->window + 1) / DG_PAGE : 0;
+}
+
+void dg_kv_forget(dg_kv_cache *c, dg_kv_seq *seq)
+{
+    int oldest = oldest_page(c, DG_KV_SLIDING, seq->n_token);
+    while (seq->table[DG_KV_SLIDING].first < dg_min(oldest, seq->table[DG_KV_SLIDING].n))
+        drop_page(c, seq, DG_KV_SLIDING, seq->table[DG_KV_SLIDING].first++);
+}
+
+/* The page that the next token goes to is somebody else's too: the sequence may not write there. */
+static bool needs_copy(const dg_kv_seq *seq, dg_kv_group g)
+{
+    int i = seq->n_token / DG_PAGE;
+    if (!seq->shared_tail || i < seq->table[g].first || i >= seq->table[g].n)
+        return false;
+    const dg_kv_page *page = seq->table[g].held[i];
+    return page->n_running + page->n_kept > 1;
+}
+
+static dgemma_status own_tail(dg_kv_cache *c, dg_kv_seq *seq, dg_kv_group g, dgemma_error *err)
+{
+    int i = seq->n_token / DG_PAGE;
+    if (!needs_copy(seq, g))
+        return DGEMMA_OK;
+    dg_kv_page *page = page_take(c, g, err);
+    if (!page)
+        return err->status;
+    c->be->copy(c->be, page->data, seq->table[g].page[i], c->pool[g].page_bytes);
+    drop_page(c, seq, g, i);
+    put_page(c, seq, g, i, page);
+    return DGEMMA_OK;
 }
 
 dgemma_status dg_kv_reserve(dg_kv_cache *c, dg_kv_seq *seq, int n, dgemma_error *err)
@@ -152,31 +300,60 @@ dgemma_status dg_kv_reserve(dg_kv_cache *c, dg_kv_seq *seq, int n, dgemma_error 
     dgemma_error local;
     if (!err)
         err = &local;
+    dg_kv_forget(c, seq);
     int before[DG_KV_GROUPS];
     for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++)
         before[g] = seq->table[g].n;
-    for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++) {
+    dgemma_status st = DGEMMA_OK;
+    for (dg_kv_group g = 0; !st && n && g < DG_KV_GROUPS; g++) {
         if (!c->pool[g].page_bytes)
             continue; /* no layer of this kind */
-        dgemma_status st = grow(c, seq, g, dg_ceil_div(seq->n_token + n, DG_PAGE), err);
-        if (st) {
-            for (dg_kv_group h = 0; h < DG_KV_GROUPS; h++)
-                shrink(c, seq, h, before[h]);
-            return st;
-        }
+        st = own_tail(c, seq, g, err);
+        if (!st)
+            st = grow(c, seq, g, dg_ceil_div(seq->n_token + n, DG_PAGE), err);
     }
-    return DGEMMA_OK;
+    for (dg_kv_group g = 0; st && g < DG_KV_GROUPS; g++)
+        shrink(c, seq, g, before[g]);
+    if (!st && n)
+        seq->shared_tail = false;
+    return st;
 }
 
-void dg_kv_advance(dg_kv_cache *c, dg_kv_seq *seq, int n)
+size_t dg_kv_bytes_missing(const dg_kv_cache *c, const dg_kv_seq *seq, int n)
+{
+    size_t bytes = 0;
+    for (dg_kv_group g = 0; n && g < DG_KV_GROUPS; g++) {
+        int more = dg_max(0, dg_ceil_div(seq->n_token + n, DG_PAGE) - seq->table[g].n);
+        bytes += (size_t)(more + needs_copy(seq, g)) * c->pool[g].page_bytes;
+    }
+    return bytes;
+}
+
+void dg_kv_advance(dg_kv_seq *seq, int n)
 {
     seq->n_token += n;
-    /* the next token's window starts here; a canvas's does too */
-    int oldest = dg_max(0, seq->n_token - c->window + 1) / DG_PAGE;
-    while (c->window &&
-           seq->table[DG_KV_SLIDING].first < dg_min(oldest, seq->table[DG_KV_SLIDING].n)) {
-        void **slot = &seq->table[DG_KV_SLIDING].page[seq->table[DG_KV_SLIDING].first++];
-        page_give(c, DG_KV_SLIDING, *slot);
-        *slot = NULL;
+}
+
+dgemma_status dg_kv_share(dg_kv_cache *c, dg_kv_seq *to, const dg_kv_seq *from, int n_token,
+                          dgemma_error *err)
+{
+    assert(!to->n_token && n_token <= from->n_token);
+    for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++) {
+        if (!c->pool[g].page_bytes)
+            continue;
+        int first = oldest_page(c, g, n_token), end = dg_ceil_div(n_token, DG_PAGE);
+        assert(first >= from->table[g].first && end <= from->table[g].n);
+        dgemma_status st = widen(to, g, end, err);
+        if (st) {
+            dg_kv_seq_clear(c, to);
+            return st;
+        }
+        for (int i = first; i < end; i++)
+            put_page(c, to, g, i, from->table[g].held[i]);
+        to->table[g].first = first;
+        to->table[g].n = end;
     }
+    to->n_token = n_token;
+    to->shared_tail = n_token % DG_PAGE != 0;
+    return DGEMMA_OK;
 }

@@ -2,6 +2,10 @@
  * forget: pages that lie wholly behind the window go back to the pool. Written only by the
  * backend's kv_write stage; the canvas never enters.
  *
+ * Sequences may share pages. Tokens are only ever appended, so whole pages never change again, and
+ * of a page that is filled in part each holder looks at the slots it knows of: whoever filled it
+ * goes on filling it. A sequence that came to the page by dg_kv_share gets a copy before it writes.
+ *
  * One thread. */
 #ifndef DG_MODEL_KV_CACHE_H
 #define DG_MODEL_KV_CACHE_H
@@ -10,13 +14,17 @@
 #include "model/config.h"
 
 typedef struct dg_kv_cache dg_kv_cache;
+typedef struct dg_kv_page dg_kv_page;
 
 /* What one sequence holds. The struct is the caller's; its pages belong to the cache. */
 typedef struct dg_kv_seq {
-    int n_token; /* encoded so far: the position of the next one */
+    int n_token;      /* encoded so far: the position of the next one */
+    bool kept;        /* it does not run: what it holds alone is not "used" (dg_kv_bytes_used) */
+    bool shared_tail; /* the page of the next token is filled in part, by somebody else */
     struct {
-        void **page;  /* [cap]; NULL where nothing is kept */
-        int first, n; /* pages [first, n) are there */
+        void **page;       /* [cap] where the keys are; NULL where nothing is kept */
+        dg_kv_page **held; /* [cap] the same pages, to count their holders */
+        int first, n;      /* pages [first, n) are there */
         int cap;
     } table[DG_KV_GROUPS];
 } dg_kv_seq;
@@ -25,22 +33,40 @@ typedef struct dg_kv_seq {
 dgemma_status dg_kv_cache_create(dg_kv_cache **out, const dg_config *cfg, dg_backend *be,
                                  dg_dtype type, size_t max_bytes, dgemma_error *err);
 void dg_kv_cache_free(dg_kv_cache *c); /* after every sequence was cleared */
+void dg_kv_cache_limit(dg_kv_cache *c, size_t max_bytes);
 
 const dg_kv_layout *dg_kv_layout_of(const dg_kv_cache *c, int layer);
 
 void dg_kv_seq_clear(dg_kv_cache *c,
                      dg_kv_seq *seq); /* gives the pages back; a {0} sequence is empty */
 
-/* Makes pages for positions [seq->n_token, seq->n_token + n). On failure the sequence is as it was.
- */
+/* Forgets what no later token can see, and makes pages for positions [seq->n_token, seq->n_token +
+ * n). On failure no page was made. */
 dgemma_status dg_kv_reserve(dg_kv_cache *c, dg_kv_seq *seq, int n, dgemma_error *err);
 
-/* n more tokens are encoded; forgets what no later token can see. */
-void dg_kv_advance(dg_kv_cache *c, dg_kv_seq *seq, int n);
+/* Drops the pages that no later token can see; dg_kv_reserve does it too. */
+void dg_kv_forget(dg_kv_cache *c, dg_kv_seq *seq);
 
-/* Bytes of all pages in use, and what a sequence of n tokens takes at most while it grows by `step`
- * at a time. */
+/* Bytes of the pages that dg_kv_reserve would take from what is left. */
+size_t dg_kv_bytes_missing(const dg_kv_cache *c, const dg_kv_seq *seq, int n);
+
+/* n more tokens are encoded. What they could see stays until the next dg_kv_reserve. */
+void dg_kv_advance(dg_kv_seq *seq, int n);
+
+/* *to, which is empty, becomes the first n_token tokens of *from, in the same pages. The pages in
+ * the window of token n_token must still be there: not later than the dg_kv_advance that passed it.
+ */
+dgemma_status dg_kv_share(dg_kv_cache *c, dg_kv_seq *to, const dg_kv_seq *from, int n_token,
+                          dgemma_error *err);
+
+/* Bytes of pages: of all that are held, of those that running sequences hold, of what one holds,
+ * and what may still be taken (without a bound: SIZE_MAX). */
+size_t dg_kv_bytes_held(const dg_kv_cache *c);
 size_t dg_kv_bytes_used(const dg_kv_cache *c);
+size_t dg_kv_seq_bytes(const dg_kv_cache *c, const dg_kv_seq *seq);
+size_t dg_kv_bytes_left(const dg_kv_cache *c);
+
+/* What a sequence of n tokens takes at most while it grows by `step` at a time. */
 size_t dg_kv_bytes_for(const dg_kv_cache *c, int n_token, int step);
 
 #endif

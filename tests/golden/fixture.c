@@ -206,13 +206,14 @@ dgemma_status fixture_encode(fixture *fx, const encode_job *job, dgemma_error *e
             .n_token = n,
             .block = job->block ? job->block + at : NULL,
             .feature = job->feature ? job->feature + at : NULL,
+            .features = job->features,
         };
         dg_taps taps = {
             .encoded = job->encoded ? job->encoded + (size_t)at * n_embd : NULL,
             .hidden = watching ? watch_hidden : NULL,
             .hidden_arg = &w,
         };
-        dg_pass pass = {.work = &work, .n_work = 1, .feature = job->features, .taps = &taps};
+        dg_pass pass = {.work = &work, .n_work = 1, .taps = &taps};
         dgemma_status st = dg_forward_run(fx->forward, &pass, err);
         if (st || w.st)
             return st ? st : w.st;

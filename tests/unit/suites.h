@@ -29,6 +29,8 @@ Suite *vision_suite(void);
 Suite *request_suite(void);
 Suite *api_suite(void);
 Suite *pictures_suite(void);
+Suite *scheduler_suite(void);
+Suite *prefix_cache_suite(void);
 Suite *hostile_suite(void);
 Suite *true_shape_suite(void);
 Suite *pocket_checks_suite(void);

@@ -14,16 +14,21 @@
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
 
-static dgemma_engine *open_engine(const char *chat_template)
+static dgemma_engine *open_with(dgemma_engine_options opt)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     opt.model_path = model_path;
     opt.n_threads = 2;
-    opt.chat_template = chat_template;
     ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     return e;
+}
+
+static dgemma_engine *open_engine(const char *chat_template)
+{
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    opt.chat_template = chat_template;
+    return open_with(opt);
 }
 
 /* What a request said, as much as is compared. */
@@ -155,13 +160,15 @@ END_TEST
 
 START_TEST(freeing_and_closing_end_what_runs)
 {
-    dgemma_engine *e = open_engine(NULL);
+    dgemma_engine_options one_at_a_time = dgemma_engine_defaults();
+    one_at_a_time.max_running = 1;
+    dgemma_engine *e = open_with(one_at_a_time);
     dgemma_request_options opt = endless(e);
     dgemma_request_free(submit(e, &opt)); /* perhaps before it started */
     dgemma_request *running = submit(e, &opt), *waiting = submit(e, &opt);
     dgemma_event event;
     ck_assert(dgemma_request_wait(running, &event, 20));
-    ck_assert(!dgemma_request_wait(waiting, &event, 0.01)); /* one at a time */
+    ck_assert(!dgemma_request_wait(waiting, &event, 0.01));
     dgemma_engine_close(e);
     static said s; /* requests outlive the engine */
     listen(running, &s);
@@ -169,6 +176,61 @@ START_TEST(freeing_and_closing_end_what_runs)
     listen(waiting, &s);
     ck_assert_int_eq(s.stats.end, DGEMMA_END_CANCELLED);
     dgemma_request_free(NULL);
+}
+END_TEST
+
+/* A loop that sleeps until it is woken up, and never waits in the library. */
+typedef struct bell {
+    pthread_mutex_t lock;
+    pthread_cond_t rung;
+    int n;
+} bell;
+
+static void ring(void *user)
+{
+    bell *b = user;
+    pthread_mutex_lock(&b->lock);
+    b->n++;
+    pthread_cond_signal(&b->rung);
+    pthread_mutex_unlock(&b->lock);
+}
+
+START_TEST(notify_wakes_for_every_event)
+{
+    dgemma_engine *e = open_engine(NULL);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "x";
+    opt.max_tokens = 40;
+    opt.drafts = true;
+    bell b = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+    for (int late = 0; late < 2; late++) {
+        dgemma_request *r = submit(e, &opt);
+        b.n = 0;
+        if (late) { /* it has ended before anybody asks to be told */
+            static said other;
+            listen(submit(e, &opt), &other);
+            dgemma_request_notify(r, ring, &b);
+            ck_assert_int_eq(b.n, 1);
+        } else
+            dgemma_request_notify(r, ring, &b);
+        int n_event = 0;
+        bool ended = false;
+        while (!ended) {
+            dgemma_event event;
+            pthread_mutex_lock(&b.lock);
+            while (!b.n)
+                pthread_cond_wait(&b.rung, &b.lock);
+            b.n = 0;
+            pthread_mutex_unlock(&b.lock);
+            while (dgemma_request_wait(r, &event, 0)) {
+                n_event++;
+                ended = event.kind == DGEMMA_EVENT_END;
+            }
+        }
+        ck_assert_int_gt(n_event, 3);
+        dgemma_request_free(r);
+    }
+    dgemma_engine_close(e);
 }
 END_TEST
 
@@ -535,6 +597,7 @@ Suite *api_suite(void)
     tcase_add_test(t, many_threads_share_an_engine);
     tcase_add_test(t, cancel_from_another_thread);
     tcase_add_test(t, freeing_and_closing_end_what_runs);
+    tcase_add_test(t, notify_wakes_for_every_event);
     tcase_add_test(t, slow_readers_lose_old_drafts);
     tcase_add_test(t, the_queue_is_bounded);
     tcase_add_test(t, step_callback_takes_part);

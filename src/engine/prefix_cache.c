@@ -1,0 +1,346 @@
+#include "engine/prefix_cache.h"
+#include <string.h>
+#include <xxhash.h>
+#include "base/alloc.h"
+#include "base/common.h"
+
+/* A picture's pixels, for all points that have it in front of them. */
+typedef struct shown {
+    struct shown *next;
+    int n_holder;
+    uint64_t hash;
+    int rows, cols;
+    size_t n_byte;
+    uint8_t pixels[];
+} shown;
+
+typedef struct place {
+    int token, n_soft; /* where the picture begins, and its rows */
+    shown *picture;
+} place;
+
+typedef struct point {
+    struct point *older; /* the more recently used come first */
+    dg_kv_seq seq;
+    int32_t *token;  /* [seq.n_token] */
+    uint64_t *chain; /* [whole pages] hash of the page's tokens and of all before them */
+    place *place;    /* [n_place] */
+    int n_place;
+    size_t host_bytes;
+} point;
+
+struct dg_prefix_cache {
+    dg_kv_cache *kv;
+    point *first;
+    int n_point;
+    shown *shown;
+    size_t host_bytes, max_host_bytes;
+};
+
+dgemma_status dg_prefix_cache_create(dg_prefix_cache **out, dg_kv_cache *kv, size_t max_host_bytes,
+                                     dgemma_error *err)
+{
+    dg_prefix_cache *c = dg_calloc(1, sizeof *c);
+    if (!c)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    c->kv = kv;
+    c->max_host_bytes = max_host_bytes;
+    *out = c;
+    return DGEMMA_OK;
+}
+
+void dg_prefix_cache_free(dg_prefix_cache *c)
+{
+    while (c && dg_prefix_evict(c))
+        ;
+    dg_free(c);
+}
+
+int dg_prefix_count(const dg_prefix_cache *c)
+{
+    return c->n_point;
+}
+
+/* ---- pictures ---- */
+
+static size_t pixel_bytes(const dg_patches *p)
+{
+    return (size_t)p->rows * (size_t)p->cols * (size_t)(p->patch * p->patch) * 3;
+}
+
+/* The same as far as a hash can tell. */
+static bool looks_like(const shown *s, const dg_picture *p)
+{
+    return s->hash == p->hash && s->rows == p->patches.rows && s->cols == p->patches.cols &&
+           s->n_byte == pixel_bytes(&p->patches);
+}
+
+static bool is_picture(const shown *s, const dg_picture *p)
+{
+    return looks_like(s, p) && memcmp(s->pixels, p->patches.resized, s->n_byte) == 0;
+}
+
+/* A hold on the picture's pixels, NULL: no memory. */
+static shown *show(dg_prefix_cache *c, const dg_picture *p)
+{
+    shown *s = c->shown;
+    while (s && !is_picture(s, p))
+        s = s->next;
+    if (!s) {
+        size_t n = pixel_bytes(&p->patches);
+        s = dg_malloc(sizeof *s + n);
+        if (!s)
+            return NULL;
+        *s = (shown){c->shown, 0, p->hash, p->patches.rows, p->patches.cols, n};
+        memcpy(s->pixels, p->patches.resized, n);
+        c->shown = s;
+        c->host_bytes += sizeof *s + n;
+    }
+    s->n_holder++;
+    return s;
+}
+
+static void unshow(dg_prefix_cache *c, shown *s)
+{
+    if (!s || --s->n_holder)
+        return;
+    shown **link = &c->shown;
+    while (*link != s)
+        link = &(*link)->next;
+    *link = s->next;
+    c->host_bytes -= sizeof *s + s->n_byte;
+    dg_free(s);
+}
+
+static int n_picture(const dg_prefix *p)
+{
+    int n = 0;
+    while (p->pictures && n < p->pictures->n && p->pictures->list[n].token < p->n_token)
+        n++;
+    return n;
+}
+
+/* ---- points ---- */
+
+static void point_free(dg_prefix_cache *c, point *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; i < p->n_place; i++)
+        unshow(c, p->place[i].picture);
+    dg_kv_seq_clear(c->kv, &p->seq);
+    dg_free(p->token);
+    dg_free(p->chain);
+    dg_free(p->place);
+    dg_free(p);
+}
+
+bool dg_prefix_evict(dg_prefix_cache *c)
+{
+    point **last = &c->first;
+    if (!c->first)
+        return false;
+    while ((*last)->older)
+        last = &(*last)->older;
+    c->host_bytes -= (*last)->host_bytes;
+    c->n_point--;
+    point_free(c, *last);
+    *last = NULL;
+    return true;
+}
+
+/* Moves *link to the front. */
+static void touch(dg_prefix_cache *c, point **link)
+{
+    point *p = *link;
+    *link = p->older;
+    p->older = c->first;
+    c->first = p;
+}
+
+/* Hashes of whole pages, each with all before it; the caller's (dg_free). NULL: no memory. */
+static uint64_t *chain_of(const dg_prefix *p)
+{
+    size_t n = (size_t)(p->n_token / DG_PAGE);
+    uint64_t *chain = dg_array(n + 1, sizeof *chain), hash = 0;
+    for (size_t i = 0; chain && i < n; i++)
+        chain[i] = hash =
+            XXH3_64bits_withSeed(p->token + i * DG_PAGE, DG_PAGE * sizeof *p->token, hash);
+    return chain;
+}
+
+/* How many tokens a point and *p have in common, trusting the hashes of pages and of pictures. */
+static int common_tokens(const point *q, const dg_prefix *p, const uint64_t *chain)
+{
+    int most = dg_min(q->seq.n_token, p->n_token), lo = 0, hi = most / DG_PAGE;
+    while (lo < hi) { /* pages in common are those in front */
+        int mid = (lo + hi + 1) / 2;
+        if (q->chain[mid - 1] == chain[mid - 1])
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    int n = lo * DG_PAGE;
+    while (n < most && q->token[n] == p->token[n])
+        n++;
+    return n;
+}
+
+/* Two sequences of pictures, seen as much as telling them apart needs. */
+typedef struct sight {
+    int token, n_soft, rows, cols;
+    uint64_t hash;
+} sight;
+
+static sight sight_of(const dg_prefix *p, int i)
+{
+    const dg_picture *q = &p->pictures->list[i];
+    return (sight){q->token, q->patches.n_soft, q->patches.rows, q->patches.cols, q->hash};
+}
+
+static sight sight_at(const point *q, int i)
+{
+    const place *at = &q->place[i];
+    return (sight){at->token, at->n_soft, at->picture->rows, at->picture->cols, at->picture->hash};
+}
+
+/* Of n tokens in common, those in front of the first picture that is not: of the i-th pictures of
+ * both, NULL where there is none. True: look at the next. */
+static bool same_sight(const sight *a, const sight *b, int *n)
+{
+    bool same = a && b && a->token == b->token && a->rows == b->rows && a->cols == b->cols &&
+                a->hash == b->hash;
+    if (same && (*n <= a->token || *n >= a->token + a->n_soft))
+        return true;
+    if (a)
+        *n = dg_min(*n, a->token);
+    if (b)
+        *n = dg_min(*n, b->token);
+    return false;
+}
+
+static int common_pictures(const point *q, const dg_prefix *p, int n)
+{
+    int n_mine = n_picture(p);
+    for (int i = 0; i < n_mine || i < q->n_place; i++) {
+        sight mine = i < n_mine ? sight_of(p, i) : (sight){0};
+        sight theirs = i < q->n_place ? sight_at(q, i) : (sight){0};
+        if (!same_sight(i < n_mine ? &mine : NULL, i < q->n_place ? &theirs : NULL, &n))
+            break;
+    }
+    return n;
+}
+
+int dg_prefix_common(const dg_prefix *a, const dg_prefix *b)
+{
+    int n = 0, n_a = n_picture(a), n_b = n_picture(b), most = dg_min(a->n_token, b->n_token);
+    while (n < most && a->token[n] == b->token[n])
+        n++;
+    for (int i = 0; i < n_a || i < n_b; i++) {
+        sight x = i < n_a ? sight_of(a, i) : (sight){0}, y = i < n_b ? sight_of(b, i) : (sight){0};
+        if (!same_sight(i < n_a ? &x : NULL, i < n_b ? &y : NULL, &n))
+            break;
+    }
+    return n;
+}
+
+/* Whether *p begins with the point: all tokens and all pixels are the same. */
+static bool is_prefix(const point *q, const dg_prefix *p)
+{
+    int n = q->seq.n_token;
+    dg_prefix head = {p->token, n, p->pictures};
+    if (n > p->n_token || memcmp(q->token, p->token, (size_t)n * sizeof *p->token) != 0 ||
+        n_picture(&head) != q->n_place)
+        return false;
+    for (int i = 0; i < q->n_place; i++) {
+        const dg_picture *mine = &p->pictures->list[i];
+        if (mine->token != q->place[i].token || !is_picture(q->place[i].picture, mine))
+            return false;
+    }
+    return true;
+}
+
+/* The longest point that *p begins with, moved to the front; NULL: none. */
+static point *find(dg_prefix_cache *c, const dg_prefix *p, const uint64_t *chain, int *parted)
+{
+    point **best = NULL;
+    *parted = 0;
+    for (point **link = &c->first; *link; link = &(*link)->older) {
+        point *q = *link;
+        int n = common_pictures(q, p, common_tokens(q, p, chain));
+        *parted = dg_max(*parted, n);
+        if (n == q->seq.n_token && (!best || n > (*best)->seq.n_token) && is_prefix(q, p))
+            best = link;
+    }
+    if (!best)
+        return NULL;
+    touch(c, best);
+    return c->first;
+}
+
+void dg_prefix_find(dg_prefix_cache *c, const dg_prefix *p, dg_kv_seq *seq, int *parted)
+{
+    uint64_t *chain = chain_of(p);
+    *parted = 0;
+    point *q = chain ? find(c, p, chain, parted) : NULL;
+    if (q)
+        dg_kv_share(c->kv, seq, &q->seq, q->seq.n_token, NULL); /* without memory: not found */
+    dg_free(chain);
+}
+
+/* A point with everything but its pages; NULL: no memory. */
+static point *point_create(dg_prefix_cache *c, const dg_prefix *p, uint64_t *chain)
+{
+    point *q = dg_calloc(1, sizeof *q);
+    int n = n_picture(p);
+    if (!q) {
+        dg_free(chain);
+        return NULL;
+    }
+    q->chain = chain;
+    q->token = dg_array((size_t)p->n_token, sizeof *q->token);
+    q->place = dg_calloc((size_t)n + 1, sizeof *q->place);
+    bool ok = q->token && q->place;
+    for (int i = 0; ok && i < n; i++) {
+        const dg_picture *picture = &p->pictures->list[i];
+        q->place[i] = (place){picture->token, picture->patches.n_soft, show(c, picture)};
+        q->n_place++;
+        ok = q->place[i].picture != NULL;
+    }
+    if (!ok) {
+        point_free(c, q);
+        return NULL;
+    }
+    memcpy(q->token, p->token, (size_t)p->n_token * sizeof *q->token);
+    size_t pages = (size_t)dg_ceil_div(p->n_token, DG_PAGE);
+    q->host_bytes = sizeof *q + (size_t)p->n_token * sizeof *q->token +
+                    pages * (sizeof *q->chain + 4 * sizeof(void *)) + (size_t)n * sizeof *q->place;
+    return q;
+}
+
+void dg_prefix_keep(dg_prefix_cache *c, const dg_prefix *p, const dg_kv_seq *seq)
+{
+    uint64_t *chain = chain_of(p);
+    int parted;
+    if (!chain)
+        return;
+    point *q = find(c, p, chain, &parted);
+    if (q && q->seq.n_token == p->n_token) { /* it is there, and now the newest */
+        dg_free(chain);
+        return;
+    }
+    q = point_create(c, p, chain);
+    if (!q)
+        return;
+    q->seq.kept = true;
+    if (dg_kv_share(c->kv, &q->seq, seq, p->n_token, NULL)) {
+        point_free(c, q);
+        return;
+    }
+    q->older = c->first;
+    c->first = q;
+    c->n_point++;
+    c->host_bytes += q->host_bytes;
+    while (c->host_bytes > c->max_host_bytes && dg_prefix_evict(c))
+        ;
+}

@@ -1,0 +1,525 @@
+#include "engine/scheduler.h"
+#include <pthread.h>
+#include <stdio.h>
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/common.h"
+#include "engine/engine.h"
+#include "engine/trail.h"
+
+enum { ORDINARY_TOKENS = 8192, LOOKAHEAD = 64 };
+
+/* A request that runs. */
+typedef struct running {
+    dgemma_request *r;
+    dg_request req;
+    dg_answer answer;
+    float *features; /* of its pictures, backend memory; while they are needed */
+    dg_trail trail;
+    const dg_work *work; /* its part of the pass; NULL: none */
+    bool stopped;        /* somebody asked it to end */
+    dgemma_status status;
+    dgemma_error err;
+} running;
+
+struct dg_scheduler {
+    dg_scheduler_config cfg;
+    dg_backend *be;
+
+    /* the thread's own */
+    running *slots;  /* [max_running] */
+    running **order; /* [max_running] all slots; the first n_running are taken, oldest first */
+    int n_running;
+    int turn; /* who is first in the next pass */
+    size_t reserved;
+    dg_prefix_cache *prefix; /* NULL: nothing is kept */
+    dg_work *work;           /* [max_running] */
+
+    pthread_t thread;
+    bool thread_started;
+    pthread_mutex_t lock; /* for what follows */
+    pthread_cond_t arrived;
+    dgemma_request *first, **last;
+    bool quit;
+    dgemma_engine_counters counters;
+};
+
+/* ---- sizes ---- */
+
+int dg_scheduler_rows(const dg_config *cfg, int max_running)
+{
+    int n = dg_min(max_running, dg_max(1, DG_MAX_CANVAS_ROWS / cfg->canvas_length));
+    int rows = dg_max(n * cfg->canvas_length + DG_PROMPT_ROWS, 2 * cfg->canvas_length + 1);
+    return cfg->vision.present ? dg_max(rows, DG_MAX_PICTURE_TOKENS) : rows;
+}
+
+/* Tokens that a request of this model adds in a pass. */
+static int longest_step(const dg_config *cfg, int longest_block)
+{
+    return dg_max(dg_max(DG_PROMPT_ROWS, cfg->canvas_length + 1), longest_block);
+}
+
+size_t dg_scheduler_kv_bytes(const dg_config *cfg, const dg_kv_cache *kv, int n_context,
+                             int max_running)
+{
+    int ordinary = longest_step(cfg, 0),
+        most = longest_step(cfg, cfg->vision.present ? DG_MAX_PICTURE_TOKENS : 0);
+    size_t many = dg_kv_bytes_for(kv, dg_min(n_context, ORDINARY_TOKENS), ordinary);
+    size_t one = dg_kv_bytes_for(kv, n_context, most);
+    many *= (size_t)max_running;
+    return many > one ? many : one;
+}
+
+/* What the request may come to hold: every block but the last is encoded, a cut thought gets a
+ * marker. */
+static size_t worst_bytes(const dg_scheduler *s, const dg_request_config *cfg)
+{
+    int64_t most = (int64_t)cfg->n_prompt + cfg->max_tokens + cfg->canvas_length;
+    return dg_kv_bytes_for(s->cfg.kv, most < cfg->n_context ? (int)most : cfg->n_context,
+                           longest_step(&s->cfg.model->cfg, dg_request_longest_block(cfg)));
+}
+
+/* ---- the queue ---- */
+
+dgemma_status dg_scheduler_submit(dg_scheduler *s, dgemma_request *r, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    r->submitted = dg_clock_now();
+    r->kv_bytes = worst_bytes(s, &r->cfg);
+    if (r->kv_bytes > s->cfg.kv_bytes)
+        return dg_fail(err, DGEMMA_E_LIMIT,
+                       "the request may need %zu MiB of keys and values, there is room for %zu: "
+                       "ask for fewer tokens or give more memory",
+                       (r->kv_bytes >> 20) + 1, s->cfg.kv_bytes >> 20);
+    pthread_mutex_lock(&s->lock);
+    if (s->counters.n_waiting >= s->cfg.queue_length)
+        st = dg_fail(err, DGEMMA_E_LIMIT, "%d requests are waiting already", s->counters.n_waiting);
+    else {
+        atomic_fetch_add(&r->n_holder, 1);
+        *s->last = r;
+        s->last = &r->next;
+        s->counters.n_waiting++;
+        s->counters.n_requests++;
+        pthread_cond_signal(&s->arrived);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+/* Takes *link out of the queue; the lock is held. */
+static dgemma_request *unlink_request(dg_scheduler *s, dgemma_request **link)
+{
+    dgemma_request *r = *link;
+    *link = r->next;
+    if (s->last == &r->next)
+        s->last = link;
+    r->next = NULL;
+    s->counters.n_waiting--;
+    return r;
+}
+
+/* Somebody is just encoding what this one begins with: it will take less to wait than to do it a
+ * second time. */
+static bool begins_like_another(const dg_scheduler *s, const dgemma_request *r)
+{
+    dg_prefix prompt = {r->cfg.prompt, r->cfg.n_prompt, &r->pictures};
+    for (int i = 0; i < s->n_running; i++)
+        if (dg_trail_worth_waiting(&s->order[i]->trail, &s->order[i]->req, &prompt))
+            return true;
+    return false;
+}
+
+/* The first few in the queue. They stay there: nobody but this thread takes one out. */
+static int peek(dg_scheduler *s, dgemma_request *r[LOOKAHEAD])
+{
+    int n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (dgemma_request *q = s->first; q && n < LOOKAHEAD; q = q->next)
+        r[n++] = q;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+/* The next request, if what it needs is there. One that waits for memory holds up those behind it:
+ * a large one would else wait for ever. One that waits for another's prompt does not. */
+static dgemma_request *dequeue(dg_scheduler *s)
+{
+    dgemma_request *r[LOOKAHEAD];
+    int n = peek(s, r), i = 0;
+    while (i < n && begins_like_another(s, r[i]))
+        i++;
+    if (i == n || r[i]->kv_bytes > s->cfg.kv_bytes - s->reserved)
+        return NULL;
+    pthread_mutex_lock(&s->lock);
+    dgemma_request **link = &s->first;
+    while (*link != r[i])
+        link = &(*link)->next;
+    unlink_request(s, link);
+    pthread_mutex_unlock(&s->lock);
+    return r[i];
+}
+
+/* A waiting request that somebody cancelled, NULL: none is left. */
+static dgemma_request *dequeue_cancelled(dg_scheduler *s)
+{
+    dgemma_request *r = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (dgemma_request **link = &s->first; !r && *link; link = &(*link)->next)
+        if (s->quit || dg_stream_cancelled((*link)->stream)) {
+            r = unlink_request(s, link);
+            break;
+        }
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+/* Waits until there is something to do; false: the engine closes, and all have ended. */
+static bool wait_for_work(dg_scheduler *s, bool *quit)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!s->n_running && !s->first && !s->quit)
+        pthread_cond_wait(&s->arrived, &s->lock);
+    *quit = s->quit;
+    bool more = s->n_running || s->first;
+    pthread_mutex_unlock(&s->lock);
+    return more;
+}
+
+void dg_scheduler_count(dg_scheduler *s, dgemma_engine_counters *counters)
+{
+    pthread_mutex_lock(&s->lock);
+    *counters = s->counters;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- the end of a request ---- */
+
+/* Ends it and empties the slot. The counters know before its reader does. */
+static void end_request(dg_scheduler *s, running *u)
+{
+    pthread_mutex_lock(&s->lock);
+    s->counters.n_ended[dg_answer_reason(&u->answer, u->status, u->stopped)]++;
+    pthread_mutex_unlock(&s->lock);
+    dg_answer_end(&u->answer, u->status, &u->err, u->stopped);
+    if (!u->status)
+        dg_trail_end(&u->trail, &u->req);
+    dg_trail_clear(&u->trail);
+    dg_answer_clear(&u->answer);
+    dg_request_clear(&u->req);
+    s->be->free(s->be, u->features);
+    dg_request_release(u->r);
+    *u = (running){0};
+}
+
+static void set_running(dg_scheduler *s, int n)
+{
+    pthread_mutex_lock(&s->lock);
+    s->counters.n_running = n;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool is_done(const running *u)
+{
+    return u->status || u->stopped || u->req.end || u->answer.stop_found;
+}
+
+/* Ends those that are done, and those that somebody does not want any more. */
+static void end_finished(dg_scheduler *s, bool quit)
+{
+    for (dgemma_request *r; (r = dequeue_cancelled(s));) {
+        running u = {.r = r, .stopped = true};
+        u.answer = (dg_answer){.req = &u.req, .stream = r->stream};
+        u.answer.stats.queue_seconds = dg_clock_now() - r->submitted;
+        end_request(s, &u);
+    }
+    int n = 0, turn = s->turn;
+    for (int i = 0; i < s->n_running; i++) {
+        running *u = s->order[i];
+        if (!is_done(u))
+            u->stopped = quit || dg_stream_cancelled(u->r->stream);
+        if (!is_done(u)) {
+            s->order[i] = s->order[n];
+            s->order[n++] = u;
+            continue;
+        }
+        s->turn -= i < turn;
+        s->reserved -= u->r->kv_bytes;
+        set_running(s, s->counters.n_running - 1);
+        end_request(s, u);
+    }
+    s->n_running = n;
+}
+
+/* ---- its beginning ---- */
+
+/* Has the tower look at the request's pictures, unless keys and values of all of them are there. */
+static dgemma_status look(dg_scheduler *s, running *u)
+{
+    const dg_pictures *p = &u->r->pictures;
+    u->answer.stats.n_pictures = p->n;
+    if (!p->n || p->list[p->n - 1].token < u->req.n_encoded)
+        return DGEMMA_OK;
+    dgemma_status st = dg_picture_features(s->cfg.pictures, p, &u->features,
+                                           &u->answer.stats.n_pictures_encoded, &u->err);
+    u->req.cfg.features = u->features;
+    return st;
+}
+
+/* Begins with what the prefix cache has. */
+static dgemma_status reuse(dg_scheduler *s, running *u)
+{
+    const dg_request_config *cfg = &u->r->cfg;
+    dg_prefix prompt = {cfg->prompt, cfg->n_prompt, &u->r->pictures};
+    int n = dg_trail_begin(&u->trail, s->prefix, &u->req, &prompt, s->cfg.turn_token);
+    u->answer.stats.n_prompt_cached = n;
+    dgemma_event found = {.kind = DGEMMA_EVENT_PROMPT, .n_done = n, .n_total = cfg->n_prompt};
+    return !n || dg_stream_push(u->r->stream, &found)
+               ? DGEMMA_OK
+               : dg_fail(&u->err, DGEMMA_E_NOMEM, "no memory for the answer's events");
+}
+
+static void start(dg_scheduler *s, running *u, dgemma_request *r)
+{
+    double now = dg_clock_now();
+    *u = (running){.r = r};
+    u->answer = (dg_answer){.req = &u->req, .stream = r->stream};
+    u->status = dg_request_init(&u->req, s->cfg.model, s->cfg.kv, &r->cfg, &u->err);
+    if (!u->status)
+        u->status = dg_answer_init(&u->answer, &r->answer, &u->req, r->stream, &u->err);
+    u->answer.stats.queue_seconds = now - r->submitted;
+    if (!u->status)
+        u->status = reuse(s, u);
+    if (!u->status)
+        u->status = look(s, u);
+}
+
+/* Lets in who can be. The tower's work for one request is enough between two passes. */
+static void admit(dg_scheduler *s, dgemma_engine_counters *done)
+{
+    bool looked = false;
+    while (s->n_running < s->cfg.max_running && !(looked && s->n_running > 1)) {
+        dgemma_request *r = dequeue(s);
+        if (!r)
+            return;
+        running *u = s->order[s->n_running++];
+        s->reserved += r->kv_bytes;
+        start(s, u, r);
+        looked = looked || u->answer.stats.n_pictures_encoded > 0;
+        done->n_prompt_tokens += (uint64_t)r->cfg.n_prompt;
+        done->n_prompt_cached += (uint64_t)u->answer.stats.n_prompt_cached;
+        set_running(s, s->n_running);
+    }
+}
+
+/* ---- a pass ---- */
+
+static bool has_prompt(const running *u)
+{
+    return u->req.block == 0 && u->req.n_encoded < u->req.n_pending;
+}
+
+/* Rows that prompts may have in this pass together, and each of them. */
+static int prompt_share(const dg_scheduler *s, int *together)
+{
+    int n_prompt = 0, canvases = 0;
+    for (int i = 0; i < s->n_running; i++) {
+        n_prompt += has_prompt(s->order[i]);
+        canvases += has_prompt(s->order[i]) ? 0 : s->order[i]->req.cfg.canvas_length;
+    }
+    *together = dg_forward_max_row(s->cfg.forward);
+    if (canvases)
+        *together = dg_min(*together, dg_max(canvases, DG_MIN_PROMPT_ROWS));
+    return dg_min(DG_PROMPT_ROWS, dg_max(DG_PAGE, *together / dg_max(1, n_prompt)));
+}
+
+/* Pages for the next n tokens of a request. They were set aside when it was let in; what stands in
+ * the way is what the prefix cache keeps. */
+static dgemma_status make_pages(dg_scheduler *s, running *u, int n, dgemma_engine_counters *done)
+{
+    dg_kv_cache *kv = s->cfg.kv;
+    dg_kv_forget(kv, &u->req.seq);
+    while (s->prefix && dg_kv_bytes_missing(kv, &u->req.seq, n) > dg_kv_bytes_left(kv) &&
+           dg_prefix_evict(s->prefix))
+        done->n_evictions++;
+    return dg_kv_reserve(kv, &u->req.seq, n, &u->err);
+}
+
+/* The request's part of the pass, at most `rows`; false: none fits. */
+static bool plan_one(dg_scheduler *s, running *u, dg_work *w, int rows,
+                     dgemma_engine_counters *done)
+{
+    dg_request_plan(&u->req, w, rows);
+    if (!w->n_token && !w->n_canvas)
+        return false;
+    u->status = make_pages(s, u, w->n_token, done);
+    return !u->status;
+}
+
+/* Fills s->work; returns how many take part. */
+static int plan(dg_scheduler *s, dgemma_engine_counters *done)
+{
+    int rows = dg_forward_max_row(s->cfg.forward), n = 0, next = -1, prompts;
+    int share = prompt_share(s, &prompts);
+    for (int k = 0; k < s->n_running; k++) {
+        int i = (s->turn + k) % s->n_running;
+        running *u = s->order[i];
+        dg_work *w = &s->work[n];
+        bool prompt = has_prompt(u), may = !is_done(u) && !(prompt && prompts <= 0);
+        u->req.max_prompt = dg_min(share, prompts);
+        u->work = may && plan_one(s, u, w, rows, done) ? w : NULL;
+        if (!u->work && !is_done(u) && next < 0)
+            next = i;
+        if (!u->work)
+            continue;
+        rows -= w->n_token + w->n_canvas;
+        prompts -= prompt ? w->n_token : 0;
+        n++;
+    }
+    s->turn = next < 0 ? s->turn : next;
+    return n;
+}
+
+/* What came of the pass for one request. */
+static void take(dg_scheduler *s, running *u, double seconds, dgemma_engine_counters *done)
+{
+    bool go_on = true;
+    dg_trail_pass(&u->trail, &u->req, u->work);
+    dg_request_take(&u->req);
+    if (u->features && !has_prompt(u)) {
+        s->be->free(s->be, u->features);
+        u->features = NULL;
+        u->req.cfg.features = NULL;
+    }
+    done->n_steps += u->req.canvas_in_pass;
+    if (u->req.block_done) {
+        done->n_blocks++;
+        done->n_converged += u->req.canvas.converged;
+        done->n_output_tokens += (uint64_t)u->req.n_block_token;
+    }
+    u->status = dg_answer_pass(&u->answer, &u->req, seconds, &go_on, &u->err);
+    u->stopped = !go_on;
+}
+
+static void fail(running *u, dgemma_status st, const dgemma_error *err)
+{
+    char where[64];
+    u->status = st;
+    u->err = *err;
+    if (!u->req.canvas_in_pass)
+        return;
+    snprintf(where, sizeof where, "block %d, step %d", u->req.block, u->req.canvas.step);
+    dg_fail_prefix(&u->err, st, where);
+}
+
+static void publish(dg_scheduler *s, const dgemma_engine_counters *done)
+{
+    size_t used = dg_kv_bytes_used(s->cfg.kv), held = dg_kv_bytes_held(s->cfg.kv);
+    pthread_mutex_lock(&s->lock);
+    dgemma_engine_counters *c = &s->counters;
+    c->kv_bytes_used = used;
+    c->kv_bytes_cached = held - used;
+    c->n_prompt_tokens += done->n_prompt_tokens;
+    c->n_prompt_cached += done->n_prompt_cached;
+    c->n_evictions += done->n_evictions;
+    c->n_output_tokens += done->n_output_tokens;
+    c->n_blocks += done->n_blocks;
+    c->n_converged += done->n_converged;
+    c->n_steps += done->n_steps;
+    c->n_passes += done->n_passes;
+    c->busy_seconds += done->busy_seconds;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void run_pass(dg_scheduler *s, dgemma_engine_counters *done)
+{
+    dgemma_error err = {0};
+    double start = dg_clock_now();
+    int n = plan(s, done);
+    if (!n)
+        return;
+    dgemma_status st = dg_forward_run(
+        s->cfg.forward, &(dg_pass){.work = s->work, .n_work = n, .images = s->cfg.images}, &err);
+    double seconds = dg_clock_now() - start;
+    done->n_passes++;
+    for (int i = 0; i < s->n_running; i++) {
+        running *u = s->order[i];
+        if (u->work && st)
+            fail(u, st, &err);
+        else if (u->work)
+            take(s, u, seconds, done);
+    }
+}
+
+static void *scheduler_main(void *arg)
+{
+    dg_scheduler *s = arg;
+    for (bool quit; wait_for_work(s, &quit);) {
+        dgemma_engine_counters done = {0};
+        double start = dg_clock_now();
+        end_finished(s, quit);
+        admit(s, &done);
+        run_pass(s, &done);
+        done.busy_seconds = dg_clock_now() - start;
+        publish(s, &done);
+        end_finished(s, false);
+        publish(s, &(dgemma_engine_counters){0}); /* what they held is free */
+    }
+    return NULL;
+}
+
+/* ---- life cycle ---- */
+
+dgemma_status dg_scheduler_create(dg_scheduler **out, const dg_scheduler_config *cfg,
+                                  dgemma_error *err)
+{
+    dg_scheduler *s = dg_calloc(1, sizeof *s);
+    if (!s)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    size_t n = (size_t)cfg->max_running;
+    s->cfg = *cfg;
+    s->be = cfg->model->be;
+    s->last = &s->first;
+    s->counters.kv_bytes_total = cfg->kv_bytes;
+    dg_kv_cache_limit(cfg->kv, cfg->kv_bytes);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->arrived, NULL);
+    s->slots = dg_calloc(n, sizeof *s->slots);
+    s->order = dg_calloc(n, sizeof *s->order);
+    s->work = dg_calloc(n, sizeof *s->work);
+    dgemma_status st = DGEMMA_OK;
+    if (!s->slots || !s->order || !s->work)
+        st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for %d requests", cfg->max_running);
+    for (size_t i = 0; !st && i < n; i++)
+        s->order[i] = &s->slots[i];
+    if (!st && cfg->prefix_cache)
+        st = dg_prefix_cache_create(&s->prefix, cfg->kv, DG_PREFIX_HOST_BYTES, err);
+    if (!st && pthread_create(&s->thread, NULL, scheduler_main, s) != 0)
+        st = dg_fail(err, DGEMMA_E_NOMEM, "cannot start the engine's thread");
+    s->thread_started = !st;
+    if (st) {
+        dg_scheduler_free(s);
+        return st;
+    }
+    *out = s;
+    return DGEMMA_OK;
+}
+
+void dg_scheduler_free(dg_scheduler *s)
+{
+    if (!s)
+        return;
+    if (s->thread_started) {
+        pthread_mutex_lock(&s->lock);
+        s->quit = true;
+        pthread_cond_signal(&s->arrived);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+    }
+    dg_prefix_cache_free(s->prefix);
+    dg_free(s->slots);
+    dg_free(s->order);
+    dg_free(s->work);
+    pthread_cond_destroy(&s->arrived);
+    pthread_mutex_destroy(&s->lock);
+    dg_free(s);
+}

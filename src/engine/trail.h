@@ -1,0 +1,48 @@
+/* What a running request takes from the prefix cache and leaves in it. Points are kept where
+ * conversations are known to branch:
+ *
+ *     behind the first turn       instructions and tools that many conversations begin with
+ *     in front of the last turn   the model's, which the prompt only opens: the next prompt of the
+ *                                 conversation has it in another form (without its thoughts)
+ *     behind the prompt           the same one again, with another seed
+ *     behind the end              the next prompt, where the template renders the answer as it was
+ *     where two have parted       anything else that two prompts had in common
+ *
+ * The last block of an answer was never encoded, so the point at the end is in front of it: the
+ * next turn encodes it with what else is new, in the same pass. */
+#ifndef DG_ENGINE_TRAIL_H
+#define DG_ENGINE_TRAIL_H
+
+#include "engine/prefix_cache.h"
+#include "engine/request.h"
+
+enum { DG_TRAIL_MARKS = 8 };
+
+typedef struct dg_trail {
+    dg_prefix_cache *cache; /* NULL: nothing is kept */
+    const dg_pictures *pictures;
+    int n_found;    /* tokens that were in the cache when it began */
+    int32_t *token; /* [n] that the request has encoded or will: the prompt, then each block */
+    int n, cap;
+    int mark[DG_TRAIL_MARKS]; /* tokens in front of places to keep, ascending */
+    int n_mark;
+} dg_trail;
+
+/* Puts the longest prefix of the prompt that the cache has into the request, which was just made.
+ * turn_token opens a turn; -1: there is none. `prompt` is copied, `pictures` borrowed. Returns how
+ * many tokens were found. */
+int dg_trail_begin(dg_trail *t, dg_prefix_cache *cache, dg_request *req, const dg_prefix *prompt,
+                   int turn_token);
+void dg_trail_clear(dg_trail *t);
+
+/* Whether another prompt does well to wait for this one, which is being encoded: what they have in
+ * common will be kept, and is worth it. */
+bool dg_trail_worth_waiting(dg_trail *t, const dg_request *req, const dg_prefix *prompt);
+
+/* After a pass that encoded `w` of the request, before dg_request_take. */
+void dg_trail_pass(dg_trail *t, const dg_request *req, const dg_work *w);
+
+/* At the end of a request that did not fail. */
+void dg_trail_end(dg_trail *t, const dg_request *req);
+
+#endif

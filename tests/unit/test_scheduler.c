@@ -1,0 +1,382 @@
+/* Many requests at once: what each says does not depend on its company, nobody waits for ever, and
+ * memory is set aside before it is needed. */
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+#include "base/common.h"
+#include "base/rng.h"
+#include "dgemma.h"
+#include "engine/scheduler.h"
+#include "suites.h"
+#include "support/record_events.h"
+
+static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
+static const char picture_path[] = "tests/fixtures/golden/vision/image.png";
+
+static dgemma_engine *open_for(int max_running)
+{
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    opt.max_running = max_running;
+    return record_engine(opt);
+}
+
+/* ---- all kinds of requests ---- */
+
+enum { N_KIND = 12 };
+
+static const char *const texts[] = {
+    "How are you?", "Tell me about the sea and the wind, and what the sailors sing.", "x"};
+static int32_t long_prompt[1500];
+static const dgemma_media picture = {.path = picture_path};
+
+/* Request number i: prompts of one to several passes, pictures, thinking, short and long answers,
+ * canvases of several lengths, drafts or not. */
+static dgemma_request_options kind(const dgemma_engine *e, int i)
+{
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.seed = (uint64_t)i * 7 + 1;
+    opt.max_tokens = 10 + 9 * (i % 5);
+    opt.drafts = i % 3 == 0;
+    opt.canvas_length = i % 4 == 1 ? 5 : 16;
+    opt.max_denoise_steps = 6 + i % 7;
+    if (i % 6 == 2) {
+        opt.tokens = long_prompt;
+        opt.n_tokens = (size_t)(300 + 100 * i);
+        return opt;
+    }
+    opt.chat_prompt = texts[i % 3];
+    opt.thinking = i % 5 == 4;
+    if (i % 4 == 3) {
+        opt.media = &picture;
+        opt.n_media = 1;
+        opt.image_tokens = i % 8 == 3 ? 280 : 70;
+    }
+    return opt;
+}
+
+/* Each by itself, in an engine that runs one at a time. */
+static void record_alone(record *alone, int n)
+{
+    for (int i = 0; i < (int)DG_COUNT(long_prompt); i++)
+        long_prompt[i] = 20 + i * 7 % 300;
+    dgemma_engine_options one_by_one = dgemma_engine_defaults();
+    one_by_one.max_running = 1;
+    one_by_one.no_prefix_cache = true;
+    dgemma_engine *e = record_engine(one_by_one);
+    for (int i = 0; i < n; i++) {
+        dgemma_request_options opt = kind(e, i);
+        record_listen(record_submit(e, &opt), &alone[i]);
+        ck_assert_int_ge(alone[i].stats.n_steps, 1);
+    }
+    dgemma_engine_close(e);
+}
+
+START_TEST(company_changes_nothing)
+{
+    static record alone[N_KIND], together;
+    record_alone(alone, N_KIND);
+    static const int running[] = {16, 3};
+    for (size_t k = 0; k < DG_COUNT(running); k++) {
+        dgemma_engine *e = open_for(running[k]);
+        dgemma_request *r[N_KIND];
+        for (int i = 0; i < N_KIND; i++) {
+            dgemma_request_options opt = kind(e, i);
+            r[i] = record_submit(e, &opt);
+        }
+        for (int i = 0; i < N_KIND; i++) {
+            record_listen(r[i], &together);
+            record_assert_same(&alone[i], &together, "together", i);
+            record_clear(&together);
+        }
+        dgemma_engine_counters c;
+        dgemma_engine_count(e, &c);
+        ck_assert_uint_eq(c.n_requests, N_KIND);
+        ck_assert_uint_lt(c.n_passes, c.n_steps); /* they did share passes */
+        dgemma_engine_close(e);
+    }
+    for (int i = 0; i < N_KIND; i++)
+        record_clear(&alone[i]);
+}
+END_TEST
+
+/* ---- arrivals and cancellations at random ---- */
+
+typedef struct visitor {
+    dgemma_engine *engine;
+    const record *alone;
+    unsigned seed;
+    int n_equal, n_cancelled;
+} visitor;
+
+static void nap(double seconds)
+{
+    nanosleep(&(struct timespec){0, (long)(seconds * 1e9)}, NULL);
+}
+
+static void *visit(void *arg)
+{
+    visitor *v = arg;
+    dg_rng_key key = {.seed = v->seed};
+    for (uint32_t i = 0; i < 10; i++) {
+        int which = (int)(dg_rng_uniform(&key, 3 * i) * N_KIND);
+        double wait = dg_rng_uniform(&key, 3 * i + 1), give_up = dg_rng_uniform(&key, 3 * i + 2);
+        dgemma_request_options opt = kind(v->engine, which);
+        nap(0.01 * wait);
+        dgemma_request *r = record_submit(v->engine, &opt);
+        if (give_up < 0.3) {
+            nap(0.03 * give_up);
+            dgemma_request_cancel(r);
+        }
+        static _Thread_local record rec;
+        record_listen(r, &rec);
+        const record *want = &v->alone[which];
+        if (rec.stats.end == DGEMMA_END_CANCELLED) { /* it said the beginning of what it would */
+            v->n_cancelled++;
+            ck_assert_uint_le(rec.before_end, want->before_end);
+            ck_assert(!rec.before_end ||
+                      memcmp(rec.bytes.data, want->bytes.data, rec.before_end) == 0);
+        } else {
+            v->n_equal++;
+            record_assert_same(want, &rec, "at random", which);
+        }
+        record_clear(&rec);
+    }
+    return NULL;
+}
+
+START_TEST(random_arrivals_and_cancellations)
+{
+    enum { N_THREAD = 6 };
+    static record alone[N_KIND];
+    record_alone(alone, N_KIND);
+    dgemma_engine *e = open_for(4);
+    visitor v[N_THREAD];
+    pthread_t t[N_THREAD];
+    int n_equal = 0;
+    for (int i = 0; i < N_THREAD; i++) {
+        v[i] = (visitor){.engine = e, .alone = alone, .seed = (unsigned)i + 1};
+        ck_assert_int_eq(pthread_create(&t[i], NULL, visit, &v[i]), 0);
+    }
+    for (int i = 0; i < N_THREAD; i++) {
+        pthread_join(t[i], NULL);
+        n_equal += v[i].n_equal;
+    }
+    ck_assert_int_gt(n_equal, 20);
+    dgemma_engine_counters c;
+    dgemma_engine_count(e, &c);
+    ck_assert_int_eq(c.n_running + c.n_waiting, 0);
+    ck_assert_uint_eq(c.n_requests, N_THREAD * 10);
+    uint64_t ended = 0;
+    for (size_t i = 0; i < DG_COUNT(c.n_ended); i++)
+        ended += c.n_ended[i];
+    ck_assert_uint_eq(ended, c.n_requests);
+    dgemma_engine_close(e);
+    for (int i = 0; i < N_KIND; i++)
+        record_clear(&alone[i]);
+}
+END_TEST
+
+/* More canvases than a pass has rows for: all come to their turn. */
+START_TEST(more_canvases_than_rows)
+{
+    enum { N = 220 };
+    static dgemma_request *r[N];
+    static record alone, one;
+    dgemma_engine *e = open_for(N);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    ck_assert_int_gt(N * opt.canvas_length, DG_MAX_CANVAS_ROWS + DG_PROMPT_ROWS);
+    opt.chat_prompt = "x";
+    opt.max_tokens = 16;
+    opt.max_denoise_steps = 4;
+    record_listen(record_submit(e, &opt), &alone);
+    for (int i = 0; i < N; i++)
+        r[i] = record_submit(e, &opt);
+    for (int i = 0; i < N; i++) {
+        record_listen(r[i], &one);
+        record_assert_same(&alone, &one, "in a crowd", i);
+        record_clear(&one);
+    }
+    record_clear(&alone);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* ---- fairness ---- */
+
+/* Never settles, and never ends before somebody says so. */
+static dgemma_request_options endless(const dgemma_engine *e)
+{
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "x";
+    opt.max_denoise_steps = 100000;
+    opt.confidence_threshold = 0;
+    return opt;
+}
+
+START_TEST(a_long_prompt_does_not_hold_up_canvases)
+{
+    static int32_t prompt[3600];
+    for (int i = 0; i < 3600; i++)
+        prompt[i] = i % 300;
+    dgemma_engine *e = open_for(8);
+    dgemma_request_options opt = endless(e);
+    dgemma_request *canvas = record_submit(e, &opt);
+    dgemma_event event;
+    ck_assert(dgemma_request_wait(canvas, &event, 60)); /* its prompt is in, it denoises */
+    opt = dgemma_request_defaults(e);
+    opt.tokens = prompt;
+    opt.n_tokens = 3600;
+    opt.max_tokens = 1;
+    dgemma_request *slow = record_submit(e, &opt);
+    int done = 0;
+    while (dgemma_request_wait(slow, &event, 60) && event.kind == DGEMMA_EVENT_PROMPT) {
+        ck_assert_int_le(event.n_done - done, DG_MIN_PROMPT_ROWS);
+        done = event.n_done;
+    }
+    ck_assert_int_eq(done, 3600);
+    dgemma_request_free(slow);
+    dgemma_request_free(canvas);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+START_TEST(prompts_share_a_pass)
+{
+    static int32_t prompt[3600];
+    for (int i = 0; i < 3600; i++)
+        prompt[i] = i % 300;
+    dgemma_engine *e = open_for(8);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    dgemma_request *slow[3];
+    dgemma_event event;
+    opt.tokens = prompt;
+    opt.n_tokens = 3600;
+    for (int i = 0; i < 3; i++) {
+        prompt[0] = i ? 21 : 20; /* the third begins like the second, and waits for it */
+        slow[i] = record_submit(e, &opt);
+    }
+    opt.n_tokens = 40;
+    opt.max_tokens = 4;
+    opt.max_denoise_steps = 4;
+    static record quick;
+    record_listen(record_submit(e, &opt),
+                  &quick); /* behind three long ones, and done before them */
+    for (int i = 0; i < 3; i++) {
+        int done = 0;
+        while (dgemma_request_wait(slow[i], &event, 0) && event.kind == DGEMMA_EVENT_PROMPT)
+            done = event.n_done;
+        ck_assert_int_lt(done, 3600);
+        dgemma_request_free(slow[i]);
+    }
+    record_clear(&quick);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+START_TEST(memory_is_set_aside_first)
+{
+    dgemma_engine_options eo = dgemma_engine_defaults();
+    dgemma_engine *e = open_for(1);
+    dgemma_model_info info;
+    dgemma_engine_info(e, &info);
+    dgemma_engine_close(e);
+
+    /* room for one that fills the context: smaller ones together, larger ones one by one */
+    eo.kv_bytes = info.kv_bytes_full;
+    e = record_engine(eo);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    static int32_t prompt[3000];
+    opt.tokens = prompt;
+    opt.n_tokens = 3000;
+    opt.max_tokens = 20;
+    opt.max_denoise_steps = 3;
+    dgemma_request *large[3];
+    for (int i = 0; i < 3; i++)
+        large[i] = record_submit(e, &opt);
+    for (int i = 0; i < 3; i++) {
+        dgemma_engine_counters c;
+        bool ended = false;
+        for (dgemma_event event; dgemma_request_wait(large[i], &event, -1);) {
+            dgemma_engine_count(e, &c);
+            ck_assert_int_le(c.n_running, 1);
+            ck_assert_uint_le(c.kv_bytes_used + c.kv_bytes_cached, c.kv_bytes_total);
+            ended = event.kind == DGEMMA_EVENT_END && event.status == DGEMMA_OK;
+        }
+        ck_assert(ended);
+        dgemma_request_free(large[i]);
+    }
+    dgemma_engine_close(e);
+
+    /* what can never fit is refused at once */
+    eo.kv_bytes = info.kv_bytes_full / 3;
+    e = record_engine(eo);
+    dgemma_request *r;
+    dgemma_error err = {0};
+    ck_assert_int_eq(dgemma_request_submit(&r, e, &opt, &err), DGEMMA_E_LIMIT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "keys and values"));
+    opt.n_tokens = 100;
+    static record rec;
+    record_listen(record_submit(e, &opt), &rec);
+    ck_assert_int_ne(rec.stats.end, DGEMMA_END_FAILED);
+    record_clear(&rec);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+START_TEST(options_of_scheduling_are_checked)
+{
+    dgemma_engine_options eo = dgemma_engine_defaults();
+    dgemma_engine *e = NULL;
+    dgemma_error err = {0};
+    eo.model_path = model_path;
+    eo.max_running = -1;
+    ck_assert_int_eq(dgemma_engine_open(&e, &eo, &err), DGEMMA_E_ARG);
+    eo.max_running = 1 << 20;
+    ck_assert_int_eq(dgemma_engine_open(&e, &eo, &err), DGEMMA_E_ARG);
+    eo.max_running = 1;
+    eo.queue_length = -1;
+    ck_assert_int_eq(dgemma_engine_open(&e, &eo, &err), DGEMMA_E_ARG);
+
+    eo.queue_length = 2; /* one runs, two wait, the fourth is told so */
+    e = record_engine(eo);
+    dgemma_request_options opt = endless(e);
+    dgemma_request *r[3], *none;
+    dgemma_event event;
+    r[0] = record_submit(e, &opt);
+    ck_assert(dgemma_request_wait(r[0], &event, 60));
+    r[1] = record_submit(e, &opt);
+    r[2] = record_submit(e, &opt);
+    ck_assert_int_eq(dgemma_request_submit(&none, e, &opt, &err), DGEMMA_E_LIMIT);
+    dgemma_engine_counters c;
+    dgemma_engine_count(e, &c);
+    ck_assert_int_eq(c.n_running, 1);
+    ck_assert_int_eq(c.n_waiting, 2);
+
+    /* one that waits ends when it is cancelled, though the first would run for ever */
+    dgemma_request_cancel(r[2]);
+    ck_assert(dgemma_request_wait(r[2], &event, 60));
+    ck_assert_int_eq(event.kind, DGEMMA_EVENT_END);
+    ck_assert_int_eq(event.stats.end, DGEMMA_END_CANCELLED);
+    for (int i = 0; i < 3; i++)
+        dgemma_request_free(r[i]);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+Suite *scheduler_suite(void)
+{
+    Suite *s = suite_create("scheduler");
+    TCase *t = tcase_create("scheduler");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, company_changes_nothing);
+    tcase_add_test(t, random_arrivals_and_cancellations);
+    tcase_add_test(t, more_canvases_than_rows);
+    tcase_add_test(t, a_long_prompt_does_not_hold_up_canvases);
+    tcase_add_test(t, prompts_share_a_pass);
+    tcase_add_test(t, memory_is_set_aside_first);
+    tcase_add_test(t, options_of_scheduling_are_checked);
+    suite_add_tcase(s, t);
+    return s;
+}
