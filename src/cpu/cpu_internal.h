@@ -77,7 +77,7 @@ typedef struct dg_cpu {
     float *tile;       /* [n_row][VOCAB_TILE] */
     double *draw_mass; /* [n_row][draw tiles]: sum of exp(z - draw_shift) */
     float *draw_shift; /* [n_row][vocabulary tiles]: the running maximum when the tile was seen */
-    struct vocab_row *vocab; /* [n_row] */
+    struct dg_vocab_row *vocab; /* [n_row] */
     uint16_t *kept; /* [n_row][VOCAB_TILE]: words of the tile that the soft embedding keeps */
 } dg_cpu;
 
