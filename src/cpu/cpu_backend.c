@@ -121,6 +121,9 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
         dg_cpu_take(t, rows * (size_t)dg_ceil_div(p->n_vocab, DRAW_TILE), sizeof *cpu->draw_mass);
     cpu->draw_shift = dg_cpu_take(t, rows * n_tile, sizeof *cpu->draw_shift);
     cpu->vocab = dg_cpu_take(t, rows, dg_cpu_vocab_row_bytes());
+    cpu->bin_mass = dg_cpu_take(t, rows * DRAW_BINS, sizeof *cpu->bin_mass);
+    cpu->bin_count = dg_cpu_take(t, rows * DRAW_BINS, sizeof *cpu->bin_count);
+    cpu->filtered = dg_cpu_take(t, rows, sizeof *cpu->filtered);
 }
 
 static size_t cpu_plan_bytes(dg_backend *be, const dg_plan *plan)

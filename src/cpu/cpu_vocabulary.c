@@ -3,8 +3,9 @@
  * The vocabulary is walked once, in tiles. For each tile: the logits of all rows; then row by row
  * the running maximum, the sums that give the entropy, and the mass of each finer tile, for the
  * draw; then the tile's share of the soft embedding. A draw needs the total first, so it comes
- * last: the mass table says in which fine tile it falls, whose logits are made again, to the same
- * bits.
+ * last (cpu_draw.c): the mass table says in which fine tile it falls, whose logits are made again,
+ * to the same bits. Rows whose draw is filtered are walked a second time, once it is known what
+ * their filters leave (cpu_filter.c).
  *
  * Everything is summed in ascending vocabulary order per row. */
 #include "cpu/cpu_vocabulary.h"
@@ -22,20 +23,20 @@ size_t dg_cpu_vocab_row_bytes(void)
 
 /* ---- logits ---- */
 
-/* Raw logits of some rows for words [first, first + n) into out, whose rows are VOCAB_TILE apart.
- */
-static void raw_logits(const dg_vocab_job *job, float *out, int first_row, int n_row, int first,
+/* Raw logits of the rows at x for words [first, first + n) into out, whose rows are VOCAB_TILE
+ * apart. */
+static void raw_logits(const dg_vocab_job *job, float *out, const float *x, int n_row, int first,
                        int n, int worker)
 {
-    const dg_vocabulary_args *a = job->a;
+    const dg_weight *table = job->a->table;
     dg_cpu_matmul m = {
         .y = out,
         .y_col = first,
-        .x = a->x + (size_t)first_row * (size_t)a->table->n_in,
+        .x = x,
         .ldy = VOCAB_TILE,
-        .ldx = (size_t)a->table->n_in,
+        .ldx = (size_t)table->n_in,
         .n_row = n_row,
-        .w = a->table,
+        .w = table,
     };
     dg_cpu_matmul_cols(job->cpu, &m, first, first + n, worker);
 }
@@ -62,7 +63,7 @@ static void process_logits(const dg_vocab_job *job, float *z, int row, int first
                            bool copy_out)
 {
     const dg_vocabulary_args *a = job->a;
-    const dg_vocabulary_options *opt = a->options ? a->options[row] : NULL;
+    const dg_vocabulary_options *opt = dg_vocab_options(job, row);
     if (a->softcap > 0)
         job->cpu->k.softcap(z, n, a->softcap);
     if (opt) {
@@ -84,24 +85,31 @@ static void logits_task(void *arg, int task, int worker)
 {
     const dg_vocab_job *job = arg;
     int at = task * TASK_COLS, n = dg_min(TASK_COLS, job->n - at);
-    raw_logits(job, job->cpu->tile + at, 0, job->a->n_row, job->first + at, n, worker);
+    raw_logits(job, job->cpu->tile + at, job->x, job->n_row, job->first + at, n, worker);
 }
 
-/* The processed logits of one row for a part of the vocabulary, wherever they come from. */
-static void take_given(const dg_vocab_job *job, float *z, int row, int first, int n)
+void dg_cpu_tile_logits(dg_vocab_job *job)
 {
-    memcpy(z, job->a->given + (size_t)row * (size_t)job->a->table->n_out + first,
-           (size_t)n * sizeof *z);
+    if (!job->a->given)
+        dg_pool_run(job->cpu->pool, dg_ceil_div(job->n, TASK_COLS), logits_task, job);
+}
+
+void dg_cpu_finish_logits(const dg_vocab_job *job, float *z, int row, int first, int n,
+                          bool copy_out)
+{
+    if (job->a->given)
+        memcpy(z, job->a->given + (size_t)row * (size_t)job->a->table->n_out + first,
+               (size_t)n * sizeof *z);
+    else
+        process_logits(job, z, row, first, n, copy_out);
 }
 
 void dg_cpu_word_logits(const dg_vocab_job *job, float *z, int row, int first, int n, int worker)
 {
-    if (job->a->given) {
-        take_given(job, z, row, first, n);
-        return;
-    }
-    raw_logits(job, z, row, 1, first, n, worker);
-    process_logits(job, z, row, first, n, false);
+    const dg_vocabulary_args *a = job->a;
+    if (!a->given)
+        raw_logits(job, z, a->x + (size_t)row * (size_t)a->table->n_in, 1, first, n, worker);
+    dg_cpu_finish_logits(job, z, row, first, n, false);
 }
 
 /* ---- statistics ---- */
@@ -122,6 +130,41 @@ static void raise_max(dg_vocab_row *v, const float *z, int n, int first, const d
     v->argmax = first + at;
 }
 
+/* The most likely words so far; their log-probabilities are logits until the total is known. */
+static void take_top(const dg_vocab_job *job, int row, const float *z)
+{
+    const dg_vocabulary_options *opt = dg_vocab_options(job, row);
+    int n_top = opt && job->a->top_id ? opt->n_top : 0;
+    if (!n_top)
+        return;
+    int32_t *id = job->a->top_id + (size_t)row * DG_MAX_TOP;
+    float *at = job->a->top_logprob + (size_t)row * DG_MAX_TOP;
+    for (int i = 0; i < job->n; i++) {
+        if (!(z[i] > at[n_top - 1]))
+            continue;
+        int k = n_top - 1;
+        for (; k > 0 && at[k - 1] < z[i]; k--) {
+            at[k] = at[k - 1];
+            id[k] = id[k - 1];
+        }
+        at[k] = z[i];
+        id[k] = job->first + i;
+    }
+}
+
+static void finish_top(const dg_vocab_job *job, int row)
+{
+    const dg_vocabulary_args *a = job->a;
+    const dg_vocab_row *v = &job->cpu->vocab[row];
+    const dg_vocabulary_options *opt = dg_vocab_options(job, row);
+    double log_mass = log(v->mass);
+    if (a->logprob)
+        a->logprob[row] = (float)-log_mass;
+    float *at = a->top_id ? a->top_logprob + (size_t)row * DG_MAX_TOP : NULL;
+    for (int i = 0; at && opt && i < opt->n_top; i++)
+        at[i] = (float)((double)at[i] - v->max - log_mass);
+}
+
 /* One row of the tile: z becomes e^(z - max), the words too unlikely to matter become 0. */
 static void statistics_task(void *arg, int row, int worker)
 {
@@ -129,21 +172,25 @@ static void statistics_task(void *arg, int row, int worker)
     dg_cpu *cpu = job->cpu;
     dg_vocab_row *v = &cpu->vocab[row];
     float *z = cpu->tile + (size_t)row * VOCAB_TILE, *e = cpu->worker[worker].row;
-    if (job->a->given)
-        take_given(job, z, row, job->first, job->n);
-    else
-        process_logits(job, z, row, job->first, job->n, true);
-
+    dg_cpu_finish_logits(job, z, row, job->first, job->n, true);
     raise_max(v, z, job->n, job->first, &cpu->k);
+    take_top(job, row, z);
+    if (v->draw != DG_DRAW_PLAIN)
+        dg_cpu_draw_tile(job, row, z, worker);
+
     for (int i = 0; i < job->n; i++)
         z[i] -= v->max;
     cpu->k.exp_shift(e, z, job->n, 0);
-    cpu->draw_shift[(size_t)row * (size_t)job->n_tile + (size_t)(job->first / VOCAB_TILE)] = v->max;
+    bool plain = v->draw == DG_DRAW_PLAIN;
+    if (plain)
+        cpu->draw_shift[(size_t)row * (size_t)job->n_tile + (size_t)(job->first / VOCAB_TILE)] =
+            v->max;
     double *mass = cpu->draw_mass + (size_t)row * (size_t)job->n_draw_tile;
     for (int i = 0; i < job->n; i += DRAW_TILE) {
         int n = dg_min(DRAW_TILE, job->n - i);
         double m = cpu->k.sum(e + i, n);
-        mass[(job->first + i) / DRAW_TILE] = m;
+        if (plain)
+            mass[(job->first + i) / DRAW_TILE] = m;
         v->mass += m;
         v->slope += cpu->k.dot(e + i, z + i, n);
     }
@@ -256,20 +303,6 @@ static void soft_task(void *arg, int task, int worker)
 
 /* ---- the stage ---- */
 
-static bool options_fit(dg_cpu *cpu, const dg_vocabulary_args *a)
-{
-    for (int r = 0; a->options && r < a->n_row; r++) {
-        const dg_vocabulary_options *o = a->options[r];
-        if (o &&
-            (o->top_k > 0 || (o->top_p > 0 && o->top_p < 1) || o->min_p > 0 || o->n_logprob > 0)) {
-            dg_cpu_fail(cpu, DGEMMA_E_UNSUPPORTED,
-                        "top_k, top_p, min_p and logprobs are not built yet");
-            return false;
-        }
-    }
-    return true;
-}
-
 static void scale_soft(void *arg, int row, int worker)
 {
     (void)worker;
@@ -280,25 +313,37 @@ static void scale_soft(void *arg, int row, int worker)
         soft[i] *= scale;
 }
 
+static void begin_rows(dg_vocab_job *job)
+{
+    const dg_vocabulary_args *a = job->a;
+    size_t n_row = (size_t)a->n_row;
+    for (size_t r = 0; r < n_row; r++)
+        job->cpu->vocab[r] = (dg_vocab_row){.max = -INFINITY};
+    if (a->soft)
+        memset(a->soft, 0, n_row * (size_t)a->table->n_in * sizeof *a->soft);
+    for (size_t i = 0; a->top_id && i < n_row * DG_MAX_TOP; i++) {
+        a->top_id[i] = -1;
+        a->top_logprob[i] = -INFINITY;
+    }
+    dg_cpu_draw_begin(job);
+}
+
 void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
-    if (cpu->error.status || !options_fit(cpu, a))
+    if (cpu->error.status)
         return;
     int n_vocab = a->table->n_out, n_embd = a->table->n_in;
     dg_vocab_job job = {.cpu = cpu,
                         .a = a,
+                        .x = a->x,
+                        .n_row = a->n_row,
                         .n_draw_tile = dg_ceil_div(n_vocab, DRAW_TILE),
                         .n_tile = dg_ceil_div(n_vocab, VOCAB_TILE)};
-    for (int r = 0; r < a->n_row; r++)
-        cpu->vocab[r] = (dg_vocab_row){.max = -INFINITY};
-    if (a->soft)
-        memset(a->soft, 0, (size_t)a->n_row * (size_t)n_embd * sizeof *a->soft);
-
+    begin_rows(&job);
     for (job.first = 0; job.first < n_vocab; job.first += VOCAB_TILE) {
         job.n = dg_min(VOCAB_TILE, n_vocab - job.first);
-        if (!a->given)
-            dg_pool_run(cpu->pool, dg_ceil_div(job.n, TASK_COLS), logits_task, &job);
+        dg_cpu_tile_logits(&job);
         dg_pool_run(cpu->pool, a->n_row, statistics_task, &job);
         if (a->soft)
             dg_pool_run(cpu->pool, dg_ceil_div(n_embd, soft_cols(a->table)), soft_task, &job);
@@ -310,6 +355,8 @@ void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
                         "the model computed something that is not a number (row %d)", r);
             return;
         }
+    for (int r = 0; r < a->n_row; r++)
+        finish_top(&job, r);
     dg_cpu_draw(&job);
     if (a->soft)
         dg_pool_run(cpu->pool, a->n_row, scale_soft, &job);
