@@ -81,8 +81,9 @@ typedef struct dg_cpu {
     double *draw_mass; /* [n_row][draw tiles]: sum of exp(z - draw_shift) */
     float *draw_shift; /* [n_row][vocabulary tiles]: the running maximum when the tile was seen */
     struct dg_vocab_row *vocab; /* [n_row] */
-    uint16_t *kept;      /* [n_row][VOCAB_TILE]: words of the tile that the soft embedding keeps */
-    double *bin_mass;    /* [n_row][DRAW_BINS]: sum of e^(y - the bin's lower edge), for filters */
+    uint16_t *kept;   /* [n_row][VOCAB_TILE]: words of the tile that the soft embedding keeps */
+    double *bin_mass; /* [n_row][DRAW_BINS]: sum of e^(y - the bin's lower edge), for filters; the
+                         memory of expert_x */
     uint32_t *bin_count; /* [n_row][DRAW_BINS] */
     int *filtered;       /* [n_row] rows that are walked twice */
 } dg_cpu;
