@@ -23,6 +23,7 @@ Suite *image_suite(void);
 Suite *preprocess_suite(void);
 Suite *video_suite(void);
 Suite *diffusion_suite(void);
+Suite *settle_suite(void);
 Suite *forward_suite(void);
 Suite *vocabulary_suite(void);
 Suite *vision_suite(void);
