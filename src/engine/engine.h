@@ -11,6 +11,7 @@
 #include "engine/loader.h"
 #include "engine/pictures.h"
 #include "engine/request.h"
+#include "engine/sampling.h"
 #include "text/chat_template.h"
 
 enum {
@@ -28,6 +29,7 @@ struct dgemma_request {
     int32_t *prompt;
     dg_pictures pictures;
     dg_answer_config answer; /* answer.stop is owned here */
+    dg_sampling sampling;
     double submitted;
     dgemma_request *next; /* in the queue; the engine's lock */
 };

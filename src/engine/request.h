@@ -9,6 +9,7 @@
 #define DG_ENGINE_REQUEST_H
 
 #include "diffusion/canvas.h"
+#include "engine/logprobs.h"
 #include "model/forward.h"
 
 typedef struct dg_request_config {
@@ -19,6 +20,9 @@ typedef struct dg_request_config {
     int max_tokens;    /* of the answer; at least 1 */
     int n_context;     /* prompt and answer together */
     dg_draws draws;
+    dg_vocabulary_options vocabulary; /* bias and draw; what it points to is borrowed */
+    bool logprobs;                    /* report log-probabilities with each block, */
+    int n_top;                        /* and that many most likely tokens at each position */
 
     /* Pictures: for each token of the prompt the block and the row of features it stands for
      * (dg_work); NULL: none. Borrowed until the prompt is encoded. */
@@ -57,6 +61,11 @@ typedef struct dg_request {
     bool canvas_open;    /* the block was begun and is not finished */
     bool canvas_in_pass; /* what dg_request_plan put into the pass */
     int n_token_in_pass;
+
+    /* tokens of the open block that are final: canvas.argmax[0 … n_read) is new text already. 0
+     * unless settled_steps is set. */
+    int n_read;
+    dg_logprobs logprobs;
 
     /* the block that the last pass finished: tokens up to the stop token or the limit */
     bool block_done;

@@ -28,6 +28,8 @@ Suite *forward_suite(void);
 Suite *vocabulary_suite(void);
 Suite *vision_suite(void);
 Suite *request_suite(void);
+Suite *sampling_suite(void);
+Suite *tool_choice_suite(void);
 Suite *api_suite(void);
 Suite *pictures_suite(void);
 Suite *hostile_suite(void);

@@ -446,7 +446,8 @@ START_TEST(draws_have_the_right_frequencies)
     enum { N_RUN = 300, N_DRAW = N_RUN * N_ROW };
     bench b;
     bench_open(&b, false, 2, 4);
-    static const dg_draw_options o = {.temperature = 20, .top_k = 6, .top_p = 0.97f, .min_p = 0.01f};
+    static const dg_draw_options o = {
+        .temperature = 20, .top_k = 6, .top_p = 0.97f, .min_p = 0.01f};
     const dg_vocabulary_options wish = {.draw = &o};
     for (int r = 0; r < N_ROW; r++) { /* one row, many draws */
         memcpy(b.x + r * N_EMBD, b.x, N_EMBD * sizeof *b.x);
