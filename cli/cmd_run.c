@@ -1,4 +1,5 @@
 /* dgemma run: one prompt in, one answer out. */
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,8 @@ typedef struct run_args {
     const char *prompt, *file, *tokens, *messages_file, *tools_file, *system, *kv_type;
     bool raw, think, hide_thinking, json, draft, quiet, help;
     uint64_t seed;
-    int max_tokens, think_budget, steps, stability, canvas;
-    float t_min, t_max, entropy_bound, confidence;
+    int max_tokens, think_budget, steps, stability, canvas, top_k, settled;
+    float t_min, t_max, entropy_bound, confidence, temperature, top_p, min_p;
     const char *stop[MAX_STOP];
     size_t n_stop;
     dgemma_media media[MAX_MEDIA];
@@ -102,6 +103,13 @@ static void apply(const run_args *a, dgemma_request_options *o)
         o->entropy_bound = a->entropy_bound;
     if (a->confidence >= 0)
         o->confidence_threshold = a->confidence;
+    if (!isnan(a->temperature))
+        o->temperature = a->temperature;
+    if (!isnan(a->top_p))
+        o->top_p = a->top_p;
+    o->top_k = a->top_k;
+    o->min_p = a->min_p;
+    o->settled_steps = a->settled;
 }
 
 /* ---- what comes out ---- */
@@ -444,7 +452,9 @@ int cmd_run(int argc, char **argv)
                   .t_min = -1,
                   .t_max = -1,
                   .entropy_bound = -1,
-                  .confidence = -1};
+                  .confidence = -1,
+                  .temperature = NAN,
+                  .top_p = NAN};
     const cli_option options[] = {
         {0, "model and prompt", NULL, NULL, NULL, NULL},
         {'m', "model", "PATH", "GGUF file or Hugging Face checkpoint folder", cli_set_string,
@@ -484,6 +494,14 @@ int cmd_run(int argc, char **argv)
          &a.max_tokens},
         {0, "stop", "TEXT", "end where this appears in the answer; may be repeated", add_stop, &a},
         {'s', "seed", "N", "the same seed gives the same answer (0)", cli_set_seed, &a.seed},
+        {0, "draws (the schedule's own by default)", NULL, NULL, NULL, NULL},
+        {0, "temperature", "T", "on top of the schedule's; 0 draws the most likely token (1)",
+         cli_set_float, &a.temperature},
+        {0, "top-k", "N", "draw from the N most likely tokens", cli_set_int, &a.top_k},
+        {0, "top-p", "P", "draw from as few tokens as have this probability together",
+         cli_set_float, &a.top_p},
+        {0, "min-p", "P", "draw from tokens this likely, compared with the most likely one",
+         cli_set_float, &a.min_p},
         {0, "diffusion (defaults: the model's own)", NULL, NULL, NULL, NULL},
         {0, "steps", "N", "most denoising steps for a block", cli_set_int, &a.steps},
         {0, "t-min", "T", "temperature at the last step", cli_set_float, &a.t_min},
@@ -495,6 +513,9 @@ int cmd_run(int argc, char **argv)
         {0, "confidence", "NATS", "mean entropy below which a block may end", cli_set_float,
          &a.confidence},
         {0, "canvas", "N", "tokens in a block", cli_set_int, &a.canvas},
+        {0, "settled", "N",
+         "send the beginning of a block once it has held for N steps, and pin it", cli_set_int,
+         &a.settled},
         {0, "output", NULL, NULL, NULL, NULL},
         {0, "json", NULL, "one JSON object: text, thinking, tool_calls, tokens, end, stats",
          cli_set_switch, &a.json},
