@@ -11,8 +11,8 @@
 
 enum { PROMPT_MAX = 64 << 20, MAX_STOP = 16, MAX_MEDIA = 64 };
 
-/* What the command line said. Numbers start at -1, "not said", so that the model's own defaults
- * stay. */
+/* What the command line said. Numbers start at -1 or NaN, "not said", so that the model's own
+ * defaults stay. */
 typedef struct run_args {
     dgemma_engine_options engine;
     const char *prompt, *file, *tokens, *messages_file, *tools_file, *system, *kv_type;
