@@ -160,7 +160,8 @@ DGEMMA_API void dgemma_free(void *p);
 typedef struct dgemma_step {
     int block, step, n;
     bool finished;   /* the block ends with this step: its text is `argmax` */
-    int32_t *canvas; /* what the next step will look at; may be changed, to ids in the vocabulary */
+    int32_t *canvas; /* what the next step will look at; may be changed, to ids in the vocabulary.
+                        What has settled (settled_steps) stays all the same */
     const int32_t *argmax; /* the most likely token at each position */
     const float *entropy;  /* uncertainty at each position, in nats */
     const uint8_t
