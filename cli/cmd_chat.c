@@ -321,6 +321,7 @@ int cmd_chat(int argc, char **argv)
     cli_options_add(&options, head, sizeof head / sizeof head[0]);
     cli_options_add_model(&options, &c.args);
     cli_options_add_answer(&options, &c.args);
+    cli_options_add_draws(&options, &c.args);
     cli_options_add_diffusion(&options, &c.args);
     cli_options_add_machine(&options, &c.args);
     cli_options_add(&options, output, sizeof output / sizeof output[0]);

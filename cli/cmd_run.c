@@ -1,4 +1,5 @@
 /* dgemma run: one prompt in, one answer out. */
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -407,6 +408,7 @@ int cmd_run(int argc, char **argv)
     cli_options_add(&options, prompt, sizeof prompt / sizeof prompt[0]);
     cli_options_add_model(&options, &a.request);
     cli_options_add_answer(&options, &a.request);
+    cli_options_add_draws(&options, &a.request);
     cli_options_add_diffusion(&options, &a.request);
     cli_options_add_machine(&options, &a.request);
     cli_options_add(&options, output, sizeof output / sizeof output[0]);

@@ -1,4 +1,5 @@
 #include "request_args.h"
+#include <math.h>
 #include <string.h>
 
 cli_request_args cli_request_defaults(void)
@@ -12,7 +13,9 @@ cli_request_args cli_request_defaults(void)
                               .t_min = -1,
                               .t_max = -1,
                               .entropy_bound = -1,
-                              .confidence = -1};
+                              .confidence = -1,
+                              .temperature = NAN,
+                              .top_p = NAN};
 }
 
 /* ---- setters ---- */
@@ -99,6 +102,21 @@ void cli_options_add_answer(cli_options *o, cli_request_args *a)
     ADD(o, rows);
 }
 
+void cli_options_add_draws(cli_options *o, cli_request_args *a)
+{
+    const cli_option rows[] = {
+        {0, "draws (the schedule's own by default)", NULL, NULL, NULL, NULL},
+        {0, "temperature", "T", "on top of the schedule's; 0 draws the most likely token (1)",
+         cli_set_float, &a->temperature},
+        {0, "top-k", "N", "draw from the N most likely tokens", cli_set_int, &a->top_k},
+        {0, "top-p", "P", "draw from as few tokens as have this probability together",
+         cli_set_float, &a->top_p},
+        {0, "min-p", "P", "draw from tokens this likely, compared with the most likely one",
+         cli_set_float, &a->min_p},
+    };
+    ADD(o, rows);
+}
+
 void cli_options_add_diffusion(cli_options *o, cli_request_args *a)
 {
     const cli_option rows[] = {
@@ -113,6 +131,9 @@ void cli_options_add_diffusion(cli_options *o, cli_request_args *a)
         {0, "confidence", "NATS", "mean entropy below which a block may end", cli_set_float,
          &a->confidence},
         {0, "canvas", "N", "tokens in a block", cli_set_int, &a->canvas},
+        {0, "settled", "N",
+         "send the beginning of a block once it has held for N steps, and pin it", cli_set_int,
+         &a->settled},
     };
     ADD(o, rows);
 }
@@ -177,4 +198,11 @@ void cli_request_apply(const cli_request_args *a, dgemma_request_options *o)
         o->entropy_bound = a->entropy_bound;
     if (a->confidence >= 0)
         o->confidence_threshold = a->confidence;
+    if (!isnan(a->temperature))
+        o->temperature = a->temperature;
+    if (!isnan(a->top_p))
+        o->top_p = a->top_p;
+    o->top_k = a->top_k;
+    o->min_p = a->min_p;
+    o->settled_steps = a->settled;
 }

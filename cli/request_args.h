@@ -6,14 +6,14 @@
 
 enum { CLI_MAX_STOP = 16, CLI_MAX_MEDIA = 64, CLI_MAX_OPTION = 64 };
 
-/* What the command line said. Numbers that are -1 were not said: the model's own stay. */
+/* What the command line said. Numbers that are -1 or NaN were not said: the model's own stay. */
 typedef struct cli_request_args {
     dgemma_engine_options engine;
     const char *system, *kv_type;
     bool think, hide_thinking;
     uint64_t seed;
-    int max_tokens, think_budget, steps, stability, canvas;
-    float t_min, t_max, entropy_bound, confidence;
+    int max_tokens, think_budget, steps, stability, canvas, top_k, settled;
+    float t_min, t_max, entropy_bound, confidence, temperature, top_p, min_p;
     const char *stop[CLI_MAX_STOP];
     size_t n_stop;
     dgemma_media media[CLI_MAX_MEDIA];
@@ -32,6 +32,7 @@ typedef struct cli_options {
 void cli_options_add(cli_options *o, const cli_option *rows, size_t n);
 void cli_options_add_model(cli_options *o, cli_request_args *a);     /* -m, pictures, template */
 void cli_options_add_answer(cli_options *o, cli_request_args *a);    /* with its heading */
+void cli_options_add_draws(cli_options *o, cli_request_args *a);     /* with its heading */
 void cli_options_add_diffusion(cli_options *o, cli_request_args *a); /* with its heading */
 void cli_options_add_machine(cli_options *o, cli_request_args *a);   /* with its heading */
 

@@ -160,7 +160,8 @@ DGEMMA_API void dgemma_free(void *p);
 typedef struct dgemma_step {
     int block, step, n;
     bool finished;   /* the block ends with this step: its text is `argmax` */
-    int32_t *canvas; /* what the next step will look at; may be changed, to ids in the vocabulary */
+    int32_t *canvas; /* what the next step will look at; may be changed, to ids in the vocabulary.
+                        What has settled (settled_steps) stays all the same */
     const int32_t *argmax; /* the most likely token at each position */
     const float *entropy;  /* uncertainty at each position, in nats */
     const uint8_t
@@ -185,14 +186,15 @@ typedef struct dgemma_media {
 
 typedef struct dgemma_logit_bias {
     int32_t token;
-    float bias;
+    float bias; /* -1000 to 1000 */
 } dgemma_logit_bias;
 
 typedef enum dgemma_tool_choice {
     DGEMMA_TOOLS_AUTO,     /* the model decides */
     DGEMMA_TOOLS_NONE,     /* tools are not shown to it */
-    DGEMMA_TOOLS_REQUIRED, /* the answer is a call; it does not think first */
-    DGEMMA_TOOLS_NAMED     /* the answer is a call of tool_name */
+    DGEMMA_TOOLS_REQUIRED, /* the answer begins with a call: its opening is put into the model's
+                              mouth, so it does not think first, whatever `thinking` says */
+    DGEMMA_TOOLS_NAMED     /* likewise, with a call of tool_name, which must be declared */
 } dgemma_tool_choice;
 
 typedef struct dgemma_request_options {
@@ -220,7 +222,9 @@ typedef struct dgemma_request_options {
     dgemma_tool_choice tool_choice;
     const char *tool_name;     /* for DGEMMA_TOOLS_NAMED */
     bool single_tool_call;     /* the answer ends after its first call */
-    const char *answer_prefix; /* what the answer is to begin with; not sent again. Or NULL */
+    const char *answer_prefix; /* what the answer's text is to begin with: part of the prompt, not
+                                  sent again; markers in it are text, and the model does not think
+                                  first. Or NULL */
     bool thinking;             /* let the model think before it answers */
     int thinking_budget; /* tokens of thought before it must answer; -1: as many as leave room for
                             the answer */
@@ -232,19 +236,26 @@ typedef struct dgemma_request_options {
 
     /* The draw of each step. Entropy, acceptance, the end of a block and self-conditioning keep the
      * schedule; the draw alone is made from the logits divided by temperature too, and from the
-     * tokens that the filters leave. */
-    float temperature;                   /* 1: the schedule's own; 0: the most likely token */
-    int top_k;                           /* 0: all */
-    float top_p;                         /* 1: all */
-    float min_p;                         /* 0: all */
-    const dgemma_logit_bias *logit_bias; /* added to logits before anything else */
+     * tokens that the filters leave, in this order: the top_k most likely ones; of those as few as
+     * have top_p of their probability together; of those the ones at least min_p times as likely as
+     * the most likely. Tokens whose probabilities differ by less than 0.8 % count as equal, the
+     * lower id first; the most likely token always stays. What is sent in the end is the most
+     * likely token at each position: draws steer the way there. */
+    float temperature; /* 1: the schedule's own; 0: the most likely token; else 1e-6 to 100 */
+    int top_k;         /* 0: all */
+    float top_p;       /* 1: all; above 0 */
+    float min_p;       /* 0: all */
+    const dgemma_logit_bias *logit_bias; /* added to logits before anything else: to the model they
+                                            are its own. Up to 1,024, one for a token */
     size_t n_logit_bias;
-    int n_logprobs; /* alternatives to report with each token of a BLOCK event, up to 20; 0: only
-                       the token's own; -1: no log-probabilities */
+    int n_logprobs; /* most likely tokens to report with each token of a BLOCK event, itself
+                       included, up to 20; 0: only its own log-probability; -1: nothing */
 
-    /* Send the beginning of a block as soon as it has settled, and pin it: nothing is taken back.
-     * An approximation: later steps cannot mend what was sent. 0: off; else the steps for which a
-     * prefix must have been stable and confident */
+    /* Send the beginning of a block as soon as it has settled, and pin it: it stays in every canvas
+     * that follows, nothing is taken back. The block ends once all that counts of it has settled,
+     * up to the end of the turn. An approximation: later steps cannot mend what was sent. 0: off;
+     * else for how many steps in a row each of its tokens must have been the most likely one, with
+     * an entropy below confidence_threshold. */
     int settled_steps;
 
     /* diffusion; the defaults are the model's own */
@@ -260,7 +271,8 @@ typedef struct dgemma_request_options {
     void *step_user;
 } dgemma_request_options;
 
-/* What the model asks for, seed 0, thinking off, and answers of up to 4,096 tokens. */
+/* What the model asks for, seed 0, thinking off, answers of up to 4,096 tokens, and draws as the
+ * schedule has them. */
 DGEMMA_API dgemma_request_options dgemma_request_defaults(const dgemma_engine *engine);
 
 typedef enum dgemma_event_kind {
@@ -268,7 +280,7 @@ typedef enum dgemma_event_kind {
     DGEMMA_EVENT_DRAFT,     /* a step was made: tokens (most likely ones), entropy, accepted,
                                mean_entropy */
     DGEMMA_EVENT_BLOCK,     /* a block is finished: its tokens, up to the end of turn; what they say
-                               comes next */
+                               comes next, unless it was sent before (settled_steps) */
     DGEMMA_EVENT_THINKING,  /* a piece of thought: text */
     DGEMMA_EVENT_TEXT,      /* a piece of the answer: text */
     DGEMMA_EVENT_TOOL_CALL, /* tool_name, and the arguments as a JSON object in text */
@@ -312,8 +324,9 @@ typedef struct dgemma_event {
     float mean_entropy;
     bool converged; /* BLOCK: it settled before its last step */
     /* BLOCK, when n_logprobs was asked for: log-probability of each token at the step that ended
-     * the block, at that step's temperature, and n_top alternatives for each, most likely first.
-     * `entropy` is there too. */
+     * the block (or settled it, where that was earlier), at that step's own temperature, without
+     * the draw's temperature and filters; and [n_tokens, n_top] the most likely tokens there, most
+     * likely first, equal ones by id. `entropy` is there too, of the same step. */
     const float *logprobs;
     const int32_t *top_tokens;
     const float *top_logprobs;

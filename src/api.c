@@ -128,6 +128,9 @@ dgemma_request_options dgemma_request_defaults(const dgemma_engine *e)
     const dg_generation_config *g = &e->loaded.generation;
     return (dgemma_request_options){
         .thinking_budget = -1,
+        .temperature = 1,
+        .top_p = 1,
+        .n_logprobs = -1,
         .max_tokens = DEFAULT_MAX_TOKENS,
         .max_denoise_steps = g->max_steps,
         .t_min = g->t_min,
@@ -159,9 +162,24 @@ static dgemma_status check_diffusion(const dgemma_engine *e, const dgemma_reques
     if (!(o->confidence_threshold >= 0))
         return dg_fail(err, DGEMMA_E_ARG, "confidence_threshold is %g: at least 0 is needed",
                        (double)o->confidence_threshold);
+    if (o->settled_steps < 0)
+        return dg_fail(err, DGEMMA_E_ARG, "settled_steps is %d: at least 1, or 0 for off",
+                       o->settled_steps);
     if (o->canvas_length < 1 || o->canvas_length > canvas)
         return dg_fail(err, DGEMMA_E_ARG, "canvas_length is %d: 1 to %d are possible",
                        o->canvas_length, canvas);
+    return DGEMMA_OK;
+}
+
+static dgemma_status check_choice(const dgemma_request_options *o, bool chat, dgemma_error *err)
+{
+    if ((unsigned)o->tool_choice > DGEMMA_TOOLS_NAMED)
+        return dg_fail(err, DGEMMA_E_ARG, "unknown tool_choice %d", (int)o->tool_choice);
+    if (!chat && (o->tool_choice != DGEMMA_TOOLS_AUTO || o->answer_prefix))
+        return dg_fail(err, DGEMMA_E_ARG,
+                       "tool_choice and answer_prefix go with a chat prompt or messages");
+    if (o->tool_choice == DGEMMA_TOOLS_NAMED && !o->tool_name)
+        return dg_fail(err, DGEMMA_E_ARG, "a call of a certain tool is required, without its name");
     return DGEMMA_OK;
 }
 
@@ -191,7 +209,10 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
     if (o->n_stop && !e->loaded.tokenizer)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "stop strings need a tokenizer, which the model lacks");
-    return check_diffusion(e, o, err);
+    dgemma_status st = check_choice(o, chat, err);
+    if (!st)
+        st = dg_sampling_check(o, e->loaded.cfg.n_vocab, err);
+    return st ? st : check_diffusion(e, o, err);
 }
 
 /* ---- requests ---- */
@@ -224,12 +245,15 @@ static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
         .prompt = r->prompt,
         .n_prompt = (int)prompt->tokens.n,
         .diffusion = {o->max_denoise_steps, o->t_min, o->t_max, o->entropy_bound,
-                      o->stability_threshold, o->confidence_threshold},
+                      o->stability_threshold, o->confidence_threshold, o->settled_steps},
         .canvas_length = o->canvas_length,
         .max_tokens = o->max_tokens,
         .n_context = e->n_context,
         .draws = dg_draws_seeded(o->seed, model->n_vocab),
         .no_self_conditioning = e->no_self_conditioning,
+        .vocabulary = dg_sampling_options(&r->sampling),
+        .logprobs = o->n_logprobs >= 0,
+        .n_top = dg_max(0, o->n_logprobs),
         .block = both_ways ? r->pictures.block : NULL,
         .feature = r->pictures.feature,
         .think_open = e->think_open,
@@ -241,6 +265,10 @@ static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
         .tokenizer = e->loaded.tokenizer,
         .drafts = o->drafts,
         .in_thought = prompt->in_thought,
+        .in_text = prompt->in_text,
+        .single_call = o->single_tool_call,
+        .opening = prompt->n_opening ? r->prompt + prompt->tokens.n - prompt->n_opening : NULL,
+        .n_opening = prompt->n_opening,
         .on_step = o->on_step,
         .step_user = o->step_user,
     };
@@ -266,6 +294,8 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
     st = r ? dg_stream_create(&r->stream, err) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st)
         st = dg_prompt_build(&prompt, e, o, err);
+    if (!st)
+        st = dg_sampling_init(&r->sampling, o, err);
     if (!st)
         st = fill_request(r, e, o, &prompt, err);
     if (!st)

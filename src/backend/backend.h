@@ -272,17 +272,38 @@ typedef struct dg_logit_bias {
     float bias;
 } dg_logit_bias;
 
+/* How a word is drawn where it is not simply from p: from softmax(z / temperature), of which the
+ * filters leave the most likely words. In this order, each looking at what the last one left:
+ *
+ *     top_k   that many words
+ *     top_p   as few as have top_p of the mass together; the word that reaches it is in
+ *     min_p   those at least min_p times as likely as the most likely one
+ *
+ * The arg-max always stays and comes first. Behind it words are ranked by z / temperature in steps
+ * of 1 / DG_DRAW_RANKS nats, and words of one step by id: so many words stay as should, but of two
+ * whose probabilities differ by less than 0.8 % the one with the lower id may be taken for the
+ * likelier. top_p counts with the mean of a step's words. With a filter, words further than
+ * DG_DRAW_NATS below the arg-max never come up: together they have less than n_vocab * e^-32 of its
+ * probability, 3.4e-9 at 262,144 words. */
+enum { DG_DRAW_RANKS = 128, DG_DRAW_NATS = 32 };
+typedef struct dg_draw_options {
+    float temperature; /* on top of the step's own; 0: the arg-max is the draw */
+    int top_k;         /* 0: off */
+    float top_p;       /* 1: off; above 0 */
+    float min_p;       /* 0: off */
+} dg_draw_options;
+
 /* One request's wishes for the vocabulary end. Bias and bans act on the logits before the
- * temperature, so the entropy, the draw and the soft embedding all see them. */
+ * temperature, so the entropy, the draw and the soft embedding all see them; `draw` changes the
+ * draw alone. */
+enum { DG_MAX_TOP = 20 };
 typedef struct dg_vocabulary_options {
     const dg_logit_bias *bias; /* ascending ids */
     int n_bias;
     const int32_t *banned; /* ascending ids; not all of them */
     int n_banned;
-    int top_k; /* 0: off. This and the next three are refused by the CPU backend until they are
-                  built */
-    float top_p, min_p; /* 1, 0: off */
-    int n_logprob;      /* 0: none */
+    const dg_draw_options *draw; /* NULL: from p */
+    int n_top;                   /* most likely words to report, up to DG_MAX_TOP */
 } dg_vocabulary_options;
 
 /* logits = softcap(E x);  z = (logits + bias) / temperature;  p = softmax(z). Consumed in tiles of
@@ -313,6 +334,13 @@ typedef struct dg_vocabulary_args {
     int32_t *argmax; /* [n_row] host, lowest id on ties */
     int32_t *drawn;  /* [n_row] host, the first id whose cumulative p, in vocabulary order, exceeds
                         uniform */
+
+    /* Log-probabilities in p; host memory, or NULL. Of the arg-max [n_row]; of the most likely
+     * words [n_row, DG_MAX_TOP], likeliest first, equal ones by id: as many as the row's options
+     * say. Id -1: there are no more words. */
+    float *logprob;
+    int32_t *top_id;
+    float *top_logprob;
 } dg_vocabulary_args;
 
 /* ---- the vision tower ----  A pass of its own, between vision_begin() and finish(), over the

@@ -111,7 +111,12 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
     cpu->pair_of = dg_cpu_take(t, 2 * pairs, sizeof *cpu->pair_of);
     cpu->expert_start = dg_cpu_take(t, (size_t)p->n_expert + 1, sizeof *cpu->expert_start);
     cpu->active = dg_cpu_take(t, (size_t)p->n_expert, sizeof *cpu->active);
-    cpu->expert_x = dg_cpu_take(t, pairs * (size_t)p->n_embd, f);
+    /* the ranks of words use what the experts have left: both are never at work together */
+    size_t n_bin = rows * DRAW_BINS, gathered = pairs * (size_t)p->n_embd * f,
+           ranks = n_bin * (sizeof *cpu->bin_mass + sizeof *cpu->bin_count);
+    cpu->expert_x = dg_cpu_take(t, gathered > ranks ? gathered : ranks, 1);
+    cpu->bin_mass = (double *)cpu->expert_x;
+    cpu->bin_count = cpu->bin_mass ? (uint32_t *)(cpu->bin_mass + n_bin) : NULL;
     cpu->expert_h = dg_cpu_take(t, pairs * 2 * (size_t)p->n_ff_expert, f);
 
     size_t words = rows * VOCAB_TILE;
@@ -121,6 +126,7 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
         dg_cpu_take(t, rows * (size_t)dg_ceil_div(p->n_vocab, DRAW_TILE), sizeof *cpu->draw_mass);
     cpu->draw_shift = dg_cpu_take(t, rows * n_tile, sizeof *cpu->draw_shift);
     cpu->vocab = dg_cpu_take(t, rows, dg_cpu_vocab_row_bytes());
+    cpu->filtered = dg_cpu_take(t, rows, sizeof *cpu->filtered);
 }
 
 static size_t cpu_plan_bytes(dg_backend *be, const dg_plan *plan)

@@ -27,6 +27,9 @@ enum { VISION_ROWS = 1024 };
  */
 enum { VOCAB_TILE = 4096, DRAW_TILE = 512 };
 
+/* Ranks of words that a filter tells apart. */
+enum { DRAW_BINS = DG_DRAW_RANKS * DG_DRAW_NATS };
+
 /* What one thread needs for itself. */
 typedef struct dg_cpu_worker {
     float *panel;   /* [max(SLICE_K, max_head_dim, DG_PAGE)][DG_PANEL] */
@@ -77,8 +80,12 @@ typedef struct dg_cpu {
     float *tile;       /* [n_row][VOCAB_TILE] */
     double *draw_mass; /* [n_row][draw tiles]: sum of exp(z - draw_shift) */
     float *draw_shift; /* [n_row][vocabulary tiles]: the running maximum when the tile was seen */
-    struct vocab_row *vocab; /* [n_row] */
-    uint16_t *kept; /* [n_row][VOCAB_TILE]: words of the tile that the soft embedding keeps */
+    struct dg_vocab_row *vocab; /* [n_row] */
+    uint16_t *kept;   /* [n_row][VOCAB_TILE]: words of the tile that the soft embedding keeps */
+    double *bin_mass; /* [n_row][DRAW_BINS]: sum of e^(y - the bin's lower edge), for filters; the
+                         memory of expert_x */
+    uint32_t *bin_count; /* [n_row][DRAW_BINS] */
+    int *filtered;       /* [n_row] rows that are walked twice */
 } dg_cpu;
 
 static inline dg_cpu *dg_cpu_of(dg_backend *be)

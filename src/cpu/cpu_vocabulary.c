@@ -3,56 +3,40 @@
  * The vocabulary is walked once, in tiles. For each tile: the logits of all rows; then row by row
  * the running maximum, the sums that give the entropy, and the mass of each finer tile, for the
  * draw; then the tile's share of the soft embedding. A draw needs the total first, so it comes
- * last: the mass table says in which fine tile it falls, whose logits are made again, to the same
- * bits.
+ * last (cpu_draw.c): the mass table says in which fine tile it falls, whose logits are made again,
+ * to the same bits. Rows whose draw is filtered are walked a second time, once it is known what
+ * their filters leave (cpu_filter.c).
  *
  * Everything is summed in ascending vocabulary order per row. */
+#include "cpu/cpu_vocabulary.h"
 #include <math.h>
 #include <string.h>
-#include "cpu/cpu_internal.h"
 
 /* A word that must not come up gets this logit; finite, so that products with a probability of 0
  * stay 0. */
 #define BANNED -1e30f
 
-/* What is known of a row so far. Sums are relative to max: mass = sum e^(z - max), slope = sum (z -
- * max) e^(z - max). */
-typedef struct vocab_row {
-    float max;
-    int argmax;
-    double mass, slope;
-    float shrink; /* the soft embedding must be multiplied by this before the tile is added */
-    int n_kept;   /* words of the current tile that count for it */
-} vocab_row;
-
 size_t dg_cpu_vocab_row_bytes(void)
 {
-    return sizeof(vocab_row);
+    return sizeof(dg_vocab_row);
 }
-
-typedef struct vocab_job {
-    dg_cpu *cpu;
-    const dg_vocabulary_args *a;
-    int first, n; /* the current tile: words [first, first + n) */
-    int n_draw_tile, n_tile;
-} vocab_job;
 
 /* ---- logits ---- */
 
-/* Raw logits of some rows for words [first, first + n) into out, whose rows are VOCAB_TILE apart.
- */
-static void raw_logits(const vocab_job *job, float *out, int first_row, int n_row, int first, int n,
-                       int worker)
+/* Raw logits of the rows at x for words [first, first + n) into out, whose rows are VOCAB_TILE
+ * apart. */
+static void raw_logits(const dg_vocab_job *job, float *out, const float *x, int n_row, int first,
+                       int n, int worker)
 {
-    const dg_vocabulary_args *a = job->a;
+    const dg_weight *table = job->a->table;
     dg_cpu_matmul m = {
         .y = out,
         .y_col = first,
-        .x = a->x + (size_t)first_row * (size_t)a->table->n_in,
+        .x = x,
         .ldy = VOCAB_TILE,
-        .ldx = (size_t)a->table->n_in,
+        .ldx = (size_t)table->n_in,
         .n_row = n_row,
-        .w = a->table,
+        .w = table,
     };
     dg_cpu_matmul_cols(job->cpu, &m, first, first + n, worker);
 }
@@ -75,10 +59,11 @@ static int lower_bound(const void *list, size_t stride, int n, int32_t id)
 
 /* Raw logits of one row to processed ones: softcap, bias, bans; the copy for the caller; the
  * temperature. */
-static void process_logits(const vocab_job *job, float *z, int row, int first, int n, bool copy_out)
+static void process_logits(const dg_vocab_job *job, float *z, int row, int first, int n,
+                           bool copy_out)
 {
     const dg_vocabulary_args *a = job->a;
-    const dg_vocabulary_options *opt = a->options ? a->options[row] : NULL;
+    const dg_vocabulary_options *opt = dg_vocab_options(job, row);
     if (a->softcap > 0)
         job->cpu->k.softcap(z, n, a->softcap);
     if (opt) {
@@ -98,22 +83,39 @@ static void process_logits(const vocab_job *job, float *z, int row, int first, i
 /* Words that one task computes logits of. */
 static void logits_task(void *arg, int task, int worker)
 {
-    const vocab_job *job = arg;
+    const dg_vocab_job *job = arg;
     int at = task * TASK_COLS, n = dg_min(TASK_COLS, job->n - at);
-    raw_logits(job, job->cpu->tile + at, 0, job->a->n_row, job->first + at, n, worker);
+    raw_logits(job, job->cpu->tile + at, job->x, job->n_row, job->first + at, n, worker);
 }
 
-/* The processed logits of one row for a part of the vocabulary, wherever they come from. */
-static void take_given(const vocab_job *job, float *z, int row, int first, int n)
+void dg_cpu_tile_logits(dg_vocab_job *job)
 {
-    memcpy(z, job->a->given + (size_t)row * (size_t)job->a->table->n_out + first,
-           (size_t)n * sizeof *z);
+    if (!job->a->given)
+        dg_pool_run(job->cpu->pool, dg_ceil_div(job->n, TASK_COLS), logits_task, job);
+}
+
+void dg_cpu_finish_logits(const dg_vocab_job *job, float *z, int row, int first, int n,
+                          bool copy_out)
+{
+    if (job->a->given)
+        memcpy(z, job->a->given + (size_t)row * (size_t)job->a->table->n_out + first,
+               (size_t)n * sizeof *z);
+    else
+        process_logits(job, z, row, first, n, copy_out);
+}
+
+void dg_cpu_word_logits(const dg_vocab_job *job, float *z, int row, int first, int n, int worker)
+{
+    const dg_vocabulary_args *a = job->a;
+    if (!a->given)
+        raw_logits(job, z, a->x + (size_t)row * (size_t)a->table->n_in, 1, first, n, worker);
+    dg_cpu_finish_logits(job, z, row, first, n, false);
 }
 
 /* ---- statistics ---- */
 
 /* Takes a tile's maximum in; everything so far becomes relative to it. */
-static void raise_max(vocab_row *v, const float *z, int n, int first, const dg_kernels *k)
+static void raise_max(dg_vocab_row *v, const float *z, int n, int first, const dg_kernels *k)
 {
     float top;
     int at = k->argmax(z, n, &top);
@@ -128,28 +130,67 @@ static void raise_max(vocab_row *v, const float *z, int n, int first, const dg_k
     v->argmax = first + at;
 }
 
+/* The most likely words so far; their log-probabilities are logits until the total is known. */
+static void take_top(const dg_vocab_job *job, int row, const float *z)
+{
+    const dg_vocabulary_options *opt = dg_vocab_options(job, row);
+    int n_top = opt && job->a->top_id ? opt->n_top : 0;
+    if (!n_top)
+        return;
+    int32_t *id = job->a->top_id + (size_t)row * DG_MAX_TOP;
+    float *at = job->a->top_logprob + (size_t)row * DG_MAX_TOP;
+    for (int i = 0; i < job->n; i++) {
+        if (!(z[i] > at[n_top - 1]))
+            continue;
+        int k = n_top - 1;
+        for (; k > 0 && at[k - 1] < z[i]; k--) {
+            at[k] = at[k - 1];
+            id[k] = id[k - 1];
+        }
+        at[k] = z[i];
+        id[k] = job->first + i;
+    }
+}
+
+static void finish_top(const dg_vocab_job *job, int row)
+{
+    const dg_vocabulary_args *a = job->a;
+    const dg_vocab_row *v = &job->cpu->vocab[row];
+    const dg_vocabulary_options *opt = dg_vocab_options(job, row);
+    double log_mass = log(v->mass);
+    if (a->logprob)
+        a->logprob[row] = (float)-log_mass;
+    float *at = a->top_id ? a->top_logprob + (size_t)row * DG_MAX_TOP : NULL;
+    for (int i = 0; at && opt && i < opt->n_top; i++)
+        at[i] = (float)((double)at[i] - v->max - log_mass);
+}
+
 /* One row of the tile: z becomes e^(z - max), the words too unlikely to matter become 0. */
 static void statistics_task(void *arg, int row, int worker)
 {
-    const vocab_job *job = arg;
+    const dg_vocab_job *job = arg;
     dg_cpu *cpu = job->cpu;
-    vocab_row *v = &cpu->vocab[row];
+    dg_vocab_row *v = &cpu->vocab[row];
     float *z = cpu->tile + (size_t)row * VOCAB_TILE, *e = cpu->worker[worker].row;
-    if (job->a->given)
-        take_given(job, z, row, job->first, job->n);
-    else
-        process_logits(job, z, row, job->first, job->n, true);
-
+    dg_cpu_finish_logits(job, z, row, job->first, job->n, true);
     raise_max(v, z, job->n, job->first, &cpu->k);
+    take_top(job, row, z);
+    if (v->draw != DG_DRAW_PLAIN)
+        dg_cpu_draw_tile(job, row, z, worker);
+
     for (int i = 0; i < job->n; i++)
         z[i] -= v->max;
     cpu->k.exp_shift(e, z, job->n, 0);
-    cpu->draw_shift[(size_t)row * (size_t)job->n_tile + (size_t)(job->first / VOCAB_TILE)] = v->max;
+    bool plain = v->draw == DG_DRAW_PLAIN;
+    if (plain)
+        cpu->draw_shift[(size_t)row * (size_t)job->n_tile + (size_t)(job->first / VOCAB_TILE)] =
+            v->max;
     double *mass = cpu->draw_mass + (size_t)row * (size_t)job->n_draw_tile;
     for (int i = 0; i < job->n; i += DRAW_TILE) {
         int n = dg_min(DRAW_TILE, job->n - i);
         double m = cpu->k.sum(e + i, n);
-        mass[(job->first + i) / DRAW_TILE] = m;
+        if (plain)
+            mass[(job->first + i) / DRAW_TILE] = m;
         v->mass += m;
         v->slope += cpu->k.dot(e + i, z + i, n);
     }
@@ -184,7 +225,7 @@ typedef struct words {
     dg_dtype type;
 } words;
 
-static words words_at(const vocab_job *job, int word, int n_word, int first_col, int n_col,
+static words words_at(const dg_vocab_job *job, int word, int n_word, int first_col, int n_col,
                       int worker)
 {
     const dg_weight *table = job->a->table;
@@ -205,7 +246,7 @@ static words words_at(const vocab_job *job, int word, int n_word, int first_col,
  * bits. */
 static void soft_task(void *arg, int task, int worker)
 {
-    const vocab_job *job = arg;
+    const dg_vocab_job *job = arg;
     dg_cpu *cpu = job->cpu;
     const dg_vocabulary_args *a = job->a;
     const dg_weight *table = a->table;
@@ -215,7 +256,7 @@ static void soft_task(void *arg, int task, int worker)
     const int dense_from = dg_max(1, job->n / 16);
 
     for (int r = 0; r < a->n_row; r++) {
-        const vocab_row *v = &cpu->vocab[r];
+        const dg_vocab_row *v = &cpu->vocab[r];
         float *soft = a->soft + (size_t)r * (size_t)n_embd + first_col;
         if (v->shrink != 1)
             for (int i = 0; i < n_col; i++)
@@ -260,117 +301,49 @@ static void soft_task(void *arg, int task, int worker)
     }
 }
 
-/* ---- the draw ---- */
-
-/* Finds the first word whose cumulative mass exceeds `target` in a fine tile; masses are relative
- * to `shift`. */
-static int draw_in_tile(const vocab_job *job, int row, int first, int n, float shift, double target,
-                        int worker)
-{
-    float *z = job->cpu->worker[worker].row;
-    if (job->a->given)
-        take_given(job, z, row, first, n);
-    else {
-        raw_logits(job, z, row, 1, first, n, worker);
-        process_logits(job, z, row, first, n, false);
-    }
-    for (int i = 0; i < n; i++)
-        z[i] -= shift;
-    job->cpu->k.exp_shift(z, z, n, 0);
-    double sum = 0;
-    int last = 0;
-    for (int i = 0; i < n; i++) {
-        sum += z[i];
-        if (z[i] > 0)
-            last = i;
-        if (sum > target)
-            return first + i;
-    }
-    return first + last; /* rounding only: target was just below the tile's mass */
-}
-
-static void draw_task(void *arg, int row, int worker)
-{
-    const vocab_job *job = arg;
-    const dg_vocabulary_args *a = job->a;
-    dg_cpu *cpu = job->cpu;
-    const vocab_row *v = &cpu->vocab[row];
-    const double *mass = cpu->draw_mass + (size_t)row * (size_t)job->n_draw_tile;
-    const float *shift = cpu->draw_shift + (size_t)row * (size_t)job->n_tile;
-    const int per_tile = VOCAB_TILE / DRAW_TILE;
-    int n_vocab = a->table->n_out;
-
-    a->argmax[row] = v->argmax;
-    a->entropy[row] = (float)fmax(0, log(v->mass) - v->slope / v->mass);
-
-    double total = 0;
-    for (int t = 0; t < job->n_draw_tile; t++)
-        total += mass[t] * exp((double)shift[t / per_tile] - v->max);
-    double target = a->uniform[row] * total;
-    int tile = 0, last = 0;
-    for (; tile < job->n_draw_tile; tile++) {
-        double m = mass[tile] * exp((double)shift[tile / per_tile] - v->max);
-        if (m > 0)
-            last = tile;
-        if (m > target)
-            break;
-        target -= m;
-    }
-    if (tile == job->n_draw_tile) { /* rounding only, at the very end: its last word */
-        tile = last;
-        target = INFINITY;
-    }
-    int first = tile * DRAW_TILE;
-    float s = shift[tile / per_tile];
-    a->drawn[row] = draw_in_tile(job, row, first, dg_min(DRAW_TILE, n_vocab - first), s,
-                                 target * exp((double)v->max - s), worker);
-}
-
 /* ---- the stage ---- */
-
-static bool options_fit(dg_cpu *cpu, const dg_vocabulary_args *a)
-{
-    for (int r = 0; a->options && r < a->n_row; r++) {
-        const dg_vocabulary_options *o = a->options[r];
-        if (o &&
-            (o->top_k > 0 || (o->top_p > 0 && o->top_p < 1) || o->min_p > 0 || o->n_logprob > 0)) {
-            dg_cpu_fail(cpu, DGEMMA_E_UNSUPPORTED,
-                        "top_k, top_p, min_p and logprobs are not built yet");
-            return false;
-        }
-    }
-    return true;
-}
 
 static void scale_soft(void *arg, int row, int worker)
 {
     (void)worker;
-    const vocab_job *job = arg;
+    const dg_vocab_job *job = arg;
     float *soft = job->a->soft + (size_t)row * (size_t)job->a->table->n_in;
     float scale = (float)(job->a->soft_scale / job->cpu->vocab[row].mass);
     for (int i = 0; i < job->a->table->n_in; i++)
         soft[i] *= scale;
 }
 
+static void begin_rows(dg_vocab_job *job)
+{
+    const dg_vocabulary_args *a = job->a;
+    size_t n_row = (size_t)a->n_row;
+    for (size_t r = 0; r < n_row; r++)
+        job->cpu->vocab[r] = (dg_vocab_row){.max = -INFINITY};
+    if (a->soft)
+        memset(a->soft, 0, n_row * (size_t)a->table->n_in * sizeof *a->soft);
+    for (size_t i = 0; a->top_id && i < n_row * DG_MAX_TOP; i++) {
+        a->top_id[i] = -1;
+        a->top_logprob[i] = -INFINITY;
+    }
+    dg_cpu_draw_begin(job);
+}
+
 void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
-    if (cpu->error.status || !options_fit(cpu, a))
+    if (cpu->error.status)
         return;
     int n_vocab = a->table->n_out, n_embd = a->table->n_in;
-    vocab_job job = {.cpu = cpu,
-                     .a = a,
-                     .n_draw_tile = dg_ceil_div(n_vocab, DRAW_TILE),
-                     .n_tile = dg_ceil_div(n_vocab, VOCAB_TILE)};
-    for (int r = 0; r < a->n_row; r++)
-        cpu->vocab[r] = (vocab_row){.max = -INFINITY};
-    if (a->soft)
-        memset(a->soft, 0, (size_t)a->n_row * (size_t)n_embd * sizeof *a->soft);
-
+    dg_vocab_job job = {.cpu = cpu,
+                        .a = a,
+                        .x = a->x,
+                        .n_row = a->n_row,
+                        .n_draw_tile = dg_ceil_div(n_vocab, DRAW_TILE),
+                        .n_tile = dg_ceil_div(n_vocab, VOCAB_TILE)};
+    begin_rows(&job);
     for (job.first = 0; job.first < n_vocab; job.first += VOCAB_TILE) {
         job.n = dg_min(VOCAB_TILE, n_vocab - job.first);
-        if (!a->given)
-            dg_pool_run(cpu->pool, dg_ceil_div(job.n, TASK_COLS), logits_task, &job);
+        dg_cpu_tile_logits(&job);
         dg_pool_run(cpu->pool, a->n_row, statistics_task, &job);
         if (a->soft)
             dg_pool_run(cpu->pool, dg_ceil_div(n_embd, soft_cols(a->table)), soft_task, &job);
@@ -382,7 +355,9 @@ void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
                         "the model computed something that is not a number (row %d)", r);
             return;
         }
-    dg_pool_run(cpu->pool, a->n_row, draw_task, &job);
+    for (int r = 0; r < a->n_row; r++)
+        finish_top(&job, r);
+    dg_cpu_draw(&job);
     if (a->soft)
         dg_pool_run(cpu->pool, a->n_row, scale_soft, &job);
 }

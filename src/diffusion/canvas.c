@@ -17,10 +17,12 @@ dgemma_status dg_canvas_init(dg_canvas *c, int capacity, dgemma_error *err)
         .previous = dg_calloc(n, sizeof *c->previous),
         .noise = dg_calloc(n, sizeof *c->noise),
         .order = dg_calloc(n, sizeof *c->order),
+        .settle = {.token = dg_calloc(n, sizeof *c->settle.token),
+                   .run = dg_calloc(n, sizeof *c->settle.run)},
         .capacity = capacity,
     };
     if (c->token && c->argmax && c->drawn && c->entropy && c->accepted && c->uniform &&
-        c->previous && c->noise && c->order)
+        c->previous && c->noise && c->order && c->settle.token && c->settle.run)
         return DGEMMA_OK;
     dg_canvas_clear(c);
     return dg_fail(err, DGEMMA_E_NOMEM, "no memory for a canvas of %d tokens", capacity);
@@ -37,6 +39,8 @@ void dg_canvas_clear(dg_canvas *c)
     dg_free(c->previous);
     dg_free(c->noise);
     dg_free(c->order);
+    dg_free(c->settle.token);
+    dg_free(c->settle.run);
     *c = (dg_canvas){0};
 }
 
@@ -50,6 +54,7 @@ void dg_canvas_begin(dg_canvas *c, const dg_diffusion_options *opt, const dg_dra
     c->step = 0;
     c->finished = c->converged = false;
     c->stability = (dg_stability){0};
+    dg_settle_begin(&c->settle, n);
     draws->initial(draws, block, c->token, n);
     draws->uniform(draws, block, 0, c->uniform, n);
 }
@@ -59,9 +64,20 @@ float dg_canvas_temperature(const dg_canvas *c)
     return dg_schedule_temperature(&c->opt, c->opt.max_steps - c->step);
 }
 
+/* Pins what has settled with this step, and puts what is pinned into the next canvas. */
+static void pin(dg_canvas *c)
+{
+    dg_settle *s = &c->settle;
+    dg_settle_push(s, c->argmax, c->entropy, c->n, c->opt.settled_steps, c->opt.confidence);
+    dg_settle_hold(s, c->token);
+    memset(c->accepted, 1, (size_t)s->n);
+}
+
 void dg_canvas_advance(dg_canvas *c, const dg_draws *draws)
 {
     assert(!c->finished);
+    dg_settle_hold(&c->settle, c->argmax);
+    dg_settle_hold(&c->settle, c->drawn);
     dg_sampler_accept(c->accepted, c->order, c->entropy, c->n, c->opt.entropy_bound);
     draws->noise(draws, c->block, c->step, c->noise, c->n);
     dg_sampler_renoise(c->token, c->accepted, c->drawn, c->noise, c->n);
@@ -71,8 +87,16 @@ void dg_canvas_advance(dg_canvas *c, const dg_draws *draws)
     c->mean_entropy = dg_mean_entropy(c->entropy, c->n);
     c->converged =
         dg_stopping_reached(&c->stability, c->opt.stability, c->mean_entropy, c->opt.confidence);
+    if (c->opt.settled_steps)
+        pin(c);
+    c->converged = c->converged || c->settle.n == c->n;
     c->step++;
     c->finished = c->converged || c->step == c->opt.max_steps;
     if (!c->finished)
         draws->uniform(draws, c->block, c->step, c->uniform, c->n);
+}
+
+void dg_canvas_end(dg_canvas *c)
+{
+    c->finished = c->converged = true;
 }

@@ -7,8 +7,9 @@
  * up
  *
  * Nothing is frozen: a position accepted now can become noise later. What is kept in the end is the
- * arg-max of the last step, not the canvas. The model itself is not known here: a step's outcome
- * comes in as three small arrays. */
+ * arg-max of the last step, not the canvas. The one exception, when asked for, is a beginning that
+ * has settled (settle.h): there drawn, arg-max and canvas hold the pinned tokens. The model itself
+ * is not known here: a step's outcome comes in as three small arrays. */
 #ifndef DG_DIFFUSION_CANVAS_H
 #define DG_DIFFUSION_CANVAS_H
 
@@ -17,6 +18,7 @@
 #include "base/error.h"
 #include "diffusion/draws.h"
 #include "diffusion/schedule.h"
+#include "diffusion/settle.h"
 #include "diffusion/stopping.h"
 
 typedef struct dg_canvas {
@@ -37,6 +39,7 @@ typedef struct dg_canvas {
     /* the coming step's draw per position; filled by dg_canvas_begin and dg_canvas_advance */
     double *uniform; /* [n] */
 
+    dg_settle settle; /* settle.n: how many positions are pinned */
     dg_stability stability;
     int32_t *previous; /* [n] the last step's arg-max */
     int32_t *noise;    /* [n] scratch */
@@ -58,5 +61,8 @@ float dg_canvas_temperature(const dg_canvas *c);
 /* Takes in what the model made of the canvas: the caller has filled argmax, drawn and entropy. Sets
  * accepted, and either finishes the block or prepares the next step. */
 void dg_canvas_advance(dg_canvas *c, const dg_draws *draws);
+
+/* The reader has seen all it needs in the settled beginning: the block ends with this step. */
+void dg_canvas_end(dg_canvas *c);
 
 #endif

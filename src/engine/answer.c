@@ -45,6 +45,8 @@ static bool on_output(void *user, const dg_output_event *e)
     ok = dg_buf_append(&copy, e->text.data, e->text.len) && dg_buf_append(&copy, "", 1) &&
          dg_buf_append(&copy, e->name.data, e->name.len);
     bool call = e->kind == DG_OUTPUT_TOOL_CALL;
+    if (call && a->cfg.single_call)
+        dg_stop_strings_flush(a->stop, send_text, a); /* no text comes after it */
     if (ok)
         send(a, &(dgemma_event){
                     .kind = call ? DGEMMA_EVENT_TOOL_CALL : DGEMMA_EVENT_THINKING,
@@ -56,7 +58,9 @@ static bool on_output(void *user, const dg_output_event *e)
     else
         a->no_memory = true;
     dg_buf_clear(&copy);
-    return !a->no_memory;
+    if (call && a->cfg.single_call)
+        a->stop_found = a->waits_for_tools = true;
+    return !a->stop_found && !a->no_memory;
 }
 
 /* ---- life cycle ---- */
@@ -70,9 +74,12 @@ dgemma_status dg_answer_init(dg_answer *a, const dg_answer_config *cfg, const dg
     dgemma_status st =
         dg_stop_strings_create(&a->stop, (const char *const *)cfg->stop, cfg->n_stop, err);
     if (!st)
-        st = dg_output_parser_create(&a->parser, cfg->tokenizer,
-                                     &(dg_output_options){.in_thought = cfg->in_thought}, on_output,
-                                     a, err);
+        st = dg_output_parser_create(
+            &a->parser, cfg->tokenizer,
+            &(dg_output_options){.in_thought = cfg->in_thought, .in_text = cfg->in_text}, on_output,
+            a, err);
+    if (!st && cfg->n_opening)
+        st = dg_output_parser_push(a->parser, cfg->opening, cfg->n_opening, err);
     if (st)
         dg_answer_clear(a);
     return st;
@@ -133,22 +140,56 @@ static dgemma_status ask_step(dg_answer *a, dg_request *req, bool *go_on, dgemma
     return DGEMMA_OK;
 }
 
-static dgemma_status tell_block(dg_answer *a, dgemma_error *err)
+static void send_block(dg_answer *a)
 {
     const dg_request *r = a->req;
     const dg_canvas *c = &r->canvas;
+    const dg_logprobs *l = &r->logprobs;
+    bool top = l->n_top > 0;
     send(a, &(dgemma_event){
                 .kind = DGEMMA_EVENT_BLOCK,
                 .block = c->block,
                 .step = c->step - 1,
                 .tokens = c->argmax,
-                .n_tokens = (size_t)r->n_block_token,
+                .n_tokens = (size_t)r->n_read,
                 .mean_entropy = c->mean_entropy,
                 .converged = c->converged,
+                .entropy = l->entropy,
+                .logprobs = l->logprob,
+                .top_tokens = top ? l->top : NULL,
+                .top_logprobs = top ? l->top_logprob : NULL,
+                .n_top = l->n_top,
             });
+}
+
+/* Hands the block's tokens up to `n` to the parser, from where it was left. */
+static dgemma_status tell_tokens(dg_answer *a, int n, dgemma_error *err)
+{
+    int first = a->n_told;
+    a->n_told = n;
+    return dg_output_parser_push(a->parser, a->req->canvas.argmax + first, (size_t)(n - first),
+                                 err);
+}
+
+/* What has settled of a block that goes on. Where that ends the answer, the block ends with it. */
+static dgemma_status tell_settled(dg_answer *a, dgemma_error *err)
+{
+    if (!a->parser || a->req->n_read == a->n_told)
+        return DGEMMA_OK;
+    dgemma_status st = tell_tokens(a, a->req->n_read, err);
+    if (a->stop_found)
+        send_block(a);
+    return a->stop_found ? DGEMMA_OK : st;
+}
+
+static dgemma_status tell_block(dg_answer *a, dgemma_error *err)
+{
+    const dg_request *r = a->req;
+    send_block(a);
     if (!a->parser)
         return DGEMMA_OK;
-    dgemma_status st = dg_output_parser_push(a->parser, c->argmax, (size_t)r->n_block_token, err);
+    dgemma_status st = tell_tokens(a, r->n_block_token, err);
+    a->n_told = 0;
     if (!st && r->thought_closed)
         st = dg_output_parser_push(a->parser, &(int32_t){r->cfg.think_close}, 1, err);
     if (!st && r->end == DG_END_STOP)
@@ -176,6 +217,8 @@ dgemma_status dg_answer_pass(dg_answer *a, dg_request *req, double seconds, bool
         st = ask_step(a, req, go_on, err);
     if (!st && *go_on && req->block_done)
         st = tell_block(a, err);
+    else if (!st && *go_on && req->canvas_in_pass)
+        st = tell_settled(a, err);
     if (a->no_memory) /* the parser was told to stop, and reports that */
         st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for the answer's events");
     return st;
@@ -186,7 +229,7 @@ dgemma_end dg_answer_reason(const dg_answer *a, dgemma_status st, bool cancelled
     if (st)
         return DGEMMA_END_FAILED;
     if (a->stop_found)
-        return DGEMMA_END_STOP;
+        return a->waits_for_tools ? DGEMMA_END_TOOL_CALLS : DGEMMA_END_STOP;
     if (cancelled || !a->req->end)
         return DGEMMA_END_CANCELLED;
     if (a->req->end == DG_END_STOP)
@@ -199,9 +242,9 @@ void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool
     const dg_request *r = a->req;
     a->stats.end = dg_answer_reason(a, st, cancelled);
     a->stats.n_prompt = r->cfg.n_prompt;
-    a->stats.n_output = r->n_output;
+    a->stats.n_output = r->n_output + (r->canvas_open ? r->n_read : 0);
     a->stats.n_thinking = r->n_thought;
-    a->stats.n_blocks = r->n_block;
+    a->stats.n_blocks = r->n_block + (r->canvas_open && r->n_read);
     a->stats.n_converged = r->n_converged;
     a->stats.n_steps = r->n_step;
     a->stats.kv_bytes = r->kv ? dg_kv_seq_bytes(r->kv, &r->seq) : 0;

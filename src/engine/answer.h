@@ -12,7 +12,12 @@
 typedef struct dg_answer_config {
     const dg_tokenizer *tokenizer; /* NULL: tokens only */
     bool drafts;
-    bool in_thought; /* the prompt has opened a thought */
+    bool in_thought;        /* the prompt has opened a thought */
+    bool in_text;           /* the prompt holds the beginning of the answer */
+    bool single_call;       /* end after the first call */
+    const int32_t *opening; /* [n_opening] borrowed: tokens at the prompt's end that are the
+                         answer's structure, which the parser must see; or NULL */
+    size_t n_opening;
     dgemma_step_fn *on_step;
     void *step_user;
     char **stop; /* [n_stop] borrowed */
@@ -26,6 +31,7 @@ typedef struct dg_answer {
     dg_output_parser *parser;
     dg_stop_strings *stop;
     double start;
+    int n_told;           /* tokens of the open block that went to the parser: they had settled */
     bool waits_for_tools; /* the model ended with calls */
     bool stop_found, no_memory;
     dgemma_stats stats;

@@ -191,6 +191,7 @@ void dg_request_release(dgemma_request *r)
     for (size_t i = 0; i < r->answer.n_stop; i++)
         dg_free(r->answer.stop[i]);
     dg_free(r->answer.stop);
+    dg_sampling_clear(&r->sampling);
     dg_free(r);
 }
 

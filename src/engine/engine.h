@@ -9,6 +9,7 @@
 #include "engine/loader.h"
 #include "engine/pictures.h"
 #include "engine/request.h"
+#include "engine/sampling.h"
 #include "engine/scheduler.h"
 #include "text/chat_template.h"
 
@@ -27,6 +28,7 @@ struct dgemma_request {
     int32_t *prompt;
     dg_pictures pictures;
     dg_answer_config answer; /* answer.stop is owned here */
+    dg_sampling sampling;
     double submitted;
     size_t kv_bytes;      /* set aside for it while it runs */
     dgemma_request *next; /* in the queue; the scheduler's lock */

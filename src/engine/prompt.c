@@ -168,6 +168,73 @@ static dgemma_status fill_slots(builder *b, const dg_conversation *c, const dg_p
     return DGEMMA_OK;
 }
 
+/* ---- how the answer has to begin ---- */
+
+static bool has_prefix(const dgemma_request_options *o)
+{
+    return o->answer_prefix && *o->answer_prefix;
+}
+
+static bool forces_call(const dgemma_request_options *o)
+{
+    return o->tool_choice == DGEMMA_TOOLS_REQUIRED || o->tool_choice == DGEMMA_TOOLS_NAMED;
+}
+
+/* Whoever says how the answer begins leaves no room for a thought in front of it. */
+static dgemma_status choose_tools(builder *b, dg_conversation *c)
+{
+    const dgemma_request_options *o = b->o;
+    if (o->tool_choice == DGEMMA_TOOLS_NONE)
+        c->tools = (dg_text){0};
+    if (has_prefix(o) || forces_call(o)) {
+        c->thinking = false;
+        c->add_generation_prompt = true;
+    }
+    if (!forces_call(o))
+        return DGEMMA_OK;
+    bool found;
+    size_t n;
+    dgemma_status st = dg_chat_find_tool(c->tools, o->tool_name, &found, &n, b->err);
+    if (!st && !n)
+        st = dg_fail(b->err, DGEMMA_E_ARG, "a tool call is required, but there are no tools");
+    if (!st && o->tool_choice == DGEMMA_TOOLS_NAMED && !found)
+        st = dg_fail(b->err, DGEMMA_E_ARG, "a call of \"%.64s\" is required, which is not declared",
+                     o->tool_name);
+    return st;
+}
+
+/* Puts the beginning into the model's mouth: text, then a call. What people wrote is text, whatever
+ * markers it holds. */
+static dgemma_status add_opening(builder *b)
+{
+    const dgemma_request_options *o = b->o;
+    const dg_tokenizer *t = b->e->loaded.tokenizer;
+    dg_tokens *out = &b->out->tokens;
+    dgemma_status st = DGEMMA_OK;
+    if (has_prefix(o)) {
+        st = dg_tokenizer_encode(t, o->answer_prefix, strlen(o->answer_prefix), 0, out, b->err);
+        b->out->in_text = true;
+    }
+    if (st || !forces_call(o))
+        return st;
+    size_t before = out->n;
+    dg_buf call;
+    dg_buf_init(&call, DG_ENCODE_MAX_TEXT);
+    bool ok = dg_buf_puts(&call, "call:");
+    if (o->tool_choice == DGEMMA_TOOLS_NAMED)
+        ok = ok && dg_buf_puts(&call, o->tool_name) && dg_buf_puts(&call, "{");
+    int32_t open = dg_tokenizer_added_id(t, "<|tool_call>");
+    if (open < 0)
+        st = dg_fail(b->err, DGEMMA_E_UNSUPPORTED, "the model's tokenizer has no tool calls");
+    else if (!ok || !dg_tokens_push(out, open))
+        st = dg_fail(b->err, DGEMMA_E_LIMIT, "no room for the beginning of a tool call");
+    else
+        st = dg_tokenizer_encode(t, call.data, call.len, 0, out, b->err);
+    dg_buf_clear(&call);
+    b->out->n_opening = out->n - before;
+    return st;
+}
+
 static dgemma_status render(builder *b, const dg_conversation *c)
 {
     dg_prompt prompt;
@@ -175,6 +242,8 @@ static dgemma_status render(builder *b, const dg_conversation *c)
     dgemma_status st = dg_chat_render(c, b->e->revision, &prompt, b->err);
     if (!st)
         st = dg_prompt_encode(b->e->loaded.tokenizer, &prompt, &b->out->tokens, b->err);
+    if (!st)
+        st = add_opening(b);
     if (!st)
         st = fill_slots(b, c, &prompt);
     b->out->in_thought = prompt.in_thought;
@@ -202,6 +271,8 @@ static dgemma_status build_chat(builder *b)
     dg_part *parts = NULL;
     dg_message *all = dg_array(n_read + 2, sizeof *all);
     dgemma_status st = all ? DGEMMA_OK : dg_fail(b->err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st)
+        st = choose_tools(b, &c);
     if (!st && o->chat_prompt && o->n_media)
         st = prompt_parts(b, &parts, &n_part);
     if (!st) {

@@ -8,7 +8,9 @@
 typedef struct dg_prompt_tokens {
     dg_tokens tokens;
     dg_pictures pictures;
-    bool in_thought; /* the prompt ends inside a thought */
+    bool in_thought;  /* the prompt ends inside a thought */
+    bool in_text;     /* it ends with the beginning of the answer's text */
+    size_t n_opening; /* tokens at its end that open a tool call */
 } dg_prompt_tokens;
 
 /* Exactly one of the options' prompts is there. */

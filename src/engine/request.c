@@ -51,8 +51,15 @@ dgemma_status dg_request_init(dg_request *r, const dg_model *model, dg_kv_cache 
     dgemma_status st = dg_request_check(cfg, &model->cfg, err);
     if (!st)
         st = dg_canvas_init(&r->canvas, cfg->canvas_length, err);
-    if (st)
+    if (!st)
+        st = cfg->logprobs ? dg_logprobs_init(&r->logprobs, cfg->n_top, cfg->canvas_length, err)
+                           : DGEMMA_OK;
+    if (st) {
+        dg_request_clear(r);
         return st;
+    }
+    r->options = cfg->vocabulary;
+    r->options.n_top = r->logprobs.n_top;
     r->in_thought = cfg->in_thought;
     r->think_limit = think_limit(cfg);
     size_t n =
@@ -76,6 +83,7 @@ void dg_request_clear(dg_request *r)
     dg_kv_seq_clear(r->kv, &r->seq);
     r->model->be->free(r->model->be, r->soft);
     dg_canvas_clear(&r->canvas);
+    dg_logprobs_clear(&r->logprobs);
     dg_free(r->pending);
     *r = (dg_request){0};
 }
@@ -123,7 +131,9 @@ void dg_request_plan(dg_request *r, dg_work *w, int max_row)
     if (!r->canvas_open) {
         dg_canvas_begin(&r->canvas, &r->cfg.diffusion, &r->cfg.draws, r->block, n_canvas);
         r->canvas_open = true;
+        r->n_read = 0;
     }
+    dg_settle_hold(&r->canvas.settle, r->canvas.token); /* a step callback may have moved it */
     w->canvas = r->canvas.token;
     w->n_canvas = r->canvas.n;
     w->soft = r->soft;
@@ -134,6 +144,9 @@ void dg_request_plan(dg_request *r, dg_work *w, int max_row)
     w->entropy = r->canvas.entropy;
     w->argmax = r->canvas.argmax;
     w->drawn = r->canvas.drawn;
+    w->logprob = r->logprobs.step_logprob;
+    w->top_id = r->logprobs.step_top;
+    w->top_logprob = r->logprobs.step_top_logprob;
 }
 
 static bool is_stop(const dg_config *cfg, int32_t token)
@@ -144,36 +157,36 @@ static bool is_stop(const dg_config *cfg, int32_t token)
     return false;
 }
 
-/* How much of the block counts: up to the first stop token, the answer's limit, or the end of the
- * thinking budget. */
-static int read_block(dg_request *r)
+/* Reads on up to position `end` of the block: up to the first stop token, the answer's limit, or
+ * the end of the thinking budget. True: nothing behind r->n_read counts. */
+static bool read_block(dg_request *r, int end)
 {
     const dg_canvas *c = &r->canvas;
     const dg_request_config *cfg = &r->cfg;
-    int n = 0;
-    for (; n < c->n; n++) {
-        int32_t token = c->argmax[n];
+    while (r->n_read < end) {
+        int32_t token = c->argmax[r->n_read];
         if (is_stop(&r->model->cfg, token)) {
             r->end = DG_END_STOP;
             r->stop_token = token;
-            return n;
+            return true;
         }
-        if (r->n_output + n == cfg->max_tokens) {
+        if (r->n_output + r->n_read == cfg->max_tokens) {
             r->end = DG_END_LENGTH;
-            return n;
+            return true;
         }
+        r->n_read++;
         if (token == cfg->think_open)
             r->in_thought = true;
         else if (token == cfg->think_close)
             r->in_thought = false;
         else if (r->in_thought && ++r->n_thought >= r->think_limit) {
             r->thought_closed = true;
-            return n + 1;
+            return true;
         }
     }
-    if (r->n_output + n == cfg->max_tokens)
+    if (end == c->n && r->n_output + r->n_read == cfg->max_tokens)
         r->end = DG_END_LENGTH;
-    return n;
+    return end == c->n;
 }
 
 /* What was said is encoded with the next pass, at the positions it had as a canvas; behind a
@@ -192,14 +205,13 @@ static void commit_block(dg_request *r)
 
 static void finish_block(dg_request *r)
 {
-    r->thought_closed = false;
-    r->n_block_token = read_block(r);
+    r->n_block_token = r->n_read;
     r->n_output += r->n_block_token;
     if (r->thought_closed) {
         r->in_thought = false;
         r->banned[0] = r->cfg.think_open;
-        r->options =
-            (dg_vocabulary_options){.banned = r->banned, .n_banned = r->cfg.think_open >= 0};
+        r->options.banned = r->banned;
+        r->options.n_banned = r->cfg.think_open >= 0;
     }
     r->block_done = true;
     r->canvas_open = false;
@@ -212,12 +224,19 @@ static void finish_block(dg_request *r)
 
 void dg_request_take(dg_request *r)
 {
+    dg_canvas *c = &r->canvas;
     r->block_done = false;
     r->n_encoded += r->n_token_in_pass;
     if (!r->canvas_in_pass)
         return;
-    dg_canvas_advance(&r->canvas, &r->cfg.draws);
+    int n_pinned = c->settle.n;
+    dg_canvas_advance(c, &r->cfg.draws);
+    dg_logprobs_keep(&r->logprobs, c->entropy, n_pinned, c->n);
     r->n_step++;
-    if (r->canvas.finished)
-        finish_block(r);
+    r->thought_closed = false;
+    if (!read_block(r, c->finished ? c->n : c->settle.n))
+        return;
+    if (!c->finished)
+        dg_canvas_end(c);
+    finish_block(r);
 }

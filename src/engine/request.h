@@ -9,6 +9,7 @@
 #define DG_ENGINE_REQUEST_H
 
 #include "diffusion/canvas.h"
+#include "engine/logprobs.h"
 #include "model/forward.h"
 
 typedef struct dg_request_config {
@@ -20,6 +21,9 @@ typedef struct dg_request_config {
     int n_context;     /* prompt and answer together */
     dg_draws draws;
     bool no_self_conditioning; /* for measurement: each step forgets what the one before believed */
+    dg_vocabulary_options vocabulary; /* bias and draw; what it points to is borrowed */
+    bool logprobs;                    /* report log-probabilities with each block, */
+    int n_top;                        /* and that many most likely tokens at each position */
 
     /* Pictures: for each token of the prompt the block and the row of features it stands for
      * (dg_work); NULL: none. Borrowed until the prompt is encoded. */
@@ -59,6 +63,11 @@ typedef struct dg_request {
     bool canvas_in_pass; /* what dg_request_plan put into the pass */
     int n_token_in_pass;
     int max_prompt; /* tokens of the prompt in the next pass, a picture may be more; 0: what fits */
+
+    /* tokens of the open block that are final: canvas.argmax[0 … n_read) is new text already. 0
+     * unless settled_steps is set. */
+    int n_read;
+    dg_logprobs logprobs;
 
     /* the block that the last pass finished: tokens up to the stop token or the limit */
     bool block_done;

@@ -29,6 +29,8 @@ struct dg_forward {
     const dg_vocabulary_options **options;
     float *entropy;
     int32_t *argmax, *drawn;
+    float *logprob, *top_logprob;
+    int32_t *top_id;
     dg_batch batch;
 };
 
@@ -149,8 +151,12 @@ static bool allocate(dg_forward *f)
     f->entropy = dg_calloc(rows, sizeof *f->entropy);
     f->argmax = dg_calloc(rows, sizeof *f->argmax);
     f->drawn = dg_calloc(rows, sizeof *f->drawn);
+    f->logprob = dg_calloc(rows, sizeof *f->logprob);
+    f->top_id = dg_calloc(rows * DG_MAX_TOP, sizeof *f->top_id);
+    f->top_logprob = dg_calloc(rows * DG_MAX_TOP, sizeof *f->top_logprob);
     if (!f->canvas_page || !f->token || !f->position || !f->feature || !f->block || !f->segment ||
-        !f->temperature || !f->uniform || !f->options || !f->entropy || !f->argmax || !f->drawn)
+        !f->temperature || !f->uniform || !f->options || !f->entropy || !f->argmax || !f->drawn ||
+        !f->logprob || !f->top_id || !f->top_logprob)
         return false;
     for (int i = 0; i < f->n_canvas_page; i++)
         f->canvas_page[i] = f->canvas_memory + (size_t)i * f->canvas_page_bytes;
@@ -201,6 +207,9 @@ void dg_forward_free(dg_forward *f)
     dg_free(f->entropy);
     dg_free(f->argmax);
     dg_free(f->drawn);
+    dg_free(f->logprob);
+    dg_free(f->top_id);
+    dg_free(f->top_logprob);
     dg_free(f);
 }
 
@@ -393,8 +402,17 @@ static void run_layers(dg_forward *f, const dg_pass *pass)
     show_hidden(f, pass->taps, cfg->n_layer, f->normed);
 }
 
+static bool wants_logprobs(const dg_pass *pass)
+{
+    for (int i = 0; i < pass->n_work; i++)
+        if (pass->work[i].n_canvas && pass->work[i].logprob)
+            return true;
+    return false;
+}
+
 static void run_vocabulary(dg_forward *f, const dg_pass *pass)
 {
+    bool logprobs = wants_logprobs(pass);
     const dg_model *m = f->m;
     size_t n_embd = (size_t)m->cfg.n_embd;
     m->be->vocabulary(m->be, &(dg_vocabulary_args){
@@ -411,6 +429,9 @@ static void run_vocabulary(dg_forward *f, const dg_pass *pass)
                                  .entropy = f->entropy,
                                  .argmax = f->argmax,
                                  .drawn = f->drawn,
+                                 .logprob = logprobs ? f->logprob : NULL,
+                                 .top_id = logprobs ? f->top_id : NULL,
+                                 .top_logprob = logprobs ? f->top_logprob : NULL,
                              });
     move_soft(f, pass, false);
 }
@@ -425,6 +446,12 @@ static void hand_out(dg_forward *f, const dg_pass *pass)
             memcpy(w->entropy, f->entropy + at, n * sizeof *w->entropy);
             memcpy(w->argmax, f->argmax + at, n * sizeof *w->argmax);
             memcpy(w->drawn, f->drawn + at, n * sizeof *w->drawn);
+        }
+        if (n && w->logprob) {
+            size_t top = n * DG_MAX_TOP;
+            memcpy(w->logprob, f->logprob + at, n * sizeof *w->logprob);
+            memcpy(w->top_id, f->top_id + at * DG_MAX_TOP, top * sizeof *w->top_id);
+            memcpy(w->top_logprob, f->top_logprob + at * DG_MAX_TOP, top * sizeof *w->top_logprob);
         }
         at += n;
         dg_kv_advance(w->seq, w->n_token);

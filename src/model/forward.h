@@ -32,6 +32,9 @@ typedef struct dg_work {
     const dg_vocabulary_options *options; /* or NULL */
     float *entropy;                       /* [n_canvas] results */
     int32_t *argmax, *drawn;
+    float *logprob; /* [n_canvas]; NULL: no log-probabilities. As in dg_vocabulary_args: */
+    int32_t *top_id;
+    float *top_logprob; /* [n_canvas, DG_MAX_TOP] */
 } dg_work;
 
 /* What golden runs and `dgemma verify` look at; ordinary passes leave it zero. All memory is the

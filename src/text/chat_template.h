@@ -59,6 +59,11 @@ void dg_prompt_clear(dg_prompt *p); /* frees; may be used again */
 dgemma_status dg_chat_render(const dg_conversation *c, dg_chat_revision revision, dg_prompt *out,
                              dgemma_error *err);
 
+/* Whether the tools, an array as in dg_conversation, declare a function of this name; `n` is how
+ * many they are. Missing tools: none. */
+dgemma_status dg_chat_find_tool(dg_text tools, const char *name, bool *found, size_t *n,
+                                dgemma_error *err);
+
 /* Appends the ids: marks as the tokens they name, everything else as text in which no special token
  * is seen. DGEMMA_E_UNSUPPORTED: the tokenizer lacks a marker. */
 dgemma_status dg_prompt_encode(const dg_tokenizer *t, dg_prompt *p, dg_tokens *out,

@@ -296,6 +296,29 @@ void dg_chat_declare(dg_chat_writer *w, const dg_json *tools)
     }
 }
 
+dgemma_status dg_chat_find_tool(dg_text tools, const char *name, bool *found, size_t *n,
+                                dgemma_error *err)
+{
+    *found = false;
+    *n = 0;
+    if (!tools.data)
+        return DGEMMA_OK;
+    dg_json_tree tree;
+    dgemma_status st = dg_json_read(&tree, tools.data, tools.len, "tools", err);
+    if (st)
+        return st;
+    for (const dg_json *tool = tree.root->kind == DG_JSON_ARRAY ? tree.root->child : NULL; tool;
+         tool = tool->next) {
+        const dg_json *function = dg_json_get(tool, "function");
+        const dg_json *its = dg_json_get(function ? function : tool, "name");
+        *found =
+            *found || (name && its && its->kind == DG_JSON_STRING && dg_text_is(its->text, name));
+        ++*n;
+    }
+    dg_json_tree_clear(&tree);
+    return DGEMMA_OK;
+}
+
 /* ---- calls and results ---- */
 
 void dg_chat_call(dg_chat_writer *w, const dg_tool_call *call, const char *where)

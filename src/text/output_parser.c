@@ -477,6 +477,10 @@ dgemma_status dg_output_parser_create(dg_output_parser **out, const dg_tokenizer
     p->on_event = on_event;
     p->user = user;
     begin(p, options && options->in_thought ? STATE_THINKING : STATE_START);
+    if (options && options->in_text) {
+        p->state = STATE_TEXT;
+        p->blank = false;
+    }
     p->markers = (markers){
         .channel_open = dg_tokenizer_added_id(t, "<|channel>"),
         .channel_close = dg_tokenizer_added_id(t, "<channel|>"),

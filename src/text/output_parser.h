@@ -30,6 +30,8 @@ typedef bool dg_output_fn(void *user, const dg_output_event *event);
 
 typedef struct dg_output_options {
     bool in_thought; /* the prompt left a thought open (dg_prompt.in_thought) */
+    bool in_text;    /* the prompt holds the beginning of the answer's text: what comes goes on from
+                        there */
 } dg_output_options;
 
 enum { DG_OUTPUT_MAX_CALL = 1 << 22 }; /* bytes of a call; a longer one is passed on as text */

@@ -45,6 +45,13 @@ expect "an answer in tokens"            0 '^[0-9 ]* $'                "$DGEMMA" 
 expect "drafts"                         0 '^block 0 step  1'          "$DGEMMA" run -m "$model" -n 20 --draft hi
 expect "JSON"                           0 '^{"text": ".*"tokens": \[.*"end": "' "$DGEMMA" run -m "$model" -n 20 -q --json hi
 
+expect "a cold draw"                    0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --temperature 0 hi
+expect "filtered draws"                 0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --temperature 1.3 --top-k 40 --top-p 0.9 --min-p 0.01 hi
+expect "a temperature that is none"     2 'temperature is 500'        "$DGEMMA" run -m "$model" --temperature 500 hi
+expect "a negative temperature"         2 'temperature is -1'         "$DGEMMA" run -m "$model" --temperature -1 hi
+expect "a probability that is none"     2 'top_p is 2'                "$DGEMMA" run -m "$model" --top-p 2 hi
+expect "a negative min-p"               2 'min_p is -1'               "$DGEMMA" run -m "$model" --min-p -1 hi
+expect "settled beginnings"             0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --settled 2 hi
 expect "a system prompt and thinking"   0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --system s --think hi
 expect "thinking with a raw prompt"     2 'go with a chat'            "$DGEMMA" run -m "$model" --raw --think hi
 expect "an unknown chat template"       2 '"a" and "b"'               "$DGEMMA" run -m "$model" --chat-template c hi
@@ -78,6 +85,8 @@ check "the answer is not empty" test -s "$temp/word"
 for f in option file pipe thread; do
     check "the same answer by $f" cmp "$temp/word" "$temp/$f"
 done
+ask --seed 3 --temperature 1 --top-k 1000000 --top-p 1 "Hello there" >"$temp/open" </dev/null
+check "filters that let all through change nothing" cmp "$temp/word" "$temp/open"
 check "another seed, another answer" test "$(cksum <"$temp/word")" != "$(cksum <"$temp/other")"
 
 if command -v python3 >/dev/null; then

@@ -115,13 +115,12 @@ static bool on_event(void *user, const dg_output_event *e)
 }
 
 /* Cut after each token whose index has one of the bits of `mask`; 0: not at all. */
-static void run(const dg_tokenizer *t, const int32_t *ids, size_t n, bool in_thought, size_t mask,
-                dg_buf *out)
+static void run(const dg_tokenizer *t, const int32_t *ids, size_t n, dg_output_options options,
+                size_t mask, dg_buf *out)
 {
     record r = {.last = -1};
     dg_buf_init(&r.text, 1 << 26);
     dg_output_parser *p;
-    dg_output_options options = {.in_thought = in_thought};
     require(dg_output_parser_create(&p, t, &options, on_event, &r, NULL) == DGEMMA_OK);
     size_t from = 0;
     for (size_t i = 0; i < n; i++) {
@@ -148,11 +147,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     require(ids != NULL);
     for (size_t i = 0; i < n; i++)
         ids[i] = token_of(data[i + 1]);
-    bool in_thought = data[0] == '+';
+    dg_output_options options = {.in_thought = data[0] == '+', .in_text = data[0] == '>'};
     dg_buf whole, single, some;
-    run(t, ids, n, in_thought, 0, &whole);
-    run(t, ids, n, in_thought, SIZE_MAX, &single);
-    run(t, ids, n, in_thought, data[0], &some);
+    run(t, ids, n, options, 0, &whole);
+    run(t, ids, n, options, SIZE_MAX, &single);
+    run(t, ids, n, options, data[0], &some);
     require(whole.len == single.len && memcmp(whole.data, single.data, whole.len) == 0);
     require(whole.len == some.len && memcmp(whole.data, some.data, whole.len) == 0);
     dg_buf_clear(&whole);

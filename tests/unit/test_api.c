@@ -379,7 +379,7 @@ START_TEST(thinking_budget_closes_the_thought)
     dg_request req;
     dg_request_config cfg = {.prompt = prompt,
                              .n_prompt = 5,
-                             .diffusion = {3, 0.4f, 0.8f, 0.1f, 1, 0.005f},
+                             .diffusion = {3, 0.4f, 0.8f, 0.1f, 1, 0.005f, 0},
                              .canvas_length = 16,
                              .max_tokens = 100,
                              .n_context = 512,

@@ -5,7 +5,7 @@
 #include "diffusion/sampler.h"
 #include "suites.h"
 
-static const dg_diffusion_options real = {48, 0.4f, 0.8f, 0.1f, 1, 0.005f};
+static const dg_diffusion_options real = {48, 0.4f, 0.8f, 0.1f, 1, 0.005f, 0};
 
 START_TEST(temperature_falls_from_t_max)
 {

@@ -371,7 +371,7 @@ START_TEST(blocks_are_never_cut)
     }
     dg_request_config cfg = {.prompt = prompt,
                              .n_prompt = N,
-                             .diffusion = {2, 0.4f, 0.8f, 0.1f, 1, 0.005f},
+                             .diffusion = {2, 0.4f, 0.8f, 0.1f, 1, 0.005f, 0},
                              .canvas_length = 16,
                              .max_tokens = 4,
                              .n_context = 512,

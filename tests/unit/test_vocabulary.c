@@ -1,5 +1,6 @@
 /* The vocabulary end over several tiles, against a naive computation in double. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
@@ -24,6 +25,8 @@ typedef struct bench {
     float soft[N_ROW * N_EMBD], entropy[N_ROW];
     int32_t argmax[N_ROW], drawn[N_ROW];
     float *logits;
+    float logprob[N_ROW], top_logprob[N_ROW * DG_MAX_TOP];
+    int32_t top_id[N_ROW * DG_MAX_TOP];
 } bench;
 
 static float normal(uint32_t i, uint32_t stream)
@@ -101,6 +104,9 @@ static dgemma_status bench_run(bench *b, int first, int n, float softcap, const 
                                  .entropy = b->entropy + first,
                                  .argmax = b->argmax + first,
                                  .drawn = b->drawn + first,
+                                 .logprob = b->logprob + first,
+                                 .top_id = b->top_id + first * DG_MAX_TOP,
+                                 .top_logprob = b->top_logprob + first * DG_MAX_TOP,
                              });
     return b->be->finish(b->be, err);
 }
@@ -255,18 +261,285 @@ START_TEST(nan_is_reported)
 }
 END_TEST
 
-START_TEST(what_is_not_built_is_refused)
+/* ---- draws that are not plain ---- */
+
+/* A word and its place in the order that backend.h gives for filters. */
+typedef struct ranked {
+    int id;
+    bool best;
+    double rank, p; /* p: relative to the arg-max */
+} ranked;
+
+static int by_rank(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    if (x->best != y->best)
+        return x->best ? -1 : 1;
+    if (x->rank != y->rank)
+        return x->rank > y->rank ? -1 : 1;
+    return x->id - y->id;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    return ((const ranked *)a)->id - ((const ranked *)b)->id;
+}
+
+/* The plain way: sorts all words, cuts, gives those that stay in order of id. steps 0: ranked by
+ * the probability itself. */
+static int filtered_words(const bench *b, int row, const dg_draw_options *o, int steps,
+                          ranked *words)
+{
+    const float *logits = b->logits + (size_t)row * N_VOCAB;
+    float top = -INFINITY;
+    for (int v = 0; v < N_VOCAB; v++) {
+        float y = logits[v] / b->temperature[row] / o->temperature;
+        words[v] = (ranked){.id = v, .rank = y, .p = y, .best = v == b->argmax[row]};
+        top = fmaxf(top, y);
+    }
+    for (int v = 0; v < N_VOCAB; v++) {
+        words[v].rank = steps ? floor(words[v].rank * steps) : words[v].rank;
+        words[v].p = exp(words[v].p - (double)top);
+    }
+    qsort(words, N_VOCAB, sizeof *words, by_rank);
+    int n = o->top_k > 0 && o->top_k < N_VOCAB ? o->top_k : N_VOCAB;
+    double mass = 0, sum = 0;
+    for (int i = 0; i < n; i++)
+        mass += words[i].p;
+    int kept = 0;
+    while (kept < n && (o->top_p == 1 || sum < o->top_p * mass))
+        sum += words[kept++].p;
+    n = 0;
+    for (int i = 0; i < kept; i++)
+        if (words[i].p >= o->min_p || words[i].best)
+            words[n++] = words[i];
+    qsort(words, (size_t)n, sizeof *words, by_id);
+    return n;
+}
+
+/* The draw lies where u falls among the words that stay. A step's words count with their mean, so
+ * top_p may be off by a word or so of the last step: `slack` in probability. */
+static void check_draw(const bench *b, int row, const dg_draw_options *o, double slack)
+{
+    ranked *words = dg_calloc(N_VOCAB, sizeof *words);
+    int n = filtered_words(b, row, o, DG_DRAW_RANKS, words);
+    double total = 0, before = 0, p = -1;
+    for (int i = 0; i < n; i++)
+        total += words[i].p;
+    for (int i = 0; i < n; i++)
+        if (words[i].id == b->drawn[row])
+            p = words[i].p / total;
+        else if (words[i].id < b->drawn[row])
+            before += words[i].p / total;
+    if (slack == 0)
+        ck_assert_msg(p >= 0, "row %d: %d does not stay", row, b->drawn[row]);
+    ck_assert_double_ge(b->uniform[row], before - 1e-6 - slack);
+    ck_assert_double_le(b->uniform[row], before + fmax(0, p) + 1e-6 + slack);
+    dg_free(words);
+}
+
+static const dg_draw_options draws[] = {
+    {.temperature = 0.7f, .top_p = 1},
+    {.temperature = 1.9f, .top_p = 1},
+    {.temperature = 1, .top_p = 1, .top_k = 1},
+    {.temperature = 1, .top_p = 1, .top_k = 2},
+    {.temperature = 1, .top_p = 1, .top_k = 40},
+    {.temperature = 0.5f, .top_p = 1, .top_k = 4097},
+    {.temperature = 1, .top_p = 1, .top_k = 1 << 30},
+    {.temperature = 1, .top_p = 1, .min_p = 0.05f},
+    {.temperature = 1.5f, .top_p = 1, .min_p = 0.9f, .top_k = 100},
+    {.temperature = 1, .top_p = 0.9f},
+    {.temperature = 0.8f, .top_p = 0.5f, .top_k = 64},
+    {.temperature = 2, .top_p = 0.99f, .min_p = 0.01f},
+    {.temperature = 1, .top_p = 1e-6f},
+};
+
+/* Every set of options on every row, for both sets of kernels: the words that come up are those of
+ * the plain computation. */
+START_TEST(draws_match_the_definition)
+{
+    for (int reference = 0; reference < 2; reference++) {
+        bench b;
+        bench_open(&b, reference, 2, strengths[_i]);
+        for (size_t k = 0; k < DG_COUNT(draws); k++) {
+            const dg_vocabulary_options o = {.draw = &draws[k]};
+            for (int r = 0; r < N_ROW; r++) {
+                b.options[r] = r % 3 == 1 ? NULL : &o; /* among plain rows */
+                b.uniform[r] = dg_rng_uniform(&(dg_rng_key){.seed = k}, (uint32_t)r);
+            }
+            ck_assert_int_eq(bench_run(&b, 0, N_ROW, 30, NULL, NULL), DGEMMA_OK);
+            /* one word of the last step: at most 1/128 of the mass that its step has */
+            double slack = draws[k].top_p < 1 ? 2e-3 : 0;
+            for (int r = 0; r < N_ROW; r++) {
+                if (b.options[r])
+                    check_draw(&b, r, &draws[k], slack);
+                b.options[r] = NULL;
+                if (r % 3 == 1)
+                    check_row(&b, r, 30);
+            }
+        }
+        bench_close(&b);
+    }
+}
+END_TEST
+
+/* A draw's options change the draw and nothing else; at temperature 1 without filters not even
+ * that. */
+START_TEST(draws_leave_the_statistics_alone)
+{
+    bench a, b;
+    bench_open(&a, false, 2, 1);
+    bench_open(&b, false, 3, 1);
+    ck_assert_int_eq(bench_run(&a, 0, N_ROW, 30, NULL, NULL), DGEMMA_OK);
+    static const dg_draw_options off = {.temperature = 1, .top_p = 1}, cold = {.top_p = 1};
+    const dg_draw_options *const all[] = {&off, &cold, &draws[1], &draws[4], &draws[9]};
+    for (size_t k = 0; k < DG_COUNT(all); k++) {
+        const dg_vocabulary_options o = {.draw = all[k]};
+        for (int r = 0; r < N_ROW; r++)
+            b.options[r] = &o;
+        memset(b.soft, 1, sizeof b.soft);
+        ck_assert_int_eq(bench_run(&b, 0, N_ROW, 30, NULL, NULL), DGEMMA_OK);
+        ck_assert_mem_eq(a.soft, b.soft, sizeof a.soft);
+        ck_assert_mem_eq(a.entropy, b.entropy, sizeof a.entropy);
+        ck_assert_mem_eq(a.argmax, b.argmax, sizeof a.argmax);
+        if (all[k] == &off)
+            ck_assert_mem_eq(a.drawn, b.drawn, sizeof a.drawn);
+        if (all[k] == &cold)
+            ck_assert_mem_eq(a.argmax, b.drawn, sizeof a.argmax);
+    }
+    bench_close(&a);
+    bench_close(&b);
+}
+END_TEST
+
+/* Rows with filters do not know of each other either, and given logits give the same. */
+START_TEST(filtered_rows_stand_alone)
+{
+    bench a, b;
+    bench_open(&a, false, 1, strengths[_i]);
+    bench_open(&b, false, 3, strengths[_i]);
+    static dg_vocabulary_options o[DG_COUNT(draws)];
+    for (int r = 0; r < N_ROW; r++) {
+        o[r].draw = &draws[r];
+        a.options[r] = b.options[r] = &o[r];
+    }
+    ck_assert_int_eq(bench_run(&a, 0, N_ROW, 30, NULL, NULL), DGEMMA_OK);
+    for (int r = 0; r < N_ROW; r++)
+        ck_assert_int_eq(bench_run(&b, r, 1, 30, NULL, NULL), DGEMMA_OK);
+    ck_assert_mem_eq(a.drawn, b.drawn, sizeof a.drawn);
+    float *given = dg_array((size_t)N_ROW * N_VOCAB, sizeof *given);
+    for (int r = 0; r < N_ROW; r++)
+        for (int v = 0; v < N_VOCAB; v++)
+            given[r * N_VOCAB + v] = a.logits[r * N_VOCAB + v] / a.temperature[r];
+    memset(b.drawn, 0, sizeof b.drawn);
+    ck_assert_int_eq(bench_run(&b, 0, N_ROW, 30, given, NULL), DGEMMA_OK);
+    ck_assert_mem_eq(a.drawn, b.drawn, sizeof a.drawn);
+    dg_free(given);
+    bench_close(&a);
+    bench_close(&b);
+}
+END_TEST
+
+/* How often each word comes up, against the filtered distribution ranked without steps. */
+START_TEST(draws_have_the_right_frequencies)
+{
+    enum { N_RUN = 300, N_DRAW = N_RUN * N_ROW };
+    bench b;
+    bench_open(&b, false, 2, 4);
+    static const dg_draw_options o = {
+        .temperature = 20, .top_k = 6, .top_p = 0.97f, .min_p = 0.01f};
+    const dg_vocabulary_options wish = {.draw = &o};
+    for (int r = 0; r < N_ROW; r++) { /* one row, many draws */
+        memcpy(b.x + r * N_EMBD, b.x, N_EMBD * sizeof *b.x);
+        b.temperature[r] = 0.8f;
+        b.options[r] = &wish;
+    }
+    static int n_drawn[N_VOCAB];
+    for (int run = 0; run < N_RUN; run++) {
+        for (int r = 0; r < N_ROW; r++)
+            b.uniform[r] = dg_rng_uniform(&(dg_rng_key){.seed = 8}, (uint32_t)(run * N_ROW + r));
+        ck_assert_int_eq(bench_run(&b, 0, N_ROW, 0, NULL, NULL), DGEMMA_OK);
+        for (int r = 0; r < N_ROW; r++)
+            n_drawn[b.drawn[r]]++;
+    }
+    ranked *words = dg_calloc(N_VOCAB, sizeof *words);
+    int n = filtered_words(&b, 0, &o, 0, words), seen = 0;
+    ck_assert_int_ge(n, 3);
+    ck_assert_int_le(n, 6);
+    double total = 0;
+    for (int i = 0; i < n; i++)
+        total += words[i].p;
+    for (int i = 0; i < n; i++) {
+        double p = words[i].p / total, sigma = sqrt(p * (1 - p) * N_DRAW);
+        seen += n_drawn[words[i].id];
+        ck_assert_double_eq_tol(n_drawn[words[i].id], p * N_DRAW, 4.5 * sigma + 1);
+    }
+    ck_assert_int_eq(seen, N_DRAW); /* nothing else */
+    dg_free(words);
+    bench_close(&b);
+}
+END_TEST
+
+/* Equal words: ids decide, and exactly as many stay as should. */
+START_TEST(equal_words_stay_by_id)
 {
     bench b;
-    bench_open(&b, false, 1, 1);
-    dgemma_error err = {0};
-    const dg_vocabulary_options cases[] = {
-        {.top_k = 5}, {.top_p = 0.9f}, {.min_p = 0.1f}, {.n_logprob = 3}};
-    for (size_t i = 0; i < DG_COUNT(cases); i++) {
-        b.options[1] = &cases[i];
-        ck_assert_int_eq(bench_run(&b, 0, 2, 30, NULL, &err), DGEMMA_E_UNSUPPORTED);
+    bench_open(&b, false, 2, 1);
+    float *given = dg_calloc((size_t)N_ROW * N_VOCAB, sizeof *given);
+    static const dg_draw_options by_count = {.temperature = 1, .top_p = 1, .top_k = 5000},
+                                 by_mass = {.temperature = 1, .top_p = 0.25f},
+                                 far = {.temperature = 0.01f, .top_p = 0.9f};
+    const dg_vocabulary_options o[] = {{.draw = &by_count}, {.draw = &by_mass}, {.draw = &far}};
+    for (int r = 0; r < N_ROW; r++) {
+        b.options[r] = &o[r % 3];
+        b.uniform[r] = nextafter(1, 0);
     }
+    for (int v = 0; v < N_VOCAB; v++)
+        for (int r = 2; r < N_ROW; r += 3) /* spread over more than the ring of ranks, rising */
+            given[r * N_VOCAB + v] = (float)v;
+    ck_assert_int_eq(bench_run(&b, 0, N_ROW, 0, given, NULL), DGEMMA_OK);
+    for (int r = 0; r < N_ROW; r++) {
+        static const int last[] = {4999, 2250, N_VOCAB - 1};
+        ck_assert_int_eq(b.drawn[r], last[r % 3]);
+    }
+    dg_free(given);
     bench_close(&b);
+}
+END_TEST
+
+/* ---- log-probabilities ---- */
+
+START_TEST(top_words_and_their_logprobs)
+{
+    for (int reference = 0; reference < 2; reference++) {
+        bench b;
+        bench_open(&b, reference, 2, strengths[_i]);
+        dg_vocabulary_options o[N_ROW];
+        for (int r = 0; r < N_ROW; r++) {
+            o[r] = (dg_vocabulary_options){.n_top = r % 2 ? DG_MAX_TOP : r};
+            b.options[r] = &o[r];
+        }
+        ck_assert_int_eq(bench_run(&b, 0, N_ROW, 30, NULL, NULL), DGEMMA_OK);
+        static const dg_draw_options all = {.temperature = 1, .top_p = 1};
+        ranked *words = dg_calloc(N_VOCAB, sizeof *words);
+        for (int r = 0; r < N_ROW; r++) {
+            filtered_words(&b, r, &all, 0, words);
+            double total = 0;
+            for (int v = 0; v < N_VOCAB; v++)
+                total += words[v].p;
+            qsort(words, N_VOCAB, sizeof *words, by_rank);
+            ck_assert_double_eq_tol(b.logprob[r], -log(total), 1e-5);
+            for (int i = 0; i < o[r].n_top; i++) {
+                int at = r * DG_MAX_TOP + i;
+                ck_assert_int_eq(b.top_id[at], words[i].id);
+                ck_assert_double_eq_tol(b.top_logprob[at], log(words[i].p / total), 1e-4);
+            }
+            for (int i = o[r].n_top; i < DG_MAX_TOP; i++)
+                ck_assert_int_eq(b.top_id[r * DG_MAX_TOP + i], -1);
+        }
+        dg_free(words);
+        bench_close(&b);
+    }
 }
 END_TEST
 
@@ -281,7 +554,12 @@ Suite *vocabulary_suite(void)
     tcase_add_test(t, bias_and_bans);
     tcase_add_test(t, extreme_draws_stay_inside);
     tcase_add_loop_test(t, nan_is_reported, 0, 2);
-    tcase_add_test(t, what_is_not_built_is_refused);
+    tcase_add_loop_test(t, draws_match_the_definition, 0, 3);
+    tcase_add_test(t, draws_leave_the_statistics_alone);
+    tcase_add_loop_test(t, filtered_rows_stand_alone, 0, 3);
+    tcase_add_test(t, draws_have_the_right_frequencies);
+    tcase_add_test(t, equal_words_stay_by_id);
+    tcase_add_loop_test(t, top_words_and_their_logprobs, 0, 3);
     suite_add_tcase(s, t);
     return s;
 }
