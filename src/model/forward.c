@@ -335,11 +335,13 @@ static void move_soft(dg_forward *f, const dg_pass *pass, bool gather)
     for (int i = 0; i < pass->n_work; i++) {
         const dg_work *w = &pass->work[i];
         size_t bytes = (size_t)w->n_canvas * row_bytes;
+        if (!bytes)
+            continue;
         if (gather && w->first_step)
             be->zero(be, at, bytes);
         else if (gather)
             be->copy(be, at, w->soft, bytes);
-        else if (bytes)
+        else
             be->copy(be, w->soft, at, bytes);
         at += bytes;
     }
