@@ -58,6 +58,14 @@ void dgemma_engine_info(const dgemma_engine *e, dgemma_model_info *info)
     dg_engine_describe(e, info);
 }
 
+void dgemma_engine_count(const dgemma_engine *e, dgemma_engine_counters *counters)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)&e->lock; /* the lock is no part of the value */
+    pthread_mutex_lock(lock);
+    *counters = (dgemma_engine_counters){.n_waiting = e->n_waiting};
+    pthread_mutex_unlock(lock);
+}
+
 dgemma_status dgemma_model_estimate(dgemma_model_info *info, const dgemma_engine_options *opt,
                                     dgemma_error *err)
 {
@@ -269,6 +277,11 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
 bool dgemma_request_wait(dgemma_request *r, dgemma_event *event, double seconds)
 {
     return dg_stream_wait(r->stream, event, seconds);
+}
+
+void dgemma_request_notify(dgemma_request *r, dgemma_notify_fn *fn, void *user)
+{
+    dg_stream_notify(r->stream, fn, user);
 }
 
 void dgemma_request_cancel(dgemma_request *r)

@@ -21,6 +21,8 @@ struct dg_stream {
     node *end;     /* set aside for END, with room for an error message behind it */
     node *current; /* what the reader is looking at */
     bool ended;    /* END was delivered */
+    dgemma_notify_fn *notify;
+    void *notify_user;
     atomic_bool cancelled;
 };
 
@@ -129,6 +131,8 @@ bool dg_stream_push(dg_stream *s, const dgemma_event *event)
     *s->last = n;
     s->last = &n->next;
     pthread_cond_signal(&s->arrived);
+    if (s->notify)
+        s->notify(s->notify_user);
     pthread_mutex_unlock(&s->lock);
     return true;
 }
@@ -173,6 +177,16 @@ bool dg_stream_wait(dg_stream *s, dgemma_event *event, double seconds)
     }
     pthread_mutex_unlock(&s->lock);
     return got;
+}
+
+void dg_stream_notify(dg_stream *s, dgemma_notify_fn *fn, void *user)
+{
+    pthread_mutex_lock(&s->lock);
+    s->notify = fn;
+    s->notify_user = user;
+    if (fn && s->first)
+        fn(user);
+    pthread_mutex_unlock(&s->lock);
 }
 
 void dg_stream_cancel(dg_stream *s)

@@ -21,6 +21,9 @@ bool dg_stream_push(dg_stream *s, const dgemma_event *event);
  * a time. */
 bool dg_stream_wait(dg_stream *s, dgemma_event *event, double seconds);
 
+/* Has `fn` called whenever something is there to be taken, at once if it is already. */
+void dg_stream_notify(dg_stream *s, dgemma_notify_fn *fn, void *user);
+
 /* Any thread. */
 void dg_stream_cancel(dg_stream *s);
 bool dg_stream_cancelled(const dg_stream *s);
