@@ -62,6 +62,7 @@ SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_image) $(SRC_diffusion) $
 
 # ---- the program, and the tests ----
 
+SRC_server  := $(wildcard server/*.c)
 SRC_cli     := $(wildcard cli/*.c)
 SRC_support := $(wildcard tests/support/*.c)
 SRC_unit    := $(wildcard tests/unit/*.c)
@@ -97,7 +98,9 @@ LDLIBS      = $(PKG_LIBS) -lgif -lm
 $(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o $(BUILD)/src/image/%.o: private OPT = -O3
 $(BUILD)/src/image/video.o: private CPPFLAGS += $(if $(VIDEO_PKGS),-DHAVE_FFMPEG=1)
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
-$(BUILD)/tests/%.o: private INCLUDES += -Itests
+$(BUILD)/tests/%.o: private INCLUDES += -Itests -I.
+$(BUILD)/cli/cmd_serve.o: private INCLUDES += -I.
+$(BUILD)/server/%.o: private PKGS += libmicrohttpd
 $(BUILD)/tests/unit/%.o: private PKGS += check
 
 # A sanitizer's runtime is in the program, not in the shared library.
@@ -112,15 +115,16 @@ obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
 LIB_A   := $(BUILD)/libdgemma.a
 LIB_SO  := $(BUILD)/libdgemma.so.$(SOVER)
+SERVER  := $(BUILD)/libserver.a
 SUPPORT := $(BUILD)/libtest_support.a
 PROGRAM := $(if $(SRC_cli),$(BUILD)/dgemma)
 REPLAY  := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(SRC_fuzz))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/libfuzzer/%,$(SRC_fuzz))
 CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/check_kernels) \
            $(if $(SRC_golden),$(BUILD)/dgemma-golden)
-SCRIPTS := $(wildcard tests/cli/*.sh tests/tools/*.sh)
+SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/tools/*.sh)
 
-ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
+ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_fuzz) $(SRC_replay) $(SRC_bench) tests/tools/render_chat.c)
 
 .PHONY: all run test golden bench fuzz fuzz-run deps deps-all install uninstall format format-check \
@@ -161,7 +165,11 @@ $(SUPPORT): $(call obj,$(SRC_support)) $(BUILD)/sources
 	$(archive)
 
 
-$(BUILD)/dgemma: $(call obj,$(SRC_cli)) $(LIB_A)
+$(SERVER): $(call obj,$(SRC_server)) $(BUILD)/sources
+	$(archive)
+
+$(BUILD)/dgemma: private PKGS += libmicrohttpd
+$(BUILD)/dgemma: $(call obj,$(SRC_cli)) $(SERVER) $(LIB_A)
 	$(link)
 
 build/dgemma: $(BUILD)/dgemma
@@ -169,7 +177,7 @@ build/dgemma: $(BUILD)/dgemma
 
 $(BUILD)/unit_tests: private ALL_LDFLAGS += $(WRAP_ALLOC)
 $(BUILD)/unit_tests: private PKGS += check
-$(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support)) $(LIB_A)
+$(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support)) $(SERVER) $(LIB_A)
 	$(link)
 
 $(BUILD)/check_kernels: $(call obj,$(SRC_kernels)) $(SUPPORT) $(LIB_A)
@@ -188,12 +196,12 @@ $(BUILD)/bench/%.o: INCLUDES += -Itests
 $(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(SUPPORT) $(LIB_A)
 	$(link)
 
-$(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay)) $(SUPPORT) $(LIB_A)
+$(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay)) $(SUPPORT) $(SERVER) $(LIB_A)
 	$(link)
 
 # Objects are made again when the flags changed, libraries when a file came or went.
 $(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS)
-$(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_support)
+$(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_server) $(SRC_support)
 $(BUILD)/flags $(BUILD)/sources: FORCE
 	@mkdir -p $(@D); echo '$(STAMP)' | cmp -s - $@ || echo '$(STAMP)' > $@
 
@@ -238,7 +246,7 @@ fuzz: build/deps-fuzz.ok
 	$(MAKE) --no-print-directory CC='$(FUZZ_CC)' CFG=fuzz SAN=fuzzer-no-link,address,undefined fuzz-run
 
 $(BUILD)/libfuzzer/%: private ALL_LDFLAGS += -fsanitize=fuzzer
-$(BUILD)/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(SUPPORT) $(LIB_A)
+$(BUILD)/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(SUPPORT) $(SERVER) $(LIB_A)
 	@mkdir -p $(@D)
 	$(link)
 
@@ -247,7 +255,7 @@ fuzz-run: $(FUZZERS)
 
 # ---- keeping house ----
 
-TIDY := $(wildcard bench/*.c examples/*.c include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] cli/*.[ch] tests/*/*.[ch])
+TIDY := $(wildcard bench/*.c examples/*.c include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] server/*.[ch] cli/*.[ch] tests/*/*.[ch])
 
 format: build/deps-format.ok
 	clang-format -i $(TIDY)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Puts in place what a group of targets needs: deps.sh GROUP...
 #
-#   build   a C library to build against, pkg-config, jansson, libpng, libjpeg, libwebp, giflib
+#   build   a C library to build against, pkg-config, jansson, libpng, libjpeg, libwebp, giflib,
+#           libmicrohttpd
 #   test    Check, and Python's Jinja to compare chat templates with
 #   fuzz    clang with libFuzzer and the sanitizers
 #   format  clang-format
@@ -38,6 +39,7 @@ for group in "$@"; do
         have_lib libjpeg || need libjpeg-dev
         have_lib "libwebp libwebpdemux" || need libwebp-dev
         have_gif || need libgif-dev
+        have_lib libmicrohttpd || need libmicrohttpd-dev
         ;;
     test)
         have_pkg || need pkg-config
