@@ -23,7 +23,7 @@ typedef struct serve_args {
     dg_server_options server;
     words keys, origins;
     const char *key_file, *tls_cert, *tls_key, *kv_type, *name;
-    int max_body_mb, kv_mb, timeout, receive, drain;
+    int max_body_mb, kv_mb, timeout, receive, ping, drain;
     bool quiet, help;
 } serve_args;
 
@@ -209,6 +209,7 @@ static void settle(serve_args *a)
         a->server.max_all_body_bytes = 4 * a->server.max_body_bytes;
     a->server.answer_seconds = a->timeout;
     a->server.receive_seconds = a->receive;
+    a->server.ping_seconds = a->ping;
     a->server.max_running = a->engine.max_running;
     /* the server refuses before the engine would */
     a->engine.queue_length = a->server.max_active;
@@ -234,6 +235,7 @@ int cmd_serve(int argc, char **argv)
     a.max_body_mb = (int)(a.server.max_body_bytes >> 20);
     a.timeout = (int)a.server.answer_seconds;
     a.receive = (int)a.server.receive_seconds;
+    a.ping = (int)a.server.ping_seconds;
     a.drain = 120;
     const cli_option options[] = {
         {0, "model", NULL, NULL, NULL, NULL},
@@ -272,6 +274,8 @@ int cmd_serve(int argc, char **argv)
          &a.receive},
         {0, "idle-timeout", "S", "seconds of silence before a connection is closed (75)",
          cli_set_int, &a.server.idle_seconds},
+        {0, "ping", "S", "seconds of silence before a stream says that it is alive (15)",
+         cli_set_int, &a.ping},
         {0, "drain-timeout", "S", "seconds for answers under way when told to stop (120)",
          cli_set_int, &a.drain},
         {0, "log", NULL, NULL, NULL, NULL},
