@@ -127,7 +127,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/tools/*.sh)
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_fuzz) $(SRC_replay) $(SRC_bench) tests/tools/render_chat.c)
 
-.PHONY: all run test golden bench fuzz fuzz-run deps deps-all install uninstall format format-check \
+.PHONY: all run test golden bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -234,6 +234,13 @@ test: all $(CHECKS) $(REPLAY) $(RENDER)
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
 	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
 
+# Many clients for a minute; SOAK_ARGS: --clients, --seconds, --model.
+soak: all
+	@DGEMMA='$(PROGRAM)' SAN='$(SAN)' PYTHONDONTWRITEBYTECODE=1 python3 tests/server/soak.py $(SOAK_ARGS)
+
+bench-serve: all
+	@DGEMMA='$(PROGRAM)' sh bench/serve.sh $(SERVE_ARGS)
+
 golden: $(BUILD)/dgemma-golden
 	$(BUILD)/dgemma-golden $(or $(DIR),$(error say which: make golden DIR=folder))
 
@@ -313,6 +320,8 @@ help:
 	@echo 'make test             every test; the last line is the sum'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make bench            check and time the CPU kernels, time the vision tower'
+	@echo 'make soak             64 streaming clients for a minute: equal answers, flat memory'
+	@echo 'make bench-serve      throughput of the server by concurrency'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
 	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR; uninstall takes it away'

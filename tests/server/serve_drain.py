@@ -5,7 +5,7 @@ import time
 
 from serving import ENDLESS, SLOW, Server, check, events, finish, read_all, run
 
-LONG = {"diffusion": {"steps": 150, "stability_threshold": 100000}, "max_tokens": 16}
+LONG = {"diffusion": {"steps": 150 // SLOW ** 2, "stability_threshold": 100000}, "max_tokens": 16}
 
 
 def drain_under_load():

@@ -31,5 +31,6 @@ Suite *api_suite(void);
 Suite *pictures_suite(void);
 Suite *hostile_suite(void);
 Suite *true_shape_suite(void);
+Suite *server_suite(void);
 
 #endif

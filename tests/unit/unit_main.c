@@ -18,7 +18,7 @@ static make_suite *const suites[] = {
     tokenizer_json_suite, chat_template_suite, output_parser_suite, image_suite,
     preprocess_suite,     video_suite,         diffusion_suite,     forward_suite,
     vocabulary_suite,     vision_suite,        request_suite,       api_suite,
-    pictures_suite,       hostile_suite,       true_shape_suite,
+    pictures_suite,       hostile_suite,       true_shape_suite,    server_suite,
 };
 
 int main(int argc, char **argv)
