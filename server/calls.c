@@ -57,11 +57,6 @@ static void free_call(dg_call *c)
     dg_buf_clear(&c->body);
     dg_exchange_clear(&c->x);
     pthread_mutex_lock(&s->lock);
-    if (c->bell) {
-        c->bell->call = NULL;
-        c->bell->next_free = s->free_bells;
-        s->free_bells = c->bell;
-    }
     *(c->prev ? &c->prev->next : &s->calls) = c->next;
     if (c->next)
         c->next->prev = c->prev;
@@ -130,32 +125,16 @@ void dg_call_end(dg_call *c)
         free_call(c);
 }
 
-void dg_call_ring(void *user)
+/* No request of a call rings after its END was taken, and until then the call is there. */
+void dg_call_ring(void *call)
 {
-    dg_bell *bell = user;
-    pthread_mutex_lock(&bell->server->lock);
-    if (bell->call)
-        enqueue(bell->call);
-    pthread_mutex_unlock(&bell->server->lock);
+    dg_call *c = call;
+    pthread_mutex_lock(&c->server->lock);
+    enqueue(c);
+    pthread_mutex_unlock(&c->server->lock);
 }
 
 /* ---- admission ---- */
-
-static dg_bell *take_bell(dg_server *s)
-{
-    dg_bell *bell = s->free_bells;
-    if (bell) {
-        s->free_bells = bell->next_free;
-        return bell;
-    }
-    bell = dg_calloc(1, sizeof *bell);
-    if (bell) {
-        bell->server = s;
-        bell->next_made = s->all_bells;
-        s->all_bells = bell;
-    }
-    return bell;
-}
 
 bool dg_call_admit(dg_call *c, size_t n_choice, dg_http_error *e)
 {
@@ -166,10 +145,7 @@ bool dg_call_admit(dg_call *c, size_t n_choice, dg_http_error *e)
         ok = dg_refuse(e, 429, "queue_full", NULL, "%zu answers are running or waiting, at most %d",
                        s->n_admitted, s->opt.max_active);
         e->retry_after = 1;
-    } else if (!(c->bell = take_bell(s))) {
-        ok = dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
     } else {
-        c->bell->call = c;
         c->n_admitted = n_choice;
         s->n_admitted += n_choice;
     }

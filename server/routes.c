@@ -43,7 +43,7 @@ static bool start(dg_call *c, read_fn *read, const dg_dialect *dialect, dg_http_
         .dialect = dialect,
         .to = &c->x,
         .notify = dg_call_ring,
-        .notify_user = c->bell,
+        .notify_user = c,
     };
     return dg_generation_start(&c->generation, &cfg, &chat, e);
 }

@@ -222,11 +222,6 @@ void dg_server_free(dg_server *s)
 {
     if (!s)
         return;
-    while (s->all_bells) {
-        dg_bell *next = s->all_bells->next_made;
-        dg_free(s->all_bells);
-        s->all_bells = next;
-    }
     dg_metrics_free(s->metrics);
     free_words(&s->keys);
     free_words(&s->origins);

@@ -57,8 +57,7 @@ bool dg_server_wait_idle(dg_server *s, double seconds);
 /* Ends what is under way, tells the clients, and stops listening. */
 void dg_server_stop(dg_server *s);
 
-/* After dg_server_stop and after the engine was closed: its thread may still ring a bell. NULL is
- * fine. */
+/* After dg_server_stop. NULL is fine. */
 void dg_server_free(dg_server *s);
 
 #endif

@@ -31,14 +31,6 @@ typedef struct dg_peer {
     double since;   /* when it began to wait for a request, or the request to arrive */
 } dg_peer;
 
-/* What the engine's thread is given to ring. Bells are used again but not freed while the engine
- * runs: a request's last ring may come after its last event was taken. */
-typedef struct dg_bell {
-    struct dg_bell *next_free, *next_made;
-    dg_server *server;
-    dg_call *call; /* the server's lock; NULL: nobody listens */
-} dg_bell;
-
 typedef enum dg_cancel { DG_GO_ON, DG_CANCEL_HANGUP, DG_CANCEL_TIMEOUT, DG_CANCEL_STOP } dg_cancel;
 
 /* A request over HTTP, from its first header to the last byte of its answer. */
@@ -57,7 +49,6 @@ struct dg_call {
 
     /* workers: one at a time */
     bool started;
-    dg_bell *bell;
     dg_generation *generation;
     size_t n_admitted;  /* choices that count against max_active */
     dgemma_stats stats; /* for the log */
@@ -88,7 +79,6 @@ struct dg_server {
     int n_call;
     int n_handed; /* calls that workers own */
     size_t n_admitted;
-    dg_bell *free_bells, *all_bells;
     bool quit;
     pthread_t *workers;
     int n_worker;
@@ -112,7 +102,7 @@ void dg_call_cancel(dg_call *c, dg_cancel why); /* the lock is held */
 void dg_call_ping(dg_call *c); /* says something on a silent stream; the lock is held */
 void dg_call_end(dg_call *c);  /* the HTTP side is through with it */
 bool dg_call_admit(dg_call *c, size_t n_choice, dg_http_error *e);
-void dg_call_ring(void *bell); /* a dgemma_notify_fn */
+void dg_call_ring(void *call); /* a dgemma_notify_fn */
 void *dg_worker_main(void *server);
 
 /* http.c */

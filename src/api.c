@@ -58,19 +58,19 @@ void dgemma_engine_info(const dgemma_engine *e, dgemma_model_info *info)
     dg_engine_describe(e, info);
 }
 
+dgemma_status dgemma_model_estimate(dgemma_model_info *info, const dgemma_engine_options *opt,
+                                    dgemma_error *err)
+{
+    dgemma_status st = check_engine_options(opt, err);
+    return st ? st : dg_engine_estimate(info, opt, err);
+}
+
 void dgemma_engine_count(const dgemma_engine *e, dgemma_engine_counters *counters)
 {
     pthread_mutex_t *lock = (pthread_mutex_t *)&e->lock; /* the lock is no part of the value */
     pthread_mutex_lock(lock);
     *counters = (dgemma_engine_counters){.n_waiting = e->n_waiting};
     pthread_mutex_unlock(lock);
-}
-
-dgemma_status dgemma_model_estimate(dgemma_model_info *info, const dgemma_engine_options *opt,
-                                    dgemma_error *err)
-{
-    dgemma_status st = check_engine_options(opt, err);
-    return st ? st : dg_engine_estimate(info, opt, err);
 }
 
 /* ---- tokens ---- */

@@ -184,9 +184,10 @@ void dg_stream_notify(dg_stream *s, dgemma_notify_fn *fn, void *user)
     pthread_mutex_lock(&s->lock);
     s->notify = fn;
     s->notify_user = user;
-    if (fn && s->first)
-        fn(user);
+    bool waiting = s->first != NULL;
     pthread_mutex_unlock(&s->lock);
+    if (fn && waiting)
+        fn(user);
 }
 
 void dg_stream_cancel(dg_stream *s)

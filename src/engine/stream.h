@@ -21,7 +21,9 @@ bool dg_stream_push(dg_stream *s, const dgemma_event *event);
  * a time. */
 bool dg_stream_wait(dg_stream *s, dgemma_event *event, double seconds);
 
-/* Has `fn` called whenever something is there to be taken, at once if it is already. */
+/* Has fn called for each event that arrives, and now if one is there. On the side of the engine it
+ * runs with the stream's lock held, so that nobody is called any more once END was taken: fn may
+ * wake a thread up, and not look at the stream. */
 void dg_stream_notify(dg_stream *s, dgemma_notify_fn *fn, void *user);
 
 /* Any thread. */

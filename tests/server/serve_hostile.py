@@ -203,7 +203,7 @@ def slow_reader():
         c = s.connect()
         c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         c.close()
-        slow = [s.open_stream(max_tokens=16, diffusion={"steps": 2000, "stability_threshold": 100000, "drafts": True})
+        slow = [s.open_stream(max_tokens=16, diffusion={"steps": 2000 // SLOW ** 2, "stability_threshold": 100000, "drafts": True})
                 for _ in range(2)]
         start = s.rss()
         ended = s.wait_metric("vllm:request_success_total", lambda n: n >= 2, 60)
