@@ -210,7 +210,7 @@ $(BUILD)/flags $(BUILD)/sources: FORCE
 # ---- set-up ----
 
 # Looked at once for each group; `make deps` looks again.
-$(patsubst %,build/deps-%.ok,build test fuzz format): build/deps-%.ok: tools/deps.sh
+$(patsubst %,build/deps-%.ok,build test fuzz format bench): build/deps-%.ok: tools/deps.sh
 	@mkdir -p $(@D)
 	@CC='$(CC)' sh tools/deps.sh $* && touch $@
 
@@ -238,7 +238,7 @@ test: all $(CHECKS) $(REPLAY) $(RENDER)
 soak: all
 	@DGEMMA='$(PROGRAM)' SAN='$(SAN)' PYTHONDONTWRITEBYTECODE=1 python3 tests/server/soak.py $(SOAK_ARGS)
 
-bench-serve: all
+bench-serve: all build/deps-bench.ok
 	@DGEMMA='$(PROGRAM)' sh bench/serve.sh $(SERVE_ARGS)
 
 golden: $(BUILD)/dgemma-golden

@@ -6,6 +6,7 @@
 #   test    Check, and Python's Jinja to compare chat templates with
 #   fuzz    clang with libFuzzer and the sanitizers
 #   format  clang-format
+#   bench   wrk and curl, to put load on the server
 #   cxx     a C++ compiler, for the public headers
 #   video   FFmpeg's libraries; dgemma builds without them, and then reads no video
 #
@@ -51,6 +52,10 @@ for group in "$@"; do
         have_fuzzer || need libclang-rt-dev
         ;;
     format) command -v clang-format >/dev/null 2>&1 || need clang-format ;;
+    bench)
+        command -v wrk >/dev/null 2>&1 || need wrk
+        command -v curl >/dev/null 2>&1 || need curl
+        ;;
     cxx) have_cxx || need g++ ;;
     video)
         have_pkg || need pkg-config

@@ -1,5 +1,9 @@
 #!/bin/sh
-# What the server answers, and how it stops. From the environment: DGEMMA, SAN.
+# What the server answers, to whom, and how it stops:
+#
+#   test_serve.sh [SUITE...]
+#
+# From the environment: DGEMMA, SAN.
 . tests/support/shell_test.sh
 
 PYTHONDONTWRITEBYTECODE=1
@@ -23,7 +27,8 @@ suite() {
     fi
     n_passed=$((n_passed + $2)) n_failed=$((n_failed + $4)) n_skipped=$((n_skipped + $6))
 }
-suite serve_answers
-suite serve_hostile
-suite serve_drain
+[ $# -gt 0 ] || set -- serve_answers serve_hostile serve_drain
+for name in "$@"; do
+    suite "$name"
+done
 finish
