@@ -1,5 +1,6 @@
 /* Bytes in and out: libmicrohttpd's side of the server. One thread, which never waits: a call that
  * takes time is suspended, and resumed when there is something to send. */
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -191,14 +192,14 @@ static void take_body(dg_call *c, const char *data, size_t n)
     }
 }
 
-static void set_answering(dg_call *c, bool answering)
+static void set_state(dg_server *s, dg_peer *p, int state)
 {
-    pthread_mutex_lock(&c->server->peer_lock);
-    if (c->peer) {
-        c->peer->answering = answering;
-        c->peer->since = dg_clock_now();
+    pthread_mutex_lock(&s->peer_lock);
+    if (p) {
+        p->state = state;
+        p->since = dg_clock_now();
     }
-    pthread_mutex_unlock(&c->server->peer_lock);
+    pthread_mutex_unlock(&s->peer_lock);
 }
 
 /* The whole request is there. */
@@ -206,7 +207,7 @@ static enum MHD_Result dispatch(dg_call *c)
 {
     dg_http_error e;
     c->dispatched = true;
-    set_answering(c, true);
+    set_state(c->server, c->peer, DG_PEER_SERVED);
     if (c->too_large) {
         dg_refuse(&e, 413, "body_too_large", NULL,
                   "the body is larger than %zu bytes, or there are too many at once",
@@ -245,14 +246,13 @@ static enum MHD_Result on_request(void *server, struct MHD_Connection *con, cons
 static void on_completed(void *server, struct MHD_Connection *con, void **slot,
                          enum MHD_RequestTerminationCode code)
 {
-    (void)server;
     (void)con;
     (void)code;
     dg_call *c = *slot;
     if (!c)
         return;
     *slot = NULL;
-    set_answering(c, false);
+    set_state(server, c->peer, DG_PEER_IDLE);
     dg_call_end(c);
 }
 
@@ -260,12 +260,7 @@ static void on_completed(void *server, struct MHD_Connection *con, void **slot,
 static void *on_request_line(void *server, const char *uri, struct MHD_Connection *con)
 {
     (void)uri;
-    dg_server *s = server;
-    dg_peer *p = peer_of(con);
-    pthread_mutex_lock(&s->peer_lock);
-    if (p)
-        p->since = dg_clock_now();
-    pthread_mutex_unlock(&s->peer_lock);
+    set_state(server, peer_of(con), DG_PEER_ASKING);
     return NULL;
 }
 
@@ -339,6 +334,7 @@ dgemma_status dg_http_start(dg_server *s, dgemma_error *err)
         flags |= MHD_USE_TLS;
     else
         tls[0] = tls[2];
+    errno = 0;
     s->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, on_message, s,
         MHD_OPTION_SOCK_ADDR, address->ai_addr, MHD_OPTION_CONNECTION_LIMIT,
@@ -348,11 +344,12 @@ dgemma_status dg_http_start(dg_server *s, dgemma_error *err)
         on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
         MHD_OPTION_URI_LOG_CALLBACK, on_request_line, s, MHD_OPTION_STRICT_FOR_CLIENT, 1,
         MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+    int why = errno;
     freeaddrinfo(address);
+    if (!s->daemon && s->opt.tls_certificate && !why)
+        return dg_fail(err, DGEMMA_E_ARG, "the certificate and the key are not a pair in PEM form");
     if (!s->daemon)
         return dg_fail(err, DGEMMA_E_IO, "cannot listen on %s port %d: %s", s->opt.host,
-                       s->opt.port,
-                       s->opt.tls_certificate ? "is it taken, or the certificate no PEM?"
-                                              : "is it taken, or not one of this machine's?");
+                       s->opt.port, strerror(why));
     return DGEMMA_OK;
 }

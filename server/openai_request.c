@@ -293,11 +293,12 @@ static bool read_messages(reader *r)
         !take_prefix(r, messages) || !read_format(r) ||
         (r->out->want_json && !add_json_wish(r, messages)))
         return false;
-    /* an object, because it can say more than the list */
     json_t *kwargs = dg_field_get(r->root, "chat_template_kwargs");
-    json_t *keep = json_object_get(kwargs, "preserve_thinking");
+    bool keep = json_is_true(json_object_get(kwargs, "preserve_thinking"));
+    /* an object can say more than the list */
     json_t *conversation =
-        json_pack("{s:O,s:b}", "messages", messages, "preserve_thinking", json_is_true(keep));
+        keep ? json_pack("{s:O,s:b}", "messages", messages, "preserve_thinking", 1)
+             : json_incref(messages);
     r->out->messages = dg_json_dump(conversation, NULL);
     json_decref(conversation);
     return r->out->messages || no_memory(r);

@@ -27,8 +27,8 @@ typedef struct dg_route {
 typedef struct dg_peer {
     struct dg_peer *prev, *next;
     int fd;
-    bool answering; /* a whole request is there */
-    double since;   /* when it began to wait for a request, or the request to arrive */
+    enum { DG_PEER_IDLE, DG_PEER_ASKING, DG_PEER_SERVED } state;
+    double since; /* when it began to wait for a request, or the request to arrive */
 } dg_peer;
 
 typedef enum dg_cancel { DG_GO_ON, DG_CANCEL_HANGUP, DG_CANCEL_TIMEOUT, DG_CANCEL_STOP } dg_cancel;

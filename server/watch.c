@@ -45,23 +45,29 @@ static void watch_peers(dg_server *s, double now)
 {
     pthread_mutex_lock(&s->peer_lock);
     for (dg_peer *p = s->peers; p; p = p->next)
-        if (!p->answering && now - p->since > s->opt.receive_seconds)
+        if (p->state != DG_PEER_SERVED && now - p->since > s->opt.receive_seconds)
             shutdown(p->fd, SHUT_RDWR);
     pthread_mutex_unlock(&s->peer_lock);
 }
 
+/* Those that say nothing go first, then those that have been at it longest. */
+static bool goes_before(const dg_peer *a, const dg_peer *b)
+{
+    return !b || a->state < b->state || (a->state == b->state && a->since < b->since);
+}
+
 void dg_watch_crowd(dg_server *s)
 {
-    dg_peer *oldest = NULL;
+    dg_peer *first = NULL;
     if (s->n_peer < s->opt.max_connections / 8 * 7)
         return;
     for (dg_peer *p = s->peers; p; p = p->next)
-        if (!p->answering && (!oldest || p->since < oldest->since))
-            oldest = p;
-    if (!oldest)
+        if (p->state != DG_PEER_SERVED && goes_before(p, first))
+            first = p;
+    if (!first)
         return;
-    oldest->answering = true; /* not again */
-    shutdown(oldest->fd, SHUT_RDWR);
+    first->state = DG_PEER_SERVED; /* not again */
+    shutdown(first->fd, SHUT_RDWR);
 }
 
 void *dg_watch_main(void *server)

@@ -148,16 +148,24 @@ class Server:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
 
+def is_whole(data):
+    """Whether an answer is there to its last byte, as far as it says where that is."""
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+    if length:
+        return len(body) >= int(length.group(1))
+    return body.endswith(b"0\r\n\r\n")
+
+
 def read_all(s):
+    """One answer, or what came of it."""
     data = b""
     try:
-        while True:
+        while not is_whole(data):
             piece = s.recv(65536)
             if not piece:
                 break
             data += piece
-            if data.endswith(b"0\r\n\r\n"):
-                break
     except ConnectionResetError:
         pass
     return data
