@@ -159,6 +159,15 @@ static dg_peer *peer_of(struct MHD_Connection *con)
     return info ? info->socket_context : NULL;
 }
 
+/* Many clients look for an answer only when all they have to say is sent. One that asks first, or
+ * has far too much to say, is told at once. */
+static bool is_worth_waiting(const dg_call *c)
+{
+    unsigned long long n = promised_bytes(c->connection);
+    bool comes = n || header(c->connection, "Transfer-Encoding");
+    return comes && n / 4 <= c->server->opt.max_body_bytes && !header(c->connection, "Expect");
+}
+
 /* The headers are there. */
 static enum MHD_Result begin_call(dg_server *s, struct MHD_Connection *con, const char *method,
                                   const char *path, void **slot)
@@ -175,8 +184,8 @@ static enum MHD_Result begin_call(dg_server *s, struct MHD_Connection *con, cons
     if (may_enter(c, method, path, &e))
         return MHD_YES;
     dg_exchange_refuse(&c->x, &e);
-    c->dispatched = true;
-    return send_answer(c);
+    c->dispatched = true; /* what still comes is not kept */
+    return is_worth_waiting(c) ? MHD_YES : send_answer(c);
 }
 
 static void take_body(dg_call *c, const char *data, size_t n)
@@ -192,7 +201,7 @@ static void take_body(dg_call *c, const char *data, size_t n)
     }
 }
 
-static void set_state(dg_server *s, dg_peer *p, int state)
+static void set_state(dg_server *s, dg_peer *p, dg_peer_state state)
 {
     pthread_mutex_lock(&s->peer_lock);
     if (p) {

@@ -23,11 +23,13 @@ typedef struct dg_route {
     bool generates; /* refused while draining */
 } dg_route;
 
+typedef enum dg_peer_state { DG_PEER_IDLE, DG_PEER_ASKING, DG_PEER_SERVED } dg_peer_state;
+
 /* A connection, from accept to close. */
 typedef struct dg_peer {
     struct dg_peer *prev, *next;
     int fd;
-    enum { DG_PEER_IDLE, DG_PEER_ASKING, DG_PEER_SERVED } state;
+    dg_peer_state state;
     double since; /* when it began to wait for a request, or the request to arrive */
 } dg_peer;
 

@@ -153,6 +153,12 @@ def large_things():
         check("without keeping them", s.rss() < 200 << 20 or SLOW > 1, s.rss())
         status, _, _ = s.request("POST", CHAT, b"x" * (2 << 20))
         check("2 MB at once", status == 413, status)
+        status, _, _ = s.request("POST", "/nowhere", b"x" * (1 << 20))
+        check("1 MB to nowhere", status == 404, status)
+        c = s.connect()
+        c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n"
+                  b"Expect: 100-continue\r\n\r\n")
+        check("2 MB, asking first", status_of(read_all(c)) == 413)
         check("others are served", s.request("GET", "/health")[0] == 200)
 
 
