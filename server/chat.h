@@ -24,7 +24,8 @@ typedef struct dg_chat {
     int n_choice;            /* answers for each prompt, with seeds counted up */
     bool stream, include_usage;
     bool hide_thinking;
-    bool want_json; /* the answer must be a JSON object */
+    bool drop_calls; /* calls that the model makes without having been asked are left out */
+    bool want_json;  /* the answer must be a JSON object */
     bool logprobs;
 } dg_chat;
 

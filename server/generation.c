@@ -349,6 +349,8 @@ static void end_choice(dg_generation *g, dg_choice *c, const dgemma_event *e)
 static void take(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
     bool withheld = g->chat.want_json && e->kind != DGEMMA_EVENT_TOOL_CALL;
+    if (e->kind == DGEMMA_EVENT_TOOL_CALL && g->chat.drop_calls)
+        return;
     if (!g->over && !keep(g, c, e)) {
         dg_http_error why;
         dg_refuse(&why, 503, "out_of_memory", NULL, "out of memory for the answer");

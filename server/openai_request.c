@@ -398,9 +398,10 @@ static bool read_tools(reader *r)
     if (!dg_field_list(r->root, "tools", &tools, r->e) || !check_tools(r, tools) ||
         !read_tool_choice(r, tools))
         return false;
+    r->out->drop_calls = r->out->options.tool_choice == DGEMMA_TOOLS_NONE;
     r->out->options.single_tool_call =
         json_is_false(json_object_get(r->root, "parallel_tool_calls"));
-    if (!json_array_size(tools) || r->out->options.tool_choice == DGEMMA_TOOLS_NONE)
+    if (!json_array_size(tools) || r->out->drop_calls)
         return true;
     r->out->tools = dg_json_dump(tools, NULL);
     r->out->options.tools = r->out->tools;

@@ -15,8 +15,6 @@ static const char *finish_reason(const dg_choice *c)
     case DGEMMA_END_LENGTH:
     case DGEMMA_END_CONTEXT:
         return "length";
-    case DGEMMA_END_TOOL_CALLS:
-        return "tool_calls";
     default:
         return json_array_size(c->calls) ? "tool_calls" : "stop";
     }

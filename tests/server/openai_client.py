@@ -7,11 +7,14 @@ import openai
 from serving import ENDLESS, HAS_POCKET, Server, check, finish, run, skip
 
 WEATHER = {"type": "function", "function": {
-    "name": "get_weather", "description": "The weather of a city",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+    "name": "get_weather", "description": "Get the weather in a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "The city"}},
+                   "required": ["city"]}}}
 CALCULATOR = {"type": "function", "function": {
-    "name": "calculator", "description": "Computes an expression",
-    "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}}}
+    "name": "calculator", "description": "Calculate an expression.",
+    "parameters": {"type": "object", "properties": {"expression": {"type": "string", "description": "The expression"}},
+                   "required": ["expression"]}}}
+BOTH = [WEATHER, CALCULATOR]
 
 
 def client(s, **options):
@@ -136,33 +139,35 @@ def sampling():
         check("settled mode answers", settled.usage.completion_tokens > 0)
 
 
+def calls_of(r):
+    return [(t.function.name, json.loads(t.function.arguments)) for t in r.choices[0].message.tool_calls or []]
+
+
 def tools():
+    paris = ("get_weather", {"city": "Paris"})
+    question = "What is the weather in Paris?"
     with Server("-q") as s:
         c = client(s)
-        r = ask(c, "What is the weather in Paris?", tools=[WEATHER, CALCULATOR], tool_choice="required", max_tokens=200)
-        m = r.choices[0].message
-        check("required makes a call", r.choices[0].finish_reason == "tool_calls" and m.tool_calls, r)
-        call = m.tool_calls[0]
-        check("arguments are JSON", isinstance(json.loads(call.function.arguments), dict))
-        r = ask(c, "What is 2+2?", tools=[WEATHER, CALCULATOR], max_tokens=200,
-                tool_choice={"type": "function", "function": {"name": "get_weather"}})
-        check("named makes that call", r.choices[0].message.tool_calls[0].function.name == "get_weather", r)
-        r = ask(c, "What is the weather in Paris?", tools=[WEATHER], tool_choice="none", max_tokens=60)
-        check("none makes none", not r.choices[0].message.tool_calls)
-        r = ask(c, "Weather in Paris and in Rome?", tools=[WEATHER], tool_choice="required", parallel_tool_calls=False,
-                max_tokens=200)
-        check("one call at a time", len(r.choices[0].message.tool_calls) == 1, r)
-        history = [{"role": "user", "content": "What is the weather in Paris?"}, m.model_dump(exclude_none=True),
-                   {"role": "tool", "tool_call_id": call.id, "content": "sunny, 20 C"}]
-        r = c.chat.completions.create(model="test", messages=history, tools=[WEATHER, CALCULATOR], max_tokens=100, seed=3)
-        check("a round trip", r.choices[0].finish_reason in ("stop", "tool_calls", "length"), r)
-        calls = {}
-        for k in ask(c, "What is the weather in Paris?", tools=[WEATHER, CALCULATOR], tool_choice="required",
-                     max_tokens=200, stream=True):
-            for t in (k.choices[0].delta.tool_calls or []) if k.choices else []:
-                calls.setdefault(t.index, [t.id, t.function.name, ""])[2] += t.function.arguments
-        check("calls in a stream", [(v[1], v[2]) for v in calls.values()]
-              == [(t.function.name, t.function.arguments) for t in m.tool_calls], calls)
+        r = ask(c, question, tools=BOTH, max_tokens=200)
+        check("a call", calls_of(r) == [paris] and r.choices[0].finish_reason == "tool_calls", r)
+        history = [{"role": "user", "content": question}, r.choices[0].message.model_dump(exclude_none=True),
+                   {"role": "tool", "tool_call_id": r.choices[0].message.tool_calls[0].id, "content": "sunny, 20 C"}]
+        said = c.chat.completions.create(model="test", messages=history, tools=BOTH, max_tokens=100, seed=3).choices[0]
+        check("a round trip", "sunny, 20 C" in (said.message.content or "") and said.finish_reason == "stop", said)
+        many = ask(c, "What is the weather in Paris and in Oslo?", tools=BOTH, max_tokens=200)
+        check("parallel calls", calls_of(many) == [paris, ("get_weather", {"city": "Oslo"})], many)
+        one = ask(c, "What is the weather in Paris and in Oslo?", tools=BOTH, max_tokens=200, parallel_tool_calls=False)
+        check("one call at a time", calls_of(one) == [paris], one)
+        check("required", calls_of(ask(c, question, tools=BOTH, tool_choice="required", max_tokens=200)) == [paris])
+        named = ask(c, "What is 12 + 30?", tools=BOTH, max_tokens=200,
+                    tool_choice={"type": "function", "function": {"name": "calculator"}})
+        check("named", [n for n, _ in calls_of(named)] == ["calculator"], named)
+        check("none", not calls_of(ask(c, question, tools=BOTH, tool_choice="none", max_tokens=60)))
+        streamed = []
+        for k in ask(c, "What is the weather in Paris and in Oslo?", tools=BOTH, max_tokens=200, stream=True):
+            for t in k.choices[0].delta.tool_calls or []:
+                streamed.append((t.index, t.function.name, json.loads(t.function.arguments)))
+        check("calls in a stream", streamed == [(i, *call) for i, call in enumerate(calls_of(many))], streamed)
 
 
 def reasoning():
