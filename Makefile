@@ -62,6 +62,7 @@ SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_image) $(SRC_diffusion) $
 
 # ---- the program, and the tests ----
 
+SRC_server  := $(wildcard server/*.c)
 SRC_cli     := $(wildcard cli/*.c)
 SRC_support := $(wildcard tests/support/*.c)
 SRC_unit    := $(wildcard tests/unit/*.c)
@@ -105,6 +106,8 @@ $(BUILD)/cli/default_model.o: $(BUILD)/prefix
 $(BUILD)/cli/%.o: private PKGS += libedit
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
 $(BUILD)/tests/%.o: private INCLUDES += -Itests -I.
+$(BUILD)/cli/cmd_serve.o: private INCLUDES += -I.
+$(BUILD)/server/%.o: private PKGS += libmicrohttpd
 $(BUILD)/tests/unit/%.o: private PKGS += check
 
 # A sanitizer's runtime is in the program, not in the shared library.
@@ -119,18 +122,19 @@ obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
 LIB_A   := $(BUILD)/libdgemma.a
 LIB_SO  := $(BUILD)/libdgemma.so.$(SOVER)
+SERVER  := $(BUILD)/libserver.a
 SUPPORT := $(BUILD)/libtest_support.a
 PROGRAM := $(if $(SRC_cli),$(BUILD)/dgemma)
 REPLAY  := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(SRC_fuzz))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/libfuzzer/%,$(SRC_fuzz))
 CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/check_kernels) \
            $(if $(SRC_golden),$(BUILD)/dgemma-golden) $(if $(SRC_pty),$(BUILD)/pty_tests)
-SCRIPTS := $(wildcard tests/cli/*.sh tests/tools/*.sh tests/pocket/*.sh)
+SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/tools/*.sh tests/pocket/*.sh)
 
-ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
+ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_pocket) tests/tools/render_chat.c)
 
-.PHONY: all run test golden pocket-eval bench fuzz fuzz-run deps deps-all install uninstall format format-check \
+.PHONY: all run test golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -168,8 +172,11 @@ $(SUPPORT): $(call obj,$(SRC_support)) $(BUILD)/sources
 	$(archive)
 
 
-$(BUILD)/dgemma: private PKGS += libedit
-$(BUILD)/dgemma: $(call obj,$(SRC_cli)) $(LIB_A)
+$(SERVER): $(call obj,$(SRC_server)) $(BUILD)/sources
+	$(archive)
+
+$(BUILD)/dgemma: private PKGS += libedit libmicrohttpd
+$(BUILD)/dgemma: $(call obj,$(SRC_cli)) $(SERVER) $(LIB_A)
 	$(link)
 
 build/dgemma: $(BUILD)/dgemma
@@ -177,7 +184,7 @@ build/dgemma: $(BUILD)/dgemma
 
 $(BUILD)/unit_tests: private ALL_LDFLAGS += $(WRAP_ALLOC)
 $(BUILD)/unit_tests: private PKGS += check
-$(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support) $(SRC_view) $(filter-out %_eval.c,$(SRC_pocket))) $(LIB_A)
+$(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support) $(SRC_view) $(filter-out %_eval.c,$(SRC_pocket))) $(SERVER) $(LIB_A)
 	$(link)
 
 $(BUILD)/check_kernels: $(call obj,$(SRC_kernels)) $(SUPPORT) $(LIB_A)
@@ -210,12 +217,12 @@ $(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(S
 $(BUILD)/bench_batch: $(call obj,bench/bench_batch.c) $(LIB_A)
 	$(link)
 
-$(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_view)) $(SUPPORT) $(LIB_A)
+$(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_view)) $(SUPPORT) $(SERVER) $(LIB_A)
 	$(link)
 
 # Objects are made again when the flags changed, libraries when a file came or went.
 $(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS)
-$(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_support)
+$(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_server) $(SRC_support)
 $(BUILD)/prefix: STAMP = $(PREFIX)
 $(BUILD)/flags $(BUILD)/sources $(BUILD)/prefix: FORCE
 	@mkdir -p $(@D); echo '$(STAMP)' | cmp -s - $@ || echo '$(STAMP)' > $@
@@ -225,7 +232,7 @@ $(BUILD)/flags $(BUILD)/sources $(BUILD)/prefix: FORCE
 # ---- set-up ----
 
 # Looked at once for each group; `make deps` looks again.
-$(patsubst %,build/deps-%.ok,build test fuzz format): build/deps-%.ok: tools/deps.sh
+$(patsubst %,build/deps-%.ok,build test fuzz format bench): build/deps-%.ok: tools/deps.sh
 	@mkdir -p $(@D)
 	@CC='$(CC)' sh tools/deps.sh $* && touch $@
 
@@ -243,6 +250,13 @@ run: all
 test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL)
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
 	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
+
+# Many clients for a minute; SOAK_ARGS: --clients, --seconds, --model.
+soak: all
+	@DGEMMA='$(PROGRAM)' SAN='$(SAN)' PYTHONDONTWRITEBYTECODE=1 python3 tests/server/soak.py $(SOAK_ARGS)
+
+bench-serve: all build/deps-bench.ok
+	@DGEMMA='$(PROGRAM)' sh bench/serve.sh $(SERVE_ARGS)
 
 golden: $(BUILD)/dgemma-golden
 	$(BUILD)/dgemma-golden $(or $(DIR),$(error say which: make golden DIR=folder))
@@ -262,7 +276,7 @@ fuzz: build/deps-fuzz.ok
 	$(MAKE) --no-print-directory CC='$(FUZZ_CC)' CFG=fuzz SAN=fuzzer-no-link,address,undefined fuzz-run
 
 $(BUILD)/libfuzzer/%: private ALL_LDFLAGS += -fsanitize=fuzzer
-$(BUILD)/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_view)) $(SUPPORT) $(LIB_A)
+$(BUILD)/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_view)) $(SUPPORT) $(SERVER) $(LIB_A)
 	@mkdir -p $(@D)
 	$(link)
 
@@ -271,7 +285,7 @@ fuzz-run: $(FUZZERS)
 
 # ---- keeping house ----
 
-TIDY := $(wildcard bench/*.c examples/*.c include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] cli/*.[ch] tests/*/*.[ch])
+TIDY := $(wildcard bench/*.c examples/*.c include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] server/*.[ch] cli/*.[ch] tests/*/*.[ch])
 
 format: build/deps-format.ok
 	clang-format -i $(TIDY)
@@ -337,6 +351,8 @@ help:
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'
 	@echo 'make bench            check and time the CPU kernels, time the vision tower and requests together'
+	@echo 'make soak             64 streaming clients for a minute: equal answers, flat memory'
+	@echo 'make bench-serve      throughput of the server by concurrency'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
 	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR; uninstall takes it away'

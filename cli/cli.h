@@ -70,6 +70,7 @@ void cli_json_string(FILE *out, const char *text, size_t len);
 /* The subcommands. */
 int cmd_run(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
+int cmd_serve(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_verify(int argc, char **argv);

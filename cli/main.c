@@ -9,6 +9,7 @@ static const struct {
 } commands[] = {
     {"run", cmd_run, "answer one prompt"},
     {"chat", cmd_chat, "talk with a model and watch the canvas settle"},
+    {"serve", cmd_serve, "answer requests over HTTP, as OpenAI's API has them"},
     {"inspect", cmd_inspect, "what is in a model file, and the memory it takes"},
     {"tokenize", cmd_tokenize, "text to token ids, and back"},
     {"verify", cmd_verify, "hold what a model computes to a reference"},

@@ -2,10 +2,11 @@
 # Puts in place what a group of targets needs: deps.sh GROUP...
 #
 #   build   a C library to build against, pkg-config, jansson, libpng, libjpeg, libwebp, giflib, libedit,
-#           xxHash
+#           xxHash, libmicrohttpd
 #   test    Check, and Python's Jinja to compare chat templates with
 #   fuzz    clang with libFuzzer and the sanitizers
 #   format  clang-format
+#   bench   wrk and curl, to put load on the server
 #   cxx     a C++ compiler, for the public headers
 #   video   FFmpeg's libraries; dgemma builds without them, and then reads no video
 #
@@ -41,6 +42,7 @@ for group in "$@"; do
         have_gif || need libgif-dev
         have_lib libedit || need libedit-dev
         have_lib libxxhash || need libxxhash-dev
+        have_lib libmicrohttpd || need libmicrohttpd-dev
         ;;
     test)
         have_pkg || need pkg-config
@@ -52,6 +54,10 @@ for group in "$@"; do
         have_fuzzer || need libclang-rt-dev
         ;;
     format) command -v clang-format >/dev/null 2>&1 || need clang-format ;;
+    bench)
+        command -v wrk >/dev/null 2>&1 || need wrk
+        command -v curl >/dev/null 2>&1 || need curl
+        ;;
     cxx) have_cxx || need g++ ;;
     video)
         have_pkg || need pkg-config

@@ -39,5 +39,6 @@ Suite *true_shape_suite(void);
 Suite *pocket_checks_suite(void);
 Suite *cells_suite(void);
 Suite *chat_log_suite(void);
+Suite *server_suite(void);
 
 #endif

@@ -1,0 +1,313 @@
+/* dgemma serve: a model behind HTTP, until a signal says otherwise. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "cli.h"
+#include "server/server.h"
+
+enum { MAX_WORDS = 64, MAX_FILE = 1 << 20 };
+
+typedef struct words {
+    const char *words[MAX_WORDS];
+    size_t n;
+} words;
+
+typedef struct serve_args {
+    dgemma_engine_options engine;
+    dg_server_options server;
+    words keys, origins;
+    const char *key_file, *tls_cert, *tls_key, *kv_type, *name;
+    int max_body_mb, kv_mb, timeout, receive, ping, drain;
+    bool quiet, help;
+} serve_args;
+
+/* ---- what goes in ---- */
+
+static bool add_word(void *target, const char *text)
+{
+    words *w = target;
+    if (w->n == MAX_WORDS || !*text)
+        return false;
+    w->words[w->n++] = text;
+    return true;
+}
+
+/* A key on each line; lines that are empty or begin with # do not count. */
+static bool read_keys(words *keys, char *text)
+{
+    char *rest;
+    for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest))
+        if (*line != '#' && !add_word(keys, line))
+            return false;
+    return true;
+}
+
+/* The part of a path that names the model. */
+static const char *base_name(char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        path[--n] = '\0';
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}
+
+/* ---- running ---- */
+
+static void print_line(void *user, const char *line)
+{
+    (void)user;
+    char when[32];
+    time_t now = time(NULL);
+    struct tm tm;
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
+    fprintf(stderr, "%s %s\n", when, line);
+}
+
+static void stop_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+}
+
+/* Ctrl-C while the model is loaded. */
+static bool loading(void *user, double fraction)
+{
+    (void)user;
+    (void)fraction;
+    sigset_t pending;
+    sigpending(&pending);
+    return !sigismember(&pending, SIGTERM) && !sigismember(&pending, SIGINT);
+}
+
+/* Every connection is a file. */
+static void allow_files(int n)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return;
+    rlim_t want = (rlim_t)n + 128;
+    if (limit.rlim_cur >= want)
+        return;
+    limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* Waits for a signal, then for the answers under way; a second signal ends them. */
+static void serve_until_told(dg_server *server, const serve_args *a)
+{
+    sigset_t set;
+    int number;
+    stop_signals(&set);
+    sigwait(&set, &number);
+    print_line(NULL, "stopping: answers under way are finished, a second signal ends them");
+    dg_server_drain(server);
+    double until = dg_clock_now() + a->drain;
+    while (dg_clock_now() < until && !dg_server_wait_idle(server, 0.1))
+        if (sigtimedwait(&set, NULL, &(struct timespec){0}) > 0)
+            break;
+    dg_server_stop(server);
+}
+
+static int run_server(const serve_args *a, dgemma_engine *engine)
+{
+    dg_server *server = NULL;
+    dgemma_error err = {0};
+    dgemma_model_info info;
+    dgemma_engine_info(engine, &info);
+    if (info.foreign_template && !a->engine.chat_template)
+        fprintf(stderr, "dgemma: the model's chat template is not one of DiffusionGemma's; "
+                        "revision a is used (--chat-template)\n");
+    int code = EXIT_OK;
+    if (dg_server_start(&server, engine, &a->server, &err)) {
+        code = cli_fail(&err);
+    } else {
+        printf("listening on %s://%s:%d\n", a->server.tls_key ? "https" : "http", a->server.host,
+               dg_server_port(server));
+        fflush(stdout);
+        serve_until_told(server, a);
+    }
+    dgemma_engine_close(engine);
+    dg_server_free(server);
+    return code;
+}
+
+static void warn(const serve_args *a)
+{
+    bool local = !strncmp(a->server.host, "127.", 4) || !strcmp(a->server.host, "::1") ||
+                 !strcmp(a->server.host, "localhost");
+    if (!local && !a->server.n_key)
+        fprintf(stderr,
+                "dgemma: anybody who reaches %s may use this server; --api-key asks for "
+                "a key\n",
+                a->server.host);
+    if (!local && a->server.n_key && !a->server.tls_key)
+        fprintf(stderr, "dgemma: keys travel in the open; --tls-cert and --tls-key, or a proxy, "
+                        "hide them\n");
+}
+
+/* Reads the files that the options name, opens the model, serves. */
+static int serve(serve_args *a)
+{
+    dgemma_error err = {0};
+    dg_buf keys, cert, key;
+    dgemma_engine *engine = NULL;
+    cli_progress progress;
+    sigset_t set;
+    char *path = dg_strdup(a->engine.model_path ? a->engine.model_path : "");
+    int code;
+    dg_buf_init(&keys, MAX_FILE);
+    dg_buf_init(&cert, MAX_FILE);
+    dg_buf_init(&key, MAX_FILE);
+
+    stop_signals(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL); /* for all threads to come */
+    signal(SIGPIPE, SIG_IGN);
+    allow_files(a->server.max_connections);
+    cli_progress_attach(&progress, &a->engine);
+    if (!a->engine.on_progress)
+        a->engine.on_progress = loading;
+    if ((a->key_file && dg_file_read(&keys, a->key_file, &err)) ||
+        (a->tls_cert && dg_file_read(&cert, a->tls_cert, &err)) ||
+        (a->tls_key && dg_file_read(&key, a->tls_key, &err))) {
+        code = cli_fail(&err);
+    } else if (keys.data && !read_keys(&a->keys, keys.data)) {
+        fprintf(stderr, "dgemma serve: %s has more than %d keys\n", a->key_file, MAX_WORDS);
+        code = EXIT_USAGE;
+    } else {
+        a->server.keys = a->keys.words;
+        a->server.n_key = a->keys.n;
+        a->server.origins = a->origins.words;
+        a->server.n_origin = a->origins.n;
+        a->server.tls_certificate = cert.data;
+        a->server.tls_key = key.data;
+        a->server.model_name = a->name ? a->name : base_name(path);
+        warn(a);
+        dgemma_status st = dgemma_engine_open(&engine, &a->engine, &err);
+        cli_progress_end(&progress);
+        code = st ? cli_fail(&err) : run_server(a, engine);
+    }
+    dg_buf_clear(&keys);
+    dg_buf_clear(&cert);
+    dg_buf_clear(&key);
+    dg_free(path);
+    return code;
+}
+
+/* What the numbers of the command line mean to the server and to the engine. */
+static void settle(serve_args *a)
+{
+    a->server.max_body_bytes = (size_t)a->max_body_mb << 20;
+    if (a->server.max_all_body_bytes < 4 * a->server.max_body_bytes)
+        a->server.max_all_body_bytes = 4 * a->server.max_body_bytes;
+    a->server.answer_seconds = a->timeout;
+    a->server.receive_seconds = a->receive;
+    a->server.ping_seconds = a->ping;
+    a->server.max_running = a->engine.max_running;
+    /* the server refuses before the engine would */
+    a->engine.queue_length = a->server.max_active;
+    a->engine.kv_bytes = (size_t)a->kv_mb << 20;
+    if (!a->quiet)
+        a->server.log = print_line;
+}
+
+static const char usage[] =
+    "usage: dgemma serve [OPTION]...\n\n"
+    "Answers requests over HTTP in the form of OpenAI's API, many at a time. Ctrl-C or SIGTERM "
+    "finishes what is under way.\n\n"
+    "  dgemma serve\n"
+    "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", "
+    "\"content\": \"Hello\"}]}'\n"
+    "  dgemma serve -m model.gguf --host 0.0.0.0 --api-key-file keys --tls-cert cert.pem "
+    "--tls-key key.pem\n";
+
+int cmd_serve(int argc, char **argv)
+{
+    serve_args a = {.engine = dgemma_engine_defaults(), .server = dg_server_defaults()};
+    a.engine.max_running = a.server.max_running;
+    a.max_body_mb = (int)(a.server.max_body_bytes >> 20);
+    a.timeout = (int)a.server.answer_seconds;
+    a.receive = (int)a.server.receive_seconds;
+    a.ping = (int)a.server.ping_seconds;
+    a.drain = 120;
+    const cli_option options[] = {
+        {0, "model", NULL, NULL, NULL, NULL},
+        {'m', "model", "PATH", "GGUF file or Hugging Face checkpoint folder (the pocket model)",
+         cli_set_string, &a.engine.model_path},
+        {0, "name", "NAME", "what clients call it (the path's last part)", cli_set_string, &a.name},
+        {0, "mmproj", "FILE", "GGUF file of the vision tower (mmproj*.gguf beside the model)",
+         cli_set_string, &a.engine.mmproj},
+        {0, "chat-template", "A|B", "revision of the chat format (the checkpoint's own)",
+         cli_set_string, &a.engine.chat_template},
+        {0, "who may ask", NULL, NULL, NULL, NULL},
+        {0, "host", "ADDRESS", "listen on this address (127.0.0.1: this machine alone)",
+         cli_set_string, &a.server.host},
+        {'p', "port", "N", "and this port; 0 takes a free one (8080)", cli_set_int, &a.server.port},
+        {0, "api-key", "KEY", "ask for this key; may be repeated", add_word, &a.keys},
+        {0, "api-key-file", "FILE", "ask for one of the keys in a file, one on each line",
+         cli_set_string, &a.key_file},
+        {0, "tls-cert", "FILE", "speak HTTPS with this certificate (PEM)", cli_set_string,
+         &a.tls_cert},
+        {0, "tls-key", "FILE", "and its key", cli_set_string, &a.tls_key},
+        {0, "cors-origin", "ORIGIN",
+         "let pages of this site use the server; * all; may be repeated", add_word, &a.origins},
+        {0, "limits", NULL, NULL, NULL, NULL},
+        {0, "parallel", "N", "answers that run together (16)", cli_set_int, &a.engine.max_running},
+        {0, "max-active", "N", "answers that run or wait; more get status 429 (256)", cli_set_int,
+         &a.server.max_active},
+        {0, "max-connections", "N", "open connections (1024)", cli_set_int,
+         &a.server.max_connections},
+        {0, "max-body", "MB", "size of a request (32)", cli_set_int, &a.max_body_mb},
+        {0, "max-images", "N", "pictures and videos in a request (16)", cli_set_int,
+         &a.server.max_images},
+        {0, "max-choices", "N", "answers to one request (16)", cli_set_int, &a.server.max_choices},
+        {0, "timeout", "S", "seconds for an answer, waiting included (900)", cli_set_int,
+         &a.timeout},
+        {0, "receive-timeout", "S", "seconds for a request to arrive (120)", cli_set_int,
+         &a.receive},
+        {0, "idle-timeout", "S", "seconds of silence before a connection is closed (75)",
+         cli_set_int, &a.server.idle_seconds},
+        {0, "ping", "S", "seconds of silence before a stream says that it is alive (15)",
+         cli_set_int, &a.ping},
+        {0, "drain-timeout", "S", "seconds for answers under way when told to stop (120)",
+         cli_set_int, &a.drain},
+        {0, "log", NULL, NULL, NULL, NULL},
+        {0, "log-prompts", NULL, "write what is asked into the log, its first kilobyte",
+         cli_set_switch, &a.server.log_prompts},
+        {'q', "quiet", NULL, "no line for each request", cli_set_switch, &a.quiet},
+        {0, "machine", NULL, NULL, NULL, NULL},
+        {'t', "threads", "N", "threads (one for each processor)", cli_set_int, &a.engine.n_threads},
+        {'c', "context", "N", "longest prompt and answer together (the model's)", cli_set_int,
+         &a.engine.context_length},
+        {0, "kv-memory", "MB", "memory for keys and values of requests and prefix cache",
+         cli_set_int, &a.kv_mb},
+        {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &a.kv_type},
+        {0, "no-prefix-cache", NULL, "forget the keys and values of a request when it ends",
+         cli_set_switch, &a.engine.no_prefix_cache},
+        {0, "cpu-flags", "NAME", "instruction set: neon, avx2 or ref (the best)", cli_set_string,
+         &a.engine.cpu},
+        {'h', "help", NULL, "this text", cli_set_switch, &a.help},
+    };
+    size_t n_option = sizeof options / sizeof options[0], n_rest;
+    if (!cli_parse("serve", options, n_option, argc, argv, NULL, 0, &n_rest))
+        return EXIT_USAGE;
+    if (a.help) {
+        cli_print_help(usage, options, n_option);
+        return EXIT_OK;
+    }
+    if (!cli_set_kv_type(&a.engine, a.kv_type)) {
+        fprintf(stderr, "dgemma serve: --kv-type is bf16 or f32\n");
+        return EXIT_USAGE;
+    }
+    if (!cli_model_or_default(&a.engine.model_path))
+        return EXIT_FAILED;
+    settle(&a);
+    return serve(&a);
+}

@@ -1,0 +1,46 @@
+#include "auth.h"
+#include <string.h>
+#include <strings.h>
+
+/* Looks at every byte of what was presented, whatever the first ones say; only the lengths show. */
+static unsigned differs(const char *presented, const char *key)
+{
+    size_t n = strlen(presented), n_key = strlen(key);
+    unsigned diff = n != n_key;
+    for (size_t i = 0; i < n; i++)
+        diff |= (unsigned char)presented[i] ^ (unsigned char)key[n_key ? i % n_key : 0];
+    return diff;
+}
+
+static bool matches(dg_words keys, const char *presented)
+{
+    unsigned found = 0;
+    for (size_t i = 0; i < keys.n; i++)
+        found |= differs(presented, keys.words[i]) == 0;
+    return found;
+}
+
+bool dg_auth_allows(dg_words keys, const char *authorization, const char *x_api_key)
+{
+    if (!keys.n)
+        return true;
+    bool bearer = authorization && strncasecmp(authorization, "Bearer ", 7) == 0 &&
+                  matches(keys, authorization + 7);
+    return bearer || (x_api_key && matches(keys, x_api_key));
+}
+
+bool dg_origin_listed(dg_words allowed, const char *origin)
+{
+    for (size_t i = 0; origin && i < allowed.n; i++)
+        if (!strcmp(allowed.words[i], "*") || !strcasecmp(allowed.words[i], origin))
+            return true;
+    return false;
+}
+
+bool dg_origin_allows(dg_words allowed, const char *origin, const char *host)
+{
+    if (!origin || dg_origin_listed(allowed, origin))
+        return true;
+    const char *name = strstr(origin, "://");
+    return name && host && !strcasecmp(name + 3, host);
+}

@@ -1,0 +1,24 @@
+/* Who may ask: API keys, and pages of other sites. Pure functions of header values. */
+#ifndef DG_SERVER_AUTH_H
+#define DG_SERVER_AUTH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct dg_words {
+    const char *const *words;
+    size_t n;
+} dg_words;
+
+/* True when there are no keys, or `authorization` ("Bearer KEY") or `x_api_key` is one of them.
+ * Either header may be NULL. The time taken does not depend on how much of a key was right. */
+bool dg_auth_allows(dg_words keys, const char *authorization, const char *x_api_key);
+
+/* Whether a page of `origin` may use the server: one of `allowed` ("*": any), or the server's own,
+ * which is the one that `host` names. NULL origin: no page asks. */
+bool dg_origin_allows(dg_words allowed, const char *origin, const char *host);
+
+/* The same for answers that other sites' scripts may read: only what `allowed` says. */
+bool dg_origin_listed(dg_words allowed, const char *origin);
+
+#endif

@@ -1,0 +1,42 @@
+/* A request for answers, whatever dialect it came in: what the engine is to be asked, how often,
+ * and in what form the answers go out. A dialect's reader fills it, server/generation.c runs it. */
+#ifndef DG_SERVER_CHAT_H
+#define DG_SERVER_CHAT_H
+
+#include <jansson.h>
+#include "dgemma.h"
+
+/* A prompt that is no conversation. */
+typedef struct dg_raw_prompt {
+    const char *text; /* or */
+    int32_t *tokens;  /* owned */
+    size_t n_token;
+} dg_raw_prompt;
+
+typedef struct dg_chat {
+    json_t *root;                    /* owned: strings below are borrowed from it */
+    dgemma_request_options options;  /* the prompt is set for each choice */
+    char *messages, *tools, *prefix; /* owned; a conversation, or */
+    dg_raw_prompt *prompts;          /* owned; prompts as they stand */
+    size_t n_prompt;
+    const char **stop;       /* owned */
+    dgemma_logit_bias *bias; /* owned */
+    int n_choice;            /* answers for each prompt, with seeds counted up */
+    bool stream, include_usage;
+    bool hide_thinking;
+    bool drop_calls; /* calls that the model makes without having been asked are left out */
+    bool want_json;  /* the answer must be a JSON object */
+    bool logprobs;
+} dg_chat;
+
+void dg_chat_clear(dg_chat *c);
+
+/* What a reader needs to know of the server. */
+typedef struct dg_chat_limits {
+    dgemma_request_options defaults;
+    int n_vocab;
+    int max_choices; /* of all prompts together */
+    int max_images;
+} dg_chat_limits;
+
+#endif

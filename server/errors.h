@@ -1,0 +1,27 @@
+/* What is answered when a request cannot be: a status, and the object OpenAI's clients read. */
+#ifndef DG_SERVER_ERRORS_H
+#define DG_SERVER_ERRORS_H
+
+#include <jansson.h>
+#include "base/error.h"
+
+typedef struct dg_http_error {
+    int status;       /* of HTTP; 0: nothing is wrong */
+    const char *code; /* a word for programs; static, or NULL */
+    char param[64];   /* the field that is wrong, or "" */
+    char message[512];
+    int retry_after; /* seconds; 0: trying again will not help, and clients are told so */
+} dg_http_error;
+
+/* Fills *e and returns false, so that a reader can end with `return dg_refuse(…)`. `param` may be
+ * NULL. */
+bool dg_refuse(dg_http_error *e, int status, const char *code, const char *param, const char *fmt,
+               ...) DG_PRINTF(5, 6);
+
+/* The same for what the library said. */
+bool dg_refuse_status(dg_http_error *e, const dgemma_error *err);
+
+/* {"error": {message, type, param, code}}; NULL: out of memory. */
+json_t *dg_error_object(const dg_http_error *e);
+
+#endif

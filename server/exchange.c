@@ -1,0 +1,147 @@
+#include "exchange.h"
+#include <stdio.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "json_text.h"
+#include <sys/random.h>
+
+bool dg_exchange_init(dg_exchange *x, void (*wake)(void *user), void *user)
+{
+    unsigned char bytes[12];
+    *x = (dg_exchange){.wake = wake, .wake_user = user, .content_type = "application/json"};
+    dg_buf_init(&x->out, DG_OUT_MAX);
+    pthread_mutex_init(&x->lock, NULL);
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return false;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(x->id + 2 * i, 3, "%02x", bytes[i]);
+    return true;
+}
+
+void dg_exchange_clear(dg_exchange *x)
+{
+    dg_buf_clear(&x->out);
+    pthread_mutex_destroy(&x->lock);
+}
+
+/* ---- writing ---- */
+
+static void append(dg_exchange *x, const char *data, size_t len)
+{
+    x->wrote = dg_clock_now();
+    x->full = x->full || !dg_buf_append(&x->out, data, len);
+    if (x->wake)
+        x->wake(x->wake_user);
+}
+
+static void decide(dg_exchange *x, int status, const char *content_type, const char *text,
+                   size_t len)
+{
+    if (x->status)
+        return;
+    x->status = status;
+    x->content_type = content_type;
+    x->closed = true;
+    append(x, text, len);
+}
+
+void dg_exchange_reply_text(dg_exchange *x, int status, const char *content_type, const char *text,
+                            size_t len)
+{
+    pthread_mutex_lock(&x->lock);
+    decide(x, status, content_type, text, len);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static const char no_memory[] =
+    "{\"error\":{\"message\":\"out of memory\",\"type\":\"unavailable_error\","
+    "\"param\":null,\"code\":\"out_of_memory\"}}";
+
+void dg_exchange_reply(dg_exchange *x, int status, json_t *body)
+{
+    size_t len = 0;
+    char *text = dg_json_dump(body, &len);
+    json_decref(body);
+    if (text)
+        dg_exchange_reply_text(x, status, "application/json", text, len);
+    else
+        dg_exchange_reply_text(x, 503, "application/json", no_memory, sizeof no_memory - 1);
+    dg_free(text);
+}
+
+void dg_exchange_refuse(dg_exchange *x, const dg_http_error *e)
+{
+    pthread_mutex_lock(&x->lock);
+    if (!x->status)
+        x->retry_after = e->retry_after ? e->retry_after : -1;
+    pthread_mutex_unlock(&x->lock);
+    dg_exchange_reply(x, e->status, dg_error_object(e));
+}
+
+void dg_exchange_open(dg_exchange *x, const char *content_type)
+{
+    pthread_mutex_lock(&x->lock);
+    if (!x->status) {
+        x->status = 200;
+        x->content_type = content_type;
+        x->streaming = true;
+        append(x, "", 0);
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
+void dg_exchange_write(dg_exchange *x, const char *data, size_t len)
+{
+    pthread_mutex_lock(&x->lock);
+    if (x->streaming && !x->closed)
+        append(x, data, len);
+    pthread_mutex_unlock(&x->lock);
+}
+
+void dg_exchange_event(dg_exchange *x, json_t *body)
+{
+    size_t len = 0;
+    char *text = dg_json_dump(body, &len);
+    json_decref(body);
+    pthread_mutex_lock(&x->lock);
+    x->full = x->full || !text;
+    if (text && x->streaming && !x->closed) {
+        append(x, "data: ", 6);
+        append(x, text, len);
+        append(x, "\n\n", 2);
+    }
+    pthread_mutex_unlock(&x->lock);
+    dg_free(text);
+}
+
+void dg_exchange_close(dg_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->closed = true;
+    append(x, "", 0);
+    pthread_mutex_unlock(&x->lock);
+}
+
+bool dg_exchange_crowded(dg_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    bool crowded = x->out.len - x->sent > DG_OUT_CROWDED;
+    pthread_mutex_unlock(&x->lock);
+    return crowded;
+}
+
+/* ---- sending ---- */
+
+long dg_exchange_take(dg_exchange *x, char *to, size_t max)
+{
+    size_t left = x->out.len - x->sent;
+    if (!left)
+        return x->full ? -2 : x->closed ? -1 : 0;
+    size_t n = left < max ? left : max;
+    memcpy(to, x->out.data + x->sent, n);
+    x->sent += n;
+    if (x->sent == x->out.len && x->streaming) /* the room is used again */
+        x->out.len = x->sent = 0;
+    return (long)n;
+}

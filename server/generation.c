@@ -1,0 +1,383 @@
+#include "generation.h"
+#include <string.h>
+#include <time.h>
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "json_text.h"
+
+enum {
+    MAX_ATTEMPTS = 3, /* at an answer that must be JSON */
+    MAX_TEXT = 64 << 20
+};
+
+/* ---- life cycle ---- */
+
+static void choice_reset(dg_choice *c)
+{
+    dg_buf_clear(&c->text);
+    dg_buf_clear(&c->thinking);
+    json_array_clear(c->calls);
+    json_array_clear(c->logprobs);
+}
+
+static bool choice_init(dg_choice *c, int index)
+{
+    *c = (dg_choice){.index = index, .calls = json_array(), .logprobs = json_array()};
+    dg_buf_init(&c->text, MAX_TEXT);
+    dg_buf_init(&c->thinking, MAX_TEXT);
+    return c->calls && c->logprobs;
+}
+
+void dg_generation_free(dg_generation *g)
+{
+    if (!g)
+        return;
+    for (size_t i = 0; i < g->n_choice; i++) {
+        dg_choice *c = &g->choices[i];
+        dgemma_request_free(c->request);
+        dg_buf_clear(&c->text);
+        dg_buf_clear(&c->thinking);
+        json_decref(c->calls);
+        json_decref(c->logprobs);
+    }
+    dg_free(g->choices);
+    dg_chat_clear(&g->chat);
+    dg_free(g);
+}
+
+static bool submit(dg_generation *g, dg_choice *c, dg_http_error *e)
+{
+    dgemma_request_options o = g->chat.options;
+    dgemma_error err = {0};
+    /* every attempt of every choice has a seed of its own */
+    c->seed = o.seed + (uint64_t)c->index + (uint64_t)c->n_attempt * g->n_choice;
+    c->n_attempt++;
+    o.seed = c->seed;
+    if (g->chat.n_prompt) {
+        const dg_raw_prompt *p = &g->chat.prompts[c->index / g->chat.n_choice];
+        o.raw_prompt = p->text;
+        o.tokens = p->tokens;
+        o.n_tokens = p->n_token;
+    } else {
+        o.messages = g->chat.messages;
+    }
+    if (dgemma_request_submit(&c->request, g->cfg.engine, &o, &err))
+        return dg_refuse_status(e, &err);
+    c->marked = dg_clock_now();
+    dgemma_request_notify(c->request, g->cfg.notify, g->cfg.notify_user);
+    return true;
+}
+
+bool dg_generation_start(dg_generation **out, const dg_generation_config *cfg, dg_chat *chat,
+                         dg_http_error *e)
+{
+    size_t n = (size_t)chat->n_choice * (chat->n_prompt ? chat->n_prompt : 1);
+    dg_generation *g = dg_calloc(1, sizeof *g);
+    *out = g;
+    if (!g) {
+        dg_chat_clear(chat);
+        return dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
+    }
+    *g = (dg_generation){
+        .cfg = *cfg, .chat = *chat, .created = (long long)time(NULL), .started = dg_clock_now()};
+    *chat = (dg_chat){0};
+    g->choices = dg_calloc(n, sizeof *g->choices);
+    bool ok = g->choices != NULL;
+    while (ok && g->n_choice < n) {
+        ok = choice_init(&g->choices[g->n_choice], (int)g->n_choice);
+        g->n_choice++;
+    }
+    if (!ok)
+        dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
+    for (size_t i = 0; ok && i < g->n_choice; i++)
+        ok = submit(g, &g->choices[i], e);
+    if (!ok) {
+        dg_generation_cancel(g, NULL); /* what was submitted has to end first */
+        return false;
+    }
+    if (g->chat.stream) {
+        dg_exchange_open(cfg->to, cfg->dialect->content_type);
+        cfg->dialect->begin(g);
+    }
+    return true;
+}
+
+/* ---- failing ---- */
+
+static void fail(dg_generation *g, const dg_http_error *e)
+{
+    if (g->over)
+        return;
+    g->over = true;
+    if (g->chat.stream) {
+        g->cfg.dialect->fail(g, e);
+        dg_exchange_close(g->cfg.to);
+    } else {
+        dg_exchange_refuse(g->cfg.to, e);
+    }
+}
+
+void dg_generation_cancel(dg_generation *g, const dg_http_error *why)
+{
+    if (why)
+        fail(g, why);
+    g->over = true;
+    for (size_t i = 0; i < g->n_choice; i++)
+        if (g->choices[i].request)
+            dgemma_request_cancel(g->choices[i].request);
+}
+
+/* ---- events ---- */
+
+json_t *dg_token_text(const dgemma_engine *engine, int32_t id, json_t *bytes)
+{
+    char *text = NULL;
+    size_t len = 0;
+    dgemma_detokenize(engine, &id, 1, &text, &len, NULL);
+    for (size_t i = 0; bytes && i < len; i++)
+        json_array_append_new(bytes, json_integer((unsigned char)text[i]));
+    json_t *out = dg_json_text(text ? text : "", len);
+    dgemma_free(text);
+    return out;
+}
+
+static json_t *logprob_entry(dg_generation *g, int32_t id, float logprob)
+{
+    json_t *bytes = json_array(), *text = dg_token_text(g->cfg.engine, id, bytes);
+    return json_pack("{s:o,s:f,s:o}", "token", text, "logprob", (double)logprob, "bytes", bytes);
+}
+
+/* A block's log-probabilities in OpenAI's form, with what a diffusion model adds. */
+static void keep_logprobs(dg_generation *g, dg_choice *c, const dgemma_event *e)
+{
+    for (size_t i = 0; e->logprobs && i < e->n_tokens; i++) {
+        json_t *entry = logprob_entry(g, e->tokens[i], e->logprobs[i]);
+        json_t *top = json_array();
+        for (int k = 0; e->top_tokens && k < e->n_top; k++) {
+            size_t at = i * (size_t)e->n_top + (size_t)k;
+            json_array_append_new(top, logprob_entry(g, e->top_tokens[at], e->top_logprobs[at]));
+        }
+        json_object_set_new(entry, "top_logprobs", top);
+        if (e->entropy)
+            json_object_set_new(entry, "entropy", json_real((double)e->entropy[i]));
+        json_array_append_new(c->logprobs, entry);
+    }
+}
+
+static bool keep_call(dg_generation *g, dg_choice *c, const dgemma_event *e)
+{
+    json_t *id = json_sprintf("call_%s_%d_%d", g->cfg.to->id, c->index, e->tool_index);
+    return json_array_append_new(c->calls,
+                                 json_pack("{s:o,s:s,s:{s:o,s:o}}", "id", id, "type", "function",
+                                           "function", "name",
+                                           dg_json_text(e->tool_name, strlen(e->tool_name)),
+                                           "arguments", dg_json_text(e->text, e->text_len))) == 0;
+}
+
+/* Adds the event to what is known of the choice; false: out of memory. */
+static bool keep(dg_generation *g, dg_choice *c, const dgemma_event *e)
+{
+    switch (e->kind) {
+    case DGEMMA_EVENT_PROMPT:
+        c->marked = dg_clock_now();
+        return true;
+    case DGEMMA_EVENT_BLOCK: {
+        double now = dg_clock_now();
+        dg_metrics_block(g->cfg.metrics, now - c->marked, e->step + 1, (int)e->n_tokens);
+        c->marked = now;
+        if (g->chat.logprobs)
+            keep_logprobs(g, c, e);
+        return true;
+    }
+    case DGEMMA_EVENT_THINKING:
+        return dg_buf_append(&c->thinking, e->text, e->text_len);
+    case DGEMMA_EVENT_TEXT:
+        return dg_buf_append(&c->text, e->text, e->text_len);
+    case DGEMMA_EVENT_TOOL_CALL:
+        return keep_call(g, c, e);
+    case DGEMMA_EVENT_DRAFT:
+    case DGEMMA_EVENT_END:
+        break;
+    }
+    return true;
+}
+
+static void tell(dg_generation *g, dg_choice *c, const dgemma_event *e)
+{
+    if (e->kind == DGEMMA_EVENT_DRAFT && dg_exchange_crowded(g->cfg.to))
+        return;
+    if (g->chat.stream && !g->over)
+        g->cfg.dialect->event(g, c, e);
+}
+
+static void add_stats(dgemma_stats *sum, const dgemma_stats *s)
+{
+    sum->n_prompt_cached += s->n_prompt_cached;
+    sum->n_prompt += s->n_prompt;
+    sum->n_output += s->n_output;
+    sum->n_thinking += s->n_thinking;
+    sum->n_pictures += s->n_pictures;
+    sum->n_pictures_encoded += s->n_pictures_encoded;
+    sum->n_blocks += s->n_blocks;
+    sum->n_converged += s->n_converged;
+    sum->n_steps += s->n_steps;
+    sum->queue_seconds += s->queue_seconds;
+    sum->prompt_seconds += s->prompt_seconds;
+    sum->denoise_seconds += s->denoise_seconds;
+    sum->first_text_seconds += s->first_text_seconds;
+    sum->kv_bytes += s->kv_bytes;
+    sum->end = s->end;
+}
+
+void dg_generation_stats(const dg_generation *g, dgemma_stats *sum)
+{
+    *sum = (dgemma_stats){0};
+    for (size_t i = 0; i < g->n_choice; i++)
+        add_stats(sum, &g->choices[i].stats);
+}
+
+/* ---- answers that must be JSON ---- */
+
+/* What is between the fences that models like to put around JSON. */
+static void unfence(const char **text, size_t *len)
+{
+    const char *start = *text, *end = *text + *len;
+    while (start < end && strchr(" \t\r\n", *start))
+        start++;
+    while (end > start && strchr(" \t\r\n", end[-1]))
+        end--;
+    if (end - start >= 6 && !memcmp(start, "```", 3) && !memcmp(end - 3, "```", 3)) {
+        const char *line = memchr(start, '\n', (size_t)(end - start));
+        if (line && line < end - 3) {
+            start = line + 1;
+            end -= 3;
+        }
+    }
+    *text = start;
+    *len = (size_t)(end - start);
+}
+
+/* Leaves the object alone in the choice's text; false when there is none. */
+static bool settle_json(dg_choice *c)
+{
+    const char *text = c->text.data ? c->text.data : "";
+    size_t len = c->text.len;
+    dg_http_error ignored;
+    unfence(&text, &len);
+    json_t *value = dg_json_body(text, len, &ignored);
+    json_decref(value);
+    if (!value)
+        return false;
+    memmove(c->text.data, text, len);
+    c->text.len = len;
+    c->text.data[len] = '\0';
+    return true;
+}
+
+/* Whether the answer may go out as it is. An answer that was cut is not mended by trying again:
+ * finish_reason tells. */
+static bool acceptable(const dg_generation *g, dg_choice *c)
+{
+    bool cut = c->stats.end == DGEMMA_END_LENGTH || c->stats.end == DGEMMA_END_CONTEXT;
+    return !g->chat.want_json || cut || json_array_size(c->calls) || settle_json(c);
+}
+
+/* What was withheld until it was known to be JSON. */
+static void tell_withheld(dg_generation *g, dg_choice *c)
+{
+    if (c->thinking.len)
+        tell(g, c,
+             &(dgemma_event){.kind = DGEMMA_EVENT_THINKING,
+                             .text = c->thinking.data,
+                             .text_len = c->thinking.len});
+    if (c->text.len)
+        tell(g, c,
+             &(dgemma_event){
+                 .kind = DGEMMA_EVENT_TEXT, .text = c->text.data, .text_len = c->text.len});
+}
+
+/* ---- the end of a choice ---- */
+
+static void fail_choice(dg_generation *g, const dgemma_event *e)
+{
+    dg_http_error why;
+    dgemma_error err = {.status = e->status ? e->status : DGEMMA_E_INTERNAL};
+    if (e->text)
+        strncpy(err.msg, e->text, sizeof err.msg - 1);
+    else
+        strcpy(err.msg, "the answer was cancelled");
+    dg_refuse_status(&why, &err);
+    dg_generation_cancel(g, &why);
+}
+
+static void try_again(dg_generation *g, dg_choice *c)
+{
+    dg_http_error why;
+    if (c->n_attempt == MAX_ATTEMPTS) {
+        dg_refuse(&why, 422, "json_not_valid", "response_format",
+                  "the model was asked %d times and did not answer with a JSON object",
+                  MAX_ATTEMPTS);
+        dg_generation_cancel(g, &why);
+        return;
+    }
+    choice_reset(c);
+    if (!submit(g, c, &why))
+        dg_generation_cancel(g, &why);
+}
+
+static void end_choice(dg_generation *g, dg_choice *c, const dgemma_event *e)
+{
+    dgemma_request *done = c->request; /* the event lives in it */
+    c->request = NULL;
+    dg_metrics_request(g->cfg.metrics, &e->stats);
+    add_stats(&c->stats, &e->stats);
+    if (g->over)
+        ;
+    else if (e->status || e->stats.end == DGEMMA_END_CANCELLED)
+        fail_choice(g, e);
+    else if (!acceptable(g, c))
+        try_again(g, c);
+    else {
+        g->n_ended++;
+        if (g->chat.want_json)
+            tell_withheld(g, c);
+        tell(g, c, e);
+    }
+    dgemma_request_free(done);
+}
+
+static void take(dg_generation *g, dg_choice *c, const dgemma_event *e)
+{
+    bool withheld = g->chat.want_json && e->kind != DGEMMA_EVENT_TOOL_CALL;
+    if (e->kind == DGEMMA_EVENT_TOOL_CALL && g->chat.drop_calls)
+        return;
+    if (!g->over && !keep(g, c, e)) {
+        dg_http_error why;
+        dg_refuse(&why, 503, "out_of_memory", NULL, "out of memory for the answer");
+        dg_generation_cancel(g, &why);
+    }
+    if (e->kind == DGEMMA_EVENT_END)
+        end_choice(g, c, e);
+    else if (!withheld)
+        tell(g, c, e);
+}
+
+bool dg_generation_advance(dg_generation *g)
+{
+    size_t n_running = 0;
+    for (size_t i = 0; i < g->n_choice; i++) {
+        dg_choice *c = &g->choices[i];
+        dgemma_event e;
+        while (c->request && dgemma_request_wait(c->request, &e, 0))
+            take(g, c, &e);
+    }
+    for (size_t i = 0; i < g->n_choice; i++)
+        n_running += g->choices[i].request != NULL;
+    if (n_running)
+        return false;
+    if (!g->over) {
+        g->cfg.dialect->end(g);
+        g->over = true;
+    }
+    return true;
+}

@@ -1,0 +1,79 @@
+/* A chat request at work: its choices in the engine, their events as they come, and the dialect
+ * that writes them out. One thread at a time. */
+#ifndef DG_SERVER_GENERATION_H
+#define DG_SERVER_GENERATION_H
+
+#include "chat.h"
+#include "exchange.h"
+#include "metrics.h"
+
+/* One answer. */
+typedef struct dg_choice {
+    dgemma_request *request; /* NULL once it has ended */
+    int index, n_attempt;
+    uint64_t seed;
+    dg_buf text, thinking;
+    json_t *calls;      /* [{id, type, function}] */
+    json_t *logprobs;   /* entries that were not sent yet */
+    size_t n_text;      /* bytes sent with logprobs, for text_offset */
+    dgemma_stats stats; /* of all attempts; `end` is the last one's */
+    double marked;      /* when the block began */
+} dg_choice;
+
+typedef struct dg_generation dg_generation;
+
+/* How a dialect writes. `begin` and `event` are called for streams only; `event` with END as the
+ * last of each choice. `end` comes when all have ended, `fail` instead of it when the stream was
+ * open already. */
+typedef struct dg_dialect {
+    const char *content_type; /* of streams */
+    void (*begin)(dg_generation *g);
+    void (*event)(dg_generation *g, dg_choice *c, const dgemma_event *event);
+    void (*end)(dg_generation *g);
+    void (*fail)(dg_generation *g, const dg_http_error *e);
+} dg_dialect;
+
+typedef struct dg_generation_config {
+    dgemma_engine *engine;
+    dg_metrics *metrics;
+    const char *model; /* its name for clients */
+    const dg_dialect *dialect;
+    dg_exchange *to;
+    dgemma_notify_fn *notify; /* called on the engine's thread when there is something to do */
+    void *notify_user;
+} dg_generation_config;
+
+struct dg_generation {
+    dg_generation_config cfg;
+    dg_chat chat; /* owned */
+    long long created;
+    double started;
+    dg_choice *choices;
+    size_t n_choice, n_ended;
+    bool over; /* the client was told everything, or is not there to be told */
+};
+
+/* Submits; takes *chat in any case. False: *e says why; *out, when it is not NULL, has requests
+ * that were submitted before and are being cancelled: advance() until it returns true. */
+bool dg_generation_start(dg_generation **out, const dg_generation_config *cfg, dg_chat *chat,
+                         dg_http_error *e);
+
+/* Takes every event that is there and writes what follows from it. True: all requests have ended,
+ * and nothing more will come. */
+bool dg_generation_advance(dg_generation *g);
+
+/* Ends what runs; the client is told why (NULL: there is nobody to tell). advance() goes on until
+ * it returns true. */
+void dg_generation_cancel(dg_generation *g, const dg_http_error *why);
+
+/* Only after advance() returned true. NULL is fine. */
+void dg_generation_free(dg_generation *g);
+
+/* A token's text for JSON; its bytes, which need not be UTF-8, are added to a list if there is one.
+ */
+json_t *dg_token_text(const dgemma_engine *engine, int32_t id, json_t *bytes);
+
+/* Sums over the choices; `end` means nothing. */
+void dg_generation_stats(const dg_generation *g, dgemma_stats *sum);
+
+#endif

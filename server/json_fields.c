@@ -1,0 +1,74 @@
+#include "json_fields.h"
+#include <stdio.h>
+
+json_t *dg_field_get(const json_t *object, const char *name)
+{
+    json_t *v = json_object_get(object, name);
+    return json_is_null(v) ? NULL : v;
+}
+
+static bool wrong(dg_http_error *e, const char *name, const char *wanted)
+{
+    return dg_refuse(e, 400, "invalid_type", name, "%s: wanted %s", name, wanted);
+}
+
+bool dg_field_object(const json_t *object, const char *name, json_t **out, dg_http_error *e)
+{
+    *out = dg_field_get(object, name);
+    return !*out || json_is_object(*out) || wrong(e, name, "an object");
+}
+
+bool dg_field_list(const json_t *object, const char *name, json_t **out, dg_http_error *e)
+{
+    *out = dg_field_get(object, name);
+    return !*out || json_is_array(*out) || wrong(e, name, "a list");
+}
+
+bool dg_field_string(const json_t *object, const char *name, const char **out, dg_http_error *e)
+{
+    json_t *v = dg_field_get(object, name);
+    *out = json_string_value(v);
+    return !v || *out || wrong(e, name, "text");
+}
+
+static bool read_number(void *at, const json_t *v, const char *name, const dg_field *f,
+                        dg_http_error *e)
+{
+    bool whole = f->type == DG_FIELD_INT;
+    double x = json_number_value(v);
+    if (!json_is_number(v))
+        return wrong(e, name, whole ? "a whole number" : "a number");
+    if (!(x >= f->min && x <= f->max))
+        return dg_refuse(e, 400, "invalid_value", name, "%s is %.10g: %.10g to %.10g are possible",
+                         name, x, f->min, f->max);
+    if (whole && x != (double)(int)x)
+        return wrong(e, name, "a whole number");
+    if (whole)
+        *(int *)at = (int)x;
+    else
+        *(float *)at = (float)x;
+    return true;
+}
+
+bool dg_fields_read(void *out, const json_t *object, const char *where, const dg_field *fields,
+                    size_t n, dg_http_error *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        const dg_field *f = &fields[i];
+        const json_t *v = dg_field_get(object, f->name);
+        char name[sizeof e->param];
+        void *at = (char *)out + f->offset;
+        if (!v)
+            continue;
+        snprintf(name, sizeof name, "%s%s", where, f->name);
+        if (f->type != DG_FIELD_BOOL) {
+            if (!read_number(at, v, name, f, e))
+                return false;
+        } else {
+            if (!json_is_boolean(v))
+                return wrong(e, name, "true or false");
+            *(bool *)at = json_is_true(v);
+        }
+    }
+    return true;
+}

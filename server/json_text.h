@@ -1,0 +1,21 @@
+/* JSON from outside and text from the model, made safe to handle. Pure functions. */
+#ifndef DG_SERVER_JSON_TEXT_H
+#define DG_SERVER_JSON_TEXT_H
+
+#include <jansson.h>
+#include "errors.h"
+
+/* A tree of JSON takes some fifty times the room of its text: both are bounded before it is
+ * built. */
+enum { DG_BODY_MAX_VALUES = 1 << 18, DG_BODY_MAX_DEPTH = 128 };
+
+/* Reads a body that must be a JSON object; the caller owns it. NULL: *e says what is wrong. */
+json_t *dg_json_body(const char *text, size_t len, dg_http_error *e);
+
+/* A JSON string of any bytes: what is not UTF-8 becomes U+FFFD. NULL: out of memory. */
+json_t *dg_json_text(const char *bytes, size_t len);
+
+/* Compact text in memory of the caller's (dg_free); NULL: out of memory, or value is NULL. */
+char *dg_json_dump(const json_t *value, size_t *len);
+
+#endif

@@ -1,0 +1,30 @@
+/* What /metrics tells: Prometheus' text form, with vLLM's and llama-server's names where the
+ * meaning is the same. Any thread. */
+#ifndef DG_SERVER_METRICS_H
+#define DG_SERVER_METRICS_H
+
+#include "base/buf.h"
+#include "dgemma.h"
+
+typedef struct dg_metrics dg_metrics;
+
+dg_metrics *dg_metrics_create(void); /* NULL: out of memory */
+void dg_metrics_free(dg_metrics *m);
+
+/* A block was finished; a request to the engine has ended; a request over HTTP was answered. */
+void dg_metrics_block(dg_metrics *m, double seconds, int n_step, int n_token);
+void dg_metrics_request(dg_metrics *m, const dgemma_stats *stats);
+void dg_metrics_http(dg_metrics *m, int status, double seconds);
+
+/* What is known elsewhere. */
+typedef struct dg_metrics_context {
+    const char *model;
+    dgemma_engine_counters engine;
+    int canvas_length;
+    int n_connection, n_exchange;
+} dg_metrics_context;
+
+/* Appends the page. False: no room. */
+bool dg_metrics_print(dg_metrics *m, const dg_metrics_context *context, dg_buf *out);
+
+#endif

@@ -1,0 +1,539 @@
+#include "openai_request.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "json_fields.h"
+#include "json_text.h"
+
+enum { MAX_STOP = 64, MAX_BIAS = 1024, MAX_PROMPTS = 1024 };
+
+typedef struct reader {
+    dg_chat *out;
+    const json_t *root;
+    const dg_chat_limits *limits;
+    dg_http_error *e;
+} reader;
+
+void dg_chat_clear(dg_chat *c)
+{
+    for (size_t i = 0; i < c->n_prompt; i++)
+        dg_free(c->prompts[i].tokens);
+    dg_free(c->prompts);
+    dg_free(c->messages);
+    dg_free(c->tools);
+    dg_free(c->prefix);
+    dg_free(c->stop);
+    dg_free(c->bias);
+    json_decref(c->root);
+    *c = (dg_chat){0};
+}
+
+static bool no_memory(reader *r)
+{
+    dg_refuse(r->e, 503, "out_of_memory", NULL, "out of memory for the request");
+    r->e->retry_after = 5;
+    return false;
+}
+
+/* ---- numbers and switches ---- */
+
+#define OPTION(field) offsetof(dg_chat, options.field)
+
+static const dg_field common_fields[] = {
+    {"n", DG_FIELD_INT, offsetof(dg_chat, n_choice), 1, INT_MAX},
+    {"stream", DG_FIELD_BOOL, offsetof(dg_chat, stream), 0, 0},
+    {"temperature", DG_FIELD_FLOAT, OPTION(temperature), 0, 2},
+    {"top_p", DG_FIELD_FLOAT, OPTION(top_p), 0, 1},
+    {"top_k", DG_FIELD_INT, OPTION(top_k), -1, INT_MAX},
+    {"min_p", DG_FIELD_FLOAT, OPTION(min_p), 0, 1},
+    {"max_tokens", DG_FIELD_INT, OPTION(max_tokens), 1, INT_MAX},
+    {"max_completion_tokens", DG_FIELD_INT, OPTION(max_tokens), 1, INT_MAX}, /* wins */
+};
+
+/* Names that other servers gave to the same things come first, so that ours win. */
+static const dg_field chat_fields[] = {
+    {"thinking_token_budget", DG_FIELD_INT, OPTION(thinking_budget), -1, INT_MAX},
+    {"reasoning_budget_tokens", DG_FIELD_INT, OPTION(thinking_budget), -1, INT_MAX},
+    {"thinking_budget", DG_FIELD_INT, OPTION(thinking_budget), -1, INT_MAX},
+    {"enable_thinking", DG_FIELD_BOOL, OPTION(thinking), 0, 0},
+    {"image_tokens", DG_FIELD_INT, OPTION(image_tokens), 1, 1120},
+};
+
+static const dg_field diffusion_fields[] = {
+    {"max_denoising_steps", DG_FIELD_INT, OPTION(max_denoise_steps), 1, 100000},
+    {"steps", DG_FIELD_INT, OPTION(max_denoise_steps), 1, 100000},
+    {"t_min", DG_FIELD_FLOAT, OPTION(t_min), 1e-3, 100},
+    {"t_max", DG_FIELD_FLOAT, OPTION(t_max), 1e-3, 100},
+    {"entropy_bound", DG_FIELD_FLOAT, OPTION(entropy_bound), 0, 1e6},
+    {"stability_threshold", DG_FIELD_INT, OPTION(stability_threshold), 0, 100000},
+    {"confidence_threshold", DG_FIELD_FLOAT, OPTION(confidence_threshold), 0, 1e6},
+    {"canvas_length", DG_FIELD_INT, OPTION(canvas_length), 1, INT_MAX},
+    {"settled_steps", DG_FIELD_INT, OPTION(settled_steps), 0, 100000},
+    {"drafts", DG_FIELD_BOOL, OPTION(drafts), 0, 0},
+};
+
+static bool read_fields(reader *r, const json_t *object, const char *where, const dg_field *fields,
+                        size_t n)
+{
+    return dg_fields_read(r->out, object, where, fields, n, r->e);
+}
+
+static bool read_seed(reader *r)
+{
+    const json_t *seed = dg_field_get(r->root, "seed");
+    if (!seed)
+        return true;
+    if (!json_is_integer(seed))
+        return dg_refuse(r->e, 400, "invalid_type", "seed", "seed: wanted a whole number");
+    r->out->options.seed = (uint64_t)json_integer_value(seed);
+    return true;
+}
+
+static bool read_stop(reader *r)
+{
+    const json_t *stop = dg_field_get(r->root, "stop");
+    if (!stop)
+        return true;
+    size_t n = json_is_array(stop) ? json_array_size(stop) : 1;
+    if (n > MAX_STOP)
+        return dg_refuse(r->e, 400, "invalid_value", "stop", "stop: %zu strings, at most %d", n,
+                         MAX_STOP);
+    r->out->stop = dg_calloc(n + 1, sizeof *r->out->stop);
+    if (!r->out->stop)
+        return no_memory(r);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *text = json_is_array(stop) ? json_array_get(stop, i) : stop;
+        if (!json_is_string(text))
+            return dg_refuse(r->e, 400, "invalid_type", "stop", "stop: wanted text or a list of");
+        r->out->stop[i] = json_string_value(text);
+    }
+    r->out->options.stop = r->out->stop;
+    r->out->options.n_stop = n;
+    return true;
+}
+
+/* {"token id": bias} */
+static bool read_bias(reader *r)
+{
+    json_t *bias, *value;
+    const char *key;
+    if (!dg_field_object(r->root, "logit_bias", &bias, r->e))
+        return false;
+    size_t n = json_object_size(bias);
+    if (!n)
+        return true;
+    if (n > MAX_BIAS)
+        return dg_refuse(r->e, 400, "invalid_value", "logit_bias",
+                         "logit_bias: %zu tokens, at most %d", n, MAX_BIAS);
+    r->out->bias = dg_calloc(n, sizeof *r->out->bias);
+    if (!r->out->bias)
+        return no_memory(r);
+    n = 0;
+    json_object_foreach(bias, key, value)
+    {
+        char *end;
+        long id = strtol(key, &end, 10);
+        if (end == key || *end || id < 0 || id >= r->limits->n_vocab)
+            return dg_refuse(r->e, 400, "invalid_value", "logit_bias",
+                             "logit_bias: \"%.40s\" is no token id below %d", key,
+                             r->limits->n_vocab);
+        double x = json_number_value(value);
+        if (!json_is_number(value) || !(x >= -100 && x <= 100))
+            return dg_refuse(r->e, 400, "invalid_value", "logit_bias",
+                             "logit_bias: wanted a number from -100 to 100 for token %ld", id);
+        r->out->bias[n++] = (dgemma_logit_bias){(int32_t)id, (float)x};
+    }
+    r->out->options.logit_bias = r->out->bias;
+    r->out->options.n_logit_bias = n;
+    return true;
+}
+
+/* What both routes have in common. */
+static bool read_common(reader *r)
+{
+    static const dg_field stream_fields[] = {
+        {"include_usage", DG_FIELD_BOOL, offsetof(dg_chat, include_usage), 0, 0},
+    };
+    dg_chat *c = r->out;
+    json_t *stream, *diffusion;
+    const char *model;
+    c->n_choice = 1;
+    bool ok =
+        dg_field_string(r->root, "model", &model, r->e) &&
+        read_fields(r, r->root, "", common_fields, DG_COUNT(common_fields)) &&
+        dg_field_object(r->root, "stream_options", &stream, r->e) &&
+        read_fields(r, stream, "stream_options.", stream_fields, DG_COUNT(stream_fields)) &&
+        dg_field_object(r->root, "diffusion", &diffusion, r->e) &&
+        read_fields(r, diffusion, "diffusion.", diffusion_fields, DG_COUNT(diffusion_fields)) &&
+        read_seed(r) && read_stop(r) && read_bias(r);
+    if (c->options.top_k < 0)
+        c->options.top_k = 0; /* what some clients send for "all" */
+    c->options.drafts = c->options.drafts && c->stream;
+    return ok;
+}
+
+static bool check_choices(reader *r, size_t n_prompt)
+{
+    size_t max = (size_t)r->limits->max_choices;
+    if ((size_t)r->out->n_choice > max / n_prompt)
+        return dg_refuse(r->e, 400, "invalid_value", "n",
+                         "n is %d for %zu prompts: %zu answers are possible in one request",
+                         r->out->n_choice, n_prompt, max);
+    return true;
+}
+
+/* ---- conversations ---- */
+
+static bool is_medium(const json_t *part)
+{
+    static const char *const names[] = {"image",     "image_url",   "input_image", "video",
+                                        "video_url", "input_video", "audio"};
+    const char *type = json_string_value(json_object_get(part, "type"));
+    for (size_t i = 0; type && i < DG_COUNT(names); i++)
+        if (!strcmp(type, names[i]))
+            return true;
+    return false;
+}
+
+static bool check_messages(reader *r, const json_t *messages)
+{
+    size_t i, k;
+    json_t *message, *part;
+    int n_medium = 0;
+    if (!json_array_size(messages))
+        return dg_refuse(r->e, 400, "invalid_value", "messages",
+                         "messages: wanted a list with something in it");
+    json_array_foreach(messages, i, message)
+    {
+        if (!json_is_object(message))
+            return dg_refuse(r->e, 400, "invalid_type", "messages", "messages[%zu]: no object", i);
+        json_array_foreach(json_object_get(message, "content"), k, part) n_medium +=
+            is_medium(part);
+    }
+    if (n_medium > r->limits->max_images)
+        return dg_refuse(r->e, 400, "too_many_images", "messages",
+                         "messages: %d pictures and videos, at most %d in a request", n_medium,
+                         r->limits->max_images);
+    return true;
+}
+
+static const char *role_of(const json_t *message)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    return role ? role : "";
+}
+
+/* The answer goes on from where the last message ends. */
+static bool take_prefix(reader *r, json_t *messages)
+{
+    const json_t *go_on = dg_field_get(r->root, "continue_final_message");
+    if (go_on && !json_is_boolean(go_on))
+        return dg_refuse(r->e, 400, "invalid_type", "continue_final_message",
+                         "continue_final_message: wanted true or false");
+    if (!json_is_true(go_on))
+        return true;
+    size_t last = json_array_size(messages) - 1;
+    const json_t *message = json_array_get(messages, last);
+    const char *text = json_string_value(json_object_get(message, "content"));
+    if (strcmp(role_of(message), "assistant") != 0 || !text || !last)
+        return dg_refuse(r->e, 400, "invalid_value", "continue_final_message",
+                         "continue_final_message: the last message must be text of an assistant");
+    r->out->prefix = dg_strdup(text);
+    r->out->options.answer_prefix = r->out->prefix;
+    return (r->out->prefix && !json_array_remove(messages, last)) || no_memory(r);
+}
+
+static const char json_wish[] =
+    "Answer with one JSON object and nothing else: no explanation, no code fence.";
+
+/* Tells the model that JSON is wanted, where it looks for instructions. */
+static bool add_json_wish(reader *r, json_t *messages)
+{
+    json_t *first = json_array_get(messages, 0);
+    json_t *content = json_object_get(first, "content");
+    bool system = !strcmp(role_of(first), "system") || !strcmp(role_of(first), "developer");
+    int failed;
+    if (system && json_is_string(content))
+        failed = json_object_set_new(
+            first, "content", json_sprintf("%s\n\n%s", json_string_value(content), json_wish));
+    else if (system && json_is_array(content))
+        failed = json_array_append_new(
+            content, json_pack("{s:s,s:s+}", "type", "text", "text", "\n\n", json_wish));
+    else
+        failed = json_array_insert_new(
+            messages, 0, json_pack("{s:s,s:s}", "role", "system", "content", json_wish));
+    return !failed || no_memory(r);
+}
+
+static bool read_format(reader *r)
+{
+    json_t *format;
+    if (!dg_field_object(r->root, "response_format", &format, r->e))
+        return false;
+    const char *type = json_string_value(json_object_get(format, "type"));
+    if (!format || (type && !strcmp(type, "text")))
+        return true;
+    if (type && !strcmp(type, "json_schema"))
+        return dg_refuse(r->e, 400, "unsupported", "response_format",
+                         "response_format: json_schema is not supported; json_object is");
+    if (!type || strcmp(type, "json_object") != 0)
+        return dg_refuse(r->e, 400, "invalid_value", "response_format",
+                         "response_format.type: text and json_object are known");
+    r->out->want_json = true;
+    return true;
+}
+
+static bool read_messages(reader *r)
+{
+    json_t *messages;
+    if (!dg_field_list(r->root, "messages", &messages, r->e) || !check_messages(r, messages) ||
+        !take_prefix(r, messages) || !read_format(r) ||
+        (r->out->want_json && !add_json_wish(r, messages)))
+        return false;
+    json_t *kwargs = dg_field_get(r->root, "chat_template_kwargs");
+    bool keep = json_is_true(json_object_get(kwargs, "preserve_thinking"));
+    /* an object can say more than the list */
+    json_t *conversation =
+        keep ? json_pack("{s:O,s:b}", "messages", messages, "preserve_thinking", 1)
+             : json_incref(messages);
+    r->out->messages = dg_json_dump(conversation, NULL);
+    json_decref(conversation);
+    return r->out->messages || no_memory(r);
+}
+
+/* ---- thinking ---- */
+
+static bool read_thinking(reader *r)
+{
+    static const dg_field kwargs_fields[] = {
+        {"enable_thinking", DG_FIELD_BOOL, OPTION(thinking), 0, 0},
+    };
+    static const char *const off[] = {"none", "minimal"};
+    const char *effort;
+    json_t *kwargs;
+    if (!dg_field_string(r->root, "reasoning_effort", &effort, r->e) ||
+        !dg_field_object(r->root, "chat_template_kwargs", &kwargs, r->e))
+        return false;
+    if (effort)
+        r->out->options.thinking = strcmp(effort, off[0]) != 0 && strcmp(effort, off[1]) != 0;
+    r->out->hide_thinking = json_is_false(json_object_get(r->root, "include_reasoning"));
+    return read_fields(r, kwargs, "chat_template_kwargs.", kwargs_fields,
+                       DG_COUNT(kwargs_fields)) &&
+           read_fields(r, r->root, "", chat_fields, DG_COUNT(chat_fields));
+}
+
+/* ---- tools ---- */
+
+static const char *name_of_tool(const json_t *tool)
+{
+    const json_t *function = json_object_get(tool, "function");
+    return json_string_value(json_object_get(function ? function : tool, "name"));
+}
+
+static bool check_tools(reader *r, const json_t *tools)
+{
+    size_t i;
+    json_t *tool;
+    json_array_foreach(tools, i, tool)
+    {
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        if (type && strcmp(type, "function") != 0)
+            return dg_refuse(r->e, 400, "unsupported", "tools",
+                             "tools[%zu].type: only functions are known", i);
+        if (!name_of_tool(tool))
+            return dg_refuse(r->e, 400, "invalid_value", "tools",
+                             "tools[%zu].function.name: missing", i);
+    }
+    return true;
+}
+
+/* {"type": "function", "function": {"name": …}} */
+static bool read_named_tool(reader *r, const json_t *choice, const json_t *tools)
+{
+    const char *name = json_is_object(choice) ? name_of_tool(choice) : NULL;
+    size_t i;
+    json_t *tool;
+    if (!name)
+        return dg_refuse(r->e, 400, "invalid_value", "tool_choice",
+                         "tool_choice: none, auto, required or a function by name are known");
+    json_array_foreach(tools, i, tool) if (!strcmp(name_of_tool(tool), name))
+    {
+        r->out->options.tool_choice = DGEMMA_TOOLS_NAMED;
+        r->out->options.tool_name = name;
+        return true;
+    }
+    return dg_refuse(r->e, 400, "invalid_value", "tool_choice",
+                     "tool_choice: no tool is called \"%.100s\"", name);
+}
+
+static bool read_tool_choice(reader *r, const json_t *tools)
+{
+    static const struct {
+        const char *name;
+        dgemma_tool_choice choice;
+    } words[] = {{"auto", DGEMMA_TOOLS_AUTO},
+                 {"none", DGEMMA_TOOLS_NONE},
+                 {"required", DGEMMA_TOOLS_REQUIRED}};
+    const json_t *choice = dg_field_get(r->root, "tool_choice");
+    const char *word = json_string_value(choice);
+    if (!choice)
+        return true;
+    for (size_t i = 0; word && i < DG_COUNT(words); i++)
+        if (!strcmp(word, words[i].name)) {
+            r->out->options.tool_choice = words[i].choice;
+            if (words[i].choice == DGEMMA_TOOLS_REQUIRED && !json_array_size(tools))
+                return dg_refuse(r->e, 400, "invalid_value", "tool_choice",
+                                 "tool_choice: a call is required, and there are no tools");
+            return true;
+        }
+    return read_named_tool(r, choice, tools);
+}
+
+static bool read_tools(reader *r)
+{
+    json_t *tools;
+    if (!dg_field_list(r->root, "tools", &tools, r->e) || !check_tools(r, tools) ||
+        !read_tool_choice(r, tools))
+        return false;
+    r->out->drop_calls = r->out->options.tool_choice == DGEMMA_TOOLS_NONE;
+    r->out->options.single_tool_call =
+        json_is_false(json_object_get(r->root, "parallel_tool_calls"));
+    if (!json_array_size(tools) || r->out->drop_calls)
+        return true;
+    r->out->tools = dg_json_dump(tools, NULL);
+    r->out->options.tools = r->out->tools;
+    return r->out->tools || no_memory(r);
+}
+
+static bool read_logprobs(reader *r)
+{
+    const json_t *on = dg_field_get(r->root, "logprobs");
+    const json_t *top = dg_field_get(r->root, "top_logprobs");
+    json_int_t n = json_integer_value(top);
+    if (on && !json_is_boolean(on))
+        return dg_refuse(r->e, 400, "invalid_type", "logprobs", "logprobs: wanted true or false");
+    if (top && (!json_is_integer(top) || n < 0 || n > 20))
+        return dg_refuse(r->e, 400, "invalid_value", "top_logprobs",
+                         "top_logprobs: 0 to 20 are possible");
+    if (n && !json_is_true(on))
+        return dg_refuse(r->e, 400, "invalid_value", "top_logprobs",
+                         "top_logprobs goes with logprobs: true");
+    r->out->logprobs = json_is_true(on);
+    r->out->options.n_logprobs = r->out->logprobs ? (int)n : -1;
+    return true;
+}
+
+static bool finish(bool ok, dg_chat *out)
+{
+    if (!ok)
+        dg_chat_clear(out);
+    return ok;
+}
+
+static reader begin(dg_chat *out, json_t *root, const dg_chat_limits *limits, uint64_t seed,
+                    dg_http_error *e)
+{
+    *out = (dg_chat){.root = root, .options = limits->defaults};
+    out->options.seed = seed;
+    return (reader){out, root, limits, e};
+}
+
+bool dg_openai_read_chat(dg_chat *out, json_t *root, const dg_chat_limits *limits, uint64_t seed,
+                         dg_http_error *e)
+{
+    reader r = begin(out, root, limits, seed, e);
+    return finish(read_common(&r) && check_choices(&r, 1) && read_thinking(&r) && read_tools(&r) &&
+                      read_logprobs(&r) && read_messages(&r),
+                  out);
+}
+
+/* ---- completions ---- */
+
+bool dg_openai_read_ids(const json_t *list, int n_vocab, const char *param, int32_t **out,
+                        size_t *n, dg_http_error *e)
+{
+    size_t i;
+    json_t *v;
+    *n = json_array_size(list);
+    *out = dg_array(*n + 1, sizeof **out);
+    if (!*out)
+        return dg_refuse(e, 503, "out_of_memory", param, "out of memory for %zu tokens", *n);
+    json_array_foreach(list, i, v)
+    {
+        json_int_t id = json_integer_value(v);
+        if (!json_is_integer(v) || id < 0 || id >= n_vocab) {
+            dg_free(*out);
+            *out = NULL;
+            return dg_refuse(e, 400, "invalid_value", param, "%s[%zu]: wanted a token id below %d",
+                             param, i, n_vocab);
+        }
+        (*out)[i] = (int32_t)id;
+    }
+    return true;
+}
+
+static bool add_prompt(reader *r, const json_t *v)
+{
+    dg_raw_prompt *p = &r->out->prompts[r->out->n_prompt];
+    p->text = json_string_value(v);
+    if (!p->text && !json_is_array(v))
+        return dg_refuse(r->e, 400, "invalid_type", "prompt",
+                         "prompt: wanted text, token ids, or a list of them");
+    if (!p->text &&
+        !dg_openai_read_ids(v, r->limits->n_vocab, "prompt", &p->tokens, &p->n_token, r->e))
+        return false;
+    r->out->n_prompt++;
+    return true;
+}
+
+/* Text, token ids, or a list of either. */
+static bool read_prompts(reader *r)
+{
+    const json_t *v = dg_field_get(r->root, "prompt");
+    bool many = json_is_array(v) && !json_is_integer(json_array_get(v, 0));
+    size_t n = many ? json_array_size(v) : 1;
+    if (n < 1 || n > MAX_PROMPTS)
+        return dg_refuse(r->e, 400, "invalid_value", "prompt", "prompt: %zu of them, 1 to %d", n,
+                         MAX_PROMPTS);
+    r->out->prompts = dg_calloc(n, sizeof *r->out->prompts);
+    if (!r->out->prompts)
+        return no_memory(r);
+    for (size_t i = 0; i < n; i++)
+        if (!add_prompt(r, many ? json_array_get(v, i) : v))
+            return false;
+    return check_choices(r, n);
+}
+
+/* What the old interface had and we do not. */
+static bool refuse_old(reader *r)
+{
+    const char *suffix;
+    if (!dg_field_string(r->root, "suffix", &suffix, r->e))
+        return false;
+    if (suffix && *suffix)
+        return dg_refuse(r->e, 400, "unsupported", "suffix", "suffix: text cannot be put before");
+    if (json_is_true(json_object_get(r->root, "echo")))
+        return dg_refuse(r->e, 400, "unsupported", "echo", "echo: the prompt is not given back");
+    return true;
+}
+
+static bool read_old_logprobs(reader *r)
+{
+    const json_t *v = dg_field_get(r->root, "logprobs");
+    if (v && (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > 20))
+        return dg_refuse(r->e, 400, "invalid_value", "logprobs", "logprobs: 0 to 20 are possible");
+    r->out->logprobs = v != NULL;
+    r->out->options.n_logprobs = v ? (int)json_integer_value(v) : -1;
+    return true;
+}
+
+bool dg_openai_read_completion(dg_chat *out, json_t *root, const dg_chat_limits *limits,
+                               uint64_t seed, dg_http_error *e)
+{
+    reader r = begin(out, root, limits, seed, e);
+    return finish(read_common(&r) && read_prompts(&r) && refuse_old(&r) && read_old_logprobs(&r),
+                  out);
+}

@@ -1,0 +1,289 @@
+#include "openai_response.h"
+#include <string.h>
+#include "json_text.h"
+
+static bool is_chat(const dg_generation *g)
+{
+    return g->cfg.dialect == &dg_openai_chat;
+}
+
+/* ---- what all objects share ---- */
+
+static const char *finish_reason(const dg_choice *c)
+{
+    switch (c->stats.end) {
+    case DGEMMA_END_LENGTH:
+    case DGEMMA_END_CONTEXT:
+        return "length";
+    default:
+        return json_array_size(c->calls) ? "tool_calls" : "stop";
+    }
+}
+
+static json_t *usage(const dg_generation *g)
+{
+    dgemma_stats s;
+    dg_generation_stats(g, &s);
+    /* a prompt that is answered several times counts once */
+    int n = g->chat.n_choice;
+    return json_pack("{s:i,s:i,s:i,s:{s:i},s:{s:i}}", "prompt_tokens", s.n_prompt / n,
+                     "completion_tokens", s.n_output, "total_tokens", s.n_prompt / n + s.n_output,
+                     "prompt_tokens_details", "cached_tokens", s.n_prompt_cached / n,
+                     "completion_tokens_details", "reasoning_tokens", s.n_thinking);
+}
+
+static double per(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+static json_t *diffusion_timings(const dg_generation *g, const dgemma_stats *s)
+{
+    return json_pack(
+        "{s:i,s:i,s:i,s:i,s:f,s:f,s:f,s:i,s:I}", "n_blocks", s->n_blocks, "n_steps", s->n_steps,
+        "n_converged", s->n_converged, "n_capped", s->n_blocks - s->n_converged, "steps_per_block",
+        per(s->n_steps, s->n_blocks), "tokens_per_step", per(s->n_output, s->n_steps),
+        "ms_per_step", 1e3 * per(s->denoise_seconds, s->n_steps), "canvas_tokens",
+        s->n_blocks * g->chat.options.canvas_length, "seed", (json_int_t)g->chat.options.seed);
+}
+
+json_t *dg_openai_timings(const dg_generation *g)
+{
+    dgemma_stats s;
+    dg_generation_stats(g, &s);
+    int encoded = s.n_prompt - s.n_prompt_cached;
+    double prompt_ms = 1e3 * s.prompt_seconds, ms = 1e3 * s.denoise_seconds;
+    return json_pack("{s:i,s:i,s:f,s:f,s:f,s:i,s:f,s:f,s:f,s:f,s:f,s:o}", "cache_n",
+                     s.n_prompt_cached, "prompt_n", encoded, "prompt_ms", prompt_ms,
+                     "prompt_per_token_ms", per(prompt_ms, encoded), "prompt_per_second",
+                     per(1e3 * encoded, prompt_ms), "predicted_n", s.n_output, "predicted_ms", ms,
+                     "predicted_per_token_ms", per(ms, s.n_output), "predicted_per_second",
+                     per(1e3 * s.n_output, ms), "queue_ms", 1e3 * s.queue_seconds, "first_text_ms",
+                     1e3 * s.first_text_seconds, "diffusion", diffusion_timings(g, &s));
+}
+
+/* {id, object, created, model, system_fingerprint, choices}; takes the choices. */
+static json_t *envelope(const dg_generation *g, const char *object, json_t *choices)
+{
+    json_t *id = json_sprintf("%s-%s", is_chat(g) ? "chatcmpl" : "cmpl", g->cfg.to->id);
+    return json_pack("{s:o,s:s,s:I,s:s,s:s,s:o}", "id", id, "object", object, "created",
+                     (json_int_t)g->created, "model", g->cfg.model, "system_fingerprint",
+                     "dgemma-" DGEMMA_VERSION, "choices", choices);
+}
+
+/* ---- log-probabilities ---- */
+
+/* The shape of /v1/completions: parallel lists. */
+static json_t *old_logprobs(dg_choice *c)
+{
+    json_t *tokens = json_array(), *values = json_array(), *tops = json_array(),
+           *offsets = json_array(), *entry, *top;
+    size_t i, k;
+    json_array_foreach(c->logprobs, i, entry)
+    {
+        json_t *best = json_object();
+        json_array_append(tokens, json_object_get(entry, "token"));
+        json_array_append(values, json_object_get(entry, "logprob"));
+        json_array_foreach(json_object_get(entry, "top_logprobs"), k, top)
+            json_object_set(best, json_string_value(json_object_get(top, "token")),
+                            json_object_get(top, "logprob"));
+        json_array_append_new(tops, best);
+        json_array_append_new(offsets, json_integer((json_int_t)c->n_text));
+        c->n_text += json_string_length(json_object_get(entry, "token"));
+    }
+    return json_pack("{s:o,s:o,s:o,s:o}", "tokens", tokens, "token_logprobs", values,
+                     "top_logprobs", tops, "text_offset", offsets);
+}
+
+/* Those that have come since the last time; null when none were asked for or none came. */
+static json_t *take_logprobs(const dg_generation *g, dg_choice *c)
+{
+    if (!g->chat.logprobs || !json_array_size(c->logprobs))
+        return json_null();
+    json_t *out =
+        is_chat(g) ? json_pack("{s:O,s:n}", "content", c->logprobs, "refusal") : old_logprobs(c);
+    json_decref(c->logprobs);
+    c->logprobs = json_array();
+    return out;
+}
+
+/* ---- whole answers ---- */
+
+static json_t *buffer_text(const dg_buf *b)
+{
+    return dg_json_text(b->data ? b->data : "", b->len);
+}
+
+/* Servers disagree on the name of this field, and clients read one or the other. */
+static void set_reasoning(json_t *message, json_t *text)
+{
+    json_object_set(message, "reasoning", text);
+    json_object_set_new(message, "reasoning_content", text);
+}
+
+static json_t *whole_choice(const dg_generation *g, dg_choice *c)
+{
+    bool has_calls = json_array_size(c->calls) > 0;
+    json_t *text = has_calls && !c->text.len ? json_null() : buffer_text(&c->text);
+    json_t *holder, *choice;
+    if (is_chat(g)) {
+        holder = json_pack("{s:s,s:o,s:n}", "role", "assistant", "content", text, "refusal");
+        choice = json_pack("{s:i,s:O,s:o,s:s}", "index", c->index, "message", holder, "logprobs",
+                           take_logprobs(g, c), "finish_reason", finish_reason(c));
+    } else {
+        choice = json_pack("{s:i,s:o,s:o,s:s}", "index", c->index, "text",
+                           json_is_null(text) ? json_string("") : text, "logprobs",
+                           take_logprobs(g, c), "finish_reason", finish_reason(c));
+        holder = json_incref(choice);
+    }
+    if (c->thinking.len && !g->chat.hide_thinking)
+        set_reasoning(holder, buffer_text(&c->thinking));
+    if (has_calls)
+        json_object_set(holder, "tool_calls", c->calls);
+    json_decref(holder);
+    return choice;
+}
+
+static void reply_whole(dg_generation *g)
+{
+    json_t *choices = json_array();
+    for (size_t i = 0; i < g->n_choice; i++)
+        json_array_append_new(choices, whole_choice(g, &g->choices[i]));
+    json_t *body = envelope(g, is_chat(g) ? "chat.completion" : "text_completion", choices);
+    json_object_set_new(body, "usage", usage(g));
+    json_object_set_new(body, "timings", dg_openai_timings(g));
+    dg_exchange_reply(g->cfg.to, 200, body);
+}
+
+/* ---- streams ---- */
+
+/* A chunk of one choice; takes what it says. `finish` may be NULL, `extra` goes beside choices. */
+static void send_chunk(dg_generation *g, dg_choice *c, json_t *delta, const char *finish,
+                       const char *extra_name, json_t *extra)
+{
+    json_t *choice = is_chat(g) ? json_pack("{s:o}", "delta", delta) : delta;
+    json_object_set_new(choice, "index", json_integer(c->index));
+    json_object_set_new(choice, "logprobs", take_logprobs(g, c));
+    json_object_set_new(choice, "finish_reason", finish ? json_string(finish) : json_null());
+    json_t *body = envelope(g, is_chat(g) ? "chat.completion.chunk" : "text_completion",
+                            json_pack("[o]", choice));
+    if (g->chat.include_usage)
+        json_object_set_new(body, "usage", json_null());
+    if (extra_name)
+        json_object_set_new(body, extra_name, extra);
+    dg_exchange_event(g->cfg.to, body);
+}
+
+static json_t *empty_delta(const dg_generation *g)
+{
+    return is_chat(g) ? json_object() : json_pack("{s:s}", "text", "");
+}
+
+static void begin_stream(dg_generation *g)
+{
+    for (size_t i = 0; is_chat(g) && i < g->n_choice; i++)
+        send_chunk(g, &g->choices[i], json_pack("{s:s,s:s}", "role", "assistant", "content", ""),
+                   NULL, NULL, NULL);
+}
+
+/* Whole calls: clients that read a call from several chunks disagree on what each must have. */
+static json_t *call_delta(const dg_generation *g, const dg_choice *c)
+{
+    size_t last = json_array_size(c->calls) - 1;
+    json_t *call = json_copy(json_array_get(c->calls, last)), *delta = empty_delta(g);
+    json_object_set_new(call, "index", json_integer((json_int_t)last));
+    json_object_set_new(delta, "tool_calls", json_pack("[o]", call));
+    return delta;
+}
+
+static json_t *text_delta(const dg_generation *g, const dgemma_event *e)
+{
+    return json_pack("{s:o}", is_chat(g) ? "content" : "text", dg_json_text(e->text, e->text_len));
+}
+
+/* Clients that do not know drafts see a chunk that adds nothing. */
+static json_t *draft(const dg_generation *g, const dgemma_event *e)
+{
+    json_t *pieces = json_array(), *entropy = json_array(), *accepted = json_array();
+    for (size_t i = 0; i < e->n_tokens; i++) {
+        json_array_append_new(pieces, dg_token_text(g->cfg.engine, e->tokens[i], NULL));
+        /* four digits are plenty to paint with */
+        double nats = e->entropy ? (double)e->entropy[i] : 0;
+        json_array_append_new(entropy, json_real((double)(long)(nats * 1e4 + 0.5) / 1e4));
+        json_array_append_new(accepted, json_integer(e->accepted ? e->accepted[i] : 0));
+    }
+    return json_pack("{s:s,s:i,s:i,s:i,s:f,s:o,s:o,s:o}", "type", "draft", "block", e->block,
+                     "step", e->step, "max_steps", g->chat.options.max_denoise_steps,
+                     "mean_entropy", (double)e->mean_entropy, "pieces", pieces, "entropy", entropy,
+                     "accepted", accepted);
+}
+
+static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
+{
+    json_t *delta;
+    bool last = g->n_ended == g->n_choice;
+    switch (e->kind) {
+    case DGEMMA_EVENT_TEXT:
+        send_chunk(g, c, text_delta(g, e), NULL, NULL, NULL);
+        break;
+    case DGEMMA_EVENT_THINKING:
+        if (g->chat.hide_thinking)
+            break;
+        delta = empty_delta(g);
+        set_reasoning(delta, dg_json_text(e->text, e->text_len));
+        send_chunk(g, c, delta, NULL, NULL, NULL);
+        break;
+    case DGEMMA_EVENT_TOOL_CALL:
+        send_chunk(g, c, call_delta(g, c), NULL, NULL, NULL);
+        break;
+    case DGEMMA_EVENT_DRAFT:
+        send_chunk(g, c, empty_delta(g), NULL, "diffusion", draft(g, e));
+        break;
+    case DGEMMA_EVENT_END:
+        send_chunk(g, c, empty_delta(g), finish_reason(c), last ? "timings" : NULL,
+                   last ? dg_openai_timings(g) : NULL);
+        break;
+    case DGEMMA_EVENT_PROMPT:
+    case DGEMMA_EVENT_BLOCK:
+        break;
+    }
+}
+
+static void end_stream(dg_generation *g)
+{
+    if (g->chat.include_usage) {
+        json_t *body =
+            envelope(g, is_chat(g) ? "chat.completion.chunk" : "text_completion", json_array());
+        json_object_set_new(body, "usage", usage(g));
+        dg_exchange_event(g->cfg.to, body);
+    }
+    dg_exchange_write(g->cfg.to, "data: [DONE]\n\n", 14);
+    dg_exchange_close(g->cfg.to);
+}
+
+static void end(dg_generation *g)
+{
+    (g->chat.stream ? end_stream : reply_whole)(g);
+}
+
+static void fail_stream(dg_generation *g, const dg_http_error *e)
+{
+    dg_exchange_event(g->cfg.to, dg_error_object(e));
+}
+
+const dg_dialect dg_openai_chat = {
+    .content_type = "text/event-stream",
+    .begin = begin_stream,
+    .event = stream_event,
+    .end = end,
+    .fail = fail_stream,
+};
+
+/* The same functions; they ask which of the two they are. */
+const dg_dialect dg_openai_completion = {
+    .content_type = "text/event-stream",
+    .begin = begin_stream,
+    .event = stream_event,
+    .end = end,
+    .fail = fail_stream,
+};

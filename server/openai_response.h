@@ -1,0 +1,12 @@
+/* Answers in OpenAI's form: objects, and streams of chunks. */
+#ifndef DG_SERVER_OPENAI_RESPONSE_H
+#define DG_SERVER_OPENAI_RESPONSE_H
+
+#include "generation.h"
+
+extern const dg_dialect dg_openai_chat, dg_openai_completion;
+
+/* llama-server's `timings`, with an object `diffusion` in it. The caller owns it. */
+json_t *dg_openai_timings(const dg_generation *g);
+
+#endif

@@ -1,0 +1,307 @@
+/* What can be asked for, and the small answers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/common.h"
+#include "json_fields.h"
+#include "json_text.h"
+#include "openai_request.h"
+#include "openai_response.h"
+#include "server_internal.h"
+
+/* ---- answers of the model ---- */
+
+typedef bool read_fn(dg_chat *out, json_t *root, const dg_chat_limits *limits, uint64_t seed,
+                     dg_http_error *e);
+
+/* Small enough to be a number in every JSON library. */
+static uint64_t random_seed(void)
+{
+    uint32_t seed = 0;
+    return getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed ? seed : 0;
+}
+
+static bool start(dg_call *c, read_fn *read, const dg_dialect *dialect, dg_http_error *e)
+{
+    dg_server *s = c->server;
+    dg_chat chat;
+    json_t *root = dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
+    if (!root || !read(&chat, root, &s->limits, random_seed(), e))
+        return false;
+    size_t n = (size_t)chat.n_choice * (chat.n_prompt ? chat.n_prompt : 1);
+    if (!dg_call_admit(c, n, e)) {
+        dg_chat_clear(&chat);
+        return false;
+    }
+    dg_generation_config cfg = {
+        .engine = s->engine,
+        .metrics = s->metrics,
+        .model = s->opt.model_name,
+        .dialect = dialect,
+        .to = &c->x,
+        .notify = dg_call_ring,
+        .notify_user = c,
+    };
+    return dg_generation_start(&c->generation, &cfg, &chat, e);
+}
+
+static void generate(dg_call *c, read_fn *read, const dg_dialect *dialect)
+{
+    dg_http_error e;
+    if (c->server->opt.log_prompts)
+        dg_server_log(c->server, "%s asks %.*s", c->x.id, (int)c->body.len,
+                      c->body.data ? c->body.data : "");
+    if (!start(c, read, dialect, &e))
+        dg_exchange_refuse(&c->x, &e);
+}
+
+static void chat_completions(dg_call *c)
+{
+    generate(c, dg_openai_read_chat, &dg_openai_chat);
+}
+
+static void completions(dg_call *c)
+{
+    generate(c, dg_openai_read_completion, &dg_openai_completion);
+}
+
+/* ---- tokens ---- */
+
+static json_t *tokens_object(dg_call *c, const json_t *root, const int32_t *ids, size_t n)
+{
+    bool pieces = json_is_true(json_object_get(root, "with_pieces"));
+    bool strings = json_is_true(json_object_get(root, "return_token_strs"));
+    json_t *list = json_array(), *texts = strings ? json_array() : NULL;
+    for (size_t i = 0; i < n; i++) {
+        json_t *id = json_integer(ids[i]);
+        json_array_append_new(list, pieces
+                                        ? json_pack("{s:o,s:o}", "id", id, "piece",
+                                                    dg_token_text(c->server->engine, ids[i], NULL))
+                                        : id);
+        if (strings)
+            json_array_append_new(texts, dg_token_text(c->server->engine, ids[i], NULL));
+    }
+    json_t *out = json_pack("{s:I,s:i,s:o}", "count", (json_int_t)n, "max_model_len",
+                            c->server->info.context_length, "tokens", list);
+    if (texts)
+        json_object_set_new(out, "token_strs", texts);
+    return out;
+}
+
+/* llama-server says `content` and `parse_special`, vLLM `prompt`. */
+static bool tokenize_body(dg_call *c, const json_t *root, dg_http_error *e)
+{
+    const json_t *text = dg_field_get(root, "content");
+    text = text ? text : dg_field_get(root, "prompt");
+    if (!json_is_string(text))
+        return dg_refuse(e, 400, "invalid_type", "content", "content: wanted text");
+    bool markers = json_is_true(json_object_get(root, "parse_special"));
+    size_t len = json_string_length(text), cap = len + 16, n = 0;
+    int32_t *ids = dg_array(cap, sizeof *ids);
+    dgemma_error err = {.status = DGEMMA_E_NOMEM, .msg = "out of memory"};
+    if (!ids || dgemma_tokenize(c->server->engine, json_string_value(text), len, markers, ids, cap,
+                                &n, &err)) {
+        dg_free(ids);
+        return dg_refuse_status(e, &err);
+    }
+    dg_exchange_reply(&c->x, 200, tokens_object(c, root, ids, n));
+    dg_free(ids);
+    return true;
+}
+
+static bool detokenize_body(dg_call *c, const json_t *root, dg_http_error *e)
+{
+    json_t *list;
+    int32_t *ids;
+    size_t n, len = 0;
+    char *text = NULL;
+    dgemma_error err = {0};
+    if (!dg_field_list(root, "tokens", &list, e) ||
+        !dg_openai_read_ids(list, c->server->info.n_vocab, "tokens", &ids, &n, e))
+        return false;
+    dgemma_status st = dgemma_detokenize(c->server->engine, ids, n, &text, &len, &err);
+    dg_free(ids);
+    if (st)
+        return dg_refuse_status(e, &err);
+    json_t *out = dg_json_text(text, len);
+    dgemma_free(text);
+    dg_exchange_reply(&c->x, 200, json_pack("{s:O,s:o}", "content", out, "prompt", out));
+    return true;
+}
+
+static void with_body(dg_call *c, bool (*work)(dg_call *c, const json_t *root, dg_http_error *e))
+{
+    dg_http_error e;
+    json_t *root = dg_json_body(c->body.data ? c->body.data : "", c->body.len, &e);
+    if (!root || !work(c, root, &e))
+        dg_exchange_refuse(&c->x, &e);
+    json_decref(root);
+}
+
+static void tokenize(dg_call *c)
+{
+    with_body(c, tokenize_body);
+}
+
+static void detokenize(dg_call *c)
+{
+    with_body(c, detokenize_body);
+}
+
+/* ---- what the server is ---- */
+
+static void health(dg_call *c)
+{
+    bool draining = atomic_load(&c->server->draining);
+    dg_exchange_reply(&c->x, draining ? 503 : 200,
+                      json_pack("{s:s}", "status", draining ? "draining" : "ok"));
+}
+
+static json_t *model_object(const dg_server *s)
+{
+    const dgemma_model_info *i = &s->info;
+    return json_pack("{s:s,s:s,s:i,s:s,s:s,s:i,s:{s:i,s:i,s:i,s:I,s:i}}", "id", s->opt.model_name,
+                     "object", "model", "created", 0, "owned_by", "dgemma", "root",
+                     s->opt.model_name, "max_model_len", i->context_length, "meta", "n_vocab",
+                     i->n_vocab, "n_ctx_train", i->context_length, "n_embd", i->n_embd, "size",
+                     (json_int_t)i->weight_bytes, "canvas_length", i->canvas_length);
+}
+
+static void models(dg_call *c)
+{
+    dg_exchange_reply(&c->x, 200,
+                      json_pack("{s:s,s:[o]}", "object", "list", "data", model_object(c->server)));
+}
+
+static void one_model(dg_call *c)
+{
+    dg_http_error e;
+    const char *name = c->path + strlen(c->route->path);
+    if (!strcmp(name, c->server->opt.model_name)) {
+        dg_exchange_reply(&c->x, 200, model_object(c->server));
+        return;
+    }
+    dg_refuse(&e, 404, "model_not_found", "model", "there is no model \"%s\"", name);
+    dg_exchange_refuse(&c->x, &e);
+}
+
+/* 0.4 as 0.4, not as the double next to the float. */
+static json_t *decimal(float x)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", (double)x);
+    return json_real(strtod(text, NULL));
+}
+
+static json_t *default_params(const dgemma_request_options *o)
+{
+    return json_pack("{s:i,s:i,s:o,s:o,s:o,s:i,s:o,s:i}", "max_tokens", o->max_tokens,
+                     "n_denoise_steps", o->max_denoise_steps, "temperature_min", decimal(o->t_min),
+                     "temperature_max", decimal(o->t_max), "entropy_bound",
+                     decimal(o->entropy_bound), "stability_threshold", o->stability_threshold,
+                     "confidence_threshold", decimal(o->confidence_threshold), "canvas_length",
+                     o->canvas_length);
+}
+
+static void props(dg_call *c)
+{
+    const dg_server *s = c->server;
+    json_t *body = json_pack(
+        "{s:{s:i,s:o},s:i,s:s,s:s,s:s,s:{s:b,s:b},s:s,s:s,s:i,s:s,s:i,s:b}",
+        "default_generation_settings", "n_ctx", s->info.context_length, "params",
+        default_params(&s->limits.defaults), "total_slots", s->opt.max_running, "model_path",
+        s->opt.model_name, "model_alias", s->opt.model_name, "chat_template",
+        s->info.chat_template ? s->info.chat_template : "", "modalities", "vision",
+        s->info.has_vision, "audio", 0, "build_info", "dgemma " DGEMMA_VERSION, "generation_type",
+        "block-diffusion", "canvas_length", s->info.canvas_length, "backend",
+        s->info.backend ? s->info.backend : "", "n_threads", s->info.n_threads, "is_sleeping", 0);
+    dg_exchange_reply(&c->x, 200, body);
+}
+
+/* As many as run together. Which request sits where is nobody's business. */
+static void slots(dg_call *c)
+{
+    const dg_server *s = c->server;
+    dgemma_engine_counters n;
+    dgemma_engine_count(s->engine, &n);
+    json_t *list = json_array();
+    for (int i = 0; i < s->opt.max_running; i++)
+        json_array_append_new(list, json_pack("{s:i,s:i,s:b,s:b}", "id", i, "n_ctx",
+                                              s->info.context_length, "speculative", 0,
+                                              "is_processing", i < n.n_running));
+    dg_exchange_reply(&c->x, 200, list);
+}
+
+static void metrics(dg_call *c)
+{
+    dg_server *s = c->server;
+    dg_metrics_context context = {.model = s->opt.model_name,
+                                  .canvas_length = s->info.canvas_length};
+    dg_buf page;
+    dg_buf_init(&page, 1 << 20);
+    dgemma_engine_count(s->engine, &context.engine);
+    pthread_mutex_lock(&s->peer_lock);
+    context.n_connection = s->n_peer;
+    pthread_mutex_unlock(&s->peer_lock);
+    pthread_mutex_lock(&s->lock);
+    context.n_exchange = s->n_call;
+    pthread_mutex_unlock(&s->lock);
+    if (dg_metrics_print(s->metrics, &context, &page))
+        dg_exchange_reply_text(&c->x, 200, "text/plain; version=0.0.4; charset=utf-8", page.data,
+                               page.len);
+    else
+        dg_exchange_reply(&c->x, 503, NULL);
+    dg_buf_clear(&page);
+}
+
+static void preflight(dg_call *c)
+{
+    dg_exchange_reply_text(&c->x, 204, "text/plain", "", 0);
+}
+
+/* ---- the table ---- */
+
+static const dg_route routes[] = {
+    {.method = "POST", .path = "/v1/chat/completions", .work = chat_completions, .generates = true},
+    {.method = "POST", .path = "/chat/completions", .work = chat_completions, .generates = true},
+    {.method = "POST", .path = "/v1/completions", .work = completions, .generates = true},
+    {.method = "POST", .path = "/completions", .work = completions, .generates = true},
+    {.method = "POST", .path = "/tokenize", .work = tokenize},
+    {.method = "POST", .path = "/detokenize", .work = detokenize},
+    {.method = "GET", .path = "/v1/models", .work = models, .now = true},
+    {.method = "GET", .path = "/v1/models/", .work = one_model, .now = true},
+    {.method = "GET", .path = "/models", .work = models, .now = true},
+    {.method = "GET", .path = "/health", .work = health, .now = true, .open = true},
+    {.method = "GET", .path = "/v1/health", .work = health, .now = true, .open = true},
+    {.method = "GET", .path = "/props", .work = props, .now = true},
+    {.method = "GET", .path = "/slots", .work = slots, .now = true},
+    {.method = "GET", .path = "/metrics", .work = metrics, .now = true},
+};
+
+static const dg_route preflight_route = {
+    .method = "OPTIONS", .path = "*", .work = preflight, .now = true, .open = true};
+
+static bool path_fits(const dg_route *r, const char *path)
+{
+    size_t n = strlen(r->path);
+    return r->path[n - 1] == '/' ? !strncmp(path, r->path, n) : !strcmp(path, r->path);
+}
+
+const dg_route *dg_route_find(const char *method, const char *path, bool *other_method)
+{
+    *other_method = false;
+    if (!strcmp(method, "OPTIONS"))
+        return &preflight_route;
+    bool head = !strcmp(method, "HEAD");
+    for (size_t i = 0; i < DG_COUNT(routes); i++) {
+        if (!path_fits(&routes[i], path))
+            continue;
+        if (!strcmp(routes[i].method, head ? "GET" : method))
+            return &routes[i];
+        *other_method = true;
+    }
+    return NULL;
+}

@@ -1,0 +1,238 @@
+#include "server.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "server_internal.h"
+
+dg_server_options dg_server_defaults(void)
+{
+    return (dg_server_options){
+        .host = "127.0.0.1",
+        .port = 8080,
+        .model_name = "diffusiongemma",
+        .max_connections = 1024,
+        .max_active = 256,
+        .max_running = 16,
+        .max_body_bytes = (size_t)32 << 20,
+        .max_all_body_bytes = (size_t)512 << 20,
+        .max_choices = 16,
+        .max_images = 16,
+        .idle_seconds = 75,
+        .receive_seconds = 120,
+        .answer_seconds = 900,
+        .ping_seconds = 15,
+        .n_worker = 4,
+    };
+}
+
+void dg_server_log(const dg_server *s, const char *fmt, ...)
+{
+    char line[1024];
+    va_list args;
+    if (!s->opt.log)
+        return;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    for (char *at = line; *at; at++) /* what came from outside cannot forge a line */
+        if ((unsigned char)*at < ' ')
+            *at = ' ';
+    s->opt.log(s->opt.log_user, line);
+}
+
+int dg_server_port(const dg_server *s)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    return info ? info->port : 0;
+}
+
+/* ---- options ---- */
+
+static bool copy_words(dg_words *out, const char *const *words, size_t n)
+{
+    const char **copy = dg_calloc(n + 1, sizeof *copy);
+    bool ok = copy != NULL;
+    out->words = copy;
+    while (ok && out->n < n) {
+        copy[out->n] = dg_strdup(words[out->n]);
+        ok = copy[out->n++] != NULL;
+    }
+    return ok;
+}
+
+static void free_words(dg_words *w)
+{
+    for (size_t i = 0; i < w->n; i++)
+        dg_free((void *)w->words[i]);
+    dg_free((void *)w->words);
+}
+
+static bool copy_string(const char **at)
+{
+    if (*at)
+        *at = dg_strdup(*at);
+    return *at != NULL;
+}
+
+static bool copy_options(dg_server *s, const dg_server_options *opt)
+{
+    s->opt = *opt;
+    bool ok = copy_string(&s->opt.host);
+    ok = copy_string(&s->opt.model_name) && ok;
+    bool tls = opt->tls_certificate && opt->tls_key;
+    if (tls)
+        ok = copy_string(&s->opt.tls_certificate) && ok;
+    if (tls)
+        ok = copy_string(&s->opt.tls_key) && ok;
+    ok = copy_words(&s->keys, opt->keys, opt->n_key) && ok;
+    return copy_words(&s->origins, opt->origins, opt->n_origin) && ok;
+}
+
+static dgemma_status check_options(const dg_server_options *o, dgemma_error *err)
+{
+    if (!o->tls_certificate != !o->tls_key)
+        return dg_fail(err, DGEMMA_E_ARG, "TLS needs a certificate and its key");
+    if (o->port < 0 || o->port > 65535)
+        return dg_fail(err, DGEMMA_E_ARG, "port %d: 0 to 65535 are possible", o->port);
+    if (o->max_connections < 8 || o->max_active < 1 || o->max_choices < 1 || o->n_worker < 1 ||
+        !o->max_body_bytes)
+        return dg_fail(err, DGEMMA_E_ARG, "a limit leaves no room for any request");
+    for (size_t i = 0; i < o->n_key; i++)
+        if (!*o->keys[i])
+            return dg_fail(err, DGEMMA_E_ARG, "an API key is empty");
+    return DGEMMA_OK;
+}
+
+/* ---- starting ---- */
+
+static dgemma_status start_threads(dg_server *s, dgemma_error *err)
+{
+    s->workers = dg_calloc((size_t)s->opt.n_worker, sizeof *s->workers);
+    bool ok = s->workers != NULL;
+    while (ok && s->n_worker < s->opt.n_worker) {
+        ok = pthread_create(&s->workers[s->n_worker], NULL, dg_worker_main, s) == 0;
+        s->n_worker += ok;
+    }
+    s->watching = ok && pthread_create(&s->watch, NULL, dg_watch_main, s) == 0;
+    return s->watching ? DGEMMA_OK
+                       : dg_fail(err, DGEMMA_E_NOMEM, "cannot start the server's threads");
+}
+
+static void init(dg_server *s, dgemma_engine *engine)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->peer_lock, NULL);
+    pthread_cond_init(&s->work, NULL);
+    pthread_cond_init(&s->idle, &attr);
+    pthread_condattr_destroy(&attr);
+    s->last_queued = &s->first_queued;
+    s->engine = engine;
+    s->started = dg_clock_now();
+    dgemma_engine_info(engine, &s->info);
+}
+
+dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_server_options *opt,
+                              dgemma_error *err)
+{
+    dgemma_status st = check_options(opt, err);
+    if (st)
+        return st;
+    dg_server *s = dg_calloc(1, sizeof *s);
+    if (!s)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    init(s, engine);
+    bool copied = copy_options(s, opt);
+    s->metrics = dg_metrics_create();
+    s->limits = (dg_chat_limits){dgemma_request_defaults(engine), s->info.n_vocab,
+                                 s->opt.max_choices, s->opt.max_images};
+    if (!copied || !s->metrics)
+        st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st)
+        st = start_threads(s, err);
+    if (!st)
+        st = dg_http_start(s, err);
+    if (st) {
+        dg_server_stop(s);
+        dg_server_free(s);
+        return st;
+    }
+    *out = s;
+    return DGEMMA_OK;
+}
+
+/* ---- stopping ---- */
+
+void dg_server_drain(dg_server *s)
+{
+    atomic_store(&s->draining, true);
+}
+
+bool dg_server_wait_idle(dg_server *s, double seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    long long ns = until.tv_nsec + (long long)(seconds * 1e9);
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    pthread_mutex_lock(&s->lock);
+    int late = 0;
+    while (s->n_handed && !late)
+        late = pthread_cond_timedwait(&s->idle, &s->lock, &until);
+    bool idle = !s->n_handed;
+    pthread_mutex_unlock(&s->lock);
+    return idle;
+}
+
+void dg_server_stop(dg_server *s)
+{
+    enum { FAREWELL_SECONDS = 5 }; /* for clients to take the news */
+    dg_server_drain(s);
+    pthread_mutex_lock(&s->lock);
+    for (dg_call *c = s->calls; c; c = c->next)
+        dg_call_cancel(c, DG_CANCEL_STOP);
+    pthread_mutex_unlock(&s->lock);
+    dg_server_wait_idle(s, FAREWELL_SECONDS);
+    pthread_mutex_lock(&s->lock);
+    for (dg_call *c = s->calls; c; c = c->next)
+        dg_exchange_close(&c->x); /* the library does not stop while a connection is suspended */
+    pthread_mutex_unlock(&s->lock);
+    if (s->daemon)
+        MHD_stop_daemon(s->daemon); /* ends every call that is left */
+    s->daemon = NULL;
+    while (s->n_worker && !dg_server_wait_idle(s, 1))
+        ; /* a step of the model may take long; its answers end with it */
+    pthread_mutex_lock(&s->lock);
+    s->quit = true;
+    pthread_cond_broadcast(&s->work);
+    pthread_mutex_unlock(&s->lock);
+    for (; s->n_worker > 0; s->n_worker--)
+        pthread_join(s->workers[s->n_worker - 1], NULL);
+    if (s->watching)
+        pthread_join(s->watch, NULL);
+    s->watching = false;
+}
+
+void dg_server_free(dg_server *s)
+{
+    if (!s)
+        return;
+    dg_metrics_free(s->metrics);
+    free_words(&s->keys);
+    free_words(&s->origins);
+    dg_free((void *)s->opt.host);
+    dg_free((void *)s->opt.model_name);
+    dg_free((void *)s->opt.tls_certificate);
+    dg_free((void *)s->opt.tls_key);
+    dg_free(s->workers);
+    pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->idle);
+    pthread_mutex_destroy(&s->peer_lock);
+    pthread_mutex_destroy(&s->lock);
+    dg_free(s);
+}

@@ -1,0 +1,120 @@
+/* What the server's own files share. */
+#ifndef DG_SERVER_SERVER_INTERNAL_H
+#define DG_SERVER_SERVER_INTERNAL_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include "auth.h"
+#include "chat.h"
+#include "exchange.h"
+#include "generation.h"
+#include "metrics.h"
+#include "server.h"
+
+typedef struct dg_call dg_call;
+
+/* A route's work. `now` routes are quick and run on the HTTP thread, the others on a worker, with
+ * the whole body there. */
+typedef struct dg_route {
+    const char *method, *path; /* a path that ends in "/" stands for all below it */
+    void (*work)(dg_call *c);
+    bool now, open; /* open: without a key */
+    bool generates; /* refused while draining */
+} dg_route;
+
+typedef enum dg_peer_state { DG_PEER_IDLE, DG_PEER_ASKING, DG_PEER_SERVED } dg_peer_state;
+
+/* A connection, from accept to close. */
+typedef struct dg_peer {
+    struct dg_peer *prev, *next;
+    int fd;
+    dg_peer_state state;
+    double since; /* when it began to wait for a request, or the request to arrive */
+} dg_peer;
+
+typedef enum dg_cancel { DG_GO_ON, DG_CANCEL_HANGUP, DG_CANCEL_TIMEOUT, DG_CANCEL_STOP } dg_cancel;
+
+/* A request over HTTP, from its first header to the last byte of its answer. */
+struct dg_call {
+    dg_exchange x; /* `suspended` and `connection` are under its lock too */
+    bool suspended;
+    struct MHD_Connection *connection; /* NULL: the client is gone, or has been served */
+    dg_server *server;
+    dg_peer *peer;
+    const dg_route *route; /* NULL: refused before */
+    char path[128];        /* printable */
+    char method[16];
+    dg_buf body;
+    bool too_large, dispatched;
+    double arrived;
+
+    /* workers: one at a time */
+    bool started;
+    dg_generation *generation;
+    size_t n_admitted;  /* choices that count against max_active */
+    dgemma_stats stats; /* for the log */
+
+    /* the server's lock */
+    dg_call *prev, *next; /* among the live ones */
+    dg_call *next_queued;
+    bool handed_over, queued, busy, again, gone, silent;
+    dg_cancel cancel;
+};
+
+struct dg_server {
+    dgemma_engine *engine;
+    dg_server_options opt; /* strings are owned */
+    dg_words keys, origins;
+    dgemma_model_info info;
+    dg_chat_limits limits;
+    dg_metrics *metrics;
+    struct MHD_Daemon *daemon;
+    double started;
+    atomic_size_t body_bytes;
+    atomic_bool draining;
+
+    pthread_mutex_t lock; /* for what follows, and for what names it above */
+    pthread_cond_t work, idle;
+    dg_call *calls; /* live ones */
+    dg_call *first_queued, **last_queued;
+    int n_call;
+    int n_handed; /* calls that workers own */
+    size_t n_admitted;
+    bool quit;
+    pthread_t *workers;
+    int n_worker;
+    pthread_t watch;
+    bool watching;
+
+    /* Of its own, and no other is taken while it is held: the HTTP library may hold its locks when
+     * it tells of connections. */
+    pthread_mutex_t peer_lock;
+    dg_peer *peers;
+    int n_peer;
+};
+
+/* routes.c */
+const dg_route *dg_route_find(const char *method, const char *path, bool *other_method);
+
+/* calls.c: the life of calls, and the workers */
+dg_call *dg_call_create(dg_server *s);
+void dg_call_hand_over(dg_call *c);             /* to the workers */
+void dg_call_cancel(dg_call *c, dg_cancel why); /* the lock is held */
+void dg_call_ping(dg_call *c); /* says something on a silent stream; the lock is held */
+void dg_call_end(dg_call *c);  /* the HTTP side is through with it */
+bool dg_call_admit(dg_call *c, size_t n_choice, dg_http_error *e);
+void dg_call_ring(void *call); /* a dgemma_notify_fn */
+void *dg_worker_main(void *server);
+
+/* http.c */
+dgemma_status dg_http_start(dg_server *s, dgemma_error *err);
+void dg_http_resume(void *call); /* an exchange's wake */
+
+/* watch.c */
+void *dg_watch_main(void *server);
+void dg_watch_crowd(dg_server *s); /* makes room for a connection; the peers' lock is held */
+
+void dg_server_log(const dg_server *s, const char *fmt, ...) DG_PRINTF(2, 3);
+
+#endif

@@ -1,0 +1,34 @@
+#!/bin/sh
+# What the server answers, to whom, and how it stops:
+#
+#   test_serve.sh [SUITE...]
+#
+# From the environment: DGEMMA, SAN.
+. tests/support/shell_test.sh
+
+PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE
+if ! command -v python3 >/dev/null 2>&1; then
+    skip "the server's answers, hostile clients and stopping" "there is no python3"
+    finish
+fi
+
+# Each suite prints what failed and closes with its sum.
+suite() {
+    python3 "tests/server/$1.py" >"$temp/suite.log" 2>&1
+    sed '$d' "$temp/suite.log"
+    line=$(tail -n 1 "$temp/suite.log")
+    # shellcheck disable=SC2086 # the line is six words
+    set -- "$1" $line
+    if [ $# -ne 7 ] || [ "$3" != "passed," ]; then
+        echo "FAILED: $1 ended without a closing line: $line"
+        n_failed=$((n_failed + 1))
+        return
+    fi
+    n_passed=$((n_passed + $2)) n_failed=$((n_failed + $4)) n_skipped=$((n_skipped + $6))
+}
+[ $# -gt 0 ] || set -- serve_answers serve_hostile serve_drain serve_agents
+for name in "$@"; do
+    suite "$name"
+done
+finish

@@ -1,0 +1,338 @@
+/* The server's pure parts: keys and origins, bodies, answers that are written, the metrics page. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "server/auth.h"
+#include "server/exchange.h"
+#include "server/json_text.h"
+#include "server/metrics.h"
+#include "server/openai_request.h"
+#include "suites.h"
+#include "support/alloc_fail.h"
+
+static const dg_chat_limits limits = {
+    .defaults = {.max_tokens = 4096,
+                 .temperature = 1,
+                 .top_p = 1,
+                 .thinking_budget = -1,
+                 .n_logprobs = -1,
+                 .max_denoise_steps = 48},
+    .n_vocab = 1000,
+    .max_choices = 8,
+    .max_images = 2,
+};
+
+static bool read_chat(dg_chat *c, const char *body, dg_http_error *e)
+{
+    json_t *root = dg_json_body(body, strlen(body), e);
+    return root && dg_openai_read_chat(c, root, &limits, 7, e);
+}
+
+/* ---- who may ask ---- */
+
+START_TEST(test_keys)
+{
+    const char *words[] = {"alpha", "beta"};
+    dg_words keys = {words, 2};
+    ck_assert(dg_auth_allows((dg_words){0}, NULL, NULL));
+    ck_assert(!dg_auth_allows(keys, NULL, NULL));
+    ck_assert(dg_auth_allows(keys, "Bearer alpha", NULL));
+    ck_assert(dg_auth_allows(keys, "bearer beta", NULL));
+    ck_assert(dg_auth_allows(keys, NULL, "beta"));
+    static const char *const wrong[] = {"Bearer alph",   "Bearer alphaalpha", "Bearer ", "alpha",
+                                        "Bearer  alpha", "Bearer alphb",      ""};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        ck_assert_msg(!dg_auth_allows(keys, wrong[i], NULL), "\"%s\" was let in", wrong[i]);
+}
+END_TEST
+
+START_TEST(test_origins)
+{
+    const char *words[] = {"https://a.example"};
+    dg_words some = {words, 1}, none = {0};
+    ck_assert(dg_origin_allows(none, NULL, "localhost:1"));
+    ck_assert(dg_origin_allows(none, "http://localhost:1", "localhost:1"));
+    ck_assert(!dg_origin_allows(none, "http://localhost:2", "localhost:1"));
+    ck_assert(!dg_origin_allows(none, "null", "null"));
+    ck_assert(!dg_origin_allows(none, "http://x", NULL));
+    ck_assert(dg_origin_allows(some, "https://a.example", "localhost:1"));
+    ck_assert(!dg_origin_listed(some, "https://b.example"));
+    ck_assert(!dg_origin_listed(some, NULL));
+    const char *star[] = {"*"};
+    ck_assert(dg_origin_listed((dg_words){star, 1}, "https://b.example"));
+}
+END_TEST
+
+/* ---- bodies ---- */
+
+START_TEST(test_chat_fields)
+{
+    dg_chat c;
+    dg_http_error e;
+    ck_assert(read_chat(&c,
+                        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"n\":2,\"seed\":-1,"
+                        "\"temperature\":0,\"top_k\":-1,\"top_p\":0.5,\"min_p\":0.1,"
+                        "\"max_tokens\":9,\"max_completion_tokens\":8,\"stop\":\"end\","
+                        "\"logit_bias\":{\"7\":-2.5},\"logprobs\":true,\"top_logprobs\":3,"
+                        "\"stream\":true,\"reasoning_effort\":\"high\",\"thinking_budget\":50,"
+                        "\"diffusion\":{\"steps\":4,\"settled_steps\":2,\"drafts\":true}}",
+                        &e));
+    const dgemma_request_options *o = &c.options;
+    ck_assert_int_eq(c.n_choice, 2);
+    ck_assert(o->seed == UINT64_MAX);
+    ck_assert_float_eq(o->temperature, 0);
+    ck_assert_int_eq(o->top_k, 0);
+    ck_assert_float_eq(o->top_p, 0.5f);
+    ck_assert_float_eq(o->min_p, 0.1f);
+    ck_assert_int_eq(o->max_tokens, 8);
+    ck_assert_uint_eq(o->n_stop, 1);
+    ck_assert_str_eq(o->stop[0], "end");
+    ck_assert_int_eq(o->logit_bias[0].token, 7);
+    ck_assert_float_eq(o->logit_bias[0].bias, -2.5f);
+    ck_assert_int_eq(o->n_logprobs, 3);
+    ck_assert(o->thinking && o->thinking_budget == 50);
+    ck_assert_int_eq(o->max_denoise_steps, 4);
+    ck_assert_int_eq(o->settled_steps, 2);
+    ck_assert(c.stream && o->drafts);
+    dg_chat_clear(&c);
+}
+END_TEST
+
+START_TEST(test_chat_defaults)
+{
+    dg_chat c;
+    dg_http_error e;
+    ck_assert(read_chat(&c, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", &e));
+    ck_assert_uint_eq(c.options.seed, 7);
+    ck_assert_int_eq(c.options.max_tokens, 4096);
+    ck_assert_float_eq(c.options.temperature, 1);
+    ck_assert_int_eq(c.options.n_logprobs, -1);
+    ck_assert(!c.stream && !c.options.thinking && !c.options.tools);
+    dg_chat_clear(&c);
+}
+END_TEST
+
+/* The explicit switch beats the effort, whatever their order. */
+START_TEST(test_thinking)
+{
+    static const struct {
+        const char *fields;
+        bool on;
+    } cases[] = {
+        {"\"reasoning_effort\":\"none\"", false},
+        {"\"reasoning_effort\":\"low\"", true},
+        {"\"chat_template_kwargs\":{\"enable_thinking\":true}", true},
+        {"\"chat_template_kwargs\":{\"enable_thinking\":false},\"reasoning_effort\":\"high\"",
+         false},
+        {"\"enable_thinking\":true,\"chat_template_kwargs\":{\"enable_thinking\":false}", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dg_chat c;
+        dg_http_error e;
+        char body[256];
+        snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],%s}",
+                 cases[i].fields);
+        ck_assert(read_chat(&c, body, &e));
+        ck_assert_msg(c.options.thinking == cases[i].on, "%s", cases[i].fields);
+        dg_chat_clear(&c);
+    }
+}
+END_TEST
+
+#define TOOLS                                                                                      \
+    "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"                                        \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":"               \
+    "{\"type\":\"object\",\"properties\":{\"a\":{\"minimum\":0.1}}}}}]"
+
+START_TEST(test_tools)
+{
+    dg_chat c;
+    dg_http_error e;
+    ck_assert(read_chat(&c, "{" TOOLS "}", &e));
+    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_AUTO);
+    ck_assert_ptr_nonnull(strstr(c.options.tools, "{\"minimum\":0.1}")); /* as it was written */
+    dg_chat_clear(&c);
+    ck_assert(read_chat(&c, "{" TOOLS ",\"tool_choice\":\"none\"}", &e));
+    ck_assert_ptr_null(c.options.tools);
+    dg_chat_clear(&c);
+    ck_assert(read_chat(
+        &c, "{" TOOLS ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false}", &e));
+    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_REQUIRED);
+    ck_assert(c.options.single_tool_call);
+    dg_chat_clear(&c);
+    ck_assert(read_chat(
+        &c, "{" TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}}",
+        &e));
+    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_NAMED);
+    ck_assert_str_eq(c.options.tool_name, "f");
+    dg_chat_clear(&c);
+    ck_assert(!read_chat(
+        &c, "{" TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}}",
+        &e));
+    ck_assert_int_eq(e.status, 400);
+    ck_assert_str_eq(e.param, "tool_choice");
+}
+END_TEST
+
+/* The wish for JSON goes where instructions are looked for; the answer's beginning leaves the
+ * conversation. */
+START_TEST(test_messages)
+{
+    dg_chat c;
+    dg_http_error e;
+    ck_assert(read_chat(&c,
+                        "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},"
+                        "{\"role\":\"user\",\"content\":\"x\"}],"
+                        "\"response_format\":{\"type\":\"json_object\"}}",
+                        &e));
+    ck_assert(c.want_json);
+    ck_assert_ptr_nonnull(strstr(c.messages, "Be brief.\\n\\nAnswer with one JSON object"));
+    dg_chat_clear(&c);
+    ck_assert(read_chat(&c,
+                        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                        "\"response_format\":{\"type\":\"json_object\"}}",
+                        &e));
+    ck_assert_ptr_nonnull(strstr(c.messages, "[{\"role\":\"system\",\"content\":\"Answer with"));
+    dg_chat_clear(&c);
+    ck_assert(read_chat(&c,
+                        "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},"
+                        "{\"role\":\"assistant\",\"content\":\"Once\"}],"
+                        "\"continue_final_message\":true}",
+                        &e));
+    ck_assert_str_eq(c.options.answer_prefix, "Once");
+    ck_assert_ptr_null(strstr(c.messages, "Once"));
+    dg_chat_clear(&c);
+}
+END_TEST
+
+START_TEST(test_no_memory)
+{
+    static const char body[] = "{" TOOLS ",\"stop\":[\"a\"],\"logit_bias\":{\"1\":1},"
+                               "\"response_format\":{\"type\":\"json_object\"}}";
+    for (long n = 1;; n++) {
+        dg_chat c;
+        dg_http_error e = {0};
+        dg_test_fail_alloc_at(n);
+        bool ok = read_chat(&c, body, &e);
+        bool reached = dg_test_alloc_done();
+        if (ok)
+            dg_chat_clear(&c);
+        ck_assert(ok || e.status >= 400);
+        if (!reached) {
+            ck_assert(ok);
+            break;
+        }
+    }
+}
+END_TEST
+
+/* ---- text ---- */
+
+START_TEST(test_json_text)
+{
+    json_t *t = dg_json_text("a\xFF\xC3\xA4\xE2\x82z", 7);
+    ck_assert_str_eq(json_string_value(t), "a\xEF\xBF\xBD\xC3\xA4\xEF\xBF\xBD\xEF\xBF\xBDz");
+    json_decref(t);
+    t = dg_json_text("", 0);
+    ck_assert_str_eq(json_string_value(t), "");
+    json_decref(t);
+}
+END_TEST
+
+/* ---- answers on their way out ---- */
+
+static void count_wakes(void *n)
+{
+    ++*(int *)n;
+}
+
+START_TEST(test_exchange)
+{
+    dg_exchange x;
+    char out[64];
+    int n_wake = 0;
+    ck_assert(dg_exchange_init(&x, count_wakes, &n_wake));
+    dg_exchange_open(&x, "text/event-stream");
+    ck_assert_int_eq(dg_exchange_take(&x, out, sizeof out), 0);
+    dg_exchange_event(&x, json_pack("{s:i}", "a", 1));
+    ck_assert_int_gt(n_wake, 1);
+    ck_assert_int_eq(dg_exchange_take(&x, out, 6), 6);
+    ck_assert_int_eq(dg_exchange_take(&x, out, sizeof out), 9);
+    ck_assert_mem_eq(out, "{\"a\":1}\n\n", 9);
+    dg_exchange_reply(&x, 500, json_object()); /* too late: it is a stream */
+    ck_assert_int_eq(x.status, 200);
+    dg_exchange_close(&x);
+    dg_exchange_write(&x, "late", 4);
+    ck_assert_int_eq(dg_exchange_take(&x, out, sizeof out), -1);
+    dg_exchange_clear(&x);
+
+    ck_assert(dg_exchange_init(&x, NULL, NULL));
+    dg_http_error e;
+    dg_refuse(&e, 404, NULL, NULL, "no");
+    dg_exchange_refuse(&x, &e);
+    ck_assert_int_eq(x.status, 404);
+    ck_assert_int_eq(x.retry_after, -1);
+    ck_assert_int_gt(dg_exchange_take(&x, out, sizeof out), 0);
+    dg_exchange_clear(&x);
+}
+END_TEST
+
+/* ---- metrics ---- */
+
+START_TEST(test_metrics)
+{
+    dg_metrics *m = dg_metrics_create();
+    dgemma_stats st = {.end = DGEMMA_END_CONTEXT,
+                       .n_prompt = 30,
+                       .n_prompt_cached = 10,
+                       .n_output = 20,
+                       .n_blocks = 2,
+                       .n_steps = 8,
+                       .denoise_seconds = 2,
+                       .first_text_seconds = 0.3};
+    dg_metrics_request(m, &st);
+    dg_metrics_block(m, 0.03, 4, 10);
+    dg_metrics_http(m, 200, 1.5);
+    dg_buf out, small;
+    dg_buf_init(&out, 1 << 20);
+    dg_buf_init(&small, 100);
+    dg_metrics_context context = {.model = "a\"b\\c\nd", .canvas_length = 16};
+    ck_assert(dg_metrics_print(m, &context, &out));
+    ck_assert(!dg_metrics_print(m, &context, &small));
+    static const char *const lines[] = {
+        "vllm:prompt_tokens_total{model_name=\"a\\\"b\\\\c d\"} 30\n",
+        "vllm:prefix_cache_hits_total{model_name=\"a\\\"b\\\\c d\"} 10\n",
+        "llamacpp:prompt_tokens_total{model_name=\"a\\\"b\\\\c d\"} 20\n",
+        "vllm:diffusion_num_canvas_positions_total{model_name=\"a\\\"b\\\\c d\"} 128\n",
+        "finished_reason=\"length\"} 1\n",
+        "dgemma:block_seconds_bucket{model_name=\"a\\\"b\\\\c d\",le=\"0.025\"} 0\n",
+        "dgemma:block_seconds_bucket{model_name=\"a\\\"b\\\\c d\",le=\"0.05\"} 1\n",
+        "dgemma:steps_per_block_bucket{model_name=\"a\\\"b\\\\c d\",le=\"4\"} 1\n",
+        "status=\"200\"} 1\n",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        ck_assert_msg(strstr(out.data, lines[i]), "no %s", lines[i]);
+    dg_buf_clear(&out);
+    dg_buf_clear(&small);
+    dg_metrics_free(m);
+}
+END_TEST
+
+Suite *server_suite(void)
+{
+    Suite *s = suite_create("server");
+    TCase *c = tcase_create("server");
+    tcase_add_test(c, test_keys);
+    tcase_add_test(c, test_origins);
+    tcase_add_test(c, test_chat_fields);
+    tcase_add_test(c, test_chat_defaults);
+    tcase_add_test(c, test_thinking);
+    tcase_add_test(c, test_tools);
+    tcase_add_test(c, test_messages);
+    tcase_add_test(c, test_no_memory);
+    tcase_add_test(c, test_json_text);
+    tcase_add_test(c, test_exchange);
+    tcase_add_test(c, test_metrics);
+    suite_add_tcase(s, c);
+    return s;
+}
