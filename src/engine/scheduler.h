@@ -20,7 +20,7 @@
 enum {
     DG_PROMPT_ROWS = 512,      /* of one prompt in a pass, a picture may be more */
     DG_MIN_PROMPT_ROWS = 256,  /* of all prompts in a pass while canvases run, at least */
-    DG_MAX_CANVAS_ROWS = 2048, /* of all canvases in a pass, at least one canvas */
+    DG_MAX_CANVAS_ROWS = 1024, /* of all canvases in a pass, at least one canvas */
     DG_MAX_PICTURE_TOKENS = 1120,
     DG_PREFIX_HOST_BYTES = 256 << 20 /* beside the keys and values */
 };

@@ -250,11 +250,14 @@ static void check_engine(const char *dir)
     dgemma_error err = {0};
     dgemma_model_info info;
     opt.model_path = dir;
+    ck_assert_int_eq(dgemma_model_estimate(&info, &opt, &err), DGEMMA_OK);
+    ck_assert_uint_lt(info.work_bytes, (size_t)600 << 20); /* 1,536 rows, of 16 requests */
+    opt.max_running = 1;
     ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     dgemma_engine_info(e, &info);
     ck_assert_uint_gt(info.weight_bytes, (size_t)8 << 30);
     ck_assert_uint_lt(info.work_bytes,
-                      (size_t)400 << 20); /* 512 rows: far less than 512 x 262,144 floats */
+                      (size_t)400 << 20); /* 768 rows: far less than 512 x 262,144 floats */
     ck_assert_uint_eq(info.request_bytes, (size_t)256 * N_EMBD * 4);
     dgemma_engine_close(e);
 }
