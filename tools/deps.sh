@@ -3,7 +3,7 @@
 #
 #   build   a C library to build against, pkg-config, jansson, libpng, libjpeg, libwebp, giflib, libedit,
 #           xxHash, libmicrohttpd
-#   test    Check, and Python's Jinja to compare chat templates with
+#   test    Check, Python's Jinja to compare chat templates with, and its venv for a client of the server
 #   fuzz    clang with libFuzzer and the sanitizers
 #   format  clang-format
 #   bench   wrk and curl, to put load on the server
@@ -25,6 +25,7 @@ have_fuzzer() {
         clang -fsanitize=fuzzer,address,undefined -x c -o /dev/null - >/dev/null 2>&1
 }
 have_jinja()  { python3 -c 'import jinja2.sandbox' >/dev/null 2>&1; }
+have_venv()   { python3 -c 'import ensurepip' >/dev/null 2>&1; }
 have_cxx()    { command -v c++ >/dev/null 2>&1; }
 
 missing=
@@ -48,6 +49,7 @@ for group in "$@"; do
         have_pkg || need pkg-config
         have_lib check || need check
         have_jinja || need python3-jinja2
+        have_venv || need python3-venv
         ;;
     fuzz)
         command -v clang >/dev/null 2>&1 || need clang

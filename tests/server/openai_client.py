@@ -4,7 +4,7 @@ import json
 
 import openai
 
-from serving import ENDLESS, HAS_POCKET, Server, check, finish, run, skip
+from serving import ENDLESS, HAS_POCKET, MODEL, Server, check, finish, run, skip
 
 WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "Get the weather in a city.",
@@ -216,6 +216,7 @@ def prefixes():
               == (warm[0], warm[1].choices[0].message.content))
 
 
+Server.model = MODEL
 run([chat_and_stream, seeds, errors, abort])
 for case in (logprobs, prefixes, sampling, tools, reasoning, pictures):
     if HAS_POCKET:

@@ -7,7 +7,7 @@ import json
 import random
 import sys
 
-from serving import HAS_POCKET, Server, check, finish, skip
+from serving import HAS_POCKET, MODEL, Server, check, finish, skip
 
 CITIES = ["Paris", "Oslo", "Rome", "Berlin", "Madrid", "London", "Vienna", "Lisbon"]
 
@@ -84,7 +84,7 @@ def main():
         finish()
     tally, wrong = {"calls": 0, "answers": 0}, []
     r = random.Random(seed)
-    with Server("-q") as s:
+    with Server("-q", model=MODEL) as s:
         for _ in range(n):
             wrong += loop(s, r, tally)
     print(f"{n} loops, seed {seed}: {tally['calls']} called as asked, {tally['answers']} answered from the results")

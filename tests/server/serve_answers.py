@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-from serving import MODEL, Server, check, events, finish, read_all, run
+from serving import FIXTURE, Server, check, events, finish, read_all, run
 
 CHAT = "/v1/chat/completions"
 
@@ -31,7 +31,7 @@ def same_tokens():
             answers[seed] = text_of(whole)
             check("streamed and whole are the same", joined(found) == text_of(whole), (joined(found), text_of(whole)))
             check("again the same", text_of(s.chat(seed=seed, max_tokens=40)[1]) == text_of(whole))
-            alone = subprocess.run([os.environ["DGEMMA"], "run", "-m", MODEL, "-q", "--json", "--seed", str(seed), "-n", "40",
+            alone = subprocess.run([os.environ["DGEMMA"], "run", "-m", FIXTURE, "-q", "--json", "--seed", str(seed), "-n", "40",
                                     "Hello"], capture_output=True, check=True)
             check("as without a server", json.loads(alone.stdout)["text"] == text_of(whole))
         check("seeds differ", len(set(answers.values())) > 1, answers)

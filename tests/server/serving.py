@@ -53,17 +53,18 @@ def finish():
 class Server:
     """dgemma serve on a free port, for the length of a `with`."""
 
-    def __init__(self, *args, model=MODEL, tls=False):
+    model = FIXTURE  # fast, and gibberish will do for most; a suite that needs sense sets MODEL
+
+    def __init__(self, *args, model=None):
         self.log = tempfile.TemporaryFile("w+b")
         self.process = subprocess.Popen(
-            [os.environ["DGEMMA"], "serve", "-m", model, "--port", "0", "--name", "test", *args],
+            [os.environ["DGEMMA"], "serve", "-m", model or self.model, "--port", "0", "--name", "test", *args],
             stdout=subprocess.PIPE, stderr=self.log)
         line = self.process.stdout.readline().decode()
         found = re.search(r":(\d+)$", line.strip())
         if not found:
             raise RuntimeError("the server did not start: " + self.output())
         self.port = int(found.group(1))
-        self.tls = tls
 
     def __enter__(self):
         return self
