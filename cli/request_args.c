@@ -4,7 +4,9 @@
 
 cli_request_args cli_request_defaults(void)
 {
-    return (cli_request_args){.engine = dgemma_engine_defaults(),
+    dgemma_engine_options engine = dgemma_engine_defaults();
+    engine.max_running = 1; /* one prompt at a time: smaller buffers */
+    return (cli_request_args){.engine = engine,
                               .max_tokens = -1,
                               .think_budget = -1,
                               .steps = -1,

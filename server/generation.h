@@ -3,7 +3,7 @@
 #ifndef DG_SERVER_GENERATION_H
 #define DG_SERVER_GENERATION_H
 
-#include "chat.h"
+#include "chat_request.h"
 #include "exchange.h"
 #include "metrics.h"
 

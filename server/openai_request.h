@@ -2,7 +2,7 @@
 #ifndef DG_SERVER_OPENAI_REQUEST_H
 #define DG_SERVER_OPENAI_REQUEST_H
 
-#include "chat.h"
+#include "chat_request.h"
 #include "errors.h"
 
 /* Takes `root`, a JSON object. False: *e says what is wrong, and *out is empty. Fields that are

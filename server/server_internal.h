@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "auth.h"
-#include "chat.h"
+#include "chat_request.h"
 #include "exchange.h"
 #include "generation.h"
 #include "metrics.h"

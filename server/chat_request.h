@@ -1,7 +1,7 @@
 /* A request for answers, whatever dialect it came in: what the engine is to be asked, how often,
  * and in what form the answers go out. A dialect's reader fills it, server/generation.c runs it. */
-#ifndef DG_SERVER_CHAT_H
-#define DG_SERVER_CHAT_H
+#ifndef DG_SERVER_CHAT_REQUEST_H
+#define DG_SERVER_CHAT_REQUEST_H
 
 #include <jansson.h>
 #include "dgemma.h"
