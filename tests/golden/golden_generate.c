@@ -126,7 +126,7 @@ static dgemma_status record_read(fixture *fx, record *r, dgemma_error *err)
 /* The logits of a generation, which a trace may have at some positions. */
 static dgemma_status record_read_logits(fixture *fx, record *r, dgemma_error *err)
 {
-    if (!dg_safetensors_find(&fx->trace, "step.kept"))
+    if (!dg_safetensors_find(&fx->trace, "step.processed"))
         return DGEMMA_OK;
     dgemma_status st = fixture_ids(fx, "step.kept", &r->kept, &r->n_kept, err);
     if (st)
