@@ -206,6 +206,10 @@ $(BUILD)/bench/%.o: INCLUDES += -Itests
 $(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(SUPPORT) $(LIB_A)
 	$(link)
 
+# From nothing to the first canvas.
+$(BUILD)/bench_start: $(call obj,bench/bench_start.c) $(LIB_A)
+	$(link)
+
 $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_view)) $(SUPPORT) $(LIB_A)
 	$(link)
 
@@ -236,7 +240,7 @@ deps-all:
 run: all
 	@sh tools/first_run.sh $(PROGRAM) $(if $(RUN_MODEL),-m '$(RUN_MODEL)') $(RUN_ARGS)
 
-test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL)
+test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
 	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
 
@@ -248,9 +252,10 @@ pocket-eval: $(POCKET_EVAL)
 	$(POCKET_EVAL) -m models/pocket/pocket.gguf $(POCKET_ARGS) $(or $(wildcard models/pocket/eval/*.jsonl),\
 	    $(error models/pocket/eval has no prompts))
 
-bench: $(BUILD)/check_kernels $(BUILD)/bench_vision
+bench: all $(BUILD)/check_kernels $(BUILD)/bench_vision $(BUILD)/bench_start
 	$(BUILD)/check_kernels --bench
 	$(BUILD)/bench_vision
+	$(BUILD)/bench_start -m models/pocket/pocket.gguf $(if $(PROGRAM),--program $(PROGRAM))
 
 # The library is built once more, with coverage for libFuzzer, in its own folder.
 fuzz: build/deps-fuzz.ok
@@ -331,7 +336,7 @@ help:
 	@echo 'make test             every test; the last line is the sum'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'
-	@echo 'make bench            check and time the CPU kernels, time the vision tower'
+	@echo 'make bench            check and time the CPU kernels, time the vision tower and the start'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
 	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR; uninstall takes it away'
