@@ -85,8 +85,9 @@ SANITIZE = $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-fra
 INCLUDES = -Iinclude -Isrc
 
 # Libraries are asked for when a recipe runs, by which time `deps` has put pkg-config in place.
-# FFmpeg's, for video, are used where they are found; FFMPEG=no leaves them out. giflib has no .pc file.
-PKGS       = jansson libpng libjpeg libwebp libwebpdemux $(VIDEO_PKGS)
+# FFmpeg's, for video, are used where their headers are found, and loaded with the first video; FFMPEG=no
+# leaves them out. giflib has no .pc file.
+PKGS       = jansson libpng libjpeg libwebp libwebpdemux
 VIDEO_PKGS = $(if $(filter no,$(FFMPEG)),,$(shell pkg-config --exists $(AV_PKGS) 2>/dev/null && echo $(AV_PKGS)))
 AV_PKGS    = libavformat libavcodec libswscale libavutil
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
@@ -95,11 +96,12 @@ PKG_LIBS   = $(shell pkg-config --libs $(PKGS))
 ALL_CFLAGS  = -std=c17 -D_GNU_SOURCE -pthread $(WARN) -g $(OPT) $(ISA) $(SANITIZE) -fPIC \
               -fvisibility=hidden -DDGEMMA_BUILD $(INCLUDES) $(CPPFLAGS) $(CFLAGS)
 ALL_LDFLAGS = -pthread $(SANITIZE) $(LDFLAGS)
-LDLIBS      = $(PKG_LIBS) -lgif -lm
+LDLIBS      = $(PKG_LIBS) -lgif -lm -ldl
 
 # Private: they are not for $(BUILD)/flags, which these files depend on.
 $(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o $(BUILD)/src/image/%.o: private OPT = -O3
-$(BUILD)/src/image/video.o: private CPPFLAGS += $(if $(VIDEO_PKGS),-DHAVE_FFMPEG=1)
+$(BUILD)/src/image/video.o $(BUILD)/src/image/ffmpeg.o: private CPPFLAGS += $(if $(VIDEO_PKGS),-DHAVE_FFMPEG=1)
+$(BUILD)/src/image/video.o $(BUILD)/src/image/ffmpeg.o: private PKGS += $(VIDEO_PKGS)
 $(BUILD)/cli/default_model.o: private CPPFLAGS += -DDGEMMA_DATADIR='"$(PREFIX)/share/dgemma"'
 $(BUILD)/cli/default_model.o: $(BUILD)/prefix
 $(BUILD)/cli/%.o: private PKGS += libedit
