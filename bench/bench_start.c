@@ -19,8 +19,9 @@
 
 typedef struct figure {
     const char *what;
-    double wall, cpu; /* seconds, the least of all rounds; wall 0: not measured */
-    int limit;        /* ms; 0: none */
+    double wall, cpu; /* seconds, the least of all rounds */
+    bool measured;
+    int limit; /* ms; 0: none */
 } figure;
 
 typedef struct bench {
@@ -38,10 +39,11 @@ static double cpu_now(void)
 
 static void note(figure *f, double wall, double cpu)
 {
-    if (!f->wall || wall < f->wall)
+    if (!f->measured || wall < f->wall)
         f->wall = wall;
-    if (!f->cpu || cpu < f->cpu)
+    if (!f->measured || cpu < f->cpu)
         f->cpu = cpu;
+    f->measured = true;
 }
 
 static bool settled(dgemma_request *r)
@@ -112,7 +114,7 @@ static dgemma_status start_program(bench *b, dgemma_error *err)
 static bool print(const figure *f)
 {
     bool late = f->limit && 1e3 * f->wall > f->limit;
-    if (f->wall)
+    if (f->measured)
         printf("%-30s%8.1f ms, processor %7.1f ms\n", f->what, 1e3 * f->wall, 1e3 * f->cpu);
     if (late)
         printf("FAILED: %s took more than %d ms\n", f->what, f->limit);
