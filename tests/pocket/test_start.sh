@@ -7,7 +7,11 @@ start=$BUILD/bench_start
 pocket=models/pocket/pocket.gguf
 
 check "loaded and the first canvas settled in time" "$start" -m "$pocket" --rounds 3 --max-load 500 --max-canvas 5000
+loads_ffmpeg() {
+    ldd "$1" | grep libav
+}
 if [ -n "$DGEMMA" ]; then
+    check "FFmpeg waits for a video" [ -z "$(loads_ffmpeg "$DGEMMA")" ]
     check "the program in time" "$start" -m "$pocket" --rounds 3 --program "$DGEMMA" --max-program 5000
     check "a program that does not answer" fails_saying "did not answer" "$start" -m "$pocket" --rounds 1 --program /bin/false
 else
