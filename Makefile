@@ -86,8 +86,9 @@ SANITIZE = $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-fra
 INCLUDES = -Iinclude -Isrc
 
 # Libraries are asked for when a recipe runs, by which time `deps` has put pkg-config in place.
-# FFmpeg's, for video, are used where they are found; FFMPEG=no leaves them out. giflib has no .pc file.
-PKGS       = jansson libpng libjpeg libwebp libwebpdemux libxxhash $(VIDEO_PKGS)
+# FFmpeg's, for video, are used where their headers are found, and loaded with the first video; FFMPEG=no
+# leaves them out. giflib has no .pc file.
+PKGS       = jansson libpng libjpeg libwebp libwebpdemux libxxhash
 VIDEO_PKGS = $(if $(filter no,$(FFMPEG)),,$(shell pkg-config --exists $(AV_PKGS) 2>/dev/null && echo $(AV_PKGS)))
 AV_PKGS    = libavformat libavcodec libswscale libavutil
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
@@ -96,11 +97,12 @@ PKG_LIBS   = $(shell pkg-config --libs $(PKGS))
 ALL_CFLAGS  = -std=c17 -D_GNU_SOURCE -pthread $(WARN) -g $(OPT) $(ISA) $(SANITIZE) -fPIC \
               -fvisibility=hidden -DDGEMMA_BUILD $(INCLUDES) $(CPPFLAGS) $(CFLAGS)
 ALL_LDFLAGS = -pthread $(SANITIZE) $(LDFLAGS)
-LDLIBS      = $(PKG_LIBS) -lgif -lm
+LDLIBS      = $(PKG_LIBS) -lgif -lm -ldl
 
 # Private: they are not for $(BUILD)/flags, which these files depend on.
 $(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o $(BUILD)/src/image/%.o: private OPT = -O3
-$(BUILD)/src/image/video.o: private CPPFLAGS += $(if $(VIDEO_PKGS),-DHAVE_FFMPEG=1)
+$(BUILD)/src/image/video.o $(BUILD)/src/image/ffmpeg.o: private CPPFLAGS += $(if $(VIDEO_PKGS),-DHAVE_FFMPEG=1)
+$(BUILD)/src/image/video.o $(BUILD)/src/image/ffmpeg.o: private PKGS += $(VIDEO_PKGS)
 $(BUILD)/cli/default_model.o: private CPPFLAGS += -DDGEMMA_DATADIR='"$(PREFIX)/share/dgemma"'
 $(BUILD)/cli/default_model.o: $(BUILD)/prefix
 $(BUILD)/cli/%.o: private PKGS += libedit
@@ -217,6 +219,10 @@ $(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(S
 $(BUILD)/bench_batch: $(call obj,bench/bench_batch.c) $(LIB_A)
 	$(link)
 
+# From nothing to the first canvas.
+$(BUILD)/bench_start: $(call obj,bench/bench_start.c) $(LIB_A)
+	$(link)
+
 $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_view)) $(SUPPORT) $(SERVER) $(LIB_A)
 	$(link)
 
@@ -247,7 +253,7 @@ deps-all:
 run: all
 	@sh tools/first_run.sh $(PROGRAM) $(if $(RUN_MODEL),-m '$(RUN_MODEL)') $(RUN_ARGS)
 
-test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL)
+test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
 	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
 
@@ -266,10 +272,11 @@ pocket-eval: $(POCKET_EVAL)
 	$(POCKET_EVAL) -m models/pocket/pocket.gguf $(POCKET_ARGS) $(or $(wildcard models/pocket/eval/*.jsonl),\
 	    $(error models/pocket/eval has no prompts))
 
-bench: $(BUILD)/check_kernels $(BUILD)/bench_vision $(BUILD)/bench_batch
+bench: all $(BUILD)/check_kernels $(BUILD)/bench_vision $(BUILD)/bench_batch $(BUILD)/bench_start
 	$(BUILD)/check_kernels --bench
 	$(BUILD)/bench_vision
 	$(BUILD)/bench_batch
+	$(BUILD)/bench_start -m models/pocket/pocket.gguf $(if $(PROGRAM),--program $(PROGRAM))
 
 # The library is built once more, with coverage for libFuzzer, in its own folder.
 fuzz: build/deps-fuzz.ok
@@ -350,7 +357,7 @@ help:
 	@echo 'make test             every test; the last line is the sum'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'
-	@echo 'make bench            check and time the CPU kernels, time the vision tower and requests together'
+	@echo 'make bench            check and time the CPU kernels, time the vision tower, requests together, the start'
 	@echo 'make soak             64 streaming clients for a minute: equal answers, flat memory'
 	@echo 'make bench-serve      throughput of the server by concurrency'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'

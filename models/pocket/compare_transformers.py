@@ -67,12 +67,16 @@ def ids_below(vocab, *at):
     return ((high * v + (low * v >> shift)) >> shift).astype(np.int64)
 
 
-def seed_of(name):
-    """FNV-1a of "FAMILY/ID", as tests/pocket/prompts.c has it."""
+def fnv1a(data):
     h = 0xCBF29CE484222325
-    for byte in name.encode():
+    for byte in data:
         h = (h ^ byte) * 0x100000001B3 & (1 << 64) - 1
     return h
+
+
+def seed_of(name):
+    """Of "FAMILY/ID", as tests/pocket/prompts.c has it."""
+    return fnv1a(name.encode())
 
 
 class Draws:

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "image/ffmpeg.h"
 #include "image/orientation.h"
 
 dg_video_limits dg_video_limits_default(void)
@@ -45,12 +46,8 @@ typedef struct sampling {
 
 #ifdef HAVE_FFMPEG
 
-#include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
-#include <libavutil/display.h>
-#include <libswscale/swscale.h>
-
 typedef struct clip {
+    dg_ffmpeg ff;
     const source *src;
     size_t at;
     const dg_video_limits *limits;
@@ -100,14 +97,14 @@ static int refuse_open(AVFormatContext *s, AVIOContext **pb, const char *url, in
 
 static void clip_close(clip *c)
 {
-    av_frame_free(&c->frame);
-    av_packet_free(&c->packet);
-    sws_freeContext(c->scale);
-    avcodec_free_context(&c->codec);
-    avformat_close_input(&c->format);
+    c->ff.av_frame_free(&c->frame);
+    c->ff.av_packet_free(&c->packet);
+    c->ff.sws_freeContext(c->scale);
+    c->ff.avcodec_free_context(&c->codec);
+    c->ff.avformat_close_input(&c->format);
     if (c->io)
-        av_freep(&c->io->buffer);
-    avio_context_free(&c->io);
+        c->ff.av_freep(&c->io->buffer);
+    c->ff.avio_context_free(&c->io);
 }
 
 static dgemma_status out_of_memory(const clip *c)
@@ -121,28 +118,28 @@ static dgemma_status open_format(clip *c)
     static const char containers[] = "mov,matroska,avi,mpegts,mpeg,mpegvideo,ogg,flv,asf,gif,apng,"
                                      "ivf,h264,hevc,m4v,obu,mjpeg,nut,wtv,rm";
     enum { IO_BUFFER = 65536 };
-    uint8_t *buffer = av_malloc(IO_BUFFER);
-    c->io =
-        buffer ? avio_alloc_context(buffer, IO_BUFFER, 0, c, read_bytes, NULL, seek_bytes) : NULL;
+    uint8_t *buffer = c->ff.av_malloc(IO_BUFFER);
+    c->io = buffer ? c->ff.avio_alloc_context(buffer, IO_BUFFER, 0, c, read_bytes, NULL, seek_bytes)
+                   : NULL;
     if (!c->io)
-        av_free(buffer);
-    c->format = avformat_alloc_context();
-    c->packet = av_packet_alloc();
-    c->frame = av_frame_alloc();
+        c->ff.av_free(buffer);
+    c->format = c->ff.avformat_alloc_context();
+    c->packet = c->ff.av_packet_alloc();
+    c->frame = c->ff.av_frame_alloc();
     if (!c->io || !c->format || !c->packet || !c->frame)
         return out_of_memory(c);
     c->format->pb = c->io;
     c->format->io_open = refuse_open;
     c->format->max_streams = 64;
     AVDictionary *options = NULL;
-    av_dict_set(&options, "format_whitelist", containers, 0);
-    const int opened = avformat_open_input(&c->format, NULL, NULL, &options);
-    av_dict_free(&options);
+    c->ff.av_dict_set(&options, "format_whitelist", containers, 0);
+    const int opened = c->ff.avformat_open_input(&c->format, NULL, NULL, &options);
+    c->ff.av_dict_free(&options);
     if (opened < 0) /* the context is gone */
         return dg_fail(c->err, DGEMMA_E_UNSUPPORTED, "not a video of a kind that FFmpeg knows");
-    if (avformat_find_stream_info(c->format, NULL) < 0)
+    if (c->ff.avformat_find_stream_info(c->format, NULL) < 0)
         return dg_fail(c->err, DGEMMA_E_FORMAT, "broken video: its streams cannot be read");
-    c->stream = av_find_best_stream(c->format, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
+    c->stream = c->ff.av_find_best_stream(c->format, AVMEDIA_TYPE_VIDEO, -1, -1, NULL, 0);
     if (c->stream < 0)
         return dg_fail(c->err, DGEMMA_E_FORMAT, "no video stream in this file");
     return DGEMMA_OK;
@@ -151,15 +148,15 @@ static dgemma_status open_format(clip *c)
 static dgemma_status open_codec(clip *c)
 {
     const AVCodecParameters *par = c->format->streams[c->stream]->codecpar;
-    const AVCodec *decoder = avcodec_find_decoder(par->codec_id);
+    const AVCodec *decoder = c->ff.avcodec_find_decoder(par->codec_id);
     if (!decoder)
         return dg_fail(c->err, DGEMMA_E_UNSUPPORTED, "no decoder for video in %s",
-                       avcodec_get_name(par->codec_id));
-    c->codec = avcodec_alloc_context3(decoder);
-    if (!c->codec || avcodec_parameters_to_context(c->codec, par) < 0)
+                       c->ff.avcodec_get_name(par->codec_id));
+    c->codec = c->ff.avcodec_alloc_context3(decoder);
+    if (!c->codec || c->ff.avcodec_parameters_to_context(c->codec, par) < 0)
         return out_of_memory(c);
     c->codec->max_pixels = c->limits->frame.max_pixels;
-    if (avcodec_open2(c->codec, decoder, NULL) < 0)
+    if (c->ff.avcodec_open2(c->codec, decoder, NULL) < 0)
         return dg_fail(c->err, DGEMMA_E_FORMAT, "broken video: its %s stream cannot be opened",
                        decoder->name);
     return DGEMMA_OK;
@@ -168,11 +165,11 @@ static dgemma_status open_codec(clip *c)
 /* The next packet of the stream; false at the end. */
 static bool next_packet(clip *c)
 {
-    av_packet_unref(c->packet);
-    while (av_read_frame(c->format, c->packet) >= 0) {
+    c->ff.av_packet_unref(c->packet);
+    while (c->ff.av_read_frame(c->format, c->packet) >= 0) {
         if (c->packet->stream_index == c->stream)
             return true;
-        av_packet_unref(c->packet);
+        c->ff.av_packet_unref(c->packet);
     }
     return false;
 }
@@ -182,17 +179,17 @@ static bool next_packet(clip *c)
 /* The display matrix in quarter turns, as an EXIF orientation. Files say it in their stream; a
  * slanted or mirrored one is left alone. */
 #if LIBAVFORMAT_VERSION_MAJOR >= 61
-static const uint8_t *display_matrix(const AVStream *s)
+static const uint8_t *display_matrix(const clip *c, const AVStream *s)
 {
-    const AVPacketSideData *d = av_packet_side_data_get(
+    const AVPacketSideData *d = c->ff.av_packet_side_data_get(
         s->codecpar->coded_side_data, s->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
     return d && d->size >= 9 * sizeof(int32_t) ? d->data : NULL;
 }
 #else
-static const uint8_t *display_matrix(const AVStream *s)
+static const uint8_t *display_matrix(const clip *c, const AVStream *s)
 {
     size_t n = 0;
-    const uint8_t *d = av_stream_get_side_data(s, AV_PKT_DATA_DISPLAYMATRIX, &n);
+    const uint8_t *d = c->ff.av_stream_get_side_data(s, AV_PKT_DATA_DISPLAYMATRIX, &n);
     return d && n >= 9 * sizeof(int32_t) ? d : NULL;
 }
 #endif
@@ -200,12 +197,12 @@ static const uint8_t *display_matrix(const AVStream *s)
 static int find_orientation(const clip *c)
 {
     static const int turned[4] = {1, 8, 3, 6}; /* counter-clockwise by 0, 90, 180, 270 degrees */
-    const uint8_t *data = display_matrix(c->format->streams[c->stream]);
+    const uint8_t *data = display_matrix(c, c->format->streams[c->stream]);
     if (!data)
         return 1;
     int32_t matrix[9];
     memcpy(matrix, data, sizeof matrix);
-    const double angle = av_display_rotation_get(matrix);
+    const double angle = c->ff.av_display_rotation_get(matrix);
     if (isnan(angle))
         return 1;
     return turned[(int)lround(angle / 90 + 4) & 3];
@@ -217,12 +214,13 @@ static dgemma_status to_image(clip *c, dg_image *out)
     dgemma_status st = dg_image_init(out, f->width, f->height, &c->limits->frame, c->err);
     if (st)
         return st;
-    c->scale = sws_getCachedContext(c->scale, f->width, f->height, f->format, f->width, f->height,
-                                    AV_PIX_FMT_RGB24, SWS_BICUBIC, NULL, NULL, NULL);
+    c->scale =
+        c->ff.sws_getCachedContext(c->scale, f->width, f->height, f->format, f->width, f->height,
+                                   AV_PIX_FMT_RGB24, SWS_BICUBIC, NULL, NULL, NULL);
     uint8_t *plane[4] = {out->rgb};
     const int stride[4] = {out->width * 3};
-    if (!c->scale || sws_scale(c->scale, (const uint8_t *const *)f->data, f->linesize, 0, f->height,
-                               plane, stride) != f->height)
+    if (!c->scale || c->ff.sws_scale(c->scale, (const uint8_t *const *)f->data, f->linesize, 0,
+                                     f->height, plane, stride) != f->height)
         return dg_fail(c->err, DGEMMA_E_FORMAT, "a frame of the video cannot be made RGB");
     return dg_orientation_apply(out, find_orientation(c), c->err);
 }
@@ -261,13 +259,14 @@ static dgemma_status hand_over(clip *c, const sampling *s)
 static dgemma_status take_frames(clip *c, sampling *s)
 {
     dgemma_status st = DGEMMA_OK;
-    while (!st && s->n_taken < s->n_sample && avcodec_receive_frame(c->codec, c->frame) >= 0) {
+    while (!st && s->n_taken < s->n_sample &&
+           c->ff.avcodec_receive_frame(c->codec, c->frame) >= 0) {
         if (s->index == s->n_taken * s->n_total / s->n_sample) {
             st = hand_over(c, s);
             s->n_taken++;
         }
         s->index++;
-        av_frame_unref(c->frame);
+        c->ff.av_frame_unref(c->frame);
     }
     return st;
 }
@@ -279,11 +278,11 @@ static dgemma_status sample_frames(clip *c, sampling *s)
         st = open_codec(c);
     /* A packet that cannot be decoded costs its own frames; the others still come. */
     while (!st && s->n_taken < s->n_sample && next_packet(c)) {
-        avcodec_send_packet(c->codec, c->packet);
+        c->ff.avcodec_send_packet(c->codec, c->packet);
         st = take_frames(c, s);
     }
     if (!st && s->n_taken < s->n_sample) {
-        avcodec_send_packet(c->codec, NULL);
+        c->ff.avcodec_send_packet(c->codec, NULL);
         st = take_frames(c, s);
     }
     if (!st && s->n_taken == 0)
@@ -293,14 +292,18 @@ static dgemma_status sample_frames(clip *c, sampling *s)
 
 static dgemma_status read_video(const source *src, sampling *s)
 {
-    if (av_log_get_level() == AV_LOG_INFO) /* nobody has set it */
-        av_log_set_level(AV_LOG_QUIET);
-    clip c = {.src = src, .limits = src->limits, .err = src->err};
-    dgemma_status st = count_frames(&c, s);
+    dg_ffmpeg ff;
+    dgemma_status st = dg_ffmpeg_open(&ff, src->err);
+    if (st)
+        return st;
+    if (ff.av_log_get_level() == AV_LOG_INFO) /* nobody has set it */
+        ff.av_log_set_level(AV_LOG_QUIET);
+    clip c = {.ff = ff, .src = src, .limits = src->limits, .err = src->err};
+    st = count_frames(&c, s);
     clip_close(&c);
     if (st)
         return st;
-    c = (clip){.src = src, .limits = src->limits, .err = src->err};
+    c = (clip){.ff = ff, .src = src, .limits = src->limits, .err = src->err};
     st = sample_frames(&c, s);
     clip_close(&c);
     return st;

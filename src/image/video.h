@@ -28,8 +28,9 @@ dg_video_limits dg_video_limits_default(void);
  *
  * The first call turns FFmpeg's own log off, unless the process has chosen a level for it.
  *
- * DGEMMA_E_FORMAT: no frame can be decoded; DGEMMA_E_UNSUPPORTED: built without FFmpeg, or a kind
- * of file it does not know; DGEMMA_E_LIMIT; DGEMMA_E_NOMEM; or what fn returned. */
+ * DGEMMA_E_FORMAT: no frame can be decoded; DGEMMA_E_UNSUPPORTED: FFmpeg was not there to build
+ * with or is not there now, or a kind of file it does not know; DGEMMA_E_LIMIT; DGEMMA_E_NOMEM; or
+ * what fn returned. */
 dgemma_status dg_video_frames(const void *data, size_t size, int n_sample,
                               const dg_video_limits *limits, dg_video_fn *fn, void *arg,
                               dgemma_error *err);

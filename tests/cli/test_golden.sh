@@ -62,6 +62,28 @@ wrong "a wrong weight behind a generation" "step.processed"
 fresh vision_generate
 sed -i 's/"use_bidirectional_attention": "vision"/"use_bidirectional_attention": null    /' "$temp/x/vision_generate/model/config.json"
 wrong "a picture that is read causally" "step.processed"
+for what in prompt draw.canvas step.argmax step.sampled step.accepted step.finished step.next_canvas sequences; do
+    fresh pocket_thinking
+    spoil "$temp/x/pocket_thinking/trace.safetensors" "$what" 0
+    wrong "a wrong value in $what of the small model"
+done
+for what in step.entropy step.processed; do
+    fresh pocket_thinking
+    spoil "$temp/x/pocket_thinking/trace.safetensors" "$what" 3
+    wrong "a wrong value in $what of the small model" "${what#step.} of step 0"
+done
+fresh pocket_picture
+spoil "$temp/x/pocket_picture/trace.safetensors" pixel_values 3
+wrong "a wrong pixel before the small model" "pixel value 0"
+fresh pocket_thinking
+sed -i 's|"models/pocket/pocket.gguf": "[0-9a-f]*"|"models/pocket/pocket.gguf": "0123456789abcdef"|' "$temp/x/pocket_thinking/trace.json"
+wrong "a trace of another model" "make the trace again"
+fresh pocket_thinking
+sed -i 's|"model": "models/pocket/|"model": "models/purse/|' "$temp/x/pocket_thinking/trace.json"
+wrong "a model that is not there" "models/purse/pocket.gguf"
+fresh pocket_thinking
+sed -i 's/"step\.kept"/"step.kind"/' "$temp/x/pocket_thinking/trace.safetensors"
+wrong "logits of nobody knows which positions" "lacks step.kept"
 fresh text
 spoil "$temp/x/text/model/model.safetensors" model.decoder.layers.3.self_attn.q_proj.weight 1
 wrong "a wrong weight"

@@ -1,10 +1,11 @@
 /* A golden fixture: a small checkpoint and a trace of what the reference implementation computed
- * with it. */
+ * with it. The checkpoint is the folder model/ of the fixture, or the file that trace.json names as
+ * "model", a path from where the runner was started, with a hash of each file under "files". */
 #ifndef DG_GOLDEN_FIXTURE_H
 #define DG_GOLDEN_FIXTURE_H
 
 #include "base/error.h"
-#include "format/checkpoint.h"
+#include "engine/loader.h"
 #include "format/safetensors.h"
 #include "base/file.h"
 #include "model/forward.h"
@@ -23,10 +24,11 @@ typedef struct fixture {
 
     dg_file_map trace_file;
     dg_safetensors trace;
-    dg_checkpoint *ck;
-    dg_config cfg;
+    dg_loaded loaded;
+    dg_config cfg; /* loaded's, as is gen */
     dg_generation_config gen;
-    int max_new_tokens; /* of trace.json */
+    char model_path[256]; /* of trace.json; empty: the fixture's own folder */
+    int max_new_tokens;   /* of trace.json */
     dg_backend *be;
     dg_model *model;
     dg_vision *vision; /* NULL: none */

@@ -20,6 +20,9 @@ typedef struct record {
     uint8_t *accepted, *finished;
     double *uniform;
     float tokens_per_forward;
+    int32_t *kept;    /* [n_kept] positions whose logits are recorded, of a generation */
+    float *processed; /* [n_step, n_kept, n_vocab] divided by the temperature */
+    int n_kept;
     int *block_of, *step_of; /* [n_step] */
     int n_block;
     dg_diffusion_options opt;
@@ -27,9 +30,9 @@ typedef struct record {
 
 static void record_clear(record *r)
 {
-    void *all[] = {r->prompt,      r->argmax,    r->sampled,  r->next_canvas,
-                   r->draw_canvas, r->sequences, r->entropy,  r->accepted,
-                   r->finished,    r->uniform,   r->block_of, r->step_of};
+    void *all[] = {r->prompt,    r->argmax,  r->sampled,  r->next_canvas, r->draw_canvas,
+                   r->sequences, r->entropy, r->accepted, r->finished,    r->uniform,
+                   r->block_of,  r->step_of, r->kept,     r->processed};
     for (size_t i = 0; i < DG_COUNT(all); i++)
         dg_free(all[i]);
 }
@@ -118,6 +121,23 @@ static dgemma_status record_read(fixture *fx, record *r, dgemma_error *err)
     r->tokens_per_forward = *tpf;
     dg_free(tpf);
     return number_steps(r, err);
+}
+
+/* The logits of a generation, which a trace may have at some positions. */
+static dgemma_status record_read_logits(fixture *fx, record *r, dgemma_error *err)
+{
+    if (!dg_safetensors_find(&fx->trace, "step.processed"))
+        return DGEMMA_OK;
+    dgemma_status st = fixture_ids(fx, "step.kept", &r->kept, &r->n_kept, err);
+    if (st)
+        return st;
+    for (int i = 0; i < r->n_kept; i++)
+        if (r->kept[i] < 0 || r->kept[i] >= r->n)
+            return dg_fail(err, DGEMMA_E_FORMAT, "step.kept has position %d of %d", r->kept[i],
+                           r->n);
+    r->processed = copy_of(fx, "step.processed", DG_F32,
+                           (size_t)r->n_step * (size_t)r->n_kept * (size_t)fx->cfg.n_vocab, err);
+    return r->processed ? DGEMMA_OK : DGEMMA_E_FORMAT;
 }
 
 /* ---- recorded draws ---- */
@@ -222,14 +242,35 @@ static dgemma_status compare_outcome(fixture *fx, const record *r, int step, con
 
 /* ---- generate: the engine's own state machine, fed with the recorded draws ---- */
 
+/* Divides the rows it looks at by the temperature. */
+static dgemma_status compare_logits(fixture *fx, const record *r, int step, float *logits,
+                                    dgemma_error *err)
+{
+    size_t n_vocab = (size_t)fx->cfg.n_vocab;
+    float t = dg_schedule_temperature(&r->opt, r->opt.max_steps - r->step_of[step]);
+    dgemma_status st = DGEMMA_OK;
+    for (int k = 0; !st && k < r->n_kept; k++) {
+        float *row = logits + (size_t)r->kept[k] * n_vocab;
+        for (size_t i = 0; i < n_vocab; i++)
+            row[i] /= t;
+        char what[64];
+        snprintf(what, sizeof what, "step.processed of step %d, position %d", step, r->kept[k]);
+        st = fixture_compare_to(fx, what, row,
+                                r->processed + (size_t)(step * r->n_kept + k) * n_vocab, n_vocab,
+                                TOL_LOGITS, &fx->worst_logits, err);
+    }
+    return st;
+}
+
 static dgemma_status compare_step(fixture *fx, const record *r, const dg_request *req, int step,
-                                  dgemma_error *err)
+                                  float *logits, dgemma_error *err)
 {
     const dg_canvas *c = &req->canvas;
     size_t at = (size_t)(step * r->n);
     if (step >= r->n_step || c->n != r->n)
         return dg_fail(err, DGEMMA_E_INTERNAL, "step %d was not recorded", step);
-    dgemma_status st = compare_outcome(fx, r, step, c->entropy, c->argmax, c->drawn, err);
+    dgemma_status st = compare_logits(fx, r, step, logits, err);
+    st = st ? st : compare_outcome(fx, r, step, c->entropy, c->argmax, c->drawn, err);
     st = st ? st : same_flags(fx, "acceptance", step, c->accepted, r->accepted + at, r->n, err);
     st = st ? st : same_ids(fx, "next canvas", step, c->token, r->next_canvas + at, r->n, err);
     return st ? st
@@ -270,34 +311,50 @@ static void append_block(fixture *fx, const dg_request *req, int32_t *sequence, 
     }
 }
 
-static dgemma_status replay(fixture *fx, const record *r, dg_request *req, int32_t *sequence,
-                            dgemma_error *err)
+/* Memory of a replay, freed together. */
+typedef struct replaying {
+    dg_request req;
+    fixture_picture picture; /* of the prompt; empty when there is none */
+    int32_t *sequence;
+    float *logits; /* [n, n_vocab] of the step just made */
+} replaying;
+
+static dgemma_status replay(fixture *fx, const record *r, replaying *p, dgemma_error *err)
 {
+    dg_request *req = &p->req;
     int step = 0, n = r->n_prompt;
-    memcpy(sequence, r->prompt, (size_t)n * sizeof *sequence);
+    memcpy(p->sequence, r->prompt, (size_t)n * sizeof *p->sequence);
     while (!req->end) {
         dg_work work;
+        dg_taps taps = {.logits = p->logits};
         dg_request_plan(req, &work, dg_forward_max_row(fx->forward));
-        dgemma_status st = dg_forward_run(fx->forward, &(dg_pass){.work = &work, .n_work = 1}, err);
+        dg_pass pass = {.work = &work, .n_work = 1, .feature = p->picture.features, .taps = &taps};
+        dgemma_status st = dg_forward_run(fx->forward, &pass, err);
         if (st)
             return st;
         dg_request_take(req);
         if (req->canvas_in_pass)
-            st = compare_step(fx, r, req, step++, err);
+            st = compare_step(fx, r, req, step++, p->logits, err);
         if (st)
             return st;
         if (req->block_done)
-            append_block(fx, req, sequence, &n);
+            append_block(fx, req, p->sequence, &n);
     }
-    return compare_sequence(fx, r, sequence, n, step, err);
+    return compare_sequence(fx, r, p->sequence, n, step, err);
 }
 
-static dgemma_status generate(fixture *fx, const record *r, dgemma_error *err)
+static dgemma_status prepare(fixture *fx, const record *r, replaying *p, dgemma_error *err)
 {
     if (fx->max_new_tokens < 1)
         return dg_fail(err, DGEMMA_E_FORMAT, "trace.json does not say max_new_tokens");
     int n_block = dg_ceil_div(fx->max_new_tokens, r->n);
-    dg_request req;
+    p->sequence = dg_calloc((size_t)(r->n_prompt + (n_block + 1) * r->n), sizeof *p->sequence);
+    p->logits = dg_calloc((size_t)r->n * (size_t)fx->cfg.n_vocab, sizeof *p->logits);
+    if (!p->sequence || !p->logits)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dgemma_status st = DGEMMA_OK;
+    if (dg_safetensors_find(&fx->trace, "pixel_values"))
+        st = fixture_picture_read(fx, &p->picture, r->prompt, r->n_prompt, err);
     dg_request_config cfg = {
         .prompt = r->prompt,
         .n_prompt = r->n_prompt,
@@ -306,18 +363,26 @@ static dgemma_status generate(fixture *fx, const record *r, dgemma_error *err)
         .max_tokens = n_block * r->n, /* the reference does not cut its last block */
         .n_context = fx->cfg.n_context,
         .draws = recorded_draws(r),
+        .block = p->picture.block,
+        .feature = p->picture.feature,
+        .features = p->picture.features,
         .think_open = -1,
         .think_close = -1,
         .think_budget = -1,
     };
-    int32_t *sequence = dg_calloc((size_t)(r->n_prompt + (n_block + 1) * r->n), sizeof *sequence);
-    if (!sequence)
-        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    dgemma_status st = dg_request_init(&req, fx->model, fx->kv, &cfg, err);
+    return st ? st : dg_request_init(&p->req, fx->model, fx->kv, &cfg, err);
+}
+
+static dgemma_status generate(fixture *fx, const record *r, dgemma_error *err)
+{
+    replaying p = {0};
+    dgemma_status st = prepare(fx, r, &p, err);
     if (!st)
-        st = replay(fx, r, &req, sequence, err);
-    dg_request_clear(&req);
-    dg_free(sequence);
+        st = replay(fx, r, &p, err);
+    dg_request_clear(&p.req);
+    fixture_picture_clear(&p.picture);
+    dg_free(p.sequence);
+    dg_free(p.logits);
     return st;
 }
 
@@ -325,6 +390,8 @@ dgemma_status golden_generate(fixture *fx, dgemma_error *err)
 {
     record r;
     dgemma_status st = record_read(fx, &r, err);
+    if (!st)
+        st = record_read_logits(fx, &r, err);
     if (!st)
         st = generate(fx, &r, err);
     record_clear(&r);
