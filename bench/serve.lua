@@ -15,7 +15,7 @@ end
 function request()
    n = n + 1
    local body = string.format(
-      '{"stream":true,"seed":%d,"max_tokens":%d,"messages":[{"role":"system","content":"%s"},{"role":"user","content":"Question %d: why is the sky blue?"}]}',
-      n, tonumber(os.getenv("TOKENS") or "64"), shared, n)
+      '{"stream":true,"seed":%d,"max_tokens":%d,"messages":[{"role":"system","content":"%s"},{"role":"user","content":"What is %d + %d?"}]}',
+      n, tonumber(os.getenv("TOKENS") or "64"), shared, n % 900, n % 97)
    return wrk.format("POST", "/v1/chat/completions", {["Content-Type"] = "application/json"}, body)
 end

@@ -14,6 +14,8 @@ typedef struct flight {
     json_t *calls;
     int32_t *tokens;
     size_t n_tokens;
+    int n_first; /* steps before its first words, */
+    bool said;   /* which are there */
 } flight;
 
 static dgemma_status no_memory(dgemma_error *err)
@@ -36,6 +38,8 @@ dgemma_status ask_prepare(dgemma_request_options *o, dgemma_engine *e, const poc
     o->thinking = p->thinking;
     o->seed = p->seed;
     o->max_tokens = opt->max_tokens;
+    o->settled_steps = opt->settled;
+    o->drafts = true; /* they are counted */
     return DGEMMA_OK;
 }
 
@@ -88,7 +92,12 @@ static bool keep_call(flight *f, const dgemma_event *e)
 
 static bool keep(flight *f, const dgemma_event *e)
 {
+    f->said |= e->kind == DGEMMA_EVENT_THINKING || e->kind == DGEMMA_EVENT_TEXT ||
+               e->kind == DGEMMA_EVENT_TOOL_CALL;
     switch (e->kind) {
+    case DGEMMA_EVENT_DRAFT:
+        f->n_first += !f->said;
+        return true;
     case DGEMMA_EVENT_BLOCK:
         return keep_tokens(f, e);
     case DGEMMA_EVENT_THINKING:
@@ -124,6 +133,7 @@ static dgemma_status follow(flight *f, asked_fn *on_answer, void *user, dgemma_e
         .tokens = f->tokens,
         .n_tokens = f->n_tokens,
         .stats = e.stats,
+        .n_first = f->n_first,
     };
     return on_answer(user, &a, err);
 }

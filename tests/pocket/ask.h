@@ -8,6 +8,7 @@
 typedef struct ask_options {
     int parallel;   /* requests in flight; at least 1 */
     int max_tokens; /* of an answer */
+    int settled;    /* settled_steps of the request */
 } ask_options;
 
 typedef struct asked {
@@ -16,6 +17,7 @@ typedef struct asked {
     const int32_t *tokens; /* all of them, markers and thoughts included, without the last one */
     size_t n_tokens;
     dgemma_stats stats;
+    int n_first; /* steps that were made when its first words came */
 } asked;
 
 /* Takes an answer in; it lives until the function returns. A status ends the run. */

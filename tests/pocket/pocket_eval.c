@@ -12,6 +12,7 @@
  *     --threads N, --kv T     as for dgemma run
  *     --parallel N            requests in flight
  *     --max-tokens N          of an answer (1024)
+ *     --settled N             send and pin what has held for N steps
  *     --grammars DIR          of stories and couplets (models/pocket/grammar)
  *     --failures FILE         JSONL: the wrong answers, and why
  *     --record FILE           JSONL: the tokens of prompts and answers, for compare_transformers.py
@@ -36,7 +37,7 @@ typedef struct share {
 typedef struct family {
     const char *name;
     share right, calls, parsed;
-    long n_block, n_step, n_token;
+    long n_block, n_step, n_token, n_first;
 } family;
 
 typedef struct evaluation {
@@ -167,6 +168,7 @@ static dgemma_status take(void *user, const asked *a, dgemma_error *err)
         add(&f->parsed, v.parsed);
     f->n_block += a->stats.n_blocks;
     f->n_step += a->stats.n_steps;
+    f->n_first += a->n_first;
     f->n_token += a->stats.n_output;
     show_progress(ev);
     if (!v.right && ev->failures)
@@ -197,15 +199,16 @@ static void print_family(const family *f)
     print_share(&f->right);
     print_share(&f->calls);
     print_share(&f->parsed);
-    printf("%10ld%14.2f%13.2f\n", f->n_block, ratio((double)f->n_step, (double)f->n_block),
-           ratio((double)f->n_token, (double)f->n_step));
+    printf("%10ld%14.2f%13.2f%13.2f\n", f->n_block, ratio((double)f->n_step, (double)f->n_block),
+           ratio((double)f->n_token, (double)f->n_step),
+           ratio((double)f->n_first, (double)f->right.of));
 }
 
 static void print_table(const evaluation *ev)
 {
     family all = {.name = "all"};
-    printf("%-14s%6s%7s%8s%8s%8s%10s%14s%13s\n", "family", "n", "right", "%", "calls %", "JSON %",
-           "canvases", "steps/canvas", "tokens/step");
+    printf("%-14s%6s%7s%8s%8s%8s%10s%14s%13s%13s\n", "family", "n", "right", "%", "calls %",
+           "JSON %", "canvases", "steps/canvas", "tokens/step", "to the first");
     for (int i = 0; i < ev->n_family; i++) {
         const family *f = &ev->families[i];
         print_family(f);
@@ -217,6 +220,7 @@ static void print_table(const evaluation *ev)
         }
         all.n_block += f->n_block;
         all.n_step += f->n_step;
+        all.n_first += f->n_first;
         all.n_token += f->n_token;
     }
     print_family(&all);
@@ -313,7 +317,8 @@ static void close_all(evaluation *ev)
 static int usage(void)
 {
     fputs("usage: pocket_eval -m MODEL [--family F] [--limit N] [--slack N] [--threads N] "
-          "[--kv f32|bf16]\n       [--parallel N] [--max-tokens N] [--grammars DIR] [--failures "
+          "[--kv f32|bf16]\n       [--parallel N] [--max-tokens N] [--settled N] [--grammars DIR] "
+          "[--failures "
           "FILE] [--record FILE]\n       [--no-self-conditioning] FILE.jsonl...\n",
           stderr);
     return 2;
@@ -344,6 +349,7 @@ static bool read_options(evaluation *ev, int argc, char **argv)
         {"kv", 1, NULL, 'k'},
         {"parallel", 1, NULL, 'p'},
         {"max-tokens", 1, NULL, 'n'},
+        {"settled", 1, NULL, 'e'},
         {"grammars", 1, NULL, 'g'},
         {"failures", 1, NULL, 'w'},
         {"record", 1, NULL, 'r'},
@@ -389,6 +395,9 @@ static bool read_options(evaluation *ev, int argc, char **argv)
             break;
         case 'n':
             ok = read_number(&ev->ask.max_tokens, optarg, 1, many);
+            break;
+        case 'e':
+            ok = read_number(&ev->ask.settled, optarg, 1, 48);
             break;
         default:
             ok = false;
