@@ -328,7 +328,7 @@ static dgemma_status replay(fixture *fx, const record *r, replaying *p, dgemma_e
         dg_work work;
         dg_taps taps = {.logits = p->logits};
         dg_request_plan(req, &work, dg_forward_max_row(fx->forward));
-        dg_pass pass = {.work = &work, .n_work = 1, .feature = p->picture.features, .taps = &taps};
+        dg_pass pass = {.work = &work, .n_work = 1, .taps = &taps};
         dgemma_status st = dg_forward_run(fx->forward, &pass, err);
         if (st)
             return st;
