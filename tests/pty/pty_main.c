@@ -504,6 +504,7 @@ static bool hostile_file(void)
     CHECK(ask(words, "message 2 has no role"));
     pty_send(&session, "/\026\033[31mred\r"); /* Ctrl-V: the escape itself is typed */
     CHECK(pty_wait_text(&session, "no command /\xE2\x90\x9B[31mred"));
+    CHECK(pty_wait_prompt(&session));
     pty_send(&session, "/system \026\033]0;title\026\007\r");
     CHECK(pty_wait_text(&session, "System message: \xE2\x90\x9B]0;title\xE2\x90\x87"));
     CHECK(pty_wait_prompt(&session));
@@ -513,8 +514,8 @@ static bool hostile_file(void)
 static bool without_color(void)
 {
     start_with(80, 24, "NO_COLOR=1", (char *[]){"--pace", "2", "-n", "48", "-p", "Hello", NULL});
-    CHECK(pty_wait_text(&session, "\u00B7\u00B7")); /* unsettled places are dots */
-    CHECK(pty_wait_prompt(&session));
+    CHECK(pty_wait_frames(&session, 5) && pty_wait_prompt(&session));
+    CHECK(session.screen.seen_dot); /* unsettled places are dots */
     CHECK(!session.screen.seen_color && !session.screen.seen_dim);
     CHECK(!transcript_has("\u00B7\u00B7"));
     return leaves();

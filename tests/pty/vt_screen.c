@@ -155,6 +155,7 @@ static void print(vt_screen *s, const char *text, size_t n, int width)
 
 static void character(vt_screen *s, uint32_t c, const char *text, size_t n)
 {
+    s->seen_dot |= c == 0xB7;
     if (c >= 0x80 && c < 0xA0) {
         mistake(s, "control character", text, n);
         return;

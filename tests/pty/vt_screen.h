@@ -26,11 +26,11 @@ typedef struct vt_screen {
     int last_x, last_y; /* the character that was printed last */
     bool pending_wrap, autowrap, cursor_visible, synchronized, insert;
     unsigned attributes;
-    int n_frame; /* updates that were shown as a whole */
-    bool seen_dim, seen_color;
-    char mistake[128]; /* "": none */
-    dg_buf scrollback; /* rows that have left at the top, as text */
-    char input[64];    /* an escape or a character whose end has not come yet */
+    int n_frame;                         /* updates that were shown as a whole */
+    bool seen_dim, seen_color, seen_dot; /* at any time; dot: U+00B7 */
+    char mistake[128];                   /* "": none */
+    dg_buf scrollback;                   /* rows that have left at the top, as text */
+    char input[64];                      /* an escape or a character whose end has not come yet */
     size_t n_input;
     vt_row row[VT_ROWS];
 } vt_screen;
