@@ -133,6 +133,8 @@ static bool may_enter(dg_call *c, const char *method, const char *path, dg_http_
         return dg_refuse(e, 403, "origin_not_allowed", NULL,
                          "pages of other sites may not use this server");
     c->route = dg_route_find(method, path, &other_method);
+    if (c->route && c->route->dialect)
+        c->x.error_form = c->route->dialect->error;
     bool open = (c->route && c->route->open) || !strcmp(method, "OPTIONS");
     if (!open && !dg_auth_allows(s->keys, header(con, "Authorization"), header(con, "X-Api-Key")))
         return dg_refuse(e, 401, "invalid_api_key", NULL, "no valid API key was sent");
