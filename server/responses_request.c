@@ -218,7 +218,7 @@ static bool refuse_stored(dg_translation *t)
         const json_t *v = dg_field_get(t->root, names[i]);
         if (v && !json_is_false(v))
             return dg_refuse(t->e, 400, "unsupported", names[i],
-                             "%s: responses are not kept here; send the whole input each time",
+                             "%s: nothing is kept here between requests; send the whole input",
                              names[i]);
     }
     return true;
