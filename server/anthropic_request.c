@@ -179,7 +179,7 @@ static void continue_last(dg_translation *t)
 {
     size_t n = json_array_size(t->messages);
     const json_t *last = json_array_get(t->messages, n - 1);
-    if (n && dg_json_says(json_object_get(last, "role"), "assistant") &&
+    if (n > 1 && dg_json_says(json_object_get(last, "role"), "assistant") &&
         !json_object_get(last, "tool_calls"))
         dg_translate_set(t, "continue_final_message", json_true());
 }

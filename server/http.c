@@ -72,6 +72,7 @@ static void add_headers(dg_call *c, struct MHD_Response *r)
     char seconds[16];
     MHD_add_response_header(r, "Content-Type", c->x.content_type);
     MHD_add_response_header(r, "x-request-id", c->x.id);
+    MHD_add_response_header(r, "request-id", c->x.id); /* Anthropic's name for it */
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
     MHD_add_response_header(r, "Cache-Control", c->x.streaming ? "no-cache" : "no-store");
     if (c->x.streaming)

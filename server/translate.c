@@ -25,8 +25,11 @@ bool dg_translate_end(dg_translation *t, bool ok, dg_read_fn *read, dg_chat *out
 {
     json_t *chat = t->chat;
     json_decref(t->root);
-    if (ok && !t->no_memory)
-        return read(out, chat, t->limits, t->seed, t->e);
+    if (ok && !t->no_memory) {
+        ok = read(out, chat, t->limits, t->seed, t->e);
+        out->options.drafts = false; /* the other dialects have no place for them */
+        return ok;
+    }
     json_decref(chat);
     *out = (dg_chat){0};
     if (ok) {

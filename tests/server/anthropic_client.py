@@ -43,6 +43,7 @@ def messages():
         wanted = as_chat(s, user(CAPITAL))["content"]
         check("a message", text_of(m) == wanted and m.stop_reason == "end_turn" and m.role == "assistant"
               and m.usage.output_tokens > 0, m)
+        check("a request id", m._request_id and m.id == "msg_" + m._request_id, m._request_id)
         check("the same from blocks", text_of(ask(c, user([{"type": "text", "text": CAPITAL}]))) == wanted)
         n = c.messages.count_tokens(model="test", messages=user(CAPITAL)).input_tokens
         check("tokens are counted", n == m.usage.input_tokens + m.usage.cache_read_input_tokens, (n, m.usage))
