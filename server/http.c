@@ -130,16 +130,17 @@ static bool may_enter(dg_call *c, const char *method, const char *path, dg_http_
     dg_server *s = c->server;
     struct MHD_Connection *con = c->connection;
     bool other_method;
+    const dg_route *route = dg_route_find(method, path, &other_method);
+    if (route && route->dialect)
+        c->x.error_form = route->dialect->error;
+    c->route = other_method ? NULL : route;
     if (!dg_origin_allows(s->origins, header(con, "Origin"), header(con, "Host")))
         return dg_refuse(e, 403, "origin_not_allowed", NULL,
                          "pages of other sites may not use this server");
-    c->route = dg_route_find(method, path, &other_method);
-    if (c->route && c->route->dialect)
-        c->x.error_form = c->route->dialect->error;
     bool open = (c->route && c->route->open) || !strcmp(method, "OPTIONS");
     if (!open && !dg_auth_allows(s->keys, header(con, "Authorization"), header(con, "X-Api-Key")))
         return dg_refuse(e, 401, "invalid_api_key", NULL, "no valid API key was sent");
-    if (!c->route && other_method)
+    if (other_method)
         return dg_refuse(e, 405, "method_not_allowed", NULL, "%s does not go with %s", c->method,
                          c->path);
     if (!c->route)

@@ -321,12 +321,14 @@ const dg_route *dg_route_find(const char *method, const char *path, bool *other_
     if (!strcmp(method, "OPTIONS"))
         return &preflight_route;
     bool head = !strcmp(method, "HEAD");
+    const dg_route *other = NULL;
     for (size_t i = 0; i < DG_COUNT(routes); i++) {
         if (!path_fits(&routes[i], path))
             continue;
         if (!strcmp(routes[i].method, head ? "GET" : method))
             return &routes[i];
-        *other_method = true;
+        other = &routes[i];
     }
-    return NULL;
+    *other_method = other != NULL;
+    return other;
 }

@@ -96,7 +96,7 @@ struct dg_server {
     int n_peer;
 };
 
-/* routes.c */
+/* routes.c: NULL: there is nothing at this path. With other_method, there is, for another one. */
 const dg_route *dg_route_find(const char *method, const char *path, bool *other_method);
 
 /* calls.c: the life of calls, and the workers */

@@ -197,6 +197,10 @@ def refusals():
             check(f"{path} without a key", status == 401 and error_form(path, data), data)
             status, _, data = s.request("POST", path, b" " * (2 << 20), keyed)
             check(f"{path} with too much", status == 413 and error_form(path, data), data)
+            status, _, data = s.request("GET", path, headers=keyed)
+            check(f"GET {path}", status == 405 and error_form(path, data), data)
+            status, _, data = s.request("POST", path, body, {**keyed, "Origin": "https://evil.example"})
+            check(f"{path} from another site", status == 403 and error_form(path, data), data)
             check(f"{path} with a key", s.request("POST", path, body, {"X-Api-Key": "key"})[0] == 200)
 
 
