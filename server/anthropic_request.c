@@ -23,11 +23,6 @@ static bool wrong_block(const message_reader *r, const char *what)
     return dg_refuse(r->t->e, 400, "invalid_value", param, "%s: %s", param, what);
 }
 
-static void add(message_reader *r, json_t *list, json_t *value)
-{
-    r->t->no_memory |= json_array_append_new(list, value) != 0;
-}
-
 static bool read_picture(message_reader *r, const json_t *block, json_t *parts)
 {
     const json_t *source = json_object_get(block, "source");
@@ -37,7 +32,7 @@ static bool read_picture(message_reader *r, const json_t *block, json_t *parts)
         return wrong_block(r, "source.type: pictures come as base64; addresses are not followed");
     if (!type || !data)
         return wrong_block(r, "source: wanted media_type and data");
-    add(r, parts, dg_translate_picture(type, data));
+    dg_translate_add(r->t, parts, dg_translate_picture(type, data));
     return true;
 }
 
@@ -46,7 +41,7 @@ static bool read_text(message_reader *r, const json_t *block, json_t *parts)
     json_t *text = json_object_get(block, "text");
     if (!json_is_string(text))
         return wrong_block(r, "text: wanted text");
-    add(r, parts, json_pack("{s:s,s:O}", "type", "text", "text", text));
+    dg_translate_add(r->t, parts, json_pack("{s:s,s:O}", "type", "text", "text", text));
     return true;
 }
 
@@ -55,36 +50,58 @@ static bool read_call(message_reader *r, const json_t *block)
     json_t *input = dg_field_get(block, "input"), *name = json_object_get(block, "name");
     if (!json_is_string(name) || (input && !json_is_object(input)))
         return wrong_block(r, "wanted a name, and an object as input");
-    add(r, r->calls, dg_translate_call(dg_field_get(block, "id"), name, input));
+    dg_translate_add(r->t, r->calls, dg_translate_call(dg_field_get(block, "id"), name, input));
+    return true;
+}
+
+/* Text, or a list of blocks that have text or pictures. */
+static bool read_result_content(message_reader *r, json_t *content, json_t *parts)
+{
+    size_t i;
+    json_t *block;
+    if (json_is_string(content))
+        dg_translate_add(r->t, parts, json_pack("{s:s,s:O}", "type", "text", "text", content));
+    else if (content && !json_is_array(content))
+        return wrong_block(r, "content: wanted text or a list of blocks");
+    json_array_foreach(content, i, block)
+    {
+        const json_t *type = json_object_get(block, "type");
+        bool ok = dg_json_says(type, "text") ? read_text(r, block, parts)
+                  : dg_json_says(type, "image")
+                      ? read_picture(r, block, parts)
+                      : wrong_block(r, "content: text and image are known "
+                                       "in a result");
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+static bool has_only_text(const json_t *parts)
+{
+    size_t i;
+    json_t *part;
+    json_array_foreach(parts, i, part)
+    {
+        if (!json_object_get(part, "text"))
+            return false;
+    }
     return true;
 }
 
 /* What came back from a tool is a message of its own. */
 static bool read_result(message_reader *r, const json_t *block)
 {
-    json_t *content = dg_field_get(block, "content"), *part;
     json_t *id = json_object_get(block, "tool_use_id"), *parts = json_array();
-    size_t i;
     bool ok = json_is_string(id) || wrong_block(r, "tool_use_id: wanted text");
     if (json_is_true(json_object_get(block, "is_error")))
-        add(r, parts, json_pack("{s:s,s:s}", "type", "text", "text", "Error: "));
-    if (json_is_string(content))
-        add(r, parts, json_pack("{s:s,s:O}", "type", "text", "text", content));
-    else if (content && !json_is_array(content))
-        ok = ok && wrong_block(r, "content: wanted text or a list of blocks");
-    json_array_foreach(content, i, part)
-    {
-        const json_t *type = json_object_get(part, "type");
-        ok = ok && (dg_json_says(type, "text")    ? read_text(r, part, parts)
-                    : dg_json_says(type, "image") ? read_picture(r, part, parts)
-                                                  : wrong_block(r, "content: text and image are "
-                                                                   "known in a result"));
-    }
-    bool only_text = true;
-    json_array_foreach(parts, i, part) only_text &= json_object_get(part, "text") != NULL;
-    json_t *said = only_text ? dg_translate_text(parts, "text", "") : json_incref(parts);
-    dg_translate_say(r->t, json_pack("{s:s,s:O,s:o}", "role", "tool", "tool_call_id",
-                                     ok ? id : json_null(), "content", said));
+        dg_translate_add(r->t, parts, json_pack("{s:s,s:s}", "type", "text", "text", "Error: "));
+    ok = ok && read_result_content(r, dg_field_get(block, "content"), parts);
+    if (ok)
+        dg_translate_say(r->t,
+                         json_pack("{s:s,s:O,s:o}", "role", "tool", "tool_call_id", id, "content",
+                                   has_only_text(parts) ? dg_translate_text(parts, "text", "")
+                                                        : json_incref(parts)));
     json_decref(parts);
     return ok;
 }
@@ -93,7 +110,7 @@ static bool read_thought(message_reader *r, json_t *block)
 {
     if (!json_is_string(json_object_get(block, "thinking")))
         return wrong_block(r, "thinking: wanted text");
-    add(r, r->thoughts, json_incref(block));
+    dg_translate_add(r->t, r->thoughts, json_incref(block));
     return true;
 }
 
@@ -126,11 +143,10 @@ static void say_blocks(message_reader *r, const char *role, bool had_results)
     json_t *content = assistant ? dg_translate_text(r->parts, "text", "") : json_incref(r->parts);
     json_t *message = json_pack("{s:s,s:o}", "role", role, "content", content);
     if (json_array_size(r->thoughts))
-        r->t->no_memory |=
-            json_object_set_new(message, "reasoning_content",
-                                dg_translate_text(r->thoughts, "thinking", "\n")) != 0;
+        dg_translate_set_in(r->t, message, "reasoning_content",
+                            dg_translate_text(r->thoughts, "thinking", "\n"));
     if (json_array_size(r->calls))
-        r->t->no_memory |= json_object_set(message, "tool_calls", r->calls) != 0;
+        dg_translate_set_in(r->t, message, "tool_calls", json_incref(r->calls));
     dg_translate_say(r->t, message);
 }
 
@@ -193,7 +209,11 @@ static bool read_messages(dg_translation *t)
     if (!json_array_size(messages))
         return dg_refuse(t->e, 400, "invalid_value", "messages",
                          "messages: wanted a list with something in it");
-    json_array_foreach(messages, i, message) if (!read_message(t, i, message)) return false;
+    json_array_foreach(messages, i, message)
+    {
+        if (!read_message(t, i, message))
+            return false;
+    }
     continue_last(t);
     return true;
 }
@@ -207,10 +227,12 @@ static bool read_system(dg_translation *t)
     if (!json_is_string(system) && !json_is_array(system))
         return dg_refuse(t->e, 400, "invalid_type", "system",
                          "system: wanted text or a list of blocks");
-    json_array_foreach(system, i, block) if (
-        !json_is_string(json_object_get(
-            block, "text"))) return dg_refuse(t->e, 400, "invalid_value", "system",
-                                              "system.%zu: only blocks of text are known", i);
+    json_array_foreach(system, i, block)
+    {
+        if (!json_is_string(json_object_get(block, "text")))
+            return dg_refuse(t->e, 400, "invalid_value", "system",
+                             "system.%zu: only blocks of text are known", i);
+    }
     dg_translate_say(t, json_pack("{s:s,s:o}", "role", "system", "content",
                                   dg_translate_text(system, "text", "\n\n")));
     return true;
@@ -232,8 +254,7 @@ static bool read_tools(dg_translation *t)
         if (ok && !json_is_string(json_object_get(tool, "name")))
             ok = dg_refuse(t->e, 400, "invalid_value", "tools", "tools.%zu.name: wanted text", i);
         if (ok)
-            t->no_memory |=
-                json_array_append_new(list, dg_translate_tool(tool, "input_schema")) != 0;
+            dg_translate_add(t, list, dg_translate_tool(tool, "input_schema"));
     }
     dg_translate_set(t, "tools", list);
     return ok;

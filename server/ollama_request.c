@@ -65,8 +65,12 @@ static bool check_images(dg_translation *t, const json_t *images, const char *wh
 {
     size_t i;
     json_t *image;
-    json_array_foreach(images, i, image) if (!json_is_string(image)) return dg_refuse(
-        t->e, 400, "invalid_type", "images", "%simages[%zu]: wanted base64 text", where, i);
+    json_array_foreach(images, i, image)
+    {
+        if (!json_is_string(image))
+            return dg_refuse(t->e, 400, "invalid_type", "images",
+                             "%simages[%zu]: wanted base64 text", where, i);
+    }
     return true;
 }
 
@@ -78,13 +82,13 @@ static json_t *content_of(dg_translation *t, json_t *text, const json_t *images)
     if (!json_array_size(images))
         return text ? json_incref(text) : json_string("");
     parts = json_array();
-    json_array_foreach(images, i, image) /* what kind it is, its content tells */
-        t->no_memory |=
-        json_array_append_new(parts, dg_translate_picture("image/png", json_string_value(image))) !=
-        0;
+    json_array_foreach(images, i, image)
+    {
+        /* what kind it is, its content tells */
+        dg_translate_add(t, parts, dg_translate_picture("image/png", json_string_value(image)));
+    }
     if (text)
-        t->no_memory |=
-            json_array_append_new(parts, json_pack("{s:s,s:O}", "type", "text", "text", text)) != 0;
+        dg_translate_add(t, parts, json_pack("{s:s,s:O}", "type", "text", "text", text));
     return parts;
 }
 
@@ -105,11 +109,11 @@ static bool read_calls(dg_translation *t, size_t index, const json_t *calls, jso
                            "messages[%zu].tool_calls[%zu].function.name: wanted text", index, i);
             break;
         }
-        t->no_memory |= json_array_append_new(
-                            list, dg_translate_call(dg_field_get(call, "id"), name,
-                                                    dg_field_get(function, "arguments"))) != 0;
+        dg_translate_add(
+            t, list,
+            dg_translate_call(dg_field_get(call, "id"), name, dg_field_get(function, "arguments")));
     }
-    t->no_memory |= json_object_set_new(message, "tool_calls", list) != 0;
+    dg_translate_set_in(t, message, "tool_calls", list);
     return ok;
 }
 
@@ -131,8 +135,8 @@ static bool read_message(dg_translation *t, size_t index, const json_t *m)
         json_pack("{s:s,s:o}", "role", role, "content", content_of(t, content, images));
     for (size_t i = 0; i < DG_COUNT(same); i++)
         if (dg_field_get(m, same[i][0]))
-            t->no_memory |=
-                json_object_set(message, same[i][1], json_object_get(m, same[i][0])) != 0;
+            dg_translate_set_in(t, message, same[i][1],
+                                json_incref(json_object_get(m, same[i][0])));
     bool ok = !json_array_size(calls) || read_calls(t, index, calls, message);
     dg_translate_say(t, message);
     return ok;

@@ -24,11 +24,6 @@ static bool wrong_item(const input_reader *r, const char *what)
     return dg_refuse(r->t->e, 400, "invalid_value", "input", "input[%zu]%s", r->item, what);
 }
 
-static void add(input_reader *r, json_t *list, json_t *value)
-{
-    r->t->no_memory |= json_array_append_new(list, value) != 0;
-}
-
 /* ---- what is kept is said ---- */
 
 static void say_system(input_reader *r)
@@ -49,11 +44,10 @@ static void say_assistant(input_reader *r)
         json_pack("{s:s,s:o}", "role", "assistant", "content", r->said ? r->said : json_string(""));
     r->said = NULL;
     if (json_array_size(r->thoughts))
-        r->t->no_memory |= json_object_set_new(message, "reasoning_content",
-                                               dg_translate_text(r->thoughts, "text", "\n")) != 0;
+        dg_translate_set_in(r->t, message, "reasoning_content",
+                            dg_translate_text(r->thoughts, "text", "\n"));
     if (json_array_size(r->calls)) {
-        r->t->no_memory |= json_object_set(message, "tool_calls", r->calls) != 0;
-        json_decref(r->calls);
+        dg_translate_set_in(r->t, message, "tool_calls", r->calls);
         r->calls = json_array();
     }
     json_array_clear(r->thoughts);
@@ -104,7 +98,8 @@ static bool read_message(input_reader *r, const json_t *item)
     say_assistant(r);
     bool instructs = !strcmp(role, "system") || !strcmp(role, "developer");
     if (instructs && !r->started) {
-        add(r, r->system, json_pack("{s:o}", "text", dg_translate_text(content, "text", "")));
+        dg_translate_add(r->t, r->system,
+                         json_pack("{s:o}", "text", dg_translate_text(content, "text", "")));
         return true;
     }
     say_system(r);
@@ -119,7 +114,7 @@ static bool read_call(input_reader *r, const json_t *item)
     if (!json_is_string(name) || !json_is_string(id) || !json_is_string(arguments))
         return wrong_item(r, ": a function_call needs call_id, name and arguments, all text");
     say_system(r);
-    add(r, r->calls, dg_translate_call(id, name, arguments));
+    dg_translate_add(r->t, r->calls, dg_translate_call(id, name, arguments));
     return true;
 }
 
@@ -151,7 +146,7 @@ static bool read_reasoning(input_reader *r, const json_t *item)
     {
         if (!json_is_string(json_object_get(part, "text")))
             return wrong_item(r, ": reasoning without text");
-        add(r, r->thoughts, json_incref(part));
+        dg_translate_add(r->t, r->thoughts, json_incref(part));
     }
     return true;
 }
@@ -180,7 +175,7 @@ static bool read_items(input_reader *r, const json_t *input)
     if (!dg_field_string(r->t->root, "instructions", &instructions, r->t->e))
         return false;
     if (instructions && *instructions)
-        add(r, r->system, json_pack("{s:s}", "text", instructions));
+        dg_translate_add(r->t, r->system, json_pack("{s:s}", "text", instructions));
     if (json_is_string(input)) {
         say_system(r);
         dg_translate_say(r->t, json_pack("{s:s,s:O}", "role", "user", "content", input));
@@ -189,7 +184,11 @@ static bool read_items(input_reader *r, const json_t *input)
     if (!json_array_size(input))
         return dg_refuse(r->t->e, 400, "invalid_type", "input",
                          "input: wanted text or a list of items");
-    json_array_foreach(input, r->item, item) if (!read_item(r, item)) return false;
+    json_array_foreach(input, r->item, item)
+    {
+        if (!read_item(r, item))
+            return false;
+    }
     say_assistant(r);
     say_system(r);
     return true;
@@ -237,7 +236,7 @@ static bool read_tools(dg_translation *t)
         if (ok && !json_is_string(json_object_get(tool, "name")))
             ok = dg_refuse(t->e, 400, "invalid_value", "tools", "tools[%zu].name: wanted text", i);
         if (ok)
-            t->no_memory |= json_array_append_new(list, dg_translate_tool(tool, "parameters")) != 0;
+            dg_translate_add(t, list, dg_translate_tool(tool, "parameters"));
     }
     dg_translate_set(t, "tools", list);
     dg_translate_copy(t, "tool_choice", "tool_choice");
@@ -281,8 +280,10 @@ static bool read_include(dg_translation *t)
     size_t i;
     if (!dg_field_list(t->root, "include", &include, t->e))
         return false;
-    json_array_foreach(include, i, name) if (dg_json_says(name, "message.output_text.logprobs"))
+    json_array_foreach(include, i, name)
     {
+        if (!dg_json_says(name, "message.output_text.logprobs"))
+            continue;
         dg_translate_set(t, "logprobs", json_true());
         dg_translate_copy(t, "top_logprobs", "top_logprobs");
     }

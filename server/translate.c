@@ -39,14 +39,24 @@ bool dg_translate_end(dg_translation *t, bool ok, dg_read_fn *read, dg_chat *out
     return false;
 }
 
+void dg_translate_add(dg_translation *t, json_t *list, json_t *value)
+{
+    t->no_memory |= json_array_append_new(list, value) != 0;
+}
+
 void dg_translate_say(dg_translation *t, json_t *message)
 {
-    t->no_memory |= json_array_append_new(t->messages, message) != 0;
+    dg_translate_add(t, t->messages, message);
+}
+
+void dg_translate_set_in(dg_translation *t, json_t *object, const char *name, json_t *value)
+{
+    t->no_memory |= json_object_set_new(object, name, value) != 0;
 }
 
 void dg_translate_set(dg_translation *t, const char *name, json_t *value)
 {
-    t->no_memory |= json_object_set_new(t->chat, name, value) != 0;
+    dg_translate_set_in(t, t->chat, name, value);
 }
 
 void dg_translate_copy(dg_translation *t, const char *name, const char *as)
@@ -64,8 +74,11 @@ bool dg_translate_stop(dg_translation *t, const json_t *object, const char *name
         return true;
     if (!json_is_array(stop) && !json_is_string(stop))
         return dg_refuse(t->e, 400, "invalid_type", name, "%s: wanted a list of text", name);
-    json_array_foreach(stop, i, text) if (!json_string_length(text)) return dg_refuse(
-        t->e, 400, "invalid_value", name, "%s[%zu]: wanted text", name, i);
+    json_array_foreach(stop, i, text)
+    {
+        if (!json_string_length(text))
+            return dg_refuse(t->e, 400, "invalid_value", name, "%s[%zu]: wanted text", name, i);
+    }
     dg_translate_set(t, "stop", json_incref(stop));
     return true;
 }

@@ -25,9 +25,12 @@ void dg_translate_begin(dg_translation *t, json_t *root, const dg_chat_limits *l
  * frees the translation. */
 bool dg_translate_end(dg_translation *t, bool ok, dg_read_fn *read, dg_chat *out);
 
-/* Adds a message, sets a field; they take the value, and NULL counts as memory that is out. */
+/* Adds to a list, adds a message, sets a field of the body or of an object; they take the value,
+ * and NULL counts as memory that is out. */
+void dg_translate_add(dg_translation *t, json_t *list, json_t *value);
 void dg_translate_say(dg_translation *t, json_t *message);
 void dg_translate_set(dg_translation *t, const char *name, json_t *value);
+void dg_translate_set_in(dg_translation *t, json_t *object, const char *name, json_t *value);
 
 /* The client's field under another name, if it is there. */
 void dg_translate_copy(dg_translation *t, const char *name, const char *as);
