@@ -298,6 +298,7 @@ typedef enum dgemma_end {
 
 typedef struct dgemma_stats {
     dgemma_end end;
+    int stop_string;     /* which of `stop` ended the answer, from 1; 0: none did */
     int n_prompt_cached; /* tokens of the prompt whose keys and values were there already */
     int n_prompt, n_output, n_thinking; /* tokens; thinking: of those in the output */
     int n_pictures,
@@ -350,6 +351,12 @@ typedef struct dgemma_request dgemma_request;
 DGEMMA_API dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *engine,
                                                const dgemma_request_options *opt,
                                                dgemma_error *err);
+
+/* How many tokens the prompt of these options has, pictures included; runs nothing. Any thread.
+ * DGEMMA_E_LIMIT: more than the model has room for. */
+DGEMMA_API dgemma_status dgemma_prompt_count(dgemma_engine *engine,
+                                             const dgemma_request_options *opt, size_t *n,
+                                             dgemma_error *err);
 
 /* The next event, waiting up to `seconds` (negative: for ever). False: none came in that time, or
  * END was delivered before. One thread at a time for one request. A reader who is slow holds nobody

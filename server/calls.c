@@ -192,8 +192,8 @@ static bool work_on(dg_call *c, bool gone, dg_cancel cancel, bool silent)
         cancel_generation(c, gone ? DG_CANCEL_HANGUP : cancel);
     if (c->generation && dg_generation_advance(c->generation))
         end_generation(c);
-    if (silent)
-        dg_exchange_write(&c->x, ": ping\n\n", 8);
+    if (c->generation && silent)
+        dg_generation_ping(c->generation);
     return gone && !c->generation;
 }
 

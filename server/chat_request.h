@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 #include "dgemma.h"
+#include "errors.h"
 
 /* A prompt that is no conversation. */
 typedef struct dg_raw_prompt {
@@ -21,7 +22,8 @@ typedef struct dg_chat {
     size_t n_prompt;
     const char **stop;       /* owned */
     dgemma_logit_bias *bias; /* owned */
-    int n_choice;            /* answers for each prompt, with seeds counted up */
+    int n_choice;            /* answers for each prompt, with seeds counted up; 0: none is wanted,
+                                only to know that the model is there */
     bool stream, include_usage;
     bool hide_thinking;
     bool drop_calls; /* calls that the model makes without having been asked are left out */
@@ -38,5 +40,10 @@ typedef struct dg_chat_limits {
     int max_choices; /* of all prompts together */
     int max_images;
 } dg_chat_limits;
+
+/* A dialect's reader. Takes `root`, a JSON object. False: *e says what is wrong, and *out is empty.
+ * Fields that are not known are not looked at. Without a seed, `seed` is it. */
+typedef bool dg_read_fn(dg_chat *out, json_t *root, const dg_chat_limits *limits, uint64_t seed,
+                        dg_http_error *e);
 
 #endif

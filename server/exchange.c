@@ -9,7 +9,10 @@
 bool dg_exchange_init(dg_exchange *x, void (*wake)(void *user), void *user)
 {
     unsigned char bytes[12];
-    *x = (dg_exchange){.wake = wake, .wake_user = user, .content_type = "application/json"};
+    *x = (dg_exchange){.wake = wake,
+                       .wake_user = user,
+                       .content_type = "application/json",
+                       .error_form = dg_error_object};
     dg_buf_init(&x->out, DG_OUT_MAX);
     pthread_mutex_init(&x->lock, NULL);
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
@@ -76,7 +79,7 @@ void dg_exchange_refuse(dg_exchange *x, const dg_http_error *e)
     if (!x->status)
         x->retry_after = e->retry_after ? e->retry_after : -1;
     pthread_mutex_unlock(&x->lock);
-    dg_exchange_reply(x, e->status, dg_error_object(e));
+    dg_exchange_reply(x, e->status, x->error_form(e));
 }
 
 void dg_exchange_open(dg_exchange *x, const char *content_type)
@@ -99,7 +102,8 @@ void dg_exchange_write(dg_exchange *x, const char *data, size_t len)
     pthread_mutex_unlock(&x->lock);
 }
 
-void dg_exchange_event(dg_exchange *x, json_t *body)
+/* The body between two pieces of text, all at once. */
+static void write_body(dg_exchange *x, const char *before, json_t *body, const char *after)
 {
     size_t len = 0;
     char *text = dg_json_dump(body, &len);
@@ -107,12 +111,29 @@ void dg_exchange_event(dg_exchange *x, json_t *body)
     pthread_mutex_lock(&x->lock);
     x->full = x->full || !text;
     if (text && x->streaming && !x->closed) {
-        append(x, "data: ", 6);
+        append(x, before, strlen(before));
         append(x, text, len);
-        append(x, "\n\n", 2);
+        append(x, after, strlen(after));
     }
     pthread_mutex_unlock(&x->lock);
     dg_free(text);
+}
+
+void dg_exchange_event(dg_exchange *x, json_t *body)
+{
+    write_body(x, "data: ", body, "\n\n");
+}
+
+void dg_exchange_named_event(dg_exchange *x, const char *name, json_t *body)
+{
+    char before[96];
+    snprintf(before, sizeof before, "event: %s\ndata: ", name);
+    write_body(x, before, body, "\n\n");
+}
+
+void dg_exchange_line(dg_exchange *x, json_t *body)
+{
+    write_body(x, "", body, "\n");
 }
 
 void dg_exchange_close(dg_exchange *x)

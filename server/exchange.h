@@ -21,10 +21,11 @@ typedef struct dg_exchange {
     size_t sent;
     int status; /* 0: not decided yet */
     const char *content_type;
-    bool streaming, closed;   /* closed: nothing more will be written */
-    bool full;                /* something did not fit: the client cannot have the rest */
-    int retry_after;          /* of an error; -1: trying again will not help */
-    double wrote;             /* when something was last written */
+    bool streaming, closed; /* closed: nothing more will be written */
+    bool full;              /* something did not fit: the client cannot have the rest */
+    int retry_after;        /* of an error; -1: trying again will not help */
+    double wrote;           /* when something was last written */
+    json_t *(*error_form)(const dg_http_error *e); /* dg_error_object, or another dialect's */
     void (*wake)(void *user); /* called, with the lock held, when there is something to send */
     void *wake_user;
 } dg_exchange;
@@ -44,8 +45,13 @@ void dg_exchange_write(dg_exchange *x, const char *data, size_t len);
 void dg_exchange_close(dg_exchange *x);
 bool dg_exchange_crowded(dg_exchange *x);
 
-/* Server-sent events: "data: JSON\n\n". Takes the body; NULL is as for reply. */
+/* Server-sent events: "data: JSON\n\n", with "event: NAME\n" before it when there is one. Takes the
+ * body; NULL is as for reply. */
 void dg_exchange_event(dg_exchange *x, json_t *body);
+void dg_exchange_named_event(dg_exchange *x, const char *name, json_t *body);
+
+/* A line of JSON. */
+void dg_exchange_line(dg_exchange *x, json_t *body);
 
 /* For who sends: up to max bytes to `to`; 0: nothing is there now, -1: that was all, -2: the rest
  * is lost. The lock is held by the caller. */

@@ -41,6 +41,7 @@ void dg_generation_free(dg_generation *g)
         json_decref(c->logprobs);
     }
     dg_free(g->choices);
+    json_decref(g->place.items);
     dg_chat_clear(&g->chat);
     dg_free(g);
 }
@@ -81,7 +82,7 @@ bool dg_generation_start(dg_generation **out, const dg_generation_config *cfg, d
     *g = (dg_generation){
         .cfg = *cfg, .chat = *chat, .created = (long long)time(NULL), .started = dg_clock_now()};
     *chat = (dg_chat){0};
-    g->choices = dg_calloc(n, sizeof *g->choices);
+    g->choices = dg_calloc(n + 1, sizeof *g->choices); /* there may be none */
     bool ok = g->choices != NULL;
     while (ok && g->n_choice < n) {
         ok = choice_init(&g->choices[g->n_choice], (int)g->n_choice);
@@ -125,6 +126,12 @@ void dg_generation_cancel(dg_generation *g, const dg_http_error *why)
     for (size_t i = 0; i < g->n_choice; i++)
         if (g->choices[i].request)
             dgemma_request_cancel(g->choices[i].request);
+}
+
+void dg_generation_ping(dg_generation *g)
+{
+    if (g->chat.stream && !g->over)
+        g->cfg.dialect->ping(g);
 }
 
 /* ---- events ---- */
@@ -227,6 +234,7 @@ static void add_stats(dgemma_stats *sum, const dgemma_stats *s)
     sum->first_text_seconds += s->first_text_seconds;
     sum->kv_bytes += s->kv_bytes;
     sum->end = s->end;
+    sum->stop_string = s->stop_string;
 }
 
 void dg_generation_stats(const dg_generation *g, dgemma_stats *sum)

@@ -22,6 +22,14 @@ typedef struct dg_choice {
 
 typedef struct dg_generation dg_generation;
 
+/* How far a stream has come, for dialects that number what they send; those have one choice. */
+typedef struct dg_stream_place {
+    int n_event, n_item;
+    dgemma_event_kind open; /* TEXT, THINKING: such an item is being written; else none is */
+    size_t from;            /* where the text of that item begins in the choice's */
+    json_t *items;          /* owned; those that are complete, if the dialect needs them again */
+} dg_stream_place;
+
 /* How a dialect writes. `begin` and `event` are called for streams only; `event` with END as the
  * last of each choice. `end` comes when all have ended, `fail` instead of it when the stream was
  * open already. */
@@ -31,6 +39,8 @@ typedef struct dg_dialect {
     void (*event)(dg_generation *g, dg_choice *c, const dgemma_event *event);
     void (*end)(dg_generation *g);
     void (*fail)(dg_generation *g, const dg_http_error *e);
+    void (*ping)(dg_generation *g); /* says nothing on a stream, so that nobody takes it for dead */
+    json_t *(*error)(const dg_http_error *e); /* the body of an answer that is none */
 } dg_dialect;
 
 typedef struct dg_generation_config {
@@ -50,6 +60,7 @@ struct dg_generation {
     double started;
     dg_choice *choices;
     size_t n_choice, n_ended;
+    dg_stream_place place;
     bool over; /* the client was told everything, or is not there to be told */
 };
 
@@ -65,6 +76,9 @@ bool dg_generation_advance(dg_generation *g);
 /* Ends what runs; the client is told why (NULL: there is nobody to tell). advance() goes on until
  * it returns true. */
 void dg_generation_cancel(dg_generation *g, const dg_http_error *why);
+
+/* For a stream that has been silent: lets the dialect say something without meaning. */
+void dg_generation_ping(dg_generation *g);
 
 /* Only after advance() returned true. NULL is fine. */
 void dg_generation_free(dg_generation *g);

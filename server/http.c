@@ -72,6 +72,7 @@ static void add_headers(dg_call *c, struct MHD_Response *r)
     char seconds[16];
     MHD_add_response_header(r, "Content-Type", c->x.content_type);
     MHD_add_response_header(r, "x-request-id", c->x.id);
+    MHD_add_response_header(r, "request-id", c->x.id); /* Anthropic's name for it */
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
     MHD_add_response_header(r, "Cache-Control", c->x.streaming ? "no-cache" : "no-store");
     if (c->x.streaming)
@@ -129,14 +130,17 @@ static bool may_enter(dg_call *c, const char *method, const char *path, dg_http_
     dg_server *s = c->server;
     struct MHD_Connection *con = c->connection;
     bool other_method;
+    const dg_route *route = dg_route_find(method, path, &other_method);
+    if (route && route->dialect)
+        c->x.error_form = route->dialect->error;
+    c->route = other_method ? NULL : route;
     if (!dg_origin_allows(s->origins, header(con, "Origin"), header(con, "Host")))
         return dg_refuse(e, 403, "origin_not_allowed", NULL,
                          "pages of other sites may not use this server");
-    c->route = dg_route_find(method, path, &other_method);
     bool open = (c->route && c->route->open) || !strcmp(method, "OPTIONS");
     if (!open && !dg_auth_allows(s->keys, header(con, "Authorization"), header(con, "X-Api-Key")))
         return dg_refuse(e, 401, "invalid_api_key", NULL, "no valid API key was sent");
-    if (!c->route && other_method)
+    if (other_method)
         return dg_refuse(e, 405, "method_not_allowed", NULL, "%s does not go with %s", c->method,
                          c->path);
     if (!c->route)

@@ -271,12 +271,19 @@ static void fail_stream(dg_generation *g, const dg_http_error *e)
     dg_exchange_event(g->cfg.to, dg_error_object(e));
 }
 
+void dg_sse_ping(dg_generation *g)
+{
+    dg_exchange_write(g->cfg.to, ": ping\n\n", 8);
+}
+
 const dg_dialect dg_openai_chat = {
     .content_type = "text/event-stream",
     .begin = begin_stream,
     .event = stream_event,
     .end = end,
     .fail = fail_stream,
+    .ping = dg_sse_ping,
+    .error = dg_error_object,
 };
 
 /* The same functions; they ask which of the two they are. */
@@ -286,4 +293,6 @@ const dg_dialect dg_openai_completion = {
     .event = stream_event,
     .end = end,
     .fail = fail_stream,
+    .ping = dg_sse_ping,
+    .error = dg_error_object,
 };

@@ -6,6 +6,9 @@
 
 extern const dg_dialect dg_openai_chat, dg_openai_completion;
 
+/* A comment line, which every reader of server-sent events skips. */
+void dg_sse_ping(dg_generation *g);
+
 /* llama-server's `timings`, with an object `diffusion` in it. The caller owns it. */
 json_t *dg_openai_timings(const dg_generation *g);
 

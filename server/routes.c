@@ -6,16 +6,21 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "anthropic_count.h"
+#include "anthropic_request.h"
+#include "anthropic_response.h"
 #include "json_fields.h"
 #include "json_text.h"
+#include "ollama_models.h"
+#include "ollama_request.h"
+#include "ollama_response.h"
 #include "openai_request.h"
 #include "openai_response.h"
+#include "responses_request.h"
+#include "responses_response.h"
 #include "server_internal.h"
 
 /* ---- answers of the model ---- */
-
-typedef bool read_fn(dg_chat *out, json_t *root, const dg_chat_limits *limits, uint64_t seed,
-                     dg_http_error *e);
 
 /* Small enough to be a number in every JSON library. */
 static uint64_t random_seed(void)
@@ -24,12 +29,12 @@ static uint64_t random_seed(void)
     return getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed ? seed : 0;
 }
 
-static bool start(dg_call *c, read_fn *read, const dg_dialect *dialect, dg_http_error *e)
+static bool start(dg_call *c, dg_http_error *e)
 {
     dg_server *s = c->server;
     dg_chat chat;
     json_t *root = dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
-    if (!root || !read(&chat, root, &s->limits, random_seed(), e))
+    if (!root || !c->route->read(&chat, root, &s->limits, random_seed(), e))
         return false;
     size_t n = (size_t)chat.n_choice * (chat.n_prompt ? chat.n_prompt : 1);
     if (!dg_call_admit(c, n, e)) {
@@ -40,7 +45,7 @@ static bool start(dg_call *c, read_fn *read, const dg_dialect *dialect, dg_http_
         .engine = s->engine,
         .metrics = s->metrics,
         .model = s->opt.model_name,
-        .dialect = dialect,
+        .dialect = c->route->dialect,
         .to = &c->x,
         .notify = dg_call_ring,
         .notify_user = c,
@@ -48,24 +53,14 @@ static bool start(dg_call *c, read_fn *read, const dg_dialect *dialect, dg_http_
     return dg_generation_start(&c->generation, &cfg, &chat, e);
 }
 
-static void generate(dg_call *c, read_fn *read, const dg_dialect *dialect)
+static void generate(dg_call *c)
 {
     dg_http_error e;
     if (c->server->opt.log_prompts)
         dg_server_log(c->server, "%s asks %.*s", c->x.id, (int)c->body.len,
                       c->body.data ? c->body.data : "");
-    if (!start(c, read, dialect, &e))
+    if (!start(c, &e))
         dg_exchange_refuse(&c->x, &e);
-}
-
-static void chat_completions(dg_call *c)
-{
-    generate(c, dg_openai_read_chat, &dg_openai_chat);
-}
-
-static void completions(dg_call *c)
-{
-    generate(c, dg_openai_read_completion, &dg_openai_completion);
 }
 
 /* ---- tokens ---- */
@@ -264,11 +259,41 @@ static void preflight(dg_call *c)
 
 /* ---- the table ---- */
 
+#define GENERATES(where, reader, writer)                                                           \
+    {                                                                                              \
+        .method = "POST", .path = (where), .work = generate, .generates = true, .read = (reader),  \
+        .dialect = &(writer)                                                                       \
+    }
+
 static const dg_route routes[] = {
-    {.method = "POST", .path = "/v1/chat/completions", .work = chat_completions, .generates = true},
-    {.method = "POST", .path = "/chat/completions", .work = chat_completions, .generates = true},
-    {.method = "POST", .path = "/v1/completions", .work = completions, .generates = true},
-    {.method = "POST", .path = "/completions", .work = completions, .generates = true},
+    GENERATES("/v1/chat/completions", dg_openai_read_chat, dg_openai_chat),
+    GENERATES("/chat/completions", dg_openai_read_chat, dg_openai_chat),
+    GENERATES("/v1/completions", dg_openai_read_completion, dg_openai_completion),
+    GENERATES("/completions", dg_openai_read_completion, dg_openai_completion),
+    GENERATES("/v1/responses", dg_responses_read, dg_responses),
+    GENERATES("/v1/messages", dg_anthropic_read, dg_anthropic),
+    GENERATES("/api/chat", dg_ollama_read_chat, dg_ollama_chat),
+    GENERATES("/api/generate", dg_ollama_read_generate, dg_ollama_generate),
+    {.method = "POST",
+     .path = "/v1/messages/count_tokens",
+     .work = dg_anthropic_count,
+     .dialect = &dg_anthropic},
+    {.method = "GET",
+     .path = "/api/tags",
+     .work = dg_ollama_tags,
+     .now = true,
+     .dialect = &dg_ollama_chat},
+    {.method = "GET",
+     .path = "/api/ps",
+     .work = dg_ollama_tags,
+     .now = true,
+     .dialect = &dg_ollama_chat},
+    {.method = "POST", .path = "/api/show", .work = dg_ollama_show, .dialect = &dg_ollama_chat},
+    {.method = "GET",
+     .path = "/api/version",
+     .work = dg_ollama_version,
+     .now = true,
+     .dialect = &dg_ollama_chat},
     {.method = "POST", .path = "/tokenize", .work = tokenize},
     {.method = "POST", .path = "/detokenize", .work = detokenize},
     {.method = "GET", .path = "/v1/models", .work = models, .now = true},
@@ -296,12 +321,14 @@ const dg_route *dg_route_find(const char *method, const char *path, bool *other_
     if (!strcmp(method, "OPTIONS"))
         return &preflight_route;
     bool head = !strcmp(method, "HEAD");
+    const dg_route *other = NULL;
     for (size_t i = 0; i < DG_COUNT(routes); i++) {
         if (!path_fits(&routes[i], path))
             continue;
         if (!strcmp(routes[i].method, head ? "GET" : method))
             return &routes[i];
-        *other_method = true;
+        other = &routes[i];
     }
-    return NULL;
+    *other_method = other != NULL;
+    return other;
 }

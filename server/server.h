@@ -1,4 +1,5 @@
-/* `dgemma serve`: an engine behind HTTP, in the form that OpenAI's clients speak.
+/* `dgemma serve`: an engine behind HTTP, in the forms that OpenAI's, Anthropic's and
+ * Ollama's clients speak.
  *
  * One thread moves bytes (libmicrohttpd, epoll), a few workers read requests and write answers, one
  * watches the clock. None of them waits for a client, and the engine waits for none of them. */

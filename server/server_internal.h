@@ -19,8 +19,10 @@ typedef struct dg_call dg_call;
 typedef struct dg_route {
     const char *method, *path; /* a path that ends in "/" stands for all below it */
     void (*work)(dg_call *c);
-    bool now, open; /* open: without a key */
-    bool generates; /* refused while draining */
+    bool now, open;            /* open: without a key */
+    bool generates;            /* refused while draining */
+    dg_read_fn *read;          /* of a route that generates */
+    const dg_dialect *dialect; /* of answers and errors; NULL: errors in OpenAI's form */
 } dg_route;
 
 typedef enum dg_peer_state { DG_PEER_IDLE, DG_PEER_ASKING, DG_PEER_SERVED } dg_peer_state;
@@ -94,7 +96,7 @@ struct dg_server {
     int n_peer;
 };
 
-/* routes.c */
+/* routes.c: NULL: there is nothing at this path. With other_method, there is, for another one. */
 const dg_route *dg_route_find(const char *method, const char *path, bool *other_method);
 
 /* calls.c: the life of calls, and the workers */

@@ -308,6 +308,18 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
     return st;
 }
 
+dgemma_status dgemma_prompt_count(dgemma_engine *e, const dgemma_request_options *o, size_t *n,
+                                  dgemma_error *err)
+{
+    dg_prompt_tokens prompt = {0};
+    dgemma_status st = check_options(e, o, err);
+    if (!st)
+        st = dg_prompt_build(&prompt, e, o, err);
+    *n = st ? 0 : prompt.tokens.n;
+    dg_prompt_tokens_clear(&prompt);
+    return st;
+}
+
 bool dgemma_request_wait(dgemma_request *r, dgemma_event *event, double seconds)
 {
     return dg_stream_wait(r->stream, event, seconds);

@@ -241,6 +241,7 @@ void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool
 {
     const dg_request *r = a->req;
     a->stats.end = dg_answer_reason(a, st, cancelled);
+    a->stats.stop_string = a->stop ? dg_stop_strings_found(a->stop) : 0;
     a->stats.n_prompt = r->cfg.n_prompt;
     a->stats.n_output = r->n_output + (r->canvas_open ? r->n_read : 0);
     a->stats.n_thinking = r->n_thought;

@@ -10,7 +10,7 @@ struct dg_stop_strings {
     size_t n, longest;
     dg_buf held; /* the end of the text so far, at most the longest string less one byte, while in
                     between calls */
-    bool found;
+    int found;   /* which one came, from 1 */
 };
 
 dgemma_status dg_stop_strings_create(dg_stop_strings **out, const char *const *strings, size_t n,
@@ -52,14 +52,17 @@ void dg_stop_strings_free(dg_stop_strings *s)
     dg_free(s);
 }
 
-/* Where the first stop string starts in the held text; its length when there is none. */
-static size_t first_stop(const dg_stop_strings *s)
+/* Where the first stop string starts in the held text, and which it is; its length when there is
+ * none. */
+static size_t find_first(dg_stop_strings *s)
 {
     size_t first = s->held.len;
     for (size_t i = 0; i < s->n; i++) {
         const char *at = memmem(s->held.data, s->held.len, s->string[i], s->len[i]);
-        if (at && (size_t)(at - s->held.data) < first)
+        if (at && (size_t)(at - s->held.data) < first) {
             first = (size_t)(at - s->held.data);
+            s->found = (int)i + 1;
+        }
     }
     return first;
 }
@@ -97,13 +100,17 @@ bool dg_stop_strings_push(dg_stop_strings *s, const char *text, size_t len, dg_s
         out(user, text, len); /* memory is out: whoever takes the text will find that too */
         return false;
     }
-    size_t stop = first_stop(s);
-    s->found = stop < s->held.len;
+    size_t stop = find_first(s);
     size_t n = s->found ? stop : s->held.len - possible_start(s);
     /* a stop string may begin inside a character; what is passed on is whole */
     if (!s->found)
         n -= dg_utf8_partial(s->held.data, n);
     pass_on(s, n, out, user);
+    return s->found > 0;
+}
+
+int dg_stop_strings_found(const dg_stop_strings *s)
+{
     return s->found;
 }
 

@@ -22,6 +22,9 @@ typedef bool dg_stop_text_fn(void *user, const char *text, size_t len);
 bool dg_stop_strings_push(dg_stop_strings *s, const char *text, size_t len, dg_stop_text_fn *out,
                           void *user);
 
+/* Which string came, from 1; 0: none did. */
+int dg_stop_strings_found(const dg_stop_strings *s);
+
 /* No more text comes: passes on what was held back. */
 void dg_stop_strings_flush(dg_stop_strings *s, dg_stop_text_fn *out, void *user);
 

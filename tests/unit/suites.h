@@ -40,5 +40,6 @@ Suite *pocket_checks_suite(void);
 Suite *cells_suite(void);
 Suite *chat_log_suite(void);
 Suite *server_suite(void);
+Suite *dialects_suite(void);
 
 #endif

@@ -326,6 +326,28 @@ START_TEST(step_callback_takes_part)
 }
 END_TEST
 
+/* ---- counting ---- */
+
+START_TEST(prompts_are_counted)
+{
+    dgemma_engine *e = open_engine(NULL);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    dgemma_error err = {0};
+    static said s;
+    size_t n = 7;
+    opt.chat_prompt = "Say something.";
+    opt.max_tokens = 4;
+    ck_assert_int_eq(dgemma_prompt_count(e, &opt, &n, &err), DGEMMA_OK);
+    listen(submit(e, &opt), &s);
+    ck_assert_uint_eq(n, (size_t)s.stats.n_prompt);
+
+    opt.raw_prompt = "and a second one";
+    ck_assert_int_eq(dgemma_prompt_count(e, &opt, &n, &err), DGEMMA_E_ARG);
+    ck_assert_uint_eq(n, 0);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 /* ---- stop strings ---- */
 
 START_TEST(stop_strings_cut_the_text)
@@ -354,6 +376,8 @@ START_TEST(stop_strings_cut_the_text)
     ck_assert_int_eq(cut.stats.end, DGEMMA_END_STOP);
     ck_assert_uint_eq(cut.n_text, first);
     ck_assert_mem_eq(cut.text, whole.text, first);
+    ck_assert_int_eq(cut.stats.stop_string, 2);
+    ck_assert_int_eq(whole.stats.stop_string, 0);
 
     dgemma_error err = {0};
     dgemma_request *r;
@@ -601,6 +625,7 @@ Suite *api_suite(void)
     tcase_add_test(t, slow_readers_lose_old_drafts);
     tcase_add_test(t, the_queue_is_bounded);
     tcase_add_test(t, step_callback_takes_part);
+    tcase_add_test(t, prompts_are_counted);
     tcase_add_test(t, stop_strings_cut_the_text);
     tcase_add_test(t, thinking_budget_closes_the_thought);
     tcase_add_test(t, thoughts_leave_room_for_an_answer);

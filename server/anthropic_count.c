@@ -1,0 +1,27 @@
+#include "anthropic_count.h"
+#include "anthropic_request.h"
+#include "json_text.h"
+
+static bool count(dg_call *c, size_t *n, dg_http_error *e)
+{
+    dg_chat chat;
+    dgemma_error err = {0};
+    json_t *root = dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
+    if (!root || !dg_anthropic_read_count(&chat, root, &c->server->limits, 0, e))
+        return false;
+    dgemma_request_options o = chat.options;
+    o.messages = chat.messages;
+    dgemma_status st = dgemma_prompt_count(c->server->engine, &o, n, &err);
+    dg_chat_clear(&chat);
+    return !st || dg_refuse_status(e, &err);
+}
+
+void dg_anthropic_count(dg_call *c)
+{
+    dg_http_error e;
+    size_t n;
+    if (count(c, &n, &e))
+        dg_exchange_reply(&c->x, 200, json_pack("{s:I}", "input_tokens", (json_int_t)n));
+    else
+        dg_exchange_refuse(&c->x, &e);
+}

@@ -1,0 +1,11 @@
+/* What Ollama's clients ask before they talk: which models there are, and what they can do. */
+#ifndef DG_SERVER_OLLAMA_MODELS_H
+#define DG_SERVER_OLLAMA_MODELS_H
+
+#include "server_internal.h"
+
+void dg_ollama_tags(dg_call *c); /* also for /api/ps: the model is always loaded */
+void dg_ollama_show(dg_call *c);
+void dg_ollama_version(dg_call *c);
+
+#endif
