@@ -63,6 +63,8 @@ SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_image) $(SRC_diffusion) $
 # ---- the program, and the tests ----
 
 SRC_server  := $(wildcard server/*.c)
+# In the order in which they are joined.
+SRC_ui      := $(patsubst %,ui/%.js,dom markdown store stream canvas_panel messages app)
 SRC_cli     := $(wildcard cli/*.c)
 SRC_support := $(wildcard tests/support/*.c)
 SRC_unit    := $(wildcard tests/unit/*.c)
@@ -172,7 +174,16 @@ $(SUPPORT): $(call obj,$(SRC_support)) $(BUILD)/sources
 	$(archive)
 
 
-$(SERVER): $(call obj,$(SRC_server)) $(BUILD)/sources
+# The page, one document made of the files in ui/.
+$(BUILD)/page_data.c: ui/index.html ui/style.css $(SRC_ui) tools/embed_page.sh $(BUILD)/sources
+	$(call say,EMBED $@)
+	$(Q)sh tools/embed_page.sh ui/index.html ui/style.css $(SRC_ui) > $@.new && mv $@.new $@
+
+$(BUILD)/page_data.o: $(BUILD)/page_data.c server/page.h $(BUILD)/flags
+	$(call say,CC $<)
+	$(Q)$(CC) $(ALL_CFLAGS) -Iserver -c -o $@ $<
+
+$(SERVER): $(call obj,$(SRC_server)) $(BUILD)/page_data.o $(BUILD)/sources
 	$(archive)
 
 $(BUILD)/dgemma: private PKGS += libedit libmicrohttpd
@@ -222,7 +233,7 @@ $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_vi
 
 # Objects are made again when the flags changed, libraries when a file came or went.
 $(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS)
-$(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_server) $(SRC_support)
+$(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_server) $(SRC_ui) $(SRC_support)
 $(BUILD)/prefix: STAMP = $(PREFIX)
 $(BUILD)/flags $(BUILD)/sources $(BUILD)/prefix: FORCE
 	@mkdir -p $(@D); echo '$(STAMP)' | cmp -s - $@ || echo '$(STAMP)' > $@

@@ -265,6 +265,7 @@ static void preflight(dg_call *c)
 /* ---- the table ---- */
 
 static const dg_route routes[] = {
+    {.method = "GET", .path = "/", .work = dg_page_send, .now = true, .open = true},
     {.method = "POST", .path = "/v1/chat/completions", .work = chat_completions, .generates = true},
     {.method = "POST", .path = "/chat/completions", .work = chat_completions, .generates = true},
     {.method = "POST", .path = "/v1/completions", .work = completions, .generates = true},
@@ -287,7 +288,7 @@ static const dg_route preflight_route = {
 static bool path_fits(const dg_route *r, const char *path)
 {
     size_t n = strlen(r->path);
-    return r->path[n - 1] == '/' ? !strncmp(path, r->path, n) : !strcmp(path, r->path);
+    return n > 1 && r->path[n - 1] == '/' ? !strncmp(path, r->path, n) : !strcmp(path, r->path);
 }
 
 const dg_route *dg_route_find(const char *method, const char *path, bool *other_method)
