@@ -14,7 +14,9 @@ let server = {};      // its /props
 let settings = store.settings();
 let following = true; // the end of the conversation stays in sight
 
-const newId = () => Math.random().toString(36).slice(2, 12) + Date.now().toString(36);
+function newId() {
+    return Math.random().toString(36).slice(2, 12) + Date.now().toString(36);
+}
 
 function freshChat() {
     return {id: newId(), title: '', at: Date.now(), messages: []};

@@ -31,7 +31,7 @@ class Browser:
                                        env={**os.environ, "HOME": self.profile.name})
         self.session = None
         for line in self.driver.stdout:
-            found = re.search(rb"on port (\d+)", line)
+            found = re.search(rb"successfully on port (\d+)", line)
             if found:
                 self.port = int(found.group(1))
                 break
