@@ -19,8 +19,8 @@ static bool has_this_one(const char *if_none_match)
 
 void dg_page_send(dg_call *c)
 {
-    bool known = has_this_one(
-        MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "If-None-Match"));
+    bool known =
+        has_this_one(MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "If-None-Match"));
     c->x.headers = headers;
     dg_exchange_reply_text(&c->x, known ? 304 : 200, "text/html; charset=utf-8",
                            (const char *)dg_page, known ? 0 : dg_page_size);

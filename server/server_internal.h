@@ -17,7 +17,7 @@ typedef struct dg_call dg_call;
 /* A route's work. `now` routes are quick and run on the HTTP thread, the others on a worker, with
  * the whole body there. */
 typedef struct dg_route {
-    const char *method, *path; /* one that ends in "/" stands for all below it, but "/" for itself */
+    const char *method, *path; /* "/v1/models/" stands for all below it, "/" for itself */
     void (*work)(dg_call *c);
     bool now, open; /* open: without a key */
     bool generates; /* refused while draining */

@@ -113,7 +113,7 @@ class AnswerView {
         this.m.calls.forEach((c) => {
             const card = h('div', {class: 'call'}, h('b', null, c.name), h('pre', {tabindex: 0}, pretty(c.args)));
             if (pending) {
-                const field = h('textarea', {rows: 2, class: 'code', placeholder: '{"temperature": 21}'});
+                const field = h('textarea', {rows: 2, class: 'code', placeholder: 'What the tool says, as text or JSON'});
                 fields.push(field);
                 card.append(h('label', null, `Result of ${c.name}`, field));
             }
