@@ -63,6 +63,8 @@ SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_image) $(SRC_diffusion) $
 # ---- the program, and the tests ----
 
 SRC_server  := $(wildcard server/*.c)
+# In the order in which they are joined.
+SRC_ui      := $(patsubst %,ui/%.js,dom markdown store stream canvas_panel messages app)
 SRC_cli     := $(wildcard cli/*.c)
 SRC_support := $(wildcard tests/support/*.c)
 SRC_unit    := $(wildcard tests/unit/*.c)
@@ -174,7 +176,16 @@ $(SUPPORT): $(call obj,$(SRC_support)) $(BUILD)/sources
 	$(archive)
 
 
-$(SERVER): $(call obj,$(SRC_server)) $(BUILD)/sources
+# The page, one document made of the files in ui/.
+$(BUILD)/page_data.c: ui/index.html ui/style.css $(SRC_ui) tools/embed_page.sh $(BUILD)/sources
+	$(call say,EMBED $@)
+	$(Q)sh tools/embed_page.sh ui/index.html ui/style.css $(SRC_ui) > $@.new && mv $@.new $@
+
+$(BUILD)/page_data.o: $(BUILD)/page_data.c server/page.h $(BUILD)/flags
+	$(call say,CC $<)
+	$(Q)$(CC) $(ALL_CFLAGS) -Iserver -c -o $@ $<
+
+$(SERVER): $(call obj,$(SRC_server)) $(BUILD)/page_data.o $(BUILD)/sources
 	$(archive)
 
 $(BUILD)/dgemma: private PKGS += libedit libmicrohttpd
@@ -228,7 +239,7 @@ $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_vi
 
 # Objects are made again when the flags changed, libraries when a file came or went.
 $(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS)
-$(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_server) $(SRC_support)
+$(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_server) $(SRC_ui) $(SRC_support)
 $(BUILD)/prefix: STAMP = $(PREFIX)
 $(BUILD)/flags $(BUILD)/sources $(BUILD)/prefix: FORCE
 	@mkdir -p $(@D); echo '$(STAMP)' | cmp -s - $@ || echo '$(STAMP)' > $@
@@ -242,18 +253,24 @@ $(patsubst %,build/deps-%.ok,build test fuzz format bench): build/deps-%.ok: too
 	@mkdir -p $(@D)
 	@CC='$(CC)' sh tools/deps.sh $* && touch $@
 
+# Without a browser the page's tests are skipped, by name: the run goes on. After the others, as apt-get works for one at a time.
+build/deps-browser.ok: tools/deps.sh | build/deps-build.ok build/deps-test.ok
+	@CC='$(CC)' sh tools/deps.sh browser || echo 'without a browser the tests of the page will be skipped'
+	@touch $@
+
 deps:
 	@CC='$(CC)' sh tools/deps.sh build test
 
 deps-all:
 	@CC='$(CC)' sh tools/deps.sh build test fuzz format cxx video
+	@$(MAKE) --no-print-directory build/deps-browser.ok
 
 # ---- running and testing ----
 
 run: all
 	@sh tools/first_run.sh $(PROGRAM) $(if $(RUN_MODEL),-m '$(RUN_MODEL)') $(RUN_ARGS)
 
-test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start
+test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start build/deps-browser.ok
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
 	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
 

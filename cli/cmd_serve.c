@@ -221,8 +221,8 @@ static void settle(serve_args *a)
 static const char usage[] =
     "usage: dgemma serve [OPTION]...\n\n"
     "Answers requests over HTTP in the form of OpenAI's API (also Anthropic's and Ollama's), many "
-    "at "
-    "a time. Ctrl-C or SIGTERM finishes what is under way.\n\n"
+    "at a time. In a browser it is a chat that shows the canvas settle. Ctrl-C or SIGTERM finishes "
+    "what is under way.\n\n"
     "  dgemma serve\n"
     "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", "
     "\"content\": \"Hello\"}]}'\n"

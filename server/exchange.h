@@ -14,6 +14,10 @@ enum {
     DG_ID_BYTES = 32
 };
 
+typedef struct dg_header {
+    const char *name, *value;
+} dg_header;
+
 typedef struct dg_exchange {
     char id[DG_ID_BYTES]; /* hexadecimal, for the log and the client */
     pthread_mutex_t lock; /* for what follows */
@@ -21,10 +25,11 @@ typedef struct dg_exchange {
     size_t sent;
     int status; /* 0: not decided yet */
     const char *content_type;
-    bool streaming, closed; /* closed: nothing more will be written */
-    bool full;              /* something did not fit: the client cannot have the rest */
-    int retry_after;        /* of an error; -1: trying again will not help */
-    double wrote;           /* when something was last written */
+    bool streaming, closed;   /* closed: nothing more will be written */
+    bool full;                /* something did not fit: the client cannot have the rest */
+    const dg_header *headers; /* what this answer has of its own, up to a NULL; NULL: nothing */
+    int retry_after;          /* of an error; -1: trying again will not help */
+    double wrote;             /* when something was last written */
     json_t *(*error_form)(const dg_http_error *e); /* dg_error_object, or another dialect's */
     void (*wake)(void *user); /* called, with the lock held, when there is something to send */
     void *wake_user;

@@ -74,7 +74,10 @@ static void add_headers(dg_call *c, struct MHD_Response *r)
     MHD_add_response_header(r, "x-request-id", c->x.id);
     MHD_add_response_header(r, "request-id", c->x.id); /* Anthropic's name for it */
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
-    MHD_add_response_header(r, "Cache-Control", c->x.streaming ? "no-cache" : "no-store");
+    for (const dg_header *h = c->x.headers; h && h->name; h++)
+        MHD_add_response_header(r, h->name, h->value);
+    if (!MHD_get_response_header(r, "Cache-Control"))
+        MHD_add_response_header(r, "Cache-Control", c->x.streaming ? "no-cache" : "no-store");
     if (c->x.streaming)
         MHD_add_response_header(r, "X-Accel-Buffering", "no");
     if (c->x.retry_after > 0) {

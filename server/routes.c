@@ -266,6 +266,7 @@ static void preflight(dg_call *c)
     }
 
 static const dg_route routes[] = {
+    {.method = "GET", .path = "/", .work = dg_page_send, .now = true, .open = true},
     GENERATES("/v1/chat/completions", dg_openai_read_chat, dg_openai_chat),
     GENERATES("/chat/completions", dg_openai_read_chat, dg_openai_chat),
     GENERATES("/v1/completions", dg_openai_read_completion, dg_openai_completion),
@@ -312,7 +313,7 @@ static const dg_route preflight_route = {
 static bool path_fits(const dg_route *r, const char *path)
 {
     size_t n = strlen(r->path);
-    return r->path[n - 1] == '/' ? !strncmp(path, r->path, n) : !strcmp(path, r->path);
+    return n > 1 && r->path[n - 1] == '/' ? !strncmp(path, r->path, n) : !strcmp(path, r->path);
 }
 
 const dg_route *dg_route_find(const char *method, const char *path, bool *other_method)

@@ -17,7 +17,7 @@ typedef struct dg_call dg_call;
 /* A route's work. `now` routes are quick and run on the HTTP thread, the others on a worker, with
  * the whole body there. */
 typedef struct dg_route {
-    const char *method, *path; /* a path that ends in "/" stands for all below it */
+    const char *method, *path; /* "/v1/models/" stands for all below it, "/" for itself */
     void (*work)(dg_call *c);
     bool now, open;            /* open: without a key */
     bool generates;            /* refused while draining */
@@ -98,6 +98,9 @@ struct dg_server {
 
 /* routes.c: NULL: there is nothing at this path. With other_method, there is, for another one. */
 const dg_route *dg_route_find(const char *method, const char *path, bool *other_method);
+
+/* page.c */
+void dg_page_send(dg_call *c);
 
 /* calls.c: the life of calls, and the workers */
 dg_call *dg_call_create(dg_server *s);

@@ -8,6 +8,7 @@
 #   format  clang-format
 #   bench   wrk and curl, to put load on the server
 #   cxx     a C++ compiler, for the public headers
+#   browser Chromium and its driver, for the tests of the server's page; skipped without them
 #   video   FFmpeg's libraries; dgemma builds without them, and then reads no video
 #
 # Nothing happens when all is there. Otherwise apt-get installs the missing packages if this user
@@ -26,6 +27,10 @@ have_fuzzer() {
 }
 have_jinja()  { python3 -c 'import jinja2.sandbox' >/dev/null 2>&1; }
 have_venv()   { python3 -c 'import ensurepip' >/dev/null 2>&1; }
+have_browser() {
+    command -v chromedriver >/dev/null 2>&1 &&
+        { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null 2>&1
+}
 have_cxx()    { command -v c++ >/dev/null 2>&1; }
 
 missing=
@@ -59,6 +64,10 @@ for group in "$@"; do
     bench)
         command -v wrk >/dev/null 2>&1 || need wrk
         command -v curl >/dev/null 2>&1 || need curl
+        ;;
+    browser)
+        have_browser || need chromium
+        have_browser || need chromium-driver
         ;;
     cxx) have_cxx || need g++ ;;
     video)

@@ -1,0 +1,195 @@
+"""The page in front of a server that says what the test wants: hostile text, and long, fast answers."""
+import http.server
+import json
+import threading
+import time
+
+from browser import Browser
+from serving import SLOW, Server, check, finish, run
+
+HOSTILE = """<script>window.pwned = 1</script> <img src=x onerror="window.pwned = 2"> <b>bold?</b>
+
+[a link](javascript:window.pwned=3) [another](data:text/html,<script>1</script>) [good](https://example.org/a?b=c) ![picture](https://example.org/p.png)
+
+- item <svg onload="window.pwned = 4">
+    - nested `code <i>`
+
+> quoted **strong <u>**
+
+| a | b |
+| --- | --- |
+| <iframe src="javascript:window.pwned = 5"> | _em_ |
+
+```html
+</code></pre><script>window.pwned = 6</script>
+```
+"""
+ODD = ["", "\n\n\n", "*" * 5000, "[" * 3000 + "](", "`" * 999, "> " * 500 + "x", "- " * 400 + "x", "|" * 2000, "_a" * 3000, "**a" * 2000,
+       "\u202e\u0000\u2028<x>", "# " * 50, "```\nnever closed", "1. a\n\n\n2. b\n   c\n     - d", "http://" * 500, "\\" * 3000,
+       "\n".join("  " * i + "- deep" for i in range(200))]
+LAST = "[...document.querySelectorAll('article.assistant')].at(-1)"
+
+
+class Script(http.server.ThreadingHTTPServer):
+    """Serves dgemma's page, and answers of its own."""
+
+    daemon_threads = True
+
+    def __init__(self, page, headers):
+        self.page, self.page_headers, self.events, self.pause = page, headers, [], 0.0
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def play(self, events, pause=0.0):
+        self.events, self.pause = events, pause
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+    def answer(self, kind, body, headers=()):
+        self.send_response(200)
+        for name, value in (("Content-Type", kind), ("Content-Length", str(len(body))), *headers):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        if self.path == "/":
+            self.answer("text/html; charset=utf-8", self.server.page,
+                        [("Content-Security-Policy", self.server.page_headers["content-security-policy"])])
+        else:
+            self.answer("application/json", json.dumps({"model_alias": "<b>script</b>", "modalities": {"vision": True}}).encode())
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for event in self.server.events:
+            self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+            self.wfile.flush()
+            time.sleep(self.server.pause)
+        self.wfile.write(b"data: [DONE]\n\n")
+
+
+def delta(**fields):
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": None}]}
+
+
+def draft(block, step, pieces, certain=0.5):
+    n = len(pieces)
+    return {**delta(), "diffusion": {"type": "draft", "block": block, "step": step, "max_steps": 48, "mean_entropy": 1.0, "pieces": pieces,
+                                     "entropy": [0.0 if i < n * certain else 2.5 for i in range(n)],
+                                     "accepted": [int(i < n * certain) for i in range(n)]}}
+
+
+class ScriptedPage(Browser):
+    def __init__(self):
+        super().__init__(SLOW)
+        with Server("-q") as s:
+            _, headers, page = s.request("GET", "/")
+        self.script = Script(page, headers)
+        self.url = f"http://127.0.0.1:{self.script.server_port}/"
+        self.open(self.url)
+
+    def __exit__(self, *exc):
+        self.script.shutdown()
+        super().__exit__(*exc)
+
+    def busy_seconds(self):
+        """What the page's thread has computed so far, whoever else uses the machine."""
+        return next(m["value"] for m in self.cdp("Performance.getMetrics")["metrics"] if m["name"] == "TaskDuration")
+
+    def ask(self, seconds=60):
+        self.type("#ask", "Go")
+        self.press("#ask", "Enter")
+        self.wait("document.querySelector('#stop').hidden", seconds, "the end of the answer")
+
+
+def stays_text():
+    with ScriptedPage() as b:
+        call = {"index": 0, "id": "c<1>", "type": "function", "function": {"name": "<img src=x onerror=alert(1)>", "arguments": HOSTILE}}
+        b.script.play([draft(0, 0, [HOSTILE, "<script>window.pwned = 7</script>", "<turn|>"]), delta(reasoning_content=HOSTILE), delta(content=HOSTILE),
+                       delta(tool_calls=[call])])
+        b.ask()
+        b.js("document.querySelector('.panel summary').click()")
+        made = "return [...document.querySelectorAll('#thread script, #thread iframe, #thread svg:not(.plot), #thread img, #thread b, #thread u, #thread i')].map((e) => e.outerHTML).filter((x) => !/class=.(key|e\\d)|<b>&lt;img/.test(x))"
+        check("no element came from the text", not b.js(made), b.js(made))
+        text = b.js(f"return {LAST}.querySelector('.md').textContent")
+        check("it stands there as text", "<script>window.pwned = 1</script>" in text and "onerror=" in text and "<b>bold?</b>" in text, text)
+        check("code too", b.js(f"return {LAST}.querySelector('.md pre code').textContent").startswith("</code></pre><script>"))
+        links = b.js(f"return [...{LAST}.querySelectorAll('a')].map((a) => [a.href, a.rel])")
+        check("links only where they are harmless", links == [["https://example.org/a?b=c", "noopener noreferrer"],
+                                                                ["https://example.org/p.png", "noopener noreferrer"]], links)
+        shapes = b.js(f"return ['ul ul', 'blockquote strong', 'table td em', 'pre code', 'li code'].filter((x) => !{LAST}.querySelector('.md ' + x))")
+        check("Markdown is Markdown", not shapes, shapes)
+        b.open(b.url)  # once more, from the storage
+        check("nor after it was kept", not b.js(made) and "pwned = 1" in b.js("return document.querySelector('#thread').textContent"))
+        check("nothing ran", b.js("return window.pwned === undefined"))
+        refused = b.js("""try { document.body.innerHTML = '<b>x</b>'; return 'taken'; } catch (e) { return e.name; }""")
+        check("the browser itself refuses markup from text", refused == "TypeError", refused)
+        b.js("const s = document.createElement('link'); s.rel = 'stylesheet'; s.href = '/style.css'; document.head.append(s)")
+        time.sleep(0.3)
+        loud = [m["message"] for m in b.messages() if "ontent Security Policy" in m["message"] or "TrustedHTML" in m["message"]]
+        check("the policy is heard of only now that it was tried", 1 <= len(loud) <= 3 and "style.css" in " ".join(loud), loud)
+
+
+def odd_text():
+    with ScriptedPage() as b:
+        for text in ODD:
+            b.script.play([delta(content=text)])
+            b.ask()
+            shown = b.js(f"return {LAST}.textContent.length")
+            check("odd text ends", shown > 0, text[:40])
+        plain = b.js(f"return {LAST}.querySelector('.md').textContent")
+        check("and is all there", plain.count("deep") == 200, plain[:200])
+        b.script.play([delta(content="half"), {"error": {"message": "the model <b>broke</b>"}}])
+        b.ask()
+        check("an error in the stream is told", "<b>broke</b>" in b.js(f"return {LAST}.querySelector('.note').textContent"))
+        b.js("localStorage.setItem('dgemma.chats', '[{\"id\": \"x\"}, 5, null]'); localStorage.setItem('dgemma.chat.x', '{\"messages\": [1, {\"role\": \"root\"}]}')")
+        b.open(b.url)
+        check("a storage filled by others", b.js("return document.querySelectorAll('.chat-row').length") == 1)
+        loud = [m["message"] for m in b.messages() if m["level"] == "SEVERE" and m["source"] != "network"]
+        check("nothing was thrown", not loud, loud)
+
+
+MESSAGE = "## Part\n\nSome **bold** words and `code`, a list:\n\n- one\n- two\n\n```c\nint main(void) { return 0; }\n```\n\n" + "A sentence of usual length. " * 12
+WATCH = """window.long = []; new PerformanceObserver((list) => window.long.push(...list.getEntries().map((e) => Math.round(e.duration))))
+    .observe({type: 'longtask'});"""
+
+
+def smooth():
+    """200 messages, then three blocks of 256 tokens at 40 steps a second: more than today's machines do."""
+    words = MESSAGE.split(" ")
+    events = []
+    for block in range(3):
+        events += [draft(block, step, [" " + words[(i * 7 + step) % len(words)] for i in range(256)], step / 40) for step in range(40)]
+        events.append(delta(content=MESSAGE * 2))
+    with ScriptedPage() as b:
+        b.cdp("Performance.enable", timeDomain="threadTicks")
+        kept = [{"id": str(i), "role": "user" if i % 2 == 0 else "assistant", "text": MESSAGE if i % 2 else f"Question {i}"} for i in range(200)]
+        b.js("localStorage.setItem('dgemma.chats', JSON.stringify([{id: 'long', title: 'Long', at: 1}]));"
+             "localStorage.setItem('dgemma.chat.long', JSON.stringify({title: 'Long', at: 1, messages: arguments[0]}))", kept)
+        # Others may be using this machine: a page that is slow is slow each time.
+        for _ in range(5):
+            b.open(b.url)
+            check("200 messages and more", b.js("return document.querySelectorAll('article').length") >= 200)
+            b.js(WATCH)
+            before = b.busy_seconds()
+            b.script.play(events, 0.025)
+            b.ask()
+            tasks = b.js("return window.long")
+            work = b.busy_seconds() - before
+            if not tasks:
+                break
+            time.sleep(1)
+        steps = b.js(f"return {LAST}.querySelector('.panel summary').textContent")
+        check("every step came", steps == "Canvas: 120 steps in 3 blocks", steps)
+        check("no task over 50 ms while streaming", not tasks, tasks)
+        check("a step costs less than a frame at 30 a second", work / 120 < 0.033, work)
+
+
+run([stays_text, odd_text, smooth])
+finish()

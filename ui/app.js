@@ -1,0 +1,485 @@
+// The page: which chat is open, what is under way, and what the buttons do.
+
+const SAMPLES = ['Tell me a story about Ada and a brave otter in the library.', 'What is the capital of France?', 'What is 17 + 25?',
+    'Write a couplet about the sea.'];
+const NUMBERS = {seed: [-Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER, true], max_tokens: [1, 1e6, true], steps: [1, 1e5, true],
+    t_min: [0.001, 100], t_max: [0.001, 100], entropy_bound: [0, 1e6], settled_steps: [1, 1e5, true]};
+const MAX_PICTURES = 16, PICTURE_SIDE = 1536, PICTURE_BYTES = 2 << 20;
+const BUSY_TRIES = 20;
+
+let chat = freshChat();
+let pictures = [];    // data URLs that go with the next message
+let running = null;   // {controller} while an answer comes
+let server = {};      // its /props
+let settings = store.settings();
+let following = true; // the end of the conversation stays in sight
+
+function newId() {
+    return Math.random().toString(36).slice(2, 12) + Date.now().toString(36);
+}
+
+function freshChat() {
+    return {id: newId(), title: '', at: Date.now(), messages: []};
+}
+
+// ---- the server's state ----
+
+function showServer(state, text) {
+    $('server').className = 'server ' + state;
+    $('server-text').textContent = text;
+}
+
+function notice(text, label, action) {
+    $('notice').hidden = !text;
+    $('notice').replaceChildren(h('div', null, h('span', null, text), label ? textButton(label, action) : null));
+}
+
+async function connect() {
+    try {
+        server = await (await call('/props')).json();
+        showServer('ok', server.model_alias || 'connected');
+        fillPlaceholders();
+        return true;
+    } catch (e) {
+        if (e.kind === 'key') askKey(connect);
+        else reconnect();
+        return false;
+    }
+}
+
+// Asks now and then whether the server is back; one such loop at a time.
+let reconnecting = false;
+async function reconnect() {
+    if (reconnecting) return;
+    reconnecting = true;
+    showServer('gone', 'Not connected');
+    notice('The server cannot be reached. Trying again every two seconds.');
+    for (;;) {
+        await new Promise((done) => setTimeout(done, 2000));
+        try {
+            await call('/health');
+            break;
+        } catch { /* still gone */ }
+    }
+    reconnecting = false;
+    notice('');
+    announce('The server is back.');
+    await connect();
+}
+
+function askKey(then) {
+    showServer('gone', 'Key needed');
+    const dialog = $('key-dialog');
+    $('key-error').textContent = store.key() ? 'The server did not take this key.' : '';
+    $('key-input').value = '';
+    dialog.onclose = () => {
+        if ($('key-input').value) {
+            store.saveKey($('key-input').value);
+            then();
+        } else {
+            notice('The server asks for an API key.', 'Enter the key', () => askKey(then));
+        }
+    };
+    notice('');
+    if (!dialog.open) dialog.showModal();
+}
+
+// ---- settings ----
+
+const field = (name) => $('set-' + name);
+
+function fillPlaceholders() {
+    const p = server.default_generation_settings?.params || {};
+    const own = {max_tokens: p.max_tokens, steps: p.n_denoise_steps, t_min: p.temperature_min, t_max: p.temperature_max, entropy_bound: p.entropy_bound};
+    for (const [name, value] of Object.entries(own)) field(name).placeholder = value ?? '';
+}
+
+function readNumber(name) {
+    const text = field(name).value.trim(), [low, high, whole] = NUMBERS[name];
+    const value = Number(text);
+    const ok = !text || (value >= low && value <= high && (!whole || Number.isInteger(value)));
+    field(name).setCustomValidity(ok ? '' : `${whole ? 'A whole number' : 'A number'} from ${low} to ${high}`);
+    return text && ok ? value : null;
+}
+
+function readTools() {
+    const text = field('tools').value.trim();
+    $('tools-error').textContent = '';
+    if (!text) return null;
+    try {
+        const value = JSON.parse(text);
+        const tools = (Array.isArray(value) ? value : [value]).map((t) => (t.type ? t : {type: 'function', function: t}));
+        if (tools.every((t) => typeof t.function?.name === 'string')) return tools;
+        $('tools-error').textContent = 'Each tool needs a function with a name.';
+    } catch (e) {
+        $('tools-error').textContent = 'This is not JSON: ' + e.message;
+    }
+    return undefined;
+}
+
+function readSettings() {
+    const next = {system: field('system').value, toolsText: field('tools').value, settled: field('settled').checked, thinking: field('thinking').checked};
+    for (const name of Object.keys(NUMBERS)) next[name] = readNumber(name);
+    const tools = readTools();
+    next.tools = tools === undefined ? null : tools;
+    settings = next;
+    store.saveSettings(settings);
+    return tools !== undefined;
+}
+
+function showSettings() {
+    field('system').value = settings.system || '';
+    field('tools').value = settings.toolsText || '';
+    field('settled').checked = !!settings.settled;
+    field('thinking').checked = !!settings.thinking;
+    for (const name of Object.keys(NUMBERS)) field(name).value = settings[name] ?? '';
+    field('key').value = store.key();
+    readTools();
+}
+
+// ---- requests ----
+
+function content(m) {
+    if (!m.images?.length) return m.text;
+    const parts = m.images.map((url) => ({type: 'image_url', image_url: {url}}));
+    return m.text ? [...parts, {type: 'text', text: m.text}] : parts;
+}
+
+// A chat in OpenAI's form. Answers that never came are left out.
+function wireMessages(messages) {
+    const out = settings.system?.trim() ? [{role: 'system', content: settings.system}] : [];
+    for (const m of messages) {
+        if (m.role === 'user') out.push({role: 'user', content: content(m)});
+        else if (m.role === 'tool') out.push({role: 'tool', tool_call_id: m.call, content: m.text});
+        else if (m.calls?.length)
+            out.push({role: 'assistant', content: m.text || null, reasoning_content: m.thinking || undefined,
+                tool_calls: m.calls.map((c) => ({id: c.id, type: 'function', function: {name: c.name, arguments: c.args}}))});
+        else if (m.text) out.push({role: 'assistant', content: m.text});
+    }
+    return out;
+}
+
+function requestBody(messages, seed) {
+    const body = {messages: wireMessages(messages), stream: true, diffusion: {drafts: true}};
+    for (const name of ['steps', 't_min', 't_max', 'entropy_bound'])
+        if (settings[name] != null) body.diffusion[name] = settings[name];
+    if (settings.settled) body.diffusion.settled_steps = settings.settled_steps ?? 2;
+    if (settings.max_tokens != null) body.max_tokens = settings.max_tokens;
+    if (settings.thinking) body.enable_thinking = true;
+    if (settings.tools?.length) body.tools = settings.tools;
+    const chosen = seed ?? settings.seed;
+    if (chosen != null) body.seed = chosen;
+    return body;
+}
+
+// A busy server is asked again after a while, as long as nobody presses Stop.
+async function askPatiently(body, signal, on, view) {
+    for (let tries = 1; ; tries++) {
+        try {
+            return await ask(body, signal, on);
+        } catch (e) {
+            if (e.kind !== 'busy' || tries === BUSY_TRIES) throw e;
+            view.wait(`${e.message} Asking again in ${e.seconds} s.`);
+            await new Promise((done, fail) => {
+                const timer = setTimeout(done, e.seconds * 1000);
+                signal.addEventListener('abort', () => {
+                    clearTimeout(timer);
+                    fail(new DOMException('stopped', 'AbortError'));
+                }, {once: true});
+            });
+            view.wait('');
+        }
+    }
+}
+
+function handlers(m, view, later) {
+    return {
+        text(piece) { m.text += piece; later(); },
+        thinking(piece) { m.thinking = (m.thinking || '') + piece; view.thoughtTitle.textContent = 'Thinking…'; later(); },
+        call(c) { (m.calls ||= []).push(c); },
+        draft(d) { view.panel.add(d); view.wait(''); later(); },
+        timings(t) { m.timings = t; },
+        finish(reason) { if (reason === 'length') m.note = 'Cut off: the answer reached its greatest length.'; },
+    };
+}
+
+// Work that touches the page is done once a frame, however fast the events come.
+function onceAFrame(work) {
+    let waiting = false;
+    return () => {
+        if (waiting) return;
+        waiting = true;
+        requestAnimationFrame(() => {
+            waiting = false;
+            work();
+        });
+    };
+}
+
+async function answer(seed) {
+    const asked = chat, m = {id: newId(), role: 'assistant', text: ''};
+    const body = requestBody(asked.messages, seed);
+    const view = new AnswerView(m, actions);
+    const controller = new AbortController();
+    asked.messages.push(m);
+    view.el.classList.add('live');
+    view.wait('Waiting for the first step…');
+    $('thread').append(view.el);
+    setRunning({controller});
+    scrollToEnd(true);
+    const later = onceAFrame(() => {
+        if (!view.el.classList.contains('live')) return;
+        view.update();
+        scrollToEnd();
+    });
+    try {
+        await askPatiently(body, controller.signal, handlers(m, view, later), view);
+    } catch (e) {
+        ended(m, e);
+    }
+    if (running?.controller === controller) setRunning(null);
+    view.panel.end();
+    view.finish(!!m.calls?.length && m.state !== 'stopped');
+    announce(m.note || (m.calls?.length ? 'The model asks for a tool.' : 'The answer is complete.'));
+    scrollToEnd();
+    if (!asked.deleted) save(asked);
+}
+
+function ended(m, e) {
+    if (e.name === 'AbortError') {
+        m.state = 'stopped';
+        return;
+    }
+    m.state = 'broken';
+    m.note = e.kind ? e.message : 'The page could not read the answer: ' + e.message;
+    if (e.kind === 'gone' || e.kind === 'broken') reconnect();
+    if (e.kind === 'key') askKey(() => connect().then((ok) => ok && actions.retry(m)));
+}
+
+// ---- what can be done ----
+
+function cutFrom(index) {
+    for (const m of chat.messages.splice(index)) CanvasPanel.forget(m.id);
+    while ($('thread').childNodes.length > index) $('thread').lastChild.remove();
+}
+
+const actions = {
+    // Another answer; where the seed is set, the next one, or it would be the same.
+    retry(m) {
+        const index = chat.messages.indexOf(m);
+        if (running || index < 0) return;
+        const used = m.timings?.diffusion?.seed;
+        cutFrom(index);
+        answer(settings.seed != null && used != null ? used + 1 : undefined);
+    },
+
+    edit(m, text) {
+        const index = chat.messages.indexOf(m);
+        if (running || index < 0) return;
+        cutFrom(index);
+        say({id: newId(), role: 'user', text, images: m.images});
+    },
+
+    results(m, texts) {
+        const index = chat.messages.indexOf(m);
+        if (running || index < 0) return;
+        cutFrom(index + 1);
+        m.calls.forEach((c, i) => addMessage({id: newId(), role: 'tool', call: c.id, name: c.name, text: texts[i]}));
+        const view = new AnswerView(m, actions);
+        view.finish(false);
+        $('thread').childNodes[index].replaceWith(view.el);
+        answer();
+    },
+};
+
+function articleOf(m, isLast) {
+    if (m.role === 'user') return userArticle(m, actions);
+    if (m.role === 'tool') return toolArticle(m);
+    const view = new AnswerView(m, actions);
+    view.finish(isLast && !!m.calls?.length && m.state !== 'stopped');
+    return view.el;
+}
+
+function addMessage(m) {
+    chat.messages.push(m);
+    $('thread').append(articleOf(m, false));
+}
+
+function say(m) {
+    if (!chat.title) {
+        chat.title = m.text.slice(0, 60) || 'Picture';
+        $('title').textContent = chat.title;
+    }
+    chat.at = Date.now();
+    addMessage(m);
+    save(chat);
+    answer();
+}
+
+function submit() {
+    const text = $('ask').value.trim();
+    if (running || (!text && !pictures.length)) return;
+    const m = {id: newId(), role: 'user', text};
+    if (pictures.length) m.images = pictures;
+    pictures = [];
+    showPictures();
+    $('ask').value = '';
+    fitAsk();
+    say(m);
+}
+
+function setRunning(value) {
+    running = value;
+    $('send').hidden = !!value;
+    $('stop').hidden = !value;
+}
+
+function save(which) {
+    if (!store.save(which)) notice('This chat could not be kept whole: the browser’s storage is full or closed.', 'Fine', () => notice(''));
+    listChats();
+}
+
+function exportChat() {
+    const text = JSON.stringify(wireMessages(chat.messages), null, 2);
+    const url = URL.createObjectURL(new Blob([text + '\n'], {type: 'application/json'}));
+    h('a', {href: url, download: 'dgemma-chat.json'}).click();
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+// ---- pictures ----
+
+function showPictures() {
+    $('pictures').replaceChildren(...pictures.map((src, i) => h('li', null, h('img', {src, alt: `Picture ${i + 1}`}),
+        h('button', {type: 'button', 'aria-label': `Remove picture ${i + 1}`, onclick: () => { pictures.splice(i, 1); showPictures(); }}, '✕'))));
+}
+
+function readAsUrl(blob) {
+    return new Promise((done, fail) => {
+        const reader = new FileReader();
+        reader.onload = () => done(reader.result);
+        reader.onerror = () => fail(reader.error);
+        reader.readAsDataURL(blob);
+    });
+}
+
+// Larger pictures than the model looks at are made smaller here: less to send, less to keep.
+async function pictureUrl(file) {
+    const bitmap = await createImageBitmap(file);
+    const scale = Math.min(1, PICTURE_SIDE / Math.max(bitmap.width, bitmap.height));
+    const known = /^image\/(png|jpeg|webp|gif)$/.test(file.type);
+    if (scale === 1 && known && file.size <= PICTURE_BYTES) return readAsUrl(file);
+    const canvas = h('canvas');
+    canvas.width = Math.max(1, Math.round(bitmap.width * scale));
+    canvas.height = Math.max(1, Math.round(bitmap.height * scale));
+    const paint = canvas.getContext('2d');
+    paint.fillStyle = '#fff';
+    paint.fillRect(0, 0, canvas.width, canvas.height);
+    paint.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+    return canvas.toDataURL('image/jpeg', 0.9);
+}
+
+async function takePictures(files) {
+    const found = [...files].filter((f) => f.type.startsWith('image/'));
+    if (!found.length) return;
+    if (server.modalities && !server.modalities.vision) {
+        notice('This model does not see pictures.', 'Fine', () => notice(''));
+        return;
+    }
+    for (const file of found.slice(0, MAX_PICTURES - pictures.length)) {
+        try {
+            pictures.push(await pictureUrl(file));
+        } catch {
+            notice(`${file.name || 'This'} is not a picture that can be read.`, 'Fine', () => notice(''));
+        }
+    }
+    showPictures();
+    $('ask').focus();
+}
+
+// ---- chats ----
+
+function listChats() {
+    $('chats').replaceChildren(...store.chats().map((c) => h('div', {class: 'chat-row' + (c.id === chat.id ? ' current' : '')},
+        h('button', {class: 'open', 'aria-current': c.id === chat.id ? 'true' : null, onclick: () => openChat(c.id)}, String(c.title || 'Chat')),
+        h('button', {class: 'gone', 'aria-label': `Delete ${c.title}`, title: 'Delete', onclick: () => deleteChat(c.id)}, '✕'))));
+}
+
+function openChat(id) {
+    running?.controller.abort();
+    chat = (id && store.chat(id)) || freshChat();
+    const last = chat.messages.length - 1;
+    $('thread').replaceChildren(...chat.messages.map((m, i) => articleOf(m, i === last)));
+    $('title').textContent = chat.title || 'New chat';
+    showSide(false);
+    listChats();
+    scrollToEnd(true);
+    $('ask').focus();
+}
+
+function deleteChat(id) {
+    store.forget(id);
+    if (id !== chat.id) return listChats();
+    chat.deleted = true;  // an answer that is still coming does not bring it back
+    openChat(null);
+}
+
+function showSide(shown) {
+    $('side').classList.toggle('shown', shown);
+    $('side-open').setAttribute('aria-expanded', shown);
+    if (shown) $('side-close').focus();
+}
+
+// ---- the window ----
+
+function scrollToEnd(always) {
+    if (always) following = true;
+    if (following) $('log').scrollTop = $('log').scrollHeight;
+}
+
+function fitAsk() {
+    $('ask').style.height = 'auto';
+    $('ask').style.height = $('ask').scrollHeight + 'px';
+}
+
+function listen(id, event, work) {
+    $(id).addEventListener(event, work);
+}
+
+listen('composer', 'submit', (e) => { e.preventDefault(); submit(); });
+listen('ask', 'keydown', (e) => {
+    if (e.key !== 'Enter' || e.shiftKey || e.isComposing) return;
+    e.preventDefault();
+    submit();
+});
+listen('ask', 'input', fitAsk);
+listen('stop', 'click', () => { running?.controller.abort(); $('ask').focus(); });
+listen('log', 'scroll', () => { following = $('log').scrollHeight - $('log').scrollTop - $('log').clientHeight < 60; });
+listen('attach', 'click', () => $('files').click());
+listen('files', 'change', () => { takePictures($('files').files); $('files').value = ''; });
+listen('new-chat', 'click', () => openChat(null));
+listen('export', 'click', exportChat);
+listen('side-open', 'click', () => showSide(true));
+listen('side-close', 'click', () => { showSide(false); $('side-open').focus(); });
+listen('open-settings', 'click', () => { showSettings(); $('settings').showModal(); });
+listen('settings', 'input', readSettings);
+listen('settings', 'close', () => { readSettings(); if (field('key').value !== store.key()) { store.saveKey(field('key').value); connect(); } });
+listen('settings-done', 'click', (e) => { if (!readSettings()) e.preventDefault(); });
+listen('settings-reset', 'click', () => { settings = {}; store.saveSettings(settings); showSettings(); });
+
+document.addEventListener('keydown', (e) => {
+    if (e.key !== 'Escape' || document.querySelector('dialog[open]')) return;
+    if ($('side').classList.contains('shown')) showSide(false);
+    else running?.controller.abort();
+});
+document.addEventListener('paste', (e) => {
+    if (!e.clipboardData?.files.length || document.querySelector('dialog[open]')) return;
+    e.preventDefault();
+    takePictures(e.clipboardData.files);
+});
+document.addEventListener('dragover', (e) => { e.preventDefault(); $('drop').hidden = false; });
+document.addEventListener('dragleave', (e) => { if (!e.relatedTarget) $('drop').hidden = true; });
+document.addEventListener('drop', (e) => { e.preventDefault(); $('drop').hidden = true; takePictures(e.dataTransfer.files); });
+
+$('samples').append(...SAMPLES.map((text) => h('button', {type: 'button', onclick: () => { $('ask').value = text; submit(); }}, text)));
+openChat(store.chats()[0]?.id);
+connect();
