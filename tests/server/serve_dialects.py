@@ -267,6 +267,7 @@ def dashboard():
           == len(board["panels"]) == len({p["id"] for p in board["panels"]}))
     with Server("-q") as s:
         s.chat()
+        s.wait_metric("dgemma:http_requests_total", lambda n: n > 0)  # counted when the answer is sent
         page = s.request("GET", "/metrics")[2].decode()
     printed = {re.split(r"[{ ]", line, maxsplit=1)[0] for line in page.splitlines() if not line.startswith("#")}
     check("every metric is there", names <= printed, names - printed)
