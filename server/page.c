@@ -7,7 +7,6 @@ static const dg_header headers[] = {
     {"ETag", dg_page_etag},
     {"Cache-Control", "no-cache"}, /* asked for again each time, sent again when it has changed */
     {"Referrer-Policy", "no-referrer"},
-    {"Cross-Origin-Opener-Policy", "same-origin"},
     {NULL, NULL},
 };
 

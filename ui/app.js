@@ -240,7 +240,7 @@ async function answer(seed) {
     if (running?.controller === controller) setRunning(null);
     view.panel.end();
     view.finish(!!m.calls?.length && m.state !== 'stopped');
-    announce(m.note || (m.calls?.length ? 'The model asks for a tool.' : 'The answer is complete.'));
+    announce(m.note || (m.calls?.length ? 'The model asks for a tool.' : 'Answer: ' + m.text.slice(0, 1000)));
     scrollToEnd();
     if (!asked.deleted) save(asked);
 }
@@ -325,6 +325,7 @@ function submit() {
     showPictures();
     $('ask').value = '';
     fitAsk();
+    focusAsk();
     say(m);
 }
 
@@ -393,7 +394,7 @@ async function takePictures(files) {
         }
     }
     showPictures();
-    $('ask').focus();
+    focusAsk();
 }
 
 // ---- chats ----
@@ -413,7 +414,7 @@ function openChat(id) {
     showSide(false);
     listChats();
     scrollToEnd(true);
-    $('ask').focus();
+    focusAsk();
 }
 
 function deleteChat(id) {
@@ -436,6 +437,11 @@ function scrollToEnd(always) {
     if (following) $('log').scrollTop = $('log').scrollHeight;
 }
 
+// Where a keyboard would jump up over half of the screen, people touch the field themselves.
+function focusAsk() {
+    if (matchMedia('(pointer: fine)').matches) $('ask').focus();
+}
+
 function fitAsk() {
     $('ask').style.height = 'auto';
     $('ask').style.height = $('ask').scrollHeight + 'px';
@@ -452,7 +458,7 @@ listen('ask', 'keydown', (e) => {
     submit();
 });
 listen('ask', 'input', fitAsk);
-listen('stop', 'click', () => { running?.controller.abort(); $('ask').focus(); });
+listen('stop', 'click', () => { running?.controller.abort(); focusAsk(); });
 listen('log', 'scroll', () => { following = $('log').scrollHeight - $('log').scrollTop - $('log').clientHeight < 60; });
 listen('attach', 'click', () => $('files').click());
 listen('files', 'change', () => { takePictures($('files').files); $('files').value = ''; });

@@ -2,6 +2,7 @@
 // forbidden or filled by somebody else: nothing here throws, and what is read is looked at.
 
 const MAX_CHATS = 50;
+const MAX_CHAT = 2 << 20;  // characters of one; a larger one would push all others out
 const PREFIX = 'dgemma.';
 
 function readJson(storage, name, fallback) {
@@ -28,8 +29,30 @@ function remove(name) {
     } catch { /* there is none, then */ }
 }
 
+const asList = (value) => (Array.isArray(value) ? value : []);
+const asText = (value) => (typeof value === 'string' ? value : undefined);
+
+// What the page itself would have written, whatever is there.
+function cleanMessage(m) {
+    const timed = typeof m.timings?.first_text_ms === 'number' && typeof m.timings.predicted_per_second === 'number'
+        && typeof m.timings.diffusion?.tokens_per_step === 'number';
+    return {
+        id: asText(m.id) ?? newId(), role: m.role, text: asText(m.text) ?? '', thinking: asText(m.thinking),
+        images: asList(m.images).filter((src) => asText(src)?.startsWith('data:image/')),
+        calls: asList(m.calls).filter((c) => asText(c?.id) && asText(c.name)).map((c) => ({id: c.id, name: c.name, args: asText(c.args) ?? '{}'})),
+        call: asText(m.call), name: asText(m.name), state: asText(m.state), note: asText(m.note), timings: timed ? m.timings : undefined,
+    };
+}
+
+function withoutImages(m) {
+    return m.images?.length ? {...m, images: undefined, text: (m.text + '\n[A picture was not kept.]').trim()} : m;
+}
+
 const store = {
-    settings: () => readJson(localStorage, 'settings', {}),
+    settings() {
+        const value = readJson(localStorage, 'settings', {});
+        return {...value, system: asText(value.system), toolsText: asText(value.toolsText), tools: asList(value.tools)};
+    },
     saveSettings: (value) => tryWrite('settings', value),
 
     key: () => readJson(sessionStorage, 'key', ''),
@@ -41,15 +64,13 @@ const store = {
 
     // [{id, title, at}], the latest first
     chats() {
-        const list = readJson(localStorage, 'chats', []);
-        return Array.isArray(list) ? list.filter((c) => c && typeof c.id === 'string') : [];
+        return asList(readJson(localStorage, 'chats', [])).filter((c) => asText(c?.id));
     },
 
     chat(id) {
         const chat = readJson(localStorage, 'chat.' + id, null);
         if (!chat || !Array.isArray(chat.messages)) return null;
-        const roles = ['user', 'assistant', 'tool'];
-        const messages = chat.messages.filter((m) => m && roles.includes(m.role)).map((m) => ({...m, text: String(m.text ?? '')}));
+        const messages = chat.messages.filter((m) => m && ['user', 'assistant', 'tool'].includes(m.role)).map(cleanMessage);
         return {id, title: String(chat.title ?? ''), at: Number(chat.at) || 0, messages};
     },
 
@@ -58,19 +79,17 @@ const store = {
         tryWrite('chats', store.chats().filter((c) => c.id !== id));
     },
 
-    // Makes room by giving up the oldest chats, then this one's pictures. False: it could not be kept, or not whole.
+    // Makes room by giving up the oldest chats; one that is too large loses its pictures. False: it could not be kept, or not whole.
     save(chat) {
+        let kept = chat;
+        if (JSON.stringify(chat).length > MAX_CHAT) kept = {...chat, messages: chat.messages.map(withoutImages)};
         const others = store.chats().filter((c) => c.id !== chat.id);
-        const bare = {...chat, messages: chat.messages.map((m) => ({...m, images: undefined}))};
         while (others.length >= MAX_CHATS) remove('chat.' + others.pop().id);
         const entry = {id: chat.id, title: chat.title, at: chat.at};
-        const keep = () => tryWrite('chats', [entry, ...others]);
-        for (;;) {
-            if (tryWrite('chat.' + chat.id, chat) && keep()) return true;
-            if (!others.length) break;
+        while (!(tryWrite('chat.' + chat.id, kept) && tryWrite('chats', [entry, ...others]))) {
+            if (!others.length || JSON.stringify(kept).length > MAX_CHAT) return false;
             remove('chat.' + others.pop().id);
         }
-        tryWrite('chat.' + chat.id, bare) && keep();
-        return false;
+        return kept === chat;
     },
 };

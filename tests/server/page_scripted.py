@@ -148,9 +148,17 @@ def odd_text():
         b.script.play([delta(content="half"), {"error": {"message": "the model <b>broke</b>"}}])
         b.ask()
         check("an error in the stream is told", "<b>broke</b>" in b.js(f"return {LAST}.querySelector('.note').textContent"))
-        b.js("localStorage.setItem('dgemma.chats', '[{\"id\": \"x\"}, 5, null]'); localStorage.setItem('dgemma.chat.x', '{\"messages\": [1, {\"role\": \"root\"}]}')")
+        b.js("for (const [name, value] of Object.entries(arguments[0])) localStorage.setItem('dgemma.' + name, JSON.stringify(value))", {
+            "settings": {"system": 5, "tools": "x", "seed": {}}, "chats": [{"id": "x", "title": {}}, 5, None, {"id": 7}], "chat.x": {"messages": [
+                1, {"role": "root"}, {"role": "user", "text": 5, "images": "data"}, {"role": "user", "images": ["javascript:1", 5]},
+                {"role": "assistant", "text": "here", "calls": [5, {"name": "f", "id": "i", "args": {}}], "timings": {"diffusion": {}}},
+                {"role": "assistant", "calls": "x", "thinking": [], "timings": 5}]}})
         b.open(b.url)
-        check("a storage filled by others", b.js("return document.querySelectorAll('.chat-row').length") == 1)
+        check("a storage filled by others", b.js("return [document.querySelectorAll('.chat-row').length, document.querySelectorAll('article').length,"
+                                                 " document.querySelectorAll('#thread img').length]") == [1, 4, 0])
+        b.script.play([delta(content="and on it goes")])
+        b.ask()
+        check("is no obstacle", "and on it goes" in b.js(f"return {LAST}.textContent"))
         loud = [m["message"] for m in b.messages() if m["level"] == "SEVERE" and m["source"] != "network"]
         check("nothing was thrown", not loud, loud)
 
@@ -165,7 +173,10 @@ def smooth():
     words = MESSAGE.split(" ")
     events = []
     for block in range(3):
-        events += [draft(block, step, [" " + words[(i * 7 + step) % len(words)] for i in range(256)], step / 40) for step in range(40)]
+        for step in range(40):  # what is not accepted yet changes in every step
+            settled = 256 * step / 40
+            pieces = [" " + words[(i * 7 + (0 if i < settled else step)) % len(words)] for i in range(256)]
+            events.append(draft(block, step, pieces, step / 40))
         events.append(delta(content=MESSAGE * 2))
     with ScriptedPage() as b:
         b.cdp("Performance.enable", timeDomain="threadTicks")
@@ -173,7 +184,7 @@ def smooth():
         b.js("localStorage.setItem('dgemma.chats', JSON.stringify([{id: 'long', title: 'Long', at: 1}]));"
              "localStorage.setItem('dgemma.chat.long', JSON.stringify({title: 'Long', at: 1, messages: arguments[0]}))", kept)
         # Others may be using this machine: a page that is slow is slow each time.
-        for _ in range(5):
+        for _ in range(8):
             b.open(b.url)
             check("200 messages and more", b.js("return document.querySelectorAll('article').length") >= 200)
             b.js(WATCH)
