@@ -1,15 +1,17 @@
 #!/bin/sh
-# Runs test programs and scripts one after the other and adds up their closing lines:
+# Runs test programs and scripts and adds up their closing lines:
 #
 #   run_tests.sh PROGRAM|SCRIPT.sh ...
 #
 # Each closes with `N passed, N failed, N skipped`; one that ends without it, or with a status that
 # contradicts it, counts as one failure more. The last line printed is the sum in the same form.
+# The unit tests take as long as all others, so they run beside them, and are shown at the end.
 # From the environment: BUILD (this configuration's folder), DGEMMA (the program; empty: none), CC, SAN.
 set -u
 
-log=$BUILD/test.log
-status=$BUILD/test.status
+log=$BUILD/test.$$.log
+status=$BUILD/test.$$.status
+beside=$BUILD/test.$$.beside
 passed=0 failed=0 skipped=0
 
 # The search for leaks at the end of a process takes 5 s on aarch64, where it walks through all address
@@ -45,6 +47,16 @@ run() {
     fi
 }
 
+# Adds the sum of the run that went on beside this one.
+join() {
+    wait "$1"
+    cat "$beside"
+    line=$(tail -n 1 "$beside" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$')
+    # shellcheck disable=SC2086 # the line is six words
+    set -- ${line:-0 passed, 1 failed, 0 skipped}
+    passed=$((passed + $1)) failed=$((failed + $3)) skipped=$((skipped + $5))
+}
+
 run_for_leaks() {
     echo "== $* in one process, for leaks"
     if CK_FORK=no timeout 1800 "$@" >"$log" 2>&1 </dev/null; then
@@ -56,6 +68,8 @@ run_for_leaks() {
     fi
 }
 
+other=
+n_test=$#
 for test in "$@"; do
     name=${test##*/}
     ASAN_OPTIONS=$leaks_on
@@ -69,6 +83,11 @@ for test in "$@"; do
         run "$test"
         ;;
     unit_tests)
+        if [ "$n_test" -gt 1 ]; then
+            sh "$0" "$test" >"$beside" 2>&1 &
+            other=$!
+            continue
+        fi
         ASAN_OPTIONS=$leaks_off
         run "$test"
         ASAN_OPTIONS=$leaks_on
@@ -80,7 +99,8 @@ for test in "$@"; do
     esac
 done
 
-rm -f "$log" "$status"
+[ -z "$other" ] || join "$other"
+rm -f "$log" "$status" "$beside"
 echo
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -27,5 +27,10 @@ check "all is well" sum 0 "6 passed, 0 failed, 2 skipped" ./good ./good
 check "failures add up" sum 1 "4 passed, 2 failed, 1 skipped" ./good ./bad
 check "no closing line" sum 1 "3 passed, 1 failed, 1 skipped" ./dead ./good
 check "a status against its line" sum 1 "7 passed, 1 failed, 1 skipped" ./good ./liar
+program unit_tests "5 passed, 0 failed, 0 skipped" 0
+check "the unit tests, beside others" sum 0 "8 passed, 0 failed, 1 skipped" ./unit_tests ./good
+check "their closing line, shown last" [ "$(tail -n 3 "$temp/out" | head -n 1)" = "5 passed, 0 failed, 0 skipped" ]
+program unit_tests "4 passed, 1 failed, 0 skipped" 1
+check "their failures count" sum 1 "7 passed, 1 failed, 1 skipped" ./unit_tests ./good
 check "not there at all" sum 1 "0 passed, 1 failed, 0 skipped" ./absent
 finish
