@@ -141,6 +141,14 @@ class Server:
         print(f"{name} is {value}")
         return False
 
+    def wait_status(self, path, status, seconds=10):
+        until = time.time() + seconds * SLOW
+        while time.time() < until:
+            if self.request("GET", path)[0] == status:
+                return True
+            time.sleep(0.05)
+        return False
+
     def rss(self):
         with open(f"/proc/{self.process.pid}/status") as f:
             return int(re.search(r"VmRSS:\s+(\d+)", f.read()).group(1)) * 1024
