@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/common.h"
+#include "support/byte_tokenizer.h"
 #include "text/chat_template.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -23,32 +24,7 @@ static const char *const markers[] = {
     "<|video|>",
 };
 
-enum { N_BYTE = 256, N_PIECE = N_BYTE + (int)DG_COUNT(markers), MAX_TOKENS = 1 << 22 };
-
-/* Bytes and markers; spaces stay spaces, so that decoding gives the text back. */
-static dg_tokenizer *make_tokenizer(void)
-{
-    static char names[N_BYTE][8];
-    static dg_piece pieces[N_PIECE];
-    static dg_added_token added[DG_COUNT(markers)];
-    for (int b = 0; b < N_BYTE; b++) {
-        snprintf(names[b], sizeof names[b], "<0x%02X>", (unsigned)b);
-        pieces[b] = (dg_piece){names[b], 6};
-    }
-    for (int i = 0; i < (int)DG_COUNT(markers); i++) {
-        pieces[N_BYTE + i] = (dg_piece){markers[i], strlen(markers[i])};
-        added[i] = (dg_added_token){N_BYTE + i, true};
-    }
-    dg_vocabulary v = {.where = "fuzz",
-                       .pieces = pieces,
-                       .n_piece = N_PIECE,
-                       .added = added,
-                       .n_added = DG_COUNT(markers),
-                       .keep_spaces = true};
-    dg_tokenizer *t;
-    require(dg_tokenizer_create(&t, &v, NULL) == DGEMMA_OK);
-    return t;
-}
+enum { MAX_TOKENS = 1 << 22 };
 
 static bool is_marker(const char *text, size_t len)
 {
@@ -98,7 +74,7 @@ static void check_tokens(const dg_tokenizer *t, dg_prompt *p)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static dg_tokenizer *t;
-    t = t ? t : make_tokenizer();
+    t = t ? t : dg_test_byte_tokenizer(markers, DG_COUNT(markers), true);
     dg_conversation *c;
     dgemma_error err = {0};
     if (!size)

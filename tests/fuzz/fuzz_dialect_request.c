@@ -11,10 +11,9 @@
 #include "server/ollama_response.h"
 #include "server/responses_request.h"
 #include "server/responses_response.h"
+#include "support/chat_limits.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-enum { N_VOCAB = 1000, MAX_CHOICES = 8, MAX_IMAGES = 4 };
 
 static const struct {
     char letter;
@@ -69,15 +68,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!size || r == sizeof routes / sizeof *routes)
         return 0;
     dg_http_error e = {0};
-    dg_chat_limits limits = {
-        .defaults = {.max_tokens = 4096, .temperature = 1, .max_denoise_steps = 48},
-        .n_vocab = N_VOCAB,
-        .max_choices = MAX_CHOICES,
-        .max_images = MAX_IMAGES,
-    };
     dg_chat c;
     json_t *root = dg_json_body((const char *)data + 1, size - 1, &e);
-    if (root && routes[r].read(&c, root, &limits, 7, &e)) {
+    if (root && routes[r].read(&c, root, &dg_test_chat_limits, 7, &e)) {
         check_chat(&c);
         dg_chat_clear(&c);
     } else {

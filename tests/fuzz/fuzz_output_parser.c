@@ -6,6 +6,7 @@
 #include "base/common.h"
 #include "base/utf8.h"
 #include "text/json_tree.h"
+#include "support/byte_tokenizer.h"
 #include "text/output_parser.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -34,37 +35,12 @@ static const char *const markers[] = {
     "<|image|>",
 };
 
-enum { N_BYTE = 256, N_PIECE = N_BYTE + (int)DG_COUNT(markers) };
-
-static dg_tokenizer *make_tokenizer(void)
-{
-    static char names[N_BYTE][8];
-    static dg_piece pieces[N_PIECE];
-    static dg_added_token added[DG_COUNT(markers)];
-    for (int b = 0; b < N_BYTE; b++) {
-        snprintf(names[b], sizeof names[b], "<0x%02X>", (unsigned)b);
-        pieces[b] = (dg_piece){names[b], 6};
-    }
-    for (int i = 0; i < (int)DG_COUNT(markers); i++) {
-        pieces[N_BYTE + i] = (dg_piece){markers[i], strlen(markers[i])};
-        added[i] = (dg_added_token){N_BYTE + i, true};
-    }
-    dg_vocabulary v = {.where = "fuzz",
-                       .pieces = pieces,
-                       .n_piece = N_PIECE,
-                       .added = added,
-                       .n_added = DG_COUNT(markers)};
-    dg_tokenizer *t;
-    require(dg_tokenizer_create(&t, &v, NULL) == DGEMMA_OK);
-    return t;
-}
-
 /* Control characters but tab and newline stand for markers, so that a corpus can be read. */
 static int32_t token_of(uint8_t byte)
 {
     if (byte >= ' ' || byte == '\t' || byte == '\n')
         return byte;
-    return N_BYTE + byte % (int)DG_COUNT(markers);
+    return DG_TEST_N_BYTE + byte % (int)DG_COUNT(markers);
 }
 
 /* ---- what is said of it ---- */
@@ -139,7 +115,7 @@ static void run(const dg_tokenizer *t, const int32_t *ids, size_t n, dg_output_o
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static dg_tokenizer *t;
-    t = t ? t : make_tokenizer();
+    t = t ? t : dg_test_byte_tokenizer(markers, DG_COUNT(markers), false);
     if (!size)
         return 0;
     size_t n = size - 1;

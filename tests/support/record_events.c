@@ -53,6 +53,15 @@ static void put_event(record *rec, const dgemma_event *e)
     put(b, e->text, e->text_len);
 }
 
+dgemma_request_options record_endless(const dgemma_engine *e)
+{
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "x";
+    opt.max_denoise_steps = 100000;
+    opt.confidence_threshold = 0;
+    return opt;
+}
+
 void record_listen(dgemma_request *r, record *rec)
 {
     memset(rec, 0, sizeof *rec);

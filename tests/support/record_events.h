@@ -20,6 +20,9 @@ dgemma_engine *record_engine(dgemma_engine_options opt);
 /* Fails the running test when the request is refused. */
 dgemma_request *record_submit(dgemma_engine *e, const dgemma_request_options *opt);
 
+/* A request that settles never and ends when somebody says so. */
+dgemma_request_options record_endless(const dgemma_engine *e);
+
 /* Takes all events and frees the request. Cleared by record_clear. */
 void record_listen(dgemma_request *r, record *rec);
 void record_clear(record *rec);

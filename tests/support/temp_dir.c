@@ -29,6 +29,25 @@ char *dg_test_path(char out[DG_TEST_PATH], const char *dir, const char *name)
     return out;
 }
 
+char dg_test_root[DG_TEST_PATH];
+
+void dg_test_root_make(void)
+{
+    if (!dg_test_temp_make(dg_test_root))
+        abort();
+}
+
+void dg_test_root_remove(void)
+{
+    dg_test_temp_remove(dg_test_root);
+}
+
+const char *dg_test_in_root(const char *name)
+{
+    static char path[DG_TEST_PATH];
+    return dg_test_path(path, dg_test_root, name);
+}
+
 bool dg_test_write_file(const char *dir, const char *name, const void *data, size_t size)
 {
     char path[DG_TEST_PATH];

@@ -216,6 +216,18 @@ dg_vocabulary gemma_vocabulary_view(const gemma_vocabulary *g)
                            .n_added = g->n_added};
 }
 
+dg_tokenizer *gemma_vocabulary_tokenizer(const gemma_vocabulary *g)
+{
+    dg_vocabulary v = gemma_vocabulary_view(g);
+    dg_tokenizer *t;
+    dgemma_error err;
+    if (dg_tokenizer_create(&t, &v, &err) != DGEMMA_OK) {
+        fprintf(stderr, "%s\n", err.msg);
+        abort();
+    }
+    return t;
+}
+
 /* ---- writing ---- */
 
 static void write_string(FILE *out, dg_piece piece)

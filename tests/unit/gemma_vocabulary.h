@@ -23,6 +23,9 @@ typedef struct gemma_vocabulary {
 void gemma_vocabulary_init(gemma_vocabulary *g);
 void gemma_vocabulary_clear(gemma_vocabulary *g);
 
+/* Its tokenizer. Ends the test process when it cannot be made. */
+dg_tokenizer *gemma_vocabulary_tokenizer(const gemma_vocabulary *g);
+
 dg_vocabulary gemma_vocabulary_view(const gemma_vocabulary *g); /* without merges */
 
 /* As a tokenizer.json in the manner of Gemma 4's; to be freed. */

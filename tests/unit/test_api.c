@@ -10,6 +10,7 @@
 #include "dgemma_tools.h"
 #include "engine/request.h"
 #include "suites.h"
+#include "support/record_events.h"
 #include "support/tiny_model.h"
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
@@ -123,20 +124,10 @@ static void *cancel_main(void *arg)
     return NULL;
 }
 
-/* A request that would never end by itself. */
-static dgemma_request_options endless(const dgemma_engine *e)
-{
-    dgemma_request_options opt = dgemma_request_defaults(e);
-    opt.chat_prompt = "x";
-    opt.max_denoise_steps = 100000;
-    opt.confidence_threshold = 0;
-    return opt;
-}
-
 START_TEST(cancel_from_another_thread)
 {
     dgemma_engine *e = open_engine(NULL);
-    dgemma_request_options opt = endless(e);
+    dgemma_request_options opt = record_endless(e);
     dgemma_request *r = submit(e, &opt);
     dgemma_event event;
     ck_assert(dgemma_request_wait(r, &event, 20)); /* it runs */
@@ -163,7 +154,7 @@ START_TEST(freeing_and_closing_end_what_runs)
     dgemma_engine_options one_at_a_time = dgemma_engine_defaults();
     one_at_a_time.max_running = 1;
     dgemma_engine *e = open_with(one_at_a_time);
-    dgemma_request_options opt = endless(e);
+    dgemma_request_options opt = record_endless(e);
     dgemma_request_free(submit(e, &opt)); /* perhaps before it started */
     dgemma_request *running = submit(e, &opt), *waiting = submit(e, &opt);
     dgemma_event event;
@@ -238,7 +229,7 @@ END_TEST
 START_TEST(slow_readers_lose_old_drafts)
 {
     dgemma_engine *e = open_engine(NULL);
-    dgemma_request_options opt = endless(e);
+    dgemma_request_options opt = record_endless(e);
     opt.drafts = true;
     opt.max_denoise_steps = 700;
     opt.max_tokens = 10;
@@ -263,7 +254,7 @@ END_TEST
 START_TEST(the_queue_is_bounded)
 {
     dgemma_engine *e = open_engine(NULL);
-    dgemma_request_options opt = endless(e);
+    dgemma_request_options opt = record_endless(e);
     enum { MOST = 1100 };
     static dgemma_request *r[MOST];
     int n = 0;

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "gemma_vocabulary.h"
 #include "support/alloc_fail.h"
+#include "support/byte_tokenizer.h"
 #include "text/chat_template.h"
 #include "text/json_tree.h"
 #include "text/python_text.h"
@@ -19,10 +20,8 @@ static dg_tokenizer *tokenizer;
 
 static void setup(void)
 {
-    dgemma_error err;
     gemma_vocabulary_init(&gemma);
-    dg_vocabulary v = gemma_vocabulary_view(&gemma);
-    ck_assert_msg(dg_tokenizer_create(&tokenizer, &v, &err) == DGEMMA_OK, "%s", err.msg);
+    tokenizer = gemma_vocabulary_tokenizer(&gemma);
 }
 
 static void teardown(void)
@@ -343,18 +342,10 @@ END_TEST
 
 START_TEST(needs_the_markers)
 {
-    static dg_piece pieces[256];
-    static char names[256][8];
-    for (int b = 0; b < 256; b++) {
-        snprintf(names[b], sizeof names[b], "<0x%02X>", (unsigned)b);
-        pieces[b] = (dg_piece){names[b], 6};
-    }
-    dg_vocabulary v = {.where = "bytes", .pieces = pieces, .n_piece = 256};
-    dg_tokenizer *bytes;
+    dg_tokenizer *bytes = dg_test_byte_tokenizer(NULL, 0, false);
     dg_tokens out;
     dg_prompt p;
     dgemma_error err;
-    ck_assert_int_eq(dg_tokenizer_create(&bytes, &v, &err), 0);
     ck_assert(!dg_chat_supported(bytes));
     dg_tokens_init(&out, 100);
     ck_assert_int_eq(dg_chat_user_turn(bytes, "x", 1, &out, &err), DGEMMA_E_UNSUPPORTED);

@@ -11,37 +11,19 @@
 #include "support/temp_dir.h"
 #include "support/write_safetensors.h"
 
-static char root[DG_TEST_PATH];
-
-static void make_root(void)
-{
-    ck_assert(dg_test_temp_make(root));
-}
-
-static void remove_root(void)
-{
-    dg_test_temp_remove(root);
-}
-
-static const char *in_root(const char *name)
-{
-    static char path[DG_TEST_PATH];
-    return dg_test_path(path, root, name);
-}
-
 static void make_dir(const char *name)
 {
-    ck_assert_int_eq(mkdir(in_root(name), 0700), 0);
+    ck_assert_int_eq(mkdir(dg_test_in_root(name), 0700), 0);
 }
 
 static void link_to(const char *target, const char *name)
 {
-    ck_assert_int_eq(symlink(target, in_root(name)), 0);
+    ck_assert_int_eq(symlink(target, dg_test_in_root(name)), 0);
 }
 
 static void write_text(const char *name, const char *text)
 {
-    ck_assert(dg_test_write_file(root, name, text, strlen(text)));
+    ck_assert(dg_test_write_file(dg_test_root, name, text, strlen(text)));
 }
 
 /* A file with the tensors of a space-separated list, one byte each: the tensor's index in the list.
@@ -59,14 +41,14 @@ static void write_weights(const char *name, const char *names)
         t[n] = (dg_tensor){.name = s, .type = DG_U8, .n_dim = 1, .shape = {1}, .data = &byte[n]};
         n++;
     }
-    ck_assert(dg_test_write_safetensors(in_root(name), t, n));
+    ck_assert(dg_test_write_safetensors(dg_test_in_root(name), t, n));
 }
 
 static dg_checkpoint *open_good(const char *name)
 {
     dg_checkpoint *ck = NULL;
     dgemma_error err = {0};
-    dgemma_status st = dg_checkpoint_open(&ck, in_root(name), &err);
+    dgemma_status st = dg_checkpoint_open(&ck, dg_test_in_root(name), &err);
     ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
     return ck;
 }
@@ -76,7 +58,7 @@ static void expect(const char *name, dgemma_status status, const char *says)
 {
     dg_checkpoint *ck = NULL;
     dgemma_error err = {0};
-    dgemma_status st = dg_checkpoint_open(&ck, in_root(name), &err);
+    dgemma_status st = dg_checkpoint_open(&ck, dg_test_in_root(name), &err);
     ck_assert_msg(st == status, "status %d: %s", st, err.msg);
     ck_assert_ptr_null(ck);
     ck_assert_msg(strstr(err.msg, says), "%s", err.msg);
@@ -101,7 +83,7 @@ START_TEST(plain)
         ck_assert_int_eq(byte_of(ck, "a"), 1);
         ck_assert_int_eq(byte_of(ck, "b"), 0);
         ck_assert_ptr_null(dg_checkpoint_find(ck, "c"));
-        ck_assert_int_eq(strncmp(dg_checkpoint_dir(ck), root, strlen(root)), 0);
+        ck_assert_int_eq(strncmp(dg_checkpoint_dir(ck), dg_test_root, strlen(dg_test_root)), 0);
         dg_checkpoint_close(ck);
     }
     dg_checkpoint_close(NULL);
@@ -113,7 +95,7 @@ START_TEST(in_the_working_folder)
     write_weights("model.safetensors", "a");
     char *before = getcwd(NULL, 0);
     ck_assert_ptr_nonnull(before);
-    ck_assert_int_eq(chdir(root), 0);
+    ck_assert_int_eq(chdir(dg_test_root), 0);
     dg_checkpoint *ck = NULL;
     ck_assert_int_eq(dg_checkpoint_open(&ck, "model.safetensors", NULL), DGEMMA_OK);
     ck_assert_int_eq(chdir(before), 0);
@@ -263,10 +245,10 @@ START_TEST(broken_weights)
     write_text("model.safetensors", "");
     expect("", DGEMMA_E_FORMAT, "model.safetensors: 0 bytes");
     ck_assert(dg_test_write_safetensors_raw(
-        in_root("model.safetensors"),
+        dg_test_in_root("model.safetensors"),
         "{\"w\":{\"dtype\":\"F8_E5M2\",\"shape\":[8],\"data_offsets\":[0,8]}}", 8));
     expect("", DGEMMA_E_UNSUPPORTED, "w has dtype F8_E5M2");
-    ck_assert_int_eq(unlink(in_root("model.safetensors")), 0);
+    ck_assert_int_eq(unlink(dg_test_in_root("model.safetensors")), 0);
     make_dir("model.safetensors");
     expect("", DGEMMA_E_IO, "not a regular file");
 }
@@ -310,13 +292,14 @@ START_TEST(survives_no_memory)
 {
     make_cache();
     write_text("models--org--name/refs/main", "abc");
-    ck_assert_int_eq(unlink(in_root("models--org--name/snapshots/abc/model.safetensors")), 0);
+    ck_assert_int_eq(unlink(dg_test_in_root("models--org--name/snapshots/abc/model.safetensors")),
+                     0);
     write_weights("models--org--name/snapshots/abc/s1", "a");
     write_weights("models--org--name/snapshots/abc/s2", "b");
     write_text("models--org--name/snapshots/abc/model.safetensors.index.json",
                "{\"weight_map\":{\"a\":\"s1\",\"b\":\"s2\"}}");
     for (long n = 1;; n++) {
-        const char *path = in_root("models--org--name");
+        const char *path = dg_test_in_root("models--org--name");
         dg_checkpoint *ck = NULL;
         dg_test_fail_alloc_at(n);
         dgemma_status st = dg_checkpoint_open(&ck, path, NULL);
@@ -335,7 +318,7 @@ Suite *checkpoint_suite(void)
 {
     Suite *s = suite_create("checkpoint");
     TCase *c = tcase_create("good");
-    tcase_add_checked_fixture(c, make_root, remove_root);
+    tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(c, plain);
     tcase_add_test(c, in_the_working_folder);
     tcase_add_test(c, documents);
@@ -345,7 +328,7 @@ Suite *checkpoint_suite(void)
     suite_add_tcase(s, c);
 
     c = tcase_create("hostile");
-    tcase_add_checked_fixture(c, make_root, remove_root);
+    tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(c, empty_hub_cache);
     tcase_add_test(c, nothing_there);
     tcase_add_test(c, other_formats);

@@ -7,18 +7,7 @@
 #include "server/responses_request.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
-
-static const dg_chat_limits limits = {
-    .defaults = {.max_tokens = 4096,
-                 .temperature = 1,
-                 .top_p = 1,
-                 .thinking_budget = -1,
-                 .n_logprobs = -1,
-                 .max_denoise_steps = 48},
-    .n_vocab = 1000,
-    .max_choices = 8,
-    .max_images = 2,
-};
+#include "support/chat_limits.h"
 
 /* JSON is written with ' for " here. */
 static char *quoted(const char *text)
@@ -35,7 +24,7 @@ static bool read_body(dg_read_fn *read, dg_chat *c, const char *body, dg_http_er
     json_t *root = dg_json_body(text, strlen(text), e);
     free(text);
     ck_assert_msg(root, "%s: %s", body, e->message);
-    return read(c, root, &limits, 7, e);
+    return read(c, root, &dg_test_chat_limits, 7, e);
 }
 
 typedef struct conversation {
@@ -211,7 +200,7 @@ START_TEST(test_no_memory)
         char *text = quoted(cases[_i].body);
         json_t *root = dg_json_body(text, strlen(text), &e);
         dg_test_fail_alloc_at(n);
-        bool ok = cases[_i].read(&c, root, &limits, 7, &e);
+        bool ok = cases[_i].read(&c, root, &dg_test_chat_limits, 7, &e);
         bool reached = dg_test_alloc_done();
         free(text);
         if (ok)

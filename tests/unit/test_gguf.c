@@ -11,24 +11,6 @@
 #include "support/alloc_fail.h"
 #include "support/temp_dir.h"
 
-static char root[DG_TEST_PATH];
-
-static void set_up(void)
-{
-    ck_assert(dg_test_temp_make(root));
-}
-
-static void tear_down(void)
-{
-    dg_test_temp_remove(root);
-}
-
-static const char *in_root(const char *name)
-{
-    static char path[DG_TEST_PATH];
-    return dg_test_path(path, root, name);
-}
-
 /* ---- round trip ---- */
 
 static int64_t int_of(const dg_gguf *g, const char *key)
@@ -125,14 +107,14 @@ static void round_trip(size_t alignment)
         memset(data[i], (int)i + 1, sizeof data[i]);
         dg_gguf_put_tensor(&w, &tensor[i]);
     }
-    dg_gguf_writer_open(&w, in_root("t.gguf"));
+    dg_gguf_writer_open(&w, dg_test_in_root("t.gguf"));
     for (size_t i = 0; i < DG_COUNT(tensor); i++)
         dg_gguf_write_data(&w, data[i], tensor[i].bytes);
     ck_assert_msg(dg_gguf_writer_close(&w, &err) == DGEMMA_OK, "%s", err.msg);
 
     dg_file_map map;
     dg_gguf g;
-    ck_assert_int_eq(dg_file_map_open(&map, in_root("t.gguf"), &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_file_map_open(&map, dg_test_in_root("t.gguf"), &err), DGEMMA_OK);
     ck_assert_msg(dg_gguf_parse(&g, map.data, map.size, "t", &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert_int_eq(g.version, 3);
     check_everything(&g);
@@ -168,17 +150,17 @@ START_TEST(writer_holds_data_to_what_was_announced)
     for (int turn = 0; turn < 3; turn++) {
         dg_gguf_writer_init(&w, 0);
         dg_gguf_put_tensor(&w, &t);
-        dg_gguf_writer_open(&w, in_root("t.gguf"));
+        dg_gguf_writer_open(&w, dg_test_in_root("t.gguf"));
         if (turn == 1)
             dg_gguf_write_data(&w, "12345678", 8);
         if (turn == 2)
             for (int i = 0; i < 2; i++)
                 dg_gguf_write_data(&w, "1234567812345678", 16);
         ck_assert_int_eq(dg_gguf_writer_close(&w, &err), DGEMMA_E_INTERNAL);
-        ck_assert(!dg_file_exists(in_root("t.gguf")));
+        ck_assert(!dg_file_exists(dg_test_in_root("t.gguf")));
     }
     dg_gguf_writer_init(&w, 0);
-    dg_gguf_writer_open(&w, in_root("no/such/folder"));
+    dg_gguf_writer_open(&w, dg_test_in_root("no/such/folder"));
     ck_assert_int_eq(dg_gguf_writer_close(&w, &err), DGEMMA_E_IO);
 }
 END_TEST
@@ -510,7 +492,7 @@ Suite *gguf_suite(void)
 {
     Suite *s = suite_create("gguf");
     TCase *c = tcase_create("files");
-    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(c, what_is_written_is_read);
     tcase_add_test(c, writer_holds_data_to_what_was_announced);
     suite_add_tcase(s, c);

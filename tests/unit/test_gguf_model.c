@@ -15,24 +15,6 @@
 #include "support/tiny_model.h"
 #include "support/write_gguf_model.h"
 
-static char root[DG_TEST_PATH];
-
-static void set_up(void)
-{
-    ck_assert(dg_test_temp_make(root));
-}
-
-static void tear_down(void)
-{
-    dg_test_temp_remove(root);
-}
-
-static const char *in_root(const char *name)
-{
-    static char path[DG_TEST_PATH];
-    return dg_test_path(path, root, name);
-}
-
 /* Logits of two denoising steps after a prompt: embedding, every layer, the soft embedding. */
 typedef struct logits {
     float *at;
@@ -64,7 +46,7 @@ static logits run_model(const tiny_options *opt)
 
 static logits run_gguf(const char *name)
 {
-    return run_model(&(tiny_options){.gguf = in_root(name)});
+    return run_model(&(tiny_options){.gguf = dg_test_in_root(name)});
 }
 
 static logits run_fixture(const char *fixture)
@@ -96,7 +78,7 @@ static double distance(const logits *got, const logits *want)
 
 START_TEST(f32_equals_safetensors)
 {
-    dg_test_write_gguf_model(root, "m", &(dg_test_gguf){.fixture = "wide"});
+    dg_test_write_gguf_model(dg_test_root, "m", &(dg_test_gguf){.fixture = "wide"});
     assert_equal(run_gguf("m.gguf"), run_fixture("wide"), "F32");
 }
 END_TEST
@@ -111,10 +93,10 @@ START_TEST(every_way_to_write_it_is_the_same)
         {.fixture = "wide", .omit = "attention.layer_norm_rms_epsilon"},
     };
     for (size_t i = 0; i < DG_COUNT(ways); i++) {
-        dg_test_write_gguf_model(root, "m", &ways[i]);
+        dg_test_write_gguf_model(dg_test_root, "m", &ways[i]);
         assert_equal(run_gguf("m.gguf"), run_fixture("wide"), "another way");
     }
-    dg_test_write_gguf_model(root, "s", &(dg_test_gguf){.fixture = "wide", .n_file = 3});
+    dg_test_write_gguf_model(dg_test_root, "s", &(dg_test_gguf){.fixture = "wide", .n_file = 3});
     assert_equal(run_gguf("s-00001-of-00003.gguf"), run_fixture("wide"), "split");
 }
 END_TEST
@@ -122,9 +104,9 @@ END_TEST
 /* Values that a 16-bit type rounded: the same bits as those values in F32. */
 static void check_against_widened(dg_test_gguf how)
 {
-    dg_test_write_gguf_model(root, "stored", &how);
+    dg_test_write_gguf_model(dg_test_root, "stored", &how);
     how.widened = true;
-    dg_test_write_gguf_model(root, "wide", &how);
+    dg_test_write_gguf_model(dg_test_root, "wide", &how);
     assert_equal(run_gguf("stored.gguf"), run_gguf("wide.gguf"), dg_dtype_name(how.type));
 }
 
@@ -151,8 +133,9 @@ START_TEST(q8_0_is_close)
     float scale = t.cfg.embed_scale;
     tiny_close(&t);
     dg_test_gguf how = {.fixture = "generate_early", .type = DG_Q8_0};
-    dg_test_write_gguf_model(root, "m", &how);
-    logits got = run_model(&(tiny_options){.gguf = in_root("m.gguf"), .embed_scale = scale});
+    dg_test_write_gguf_model(dg_test_root, "m", &how);
+    logits got =
+        run_model(&(tiny_options){.gguf = dg_test_in_root("m.gguf"), .embed_scale = scale});
     logits want = run_fixture("generate_early");
     ck_assert_double_lt(distance(&got, &want), 0.02);
     dg_free(got.at);
@@ -163,12 +146,13 @@ END_TEST
 /* Chunks and threads leave no trace for block types either; Q6_K has the widest blocks. */
 START_TEST(threads_leave_no_trace)
 {
-    dg_test_write_gguf_model(root, "m", &(dg_test_gguf){.fixture = "wide", .type = DG_Q6_K});
+    dg_test_write_gguf_model(dg_test_root, "m",
+                             &(dg_test_gguf){.fixture = "wide", .type = DG_Q6_K});
     logits one = run_gguf("m.gguf");
-    logits four = run_model(&(tiny_options){.gguf = in_root("m.gguf"), .n_thread = 4});
+    logits four = run_model(&(tiny_options){.gguf = dg_test_in_root("m.gguf"), .n_thread = 4});
     assert_equal(four, one, "threads");
     logits fast = run_gguf("m.gguf");
-    logits ref = run_model(&(tiny_options){.gguf = in_root("m.gguf"), .reference = true});
+    logits ref = run_model(&(tiny_options){.gguf = dg_test_in_root("m.gguf"), .reference = true});
     ck_assert_double_lt(distance(&fast, &ref), 5e-3); /* rounding grows in random weights */
     dg_free(fast.at);
     dg_free(ref.at);
@@ -180,8 +164,8 @@ START_TEST(encoder_scalars_may_be_absent)
     dgemma_error err = {0};
     dg_checkpoint *ck;
     dg_test_gguf how = {.fixture = "wide", .no_encoder_scalar = true};
-    dg_test_write_gguf_model(root, "m", &how);
-    ck_assert_int_eq(dg_checkpoint_open(&ck, in_root("m.gguf"), &err), DGEMMA_OK);
+    dg_test_write_gguf_model(dg_test_root, "m", &how);
+    ck_assert_int_eq(dg_checkpoint_open(&ck, dg_test_in_root("m.gguf"), &err), DGEMMA_OK);
     for (int i = 0; i < 3; i++) {
         char name[96];
         snprintf(name, sizeof name, "model.encoder.language_model.layers.%d.layer_scalar", i);
@@ -290,7 +274,7 @@ static void expect(const char *name, dgemma_status status, const char *text)
 {
     dgemma_error err = {0};
     dg_loaded l;
-    ck_assert_int_eq(dg_load(&l, in_root(name), &err), status);
+    ck_assert_int_eq(dg_load(&l, dg_test_in_root(name), &err), status);
     ck_assert_msg(strstr(err.msg, text) != NULL, "\"%s\" does not say \"%s\"", err.msg, text);
     ck_assert_ptr_null(l.checkpoint);
 }
@@ -299,7 +283,7 @@ static void expect_loads(const char *name)
 {
     dgemma_error err = {0};
     dg_loaded l;
-    ck_assert_msg(dg_load(&l, in_root(name), &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_msg(dg_load(&l, dg_test_in_root(name), &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert_ptr_nonnull(dg_checkpoint_gguf(l.checkpoint));
     ck_assert(!dg_checkpoint_has_document(l.checkpoint, "config.json"));
     dg_loaded_clear(&l);
@@ -308,17 +292,17 @@ static void expect_loads(const char *name)
 START_TEST(folders)
 {
     dg_test_gguf how = {.fixture = "wide"};
-    dg_test_write_gguf_model(root, "m", &how);
-    ck_assert(dg_test_write_file(root, "mmproj-m.gguf", "GGUF", 4));
+    dg_test_write_gguf_model(dg_test_root, "m", &how);
+    ck_assert(dg_test_write_file(dg_test_root, "mmproj-m.gguf", "GGUF", 4));
     expect_loads("");
     expect_loads("m.gguf");
-    dg_test_write_gguf_model(root, "n", &how);
+    dg_test_write_gguf_model(dg_test_root, "n", &how);
     expect("", DGEMMA_E_ARG, "2 GGUF models");
-    ck_assert_int_eq(unlink(in_root("m.gguf")), 0);
-    ck_assert_int_eq(unlink(in_root("n.gguf")), 0);
+    ck_assert_int_eq(unlink(dg_test_in_root("m.gguf")), 0);
+    ck_assert_int_eq(unlink(dg_test_in_root("n.gguf")), 0);
     expect("", DGEMMA_E_IO, "no weights");
     how.n_file = 3;
-    dg_test_write_gguf_model(root, "m", &how);
+    dg_test_write_gguf_model(dg_test_root, "m", &how);
     expect_loads("");
 }
 END_TEST
@@ -327,20 +311,20 @@ START_TEST(splits)
 {
     dg_test_gguf how = {.fixture = "wide", .n_file = 3};
     char first[DG_TEST_PATH], other[DG_TEST_PATH];
-    dg_test_write_gguf_model(root, "m", &how);
+    dg_test_write_gguf_model(dg_test_root, "m", &how);
     expect("m-00002-of-00003.gguf", DGEMMA_E_ARG, "give the first, -00001-of-00003.gguf");
-    dg_test_path(first, root, "m-00001-of-00003.gguf");
+    dg_test_path(first, dg_test_root, "m-00001-of-00003.gguf");
 
-    ck_assert_int_eq(rename(first, dg_test_path(other, root, "alone.gguf")), 0);
+    ck_assert_int_eq(rename(first, dg_test_path(other, dg_test_root, "alone.gguf")), 0);
     expect("alone.gguf", DGEMMA_E_FORMAT, "one of 3 files");
-    ck_assert_int_eq(rename(other, dg_test_path(first, root, "m-00001-of-00002.gguf")), 0);
+    ck_assert_int_eq(rename(other, dg_test_path(first, dg_test_root, "m-00001-of-00002.gguf")), 0);
     expect("m-00001-of-00002.gguf", DGEMMA_E_FORMAT, "split.count 3");
-    ck_assert_int_eq(rename(first, dg_test_path(other, root, "m-00001-of-00003.gguf")), 0);
+    ck_assert_int_eq(rename(first, dg_test_path(other, dg_test_root, "m-00001-of-00003.gguf")), 0);
 
-    dg_test_path(first, root, "m-00002-of-00003.gguf");
-    ck_assert_int_eq(rename(first, dg_test_path(other, root, "kept")), 0);
+    dg_test_path(first, dg_test_root, "m-00002-of-00003.gguf");
+    ck_assert_int_eq(rename(first, dg_test_path(other, dg_test_root, "kept")), 0);
     expect("m-00001-of-00003.gguf", DGEMMA_E_IO, "m-00002-of-00003.gguf: missing");
-    ck_assert_int_eq(link(in_root("m-00003-of-00003.gguf"), first), 0);
+    ck_assert_int_eq(link(dg_test_in_root("m-00003-of-00003.gguf"), first), 0);
     expect("m-00001-of-00003.gguf", DGEMMA_E_FORMAT, "split.no is 2");
 }
 END_TEST
@@ -349,7 +333,7 @@ END_TEST
 
 static void expect_refused(const dg_test_gguf *how, dgemma_status status, const char *text)
 {
-    dg_test_write_gguf_model(root, "m", how);
+    dg_test_write_gguf_model(dg_test_root, "m", how);
     expect("m.gguf", status, text);
 }
 
@@ -423,7 +407,7 @@ static void write_with(const dg_tensor *extra, const char *key, const char *valu
     bool is_new = extra && !dg_gguf_tensor(&g, extra->name);
     if (is_new)
         dg_gguf_put_tensor(&w, extra);
-    dg_gguf_writer_open(&w, in_root("x.gguf"));
+    dg_gguf_writer_open(&w, dg_test_in_root("x.gguf"));
     for (size_t i = 0; i < g.n_tensor; i++) {
         const dg_tensor *t =
             extra && strcmp(extra->name, g.tensor[i].name) == 0 ? extra : &g.tensor[i];
@@ -491,7 +475,7 @@ START_TEST(tokenizers)
     expect("x.gguf", DGEMMA_E_FORMAT, "merges is not an array");
 
     write_with(NULL, "tokenizer.ggml.tokens", NULL);
-    ck_assert_int_eq(dg_load(&l, in_root("x.gguf"), &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_load(&l, dg_test_in_root("x.gguf"), &err), DGEMMA_OK);
     ck_assert_ptr_null(l.tokenizer);
     ck_assert_int_eq(l.cfg.n_stop, 1); /* eos_token_id is all there is */
     ck_assert_int_eq(l.cfg.stop_token[0], 7);
@@ -499,7 +483,7 @@ START_TEST(tokenizers)
 
     /* the special tokens are known by name, whatever their types */
     write_with(NULL, "tokenizer.ggml.token_type", NULL);
-    ck_assert_int_eq(dg_load(&l, in_root("x.gguf"), &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_load(&l, dg_test_in_root("x.gguf"), &err), DGEMMA_OK);
     ck_assert(dg_tokenizer_is_special(l.tokenizer, 1));
     ck_assert_int_eq(dg_tokenizer_added_id(l.tokenizer, "<|turn>"), 6);
     dg_loaded_clear(&l);
@@ -528,7 +512,7 @@ Suite *gguf_model_suite(void)
     Suite *s = suite_create("gguf_model");
     TCase *c = tcase_create("logits");
     tcase_set_timeout(c, 180);
-    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(c, f32_equals_safetensors);
     tcase_add_test(c, every_way_to_write_it_is_the_same);
     tcase_add_loop_test(c, stored_values_are_their_floats, DG_F16, DG_DTYPE_COMPUTE);
@@ -541,7 +525,7 @@ Suite *gguf_model_suite(void)
 
     TCase *load = tcase_create("load");
     tcase_set_timeout(load, 180);
-    tcase_add_checked_fixture(load, set_up, tear_down);
+    tcase_add_checked_fixture(load, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(load, foreign_file_says_the_same);
     tcase_add_test(load, folders);
     tcase_add_test(load, splits);

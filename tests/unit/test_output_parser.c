@@ -15,10 +15,8 @@ static dg_tokenizer *tokenizer;
 
 static void setup(void)
 {
-    dgemma_error err;
     gemma_vocabulary_init(&gemma);
-    dg_vocabulary v = gemma_vocabulary_view(&gemma);
-    ck_assert_msg(dg_tokenizer_create(&tokenizer, &v, &err) == DGEMMA_OK, "%s", err.msg);
+    tokenizer = gemma_vocabulary_tokenizer(&gemma);
 }
 
 static void teardown(void)

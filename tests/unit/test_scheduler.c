@@ -203,23 +203,13 @@ END_TEST
 
 /* ---- fairness ---- */
 
-/* Never settles, and never ends before somebody says so. */
-static dgemma_request_options endless(const dgemma_engine *e)
-{
-    dgemma_request_options opt = dgemma_request_defaults(e);
-    opt.chat_prompt = "x";
-    opt.max_denoise_steps = 100000;
-    opt.confidence_threshold = 0;
-    return opt;
-}
-
 START_TEST(a_long_prompt_does_not_hold_up_canvases)
 {
     static int32_t prompt[3600];
     for (int i = 0; i < 3600; i++)
         prompt[i] = i % 300;
     dgemma_engine *e = open_for(8);
-    dgemma_request_options opt = endless(e);
+    dgemma_request_options opt = record_endless(e);
     dgemma_request *canvas = record_submit(e, &opt);
     dgemma_event event;
     ck_assert(dgemma_request_wait(canvas, &event, 60)); /* its prompt is in, it denoises */
@@ -341,7 +331,7 @@ START_TEST(options_of_scheduling_are_checked)
 
     eo.queue_length = 2; /* one runs, two wait, the fourth is told so */
     e = record_engine(eo);
-    dgemma_request_options opt = endless(e);
+    dgemma_request_options opt = record_endless(e);
     dgemma_request *r[3], *none;
     dgemma_event event;
     r[0] = record_submit(e, &opt);

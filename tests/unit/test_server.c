@@ -9,23 +9,12 @@
 #include "server/openai_request.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
-
-static const dg_chat_limits limits = {
-    .defaults = {.max_tokens = 4096,
-                 .temperature = 1,
-                 .top_p = 1,
-                 .thinking_budget = -1,
-                 .n_logprobs = -1,
-                 .max_denoise_steps = 48},
-    .n_vocab = 1000,
-    .max_choices = 8,
-    .max_images = 2,
-};
+#include "support/chat_limits.h"
 
 static bool read_chat(dg_chat *c, const char *body, dg_http_error *e)
 {
     json_t *root = dg_json_body(body, strlen(body), e);
-    return root && dg_openai_read_chat(c, root, &limits, 7, e);
+    return root && dg_openai_read_chat(c, root, &dg_test_chat_limits, 7, e);
 }
 
 /* ---- who may ask ---- */

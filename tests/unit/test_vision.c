@@ -20,24 +20,6 @@
 
 enum { N_TEXT = 40 };
 
-static char root[DG_TEST_PATH];
-
-static void set_up(void)
-{
-    ck_assert(dg_test_temp_make(root));
-}
-
-static void tear_down(void)
-{
-    dg_test_temp_remove(root);
-}
-
-static const char *in_root(const char *name)
-{
-    static char path[DG_TEST_PATH];
-    return dg_test_path(path, root, name);
-}
-
 /* Heads that are no multiple of a panel, as in the published tower; rows that fill blocks of 32. */
 static dg_test_tower small_tower(void)
 {
@@ -145,8 +127,8 @@ START_TEST(both_files_give_the_same_bits)
 {
     static const dg_dtype types[] = {DG_F32, DG_BF16, DG_F16};
     char st[DG_TEST_PATH], mm[DG_TEST_PATH];
-    dg_test_path(st, root, "model.safetensors");
-    dg_test_path(mm, root, "mmproj-a.gguf");
+    dg_test_path(st, dg_test_root, "model.safetensors");
+    dg_test_path(mm, dg_test_root, "mmproj-a.gguf");
     dg_test_tower how = small_tower();
     how.cfg.clipped = _i % 2;
     how.cfg.standardize = _i < 4;
@@ -167,10 +149,10 @@ START_TEST(clipping_and_standardising_matter)
     (_i ? &other.cfg.clipped : &how.cfg.clipped)[0] = true;
     if (_i == 2)
         other.cfg.clipped = false, how.cfg.clipped = false, other.cfg.standardize = false;
-    dg_test_write_tower(in_root("model.safetensors"), &how);
-    float *a = features_of(in_root("model.safetensors"), &how);
-    dg_test_write_tower(in_root("model.safetensors"), &other);
-    float *b = features_of(in_root("model.safetensors"), &other);
+    dg_test_write_tower(dg_test_in_root("model.safetensors"), &how);
+    float *a = features_of(dg_test_in_root("model.safetensors"), &how);
+    dg_test_write_tower(dg_test_in_root("model.safetensors"), &other);
+    float *b = features_of(dg_test_in_root("model.safetensors"), &other);
     ck_assert(memcmp(a, b, 15 * N_TEXT * sizeof *a) != 0);
     dg_free(a);
     dg_free(b);
@@ -181,11 +163,11 @@ START_TEST(block_types)
 {
     dg_test_tower how = small_tower();
     how.type = DG_Q8_0;
-    dg_test_write_mmproj(in_root("mmproj.gguf"), &how);
-    float *got = features_of(in_root("mmproj.gguf"), &how);
+    dg_test_write_mmproj(dg_test_in_root("mmproj.gguf"), &how);
+    float *got = features_of(dg_test_in_root("mmproj.gguf"), &how);
     how.widened = true;
-    dg_test_write_mmproj(in_root("mmproj.gguf"), &how);
-    assert_same(got, features_of(in_root("mmproj.gguf"), &how));
+    dg_test_write_mmproj(dg_test_in_root("mmproj.gguf"), &how);
+    assert_same(got, features_of(dg_test_in_root("mmproj.gguf"), &how));
 }
 END_TEST
 
@@ -195,14 +177,14 @@ START_TEST(mmproj_is_found)
     dgemma_error err = {0};
     dg_checkpoint *model, *mm;
     dg_test_tower how = small_tower();
-    dg_test_write_gguf_model(root, "text", &(dg_test_gguf){.fixture = "vision"});
-    ck_assert_int_eq(dg_checkpoint_open(&model, in_root("text.gguf"), &err), DGEMMA_OK);
+    dg_test_write_gguf_model(dg_test_root, "text", &(dg_test_gguf){.fixture = "vision"});
+    ck_assert_int_eq(dg_checkpoint_open(&model, dg_test_in_root("text.gguf"), &err), DGEMMA_OK);
     ck_assert_int_eq(dg_checkpoint_open_mmproj(&mm, model, &err), DGEMMA_OK);
     ck_assert_ptr_null(mm);
 
-    dg_test_write_mmproj(in_root("mmproj-F16.gguf"), &how);
+    dg_test_write_mmproj(dg_test_in_root("mmproj-F16.gguf"), &how);
     how.cfg.n_layer = 1;
-    dg_test_write_mmproj(in_root("mmproj-BF16.gguf"), &how);
+    dg_test_write_mmproj(dg_test_in_root("mmproj-BF16.gguf"), &how);
     ck_assert_int_eq(dg_checkpoint_open_mmproj(&mm, model, &err), DGEMMA_OK);
     ck_assert_ptr_nonnull(mm);
     dg_config cfg = {.n_embd = N_TEXT};
@@ -216,7 +198,7 @@ START_TEST(mmproj_is_found)
     ck_assert_float_eq(cfg.vision.rope_theta, 100);
     dg_checkpoint_close(mm);
     how.cfg.max_soft = 70;
-    dg_test_write_mmproj(in_root("mmproj-BF16.gguf"), &how);
+    dg_test_write_mmproj(dg_test_in_root("mmproj-BF16.gguf"), &how);
     ck_assert_int_eq(dg_checkpoint_open_mmproj(&mm, model, &err), DGEMMA_OK);
     ck_assert_msg(dg_config_from_mmproj(&cfg, mm, &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert_int_eq(cfg.vision.max_soft, 70);
@@ -224,7 +206,7 @@ START_TEST(mmproj_is_found)
     dg_checkpoint_close(model);
 
     /* still the one model of its folder; a folder of safetensors has no use for the file */
-    ck_assert_msg(dg_checkpoint_open(&model, root, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_msg(dg_checkpoint_open(&model, dg_test_root, &err) == DGEMMA_OK, "%s", err.msg);
     dg_checkpoint_close(model);
     ck_assert_int_eq(dg_checkpoint_open(&model, "tests/fixtures/golden/vision/model", &err), 0);
     ck_assert_int_eq(dg_checkpoint_open_mmproj(&mm, model, &err), DGEMMA_OK);
@@ -249,7 +231,7 @@ START_TEST(keys_and_tensors_are_named)
     static const char *const missing[] = {"embedding_length", "feed_forward_length",
                                           "block_count",      "attention.head_count",
                                           "patch_size",       "v.position_embd.weight"};
-    const char *mm = in_root("mmproj.gguf");
+    const char *mm = dg_test_in_root("mmproj.gguf");
     for (size_t i = 0; i < DG_COUNT(missing); i++) {
         dg_test_tower how = small_tower();
         how.omit = missing[i];
@@ -278,7 +260,7 @@ END_TEST
 START_TEST(shapes_are_checked)
 {
     static const char p[] = "model.encoder.vision_tower.";
-    const char *st = in_root("model.safetensors");
+    const char *st = dg_test_in_root("model.safetensors");
     char name[128];
     dg_test_tower how = small_tower(), other;
     snprintf(name, sizeof name, "%sencoder.layers.1.mlp.up_proj.linear.weight", p);
@@ -307,16 +289,16 @@ START_TEST(no_tower)
     dgemma_error err = {0};
     loaded l;
     dg_test_tower how = small_tower();
-    dg_test_write_tower(in_root("model.safetensors"), &how);
+    dg_test_write_tower(dg_test_in_root("model.safetensors"), &how);
     how.cfg.present = false; /* the config has none */
-    ck_assert_int_eq(try_open(&l, root, &how, 1, &err), DGEMMA_OK);
+    ck_assert_int_eq(try_open(&l, dg_test_root, &how, 1, &err), DGEMMA_OK);
     ck_assert_ptr_null(l.v);
     close_tower(&l);
     how.cfg.present = true; /* the checkpoint has none */
     float one = 1;
     dg_tensor text = {.name = "model.decoder.norm.weight", .n_dim = 1, .shape = {1}, .data = &one};
-    ck_assert(dg_test_write_safetensors(in_root("model.safetensors"), &text, 1));
-    ck_assert_int_eq(try_open(&l, root, &how, 1, &err), DGEMMA_OK);
+    ck_assert(dg_test_write_safetensors(dg_test_in_root("model.safetensors"), &text, 1));
+    ck_assert_int_eq(try_open(&l, dg_test_root, &how, 1, &err), DGEMMA_OK);
     ck_assert_ptr_null(l.v);
     close_tower(&l);
 }
@@ -330,11 +312,11 @@ START_TEST(pictures_do_not_know_of_each_other)
     static const int size[][2] = {{3, 3}, {9, 15}, {48, 54}, {3, 60}, {12, 12}};
     enum { N = DG_COUNT(size) };
     dg_test_tower how = small_tower();
-    dg_test_write_tower(in_root("model.safetensors"), &how);
+    dg_test_write_tower(dg_test_in_root("model.safetensors"), &how);
     dg_vision_input in[N];
     float *want[N];
     loaded l;
-    open_tower(&l, root, &how, 1);
+    open_tower(&l, dg_test_root, &how, 1);
     for (int i = 0; i < N; i++) {
         in[i] = (dg_vision_input){size[i][0], size[i][1],
                                   pixels_of(size[i][0] * size[i][1], (unsigned)i)};
@@ -342,7 +324,7 @@ START_TEST(pictures_do_not_know_of_each_other)
     }
     close_tower(&l);
     for (int n_thread = 1; n_thread <= 4; n_thread *= 2) {
-        open_tower(&l, root, &how, n_thread);
+        open_tower(&l, dg_test_root, &how, n_thread);
         float *all = encode(&l, in, N), *at = all;
         for (int i = 0; i < N; i++) {
             size_t n = (size_t)dg_vision_n_soft(&how.cfg, in[i].rows, in[i].cols) * N_TEXT;
@@ -362,9 +344,9 @@ END_TEST
 START_TEST(rows_and_columns_differ)
 {
     dg_test_tower how = small_tower();
-    dg_test_write_tower(in_root("model.safetensors"), &how);
+    dg_test_write_tower(dg_test_in_root("model.safetensors"), &how);
     loaded l;
-    open_tower(&l, root, &how, 1);
+    open_tower(&l, dg_test_root, &how, 1);
     float *pixels = pixels_of(3 * 6, 1);
     for (int i = 0; i < 3 * 6 * 48; i++)
         pixels[i] = 0.5f; /* only the positions tell the patches apart */
@@ -383,9 +365,9 @@ START_TEST(largest_picture)
 {
     dg_test_tower how = small_tower();
     how.cfg.n_layer = 1;
-    dg_test_write_tower(in_root("model.safetensors"), &how);
+    dg_test_write_tower(dg_test_in_root("model.safetensors"), &how);
     loaded l;
-    open_tower(&l, root, &how, 2);
+    open_tower(&l, dg_test_root, &how, 2);
     float *pixels = pixels_of(DG_VISION_MAX_PATCH, 1);
     dg_free(encode(&l, &(dg_vision_input){84, 120, pixels}, 1));
     ck_assert_uint_lt(dg_vision_bytes(l.v, DG_VISION_MAX_PATCH), 40u << 20); /* no n x n buffer */
@@ -398,9 +380,9 @@ START_TEST(odd_pictures_are_refused)
 {
     static const int bad[][2] = {{0, 3}, {3, 0}, {-3, 3}, {3, 4}, {4, 3}, {303, 3}, {102, 102}};
     dg_test_tower how = small_tower();
-    dg_test_write_tower(in_root("model.safetensors"), &how);
+    dg_test_write_tower(dg_test_in_root("model.safetensors"), &how);
     loaded l;
-    open_tower(&l, root, &how, 1);
+    open_tower(&l, dg_test_root, &how, 1);
     float pixel = 0;
     for (size_t i = 0; i < DG_COUNT(bad); i++) {
         dgemma_error err = {0};
@@ -419,13 +401,13 @@ START_TEST(memory_runs_out)
 {
     dg_test_tower how = small_tower();
     how.cfg.clipped = true;
-    dg_test_write_mmproj(in_root("mmproj.gguf"), &how);
+    dg_test_write_mmproj(dg_test_in_root("mmproj.gguf"), &how);
     float *pixels = pixels_of(9, 1), out[N_TEXT];
     bool walked = false;
     for (long n = 1; !walked; n++) {
         loaded l;
         dg_test_fail_alloc_at(n);
-        dgemma_status st = try_open(&l, in_root("mmproj.gguf"), &how, 1, NULL);
+        dgemma_status st = try_open(&l, dg_test_in_root("mmproj.gguf"), &how, 1, NULL);
         if (!st)
             st = dg_vision_encode(l.v, &(dg_vision_input){3, 3, pixels}, 1, out, NULL);
         walked = !dg_test_alloc_done();
@@ -440,7 +422,7 @@ Suite *vision_suite(void)
 {
     Suite *s = suite_create("vision");
     TCase *files = tcase_create("files");
-    tcase_add_checked_fixture(files, set_up, tear_down);
+    tcase_add_checked_fixture(files, dg_test_root_make, dg_test_root_remove);
     tcase_add_loop_test(files, both_files_give_the_same_bits, 0, 6);
     tcase_add_loop_test(files, clipping_and_standardising_matter, 0, 3);
     tcase_add_test(files, block_types);
@@ -452,7 +434,7 @@ Suite *vision_suite(void)
 
     TCase *pictures = tcase_create("pictures");
     tcase_set_timeout(pictures, 180);
-    tcase_add_checked_fixture(pictures, set_up, tear_down);
+    tcase_add_checked_fixture(pictures, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(pictures, pictures_do_not_know_of_each_other);
     tcase_add_test(pictures, rows_and_columns_differ);
     tcase_add_test(pictures, largest_picture);
