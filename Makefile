@@ -21,6 +21,7 @@ DESTDIR      ?=
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang
 FFMPEG       ?=
+CURL         ?=
 
 # `make run`: another model than the one that comes with dgemma, and options for the program.
 RUN_MODEL ?=
@@ -89,9 +90,11 @@ INCLUDES = -Iinclude -Isrc
 
 # Libraries are asked for when a recipe runs, by which time `deps` has put pkg-config in place.
 # FFmpeg's, for video, are used where their headers are found, and loaded with the first video; FFMPEG=no
-# leaves them out. giflib has no .pc file.
+# leaves them out. libcurl, for pictures that a server is asked to fetch, likewise (CURL=no). giflib has no
+# .pc file.
 PKGS       = jansson libpng libjpeg libwebp libwebpdemux libxxhash
 VIDEO_PKGS = $(if $(filter no,$(FFMPEG)),,$(shell pkg-config --exists $(AV_PKGS) 2>/dev/null && echo $(AV_PKGS)))
+CURL_PKG   = $(if $(filter no,$(CURL)),,$(shell pkg-config --exists libcurl 2>/dev/null && echo libcurl))
 AV_PKGS    = libavformat libavcodec libswscale libavutil
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
 PKG_LIBS   = $(shell pkg-config --libs $(PKGS))
@@ -112,6 +115,8 @@ $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
 $(BUILD)/tests/%.o: private INCLUDES += -Itests -I.
 $(BUILD)/cli/cmd_serve.o: private INCLUDES += -I.
 $(BUILD)/server/%.o: private PKGS += libmicrohttpd
+$(BUILD)/server/fetch.o: private CPPFLAGS += $(if $(CURL_PKG),-DHAVE_CURL=1)
+$(BUILD)/server/fetch.o: private PKGS += $(CURL_PKG)
 $(BUILD)/tests/unit/%.o: private PKGS += check
 
 # A sanitizer's runtime is in the program, not in the shared library.
@@ -238,7 +243,7 @@ $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_vi
 	$(link)
 
 # Objects are made again when the flags changed, libraries when a file came or went.
-$(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS)
+$(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS) $(CURL_PKG)
 $(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_server) $(SRC_ui) $(SRC_support)
 $(BUILD)/prefix: STAMP = $(PREFIX)
 $(BUILD)/flags $(BUILD)/sources $(BUILD)/prefix: FORCE
@@ -262,7 +267,7 @@ deps:
 	@CC='$(CC)' sh tools/deps.sh build test
 
 deps-all:
-	@CC='$(CC)' sh tools/deps.sh build test fuzz format cxx video
+	@CC='$(CC)' sh tools/deps.sh build test fuzz format cxx video links
 	@$(MAKE) --no-print-directory build/deps-browser.ok
 
 # ---- running and testing ----
@@ -388,6 +393,7 @@ help:
 	@echo 'SAN=address,undefined sanitizers, in build/address-undefined; SAN=thread'
 	@echo 'WERROR=1              warnings are errors'
 	@echo 'FFMPEG=no             without video, even where FFmpeg is found'
+	@echo 'CURL=no               a server that fetches no pictures, even where libcurl is found'
 	@echo 'V=1                   show each command'
 	@echo 'CFG=name              objects in build/name'
 	@echo 'CFLAGS, LDFLAGS       added to ours'

@@ -21,9 +21,9 @@ typedef struct words {
 typedef struct serve_args {
     dgemma_engine_options engine;
     dg_server_options server;
-    words keys, origins;
+    words keys, origins, image_hosts;
     const char *key_file, *tls_cert, *tls_key, *kv_type, *name;
-    int max_body_mb, kv_mb, timeout, receive, ping, drain;
+    int max_body_mb, kv_mb, timeout, receive, fetch, ping, drain;
     bool quiet, help;
 } serve_args;
 
@@ -186,6 +186,8 @@ static int serve(serve_args *a)
         a->server.n_key = a->keys.n;
         a->server.origins = a->origins.words;
         a->server.n_origin = a->origins.n;
+        a->server.image_hosts = a->image_hosts.words;
+        a->server.n_image_host = a->image_hosts.n;
         a->server.tls_certificate = cert.data;
         a->server.tls_key = key.data;
         a->server.model_name = a->name ? a->name : base_name(path);
@@ -209,6 +211,7 @@ static void settle(serve_args *a)
         a->server.max_all_body_bytes = 4 * a->server.max_body_bytes;
     a->server.answer_seconds = a->timeout;
     a->server.receive_seconds = a->receive;
+    a->server.fetch_seconds = a->fetch;
     a->server.ping_seconds = a->ping;
     a->server.max_running = a->engine.max_running;
     /* the server refuses before the engine would */
@@ -236,6 +239,7 @@ int cmd_serve(int argc, char **argv)
     a.max_body_mb = (int)(a.server.max_body_bytes >> 20);
     a.timeout = (int)a.server.answer_seconds;
     a.receive = (int)a.server.receive_seconds;
+    a.fetch = (int)a.server.fetch_seconds;
     a.ping = (int)a.server.ping_seconds;
     a.drain = 120;
     const cli_option options[] = {
@@ -259,6 +263,10 @@ int cmd_serve(int argc, char **argv)
         {0, "tls-key", "FILE", "and its key", cli_set_string, &a.tls_key},
         {0, "cors-origin", "ORIGIN",
          "let pages of this site use the server; * all; may be repeated", add_word, &a.origins},
+        {0, "image-host", "HOST",
+         "fetch pictures that requests name by http(s) address from this host; * from all whose "
+         "address is public; may be repeated (none)",
+         add_word, &a.image_hosts},
         {0, "limits", NULL, NULL, NULL, NULL},
         {0, "parallel", "N", "answers that run together (16)", cli_set_int, &a.engine.max_running},
         {0, "max-active", "N", "answers that run or wait; more get status 429 (256)", cli_set_int,
@@ -271,6 +279,7 @@ int cmd_serve(int argc, char **argv)
         {0, "max-choices", "N", "answers to one request (16)", cli_set_int, &a.server.max_choices},
         {0, "timeout", "S", "seconds for an answer, waiting included (900)", cli_set_int,
          &a.timeout},
+        {0, "fetch-timeout", "S", "seconds for pictures to be fetched (10)", cli_set_int, &a.fetch},
         {0, "receive-timeout", "S", "seconds for a request to arrive (120)", cli_set_int,
          &a.receive},
         {0, "idle-timeout", "S", "seconds of silence before a connection is closed (75)",

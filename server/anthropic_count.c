@@ -1,13 +1,11 @@
 #include "anthropic_count.h"
 #include "anthropic_request.h"
-#include "json_text.h"
 
 static bool count(dg_call *c, size_t *n, dg_http_error *e)
 {
     dg_chat chat;
     dgemma_error err = {0};
-    json_t *root = dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
-    if (!root || !dg_anthropic_read_count(&chat, root, &c->server->limits, 0, e))
+    if (!dg_call_read(c, dg_anthropic_read_count, &chat, e))
         return false;
     dgemma_request_options o = chat.options;
     o.messages = chat.messages;

@@ -53,7 +53,7 @@ static void free_call(dg_call *c)
 {
     dg_server *s = c->server;
     write_log(c);
-    atomic_fetch_sub(&s->body_bytes, c->body.len);
+    atomic_fetch_sub(&s->body_bytes, c->body.len + c->n_fetched);
     dg_buf_clear(&c->body);
     dg_exchange_clear(&c->x);
     pthread_mutex_lock(&s->lock);

@@ -16,6 +16,7 @@
 #include "ollama_response.h"
 #include "openai_request.h"
 #include "openai_response.h"
+#include "picture_links.h"
 #include "responses_request.h"
 #include "responses_response.h"
 #include "server_internal.h"
@@ -29,12 +30,35 @@ static uint64_t random_seed(void)
     return getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed ? seed : 0;
 }
 
+/* Fetched pictures take room until the answer ends, like those that came with the body. */
+static bool follow_links(dg_call *c, json_t *root, dg_http_error *e)
+{
+    dg_server *s = c->server;
+    const dg_link_limits limits = {s->opt.max_body_bytes, s->opt.max_images, s->opt.fetch_seconds};
+    if (!dg_links_follow(root, s->fetcher, &limits, &c->n_fetched, e))
+        return false;
+    size_t all = atomic_fetch_add(&s->body_bytes, c->n_fetched) + c->n_fetched;
+    return all <= s->opt.max_all_body_bytes ||
+           dg_refuse(e, 413, "body_too_large", NULL, "there are too many pictures at once");
+}
+
+bool dg_call_read(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e)
+{
+    json_t *root = dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
+    if (!root)
+        return false;
+    if (!follow_links(c, root, e)) {
+        json_decref(root);
+        return false;
+    }
+    return read(out, root, &c->server->limits, random_seed(), e);
+}
+
 static bool start(dg_call *c, dg_http_error *e)
 {
     dg_server *s = c->server;
     dg_chat chat;
-    json_t *root = dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
-    if (!root || !c->route->read(&chat, root, &s->limits, random_seed(), e))
+    if (!dg_call_read(c, c->route->read, &chat, e))
         return false;
     size_t n = (size_t)chat.n_choice * (chat.n_prompt ? chat.n_prompt : 1);
     if (!dg_call_admit(c, n, e)) {

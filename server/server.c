@@ -23,6 +23,7 @@ dg_server_options dg_server_defaults(void)
         .idle_seconds = 75,
         .receive_seconds = 120,
         .answer_seconds = 900,
+        .fetch_seconds = 10,
         .ping_seconds = 15,
         .n_worker = 4,
     };
@@ -88,7 +89,10 @@ static bool copy_options(dg_server *s, const dg_server_options *opt)
     if (tls)
         ok = copy_string(&s->opt.tls_key) && ok;
     ok = copy_words(&s->keys, opt->keys, opt->n_key) && ok;
-    return copy_words(&s->origins, opt->origins, opt->n_origin) && ok;
+    ok = copy_words(&s->origins, opt->origins, opt->n_origin) && ok;
+    if (opt->n_image_host)
+        s->opt.n_worker += DG_MAX_FETCHES; /* so that there are always some that do not wait */
+    return copy_words(&s->image_hosts, opt->image_hosts, opt->n_image_host) && ok;
 }
 
 static dgemma_status check_options(const dg_server_options *o, dgemma_error *err)
@@ -153,6 +157,8 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
                                  s->opt.max_choices, s->opt.max_images};
     if (!copied || !s->metrics)
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st && s->image_hosts.n)
+        st = dg_fetcher_open(&s->fetcher, s->image_hosts, err);
     if (!st)
         st = start_threads(s, err);
     if (!st)
@@ -225,6 +231,8 @@ void dg_server_free(dg_server *s)
     dg_metrics_free(s->metrics);
     free_words(&s->keys);
     free_words(&s->origins);
+    free_words(&s->image_hosts);
+    dg_fetcher_close(s->fetcher);
     dg_free((void *)s->opt.host);
     dg_free((void *)s->opt.model_name);
     dg_free((void *)s->opt.tls_certificate);

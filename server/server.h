@@ -23,6 +23,8 @@ typedef struct dg_server_options {
     const char *const *origins; /* sites whose pages may use the server; "*": all */
     size_t n_origin;
     const char *tls_certificate, *tls_key; /* PEM text, or both NULL */
+    const char *const *image_hosts; /* that pictures are fetched from; "*": all that are public */
+    size_t n_image_host;
 
     /* limits */
     int max_connections;
@@ -34,6 +36,7 @@ typedef struct dg_server_options {
     int idle_seconds;            /* a silent connection is closed */
     double receive_seconds;      /* for a request to arrive in */
     double answer_seconds;       /* for an answer, waiting included */
+    double fetch_seconds;        /* for the pictures of a request that have to be fetched */
     double ping_seconds;         /* a stream is never silent for longer */
     int n_worker;
 

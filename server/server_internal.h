@@ -8,6 +8,7 @@
 #include "auth.h"
 #include "chat_request.h"
 #include "exchange.h"
+#include "fetch.h"
 #include "generation.h"
 #include "metrics.h"
 #include "server.h"
@@ -48,6 +49,7 @@ struct dg_call {
     char path[128];        /* printable */
     char method[16];
     dg_buf body;
+    size_t n_fetched; /* bytes of its pictures that came from elsewhere */
     bool too_large, dispatched;
     double arrived;
 
@@ -67,7 +69,8 @@ struct dg_call {
 struct dg_server {
     dgemma_engine *engine;
     dg_server_options opt; /* strings are owned */
-    dg_words keys, origins;
+    dg_words keys, origins, image_hosts;
+    dg_fetcher *fetcher; /* NULL: no picture is fetched */
     dgemma_model_info info;
     dg_chat_limits limits;
     dg_metrics *metrics;
@@ -98,6 +101,9 @@ struct dg_server {
 
 /* routes.c: NULL: there is nothing at this path. With other_method, there is, for another one. */
 const dg_route *dg_route_find(const char *method, const char *path, bool *other_method);
+
+/* The body as a request for answers, with its pictures fetched. False: *e says what is wrong. */
+bool dg_call_read(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e);
 
 /* page.c */
 void dg_page_send(dg_call *c);

@@ -10,6 +10,7 @@
 #   cxx     a C++ compiler, for the public headers
 #   browser Chromium and its driver, for the tests of the server's page; skipped without them
 #   video   FFmpeg's libraries; dgemma builds without them, and then reads no video
+#   links   libcurl; dgemma builds without it, and then its server fetches no pictures
 #
 # Nothing happens when all is there. Otherwise apt-get installs the missing packages if this user
 # may do that; if not, the command that would is printed and the script fails.
@@ -76,6 +77,10 @@ for group in "$@"; do
         have_lib libavcodec || need libavcodec-dev
         have_lib libswscale || need libswscale-dev
         have_lib libavutil || need libavutil-dev
+        ;;
+    links)
+        have_pkg || need pkg-config
+        have_lib libcurl || need libcurl4-openssl-dev
         ;;
     *)
         echo "deps.sh: no group is called '$group'" >&2

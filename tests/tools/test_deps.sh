@@ -13,6 +13,7 @@ in_bare_system() { env PATH="$bin" CC=no-compiler sh tools/deps.sh "$@"; }
 check "all is there" sh tools/deps.sh build test
 check "no package manager: the names" fails_saying "libjansson-dev" in_bare_system build
 check "each group has its own" fails_saying "names: check pkg-config" in_bare_system test
+check "links to pictures" fails_saying "names: libcurl4-openssl-dev pkg-config" in_bare_system links
 check "a browser for the page" fails_saying "names: chromium chromium-driver" in_bare_system browser
 check "an unknown group" fails_saying "'nonsense'" in_bare_system nonsense
 

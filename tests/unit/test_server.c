@@ -1,9 +1,12 @@
 /* The server's pure parts: keys and origins, bodies, answers that are written, the metrics page. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "server/auth.h"
 #include "server/exchange.h"
+#include "server/fetch.h"
 #include "server/json_text.h"
 #include "server/metrics.h"
 #include "server/openai_request.h"
@@ -49,6 +52,65 @@ START_TEST(test_origins)
     ck_assert(!dg_origin_listed(some, NULL));
     const char *star[] = {"*"};
     ck_assert(dg_origin_listed((dg_words){star, 1}, "https://b.example"));
+}
+END_TEST
+
+/* ---- where pictures may be fetched ---- */
+
+static bool is_public(const char *text)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    if (inet_pton(AF_INET, text, &v4.sin_addr) == 1)
+        return dg_address_is_public((const struct sockaddr *)&v4);
+    ck_assert_int_eq(inet_pton(AF_INET6, text, &v6.sin6_addr), 1);
+    return dg_address_is_public((const struct sockaddr *)&v6);
+}
+
+START_TEST(test_public_addresses)
+{
+    static const char *const open[] = {
+        "1.1.1.1",         "9.255.255.255", "11.0.0.0",     "100.63.255.255",  "100.128.0.0",
+        "126.255.255.255", "128.0.0.0",     "172.15.0.1",   "172.32.0.0",      "192.0.1.0",
+        "192.169.0.0",     "198.17.0.1",    "198.20.0.0",   "223.255.255.255", "2606:4700::1111",
+        "2a00:1450::1",    "2001:4860::1",  "3fff:ffff::1",
+    };
+    static const char *const closed[] = {
+        "0.0.0.0",
+        "10.1.2.3",
+        "100.64.0.1",
+        "127.0.0.1",
+        "127.255.255.255",
+        "169.254.1.1",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.0.0.8",
+        "192.0.2.1",
+        "192.88.99.1",
+        "192.168.0.1",
+        "198.18.0.1",
+        "198.19.0.1",
+        "198.51.100.1",
+        "203.0.113.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "::ffff:1.1.1.1",
+        "::1.1.1.1",
+        "64:ff9b::101:101",
+        "fc00::1",
+        "fe80::1",
+        "ff02::1",
+        "2001:db8::1",
+        "2001::1",
+        "2002:7f00:1::",
+    };
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        ck_assert_msg(is_public(open[i]), "%s", open[i]);
+    for (size_t i = 0; i < sizeof closed / sizeof *closed; i++)
+        ck_assert_msg(!is_public(closed[i]), "%s", closed[i]);
+    ck_assert(!dg_address_is_public(&(struct sockaddr){.sa_family = AF_UNIX}));
 }
 END_TEST
 
@@ -313,6 +375,7 @@ Suite *server_suite(void)
     TCase *c = tcase_create("server");
     tcase_add_test(c, test_keys);
     tcase_add_test(c, test_origins);
+    tcase_add_test(c, test_public_addresses);
     tcase_add_test(c, test_chat_fields);
     tcase_add_test(c, test_chat_defaults);
     tcase_add_test(c, test_thinking);
