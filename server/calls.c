@@ -168,16 +168,18 @@ static void cancel_generation(dg_call *c, dg_cancel why)
     dg_generation_cancel(c->generation, &e);
 }
 
+/* The place is free before the client knows that it is: one that asks again at once finds it. */
 static void end_generation(dg_call *c)
 {
     dg_server *s = c->server;
-    dg_generation_stats(c->generation, &c->stats);
-    dg_generation_free(c->generation);
-    c->generation = NULL;
     pthread_mutex_lock(&s->lock);
     s->n_admitted -= c->n_admitted;
     c->n_admitted = 0;
     pthread_mutex_unlock(&s->lock);
+    dg_generation_end(c->generation);
+    dg_generation_stats(c->generation, &c->stats);
+    dg_generation_free(c->generation);
+    c->generation = NULL;
 }
 
 /* Does what there is to do now. True: the call is over and nobody needs it any more. */

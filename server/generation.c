@@ -381,11 +381,12 @@ bool dg_generation_advance(dg_generation *g)
     }
     for (size_t i = 0; i < g->n_choice; i++)
         n_running += g->choices[i].request != NULL;
-    if (n_running)
-        return false;
-    if (!g->over) {
+    return n_running == 0;
+}
+
+void dg_generation_end(dg_generation *g)
+{
+    if (!g->over)
         g->cfg.dialect->end(g);
-        g->over = true;
-    }
-    return true;
+    g->over = true;
 }

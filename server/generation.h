@@ -70,8 +70,11 @@ bool dg_generation_start(dg_generation **out, const dg_generation_config *cfg, d
                          dg_http_error *e);
 
 /* Takes every event that is there and writes what follows from it. True: all requests have ended,
- * and nothing more will come. */
+ * and only the answer's end is missing. */
 bool dg_generation_advance(dg_generation *g);
+
+/* Writes that, unless the client was told of a failure. */
+void dg_generation_end(dg_generation *g);
 
 /* Ends what runs; the client is told why (NULL: there is nobody to tell). advance() goes on until
  * it returns true. */

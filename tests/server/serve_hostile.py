@@ -332,6 +332,10 @@ def limits():
             c.close()
         check("there is room again", s.wait_metric("dgemma:http_requests_active", lambda n: n == 1))
         check("and an answer", s.chat()[0] == 200)
+    with Server("-q", "--max-active", "1") as s:
+        short = {"max_tokens": 1, "diffusion": {"steps": 1}}
+        check("whoever has an answer may ask again at once", all(s.chat(**short)[0] == 200 for _ in range(200)))
+        check("also after a stream", all(status_of(read_all(s.open_stream(**short))) == 200 for _ in range(200)))
     with Server("-q", "--timeout", "1") as s:
         status, body = s.chat(**ENDLESS)
         check("an answer that takes too long", status == 408 and body["error"]["code"] == "answer_timeout", body)
