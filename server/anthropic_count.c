@@ -5,7 +5,7 @@ static bool count(dg_call *c, size_t *n, dg_http_error *e)
 {
     dg_chat chat;
     dgemma_error err = {0};
-    if (!dg_call_read(c, dg_anthropic_read_count, &chat, e))
+    if (!dg_call_chat(c, dg_anthropic_read_count, &chat, e))
         return false;
     dgemma_request_options o = chat.options;
     o.messages = chat.messages;

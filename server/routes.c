@@ -42,7 +42,7 @@ static bool follow_links(dg_call *c, json_t *root, dg_http_error *e)
            dg_refuse(e, 413, "body_too_large", NULL, "there are too many pictures at once");
 }
 
-bool dg_call_read(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e)
+bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e)
 {
     json_t *root = dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
     if (!root)
@@ -58,7 +58,7 @@ static bool start(dg_call *c, dg_http_error *e)
 {
     dg_server *s = c->server;
     dg_chat chat;
-    if (!dg_call_read(c, c->route->read, &chat, e))
+    if (!dg_call_chat(c, c->route->read, &chat, e))
         return false;
     size_t n = (size_t)chat.n_choice * (chat.n_prompt ? chat.n_prompt : 1);
     if (!dg_call_admit(c, n, e)) {

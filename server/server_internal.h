@@ -103,7 +103,7 @@ struct dg_server {
 const dg_route *dg_route_find(const char *method, const char *path, bool *other_method);
 
 /* The body as a request for answers, with its pictures fetched. False: *e says what is wrong. */
-bool dg_call_read(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e);
+bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e);
 
 /* page.c */
 void dg_page_send(dg_call *c);

@@ -12,9 +12,10 @@ STORY = "Tell me a story about Ada and a brave otter in the library."
 WEATHER = [{"type": "function", "function": {"name": "get_weather", "description": "Get the weather in a city.", "parameters": {
     "type": "object", "properties": {"city": {"type": "string", "description": "Name of the city"}}, "required": ["city"]}}}]
 
-# Keeps what each frame of the screen showed of the canvas, and what was asked for.
+# Keeps what each frame of the screen showed of the canvas, and what was asked for; `linger` makes answers take so many steps a
+# block, on a machine of any speed.
 RECORD = """
-window.seen = new Set(); window.looks = new Set(); window.asked = []; window.counts = new Set();
+window.linger = 0; window.seen = new Set(); window.looks = new Set(); window.asked = []; window.counts = new Set();
 (function look() {
     const cells = document.querySelectorAll('.live .cells span');
     if (cells.length) window.seen.add([...cells].map((c) => c.textContent).join(''));
@@ -23,7 +24,13 @@ window.seen = new Set(); window.looks = new Set(); window.asked = []; window.cou
     requestAnimationFrame(look);
 })();
 const real = window.fetch;
-window.fetch = (path, options) => { if (options?.body) window.asked.push(JSON.parse(options.body)); return real(path, options); };
+window.fetch = (path, options) => {
+    const body = options?.body && JSON.parse(options.body);
+    if (body) window.asked.push(body);
+    if (!body?.diffusion || !window.linger) return real(path, options);
+    const diffusion = {...body.diffusion, steps: window.linger, stability_threshold: 100000};
+    return real(path, {...options, body: JSON.stringify({...body, diffusion})});
+};
 """
 IDLE = "document.querySelector('#stop').hidden"
 LAST = "[...document.querySelectorAll('article.assistant')].at(-1)"
@@ -83,9 +90,10 @@ def chat():
         kinds = b.js("return performance.getEntriesByType('resource').map((e) => e.initiatorType)")
         check("the document is all that painting needs", set(kinds) <= {"fetch"}, kinds)
         check("an answer", b.tell("What is the capital of France?").find("Paris") >= 0)
-        b.js("window.seen.clear()")
+        b.js("window.seen.clear(); window.linger = 48")
         b.say(STORY)
         b.done()
+        b.js("window.linger = 0")
         check("tokens change from frame to frame", b.js("return window.seen.size") >= 5, b.js("return window.seen.size"))
         looks = b.js("return [...window.looks]")
         check("accepted and renoised are told apart", any("in e" in x for x in looks) and any("out e" in x for x in looks), looks)
@@ -165,6 +173,7 @@ def keep(b):
 def stopping():
     with Server("-q") as s, Page(s) as b:
         b.connected()
+        b.js("window.linger = 100000")
         for how in ("click", "Escape"):
             b.say(STORY)
             b.wait("document.querySelectorAll('.live .cells span').length")
@@ -176,6 +185,7 @@ def stopping():
             check(f"stop by {how}", "Stopped" in b.note(), b.note())
             check("the server stops too", s.wait_metric("vllm:num_requests_running", lambda v: v == 0))
             check("what was seen stays to be looked at", b.js(f"return {LAST}.querySelector('.panel summary').textContent").startswith("Canvas:"))
+        b.js("window.linger = 0")
         b.click("#new-chat")
         check("and it goes on", "42" in b.tell("What is 17 + 25?"))
         b.quiet("stopping")
@@ -294,8 +304,10 @@ def restart():
     s = Server("-q")
     with Page(s) as b:
         b.connected()
+        b.js("window.linger = 100000")
         b.say(STORY)
         b.wait("document.querySelectorAll('.live .cells span').length")
+        b.js("window.linger = 0")
         s.process.send_signal(signal.SIGKILL)
         s.process.wait()
         b.done()
