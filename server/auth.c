@@ -1,4 +1,6 @@
 #include "auth.h"
+#include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -43,4 +45,31 @@ bool dg_origin_allows(dg_words allowed, const char *origin, const char *host)
         return true;
     const char *name = strstr(origin, "://");
     return name && host && !strcasecmp(name + 3, host);
+}
+
+/* Whether the site `origin` ("https://name" or "https://name:port") is at `host`, which is n bytes.
+ */
+static bool is_at(const char *origin, const char *host, size_t n)
+{
+    const char *name = strstr(origin, "://");
+    return name && !strncasecmp(name + 3, host, n) && (!name[3 + n] || name[3 + n] == ':');
+}
+
+bool dg_host_allows(dg_words allowed, const char *host)
+{
+    char name[256];
+    struct in6_addr address;
+    if (!host)
+        return true;
+    bool six = host[0] == '[';
+    size_t n = six ? strcspn(host, "]") - 1 : strcspn(host, ":");
+    if (n >= sizeof name || (six && host[n + 1] != ']'))
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)n, host + six);
+    if (inet_pton(six ? AF_INET6 : AF_INET, name, &address) == 1 || !strcasecmp(name, "localhost"))
+        return true;
+    for (size_t i = 0; i < allowed.n; i++)
+        if (!strcmp(allowed.words[i], "*") || is_at(allowed.words[i], host, n))
+            return true;
+    return false;
 }

@@ -141,6 +141,10 @@ static bool may_enter(dg_call *c, const char *method, const char *path, dg_http_
         return dg_refuse(e, 403, "origin_not_allowed", NULL,
                          "pages of other sites may not use this server");
     bool open = (c->route && c->route->open) || !strcmp(method, "OPTIONS");
+    if (!open && s->only_this_machine && !dg_host_allows(s->origins, header(con, "Host")))
+        return dg_refuse(e, 403, "host_not_allowed", NULL,
+                         "this server is for this machine alone and is not called that; "
+                         "--cors-origin names a site that leads here");
     if (!open && !dg_auth_allows(s->keys, header(con, "Authorization"), header(con, "X-Api-Key")))
         return dg_refuse(e, 401, "invalid_api_key", NULL, "no valid API key was sent");
     if (other_method)
@@ -332,12 +336,25 @@ static dgemma_status find_address(const dg_server *s, struct addrinfo **out, dge
                 : DGEMMA_OK;
 }
 
+static bool is_this_machine(const struct sockaddr *address)
+{
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    if (address->sa_family == AF_INET6) {
+        memcpy(&v6, address, sizeof v6);
+        return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+    }
+    memcpy(&v4, address, sizeof v4);
+    return address->sa_family == AF_INET && ntohl(v4.sin_addr.s_addr) >> 24 == 127;
+}
+
 dgemma_status dg_http_start(dg_server *s, dgemma_error *err)
 {
     struct addrinfo *address;
     dgemma_status st = find_address(s, &address, err);
     if (st)
         return st;
+    s->only_this_machine = !s->keys.n && is_this_machine(address->ai_addr);
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     if (address->ai_family == AF_INET6)
         flags |= MHD_USE_IPv6;

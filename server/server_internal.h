@@ -75,6 +75,7 @@ struct dg_server {
     dg_chat_limits limits;
     dg_metrics *metrics;
     struct MHD_Daemon *daemon;
+    bool only_this_machine; /* reached by no other, and without a key */
     double started;
     atomic_size_t body_bytes;
     atomic_bool draining;

@@ -150,7 +150,7 @@ def old_http():
             data += piece
         check("HTTP/1.0 gets its stream", data.endswith(b"data: [DONE]\n\n"), data[-100:])
         c = s.connect()
-        one = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        one = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         c.sendall(one + one)
         data = b""
         while data.count(b"[DONE]") < 2:

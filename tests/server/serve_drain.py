@@ -73,7 +73,7 @@ def deadline():
 def idle():
     s = Server("-q")
     keep = s.connect()
-    keep.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    keep.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     keep.recv(1000)
     start = time.time()
     s.process.send_signal(signal.SIGTERM)

@@ -122,7 +122,7 @@ def status_table():
 def large_things():
     with Server("-q", "--max-body", "1") as s:
         c = s.connect()
-        c.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: ")
+        c.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
         try:
             for _ in range(16):
                 c.sendall(b"a" * 65536)
@@ -132,16 +132,16 @@ def large_things():
         check("headers of 1 MB", status_of(read_all(c)) in (431, 413))
         c = s.connect()
         try:
-            c.sendall(b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            c.sendall(b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
         except OSError:
             pass
         check("a path of 200 kB", status_of(read_all(c)) in (414, 431))
         c = s.connect()
-        c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\n\r\n")
+        c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n")
         check("100 MB announced", status_of(c.recv(65536)) == 413)
         c.close()
         c = s.connect()
-        c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         piece = b"100000\r\n" + b"a" * 0x100000 + b"\r\n"
         try:
             for _ in range(100):
@@ -156,7 +156,7 @@ def large_things():
         status, _, _ = s.request("POST", "/nowhere", b"x" * (1 << 20))
         check("1 MB to nowhere", status == 404, status)
         c = s.connect()
-        c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n"
+        c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n"
                   b"Expect: 100-continue\r\n\r\n")
         check("2 MB, asking first", status_of(read_all(c)) == 413)
         check("others are served", s.request("GET", "/health")[0] == 200)
@@ -186,9 +186,9 @@ def aborts():
 def dawdlers():
     with Server("-q", "--receive-timeout", "2", "--idle-timeout", "60") as s:
         half = s.connect()
-        half.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Le")
+        half.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Le")
         body = s.connect()
-        body.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        body.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
         start = time.time()
         for c, name in ((half, "half a header"), (body, "half a body")):
             c.settimeout(10)
@@ -280,6 +280,11 @@ def origins():
         status, headers, _ = s.request("GET", "/v1/models")
         check("no CORS headers by default", status == 200 and not any("access-control" in h for h in headers))
         check("pages of others are refused", s.request("GET", "/v1/models", None, site)[0] == 403)
+        trick = {"Host": f"evil.example:{s.port}", "Origin": f"http://evil.example:{s.port}"}
+        for name, headers in (("by its own page", trick), ("without saying who asks", {"Host": trick["Host"]})):
+            status, _, data = s.request("GET", "/v1/models", None, headers)
+            check("a name that was made to lead here, " + name, status == 403 and b"host_not_allowed" in data, data)
+        check("is no matter for its health", s.request("GET", "/health", None, {"Host": trick["Host"]})[0] == 200)
         own = {"Origin": f"http://127.0.0.1:{s.port}"}
         check("the server's own page is not", s.request("GET", "/v1/models", None, own)[0] == 200)
     with Server("-q", "--cors-origin", "https://app.example", "--api-key", "k") as s:
@@ -289,7 +294,10 @@ def origins():
               and headers["access-control-allow-headers"] == "x-stainless-os", headers)
         status, headers, _ = s.request("GET", "/v1/models", None, {**site, "Authorization": "Bearer k"})
         check("and may then read", status == 200 and headers["access-control-allow-origin"] == "https://app.example")
+        check("with a key any name will do", s.request("GET", "/v1/models", None, {"Host": "x", "Authorization": "Bearer k"})[0] == 200)
         check("others still may not", s.request("GET", "/v1/models", None, {"Origin": "https://evil.example"})[0] == 403)
+    with Server("-q", "--cors-origin", "https://app.example") as s:
+        check("a site that was named leads here", s.request("GET", "/v1/models", None, {"Host": "app.example"})[0] == 200)
 
 
 def tls():
@@ -310,7 +318,7 @@ def tls():
             data = r.read()
             check("a stream over TLS", r.status == 200 and b"[DONE]" in data, data)
             plain = s.connect(5)
-            plain.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            plain.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             check("nothing without TLS", b"200 OK" not in read_all(plain))
         broken = subprocess.run([os.environ["DGEMMA"], "serve", "-m", "tests/fixtures/golden/sampler_finishes/model",
                                  "--port", "0", "--tls-cert", d + "/cert"], capture_output=True, timeout=60)

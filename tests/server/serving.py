@@ -119,7 +119,7 @@ class Server:
         body = json.dumps({"messages": [{"role": "user", "content": text}], "prompt": text, "seed": 3,
                            "max_tokens": 24, "stream": True, **fields}).encode()
         s = self.connect()
-        s.sendall(b"POST " + path.encode() + b" HTTP/1.1\r\nHost: x\r\nContent-Length: "
+        s.sendall(b"POST " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
                   + str(len(body)).encode() + b"\r\n\r\n" + body)
         return s
 

@@ -55,6 +55,40 @@ START_TEST(test_origins)
 }
 END_TEST
 
+START_TEST(test_hosts)
+{
+    const char *words[] = {"https://a.example", "http://b.example:99"};
+    dg_words some = {words, 2}, none = {0};
+    static const char *const own[] = {"localhost", "LocalHost:8080", "127.0.0.1:1",
+                                      "10.0.0.1",  "[::1]:80",       "[fe80::1]"};
+    static const char *const others[] = {"evil.example",
+                                         "localhost.evil.example:80",
+                                         "",
+                                         ":80",
+                                         "127.0.0.1.evil.example",
+                                         "[::1",
+                                         "[",
+                                         "[x]",
+                                         "a.example.evil",
+                                         "aa.example"};
+    ck_assert(dg_host_allows(none, NULL));
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        ck_assert_msg(dg_host_allows(none, own[i]), "%s", own[i]);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        ck_assert_msg(!dg_host_allows(some, others[i]), "%s", others[i]);
+    ck_assert(!dg_host_allows(none, "a.example"));
+    ck_assert(dg_host_allows(some, "a.example"));
+    ck_assert(dg_host_allows(some, "A.example:8080"));
+    ck_assert(dg_host_allows(some, "b.example"));
+    char longer[600];
+    memset(longer, 'a', sizeof longer - 1);
+    longer[sizeof longer - 1] = '\0';
+    ck_assert(!dg_host_allows(some, longer));
+    const char *star[] = {"*"};
+    ck_assert(dg_host_allows((dg_words){star, 1}, "anything"));
+}
+END_TEST
+
 /* ---- where pictures may be fetched ---- */
 
 static bool is_public(const char *text)
@@ -375,6 +409,7 @@ Suite *server_suite(void)
     TCase *c = tcase_create("server");
     tcase_add_test(c, test_keys);
     tcase_add_test(c, test_origins);
+    tcase_add_test(c, test_hosts);
     tcase_add_test(c, test_public_addresses);
     tcase_add_test(c, test_chat_fields);
     tcase_add_test(c, test_chat_defaults);
