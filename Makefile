@@ -87,6 +87,7 @@ OPT  = -O2
 ISA  =
 SANITIZE = $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 INCLUDES = -Iinclude -Isrc
+DEFINES  =
 
 # Libraries are asked for when a recipe runs, by which time `deps` has put pkg-config in place.
 # FFmpeg's, for video, are used where their headers are found, and loaded with the first video; FFMPEG=no
@@ -100,22 +101,22 @@ PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
 PKG_LIBS   = $(shell pkg-config --libs $(PKGS))
 
 ALL_CFLAGS  = -std=c17 -D_GNU_SOURCE -pthread $(WARN) -g $(OPT) $(ISA) $(SANITIZE) -fPIC \
-              -fvisibility=hidden -DDGEMMA_BUILD $(INCLUDES) $(CPPFLAGS) $(CFLAGS)
+              -fvisibility=hidden -DDGEMMA_BUILD $(INCLUDES) $(DEFINES) $(CPPFLAGS) $(CFLAGS)
 ALL_LDFLAGS = -pthread $(SANITIZE) $(LDFLAGS)
 LDLIBS      = $(PKG_LIBS) -lgif -lm -ldl
 
 # Private: they are not for $(BUILD)/flags, which these files depend on.
 $(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o $(BUILD)/src/image/%.o: private OPT = -O3
-$(BUILD)/src/image/video.o $(BUILD)/src/image/ffmpeg.o: private CPPFLAGS += $(if $(VIDEO_PKGS),-DHAVE_FFMPEG=1)
+$(BUILD)/src/image/video.o $(BUILD)/src/image/ffmpeg.o: private DEFINES += $(if $(VIDEO_PKGS),-DHAVE_FFMPEG=1)
 $(BUILD)/src/image/video.o $(BUILD)/src/image/ffmpeg.o: private PKGS += $(VIDEO_PKGS)
-$(BUILD)/cli/default_model.o: private CPPFLAGS += -DDGEMMA_DATADIR='"$(PREFIX)/share/dgemma"'
+$(BUILD)/cli/default_model.o: private DEFINES += -DDGEMMA_DATADIR='"$(PREFIX)/share/dgemma"'
 $(BUILD)/cli/default_model.o: $(BUILD)/prefix
 $(BUILD)/cli/%.o: private PKGS += libedit
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
 $(BUILD)/tests/%.o: private INCLUDES += -Itests -I.
 $(BUILD)/cli/cmd_serve.o: private INCLUDES += -I.
 $(BUILD)/server/%.o: private PKGS += libmicrohttpd
-$(BUILD)/server/fetch.o: private CPPFLAGS += $(if $(CURL_PKG),-DHAVE_CURL=1)
+$(BUILD)/server/fetch.o: private DEFINES += $(if $(CURL_PKG),-DHAVE_CURL=1)
 $(BUILD)/server/fetch.o: private PKGS += $(CURL_PKG)
 $(BUILD)/tests/unit/%.o: private PKGS += check
 
