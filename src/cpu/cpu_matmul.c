@@ -12,12 +12,7 @@ static const unsigned char *stored_at(const dg_weight *w, int mat, int row, int 
 void dg_cpu_widen(const dg_cpu *cpu, float *out, const dg_weight *w, int mat, int row, int first,
                   int n)
 {
-    const void *in = stored_at(w, mat, row, first);
-    if (!dg_dtype_is_block(w->type)) {
-        cpu->k.widen[w->type](out, in, n);
-        return;
-    }
-    dg_widen(out, in, w->type, (size_t)n);
+    cpu->k.widen[w->type](out, stored_at(w, mat, row, first), n);
     for (int i = 0; i < n && w->scale; i++)
         out[i] *= w->scale[mat];
 }

@@ -97,7 +97,7 @@ typedef struct dg_kernels {
     dg_sum_fn *sum;
     dg_dot_fn *dot;
     dg_argmax_fn *argmax;
-    dg_widen_fn *widen[DG_DTYPE_FLOAT];
+    dg_widen_fn *widen[DG_DTYPE_COMPUTE]; /* for a block type, n is a multiple of the block */
     dg_narrow_fn *narrow[DG_DTYPE_FLOAT];
     dg_axpy_fn *axpy[DG_DTYPE_FLOAT];
 } dg_kernels;

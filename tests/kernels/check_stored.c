@@ -4,12 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const type_name[DG_DTYPE_FLOAT] = {
-    [DG_F32] = "f32", [DG_F16] = "f16", [DG_BF16] = "bf16"};
-
 static void begin_typed(check *c, char name[32], const char *kernel, dg_dtype t)
 {
-    snprintf(name, 32, "%s %s", kernel, type_name[t]);
+    snprintf(name, 32, "%s %s", kernel, dg_dtype_name(t));
     check_begin(c, name);
 }
 
@@ -94,6 +91,27 @@ static void check_widen(check *c, dg_dtype t)
     check_same(c, "the reference", got, want, ALL);
     BENCH(c, "n 4096", 4096, "Gelem/s") c->opt->widen[t](got, in, 4096);
     c->opt->widen[t](got, in, 0);
+    check_end(c);
+}
+
+/* Blocks of any bytes: every scale there is, NaN and infinity among them, and every number. */
+static void check_widen_blocks(check *c, dg_dtype t)
+{
+    const int block = (int)dg_dtype_block(t);
+    char name[32];
+    begin_typed(c, name, "widen", t);
+    for (int n = 0; n <= 40 * block; n += block) {
+        const unsigned char *in = any_bytes(c, dg_dtype_bytes(t, (size_t)n));
+        float *got = check_floats(c, n + 1), *want = check_floats(c, n + 1);
+        got[n] = want[n] = 7; /* not one more */
+        c->opt->widen[t](got, in, n);
+        c->ref->widen[t](want, in, n);
+        check_same(c, "the reference", got, want, n + 1);
+        check_release(c);
+    }
+    const unsigned char *in = any_bytes(c, dg_dtype_bytes(t, 4096));
+    float *got = check_floats(c, 4096);
+    BENCH(c, "n 4096", 4096, "Gelem/s") c->opt->widen[t](got, in, 4096);
     check_end(c);
 }
 
@@ -202,4 +220,6 @@ void check_stored(check *c)
         check_narrow(c, (dg_dtype)t);
         check_axpy(c, (dg_dtype)t);
     }
+    for (int t = DG_DTYPE_FLOAT; t < DG_DTYPE_COMPUTE; t++)
+        check_widen_blocks(c, (dg_dtype)t);
 }

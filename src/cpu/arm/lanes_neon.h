@@ -74,6 +74,28 @@ static inline void f8_store_f16(void *p, f8 a)
     vst1q_u8(p, vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(a.v[0]), a.v[1])));
 }
 
+static inline float float_of_f16(uint16_t bits)
+{
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits))), 0);
+}
+
+static inline f8 f8_load_i8(const int8_t *p)
+{
+    int16x8_t h = vmovl_s8(vld1_s8(p));
+    return (f8){{vcvtq_f32_s32(vmovl_s16(vget_low_s16(h))), vcvtq_f32_s32(vmovl_high_s16(h))}};
+}
+
+/* Sixteen numbers below 16 become what the table has for them; out may be n. */
+static inline void i8_look_up(int8_t *out, const int8_t *n, const int8_t table[16])
+{
+    vst1q_s8(out, vqtbl1q_s8(vld1q_s8(table), vreinterpretq_u8_s8(vld1q_s8(n))));
+}
+
+static inline f8 f8_sub(f8 a, f8 b)
+{
+    return F8(AT2, vsubq_f32, a, b);
+}
+
 static inline f8 f8_mul(f8 a, f8 b)
 {
     return F8(AT2, vmulq_f32, a, b);

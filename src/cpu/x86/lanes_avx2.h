@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef __m256 f8;
 
@@ -60,6 +61,28 @@ static inline f8 f8_load_f16(const void *p)
 static inline void f8_store_f16(void *p, f8 a)
 {
     _mm_storeu_si128(p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static inline float float_of_f16(uint16_t bits)
+{
+    return _cvtsh_ss(bits);
+}
+
+static inline f8 f8_load_i8(const int8_t *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+/* Sixteen numbers below 16 become what the table has for them; out may be n. */
+static inline void i8_look_up(int8_t *out, const int8_t *n, const int8_t table[16])
+{
+    __m128i from = _mm_loadu_si128((const __m128i *)table);
+    _mm_storeu_si128((__m128i *)out, _mm_shuffle_epi8(from, _mm_loadu_si128((const __m128i *)n)));
+}
+
+static inline f8 f8_sub(f8 a, f8 b)
+{
+    return _mm256_sub_ps(a, b);
 }
 
 static inline f8 f8_mul(f8 a, f8 b)

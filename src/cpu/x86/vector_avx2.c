@@ -2,8 +2,10 @@
 #include "cpu/x86/kernels_avx2.h"
 #include "cpu/x86/lanes_avx2.h"
 #include "cpu/vector_body.h"
+#include "cpu/vector_blocks.h"
 
 void dg_vector_set_avx2(dg_kernels *k)
 {
     set_vector_kernels(k);
+    set_block_kernels(k);
 }
