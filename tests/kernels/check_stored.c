@@ -112,6 +112,7 @@ static void check_widen_blocks(check *c, dg_dtype t)
     const unsigned char *in = any_bytes(c, dg_dtype_bytes(t, 4096));
     float *got = check_floats(c, 4096);
     BENCH(c, "n 4096", 4096, "Gelem/s") c->opt->widen[t](got, in, 4096);
+    BENCH(c, "n 4096, plain C", 4096, "Gelem/s") c->ref->widen[t](got, in, 4096);
     check_end(c);
 }
 
