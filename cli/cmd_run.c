@@ -102,9 +102,18 @@ static void print_canvas(const char *text, size_t len)
     }
 }
 
+/* How many tokens there are with what the canvas ends in, mostly padding, counted once. */
+static size_t count_unlike(const int32_t *tokens, size_t n)
+{
+    while (n > 1 && tokens[n - 2] == tokens[n - 1])
+        n--;
+    return n;
+}
+
 static void print_draft(const run_state *s, const dgemma_event *e)
 {
     int accepted = 0;
+    size_t n = count_unlike(e->tokens, e->n_tokens);
     for (size_t i = 0; i < e->n_tokens; i++)
         accepted += e->accepted[i];
     fprintf(stderr, "block %d step %2d  entropy %6.3f  kept %3d/%zu  ", e->block, e->step + 1,
@@ -113,11 +122,13 @@ static void print_draft(const run_state *s, const dgemma_event *e)
     size_t len;
     dgemma_error err;
     if (s->has_tokenizer &&
-        dgemma_detokenize(s->engine, e->tokens, e->n_tokens, &text, &len, &err) == DGEMMA_OK)
+        dgemma_detokenize(s->engine, e->tokens, n, &text, &len, &err) == DGEMMA_OK)
         print_canvas(text, len);
     else
-        for (size_t i = 0; i < e->n_tokens; i++)
+        for (size_t i = 0; i < n; i++)
             fprintf(stderr, "%d ", (int)e->tokens[i]);
+    if (n < e->n_tokens)
+        fprintf(stderr, " \xC3\x97%zu", e->n_tokens - n + 1);
     fputc('\n', stderr);
     dgemma_free(text);
 }

@@ -49,11 +49,11 @@ sample "What is the capital of France?" "$@"
 sample "Write a rhyming couplet about a sleepy cat and the moon." "$@"
 sample "What is 47 + 85?" --think "$@"
 
-cat <<TEXT
-Each line above is the whole canvas after a step: all places settle at once, not from left to right.
-Next:
-    $program chat                        talk with it, and watch the canvas
-    $program run --help                  everything one prompt can have
-    make run RUN_MODEL=model.gguf        the same with a model of yours
-    make test                            every test
-TEXT
+echo "Each line above is the whole canvas after a step: all places settle at once, not from left to right."
+echo "Next:"
+next() { printf '    %-32s  %s\n' "$1" "$2"; }
+next "$program chat" "talk with it, and watch the canvas"
+next "$program serve" "a page in the browser, and an API for programs"
+next "$program run --help" "everything one prompt can have"
+next "make run RUN_MODEL=model.gguf" "the same with a model of yours"
+next "make test" "every test"

@@ -78,6 +78,7 @@ check "make run with a model that is not there" run_fails
 if [ -e models/pocket/pocket.gguf ]; then
     pocket() { make run >"$temp/make" 2>&1 </dev/null && [ "$(grep -c 'pocket model answers' "$temp/make")" = 1 ]; }
     check "make run on the pocket model" pocket
+    check "what a canvas ends in is told once" grep -q 'is Paris\.<turn|><pad> ×56$' "$temp/make"
 else
     skip "make run on the pocket model" "models/pocket/pocket.gguf is not in this tree"
 fi
