@@ -264,8 +264,8 @@ int cmd_serve(int argc, char **argv)
         {0, "cors-origin", "ORIGIN",
          "let pages of this site use the server; * all; may be repeated", add_word, &a.origins},
         {0, "image-host", "HOST",
-         "fetch pictures that requests name by http(s) address from this host; * from all whose "
-         "address is public; may be repeated (none)",
+         "fetch pictures by their http(s) address from this host; * from all public ones; may be "
+         "repeated",
          add_word, &a.image_hosts},
         {0, "limits", NULL, NULL, NULL, NULL},
         {0, "parallel", "N", "answers that run together (16)", cli_set_int, &a.engine.max_running},
