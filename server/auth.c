@@ -55,6 +55,22 @@ static bool is_at(const char *origin, const char *host, size_t n)
     return name && !strncasecmp(name + 3, host, n) && (!name[3 + n] || name[3 + n] == ':');
 }
 
+/* A name that nobody can own in the public system of names: without a dot, or below a domain that
+ * is kept for machines and networks of one's own. */
+static bool is_private_name(const char *name)
+{
+    static const char *const domains[] = {".localhost", ".local", ".internal", ".home.arpa"};
+    size_t n = strlen(name);
+    if (n && !strchr(name, '.'))
+        return true;
+    for (size_t i = 0; i < sizeof domains / sizeof *domains; i++) {
+        size_t k = strlen(domains[i]);
+        if (n > k && !strcasecmp(name + n - k, domains[i]))
+            return true;
+    }
+    return false;
+}
+
 bool dg_host_allows(dg_words allowed, const char *host)
 {
     char name[256];
@@ -66,7 +82,7 @@ bool dg_host_allows(dg_words allowed, const char *host)
     if (n >= sizeof name || (six && host[n + 1] != ']'))
         return false;
     snprintf(name, sizeof name, "%.*s", (int)n, host + six);
-    if (inet_pton(six ? AF_INET6 : AF_INET, name, &address) == 1 || !strcasecmp(name, "localhost"))
+    if (inet_pton(six ? AF_INET6 : AF_INET, name, &address) == 1 || (!six && is_private_name(name)))
         return true;
     for (size_t i = 0; i < allowed.n; i++)
         if (!strcmp(allowed.words[i], "*") || is_at(allowed.words[i], host, n))

@@ -21,9 +21,9 @@ bool dg_origin_allows(dg_words allowed, const char *origin, const char *host);
 /* The same for answers that other sites' scripts may read: only what `allowed` says. */
 bool dg_origin_listed(dg_words allowed, const char *origin);
 
-/* Whether `host`, the name that a client used for a server of this machine alone, is one: an
- * address, localhost, or the name of a site in `allowed`. A page whose own name was made to lead
- * here comes with that name. NULL: it is no browser. */
+/* Whether `host`, the name that a client used for a server of this machine alone, may be one: an
+ * address, a name that no public site can have, or the name of a site in `allowed`. A page whose
+ * own name was made to lead here comes with that name. NULL: it is no browser. */
 bool dg_host_allows(dg_words allowed, const char *host);
 
 #endif

@@ -59,18 +59,28 @@ START_TEST(test_hosts)
 {
     const char *words[] = {"https://a.example", "http://b.example:99"};
     dg_words some = {words, 2}, none = {0};
-    static const char *const own[] = {"localhost", "LocalHost:8080", "127.0.0.1:1",
-                                      "10.0.0.1",  "[::1]:80",       "[fe80::1]"};
-    static const char *const others[] = {"evil.example",
-                                         "localhost.evil.example:80",
-                                         "",
-                                         ":80",
-                                         "127.0.0.1.evil.example",
-                                         "[::1",
-                                         "[",
-                                         "[x]",
-                                         "a.example.evil",
-                                         "aa.example"};
+    static const char *const own[] = {
+        "localhost", "LocalHost:8080", "127.0.0.1:1", "10.0.0.1",
+        "[::1]:80",  "[fe80::1]",      "box:1",       "host.docker.internal:8080",
+        "box.local", "a.b.localhost",
+    };
+    static const char *const others[] = {
+        "evil.example",
+        "localhost.evil.example:80",
+        "",
+        ":80",
+        "127.0.0.1.evil.example",
+        "[::1",
+        "[",
+        "[x]",
+        "[box]",
+        "a.example.evil",
+        "aa.example",
+        "local.evil.example",
+        ".internal",
+        "evillocal.example",
+        "localhost.",
+    };
     ck_assert(dg_host_allows(none, NULL));
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         ck_assert_msg(dg_host_allows(none, own[i]), "%s", own[i]);
