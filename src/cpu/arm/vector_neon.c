@@ -2,7 +2,7 @@
 #include "cpu/arm/kernels_neon.h"
 #include "cpu/arm/lanes_neon.h"
 #include "cpu/vector_body.h"
-#include "cpu/vector_blocks.h"
+#include "cpu/blocks_body.h"
 
 void dg_vector_set_neon(dg_kernels *k)
 {

@@ -2,7 +2,7 @@
 #include "cpu/x86/kernels_avx2.h"
 #include "cpu/x86/lanes_avx2.h"
 #include "cpu/vector_body.h"
-#include "cpu/vector_blocks.h"
+#include "cpu/blocks_body.h"
 
 void dg_vector_set_avx2(dg_kernels *k)
 {

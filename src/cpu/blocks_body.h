@@ -2,8 +2,8 @@
  * first. A block's numbers are unpacked to bytes by plain loops, which compilers turn into vectors,
  * and then widened and scaled. src/tensor/blocks.c says what the blocks mean; the results are the
  * same to the bit, so a product is rounded before something is taken from it. */
-#ifndef DG_CPU_VECTOR_BLOCKS_H
-#define DG_CPU_VECTOR_BLOCKS_H
+#ifndef DG_CPU_BLOCKS_BODY_H
+#define DG_CPU_BLOCKS_BODY_H
 
 #include "tensor/dtype.h"
 
