@@ -29,7 +29,8 @@ static bool read_picture(message_reader *r, const json_t *block, json_t *parts)
     const char *type = json_string_value(json_object_get(source, "media_type"));
     const char *data = json_string_value(json_object_get(source, "data"));
     if (!dg_json_says(json_object_get(source, "type"), "base64"))
-        return wrong_block(r, "source.type: pictures come as base64; addresses are not followed");
+        return wrong_block(
+            r, "source.type: pictures come as base64, or from hosts that --image-host names");
     if (!type || !data)
         return wrong_block(r, "source: wanted media_type and data");
     dg_translate_add(r->t, parts, dg_translate_picture(type, data));

@@ -1,7 +1,6 @@
 #include "ollama_models.h"
 #include <string.h>
 #include "json_fields.h"
-#include "json_text.h"
 
 static json_t *details(void)
 {
@@ -68,7 +67,7 @@ static bool show(dg_call *c, const json_t *root, dg_http_error *e)
 void dg_ollama_show(dg_call *c)
 {
     dg_http_error e;
-    json_t *root = dg_json_body(c->body.data ? c->body.data : "", c->body.len, &e);
+    json_t *root = dg_call_body(c, &e);
     if (!root || !show(c, root, &e))
         dg_exchange_refuse(&c->x, &e);
     json_decref(root);

@@ -42,9 +42,14 @@ static bool follow_links(dg_call *c, json_t *root, dg_http_error *e)
            dg_refuse(e, 413, "body_too_large", NULL, "there are too many pictures at once");
 }
 
+json_t *dg_call_body(const dg_call *c, dg_http_error *e)
+{
+    return dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
+}
+
 bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e)
 {
-    json_t *root = dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
+    json_t *root = dg_call_body(c, e);
     if (!root)
         return false;
     if (!follow_links(c, root, e)) {
@@ -154,7 +159,7 @@ static bool detokenize_body(dg_call *c, const json_t *root, dg_http_error *e)
 static void with_body(dg_call *c, bool (*work)(dg_call *c, const json_t *root, dg_http_error *e))
 {
     dg_http_error e;
-    json_t *root = dg_json_body(c->body.data ? c->body.data : "", c->body.len, &e);
+    json_t *root = dg_call_body(c, &e);
     if (!root || !work(c, root, &e))
         dg_exchange_refuse(&c->x, &e);
     json_decref(root);

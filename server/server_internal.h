@@ -103,6 +103,9 @@ struct dg_server {
 /* routes.c: NULL: there is nothing at this path. With other_method, there is, for another one. */
 const dg_route *dg_route_find(const char *method, const char *path, bool *other_method);
 
+/* The body, which must be a JSON object; the caller owns it. NULL: *e says what is wrong. */
+json_t *dg_call_body(const dg_call *c, dg_http_error *e);
+
 /* The body as a request for answers, with its pictures fetched. False: *e says what is wrong. */
 bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e);
 

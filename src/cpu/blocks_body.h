@@ -231,46 +231,40 @@ static inline void block_q6_k(float *out, const uint8_t *b)
 
 /* ---- all of them ---- */
 
-#define BLOCK_TYPE(name, values, bytes)                                                            \
+/* Type, name, values and bytes of a block. NVFP4 stays with the reference: its scales are a format
+ * of their own. */
+#define BLOCK_TYPES(X)                                                                             \
+    X(Q8_0, q8_0, 32, 34)                                                                          \
+    X(Q4_0, q4_0, 32, 18)                                                                          \
+    X(Q4_1, q4_1, 32, 20)                                                                          \
+    X(Q5_0, q5_0, 32, 22)                                                                          \
+    X(Q5_1, q5_1, 32, 24)                                                                          \
+    X(Q2_K, q2_k, 256, 84)                                                                         \
+    X(Q3_K, q3_k, 256, 110)                                                                        \
+    X(Q4_K, q4_k, 256, 144)                                                                        \
+    X(Q5_K, q5_k, 256, 176)                                                                        \
+    X(Q6_K, q6_k, 256, 210)                                                                        \
+    X(IQ4_NL, iq4_nl, 32, 18)                                                                      \
+    X(IQ4_XS, iq4_xs, 256, 136)                                                                    \
+    X(MXFP4, mxfp4, 32, 17)
+
+#define WIDEN(type, name, values, bytes)                                                           \
     static void widen_##name(float *out, const void *in, int n)                                    \
     {                                                                                              \
         const uint8_t *b = in;                                                                     \
         for (int i = 0; i < n; i += (values), b += (bytes))                                        \
             block_##name(out + i, b);                                                              \
     }
+BLOCK_TYPES(WIDEN)
 
-BLOCK_TYPE(q8_0, 32, 34)
-BLOCK_TYPE(q4_0, 32, 18)
-BLOCK_TYPE(q4_1, 32, 20)
-BLOCK_TYPE(q5_0, 32, 22)
-BLOCK_TYPE(q5_1, 32, 24)
-BLOCK_TYPE(iq4_nl, 32, 18)
-BLOCK_TYPE(mxfp4, 32, 17)
-BLOCK_TYPE(iq4_xs, 256, 136)
-BLOCK_TYPE(q2_k, 256, 84)
-BLOCK_TYPE(q3_k, 256, 110)
-BLOCK_TYPE(q4_k, 256, 144)
-BLOCK_TYPE(q5_k, 256, 176)
-BLOCK_TYPE(q6_k, 256, 210)
-
-#undef BLOCK_TYPE
-
-/* All but NVFP4, which stays with the reference: its scales are a format of their own. */
+#define SET(type, name, values, bytes) k->widen[DG_##type] = widen_##name;
 static void set_block_kernels(dg_kernels *k)
 {
-    k->widen[DG_Q8_0] = widen_q8_0;
-    k->widen[DG_Q4_0] = widen_q4_0;
-    k->widen[DG_Q4_1] = widen_q4_1;
-    k->widen[DG_Q5_0] = widen_q5_0;
-    k->widen[DG_Q5_1] = widen_q5_1;
-    k->widen[DG_Q2_K] = widen_q2_k;
-    k->widen[DG_Q3_K] = widen_q3_k;
-    k->widen[DG_Q4_K] = widen_q4_k;
-    k->widen[DG_Q5_K] = widen_q5_k;
-    k->widen[DG_Q6_K] = widen_q6_k;
-    k->widen[DG_IQ4_NL] = widen_iq4_nl;
-    k->widen[DG_IQ4_XS] = widen_iq4_xs;
-    k->widen[DG_MXFP4] = widen_mxfp4;
+    BLOCK_TYPES(SET)
 }
+
+#undef BLOCK_TYPES
+#undef WIDEN
+#undef SET
 
 #endif

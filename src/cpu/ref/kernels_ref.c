@@ -143,31 +143,35 @@ STORED_TYPE(f32, DG_F32)
 STORED_TYPE(f16, DG_F16)
 STORED_TYPE(bf16, DG_BF16)
 
-#define BLOCK_TYPE(name, type)                                                                     \
-    static void widen_##name(float *out, const void *in, int n)                                    \
-    {                                                                                              \
-        dg_widen(out, in, type, (size_t)n);                                                        \
-    }
+#define BLOCK_TYPES(X)                                                                             \
+    X(Q8_0)                                                                                        \
+    X(Q4_0)                                                                                        \
+    X(Q4_1)                                                                                        \
+    X(Q5_0)                                                                                        \
+    X(Q5_1)                                                                                        \
+    X(Q2_K)                                                                                        \
+    X(Q3_K)                                                                                        \
+    X(Q4_K)                                                                                        \
+    X(Q5_K)                                                                                        \
+    X(Q6_K)                                                                                        \
+    X(IQ4_NL)                                                                                      \
+    X(IQ4_XS)                                                                                      \
+    X(MXFP4)                                                                                       \
+    X(NVFP4)
 
-BLOCK_TYPE(q8_0, DG_Q8_0)
-BLOCK_TYPE(q4_0, DG_Q4_0)
-BLOCK_TYPE(q4_1, DG_Q4_1)
-BLOCK_TYPE(q5_0, DG_Q5_0)
-BLOCK_TYPE(q5_1, DG_Q5_1)
-BLOCK_TYPE(q2_k, DG_Q2_K)
-BLOCK_TYPE(q3_k, DG_Q3_K)
-BLOCK_TYPE(q4_k, DG_Q4_K)
-BLOCK_TYPE(q5_k, DG_Q5_K)
-BLOCK_TYPE(q6_k, DG_Q6_K)
-BLOCK_TYPE(iq4_nl, DG_IQ4_NL)
-BLOCK_TYPE(iq4_xs, DG_IQ4_XS)
-BLOCK_TYPE(mxfp4, DG_MXFP4)
-BLOCK_TYPE(nvfp4, DG_NVFP4)
+#define WIDEN(type)                                                                                \
+    static void widen_##type(float *out, const void *in, int n)                                    \
+    {                                                                                              \
+        dg_widen(out, in, DG_##type, (size_t)n);                                                   \
+    }
+BLOCK_TYPES(WIDEN)
 
 #define BY_TYPE(name)                                                                              \
     {                                                                                              \
         [DG_F32] = name##_f32, [DG_F16] = name##_f16, [DG_BF16] = name##_bf16                      \
     }
+
+#define ENTRY(type) [DG_##type] = widen_##type,
 
 const dg_kernels dg_kernels_ref = {
     .pack_cols = BY_TYPE(pack_cols),
@@ -181,23 +185,8 @@ const dg_kernels dg_kernels_ref = {
     .sum = sum,
     .dot = dot,
     .argmax = argmax,
-    .widen = {[DG_F32] = widen_f32,
-              [DG_F16] = widen_f16,
-              [DG_BF16] = widen_bf16,
-              [DG_Q8_0] = widen_q8_0,
-              [DG_Q4_0] = widen_q4_0,
-              [DG_Q4_1] = widen_q4_1,
-              [DG_Q5_0] = widen_q5_0,
-              [DG_Q5_1] = widen_q5_1,
-              [DG_Q2_K] = widen_q2_k,
-              [DG_Q3_K] = widen_q3_k,
-              [DG_Q4_K] = widen_q4_k,
-              [DG_Q5_K] = widen_q5_k,
-              [DG_Q6_K] = widen_q6_k,
-              [DG_IQ4_NL] = widen_iq4_nl,
-              [DG_IQ4_XS] = widen_iq4_xs,
-              [DG_MXFP4] = widen_mxfp4,
-              [DG_NVFP4] = widen_nvfp4},
+    .widen =
+        {[DG_F32] = widen_f32, [DG_F16] = widen_f16, [DG_BF16] = widen_bf16, BLOCK_TYPES(ENTRY)},
     .narrow = BY_TYPE(narrow),
     .axpy = BY_TYPE(axpy),
 };
