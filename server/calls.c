@@ -54,9 +54,7 @@ static void free_call(dg_call *c)
     dg_server *s = c->server;
     write_log(c);
     atomic_fetch_sub(&s->body_bytes, c->body.len + c->n_fetched);
-    dg_buf_clear(&c->body);
-    dg_exchange_clear(&c->x);
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->lock); /* nobody finds it from here on, so nothing goes before */
     *(c->prev ? &c->prev->next : &s->calls) = c->next;
     if (c->next)
         c->next->prev = c->prev;
@@ -65,6 +63,8 @@ static void free_call(dg_call *c)
     s->n_handed -= c->handed_over;
     pthread_cond_broadcast(&s->idle);
     pthread_mutex_unlock(&s->lock);
+    dg_buf_clear(&c->body);
+    dg_exchange_clear(&c->x);
     dg_free(c);
 }
 
@@ -85,14 +85,19 @@ static void enqueue(dg_call *c)
     pthread_cond_signal(&s->work);
 }
 
-void dg_call_hand_over(dg_call *c)
+bool dg_call_hand_over(dg_call *c)
 {
     dg_server *s = c->server;
     pthread_mutex_lock(&s->lock);
-    c->handed_over = true;
-    s->n_handed++;
-    enqueue(c);
+    bool taken = !s->closing;
+    if (taken) {
+        dg_http_suspend(c);
+        c->handed_over = true;
+        s->n_handed++;
+        enqueue(c);
+    }
     pthread_mutex_unlock(&s->lock);
+    return taken;
 }
 
 void dg_call_cancel(dg_call *c, dg_cancel why)

@@ -24,6 +24,14 @@ static const char *header(struct MHD_Connection *con, const char *name)
 
 /* ---- answers ---- */
 
+void dg_http_suspend(dg_call *c)
+{
+    pthread_mutex_lock(&c->x.lock);
+    c->suspended = true;
+    MHD_suspend_connection(c->connection);
+    pthread_mutex_unlock(&c->x.lock);
+}
+
 void dg_http_resume(void *call)
 {
     dg_call *c = call;
@@ -127,6 +135,13 @@ static unsigned long long promised_bytes(struct MHD_Connection *con)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
+static bool refuse_late(dg_http_error *e)
+{
+    dg_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
+    e->retry_after = 5;
+    return false;
+}
+
 /* All that can be said before the body is there. */
 static bool may_enter(dg_call *c, const char *method, const char *path, dg_http_error *e)
 {
@@ -155,12 +170,7 @@ static bool may_enter(dg_call *c, const char *method, const char *path, dg_http_
     if (promised_bytes(con) > s->opt.max_body_bytes)
         return dg_refuse(e, 413, "body_too_large", NULL, "the body has %llu bytes, at most %zu",
                          promised_bytes(con), s->opt.max_body_bytes);
-    if (c->route->generates && atomic_load(&s->draining)) {
-        dg_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
-        e->retry_after = 5;
-        return false;
-    }
-    return true;
+    return !(c->route->generates && atomic_load(&s->draining)) || refuse_late(e);
 }
 
 static dg_peer *peer_of(struct MHD_Connection *con)
@@ -235,13 +245,11 @@ static enum MHD_Result dispatch(dg_call *c)
         dg_exchange_refuse(&c->x, &e);
     } else if (c->route->now) {
         c->route->work(c);
-    } else {
-        pthread_mutex_lock(&c->x.lock);
-        c->suspended = true;
-        MHD_suspend_connection(c->connection);
-        pthread_mutex_unlock(&c->x.lock);
-        dg_call_hand_over(c);
+    } else if (dg_call_hand_over(c)) {
         return MHD_YES;
+    } else {
+        refuse_late(&e);
+        dg_exchange_refuse(&c->x, &e);
     }
     return send_answer(c);
 }

@@ -205,6 +205,7 @@ void dg_server_stop(dg_server *s)
     pthread_mutex_unlock(&s->lock);
     dg_server_wait_idle(s, FAREWELL_SECONDS);
     pthread_mutex_lock(&s->lock);
+    s->closing = true;
     for (dg_call *c = s->calls; c; c = c->next)
         dg_exchange_close(&c->x); /* the library does not stop while a connection is suspended */
     pthread_mutex_unlock(&s->lock);

@@ -87,6 +87,7 @@ struct dg_server {
     int n_call;
     int n_handed; /* calls that workers own */
     size_t n_admitted;
+    bool closing; /* no call is handed over any more */
     bool quit;
     pthread_t *workers;
     int n_worker;
@@ -114,7 +115,7 @@ void dg_page_send(dg_call *c);
 
 /* calls.c: the life of calls, and the workers */
 dg_call *dg_call_create(dg_server *s);
-void dg_call_hand_over(dg_call *c);             /* to the workers */
+bool dg_call_hand_over(dg_call *c);             /* to the workers; false: they take no more */
 void dg_call_cancel(dg_call *c, dg_cancel why); /* the lock is held */
 void dg_call_ping(dg_call *c); /* says something on a silent stream; the lock is held */
 void dg_call_end(dg_call *c);  /* the HTTP side is through with it */
@@ -124,7 +125,8 @@ void *dg_worker_main(void *server);
 
 /* http.c */
 dgemma_status dg_http_start(dg_server *s, dgemma_error *err);
-void dg_http_resume(void *call); /* an exchange's wake */
+void dg_http_suspend(dg_call *c); /* until there is something to send */
+void dg_http_resume(void *call);  /* an exchange's wake */
 
 /* watch.c */
 void *dg_watch_main(void *server);

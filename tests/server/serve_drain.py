@@ -1,10 +1,11 @@
 """Told to stop under load: what runs ends properly, what comes is refused, the exit is clean."""
+import http.client
+import random
 import signal
 import threading
 import time
 
 from serving import ENDLESS, SLOW, Server, check, events, finish, read_all, run
-
 
 
 def lasting(s, seconds):
@@ -71,14 +72,68 @@ def deadline():
 
 
 def idle():
-    s = Server("-q")
-    keep = s.connect()
-    keep.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    keep.recv(1000)
-    start = time.time()
-    s.process.send_signal(signal.SIGTERM)
-    check("an idle server goes at once", s.process.wait(20 * SLOW) == 0 and (time.time() - start < 3 or SLOW > 1))
+    for _ in range(10):  # each time it may still be putting the last call away
+        s = Server("-q")
+        keep = s.connect()
+        keep.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        keep.recv(1000)
+        start = time.time()
+        s.process.send_signal(signal.SIGTERM)
+        code = s.process.wait(20 * SLOW)
+        check("an idle server goes at once", code == 0 and (time.time() - start < 10),
+              f"status {code}: {s.output()}")
 
 
-run([drain_under_load, second_signal, deadline, idle])
+def visit(s, dice, strange):
+    """What a client may be doing when the server is told to stop, over and over until nobody answers."""
+    while True:
+        what = dice.choice(["look", "whole", "stream", "leave", "half", "connect"])
+        try:
+            if what == "look":
+                status = s.request("GET", "/metrics")[0]
+            elif what == "whole":
+                status = s.chat(max_tokens=8)[0]
+            elif what == "stream":
+                status = int(read_all(s.open_stream(max_tokens=8)).split(b" ", 2)[1])
+            else:
+                c = s.connect()
+                if what == "leave":
+                    c = s.open_stream(**ENDLESS)
+                elif what == "half":
+                    c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
+                time.sleep(dice.random() / 10)
+                c.close()
+                status = 200
+            if status not in (200, 503):
+                strange.append((what, status))
+        except ConnectionRefusedError:
+            return
+        except (OSError, http.client.HTTPException, IndexError):
+            pass  # cut off in the middle
+
+
+def any_moment():
+    for seed in range(10):
+        dice = random.Random(seed)
+        s = Server("-q")
+        strange = []
+        clients = [threading.Thread(target=visit, args=(s, random.Random(100 * seed + i), strange)) for i in range(6)]
+        for t in clients:
+            t.start()
+        time.sleep(dice.random() / 2)
+        s.process.send_signal(signal.SIGTERM)
+        if seed % 2:
+            time.sleep(dice.random() / 4)
+            s.process.send_signal(signal.SIGTERM)
+        try:
+            code = s.process.wait(30 * SLOW)
+        finally:
+            s.process.kill()
+            for t in clients:
+                t.join()
+        check(f"it can be stopped at any moment ({seed})", code == 0, f"status {code}: {s.output()}")
+        check(f"nobody gets nonsense meanwhile ({seed})", not strange, strange)
+
+
+run([drain_under_load, second_signal, deadline, idle, any_moment])
 finish()
