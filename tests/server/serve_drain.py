@@ -80,7 +80,7 @@ def idle():
         start = time.time()
         s.process.send_signal(signal.SIGTERM)
         code = s.process.wait(20 * SLOW)
-        check("an idle server goes at once", code == 0 and (time.time() - start < 10),
+        check("an idle server goes at once", code == 0 and time.time() - start < 10,
               f"status {code}: {s.output()}")
 
 

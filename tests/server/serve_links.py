@@ -4,7 +4,7 @@ import http.server
 import threading
 import time
 
-from serving import HAS_POCKET, MODEL, SLOW, Server, check, finish, run, skip
+from serving import HAS_POCKET, MODEL, Server, check, finish, run, skip
 
 QUESTION = "What is in the picture?"
 
@@ -24,7 +24,7 @@ class Files(http.server.BaseHTTPRequestHandler):
         elif path in ("/slow", "/trickle"):
             self.send_response(200)
             self.end_headers()
-            until = time.time() + 30
+            until = time.time() + 120
             while time.time() < until and not self.server.over:
                 if path == "/trickle":
                     self.wfile.write(b"x")
@@ -113,7 +113,7 @@ def what_cannot_be_had():
         for path in ("/slow", "/trickle"):
             start = time.time()
             refused(s, host.at(path), 400, "invalid_image_url", path)
-            check(path + " is not waited for", time.time() - start < 3 * SLOW, time.time() - start)
+            check(path + " is not waited for", time.time() - start < 10, time.time() - start)
         refused(s, "http://127.0.0.1:1/", 400, "invalid_image_url", "nobody there")
         loop = host.redirect("/picture")
         for _ in range(5):
@@ -149,22 +149,23 @@ def where_nobody_may_look():
 
 def no_more_at_once():
     host = Host()
-    with Server("-q", "--image-host", "127.0.0.1", "--fetch-timeout", "6") as s:
+    with Server("-q", "--image-host", "127.0.0.1", "--fetch-timeout", "120") as s:
         results = []
         threads = [threading.Thread(target=lambda: results.append(ask(s, host.at("/slow"))[1]["error"]["code"]))
                    for _ in range(8)]
         for t in threads:
             t.start()
-        until = time.time() + 5
+        until = time.time() + 60
         while host.asked.count("/slow") < 8 and time.time() < until:
             time.sleep(0.02)
         got, headers, data = s.request("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": [
             {"type": "image_url", "image_url": {"url": host.at("/picture")}}]}]})
         check("the ninth is told to come back", got == 503 and headers.get("retry-after") == "1", data)
         check("whoever sends no address is served", s.chat()[0] == 200 and not results, results)
+        host.over = True  # they end, and nothing has come
         for t in threads:
             t.join()
-        check("the others are told why", results == ["invalid_image_url"] * 8, results)
+        check("the others are told why", results == ["invalid_value"] * 8, results)
         check("there is room again", ask(s, host.at("/picture"))[0] == 200)
     host.close()
 
