@@ -153,6 +153,24 @@ static void warn(const serve_args *a)
                         "hide them\n");
 }
 
+/* A file that was named to protect the server and is empty must not leave it open. */
+static bool files_say_something(serve_args *a, dg_buf *keys, const dg_buf *cert, const dg_buf *key)
+{
+    size_t n_given = a->keys.n;
+    const char *empty = a->tls_cert && !cert->len ? a->tls_cert
+                        : a->tls_key && !key->len ? a->tls_key
+                                                  : NULL;
+    if (empty)
+        fprintf(stderr, "dgemma serve: %s is empty\n", empty);
+    else if (keys->len && !read_keys(&a->keys, keys->data))
+        fprintf(stderr, "dgemma serve: %s has more than %d keys\n", a->key_file, MAX_WORDS);
+    else if (a->key_file && a->keys.n == n_given)
+        fprintf(stderr, "dgemma serve: %s has no key in it\n", a->key_file);
+    else
+        return true;
+    return false;
+}
+
 /* Reads the files that the options name, opens the model, serves. */
 static int serve(serve_args *a)
 {
@@ -178,8 +196,7 @@ static int serve(serve_args *a)
         (a->tls_cert && dg_file_read(&cert, a->tls_cert, &err)) ||
         (a->tls_key && dg_file_read(&key, a->tls_key, &err))) {
         code = cli_fail(&err);
-    } else if (keys.data && !read_keys(&a->keys, keys.data)) {
-        fprintf(stderr, "dgemma serve: %s has more than %d keys\n", a->key_file, MAX_WORDS);
+    } else if (!files_say_something(a, &keys, &cert, &key)) {
         code = EXIT_USAGE;
     } else {
         a->server.keys = a->keys.words;

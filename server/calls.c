@@ -60,7 +60,7 @@ static void free_call(dg_call *c)
         c->next->prev = c->prev;
     s->n_admitted -= c->n_admitted;
     s->n_call--;
-    s->n_handed -= c->handed_over;
+    s->n_accepted -= c->accepted;
     pthread_cond_broadcast(&s->idle);
     pthread_mutex_unlock(&s->lock);
     dg_buf_clear(&c->body);
@@ -85,6 +85,15 @@ static void enqueue(dg_call *c)
     pthread_cond_signal(&s->work);
 }
 
+void dg_call_accept(dg_call *c)
+{
+    dg_server *s = c->server;
+    pthread_mutex_lock(&s->lock);
+    c->accepted = true;
+    s->n_accepted++;
+    pthread_mutex_unlock(&s->lock);
+}
+
 bool dg_call_hand_over(dg_call *c)
 {
     dg_server *s = c->server;
@@ -93,7 +102,6 @@ bool dg_call_hand_over(dg_call *c)
     if (taken) {
         dg_http_suspend(c);
         c->handed_over = true;
-        s->n_handed++;
         enqueue(c);
     }
     pthread_mutex_unlock(&s->lock);

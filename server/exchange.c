@@ -30,23 +30,38 @@ void dg_exchange_clear(dg_exchange *x)
 
 /* ---- writing ---- */
 
-static void append(dg_exchange *x, const char *data, size_t len)
+static void wake(dg_exchange *x)
 {
     x->wrote = dg_clock_now();
-    x->full = x->full || !dg_buf_append(&x->out, data, len);
     if (x->wake)
         x->wake(x->wake_user);
 }
+
+static void append(dg_exchange *x, const char *data, size_t len)
+{
+    x->full = x->full || !dg_buf_append(&x->out, data, len);
+    wake(x);
+}
+
+static const char no_memory[] =
+    "{\"error\":{\"message\":\"out of memory\",\"type\":\"unavailable_error\","
+    "\"param\":null,\"code\":\"out_of_memory\"}}";
 
 static void decide(dg_exchange *x, int status, const char *content_type, const char *text,
                    size_t len)
 {
     if (x->status)
         return;
+    if (!dg_buf_append(&x->out, text, len)) {
+        status = 503;
+        content_type = "application/json";
+        dg_buf_append(&x->out, no_memory,
+                      sizeof no_memory - 1); /* or nothing: the status says it */
+    }
     x->status = status;
     x->content_type = content_type;
     x->closed = true;
-    append(x, text, len);
+    wake(x);
 }
 
 void dg_exchange_reply_text(dg_exchange *x, int status, const char *content_type, const char *text,
@@ -56,10 +71,6 @@ void dg_exchange_reply_text(dg_exchange *x, int status, const char *content_type
     decide(x, status, content_type, text, len);
     pthread_mutex_unlock(&x->lock);
 }
-
-static const char no_memory[] =
-    "{\"error\":{\"message\":\"out of memory\",\"type\":\"unavailable_error\","
-    "\"param\":null,\"code\":\"out_of_memory\"}}";
 
 void dg_exchange_reply(dg_exchange *x, int status, json_t *body)
 {
@@ -89,7 +100,7 @@ void dg_exchange_open(dg_exchange *x, const char *content_type)
         x->status = 200;
         x->content_type = content_type;
         x->streaming = true;
-        append(x, "", 0);
+        wake(x);
     }
     pthread_mutex_unlock(&x->lock);
 }
@@ -140,7 +151,7 @@ void dg_exchange_close(dg_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
     x->closed = true;
-    append(x, "", 0);
+    wake(x);
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -162,7 +173,10 @@ long dg_exchange_take(dg_exchange *x, char *to, size_t max)
     size_t n = left < max ? left : max;
     memcpy(to, x->out.data + x->sent, n);
     x->sent += n;
-    if (x->sent == x->out.len && x->streaming) /* the room is used again */
-        x->out.len = x->sent = 0;
+    if (x->streaming && x->sent >= x->out.len - x->sent) { /* the room is used again */
+        x->out.len -= x->sent;
+        memmove(x->out.data, x->out.data + x->sent, x->out.len);
+        x->sent = 0;
+    }
     return (long)n;
 }

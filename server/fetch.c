@@ -1,6 +1,5 @@
 #include "fetch.h"
 #include <netinet/in.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <strings.h>
 #include "base/alloc.h"
@@ -88,6 +87,7 @@ enum { MAX_REDIRECTS = 3, CONNECT_SECONDS = 5 };
 
 struct dg_fetcher {
     dg_words hosts;
+    const atomic_bool *stop;
     atomic_int n_fetching;
 #define MEMBER(name) __typeof__(&(name)) name;
     CURL_FUNCTIONS(MEMBER)
@@ -113,12 +113,14 @@ static dgemma_status load(dg_fetcher *f, dgemma_error *err)
     return DGEMMA_OK;
 }
 
-dgemma_status dg_fetcher_open(dg_fetcher **out, dg_words hosts, dgemma_error *err)
+dgemma_status dg_fetcher_open(dg_fetcher **out, dg_words hosts, const atomic_bool *stop,
+                              dgemma_error *err)
 {
     dg_fetcher *f = *out = dg_calloc(1, sizeof *f);
     if (!f)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     f->hosts = hosts;
+    f->stop = stop;
     return load(f, err);
 }
 
@@ -203,6 +205,14 @@ static size_t take(char *data, size_t size, size_t n, void *out)
     return dg_buf_append(out, data, size * n) ? size * n : 0;
 }
 
+/* Asked several times a second. */
+static int is_stopped(void *stop, curl_off_t down_all, curl_off_t down, curl_off_t up_all,
+                      curl_off_t up)
+{
+    (void)down_all, (void)down, (void)up_all, (void)up;
+    return atomic_load((const atomic_bool *)stop);
+}
+
 typedef struct exchange {
     CURL *curl;
     long status;
@@ -224,6 +234,9 @@ static void prepare(const dg_fetcher *f, exchange *x, CURLU *url, trust host, do
     f->curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take);
     f->curl_easy_setopt(c, CURLOPT_WRITEDATA, out);
     f->curl_easy_setopt(c, CURLOPT_FAILONERROR, 1L);
+    f->curl_easy_setopt(c, CURLOPT_NOPROGRESS, 0L);
+    f->curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, is_stopped);
+    f->curl_easy_setopt(c, CURLOPT_XFERINFODATA, (void *)f->stop);
     if (host == TRUST_PUBLIC) {
         f->curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, open_if_public);
         f->curl_easy_setopt(c, CURLOPT_OPENSOCKETDATA, &x->refused);
@@ -237,6 +250,8 @@ static bool explain(const dg_fetcher *f, const exchange *x, dg_http_error *e)
                          "pictures are not fetched from addresses that are not public");
     if (x->code == CURLE_WRITE_ERROR || x->code == CURLE_FILESIZE_EXCEEDED)
         return dg_refuse(e, 413, "image_too_large", NULL, "a fetched picture is too large");
+    if (x->code == CURLE_ABORTED_BY_CALLBACK)
+        return dg_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
     if (x->code == CURLE_OPERATION_TIMEDOUT)
         return dg_refuse(e, 400, "invalid_image_url", NULL, "a picture took too long to come");
     if (x->status)
@@ -295,9 +310,10 @@ bool dg_fetch(const dg_fetcher *f, const char *address, double until, dg_buf *ou
 
 #else
 
-dgemma_status dg_fetcher_open(dg_fetcher **out, dg_words hosts, dgemma_error *err)
+dgemma_status dg_fetcher_open(dg_fetcher **out, dg_words hosts, const atomic_bool *stop,
+                              dgemma_error *err)
 {
-    (void)hosts;
+    (void)hosts, (void)stop;
     *out = NULL;
     return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                    "pictures cannot be fetched: this program was built without libcurl");

@@ -3,6 +3,7 @@
 #ifndef DG_SERVER_FETCH_H
 #define DG_SERVER_FETCH_H
 
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include "auth.h"
 #include "base/buf.h"
@@ -15,8 +16,9 @@ enum { DG_MAX_FETCHES = 8 };
 typedef struct dg_fetcher dg_fetcher;
 
 /* `hosts` is borrowed: names as they stand in an address, and "*" for every host whose address is
- * public. A host that is named may be anywhere. */
-dgemma_status dg_fetcher_open(dg_fetcher **out, dg_words hosts, dgemma_error *err);
+ * public. A host that is named may be anywhere. Once *stop is true, fetches are given up. */
+dgemma_status dg_fetcher_open(dg_fetcher **out, dg_words hosts, const atomic_bool *stop,
+                              dgemma_error *err);
 void dg_fetcher_close(dg_fetcher *f); /* NULL is fine */
 
 /* One of DG_MAX_FETCHES places; false: all are taken. */

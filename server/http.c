@@ -202,8 +202,11 @@ static enum MHD_Result begin_call(dg_server *s, struct MHD_Connection *con, cons
     c->peer = peer_of(con);
     copy_printable(c->method, sizeof c->method, method);
     copy_printable(c->path, sizeof c->path, path);
-    if (may_enter(c, method, path, &e))
+    if (may_enter(c, method, path, &e)) {
+        if (!c->route->now)
+            dg_call_accept(c);
         return MHD_YES;
+    }
     dg_exchange_refuse(&c->x, &e);
     c->dispatched = true; /* what still comes is not kept */
     return is_worth_waiting(c) ? MHD_YES : send_answer(c);

@@ -94,10 +94,11 @@ static void generate(dg_call *c)
 
 /* ---- tokens ---- */
 
-static json_t *tokens_object(dg_call *c, const json_t *root, const int32_t *ids, size_t n)
+/* Each token of an answer is a few values of JSON: hundreds of bytes where its text is wanted. */
+enum { MAX_IDS = 1 << 20, MAX_PIECES = 1 << 17 };
+
+static json_t *tokens_object(dg_call *c, bool pieces, bool strings, const int32_t *ids, size_t n)
 {
-    bool pieces = json_is_true(json_object_get(root, "with_pieces"));
-    bool strings = json_is_true(json_object_get(root, "return_token_strs"));
     json_t *list = json_array(), *texts = strings ? json_array() : NULL;
     for (size_t i = 0; i < n; i++) {
         json_t *id = json_integer(ids[i]);
@@ -123,6 +124,9 @@ static bool tokenize_body(dg_call *c, const json_t *root, dg_http_error *e)
     if (!json_is_string(text))
         return dg_refuse(e, 400, "invalid_type", "content", "content: wanted text");
     bool markers = json_is_true(json_object_get(root, "parse_special"));
+    bool pieces = json_is_true(json_object_get(root, "with_pieces"));
+    bool strings = json_is_true(json_object_get(root, "return_token_strs"));
+    size_t max = pieces || strings ? MAX_PIECES : MAX_IDS;
     size_t len = json_string_length(text), cap = len + 16, n = 0;
     int32_t *ids = dg_array(cap, sizeof *ids);
     dgemma_error err = {.status = DGEMMA_E_NOMEM, .msg = "out of memory"};
@@ -131,9 +135,12 @@ static bool tokenize_body(dg_call *c, const json_t *root, dg_http_error *e)
         dg_free(ids);
         return dg_refuse_status(e, &err);
     }
-    dg_exchange_reply(&c->x, 200, tokens_object(c, root, ids, n));
+    if (n <= max)
+        dg_exchange_reply(&c->x, 200, tokens_object(c, pieces, strings, ids, n));
     dg_free(ids);
-    return true;
+    return n <= max ||
+           dg_refuse(e, 400, "too_many_tokens", "content", "content: %zu tokens, at most %zu%s", n,
+                     max, max == MAX_PIECES ? " with their texts" : "");
 }
 
 static bool detokenize_body(dg_call *c, const json_t *root, dg_http_error *e)

@@ -158,7 +158,7 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
     if (!copied || !s->metrics)
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st && s->image_hosts.n)
-        st = dg_fetcher_open(&s->fetcher, s->image_hosts, err);
+        st = dg_fetcher_open(&s->fetcher, s->image_hosts, &s->stopping, err);
     if (!st)
         st = start_threads(s, err);
     if (!st)
@@ -188,9 +188,9 @@ bool dg_server_wait_idle(dg_server *s, double seconds)
     until.tv_nsec = (long)(ns % 1000000000);
     pthread_mutex_lock(&s->lock);
     int late = 0;
-    while (s->n_handed && !late)
+    while (s->n_accepted && !late)
         late = pthread_cond_timedwait(&s->idle, &s->lock, &until);
-    bool idle = !s->n_handed;
+    bool idle = !s->n_accepted;
     pthread_mutex_unlock(&s->lock);
     return idle;
 }
@@ -199,6 +199,7 @@ void dg_server_stop(dg_server *s)
 {
     enum { FAREWELL_SECONDS = 5 }; /* for clients to take the news */
     dg_server_drain(s);
+    atomic_store(&s->stopping, true);
     pthread_mutex_lock(&s->lock);
     for (dg_call *c = s->calls; c; c = c->next)
         dg_call_cancel(c, DG_CANCEL_STOP);

@@ -55,7 +55,7 @@ int dg_server_port(const dg_server *s);
 /* New requests are refused with 503 from now on; those that were accepted go on. */
 void dg_server_drain(dg_server *s);
 
-/* Waits until no answer is under way; false: some are, after this time. */
+/* Waits until nothing that was accepted is under way; false: something is, after this time. */
 bool dg_server_wait_idle(dg_server *s, double seconds);
 
 /* Ends what is under way, tells the clients, and stops listening. */

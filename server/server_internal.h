@@ -62,7 +62,7 @@ struct dg_call {
     /* the server's lock */
     dg_call *prev, *next; /* among the live ones */
     dg_call *next_queued;
-    bool handed_over, queued, busy, again, gone, silent;
+    bool accepted, handed_over, queued, busy, again, gone, silent;
     dg_cancel cancel;
 };
 
@@ -78,14 +78,14 @@ struct dg_server {
     bool only_this_machine; /* reached by no other, and without a key */
     double started;
     atomic_size_t body_bytes;
-    atomic_bool draining;
+    atomic_bool draining, stopping;
 
     pthread_mutex_t lock; /* for what follows, and for what names it above */
     pthread_cond_t work, idle;
     dg_call *calls; /* live ones */
     dg_call *first_queued, **last_queued;
     int n_call;
-    int n_handed; /* calls that workers own */
+    int n_accepted; /* calls that workers own, or will when their bodies are there */
     size_t n_admitted;
     bool closing; /* no call is handed over any more */
     bool quit;
@@ -115,6 +115,7 @@ void dg_page_send(dg_call *c);
 
 /* calls.c: the life of calls, and the workers */
 dg_call *dg_call_create(dg_server *s);
+void dg_call_accept(dg_call *c);                /* it will be handed over once its body is there */
 bool dg_call_hand_over(dg_call *c);             /* to the workers; false: they take no more */
 void dg_call_cancel(dg_call *c, dg_cancel why); /* the lock is held */
 void dg_call_ping(dg_call *c); /* says something on a silent stream; the lock is held */

@@ -17,9 +17,10 @@ static void require(bool ok)
 static dg_fetcher *fetcher_without_hosts(void)
 {
     static dg_fetcher *f; /* stays NULL in a build without libcurl */
+    static const atomic_bool go_on;
     static bool tried;
     if (!tried)
-        require(!dg_fetcher_open(&f, (dg_words){0}, NULL) || !f);
+        require(!dg_fetcher_open(&f, (dg_words){0}, &go_on, NULL) || !f);
     tried = true;
     return f;
 }

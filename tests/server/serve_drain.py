@@ -1,5 +1,6 @@
 """Told to stop under load: what runs ends properly, what comes is refused, the exit is clean."""
 import http.client
+import json
 import random
 import signal
 import threading
@@ -71,6 +72,20 @@ def deadline():
     check("exit 0 after it", s.process.wait(20 * SLOW) == 0, s.output())
 
 
+def half_a_body():
+    s = Server("-q")
+    body = json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}).encode()
+    c = s.connect()
+    c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: "
+              + str(len(body)).encode() + b"\r\n\r\n" + body[:10])
+    check("it is on its way", s.wait_metric("dgemma:http_requests_active", lambda n: n == 2))
+    s.process.send_signal(signal.SIGTERM)
+    check("what was accepted may go on", s.wait_status("/health", 503) and s.process.poll() is None)
+    c.sendall(body[10:])
+    check("and is answered", b" 200 OK" in read_all(c))
+    check("exit 0 behind it", s.process.wait(20 * SLOW) == 0, s.output())
+
+
 def idle():
     for _ in range(10):  # each time it may still be putting the last call away
         s = Server("-q")
@@ -135,5 +150,5 @@ def any_moment():
         check(f"nobody gets nonsense meanwhile ({seed})", not strange, strange)
 
 
-run([drain_under_load, second_signal, deadline, idle, any_moment])
+run([drain_under_load, second_signal, deadline, half_a_body, idle, any_moment])
 finish()

@@ -160,6 +160,11 @@ def large_things():
                   b"Expect: 100-continue\r\n\r\n")
         check("2 MB, asking first", status_of(read_all(c)) == 413)
         check("others are served", s.request("GET", "/health")[0] == 200)
+    with Server("-q") as s:
+        for name, n, fields in (("tokens", 1 << 20, {}), ("pieces", 1 << 17, {"with_pieces": True})):
+            text = "\u0378" * n  # at least a token each
+            status, data = s.json("POST", "/tokenize", {"content": text, **fields})
+            check(f"too many {name}", status == 400 and data["error"]["code"] == "too_many_tokens", data.get("error"))
 
 
 def aborts():
@@ -273,6 +278,16 @@ def keys():
             check("health needs none", s.request("GET", "/health")[0] == 200)
             check("metrics need one", s.request("GET", "/metrics")[0] == 401)
             check("nothing is told without one", s.request("GET", "/nowhere")[0] == 401)
+    with tempfile.NamedTemporaryFile("w") as empty, tempfile.NamedTemporaryFile("w") as comment:
+        comment.write("# none yet\n")
+        comment.flush()
+        for name, args in (("an empty file of keys", ["--api-key-file", empty.name]),
+                           ("a file of keys without one", ["--api-key-file", comment.name]),
+                           ("empty files for TLS", ["--tls-cert", empty.name, "--tls-key", empty.name])):
+            refused = subprocess.run([os.environ["DGEMMA"], "serve", "-m", Server.model, "--port", "0", *args],
+                                     capture_output=True, timeout=60)
+            check(name + " does not open the server to all", refused.returncode == 2 and not refused.stdout,
+                  f"{refused.returncode} {refused.stderr}")
 
 
 def origins():

@@ -1,6 +1,7 @@
 """Pictures that requests name by address: fetched where the server was told to, and from nowhere else."""
 import base64
 import http.server
+import signal
 import threading
 import time
 
@@ -170,6 +171,24 @@ def no_more_at_once():
     host.close()
 
 
+def stopped_meanwhile():
+    host = Host()
+    s = Server("-q", "--image-host", "127.0.0.1", "--fetch-timeout", "600")
+    results = []
+    one = threading.Thread(target=lambda: results.append(ask(s, host.at("/slow"))))
+    one.start()
+    until = time.time() + 60
+    while not host.asked and time.time() < until:
+        time.sleep(0.02)
+    s.process.send_signal(signal.SIGTERM)
+    check("it is waited for", s.wait_status("/health", 503) and s.process.poll() is None)
+    s.process.send_signal(signal.SIGTERM)
+    one.join()
+    check("but not if there is no time", results[0][0] == 503 and results[0][1]["error"]["code"] == "shutting_down", results)
+    check("the server ends well then", s.process.wait(60) == 0, s.output())
+    host.close()
+
+
 def can_fetch():
     """False, and a line of its own, where there is nothing to fetch with or to look with."""
     if not HAS_POCKET:
@@ -188,5 +207,5 @@ Server.model = MODEL
 with open("tests/data/images/square.png", "rb") as f:
     PICTURE = f.read()
 if can_fetch():
-    run([same_as_sent, what_cannot_be_had, where_nobody_may_look, no_more_at_once])
+    run([same_as_sent, what_cannot_be_had, where_nobody_may_look, no_more_at_once, stopped_meanwhile])
 finish()

@@ -372,6 +372,45 @@ START_TEST(test_exchange)
 }
 END_TEST
 
+START_TEST(test_exchange_full)
+{
+    dg_exchange x;
+    char out[256], text[300] = {0};
+    ck_assert(dg_exchange_init(&x, NULL, NULL));
+    x.out.max = 200;
+    dg_exchange_reply_text(&x, 200, "text/plain", text, sizeof text);
+    ck_assert_int_eq(x.status, 503); /* not 200 and nothing */
+    ck_assert_int_gt(dg_exchange_take(&x, out, sizeof out), 0);
+    ck_assert_ptr_nonnull(strstr(out, "out_of_memory"));
+    ck_assert_int_eq(dg_exchange_take(&x, out, sizeof out), -1);
+    dg_exchange_clear(&x);
+}
+END_TEST
+
+/* Who reads slowly, but does read, never has the buffer empty. */
+START_TEST(test_exchange_slow_reader)
+{
+    dg_exchange x;
+    char out[100], text[100];
+    ck_assert(dg_exchange_init(&x, NULL, NULL));
+    x.out.max = 1000;
+    dg_exchange_open(&x, "text/plain");
+    dg_exchange_write(&x, "first", 5);
+    for (int i = 0; i < 100; i++) {
+        memset(text, 'a' + i % 26, sizeof text);
+        dg_exchange_write(&x, text, sizeof text);
+        ck_assert_int_eq(dg_exchange_take(&x, out, sizeof out), sizeof out);
+        ck_assert(!x.full);
+        ck_assert_mem_eq(out + 5, text, 95);
+    }
+    dg_exchange_close(&x);
+    ck_assert_int_eq(dg_exchange_take(&x, out, sizeof out), 5);
+    ck_assert_mem_eq(out, text, 5);
+    ck_assert_int_eq(dg_exchange_take(&x, out, sizeof out), -1);
+    dg_exchange_clear(&x);
+}
+END_TEST
+
 /* ---- metrics ---- */
 
 START_TEST(test_metrics)
@@ -429,6 +468,8 @@ Suite *server_suite(void)
     tcase_add_test(c, test_no_memory);
     tcase_add_test(c, test_json_text);
     tcase_add_test(c, test_exchange);
+    tcase_add_test(c, test_exchange_full);
+    tcase_add_test(c, test_exchange_slow_reader);
     tcase_add_test(c, test_metrics);
     suite_add_tcase(s, c);
     return s;
