@@ -14,7 +14,13 @@ typedef struct message_reader {
     json_t *parts;    /* owned: text and pictures */
     json_t *calls;    /* owned */
     json_t *thoughts; /* owned: blocks of thinking */
+    const char *role;
 } message_reader;
+
+static bool says(const message_reader *r, const char *role)
+{
+    return !strcmp(r->role, role);
+}
 
 static bool wrong_block(const message_reader *r, const char *what)
 {
@@ -46,6 +52,17 @@ static bool read_text(message_reader *r, const json_t *block, json_t *parts)
     return true;
 }
 
+/* Documents that are text; others would have to be read by programs that are not here. */
+static bool read_document(message_reader *r, const json_t *block, json_t *parts)
+{
+    const json_t *source = json_object_get(block, "source");
+    json_t *text = json_object_get(source, "data");
+    if (!dg_json_says(json_object_get(source, "type"), "text") || !json_is_string(text))
+        return wrong_block(r, "source: only documents of text are known");
+    dg_translate_add(r->t, parts, json_pack("{s:s,s:O}", "type", "text", "text", text));
+    return true;
+}
+
 static bool read_call(message_reader *r, const json_t *block)
 {
     json_t *input = dg_field_get(block, "input"), *name = json_object_get(block, "name");
@@ -67,11 +84,12 @@ static bool read_result_content(message_reader *r, json_t *content, json_t *part
     json_array_foreach(content, i, block)
     {
         const json_t *type = json_object_get(block, "type");
-        bool ok = dg_json_says(type, "text") ? read_text(r, block, parts)
-                  : dg_json_says(type, "image")
-                      ? read_picture(r, block, parts)
-                      : wrong_block(r, "content: text and image are known "
-                                       "in a result");
+        bool ok = dg_json_says(type, "text")       ? read_text(r, block, parts)
+                  : dg_json_says(type, "image")    ? read_picture(r, block, parts)
+                  : dg_json_says(type, "document") ? read_document(r, block, parts)
+                                                   : wrong_block(r, "content: text, image and "
+                                                                    "document are known in a "
+                                                                    "result");
         if (!ok)
             return false;
     }
@@ -115,14 +133,17 @@ static bool read_thought(message_reader *r, json_t *block)
     return true;
 }
 
-static bool read_block(message_reader *r, json_t *block, bool assistant)
+static bool read_block(message_reader *r, json_t *block)
 {
     const json_t *type = json_object_get(block, "type");
+    bool assistant = says(r, "assistant"), user = says(r, "user");
     if (dg_json_says(type, "text"))
         return read_text(r, block, r->parts);
-    if (dg_json_says(type, "image") && !assistant)
+    if (dg_json_says(type, "image") && user)
         return read_picture(r, block, r->parts);
-    if (dg_json_says(type, "tool_result") && !assistant)
+    if (dg_json_says(type, "document") && user)
+        return read_document(r, block, r->parts);
+    if (dg_json_says(type, "tool_result") && user)
         return read_result(r, block);
     if (dg_json_says(type, "tool_use") && assistant)
         return read_call(r, block);
@@ -131,18 +152,20 @@ static bool read_block(message_reader *r, json_t *block, bool assistant)
     if (dg_json_says(type, "redacted_thinking") && assistant)
         return true; /* nobody can read it */
     return wrong_block(r, assistant ? "type: text, tool_use and thinking are known"
-                                    : "type: text, image and tool_result are known");
+                          : user    ? "type: text, image, document and tool_result are known"
+                                    : "type: text is known");
 }
 
 /* ---- messages ---- */
 
-static void say_blocks(message_reader *r, const char *role, bool had_results)
+static void say_blocks(message_reader *r, bool had_results)
 {
-    bool assistant = !strcmp(role, "assistant");
     if (had_results && !json_array_size(r->parts))
         return;
-    json_t *content = assistant ? dg_translate_text(r->parts, "text", "") : json_incref(r->parts);
-    json_t *message = json_pack("{s:s,s:o}", "role", role, "content", content);
+    json_t *content = says(r, "user")
+                          ? json_incref(r->parts)
+                          : dg_translate_text(r->parts, "text", says(r, "system") ? "\n\n" : "");
+    json_t *message = json_pack("{s:s,s:o}", "role", r->role, "content", content);
     if (json_array_size(r->thoughts))
         dg_translate_set_in(r->t, message, "reasoning_content",
                             dg_translate_text(r->thoughts, "thinking", "\n"));
@@ -157,18 +180,19 @@ static bool read_blocks(dg_translation *t, size_t index, const char *role, const
                         .message = index,
                         .parts = json_array(),
                         .calls = json_array(),
-                        .thoughts = json_array()};
+                        .thoughts = json_array(),
+                        .role = role};
     size_t before = json_array_size(t->messages);
     json_t *block;
     bool ok = true;
     json_array_foreach(content, r.block, block)
     {
-        ok = read_block(&r, block, !strcmp(role, "assistant"));
+        ok = read_block(&r, block);
         if (!ok)
             break;
     }
     if (ok)
-        say_blocks(&r, role, json_array_size(t->messages) > before);
+        say_blocks(&r, json_array_size(t->messages) > before);
     json_decref(r.parts);
     json_decref(r.calls);
     json_decref(r.thoughts);
@@ -179,9 +203,10 @@ static bool read_message(dg_translation *t, size_t index, const json_t *message)
 {
     const char *role = json_string_value(json_object_get(message, "role"));
     json_t *content = json_object_get(message, "content");
-    if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0))
+    if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0 &&
+                  strcmp(role, "system") != 0))
         return dg_refuse(t->e, 400, "invalid_value", "messages",
-                         "messages.%zu.role: user and assistant are known", index);
+                         "messages.%zu.role: user, assistant and system are known", index);
     if (json_is_array(content))
         return read_blocks(t, index, role, content);
     if (!json_is_string(content))
@@ -219,6 +244,34 @@ static bool read_messages(dg_translation *t)
     return true;
 }
 
+/* A line for the service's bookkeeping that Claude Code puts first. It says nothing to a model, and
+ * a part of it is new in each request: with it no two prompts would begin alike. */
+static bool is_bookkeeping(const json_t *text)
+{
+    static const char name[] = "x-anthropic-billing-header:";
+    return json_is_string(text) && !strncmp(json_string_value(text), name, sizeof name - 1);
+}
+
+static void say_system(dg_translation *t, json_t *system)
+{
+    json_t *blocks = json_array(), *block;
+    size_t i;
+    if (is_bookkeeping(system)) {
+        const char *rest = strchr(json_string_value(system), '\n');
+        dg_translate_add(t, blocks, json_pack("{s:s}", "text", rest ? rest + 1 : ""));
+    } else if (json_is_string(system)) {
+        dg_translate_add(t, blocks, json_pack("{s:O}", "text", system));
+    }
+    json_array_foreach(system, i, block)
+    {
+        if (!is_bookkeeping(json_object_get(block, "text")))
+            dg_translate_add(t, blocks, json_incref(block));
+    }
+    dg_translate_say(t, json_pack("{s:s,s:o}", "role", "system", "content",
+                                  dg_translate_text(blocks, "text", "\n\n")));
+    json_decref(blocks);
+}
+
 static bool read_system(dg_translation *t)
 {
     json_t *system = dg_field_get(t->root, "system"), *block;
@@ -234,8 +287,7 @@ static bool read_system(dg_translation *t)
             return dg_refuse(t->e, 400, "invalid_value", "system",
                              "system.%zu: only blocks of text are known", i);
     }
-    dg_translate_say(t, json_pack("{s:s,s:o}", "role", "system", "content",
-                                  dg_translate_text(system, "text", "\n\n")));
+    say_system(t, system);
     return true;
 }
 
@@ -292,10 +344,11 @@ static bool read_thinking(dg_translation *t)
     if (!dg_field_object(t->root, "thinking", &thinking, t->e))
         return false;
     const json_t *type = json_object_get(thinking, "type");
-    bool on = dg_json_says(type, "enabled") || dg_json_says(type, "adaptive");
+    bool on = dg_json_says(type, "enabled") || dg_json_says(type, "adaptive") ||
+              dg_json_says(type, "between_tools");
     if (thinking && !on && !dg_json_says(type, "disabled"))
         return dg_refuse(t->e, 400, "invalid_value", "thinking",
-                         "thinking.type: enabled, adaptive and disabled are known");
+                         "thinking.type: enabled, adaptive, between_tools and disabled are known");
     json_t *budget = on ? dg_field_get(thinking, "budget_tokens") : NULL;
     if (budget && (!json_is_integer(budget) || json_integer_value(budget) < 1))
         return dg_refuse(t->e, 400, "invalid_value", "thinking",
@@ -307,6 +360,17 @@ static bool read_thinking(dg_translation *t)
     return true;
 }
 
+/* Answers in the form of a schema are asked for here. */
+static bool read_output_config(dg_translation *t)
+{
+    json_t *config;
+    if (!dg_field_object(t->root, "output_config", &config, t->e))
+        return false;
+    return !dg_field_get(config, "format") ||
+           dg_refuse(t->e, 400, "unsupported", "output_config",
+                     "output_config.format: schemas are not supported");
+}
+
 static bool read_body(dg_chat *out, json_t *root, const dg_chat_limits *limits, uint64_t seed,
                       dg_http_error *e, bool counts)
 {
@@ -316,7 +380,8 @@ static bool read_body(dg_chat *out, json_t *root, const dg_chat_limits *limits, 
     bool ok = counts || dg_field_get(root, "max_tokens") ||
               dg_refuse(e, 400, "invalid_value", "max_tokens", "max_tokens: missing");
     ok = ok && read_system(&t) && read_messages(&t) && read_tools(&t) && read_tool_choice(&t) &&
-         read_thinking(&t) && dg_translate_stop(&t, root, "stop_sequences");
+         read_thinking(&t) && read_output_config(&t) &&
+         dg_translate_stop(&t, root, "stop_sequences");
     return dg_translate_end(&t, ok, dg_openai_read_chat, out);
 }
 

@@ -65,7 +65,7 @@ static json_t *arguments_of(const json_t *call)
 
 static json_t *parsed(const json_t *text)
 {
-    json_t *value = json_loads(json_string_value(text), 0, NULL);
+    json_t *value = dg_json_load(json_string_value(text), json_string_length(text), NULL);
     return value ? value : json_object();
 }
 
@@ -232,10 +232,16 @@ static const char *error_type(int status)
     }
 }
 
+/* Agents shorten a conversation when they read this. */
+static const char too_long[] = "prompt is too long: ";
+
 static json_t *error_object(const dg_http_error *e)
 {
+    char message[sizeof too_long + sizeof e->message];
+    bool is_long = e->code && !strcmp(e->code, "context_length_exceeded");
+    snprintf(message, sizeof message, "%s%s", is_long ? too_long : "", e->message);
     return json_pack("{s:s,s:{s:s,s:o}}", "type", "error", "error", "type", error_type(e->status),
-                     "message", dg_json_text(e->message, strlen(e->message)));
+                     "message", dg_json_text(message, strlen(message)));
 }
 
 static void fail_stream(dg_generation *g, const dg_http_error *e)

@@ -26,8 +26,8 @@ typedef struct dg_chat {
                                 only to know that the model is there */
     bool stream, include_usage;
     bool hide_thinking;
-    bool drop_calls; /* calls that the model makes without having been asked are left out */
-    bool want_json;  /* the answer must be a JSON object */
+    bool calls_are_text; /* nobody would answer a call that the model makes all the same */
+    bool want_json;      /* the answer must be a JSON object */
     bool logprobs;
 } dg_chat;
 

@@ -354,20 +354,42 @@ static void end_choice(dg_generation *g, dg_choice *c, const dgemma_event *e)
     dgemma_request_free(done);
 }
 
+static void fail_for_memory(dg_generation *g)
+{
+    dg_http_error why;
+    dg_refuse(&why, 503, "out_of_memory", NULL, "out of memory for the answer");
+    dg_generation_cancel(g, &why);
+}
+
 static void take(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
     bool withheld = g->chat.want_json && e->kind != DGEMMA_EVENT_TOOL_CALL;
-    if (e->kind == DGEMMA_EVENT_TOOL_CALL && g->chat.drop_calls)
-        return;
-    if (!g->over && !keep(g, c, e)) {
-        dg_http_error why;
-        dg_refuse(&why, 503, "out_of_memory", NULL, "out of memory for the answer");
-        dg_generation_cancel(g, &why);
-    }
+    if (!g->over && !keep(g, c, e))
+        fail_for_memory(g);
     if (e->kind == DGEMMA_EVENT_END)
         end_choice(g, c, e);
     else if (!withheld)
         tell(g, c, e);
+}
+
+/* A call that nobody can answer, as text that a reader understands. */
+static void take_call_as_text(dg_generation *g, dg_choice *c, const dgemma_event *call)
+{
+    json_t *name = dg_json_text(call->tool_name, strlen(call->tool_name));
+    char *quoted = dg_json_dump(name, NULL);
+    dg_buf text;
+    dg_buf_init(&text, MAX_TEXT);
+    bool ok = quoted && dg_buf_puts(&text, c->text.len ? "\n{\"name\": " : "{\"name\": ") &&
+              dg_buf_puts(&text, quoted) && dg_buf_puts(&text, ", \"arguments\": ") &&
+              dg_buf_append(&text, call->text, call->text_len) && dg_buf_puts(&text, "}");
+    dgemma_event e = {.kind = DGEMMA_EVENT_TEXT, .text = text.data, .text_len = text.len};
+    if (ok)
+        take(g, c, &e);
+    else
+        fail_for_memory(g);
+    dg_buf_clear(&text);
+    dg_free(quoted);
+    json_decref(name);
 }
 
 bool dg_generation_advance(dg_generation *g)
@@ -377,7 +399,10 @@ bool dg_generation_advance(dg_generation *g)
         dg_choice *c = &g->choices[i];
         dgemma_event e;
         while (c->request && dgemma_request_wait(c->request, &e, 0))
-            take(g, c, &e);
+            if (e.kind == DGEMMA_EVENT_TOOL_CALL && g->chat.calls_are_text)
+                take_call_as_text(g, c, &e);
+            else
+                take(g, c, &e);
     }
     for (size_t i = 0; i < g->n_choice; i++)
         n_running += g->choices[i].request != NULL;

@@ -1,4 +1,5 @@
 #include "ollama_models.h"
+#include <inttypes.h>
 #include <string.h>
 #include "json_fields.h"
 
@@ -9,12 +10,40 @@ static json_t *details(void)
                      "quantization_level", "");
 }
 
+/* Stands for a model as a digest of its files would, which are not read for this: of its name and
+ * its size. Clients cut it without looking how long it is. */
+static json_t *digest(const dg_server *s)
+{
+    uint64_t hash = 14695981039346656037u ^ s->info.weight_bytes;
+    uint64_t part[4];
+    for (size_t i = 0; i < 4; i++) {
+        for (const char *at = s->opt.model_name; *at; at++)
+            hash = (hash ^ (unsigned char)*at) * 1099511628211u; /* FNV-1a */
+        part[i] = hash;
+    }
+    return json_sprintf("%016" PRIx64 "%016" PRIx64 "%016" PRIx64 "%016" PRIx64, part[0], part[1],
+                        part[2], part[3]);
+}
+
+static json_t *model_object(const dg_server *s)
+{
+    return json_pack("{s:s,s:s,s:s,s:I,s:o,s:o}", "name", s->opt.model_name, "model",
+                     s->opt.model_name, "modified_at", "1970-01-01T00:00:00Z", "size",
+                     (json_int_t)s->info.weight_bytes, "digest", digest(s), "details", details());
+}
+
 void dg_ollama_tags(dg_call *c)
 {
-    const dg_server *s = c->server;
-    json_t *model = json_pack("{s:s,s:s,s:s,s:I,s:s,s:o}", "name", s->opt.model_name, "model",
-                              s->opt.model_name, "modified_at", "1970-01-01T00:00:00Z", "size",
-                              (json_int_t)s->info.weight_bytes, "digest", "", "details", details());
+    dg_exchange_reply(&c->x, 200, json_pack("{s:[o]}", "models", model_object(c->server)));
+}
+
+/* The model is loaded, and stays. */
+void dg_ollama_running(dg_call *c)
+{
+    json_t *model = model_object(c->server);
+    json_object_set_new(model, "expires_at", json_string("9999-12-31T23:59:59Z"));
+    json_object_set_new(model, "size_vram", json_integer(0));
+    json_object_set_new(model, "context_length", json_integer(c->server->info.context_length));
     dg_exchange_reply(&c->x, 200, json_pack("{s:[o]}", "models", model));
 }
 
@@ -40,14 +69,15 @@ static json_t *capabilities(const dgemma_model_info *i)
 static json_t *show_object(const dg_server *s)
 {
     const dgemma_model_info *i = &s->info;
-    return json_pack(
-        "{s:s,s:s,s:s,s:o,s:{s:s,s:i,s:i,s:i,s:i,s:i,s:i},s:o}", "modelfile", "", "parameters", "",
-        "template", i->chat_template ? i->chat_template : "", "details", details(), "model_info",
-        "general.architecture", "diffusion-gemma", "diffusion-gemma.context_length",
-        i->context_length, "diffusion-gemma.embedding_length", i->n_embd,
-        "diffusion-gemma.block_count", i->n_layer, "diffusion-gemma.expert_count", i->n_expert,
-        "diffusion-gemma.expert_used_count", i->n_expert_used, "diffusion-gemma.canvas_length",
-        i->canvas_length, "capabilities", capabilities(i));
+    return json_pack("{s:s,s:s,s:s,s:o,s:{s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i},s:o}", "modelfile", "",
+                     "parameters", "", "template", i->chat_template ? i->chat_template : "",
+                     "details", details(), "model_info", "general.architecture", "diffusion-gemma",
+                     "general.basename", s->opt.model_name, "diffusion-gemma.context_length",
+                     i->context_length, "diffusion-gemma.embedding_length", i->n_embd,
+                     "diffusion-gemma.block_count", i->n_layer, "diffusion-gemma.expert_count",
+                     i->n_expert, "diffusion-gemma.expert_used_count", i->n_expert_used,
+                     "diffusion-gemma.canvas_length", i->canvas_length, "capabilities",
+                     capabilities(i));
 }
 
 static bool show(dg_call *c, const json_t *root, dg_http_error *e)
@@ -75,5 +105,7 @@ void dg_ollama_show(dg_call *c)
 
 void dg_ollama_version(dg_call *c)
 {
-    dg_exchange_reply(&c->x, 200, json_pack("{s:s}", "version", DGEMMA_VERSION));
+    /* of the API, not of this program: clients refuse what is too old for them */
+    static const char spoken[] = "0.12.11";
+    dg_exchange_reply(&c->x, 200, json_pack("{s:s}", "version", spoken));
 }

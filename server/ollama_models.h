@@ -4,7 +4,8 @@
 
 #include "server_internal.h"
 
-void dg_ollama_tags(dg_call *c); /* also for /api/ps: the model is always loaded */
+void dg_ollama_tags(dg_call *c);
+void dg_ollama_running(dg_call *c);
 void dg_ollama_show(dg_call *c);
 void dg_ollama_version(dg_call *c);
 

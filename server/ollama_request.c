@@ -1,5 +1,6 @@
 #include "ollama_request.h"
 #include <stdio.h>
+#include <string.h>
 #include "base/common.h"
 #include "json_fields.h"
 #include "openai_request.h"
@@ -94,8 +95,10 @@ static json_t *content_of(dg_translation *t, json_t *text, const json_t *images)
 
 /* ---- conversations ---- */
 
-/* Arguments are objects here, and calls may have no id. */
-static bool read_calls(dg_translation *t, size_t index, const json_t *calls, json_t *message)
+/* Arguments are objects here. Calls may have no id and get one, so that each result finds its
+ * call: `open` has the ids by name, in the order of the calls. */
+static bool read_calls(dg_translation *t, size_t index, const json_t *calls, json_t *message,
+                       json_t *open)
 {
     json_t *call, *list = json_array();
     size_t i;
@@ -109,18 +112,39 @@ static bool read_calls(dg_translation *t, size_t index, const json_t *calls, jso
                            "messages[%zu].tool_calls[%zu].function.name: wanted text", index, i);
             break;
         }
-        dg_translate_add(
-            t, list,
-            dg_translate_call(dg_field_get(call, "id"), name, dg_field_get(function, "arguments")));
+        json_t *id = dg_field_get(call, "id");
+        id = id ? json_incref(id) : json_sprintf("call_%zu_%zu", index, i);
+        dg_translate_add(t, list, dg_translate_call(id, name, dg_field_get(function, "arguments")));
+        dg_translate_add(t, open, json_pack("{s:o,s:O}", "id", id, "name", name));
     }
     dg_translate_set_in(t, message, "tool_calls", list);
     return ok;
 }
 
-static bool read_message(dg_translation *t, size_t index, const json_t *m)
+/* The id of the call that a result is of: its own, else that of the first call of the tool's name
+ * without a result, else of the first at all. NULL: there is none. */
+static json_t *call_of(const json_t *m, json_t *open)
 {
-    static const char *const same[][2] = {
-        {"thinking", "reasoning_content"}, {"tool_call_id", "tool_call_id"}, {"tool_name", "name"}};
+    json_t *own = dg_field_get(m, "tool_call_id"), *name = dg_field_get(m, "tool_name"), *call;
+    size_t i, found = json_array_size(open);
+    json_array_foreach(open, i, call)
+    {
+        const json_t *wanted = own ? own : name;
+        if (wanted && found == json_array_size(open) &&
+            json_equal(json_object_get(call, own ? "id" : "name"), wanted))
+            found = i;
+    }
+    if (!own && found == json_array_size(open))
+        found = 0;
+    json_t *id = own ? own : json_object_get(json_array_get(open, found), "id");
+    id = id ? json_incref(id) : NULL;
+    json_array_remove(open, found);
+    return id;
+}
+
+static bool read_message(dg_translation *t, size_t index, const json_t *m, json_t *open)
+{
+    static const char *const same[][2] = {{"thinking", "reasoning_content"}, {"tool_name", "name"}};
     const char *role = json_string_value(json_object_get(m, "role"));
     json_t *content = dg_field_get(m, "content"), *images, *calls;
     char where[48];
@@ -137,8 +161,28 @@ static bool read_message(dg_translation *t, size_t index, const json_t *m)
         if (dg_field_get(m, same[i][0]))
             dg_translate_set_in(t, message, same[i][1],
                                 json_incref(json_object_get(m, same[i][0])));
-    bool ok = !json_array_size(calls) || read_calls(t, index, calls, message);
+    json_t *id = !strcmp(role, "tool") ? call_of(m, open) : NULL;
+    if (id)
+        dg_translate_set_in(t, message, "tool_call_id", id);
+    bool ok = !json_array_size(calls) || read_calls(t, index, calls, message, open);
     dg_translate_say(t, message);
+    return ok;
+}
+
+static bool read_messages(dg_translation *t, const json_t *messages)
+{
+    json_t *open = json_array(), *message;
+    size_t i;
+    bool ok = true;
+    json_array_foreach(messages, i, message)
+    {
+        if (dg_json_says(json_object_get(message, "role"), "assistant"))
+            json_array_clear(open); /* results are of the calls before them */
+        ok = read_message(t, i, message, open);
+        if (!ok)
+            break;
+    }
+    json_decref(open);
     return ok;
 }
 
@@ -156,21 +200,13 @@ bool dg_ollama_read_chat(dg_chat *out, json_t *root, const dg_chat_limits *limit
                          dg_http_error *e)
 {
     dg_translation t;
-    json_t *messages, *message;
-    size_t i;
+    json_t *messages;
     dg_translate_begin(&t, root, limits, seed, e);
     bool ok = read_common(&t) && dg_field_list(root, "messages", &messages, e);
     if (ok && !json_array_size(messages))
         return end_empty(&t, out);
-    if (ok) {
-        dg_translate_copy(&t, "tools", "tools");
-        json_array_foreach(messages, i, message)
-        {
-            ok = read_message(&t, i, message);
-            if (!ok)
-                break;
-        }
-    }
+    dg_translate_copy(&t, "tools", "tools");
+    ok = ok && read_messages(&t, messages);
     return dg_translate_end(&t, ok, dg_openai_read_chat, out);
 }
 

@@ -50,8 +50,8 @@ static json_t *object(const dg_generation *g, saying s, bool done)
 static json_t *call_object(const json_t *call, size_t index)
 {
     const json_t *function = json_object_get(call, "function");
-    json_t *arguments =
-        json_loads(json_string_value(json_object_get(function, "arguments")), 0, NULL);
+    const json_t *text = json_object_get(function, "arguments");
+    json_t *arguments = dg_json_load(json_string_value(text), json_string_length(text), NULL);
     return json_pack("{s:O,s:{s:I,s:O,s:o}}", "id", json_object_get(call, "id"), "function",
                      "index", (json_int_t)index, "name", json_object_get(function, "name"),
                      "arguments", arguments ? arguments : json_object());

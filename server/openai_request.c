@@ -81,6 +81,17 @@ static bool read_fields(reader *r, const json_t *object, const char *where, cons
     return dg_fields_read(r->out, object, where, fields, n, r->e);
 }
 
+/* -1 is how other servers' clients say "as many as there may be". */
+static void forget_unbounded(reader *r)
+{
+    static const char *const names[] = {"max_tokens", "max_completion_tokens"};
+    for (size_t i = 0; i < DG_COUNT(names); i++) {
+        const json_t *n = json_object_get(r->root, names[i]);
+        if (json_is_integer(n) && json_integer_value(n) == -1)
+            json_object_del(r->out->root, names[i]);
+    }
+}
+
 static bool read_seed(reader *r)
 {
     const json_t *seed = dg_field_get(r->root, "seed");
@@ -161,6 +172,7 @@ static bool read_common(reader *r)
     json_t *stream, *diffusion;
     const char *model;
     c->n_choice = 1;
+    forget_unbounded(r);
     bool ok =
         dg_field_string(r->root, "model", &model, r->e) &&
         read_fields(r, r->root, "", common_fields, DG_COUNT(common_fields)) &&
@@ -398,10 +410,11 @@ static bool read_tools(reader *r)
     if (!dg_field_list(r->root, "tools", &tools, r->e) || !check_tools(r, tools) ||
         !read_tool_choice(r, tools))
         return false;
-    r->out->drop_calls = r->out->options.tool_choice == DGEMMA_TOOLS_NONE;
+    r->out->calls_are_text =
+        !json_array_size(tools) || r->out->options.tool_choice == DGEMMA_TOOLS_NONE;
     r->out->options.single_tool_call =
         json_is_false(json_object_get(r->root, "parallel_tool_calls"));
-    if (!json_array_size(tools) || r->out->drop_calls)
+    if (r->out->calls_are_text)
         return true;
     r->out->tools = dg_json_dump(tools, NULL);
     r->out->options.tools = r->out->tools;

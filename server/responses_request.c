@@ -54,6 +54,31 @@ static void say_assistant(input_reader *r)
     dg_translate_say(r->t, message);
 }
 
+/* Thoughts or text of the assistant's come. While calls wait for their results its turn is not
+ * over, whatever else it says: results stand right behind their calls. */
+static void begin_part(input_reader *r)
+{
+    if (r->said && !json_array_size(r->calls))
+        say_assistant(r);
+    say_system(r);
+}
+
+static void add_said(input_reader *r, const json_t *content)
+{
+    json_t *more = dg_translate_text(content, "text", ""), *before = r->said;
+    if (before && more) {
+        json_t *both = json_pack("[{s:O},{s:O}]", "text", before, "text", more);
+        r->said = dg_translate_text(both, "text", "\n");
+        json_decref(both);
+        json_decref(more);
+        json_decref(before);
+    } else {
+        json_decref(before);
+        r->said = more;
+    }
+    r->t->no_memory |= !r->said;
+}
+
 /* ---- items ---- */
 
 /* Text and pictures are the only parts there can be; the names of their types are known to the
@@ -88,11 +113,8 @@ static bool read_message(input_reader *r, const json_t *item)
     if (!check_parts(r, content))
         return false;
     if (!strcmp(role, "assistant")) {
-        if (r->said || json_array_size(r->calls))
-            say_assistant(r);
-        say_system(r);
-        r->said = dg_translate_text(content, "text", "");
-        r->t->no_memory |= !r->said;
+        begin_part(r);
+        add_said(r, content);
         return true;
     }
     say_assistant(r);
@@ -139,9 +161,7 @@ static bool read_reasoning(input_reader *r, const json_t *item)
     size_t i;
     if (!json_array_size(parts))
         parts = dg_field_get(item, "summary");
-    if (r->said || json_array_size(r->calls))
-        say_assistant(r);
-    say_system(r);
+    begin_part(r);
     json_array_foreach(parts, i, part)
     {
         if (!json_is_string(json_object_get(part, "text")))
@@ -230,9 +250,10 @@ static bool read_tools(dg_translation *t)
     bool ok = dg_field_list(t->root, "tools", &tools, t->e);
     json_array_foreach(tools, i, tool)
     {
+        if (ok && !json_is_string(json_object_get(tool, "type")))
+            ok = dg_refuse(t->e, 400, "invalid_value", "tools", "tools[%zu].type: wanted text", i);
         if (ok && !dg_json_says(json_object_get(tool, "type"), "function"))
-            ok = dg_refuse(t->e, 400, "unsupported", "tools",
-                           "tools[%zu].type: only functions are known", i);
+            continue; /* one of the service's own, which Codex always offers: not to be had here */
         if (ok && !json_is_string(json_object_get(tool, "name")))
             ok = dg_refuse(t->e, 400, "invalid_value", "tools", "tools[%zu].name: wanted text", i);
         if (ok)

@@ -322,7 +322,7 @@ static const dg_route routes[] = {
      .dialect = &dg_ollama_chat},
     {.method = "GET",
      .path = "/api/ps",
-     .work = dg_ollama_tags,
+     .work = dg_ollama_running,
      .now = true,
      .dialect = &dg_ollama_chat},
     {.method = "POST", .path = "/api/show", .work = dg_ollama_show, .dialect = &dg_ollama_chat},

@@ -163,6 +163,9 @@ def tools():
                     tool_choice={"type": "function", "function": {"name": "calculator"}})
         check("named", [n for n, _ in calls_of(named)] == ["calculator"], named)
         check("none", not calls_of(ask(c, question, tools=BOTH, tool_choice="none", max_tokens=60)))
+        uncalled = ask(c, question, max_tokens=60).choices[0]
+        check("without tools a call is text", not uncalled.message.tool_calls and uncalled.message.content
+              and uncalled.finish_reason != "tool_calls", uncalled)
         streamed = []
         for k in ask(c, "What is the weather in Paris and in Oslo?", tools=BOTH, max_tokens=200, stream=True):
             for t in k.choices[0].delta.tool_calls or []:

@@ -73,7 +73,10 @@ STATUS = [
     ("an earlier response", RESPONSES, responses(previous_response_id="resp_1"), 400, "previous_response_id"),
     ("a conversation of the server's", RESPONSES, responses(conversation="c"), 400, "conversation"),
     ("in the background", RESPONSES, responses(background=True), 400, "background"),
-    ("a hosted tool", RESPONSES, responses(tools=[{"type": "web_search"}]), 400, "tools[0].type"),
+    ("a hosted tool", RESPONSES, responses(tools=[{"type": "web_search"}, FUNCTION]), 200, '"object":"response"'),
+    ("a hosted tool that is wanted", RESPONSES, responses(tools=[{"type": "web_search"}], tool_choice="required"), 400,
+     "tool_choice"),
+    ("a tool without a type", RESPONSES, responses(tools=[{"name": "f"}]), 400, "tools[0].type"),
     ("a tool without a name", RESPONSES, responses(tools=[{"type": "function"}]), 400, "tools[0].name"),
     ("a tool that is not there", RESPONSES, responses(tools=[FUNCTION], tool_choice={"type": "function", "name": "g"}), 400,
      "tool_choice"),
@@ -127,7 +130,13 @@ STATUS = [
      200, "usage"),
     ("a count", COUNT, {"messages": USER}, 200, "input_tokens"),
     ("a count of nothing", COUNT, {}, 400, "messages"),
-    ("a count of too much", COUNT, {"messages": [{"role": "user", "content": "ab" * 300000}]}, 400, "tokens"),
+    ("a count of too much", COUNT, {"messages": [{"role": "user", "content": "ab" * 300000}]}, 400, "prompt is too long"),
+    ("instructions in the middle", MESSAGES, message(messages=USER + [{"role": "system", "content": "x"}] + USER), 200, "usage"),
+    ("a picture as instructions", MESSAGES, blocks({"type": "image"}, role="system"), 400, "type: text is known"),
+    ("a document that is no text", MESSAGES, blocks({"type": "document", "source": {"type": "base64", "data": "AAAA"}}), 400,
+     "documents of text"),
+    ("a schema", MESSAGES, message(output_config={"format": {"type": "json_schema", "schema": {}}}), 400, "output_config"),
+    ("half an emoji", MESSAGES, '{"max_tokens":8,"messages":[{"role":"user","content":"a\\ud83d\\u0000"}]}', 200, "usage"),
 
     ("a chat", CHAT, chat(), 200, '"done":true'),
     ("no JSON", CHAT, "hello", 400, "not JSON"),
@@ -185,6 +194,8 @@ def status_table():
                 check(name + ": no use in trying again", headers.get("x-should-retry") == "false", headers)
         for path, word in (("/api/tags", "models"), ("/api/ps", "models"), ("/api/version", "version")):
             check(path, word in s.json("GET", path)[1])
+        shown = s.json("GET", "/api/ps")[1]["models"][0]
+        check("a digest that can be cut", re.fullmatch("[0-9a-f]{64}", shown["digest"]) and shown["expires_at"], shown)
         check("the server lived through it", s.request("GET", "/health")[0] == 200)
 
 

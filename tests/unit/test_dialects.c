@@ -62,6 +62,31 @@ static const conversation conversations[] = {
      "[{'role':'assistant','content':'A'},{'role':'assistant','content':'B'},"
      "{'role':'assistant','content':'C','reasoning_content':'s'}]"},
 
+    /* while calls wait for their results, whatever is said belongs to their turn */
+    {dg_responses_read,
+     "{'input':[{'type':'function_call','call_id':'1','name':'f','arguments':'{}'},"
+     "{'role':'assistant','content':'A'},{'type':'reasoning','summary':[{'text':'s'}]},"
+     "{'type':'function_call','call_id':'2','name':'g','arguments':'{}'},"
+     "{'role':'assistant','content':'B'},{'type':'function_call_output','call_id':'1','output':'x'}"
+     "]}",
+     "[{'role':'assistant','content':'A\\nB','reasoning_content':'s','tool_calls':["
+     "{'type':'function','function':{'name':'f','arguments':'{}'},'id':'1'},"
+     "{'type':'function','function':{'name':'g','arguments':'{}'},'id':'2'}]},"
+     "{'role':'tool','tool_call_id':'1','content':'x'}]"},
+
+    /* instructions in the middle; a line for the service's bookkeeping; a document of text */
+    {dg_anthropic_read,
+     "{'max_tokens':9,'system':[{'text':'x-anthropic-billing-header: cch=1;'},{'text':'A'}],"
+     "'messages':[{'role':'user','content':'Q'},{'role':'system','content':'S'},{'role':'system',"
+     "'content':[{'type':'text','text':'T'},{'type':'text','text':'U'}]},{'role':'user','content':["
+     "{'type':'document','source':{'type':'text','data':'D'}}]}]}",
+     "[{'role':'system','content':'A'},{'role':'user','content':'Q'},{'role':'system','content':"
+     "'S'},{'role':'system','content':'T\\n\\nU'},{'role':'user','content':[{'type':'text','text':"
+     "'D'}]}]"},
+    {dg_anthropic_read,
+     "{'max_tokens':9,'system':'x-anthropic-billing-header: cch=2;\\nA','messages':[{'role':'user',"
+     "'content':'Q'}]}",
+     "[{'role':'system','content':'A'},{'role':'user','content':'Q'}]"},
     {dg_anthropic_read,
      "{'max_tokens':9,'system':[{'text':'A'},{'text':'B'}],'messages':[{'role':'user','content':"
      "'Hi'}]}",
@@ -102,8 +127,21 @@ static const conversation conversations[] = {
      "[{'role':'user','content':[{'type':'image_url','image_url':{'url':'data:image/"
      "png;base64,AAAA'"
      "}},{'type':'text','text':'Q'}]},{'role':'assistant','content':'','reasoning_content':'t',"
-     "'tool_calls':[{'type':'function','function':{'name':'f','arguments':{'a':1}}}]},"
-     "{'role':'tool','content':'x','name':'f'}]"},
+     "'tool_calls':[{'type':'function','function':{'name':'f','arguments':{'a':1}},'id':'call_1_0'"
+     "}]},{'role':'tool','content':'x','name':'f','tool_call_id':'call_1_0'}]"},
+    /* results without ids find their calls by name, then in order */
+    {dg_ollama_read_chat,
+     "{'messages':[{'role':'assistant','tool_calls':[{'function':{'name':'f'}},{'function':{'name':"
+     "'g'}},{'id':'7','function':{'name':'f'}}]},{'role':'tool','tool_name':'g','content':'x'},"
+     "{'role':'tool','tool_name':'f','content':'y'},{'role':'tool','content':'z'},"
+     "{'role':'tool','tool_name':'h','content':'w'}]}",
+     "[{'role':'assistant','content':'','tool_calls':[{'type':'function','function':{'name':'f'},"
+     "'id':'call_0_0'},{'type':'function','function':{'name':'g'},'id':'call_0_1'},"
+     "{'type':'function','function':{'name':'f'},'id':'7'}]},"
+     "{'role':'tool','content':'x','name':'g','tool_call_id':'call_0_1'},"
+     "{'role':'tool','content':'y','name':'f','tool_call_id':'call_0_0'},"
+     "{'role':'tool','content':'z','tool_call_id':'7'},"
+     "{'role':'tool','content':'w','name':'h'}]"},
     {dg_ollama_read_generate, "{'prompt':'Q','system':'S'}",
      "[{'role':'system','content':'S'},{'role':'user','content':'Q'}]"},
 };

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "base/common.h"
 #include "server/auth.h"
 #include "server/exchange.h"
 #include "server/fetch.h"
@@ -334,6 +335,43 @@ START_TEST(test_json_text)
 }
 END_TEST
 
+/* What clients send and a strict parser refuses. */
+START_TEST(test_json_mended)
+{
+    static const struct {
+        const char *text, *mended;
+    } cases[] = {
+        {"[\"a\\u0000b\"]", "[\"a\xEF\xBF\xBD"
+                            "b\"]"},
+        {"[\"\\ud83d\"]", "[\"\xEF\xBF\xBD\"]"},
+        {"[\"\\ud83dx\\ude00\"]", "[\"\xEF\xBF\xBDx\xEF\xBF\xBD\"]"},
+        {"[\"\\ud83d\\ud83d\\ude00\"]", "[\"\xEF\xBF\xBD\xF0\x9F\x98\x80\"]"},
+        {"[\"\\ud83d\\u0041\\\\ud83d\"]", "[\"\xEF\xBF\xBD"
+                                          "A\\\\ud83d\"]"},
+        {"[18446744073709551616,-9999999999999999999,7]",
+         "[1.84467440737095e19,-9.99999999999999e18,7]"},
+        {"{\"12345678901234567890\":\"12345678901234567890 \\u0000\"}",
+         "{\"12345678901234567890\":\"12345678901234567890 \xEF\xBF\xBD\"}"},
+        {"[1234567890123456789012.5,18446744073709551616]",
+         "[1.23456789012346e21,1.84467440737095e19]"},
+    };
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        json_error_t why;
+        json_t *value = dg_json_load(cases[i].text, strlen(cases[i].text), &why);
+        ck_assert_msg(value, "%s: %s", cases[i].text, why.text);
+        char *text = dg_json_dump(value, NULL);
+        ck_assert_str_eq(text, cases[i].mended);
+        dg_free(text);
+        json_decref(value);
+    }
+    static const char *const broken[] = {
+        "[\"\\u00",   "[\"\\ud83d\\u",         "[\"\\", "[12345678901234567890", "",
+        "[\"\xFF\"]", "[01234567890123456789]"};
+    for (size_t i = 0; i < DG_COUNT(broken); i++)
+        ck_assert_ptr_null(dg_json_load(broken[i], strlen(broken[i]), NULL));
+}
+END_TEST
+
 /* ---- answers on their way out ---- */
 
 static void count_wakes(void *n)
@@ -467,6 +505,7 @@ Suite *server_suite(void)
     tcase_add_test(c, test_messages);
     tcase_add_test(c, test_no_memory);
     tcase_add_test(c, test_json_text);
+    tcase_add_test(c, test_json_mended);
     tcase_add_test(c, test_exchange);
     tcase_add_test(c, test_exchange_full);
     tcase_add_test(c, test_exchange_slow_reader);
