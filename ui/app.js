@@ -29,9 +29,37 @@ function showServer(state, text) {
     $('server-text').textContent = text;
 }
 
+// How things stand, in one line; what happened once has a line of its own, until somebody has read it.
+let standing = null;
+const told = new Set();
+
+function showNotices() {
+    $('notice').hidden = !$('notice').childElementCount;
+}
+
 function notice(text, label, action) {
-    $('notice').hidden = !text;
-    $('notice').replaceChildren(h('div', null, h('span', null, text), label ? textButton(label, action) : null));
+    standing?.remove();
+    standing = text ? h('div', null, h('span', null, text), label ? textButton(label, action) : null) : null;
+    if (standing) $('notice').prepend(standing);
+    showNotices();
+}
+
+function tell(text) {
+    if ([...$('notice').querySelectorAll('span')].some((line) => line.textContent === text)) return;
+    const line = h('div', null, h('span', null, text), textButton('Fine', () => {
+        line.remove();
+        showNotices();
+        focusAsk();
+    }));
+    $('notice').append(line);
+    showNotices();
+}
+
+// For what is true again with every message.
+function tellOnce(chatId, text) {
+    if (told.has(chatId + text)) return;
+    told.add(chatId + text);
+    tell(text);
 }
 
 async function connect() {
@@ -336,7 +364,10 @@ function setRunning(value) {
 }
 
 function save(which) {
-    if (!store.save(which)) notice('This chat could not be kept whole: the browser’s storage is full or closed.', 'Fine', () => notice(''));
+    const {kept, bare, dropped} = store.save(which);
+    if (dropped.length) tell(`The browser’s storage is full. To keep this chat, older ones were deleted: ${dropped.join(', ')}.`);
+    if (!kept) tellOnce(which.id, 'This chat could not be kept: the browser’s storage is full or closed.');
+    else if (bare) tellOnce(which.id, 'This chat is kept without its pictures: the browser’s storage has no room for them.');
     listChats();
 }
 
@@ -383,14 +414,14 @@ async function takePictures(files) {
     const found = [...files].filter((f) => f.type.startsWith('image/'));
     if (!found.length) return;
     if (server.modalities && !server.modalities.vision) {
-        notice('This model does not see pictures.', 'Fine', () => notice(''));
+        tell('This model does not see pictures.');
         return;
     }
     for (const file of found.slice(0, MAX_PICTURES - pictures.length)) {
         try {
             pictures.push(await pictureUrl(file));
         } catch {
-            notice(`${file.name || 'This'} is not a picture that can be read.`, 'Fine', () => notice(''));
+            tell(`${file.name || 'This'} is not a picture that can be read.`);
         }
     }
     showPictures();
@@ -408,6 +439,10 @@ function listChats() {
 function openChat(id) {
     running?.controller.abort();
     chat = (id && store.chat(id)) || freshChat();
+    if (id && chat.id !== id) {
+        store.forget(id);
+        tell('That chat is no longer there.');
+    }
     const last = chat.messages.length - 1;
     $('thread').replaceChildren(...chat.messages.map((m, i) => articleOf(m, i === last)));
     $('title').textContent = chat.title || 'New chat';
@@ -487,5 +522,6 @@ document.addEventListener('dragleave', (e) => { if (!e.relatedTarget) $('drop').
 document.addEventListener('drop', (e) => { e.preventDefault(); $('drop').hidden = true; takePictures(e.dataTransfer.files); });
 
 $('samples').append(...SAMPLES.map((text) => h('button', {type: 'button', onclick: () => { $('ask').value = text; submit(); }}, text)));
+if (store.forTab) $('kept').textContent = 'This browser forbids the page to keep anything: chats go when the tab is closed.';
 openChat(store.chats()[0]?.id);
 connect();

@@ -3,7 +3,19 @@
 
 const MAX_CHATS = 50;
 const MAX_CHAT = 2 << 20;  // characters of one; a larger one would push all others out
+const LIST_ROOM = 512;     // characters that its line in the list of chats may take
 const PREFIX = 'dgemma.';
+
+// Browsers that forbid storage throw when it is only named, and some have none. Then a table takes its place, until the tab is closed.
+function openStorage(name) {
+    try {
+        if (window[name]) return window[name];
+    } catch { /* forbidden */ }
+    const table = new Map();
+    return {getItem: (key) => table.get(key) ?? null, setItem: (key, value) => table.set(key, value), removeItem: (key) => table.delete(key), forTab: true};
+}
+
+const longStorage = openStorage('localStorage'), tabStorage = openStorage('sessionStorage');
 
 function readJson(storage, name, fallback) {
     try {
@@ -16,7 +28,7 @@ function readJson(storage, name, fallback) {
 
 function tryWrite(name, value) {
     try {
-        localStorage.setItem(PREFIX + name, JSON.stringify(value));
+        longStorage.setItem(PREFIX + name, JSON.stringify(value));
         return true;
     } catch {
         return false;
@@ -25,7 +37,7 @@ function tryWrite(name, value) {
 
 function remove(name) {
     try {
-        localStorage.removeItem(PREFIX + name);
+        longStorage.removeItem(PREFIX + name);
     } catch { /* there is none, then */ }
 }
 
@@ -48,27 +60,55 @@ function withoutImages(m) {
     return m.images?.length ? {...m, images: undefined, text: (m.text + '\n[A picture was not kept.]').trim()} : m;
 }
 
+function storedSize(id) {
+    try {
+        return longStorage.getItem(PREFIX + 'chat.' + id)?.length ?? 0;
+    } catch {
+        return 0;
+    }
+}
+
+function writeChat(chat, others) {
+    if (!tryWrite('chat.' + chat.id, chat)) return false;
+    if (tryWrite('chats', [{id: chat.id, title: chat.title, at: chat.at}, ...others])) return true;
+    if (!store.chats().some((c) => c.id === chat.id)) remove('chat.' + chat.id);  // nothing would lead to it
+    return false;
+}
+
+// Whether the chat could be written if all others were gone. The storage may be full of something else, or take nothing at all:
+// then nothing is to be given up.
+function couldFit(chat, others) {
+    const wanted = JSON.stringify(chat).length + LIST_ROOM;
+    const held = [chat, ...others].reduce((n, c) => n + storedSize(c.id), 0);
+    if (wanted > MAX_CHAT || !tryWrite('chats', store.chats())) return false;
+    const fits = wanted <= held || tryWrite('probe', ' '.repeat(wanted - held));
+    remove('probe');
+    return fits;
+}
+
 const store = {
+    forTab: !!longStorage.forTab,  // nothing outlives the tab
+
     settings() {
-        const value = readJson(localStorage, 'settings', {});
+        const value = readJson(longStorage, 'settings', {});
         return {...value, system: asText(value.system), toolsText: asText(value.toolsText), tools: asList(value.tools)};
     },
     saveSettings: (value) => tryWrite('settings', value),
 
-    key: () => readJson(sessionStorage, 'key', ''),
+    key: () => asText(readJson(tabStorage, 'key', '')) ?? '',
     saveKey(value) {
         try {
-            sessionStorage.setItem(PREFIX + 'key', JSON.stringify(value));
+            tabStorage.setItem(PREFIX + 'key', JSON.stringify(value));
         } catch { /* it is asked for again, then */ }
     },
 
     // [{id, title, at}], the latest first
     chats() {
-        return asList(readJson(localStorage, 'chats', [])).filter((c) => asText(c?.id));
+        return asList(readJson(longStorage, 'chats', [])).filter((c) => asText(c?.id));
     },
 
     chat(id) {
-        const chat = readJson(localStorage, 'chat.' + id, null);
+        const chat = readJson(longStorage, 'chat.' + id, null);
         if (!chat || !Array.isArray(chat.messages)) return null;
         const messages = chat.messages.filter((m) => m && ['user', 'assistant', 'tool'].includes(m.role)).map(cleanMessage);
         return {id, title: String(chat.title ?? ''), at: Number(chat.at) || 0, messages};
@@ -79,17 +119,25 @@ const store = {
         tryWrite('chats', store.chats().filter((c) => c.id !== id));
     },
 
-    // Makes room by giving up the oldest chats; one that is too large loses its pictures. False: it could not be kept, or not whole.
+    // Keeps a chat; if it has to be, without its pictures, and after that at the cost of the oldest others.
+    // Says how it went: {kept, bare: without its pictures, dropped: titles of those that had to go}.
     save(chat) {
-        let kept = chat;
-        if (JSON.stringify(chat).length > MAX_CHAT) kept = {...chat, messages: chat.messages.map(withoutImages)};
         const others = store.chats().filter((c) => c.id !== chat.id);
-        while (others.length >= MAX_CHATS) remove('chat.' + others.pop().id);
-        const entry = {id: chat.id, title: chat.title, at: chat.at};
-        while (!(tryWrite('chat.' + chat.id, kept) && tryWrite('chats', [entry, ...others]))) {
-            if (!others.length || JSON.stringify(kept).length > MAX_CHAT) return false;
-            remove('chat.' + others.pop().id);
+        const drop = () => {
+            const oldest = others.pop();
+            store.forget(oldest.id);
+            return String(oldest.title || 'Chat');
+        };
+        while (others.length >= MAX_CHATS) drop();
+        if (JSON.stringify(chat).length <= MAX_CHAT && writeChat(chat, others)) return {kept: true, bare: false, dropped: []};
+        const bare = {...chat, messages: chat.messages.map(withoutImages)}, dropped = [];
+        let kept = writeChat(bare, others);
+        if (!kept && couldFit(bare, others)) {
+            while (!kept && others.length) {
+                dropped.push(drop());
+                kept = writeChat(bare, others);
+            }
         }
-        return kept === chat;
+        return {kept, bare: chat.messages.some((m) => m.images?.length), dropped};
     },
 };

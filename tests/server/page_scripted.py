@@ -1,11 +1,8 @@
 """The page in front of a server that says what the test wants: hostile text, and long, fast answers."""
-import http.server
-import json
-import threading
 import time
 
-from browser import Browser
-from serving import SLOW, Server, check, finish, run
+from scripted_page import LAST, ScriptedPage, delta, draft
+from serving import check, finish, run
 
 HOSTILE = """<script>window.pwned = 1</script> <img src=x onerror="window.pwned = 2"> <b>bold?</b>
 
@@ -27,85 +24,6 @@ HOSTILE = """<script>window.pwned = 1</script> <img src=x onerror="window.pwned 
 ODD = ["", "\n\n\n", "*" * 5000, "[" * 3000 + "](", "`" * 999, "> " * 500 + "x", "- " * 400 + "x", "|" * 2000, "_a" * 3000, "**a" * 2000,
        "\u202e\u0000\u2028<x>", "# " * 50, "```\nnever closed", "1. a\n\n\n2. b\n   c\n     - d", "http://" * 500, "\\" * 3000,
        "\n".join("  " * i + "- deep" for i in range(200))]
-LAST = "[...document.querySelectorAll('article.assistant')].at(-1)"
-
-
-class Script(http.server.ThreadingHTTPServer):
-    """Serves dgemma's page, and answers of its own."""
-
-    daemon_threads = True
-
-    def __init__(self, page, headers):
-        self.page, self.page_headers, self.events, self.pause = page, headers, [], 0.0
-        super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def play(self, events, pause=0.0):
-        self.events, self.pause = events, pause
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-    def answer(self, kind, body, headers=()):
-        self.send_response(200)
-        for name, value in (("Content-Type", kind), ("Content-Length", str(len(body))), *headers):
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self):
-        if self.path == "/":
-            self.answer("text/html; charset=utf-8", self.server.page,
-                        [("Content-Security-Policy", self.server.page_headers["content-security-policy"])])
-        else:
-            self.answer("application/json", json.dumps({"model_alias": "<b>script</b>", "modalities": {"vision": True}}).encode())
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.end_headers()
-        for event in self.server.events:
-            self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
-            self.wfile.flush()
-            time.sleep(self.server.pause)
-        self.wfile.write(b"data: [DONE]\n\n")
-
-
-def delta(**fields):
-    return {"choices": [{"index": 0, "delta": fields, "finish_reason": None}]}
-
-
-def draft(block, step, pieces, certain=0.5):
-    n = len(pieces)
-    return {**delta(), "diffusion": {"type": "draft", "block": block, "step": step, "max_steps": 48, "mean_entropy": 1.0, "pieces": pieces,
-                                     "entropy": [0.0 if i < n * certain else 2.5 for i in range(n)],
-                                     "accepted": [int(i < n * certain) for i in range(n)]}}
-
-
-class ScriptedPage(Browser):
-    def __init__(self):
-        super().__init__(SLOW)
-        with Server("-q") as s:
-            _, headers, page = s.request("GET", "/")
-        self.script = Script(page, headers)
-        self.url = f"http://127.0.0.1:{self.script.server_port}/"
-        self.open(self.url)
-
-    def __exit__(self, *exc):
-        self.script.shutdown()
-        super().__exit__(*exc)
-
-    def busy_seconds(self):
-        """What the page's thread has computed so far, whoever else uses the machine."""
-        return next(m["value"] for m in self.cdp("Performance.getMetrics")["metrics"] if m["name"] == "TaskDuration")
-
-    def ask(self, seconds=60):
-        self.type("#ask", "Go")
-        self.press("#ask", "Enter")
-        self.wait("document.querySelector('#stop').hidden", seconds, "the end of the answer")
 
 
 def stays_text():
@@ -159,8 +77,7 @@ def odd_text():
         b.script.play([delta(content="and on it goes")])
         b.ask()
         check("is no obstacle", "and on it goes" in b.js(f"return {LAST}.textContent"))
-        loud = [m["message"] for m in b.messages() if m["level"] == "SEVERE" and m["source"] != "network"]
-        check("nothing was thrown", not loud, loud)
+        b.quiet("odd text")
 
 
 MESSAGE = "## Part\n\nSome **bold** words and `code`, a list:\n\n- one\n- two\n\n```c\nint main(void) { return 0; }\n```\n\n" + "A sentence of usual length. " * 12
