@@ -9,7 +9,9 @@ const BUSY_TRIES = 20;
 
 let chat = freshChat();
 let pictures = [];    // data URLs that go with the next message
-let running = null;   // {controller} while an answer comes
+let reading = 0;      // batches of pictures that are not read yet
+let sendWhenRead = false;
+let running = null;   // {controller, chat, m, cut} while an answer comes
 let server = {};      // its /props
 let settings = store.settings();
 let following = true; // the end of the conversation stays in sight
@@ -29,30 +31,29 @@ function showServer(state, text) {
     $('server-text').textContent = text;
 }
 
-// How things stand, in one line; what happened once has a line of its own, until somebody has read it.
+// One line for how things stand; what happened once has its own, until somebody has read it.
 let standing = null;
 const told = new Set();
 
-function showNotices() {
+function showLine(line) {
+    if (line) $('notice').append(line);
     $('notice').hidden = !$('notice').childElementCount;
 }
 
 function notice(text, label, action) {
     standing?.remove();
     standing = text ? h('div', null, h('span', null, text), label ? textButton(label, action) : null) : null;
-    if (standing) $('notice').prepend(standing);
-    showNotices();
+    showLine(standing);
 }
 
 function tell(text) {
     if ([...$('notice').querySelectorAll('span')].some((line) => line.textContent === text)) return;
     const line = h('div', null, h('span', null, text), textButton('Fine', () => {
         line.remove();
-        showNotices();
+        showLine(null);
         focusAsk();
     }));
-    $('notice').append(line);
-    showNotices();
+    showLine(line);
 }
 
 // For what is true again with every message.
@@ -209,11 +210,8 @@ async function askPatiently(body, signal, on, view) {
             if (e.kind !== 'busy' || tries === BUSY_TRIES) throw e;
             view.wait(`${e.message} Asking again in ${e.seconds} s.`);
             await new Promise((done, fail) => {
-                const timer = setTimeout(done, e.seconds * 1000);
-                signal.addEventListener('abort', () => {
-                    clearTimeout(timer);
-                    fail(new DOMException('stopped', 'AbortError'));
-                }, {once: true});
+                setTimeout(done, e.seconds * 1000);
+                signal.addEventListener('abort', fail, {once: true});
             });
             view.wait('');
         }
@@ -231,20 +229,11 @@ function handlers(m, view, later) {
     };
 }
 
-// Work that touches the page is done once a frame, however fast the events come.
-function onceAFrame(work) {
-    let waiting = false;
-    return () => {
-        if (waiting) return;
-        waiting = true;
-        requestAnimationFrame(() => {
-            waiting = false;
-            work();
-        });
-    };
-}
+// An answer that ended before anything of it could be read.
+const cameToNothing = (m) => m.state && !m.text && !m.calls?.length;
 
-async function answer(seed) {
+// cut: what this answer takes the place of.
+async function answer(seed, cut) {
     const asked = chat, m = {id: newId(), role: 'assistant', text: ''};
     const body = requestBody(asked.messages, seed);
     const view = new AnswerView(m, actions);
@@ -253,7 +242,8 @@ async function answer(seed) {
     view.el.classList.add('live');
     view.wait('Waiting for the first step…');
     $('thread').append(view.el);
-    setRunning({controller});
+    setRunning({controller, chat: asked, m, cut});
+    focusAsk();
     scrollToEnd(true);
     const later = onceAFrame(() => {
         if (!view.el.classList.contains('live')) return;
@@ -263,59 +253,75 @@ async function answer(seed) {
     try {
         await askPatiently(body, controller.signal, handlers(m, view, later), view);
     } catch (e) {
-        ended(m, e);
+        if (controller.signal.aborted) m.state = 'stopped';
+        else broke(m, e, cut);
     }
     if (running?.controller === controller) setRunning(null);
     view.panel.end();
     view.finish(!!m.calls?.length && m.state !== 'stopped');
     announce(m.note || (m.calls?.length ? 'The model asks for a tool.' : 'Answer: ' + m.text.slice(0, 1000)));
+    if (cut && cameToNothing(m)) putBack(asked, cut, m);
+    else cut?.messages.forEach((old) => CanvasPanel.forget(old.id));
     scrollToEnd();
     if (!asked.deleted) save(asked);
 }
 
-function ended(m, e) {
-    if (e.name === 'AbortError') {
-        m.state = 'stopped';
-        return;
-    }
+function broke(m, e, cut) {
     m.state = 'broken';
     m.note = e.kind ? e.message : 'The page could not read the answer: ' + e.message;
     if (e.kind === 'gone' || e.kind === 'broken') reconnect();
-    if (e.kind === 'key') askKey(() => connect().then((ok) => ok && actions.retry(m)));
+    else if (e.kind === 'key') askKey(() => connect().then((ok) => ok && actions.retry(cut ? cut.messages[0] : m)));
+    else if (cut) tell(m.note + ' The chat is as it was.');
 }
 
 // ---- what can be done ----
 
-function cutFrom(index) {
-    for (const m of chat.messages.splice(index)) CanvasPanel.forget(m.id);
-    while ($('thread').childNodes.length > index) $('thread').lastChild.remove();
+const canRedo = (m) => !running && chat.messages.includes(m);
+
+// Takes a message and all that follow out of the chat, to be put back if nothing comes in their place.
+function cutFrom(m) {
+    const index = chat.messages.indexOf(m), articles = [...$('thread').childNodes].slice(index);
+    for (const article of articles) article.remove();
+    return {index, messages: chat.messages.splice(index), articles};
+}
+
+// An edited message is still open then, with what was typed.
+function putBack(asked, cut, m) {
+    CanvasPanel.forget(m.id);
+    asked.messages.splice(cut.index, Infinity, ...cut.messages);
+    if (asked !== chat) return;
+    $('thread').replaceChildren(...[...$('thread').childNodes].slice(0, cut.index), ...cut.articles);
+}
+
+// Who talks on leaves a call without its result: it can no longer be sent.
+function retireForms() {
+    for (const part of $('thread').querySelectorAll('.call textarea, .send-results')) {
+        part.disabled = true;
+        part.classList.remove('asks');
+    }
 }
 
 const actions = {
+    isBusy: () => !!running,
+
     // Another answer; where the seed is set, the next one, or it would be the same.
     retry(m) {
-        const index = chat.messages.indexOf(m);
-        if (running || index < 0) return;
         const used = m.timings?.diffusion?.seed;
-        cutFrom(index);
-        answer(settings.seed != null && used != null ? used + 1 : undefined);
+        if (canRedo(m) && m.role === 'assistant') answer(settings.seed != null && used != null ? used + 1 : undefined, cutFrom(m));
     },
 
     edit(m, text) {
-        const index = chat.messages.indexOf(m);
-        if (running || index < 0) return;
-        cutFrom(index);
-        say({id: newId(), role: 'user', text, images: m.images});
+        if (canRedo(m)) say({id: newId(), role: 'user', text, images: m.images}, cutFrom(m));
     },
 
     results(m, texts) {
-        const index = chat.messages.indexOf(m);
-        if (running || index < 0) return;
-        cutFrom(index + 1);
+        if (!canRedo(m) || m !== chat.messages.at(-1)) return;
+        const form = $('thread').lastChild;
         m.calls.forEach((c, i) => addMessage({id: newId(), role: 'tool', call: c.id, name: c.name, text: texts[i]}));
         const view = new AnswerView(m, actions);
         view.finish(false);
-        $('thread').childNodes[index].replaceWith(view.el);
+        form.replaceWith(view.el);
+        save(chat);
         answer();
     },
 };
@@ -333,15 +339,17 @@ function addMessage(m) {
     $('thread').append(articleOf(m, false));
 }
 
-function say(m) {
+// cut: what is said anew, and all that followed. It stays in the storage until there is an answer.
+function say(m, cut) {
     if (!chat.title) {
         chat.title = m.text.slice(0, 60) || 'Picture';
         $('title').textContent = chat.title;
     }
     chat.at = Date.now();
+    retireForms();
     addMessage(m);
-    save(chat);
-    answer();
+    if (!cut) save(chat);
+    answer(undefined, cut);
 }
 
 function submit() {
@@ -353,7 +361,6 @@ function submit() {
     showPictures();
     $('ask').value = '';
     fitAsk();
-    focusAsk();
     say(m);
 }
 
@@ -361,11 +368,20 @@ function setRunning(value) {
     running = value;
     $('send').hidden = !!value;
     $('stop').hidden = !value;
+    for (const button of $('thread').querySelectorAll('.asks')) button.disabled = !!value;
+}
+
+// The page may go in the middle of an answer: what came of it is kept as stopped.
+function keepSoFar() {
+    if (!running || running.chat.deleted) return;
+    const {chat: asked, m, cut} = running, stopped = {...m, state: 'stopped'};
+    const messages = cut && cameToNothing(stopped) ? asked.messages.slice(0, cut.index).concat(cut.messages) : [...asked.messages.slice(0, -1), stopped];
+    save({...asked, messages});
 }
 
 function save(which) {
     const {kept, bare, dropped} = store.save(which);
-    if (dropped.length) tell(`The browser’s storage is full. To keep this chat, older ones were deleted: ${dropped.join(', ')}.`);
+    if (dropped.length) tell(`The browser’s storage is full. Older chats were deleted to keep this one: ${dropped.join(', ')}.`);
     if (!kept) tellOnce(which.id, 'This chat could not be kept: the browser’s storage is full or closed.');
     else if (bare) tellOnce(which.id, 'This chat is kept without its pictures: the browser’s storage has no room for them.');
     listChats();
@@ -431,21 +447,48 @@ async function takePictures(files) {
 // ---- chats ----
 
 function listChats() {
-    $('chats').replaceChildren(...store.chats().map((c) => h('div', {class: 'chat-row' + (c.id === chat.id ? ' current' : '')},
+    const focused = document.activeElement, row = focused?.closest('.chat-row');
+    const place = [...$('chats').children].indexOf(row);
+    $('chats').replaceChildren(...store.chats().map((c) => h('div', {class: 'chat-row' + (c.id === chat.id ? ' current' : ''), 'data-id': c.id},
         h('button', {class: 'open', 'aria-current': c.id === chat.id ? 'true' : null, onclick: () => openChat(c.id)}, String(c.title || 'Chat')),
         h('button', {class: 'gone', 'aria-label': `Delete ${c.title}`, title: 'Delete', onclick: () => deleteChat(c.id)}, '✕'))));
+    if (!row) return;
+    const rows = [...$('chats').children];  // new ones; the focus stays on the same chat, or on the next where that is gone
+    const next = rows.find((r) => r.dataset.id === row.dataset.id) || rows[place] || rows.at(-1);
+    (next?.querySelector('.' + focused.className) || $('new-chat')).focus();
+}
+
+function showChat() {
+    const last = chat.messages.length - 1;
+    $('thread').replaceChildren(...chat.messages.map((m, i) => articleOf(m, i === last)));
+    $('title').textContent = chat.title || 'New chat';
+    listChats();
+}
+
+// Another tab has written this chat: it is shown anew. With something under way here too, there are two from now on.
+function takeFromOtherTab() {
+    if (running || [...$('thread').querySelectorAll('textarea:enabled')].some((field) => field.value)) {
+        chat.id = newId();
+        tell('This chat went on in another tab: here it is kept as one of its own.');
+    } else {
+        chat = store.chat(chat.id) || chat;
+        showChat();
+        scrollToEnd();
+    }
 }
 
 function openChat(id) {
+    if (id === chat.id) {
+        showSide(false);
+        return focusAsk();
+    }
     running?.controller.abort();
     chat = (id && store.chat(id)) || freshChat();
     if (id && chat.id !== id) {
         store.forget(id);
         tell('That chat is no longer there.');
     }
-    const last = chat.messages.length - 1;
-    $('thread').replaceChildren(...chat.messages.map((m, i) => articleOf(m, i === last)));
-    $('title').textContent = chat.title || 'New chat';
+    showChat();
     showSide(false);
     listChats();
     scrollToEnd(true);
@@ -463,6 +506,7 @@ function showSide(shown) {
     $('side').classList.toggle('shown', shown);
     $('side-open').setAttribute('aria-expanded', shown);
     if (shown) $('side-close').focus();
+    else if ($('side').contains(document.activeElement)) $('side-open').focus();
 }
 
 // ---- the window ----
@@ -475,6 +519,7 @@ function scrollToEnd(always) {
 // Where a keyboard would jump up over half of the screen, people touch the field themselves.
 function focusAsk() {
     if (matchMedia('(pointer: fine)').matches) $('ask').focus();
+    else if (document.activeElement === document.body) $('log').focus();
 }
 
 function fitAsk() {
@@ -522,6 +567,13 @@ document.addEventListener('dragleave', (e) => { if (!e.relatedTarget) $('drop').
 document.addEventListener('drop', (e) => { e.preventDefault(); $('drop').hidden = true; takePictures(e.dataTransfer.files); });
 
 $('samples').append(...SAMPLES.map((text) => h('button', {type: 'button', onclick: () => { $('ask').value = text; submit(); }}, text)));
-if (store.forTab) $('kept').textContent = 'This browser forbids the page to keep anything: chats go when the tab is closed.';
+addEventListener('pagehide', () => { keepSoFar(); running?.controller.abort(); });  // or it would count as broken
+document.addEventListener('visibilitychange', keepSoFar);  // phones end pages that are out of sight without another word
+addEventListener('storage', (e) => {
+    if (e.key === PREFIX + 'chat.' + chat.id && e.newValue) takeFromOtherTab();
+    listChats();
+});
+
+if (store.forTab) $('kept').textContent = 'This browser forbids to keep anything: chats go with this tab.';
 openChat(store.chats()[0]?.id);
 connect();

@@ -55,11 +55,10 @@ class CanvasPanel {
         this.at = -1;           // the frame that is shown
         this.following = true;  // until somebody looks back
         this.drawn = [];        // what each cell shows: frames differ in a few
-        this.pending = false;
         this.title = h('summary', null, 'Canvas');
         this.cells = h('div', {class: 'cells', role: 'img', tabindex: 0, 'aria-label': 'Canvas'});
         this.slider = h('input', {type: 'range', min: 0, max: 0, value: 0, step: 1, 'aria-label': 'Step', oninput: () => this.seek(Number(this.slider.value))});
-        this.where = h('output');
+        this.where = h('span', {class: 'where'});  // no <output>: screen readers would say every step
         this.play = h('button', {type: 'button', class: 'icon', 'aria-label': 'Play the steps', onclick: () => this.toggle()}, '▶');
         this.share = svg('path', {class: 'share'});
         this.mean = svg('path', {class: 'mean'});
@@ -72,6 +71,11 @@ class CanvasPanel {
         this.el = h('details', {class: 'panel', open: true, hidden: true}, this.title, this.cells,
             h('div', {class: 'scrub'}, this.play, this.slider, this.where), this.plot, legend());
         this.el.addEventListener('toggle', () => this.draw());
+        this.showLatest = onceAFrame(() => {
+            this.el.hidden = false;
+            if (this.following) this.at = this.frames.length - 1;
+            this.draw();
+        });
     }
 
     // ---- while the answer comes ----
@@ -79,15 +83,7 @@ class CanvasPanel {
     add(draft) {
         if (this.frames.length >= MAX_FRAMES) this.frames.splice(0, MAX_FRAMES / 4);
         this.frames.push(frameOf(draft));
-        if (!this.pending) {
-            this.pending = true;
-            requestAnimationFrame(() => {
-                this.pending = false;
-                this.el.hidden = false;
-                if (this.following) this.at = this.frames.length - 1;
-                this.draw();
-            });
-        }
+        this.showLatest();
     }
 
     // The answer is there: the panel folds, unless somebody is using it.
@@ -112,11 +108,10 @@ class CanvasPanel {
 
     static giveUpOldest() {
         const size = (p) => p.frames.reduce((n, f) => n + f.pieces.length, 0);
-        const sizes = new Map([...CanvasPanel.kept].map(([message, panel]) => [message, size(panel)]));
-        let total = [...sizes.values()].reduce((a, b) => a + b, 0);
-        for (const [message, n] of sizes) {
+        let total = [...CanvasPanel.kept.values()].reduce((n, panel) => n + size(panel), 0);
+        for (const [message, panel] of CanvasPanel.kept) {
             if (total <= FRAME_BUDGET || CanvasPanel.kept.size === 1) break;
-            total -= n;
+            total -= size(panel);
             CanvasPanel.forget(message);
         }
     }

@@ -48,6 +48,19 @@ function copyButton(text) {
     return button;
 }
 
+// Work that touches the page is done once a frame, however fast the events come.
+function onceAFrame(work) {
+    let waiting = false;
+    return () => {
+        if (waiting) return;
+        waiting = true;
+        requestAnimationFrame(() => {
+            waiting = false;
+            work();
+        });
+    };
+}
+
 function announce(text) {
     $('announce').textContent = text;
 }

@@ -25,6 +25,13 @@ function thumbs(images) {
     return h('div', {class: 'thumbs'}, ...images.map((src, i) => h('img', {src, alt: `Picture ${i + 1}`})));
 }
 
+// A button that sends something: not while an answer comes.
+function asking(button, actions) {
+    button.classList.add('asks');
+    button.disabled = actions.isBusy();
+    return button;
+}
+
 // ---- what people say ----
 
 function userArticle(m, actions) {
@@ -37,8 +44,12 @@ function userArticle(m, actions) {
 function editIn(el, m, actions) {
     const field = h('textarea', {rows: 3, 'aria-label': 'Edit the message'});
     field.value = m.text;
-    const restore = () => el.replaceWith(userArticle(m, actions));
-    const save = () => field.value.trim() && actions.edit(m, field.value.trim());
+    const restore = () => {
+        const article = userArticle(m, actions);
+        el.replaceWith(article);
+        article.querySelector('.tools button').focus();
+    };
+    const save = () => (field.value.trim() || m.images?.length) && actions.edit(m, field.value.trim());
     field.addEventListener('keydown', (e) => {
         if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) {
             e.preventDefault();
@@ -49,7 +60,7 @@ function editIn(el, m, actions) {
         }
     });
     el.replaceChildren(h('div', {class: 'editing'}, field,
-        h('div', {class: 'buttons'}, textButton('Cancel', restore), h('button', {type: 'button', onclick: save}, 'Send again'))));
+        h('div', {class: 'buttons'}, textButton('Cancel', restore), asking(h('button', {type: 'button', onclick: save}, 'Send again'), actions))));
     field.focus();
 }
 
@@ -104,8 +115,8 @@ class AnswerView {
         this.note.className = m.state === 'broken' ? 'note bad' : 'note';
         this.note.textContent = text;
         this.note.hidden = !text;
-        this.tools.replaceChildren(h('span', {class: 'speeds'}, speeds(m.timings)), textButton('Retry', () => actions.retry(m), 'Another answer'),
-            copyButton(() => m.text));
+        this.tools.replaceChildren(h('span', {class: 'speeds'}, speeds(m.timings)),
+            asking(textButton('Retry', () => actions.retry(m), 'Another answer'), actions), copyButton(() => m.text));
     }
 
     showCalls(pending) {
@@ -120,7 +131,7 @@ class AnswerView {
             this.calls.append(card);
         });
         if (pending)
-            this.calls.append(h('button', {type: 'button', class: 'send-results', onclick: () => this.actions.results(this.m, fields.map((f) => f.value))},
-                fields.length > 1 ? 'Send the results' : 'Send the result'));
+            this.calls.append(asking(h('button', {type: 'button', class: 'send-results', onclick: () => this.actions.results(this.m, fields.map((f) => f.value))},
+                fields.length > 1 ? 'Send the results' : 'Send the result'), this.actions));
     }
 }

@@ -26,9 +26,9 @@ function readJson(storage, name, fallback) {
     }
 }
 
-function tryWrite(name, value) {
+function tryWrite(name, value, storage = longStorage) {
     try {
-        longStorage.setItem(PREFIX + name, JSON.stringify(value));
+        storage.setItem(PREFIX + name, JSON.stringify(value));
         return true;
     } catch {
         return false;
@@ -60,14 +60,6 @@ function withoutImages(m) {
     return m.images?.length ? {...m, images: undefined, text: (m.text + '\n[A picture was not kept.]').trim()} : m;
 }
 
-function storedSize(id) {
-    try {
-        return longStorage.getItem(PREFIX + 'chat.' + id)?.length ?? 0;
-    } catch {
-        return 0;
-    }
-}
-
 function writeChat(chat, others) {
     if (!tryWrite('chat.' + chat.id, chat)) return false;
     if (tryWrite('chats', [{id: chat.id, title: chat.title, at: chat.at}, ...others])) return true;
@@ -75,11 +67,10 @@ function writeChat(chat, others) {
     return false;
 }
 
-// Whether the chat could be written if all others were gone. The storage may be full of something else, or take nothing at all:
-// then nothing is to be given up.
+// Whether the chat could be written if all others were gone: the storage may be full of something else, or take nothing at all.
 function couldFit(chat, others) {
     const wanted = JSON.stringify(chat).length + LIST_ROOM;
-    const held = [chat, ...others].reduce((n, c) => n + storedSize(c.id), 0);
+    const held = [chat, ...others].reduce((n, c) => n + JSON.stringify(readJson(longStorage, 'chat.' + c.id, '')).length, 0);
     if (wanted > MAX_CHAT || !tryWrite('chats', store.chats())) return false;
     const fits = wanted <= held || tryWrite('probe', ' '.repeat(wanted - held));
     remove('probe');
@@ -96,11 +87,7 @@ const store = {
     saveSettings: (value) => tryWrite('settings', value),
 
     key: () => asText(readJson(tabStorage, 'key', '')) ?? '',
-    saveKey(value) {
-        try {
-            tabStorage.setItem(PREFIX + 'key', JSON.stringify(value));
-        } catch { /* it is asked for again, then */ }
-    },
+    saveKey: (value) => tryWrite('key', value, tabStorage),
 
     // [{id, title, at}], the latest first
     chats() {

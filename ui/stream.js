@@ -1,5 +1,7 @@
 // Talking with the server. Whatever goes wrong is a Trouble with a kind, so that the page can say what to do about it.
 
+const NEEDS_KEY = 'The server asks for a valid API key.';
+
 class Trouble extends Error {
     constructor(kind, message, seconds) {
         super(message);
@@ -8,21 +10,28 @@ class Trouble extends Error {
     }
 }
 
+function keyHeader() {
+    try {
+        return new Headers(store.key() ? {Authorization: 'Bearer ' + store.key()} : {});
+    } catch {
+        throw new Trouble('key', NEEDS_KEY);  // it has signs that no header can carry
+    }
+}
+
 async function call(path, options) {
-    const headers = store.key() ? {Authorization: 'Bearer ' + store.key()} : {};
+    const headers = keyHeader();
     let response;
     try {
         response = await fetch(path, {...options, headers, cache: 'no-store'});
-    } catch (e) {
-        if (e.name === 'AbortError') throw e;
+    } catch {
         throw new Trouble('gone', 'The server cannot be reached.');
     }
     if (response.ok) return response;
     const said = await response.json().then((b) => String(b.error.message), () => 'status ' + response.status);
     const wait = Number(response.headers.get('Retry-After')) || 2;
-    if (response.status === 401) throw new Trouble('key', 'The server asks for a valid API key.');
-    if (response.status === 429) throw new Trouble('busy', 'The server is busy: ' + said + '.', Math.min(wait, 30));
-    if (response.status === 503) throw new Trouble('busy', 'The server cannot answer now: ' + said + '.', Math.min(wait, 30));
+    if (response.status === 401) throw new Trouble('key', NEEDS_KEY);
+    const busy = {429: 'is busy', 503: 'cannot answer now'}[response.status];
+    if (busy) throw new Trouble('busy', `The server ${busy}: ${said}.`, Math.min(wait, 30));
     throw new Trouble('refused', 'The server refused: ' + said + '.');
 }
 
@@ -33,16 +42,17 @@ async function* serverEvents(response) {
         let piece;
         try {
             piece = await reader.read();
-        } catch (e) {
-            if (e.name === 'AbortError') throw e;
+        } catch {
             throw new Trouble('broken', 'The connection broke before the answer was complete.');
         }
         if (piece.done) throw new Trouble('broken', 'The connection ended before the answer was complete.');
         const lines = (rest + piece.value).split('\n');
         rest = lines.pop();
         for (const line of lines) {
-            if (line === 'data: [DONE]') return;
-            if (line.startsWith('data: ')) yield JSON.parse(line.slice(6));
+            if (!line.startsWith('data:')) continue;
+            const data = line.slice(5).trim();  // lines may end in CRLF
+            if (data === '[DONE]') return;
+            yield JSON.parse(data);
         }
     }
 }

@@ -113,7 +113,7 @@ def scrub(b):
     b.js(f"{LAST}.querySelector('.panel summary').click()")
     slider = "article:last-child .scrub input"
     b.press(slider, "Home")
-    state = f"""return [{LAST}.querySelector('.scrub output').textContent, {LAST}.querySelector('.cells').textContent,
+    state = f"""return [{LAST}.querySelector('.scrub .where').textContent, {LAST}.querySelector('.cells').textContent,
         {LAST}.querySelector('.mean').getAttribute('d'), {LAST}.querySelector('.head').getAttribute('d'), {LAST}.querySelector('.scrub input').max]"""
     where, first, mean, head, last = b.js(state)
     check("the first step", where.startswith("block 1, step 1 ·") and head == "M0 0V100", where)

@@ -87,6 +87,178 @@ def forbidden_storage():
         b.quiet("forbidden storage")
 
 
+# ---- another try ----
+
+CHAT = ["First", "yes", "Second", "yes", "Third", "yes"]
+RUNNING = "!document.querySelector('#stop').hidden"
+FOCUS = "return document.activeElement.id || document.activeElement.textContent"
+# Where there is no mouse the field would bring up a keyboard, and is left alone.
+AT_REST = "return document.activeElement.id === (matchMedia('(pointer: fine)').matches ? 'ask' : 'log')"
+ENABLED = "[...document.querySelectorAll('.asks')].map((x) => !x.disabled)"
+
+
+def talk(b):
+    """Three questions with their answers."""
+    b.script.play([delta(content="yes")])
+    for text in CHAT[::2]:
+        b.ask(text)
+
+
+def edit(b, text, article):
+    b.button("Edit", article)
+    b.js("document.querySelector('.editing textarea').value = arguments[0]", text)
+    b.button("Send again", article)
+
+
+def try_in_vain():
+    """No text came: all that stood there stays."""
+    with ScriptedPage() as b:
+        talk(b)
+        b.script.refuse(400)
+        b.button("Retry", "article:nth-child(2)")
+        b.wait("document.querySelector('#notice').textContent.includes('as it was')", what="the notice")
+        check("a refused retry takes nothing away", b.texts() == CHAT and "not now" in b.told(), b.texts())
+        check("the focus stays in the page", b.js(AT_REST), b.js(FOCUS))
+        b.script.refuse(429)
+        b.button("Retry", "article:nth-child(2)")
+        b.wait(f"{LAST}.querySelector('.note').textContent.includes('busy')", what="the word busy")
+        b.load()
+        check("nor does leaving the page meanwhile", b.texts() == CHAT, b.texts())
+        b.button("Retry", "article:nth-child(4)")
+        b.wait(f"{LAST}.querySelector('.note').textContent.includes('busy')", what="the word busy")
+        b.click("#stop")
+        b.done()
+        check("nor does Stop", b.texts() == CHAT, b.texts())
+        edit(b, "Zeroth", "article:nth-child(1)")
+        b.wait(RUNNING)
+        check("the focus stays in the page after an edit", b.js(AT_REST), b.js(FOCUS))
+        b.click("#stop")
+        b.done()
+        field = b.js("return document.querySelector('.editing textarea')?.value")
+        check("an edit in vain is still there", b.texts()[1:] == CHAT[1:] and field == "Zeroth", (b.texts(), field))
+        b.load()
+        check("and what was said is kept", b.texts() == CHAT, b.texts())
+        b.script.shutdown()
+        b.script.server_close()
+        b.button("Retry", "article:nth-child(2)")
+        b.wait("document.querySelector('#notice').textContent.includes('cannot be reached')", what="the notice")
+        b.done()
+        check("a server that is gone takes nothing away", b.texts() == CHAT, b.texts())
+        b.quiet("try in vain")
+
+
+def try_again():
+    """Text came: it takes the place of all that followed."""
+    with ScriptedPage() as b:
+        talk(b)
+        hold = threading.Event()
+        b.script.play([delta(content="no"), hold])
+        b.button("Retry", "article:nth-child(4)")
+        b.wait(f"{LAST}.textContent.includes('no')")
+        b.button("Edit", "article:nth-child(1)")
+        check("what would send is out of use meanwhile", b.js(f"return {ENABLED}") == [False, False], b.js(f"return {ENABLED}"))
+        b.click(".editing textarea")
+        b.press(".editing textarea", "Escape")
+        check("the focus goes back to Edit", b.js(FOCUS) == "Edit", b.js(FOCUS))
+        b.click("#stop")
+        b.done()
+        check("what came of it stays", b.texts() == ["First", "yes", "Second", "no"], b.texts())
+        check("and can be tried again", all(b.js(f"return {ENABLED}")))
+        hold.set()
+        edit(b, "Zeroth", "article:nth-child(1)")
+        b.done()
+        check("an edit that is answered", b.texts() == ["Zeroth", "no"], b.texts())
+        b.load()
+        check("is kept", b.texts() == ["Zeroth", "no"], b.texts())
+        b.quiet("try again")
+
+
+def leave_and_stay():
+    with ScriptedPage() as b:
+        hold = threading.Event()
+        b.script.play([delta(content="half"), hold, delta(content=" and half")])
+        b.say("First")
+        b.wait(f"{LAST}?.textContent.includes('half')")
+        b.click(".chat-row .open")
+        check("the open chat is not opened again", b.js(f"return {RUNNING}"))
+        hold.set()
+        b.done()
+        check("and goes on", b.texts() == ["First", "half and half"], b.texts())
+        hold.clear()
+        b.say("Second")
+        b.wait(f"{LAST}.textContent.includes('half')")
+        b.load()
+        check("what came before the page was left", b.texts()[2:] == ["Second", "half"], b.texts())
+        check("is kept as stopped", "Stopped" in b.js(f"return {LAST}.querySelector('.note').textContent"))
+        b.script.play([hold])
+        b.say("Third")
+        b.wait(RUNNING)
+        b.load()
+        check("without an answer there is Retry", "Retry" in b.js(f"return {LAST}.textContent") and b.texts()[4:] == ["Third", ""], b.texts())
+        hold.set()
+        b.quiet("leave and stay")
+
+
+def two_tabs():
+    with ScriptedPage() as b:
+        b.script.play([delta(content="yes")])
+        b.ask("First")
+        here = b.do("GET", "/window")
+        there = b.do("POST", "/window/new", {"type": "tab"})["handle"]
+
+        def turn(handle):
+            b.do("POST", "/window", {"handle": handle})
+        turn(there)
+        b.load()
+        b.ask("Second")
+        turn(here)
+        b.wait("document.querySelectorAll('#thread article').length === 4", what="what was said in the other tab")
+        hold = threading.Event()
+        b.script.play([delta(content="long"), hold])
+        b.say("Third")
+        b.wait(f"{LAST}.textContent.includes('long')")
+        turn(there)
+        b.wait("[...document.querySelectorAll('#thread article')].some((a) => a.textContent.includes('Third'))")
+        b.script.play([delta(content="other")])
+        b.ask("Fourth")
+        ours = b.texts()
+        turn(here)
+        b.wait("document.querySelector('#notice').textContent.includes('another tab')", what="the notice")
+        hold.set()
+        b.done()
+        check("an answer that is under way stays", b.texts() == ["First", "yes", "Second", "yes", "Third", "long"], b.texts())
+        b.load()
+        check("both are kept", len(b.js(LISTED)) == 2 and b.texts()[-1] == "long", b.js(LISTED))
+        b.click(".chat-row:nth-child(2) .open")
+        check("each as it was", b.texts() == ours and ours[-2:] == ["Fourth", "other"], (ours, b.texts()))
+        b.quiet("two tabs")
+
+
+def unanswered_calls():
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    with ScriptedPage() as b:
+        b.script.play([delta(tool_calls=[call])])
+        b.ask("First")
+        b.script.play([delta(content="well")])
+        b.ask("Never mind")
+        check("the form of an older call is out of use", b.js("return [...document.querySelectorAll('.call textarea, .send-results')]"
+                                                              ".every((x) => x.disabled)"))
+        b.js("document.querySelector('.send-results').click()")
+        check("and takes nothing away", b.texts() == ["First", "", "Never mind", "well"], b.texts())
+        b.click("#new-chat")
+        b.script.play([delta(tool_calls=[call])])
+        b.ask("First")
+        hold = threading.Event()
+        b.script.play([hold])
+        b.type(".call textarea", "seen")
+        b.click(".send-results")
+        b.wait(RUNNING)
+        b.load()
+        check("a result is kept when it is sent", b.texts()[2].endswith("seen"), b.texts())
+        hold.set()
+        b.quiet("unanswered calls")
+
+
 # ---- pictures ----
 
 # A picture file of noise, which no format makes small, as a data URL.
@@ -119,6 +291,65 @@ def paste(b, *files, text="", kind="paste"):
     return b.js(PASTE, kind, list(files), text)
 
 
-CASES = [full_of_others, full_of_ours, full_of_pictures, forbidden_storage]
+PENDING = "document.querySelectorAll('#pictures img').length"
+
+
+def sent_pictures(b):
+    """How many pictures each user message of the last request has."""
+    contents = [m["content"] for m in b.script.asked[-1]["messages"] if m["role"] == "user"]
+    return [0 if isinstance(c, str) else sum(p["type"] == "image_url" for p in c) for c in contents]
+
+
+# ---- text, keys, looks ----
+
+MARKDOWN = [
+    ("```so``` it begins\n\nand **goes on**", "strong", "goes on"),
+    ("```\n\tone\n\t\ttwo\n```\nafter", "pre code", "\tone\n\t\ttwo"),
+    ("- item\n  ```py\n  a = 1\n\n\n  b = 2\n  ```\n- next", "li:first-child pre code", "a = 1\n\n\nb = 2"),
+    ("1. item\n   ```\n   a\n     b\n   ```\n2. next", "li:first-child pre code", "a\n  b"),
+    ("1. item\n\n    ```\n    a\n\n    b\n    ```\n\n2. next", "li:first-child pre code", "a\n\nb"),
+    ("- item\n\t```\n\ta\n\t\tb\n\t```\n- next", "li:first-child pre code", "a\n\tb"),
+    ("- item\n  ```\n  a\n```\n- next", "li:nth-child(2)", "next"),
+    ("- a\n\t- b\n\t- c\n- d", "ul > li > ul > li:nth-child(2)", "c"),
+    ("1. item\n   ```\n   a\n\n   b\n   ```\n2. next", "ol > li:nth-child(2)", "next"),
+    ("````\n```js\na\n```\n````\nafter", "pre code", "```js\na\n```"),
+]
+
+
+LONG = """
+for (const [id, n, step] of [['long', 120, 37], ['longer', 260, 11]]) {
+    const messages = Array.from({length: n}, (_, i) => ({id: id + i, role: i % 2 ? 'assistant' : 'user', text: `Part ${i}.\\n\\n`.repeat(1 + step * i % 90)}));
+    localStorage.setItem('dgemma.chat.' + id, JSON.stringify({title: id, at: 1, messages}));
+}
+localStorage.setItem('dgemma.chats', '[{"id": "long", "title": "long"}, {"id": "longer", "title": "longer"}]');
+"""
+# For how many frames the end has been in sight, and has stayed where it is.
+WATCH_END = """
+window.rests = 0; let was = -1;
+(function look() {
+    const log = document.querySelector('#log'), rest = log.scrollHeight - log.scrollTop - log.clientHeight;
+    window.rests = rest < 2 && was === log.scrollHeight ? window.rests + 1 : 0;
+    was = log.scrollHeight;
+    requestAnimationFrame(look);
+})();
+"""
+
+
+def deleting():
+    with ScriptedPage() as b:
+        b.script.play([delta(content="yes")])
+        for text in ("One", "Two", "Three"):
+            b.click("#new-chat")
+            b.ask(text)
+        focused = "return document.activeElement.getAttribute('aria-label') || document.activeElement.id"
+        b.js("const x = document.querySelector('[aria-label=\"Delete Two\"]'); x.focus(); x.click()")
+        check("the focus goes to the next", b.js(focused) == "Delete One", b.js(focused))
+        b.js("document.activeElement.click()")
+        check("or to the last", b.js(focused) == "Delete Three", b.js(focused))
+        check("the steps are not shouted", not b.js("return !!document.querySelector('output, .panel [aria-live], .panel [role=status]')"))
+        b.quiet("deleting")
+
+
+CASES = [full_of_others, full_of_ours, full_of_pictures, forbidden_storage, try_in_vain, try_again, leave_and_stay, two_tabs, unanswered_calls, deleting]
 run([case for case in CASES if case.__name__ in sys.argv[1:] or not sys.argv[1:]])
 finish()

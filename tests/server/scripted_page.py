@@ -121,7 +121,8 @@ class ScriptedPage(Browser):
 
     def button(self, label, article="article:last-child"):
         """Presses a button of a message."""
-        self.js("[...document.querySelectorAll(arguments[0] + ' button')].find((x) => x.textContent === arguments[1]).click()", article, label)
+        self.js("const button = [...document.querySelectorAll(arguments[0] + ' button')].find((x) => x.textContent === arguments[1]);"
+                "button.focus(); button.click()", article, label)
 
     def told(self):
         return self.js("return document.querySelector('#notice').textContent")
