@@ -104,7 +104,7 @@ function inline(into, text, depth) {
 
 // ---- lines ----
 
-const FENCE = /^ {0,3}(```+|~~~+)\s*([\w+#.-]*)/;
+const FENCE = /^ {0,3}(```+(?=[^`]*$)|~~~+)/;  // ```so``` is code inside a line
 const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
@@ -115,11 +115,31 @@ function startsBlock(line) {
         || /^ {0,3}>/.test(line) || ROW.test(line);
 }
 
+// The blank columns that a line begins with, or some of them, and how many signs those are. A tab ends at a multiple of four.
+function blanks(line, most = Infinity) {
+    let columns = 0, n = 0;
+    for (; columns < most && /[ \t]/.test(line[n] || ''); n++) columns += line[n] === '\t' ? 4 - columns % 4 : 1;
+    return [columns, n];
+}
+
+const indentOf = (line) => blanks(line)[0];
+
+// Of a tab that reaches further, spaces are left.
+function outdent(line, most) {
+    const [columns, n] = blanks(line, most);
+    return ' '.repeat(Math.max(0, columns - most)) + line.slice(n);
+}
+
+// Whether the line ends the code that began with these signs.
+function closesFence(line, signs) {
+    return line.trim().startsWith(signs) && !line.trim().replaceAll(signs[0], '');
+}
+
 function fence(into, lines, at) {
-    const open = FENCE.exec(lines[at]);
+    const signs = FENCE.exec(lines[at])[1], indent = indentOf(lines[at]);
     let end = at + 1;
-    while (end < lines.length && !lines[end].trim().startsWith(open[1])) end++;
-    into.append(h('pre', {tabindex: 0}, h('code', null, lines.slice(at + 1, end).join('\n'))));
+    while (end < lines.length && !closesFence(lines[end], signs)) end++;
+    into.append(h('pre', {tabindex: 0}, h('code', null, lines.slice(at + 1, end).map((l) => outdent(l, indent)).join('\n'))));
     return end + 1;
 }
 
@@ -132,25 +152,34 @@ function quote(into, lines, at, depth) {
     return end;
 }
 
-// An item owns the lines that are indented below it.
+// An item owns the lines that are indented below it, and the code that begins in it up to its end.
+function itemLines(lines, at) {
+    const item = ITEM.exec(lines[at]), indent = indentOf(item[1]);
+    const inner = indent + item[0].length - item[1].length - item[3].length;
+    const own = [item[3]];
+    let signs = FENCE.exec(item[3])?.[1];
+    for (at++; at < lines.length; at++) {
+        const line = lines[at], text = outdent(line, inner), blank = !line.trim();
+        const closes = signs && closesFence(line, signs);
+        const gap = blank && (signs || /^\s{2,}\S/.test(lines[at + 1] || ''));
+        if (!closes && !gap && (blank || indentOf(line) <= indent) && startsBlock(line)) break;
+        own.push(text);
+        signs = closes ? null : signs || FENCE.exec(text)?.[1];
+    }
+    return own;
+}
+
 function list(into, lines, at, depth) {
     const first = ITEM.exec(lines[at]);
-    const ordered = /\d/.test(first[2]), indent = first[1].length;
+    const ordered = /\d/.test(first[2]), indent = indentOf(first[1]);
     const el = h(ordered ? 'ol' : 'ul', ordered ? {start: parseInt(first[2], 10)} : null);
     while (at < lines.length) {
         const item = ITEM.exec(lines[at]);
-        if (!item || item[1].length < indent || /\d/.test(item[2]) !== ordered) break;
-        const own = [item[3]];
-        for (at++; at < lines.length; at++) {
-            const line = lines[at];
-            const deeper = /^\s*/.exec(line)[0].length > indent && line.trim();
-            const gap = !line.trim() && /^\s{2,}\S/.test(lines[at + 1] || '');
-            if (!deeper && !gap && startsBlock(line)) break;
-            own.push(line.slice(Math.min(indent + 2, /^\s*/.exec(line)[0].length)));
-        }
-        const li = h('li');
+        if (!item || indentOf(item[1]) < indent || /\d/.test(item[2]) !== ordered) break;
+        const own = itemLines(lines, at), li = h('li');
         blocks(li, own, depth + 1, true);
         el.append(li);
+        at += own.length;
         if (at < lines.length && !lines[at].trim() && ITEM.test(lines[at + 1] || '')) at++;
     }
     into.append(el);
@@ -210,5 +239,5 @@ function blocks(into, lines, depth, tight) {
 
 function markdown(into, text) {
     into.replaceChildren();
-    blocks(into, text.replace(/\r\n?/g, '\n').replace(/\t/g, '    ').split('\n'), 0, false);
+    blocks(into, text.replace(/\r\n?/g, '\n').split('\n'), 0, false);
 }

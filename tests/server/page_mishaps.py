@@ -316,6 +316,16 @@ MARKDOWN = [
 ]
 
 
+def code_as_written():
+    with ScriptedPage() as b:
+        for text, where, want in MARKDOWN:
+            b.script.play([delta(content=text)], line_end=b"\r\n")
+            b.ask()
+            got = b.js(f"return {LAST}.querySelector('.md ' + arguments[0])?.textContent", where)
+            check("code as it was written", got == want, (text, got))
+        b.quiet("code as written")
+
+
 LONG = """
 for (const [id, n, step] of [['long', 120, 37], ['longer', 260, 11]]) {
     const messages = Array.from({length: n}, (_, i) => ({id: id + i, role: i % 2 ? 'assistant' : 'user', text: `Part ${i}.\\n\\n`.repeat(1 + step * i % 90)}));
@@ -350,6 +360,6 @@ def deleting():
         b.quiet("deleting")
 
 
-CASES = [full_of_others, full_of_ours, full_of_pictures, forbidden_storage, try_in_vain, try_again, leave_and_stay, two_tabs, unanswered_calls, deleting]
+CASES = [full_of_others, full_of_ours, full_of_pictures, forbidden_storage, try_in_vain, try_again, leave_and_stay, two_tabs, unanswered_calls, code_as_written, deleting]
 run([case for case in CASES if case.__name__ in sys.argv[1:] or not sys.argv[1:]])
 finish()
