@@ -174,6 +174,18 @@ function content(m) {
     return m.text ? [...parts, {type: 'text', text: m.text}] : parts;
 }
 
+// The server takes so many pictures with one request, earlier messages' among them: the newest ones go.
+function withNewestPictures(messages) {
+    let left = MAX_PICTURES;
+    return [...messages].reverse().map((m) => {
+        const images = m.images?.slice(-left || Infinity);
+        left -= images?.length ?? 0;
+        if (images?.length === m.images?.length) return m;
+        tellOnce(chat.id, `Only the newest ${MAX_PICTURES} pictures of this chat are sent.`);
+        return {...m, images, text: m.text || '[Pictures were left out.]'};
+    }).reverse();
+}
+
 // A chat in OpenAI's form. Answers that never came are left out.
 function wireMessages(messages) {
     const out = settings.system?.trim() ? [{role: 'system', content: settings.system}] : [];
@@ -189,7 +201,7 @@ function wireMessages(messages) {
 }
 
 function requestBody(messages, seed) {
-    const body = {messages: wireMessages(messages), stream: true, diffusion: {drafts: true}};
+    const body = {messages: wireMessages(withNewestPictures(messages)), stream: true, diffusion: {drafts: true}};
     for (const name of ['steps', 't_min', 't_max', 'entropy_bound'])
         if (settings[name] != null) body.diffusion[name] = settings[name];
     if (settings.settled) body.diffusion.settled_steps = settings.settled_steps ?? 2;
@@ -354,7 +366,9 @@ function say(m, cut) {
 
 function submit() {
     const text = $('ask').value.trim();
-    if (running || (!text && !pictures.length)) return;
+    sendWhenRead = reading > 0;
+    if (sendWhenRead) announce('The message is sent when its pictures are read.');
+    if (running || sendWhenRead || (!text && !pictures.length)) return;
     const m = {id: newId(), role: 'user', text};
     if (pictures.length) m.images = pictures;
     pictures = [];
@@ -428,20 +442,33 @@ async function pictureUrl(file) {
 
 async function takePictures(files) {
     const found = [...files].filter((f) => f.type.startsWith('image/'));
+    if (found.length < files.length) tell('Only pictures can be sent with a message.');
     if (!found.length) return;
-    if (server.modalities && !server.modalities.vision) {
-        tell('This model does not see pictures.');
-        return;
-    }
-    for (const file of found.slice(0, MAX_PICTURES - pictures.length)) {
+    if (server.modalities && !server.modalities.vision) return tell('This model does not see pictures.');
+    reading++;
+    for (const file of found) {
+        if (pictures.length >= MAX_PICTURES) {
+            tell(`A message has at most ${MAX_PICTURES} pictures: some were left out.`);
+            break;
+        }
         try {
-            pictures.push(await pictureUrl(file));
+            const url = await pictureUrl(file);
+            pictures.push(url);
         } catch {
+            sendWhenRead = false;
             tell(`${file.name || 'This'} is not a picture that can be read.`);
         }
     }
+    reading--;
     showPictures();
-    focusAsk();
+    if (sendWhenRead) submit();
+    else focusAsk();
+}
+
+// Office programs add a picture of the text; file managers add the names of the files.
+function isPastedText(data) {
+    const names = [...data.files].map((f) => f.name);
+    return data.getData('text/plain').split(/[\r\n]+/).some((line) => line && !names.includes(line));
 }
 
 // ---- chats ----
@@ -483,6 +510,7 @@ function openChat(id) {
         return focusAsk();
     }
     running?.controller.abort();
+    sendWhenRead = false;
     chat = (id && store.chat(id)) || freshChat();
     if (id && chat.id !== id) {
         store.forget(id);
@@ -558,7 +586,7 @@ document.addEventListener('keydown', (e) => {
     else running?.controller.abort();
 });
 document.addEventListener('paste', (e) => {
-    if (!e.clipboardData?.files.length || document.querySelector('dialog[open]')) return;
+    if (!e.clipboardData?.files.length || isPastedText(e.clipboardData) || document.querySelector('dialog[open]')) return;
     e.preventDefault();
     takePictures(e.clipboardData.files);
 });

@@ -300,6 +300,59 @@ def sent_pictures(b):
     return [0 if isinstance(c, str) else sum(p["type"] == "image_url" for p in c) for c in contents]
 
 
+def many_pictures():
+    with ScriptedPage() as b:
+        b.wait("document.querySelector('#server').classList.contains('ok')", what="a connection")
+        b.script.play([delta(content="yes")])
+        small = picture(b, 4)
+        paste(b, *[small] * 20, kind="drop")
+        b.wait(f"{PENDING} === 16")
+        check("more than the server takes are left out, with a word", "at most 16" in b.told(), b.told())
+        b.ask("")
+        check("a chat's pictures are sent", sent_pictures(b) == [16], sent_pictures(b))
+        paste(b, small, small, small)
+        b.wait(f"{PENDING} === 3")
+        b.ask("And these?")
+        check("the newest of all", sent_pictures(b) == [13, 3] and "newest 16" in b.told(), (sent_pictures(b), b.told()))
+        paste(b, *[small] * 16)
+        b.wait(f"{PENDING} === 16")
+        b.ask("Only these?")
+        check("and no others", sent_pictures(b) == [0, 0, 16], sent_pictures(b))
+        check("the chat still has them", b.js("return document.querySelectorAll('.thumbs img').length") == 35)
+        edit(b, "", "article:nth-child(1)")
+        b.done()
+        check("a picture alone can be sent again", sent_pictures(b) == [16] and len(b.texts()) == 2, sent_pictures(b))
+        b.quiet("many pictures")
+
+
+def hasty_pictures():
+    with ScriptedPage() as b:
+        b.wait("document.querySelector('#server').classList.contains('ok')", what="a connection")
+        b.script.play([delta(content="yes")])
+        b.js("const real = createImageBitmap; window.createImageBitmap = async (f) => { await new Promise((go) => { window.go = go; }); return real(f); }")
+        small = picture(b, 4)
+        paste(b, small)
+        b.wait("!!window.go")
+        b.say("Look")
+        check("a message waits for its picture", b.texts() == [] and b.js("return document.querySelector('#ask').value") == "Look", b.texts())
+        b.js("window.go()")
+        b.wait(f"{LAST}?.textContent.includes('yes')")
+        check("and is sent with it", sent_pictures(b) == [1], sent_pictures(b))
+        b.quiet("hasty pictures")
+
+
+def odd_paste():
+    with ScriptedPage() as b:
+        b.wait("document.querySelector('#server').classList.contains('ok')", what="a connection")
+        small = picture(b, 4)
+        check("text goes before a picture of it", not paste(b, small, text="1\t2\n3\t4"))
+        check("a file's name is no text", paste(b, small, text="picture.png"))
+        b.wait(f"{PENDING} === 1")
+        check("a file that is no picture", paste(b, ["a.pdf", "application/pdf", "data:,"]) and "Only pictures" in b.told(), b.told())
+        check("is not added", b.js(f"return {PENDING}") == 1)
+        b.quiet("odd paste")
+
+
 # ---- text, keys, looks ----
 
 MARKDOWN = [
@@ -360,6 +413,7 @@ def deleting():
         b.quiet("deleting")
 
 
-CASES = [full_of_others, full_of_ours, full_of_pictures, forbidden_storage, try_in_vain, try_again, leave_and_stay, two_tabs, unanswered_calls, code_as_written, deleting]
+CASES = [full_of_others, full_of_ours, full_of_pictures, forbidden_storage, try_in_vain, try_again, leave_and_stay, two_tabs, unanswered_calls,
+         many_pictures, hasty_pictures, odd_paste, code_as_written, deleting]
 run([case for case in CASES if case.__name__ in sys.argv[1:] or not sys.argv[1:]])
 finish()
