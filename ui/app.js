@@ -101,8 +101,9 @@ function askKey(then) {
     const dialog = $('key-dialog');
     $('key-error').textContent = store.key() ? 'The server did not take this key.' : '';
     $('key-input').value = '';
+    dialog.returnValue = '';
     dialog.onclose = () => {
-        if ($('key-input').value) {
+        if (dialog.returnValue === 'save' && $('key-input').value) {
             store.saveKey($('key-input').value);
             then();
         } else {

@@ -379,6 +379,25 @@ def code_as_written():
         b.quiet("code as written")
 
 
+def odd_keys():
+    with ScriptedPage() as b:
+        b.wait("document.querySelector('#server').classList.contains('ok')", what="a connection")
+        b.click("#open-settings")
+        b.js("document.querySelector('#set-key').value = '\u043a\u043b\u044e\u0447'")
+        b.click("#settings-done")
+        b.wait("document.querySelector('#key-dialog').open", what="the question for a key")
+        check("a key that no header can carry is a wrong key", "did not take" in b.js("return document.querySelector('#key-error').textContent"))
+        b.type("#key-input", "typed")
+        b.press("#key-input", "Escape")
+        b.wait("!document.querySelector('#key-dialog').open")
+        check("Escape takes no key", "typed" not in b.js("return JSON.stringify(sessionStorage)") and "asks for an API key" in b.told(), b.told())
+        b.click("#notice button")
+        b.type("#key-input", "good")
+        b.press("#key-input", "Enter")
+        b.wait("document.querySelector('#server').classList.contains('ok')", what="a connection")
+        b.quiet("odd keys")
+
+
 LONG = """
 for (const [id, n, step] of [['long', 120, 37], ['longer', 260, 11]]) {
     const messages = Array.from({length: n}, (_, i) => ({id: id + i, role: i % 2 ? 'assistant' : 'user', text: `Part ${i}.\\n\\n`.repeat(1 + step * i % 90)}));
@@ -414,6 +433,6 @@ def deleting():
 
 
 CASES = [full_of_others, full_of_ours, full_of_pictures, forbidden_storage, try_in_vain, try_again, leave_and_stay, two_tabs, unanswered_calls,
-         many_pictures, hasty_pictures, odd_paste, code_as_written, deleting]
+         many_pictures, hasty_pictures, odd_paste, code_as_written, odd_keys, deleting]
 run([case for case in CASES if case.__name__ in sys.argv[1:] or not sys.argv[1:]])
 finish()
