@@ -15,6 +15,7 @@ let running = null;   // {controller, chat, m, cut} while an answer comes
 let server = {};      // its /props
 let settings = store.settings();
 let following = true; // the end of the conversation stays in sight
+let lastTop = 0;
 
 function newId() {
     return Math.random().toString(36).slice(2, 12) + Date.now().toString(36);
@@ -519,8 +520,7 @@ function openChat(id) {
     }
     showChat();
     showSide(false);
-    listChats();
-    scrollToEnd(true);
+    settleAtEnd();
     focusAsk();
 }
 
@@ -542,7 +542,30 @@ function showSide(shown) {
 
 function scrollToEnd(always) {
     if (always) following = true;
-    if (following) $('log').scrollTop = $('log').scrollHeight;
+    if (!following) return;
+    $('log').scrollTop = $('log').scrollHeight;
+    lastTop = $('log').scrollTop;
+}
+
+// Messages that were never in sight have a guessed height: when they come into sight the end moves.
+function settleAtEnd() {
+    let height = 0, calm = 0;
+    const look = () => {
+        calm = $('log').scrollHeight === height ? calm + 1 : 0;
+        height = $('log').scrollHeight;
+        scrollToEnd();
+        if (following && calm < 10) requestAnimationFrame(look);
+    };
+    scrollToEnd(true);
+    look();
+}
+
+// Only going up leaves the end: it may also move away by itself.
+function noteScroll() {
+    const {scrollTop, scrollHeight, clientHeight} = $('log');
+    if (scrollHeight - scrollTop - clientHeight < 60) following = true;
+    else if (scrollTop < lastTop) following = false;
+    lastTop = scrollTop;
 }
 
 // Where a keyboard would jump up over half of the screen, people touch the field themselves.
@@ -568,13 +591,14 @@ listen('ask', 'keydown', (e) => {
 });
 listen('ask', 'input', fitAsk);
 listen('stop', 'click', () => { running?.controller.abort(); focusAsk(); });
-listen('log', 'scroll', () => { following = $('log').scrollHeight - $('log').scrollTop - $('log').clientHeight < 60; });
+listen('log', 'scroll', noteScroll);
 listen('attach', 'click', () => $('files').click());
 listen('files', 'change', () => { takePictures($('files').files); $('files').value = ''; });
 listen('new-chat', 'click', () => openChat(null));
 listen('export', 'click', exportChat);
 listen('side-open', 'click', () => showSide(true));
-listen('side-close', 'click', () => { showSide(false); $('side-open').focus(); });
+listen('side-close', 'click', () => showSide(false));
+listen('shade', 'click', () => showSide(false));
 listen('open-settings', 'click', () => { showSettings(); $('settings').showModal(); });
 listen('settings', 'input', readSettings);
 listen('settings', 'close', () => { readSettings(); if (field('key').value !== store.key()) { store.saveKey(field('key').value); connect(); } });

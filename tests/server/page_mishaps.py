@@ -417,6 +417,47 @@ window.rests = 0; let was = -1;
 """
 
 
+def long_chats():
+    with ScriptedPage() as b:
+        b.js(LONG)
+        b.load()
+        b.js(WATCH_END)
+        for row in (1, 2, 1, 2):
+            b.js("window.rests = 0")
+            b.click(f".chat-row:nth-child({row}) .open")
+            b.wait("window.rests > 20", what="the end of a long chat")
+        hold = threading.Event()
+        b.script.play([delta(content="yes"), hold, delta(content=" indeed")])
+        b.say()
+        b.wait(f"{LAST}.textContent.includes('yes')")
+        b.js("document.querySelector('#log').scrollTop -= 3000")
+        b.wait("window.rests === 0")
+        hold.set()
+        b.done()
+        check("who went up is left there", b.js("const log = document.querySelector('#log'); return log.scrollHeight - log.scrollTop") > 2000)
+        b.quiet("long chats")
+
+
+def fingers():
+    with ScriptedPage() as b:
+        talk(b)
+        b.click("#new-chat")
+        b.ask("Fourth")
+        shown = "return ['.chat-row .gone', 'article.user .tools'].map((x) => getComputedStyle(document.querySelector(x)).opacity)"
+        b.size(1100, 800, True)
+        b.cdp("Emulation.setTouchEmulationEnabled", enabled=True)
+        b.wait("matchMedia('(hover: none)').matches", what="a screen that is touched")
+        b.wait(shown[7:] + ".every((x) => x === '1')", what="buttons that fingers can find")
+        b.size(390, 780, True)
+        b.click("#side-open")
+        b.wait("document.querySelector('#side').getBoundingClientRect().left === 0", what="the list of chats")
+        check("the rest of the page is behind a shade", b.js("return document.elementFromPoint(370, 740).id") == "shade")
+        b.js("document.elementFromPoint(370, 740).click()")
+        b.wait("document.querySelector('#side').getBoundingClientRect().right <= 0", what="the list of chats to go")
+        check("the focus goes back", b.js(FOCUS) == "side-open", b.js(FOCUS))
+        b.quiet("fingers")
+
+
 def deleting():
     with ScriptedPage() as b:
         b.script.play([delta(content="yes")])
@@ -433,6 +474,6 @@ def deleting():
 
 
 CASES = [full_of_others, full_of_ours, full_of_pictures, forbidden_storage, try_in_vain, try_again, leave_and_stay, two_tabs, unanswered_calls,
-         many_pictures, hasty_pictures, odd_paste, code_as_written, odd_keys, deleting]
+         many_pictures, hasty_pictures, odd_paste, code_as_written, odd_keys, long_chats, fingers, deleting]
 run([case for case in CASES if case.__name__ in sys.argv[1:] or not sys.argv[1:]])
 finish()
