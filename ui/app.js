@@ -47,21 +47,16 @@ function notice(text, label, action) {
     showLine(standing);
 }
 
-function tell(text) {
-    if ([...$('notice').querySelectorAll('span')].some((line) => line.textContent === text)) return;
+// once: a chat's id, for what is true again with each of its messages.
+function tell(text, once) {
+    if (told.has(once + text) || [...$('notice').querySelectorAll('span')].some((line) => line.textContent === text)) return;
+    if (once) told.add(once + text);
     const line = h('div', null, h('span', null, text), textButton('Fine', () => {
         line.remove();
         showLine(null);
         focusAsk();
     }));
     showLine(line);
-}
-
-// For what is true again with every message.
-function tellOnce(chatId, text) {
-    if (told.has(chatId + text)) return;
-    told.add(chatId + text);
-    tell(text);
 }
 
 async function connect() {
@@ -183,7 +178,7 @@ function withNewestPictures(messages) {
         const images = m.images?.slice(-left || Infinity);
         left -= images?.length ?? 0;
         if (images?.length === m.images?.length) return m;
-        tellOnce(chat.id, `Only the newest ${MAX_PICTURES} pictures of this chat are sent.`);
+        tell(`Only the newest ${MAX_PICTURES} pictures of this chat are sent.`, chat.id);
         return {...m, images, text: m.text || '[Pictures were left out.]'};
     }).reverse();
 }
@@ -398,8 +393,8 @@ function keepSoFar() {
 function save(which) {
     const {kept, bare, dropped} = store.save(which);
     if (dropped.length) tell(`The browser’s storage is full. Older chats were deleted to keep this one: ${dropped.join(', ')}.`);
-    if (!kept) tellOnce(which.id, 'This chat could not be kept: the browser’s storage is full or closed.');
-    else if (bare) tellOnce(which.id, 'This chat is kept without its pictures: the browser’s storage has no room for them.');
+    if (!kept) tell('This chat could not be kept: the browser’s storage is full or closed.', which.id);
+    else if (bare) tell('This chat is kept without its pictures: the browser’s storage has no room for them.', which.id);
     listChats();
 }
 
@@ -494,15 +489,18 @@ function showChat() {
     listChats();
 }
 
-// Another tab has written this chat: it is shown anew. With something under way here too, there are two from now on.
+// Another tab has written this chat: it is shown anew. With something under way here too, there are two from now on; but word of
+// what this tab wrote before it was loaded may come late.
 function takeFromOtherTab() {
-    if (running || [...$('thread').querySelectorAll('textarea:enabled')].some((field) => field.value)) {
-        chat.id = newId();
-        tell('This chat went on in another tab: here it is kept as one of its own.');
-    } else {
-        chat = store.chat(chat.id) || chat;
+    const theirs = store.chat(chat.id), ours = [...chat.messages, ...(running?.cut?.messages ?? [])].map((m) => m.id);
+    if (!theirs) return;
+    if (!running && ![...$('thread').querySelectorAll('textarea:enabled')].some((field) => field.value)) {
+        chat = theirs;
         showChat();
         scrollToEnd();
+    } else if (theirs.messages.some((m) => !ours.includes(m.id))) {
+        chat.id = newId();
+        tell('This chat went on in another tab: here it is kept as one of its own.');
     }
 }
 
@@ -623,8 +621,8 @@ $('samples').append(...SAMPLES.map((text) => h('button', {type: 'button', onclic
 addEventListener('pagehide', () => { keepSoFar(); running?.controller.abort(); });  // or it would count as broken
 document.addEventListener('visibilitychange', keepSoFar);  // phones end pages that are out of sight without another word
 addEventListener('storage', (e) => {
-    if (e.key === PREFIX + 'chat.' + chat.id && e.newValue) takeFromOtherTab();
-    listChats();
+    if (e.key === PREFIX + 'chat.' + chat.id) takeFromOtherTab();
+    if (e.key?.startsWith(PREFIX + 'chat')) listChats();
 });
 
 if (store.forTab) $('kept').textContent = 'This browser forbids to keep anything: chats go with this tab.';

@@ -38,12 +38,9 @@ function visible(piece) {
 function legend() {
     const ramp = h('span', {class: 'ramp'});
     for (let i = 0; i < LEVELS; i++) ramp.append(h('i', {class: 'e' + i}));
-    return h('div', {class: 'legend', 'aria-hidden': 'true'},
-        h('span', null, 'certain', ramp, 'unsure'),
-        h('span', null, h('i', {class: 'key'}), 'accepted'),
-        h('span', null, h('i', {class: 'key out'}), 'renoised'),
-        h('span', null, h('i', {class: 'key line'}), 'mean entropy'),
-        h('span', null, h('i', {class: 'key area'}), 'share accepted'));
+    const key = (look, label) => h('span', null, h('i', {class: 'key ' + look}), label);
+    return h('div', {class: 'legend', 'aria-hidden': 'true'}, h('span', null, 'certain', ramp, 'unsure'),
+        key('in', 'accepted'), key('out', 'renoised'), key('line', 'mean entropy'), key('area', 'share accepted'));
 }
 
 class CanvasPanel {

@@ -108,11 +108,12 @@ const FENCE = /^ {0,3}(```+(?=[^`]*$)|~~~+)/;  // ```so``` is code inside a line
 const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const RULE = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
+const QUOTE = /^ {0,3}>/;
 const ROW = /^\s*\|.*\|\s*$/;
 
 function startsBlock(line) {
     return !line.trim() || FENCE.test(line) || HEADING.test(line) || ITEM.test(line) || RULE.test(line)
-        || /^ {0,3}>/.test(line) || ROW.test(line);
+        || QUOTE.test(line) || ROW.test(line);
 }
 
 // The blank columns that a line begins with, or some of them, and how many signs those are. A tab ends at a multiple of four.
@@ -145,7 +146,7 @@ function fence(into, lines, at) {
 
 function quote(into, lines, at, depth) {
     let end = at;
-    while (end < lines.length && /^ {0,3}>/.test(lines[end])) end++;
+    while (end < lines.length && QUOTE.test(lines[end])) end++;
     const el = h('blockquote');
     blocks(el, lines.slice(at, end).map((l) => l.replace(/^ {0,3}> ?/, '')), depth + 1);
     into.append(el);
@@ -229,7 +230,7 @@ function blocks(into, lines, depth, tight) {
         } else if (RULE.test(line)) {
             into.append(h('hr'));
             at++;
-        } else if (nests && /^ {0,3}>/.test(line)) at = quote(into, lines, at, depth);
+        } else if (nests && QUOTE.test(line)) at = quote(into, lines, at, depth);
         else if (nests && ITEM.test(line)) at = list(into, lines, at, depth);
         else if (ROW.test(line) && /^[\s|:-]+$/.test(lines[at + 1] || '') && ROW.test(lines[at + 1]))
             at = table(into, lines, at, depth);

@@ -124,6 +124,10 @@ class ScriptedPage(Browser):
         self.js("const button = [...document.querySelectorAll(arguments[0] + ' button')].find((x) => x.textContent === arguments[1]);"
                 "button.focus(); button.click()", article, label)
 
+    def row(self, n):
+        """Opens a chat of the list, which may be drawn anew at any time."""
+        self.js("document.querySelector(`.chat-row:nth-child(${arguments[0]}) .open`).click()", n)
+
     def told(self):
         return self.js("return document.querySelector('#notice').textContent")
 
