@@ -407,12 +407,13 @@ for (const [id, n, step] of [['long', 120, 37], ['longer', 260, 11]]) {
 }
 localStorage.setItem('dgemma.chats', '[{"id": "long", "title": "long"}, {"id": "longer", "title": "longer"}]');
 """
-# For how many frames the end has been in sight, and has stayed where it is.
+# For how many frames the end has been in sight, and has stayed where it is; and for how many it has been far away.
 WATCH_END = """
-window.rests = 0; let was = -1;
+window.rests = window.away = 0; let was = -1;
 (function look() {
     const log = document.querySelector('#log'), rest = log.scrollHeight - log.scrollTop - log.clientHeight;
     window.rests = rest < 2 && was === log.scrollHeight ? window.rests + 1 : 0;
+    window.away = rest > 1000 ? window.away + 1 : 0;
     was = log.scrollHeight;
     requestAnimationFrame(look);
 })();
@@ -433,10 +434,11 @@ def long_chats():
         b.say()
         b.wait(f"{LAST}.textContent.includes('yes')")
         b.js("document.querySelector('#log').scrollTop -= 3000")
-        b.wait("window.rests === 0")
+        b.wait("window.away > 5", what="a place further up")
         hold.set()
         b.done()
-        check("who went up is left there", b.js("const log = document.querySelector('#log'); return log.scrollHeight - log.scrollTop") > 2000)
+        b.js("window.away = 0")
+        b.wait("window.away > 5", what="the same place, where people are left")
         b.quiet("long chats")
 
 
