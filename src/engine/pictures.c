@@ -346,80 +346,116 @@ static bool same_picture(const dg_picture *a, const dg_picture *b)
            memcmp(a->patches.resized, b->patches.resized, pixel_bytes(&a->patches)) == 0;
 }
 
-/* Pictures that the cache does not know, each once, and where their features are. */
-typedef struct todo {
-    dg_vision_input *input;
-    int *picture;   /* [n] index in the request */
-    size_t *offset; /* [n] bytes into `features` */
-    int n;
-    size_t bytes;
-    float *features; /* backend memory */
-} todo;
+/* ---- looking ---- */
 
-static void todo_clear(dg_picture_cache *c, todo *t)
+static size_t feature_bytes(const dg_look *l, int i)
 {
-    c->be->free(c->be, t->features);
-    dg_free(t->input);
-    dg_free(t->picture);
-    dg_free(t->offset);
+    return (size_t)l->pictures->list[i].patches.n_soft * l->cache->row_bytes;
 }
 
-/* The place of a picture in the list, -1: not there. */
-static int todo_find(const todo *t, const dg_pictures *p, int i)
+/* Where the features of a picture belong. */
+static float *features_of(const dg_look *l, int i)
 {
-    for (int k = 0; k < t->n; k++)
-        if (same_picture(&p->list[t->picture[k]], &p->list[i]))
-            return k;
-    return -1;
+    const dg_pictures *p = l->pictures;
+    size_t row = (size_t)p->feature[p->list[i].token];
+    return (float *)((unsigned char *)l->features + row * l->cache->row_bytes);
 }
 
-static dgemma_status encode_unknown(dg_picture_cache *c, const dg_pictures *p, todo *t,
-                                    dgemma_error *err)
+static void is_there(dg_look *l, int i)
 {
-    size_t n = (size_t)p->n;
-    *t = (todo){.input = dg_array(n, sizeof *t->input),
-                .picture = dg_array(n, sizeof *t->picture),
-                .offset = dg_array(n, sizeof *t->offset)};
-    if (!t->input || !t->picture || !t->offset)
-        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    for (int i = 0; i < p->n; i++) {
-        const dg_patches *q = &p->list[i].patches;
-        if (find(c, &p->list[i]) || todo_find(t, p, i) >= 0)
+    l->missing[i] = false;
+    l->n_missing--;
+}
+
+static void take_known(dg_look *l)
+{
+    dg_backend *be = l->cache->be;
+    for (int i = 0; i < l->pictures->n; i++) {
+        entry *e = l->missing[i] ? find(l->cache, &l->pictures->list[i]) : NULL;
+        if (!e)
             continue;
-        t->input[t->n] = (dg_vision_input){q->rows, q->cols, q->pixels};
-        t->picture[t->n] = i;
-        t->offset[t->n++] = t->bytes;
-        t->bytes += (size_t)q->n_soft * c->row_bytes;
+        be->copy(be, features_of(l, i), e->features, feature_bytes(l, i));
+        is_there(l, i);
     }
-    if (!t->n)
-        return DGEMMA_OK;
-    t->features = c->be->alloc(c->be, t->bytes);
-    return t->features
-               ? dg_vision_encode(c->tower, t->input, t->n, t->features, err)
-               : dg_fail(err, DGEMMA_E_NOMEM, "no memory for the features of %d pictures", t->n);
 }
 
-dgemma_status dg_picture_features(dg_picture_cache *c, const dg_pictures *p, float **features,
-                                  int *n_encoded, dgemma_error *err)
+dgemma_status dg_look_begin(dg_look *l, dg_picture_cache *c, const dg_pictures *p, int n_encoded,
+                            dgemma_error *err)
 {
-    todo t;
-    *features = NULL;
-    dgemma_status st = encode_unknown(c, p, &t, err);
-    *n_encoded = t.n;
-    if (!st && !(*features = c->be->alloc(c->be, (size_t)p->n_soft * c->row_bytes)))
-        st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for the features of %d pictures", p->n);
-    unsigned char *at = (unsigned char *)*features, *made = (unsigned char *)t.features;
-    for (int i = 0; !st && i < p->n; i++) {
-        int k = todo_find(&t, p, i);
-        const void *from =
-            k >= 0 ? (const void *)(made + t.offset[k]) : find(c, &p->list[i])->features;
-        size_t bytes = (size_t)p->list[i].patches.n_soft * c->row_bytes;
-        c->be->copy(c->be, at, from, bytes);
-        at += bytes;
+    *l = (dg_look){.cache = c,
+                   .pictures = p,
+                   .features = c->be->alloc(c->be, (size_t)p->n_soft * c->row_bytes),
+                   .missing = dg_calloc((size_t)p->n, sizeof *l->missing)};
+    if (!l->features || !l->missing) {
+        dg_look_clear(l);
+        return dg_fail(err, DGEMMA_E_NOMEM, "no memory for the features of %d pictures", p->n);
     }
-    /* only now, so that making room for one takes none away that was still to be copied */
-    for (int k = 0; !st && k < t.n; k++)
-        keep(c, &p->list[t.picture[k]], (const float *)(made + t.offset[k]));
-    todo_clear(c, &t);
+    for (int i = 0; i < p->n; i++)
+        l->n_missing += l->missing[i] = p->list[i].token >= n_encoded;
+    /* all of them now: what is kept of the others may take their places in the cache */
+    take_known(l);
+    return DGEMMA_OK;
+}
+
+void dg_look_clear(dg_look *l)
+{
+    if (l->cache)
+        l->cache->be->free(l->cache->be, l->features);
+    dg_free(l->missing);
+    *l = (dg_look){0};
+}
+
+/* Whether one of the pictures [first, i) is the same as picture i. */
+static bool comes_before(const dg_pictures *p, int first, int i)
+{
+    for (int k = first; k < i; k++)
+        if (same_picture(&p->list[k], &p->list[i]))
+            return true;
+    return false;
+}
+
+/* The pictures from `first` on that the tower takes together. They follow each other, and so do
+ * their features. */
+static int gather(const dg_look *l, int first, dg_vision_input in[DG_VISION_MAX_TOGETHER])
+{
+    const dg_pictures *p = l->pictures;
+    int n = 0;
+    for (int i = first; i < p->n && n < DG_VISION_MAX_TOGETHER; i++, n++) {
+        const dg_patches *q = &p->list[i].patches;
+        if (!l->missing[i] || comes_before(p, first, i))
+            break;
+        in[n] = (dg_vision_input){q->rows, q->cols, q->pixels};
+    }
+    return dg_vision_together(in, n);
+}
+
+/* The features of picture i were made: for the cache, and for wherever else it is shown. */
+static void hand_on(dg_look *l, int i)
+{
+    const dg_pictures *p = l->pictures;
+    dg_backend *be = l->cache->be;
+    is_there(l, i);
+    keep(l->cache, &p->list[i], features_of(l, i));
+    for (int k = i + 1; k < p->n; k++)
+        if (l->missing[k] && same_picture(&p->list[i], &p->list[k])) {
+            be->copy(be, features_of(l, k), features_of(l, i), feature_bytes(l, i));
+            is_there(l, k);
+        }
+}
+
+dgemma_status dg_look_on(dg_look *l, dgemma_error *err)
+{
+    dg_vision_input in[DG_VISION_MAX_TOGETHER];
+    int first = 0;
+    take_known(l); /* another request may have had the same */
+    if (!l->n_missing)
+        return DGEMMA_OK;
+    while (!l->missing[first])
+        first++;
+    int n = gather(l, first, in);
+    dgemma_status st = dg_vision_encode(l->cache->tower, in, n, features_of(l, first), err);
+    for (int i = first; !st && i < first + n; i++)
+        hand_on(l, i);
+    l->n_encoded += st ? 0 : n;
     return st;
 }

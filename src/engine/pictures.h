@@ -52,9 +52,25 @@ dgemma_status dg_picture_cache_create(dg_picture_cache **out, dg_vision *tower, 
                                       int n_embd, size_t max_bytes, dgemma_error *err);
 void dg_picture_cache_free(dg_picture_cache *c);
 
-/* Features of all pictures, [p->n_soft, n_embd] in the backend's memory; the caller frees *features
- * with the backend. *n_encoded is how many went through the tower. */
-dgemma_status dg_picture_features(dg_picture_cache *c, const dg_pictures *p, float **features,
-                                  int *n_encoded, dgemma_error *err);
+/* A request's pictures on their way through the tower. That takes long, so it is done a few of them
+ * at a time, and somebody else can have the thread in between. Zero: no pictures. */
+typedef struct dg_look {
+    dg_picture_cache *cache;
+    const dg_pictures *pictures;
+    float *features; /* [pictures->n_soft, n_embd] backend memory */
+    bool *missing;   /* [pictures->n] its features are still to be made */
+    int n_missing;
+    int n_encoded; /* pictures that went through the tower */
+} dg_look;
+
+/* Takes the features of the pictures that the cache knows. Those in front of token n_encoded of the
+ * prompt are not wanted: their keys and values are there. Cache and pictures are borrowed. */
+dgemma_status dg_look_begin(dg_look *l, dg_picture_cache *c, const dg_pictures *p, int n_encoded,
+                            dgemma_error *err);
+void dg_look_clear(dg_look *l);
+
+/* One pass of the tower over the first pictures that are missing; none where the cache has come to
+ * know them all. */
+dgemma_status dg_look_on(dg_look *l, dgemma_error *err);
 
 #endif

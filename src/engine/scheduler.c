@@ -14,7 +14,8 @@ typedef struct running {
     dgemma_request *r;
     dg_request req;
     dg_answer answer;
-    float *features; /* of its pictures, backend memory; while they are needed */
+    dg_look look;       /* at its pictures; while their features are needed */
+    uint64_t look_turn; /* when it last had the tower */
     dg_trail trail;
     const dg_work *work; /* its part of the pass; NULL: none */
     bool stopped;        /* somebody asked it to end */
@@ -24,13 +25,13 @@ typedef struct running {
 
 struct dg_scheduler {
     dg_scheduler_config cfg;
-    dg_backend *be;
 
     /* the thread's own */
     running *slots;  /* [max_running] */
     running **order; /* [max_running] all slots; the first n_running are taken, oldest first */
     int n_running;
-    int turn; /* who is first in the next pass */
+    int turn;           /* who is first in the next pass */
+    uint64_t look_turn; /* counts passes of the tower */
     size_t reserved;
     dg_prefix_cache *prefix; /* NULL: nothing is kept */
     dg_work *work;           /* [max_running] */
@@ -174,15 +175,22 @@ static dgemma_request *dequeue_cancelled(dg_scheduler *s)
 }
 
 /* Waits until there is something to do; false: the engine closes, and all have ended. */
-static bool wait_for_work(dg_scheduler *s, bool *quit)
+static bool wait_for_work(dg_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
     while (!s->n_running && !s->first && !s->quit)
         pthread_cond_wait(&s->arrived, &s->lock);
-    *quit = s->quit;
     bool more = s->n_running || s->first;
     pthread_mutex_unlock(&s->lock);
     return more;
+}
+
+static bool is_closing(dg_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool quit = s->quit;
+    pthread_mutex_unlock(&s->lock);
+    return quit;
 }
 
 void dg_scheduler_count(dg_scheduler *s, dgemma_engine_counters *counters)
@@ -206,7 +214,7 @@ static void end_request(dg_scheduler *s, running *u)
     dg_trail_clear(&u->trail);
     dg_answer_clear(&u->answer);
     dg_request_clear(&u->req);
-    s->be->free(s->be, u->features);
+    dg_look_clear(&u->look);
     dg_request_release(u->r);
     *u = (running){0};
 }
@@ -224,8 +232,9 @@ static bool is_done(const running *u)
 }
 
 /* Ends those that are done, and those that somebody does not want any more. */
-static void end_finished(dg_scheduler *s, bool quit)
+static void end_finished(dg_scheduler *s)
 {
+    bool quit = is_closing(s);
     for (dgemma_request *r; (r = dequeue_cancelled(s));) {
         running u = {.r = r, .stopped = true};
         u.answer = (dg_answer){.req = &u.req, .stream = r->stream};
@@ -252,16 +261,16 @@ static void end_finished(dg_scheduler *s, bool quit)
 
 /* ---- its beginning ---- */
 
-/* Has the tower look at the request's pictures, unless keys and values of all of them are there. */
-static dgemma_status look(dg_scheduler *s, running *u)
+/* What is known of the request's pictures, unless keys and values of all of them are there. */
+static dgemma_status begin_look(dg_scheduler *s, running *u)
 {
     const dg_pictures *p = &u->r->pictures;
     u->answer.stats.n_pictures = p->n;
+    u->look_turn = s->look_turn;
     if (!p->n || p->list[p->n - 1].token < u->req.n_encoded)
         return DGEMMA_OK;
-    dgemma_status st = dg_picture_features(s->cfg.pictures, p, &u->features,
-                                           &u->answer.stats.n_pictures_encoded, &u->err);
-    u->req.cfg.features = u->features;
+    dgemma_status st = dg_look_begin(&u->look, s->cfg.pictures, p, u->req.n_encoded, &u->err);
+    u->req.cfg.features = u->look.features;
     return st;
 }
 
@@ -290,28 +299,66 @@ static void start(dg_scheduler *s, running *u, dgemma_request *r)
     if (!u->status)
         u->status = reuse(s, u);
     if (!u->status)
-        u->status = look(s, u);
+        u->status = begin_look(s, u);
 }
 
-/* Lets in who can be. The tower's work for one request is enough between two passes. */
+/* Lets in who can be. */
 static void admit(dg_scheduler *s, dgemma_engine_counters *done)
 {
-    bool looked = false;
-    while (s->n_running < s->cfg.max_running && !(looked && s->n_running > 1)) {
+    while (s->n_running < s->cfg.max_running) {
         dgemma_request *r = dequeue(s);
         if (!r)
             return;
         running *u = s->order[s->n_running++];
         s->reserved += r->kv_bytes;
         start(s, u, r);
-        looked = looked || u->answer.stats.n_pictures_encoded > 0;
         done->n_prompt_tokens += (uint64_t)r->cfg.n_prompt;
         done->n_prompt_cached += (uint64_t)u->answer.stats.n_prompt_cached;
         set_running(s, s->n_running);
     }
 }
 
+/* ---- the tower ---- */
+
+/* It takes part in no pass before the tower has seen all its pictures. */
+static bool is_looking(const running *u)
+{
+    return u->look.n_missing > 0;
+}
+
+/* Who has waited longest for the tower; NULL: nobody needs it. */
+static running *next_to_look(dg_scheduler *s)
+{
+    running *next = NULL;
+    for (int i = 0; i < s->n_running; i++) {
+        running *u = s->order[i];
+        if (!is_done(u) && is_looking(u) && (!next || u->look_turn < next->look_turn))
+            next = u;
+    }
+    return next;
+}
+
+/* One pass of the tower, for one request: pictures may take far longer than a step, and a request
+ * may have hundreds. True: it ran. */
+static bool look(dg_scheduler *s)
+{
+    bool ran = false;
+    for (running *u; !ran && (u = next_to_look(s));) {
+        int n = u->look.n_encoded;
+        u->look_turn = ++s->look_turn;
+        u->status = dg_look_on(&u->look, &u->err);
+        u->answer.stats.n_pictures_encoded = u->look.n_encoded;
+        ran = u->look.n_encoded > n;
+    }
+    return ran;
+}
+
 /* ---- a pass ---- */
+
+static bool takes_part(const running *u)
+{
+    return !is_done(u) && !is_looking(u);
+}
 
 static bool has_prompt(const running *u)
 {
@@ -323,8 +370,9 @@ static int prompt_share(const dg_scheduler *s, int *together)
 {
     int n_prompt = 0, canvases = 0;
     for (int i = 0; i < s->n_running; i++) {
-        n_prompt += has_prompt(s->order[i]);
-        canvases += has_prompt(s->order[i]) ? 0 : s->order[i]->req.cfg.canvas_length;
+        const running *u = s->order[i];
+        n_prompt += takes_part(u) && has_prompt(u);
+        canvases += takes_part(u) && !has_prompt(u) ? u->req.cfg.canvas_length : 0;
     }
     *together = dg_forward_max_row(s->cfg.forward);
     if (canvases)
@@ -364,10 +412,10 @@ static int plan(dg_scheduler *s, dgemma_engine_counters *done)
         int i = (s->turn + k) % s->n_running;
         running *u = s->order[i];
         dg_work *w = &s->work[n];
-        bool prompt = has_prompt(u), may = !is_done(u) && !(prompt && prompts <= 0);
+        bool prompt = has_prompt(u), may = takes_part(u) && !(prompt && prompts <= 0);
         u->req.max_prompt = dg_min(share, prompts);
         u->work = may && plan_one(s, u, w, rows, done) ? w : NULL;
-        if (!u->work && !is_done(u) && next < 0)
+        if (!u->work && takes_part(u) && next < 0)
             next = i;
         if (!u->work)
             continue;
@@ -380,14 +428,13 @@ static int plan(dg_scheduler *s, dgemma_engine_counters *done)
 }
 
 /* What came of the pass for one request. */
-static void take(dg_scheduler *s, running *u, double seconds, dgemma_engine_counters *done)
+static void take(running *u, double seconds, dgemma_engine_counters *done)
 {
     bool go_on = true;
     dg_trail_pass(&u->trail, &u->req, u->work);
     dg_request_take(&u->req);
-    if (u->features && !has_prompt(u)) {
-        s->be->free(s->be, u->features);
-        u->features = NULL;
+    if (!has_prompt(u)) {
+        dg_look_clear(&u->look);
         u->req.cfg.features = NULL;
     }
     done->n_steps += u->req.canvas_in_pass;
@@ -446,22 +493,24 @@ static void run_pass(dg_scheduler *s, dgemma_engine_counters *done)
         if (u->work && st)
             fail(u, st, &err);
         else if (u->work)
-            take(s, u, seconds, done);
+            take(u, seconds, done);
     }
 }
 
 static void *scheduler_main(void *arg)
 {
     dg_scheduler *s = arg;
-    for (bool quit; wait_for_work(s, &quit);) {
+    while (wait_for_work(s)) {
         dgemma_engine_counters done = {0};
         double start = dg_clock_now();
-        end_finished(s, quit);
+        end_finished(s);
         admit(s, &done);
+        if (look(s))
+            end_finished(s); /* those whom that took too long */
         run_pass(s, &done);
         done.busy_seconds = dg_clock_now() - start;
         publish(s, &done);
-        end_finished(s, false);
+        end_finished(s);
         publish(s, &(dgemma_engine_counters){0}); /* what they held is free */
     }
     return NULL;
@@ -477,7 +526,6 @@ dgemma_status dg_scheduler_create(dg_scheduler **out, const dg_scheduler_config 
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     size_t n = (size_t)cfg->max_running;
     s->cfg = *cfg;
-    s->be = cfg->model->be;
     s->last = &s->first;
     s->counters.kv_bytes_total = cfg->kv_bytes;
     dg_kv_cache_limit(cfg->kv, cfg->kv_bytes);

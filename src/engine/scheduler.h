@@ -3,6 +3,8 @@
  *
  *     admission   in the order of arrival, once the keys and values that the request may come to
  *                 need have been set aside: a request that runs never fails for want of them
+ *     the tower   a few pictures of one request, between two passes: whoever has pictures joins
+ *                 the passes when all of them were seen
  *     a pass      of each running request what it wants next: a piece of its prompt, a finished
  *                 block to commit, a step of its canvas
  *

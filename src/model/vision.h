@@ -8,8 +8,11 @@
 #include "format/checkpoint.h"
 #include "model/config.h"
 
-/* The most patches of one picture: 1120 soft tokens, the largest budget, of 3 x 3 patches. */
-enum { DG_VISION_MAX_PATCH = 1120 * 9 };
+enum {
+    DG_VISION_MAX_PATCH = 1120 * 9, /* of one picture: 1120 soft tokens, the largest budget, of 3 x
+                                       3 patches */
+    DG_VISION_MAX_TOGETHER = 64     /* pictures that share a pass */
+};
 
 typedef struct dg_vision dg_vision;
 
@@ -42,6 +45,10 @@ const dg_vision_config *dg_vision_config_of(const dg_vision *v);
  * largest pass seen. Not while a forward pass of the same backend runs. */
 dgemma_status dg_vision_encode(dg_vision *v, const dg_vision_input *pictures, int n,
                                float *features, dgemma_error *err);
+
+/* How many of n pictures, from the first on, share a pass of the tower; at least one of them. Who
+ * encodes so many at a time can do something else in between. */
+int dg_vision_together(const dg_vision_input *pictures, int n);
 
 /* Bytes of scratch, the backend's included, that encoding takes when the largest pass has n_patch
  * patches; weights are mapped and not counted. */

@@ -1,6 +1,7 @@
 /* Many requests at once: what each says does not depend on its company, nobody waits for ever, and
  * memory is set aside before it is needed. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 #include "base/common.h"
@@ -263,6 +264,109 @@ START_TEST(prompts_share_a_pass)
 }
 END_TEST
 
+/* ---- pictures ---- */
+
+/* A request that denoises for ever and, on the engine's thread so that nothing depends on speed,
+ * brings another one with pictures. */
+typedef struct host {
+    dgemma_engine *engine;
+    const dgemma_request_options *guest_options;
+    _Atomic(dgemma_request *) guest;
+    int n_step; /* of the host's, since the guest is there */
+    int cancel_at, guest_began_at;
+} host;
+
+static void guest_begins(void *user)
+{
+    host *h = user;
+    if (!h->guest_began_at)
+        h->guest_began_at = h->n_step;
+}
+
+static bool receive(void *user, const dgemma_step *step)
+{
+    host *h = user;
+    (void)step;
+    if (h->guest) {
+        if (++h->n_step == h->cancel_at)
+            dgemma_request_cancel(h->guest);
+        return true;
+    }
+    dgemma_request *guest = record_submit(h->engine, h->guest_options);
+    dgemma_request_notify(guest, guest_begins, h);
+    h->guest = guest;
+    return true;
+}
+
+/* Each of another size, too large to share a pass of the tower. */
+enum { N_PICTURE = 6 };
+static dgemma_request_options with_pictures(const dgemma_engine *e)
+{
+    static dgemma_media media[N_PICTURE];
+    for (int i = 0; i < N_PICTURE; i++)
+        media[i] = (dgemma_media){.path = picture_path, .max_soft_tokens = 50 + 25 * i};
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "What is the difference?";
+    opt.media = media;
+    opt.n_media = N_PICTURE;
+    opt.max_tokens = 20;
+    opt.drafts = true;
+    return opt;
+}
+
+static void visit_host(host *h, record *rec)
+{
+    dgemma_request_options endless = record_endless(h->engine), guest = with_pictures(h->engine);
+    h->guest_options = &guest;
+    endless.on_step = receive;
+    endless.step_user = h;
+    dgemma_request *r = record_submit(h->engine, &endless);
+    while (!h->guest)
+        nap(0.001);
+    record_listen(h->guest, rec);
+    dgemma_request_free(r);
+}
+
+START_TEST(pictures_do_not_hold_up_canvases)
+{
+    static record alone, together;
+    dgemma_engine *e = open_for(1);
+    dgemma_request_options opt = with_pictures(e);
+    record_listen(record_submit(e, &opt), &alone);
+    ck_assert_int_eq(alone.stats.n_pictures_encoded, N_PICTURE);
+    dgemma_engine_close(e);
+
+    host h = {.engine = e = open_for(2)};
+    visit_host(&h, &together);
+    ck_assert_int_eq(together.stats.n_pictures_encoded, N_PICTURE);
+    ck_assert_int_eq(h.guest_began_at, N_PICTURE); /* a step for each picture */
+    record_assert_same(&alone, &together, "between steps", 0);
+    record_clear(&alone);
+    record_clear(&together);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+START_TEST(cancelling_does_not_wait_for_pictures)
+{
+    static record cancelled;
+    dgemma_engine *e = open_for(2);
+    host h = {.engine = e, .cancel_at = 2};
+    visit_host(&h, &cancelled);
+    ck_assert_int_eq(cancelled.stats.end, DGEMMA_END_CANCELLED);
+    ck_assert_int_eq(cancelled.stats.n_pictures, N_PICTURE);
+    ck_assert_int_eq(cancelled.stats.n_pictures_encoded, 2);
+    record_clear(&cancelled);
+
+    /* what the tower has seen is known from now on */
+    dgemma_request_options opt = with_pictures(e);
+    record_listen(record_submit(e, &opt), &cancelled);
+    ck_assert_int_eq(cancelled.stats.n_pictures_encoded, N_PICTURE - 2);
+    record_clear(&cancelled);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 /* ---- memory ---- */
 
 START_TEST(memory_is_set_aside_first)
@@ -365,6 +469,8 @@ Suite *scheduler_suite(void)
     tcase_add_test(t, more_canvases_than_rows);
     tcase_add_test(t, a_long_prompt_does_not_hold_up_canvases);
     tcase_add_test(t, prompts_share_a_pass);
+    tcase_add_test(t, pictures_do_not_hold_up_canvases);
+    tcase_add_test(t, cancelling_does_not_wait_for_pictures);
     tcase_add_test(t, memory_is_set_aside_first);
     tcase_add_test(t, options_of_scheduling_are_checked);
     suite_add_tcase(s, t);
