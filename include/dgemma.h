@@ -260,7 +260,7 @@ typedef struct dgemma_request_options {
 
     /* diffusion; the defaults are the model's own */
     int max_denoise_steps;
-    float t_min, t_max;
+    float t_min, t_max; /* at least 1e-6 */
     float entropy_bound;
     int stability_threshold;
     float confidence_threshold;

@@ -6,6 +6,9 @@
 #include "dgemma.h"
 #include "engine/prompt.h"
 
+/* Colder, and logits divided by it could overflow; the readers of a model's config say the same. */
+#define LEAST_TEMPERATURE 1e-6f
+
 /* An answer's length unless the caller says otherwise. */
 enum { DEFAULT_MAX_TOKENS = 4096 };
 
@@ -149,10 +152,10 @@ static dgemma_status check_diffusion(const dgemma_engine *e, const dgemma_reques
     if (o->max_denoise_steps < 1 || o->max_denoise_steps > 100000)
         return dg_fail(err, DGEMMA_E_ARG, "max_denoise_steps is %d: 1 to 100000 are possible",
                        o->max_denoise_steps);
-    if (!(o->t_min > 0) || !(o->t_max >= o->t_min) || !isfinite(o->t_max))
+    if (!(o->t_min >= LEAST_TEMPERATURE) || !(o->t_max >= o->t_min) || !isfinite(o->t_max))
         return dg_fail(err, DGEMMA_E_ARG,
-                       "temperatures run from %g to %g: 0 < t_min <= t_max is needed",
-                       (double)o->t_max, (double)o->t_min);
+                       "temperatures run from %g to %g: %g <= t_min <= t_max is needed",
+                       (double)o->t_max, (double)o->t_min, (double)LEAST_TEMPERATURE);
     if (!(o->entropy_bound >= 0))
         return dg_fail(err, DGEMMA_E_ARG, "entropy_bound is %g: at least 0 is needed",
                        (double)o->entropy_bound);

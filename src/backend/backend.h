@@ -312,7 +312,10 @@ typedef struct dg_vocabulary_options {
  *
  * soft = sum_v p_v E[v] * soft_scale drops words whose p is below DG_SOFT_DROP: what is dropped
  * sums to less than n_vocab * DG_SOFT_DROP of the mass, 6.2e-5 at 262,144 words, where the
- * reference's rounding of each p to bfloat16 moves up to 2e-3. */
+ * reference's rounding of each p to bfloat16 moves up to 2e-3.
+ *
+ * A row whose p is not a number (logits that are none, or overflow) says so with an entropy of NaN,
+ * and its other results mean nothing. The other rows do not notice. */
 #define DG_SOFT_DROP 0x1p-32
 typedef struct dg_vocabulary_args {
     int n_row;

@@ -1,21 +1,8 @@
 /* The CPU backend's life cycle, memory and plan. Weights stay where the file is mapped. */
 #include "cpu/cpu_backend.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "cpu/cpu_internal.h"
-
-void dg_cpu_fail(dg_cpu *cpu, dgemma_status status, const char *fmt, ...)
-{
-    if (cpu->error.status)
-        return;
-    va_list args;
-    va_start(args, fmt);
-    cpu->error.status = status;
-    vsnprintf(cpu->error.msg, sizeof cpu->error.msg, fmt, args);
-    va_end(args);
-}
 
 /* ---- memory ---- */
 
@@ -162,14 +149,13 @@ static void cpu_begin(dg_backend *be, const dg_batch *batch)
     dg_cpu *cpu = dg_cpu_of(be);
     cpu->batch = batch;
     cpu->worker = cpu->plan_worker;
-    cpu->error.status = DGEMMA_OK;
 }
 
 static dgemma_status cpu_finish(dg_backend *be, dgemma_error *err)
 {
-    dg_cpu *cpu = dg_cpu_of(be);
-    cpu->batch = NULL;
-    return cpu->error.status ? dg_fail(err, cpu->error.status, "%s", cpu->error.msg) : DGEMMA_OK;
+    (void)err; /* no stage can fail here */
+    dg_cpu_of(be)->batch = NULL;
+    return DGEMMA_OK;
 }
 
 static void cpu_close(dg_backend *be)

@@ -181,9 +181,14 @@ static void draw_task(void *arg, int row, int worker)
 {
     const dg_vocab_job *job = arg;
     const dg_vocab_row *v = &job->cpu->vocab[row];
-    job->a->argmax[row] = v->argmax;
+    job->a->argmax[row] = job->a->drawn[row] = v->argmax;
+    if (v->draw == DG_DRAW_BROKEN) {
+        job->a->entropy[row] = NAN;
+        return;
+    }
     job->a->entropy[row] = (float)fmax(0, log(v->mass) - v->slope / v->mass);
-    job->a->drawn[row] = v->draw == DG_DRAW_ARGMAX ? v->argmax : draw(job, row, worker);
+    if (v->draw != DG_DRAW_ARGMAX)
+        job->a->drawn[row] = draw(job, row, worker);
 }
 
 void dg_cpu_draw(dg_vocab_job *job)

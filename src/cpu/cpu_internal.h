@@ -59,7 +59,6 @@ typedef struct dg_cpu {
     const dg_batch *batch;
     dg_plan plan;
 
-    dgemma_error error;    /* the first failure of this pass */
     dg_cpu_worker *worker; /* [threads] of this pass: the plan's, or the vision tower's */
 
     dg_cpu_vision vision;
@@ -94,7 +93,6 @@ static inline dg_cpu *dg_cpu_of(dg_backend *be)
 }
 
 /* Remembers the first failure of the pass. */
-void dg_cpu_fail(dg_cpu *cpu, dgemma_status status, const char *fmt, ...) DG_PRINTF(3, 4);
 
 /* ---- scratch: laid out twice, first to measure (no arena, nothing is written) ---- */
 

@@ -50,7 +50,6 @@ void dg_cpu_vision_begin(dg_backend *be, const dg_vision_batch *batch)
     dg_cpu *cpu = dg_cpu_of(be);
     cpu->vision.batch = batch;
     cpu->worker = cpu->vision.worker;
-    cpu->error.status = DGEMMA_OK;
 }
 
 /* ---- rows ---- */

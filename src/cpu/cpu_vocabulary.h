@@ -9,6 +9,7 @@
 typedef enum dg_draw_kind {
     DG_DRAW_PLAIN,   /* from p */
     DG_DRAW_ARGMAX,  /* no need to */
+    DG_DRAW_BROKEN,  /* p is not a number */
     DG_DRAW_HEATED,  /* from softmax(z / temperature) */
     DG_DRAW_FILTERED /* from some words of it */
 } dg_draw_kind;

@@ -490,9 +490,12 @@ static void run_pass(dg_scheduler *s, dgemma_engine_counters *done)
     done->n_passes++;
     for (int i = 0; i < s->n_running; i++) {
         running *u = s->order[i];
-        if (u->work && st)
-            fail(u, st, &err);
-        else if (u->work)
+        if (!u->work)
+            continue;
+        dgemma_status own = st ? st : dg_work_status(u->work, &err);
+        if (own)
+            fail(u, own, &err);
+        else
             take(u, seconds, done);
     }
 }

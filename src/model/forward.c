@@ -1,5 +1,6 @@
 #include "model/forward.h"
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
@@ -438,6 +439,36 @@ static void run_vocabulary(dg_forward *f, const dg_pass *pass)
     move_soft(f, pass, false);
 }
 
+static int first_broken(const float *entropy, int n)
+{
+    int i = 0;
+    while (i < n && !isnan(entropy[i]))
+        i++;
+    return i < n ? i : -1;
+}
+
+static dgemma_status fail_at(int row, dgemma_error *err)
+{
+    return dg_fail(err, DGEMMA_E_INTERNAL,
+                   "the model computed something that is not a number (row %d)", row);
+}
+
+dgemma_status dg_work_status(const dg_work *w, dgemma_error *err)
+{
+    return w->broken_row < 0 ? DGEMMA_OK : fail_at(w->broken_row, err);
+}
+
+/* Finds the canvases that are broken. */
+static void check_canvases(const dg_forward *f, const dg_pass *pass)
+{
+    const float *entropy = f->entropy;
+    for (int i = 0; i < pass->n_work; i++) {
+        dg_work *w = &pass->work[i];
+        w->broken_row = first_broken(entropy, w->n_canvas);
+        entropy += w->n_canvas;
+    }
+}
+
 static void hand_out(dg_forward *f, const dg_pass *pass)
 {
     size_t at = 0;
@@ -477,6 +508,11 @@ dgemma_status dg_forward_run(dg_forward *f, const dg_pass *pass, dgemma_error *e
     if (f->batch.n_row > f->batch.n_encode)
         run_vocabulary(f, pass);
     st = be->finish(be, err);
+    if (st)
+        return st;
+    check_canvases(f, pass);
+    if (pass->n_work == 1)
+        st = dg_work_status(&pass->work[0], err);
     if (!st)
         hand_out(f, pass);
     return st;
@@ -500,5 +536,7 @@ dgemma_status dg_forward_read(dg_forward *f, const dg_reading *r, dgemma_error *
                            .argmax = r->argmax,
                            .drawn = r->drawn,
                        });
-    return be->finish(be, err);
+    dgemma_status st = be->finish(be, err);
+    int broken = st ? -1 : first_broken(r->entropy, r->n);
+    return broken < 0 ? st : fail_at(broken, err);
 }

@@ -35,6 +35,7 @@ typedef struct dg_work {
     float *logprob; /* [n_canvas]; NULL: no log-probabilities. As in dg_vocabulary_args: */
     int32_t *top_id;
     float *top_logprob; /* [n_canvas, DG_MAX_TOP] */
+    int broken_row;     /* of the canvas: the first that is not a number; -1: all are */
 } dg_work;
 
 /* What golden runs and `dgemma verify` look at; ordinary passes leave it zero. All memory is the
@@ -67,8 +68,14 @@ size_t dg_forward_bytes(const dg_config *cfg, dg_backend *be, const dg_kv_cache 
 
 int dg_forward_max_row(const dg_forward *f);
 
-/* Runs the pass. On success each sequence has grown by its encoded tokens; on failure none has. */
+/* Runs the pass. On success each sequence has grown by its encoded tokens; on failure none has. A
+ * canvas that came out broken is its owner's trouble (dg_work_status): the pass fails with it only
+ * when nobody else is in it. */
 dgemma_status dg_forward_run(dg_forward *f, const dg_pass *pass, dgemma_error *err);
+
+/* What came of one part of a pass that did not fail. DGEMMA_E_INTERNAL: the model computed
+ * something that is not a number. */
+dgemma_status dg_work_status(const dg_work *w, dgemma_error *err);
 
 /* What the vocabulary end makes of processed logits that are known from elsewhere (teacher
  * forcing). */

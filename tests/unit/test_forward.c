@@ -171,6 +171,51 @@ START_TEST(company_leaves_no_trace)
 }
 END_TEST
 
+/* A canvas that is not a number fails its own part of the pass. */
+START_TEST(broken_canvases_are_their_owners)
+{
+    enum { N = 3 };
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){.max_row = 64, .max_work = N});
+    dg_kv_seq seq[N] = {0};
+    tiny_canvas c[N];
+    dg_work work[N];
+    int32_t *ids = tiny_ids(&t, 4, 3);
+    for (int i = 0; i < N; i++) {
+        tiny_canvas_init(&c[i], &t, 9, (unsigned)i);
+        work[i] = tiny_canvas_work(&c[i], &seq[i], true);
+        work[i].token = ids;
+        work[i].n_token = 4;
+    }
+    work[1].temperature = 1e-38f;
+    dgemma_error err = {0};
+    dgemma_status st = dg_forward_run(t.forward, &(dg_pass){.work = work, .n_work = N}, &err);
+    ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(dg_work_status(&work[i], &err), i == 1 ? DGEMMA_E_INTERNAL : DGEMMA_OK);
+    ck_assert_str_eq(err.msg, "the model computed something that is not a number (row 0)");
+
+    /* alone it fails the pass, and nothing has grown */
+    st = dg_forward_run(t.forward, &(dg_pass){.work = &work[1], .n_work = 1}, &err);
+    ck_assert_int_eq(st, DGEMMA_E_INTERNAL);
+    ck_assert_int_eq(seq[1].n_token, 4);
+    float *nan = dg_calloc((size_t)t.cfg.n_vocab, sizeof *nan);
+    nan[1] = NAN;
+    dg_reading reading = {.logits = nan, .uniform = c[0].uniform, .n = 1, .soft = c[0].soft};
+    reading.entropy = c[0].entropy;
+    reading.argmax = c[0].argmax;
+    reading.drawn = c[0].drawn;
+    ck_assert_int_eq(dg_forward_read(t.forward, &reading, &err), DGEMMA_E_INTERNAL);
+    dg_free(nan);
+    for (int i = 0; i < N; i++) {
+        tiny_canvas_clear(&c[i]);
+        dg_kv_seq_clear(t.kv, &seq[i]);
+    }
+    dg_free(ids);
+    tiny_close(&t);
+}
+END_TEST
+
 /* Running the last layer in full for encoded rows changes nothing that is kept. */
 START_TEST(last_layer_may_be_skipped)
 {
@@ -387,6 +432,7 @@ Suite *forward_suite(void)
     tcase_add_test(t, chunks_and_threads_leave_no_trace_reference);
     tcase_add_test(t, fast_kernels_agree_with_the_reference);
     tcase_add_test(t, company_leaves_no_trace);
+    tcase_add_test(t, broken_canvases_are_their_owners);
     tcase_add_test(t, last_layer_may_be_skipped);
     tcase_add_test(t, passes_are_checked);
     tcase_add_test(t, sliding_pages_are_forgotten);

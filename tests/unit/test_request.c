@@ -279,6 +279,7 @@ START_TEST(options_are_checked)
     REFUSED(opt.max_tokens = 0);
     REFUSED(opt.max_denoise_steps = 0);
     REFUSED(opt.t_min = 0);
+    REFUSED(opt.t_min = opt.t_max = 1e-38f);
     REFUSED(opt.t_max = opt.t_min / 2);
     REFUSED(opt.entropy_bound = -1);
     REFUSED(opt.stability_threshold = -1);

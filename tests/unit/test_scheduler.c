@@ -4,10 +4,11 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
+#include "base/alloc.h"
 #include "base/common.h"
 #include "base/rng.h"
 #include "dgemma.h"
-#include "engine/scheduler.h"
+#include "engine/engine.h"
 #include "suites.h"
 #include "support/record_events.h"
 
@@ -198,6 +199,65 @@ START_TEST(more_canvases_than_rows)
         record_clear(&one);
     }
     record_clear(&alone);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* ---- requests that fail ---- */
+
+/* One whose logits overflow; past the checks of the public call, which refuses it. */
+static dgemma_request *submit_broken(dgemma_engine *e)
+{
+    dgemma_request *r = dg_calloc(1, sizeof *r);
+    atomic_init(&r->n_holder, 1);
+    ck_assert_int_eq(dg_stream_create(&r->stream, NULL), DGEMMA_OK);
+    r->cfg = (dg_request_config){
+        .prompt = r->prompt = dg_calloc(4, sizeof *r->prompt),
+        .n_prompt = 4,
+        .diffusion = {4, 1e-38f, 1e-38f, 0.1f, 1, 0.005f, 0},
+        .canvas_length = 16,
+        .max_tokens = 16,
+        .n_context = e->n_context,
+        .draws = dg_draws_seeded(1, e->loaded.cfg.n_vocab),
+        .think_open = -1,
+        .think_close = -1,
+        .think_budget = -1,
+    };
+    dgemma_error err = {0};
+    ck_assert_msg(dg_scheduler_submit(e->scheduler, r, &err) == DGEMMA_OK, "%s", err.msg);
+    return r;
+}
+
+START_TEST(one_that_fails_fails_alone)
+{
+    enum { N = 6 };
+    static record alone[N_KIND], one;
+    record_alone(alone, N);
+    dgemma_engine *e = open_for(2 * N);
+    dgemma_request *broken[N], *good[N];
+    for (int i = 0; i < N; i++) {
+        dgemma_request_options opt = kind(e, i);
+        good[i] = record_submit(e, &opt);
+        broken[i] = submit_broken(e);
+    }
+    for (int i = 0; i < N; i++) {
+        record_listen(good[i], &one);
+        record_assert_same(&alone[i], &one, "beside one that fails", i);
+        record_clear(&one);
+        record_clear(&alone[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        dgemma_event event;
+        while (dgemma_request_wait(broken[i], &event, -1) && event.kind != DGEMMA_EVENT_END)
+            ;
+        ck_assert_int_eq(event.status, DGEMMA_E_INTERNAL);
+        ck_assert_ptr_nonnull(strstr(event.text, "not a number (row 0)"));
+        ck_assert_ptr_nonnull(strstr(event.text, "block 0, step 0"));
+        dgemma_request_free(broken[i]);
+    }
+    dgemma_engine_counters c;
+    dgemma_engine_count(e, &c);
+    ck_assert_uint_eq(c.n_ended[DGEMMA_END_FAILED], N);
     dgemma_engine_close(e);
 }
 END_TEST
@@ -467,6 +527,7 @@ Suite *scheduler_suite(void)
     tcase_add_test(t, company_changes_nothing);
     tcase_add_test(t, random_arrivals_and_cancellations);
     tcase_add_test(t, more_canvases_than_rows);
+    tcase_add_test(t, one_that_fails_fails_alone);
     tcase_add_test(t, a_long_prompt_does_not_hold_up_canvases);
     tcase_add_test(t, prompts_share_a_pass);
     tcase_add_test(t, pictures_do_not_hold_up_canvases);
