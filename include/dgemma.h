@@ -169,7 +169,7 @@ typedef struct dgemma_step {
 } dgemma_step;
 
 /* Runs on the engine's thread, between two steps: everything waits for it. Return false to end the
- * request. */
+ * request; it is not called after dgemma_request_free. */
 typedef bool dgemma_step_fn(void *user, const dgemma_step *step);
 
 /* A picture or a video, from a file or from memory. Pictures: PNG, JPEG, WebP, GIF (first frame),
@@ -365,16 +365,20 @@ DGEMMA_API bool dgemma_request_wait(dgemma_request *request, dgemma_event *event
 
 /* Calls `fn` whenever an event is there to be taken, and once at once if one is already: on the
  * engine's thread, where it must only wake somebody up. It may be called without need. Set it
- * before the first wait, from the thread that waits. */
+ * before the first wait, from the thread that waits. It runs with a lock of the request held: from
+ * inside it neither wait nor notify nor free may be called for that request. And whoever calls one
+ * of those must hold no lock that fn takes. */
 typedef void dgemma_notify_fn(void *user);
 DGEMMA_API void dgemma_request_notify(dgemma_request *request, dgemma_notify_fn *fn, void *user);
 
-/* Any thread, also while another waits: the request ends after the step that is running, with an
- * END event. */
+/* Any thread, also while another waits: the request ends after the step or the picture that is
+ * being worked on, with an END event. */
 DGEMMA_API void dgemma_request_cancel(dgemma_request *request);
 
 /* Cancels what is not finished and gives the request back; not while another thread waits on it.
- * NULL is fine. */
+ * Once it has returned, neither on_step nor the function given to notify is called any more, and
+ * none of them runs: it waits for one that does, so hold no lock that they take. The request's own
+ * on_step may call it, and is then the last call. NULL is fine. */
 DGEMMA_API void dgemma_request_free(dgemma_request *request);
 
 /* Submits, and hands each event to on_event (NULL: nobody) on the calling thread until the end;

@@ -342,7 +342,7 @@ void dgemma_request_free(dgemma_request *r)
 {
     if (!r)
         return;
-    dg_stream_cancel(r->stream);
+    dg_stream_hang_up(r->stream);
     dg_request_release(r);
 }
 

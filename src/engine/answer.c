@@ -122,6 +122,9 @@ static void tell_draft(dg_answer *a)
 static dgemma_status ask_step(dg_answer *a, dg_request *req, bool *go_on, dgemma_error *err)
 {
     dg_canvas *c = &req->canvas;
+    *go_on = dg_stream_call_begin(a->stream);
+    if (!*go_on)
+        return DGEMMA_OK;
     *go_on = a->cfg.on_step(a->cfg.step_user, &(dgemma_step){
                                                   .block = c->block,
                                                   .step = c->step - 1,
@@ -132,6 +135,7 @@ static dgemma_status ask_step(dg_answer *a, dg_request *req, bool *go_on, dgemma
                                                   .entropy = c->entropy,
                                                   .accepted = c->accepted,
                                               });
+    dg_stream_call_end(a->stream);
     for (int i = 0; i < c->n; i++)
         if (c->token[i] < 0 || c->token[i] >= req->model->cfg.n_vocab)
             return dg_fail(err, DGEMMA_E_ARG,

@@ -14,8 +14,8 @@ typedef struct node {
 } node;
 
 struct dg_stream {
-    pthread_mutex_t lock; /* for the list */
-    pthread_cond_t arrived;
+    pthread_mutex_t lock; /* for all that follows */
+    pthread_cond_t arrived, call_ended;
     node *first, **last;
     int n_draft;
     node *end;     /* set aside for END, with room for an error message behind it */
@@ -23,6 +23,9 @@ struct dg_stream {
     bool ended;    /* END was delivered */
     dgemma_notify_fn *notify;
     void *notify_user;
+    bool hung_up;     /* the reader is gone */
+    bool in_call;     /* a function of the reader's runs, */
+    pthread_t caller; /* on this thread */
     atomic_bool cancelled;
 };
 
@@ -40,6 +43,7 @@ dgemma_status dg_stream_create(dg_stream **out, dgemma_error *err)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->arrived, &attr);
+    pthread_cond_init(&s->call_ended, NULL);
     pthread_condattr_destroy(&attr);
     s->last = &s->first;
     *out = s;
@@ -58,6 +62,7 @@ void dg_stream_free(dg_stream *s)
     dg_free(s->current);
     dg_free(s->end);
     pthread_cond_destroy(&s->arrived);
+    pthread_cond_destroy(&s->call_ended);
     pthread_mutex_destroy(&s->lock);
     dg_free(s);
 }
@@ -144,6 +149,24 @@ bool dg_stream_push(dg_stream *s, const dgemma_event *event)
     return true;
 }
 
+bool dg_stream_call_begin(dg_stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool may = !s->hung_up;
+    s->in_call = may;
+    s->caller = pthread_self();
+    pthread_mutex_unlock(&s->lock);
+    return may;
+}
+
+void dg_stream_call_end(dg_stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->in_call = false;
+    pthread_cond_broadcast(&s->call_ended);
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* ---- the reader's side ---- */
 
 /* Waits until something is there; the lock is held. */
@@ -205,4 +228,15 @@ void dg_stream_cancel(dg_stream *s)
 bool dg_stream_cancelled(const dg_stream *s)
 {
     return atomic_load(&s->cancelled);
+}
+
+void dg_stream_hang_up(dg_stream *s)
+{
+    dg_stream_cancel(s);
+    pthread_mutex_lock(&s->lock);
+    s->notify = NULL;
+    s->hung_up = true;
+    while (s->in_call && !pthread_equal(s->caller, pthread_self()))
+        pthread_cond_wait(&s->call_ended, &s->lock);
+    pthread_mutex_unlock(&s->lock);
 }

@@ -30,4 +30,13 @@ void dg_stream_notify(dg_stream *s, dgemma_notify_fn *fn, void *user);
 void dg_stream_cancel(dg_stream *s);
 bool dg_stream_cancelled(const dg_stream *s);
 
+/* The engine's side: around a call of a function that is the reader's. False: the reader is gone,
+ * and nothing of theirs may be touched. */
+bool dg_stream_call_begin(dg_stream *s);
+void dg_stream_call_end(dg_stream *s);
+
+/* The reader goes: cancels, and waits for a call that is under way, unless it is made from inside
+ * it. Nobody is called after that. */
+void dg_stream_hang_up(dg_stream *s);
+
 #endif

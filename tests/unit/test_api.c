@@ -2,9 +2,11 @@
  * and what goes wrong. */
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "base/alloc.h"
 #include "dgemma.h"
 #include "dgemma_tools.h"
@@ -266,6 +268,107 @@ START_TEST(the_queue_is_bounded)
     ck_assert_int_ge(n, 1024);
     for (int i = 0; i < n; i++)
         dgemma_request_free(r[i]);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* ---- nobody is called after free ---- */
+
+/* A step callback that frees a request, its own or another's, or waits until it is being freed. */
+typedef struct leaver {
+    _Atomic(dgemma_request *) own, other;
+    atomic_int n_call, n_late;
+    atomic_bool entered, freeing, left, freed;
+} leaver;
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+static bool free_on_third(void *user, const dgemma_step *step)
+{
+    leaver *l = user;
+    (void)step;
+    l->n_late += l->freed;
+    while (!l->own)
+        nap();
+    if (++l->n_call == 3) {
+        dgemma_request_free(l->other);
+        dgemma_request_free(l->own);
+        l->freed = true;
+    }
+    return true;
+}
+
+static void ring_late(void *user)
+{
+    leaver *l = user;
+    l->n_late += l->freed;
+}
+
+static bool wait_to_be_freed(void *user, const dgemma_step *step)
+{
+    leaver *l = user;
+    (void)step;
+    l->n_late += l->freed;
+    l->entered = true;
+    while (!l->freeing)
+        nap();
+    for (int i = 0; i < 50; i++) /* longer than a free that does not wait */
+        nap();
+    l->left = true;
+    return true;
+}
+
+/* Everything that the engine has to do for earlier requests is done when this returns. */
+static void run_another(dgemma_engine *e)
+{
+    static said s;
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "x";
+    opt.max_tokens = 4;
+    listen(submit(e, &opt), &s);
+}
+
+START_TEST(free_from_inside_a_step)
+{
+    dgemma_engine *e = open_engine(NULL);
+    dgemma_request_options opt = record_endless(e);
+    leaver l = {0};
+    dgemma_request *other = submit(e, &opt);
+    dgemma_request_notify(other, ring_late, &l);
+    l.other = other;
+    opt.on_step = free_on_third;
+    opt.step_user = &l;
+    dgemma_request *own = submit(e, &opt);
+    dgemma_request_notify(own, ring_late, &l);
+    l.own = own;
+    while (!l.freed)
+        nap();
+    run_another(e);
+    ck_assert_int_eq(l.n_call, 3);
+    ck_assert_int_eq(l.n_late, 0); /* not even for their END events */
+    dgemma_engine_close(e);
+}
+END_TEST
+
+START_TEST(free_waits_for_a_step)
+{
+    dgemma_engine *e = open_engine(NULL);
+    dgemma_request_options opt = record_endless(e);
+    leaver l = {0};
+    opt.on_step = wait_to_be_freed;
+    opt.step_user = &l;
+    dgemma_request *r = submit(e, &opt);
+    while (!l.entered)
+        nap();
+    l.freeing = true;
+    dgemma_request_free(r);
+    l.freed = true;
+    ck_assert(l.left);
+    run_another(e);
+    ck_assert_int_eq(l.n_late, 0);
     dgemma_engine_close(e);
 }
 END_TEST
@@ -615,6 +718,8 @@ Suite *api_suite(void)
     tcase_add_test(t, notify_wakes_for_every_event);
     tcase_add_test(t, slow_readers_lose_old_drafts);
     tcase_add_test(t, the_queue_is_bounded);
+    tcase_add_test(t, free_from_inside_a_step);
+    tcase_add_test(t, free_waits_for_a_step);
     tcase_add_test(t, step_callback_takes_part);
     tcase_add_test(t, prompts_are_counted);
     tcase_add_test(t, stop_strings_cut_the_text);
