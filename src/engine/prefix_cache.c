@@ -234,6 +234,9 @@ static int common_pictures(const point *q, const dg_prefix *p, int n)
 int dg_prefix_common(const dg_prefix *a, const dg_prefix *b)
 {
     int n = 0, n_a = n_picture(a), n_b = n_picture(b), most = dg_min(a->n_token, b->n_token);
+    while (n + DG_PAGE <= most &&
+           memcmp(a->token + n, b->token + n, DG_PAGE * sizeof *a->token) == 0)
+        n += DG_PAGE; /* in strides: a queue full of long prompts is compared before each pass */
     while (n < most && a->token[n] == b->token[n])
         n++;
     for (int i = 0; i < n_a || i < n_b; i++) {

@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 #include "engine/trail.h"
 
-enum { ORDINARY_TOKENS = 8192, LOOKAHEAD = 64 };
+enum { ORDINARY_TOKENS = 8192, PEEK = 64 };
 
 /* A request that runs. */
 typedef struct running {
@@ -130,34 +130,44 @@ static bool begins_like_another(const dg_scheduler *s, const dgemma_request *r)
     return false;
 }
 
-/* The first few in the queue. They stay there: nobody but this thread takes one out. */
-static int peek(dg_scheduler *s, dgemma_request *r[LOOKAHEAD])
+/* A few in the queue, behind `last` (NULL: from its beginning). They stay there: nobody but this
+ * thread takes one out. */
+static int peek(dg_scheduler *s, const dgemma_request *last, dgemma_request *r[PEEK])
 {
     int n = 0;
     pthread_mutex_lock(&s->lock);
-    for (dgemma_request *q = s->first; q && n < LOOKAHEAD; q = q->next)
+    for (dgemma_request *q = last ? last->next : s->first; q && n < PEEK; q = q->next)
         r[n++] = q;
     pthread_mutex_unlock(&s->lock);
     return n;
+}
+
+/* The first in the queue that does not wait for another's prompt. A few are taken at a time, so
+ * that the lock is not held while prompts are compared: whoever submits would wait for it. */
+static dgemma_request *first_ready(dg_scheduler *s)
+{
+    dgemma_request *r[PEEK], *last = NULL;
+    for (int n; (n = peek(s, last, r)) > 0; last = r[n - 1])
+        for (int i = 0; i < n; i++)
+            if (!begins_like_another(s, r[i]))
+                return r[i];
+    return NULL;
 }
 
 /* The next request, if what it needs is there. One that waits for memory holds up those behind it:
  * a large one would else wait for ever. One that waits for another's prompt does not. */
 static dgemma_request *dequeue(dg_scheduler *s)
 {
-    dgemma_request *r[LOOKAHEAD];
-    int n = peek(s, r), i = 0;
-    while (i < n && begins_like_another(s, r[i]))
-        i++;
-    if (i == n || r[i]->kv_bytes > s->cfg.kv_bytes - s->reserved)
+    dgemma_request *r = first_ready(s);
+    if (!r || r->kv_bytes > s->cfg.kv_bytes - s->reserved)
         return NULL;
     pthread_mutex_lock(&s->lock);
     dgemma_request **link = &s->first;
-    while (*link != r[i])
+    while (*link != r)
         link = &(*link)->next;
     unlink_request(s, link);
     pthread_mutex_unlock(&s->lock);
-    return r[i];
+    return r;
 }
 
 /* A waiting request that somebody cancelled, NULL: none is left. */

@@ -324,6 +324,79 @@ START_TEST(prompts_share_a_pass)
 }
 END_TEST
 
+/* A request that denoises for ever and brings, all at once on the engine's thread, a long prompt,
+ * many that begin like it and so wait for it, and behind them a short one. */
+enum { N_COPY = 200, N_LONG = 3600 };
+typedef struct crowd {
+    dgemma_engine *engine;
+    int32_t prompt[N_LONG];
+    dgemma_request *first, *copy[N_COPY], *quick;
+    int n_step, first_steps_at, quick_steps_at; /* counted in steps of the host's */
+    atomic_bool over;
+} crowd;
+
+static bool first_steps(void *user, const dgemma_step *step)
+{
+    crowd *c = user;
+    (void)step;
+    c->first_steps_at = c->n_step;
+    c->over = true;
+    return false;
+}
+
+static bool quick_steps(void *user, const dgemma_step *step)
+{
+    crowd *c = user;
+    (void)step;
+    c->quick_steps_at = c->n_step;
+    return false;
+}
+
+static bool bring_crowd(void *user, const dgemma_step *step)
+{
+    crowd *c = user;
+    (void)step;
+    if (c->n_step++)
+        return true;
+    dgemma_request_options opt = dgemma_request_defaults(c->engine);
+    opt.tokens = c->prompt;
+    opt.n_tokens = N_LONG;
+    opt.on_step = first_steps;
+    opt.step_user = c;
+    c->first = record_submit(c->engine, &opt);
+    opt.on_step = NULL;
+    for (int i = 0; i < N_COPY; i++)
+        c->copy[i] = record_submit(c->engine, &opt);
+    opt.on_step = quick_steps;
+    opt.tokens = c->prompt + 1;
+    opt.n_tokens = 20;
+    c->quick = record_submit(c->engine, &opt);
+    return true;
+}
+
+START_TEST(many_that_wait_hold_up_nobody)
+{
+    static crowd c;
+    c.engine = open_for(4);
+    for (int i = 0; i < N_LONG; i++)
+        c.prompt[i] = 20 + i * 7 % 300;
+    dgemma_request_options opt = record_endless(c.engine);
+    opt.on_step = bring_crowd;
+    opt.step_user = &c;
+    dgemma_request *host = record_submit(c.engine, &opt);
+    while (!c.over)
+        nap(0.001);
+    ck_assert_int_gt(c.quick_steps_at, 0);
+    ck_assert_int_lt(c.quick_steps_at, c.first_steps_at);
+    for (int i = 0; i < N_COPY; i++)
+        dgemma_request_free(c.copy[i]);
+    dgemma_request_free(c.first);
+    dgemma_request_free(c.quick);
+    dgemma_request_free(host);
+    dgemma_engine_close(c.engine);
+}
+END_TEST
+
 /* ---- pictures ---- */
 
 /* A request that denoises for ever and, on the engine's thread so that nothing depends on speed,
@@ -530,6 +603,7 @@ Suite *scheduler_suite(void)
     tcase_add_test(t, one_that_fails_fails_alone);
     tcase_add_test(t, a_long_prompt_does_not_hold_up_canvases);
     tcase_add_test(t, prompts_share_a_pass);
+    tcase_add_test(t, many_that_wait_hold_up_nobody);
     tcase_add_test(t, pictures_do_not_hold_up_canvases);
     tcase_add_test(t, cancelling_does_not_wait_for_pictures);
     tcase_add_test(t, memory_is_set_aside_first);
