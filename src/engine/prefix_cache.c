@@ -291,6 +291,29 @@ void dg_prefix_find(dg_prefix_cache *c, const dg_prefix *p, dg_kv_seq *seq, int 
     dg_free(chain);
 }
 
+/* Bytes of a point beside its pages and its pixels. */
+static size_t point_bytes(const dg_prefix *p)
+{
+    size_t pages = (size_t)dg_ceil_div(p->n_token, DG_PAGE);
+    return sizeof(point) + (size_t)p->n_token * sizeof(int32_t) +
+           pages * (sizeof(uint64_t) + 4 * sizeof(void *)) + (size_t)n_picture(p) * sizeof(place);
+}
+
+/* Whether the bound leaves room for a point, with each of its pictures once, and nothing else. */
+static bool could_fit(const dg_prefix_cache *c, const dg_prefix *p)
+{
+    size_t bytes = point_bytes(p);
+    int n = n_picture(p);
+    for (int i = 0; i < n; i++) {
+        const dg_picture *q = &p->pictures->list[i];
+        int k = 0;
+        while (k < i && p->pictures->list[k].hash != q->hash)
+            k++;
+        bytes += k < i ? 0 : sizeof(shown) + pixel_bytes(&q->patches);
+    }
+    return bytes <= c->max_host_bytes;
+}
+
 /* A point with everything but its pages; NULL: no memory. */
 static point *point_create(dg_prefix_cache *c, const dg_prefix *p, uint64_t *chain)
 {
@@ -315,16 +338,16 @@ static point *point_create(dg_prefix_cache *c, const dg_prefix *p, uint64_t *cha
         return NULL;
     }
     memcpy(q->token, p->token, (size_t)p->n_token * sizeof *q->token);
-    size_t pages = (size_t)dg_ceil_div(p->n_token, DG_PAGE);
-    q->host_bytes = sizeof *q + (size_t)p->n_token * sizeof *q->token +
-                    pages * (sizeof *q->chain + 4 * sizeof(void *)) + (size_t)n * sizeof *q->place;
+    q->host_bytes = point_bytes(p);
     return q;
 }
 
 void dg_prefix_keep(dg_prefix_cache *c, const dg_prefix *p, const dg_kv_seq *seq)
 {
-    uint64_t *chain = chain_of(p);
     int parted;
+    if (!could_fit(c, p)) /* all others would go for it, and then itself */
+        return;
+    uint64_t *chain = chain_of(p);
     if (!chain)
         return;
     point *q = find(c, p, chain, &parted);

@@ -38,7 +38,7 @@ void dg_prefix_find(dg_prefix_cache *c, const dg_prefix *p, dg_kv_seq *seq, int 
 int dg_prefix_common(const dg_prefix *a, const dg_prefix *b);
 
 /* Keeps a point behind all tokens of *p, which are the first of what *seq holds. Where memory for
- * that is out, nothing is kept. */
+ * that is out, or the bound too low for it, nothing is kept and nothing forgotten. */
 void dg_prefix_keep(dg_prefix_cache *c, const dg_prefix *p, const dg_kv_seq *seq);
 
 /* Forgets the point that was not used for longest; false: none is left. */

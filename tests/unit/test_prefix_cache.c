@@ -472,6 +472,46 @@ START_TEST(a_hash_is_not_believed)
 }
 END_TEST
 
+/* What is larger than the bound by itself does not drive the others out. A picture that is shown
+ * twice counts once. */
+START_TEST(too_large_is_not_kept)
+{
+    enum { N = 100, SIDE = 64 };
+    static uint8_t pixels[3][SIDE * SIDE * 3];
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){.max_row = N});
+    dg_prefix_cache *c;
+    ck_assert_int_eq(dg_prefix_cache_create(&c, t.kv, 2 * sizeof *pixels + 4096, NULL), DGEMMA_OK);
+    int32_t *ids = tiny_ids(&t, N, 5);
+    dg_picture list[3];
+    for (int i = 0; i < 3; i++) {
+        memset(pixels[i], i, sizeof pixels[i]);
+        list[i] = (dg_picture){
+            .patches = {.rows = 2, .cols = 2, .patch = SIDE / 2, .n_soft = 1, .resized = pixels[i]},
+            .hash = 77 + (uint64_t)i,
+            .token = 50 + 5 * i};
+    }
+    dg_pictures all = {.list = list, .n = 3};
+    dg_kv_seq seq = {0}, found = {0};
+    tiny_encode(&t, &seq, ids, N, N);
+    dg_prefix_keep(c, &(dg_prefix){ids, 40, NULL}, &seq);
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &all}, &seq);
+    ck_assert_int_eq(dg_prefix_count(c), 1);
+    int parted;
+    dg_prefix_find(c, &(dg_prefix){ids, 40, NULL}, &found, &parted);
+    ck_assert_int_eq(found.n_token, 40);
+    dg_kv_seq_clear(t.kv, &found);
+    list[2].patches.resized = pixels[0];
+    list[2].hash = list[0].hash;
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &all}, &seq);
+    ck_assert_int_eq(dg_prefix_count(c), 2);
+    dg_kv_seq_clear(t.kv, &seq);
+    dg_prefix_cache_free(c);
+    dg_free(ids);
+    tiny_close(&t);
+}
+END_TEST
+
 /* Without memory nothing is kept or found, and nothing is lost. */
 START_TEST(memory_that_is_out)
 {
@@ -526,6 +566,7 @@ Suite *prefix_cache_suite(void)
     tcase_add_test(t, many_at_once_with_little_memory);
     tcase_add_test(t, what_arrives_together_is_encoded_once);
     tcase_add_test(t, a_hash_is_not_believed);
+    tcase_add_test(t, too_large_is_not_kept);
     tcase_add_test(t, memory_that_is_out);
     suite_add_tcase(s, t);
     return s;
