@@ -215,8 +215,12 @@ void dg_scheduler_count(dg_scheduler *s, dgemma_engine_counters *counters)
 /* Ends it and empties the slot. The counters know before its reader does. */
 static void end_request(dg_scheduler *s, running *u)
 {
+    bool cut =
+        u->req.canvas_open && u->req.n_read; /* a block of which something was sent already */
     pthread_mutex_lock(&s->lock);
     s->counters.n_ended[dg_answer_reason(&u->answer, u->status, u->stopped)]++;
+    s->counters.n_blocks += cut;
+    s->counters.n_output_tokens += cut ? (uint64_t)u->req.n_read : 0;
     pthread_mutex_unlock(&s->lock);
     dg_answer_end(&u->answer, u->status, &u->err, u->stopped);
     if (!u->status)

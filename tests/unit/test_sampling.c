@@ -220,6 +220,10 @@ END_TEST
 
 /* ---- settled beginnings ---- */
 
+/* Nothing but text: no thoughts, no calls. */
+static const dgemma_logit_bias plain[] = {{8, -1000},  {9, -1000},  {12, -1000}, {6, -1000},
+                                          {13, -1000}, {14, -1000}, {16, -1000}};
+
 /* What was sent early and late, put together, is what the block's tokens say. */
 START_TEST(settled_text_is_the_blocks_text)
 {
@@ -232,8 +236,6 @@ START_TEST(settled_text_is_the_blocks_text)
         opt.confidence_threshold = seed % 2 ? 0.6f : 2;
         opt.stability_threshold = 4;
         opt.n_logprobs = 1;
-        static const dgemma_logit_bias plain[] = {{8, -1000},  {9, -1000},  {12, -1000}, {6, -1000},
-                                                  {13, -1000}, {14, -1000}, {16, -1000}};
         opt.logit_bias = plain; /* text alone */
         opt.n_logit_bias = DG_COUNT(plain);
         ask(e, &opt, &a);
@@ -300,6 +302,45 @@ START_TEST(a_settled_end_ends_the_block)
     ck_assert_int_eq(a.stats.end, DGEMMA_END_STOP);
     ck_assert_uint_eq(a.n_text, 0);
     ck_assert_int_eq(a.stats.n_steps, 2);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+static bool stop_at_third(void *user, const dgemma_step *step)
+{
+    (void)user;
+    return step->step < 2;
+}
+
+/* Of a block that ends while it settles, what was sent counts: for the engine as for the request.
+ */
+START_TEST(blocks_that_were_cut_are_counted)
+{
+    static answer a;
+    uint64_t n_output = 0, n_block = 0;
+    dgemma_engine *e = open_engine(NULL);
+    for (uint64_t seed = 0; seed < 12; seed++)
+        for (int how = 0; how < 3; how++) {
+            dgemma_request_options opt = asking(e, seed);
+            char first[2] = {a.text[0], 0};
+            const char *stop[] = {first};
+            opt.settled_steps = 1 + (int)(seed % 3);
+            opt.confidence_threshold = seed % 2 ? 0.6f : 2;
+            opt.stability_threshold = 4;
+            opt.logit_bias = plain; /* text alone */
+            opt.n_logit_bias = DG_COUNT(plain);
+            opt.stop = stop;
+            opt.n_stop = how == 1 && first[0]; /* what the one before it began with */
+            opt.on_step = how == 2 ? stop_at_third : NULL;
+            memset(&a, 0, sizeof a);
+            ck_assert_int_eq(dgemma_generate(e, &opt, on_event, &a, &a.stats, NULL), DGEMMA_OK);
+            n_output += (uint64_t)a.stats.n_output;
+            n_block += (uint64_t)a.stats.n_blocks;
+            dgemma_engine_counters c;
+            dgemma_engine_count(e, &c);
+            ck_assert_uint_eq(c.n_output_tokens, n_output);
+            ck_assert_uint_eq(c.n_blocks, n_block);
+        }
     dgemma_engine_close(e);
 }
 END_TEST
@@ -384,6 +425,7 @@ Suite *sampling_suite(void)
     tcase_add_loop_test(t, logprobs_come_with_the_block, 0, 2);
     tcase_add_test(t, settled_text_is_the_blocks_text);
     tcase_add_test(t, a_settled_end_ends_the_block);
+    tcase_add_test(t, blocks_that_were_cut_are_counted);
     tcase_add_test(t, callbacks_do_not_move_what_was_sent);
     tcase_add_test(t, sampling_options_are_checked);
     suite_add_tcase(s, t);
