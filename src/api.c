@@ -186,6 +186,23 @@ static dgemma_status check_choice(const dgemma_request_options *o, bool chat, dg
     return DGEMMA_OK;
 }
 
+static dgemma_status check_media(const dgemma_request_options *o, dgemma_error *err)
+{
+    for (size_t i = 0; i < o->n_media; i++) {
+        const dgemma_media *m = &o->media[i];
+        if (!m->path == !m->data)
+            return dg_fail(err, DGEMMA_E_ARG, "medium %zu: give a file or bytes", i);
+        if (m->max_soft_tokens < 0 || m->max_soft_tokens > DG_MAX_PICTURE_TOKENS)
+            return dg_fail(err, DGEMMA_E_ARG,
+                           "medium %zu: max_soft_tokens is %d: 1 to %d are possible", i,
+                           m->max_soft_tokens, DG_MAX_PICTURE_TOKENS);
+    }
+    if (o->image_tokens < 0 || o->image_tokens > DG_MAX_PICTURE_TOKENS)
+        return dg_fail(err, DGEMMA_E_ARG, "image_tokens is %d: 1 to %d are possible",
+                       o->image_tokens, DG_MAX_PICTURE_TOKENS);
+    return DGEMMA_OK;
+}
+
 static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_options *o,
                                    dgemma_error *err)
 {
@@ -203,16 +220,12 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
     if (o->thinking_budget < -1)
         return dg_fail(err, DGEMMA_E_ARG, "thinking_budget is %d: at least 0, or -1 for none",
                        o->thinking_budget);
-    for (size_t i = 0; i < o->n_media; i++)
-        if (!o->media[i].path == !o->media[i].data)
-            return dg_fail(err, DGEMMA_E_ARG, "medium %zu: give a file or bytes", i);
-    if (o->image_tokens < 0 || o->image_tokens > DG_MAX_PICTURE_TOKENS)
-        return dg_fail(err, DGEMMA_E_ARG, "image_tokens is %d: 1 to %d are possible",
-                       o->image_tokens, DG_MAX_PICTURE_TOKENS);
     if (o->n_stop && !e->loaded.tokenizer)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "stop strings need a tokenizer, which the model lacks");
-    dgemma_status st = check_choice(o, chat, err);
+    dgemma_status st = check_media(o, err);
+    if (!st)
+        st = check_choice(o, chat, err);
     if (!st)
         st = dg_sampling_check(o, e->loaded.cfg.n_vocab, err);
     return st ? st : check_diffusion(e, o, err);

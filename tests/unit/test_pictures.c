@@ -1,9 +1,11 @@
 /* Pictures in the prompt: their places, their tokens, and that each is looked at once. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "base/base64.h"
+#include "base/common.h"
 #include "backend/backend.h"
 #include "base/file.h"
 #include "dgemma.h"
@@ -241,6 +243,11 @@ START_TEST(wrong_pictures_are_refused)
     refused(e, &opt, "a file or bytes");
     two[1] = (dgemma_media){.data = "\x89PNG\r\n\x1a\n", .size = 8};
     ck_assert_int_ne(refused(e, &opt, ""), DGEMMA_OK);
+    static const int budgets[] = {-1, 1121, INT_MAX};
+    for (size_t i = 0; i < DG_COUNT(budgets); i++) {
+        two[1] = (dgemma_media){.path = picture_path, .max_soft_tokens = budgets[i]};
+        ck_assert_int_eq(refused(e, &opt, "medium 1: max_soft_tokens"), DGEMMA_E_ARG);
+    }
     opt.n_media = 1;
     opt.image_tokens = 5000;
     refused(e, &opt, "image_tokens");
