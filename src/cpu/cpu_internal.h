@@ -92,8 +92,6 @@ static inline dg_cpu *dg_cpu_of(dg_backend *be)
     return (dg_cpu *)be;
 }
 
-/* Remembers the first failure of the pass. */
-
 /* ---- scratch: laid out twice, first to measure (no arena, nothing is written) ---- */
 
 typedef struct dg_cpu_taker {
