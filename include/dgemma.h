@@ -76,7 +76,7 @@ typedef struct dgemma_engine_options {
     const char *chat_template; /* "a" or "b": the revision of the model's template to render
                                   conversations with;       NULL: the one the checkpoint has */
     const char *mmproj; /* the GGUF file of a vision tower; NULL: mmproj*.gguf beside the model, if
-                           there is one */
+                           there is one that fits it */
     dgemma_image_attention image_attention;
     int max_running;  /* requests that run together; others wait. 0: 16 */
     int queue_length; /* requests that may wait. 0: 1024 */

@@ -42,7 +42,9 @@ DGEMMA_API void dgemma_file_layer(const dgemma_file *file, int i,
 /* The vision tower; n_layer 0: there is none. */
 typedef struct dgemma_vision_info {
     int n_layer, n_embd, n_head, patch, pool, max_soft_tokens;
-    bool bidirectional; /* a picture's tokens see each other both ways */
+    bool bidirectional;  /* a picture's tokens see each other both ways */
+    const char *ignored; /* what is wrong with the mmproj file beside the model, which is not used
+                            for that; lives as long as the file. NULL: nothing */
 } dgemma_vision_info;
 DGEMMA_API void dgemma_file_vision(const dgemma_file *file, dgemma_vision_info *info);
 

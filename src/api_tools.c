@@ -67,7 +67,7 @@ void dgemma_file_layer(const dgemma_file *f, int i, dgemma_layer_info *info)
 void dgemma_file_vision(const dgemma_file *f, dgemma_vision_info *info)
 {
     const dg_vision_config *v = &f->loaded.cfg.vision;
-    *info = (dgemma_vision_info){0};
+    *info = (dgemma_vision_info){.ignored = f->loaded.tower_ignored};
     if (v->present)
         *info = (dgemma_vision_info){v->n_layer,
                                      v->n_embd,
@@ -75,7 +75,8 @@ void dgemma_file_vision(const dgemma_file *f, dgemma_vision_info *info)
                                      v->patch,
                                      v->pool,
                                      v->max_soft,
-                                     f->loaded.cfg.bidirectional_images};
+                                     f->loaded.cfg.bidirectional_images,
+                                     f->loaded.tower_ignored};
 }
 
 dgemma_status dgemma_file_picture(const dgemma_file *f, int width, int height, int budget,

@@ -2,9 +2,11 @@
 #include "base/alloc.h"
 #include "engine/gguf_tokenizer.h"
 #include "model/config_gguf.h"
+#include "model/vision.h"
 
-/* Documents beside the weights; tokenizer.json has 33 MB. */
-enum { CONFIG_MAX = 4 << 20, TOKENIZER_MAX = 256 << 20 };
+/* Documents beside the weights. The published tokenizer.json has 33 MB; a hostile one takes some 75
+ * times its size in memory while it is parsed. */
+enum { CONFIG_MAX = 4 << 20, TOKENIZER_MAX = 64 << 20 };
 
 static dgemma_status read_config(dg_loaded *l, dgemma_error *err)
 {
@@ -52,14 +54,50 @@ static dgemma_status read_tokenizer(dg_loaded *l, dgemma_error *err)
     return st;
 }
 
+/* The config of the tower in l->mmproj. */
+static dgemma_status read_tower(dg_loaded *l, dgemma_error *err)
+{
+    if (!l->mmproj)
+        return DGEMMA_OK;
+    if (!dg_checkpoint_gguf(l->mmproj))
+        return dg_fail(err, DGEMMA_E_ARG,
+                       "%s: not a GGUF file; a vision tower of its own is given as one",
+                       dg_checkpoint_dir(l->mmproj));
+    return dg_config_from_mmproj(&l->cfg, l->mmproj, err);
+}
+
+/* Nobody asked for the file beside the model: what is wrong with it is no reason not to load the
+ * model. */
+static dgemma_status find_tower(dg_loaded *l, dgemma_error *err)
+{
+    const dg_vision_config own = l->cfg.vision;
+    dgemma_error wrong = {0};
+    dgemma_status st = dg_checkpoint_open_mmproj(&l->mmproj, l->checkpoint, &wrong);
+    if (!st)
+        st = read_tower(l, &wrong);
+    if (!st)
+        return DGEMMA_OK;
+    dg_checkpoint_close(l->mmproj);
+    l->mmproj = NULL;
+    l->cfg.vision = own;
+    l->tower_ignored = st == DGEMMA_E_NOMEM ? NULL : dg_strdup(wrong.msg);
+    return l->tower_ignored ? DGEMMA_OK
+                            : dg_fail(err, DGEMMA_E_NOMEM, "out of memory for the vision tower");
+}
+
 dgemma_status dg_load_tower(dg_loaded *l, const char *path, dgemma_error *err)
 {
-    dgemma_status st = DGEMMA_OK;
-    if (path)
+    dgemma_status st;
+    if (path) {
         st = dg_checkpoint_open(&l->mmproj, path, err);
-    else if (dg_checkpoint_gguf(l->checkpoint))
-        st = dg_checkpoint_open_mmproj(&l->mmproj, l->checkpoint, err);
-    return !st && l->mmproj ? dg_config_from_mmproj(&l->cfg, l->mmproj, err) : st;
+        if (!st)
+            st = read_tower(l, err);
+    } else {
+        st = find_tower(l, err);
+    }
+    if (!st && !dg_vision_is_in(l->mmproj ? l->mmproj : l->checkpoint))
+        l->cfg.vision.present = false;
+    return st;
 }
 
 dgemma_status dg_load(dg_loaded *out, const char *path, dgemma_error *err)
@@ -80,6 +118,7 @@ dgemma_status dg_load(dg_loaded *out, const char *path, dgemma_error *err)
 void dg_loaded_clear(dg_loaded *l)
 {
     dg_free(l->chat_template);
+    dg_free(l->tower_ignored);
     dg_tokenizer_free(l->tokenizer);
     dg_checkpoint_close(l->mmproj);
     dg_checkpoint_close(l->checkpoint);

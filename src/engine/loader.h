@@ -11,7 +11,9 @@ typedef struct dg_loaded {
     dg_checkpoint *checkpoint;
     dg_checkpoint *mmproj; /* the file of a GGUF model's vision tower, whose config is in
                               cfg.vision; or NULL */
-    dg_config cfg;
+    char *tower_ignored;   /* what is wrong with the file beside the model, which is therefore not
+                              mmproj; NULL: nothing */
+    dg_config cfg;         /* its vision is present only where there are weights too */
     dg_generation_config generation;
     dg_tokenizer *tokenizer; /* NULL: the checkpoint has none */
     char *chat_template;     /* as it stands there; NULL: none */
@@ -21,7 +23,7 @@ typedef struct dg_loaded {
 dgemma_status dg_load(dg_loaded *out, const char *path, dgemma_error *err);
 
 /* The file of a GGUF model's tower: `path`, or, when that is NULL, the one beside the model, if
- * there is one. */
+ * there is one that is a tower for this model. DGEMMA_E_ARG: `path` is not a GGUF file. */
 dgemma_status dg_load_tower(dg_loaded *l, const char *path, dgemma_error *err);
 void dg_loaded_clear(dg_loaded *l);
 

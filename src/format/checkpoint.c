@@ -113,7 +113,7 @@ static listing list_suffix(const char *dir, const char *suffix)
 static bool is_gguf_model(const char *name, const char *suffix)
 {
     int no = 1, count;
-    return has_suffix(name, suffix) && strncmp(name, "mmproj", 6) != 0 &&
+    return has_suffix(name, suffix) && !strstr(name, "mmproj") &&
            !(dg_gguf_is_shard(name, &no, &count) && no != 1);
 }
 

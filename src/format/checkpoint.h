@@ -15,9 +15,9 @@ typedef struct dg_checkpoint dg_checkpoint;
 /* `path` is a GGUF file (the first one of a split), a folder, a file in it (config.json,
  * model.safetensors), or a hub cache folder (models--ORG--NAME, whose refs/main names the snapshot;
  * without one, its only snapshot). A folder's weights are model.safetensors, else the shards of
- * model.safetensors.index.json, else the only *.safetensors, else the only GGUF model; mmproj*.gguf
- * is not one. DGEMMA_E_UNSUPPORTED for other formats and element types, DGEMMA_E_FORMAT where files
- * are broken or the index and they disagree. */
+ * model.safetensors.index.json, else the only *.safetensors, else the only GGUF model; a name
+ * with "mmproj" in it is not one's. DGEMMA_E_UNSUPPORTED for other formats and element types,
+ * DGEMMA_E_FORMAT where files are broken or the index and they disagree. */
 dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_error *err);
 void dg_checkpoint_close(dg_checkpoint *ck); /* NULL is fine; every view and string from it dies */
 

@@ -130,8 +130,7 @@ static void walk(dg_weights *l)
     angles(l);
 }
 
-/* A conversion may keep the config's tower and drop its weights. */
-static bool has_tower(const dg_checkpoint *ck)
+bool dg_vision_is_in(const dg_checkpoint *ck)
 {
     for (size_t i = 0; i < dg_checkpoint_count(ck); i++)
         if (strncmp(dg_checkpoint_at(ck, i)->name, TOWER, sizeof TOWER - 1) == 0)
@@ -143,7 +142,7 @@ dgemma_status dg_vision_load(dg_vision **out, const dg_config *cfg, const dg_che
                              dg_backend *be, dgemma_error *err)
 {
     *out = NULL;
-    if (!cfg->vision.present || !has_tower(ck))
+    if (!cfg->vision.present || !dg_vision_is_in(ck))
         return DGEMMA_OK;
     if (!be->vision_plan)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED, "the %s backend does not run a vision tower",

@@ -29,6 +29,10 @@ static inline int dg_vision_n_soft(const dg_vision_config *cfg, int rows, int co
     return rows / cfg->pool * (cols / cfg->pool);
 }
 
+/* Whether the checkpoint has weights of a tower: a conversion may keep the config's and drop them.
+ */
+bool dg_vision_is_in(const dg_checkpoint *ck);
+
 /* cfg->vision says what to expect: of the model's own config or, for an mmproj checkpoint, from
  * dg_config_from_mmproj. *out is NULL when the config or the checkpoint has no tower. Every shape
  * is checked before anything is computed. The checkpoint and the backend must outlive the tower. */

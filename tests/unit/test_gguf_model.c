@@ -294,6 +294,7 @@ START_TEST(folders)
     dg_test_gguf how = {.fixture = "wide"};
     dg_test_write_gguf_model(dg_test_root, "m", &how);
     ck_assert(dg_test_write_file(dg_test_root, "mmproj-m.gguf", "GGUF", 4));
+    ck_assert(dg_test_write_file(dg_test_root, "m-mmproj.gguf", "GGUF", 4));
     expect_loads("");
     expect_loads("m.gguf");
     dg_test_write_gguf_model(dg_test_root, "n", &how);

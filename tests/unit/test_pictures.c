@@ -360,6 +360,105 @@ START_TEST(towers_of_gguf_models)
 }
 END_TEST
 
+static void copy_file(const char *from, const char *dir, const char *name)
+{
+    dg_buf file;
+    dg_buf_init(&file, 16 << 20);
+    ck_assert_int_eq(dg_file_read(&file, from, NULL), DGEMMA_OK);
+    ck_assert(dg_test_write_file(dir, name, file.data, file.len));
+    dg_buf_clear(&file);
+}
+
+/* A folder of safetensors, or a document in it, is no file of a tower. */
+START_TEST(a_named_tower_is_a_gguf_file)
+{
+    static const char *const wrong[] = {
+        "tests/fixtures/golden/vision/model",
+        "tests/fixtures/golden/vision/model/config.json",
+    };
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    opt.model_path = "tests/fixtures/gguf/tiny.gguf";
+    for (size_t i = 0; i < 2; i++) {
+        dgemma_model_info info;
+        dgemma_error err = {0};
+        opt.mmproj = wrong[i];
+        ck_assert_int_eq(dgemma_model_estimate(&info, &opt, &err), DGEMMA_E_ARG);
+        ck_assert_msg(strstr(err.msg, "not a GGUF file") != NULL, "%s", err.msg);
+    }
+}
+END_TEST
+
+/* What lies beside the model is not asked for: the text model loads all the same, and the reason is
+ * there to be read. A file that was named must be right. */
+START_TEST(a_tower_that_does_not_fit_is_ignored)
+{
+    char dir[DG_TEST_PATH], model[DG_TEST_PATH], tower[DG_TEST_PATH];
+    ck_assert(dg_test_temp_make(dir));
+    copy_file("tests/fixtures/gguf/tiny.gguf", dir, "tiny.gguf");
+    dg_test_path(model, dir, "tiny.gguf");
+    dg_test_path(tower, dir, "mmproj-other.gguf");
+    for (int foreign = 0; foreign < 2; foreign++) {
+        if (foreign)
+            copy_file("tests/fixtures/gguf/tiny.gguf", dir, "mmproj-other.gguf");
+        else
+            ck_assert(dg_test_write_file(dir, "mmproj-other.gguf", "", 0));
+        dgemma_error err = {0};
+        dgemma_file *file;
+        dgemma_vision_info vision;
+        ck_assert_msg(dgemma_file_open(&file, model, &err) == DGEMMA_OK, "%s", err.msg);
+        dgemma_file_vision(file, &vision);
+        ck_assert_int_eq(vision.n_layer, 0);
+        ck_assert(vision.ignored && strstr(vision.ignored, "mmproj-other.gguf"));
+        dgemma_file_close(file);
+
+        dgemma_engine *e = NULL;
+        dgemma_model_info info;
+        dgemma_engine_options opt = dgemma_engine_defaults();
+        opt.model_path = model;
+        ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+        dgemma_engine_info(e, &info);
+        ck_assert(!info.has_vision);
+        dgemma_engine_close(e);
+        opt.mmproj = tower;
+        ck_assert_int_ne(dgemma_model_estimate(&info, &opt, &err), DGEMMA_OK);
+    }
+    dg_test_temp_remove(dir);
+}
+END_TEST
+
+/* A conversion that kept the config of the tower and dropped its weights: here they are under names
+ * that nobody looks for. */
+START_TEST(a_config_alone_is_no_tower)
+{
+    static const char tower[] = "encoder.vision_tower.", other[] = "encoder.vision_power.";
+    char dir[DG_TEST_PATH];
+    ck_assert(dg_test_temp_make(dir));
+    copy_file("tests/fixtures/golden/vision/model/config.json", dir, "config.json");
+    dg_buf weights;
+    dg_buf_init(&weights, 16 << 20);
+    ck_assert_int_eq(
+        dg_file_read(&weights, "tests/fixtures/golden/vision/model/model.safetensors", NULL),
+        DGEMMA_OK);
+    for (size_t i = 0; i + sizeof tower <= weights.len; i++)
+        if (!memcmp(weights.data + i, tower, sizeof tower - 1))
+            memcpy(weights.data + i, other, sizeof other - 1);
+    ck_assert(dg_test_write_file(dir, "model.safetensors", weights.data, weights.len));
+    dg_buf_clear(&weights);
+
+    dgemma_error err = {0};
+    dgemma_engine *e = NULL;
+    dgemma_model_info estimated, opened;
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    opt.model_path = dir;
+    ck_assert_msg(dgemma_model_estimate(&estimated, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+    dgemma_engine_info(e, &opened);
+    ck_assert(!estimated.has_vision && !opened.has_vision);
+    dgemma_engine_close(e);
+    dg_test_temp_remove(dir);
+}
+END_TEST
+
 /* Where a chunk would end inside a picture, it ends in front of it. */
 START_TEST(blocks_are_never_cut)
 {
@@ -469,6 +568,9 @@ Suite *pictures_suite(void)
     tcase_add_test(t, wrong_pictures_are_refused);
     tcase_add_test(t, videos_are_frames_with_times);
     tcase_add_test(t, towers_of_gguf_models);
+    tcase_add_test(t, a_named_tower_is_a_gguf_file);
+    tcase_add_test(t, a_tower_that_does_not_fit_is_ignored);
+    tcase_add_test(t, a_config_alone_is_no_tower);
     tcase_add_test(t, blocks_are_never_cut);
     tcase_add_test(t, image_rules);
     suite_add_tcase(s, t);
