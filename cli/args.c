@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "cells.h"
 #include "cli.h"
 
 bool cli_set_string(void *target, const char *text)
@@ -28,6 +29,15 @@ bool cli_set_int(void *target, const char *text)
     if (end == text || *end || errno || v < 0 || v > INT32_MAX)
         return false;
     *(int *)target = (int)v;
+    return true;
+}
+
+bool cli_set_count(void *target, const char *text)
+{
+    int n;
+    if (!cli_set_int(&n, text) || n == 0)
+        return false;
+    *(int *)target = n;
     return true;
 }
 
@@ -146,9 +156,12 @@ void cli_print_help(const char *usage, const cli_option *options, size_t n_optio
     }
 }
 
+/* Messages repeat what files say, and a terminal obeys what it is sent. */
 int cli_fail(const dgemma_error *err)
 {
-    fprintf(stderr, "dgemma: %s\n", err->msg);
+    fputs("dgemma: ", stderr);
+    cli_safe_write(stderr, err->msg, strlen(err->msg));
+    fputc('\n', stderr);
     return err->status == DGEMMA_E_ARG ? EXIT_USAGE : EXIT_FAILED;
 }
 

@@ -26,6 +26,7 @@ typedef struct cli_option {
 bool cli_set_string(void *target, const char *text); /* const char ** */
 bool cli_set_switch(void *target, const char *text); /* bool * */
 bool cli_set_int(void *target, const char *text);    /* int *, not negative */
+bool cli_set_count(void *target, const char *text);  /* int *, 1 or more */
 bool cli_set_float(void *target, const char *text);  /* float *, finite */
 bool cli_set_seed(void *target, const char *text);   /* uint64_t * */
 

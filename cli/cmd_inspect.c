@@ -1,13 +1,13 @@
 /* dgemma inspect: what is in a model file, and what running it takes. */
 #include <stdlib.h>
 #include <string.h>
+#include "cells.h"
 #include "cli.h"
 #include "dgemma_tools.h"
 
 typedef struct inspect_args {
     dgemma_engine_options engine;
     bool tensors, json, help;
-    int batch;
     int width, height; /* of --picture; 0: not asked */
 } inspect_args;
 
@@ -48,12 +48,22 @@ static void print_shape(const dgemma_tensor_info *t)
         printf("%s%lld", i ? " x " : "", (long long)t->shape[i]);
 }
 
+/* In a column of its own. A name is whatever the file says, and a terminal obeys what it is sent. */
+static void print_name(const char *name)
+{
+    enum { WIDTH = 60 };
+    size_t len = strlen(name);
+    cli_safe_write(stdout, name, len);
+    printf("%*s ", len < WIDTH ? (int)(WIDTH - len) : 0, "");
+}
+
 static void print_tensors(const dgemma_file *file)
 {
     for (size_t i = 0; i < dgemma_file_count(file); i++) {
         dgemma_tensor_info t;
         dgemma_file_tensor(file, i, &t);
-        printf("  %-8s %10.2f MiB  %-60s ", t.type, mib(t.bytes), t.name);
+        printf("  %-8s %10.2f MiB  ", t.type, mib(t.bytes));
+        print_name(t.name);
         print_shape(&t);
         putchar('\n');
     }
@@ -88,6 +98,11 @@ static void print_vision(const inspect_args *a, const dgemma_file *file)
     dgemma_file_vision(file, &v);
     if (!v.n_layer) {
         puts("\nvision\n  none: the model does not look at pictures");
+        if (v.ignored) {
+            fputs("  not used: ", stdout);
+            cli_safe_write(stdout, v.ignored, strlen(v.ignored));
+            putchar('\n');
+        }
         return;
     }
     printf("\nvision\n  %d layers, %d wide, %d heads; patches of %d pixels, %d x %d of them to a "
@@ -137,7 +152,6 @@ static void print_text(const inspect_args *a, const dgemma_file *file, const dge
     for (size_t i = 0; i < n_type; i++)
         printf("  %-8s %5zu tensors %12.1f MiB\n", sums[i].type, sums[i].n, mib(sums[i].bytes));
 
-    int batch = a->batch ? a->batch : 1;
     double request = mib(m->request_bytes) + mib(m->kv_bytes_full);
     printf("\nmemory with a context of %d tokens\n  %12.1f MiB weights, mapped from the file\n  "
            "%12.1f MiB for passes\n"
@@ -146,8 +160,8 @@ static void print_text(const inspect_args *a, const dgemma_file *file, const dge
            "  %12.1f MiB in all with %d such request%s\n",
            m->context_length, mib(m->weight_bytes), mib(m->work_bytes), request,
            mib(m->kv_bytes_full), mib(m->request_bytes),
-           mib(m->weight_bytes) + mib(m->work_bytes) + batch * request, batch,
-           batch == 1 ? "" : "s");
+           mib(m->weight_bytes) + mib(m->work_bytes) + a->engine.max_running * request,
+           a->engine.max_running, a->engine.max_running == 1 ? "" : "s");
     if (a->tensors) {
         puts("\ntensors");
         print_tensors(file);
@@ -193,12 +207,14 @@ static const char usage[] =
 int cmd_inspect(int argc, char **argv)
 {
     inspect_args a = {.engine = dgemma_engine_defaults()};
+    a.engine.max_running = 1;
     const char *kv_type = NULL;
     const cli_option options[] = {
         {0, "options", NULL, NULL, NULL, NULL},
         {'c', "context", "N", "tokens of a request, for the memory it takes (the model's)",
          cli_set_int, &a.engine.context_length},
-        {'b', "batch", "N", "requests at the same time, likewise (1)", cli_set_int, &a.batch},
+        {'b', "batch", "N", "requests at the same time, likewise (1)", cli_set_count,
+         &a.engine.max_running},
         {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &kv_type},
         {0, "picture", "WxH", "what a picture of this size costs in tokens", set_size, &a},
         {0, "tensors", NULL, "list every tensor", cli_set_switch, &a.tensors},
@@ -215,6 +231,10 @@ int cmd_inspect(int argc, char **argv)
     }
     if (!cli_set_kv_type(&a.engine, kv_type)) {
         fprintf(stderr, "dgemma inspect: --kv-type is bf16 or f32\n");
+        return EXIT_USAGE;
+    }
+    if (a.json && a.width) {
+        fprintf(stderr, "dgemma inspect: --picture is not told in JSON\n");
         return EXIT_USAGE;
     }
     a.engine.model_path = n_rest ? rest[0] : NULL;

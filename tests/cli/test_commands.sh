@@ -25,6 +25,25 @@ check "inspect --batch" says "with 4 such requests" "$DGEMMA" inspect --batch 4 
 check "inspect tells the tower" says "3 layers, 48 wide, 3 heads" "$DGEMMA" inspect "$model"
 check "inspect --picture" says "with a budget of   70:   63 tokens" "$DGEMMA" inspect --picture 83x61 "$model"
 check "inspect --picture, not a size" fails_saying "does not fit" "$DGEMMA" inspect --picture 83 "$model"
+passes() { "$DGEMMA" inspect --json "$@" "$model" | grep -o '"work_bytes": [0-9]*'; }
+check "inspect --batch counts the passes of so many" test "$(passes)" != "$(passes --batch 16)"
+check "inspect, a batch of one is the default" test "$(passes)" = "$(passes --batch 1)"
+check "inspect, a batch of none" fails_saying "does not fit" "$DGEMMA" inspect --batch 0 "$model"
+check "inspect, a picture in JSON" fails_saying "not told in JSON" "$DGEMMA" inspect --json --picture 83x61 "$model"
+# a model with an escape in the name of a tensor
+cp -r "$model" "$temp/named"
+chmod -R u+w "$temp/named"
+LC_ALL=C sed 's/layers\.0\.layer_scalar/layers.0.layer_\\u001b/' "$model/model.safetensors" >"$temp/named/model.safetensors"
+tensors() {
+    "$DGEMMA" inspect --tensors "$temp/named" >"$temp/tensors" || return 1
+    grep -q 'layers.0.layer_␛ ' "$temp/tensors" && ! grep -q "$(printf '\033')" "$temp/tensors"
+}
+check "names of tensors cannot command a terminal" tensors
+truncate -s 65M "$temp/named/tokenizer.json"
+check "a tokenizer beyond all reason" fails_saying "longer than 67108864 bytes" "$DGEMMA" inspect "$temp/named"
+cp tests/fixtures/gguf/tiny.gguf "$temp/beside.gguf"
+: >"$temp/mmproj-empty.gguf"
+check "inspect tells why a tower is not used" says "not used: $temp/mmproj-empty.gguf" "$DGEMMA" inspect "$temp/beside.gguf"
 check "inspect, no such model" fails_saying "No such file" "$DGEMMA" inspect "$temp/none"
 
 # ---- tokenize ----
