@@ -26,7 +26,7 @@ static void print_help(FILE *out)
     fputs("\ndgemma COMMAND --help tells more; dgemma --version prints the version.\n", out);
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "--help";
     if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
@@ -42,4 +42,14 @@ int main(int argc, char **argv)
             return commands[i].run(argc - 1, argv + 1);
     fprintf(stderr, "dgemma: there is no command \"%s\"; dgemma --help lists them\n", name);
     return EXIT_USAGE;
+}
+
+/* An answer that did not reach its file, because the disk is full, is a failure. */
+int main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fputs("dgemma: standard output cannot be written\n", stderr);
+    return code ? code : EXIT_FAILED;
 }
