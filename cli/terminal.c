@@ -12,7 +12,10 @@
 #define RESTORE "\033[0m\033[?7h\033[?2026l\033[?25h"
 
 static const int told[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP};
-static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+/* All others that end a program, unless nobody can catch them. */
+static const int fatal[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT,   SIGTRAP, SIGSYS, SIGQUIT,
+                            SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU,
+                            SIGXFSZ};
 
 enum { N_TOLD = sizeof told / sizeof told[0], N_FATAL = sizeof fatal / sizeof fatal[0] };
 
@@ -46,16 +49,31 @@ static void restore(void)
         tcsetattr(STDIN_FILENO, TCSANOW, &terminal.modes);
 }
 
+/* An instruction that cannot be done: it is tried again when the handler returns. */
+static bool is_fault(int number, const siginfo_t *info)
+{
+    return info->si_code > 0 &&
+           (number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL);
+}
+
 /* Then the signal does what it did before: kill, or let a sanitizer report. A fault happens again
- * when the handler returns; one that was sent must be sent again. */
+ * by itself; all others must be sent again. */
 static void on_fatal(int number, siginfo_t *info, void *context)
 {
     (void)context;
     restore();
     for (int i = 0; i < N_FATAL; i++)
         sigaction(fatal[i], &terminal.old_fatal[i], NULL);
-    if (info->si_code <= 0)
+    if (!is_fault(number, info))
         raise(number);
+}
+
+/* Sets the handler, unless the signal is ignored: nohup, or whoever did that, meant it. */
+static void handle(int number, const struct sigaction *act, struct sigaction *old)
+{
+    sigaction(number, act, old);
+    if (old->sa_handler == SIG_IGN)
+        sigaction(number, old, NULL);
 }
 
 static bool open_pipe(void)
@@ -77,14 +95,11 @@ bool cli_terminal_open(void)
         return false;
     terminal.has_modes = tcgetattr(STDIN_FILENO, &terminal.modes) == 0;
     struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    for (int i = 0; i < N_TOLD; i++) {
-        sigaction(told[i], &act, &terminal.old_told[i]);
-        if (terminal.old_told[i].sa_handler == SIG_IGN) /* nohup meant it */
-            sigaction(told[i], &terminal.old_told[i], NULL);
-    }
+    for (int i = 0; i < N_TOLD; i++)
+        handle(told[i], &act, &terminal.old_told[i]);
     act = (struct sigaction){.sa_sigaction = on_fatal, .sa_flags = SA_SIGINFO};
     for (int i = 0; i < N_FATAL; i++)
-        sigaction(fatal[i], &act, &terminal.old_fatal[i]);
+        handle(fatal[i], &act, &terminal.old_fatal[i]);
     terminal.open = true;
     return true;
 }

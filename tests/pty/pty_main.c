@@ -357,6 +357,31 @@ static bool ends_by_abort(void)
     return ends_by(SIGABRT);
 }
 
+static bool ends_by_other_signals(void)
+{
+    static const int others[] = {SIGQUIT, SIGPIPE, SIGUSR1, SIGALRM, SIGXCPU};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (i)
+            pty_close(&session);
+        CHECK(ends_by(others[i]));
+    }
+    return true;
+}
+
+/* Sent by the terminal itself, which is another way for the kernel. */
+static bool ends_by_quit_key(void)
+{
+    START(80, 24, LONG);
+    CHECK(pty_wait_prompt(&session));
+    pty_send(&session, "Hello\r");
+    CHECK(pty_wait_frames(&session, 5));
+    pty_send(&session, "\034"); /* Ctrl-\ */
+    CHECK(pty_wait_end(&session) && pty_modes_are_back(&session));
+    CHECK(session.screen.cursor_visible && session.screen.autowrap);
+    CHECK(WIFSIGNALED(session.status) && WTERMSIG(session.status) == SIGQUIT);
+    return true;
+}
+
 static bool stopped(void)
 {
     int status;
@@ -599,6 +624,8 @@ static const struct {
     {"ends_by_hangup", ends_by_hangup},
     {"ends_by_crash", ends_by_crash},
     {"ends_by_abort", ends_by_abort},
+    {"ends_by_other_signals", ends_by_other_signals},
+    {"ends_by_quit_key", ends_by_quit_key},
     {"suspend_and_go_on", suspend_and_go_on},
     {"commands", commands},
     {"scripts_in_utf8", scripts_in_utf8},
