@@ -190,9 +190,8 @@ static bool keep_text(run_state *s, const dgemma_event *e)
     return dg_buf_append(thinking ? &s->thinking : &s->text, e->text, e->text_len);
 }
 
-static bool on_event(void *user, const dgemma_event *e)
+static void take_event(run_state *s, const dgemma_event *e)
 {
-    run_state *s = user;
     bool kept = true;
     switch (e->kind) {
     case DGEMMA_EVENT_DRAFT:
@@ -214,7 +213,6 @@ static bool on_event(void *user, const dgemma_event *e)
     }
     fflush(stdout);
     s->failed = s->failed || !kept;
-    return kept && !interrupted;
 }
 
 static void print_json_text(const run_state *s, const char *key, const dg_buf *text)
@@ -280,6 +278,38 @@ static void state_clear(run_state *s)
     dg_buf_clear(&s->thinking);
 }
 
+/* The first Ctrl-C ends the answer after the step that is running; a second one kills. */
+static void catch_interrupt(void)
+{
+    struct sigaction act = {.sa_handler = on_interrupt,
+                            .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
+    sigemptyset(&act.sa_mask);
+    sigaction(SIGINT, &act, NULL);
+}
+
+/* Events until the last one, whose statistics go into *stats. A block may take minutes in which no
+ * event comes, so Ctrl-C is looked for in between. */
+static dgemma_status generate(run_state *s, const dgemma_request_options *req, dgemma_stats *stats,
+                              dgemma_error *err)
+{
+    dgemma_request *request;
+    dgemma_event e = {.kind = DGEMMA_EVENT_PROMPT};
+    dgemma_status st = dgemma_request_submit(&request, s->engine, req, err);
+    if (st)
+        return st;
+    while (e.kind != DGEMMA_EVENT_END) {
+        if (interrupted || s->failed)
+            dgemma_request_cancel(request);
+        if (dgemma_request_wait(request, &e, 0.1))
+            take_event(s, &e);
+    }
+    *stats = e.stats;
+    if (e.status)
+        st = dg_fail(err, e.status, "%s", e.text);
+    dgemma_request_free(request);
+    return st;
+}
+
 static int answer(const run_args *a, dgemma_engine *engine, dgemma_request_options *req)
 {
     dgemma_model_info info;
@@ -293,9 +323,9 @@ static int answer(const run_args *a, dgemma_engine *engine, dgemma_request_optio
     apply(a, req);
 
     dgemma_error err = {0};
-    dgemma_stats stats;
-    signal(SIGINT, on_interrupt);
-    dgemma_status st = dgemma_generate(engine, req, on_event, &s, &stats, &err);
+    dgemma_stats stats = {0};
+    catch_interrupt();
+    dgemma_status st = generate(&s, req, &stats, &err);
     signal(SIGINT, SIG_DFL);
     int code = interrupted ? EXIT_INTERRUPTED : EXIT_OK;
     if (!st && s.failed)

@@ -89,6 +89,49 @@ ask --seed 3 --temperature 1 --top-k 1000000 --top-p 1 "Hello there" >"$temp/ope
 check "filters that let all through change nothing" cmp "$temp/word" "$temp/open"
 check "another seed, another answer" test "$(cksum <"$temp/word")" != "$(cksum <"$temp/other")"
 
+# Ctrl-C in a block that takes for ever. /proc says when the program listens: SIGINT is the bit of value 2.
+listens() { case $(sed -n 's/^SigCgt:.*\(.\)$/\1/p' "/proc/$1/status") in [2367abef]) ;; *) return 1 ;; esac }
+interrupted() {
+    "$DGEMMA" run -m "$model" --steps 100000 --confidence 0 hi >"$temp/out" 2>"$temp/err" </dev/null &
+    pid=$!
+    until listens $pid; do kill -0 $pid || return 1; sleep 0.05; done
+    sleep 0.5 # well into the block, so that it is the block that is left
+    kill -INT $pid
+    # a program that does not hear must not hold up the other tests
+    (
+        sleep 300 &
+        trap 'kill $!; exit' TERM
+        wait $! && kill -KILL $pid
+    ) &
+    guard=$!
+    wait $pid
+    code=$?
+    kill $guard
+    echo "status $code"
+    cat "$temp/err"
+    [ "$code" = 130 ] && grep -q "ended by cancelled" "$temp/err"
+}
+check "Ctrl-C ends an answer inside a block" interrupted
+
+# Output that cannot be written. tests/cli/test_chat.sh has the chat.
+lost() {
+    "$@" >/dev/full 2>"$temp/err" </dev/null
+    code=$?
+    echo "status $code"
+    cat "$temp/err"
+    [ "$code" = 1 ] && grep -q "standard output cannot be written" "$temp/err"
+}
+"$DGEMMA" verify --record "$bare" >"$temp/record" 2>/dev/null
+check "a full disk under run"           lost "$DGEMMA" run -m "$model" -n 20 hi
+check "a full disk under run --json"    lost "$DGEMMA" run -m "$model" -n 20 --json hi
+check "a full disk under inspect"       lost "$DGEMMA" inspect "$model"
+check "a full disk under tokenize"      lost "$DGEMMA" tokenize -m "$model" hi
+check "a full disk under verify"        lost "$DGEMMA" verify -r "$temp/record" "$bare"
+check "a full disk under a record"      lost "$DGEMMA" verify --record "$bare"
+check "a full disk under help"          lost "$DGEMMA" --help
+check "a full disk under a help"        lost "$DGEMMA" run --help
+check "a full disk under version"       lost "$DGEMMA" --version
+
 if command -v python3 >/dev/null; then
     ask --seed 3 --json "Hello there" </dev/null >"$temp/json"
     check "the JSON is JSON" python3 -m json.tool "$temp/json"
