@@ -17,6 +17,7 @@ dg_video_limits dg_video_limits_default(void)
     return (dg_video_limits){
         .max_bytes = 1000000000,
         .max_frames = 36000,
+        .max_pixels = 4000000000,
         .frame = {.max_bytes = 0, .max_pixels = 4096 * 2304, .max_side = 16384},
     };
 }
@@ -42,6 +43,8 @@ typedef struct sampling {
     int64_t n_total; /* frames of the clip */
     double fps;
     int64_t index, n_taken; /* of the frame that comes out of the decoder next; so far */
+    /* Pixels that went into the decoder and came out. Not all frames that go in come out. */
+    int64_t n_sent, n_received;
 } sampling;
 
 #ifdef HAVE_FFMPEG
@@ -227,6 +230,23 @@ static dgemma_status to_image(clip *c, dg_image *out)
 
 /* ---- the two readings ---- */
 
+static int64_t frame_area(int width, int height)
+{
+    return width > 0 && height > 0 ? (int64_t)width * height : 1;
+}
+
+/* The work that is done, for what a file says of itself may be less. */
+static dgemma_status spend(const clip *c, int64_t *spent, int width, int height)
+{
+    *spent += frame_area(width, height);
+    return *spent <= c->limits->max_pixels
+               ? DGEMMA_OK
+               : dg_fail(c->err, DGEMMA_E_LIMIT,
+                         "a video of larger frames, or more, than it says: at most %lld pixels in "
+                         "all",
+                         (long long)c->limits->max_pixels);
+}
+
 static dgemma_status count_frames(clip *c, sampling *s)
 {
     dgemma_status st = open_format(c);
@@ -238,6 +258,12 @@ static dgemma_status count_frames(clip *c, sampling *s)
                            (long long)c->limits->max_frames);
     if (s->n_total == 0)
         return dg_fail(c->err, DGEMMA_E_FORMAT, "a video without frames");
+    const AVCodecParameters *par = c->format->streams[c->stream]->codecpar;
+    const int64_t area = frame_area(par->width, par->height);
+    if (s->n_total > c->limits->max_pixels / area)
+        return dg_fail(
+            c->err, DGEMMA_E_LIMIT, "a video of %lld frames of %d x %d, at most %lld pixels in all",
+            (long long)s->n_total, par->width, par->height, (long long)c->limits->max_pixels);
     const double fps = av_q2d(c->format->streams[c->stream]->avg_frame_rate);
     s->fps = isfinite(fps) && fps > 0 ? fps : 24;
     if (s->n_sample > s->n_total)
@@ -261,7 +287,8 @@ static dgemma_status take_frames(clip *c, sampling *s)
     dgemma_status st = DGEMMA_OK;
     while (!st && s->n_taken < s->n_sample &&
            c->ff.avcodec_receive_frame(c->codec, c->frame) >= 0) {
-        if (s->index == s->n_taken * s->n_total / s->n_sample) {
+        st = spend(c, &s->n_received, c->frame->width, c->frame->height);
+        if (!st && s->index == s->n_taken * s->n_total / s->n_sample) {
             st = hand_over(c, s);
             s->n_taken++;
         }
@@ -279,7 +306,9 @@ static dgemma_status sample_frames(clip *c, sampling *s)
     /* A packet that cannot be decoded costs its own frames; the others still come. */
     while (!st && s->n_taken < s->n_sample && next_packet(c)) {
         c->ff.avcodec_send_packet(c->codec, c->packet);
-        st = take_frames(c, s);
+        st = spend(c, &s->n_sent, c->codec->width, c->codec->height);
+        if (!st)
+            st = take_frames(c, s);
     }
     if (!st && s->n_taken < s->n_sample) {
         c->ff.avcodec_send_packet(c->codec, NULL);

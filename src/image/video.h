@@ -14,10 +14,13 @@ typedef dgemma_status dg_video_fn(void *arg, const dg_image *frame, double secon
 typedef struct dg_video_limits {
     size_t max_bytes;   /* of the file */
     int64_t max_frames; /* of the clip: all up to the last one taken are decoded */
+    int64_t max_pixels; /* of all frames together: the work of decoding them */
     dg_image_limits frame;
 } dg_video_limits;
 
-/* 1 GB, 36,000 frames (20 minutes at 30 a second), 4096 x 2304 pixels a frame. */
+/* 1 GB, 36,000 frames (20 minutes at 30 a second), 4096 x 2304 pixels a frame, and 4 billion pixels
+ * in all: 64 seconds of 1920 x 1080 at 30 a second, 14 of the largest frames. A few bytes make a
+ * frame that is all of one colour, so that the size of the file bounds no work. */
 dg_video_limits dg_video_limits_default(void);
 
 /* Hands over frames floor(i * total / n_sample), i = 0 … n_sample - 1, in order and one at a time,

@@ -120,6 +120,42 @@ START_TEST(limits_and_refusals)
 }
 END_TEST
 
+/* Frames times their size, from what the file says of itself: nothing is decoded. */
+START_TEST(the_work_is_bounded)
+{
+    if (no_video())
+        return;
+    enum { ALL = 40 * 32 * 16 };
+    seen s = {0};
+    dg_video_limits limits = dg_video_limits_default();
+    ck_assert_int_ge(limits.max_pixels, (int64_t)60 * 30 * 1920 * 1080);
+    ck_assert_int_lt(limits.max_pixels, (int64_t)20 * 24 * 4096 * 2304);
+    limits.max_pixels = ALL - 1;
+    ck_assert_int_eq(watch(&s, DATA "forty.mkv", 32, &limits), DGEMMA_E_LIMIT);
+    ck_assert_int_eq(s.n, 0);
+    limits.max_pixels = ALL;
+    ck_assert_int_eq(watch(&s, DATA "forty.mkv", 32, &limits), DGEMMA_OK);
+    ck_assert_int_eq(s.n, 32);
+}
+END_TEST
+
+/* The first frame is small, and the file says that all are: it is noticed on the way. */
+START_TEST(the_work_is_bounded_where_the_file_lies)
+{
+    if (no_video())
+        return;
+    enum { SMALL = 16 * 16, LARGE = 64 * 64 };
+    seen s = {0};
+    dg_video_limits limits = dg_video_limits_default();
+    ck_assert_int_eq(watch(&s, DATA "grows.mjpeg", 32, &limits), DGEMMA_OK);
+    ck_assert_int_eq(s.n, 4);
+    s = (seen){0};
+    limits.max_pixels = SMALL + 2 * LARGE;
+    ck_assert_int_eq(watch(&s, DATA "grows.mjpeg", 32, &limits), DGEMMA_E_LIMIT);
+    ck_assert(s.n > 0 && s.n < 4);
+}
+END_TEST
+
 /* A list of other files is no video here. */
 START_TEST(no_other_file_is_opened)
 {
@@ -174,6 +210,8 @@ Suite *video_suite(void)
     tcase_add_test(t, a_short_clip_is_shown_whole);
     tcase_add_test(t, a_phones_video_is_turned_upright);
     tcase_add_test(t, limits_and_refusals);
+    tcase_add_test(t, the_work_is_bounded);
+    tcase_add_test(t, the_work_is_bounded_where_the_file_lies);
     tcase_add_test(t, no_other_file_is_opened);
     tcase_add_test(t, a_clip_cut_anywhere);
     tcase_add_test(t, times_are_minutes_and_seconds);
