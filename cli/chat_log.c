@@ -202,25 +202,62 @@ char *cli_log_text(const cli_chat_log *log)
 
 /* ---- files ---- */
 
-dgemma_status cli_log_save(const cli_chat_log *log, const char *path, dgemma_error *err)
+static dgemma_status cannot_write(const char *path, dgemma_error *err)
+{
+    return dg_fail(err, DGEMMA_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+/* Where a file of this name is or will be, for the caller to free(), and its mode. A new file is
+ * for its owner alone. */
+static dgemma_status find_place(const char *path, char **out, mode_t *mode, dgemma_error *err)
+{
+    struct stat info;
+    *mode = S_IRUSR | S_IWUSR;
+    *out = NULL;
+    if (lstat(path, &info) != 0 && errno == ENOENT) {
+        *out = strdup(path);
+        return *out ? DGEMMA_OK : no_memory(err);
+    }
+    *out = realpath(path, NULL); /* a link stays, what it leads to is replaced */
+    if (!*out || stat(*out, &info) != 0)
+        return cannot_write(path, err);
+    if (!S_ISREG(info.st_mode))
+        return dg_fail(err, DGEMMA_E_IO, "%s: cannot be written: not a regular file", path);
+    *mode = info.st_mode & 07777;
+    return DGEMMA_OK;
+}
+
+/* Writes a file beside `place` and puts it there when it is whole. */
+static dgemma_status replace_file(const cli_chat_log *log, const char *place, mode_t mode,
+                                  dgemma_error *err)
 {
     dg_buf temp;
     dg_buf_init(&temp, 1 << 16);
-    if (!dg_buf_puts(&temp, path) || !dg_buf_puts(&temp, ".XXXXXX")) {
+    if (!dg_buf_puts(&temp, place) || !dg_buf_puts(&temp, ".XXXXXX")) {
         dg_buf_clear(&temp);
         return no_memory(err);
     }
     int fd = mkstemp(temp.data);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
-    bool ok = f && json_dumpf(log->messages, f, JSON_INDENT(2)) == 0 && fputc('\n', f) != EOF;
+    bool ok = f && json_dumpf(log->messages, f, JSON_INDENT(2)) == 0 && fputc('\n', f) != EOF &&
+              fchmod(fd, mode) == 0;
     ok = f && fclose(f) == 0 && ok;
-    ok = ok && rename(temp.data, path) == 0;
-    dgemma_status st =
-        ok ? DGEMMA_OK
-           : dg_fail(err, DGEMMA_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+    ok = ok && rename(temp.data, place) == 0;
+    dgemma_status st = ok ? DGEMMA_OK : cannot_write(place, err);
     if (!ok && fd >= 0)
         unlink(temp.data);
     dg_buf_clear(&temp);
+    return st;
+}
+
+dgemma_status cli_log_save(const cli_chat_log *log, const char *path, dgemma_error *err)
+{
+    char *place;
+    mode_t mode;
+    dgemma_status st = find_place(path, &place, &mode, err);
+    if (!st)
+        st = replace_file(log, place, mode, err);
+    free(place);
     return st;
 }
 

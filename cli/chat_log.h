@@ -40,7 +40,8 @@ void cli_log_drop_last(cli_chat_log *log, bool keep_pictures);
 /* The array as text, for the caller to free(); NULL: out of memory. */
 char *cli_log_text(const cli_chat_log *log);
 
-/* A file is replaced as a whole or stays as it was. */
+/* A file is replaced as a whole or stays as it was, and keeps its mode; of a link, the file that it
+ * leads to. What is there and no regular file is refused. */
 dgemma_status cli_log_save(const cli_chat_log *log, const char *path, dgemma_error *err);
 /* The conversation becomes that of the file: an array of messages, or an object with it under
  * "messages". On a mistake it stays as it was. */

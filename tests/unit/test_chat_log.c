@@ -1,6 +1,8 @@
 /* The conversation of `dgemma chat`: cli/chat_log.c. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "cli/chat_log.h"
 #include "suites.h"
@@ -105,6 +107,51 @@ START_TEST(save_and_load)
 }
 END_TEST
 
+static mode_t mode_of(const char *path)
+{
+    struct stat info;
+    ck_assert_int_eq(lstat(path, &info), 0);
+    return info.st_mode;
+}
+
+/* What a name stands for stays what it is: a link a link, a pipe a pipe, and a file's mode. */
+START_TEST(saving_over_what_is_there)
+{
+    char dir[DG_TEST_PATH], file[DG_TEST_PATH], link[DG_TEST_PATH], other[DG_TEST_PATH];
+    ck_assert(dg_test_temp_make(dir));
+    dg_test_path(file, dir, "chat.json");
+    dg_test_path(link, dir, "link.json");
+    dg_test_path(other, dir, "other");
+    cli_chat_log log;
+    dgemma_error err;
+    ck_assert(cli_log_init(&log));
+    ck_assert_int_eq(cli_log_save(&log, file, &err), DGEMMA_OK);
+    ck_assert_uint_eq(mode_of(file) & 0777, 0600); /* a new one: nobody else reads it */
+
+    ck_assert_int_eq(chmod(file, 0640), 0);
+    ck_assert_int_eq(symlink("chat.json", link), 0);
+    ck_assert_int_eq(cli_log_add_user(&log, "Hi", 2, &err), DGEMMA_OK);
+    ck_assert_int_eq(cli_log_save(&log, link, &err), DGEMMA_OK);
+    ck_assert(S_ISLNK(mode_of(link)) && S_ISREG(mode_of(file)));
+    ck_assert_uint_eq(mode_of(file) & 0777, 0640);
+    cli_chat_log read;
+    ck_assert(cli_log_init(&read));
+    ck_assert_int_eq(cli_log_load(&read, file, &err), DGEMMA_OK);
+    ck_assert_uint_eq(cli_log_count(&read), 1);
+    cli_log_clear(&read);
+
+    ck_assert_int_eq(unlink(file), 0); /* a link to nothing */
+    ck_assert_int_eq(cli_log_save(&log, link, &err), DGEMMA_E_IO);
+    ck_assert(S_ISLNK(mode_of(link)));
+    ck_assert_int_eq(mkfifo(other, 0600), 0);
+    ck_assert_int_eq(cli_log_save(&log, other, &err), DGEMMA_E_IO);
+    ck_assert_msg(strstr(err.msg, "not a regular file") != NULL, "%s", err.msg);
+    ck_assert(S_ISFIFO(mode_of(other)));
+    cli_log_clear(&log);
+    dg_test_temp_remove(dir);
+}
+END_TEST
+
 START_TEST(files_that_are_none)
 {
     static const char *const wrong[] = {
@@ -152,6 +199,7 @@ Suite *chat_log_suite(void)
     tcase_add_test(c, messages);
     tcase_add_test(c, pictures_wait);
     tcase_add_test(c, save_and_load);
+    tcase_add_test(c, saving_over_what_is_there);
     tcase_add_test(c, files_that_are_none);
     suite_add_tcase(s, c);
     return s;
