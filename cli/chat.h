@@ -16,6 +16,7 @@ typedef struct cli_chat {
     bool interactive;  /* a person types */
     bool leave;        /* /exit */
     bool ask_again;    /* /retry: the last message of the user waits for its answer */
+    bool failed;       /* something that was asked could not be done */
     dgemma_stats last; /* of the last answer */
     int n_answer;
     long n_output;
@@ -25,6 +26,10 @@ typedef struct cli_chat {
 /* A line for the person: on standard output when one is there, on standard error else. Made safe.
  */
 void cli_chat_say(const cli_chat *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same for what could not be done, which is kept in mind: a script that talks through a pipe
+ * sees no line, it sees the exit code. */
+void cli_chat_fail(cli_chat *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Obeys a line that starts with a slash. */
 void cli_chat_command(cli_chat *c, const char *line);

@@ -7,34 +7,49 @@
 #include "cells.h"
 #include "chat.h"
 
-void cli_chat_say(const cli_chat *c, const char *fmt, ...)
+__attribute__((format(printf, 2, 0))) static void say(const cli_chat *c, const char *fmt,
+                                                      va_list args)
 {
     char line[4096];
-    va_list args;
-    va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
     FILE *out = c->interactive ? stdout : stderr;
     cli_safe_write(out, line, strlen(line));
     fputc('\n', out);
     fflush(out);
 }
 
-static void say_error(const cli_chat *c, const dgemma_error *err)
+void cli_chat_say(const cli_chat *c, const char *fmt, ...)
 {
-    cli_chat_say(c, "dgemma: %s", err->msg);
+    va_list args;
+    va_start(args, fmt);
+    say(c, fmt, args);
+    va_end(args);
+}
+
+void cli_chat_fail(cli_chat *c, const char *fmt, ...)
+{
+    va_list args;
+    c->failed = true;
+    va_start(args, fmt);
+    say(c, fmt, args);
+    va_end(args);
+}
+
+static void say_error(cli_chat *c, const dgemma_error *err)
+{
+    cli_chat_fail(c, "dgemma: %s", err->msg);
 }
 
 /* A path as typed: ~/ is the home folder, and "-" is a file of that name, not standard input. For
  * the caller to free. */
-static char *typed_path(const cli_chat *c, const char *arg)
+static char *typed_path(cli_chat *c, const char *arg)
 {
     const char *home = getenv("HOME");
     char *path = arg[0] == '~' && arg[1] == '/' && home ? dg_path_join(home, arg + 2)
                  : !strcmp(arg, "-")                    ? dg_strdup("./-")
                                                         : dg_strdup(arg);
     if (!path)
-        cli_chat_say(c, "dgemma: out of memory");
+        cli_chat_fail(c, "dgemma: out of memory");
     return path;
 }
 
@@ -68,7 +83,7 @@ static void do_think(cli_chat *c, const char *arg)
     else if (!strcmp(arg, "hide") || !strcmp(arg, "show"))
         c->draw.hide_thinking = arg[0] == 'h';
     else if (*arg) {
-        cli_chat_say(c, "/think takes on, off, hide or show, not \"%s\".", arg);
+        cli_chat_fail(c, "/think takes on, off, hide or show, not \"%s\".", arg);
         return;
     }
     cli_chat_say(c, "Thinking is %s, thoughts are %s.", c->args.think ? "on" : "off",
@@ -79,9 +94,9 @@ static void do_image(cli_chat *c, const char *arg)
 {
     dgemma_error err;
     if (!*arg || !c->info.has_vision || cli_log_pictures(&c->log) >= CLI_MAX_MEDIA) {
-        cli_chat_say(c, !*arg                ? "/image needs a file."
-                        : c->info.has_vision ? "That is one picture too many for a message."
-                                             : "This model cannot look at pictures.");
+        cli_chat_fail(c, !*arg                ? "/image needs a file."
+                         : c->info.has_vision ? "That is one picture too many for a message."
+                                              : "This model cannot look at pictures.");
         return;
     }
     char *path = typed_path(c, arg);
@@ -96,7 +111,7 @@ static void do_image(cli_chat *c, const char *arg)
 static void do_seed(cli_chat *c, const char *arg)
 {
     if (*arg && !cli_set_seed(&c->args.seed, arg))
-        cli_chat_say(c, "/seed takes a number, not \"%s\".", arg);
+        cli_chat_fail(c, "/seed takes a number, not \"%s\".", arg);
     else
         cli_chat_say(c, "Seed %llu.", (unsigned long long)c->args.seed);
 }
@@ -105,7 +120,7 @@ static void do_steps(cli_chat *c, const char *arg)
 {
     int steps = c->args.steps;
     if (*arg && (!cli_set_int(&steps, arg) || !steps)) {
-        cli_chat_say(c, "/steps takes a number from 1, not \"%s\".", arg);
+        cli_chat_fail(c, "/steps takes a number from 1, not \"%s\".", arg);
         return;
     }
     c->args.steps = steps;
@@ -140,7 +155,7 @@ static void with_file(cli_chat *c, const char *arg, file_fn *fn, const char *don
 {
     dgemma_error err;
     if (!*arg) {
-        cli_chat_say(c, "Which file?");
+        cli_chat_fail(c, "Which file?");
         return;
     }
     char *path = typed_path(c, arg);
@@ -168,7 +183,7 @@ static void do_retry(cli_chat *c, const char *arg)
     if (c->ask_again)
         cli_chat_say(c, "Again, with seed %llu.", (unsigned long long)++c->args.seed);
     else
-        cli_chat_say(c, "There is nothing to ask again.");
+        cli_chat_fail(c, "There is nothing to ask again.");
 }
 
 static void do_exit(cli_chat *c, const char *arg)
@@ -213,7 +228,7 @@ void cli_chat_command(cli_chat *c, const char *line)
     size_t len = strcspn(name, " \t\n");
     char *arg = dg_strdup(name + len + strspn(name + len, " \t\n"));
     if (!arg) {
-        cli_chat_say(c, "dgemma: out of memory");
+        cli_chat_fail(c, "dgemma: out of memory");
         return;
     }
     size_t n = strlen(arg);
@@ -226,7 +241,7 @@ void cli_chat_command(cli_chat *c, const char *line)
     if (found)
         found->run(c, arg);
     else
-        cli_chat_say(c, "There is no command /%.*s; /help lists them.", (int)(len < 40 ? len : 40),
-                     name);
+        cli_chat_fail(c, "There is no command /%.*s; /help lists them.", (int)(len < 40 ? len : 40),
+                      name);
     dg_free(arg);
 }

@@ -87,10 +87,10 @@ static void count(cli_chat *c, const dgemma_stats *st)
 }
 
 /* Why the answer ends where it does, when that is not for the model to say. */
-static void explain_end(const cli_chat *c, const dgemma_event *end)
+static void explain_end(cli_chat *c, const dgemma_event *end)
 {
     if (end->status)
-        cli_chat_say(c, "dgemma: %s", end->text ? end->text : "the request failed");
+        cli_chat_fail(c, "dgemma: %s", end->text ? end->text : "the request failed");
     else if (end->stats.end == DGEMMA_END_CANCELLED)
         cli_chat_say(c, "[stopped]");
     else if (end->stats.end == DGEMMA_END_LENGTH)
@@ -107,7 +107,7 @@ static void keep_answer(cli_chat *c, const answer *a)
     if (!a->text.len && !a->thinking.len)
         cli_log_drop_last(&c->log, true);
     else if (cli_log_add_assistant(&c->log, &a->text, &a->thinking, &err))
-        cli_chat_say(c, "dgemma: %s", err.msg);
+        cli_chat_fail(c, "dgemma: %s", err.msg);
 }
 
 /* Functions that may answer return what ends the program: 0, nothing; the number of a signal that
@@ -128,7 +128,7 @@ static int answer_last(cli_chat *c)
                                 : dg_fail(&err, DGEMMA_E_NOMEM, "out of memory");
     free(messages);
     if (st) {
-        cli_chat_say(c, "dgemma: %s", err.msg);
+        cli_chat_fail(c, "dgemma: %s", err.msg);
         cli_log_drop_last(&c->log, false); /* a broken picture would spoil the next one too */
         return 0;
     }
@@ -157,7 +157,7 @@ static int say_message(cli_chat *c, const char *text, size_t len)
 {
     dgemma_error err;
     if (cli_log_add_user(&c->log, text, len, &err)) {
-        cli_chat_say(c, "dgemma: %s", err.msg);
+        cli_chat_fail(c, "dgemma: %s", err.msg);
         return 0;
     }
     return answer_last(c);
@@ -190,7 +190,7 @@ static int converse(cli_chat *c, cli_line_input *in, const char *first)
         if (end == CLI_LINE_INTERRUPTED && c->interactive)
             ended_by = 0;
         else if (end == CLI_LINE_TOO_LONG)
-            cli_chat_say(c, "dgemma: a message has at most %d bytes", MESSAGE_MAX);
+            cli_chat_fail(c, "dgemma: a message has at most %d bytes", MESSAGE_MAX);
         else if (end == CLI_LINE_OK && line.data)
             ended_by = take_line(c, line.data, line.len);
     }
@@ -273,6 +273,8 @@ static int run(cli_chat *c, const chat_args *a)
         fprintf(stderr, "dgemma: the answer cannot be shown: no memory, or no output\n");
         return EXIT_FAILED;
     }
+    if (!c->interactive && c->failed)
+        code = EXIT_FAILED;
     return ended_by ? EXIT_INTERRUPTED : code;
 }
 
@@ -307,8 +309,8 @@ int cmd_chat(int argc, char **argv)
     };
     const cli_option output[] = {
         {0, "output", NULL, NULL, NULL, NULL},
-        {0, "color", "WHEN", "auto, always or never; NO_COLOR is respected (auto)", set_color,
-         &a.color},
+        {0, "color", "WHEN", "on a terminal: auto, always or never; NO_COLOR is respected (auto)",
+         set_color, &a.color},
         {0, "no-live", NULL, "do not draw the canvas, only what is finished", cli_set_switch,
          &a.no_live},
         {0, "pace", "MS", "how long a step stays on the screen, at least (30)", cli_set_int,

@@ -275,12 +275,21 @@ static cli_line_end read_plain(cli_line_input *in, dg_buf *out)
     return !fits ? CLI_LINE_TOO_LONG : out->len > start ? CLI_LINE_OK : CLI_LINE_EOF;
 }
 
-/* Takes the newline off, and a backslash before it; true when there was one. */
+static bool ends_in(const dg_buf *line, char c)
+{
+    return line->len && line->data[line->len - 1] == c;
+}
+
+/* Takes the newline off, a carriage return before it, for files come from Windows too, and a
+ * backslash before that; true when there was one. */
 static bool trim(dg_buf *line)
 {
-    if (line->len && line->data[line->len - 1] == '\n')
+    if (ends_in(line, '\n')) {
         line->len--;
-    bool more = line->len && line->data[line->len - 1] == '\\';
+        if (ends_in(line, '\r'))
+            line->len--;
+    }
+    bool more = ends_in(line, '\\');
     if (more)
         line->data[line->len - 1] = '\n';
     else if (line->data)

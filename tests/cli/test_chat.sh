@@ -17,6 +17,11 @@ printf 'Hello \\\nthere\n/save %s/joined.json\n' "$temp" | chat >/dev/null
 check "a line that goes on is one message" grep -qF '"Hello \nthere"' "$temp/joined.json"
 printf 'one\n/save %s/a.json\ntwo\n/save %s/b.json\n' "$temp" "$temp" | chat >/dev/null
 count() { grep -c '"role"' "$1"; }
+printf 'Hello there\r\n/seed 3\r\n\r\n/exit\r\n' | chat >"$temp/crlf"
+check "lines of Windows" test $? = 0
+check "lines of Windows are answered alike" cmp "$temp/run" "$temp/crlf"
+printf 'Hello \\\r\nthere\r\n/save %s/crlf.json\r\n' "$temp" | chat >/dev/null
+check "lines of Windows go on" cmp "$temp/joined.json" "$temp/crlf.json"
 check "a conversation grows" test "$(count "$temp/a.json") $(count "$temp/b.json")" = "2 4"
 no_escapes() { ! grep -q "$(printf '\033\\[')" "$temp/pipe"; }
 check "no escapes in a pipe" no_escapes
@@ -35,14 +40,32 @@ check "a picture that is none" fails_chat "not a PNG" -m "$model" --image README
 check "a system message that is no UTF-8" fails_chat "UTF-8" -m "$model" --system "$(printf '\377')"
 
 says() { grep -qF -- "$1" "$temp/err" || { cat "$temp/err"; return 1; }; }
-printf '\377\nHello\n' | chat >"$temp/out"
+# fails_after NAME LINES...: the chat goes on to the end of its lines, and then fails
+fails_after() {
+    name=$1
+    shift
+    printf '%b\n' "$@" | chat >"$temp/out"
+    code=$?
+    check "$name fails in the end" test "$code" = 1
+}
+fails_after "a message that is no UTF-8" '\0377' Hello
 check "a message that is no UTF-8" says "not valid UTF-8"
 check "the next one is answered" test -s "$temp/out"
 head -c 17000000 /dev/zero | tr '\0' x | chat >"$temp/out"
+check "a message that is too long fails" test $? = 1
 check "a message that is too long" says "at most 16777216 bytes"
 printf 'Hello\n' | "$DGEMMA" chat -m "$model" -c 8 >"$temp/out" 2>"$temp/err"
+check "a conversation past the context fails" test $? = 1
 check "a conversation past the context" says "context has room"
+fails_after "a file that is not there" "/load $temp/none.json" Hello
+check "a file that is not there" says "No such file"
+check "and the next line is answered" test -s "$temp/out"
+fails_after "a command that is none" /dance Hello
+echo Hello | chat >/dev/full
+check "an answer on a full disk fails" test $? = 1
+check "an answer on a full disk" says "cannot be written"
 printf '/load %s\nGo on\n' "$temp/b.json" | chat >"$temp/out"
+check "a chat that went well" test $? = 0
 check "a conversation goes on" test -s "$temp/out"
 printf '[{"role": "user", "content": [{"type": "dance"}]}]' >"$temp/dance.json"
 printf '/load %s\nGo on\n/stats\n' "$temp/dance.json" | chat >"$temp/out"
