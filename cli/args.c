@@ -247,6 +247,8 @@ static bool on_progress(void *user, double fraction)
 {
     enum { WIDTH = 30 };
     cli_progress *p = user;
+    if (p->next && !p->next(p->next_user, fraction))
+        return false;
     if (dg_clock_now() - p->start < 1)
         return true;
     char bar[WIDTH + 1];
@@ -261,7 +263,8 @@ static bool on_progress(void *user, double fraction)
 
 void cli_progress_attach(cli_progress *p, dgemma_engine_options *opt)
 {
-    *p = (cli_progress){.start = dg_clock_now()};
+    *p = (cli_progress){
+        .start = dg_clock_now(), .next = opt->on_progress, .next_user = opt->progress_user};
     if (isatty(STDERR_FILENO)) {
         opt->on_progress = on_progress;
         opt->progress_user = p;

@@ -53,6 +53,8 @@ bool cli_model_or_default(const char **path);
 typedef struct cli_progress {
     double start;
     bool shown;
+    dgemma_progress_fn *next; /* who was to be told before, and still is; or NULL */
+    void *next_user;
 } cli_progress;
 void cli_progress_attach(cli_progress *p, dgemma_engine_options *opt);
 void cli_progress_end(cli_progress *p);

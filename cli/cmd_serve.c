@@ -189,9 +189,8 @@ static int serve(serve_args *a)
     sigprocmask(SIG_BLOCK, &set, NULL); /* for all threads to come */
     signal(SIGPIPE, SIG_IGN);
     allow_files(a->server.max_connections);
+    a->engine.on_progress = loading;
     cli_progress_attach(&progress, &a->engine);
-    if (!a->engine.on_progress)
-        a->engine.on_progress = loading;
     if ((a->key_file && dg_file_read(&keys, a->key_file, &err)) ||
         (a->tls_cert && dg_file_read(&cert, a->tls_cert, &err)) ||
         (a->tls_key && dg_file_read(&key, a->tls_key, &err))) {
@@ -266,7 +265,7 @@ int cmd_serve(int argc, char **argv)
         {0, "name", "NAME", "what clients call it (the path's last part)", cli_set_string, &a.name},
         {0, "mmproj", "FILE", "GGUF file of the vision tower (mmproj*.gguf beside the model)",
          cli_set_string, &a.engine.mmproj},
-        {0, "chat-template", "A|B", "revision of the chat format (the checkpoint's own)",
+        {0, "chat-template", "a|b", "revision of the chat format (the checkpoint's own)",
          cli_set_string, &a.engine.chat_template},
         {0, "who may ask", NULL, NULL, NULL, NULL},
         {0, "host", "ADDRESS", "listen on this address (127.0.0.1: this machine alone)",
@@ -294,7 +293,7 @@ int cmd_serve(int argc, char **argv)
         {0, "max-images", "N", "pictures and videos in a request (16)", cli_set_int,
          &a.server.max_images},
         {0, "max-choices", "N", "answers to one request (16)", cli_set_int, &a.server.max_choices},
-        {0, "timeout", "S", "seconds for an answer, waiting included (900)", cli_set_int,
+        {0, "timeout", "S", "seconds for an answer, waiting included, from 1 (900)", cli_set_count,
          &a.timeout},
         {0, "fetch-timeout", "S", "seconds for pictures to be fetched (10)", cli_set_int, &a.fetch},
         {0, "receive-timeout", "S", "seconds for a request to arrive (120)", cli_set_int,

@@ -602,6 +602,33 @@ static bool make_run(void)
     return pty_wait_end(&session) && pty_modes_are_back(&session);
 }
 
+/* Starts a program that finds Ctrl-C waiting for it: what is pending outlives exec. */
+static int exec_interrupted(char **argv)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    raise(SIGINT);
+    execv(argv[0], argv);
+    return EXIT_FAILURE;
+}
+
+#define INTERRUPTED "--interrupted"
+
+/* The server looks for Ctrl-C while it loads, also where it shows how far it is. */
+static bool interrupted_while_loading(void)
+{
+    const char *env[] = {"TERM=xterm", NULL};
+    char *argv[] = {
+        "/proc/self/exe", INTERRUPTED, (char *)program, "serve", "-m", MODEL, "--port", "0", NULL};
+    pty_start(&session, 80, 24, env, argv);
+    CHECK(pty_wait_end(&session));
+    CHECK(transcript_has("loading was given up") && !transcript_has("listening"));
+    CHECK(WIFEXITED(session.status) && WEXITSTATUS(session.status) == 1);
+    return true;
+}
+
 /* ---- all of them ---- */
 
 static const struct {
@@ -636,6 +663,7 @@ static const struct {
     {"no_live", no_live},
     {"dumb_terminal", dumb_terminal},
     {"make_run", make_run},
+    {"interrupted_while_loading", interrupted_while_loading},
 };
 
 /* Whatever a case looks at, the screen must have understood everything it was sent. */
@@ -657,6 +685,8 @@ static bool run_case(size_t i)
 int main(int argc, char **argv)
 {
     int n_passed = 0, n_failed = 0;
+    if (argc > 2 && !strcmp(argv[1], INTERRUPTED))
+        return exec_interrupted(argv + 2);
     program = getenv("DGEMMA");
     if (!program) {
         printf("DGEMMA is not set\n0 passed, 1 failed, 0 skipped\n");
