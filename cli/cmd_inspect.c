@@ -48,7 +48,8 @@ static void print_shape(const dgemma_tensor_info *t)
         printf("%s%lld", i ? " x " : "", (long long)t->shape[i]);
 }
 
-/* In a column of its own. A name is whatever the file says, and a terminal obeys what it is sent. */
+/* In a column of its own. A name is whatever the file says, and a terminal obeys what it is sent.
+ */
 static void print_name(const char *name)
 {
     enum { WIDTH = 60 };

@@ -77,6 +77,18 @@ static int decode(const dgemma_engine *engine, const char *list)
     return code;
 }
 
+/* Options that contradict each other; NULL: none do. */
+static const char *mistake(const tokenize_args *a)
+{
+    if ((a->text != NULL) + (a->file != NULL) + (a->decode != NULL) > 1)
+        return "give the text once: as a word, with --file, or as ids with --decode";
+    if (a->decode && (a->markers || a->pieces || a->count))
+        return "--markers, --pieces and --count go with a text, not with --decode";
+    if (a->pieces && a->count)
+        return "give --pieces or --count, not both";
+    return NULL;
+}
+
 static const char usage[] =
     "usage: dgemma tokenize [OPTION]... [TEXT]\n\n"
     "Prints the token ids of a text: the last word, a file, or what comes through a pipe.\n";
@@ -105,6 +117,12 @@ int cmd_tokenize(int argc, char **argv)
         cli_print_help(usage, options, n_option);
         return EXIT_OK;
     }
+    a.text = n_rest ? rest[0] : NULL;
+    const char *wrong = mistake(&a);
+    if (wrong) {
+        fprintf(stderr, "dgemma tokenize: %s\n", wrong);
+        return EXIT_USAGE;
+    }
     if (!cli_model_or_default(&a.engine.model_path))
         return EXIT_FAILED;
     dgemma_error err = {0};
@@ -112,7 +130,7 @@ int cmd_tokenize(int argc, char **argv)
     dg_buf text;
     dg_buf_init(&text, TEXT_MAX);
     int code;
-    if (!a.decode && !n_rest && dg_file_read(&text, a.file ? a.file : "-", &err))
+    if (!a.decode && !a.text && dg_file_read(&text, a.file ? a.file : "-", &err))
         code = cli_fail(&err);
     else if (dgemma_engine_open(&engine, &a.engine, &err))
         code = cli_fail(&err);
@@ -120,10 +138,10 @@ int cmd_tokenize(int argc, char **argv)
         code = decode(engine, a.decode);
     else
         code = encode(&a, engine,
-                      n_rest      ? rest[0]
+                      a.text      ? a.text
                       : text.data ? text.data
                                   : "",
-                      n_rest ? strlen(rest[0]) : text.len);
+                      a.text ? strlen(a.text) : text.len);
     dgemma_engine_close(engine);
     dg_buf_clear(&text);
     return code;

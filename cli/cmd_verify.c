@@ -85,6 +85,10 @@ int cmd_verify(int argc, char **argv)
         fprintf(stderr, "dgemma verify: --kv-type is bf16 or f32\n");
         return EXIT_USAGE;
     }
+    if (a.record && a.reference) {
+        fprintf(stderr, "dgemma verify: --record makes a reference, --reference reads one\n");
+        return EXIT_USAGE;
+    }
     a.engine.model_path = n_rest ? rest[0] : NULL;
     if (!cli_model_or_default(&a.engine.model_path))
         return EXIT_FAILED;

@@ -12,10 +12,10 @@ cli_request_args cli_request_defaults(void)
                               .steps = -1,
                               .stability = -1,
                               .canvas = -1,
-                              .t_min = -1,
-                              .t_max = -1,
-                              .entropy_bound = -1,
-                              .confidence = -1,
+                              .t_min = NAN,
+                              .t_max = NAN,
+                              .entropy_bound = NAN,
+                              .confidence = NAN,
                               .temperature = NAN,
                               .top_p = NAN};
 }
@@ -82,7 +82,7 @@ void cli_options_add_model(cli_options *o, cli_request_args *a)
          set_image_attention, &a->engine.image_attention},
         {0, "mmproj", "FILE", "GGUF file of the vision tower (mmproj*.gguf beside the model)",
          cli_set_string, &a->engine.mmproj},
-        {0, "chat-template", "A|B", "revision of the chat format (the checkpoint's own)",
+        {0, "chat-template", "a|b", "revision of the chat format (the checkpoint's own)",
          cli_set_string, &a->engine.chat_template},
     };
     ADD(o, rows);
@@ -192,13 +192,13 @@ void cli_request_apply(const cli_request_args *a, dgemma_request_options *o)
         o->stability_threshold = a->stability;
     if (a->canvas >= 0)
         o->canvas_length = a->canvas;
-    if (a->t_min >= 0)
+    if (!isnan(a->t_min))
         o->t_min = a->t_min;
-    if (a->t_max >= 0)
+    if (!isnan(a->t_max))
         o->t_max = a->t_max;
-    if (a->entropy_bound >= 0)
+    if (!isnan(a->entropy_bound))
         o->entropy_bound = a->entropy_bound;
-    if (a->confidence >= 0)
+    if (!isnan(a->confidence))
         o->confidence_threshold = a->confidence;
     if (!isnan(a->temperature))
         o->temperature = a->temperature;

@@ -13,9 +13,9 @@
 
 static const int told[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP};
 /* All others that end a program, unless nobody can catch them. */
-static const int fatal[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT,   SIGTRAP, SIGSYS, SIGQUIT,
-                            SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU,
-                            SIGXFSZ};
+static const int fatal[] = {SIGSEGV,   SIGBUS,  SIGFPE,  SIGILL,  SIGABRT, SIGTRAP,
+                            SIGSYS,    SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM,
+                            SIGVTALRM, SIGPROF, SIGXCPU, SIGXFSZ};
 
 enum { N_TOLD = sizeof told / sizeof told[0], N_FATAL = sizeof fatal / sizeof fatal[0] };
 

@@ -55,11 +55,16 @@ printf 'from a pipe' >"$temp/text"
 check "tokenize --file" says "$("$DGEMMA" tokenize -m "$model" "from a pipe")" "$DGEMMA" tokenize -m "$model" --file "$temp/text"
 check "tokenize without a tokenizer" fails_saying "no tokenizer" "$DGEMMA" tokenize -m "$bare" x
 check "tokenize, ids that are none" fails_saying "expected token ids" "$DGEMMA" tokenize -m "$model" --decode 1,x
+check "tokenize, a text and a file" fails_saying "the text once" "$DGEMMA" tokenize -m "$model" x --file "$temp/text"
+check "tokenize, a text and ids" fails_saying "the text once" "$DGEMMA" tokenize -m "$model" x --decode 1
+check "tokenize, pieces of ids" fails_saying "go with a text" "$DGEMMA" tokenize -m "$model" --pieces --decode 1
+check "tokenize, pieces and their count" fails_saying "not both" "$DGEMMA" tokenize -m "$model" --pieces --count x
 
 # ---- verify ----
 "$DGEMMA" verify --record --kv-type f32 "$bare" >"$temp/good.json"
 check "verify against its own record" says passed "$DGEMMA" verify --reference "$temp/good.json" --kv-type f32 "$bare"
 check "verify with the reference kernels" says passed "$DGEMMA" verify --reference "$temp/good.json" --kv-type f32 --cpu-flags ref "$bare"
+check "verify, a record and a reference" fails_saying "makes a reference" "$DGEMMA" verify --record -r "$temp/good.json" "$bare"
 check "verify another model" fails_saying "OFF  embedding" "$DGEMMA" verify --reference "$temp/good.json" "$model"
 check "verify without a reference" fails_saying "give a reference" "$DGEMMA" verify "$bare"
 # a model with one weight of layer 2 changed

@@ -39,6 +39,10 @@ expect "a token out of range"           2 'not in the vocabulary'     "$DGEMMA" 
 expect "text without a tokenizer"       1 'no tokenizer'              "$DGEMMA" run -m "$bare" hi
 expect "a prompt past the context"      1 'context has room'          "$DGEMMA" run -m "$bare" -c 4 --tokens 1,2,3,4,5
 expect "a bad knob"                     2 't_min'                     "$DGEMMA" run -m "$model" --t-min 0 hi
+expect "a negative t-min"               2 't_min'                     "$DGEMMA" run -m "$model" --t-min -1 hi
+expect "a negative t-max"               2 't_min'                     "$DGEMMA" run -m "$model" --t-max -1 hi
+expect "a negative entropy bound"       2 'entropy_bound is -1'       "$DGEMMA" run -m "$model" --entropy-bound -1 hi
+expect "a negative confidence"          2 'confidence_threshold is -1' "$DGEMMA" run -m "$model" --confidence -1 hi
 expect "an instruction set not there"   2 'unknown instruction set'   "$DGEMMA" run -m "$model" --cpu-flags abacus hi
 expect "an answer, with statistics"     0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 hi
 expect "an answer in tokens"            0 '^[0-9 ]* $'                "$DGEMMA" run -m "$bare" -n 20 -q --tokens 9,8,7
@@ -55,6 +59,9 @@ expect "settled beginnings"             0 'tokens/s'                  "$DGEMMA" 
 expect "a system prompt and thinking"   0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --system s --think hi
 expect "thinking with a raw prompt"     2 'go with a chat'            "$DGEMMA" run -m "$model" --raw --think hi
 expect "an unknown chat template"       2 '"a" and "b"'               "$DGEMMA" run -m "$model" --chat-template c hi
+expect "chat templates as help has them" 0 'chat-template a|b'        "$DGEMMA" run --help
+expect "the same with serve"            0 'chat-template a|b'         "$DGEMMA" serve --help
+expect "no time for an answer"          2 'does not fit'              "$DGEMMA" serve --timeout 0
 expect "a conversation that is no JSON" 2 'dgemma:'                   "$DGEMMA" run -m "$model" --messages README.md
 expect "tools that are no JSON"         2 'dgemma:'                   "$DGEMMA" run -m "$model" --tools README.md hi
 expect "a file that is not there"       1 'No such file'              "$DGEMMA" run -m "$model" --messages "$temp/none"
