@@ -156,6 +156,19 @@ void cli_print_help(const char *usage, const cli_option *options, size_t n_optio
     }
 }
 
+void cli_warn_of_model(const dgemma_engine_options *opt, const dgemma_model_info *info)
+{
+    if (info->foreign_template && !opt->chat_template)
+        fputs("dgemma: the model's chat template is not one of DiffusionGemma's; revision a is "
+              "used (--chat-template)\n",
+              stderr);
+    if (info->vision_ignored) {
+        fputs("dgemma: goes on without pictures: ", stderr);
+        cli_safe_write(stderr, info->vision_ignored, strlen(info->vision_ignored));
+        fputc('\n', stderr);
+    }
+}
+
 /* Messages repeat what files say, and a terminal obeys what it is sent. */
 int cli_fail(const dgemma_error *err)
 {

@@ -62,6 +62,9 @@ void cli_progress_end(cli_progress *p);
 /* "dgemma: message" on stderr; returns the exit code for the status. */
 int cli_fail(const dgemma_error *err);
 
+/* Says on stderr what of the model is not used as it came. */
+void cli_warn_of_model(const dgemma_engine_options *opt, const dgemma_model_info *info);
+
 /* One line of statistics; "stop", "length", …; a / b, 0 for nothing at all. */
 void cli_print_stats(FILE *out, const dgemma_stats *st);
 const char *cli_end_name(dgemma_end end);

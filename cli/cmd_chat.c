@@ -347,7 +347,7 @@ int cmd_chat(int argc, char **argv)
     if (st)
         return cli_fail(&err);
     dgemma_engine_info(c.engine, &c.info);
-    cli_request_warn_template(&c.args, &c.info);
+    cli_warn_of_model(&c.args.engine, &c.info);
     code = run(&c, &a);
     dgemma_engine_close(c.engine);
     return code;

@@ -315,7 +315,7 @@ static int answer(const run_args *a, dgemma_engine *engine, dgemma_request_optio
     dgemma_model_info info;
     dgemma_engine_info(engine, &info);
     if (!req->tokens && !req->raw_prompt)
-        cli_request_warn_template(&a->request, &info);
+        cli_warn_of_model(&a->request.engine, &info);
     run_state s = {
         .args = a, .engine = engine, .has_tokenizer = info.has_tokenizer, .last = DGEMMA_EVENT_END};
     dg_buf_init(&s.text, (size_t)1 << 30);

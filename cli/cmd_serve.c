@@ -122,9 +122,7 @@ static int run_server(const serve_args *a, dgemma_engine *engine)
     dgemma_error err = {0};
     dgemma_model_info info;
     dgemma_engine_info(engine, &info);
-    if (info.foreign_template && !a->engine.chat_template)
-        fprintf(stderr, "dgemma: the model's chat template is not one of DiffusionGemma's; "
-                        "revision a is used (--chat-template)\n");
+    cli_warn_of_model(&a->engine, &info);
     int code = EXIT_OK;
     if (dg_server_start(&server, engine, &a->server, &err)) {
         code = cli_fail(&err);

@@ -169,13 +169,6 @@ bool cli_request_check(const char *command, cli_request_args *a, int *code)
     return cli_model_or_default(&a->engine.model_path);
 }
 
-void cli_request_warn_template(const cli_request_args *a, const dgemma_model_info *info)
-{
-    if (info->foreign_template && !a->engine.chat_template)
-        fprintf(stderr, "dgemma: the model's chat template is not one of DiffusionGemma's; "
-                        "revision a is used (--chat-template)\n");
-}
-
 void cli_request_apply(const cli_request_args *a, dgemma_request_options *o)
 {
     o->seed = a->seed;

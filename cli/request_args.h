@@ -43,9 +43,6 @@ bool cli_request_add_media(cli_request_args *a, const char *path, bool video);
  * has been printed, and *code is what to exit with. */
 bool cli_request_check(const char *command, cli_request_args *a, int *code);
 
-/* Says on stderr that conversations are not rendered as the checkpoint's own template would. */
-void cli_request_warn_template(const cli_request_args *a, const dgemma_model_info *info);
-
 /* Puts what was said into *o; the prompt, its pictures and the system message are the caller's. */
 void cli_request_apply(const cli_request_args *a, dgemma_request_options *o);
 

@@ -104,9 +104,11 @@ typedef struct dgemma_model_info {
     int n_vocab, n_layer, n_embd, n_expert, n_expert_used;
     int context_length, canvas_length;
     bool has_tokenizer;
-    bool has_vision;           /* it can look at pictures */
-    bool has_chat_template;    /* the tokenizer knows the turn markers */
-    const char *chat_template; /* which revision conversations are rendered with: "a", "b" */
+    bool has_vision;            /* it can look at pictures */
+    const char *vision_ignored; /* what is wrong with the mmproj file beside the model, which is not
+                                   used for that; lives as long as the engine. NULL: nothing */
+    bool has_chat_template;     /* the tokenizer knows the turn markers */
+    const char *chat_template;  /* which revision conversations are rendered with: "a", "b" */
     bool foreign_template; /* the checkpoint brings a template that is neither: "a" is used unless
                               told otherwise */
     const char *backend;   /* "neon", "avx2", "ref" */

@@ -156,6 +156,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .canvas_length = cfg->canvas_length,
         .has_tokenizer = e->loaded.tokenizer != NULL,
         .has_vision = cfg->vision.present,
+        .vision_ignored = e->loaded.tower_ignored,
         .has_chat_template = e->loaded.tokenizer && dg_chat_supported(e->loaded.tokenizer),
         .chat_template = e->revision == DG_CHAT_REVISION_A ? "a" : "b",
         .foreign_template = e->foreign_template,
@@ -175,6 +176,7 @@ dgemma_status dg_engine_estimate(dgemma_model_info *info, const dgemma_engine_op
     dgemma_status st = open_headers(&e, opt, err);
     if (!st)
         dg_engine_describe(&e, info);
+    info->vision_ignored = NULL; /* it goes with the parts */
     close_parts(&e);
     return st;
 }

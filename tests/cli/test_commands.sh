@@ -44,6 +44,7 @@ check "a tokenizer beyond all reason" fails_saying "longer than 67108864 bytes" 
 cp tests/fixtures/gguf/tiny.gguf "$temp/beside.gguf"
 : >"$temp/mmproj-empty.gguf"
 check "inspect tells why a tower is not used" says "not used: $temp/mmproj-empty.gguf" "$DGEMMA" inspect "$temp/beside.gguf"
+check "run tells it too" says "without pictures: $temp/mmproj-empty.gguf" "$DGEMMA" run -m "$temp/beside.gguf" -n 2 Hello
 check "inspect, no such model" fails_saying "No such file" "$DGEMMA" inspect "$temp/none"
 
 # ---- tokenize ----
