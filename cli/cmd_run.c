@@ -305,7 +305,7 @@ static dgemma_status generate(run_state *s, const dgemma_request_options *req, d
     }
     *stats = e.stats;
     if (e.status)
-        st = dg_fail(err, e.status, "%s", e.text);
+        st = dg_fail(err, e.status, "%s", e.text ? e.text : "the request failed");
     dgemma_request_free(request);
     return st;
 }
