@@ -17,7 +17,7 @@ dg_video_limits dg_video_limits_default(void)
     return (dg_video_limits){
         .max_bytes = 1000000000,
         .max_frames = 36000,
-        .max_pixels = 16000000000,
+        .max_pixels = 4000000000,
         .frame = {.max_bytes = 0, .max_pixels = 4096 * 2304, .max_side = 16384},
     };
 }

@@ -18,9 +18,9 @@ typedef struct dg_video_limits {
     dg_image_limits frame;
 } dg_video_limits;
 
-/* 1 GB, 36,000 frames (20 minutes at 30 a second), 4096 x 2304 pixels a frame, and 16 billion
- * pixels in all: 4 minutes of 1920 x 1080 at 30 a second. A few bytes make a frame that is all of
- * one colour, so that the size of the file bounds no work. */
+/* 1 GB, 36,000 frames (20 minutes at 30 a second), 4096 x 2304 pixels a frame, and 4 billion pixels
+ * in all: 64 seconds of 1920 x 1080 at 30 a second, 14 of the largest frames. A few bytes make a
+ * frame that is all of one colour, so that the size of the file bounds no work. */
 dg_video_limits dg_video_limits_default(void);
 
 /* Hands over frames floor(i * total / n_sample), i = 0 … n_sample - 1, in order and one at a time,
