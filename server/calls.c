@@ -54,7 +54,8 @@ static void free_call(dg_call *c)
     dg_server *s = c->server;
     write_log(c);
     atomic_fetch_sub(&s->body_bytes, c->body.len + c->n_fetched);
-    pthread_mutex_lock(&s->lock); /* nobody finds it from here on, so nothing goes before */
+    pthread_mutex_lock(&s->lock);
+    /* off the list before anything of it goes: whoever walks the list may touch what is on it */
     *(c->prev ? &c->prev->next : &s->calls) = c->next;
     if (c->next)
         c->next->prev = c->prev;

@@ -126,19 +126,16 @@ static bool read_calls(dg_translation *t, size_t index, const json_t *calls, jso
 static json_t *call_of(const json_t *m, json_t *open)
 {
     json_t *own = dg_field_get(m, "tool_call_id"), *name = dg_field_get(m, "tool_name"), *call;
-    size_t i, found = json_array_size(open);
+    size_t i;
     json_array_foreach(open, i, call)
     {
-        const json_t *wanted = own ? own : name;
-        if (wanted && found == json_array_size(open) &&
-            json_equal(json_object_get(call, own ? "id" : "name"), wanted))
-            found = i;
+        if (json_equal(json_object_get(call, own ? "id" : "name"), own ? own : name))
+            break;
     }
-    if (!own && found == json_array_size(open))
-        found = 0;
-    json_t *id = own ? own : json_object_get(json_array_get(open, found), "id");
-    id = id ? json_incref(id) : NULL;
-    json_array_remove(open, found);
+    if (!own && i == json_array_size(open))
+        i = 0;
+    json_t *id = json_incref(own ? own : json_object_get(json_array_get(open, i), "id"));
+    json_array_remove(open, i);
     return id;
 }
 
