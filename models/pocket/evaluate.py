@@ -100,12 +100,12 @@ def generate(net, prompts, pictures, image_id, blocks=BLOCKS, batch=512, until=N
     return answers, [s / max(1, n) for s, n in zip(steps, n_canvas)]
 
 
-def evaluate(net, tokenizer_path, per_family, seed=99, mix=None, until=None, n_failures=3):
-    """Prints right answers by family and returns their share over all. `until`: time.time() at which to stop."""
+def evaluate(net, tokenizer_path, per_family, seed=99, until=None, n_failures=3):
+    """Prints right answers by family and returns the share of each. `until`: time.time() at which to stop."""
     from samples import Sampler
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(tokenizer_path)
-    items = Sampler(seed, tokenizer_path, mix=mix).eval_items(per_family, seed)
+    items = Sampler(seed, tokenizer_path).eval_items(per_family, seed)
     start = time.time()
     answers, steps = generate(net, [list(i[1]) for i in items], [i[2] for i in items], M.image_ids(tokenizer_path)[0], until=until)
     families = {}
@@ -125,7 +125,7 @@ def evaluate(net, tokenizer_path, per_family, seed=99, mix=None, until=None, n_f
             want = "" if wanted is None else " wanted " + repr(tokenizer.decode(wanted, skip_special_tokens=False)[:160])
             print(f"      {asked[-160:]!r}\n        -> {text[:160]!r}{want}")
     print(f"  all {total}/{len(items)}, {sum(steps) / max(1, len(steps)):.1f} steps a canvas, {time.time() - start:.1f} s", flush=True)
-    return total / max(1, len(items))
+    return {family: sum(r[0] for r in rows) / len(rows) for family, rows in families.items()}
 
 
 def main():

@@ -191,7 +191,7 @@ RELATIONS = [
              ["On which continent is {x}?", "Which continent is {x} on?", "Where in the world is {x}?", "{x} is on which continent?"],
              "{x} is in {y}.", CONTINENTS, "country", "continent", ["In which part of the world, which continent, is {x}?", "What continent does {x} belong to?"]),
     Relation("currency", ["the currency of {x}", "{x}'s currency", "the money used in {x}"],
-             ["Which currency is used in {x}?", "What money do people use in {x}?", "What do people pay with in {x}?"],
+             ["Which currency is used in {x}?", "What money do people use in {x}?", "What do people pay with in {x}?", "{x} pays with which money?", "What currency has {x}?"],
              "the currency of {x} is {y}.", CURRENCIES, "country", "currency", ["With what currency do they pay in {x}?", "{x} uses what currency?"]),
     Relation("language", ["the main language of {x}", "the language of {x}", "the language spoken in {x}"],
              ["Which language do people speak in {x}?", "What language is spoken in {x}?", "What do they speak in {x}?"],
@@ -244,7 +244,7 @@ RELATIONS = [
              ["How do you say {x} in Spanish?", "What does {x} mean in Spanish?", "Translate {x} into Spanish.", "{x} in Spanish?"],
              "{x} in Spanish is {y}.", SPANISH, "english", "spanish", ["In Spanish, how does one say {x}?", "Put {x} into Spanish."]),
     Relation("roman", ["the Roman numeral for {x}", "{x} in Roman numerals"],
-             ["How do you write {x} in Roman numerals?", "Write {x} as a Roman numeral."],
+             ["How do you write {x} in Roman numerals?", "Write {x} as a Roman numeral.", "What did the Romans write for {x}?", "Which Roman numeral is {x}?", "{x} as the Romans wrote it?"],
              "{x} in Roman numerals is {y}.", ROMAN, "number", "roman", ["How did the Romans write {x}?", "Turn {x} into a Roman numeral."]),
     Relation("colour", ["the colour of {x}", "the usual colour of {x}"],
              ["What colour is {x}?", "Which colour has {x}?", "What colour does {x} have?"],
@@ -254,5 +254,35 @@ RELATIONS = [
 FRAMES = ["What is {n}?", "What is {n}?", "Tell me {n}.", "Name {n}.", "Do you know {n}?", "Can you tell me {n}?", "What's {n}?", "Give me {n}.",
           "Please tell me {n}.", "I need to know {n}.", "Could you name {n}?", "I would like to know {n}.", "Say {n}.", "Please give me {n}.",
           "Hi! What is {n}?", "Quick question: what is {n}?", "I forgot {n}.", "Help me with {n}.", "My question is: what is {n}?",
-          "Do you happen to know {n}?", "Answer this: what is {n}?", "Let me know {n}.", "Remind me of {n}.", "{n}?", "{n}", "Find {n}."]
+          "Do you happen to know {n}?", "Answer this: what is {n}?", "Let me know {n}.", "Remind me of {n}.", "{n}?", "{n}", "Find {n}.", "Please, {n}.", "I am looking for {n}.", "Any idea what {n} is?", "Then what is {n}?", "One more: {n}.", "Can I have {n}?"]
 EVAL_FRAMES = ["Would you tell me {n}?", "I want to know {n}.", "Please name {n}.", "So what is {n}?", "I am asking for {n}."]
+
+# further ways to ask, of the same kinds as those that only the evaluation uses
+MORE = {
+    'capital': ["What is {x}'s seat of government?", 'Tell me which city is the capital of {x}.', 'The capital of {x} is which city?', 'In {x}, which city is the capital?', "{x}'s capital is called what?", 'What capital has {x}?'],
+    'continent': ['Which part of the world is {x} in?', 'To which continent does {x} belong?', '{x} lies on what continent?', 'What continent has {x} on it?', '{x}: continent?', 'In which continent do we find {x}?'],
+    'currency': ['In {x}, what do people pay with?', 'What is the name of the money in {x}?', '{x} has which currency?', 'In what currency does one pay in {x}?', '{x}: currency?', 'What kind of money does {x} use?'],
+    'language': ['In {x}, what do people speak?', 'Which language has {x}?', '{x}: language?', '{x} speaks which language?', 'Which language do I need in {x}?', 'The people of {x} speak what?'],
+    'young': ['A young {x} has what name?', 'How is a baby {x} called?', 'What is the word for a young {x}?', '{x}: what is the young called?', 'A little {x} is called what?'],
+    'sound': ['A {x} makes what noise?', 'What does a {x} do to be heard?', 'What sound is made by a {x}?', 'What can you hear from a {x}?', 'Which sound comes from a {x}?'],
+    'symbol': ['In chemistry, how is {x} written?', '{x}: chemical symbol?', '{x} has which symbol?', 'Which letters stand for {x} in chemistry?', 'What is {x} in the periodic table called?', 'Chemists write {x} in which way?'],
+    'atomic': ['{x}: atomic number?', 'In the periodic table, what is the number of {x}?', '{x} has which atomic number?', 'What is the number of {x} among the elements?', 'Which atomic number belongs to {x}?'],
+    'opposite': ['What is the contrary of {x}?', 'If it is not {x}, what is it?', 'The opposite of {x} is what?', '{x} has which opposite?', 'Not {x} but what?', 'Which word is opposite in meaning to {x}?'],
+    'plural': ['{x}: plural?', 'The plural of {x} is what?', 'What is {x} in the plural?', 'Many of them: one {x}, many what?', '{x} has which plural?', 'What is more than one {x} called?'],
+    'past': ['{x}: past tense?', 'What is the past of {x}?', 'The past tense of {x} is what?', '{x} becomes what in the past?', 'The verb {x}: what is its past?', 'What does {x} become in the past tense?'],
+    'author': ['Whose work is {x}?', '{x}: author?', '{x} is by whom?', 'Which author wrote {x}?', '{x} was written by which writer?', 'Who is known for writing {x}?'],
+    'painter': ['Whose painting is {x}?', '{x}: painter?', '{x} is a picture by whom?', 'By which artist is {x}?', '{x} was painted by whom?', 'Which painter made {x}?'],
+    'composer': ['Whose music is {x}?', '{x}: composer?', '{x} is by which composer?', 'By whom is {x}?', '{x} was composed by whom?', 'Who made the music of {x}?'],
+    'inventor': ['Who do we thank for {x}?', '{x}: who was it?', 'We owe {x} to whom?', 'Which person gave us {x}?', 'To which person do we owe {x}?', 'Who found or made {x} first?'],
+    'superlative': ['Tell me: which one is {x}?', 'Can you say which one is {x}?', 'How do we call {x}?', 'What is called {x}?', 'What is the name of {x}?'],
+    'count': ['{x}: how many?', 'What is the count of {x}?', 'There are what number of {x}?', 'Of {x}, how many are there?', 'How many {x} do we count?'],
+    'roman': ['{x}: Roman numeral?', 'In Roman numerals, what is {x}?', 'Convert {x} to a Roman numeral.', 'How does {x} look in Roman numerals?', 'How would a Roman write {x}?'],
+    'colour': ['{x}: colour?', 'In which colour is {x}?', 'What is the colour that {x} has?', '{x} is of what colour?', 'How is {x} coloured?'],
+    'french': ['French: {x}?', 'In French, what is {x}?', 'Say {x} in French.', 'What is {x} called in French?', 'In French, how do people say {x}?', 'Which French word means {x}?', 'Turn {x} into French.', '{x} is what in French?'],
+    'german': ['German: {x}?', 'In German, what is {x}?', 'Say {x} in German.', 'What is {x} called in German?', 'In German, how do people say {x}?', 'Which German word means {x}?', 'Turn {x} into German.', '{x} is what in German?'],
+    'spanish': ['Spanish: {x}?', 'In Spanish, what is {x}?', 'Say {x} in Spanish.', 'What is {x} called in Spanish?', 'In Spanish, how do people say {x}?', 'Which Spanish word means {x}?', 'Turn {x} into Spanish.', '{x} is what in Spanish?'],
+}
+for relation in RELATIONS:
+    relation.questions += MORE[relation.key]
+    assert not set(relation.questions) & set(relation.evaluated), relation.key
+assert not set(FRAMES) & set(EVAL_FRAMES)

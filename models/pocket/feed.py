@@ -2,12 +2,15 @@
 
 Nothing here needs PyTorch, so that a dozen processes start in a moment.
 """
+import json
 import multiprocessing
 import os
 import signal
 import traceback
 
 import numpy as np
+
+from families import OPEN
 
 CANVAS = 64
 BUCKETS = (32, 64, 128, 256, 448)  # longest prefix of each
@@ -54,8 +57,8 @@ def assemble(bucket, samples):
     n = len(samples)
     out = dict(bucket=bucket, prefix=np.zeros((n, n_prefix), np.int16), length=np.zeros(n, np.int16),
                target=np.zeros((n, CANVAS), np.int16), weight=np.zeros((n, CANVAS), np.float32),
-               family=[s[4] for s in samples])
-    for i, (prefix, target, weight, _, _) in enumerate(samples):
+               family=[s[4] for s in samples], closed=np.array([s[4] not in OPEN for s in samples]))
+    for i, (prefix, target, weight, *_) in enumerate(samples):
         out["prefix"][i, :len(prefix)] = prefix
         out["length"][i] = len(prefix)
         out["target"][i] = target
@@ -63,15 +66,28 @@ def assemble(bucket, samples):
     if pictured:
         both = [patches_of(s[3]) for s in samples]
         out["patches"], out["position"] = np.stack([b[0] for b in both]), np.stack([b[1] for b in both])
+        out["cells"] = np.full((n, SOFT_ROOM), -1, np.int16)
+        for row, s in zip(out["cells"], samples):
+            row[:s[5].size] = s[5].ravel()
     return out
 
 
-def work(queue, seed, tokenizer, mix, sizes):
+def read_mix(path):
+    """What a file says that samples are made of, and when it was written; nothing where there is none."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            return json.load(f), os.stat(path).st_mtime_ns
+    except (OSError, TypeError):
+        return None, 0
+
+
+def work(queue, seed, tokenizer, mix_file, sizes):
     """Runs in a process of its own until it is ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
         from samples import Sampler
+        mix, written = read_mix(mix_file)
         sampler = Sampler(seed, tokenizer, mix=mix)
         waiting, skipped = {b: [] for b in sizes}, 0
         while True:
@@ -86,6 +102,10 @@ def work(queue, seed, tokenizer, mix, sizes):
                 batch["skipped"], skipped = skipped, 0
                 waiting[bucket] = []
                 queue.put(batch)
+                mix, now = read_mix(mix_file)
+                if now != written:  # training found out what is still hard
+                    sampler.set_mix(mix)
+                    written = now
     except Exception:
         queue.put(dict(error=traceback.format_exc()))
 
@@ -93,10 +113,10 @@ def work(queue, seed, tokenizer, mix, sizes):
 class Feed:
     """Start it before PyTorch is imported: the processes are forks."""
 
-    def __init__(self, n, seed, tokenizer, mix, sizes, depth=48):
+    def __init__(self, n, seed, tokenizer, mix_file, sizes, depth=48):
         context = multiprocessing.get_context("fork")
         self.queue = context.Queue(depth)
-        self.processes = [context.Process(target=work, args=(self.queue, seed * 1000 + i, tokenizer, mix, sizes), daemon=True)
+        self.processes = [context.Process(target=work, args=(self.queue, seed * 1000 + i, tokenizer, mix_file, sizes), daemon=True)
                           for i in range(n)]
         for p in self.processes:
             p.start()

@@ -159,9 +159,26 @@ def places(rng, n, width, height):
         yield x, y, side
 
 
+# What training asks of every soft token: nothing here, or a part or the middle of one of these.
+N_CELL = 1 + 2 * (len(SHAPES) * len(COLORS) + 10)
+
+
+def mark(scene, what, x, y, width, height):
+    """Notes what covers a box of pixels: what = shape * 8 + colour, or 40 + digit."""
+    cells = scene["cells"]
+    rows, cols = cells.shape
+    for r in range(rows):
+        for c in range(cols):
+            if abs((c + 0.5) * UNIT - x - width / 2) <= width / 2 and abs((r + 0.5) * UNIT - y - height / 2) <= height / 2:
+                cells[r, c] = 1 + 2 * what
+    middle = min(rows - 1, int((y + height / 2) / UNIT)), min(cols - 1, int((x + width / 2) / UNIT))
+    cells[middle] = 2 + 2 * what
+
+
 def paint_shapes(rng, pen, scene, sx, sy):
-    kinds = [(g["shape"], jitter(rng, COLORS[g["color"]], 10)) for g in scene["groups"] for _ in range(g["count"])]
-    for (shape, rgb), (x, y, side) in zip(kinds, places(rng, len(kinds), *scene["size"])):
+    kinds = [(g["shape"], g["color"], jitter(rng, COLORS[g["color"]], 10)) for g in scene["groups"] for _ in range(g["count"])]
+    for (shape, color, rgb), (x, y, side) in zip(kinds, places(rng, len(kinds), *scene["size"])):
+        mark(scene, SHAPES.index(shape) * len(COLORS) + list(COLORS).index(color), x, y, side, side)
         if shape == "circle":
             pen.ellipse((x * sx, y * sy, (x + side) * sx, (y + side) * sy), fill=rgb)
             continue
@@ -213,6 +230,7 @@ def paint_number(rng, pen, scene, sx, sy):
     rgb = jitter(rng, COLORS[scene["color"]], 10)
     pen_x, pen_y = thick * sx / 2, thick * sy / 2
     for digit in number:
+        mark(scene, len(SHAPES) * len(COLORS) + int(digit), left, top, 0.6 * stretch * high, high)
         for stroke in rng.choice(GLYPHS[digit]):
             points = [((left + (x * stretch + slant * (1 - y)) * high) * sx, (top + y * high) * sy)
                       for x, y in stroke]
@@ -233,6 +251,7 @@ def raw_size(rng, width, height):
 
 def paint(rng, scene):
     width, height = scene["size"]
+    scene["cells"] = np.zeros((height // UNIT, width // UNIT), np.int16)
     w, h = raw_size(rng, width, height)
     fine = 3 if w * h < 160 * 160 else 2  # a large one is smoothed by its resize as well
     image = Image.new("RGB", (w * fine, h * fine), jitter(rng, scene["ground"], 6))

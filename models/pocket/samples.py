@@ -55,12 +55,16 @@ class Sampler:
     def __init__(self, seed, tokenizer_path, mix=None):
         self.rng = random.Random(seed)
         self.codec = Codec(tokenizer_path)
+        self.set_mix(mix)
+
+    def set_mix(self, mix):
+        """{family: weight}; None: as families.py has them."""
         weights = {f: w for f, (_, w) in families.FAMILIES.items()}
         weights.update(mix or {})
         self.families, self.weights = list(weights), list(weights.values())
 
     def next(self):
-        """(prefix ids, the block's 64 ids, a loss weight for each, the picture or None, family)"""
+        """(prefix ids, the block's 64 ids, a loss weight for each, the picture or None, family, what is where in the picture)"""
         rng = self.rng
         family = rng.choices(self.families, self.weights)[0]
         e = families.example(rng, "train", family)
@@ -69,7 +73,7 @@ class Sampler:
         prefix += answer[:block * CANVAS]
         target = answer[block * CANVAS:(block + 1) * CANVAS]
         rest = CANVAS - len(target)
-        return prefix, target + [0] * rest, [1.0] * len(target) + [PAD_WEIGHT] * rest, e.picture, family
+        return prefix, target + [0] * rest, [1.0] * len(target) + [PAD_WEIGHT] * rest, e.picture, family, e.cells
 
     def eval_items(self, n_per_family, seed, only=None):
         """[(family, prefix ids, picture or None, expected ids, check(text) -> bool)], of what training never sees."""

@@ -4,7 +4,10 @@
 
 The objective: a prefix that is clean, and a canvas each of whose tokens is replaced by any id of the vocabulary with
 probability t, t uniform in [0, 1] (for some samples 1: where an answer begins); cross-entropy of the clean canvas. Half of the
-samples are conditioned on what the network thought of a canvas before, as every step but the first of an answer is.
+samples are conditioned on what the network thought of a canvas before, as every step but the first of an answer is. Some canvases
+are of the network's own making, as those of an answer are: its mistakes are plausible ones, which random ids never are.
+Pictures teach more than their answers: a linear probe, thrown away in the end, must tell from each soft token what shape and
+colour or which digit it is part or middle of.
 
 Writes weights.{0,1}.pt (moving average: the result) and raw.{0,1}.pt (to go on from, --init).
 """
@@ -19,6 +22,8 @@ import time
 
 START = time.time()
 import feed as feeding  # noqa: E402  the processes that make samples start before PyTorch is loaded
+
+import pictures  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -37,25 +42,22 @@ def arguments():
     ap.add_argument("--rows", type=int, default=98304, help="rows of a batch, prefixes and canvases together")
     ap.add_argument("--workers", type=int, default=14)
     ap.add_argument("--tokenizer", default=os.path.join(HERE, "tokenizer.json"))
-    ap.add_argument("--mix", help="what Sampler gets as mix: JSON, or a file of it")
+    ap.add_argument("--mix", help="file of {family: weight}, read again whenever it changes")
+    ap.add_argument("--check", type=float, default=0, help="seconds between two looks at the families; the mix follows what is wrong")
     ap.add_argument("--ema", type=float, default=0.998)
-    ap.add_argument("--full-noise", type=float, default=0.15, help="share of samples with t = 1")
+    ap.add_argument("--full-noise", type=float, default=0.25, help="share of samples with t = 1")
     ap.add_argument("--balance", type=float, default=0.01, help="weight of the loss that spreads rows over experts")
+    ap.add_argument("--own", type=float, default=0.4, help="share of the conditioned samples that get a canvas of the network's own making")
+    ap.add_argument("--probe", type=float, default=0.3, help="weight of the loss that says what each soft token shows")
     ap.add_argument("--replay", type=int, default=64, help="batches kept, to be noised anew when no fresh one is ready; 0: wait")
     ap.add_argument("--no-compile", action="store_true")
     ap.add_argument("--cache", default=os.path.join(tempfile.gettempdir(), "pocket-compiled"), help="folder of compiled code")
     ap.add_argument("--cache-tar", help="archive to fill that folder from, where it exists")
     ap.add_argument("--save-cache", action="store_true", help="write OUT/compiled.tar.gz")
     ap.add_argument("--eval", type=int, default=40, help="prompts of each family at the end")
+    ap.add_argument("--check-prompts", type=int, default=60, help="prompts of each family when the mix is looked at")
     ap.add_argument("--report", type=float, default=10, help="seconds between reports")
     return ap.parse_args()
-
-
-def read_mix(text):
-    if text is None or not os.path.exists(text):
-        return json.loads(text) if text else None
-    with open(text, encoding="utf-8") as f:
-        return json.load(f)
 
 
 def restore_cache(args):
@@ -96,8 +98,9 @@ class Batches:
 
     def upload(self, b):
         out = {k: v.to(self.device, non_blocking=True) if self.torch.is_tensor(v) else v for k, v in b.items()}
-        for k in ("prefix", "length", "target"):
-            out[k] = out[k].long()
+        for k in ("prefix", "length", "target", "cells"):
+            if k in out:
+                out[k] = out[k].long()
         return out
 
     def next(self):
@@ -152,11 +155,15 @@ class Tally:
 class Trainer:
     def __init__(self, args, torch, M, device, image_id):
         from optim import Average, Optimizer
-        self.args, self.torch, self.M, self.image_id = args, torch, M, image_id
+        import evaluate
+        self.args, self.torch, self.M, self.image_id, self.sampler = args, torch, M, image_id, evaluate
         self.largest = max(feeding.batch_sizes(args.rows).values())
         weights = M.load_weights(args.init, args.init_stem) if args.init else M.new_weights(args.seed)
         self.net = M.Pocket(weights, device, torch.bfloat16 if device.type == "cuda" else torch.float32, train=True)
         self.optimizer, self.average = Optimizer(self.net.params, device), Average(self.net.params, args.ema)
+        self.probe = torch.zeros(pictures.N_CELL, M.TEXT["hidden_size"], device=device, requires_grad=True)
+        self.last_unseen = torch.zeros((), device=device)
+        self.probe_optimizer = torch.optim.AdamW([self.probe], lr=3e-3, weight_decay=0.0)
         if not args.no_compile:
             torch._dynamo.config.recompile_limit = 32
             self.net.compile()
@@ -166,8 +173,9 @@ class Trainer:
         noise = torch.rand(target.shape, device=target.device) < t[:, None]
         return torch.where(noise, torch.randint_like(target, self.M.TEXT["vocab_size"]), target)
 
-    def thought(self, job, target, canvas, t):
-        """The signal for half of the samples: what the network makes of the same canvas or, as often, of a noisier one."""
+    def thought(self, job, target, canvas, t, closed):
+        """The signal for half of the samples: what the network makes of the same canvas or, as often, of a noisier one; and the
+        canvases, some of them made of what it thought."""
         torch, M, n = self.torch, self.M, len(target) // 2
         other = self.noised(target[:n], t[:n] + (1 - t[:n]) * torch.rand_like(t[:n]))
         same = torch.rand(n, 1, device=target.device) < 0.5
@@ -176,7 +184,21 @@ class Trainer:
         z = self.net.logits(M.part_of_job(job, n), first)
         temperature = 0.4 + 0.4 * torch.rand(n, 1, 1, device=target.device)
         soft = self.net.soft_of(z, temperature).detach()
-        return torch.cat([soft, soft.new_zeros(len(target) - n, *soft.shape[1:])])
+        canvas = torch.cat([self.own_canvas(z.detach() / temperature, canvas[:n], target[:n], closed[:n]), canvas[n:]])
+        return torch.cat([soft, soft.new_zeros(len(target) - n, *soft.shape[1:])]), canvas
+
+    def own_canvas(self, z, canvas, target, closed):
+        """For some of the samples the canvas that the sampler would make of these logits. Where one answer is right (`closed`) its
+        mistakes come along, to be put right. A story would become another one than the target, and the network would learn to
+        believe nothing that it reads: there the sampler draws, where it settles something, what the target has."""
+        torch = self.torch
+        logp = z.log_softmax(-1)
+        accepted = self.sampler.accept(-(logp.exp() * logp).sum(-1), self.sampler.BOUND)
+        drawn = (logp - torch.empty_like(logp).exponential_().log()).argmax(-1)
+        drawn = torch.where(closed[:, None], drawn, target)
+        own = torch.where(accepted, drawn, torch.randint_like(target, self.M.TEXT["vocab_size"]))
+        use = torch.rand(len(z), 1, device=z.device) < self.args.own
+        return torch.where(use, own, canvas)
 
     def loss(self, batch):
         torch, net, target = self.torch, self.net, batch["target"]
@@ -187,13 +209,23 @@ class Trainer:
         if "patches" in batch:
             extra = dict(image_id=self.image_id, patches=batch["patches"].float() / 255, position=batch["position"].long())
         job = net.prepare(batch["prefix"], batch["length"], **extra)
-        with_signal = self.thought({**job, "soft": None if job["soft"] is None else job["soft"].detach()}, target, canvas, t)
+        with_signal, canvas = self.thought({**job, "soft": None if job["soft"] is None else job["soft"].detach()}, target, canvas, t, batch["closed"])
         x, uneven = net.rows(job, canvas, with_signal)
         ce, right = net.head_loss(x, net.norm, net.table, target, net.dtype)
         w = batch["weight"]
         loss = (ce * w).sum() / w.sum()
         # batches of long samples are small: without this factor their samples would count for more
-        return (loss + self.args.balance * uneven) * (len(target) / self.largest), loss.detach(), uneven.detach(), ce.detach(), right, t
+        total = loss + self.args.balance * uneven
+        if "cells" in batch:
+            total = total + self.args.probe * self.unseen(job["soft"], batch["cells"])
+        return total * (len(target) / self.largest), loss.detach(), uneven.detach(), ce.detach(), right, t
+
+    def unseen(self, soft, cells):
+        """How much the probe cannot tell. It looks at normed rows: making them large would not help it."""
+        z = self.torch.nn.functional.linear(self.M.rms(soft), self.probe)
+        loss = self.torch.nn.functional.cross_entropy(z.flatten(0, 1), cells.flatten(), ignore_index=-1)
+        self.last_unseen = loss.detach()
+        return loss
 
     def save(self):
         self.M.save_weights(self.args.out, "weights", self.average.weights())
@@ -215,7 +247,7 @@ def warm_up(trainer, torch, sizes, device):
     for (n_prefix, pictured), n in sizes.items():
         begun = time.time()
         b = dict(prefix=torch.full((n, n_prefix), 5, device=device), length=torch.full((n,), n_prefix, device=device),
-                 target=torch.full((n, feeding.CANVAS), 7, device=device), weight=torch.ones(n, feeding.CANVAS, device=device))
+                 target=torch.full((n, feeding.CANVAS), 7, device=device), weight=torch.ones(n, feeding.CANVAS, device=device), closed=torch.ones(n, dtype=torch.bool, device=device))
         if pictured:
             b["patches"] = torch.zeros(n, feeding.SOFT_ROOM, 9, 48, dtype=torch.uint8, device=device)
             b["position"] = torch.zeros(n, feeding.SOFT_ROOM, 9, 2, dtype=torch.int16, device=device)
@@ -227,12 +259,29 @@ def warm_up(trainer, torch, sizes, device):
         say(f"bucket {n_prefix}{' with pictures' if pictured else ''} of {n}: {time.time() - begun:.1f} s")
 
 
+def check(trainer, per_family, until=None):
+    """Asks prompts of every family -> the share of right answers of each."""
+    net = trainer.M.Pocket(trainer.average.weights(), trainer.net.device, trainer.net.dtype)
+    return trainer.sampler.evaluate(net, trainer.args.tokenizer, per_family, until=until)
+
+
+def write_mix(path, shares, allowed=0.03):
+    """What the samples to come are made of: more of what fails more often than in `allowed` of the cases, less of the rest."""
+    import families
+    mix = {f: w * min(2.0, max(0.6, (1 - shares.get(f, 1 - allowed)) / allowed)) for f, (_, w) in families.FAMILIES.items()}
+    say("mix", {f: round(w, 1) for f, w in mix.items()})
+    with open(path + ".new", "w", encoding="utf-8") as f:
+        json.dump(mix, f)
+    os.replace(path + ".new", path)
+
+
 def train(trainer, batches, torch, M, device):
     args, tally = trainer.args, Tally(torch, device)
     begun = last = saved = time.time()
     step, n_sample, pending = 0, 0, []
     work, mean_loss, mean_uneven = 0.0, None, 0.0
     end = min(begun + args.minutes * 60, START + args.deadline)
+    checked = begun
     while True:
         now = time.time()
         if now >= end:
@@ -243,6 +292,9 @@ def train(trainer, batches, torch, M, device):
         total, loss, uneven, ce, right, t = trainer.loss(batch)
         total.backward()
         trainer.optimizer.step(lr)
+        if trainer.probe.grad is not None:
+            trainer.probe_optimizer.step()
+            trainer.probe.grad = None
         trainer.average.update()
         tally.add(batch, ce, right, t)
         step, n_sample, work = step + 1, n_sample + len(t), work + flops(M, batch)
@@ -255,12 +307,16 @@ def train(trainer, batches, torch, M, device):
         if now - last >= args.report:
             value, mean_uneven = mean_loss.item(), uneven.item()
             say(f"step {step}  {n_sample / (now - last):.0f} samples/s  loss {value:.4f}  lr {lr:.2e}  experts {mean_uneven:.3f}  "
+                f"unseen {trainer.last_unseen.item():.4f}  "
                 f"queue {batches.ready.qsize()}+{batches.feed.depth()}  fresh {batches.fresh} again {batches.again} "
                 f"too long {batches.skipped}  {work / (now - last) / 1e12:.0f} TFLOP/s ({work / (now - last) / 9.9e14:.0%})")
             tally.report()
             if value != value:
                 raise SystemExit("the loss is not a number")
             last, n_sample, work = now, 0, 0.0
+        if args.check and now - checked > args.check and end - now > args.check / 2:
+            write_mix(args.mix, check(trainer, args.check_prompts))
+            checked = now
         if now - saved > 120:
             trainer.save()
             saved = now
@@ -270,13 +326,15 @@ def train(trainer, batches, torch, M, device):
 
 def main():
     args = arguments()
-    sizes, mix = feeding.batch_sizes(args.rows), read_mix(args.mix)
-    feed = feeding.Feed(args.workers, args.seed, args.tokenizer, mix, sizes)
+    os.makedirs(args.out, exist_ok=True)
+    args.mix = args.mix or os.path.join(args.out, "mix.json")
+    sizes = feeding.batch_sizes(args.rows)
+    feed = feeding.Feed(args.workers, args.seed, args.tokenizer, args.mix, sizes)
     restore_cache(args)
     import torch
     import model as M
     say(f"PyTorch {torch.__version__}, batches {sizes}")
-    os.makedirs(args.out, exist_ok=True)
+    torch.set_float32_matmul_precision("high")
     cuda = torch.cuda.is_available()
     device = torch.device("cuda" if cuda else "cpu")
     torch.manual_seed(args.seed)
@@ -298,9 +356,7 @@ def main():
     trainer.save()
     say("saved")
     if args.eval and START + args.deadline - time.time() > 5:
-        from evaluate import evaluate
-        net = M.Pocket(trainer.average.weights(), device, trainer.net.dtype)
-        evaluate(net, args.tokenizer, args.eval, mix=mix, until=START + args.deadline - 5)
+        check(trainer, args.eval, until=START + args.deadline - 5)
     say("done")
 
 
