@@ -77,7 +77,7 @@ def read_mix(path):
     try:
         with open(path, encoding="utf-8") as f:
             return json.load(f), os.stat(path).st_mtime_ns
-    except (OSError, TypeError):
+    except FileNotFoundError:
         return None, 0
 
 

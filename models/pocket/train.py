@@ -209,7 +209,8 @@ class Trainer:
         if "patches" in batch:
             extra = dict(image_id=self.image_id, patches=batch["patches"].float() / 255, position=batch["position"].long())
         job = net.prepare(batch["prefix"], batch["length"], **extra)
-        with_signal, canvas = self.thought({**job, "soft": None if job["soft"] is None else job["soft"].detach()}, target, canvas, t, batch["closed"])
+        seen = None if job["soft"] is None else job["soft"].detach()
+        with_signal, canvas = self.thought({**job, "soft": seen}, target, canvas, t, batch["closed"])
         x, uneven = net.rows(job, canvas, with_signal)
         ce, right = net.head_loss(x, net.norm, net.table, target, net.dtype)
         w = batch["weight"]
@@ -247,7 +248,8 @@ def warm_up(trainer, torch, sizes, device):
     for (n_prefix, pictured), n in sizes.items():
         begun = time.time()
         b = dict(prefix=torch.full((n, n_prefix), 5, device=device), length=torch.full((n,), n_prefix, device=device),
-                 target=torch.full((n, feeding.CANVAS), 7, device=device), weight=torch.ones(n, feeding.CANVAS, device=device), closed=torch.ones(n, dtype=torch.bool, device=device))
+                 target=torch.full((n, feeding.CANVAS), 7, device=device), weight=torch.ones(n, feeding.CANVAS, device=device),
+                 closed=torch.ones(n, dtype=torch.bool, device=device))
         if pictured:
             b["patches"] = torch.zeros(n, feeding.SOFT_ROOM, 9, 48, dtype=torch.uint8, device=device)
             b["position"] = torch.zeros(n, feeding.SOFT_ROOM, 9, 2, dtype=torch.int16, device=device)
@@ -327,6 +329,8 @@ def train(trainer, batches, torch, M, device):
 def main():
     args = arguments()
     os.makedirs(args.out, exist_ok=True)
+    if args.mix and not os.path.exists(args.mix):
+        raise SystemExit(f"{args.mix}: no such file")
     args.mix = args.mix or os.path.join(args.out, "mix.json")
     sizes = feeding.batch_sizes(args.rows)
     feed = feeding.Feed(args.workers, args.seed, args.tokenizer, args.mix, sizes)
