@@ -576,7 +576,7 @@ def tools(rng, split, family=None):
             relation, x = facts.RELATIONS[0], rng.choice(facts.RELATIONS[0].names)
         none = "No tool is needed."
         kind = rng.random()
-        if kind < 0.15:
+        if kind < 0.15 and split == "train":  # of small talk nothing is held back
             t = talk(rng, split)
             return Example("results", t.messages, t.text, none, tools=listed)
         if kind < 0.4 and "search" not in kinds:
@@ -584,7 +584,7 @@ def tools(rng, split, family=None):
         if kind < 0.6 and "calculator" not in kinds:
             t = arithmetic(rng, split)
             return Example("results", t.messages, t.text, t.thought, tools=listed)
-        return Example("results", [user(ask(rng, relation, x, "train"))], relation.say(x), none, tools=listed)
+        return Example("results", [user(ask(rng, relation, x, split))], relation.say(x), none, tools=listed)
     if stage < 0.67:
         return Example("tools", messages, "", call_thought(names), calls, listed, check={"kind": "calls", "calls": [{"name": n, "arguments": a} for n, a in calls]})
     asked = {"role": "assistant", "content": None, "tool_calls": asks_to_call(calls)}

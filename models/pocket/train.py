@@ -156,7 +156,7 @@ class Trainer:
     def __init__(self, args, torch, M, device, image_id):
         from optim import Average, Optimizer
         import evaluate
-        self.args, self.torch, self.M, self.image_id, self.sampler = args, torch, M, image_id, evaluate
+        self.args, self.torch, self.M, self.image_id, self.evaluation = args, torch, M, image_id, evaluate
         self.largest = max(feeding.batch_sizes(args.rows).values())
         weights = M.load_weights(args.init, args.init_stem) if args.init else M.new_weights(args.seed)
         self.net = M.Pocket(weights, device, torch.bfloat16 if device.type == "cuda" else torch.float32, train=True)
@@ -193,7 +193,7 @@ class Trainer:
         believe nothing that it reads: there the sampler draws, where it settles something, what the target has."""
         torch = self.torch
         logp = z.log_softmax(-1)
-        accepted = self.sampler.accept(-(logp.exp() * logp).sum(-1), self.sampler.BOUND)
+        accepted = self.evaluation.accept(-(logp.exp() * logp).sum(-1), self.evaluation.BOUND)
         drawn = (logp - torch.empty_like(logp).exponential_().log()).argmax(-1)
         drawn = torch.where(closed[:, None], drawn, target)
         own = torch.where(accepted, drawn, torch.randint_like(target, self.M.TEXT["vocab_size"]))
@@ -264,7 +264,7 @@ def warm_up(trainer, torch, sizes, device):
 def check(trainer, per_family, until=None):
     """Asks prompts of every family -> the share of right answers of each."""
     net = trainer.M.Pocket(trainer.average.weights(), trainer.net.device, trainer.net.dtype)
-    return trainer.sampler.evaluate(net, trainer.args.tokenizer, per_family, until=until)
+    return trainer.evaluation.evaluate(net, trainer.args.tokenizer, per_family, until=until)
 
 
 def write_mix(path, shares, allowed=0.03):
