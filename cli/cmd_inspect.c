@@ -136,11 +136,12 @@ static void print_text(const inspect_args *a, const dgemma_file *file, const dge
     printf("%s: %s, %zu tensors, %.1f MiB of weights\n\n", a->engine.model_path,
            dgemma_file_format(file), dgemma_file_count(file), mib(m->weight_bytes));
     printf("model\n  %d layers, %d wide, %d words, %d experts of which %d work on a token\n"
-           "  context %d tokens, canvas %d; tokenizer: %s; chat template: %s%s\n\n",
+           "  context %d tokens, canvas %d; tokenizer: %s; chat template: %s%s\n",
            m->n_layer, m->n_embd, m->n_vocab, m->n_expert, m->n_expert_used, m->context_length,
            m->canvas_length, m->has_tokenizer ? "yes" : "no",
            m->has_chat_template ? "revision " : "none",
            m->has_chat_template ? m->chat_template : "");
+    printf("  runs here on %s kernels, numerics: %s\n\n", m->backend, m->numerics);
     if (m->foreign_template)
         puts("  the checkpoint's template is neither revision a nor b\n");
     print_layers(file, m->n_layer);
@@ -179,11 +180,11 @@ static void print_json(const inspect_args *a, const dgemma_file *file, const dge
            "\"has_tokenizer\": %s, "
            "\"chat_template\": \"%s\", \"weight_bytes\": %zu, \"work_bytes\": %zu, "
            "\"request_bytes\": %zu, "
-           "\"kv_bytes_full\": %zu, \"types\": {",
+           "\"kv_bytes_full\": %zu, \"numerics\": \"%s\", \"types\": {",
            dgemma_file_format(file), dgemma_file_count(file), m->n_layer, m->n_embd, m->n_vocab,
            m->n_expert, m->n_expert_used, m->context_length, m->canvas_length,
            m->has_tokenizer ? "true" : "false", m->chat_template, m->weight_bytes, m->work_bytes,
-           m->request_bytes, m->kv_bytes_full);
+           m->request_bytes, m->kv_bytes_full, m->numerics);
     for (size_t i = 0; i < n_type; i++)
         printf("%s\"%s\": {\"tensors\": %zu, \"bytes\": %zu}", i ? ", " : "", sums[i].type,
                sums[i].n, sums[i].bytes);

@@ -112,6 +112,8 @@ typedef struct dgemma_model_info {
     bool foreign_template; /* the checkpoint brings a template that is neither: "a" is used unless
                               told otherwise */
     const char *backend;   /* "neon", "avx2", "ref" */
+    const char *numerics;  /* "portable", "reference": machines of one profile give the same text
+                              for the same seed, to the bit */
     int n_threads;
 
     /* memory */

@@ -69,15 +69,15 @@ static json_t *capabilities(const dgemma_model_info *i)
 static json_t *show_object(const dg_server *s)
 {
     const dgemma_model_info *i = &s->info;
-    return json_pack("{s:s,s:s,s:s,s:o,s:{s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i},s:o}", "modelfile", "",
-                     "parameters", "", "template", i->chat_template ? i->chat_template : "",
+    return json_pack("{s:s,s:s,s:s,s:o,s:{s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:s},s:o}", "modelfile",
+                     "", "parameters", "", "template", i->chat_template ? i->chat_template : "",
                      "details", details(), "model_info", "general.architecture", "diffusion-gemma",
                      "general.basename", s->opt.model_name, "diffusion-gemma.context_length",
                      i->context_length, "diffusion-gemma.embedding_length", i->n_embd,
                      "diffusion-gemma.block_count", i->n_layer, "diffusion-gemma.expert_count",
                      i->n_expert, "diffusion-gemma.expert_used_count", i->n_expert_used,
-                     "diffusion-gemma.canvas_length", i->canvas_length, "capabilities",
-                     capabilities(i));
+                     "diffusion-gemma.canvas_length", i->canvas_length, "diffusion-gemma.numerics",
+                     i->numerics ? i->numerics : "", "capabilities", capabilities(i));
 }
 
 static bool show(dg_call *c, const json_t *root, dg_http_error *e)

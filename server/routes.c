@@ -194,11 +194,12 @@ static void health(dg_call *c)
 static json_t *model_object(const dg_server *s)
 {
     const dgemma_model_info *i = &s->info;
-    return json_pack("{s:s,s:s,s:i,s:s,s:s,s:i,s:{s:i,s:i,s:i,s:I,s:i}}", "id", s->opt.model_name,
-                     "object", "model", "created", 0, "owned_by", "dgemma", "root",
-                     s->opt.model_name, "max_model_len", i->context_length, "meta", "n_vocab",
-                     i->n_vocab, "n_ctx_train", i->context_length, "n_embd", i->n_embd, "size",
-                     (json_int_t)i->weight_bytes, "canvas_length", i->canvas_length);
+    return json_pack("{s:s,s:s,s:i,s:s,s:s,s:i,s:{s:i,s:i,s:i,s:I,s:i,s:s}}", "id",
+                     s->opt.model_name, "object", "model", "created", 0, "owned_by", "dgemma",
+                     "root", s->opt.model_name, "max_model_len", i->context_length, "meta",
+                     "n_vocab", i->n_vocab, "n_ctx_train", i->context_length, "n_embd", i->n_embd,
+                     "size", (json_int_t)i->weight_bytes, "canvas_length", i->canvas_length,
+                     "numerics", i->numerics ? i->numerics : "");
 }
 
 static void models(dg_call *c)
@@ -241,14 +242,15 @@ static void props(dg_call *c)
 {
     const dg_server *s = c->server;
     json_t *body = json_pack(
-        "{s:{s:i,s:o},s:i,s:s,s:s,s:s,s:{s:b,s:b},s:s,s:s,s:i,s:s,s:i,s:b}",
+        "{s:{s:i,s:o},s:i,s:s,s:s,s:s,s:{s:b,s:b},s:s,s:s,s:i,s:s,s:s,s:i,s:b}",
         "default_generation_settings", "n_ctx", s->info.context_length, "params",
         default_params(&s->limits.defaults), "total_slots", s->opt.max_running, "model_path",
         s->opt.model_name, "model_alias", s->opt.model_name, "chat_template",
         s->info.chat_template ? s->info.chat_template : "", "modalities", "vision",
         s->info.has_vision, "audio", 0, "build_info", "dgemma " DGEMMA_VERSION, "generation_type",
         "block-diffusion", "canvas_length", s->info.canvas_length, "backend",
-        s->info.backend ? s->info.backend : "", "n_threads", s->info.n_threads, "is_sleeping", 0);
+        s->info.backend ? s->info.backend : "", "numerics",
+        s->info.numerics ? s->info.numerics : "", "n_threads", s->info.n_threads, "is_sleeping", 0);
     dg_exchange_reply(&c->x, 200, body);
 }
 

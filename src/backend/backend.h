@@ -438,6 +438,7 @@ typedef struct dg_plan {
 typedef struct dg_backend dg_backend;
 struct dg_backend {
     const char *name;
+    const char *profile; /* of its numerics: what docs/architecture.md promises for a seed */
     void (*close)(dg_backend *be);
 
     void *(*alloc)(dg_backend *be,

@@ -182,6 +182,7 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
     dg_kernels_init(&cpu->k, opt->flags);
     cpu->base = (dg_backend){
         .name = dg_cpu_flags_name(opt->flags),
+        .profile = dg_cpu_profile(opt->flags),
         .close = cpu_close,
         .alloc = cpu_alloc,
         .free = cpu_free,

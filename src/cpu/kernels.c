@@ -74,6 +74,11 @@ const char *dg_cpu_flags_name(unsigned flags)
     return sets[best].name;
 }
 
+const char *dg_cpu_profile(unsigned flags)
+{
+    return flags & (DG_CPU_NEON | DG_CPU_AVX2) ? "portable" : "reference";
+}
+
 void dg_kernels_init(dg_kernels *k, unsigned flags)
 {
     *k = dg_kernels_ref;

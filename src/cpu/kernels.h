@@ -27,6 +27,11 @@ unsigned dg_cpu_flags(void);
 bool dg_cpu_flags_parse(unsigned *flags, const char *text);
 const char *dg_cpu_flags_name(unsigned flags); /* the best set in flags; "ref" for 0 */
 
+/* Which bits the kernels of `flags` give. "portable": those of NEON and AVX2, which are the same;
+ * "reference": those of plain C, which are the same on every processor, but others than the fast
+ * kernels' as they are rounded elsewhere. */
+const char *dg_cpu_profile(unsigned flags);
+
 /* Matrix products go through panels: DG_PANEL columns of a matrix side by side, widened to float,
  * k-major: panel[k * DG_PANEL + c], zero for c >= n_col. 64-byte aligned. */
 enum { DG_PANEL = 16 };

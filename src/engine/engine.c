@@ -161,6 +161,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .chat_template = e->revision == DG_CHAT_REVISION_A ? "a" : "b",
         .foreign_template = e->foreign_template,
         .backend = e->be->name,
+        .numerics = e->be->profile,
         .n_threads = e->n_thread,
         .weight_bytes = weights,
         .work_bytes = dg_forward_bytes(cfg, e->be, e->kv, rows, e->max_running),

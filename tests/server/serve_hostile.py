@@ -30,6 +30,8 @@ STATUS = [
     ("one model", "GET", "/v1/models/test", None, 200, "test"),
     ("another model", "GET", "/v1/models/other", None, 404, "model_not_found"),
     ("props", "GET", "/props", None, 200, "block-diffusion"),
+    ("props tell the numerics", "GET", "/props", None, 200, '"numerics"'),
+    ("the model tells its numerics", "GET", "/v1/models", None, 200, '"numerics"'),
     ("slots", "GET", "/slots", None, 200, "is_processing"),
     ("metrics", "GET", "/metrics", None, 200, "vllm:num_requests_running"),
     ("no such path", "GET", "/nowhere", None, 404, "not_found_error"),

@@ -340,6 +340,8 @@ START_TEST(text_goes_through_the_tokenizer_and_back)
     ck_assert_int_eq(info.canvas_length, 16);
     ck_assert_uint_gt(info.weight_bytes, 2000000);
     ck_assert_uint_gt(info.work_bytes, 0);
+    bool plain_c = !strcmp(info.backend, "ref");
+    ck_assert_str_eq(info.numerics, plain_c ? "reference" : "portable");
     dgemma_engine_close(e);
 }
 END_TEST
