@@ -201,6 +201,8 @@ typedef enum dgemma_tool_choice {
     DGEMMA_TOOLS_NAMED     /* likewise, with a call of tool_name, which must be declared */
 } dgemma_tool_choice;
 
+enum { DGEMMA_MAX_CACHE_SALT = 256 };
+
 typedef struct dgemma_request_options {
     /* The prompt: one of these four. A chat prompt is one message of a user; `messages` a
      * conversation as JSON, an array in OpenAI's form; a raw prompt is taken as it stands, markers
@@ -232,6 +234,12 @@ typedef struct dgemma_request_options {
     bool thinking;             /* let the model think before it answers */
     int thinking_budget; /* tokens of thought before it must answer; -1: as many as leave room for
                             the answer */
+
+    /* Who may profit from whom: what a request leaves in the engine's caches, keys and values of
+     * its prompt and features of its pictures, is found by requests with an equal salt alone, so
+     * that nobody can tell from times or counts what others have asked. Up to DGEMMA_MAX_CACHE_SALT
+     * bytes. NULL: the same as "", which those without one share. */
+    const char *cache_salt;
 
     uint64_t seed;
     int max_tokens;          /* of the answer, thoughts included */

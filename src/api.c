@@ -220,6 +220,9 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
     if (o->thinking_budget < -1)
         return dg_fail(err, DGEMMA_E_ARG, "thinking_budget is %d: at least 0, or -1 for none",
                        o->thinking_budget);
+    if (o->cache_salt && strlen(o->cache_salt) > DGEMMA_MAX_CACHE_SALT)
+        return dg_fail(err, DGEMMA_E_ARG, "cache_salt has %zu bytes: at most %d are possible",
+                       strlen(o->cache_salt), DGEMMA_MAX_CACHE_SALT);
     if (o->n_stop && !e->loaded.tokenizer)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "stop strings need a tokenizer, which the model lacks");
@@ -248,6 +251,14 @@ static dgemma_status copy_stops(dgemma_request *r, const dgemma_request_options 
     return ok ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
 }
 
+static dgemma_status copy_salt(dgemma_request *r, const dgemma_request_options *o,
+                               dgemma_error *err)
+{
+    r->cache_salt = o->cache_salt ? dg_strdup(o->cache_salt) : NULL;
+    return !o->cache_salt || r->cache_salt ? DGEMMA_OK
+                                           : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+}
+
 /* Fills the request from the options and the prompt, which it takes. */
 static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
                                   const dgemma_request_options *o, dg_prompt_tokens *prompt,
@@ -257,6 +268,7 @@ static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
     bool both_ways = model->bidirectional_images && e->image_attention != DGEMMA_IMAGES_CAUSAL;
     r->prompt = prompt->tokens.ids;
     r->pictures = prompt->pictures;
+    r->pictures.salt = r->cache_salt;
     r->cfg = (dg_request_config){
         .prompt = r->prompt,
         .n_prompt = (int)prompt->tokens.n,
@@ -312,6 +324,8 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
         st = dg_prompt_build(&prompt, e, o, err);
     if (!st)
         st = dg_sampling_init(&r->sampling, o, err);
+    if (!st)
+        st = copy_salt(r, o, err);
     if (!st)
         st = fill_request(r, e, o, &prompt, err);
     if (!st)

@@ -191,6 +191,7 @@ void dg_request_release(dgemma_request *r)
     dg_stream_free(r->stream);
     dg_free(r->prompt);
     dg_pictures_clear(&r->pictures);
+    dg_free(r->cache_salt);
     for (size_t i = 0; i < r->answer.n_stop; i++)
         dg_free(r->answer.stop[i]);
     dg_free(r->answer.stop);

@@ -26,7 +26,8 @@ struct dgemma_request {
     dg_stream *stream;
     dg_request_config cfg; /* cfg.prompt is owned here */
     int32_t *prompt;
-    dg_pictures pictures;
+    dg_pictures pictures;    /* pictures.salt is cache_salt */
+    char *cache_salt;        /* NULL: none */
     dg_answer_config answer; /* answer.stop is owned here */
     dg_sampling sampling;
     double submitted;

@@ -225,6 +225,7 @@ void dg_pictures_clear(dg_pictures *p)
 typedef struct entry {
     struct entry *next; /* the more recently used come first */
     uint64_t hash;
+    char *salt;
     int rows, cols, n_soft;
     uint8_t *pixels; /* to tell pictures of the same hash apart */
     size_t n_pixel;
@@ -258,6 +259,7 @@ static void entry_free(dg_picture_cache *c, entry *e)
     if (!e)
         return;
     c->be->free(c->be, e->features);
+    dg_free(e->salt);
     dg_free(e->pixels);
     dg_free(e);
 }
@@ -279,12 +281,12 @@ static size_t pixel_bytes(const dg_patches *p)
 }
 
 /* The entry of a picture, moved to the front; NULL: there is none. */
-static entry *find(dg_picture_cache *c, const dg_picture *p)
+static entry *find(dg_picture_cache *c, const char *salt, const dg_picture *p)
 {
     for (entry **link = &c->first; *link; link = &(*link)->next) {
         entry *e = *link;
         if (e->hash != p->hash || e->rows != p->patches.rows || e->cols != p->patches.cols ||
-            e->n_pixel != pixel_bytes(&p->patches) ||
+            e->n_pixel != pixel_bytes(&p->patches) || strcmp(e->salt, salt) != 0 ||
             memcmp(e->pixels, p->patches.resized, e->n_pixel) != 0)
             continue;
         *link = e->next;
@@ -309,10 +311,10 @@ static void make_room(dg_picture_cache *c, size_t bytes)
 }
 
 /* Keeps a copy of a picture's features; a cache that has no memory for it just does not. */
-static void keep(dg_picture_cache *c, const dg_picture *p, const float *features)
+static void keep(dg_picture_cache *c, const char *salt, const dg_picture *p, const float *features)
 {
     size_t n_pixel = pixel_bytes(&p->patches), n_feature = (size_t)p->patches.n_soft * c->row_bytes;
-    size_t bytes = n_pixel + n_feature + sizeof(entry);
+    size_t bytes = n_pixel + n_feature + sizeof(entry) + strlen(salt) + 1;
     if (bytes > c->max_bytes)
         return;
     make_room(c, bytes);
@@ -320,6 +322,7 @@ static void keep(dg_picture_cache *c, const dg_picture *p, const float *features
     if (!e)
         return;
     *e = (entry){.hash = p->hash,
+                 .salt = dg_strdup(salt),
                  .rows = p->patches.rows,
                  .cols = p->patches.cols,
                  .n_soft = p->patches.n_soft,
@@ -327,7 +330,7 @@ static void keep(dg_picture_cache *c, const dg_picture *p, const float *features
                  .n_pixel = n_pixel,
                  .features = c->be->alloc(c->be, n_feature),
                  .bytes = bytes};
-    if (!e->pixels || !e->features) {
+    if (!e->salt || !e->pixels || !e->features) {
         entry_free(c, e);
         return;
     }
@@ -361,6 +364,11 @@ static float *features_of(const dg_look *l, int i)
     return (float *)((unsigned char *)l->features + row * l->cache->row_bytes);
 }
 
+static const char *salt_of(const dg_look *l)
+{
+    return l->pictures->salt ? l->pictures->salt : "";
+}
+
 static void is_there(dg_look *l, int i)
 {
     l->missing[i] = false;
@@ -371,7 +379,7 @@ static void take_known(dg_look *l)
 {
     dg_backend *be = l->cache->be;
     for (int i = 0; i < l->pictures->n; i++) {
-        entry *e = l->missing[i] ? find(l->cache, &l->pictures->list[i]) : NULL;
+        entry *e = l->missing[i] ? find(l->cache, salt_of(l), &l->pictures->list[i]) : NULL;
         if (!e)
             continue;
         be->copy(be, features_of(l, i), e->features, feature_bytes(l, i));
@@ -435,7 +443,7 @@ static void hand_on(dg_look *l, int i)
     const dg_pictures *p = l->pictures;
     dg_backend *be = l->cache->be;
     is_there(l, i);
-    keep(l->cache, &p->list[i], features_of(l, i));
+    keep(l->cache, salt_of(l), &p->list[i], features_of(l, i));
     for (int k = i + 1; k < p->n; k++)
         if (l->missing[k] && same_picture(&p->list[i], &p->list[k])) {
             be->copy(be, features_of(l, k), features_of(l, i), feature_bytes(l, i));

@@ -20,6 +20,7 @@ typedef struct dg_picture {
 typedef struct dg_pictures {
     dg_picture *list;
     int n, cap;
+    const char *salt; /* borrowed: the caches keep pictures of different salts apart; NULL: "" */
     int n_soft;       /* of all of them: rows of features */
     dg_span *block;   /* [n_token] the picture a token belongs to; {p, p + 1} for text */
     int32_t *feature; /* [n_token] row of the features, -1 for text */

@@ -22,6 +22,7 @@ typedef struct place {
 typedef struct point {
     struct point *older; /* the more recently used come first */
     dg_kv_seq seq;
+    char *salt;
     int32_t *token;  /* [seq.n_token] */
     uint64_t *chain; /* [whole pages] hash of the page's tokens and of all before them */
     place *place;    /* [n_place] */
@@ -129,6 +130,7 @@ static void point_free(dg_prefix_cache *c, point *p)
     for (int i = 0; i < p->n_place; i++)
         unshow(c, p->place[i].picture);
     dg_kv_seq_clear(c->kv, &p->seq);
+    dg_free(p->salt);
     dg_free(p->token);
     dg_free(p->chain);
     dg_free(p->place);
@@ -147,6 +149,11 @@ bool dg_prefix_evict(dg_prefix_cache *c)
     point_free(c, *last);
     *last = NULL;
     return true;
+}
+
+static const char *salt_of(const dg_prefix *p)
+{
+    return p->salt ? p->salt : "";
 }
 
 /* Moves *link to the front. */
@@ -234,6 +241,8 @@ static int common_pictures(const point *q, const dg_prefix *p, int n)
 int dg_prefix_common(const dg_prefix *a, const dg_prefix *b)
 {
     int n = 0, n_a = n_picture(a), n_b = n_picture(b), most = dg_min(a->n_token, b->n_token);
+    if (strcmp(salt_of(a), salt_of(b)) != 0)
+        return 0;
     while (n + DG_PAGE <= most &&
            memcmp(a->token + n, b->token + n, DG_PAGE * sizeof *a->token) == 0)
         n += DG_PAGE; /* in strides: a queue full of long prompts is compared before each pass */
@@ -247,11 +256,11 @@ int dg_prefix_common(const dg_prefix *a, const dg_prefix *b)
     return n;
 }
 
-/* Whether *p begins with the point: all tokens and all pixels are the same. */
+/* Whether *p, of the same salt, begins with the point: all tokens and all pixels are the same. */
 static bool is_prefix(const point *q, const dg_prefix *p)
 {
     int n = q->seq.n_token;
-    dg_prefix head = {p->token, n, p->pictures};
+    dg_prefix head = {p->token, n, p->pictures, p->salt};
     if (n > p->n_token || memcmp(q->token, p->token, (size_t)n * sizeof *p->token) != 0 ||
         n_picture(&head) != q->n_place)
         return false;
@@ -270,6 +279,8 @@ static point *find(dg_prefix_cache *c, const dg_prefix *p, const uint64_t *chain
     *parted = 0;
     for (point **link = &c->first; *link; link = &(*link)->older) {
         point *q = *link;
+        if (strcmp(q->salt, salt_of(p)) != 0)
+            continue;
         int n = common_pictures(q, p, common_tokens(q, p, chain));
         *parted = dg_max(*parted, n);
         if (n == q->seq.n_token && (!best || n > (*best)->seq.n_token) && is_prefix(q, p))
@@ -295,7 +306,7 @@ void dg_prefix_find(dg_prefix_cache *c, const dg_prefix *p, dg_kv_seq *seq, int 
 static size_t point_bytes(const dg_prefix *p)
 {
     size_t pages = (size_t)dg_ceil_div(p->n_token, DG_PAGE);
-    return sizeof(point) + (size_t)p->n_token * sizeof(int32_t) +
+    return sizeof(point) + strlen(salt_of(p)) + 1 + (size_t)p->n_token * sizeof(int32_t) +
            pages * (sizeof(uint64_t) + 4 * sizeof(void *)) + (size_t)n_picture(p) * sizeof(place);
 }
 
@@ -324,9 +335,10 @@ static point *point_create(dg_prefix_cache *c, const dg_prefix *p, uint64_t *cha
         return NULL;
     }
     q->chain = chain;
+    q->salt = dg_strdup(salt_of(p));
     q->token = dg_array((size_t)p->n_token, sizeof *q->token);
     q->place = dg_calloc((size_t)n + 1, sizeof *q->place);
-    bool ok = q->token && q->place;
+    bool ok = q->salt && q->token && q->place;
     for (int i = 0; ok && i < n; i++) {
         const dg_picture *picture = &p->pictures->list[i];
         q->place[i] = (place){picture->token, picture->patches.n_soft, show(c, picture)};

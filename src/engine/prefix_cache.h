@@ -8,7 +8,8 @@
  * (model/kv_cache.h). That is one page for a few dozen tokens that need not be encoded again.
  *
  * A hash only finds candidates: tokens, and the pixels of pictures, are compared in full. Points
- * are kept as long as there is memory, the least recently used go first. One thread. */
+ * are kept as long as there is memory, the least recently used go first. Whoever must not learn
+ * what others ask has a salt of its own, and finds only what came with an equal one. One thread. */
 #ifndef DG_ENGINE_PREFIX_CACHE_H
 #define DG_ENGINE_PREFIX_CACHE_H
 
@@ -22,6 +23,7 @@ typedef struct dg_prefix {
     const int32_t *token;
     int n_token;
     const dg_pictures *pictures; /* NULL: none */
+    const char *salt; /* prefixes of different salts have nothing in common; NULL: as "" */
 } dg_prefix;
 
 /* max_host_bytes bounds what is kept beside the pages: tokens, tables, pixels. */

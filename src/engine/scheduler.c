@@ -123,7 +123,7 @@ static dgemma_request *unlink_request(dg_scheduler *s, dgemma_request **link)
  * second time. */
 static bool begins_like_another(const dg_scheduler *s, const dgemma_request *r)
 {
-    dg_prefix prompt = {r->cfg.prompt, r->cfg.n_prompt, &r->pictures};
+    dg_prefix prompt = {r->cfg.prompt, r->cfg.n_prompt, &r->pictures, r->cache_salt};
     for (int i = 0; i < s->n_running; i++)
         if (dg_trail_worth_waiting(&s->order[i]->trail, &s->order[i]->req, &prompt))
             return true;
@@ -292,7 +292,7 @@ static dgemma_status begin_look(dg_scheduler *s, running *u)
 static dgemma_status reuse(dg_scheduler *s, running *u)
 {
     const dg_request_config *cfg = &u->r->cfg;
-    dg_prefix prompt = {cfg->prompt, cfg->n_prompt, &u->r->pictures};
+    dg_prefix prompt = {cfg->prompt, cfg->n_prompt, &u->r->pictures, u->r->cache_salt};
     int n = dg_trail_begin(&u->trail, s->prefix, &u->req, &prompt, s->cfg.turn_token);
     u->answer.stats.n_prompt_cached = n;
     dgemma_event found = {.kind = DGEMMA_EVENT_PROMPT, .n_done = n, .n_total = cfg->n_prompt};

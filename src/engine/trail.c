@@ -53,7 +53,7 @@ static void mark_turns(dg_trail *t, int turn_token, int n_found)
 int dg_trail_begin(dg_trail *t, dg_prefix_cache *cache, dg_request *req, const dg_prefix *prompt,
                    int turn_token)
 {
-    *t = (dg_trail){.pictures = prompt->pictures};
+    *t = (dg_trail){.pictures = prompt->pictures, .salt = prompt->salt};
     if (!cache || !append(t, prompt->token, prompt->n_token))
         return 0;
     t->cache = cache;
@@ -77,7 +77,7 @@ bool dg_trail_worth_waiting(dg_trail *t, const dg_request *req, const dg_prefix 
 {
     if (!t->cache || req->block > 0 || req->n_encoded == req->n_pending)
         return false;
-    int n = dg_prefix_common(&(dg_prefix){t->token, t->n, t->pictures}, prompt);
+    int n = dg_prefix_common(&(dg_prefix){t->token, t->n, t->pictures, t->salt}, prompt);
     if (n - t->n_found < MIN_WAIT || n <= req->seq.n_token)
         return false;
     add_mark(t, n, req->seq.n_token);
@@ -89,7 +89,7 @@ bool dg_trail_worth_waiting(dg_trail *t, const dg_request *req, const dg_prefix 
 
 static void keep(const dg_trail *t, const dg_kv_seq *seq, int n)
 {
-    dg_prefix_keep(t->cache, &(dg_prefix){t->token, n, t->pictures}, seq);
+    dg_prefix_keep(t->cache, &(dg_prefix){t->token, n, t->pictures, t->salt}, seq);
 }
 
 void dg_trail_pass(dg_trail *t, const dg_request *req, const dg_work *w)

@@ -21,6 +21,7 @@ enum { DG_TRAIL_MARKS = 8 };
 typedef struct dg_trail {
     dg_prefix_cache *cache; /* NULL: nothing is kept */
     const dg_pictures *pictures;
+    const char *salt;
     int n_found;    /* tokens that were in the cache when it began */
     int32_t *token; /* [n] that the request has encoded or will: the prompt, then each block */
     int n, cap;
@@ -29,8 +30,8 @@ typedef struct dg_trail {
 } dg_trail;
 
 /* Puts the longest prefix of the prompt that the cache has into the request, which was just made.
- * turn_token opens a turn; -1: there is none. `prompt` is copied, `pictures` borrowed. Returns how
- * many tokens were found. */
+ * turn_token opens a turn; -1: there is none. The prompt's tokens are copied, pictures and
+ * salt borrowed. Returns how many tokens were found. */
 int dg_trail_begin(dg_trail *t, dg_prefix_cache *cache, dg_request *req, const dg_prefix *prompt,
                    int turn_token);
 void dg_trail_clear(dg_trail *t);

@@ -252,6 +252,51 @@ START_TEST(pictures_are_told_apart)
 }
 END_TEST
 
+/* ---- salts ---- */
+
+/* Prompt, answer and picture of one salt are news to another, and the answer is the same. */
+START_TEST(salts_keep_requests_apart)
+{
+    static record rec;
+    unsigned char gif[64];
+    dgemma_media one = {.data = gif, .size = gif_of(gif, 10)};
+    pair p = open_pair(dgemma_engine_defaults());
+    dgemma_request_options opt = defaults(&p);
+    opt.chat_prompt = "Look at this: <|image|> and say what it is.";
+    opt.n_media = 1;
+    opt.image_tokens = 70;
+    opt.media = &one;
+    static const char *const salts[] = {NULL, "key 1", "key 2"};
+    for (size_t i = 0; i < DG_COUNT(salts); i++) {
+        opt.cache_salt = salts[i];
+        ck_assert_int_eq(ask(&p, &opt, &rec), 0);
+        ck_assert_int_eq(rec.stats.n_pictures_encoded, 1);
+    }
+    for (size_t i = 0; i < DG_COUNT(salts); i++) {
+        char copy[8] = "";
+        opt.cache_salt = salts[i] ? strcpy(copy, salts[i]) : copy; /* "" is none */
+        ck_assert_int_eq(ask(&p, &opt, &rec), rec.stats.n_prompt);
+    }
+    /* the picture's features by themselves: in another prompt */
+    opt.chat_prompt = "What is it? <|image|>";
+    opt.cache_salt = "key 1";
+    ask(&p, &opt, &rec);
+    ck_assert_int_eq(rec.stats.n_pictures_encoded, 0);
+    opt.cache_salt = "key 3";
+    ask(&p, &opt, &rec);
+    ck_assert_int_eq(rec.stats.n_pictures_encoded, 1);
+
+    char salt[DGEMMA_MAX_CACHE_SALT + 2] = "";
+    memset(salt, 's', DGEMMA_MAX_CACHE_SALT + 1);
+    opt.cache_salt = salt;
+    dgemma_request *r = NULL;
+    ck_assert_int_eq(dgemma_request_submit(&r, p.with, &opt, NULL), DGEMMA_E_ARG);
+    salt[DGEMMA_MAX_CACHE_SALT] = 0;
+    ask(&p, &opt, &rec);
+    close_pair(&p);
+}
+END_TEST
+
 /* ---- memory ---- */
 
 START_TEST(the_least_recently_used_go_first)
@@ -446,20 +491,21 @@ START_TEST(a_hash_is_not_believed)
     dg_kv_seq seq = {0}, found = {0};
     tiny_encode(&t, &seq, ids, N, N);
     int parted;
-    dg_prefix_keep(c, &(dg_prefix){ids, N, &one}, &seq);
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &one, NULL}, &seq);
     ck_assert_int_eq(dg_prefix_count(c), 1);
-    dg_prefix_find(c, &(dg_prefix){ids, N, &other}, &found, &parted);
+    dg_prefix_find(c, &(dg_prefix){ids, N, &other, NULL}, &found, &parted);
     ck_assert_int_eq(found.n_token, 0);
-    dg_prefix_find(c, &(dg_prefix){ids, N, NULL}, &found, &parted); /* plain placeholder tokens */
+    dg_prefix_find(c, &(dg_prefix){ids, N, NULL, NULL}, &found,
+                   &parted); /* plain placeholder tokens */
     ck_assert_int_eq(found.n_token, 0);
     ck_assert_int_eq(parted, 50);
-    dg_prefix_find(c, &(dg_prefix){ids, N - 1, &one}, &found, &parted);
+    dg_prefix_find(c, &(dg_prefix){ids, N - 1, &one, NULL}, &found, &parted);
     ck_assert_int_eq(found.n_token, 0);
     ck_assert_int_eq(parted, N - 1);
-    dg_prefix_find(c, &(dg_prefix){ids, N, &one}, &found, &parted);
+    dg_prefix_find(c, &(dg_prefix){ids, N, &one, NULL}, &found, &parted);
     ck_assert_int_eq(found.n_token, N);
     dg_kv_seq_clear(t.kv, &found);
-    dg_prefix_keep(c, &(dg_prefix){ids, N, &one}, &seq); /* once is enough */
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &one, NULL}, &seq); /* once is enough */
     ck_assert_int_eq(dg_prefix_count(c), 1);
 
     dg_kv_seq_clear(t.kv, &seq);
@@ -467,6 +513,45 @@ START_TEST(a_hash_is_not_believed)
     ck_assert_uint_gt(dg_kv_bytes_held(t.kv), 0);
     dg_prefix_cache_free(c);
     ck_assert_uint_eq(dg_kv_bytes_held(t.kv), 0);
+    dg_free(ids);
+    tiny_close(&t);
+}
+END_TEST
+
+/* With another salt nothing is there, not even the place where two have parted. */
+START_TEST(salts_have_nothing_in_common)
+{
+    enum { N = 200 };
+    static const char *const salts[] = {NULL, "", "one", "other", "on"};
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){.max_row = N});
+    dg_prefix_cache *c;
+    ck_assert_int_eq(dg_prefix_cache_create(&c, t.kv, 1 << 20, NULL), DGEMMA_OK);
+    int32_t *ids = tiny_ids(&t, N, 5);
+    dg_kv_seq seq = {0};
+    tiny_encode(&t, &seq, ids, N, N);
+    for (size_t k = 0; k < DG_COUNT(salts); k++) {
+        dg_prefix kept = {ids, N, NULL, salts[k]};
+        dg_prefix_keep(c, &kept, &seq);
+        ck_assert_int_eq(dg_prefix_count(c), 1);
+        for (size_t i = 0; i < DG_COUNT(salts); i++) {
+            bool equal = i == k || (i < 2 && k < 2);
+            dg_prefix asked = {ids, N, NULL, salts[i]};
+            dg_kv_seq found = {0};
+            int parted;
+            dg_prefix_find(c, &asked, &found, &parted);
+            ck_assert_int_eq(found.n_token, equal ? N : 0);
+            ck_assert_int_eq(parted, equal ? N : 0);
+            ck_assert_int_eq(dg_prefix_common(&kept, &asked), equal ? N : 0);
+            dg_kv_seq_clear(t.kv, &found);
+        }
+        ck_assert(dg_prefix_evict(c));
+    }
+    dg_prefix_keep(c, &(dg_prefix){ids, N, NULL, "one"}, &seq); /* both may be there */
+    dg_prefix_keep(c, &(dg_prefix){ids, N, NULL, "other"}, &seq);
+    ck_assert_int_eq(dg_prefix_count(c), 2);
+    dg_kv_seq_clear(t.kv, &seq);
+    dg_prefix_cache_free(c);
     dg_free(ids);
     tiny_close(&t);
 }
@@ -494,16 +579,16 @@ START_TEST(too_large_is_not_kept)
     dg_pictures all = {.list = list, .n = 3};
     dg_kv_seq seq = {0}, found = {0};
     tiny_encode(&t, &seq, ids, N, N);
-    dg_prefix_keep(c, &(dg_prefix){ids, 40, NULL}, &seq);
-    dg_prefix_keep(c, &(dg_prefix){ids, N, &all}, &seq);
+    dg_prefix_keep(c, &(dg_prefix){ids, 40, NULL, NULL}, &seq);
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &all, NULL}, &seq);
     ck_assert_int_eq(dg_prefix_count(c), 1);
     int parted;
-    dg_prefix_find(c, &(dg_prefix){ids, 40, NULL}, &found, &parted);
+    dg_prefix_find(c, &(dg_prefix){ids, 40, NULL, NULL}, &found, &parted);
     ck_assert_int_eq(found.n_token, 40);
     dg_kv_seq_clear(t.kv, &found);
     list[2].patches.resized = pixels[0];
     list[2].hash = list[0].hash;
-    dg_prefix_keep(c, &(dg_prefix){ids, N, &all}, &seq);
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &all, NULL}, &seq);
     ck_assert_int_eq(dg_prefix_count(c), 2);
     dg_kv_seq_clear(t.kv, &seq);
     dg_prefix_cache_free(c);
@@ -523,7 +608,7 @@ START_TEST(memory_that_is_out)
     dg_picture picture = {
         .patches = {.rows = 2, .cols = 2, .patch = 2, .n_soft = 1, .resized = pixels}, .token = 50};
     dg_pictures pictures = {.list = &picture, .n = 1};
-    dg_prefix all = {ids, N, &pictures};
+    dg_prefix all = {ids, N, &pictures, NULL};
     dg_kv_seq seq = {0}, found = {0};
     tiny_encode(&t, &seq, ids, N, N);
     for (long n = 1, parted = 0;; n++) {
@@ -565,6 +650,8 @@ Suite *prefix_cache_suite(void)
     tcase_add_test(t, the_least_recently_used_go_first);
     tcase_add_test(t, many_at_once_with_little_memory);
     tcase_add_test(t, what_arrives_together_is_encoded_once);
+    tcase_add_test(t, salts_keep_requests_apart);
+    tcase_add_test(t, salts_have_nothing_in_common);
     tcase_add_test(t, a_hash_is_not_believed);
     tcase_add_test(t, too_large_is_not_kept);
     tcase_add_test(t, memory_that_is_out);
