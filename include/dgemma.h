@@ -33,7 +33,8 @@ typedef enum dgemma_status {
     DGEMMA_E_UNSUPPORTED = -5, /* well-formed, but not something this build can do */
     DGEMMA_E_LIMIT = -6,       /* a stated limit was exceeded */
     DGEMMA_E_CANCELLED = -7,   /* a callback asked to stop */
-    DGEMMA_E_INTERNAL = -8     /* a bug or a broken device */
+    DGEMMA_E_INTERNAL = -8,    /* a bug or a broken device */
+    DGEMMA_E_CONTEXT = -9      /* the prompt leaves no room for an answer in the context */
 } dgemma_status;
 
 typedef struct dgemma_error {
@@ -358,14 +359,16 @@ typedef struct dgemma_request dgemma_request;
 
 /* Any thread. Checks the options and turns the prompt into tokens on the calling thread; nothing in
  * *opt is kept but on_step and step_user. *out belongs to the caller (dgemma_request_free).
- * DGEMMA_E_ARG: an option makes no sense; DGEMMA_E_LIMIT: the prompt does not fit, or too many
- * requests are waiting. */
+ * DGEMMA_E_ARG: an option makes no sense; DGEMMA_E_CONTEXT: the prompt does not fit, and the
+ * message says how long the context is and how long the prompt, as far as it was read;
+ * DGEMMA_E_LIMIT: too many requests are waiting, or this one could never have the memory it may
+ * need. */
 DGEMMA_API dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *engine,
                                                const dgemma_request_options *opt,
                                                dgemma_error *err);
 
 /* How many tokens the prompt of these options has, pictures included; runs nothing. Any thread.
- * DGEMMA_E_LIMIT: more than the model has room for. */
+ * DGEMMA_E_CONTEXT: more than the model has room for. */
 DGEMMA_API dgemma_status dgemma_prompt_count(dgemma_engine *engine,
                                              const dgemma_request_options *opt, size_t *n,
                                              dgemma_error *err);

@@ -24,6 +24,7 @@ bool dg_refuse_status(dg_http_error *e, const dgemma_error *err)
         return dg_refuse(e, 400, "invalid_value", NULL, "%s", err->msg);
     case DGEMMA_E_UNSUPPORTED:
         return dg_refuse(e, 400, "unsupported", NULL, "%s", err->msg);
+    case DGEMMA_E_CONTEXT:
     case DGEMMA_E_LIMIT: /* a full queue is refused before the library is asked */
         return dg_refuse(e, 400, "context_length_exceeded", NULL, "%s", err->msg);
     case DGEMMA_E_NOMEM:

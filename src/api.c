@@ -321,7 +321,7 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
         atomic_init(&r->n_holder, 1);
     st = r ? dg_stream_create(&r->stream, err) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st)
-        st = dg_prompt_build(&prompt, e, o, err);
+        st = dg_prompt_build(&prompt, e, o, e->n_context, err);
     if (!st)
         st = dg_sampling_init(&r->sampling, o, err);
     if (!st)
@@ -344,7 +344,7 @@ dgemma_status dgemma_prompt_count(dgemma_engine *e, const dgemma_request_options
     dg_prompt_tokens prompt = {0};
     dgemma_status st = check_options(e, o, err);
     if (!st)
-        st = dg_prompt_build(&prompt, e, o, err);
+        st = dg_prompt_build(&prompt, e, o, e->loaded.cfg.n_context, err);
     *n = st ? 0 : prompt.tokens.n;
     dg_prompt_tokens_clear(&prompt);
     return st;

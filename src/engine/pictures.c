@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "base/file.h"
+#include "engine/request.h"
 #include "image/image.h"
 #include "image/video.h"
 
@@ -91,8 +92,8 @@ static dgemma_status push(placer *p, int32_t id, dg_span block, int32_t feature)
         p->cap = cap;
     }
     if (!dg_tokens_push(&p->tokens, id))
-        return dg_fail(p->err, DGEMMA_E_LIMIT,
-                       "the prompt with its pictures has more than %zu tokens", p->tokens.max);
+        return p->tokens.least ? dg_fail_context(p->err, p->tokens.max, p->tokens.least, false)
+                               : dg_fail(p->err, DGEMMA_E_NOMEM, "out of memory");
     p->block[at] = block;
     p->feature[at] = feature;
     return DGEMMA_OK;

@@ -227,7 +227,8 @@ static dgemma_status add_opening(builder *b)
     if (open < 0)
         st = dg_fail(b->err, DGEMMA_E_UNSUPPORTED, "the model's tokenizer has no tool calls");
     else if (!ok || !dg_tokens_push(out, open))
-        st = dg_fail(b->err, DGEMMA_E_LIMIT, "no room for the beginning of a tool call");
+        st = dg_fail(b->err, out->least ? DGEMMA_E_LIMIT : DGEMMA_E_NOMEM,
+                     "no room for the beginning of a tool call");
     else
         st = dg_tokenizer_encode(t, call.data, call.len, 0, out, b->err);
     dg_buf_clear(&call);
@@ -310,10 +311,12 @@ static dgemma_status build_raw(builder *b)
 
 static dgemma_status build_tokens(builder *b)
 {
+    dg_tokens *out = &b->out->tokens;
+    if (b->o->n_tokens > out->max)
+        return dg_fail_context(b->err, out->max, b->o->n_tokens, true);
     for (size_t i = 0; i < b->o->n_tokens; i++)
-        if (!dg_tokens_push(&b->out->tokens, b->o->tokens[i]))
-            return dg_fail(b->err, DGEMMA_E_LIMIT, "the prompt has more than %zu tokens",
-                           b->out->tokens.max);
+        if (!dg_tokens_push(out, b->o->tokens[i]))
+            return dg_fail(b->err, DGEMMA_E_NOMEM, "out of memory for %zu tokens", b->o->n_tokens);
     return DGEMMA_OK;
 }
 
@@ -362,14 +365,16 @@ static dgemma_status place_pictures(builder *b)
 }
 
 dgemma_status dg_prompt_build(dg_prompt_tokens *out, const dgemma_engine *e,
-                              const dgemma_request_options *o, dgemma_error *err)
+                              const dgemma_request_options *o, int max_tokens, dgemma_error *err)
 {
     *out = (dg_prompt_tokens){0};
-    dg_tokens_init(&out->tokens, (size_t)e->loaded.cfg.n_context);
+    dg_tokens_init(&out->tokens, (size_t)max_tokens);
     builder b = {.e = e, .o = o, .out = out, .err = err};
     dgemma_status st = o->tokens ? DGEMMA_OK : dg_need_tokenizer(e, err);
     if (!st)
         st = o->tokens ? build_tokens(&b) : o->raw_prompt ? build_raw(&b) : build_chat(&b);
+    if (st == DGEMMA_E_LIMIT && out->tokens.least)
+        st = dg_fail_context(err, out->tokens.max, out->tokens.least, false);
     if (!st && (o->tokens || o->raw_prompt))
         st = find_slots(&b);
     if (!st)

@@ -13,9 +13,10 @@ typedef struct dg_prompt_tokens {
     size_t n_opening; /* tokens at its end that open a tool call */
 } dg_prompt_tokens;
 
-/* Exactly one of the options' prompts is there. */
+/* Exactly one of the options' prompts is there. DGEMMA_E_CONTEXT: it has more than max_tokens; what
+ * is beyond them is not tokenised. */
 dgemma_status dg_prompt_build(dg_prompt_tokens *out, const dgemma_engine *e,
-                              const dgemma_request_options *o, dgemma_error *err);
+                              const dgemma_request_options *o, int max_tokens, dgemma_error *err);
 void dg_prompt_tokens_clear(dg_prompt_tokens *p);
 
 /* DGEMMA_E_UNSUPPORTED when the model has no tokenizer. */

@@ -28,15 +28,21 @@ int dg_request_longest_block(const dg_request_config *cfg)
     return longest;
 }
 
+dgemma_status dg_fail_context(dgemma_error *err, size_t n_context, size_t n_prompt, bool counted)
+{
+    return dg_fail(err, DGEMMA_E_CONTEXT,
+                   "This model's maximum context length is %zu tokens. However, your request has "
+                   "%s%zu tokens, and the answer needs room too. Please shorten it.",
+                   n_context, counted ? "" : "at least ", n_prompt);
+}
+
 dgemma_status dg_request_check(const dg_request_config *cfg, const dg_config *model,
                                dgemma_error *err)
 {
     if (cfg->n_prompt < 1)
         return dg_fail(err, DGEMMA_E_ARG, "the prompt is empty");
     if (cfg->n_prompt >= cfg->n_context)
-        return dg_fail(err, DGEMMA_E_LIMIT,
-                       "the prompt has %d tokens, the context has room for %d with the answer",
-                       cfg->n_prompt, cfg->n_context);
+        return dg_fail_context(err, (size_t)cfg->n_context, (size_t)cfg->n_prompt, true);
     for (int i = 0; i < cfg->n_prompt; i++)
         if (cfg->prompt[i] < 0 || cfg->prompt[i] >= model->n_vocab)
             return dg_fail(err, DGEMMA_E_ARG, "token %d is not in the vocabulary of %d",

@@ -88,6 +88,10 @@ typedef struct dg_request {
     int n_block, n_converged, n_step;
 } dg_request;
 
+/* A prompt that leaves no room in the context, in the words that clients of such servers look for.
+ * counted: it has so many tokens; otherwise at least as many, nobody counted on. */
+dgemma_status dg_fail_context(dgemma_error *err, size_t n_context, size_t n_prompt, bool counted);
+
 /* What is wrong with a configuration for this model: an empty prompt, one that leaves no room, an
  * id outside the vocabulary. */
 dgemma_status dg_request_check(const dg_request_config *cfg, const dg_config *model,
@@ -96,7 +100,7 @@ dgemma_status dg_request_check(const dg_request_config *cfg, const dg_config *mo
 /* Tokens of the longest picture; a pass must have as many rows. */
 int dg_request_longest_block(const dg_request_config *cfg);
 
-/* Nothing is computed yet. DGEMMA_E_LIMIT when the prompt leaves no room in the context. */
+/* Nothing is computed yet. DGEMMA_E_CONTEXT when the prompt leaves no room in the context. */
 dgemma_status dg_request_init(dg_request *r, const dg_model *model, dg_kv_cache *kv,
                               const dg_request_config *cfg, dgemma_error *err);
 void dg_request_clear(dg_request *r);

@@ -388,6 +388,11 @@ dgemma_status dg_chat_render(const dg_conversation *c, dg_chat_revision revision
 
 /* ---- to tokens ---- */
 
+static dgemma_status fail_long(const dg_tokens *out, dgemma_error *err)
+{
+    return dg_fail(err, DGEMMA_E_LIMIT, "the prompt has more than %zu tokens", out->max);
+}
+
 static dgemma_status push_mark(const dg_tokenizer *t, dg_text mark, dg_tokens *out,
                                dgemma_error *err)
 {
@@ -400,7 +405,7 @@ static dgemma_status push_mark(const dg_tokenizer *t, dg_text mark, dg_tokens *o
         return DGEMMA_OK;
     if (out->n < out->max)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory for %zu tokens", out->n);
-    return dg_fail(err, DGEMMA_E_LIMIT, "the prompt has more than %zu tokens", out->max);
+    return fail_long(out, err);
 }
 
 dgemma_status dg_prompt_encode(const dg_tokenizer *t, dg_prompt *p, dg_tokens *out,
@@ -408,6 +413,8 @@ dgemma_status dg_prompt_encode(const dg_tokenizer *t, dg_prompt *p, dg_tokens *o
 {
     size_t before = out->n, at = 0, slot = 0;
     dgemma_status st = DGEMMA_OK;
+    if (!dg_tokens_fit(out, dg_tokenizer_least(t, p->text.data, p->text.len)))
+        return fail_long(out, err);
     for (size_t i = 0; i < p->n_mark && !st; i++) {
         dg_prompt_mark mark = p->marks[i];
         st = dg_tokenizer_encode(t, p->text.data + at, mark.start - at, 0, out, err);

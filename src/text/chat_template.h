@@ -65,7 +65,8 @@ dgemma_status dg_chat_find_tool(dg_text tools, const char *name, bool *found, si
                                 dgemma_error *err);
 
 /* Appends the ids: marks as the tokens they name, everything else as text in which no special token
- * is seen. DGEMMA_E_UNSUPPORTED: the tokenizer lacks a marker. */
+ * is seen. DGEMMA_E_UNSUPPORTED: the tokenizer lacks a marker. DGEMMA_E_LIMIT: out->max was
+ * reached, and out->least says more. */
 dgemma_status dg_prompt_encode(const dg_tokenizer *t, dg_prompt *p, dg_tokens *out,
                                dgemma_error *err);
 

@@ -18,6 +18,7 @@ struct dg_tokenizer {
     dg_bpe bpe;
     bool keep_spaces;
     int32_t bos;
+    size_t longest; /* characters of the longest piece */
 
     /* Pieces of one character: char_id[page[c / 256]][c % 256], -1 for none. Page 0 is empty and
      * shared by all the blocks of Unicode that the vocabulary does not touch. */
@@ -64,6 +65,27 @@ static dgemma_status build_bpe(dg_tokenizer *t, const dg_vocabulary *v, dgemma_e
     return st;
 }
 
+/* Characters, where bytes that are not UTF-8 may be counted with their neighbours: never more than
+ * there are. */
+static size_t count_chars(const char *text, size_t len)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++)
+        n += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return n;
+}
+
+static size_t longest_piece(const dg_pieces *p)
+{
+    size_t longest = 1;
+    for (int32_t id = 0; id < p->n; id++) {
+        dg_piece piece = dg_pieces_at(p, id);
+        size_t n = piece.len > longest ? count_chars(piece.text, piece.len) : 0;
+        longest = n > longest ? n : longest;
+    }
+    return longest;
+}
+
 dgemma_status dg_tokenizer_create(dg_tokenizer **out, const dg_vocabulary *v, dgemma_error *err)
 {
     *out = NULL;
@@ -83,6 +105,7 @@ dgemma_status dg_tokenizer_create(dg_tokenizer **out, const dg_vocabulary *v, dg
     }
     t->bos = dg_pieces_find(&t->pieces, "<bos>", 5);
     t->keep_spaces = v->keep_spaces;
+    t->longest = longest_piece(&t->pieces);
     *out = t;
     return DGEMMA_OK;
 
@@ -148,9 +171,18 @@ void dg_tokens_clear(dg_tokens *t)
     *t = (dg_tokens){.max = t->max};
 }
 
+bool dg_tokens_fit(dg_tokens *t, size_t n)
+{
+    if (n <= t->max - t->n)
+        return true;
+    if (t->least < t->n + n)
+        t->least = t->n + n;
+    return false;
+}
+
 bool dg_tokens_push(dg_tokens *t, int32_t id)
 {
-    if (t->n >= t->max)
+    if (!dg_tokens_fit(t, 1))
         return false;
     if (t->n == t->cap) {
         size_t cap = t->cap ? t->cap * 2 : 64;
@@ -164,6 +196,11 @@ bool dg_tokens_push(dg_tokens *t, int32_t id)
     }
     t->ids[t->n++] = id;
     return true;
+}
+
+size_t dg_tokenizer_least(const dg_tokenizer *t, const char *text, size_t len)
+{
+    return (count_chars(text, len) + t->longest - 1) / t->longest;
 }
 
 static bool finish_word(const dg_tokenizer *t, dg_bpe_word *word, dg_tokens *out)
@@ -243,13 +280,14 @@ dgemma_status dg_tokenizer_encode(const dg_tokenizer *t, const char *text, size_
 
     size_t before = out->n;
     dg_bpe_word word = {0};
-    bool ok = (!(flags & DG_ENCODE_BOS) || dg_tokens_push(out, t->bos)) &&
+    bool ok = dg_tokens_fit(out, dg_tokenizer_least(t, text, len)) &&
+              (!(flags & DG_ENCODE_BOS) || dg_tokens_push(out, t->bos)) &&
               encode(t, text, len, flags & DG_ENCODE_ADDED, &word, out);
     dg_bpe_word_clear(&word);
     if (ok)
         return DGEMMA_OK;
 
-    bool full = out->n >= out->max;
+    bool full = out->least > out->max;
     out->n = before;
     return full ? dg_fail(err, DGEMMA_E_LIMIT, "the text has more than %zu tokens",
                           out->max - before)

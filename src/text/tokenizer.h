@@ -37,11 +37,13 @@ int32_t dg_tokenizer_bos(const dg_tokenizer *t); /* of <bos>; -1 when there is n
 typedef struct dg_tokens {
     int32_t *ids;
     size_t n, cap, max;
+    size_t least; /* 0, or how many were to be here at least when the ceiling was in the way */
 } dg_tokens;
 
 void dg_tokens_init(dg_tokens *t, size_t max);
 void dg_tokens_clear(dg_tokens *t);            /* frees; may be used again */
 bool dg_tokens_push(dg_tokens *t, int32_t id); /* false: ceiling reached or memory out */
+bool dg_tokens_fit(dg_tokens *t, size_t n);    /* false: n more are beyond the ceiling */
 
 enum { DG_ENCODE_MAX_TEXT = 1 << 26 }; /* bytes in one call */
 
@@ -52,9 +54,13 @@ enum dg_encode_flags {
     DG_ENCODE_BOS = 2 /* put <bos> in front; chat templates print their own */
 };
 
+/* No fewer tokens than this come of the text, since none has more characters than the longest
+ * piece: counting characters is far cheaper than encoding. */
+size_t dg_tokenizer_least(const dg_tokenizer *t, const char *text, size_t len);
+
 /* Appends the ids of text to *out. Any bytes are fine: those that are not UTF-8 become byte tokens.
  * After a failure *out holds what it held before. DGEMMA_E_LIMIT: the text is too long, or out->max
- * was reached. */
+ * was reached: out->least says more. */
 dgemma_status dg_tokenizer_encode(const dg_tokenizer *t, const char *text, size_t len,
                                   unsigned flags, dg_tokens *out, dgemma_error *err);
 

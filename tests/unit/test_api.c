@@ -272,6 +272,51 @@ START_TEST(the_queue_is_bounded)
 }
 END_TEST
 
+/* The words that clients look for, with the numbers. What is beyond the context is not read. */
+START_TEST(prompts_beyond_the_context_say_so)
+{
+    dgemma_engine_options eo = dgemma_engine_defaults();
+    eo.context_length = 64;
+    dgemma_engine *e = open_with(eo);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    dgemma_request *r;
+    dgemma_error err = {0};
+    enum { LONG = 1 << 20 };
+    char *text = malloc(LONG + 1);
+    memset(text, 'x', LONG);
+    text[LONG] = '\0';
+    opt.chat_prompt = text;
+    ck_assert_int_eq(dgemma_request_submit(&r, e, &opt, &err), DGEMMA_E_CONTEXT);
+    ck_assert_ptr_nonnull(
+        strstr(err.msg, "maximum context length is 64 tokens. However, your request has at least"));
+    int least = 0;
+    ck_assert_int_eq(sscanf(strstr(err.msg, "least ") + 6, "%d tokens", &least), 1);
+    ck_assert_int_gt(least, 1000); /* from its length, not from the place where reading stopped */
+    opt.chat_prompt = NULL;
+    opt.raw_prompt = text;
+    ck_assert_int_eq(dgemma_request_submit(&r, e, &opt, &err), DGEMMA_E_CONTEXT);
+    text[80] = '\0'; /* may fit as far as lengths say, but does not */
+    ck_assert_int_eq(dgemma_request_submit(&r, e, &opt, &err), DGEMMA_E_CONTEXT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "at least 65 tokens"));
+
+    static const int32_t ids[70];
+    opt.raw_prompt = NULL;
+    opt.tokens = ids;
+    for (size_t n = 64; n <= 70; n += 6) {
+        char want[32];
+        snprintf(want, sizeof want, "has %zu tokens", n);
+        opt.n_tokens = n;
+        ck_assert_int_eq(dgemma_request_submit(&r, e, &opt, &err), DGEMMA_E_CONTEXT);
+        ck_assert_ptr_nonnull(strstr(err.msg, want));
+    }
+    size_t n; /* counting goes as far as the model could */
+    ck_assert_int_eq(dgemma_prompt_count(e, &opt, &n, &err), DGEMMA_OK);
+    ck_assert_uint_eq(n, 70);
+    free(text);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 /* ---- nobody is called after free ---- */
 
 /* A step callback that frees a request, its own or another's, or waits until it is being freed. */
@@ -718,6 +763,7 @@ Suite *api_suite(void)
     tcase_add_test(t, notify_wakes_for_every_event);
     tcase_add_test(t, slow_readers_lose_old_drafts);
     tcase_add_test(t, the_queue_is_bounded);
+    tcase_add_test(t, prompts_beyond_the_context_say_so);
     tcase_add_test(t, free_from_inside_a_step);
     tcase_add_test(t, free_waits_for_a_step);
     tcase_add_test(t, step_callback_takes_part);

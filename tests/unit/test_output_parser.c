@@ -291,7 +291,7 @@ END_TEST
 START_TEST(takes_any_ids)
 {
     const int32_t ids[] = {-1, INT32_MIN, 9259, INT32_MAX, 262144, 1902, -7};
-    dg_tokens tokens = {(int32_t *)ids, DG_COUNT(ids), DG_COUNT(ids), DG_COUNT(ids)};
+    dg_tokens tokens = {.ids = (int32_t *)ids, .n = DG_COUNT(ids)};
     expect_tokens(&tokens, false, "ids", "[text Hello world][end cut]");
 }
 END_TEST

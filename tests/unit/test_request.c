@@ -183,7 +183,7 @@ START_TEST(context_is_respected)
 
     dgemma_error err = {0};
     opt.n_tokens = 50;
-    ck_assert_int_eq(dgemma_generate(e, &opt, NULL, NULL, NULL, &err), DGEMMA_E_LIMIT);
+    ck_assert_int_eq(dgemma_generate(e, &opt, NULL, NULL, NULL, &err), DGEMMA_E_CONTEXT);
     opt.n_tokens = 49;
     ck_assert_int_eq(dgemma_generate(e, &opt, NULL, NULL, NULL, &err), DGEMMA_OK);
     dgemma_engine_close(e);

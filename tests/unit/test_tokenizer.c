@@ -581,6 +581,39 @@ START_TEST(stays_within_limits)
 }
 END_TEST
 
+/* What must have more tokens than there is room for is told so before anything is done for it. */
+START_TEST(stops_before_texts_that_cannot_fit)
+{
+    dgemma_error err;
+    dg_tokenizer *t;
+    small s;
+    small_init(&s, LIST("a", "aaaaaaa"), NULL); /* seven characters; <0x00> has six */
+    ck_assert_int_eq(dg_tokenizer_create(&t, &s.v, NULL), DGEMMA_OK);
+    ck_assert_uint_eq(dg_tokenizer_least(t, "", 0), 0);
+    ck_assert_uint_eq(dg_tokenizer_least(t, "aaaaaaa", 7), 1);
+    ck_assert_uint_eq(dg_tokenizer_least(t, "aaaaaaaa", 8), 2);
+    ck_assert_uint_eq(dg_tokenizer_least(t, "\u2581\u2581\u2581\u2581", 12), 1);
+
+    enum { LONG = 1 << 20 };
+    char *text = malloc(LONG);
+    memset(text, 'a', LONG);
+    dg_tokens tokens;
+    dg_tokens_init(&tokens, LONG / 7);
+    dg_test_fail_alloc_at(1); /* a word of a million characters would need memory */
+    dgemma_status st = dg_tokenizer_encode(t, text, LONG, 0, &tokens, &err);
+    ck_assert(!dg_test_alloc_done());
+    ck_assert_int_eq(st, DGEMMA_E_LIMIT);
+    ck_assert_uint_eq(tokens.n, 0);
+    ck_assert_uint_eq(tokens.least, LONG / 7 + 1);
+    dg_tokens_init(&tokens, LONG / 7 + 1); /* one that could: it has a million */
+    ck_assert_int_eq(dg_tokenizer_encode(t, text, LONG, 0, &tokens, &err), DGEMMA_E_LIMIT);
+    ck_assert_uint_eq(tokens.least, LONG / 7 + 2);
+    dg_tokens_clear(&tokens);
+    free(text);
+    dg_tokenizer_free(t);
+}
+END_TEST
+
 static void expect_refusal(const dg_vocabulary *v, dgemma_status status, const char *reason)
 {
     dgemma_error err;
@@ -694,6 +727,7 @@ Suite *tokenizer_suite(void)
     tcase_add_test(c, makes_no_special_token_of_plain_text);
     tcase_add_test(c, replaces_what_is_not_text);
     tcase_add_test(c, stays_within_limits);
+    tcase_add_test(c, stops_before_texts_that_cannot_fit);
     tcase_add_test(c, refuses_broken_vocabularies);
     tcase_add_test(c, survives_without_memory);
     suite_add_tcase(s, c);

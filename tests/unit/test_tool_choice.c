@@ -36,7 +36,7 @@ static char *prompt_text(dgemma_engine *e, const dgemma_request_options *opt, dg
 {
     dgemma_error err = {0};
     char *text;
-    ck_assert_msg(dg_prompt_build(p, e, opt, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_msg(dg_prompt_build(p, e, opt, e->n_context, &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert_int_eq(dgemma_detokenize(e, p->tokens.ids, p->tokens.n, &text, NULL, NULL),
                      DGEMMA_OK);
     return text;
@@ -210,7 +210,7 @@ START_TEST(calls_come_out_whole)
     opt.tool_name = "time";
     dg_prompt_tokens p;
     dgemma_error err = {0};
-    ck_assert_int_eq(dg_prompt_build(&p, e, &opt, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_prompt_build(&p, e, &opt, e->n_context, &err), DGEMMA_OK);
     dg_answer_config named = {.tokenizer = e->loaded.tokenizer,
                               .opening = p.tokens.ids + p.tokens.n - p.n_opening,
                               .n_opening = p.n_opening},
