@@ -26,8 +26,11 @@ typedef struct dg_chat {
                                 only to know that the model is there */
     bool stream, include_usage;
     bool hide_thinking;
-    bool calls_are_text; /* nobody would answer a call that the model makes all the same */
-    bool want_json;      /* the answer must be a JSON object */
+    json_t *callable;   /* owned: an object with the names of the tools whose calls are answered;
+                           those of others go out as text. NULL: every call is one */
+    bool must_call;     /* the answer must have a call, and is nothing else */
+    bool old_functions; /* calls go out in the form from before there were tools */
+    bool want_json;     /* the answer must be a JSON object */
     bool logprobs;
 } dg_chat;
 

@@ -6,7 +6,7 @@
 #include "json_text.h"
 
 enum {
-    MAX_ATTEMPTS = 3, /* at an answer that must be JSON */
+    MAX_ATTEMPTS = 3, /* at an answer that must have a certain form */
     MAX_TEXT = 64 << 20
 };
 
@@ -244,7 +244,7 @@ void dg_generation_stats(const dg_generation *g, dgemma_stats *sum)
         add_stats(sum, &g->choices[i].stats);
 }
 
-/* ---- answers that must be JSON ---- */
+/* ---- answers that must have a certain form ---- */
 
 /* What is between the fences that models like to put around JSON. */
 static void unfence(const char **text, size_t *len)
@@ -287,10 +287,17 @@ static bool settle_json(dg_choice *c)
 static bool acceptable(const dg_generation *g, dg_choice *c)
 {
     bool cut = c->stats.end == DGEMMA_END_LENGTH || c->stats.end == DGEMMA_END_CONTEXT;
-    return !g->chat.want_json || cut || json_array_size(c->calls) || settle_json(c);
+    if (cut || json_array_size(c->calls))
+        return true;
+    return !g->chat.must_call && (!g->chat.want_json || settle_json(c));
 }
 
-/* What was withheld until it was known to be JSON. */
+/* Whether the client is told only what is certain: calls at once, the rest at the end. */
+static bool withholds(const dg_generation *g)
+{
+    return g->chat.want_json || g->chat.must_call;
+}
+
 static void tell_withheld(dg_generation *g, dg_choice *c)
 {
     if (c->thinking.len)
@@ -322,9 +329,14 @@ static void try_again(dg_generation *g, dg_choice *c)
 {
     dg_http_error why;
     if (c->n_attempt == MAX_ATTEMPTS) {
-        dg_refuse(&why, 422, "json_not_valid", "response_format",
-                  "the model was asked %d times and did not answer with a JSON object",
-                  MAX_ATTEMPTS);
+        if (g->chat.must_call)
+            dg_refuse(&why, 422, "tool_not_called", "tool_choice",
+                      "the model was asked %d times and did not call %s", MAX_ATTEMPTS,
+                      g->chat.options.tool_name ? g->chat.options.tool_name : "a tool");
+        else
+            dg_refuse(&why, 422, "json_not_valid", "response_format",
+                      "the model was asked %d times and did not answer with a JSON object",
+                      MAX_ATTEMPTS);
         dg_generation_cancel(g, &why);
         return;
     }
@@ -347,7 +359,7 @@ static void end_choice(dg_generation *g, dg_choice *c, const dgemma_event *e)
         try_again(g, c);
     else {
         g->n_ended++;
-        if (g->chat.want_json)
+        if (withholds(g))
             tell_withheld(g, c);
         tell(g, c, e);
     }
@@ -363,13 +375,20 @@ static void fail_for_memory(dg_generation *g)
 
 static void take(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
-    bool withheld = g->chat.want_json && e->kind != DGEMMA_EVENT_TOOL_CALL;
+    bool withheld = withholds(g) && e->kind != DGEMMA_EVENT_TOOL_CALL;
+    if (g->chat.must_call && e->kind == DGEMMA_EVENT_TEXT)
+        return; /* the remains of a call that is none */
     if (!g->over && !keep(g, c, e))
         fail_for_memory(g);
     if (e->kind == DGEMMA_EVENT_END)
         end_choice(g, c, e);
     else if (!withheld)
         tell(g, c, e);
+}
+
+static bool is_answered(const dg_chat *chat, const char *tool)
+{
+    return !chat->callable || json_object_get(chat->callable, tool);
 }
 
 /* A call that nobody can answer, as text that a reader understands. */
@@ -399,7 +418,7 @@ bool dg_generation_advance(dg_generation *g)
         dg_choice *c = &g->choices[i];
         dgemma_event e;
         while (c->request && dgemma_request_wait(c->request, &e, 0))
-            if (e.kind == DGEMMA_EVENT_TOOL_CALL && g->chat.calls_are_text)
+            if (e.kind == DGEMMA_EVENT_TOOL_CALL && !is_answered(&g->chat, e.tool_name))
                 take_call_as_text(g, c, &e);
             else
                 take(g, c, &e);

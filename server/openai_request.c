@@ -7,6 +7,7 @@
 #include "base/common.h"
 #include "json_fields.h"
 #include "json_text.h"
+#include "openai_tools.h"
 
 enum { MAX_STOP = 64, MAX_BIAS = 1024, MAX_PROMPTS = 1024 };
 
@@ -27,6 +28,7 @@ void dg_chat_clear(dg_chat *c)
     dg_free(c->prefix);
     dg_free(c->stop);
     dg_free(c->bias);
+    json_decref(c->callable);
     json_decref(c->root);
     *c = (dg_chat){0};
 }
@@ -337,89 +339,7 @@ static bool read_thinking(reader *r)
            read_fields(r, r->root, "", chat_fields, DG_COUNT(chat_fields));
 }
 
-/* ---- tools ---- */
-
-static const char *name_of_tool(const json_t *tool)
-{
-    const json_t *function = json_object_get(tool, "function");
-    return json_string_value(json_object_get(function ? function : tool, "name"));
-}
-
-static bool check_tools(reader *r, const json_t *tools)
-{
-    size_t i;
-    json_t *tool;
-    json_array_foreach(tools, i, tool)
-    {
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        if (type && strcmp(type, "function") != 0)
-            return dg_refuse(r->e, 400, "unsupported", "tools",
-                             "tools[%zu].type: only functions are known", i);
-        if (!name_of_tool(tool))
-            return dg_refuse(r->e, 400, "invalid_value", "tools",
-                             "tools[%zu].function.name: missing", i);
-    }
-    return true;
-}
-
-/* {"type": "function", "function": {"name": …}} */
-static bool read_named_tool(reader *r, const json_t *choice, const json_t *tools)
-{
-    const char *name = json_is_object(choice) ? name_of_tool(choice) : NULL;
-    size_t i;
-    json_t *tool;
-    if (!name)
-        return dg_refuse(r->e, 400, "invalid_value", "tool_choice",
-                         "tool_choice: none, auto, required or a function by name are known");
-    json_array_foreach(tools, i, tool) if (!strcmp(name_of_tool(tool), name))
-    {
-        r->out->options.tool_choice = DGEMMA_TOOLS_NAMED;
-        r->out->options.tool_name = name;
-        return true;
-    }
-    return dg_refuse(r->e, 400, "invalid_value", "tool_choice",
-                     "tool_choice: no tool is called \"%.100s\"", name);
-}
-
-static bool read_tool_choice(reader *r, const json_t *tools)
-{
-    static const struct {
-        const char *name;
-        dgemma_tool_choice choice;
-    } words[] = {{"auto", DGEMMA_TOOLS_AUTO},
-                 {"none", DGEMMA_TOOLS_NONE},
-                 {"required", DGEMMA_TOOLS_REQUIRED}};
-    const json_t *choice = dg_field_get(r->root, "tool_choice");
-    const char *word = json_string_value(choice);
-    if (!choice)
-        return true;
-    for (size_t i = 0; word && i < DG_COUNT(words); i++)
-        if (!strcmp(word, words[i].name)) {
-            r->out->options.tool_choice = words[i].choice;
-            if (words[i].choice == DGEMMA_TOOLS_REQUIRED && !json_array_size(tools))
-                return dg_refuse(r->e, 400, "invalid_value", "tool_choice",
-                                 "tool_choice: a call is required, and there are no tools");
-            return true;
-        }
-    return read_named_tool(r, choice, tools);
-}
-
-static bool read_tools(reader *r)
-{
-    json_t *tools;
-    if (!dg_field_list(r->root, "tools", &tools, r->e) || !check_tools(r, tools) ||
-        !read_tool_choice(r, tools))
-        return false;
-    r->out->calls_are_text =
-        !json_array_size(tools) || r->out->options.tool_choice == DGEMMA_TOOLS_NONE;
-    r->out->options.single_tool_call =
-        json_is_false(json_object_get(r->root, "parallel_tool_calls"));
-    if (r->out->calls_are_text)
-        return true;
-    r->out->tools = dg_json_dump(tools, NULL);
-    r->out->options.tools = r->out->tools;
-    return r->out->tools || no_memory(r);
-}
+/* ---- the rest ---- */
 
 static bool read_logprobs(reader *r)
 {
@@ -458,8 +378,9 @@ bool dg_openai_read_chat(dg_chat *out, json_t *root, const dg_chat_limits *limit
                          dg_http_error *e)
 {
     reader r = begin(out, root, limits, seed, e);
-    return finish(read_common(&r) && check_choices(&r, 1) && read_thinking(&r) && read_tools(&r) &&
-                      read_logprobs(&r) && read_messages(&r),
+    return finish(dg_openai_read_functions(out, e) && read_common(&r) && check_choices(&r, 1) &&
+                      read_thinking(&r) && dg_openai_read_tools(out, e) && read_logprobs(&r) &&
+                      read_messages(&r),
                   out);
 }
 

@@ -9,14 +9,16 @@ static bool is_chat(const dg_generation *g)
 
 /* ---- what all objects share ---- */
 
-static const char *finish_reason(const dg_choice *c)
+static const char *finish_reason(const dg_generation *g, const dg_choice *c)
 {
     switch (c->stats.end) {
     case DGEMMA_END_LENGTH:
     case DGEMMA_END_CONTEXT:
         return "length";
     default:
-        return json_array_size(c->calls) ? "tool_calls" : "stop";
+        return !json_array_size(c->calls) ? "stop"
+               : g->chat.old_functions    ? "function_call"
+                                          : "tool_calls";
     }
 }
 
@@ -129,16 +131,19 @@ static json_t *whole_choice(const dg_generation *g, dg_choice *c)
     if (is_chat(g)) {
         holder = json_pack("{s:s,s:o,s:n}", "role", "assistant", "content", text, "refusal");
         choice = json_pack("{s:i,s:O,s:o,s:s}", "index", c->index, "message", holder, "logprobs",
-                           take_logprobs(g, c), "finish_reason", finish_reason(c));
+                           take_logprobs(g, c), "finish_reason", finish_reason(g, c));
     } else {
         choice = json_pack("{s:i,s:o,s:o,s:s}", "index", c->index, "text",
                            json_is_null(text) ? json_string("") : text, "logprobs",
-                           take_logprobs(g, c), "finish_reason", finish_reason(c));
+                           take_logprobs(g, c), "finish_reason", finish_reason(g, c));
         holder = json_incref(choice);
     }
     if (c->thinking.len && !g->chat.hide_thinking)
         set_reasoning(holder, buffer_text(&c->thinking));
-    if (has_calls)
+    if (has_calls && g->chat.old_functions)
+        json_object_set(holder, "function_call",
+                        json_object_get(json_array_get(c->calls, 0), "function"));
+    else if (has_calls)
         json_object_set(holder, "tool_calls", c->calls);
     json_decref(holder);
     return choice;
@@ -191,6 +196,11 @@ static json_t *call_delta(const dg_generation *g, const dg_choice *c)
 {
     size_t last = json_array_size(c->calls) - 1;
     json_t *call = json_copy(json_array_get(c->calls, last)), *delta = empty_delta(g);
+    if (g->chat.old_functions) {
+        json_object_set(delta, "function_call", json_object_get(call, "function"));
+        json_decref(call);
+        return delta;
+    }
     json_object_set_new(call, "index", json_integer((json_int_t)last));
     json_object_set_new(delta, "tool_calls", json_pack("[o]", call));
     return delta;
@@ -240,7 +250,7 @@ static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
         send_chunk(g, c, empty_delta(g), NULL, "diffusion", draft(g, e));
         break;
     case DGEMMA_EVENT_END:
-        send_chunk(g, c, empty_delta(g), finish_reason(c), last ? "timings" : NULL,
+        send_chunk(g, c, empty_delta(g), finish_reason(g, c), last ? "timings" : NULL,
                    last ? dg_openai_timings(g) : NULL);
         break;
     case DGEMMA_EVENT_PROMPT:

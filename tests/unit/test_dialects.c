@@ -192,7 +192,8 @@ START_TEST(test_options)
     ck_assert_int_eq(c.options.top_k, 3);
     ck_assert_uint_eq(c.options.n_stop, 2);
     ck_assert_str_eq(c.options.stop[1], "b");
-    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_REQUIRED);
+    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_NAMED); /* the only one there is */
+    ck_assert(c.must_call);
     dg_chat_clear(&c);
     ck_assert(read_body(dg_anthropic_read, &c, "{" ASK "}", &e));
     ck_assert(!c.options.thinking && c.hide_thinking && !c.stream);

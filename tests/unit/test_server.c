@@ -247,14 +247,17 @@ START_TEST(test_tools)
     ck_assert(read_chat(&c, "{" TOOLS "}", &e));
     ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_AUTO);
     ck_assert_ptr_nonnull(strstr(c.options.tools, "{\"minimum\":0.1}")); /* as it was written */
+    ck_assert(!c.must_call && !c.callable);
     dg_chat_clear(&c);
     ck_assert(read_chat(&c, "{" TOOLS ",\"tool_choice\":\"none\"}", &e));
     ck_assert_ptr_null(c.options.tools);
+    ck_assert_uint_eq(json_object_size(c.callable), 0);
     dg_chat_clear(&c);
     ck_assert(read_chat(
         &c, "{" TOOLS ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false}", &e));
-    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_REQUIRED);
-    ck_assert(c.options.single_tool_call);
+    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_NAMED); /* there is only one */
+    ck_assert_str_eq(c.options.tool_name, "f");
+    ck_assert(c.options.single_tool_call && c.must_call && json_object_get(c.callable, "f"));
     dg_chat_clear(&c);
     ck_assert(read_chat(
         &c, "{" TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}}",
@@ -267,6 +270,59 @@ START_TEST(test_tools)
         &e));
     ck_assert_int_eq(e.status, 400);
     ck_assert_str_eq(e.param, "tool_choice");
+}
+END_TEST
+
+#define TWO_TOOLS                                                                                  \
+    "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"                                        \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}},"                            \
+    "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]"
+#define ALLOW_G(mode)                                                                              \
+    "\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"" mode              \
+    "\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"g\"}},"                         \
+    "{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]}}"
+
+START_TEST(test_some_tools)
+{
+    dg_chat c;
+    dg_http_error e;
+    ck_assert(read_chat(&c, "{" TWO_TOOLS ",\"tool_choice\":\"required\"}", &e));
+    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_REQUIRED);
+    ck_assert(c.must_call && json_object_get(c.callable, "f") && json_object_get(c.callable, "g"));
+    dg_chat_clear(&c);
+    ck_assert(read_chat(&c, "{" TWO_TOOLS "," ALLOW_G("auto") "}", &e));
+    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_AUTO);
+    ck_assert_str_eq(c.options.tools, "[{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]");
+    ck_assert(!c.must_call && json_object_size(c.callable) == 1 &&
+              json_object_get(c.callable, "g"));
+    dg_chat_clear(&c);
+    ck_assert(read_chat(&c, "{" TWO_TOOLS "," ALLOW_G("required") "}", &e));
+    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_NAMED);
+    ck_assert_str_eq(c.options.tool_name, "g");
+    dg_chat_clear(&c);
+    ck_assert(!read_chat(&c, "{" TOOLS "," ALLOW_G("auto") "}", &e));
+    ck_assert_str_eq(e.param, "tool_choice");
+}
+END_TEST
+
+#define FUNCTIONS                                                                                  \
+    "\"functions\":[{\"name\":\"f\"}],\"function_call\":{\"name\":\"f\"},"                         \
+    "\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\","                 \
+    "\"function_call\":{\"name\":\"f\",\"arguments\":\"{}\"}},"                                    \
+    "{\"role\":\"function\",\"name\":\"f\",\"content\":\"y\"}]"
+
+START_TEST(test_functions)
+{
+    dg_chat c;
+    dg_http_error e;
+    ck_assert(read_chat(&c, "{" FUNCTIONS "}", &e));
+    ck_assert(c.old_functions && c.must_call && c.options.single_tool_call);
+    ck_assert_str_eq(c.options.tool_name, "f");
+    ck_assert_str_eq(c.options.tools, "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]");
+    ck_assert_ptr_nonnull(strstr(c.messages, "\"tool_calls\":[{\"id\":\"call_1\","));
+    ck_assert_ptr_nonnull(strstr(c.messages, "\"role\":\"tool\""));
+    ck_assert_ptr_nonnull(strstr(c.messages, "\"tool_call_id\":\"call_1\""));
+    dg_chat_clear(&c);
 }
 END_TEST
 
@@ -303,8 +359,13 @@ END_TEST
 
 START_TEST(test_no_memory)
 {
-    static const char body[] = "{" TOOLS ",\"stop\":[\"a\"],\"logit_bias\":{\"1\":1},"
-                               "\"response_format\":{\"type\":\"json_object\"}}";
+    static const char *const bodies[] = {
+        "{" TOOLS ",\"stop\":[\"a\"],\"logit_bias\":{\"1\":1},"
+        "\"response_format\":{\"type\":\"json_object\"}}",
+        "{" TWO_TOOLS "," ALLOW_G("required") "}",
+        "{" FUNCTIONS "}",
+    };
+    const char *body = bodies[_i];
     for (long n = 1;; n++) {
         dg_chat c;
         dg_http_error e = {0};
@@ -502,8 +563,10 @@ Suite *server_suite(void)
     tcase_add_test(c, test_chat_defaults);
     tcase_add_test(c, test_thinking);
     tcase_add_test(c, test_tools);
+    tcase_add_test(c, test_some_tools);
+    tcase_add_test(c, test_functions);
     tcase_add_test(c, test_messages);
-    tcase_add_test(c, test_no_memory);
+    tcase_add_loop_test(c, test_no_memory, 0, 3);
     tcase_add_test(c, test_json_text);
     tcase_add_test(c, test_json_mended);
     tcase_add_test(c, test_exchange);

@@ -1,0 +1,169 @@
+"""Tools that must be called, may be called, or were called functions once: in every dialect, whole and streamed."""
+import json
+
+from serving import HAS_POCKET, MODEL, Server, check, events, finish, read_all, run, skip
+
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "The city"}}, "required": ["city"]}
+CAPITAL, WEATHER = "What is the capital of France?", "What is the weather in Paris?"
+
+
+def flat(name, **fields):
+    return {"name": name, "description": "Get the weather in a city.", **fields}
+
+
+def forced(path, question, names, which, **fields):
+    """A body that forces a call: of `which`, or of any of `names`."""
+    if path == CHAT:
+        return {"messages": [{"role": "user", "content": question}], "max_tokens": 60, "seed": 3,
+                "tools": [{"type": "function", "function": flat(n, parameters=SCHEMA)} for n in names],
+                "tool_choice": {"type": "function", "function": {"name": which}} if which else "required", **fields}
+    if path == RESPONSES:
+        return {"input": question, "max_output_tokens": 60, "seed": 3,
+                "tools": [{"type": "function", **flat(n, parameters=SCHEMA)} for n in names],
+                "tool_choice": {"type": "function", "name": which} if which else "required", **fields}
+    return {"messages": [{"role": "user", "content": question}], "max_tokens": 60, "seed": 3,
+            "tools": [flat(n, input_schema=SCHEMA) for n in names],
+            "tool_choice": {"type": "tool", "name": which} if which else {"type": "any"}, **fields}
+
+
+def calls_of(path, body):
+    """Names and arguments of an answer's calls, and its text."""
+    if path == CHAT:
+        m = body["choices"][0]["message"]
+        return [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in m.get("tool_calls", [])], m["content"]
+    if path == RESPONSES:
+        return ([(i["name"], json.loads(i["arguments"])) for i in body["output"] if i["type"] == "function_call"],
+                "".join(p["text"] for i in body["output"] if i["type"] == "message" for p in i["content"]))
+    return ([(b["name"], b["input"]) for b in body["content"] if b["type"] == "tool_use"],
+            "".join(b["text"] for b in body["content"] if b["type"] == "text"))
+
+
+def streamed(s, path, body):
+    raw = json.dumps({**body, "stream": True}).encode()
+    c = s.connect()
+    c.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(raw)) + raw)
+    return events(read_all(c))
+
+
+def no_call():
+    """When no call comes, nothing of what came instead leaves."""
+    with Server("-q", model=MODEL) as s:
+        for path in (CHAT, RESPONSES, MESSAGES):
+            for names, which in ((["Capital"], "Capital"), (["Capital"], None), (["Capital", "Country"], None)):
+                body = forced(path, CAPITAL, names, which)
+                before = s.metric("vllm:request_success_total")
+                status, _, data = s.request("POST", path, body)
+                n = s.metric("vllm:request_success_total") - before
+                error = json.loads(data).get("error", {})
+                check(f"{path} {names} {which}: 422", status == 422 and "3 times" in error["message"]
+                      and ("Capital" in error["message"]) == (len(names) == 1) and b"call:" not in data, (status, data))
+                check("after three attempts", n == 3, n)
+                if path != MESSAGES:
+                    check("with a code", error["code"] == "tool_not_called" and error["param"] == "tool_choice", error)
+                found, raw = streamed(s, path, body)
+                check(f"{path} {names} {which}: nothing leaks into a stream", "call:" not in raw and "Paris" not in raw
+                      and "3 times" in raw and "[DONE]" not in raw, raw)
+        short = forced(CHAT, WEATHER, ["get_weather"], "get_weather", max_tokens=2)
+        choice = s.json("POST", CHAT, short)[1]["choices"][0]
+        check("half a call is none", choice["finish_reason"] == "length" and not choice["message"]["content"], choice)
+        found, raw = streamed(s, CHAT, short)
+        check("nor in a stream", "call:" not in raw and raw.endswith("[DONE]\n\n"), raw)
+
+
+def gibberish():
+    """A model that has learnt nothing never gets anything else past the check."""
+    with Server("-q") as s:
+        for path in (CHAT, RESPONSES, MESSAGES):
+            for seed in range(4):
+                body = forced(path, "Hello", ["f", "g"], None, seed=seed)
+                status, _, data = s.request("POST", path, body)
+                answer = json.loads(data)
+                if status == 200:
+                    calls, text = calls_of(path, answer)
+                    check("nothing but calls", not text and {n for n, _ in calls} <= {"f", "g"}, data)
+                else:
+                    check("or an error", status == 422 and b"call:" not in data, data)
+                check("the same again", s.request("POST", path, body)[0] == status)
+
+
+def calls():
+    paris = [("get_weather", {"city": "Paris"})]
+    with Server("-q", model=MODEL) as s:
+        for path in (CHAT, RESPONSES, MESSAGES):
+            for names, which in ((["get_weather"], "get_weather"), (["get_weather"], None), (["get_weather", "search"], None)):
+                body = forced(path, WEATHER, names, which)
+                status, answer = s.json("POST", path, body)
+                check(f"{path} {names} {which}: a call", status == 200 and calls_of(path, answer)[0] == paris, answer)
+                found, raw = streamed(s, path, body)
+                check("in a stream too", raw.count("get_weather") >= 1 and "Paris" in raw and "call:" not in raw
+                      and "error" not in found[-1], raw)
+        many = "What is the weather in Paris and in Oslo?"
+        two = calls_of(CHAT, s.json("POST", CHAT, forced(CHAT, many, ["get_weather"], None))[1])[0]
+        one = calls_of(CHAT, s.json("POST", CHAT, forced(CHAT, many, ["get_weather"], None, parallel_tool_calls=False))[1])[0]
+        check("one at a time", len(two) == 2 and one == two[:1], (one, two))
+        body = forced(MESSAGES, many, ["get_weather"], None)
+        body["tool_choice"]["disable_parallel_tool_use"] = True
+        check("in Anthropic's words", calls_of(MESSAGES, s.json("POST", MESSAGES, body)[1])[0] == two[:1])
+
+
+def allowed():
+    """Of the tools that are declared some may be called."""
+    with Server("-q", model=MODEL) as s:
+        def ask(path, mode, *names):
+            body = forced(path, WEATHER, ["search", "get_weather"], None)
+            tools = [{"type": "function", **({"function": {"name": n}} if path == CHAT else {"name": n})} for n in names]
+            inner = {"mode": mode, "tools": tools}
+            body["tool_choice"] = {"type": "allowed_tools", **({"allowed_tools": inner} if path == CHAT else inner)}
+            return s.json("POST", path, body)
+        for path in (CHAT, RESPONSES):
+            for mode in ("auto", "required"):
+                status, answer = ask(path, mode, "get_weather")
+                check(f"{path}: allowed, {mode}", status == 200 and calls_of(path, answer)[0]
+                      == [("get_weather", {"city": "Paris"})], answer)
+            status, answer = ask(path, "auto", "search")
+            check("no other is called", status == 200 and all(n == "search" for n, _ in calls_of(path, answer)[0]), answer)
+            for mode, names in (("auto", ["nobody"]), ("required", []), ("perhaps", ["search"]), (None, ["search"])):
+                status, answer = ask(path, mode, *names)
+                check(f"{path}: refused: {mode} {names}", status == 400 and answer["error"]["param"] == "tool_choice", answer)
+        status, answer = s.json("POST", CHAT, {**forced(CHAT, "x", ["f"], None), "tool_choice": {"type": "allowed_tools"}})
+        check("without a list", status == 400 and answer["error"]["param"] == "tool_choice", answer)
+
+
+def functions():
+    """What tools were before they were tools."""
+    with Server("-q", model=MODEL) as s:
+        def ask(messages, **fields):
+            return s.json("POST", CHAT, {"messages": messages, "functions": [flat("get_weather", parameters=SCHEMA)],
+                                         "max_tokens": 60, "seed": 3, **fields})
+        question = [{"role": "user", "content": WEATHER}]
+        for choice in ("auto", {"name": "get_weather"}):
+            status, answer = ask(question, function_call=choice)
+            c = answer["choices"][0]
+            check("a function call", status == 200 and c["finish_reason"] == "function_call" and "tool_calls" not in c["message"]
+                  and c["message"]["function_call"] == {"name": "get_weather", "arguments": '{"city":"Paris"}'}, answer)
+        said = c["message"]
+        found, _ = streamed(s, CHAT, {"messages": question, "functions": [flat("get_weather", parameters=SCHEMA)], "seed": 3})
+        deltas = [c["delta"]["function_call"] for e in found for c in e["choices"] if "function_call" in c["delta"]]
+        check("in a stream", deltas == [said["function_call"]]
+              and found[-1]["choices"][0]["finish_reason"] == "function_call", found)
+        status, answer = ask(question + [said, {"role": "function", "name": "get_weather", "content": "sunny, 20 C"}])
+        check("and its result", status == 200 and "sunny, 20 C" in answer["choices"][0]["message"]["content"], answer)
+        check("none", "function_call" not in ask(question, function_call="none")[1]["choices"][0]["message"])
+        for fields, param in (({"function_call": "maybe"}, "function_call"), ({"function_call": {"name": "f"}}, "tool_choice"),
+                              ({"functions": "x"}, "functions"), ({"functions": [{}]}, "tools")):
+            status, answer = ask(question, **fields)
+            check(f"refused: {fields}", status == 400 and answer["error"]["param"] == param, answer)
+        status, answer = ask([{"role": "assistant", "function_call": "x"}])
+        check("a call that is none", status == 400 and answer["error"]["param"] == "messages", answer)
+        status, answer = ask(question, parallel_tool_calls="no")
+        check("a switch that is none", status == 400 and answer["error"]["param"] == "parallel_tool_calls", answer)
+
+
+run([gibberish])
+for case in (no_call, calls, allowed, functions):
+    if HAS_POCKET:
+        run([case])
+    else:
+        skip(f"tools: {case.__name__}", "the model that ships with the source is not there")
+finish()
