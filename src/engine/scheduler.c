@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/common.h"
 #include "engine/engine.h"
-#include "engine/trail.h"
+#include "engine/prefix_reuse.h"
 
 enum { ORDINARY_TOKENS = 8192, PEEK = 64 };
 
@@ -16,7 +16,7 @@ typedef struct running {
     dg_answer answer;
     dg_look look;       /* at its pictures; while their features are needed */
     uint64_t look_turn; /* when it last had the tower */
-    dg_trail trail;
+    dg_prefix_reuse prefix;
     const dg_work *work; /* its part of the pass; NULL: none */
     bool stopped;        /* somebody asked it to end */
     dgemma_status status;
@@ -125,7 +125,7 @@ static bool begins_like_another(const dg_scheduler *s, const dgemma_request *r)
 {
     dg_prefix prompt = {r->cfg.prompt, r->cfg.n_prompt, &r->pictures, r->cache_salt};
     for (int i = 0; i < s->n_running; i++)
-        if (dg_trail_worth_waiting(&s->order[i]->trail, &s->order[i]->req, &prompt))
+        if (dg_prefix_reuse_worth_waiting(&s->order[i]->prefix, &s->order[i]->req, &prompt))
             return true;
     return false;
 }
@@ -224,8 +224,8 @@ static void end_request(dg_scheduler *s, running *u)
     pthread_mutex_unlock(&s->lock);
     dg_answer_end(&u->answer, u->status, &u->err, u->stopped);
     if (!u->status)
-        dg_trail_end(&u->trail, &u->req);
-    dg_trail_clear(&u->trail);
+        dg_prefix_reuse_end(&u->prefix, &u->req);
+    dg_prefix_reuse_clear(&u->prefix);
     dg_answer_clear(&u->answer);
     dg_request_clear(&u->req);
     dg_look_clear(&u->look);
@@ -293,7 +293,7 @@ static dgemma_status reuse(dg_scheduler *s, running *u)
 {
     const dg_request_config *cfg = &u->r->cfg;
     dg_prefix prompt = {cfg->prompt, cfg->n_prompt, &u->r->pictures, u->r->cache_salt};
-    int n = dg_trail_begin(&u->trail, s->prefix, &u->req, &prompt, s->cfg.turn_token);
+    int n = dg_prefix_reuse_begin(&u->prefix, s->prefix, &u->req, &prompt, s->cfg.turn_token);
     u->answer.stats.n_prompt_cached = n;
     dgemma_event found = {.kind = DGEMMA_EVENT_PROMPT, .n_done = n, .n_total = cfg->n_prompt};
     return !n || dg_stream_push(u->r->stream, &found)
@@ -445,7 +445,7 @@ static int plan(dg_scheduler *s, dgemma_engine_counters *done)
 static void take(running *u, double seconds, dgemma_engine_counters *done)
 {
     bool go_on = true;
-    dg_trail_pass(&u->trail, &u->req, u->work);
+    dg_prefix_reuse_pass(&u->prefix, &u->req, u->work);
     dg_request_take(&u->req);
     if (!has_prompt(u)) {
         dg_look_clear(&u->look);

@@ -1,4 +1,4 @@
-#include "engine/trail.h"
+#include "engine/prefix_reuse.h"
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
@@ -6,7 +6,7 @@
 /* Below so many tokens a place where prompts parted is not worth keeping, or waiting for. */
 enum { MIN_PARTED = DG_PAGE, MIN_WAIT = 4 * DG_PAGE };
 
-static bool append(dg_trail *t, const int32_t *token, int n)
+static bool append(dg_prefix_reuse *t, const int32_t *token, int n)
 {
     if (n > t->cap - t->n) {
         int cap = t->n + dg_max(n, t->n / 2);
@@ -22,10 +22,10 @@ static bool append(dg_trail *t, const int32_t *token, int n)
 }
 
 /* In ascending order, each once; those that are encoded already do not count. */
-static void add_mark(dg_trail *t, int at, int n_found)
+static void add_mark(dg_prefix_reuse *t, int at, int n_found)
 {
     int i = t->n_mark;
-    if (at <= n_found || t->n_mark == DG_TRAIL_MARKS)
+    if (at <= n_found || t->n_mark == DG_PREFIX_MARKS)
         return;
     for (int k = 0; k < t->n_mark; k++)
         if (t->mark[k] == at)
@@ -37,7 +37,7 @@ static void add_mark(dg_trail *t, int at, int n_found)
 }
 
 /* Where the second and the last turn begin. */
-static void mark_turns(dg_trail *t, int turn_token, int n_found)
+static void mark_turns(dg_prefix_reuse *t, int turn_token, int n_found)
 {
     int n_turn = 0, last = 0;
     for (int i = 0; turn_token >= 0 && i < t->n; i++) {
@@ -50,10 +50,10 @@ static void mark_turns(dg_trail *t, int turn_token, int n_found)
     add_mark(t, last, n_found);
 }
 
-int dg_trail_begin(dg_trail *t, dg_prefix_cache *cache, dg_request *req, const dg_prefix *prompt,
-                   int turn_token)
+int dg_prefix_reuse_begin(dg_prefix_reuse *t, dg_prefix_cache *cache, dg_request *req,
+                          const dg_prefix *prompt, int turn_token)
 {
-    *t = (dg_trail){.pictures = prompt->pictures, .salt = prompt->salt};
+    *t = (dg_prefix_reuse){.pictures = prompt->pictures, .salt = prompt->salt};
     if (!cache || !append(t, prompt->token, prompt->n_token))
         return 0;
     t->cache = cache;
@@ -67,13 +67,14 @@ int dg_trail_begin(dg_trail *t, dg_prefix_cache *cache, dg_request *req, const d
     return n;
 }
 
-void dg_trail_clear(dg_trail *t)
+void dg_prefix_reuse_clear(dg_prefix_reuse *t)
 {
     dg_free(t->token);
-    *t = (dg_trail){0};
+    *t = (dg_prefix_reuse){0};
 }
 
-bool dg_trail_worth_waiting(dg_trail *t, const dg_request *req, const dg_prefix *prompt)
+bool dg_prefix_reuse_worth_waiting(dg_prefix_reuse *t, const dg_request *req,
+                                   const dg_prefix *prompt)
 {
     if (!t->cache || req->block > 0 || req->n_encoded == req->n_pending)
         return false;
@@ -87,17 +88,17 @@ bool dg_trail_worth_waiting(dg_trail *t, const dg_request *req, const dg_prefix 
     return false; /* there was no room for the mark */
 }
 
-static void keep(const dg_trail *t, const dg_kv_seq *seq, int n)
+static void keep(const dg_prefix_reuse *t, const dg_kv_seq *seq, int n)
 {
     dg_prefix_keep(t->cache, &(dg_prefix){t->token, n, t->pictures, t->salt}, seq);
 }
 
-void dg_trail_pass(dg_trail *t, const dg_request *req, const dg_work *w)
+void dg_prefix_reuse_pass(dg_prefix_reuse *t, const dg_request *req, const dg_work *w)
 {
     if (!t->cache)
         return;
     if (req->block > 0 && !append(t, w->token, w->n_token)) {
-        dg_trail_clear(t); /* without its tokens nothing can be found again */
+        dg_prefix_reuse_clear(t); /* without its tokens nothing can be found again */
         return;
     }
     int n = 0;
@@ -107,7 +108,7 @@ void dg_trail_pass(dg_trail *t, const dg_request *req, const dg_work *w)
     t->n_mark -= n;
 }
 
-void dg_trail_end(dg_trail *t, const dg_request *req)
+void dg_prefix_reuse_end(dg_prefix_reuse *t, const dg_request *req)
 {
     if (t->cache && req->seq.n_token > 0)
         keep(t, &req->seq, req->seq.n_token);

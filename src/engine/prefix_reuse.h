@@ -10,40 +10,41 @@
  *
  * The last block of an answer was never encoded, so the point at the end is in front of it: the
  * next turn encodes it with what else is new, in the same pass. */
-#ifndef DG_ENGINE_TRAIL_H
-#define DG_ENGINE_TRAIL_H
+#ifndef DG_ENGINE_PREFIX_REUSE_H
+#define DG_ENGINE_PREFIX_REUSE_H
 
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
 
-enum { DG_TRAIL_MARKS = 8 };
+enum { DG_PREFIX_MARKS = 8 };
 
-typedef struct dg_trail {
+typedef struct dg_prefix_reuse {
     dg_prefix_cache *cache; /* NULL: nothing is kept */
     const dg_pictures *pictures;
     const char *salt;
     int n_found;    /* tokens that were in the cache when it began */
     int32_t *token; /* [n] that the request has encoded or will: the prompt, then each block */
     int n, cap;
-    int mark[DG_TRAIL_MARKS]; /* tokens in front of places to keep, ascending */
+    int mark[DG_PREFIX_MARKS]; /* tokens in front of places to keep, ascending */
     int n_mark;
-} dg_trail;
+} dg_prefix_reuse;
 
 /* Puts the longest prefix of the prompt that the cache has into the request, which was just made.
  * turn_token opens a turn; -1: there is none. The prompt's tokens are copied, pictures and
  * salt borrowed. Returns how many tokens were found. */
-int dg_trail_begin(dg_trail *t, dg_prefix_cache *cache, dg_request *req, const dg_prefix *prompt,
-                   int turn_token);
-void dg_trail_clear(dg_trail *t);
+int dg_prefix_reuse_begin(dg_prefix_reuse *t, dg_prefix_cache *cache, dg_request *req,
+                          const dg_prefix *prompt, int turn_token);
+void dg_prefix_reuse_clear(dg_prefix_reuse *t);
 
 /* Whether another prompt does well to wait for this one, which is being encoded: what they have in
  * common will be kept, and is worth it. */
-bool dg_trail_worth_waiting(dg_trail *t, const dg_request *req, const dg_prefix *prompt);
+bool dg_prefix_reuse_worth_waiting(dg_prefix_reuse *t, const dg_request *req,
+                                   const dg_prefix *prompt);
 
 /* After a pass that encoded `w` of the request, before dg_request_take. */
-void dg_trail_pass(dg_trail *t, const dg_request *req, const dg_work *w);
+void dg_prefix_reuse_pass(dg_prefix_reuse *t, const dg_request *req, const dg_work *w);
 
 /* At the end of a request that did not fail. */
-void dg_trail_end(dg_trail *t, const dg_request *req);
+void dg_prefix_reuse_end(dg_prefix_reuse *t, const dg_request *req);
 
 #endif
