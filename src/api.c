@@ -5,6 +5,7 @@
 #include "base/common.h"
 #include "dgemma.h"
 #include "engine/prompt.h"
+#include "engine/request.h"
 
 /* Colder, and logits divided by it could overflow; the readers of a model's config say the same. */
 #define LEAST_TEMPERATURE 1e-6f
@@ -269,7 +270,7 @@ static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
     r->prompt = prompt->tokens.ids;
     r->pictures = prompt->pictures;
     r->pictures.salt = r->cache_salt;
-    r->cfg = (dg_request_config){
+    r->cfg = (dg_block_loop_config){
         .prompt = r->prompt,
         .n_prompt = (int)prompt->tokens.n,
         .diffusion = {o->max_denoise_steps, o->t_min, o->t_max, o->entropy_bound,
@@ -301,8 +302,8 @@ static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
         .step_user = o->step_user,
     };
     *prompt = (dg_prompt_tokens){0}; /* the request has it now */
-    dgemma_status st = dg_request_check(&r->cfg, model, err);
-    int longest = dg_request_longest_block(&r->cfg);
+    dgemma_status st = dg_block_loop_check(&r->cfg, model, err);
+    int longest = dg_block_loop_longest_picture(&r->cfg);
     if (!st && longest > dg_forward_max_row(e->forward))
         st = dg_fail(err, DGEMMA_E_LIMIT, "a picture of %d tokens: at most %d are possible",
                      longest, dg_forward_max_row(e->forward));

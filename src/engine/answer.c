@@ -65,10 +65,10 @@ static bool on_output(void *user, const dg_output_event *e)
 
 /* ---- life cycle ---- */
 
-dgemma_status dg_answer_init(dg_answer *a, const dg_answer_config *cfg, const dg_request *req,
+dgemma_status dg_answer_init(dg_answer *a, const dg_answer_config *cfg, const dg_block_loop *loop,
                              dg_stream *stream, dgemma_error *err)
 {
-    *a = (dg_answer){.cfg = *cfg, .req = req, .stream = stream, .start = dg_clock_now()};
+    *a = (dg_answer){.cfg = *cfg, .loop = loop, .stream = stream, .start = dg_clock_now()};
     if (!cfg->tokenizer)
         return DGEMMA_OK;
     dgemma_status st =
@@ -97,15 +97,15 @@ void dg_answer_clear(dg_answer *a)
 
 static void tell_progress(dg_answer *a)
 {
-    int total = a->req->cfg.n_prompt;
+    int total = a->loop->cfg.n_prompt;
     send(a, &(dgemma_event){.kind = DGEMMA_EVENT_PROMPT,
-                            .n_done = dg_min(a->req->seq.n_token, total),
+                            .n_done = dg_min(a->loop->seq.n_token, total),
                             .n_total = total});
 }
 
 static void tell_draft(dg_answer *a)
 {
-    const dg_canvas *c = &a->req->canvas;
+    const dg_canvas *c = &a->loop->canvas;
     send(a, &(dgemma_event){
                 .kind = DGEMMA_EVENT_DRAFT,
                 .block = c->block,
@@ -119,9 +119,9 @@ static void tell_draft(dg_answer *a)
 }
 
 /* Lets the caller's callback look at the step and change the canvas. */
-static dgemma_status ask_step(dg_answer *a, dg_request *req, bool *go_on, dgemma_error *err)
+static dgemma_status ask_step(dg_answer *a, dg_block_loop *loop, bool *go_on, dgemma_error *err)
 {
-    dg_canvas *c = &req->canvas;
+    dg_canvas *c = &loop->canvas;
     *go_on = dg_stream_call_begin(a->stream);
     if (!*go_on)
         return DGEMMA_OK;
@@ -137,7 +137,7 @@ static dgemma_status ask_step(dg_answer *a, dg_request *req, bool *go_on, dgemma
                                               });
     dg_stream_call_end(a->stream);
     for (int i = 0; i < c->n; i++)
-        if (c->token[i] < 0 || c->token[i] >= req->model->cfg.n_vocab)
+        if (c->token[i] < 0 || c->token[i] >= loop->model->cfg.n_vocab)
             return dg_fail(err, DGEMMA_E_ARG,
                            "block %d, step %d: the step callback put token %d at position %d",
                            c->block, c->step - 1, (int)c->token[i], i);
@@ -146,7 +146,7 @@ static dgemma_status ask_step(dg_answer *a, dg_request *req, bool *go_on, dgemma
 
 static void send_block(dg_answer *a)
 {
-    const dg_request *r = a->req;
+    const dg_block_loop *r = a->loop;
     const dg_canvas *c = &r->canvas;
     const dg_logprobs *l = &r->logprobs;
     bool top = l->n_top > 0;
@@ -171,16 +171,16 @@ static dgemma_status tell_tokens(dg_answer *a, int n, dgemma_error *err)
 {
     int first = a->n_told;
     a->n_told = n;
-    return dg_output_parser_push(a->parser, a->req->canvas.argmax + first, (size_t)(n - first),
+    return dg_output_parser_push(a->parser, a->loop->canvas.argmax + first, (size_t)(n - first),
                                  err);
 }
 
 /* What has settled of a block that goes on. Where that ends the answer, the block ends with it. */
 static dgemma_status tell_settled(dg_answer *a, dgemma_error *err)
 {
-    if (!a->parser || a->req->n_read == a->n_told)
+    if (!a->parser || a->loop->n_read == a->n_told)
         return DGEMMA_OK;
-    dgemma_status st = tell_tokens(a, a->req->n_read, err);
+    dgemma_status st = tell_tokens(a, a->loop->n_read, err);
     if (a->stop_found)
         send_block(a);
     return a->stop_found ? DGEMMA_OK : st;
@@ -188,7 +188,7 @@ static dgemma_status tell_settled(dg_answer *a, dgemma_error *err)
 
 static dgemma_status tell_block(dg_answer *a, dgemma_error *err)
 {
-    const dg_request *r = a->req;
+    const dg_block_loop *r = a->loop;
     send_block(a);
     if (!a->parser)
         return DGEMMA_OK;
@@ -206,22 +206,22 @@ static dgemma_status tell_block(dg_answer *a, dgemma_error *err)
                          : st; /* the parser reports our own wish to stop as cancelled */
 }
 
-dgemma_status dg_answer_pass(dg_answer *a, dg_request *req, double seconds, bool *go_on,
+dgemma_status dg_answer_pass(dg_answer *a, dg_block_loop *loop, double seconds, bool *go_on,
                              dgemma_error *err)
 {
-    bool prompt = req->n_token_in_pass > 0 && req->seq.n_token <= req->cfg.n_prompt;
-    *(req->canvas_in_pass ? &a->stats.denoise_seconds : &a->stats.prompt_seconds) += seconds;
+    bool prompt = loop->n_token_in_pass > 0 && loop->seq.n_token <= loop->cfg.n_prompt;
+    *(loop->canvas_in_pass ? &a->stats.denoise_seconds : &a->stats.prompt_seconds) += seconds;
     *go_on = true;
     if (prompt)
         tell_progress(a);
-    if (req->canvas_in_pass && a->cfg.drafts)
+    if (loop->canvas_in_pass && a->cfg.drafts)
         tell_draft(a);
     dgemma_status st = DGEMMA_OK;
-    if (req->canvas_in_pass && a->cfg.on_step)
-        st = ask_step(a, req, go_on, err);
-    if (!st && *go_on && req->block_done)
+    if (loop->canvas_in_pass && a->cfg.on_step)
+        st = ask_step(a, loop, go_on, err);
+    if (!st && *go_on && loop->block_done)
         st = tell_block(a, err);
-    else if (!st && *go_on && req->canvas_in_pass)
+    else if (!st && *go_on && loop->canvas_in_pass)
         st = tell_settled(a, err);
     if (a->no_memory) /* the parser was told to stop, and reports that */
         st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for the answer's events");
@@ -234,16 +234,16 @@ dgemma_end dg_answer_reason(const dg_answer *a, dgemma_status st, bool cancelled
         return DGEMMA_END_FAILED;
     if (a->stop_found)
         return a->waits_for_tools ? DGEMMA_END_TOOL_CALLS : DGEMMA_END_STOP;
-    if (cancelled || !a->req->end)
+    if (cancelled || !a->loop->end)
         return DGEMMA_END_CANCELLED;
-    if (a->req->end == DG_END_STOP)
+    if (a->loop->end == DG_END_STOP)
         return a->waits_for_tools ? DGEMMA_END_TOOL_CALLS : DGEMMA_END_STOP;
-    return a->req->end == DG_END_LENGTH ? DGEMMA_END_LENGTH : DGEMMA_END_CONTEXT;
+    return a->loop->end == DG_END_LENGTH ? DGEMMA_END_LENGTH : DGEMMA_END_CONTEXT;
 }
 
 void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool cancelled)
 {
-    const dg_request *r = a->req;
+    const dg_block_loop *r = a->loop;
     a->stats.end = dg_answer_reason(a, st, cancelled);
     a->stats.stop_string = a->stop ? dg_stop_strings_found(a->stop) : 0;
     a->stats.n_prompt = r->cfg.n_prompt;

@@ -3,7 +3,7 @@
 #ifndef DG_ENGINE_ANSWER_H
 #define DG_ENGINE_ANSWER_H
 
-#include "engine/request.h"
+#include "engine/block_loop.h"
 #include "engine/stream.h"
 #include "text/output_parser.h"
 #include "text/stop_strings.h"
@@ -27,7 +27,7 @@ typedef struct dg_answer_config {
 typedef struct dg_answer {
     dg_answer_config cfg;
     dg_stream *stream;
-    const dg_request *req;
+    const dg_block_loop *loop;
     dg_output_parser *parser;
     dg_stop_strings *stop;
     double start;
@@ -38,13 +38,13 @@ typedef struct dg_answer {
 } dg_answer;
 
 /* Everything is borrowed. */
-dgemma_status dg_answer_init(dg_answer *a, const dg_answer_config *cfg, const dg_request *req,
+dgemma_status dg_answer_init(dg_answer *a, const dg_answer_config *cfg, const dg_block_loop *loop,
                              dg_stream *stream, dgemma_error *err);
 void dg_answer_clear(dg_answer *a);
 
 /* Tells of the pass that the request has just taken in, which lasted `seconds`. *go_on: nothing
  * asks to end the request; a step callback may have changed the canvas. */
-dgemma_status dg_answer_pass(dg_answer *a, dg_request *req, double seconds, bool *go_on,
+dgemma_status dg_answer_pass(dg_answer *a, dg_block_loop *loop, double seconds, bool *go_on,
                              dgemma_error *err);
 
 /* Why the request ends, as the END event will say. */

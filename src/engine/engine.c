@@ -5,6 +5,7 @@
 #include "base/pool.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
+#include "engine/block_loop.h"
 
 /* ---- opening ---- */
 
@@ -165,7 +166,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .n_threads = e->n_thread,
         .weight_bytes = weights,
         .work_bytes = dg_forward_bytes(cfg, e->be, e->kv, rows, e->max_running),
-        .request_bytes = dg_request_bytes(cfg, cfg->canvas_length),
+        .request_bytes = dg_block_loop_bytes(cfg, cfg->canvas_length),
         .kv_bytes_full = dg_scheduler_kv_bytes(cfg, e->kv, e->n_context, 1),
     };
 }
@@ -183,21 +184,6 @@ dgemma_status dg_engine_estimate(dgemma_model_info *info, const dgemma_engine_op
 }
 
 /* ---- life cycle ---- */
-
-void dg_request_release(dgemma_request *r)
-{
-    if (!r || atomic_fetch_sub(&r->n_holder, 1) > 1)
-        return;
-    dg_stream_free(r->stream);
-    dg_free(r->prompt);
-    dg_pictures_clear(&r->pictures);
-    dg_free(r->cache_salt);
-    for (size_t i = 0; i < r->answer.n_stop; i++)
-        dg_free(r->answer.stop[i]);
-    dg_free(r->answer.stop);
-    dg_sampling_clear(&r->sampling);
-    dg_free(r);
-}
 
 dgemma_status dg_engine_open(dgemma_engine **out, const dgemma_engine_options *opt,
                              dgemma_error *err)

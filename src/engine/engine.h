@@ -1,15 +1,10 @@
-/* The structs behind the public handles: a loaded model with everything it needs to run, and a
- * piece of work. */
+/* The struct behind the public handle: a loaded model with everything it needs to run. */
 #ifndef DG_ENGINE_ENGINE_H
 #define DG_ENGINE_ENGINE_H
 
-#include <stdatomic.h>
 #include "dgemma.h"
-#include "engine/answer.h"
 #include "engine/loader.h"
 #include "engine/pictures.h"
-#include "engine/request.h"
-#include "engine/sampling.h"
 #include "engine/scheduler.h"
 #include "text/chat_template.h"
 
@@ -18,21 +13,6 @@ enum {
     DG_DEFAULT_QUEUE = 1024,
     DG_MAX_RUNNING = 1024,
     DG_PICTURE_CACHE_BYTES = 256 << 20
-};
-
-/* Held by two sides, the caller and the engine; the last one to let go frees it. */
-struct dgemma_request {
-    atomic_int n_holder;
-    dg_stream *stream;
-    dg_request_config cfg; /* cfg.prompt is owned here */
-    int32_t *prompt;
-    dg_pictures pictures;    /* pictures.salt is cache_salt */
-    char *cache_salt;        /* NULL: none */
-    dg_answer_config answer; /* answer.stop is owned here */
-    dg_sampling sampling;
-    double submitted;
-    size_t kv_bytes;      /* set aside for it while it runs */
-    dgemma_request *next; /* in the queue; the scheduler's lock */
 };
 
 struct dgemma_engine {
@@ -60,8 +40,5 @@ void dg_engine_close(dgemma_engine *e);
 dgemma_status dg_engine_estimate(dgemma_model_info *info, const dgemma_engine_options *opt,
                                  dgemma_error *err);
 void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info);
-
-/* Lets go of a request; the last one frees it. */
-void dg_request_release(dgemma_request *r);
 
 #endif

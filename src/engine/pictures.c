@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "base/file.h"
-#include "engine/request.h"
+#include "engine/block_loop.h"
 #include "image/image.h"
 #include "image/video.h"
 

@@ -50,7 +50,7 @@ static void mark_turns(dg_prefix_reuse *t, int turn_token, int n_found)
     add_mark(t, last, n_found);
 }
 
-int dg_prefix_reuse_begin(dg_prefix_reuse *t, dg_prefix_cache *cache, dg_request *req,
+int dg_prefix_reuse_begin(dg_prefix_reuse *t, dg_prefix_cache *cache, dg_block_loop *loop,
                           const dg_prefix *prompt, int turn_token)
 {
     *t = (dg_prefix_reuse){.pictures = prompt->pictures, .salt = prompt->salt};
@@ -58,8 +58,8 @@ int dg_prefix_reuse_begin(dg_prefix_reuse *t, dg_prefix_cache *cache, dg_request
         return 0;
     t->cache = cache;
     int parted;
-    dg_prefix_find(cache, prompt, &req->seq, &parted);
-    int n = t->n_found = req->n_encoded = req->seq.n_token;
+    dg_prefix_find(cache, prompt, &loop->seq, &parted);
+    int n = t->n_found = loop->n_encoded = loop->seq.n_token;
     mark_turns(t, turn_token, n);
     if (parted - n >= MIN_PARTED)
         add_mark(t, parted, n);
@@ -73,15 +73,15 @@ void dg_prefix_reuse_clear(dg_prefix_reuse *t)
     *t = (dg_prefix_reuse){0};
 }
 
-bool dg_prefix_reuse_worth_waiting(dg_prefix_reuse *t, const dg_request *req,
+bool dg_prefix_reuse_worth_waiting(dg_prefix_reuse *t, const dg_block_loop *loop,
                                    const dg_prefix *prompt)
 {
-    if (!t->cache || req->block > 0 || req->n_encoded == req->n_pending)
+    if (!t->cache || loop->block > 0 || loop->n_encoded == loop->n_pending)
         return false;
     int n = dg_prefix_common(&(dg_prefix){t->token, t->n, t->pictures, t->salt}, prompt);
-    if (n - t->n_found < MIN_WAIT || n <= req->seq.n_token)
+    if (n - t->n_found < MIN_WAIT || n <= loop->seq.n_token)
         return false;
-    add_mark(t, n, req->seq.n_token);
+    add_mark(t, n, loop->seq.n_token);
     for (int i = 0; i < t->n_mark; i++)
         if (t->mark[i] == n)
             return true;
@@ -93,23 +93,23 @@ static void keep(const dg_prefix_reuse *t, const dg_kv_seq *seq, int n)
     dg_prefix_keep(t->cache, &(dg_prefix){t->token, n, t->pictures, t->salt}, seq);
 }
 
-void dg_prefix_reuse_pass(dg_prefix_reuse *t, const dg_request *req, const dg_work *w)
+void dg_prefix_reuse_pass(dg_prefix_reuse *t, const dg_block_loop *loop, const dg_work *w)
 {
     if (!t->cache)
         return;
-    if (req->block > 0 && !append(t, w->token, w->n_token)) {
+    if (loop->block > 0 && !append(t, w->token, w->n_token)) {
         dg_prefix_reuse_clear(t); /* without its tokens nothing can be found again */
         return;
     }
     int n = 0;
-    while (n < t->n_mark && t->mark[n] <= req->seq.n_token)
-        keep(t, &req->seq, t->mark[n++]);
+    while (n < t->n_mark && t->mark[n] <= loop->seq.n_token)
+        keep(t, &loop->seq, t->mark[n++]);
     memmove(t->mark, t->mark + n, (size_t)(t->n_mark - n) * sizeof *t->mark);
     t->n_mark -= n;
 }
 
-void dg_prefix_reuse_end(dg_prefix_reuse *t, const dg_request *req)
+void dg_prefix_reuse_end(dg_prefix_reuse *t, const dg_block_loop *loop)
 {
-    if (t->cache && req->seq.n_token > 0)
-        keep(t, &req->seq, req->seq.n_token);
+    if (t->cache && loop->seq.n_token > 0)
+        keep(t, &loop->seq, loop->seq.n_token);
 }

@@ -14,7 +14,7 @@
 #define DG_ENGINE_PREFIX_REUSE_H
 
 #include "engine/prefix_cache.h"
-#include "engine/request.h"
+#include "engine/block_loop.h"
 
 enum { DG_PREFIX_MARKS = 8 };
 
@@ -32,19 +32,19 @@ typedef struct dg_prefix_reuse {
 /* Puts the longest prefix of the prompt that the cache has into the request, which was just made.
  * turn_token opens a turn; -1: there is none. The prompt's tokens are copied, pictures and
  * salt borrowed. Returns how many tokens were found. */
-int dg_prefix_reuse_begin(dg_prefix_reuse *t, dg_prefix_cache *cache, dg_request *req,
+int dg_prefix_reuse_begin(dg_prefix_reuse *t, dg_prefix_cache *cache, dg_block_loop *loop,
                           const dg_prefix *prompt, int turn_token);
 void dg_prefix_reuse_clear(dg_prefix_reuse *t);
 
 /* Whether another prompt does well to wait for this one, which is being encoded: what they have in
  * common will be kept, and is worth it. */
-bool dg_prefix_reuse_worth_waiting(dg_prefix_reuse *t, const dg_request *req,
+bool dg_prefix_reuse_worth_waiting(dg_prefix_reuse *t, const dg_block_loop *loop,
                                    const dg_prefix *prompt);
 
-/* After a pass that encoded `w` of the request, before dg_request_take. */
-void dg_prefix_reuse_pass(dg_prefix_reuse *t, const dg_request *req, const dg_work *w);
+/* After a pass that encoded `w` of the request, before dg_block_loop_take. */
+void dg_prefix_reuse_pass(dg_prefix_reuse *t, const dg_block_loop *loop, const dg_work *w);
 
 /* At the end of a request that did not fail. */
-void dg_prefix_reuse_end(dg_prefix_reuse *t, const dg_request *req);
+void dg_prefix_reuse_end(dg_prefix_reuse *t, const dg_block_loop *loop);
 
 #endif

@@ -3,6 +3,8 @@
 #include "base/alloc.h"
 #include "base/base64.h"
 #include "base/common.h"
+#include "engine/block_loop.h"
+#include "engine/engine.h"
 
 enum { MEDIA_MAX_BYTES = 256 << 20 };
 

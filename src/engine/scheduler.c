@@ -4,15 +4,15 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/common.h"
-#include "engine/engine.h"
 #include "engine/prefix_reuse.h"
+#include "engine/request.h"
 
 enum { ORDINARY_TOKENS = 8192, PEEK = 64 };
 
 /* A request that runs. */
 typedef struct running {
     dgemma_request *r;
-    dg_request req;
+    dg_block_loop loop;
     dg_answer answer;
     dg_look look;       /* at its pictures; while their features are needed */
     uint64_t look_turn; /* when it last had the tower */
@@ -73,11 +73,11 @@ size_t dg_scheduler_kv_bytes(const dg_config *cfg, const dg_kv_cache *kv, int n_
 
 /* What the request may come to hold: every block but the last is encoded, a cut thought gets a
  * marker. */
-static size_t worst_bytes(const dg_scheduler *s, const dg_request_config *cfg)
+static size_t worst_bytes(const dg_scheduler *s, const dg_block_loop_config *cfg)
 {
     int64_t most = (int64_t)cfg->n_prompt + cfg->max_tokens + cfg->canvas_length;
     return dg_kv_bytes_for(s->cfg.kv, most < cfg->n_context ? (int)most : cfg->n_context,
-                           longest_step(&s->cfg.model->cfg, dg_request_longest_block(cfg)));
+                           longest_step(&s->cfg.model->cfg, dg_block_loop_longest_picture(cfg)));
 }
 
 /* ---- the queue ---- */
@@ -125,7 +125,7 @@ static bool begins_like_another(const dg_scheduler *s, const dgemma_request *r)
 {
     dg_prefix prompt = {r->cfg.prompt, r->cfg.n_prompt, &r->pictures, r->cache_salt};
     for (int i = 0; i < s->n_running; i++)
-        if (dg_prefix_reuse_worth_waiting(&s->order[i]->prefix, &s->order[i]->req, &prompt))
+        if (dg_prefix_reuse_worth_waiting(&s->order[i]->prefix, &s->order[i]->loop, &prompt))
             return true;
     return false;
 }
@@ -216,18 +216,18 @@ void dg_scheduler_count(dg_scheduler *s, dgemma_engine_counters *counters)
 static void end_request(dg_scheduler *s, running *u)
 {
     bool cut =
-        u->req.canvas_open && u->req.n_read; /* a block of which something was sent already */
+        u->loop.canvas_open && u->loop.n_read; /* a block of which something was sent already */
     pthread_mutex_lock(&s->lock);
     s->counters.n_ended[dg_answer_reason(&u->answer, u->status, u->stopped)]++;
     s->counters.n_blocks += cut;
-    s->counters.n_output_tokens += cut ? (uint64_t)u->req.n_read : 0;
+    s->counters.n_output_tokens += cut ? (uint64_t)u->loop.n_read : 0;
     pthread_mutex_unlock(&s->lock);
     dg_answer_end(&u->answer, u->status, &u->err, u->stopped);
     if (!u->status)
-        dg_prefix_reuse_end(&u->prefix, &u->req);
+        dg_prefix_reuse_end(&u->prefix, &u->loop);
     dg_prefix_reuse_clear(&u->prefix);
     dg_answer_clear(&u->answer);
-    dg_request_clear(&u->req);
+    dg_block_loop_clear(&u->loop);
     dg_look_clear(&u->look);
     dg_request_release(u->r);
     *u = (running){0};
@@ -242,7 +242,7 @@ static void set_running(dg_scheduler *s, int n)
 
 static bool is_done(const running *u)
 {
-    return u->status || u->stopped || u->req.end || u->answer.stop_found;
+    return u->status || u->stopped || u->loop.end || u->answer.stop_found;
 }
 
 /* Ends those that are done, and those that somebody does not want any more. */
@@ -251,7 +251,7 @@ static void end_finished(dg_scheduler *s)
     bool quit = is_closing(s);
     for (dgemma_request *r; (r = dequeue_cancelled(s));) {
         running u = {.r = r, .stopped = true};
-        u.answer = (dg_answer){.req = &u.req, .stream = r->stream};
+        u.answer = (dg_answer){.loop = &u.loop, .stream = r->stream};
         u.answer.stats.queue_seconds = dg_clock_now() - r->submitted;
         end_request(s, &u);
     }
@@ -281,19 +281,19 @@ static dgemma_status begin_look(dg_scheduler *s, running *u)
     const dg_pictures *p = &u->r->pictures;
     u->answer.stats.n_pictures = p->n;
     u->look_turn = s->look_turn;
-    if (!p->n || p->list[p->n - 1].token < u->req.n_encoded)
+    if (!p->n || p->list[p->n - 1].token < u->loop.n_encoded)
         return DGEMMA_OK;
-    dgemma_status st = dg_look_begin(&u->look, s->cfg.pictures, p, u->req.n_encoded, &u->err);
-    u->req.cfg.features = u->look.features;
+    dgemma_status st = dg_look_begin(&u->look, s->cfg.pictures, p, u->loop.n_encoded, &u->err);
+    u->loop.cfg.features = u->look.features;
     return st;
 }
 
 /* Begins with what the prefix cache has. */
 static dgemma_status reuse(dg_scheduler *s, running *u)
 {
-    const dg_request_config *cfg = &u->r->cfg;
+    const dg_block_loop_config *cfg = &u->r->cfg;
     dg_prefix prompt = {cfg->prompt, cfg->n_prompt, &u->r->pictures, u->r->cache_salt};
-    int n = dg_prefix_reuse_begin(&u->prefix, s->prefix, &u->req, &prompt, s->cfg.turn_token);
+    int n = dg_prefix_reuse_begin(&u->prefix, s->prefix, &u->loop, &prompt, s->cfg.turn_token);
     u->answer.stats.n_prompt_cached = n;
     dgemma_event found = {.kind = DGEMMA_EVENT_PROMPT, .n_done = n, .n_total = cfg->n_prompt};
     return !n || dg_stream_push(u->r->stream, &found)
@@ -305,10 +305,10 @@ static void start(dg_scheduler *s, running *u, dgemma_request *r)
 {
     double now = dg_clock_now();
     *u = (running){.r = r};
-    u->answer = (dg_answer){.req = &u->req, .stream = r->stream};
-    u->status = dg_request_init(&u->req, s->cfg.model, s->cfg.kv, &r->cfg, &u->err);
+    u->answer = (dg_answer){.loop = &u->loop, .stream = r->stream};
+    u->status = dg_block_loop_init(&u->loop, s->cfg.model, s->cfg.kv, &r->cfg, &u->err);
     if (!u->status)
-        u->status = dg_answer_init(&u->answer, &r->answer, &u->req, r->stream, &u->err);
+        u->status = dg_answer_init(&u->answer, &r->answer, &u->loop, r->stream, &u->err);
     u->answer.stats.queue_seconds = now - r->submitted;
     if (!u->status)
         u->status = reuse(s, u);
@@ -376,7 +376,7 @@ static bool takes_part(const running *u)
 
 static bool has_prompt(const running *u)
 {
-    return u->req.block == 0 && u->req.n_encoded < u->req.n_pending;
+    return u->loop.block == 0 && u->loop.n_encoded < u->loop.n_pending;
 }
 
 /* Rows that prompts may have in this pass together, and each of them. */
@@ -386,7 +386,7 @@ static int prompt_share(const dg_scheduler *s, int *together)
     for (int i = 0; i < s->n_running; i++) {
         const running *u = s->order[i];
         n_prompt += takes_part(u) && has_prompt(u);
-        canvases += takes_part(u) && !has_prompt(u) ? u->req.cfg.canvas_length : 0;
+        canvases += takes_part(u) && !has_prompt(u) ? u->loop.cfg.canvas_length : 0;
     }
     *together = dg_forward_max_row(s->cfg.forward);
     if (canvases)
@@ -399,18 +399,18 @@ static int prompt_share(const dg_scheduler *s, int *together)
 static dgemma_status make_pages(dg_scheduler *s, running *u, int n, dgemma_engine_counters *done)
 {
     dg_kv_cache *kv = s->cfg.kv;
-    dg_kv_forget(kv, &u->req.seq);
-    while (s->prefix && dg_kv_bytes_missing(kv, &u->req.seq, n) > dg_kv_bytes_left(kv) &&
+    dg_kv_forget(kv, &u->loop.seq);
+    while (s->prefix && dg_kv_bytes_missing(kv, &u->loop.seq, n) > dg_kv_bytes_left(kv) &&
            dg_prefix_evict(s->prefix))
         done->n_evictions++;
-    return dg_kv_reserve(kv, &u->req.seq, n, &u->err);
+    return dg_kv_reserve(kv, &u->loop.seq, n, &u->err);
 }
 
 /* The request's part of the pass, at most `rows`; false: none fits. */
 static bool plan_one(dg_scheduler *s, running *u, dg_work *w, int rows,
                      dgemma_engine_counters *done)
 {
-    dg_request_plan(&u->req, w, rows);
+    dg_block_loop_plan(&u->loop, w, rows);
     if (!w->n_token && !w->n_canvas)
         return false;
     u->status = make_pages(s, u, w->n_token, done);
@@ -427,7 +427,7 @@ static int plan(dg_scheduler *s, dgemma_engine_counters *done)
         running *u = s->order[i];
         dg_work *w = &s->work[n];
         bool prompt = has_prompt(u), may = takes_part(u) && !(prompt && prompts <= 0);
-        u->req.max_prompt = dg_min(share, prompts);
+        u->loop.max_prompt = dg_min(share, prompts);
         u->work = may && plan_one(s, u, w, rows, done) ? w : NULL;
         if (!u->work && takes_part(u) && next < 0)
             next = i;
@@ -445,19 +445,19 @@ static int plan(dg_scheduler *s, dgemma_engine_counters *done)
 static void take(running *u, double seconds, dgemma_engine_counters *done)
 {
     bool go_on = true;
-    dg_prefix_reuse_pass(&u->prefix, &u->req, u->work);
-    dg_request_take(&u->req);
+    dg_prefix_reuse_pass(&u->prefix, &u->loop, u->work);
+    dg_block_loop_take(&u->loop);
     if (!has_prompt(u)) {
         dg_look_clear(&u->look);
-        u->req.cfg.features = NULL;
+        u->loop.cfg.features = NULL;
     }
-    done->n_steps += u->req.canvas_in_pass;
-    if (u->req.block_done) {
+    done->n_steps += u->loop.canvas_in_pass;
+    if (u->loop.block_done) {
         done->n_blocks++;
-        done->n_converged += u->req.canvas.converged;
-        done->n_output_tokens += (uint64_t)u->req.n_block_token;
+        done->n_converged += u->loop.canvas.converged;
+        done->n_output_tokens += (uint64_t)u->loop.n_block_token;
     }
-    u->status = dg_answer_pass(&u->answer, &u->req, seconds, &go_on, &u->err);
+    u->status = dg_answer_pass(&u->answer, &u->loop, seconds, &go_on, &u->err);
     u->stopped = !go_on;
 }
 
@@ -466,9 +466,9 @@ static void fail(running *u, dgemma_status st, const dgemma_error *err)
     char where[64];
     u->status = st;
     u->err = *err;
-    if (!u->req.canvas_in_pass)
+    if (!u->loop.canvas_in_pass)
         return;
-    snprintf(where, sizeof where, "block %d, step %d", u->req.block, u->req.canvas.step);
+    snprintf(where, sizeof where, "block %d, step %d", u->loop.block, u->loop.canvas.step);
     dg_fail_prefix(&u->err, st, where);
 }
 

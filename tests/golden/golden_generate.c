@@ -6,7 +6,7 @@
 #include "base/common.h"
 #include "diffusion/sampler.h"
 #include "diffusion/stopping.h"
-#include "engine/request.h"
+#include "engine/block_loop.h"
 #include "fixture.h"
 
 /* The recorded side of a generation: rows of n positions, one per step, blocks one after the other.
@@ -262,10 +262,10 @@ static dgemma_status compare_logits(fixture *fx, const record *r, int step, floa
     return st;
 }
 
-static dgemma_status compare_step(fixture *fx, const record *r, const dg_request *req, int step,
+static dgemma_status compare_step(fixture *fx, const record *r, const dg_block_loop *loop, int step,
                                   float *logits, dgemma_error *err)
 {
-    const dg_canvas *c = &req->canvas;
+    const dg_canvas *c = &loop->canvas;
     size_t at = (size_t)(step * r->n);
     if (step >= r->n_step || c->n != r->n)
         return dg_fail(err, DGEMMA_E_INTERNAL, "step %d was not recorded", step);
@@ -302,18 +302,18 @@ static dgemma_status compare_sequence(fixture *fx, const record *r, const int32_
 }
 
 /* Appends a finished block; what follows its stop token is padding. */
-static void append_block(fixture *fx, const dg_request *req, int32_t *sequence, int *n)
+static void append_block(fixture *fx, const dg_block_loop *loop, int32_t *sequence, int *n)
 {
-    const dg_canvas *c = &req->canvas;
+    const dg_canvas *c = &loop->canvas;
     for (int i = 0; i < c->n; i++) {
-        bool past_stop = req->end == DG_END_STOP && i > req->n_block_token;
+        bool past_stop = loop->end == DG_END_STOP && i > loop->n_block_token;
         sequence[(*n)++] = past_stop ? fx->cfg.pad_token : c->argmax[i];
     }
 }
 
 /* Memory of a replay, freed together. */
 typedef struct replaying {
-    dg_request req;
+    dg_block_loop loop;
     fixture_picture picture; /* of the prompt; empty when there is none */
     int32_t *sequence;
     float *logits; /* [n, n_vocab] of the step just made */
@@ -321,24 +321,24 @@ typedef struct replaying {
 
 static dgemma_status replay(fixture *fx, const record *r, replaying *p, dgemma_error *err)
 {
-    dg_request *req = &p->req;
+    dg_block_loop *loop = &p->loop;
     int step = 0, n = r->n_prompt;
     memcpy(p->sequence, r->prompt, (size_t)n * sizeof *p->sequence);
-    while (!req->end) {
+    while (!loop->end) {
         dg_work work;
         dg_taps taps = {.logits = p->logits};
-        dg_request_plan(req, &work, dg_forward_max_row(fx->forward));
+        dg_block_loop_plan(loop, &work, dg_forward_max_row(fx->forward));
         dg_pass pass = {.work = &work, .n_work = 1, .taps = &taps};
         dgemma_status st = dg_forward_run(fx->forward, &pass, err);
         if (st)
             return st;
-        dg_request_take(req);
-        if (req->canvas_in_pass)
-            st = compare_step(fx, r, req, step++, p->logits, err);
+        dg_block_loop_take(loop);
+        if (loop->canvas_in_pass)
+            st = compare_step(fx, r, loop, step++, p->logits, err);
         if (st)
             return st;
-        if (req->block_done)
-            append_block(fx, req, p->sequence, &n);
+        if (loop->block_done)
+            append_block(fx, loop, p->sequence, &n);
     }
     return compare_sequence(fx, r, p->sequence, n, step, err);
 }
@@ -355,7 +355,7 @@ static dgemma_status prepare(fixture *fx, const record *r, replaying *p, dgemma_
     dgemma_status st = DGEMMA_OK;
     if (dg_safetensors_find(&fx->trace, "pixel_values"))
         st = fixture_picture_read(fx, &p->picture, r->prompt, r->n_prompt, err);
-    dg_request_config cfg = {
+    dg_block_loop_config cfg = {
         .prompt = r->prompt,
         .n_prompt = r->n_prompt,
         .diffusion = r->opt,
@@ -370,7 +370,7 @@ static dgemma_status prepare(fixture *fx, const record *r, replaying *p, dgemma_
         .think_close = -1,
         .think_budget = -1,
     };
-    return st ? st : dg_request_init(&p->req, fx->model, fx->kv, &cfg, err);
+    return st ? st : dg_block_loop_init(&p->loop, fx->model, fx->kv, &cfg, err);
 }
 
 static dgemma_status generate(fixture *fx, const record *r, dgemma_error *err)
@@ -379,7 +379,7 @@ static dgemma_status generate(fixture *fx, const record *r, dgemma_error *err)
     dgemma_status st = prepare(fx, r, &p, err);
     if (!st)
         st = replay(fx, r, &p, err);
-    dg_request_clear(&p.req);
+    dg_block_loop_clear(&p.loop);
     fixture_picture_clear(&p.picture);
     dg_free(p.sequence);
     dg_free(p.logits);

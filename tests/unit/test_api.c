@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "dgemma.h"
 #include "dgemma_tools.h"
-#include "engine/request.h"
+#include "engine/block_loop.h"
 #include "suites.h"
 #include "support/record_events.h"
 #include "support/tiny_model.h"
@@ -539,27 +539,27 @@ START_TEST(thinking_budget_closes_the_thought)
     tiny_open(&t, &(tiny_options){.max_row = 64});
     t.cfg.n_stop = t.model->cfg.n_stop = 0; /* nothing ends it early */
     int32_t prompt[5] = {2, 10, 20, 30, OPEN};
-    dg_request req;
-    dg_request_config cfg = {.prompt = prompt,
-                             .n_prompt = 5,
-                             .diffusion = {3, 0.4f, 0.8f, 0.1f, 1, 0.005f, 0},
-                             .canvas_length = 16,
-                             .max_tokens = 100,
-                             .n_context = 512,
-                             .draws = dg_draws_seeded(1, t.cfg.n_vocab),
-                             .think_open = OPEN,
-                             .think_close = CLOSE,
-                             .in_thought = true,
-                             .think_budget = BUDGET};
+    dg_block_loop req;
+    dg_block_loop_config cfg = {.prompt = prompt,
+                                .n_prompt = 5,
+                                .diffusion = {3, 0.4f, 0.8f, 0.1f, 1, 0.005f, 0},
+                                .canvas_length = 16,
+                                .max_tokens = 100,
+                                .n_context = 512,
+                                .draws = dg_draws_seeded(1, t.cfg.n_vocab),
+                                .think_open = OPEN,
+                                .think_close = CLOSE,
+                                .in_thought = true,
+                                .think_budget = BUDGET};
     dgemma_error err = {0};
-    ck_assert_int_eq(dg_request_init(&req, t.model, t.kv, &cfg, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_block_loop_init(&req, t.model, t.kv, &cfg, &err), DGEMMA_OK);
     int n_closed = 0, thought = 0, answered = 0;
     while (!req.end) {
         dg_work work;
-        dg_request_plan(&req, &work, 64);
+        dg_block_loop_plan(&req, &work, 64);
         ck_assert_int_eq(dg_forward_run(t.forward, &(dg_pass){.work = &work, .n_work = 1}, &err),
                          DGEMMA_OK);
-        dg_request_take(&req);
+        dg_block_loop_take(&req);
         if (!req.block_done)
             continue;
         for (int i = 0; i < req.n_block_token; i++)
@@ -580,7 +580,7 @@ START_TEST(thinking_budget_closes_the_thought)
     ck_assert_int_gt(answered, 0);
     ck_assert_int_eq(req.n_output, thought + answered);
     ck_assert_int_eq(req.end, DG_END_LENGTH);
-    dg_request_clear(&req);
+    dg_block_loop_clear(&req);
     tiny_close(&t);
 }
 END_TEST

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "dgemma.h"
 #include "dgemma_tools.h"
-#include "engine/request.h"
+#include "engine/block_loop.h"
 #include "suites.h"
 #include "support/skip.h"
 #include "support/temp_dir.h"
@@ -475,25 +475,25 @@ START_TEST(blocks_are_never_cut)
             if (i >= pictures[k].first && i < pictures[k].end)
                 block[i] = pictures[k];
     }
-    dg_request_config cfg = {.prompt = prompt,
-                             .n_prompt = N,
-                             .diffusion = {2, 0.4f, 0.8f, 0.1f, 1, 0.005f, 0},
-                             .canvas_length = 16,
-                             .max_tokens = 4,
-                             .n_context = 512,
-                             .block = block,
-                             .feature = feature,
-                             .draws = dg_draws_seeded(1, t.cfg.n_vocab),
-                             .think_open = -1,
-                             .think_close = -1,
-                             .think_budget = -1};
-    ck_assert_int_eq(dg_request_longest_block(&cfg), 64);
-    dg_request req;
-    ck_assert_int_eq(dg_request_init(&req, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+    dg_block_loop_config cfg = {.prompt = prompt,
+                                .n_prompt = N,
+                                .diffusion = {2, 0.4f, 0.8f, 0.1f, 1, 0.005f, 0},
+                                .canvas_length = 16,
+                                .max_tokens = 4,
+                                .n_context = 512,
+                                .block = block,
+                                .feature = feature,
+                                .draws = dg_draws_seeded(1, t.cfg.n_vocab),
+                                .think_open = -1,
+                                .think_close = -1,
+                                .think_budget = -1};
+    ck_assert_int_eq(dg_block_loop_longest_picture(&cfg), 64);
+    dg_block_loop req;
+    ck_assert_int_eq(dg_block_loop_init(&req, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
     int at = 0;
     while (at < N) {
         dg_work work;
-        dg_request_plan(&req, &work, ROWS);
+        dg_block_loop_plan(&req, &work, ROWS);
         ck_assert_int_gt(work.n_token, 0);
         at += work.n_token;
         if (at < N)
@@ -502,9 +502,9 @@ START_TEST(blocks_are_never_cut)
         ck_assert_msg(dg_forward_run(t.forward, &(dg_pass){.work = &work, .n_work = 1}, &err) ==
                           DGEMMA_OK,
                       "%s", err.msg);
-        dg_request_take(&req);
+        dg_block_loop_take(&req);
     }
-    dg_request_clear(&req);
+    dg_block_loop_clear(&req);
     dg_free(prompt);
     tiny_close(&t);
 }

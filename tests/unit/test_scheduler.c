@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "dgemma.h"
 #include "engine/engine.h"
+#include "engine/request.h"
 #include "suites.h"
 #include "support/record_events.h"
 
@@ -211,7 +212,7 @@ static dgemma_request *submit_broken(dgemma_engine *e)
     dgemma_request *r = dg_calloc(1, sizeof *r);
     atomic_init(&r->n_holder, 1);
     ck_assert_int_eq(dg_stream_create(&r->stream, NULL), DGEMMA_OK);
-    r->cfg = (dg_request_config){
+    r->cfg = (dg_block_loop_config){
         .prompt = r->prompt = dg_calloc(4, sizeof *r->prompt),
         .n_prompt = 4,
         .diffusion = {4, 1e-38f, 1e-38f, 0.1f, 1, 0.005f, 0},

@@ -2,6 +2,7 @@
  * call. The model's part is played by tokens of ours. */
 #include <stdlib.h>
 #include <string.h>
+#include "engine/answer.h"
 #include "engine/prompt.h"
 #include "suites.h"
 
@@ -165,24 +166,24 @@ static void play(dgemma_engine *e, const dg_answer_config *cfg, const script *s,
     size_t n;
     ck_assert_int_eq(dgemma_tokenize(e, s->says, strlen(s->says), true, ids, 512, &n, &err),
                      DGEMMA_OK);
-    dg_request req = {.canvas_in_pass = true, .canvas_open = true};
-    req.canvas = (dg_canvas){.n = (int)n, .argmax = ids, .token = ids, .step = 1};
+    dg_block_loop loop = {.canvas_in_pass = true, .canvas_open = true};
+    loop.canvas = (dg_canvas){.n = (int)n, .argmax = ids, .token = ids, .step = 1};
     dg_stream *stream;
     dg_answer answer;
     ck_assert_int_eq(dg_stream_create(&stream, &err), DGEMMA_OK);
-    ck_assert_int_eq(dg_answer_init(&answer, cfg, &req, stream, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_answer_init(&answer, cfg, &loop, stream, &err), DGEMMA_OK);
     int step = s->settles ? s->settles : (int)n;
     bool go_on = true;
-    while (!answer.stop_found && !req.block_done) {
-        req.n_read = req.n_read + step < (int)n ? req.n_read + step : (int)n;
-        req.block_done = req.n_read == (int)n;
-        if (req.block_done) {
-            req.n_block_token = req.n_read;
-            req.canvas_open = false;
-            req.end = s->ends ? DG_END_STOP : DG_END_LENGTH;
-            req.stop_token = 7;
+    while (!answer.stop_found && !loop.block_done) {
+        loop.n_read = loop.n_read + step < (int)n ? loop.n_read + step : (int)n;
+        loop.block_done = loop.n_read == (int)n;
+        if (loop.block_done) {
+            loop.n_block_token = loop.n_read;
+            loop.canvas_open = false;
+            loop.end = s->ends ? DG_END_STOP : DG_END_LENGTH;
+            loop.stop_token = 7;
         }
-        ck_assert_msg(dg_answer_pass(&answer, &req, 0, &go_on, &err) == DGEMMA_OK, "%s", err.msg);
+        ck_assert_msg(dg_answer_pass(&answer, &loop, 0, &go_on, &err) == DGEMMA_OK, "%s", err.msg);
     }
     dg_answer_end(&answer, DGEMMA_OK, &err, !go_on);
     memset(h, 0, sizeof *h);

@@ -1,0 +1,248 @@
+#include "engine/block_loop.h"
+#include <assert.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+
+size_t dg_block_loop_bytes(const dg_config *cfg, int canvas_length)
+{
+    return (size_t)canvas_length * (size_t)cfg->n_embd * sizeof(float);
+}
+
+/* Tokens that thoughts may have: what was asked for, but never so many that none are left for the
+ * answer. */
+static int think_limit(const dg_block_loop_config *cfg)
+{
+    int room = dg_min(cfg->max_tokens, cfg->n_context - cfg->n_prompt);
+    int answer = dg_max(1, dg_min(cfg->canvas_length, room / 2));
+    int most = dg_max(0, room - answer - 1);
+    return cfg->think_budget < 0 ? most : dg_min(cfg->think_budget, most);
+}
+
+/* The longest picture in tokens: it must fit into one pass. */
+int dg_block_loop_longest_picture(const dg_block_loop_config *cfg)
+{
+    int longest = 1;
+    for (int i = 0; cfg->block && i < cfg->n_prompt; i++)
+        longest = dg_max(longest, cfg->block[i].end - cfg->block[i].first);
+    return longest;
+}
+
+dgemma_status dg_fail_context(dgemma_error *err, size_t n_context, size_t n_prompt, bool counted)
+{
+    return dg_fail(err, DGEMMA_E_CONTEXT,
+                   "This model's maximum context length is %zu tokens. However, your request has "
+                   "%s%zu tokens, and the answer needs room too. Please shorten it.",
+                   n_context, counted ? "" : "at least ", n_prompt);
+}
+
+dgemma_status dg_block_loop_check(const dg_block_loop_config *cfg, const dg_config *model,
+                                  dgemma_error *err)
+{
+    if (cfg->n_prompt < 1)
+        return dg_fail(err, DGEMMA_E_ARG, "the prompt is empty");
+    if (cfg->n_prompt >= cfg->n_context)
+        return dg_fail_context(err, (size_t)cfg->n_context, (size_t)cfg->n_prompt, true);
+    for (int i = 0; i < cfg->n_prompt; i++)
+        if (cfg->prompt[i] < 0 || cfg->prompt[i] >= model->n_vocab)
+            return dg_fail(err, DGEMMA_E_ARG, "token %d is not in the vocabulary of %d",
+                           (int)cfg->prompt[i], model->n_vocab);
+    return DGEMMA_OK;
+}
+
+dgemma_status dg_block_loop_init(dg_block_loop *l, const dg_model *model, dg_kv_cache *kv,
+                                 const dg_block_loop_config *cfg, dgemma_error *err)
+{
+    *l = (dg_block_loop){.model = model, .kv = kv, .cfg = *cfg};
+    dgemma_status st = dg_block_loop_check(cfg, &model->cfg, err);
+    if (!st)
+        st = dg_canvas_init(&l->canvas, cfg->canvas_length, err);
+    if (!st)
+        st = cfg->logprobs ? dg_logprobs_init(&l->logprobs, cfg->n_top, cfg->canvas_length, err)
+                           : DGEMMA_OK;
+    if (st) {
+        dg_block_loop_clear(l);
+        return st;
+    }
+    l->options = cfg->vocabulary;
+    l->options.n_top = l->logprobs.n_top;
+    l->in_thought = cfg->in_thought;
+    l->think_limit = think_limit(cfg);
+    size_t n =
+        (size_t)dg_max(cfg->n_prompt, cfg->canvas_length + 1); /* a block and a closing marker */
+    l->pending = dg_array(n, sizeof *l->pending);
+    l->soft = model->be->alloc(model->be, dg_block_loop_bytes(&model->cfg, cfg->canvas_length));
+    if (!l->pending || !l->soft) {
+        dg_block_loop_clear(l);
+        return dg_fail(err, DGEMMA_E_NOMEM, "no memory for the request");
+    }
+    memcpy(l->pending, cfg->prompt, (size_t)cfg->n_prompt * sizeof *l->pending);
+    l->n_pending = cfg->n_prompt;
+    l->cfg.prompt = NULL;
+    return DGEMMA_OK;
+}
+
+void dg_block_loop_clear(dg_block_loop *l)
+{
+    if (!l->model)
+        return;
+    dg_kv_seq_clear(l->kv, &l->seq);
+    l->model->be->free(l->model->be, l->soft);
+    dg_canvas_clear(&l->canvas);
+    dg_logprobs_clear(&l->logprobs);
+    dg_free(l->pending);
+    *l = (dg_block_loop){0};
+}
+
+/* The canvas that comes after the pending tokens; cut where the context ends. */
+static int next_canvas_length(const dg_block_loop *l)
+{
+    int position = l->seq.n_token + (l->n_pending - l->n_encoded);
+    return dg_min(l->cfg.canvas_length, l->cfg.n_context - position);
+}
+
+/* How many of the pending tokens go into a pass of n rows: a picture's block is seen whole by its
+ * own tokens, so it is never cut. One that comes next goes in whatever the prompt's share is. */
+static int chunk(const dg_block_loop *l, int n)
+{
+    bool prompt = l->block == 0;
+    int most = prompt && l->max_prompt ? dg_min(n, l->max_prompt) : n;
+    int end = dg_min(l->n_pending, l->n_encoded + most);
+    if (!prompt || !l->cfg.block || end == l->n_pending || l->cfg.block[end].first >= end)
+        return end - l->n_encoded;
+    dg_span picture = l->cfg.block[end];
+    if (picture.first > l->n_encoded)
+        return picture.first - l->n_encoded;
+    return picture.end - l->n_encoded <= n ? picture.end - l->n_encoded : 0;
+}
+
+void dg_block_loop_plan(dg_block_loop *l, dg_work *w, int max_row)
+{
+    assert(!l->end);
+    int left = l->n_pending - l->n_encoded;
+    bool prompt = l->block == 0;
+    *w = (dg_work){
+        .seq = &l->seq,
+        .token = l->pending + l->n_encoded,
+        .n_token = chunk(l, max_row),
+        .block = prompt && l->cfg.block ? l->cfg.block + l->n_encoded : NULL,
+        .feature = prompt && l->cfg.feature ? l->cfg.feature + l->n_encoded : NULL,
+        .features = prompt ? l->cfg.features : NULL,
+    };
+    l->n_token_in_pass = w->n_token;
+    int n_canvas = l->canvas_open ? l->canvas.n : next_canvas_length(l);
+    l->canvas_in_pass = w->n_token == left && n_canvas <= max_row - left;
+    if (!l->canvas_in_pass)
+        return;
+    if (!l->canvas_open) {
+        dg_canvas_begin(&l->canvas, &l->cfg.diffusion, &l->cfg.draws, l->block, n_canvas);
+        l->canvas_open = true;
+        l->n_read = 0;
+    }
+    dg_settle_hold(&l->canvas.settle, l->canvas.token); /* a step callback may have moved it */
+    w->canvas = l->canvas.token;
+    w->n_canvas = l->canvas.n;
+    w->soft = l->soft;
+    w->first_step = l->canvas.step == 0 || l->cfg.no_self_conditioning;
+    w->temperature = dg_canvas_temperature(&l->canvas);
+    w->uniform = l->canvas.uniform;
+    w->options = &l->options;
+    w->entropy = l->canvas.entropy;
+    w->argmax = l->canvas.argmax;
+    w->drawn = l->canvas.drawn;
+    w->logprob = l->logprobs.step_logprob;
+    w->top_id = l->logprobs.step_top;
+    w->top_logprob = l->logprobs.step_top_logprob;
+}
+
+static bool is_stop(const dg_config *cfg, int32_t token)
+{
+    for (int i = 0; i < cfg->n_stop; i++)
+        if (cfg->stop_token[i] == token)
+            return true;
+    return false;
+}
+
+/* Reads on up to position `end` of the block: up to the first stop token, the answer's limit, or
+ * the end of the thinking budget. True: nothing behind l->n_read counts. */
+static bool read_block(dg_block_loop *l, int end)
+{
+    const dg_canvas *c = &l->canvas;
+    const dg_block_loop_config *cfg = &l->cfg;
+    while (l->n_read < end) {
+        int32_t token = c->argmax[l->n_read];
+        if (is_stop(&l->model->cfg, token)) {
+            l->end = DG_END_STOP;
+            l->stop_token = token;
+            return true;
+        }
+        if (l->n_output + l->n_read == cfg->max_tokens) {
+            l->end = DG_END_LENGTH;
+            return true;
+        }
+        l->n_read++;
+        if (token == cfg->think_open)
+            l->in_thought = true;
+        else if (token == cfg->think_close)
+            l->in_thought = false;
+        else if (l->in_thought && ++l->n_thought >= l->think_limit) {
+            l->thought_closed = true;
+            return true;
+        }
+    }
+    if (end == c->n && l->n_output + l->n_read == cfg->max_tokens)
+        l->end = DG_END_LENGTH;
+    return end == c->n;
+}
+
+/* What was said is encoded with the next pass, at the positions it had as a canvas; behind a
+ * thought that was cut, the marker that closes it, so that the next canvas begins the answer. */
+static void commit_block(dg_block_loop *l)
+{
+    int n = l->thought_closed ? l->n_block_token : l->canvas.n;
+    memcpy(l->pending, l->canvas.argmax, (size_t)n * sizeof *l->pending);
+    if (l->thought_closed)
+        l->pending[n++] = l->cfg.think_close;
+    l->n_pending = n;
+    l->n_encoded = 0;
+    if (l->seq.n_token + n >= l->cfg.n_context)
+        l->end = DG_END_CONTEXT;
+}
+
+static void finish_block(dg_block_loop *l)
+{
+    l->n_block_token = l->n_read;
+    l->n_output += l->n_block_token;
+    if (l->thought_closed) {
+        l->in_thought = false;
+        l->banned[0] = l->cfg.think_open;
+        l->options.banned = l->banned;
+        l->options.n_banned = l->cfg.think_open >= 0;
+    }
+    l->block_done = true;
+    l->canvas_open = false;
+    l->n_block++;
+    l->n_converged += l->canvas.converged;
+    l->block++;
+    if (!l->end)
+        commit_block(l);
+}
+
+void dg_block_loop_take(dg_block_loop *l)
+{
+    dg_canvas *c = &l->canvas;
+    l->block_done = false;
+    l->n_encoded += l->n_token_in_pass;
+    if (!l->canvas_in_pass)
+        return;
+    int n_pinned = c->settle.n;
+    dg_canvas_advance(c, &l->cfg.draws);
+    dg_logprobs_keep(&l->logprobs, c->entropy, n_pinned, c->n);
+    l->n_step++;
+    l->thought_closed = false;
+    if (!read_block(l, c->finished ? c->n : c->settle.n))
+        return;
+    if (!c->finished)
+        dg_canvas_end(c);
+    finish_block(l);
+}

@@ -1,0 +1,120 @@
+/* One request on its way: encode the prompt, denoise a block, commit it, denoise the next. A state
+ * machine that somebody advances pass by pass, not a function that loops, so that many can share a
+ * pass.
+ *
+ *     dg_block_loop_plan     says what the request wants from the next pass
+ *     dg_forward_run      runs it, perhaps together with other requests' parts
+ *     dg_block_loop_take     takes the outcome in */
+#ifndef DG_ENGINE_BLOCK_LOOP_H
+#define DG_ENGINE_BLOCK_LOOP_H
+
+#include "diffusion/canvas.h"
+#include "engine/logprobs.h"
+#include "model/forward.h"
+
+typedef struct dg_block_loop_config {
+    const int32_t *prompt; /* copied; at least one token */
+    int n_prompt;
+    dg_diffusion_options diffusion;
+    int canvas_length; /* at most the model's */
+    int max_tokens;    /* of the answer; at least 1 */
+    int n_context;     /* prompt and answer together */
+    dg_draws draws;
+    bool no_self_conditioning; /* for measurement: each step forgets what the one before believed */
+    dg_vocabulary_options vocabulary; /* bias and draw; what it points to is borrowed */
+    bool logprobs;                    /* report log-probabilities with each block, */
+    int n_top;                        /* and that many most likely tokens at each position */
+
+    /* Pictures: for each token of the prompt the block and the row of features it stands for
+     * (dg_work); NULL: none. Borrowed until the prompt is encoded. */
+    const dg_span *block;
+    const int32_t *feature;
+    const float *features; /* backend memory */
+
+    /* Thinking: the markers that open and close a thought (-1: the model has none), whether the
+     * prompt has opened one already, and how many tokens thoughts may have together (-1: as many as
+     * leave room for an answer). */
+    int think_open, think_close;
+    bool in_thought;
+    int think_budget;
+} dg_block_loop_config;
+
+typedef enum dg_block_loop_end {
+    DG_END_NONE,   /* still running */
+    DG_END_STOP,   /* the model ended its turn */
+    DG_END_LENGTH, /* max_tokens are there */
+    DG_END_CONTEXT /* the context is full */
+} dg_block_loop_end;
+
+typedef struct dg_block_loop {
+    const dg_model *model;
+    dg_kv_cache *kv;
+    dg_block_loop_config cfg;
+
+    dg_kv_seq seq;
+    int32_t
+        *pending; /* tokens to encode before the next step: the prompt, then each finished block */
+    int n_pending, n_encoded;
+
+    dg_canvas canvas;
+    float *soft; /* [canvas_length, n_embd] backend memory */
+    int block;
+    bool canvas_open;    /* the block was begun and is not finished */
+    bool canvas_in_pass; /* what dg_block_loop_plan put into the pass */
+    int n_token_in_pass;
+    int max_prompt; /* tokens of the prompt in the next pass, a picture may be more; 0: what fits */
+
+    /* tokens of the open block that are final: canvas.argmax[0 … n_read) is new text already. 0
+     * unless settled_steps is set. */
+    int n_read;
+    dg_logprobs logprobs;
+
+    /* the block that the last pass finished: tokens up to the stop token or the limit */
+    bool block_done;
+    int n_block_token;
+    bool thought_closed; /* the budget ran out there: the closing marker was put behind those tokens
+                          */
+
+    bool in_thought;
+    int n_thought, think_limit;
+    int32_t banned[1]; /* once the budget is gone no new thought may open */
+    dg_vocabulary_options options;
+
+    dg_block_loop_end end;
+    int32_t stop_token; /* the one that ended it, when end is DG_END_STOP */
+
+    /* what happened so far */
+    int n_output; /* tokens of the answer, without the stop token */
+    int n_block, n_converged, n_step;
+} dg_block_loop;
+
+/* A prompt that leaves no room in the context, in the words that clients of such servers look for.
+ * counted: it has so many tokens; otherwise at least as many, nobody counted on. */
+dgemma_status dg_fail_context(dgemma_error *err, size_t n_context, size_t n_prompt, bool counted);
+
+/* What is wrong with a configuration for this model: an empty prompt, one that leaves no room, an
+ * id outside the vocabulary. */
+dgemma_status dg_block_loop_check(const dg_block_loop_config *cfg, const dg_config *model,
+                                  dgemma_error *err);
+
+/* Tokens of the longest picture; a pass must have as many rows. */
+int dg_block_loop_longest_picture(const dg_block_loop_config *cfg);
+
+/* Nothing is computed yet. DGEMMA_E_CONTEXT when the prompt leaves no room in the context. */
+dgemma_status dg_block_loop_init(dg_block_loop *l, const dg_model *model, dg_kv_cache *kv,
+                                 const dg_block_loop_config *cfg, dgemma_error *err);
+void dg_block_loop_clear(dg_block_loop *l);
+
+/* Fills *w with the request's part of the next pass, at most max_row rows (at least the canvas
+ * length). */
+void dg_block_loop_plan(dg_block_loop *l, dg_work *w, int max_row);
+
+/* Takes in the outcome of the pass that dg_block_loop_plan asked for. Afterwards: canvas holds the
+ * step just made, if canvas_in_pass; block_done says that canvas.argmax[0 … n_block_token) is new
+ * text; end that it was the last. */
+void dg_block_loop_take(dg_block_loop *l);
+
+/* Bytes a request needs beside the cache's pages. */
+size_t dg_block_loop_bytes(const dg_config *cfg, int canvas_length);
+
+#endif
