@@ -39,7 +39,8 @@ typedef enum dgemma_status {
 
 typedef struct dgemma_error {
     dgemma_status status;
-    char msg[512]; /* one line, UTF-8, no newline at its end */
+    char msg[512];              /* one line, UTF-8, no newline at its end */
+    size_t n_context, n_prompt; /* DGEMMA_E_CONTEXT: tokens; of the prompt at least so many */
 } dgemma_error;
 
 /* "0.1.0"; static. */

@@ -11,7 +11,7 @@ static bool count(dg_call *c, size_t *n, dg_http_error *e)
     o.messages = chat.messages;
     dgemma_status st = dgemma_prompt_count(c->server->engine, &o, n, &err);
     dg_chat_clear(&chat);
-    return !st || dg_refuse_status(e, &err);
+    return !st || dg_refuse_status(e, &err, "messages");
 }
 
 void dg_anthropic_count(dg_call *c)

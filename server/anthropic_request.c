@@ -360,12 +360,18 @@ static bool read_thinking(dg_translation *t)
     return true;
 }
 
-/* Answers in the form of a schema are asked for here. */
+/* Answers in the form of a schema are asked for here, and how much is to be thought about them:
+ * whether, `thinking` says. */
 static bool read_output_config(dg_translation *t)
 {
     json_t *config;
-    if (!dg_field_object(t->root, "output_config", &config, t->e))
+    const char *effort;
+    if (!dg_field_object(t->root, "output_config", &config, t->e) ||
+        !dg_field_string(config, "effort", &effort, t->e))
         return false;
+    if (effort && !dg_is_effort(effort))
+        return dg_refuse(t->e, 400, "invalid_value", "output_config",
+                         "output_config.effort: " DG_EFFORTS " are known");
     return !dg_field_get(config, "format") ||
            dg_refuse(t->e, 400, "unsupported", "output_config",
                      "output_config.format: schemas are not supported");

@@ -232,16 +232,19 @@ static const char *error_type(int status)
     }
 }
 
-/* Agents shorten a conversation when they read this. */
-static const char too_long[] = "prompt is too long: ";
+/* The words by which agents of this API know that they have to shorten a conversation. */
+static json_t *error_text(const dg_http_error *e)
+{
+    return dg_error_is_context(e)
+               ? json_sprintf("prompt is too long: %zu tokens > %zu maximum", e->n_prompt,
+                              e->n_context - 1) /* an answer has a token at least */
+               : dg_json_text(e->message, strlen(e->message));
+}
 
 static json_t *error_object(const dg_http_error *e)
 {
-    char message[sizeof too_long + sizeof e->message];
-    bool is_long = e->code && !strcmp(e->code, "context_length_exceeded");
-    snprintf(message, sizeof message, "%s%s", is_long ? too_long : "", e->message);
     return json_pack("{s:s,s:{s:s,s:o}}", "type", "error", "error", "type", error_type(e->status),
-                     "message", dg_json_text(message, strlen(message)));
+                     "message", error_text(e));
 }
 
 static void fail_stream(dg_generation *g, const dg_http_error *e)

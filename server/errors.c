@@ -2,7 +2,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/common.h"
 #include "json_text.h"
+
+/* Agents shorten a conversation when they read this, so it means nothing else. */
+static const char context_code[] = "context_length_exceeded";
 
 bool dg_refuse(dg_http_error *e, int status, const char *code, const char *param, const char *fmt,
                ...)
@@ -16,17 +20,40 @@ bool dg_refuse(dg_http_error *e, int status, const char *code, const char *param
     return false;
 }
 
-bool dg_refuse_status(dg_http_error *e, const dgemma_error *err)
+/* The field that the library found fault with, of those that only it can judge: its messages begin
+ * with the name of the option. */
+static const char *field_of(const char *message, const char *otherwise)
 {
+    static const char *const fields[][2] = {
+        {"temperature is", "temperature"},
+        {"temperatures run", "diffusion.t_min"},
+        {"top_p is", "top_p"},
+        {"canvas_length is", "diffusion.canvas_length"},
+        {"stop string", "stop"},
+        {"tools", "tools"},
+    };
+    for (size_t i = 0; i < DG_COUNT(fields); i++)
+        if (!strncmp(message, fields[i][0], strlen(fields[i][0])))
+            return fields[i][1];
+    return otherwise;
+}
+
+bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *param)
+{
+    const char *field = field_of(err->msg, param);
     switch (err->status) {
     case DGEMMA_E_ARG:
     case DGEMMA_E_FORMAT: /* of a picture: the model's own files were read long ago */
-        return dg_refuse(e, 400, "invalid_value", NULL, "%s", err->msg);
+        return dg_refuse(e, 400, "invalid_value", field, "%s", err->msg);
     case DGEMMA_E_UNSUPPORTED:
-        return dg_refuse(e, 400, "unsupported", NULL, "%s", err->msg);
+        return dg_refuse(e, 400, "unsupported", field, "%s", err->msg);
     case DGEMMA_E_CONTEXT:
+        dg_refuse(e, 400, context_code, param, "%s", err->msg);
+        e->n_context = err->n_context;
+        e->n_prompt = err->n_prompt;
+        return false;
     case DGEMMA_E_LIMIT: /* a full queue is refused before the library is asked */
-        return dg_refuse(e, 400, "context_length_exceeded", NULL, "%s", err->msg);
+        return dg_refuse(e, 400, "limit_exceeded", field, "%s", err->msg);
     case DGEMMA_E_NOMEM:
         dg_refuse(e, 503, "out_of_memory", NULL, "%s", err->msg);
         e->retry_after = 5;
@@ -34,6 +61,11 @@ bool dg_refuse_status(dg_http_error *e, const dgemma_error *err)
     default:
         return dg_refuse(e, 500, NULL, NULL, "%s", err->msg);
     }
+}
+
+bool dg_error_is_context(const dg_http_error *e)
+{
+    return e->code && !strcmp(e->code, context_code);
 }
 
 static const char *type_of(int status)

@@ -11,6 +11,7 @@ typedef struct dg_http_error {
     char param[64];   /* the field that is wrong, or "" */
     char message[512];
     int retry_after; /* seconds; 0: trying again will not help, and clients are told so */
+    size_t n_context, n_prompt; /* of context_length_exceeded: tokens */
 } dg_http_error;
 
 /* Fills *e and returns false, so that a reader can end with `return dg_refuse(…)`. `param` may be
@@ -18,8 +19,11 @@ typedef struct dg_http_error {
 bool dg_refuse(dg_http_error *e, int status, const char *code, const char *param, const char *fmt,
                ...) DG_PRINTF(5, 6);
 
-/* The same for what the library said. */
-bool dg_refuse_status(dg_http_error *e, const dgemma_error *err);
+/* The same for what the library said; `param` is where the prompt was, if it was about that. */
+bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *param);
+
+/* Whether the prompt does not fit: dialects have words of their own for that. */
+bool dg_error_is_context(const dg_http_error *e);
 
 /* {"error": {message, type, param, code}}; NULL: out of memory. */
 json_t *dg_error_object(const dg_http_error *e);

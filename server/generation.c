@@ -63,7 +63,7 @@ static bool submit(dg_generation *g, dg_choice *c, dg_http_error *e)
         o.messages = g->chat.messages;
     }
     if (dgemma_request_submit(&c->request, g->cfg.engine, &o, &err))
-        return dg_refuse_status(e, &err);
+        return dg_refuse_status(e, &err, g->chat.n_prompt ? "prompt" : "messages");
     c->marked = dg_clock_now();
     dgemma_request_notify(c->request, g->cfg.notify, g->cfg.notify_user);
     return true;
@@ -321,7 +321,7 @@ static void fail_choice(dg_generation *g, const dgemma_event *e)
         strncpy(err.msg, e->text, sizeof err.msg - 1);
     else
         strcpy(err.msg, "the answer was cancelled");
-    dg_refuse_status(&why, &err);
+    dg_refuse_status(&why, &err, g->chat.n_prompt ? "prompt" : "messages");
     dg_generation_cancel(g, &why);
 }
 

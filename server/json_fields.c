@@ -1,5 +1,6 @@
 #include "json_fields.h"
 #include <stdio.h>
+#include <string.h>
 
 json_t *dg_field_get(const json_t *object, const char *name)
 {
@@ -47,6 +48,24 @@ static bool read_number(void *at, const json_t *v, const char *name, const dg_fi
         *(int *)at = (int)x;
     else
         *(float *)at = (float)x;
+    return true;
+}
+
+bool dg_fields_known(const json_t *object, const char *where, const dg_field *fields, size_t n,
+                     dg_http_error *e)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        char name[sizeof e->param];
+        size_t i = 0;
+        while (i < n && strcmp(fields[i].name, key) != 0)
+            i++;
+        snprintf(name, sizeof name, "%s%s", where, key);
+        if (i == n)
+            return dg_refuse(e, 400, "unknown_parameter", name, "%s: not known", name);
+    }
     return true;
 }
 

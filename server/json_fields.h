@@ -17,6 +17,10 @@ typedef struct dg_field {
 bool dg_fields_read(void *out, const json_t *object, const char *where, const dg_field *fields,
                     size_t n, dg_http_error *e);
 
+/* False when the object has a member that is none of the fields. */
+bool dg_fields_known(const json_t *object, const char *where, const dg_field *fields, size_t n,
+                     dg_http_error *e);
+
 /* The member when it is there and not null. */
 json_t *dg_field_get(const json_t *object, const char *name);
 

@@ -43,9 +43,10 @@ static bool read_format(dg_translation *t)
 static bool read_think(dg_translation *t)
 {
     json_t *think = dg_field_get(t->root, "think");
-    if (think && !json_is_boolean(think) && !json_is_string(think))
-        return dg_refuse(t->e, 400, "invalid_type", "think",
-                         "think: wanted true, false, low, medium or high");
+    if (think && !json_is_boolean(think) &&
+        !(json_is_string(think) && dg_is_effort(json_string_value(think))))
+        return dg_refuse(t->e, 400, "invalid_value", "think",
+                         "think: true, false, " DG_EFFORTS " are known");
     bool on = think && !json_is_false(think) && !dg_json_says(think, "none");
     dg_translate_set(t, "enable_thinking", json_boolean(on));
     dg_translate_set(t, "include_reasoning", json_boolean(on));

@@ -172,7 +172,10 @@ static void ping(dg_generation *g)
 
 static json_t *error_object(const dg_http_error *e)
 {
-    return json_pack("{s:o}", "error", dg_json_text(e->message, strlen(e->message)));
+    json_t *text = dg_error_is_context(e)
+                       ? json_sprintf("the input length exceeds the context length: %s", e->message)
+                       : dg_json_text(e->message, strlen(e->message));
+    return json_pack("{s:o}", "error", text);
 }
 
 static void fail_stream(dg_generation *g, const dg_http_error *e)

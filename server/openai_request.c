@@ -1,4 +1,5 @@
 #include "openai_request.h"
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "json_fields.h"
 #include "json_text.h"
 #include "openai_tools.h"
+#include "translate.h"
 
 enum { MAX_STOP = 64, MAX_BIAS = 1024, MAX_PROMPTS = 1024 };
 
@@ -149,7 +151,8 @@ static bool read_bias(reader *r)
     {
         char *end;
         long id = strtol(key, &end, 10);
-        if (end == key || *end || id < 0 || id >= r->limits->n_vocab)
+        bool plain = isdigit((unsigned char)key[0]) && !(key[0] == '0' && key[1]);
+        if (!plain || *end || id >= r->limits->n_vocab) /* nor the same id in two ways */
             return dg_refuse(r->e, 400, "invalid_value", "logit_bias",
                              "logit_bias: \"%.40s\" is no token id below %d", key,
                              r->limits->n_vocab);
@@ -181,6 +184,8 @@ static bool read_common(reader *r)
         dg_field_object(r->root, "stream_options", &stream, r->e) &&
         read_fields(r, stream, "stream_options.", stream_fields, DG_COUNT(stream_fields)) &&
         dg_field_object(r->root, "diffusion", &diffusion, r->e) &&
+        dg_fields_known(diffusion, "diffusion.", diffusion_fields, DG_COUNT(diffusion_fields),
+                        r->e) &&
         read_fields(r, diffusion, "diffusion.", diffusion_fields, DG_COUNT(diffusion_fields)) &&
         read_seed(r) && read_stop(r) && read_bias(r);
     if (c->options.top_k < 0)
@@ -331,6 +336,9 @@ static bool read_thinking(reader *r)
     if (!dg_field_string(r->root, "reasoning_effort", &effort, r->e) ||
         !dg_field_object(r->root, "chat_template_kwargs", &kwargs, r->e))
         return false;
+    if (effort && !dg_is_effort(effort))
+        return dg_refuse(r->e, 400, "invalid_value", "reasoning_effort",
+                         "reasoning_effort: " DG_EFFORTS " are known");
     if (effort)
         r->out->options.thinking = strcmp(effort, off[0]) != 0 && strcmp(effort, off[1]) != 0;
     r->out->hide_thinking = json_is_false(json_object_get(r->root, "include_reasoning"));

@@ -138,5 +138,7 @@ bool dg_links_follow(json_t *root, dg_fetcher *f, const dg_link_limits *limits, 
         dg_fetcher_leave(f);
     if (ok)
         *n_byte = w.n_text;
+    else if (e->status < 500)
+        strcpy(e->param, "messages"); /* in the words of chat completions, as all readers say it */
     return ok;
 }

@@ -281,6 +281,27 @@ static void end(dg_generation *g)
     dg_exchange_close(g->cfg.to);
 }
 
+/* ---- errors ---- */
+
+/* The client's own name for a field of a chat completion. */
+static void rename_param(dg_http_error *e)
+{
+    static const char *const names[][2] = {{"messages", "input"},
+                                           {"max_tokens", "max_output_tokens"},
+                                           {"reasoning_effort", "reasoning.effort"},
+                                           {"response_format", "text.format"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(e->param, names[i][0]))
+            strcpy(e->param, names[i][1]);
+}
+
+static json_t *error_object(const dg_http_error *e)
+{
+    dg_http_error renamed = *e;
+    rename_param(&renamed);
+    return dg_error_object(&renamed);
+}
+
 /* Told twice: some clients look for a response that failed, others for an error. */
 static void fail_stream(dg_generation *g, const dg_http_error *e)
 {
@@ -289,10 +310,10 @@ static void fail_stream(dg_generation *g, const dg_http_error *e)
     json_t *message = dg_json_text(e->message, strlen(e->message));
     json_object_set_new(failed, "error", json_pack("{s:s,s:O}", "code", code, "message", message));
     send_event(g, "response.failed", json_pack("{s:o}", "response", failed));
-    json_t *error = dg_error_object(e);
+    json_t *error = error_object(e);
     json_object_set_new(error, "code", json_string(code));
     json_object_set_new(error, "message", message);
-    json_object_set_new(error, "param", e->param[0] ? json_string(e->param) : json_null());
+    json_object_set(error, "param", json_object_get(json_object_get(error, "error"), "param"));
     send_event(g, "error", error);
 }
 
@@ -303,5 +324,5 @@ const dg_dialect dg_responses = {
     .end = end,
     .fail = fail_stream,
     .ping = dg_sse_ping,
-    .error = dg_error_object,
+    .error = error_object,
 };

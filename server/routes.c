@@ -133,7 +133,7 @@ static bool tokenize_body(dg_call *c, const json_t *root, dg_http_error *e)
     if (!ids || dgemma_tokenize(c->server->engine, json_string_value(text), len, markers, ids, cap,
                                 &n, &err)) {
         dg_free(ids);
-        return dg_refuse_status(e, &err);
+        return dg_refuse_status(e, &err, "content");
     }
     if (n <= max)
         dg_exchange_reply(&c->x, 200, tokens_object(c, pieces, strings, ids, n));
@@ -156,7 +156,7 @@ static bool detokenize_body(dg_call *c, const json_t *root, dg_http_error *e)
     dgemma_status st = dgemma_detokenize(c->server->engine, ids, n, &text, &len, &err);
     dg_free(ids);
     if (st)
-        return dg_refuse_status(e, &err);
+        return dg_refuse_status(e, &err, "tokens");
     json_t *out = dg_json_text(text, len);
     dgemma_free(text);
     dg_exchange_reply(&c->x, 200, json_pack("{s:O,s:o}", "content", out, "prompt", out));
@@ -310,6 +310,7 @@ static const dg_route routes[] = {
     GENERATES("/v1/completions", dg_openai_read_completion, dg_openai_completion),
     GENERATES("/completions", dg_openai_read_completion, dg_openai_completion),
     GENERATES("/v1/responses", dg_responses_read, dg_responses),
+    GENERATES("/responses", dg_responses_read, dg_responses),
     GENERATES("/v1/messages", dg_anthropic_read, dg_anthropic),
     GENERATES("/api/chat", dg_ollama_read_chat, dg_ollama_chat),
     GENERATES("/api/generate", dg_ollama_read_generate, dg_ollama_generate),
@@ -345,6 +346,19 @@ static const dg_route routes[] = {
     {.method = "GET", .path = "/metrics", .work = metrics, .now = true},
 };
 
+/* Where nothing is, below the paths of a dialect: its clients read no other form of error. */
+static void nowhere(dg_call *c)
+{
+    dg_http_error e;
+    dg_refuse(&e, 404, "not_found", NULL, "there is no %s", c->path);
+    dg_exchange_refuse(&c->x, &e);
+}
+
+static const dg_route nowhere_routes[] = {
+    {.path = "/api/", .work = nowhere, .now = true, .dialect = &dg_ollama_chat},
+    {.path = "/v1/messages/", .work = nowhere, .now = true, .dialect = &dg_anthropic},
+};
+
 static const dg_route preflight_route = {
     .method = "OPTIONS", .path = "*", .work = preflight, .now = true, .open = true};
 
@@ -369,5 +383,8 @@ const dg_route *dg_route_find(const char *method, const char *path, bool *other_
         other = &routes[i];
     }
     *other_method = other != NULL;
+    for (size_t i = 0; !other && i < DG_COUNT(nowhere_routes); i++)
+        if (path_fits(&nowhere_routes[i], path))
+            other = &nowhere_routes[i];
     return other;
 }

@@ -137,6 +137,15 @@ json_t *dg_translate_text(const json_t *content, const char *name, const char *b
     return out;
 }
 
+bool dg_is_effort(const char *word)
+{
+    static const char *const words[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    for (size_t i = 0; i < DG_COUNT(words); i++)
+        if (!strcmp(word, words[i]))
+            return true;
+    return false;
+}
+
 bool dg_json_says(const json_t *value, const char *text)
 {
     const char *s = json_string_value(value);

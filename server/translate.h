@@ -52,6 +52,10 @@ json_t *dg_translate_call(json_t *id, json_t *name, json_t *arguments);
  * memory is out. The caller owns it. */
 json_t *dg_translate_text(const json_t *content, const char *name, const char *between);
 
+/* How much a model is to think, in all dialects that say it in words. */
+#define DG_EFFORTS "none, minimal, low, medium, high, xhigh and max"
+bool dg_is_effort(const char *word);
+
 bool dg_json_says(const json_t *value, const char *text);
 
 #endif

@@ -30,6 +30,10 @@ int dg_block_loop_longest_picture(const dg_block_loop_config *cfg)
 
 dgemma_status dg_fail_context(dgemma_error *err, size_t n_context, size_t n_prompt, bool counted)
 {
+    if (err) {
+        err->n_context = n_context;
+        err->n_prompt = n_prompt;
+    }
     return dg_fail(err, DGEMMA_E_CONTEXT,
                    "This model's maximum context length is %zu tokens. However, your request has "
                    "%s%zu tokens, and the answer needs room too. Please shorten it.",

@@ -1,12 +1,16 @@
 """The other dialects without their clients: what is refused, how errors look, what a stream is made of. The same question
 must get the same answer in all of them."""
+import base64
 import json
 import re
+import struct
+import zlib
 
 from serving import ENDLESS, Server, check, events, finish, read_all, run
 
 RESPONSES, MESSAGES, COUNT = "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"
 CHAT, GENERATE, SHOW = "/api/chat", "/api/generate", "/api/show"
+OPENAI, OLD = "/v1/chat/completions", "/v1/completions"
 USER = [{"role": "user", "content": "Hello"}]
 FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
 TOOL = {"name": "f", "input_schema": {"type": "object", "properties": {}}}
@@ -82,6 +86,9 @@ STATUS = [
      "tool_choice"),
     ("a schema", RESPONSES, responses(text={"format": {"type": "json_schema", "name": "x", "schema": {}}}), 400, "text.format"),
     ("effort that is none", RESPONSES, responses(reasoning={"effort": 3}), 400, "effort"),
+    ("an unknown effort", RESPONSES, responses(reasoning={"effort": "enormous"}), 400, '"param":"reasoning.effort"'),
+    ("an unknown member of diffusion", RESPONSES, responses(diffusion={"stepz": 3}), 400, '"param":"diffusion.stepz"'),
+    ("without /v1", "/responses", responses(), 200, '"object":"response"'),
     ("max_output_tokens 0", RESPONSES, responses(max_output_tokens=0), 400, "max_output_tokens"),
     ("include that is none", RESPONSES, responses(include="all"), 400, "include"),
     ("instructions that are none", RESPONSES, responses(instructions=[1]), 400, "instructions"),
@@ -136,6 +143,9 @@ STATUS = [
     ("a document that is no text", MESSAGES, blocks({"type": "document", "source": {"type": "base64", "data": "AAAA"}}), 400,
      "documents of text"),
     ("a schema", MESSAGES, message(output_config={"format": {"type": "json_schema", "schema": {}}}), 400, "output_config"),
+    ("an unknown effort", MESSAGES, message(output_config={"effort": "enormous"}), 400, "effort"),
+    ("an effort", MESSAGES, message(output_config={"effort": "max"}), 200, "usage"),
+    ("an unknown member of diffusion", MESSAGES, message(diffusion={"stepz": 3}), 400, "diffusion.stepz"),
     ("half an emoji", MESSAGES, '{"max_tokens":8,"messages":[{"role":"user","content":"a\\ud83d\\u0000"}]}', 200, "usage"),
 
     ("a chat", CHAT, chat(), 200, '"done":true'),
@@ -155,6 +165,8 @@ STATUS = [
     ("stops that are none", CHAT, chat(options={"stop": [1]}), 400, "stop"),
     ("a schema", CHAT, chat(format={"type": "object"}), 400, "format"),
     ("think that is none", CHAT, chat(think=5), 400, "think"),
+    ("an unknown effort", CHAT, chat(think="enormous"), 400, "think"),
+    ("an effort", CHAT, chat(think="high"), 200, '"done":true'),
     ("what does nothing", CHAT, chat(keep_alive="5m", options={"num_ctx": 512, "repeat_penalty": 1.1}), 200, '"done":true'),
     ("nothing to say", CHAT, {"model": "x", "stream": False}, 200, '"done_reason":"load"'),
     ("a generation", GENERATE, prompt(), 200, '"response"'),
@@ -196,7 +208,81 @@ def status_table():
             check(path, word in s.json("GET", path)[1])
         shown = s.json("GET", "/api/ps")[1]["models"][0]
         check("a digest that can be cut", re.fullmatch("[0-9a-f]{64}", shown["digest"]) and shown["expires_at"], shown)
+        for method, path in (("GET", "/api/nothing"), ("POST", "/api/embed"), ("DELETE", "/api/delete"),
+                             ("POST", MESSAGES + "/batches"), ("GET", MESSAGES + "/batches/1"), ("GET", "/v1/nothing")):
+            status, _, data = s.request(method, path, "{}" if method == "POST" else None)
+            check(f"{method} {path}", status == 404 and error_form(path, data) and path.encode() in data, (status, data))
         check("the server lived through it", s.request("GET", "/health")[0] == 200)
+
+
+# path, body, what the error says is wrong
+PARAMS = [
+    (OPENAI, message(messages=[{"role": "god", "content": "x"}]), "messages"),
+    (OPENAI, message(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]), "messages"),
+    (OPENAI, message(temperature=1e-9), "temperature"),
+    (OPENAI, message(top_p=0), "top_p"),
+    (OPENAI, message(stop=""), "stop"),
+    (OPENAI, message(tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": 5}}}]), "tools"),
+    (OPENAI, message(logit_bias={"07": 1}), "logit_bias"),
+    (OPENAI, message(diffusion={"t_min": 2, "t_max": 1}), "diffusion.t_min"),
+    (OPENAI, message(diffusion={"canvas_length": 100000}), "diffusion.canvas_length"),
+    (OPENAI, message(diffusion={"nothing": None}), "diffusion.nothing"),
+    (OPENAI, message(reasoning_effort="enormous"), "reasoning_effort"),
+    (OLD, {"prompt": [[]]}, "prompt"),
+    (RESPONSES, items({"role": "god", "content": "x"}), "input"),
+    (RESPONSES, items({"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}), "input"),
+    (RESPONSES, responses(top_p=0), "top_p"),
+    ("/tokenize", {}, "content"),
+    ("/detokenize", {"tokens": [-1]}, "tokens"),
+]
+
+
+def params():
+    """An error names the field that is wrong, also where the library found it."""
+    with Server("-q") as s:
+        for path, body, param in PARAMS:
+            status, answer = s.json("POST", path, body)
+            check(f"{path}: {param}", status == 400 and answer["error"]["param"] == param, (status, answer))
+
+
+def too_long():
+    """Agents shorten what does not fit when they read the words they know, and nothing else is called that."""
+    text = "one two three " * 300000
+    with Server("-q", "--context", "256") as s:
+        n = s.json("GET", "/v1/models")[1]["data"][0]["max_model_len"]
+        said = [{"role": "user", "content": text}]
+        for path, body, param in ((OPENAI, message(messages=said), "messages"), (OLD, {"prompt": text}, "prompt"),
+                                  (OLD, {"prompt": [5] * 400}, "prompt"), (RESPONSES, responses(input=text), "input")):
+            status, answer = s.json("POST", path, body)
+            error = answer["error"]
+            found = re.match(r"This model's maximum context length is (\d+) tokens\. However, your request has (?:at least )?(\d+) "
+                             r"tokens", error["message"])
+            check(f"{path}: too long", status == 400 and error["code"] == "context_length_exceeded" and error["param"] == param
+                  and found and int(found[1]) == n == 256 and int(found[2]) >= n, answer)
+        status, answer = s.json("POST", MESSAGES, message(messages=said))
+        found = re.fullmatch(r"prompt is too long: (\d+) tokens > (\d+) maximum", answer["error"]["message"])
+        check("in Anthropic's words", status == 400 and found and int(found[1]) > int(found[2]) == n - 1, answer)
+        for path, body in ((CHAT, chat(messages=said)), (GENERATE, prompt(prompt=text)), (GENERATE, prompt(prompt=text, raw=True))):
+            status, answer = s.json("POST", path, body)
+            check(f"{path}: too long", status == 400 and answer["error"].startswith("the input length exceeds the context length")
+                  and f"maximum context length is {n} tokens" in answer["error"], answer)
+        for name, body in (("deep JSON", '{"messages":' + "[" * 200 + "]" * 200 + "}"),
+                           ("deep arguments", message(messages=USER + [{"role": "assistant", "tool_calls": [{"id": "1", "function": {
+                               "name": "f", "arguments": '{"a":' * 150 + "1" + "}" * 150}}]}])),
+                           ("a large picture", message(messages=[{"role": "user", "content": [
+                               {"type": "image_url", "image_url": {"url": PNG + huge_png()}}]}]))):
+            status, answer = s.json("POST", OPENAI, body)
+            check(f"{name} is something else", status == 400 and answer["error"]["code"] != "context_length_exceeded"
+                  and "context length" not in answer["error"]["message"], answer)
+
+
+def huge_png():
+    """The head of a picture that says it is far too large."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    head = struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+                            + chunk(b"IEND", b"")).decode()
 
 
 def refusals():
@@ -287,5 +373,5 @@ def dashboard():
     check("every label is there", all(f'{w}="' in page for w in labels), labels)
 
 
-run([status_table, refusals, same_answers, silence, dashboard])
+run([status_table, params, too_long, refusals, same_answers, silence, dashboard])
 finish()
