@@ -293,8 +293,9 @@ typedef enum dgemma_event_kind {
     DGEMMA_EVENT_PROMPT,    /* some of the prompt is encoded: n_done of n_total tokens */
     DGEMMA_EVENT_DRAFT,     /* a step was made: tokens (most likely ones), entropy, accepted,
                                mean_entropy */
-    DGEMMA_EVENT_BLOCK,     /* a block is finished: its tokens, up to the end of turn; what they say
-                               comes next, unless it was sent before (settled_steps) */
+    DGEMMA_EVENT_BLOCK,     /* a block is finished: its tokens, up to the end of the turn or to the
+                               one that completes a stop string; what they say comes next, unless
+                               it was sent before (settled_steps) */
     DGEMMA_EVENT_THINKING,  /* a piece of thought: text */
     DGEMMA_EVENT_TEXT,      /* a piece of the answer: text */
     DGEMMA_EVENT_TOOL_CALL, /* tool_name, and the arguments as a JSON object in text */

@@ -18,48 +18,82 @@ static void note_first_text(dg_answer *a)
         a->stats.first_text_seconds = dg_clock_now() - a->start;
 }
 
-static bool send_text(void *user, const char *text, size_t len)
+static void send_run(dg_answer *a)
+{
+    if (a->run.len)
+        send(a, &(dgemma_event){.kind = a->run_kind, .text = a->run.data, .text_len = a->run.len});
+    a->run.len = 0;
+}
+
+static void add_to_run(dg_answer *a, dgemma_event_kind kind, const char *text, size_t len)
+{
+    note_first_text(a);
+    if (a->run_kind != kind)
+        send_run(a);
+    a->run_kind = kind;
+    if (!dg_buf_append(&a->run, text, len))
+        a->no_memory = true;
+}
+
+static bool add_text(void *user, const char *text, size_t len)
 {
     dg_answer *a = user;
+    add_to_run(a, DGEMMA_EVENT_TEXT, text, len);
+    return !a->no_memory;
+}
+
+static void push_text(dg_answer *a, dg_text text)
+{
+    if (!dg_stop_strings_push(a->stop, text.data, text.len, add_text, a))
+        a->no_memory = true;
+    a->stop_found = dg_stop_strings_found(a->stop);
+}
+
+/* No stop string goes on behind what comes now. */
+static void end_text(dg_answer *a)
+{
+    dg_stop_strings_flush(a->stop, add_text, a);
+    a->stop_found = dg_stop_strings_found(a->stop);
+}
+
+static void send_call(dg_answer *a, const dg_output_event *e)
+{
+    dg_buf copy; /* events carry NUL-terminated text */
+    dg_buf_init(&copy, (size_t)1 << 30);
     note_first_text(a);
-    return send(a, &(dgemma_event){.kind = DGEMMA_EVENT_TEXT, .text = text, .text_len = len});
+    send_run(a);
+    if (dg_buf_append(&copy, e->text.data, e->text.len) && dg_buf_append(&copy, "", 1) &&
+        dg_buf_append(&copy, e->name.data, e->name.len))
+        send(a, &(dgemma_event){
+                    .kind = DGEMMA_EVENT_TOOL_CALL,
+                    .text = copy.data,
+                    .text_len = e->text.len,
+                    .tool_name = copy.data + e->text.len + 1,
+                    .tool_index = e->index,
+                });
+    else
+        a->no_memory = true;
+    dg_buf_clear(&copy);
+    if (a->cfg.single_call)
+        a->stop_found = a->waits_for_tools = true;
 }
 
 /* What the parser found. */
 static bool on_output(void *user, const dg_output_event *e)
 {
     dg_answer *a = user;
-    dg_buf copy; /* events carry NUL-terminated text */
-    bool ok = true;
-    if (e->kind == DG_OUTPUT_TEXT) {
-        a->stop_found =
-            a->stop_found || dg_stop_strings_push(a->stop, e->text.data, e->text.len, send_text, a);
-        return !a->stop_found && !a->no_memory;
-    }
-    if (e->kind == DG_OUTPUT_END) {
-        a->waits_for_tools = e->index > 0;
-        return true;
-    }
-    dg_buf_init(&copy, (size_t)1 << 30);
-    note_first_text(a);
-    ok = dg_buf_append(&copy, e->text.data, e->text.len) && dg_buf_append(&copy, "", 1) &&
-         dg_buf_append(&copy, e->name.data, e->name.len);
-    bool call = e->kind == DG_OUTPUT_TOOL_CALL;
-    if (call && a->cfg.single_call)
-        dg_stop_strings_flush(a->stop, send_text, a); /* no text comes after it */
-    if (ok)
-        send(a, &(dgemma_event){
-                    .kind = call ? DGEMMA_EVENT_TOOL_CALL : DGEMMA_EVENT_THINKING,
-                    .text = copy.data,
-                    .text_len = e->text.len,
-                    .tool_name = call ? copy.data + e->text.len + 1 : NULL,
-                    .tool_index = call ? e->index : 0,
-                });
+    if (e->kind == DG_OUTPUT_TEXT)
+        push_text(a, e->text);
     else
-        a->no_memory = true;
-    dg_buf_clear(&copy);
-    if (call && a->cfg.single_call)
-        a->stop_found = a->waits_for_tools = true;
+        end_text(a);
+    if (a->stop_found || a->no_memory)
+        return false;
+    if (e->kind == DG_OUTPUT_THINKING)
+        add_to_run(a, DGEMMA_EVENT_THINKING, e->text.data, e->text.len);
+    else if (e->kind == DG_OUTPUT_TOOL_CALL)
+        send_call(a, e);
+    else if (e->kind == DG_OUTPUT_END)
+        a->waits_for_tools = e->index > 0;
     return !a->stop_found && !a->no_memory;
 }
 
@@ -69,6 +103,7 @@ dgemma_status dg_answer_init(dg_answer *a, const dg_answer_config *cfg, const dg
                              dg_stream *stream, dgemma_error *err)
 {
     *a = (dg_answer){.cfg = *cfg, .loop = loop, .stream = stream, .start = dg_clock_now()};
+    dg_buf_init(&a->run, (size_t)1 << 30);
     if (!cfg->tokenizer)
         return DGEMMA_OK;
     dgemma_status st =
@@ -89,6 +124,7 @@ void dg_answer_clear(dg_answer *a)
 {
     dg_output_parser_free(a->parser);
     dg_stop_strings_free(a->stop);
+    dg_buf_clear(&a->run);
     a->parser = NULL;
     a->stop = NULL;
 }
@@ -144,35 +180,51 @@ static dgemma_status ask_step(dg_answer *a, dg_block_loop *loop, bool *go_on, dg
     return DGEMMA_OK;
 }
 
-static void send_block(dg_answer *a)
+/* The block with its first n tokens. */
+static dgemma_event block_event(const dg_answer *a, int n)
 {
     const dg_block_loop *r = a->loop;
     const dg_canvas *c = &r->canvas;
     const dg_logprobs *l = &r->logprobs;
     bool top = l->n_top > 0;
-    send(a, &(dgemma_event){
-                .kind = DGEMMA_EVENT_BLOCK,
-                .block = c->block,
-                .step = c->step - 1,
-                .tokens = c->argmax,
-                .n_tokens = (size_t)r->n_read,
-                .mean_entropy = c->mean_entropy,
-                .converged = c->converged,
-                .entropy = l->entropy,
-                .logprobs = l->logprob,
-                .top_tokens = top ? l->top : NULL,
-                .top_logprobs = top ? l->top_logprob : NULL,
-                .n_top = l->n_top,
-            });
+    return (dgemma_event){
+        .kind = DGEMMA_EVENT_BLOCK,
+        .block = c->block,
+        .step = c->step - 1,
+        .tokens = c->argmax,
+        .n_tokens = (size_t)n,
+        .mean_entropy = c->mean_entropy,
+        .converged = c->converged,
+        .entropy = l->entropy,
+        .logprobs = l->logprob,
+        .top_tokens = top ? l->top : NULL,
+        .top_logprobs = top ? l->top_logprob : NULL,
+        .n_top = l->n_top,
+    };
 }
 
-/* Hands the block's tokens up to `n` to the parser, from where it was left. */
+/* Hands the block's tokens up to `n` to the parser, from where it was left, one by one: where a
+ * stop string ends the answer, those behind it are not part of it. */
 static dgemma_status tell_tokens(dg_answer *a, int n, dgemma_error *err)
 {
-    int first = a->n_told;
-    a->n_told = n;
-    return dg_output_parser_push(a->parser, a->loop->canvas.argmax + first, (size_t)(n - first),
-                                 err);
+    dgemma_status st = DGEMMA_OK;
+    while (!st && a->n_told < n)
+        st = dg_output_parser_push(a->parser, &a->loop->canvas.argmax[a->n_told++], 1, err);
+    return st;
+}
+
+/* Sends what the tokens said, of which the block had n: the block first, if it is over, or if the
+ * answer ended in it. */
+static void deliver(dg_answer *a, int n, bool over)
+{
+    int n_kept = a->stop_found ? a->n_told : n;
+    dgemma_event block = block_event(a, n_kept);
+    send_run(a);
+    if (!dg_stream_deliver(a->stream, over || a->stop_found ? &block : NULL))
+        a->no_memory = true;
+    a->n_behind = n - n_kept;
+    if (over)
+        a->n_told = 0;
 }
 
 /* What has settled of a block that goes on. Where that ends the answer, the block ends with it. */
@@ -180,28 +232,26 @@ static dgemma_status tell_settled(dg_answer *a, dgemma_error *err)
 {
     if (!a->parser || a->loop->n_read == a->n_told)
         return DGEMMA_OK;
+    dg_stream_gather(a->stream);
     dgemma_status st = tell_tokens(a, a->loop->n_read, err);
-    if (a->stop_found)
-        send_block(a);
+    deliver(a, a->loop->n_read, false);
     return a->stop_found ? DGEMMA_OK : st;
 }
 
 static dgemma_status tell_block(dg_answer *a, dgemma_error *err)
 {
     const dg_block_loop *r = a->loop;
-    send_block(a);
-    if (!a->parser)
-        return DGEMMA_OK;
-    dgemma_status st = tell_tokens(a, r->n_block_token, err);
-    a->n_told = 0;
-    if (!st && r->thought_closed)
+    dgemma_status st = DGEMMA_OK;
+    dg_stream_gather(a->stream);
+    if (a->parser)
+        st = tell_tokens(a, r->n_block_token, err);
+    if (a->parser && !st && r->thought_closed)
         st = dg_output_parser_push(a->parser, &(int32_t){r->cfg.think_close}, 1, err);
-    if (!st && r->end == DG_END_STOP)
+    if (a->parser && !st && r->end == DG_END_STOP)
         st = dg_output_parser_push(a->parser, &(int32_t){r->stop_token}, 1, err);
-    if (!st && r->end)
-        st = dg_output_parser_finish(a->parser, err);
-    if (!st && r->end && !a->stop_found)
-        dg_stop_strings_flush(a->stop, send_text, a);
+    if (a->parser && !st && r->end)
+        st = dg_output_parser_finish(a->parser, err); /* its END event gives out all text */
+    deliver(a, r->n_block_token, true);
     return a->stop_found ? DGEMMA_OK
                          : st; /* the parser reports our own wish to stop as cancelled */
 }
@@ -247,8 +297,8 @@ void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool
     a->stats.end = dg_answer_reason(a, st, cancelled);
     a->stats.stop_string = a->stop ? dg_stop_strings_found(a->stop) : 0;
     a->stats.n_prompt = r->cfg.n_prompt;
-    a->stats.n_output = r->n_output + (r->canvas_open ? r->n_read : 0);
-    a->stats.n_thinking = r->n_thought;
+    a->stats.n_output = r->n_output + (r->canvas_open ? r->n_read : 0) - a->n_behind;
+    a->stats.n_thinking = dg_min(r->n_thought, a->stats.n_output);
     a->stats.n_blocks = r->n_block + (r->canvas_open && r->n_read);
     a->stats.n_converged = r->n_converged;
     a->stats.n_steps = r->n_step;

@@ -220,7 +220,7 @@ static void end_request(dg_scheduler *s, running *u)
     pthread_mutex_lock(&s->lock);
     s->counters.n_ended[dg_answer_reason(&u->answer, u->status, u->stopped)]++;
     s->counters.n_blocks += cut;
-    s->counters.n_output_tokens += cut ? (uint64_t)u->loop.n_read : 0;
+    s->counters.n_output_tokens += cut ? (uint64_t)(u->loop.n_read - u->answer.n_behind) : 0;
     pthread_mutex_unlock(&s->lock);
     dg_answer_end(&u->answer, u->status, &u->err, u->stopped);
     if (!u->status)
@@ -455,9 +455,10 @@ static void take(running *u, double seconds, dgemma_engine_counters *done)
     if (u->loop.block_done) {
         done->n_blocks++;
         done->n_converged += u->loop.canvas.converged;
-        done->n_output_tokens += (uint64_t)u->loop.n_block_token;
     }
     u->status = dg_answer_pass(&u->answer, &u->loop, seconds, &go_on, &u->err);
+    if (u->loop.block_done)
+        done->n_output_tokens += (uint64_t)(u->loop.n_block_token - u->answer.n_behind);
     u->stopped = !go_on;
 }
 

@@ -27,6 +27,10 @@ struct dg_stream {
     bool in_call;     /* a function of the reader's runs, */
     pthread_t caller; /* on this thread */
     atomic_bool cancelled;
+
+    /* the engine's alone: events that wait for dg_stream_deliver */
+    bool gathering;
+    node *gathered, **gathered_last;
 };
 
 dgemma_status dg_stream_create(dg_stream **out, dgemma_error *err)
@@ -50,15 +54,21 @@ dgemma_status dg_stream_create(dg_stream **out, dgemma_error *err)
     return DGEMMA_OK;
 }
 
+static void free_list(node *first)
+{
+    while (first) {
+        node *next = first->next;
+        dg_free(first);
+        first = next;
+    }
+}
+
 void dg_stream_free(dg_stream *s)
 {
     if (!s)
         return;
-    while (s->first) {
-        node *next = s->first->next;
-        dg_free(s->first);
-        s->first = next;
-    }
+    free_list(s->first);
+    free_list(s->gathered);
     dg_free(s->current);
     dg_free(s->end);
     pthread_cond_destroy(&s->arrived);
@@ -126,12 +136,27 @@ static void drop_draft(dg_stream *s)
         }
 }
 
+/* A list of nodes, `last` its end, to the end of the queue; the lock is held. */
+static void append(dg_stream *s, node *first, node **last)
+{
+    *s->last = first;
+    s->last = last;
+    pthread_cond_signal(&s->arrived);
+    if (s->notify)
+        s->notify(s->notify_user);
+}
+
 bool dg_stream_push(dg_stream *s, const dgemma_event *event)
 {
     bool end = event->kind == DGEMMA_EVENT_END;
     node *n = end ? s->end : copy_event(event);
     if (!n)
         return false;
+    if (s->gathering) {
+        *s->gathered_last = n;
+        s->gathered_last = &n->next;
+        return true;
+    }
     pthread_mutex_lock(&s->lock);
     if (end) {
         *n = (node){.event = *event};
@@ -140,13 +165,32 @@ bool dg_stream_push(dg_stream *s, const dgemma_event *event)
     }
     if (event->kind == DGEMMA_EVENT_DRAFT && ++s->n_draft > MAX_DRAFTS)
         drop_draft(s);
-    *s->last = n;
-    s->last = &n->next;
-    pthread_cond_signal(&s->arrived);
-    if (s->notify)
-        s->notify(s->notify_user);
+    append(s, n, &n->next);
     pthread_mutex_unlock(&s->lock);
     return true;
+}
+
+void dg_stream_gather(dg_stream *s)
+{
+    s->gathering = true;
+    s->gathered = NULL;
+    s->gathered_last = &s->gathered;
+}
+
+bool dg_stream_deliver(dg_stream *s, const dgemma_event *first)
+{
+    node *head = first ? copy_event(first) : NULL, *rest = s->gathered;
+    node **last = rest ? s->gathered_last : head ? &head->next : NULL;
+    s->gathering = false;
+    s->gathered = NULL;
+    if (head)
+        head->next = rest;
+    if (last) {
+        pthread_mutex_lock(&s->lock);
+        append(s, head ? head : rest, last);
+        pthread_mutex_unlock(&s->lock);
+    }
+    return head || !first;
 }
 
 bool dg_stream_call_begin(dg_stream *s)

@@ -16,6 +16,12 @@ void dg_stream_free(dg_stream *s);
  * it was set aside. */
 bool dg_stream_push(dg_stream *s, const dgemma_event *event);
 
+/* What is pushed after gather waits for deliver, which hands it over with `first`, unless that is
+ * NULL, in front of it. Not for drafts and END. False: no memory for `first`; the others are
+ * delivered all the same. */
+void dg_stream_gather(dg_stream *s);
+bool dg_stream_deliver(dg_stream *s, const dgemma_event *first);
+
 /* The reader's side: the next event, waiting up to `seconds` (negative: for ever). False: none
  * came, or END was delivered before. What *event points to lives until the next call. One reader at
  * a time. */

@@ -8,8 +8,9 @@ struct dg_stop_strings {
     char *string[DG_STOP_MAX_STRINGS];
     size_t len[DG_STOP_MAX_STRINGS];
     size_t n, longest;
-    dg_buf held; /* the end of the text so far, at most the longest string less one byte, while in
-                    between calls */
+    dg_buf held; /* the end of the text so far: from the first place where a stop string may still
+                    become complete, so at most the longest of them less one byte, and a character
+                    that it cuts */
     int found;   /* which one came, from 1 */
 };
 
@@ -52,35 +53,42 @@ void dg_stop_strings_free(dg_stop_strings *s)
     dg_free(s);
 }
 
-/* Where the first stop string starts in the held text, and which it is; its length when there is
- * none. */
-static size_t find_first(dg_stop_strings *s)
+/* The stop string in the held text that starts first, and of those the shortest: the one that is
+ * complete first. True: there is one, and *start and *which say where and which. */
+static bool find_first(const dg_stop_strings *s, size_t *start, size_t *which)
 {
-    size_t first = s->held.len;
+    bool found = false;
     for (size_t i = 0; i < s->n; i++) {
-        const char *at = memmem(s->held.data, s->held.len, s->string[i], s->len[i]);
-        if (at && (size_t)(at - s->held.data) < first) {
-            first = (size_t)(at - s->held.data);
-            s->found = (int)i + 1;
-        }
+        const char *match =
+            s->held.len ? memmem(s->held.data, s->held.len, s->string[i], s->len[i]) : NULL;
+        if (!match)
+            continue;
+        size_t at = (size_t)(match - s->held.data);
+        if (found && (at > *start || (at == *start && s->len[i] >= s->len[*which])))
+            continue;
+        found = true;
+        *start = at;
+        *which = i;
     }
-    return first;
+    return found;
 }
 
-/* How many bytes at the end could be the beginning of a stop string. */
+/* Where the held text could go on to be a stop string: the first such place, or its end. */
 static size_t possible_start(const dg_stop_strings *s)
 {
     size_t most = s->longest ? s->longest - 1 : 0;
     for (size_t n = most < s->held.len ? most : s->held.len; n > 0; n--)
         for (size_t i = 0; i < s->n; i++)
             if (n < s->len[i] && !memcmp(s->held.data + s->held.len - n, s->string[i], n))
-                return n;
-    return 0;
+                return s->held.len - n;
+    return s->held.len;
 }
 
-/* Passes on the first n bytes of what is held. */
+/* Passes on the first n bytes of what is held, less a character that they cut. */
 static void pass_on(dg_stop_strings *s, size_t n, dg_stop_text_fn *out, void *user)
 {
+    if (n)
+        n -= dg_utf8_partial(s->held.data, n);
     if (!n)
         return;
     char after = s->held.data[n];
@@ -91,22 +99,28 @@ static void pass_on(dg_stop_strings *s, size_t n, dg_stop_text_fn *out, void *us
     s->held.len -= n;
 }
 
+static void stop_at(dg_stop_strings *s, size_t start, size_t which, dg_stop_text_fn *out,
+                    void *user)
+{
+    pass_on(s, start, out, user);
+    s->held.len = 0;
+    s->found = (int)which + 1;
+}
+
 bool dg_stop_strings_push(dg_stop_strings *s, const char *text, size_t len, dg_stop_text_fn *out,
                           void *user)
 {
     if (s->found)
         return true;
-    if (!dg_buf_append(&s->held, text, len)) {
-        out(user, text, len); /* memory is out: whoever takes the text will find that too */
+    if (!dg_buf_append(&s->held, text, len))
         return false;
-    }
-    size_t stop = find_first(s);
-    size_t n = s->found ? stop : s->held.len - possible_start(s);
-    /* a stop string may begin inside a character; what is passed on is whole */
-    if (!s->found)
-        n -= dg_utf8_partial(s->held.data, n);
-    pass_on(s, n, out, user);
-    return s->found > 0;
+    size_t open = possible_start(s), start, which;
+    /* one that began earlier and may yet be complete would come first */
+    if (find_first(s, &start, &which) && start <= open)
+        stop_at(s, start, which, out, user);
+    else
+        pass_on(s, open, out, user);
+    return true;
 }
 
 int dg_stop_strings_found(const dg_stop_strings *s)
@@ -116,6 +130,11 @@ int dg_stop_strings_found(const dg_stop_strings *s)
 
 void dg_stop_strings_flush(dg_stop_strings *s, dg_stop_text_fn *out, void *user)
 {
-    if (!s->found)
+    size_t start, which;
+    if (s->found)
+        return;
+    if (find_first(s, &start, &which))
+        stop_at(s, start, which, out, user);
+    else
         pass_on(s, s->held.len, out, user);
 }

@@ -155,8 +155,34 @@ typedef struct script {
 
 typedef struct heard {
     char text[4096], calls[4096];
+    char order[4096]; /* all of it as it came; runs of text joined */
+    int n_token;      /* in the BLOCK events */
     dgemma_end end;
+    dgemma_stats stats;
 } heard;
+
+static void hear(heard *h, dgemma_event_kind last, const dgemma_event *event)
+{
+    if (event->kind == DGEMMA_EVENT_TEXT || event->kind == DGEMMA_EVENT_THINKING) {
+        if (last != event->kind)
+            strcat(h->order, event->kind == DGEMMA_EVENT_TEXT ? "[text]" : "[thinking]");
+        strncat(h->order, event->text, event->text_len);
+    }
+    if (event->kind == DGEMMA_EVENT_TEXT)
+        strncat(h->text, event->text, event->text_len);
+    if (event->kind == DGEMMA_EVENT_TOOL_CALL) {
+        strcat(h->calls, event->tool_name);
+        strcat(h->calls, event->text);
+        strcat(h->order, "[call]");
+        strcat(h->order, event->tool_name);
+    }
+    if (event->kind == DGEMMA_EVENT_BLOCK)
+        h->n_token += (int)event->n_tokens;
+    if (event->kind == DGEMMA_EVENT_END) {
+        h->end = event->stats.end;
+        h->stats = event->stats;
+    }
+}
 
 /* Plays one block through the answer, as the engine does. */
 static void play(dgemma_engine *e, const dg_answer_config *cfg, const script *s, heard *h)
@@ -178,7 +204,7 @@ static void play(dgemma_engine *e, const dg_answer_config *cfg, const script *s,
         loop.n_read = loop.n_read + step < (int)n ? loop.n_read + step : (int)n;
         loop.block_done = loop.n_read == (int)n;
         if (loop.block_done) {
-            loop.n_block_token = loop.n_read;
+            loop.n_output = loop.n_block_token = loop.n_read;
             loop.canvas_open = false;
             loop.end = s->ends ? DG_END_STOP : DG_END_LENGTH;
             loop.stop_token = 7;
@@ -187,15 +213,10 @@ static void play(dgemma_engine *e, const dg_answer_config *cfg, const script *s,
     }
     dg_answer_end(&answer, DGEMMA_OK, &err, !go_on);
     memset(h, 0, sizeof *h);
+    dgemma_event_kind last = DGEMMA_EVENT_END;
     for (dgemma_event event; dg_stream_wait(stream, &event, 0);) {
-        if (event.kind == DGEMMA_EVENT_TEXT)
-            strncat(h->text, event.text, event.text_len);
-        if (event.kind == DGEMMA_EVENT_TOOL_CALL) {
-            strcat(h->calls, event.tool_name);
-            strcat(h->calls, event.text);
-        }
-        if (event.kind == DGEMMA_EVENT_END)
-            h->end = event.stats.end;
+        hear(h, last, &event);
+        last = event.kind == DGEMMA_EVENT_BLOCK ? last : event.kind;
     }
     dg_answer_clear(&answer);
     dg_stream_free(stream);
@@ -268,6 +289,70 @@ START_TEST(text_before_the_only_call_is_kept)
 }
 END_TEST
 
+/* Whatever is held back for a stop string comes out before what follows it. */
+START_TEST(events_keep_their_order)
+{
+    static const int pieces[] = {0, 1, 2, 3, 5};
+    dgemma_engine *e = open_engine(NULL);
+    char *stop[] = {"see that", "ee <"};
+    dg_answer_config cfg = {.tokenizer = e->loaded.tokenizer, .stop = stop, .n_stop = 2};
+    static heard h;
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        script s = {.says = "I see <|tool_call>call:time{}<tool_call|>that I see "
+                            "<|channel>thought\nhm\n<channel|>that",
+                    .ends = true,
+                    .settles = pieces[i]};
+        play(e, &cfg, &s, &h);
+        ck_assert_str_eq(h.order, "[text]I see [call]time[text]that I see [thinking]hm[text]that");
+        ck_assert_int_eq(h.end, DGEMMA_END_TOOL_CALLS);
+        ck_assert_int_eq(h.stats.stop_string, 0);
+    }
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* What stands behind a stop string, or behind the only call that was asked for, is not part of the
+ * answer: it is neither counted nor among the block's tokens. */
+START_TEST(tokens_behind_the_end_do_not_count)
+{
+    static const int pieces[] = {0, 1, 2, 3, 5};
+    static const struct {
+        const char *says, *order, *upto;
+        bool single;
+    } cases[] = {
+        {"one END two three four", "[text]one ", "one END", false},
+        {"one two three END", "[text]one two three ", "one two three END", false},
+        {"<|channel>thought\nhm END\n<channel|>one END two", "[thinking]hm END[text]one ",
+         "<|channel>thought\nhm END\n<channel|>one END", false},
+        {"one END<|tool_call>call:time{}<tool_call|>", "[text]one ", "one END", false},
+        {"one <|tool_call>call:time{}<tool_call|> two END", "[text]one [call]time",
+         "one <|tool_call>call:time{}<tool_call|>", true},
+        {"no such thing", "[text]no such thing", "no such thing", false},
+    };
+    dgemma_engine *e = open_engine(NULL);
+    char *stop[] = {"END"};
+    static heard h;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+            dg_answer_config cfg = {.tokenizer = e->loaded.tokenizer,
+                                    .single_call = cases[k].single,
+                                    .stop = stop,
+                                    .n_stop = 1};
+            script s = {.says = cases[k].says, .settles = pieces[i]};
+            int32_t ids[64];
+            size_t n;
+            ck_assert_int_eq(
+                dgemma_tokenize(e, cases[k].upto, strlen(cases[k].upto), true, ids, 64, &n, NULL),
+                DGEMMA_OK);
+            play(e, &cfg, &s, &h);
+            ck_assert_str_eq(h.order, cases[k].order);
+            ck_assert_int_eq(h.stats.n_output, (int)n);
+            ck_assert_int_eq(h.n_token, (int)n);
+        }
+    dgemma_engine_close(e);
+}
+END_TEST
+
 Suite *tool_choice_suite(void)
 {
     Suite *s = suite_create("tool_choice");
@@ -276,6 +361,8 @@ Suite *tool_choice_suite(void)
     tcase_add_test(t, choices_are_checked);
     tcase_add_test(t, calls_come_out_whole);
     tcase_add_test(t, text_before_the_only_call_is_kept);
+    tcase_add_test(t, events_keep_their_order);
+    tcase_add_test(t, tokens_behind_the_end_do_not_count);
     suite_add_tcase(s, t);
     return s;
 }
