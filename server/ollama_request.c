@@ -21,8 +21,9 @@ static bool read_options(dg_translation *t)
     if (n && !json_is_integer(n))
         return dg_refuse(t->e, 400, "invalid_type", "options.num_predict",
                          "options.num_predict: wanted a whole number");
-    if (json_integer_value(n) > 0) /* others ask for as much as there may be */
-        dg_translate_set(t, "max_tokens", json_incref(n));
+    if (n) /* 0 and below ask for as much as there may be */
+        dg_translate_set(t, "max_tokens",
+                         json_integer_value(n) > 0 ? json_incref(n) : json_integer(-1));
     return dg_translate_stop(t, options, "stop");
 }
 

@@ -85,14 +85,15 @@ static bool read_fields(reader *r, const json_t *object, const char *where, cons
     return dg_fields_read(r->out, object, where, fields, n, r->e);
 }
 
+static const char *const length_fields[] = {"max_tokens", "max_completion_tokens"};
+
 /* -1 is how other servers' clients say "as many as there may be". */
 static void forget_unbounded(reader *r)
 {
-    static const char *const names[] = {"max_tokens", "max_completion_tokens"};
-    for (size_t i = 0; i < DG_COUNT(names); i++) {
-        const json_t *n = json_object_get(r->root, names[i]);
+    for (size_t i = 0; i < DG_COUNT(length_fields); i++) {
+        const json_t *n = json_object_get(r->root, length_fields[i]);
         if (json_is_integer(n) && json_integer_value(n) == -1)
-            json_object_del(r->out->root, names[i]);
+            json_object_del(r->out->root, length_fields[i]);
     }
 }
 
@@ -472,10 +473,23 @@ static bool read_old_logprobs(reader *r)
     return true;
 }
 
+/* Text without turns need not end. Unless it is told how far to go on, a block of it is enough: a
+ * shorter piece would cost as much. */
+static void bound_length(reader *r)
+{
+    dgemma_request_options *o = &r->out->options;
+    bool said = false;
+    for (size_t i = 0; i < DG_COUNT(length_fields); i++)
+        said = said || dg_field_get(r->root, length_fields[i]);
+    if (!said)
+        o->max_tokens = dg_min(o->max_tokens, o->canvas_length);
+}
+
 bool dg_openai_read_completion(dg_chat *out, json_t *root, const dg_chat_limits *limits,
                                uint64_t seed, dg_http_error *e)
 {
     reader r = begin(out, root, limits, seed, e);
+    bound_length(&r);
     return finish(read_common(&r) && read_prompts(&r) && refuse_old(&r) && read_old_logprobs(&r),
                   out);
 }

@@ -92,6 +92,21 @@ def counting():
         check("a smaller canvas", d["canvas_tokens"] == 4 * d["n_blocks"] and d["n_capped"] == d["n_blocks"], d)
 
 
+def lengths():
+    """Text need not end; unless it is told how far to go on, a block of it is enough."""
+    with Server("-q") as s:
+        canvas = s.json("GET", "/props")[1]["canvas_length"]
+        for i in range(4):
+            body = s.json("POST", "/v1/completions", {"prompt": "Hello", "seed": i})[1]
+            check("a block of text", body["timings"]["diffusion"]["n_blocks"] == 1
+                  and body["usage"]["completion_tokens"] <= canvas, body)
+        raw = {"prompt": "Hello", "raw": True, "stream": False, "options": {"seed": 3}}
+        check("also where it is raw", s.json("POST", "/api/generate", raw)[1]["eval_count"] <= canvas)
+        longest = max(s.json("POST", "/v1/completions", {"prompt": "Hello", "seed": i, "max_tokens": 4 * canvas})[1]["usage"]
+                      ["completion_tokens"] for i in range(8))
+        check("as far as it is told", canvas < longest <= 4 * canvas, longest)
+
+
 def json_answers():
     with Server("-q") as s:
         for i in range(6):
@@ -161,5 +176,5 @@ def old_http():
         check("two requests on one connection", data.count(b"[DONE]") == 2)
 
 
-run([same_tokens, stream_form, counting, json_answers, prometheus, old_http])
+run([same_tokens, stream_form, counting, lengths, json_answers, prometheus, old_http])
 finish()

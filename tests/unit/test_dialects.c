@@ -213,6 +213,14 @@ START_TEST(test_options)
         read_body(dg_ollama_read_generate, &c, "{'prompt':'Q','raw':true,'stream':false}", &e));
     ck_assert(!c.stream && !c.messages);
     ck_assert_str_eq(c.prompts[0].text, "Q");
+    ck_assert_int_eq(c.options.max_tokens, 256); /* text need not end: a block of it */
+    dg_chat_clear(&c);
+    ck_assert(read_body(dg_ollama_read_generate, &c,
+                        "{'prompt':'Q','raw':true,'options':{'num_predict':-1}}", &e));
+    ck_assert_int_eq(c.options.max_tokens, 4096);
+    dg_chat_clear(&c);
+    ck_assert(read_body(dg_ollama_read_generate, &c, "{'prompt':'Q'}", &e));
+    ck_assert_int_eq(c.options.max_tokens, 4096);
     dg_chat_clear(&c);
     ck_assert(read_body(dg_ollama_read_generate, &c, "{'model':'x'}", &e));
     ck_assert_int_eq(c.n_choice, 0); /* only to load it */

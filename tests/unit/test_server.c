@@ -208,6 +208,30 @@ START_TEST(test_chat_defaults)
 }
 END_TEST
 
+/* Text without turns need not end. */
+START_TEST(test_completion_length)
+{
+    static const struct {
+        const char *body;
+        int n;
+    } cases[] = {
+        {"{\"prompt\":\"x\"}", 256},
+        {"{\"prompt\":\"x\",\"max_tokens\":null}", 256},
+        {"{\"prompt\":\"x\",\"diffusion\":{\"canvas_length\":8}}", 256},
+        {"{\"prompt\":\"x\",\"max_tokens\":500}", 500},
+        {"{\"prompt\":\"x\",\"max_tokens\":-1}", 4096},
+    };
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        dg_chat c;
+        dg_http_error e;
+        json_t *root = dg_json_body(cases[i].body, strlen(cases[i].body), &e);
+        ck_assert(dg_openai_read_completion(&c, root, &dg_test_chat_limits, 7, &e));
+        ck_assert_int_eq(c.options.max_tokens, cases[i].n);
+        dg_chat_clear(&c);
+    }
+}
+END_TEST
+
 /* The explicit switch beats the effort, whatever their order. */
 START_TEST(test_thinking)
 {
@@ -561,6 +585,7 @@ Suite *server_suite(void)
     tcase_add_test(c, test_public_addresses);
     tcase_add_test(c, test_chat_fields);
     tcase_add_test(c, test_chat_defaults);
+    tcase_add_test(c, test_completion_length);
     tcase_add_test(c, test_thinking);
     tcase_add_test(c, test_tools);
     tcase_add_test(c, test_some_tools);
