@@ -2,9 +2,14 @@
  * CPU backend with its reference kernels is the definition of each stage; other backends are
  * checked against it.
  *
- * Stages of one pass run in order between begin() and finish(). They do not report errors one by
- * one: the first failure sticks, later stages do nothing, and finish() returns it. That keeps
- * model/layer.c looking like the equations, and lets a device run the stages as one graph.
+ * Stages of one pass run in order between begin() and finish(). They are enqueued, not awaited:
+ * what they write to host memory is there after finish(). They do not report errors one by one: the
+ * first failure sticks, later stages do nothing, and finish() returns it. That keeps model/layer.c
+ * looking like the equations.
+ *
+ * What differs from pass to pass is in the batch; the stages' arguments follow from the model and
+ * from the batch's shape (its number of rows and segments of each kind) alone. So a device may run
+ * the stages of a shape once, keep them as a graph, and from then on only send it the next batch.
  *
  * A row's result depends on that row alone (and on the keys it may see): every sum runs in an order
  * fixed by the weights and by absolute key and vocabulary index, never by the number of rows,
@@ -20,46 +25,122 @@
 
 /* ---- memory ---- */
 
-/* A stored matrix, or n_mat of them one after the other (experts): rows of n_in values of the
- * stored type. */
+/* A matrix, or n_mat of them (experts): n_out rows of n_in values. How they lie in memory is the
+ * backend's business, which made the weight by weight_init(): the CPU leaves them in the mapped
+ * file, rows row_bytes and matrices mat_bytes apart. */
 typedef struct dg_weight {
-    dg_dtype type;
+    dg_dtype type; /* as stored in the file */
     int n_mat, n_out, n_in;
     size_t row_bytes, mat_bytes;
-    const void *data;   /* the backend's memory; the CPU's is the mapped file itself */
-    const float *scale; /* [n_mat] factors of a block type's values, in host memory; NULL: none */
+    const void *data;
+    const float *scale; /* [n_mat] factors of a block type's values; NULL: none */
 } dg_weight;
 
-/* Some rows of each matrix, as a weight of their own. */
-static inline dg_weight dg_weight_rows(const dg_weight *w, int first, int n)
-{
-    dg_weight part = *w;
-    part.n_out = n;
-    part.data = (const unsigned char *)w->data + (size_t)first * w->row_bytes;
-    return part;
-}
+/* What a matrix is for: a backend may lay it out accordingly, or choose a place for it. */
+typedef enum dg_weight_role {
+    DG_ROLE_EMBED, /* token embedding, output head and soft-embedding table in one */
+    DG_ROLE_QUERY,
+    DG_ROLE_KEY,
+    DG_ROLE_VALUE,
+    DG_ROLE_ATTENTION_OUT,
+    DG_ROLE_GATE,
+    DG_ROLE_UP,
+    DG_ROLE_DOWN,
+    DG_ROLE_ROUTER,
+    DG_ROLE_EXPERT_GATE,
+    DG_ROLE_EXPERT_UP,
+    DG_ROLE_EXPERT_DOWN,
+    DG_ROLE_VISION
+} dg_weight_role;
+
+/* Where a weight comes from: rows [first_row, first_row + n_row) of a tensor [n_out, n_in], or of
+ * each matrix of [n_mat, n_out, n_in]. The tensor outlives the weight. */
+typedef struct dg_weight_source {
+    const dg_tensor *tensor;
+    dg_weight_role role;
+    int layer; /* -1: of no layer */
+    int first_row, n_row;
+} dg_weight_source;
 
 /* ---- keys and values ----
  *
- * Both kinds of layer keep pages of DG_PAGE tokens. All sliding layers share one page table per
- * sequence, all global layers another. Inside a page each layer has its place: K
- * [n_kv_head][DG_PAGE][head_dim], then V alike. */
+ * Both kinds of layer keep pages of DG_PAGE tokens, known by their number. All sliding layers share
+ * one page table per sequence, all global layers another: a page has room for all layers of its
+ * group. The pages and their layout are the backend's. */
 
 enum { DG_PAGE = 64 };
 typedef enum dg_kv_group { DG_KV_SLIDING, DG_KV_GLOBAL, DG_KV_GROUPS } dg_kv_group;
+enum { DG_NO_PAGE = -1 }; /* in a table: forgotten */
 
-typedef struct dg_kv_layout {
-    dg_dtype type;
+typedef struct dg_kv_layer {
     dg_kv_group group;
     int n_kv_head, head_dim;
-    size_t offset; /* of the layer in a page, in bytes */
-} dg_kv_layout;
+} dg_kv_layer;
 
-/* Bytes that one layer takes in a page: K and V. V starts in the middle. */
-static inline size_t dg_kv_layer_bytes(const dg_kv_layout *kv)
+typedef struct dg_kv_config {
+    dg_dtype type; /* how K and V are stored */
+    int n_layer;
+    const dg_kv_layer *layer; /* borrowed */
+} dg_kv_config;
+
+typedef struct dg_kv_store dg_kv_store;
+
+/* Values that one layer's K, or V, takes in a page. */
+static inline size_t dg_kv_layer_values(const dg_kv_layer *l)
 {
-    return 2 * (size_t)kv->n_kv_head * DG_PAGE * (size_t)kv->head_dim * dg_dtype_size(kv->type);
+    return (size_t)l->n_kv_head * DG_PAGE * (size_t)l->head_dim;
 }
+
+/* Bytes of a page of each group, whatever the layout. */
+static inline void dg_kv_page_bytes(size_t bytes[DG_KV_GROUPS], const dg_kv_config *cfg)
+{
+    for (int g = 0; g < DG_KV_GROUPS; g++)
+        bytes[g] = 0;
+    for (int i = 0; i < cfg->n_layer; i++)
+        bytes[cfg->layer[i].group] +=
+            2 * dg_kv_layer_values(&cfg->layer[i]) * dg_dtype_size(cfg->type);
+}
+
+/* ---- wishes for the vocabulary end ---- */
+
+typedef struct dg_logit_bias {
+    int32_t id;
+    float bias;
+} dg_logit_bias;
+
+/* How a word is drawn where it is not simply from p: from softmax(z / temperature), of which the
+ * filters leave the most likely words. In this order, each looking at what the last one left:
+ *
+ *     top_k   that many words
+ *     top_p   as few as have top_p of the mass together; the word that reaches it is in
+ *     min_p   those at least min_p times as likely as the most likely one
+ *
+ * The arg-max always stays and comes first. Behind it words are ranked by z / temperature in steps
+ * of 1 / DG_DRAW_RANKS nats, and words of one step by id: so many words stay as should, but of two
+ * whose probabilities differ by less than 0.8 % the one with the lower id may be taken for the
+ * likelier. top_p counts with the mean of a step's words. With a filter, words further than
+ * DG_DRAW_NATS below the arg-max never come up: together they have less than n_vocab * e^-32 of its
+ * probability, 3.4e-9 at 262,144 words. */
+enum { DG_DRAW_RANKS = 128, DG_DRAW_NATS = 32 };
+typedef struct dg_draw_options {
+    float temperature; /* on top of the step's own; 0: the arg-max is the draw */
+    int top_k;         /* 0: off */
+    float top_p;       /* 1: off; above 0 */
+    float min_p;       /* 0: off */
+} dg_draw_options;
+
+/* One request's wishes for the vocabulary end. Bias and bans act on the logits before the
+ * temperature, so the entropy, the draw and the soft embedding all see them; `draw` changes the
+ * draw alone. */
+enum { DG_MAX_TOP = 20 };
+typedef struct dg_vocabulary_options {
+    const dg_logit_bias *bias; /* ascending ids */
+    int n_bias;
+    const int32_t *banned; /* ascending ids; not all of them */
+    int n_banned;
+    const dg_draw_options *draw; /* NULL: from p */
+    int n_top;                   /* most likely words to report, up to DG_MAX_TOP */
+} dg_vocabulary_options;
 
 /* ---- the batch ---- */
 
@@ -70,14 +151,21 @@ typedef struct dg_span {
 
 /* A run of rows of one sequence, at consecutive positions. Encoded rows (prompt, commit) attend
  * causally and write their keys into the sequence's pages. Canvas rows attend both ways, over the
- * pages and over each other; their keys go to scratch pages that die with the pass. */
+ * pages and over each other; their keys die with the pass. */
 typedef struct dg_segment {
     bool canvas;
     int first_row, n_row;
-    int position; /* of the first row */
-    void *const
-        *page[DG_KV_GROUPS];  /* page[g][i] holds positions i * DG_PAGE …; NULL where forgotten */
-    void *const *canvas_page; /* canvas: ceil(n_row / DG_PAGE) scratch pages of one layer each */
+    int position;                      /* of the first row */
+    const int32_t *page[DG_KV_GROUPS]; /* page[g][i] holds positions i * DG_PAGE … */
+    int n_page[DG_KV_GROUPS];
+    const float *features; /* encoded: rows of picture features, in the backend's memory; or NULL */
+
+    /* canvas: */
+    float *soft; /* [n_row, n_embd] the backend's memory. In: the last step's soft embedding. Out:
+                    this step's. NULL: there is none */
+    bool first_step; /* soft does not hold anything yet */
+    float temperature;
+    const dg_vocabulary_options *options; /* or NULL */
 } dg_segment;
 
 /* How the tokens of a picture see each other. WHOLE: their block whole, in every layer and even
@@ -85,18 +173,56 @@ typedef struct dg_segment {
  * inside the window, as Gemma 4 does. */
 typedef enum dg_image_rule { DG_IMAGES_WHOLE, DG_IMAGES_IN_WINDOW } dg_image_rule;
 
+/* What the vocabulary end finds out about each canvas row: host memory, filled when finish()
+ * returns. */
+typedef struct dg_findings {
+    float *entropy; /* [n] nats; NaN: the row's p is not a number, its other results mean nothing */
+    int32_t *argmax; /* [n] lowest id on ties */
+    int32_t *drawn;  /* [n] the first id whose cumulative p, in vocabulary order, exceeds uniform */
+    float *logits;   /* [n, n_vocab] after softcap and bias, before the temperature; or NULL */
+
+    /* Log-probabilities in p, or NULL. Of the arg-max [n]; of the most likely words [n,
+     * DG_MAX_TOP], likeliest first, equal ones by id: as many as the row's options say. Id -1:
+     * there are no more words. */
+    float *logprob;
+    int32_t *top_id;
+    float *top_logprob;
+} dg_findings;
+
 typedef struct dg_batch {
     int n_row;
     int n_encode;            /* rows [0, n_encode) are encoded, the rest are canvas */
     const int32_t *token;    /* [n_row] */
     const int32_t *position; /* [n_row] */
-    const dg_span *block; /* [n_row] image block an encoded row belongs to; {p, p + 1} for text */
-    const int32_t
-        *feature; /* [n_row] row of the image features that replaces the embedding, or -1 */
+    const dg_span *block;   /* [n_row] image block an encoded row belongs to; {p, p + 1} for text */
+    const int32_t *feature; /* [n_row] row of its segment's features that replaces the embedding, or
+                               -1; NULL: no row has one */
     dg_image_rule images;
     int n_segment;
-    const dg_segment *segment;
+    const dg_segment *segment; /* in the order of their rows */
+
+    /* for the vocabulary end; n_row - n_encode of each */
+    const double *uniform; /* in [0, 1) */
+    const float *given; /* [n, n_vocab]: take these as z instead of computing it (teacher forcing);
+                           host memory, or NULL */
+    dg_findings out;
+
+    bool watched; /* the caller downloads between stages */
 } dg_batch;
+
+/* The segment that a row is in. */
+static inline const dg_segment *dg_batch_segment(const dg_batch *b, int row)
+{
+    int lo = 0, hi = b->n_segment - 1;
+    while (lo < hi) {
+        int mid = (lo + hi + 1) / 2;
+        if (b->segment[mid].first_row <= row)
+            lo = mid;
+        else
+            hi = mid - 1;
+    }
+    return &b->segment[lo];
+}
 
 /* The keys an encoded row at position p sees. window 0: no limit. */
 static inline dg_span dg_encode_span(int p, dg_span block, int window, dg_image_rule images)
@@ -142,8 +268,6 @@ typedef struct dg_router_weights {
     dg_weight proj;
 } dg_router_weights;
 
-/* gate and up may be rows of one stored tensor: their matrices then lie mat_bytes apart, and up
- * begins where gate's rows end. */
 typedef struct dg_expert_weights {
     float *norm, *post_norm;
     dg_weight gate, up, down;
@@ -156,25 +280,24 @@ typedef struct dg_rope {
 } dg_rope;
 
 /* ---- stages ----  x is the residual stream [n_row, n_embd]; rows.first … rows.end are those a
- * stage works on. Every RMSNorm has the plan's epsilon. */
+ * stage works on. Every RMSNorm has the plan's epsilon. q, o, dense, experts, expert and weight go
+ * from one stage to the next of the same layer: a backend may keep what it likes in that memory. */
 
 typedef struct dg_rows {
     int first, end;
 } dg_rows;
 
-/* x = E[token] * scale; rows with a feature take that row of `feature` unscaled. All rows. */
+/* x = E[token] * scale; rows with a feature take it unscaled. All rows. */
 typedef struct dg_embed_args {
     float *x;
     const dg_weight *table;
     float scale;
-    const float *feature; /* [n_feature, n_embd] */
 } dg_embed_args;
 
 /* Self-conditioning:  n = RMSNorm(soft, w->norm);  x = RMSNorm( x + down( gelu(gate n) * (up n) ) )
- * soft [rows, n_embd] is the previous step's soft embedding, zero on a canvas's first step. */
+ * soft is the previous step's soft embedding, zero on a canvas's first step. */
 typedef struct dg_condition_args {
     float *x;
-    const float *soft;
     const dg_mlp_weights *w;
     dg_rows rows;
 } dg_condition_args;
@@ -187,28 +310,25 @@ typedef struct dg_rope_table_args {
 
 /* a = RMSNorm(x, norm);  q = RoPE(RMSNorm(Wq a, q_norm)), k likewise, v = RMSNorm(Wv a) without
  * weight; norms per head. v_from_k: v comes from the raw Wk a. q is only made for rows from
- * first_q_row on. All rows. */
+ * first_q_row on. All rows: their k and v are stored, encoded rows' in their sequence's pages,
+ * canvas rows' for this layer's attention. The only place where the cache is written. */
 typedef struct dg_qkv_args {
-    float *q, *k, *v; /* [n_row, n_head * head_dim], [n_row, n_kv_head * head_dim] twice */
+    float *q; /* [n_row, n_head * head_dim] */
     const float *x;
     const dg_attention_weights *w;
     const dg_rope *rope;
+    dg_kv_store *kv;
+    int layer;
     int first_q_row;
 } dg_qkv_args;
-
-/* Stores k and v of every row: encoded rows in their sequence's pages, canvas rows in the scratch
- * pages. The only place where the cache is written. */
-typedef struct dg_kv_write_args {
-    const float *k, *v;
-    const dg_kv_layout *kv;
-} dg_kv_write_args;
 
 /* out = softmax(q . K^T) . V over the keys the row sees; scale 1, no mask inside a canvas. */
 typedef struct dg_attention_args {
     float *out;
     const float *q; /* [n_row, n_head * head_dim] both */
     const dg_attention_weights *w;
-    const dg_kv_layout *kv;
+    dg_kv_store *kv;
+    int layer;
     dg_rows rows;
 } dg_attention_args;
 
@@ -267,83 +387,23 @@ typedef struct dg_norm_args {
     dg_rows rows;
 } dg_norm_args;
 
-typedef struct dg_logit_bias {
-    int32_t id;
-    float bias;
-} dg_logit_bias;
-
-/* How a word is drawn where it is not simply from p: from softmax(z / temperature), of which the
- * filters leave the most likely words. In this order, each looking at what the last one left:
- *
- *     top_k   that many words
- *     top_p   as few as have top_p of the mass together; the word that reaches it is in
- *     min_p   those at least min_p times as likely as the most likely one
- *
- * The arg-max always stays and comes first. Behind it words are ranked by z / temperature in steps
- * of 1 / DG_DRAW_RANKS nats, and words of one step by id: so many words stay as should, but of two
- * whose probabilities differ by less than 0.8 % the one with the lower id may be taken for the
- * likelier. top_p counts with the mean of a step's words. With a filter, words further than
- * DG_DRAW_NATS below the arg-max never come up: together they have less than n_vocab * e^-32 of its
- * probability, 3.4e-9 at 262,144 words. */
-enum { DG_DRAW_RANKS = 128, DG_DRAW_NATS = 32 };
-typedef struct dg_draw_options {
-    float temperature; /* on top of the step's own; 0: the arg-max is the draw */
-    int top_k;         /* 0: off */
-    float top_p;       /* 1: off; above 0 */
-    float min_p;       /* 0: off */
-} dg_draw_options;
-
-/* One request's wishes for the vocabulary end. Bias and bans act on the logits before the
- * temperature, so the entropy, the draw and the soft embedding all see them; `draw` changes the
- * draw alone. */
-enum { DG_MAX_TOP = 20 };
-typedef struct dg_vocabulary_options {
-    const dg_logit_bias *bias; /* ascending ids */
-    int n_bias;
-    const int32_t *banned; /* ascending ids; not all of them */
-    int n_banned;
-    const dg_draw_options *draw; /* NULL: from p */
-    int n_top;                   /* most likely words to report, up to DG_MAX_TOP */
-} dg_vocabulary_options;
-
-/* logits = softcap(E x);  z = (logits + bias) / temperature;  p = softmax(z). Consumed in tiles of
- * the vocabulary: at no time do n_row * n_vocab floats exist, except where a caller asks for the
- * logits.
+/* logits = softcap(E x);  z = (logits + bias) / temperature;  p = softmax(z), for every canvas row.
+ * What comes of it goes to the batch's findings and to the segments' soft embeddings. z never
+ * exists for all rows and words in the backend's memory, except where a backend says so in its
+ * plan.
  *
  * soft = sum_v p_v E[v] * soft_scale drops words whose p is below DG_SOFT_DROP: what is dropped
  * sums to less than n_vocab * DG_SOFT_DROP of the mass, 6.2e-5 at 262,144 words, where the
  * reference's rounding of each p to bfloat16 moves up to 2e-3.
  *
- * A row whose p is not a number (logits that are none, or overflow) says so with an entropy of NaN,
- * and its other results mean nothing. The other rows do not notice. */
+ * A row whose p is not a number (logits that are none, or overflow) says so in its entropy. The
+ * other rows do not notice. */
 #define DG_SOFT_DROP 0x1p-32
 typedef struct dg_vocabulary_args {
-    int n_row;
-    const float *x; /* [n_row, n_embd] after the final norm */
+    const float *x; /* [n_row - n_encode, n_embd] after the final norm */
     const dg_weight *table;
-    float softcap;                               /* 0: none */
-    const float *temperature;                    /* [n_row] */
-    const double *uniform;                       /* [n_row] in [0, 1) */
-    const dg_vocabulary_options *const *options; /* [n_row], each may be NULL; NULL: none */
-    const float *given; /* [n_row, n_vocab]: take these as z instead of computing it (teacher
-                           forcing); or NULL */
-
-    /* results */
-    float *soft; /* [n_row, n_embd] in the backend's memory, or NULL */
+    float softcap; /* 0: none */
     float soft_scale;
-    float *logits;  /* [n_row, n_vocab] after softcap and bias, before the temperature; host memory,
-                       or NULL */
-    float *entropy; /* [n_row] host, nats */
-    int32_t *argmax; /* [n_row] host, lowest id on ties */
-    int32_t *drawn;  /* [n_row] host, the first id whose cumulative p, in vocabulary order, exceeds
-                        uniform */
-
-    /* Log-probabilities in p; host memory, or NULL. Of the arg-max [n_row]; of the most likely
-     * words [n_row, DG_MAX_TOP], likeliest first, equal ones by id: as many as the row's options
-     * say. Id -1: there are no more words. */
-    float *logprob;
-    int32_t *top_id;
-    float *top_logprob;
 } dg_vocabulary_args;
 
 /* ---- the vision tower ----  A pass of its own, between vision_begin() and finish(), over the
@@ -431,6 +491,9 @@ typedef struct dg_plan {
     int n_row;
     int n_embd, n_ff, n_vocab;
     int max_head_dim, max_group; /* over all layers; group: query heads that share a key head */
+    int max_q_dim, max_kv_dim;   /* heads times head_dim */
+    int n_segment;               /* segments of a pass */
+    dg_dtype kv_type;
     int n_expert, n_expert_used, n_ff_expert;
     float rms_eps;
 } dg_plan;
@@ -439,33 +502,50 @@ typedef struct dg_backend dg_backend;
 struct dg_backend {
     const char *name;
     const char *profile; /* of its numerics: what docs/architecture.md promises for a seed */
-    void (*close)(dg_backend *be);
 
-    void *(*alloc)(dg_backend *be,
-                   size_t bytes); /* 64-byte aligned, uninitialised; NULL when memory is out */
+    /* Rows of a pass that this backend likes: canvases' together, and those of one prompt. */
+    int canvas_rows, prompt_rows;
+
+    void (*close)(dg_backend *be); /* weights go with it */
+
+    /* 64-byte aligned, uninitialised; NULL when memory is out. What is moved here is in order with
+     * the stages; upload() has read src when it returns, download() has written dst. */
+    void *(*alloc)(dg_backend *be, size_t bytes);
     void (*free)(dg_backend *be, void *p); /* NULL is fine */
     void (*upload)(dg_backend *be, void *dst, const void *src, size_t bytes);
     void (*download)(dg_backend *be, void *dst, const void *src, size_t bytes);
     void (*copy)(dg_backend *be, void *dst, const void *src, size_t bytes);
-    void (*zero)(dg_backend *be, void *dst, size_t bytes);
 
-    /* Makes a matrix usable: [n_out, n_in] or [n_mat, n_out, n_in]. The tensor outlives the weight.
-     */
-    dgemma_status (*weight_init)(dg_backend *be, dg_weight *w, const dg_tensor *t,
+    dgemma_status (*weight_init)(dg_backend *be, dg_weight *w, const dg_weight_source *from,
                                  dgemma_error *err);
+
+    /* Pages for keys and values within max_bytes (0: no bound): how many of each group there can be
+     * is written to n_page. A page can be used between kv_take(), which finds memory for it, and
+     * kv_give(), which may give that back to the system. */
+    dgemma_status (*kv_open)(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,
+                             size_t max_bytes, int n_page[DG_KV_GROUPS], dgemma_error *err);
+    void (*kv_close)(dg_backend *be, dg_kv_store *kv); /* NULL is fine */
+    bool (*kv_take)(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page);
+    void (*kv_give)(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page);
+    void (*kv_copy)(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t to, int32_t from);
+
+    /* One layer's keys or values of a page as floats, [n_kv_head][DG_PAGE][head_dim] in host
+     * memory. */
+    void (*kv_read)(dg_backend *be, const dg_kv_store *kv, int layer, int32_t page, bool value,
+                    float *out);
 
     /* What plan() will allocate, and the allocation. */
     size_t (*plan_bytes)(dg_backend *be, const dg_plan *plan);
     dgemma_status (*plan)(dg_backend *be, const dg_plan *plan, dgemma_error *err);
 
-    void (*begin)(dg_backend *be, const dg_batch *batch); /* borrowed until finish() */
+    /* The batch and all that it points to is borrowed until finish(), which waits for the pass. */
+    void (*begin)(dg_backend *be, const dg_batch *batch);
     dgemma_status (*finish)(dg_backend *be, dgemma_error *err);
 
     void (*embed)(dg_backend *be, const dg_embed_args *a);
     void (*condition)(dg_backend *be, const dg_condition_args *a);
     void (*rope_table)(dg_backend *be, const dg_rope_table_args *a);
     void (*qkv)(dg_backend *be, const dg_qkv_args *a);
-    void (*kv_write)(dg_backend *be, const dg_kv_write_args *a);
     void (*attention)(dg_backend *be, const dg_attention_args *a);
     void (*attention_out)(dg_backend *be, const dg_attention_out_args *a);
     void (*dense)(dg_backend *be, const dg_dense_args *a);

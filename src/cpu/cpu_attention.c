@@ -7,6 +7,7 @@
 typedef struct head_job {
     dg_cpu *cpu;
     const dg_qkv_args *a;
+    float *k, *v; /* [n_row, n_kv_head * head_dim] */
 } head_job;
 
 /* Norms and rotates the heads of one row of q or k. */
@@ -29,14 +30,41 @@ static void finish_row(void *arg, int row, int worker)
     const dg_qkv_args *a = job->a;
     const dg_attention_weights *w = a->w;
     size_t kv_dim = (size_t)(w->n_kv_head * w->head_dim);
-    float *k = a->k + (size_t)row * kv_dim, *v = a->v + (size_t)row * kv_dim;
+    float *k = job->k + (size_t)row * kv_dim, *v = job->v + (size_t)row * kv_dim;
     if (w->v_from_k)
         memcpy(v, k, kv_dim * sizeof *v);
     for (float *head = v; head < v + kv_dim; head += w->head_dim)
         job->cpu->k.rmsnorm(head, head, NULL, w->head_dim, job->cpu->plan.rms_eps);
-    finish_heads(job, a->k, w->k_norm, w->n_kv_head, row);
+    finish_heads(job, job->k, w->k_norm, w->n_kv_head, row);
     if (row >= a->first_q_row)
         finish_heads(job, a->q, w->q_norm, w->n_head, row);
+}
+
+/* ---- the cache ---- */
+
+static void write_segment(void *arg, int task, int worker)
+{
+    (void)worker;
+    const head_job *job = arg;
+    const dg_kv_store *kv = job->a->kv;
+    const dg_kv_layer *l = &kv->layer[job->a->layer];
+    const dg_segment *seg = &job->cpu->batch->segment[task];
+    size_t row_bytes = (size_t)l->head_dim * dg_dtype_size(kv->type);
+    dg_narrow_fn *narrow = job->cpu->k.narrow[kv->type];
+
+    for (int i = 0; i < seg->n_row; i++) {
+        int slot = seg->canvas ? i : seg->position + i;
+        dg_cpu_keys keys =
+            dg_cpu_keys_at(job->cpu, kv, job->a->layer, seg, slot / DG_PAGE, seg->canvas);
+        size_t within = (size_t)(slot % DG_PAGE) * row_bytes;
+        size_t row = (size_t)(seg->first_row + i) * (size_t)l->n_kv_head;
+        for (int h = 0; h < l->n_kv_head; h++) {
+            size_t from = (row + (size_t)h) * (size_t)l->head_dim,
+                   to = (size_t)h * keys.head_bytes + within;
+            narrow(keys.key + to, job->k + from, l->head_dim);
+            narrow(keys.value + to, job->v + from, l->head_dim);
+        }
+    }
 }
 
 void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
@@ -47,60 +75,16 @@ void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
     size_t n_embd = (size_t)cpu->plan.n_embd;
     size_t q_dim = (size_t)w->q.n_out, kv_dim = (size_t)w->k.n_out;
     const float *x = cpu->normed, *q_x = x + (size_t)q0 * n_embd;
-    float *q = a->q + (size_t)q0 * q_dim;
+    float *q = a->q + (size_t)q0 * q_dim, *k = cpu->k_row, *v = cpu->v_row;
+    head_job job = {cpu, a, k, v};
 
     dg_cpu_norm_rows(cpu, cpu->normed, a->x, w->norm, (dg_rows){0, n_row});
     dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){q, q_x, q_dim, n_embd, n_row - q0, &w->q, 0, 0});
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){a->k, x, kv_dim, n_embd, n_row, &w->k, 0, 0});
+    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){k, x, kv_dim, n_embd, n_row, &w->k, 0, 0});
     if (!w->v_from_k)
-        dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){a->v, x, kv_dim, n_embd, n_row, &w->v, 0, 0});
-    dg_pool_run(cpu->pool, n_row, finish_row, &(head_job){cpu, a});
-}
-
-/* ---- the cache ---- */
-
-/* Byte address of a layer's K (or V) of one head in a page. */
-static unsigned char *head_in_page(const dg_kv_layout *kv, void *page, size_t layer_offset,
-                                   int head, bool value)
-{
-    size_t head_bytes = (size_t)DG_PAGE * (size_t)kv->head_dim * dg_dtype_size(kv->type);
-    size_t index = (size_t)head + (value ? (size_t)kv->n_kv_head : 0);
-    return (unsigned char *)page + layer_offset + index * head_bytes;
-}
-
-typedef struct write_job {
-    dg_cpu *cpu;
-    const dg_kv_write_args *a;
-} write_job;
-
-static void write_segment(void *arg, int task, int worker)
-{
-    (void)worker;
-    const write_job *job = arg;
-    const dg_kv_layout *kv = job->a->kv;
-    const dg_segment *seg = &job->cpu->batch->segment[task];
-    size_t row_bytes = (size_t)kv->head_dim * dg_dtype_size(kv->type);
-    dg_narrow_fn *narrow = job->cpu->k.narrow[kv->type];
-
-    for (int i = 0; i < seg->n_row; i++) {
-        int slot = seg->canvas ? i : seg->position + i;
-        void *page = (seg->canvas ? seg->canvas_page : seg->page[kv->group])[slot / DG_PAGE];
-        size_t offset = seg->canvas ? 0 : kv->offset, within = (size_t)(slot % DG_PAGE) * row_bytes;
-        size_t row = (size_t)(seg->first_row + i) * (size_t)kv->n_kv_head;
-        for (int h = 0; h < kv->n_kv_head; h++) {
-            size_t from = (row + (size_t)h) * (size_t)kv->head_dim;
-            narrow(head_in_page(kv, page, offset, h, false) + within, job->a->k + from,
-                   kv->head_dim);
-            narrow(head_in_page(kv, page, offset, h, true) + within, job->a->v + from,
-                   kv->head_dim);
-        }
-    }
-}
-
-void dg_cpu_kv_write(dg_backend *be, const dg_kv_write_args *a)
-{
-    dg_cpu *cpu = dg_cpu_of(be);
-    dg_pool_run(cpu->pool, cpu->batch->n_segment, write_segment, &(write_job){cpu, a});
+        dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){v, x, kv_dim, n_embd, n_row, &w->v, 0, 0});
+    dg_pool_run(cpu->pool, n_row, finish_row, &job);
+    dg_pool_run(cpu->pool, cpu->batch->n_segment, write_segment, &job);
 }
 
 /* ---- attention ---- */
@@ -125,15 +109,17 @@ static dg_span prefix_span(const block *b, int row)
     return dg_encode_span(batch->position[row], batch->block[row], b->a->w->window, batch->images);
 }
 
-/* The first n keys of a page; its first key is at `position` on the axis that the spans are on. */
-static void attend_page(block *b, void *page, size_t offset, int position, int n, bool canvas)
+/* The first n keys of page i; its first key is at `position` on the axis that the spans are on. */
+static void attend_page(block *b, int i, int position, int n, bool canvas)
 {
-    const dg_kv_layout *kv = b->a->kv;
+    const dg_kv_store *kv = b->a->kv;
+    dg_cpu_keys page = dg_cpu_keys_at(b->cpu, kv, b->a->layer, b->seg, i, canvas);
+    size_t head = (size_t)b->kv_head * page.head_bytes;
     dg_cpu_page keys = {
         .type = kv->type,
-        .key = head_in_page(kv, page, offset, b->kv_head, false),
-        .value = head_in_page(kv, page, offset, b->kv_head, true),
-        .stride = (size_t)kv->head_dim * dg_dtype_size(kv->type),
+        .key = page.key + head,
+        .value = page.value + head,
+        .stride = page.head_bytes / DG_PAGE,
         .n = n,
     };
     dg_cpu_lines_score(&b->lines, &keys);
@@ -148,7 +134,6 @@ static void attend_page(block *b, void *page, size_t offset, int position, int n
 
 static void attend_block(block *b)
 {
-    const dg_kv_layout *kv = b->a->kv;
     const dg_segment *seg = b->seg;
     dg_span seen = prefix_span(b, b->first);
     for (int r = 1; r < b->n_row; r++) {
@@ -156,17 +141,15 @@ static void attend_block(block *b)
         seen = (dg_span){dg_min(seen.first, s.first), dg_max(seen.end, s.end)};
     }
     for (int p = seen.first / DG_PAGE * DG_PAGE; p < seen.end; p += DG_PAGE)
-        attend_page(b, seg->page[kv->group][p / DG_PAGE], kv->offset, p,
-                    dg_min(DG_PAGE, seen.end - p), false);
+        attend_page(b, p / DG_PAGE, p, dg_min(DG_PAGE, seen.end - p), false);
     if (seg->canvas)
         for (int p = 0; p < seg->n_row; p += DG_PAGE)
-            attend_page(b, seg->canvas_page[p / DG_PAGE], 0, p, dg_min(DG_PAGE, seg->n_row - p),
-                        true);
+            attend_page(b, p / DG_PAGE, p, dg_min(DG_PAGE, seg->n_row - p), true);
 }
 
 static float *query_line(const block *b, const float *q, int line)
 {
-    size_t dim = (size_t)b->a->kv->head_dim;
+    size_t dim = (size_t)b->a->w->head_dim;
     size_t row = (size_t)(b->first + line / b->group),
            head = (size_t)(b->kv_head * b->group + line % b->group);
     return (float *)q + (row * (size_t)b->a->w->n_head + head) * dim;
@@ -182,8 +165,8 @@ typedef struct attention_job {
 static bool locate(const attention_job *job, int task, block *b)
 {
     const dg_batch *batch = job->cpu->batch;
-    b->kv_head = task % job->a->kv->n_kv_head;
-    int at = task / job->a->kv->n_kv_head;
+    b->kv_head = task % job->a->w->n_kv_head;
+    int at = task / job->a->w->n_kv_head;
     for (int s = 0; s < batch->n_segment; s++) {
         const dg_segment *seg = &batch->segment[s];
         int first = dg_max(seg->first_row, job->a->rows.first);
@@ -219,10 +202,10 @@ static void attention_task(void *arg, int task, int worker)
     if (!locate(job, task, &b))
         return;
     dg_cpu_lines *l = &b.lines;
-    size_t dim = (size_t)b.a->kv->head_dim;
+    size_t dim = (size_t)b.a->w->head_dim;
     l->cpu = job->cpu;
     l->w = &job->cpu->worker[worker];
-    l->dim = b.a->kv->head_dim;
+    l->dim = b.a->w->head_dim;
     l->n = b.n_row * b.group;
     for (int i = 0; i < l->n; i++)
         memcpy(l->w->q + (size_t)i * dim, query_line(&b, b.a->q, i), dim * sizeof *l->w->q);
@@ -238,5 +221,5 @@ void dg_cpu_attention(dg_backend *be, const dg_attention_args *a)
     dg_cpu *cpu = dg_cpu_of(be);
     int group = a->w->n_head / a->w->n_kv_head;
     attention_job job = {cpu, a, dg_max(1, ATTENTION_ROWS / group), group};
-    dg_pool_run(cpu->pool, count_blocks(&job) * a->kv->n_kv_head, attention_task, &job);
+    dg_pool_run(cpu->pool, count_blocks(&job) * a->w->n_kv_head, attention_task, &job);
 }

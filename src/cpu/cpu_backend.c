@@ -24,16 +24,11 @@ static void cpu_copy(dg_backend *be, void *dst, const void *src, size_t bytes)
     memcpy(dst, src, bytes);
 }
 
-static void cpu_zero(dg_backend *be, void *dst, size_t bytes)
-{
-    (void)be;
-    memset(dst, 0, bytes);
-}
-
-static dgemma_status cpu_weight_init(dg_backend *be, dg_weight *w, const dg_tensor *t,
+static dgemma_status cpu_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,
                                      dgemma_error *err)
 {
     (void)be;
+    const dg_tensor *t = from->tensor;
     if (t->type >= DG_DTYPE_COMPUTE)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: weights of type %s cannot be used", t->name,
                        dg_dtype_name(t->type));
@@ -46,13 +41,13 @@ static dgemma_status cpu_weight_init(dg_backend *be, dg_weight *w, const dg_tens
     *w = (dg_weight){
         .type = t->type,
         .n_mat = many ? (int)t->shape[0] : 1,
-        .n_out = (int)matrix[0],
+        .n_out = from->n_row,
         .n_in = (int)matrix[1],
         .row_bytes = dg_dtype_bytes(t->type, (size_t)matrix[1]),
-        .data = t->data,
         .scale = t->scale,
     };
-    w->mat_bytes = w->row_bytes * (size_t)w->n_out;
+    w->mat_bytes = w->row_bytes * (size_t)matrix[0];
+    w->data = (const unsigned char *)t->data + (size_t)from->first_row * w->row_bytes;
     return DGEMMA_OK;
 }
 
@@ -93,6 +88,11 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
 
     cpu->plan_worker = dg_cpu_take_workers(cpu, t, p->max_head_dim, row);
     cpu->normed = dg_cpu_take(t, rows * (size_t)p->n_embd, f);
+    cpu->k_row = dg_cpu_take(t, rows * (size_t)p->max_kv_dim, f);
+    cpu->v_row = dg_cpu_take(t, rows * (size_t)p->max_kv_dim, f);
+    size_t canvas_pages = rows / DG_PAGE + 1 + (size_t)p->n_segment;
+    cpu->canvas = dg_cpu_take(t, canvas_pages * DG_PAGE * 2 * (size_t)p->max_kv_dim,
+                              dg_dtype_size(p->kv_type));
     cpu->wide = dg_cpu_take(t, rows * 2 * (size_t)p->n_ff, f);
     cpu->router = dg_cpu_take(t, rows * (size_t)p->n_expert, f);
     cpu->pair_of = dg_cpu_take(t, 2 * pairs, sizeof *cpu->pair_of);
@@ -113,6 +113,7 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
         dg_cpu_take(t, rows * (size_t)dg_ceil_div(p->n_vocab, DRAW_TILE), sizeof *cpu->draw_mass);
     cpu->draw_shift = dg_cpu_take(t, rows * n_tile, sizeof *cpu->draw_shift);
     cpu->vocab = dg_cpu_take(t, rows, dg_cpu_vocab_row_bytes());
+    cpu->soft = dg_cpu_take(t, rows, sizeof *cpu->soft);
     cpu->filtered = dg_cpu_take(t, rows, sizeof *cpu->filtered);
 }
 
@@ -183,14 +184,21 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
     cpu->base = (dg_backend){
         .name = dg_cpu_flags_name(opt->flags),
         .profile = dg_cpu_profile(opt->flags),
+        .canvas_rows = 1024,
+        .prompt_rows = 512,
         .close = cpu_close,
         .alloc = cpu_alloc,
         .free = cpu_free,
         .upload = cpu_copy,
         .download = cpu_copy,
         .copy = cpu_copy,
-        .zero = cpu_zero,
         .weight_init = cpu_weight_init,
+        .kv_open = dg_cpu_kv_open,
+        .kv_close = dg_cpu_kv_close,
+        .kv_take = dg_cpu_kv_take,
+        .kv_give = dg_cpu_kv_give,
+        .kv_copy = dg_cpu_kv_copy,
+        .kv_read = dg_cpu_kv_read,
         .plan_bytes = cpu_plan_bytes,
         .plan = cpu_plan,
         .begin = cpu_begin,
@@ -199,7 +207,6 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
         .condition = dg_cpu_condition,
         .rope_table = dg_cpu_rope_table,
         .qkv = dg_cpu_qkv,
-        .kv_write = dg_cpu_kv_write,
         .attention = dg_cpu_attention,
         .attention_out = dg_cpu_attention_out,
         .dense = dg_cpu_dense,

@@ -19,7 +19,7 @@ static dg_draw_kind kind_of(const dg_draw_options *o)
 
 void dg_cpu_draw_begin(dg_vocab_job *job)
 {
-    for (int r = 0; r < job->a->n_row; r++) {
+    for (int r = 0; r < job->n_all; r++) {
         const dg_vocabulary_options *o = dg_vocab_options(job, r);
         job->cpu->vocab[r].draw = kind_of(o ? o->draw : NULL);
     }
@@ -95,7 +95,7 @@ static void walk_filtered(dg_vocab_job *job)
     size_t n_embd = (size_t)a->table->n_in;
     job->x = cpu->normed;
     job->n_row = 0;
-    for (int r = 0; r < a->n_row; r++) {
+    for (int r = 0; r < job->n_all; r++) {
         if (cpu->vocab[r].draw != DG_DRAW_FILTERED)
             continue;
         dg_cpu_filter_cut(job, r);
@@ -103,7 +103,7 @@ static void walk_filtered(dg_vocab_job *job)
             cpu->vocab[r].draw = DG_DRAW_ARGMAX;
             continue;
         }
-        if (!a->given)
+        if (!job->batch->given)
             memcpy(cpu->normed + (size_t)job->n_row * n_embd, a->x + (size_t)r * n_embd,
                    n_embd * sizeof *a->x);
         cpu->filtered[job->n_row++] = r;
@@ -157,7 +157,7 @@ static int draw(const dg_vocab_job *job, int row, int worker)
     double total = 0;
     for (int t = 0; t < job->n_draw_tile; t++)
         total += mass[t] * exp((double)shift[t / per_tile] - max);
-    double target = job->a->uniform[row] * total;
+    double target = job->batch->uniform[row] * total;
     int tile = 0, last = 0;
     for (; tile < job->n_draw_tile; tile++) {
         double m = mass[tile] * exp((double)shift[tile / per_tile] - max);
@@ -181,18 +181,18 @@ static void draw_task(void *arg, int row, int worker)
 {
     const dg_vocab_job *job = arg;
     const dg_vocab_row *v = &job->cpu->vocab[row];
-    job->a->argmax[row] = job->a->drawn[row] = v->argmax;
+    job->out->argmax[row] = job->out->drawn[row] = v->argmax;
     if (v->draw == DG_DRAW_BROKEN) {
-        job->a->entropy[row] = NAN;
+        job->out->entropy[row] = NAN;
         return;
     }
-    job->a->entropy[row] = (float)fmax(0, log(v->mass) - v->slope / v->mass);
+    job->out->entropy[row] = (float)fmax(0, log(v->mass) - v->slope / v->mass);
     if (v->draw != DG_DRAW_ARGMAX)
-        job->a->drawn[row] = draw(job, row, worker);
+        job->out->drawn[row] = draw(job, row, worker);
 }
 
 void dg_cpu_draw(dg_vocab_job *job)
 {
     walk_filtered(job);
-    dg_pool_run(job->cpu->pool, job->a->n_row, draw_task, job);
+    dg_pool_run(job->cpu->pool, job->n_all, draw_task, job);
 }

@@ -66,20 +66,23 @@ typedef struct dg_cpu {
     /* scratch, allocated by plan() in one piece */
     void *scratch;
     dg_cpu_worker *plan_worker;
-    float *normed;     /* [n_row][n_embd] */
-    float *wide;       /* [n_row][2 * n_ff] */
-    float *router;     /* [n_row][n_expert] */
-    int *pair_of;      /* [n_row * n_used] pairs (row, choice) sorted by expert */
-    int *expert_start; /* [n_expert + 1] */
-    int *active;       /* [n_expert] experts that have rows */
-    float *expert_x;   /* [n_row * n_used][n_embd] gathered inputs, then outputs */
-    float *expert_h;   /* [n_row * n_used][2 * n_ff_expert] */
+    float *normed;         /* [n_row][n_embd] */
+    float *k_row, *v_row;  /* [n_row][max_kv_dim] keys and values on their way into the cache */
+    unsigned char *canvas; /* the canvases' pages of one layer; see dg_cpu_keys_at */
+    float *wide;           /* [n_row][2 * n_ff] */
+    float *router;         /* [n_row][n_expert] */
+    int *pair_of;          /* [n_row * n_used] pairs (row, choice) sorted by expert */
+    int *expert_start;     /* [n_expert + 1] */
+    int *active;           /* [n_expert] experts that have rows */
+    float *expert_x;       /* [n_row * n_used][n_embd] gathered inputs, then outputs */
+    float *expert_h;       /* [n_row * n_used][2 * n_ff_expert] */
 
     /* the vocabulary end */
     float *tile;       /* [n_row][VOCAB_TILE] */
     double *draw_mass; /* [n_row][draw tiles]: sum of exp(z - draw_shift) */
     float *draw_shift; /* [n_row][vocabulary tiles]: the running maximum when the tile was seen */
     struct dg_vocab_row *vocab; /* [n_row] */
+    float **soft;               /* [n_row] each row's soft embedding, or NULL */
     uint16_t *kept;   /* [n_row][VOCAB_TILE]: words of the tile that the soft embedding keeps */
     double *bin_mass; /* [n_row][DRAW_BINS]: sum of e^(y - the bin's lower edge), for filters; the
                          memory of expert_x */
@@ -128,6 +131,42 @@ void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
 /* All columns, on the pool. */
 void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m);
 
+/* ---- cpu_kv.c: pages ----
+ *
+ * Each group has a slab of address space for all the pages it may come to have; memory is behind
+ * those that are in use. In a page each layer has its place: K [n_kv_head][DG_PAGE][head_dim], then
+ * V alike. */
+
+struct dg_kv_store {
+    dg_dtype type;
+    int n_layer;
+    dg_kv_layer *layer; /* [n_layer] */
+    size_t *offset;     /* [n_layer] of the layer in a page, in bytes */
+    struct {
+        unsigned char *base;
+        size_t page_bytes, bytes;
+    } slab[DG_KV_GROUPS];
+};
+
+dgemma_status dg_cpu_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,
+                             size_t max_bytes, int n_page[DG_KV_GROUPS], dgemma_error *err);
+void dg_cpu_kv_close(dg_backend *be, dg_kv_store *kv);
+bool dg_cpu_kv_take(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page);
+void dg_cpu_kv_give(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page);
+void dg_cpu_kv_copy(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t to, int32_t from);
+void dg_cpu_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t page, bool value,
+                    float *out);
+
+/* One layer's keys and values in a page; those of a head lie together. */
+typedef struct dg_cpu_keys {
+    unsigned char *key, *value;
+    size_t head_bytes;
+} dg_cpu_keys;
+
+/* Page i of a segment's sequence, or of its canvas. */
+dg_cpu_keys dg_cpu_keys_at(const dg_cpu *cpu, const dg_kv_store *kv, int layer,
+                           const dg_segment *seg, int i, bool canvas);
+
 /* ---- cpu_lines.c: query lines against pages of keys ---- */
 
 /* Up to ATTENTION_ROWS lines of `dim` values in w->q, their sums in w->out, scores in w->score. */
@@ -174,7 +213,6 @@ void dg_cpu_embed(dg_backend *be, const dg_embed_args *a);
 void dg_cpu_condition(dg_backend *be, const dg_condition_args *a);
 void dg_cpu_rope_table(dg_backend *be, const dg_rope_table_args *a);
 void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a);
-void dg_cpu_kv_write(dg_backend *be, const dg_kv_write_args *a);
 void dg_cpu_attention(dg_backend *be, const dg_attention_args *a);
 void dg_cpu_attention_out(dg_backend *be, const dg_attention_out_args *a);
 void dg_cpu_dense(dg_backend *be, const dg_dense_args *a);

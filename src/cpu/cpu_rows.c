@@ -82,7 +82,8 @@ static void embed_row(dg_cpu *cpu, const void *args, int row, int worker)
     float *x = a->x + (size_t)row * (size_t)e->n_in;
     int feature = cpu->batch->feature ? cpu->batch->feature[row] : -1;
     if (feature >= 0) {
-        memcpy(x, a->feature + (size_t)feature * (size_t)e->n_in, (size_t)e->n_in * sizeof *x);
+        const float *from = dg_batch_segment(cpu->batch, row)->features;
+        memcpy(x, from + (size_t)feature * (size_t)e->n_in, (size_t)e->n_in * sizeof *x);
         return;
     }
     dg_cpu_widen(cpu, x, e, 0, cpu->batch->token[row], 0, e->n_in);
@@ -94,6 +95,21 @@ void dg_cpu_embed(dg_backend *be, const dg_embed_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
     dg_cpu_for_rows(cpu, embed_row, a, (dg_rows){0, cpu->batch->n_row});
+}
+
+/* The norm of zero is zero. */
+static void soft_row(dg_cpu *cpu, const void *args, int row, int worker)
+{
+    (void)worker;
+    const dg_condition_args *a = args;
+    const dg_segment *seg = dg_batch_segment(cpu->batch, row);
+    int n = cpu->plan.n_embd;
+    float *normed = cpu->normed + (size_t)(row - a->rows.first) * (size_t)n;
+    if (seg->first_step || !seg->soft)
+        memset(normed, 0, (size_t)n * sizeof *normed);
+    else
+        cpu->k.rmsnorm(normed, seg->soft + (size_t)(row - seg->first_row) * (size_t)n, a->w->norm,
+                       n, cpu->plan.rms_eps);
 }
 
 static void condition_row(dg_cpu *cpu, const void *args, int row, int worker)
@@ -115,7 +131,7 @@ void dg_cpu_condition(dg_backend *be, const dg_condition_args *a)
     int n = a->rows.end - a->rows.first, n_ff = w->gate.n_out;
     size_t n_embd = (size_t)cpu->plan.n_embd, ld = 2 * (size_t)n_ff;
     float *wide = cpu->wide, *normed = cpu->normed;
-    dg_cpu_norm_rows(cpu, normed, a->soft, w->norm, (dg_rows){0, n});
+    dg_cpu_for_rows(cpu, soft_row, a, a->rows);
     dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){wide, normed, ld, n_embd, n, &w->gate, 0, 0});
     dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){wide + n_ff, normed, ld, n_embd, n, &w->up, 0, 0});
     dg_cpu_gelu_rows(cpu, wide, n_ff, n);

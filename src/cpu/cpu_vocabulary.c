@@ -74,10 +74,12 @@ static void process_logits(const dg_vocab_job *job, float *z, int row, int first
         for (; i < opt->n_banned && opt->banned[i] < first + n; i++)
             z[opt->banned[i] - first] = BANNED;
     }
-    if (copy_out && a->logits)
-        memcpy(a->logits + (size_t)row * (size_t)a->table->n_out + first, z, (size_t)n * sizeof *z);
+    if (copy_out && job->out->logits)
+        memcpy(job->out->logits + (size_t)row * (size_t)a->table->n_out + first, z,
+               (size_t)n * sizeof *z);
+    float temperature = job->cpu->vocab[row].seg->temperature;
     for (int i = 0; i < n; i++)
-        z[i] /= a->temperature[row];
+        z[i] /= temperature;
 }
 
 /* Words that one task computes logits of. */
@@ -90,15 +92,15 @@ static void logits_task(void *arg, int task, int worker)
 
 void dg_cpu_tile_logits(dg_vocab_job *job)
 {
-    if (!job->a->given)
+    if (!job->batch->given)
         dg_pool_run(job->cpu->pool, dg_ceil_div(job->n, TASK_COLS), logits_task, job);
 }
 
 void dg_cpu_finish_logits(const dg_vocab_job *job, float *z, int row, int first, int n,
                           bool copy_out)
 {
-    if (job->a->given)
-        memcpy(z, job->a->given + (size_t)row * (size_t)job->a->table->n_out + first,
+    if (job->batch->given)
+        memcpy(z, job->batch->given + (size_t)row * (size_t)job->a->table->n_out + first,
                (size_t)n * sizeof *z);
     else
         process_logits(job, z, row, first, n, copy_out);
@@ -107,7 +109,7 @@ void dg_cpu_finish_logits(const dg_vocab_job *job, float *z, int row, int first,
 void dg_cpu_word_logits(const dg_vocab_job *job, float *z, int row, int first, int n, int worker)
 {
     const dg_vocabulary_args *a = job->a;
-    if (!a->given)
+    if (!job->batch->given)
         raw_logits(job, z, a->x + (size_t)row * (size_t)a->table->n_in, 1, first, n, worker);
     dg_cpu_finish_logits(job, z, row, first, n, false);
 }
@@ -134,11 +136,11 @@ static void raise_max(dg_vocab_row *v, const float *z, int n, int first, const d
 static void take_top(const dg_vocab_job *job, int row, const float *z)
 {
     const dg_vocabulary_options *opt = dg_vocab_options(job, row);
-    int n_top = opt && job->a->top_id ? opt->n_top : 0;
+    int n_top = opt && job->out->top_id ? opt->n_top : 0;
     if (!n_top)
         return;
-    int32_t *id = job->a->top_id + (size_t)row * DG_MAX_TOP;
-    float *at = job->a->top_logprob + (size_t)row * DG_MAX_TOP;
+    int32_t *id = job->out->top_id + (size_t)row * DG_MAX_TOP;
+    float *at = job->out->top_logprob + (size_t)row * DG_MAX_TOP;
     for (int i = 0; i < job->n; i++) {
         if (!(z[i] > at[n_top - 1]))
             continue;
@@ -154,13 +156,12 @@ static void take_top(const dg_vocab_job *job, int row, const float *z)
 
 static void finish_top(const dg_vocab_job *job, int row)
 {
-    const dg_vocabulary_args *a = job->a;
     const dg_vocab_row *v = &job->cpu->vocab[row];
     const dg_vocabulary_options *opt = dg_vocab_options(job, row);
     double log_mass = log(v->mass);
-    if (a->logprob)
-        a->logprob[row] = (float)-log_mass;
-    float *at = a->top_id ? a->top_logprob + (size_t)row * DG_MAX_TOP : NULL;
+    if (job->out->logprob)
+        job->out->logprob[row] = (float)-log_mass;
+    float *at = job->out->top_id ? job->out->top_logprob + (size_t)row * DG_MAX_TOP : NULL;
     for (int i = 0; at && opt && i < opt->n_top; i++)
         at[i] = (float)((double)at[i] - v->max - log_mass);
 }
@@ -194,7 +195,7 @@ static void statistics_task(void *arg, int row, int worker)
         v->mass += m;
         v->slope += cpu->k.dot(e + i, z + i, n);
     }
-    if (!job->a->soft)
+    if (!cpu->soft[row])
         return;
 
     /* the mass so far is at most the whole, so what falls below the bound here falls below it in
@@ -255,9 +256,11 @@ static void soft_task(void *arg, int task, int worker)
     const int slice = SLICE_K * TASK_COLS / soft_cols(table); /* words that fit when widened */
     const int dense_from = dg_max(1, job->n / 16);
 
-    for (int r = 0; r < a->n_row; r++) {
+    for (int r = 0; r < job->n_all; r++) {
         const dg_vocab_row *v = &cpu->vocab[r];
-        float *soft = a->soft + (size_t)r * (size_t)n_embd + first_col;
+        if (!cpu->soft[r])
+            continue;
+        float *soft = cpu->soft[r] + first_col;
         if (v->shrink != 1)
             for (int i = 0; i < n_col; i++)
                 soft[i] *= v->shrink;
@@ -270,12 +273,13 @@ static void soft_task(void *arg, int task, int worker)
             cpu->k.axpy[w.type](soft, p[kept[i]], w.data, n_col);
         }
     }
-    for (int r = 0, end; r < a->n_row; r = end) {
-        /* a run of neighbouring rows that are dense */
+    for (int r = 0, end; r < job->n_all; r = end) {
+        /* a run of neighbouring rows of a canvas that are dense */
         end = r + 1;
-        if (cpu->vocab[r].n_kept < dense_from)
+        if (!cpu->soft[r] || cpu->vocab[r].n_kept < dense_from)
             continue;
-        while (end < a->n_row && cpu->vocab[end].n_kept >= dense_from)
+        while (end < job->n_all && cpu->vocab[end].seg == cpu->vocab[r].seg &&
+               cpu->vocab[end].n_kept >= dense_from)
             end++;
         for (int k = 0; k < job->n; k += slice) {
             int n_k = dg_min(slice, job->n - k);
@@ -286,7 +290,7 @@ static void soft_task(void *arg, int task, int worker)
                 cpu->k.pack_rows[w.type](panel, w.data + (size_t)c * dg_dtype_size(w.type),
                                          w.stride, n_k, width);
                 cpu->k.gemm_panel(&(dg_gemm_args){
-                    .y = a->soft + (size_t)r * (size_t)n_embd + first_col + c,
+                    .y = cpu->soft[r] + first_col + c,
                     .x = cpu->tile + (size_t)r * VOCAB_TILE + k,
                     .panel = panel,
                     .ldy = (size_t)n_embd,
@@ -307,7 +311,9 @@ static void scale_soft(void *arg, int row, int worker)
 {
     (void)worker;
     const dg_vocab_job *job = arg;
-    float *soft = job->a->soft + (size_t)row * (size_t)job->a->table->n_in;
+    float *soft = job->cpu->soft[row];
+    if (!soft)
+        return;
     float scale = (float)(job->a->soft_scale / job->cpu->vocab[row].mass);
     for (int i = 0; i < job->a->table->n_in; i++)
         soft[i] *= scale;
@@ -316,7 +322,7 @@ static void scale_soft(void *arg, int row, int worker)
 /* All words were seen. Rows that are not numbers are nobody else's business. */
 static void end_rows(const dg_vocab_job *job)
 {
-    for (int r = 0; r < job->a->n_row; r++) {
+    for (int r = 0; r < job->n_all; r++) {
         dg_vocab_row *v = &job->cpu->vocab[r];
         if (isfinite(v->mass) && v->mass > 0)
             finish_top(job, r);
@@ -327,15 +333,21 @@ static void end_rows(const dg_vocab_job *job)
 
 static void begin_rows(dg_vocab_job *job)
 {
-    const dg_vocabulary_args *a = job->a;
-    size_t n_row = (size_t)a->n_row;
-    for (size_t r = 0; r < n_row; r++)
-        job->cpu->vocab[r] = (dg_vocab_row){.max = -INFINITY};
-    if (a->soft)
-        memset(a->soft, 0, n_row * (size_t)a->table->n_in * sizeof *a->soft);
-    for (size_t i = 0; a->top_id && i < n_row * DG_MAX_TOP; i++) {
-        a->top_id[i] = -1;
-        a->top_logprob[i] = -INFINITY;
+    const dg_batch *batch = job->batch;
+    dg_cpu *cpu = job->cpu;
+    size_t n_embd = (size_t)job->a->table->n_in, n_top = (size_t)job->n_all * DG_MAX_TOP;
+    for (int r = 0; r < job->n_all; r++) {
+        const dg_segment *seg = dg_batch_segment(batch, batch->n_encode + r);
+        size_t at = (size_t)(batch->n_encode + r - seg->first_row);
+        cpu->vocab[r] = (dg_vocab_row){.seg = seg, .max = -INFINITY};
+        cpu->soft[r] = seg->soft ? seg->soft + at * n_embd : NULL;
+        if (cpu->soft[r])
+            memset(cpu->soft[r], 0, n_embd * sizeof *cpu->soft[r]);
+        job->soft |= cpu->soft[r] != NULL;
+    }
+    for (size_t i = 0; job->out->top_id && i < n_top; i++) {
+        job->out->top_id[i] = -1;
+        job->out->top_logprob[i] = -INFINITY;
     }
     dg_cpu_draw_begin(job);
 }
@@ -344,23 +356,28 @@ void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
     int n_vocab = a->table->n_out, n_embd = a->table->n_in;
+    const dg_batch *batch = cpu->batch;
+    int n_all = batch->n_row - batch->n_encode;
     dg_vocab_job job = {.cpu = cpu,
                         .a = a,
+                        .batch = batch,
+                        .out = &batch->out,
+                        .n_all = n_all,
                         .x = a->x,
-                        .n_row = a->n_row,
+                        .n_row = n_all,
                         .n_draw_tile = dg_ceil_div(n_vocab, DRAW_TILE),
                         .n_tile = dg_ceil_div(n_vocab, VOCAB_TILE)};
     begin_rows(&job);
     for (job.first = 0; job.first < n_vocab; job.first += VOCAB_TILE) {
         job.n = dg_min(VOCAB_TILE, n_vocab - job.first);
         dg_cpu_tile_logits(&job);
-        dg_pool_run(cpu->pool, a->n_row, statistics_task, &job);
-        if (a->soft)
+        dg_pool_run(cpu->pool, n_all, statistics_task, &job);
+        if (job.soft)
             dg_pool_run(cpu->pool, dg_ceil_div(n_embd, soft_cols(a->table)), soft_task, &job);
     }
 
     end_rows(&job);
     dg_cpu_draw(&job);
-    if (a->soft)
-        dg_pool_run(cpu->pool, a->n_row, scale_soft, &job);
+    if (job.soft)
+        dg_pool_run(cpu->pool, n_all, scale_soft, &job);
 }

@@ -29,6 +29,7 @@ typedef struct dg_filter {
 /* What is known of a row so far. Sums are relative to max: mass = sum e^(z - max), slope = sum (z -
  * max) e^(z - max). */
 typedef struct dg_vocab_row {
+    const dg_segment *seg;
     float max;
     int argmax;
     double mass, slope;
@@ -41,6 +42,10 @@ typedef struct dg_vocab_row {
 typedef struct dg_vocab_job {
     dg_cpu *cpu;
     const dg_vocabulary_args *a;
+    const dg_batch *batch;
+    const dg_findings *out;
+    int n_all;      /* canvas rows */
+    bool soft;      /* some row has a soft embedding */
     int first, n;   /* the current tile: words [first, first + n) */
     const float *x; /* [n_row, n_embd] the rows of this walk */
     int n_row;
@@ -49,7 +54,7 @@ typedef struct dg_vocab_job {
 
 static inline const dg_vocabulary_options *dg_vocab_options(const dg_vocab_job *job, int row)
 {
-    return job->a->options ? job->a->options[row] : NULL;
+    return job->cpu->vocab[row].seg->options;
 }
 
 /* ---- cpu_vocabulary.c ---- */

@@ -546,14 +546,13 @@ dgemma_status dg_scheduler_create(dg_scheduler **out, const dg_scheduler_config 
     s->cfg = *cfg;
     s->last = &s->first;
     s->counters.kv_bytes_total = cfg->kv_bytes;
-    dg_kv_cache_limit(cfg->kv, cfg->kv_bytes);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->arrived, NULL);
     s->slots = dg_calloc(n, sizeof *s->slots);
     s->order = dg_calloc(n, sizeof *s->order);
     s->work = dg_calloc(n, sizeof *s->work);
-    dgemma_status st = DGEMMA_OK;
-    if (!s->slots || !s->order || !s->work)
+    dgemma_status st = dg_kv_cache_limit(cfg->kv, cfg->kv_bytes, err);
+    if (!st && (!s->slots || !s->order || !s->work))
         st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for %d requests", cfg->max_running);
     for (size_t i = 0; !st && i < n; i++)
         s->order[i] = &s->slots[i];

@@ -12,22 +12,14 @@ struct dg_forward {
     int max_row, max_work;
 
     dg_activations act;
-    float *soft;   /* [max_row, n_embd] the canvases' soft embeddings, side by side */
     float *normed; /* [max_row, n_embd] after the final norm */
-    unsigned char *canvas_memory;
-    void **canvas_page; /* [n_canvas_page] scratch for the canvas's keys and values, reused by every
-                           layer */
-    int n_canvas_page;
-    size_t canvas_page_bytes;
 
     /* the batch, on the host */
     int32_t *token, *position, *feature;
-    int n_feature; /* rows of `feature` that name one */
     dg_span *block;
     dg_segment *segment;
-    float *temperature;
     double *uniform;
-    const dg_vocabulary_options **options;
+    float *shown; /* [max_row, n_embd] what taps look at; made for the first that does */
     float *entropy;
     int32_t *argmax, *drawn;
     float *logprob, *top_logprob;
@@ -37,10 +29,12 @@ struct dg_forward {
 
 /* ---- life cycle ---- */
 
-static dg_plan plan_for(const dg_config *cfg, int max_row)
+static dg_plan plan_for(const dg_config *cfg, dg_dtype kv_type, int max_row, int max_work)
 {
     dg_plan plan = {
         .n_row = max_row,
+        .n_segment = 2 * max_work,
+        .kv_type = kv_type,
         .n_embd = cfg->n_embd,
         .n_ff = cfg->n_ff,
         .n_vocab = cfg->n_vocab,
@@ -52,18 +46,10 @@ static dg_plan plan_for(const dg_config *cfg, int max_row)
     for (int i = 0; i < cfg->n_layer; i++) {
         plan.max_head_dim = dg_max(plan.max_head_dim, cfg->layer[i].head_dim);
         plan.max_group = dg_max(plan.max_group, cfg->n_head / cfg->layer[i].n_kv_head);
+        plan.max_q_dim = dg_max(plan.max_q_dim, cfg->n_head * cfg->layer[i].head_dim);
+        plan.max_kv_dim = dg_max(plan.max_kv_dim, cfg->layer[i].n_kv_head * cfg->layer[i].head_dim);
     }
     return plan;
-}
-
-static size_t canvas_page_bytes(const dg_config *cfg, const dg_kv_cache *kv)
-{
-    size_t most = 0;
-    for (int i = 0; i < cfg->n_layer; i++) {
-        size_t bytes = dg_kv_layer_bytes(dg_kv_layout_of(kv, i));
-        most = bytes > most ? bytes : most;
-    }
-    return most;
 }
 
 /* Every piece of backend memory that a pass needs, in one list: to add up, to allocate, to free. */
@@ -71,15 +57,14 @@ typedef struct piece {
     void **at;
     size_t bytes;
 } piece;
-enum { N_PIECE = 15 };
+enum { N_PIECE = 11 };
 
 static void pieces(piece out[N_PIECE], dg_forward *f, const dg_config *cfg)
 {
     dg_activations *a = &f->act;
-    int q_dim = 0, kv_dim = 0, n_pair = 1;
+    int q_dim = 0, n_pair = 1;
     for (int i = 0; i < cfg->n_layer; i++) {
         q_dim = dg_max(q_dim, cfg->n_head * cfg->layer[i].head_dim);
-        kv_dim = dg_max(kv_dim, cfg->layer[i].n_kv_head * cfg->layer[i].head_dim);
         n_pair = dg_max(n_pair, cfg->layer[i].n_rope_pair);
     }
     size_t line = (size_t)f->max_row * sizeof(float), stream = line * (size_t)cfg->n_embd;
@@ -89,8 +74,6 @@ static void pieces(piece out[N_PIECE], dg_forward *f, const dg_config *cfg)
         {(void **)&a->x, stream},
         {(void **)&a->q, line * (size_t)q_dim},
         {(void **)&a->o, line * (size_t)q_dim},
-        {(void **)&a->k, line * (size_t)kv_dim},
-        {(void **)&a->v, line * (size_t)kv_dim},
         {(void **)&a->dense, stream},
         {(void **)&a->experts, stream},
         {(void **)&a->expert, used * sizeof *a->expert},
@@ -99,30 +82,17 @@ static void pieces(piece out[N_PIECE], dg_forward *f, const dg_config *cfg)
         {(void **)&a->rope[DG_KV_SLIDING].sin, angles},
         {(void **)&a->rope[DG_KV_GLOBAL].cos, angles},
         {(void **)&a->rope[DG_KV_GLOBAL].sin, angles},
-        {(void **)&f->soft, stream},
-        {(void **)&f->canvas_memory, (size_t)f->n_canvas_page * f->canvas_page_bytes},
     };
     memcpy(out, list, sizeof list);
-}
-
-/* The sizes that follow from a model and the most rows and sequences of a pass. */
-static dg_forward sized(const dg_config *cfg, const dg_kv_cache *kv, int max_row, int max_work)
-{
-    return (dg_forward){
-        .max_row = max_row,
-        .max_work = max_work,
-        .n_canvas_page = dg_ceil_div(max_row, DG_PAGE) + max_work,
-        .canvas_page_bytes = canvas_page_bytes(cfg, kv),
-    };
 }
 
 size_t dg_forward_bytes(const dg_config *cfg, dg_backend *be, const dg_kv_cache *kv, int max_row,
                         int max_work)
 {
-    dg_forward f = sized(cfg, kv, max_row, max_work);
+    dg_forward f = {.max_row = max_row, .max_work = max_work};
     piece list[N_PIECE];
     pieces(list, &f, cfg);
-    dg_plan plan = plan_for(cfg, max_row);
+    dg_plan plan = plan_for(cfg, dg_kv_config_of(kv)->type, max_row, max_work);
     size_t bytes = be->plan_bytes(be, &plan);
     for (int i = 0; i < N_PIECE; i++)
         bytes += list[i].bytes;
@@ -140,28 +110,20 @@ static bool allocate(dg_forward *f)
             return false;
     f->normed = f->act.dense; /* free again when the layers are done */
 
-    f->canvas_page = dg_calloc((size_t)f->n_canvas_page, sizeof *f->canvas_page);
     f->token = dg_calloc(rows, sizeof *f->token);
     f->position = dg_calloc(rows, sizeof *f->position);
     f->feature = dg_calloc(rows, sizeof *f->feature);
     f->block = dg_calloc(rows, sizeof *f->block);
     f->segment = dg_calloc(2 * (size_t)f->max_work, sizeof *f->segment);
-    f->temperature = dg_calloc(rows, sizeof *f->temperature);
     f->uniform = dg_calloc(rows, sizeof *f->uniform);
-    f->options = dg_calloc(rows, sizeof *f->options);
     f->entropy = dg_calloc(rows, sizeof *f->entropy);
     f->argmax = dg_calloc(rows, sizeof *f->argmax);
     f->drawn = dg_calloc(rows, sizeof *f->drawn);
     f->logprob = dg_calloc(rows, sizeof *f->logprob);
     f->top_id = dg_calloc(rows * DG_MAX_TOP, sizeof *f->top_id);
     f->top_logprob = dg_calloc(rows * DG_MAX_TOP, sizeof *f->top_logprob);
-    if (!f->canvas_page || !f->token || !f->position || !f->feature || !f->block || !f->segment ||
-        !f->temperature || !f->uniform || !f->options || !f->entropy || !f->argmax || !f->drawn ||
-        !f->logprob || !f->top_id || !f->top_logprob)
-        return false;
-    for (int i = 0; i < f->n_canvas_page; i++)
-        f->canvas_page[i] = f->canvas_memory + (size_t)i * f->canvas_page_bytes;
-    return true;
+    return f->token && f->position && f->feature && f->block && f->segment && f->uniform &&
+           f->entropy && f->argmax && f->drawn && f->logprob && f->top_id && f->top_logprob;
 }
 
 dgemma_status dg_forward_create(dg_forward **out, const dg_model *m, dg_kv_cache *kv, int max_row,
@@ -170,12 +132,10 @@ dgemma_status dg_forward_create(dg_forward **out, const dg_model *m, dg_kv_cache
     dg_forward *f = dg_malloc(sizeof *f);
     if (!f)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    *f = sized(&m->cfg, kv, max_row, max_work);
-    f->m = m;
-    f->kv = kv;
+    *f = (dg_forward){.m = m, .kv = kv, .max_row = max_row, .max_work = max_work};
     for (int g = 0; g < DG_KV_GROUPS; g++)
         f->act.rope[g].n_pair = m->n_rope_pair[g];
-    dg_plan plan = plan_for(&m->cfg, max_row);
+    dg_plan plan = plan_for(&m->cfg, dg_kv_config_of(kv)->type, max_row, max_work);
     dgemma_status st = m->be->plan(m->be, &plan, err);
     if (!st && !allocate(f))
         st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for passes of %d rows", max_row);
@@ -196,15 +156,13 @@ void dg_forward_free(dg_forward *f)
     pieces(list, f, &f->m->cfg);
     for (int i = 0; i < N_PIECE; i++)
         be->free(be, *list[i].at);
-    dg_free(f->canvas_page);
     dg_free(f->token);
     dg_free(f->position);
     dg_free(f->feature);
     dg_free(f->block);
     dg_free(f->segment);
-    dg_free(f->temperature);
     dg_free(f->uniform);
-    dg_free(f->options);
+    dg_free(f->shown);
     dg_free(f->entropy);
     dg_free(f->argmax);
     dg_free(f->drawn);
@@ -234,36 +192,60 @@ static dg_segment *add_segment(dg_forward *f, const dg_work *w, int position, in
 {
     dg_segment *seg = &f->segment[f->batch.n_segment++];
     *seg = (dg_segment){.first_row = f->batch.n_row, .n_row = n, .position = position};
-    for (int g = 0; g < DG_KV_GROUPS; g++)
+    for (int g = 0; g < DG_KV_GROUPS; g++) {
         seg->page[g] = w->seq->table[g].page;
+        seg->n_page[g] = w->seq->table[g].n;
+    }
     return seg;
 }
 
 static void add_encoded(dg_forward *f, const dg_work *w)
 {
     int p = w->seq->n_token;
-    add_segment(f, w, p, w->n_token);
+    dg_segment *seg = add_segment(f, w, p, w->n_token);
+    seg->features = w->feature ? w->features : NULL;
     for (int i = 0; i < w->n_token; i++) {
-        bool picture = w->features && w->feature && w->feature[i] >= 0;
+        int32_t feature = seg->features ? w->feature[i] : -1;
+        if (feature >= 0)
+            f->batch.feature = f->feature;
         add_row(f, w->token[i], p + i, w->block ? w->block[i] : (dg_span){p + i, p + i + 1},
-                picture ? f->n_feature++ : -1);
+                feature);
     }
 }
 
-static void add_canvas(dg_forward *f, const dg_work *w, int *page)
+static void add_canvas(dg_forward *f, const dg_work *w)
 {
     int p = w->seq->n_token + w->n_token;
     dg_segment *seg = add_segment(f, w, p, w->n_canvas);
     seg->canvas = true;
-    seg->canvas_page = f->canvas_page + *page;
-    *page += dg_ceil_div(w->n_canvas, DG_PAGE);
+    seg->soft = w->soft;
+    seg->first_step = w->first_step;
+    seg->temperature = w->temperature;
+    seg->options = w->options;
     for (int i = 0; i < w->n_canvas; i++) {
-        int r = f->batch.n_row - f->batch.n_encode;
-        f->temperature[r] = w->temperature;
-        f->uniform[r] = w->uniform[i];
-        f->options[r] = w->options;
+        f->uniform[f->batch.n_row - f->batch.n_encode] = w->uniform[i];
         add_row(f, w->canvas[i], p + i, (dg_span){p + i, p + i + 1}, -1);
     }
+}
+
+static bool wants_logprobs(const dg_pass *pass)
+{
+    for (int i = 0; i < pass->n_work; i++)
+        if (pass->work[i].n_canvas && pass->work[i].logprob)
+            return true;
+    return false;
+}
+
+static dg_findings findings(dg_forward *f, const dg_pass *pass)
+{
+    dg_findings out = {.entropy = f->entropy, .argmax = f->argmax, .drawn = f->drawn};
+    out.logits = pass->taps ? pass->taps->logits : NULL;
+    if (wants_logprobs(pass)) {
+        out.logprob = f->logprob;
+        out.top_id = f->top_id;
+        out.top_logprob = f->top_logprob;
+    }
+    return out;
 }
 
 static dgemma_status check_token(const dg_forward *f, const int32_t *token, int n,
@@ -311,68 +293,30 @@ static dgemma_status build(dg_forward *f, const dg_pass *pass, dgemma_error *err
                           .position = f->position,
                           .block = f->block,
                           .images = pass->images,
-                          .segment = f->segment};
-    int page = 0;
-    f->n_feature = 0;
+                          .segment = f->segment,
+                          .uniform = f->uniform,
+                          .out = findings(f, pass),
+                          .watched = pass->taps != NULL};
     for (int i = 0; i < pass->n_work; i++)
         if (pass->work[i].n_token)
             add_encoded(f, &pass->work[i]);
     f->batch.n_encode = f->batch.n_row;
-    f->batch.feature = f->n_feature ? f->feature : NULL;
     for (int i = 0; i < pass->n_work; i++)
         if (pass->work[i].n_canvas)
-            add_canvas(f, &pass->work[i], &page);
+            add_canvas(f, &pass->work[i]);
     return DGEMMA_OK;
 }
 
 /* ---- the pass ---- */
 
-/* Lays the canvases' soft embeddings side by side, or spreads the new ones out again. */
-static void move_soft(dg_forward *f, const dg_pass *pass, bool gather)
-{
-    dg_backend *be = f->m->be;
-    size_t row_bytes = (size_t)f->m->cfg.n_embd * sizeof(float);
-    unsigned char *at = (unsigned char *)f->soft;
-    for (int i = 0; i < pass->n_work; i++) {
-        const dg_work *w = &pass->work[i];
-        size_t bytes = (size_t)w->n_canvas * row_bytes;
-        if (!bytes)
-            continue;
-        if (gather && w->first_step)
-            be->zero(be, at, bytes);
-        else if (gather)
-            be->copy(be, at, w->soft, bytes);
-        else
-            be->copy(be, w->soft, at, bytes);
-        at += bytes;
-    }
-}
-
-/* Lays the image features of all sequences side by side, in the order of their rows. */
-static void gather_features(dg_forward *f, const dg_pass *pass, float *to)
-{
-    dg_backend *be = f->m->be;
-    size_t n_embd = (size_t)f->m->cfg.n_embd;
-    for (int i = 0; i < pass->n_work; i++) {
-        const dg_work *w = &pass->work[i];
-        for (int k = 0; w->features && w->feature && k < w->n_token; k++) {
-            int n = 1; /* a picture's rows follow each other */
-            if (w->feature[k] < 0)
-                continue;
-            while (k + n < w->n_token && w->feature[k + n] == w->feature[k] + n)
-                n++;
-            be->copy(be, to, w->features + (size_t)w->feature[k] * n_embd,
-                     (size_t)n * n_embd * sizeof *to);
-            to += (size_t)n * n_embd;
-            k += n - 1;
-        }
-    }
-}
-
+/* Shows the residual stream to whoever watches, as host memory. */
 static void show_hidden(dg_forward *f, const dg_taps *taps, int layer, const float *x)
 {
-    if (taps && taps->hidden)
-        taps->hidden(taps->hidden_arg, layer, x, f->batch.n_row);
+    if (!taps || !taps->hidden)
+        return;
+    dg_backend *be = f->m->be;
+    be->download(be, f->shown, x, (size_t)f->batch.n_row * (size_t)f->m->cfg.n_embd * sizeof *x);
+    taps->hidden(taps->hidden_arg, layer, f->shown, f->batch.n_row);
 }
 
 static void run_layers(dg_forward *f, const dg_pass *pass)
@@ -383,13 +327,9 @@ static void run_layers(dg_forward *f, const dg_pass *pass)
     dg_rows all = {0, b->n_row}, canvas = {b->n_encode, b->n_row};
     dg_backend *be = m->be;
 
-    float *features = f->act.dense; /* not in use before the first layer */
-    gather_features(f, pass, features);
-    be->embed(be, &(dg_embed_args){f->act.x, &m->embed, cfg->embed_scale, features});
-    if (b->n_row > b->n_encode) {
-        move_soft(f, pass, true);
-        be->condition(be, &(dg_condition_args){f->act.x, f->soft, &m->condition, canvas});
-    }
+    be->embed(be, &(dg_embed_args){f->act.x, &m->embed, cfg->embed_scale});
+    if (b->n_row > b->n_encode)
+        be->condition(be, &(dg_condition_args){f->act.x, &m->condition, canvas});
     for (int g = 0; g < DG_KV_GROUPS; g++)
         if (m->n_rope_pair[g])
             be->rope_table(be, &(dg_rope_table_args){&f->act.rope[g], m->rope_frequency[g]});
@@ -398,45 +338,18 @@ static void run_layers(dg_forward *f, const dg_pass *pass)
     for (int i = 0; i < cfg->n_layer; i++) {
         bool last = i == cfg->n_layer - 1;
         show_hidden(f, pass->taps, i, f->act.x);
-        dg_layer_run(m, &m->layer[i], dg_kv_layout_of(f->kv, i), &f->act,
-                     last && !full ? canvas : all);
+        dg_layer_run(m, i, dg_kv_store_of(f->kv), &f->act, last && !full ? canvas : all);
     }
     be->norm(be, &(dg_norm_args){f->normed, f->act.x, m->norm, full ? all : canvas});
     show_hidden(f, pass->taps, cfg->n_layer, f->normed);
 }
 
-static bool wants_logprobs(const dg_pass *pass)
+static void run_vocabulary(dg_forward *f)
 {
-    for (int i = 0; i < pass->n_work; i++)
-        if (pass->work[i].n_canvas && pass->work[i].logprob)
-            return true;
-    return false;
-}
-
-static void run_vocabulary(dg_forward *f, const dg_pass *pass)
-{
-    bool logprobs = wants_logprobs(pass);
     const dg_model *m = f->m;
-    size_t n_embd = (size_t)m->cfg.n_embd;
-    m->be->vocabulary(m->be, &(dg_vocabulary_args){
-                                 .n_row = f->batch.n_row - f->batch.n_encode,
-                                 .x = f->normed + (size_t)f->batch.n_encode * n_embd,
-                                 .table = &m->embed,
-                                 .softcap = m->cfg.logit_softcap,
-                                 .temperature = f->temperature,
-                                 .uniform = f->uniform,
-                                 .options = f->options,
-                                 .soft = f->soft,
-                                 .soft_scale = m->cfg.embed_scale,
-                                 .logits = pass->taps ? pass->taps->logits : NULL,
-                                 .entropy = f->entropy,
-                                 .argmax = f->argmax,
-                                 .drawn = f->drawn,
-                                 .logprob = logprobs ? f->logprob : NULL,
-                                 .top_id = logprobs ? f->top_id : NULL,
-                                 .top_logprob = logprobs ? f->top_logprob : NULL,
-                             });
-    move_soft(f, pass, false);
+    const float *x = f->normed + (size_t)f->batch.n_encode * (size_t)m->cfg.n_embd;
+    m->be->vocabulary(
+        m->be, &(dg_vocabulary_args){x, &m->embed, m->cfg.logit_softcap, m->cfg.embed_scale});
 }
 
 static int first_broken(const float *entropy, int n)
@@ -495,6 +408,11 @@ dgemma_status dg_forward_run(dg_forward *f, const dg_pass *pass, dgemma_error *e
 {
     dg_backend *be = f->m->be;
     dgemma_status st = check(f, pass, err);
+    if (!st && pass->taps && pass->taps->hidden && !f->shown) {
+        f->shown = dg_array((size_t)f->max_row * (size_t)f->m->cfg.n_embd, sizeof *f->shown);
+        if (!f->shown)
+            st = dg_fail(err, DGEMMA_E_NOMEM, "no memory to show passes of %d rows", f->max_row);
+    }
     if (!st)
         st = build(f, pass, err);
     if (st)
@@ -506,7 +424,7 @@ dgemma_status dg_forward_run(dg_forward *f, const dg_pass *pass, dgemma_error *e
         be->download(be, pass->taps->encoded, f->normed,
                      (size_t)f->batch.n_encode * (size_t)f->m->cfg.n_embd * sizeof(float));
     if (f->batch.n_row > f->batch.n_encode)
-        run_vocabulary(f, pass);
+        run_vocabulary(f);
     st = be->finish(be, err);
     if (st)
         return st;
@@ -523,19 +441,16 @@ dgemma_status dg_forward_read(dg_forward *f, const dg_reading *r, dgemma_error *
     if (r->n < 1 || r->n > f->max_row)
         return dg_fail(err, DGEMMA_E_ARG, "%d rows of logits: 1 to %d fit", r->n, f->max_row);
     dg_backend *be = f->m->be;
-    f->batch = (dg_batch){0};
+    f->segment[0] = (dg_segment){.canvas = true, .n_row = r->n, .soft = r->soft, .temperature = 1};
+    f->batch = (dg_batch){.n_row = r->n,
+                          .n_segment = 1,
+                          .segment = f->segment,
+                          .uniform = r->uniform,
+                          .given = r->logits,
+                          .out = {.entropy = r->entropy, .argmax = r->argmax, .drawn = r->drawn}};
     be->begin(be, &f->batch);
-    be->vocabulary(be, &(dg_vocabulary_args){
-                           .n_row = r->n,
-                           .table = &f->m->embed,
-                           .uniform = r->uniform,
-                           .given = r->logits,
-                           .soft = r->soft,
-                           .soft_scale = f->m->cfg.embed_scale,
-                           .entropy = r->entropy,
-                           .argmax = r->argmax,
-                           .drawn = r->drawn,
-                       });
+    be->vocabulary(
+        be, &(dg_vocabulary_args){.table = &f->m->embed, .soft_scale = f->m->cfg.embed_scale});
     dgemma_status st = be->finish(be, err);
     int broken = st ? -1 : first_broken(r->entropy, r->n);
     return broken < 0 ? st : fail_at(broken, err);

@@ -4,18 +4,20 @@
 #include "base/alloc.h"
 #include "base/common.h"
 
-/* Beside the page itself, which is the backend's memory: the host may not be able to write to it.
- */
-struct dg_kv_page {
-    void *data;
+/* Beside the page itself, which is the backend's memory. */
+typedef struct kv_page {
     int n_running, n_kept; /* sequences that hold it */
-    dg_kv_page *next;      /* among the idle ones */
-};
+    int32_t next;          /* in the list that it is in */
+} kv_page;
 
 typedef struct page_pool {
     size_t page_bytes;
-    dg_kv_page *idle;
-    int n_all, n_idle, n_used; /* used: held by a running sequence */
+    int n_max;                 /* pages that the store has */
+    kv_page *page;             /* [n_made] */
+    int n_made;                /* numbers below were used once */
+    int32_t idle;              /* list of pages with memory that nobody holds */
+    int32_t bare;              /* list of pages whose memory was given back */
+    int n_all, n_idle, n_used; /* pages with memory; used: held by a running sequence */
 } page_pool;
 
 struct dg_kv_cache {
@@ -23,8 +25,9 @@ struct dg_kv_cache {
     size_t max_bytes;
     int window; /* of the sliding layers */
     page_pool pool[DG_KV_GROUPS];
-    int n_layer;
-    dg_kv_layout layout[DG_MAX_LAYER];
+    dg_kv_store *store;
+    dg_kv_config cfg;
+    dg_kv_layer layer[DG_MAX_LAYER];
 };
 
 dgemma_status dg_kv_cache_create(dg_kv_cache **out, const dg_config *cfg, dg_backend *be,
@@ -35,49 +38,87 @@ dgemma_status dg_kv_cache_create(dg_kv_cache **out, const dg_config *cfg, dg_bac
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     c->be = be;
     c->max_bytes = max_bytes;
-    c->n_layer = cfg->n_layer;
+    c->cfg = (dg_kv_config){type, cfg->n_layer, c->layer};
     for (int i = 0; i < cfg->n_layer; i++) {
         const dg_layer_config *lc = &cfg->layer[i];
         dg_kv_group g = lc->sliding ? DG_KV_SLIDING : DG_KV_GLOBAL;
-        c->layout[i] = (dg_kv_layout){type, g, lc->n_kv_head, lc->head_dim, c->pool[g].page_bytes};
-        c->pool[g].page_bytes += dg_kv_layer_bytes(&c->layout[i]);
+        c->layer[i] = (dg_kv_layer){g, lc->n_kv_head, lc->head_dim};
         if (lc->sliding)
             c->window = dg_max(c->window, lc->window);
     }
+    size_t bytes[DG_KV_GROUPS];
+    dg_kv_page_bytes(bytes, &c->cfg);
+    for (int g = 0; g < DG_KV_GROUPS; g++)
+        c->pool[g] = (page_pool){.page_bytes = bytes[g], .idle = DG_NO_PAGE, .bare = DG_NO_PAGE};
     *out = c;
     return DGEMMA_OK;
 }
 
-/* Gives one idle page back to the backend. */
+/* Gives the memory of one idle page back to the backend. */
 static void page_free(dg_kv_cache *c, dg_kv_group g)
 {
     page_pool *p = &c->pool[g];
-    dg_kv_page *page = p->idle;
-    p->idle = page->next;
+    int32_t i = p->idle;
+    p->idle = p->page[i].next;
+    p->page[i].next = p->bare;
+    p->bare = i;
     p->n_idle--;
     p->n_all--;
-    c->be->free(c->be, page->data);
-    dg_free(page);
+    c->be->kv_give(c->be, c->store, g, i);
+}
+
+static void close_store(dg_kv_cache *c)
+{
+    for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++) {
+        page_pool *p = &c->pool[g];
+        while (p->idle != DG_NO_PAGE)
+            page_free(c, g);
+        dg_free(p->page);
+        *p = (page_pool){.page_bytes = p->page_bytes, .idle = DG_NO_PAGE, .bare = DG_NO_PAGE};
+    }
+    c->be->kv_close(c->be, c->store);
+    c->store = NULL;
+}
+
+static dgemma_status open_store(dg_kv_cache *c, dgemma_error *err)
+{
+    int n_page[DG_KV_GROUPS] = {0};
+    if (c->store)
+        return DGEMMA_OK;
+    dgemma_status st = c->be->kv_open(c->be, &c->store, &c->cfg, c->max_bytes, n_page, err);
+    for (int g = 0; !st && g < DG_KV_GROUPS; g++)
+        c->pool[g].n_max = n_page[g];
+    return st;
 }
 
 void dg_kv_cache_free(dg_kv_cache *c)
 {
     if (!c)
         return;
-    for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++)
-        while (c->pool[g].idle)
-            page_free(c, g);
+    close_store(c);
     dg_free(c);
 }
 
-void dg_kv_cache_limit(dg_kv_cache *c, size_t max_bytes)
+dgemma_status dg_kv_cache_limit(dg_kv_cache *c, size_t max_bytes, dgemma_error *err)
 {
+    bool held = dg_kv_bytes_held(c) > 0;
+    if (held && c->max_bytes && (!max_bytes || max_bytes > c->max_bytes))
+        return dg_fail(err, DGEMMA_E_ARG, "a key/value cache that is in use cannot grow");
     c->max_bytes = max_bytes;
+    if (held)
+        return DGEMMA_OK;
+    close_store(c);
+    return open_store(c, err);
 }
 
-const dg_kv_layout *dg_kv_layout_of(const dg_kv_cache *c, int layer)
+const dg_kv_config *dg_kv_config_of(const dg_kv_cache *c)
 {
-    return &c->layout[layer];
+    return &c->cfg;
+}
+
+dg_kv_store *dg_kv_store_of(const dg_kv_cache *c)
+{
+    return c->store;
 }
 
 /* ---- bytes ---- */
@@ -136,76 +177,97 @@ static bool room_for_page(dg_kv_cache *c, dg_kv_group g)
     for (int h = 0; h < DG_KV_GROUPS; h++)
         bytes += (size_t)c->pool[h].n_all * c->pool[h].page_bytes;
     for (dg_kv_group h = 0; h < DG_KV_GROUPS; h++)
-        while (bytes + c->pool[g].page_bytes > c->max_bytes && c->pool[h].idle) {
+        while (bytes + c->pool[g].page_bytes > c->max_bytes && c->pool[h].idle != DG_NO_PAGE) {
             bytes -= c->pool[h].page_bytes;
             page_free(c, h);
         }
     return true;
 }
 
-static dg_kv_page *page_take(dg_kv_cache *c, dg_kv_group g, dgemma_error *err)
+/* A number that has no memory yet, or DG_NO_PAGE. */
+static int32_t bare_page(page_pool *p)
+{
+    int32_t i = p->bare;
+    if (i != DG_NO_PAGE) {
+        p->bare = p->page[i].next;
+        return i;
+    }
+    if (p->n_made >= p->n_max)
+        return DG_NO_PAGE;
+    if (p->n_made % 64 == 0) {
+        kv_page *page = dg_array_resize(p->page, (size_t)p->n_made + 64, sizeof *page);
+        if (!page)
+            return DG_NO_PAGE;
+        p->page = page;
+    }
+    return p->n_made++;
+}
+
+static int32_t page_take(dg_kv_cache *c, dg_kv_group g, dgemma_error *err)
 {
     page_pool *p = &c->pool[g];
-    dg_kv_page *page = p->idle;
-    if (page) {
-        p->idle = page->next;
+    int32_t i = p->idle;
+    if (i != DG_NO_PAGE) {
+        p->idle = p->page[i].next;
         p->n_idle--;
-        *page = (dg_kv_page){.data = page->data};
-        return page;
+        p->page[i] = (kv_page){.next = DG_NO_PAGE};
+        return i;
     }
     if (!room_for_page(c, g)) {
         dg_fail(err, DGEMMA_E_LIMIT, "the key/value cache is full (%zu MiB)", c->max_bytes >> 20);
-        return NULL;
+        return DG_NO_PAGE;
     }
-    page = dg_calloc(1, sizeof *page);
-    if (page)
-        page->data = c->be->alloc(c->be, p->page_bytes);
-    if (!page || !page->data) {
-        dg_free(page);
+    i = bare_page(p);
+    if (i != DG_NO_PAGE && !c->be->kv_take(c->be, c->store, g, i)) {
+        p->page[i].next = p->bare;
+        p->bare = i;
+        i = DG_NO_PAGE;
+    }
+    if (i == DG_NO_PAGE) {
         dg_fail(err, DGEMMA_E_NOMEM, "no memory for another %zu KiB of keys and values",
                 p->page_bytes >> 10);
-        return NULL;
+        return DG_NO_PAGE;
     }
+    p->page[i] = (kv_page){.next = DG_NO_PAGE};
     p->n_all++;
-    return page;
+    return i;
 }
 
-static void page_hold(dg_kv_cache *c, dg_kv_group g, dg_kv_page *page, bool kept)
+static void page_hold(page_pool *p, int32_t i, bool kept)
 {
     if (kept)
-        page->n_kept++;
-    else if (page->n_running++ == 0)
-        c->pool[g].n_used++;
+        p->page[i].n_kept++;
+    else if (p->page[i].n_running++ == 0)
+        p->n_used++;
 }
 
-static void page_drop(dg_kv_cache *c, dg_kv_group g, dg_kv_page *page, bool kept)
+static void page_drop(page_pool *p, int32_t i, bool kept)
 {
-    page_pool *p = &c->pool[g];
+    kv_page *page = &p->page[i];
     if (kept)
         page->n_kept--;
     else if (--page->n_running == 0)
         p->n_used--;
+    assert(page->n_kept >= 0 && page->n_running >= 0);
     if (page->n_kept || page->n_running)
         return;
     page->next = p->idle;
-    p->idle = page;
+    p->idle = i;
     p->n_idle++;
 }
 
 /* ---- sequences ---- */
 
-static void put_page(dg_kv_cache *c, dg_kv_seq *seq, dg_kv_group g, int i, dg_kv_page *page)
+static void put_page(dg_kv_cache *c, dg_kv_seq *seq, dg_kv_group g, int i, int32_t page)
 {
-    page_hold(c, g, page, seq->kept);
-    seq->table[g].held[i] = page;
-    seq->table[g].page[i] = page->data;
+    page_hold(&c->pool[g], page, seq->kept);
+    seq->table[g].page[i] = page;
 }
 
 static void drop_page(dg_kv_cache *c, dg_kv_seq *seq, dg_kv_group g, int i)
 {
-    page_drop(c, g, seq->table[g].held[i], seq->kept);
-    seq->table[g].held[i] = NULL;
-    seq->table[g].page[i] = NULL;
+    page_drop(&c->pool[g], seq->table[g].page[i], seq->kept);
+    seq->table[g].page[i] = DG_NO_PAGE;
 }
 
 void dg_kv_seq_clear(dg_kv_cache *c, dg_kv_seq *seq)
@@ -214,7 +276,6 @@ void dg_kv_seq_clear(dg_kv_cache *c, dg_kv_seq *seq)
         for (int i = seq->table[g].first; i < seq->table[g].n; i++)
             drop_page(c, seq, g, i);
         dg_free(seq->table[g].page);
-        dg_free(seq->table[g].held);
     }
     *seq = (dg_kv_seq){0};
 }
@@ -225,16 +286,12 @@ static dgemma_status widen(dg_kv_seq *seq, dg_kv_group g, int end, dgemma_error 
     int old = seq->table[g].cap, cap = dg_max(end, 2 * old);
     if (end <= old)
         return DGEMMA_OK;
-    void **page = dg_array_resize(seq->table[g].page, (size_t)cap, sizeof *page);
-    if (page)
-        seq->table[g].page = page;
-    dg_kv_page **held = dg_array_resize(seq->table[g].held, (size_t)cap, sizeof *held);
-    if (held)
-        seq->table[g].held = held;
-    if (!page || !held)
+    int32_t *page = dg_array_resize(seq->table[g].page, (size_t)cap, sizeof *page);
+    if (!page)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    memset(page + old, 0, (size_t)(cap - old) * sizeof *page);
-    memset(held + old, 0, (size_t)(cap - old) * sizeof *held);
+    for (int i = old; i < cap; i++)
+        page[i] = DG_NO_PAGE;
+    seq->table[g].page = page;
     seq->table[g].cap = cap;
     return DGEMMA_OK;
 }
@@ -244,8 +301,8 @@ static dgemma_status grow(dg_kv_cache *c, dg_kv_seq *seq, dg_kv_group g, int end
 {
     dgemma_status st = widen(seq, g, end, err);
     while (!st && seq->table[g].n < end) {
-        dg_kv_page *page = page_take(c, g, err);
-        if (!page)
+        int32_t page = page_take(c, g, err);
+        if (page == DG_NO_PAGE)
             return err->status;
         put_page(c, seq, g, seq->table[g].n++, page);
     }
@@ -272,24 +329,24 @@ void dg_kv_forget(dg_kv_cache *c, dg_kv_seq *seq)
 }
 
 /* The page that the next token goes to is somebody else's too: the sequence may not write there. */
-static bool needs_copy(const dg_kv_seq *seq, dg_kv_group g)
+static bool needs_copy(const dg_kv_cache *c, const dg_kv_seq *seq, dg_kv_group g)
 {
     int i = seq->n_token / DG_PAGE;
     if (!seq->shared_tail || i < seq->table[g].first || i >= seq->table[g].n)
         return false;
-    const dg_kv_page *page = seq->table[g].held[i];
+    const kv_page *page = &c->pool[g].page[seq->table[g].page[i]];
     return page->n_running + page->n_kept > 1;
 }
 
 static dgemma_status own_tail(dg_kv_cache *c, dg_kv_seq *seq, dg_kv_group g, dgemma_error *err)
 {
     int i = seq->n_token / DG_PAGE;
-    if (!needs_copy(seq, g))
+    if (!needs_copy(c, seq, g))
         return DGEMMA_OK;
-    dg_kv_page *page = page_take(c, g, err);
-    if (!page)
+    int32_t page = page_take(c, g, err);
+    if (page == DG_NO_PAGE)
         return err->status;
-    c->be->copy(c->be, page->data, seq->table[g].page[i], c->pool[g].page_bytes);
+    c->be->kv_copy(c->be, c->store, g, page, seq->table[g].page[i]);
     drop_page(c, seq, g, i);
     put_page(c, seq, g, i, page);
     return DGEMMA_OK;
@@ -304,7 +361,7 @@ dgemma_status dg_kv_reserve(dg_kv_cache *c, dg_kv_seq *seq, int n, dgemma_error 
     int before[DG_KV_GROUPS];
     for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++)
         before[g] = seq->table[g].n;
-    dgemma_status st = DGEMMA_OK;
+    dgemma_status st = open_store(c, err);
     for (dg_kv_group g = 0; !st && n && g < DG_KV_GROUPS; g++) {
         if (!c->pool[g].page_bytes)
             continue; /* no layer of this kind */
@@ -324,7 +381,7 @@ size_t dg_kv_bytes_missing(const dg_kv_cache *c, const dg_kv_seq *seq, int n)
     size_t bytes = 0;
     for (dg_kv_group g = 0; n && g < DG_KV_GROUPS; g++) {
         int more = dg_max(0, dg_ceil_div(seq->n_token + n, DG_PAGE) - seq->table[g].n);
-        bytes += (size_t)(more + needs_copy(seq, g)) * c->pool[g].page_bytes;
+        bytes += (size_t)(more + needs_copy(c, seq, g)) * c->pool[g].page_bytes;
     }
     return bytes;
 }
@@ -349,7 +406,7 @@ dgemma_status dg_kv_share(dg_kv_cache *c, dg_kv_seq *to, const dg_kv_seq *from, 
             return st;
         }
         for (int i = first; i < end; i++)
-            put_page(c, to, g, i, from->table[g].held[i]);
+            put_page(c, to, g, i, from->table[g].page[i]);
         to->table[g].first = first;
         to->table[g].n = end;
     }

@@ -14,7 +14,6 @@
 #include "model/config.h"
 
 typedef struct dg_kv_cache dg_kv_cache;
-typedef struct dg_kv_page dg_kv_page;
 
 /* What one sequence holds. The struct is the caller's; its pages belong to the cache. */
 typedef struct dg_kv_seq {
@@ -22,9 +21,8 @@ typedef struct dg_kv_seq {
     bool kept;        /* it does not run: what it holds alone is not "used" (dg_kv_bytes_used) */
     bool shared_tail; /* the page of the next token is filled in part, by somebody else */
     struct {
-        void **page;       /* [cap] where the keys are; NULL where nothing is kept */
-        dg_kv_page **held; /* [cap] the same pages, to count their holders */
-        int first, n;      /* pages [first, n) are there */
+        int32_t *page; /* [cap] numbers of pages; DG_NO_PAGE where nothing is kept */
+        int first, n;  /* pages [first, n) are there */
         int cap;
     } table[DG_KV_GROUPS];
 } dg_kv_seq;
@@ -33,9 +31,13 @@ typedef struct dg_kv_seq {
 dgemma_status dg_kv_cache_create(dg_kv_cache **out, const dg_config *cfg, dg_backend *be,
                                  dg_dtype type, size_t max_bytes, dgemma_error *err);
 void dg_kv_cache_free(dg_kv_cache *c); /* after every sequence was cleared */
-void dg_kv_cache_limit(dg_kv_cache *c, size_t max_bytes);
 
-const dg_kv_layout *dg_kv_layout_of(const dg_kv_cache *c, int layer);
+/* Sets another bound and finds the room for it. While pages are held it can only come down. */
+dgemma_status dg_kv_cache_limit(dg_kv_cache *c, size_t max_bytes, dgemma_error *err);
+
+/* How the layers lie in a page, and where the pages are: NULL before the first one was made. */
+const dg_kv_config *dg_kv_config_of(const dg_kv_cache *c);
+dg_kv_store *dg_kv_store_of(const dg_kv_cache *c);
 
 void dg_kv_seq_clear(dg_kv_cache *c,
                      dg_kv_seq *seq); /* gives the pages back; a {0} sequence is empty */

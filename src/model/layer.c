@@ -1,20 +1,20 @@
 #include "model/layer.h"
 
-void dg_layer_run(const dg_model *m, const dg_layer *y, const dg_kv_layout *kv,
-                  const dg_activations *act, dg_rows rows)
+void dg_layer_run(const dg_model *m, int index, dg_kv_store *kv, const dg_activations *act,
+                  dg_rows rows)
 {
     dg_backend *be = m->be;
+    const dg_layer *y = &m->layer[index];
     float *x = act->x;
 
-    /* q, k, v = heads of RMSNorm(x): q and k normed and rotated, v normed */
-    be->qkv(be, &(dg_qkv_args){act->q, act->k, act->v, x, &y->attention, &act->rope[y->group],
+    /* q, k, v = heads of RMSNorm(x): q and k normed and rotated, v normed; k and v are stored */
+    be->qkv(be, &(dg_qkv_args){act->q, x, &y->attention, &act->rope[y->group], kv, index,
                                .first_q_row = rows.first});
-    be->kv_write(be, &(dg_kv_write_args){act->k, act->v, kv});
     if (rows.first == rows.end)
         return;
 
     /* x = x + RMSNorm( Wo softmax(q K) V ) */
-    be->attention(be, &(dg_attention_args){act->o, act->q, &y->attention, kv, rows});
+    be->attention(be, &(dg_attention_args){act->o, act->q, &y->attention, kv, index, rows});
     be->attention_out(be, &(dg_attention_out_args){x, act->o, &y->attention, rows});
 
     /* two branches from the same x: a dense MLP, and the experts that the router picks */

@@ -9,17 +9,16 @@
 typedef struct dg_activations {
     float *x;               /* [n_row, n_embd] the residual stream */
     float *q, *o;           /* [n_row, max n_head * head_dim] */
-    float *k, *v;           /* [n_row, max n_kv_head * head_dim] */
     float *dense, *experts; /* [n_row, n_embd] */
     int32_t *expert;        /* [n_row, n_expert_used] */
     float *expert_weight;   /* [n_row, n_expert_used] */
     dg_rope rope[DG_KV_GROUPS];
 } dg_activations;
 
-/* Runs the layer over all rows of the batch that the backend has begun. Rows below rows.first only
- * have their keys and values written: in the last layer nobody reads anything else of an encoded
- * row. rows.end is the end of the batch. */
-void dg_layer_run(const dg_model *m, const dg_layer *layer, const dg_kv_layout *kv,
-                  const dg_activations *act, dg_rows rows);
+/* Runs layer `index` over all rows of the batch that the backend has begun. Rows below rows.first
+ * only have their keys and values written: in the last layer nobody reads anything else of an
+ * encoded row. rows.end is the end of the batch. */
+void dg_layer_run(const dg_model *m, int index, dg_kv_store *kv, const dg_activations *act,
+                  dg_rows rows);
 
 #endif

@@ -10,54 +10,63 @@ static const dg_config *config_of(const dg_weights *l)
     return &((const dg_model *)l->owner)->cfg;
 }
 
-/* Experts' matrices, one tensor for all of them. */
-static void experts(dg_weights *l, dg_weight *w, int n_out, int n_in, const char *prefix,
-                    const char *name)
+/* All rows of a tensor. */
+static dg_weights_part whole(dg_weight_role role, int layer)
 {
-    dg_weights_matrices(l, w, (int64_t[]){config_of(l)->n_expert, n_out, n_in}, prefix, name);
+    return (dg_weights_part){.role = role, .layer = layer};
+}
+
+/* Experts' matrices, one tensor for all of them. */
+static void experts(dg_weights *l, dg_weight *w, dg_weights_part part, int n_out, int n_in,
+                    const char *prefix, const char *name)
+{
+    dg_weights_matrices(l, w, part, (int64_t[]){config_of(l)->n_expert, n_out, n_in}, prefix, name);
 }
 
 /* One tensor with the rows of gate, then those of up, or a tensor for each. */
-static void gate_and_up(dg_weights *l, dg_expert_weights *e, const char *prefix)
+static void gate_and_up(dg_weights *l, dg_expert_weights *e, int index, const char *prefix)
 {
     int n = config_of(l)->n_embd, n_ff = config_of(l)->n_ff_expert;
+    dg_weights_part gate = {DG_ROLE_EXPERT_GATE, index, 0, n_ff},
+                    up = {DG_ROLE_EXPERT_UP, index, 0, n_ff};
     if (dg_weights_has(l, prefix, "experts.gate_proj")) {
-        experts(l, &e->gate, n_ff, n, prefix, "experts.gate_proj");
-        experts(l, &e->up, n_ff, n, prefix, "experts.up_proj");
+        experts(l, &e->gate, gate, n_ff, n, prefix, "experts.gate_proj");
+        experts(l, &e->up, up, n_ff, n, prefix, "experts.up_proj");
         return;
     }
-    dg_weight both;
-    experts(l, &both, 2 * n_ff, n, prefix, "experts.gate_up_proj");
-    if (l->load && !l->st) {
-        e->gate = dg_weight_rows(&both, 0, n_ff);
-        e->up = dg_weight_rows(&both, n_ff, n_ff);
-    }
+    up.first_row = n_ff;
+    experts(l, &e->gate, gate, 2 * n_ff, n, prefix, "experts.gate_up_proj");
+    experts(l, &e->up, up, 2 * n_ff, n, prefix, "experts.gate_up_proj");
 }
 
-static void mlp(dg_weights *l, dg_mlp_weights *w, const char *prefix)
+static void mlp(dg_weights *l, dg_mlp_weights *w, int index, const char *prefix)
 {
-    const dg_config *cfg = config_of(l);
-    dg_weights_matrix(l, &w->gate, cfg->n_ff, cfg->n_embd, prefix, "gate_proj.weight");
-    dg_weights_matrix(l, &w->up, cfg->n_ff, cfg->n_embd, prefix, "up_proj.weight");
-    dg_weights_matrix(l, &w->down, cfg->n_embd, cfg->n_ff, prefix, "down_proj.weight");
+    int n = config_of(l)->n_embd, n_ff = config_of(l)->n_ff;
+    dg_weights_part gate = whole(DG_ROLE_GATE, index), up = whole(DG_ROLE_UP, index),
+                    down = whole(DG_ROLE_DOWN, index);
+    dg_weights_matrix(l, &w->gate, gate, n_ff, n, prefix, "gate_proj.weight");
+    dg_weights_matrix(l, &w->up, up, n_ff, n, prefix, "up_proj.weight");
+    dg_weights_matrix(l, &w->down, down, n, n_ff, prefix, "down_proj.weight");
 }
 
-static void attention(dg_weights *l, dg_attention_weights *w, const dg_layer_config *lc,
-                      const char *p)
+static void attention(dg_weights *l, dg_attention_weights *w, int index, const char *p)
 {
+    const dg_layer_config *lc = &config_of(l)->layer[index];
     int n = config_of(l)->n_embd, n_head = config_of(l)->n_head;
     int q_dim = n_head * lc->head_dim, kv_dim = lc->n_kv_head * lc->head_dim;
+    dg_weights_part q = whole(DG_ROLE_QUERY, index), k = whole(DG_ROLE_KEY, index),
+                    v = whole(DG_ROLE_VALUE, index), o = whole(DG_ROLE_ATTENTION_OUT, index);
     w->n_head = n_head;
     w->n_kv_head = lc->n_kv_head;
     w->head_dim = lc->head_dim;
     w->window = lc->window;
     w->v_from_k = lc->v_from_k;
     dg_weights_vector(l, &w->norm, n, p, "input_layernorm.weight");
-    dg_weights_matrix(l, &w->q, q_dim, n, p, "self_attn.q_proj.weight");
-    dg_weights_matrix(l, &w->k, kv_dim, n, p, "self_attn.k_proj.weight");
+    dg_weights_matrix(l, &w->q, q, q_dim, n, p, "self_attn.q_proj.weight");
+    dg_weights_matrix(l, &w->k, k, kv_dim, n, p, "self_attn.k_proj.weight");
     if (!lc->v_from_k)
-        dg_weights_matrix(l, &w->v, kv_dim, n, p, "self_attn.v_proj.weight");
-    dg_weights_matrix(l, &w->o, n, q_dim, p, "self_attn.o_proj.weight");
+        dg_weights_matrix(l, &w->v, v, kv_dim, n, p, "self_attn.v_proj.weight");
+    dg_weights_matrix(l, &w->o, o, n, q_dim, p, "self_attn.o_proj.weight");
     dg_weights_vector(l, &w->q_norm, lc->head_dim, p, "self_attn.q_norm.weight");
     dg_weights_vector(l, &w->k_norm, lc->head_dim, p, "self_attn.k_norm.weight");
     dg_weights_vector(l, &w->post_norm, n, p, "post_attention_layernorm.weight");
@@ -72,21 +81,23 @@ static void layer(dg_weights *l, dg_layer *y, int index)
     snprintf(p, sizeof p, "model.decoder.layers.%d.", index);
 
     y->group = dg_layer_group(lc);
-    attention(l, &y->attention, lc, p);
+    attention(l, &y->attention, index, p);
 
     dg_weights_vector(l, &y->dense.norm, n, p, "pre_feedforward_layernorm.weight");
     snprintf(part, sizeof part, "%smlp.", p);
-    mlp(l, &y->dense, part);
+    mlp(l, &y->dense, index, part);
     dg_weights_vector(l, &y->dense.post_norm, n, p, "post_feedforward_layernorm_1.weight");
 
     y->router.n_used = cfg->n_expert_used;
     dg_weights_vector(l, &y->router.scale, n, p, "router.scale");
-    dg_weights_matrix(l, &y->router.proj, cfg->n_expert, n, p, "router.proj.weight");
+    dg_weights_matrix(l, &y->router.proj, whole(DG_ROLE_ROUTER, index), cfg->n_expert, n, p,
+                      "router.proj.weight");
     dg_weights_vector(l, &y->router.expert_scale, cfg->n_expert, p, "router.per_expert_scale");
 
     dg_weights_vector(l, &y->experts.norm, n, p, "pre_feedforward_layernorm_2.weight");
-    gate_and_up(l, &y->experts, p);
-    experts(l, &y->experts.down, n, cfg->n_ff_expert, p, "experts.down_proj");
+    gate_and_up(l, &y->experts, index, p);
+    experts(l, &y->experts.down, whole(DG_ROLE_EXPERT_DOWN, index), n, cfg->n_ff_expert, p,
+            "experts.down_proj");
     dg_weights_vector(l, &y->experts.post_norm, n, p, "post_feedforward_layernorm_2.weight");
 
     dg_weights_vector(l, &y->post_norm, n, p, "post_feedforward_layernorm.weight");
@@ -134,10 +145,11 @@ static void walk(dg_weights *l)
     dg_model *m = l->owner;
     const dg_config *cfg = &m->cfg;
     const char *p = "model.decoder.";
-    dg_weights_matrix(l, &m->embed, cfg->n_vocab, cfg->n_embd, p, "embed_tokens.weight");
+    dg_weights_matrix(l, &m->embed, whole(DG_ROLE_EMBED, -1), cfg->n_vocab, cfg->n_embd, p,
+                      "embed_tokens.weight");
     dg_weights_vector(l, &m->norm, cfg->n_embd, p, "norm.weight");
     dg_weights_vector(l, &m->condition.norm, cfg->n_embd, p, "self_conditioning.pre_norm.weight");
-    mlp(l, &m->condition, "model.decoder.self_conditioning.");
+    mlp(l, &m->condition, -1, "model.decoder.self_conditioning.");
     for (int i = 0; i < cfg->n_layer && !l->st; i++)
         layer(l, &m->layer[i], i);
     ropes(l);

@@ -46,13 +46,16 @@ static void clip_range(dg_weights *l, const char *prefix, const char *what, floa
                         dg_checkpoint_dir(l->ck), prefix, what, (double)*min, what, (double)*max);
 }
 
+/* Where every matrix of the tower belongs. */
+static const dg_weights_part IN_TOWER = {DG_ROLE_VISION, .layer = -1};
+
 static void clipped(dg_weights *l, dg_clipped *c, int n_out, int n_in, const char *layer,
                     const char *name)
 {
     const dg_vision *v = l->owner;
     char prefix[128];
     snprintf(prefix, sizeof prefix, "%s%s.", layer, name);
-    dg_weights_matrix(l, &c->w, n_out, n_in, prefix, "linear.weight");
+    dg_weights_matrix(l, &c->w, IN_TOWER, n_out, n_in, prefix, "linear.weight");
     c->in_min = c->out_min = -INFINITY;
     c->in_max = c->out_max = INFINITY;
     if (v->cfg.clipped) {
@@ -115,9 +118,9 @@ static void walk(dg_weights *l)
     dg_vision *v = l->owner;
     const dg_vision_config *cfg = &v->cfg;
     int n = cfg->n_embd;
-    dg_weights_matrix(l, &v->patch, n, cfg->patch * cfg->patch * 3, TOWER,
+    dg_weights_matrix(l, &v->patch, IN_TOWER, n, cfg->patch * cfg->patch * 3, TOWER,
                       "patch_embedder.input_proj.weight");
-    dg_weights_matrices(l, &v->table, (int64_t[]){2, cfg->n_position, n}, TOWER,
+    dg_weights_matrices(l, &v->table, IN_TOWER, (int64_t[]){2, cfg->n_position, n}, TOWER,
                         "patch_embedder.position_embedding_table");
     for (int i = 0; i < cfg->n_layer && !l->st; i++)
         layer(l, &v->layer[i], i);
@@ -125,7 +128,7 @@ static void walk(dg_weights *l)
         dg_weights_vector(l, &v->std_bias, n, TOWER, "std_bias");
         dg_weights_vector(l, &v->std_scale, n, TOWER, "std_scale");
     }
-    dg_weights_matrix(l, &v->proj, v->n_embd_text, n, "model.encoder.embed_vision.",
+    dg_weights_matrix(l, &v->proj, IN_TOWER, v->n_embd_text, n, "model.encoder.embed_vision.",
                       "embedding_projection.weight");
     angles(l);
 }

@@ -49,24 +49,27 @@ bool dg_weights_has(const dg_weights *w, const char *prefix, const char *name)
     return dg_checkpoint_find(w->ck, full) != NULL;
 }
 
-static void take(dg_weights *w, dg_weight *out, const int64_t *shape, int n_dim, const char *prefix,
-                 const char *name)
+static void take(dg_weights *w, dg_weight *out, dg_weights_part part, const int64_t *shape,
+                 int n_dim, const char *prefix, const char *name)
 {
     const dg_tensor *t = find(w, shape, n_dim, prefix, name);
-    if (t && w->load)
-        w->st = w->be->weight_init(w->be, out, t, w->err);
+    if (!t || !w->load)
+        return;
+    int n_row = part.n_row ? part.n_row : (int)shape[n_dim - 2];
+    w->st = w->be->weight_init(
+        w->be, out, &(dg_weight_source){t, part.role, part.layer, part.first_row, n_row}, w->err);
 }
 
-void dg_weights_matrix(dg_weights *w, dg_weight *out, int n_out, int n_in, const char *prefix,
-                       const char *name)
+void dg_weights_matrix(dg_weights *w, dg_weight *out, dg_weights_part part, int n_out, int n_in,
+                       const char *prefix, const char *name)
 {
-    take(w, out, (int64_t[]){n_out, n_in}, 2, prefix, name);
+    take(w, out, part, (int64_t[]){n_out, n_in}, 2, prefix, name);
 }
 
-void dg_weights_matrices(dg_weights *w, dg_weight *out, const int64_t shape[3], const char *prefix,
-                         const char *name)
+void dg_weights_matrices(dg_weights *w, dg_weight *out, dg_weights_part part,
+                         const int64_t shape[3], const char *prefix, const char *name)
 {
-    take(w, out, shape, 3, prefix, name);
+    take(w, out, part, shape, 3, prefix, name);
 }
 
 float *dg_weights_place(dg_weights *w, size_t n)

@@ -25,12 +25,19 @@ struct dg_weights {
 /* Runs both walks. w->vectors is the owner's in any case; it may be NULL. */
 dgemma_status dg_weights_run(dg_weights *w, dg_weights_walk_fn *walk);
 
+/* What a matrix is for, and which of the tensor's rows it takes; n_row 0: all. */
+typedef struct dg_weights_part {
+    dg_weight_role role;
+    int layer;
+    int first_row, n_row;
+} dg_weights_part;
+
 /* Each names its tensor in two parts. */
 bool dg_weights_has(const dg_weights *w, const char *prefix, const char *name);
-void dg_weights_matrix(dg_weights *w, dg_weight *out, int n_out, int n_in, const char *prefix,
-                       const char *name);
-void dg_weights_matrices(dg_weights *w, dg_weight *out, const int64_t shape[3], const char *prefix,
-                         const char *name);
+void dg_weights_matrix(dg_weights *w, dg_weight *out, dg_weights_part part, int n_out, int n_in,
+                       const char *prefix, const char *name);
+void dg_weights_matrices(dg_weights *w, dg_weight *out, dg_weights_part part,
+                         const int64_t shape[3], const char *prefix, const char *name);
 void dg_weights_vector(dg_weights *w, float **out, int n, const char *prefix, const char *name);
 void dg_weights_scalar(dg_weights *w, float *out, const char *prefix, const char *name);
 

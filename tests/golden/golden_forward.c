@@ -25,23 +25,21 @@ static void scratch_clear(fixture *fx, scratch *s)
 }
 
 /* The keys or values that the cache holds of one layer, as the trace lays them out: [n_kv_head, n,
- * head_dim], the last n tokens. */
+ * head_dim], the last n tokens. `page` has room for those of one page. */
 static void read_cache(const fixture *fx, const dg_kv_seq *seq, int layer, bool value, int n,
-                       float *out)
+                       float *page, float *out)
 {
-    const dg_kv_layout *kv = dg_kv_layout_of(fx->kv, layer);
-    size_t dim = (size_t)kv->head_dim, head_bytes = DG_PAGE * dim * dg_dtype_size(kv->type);
-    for (int h = 0; h < kv->n_kv_head; h++)
-        for (int i = 0; i < n; i++) {
-            int p = seq->n_token - n + i;
-            const unsigned char *page = seq->table[kv->group].page[p / DG_PAGE];
-            size_t head = (size_t)h + (value ? (size_t)kv->n_kv_head : 0);
-            dg_widen(out,
-                     page + kv->offset + head * head_bytes +
-                         (size_t)(p % DG_PAGE) * dim * dg_dtype_size(kv->type),
-                     kv->type, dim);
-            out += dim;
-        }
+    const dg_kv_layer *l = &dg_kv_config_of(fx->kv)->layer[layer];
+    size_t dim = (size_t)l->head_dim;
+    int first = seq->n_token - n;
+    for (int p = first; p < seq->n_token; p++) {
+        if (p == first || p % DG_PAGE == 0)
+            fx->be->kv_read(fx->be, dg_kv_store_of(fx->kv), layer,
+                            seq->table[l->group].page[p / DG_PAGE], value, page);
+        for (int h = 0; h < l->n_kv_head; h++)
+            memcpy(out + ((size_t)h * (size_t)n + (size_t)(p - first)) * dim,
+                   page + ((size_t)h * DG_PAGE + (size_t)(p % DG_PAGE)) * dim, dim * sizeof *out);
+    }
 }
 
 static dgemma_status compare_cache(fixture *fx, const dg_kv_seq *seq, const char *prefix,
@@ -57,10 +55,11 @@ static dgemma_status compare_cache(fixture *fx, const dg_kv_seq *seq, const char
             const dg_layer_config *lc = &fx->cfg.layer[layer];
             int kept = lc->sliding && seq->n_token > lc->window - 1 ? lc->window - 1 : seq->n_token;
             size_t n = (size_t)kept * (size_t)lc->n_kv_head * (size_t)lc->head_dim;
-            float *got = dg_array(n, sizeof *got);
+            size_t page = (size_t)DG_PAGE * (size_t)lc->n_kv_head * (size_t)lc->head_dim;
+            float *got = dg_array(n + page, sizeof *got);
             if (!got)
                 return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-            read_cache(fx, seq, layer, value, kept, got);
+            read_cache(fx, seq, layer, value, kept, got + n, got);
             dgemma_status st =
                 fixture_compare(fx, name, got, n, TOL_ENCODER, &fx->worst_encoder, err);
             dg_free(got);

@@ -292,7 +292,7 @@ START_TEST(sliding_pages_are_forgotten)
     ck_assert_int_eq(seq.table[DG_KV_GLOBAL].n - seq.table[DG_KV_GLOBAL].first, n_page);
     ck_assert_int_le(seq.table[DG_KV_SLIDING].n - seq.table[DG_KV_SLIDING].first,
                      2); /* the window is 8 */
-    ck_assert_ptr_null(seq.table[DG_KV_SLIDING].page[0]);
+    ck_assert_int_eq(seq.table[DG_KV_SLIDING].page[0], DG_NO_PAGE);
     ck_assert_uint_le(dg_kv_bytes_used(t.kv), dg_kv_bytes_for(t.kv, 1000, 64));
     dg_kv_seq_clear(t.kv, &seq);
     ck_assert_uint_eq(dg_kv_bytes_used(t.kv), 0);
@@ -406,7 +406,7 @@ START_TEST(the_bound_holds_for_both_kinds_together)
     tiny_model t;
     tiny_open(&t, &(tiny_options){.max_row = 64});
     size_t most = dg_kv_bytes_for(t.kv, 400, 64);
-    dg_kv_cache_limit(t.kv, most);
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, most, NULL), DGEMMA_OK);
     dg_kv_seq seq = {0};
     for (int n = 60; n <= 180; n += 60) {
         ck_assert_int_eq(dg_kv_reserve(t.kv, &seq, n, NULL), DGEMMA_OK);

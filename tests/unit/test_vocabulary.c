@@ -67,7 +67,8 @@ static void bench_open(bench *b, bool reference, int n_thread, float strength)
                    .n_dim = 2,
                    .shape = {N_VOCAB, N_EMBD},
                    .data = b->stored};
-    ck_assert_int_eq(b->be->weight_init(b->be, &b->table, &t, &err), DGEMMA_OK);
+    dg_weight_source from = {&t, DG_ROLE_EMBED, -1, 0, N_VOCAB};
+    ck_assert_int_eq(b->be->weight_init(b->be, &b->table, &from, &err), DGEMMA_OK);
     for (uint32_t i = 0; i < N_ROW * N_EMBD; i++)
         b->x[i] = strength * normal(i, 1);
     for (uint32_t r = 0; r < N_ROW; r++) {
@@ -87,27 +88,33 @@ static void bench_close(bench *b)
 static dgemma_status bench_run(bench *b, int first, int n, float softcap, const float *given,
                                dgemma_error *err)
 {
-    dg_batch none = {0};
-    b->be->begin(b->be, &none);
-    b->be->vocabulary(b->be, &(dg_vocabulary_args){
-                                 .n_row = n,
-                                 .x = b->x + first * N_EMBD,
-                                 .table = &b->table,
-                                 .softcap = softcap,
-                                 .temperature = b->temperature + first,
-                                 .uniform = b->uniform + first,
-                                 .options = b->options + first,
-                                 .given = given,
-                                 .soft = b->soft + first * N_EMBD,
-                                 .soft_scale = 3,
-                                 .logits = given ? NULL : b->logits + (size_t)first * N_VOCAB,
-                                 .entropy = b->entropy + first,
-                                 .argmax = b->argmax + first,
-                                 .drawn = b->drawn + first,
-                                 .logprob = b->logprob + first,
-                                 .top_id = b->top_id + first * DG_MAX_TOP,
-                                 .top_logprob = b->top_logprob + first * DG_MAX_TOP,
-                             });
+    dg_segment seg[N_ROW]; /* each row has its own temperature */
+    for (int i = 0; i < n; i++)
+        seg[i] = (dg_segment){.canvas = true,
+                              .first_row = i,
+                              .n_row = 1,
+                              .soft = b->soft + (first + i) * N_EMBD,
+                              .temperature = b->temperature[first + i],
+                              .options = b->options[first + i]};
+    dg_batch batch = {.n_row = n,
+                      .n_segment = n,
+                      .segment = seg,
+                      .uniform = b->uniform + first,
+                      .given = given,
+                      .out = {
+                          .logits = given ? NULL : b->logits + (size_t)first * N_VOCAB,
+                          .entropy = b->entropy + first,
+                          .argmax = b->argmax + first,
+                          .drawn = b->drawn + first,
+                          .logprob = b->logprob + first,
+                          .top_id = b->top_id + first * DG_MAX_TOP,
+                          .top_logprob = b->top_logprob + first * DG_MAX_TOP,
+                      }};
+    b->be->begin(b->be, &batch);
+    b->be->vocabulary(b->be, &(dg_vocabulary_args){.x = b->x + first * N_EMBD,
+                                                   .table = &b->table,
+                                                   .softcap = softcap,
+                                                   .soft_scale = 3});
     return b->be->finish(b->be, err);
 }
 
