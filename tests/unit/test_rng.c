@@ -34,6 +34,23 @@ START_TEST(known_answers)
 }
 END_TEST
 
+/* All 53 bits of a draw, and the whole product: for large n the low half carries. */
+START_TEST(draws_use_all_their_bits)
+{
+    dg_rng_key key = {.seed = 9, .stream = 1};
+    bool low_bit = false;
+    for (uint32_t i = 0; i < 1000; i++) {
+        uint64_t bits = dg_rng_bits(&key, i);
+        ck_assert(dg_rng_uniform(&key, i) == ldexp((double)(bits >> 11), -53));
+        low_bit |= bits >> 11 & 1;
+        for (uint32_t n = 1; n; n = n < UINT32_MAX / 3 ? 3 * n : n < UINT32_MAX ? UINT32_MAX : 0)
+            ck_assert_uint_eq(dg_rng_below(&key, i, n),
+                              (uint32_t)((unsigned __int128)bits * n >> 64));
+    }
+    ck_assert(low_bit);
+}
+END_TEST
+
 START_TEST(uniform_stays_in_range_and_spreads)
 {
     enum { N = 1 << 18, BINS = 64 };
@@ -110,6 +127,7 @@ Suite *rng_suite(void)
     Suite *s = suite_create("rng");
     TCase *c = tcase_create("rng");
     tcase_add_test(c, known_answers);
+    tcase_add_test(c, draws_use_all_their_bits);
     tcase_add_test(c, uniform_stays_in_range_and_spreads);
     tcase_add_test(c, below_covers_its_range_evenly);
     tcase_add_test(c, every_input_bit_matters);

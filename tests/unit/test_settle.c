@@ -29,6 +29,13 @@ START_TEST(a_beginning_settles_from_the_front)
                      N); /* one step is enough when asked */
     ck_assert_int_eq(dg_settle_push(&s, b, sure, N, 1, 0.5f), N);
     ck_assert_mem_eq(token, a, sizeof a); /* pinned */
+
+    /* a new canvas counts from nothing, whatever was counted before */
+    dg_settle_begin(&s, N);
+    ck_assert_int_eq(dg_settle_push(&s, a, sure, N, 3, 0.5f), 0);
+    ck_assert_int_eq(dg_settle_push(&s, a, sure, N, 3, 0.5f), 0);
+    dg_settle_begin(&s, N);
+    ck_assert_int_eq(dg_settle_push(&s, a, sure, N, 3, 0.5f), 0);
 }
 END_TEST
 
