@@ -2,10 +2,12 @@
 """Compares the library's chat prompts with those of the Jinja templates on random conversations.
 
     jinja_chat.py RENDER_CHAT A|B COUNT SEED
+    jinja_chat.py --record COUNT SEED > tests/data/chat_template/random.jsonl
 
 RENDER_CHAT is the program made from render_chat.c. The templates are run as the transformers library
 runs them. A conversation passes when both give the same text or both refuse it; the first that does not
-is printed, and the status is 1.
+is printed, and the status is 1. What is recorded, short ones of both templates, the unit tests compare
+where there is no Jinja.
 """
 import json
 import random
@@ -265,7 +267,58 @@ class Maker:
 # ---- comparing ----
 
 
+def chosen():
+    """What chance seldom brings."""
+    def call(name, i="c1"):
+        return {"id": i, "type": "function", "function": {"name": name, "arguments": {"b": {"c": [1, {"d": None}]}, "A": True}}}
+
+    def tool(parameters):
+        return {"type": "function", "function": {"name": "f", "description": "F.", "parameters": parameters}}
+
+    def result(content):
+        return {"role": "tool", "tool_call_id": "c1", "content": content}
+
+    user, other = {"role": "user", "content": "Hello"}, {"role": "user", "content": "Go on"}
+    thought = {"role": "assistant", "reasoning": "hm", "content": "Yes"}
+    thought_call = {"role": "assistant", "reasoning": "hm", "content": "", "tool_calls": [call("f")]}
+    for preserve in (False, True):
+        for old in (thought, thought_call):
+            yield {"messages": [user, old, other], "preserve_thinking": preserve}
+            yield {"messages": [user, old, other, old], "preserve_thinking": preserve, "add_generation_prompt": False}
+            yield {"messages": [user, old, result("1"), other], "preserve_thinking": preserve, "enable_thinking": True}
+    twice = {"role": "assistant", "content": None, "tool_calls": [call("first"), call("second")]}
+    yield {"messages": [user, twice, result("1"), result("2")]}
+    yield {"messages": [user, twice, result("1"), {"role": "assistant", "content": "Done."}, other]}
+    yield {"messages": [user, dict(twice, content="So:"), result("1"), dict(twice, content=" "), result({"a": 1}["a"])]}
+    yield {"messages": [user, thought, thought, thought_call, thought, result("1"), thought]}
+    deep = {"type": "object", "properties": {"k": {"type": "string", "enum": [{"b": {"c": 1}, "A": [{"d": 2}]}]}}}
+    items = {"type": "object", "properties": {
+        "a": {"type": "array", "items": {}}, "b": {"type": "array", "items": {"type": "string", "format": None}},
+        "c": {"type": "array", "items": {"format": None}}, "d": {"type": "array", "items": {"default": {"x": {"y": 1}}}},
+        "e": {"type": "integer", "enum": [1, 2]}, "f": {"type": "string", "nullable": False}}}
+    for schema in (deep, items):
+        yield {"messages": [user], "tools": [tool(schema)]}
+
+
+def record(count, seed):
+    for revision in "AB":
+        template = load_template(revision)
+        lines = [json.dumps(dict({"add_generation_prompt": True}, **c)) for c in chosen()]
+        n = i = 0
+        while n < count:
+            line = lines.pop(0) if lines else Maker(seed * 1000003 + i, revision).conversation()
+            i += 1
+            rendered = render(template, line)
+            if isinstance(rendered, dict) or len(line) > 1200:
+                continue
+            print(json.dumps({"template": TEMPLATES[revision], "input": line, "rendered": rendered}, ensure_ascii=False))
+            n += 1
+
+
 def main():
+    if sys.argv[1] == "--record":
+        record(int(sys.argv[2]), int(sys.argv[3]))
+        return
     program, revision, count, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     template = load_template(revision)
     lines = [Maker(seed * 1000003 + i, revision).conversation() for i in range(count)]

@@ -124,35 +124,49 @@ static char *read_file(const char *path)
 
 /* ---- as the templates ---- */
 
-static void check_recorded(const char *line)
+/* The input is an object, or the text of one where the spelling of numbers matters. */
+static void check_recorded(const char *line, bool plain)
 {
     json_error_t at;
     json_t *record = json_loads(line, 0, &at);
     ck_assert_msg(record != NULL, "%s", at.text);
     const char *name = json_string_value(json_object_get(record, "template"));
-    char *input = json_dumps(json_object_get(record, "input"), 0);
+    json_t *given = json_object_get(record, "input");
+    char *input = json_is_string(given) ? strdup(json_string_value(given)) : json_dumps(given, 0);
     bool is_b = strcmp(name, "diffusion_gemma.jinja") == 0;
     dg_prompt p;
     render(input, is_b ? DG_CHAT_REVISION_B : DG_CHAT_REVISION_A, &p);
     const char *want = json_string_value(json_object_get(record, "rendered"));
     ck_assert_msg(strcmp(p.text.data, want) == 0, "%s: %s\n gave   %s\n wanted %s", name, input,
                   p.text.data, want);
-    expect_plain_tokens(&p);
+    if (plain) /* nobody's text holds markers */
+        expect_plain_tokens(&p);
     dg_prompt_clear(&p);
     free(input);
     json_decref(record);
 }
 
-START_TEST(renders_what_was_recorded)
+static int check_records(const char *path, bool plain)
 {
-    char *file = read_file(FOLDER "rendered.jsonl");
+    char *file = read_file(path);
     int n = 0;
     for (char *line = file, *end; (end = strchr(line, '\n')); line = end + 1, n++) {
         *end = '\0';
-        check_recorded(line);
+        check_recorded(line, plain);
     }
-    ck_assert_int_eq(n, 32);
     free(file);
+    return n;
+}
+
+START_TEST(renders_what_was_recorded)
+{
+    ck_assert_int_eq(check_records(FOLDER "rendered.jsonl", true), 32);
+}
+END_TEST
+
+START_TEST(renders_random_conversations)
+{
+    ck_assert_int_eq(check_records(FOLDER "random.jsonl", false), 300);
 }
 END_TEST
 
@@ -166,6 +180,9 @@ START_TEST(tells_templates_apart)
     ck_assert_int_eq(dg_chat_revision_of(macro), DG_CHAT_REVISION_B); /* without its header */
     ck_assert_int_eq(dg_chat_revision_of(""), DG_CHAT_UNKNOWN);
     ck_assert_int_eq(dg_chat_revision_of("{{ bos_token }}<|turn>user"), DG_CHAT_UNKNOWN);
+    char both[1 << 15]; /* one that does what each of the two does alone */
+    snprintf(both, sizeof both, "%s{{ preserve_thinking }}", a);
+    ck_assert_int_eq(dg_chat_revision_of(both), DG_CHAT_UNKNOWN);
     char *index;
     while ((index = strstr(a, "last_user_idx")))
         index[0] = 'x';
@@ -502,6 +519,54 @@ static dgemma_status run_once(dg_tokens *tokens)
     return st;
 }
 
+/* A message of n calls. */
+static dgemma_status render_calls(int n, dgemma_error *err)
+{
+    dg_tool_call *calls = calloc((size_t)n, sizeof *calls);
+    for (int i = 0; i < n; i++)
+        calls[i] = (dg_tool_call){.name = DG_TEXT("f"), .arguments = DG_TEXT("{}")};
+    const dg_message message = {.role = DG_ROLE_ASSISTANT, .calls = calls, .n_call = (size_t)n};
+    const dg_conversation c = {.messages = &message, .n_message = 1};
+    dg_prompt p;
+    dg_prompt_init(&p);
+    dgemma_status st = dg_chat_render(&c, DG_CHAT_REVISION_B, &p, err);
+    dg_prompt_clear(&p);
+    free(calls);
+    return st;
+}
+
+START_TEST(a_message_has_up_to_256_calls)
+{
+    dgemma_error err = {0};
+    ck_assert_int_eq(render_calls(256, &err), DGEMMA_OK);
+    ck_assert_int_eq(render_calls(257, &err), DGEMMA_E_LIMIT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "257 calls"));
+}
+END_TEST
+
+START_TEST(tools_are_found_by_name)
+{
+    const dg_text tools = DG_TEXT("[{\"type\":\"function\",\"function\":{\"name\":\"ask\"}},"
+                                  "{\"name\":\"tell\"},{\"name\":7},{}]");
+    static const struct {
+        const char *name;
+        bool found;
+    } cases[] = {{"ask", true},  {"tell", true}, {"as", false}, {"asks", false},
+                 {"Ask", false}, {"7", false},   {"", false},   {NULL, false}};
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        bool found;
+        size_t n;
+        ck_assert_int_eq(dg_chat_find_tool(tools, cases[i].name, &found, &n, NULL), DGEMMA_OK);
+        ck_assert_msg(found == cases[i].found, "%s", cases[i].name ? cases[i].name : "no name");
+        ck_assert_uint_eq(n, 4);
+    }
+    bool found = true;
+    size_t n = 1;
+    ck_assert_int_eq(dg_chat_find_tool((dg_text){0}, "ask", &found, &n, NULL), DGEMMA_OK);
+    ck_assert(!found && n == 0);
+}
+END_TEST
+
 START_TEST(survives_without_memory)
 {
     for (long n = 1;; n++) {
@@ -528,6 +593,7 @@ Suite *chat_template_suite(void)
     TCase *prompts = tcase_create("prompts");
     tcase_add_unchecked_fixture(prompts, setup, teardown);
     tcase_add_test(prompts, renders_what_was_recorded);
+    tcase_add_test(prompts, renders_random_conversations);
     tcase_add_test(prompts, tells_templates_apart);
     tcase_add_test(prompts, prints_values_as_python);
     tcase_add_test(prompts, declares_odd_schemas);
@@ -537,6 +603,8 @@ Suite *chat_template_suite(void)
     tcase_add_test(prompts, keeps_peoples_markers_text);
     tcase_add_test(prompts, gives_slots_in_order);
     tcase_add_test(prompts, needs_the_markers);
+    tcase_add_test(prompts, a_message_has_up_to_256_calls);
+    tcase_add_test(prompts, tools_are_found_by_name);
     tcase_add_test(prompts, survives_without_memory);
     suite_add_tcase(s, prompts);
 
