@@ -144,7 +144,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/tools/*.sh tes
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_pocket) tests/tools/render_chat.c)
 
-.PHONY: all run test golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
+.PHONY: all run test test-long mutations golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -284,6 +284,16 @@ test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start buil
 soak: all
 	@DGEMMA='$(PROGRAM)' SAN='$(SAN)' PYTHONDONTWRITEBYTECODE=1 python3 tests/server/soak.py $(SOAK_ARGS)
 
+# Small errors, one by one: a unit test has to notice each (tests/mutations.txt). MUTATE_ARGS: --only PATTERN, --jobs N, --list.
+mutations: build/deps-build.ok build/deps-test.ok
+	@python3 tools/mutate.py $(MUTATE_ARGS)
+
+# What takes too long for every change: mutations, a minute of fuzzing a target, ten minutes of many clients.
+test-long: all
+	@status=0; for goal in mutations fuzz soak; do \
+	    echo "== make $$goal"; $(MAKE) --no-print-directory $$goal FUZZ_SECONDS=60 SOAK_ARGS='--seconds 600' || status=1; \
+	done; exit $$status
+
 bench-serve: all build/deps-bench.ok
 	@DGEMMA='$(PROGRAM)' sh bench/serve.sh $(SERVE_ARGS)
 
@@ -378,6 +388,8 @@ help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
 	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
 	@echo 'make test             every test; the last line is the sum'
+	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes'
+	@echo 'make mutations        small errors that a unit test has to notice (MUTATE_ARGS: --only PATTERN, --list)'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'
 	@echo 'make bench            check and time the CPU kernels, time the vision tower, requests together, the start'

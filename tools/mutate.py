@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Breaks the code in small ways and asks whether a test notices.
+
+    mutate.py [--list] [--only PATTERN] [--jobs N] [--tree FOLDER] [--limit SECONDS] [LIST]
+
+LIST (tests/mutations.txt unless given) names places and what to write there instead. Each is applied by
+itself to a copy of the tree under build/mutants, the unit tests are built there and the suites named
+beside it are run. A suite that fails, crashes or hangs has noticed. What no suite noticed has survived,
+and that is a failure; so is a mutation that does not apply any more or does not compile: the list follows
+the code. The last line is the sum, as of every test: `N passed, N failed, N skipped`.
+
+The list, line by line:
+
+    # a comment
+    @ src/diffusion/canvas.c: diffusion settle     a file, and the suites to run (SUITE or SUITE/CASE)
+    the steps are not counted                      what goes wrong, in words: begins a mutation
+    ? request                                      other suites for this one, if need be
+    - c->step++;                                   text that occurs once in the file; any white space for any
+    +                                              what stands there instead
+
+Several lines of - or + are one text. Standard library only.
+"""
+import argparse
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+SKIP = {'.git', 'build', '__pycache__'}
+
+
+class Mutation:
+    def __init__(self, what, path, suites, line):
+        self.what, self.path, self.suites, self.line = what, path, suites, line
+        self.old, self.new = [], []
+
+    def apply(self, text):
+        """The mutated text, or None and why not."""
+        pattern = r'\s+'.join(re.escape(word) for word in '\n'.join(self.old).split())
+        found = list(re.finditer(pattern, text)) if pattern else []
+        if len(found) != 1:
+            return None, f'its text occurs {len(found)} times'
+        start, end = found[0].span()
+        return text[:start] + '\n'.join(self.new) + text[end:], None
+
+
+def read_list(path):
+    mutations, where, suites = [], None, []
+    with open(path, encoding='utf-8') as lines:
+        for number, line in enumerate(lines, 1):
+            line = line.rstrip('\n')
+            mark, rest = line[:1], line[1:].removeprefix(' ')
+            if not line.strip() or mark == '#':
+                continue
+            if mark == '@':
+                where, named = rest.split(':', 1)
+                suites = named.split()
+            elif mark in '?-+' and not mutations:
+                sys.exit(f'{path}:{number}: no mutation has begun')
+            elif mark == '?':
+                mutations[-1].suites = rest.split()
+            elif mark == '-':
+                mutations[-1].old.append(rest)
+            elif mark == '+':
+                mutations[-1].new.append(rest)
+            elif where is None:
+                sys.exit(f'{path}:{number}: no file was named')
+            else:
+                mutations.append(Mutation(line.strip(), where, suites, number))
+    return mutations
+
+
+def source_files(tree):
+    for folder, folders, files in os.walk(tree):
+        folders[:] = [f for f in folders if f not in SKIP]
+        for name in files:
+            yield os.path.relpath(os.path.join(folder, name), tree)
+
+
+def read(path):
+    with open(path, 'rb') as file:
+        return file.read()
+
+
+def bring_up_to_date(tree, copy):
+    """Makes the copy equal to the tree and touches nothing that already is, so that little is built again."""
+    wanted = set(source_files(tree))
+    for name in wanted:
+        source, target = os.path.join(tree, name), os.path.join(copy, name)
+        if os.path.islink(source) or (os.path.exists(target) and read(source) == read(target)):
+            continue
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copyfile(source, target)
+        shutil.copymode(source, target)
+    for name in set(source_files(copy)) - wanted:
+        os.remove(os.path.join(copy, name))
+
+
+class Workshop:
+    """One copy of the tree, in which one mutation at a time is built and tried."""
+
+    def __init__(self, tree, copy, limit):
+        self.copy, self.limit = copy, limit
+        self.environment = dict(os.environ, CK_DEFAULT_TIMEOUT=str(limit))
+        for name in ('MAKEFLAGS', 'MFLAGS', 'MAKELEVEL'):  # of a make that this may have been started by
+            self.environment.pop(name, None)
+        os.makedirs(copy, exist_ok=True)
+        bring_up_to_date(tree, copy)
+
+    def build(self, jobs=1):
+        compiler = 'ccache cc' if shutil.which('ccache') else 'cc'
+        made = subprocess.run(
+            ['make', '-s', f'-j{jobs}', 'CFG=mutant', f'CC={compiler}', 'CFLAGS=-g0', 'build/mutant/unit_tests'],
+            cwd=self.copy, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
+        return made.returncode == 0, made.stdout.decode(errors='replace')
+
+    def notices(self, suite):
+        """Whether a suite fails, crashes or takes too long, and what it said."""
+        with subprocess.Popen(
+                ['build/mutant/unit_tests'] + suite.split('/'), cwd=self.copy, env=self.environment,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                start_new_session=True) as running:
+            try:
+                said = running.communicate(timeout=4 * self.limit)[0].decode(errors='replace')
+            except subprocess.TimeoutExpired:
+                os.killpg(running.pid, 9)
+                return True, 'ran out of time'
+        return running.returncode != 0 or said.rstrip().endswith('0 passed, 0 failed, 0 skipped'), said
+
+    def attempt(self, mutation):
+        """'killed' and by whom, or what went wrong."""
+        path = os.path.join(self.copy, mutation.path)
+        if not os.path.exists(path):
+            return 'does not apply', 'no such file'
+        original = read(path)
+        mutated, why = mutation.apply(original.decode())
+        if mutated is None:
+            return 'does not apply', why
+        with open(path, 'wb') as file:
+            file.write(mutated.encode())
+        try:
+            built, said = self.build()
+            if not built:
+                return 'does not compile', said
+            for suite in mutation.suites:
+                if self.notices(suite)[0]:
+                    return 'killed', suite
+            return 'survived', ', '.join(mutation.suites)
+        finally:
+            with open(path, 'wb') as file:
+                file.write(original)
+
+
+def check_unbroken(workshop, mutations):
+    """Without a mutation everything has to pass, or a failure would say nothing."""
+    for suite in sorted({s for m in mutations for s in m.suites}):
+        failed, said = workshop.notices(suite)
+        if failed:
+            print(said)
+            print(f'FAILED: {suite} does not pass as the code is')
+            return False
+    return True
+
+
+def run_all(tree, mutations, jobs, limit):
+    copies = [os.path.join(tree, 'build', 'mutants', str(k)) for k in range(jobs)]
+    workshops = [Workshop(tree, copy, limit) for copy in copies]
+    for workshop in workshops:
+        built, said = workshop.build(jobs)
+        if not built:
+            print(said + 'FAILED: the tree does not build')
+            return 0, 1
+    if not check_unbroken(workshops[0], mutations):
+        return 0, 1
+
+    todo, lock, counts = queue.SimpleQueue(), threading.Lock(), {'killed': 0}
+    for mutation in mutations:
+        todo.put(mutation)
+
+    def work(workshop):
+        while True:
+            try:
+                mutation = todo.get_nowait()
+            except queue.Empty:
+                return
+            began = time.monotonic()
+            outcome, detail = workshop.attempt(mutation)
+            with lock:
+                counts[outcome] = counts.get(outcome, 0) + 1
+                mark = '' if outcome == 'killed' else 'FAILED: '
+                print(f'{mark}{outcome}: {mutation.path}: {mutation.what} '
+                      f'({detail.strip()}; {time.monotonic() - began:.1f} s)', flush=True)
+
+    threads = [threading.Thread(target=work, args=(w,)) for w in workshops]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return counts['killed'], sum(counts.values()) - counts['killed']
+
+
+def main():
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    parser = argparse.ArgumentParser(description='Breaks the code in small ways and asks whether a test notices.')
+    parser.add_argument('--list', action='store_true', help='show the mutations, run nothing')
+    parser.add_argument('--only', metavar='PATTERN', default='', help='those whose file or words contain this (a regular expression)')
+    parser.add_argument('--jobs', type=int, default=os.cpu_count() or 1, help='how many at a time, each in a copy of its own')
+    parser.add_argument('--tree', default=here, help='the source tree')
+    parser.add_argument('--limit', type=int, default=20, help='seconds that one test may take')
+    parser.add_argument('file', nargs='?', metavar='LIST')
+    options = parser.parse_args()
+
+    mutations = read_list(options.file or os.path.join(options.tree, 'tests', 'mutations.txt'))
+    chosen = [m for m in mutations if re.search(options.only, f'{m.path}: {m.what}')]
+    if options.list:
+        for m in chosen:
+            print(f'{m.path}: {m.what} ({", ".join(m.suites)})')
+        print(f'{len(chosen)} mutations')
+        return
+    passed, failed = run_all(options.tree, chosen, max(1, min(options.jobs, len(chosen))), options.limit)
+    print(f'{passed} passed, {failed} failed, {len(mutations) - len(chosen)} skipped')
+    sys.exit(1 if failed or not chosen else 0)
+
+
+if __name__ == '__main__':
+    main()
