@@ -2,6 +2,7 @@
  * or from a hotter, colder or filtered version of it. */
 #include <math.h>
 #include <string.h>
+#include "base/real.h"
 #include "cpu/cpu_vocabulary.h"
 
 /* ---- while the vocabulary is walked ---- */
@@ -156,11 +157,11 @@ static int draw(const dg_vocab_job *job, int row, int worker)
 
     double total = 0;
     for (int t = 0; t < job->n_draw_tile; t++)
-        total += mass[t] * exp((double)shift[t / per_tile] - max);
+        total += mass[t] * dg_exp((double)shift[t / per_tile] - max);
     double target = job->batch->uniform[row] * total;
     int tile = 0, last = 0;
     for (; tile < job->n_draw_tile; tile++) {
-        double m = mass[tile] * exp((double)shift[tile / per_tile] - max);
+        double m = mass[tile] * dg_exp((double)shift[tile / per_tile] - max);
         if (m > 0)
             last = tile;
         if (m > target)
@@ -174,7 +175,7 @@ static int draw(const dg_vocab_job *job, int row, int worker)
     int first = tile * DRAW_TILE;
     float s = shift[tile / per_tile];
     return draw_in_tile(job, row, first, dg_min(DRAW_TILE, job->a->table->n_out - first), s,
-                        target * exp((double)max - s), worker);
+                        target * dg_exp((double)max - s), worker);
 }
 
 static void draw_task(void *arg, int row, int worker)
@@ -186,7 +187,7 @@ static void draw_task(void *arg, int row, int worker)
         job->out->entropy[row] = NAN;
         return;
     }
-    job->out->entropy[row] = (float)fmax(0, log(v->mass) - v->slope / v->mass);
+    job->out->entropy[row] = (float)fmax(0, dg_log(v->mass) - v->slope / v->mass);
     if (v->draw != DG_DRAW_ARGMAX)
         job->out->drawn[row] = draw(job, row, worker);
 }

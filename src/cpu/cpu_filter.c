@@ -6,6 +6,7 @@
  * of its words stay: backend.h says in which order. */
 #include <math.h>
 #include <string.h>
+#include "base/real.h"
 #include "cpu/cpu_vocabulary.h"
 
 enum { NO_BIN = UINT16_MAX };
@@ -85,13 +86,13 @@ static cut cut_at(const bins *b, double max_n, double max_mass)
         double words = b->count[slot_of(c.bin)], mass = b->mass[slot_of(c.bin)];
         if (c.bin == b->top) {
             words -= 1;
-            mass = fmax(0, mass - exp(b->max - edge));
+            mass = fmax(0, mass - dg_exp(b->max - edge));
         }
         if (c.n >= max_n || c.mass >= max_mass || (double)(c.bin + 1) / DG_DRAW_RANKS <= b->least)
             return c;
         if (words <= 0)
             continue;
-        double each = mass / words * exp(edge - b->max), take = fmin(words, max_n - c.n);
+        double each = mass / words * dg_exp(edge - b->max), take = fmin(words, max_n - c.n);
         if (c.mass + take * each > max_mass)
             take = fmin(take, ceil((max_mass - c.mass) / each));
         c.n += take;
@@ -110,7 +111,7 @@ void dg_cpu_filter_cut(const dg_vocab_job *job, int row)
     dg_filter *f = &cpu->vocab[row].filter;
     const dg_draw_options *o = dg_vocab_options(job, row)->draw;
     double max = dg_cpu_heated_max(job, row);
-    f->least = o->min_p > 0 ? max + log((double)o->min_p) : (double)-INFINITY;
+    f->least = o->min_p > 0 ? max + dg_log((double)o->min_p) : (double)-INFINITY;
     f->last_id = -1;
     f->alone = !f->seen;
     if (f->alone)

@@ -3,6 +3,7 @@
  * result does not depend on them. */
 #include <math.h>
 #include <string.h>
+#include "base/real.h"
 #include "cpu/cpu_internal.h"
 
 void dg_cpu_lines_begin(dg_cpu_lines *l)
@@ -45,7 +46,8 @@ void dg_cpu_lines_soften(dg_cpu_lines *l, int line, int lo, int hi, int n)
     float top;
     l->cpu->k.argmax(s + lo, hi - lo, &top);
     if (top > l->max[line]) {
-        float shrink = expf(l->max[line] - top); /* 0 for the first keys: max starts at -infinity */
+        /* 0 for the first keys: max starts at -infinity */
+        float shrink = (float)dg_exp((double)(l->max[line] - top));
         float *out = l->w->out + (size_t)line * (size_t)l->dim;
         for (int i = 0; i < l->dim; i++)
             out[i] *= shrink;

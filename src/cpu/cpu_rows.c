@@ -1,6 +1,6 @@
 /* Stages and parts of stages that treat each row by itself. */
-#include <math.h>
 #include <string.h>
+#include "base/real.h"
 #include "cpu/cpu_internal.h"
 
 /* Rows that one task takes: enough work to be worth the hand-over. */
@@ -147,11 +147,8 @@ static void rope_table_row(dg_cpu *cpu, const void *args, int row, int worker)
     float position = (float)cpu->batch->position[row];
     float *c = rope->cos + (size_t)row * (size_t)rope->n_pair;
     float *s = rope->sin + (size_t)row * (size_t)rope->n_pair;
-    for (int i = 0; i < rope->n_pair; i++) {
-        float angle = position * a->frequency[i];
-        c[i] = cosf(angle);
-        s[i] = sinf(angle);
-    }
+    for (int i = 0; i < rope->n_pair; i++)
+        dg_sin_cos(position * a->frequency[i], &s[i], &c[i]);
 }
 
 void dg_cpu_rope_table(dg_backend *be, const dg_rope_table_args *a)

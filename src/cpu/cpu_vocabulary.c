@@ -8,6 +8,7 @@
  * their filters leave (cpu_filter.c).
  *
  * Everything is summed in ascending vocabulary order per row. */
+#include "base/real.h"
 #include "cpu/cpu_vocabulary.h"
 #include <math.h>
 #include <string.h>
@@ -124,7 +125,7 @@ static void raise_max(dg_vocab_row *v, const float *z, int n, int first, const d
     v->shrink = 1;
     if (!(top > v->max))
         return;
-    double shift = (double)v->max - top, shrink = exp(shift);
+    double shift = (double)v->max - top, shrink = dg_exp(shift);
     v->slope = v->mass > 0 ? shrink * (v->slope + shift * v->mass) : 0;
     v->mass *= shrink;
     v->shrink = (float)shrink;
@@ -158,7 +159,7 @@ static void finish_top(const dg_vocab_job *job, int row)
 {
     const dg_vocab_row *v = &job->cpu->vocab[row];
     const dg_vocabulary_options *opt = dg_vocab_options(job, row);
-    double log_mass = log(v->mass);
+    double log_mass = dg_log(v->mass);
     if (job->out->logprob)
         job->out->logprob[row] = (float)-log_mass;
     float *at = job->out->top_id ? job->out->top_logprob + (size_t)row * DG_MAX_TOP : NULL;

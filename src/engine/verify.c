@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "base/pool.h"
+#include "base/real.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
 #include "engine/loader.h"
@@ -148,8 +149,8 @@ static void tell(const teller *t, const char *what, double error, double allowed
 /* Undoes the softcap: near the cap, where tanh is flat, only there can values be compared. */
 static double before_softcap(double logit)
 {
-    double x = logit / 30;
-    return 30 * atanh(fmin(fmax(x, -0.9999999), 0.9999999));
+    double x = fmin(fmax(logit / 30, -0.9999999), 0.9999999);
+    return 15 * dg_log((1 + x) / (1 - x)); /* 30 times the inverse of tanh */
 }
 
 static dgemma_status check_published(const dgemma_engine_options *opt, const dg_published *p,

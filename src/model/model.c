@@ -1,8 +1,8 @@
 #include "model/model.h"
-#include <math.h>
 #include <stdio.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "base/real.h"
 #include "model/weights.h"
 
 static const dg_config *config_of(const dg_weights *l)
@@ -115,7 +115,7 @@ static void rope(dg_weights *l, const dg_layer_config *lc)
     m->n_rope_pair[g] = lc->n_rope_pair;
     float *at = m->rope_frequency[g] = dg_weights_place(l, (size_t)dg_max(1, lc->n_rope_pair));
     for (int i = 0; l->load && i < lc->n_rope_pair; i++) {
-        float power = (float)pow(lc->rope_theta, (double)((float)(2 * i) / (float)lc->head_dim));
+        float power = (float)dg_pow(lc->rope_theta, (double)((float)(2 * i) / (float)lc->head_dim));
         float f = 1 / power;
         l->be->upload(l->be, at + i, &f, sizeof f);
     }

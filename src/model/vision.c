@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "base/real.h"
 #include "model/weights.h"
 
 #define TOWER "model.encoder.vision_tower."
@@ -102,11 +103,9 @@ static void angles(dg_weights *l)
     }
     for (size_t i = 0; i < n_pair; i++) {
         float part = (float)(2 * i) / (float)(2 * n_pair);
-        float f = 1 / (float)pow(cfg->rope_theta, (double)part);
-        for (size_t at = 0; at < (size_t)v->n_angle; at++) {
-            host[at * n_pair + i] = cosf((float)at * f);
-            host[n + at * n_pair + i] = sinf((float)at * f);
-        }
+        float f = 1 / (float)dg_pow(cfg->rope_theta, (double)part);
+        for (size_t at = 0; at < (size_t)v->n_angle; at++)
+            dg_sin_cos((float)at * f, &host[n + at * n_pair + i], &host[at * n_pair + i]);
     }
     l->be->upload(l->be, v->cos, host, n * sizeof *host);
     l->be->upload(l->be, v->sin, host + n, n * sizeof *host);

@@ -1,6 +1,7 @@
 /* The definition of every kernel. Sums in double, written to be read, never tuned. */
 #include "cpu/kernels.h"
 #include <math.h>
+#include "base/real.h"
 
 /* The value at index i of a row stored as `type`. */
 static float at(const void *row, dg_dtype type, int i)
@@ -72,20 +73,20 @@ static void gelu_mul(float *y, const float *gate, const float *up, int n)
     const double c = 0.79788456080286535588; /* sqrt(2 / pi) */
     for (int i = 0; i < n; i++) {
         double g = gate[i];
-        y[i] = (float)(0.5 * g * (1 + tanh(c * (g + 0.044715 * g * g * g))) * up[i]);
+        y[i] = (float)(0.5 * g * (1 + dg_tanh(c * (g + 0.044715 * g * g * g))) * up[i]);
     }
 }
 
 static void softcap(float *z, int n, float cap)
 {
     for (int i = 0; i < n; i++)
-        z[i] = (float)(cap * tanh((double)z[i] / cap));
+        z[i] = (float)(cap * dg_tanh((double)z[i] / cap));
 }
 
 static void exp_shift(float *e, const float *z, int n, float shift)
 {
     for (int i = 0; i < n; i++) {
-        double v = exp((double)z[i] - shift);
+        double v = dg_exp((double)z[i] - shift);
         e[i] = v < 0x1p-126 ? 0 : (float)v;
     }
 }
