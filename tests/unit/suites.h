@@ -42,6 +42,7 @@ Suite *pocket_checks_suite(void);
 Suite *cells_suite(void);
 Suite *chat_log_suite(void);
 Suite *server_suite(void);
+Suite *http_suite(void);
 Suite *dialects_suite(void);
 
 #endif

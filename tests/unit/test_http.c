@@ -1,0 +1,246 @@
+/* The readers of heads and chunks, and the log that never waits: pure parts of the HTTP side. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/common.h"
+#include "server/chunks.h"
+#include "server/head.h"
+#include "server/log.h"
+#include "suites.h"
+
+/* ---- heads ---- */
+
+/* In pieces of n bytes. Returns how much was taken. */
+static size_t read_in(dg_head *h, const char *text, size_t len, size_t n)
+{
+    size_t at = 0;
+    dg_head_init(h);
+    while (at < len && h->state == DG_HEAD_MORE)
+        at += dg_head_read(h, text + at, len - at < n ? len - at : n);
+    return at;
+}
+
+START_TEST(test_head)
+{
+    static const char text[] = "POST http://There:80/v1/%6dodels?a=b HTTP/1.1\r\n"
+                               "Host: here\r\nContent-Length: 12\r\nX-A:  b c\t\r\nX-Empty:\r\n"
+                               "EXPECT: 100-Continue\r\nConnection: a, keep-alive\r\n\r\nbody";
+    for (size_t n = 1; n <= sizeof text; n++) {
+        dg_head h;
+        ck_assert_uint_eq(read_in(&h, text, sizeof text - 1, n), sizeof text - 5);
+        ck_assert_int_eq(h.state, DG_HEAD_DONE);
+        ck_assert_str_eq(h.method, "POST");
+        ck_assert_str_eq(h.path, "/v1/models");
+        ck_assert_str_eq(dg_head_host(&h), "There:80");
+        ck_assert_str_eq(dg_head_get(&h, "host"), "here");
+        ck_assert_str_eq(dg_head_get(&h, "x-a"), "b c");
+        ck_assert_str_eq(dg_head_get(&h, "X-Empty"), "");
+        ck_assert_ptr_null(dg_head_get(&h, "X"));
+        ck_assert_uint_eq(h.length, 12);
+        ck_assert(h.asks_first && h.keep_alive && !h.is_old && !h.is_chunked);
+        dg_head_clear(&h);
+    }
+}
+END_TEST
+
+START_TEST(test_head_paths)
+{
+    static const char *const cases[][3] = {
+        {"/a/b?c", "/a/b", "h"},
+        {"http://x", "/", "x"},
+        {"HTTP://x/", "/", "x"},
+        {"https://x?/a", "/", "x"},
+        {"http://[::1]:8/a", "/a", "[::1]:8"},
+        {"//a", "//a", "h"},
+        {"/%41%2f", "/A/", "h"},
+        {"/?%zz", "/", "h"},
+    };
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        char text[128];
+        dg_head h;
+        snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", cases[i][0]);
+        read_in(&h, text, strlen(text), sizeof text);
+        ck_assert_msg(h.state == DG_HEAD_DONE, "%s: %s", cases[i][0], h.why);
+        ck_assert_str_eq(h.path, cases[i][1]);
+        ck_assert_str_eq(dg_head_host(&h), cases[i][2]);
+        dg_head_clear(&h);
+    }
+}
+END_TEST
+
+START_TEST(test_head_keep_alive)
+{
+    static const struct {
+        const char *version, *field;
+        bool stays;
+    } cases[] = {{"1.1", "X: y", true},
+                 {"1.1", "Connection: close", false},
+                 {"1.1", "Connection: x , CLOSE", false},
+                 {"1.1", "Connection: closed", true},
+                 {"1.0", "X: y", false},
+                 {"1.0", "Connection: Keep-Alive", true}};
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        char text[128];
+        dg_head h;
+        snprintf(text, sizeof text, "GET / HTTP/%s\r\nHost: h\r\n%s\r\n\r\n", cases[i].version,
+                 cases[i].field);
+        read_in(&h, text, strlen(text), 1);
+        ck_assert_int_eq(h.state, DG_HEAD_DONE);
+        ck_assert_int_eq(h.keep_alive, cases[i].stays);
+        dg_head_clear(&h);
+    }
+}
+END_TEST
+
+/* Every byte, at every place of a plain head, is read or refused; NUL never is read. */
+START_TEST(test_head_bytes)
+{
+    static const char plain[] = "GET /a HTTP/1.1\r\nHost: h\r\nA: b\r\n\r\n";
+    for (size_t at = 0; at + 1 < sizeof plain; at++)
+        for (int byte = 0; byte < 256; byte++) {
+            char text[sizeof plain];
+            dg_head h;
+            memcpy(text, plain, sizeof plain);
+            text[at] = (char)byte;
+            read_in(&h, text, sizeof text - 1, sizeof text);
+            ck_assert(h.state != DG_HEAD_BAD || (h.status >= 400 && h.why));
+            if (!byte)
+                ck_assert_int_eq(h.state, DG_HEAD_BAD);
+            dg_head_clear(&h);
+        }
+}
+END_TEST
+
+START_TEST(test_head_limits)
+{
+    dg_head h;
+    char *text = calloc(1, 2 * DG_HEAD_BYTES);
+    strcpy(text, "GET / HTTP/1.1\r\nHost: h\r\nA: ");
+    memset(text + strlen(text), 'a', DG_HEAD_BYTES);
+    read_in(&h, text, strlen(text), 1000);
+    ck_assert_int_eq(h.status, 431);
+    dg_head_clear(&h);
+    memset(text, 'a', DG_HEAD_BYTES + 1);
+    read_in(&h, text, DG_HEAD_BYTES + 1, 1000);
+    ck_assert_int_eq(h.status, 414);
+    dg_head_clear(&h);
+    for (int n = DG_HEAD_FIELDS - 1; n <= DG_HEAD_FIELDS; n++) {
+        strcpy(text, "GET / HTTP/1.1\r\nHost: h\r\n");
+        for (int i = 0; i < n; i++)
+            strcat(text, "A: b\r\n");
+        strcat(text, "\r\n");
+        read_in(&h, text, strlen(text), 1000);
+        ck_assert_int_eq(h.state, n < DG_HEAD_FIELDS ? DG_HEAD_DONE : DG_HEAD_BAD);
+        dg_head_clear(&h);
+    }
+    free(text);
+}
+END_TEST
+
+/* ---- chunks ---- */
+
+static size_t unchunk(dg_chunks *c, const char *text, size_t len, size_t n, char *out)
+{
+    size_t at = 0, n_out = 0, n_data;
+    *c = (dg_chunks){0};
+    while (at < len && c->state < DG_CHUNKS_DONE) {
+        at += dg_chunks_read(c, text + at, len - at < n ? len - at : n, &n_data);
+        memcpy(out + n_out, text + at - n_data, n_data);
+        n_out += n_data;
+    }
+    out[n_out] = '\0';
+    return at;
+}
+
+START_TEST(test_chunks)
+{
+    static const char text[] = "3\r\nabc\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\nT: v\r\n\r\nNEXT";
+    for (size_t n = 1; n <= sizeof text; n++) {
+        char out[sizeof text];
+        dg_chunks c;
+        ck_assert_uint_eq(unchunk(&c, text, sizeof text - 1, n, out), sizeof text - 5);
+        ck_assert_int_eq(c.state, DG_CHUNKS_DONE);
+        ck_assert_str_eq(out, "abc0123456789");
+    }
+}
+END_TEST
+
+START_TEST(test_chunks_bad)
+{
+    static const char *const bad[] = {
+        "x",          "\r\n",      "1\n",      "1\ra",          "1 \r\n",
+        "-1\r\n",     "1;\n",      "1\r\na\n", "1\r\nab",       "0\r\nx\r\n",
+        "0\r\n:\r\n", "0\r\nx:\n", "0\r\n\n",  "0\r\na b:\r\n", "1000000000000000\r\n"};
+    for (size_t i = 0; i < DG_COUNT(bad); i++) {
+        char out[64];
+        dg_chunks c;
+        unchunk(&c, bad[i], strlen(bad[i]), 1 + i % 3, out);
+        ck_assert_msg(c.state == DG_CHUNKS_BAD, "%s: %d", bad[i], c.state);
+    }
+}
+END_TEST
+
+/* ---- the log ---- */
+
+typedef struct reader {
+    atomic_bool reads;
+    atomic_int n_line;
+} reader;
+
+static bool take_line(void *user, const char *line)
+{
+    reader *r = user;
+    if (!atomic_load(&r->reads))
+        return false;
+    ck_assert_ptr_nonnull(strstr(line, "Z line "));
+    ck_assert_ptr_null(strchr(line, '\n'));
+    atomic_fetch_add(&r->n_line, 1);
+    return true;
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+START_TEST(test_log)
+{
+    reader r = {0};
+    dg_log *log;
+    ck_assert(!dg_log_open(&log, take_line, &r, NULL));
+    for (int i = 0; i < DG_LOG_LINES + 10; i++)
+        dg_log_print(log, "line %d\nforged", i); /* nobody reads, and we get here */
+    ck_assert_uint_eq(dg_log_dropped(log), 10);
+    atomic_store(&r.reads, true);
+    for (int i = 0; i < 2000 && atomic_load(&r.n_line) < DG_LOG_LINES; i++)
+        nap();
+    ck_assert_int_eq(atomic_load(&r.n_line), DG_LOG_LINES);
+    dg_log_print(log, "line of %5000s", "many bytes");
+    dg_log_close(log); /* with what is left */
+    ck_assert_int_eq(atomic_load(&r.n_line), DG_LOG_LINES + 1);
+    dg_log_print(NULL, "line %d", 1);
+
+    atomic_store(&r.reads, false);
+    ck_assert(!dg_log_open(&log, take_line, &r, NULL));
+    dg_log_print(log, "line %d", 1);
+    dg_log_close(log); /* does not wait for ever */
+}
+END_TEST
+
+Suite *http_suite(void)
+{
+    Suite *s = suite_create("http");
+    TCase *t = tcase_create("http");
+    tcase_add_test(t, test_head);
+    tcase_add_test(t, test_head_paths);
+    tcase_add_test(t, test_head_keep_alive);
+    tcase_add_test(t, test_head_bytes);
+    tcase_add_test(t, test_head_limits);
+    tcase_add_test(t, test_chunks);
+    tcase_add_test(t, test_chunks_bad);
+    tcase_add_test(t, test_log);
+    suite_add_tcase(s, t);
+    return s;
+}
