@@ -119,7 +119,7 @@ $(BUILD)/cli/%.o: private PKGS += libedit
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
 $(BUILD)/tests/%.o: private INCLUDES += -Itests -I.
 $(BUILD)/cli/cmd_serve.o: private INCLUDES += -I.
-$(BUILD)/server/%.o: private PKGS += libmicrohttpd
+$(BUILD)/server/%.o: private PKGS += gnutls
 $(BUILD)/server/fetch.o: private DEFINES += $(if $(CURL_PKG),-DHAVE_CURL=1)
 $(BUILD)/server/fetch.o: private PKGS += $(CURL_PKG)
 $(BUILD)/tests/unit/%.o: private PKGS += check
@@ -198,7 +198,7 @@ $(BUILD)/page_data.o: $(BUILD)/page_data.c server/page.h $(BUILD)/flags
 $(SERVER): $(call obj,$(SRC_server)) $(BUILD)/page_data.o $(BUILD)/sources
 	$(archive)
 
-$(BUILD)/dgemma: private PKGS += libedit libmicrohttpd
+$(BUILD)/dgemma: private PKGS += libedit gnutls
 $(BUILD)/dgemma: $(call obj,$(SRC_cli)) $(SERVER) $(LIB_A)
 	$(link)
 
@@ -273,6 +273,7 @@ deps:
 
 deps-all:
 	@CC='$(CC)' sh tools/deps.sh build test fuzz format cxx video links
+	@CC='$(CC)' sh tools/deps.sh proxies || echo 'without proxies the tests behind them will be skipped'
 	@$(MAKE) --no-print-directory build/deps-browser.ok
 
 # ---- running and testing ----

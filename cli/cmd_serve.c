@@ -1,9 +1,11 @@
 /* dgemma serve: a model behind HTTP, until a signal says otherwise. */
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -60,14 +62,18 @@ static const char *base_name(char *path)
 
 /* ---- running ---- */
 
-static void print_line(void *user, const char *line)
+/* Who reads the log may have stopped reading. A pipe that takes anything takes a line. */
+static bool print_line(void *user, const char *line)
 {
+    char text[DG_LOG_LINE + 1];
     (void)user;
-    char when[32];
-    time_t now = time(NULL);
-    struct tm tm;
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
-    fprintf(stderr, "%s %s\n", when, line);
+    struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&err, 1, 0) == 0)
+        return false;
+    int n = snprintf(text, sizeof text, "%s\n", line);
+    ssize_t written = write(STDERR_FILENO, text, (size_t)n);
+    (void)written; /* one who has closed it wants no log */
+    return true;
 }
 
 static void stop_signals(sigset_t *set)
@@ -107,7 +113,7 @@ static void serve_until_told(dg_server *server, const serve_args *a)
     int number;
     stop_signals(&set);
     sigwait(&set, &number);
-    print_line(NULL, "stopping: answers under way are finished, a second signal ends them");
+    print_line(NULL, "dgemma: stopping: answers under way are finished, a second signal ends them");
     dg_server_drain(server);
     double until = dg_clock_now() + a->drain;
     while (dg_clock_now() < until && !dg_server_wait_idle(server, 0.1))

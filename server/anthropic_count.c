@@ -1,5 +1,6 @@
 #include "anthropic_count.h"
 #include "anthropic_request.h"
+#include "call_body.h"
 
 static bool count(dg_call *c, size_t *n, dg_http_error *e)
 {

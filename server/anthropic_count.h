@@ -2,7 +2,7 @@
 #ifndef DG_SERVER_ANTHROPIC_COUNT_H
 #define DG_SERVER_ANTHROPIC_COUNT_H
 
-#include "server_internal.h"
+#include "calls.h"
 
 void dg_anthropic_count(dg_call *c);
 

@@ -1,10 +1,8 @@
 /* Calls that take time: a queue of those that have something to do, and workers that do it. A call
  * is worked on by one of them at a time; whatever happens meanwhile makes it come again. */
-#include <stdio.h>
-#include <string.h>
+#include "calls.h"
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "server_internal.h"
 
 /* ---- making and freeing ---- */
 
@@ -13,7 +11,7 @@ dg_call *dg_call_create(dg_server *s)
     dg_call *c = dg_calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    if (!dg_exchange_init(&c->x, dg_http_resume, c)) {
+    if (!dg_exchange_init(&c->x, NULL, NULL)) {
         dg_exchange_clear(&c->x);
         dg_free(c);
         return NULL;
@@ -36,15 +34,15 @@ static void write_log(const dg_call *c)
     double ms = 1e3 * (dg_clock_now() - c->arrived);
     const dgemma_stats *st = &c->stats;
     if (c->route && c->route->generates && st->n_prompt)
-        dg_server_log(c->server,
-                      "%s %s %s %d %.0f ms, prompt %d (%d cached), output %d in %d blocks and %d "
-                      "steps, queue %.0f ms, first text %.0f ms",
-                      c->x.id, c->method, c->path, c->x.status, ms, st->n_prompt,
-                      st->n_prompt_cached, st->n_output, st->n_blocks, st->n_steps,
-                      1e3 * st->queue_seconds, 1e3 * st->first_text_seconds);
+        dg_log_print(c->server->log,
+                     "%s %s %s %d %.0f ms, prompt %d (%d cached), output %d in %d blocks and %d "
+                     "steps, queue %.0f ms, first text %.0f ms",
+                     c->x.id, c->method, c->path, c->x.status, ms, st->n_prompt,
+                     st->n_prompt_cached, st->n_output, st->n_blocks, st->n_steps,
+                     1e3 * st->queue_seconds, 1e3 * st->first_text_seconds);
     else
-        dg_server_log(c->server, "%s %s %s %d %.0f ms", c->x.id, c->method, c->path, c->x.status,
-                      ms);
+        dg_log_print(c->server->log, "%s %s %s %d %.0f ms", c->x.id, c->method, c->path,
+                     c->x.status, ms);
     dg_metrics_http(c->server->metrics, c->x.status,
                     c->route && c->route->generates ? ms / 1e3 : -1);
 }
@@ -101,7 +99,6 @@ bool dg_call_hand_over(dg_call *c)
     pthread_mutex_lock(&s->lock);
     bool taken = !s->closing;
     if (taken) {
-        dg_http_suspend(c);
         c->handed_over = true;
         enqueue(c);
     }
@@ -125,13 +122,8 @@ void dg_call_ping(dg_call *c)
 void dg_call_end(dg_call *c)
 {
     dg_server *s = c->server;
-    pthread_mutex_lock(&c->x.lock);
-    c->connection = NULL;
-    c->suspended = false;
-    pthread_mutex_unlock(&c->x.lock);
     pthread_mutex_lock(&s->lock);
     c->gone = true;
-    c->peer = NULL;
     bool mine = !c->handed_over;
     enqueue(c);
     pthread_mutex_unlock(&s->lock);

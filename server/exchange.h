@@ -1,5 +1,5 @@
 /* One HTTP request's answer on its way out: decided once, whole or as a stream, written by a worker
- * and sent by the HTTP thread. Knows no HTTP library. */
+ * and sent by the HTTP thread. Knows no socket. */
 #ifndef DG_SERVER_EXCHANGE_H
 #define DG_SERVER_EXCHANGE_H
 
@@ -31,7 +31,8 @@ typedef struct dg_exchange {
     int retry_after;          /* of an error; -1: trying again will not help */
     double wrote;             /* when something was last written */
     json_t *(*error_form)(const dg_http_error *e); /* dg_error_object, or another dialect's */
-    void (*wake)(void *user); /* called, with the lock held, when there is something to send */
+    void (*wake)(void *user); /* called, with the lock held, when there is something to send; NULL:
+                                 nobody waits for it */
     void *wake_user;
 } dg_exchange;
 

@@ -1,351 +1,258 @@
-/* Bytes in and out: libmicrohttpd's side of the server. One thread, which never waits: a call that
- * takes time is suspended, and resumed when there is something to send. */
+#include "http.h"
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "server_internal.h"
 
-enum {
-    HEADER_BYTES = 64 << 10, /* of a request's line and headers */
-    SEND_BYTES = 16 << 10,
-    BACKLOG = 1024
+enum { BACKLOG = 1024, TICK_MS = 200, MAX_EVENTS = 128, ACCEPTS_AT_ONCE = 64 };
+
+/* dg_connection speaks of events in poll's words, and epoll's are the same numbers. */
+_Static_assert((int)EPOLLIN == POLLIN && (int)EPOLLOUT == POLLOUT && (int)EPOLLERR == POLLERR &&
+                   (int)EPOLLHUP == POLLHUP && (int)EPOLLRDHUP == POLLRDHUP,
+               "epoll and poll have the same events");
+
+struct dg_http {
+    dg_connection_shared shared;
+    dg_tls *tls;
+    int max_connections;
+    bool is_local;
+    int listen_fd, epoll_fd, wake_fd;
+    bool is_accepting;   /* the listening socket is looked at */
+    double accept_again; /* not before: there were no files left */
+    double swept;
+    dg_connection *all, *dead;
+    pthread_t thread;
+    bool runs;
+    atomic_int n_connection;
+    atomic_bool stops;
+
+    pthread_mutex_t lock; /* for what follows */
+    dg_connection *woken;
+    char scratch[DG_SCRATCH_BYTES];
 };
 
-static const char *header(struct MHD_Connection *con, const char *name)
+/* ---- waking ---- */
+
+static void ring(dg_http *h)
 {
-    return MHD_lookup_connection_value(con, MHD_HEADER_KIND, name);
+    uint64_t one = 1;
+    ssize_t n = write(h->wake_fd, &one, sizeof one);
+    (void)n; /* full: it rings already */
 }
 
-/* ---- answers ---- */
-
-void dg_http_suspend(dg_call *c)
+/* An exchange's; its lock is held, so the connection is there. */
+static void wake(void *connection)
 {
-    pthread_mutex_lock(&c->x.lock);
-    c->suspended = true;
-    MHD_suspend_connection(c->connection);
-    pthread_mutex_unlock(&c->x.lock);
-}
-
-void dg_http_resume(void *call)
-{
-    dg_call *c = call;
-    if (c->suspended && c->connection) {
-        c->suspended = false;
-        MHD_resume_connection(c->connection);
+    dg_connection *c = connection;
+    dg_http *h = c->shared->loop;
+    pthread_mutex_lock(&h->lock);
+    bool is_first = !h->woken;
+    if (!c->woken) {
+        c->woken = true;
+        c->next_woken = h->woken;
+        h->woken = c;
     }
+    pthread_mutex_unlock(&h->lock);
+    if (is_first)
+        ring(h);
 }
 
-/* Gives the library what is there, or puts the connection to sleep. */
-static ssize_t read_answer(void *call, uint64_t pos, char *to, size_t max)
+static dg_connection *next_woken(dg_http *h)
 {
-    (void)pos;
-    dg_call *c = call;
-    pthread_mutex_lock(&c->x.lock);
-    long n = dg_exchange_take(&c->x, to, max);
-    if (!n) {
-        c->suspended = true;
-        MHD_suspend_connection(c->connection);
+    pthread_mutex_lock(&h->lock);
+    dg_connection *c = h->woken;
+    if (c) {
+        h->woken = c->next_woken;
+        c->woken = false;
     }
-    pthread_mutex_unlock(&c->x.lock);
-    return n >= 0    ? n
-           : n == -1 ? MHD_CONTENT_READER_END_OF_STREAM
-                     : MHD_CONTENT_READER_END_WITH_ERROR;
+    pthread_mutex_unlock(&h->lock);
+    return c;
 }
 
-static void add_cors(dg_call *c, struct MHD_Response *r)
+static void forget_woken(dg_http *h, const dg_connection *c)
 {
-    const char *origin = header(c->connection, "Origin");
-    if (!dg_origin_listed(c->server->origins, origin))
-        return;
-    MHD_add_response_header(r, "Access-Control-Allow-Origin", origin);
-    MHD_add_response_header(r, "Vary", "Origin");
-    MHD_add_response_header(r, "Access-Control-Expose-Headers", "x-request-id");
-    if (strcmp(c->method, "OPTIONS") != 0)
-        return;
-    MHD_add_response_header(r, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    const char *wanted = header(c->connection, "Access-Control-Request-Headers");
-    MHD_add_response_header(r, "Access-Control-Allow-Headers",
-                            wanted ? wanted : "authorization, content-type");
-    MHD_add_response_header(r, "Access-Control-Max-Age", "600");
-}
-
-static void add_headers(dg_call *c, struct MHD_Response *r)
-{
-    char seconds[16];
-    MHD_add_response_header(r, "Content-Type", c->x.content_type);
-    MHD_add_response_header(r, "x-request-id", c->x.id);
-    MHD_add_response_header(r, "request-id", c->x.id); /* Anthropic's name for it */
-    MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
-    for (const dg_header *h = c->x.headers; h && h->name; h++)
-        MHD_add_response_header(r, h->name, h->value);
-    if (!MHD_get_response_header(r, "Cache-Control"))
-        MHD_add_response_header(r, "Cache-Control", c->x.streaming ? "no-cache" : "no-store");
-    if (c->x.streaming)
-        MHD_add_response_header(r, "X-Accel-Buffering", "no");
-    if (c->x.retry_after > 0) {
-        snprintf(seconds, sizeof seconds, "%d", c->x.retry_after);
-        MHD_add_response_header(r, "Retry-After", seconds);
-    } else if (c->x.retry_after < 0) {
-        MHD_add_response_header(r, "x-should-retry", "false");
-    }
-    if (c->x.status == 401)
-        MHD_add_response_header(r, "WWW-Authenticate", "Bearer");
-    add_cors(c, r);
-}
-
-/* Queues what was decided. */
-static enum MHD_Result send_answer(dg_call *c)
-{
-    pthread_mutex_lock(&c->x.lock);
-    int status = c->x.status;
-    uint64_t size = c->x.streaming ? MHD_SIZE_UNKNOWN : c->x.out.len;
-    pthread_mutex_unlock(&c->x.lock);
-    if (!status)
-        return MHD_NO;
-    struct MHD_Response *r =
-        MHD_create_response_from_callback(size, SEND_BYTES, read_answer, c, NULL);
-    if (!r)
-        return MHD_NO;
-    add_headers(c, r);
-    enum MHD_Result ok = MHD_queue_response(c->connection, (unsigned)status, r);
-    MHD_destroy_response(r);
-    return ok;
-}
-
-/* ---- requests ---- */
-
-static void copy_printable(char *to, size_t size, const char *from)
-{
-    size_t n = 0;
-    for (; from[n] && n + 1 < size; n++)
-        to[n] = from[n] > ' ' && from[n] < 127 ? from[n] : '?';
-    to[n] = '\0';
-}
-
-/* A number of bytes that a client promised; 0 when it did not. */
-static unsigned long long promised_bytes(struct MHD_Connection *con)
-{
-    const char *text = header(con, "Content-Length");
-    return text ? strtoull(text, NULL, 10) : 0;
-}
-
-static bool refuse_late(dg_http_error *e)
-{
-    dg_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
-    e->retry_after = 5;
-    return false;
-}
-
-/* All that can be said before the body is there. */
-static bool may_enter(dg_call *c, const char *method, const char *path, dg_http_error *e)
-{
-    dg_server *s = c->server;
-    struct MHD_Connection *con = c->connection;
-    bool other_method;
-    const dg_route *route = dg_route_find(method, path, &other_method);
-    if (route && route->dialect)
-        c->x.error_form = route->dialect->error;
-    c->route = other_method ? NULL : route;
-    if (!dg_origin_allows(s->origins, header(con, "Origin"), header(con, "Host")))
-        return dg_refuse(e, 403, "origin_not_allowed", NULL,
-                         "pages of other sites may not use this server");
-    bool open = (c->route && c->route->open) || !strcmp(method, "OPTIONS");
-    if (!open && s->only_this_machine && !dg_host_allows(s->origins, header(con, "Host")))
-        return dg_refuse(e, 403, "host_not_allowed", NULL,
-                         "this server is for this machine alone and is not called that; "
-                         "--cors-origin names a site that leads here");
-    if (!open && !dg_auth_allows(s->keys, header(con, "Authorization"), header(con, "X-Api-Key")))
-        return dg_refuse(e, 401, "invalid_api_key", NULL, "no valid API key was sent");
-    if (other_method)
-        return dg_refuse(e, 405, "method_not_allowed", NULL, "%s does not go with %s", c->method,
-                         c->path);
-    if (!c->route)
-        return dg_refuse(e, 404, "not_found", NULL, "there is no %s", c->path);
-    if (promised_bytes(con) > s->opt.max_body_bytes)
-        return dg_refuse(e, 413, "body_too_large", NULL, "the body has %llu bytes, at most %zu",
-                         promised_bytes(con), s->opt.max_body_bytes);
-    return !(c->route->generates && atomic_load(&s->draining)) || refuse_late(e);
-}
-
-static dg_peer *peer_of(struct MHD_Connection *con)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(con, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    return info ? info->socket_context : NULL;
-}
-
-/* Many clients look for an answer only when all they have to say is sent. One that asks first, or
- * has far too much to say, is told at once. */
-static bool is_worth_waiting(const dg_call *c)
-{
-    unsigned long long n = promised_bytes(c->connection);
-    bool comes = n || header(c->connection, "Transfer-Encoding");
-    return comes && n / 4 <= c->server->opt.max_body_bytes && !header(c->connection, "Expect");
-}
-
-/* The headers are there. */
-static enum MHD_Result begin_call(dg_server *s, struct MHD_Connection *con, const char *method,
-                                  const char *path, void **slot)
-{
-    dg_http_error e;
-    dg_call *c = dg_call_create(s);
-    if (!c)
-        return MHD_NO;
-    *slot = c;
-    c->connection = con;
-    c->peer = peer_of(con);
-    copy_printable(c->method, sizeof c->method, method);
-    copy_printable(c->path, sizeof c->path, path);
-    if (may_enter(c, method, path, &e)) {
-        if (!c->route->now)
-            dg_call_accept(c);
-        return MHD_YES;
-    }
-    dg_exchange_refuse(&c->x, &e);
-    c->dispatched = true; /* what still comes is not kept */
-    return is_worth_waiting(c) ? MHD_YES : send_answer(c);
-}
-
-static void take_body(dg_call *c, const char *data, size_t n)
-{
-    dg_server *s = c->server;
-    if (c->too_large)
-        return;
-    size_t all = atomic_fetch_add(&s->body_bytes, n) + n;
-    if (all > s->opt.max_all_body_bytes || !dg_buf_append(&c->body, data, n)) {
-        atomic_fetch_sub(&s->body_bytes, n + c->body.len);
-        dg_buf_clear(&c->body);
-        c->too_large = true;
-    }
-}
-
-static void set_state(dg_server *s, dg_peer *p, dg_peer_state state)
-{
-    pthread_mutex_lock(&s->peer_lock);
-    if (p) {
-        p->state = state;
-        p->since = dg_clock_now();
-    }
-    pthread_mutex_unlock(&s->peer_lock);
-}
-
-/* The whole request is there. */
-static enum MHD_Result dispatch(dg_call *c)
-{
-    dg_http_error e;
-    c->dispatched = true;
-    set_state(c->server, c->peer, DG_PEER_SERVED);
-    if (c->too_large) {
-        dg_refuse(&e, 413, "body_too_large", NULL,
-                  "the body is larger than %zu bytes, or there are too many at once",
-                  c->server->opt.max_body_bytes);
-        dg_exchange_refuse(&c->x, &e);
-    } else if (c->route->now) {
-        c->route->work(c);
-    } else if (dg_call_hand_over(c)) {
-        return MHD_YES;
-    } else {
-        refuse_late(&e);
-        dg_exchange_refuse(&c->x, &e);
-    }
-    return send_answer(c);
-}
-
-static enum MHD_Result on_request(void *server, struct MHD_Connection *con, const char *url,
-                                  const char *method, const char *version, const char *data,
-                                  size_t *n, void **slot)
-{
-    (void)version;
-    dg_call *c = *slot;
-    if (!c)
-        return begin_call(server, con, method, url, slot);
-    if (*n) {
-        if (!c->dispatched)
-            take_body(c, data, *n);
-        *n = 0;
-        return MHD_YES;
-    }
-    return c->dispatched ? send_answer(c) : dispatch(c);
-}
-
-static void on_completed(void *server, struct MHD_Connection *con, void **slot,
-                         enum MHD_RequestTerminationCode code)
-{
-    (void)con;
-    (void)code;
-    dg_call *c = *slot;
-    if (!c)
-        return;
-    *slot = NULL;
-    set_state(server, c->peer, DG_PEER_IDLE);
-    dg_call_end(c);
-}
-
-/* The request line is there: the time for the rest begins to run. */
-static void *on_request_line(void *server, const char *uri, struct MHD_Connection *con)
-{
-    (void)uri;
-    set_state(server, peer_of(con), DG_PEER_ASKING);
-    return NULL;
+    pthread_mutex_lock(&h->lock);
+    for (dg_connection **at = &h->woken; *at; at = &(*at)->next_woken)
+        if (*at == c) {
+            *at = c->next_woken;
+            break;
+        }
+    pthread_mutex_unlock(&h->lock);
 }
 
 /* ---- connections ---- */
 
-static void on_connection(void *server, struct MHD_Connection *con, void **slot,
-                          enum MHD_ConnectionNotificationCode code)
+/* Ended, off the list, and freed when this turn is over: events of the turn may still name it. */
+static void bury(dg_http *h, dg_connection *c)
 {
-    dg_server *s = server;
-    pthread_mutex_lock(&s->peer_lock);
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        dg_peer *p = dg_calloc(1, sizeof *p);
-        const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(con, MHD_CONNECTION_INFO_CONNECTION_FD);
-        dg_watch_crowd(s);
-        if (p && info) {
-            *p = (dg_peer){.fd = info->connect_fd, .since = dg_clock_now(), .next = s->peers};
-            if (p->next)
-                p->next->prev = p;
-            s->peers = p;
-            s->n_peer++;
-        }
-        *slot = p;
-    } else if (*slot) {
-        dg_peer *p = *slot;
-        *(p->prev ? &p->prev->next : &s->peers) = p->next;
-        if (p->next)
-            p->next->prev = p->prev;
-        s->n_peer--;
-        *slot = NULL;
-        dg_free(p);
+    dg_connection_end(c);
+    forget_woken(h, c);
+    *(c->prev ? &c->prev->next : &h->all) = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    c->next = h->dead;
+    h->dead = c;
+    atomic_fetch_sub(&h->n_connection, 1);
+}
+
+static void free_dead(dg_http *h)
+{
+    for (dg_connection *c; (c = h->dead);) {
+        h->dead = c->next;
+        dg_connection_free(c);
     }
-    pthread_mutex_unlock(&s->peer_lock);
 }
 
-static void on_message(void *server, const char *fmt, va_list args)
+static void look_for(dg_http *h, dg_connection *c)
 {
-    char line[512];
-    vsnprintf(line, sizeof line, fmt, args);
-    line[strcspn(line, "\n")] = '\0';
-    dg_server_log(server, "http: %s", line);
+    unsigned wanted = dg_connection_interest(c);
+    struct epoll_event event = {.events = wanted, .data.ptr = c};
+    if (wanted != c->interest && epoll_ctl(h->epoll_fd, EPOLL_CTL_MOD, c->fd, &event))
+        bury(h, c);
+    c->interest = wanted;
 }
 
-/* ---- starting ---- */
-
-static dgemma_status find_address(const dg_server *s, struct addrinfo **out, dgemma_error *err)
+static void advance(dg_http *h, dg_connection *c, unsigned events)
 {
-    char port[16];
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    snprintf(port, sizeof port, "%d", s->opt.port);
-    int code = getaddrinfo(s->opt.host, port, &hints, out);
-    return code ? dg_fail(err, DGEMMA_E_ARG, "host %s: %s", s->opt.host, gai_strerror(code))
-                : DGEMMA_OK;
+    if (c->state == DG_CONNECTION_OVER)
+        return; /* buried in this turn */
+    dg_connection_advance(c, events);
+    if (c->state == DG_CONNECTION_OVER)
+        bury(h, c);
+    else
+        look_for(h, c);
 }
+
+/* Those that say nothing go first, then those that have been at it longest. */
+static bool goes_before(const dg_connection *a, const dg_connection *b)
+{
+    int rank_a = dg_connection_idleness(a), rank_b = b ? dg_connection_idleness(b) : 0;
+    return rank_a > rank_b || (rank_a == rank_b && rank_a && a->since < b->since);
+}
+
+/* Makes room for one more before there is none. */
+static void thin_out(dg_http *h)
+{
+    dg_connection *first = NULL;
+    if (atomic_load(&h->n_connection) < h->max_connections / 8 * 7)
+        return;
+    for (dg_connection *c = h->all; c; c = c->next)
+        if (goes_before(c, first))
+            first = c;
+    if (first)
+        bury(h, first);
+}
+
+static void admit(dg_http *h, int fd)
+{
+    int on = 1;
+    thin_out(h);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    dg_connection *c = dg_connection_create(&h->shared, fd);
+    if (!c)
+        return;
+    c->interest = dg_connection_interest(c);
+    struct epoll_event event = {.events = c->interest, .data.ptr = c};
+    if (epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
+        dg_connection_end(c);
+        dg_connection_free(c);
+        return;
+    }
+    c->next = h->all;
+    if (c->next)
+        c->next->prev = c;
+    h->all = c;
+    atomic_fetch_add(&h->n_connection, 1);
+}
+
+static bool has_room(dg_http *h)
+{
+    return atomic_load(&h->n_connection) < h->max_connections;
+}
+
+static void accept_some(dg_http *h)
+{
+    for (int i = 0; i < ACCEPTS_AT_ONCE && has_room(h); i++) {
+        int fd = accept4(h->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            admit(h, fd);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return;
+        } else if (errno != ECONNABORTED && errno != EINTR) {
+            h->accept_again = dg_clock_now() + TICK_MS / 1e3;
+            return;
+        }
+    }
+}
+
+/* Looks at the listening socket only while somebody could come in. */
+static void set_accepting(dg_http *h, double now)
+{
+    bool wanted = has_room(h) && now >= h->accept_again;
+    struct epoll_event event = {.events = wanted ? EPOLLIN : 0, .data.ptr = &h->listen_fd};
+    if (wanted != h->is_accepting && !epoll_ctl(h->epoll_fd, EPOLL_CTL_MOD, h->listen_fd, &event))
+        h->is_accepting = wanted;
+}
+
+static void sweep(dg_http *h, double now)
+{
+    if (now - h->swept < TICK_MS / 1e3)
+        return;
+    h->swept = now;
+    for (dg_connection *c = h->all, *next; c; c = next) {
+        next = c->next;
+        if (dg_connection_is_late(c, now))
+            bury(h, c);
+    }
+}
+
+/* ---- the thread ---- */
+
+static void take_events(dg_http *h, const struct epoll_event *events, int n)
+{
+    for (int i = 0; i < n; i++) {
+        void *who = events[i].data.ptr;
+        uint64_t count;
+        if (who == &h->listen_fd)
+            accept_some(h);
+        else if (who != &h->wake_fd)
+            advance(h, who, events[i].events);
+        else if (read(h->wake_fd, &count, sizeof count) < 0)
+            continue; /* it was read already */
+    }
+    for (dg_connection *c; (c = next_woken(h));)
+        advance(h, c, 0);
+}
+
+static void *http_main(void *http)
+{
+    dg_http *h = http;
+    struct epoll_event events[MAX_EVENTS];
+    while (!atomic_load(&h->stops)) {
+        int n = epoll_wait(h->epoll_fd, events, MAX_EVENTS, TICK_MS);
+        take_events(h, events, n);
+        double now = dg_clock_now();
+        sweep(h, now);
+        free_dead(h);
+        set_accepting(h, now);
+    }
+    while (h->all)
+        bury(h, h->all);
+    free_dead(h);
+    return NULL;
+}
+
+/* ---- starting and stopping ---- */
 
 static bool is_this_machine(const struct sockaddr *address)
 {
@@ -359,41 +266,135 @@ static bool is_this_machine(const struct sockaddr *address)
     return address->sa_family == AF_INET && ntohl(v4.sin_addr.s_addr) >> 24 == 127;
 }
 
-dgemma_status dg_http_start(dg_server *s, dgemma_error *err)
+/* -1: errno says why. */
+static int bind_socket(const struct addrinfo *address)
 {
-    struct addrinfo *address;
-    dgemma_status st = find_address(s, &address, err);
-    if (st)
-        return st;
-    s->only_this_machine = !s->keys.n && is_this_machine(address->ai_addr);
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    int on = 1;
+    int fd = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (address->ai_family == AF_INET6)
-        flags |= MHD_USE_IPv6;
-    struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)s->opt.tls_certificate},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)s->opt.tls_key},
-        {MHD_OPTION_END, 0, NULL},
-    };
-    if (s->opt.tls_certificate)
-        flags |= MHD_USE_TLS;
-    else
-        tls[0] = tls[2];
-    errno = 0;
-    s->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, on_message, s,
-        MHD_OPTION_SOCK_ADDR, address->ai_addr, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)s->opt.max_connections, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)s->opt.idle_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES,
-        MHD_OPTION_LISTEN_BACKLOG_SIZE, (unsigned)BACKLOG, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
-        MHD_OPTION_URI_LOG_CALLBACK, on_request_line, s, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    if (!bind(fd, address->ai_addr, address->ai_addrlen) && !listen(fd, BACKLOG))
+        return fd;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+static dgemma_status bind_address(dg_http *h, const dg_http_options *opt, dgemma_error *err)
+{
+    char port[16];
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *address;
+    snprintf(port, sizeof port, "%d", opt->port);
+    int code = getaddrinfo(opt->host, port, &hints, &address);
+    if (code)
+        return dg_fail(err, DGEMMA_E_ARG, "host %s: %s", opt->host, gai_strerror(code));
+    h->is_local = is_this_machine(address->ai_addr);
+    h->listen_fd = bind_socket(address);
     int why = errno;
     freeaddrinfo(address);
-    if (!s->daemon && s->opt.tls_certificate && !why)
-        return dg_fail(err, DGEMMA_E_ARG, "the certificate and the key are not a pair in PEM form");
-    if (!s->daemon)
-        return dg_fail(err, DGEMMA_E_IO, "cannot listen on %s port %d: %s", s->opt.host,
-                       s->opt.port, strerror(why));
+    return h->listen_fd < 0 ? dg_fail(err, DGEMMA_E_IO, "cannot listen on %s port %d: %s",
+                                      opt->host, opt->port, strerror(why))
+                            : DGEMMA_OK;
+}
+
+static dgemma_status watch_sockets(dg_http *h, dgemma_error *err)
+{
+    struct epoll_event on_listen = {.events = EPOLLIN, .data.ptr = &h->listen_fd};
+    struct epoll_event on_wake = {.events = EPOLLIN, .data.ptr = &h->wake_fd};
+    h->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    h->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (h->epoll_fd < 0 || h->wake_fd < 0 ||
+        epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, h->listen_fd, &on_listen) ||
+        epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, h->wake_fd, &on_wake))
+        return dg_fail(err, DGEMMA_E_IO, "cannot watch sockets: %s", strerror(errno));
+    h->is_accepting = true;
     return DGEMMA_OK;
+}
+
+dgemma_status dg_http_open(dg_http **out, const dg_http_options *opt,
+                           const dg_http_handler *handler, dgemma_error *err)
+{
+    dg_http *h = dg_calloc(1, sizeof *h);
+    if (!h)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    h->listen_fd = h->epoll_fd = h->wake_fd = -1;
+    h->max_connections = opt->max_connections;
+    pthread_mutex_init(&h->lock, NULL);
+    dgemma_status st = DGEMMA_OK;
+    if (opt->tls_certificate)
+        st = dg_tls_open(&h->tls, opt->tls_certificate, opt->tls_key, err);
+    if (!st)
+        st = bind_address(h, opt, err);
+    if (!st)
+        st = watch_sockets(h, err);
+    if (st) {
+        dg_http_free(h);
+        return st;
+    }
+    h->shared = (dg_connection_shared){.handler = handler,
+                                       .tls = h->tls,
+                                       .idle_seconds = opt->idle_seconds,
+                                       .receive_seconds = opt->receive_seconds,
+                                       .max_unread_bytes = opt->max_unread_bytes,
+                                       .scratch = h->scratch,
+                                       .wake = wake,
+                                       .loop = h};
+    *out = h;
+    return DGEMMA_OK;
+}
+
+dgemma_status dg_http_start(dg_http *h, dgemma_error *err)
+{
+    h->runs = pthread_create(&h->thread, NULL, http_main, h) == 0;
+    return h->runs ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "cannot start the server's threads");
+}
+
+bool dg_http_is_local(const dg_http *h)
+{
+    return h->is_local;
+}
+
+int dg_http_port(const dg_http *h)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address = {0};
+    socklen_t n = sizeof address;
+    if (getsockname(h->listen_fd, &address.any, &n))
+        return 0;
+    return ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
+}
+
+int dg_http_n_connection(dg_http *h)
+{
+    return atomic_load(&h->n_connection);
+}
+
+void dg_http_stop(dg_http *h)
+{
+    if (!h->runs)
+        return;
+    atomic_store(&h->stops, true);
+    ring(h);
+    pthread_join(h->thread, NULL);
+    h->runs = false;
+}
+
+void dg_http_free(dg_http *h)
+{
+    if (!h)
+        return;
+    int fds[] = {h->listen_fd, h->epoll_fd, h->wake_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    dg_tls_close(h->tls);
+    pthread_mutex_destroy(&h->lock);
+    dg_free(h);
 }

@@ -240,6 +240,8 @@ static void print_engine(page *p, const dg_metrics_context *c)
     number(p, "dgemma:busy_seconds_total", C, "time in passes of the model", e->busy_seconds);
     number(p, "dgemma:connections", G, "open connections", c->n_connection);
     number(p, "dgemma:http_requests_active", G, "requests over HTTP being answered", c->n_exchange);
+    number(p, "dgemma:log_lines_dropped_total", C, "lines of the log that nobody read in time",
+           (double)c->n_dropped);
 }
 
 static void print_counts(page *p, const dg_metrics *m, int canvas)

@@ -22,6 +22,7 @@ typedef struct dg_metrics_context {
     dgemma_engine_counters engine;
     int canvas_length;
     int n_connection, n_exchange;
+    uint64_t n_dropped; /* lines of the log */
 } dg_metrics_context;
 
 /* Appends the page. False: no room. */

@@ -1,6 +1,7 @@
 #include "ollama_models.h"
 #include <inttypes.h>
 #include <string.h>
+#include "call_body.h"
 #include "json_fields.h"
 
 static json_t *details(void)

@@ -2,7 +2,7 @@
 #ifndef DG_SERVER_OLLAMA_MODELS_H
 #define DG_SERVER_OLLAMA_MODELS_H
 
-#include "server_internal.h"
+#include "calls.h"
 
 void dg_ollama_tags(dg_call *c);
 void dg_ollama_running(dg_call *c);

@@ -10,4 +10,8 @@ extern const size_t dg_page_size;
 extern const char dg_page_etag[];   /* of this document; quoted, as HTTP wants it */
 extern const char dg_page_policy[]; /* Content-Security-Policy: its own style and script, by hash */
 
+typedef struct dg_call dg_call;
+
+void dg_page_send(dg_call *c);
+
 #endif

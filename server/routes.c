@@ -1,14 +1,14 @@
-/* What can be asked for, and the small answers. */
+#include "routes.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/common.h"
 #include "anthropic_count.h"
 #include "anthropic_request.h"
 #include "anthropic_response.h"
+#include "call_body.h"
 #include "json_fields.h"
 #include "json_text.h"
 #include "ollama_models.h"
@@ -16,48 +16,11 @@
 #include "ollama_response.h"
 #include "openai_request.h"
 #include "openai_response.h"
-#include "picture_links.h"
+#include "page.h"
 #include "responses_request.h"
 #include "responses_response.h"
-#include "server_internal.h"
 
 /* ---- answers of the model ---- */
-
-/* Small enough to be a number in every JSON library. */
-static uint64_t random_seed(void)
-{
-    uint32_t seed = 0;
-    return getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed ? seed : 0;
-}
-
-/* Fetched pictures take room until the answer ends, like those that came with the body. */
-static bool follow_links(dg_call *c, json_t *root, dg_http_error *e)
-{
-    dg_server *s = c->server;
-    const dg_link_limits limits = {s->opt.max_body_bytes, s->opt.max_images, s->opt.fetch_seconds};
-    if (!dg_links_follow(root, s->fetcher, &limits, &c->n_fetched, e))
-        return false;
-    size_t all = atomic_fetch_add(&s->body_bytes, c->n_fetched) + c->n_fetched;
-    return all <= s->opt.max_all_body_bytes ||
-           dg_refuse(e, 413, "body_too_large", NULL, "there are too many pictures at once");
-}
-
-json_t *dg_call_body(const dg_call *c, dg_http_error *e)
-{
-    return dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
-}
-
-bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e)
-{
-    json_t *root = dg_call_body(c, e);
-    if (!root)
-        return false;
-    if (!follow_links(c, root, e)) {
-        json_decref(root);
-        return false;
-    }
-    return read(out, root, &c->server->limits, random_seed(), e);
-}
 
 static bool start(dg_call *c, dg_http_error *e)
 {
@@ -86,8 +49,8 @@ static void generate(dg_call *c)
 {
     dg_http_error e;
     if (c->server->opt.log_prompts)
-        dg_server_log(c->server, "%s asks %.*s", c->x.id, (int)c->body.len,
-                      c->body.data ? c->body.data : "");
+        dg_log_print(c->server->log, "%s asks %.*s", c->x.id, (int)c->body.len,
+                     c->body.data ? c->body.data : "");
     if (!start(c, &e))
         dg_exchange_refuse(&c->x, &e);
 }
@@ -276,9 +239,8 @@ static void metrics(dg_call *c)
     dg_buf page;
     dg_buf_init(&page, 1 << 20);
     dgemma_engine_count(s->engine, &context.engine);
-    pthread_mutex_lock(&s->peer_lock);
-    context.n_connection = s->n_peer;
-    pthread_mutex_unlock(&s->peer_lock);
+    context.n_connection = dg_http_n_connection(s->http);
+    context.n_dropped = dg_log_dropped(s->log);
     pthread_mutex_lock(&s->lock);
     context.n_exchange = s->n_call;
     pthread_mutex_unlock(&s->lock);

@@ -1,11 +1,11 @@
 #include "server.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "server_internal.h"
+#include "calls.h"
+#include "entry.h"
+#include "watch.h"
 
 dg_server_options dg_server_defaults(void)
 {
@@ -29,25 +29,9 @@ dg_server_options dg_server_defaults(void)
     };
 }
 
-void dg_server_log(const dg_server *s, const char *fmt, ...)
-{
-    char line[1024];
-    va_list args;
-    if (!s->opt.log)
-        return;
-    va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    for (char *at = line; *at; at++) /* what came from outside cannot forge a line */
-        if ((unsigned char)*at < ' ')
-            *at = ' ';
-    s->opt.log(s->opt.log_user, line);
-}
-
 int dg_server_port(const dg_server *s)
 {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
-    return info ? info->port : 0;
+    return dg_http_port(s->http);
 }
 
 /* ---- options ---- */
@@ -125,13 +109,32 @@ static dgemma_status start_threads(dg_server *s, dgemma_error *err)
                        : dg_fail(err, DGEMMA_E_NOMEM, "cannot start the server's threads");
 }
 
+static dgemma_status start_http(dg_server *s, dgemma_error *err)
+{
+    const dg_http_options opt = {
+        .host = s->opt.host,
+        .port = s->opt.port,
+        .tls_certificate = s->opt.tls_certificate,
+        .tls_key = s->opt.tls_key,
+        .max_connections = s->opt.max_connections,
+        .idle_seconds = s->opt.idle_seconds,
+        .receive_seconds = s->opt.receive_seconds,
+        .max_unread_bytes = 4 * (uint64_t)s->opt.max_body_bytes,
+    };
+    s->handler = dg_entry_handler(s);
+    dgemma_status st = dg_http_open(&s->http, &opt, &s->handler, err);
+    if (st)
+        return st;
+    s->only_this_machine = !s->keys.n && dg_http_is_local(s->http);
+    return dg_http_start(s->http, err);
+}
+
 static void init(dg_server *s, dgemma_engine *engine)
 {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_mutex_init(&s->peer_lock, NULL);
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->idle, &attr);
     pthread_condattr_destroy(&attr);
@@ -159,10 +162,12 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st && s->image_hosts.n)
         st = dg_fetcher_open(&s->fetcher, s->image_hosts, &s->stopping, err);
+    if (!st && opt->log)
+        st = dg_log_open(&s->log, opt->log, opt->log_user, err);
     if (!st)
         st = start_threads(s, err);
     if (!st)
-        st = dg_http_start(s, err);
+        st = start_http(s, err);
     if (st) {
         dg_server_stop(s);
         dg_server_free(s);
@@ -207,12 +212,9 @@ void dg_server_stop(dg_server *s)
     dg_server_wait_idle(s, FAREWELL_SECONDS);
     pthread_mutex_lock(&s->lock);
     s->closing = true;
-    for (dg_call *c = s->calls; c; c = c->next)
-        dg_exchange_close(&c->x); /* the library does not stop while a connection is suspended */
     pthread_mutex_unlock(&s->lock);
-    if (s->daemon)
-        MHD_stop_daemon(s->daemon); /* ends every call that is left */
-    s->daemon = NULL;
+    if (s->http)
+        dg_http_stop(s->http); /* ends every call that is left */
     while (s->n_worker && !dg_server_wait_idle(s, 1))
         ; /* a step of the model may take long; its answers end with it */
     pthread_mutex_lock(&s->lock);
@@ -230,6 +232,8 @@ void dg_server_free(dg_server *s)
 {
     if (!s)
         return;
+    dg_http_free(s->http);
+    dg_log_close(s->log);
     dg_metrics_free(s->metrics);
     free_words(&s->keys);
     free_words(&s->origins);
@@ -242,7 +246,6 @@ void dg_server_free(dg_server *s)
     dg_free(s->workers);
     pthread_cond_destroy(&s->work);
     pthread_cond_destroy(&s->idle);
-    pthread_mutex_destroy(&s->peer_lock);
     pthread_mutex_destroy(&s->lock);
     dg_free(s);
 }

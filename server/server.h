@@ -1,17 +1,15 @@
 /* `dgemma serve`: an engine behind HTTP, in the forms that OpenAI's, Anthropic's and
  * Ollama's clients speak.
  *
- * One thread moves bytes (libmicrohttpd, epoll), a few workers read requests and write answers, one
- * watches the clock. None of them waits for a client, and the engine waits for none of them. */
+ * One thread moves bytes, a few workers read requests and write answers, one watches the clock, one
+ * writes the log. None of them waits for a client, and the engine waits for none of them. */
 #ifndef DG_SERVER_SERVER_H
 #define DG_SERVER_SERVER_H
 
 #include "dgemma.h"
+#include "log.h"
 
 typedef struct dg_server dg_server;
-
-/* One line without its newline; any thread. */
-typedef void dg_server_log_fn(void *user, const char *line);
 
 /* Nothing here is kept by reference but the engine and the log. */
 typedef struct dg_server_options {
@@ -40,8 +38,8 @@ typedef struct dg_server_options {
     double ping_seconds;         /* a stream is never silent for longer */
     int n_worker;
 
-    bool log_prompts; /* bodies of requests into the log */
-    dg_server_log_fn *log;
+    bool log_prompts;     /* bodies of requests into the log */
+    dg_log_write_fn *log; /* NULL: nothing is logged */
     void *log_user;
 } dg_server_options;
 

@@ -2,13 +2,14 @@
 # Puts in place what a group of targets needs: deps.sh GROUP...
 #
 #   build   a C library to build against, pkg-config, jansson, libpng, libjpeg, libwebp, giflib, libedit,
-#           xxHash, libmicrohttpd
+#           xxHash, GnuTLS
 #   test    Check, Python's Jinja to compare chat templates with, and its venv for a client of the server
 #   fuzz    clang with libFuzzer and the sanitizers
 #   format  clang-format
 #   bench   wrk and curl, to put load on the server
 #   cxx     a C++ compiler, for the public headers
 #   browser Chromium and its driver, for the tests of the server's page; skipped without them
+#   proxies nginx and HAProxy, which the server is tested behind, and Prometheus' promtool; skipped without them
 #   video   FFmpeg's libraries; dgemma builds without them, and then reads no video
 #   links   libcurl; dgemma builds without it, and then its server fetches no pictures
 #
@@ -32,6 +33,7 @@ have_browser() {
     command -v chromedriver >/dev/null 2>&1 &&
         { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null 2>&1
 }
+have_program() { PATH="$PATH:/usr/sbin" command -v "$1" >/dev/null 2>&1; }
 have_cxx()    { command -v c++ >/dev/null 2>&1; }
 
 missing=
@@ -49,7 +51,7 @@ for group in "$@"; do
         have_gif || need libgif-dev
         have_lib libedit || need libedit-dev
         have_lib libxxhash || need libxxhash-dev
-        have_lib libmicrohttpd || need libmicrohttpd-dev
+        have_lib gnutls || need libgnutls28-dev
         ;;
     test)
         have_pkg || need pkg-config
@@ -69,6 +71,11 @@ for group in "$@"; do
     browser)
         have_browser || need chromium
         have_browser || need chromium-driver
+        ;;
+    proxies)
+        have_program nginx || need nginx-light
+        have_program haproxy || need haproxy
+        have_program promtool || need prometheus
         ;;
     cxx) have_cxx || need g++ ;;
     video)

@@ -1,8 +1,10 @@
 """Clients that send what they should not, hang up, dawdle or come in crowds. Nothing of it may hurt others."""
+import fcntl
 import json
 import os
 import resource
 import select
+import signal
 import socket
 import subprocess
 import tempfile
@@ -394,5 +396,40 @@ def logs():
         check("unless asked", "SECRETWORD" in s.output())
 
 
-run([status_table, large_things, aborts, dawdlers, slow_reader, crowd, keys, origins, tls, limits, logs])
+def stalled_log():
+    """Whoever reads the log has stopped: it fills up, and nothing else changes."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 16384)
+    s = Server(log=os.fdopen(writing, "wb"))
+    c = s.connect(20)
+    answered = 0
+    for _ in range(1000):
+        c.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answered += status_of(read_all(c)) == 200
+    c.close()
+    check("a log that nobody reads stops nobody", answered == 1000, answered)
+    check("nor an answer", s.chat()[0] == 200)
+    dropped = s.metric("dgemma:log_lines_dropped_total")
+    check("what did not fit is counted", 100 <= dropped <= 1000, dropped)
+    os.set_blocking(reading, False)
+    seen = b""
+    until = time.time() + 20 * SLOW
+    while time.time() < until and seen.count(b"\n") < 1001 - dropped:
+        try:
+            seen += os.read(reading, 65536)
+        except BlockingIOError:
+            time.sleep(0.05)
+    check("what did fit is there when it is read again", seen.count(b"\n") >= 1001 - dropped, (seen.count(b"\n"), dropped))
+    check("in whole lines", all(b" GET /health 200 " in line or b" POST " in line or b" GET /metrics " in line
+                                for line in seen.splitlines()), seen[:300])
+    for _ in range(700):  # it is full again
+        s.request("GET", "/health")
+    start = time.time()
+    s.process.send_signal(signal.SIGTERM)
+    check("it ends all the same", s.process.wait(20 * SLOW) == 0 and time.time() - start < 10 * SLOW)
+    s.log.close()
+    os.close(reading)
+
+
+run([status_table, large_things, aborts, dawdlers, slow_reader, crowd, keys, origins, tls, limits, logs, stalled_log])
 finish()

@@ -55,8 +55,8 @@ class Server:
 
     model = FIXTURE  # fast, and gibberish will do for most; a suite that needs sense sets MODEL
 
-    def __init__(self, *args, model=None):
-        self.log = tempfile.TemporaryFile("w+b")
+    def __init__(self, *args, model=None, log=None):
+        self.log = log or tempfile.TemporaryFile("w+b")
         self.process = subprocess.Popen(
             [os.environ["DGEMMA"], "serve", "-m", model or self.model, "--port", "0", "--name", "test", *args],
             stdout=subprocess.PIPE, stderr=self.log)

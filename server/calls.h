@@ -1,8 +1,7 @@
-/* What the server's own files share. */
-#ifndef DG_SERVER_SERVER_INTERNAL_H
-#define DG_SERVER_SERVER_INTERNAL_H
+/* Requests over HTTP at work: what each of them is, what they share, and the workers. */
+#ifndef DG_SERVER_CALLS_H
+#define DG_SERVER_CALLS_H
 
-#include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include "auth.h"
@@ -10,6 +9,8 @@
 #include "exchange.h"
 #include "fetch.h"
 #include "generation.h"
+#include "http.h"
+#include "log.h"
 #include "metrics.h"
 #include "server.h"
 
@@ -26,31 +27,18 @@ typedef struct dg_route {
     const dg_dialect *dialect; /* of answers and errors; NULL: errors in OpenAI's form */
 } dg_route;
 
-typedef enum dg_peer_state { DG_PEER_IDLE, DG_PEER_ASKING, DG_PEER_SERVED } dg_peer_state;
-
-/* A connection, from accept to close. */
-typedef struct dg_peer {
-    struct dg_peer *prev, *next;
-    int fd;
-    dg_peer_state state;
-    double since; /* when it began to wait for a request, or the request to arrive */
-} dg_peer;
-
 typedef enum dg_cancel { DG_GO_ON, DG_CANCEL_HANGUP, DG_CANCEL_TIMEOUT, DG_CANCEL_STOP } dg_cancel;
 
 /* A request over HTTP, from its first header to the last byte of its answer. */
 struct dg_call {
-    dg_exchange x; /* `suspended` and `connection` are under its lock too */
-    bool suspended;
-    struct MHD_Connection *connection; /* NULL: the client is gone, or has been served */
+    dg_exchange x; /* first: who has the exchange has the call */
     dg_server *server;
-    dg_peer *peer;
+    const dg_head *head;   /* the HTTP thread's alone */
     const dg_route *route; /* NULL: refused before */
     char path[128];        /* printable */
     char method[16];
     dg_buf body;
     size_t n_fetched; /* bytes of its pictures that came from elsewhere */
-    bool too_large, dispatched;
     double arrived;
 
     /* workers: one at a time */
@@ -74,7 +62,9 @@ struct dg_server {
     dgemma_model_info info;
     dg_chat_limits limits;
     dg_metrics *metrics;
-    struct MHD_Daemon *daemon;
+    dg_log *log; /* NULL: there is none */
+    dg_http *http;
+    dg_http_handler handler;
     bool only_this_machine; /* reached by no other, and without a key */
     double started;
     atomic_size_t body_bytes;
@@ -93,28 +83,11 @@ struct dg_server {
     int n_worker;
     pthread_t watch;
     bool watching;
-
-    /* Of its own, and no other is taken while it is held: the HTTP library may hold its locks when
-     * it tells of connections. */
-    pthread_mutex_t peer_lock;
-    dg_peer *peers;
-    int n_peer;
 };
 
-/* routes.c: NULL: there is nothing at this path. With other_method, there is, for another one. */
-const dg_route *dg_route_find(const char *method, const char *path, bool *other_method);
-
-/* The body, which must be a JSON object; the caller owns it. NULL: *e says what is wrong. */
-json_t *dg_call_body(const dg_call *c, dg_http_error *e);
-
-/* The body as a request for answers, with its pictures fetched. False: *e says what is wrong. */
-bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e);
-
-/* page.c */
-void dg_page_send(dg_call *c);
-
-/* calls.c: the life of calls, and the workers */
+/* Lists it among the live ones. NULL: out of memory. */
 dg_call *dg_call_create(dg_server *s);
+
 void dg_call_accept(dg_call *c);                /* it will be handed over once its body is there */
 bool dg_call_hand_over(dg_call *c);             /* to the workers; false: they take no more */
 void dg_call_cancel(dg_call *c, dg_cancel why); /* the lock is held */
@@ -123,16 +96,5 @@ void dg_call_end(dg_call *c);  /* the HTTP side is through with it */
 bool dg_call_admit(dg_call *c, size_t n_choice, dg_http_error *e);
 void dg_call_ring(void *call); /* a dgemma_notify_fn */
 void *dg_worker_main(void *server);
-
-/* http.c */
-dgemma_status dg_http_start(dg_server *s, dgemma_error *err);
-void dg_http_suspend(dg_call *c); /* until there is something to send */
-void dg_http_resume(void *call);  /* an exchange's wake */
-
-/* watch.c */
-void *dg_watch_main(void *server);
-void dg_watch_crowd(dg_server *s); /* makes room for a connection; the peers' lock is held */
-
-void dg_server_log(const dg_server *s, const char *fmt, ...) DG_PRINTF(2, 3);
 
 #endif

@@ -1,0 +1,40 @@
+#include "call_body.h"
+#include <sys/random.h>
+#include "json_text.h"
+#include "picture_links.h"
+
+/* Small enough to be a number in every JSON library. */
+static uint64_t random_seed(void)
+{
+    uint32_t seed = 0;
+    return getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed ? seed : 0;
+}
+
+/* Fetched pictures take room until the answer ends, like those that came with the body. */
+static bool follow_links(dg_call *c, json_t *root, dg_http_error *e)
+{
+    dg_server *s = c->server;
+    const dg_link_limits limits = {s->opt.max_body_bytes, s->opt.max_images, s->opt.fetch_seconds};
+    if (!dg_links_follow(root, s->fetcher, &limits, &c->n_fetched, e))
+        return false;
+    size_t all = atomic_fetch_add(&s->body_bytes, c->n_fetched) + c->n_fetched;
+    return all <= s->opt.max_all_body_bytes ||
+           dg_refuse(e, 413, "body_too_large", NULL, "there are too many pictures at once");
+}
+
+json_t *dg_call_body(const dg_call *c, dg_http_error *e)
+{
+    return dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
+}
+
+bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e)
+{
+    json_t *root = dg_call_body(c, e);
+    if (!root)
+        return false;
+    if (!follow_links(c, root, e)) {
+        json_decref(root);
+        return false;
+    }
+    return read(out, root, &c->server->limits, random_seed(), e);
+}

@@ -1,0 +1,13 @@
+/* What came with a call, read. */
+#ifndef DG_SERVER_CALL_BODY_H
+#define DG_SERVER_CALL_BODY_H
+
+#include "calls.h"
+
+/* The body, which must be a JSON object; the caller owns it. NULL: *e says what is wrong. */
+json_t *dg_call_body(const dg_call *c, dg_http_error *e);
+
+/* The body as a request for answers, with its pictures fetched. False: *e says what is wrong. */
+bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e);
+
+#endif

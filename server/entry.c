@@ -1,0 +1,182 @@
+#include "entry.h"
+#include <stdio.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "routes.h"
+
+static dg_call *call_of(dg_exchange *x)
+{
+    return (dg_call *)(void *)x;
+}
+
+/* ---- answers ---- */
+
+static void add(dg_buf *out, const char *name, const char *value)
+{
+    size_t before = out->len;
+    if (!dg_buf_puts(out, name) || !dg_buf_puts(out, ": ") || !dg_buf_puts(out, value) ||
+        !dg_buf_puts(out, "\r\n"))
+        out->len = before; /* all of it, or nothing */
+}
+
+static void add_cors(dg_call *c, dg_buf *out)
+{
+    const char *origin = dg_head_get(c->head, "Origin");
+    if (!dg_origin_listed(c->server->origins, origin))
+        return;
+    add(out, "Access-Control-Allow-Origin", origin);
+    add(out, "Vary", "Origin");
+    add(out, "Access-Control-Expose-Headers", "x-request-id");
+    if (strcmp(c->method, "OPTIONS") != 0)
+        return;
+    add(out, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    const char *wanted = dg_head_get(c->head, "Access-Control-Request-Headers");
+    add(out, "Access-Control-Allow-Headers", wanted ? wanted : "authorization, content-type");
+    add(out, "Access-Control-Max-Age", "600");
+}
+
+static void on_headers(dg_exchange *x, dg_buf *out)
+{
+    dg_call *c = call_of(x);
+    char seconds[16];
+    add(out, "Content-Type", c->x.content_type);
+    add(out, "x-request-id", c->x.id);
+    add(out, "request-id", c->x.id); /* Anthropic's name for it */
+    add(out, "X-Content-Type-Options", "nosniff");
+    bool says_how_to_cache = false;
+    for (const dg_header *h = c->x.headers; h && h->name; h++) {
+        add(out, h->name, h->value);
+        says_how_to_cache = says_how_to_cache || !strcmp(h->name, "Cache-Control");
+    }
+    if (!says_how_to_cache)
+        add(out, "Cache-Control", c->x.streaming ? "no-cache" : "no-store");
+    if (c->x.streaming)
+        add(out, "X-Accel-Buffering", "no");
+    if (c->x.retry_after > 0) {
+        snprintf(seconds, sizeof seconds, "%d", c->x.retry_after);
+        add(out, "Retry-After", seconds);
+    } else if (c->x.retry_after < 0) {
+        add(out, "x-should-retry", "false");
+    }
+    if (c->x.status == 401)
+        add(out, "WWW-Authenticate", "Bearer");
+    add_cors(c, out);
+}
+
+/* ---- requests ---- */
+
+static void copy_printable(char *to, size_t size, const char *from)
+{
+    size_t n = 0;
+    for (; from[n] && n + 1 < size; n++)
+        to[n] = from[n] > ' ' && from[n] < 127 ? from[n] : '?';
+    to[n] = '\0';
+}
+
+static bool refuse_late(dg_http_error *e)
+{
+    dg_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
+    e->retry_after = 5;
+    return false;
+}
+
+/* All that can be said before the body is there. */
+static bool may_enter(dg_call *c, const dg_head *h, dg_http_error *e)
+{
+    dg_server *s = c->server;
+    bool other_method;
+    if (h->state == DG_HEAD_BAD)
+        return dg_refuse(e, h->status, "bad_request", NULL, "%s", h->why);
+    const dg_route *route = dg_route_find(h->method, h->path, &other_method);
+    if (route && route->dialect)
+        c->x.error_form = route->dialect->error;
+    c->route = other_method ? NULL : route;
+    if (!dg_origin_allows(s->origins, dg_head_get(h, "Origin"), dg_head_host(h)))
+        return dg_refuse(e, 403, "origin_not_allowed", NULL,
+                         "pages of other sites may not use this server");
+    bool open = (c->route && c->route->open) || !strcmp(h->method, "OPTIONS");
+    if (!open && s->only_this_machine && !dg_host_allows(s->origins, dg_head_host(h)))
+        return dg_refuse(e, 403, "host_not_allowed", NULL,
+                         "this server is for this machine alone and is not called that; "
+                         "--cors-origin names a site that leads here");
+    if (!open &&
+        !dg_auth_allows(s->keys, dg_head_get(h, "Authorization"), dg_head_get(h, "X-Api-Key")))
+        return dg_refuse(e, 401, "invalid_api_key", NULL, "no valid API key was sent");
+    if (other_method)
+        return dg_refuse(e, 405, "method_not_allowed", NULL, "%s does not go with %s", c->method,
+                         c->path);
+    if (!c->route)
+        return dg_refuse(e, 404, "not_found", NULL, "there is no %s", c->path);
+    if (h->length > s->opt.max_body_bytes)
+        return dg_refuse(e, 413, "body_too_large", NULL, "the body has %llu bytes, at most %zu",
+                         (unsigned long long)h->length, s->opt.max_body_bytes);
+    return !(c->route->generates && atomic_load(&s->draining)) || refuse_late(e);
+}
+
+static dg_exchange *on_head(void *server, const dg_head *head)
+{
+    dg_http_error e;
+    dg_call *c = dg_call_create(server);
+    if (!c)
+        return NULL;
+    c->head = head;
+    copy_printable(c->method, sizeof c->method, head->method);
+    copy_printable(c->path, sizeof c->path, head->path);
+    if (!may_enter(c, head, &e))
+        dg_exchange_refuse(&c->x, &e);
+    else if (!c->route->now)
+        dg_call_accept(c);
+    return &c->x;
+}
+
+static void on_body(dg_exchange *x, const char *data, size_t n)
+{
+    dg_call *c = call_of(x);
+    dg_server *s = c->server;
+    dg_http_error e;
+    size_t all = atomic_fetch_add(&s->body_bytes, n) + n;
+    if (all <= s->opt.max_all_body_bytes && dg_buf_append(&c->body, data, n))
+        return;
+    atomic_fetch_sub(&s->body_bytes, n + c->body.len);
+    dg_buf_clear(&c->body);
+    dg_refuse(&e, 413, "body_too_large", NULL,
+              "the body is larger than %zu bytes, or there are too many at once",
+              s->opt.max_body_bytes);
+    dg_exchange_refuse(x, &e);
+}
+
+static void on_complete(dg_exchange *x)
+{
+    dg_call *c = call_of(x);
+    dg_http_error e;
+    if (c->route->now) {
+        c->route->work(c);
+    } else if (!dg_call_hand_over(c)) {
+        refuse_late(&e);
+        dg_exchange_refuse(x, &e);
+    }
+}
+
+static void on_hang_up(dg_exchange *x)
+{
+    dg_call *c = call_of(x);
+    pthread_mutex_lock(&c->server->lock);
+    dg_call_cancel(c, DG_CANCEL_HANGUP);
+    pthread_mutex_unlock(&c->server->lock);
+}
+
+static void on_end(dg_exchange *x)
+{
+    dg_call_end(call_of(x));
+}
+
+dg_http_handler dg_entry_handler(dg_server *s)
+{
+    return (dg_http_handler){.user = s,
+                             .begin = on_head,
+                             .body = on_body,
+                             .complete = on_complete,
+                             .headers = on_headers,
+                             .hang_up = on_hang_up,
+                             .end = on_end};
+}
