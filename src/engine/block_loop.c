@@ -105,41 +105,42 @@ static int next_canvas_length(const dg_block_loop *l)
     return dg_min(l->cfg.canvas_length, l->cfg.n_context - position);
 }
 
-/* How many of the pending tokens go into a pass of n rows: a picture's block is seen whole by its
- * own tokens, so it is never cut. One that comes next goes in whatever the prompt's share is. */
-static int chunk(const dg_block_loop *l, int n)
+static bool encodes_prompt(const dg_block_loop *l)
 {
-    bool prompt = l->block == 0;
-    int most = prompt && l->max_prompt ? dg_min(n, l->max_prompt) : n;
-    int end = dg_min(l->n_pending, l->n_encoded + most);
-    if (!prompt || !l->cfg.block || end == l->n_pending || l->cfg.block[end].first >= end)
-        return end - l->n_encoded;
-    dg_span picture = l->cfg.block[end];
-    if (picture.first > l->n_encoded)
-        return picture.first - l->n_encoded;
-    return picture.end - l->n_encoded <= n ? picture.end - l->n_encoded : 0;
+    return l->block == 0;
 }
 
-void dg_block_loop_plan(dg_block_loop *l, dg_work *w, int max_row)
+void dg_block_loop_want(const dg_block_loop *l, dg_want *w)
 {
     assert(!l->end);
-    int left = l->n_pending - l->n_encoded;
-    bool prompt = l->block == 0;
+    bool prompt = encodes_prompt(l);
+    *w = (dg_want){
+        .n_token = l->n_pending - l->n_encoded,
+        .n_canvas = l->canvas_open ? l->canvas.n : next_canvas_length(l),
+        .prompt = prompt,
+        .picture = prompt && l->cfg.block ? l->cfg.block + l->n_encoded : NULL,
+        .first = l->n_encoded,
+    };
+}
+
+void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant)
+{
+    assert(!l->end);
+    bool prompt = encodes_prompt(l);
     *w = (dg_work){
         .seq = &l->seq,
         .token = l->pending + l->n_encoded,
-        .n_token = chunk(l, max_row),
+        .n_token = grant.n_token,
         .block = prompt && l->cfg.block ? l->cfg.block + l->n_encoded : NULL,
         .feature = prompt && l->cfg.feature ? l->cfg.feature + l->n_encoded : NULL,
         .features = prompt ? l->cfg.features : NULL,
     };
-    l->n_token_in_pass = w->n_token;
-    int n_canvas = l->canvas_open ? l->canvas.n : next_canvas_length(l);
-    l->canvas_in_pass = w->n_token == left && n_canvas <= max_row - left;
+    l->n_token_in_pass = grant.n_token;
+    l->canvas_in_pass = grant.n_canvas > 0;
     if (!l->canvas_in_pass)
         return;
     if (!l->canvas_open) {
-        dg_canvas_begin(&l->canvas, &l->cfg.diffusion, &l->cfg.draws, l->block, n_canvas);
+        dg_canvas_begin(&l->canvas, &l->cfg.diffusion, &l->cfg.draws, l->block, grant.n_canvas);
         l->canvas_open = true;
         l->n_read = 0;
     }

@@ -2,13 +2,15 @@
  * machine that somebody advances pass by pass, not a function that loops, so that many can share a
  * pass.
  *
- *     dg_block_loop_plan     says what the request wants from the next pass
- *     dg_forward_run      runs it, perhaps together with other requests' parts
+ *     dg_block_loop_want     says what it wants from the next pass; grants.h says what it gets
+ *     dg_block_loop_plan     makes its part of the pass out of that
+ *     dg_forward_run         runs it, perhaps together with other requests' parts
  *     dg_block_loop_take     takes the outcome in */
 #ifndef DG_ENGINE_BLOCK_LOOP_H
 #define DG_ENGINE_BLOCK_LOOP_H
 
 #include "diffusion/canvas.h"
+#include "engine/grants.h"
 #include "engine/logprobs.h"
 #include "model/forward.h"
 
@@ -62,7 +64,6 @@ typedef struct dg_block_loop {
     bool canvas_open;    /* the block was begun and is not finished */
     bool canvas_in_pass; /* what dg_block_loop_plan put into the pass */
     int n_token_in_pass;
-    int max_prompt; /* tokens of the prompt in the next pass, a picture may be more; 0: what fits */
 
     /* tokens of the open block that are final: canvas.argmax[0 … n_read) is new text already. 0
      * unless settled_steps is set. */
@@ -105,9 +106,11 @@ dgemma_status dg_block_loop_init(dg_block_loop *l, const dg_model *model, dg_kv_
                                  const dg_block_loop_config *cfg, dgemma_error *err);
 void dg_block_loop_clear(dg_block_loop *l);
 
-/* Fills *w with the request's part of the next pass, at most max_row rows (at least the canvas
- * length). */
-void dg_block_loop_plan(dg_block_loop *l, dg_work *w, int max_row);
+/* What it wants of the next pass. */
+void dg_block_loop_want(const dg_block_loop *l, dg_want *w);
+
+/* Fills *w with what it was granted of that. */
+void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant);
 
 /* Takes in the outcome of the pass that dg_block_loop_plan asked for. Afterwards: canvas holds the
  * step just made, if canvas_in_pass; block_done says that canvas.argmax[0 … n_block_token) is new

@@ -17,8 +17,8 @@ typedef struct running {
     dg_look look;       /* at its pictures; while their features are needed */
     uint64_t look_turn; /* when it last had the tower */
     dg_prefix_reuse prefix;
-    const dg_work *work; /* its part of the pass; NULL: none */
-    bool stopped;        /* somebody asked it to end */
+    dg_work *work; /* its part of the pass; NULL: none */
+    bool stopped;  /* somebody asked it to end */
     dgemma_status status;
     dgemma_error err;
 } running;
@@ -34,6 +34,8 @@ struct dg_scheduler {
     uint64_t look_turn; /* counts passes of the tower */
     size_t reserved;
     dg_prefix_cache *prefix; /* NULL: nothing is kept */
+    dg_want *want;           /* [max_running] in the order of `order`, for the next pass */
+    dg_grant *grant;         /* [max_running] likewise */
     dg_work *work;           /* [max_running] */
 
     pthread_t thread;
@@ -379,21 +381,6 @@ static bool has_prompt(const running *u)
     return u->loop.block == 0 && u->loop.n_encoded < u->loop.n_pending;
 }
 
-/* Rows that prompts may have in this pass together, and each of them. */
-static int prompt_share(const dg_scheduler *s, int *together)
-{
-    int n_prompt = 0, canvases = 0;
-    for (int i = 0; i < s->n_running; i++) {
-        const running *u = s->order[i];
-        n_prompt += takes_part(u) && has_prompt(u);
-        canvases += takes_part(u) && !has_prompt(u) ? u->loop.cfg.canvas_length : 0;
-    }
-    *together = dg_forward_max_row(s->cfg.forward);
-    if (canvases)
-        *together = dg_min(*together, dg_max(canvases, DG_MIN_PROMPT_ROWS));
-    return dg_min(DG_PROMPT_ROWS, dg_max(DG_PAGE, *together / dg_max(1, n_prompt)));
-}
-
 /* Pages for the next n tokens of a request. They were set aside when it was let in; what stands in
  * the way is what the prefix cache keeps. */
 static dgemma_status make_pages(dg_scheduler *s, running *u, int n, dgemma_engine_counters *done)
@@ -406,38 +393,37 @@ static dgemma_status make_pages(dg_scheduler *s, running *u, int n, dgemma_engin
     return dg_kv_reserve(kv, &u->loop.seq, n, &u->err);
 }
 
-/* The request's part of the pass, at most `rows`; false: none fits. */
-static bool plan_one(dg_scheduler *s, running *u, dg_work *w, int rows,
-                     dgemma_engine_counters *done)
+/* What everybody wants of the next pass, and what they get of it. */
+static void share_rows(dg_scheduler *s)
 {
-    dg_block_loop_plan(&u->loop, w, rows);
-    if (!w->n_token && !w->n_canvas)
-        return false;
-    u->status = make_pages(s, u, w->n_token, done);
-    return !u->status;
+    dg_grant_rule rule = {.max_row = dg_forward_max_row(s->cfg.forward),
+                          .max_prompt = DG_PROMPT_ROWS,
+                          .min_prompt_room = DG_MIN_PROMPT_ROWS,
+                          .min_prompt_share = DG_PAGE};
+    for (int i = 0; i < s->n_running; i++) {
+        s->want[i] = (dg_want){0};
+        if (takes_part(s->order[i]))
+            dg_block_loop_want(&s->order[i]->loop, &s->want[i]);
+    }
+    s->turn = dg_grants(s->grant, s->want, s->n_running, s->turn, &rule);
 }
 
 /* Fills s->work; returns how many take part. */
 static int plan(dg_scheduler *s, dgemma_engine_counters *done)
 {
-    int rows = dg_forward_max_row(s->cfg.forward), n = 0, next = -1, prompts;
-    int share = prompt_share(s, &prompts);
-    for (int k = 0; k < s->n_running; k++) {
-        int i = (s->turn + k) % s->n_running;
+    int n = 0;
+    share_rows(s);
+    for (int i = 0; i < s->n_running; i++) {
         running *u = s->order[i];
-        dg_work *w = &s->work[n];
-        bool prompt = has_prompt(u), may = takes_part(u) && !(prompt && prompts <= 0);
-        u->loop.max_prompt = dg_min(share, prompts);
-        u->work = may && plan_one(s, u, w, rows, done) ? w : NULL;
-        if (!u->work && takes_part(u) && next < 0)
-            next = i;
-        if (!u->work)
+        const dg_grant *g = &s->grant[i];
+        u->work = NULL;
+        if (!g->n_token && !g->n_canvas)
             continue;
-        rows -= w->n_token + w->n_canvas;
-        prompts -= prompt ? w->n_token : 0;
-        n++;
+        u->status = make_pages(s, u, g->n_token, done);
+        if (u->status)
+            continue;
+        dg_block_loop_plan(&u->loop, u->work = &s->work[n++], *g);
     }
-    s->turn = next < 0 ? s->turn : next;
     return n;
 }
 
@@ -550,9 +536,11 @@ dgemma_status dg_scheduler_create(dg_scheduler **out, const dg_scheduler_config 
     pthread_cond_init(&s->arrived, NULL);
     s->slots = dg_calloc(n, sizeof *s->slots);
     s->order = dg_calloc(n, sizeof *s->order);
+    s->want = dg_calloc(n, sizeof *s->want);
+    s->grant = dg_calloc(n, sizeof *s->grant);
     s->work = dg_calloc(n, sizeof *s->work);
     dgemma_status st = dg_kv_cache_limit(cfg->kv, cfg->kv_bytes, err);
-    if (!st && (!s->slots || !s->order || !s->work))
+    if (!st && (!s->slots || !s->order || !s->want || !s->grant || !s->work))
         st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for %d requests", cfg->max_running);
     for (size_t i = 0; !st && i < n; i++)
         s->order[i] = &s->slots[i];
@@ -583,6 +571,8 @@ void dg_scheduler_free(dg_scheduler *s)
     dg_prefix_cache_free(s->prefix);
     dg_free(s->slots);
     dg_free(s->order);
+    dg_free(s->want);
+    dg_free(s->grant);
     dg_free(s->work);
     pthread_cond_destroy(&s->arrived);
     pthread_mutex_destroy(&s->lock);

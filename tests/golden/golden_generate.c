@@ -327,7 +327,9 @@ static dgemma_status replay(fixture *fx, const record *r, replaying *p, dgemma_e
     while (!loop->end) {
         dg_work work;
         dg_taps taps = {.logits = p->logits};
-        dg_block_loop_plan(loop, &work, dg_forward_max_row(fx->forward));
+        dg_want want;
+        dg_block_loop_want(loop, &want);
+        dg_block_loop_plan(loop, &work, dg_grant_alone(&want, dg_forward_max_row(fx->forward)));
         dg_pass pass = {.work = &work, .n_work = 1, .taps = &taps};
         dgemma_status st = dg_forward_run(fx->forward, &pass, err);
         if (st)

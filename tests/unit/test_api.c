@@ -556,7 +556,9 @@ START_TEST(thinking_budget_closes_the_thought)
     int n_closed = 0, thought = 0, answered = 0;
     while (!req.end) {
         dg_work work;
-        dg_block_loop_plan(&req, &work, 64);
+        dg_want want;
+        dg_block_loop_want(&req, &want);
+        dg_block_loop_plan(&req, &work, dg_grant_alone(&want, 64));
         ck_assert_int_eq(dg_forward_run(t.forward, &(dg_pass){.work = &work, .n_work = 1}, &err),
                          DGEMMA_OK);
         dg_block_loop_take(&req);

@@ -102,6 +102,135 @@ START_TEST(company_changes_nothing)
 }
 END_TEST
 
+/* ---- where the images of a prompt see each other both ways ---- */
+
+/* Of such a picture nothing may be cut, so what it needs of a pass may be more than prompts have.
+ */
+static const char both_ways_path[] = "tests/fixtures/golden/vision_generate/model";
+enum { IMAGE_TOKEN = 380 };
+
+static dgemma_engine *open_both_ways(int max_running, bool prefix_cache)
+{
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    opt.model_path = both_ways_path;
+    opt.max_running = max_running;
+    opt.no_prefix_cache = !prefix_cache;
+    return record_engine(opt);
+}
+
+/* Text, one picture, two pictures, long texts with pictures between them; from a few passes to
+ * many. The model has no tokenizer. */
+static dgemma_request_options both_ways_kind(const dgemma_engine *e, int i)
+{
+    static int32_t prompts[N_KIND][1200];
+    static dgemma_media media[N_KIND][4];
+    static const int soft[] = {280, 400, 70, 700};
+    int32_t *ids = prompts[i];
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    int n = i % 4 == 3 ? 600 : 4 + i;
+    for (int k = 0; k < n; k++)
+        ids[k] = 20 + (k * 7 + i) % 300;
+    opt.n_media = i % 3 == 0 ? 0 : i % 3 == 1 ? 2 : (size_t)(1 + i % 4);
+    for (size_t k = 0; k < opt.n_media; k++) {
+        media[i][k] = (dgemma_media){.path = picture_path,
+                                     .max_soft_tokens = soft[(k + (size_t)i) % DG_COUNT(soft)]};
+        ids[(k + 1) * (size_t)n / (opt.n_media + 1)] = IMAGE_TOKEN;
+    }
+    opt.tokens = ids;
+    opt.n_tokens = (size_t)n;
+    opt.media = media[i];
+    opt.seed = (uint64_t)i * 5 + 1;
+    opt.max_tokens = 10 + 9 * (i % 5);
+    opt.max_denoise_steps = 6 + i % 7;
+    opt.drafts = i % 3 == 0;
+    return opt;
+}
+
+START_TEST(company_changes_nothing_where_images_see_both_ways)
+{
+    static record alone[N_KIND], together;
+    dgemma_engine *e = open_both_ways(1, false);
+    for (int i = 0; i < N_KIND; i++) {
+        dgemma_request_options opt = both_ways_kind(e, i);
+        record_listen(record_submit(e, &opt), &alone[i]);
+        ck_assert_int_ge(alone[i].stats.n_steps, 1);
+    }
+    dgemma_engine_close(e);
+    static const int running[] = {16, 3};
+    for (int k = 0; k < 4; k++) {
+        dgemma_request *r[N_KIND];
+        e = open_both_ways(running[k / 2], k % 2);
+        for (int i = 0; i < N_KIND; i++) {
+            dgemma_request_options opt = both_ways_kind(e, i);
+            r[i] = record_submit(e, &opt);
+        }
+        for (int i = 0; i < N_KIND; i++) {
+            record_listen(r[i], &together);
+            record_assert_same(&alone[i], &together, "together", i);
+            record_clear(&together);
+        }
+        dgemma_engine_close(e);
+    }
+    for (int i = 0; i < N_KIND; i++)
+        record_clear(&alone[i]);
+}
+END_TEST
+
+/* A host brings, all at once on the engine's thread, one with two pictures that are longer than the
+ * prompts' room, and behind it a text that is in its first block by the time they were seen. */
+typedef struct neighbours {
+    dgemma_engine *engine;
+    dgemma_request *pictures, *text;
+} neighbours;
+
+static bool bring_neighbours(void *user, const dgemma_step *step)
+{
+    static const int32_t pictures[] = {2, IMAGE_TOKEN, IMAGE_TOKEN, 40}, text[] = {2, 30, 31};
+    neighbours *n = user;
+    (void)step;
+    dgemma_media two[2] = {{.path = picture_path, .max_soft_tokens = 400},
+                           {.path = picture_path, .max_soft_tokens = 500}};
+    dgemma_request_options opt = dgemma_request_defaults(n->engine);
+    opt.tokens = pictures;
+    opt.n_tokens = DG_COUNT(pictures);
+    opt.media = two;
+    opt.n_media = 2;
+    opt.max_tokens = 16;
+    n->pictures = record_submit(n->engine, &opt);
+    opt.tokens = text;
+    opt.n_tokens = DG_COUNT(text);
+    opt.n_media = 0;
+    opt.max_denoise_steps = 40;
+    opt.confidence_threshold = 0; /* it takes all of them */
+    n->text = record_submit(n->engine, &opt);
+    return false;
+}
+
+START_TEST(two_pictures_beside_a_text)
+{
+    static const int32_t prompt[] = {2};
+    static record host, text, pictures;
+    neighbours n = {.engine = open_both_ways(3, true)};
+    dgemma_request_options opt = dgemma_request_defaults(n.engine);
+    opt.tokens = prompt;
+    opt.n_tokens = DG_COUNT(prompt);
+    opt.on_step = bring_neighbours;
+    opt.step_user = &n;
+    record_listen(record_submit(n.engine, &opt), &host);
+    record_listen(n.text, &text);
+    record_listen(n.pictures, &pictures);
+    ck_assert_int_ne(text.stats.end, DGEMMA_END_FAILED);
+    ck_assert_int_ge(text.stats.n_steps, 40);
+    ck_assert_int_ne(pictures.stats.end, DGEMMA_END_FAILED);
+    ck_assert_int_eq(pictures.stats.n_pictures_encoded, 2);
+    ck_assert_int_ge(pictures.stats.n_steps, 1);
+    record_clear(&host);
+    record_clear(&text);
+    record_clear(&pictures);
+    dgemma_engine_close(n.engine);
+}
+END_TEST
+
 /* ---- arrivals and cancellations at random ---- */
 
 typedef struct visitor {
@@ -201,6 +330,74 @@ START_TEST(more_canvases_than_rows)
     }
     record_clear(&alone);
     dgemma_engine_close(e);
+}
+END_TEST
+
+/* Of many that never end and do not fit into a pass together, none gets two steps ahead of another.
+ * A host brings them all at once. */
+enum { N_RIVAL = 200, RIVAL_STEPS = 12 };
+typedef struct rivalry rivalry;
+typedef struct rival {
+    rivalry *all;
+    dgemma_request *request;
+    int n_step;
+} rival;
+struct rivalry {
+    dgemma_engine *engine;
+    rival rival[N_RIVAL];
+    bool there, unfair;
+    atomic_bool over;
+};
+
+static bool rival_steps(void *user, const dgemma_step *step)
+{
+    rival *r = user;
+    int least = r->n_step++, n_behind = 0;
+    (void)step;
+    for (int i = 0; i < N_RIVAL; i++) {
+        least = dg_min(least, r->all->rival[i].n_step);
+        n_behind += r->all->rival[i].n_step < RIVAL_STEPS;
+    }
+    r->all->unfair = r->all->unfair || r->n_step - least > 2;
+    if (!n_behind || r->all->unfair)
+        r->all->over = true;
+    return true;
+}
+
+static bool bring_rivals(void *user, const dgemma_step *step)
+{
+    rivalry *all = user;
+    (void)step;
+    if (all->there)
+        return false;
+    all->there = true;
+    for (int i = 0; i < N_RIVAL; i++) {
+        dgemma_request_options opt = record_endless(all->engine);
+        all->rival[i].all = all;
+        opt.on_step = rival_steps;
+        opt.step_user = &all->rival[i];
+        all->rival[i].request = record_submit(all->engine, &opt);
+    }
+    return true;
+}
+
+START_TEST(steps_are_taken_in_turns)
+{
+    static rivalry all;
+    static record rec;
+    all.engine = open_for(N_RIVAL + 1);
+    dgemma_request_options opt = record_endless(all.engine);
+    ck_assert_int_gt(N_RIVAL * opt.canvas_length, DG_MAX_CANVAS_ROWS + DG_PROMPT_ROWS);
+    opt.on_step = bring_rivals;
+    opt.step_user = &all;
+    record_listen(record_submit(all.engine, &opt), &rec);
+    record_clear(&rec);
+    for (int i = 0; i < 60000 && !all.over; i++)
+        nap(0.001);
+    ck_assert(all.over && !all.unfair);
+    for (int i = 0; i < N_RIVAL; i++)
+        dgemma_request_free(all.rival[i].request);
+    dgemma_engine_close(all.engine);
 }
 END_TEST
 
@@ -599,6 +796,9 @@ Suite *scheduler_suite(void)
     TCase *t = tcase_create("scheduler");
     tcase_set_timeout(t, 300);
     tcase_add_test(t, company_changes_nothing);
+    tcase_add_test(t, company_changes_nothing_where_images_see_both_ways);
+    tcase_add_test(t, two_pictures_beside_a_text);
+    tcase_add_test(t, steps_are_taken_in_turns);
     tcase_add_test(t, random_arrivals_and_cancellations);
     tcase_add_test(t, more_canvases_than_rows);
     tcase_add_test(t, one_that_fails_fails_alone);
