@@ -1,5 +1,6 @@
 #include "text/call_syntax.h"
 #include <string.h>
+#include "base/common.h"
 #include "base/utf8.h"
 #include "text/json_tree.h"
 
@@ -7,7 +8,9 @@ typedef struct reader {
     const char *at, *end;
     dg_buf *out;
     int depth;
+    char close[DG_CALL_MAX_DEPTH]; /* [depth] what ends each level */
     bool finished;
+    char quote;  /* a plain one that strings stood in, 0: none */
     bool round;  /* the arguments stand in round brackets */
     bool no_mem; /* the only reason why `out` does not take something */
 } reader;
@@ -155,23 +158,87 @@ static bool put_unescaped(reader *r, dg_text text)
     return ok && put(r, "\"", 1);
 }
 
-/* A string that nothing closes is the last thing in the call: what stands at its end for the open
- * brackets is theirs, a plain quote in front of them is the one that was meant to close it. */
+/* Whether the brackets in a text are those of the text alone: each one closed, none closed that it
+ * did not open. */
+static bool is_balanced(const reader *r, dg_text text)
+{
+    char open[DG_CALL_MAX_DEPTH];
+    int n = 0;
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        if (!r->round && is_one_of(c, "()"))
+            continue; /* they end nothing here */
+        if (is_one_of(c, "{[(")) {
+            if (n == DG_CALL_MAX_DEPTH)
+                return false;
+            open[n++] = c == '{' ? '}' : c == '[' ? ']' : ')';
+        } else if (is_one_of(c, "}])") && (!n || open[--n] != c)) {
+            return false;
+        }
+    }
+    return n == 0;
+}
+
+/* Whether what looks like the next member stands in a text: a comma, a word and a colon; in a list
+ * a comma is enough. */
+static bool has_member(const reader *r, dg_text text)
+{
+    const char *end = text.data + text.len;
+    if (r->depth && r->close[r->depth - 1] == ']')
+        return memchr(text.data, ',', text.len);
+    for (const char *at = text.data; at < end; at++) {
+        if (*at != ',')
+            continue;
+        const char *word = after_space(at + 1, end), *after = word;
+        while (after < end && !is_space(*after) && !is_one_of(*after, ",:={}[]()"))
+            after++;
+        if (after > word && after < end && (*after == ':' || (r->round && *after == '=')))
+            return true;
+    }
+    return false;
+}
+
+/* Takes the brackets that end the n innermost levels off the end of a text; false: they are not
+ * there. */
+static bool drop_closes(const reader *r, int n, dg_text *text)
+{
+    for (int level = r->depth - n; level < r->depth; level++) {
+        if (!text->len || text->data[text->len - 1] != r->close[level])
+            return false;
+        *text = trim(text->data, text->data + text->len - 1);
+    }
+    return true;
+}
+
+/* A string that nothing closes is the last thing in the call. Brackets at its end may be its own or
+ * those of the call: there is at most one way to share them out that leaves each its pair. Where
+ * there is none, or where another member seems to be inside, nobody knows what was meant. */
 static bool take_rest(reader *r, dg_text *out)
 {
     const char *start = r->at;
     if (!r->finished)
         return false;
-    dg_text rest = trim(start, r->end);
-    for (int closed = 0; closed < r->depth && rest.len; closed++) {
-        if (!is_one_of(rest.data[rest.len - 1], "}])"))
-            break;
-        rest = trim(rest.data, rest.data + rest.len - 1);
+    for (int n = 0; n <= r->depth; n++) {
+        dg_text rest = trim(start, r->end);
+        if (!drop_closes(r, n, &rest) || !is_balanced(r, rest))
+            continue;
+        r->at = rest.data + rest.len;
+        *out = (dg_text){start, (size_t)(r->at - start)};
+        return !has_member(r, *out);
     }
-    r->at = rest.data + rest.len;
-    if (rest.len && is_one_of(rest.data[rest.len - 1], "\"'"))
-        rest.len--;
-    *out = (dg_text){start, (size_t)(rest.data + rest.len - start)};
+    return false;
+}
+
+/* A last one that a plain quote was meant to close, unless that closes one inside. */
+static bool take_native_rest(reader *r, dg_text *out)
+{
+    if (!take_rest(r, out))
+        return false;
+    size_t n_quote = 0;
+    for (size_t i = 0; i < out->len; i++)
+        n_quote += out->data[i] == '"';
+    if (n_quote % 2 && out->data[out->len - 1] == '"')
+        out->len--;
     return true;
 }
 
@@ -179,7 +246,7 @@ static bool take_native_string(reader *r, dg_text *out)
 {
     const char *close = memchr(r->at, (unsigned char)DG_CALL_QUOTE, (size_t)(r->end - r->at));
     if (!close)
-        return take_rest(r, out);
+        return take_native_rest(r, out);
     *out = (dg_text){r->at, (size_t)(close - r->at)};
     r->at = close + 1;
     return true;
@@ -189,11 +256,14 @@ static bool take_native_string(reader *r, dg_text *out)
 static bool closes(const reader *r, const char *quote)
 {
     const char *next = after_space(quote + 1, r->end);
-    return next == r->end || is_one_of(*next, r->round ? ",:}])=" : ",:}])");
+    if (next < r->end && *next == ')' && !r->round)
+        return after_space(next + 1, r->end) == r->end;
+    return next == r->end || is_one_of(*next, r->round ? ",:}])=" : ",:}]");
 }
 
 static bool take_plain_string(reader *r, char quote, dg_text *out)
 {
+    r->quote = quote;
     for (const char *s = r->at; s < r->end; s++) {
         if (*s == '\\' && r->end - s >= 2 && s[1] != DG_CALL_QUOTE)
             s++;
@@ -203,7 +273,8 @@ static bool take_plain_string(reader *r, char quote, dg_text *out)
             return true;
         }
     }
-    return take_rest(r, out);
+    /* a quote behind a backslash may have been meant to close it */
+    return take_rest(r, out) && !(out->len && out->data[out->len - 1] == quote);
 }
 
 /* Any of the three kinds; *found says whether there is one. */
@@ -255,19 +326,32 @@ static bool is_number(dg_text text)
     return at == end;
 }
 
-static bool ends_bare(const reader *r, const char *at)
+/* A round bracket ends a text where it ends the arguments, unless it was opened in the text. */
+static bool ends_bare(const reader *r, const char *at, int n_open)
 {
     if (*at == ')')
-        return r->round || after_space(at + 1, r->end) == r->end;
+        return !n_open && (r->round || after_space(at + 1, r->end) == r->end);
     return *at == DG_CALL_QUOTE || is_one_of(*at, ",}]");
+}
+
+static const char *find_word(dg_text text)
+{
+    static const char *const words[][2] = {{"true", "true"},   {"True", "true"}, {"false", "false"},
+                                           {"False", "false"}, {"null", "null"}, {"None", "null"}};
+    for (size_t i = 0; i < DG_COUNT(words); i++)
+        if (dg_text_is(text, words[i][0]))
+            return words[i][1];
+    return NULL;
 }
 
 static bool read_bare(reader *r)
 {
     const char *start = r->at;
-    while (r->at < r->end && !ends_bare(r, r->at)) {
+    int n_open = 0;
+    while (r->at < r->end && !ends_bare(r, r->at, n_open)) {
         if (is_one_of(*r->at, "{[\""))
             return false;
+        n_open += *r->at == '(' ? 1 : *r->at == ')' && n_open ? -1 : 0;
         r->at++;
     }
     if (r->at == r->end && !r->finished)
@@ -275,13 +359,13 @@ static bool read_bare(reader *r)
     dg_text text = trim(start, r->at);
     if (!text.len)
         return false;
-    if (dg_text_is(text, "true") || dg_text_is(text, "True"))
-        return puts_out(r, "true");
-    if (dg_text_is(text, "false") || dg_text_is(text, "False"))
-        return puts_out(r, "false");
-    if (dg_text_is(text, "null") || dg_text_is(text, "None"))
-        return puts_out(r, "null");
-    return is_number(text) ? put(r, text.data, text.len) : put_string(r, text);
+    if (find_word(text))
+        return puts_out(r, find_word(text));
+    if (is_number(text))
+        return put(r, text.data, text.len);
+    /* is a bracket of the wrong kind behind a text the call's, or the text's? */
+    bool wrong = r->at < r->end && *r->at == ')' && !r->round;
+    return !wrong && put_string(r, text);
 }
 
 /* ---- lists and objects ---- */
@@ -323,6 +407,7 @@ static bool read_members(reader *r, char close)
 {
     if (r->depth == DG_CALL_MAX_DEPTH)
         return false;
+    r->close[r->depth] = r->round && !r->depth ? ')' : close;
     r->depth++;
     bool ok = puts_out(r, close == '}' ? "{" : "["), first = true;
     while (ok) {
@@ -480,6 +565,15 @@ static bool read_json(reader *r, dg_buf *name)
     return ok;
 }
 
+/* Behind strings in plain quotes: a quote that is left over, outside a further call, says that one
+ * of them was thought to end too early. */
+static bool leaves_quote(const reader *r)
+{
+    size_t left = (size_t)(r->end - r->at);
+    const char *call = left ? memmem(r->at, left, "call:", 5) : NULL;
+    return r->quote && left && memchr(r->at, r->quote, call ? (size_t)(call - r->at) : left);
+}
+
 dgemma_status dg_call_read(dg_text *body, bool finished, dg_buf *name, dg_buf *arguments)
 {
     reader r = {
@@ -495,7 +589,7 @@ dgemma_status dg_call_read(dg_text *body, bool finished, dg_buf *name, dg_buf *a
     bool ok = is_json ? read_json(&r, name) : read_native(&r, name);
     if (r.no_mem)
         return DGEMMA_E_NOMEM;
-    if (!ok)
+    if (!ok || leaves_quote(&r))
         return DGEMMA_E_ARG;
     *body = (dg_text){r.at, (size_t)(r.end - r.at)};
     return DGEMMA_OK;

@@ -17,7 +17,7 @@ enum { DG_CALL_MAX_DEPTH = 64, DG_CALL_MAX_NAME = 128 };
  *   call:f(k: "v"), call:f(k=1)    round brackets
  *   call:f{k:"v"}, {k:'v'}         other quotes, with the escapes of JSON
  *   call:f{k:some text}            bare text; true, null and numbers are such, also True and None
- *   call:f{k:<|"|>v}               a last string that is not closed
+ *   call:f{k:<|"|>v}               a last string that is not closed, where its brackets pair up
  *   call:f{k:1, call:f             closing brackets, or all of the arguments, missing at the end
  *   :f{}, f{}                      without the word
  *   {"name":"f","arguments":{}}    JSON

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "text/call_syntax.h"
+#include "text/json_tree.h"
 
 /* ---- states ---- */
 
@@ -12,7 +13,8 @@ typedef enum state {
     STATE_TEXT,     /* the answer */
     STATE_CHANNEL,  /* in the name of a channel */
     STATE_THINKING, /* until <channel|> */
-    STATE_TAGGED,   /* thinking after a spelled <think>: until a spelled </think> */
+    STATE_NAMED,    /* a thought, perhaps, after a spelled name: if <channel|> comes */
+    STATE_TAGGED,   /* likewise after a spelled <think>: if </think> comes, or <channel|> */
     STATE_CALL,
     STATE_DONE
 } state;
@@ -39,6 +41,8 @@ struct dg_output_parser {
     dg_decoder decoder;
     dg_buf decoded;
     dg_buf held;         /* text whose meaning is not known yet; in CALL the whole call */
+    size_t n_opening;    /* NAMED, TAGGED: bytes of it up to where the thought would begin */
+    size_t n_searched;   /* TAGGED: bytes of it in which no tag closes */
     dg_buf run;          /* text to be sent, of one kind */
     dg_output_kind kind; /* of the run */
     dg_buf name, arguments;
@@ -147,20 +151,15 @@ static int matches(const dg_output_parser *p, size_t at, const char *word)
 }
 
 /* Models left without the opening token have begun with the channel's name, or with the tag that
- * other models use. */
+ * other models use. Answers begin so as well: it is a thought only once something closes it. */
 static bool step_start(dg_output_parser *p)
 {
     static const char name[] = "thought\n", tag[] = "<think>";
     size_t at = count_blank(&p->held);
     int is_name = matches(p, at, name), is_tag = matches(p, at, tag);
-    if (is_name > 0) {
-        drop_held(p, at + sizeof name - 1);
-        begin(p, STATE_THINKING);
-        return true;
-    }
-    if (is_tag > 0) {
-        drop_held(p, at + sizeof tag - 1);
-        begin(p, STATE_TAGGED);
+    if (is_name > 0 || is_tag > 0) {
+        p->n_opening = p->n_searched = at + (is_name > 0 ? sizeof name : sizeof tag) - 1;
+        begin(p, is_name > 0 ? STATE_NAMED : STATE_TAGGED);
         return true;
     }
     if ((is_name == 0 || is_tag == 0) && at < MAX_BLANK)
@@ -169,12 +168,28 @@ static bool step_start(dg_output_parser *p)
     return true;
 }
 
+/* The roles that a turn may name. */
+static bool is_role(const char *line, size_t len)
+{
+    static const char *const roles[] = {"model",  "assistant", "user",
+                                        "system", "developer", "tool"};
+    while (len && is_space(line[len - 1]))
+        len--;
+    for (size_t i = 0; i < DG_COUNT(roles); i++)
+        if (dg_text_is((dg_text){line, len}, roles[i]))
+            return true;
+    return !len;
+}
+
+/* A first line that names nobody is the answer itself. */
 static bool step_header(dg_output_parser *p)
 {
     const char *line_end = p->held.len ? memchr(p->held.data, '\n', p->held.len) : NULL;
     if (!line_end && p->held.len <= MAX_NAME)
         return false;
-    drop_held(p, line_end ? (size_t)(line_end + 1 - p->held.data) : 0);
+    size_t n = line_end ? (size_t)(line_end - p->held.data) : 0;
+    if (line_end && is_role(p->held.data, n))
+        drop_held(p, n + 1);
     p->state = STATE_START;
     return true;
 }
@@ -231,26 +246,45 @@ static bool step_thinking(dg_output_parser *p)
     return false;
 }
 
+/* Something closed what a spelled name or tag had opened, n bytes into what is held. */
+static void end_spelled(dg_output_parser *p, size_t n)
+{
+    n -= p->n_opening;
+    drop_held(p, p->n_opening);
+    size_t blank = count_blank(&p->held);
+    if (p->state == STATE_TAGGED || blank >= n) {
+        blank = blank < n ? blank : n;
+        drop_held(p, blank);
+        n -= blank;
+    }
+    add_thought(p, n, true);
+}
+
+/* So much without a close: an answer that begins like a thought. */
+static bool step_spelled(dg_output_parser *p)
+{
+    if (p->held.len <= DG_OUTPUT_MAX_CALL)
+        return false;
+    begin(p, STATE_TEXT);
+    return true;
+}
+
 static bool step_tagged(dg_output_parser *p)
 {
     static const char tag[] = "</think>";
     const size_t n_tag = sizeof tag - 1;
-    if (p->blank)
-        drop_held(p, count_blank(&p->held));
-    p->blank = p->blank && !p->held.len;
-    const char *found = p->held.len ? memmem(p->held.data, p->held.len, tag, n_tag) : NULL;
+    const char *found =
+        memmem(p->held.data + p->n_searched, p->held.len - p->n_searched, tag, n_tag);
     if (found) {
-        add_thought(p, (size_t)(found - p->held.data), true);
+        end_spelled(p, (size_t)(found - p->held.data));
         drop_held(p, n_tag);
         begin(p, STATE_TEXT);
         return true;
     }
-    /* the tag may have begun, and a line's end before it */
-    size_t n = p->held.len < n_tag ? 0 : p->held.len - n_tag;
-    while (n && ((unsigned char)p->held.data[n] & 0xC0) == 0x80)
-        n--; /* characters stay whole */
-    add_held(p, DG_OUTPUT_THINKING, n);
-    return false;
+    size_t unsure = n_tag - 1; /* the tag may have begun */
+    if (p->held.len > p->n_searched + unsure)
+        p->n_searched = p->held.len - unsure;
+    return step_spelled(p);
 }
 
 static void step(dg_output_parser *p)
@@ -272,6 +306,9 @@ static void step(dg_output_parser *p)
             break;
         case STATE_THINKING:
             more = step_thinking(p);
+            break;
+        case STATE_NAMED:
+            more = step_spelled(p);
             break;
         case STATE_TAGGED:
             more = step_tagged(p);
@@ -383,6 +420,14 @@ static void flush_decoder(dg_output_parser *p)
     feed_decoded(p, dg_decoder_flush(&p->decoder, &p->decoded));
 }
 
+/* The token goes on with something else than the end of the turn: a call, a thought, an answer. */
+static bool goes_on(const dg_output_parser *p, int32_t token)
+{
+    const markers *m = &p->markers;
+    return token >= 0 &&
+           (token == m->channel_open || token == m->channel_close || token == m->call_open);
+}
+
 /* Structure ends here: what was held becomes what it can be at most. `token`: the one that comes,
  * -1 for the end of all. */
 static void close_segment(dg_output_parser *p, int32_t token)
@@ -402,12 +447,19 @@ static void close_segment(dg_output_parser *p, int32_t token)
         if (!is_channel_name(p->held.data, n))
             add_held(p, DG_OUTPUT_THINKING, n);
         break;
+    case STATE_NAMED:
     case STATE_TAGGED:
-        add_held(p, DG_OUTPUT_THINKING, n);
+        if (goes_on(p, token))
+            end_spelled(p, n);
+        else
+            add_held(p, DG_OUTPUT_TEXT, n);
+        break;
+    case STATE_HEADER:
+        if (!is_role(p->held.data, n))
+            add_held(p, DG_OUTPUT_TEXT, n);
         break;
     case STATE_TEXT:
     case STATE_THINKING:
-    case STATE_HEADER:
     case STATE_DONE:
         break;
     }

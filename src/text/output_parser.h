@@ -1,7 +1,8 @@
 /* What the model writes, taken apart while it comes: thinking, text, tool calls, the end. Structure
  * is seen by token id, so text that looks like a marker stays text; only at the very start a
  * thought is known by its spelling too ("thought" on a line of its own, "<think>"), since models
- * now and then leave its token out. Push style, one parser a request; how the tokens are cut into
+ * now and then leave its token out. Such a one is held back until something closes it, and is the
+ * answer's text if nothing does. Push style, one parser a request; how the tokens are cut into
  * pushes changes nothing but the places where a run of text is cut into events. */
 #ifndef DG_TEXT_OUTPUT_PARSER_H
 #define DG_TEXT_OUTPUT_PARSER_H

@@ -136,12 +136,34 @@ static void encode(const char *output, dg_tokens *tokens)
         dg_tokenizer_encode(tokenizer, output, strlen(output), DG_ENCODE_ADDED, tokens, &err), 0);
 }
 
+/* The same with a token for each byte of text. */
+static void spell(const dg_tokens *tokens, dg_tokens *out)
+{
+    dg_tokens_init(out, 1 << 20);
+    for (size_t i = 0; i < tokens->n; i++) {
+        int32_t id = tokens->ids[i];
+        dg_buf text;
+        dg_buf_init(&text, 1 << 12);
+        ck_assert_int_eq(dg_tokenizer_decode(tokenizer, &id, 1, false, &text, NULL), DGEMMA_OK);
+        bool is_byte = id >= 238 && id < 494;
+        if (dg_tokenizer_is_special(tokenizer, id) || is_byte || !text.len)
+            dg_tokens_push(out, id);
+        else
+            for (size_t k = 0; k < text.len; k++)
+                dg_tokens_push(out, 238 + (unsigned char)text.data[k]);
+        dg_buf_clear(&text);
+    }
+}
+
 static void expect_from(bool in_thought, const char *output, const char *want)
 {
-    dg_tokens tokens;
+    dg_tokens tokens, bytes;
     encode(output, &tokens);
     expect_tokens(&tokens, in_thought, output, want);
+    spell(&tokens, &bytes);
+    expect_tokens(&bytes, in_thought, output, want);
     dg_tokens_clear(&tokens);
+    dg_tokens_clear(&bytes);
 }
 
 static void expect(const char *output, const char *want)
@@ -257,8 +279,46 @@ START_TEST(finds_thoughts_without_their_token)
     expect("<think>\n\n</think>Hi<turn|>", "[text Hi][end turn]");
     expect("<think>日本語 </thin</think>Hi</think><turn|>",
            "[thinking 日本語 </thin][text Hi</think>][end turn]");
-    expect("<think>hm</thi", "[thinking hm</thi][end cut]");
     expect("Well, <think>x</think><turn|>", "[text Well, <think>x</think>][end turn]");
+    /* what follows closes it as well */
+    expect("thought\nhm\n<|tool_call>call:f{}<tool_call|>", "[thinking hm][call 0 f {}][end cut]");
+    expect("<think>hm\n<|tool_call>call:f{}<tool_call|>", "[thinking hm][call 0 f {}][end cut]");
+    expect("<think> hm\n<channel|>Hi<turn|>", "[thinking hm][text Hi][end turn]");
+    expect("thought\nhm<|channel>thought\nhm!<channel|>Hi<turn|>",
+           "[thinking hmhm!][text Hi][end turn]");
+    expect("thought\n\n \n<channel|>Hi<turn|>", "[text Hi][end turn]");
+    expect("thought\n <channel|>Hi<turn|>", "[text Hi][end turn]");
+    expect("thought\n\n hm<channel|>Hi<turn|>", "[thinking \n hm][text Hi][end turn]");
+}
+END_TEST
+
+/* An answer may begin like a thought: without a close it is all text, as it stands. */
+START_TEST(gives_back_what_only_begins_like_a_thought)
+{
+    expect("thought\nis a word of seven letters.<turn|>",
+           "[text thought\nis a word of seven letters.][end turn]");
+    expect(" \nthought\nis a word.<eos>", "[text  \nthought\nis a word.][end eos]");
+    expect("thought\n", "[text thought\n][end cut]");
+    expect("thought\nhm<|turn>user\n", "[text thought\nhm][end other]");
+    expect("thought\nhm<|tool_response>", "[text thought\nhm][end response]");
+    expect("<think>hm</thi", "[text <think>hm</thi][end cut]");
+    expect("<think><turn|>", "[text <think>][end turn]");
+    expect("<think> is a tag, " Q "</think" Q " is none.\n<turn|>",
+           "[text <think> is a tag, \"</think\" is none.\n][end turn]");
+    expect("<think>hm<|turn>user\n", "[text <think>hm][end other]");
+}
+END_TEST
+
+START_TEST(keeps_first_lines_that_are_no_header)
+{
+    expect("<|turn>Hello!<turn|>", "[text Hello!][end turn]");
+    expect("<|turn>Yes<turn|>", "[text Yes][end turn]");
+    expect("<|turn>model<turn|>", "[end turn]");
+    expect("<|turn><turn|>", "[end turn]");
+    expect("<|turn>assistant \nHi<turn|>", "[text Hi][end turn]");
+    expect("<|turn>Dear all,\nHi<turn|>", "[text Dear all,\nHi][end turn]");
+    expect("<|turn>\nHi<turn|>", "[text Hi][end turn]");
+    expect("<|turn>model\nthought\nhm<channel|>Hi<turn|>", "[thinking hm][text Hi][end turn]");
 }
 END_TEST
 
@@ -425,6 +485,52 @@ START_TEST(passes_on_what_is_not)
 }
 END_TEST
 
+/* Brackets and quotes at the end of a string that is not closed: its own, or the call's? */
+START_TEST(repairs_nothing_that_is_not)
+{
+    /* there is one way to give each its pair */
+    expect_call("call:f{k:" Q "if (x) { y(); }", "f {\"k\":\"if (x) { y(); }\"}");
+    expect_call("call:f{k:" Q "if (x) { y(); }}", "f {\"k\":\"if (x) { y(); }\"}");
+    expect_call("call:f{l:[" Q "a[0]", "f {\"l\":[\"a[0]\"]}");
+    expect_call("call:f{l:[" Q "a[0]]", "f {\"l\":[\"a[0]\"]}");
+    expect_call("call:f{l:[" Q "a[0]]}", "f {\"l\":[\"a[0]\"]}");
+    expect_call("call:f{o:{k:" Q "x }", "f {\"o\":{\"k\":\"x\"}}");
+    expect_call("call:f{k:" Q "Hello :)", "f {\"k\":\"Hello :)\"}");
+    expect_call("call:f{k:" Q "Hello :)}", "f {\"k\":\"Hello :)\"}");
+    expect_call("call:f(k=" Q "g(x)", "f {\"k\":\"g(x)\"}");
+    expect_call("call:f(k=" Q "g(x))", "f {\"k\":\"g(x)\"}");
+    expect_call("call:f{k:" Q "say \"hi\"}", "f {\"k\":\"say \\\"hi\\\"\"}");
+    expect_call("call:f{k:" Q "say \"hi\"\"}", "f {\"k\":\"say \\\"hi\\\"\"}");
+    expect_call("call:f{k:" Q "the dogs'}", "f {\"k\":\"the dogs'\"}");
+    /* there is none */
+    expect_no_call("call:f{k:" Q "if (x) { y();", "call:f{k:\"if (x) { y();");
+    expect_no_call("call:f{k:" Q "x}}", "call:f{k:\"x}}");
+    expect_no_call("call:f{l:[" Q "a}", "call:f{l:[\"a}");
+    expect_no_call("call:f{k:" Q "x] }", "call:f{k:\"x] }");
+    expect_no_call("call:f(k=" Q "x :))", "call:f(k=\"x :))");
+    /* another member may be inside */
+    expect_no_call("call:f{a:" Q "x,b:2}", "call:f{a:\"x,b:2}");
+    expect_no_call("call:f{a:" Q "x, b:2}", "call:f{a:\"x, b:2}");
+    expect_no_call("call:f(a=" Q "x, b=2)", "call:f(a=\"x, b=2)");
+    expect_no_call("call:f{l:[" Q "x,y]}", "call:f{l:[\"x,y]}");
+    expect_call("call:f{a:" Q "Yes, I do}", "f {\"a\":\"Yes, I do\"}");
+    expect_call("call:f{a:" Q "x, y=2}", "f {\"a\":\"x, y=2\"}");
+    /* a quote that may close a string or be part of it */
+    expect_no_call("call:f{k:\"C:\\\"}", "call:f{k:\"C:\\\"}");
+    expect_no_call("call:f{k:\"{x \"y\"}\"}", "call:f{k:\"{x \"y\"}\"}");
+    expect_call("call:f{k:\"print(\"hi\")\"}", "f {\"k\":\"print(\\\"hi\\\")\"}");
+    expect_call("call:f{k:\"v\")", "f {\"k\":\"v\"}");
+    expect_call("call:f{k:\"a {\",b:1}", "f {\"k\":\"a {\",\"b\":1}");
+    expect("<|tool_call>call:f{k:\"v\"} call:g{k:\"w\"} it's done<tool_call|>",
+           "[call 0 f {\"k\":\"v\"}][call 1 g {\"k\":\"w\"}][text it's done][end cut]");
+    /* a round bracket of a bare text */
+    expect_call("call:f{q:hello (world)", "f {\"q\":\"hello (world)\"}");
+    expect_call("call:f{q:hello (world)}", "f {\"q\":\"hello (world)\"}");
+    expect_call("call:f(q=hello (world))", "f {\"q\":\"hello (world)\"}");
+    expect_no_call("call:f{q:hello :)", "call:f{q:hello :)");
+}
+END_TEST
+
 START_TEST(makes_no_half_calls)
 {
     expect("<|tool_call>call:f{a:1}", "[call 0 f {\"a\":1}][end cut]");
@@ -571,6 +677,8 @@ Suite *output_parser_suite(void)
     tcase_add_test(text, leaves_open_thoughts_thinking);
     tcase_add_test(text, knows_channels_by_any_name);
     tcase_add_test(text, finds_thoughts_without_their_token);
+    tcase_add_test(text, gives_back_what_only_begins_like_a_thought);
+    tcase_add_test(text, keeps_first_lines_that_are_no_header);
     tcase_add_test(text, starts_inside_a_thought);
     tcase_add_test(text, keeps_characters_whole);
     tcase_add_test(text, takes_any_ids);
@@ -584,6 +692,7 @@ Suite *output_parser_suite(void)
     tcase_add_test(calls, repairs_what_is_certain);
     tcase_add_test(calls, takes_json_for_a_call);
     tcase_add_test(calls, passes_on_what_is_not);
+    tcase_add_test(calls, repairs_nothing_that_is_not);
     tcase_add_test(calls, makes_no_half_calls);
     tcase_add_test(calls, bounds_depth_and_size);
     suite_add_tcase(s, calls);
