@@ -278,6 +278,8 @@ int cmd_serve(int argc, char **argv)
         {0, "api-key", "KEY", "ask for this key; may be repeated", add_word, &a.keys},
         {0, "api-key-file", "FILE", "ask for one of the keys in a file, one on each line",
          cli_set_string, &a.key_file},
+        {0, "share-cache", NULL, "one prefix cache for all keys, not one for each", cli_set_switch,
+         &a.server.share_cache},
         {0, "tls-cert", "FILE", "speak HTTPS with this certificate (PEM)", cli_set_string,
          &a.tls_cert},
         {0, "tls-key", "FILE", "and its key", cli_set_string, &a.tls_key},

@@ -14,21 +14,21 @@ static unsigned differs(const char *presented, const char *key)
     return diff;
 }
 
-static bool matches(dg_words keys, const char *presented)
+static int find_key(dg_words keys, const char *presented)
 {
-    unsigned found = 0;
-    for (size_t i = 0; i < keys.n; i++)
-        found |= differs(presented, keys.words[i]) == 0;
+    int found = -1;
+    for (size_t i = keys.n; i-- > 0;)
+        found = differs(presented, keys.words[i]) ? found : (int)i + 1;
     return found;
 }
 
-bool dg_auth_allows(dg_words keys, const char *authorization, const char *x_api_key)
+int dg_auth_key(dg_words keys, const char *authorization, const char *x_api_key)
 {
     if (!keys.n)
-        return true;
-    bool bearer = authorization && strncasecmp(authorization, "Bearer ", 7) == 0 &&
-                  matches(keys, authorization + 7);
-    return bearer || (x_api_key && matches(keys, x_api_key));
+        return 0;
+    bool bearer = authorization && strncasecmp(authorization, "Bearer ", 7) == 0;
+    int found = bearer ? find_key(keys, authorization + 7) : -1;
+    return found < 0 && x_api_key ? find_key(keys, x_api_key) : found;
 }
 
 bool dg_origin_listed(dg_words allowed, const char *origin)

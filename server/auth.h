@@ -10,9 +10,10 @@ typedef struct dg_words {
     size_t n;
 } dg_words;
 
-/* True when there are no keys, or `authorization` ("Bearer KEY") or `x_api_key` is one of them.
- * Either header may be NULL. The time taken does not depend on how much of a key was right. */
-bool dg_auth_allows(dg_words keys, const char *authorization, const char *x_api_key);
+/* Which of the keys `authorization` ("Bearer KEY") or `x_api_key` is, from 1; -1: none of them; 0:
+ * there are no keys, and everybody may ask. Either header may be NULL. The time taken does not
+ * depend on how much of a key was right. */
+int dg_auth_key(dg_words keys, const char *authorization, const char *x_api_key);
 
 /* Whether a page of `origin` may use the server: one of `allowed` ("*": any), or the server's own,
  * which is the one that `host` names. NULL origin: no page asks. */

@@ -37,6 +37,7 @@ struct dg_call {
     const dg_route *route; /* NULL: refused before */
     char path[128];        /* printable */
     char method[16];
+    char cache_salt[16]; /* of its key: no other's prefixes are used */
     dg_buf body;
     size_t n_fetched; /* bytes of its pictures that came from elsewhere */
     double arrived;

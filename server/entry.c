@@ -99,9 +99,11 @@ static bool may_enter(dg_call *c, const dg_head *h, dg_http_error *e)
         return dg_refuse(e, 403, "host_not_allowed", NULL,
                          "this server is for this machine alone and is not called that; "
                          "--cors-origin names a site that leads here");
-    if (!open &&
-        !dg_auth_allows(s->keys, dg_head_get(h, "Authorization"), dg_head_get(h, "X-Api-Key")))
+    int key = dg_auth_key(s->keys, dg_head_get(h, "Authorization"), dg_head_get(h, "X-Api-Key"));
+    if (!open && key < 0)
         return dg_refuse(e, 401, "invalid_api_key", NULL, "no valid API key was sent");
+    if (!s->opt.share_cache)
+        snprintf(c->cache_salt, sizeof c->cache_salt, "key %d", key);
     if (other_method)
         return dg_refuse(e, 405, "method_not_allowed", NULL, "%s does not go with %s", c->method,
                          c->path);

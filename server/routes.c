@@ -33,6 +33,7 @@ static bool start(dg_call *c, dg_http_error *e)
         dg_chat_clear(&chat);
         return false;
     }
+    chat.options.cache_salt = c->cache_salt; /* the call outlives its generation */
     dg_generation_config cfg = {
         .engine = s->engine,
         .metrics = s->metrics,

@@ -18,6 +18,7 @@ typedef struct dg_server_options {
     const char *model_name;
     const char *const *keys; /* one of them must be sent; none: everybody may ask */
     size_t n_key;
+    bool share_cache; /* whatever the key, what another's request left in the caches is used */
     const char *const *origins; /* sites whose pages may use the server; "*": all */
     size_t n_origin;
     const char *tls_certificate, *tls_key; /* PEM text, or both NULL */

@@ -107,6 +107,28 @@ def lengths():
         check("as far as it is told", canvas < longest <= 4 * canvas, longest)
 
 
+def separate_caches():
+    """What one key asked is not there for another, unless they are told to share."""
+    text = "Remember these words: " + "fox tree river stone " * 40
+
+    def cached(s, key):
+        body = s.chat(text, headers={"Authorization": "Bearer " + key}, seed=None)[1]
+        return body["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    with Server("-q", "--api-key", "one", "--api-key", "two") as s:
+        first = cached(s, "one"), cached(s, "one"), cached(s, "two")
+        check("each key has its own cache", first[0] == first[2] == 0 and first[1] > 50, first)
+        check("and keeps it", cached(s, "two") > 50 and cached(s, "one") > 50)
+        body = {"messages": [{"role": "user", "content": text}], "max_tokens": 8}
+        usage = s.json("POST", "/v1/messages", body, {"X-Api-Key": "one"})[1]["usage"]
+        check("whatever the header and the dialect", usage["cache_read_input_tokens"] > 50, usage)
+    with Server("-q", "--api-key", "one", "--api-key", "two", "--share-cache") as s:
+        shared = cached(s, "one"), cached(s, "two")
+        check("they share on request", shared[0] == 0 and shared[1] > 50, shared)
+    with Server("-q") as s:
+        check("without keys everybody shares", cached(s, "x") == 0 and cached(s, "y") > 50)
+
+
 def json_answers():
     with Server("-q") as s:
         for i in range(6):
@@ -176,5 +198,5 @@ def old_http():
         check("two requests on one connection", data.count(b"[DONE]") == 2)
 
 
-run([same_tokens, stream_form, counting, lengths, json_answers, prometheus, old_http])
+run([same_tokens, stream_form, counting, lengths, separate_caches, json_answers, prometheus, old_http])
 finish()

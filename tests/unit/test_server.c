@@ -27,15 +27,18 @@ START_TEST(test_keys)
 {
     const char *words[] = {"alpha", "beta"};
     dg_words keys = {words, 2};
-    ck_assert(dg_auth_allows((dg_words){0}, NULL, NULL));
-    ck_assert(!dg_auth_allows(keys, NULL, NULL));
-    ck_assert(dg_auth_allows(keys, "Bearer alpha", NULL));
-    ck_assert(dg_auth_allows(keys, "bearer beta", NULL));
-    ck_assert(dg_auth_allows(keys, NULL, "beta"));
+    ck_assert_int_eq(dg_auth_key((dg_words){0}, NULL, NULL), 0);
+    ck_assert_int_eq(dg_auth_key((dg_words){0}, "Bearer x", NULL), 0);
+    ck_assert_int_eq(dg_auth_key(keys, NULL, NULL), -1);
+    ck_assert_int_eq(dg_auth_key(keys, "Bearer alpha", NULL), 1);
+    ck_assert_int_eq(dg_auth_key(keys, "bearer beta", NULL), 2);
+    ck_assert_int_eq(dg_auth_key(keys, NULL, "beta"), 2);
+    ck_assert_int_eq(dg_auth_key(keys, "Bearer nothing", "alpha"), 1);
+    ck_assert_int_eq(dg_auth_key((dg_words){(const char *[]){"a", "a", "b"}, 3}, NULL, "a"), 1);
     static const char *const wrong[] = {"Bearer alph",   "Bearer alphaalpha", "Bearer ", "alpha",
                                         "Bearer  alpha", "Bearer alphb",      ""};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        ck_assert_msg(!dg_auth_allows(keys, wrong[i], NULL), "\"%s\" was let in", wrong[i]);
+        ck_assert_msg(dg_auth_key(keys, wrong[i], NULL) < 0, "\"%s\" was let in", wrong[i]);
 }
 END_TEST
 
