@@ -303,9 +303,9 @@ typedef enum dgemma_event_kind {
 } dgemma_event_kind;
 
 typedef enum dgemma_end {
-    DGEMMA_END_STOP,       /* the model ended its turn, or a stop string came */
-    DGEMMA_END_LENGTH,     /* max_tokens are there */
-    DGEMMA_END_CONTEXT,    /* the context is full */
+    DGEMMA_END_STOP,    /* the model ended its turn or left a block empty, or a stop string came */
+    DGEMMA_END_LENGTH,  /* max_tokens are there */
+    DGEMMA_END_CONTEXT, /* the context is full */
     DGEMMA_END_TOOL_CALLS, /* the model waits for the results of its tool calls */
     DGEMMA_END_CANCELLED,  /* somebody said so */
     DGEMMA_END_FAILED      /* see the status */

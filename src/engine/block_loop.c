@@ -214,6 +214,15 @@ static void commit_block(dg_block_loop *l)
         l->end = DG_END_CONTEXT;
 }
 
+/* The model has nothing more to say, and would go on saying it in every block to come. */
+static bool is_padding(const dg_block_loop *l)
+{
+    int n = 0;
+    while (n < l->canvas.n && l->canvas.argmax[n] == l->model->cfg.pad_token)
+        n++;
+    return n == l->canvas.n;
+}
+
 static void finish_block(dg_block_loop *l)
 {
     l->n_block_token = l->n_read;
@@ -245,8 +254,12 @@ void dg_block_loop_take(dg_block_loop *l)
     dg_logprobs_keep(&l->logprobs, c->entropy, n_pinned, c->n);
     l->n_step++;
     l->thought_closed = false;
-    if (!read_block(l, c->finished ? c->n : c->settle.n))
+    if (c->finished && is_padding(l)) {
+        l->end = DG_END_STOP;
+        l->stop_token = l->model->cfg.pad_token;
+    } else if (!read_block(l, c->finished ? c->n : c->settle.n)) {
         return;
+    }
     if (!c->finished)
         dg_canvas_end(c);
     finish_block(l);

@@ -43,7 +43,7 @@ typedef struct dg_block_loop_config {
 
 typedef enum dg_block_loop_end {
     DG_END_NONE,   /* still running */
-    DG_END_STOP,   /* the model ended its turn */
+    DG_END_STOP,   /* the model ended its turn, or left a whole block empty */
     DG_END_LENGTH, /* max_tokens are there */
     DG_END_CONTEXT /* the context is full */
 } dg_block_loop_end;
@@ -82,7 +82,7 @@ typedef struct dg_block_loop {
     dg_vocabulary_options options;
 
     dg_block_loop_end end;
-    int32_t stop_token; /* the one that ended it, when end is DG_END_STOP */
+    int32_t stop_token; /* the one that ended it, when end is DG_END_STOP; perhaps padding */
 
     /* what happened so far */
     int n_output; /* tokens of the answer, without the stop token */

@@ -29,6 +29,7 @@ Suite *settle_suite(void);
 Suite *forward_suite(void);
 Suite *vocabulary_suite(void);
 Suite *vision_suite(void);
+Suite *block_loop_suite(void);
 Suite *grants_suite(void);
 Suite *request_suite(void);
 Suite *sampling_suite(void);

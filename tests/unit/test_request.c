@@ -107,6 +107,26 @@ START_TEST(same_seed_same_answer)
 }
 END_TEST
 
+/* A model that has nothing to say: the answer ends, and costs one block. */
+START_TEST(padding_is_no_answer)
+{
+    answer *a = calloc(1, sizeof *a);
+    dgemma_engine *e = open_engine(0, 2);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    dgemma_logit_bias silence = {.token = e->loaded.cfg.pad_token, .bias = 1000};
+    opt.raw_prompt = "Once upon a time";
+    opt.logit_bias = &silence;
+    opt.n_logit_bias = 1;
+    ask(e, &opt, a);
+    ck_assert_int_eq(a->stats.end, DGEMMA_END_STOP);
+    ck_assert_int_eq(a->stats.n_output, 0);
+    ck_assert_int_eq(a->stats.n_blocks, 1);
+    ck_assert_uint_eq(a->text_len, 0);
+    dgemma_engine_close(e);
+    free(a);
+}
+END_TEST
+
 /* A shorter limit gives the beginning of the longer answer. */
 START_TEST(max_tokens_cuts)
 {
@@ -352,6 +372,7 @@ Suite *request_suite(void)
     TCase *t = tcase_create("request");
     tcase_set_timeout(t, 300);
     tcase_add_test(t, same_seed_same_answer);
+    tcase_add_test(t, padding_is_no_answer);
     tcase_add_test(t, max_tokens_cuts);
     tcase_add_test(t, nothing_comes_after_the_stop_token);
     tcase_add_test(t, context_is_respected);

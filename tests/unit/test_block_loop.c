@@ -1,0 +1,313 @@
+/* From block to block, with a model that says what the test wants, and what a pass is given. */
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "base/rng.h"
+#include "engine/block_loop.h"
+#include "suites.h"
+#include "support/tiny_model.h"
+
+enum { CANVAS = 16, OPEN = 300, CLOSE = 301, MAX_TOKENS = 100 };
+
+static const int32_t prompt[] = {2, 40, 41, 42};
+
+static dg_block_loop_config config(const tiny_model *t)
+{
+    return (dg_block_loop_config){.prompt = prompt,
+                                  .n_prompt = DG_COUNT(prompt),
+                                  .diffusion = {4, 0.4f, 0.8f, 0.1f, 1, 0.005f, 0},
+                                  .canvas_length = CANVAS,
+                                  .max_tokens = MAX_TOKENS,
+                                  .n_context = 512,
+                                  .draws = dg_draws_seeded(1, t->cfg.n_vocab),
+                                  .think_open = -1,
+                                  .think_close = -1,
+                                  .think_budget = -1};
+}
+
+static void plan(dg_block_loop *l, dg_work *w)
+{
+    dg_want want;
+    dg_block_loop_want(l, &want);
+    dg_block_loop_plan(l, w, dg_grant_alone(&want, 64));
+}
+
+/* One block of n tokens and then padding, as if the model had been sure of it at once. */
+static void say(dg_block_loop *l, const int32_t *token, int n)
+{
+    int block = l->block;
+    while (l->block == block && !l->end) {
+        dg_work w;
+        plan(l, &w);
+        for (int i = 0; i < w.n_canvas; i++) {
+            l->canvas.argmax[i] = i < n ? token[i] : l->model->cfg.pad_token;
+            l->canvas.drawn[i] = l->canvas.argmax[i];
+            l->canvas.entropy[i] = 0;
+        }
+        dg_kv_advance(&l->seq, w.n_token);
+        dg_block_loop_take(l);
+    }
+}
+
+/* ---- padding ---- */
+
+START_TEST(a_block_of_padding_ends_the_answer)
+{
+    static const int32_t text[] = {50, 51, 52};
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    ck_assert_int_ge(t.cfg.pad_token, 0);
+    for (int n_first = 0; n_first < 3; n_first++)
+        for (int settled = 0; settled < 3; settled++) {
+            dg_block_loop l;
+            dg_block_loop_config cfg = config(&t);
+            cfg.diffusion.settled_steps = settled;
+            ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+            for (int i = 0; i < n_first; i++) {
+                say(&l, text, DG_COUNT(text)); /* padding behind something is a block like any */
+                ck_assert_int_eq(l.end, DG_END_NONE);
+                ck_assert_int_eq(l.n_block_token, CANVAS);
+            }
+            say(&l, NULL, 0);
+            ck_assert_int_eq(l.end, DG_END_STOP);
+            ck_assert_int_eq(l.stop_token, t.cfg.pad_token);
+            ck_assert_int_eq(l.n_block, n_first + 1);
+            if (!settled) {
+                ck_assert_int_eq(l.n_block_token, 0);
+                ck_assert_int_eq(l.n_output, n_first * CANVAS);
+            }
+            dg_block_loop_clear(&l);
+        }
+    tiny_close(&t);
+}
+END_TEST
+
+/* One that is not padding, anywhere in the block, and a model that names no padding. */
+START_TEST(anything_else_goes_on)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    int32_t block[CANVAS];
+    for (int at = 0; at < CANVAS; at++) {
+        dg_block_loop l;
+        dg_block_loop_config cfg = config(&t);
+        ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+        for (int i = 0; i < CANVAS; i++)
+            block[i] = i == at ? 50 : t.cfg.pad_token;
+        say(&l, block, CANVAS);
+        ck_assert_int_eq(l.end, DG_END_NONE);
+        dg_block_loop_clear(&l);
+    }
+    int pad = t.cfg.pad_token;
+    t.model->cfg.pad_token = -1;
+    dg_block_loop l;
+    dg_block_loop_config cfg = config(&t);
+    ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+    for (int i = 0; i < CANVAS; i++)
+        block[i] = pad;
+    while (!l.end)
+        say(&l, block, CANVAS);
+    ck_assert_int_eq(l.end, DG_END_LENGTH);
+    ck_assert_int_eq(l.n_output, MAX_TOKENS);
+    dg_block_loop_clear(&l);
+    tiny_close(&t);
+}
+END_TEST
+
+/* ---- thinking ---- */
+
+/* Once the budget is gone no thought may open: a model that wants nothing else cannot say it. */
+START_TEST(no_thought_opens_after_the_last)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    t.model->cfg.n_stop = 0;
+    static const int32_t thoughts[CANVAS] = {[0] = OPEN, 50, 51, 52, 53, 54, 55, 56};
+    dg_logit_bias longing = {OPEN, 1000};
+    dg_block_loop l;
+    dg_work w;
+    dg_block_loop_config cfg = config(&t);
+    cfg.think_open = OPEN;
+    cfg.think_close = CLOSE;
+    cfg.think_budget = 5;
+    cfg.vocabulary = (dg_vocabulary_options){.bias = &longing, .n_bias = 1};
+    ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+    plan(&l, &w);
+    ck_assert_int_eq(w.options->n_banned, 0); /* until then it may */
+    ck_assert_int_eq(dg_forward_run(t.forward, &(dg_pass){.work = &w, .n_work = 1}, NULL),
+                     DGEMMA_OK);
+    for (int i = 0; i < w.n_canvas; i++)
+        ck_assert_int_eq(l.canvas.argmax[i], OPEN);
+    dg_kv_seq_clear(t.kv, &l.seq);
+    say(&l, thoughts, CANVAS);
+    ck_assert(l.thought_closed);
+    ck_assert_int_eq(l.n_block_token, 6);
+    ck_assert_int_eq(l.pending[l.n_pending - 1], CLOSE);
+
+    dg_kv_seq_clear(t.kv, &l.seq);
+    plan(&l, &w);
+    ck_assert_int_eq(w.n_canvas, CANVAS);
+    ck_assert_int_eq(w.options->n_banned, 1);
+    ck_assert_int_eq(w.options->banned[0], OPEN);
+    ck_assert_int_eq(dg_forward_run(t.forward, &(dg_pass){.work = &w, .n_work = 1}, NULL),
+                     DGEMMA_OK);
+    for (int i = 0; i < w.n_canvas; i++)
+        ck_assert(l.canvas.argmax[i] != OPEN && l.canvas.drawn[i] != OPEN);
+    dg_block_loop_clear(&l);
+    tiny_close(&t);
+}
+END_TEST
+
+/* ---- what a step knows of the one before ---- */
+
+/* The second step sees the soft embedding of the first, the first step of the next block does not.
+ */
+START_TEST(soft_embeddings_are_carried)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    size_t n = (size_t)CANVAS * (size_t)t.cfg.n_embd;
+    dg_block_loop l;
+    dg_block_loop_config cfg = config(&t);
+    cfg.diffusion.confidence = 0; /* never sure: four steps */
+    ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+    tiny_canvas by_hand;
+    tiny_canvas_init(&by_hand, &t, CANVAS, 1);
+    for (int step = 0; step < 6; step++) {
+        dg_work w;
+        dg_kv_seq seq = {0};
+        plan(&l, &w);
+        ck_assert_int_eq(w.n_canvas, CANVAS);
+        ck_assert_int_eq(w.first_step, step % 4 == 0);
+        ck_assert_ptr_eq(w.soft, l.soft);
+        if (step % 4) { /* nobody has touched what the last pass left */
+            ck_assert_mem_eq(w.soft, by_hand.soft, n * sizeof *w.soft);
+            float sum = 0;
+            for (size_t i = 0; i < n; i++)
+                sum += w.soft[i] * w.soft[i];
+            ck_assert_float_gt(sum, 0);
+        }
+        /* the same pass by hand, once as it should be and once without that memory */
+        float entropy[2][CANVAS];
+        for (int blind = 0; blind < 2; blind++) {
+            dg_work same = w;
+            tiny_canvas c;
+            tiny_canvas_init(&c, &t, CANVAS, 1);
+            memcpy(c.soft, w.soft, n * sizeof *c.soft);
+            ck_assert_int_eq(dg_kv_share(t.kv, &seq, &l.seq, l.seq.n_token, NULL), DGEMMA_OK);
+            same.seq = &seq;
+            same.soft = c.soft;
+            same.first_step = blind || step % 4 == 0;
+            same.entropy = entropy[blind];
+            same.argmax = c.argmax;
+            same.drawn = c.drawn;
+            ck_assert_int_eq(
+                dg_forward_run(t.forward, &(dg_pass){.work = &same, .n_work = 1}, NULL), DGEMMA_OK);
+            if (!blind)
+                memcpy(by_hand.soft, c.soft, n * sizeof *c.soft);
+            tiny_canvas_clear(&c);
+            dg_kv_seq_clear(t.kv, &seq);
+        }
+        ck_assert_int_eq(dg_forward_run(t.forward, &(dg_pass){.work = &w, .n_work = 1}, NULL),
+                         DGEMMA_OK);
+        ck_assert_mem_eq(l.canvas.entropy, entropy[0], sizeof entropy[0]);
+        if (step % 4)
+            ck_assert_mem_ne(l.canvas.entropy, entropy[1], sizeof entropy[1]);
+        dg_block_loop_take(&l);
+    }
+    tiny_canvas_clear(&by_hand);
+    dg_block_loop_clear(&l);
+    tiny_close(&t);
+}
+END_TEST
+
+/* ---- pictures ---- */
+
+enum { N_TOKEN = 60, FIRST = 10, END = 50 };
+typedef struct stream_after {
+    int layer;
+    float *x;
+    size_t n;
+} stream_after;
+
+static void keep_stream(void *arg, int layer, const float *x, int n_row)
+{
+    stream_after *s = arg;
+    (void)n_row;
+    if (layer == s->layer)
+        memcpy(s->x, x, s->n * sizeof *x);
+}
+
+/* How the last row of a picture comes out of the first layer, which slides. */
+static void encode_picture(tiny_model *t, const float *features, dg_image_rule rule, float *last)
+{
+    int32_t token[N_TOKEN], feature[N_TOKEN];
+    dg_span block[N_TOKEN];
+    size_t n_embd = (size_t)t->cfg.n_embd;
+    for (int i = 0; i < N_TOKEN; i++) {
+        bool image = i >= FIRST && i < END;
+        token[i] = 20 + i;
+        feature[i] = image ? i - FIRST : -1;
+        block[i] = image ? (dg_span){FIRST, END} : (dg_span){i, i + 1};
+    }
+    stream_after after = {.layer = 1, .n = N_TOKEN * n_embd};
+    after.x = dg_calloc(after.n, sizeof *after.x);
+    dg_kv_seq seq = {0};
+    dg_work w = {.seq = &seq,
+                 .token = token,
+                 .n_token = N_TOKEN,
+                 .block = block,
+                 .feature = feature,
+                 .features = features};
+    dg_taps taps = {.hidden = keep_stream, .hidden_arg = &after};
+    dgemma_error err = {0};
+    ck_assert_msg(dg_forward_run(t->forward,
+                                 &(dg_pass){.work = &w, .n_work = 1, .images = rule, .taps = &taps},
+                                 &err) == DGEMMA_OK,
+                  "%s", err.msg);
+    memcpy(last, after.x + (END - 1) * n_embd, n_embd * sizeof *last);
+    dg_free(after.x);
+    dg_kv_seq_clear(t->kv, &seq);
+}
+
+/* A picture sees all of itself even where the window of a sliding layer is shorter, and only where
+ * the rule says so. */
+START_TEST(a_picture_sees_itself_beyond_the_window)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){.fixture = "vision_generate"});
+    size_t n_embd = (size_t)t.cfg.n_embd, n = (END - FIRST) * n_embd;
+    ck_assert_int_gt(END - FIRST, 2 * t.cfg.layer[0].window);
+    ck_assert_int_gt(t.cfg.layer[0].window, 0);
+    float *features = dg_calloc(n, sizeof *features), *before = dg_calloc(n_embd, sizeof *before),
+          *later = dg_calloc(n_embd, sizeof *later);
+    for (int rule = DG_IMAGES_WHOLE; rule <= DG_IMAGES_IN_WINDOW; rule++) {
+        dg_rng_key key = {.seed = 3};
+        for (size_t i = 0; i < n; i++)
+            features[i] = (float)dg_rng_uniform(&key, (uint32_t)i) - 0.5f;
+        encode_picture(&t, features, (dg_image_rule)rule, before);
+        for (size_t i = 0; i < n_embd; i++) /* its first row */
+            features[i] = 0.5f - features[i];
+        encode_picture(&t, features, (dg_image_rule)rule, later);
+        bool changed = memcmp(before, later, n_embd * sizeof *before) != 0;
+        ck_assert_int_eq(changed, rule == DG_IMAGES_WHOLE);
+    }
+    dg_free(features);
+    dg_free(before);
+    dg_free(later);
+    tiny_close(&t);
+}
+END_TEST
+
+Suite *block_loop_suite(void)
+{
+    Suite *s = suite_create("block_loop");
+    TCase *t = tcase_create("block_loop");
+    tcase_add_test(t, a_block_of_padding_ends_the_answer);
+    tcase_add_test(t, anything_else_goes_on);
+    tcase_add_test(t, no_thought_opens_after_the_last);
+    tcase_add_test(t, soft_embeddings_are_carried);
+    tcase_add_test(t, a_picture_sees_itself_beyond_the_window);
+    suite_add_tcase(s, t);
+    return s;
+}
