@@ -77,6 +77,10 @@ SRC_replay  := tests/fuzz/replay_main.c
 # Parts of the program that tests look at from inside, and the screen they are looked at on.
 SRC_view    := cli/cells.c cli/canvas_view.c cli/chat_log.c tests/pty/vt_screen.c
 SRC_bench   := $(wildcard bench/*.c)
+# The arithmetic of the CUDA backend, which also runs on the host, thread by thread; see tests/cuda/emulated.
+SRC_cuda_math := $(filter-out %/cuda_backend.cu,$(wildcard src/cuda/*.cu))
+SRC_cuda_test := $(wildcard tests/cuda/*.c)
+SRC_emulated  := $(SRC_cuda_math) $(wildcard tests/cuda/*.cu tests/cuda/emulated/*.cpp)
 SRC_pocket  := $(wildcard tests/pocket/*.c)
 
 # ---- flags ----
@@ -123,6 +127,7 @@ $(BUILD)/server/%.o: private PKGS += gnutls
 $(BUILD)/server/fetch.o: private DEFINES += $(if $(CURL_PKG),-DHAVE_CURL=1)
 $(BUILD)/server/fetch.o: private PKGS += $(CURL_PKG)
 $(BUILD)/tests/unit/%.o: private PKGS += check
+$(BUILD)/tests/cuda/%.o: private INCLUDES += -Itests/cuda/emulated -DEMULATED=1
 
 # A sanitizer's runtime is in the program, not in the shared library.
 NO_UNDEFINED = $(if $(SAN),,-Wl,-z,defs)
@@ -142,11 +147,12 @@ PROGRAM := $(if $(SRC_cli),$(BUILD)/dgemma)
 REPLAY  := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(SRC_fuzz))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/libfuzzer/%,$(SRC_fuzz))
 CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/check_kernels) \
-           $(if $(SRC_golden),$(BUILD)/dgemma-golden) $(if $(SRC_pty),$(BUILD)/pty_tests)
+           $(if $(SRC_golden),$(BUILD)/dgemma-golden) $(if $(SRC_pty),$(BUILD)/pty_tests) \
+           $(if $(SRC_cuda_test),$(BUILD)/cuda_host_tests)
 SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/tools/*.sh tests/pocket/*.sh)
 
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
-           $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_pocket) tests/tools/render_chat.c)
+           $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_pocket) tests/tools/render_chat.c)
 
 .PHONY: all run test test-long mutations golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
@@ -215,6 +221,33 @@ $(BUILD)/check_kernels: $(call obj,$(SRC_kernels)) $(SUPPORT) $(LIB_A)
 
 $(BUILD)/dgemma-golden: $(call obj,$(SRC_golden)) $(SUPPORT) $(LIB_A)
 	$(link)
+
+# CUDA kernels on the host, compiled as C++ that needs nothing of its library.
+CXX        = $(patsubst %clang,%clang++,$(patsubst %cc,%c++,$(patsubst %gcc,%g++,$(CC))))
+CUDA_HOST  := $(patsubst %,$(BUILD)/host/%.o,$(basename $(SRC_emulated)))
+CXX_FLAGS  = -std=c++17 -x c++ -fno-exceptions -fno-rtti -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -g -O2 \
+             -ffp-contract=off $(SANITIZE) -Itests/cuda/emulated $(INCLUDES) -Itests
+ifneq ($(shell command -v $(lastword $(CXX))),)
+$(BUILD)/host/%.o: %.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX $<)
+	$(Q)$(CXX) $(CXX_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/host/%.o: %.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX $<)
+	$(Q)$(CXX) $(CXX_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/cuda_host_tests: $(call obj,$(SRC_cuda_test)) $(CUDA_HOST) $(LIB_A)
+	$(link)
+
+-include $(CUDA_HOST:.o=.d)
+else
+$(BUILD)/cuda_host_tests:
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\necho "CUDA kernels on the host: skipped, there is no %s"\necho "0 passed, 0 failed, 1 skipped"\n' \
+	    '$(lastword $(CXX))' > $@ && chmod +x $@
+endif
 
 # What the small trained model can do; see models/pocket.
 POCKET_EVAL := $(BUILD)/pocket_eval
@@ -330,7 +363,8 @@ fuzz-run: $(FUZZERS)
 
 # ---- keeping house ----
 
-TIDY := $(wildcard bench/*.c examples/*.c include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] server/*.[ch] cli/*.[ch] tests/*/*.[ch])
+TIDY := $(wildcard bench/*.c examples/*.c include/*.h src/*.[ch] src/*/*.[ch] src/*/*/*.[ch] server/*.[ch] cli/*.[ch] tests/*/*.[ch] src/cuda/*.cu src/cuda/*.cuh tests/cuda/*.cu \
+        tests/cuda/emulated/*.h tests/cuda/emulated/*.cpp)
 
 format: build/deps-format.ok
 	clang-format -i $(TIDY)

@@ -8,6 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum dg_dtype {
     DG_F32,
     DG_F16,
@@ -80,5 +84,9 @@ uint16_t dg_float_to_f16(float f); /* nearest, ties to even; overflow gives infi
  * alignment is needed. */
 void dg_widen(float *out, const void *in, dg_dtype type, size_t n);
 void dg_narrow(void *out, dg_dtype type, const float *in, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

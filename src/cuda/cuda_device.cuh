@@ -1,0 +1,557 @@
+/* What the kernels are written with beyond CUDA C++: launches, the single instructions that have no
+ * name in it (inline PTX), 16-bit values as bits in registers, sums over a warp.
+ *
+ * Every .cu file also compiles as plain C++, with threads as fibers (tests/cuda/emulated), where
+ * each instruction here is a function that computes what the hardware does. For that kernels use
+ * only what is here or in that folder's cuda_runtime.h, have their dynamic shared memory from
+ * DG_SHARED, and are launched by DG_LAUNCH. */
+#ifndef DG_CUDA_CUDA_DEVICE_CUH
+#define DG_CUDA_CUDA_DEVICE_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#define DG_ALL_LANES 0xFFFFFFFFu
+
+#ifdef __CUDACC__
+
+/* ---- launches ---- */
+
+/* DG_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments ...) gives a cudaError_t. More
+ * than 48 KB of shared memory has to be asked for; that is a table in the driver's host memory, not
+ * work on the stream. */
+template <typename... P, typename... A>
+static inline cudaError_t dg_launch(void (*kernel)(P...), dim3 grid, dim3 block,
+                                    size_t shared_bytes, cudaStream_t stream, A... args)
+{
+    if (shared_bytes > 48 << 10) {
+        cudaError_t error = cudaFuncSetAttribute(
+            (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+        if (error)
+            return error;
+    }
+    kernel<<<grid, block, shared_bytes, stream>>>((P)args...);
+    return cudaGetLastError();
+}
+#define DG_LAUNCH(...) dg_launch(__VA_ARGS__)
+
+/* The block's dynamic shared memory as bytes, aligned to 128. */
+#define DG_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+
+/* ---- matrices in registers ---- */
+
+/* c += a b: a 16 x 16 and b 16 x 8 in PTX's fragments of m16n8k16. */
+static __device__ __forceinline__ void dg_mma_bf16(float c[4], const uint32_t a[4],
+                                                   const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+static __device__ __forceinline__ void dg_mma_f16(float c[4], const uint32_t a[4],
+                                                  const uint32_t b[2])
+{
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* m16n8k32, signed bytes; a may be unsigned. */
+static __device__ __forceinline__ void dg_mma_s8(int c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+static __device__ __forceinline__ void dg_mma_u8s8(int c[4], const uint32_t a[4],
+                                                   const uint32_t b[2])
+{
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+static __device__ __forceinline__ uint32_t dg_shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* Matrices of 8 x 8 16-bit values: matrix m has its rows (16 bytes, aligned) where lanes 8 m ... 8
+ * m + 7 point to. */
+static __device__ __forceinline__ void dg_ldmatrix_x4(uint32_t r[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(dg_shared_address(row))
+                 : "memory");
+}
+
+static __device__ __forceinline__ void dg_ldmatrix_x4_trans(uint32_t r[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(dg_shared_address(row))
+                 : "memory");
+}
+
+static __device__ __forceinline__ void dg_ldmatrix_x2(uint32_t r[2], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(dg_shared_address(row))
+                 : "memory");
+}
+
+static __device__ __forceinline__ void dg_ldmatrix_x2_trans(uint32_t r[2], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(dg_shared_address(row))
+                 : "memory");
+}
+
+/* ---- copies into shared memory ---- */
+
+/* 16 bytes, both sides aligned; seen by this thread after dg_cp_async_wait, by others after a
+ * barrier behind it. */
+static __device__ __forceinline__ void dg_cp_async16(void *shared, const void *global)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dg_shared_address(shared)),
+                 "l"(global)
+                 : "memory");
+}
+
+/* Zeros where not valid; `global` is an address then, too, but is not read. */
+static __device__ __forceinline__ void dg_cp_async16_if(void *shared, const void *global,
+                                                        bool valid)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dg_shared_address(shared)),
+                 "l"(global), "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void dg_cp_async_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* All committed groups but the last N_LEFT have arrived. */
+template <int N_LEFT> static __device__ __forceinline__ void dg_cp_async_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N_LEFT) : "memory");
+}
+
+/* ---- mbarriers; bulk copies need sm_90 ---- */
+
+static __device__ __forceinline__ void dg_mbar_init(uint64_t *bar, int count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(dg_shared_address(bar)), "r"(count)
+                 : "memory");
+}
+
+/* Between the inits and the first use, by the thread that made them; a __syncthreads follows. */
+static __device__ __forceinline__ void dg_mbar_init_fence(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void dg_mbar_arrive(uint64_t *bar)
+{
+    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared::cta.b64 state, [%0];\n\t}" ::"r"(
+                     dg_shared_address(bar))
+                 : "memory");
+}
+
+/* The arrival waits until what `loaded` depends on is in registers. Loads from a stage must have
+ * returned before the stage is handed back: without this the arrival is issued behind the last
+ * load, and the refill can overtake it. */
+static __device__ __forceinline__ void dg_mbar_arrive_after(uint64_t *bar, uint32_t loaded)
+{
+    asm volatile(
+        "{\n\t.reg .b64 state;\n\t.reg .b32 zero;\n\tand.b32 zero, %1, 0;\n\tadd.u32 zero, zero, "
+        "%0;\n\t"
+        "mbarrier.arrive.shared::cta.b64 state, [zero];\n\t}" ::"r"(dg_shared_address(bar)),
+        "r"(loaded)
+        : "memory");
+}
+
+/* Arrives, and expects so many bytes of bulk copies before the phase ends. */
+static __device__ __forceinline__ void dg_mbar_expect(uint64_t *bar, uint32_t bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], "
+                 "%1;\n\t}" ::"r"(dg_shared_address(bar)),
+                 "r"(bytes)
+                 : "memory");
+#else
+    __trap();
+#endif
+}
+
+/* Waits for the end of the phase of this parity: 0 for the first. */
+static __device__ __forceinline__ void dg_mbar_wait(uint64_t *bar, int parity)
+{
+    uint32_t done;
+    do {
+#if __CUDA_ARCH__ >= 900
+        asm volatile(
+            "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\t"
+            "selp.b32 %0, 1, 0, p;\n\t}"
+            : "=r"(done)
+            : "r"(dg_shared_address(bar)), "r"(parity)
+            : "memory");
+#else
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\t"
+                     "selp.b32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(dg_shared_address(bar)), "r"(parity)
+                     : "memory");
+#endif
+    } while (!done);
+}
+
+/* This thread's cp.async copies so far arrive at the barrier when they have arrived in memory. It
+ * counts as one of the arrivals that the barrier was made for. */
+static __device__ __forceinline__ void dg_cp_async_mbar_arrive(uint64_t *bar)
+{
+    asm volatile(
+        "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(dg_shared_address(bar))
+        : "memory");
+}
+
+/* One contiguous piece, a multiple of 16 bytes, both sides aligned to 16; completes bytes on the
+ * barrier. */
+static __device__ __forceinline__ void dg_bulk_g2s(void *shared, const void *global, uint32_t bytes,
+                                                   uint64_t *bar)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(dg_shared_address(shared)),
+        "l"(global), "r"(bytes), "r"(dg_shared_address(bar))
+        : "memory");
+#else
+    __trap();
+#endif
+}
+
+/* ---- barriers for some of the warps; id 1 ... 15, n_thread a multiple of 32 ---- */
+
+static __device__ __forceinline__ void dg_bar_sync(int id, int n_thread)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_thread) : "memory");
+}
+
+static __device__ __forceinline__ void dg_bar_arrive(int id, int n_thread)
+{
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n_thread) : "memory");
+}
+
+/* ---- programmatic dependent launch: nothing where it is not used ---- */
+
+/* The first statement of every kernel: what the kernel before it wrote is there. */
+static __device__ __forceinline__ void dg_grid_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The next kernel may begin to start; never before the own dg_grid_wait. */
+static __device__ __forceinline__ void dg_grid_launch_next(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* ---- values ---- */
+
+/* Two floats as 16-bit values, `low` in the low half; nearest, ties to even. Halves beyond 65504
+ * are infinite. */
+static __device__ __forceinline__ uint32_t dg_pack_bf16(float low, float high)
+{
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+static __device__ __forceinline__ uint32_t dg_pack_f16(float low, float high)
+{
+    uint32_t pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+static __device__ __forceinline__ float dg_f16_at(uint16_t bits)
+{
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(bits));
+    return f;
+}
+
+/* Arithmetic on pairs of halves, each rounded once. */
+static __device__ __forceinline__ uint32_t dg_half2_fma(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
+
+static __device__ __forceinline__ uint32_t dg_half2_mul(uint32_t a, uint32_t b)
+{
+    uint32_t d;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+static __device__ __forceinline__ uint32_t dg_half2_add(uint32_t a, uint32_t b)
+{
+    uint32_t d;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+static __device__ __forceinline__ uint32_t dg_half2_sub(uint32_t a, uint32_t b)
+{
+    uint32_t d;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+    return d;
+}
+
+/* Any function of three bits, on all bits: TABLE is its value for a = F0, b = CC, c = AA. */
+template <int TABLE>
+static __device__ __forceinline__ uint32_t dg_lop3(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(d) : "r"(a), "r"(b), "r"(c), "n"(TABLE));
+    return d;
+}
+
+/* 2^x, two units in the last place; subnormal results are zero. */
+static __device__ __forceinline__ float dg_exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#else /* plain C++ */
+
+#define DG_LAUNCH(...)  emu_launch(__VA_ARGS__)
+#define DG_SHARED(name) unsigned char *const name = emu_shared()
+
+static inline void dg_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2], EMU_WHERE_ARG)
+{
+    emu_mma(c, a, b, false, EMU_WHERE);
+}
+static inline void dg_mma_f16(float c[4], const uint32_t a[4], const uint32_t b[2], EMU_WHERE_ARG)
+{
+    emu_mma(c, a, b, true, EMU_WHERE);
+}
+static inline void dg_mma_s8(int c[4], const uint32_t a[4], const uint32_t b[2], EMU_WHERE_ARG)
+{
+    emu_mma_s8(c, a, b, false, EMU_WHERE);
+}
+static inline void dg_mma_u8s8(int c[4], const uint32_t a[4], const uint32_t b[2], EMU_WHERE_ARG)
+{
+    emu_mma_s8(c, a, b, true, EMU_WHERE);
+}
+static inline void dg_ldmatrix_x4(uint32_t r[4], const void *row, EMU_WHERE_ARG)
+{
+    emu_ldmatrix(r, 4, false, row, EMU_WHERE);
+}
+static inline void dg_ldmatrix_x4_trans(uint32_t r[4], const void *row, EMU_WHERE_ARG)
+{
+    emu_ldmatrix(r, 4, true, row, EMU_WHERE);
+}
+static inline void dg_ldmatrix_x2(uint32_t r[2], const void *row, EMU_WHERE_ARG)
+{
+    emu_ldmatrix(r, 2, false, row, EMU_WHERE);
+}
+static inline void dg_ldmatrix_x2_trans(uint32_t r[2], const void *row, EMU_WHERE_ARG)
+{
+    emu_ldmatrix(r, 2, true, row, EMU_WHERE);
+}
+static inline void dg_cp_async16(void *shared, const void *global, EMU_WHERE_ARG)
+{
+    emu_cp_async(shared, global, 16, 16, EMU_WHERE);
+}
+static inline void dg_cp_async16_if(void *shared, const void *global, bool valid, EMU_WHERE_ARG)
+{
+    emu_cp_async(shared, global, 16, valid ? 16 : 0, EMU_WHERE);
+}
+static inline void dg_cp_async_commit(void)
+{
+    emu_cp_async_commit();
+}
+template <int N_LEFT> static inline void dg_cp_async_wait(void)
+{
+    emu_cp_async_wait(N_LEFT);
+}
+static inline void dg_mbar_init(uint64_t *bar, int count, EMU_WHERE_ARG)
+{
+    emu_mbar_init(bar, count, EMU_WHERE);
+}
+static inline void dg_mbar_init_fence(void)
+{
+}
+static inline void dg_mbar_arrive(uint64_t *bar, EMU_WHERE_ARG)
+{
+    emu_mbar_arrive(bar, 0, EMU_WHERE);
+}
+static inline void dg_mbar_arrive_after(uint64_t *bar, uint32_t, EMU_WHERE_ARG)
+{
+    emu_mbar_arrive(bar, 0, EMU_WHERE);
+}
+static inline void dg_mbar_expect(uint64_t *bar, uint32_t bytes, EMU_WHERE_ARG)
+{
+    emu_mbar_arrive(bar, (int)bytes, EMU_WHERE);
+}
+static inline void dg_mbar_wait(uint64_t *bar, int parity, EMU_WHERE_ARG)
+{
+    emu_mbar_wait(bar, parity, EMU_WHERE);
+}
+static inline void dg_cp_async_mbar_arrive(uint64_t *bar, EMU_WHERE_ARG)
+{
+    emu_cp_async_commit();
+    emu_cp_async_wait(0);
+    emu_mbar_arrive(bar, 0, EMU_WHERE);
+}
+static inline void dg_bulk_g2s(void *shared, const void *global, uint32_t bytes, uint64_t *bar,
+                               EMU_WHERE_ARG)
+{
+    emu_bulk_g2s(shared, global, bytes, bar, EMU_WHERE);
+}
+static inline void dg_bar_sync(int id, int n_thread, EMU_WHERE_ARG)
+{
+    emu_barrier(id, n_thread, true, 0, EMU_WHERE);
+}
+static inline void dg_bar_arrive(int id, int n_thread, EMU_WHERE_ARG)
+{
+    emu_barrier(id, n_thread, false, 0, EMU_WHERE);
+}
+static inline void dg_grid_wait(void)
+{
+}
+static inline void dg_grid_launch_next(void)
+{
+}
+static inline uint32_t dg_pack_bf16(float low, float high)
+{
+    float value[2] = {low, high};
+    uint32_t pair = 0;
+    for (int i = 0; i < 2; i++) {
+        uint32_t bits = __float_as_uint(value[i]);
+        uint32_t rounded =
+            value[i] != value[i] ? 0x7FFFu : (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16;
+        pair |= rounded << 16 * i;
+    }
+    return pair;
+}
+static inline uint32_t dg_pack_f16(float low, float high)
+{
+    return (uint32_t)emu_float_to_half(high) << 16 | emu_float_to_half(low);
+}
+static inline float dg_f16_at(uint16_t bits)
+{
+    return emu_half_to_float(bits);
+}
+static inline uint32_t dg_half2_fma(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d = 0;
+    for (int i = 0; i < 32; i += 16) {
+        double product = (double)dg_f16_at((uint16_t)(a >> i)) * dg_f16_at((uint16_t)(b >> i));
+        d |= (uint32_t)emu_double_to_half(product + dg_f16_at((uint16_t)(c >> i))) << i;
+    }
+    return d;
+}
+static inline uint32_t dg_half2_mul(uint32_t a, uint32_t b)
+{
+    uint32_t d = 0;
+    for (int i = 0; i < 32; i += 16) {
+        double product = (double)dg_f16_at((uint16_t)(a >> i)) * dg_f16_at((uint16_t)(b >> i));
+        d |= (uint32_t)emu_double_to_half(product) << i;
+    }
+    return d;
+}
+static inline uint32_t dg_half2_add(uint32_t a, uint32_t b)
+{
+    return dg_half2_fma(a, 0x3C003C00u, b);
+}
+static inline uint32_t dg_half2_sub(uint32_t a, uint32_t b)
+{
+    return dg_half2_fma(b, 0xBC00BC00u, a);
+}
+template <int TABLE> static inline uint32_t dg_lop3(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d = 0;
+    for (int i = 0; i < 8; i++)
+        if (TABLE >> i & 1)
+            d |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
+    return d;
+}
+static inline float dg_exp2_fast(float x)
+{
+    return exp2f(x);
+}
+
+#endif
+
+/* ---- the same on both ---- */
+
+static __device__ __forceinline__ float dg_bf16_at(uint16_t bits)
+{
+    return __uint_as_float((uint32_t)bits << 16);
+}
+
+static __device__ __forceinline__ float dg_bf16_low(uint32_t pair)
+{
+    return __uint_as_float(pair << 16);
+}
+
+static __device__ __forceinline__ float dg_bf16_high(uint32_t pair)
+{
+    return __uint_as_float(pair & 0xFFFF0000u);
+}
+
+/* As halves are stored: saturated at +-65504, NaN stays NaN. */
+static __device__ __forceinline__ float dg_f16_range(float x)
+{
+    return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
+}
+
+static __device__ __forceinline__ uint32_t dg_store_f16(float low, float high)
+{
+    return dg_pack_f16(dg_f16_range(low), dg_f16_range(high));
+}
+
+/* Sums and maxima over the lanes of a warp, the same for all of them, in one fixed order. */
+static __device__ __forceinline__ float dg_warp_sum(float x)
+{
+    for (int with = 16; with > 0; with /= 2)
+        x += __shfl_xor_sync(DG_ALL_LANES, x, with);
+    return x;
+}
+
+static __device__ __forceinline__ float dg_warp_max(float x)
+{
+    for (int with = 16; with > 0; with /= 2)
+        x = fmaxf(x, __shfl_xor_sync(DG_ALL_LANES, x, with));
+    return x;
+}
+
+#endif

@@ -1,0 +1,263 @@
+#include "cuda/cuda_check.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "tensor/dtype.h"
+
+enum { MAX_MEMORY = 1024 };
+
+static struct {
+    char name[160];
+    bool failing;
+    void *device[MAX_MEMORY], *host[MAX_MEMORY];
+    int n_device, n_host;
+} now;
+static int passed, failed, skipped, n_case;
+static uint64_t seed;
+static const char *only = "";
+
+/* ---- cases ---- */
+
+bool case_begin(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(now.name, sizeof now.name, fmt, args);
+    va_end(args);
+    now.failing = false;
+#ifdef EMULATED
+    emu_set_order(n_case % EMU_N_ORDER);
+#endif
+    n_case++;
+    return strncmp(now.name, only, strlen(only)) == 0;
+}
+
+void case_fail(const char *fmt, ...)
+{
+    if (now.failing)
+        return;
+    now.failing = true;
+    printf("%s: ", now.name);
+    va_list args;
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    printf("\n");
+}
+
+static void release(void)
+{
+    while (now.n_device > 0)
+        cudaFree(now.device[--now.n_device]);
+    while (now.n_host > 0)
+        free(now.host[--now.n_host]);
+}
+
+void case_end(void)
+{
+    release();
+    if (now.failing)
+        failed++;
+    else
+        passed++;
+}
+
+void case_skip(const char *why)
+{
+    release();
+    printf("%s: skipped, %s\n", now.name, why);
+    skipped++;
+}
+
+/* ---- memory ---- */
+
+static void *keep(void **list, int *n, void *p)
+{
+    if (!p || *n == MAX_MEMORY) {
+        fprintf(stderr, "%s: out of memory\n", now.name);
+        exit(2);
+    }
+    return list[(*n)++] = p;
+}
+
+void *device_bytes(size_t bytes)
+{
+    void *p = NULL;
+    launched(cudaMalloc(&p, bytes ? bytes : 1));
+    keep(now.device, &now.n_device, p);
+    launched(cudaMemset(p, 0xFF, bytes));
+    return p;
+}
+
+void *device_copy(const void *host, size_t bytes)
+{
+    void *p = device_bytes(bytes);
+    launched(cudaMemcpy(p, host, bytes, cudaMemcpyHostToDevice));
+    return p;
+}
+
+void device_read(void *host, const void *device, size_t bytes)
+{
+    launched(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
+}
+
+void *host_bytes(size_t bytes)
+{
+    return keep(now.host, &now.n_host, calloc(1, bytes ? bytes : 1));
+}
+
+void launched(cudaError_t error)
+{
+    if (!error)
+        error = cudaDeviceSynchronize();
+    if (error)
+        case_fail("%s", cudaGetErrorString(error));
+}
+
+/* ---- chance ---- */
+
+uint32_t random_bits(void)
+{
+    seed += 0x9E3779B97F4A7C15u;
+    uint64_t z = seed;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return (uint32_t)(z >> 32);
+}
+
+double random_uniform(double low, double high)
+{
+    return low + (high - low) * random_bits() / 4294967296.0;
+}
+
+int random_int(int low, int high)
+{
+    return low + (int)(random_bits() % (uint32_t)(high - low + 1));
+}
+
+double random_normal(void)
+{
+    double u = random_uniform(1e-9, 1), v = random_uniform(0, 6.283185307179586);
+    return sqrt(-2 * log(u)) * cos(v);
+}
+
+float *random_floats(size_t n, double scale)
+{
+    float *x = host_bytes(n * sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(scale * random_normal());
+    return x;
+}
+
+/* ---- comparisons ---- */
+
+void expect_close(const char *what, const float *got, const double *want, size_t n, double rel,
+                  double abs)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs(got[i] - want[i]) <= rel * fabs(want[i]) + abs)) {
+            case_fail("%s[%zu] is %.9g, not %.9g", what, i, (double)got[i], want[i]);
+            return;
+        }
+}
+
+void expect_relative(const char *what, const float *got, const double *want, size_t n, double limit)
+{
+    double error = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        error += (got[i] - want[i]) * (got[i] - want[i]);
+        size += want[i] * want[i];
+    }
+    if (!(sqrt(error) <= limit * sqrt(size)))
+        case_fail("%s is off by %.3g of its size, at most %.3g are right", what, sqrt(error / size),
+                  limit);
+}
+
+void expect_same(const char *what, const void *got, const void *want, size_t bytes)
+{
+    const unsigned char *a = got, *b = want;
+    for (size_t i = 0; i < bytes; i++)
+        if (a[i] != b[i]) {
+            case_fail("%s differs in byte %zu of %zu", what, i, bytes);
+            return;
+        }
+}
+
+/* ---- rows ---- */
+
+static dg_dtype type_of(dg_cuda_form form)
+{
+    return form == DG_CUDA_F32 ? DG_F32 : form == DG_CUDA_BF16 ? DG_BF16 : DG_F16;
+}
+
+double form_step(dg_cuda_form form)
+{
+    return form == DG_CUDA_F32 ? 0x1p-24 : form == DG_CUDA_BF16 ? 0x1p-9 : 0x1p-12;
+}
+
+dg_cuda_rows device_rows(dg_cuda_form form, int n_row, int n)
+{
+    dg_cuda_rows rows = {form, NULL, dg_cuda_ld(n)};
+    rows.data = device_bytes((size_t)n_row * (size_t)rows.ld * dg_dtype_size(type_of(form)));
+    return rows;
+}
+
+dg_cuda_rows device_rows_of(dg_cuda_form form, const float *host, int n_row, int n)
+{
+    dg_cuda_rows rows = device_rows(form, n_row, n);
+    size_t size = dg_dtype_size(type_of(form)), row = (size_t)rows.ld * size;
+    unsigned char *narrow = host_bytes((size_t)n_row * row);
+    for (int r = 0; r < n_row; r++)
+        dg_narrow(narrow + (size_t)r * row, type_of(form), host + (size_t)r * (size_t)n, (size_t)n);
+    launched(cudaMemcpy(rows.data, narrow, (size_t)n_row * row, cudaMemcpyHostToDevice));
+    return rows;
+}
+
+float *rows_read(dg_cuda_rows rows, int n_row, int n)
+{
+    size_t size = dg_dtype_size(type_of(rows.form)), ld = (size_t)rows.ld, cols = (size_t)n;
+    unsigned char *stored = host_bytes((size_t)n_row * ld * size);
+    float *wide = host_bytes(ld * sizeof *wide),
+          *out = host_bytes((size_t)n_row * cols * sizeof *out);
+    device_read(stored, rows.data, (size_t)n_row * ld * size);
+    for (size_t r = 0; r < (size_t)n_row; r++) {
+        dg_widen(wide, stored + r * ld * size, type_of(rows.form), ld);
+        memcpy(out + r * cols, wide, cols * sizeof *out);
+        for (size_t i = cols; i < ld; i++)
+            if (!(wide[i] == 0)) {
+                case_fail("row %zu has %g behind its end, at %zu", r, (double)wide[i], i);
+                break;
+            }
+    }
+    return out;
+}
+
+/* ---- the program ---- */
+
+/* cuda_host_tests [NAME]: only cases that begin with it. */
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } families[] = {
+        {"device", check_cuda_device},
+        {"rows", check_cuda_rows},
+        {"attention", check_cuda_attention},
+    };
+    if (argc > 1)
+        only = argv[1];
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        seed = 20261115 + i;
+        double begin = (double)clock() / CLOCKS_PER_SEC;
+        int before = passed;
+        families[i].run();
+        printf("%-10s %d passed, %.1f s\n", families[i].name, passed - before,
+               (double)clock() / CLOCKS_PER_SEC - begin);
+    }
+    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
+    return failed ? 1 : 0;
+}

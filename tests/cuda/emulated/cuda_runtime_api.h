@@ -1,0 +1,63 @@
+/* What dgemma uses of the CUDA runtime, for machines without one: device memory is the host's,
+ * a launch runs to its end at once (emulated.cpp). Found in place of the toolkit's header where
+ * kernels are built for the host. */
+#ifndef DG_EMULATED_CUDA_RUNTIME_API_H
+#define DG_EMULATED_CUDA_RUNTIME_API_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cudaError {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorNotSupported = 801
+} cudaError_t;
+
+typedef struct emu_stream *cudaStream_t;
+
+typedef enum cudaMemcpyKind {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3
+} cudaMemcpyKind;
+
+const char *cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaMalloc(void **out, size_t bytes); /* filled with ones: floats are NaN */
+cudaError_t cudaFree(void *p);
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemset(void *p, int value, size_t bytes);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaDeviceSynchronize(void);
+cudaError_t cudaGetDevice(int *device);
+
+typedef enum cudaDeviceAttr {
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+} cudaDeviceAttr;
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int device);
+
+/* ---- of the emulation itself ---- */
+
+/* In which order threads that could go on do so: a kernel must give the same in all of them. */
+enum { EMU_FORWARD, EMU_BACKWARD, EMU_RANDOM, EMU_N_ORDER };
+void emu_set_order(int order);
+
+/* What cudaDeviceGetAttribute says; 9, 0 and 132 unless set. */
+void emu_set_device(int major, int minor, int n_sm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,860 @@
+/* Runs kernels on the host: one fiber for each thread of a block, blocks one after the other.
+ *
+ * A fiber runs until it waits: at a barrier, in a warp collective for the other lanes, on an
+ * mbarrier. Whoever completes such a meeting computes its result for all and wakes them. When
+ * nobody can go on the kernel hangs, and the process ends with a list of who waits where; likewise
+ * when lanes meet in different collectives, or a lane leaves while others wait for it. */
+#include "cuda_runtime.h"
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define EMU_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EMU_ASAN 1
+#endif
+#endif
+#ifdef EMU_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+enum { MAX_THREAD = 1024, MAX_BARRIER = 16, MAX_SHARED = 227 << 10 };
+static const size_t fiber_stack = 256 << 10;
+
+typedef enum wait_state { RUNS, IN_WARP, AT_BARRIER, ON_MBAR, DONE } wait_state;
+
+typedef enum collective { C_SHUFFLE, C_BALLOT, C_SYNC, C_MMA, C_MMA_S8, C_LDMATRIX } collective;
+
+/* A copy that cp.async or a bulk copy has begun. */
+typedef struct copy {
+    unsigned char *to;
+    const unsigned char *from;
+    size_t bytes, n_copied; /* the rest is zero */
+    int group;              /* cp.async: which commit */
+    uint64_t *bar;          /* bulk */
+} copy;
+
+typedef struct copies {
+    copy *item;
+    int n, max;
+} copies;
+
+typedef struct fiber {
+    void *sp;
+    unsigned char *stack; /* its lowest byte, behind the guard page */
+    size_t stack_bytes;
+    void *fake_stack;
+    wait_state state;
+    emu_where where;
+    uint3 thread;
+    int barrier, barrier_result;
+    long seen; /* ON_MBAR: the progress at which it last looked */
+    uint32_t in[12], out[4];
+    const void *row;
+    copies under_way;
+    int group;
+} fiber;
+
+/* The lanes that have come to the collective under way. */
+typedef struct warp {
+    collective kind;
+    int variant;
+    uint32_t mask, arrived;
+    emu_where where;
+} warp;
+
+typedef struct barrier {
+    int arrived, expected, sum;
+} barrier;
+
+typedef struct mbar {
+    int32_t tx;
+    uint16_t count;
+    uint16_t pending : 15, phase : 1;
+} mbar;
+
+uint3 emu_thread_idx, emu_block_idx;
+dim3 emu_block_dim, emu_grid_dim;
+
+static fiber fibers[MAX_THREAD], scheduler;
+static warp warps[MAX_THREAD / 32];
+static barrier barriers[MAX_BARRIER];
+static fiber *now;
+static int n_thread, n_live, order;
+static uint32_t chance = 1;
+static long progress;
+static unsigned char *shared;
+static copies bulk;
+static emu_body *body;
+static void *body_arg;
+static int device[3] = {9, 0, 132};
+
+/* ---- failing ---- */
+
+static int index_of(const fiber *f)
+{
+    return (int)(f - fibers);
+}
+
+void emu_fail(emu_where where, const char *what)
+{
+    fprintf(stderr, "%s:%d: block %u,%u,%u thread %d: %s\n", where.file, where.line,
+            emu_block_idx.x, emu_block_idx.y, emu_block_idx.z, now ? index_of(now) : -1, what);
+    abort();
+}
+
+static void fail_hung(void)
+{
+    static const char *const names[] = {"runs", "in a warp collective", "at a barrier",
+                                        "on an mbarrier", "done"};
+    fprintf(stderr, "block %u,%u,%u hangs:\n", emu_block_idx.x, emu_block_idx.y, emu_block_idx.z);
+    for (int i = 0; i < n_thread; i++) {
+        const fiber *f = &fibers[i], *before = i ? f - 1 : NULL;
+        if (before && before->state == f->state && before->where.line == f->where.line)
+            continue;
+        fprintf(stderr, "  from thread %d: %s, %s:%d\n", i, names[f->state],
+                f->where.file ? f->where.file : "-", f->where.line);
+    }
+    abort();
+}
+
+/* ---- changing fibers ---- */
+
+extern "C" void emu_switch(void **save, void *load);
+extern "C" void emu_begin(void);
+
+#if defined(__aarch64__)
+asm(R"(
+    .text
+    .global emu_switch
+    .type emu_switch, %function
+emu_switch:
+    sub sp, sp, #160
+    stp x19, x20, [sp]
+    stp x21, x22, [sp, #16]
+    stp x23, x24, [sp, #32]
+    stp x25, x26, [sp, #48]
+    stp x27, x28, [sp, #64]
+    stp x29, x30, [sp, #80]
+    stp d8, d9, [sp, #96]
+    stp d10, d11, [sp, #112]
+    stp d12, d13, [sp, #128]
+    stp d14, d15, [sp, #144]
+    mov x9, sp
+    str x9, [x0]
+    mov sp, x1
+    ldp x19, x20, [sp]
+    ldp x21, x22, [sp, #16]
+    ldp x23, x24, [sp, #32]
+    ldp x25, x26, [sp, #48]
+    ldp x27, x28, [sp, #64]
+    ldp x29, x30, [sp, #80]
+    ldp d8, d9, [sp, #96]
+    ldp d10, d11, [sp, #112]
+    ldp d12, d13, [sp, #128]
+    ldp d14, d15, [sp, #144]
+    add sp, sp, #160
+    ret
+    .size emu_switch, .-emu_switch
+)");
+
+static void *first_sp(unsigned char *top)
+{
+    void **sp = (void **)(top - 160);
+    memset(sp, 0, 160);
+    sp[11] = (void *)emu_begin; /* x30 */
+    return sp;
+}
+#elif defined(__x86_64__)
+asm(R"(
+    .text
+    .global emu_switch
+    .type emu_switch, @function
+emu_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size emu_switch, .-emu_switch
+)");
+
+static void *first_sp(unsigned char *top)
+{
+    /* six registers and the address to return to; a function begins 8 bytes off alignment */
+    void **sp = (void **)(top - 64);
+    memset(sp, 0, 64);
+    sp[6] = (void *)emu_begin;
+    return sp;
+}
+#else
+#error "a context switch for this processor is missing"
+#endif
+
+static void switch_to(fiber *to)
+{
+    fiber *from = now;
+    now = to;
+    if (to != &scheduler)
+        emu_thread_idx = to->thread;
+#ifdef EMU_ASAN
+    __sanitizer_start_switch_fiber(from->state == DONE ? NULL : &from->fake_stack, to->stack,
+                                   to->stack_bytes);
+#endif
+    emu_switch(&from->sp, to->sp);
+#ifdef EMU_ASAN
+    __sanitizer_finish_switch_fiber(from->fake_stack, NULL, NULL);
+#endif
+}
+
+/* One that waits on an mbarrier looks again when anything has happened since. */
+static bool can_go_on(const fiber *f)
+{
+    return f->state == RUNS || (f->state == ON_MBAR && f->seen != progress);
+}
+
+static fiber *next_fiber(void)
+{
+    int at = index_of(now), step = order == EMU_BACKWARD ? n_thread - 1 : 1;
+    if (order == EMU_RANDOM) {
+        chance = chance * 1664525u + 1013904223u;
+        at = (int)((chance >> 8) % (unsigned)n_thread);
+    }
+    for (int i = 0; i < n_thread; i++) {
+        at = (at + step) % n_thread;
+        if (can_go_on(&fibers[at]))
+            return &fibers[at];
+    }
+    return NULL;
+}
+
+/* The current fiber waits as `state` until someone makes it run again. */
+static void wait_as(wait_state state, emu_where where)
+{
+    now->state = state;
+    now->where = where;
+    fiber *next = next_fiber();
+    if (!next)
+        fail_hung();
+    if (next != now)
+        switch_to(next);
+    now->state = RUNS;
+}
+
+/* ---- barriers ---- */
+
+static void open_barrier(int id)
+{
+    barrier *b = &barriers[id];
+    for (int i = 0; i < n_thread; i++)
+        if (fibers[i].state == AT_BARRIER && fibers[i].barrier == id) {
+            fibers[i].state = RUNS;
+            fibers[i].barrier_result = b->sum;
+        }
+    now->barrier_result = b->sum;
+    *b = barrier{0, 0, 0};
+    progress++;
+}
+
+int emu_barrier(int id, int n, bool wait, int value, emu_where where)
+{
+    if (id < 0 || id >= MAX_BARRIER || n % 32 != 0 || n > n_thread)
+        emu_fail(where, "this barrier does not exist, or not for this many threads");
+    barrier *b = &barriers[id];
+    if (b->arrived && b->expected != n)
+        emu_fail(where, "threads at one barrier disagree about their number");
+    b->expected = n;
+    b->sum += value;
+    b->arrived++;
+    if (b->arrived == (n ? n : n_live))
+        open_barrier(id);
+    else if (wait) {
+        now->barrier = id;
+        wait_as(AT_BARRIER, where);
+    }
+    return now->barrier_result;
+}
+
+/* ---- collectives ---- */
+
+static void compute(const warp *w, fiber *lane);
+
+int emu_lane(void)
+{
+    return index_of(now) % 32;
+}
+
+static void meet(collective kind, int variant, uint32_t mask, emu_where where)
+{
+    int lane = emu_lane();
+    warp *w = &warps[index_of(now) / 32];
+    fiber *first = now - lane;
+    if (!(mask >> lane & 1))
+        emu_fail(where, "this lane is not in the mask it gives");
+    if (!w->arrived)
+        *w = warp{kind, variant, mask, 0, where};
+    else if (w->kind != kind || w->variant != variant || w->mask != mask ||
+             (kind != C_SYNC && w->where.line != where.line)) {
+        fprintf(stderr, "lanes %08x are at %s:%d with mask %08x\n", w->arrived, w->where.file,
+                w->where.line, w->mask);
+        emu_fail(where, "lanes of a warp diverge in a collective");
+    }
+    w->arrived |= 1u << lane;
+    if (w->arrived != mask) {
+        wait_as(IN_WARP, where);
+        return;
+    }
+    for (int i = 0; i < 32; i++) {
+        if (!(mask >> i & 1))
+            continue;
+        if (index_of(first) + i >= n_thread || first[i].state == DONE)
+            emu_fail(where, "a lane of the mask is not there any more");
+    }
+    compute(w, first);
+    for (int i = 0; i < 32; i++)
+        if (mask >> i & 1)
+            first[i].state = RUNS;
+    w->arrived = 0;
+    progress++;
+}
+
+uint32_t emu_shuffle(uint32_t mask, uint32_t value, int from, emu_where where)
+{
+    now->in[0] = value;
+    now->in[1] = (uint32_t)from;
+    meet(C_SHUFFLE, 0, mask, where);
+    return now->out[0];
+}
+
+uint32_t emu_ballot(uint32_t mask, uint32_t value, emu_where where)
+{
+    now->in[0] = value;
+    meet(C_BALLOT, 0, mask, where);
+    return now->out[0];
+}
+
+void emu_syncwarp(uint32_t mask, emu_where where)
+{
+    meet(C_SYNC, 0, mask, where);
+}
+
+void emu_mma(float c[4], const uint32_t a[4], const uint32_t b[2], bool half, emu_where where)
+{
+    memcpy(now->in, a, 16);
+    memcpy(now->in + 4, b, 8);
+    memcpy(now->in + 6, c, 16);
+    meet(C_MMA, half, 0xFFFFFFFFu, where);
+    memcpy(c, now->out, 16);
+}
+
+void emu_mma_s8(int c[4], const uint32_t a[4], const uint32_t b[2], bool a_unsigned,
+                emu_where where)
+{
+    memcpy(now->in, a, 16);
+    memcpy(now->in + 4, b, 8);
+    memcpy(now->in + 6, c, 16);
+    meet(C_MMA_S8, a_unsigned, 0xFFFFFFFFu, where);
+    memcpy(c, now->out, 16);
+}
+
+void emu_ldmatrix(uint32_t *r, int n, bool trans, const void *row, emu_where where)
+{
+    if ((uintptr_t)row % 16)
+        emu_fail(where, "ldmatrix: a row is not aligned to 16 bytes");
+    now->row = row;
+    meet(C_LDMATRIX, n << 1 | trans, 0xFFFFFFFFu, where);
+    memcpy(r, now->out, (size_t)n * 4);
+}
+
+/* ---- what the collectives compute: the fragments as PTX lays them out ---- */
+
+static float from_bits(uint32_t pair, int high, int half)
+{
+    uint16_t bits = (uint16_t)(high ? pair >> 16 : pair);
+    return half ? emu_half_to_float(bits) : __uint_as_float((uint32_t)bits << 16);
+}
+
+/* Register i of a lane holds of A (16 x 16) the row lane / 4 (+ 8 for odd i) and the columns
+ * 2 (lane % 4) (+ 8 for i > 1) and the next; of B (16 x 8) the column lane / 4 and the same rows as
+ * A's columns. The result: rows as A's, columns 2 (lane % 4) and the next. */
+static void mma(fiber *lane, int half)
+{
+    float a[16][16], b[16][8];
+    for (int l = 0; l < 32; l++) {
+        int row = l / 4, pair = 2 * (l % 4);
+        for (int i = 0; i < 4; i++)
+            for (int h = 0; h < 2; h++)
+                a[row + 8 * (i % 2)][pair + 8 * (i / 2) + h] = from_bits(lane[l].in[i], h, half);
+        for (int i = 0; i < 2; i++)
+            for (int h = 0; h < 2; h++)
+                b[pair + 8 * i + h][row] = from_bits(lane[l].in[4 + i], h, half);
+    }
+    for (int l = 0; l < 32; l++)
+        for (int i = 0; i < 4; i++) {
+            int row = l / 4 + 8 * (i / 2), column = 2 * (l % 4) + i % 2;
+            float c;
+            memcpy(&c, &lane[l].in[6 + i], 4);
+            double sum = c;
+            for (int k = 0; k < 16; k++)
+                sum += (double)a[row][k] * b[k][column];
+            c = (float)sum;
+            memcpy(&lane[l].out[i], &c, 4);
+        }
+}
+
+static void mma_s8(fiber *lane, int a_unsigned)
+{
+    int a[16][32], b[32][8];
+    for (int l = 0; l < 32; l++) {
+        int row = l / 4, four = 4 * (l % 4);
+        for (int i = 0; i < 4; i++)
+            for (int h = 0; h < 4; h++) {
+                uint8_t byte = (uint8_t)(lane[l].in[i] >> 8 * h);
+                a[row + 8 * (i % 2)][four + 16 * (i / 2) + h] = a_unsigned ? byte : (int8_t)byte;
+            }
+        for (int i = 0; i < 2; i++)
+            for (int h = 0; h < 4; h++)
+                b[four + 16 * i + h][row] = (int8_t)(uint8_t)(lane[l].in[4 + i] >> 8 * h);
+    }
+    for (int l = 0; l < 32; l++)
+        for (int i = 0; i < 4; i++) {
+            int row = l / 4 + 8 * (i / 2), column = 2 * (l % 4) + i % 2;
+            uint32_t sum = lane[l].in[6 + i];
+            for (int k = 0; k < 32; k++)
+                sum += (uint32_t)(a[row][k] * b[k][column]);
+            lane[l].out[i] = sum;
+        }
+}
+
+/* Matrix m has its rows where lanes 8 m ... 8 m + 7 point to; lane l receives the values 2 (l % 4)
+ * and the next of row l / 4, or, transposed, of column l / 4. */
+static void ldmatrix(fiber *lane, int n, bool trans)
+{
+    for (int m = 0; m < n; m++) {
+        uint16_t v[8][8];
+        for (int r = 0; r < 8; r++)
+            memcpy(v[r], lane[8 * m + r].row, 16);
+        for (int l = 0; l < 32; l++) {
+            int r = l / 4, c = 2 * (l % 4);
+            uint16_t low = trans ? v[c][r] : v[r][c], high = trans ? v[c + 1][r] : v[r][c + 1];
+            lane[l].out[m] = (uint32_t)high << 16 | low;
+        }
+    }
+}
+
+static void compute(const warp *w, fiber *lane)
+{
+    uint32_t ballot = 0;
+    switch (w->kind) {
+    case C_SHUFFLE:
+        for (int i = 0; i < 32; i++) {
+            if (!(w->mask >> i & 1))
+                continue;
+            uint32_t from = lane[i].in[1];
+            if (!(w->mask >> from & 1))
+                emu_fail(w->where, "a shuffle from a lane outside of the mask");
+            lane[i].out[0] = lane[from].in[0];
+        }
+        break;
+    case C_BALLOT:
+        for (int i = 0; i < 32; i++)
+            if (w->mask >> i & 1)
+                ballot |= lane[i].in[0] << i;
+        for (int i = 0; i < 32; i++)
+            lane[i].out[0] = w->mask >> i & 1 ? ballot : lane[i].out[0];
+        break;
+    case C_MMA:
+        mma(lane, w->variant);
+        break;
+    case C_MMA_S8:
+        mma_s8(lane, w->variant);
+        break;
+    case C_LDMATRIX:
+        ldmatrix(lane, w->variant >> 1, w->variant & 1);
+        break;
+    case C_SYNC:
+        break;
+    }
+}
+
+/* ---- copies that arrive later ---- */
+
+static void begin_copy(copies *list, copy c, emu_where where)
+{
+    if ((uintptr_t)c.to % 16 || (uintptr_t)c.from % 16 || c.bytes % 16)
+        emu_fail(where, "a copy that is not aligned to 16 bytes");
+    memset(c.to, 0xFF, c.bytes);
+    if (list->n == list->max) {
+        list->max = list->max ? 2 * list->max : 64;
+        list->item = (copy *)realloc(list->item, (size_t)list->max * sizeof *list->item);
+        if (!list->item)
+            emu_fail(where, "out of memory");
+    }
+    list->item[list->n++] = c;
+}
+
+static void finish_copy(const copy *c)
+{
+    memcpy(c->to, c->from, c->n_copied);
+    memset(c->to + c->n_copied, 0, c->bytes - c->n_copied);
+}
+
+void emu_cp_async(void *to, const void *from, int bytes, int n_copied, emu_where where)
+{
+    copy c = {(unsigned char *)to, (const unsigned char *)from,
+              (size_t)bytes,       (size_t)n_copied,
+              now->group,          NULL};
+    begin_copy(&now->under_way, c, where);
+}
+
+void emu_cp_async_commit(void)
+{
+    now->group++;
+}
+
+void emu_cp_async_wait(int n_left)
+{
+    copies *list = &now->under_way;
+    int kept = 0;
+    for (int i = 0; i < list->n; i++) {
+        if (list->item[i].group < now->group - n_left)
+            finish_copy(&list->item[i]);
+        else
+            list->item[kept++] = list->item[i];
+    }
+    list->n = kept;
+}
+
+static mbar mbar_at(const uint64_t *bar)
+{
+    mbar m;
+    memcpy(&m, bar, sizeof m);
+    return m;
+}
+
+static void mbar_put(uint64_t *bar, mbar m)
+{
+    static_assert(sizeof m == sizeof *bar, "an mbarrier has eight bytes");
+    if (m.pending == 0 && m.tx == 0) {
+        m.phase = !m.phase;
+        m.pending = m.count & 0x7FFF;
+        progress++;
+    }
+    memcpy(bar, &m, sizeof m);
+}
+
+void emu_mbar_init(uint64_t *bar, int count, emu_where where)
+{
+    if (count < 1 || count > 0x7FFF || (uintptr_t)bar % 8)
+        emu_fail(where, "no mbarrier can be like this");
+    mbar m = {0, (uint16_t)count, 0, 0};
+    m.pending = (uint16_t)(count & 0x7FFF);
+    memcpy(bar, &m, sizeof m);
+}
+
+void emu_mbar_arrive(uint64_t *bar, int tx_bytes, emu_where where)
+{
+    mbar m = mbar_at(bar);
+    if (!m.pending)
+        emu_fail(where, "more arrivals than this mbarrier expects");
+    m.tx += tx_bytes;
+    m.pending = (uint16_t)((m.pending - 1) & 0x7FFF);
+    mbar_put(bar, m);
+}
+
+static void finish_bulk(const uint64_t *bar)
+{
+    int kept = 0;
+    for (int i = 0; i < bulk.n; i++) {
+        copy c = bulk.item[i];
+        if (c.bar != bar) {
+            bulk.item[kept++] = c;
+            continue;
+        }
+        finish_copy(&c);
+        mbar m = mbar_at(bar);
+        m.tx -= (int32_t)c.bytes;
+        mbar_put(c.bar, m);
+    }
+    bulk.n = kept;
+}
+
+void emu_mbar_wait(uint64_t *bar, int parity, emu_where where)
+{
+    for (;;) {
+        if (mbar_at(bar).phase != (parity & 1))
+            return;
+        finish_bulk(bar);
+        if (mbar_at(bar).phase != (parity & 1))
+            return;
+        now->seen = progress;
+        wait_as(ON_MBAR, where);
+    }
+}
+
+void emu_bulk_g2s(void *to, const void *from, uint32_t bytes, uint64_t *bar, emu_where where)
+{
+    copy c = {(unsigned char *)to, (const unsigned char *)from, bytes, bytes, 0, bar};
+    begin_copy(&bulk, c, where);
+    progress++; /* who waits on the barrier looks again */
+}
+
+/* ---- launches ---- */
+
+unsigned char *emu_shared(void)
+{
+    return shared;
+}
+
+static void leave(void)
+{
+    now->state = DONE;
+    n_live--;
+    if (barriers[0].arrived && barriers[0].arrived == n_live)
+        open_barrier(0);
+    progress++;
+    fiber *next = n_live ? next_fiber() : &scheduler;
+    if (!next)
+        fail_hung();
+    switch_to(next);
+    abort();
+}
+
+extern "C" void emu_begin(void)
+{
+#ifdef EMU_ASAN
+    const void *stack;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(NULL, &stack, &bytes);
+    if (!scheduler.stack) { /* the first of all comes from there */
+        scheduler.stack = (unsigned char *)(uintptr_t)stack;
+        scheduler.stack_bytes = bytes;
+    }
+#endif
+    body(body_arg);
+    leave();
+}
+
+static void make_stacks(void)
+{
+    size_t guard = (size_t)sysconf(_SC_PAGESIZE), each = fiber_stack + guard;
+    unsigned char *map = (unsigned char *)mmap(NULL, each * MAX_THREAD, PROT_NONE,
+                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (int i = 0; i < MAX_THREAD; i++) {
+        fibers[i].stack = map + (size_t)i * each + guard;
+        fibers[i].stack_bytes = fiber_stack;
+        if (map == MAP_FAILED || mprotect(fibers[i].stack, fiber_stack, PROT_READ | PROT_WRITE)) {
+            perror("stacks for the threads of a block");
+            abort();
+        }
+    }
+}
+
+static void run_block(void)
+{
+    n_live = n_thread;
+    memset(barriers, 0, sizeof barriers);
+    memset(warps, 0, sizeof warps);
+    for (int i = 0; i < n_thread; i++) {
+        fiber *f = &fibers[i];
+        unsigned x = emu_block_dim.x, y = emu_block_dim.y;
+        f->thread = uint3{(unsigned)i % x, (unsigned)i / x % y, (unsigned)i / x / y};
+        f->state = RUNS;
+        f->under_way.n = 0;
+        f->group = 0;
+#ifdef EMU_ASAN /* the outermost frames of the block before were never left */
+        __asan_unpoison_memory_region(f->stack + fiber_stack - 4096, 4096);
+#endif
+        f->sp = first_sp(f->stack + fiber_stack);
+    }
+    now = &scheduler;
+    switch_to(&fibers[order == EMU_BACKWARD ? n_thread - 1 : 0]);
+    now = NULL;
+    if (bulk.n)
+        emu_fail(emu_where{"-", 0}, "a bulk copy is under way at the end of its block");
+}
+
+cudaError_t emu_run(dim3 grid, dim3 block, size_t shared_bytes, emu_body *b, void *arg)
+{
+    unsigned long n = (unsigned long)block.x * block.y * block.z;
+    if (n < 1 || n > MAX_THREAD || shared_bytes > MAX_SHARED || grid.x < 1 || grid.y < 1 ||
+        grid.z < 1 || grid.y > 65535 || grid.z > 65535)
+        return cudaErrorInvalidConfiguration;
+    if (!fibers[0].stack)
+        make_stacks();
+    emu_grid_dim = grid;
+    emu_block_dim = block;
+    n_thread = (int)n;
+    body = b;
+    body_arg = arg;
+    /* exactly as large as asked for, so that a sanitizer sees what lies behind */
+    void *memory;
+    if (posix_memalign(&memory, 128, shared_bytes ? shared_bytes : 1) != 0)
+        return cudaErrorMemoryAllocation;
+    shared = (unsigned char *)memory;
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                emu_block_idx = uint3{x, y, z};
+                memset(shared, 0xFF, shared_bytes);
+                run_block();
+            }
+    free(shared);
+    shared = NULL;
+    return cudaSuccess;
+}
+
+void emu_set_order(int new_order)
+{
+    order = new_order;
+}
+
+void emu_set_device(int major, int minor, int n_sm)
+{
+    device[0] = major;
+    device[1] = minor;
+    device[2] = n_sm;
+}
+
+/* ---- half precision ---- */
+
+float emu_half_to_float(uint16_t h)
+{
+    int exponent = h >> 10 & 31, fraction = h & 1023;
+    float f = exponent == 31  ? (fraction ? NAN : INFINITY)
+              : exponent == 0 ? ldexpf((float)fraction, -24)
+                              : ldexpf((float)(1024 + fraction), exponent - 25);
+    return h & 0x8000 ? -f : f;
+}
+
+uint16_t emu_double_to_half(double d)
+{
+    uint16_t sign = signbit(d) ? 0x8000 : 0;
+    double a = fabs(d);
+    if (isnan(a))
+        return 0x7FFF;
+    if (a >= 65520)
+        return sign | 0x7C00;
+    int exponent;
+    frexp(a, &exponent); /* a = m 2^exponent, 0.5 <= m < 1 */
+    if (a < 0x1p-14)
+        return (uint16_t)(sign | (uint16_t)nearbyint(ldexp(a, 24)));
+    /* a mantissa that rounds up to 2048 carries into the exponent by itself */
+    int mantissa = (int)nearbyint(ldexp(a, 11 - exponent));
+    return (uint16_t)(sign | (((exponent + 14) << 10) + mantissa - 1024));
+}
+
+uint16_t emu_float_to_half(float f)
+{
+    return emu_double_to_half(f);
+}
+
+/* ---- the runtime ---- */
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess:
+        return "no error";
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorNotSupported:
+        return "operation not supported";
+    case cudaErrorInvalidValue:
+        return "invalid argument";
+    case cudaErrorInvalidConfiguration:
+        return "invalid configuration argument";
+    }
+    return "unknown error";
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    *out = NULL;
+    if (posix_memalign(out, 256, bytes ? bytes : 1) != 0)
+        return cudaErrorMemoryAllocation;
+    memset(*out, 0xFF, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
+{
+    memmove(to, from, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void *p, int value, size_t bytes)
+{
+    memset(p, value, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t)
+{
+    return cudaMemcpy(to, from, bytes, kind);
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
+{
+    return cudaMemset(p, value, bytes);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *out)
+{
+    *out = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int)
+{
+    switch (attr) {
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = device[0];
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = device[1];
+        return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+        *value = device[2];
+        return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = device[0] == 8 && device[1] ? 99 << 10 : device[0] == 8 ? 163 << 10 : 227 << 10;
+        return cudaSuccess;
+    }
+    return cudaErrorInvalidValue;
+}
