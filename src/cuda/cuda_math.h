@@ -146,7 +146,9 @@ typedef struct dg_cuda_route_args {
     const float *x, *scale, *w, *expert_scale;
     int n_row, n, n_expert, n_used;
     float eps;
+    void *scratch; /* dg_cuda_route_bytes() */
 } dg_cuda_route_args;
+size_t dg_cuda_route_bytes(int max_row, int n_expert);
 cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a);
 
 /* ---- attention (cuda_attention.cu) ---- */

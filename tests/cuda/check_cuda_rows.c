@@ -1,4 +1,388 @@
+/* cuda_rows.cu against sums in double. */
+#include <math.h>
+#include <string.h>
 #include "cuda/cuda_check.h"
+#include "tensor/dtype.h"
+
+static const char *const form_name[] = {"f32", "bf16", "f16"};
+
+static const float *weights(int n) /* around 1, as a norm's are */
+{
+    float *w = random_floats((size_t)n, 0.3);
+    for (int i = 0; i < n; i++)
+        w[i] += 1;
+    return w;
+}
+
+static void norm_of(double *out, const double *x, const float *w, int n, double eps)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    for (int i = 0; i < n; i++)
+        out[i] = x[i] / sqrt(sum / n + eps) * (w ? w[i] : 1);
+}
+
+static double *widened(const float *x, size_t n)
+{
+    double *d = host_bytes(n * sizeof *d);
+    for (size_t i = 0; i < n; i++)
+        d[i] = x[i];
+    return d;
+}
+
+static double *norms_of(const float *x, const float *w, int n_row, int n, double eps)
+{
+    double *d = widened(x, (size_t)n_row * (size_t)n);
+    for (int r = 0; r < n_row; r++)
+        norm_of(d + (size_t)r * (size_t)n, d + (size_t)r * (size_t)n, w, n, eps);
+    return d;
+}
+
+static void *device_floats(const float *host, size_t n)
+{
+    return device_copy(host, n * sizeof *host);
+}
+
+static void check_norm(dg_cuda_form form, dg_cuda_form form2, int n_row, int n)
+{
+    if (!case_begin("norm: %s and %s, %d x %d", form_name[form], form_name[form2], n_row, n))
+        return;
+    size_t all = (size_t)n_row * (size_t)n;
+    const float *x = random_floats(all, 3), *w = weights(n), *w2 = weights(n);
+    const float *dx = device_floats(x, all), *dw = device_floats(w, (size_t)n),
+                *dw2 = device_floats(w2, (size_t)n);
+    dg_cuda_rows out = device_rows(form, n_row, n), out2 = device_rows(form2, n_row, n),
+                 one = device_rows(form, n_row, n);
+    launched(dg_cuda_norm2(NULL, out, dw, out2, dw2, dx, n_row, n, 1e-6f));
+    launched(dg_cuda_norm(NULL, one, dx, NULL, n_row, n, 1e-6f));
+    expect_close("first", rows_read(out, n_row, n), norms_of(x, w, n_row, n, 1e-6), all,
+                 1e-6 + form_step(form), 1e-7);
+    expect_close("second", rows_read(out2, n_row, n), norms_of(x, w2, n_row, n, 1e-6), all,
+                 1e-6 + form_step(form2), 1e-7);
+    expect_close("without weight", rows_read(one, n_row, n), norms_of(x, NULL, n_row, n, 1e-6), all,
+                 1e-6 + form_step(form), 1e-7);
+    case_end();
+}
+
+/* Halves saturate, NaN stays. */
+static void check_norm_range(void)
+{
+    if (!case_begin("norm: the range of halves"))
+        return;
+    float x[4] = {1, -1, 0.5f, 0.25f}, w[4] = {1e9f, 1e9f, 1, 1};
+    float *bad = host_bytes(sizeof x);
+    bad[0] = NAN;
+    dg_cuda_rows out = device_rows(DG_CUDA_F16, 1, 4);
+    const float *dw = device_floats(w, 4);
+    launched(dg_cuda_norm(NULL, out, device_floats(x, 4), dw, 1, 4, 0));
+    const float *got = rows_read(out, 1, 4);
+    if (got[0] != 65504 || got[1] != -65504)
+        case_fail("%g %g", (double)got[0], (double)got[1]);
+    launched(dg_cuda_norm(NULL, out, device_floats(bad, 4), dw, 1, 4, 0));
+    got = rows_read(out, 1, 4);
+    if (!isnan(got[0]) || !isnan(got[3]))
+        case_fail("NaN became %g", (double)got[0]);
+    case_end();
+}
+
+static void check_add_norm(int n_row, int n)
+{
+    if (!case_begin("add_norm: %d x %d", n_row, n))
+        return;
+    size_t all = (size_t)n_row * (size_t)n;
+    const float *x = random_floats(all, 3), *y = random_floats(all, 30), *w = weights(n);
+    float *dx = device_floats(x, all), *got = host_bytes(all * sizeof *got);
+    double *want = norms_of(y, w, n_row, n, 1e-6);
+    for (size_t i = 0; i < all; i++)
+        want[i] += x[i];
+    launched(dg_cuda_add_norm(NULL, dx, device_floats(y, all), device_floats(w, (size_t)n), n_row,
+                              n, 1e-6f));
+    device_read(got, dx, all * sizeof *got);
+    expect_close("x", got, want, all, 1e-6, 2e-6);
+    case_end();
+}
+
+static void check_join(int n_row, int n, int n_encode)
+{
+    if (!case_begin("join: %d x %d, %d encoded", n_row, n, n_encode))
+        return;
+    size_t all = (size_t)n_row * (size_t)n, row = (size_t)n;
+    const float *x = random_floats(all, 3), *dense = random_floats(all, 30),
+                *experts = random_floats(all, 0.1);
+    const float *w_dense = weights(n), *w_experts = weights(n), *w = weights(n);
+    float *dx = device_floats(x, all), *got = host_bytes(all * sizeof *got);
+    double *want = norms_of(dense, w_dense, n_row, n, 1e-6),
+           *other = norms_of(experts, w_experts, n_row, n, 1e-6);
+    for (int r = 0; r < n_row; r++) {
+        double *to = want + (size_t)r * row;
+        for (size_t i = 0; i < row; i++)
+            to[i] += other[(size_t)r * row + i];
+        norm_of(to, to, w, n, 1e-6);
+        for (size_t i = 0; i < row; i++)
+            to[i] = (x[(size_t)r * row + i] + to[i]) * (r < n_encode ? 0.5 : 0.75);
+    }
+    dg_cuda_join_args a = {
+        .x = dx,
+        .dense = device_floats(dense, all),
+        .experts = device_floats(experts, all),
+        .w_dense = device_floats(w_dense, row),
+        .w_experts = device_floats(w_experts, row),
+        .w = device_floats(w, row),
+        .n_row = n_row,
+        .n = n,
+        .n_encode = n_encode,
+        .eps = 1e-6f,
+        .scalar_encode = 0.5f,
+        .scalar_canvas = 0.75f,
+    };
+    launched(dg_cuda_join(NULL, &a));
+    device_read(got, dx, all * sizeof *got);
+    expect_close("x", got, want, all, 1e-6, 3e-6);
+    case_end();
+}
+
+/* The table's values are exact: the same bits as the definition's, times the scale. */
+static void check_embed(dg_dtype type)
+{
+    enum { N = 512, WORDS = 19, ROWS = 7 };
+    if (!case_begin("embed: %s", dg_dtype_name(type)))
+        return;
+    size_t row_bytes = dg_dtype_bytes(type, N);
+    unsigned char *table = host_bytes(WORDS * row_bytes);
+    for (size_t i = 0; i < WORDS * row_bytes; i++)
+        table[i] = (unsigned char)random_bits();
+    int32_t token[ROWS];
+    float *want = host_bytes(sizeof(float) * ROWS * N), *got = host_bytes(sizeof(float) * ROWS * N);
+    const float *feature = random_floats(N, 1), *pointer[ROWS] = {NULL}, scale = 53.0663f,
+                table_scale = 0.37f;
+    pointer[3] = device_floats(feature, N);
+    for (int r = 0; r < ROWS; r++) {
+        token[r] = random_int(0, WORDS - 1);
+        float *row = want + r * N;
+        dg_widen(row, table + (size_t)token[r] * row_bytes, type, N);
+        for (int i = 0; i < N; i++) {
+            float value = dg_dtype_is_block(type) ? row[i] * table_scale : row[i];
+            row[i] = r == 3 ? feature[i] : value * scale;
+        }
+    }
+    dg_cuda_embed_args a = {
+        .x = device_bytes(sizeof(float) * ROWS * N),
+        .table = device_copy(table, WORDS * row_bytes),
+        .type = type,
+        .row_bytes = row_bytes,
+        .table_scale = device_floats(&table_scale, 1),
+        .scale = scale,
+        .token = device_copy(token, sizeof token),
+        .feature = device_copy(pointer, sizeof pointer),
+        .n_row = ROWS,
+        .n = N,
+    };
+    launched(dg_cuda_embed(NULL, &a));
+    device_read(got, a.x, sizeof(float) * ROWS * N);
+    for (int i = 0; i < ROWS * N; i++)
+        if (got[i] != want[i] && !(isnan(got[i]) && isnan(want[i]))) {
+            case_fail("value %d of row %d is %.9g, not %.9g", i % N, i / N, (double)got[i],
+                      (double)want[i]);
+            break;
+        }
+    case_end();
+}
+
+static void check_embed_refusal(void)
+{
+    if (!case_begin("embed: what cannot be a weight"))
+        return;
+    if (dg_cuda_embed(NULL, &(dg_cuda_embed_args){.type = DG_I32, .n_row = 1}) !=
+        cudaErrorNotSupported)
+        case_fail("I32 was taken");
+    case_end();
+}
+
+static void check_rope_table(void)
+{
+    enum { ROWS = 5, PAIRS = 128 };
+    if (!case_begin("rope_table"))
+        return;
+    int32_t position[ROWS] = {0, 1, 1023, 131071, 262143};
+    float frequency[PAIRS], got[2][ROWS * PAIRS];
+    double want[2][ROWS * PAIRS];
+    for (int i = 0; i < PAIRS; i++)
+        frequency[i] = (float)pow(10000, -(double)i / PAIRS);
+    for (int i = 0; i < ROWS * PAIRS; i++) {
+        float angle = (float)position[i / PAIRS] * frequency[i % PAIRS];
+        want[0][i] = cos((double)angle);
+        want[1][i] = sin((double)angle);
+    }
+    float *c = device_bytes(sizeof got[0]), *s = device_bytes(sizeof got[0]);
+    launched(dg_cuda_rope_table(NULL, c, s, device_copy(position, sizeof position),
+                                device_floats(frequency, PAIRS), ROWS, PAIRS));
+    device_read(got[0], c, sizeof got[0]);
+    device_read(got[1], s, sizeof got[0]);
+    expect_close("cos", got[0], want[0], ROWS * PAIRS, 0, 2.5e-7);
+    expect_close("sin", got[1], want[1], ROWS * PAIRS, 0, 2.5e-7);
+    case_end();
+}
+
+/* ---- the router ---- */
+
+typedef struct route_case {
+    int n_row, n, n_expert, n_used;
+    const float *x, *scale, *w, *expert_scale; /* host */
+    int32_t *expert;
+    float *weight;
+} route_case;
+
+static void run_route(const route_case *c)
+{
+    size_t n = (size_t)c->n, rows = (size_t)c->n_row, used = rows * (size_t)c->n_used;
+    dg_cuda_route_args a = {
+        .expert = device_bytes(used * 4),
+        .weight = device_bytes(used * 4),
+        .x = device_floats(c->x, rows * n),
+        .scale = device_floats(c->scale, n),
+        .w = device_floats(c->w, n * (size_t)c->n_expert),
+        .expert_scale = device_floats(c->expert_scale, (size_t)c->n_expert),
+        .n_row = c->n_row,
+        .n = c->n,
+        .n_expert = c->n_expert,
+        .n_used = c->n_used,
+        .eps = 1e-6f,
+        .scratch = device_bytes(dg_cuda_route_bytes(c->n_row, c->n_expert)),
+    };
+    launched(dg_cuda_route(NULL, &a));
+    device_read(c->expert, a.expert, used * 4);
+    device_read(c->weight, a.weight, used * 4);
+}
+
+static route_case route_data(int n_row, int n, int n_expert, int n_used)
+{
+    size_t rows = (size_t)n_row, cols = (size_t)n, experts = (size_t)n_expert,
+           used = rows * (size_t)n_used;
+    return (route_case){n_row,
+                        n,
+                        n_expert,
+                        n_used,
+                        random_floats(rows * cols, 3),
+                        weights(n),
+                        random_floats(experts * cols, 1),
+                        weights(n_expert),
+                        host_bytes(used * 4),
+                        host_bytes(used * 4)};
+}
+
+/* Softmax of one row, in double. */
+static void route_softmax(double *p, const route_case *c, int row)
+{
+    const float *x = c->x + (size_t)row * (size_t)c->n;
+    double squares = 0, most = -1e300, sum = 0;
+    for (int k = 0; k < c->n; k++)
+        squares += (double)x[k] * x[k];
+    double factor = 1 / sqrt(squares / c->n + 1e-6) / sqrt(c->n);
+    for (int e = 0; e < c->n_expert; e++) {
+        p[e] = 0;
+        for (int k = 0; k < c->n; k++)
+            p[e] += (double)x[k] * c->scale[k] * c->w[(size_t)e * (size_t)c->n + (size_t)k];
+        p[e] *= factor;
+        most = fmax(most, p[e]);
+    }
+    for (int e = 0; e < c->n_expert; e++)
+        sum += p[e] = exp(p[e] - most);
+    for (int e = 0; e < c->n_expert; e++)
+        p[e] /= sum;
+}
+
+static void expect_route(const route_case *c, int row)
+{
+    double *p = host_bytes((size_t)c->n_expert * sizeof *p), sum = 0;
+    bool *taken = host_bytes((size_t)c->n_expert * sizeof *taken);
+    const int32_t *expert = c->expert + (size_t)row * (size_t)c->n_used;
+    route_softmax(p, c, row);
+    for (int j = 0; j < c->n_used; j++) {
+        int e = expert[j];
+        if (e < 0 || e >= c->n_expert || taken[e]) {
+            case_fail("row %d: pick %d is %d", row, j, e);
+            return;
+        }
+        taken[e] = true;
+        for (int other = 0; other < c->n_expert; other++)
+            if (!taken[other] && p[other] > p[e] * (1 + 1e-5))
+                case_fail("row %d: pick %d is %d, but %d is likelier", row, j, e, other);
+        sum += p[e];
+    }
+    for (int j = 0; j < c->n_used; j++) {
+        double want = p[expert[j]] / sum * c->expert_scale[expert[j]];
+        float got = c->weight[(size_t)row * (size_t)c->n_used + (size_t)j];
+        expect_close("weight", &got, &want, 1, 2e-5, 1e-7);
+    }
+}
+
+static void check_route(int n_row, int n, int n_expert, int n_used)
+{
+    if (!case_begin("route: %d rows, %d of %d experts, n %d", n_row, n_used, n_expert, n))
+        return;
+    route_case c = route_data(n_row, n, n_expert, n_used);
+    run_route(&c);
+    for (int r = 0; r < n_row; r++)
+        expect_route(&c, r);
+    /* the last row alone: the same bits */
+    route_case one = c;
+    one.n_row = 1;
+    one.x = c.x + (size_t)(n_row - 1) * (size_t)n;
+    one.expert = host_bytes((size_t)n_used * 4);
+    one.weight = host_bytes((size_t)n_used * 4);
+    run_route(&one);
+    size_t last = (size_t)(n_row - 1) * (size_t)n_used;
+    expect_same("experts of a row alone", one.expert, c.expert + last, (size_t)n_used * 4);
+    expect_same("weights of a row alone", one.weight, c.weight + last, (size_t)n_used * 4);
+    case_end();
+}
+
+/* Equal probabilities go to the lowest index; no numbers still give experts. */
+static void check_route_ties(void)
+{
+    if (!case_begin("route: ties and no numbers"))
+        return;
+    route_case c = route_data(2, 64, 40, 5);
+    float *w = random_floats(40 * 64, 0), *x = random_floats(2 * 64, 1);
+    for (int k = 0; k < 64; k++) /* 7, 35 and 36 like each other, the rest alike below them */
+        w[7 * 64 + k] = w[35 * 64 + k] = w[36 * 64 + k] = x[k] * 0.25f;
+    x[64] = NAN;
+    c.w = w;
+    c.x = x;
+    run_route(&c);
+    static const int32_t want[5] = {7, 35, 36, 0, 1};
+    expect_same("picks", c.expert, want, sizeof want);
+    for (int j = 0; j < 5; j++) {
+        if (c.expert[5 + j] != j)
+            case_fail("no numbers: pick %d is %d", j, c.expert[5 + j]);
+        if (!isnan(c.weight[5 + j]))
+            case_fail("no numbers: weight %g", (double)c.weight[5 + j]);
+    }
+    case_end();
+}
+
 void check_cuda_rows(void)
 {
+    static const int sizes[][2] = {{1, 1},    {3, 7},    {2, 64},  {5, 100},
+                                   {2, 1023}, {3, 2816}, {1, 5376}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        check_norm(DG_CUDA_F32, DG_CUDA_BF16, sizes[i][0], sizes[i][1]);
+        check_norm(DG_CUDA_BF16, DG_CUDA_F16, sizes[i][0], sizes[i][1]);
+        check_norm(DG_CUDA_F16, DG_CUDA_F32, sizes[i][0], sizes[i][1]);
+        check_add_norm(sizes[i][0], sizes[i][1]);
+        check_join(sizes[i][0], sizes[i][1], 1);
+    }
+    check_norm_range();
+    for (int type = 0; type < DG_DTYPE_COMPUTE; type++)
+        check_embed((dg_dtype)type);
+    check_embed_refusal();
+    check_rope_table();
+    check_route(1, 64, 8, 2);
+    check_route(33, 100, 5, 5);
+    check_route(7, 47, 70, 3);
+    check_route(35, 704, 128, 8);
+    check_route(3, 2816, 128, 8);
+    check_route(2, 320, 200, 40);
+    check_route_ties();
 }

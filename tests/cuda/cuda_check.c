@@ -195,7 +195,7 @@ static dg_dtype type_of(dg_cuda_form form)
 
 double form_step(dg_cuda_form form)
 {
-    return form == DG_CUDA_F32 ? 0x1p-24 : form == DG_CUDA_BF16 ? 0x1p-9 : 0x1p-12;
+    return form == DG_CUDA_F32 ? 0x1p-24 : form == DG_CUDA_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
 dg_cuda_rows device_rows(dg_cuda_form form, int n_row, int n)
