@@ -1,16 +1,17 @@
-/* The arithmetic of the CUDA backend, family by family: what the stages of backend.h are put together
- * from. Everything here is enqueued on the stream it is given, allocates nothing and never waits, so
- * that a pass can be captured as a graph. All pointers are device memory unless a line says otherwise.
+/* The arithmetic of the CUDA backend, family by family: what the stages of backend.h are put
+ * together from. Everything here is enqueued on the stream it is given, allocates nothing and never
+ * waits, so that a pass can be captured as a graph. All pointers are device memory unless a line
+ * says otherwise.
  *
- * Numerics, the same for every batch size: products take 16-bit operands on tensor cores and add up in
- * float in ascending k, 16 values at a time, in one chain for each result: never split, never an
+ * Numerics, the same for every batch size: products take 16-bit operands on tensor cores and add up
+ * in float in ascending k, 16 values at a time, in one chain for each result: never split, never an
  * atomic. Which 16 bits follows from the weight's type (dg_cuda_form_of): bfloat16 for bfloat16
  * weights, IEEE half for halves and every block type. Float weights are multiplied in float.
  *
- * The range rule of half precision: a value is stored as it is, saturated at +-65504, except the inside of
- * a gated MLP, which is stored divided by DG_CUDA_GATED (and so saturates at a million). NaN stays NaN.
- * What an RMSNorm or an attention gives is bounded by the square root of its width times its weight, and far
- * inside. */
+ * The range rule of half precision: a value is stored as it is, saturated at +-65504, except the
+ * inside of a gated MLP, which is stored divided by DG_CUDA_GATED (and so saturates at a million).
+ * NaN stays NaN. What an RMSNorm or an attention gives is bounded by the square root of its width
+ * times its weight, and far inside. */
 #ifndef DG_CUDA_CUDA_MATH_H
 #define DG_CUDA_CUDA_MATH_H
 
@@ -30,8 +31,8 @@ typedef enum dg_cuda_form { DG_CUDA_F32, DG_CUDA_BF16, DG_CUDA_F16 } dg_cuda_for
 
 dg_cuda_form dg_cuda_form_of(dg_dtype weight_type);
 
-/* Rows of activations as a product reads them: [n_row, ld] values of the form, ld = n rounded up to a
- * multiple of 64, what lies behind n is zero; 16-byte aligned. */
+/* Rows of activations as a product reads them: [n_row, ld] values of the form, ld = n rounded up to
+ * a multiple of 64, what lies behind n is zero; 16-byte aligned. */
 typedef struct dg_cuda_rows {
     dg_cuda_form form;
     void *data;
@@ -45,8 +46,9 @@ static inline int dg_cuda_ld(int n)
 
 /* ---- products (cuda_pack.cu, cuda_product.cu, cuda_experts.cu) ---- */
 
-/* A matrix [n_out, n_in], or n_mat of them, in the packed form that the products read: fragments of 16
- * rows, k-major, so that a stage of a tile is one contiguous piece. Same bits as stored, padded with zeros. */
+/* A matrix [n_out, n_in], or n_mat of them, in the packed form that the products read: fragments of
+ * 16 rows, k-major, so that a stage of a tile is one contiguous piece. Same bits as stored, padded
+ * with zeros. */
 typedef struct dg_cuda_matrix {
     dg_dtype type;
     int n_mat, n_out, n_in;
@@ -54,14 +56,17 @@ typedef struct dg_cuda_matrix {
     const float *scale; /* [n_mat] factors of a block type's values; NULL: none */
 } dg_cuda_matrix;
 
-/* Bytes of one packed matrix; 0: this type has no packed form (the caller widens it to bfloat16). */
+/* Bytes of one packed matrix; 0: this type has no packed form (the caller widens it to bfloat16).
+ */
 size_t dg_cuda_pack_bytes(dg_dtype type, int n_out, int n_in);
 
-/* Packs n_mat matrices that lie one after the other as they are stored in files, mat_bytes apart, in device memory. */
-cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const void *stored, size_t mat_bytes, dg_dtype type,
-                         int n_mat, int n_out, int n_in);
+/* Packs n_mat matrices that lie one after the other as they are stored in files, mat_bytes apart,
+ * in device memory. */
+cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const void *stored, size_t mat_bytes,
+                         dg_dtype type, int n_mat, int n_out, int n_in);
 
-/* y[r][o] = alpha * sum over k of x[r][k] * w[o][k], for up to three matrices over the same x (q, k, v). */
+/* y[r][o] = alpha * sum over k of x[r][k] * w[o][k], for up to three matrices over the same x (q,
+ * k, v). */
 typedef struct dg_cuda_product_args {
     int n_row;
     dg_cuda_rows x; /* form: that of every part's type */
@@ -75,7 +80,8 @@ typedef struct dg_cuda_product_args {
 } dg_cuda_product_args;
 cudaError_t dg_cuda_product(cudaStream_t stream, const dg_cuda_product_args *a);
 
-/* h[r][i] = gelu(gate x)[i] * (up x)[i], gelu in its tanh form; half precision: divided by DG_CUDA_GATED. */
+/* h[r][i] = gelu(gate x)[i] * (up x)[i], gelu in its tanh form; half precision: divided by
+ * DG_CUDA_GATED. */
 typedef struct dg_cuda_gated_args {
     int n_row;
     dg_cuda_rows x;
@@ -84,17 +90,18 @@ typedef struct dg_cuda_gated_args {
 } dg_cuda_gated_args;
 cudaError_t dg_cuda_gated(cudaStream_t stream, const dg_cuda_gated_args *a);
 
-/* y[r] = sum over j, in the order of j, of weight[r][j] * down_e( gelu(gate_e x) * (up_e x) ), e = expert[r][j].
- * Rows are sorted by expert inside (stable, by counting; no atomics decide an order). */
+/* y[r] = sum over j, in the order of j, of weight[r][j] * down_e( gelu(gate_e x) * (up_e x) ), e =
+ * expert[r][j]. Rows are sorted by expert inside (stable, by counting; no atomics decide an order).
+ */
 typedef struct dg_cuda_experts_args {
     int n_row, n_used;
     dg_cuda_rows x;
-    const int32_t *expert; /* [n_row, n_used] */
-    const float *weight;   /* [n_row, n_used] */
+    const int32_t *expert;                  /* [n_row, n_used] */
+    const float *weight;                    /* [n_row, n_used] */
     const dg_cuda_matrix *gate, *up, *down; /* n_mat = experts */
-    float *y;              /* [n_row, ldy] */
+    float *y;                               /* [n_row, ldy] */
     size_t ldy;
-    void *scratch;         /* dg_cuda_experts_bytes() */
+    void *scratch; /* dg_cuda_experts_bytes() */
 } dg_cuda_experts_args;
 size_t dg_cuda_experts_bytes(int max_row, int n_used, int n_expert, int n_embd, int n_ff_expert);
 cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_experts_args *a);
@@ -102,19 +109,21 @@ cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_experts_args *a);
 /* ---- rows (cuda_rows.cu) ---- */
 
 /* out[r] = RMSNorm(x[r]) * w, eps inside the root; x float [n_row, n]; w NULL: none. */
-cudaError_t dg_cuda_norm(cudaStream_t stream, dg_cuda_rows out, const float *x, const float *w, int n_row, int n,
-                         float eps);
+cudaError_t dg_cuda_norm(cudaStream_t stream, dg_cuda_rows out, const float *x, const float *w,
+                         int n_row, int n, float eps);
 
-/* The same, and out2 with w2, from one reading of x: the feed-forward's two branches; out2.data NULL: only the first. */
-cudaError_t dg_cuda_norm2(cudaStream_t stream, dg_cuda_rows out, const float *w, dg_cuda_rows out2, const float *w2,
-                          const float *x, int n_row, int n, float eps);
+/* The same, and out2 with w2, from one reading of x: the feed-forward's two branches; out2.data
+ * NULL: only the first. */
+cudaError_t dg_cuda_norm2(cudaStream_t stream, dg_cuda_rows out, const float *w, dg_cuda_rows out2,
+                          const float *w2, const float *x, int n_row, int n, float eps);
 
 /* x[r] += RMSNorm(y[r]) * w. */
-cudaError_t dg_cuda_add_norm(cudaStream_t stream, float *x, const float *y, const float *w, int n_row, int n,
-                             float eps);
+cudaError_t dg_cuda_add_norm(cudaStream_t stream, float *x, const float *y, const float *w,
+                             int n_row, int n, float eps);
 
-/* x[r] = (x[r] + RMSNorm(RMSNorm(dense[r]) * w_dense + RMSNorm(experts[r]) * w_experts) * w) * (r < n_encode ?
- * scalar_encode : scalar_canvas). dense and experts are what the two branches' last products gave. */
+/* x[r] = (x[r] + RMSNorm(RMSNorm(dense[r]) * w_dense + RMSNorm(experts[r]) * w_experts) * w) * (r <
+ * n_encode ? scalar_encode : scalar_canvas). dense and experts are what the two branches' last
+ * products gave. */
 typedef struct dg_cuda_join_args {
     float *x;
     const float *dense, *experts, *w_dense, *w_experts, *w;
@@ -123,8 +132,8 @@ typedef struct dg_cuda_join_args {
 } dg_cuda_join_args;
 cudaError_t dg_cuda_join(cudaStream_t stream, const dg_cuda_join_args *a);
 
-/* x[r] = table[token[r]] * scale, or the row that feature[r] points to (NULL entry: none). `table` is stored as in the
- * file, row_bytes apart. */
+/* x[r] = table[token[r]] * scale, or the row that feature[r] points to (NULL entry: none). `table`
+ * is stored as in the file, row_bytes apart. */
 typedef struct dg_cuda_embed_args {
     float *x;
     const void *table;
@@ -138,8 +147,9 @@ typedef struct dg_cuda_embed_args {
 } dg_cuda_embed_args;
 cudaError_t dg_cuda_embed(cudaStream_t stream, const dg_cuda_embed_args *a);
 
-/* logits = W (RMSNorm(x) * scale / sqrt(n)), W float [n_expert, n]; p = softmax(logits); the n_used largest, lowest index
- * first on ties; weight = p / sum of those * expert_scale. In float, one order of sums for every row. */
+/* logits = W (RMSNorm(x) * scale / sqrt(n)), W float [n_expert, n]; p = softmax(logits); the n_used
+ * largest, lowest index first on ties; weight = p / sum of those * expert_scale. In float, one
+ * order of sums for every row. */
 typedef struct dg_cuda_route_args {
     int32_t *expert;
     float *weight; /* [n_row, n_used] both */
@@ -155,9 +165,10 @@ cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a);
 
 enum { DG_CUDA_PAGE = 64 }; /* tokens of a page */
 
-/* One layer's keys and values. In a page a layer has K [n_kv_head][64][head_dim], then V alike, of kv type (float or
- * bfloat16), `offset` bytes from the page's begin; page i lies at slab + i * page_bytes. Canvas rows use scratch pages of
- * this layer alone (offset 0) in a slab of their own. */
+/* One layer's keys and values. In a page a layer has K [n_kv_head][64][head_dim], then V alike, of
+ * kv type (float or bfloat16), `offset` bytes from the page's begin; page i lies at slab + i *
+ * page_bytes. Canvas rows use scratch pages of this layer alone (offset 0) in a slab of their own.
+ */
 typedef struct dg_cuda_kv {
     dg_dtype type;
     int n_head, n_kv_head, head_dim;
@@ -169,16 +180,17 @@ typedef struct dg_cuda_kv {
 
 /* A run of rows of one sequence; written by the host before each pass into one device array. */
 typedef struct dg_cuda_segment {
-    int canvas;    /* rows attend both ways; their keys are in canvas pages */
+    int canvas; /* rows attend both ways; their keys are in canvas pages */
     int first_row, n_row;
-    int position;  /* of the first row */
-    const int32_t *page;  /* page[i] holds positions 64 i ...; -1 where forgotten */
-    int canvas_page;      /* the first of ceil(n_row / 64) */
+    int position;        /* of the first row */
+    const int32_t *page; /* page[i] holds positions 64 i ...; -1 where forgotten */
+    int canvas_page;     /* the first of ceil(n_row / 64) */
 } dg_cuda_segment;
 
-/* From the raw products: q [n_row, n_head * dim] = RoPE(RMSNorm(head) * q_norm), in place as float; k likewise and v =
- * RMSNorm(head) without weight, both narrowed to the kv type and stored in the row's page. v NULL: from the raw k. Angles:
- * cos, sin [n_row, n_pair], pairs (i, i + dim / 2). Rows below first_q_row have no q. segment_of[row]: index of its segment. */
+/* From the raw products: q [n_row, n_head * dim] = RoPE(RMSNorm(head) * q_norm), in place as float;
+ * k likewise and v = RMSNorm(head) without weight, both narrowed to the kv type and stored in the
+ * row's page. v NULL: from the raw k. Angles: cos, sin [n_row, n_pair], pairs (i, i + dim / 2).
+ * Rows below first_q_row have no q. segment_of[row]: index of its segment. */
 typedef struct dg_cuda_heads_args {
     float *q;
     const float *k, *v;
@@ -195,18 +207,19 @@ cudaError_t dg_cuda_heads(cudaStream_t stream, const dg_cuda_heads_args *a);
 cudaError_t dg_cuda_rope_table(cudaStream_t stream, float *cos, float *sin, const int32_t *position,
                                const float *frequency, int n_row, int n_pair);
 
-/* out[r] = softmax(q . K^T) . V over the keys the row sees, scale 1; out in the form that the o projection reads. A canvas row
- * sees the prefix keys [max(0, p - window + 1), p) of its segment's first position p (all below p without a window) and the
- * whole canvas; an encoded row the span seen[row] = [first, end) of positions, made by the host. Keys in blocks of a page, in
- * ascending order: the same bits whatever else is in the batch. */
+/* out[r] = softmax(q . K^T) . V over the keys the row sees, scale 1; out in the form that the o
+ * projection reads. A canvas row sees the prefix keys [max(0, p - window + 1), p) of its segment's
+ * first position p (all below p without a window) and the whole canvas; an encoded row the span
+ * seen[row] = [first, end) of positions, made by the host. Keys in blocks of a page, in ascending
+ * order: the same bits whatever else is in the batch. */
 typedef struct dg_cuda_attention_args {
     dg_cuda_rows out;
     const float *q;
     int first_row, end_row;
     const dg_cuda_segment *segment; /* device */
     int n_segment;
-    const int32_t *segment_of;      /* [n_row] */
-    const int32_t *seen;            /* [n_row][2]; of canvas rows: the prefix keys */
+    const int32_t *segment_of; /* [n_row] */
+    const int32_t *seen;       /* [n_row][2]; of canvas rows: the prefix keys */
     dg_cuda_kv kv;
 } dg_cuda_attention_args;
 cudaError_t dg_cuda_attention(cudaStream_t stream, const dg_cuda_attention_args *a);
