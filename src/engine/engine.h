@@ -4,7 +4,7 @@
 
 #include "dgemma.h"
 #include "engine/loader.h"
-#include "engine/pictures.h"
+#include "engine/picture_features.h"
 #include "engine/scheduler.h"
 #include "text/chat_template.h"
 

@@ -1,13 +1,12 @@
-/* Pictures of a request. On the caller's thread they are read, scaled and cut into patches, and the
- * prompt's placeholders become as many tokens as each needs. On the engine's thread the tower turns
- * patches into features, which are kept by content: a picture that a conversation already holds is
- * not encoded again. */
+/* Pictures of a prompt, on the caller's thread: read and scaled, and the prompt's placeholders
+ * become as many tokens as each needs. What the tower makes of them is picture_features.h's. */
 #ifndef DG_ENGINE_PICTURES_H
 #define DG_ENGINE_PICTURES_H
 
+#include "backend/backend.h"
 #include "dgemma.h"
 #include "image/preprocess.h"
-#include "model/vision.h"
+#include "model/config.h"
 #include "text/chat_template.h"
 
 typedef struct dg_picture {
@@ -43,35 +42,5 @@ typedef struct dg_pictures_config {
 dgemma_status dg_pictures_place(dg_pictures *out, const dg_pictures_config *cfg, dg_tokens *tokens,
                                 const dg_media_slot *slot, size_t n_slot, dgemma_error *err);
 void dg_pictures_clear(dg_pictures *p);
-
-/* ---- features, by content; the engine's thread ---- */
-
-typedef struct dg_picture_cache dg_picture_cache;
-
-/* max_bytes of features and pixels; the least recently used go first. */
-dgemma_status dg_picture_cache_create(dg_picture_cache **out, dg_vision *tower, dg_backend *be,
-                                      int n_embd, size_t max_bytes, dgemma_error *err);
-void dg_picture_cache_free(dg_picture_cache *c);
-
-/* A request's pictures on their way through the tower. That takes long, so it is done a few of them
- * at a time, and somebody else can have the thread in between. Zero: no pictures. */
-typedef struct dg_look {
-    dg_picture_cache *cache;
-    const dg_pictures *pictures;
-    float *features; /* [pictures->n_soft, n_embd] backend memory */
-    bool *missing;   /* [pictures->n] its features are still to be made */
-    int n_missing;
-    int n_encoded; /* pictures that went through the tower */
-} dg_look;
-
-/* Takes the features of the pictures that the cache knows. Those in front of token n_encoded of the
- * prompt are not wanted: their keys and values are there. Cache and pictures are borrowed. */
-dgemma_status dg_look_begin(dg_look *l, dg_picture_cache *c, const dg_pictures *p, int n_encoded,
-                            dgemma_error *err);
-void dg_look_clear(dg_look *l);
-
-/* One pass of the tower over the first pictures that are missing; none where the cache has come to
- * know them all. */
-dgemma_status dg_look_on(dg_look *l, dgemma_error *err);
 
 #endif

@@ -5,18 +5,18 @@
 #include "base/common.h"
 
 /* A picture's pixels, for all points that have it in front of them. */
-typedef struct shown {
-    struct shown *next;
+typedef struct kept_picture {
+    struct kept_picture *next;
     int n_holder;
     uint64_t hash;
     int rows, cols;
     size_t n_byte;
     uint8_t pixels[];
-} shown;
+} kept_picture;
 
 typedef struct place {
     int token, n_soft; /* where the picture begins, and its rows */
-    shown *picture;
+    kept_picture *picture;
 } place;
 
 typedef struct point {
@@ -34,7 +34,7 @@ struct dg_prefix_cache {
     dg_kv_cache *kv;
     point *first;
     int n_point;
-    shown *shown;
+    kept_picture *pictures;
     size_t host_bytes, max_host_bytes;
 };
 
@@ -70,21 +70,21 @@ static size_t pixel_bytes(const dg_patches *p)
 }
 
 /* The same as far as a hash can tell. */
-static bool looks_like(const shown *s, const dg_picture *p)
+static bool looks_like(const kept_picture *s, const dg_picture *p)
 {
     return s->hash == p->hash && s->rows == p->patches.rows && s->cols == p->patches.cols &&
            s->n_byte == pixel_bytes(&p->patches);
 }
 
-static bool is_picture(const shown *s, const dg_picture *p)
+static bool is_picture(const kept_picture *s, const dg_picture *p)
 {
     return looks_like(s, p) && memcmp(s->pixels, p->patches.resized, s->n_byte) == 0;
 }
 
 /* A hold on the picture's pixels, NULL: no memory. */
-static shown *show(dg_prefix_cache *c, const dg_picture *p)
+static kept_picture *hold_picture(dg_prefix_cache *c, const dg_picture *p)
 {
-    shown *s = c->shown;
+    kept_picture *s = c->pictures;
     while (s && !is_picture(s, p))
         s = s->next;
     if (!s) {
@@ -92,20 +92,20 @@ static shown *show(dg_prefix_cache *c, const dg_picture *p)
         s = dg_malloc(sizeof *s + n);
         if (!s)
             return NULL;
-        *s = (shown){c->shown, 0, p->hash, p->patches.rows, p->patches.cols, n};
+        *s = (kept_picture){c->pictures, 0, p->hash, p->patches.rows, p->patches.cols, n};
         memcpy(s->pixels, p->patches.resized, n);
-        c->shown = s;
+        c->pictures = s;
         c->host_bytes += sizeof *s + n;
     }
     s->n_holder++;
     return s;
 }
 
-static void unshow(dg_prefix_cache *c, shown *s)
+static void release_picture(dg_prefix_cache *c, kept_picture *s)
 {
     if (!s || --s->n_holder)
         return;
-    shown **link = &c->shown;
+    kept_picture **link = &c->pictures;
     while (*link != s)
         link = &(*link)->next;
     *link = s->next;
@@ -128,7 +128,7 @@ static void point_free(dg_prefix_cache *c, point *p)
     if (!p)
         return;
     for (int i = 0; i < p->n_place; i++)
-        unshow(c, p->place[i].picture);
+        release_picture(c, p->place[i].picture);
     dg_kv_seq_clear(c->kv, &p->seq);
     dg_free(p->salt);
     dg_free(p->token);
@@ -193,27 +193,28 @@ static int common_tokens(const point *q, const dg_prefix *p, const uint64_t *cha
     return n;
 }
 
-/* Two sequences of pictures, seen as much as telling them apart needs. */
-typedef struct sight {
+/* As much of a picture in a prompt as telling prompts apart needs. */
+typedef struct picture_key {
     int token, n_soft, rows, cols;
     uint64_t hash;
-} sight;
+} picture_key;
 
-static sight sight_of(const dg_prefix *p, int i)
+static picture_key key_of(const dg_prefix *p, int i)
 {
     const dg_picture *q = &p->pictures->list[i];
-    return (sight){q->token, q->patches.n_soft, q->patches.rows, q->patches.cols, q->hash};
+    return (picture_key){q->token, q->patches.n_soft, q->patches.rows, q->patches.cols, q->hash};
 }
 
-static sight sight_at(const point *q, int i)
+static picture_key key_at(const point *q, int i)
 {
     const place *at = &q->place[i];
-    return (sight){at->token, at->n_soft, at->picture->rows, at->picture->cols, at->picture->hash};
+    return (picture_key){at->token, at->n_soft, at->picture->rows, at->picture->cols,
+                         at->picture->hash};
 }
 
 /* Of n tokens in common, those in front of the first picture that is not: of the i-th pictures of
  * both, NULL where there is none. True: look at the next. */
-static bool same_sight(const sight *a, const sight *b, int *n)
+static bool same_key(const picture_key *a, const picture_key *b, int *n)
 {
     bool same = a && b && a->token == b->token && a->rows == b->rows && a->cols == b->cols &&
                 a->hash == b->hash;
@@ -230,9 +231,9 @@ static int common_pictures(const point *q, const dg_prefix *p, int n)
 {
     int n_mine = n_picture(p);
     for (int i = 0; i < n_mine || i < q->n_place; i++) {
-        sight mine = i < n_mine ? sight_of(p, i) : (sight){0};
-        sight theirs = i < q->n_place ? sight_at(q, i) : (sight){0};
-        if (!same_sight(i < n_mine ? &mine : NULL, i < q->n_place ? &theirs : NULL, &n))
+        picture_key mine = i < n_mine ? key_of(p, i) : (picture_key){0};
+        picture_key theirs = i < q->n_place ? key_at(q, i) : (picture_key){0};
+        if (!same_key(i < n_mine ? &mine : NULL, i < q->n_place ? &theirs : NULL, &n))
             break;
     }
     return n;
@@ -249,8 +250,9 @@ int dg_prefix_common(const dg_prefix *a, const dg_prefix *b)
     while (n < most && a->token[n] == b->token[n])
         n++;
     for (int i = 0; i < n_a || i < n_b; i++) {
-        sight x = i < n_a ? sight_of(a, i) : (sight){0}, y = i < n_b ? sight_of(b, i) : (sight){0};
-        if (!same_sight(i < n_a ? &x : NULL, i < n_b ? &y : NULL, &n))
+        picture_key x = i < n_a ? key_of(a, i) : (picture_key){0},
+                    y = i < n_b ? key_of(b, i) : (picture_key){0};
+        if (!same_key(i < n_a ? &x : NULL, i < n_b ? &y : NULL, &n))
             break;
     }
     return n;
@@ -320,7 +322,7 @@ static bool could_fit(const dg_prefix_cache *c, const dg_prefix *p)
         int k = 0;
         while (k < i && p->pictures->list[k].hash != q->hash)
             k++;
-        bytes += k < i ? 0 : sizeof(shown) + pixel_bytes(&q->patches);
+        bytes += k < i ? 0 : sizeof(kept_picture) + pixel_bytes(&q->patches);
     }
     return bytes <= c->max_host_bytes;
 }
@@ -341,7 +343,7 @@ static point *point_create(dg_prefix_cache *c, const dg_prefix *p, uint64_t *cha
     bool ok = q->salt && q->token && q->place;
     for (int i = 0; ok && i < n; i++) {
         const dg_picture *picture = &p->pictures->list[i];
-        q->place[i] = (place){picture->token, picture->patches.n_soft, show(c, picture)};
+        q->place[i] = (place){picture->token, picture->patches.n_soft, hold_picture(c, picture)};
         q->n_place++;
         ok = q->place[i].picture != NULL;
     }

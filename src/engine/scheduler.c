@@ -14,8 +14,8 @@ typedef struct running {
     dgemma_request *r;
     dg_block_loop loop;
     dg_answer answer;
-    dg_look look;       /* at its pictures; while their features are needed */
-    uint64_t look_turn; /* when it last had the tower */
+    dg_picture_encoding encoding; /* of its pictures; while their features are needed */
+    uint64_t tower_turn;          /* when it last had the tower */
     dg_prefix_reuse prefix;
     dg_work *work; /* its part of the pass; NULL: none */
     bool stopped;  /* somebody asked it to end */
@@ -30,8 +30,8 @@ struct dg_scheduler {
     running *slots;  /* [max_running] */
     running **order; /* [max_running] all slots; the first n_running are taken, oldest first */
     int n_running;
-    int turn;           /* who is first in the next pass */
-    uint64_t look_turn; /* counts passes of the tower */
+    int turn;            /* who is first in the next pass */
+    uint64_t tower_turn; /* counts passes of the tower */
     size_t reserved;
     dg_prefix_cache *prefix; /* NULL: nothing is kept */
     dg_want *want;           /* [max_running] in the order of `order`, for the next pass */
@@ -230,7 +230,7 @@ static void end_request(dg_scheduler *s, running *u)
     dg_prefix_reuse_clear(&u->prefix);
     dg_answer_clear(&u->answer);
     dg_block_loop_clear(&u->loop);
-    dg_look_clear(&u->look);
+    dg_picture_encoding_clear(&u->encoding);
     dg_request_release(u->r);
     *u = (running){0};
 }
@@ -278,15 +278,16 @@ static void end_finished(dg_scheduler *s)
 /* ---- its beginning ---- */
 
 /* What is known of the request's pictures, unless keys and values of all of them are there. */
-static dgemma_status begin_look(dg_scheduler *s, running *u)
+static dgemma_status begin_encoding(dg_scheduler *s, running *u)
 {
     const dg_pictures *p = &u->r->pictures;
     u->answer.stats.n_pictures = p->n;
-    u->look_turn = s->look_turn;
+    u->tower_turn = s->tower_turn;
     if (!p->n || p->list[p->n - 1].token < u->loop.n_encoded)
         return DGEMMA_OK;
-    dgemma_status st = dg_look_begin(&u->look, s->cfg.pictures, p, u->loop.n_encoded, &u->err);
-    u->loop.cfg.features = u->look.features;
+    dgemma_status st =
+        dg_picture_encoding_begin(&u->encoding, s->cfg.pictures, p, u->loop.n_encoded, &u->err);
+    u->loop.cfg.features = u->encoding.features;
     return st;
 }
 
@@ -315,7 +316,7 @@ static void start(dg_scheduler *s, running *u, dgemma_request *r)
     if (!u->status)
         u->status = reuse(s, u);
     if (!u->status)
-        u->status = begin_look(s, u);
+        u->status = begin_encoding(s, u);
 }
 
 /* Lets in who can be. */
@@ -337,18 +338,18 @@ static void admit(dg_scheduler *s, dgemma_engine_counters *done)
 /* ---- the tower ---- */
 
 /* It takes part in no pass before the tower has seen all its pictures. */
-static bool is_looking(const running *u)
+static bool waits_for_tower(const running *u)
 {
-    return u->look.n_missing > 0;
+    return u->encoding.n_missing > 0;
 }
 
 /* Who has waited longest for the tower; NULL: nobody needs it. */
-static running *next_to_look(dg_scheduler *s)
+static running *next_for_tower(dg_scheduler *s)
 {
     running *next = NULL;
     for (int i = 0; i < s->n_running; i++) {
         running *u = s->order[i];
-        if (!is_done(u) && is_looking(u) && (!next || u->look_turn < next->look_turn))
+        if (!is_done(u) && waits_for_tower(u) && (!next || u->tower_turn < next->tower_turn))
             next = u;
     }
     return next;
@@ -356,15 +357,15 @@ static running *next_to_look(dg_scheduler *s)
 
 /* One pass of the tower, for one request: pictures may take far longer than a step, and a request
  * may have hundreds. True: it ran. */
-static bool look(dg_scheduler *s)
+static bool run_tower(dg_scheduler *s)
 {
     bool ran = false;
-    for (running *u; !ran && (u = next_to_look(s));) {
-        int n = u->look.n_encoded;
-        u->look_turn = ++s->look_turn;
-        u->status = dg_look_on(&u->look, &u->err);
-        u->answer.stats.n_pictures_encoded = u->look.n_encoded;
-        ran = u->look.n_encoded > n;
+    for (running *u; !ran && (u = next_for_tower(s));) {
+        int n = u->encoding.n_encoded;
+        u->tower_turn = ++s->tower_turn;
+        u->status = dg_picture_encoding_run(&u->encoding, &u->err);
+        u->answer.stats.n_pictures_encoded = u->encoding.n_encoded;
+        ran = u->encoding.n_encoded > n;
     }
     return ran;
 }
@@ -373,7 +374,7 @@ static bool look(dg_scheduler *s)
 
 static bool takes_part(const running *u)
 {
-    return !is_done(u) && !is_looking(u);
+    return !is_done(u) && !waits_for_tower(u);
 }
 
 static bool has_prompt(const running *u)
@@ -434,7 +435,7 @@ static void take(running *u, double seconds, dgemma_engine_counters *done)
     dg_prefix_reuse_pass(&u->prefix, &u->loop, u->work);
     dg_block_loop_take(&u->loop);
     if (!has_prompt(u)) {
-        dg_look_clear(&u->look);
+        dg_picture_encoding_clear(&u->encoding);
         u->loop.cfg.features = NULL;
     }
     done->n_steps += u->loop.canvas_in_pass;
@@ -509,7 +510,7 @@ static void *scheduler_main(void *arg)
         double start = dg_clock_now();
         end_finished(s);
         admit(s, &done);
-        if (look(s))
+        if (run_tower(s))
             end_finished(s); /* those whom that took too long */
         run_pass(s, &done);
         done.busy_seconds = dg_clock_now() - start;

@@ -16,7 +16,7 @@
 #define DG_ENGINE_SCHEDULER_H
 
 #include "dgemma.h"
-#include "engine/pictures.h"
+#include "engine/picture_features.h"
 #include "model/forward.h"
 
 enum {

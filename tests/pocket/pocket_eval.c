@@ -119,7 +119,7 @@ static dgemma_status write_record(evaluation *ev, const asked *a, dgemma_error *
     dgemma_status st = ask_prepare(&o, ev->engine, a->prompt, &ev->ask, &messages, &tools, err);
     if (st)
         return st;
-    st = dg_prompt_build(&prompt, ev->engine, &o, err);
+    st = dg_prompt_build(&prompt, ev->engine, &o, ev->engine->n_context, err);
     if (!st)
         st = write_line(
             ev->record,

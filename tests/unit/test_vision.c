@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
-#include "engine/pictures.h"
+#include "engine/picture_features.h"
 #include "model/config_gguf.h"
 #include "model/vision.h"
 #include "support/alloc_fail.h"
@@ -342,23 +342,23 @@ START_TEST(pictures_do_not_know_of_each_other)
 }
 END_TEST
 
-/* ---- looking ---- */
+/* ---- a request's pictures ---- */
 
-enum { N_SHOWN = 7 };
+enum { N_ALBUM = 7 };
 
 /* What a request shows: small pictures that share a pass, a large one, and two of them again. */
 typedef struct album {
-    dg_picture list[N_SHOWN];
+    dg_picture list[N_ALBUM];
     int32_t feature[1024];
     dg_pictures pictures;
 } album;
 
 static void album_init(album *a, unsigned seed)
 {
-    static const int shown[N_SHOWN][3] = {{3, 3, 0},  {9, 15, 1}, {3, 3, 0},  {48, 54, 2},
+    static const int shown[N_ALBUM][3] = {{3, 3, 0},  {9, 15, 1}, {3, 3, 0},  {48, 54, 2},
                                           {3, 60, 3}, {9, 15, 1}, {12, 12, 4}};
-    *a = (album){.pictures = {.list = a->list, .n = N_SHOWN, .feature = a->feature}};
-    for (int i = 0; i < N_SHOWN; i++) {
+    *a = (album){.pictures = {.list = a->list, .n = N_ALBUM, .feature = a->feature}};
+    for (int i = 0; i < N_ALBUM; i++) {
         int rows = shown[i][0], cols = shown[i][1];
         unsigned which = seed + (unsigned)shown[i][2];
         dg_patches p = {
@@ -375,14 +375,14 @@ static void album_init(album *a, unsigned seed)
 
 static void album_clear(album *a)
 {
-    for (int i = 0; i < N_SHOWN; i++)
+    for (int i = 0; i < N_ALBUM; i++)
         dg_patches_clear(&a->list[i].patches);
 }
 
 /* The same pictures, each by itself. */
 static void assert_features(loaded *l, const album *a, const float *features)
 {
-    for (int i = 0; i < N_SHOWN; i++) {
+    for (int i = 0; i < N_ALBUM; i++) {
         const dg_patches *p = &a->list[i].patches;
         float *want = encode(l, &(dg_vision_input){p->rows, p->cols, p->pixels}, 1);
         ck_assert_mem_eq(features, want, (size_t)p->n_soft * N_TEXT * sizeof *want);
@@ -413,21 +413,21 @@ START_TEST(features_are_made_in_turns)
         album_init(&a, 1);
         album_init(&b, same ? 1 : 100);
         dg_picture_cache *c = open_cache(&l, room[k / 2]);
-        dg_look x, y;
-        ck_assert_int_eq(dg_look_begin(&x, c, &a.pictures, 0, NULL), DGEMMA_OK);
-        ck_assert_int_eq(dg_look_begin(&y, c, &b.pictures, 0, NULL), DGEMMA_OK);
+        dg_picture_encoding x, y;
+        ck_assert_int_eq(dg_picture_encoding_begin(&x, c, &a.pictures, 0, NULL), DGEMMA_OK);
+        ck_assert_int_eq(dg_picture_encoding_begin(&y, c, &b.pictures, 0, NULL), DGEMMA_OK);
         int n_turn = 0;
         for (; x.n_missing || y.n_missing; n_turn++) {
-            ck_assert_int_eq(dg_look_on(&x, NULL), DGEMMA_OK);
-            ck_assert_int_eq(dg_look_on(&y, NULL), DGEMMA_OK);
+            ck_assert_int_eq(dg_picture_encoding_run(&x, NULL), DGEMMA_OK);
+            ck_assert_int_eq(dg_picture_encoding_run(&y, NULL), DGEMMA_OK);
         }
         ck_assert_int_ge(n_turn, same && k < 2 ? 2 : 4);
         assert_features(&l, &a, x.features);
         assert_features(&l, &b, y.features);
         if (room[k / 2] == 8 << 20) /* each picture once */
             ck_assert_int_eq(x.n_encoded + y.n_encoded, same ? 5 : 10);
-        dg_look_clear(&x);
-        dg_look_clear(&y);
+        dg_picture_encoding_clear(&x);
+        dg_picture_encoding_clear(&y);
         dg_picture_cache_free(c);
         album_clear(&a);
         album_clear(&b);
@@ -437,7 +437,7 @@ START_TEST(features_are_made_in_turns)
 END_TEST
 
 /* Pictures whose keys and values are there are not looked at, those that are known neither. */
-START_TEST(nothing_is_looked_at_in_vain)
+START_TEST(nothing_is_encoded_in_vain)
 {
     static album a;
     dg_test_tower how = small_tower();
@@ -446,24 +446,25 @@ START_TEST(nothing_is_looked_at_in_vain)
     open_tower(&l, dg_test_root, &how, 1);
     album_init(&a, 1);
     dg_picture_cache *c = open_cache(&l, 8 << 20);
-    dg_look look;
-    ck_assert_int_eq(dg_look_begin(&look, c, &a.pictures, a.list[4].token, NULL), DGEMMA_OK);
-    ck_assert_int_eq(look.n_missing, 3);
-    while (look.n_missing)
-        ck_assert_int_eq(dg_look_on(&look, NULL), DGEMMA_OK);
-    ck_assert_int_eq(look.n_encoded, 3);
-    dg_look_clear(&look);
-    ck_assert_int_eq(dg_look_begin(&look, c, &a.pictures, 0, NULL), DGEMMA_OK);
-    ck_assert_int_eq(look.n_missing, 3); /* two small ones and the large one */
-    dg_look_clear(&look);
-    dg_look_clear(&look); /* twice is fine */
+    dg_picture_encoding encoding;
+    ck_assert_int_eq(dg_picture_encoding_begin(&encoding, c, &a.pictures, a.list[4].token, NULL),
+                     DGEMMA_OK);
+    ck_assert_int_eq(encoding.n_missing, 3);
+    while (encoding.n_missing)
+        ck_assert_int_eq(dg_picture_encoding_run(&encoding, NULL), DGEMMA_OK);
+    ck_assert_int_eq(encoding.n_encoded, 3);
+    dg_picture_encoding_clear(&encoding);
+    ck_assert_int_eq(dg_picture_encoding_begin(&encoding, c, &a.pictures, 0, NULL), DGEMMA_OK);
+    ck_assert_int_eq(encoding.n_missing, 3); /* two small ones and the large one */
+    dg_picture_encoding_clear(&encoding);
+    dg_picture_encoding_clear(&encoding); /* twice is fine */
     dg_picture_cache_free(c);
     album_clear(&a);
     close_tower(&l);
 }
 END_TEST
 
-START_TEST(looking_without_memory)
+START_TEST(encoding_without_memory)
 {
     static album a;
     dg_test_tower how = small_tower();
@@ -474,18 +475,18 @@ START_TEST(looking_without_memory)
         loaded l;
         open_tower(&l, dg_test_root, &how, 1);
         dg_picture_cache *c = open_cache(&l, 8 << 20);
-        dg_look look;
+        dg_picture_encoding encoding;
         dg_test_fail_alloc_at(n);
-        dgemma_status st = dg_look_begin(&look, c, &a.pictures, 0, NULL);
-        while (!st && look.n_missing)
-            st = dg_look_on(&look, NULL);
+        dgemma_status st = dg_picture_encoding_begin(&encoding, c, &a.pictures, 0, NULL);
+        while (!st && encoding.n_missing)
+            st = dg_picture_encoding_run(&encoding, NULL);
         walked = !dg_test_alloc_done();
         if (!st) /* a cache without memory just does not keep */
-            assert_features(&l, &a, look.features);
+            assert_features(&l, &a, encoding.features);
         else
             ck_assert_int_eq(st, DGEMMA_E_NOMEM);
         ck_assert(!walked || !st);
-        dg_look_clear(&look);
+        dg_picture_encoding_clear(&encoding);
         dg_picture_cache_free(c);
         close_tower(&l);
     }
@@ -589,8 +590,8 @@ Suite *vision_suite(void)
     tcase_add_checked_fixture(pictures, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(pictures, pictures_do_not_know_of_each_other);
     tcase_add_test(pictures, features_are_made_in_turns);
-    tcase_add_test(pictures, nothing_is_looked_at_in_vain);
-    tcase_add_test(pictures, looking_without_memory);
+    tcase_add_test(pictures, nothing_is_encoded_in_vain);
+    tcase_add_test(pictures, encoding_without_memory);
     tcase_add_test(pictures, rows_and_columns_differ);
     tcase_add_test(pictures, largest_picture);
     tcase_add_test(pictures, odd_pictures_are_refused);
