@@ -13,7 +13,7 @@
 #include "cli.h"
 #include "server/server.h"
 
-enum { MAX_WORDS = 64, MAX_FILE = 1 << 20 };
+enum { MAX_WORDS = 64 /* as read_keys says */, MAX_FILE = 1 << 20 };
 
 typedef struct words {
     const char *words[MAX_WORDS];
@@ -40,14 +40,22 @@ static bool add_word(void *target, const char *text)
     return true;
 }
 
-/* A key on each line; lines that are empty or begin with # do not count. */
-static bool read_keys(words *keys, char *text)
+/* A key on each line; lines that are empty or begin with # do not count. Returns what is wrong,
+ * NULL: nothing. A space in a line is a mistake, mostly at its end, where nobody sees it: no client
+ * could send such a key. */
+static const char *read_keys(words *keys, char *text)
 {
     char *rest;
-    for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest))
-        if (*line != '#' && !add_word(keys, line))
-            return false;
-    return true;
+    for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
+        if (*line == '#')
+            continue;
+        for (const char *c = line; *c; c++)
+            if (*c <= ' ' || *c > '~')
+                return "has a key with a space or another character in it that no header can have";
+        if (!add_word(keys, line))
+            return "has more than 64 keys";
+    }
+    return NULL;
 }
 
 /* The part of a path that names the model. */
@@ -133,8 +141,9 @@ static int run_server(const serve_args *a, dgemma_engine *engine)
     if (dg_server_start(&server, engine, &a->server, &err)) {
         code = cli_fail(&err);
     } else {
-        printf("listening on %s://%s:%d\n", a->server.tls_key ? "https" : "http", a->server.host,
-               dg_server_port(server));
+        bool six = strchr(a->server.host, ':') != NULL; /* an address, not a name */
+        printf("listening on %s://%s%s%s:%d\n", a->server.tls_key ? "https" : "http",
+               six ? "[" : "", a->server.host, six ? "]" : "", dg_server_port(server));
         fflush(stdout);
         serve_until_told(server, a);
     }
@@ -164,10 +173,11 @@ static bool files_say_something(serve_args *a, dg_buf *keys, const dg_buf *cert,
     const char *empty = a->tls_cert && !cert->len ? a->tls_cert
                         : a->tls_key && !key->len ? a->tls_key
                                                   : NULL;
+    const char *wrong = keys->len ? read_keys(&a->keys, keys->data) : NULL;
     if (empty)
         fprintf(stderr, "dgemma serve: %s is empty\n", empty);
-    else if (keys->len && !read_keys(&a->keys, keys->data))
-        fprintf(stderr, "dgemma serve: %s has more than %d keys\n", a->key_file, MAX_WORDS);
+    else if (wrong)
+        fprintf(stderr, "dgemma serve: %s %s\n", a->key_file, wrong);
     else if (a->key_file && a->keys.n == n_given)
         fprintf(stderr, "dgemma serve: %s has no key in it\n", a->key_file);
     else

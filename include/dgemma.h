@@ -142,6 +142,9 @@ typedef struct dgemma_engine_counters {
     uint64_t n_passes;    /* of the model, each over all running requests */
     uint64_t n_evictions; /* prefixes forgotten to make room */
     double busy_seconds;
+    /* What busy_seconds is made of: turns of the engine, a pass with what goes before it, by how
+     * long they took: [0] up to 1 ms, [i] up to 2^i ms, the last: longer. */
+    uint64_t n_turns[17];
 } dgemma_engine_counters;
 DGEMMA_API void dgemma_engine_count(const dgemma_engine *engine, dgemma_engine_counters *counters);
 
@@ -319,12 +322,14 @@ typedef struct dgemma_stats {
     int n_pictures,
         n_pictures_encoded; /* encoded: those that were not known from an earlier request */
     int n_blocks, n_converged, n_steps; /* converged: blocks that settled before their last step */
+    uint64_t n_positions;               /* of the canvases in all steps */
     double queue_seconds;               /* waiting for the engine */
-    double prompt_seconds;              /* passes that encoded the prompt and made no step */
-    double denoise_seconds;             /* passes with a step */
-    double first_text_seconds;          /* from the start of its work to the first THINKING, TEXT or
-                                           TOOL_CALL */
-    size_t kv_bytes;                    /* keys and values at the end */
+    double prompt_seconds;  /* passes that encoded the prompt; one that made a step too counts here
+                               and there, by rows */
+    double denoise_seconds; /* passes with a step */
+    double first_text_seconds; /* from the start of its work to the first THINKING, TEXT or
+                                  TOOL_CALL */
+    size_t kv_bytes;           /* keys and values at the end */
 } dgemma_stats;
 
 /* What an event points to lives until the next call for this request. Text is UTF-8,
@@ -339,6 +344,8 @@ typedef struct dgemma_event {
     const uint8_t *accepted;
     float mean_entropy;
     bool converged; /* BLOCK: it settled before its last step */
+    int n_canvas;   /* BLOCK: positions of its canvas */
+    double seconds; /* BLOCK: its part of denoise_seconds */
     /* BLOCK, when n_logprobs was asked for: log-probability of each token at the step that ended
      * the block (or settled it, where that was earlier), at that step's own temperature, without
      * the draw's temperature and filters; and [n_tokens, n_top] the most likely tokens there, most

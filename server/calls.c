@@ -33,18 +33,18 @@ static void write_log(const dg_call *c)
 {
     double ms = 1e3 * (dg_clock_now() - c->arrived);
     const dgemma_stats *st = &c->stats;
+    int status = c->x.status ? c->x.status : 499; /* its client went before it was known */
     if (c->route && c->route->generates && st->n_prompt)
         dg_log_print(c->server->log,
                      "%s %s %s %d %.0f ms, prompt %d (%d cached), output %d in %d blocks and %d "
                      "steps, queue %.0f ms, first text %.0f ms",
-                     c->x.id, c->method, c->path, c->x.status, ms, st->n_prompt,
-                     st->n_prompt_cached, st->n_output, st->n_blocks, st->n_steps,
-                     1e3 * st->queue_seconds, 1e3 * st->first_text_seconds);
+                     c->x.id, c->method, c->path, status, ms, st->n_prompt, st->n_prompt_cached,
+                     st->n_output, st->n_blocks, st->n_steps, 1e3 * st->queue_seconds,
+                     1e3 * st->first_text_seconds);
     else
-        dg_log_print(c->server->log, "%s %s %s %d %.0f ms", c->x.id, c->method, c->path,
-                     c->x.status, ms);
-    dg_metrics_http(c->server->metrics, c->x.status,
-                    c->route && c->route->generates ? ms / 1e3 : -1);
+        dg_log_print(c->server->log, "%s %s %s %d %.0f ms", c->x.id, c->method, c->path, status,
+                     ms);
+    dg_metrics_http(c->server->metrics, status, st->n_prompt ? ms / 1e3 : -1);
 }
 
 static void free_call(dg_call *c)

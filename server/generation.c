@@ -64,7 +64,6 @@ static bool submit(dg_generation *g, dg_choice *c, dg_http_error *e)
     }
     if (dgemma_request_submit(&c->request, g->cfg.engine, &o, &err))
         return dg_refuse_status(e, &err, g->chat.n_prompt ? "prompt" : "messages");
-    c->marked = dg_clock_now();
     dgemma_request_notify(c->request, g->cfg.notify, g->cfg.notify_user);
     return true;
 }
@@ -185,23 +184,18 @@ static bool keep_call(dg_generation *g, dg_choice *c, const dgemma_event *e)
 static bool keep(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
     switch (e->kind) {
-    case DGEMMA_EVENT_PROMPT:
-        c->marked = dg_clock_now();
-        return true;
-    case DGEMMA_EVENT_BLOCK: {
-        double now = dg_clock_now();
-        dg_metrics_block(g->cfg.metrics, now - c->marked, e->step + 1, (int)e->n_tokens);
-        c->marked = now;
+    case DGEMMA_EVENT_BLOCK:
+        dg_metrics_block(g->cfg.metrics, e);
         if (g->chat.logprobs)
             keep_logprobs(g, c, e);
         return true;
-    }
     case DGEMMA_EVENT_THINKING:
         return dg_buf_append(&c->thinking, e->text, e->text_len);
     case DGEMMA_EVENT_TEXT:
         return dg_buf_append(&c->text, e->text, e->text_len);
     case DGEMMA_EVENT_TOOL_CALL:
         return keep_call(g, c, e);
+    case DGEMMA_EVENT_PROMPT:
     case DGEMMA_EVENT_DRAFT:
     case DGEMMA_EVENT_END:
         break;
@@ -228,6 +222,7 @@ static void add_stats(dgemma_stats *sum, const dgemma_stats *s)
     sum->n_blocks += s->n_blocks;
     sum->n_converged += s->n_converged;
     sum->n_steps += s->n_steps;
+    sum->n_positions += s->n_positions;
     sum->queue_seconds += s->queue_seconds;
     sum->prompt_seconds += s->prompt_seconds;
     sum->denoise_seconds += s->denoise_seconds;

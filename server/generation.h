@@ -17,7 +17,6 @@ typedef struct dg_choice {
     json_t *logprobs;   /* entries that were not sent yet */
     size_t n_text;      /* bytes sent with logprobs, for text_offset */
     dgemma_stats stats; /* of all attempts; `end` is the last one's */
-    double marked;      /* when the block began */
 } dg_choice;
 
 typedef struct dg_generation dg_generation;

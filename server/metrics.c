@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 enum { MAX_BUCKETS = 20, MAX_STATUS = 600 };
 
@@ -85,6 +86,7 @@ struct dg_metrics {
     histogram histogram[N_HISTOGRAM];
     uint64_t n_ended[DGEMMA_END_FAILED + 1];
     uint64_t n_prompt, n_cached, n_output, n_block, n_step;
+    uint64_t n_position, n_canvas_token, n_committed; /* positions: in all steps */
     double prompt_seconds, denoise_seconds;
     uint64_t http[MAX_STATUS];
 };
@@ -126,12 +128,15 @@ static void observe(dg_metrics *m, histogram_id id, double value)
     h->sum += value;
 }
 
-void dg_metrics_block(dg_metrics *m, double seconds, int n_step, int n_token)
+void dg_metrics_block(dg_metrics *m, const dgemma_event *block)
 {
+    int n_step = block->step + 1;
     pthread_mutex_lock(&m->lock);
-    observe(m, BLOCK_SECONDS, seconds);
+    observe(m, BLOCK_SECONDS, block->seconds);
     observe(m, BLOCK_STEPS, n_step);
-    observe(m, TOKENS_PER_STEP, (double)n_token / n_step);
+    observe(m, TOKENS_PER_STEP, (double)block->n_tokens / n_step);
+    m->n_committed += block->n_tokens;
+    m->n_canvas_token += (uint64_t)block->n_canvas;
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -144,6 +149,7 @@ void dg_metrics_request(dg_metrics *m, const dgemma_stats *s)
     m->n_output += (uint64_t)s->n_output;
     m->n_block += (uint64_t)s->n_blocks;
     m->n_step += (uint64_t)s->n_steps;
+    m->n_position += s->n_positions;
     m->prompt_seconds += s->prompt_seconds;
     m->denoise_seconds += s->denoise_seconds;
     if (s->first_text_seconds > 0)
@@ -219,6 +225,23 @@ static double per(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+/* The engine counts its turns; the sum of their times is the time it was busy. */
+static void print_turns(page *p, const dgemma_engine_counters *e)
+{
+    const char *name = "dgemma:turn_seconds";
+    unsigned long long n = 0;
+    head(p, name, "histogram", "turns of the engine: a pass over all requests, a picture");
+    for (size_t i = 0; i < DG_COUNT(e->n_turns); i++) {
+        char bound[32] = "+Inf";
+        if (i + 1 < DG_COUNT(e->n_turns))
+            snprintf(bound, sizeof bound, "%g", 1e-3 * (double)(1 << i));
+        n += e->n_turns[i];
+        print(p, "%s_bucket{%s,le=\"%s\"} %llu\n", name, p->label, bound, n);
+    }
+    print(p, "%s_sum{%s} %.17g\n%s_count{%s} %llu\n", name, p->label, e->busy_seconds, name,
+          p->label, n);
+}
+
 static void print_engine(page *p, const dg_metrics_context *c)
 {
     const dgemma_engine_counters *e = &c->engine;
@@ -234,17 +257,18 @@ static void print_engine(page *p, const dg_metrics_context *c)
            (double)e->kv_bytes_used);
     number(p, "dgemma:kv_bytes_cached", G, "keys and values in the prefix cache",
            (double)e->kv_bytes_cached);
-    number(p, "dgemma:kv_bytes_total", G, "memory for keys and values", (double)e->kv_bytes_total);
+    number(p, "dgemma:kv_bytes_limit", G, "memory for keys and values", (double)e->kv_bytes_total);
     number(p, "dgemma:prefix_cache_evictions_total", C, "prefixes forgotten to make room",
            (double)e->n_evictions);
-    number(p, "dgemma:busy_seconds_total", C, "time in passes of the model", e->busy_seconds);
+    number(p, "dgemma:busy_seconds_total", C, "time in turns of the engine", e->busy_seconds);
+    print_turns(p, e);
     number(p, "dgemma:connections", G, "open connections", c->n_connection);
     number(p, "dgemma:http_requests_active", G, "requests over HTTP being answered", c->n_exchange);
     number(p, "dgemma:log_lines_dropped_total", C, "lines of the log that nobody read in time",
            (double)c->n_dropped);
 }
 
-static void print_counts(page *p, const dg_metrics *m, int canvas)
+static void print_counts(page *p, const dg_metrics *m)
 {
     const char *C = "counter";
     double prompt = (double)m->n_prompt, cached = (double)m->n_cached, output = (double)m->n_output,
@@ -257,9 +281,9 @@ static void print_counts(page *p, const dg_metrics *m, int canvas)
     number(p, "vllm:generation_tokens_total", C, "tokens of answers", output);
     number(p, "vllm:diffusion_num_denoising_steps_total", C, "steps of all blocks", step);
     number(p, "vllm:diffusion_num_canvas_positions_total", C, "positions in all steps",
-           step * canvas);
+           (double)m->n_position);
     number(p, "vllm:diffusion_num_committed_tokens_total", C, "tokens that blocks ended with",
-           output);
+           (double)m->n_committed);
     number(p, "llamacpp:prompt_tokens_total", C, "tokens of prompts that were encoded",
            prompt - cached);
     number(p, "llamacpp:prompt_tokens_cached_total", C, "tokens found in the cache", cached);
@@ -274,9 +298,32 @@ static void print_counts(page *p, const dg_metrics *m, int canvas)
     number(p, "llamacpp:diffusion_blocks_total", C, "blocks", block);
     number(p, "llamacpp:diffusion_steps_total", C, "steps of all blocks", step);
     number(p, "llamacpp:diffusion_canvas_tokens_total", C, "positions in all blocks",
-           block * canvas);
+           (double)m->n_canvas_token);
     number(p, "llamacpp:diffusion_ms_per_step", "gauge", "mean time of a step",
            per(1e3 * m->denoise_seconds, step));
+}
+
+/* The names that every Prometheus client library has, without our label. */
+static void print_process(page *p, const dg_process *s)
+{
+    const struct {
+        const char *name, *type, *help;
+        double value;
+    } all[] = {
+        {"process_cpu_seconds_total", "counter", "processor time", s->cpu_seconds},
+        {"process_resident_memory_bytes", "gauge", "memory that is there", s->resident_bytes},
+        {"process_virtual_memory_bytes", "gauge", "memory that has addresses", s->virtual_bytes},
+        {"process_open_fds", "gauge", "open files", s->n_open},
+        {"process_max_fds", "gauge", "files that may be open", s->max_open},
+        {"process_threads", "gauge", "threads", s->n_thread},
+        {"process_start_time_seconds", "gauge", "when it started, since 1970", s->started},
+    };
+    for (size_t i = 0; i < DG_COUNT(all); i++) {
+        if (all[i].value < 0)
+            continue;
+        head(p, all[i].name, all[i].type, all[i].help);
+        print(p, "%s %.17g\n", all[i].name, all[i].value);
+    }
 }
 
 static void print_ends(page *p, const dg_metrics *m)
@@ -303,14 +350,19 @@ static void print_ends(page *p, const dg_metrics *m)
                   (unsigned long long)m->http[i]);
 }
 
-/* model_name="…", with quotes, backslashes and newlines in it made harmless */
+/* model_name="…", with quotes, backslashes and newlines in it made harmless, and UTF-8 whatever the
+ * name was */
 static void make_label(char *out, size_t size, const char *model)
 {
-    size_t at = (size_t)snprintf(out, size, "model_name=\"");
-    for (; *model && at + 4 < size; model++) {
+    size_t at = (size_t)snprintf(out, size, "model_name=\""), left = strlen(model);
+    while (left && at + 8 < size) {
+        size_t n = dg_utf8_decode(model, left, NULL);
         if (*model == '"' || *model == '\\')
             out[at++] = '\\';
-        out[at++] = *model == '\n' ? ' ' : *model;
+        memcpy(out + at, !n ? "?" : *model == '\n' ? " " : model, n ? n : 1);
+        at += n ? n : 1;
+        model += n ? n : 1;
+        left -= n ? n : 1;
     }
     snprintf(out + at, size - at, "\"");
 }
@@ -322,10 +374,11 @@ bool dg_metrics_print(dg_metrics *m, const dg_metrics_context *context, dg_buf *
     make_label(label, sizeof label, context->model);
     print_engine(&p, context);
     pthread_mutex_lock(&m->lock);
-    print_counts(&p, m, context->canvas_length);
+    print_counts(&p, m);
     print_ends(&p, m);
     for (int i = 0; i < N_HISTOGRAM; i++)
         print_histogram(&p, &m->histogram[i]);
     pthread_mutex_unlock(&m->lock);
+    print_process(&p, &context->process);
     return !p.full;
 }

@@ -5,14 +5,16 @@
 
 #include "base/buf.h"
 #include "dgemma.h"
+#include "process.h"
 
 typedef struct dg_metrics dg_metrics;
 
 dg_metrics *dg_metrics_create(void); /* NULL: out of memory */
 void dg_metrics_free(dg_metrics *m);
 
-/* A block was finished; a request to the engine has ended; a request over HTTP was answered. */
-void dg_metrics_block(dg_metrics *m, double seconds, int n_step, int n_token);
+/* A block was finished; a request to the engine has ended; a request over
+ * HTTP was answered, with what the model said (seconds: since it came) or without it (-1). */
+void dg_metrics_block(dg_metrics *m, const dgemma_event *block);
 void dg_metrics_request(dg_metrics *m, const dgemma_stats *stats);
 void dg_metrics_http(dg_metrics *m, int status, double seconds);
 
@@ -20,7 +22,7 @@ void dg_metrics_http(dg_metrics *m, int status, double seconds);
 typedef struct dg_metrics_context {
     const char *model;
     dgemma_engine_counters engine;
-    int canvas_length;
+    dg_process process;
     int n_connection, n_exchange;
     uint64_t n_dropped; /* lines of the log */
 } dg_metrics_context;

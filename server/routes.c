@@ -235,11 +235,11 @@ static void slots(dg_call *c)
 static void metrics(dg_call *c)
 {
     dg_server *s = c->server;
-    dg_metrics_context context = {.model = s->opt.model_name,
-                                  .canvas_length = s->info.canvas_length};
+    dg_metrics_context context = {.model = s->opt.model_name};
     dg_buf page;
     dg_buf_init(&page, 1 << 20);
     dgemma_engine_count(s->engine, &context.engine);
+    dg_process_read(&context.process);
     context.n_connection = dg_http_n_connection(s->http);
     context.n_dropped = dg_log_dropped(s->log);
     pthread_mutex_lock(&s->lock);

@@ -89,8 +89,8 @@ static dgemma_status check_options(const dg_server_options *o, dgemma_error *err
         !o->max_body_bytes)
         return dg_fail(err, DGEMMA_E_ARG, "a limit leaves no room for any request");
     for (size_t i = 0; i < o->n_key; i++)
-        if (!*o->keys[i])
-            return dg_fail(err, DGEMMA_E_ARG, "an API key is empty");
+        if (!*o->keys[i] || strpbrk(o->keys[i], " \t\r\n"))
+            return dg_fail(err, DGEMMA_E_ARG, "an API key is empty, or has a space in it");
     return DGEMMA_OK;
 }
 

@@ -189,6 +189,8 @@ static dgemma_event block_event(const dg_answer *a, int n)
     bool top = l->n_top > 0;
     return (dgemma_event){
         .kind = DGEMMA_EVENT_BLOCK,
+        .seconds = a->block_seconds,
+        .n_canvas = c->n,
         .block = c->block,
         .step = c->step - 1,
         .tokens = c->argmax,
@@ -223,8 +225,10 @@ static void deliver(dg_answer *a, int n, bool over)
     if (!dg_stream_deliver(a->stream, over || a->stop_found ? &block : NULL))
         a->no_memory = true;
     a->n_behind = n - n_kept;
-    if (over)
+    if (over) {
         a->n_told = 0;
+        a->block_seconds = 0;
+    }
 }
 
 /* What has settled of a block that goes on. Where that ends the answer, the block ends with it. */
@@ -256,11 +260,22 @@ static dgemma_status tell_block(dg_answer *a, dgemma_error *err)
                          : st; /* the parser reports our own wish to stop as cancelled */
 }
 
+/* A short prompt goes in the pass that makes the first step: each has its part, by rows. */
+static void count_time(dg_answer *a, const dg_block_loop *loop, int n_prompt, double seconds)
+{
+    int n_canvas = loop->canvas_in_pass ? loop->canvas.n : 0;
+    double prompt = n_prompt ? seconds * n_prompt / (n_prompt + n_canvas) : 0;
+    a->stats.n_positions += (uint64_t)n_canvas;
+    a->stats.prompt_seconds += prompt;
+    a->stats.denoise_seconds += seconds - prompt;
+    a->block_seconds += seconds - prompt;
+}
+
 dgemma_status dg_answer_pass(dg_answer *a, dg_block_loop *loop, double seconds, bool *go_on,
                              dgemma_error *err)
 {
     bool prompt = loop->n_token_in_pass > 0 && loop->seq.n_token <= loop->cfg.n_prompt;
-    *(loop->canvas_in_pass ? &a->stats.denoise_seconds : &a->stats.prompt_seconds) += seconds;
+    count_time(a, loop, prompt ? loop->n_token_in_pass : 0, seconds);
     *go_on = true;
     if (prompt)
         tell_progress(a);

@@ -31,7 +31,8 @@ typedef struct dg_answer {
     dg_output_parser *parser;
     dg_stop_strings *stop;
     double start;
-    int n_told;   /* tokens of the block that went to the parser */
+    double block_seconds; /* of denoise_seconds, the open block's */
+    int n_told;           /* tokens of the block that went to the parser */
     int n_behind; /* tokens of the last block behind the place where the answer ended: not said */
     dg_buf run;   /* text to be sent, of one kind */
     dgemma_event_kind run_kind;

@@ -476,6 +476,8 @@ static void publish(dg_scheduler *s, const dgemma_engine_counters *done)
     c->n_steps += done->n_steps;
     c->n_passes += done->n_passes;
     c->busy_seconds += done->busy_seconds;
+    for (size_t i = 0; i < DG_COUNT(c->n_turns); i++)
+        c->n_turns[i] += done->n_turns[i];
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -502,6 +504,15 @@ static void run_pass(dg_scheduler *s, dgemma_engine_counters *done)
     }
 }
 
+static void count_turn(dgemma_engine_counters *done, double seconds)
+{
+    size_t i = 0;
+    while (i + 1 < DG_COUNT(done->n_turns) && seconds > 1e-3 * (double)(1 << i))
+        i++;
+    done->busy_seconds = seconds;
+    done->n_turns[i] = 1;
+}
+
 static void *scheduler_main(void *arg)
 {
     dg_scheduler *s = arg;
@@ -513,7 +524,7 @@ static void *scheduler_main(void *arg)
         if (run_tower(s))
             end_finished(s); /* those whom that took too long */
         run_pass(s, &done);
-        done.busy_seconds = dg_clock_now() - start;
+        count_turn(&done, dg_clock_now() - start);
         publish(s, &done);
         end_finished(s);
         publish(s, &(dgemma_engine_counters){0}); /* what they held is free */

@@ -286,6 +286,12 @@ def keys():
     with tempfile.NamedTemporaryFile("w") as empty, tempfile.NamedTemporaryFile("w") as comment:
         comment.write("# none yet\n")
         comment.flush()
+        with tempfile.NamedTemporaryFile("w") as spaces:
+            spaces.write("good\nbad \n")
+            spaces.flush()
+            refused = subprocess.run([os.environ["DGEMMA"], "serve", "-m", Server.model, "--port", "0", "--api-key-file",
+                                      spaces.name], capture_output=True, timeout=60)
+            check("a key with a space is a mistake", refused.returncode == 2 and b"space" in refused.stderr, refused)
         for name, args in (("an empty file of keys", ["--api-key-file", empty.name]),
                            ("a file of keys without one", ["--api-key-file", comment.name]),
                            ("empty files for TLS", ["--tls-cert", empty.name, "--tls-key", empty.name])):
@@ -344,6 +350,24 @@ def tls():
         broken = subprocess.run([os.environ["DGEMMA"], "serve", "-m", "tests/fixtures/golden/sampler_finishes/model",
                                  "--port", "0", "--tls-cert", d + "/cert"], capture_output=True, timeout=60)
         check("half of TLS is a mistake", broken.returncode == 2 and b"certificate and its key" in broken.stderr)
+
+
+def six():
+    try:
+        socket.socket(socket.AF_INET6).bind(("::1", 0))
+    except OSError:
+        skip("IPv6", "this machine has none")
+        return
+    p = subprocess.Popen([os.environ["DGEMMA"], "serve", "-q", "-m", Server.model, "--port", "0", "--host", "::1"],
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    line = p.stdout.readline().decode().strip()
+    check("an address of IPv6 is printed as in a link", line.startswith("listening on http://[::1]:"), line)
+    c = socket.create_connection(("::1", int(line.rsplit(":", 1)[1])), 30)
+    c.sendall(b"GET /v1/models HTTP/1.1\r\nHost: [::1]:1\r\n\r\n")
+    check("and answers", status_of(read_all(c)) == 200)
+    c.close()
+    p.send_signal(signal.SIGTERM)
+    check("and ends", p.wait(20 * SLOW) == 0)
 
 
 def have_openssl():
@@ -431,5 +455,5 @@ def stalled_log():
     os.close(reading)
 
 
-run([status_table, large_things, aborts, dawdlers, slow_reader, crowd, keys, origins, tls, limits, logs, stalled_log])
+run([status_table, large_things, aborts, dawdlers, slow_reader, crowd, keys, origins, tls, six, limits, logs, stalled_log])
 finish()

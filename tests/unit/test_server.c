@@ -548,15 +548,17 @@ START_TEST(test_metrics)
                        .n_output = 20,
                        .n_blocks = 2,
                        .n_steps = 8,
+                       .n_positions = 128,
                        .denoise_seconds = 2,
                        .first_text_seconds = 0.3};
     dg_metrics_request(m, &st);
-    dg_metrics_block(m, 0.03, 4, 10);
+    dg_metrics_block(m,
+                     &(dgemma_event){.seconds = 0.03, .step = 3, .n_tokens = 10, .n_canvas = 16});
     dg_metrics_http(m, 200, 1.5);
     dg_buf out, small;
     dg_buf_init(&out, 1 << 20);
     dg_buf_init(&small, 100);
-    dg_metrics_context context = {.model = "a\"b\\c\nd", .canvas_length = 16};
+    dg_metrics_context context = {.model = "a\"b\\c\nd"};
     ck_assert(dg_metrics_print(m, &context, &out));
     ck_assert(!dg_metrics_print(m, &context, &small));
     static const char *const lines[] = {
@@ -568,6 +570,8 @@ START_TEST(test_metrics)
         "dgemma:block_seconds_bucket{model_name=\"a\\\"b\\\\c d\",le=\"0.025\"} 0\n",
         "dgemma:block_seconds_bucket{model_name=\"a\\\"b\\\\c d\",le=\"0.05\"} 1\n",
         "dgemma:steps_per_block_bucket{model_name=\"a\\\"b\\\\c d\",le=\"4\"} 1\n",
+        "llamacpp:diffusion_canvas_tokens_total{model_name=\"a\\\"b\\\\c d\"} 16\n",
+        "vllm:diffusion_num_committed_tokens_total{model_name=\"a\\\"b\\\\c d\"} 10\n",
         "status=\"200\"} 1\n",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
