@@ -204,7 +204,8 @@ static void print_json(const inspect_args *a, const dgemma_file *file, const dge
 
 static const char usage[] =
     "usage: dgemma inspect [OPTION]... [MODEL]\n\n"
-    "Says what is in a model file and how much memory running it takes. Only headers are read.\n";
+    "Says what is in a model file and how much memory running it takes, and fails when its tensors "
+    "are not those that its config asks for. Only headers are read.\n";
 
 int cmd_inspect(int argc, char **argv)
 {
@@ -255,6 +256,10 @@ int cmd_inspect(int argc, char **argv)
         print_json(&a, file, &info);
     else
         print_text(&a, file, &info);
+    if (!code && dgemma_file_check(file, &err)) {
+        fflush(stdout); /* what was found comes before what is wrong with it */
+        code = cli_fail(&err);
+    }
     dgemma_file_close(file);
     return code;
 }

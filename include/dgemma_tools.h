@@ -39,6 +39,11 @@ DGEMMA_API void dgemma_file_tensor(const dgemma_file *file, size_t i,
 DGEMMA_API void dgemma_file_layer(const dgemma_file *file, int i,
                                   dgemma_layer_info *info); /* i < n_layer */
 
+/* Whether the tensors are those that the config asks for, the vision tower's too: all there, each
+ * of its shape and of a type that can be computed with. DGEMMA_E_FORMAT, DGEMMA_E_UNSUPPORTED: the
+ * first one that is not; an engine would refuse the model with the same words. */
+DGEMMA_API dgemma_status dgemma_file_check(const dgemma_file *file, dgemma_error *err);
+
 /* The vision tower; n_layer 0: there is none. */
 typedef struct dgemma_vision_info {
     int n_layer, n_embd, n_head, patch, pool, max_soft_tokens;

@@ -64,6 +64,11 @@ void dgemma_file_layer(const dgemma_file *f, int i, dgemma_layer_info *info)
         (dgemma_layer_info){l->sliding, l->window, f->loaded.cfg.n_head, l->n_kv_head, l->head_dim};
 }
 
+dgemma_status dgemma_file_check(const dgemma_file *f, dgemma_error *err)
+{
+    return dg_loaded_check(&f->loaded, err);
+}
+
 void dgemma_file_vision(const dgemma_file *f, dgemma_vision_info *info)
 {
     const dg_vision_config *v = &f->loaded.cfg.vision;

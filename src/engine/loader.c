@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "engine/gguf_tokenizer.h"
 #include "model/config_gguf.h"
+#include "model/model.h"
 #include "model/vision.h"
 
 /* Documents beside the weights. The published tokenizer.json has 33 MB; a hostile one takes some 75
@@ -123,4 +124,10 @@ void dg_loaded_clear(dg_loaded *l)
     dg_checkpoint_close(l->mmproj);
     dg_checkpoint_close(l->checkpoint);
     *l = (dg_loaded){0};
+}
+
+dgemma_status dg_loaded_check(const dg_loaded *l, dgemma_error *err)
+{
+    dgemma_status st = dg_model_check(&l->cfg, l->checkpoint, err);
+    return st ? st : dg_vision_check(&l->cfg, l->mmproj ? l->mmproj : l->checkpoint, err);
 }

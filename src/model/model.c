@@ -155,6 +155,17 @@ static void walk(dg_weights *l)
     ropes(l);
 }
 
+dgemma_status dg_model_check(const dg_config *cfg, const dg_checkpoint *ck, dgemma_error *err)
+{
+    dg_model m = {.cfg = *cfg};
+    m.layer = dg_calloc((size_t)cfg->n_layer, sizeof *m.layer);
+    if (!m.layer)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dgemma_status st = dg_weights_check(&(dg_weights){.owner = &m, .ck = ck, .err = err}, walk);
+    dg_free(m.layer);
+    return st;
+}
+
 dgemma_status dg_model_load(dg_model **out, const dg_config *cfg, const dg_checkpoint *ck,
                             dg_backend *be, dgemma_error *err)
 {

@@ -33,6 +33,10 @@ typedef struct dg_model {
     float *vectors; /* all float vectors above, in one piece */
 } dg_model;
 
+/* Whether a checkpoint has the tensors that the config asks for, each in its shape. Loads nothing.
+ */
+dgemma_status dg_model_check(const dg_config *cfg, const dg_checkpoint *ck, dgemma_error *err);
+
 /* The checkpoint and the backend must outlive the model. */
 dgemma_status dg_model_load(dg_model **out, const dg_config *cfg, const dg_checkpoint *ck,
                             dg_backend *be, dgemma_error *err);

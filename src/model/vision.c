@@ -140,6 +140,19 @@ bool dg_vision_is_in(const dg_checkpoint *ck)
     return false;
 }
 
+dgemma_status dg_vision_check(const dg_config *cfg, const dg_checkpoint *ck, dgemma_error *err)
+{
+    if (!cfg->vision.present || !dg_vision_is_in(ck))
+        return DGEMMA_OK;
+    dg_vision v = {.cfg = cfg->vision, .n_embd_text = cfg->n_embd};
+    v.layer = dg_calloc((size_t)v.cfg.n_layer, sizeof *v.layer);
+    if (!v.layer)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dgemma_status st = dg_weights_check(&(dg_weights){.owner = &v, .ck = ck, .err = err}, walk);
+    dg_free(v.layer);
+    return st;
+}
+
 dgemma_status dg_vision_load(dg_vision **out, const dg_config *cfg, const dg_checkpoint *ck,
                              dg_backend *be, dgemma_error *err)
 {

@@ -33,6 +33,10 @@ static inline int dg_vision_n_soft(const dg_vision_config *cfg, int rows, int co
  */
 bool dg_vision_is_in(const dg_checkpoint *ck);
 
+/* Whether a checkpoint with a tower has the tensors that the config asks for, each in its shape.
+ * Loads nothing; OK where there is no tower. */
+dgemma_status dg_vision_check(const dg_config *cfg, const dg_checkpoint *ck, dgemma_error *err);
+
 /* cfg->vision says what to expect: of the model's own config or, for an mmproj checkpoint, from
  * dg_config_from_mmproj. *out is NULL when the config or the checkpoint has no tower. Every shape
  * is checked before anything is computed. The checkpoint and the backend must outlive the tower. */

@@ -86,9 +86,7 @@ static void put(dg_weights *w, float *at, const dg_tensor *t, int n)
         w->st = dg_fail(w->err, DGEMMA_E_NOMEM, "out of memory");
         return;
     }
-    dg_widen(host, t->data, t->type, (size_t)n);
-    for (int i = 0; i < n && t->scale; i++)
-        host[i] *= t->scale[0];
+    dg_tensor_widen(host, t, (size_t)n);
     w->be->upload(w->be, at, host, (size_t)n * sizeof *host);
     dg_free(host);
 }
@@ -105,15 +103,20 @@ void dg_weights_scalar(dg_weights *w, float *out, const char *prefix, const char
 {
     const dg_tensor *t = find(w, (int64_t[]){1}, 1, prefix, name);
     if (t)
-        dg_widen(out, t->data, t->type, 1);
+        dg_tensor_widen(out, t, 1);
 }
 
-dgemma_status dg_weights_run(dg_weights *w, dg_weights_walk_fn *walk)
+dgemma_status dg_weights_check(dg_weights *w, dg_weights_walk_fn *walk)
 {
     w->load = false;
     w->n_float = 0;
     walk(w);
-    if (w->st)
+    return w->st;
+}
+
+dgemma_status dg_weights_run(dg_weights *w, dg_weights_walk_fn *walk)
+{
+    if (dg_weights_check(w, walk))
         return w->st;
     w->vectors = w->be->alloc(w->be, w->n_float * sizeof *w->vectors);
     if (!w->vectors)

@@ -22,6 +22,9 @@ struct dg_weights {
     dgemma_error *err;
 };
 
+/* The first walk alone: whether everything is there, in its shape. Needs no backend. */
+dgemma_status dg_weights_check(dg_weights *w, dg_weights_walk_fn *walk);
+
 /* Runs both walks. w->vectors is the owner's in any case; it may be NULL. */
 dgemma_status dg_weights_run(dg_weights *w, dg_weights_walk_fn *walk);
 

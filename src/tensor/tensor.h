@@ -23,6 +23,10 @@ typedef struct dg_tensor {
 /* Elements; shapes are checked for overflow when a file is read. */
 size_t dg_tensor_count(const dg_tensor *t);
 
+/* Its first n values as floats, of a compute type, factors of its own included. Not for many: a
+ * block that is needed in part is read whole. */
+void dg_tensor_widen(float *out, const dg_tensor *t, size_t n);
+
 /* "[384, 96]" into out; returns out. */
 enum { DG_SHAPE_TEXT = 96 };
 char *dg_shape_text(char out[DG_SHAPE_TEXT], const int64_t *shape, int n_dim);

@@ -36,10 +36,28 @@ cp -r "$model" "$temp/named"
 chmod -R u+w "$temp/named"
 LC_ALL=C sed 's/layers\.0\.layer_scalar/layers.0.layer_\\u001b/' "$model/model.safetensors" >"$temp/named/model.safetensors"
 tensors() {
-    "$DGEMMA" inspect --tensors "$temp/named" >"$temp/tensors" || return 1
+    "$DGEMMA" inspect --tensors "$temp/named" >"$temp/tensors" 2>"$temp/wrong"
+    [ $? -eq 1 ] && grep -q 'layers.0.layer_scalar is missing' "$temp/wrong" || return 1
     grep -q 'layers.0.layer_␛ ' "$temp/tensors" && ! grep -q "$(printf '\033')" "$temp/tensors"
 }
 check "names of tensors cannot command a terminal" tensors
+# files that contradict their config: all is told, then what is wrong
+cp -r "$model" "$temp/other"
+chmod -R u+w "$temp/other"
+contradicts() { # TEXT SED [OPTION]...
+    said=$1
+    sed "$2" "$model/config.json" >"$temp/other/config.json"
+    cmp -s "$model/config.json" "$temp/other/config.json" && return 1
+    shift 2
+    "$DGEMMA" inspect "$@" "$temp/other" >"$temp/tensors" 2>"$temp/wrong"
+    [ $? -eq 1 ] && grep -q "$said" "$temp/wrong" && grep -q 384 "$temp/tensors"
+}
+check "inspect, a config for other shapes" contradicts "has shape .*, the config asks for" \
+    's/"moe_intermediate_size": [0-9]*/"moe_intermediate_size": 7/'
+check "inspect --json, likewise" contradicts "has shape .*, the config asks for" \
+    's/"moe_intermediate_size": [0-9]*/"moe_intermediate_size": 7/' --json
+check "inspect, a tower of other shapes" contradicts "vision_tower.*has shape .*, the config asks for" \
+    '/vision_config/,$s/"position_embedding_size": [0-9]*/"position_embedding_size": 77/'
 truncate -s 65M "$temp/named/tokenizer.json"
 check "a tokenizer beyond all reason" fails_saying "longer than 67108864 bytes" "$DGEMMA" inspect "$temp/named"
 cp tests/fixtures/gguf/tiny.gguf "$temp/beside.gguf"

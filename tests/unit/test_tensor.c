@@ -179,6 +179,41 @@ START_TEST(types_have_names_and_sizes)
 }
 END_TEST
 
+/* A few values, of whatever type: blocks in part, and the factors beside them. */
+START_TEST(few_values_with_their_factors)
+{
+    static const float factors[] = {3, 5};
+    uint16_t half[8];
+    float got[40], want[64];
+    for (int i = 0; i < 8; i++)
+        half[i] = dg_float_to_bf16((float)i - 2);
+    dg_tensor t = {.type = DG_BF16, .n_dim = 3, .shape = {2, 2, 2}, .data = half};
+    dg_tensor_widen(got, &t, 8);
+    ck_assert(got[0] == -2 && got[1] == -1 && got[7] == 5);
+    t.scale = factors;
+    dg_tensor_widen(got, &t, 8);
+    ck_assert(got[0] == -6 && got[3] == 3 && got[4] == 10 && got[7] == 25);
+
+    unsigned char blocks[2 * 34]; /* Q8_0: a half and 32 bytes */
+    for (int b = 0; b < 2; b++) {
+        uint16_t scale = dg_float_to_f16((float)(b + 1));
+        memcpy(blocks + b * 34, &scale, 2);
+        for (int i = 0; i < 32; i++)
+            blocks[b * 34 + 2 + i] = (unsigned char)(i + 1);
+    }
+    dg_widen(want, blocks, DG_Q8_0, 64);
+    t = (dg_tensor){.type = DG_Q8_0, .n_dim = 1, .shape = {64}, .data = blocks, .scale = factors};
+    for (size_t n = 1; n <= 40; n += 13) {
+        got[n - 1] = 0;
+        float behind = got[n < 40 ? n : 39] = 1234;
+        dg_tensor_widen(got, &t, n);
+        for (size_t i = 0; i < n; i++)
+            ck_assert(got[i] == 3 * want[i]);
+        ck_assert(n == 40 || got[n] == behind); /* nothing is written beyond */
+    }
+}
+END_TEST
+
 START_TEST(shapes)
 {
     char text[DG_SHAPE_TEXT];
@@ -213,6 +248,7 @@ Suite *tensor_suite(void)
     TCase *types = tcase_create("types");
     tcase_add_test(types, types_have_names_and_sizes);
     tcase_add_test(types, shapes);
+    tcase_add_test(types, few_values_with_their_factors);
     suite_add_tcase(s, types);
     return s;
 }
