@@ -27,6 +27,8 @@ Suite *video_suite(void);
 Suite *diffusion_suite(void);
 Suite *settle_suite(void);
 Suite *forward_suite(void);
+Suite *equations_suite(void);
+Suite *kv_cache_suite(void);
 Suite *vocabulary_suite(void);
 Suite *vision_suite(void);
 Suite *block_loop_suite(void);

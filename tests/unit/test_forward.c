@@ -126,7 +126,8 @@ START_TEST(company_leaves_no_trace)
 {
     enum { N = 3 };
     static const int n_prompt[N] = {5, 130, 33}, n_commit[N] = {0, 16, 0};
-    float *alone[N];
+    float *alone[N], entropy[N][16];
+    int32_t found[N][2][16]; /* arg-max and draw */
     tiny_model t;
     tiny_open(&t,
               &(tiny_options){.max_row = 512, .max_work = N, .n_thread = 2, .kv_type = DG_BF16});
@@ -142,6 +143,9 @@ START_TEST(company_leaves_no_trace)
         size_t n = (size_t)c[i].n * (size_t)t.cfg.n_vocab;
         alone[i] = dg_array(n, sizeof(float));
         memcpy(alone[i], c[i].logits, n * sizeof(float));
+        memcpy(entropy[i], c[i].entropy, (size_t)c[i].n * sizeof(float));
+        memcpy(found[i][0], c[i].argmax, (size_t)c[i].n * sizeof(int32_t));
+        memcpy(found[i][1], c[i].drawn, (size_t)c[i].n * sizeof(int32_t));
         n_logit += n;
         dg_kv_seq_clear(t.kv, &seq[i]);
         tiny_encode(&t, &seq[i], ids, n_prompt[i], 512);
@@ -159,6 +163,9 @@ START_TEST(company_leaves_no_trace)
         size_t n = (size_t)c[i].n * (size_t)t.cfg.n_vocab;
         ck_assert_msg(memcmp(alone[i], at, n * sizeof(float)) == 0,
                       "sequence %d differs in company", i);
+        ck_assert_mem_eq(c[i].entropy, entropy[i], (size_t)c[i].n * sizeof(float));
+        ck_assert_mem_eq(c[i].argmax, found[i][0], (size_t)c[i].n * sizeof(int32_t));
+        ck_assert_mem_eq(c[i].drawn, found[i][1], (size_t)c[i].n * sizeof(int32_t));
         ck_assert_int_eq(seq[i].n_token, n_prompt[i] + n_commit[i]);
         at += n;
         dg_free(alone[i]);
@@ -266,6 +273,11 @@ START_TEST(passes_are_checked)
     ids[2] = -1;
     ck_assert_int_eq(dg_forward_run(t.forward, &pass, &err), DGEMMA_E_ARG);
     ids[2] = 0;
+    int32_t beyond[2] = {0, t.cfg.n_vocab};
+    work.canvas = beyond;
+    work.n_canvas = 2;
+    ck_assert_int_eq(dg_forward_run(t.forward, &pass, &err), DGEMMA_E_ARG);
+    work.n_canvas = 0;
     pass.n_work = 2;
     ck_assert_int_eq(dg_forward_run(t.forward, &pass, &err), DGEMMA_E_ARG);
     pass.n_work = 1;

@@ -17,12 +17,12 @@ static make_suite *const suites[] = {
     gguf_suite,           gguf_model_suite,    config_suite,        tokenizer_suite,
     tokenizer_json_suite, chat_template_suite, output_parser_suite, stop_strings_suite,
     image_suite,          preprocess_suite,    video_suite,         diffusion_suite,
-    settle_suite,         forward_suite,       vocabulary_suite,    vision_suite,
-    grants_suite,         block_loop_suite,    request_suite,       sampling_suite,
-    tool_choice_suite,    api_suite,           pictures_suite,      hostile_suite,
-    true_shape_suite,     scheduler_suite,     prefix_cache_suite,  pocket_checks_suite,
-    cells_suite,          chat_log_suite,      server_suite,        http_suite,
-    dialects_suite,       real_suite,
+    settle_suite,         forward_suite,       equations_suite,     kv_cache_suite,
+    vocabulary_suite,     vision_suite,        grants_suite,        block_loop_suite,
+    request_suite,        sampling_suite,      tool_choice_suite,   api_suite,
+    pictures_suite,       hostile_suite,       true_shape_suite,    scheduler_suite,
+    prefix_cache_suite,   pocket_checks_suite, cells_suite,         chat_log_suite,
+    server_suite,         http_suite,          dialects_suite,      real_suite,
 };
 
 int main(int argc, char **argv)

@@ -1,0 +1,255 @@
+/* The cache's book-keeping: who holds which page, what is copied, what is still to come. The
+ * contents are looked at in test_forward.c and test_equations.c. */
+#include "base/alloc.h"
+#include "base/common.h"
+#include "suites.h"
+#include "support/tiny_model.h"
+
+static tiny_model t;
+static size_t page_bytes[DG_KV_GROUPS];
+
+static void setup(void)
+{
+    tiny_open(&t, &(tiny_options){.max_row = 64});
+    dg_kv_page_bytes(page_bytes, dg_kv_config_of(t.kv));
+}
+
+static void teardown(void)
+{
+    tiny_close(&t);
+}
+
+static void append(dg_kv_seq *seq, int n)
+{
+    dgemma_error err = {0};
+    ck_assert_msg(dg_kv_reserve(t.kv, seq, n, &err) == DGEMMA_OK, "%s", err.msg);
+    dg_kv_advance(seq, n);
+}
+
+static void share(dg_kv_seq *to, const dg_kv_seq *from, int n)
+{
+    ck_assert_int_eq(dg_kv_share(t.kv, to, from, n, NULL), DGEMMA_OK);
+}
+
+/* Whoever goes on behind a point that is only kept leaves the point's page as it is. */
+START_TEST(a_kept_page_is_not_written)
+{
+    dg_kv_seq first = {0}, point = {.kept = true}, second = {0};
+    append(&first, 100);
+    share(&point, &first, 90);
+    dg_kv_seq_clear(t.kv, &first);
+    share(&second, &point, 90);
+    ck_assert_int_eq(second.table[DG_KV_GLOBAL].page[1], point.table[DG_KV_GLOBAL].page[1]);
+    append(&second, 1);
+    for (int g = 0; g < DG_KV_GROUPS; g++) {
+        ck_assert_int_eq(second.n_token, 91);
+        ck_assert_int_ne(second.table[g].page[1], point.table[g].page[1]);
+    }
+    ck_assert_int_eq(second.table[DG_KV_GLOBAL].page[0], point.table[DG_KV_GLOBAL].page[0]);
+    dg_kv_seq_clear(t.kv, &second);
+    dg_kv_seq_clear(t.kv, &point);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), 0);
+}
+END_TEST
+
+/* Once it has a page of its own a sequence goes on filling it, whoever shares it from then on. */
+START_TEST(a_page_is_copied_once)
+{
+    dg_kv_seq first = {0}, second = {0}, point = {.kept = true};
+    append(&first, 70);
+    share(&second, &first, 70);
+    append(&second, 1);
+    share(&point, &second, 71);
+    size_t held = dg_kv_bytes_held(t.kv);
+    int32_t page = second.table[DG_KV_GLOBAL].page[1];
+    ck_assert_uint_eq(dg_kv_bytes_missing(t.kv, &second, 20), 0);
+    append(&second, 20);
+    ck_assert_int_eq(second.table[DG_KV_GLOBAL].page[1], page);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), held);
+    dg_kv_seq_clear(t.kv, &point);
+    dg_kv_seq_clear(t.kv, &second);
+    dg_kv_seq_clear(t.kv, &first);
+}
+END_TEST
+
+/* What is said to be missing is what comes, at every length and with a shared tail. */
+START_TEST(missing_bytes_are_those_that_come)
+{
+    for (int shared = 0; shared < 2; shared++)
+        for (int n = 1; n < 200; n += 9)
+            for (int more = 0; more < 200; more += 13) {
+                dg_kv_seq first = {0}, seq = {0};
+                append(&first, n);
+                if (shared)
+                    share(&seq, &first, n);
+                else
+                    append(&seq, n);
+                dg_kv_forget(t.kv, &seq);
+                size_t held = dg_kv_bytes_held(t.kv);
+                size_t missing = dg_kv_bytes_missing(t.kv, &seq, more);
+                append(&seq, more);
+                ck_assert_uint_eq(dg_kv_bytes_held(t.kv), held + missing);
+                dg_kv_seq_clear(t.kv, &first);
+                dg_kv_seq_clear(t.kv, &seq);
+                ck_assert_uint_eq(dg_kv_bytes_held(t.kv), 0);
+            }
+}
+END_TEST
+
+/* The estimate for admission is never below what a sequence takes while it grows. */
+START_TEST(estimates_hold)
+{
+    for (int step = 1; step < 300; step += 37) {
+        dg_kv_seq seq = {0};
+        while (seq.n_token < 700) {
+            append(&seq, step);
+            ck_assert_uint_le(dg_kv_seq_bytes(t.kv, &seq),
+                              dg_kv_bytes_for(t.kv, seq.n_token, step));
+            ck_assert_uint_eq(dg_kv_seq_bytes(t.kv, &seq), dg_kv_bytes_held(t.kv));
+        }
+        dg_kv_seq_clear(t.kv, &seq);
+    }
+}
+END_TEST
+
+/* When the pages of one kind come and those of the other do not, none have come. */
+START_TEST(failure_takes_nothing)
+{
+    dg_kv_seq seq = {0};
+    append(&seq, 10);
+    size_t held = dg_kv_bytes_held(t.kv);
+    dg_kv_seq_clear(t.kv, &seq);
+    ck_assert_int_eq(
+        dg_kv_cache_limit(
+            t.kv, held + 2 * page_bytes[DG_KV_SLIDING] + 2 * page_bytes[DG_KV_GLOBAL] - 1, NULL),
+        DGEMMA_OK);
+    append(&seq, 10);
+    dgemma_error err = {0};
+    ck_assert_int_eq(dg_kv_reserve(t.kv, &seq, 160, &err), DGEMMA_E_LIMIT);
+    for (int g = 0; g < DG_KV_GROUPS; g++)
+        ck_assert_int_eq(seq.table[g].n, 1);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), held);
+    append(&seq, 20);
+    dg_kv_seq_clear(t.kv, &seq);
+}
+END_TEST
+
+static long n_bytes_out; /* memory of pages that the backend has given out */
+static bool (*real_take)(dg_backend *, dg_kv_store *, dg_kv_group, int32_t);
+static void (*real_give)(dg_backend *, dg_kv_store *, dg_kv_group, int32_t);
+
+static bool counting_take(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page)
+{
+    n_bytes_out += (long)page_bytes[g];
+    return real_take(be, kv, g, page);
+}
+
+static void counting_give(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page)
+{
+    n_bytes_out -= (long)page_bytes[g];
+    real_give(be, kv, g, page);
+}
+
+/* Idle pages of one kind make room for the other: all memory together stays below the bound. */
+START_TEST(idle_pages_are_within_the_bound)
+{
+    size_t most = 4 * page_bytes[DG_KV_SLIDING] + 4 * page_bytes[DG_KV_GLOBAL];
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, most, NULL), DGEMMA_OK);
+    real_take = t.be->kv_take;
+    real_give = t.be->kv_give;
+    t.be->kv_take = counting_take;
+    t.be->kv_give = counting_give;
+    n_bytes_out = 0;
+    dg_kv_seq seq = {0};
+    append(&seq, 4 * DG_PAGE); /* four of each at once */
+    dg_kv_seq_clear(t.kv, &seq);
+    while (dg_kv_bytes_missing(t.kv, &seq, DG_PAGE) <= dg_kv_bytes_left(t.kv)) {
+        append(&seq, DG_PAGE); /* of the sliding ones two or three, more of the others */
+        ck_assert_int_le(n_bytes_out, (long)most);
+    }
+    ck_assert_int_gt(seq.n_token, 4 * DG_PAGE);
+    dg_kv_seq_clear(t.kv, &seq);
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, most, NULL), DGEMMA_OK); /* all is given back */
+    ck_assert_int_eq(n_bytes_out, 0);
+}
+END_TEST
+
+START_TEST(a_cache_in_use_cannot_grow)
+{
+    size_t most = 8 * (page_bytes[0] + page_bytes[1]);
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, most, NULL), DGEMMA_OK);
+    dg_kv_seq seq = {0};
+    append(&seq, 10);
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, most + 1, NULL), DGEMMA_E_ARG);
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, 0, NULL), DGEMMA_E_ARG);
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, most / 2, NULL), DGEMMA_OK);
+    ck_assert_uint_eq(dg_kv_bytes_left(t.kv), most / 2 - dg_kv_bytes_held(t.kv));
+    dg_kv_seq_clear(t.kv, &seq);
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, 0, NULL), DGEMMA_OK);
+    ck_assert_uint_eq(dg_kv_bytes_left(t.kv), SIZE_MAX);
+}
+END_TEST
+
+/* No two sequences that did not share ever have a page in common. */
+START_TEST(pages_have_one_owner)
+{
+    enum { N = 6 };
+    dg_kv_seq seq[N] = {0};
+    for (int round = 0; round < 40; round++) {
+        int i = round * 7 % N;
+        if (seq[i].n_token > 300)
+            dg_kv_seq_clear(t.kv, &seq[i]);
+        append(&seq[i], 1 + round * 31 % 150);
+        for (int a = 0; a < N; a++)
+            for (int b = 0; b < a; b++)
+                for (int g = 0; g < DG_KV_GROUPS; g++)
+                    for (int x = seq[a].table[g].first; x < seq[a].table[g].n; x++)
+                        for (int y = seq[b].table[g].first; y < seq[b].table[g].n; y++)
+                            ck_assert_int_ne(seq[a].table[g].page[x], seq[b].table[g].page[y]);
+    }
+    for (int i = 0; i < N; i++)
+        dg_kv_seq_clear(t.kv, &seq[i]);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), 0);
+    ck_assert_uint_eq(dg_kv_bytes_used(t.kv), 0);
+}
+END_TEST
+
+/* What only points keep is held and not used. */
+START_TEST(kept_pages_are_not_used)
+{
+    dg_kv_seq seq = {0}, point = {.kept = true};
+    append(&seq, 100);
+    size_t both = dg_kv_bytes_held(t.kv);
+    share(&point, &seq, 64);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), both);
+    ck_assert_uint_eq(dg_kv_bytes_used(t.kv), both);
+    dg_kv_seq_clear(t.kv, &seq);
+    ck_assert_uint_eq(dg_kv_bytes_used(t.kv), 0);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), dg_kv_seq_bytes(t.kv, &point));
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), page_bytes[DG_KV_GLOBAL] + page_bytes[DG_KV_SLIDING]);
+    share(&seq, &point, 64);
+    ck_assert_uint_eq(dg_kv_bytes_used(t.kv), dg_kv_bytes_held(t.kv));
+    dg_kv_seq_clear(t.kv, &point);
+    ck_assert_uint_eq(dg_kv_bytes_used(t.kv), dg_kv_bytes_held(t.kv));
+    dg_kv_seq_clear(t.kv, &seq);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), 0);
+}
+END_TEST
+
+Suite *kv_cache_suite(void)
+{
+    Suite *s = suite_create("kv_cache");
+    TCase *c = tcase_create("kv_cache");
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_add_test(c, a_kept_page_is_not_written);
+    tcase_add_test(c, a_page_is_copied_once);
+    tcase_add_test(c, missing_bytes_are_those_that_come);
+    tcase_add_test(c, estimates_hold);
+    tcase_add_test(c, failure_takes_nothing);
+    tcase_add_test(c, idle_pages_are_within_the_bound);
+    tcase_add_test(c, a_cache_in_use_cannot_grow);
+    tcase_add_test(c, pages_have_one_owner);
+    tcase_add_test(c, kept_pages_are_not_used);
+    suite_add_tcase(s, c);
+    return s;
+}
