@@ -1,5 +1,6 @@
 #include "anthropic_response.h"
 #include <string.h>
+#include "json_body.h"
 #include "json_text.h"
 
 /* ---- what whole answers and streams share ---- */

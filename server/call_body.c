@@ -1,6 +1,6 @@
 #include "call_body.h"
 #include <sys/random.h>
-#include "json_text.h"
+#include "json_body.h"
 #include "picture_links.h"
 
 /* Small enough to be a number in every JSON library. */

@@ -3,6 +3,7 @@
 #include <time.h>
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "json_body.h"
 #include "json_text.h"
 
 enum {

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/clock.h"
+#include "json_body.h"
 #include "json_text.h"
 
 static bool is_chat(const dg_generation *g)

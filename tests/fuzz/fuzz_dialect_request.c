@@ -6,7 +6,7 @@
 #include <string.h>
 #include "server/anthropic_request.h"
 #include "server/anthropic_response.h"
-#include "server/json_text.h"
+#include "server/json_body.h"
 #include "server/ollama_request.h"
 #include "server/ollama_response.h"
 #include "server/responses_request.h"

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "server/json_text.h"
+#include "server/json_body.h"
 #include "server/openai_request.h"
 #include "support/chat_limits.h"
 

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "server/json_text.h"
+#include "server/json_body.h"
 #include "server/picture_links.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "server/anthropic_request.h"
-#include "server/json_text.h"
+#include "server/json_body.h"
 #include "server/ollama_request.h"
 #include "server/responses_request.h"
 #include "suites.h"

@@ -8,6 +8,7 @@
 #include "server/auth.h"
 #include "server/exchange.h"
 #include "server/fetch.h"
+#include "server/json_body.h"
 #include "server/json_text.h"
 #include "server/metrics.h"
 #include "server/openai_request.h"
