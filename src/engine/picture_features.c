@@ -7,12 +7,9 @@
 
 typedef struct entry {
     struct entry *next; /* the more recently used come first */
-    uint64_t hash;
     char *salt;
-    int rows, cols, n_soft;
-    uint8_t *pixels; /* to tell pictures of the same hash apart */
-    size_t n_pixel;
-    float *features; /* backend memory */
+    dg_picture picture; /* a copy */
+    float *features;    /* backend memory */
     size_t bytes;
 } entry;
 
@@ -43,7 +40,7 @@ static void entry_free(dg_picture_cache *c, entry *e)
         return;
     c->be->free(c->be, e->features);
     dg_free(e->salt);
-    dg_free(e->pixels);
+    dg_patches_clear(&e->picture.patches);
     dg_free(e);
 }
 
@@ -58,19 +55,12 @@ void dg_picture_cache_free(dg_picture_cache *c)
     dg_free(c);
 }
 
-static size_t pixel_bytes(const dg_patches *p)
-{
-    return (size_t)p->rows * (size_t)p->cols * (size_t)(p->patch * p->patch) * 3;
-}
-
 /* The entry of a picture, moved to the front; NULL: there is none. */
 static entry *find(dg_picture_cache *c, const char *salt, const dg_picture *p)
 {
     for (entry **link = &c->first; *link; link = &(*link)->next) {
         entry *e = *link;
-        if (e->hash != p->hash || e->rows != p->patches.rows || e->cols != p->patches.cols ||
-            e->n_pixel != pixel_bytes(&p->patches) || strcmp(e->salt, salt) != 0 ||
-            memcmp(e->pixels, p->patches.resized, e->n_pixel) != 0)
+        if (strcmp(e->salt, salt) != 0 || !dg_picture_same(&e->picture, p))
             continue;
         *link = e->next;
         e->next = c->first;
@@ -96,40 +86,25 @@ static void make_room(dg_picture_cache *c, size_t bytes)
 /* Keeps a copy of a picture's features; a cache that has no memory for it just does not. */
 static void keep(dg_picture_cache *c, const char *salt, const dg_picture *p, const float *features)
 {
-    size_t n_pixel = pixel_bytes(&p->patches), n_feature = (size_t)p->patches.n_soft * c->row_bytes;
-    size_t bytes = n_pixel + n_feature + sizeof(entry) + strlen(salt) + 1;
+    size_t n_feature = (size_t)p->patches.n_soft * c->row_bytes;
+    size_t bytes = dg_patches_bytes(&p->patches) + n_feature + sizeof(entry) + strlen(salt) + 1;
     if (bytes > c->max_bytes)
         return;
     make_room(c, bytes);
     entry *e = dg_calloc(1, sizeof *e);
     if (!e)
         return;
-    *e = (entry){.hash = p->hash,
-                 .salt = dg_strdup(salt),
-                 .rows = p->patches.rows,
-                 .cols = p->patches.cols,
-                 .n_soft = p->patches.n_soft,
-                 .pixels = dg_malloc(n_pixel),
-                 .n_pixel = n_pixel,
-                 .features = c->be->alloc(c->be, n_feature),
-                 .bytes = bytes};
-    if (!e->salt || !e->pixels || !e->features) {
+    *e = (entry){
+        .salt = dg_strdup(salt), .features = c->be->alloc(c->be, n_feature), .bytes = bytes};
+    bool copied = dg_picture_copy(&e->picture, p);
+    if (!copied || !e->salt || !e->features) {
         entry_free(c, e);
         return;
     }
-    memcpy(e->pixels, p->patches.resized, n_pixel);
     c->be->copy(c->be, e->features, features, n_feature);
     e->next = c->first;
     c->first = e;
     c->bytes += bytes;
-}
-
-static bool same_picture(const dg_picture *a, const dg_picture *b)
-{
-    return a->hash == b->hash && a->patches.rows == b->patches.rows &&
-           a->patches.cols == b->patches.cols &&
-           pixel_bytes(&a->patches) == pixel_bytes(&b->patches) &&
-           memcmp(a->patches.resized, b->patches.resized, pixel_bytes(&a->patches)) == 0;
 }
 
 /* ---- on the way through the tower ---- */
@@ -200,7 +175,7 @@ void dg_picture_encoding_clear(dg_picture_encoding *l)
 static bool comes_before(const dg_pictures *p, int first, int i)
 {
     for (int k = first; k < i; k++)
-        if (same_picture(&p->list[k], &p->list[i]))
+        if (dg_picture_same(&p->list[k], &p->list[i]))
             return true;
     return false;
 }
@@ -216,9 +191,25 @@ static int gather(const dg_picture_encoding *l, int first,
         const dg_patches *q = &p->list[i].patches;
         if (!l->missing[i] || comes_before(p, first, i))
             break;
-        in[n] = (dg_vision_input){q->rows, q->cols, q->pixels};
+        in[n] = (dg_vision_input){.rows = q->rows, .cols = q->cols};
     }
     return dg_vision_together(in, n);
+}
+
+/* Their pixels as the tower takes them, in one piece of memory (dg_free); NULL: there is none. */
+static float *cut_pictures(const dg_picture_encoding *l, int first, int n, dg_vision_input *in)
+{
+    const dg_picture *list = l->pictures->list + first;
+    size_t n_pixel = 0;
+    for (int i = 0; i < n; i++)
+        n_pixel += dg_patches_bytes(&list[i].patches);
+    float *all = dg_array(n_pixel, sizeof *all), *at = all;
+    for (int i = 0; all && i < n; i++) {
+        dg_patches_cut(&list[i].patches, at);
+        in[i].pixels = at;
+        at += dg_patches_bytes(&list[i].patches);
+    }
+    return all;
 }
 
 /* The features of picture i were made: for the cache, and for wherever else it is shown. */
@@ -229,7 +220,7 @@ static void hand_on(dg_picture_encoding *l, int i)
     is_there(l, i);
     keep(l->cache, salt_of(l), &p->list[i], features_of(l, i));
     for (int k = i + 1; k < p->n; k++)
-        if (l->missing[k] && same_picture(&p->list[i], &p->list[k])) {
+        if (l->missing[k] && dg_picture_same(&p->list[i], &p->list[k])) {
             be->copy(be, features_of(l, k), features_of(l, i), feature_bytes(l, i));
             is_there(l, k);
         }
@@ -245,7 +236,11 @@ dgemma_status dg_picture_encoding_run(dg_picture_encoding *l, dgemma_error *err)
     while (!l->missing[first])
         first++;
     int n = gather(l, first, in);
+    float *pixels = cut_pictures(l, first, n, in);
+    if (!pixels)
+        return dg_fail(err, DGEMMA_E_NOMEM, "no memory to look at %d pictures", n);
     dgemma_status st = dg_vision_encode(l->cache->tower, in, n, features_of(l, first), err);
+    dg_free(pixels);
     for (int i = first; !st && i < first + n; i++)
         hand_on(l, i);
     l->n_encoded += st ? 0 : n;

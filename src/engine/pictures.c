@@ -1,6 +1,7 @@
 #include "engine/pictures.h"
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 #include "base/alloc.h"
 #include "base/common.h"
 #include "base/file.h"
@@ -12,15 +13,26 @@ enum { VIDEO_FRAME_BUDGET = 70, MEDIA_MAX_BYTES = 1 << 30, MAX_PICTURES = 512 };
 
 /* ---- reading ---- */
 
-/* FNV-1a over the resized bytes and their size; what it finds is compared byte by byte. */
 static uint64_t hash_of(const dg_patches *p)
 {
-    uint64_t h = 0xCBF29CE484222325u;
-    size_t n = (size_t)p->rows * (size_t)p->cols * (size_t)(p->patch * p->patch) * 3;
-    h = (h ^ (uint64_t)p->cols) * 0x100000001B3u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ p->resized[i]) * 0x100000001B3u;
-    return h;
+    return XXH3_64bits_withSeed(p->resized, dg_patches_bytes(p), (uint64_t)p->cols);
+}
+
+bool dg_picture_same(const dg_picture *a, const dg_picture *b)
+{
+    const dg_patches *p = &a->patches, *q = &b->patches;
+    return a->hash == b->hash && p->rows == q->rows && p->cols == q->cols && p->patch == q->patch &&
+           memcmp(p->resized, q->resized, dg_patches_bytes(p)) == 0;
+}
+
+bool dg_picture_copy(dg_picture *to, const dg_picture *from)
+{
+    *to = *from;
+    to->patches.resized = dg_malloc(dg_patches_bytes(&from->patches));
+    if (!to->patches.resized)
+        return false;
+    memcpy(to->patches.resized, from->patches.resized, dg_patches_bytes(&from->patches));
+    return true;
 }
 
 static dgemma_status add_picture(dg_pictures *out, const dg_pictures_config *cfg,

@@ -11,9 +11,16 @@
 
 typedef struct dg_picture {
     dg_patches patches;
-    uint64_t hash; /* of what the tower will see */
+    uint64_t hash; /* of what the tower will see: dg_picture_same */
     int token;     /* where its first row stands in the prompt */
 } dg_picture;
+
+/* Whether two are the same to the tower, wherever they stand: a hash finds candidates, pixels are
+ * compared. */
+bool dg_picture_same(const dg_picture *a, const dg_picture *b);
+
+/* A copy for somebody who keeps it; false: no memory. */
+bool dg_picture_copy(dg_picture *to, const dg_picture *from);
 
 /* A prompt with its pictures. */
 typedef struct dg_pictures {

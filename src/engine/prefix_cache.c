@@ -4,18 +4,15 @@
 #include "base/alloc.h"
 #include "base/common.h"
 
-/* A picture's pixels, for all points that have it in front of them. */
+/* A picture, for all points that have it in front of them. */
 typedef struct kept_picture {
     struct kept_picture *next;
     int n_holder;
-    uint64_t hash;
-    int rows, cols;
-    size_t n_byte;
-    uint8_t pixels[];
+    dg_picture picture; /* a copy */
 } kept_picture;
 
 typedef struct place {
-    int token, n_soft; /* where the picture begins, and its rows */
+    int token; /* where the picture begins */
     kept_picture *picture;
 } place;
 
@@ -64,53 +61,42 @@ int dg_prefix_count(const dg_prefix_cache *c)
 
 /* ---- pictures ---- */
 
-static size_t pixel_bytes(const dg_patches *p)
+static size_t kept_bytes(const dg_picture *p)
 {
-    return (size_t)p->rows * (size_t)p->cols * (size_t)(p->patch * p->patch) * 3;
+    return sizeof(kept_picture) + dg_patches_bytes(&p->patches);
 }
 
-/* The same as far as a hash can tell. */
-static bool looks_like(const kept_picture *s, const dg_picture *p)
-{
-    return s->hash == p->hash && s->rows == p->patches.rows && s->cols == p->patches.cols &&
-           s->n_byte == pixel_bytes(&p->patches);
-}
-
-static bool is_picture(const kept_picture *s, const dg_picture *p)
-{
-    return looks_like(s, p) && memcmp(s->pixels, p->patches.resized, s->n_byte) == 0;
-}
-
-/* A hold on the picture's pixels, NULL: no memory. */
+/* A hold on a copy of the picture, NULL: no memory. */
 static kept_picture *hold_picture(dg_prefix_cache *c, const dg_picture *p)
 {
-    kept_picture *s = c->pictures;
-    while (s && !is_picture(s, p))
-        s = s->next;
-    if (!s) {
-        size_t n = pixel_bytes(&p->patches);
-        s = dg_malloc(sizeof *s + n);
-        if (!s)
+    kept_picture *k = c->pictures;
+    while (k && !dg_picture_same(&k->picture, p))
+        k = k->next;
+    if (!k) {
+        k = dg_calloc(1, sizeof *k);
+        if (!k || !dg_picture_copy(&k->picture, p)) {
+            dg_free(k);
             return NULL;
-        *s = (kept_picture){c->pictures, 0, p->hash, p->patches.rows, p->patches.cols, n};
-        memcpy(s->pixels, p->patches.resized, n);
-        c->pictures = s;
-        c->host_bytes += sizeof *s + n;
+        }
+        k->next = c->pictures;
+        c->pictures = k;
+        c->host_bytes += kept_bytes(p);
     }
-    s->n_holder++;
-    return s;
+    k->n_holder++;
+    return k;
 }
 
-static void release_picture(dg_prefix_cache *c, kept_picture *s)
+static void release_picture(dg_prefix_cache *c, kept_picture *k)
 {
-    if (!s || --s->n_holder)
+    if (!k || --k->n_holder)
         return;
     kept_picture **link = &c->pictures;
-    while (*link != s)
+    while (*link != k)
         link = &(*link)->next;
-    *link = s->next;
-    c->host_bytes -= sizeof *s + s->n_byte;
-    dg_free(s);
+    *link = k->next;
+    c->host_bytes -= kept_bytes(&k->picture);
+    dg_patches_clear(&k->picture.patches);
+    dg_free(k);
 }
 
 static int n_picture(const dg_prefix *p)
@@ -199,17 +185,20 @@ typedef struct picture_key {
     uint64_t hash;
 } picture_key;
 
-static picture_key key_of(const dg_prefix *p, int i)
+static picture_key key_of(const dg_picture *p, int token)
+{
+    return (picture_key){token, p->patches.n_soft, p->patches.rows, p->patches.cols, p->hash};
+}
+
+static picture_key key_in(const dg_prefix *p, int i)
 {
     const dg_picture *q = &p->pictures->list[i];
-    return (picture_key){q->token, q->patches.n_soft, q->patches.rows, q->patches.cols, q->hash};
+    return key_of(q, q->token);
 }
 
 static picture_key key_at(const point *q, int i)
 {
-    const place *at = &q->place[i];
-    return (picture_key){at->token, at->n_soft, at->picture->rows, at->picture->cols,
-                         at->picture->hash};
+    return key_of(&q->place[i].picture->picture, q->place[i].token);
 }
 
 /* Of n tokens in common, those in front of the first picture that is not: of the i-th pictures of
@@ -231,7 +220,7 @@ static int common_pictures(const point *q, const dg_prefix *p, int n)
 {
     int n_mine = n_picture(p);
     for (int i = 0; i < n_mine || i < q->n_place; i++) {
-        picture_key mine = i < n_mine ? key_of(p, i) : (picture_key){0};
+        picture_key mine = i < n_mine ? key_in(p, i) : (picture_key){0};
         picture_key theirs = i < q->n_place ? key_at(q, i) : (picture_key){0};
         if (!same_key(i < n_mine ? &mine : NULL, i < q->n_place ? &theirs : NULL, &n))
             break;
@@ -250,8 +239,8 @@ int dg_prefix_common(const dg_prefix *a, const dg_prefix *b)
     while (n < most && a->token[n] == b->token[n])
         n++;
     for (int i = 0; i < n_a || i < n_b; i++) {
-        picture_key x = i < n_a ? key_of(a, i) : (picture_key){0},
-                    y = i < n_b ? key_of(b, i) : (picture_key){0};
+        picture_key x = i < n_a ? key_in(a, i) : (picture_key){0},
+                    y = i < n_b ? key_in(b, i) : (picture_key){0};
         if (!same_key(i < n_a ? &x : NULL, i < n_b ? &y : NULL, &n))
             break;
     }
@@ -268,7 +257,8 @@ static bool is_prefix(const point *q, const dg_prefix *p)
         return false;
     for (int i = 0; i < q->n_place; i++) {
         const dg_picture *mine = &p->pictures->list[i];
-        if (mine->token != q->place[i].token || !is_picture(q->place[i].picture, mine))
+        if (mine->token != q->place[i].token ||
+            !dg_picture_same(&q->place[i].picture->picture, mine))
             return false;
     }
     return true;
@@ -322,7 +312,7 @@ static bool could_fit(const dg_prefix_cache *c, const dg_prefix *p)
         int k = 0;
         while (k < i && p->pictures->list[k].hash != q->hash)
             k++;
-        bytes += k < i ? 0 : sizeof(kept_picture) + pixel_bytes(&q->patches);
+        bytes += k < i ? 0 : kept_bytes(q);
     }
     return bytes <= c->max_host_bytes;
 }
@@ -343,7 +333,7 @@ static point *point_create(dg_prefix_cache *c, const dg_prefix *p, uint64_t *cha
     bool ok = q->salt && q->token && q->place;
     for (int i = 0; ok && i < n; i++) {
         const dg_picture *picture = &p->pictures->list[i];
-        q->place[i] = (place){picture->token, picture->patches.n_soft, hold_picture(c, picture)};
+        q->place[i] = (place){picture->token, hold_picture(c, picture)};
         q->n_place++;
         ok = q->place[i].picture != NULL;
     }

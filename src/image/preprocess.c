@@ -48,12 +48,16 @@ dgemma_status dg_image_target_size(int width, int height, const dg_patch_rule *r
     return DGEMMA_OK;
 }
 
+size_t dg_patches_bytes(const dg_patches *p)
+{
+    return (size_t)p->rows * (size_t)p->cols * (size_t)(p->patch * p->patch) * 3;
+}
+
 /* Rows of pixels become rows of patches. */
-static void cut(dg_patches *p)
+void dg_patches_cut(const dg_patches *p, float *out)
 {
     const float to_unit = (float)(1 / 255.0);
     const size_t run = (size_t)p->patch * 3, width = (size_t)p->cols * run;
-    float *out = p->pixels;
     for (int y = 0; y < p->rows; y++)
         for (int x = 0; x < p->cols; x++) {
             const uint8_t *in = p->resized + (size_t)y * (size_t)p->patch * width + (size_t)x * run;
@@ -77,10 +81,9 @@ dgemma_status dg_image_prepare(dg_patches *out, const dg_image *img, const dg_pa
                         .cols = tw / rule->patch,
                         .patch = rule->patch,
                         .pool = rule->pool,
-                        .resized = dg_malloc(n_byte),
-                        .pixels = dg_array(n_byte, sizeof *out->pixels)};
+                        .resized = dg_malloc(n_byte)};
     out->n_soft = out->rows / rule->pool * (out->cols / rule->pool);
-    if (!out->resized || !out->pixels)
+    if (!out->resized)
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory for a picture of %d x %d", tw, th);
     else if (tw == img->width && th == img->height)
         memcpy(out->resized, img->rgb, n_byte);
@@ -88,14 +91,11 @@ dgemma_status dg_image_prepare(dg_patches *out, const dg_image *img, const dg_pa
         st = dg_image_resize(out->resized, tw, th, img, err);
     if (st)
         dg_patches_clear(out);
-    else
-        cut(out);
     return st;
 }
 
 void dg_patches_clear(dg_patches *p)
 {
-    dg_free(p->pixels);
     dg_free(p->resized);
     *p = (dg_patches){0};
 }

@@ -15,8 +15,7 @@ typedef struct dg_patches {
     int rows, cols; /* patches; the one at (x, y) has index y * cols + x */
     int n_soft;     /* rows / pool * (cols / pool) */
     int patch, pool;
-    float *pixels;    /* [rows * cols, patch, patch, 3] in [0, 1]: row, column, channel */
-    uint8_t *resized; /* [rows * patch, cols * patch, 3]: the same before cutting */
+    uint8_t *resized; /* [rows * patch, cols * patch, 3]: row, column, channel */
 } dg_patches;
 
 /* The size a picture gets: a multiple of patch * pool each way, its shape kept up to that, small
@@ -28,5 +27,11 @@ dgemma_status dg_image_target_size(int width, int height, const dg_patch_rule *r
 dgemma_status dg_image_prepare(dg_patches *out, const dg_image *img, const dg_patch_rule *rule,
                                dgemma_error *err);
 void dg_patches_clear(dg_patches *p); /* twice is fine */
+
+size_t dg_patches_bytes(const dg_patches *p); /* of `resized` */
+
+/* As the tower takes it: out [rows * cols, patch, patch, 3] in [0, 1]. Four times as large, so only
+ * for as long as the tower needs it. */
+void dg_patches_cut(const dg_patches *p, float *out);
 
 #endif

@@ -65,10 +65,16 @@ static dgemma_status compare_pixels(fixture *fx, const dg_vision_input *in, cons
         st = dg_fail(err, DGEMMA_E_INTERNAL, "our grid is %d x %d, recorded is %d x %d", ours.rows,
                      ours.cols, in->rows, in->cols);
     size_t n = (size_t)in->rows * (size_t)in->cols * (size_t)(cfg->patch * cfg->patch * 3);
+    float *mine = st ? NULL : dg_array(n, sizeof *mine);
+    if (!st && !mine)
+        st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for the pixels");
+    if (mine)
+        dg_patches_cut(&ours, mine);
     for (size_t i = 0; !st && i < n; i++)
-        if (!(fabsf(ours.pixels[i] - in->pixels[i]) <= 2.0f / 255 + 1e-6f))
+        if (!(fabsf(mine[i] - in->pixels[i]) <= 2.0f / 255 + 1e-6f))
             st = dg_fail(err, DGEMMA_E_INTERNAL, "pixel value %zu is %g, recorded is %g", i,
-                         (double)ours.pixels[i], (double)in->pixels[i]);
+                         (double)mine[i], (double)in->pixels[i]);
+    dg_free(mine);
     fx->n_compared++;
     dg_patches_clear(&ours);
     dg_image_clear(&image);

@@ -61,7 +61,7 @@ START_TEST(rules_that_make_no_sense)
     for (size_t i = 0; i < DG_COUNT(bad); i++)
         ck_assert_int_eq(dg_image_target_size(10, 10, &bad[i], &tw, &th, NULL), DGEMMA_E_ARG);
     ck_assert_int_eq(dg_image_prepare(&p, &img, &budget_70, NULL), DGEMMA_E_ARG);
-    ck_assert_ptr_null(p.pixels);
+    ck_assert_ptr_null(p.resized);
 }
 END_TEST
 
@@ -182,13 +182,16 @@ START_TEST(patches_are_cut_from_the_picture)
     ck_assert_int_eq(p.rows, 6);
     ck_assert_int_eq(p.cols, 9);
     ck_assert_int_eq(p.n_soft, 6);
+    ck_assert_uint_eq(dg_patches_bytes(&p), 36 * 24 * 3);
     ck_assert_mem_eq(p.resized, img.rgb, 36 * 24 * 3);
+    static float pixels[36 * 24 * 3];
+    dg_patches_cut(&p, pixels);
     for (int y = 0; y < 24; y++)
         for (int x = 0; x < 36; x++)
             for (int c = 0; c < 3; c++) {
                 int patch = y / 4 * 9 + x / 4, inside = (y % 4 * 4 + x % 4) * 3 + c;
                 float want = (float)img.rgb[(y * 36 + x) * 3 + c] * (float)(1 / 255.0);
-                if (p.pixels[patch * 48 + inside] != want)
+                if (pixels[patch * 48 + inside] != want)
                     ck_abort_msg("pixel %d, %d", x, y);
             }
     dg_patches_clear(&p);
@@ -241,7 +244,7 @@ START_TEST(memory_runs_out)
         dg_test_fail_alloc_at(n);
         dgemma_status st = dg_image_prepare(&p, &img, &budget_70, NULL);
         bool reached = dg_test_alloc_done();
-        bool empty = !p.pixels && !p.resized;
+        bool empty = !p.resized;
         dg_patches_clear(&p);
         if (!reached) {
             ck_assert_int_eq(st, DGEMMA_OK);
