@@ -356,6 +356,7 @@ typedef struct dgemma_event {
     int n_top;
     const char *text;
     size_t text_len;
+    bool broken_call; /* TEXT: it was to be a call, and cannot be read as one */
     const char *tool_name;
     int tool_index; /* from 0 */
     dgemma_status status;

@@ -19,6 +19,7 @@ static void choice_reset(dg_choice *c)
     dg_buf_clear(&c->thinking);
     json_array_clear(c->calls);
     json_array_clear(c->logprobs);
+    c->has_broken_call = false;
 }
 
 static bool choice_init(dg_choice *c, int index)
@@ -208,8 +209,10 @@ static void tell(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
     if (e->kind == DGEMMA_EVENT_DRAFT && dg_exchange_crowded(g->cfg.to))
         return;
-    if (g->chat.stream && !g->over)
-        g->cfg.dialect->event(g, c, e);
+    if (!g->chat.stream || g->over)
+        return;
+    c->told |= e->kind == DGEMMA_EVENT_TEXT || e->kind == DGEMMA_EVENT_THINKING;
+    g->cfg.dialect->event(g, c, e);
 }
 
 static void add_stats(dgemma_stats *sum, const dgemma_stats *s)
@@ -278,14 +281,35 @@ static bool settle_json(dg_choice *c)
     return true;
 }
 
-/* Whether the answer may go out as it is. An answer that was cut is not mended by trying again:
+typedef enum fault { FAULT_NONE, FAULT_NO_CALL, FAULT_BROKEN_CALL, FAULT_NO_JSON } fault;
+
+/* Why the answer may not go out as it is. One that was cut is not mended by trying again:
  * finish_reason tells. */
-static bool acceptable(const dg_generation *g, dg_choice *c)
+static fault find_fault(const dg_generation *g, dg_choice *c)
 {
     bool cut = c->stats.end == DGEMMA_END_LENGTH || c->stats.end == DGEMMA_END_CONTEXT;
     if (cut || json_array_size(c->calls))
-        return true;
-    return !g->chat.must_call && (!g->chat.want_json || settle_json(c));
+        return FAULT_NONE;
+    if (g->chat.must_call)
+        return FAULT_NO_CALL;
+    if (c->has_broken_call)
+        return FAULT_BROKEN_CALL;
+    return g->chat.want_json && !settle_json(c) ? FAULT_NO_JSON : FAULT_NONE;
+}
+
+static void refuse_fault(dg_http_error *e, const dg_generation *g, fault f, int n_attempt)
+{
+    const char *name = g->chat.options.tool_name;
+    if (f == FAULT_NO_CALL)
+        dg_refuse(e, 422, "tool_not_called", "tool_choice",
+                  "the model was asked %d times and did not call %s", n_attempt,
+                  name ? name : "a tool");
+    else if (f == FAULT_BROKEN_CALL)
+        dg_refuse(e, 422, "tool_call_not_valid", "tools",
+                  "the model was asked %d times and wrote calls that cannot be read", n_attempt);
+    else
+        dg_refuse(e, 422, "json_not_valid", "response_format",
+                  "the model was asked %d times and did not answer with a JSON object", n_attempt);
 }
 
 /* Whether the client is told only what is certain: calls at once, the rest at the end. */
@@ -321,23 +345,16 @@ static void fail_choice(dg_generation *g, const dgemma_event *e)
     dg_generation_cancel(g, &why);
 }
 
-static void try_again(dg_generation *g, dg_choice *c)
+/* What was told is not taken back, so there is no other answer after it. */
+static void try_again(dg_generation *g, dg_choice *c, fault f)
 {
     dg_http_error why;
-    if (c->n_attempt == MAX_ATTEMPTS) {
-        if (g->chat.must_call)
-            dg_refuse(&why, 422, "tool_not_called", "tool_choice",
-                      "the model was asked %d times and did not call %s", MAX_ATTEMPTS,
-                      g->chat.options.tool_name ? g->chat.options.tool_name : "a tool");
-        else
-            dg_refuse(&why, 422, "json_not_valid", "response_format",
-                      "the model was asked %d times and did not answer with a JSON object",
-                      MAX_ATTEMPTS);
-        dg_generation_cancel(g, &why);
-        return;
-    }
-    choice_reset(c);
-    if (!submit(g, c, &why))
+    bool over = c->n_attempt == MAX_ATTEMPTS || c->told;
+    if (over)
+        refuse_fault(&why, g, f, c->n_attempt);
+    else
+        choice_reset(c);
+    if (over || !submit(g, c, &why))
         dg_generation_cancel(g, &why);
 }
 
@@ -347,12 +364,14 @@ static void end_choice(dg_generation *g, dg_choice *c, const dgemma_event *e)
     c->request = NULL;
     dg_metrics_request(g->cfg.metrics, &e->stats);
     add_stats(&c->stats, &e->stats);
+    bool failed = e->status || e->stats.end == DGEMMA_END_CANCELLED;
+    fault f = g->over || failed ? FAULT_NONE : find_fault(g, c);
     if (g->over)
         ;
-    else if (e->status || e->stats.end == DGEMMA_END_CANCELLED)
+    else if (failed)
         fail_choice(g, e);
-    else if (!acceptable(g, c))
-        try_again(g, c);
+    else if (f)
+        try_again(g, c, f);
     else {
         g->n_ended++;
         if (withholds(g))
@@ -372,8 +391,10 @@ static void fail_for_memory(dg_generation *g)
 static void take(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
     bool withheld = withholds(g) && e->kind != DGEMMA_EVENT_TOOL_CALL;
-    if (g->chat.must_call && e->kind == DGEMMA_EVENT_TEXT)
-        return; /* the remains of a call that is none */
+    if (e->kind == DGEMMA_EVENT_TEXT && (g->chat.must_call || (e->broken_call && g->chat.tools))) {
+        c->has_broken_call = true; /* the model's own syntax, which means nothing to clients */
+        return;
+    }
     if (!g->over && !keep(g, c, e))
         fail_for_memory(g);
     if (e->kind == DGEMMA_EVENT_END)

@@ -13,10 +13,12 @@ typedef struct dg_choice {
     int index, n_attempt;
     uint64_t seed;
     dg_buf text, thinking;
-    json_t *calls;      /* [{id, type, function}] */
-    json_t *logprobs;   /* entries that were not sent yet */
-    size_t n_text;      /* bytes sent with logprobs, for text_offset */
-    dgemma_stats stats; /* of all attempts; `end` is the last one's */
+    json_t *calls;        /* [{id, type, function}] */
+    json_t *logprobs;     /* entries that were not sent yet */
+    size_t n_text;        /* bytes sent with logprobs, for text_offset */
+    bool has_broken_call; /* something was to be a call and cannot be read; it is not sent */
+    bool told;            /* some of its text or thoughts is on a stream */
+    dgemma_stats stats;   /* of all attempts; `end` is the last one's */
 } dg_choice;
 
 typedef struct dg_generation dg_generation;

@@ -20,12 +20,16 @@ static void note_first_text(dg_answer *a)
 
 static void send_run(dg_answer *a)
 {
+    bool thought = a->run_kind == DG_OUTPUT_THINKING;
     if (a->run.len)
-        send(a, &(dgemma_event){.kind = a->run_kind, .text = a->run.data, .text_len = a->run.len});
+        send(a, &(dgemma_event){.kind = thought ? DGEMMA_EVENT_THINKING : DGEMMA_EVENT_TEXT,
+                                .text = a->run.data,
+                                .text_len = a->run.len,
+                                .broken_call = a->run_kind == DG_OUTPUT_BROKEN_CALL});
     a->run.len = 0;
 }
 
-static void add_to_run(dg_answer *a, dgemma_event_kind kind, const char *text, size_t len)
+static void add_to_run(dg_answer *a, dg_output_kind kind, const char *text, size_t len)
 {
     note_first_text(a);
     if (a->run_kind != kind)
@@ -38,7 +42,7 @@ static void add_to_run(dg_answer *a, dgemma_event_kind kind, const char *text, s
 static bool add_text(void *user, const char *text, size_t len)
 {
     dg_answer *a = user;
-    add_to_run(a, DGEMMA_EVENT_TEXT, text, len);
+    add_to_run(a, DG_OUTPUT_TEXT, text, len);
     return !a->no_memory;
 }
 
@@ -88,8 +92,8 @@ static bool on_output(void *user, const dg_output_event *e)
         end_text(a);
     if (a->stop_found || a->no_memory)
         return false;
-    if (e->kind == DG_OUTPUT_THINKING)
-        add_to_run(a, DGEMMA_EVENT_THINKING, e->text.data, e->text.len);
+    if (e->kind == DG_OUTPUT_THINKING || e->kind == DG_OUTPUT_BROKEN_CALL)
+        add_to_run(a, e->kind, e->text.data, e->text.len);
     else if (e->kind == DG_OUTPUT_TOOL_CALL)
         send_call(a, e);
     else if (e->kind == DG_OUTPUT_END)

@@ -35,7 +35,7 @@ typedef struct dg_answer {
     int n_told;           /* tokens of the block that went to the parser */
     int n_behind; /* tokens of the last block behind the place where the answer ended: not said */
     dg_buf run;   /* text to be sent, of one kind */
-    dgemma_event_kind run_kind;
+    dg_output_kind run_kind;
     bool waits_for_tools; /* the model ended with calls */
     bool stop_found, no_memory;
     dgemma_stats stats;

@@ -323,8 +323,8 @@ static void step(dg_output_parser *p)
 
 /* ---- calls ---- */
 
-/* Part of a call that is none, readable. */
-static void add_call_text(dg_output_parser *p, dg_text text)
+/* What stands where calls do, readable. */
+static void add_call_text(dg_output_parser *p, dg_output_kind kind, dg_text text)
 {
     while (text.len && is_space(text.data[0]))
         text.data++, text.len--;
@@ -333,9 +333,9 @@ static void add_call_text(dg_output_parser *p, dg_text text)
     while (text.len) {
         const char *quote = memchr(text.data, (unsigned char)DG_CALL_QUOTE, text.len);
         size_t n = quote ? (size_t)(quote - text.data) : text.len;
-        add(p, DG_OUTPUT_TEXT, text.data, n);
+        add(p, kind, text.data, n);
         if (quote)
-            add(p, DG_OUTPUT_TEXT, "\"", 1);
+            add(p, kind, "\"", 1);
         n += quote != NULL;
         text.data += n;
         text.len -= n;
@@ -362,11 +362,11 @@ static bool is_filler(char c)
 static void end_call(dg_output_parser *p, bool finished)
 {
     dg_text body = {p->held.data, p->held.len};
-    bool first = true;
+    bool first = true, is_call = true;
     while (body.len && !p->status) {
-        bool again = body.len >= 5 && memcmp(body.data, "call:", 5) == 0;
         dgemma_status st = DGEMMA_E_ARG;
-        if (first || again)
+        is_call = first || (body.len >= 5 && memcmp(body.data, "call:", 5) == 0);
+        if (is_call)
             st = dg_call_read(&body, finished, &p->name, &p->arguments);
         if (st == DGEMMA_E_NOMEM)
             fail(p, st);
@@ -377,7 +377,7 @@ static void end_call(dg_output_parser *p, bool finished)
         while (body.len && is_filler(body.data[0]))
             body.data++, body.len--;
     }
-    add_call_text(p, body);
+    add_call_text(p, is_call ? DG_OUTPUT_BROKEN_CALL : DG_OUTPUT_TEXT, body);
     p->held.len = 0;
     begin(p, STATE_TEXT);
 }
@@ -388,8 +388,8 @@ static void add_to_call(dg_output_parser *p, const char *text, size_t len)
         need(p, dg_buf_append(&p->held, text, len));
         return;
     }
-    add_call_text(p, (dg_text){p->held.data, p->held.len});
-    add_call_text(p, (dg_text){text, len});
+    add_call_text(p, DG_OUTPUT_BROKEN_CALL, (dg_text){p->held.data, p->held.len});
+    add_call_text(p, DG_OUTPUT_BROKEN_CALL, (dg_text){text, len});
     p->held.len = 0;
     begin(p, STATE_TEXT);
 }

@@ -11,16 +11,17 @@
 #include "text/tokenizer.h"
 
 typedef enum dg_output_kind {
-    DG_OUTPUT_THINKING,  /* more of the reasoning: `text` */
-    DG_OUTPUT_TEXT,      /* more of the answer: `text` */
-    DG_OUTPUT_TOOL_CALL, /* a whole call: `name`, `text` is the JSON object of its arguments */
-    DG_OUTPUT_END        /* nothing comes after it; once */
+    DG_OUTPUT_THINKING,    /* more of the reasoning: `text` */
+    DG_OUTPUT_TEXT,        /* more of the answer: `text` */
+    DG_OUTPUT_BROKEN_CALL, /* what was to be a call and cannot be read as one: `text` */
+    DG_OUTPUT_TOOL_CALL,   /* a whole call: `name`, `text` is the JSON object of its arguments */
+    DG_OUTPUT_END          /* nothing comes after it; once */
 } dg_output_kind;
 
 /* Strings are UTF-8 and valid during the call. */
 typedef struct dg_output_event {
     dg_output_kind kind;
-    dg_text text; /* never empty in THINKING and TEXT */
+    dg_text text; /* never empty in THINKING, TEXT and BROKEN_CALL */
     dg_text name; /* TOOL_CALL */
     int index;    /* TOOL_CALL: from 0. END: how many calls there were */
     int32_t end;  /* END: the token that ended the turn, -1 when the output just stopped */
@@ -35,7 +36,7 @@ typedef struct dg_output_options {
                         there */
 } dg_output_options;
 
-enum { DG_OUTPUT_MAX_CALL = 1 << 22 }; /* bytes of a call; a longer one is passed on as text */
+enum { DG_OUTPUT_MAX_CALL = 1 << 22 }; /* bytes of a call; a longer one is broken */
 
 typedef struct dg_output_parser dg_output_parser;
 
@@ -51,8 +52,8 @@ dgemma_status dg_output_parser_push(dg_output_parser *p, const int32_t *ids, siz
                                     dgemma_error *err);
 
 /* No more tokens come: gives out what was held back. An open thought stays thinking; an open call
- * becomes a call when its arguments are complete, text otherwise: half a call must not be made. The
- * END event follows unless it has been sent. */
+ * becomes a call when its arguments are complete, a broken one otherwise: half a call must not be
+ * made. The END event follows unless it has been sent. */
 dgemma_status dg_output_parser_finish(dg_output_parser *p, dgemma_error *err);
 
 #endif

@@ -73,6 +73,7 @@ static bool on_event(void *user, const dg_output_event *e)
     switch (e->kind) {
     case DG_OUTPUT_THINKING:
     case DG_OUTPUT_TEXT:
+    case DG_OUTPUT_BROKEN_CALL:
         require(e->text.len > 0);
         break;
     case DG_OUTPUT_TOOL_CALL:

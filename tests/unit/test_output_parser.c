@@ -46,14 +46,15 @@ static const char *end_name(int32_t id)
 
 static bool on_event(void *user, const dg_output_event *e)
 {
-    static const char *const open[] = {
-        [DG_OUTPUT_THINKING] = "[thinking ", [DG_OUTPUT_TEXT] = "[text "};
+    static const char *const open[] = {[DG_OUTPUT_THINKING] = "[thinking ",
+                                       [DG_OUTPUT_TEXT] = "[text ",
+                                       [DG_OUTPUT_BROKEN_CALL] = "[broken "};
     record *r = user;
     char head[64];
     if (r->n_left == 0)
         return false;
     r->n_left -= r->n_left > 0;
-    bool is_text = e->kind == DG_OUTPUT_THINKING || e->kind == DG_OUTPUT_TEXT;
+    bool is_text = e->kind <= DG_OUTPUT_BROKEN_CALL;
     bool same = is_text && r->last == (int)e->kind;
     if (r->text.len && !same)
         dg_buf_puts(&r->text, "]");
@@ -180,12 +181,12 @@ static void expect_call(const char *body, const char *want)
     expect(output, event);
 }
 
-/* The body is passed on, its quotes in plain form. */
+/* The body is passed on as what it is, its quotes in plain form. */
 static void expect_no_call(const char *body, const char *want)
 {
     char output[2048], event[2048];
     snprintf(output, sizeof output, "<|tool_call>%s<tool_call|><turn|>", body);
-    snprintf(event, sizeof event, "[text %s][end turn]", want);
+    snprintf(event, sizeof event, "[broken %s][end turn]", want);
     expect(output, event);
 }
 
@@ -392,7 +393,8 @@ START_TEST(gives_several_calls_and_text)
            "[call 0 f {}][call 1 g {\"a\":1}][end cut]");
     expect("<|tool_call>call:f{}, call:g{}}<tool_call|>", "[call 0 f {}][call 1 g {}][end cut]");
     expect("<|tool_call>call:f{} and now?<tool_call|>", "[call 0 f {}][text and now?][end cut]");
-    expect("<|tool_call>call:f{} call:g{b}<tool_call|>", "[call 0 f {}][text call:g{b}][end cut]");
+    expect("<|tool_call>call:f{} call:g{b}<tool_call|>",
+           "[call 0 f {}][broken call:g{b}][end cut]");
     expect("<|tool_call><tool_call|>Hi<turn|>", "[text Hi][end turn]");
 }
 END_TEST
@@ -534,11 +536,11 @@ END_TEST
 START_TEST(makes_no_half_calls)
 {
     expect("<|tool_call>call:f{a:1}", "[call 0 f {\"a\":1}][end cut]");
-    expect("<|tool_call>call:f{a:1", "[text call:f{a:1][end cut]");
-    expect("<|tool_call>call:f{a:" Q "x" Q, "[text call:f{a:\"x\"][end cut]");
-    expect("<|tool_call>call:f{a:" Q "x", "[text call:f{a:\"x][end cut]");
-    expect("<|tool_call>call:f{a:\"x", "[text call:f{a:\"x][end cut]");
-    expect("<|tool_call>call:f", "[text call:f][end cut]");
+    expect("<|tool_call>call:f{a:1", "[broken call:f{a:1][end cut]");
+    expect("<|tool_call>call:f{a:" Q "x" Q, "[broken call:f{a:\"x\"][end cut]");
+    expect("<|tool_call>call:f{a:" Q "x", "[broken call:f{a:\"x][end cut]");
+    expect("<|tool_call>call:f{a:\"x", "[broken call:f{a:\"x][end cut]");
+    expect("<|tool_call>call:f", "[broken call:f][end cut]");
     expect("<|tool_call>", "[end cut]");
 }
 END_TEST
@@ -577,7 +579,7 @@ START_TEST(bounds_depth_and_size)
     bool *cuts = calloc(tokens.n, sizeof *cuts);
     dg_buf got;
     parse(&tokens, false, cuts, &got);
-    ck_assert_ptr_nonnull(strstr(got.data, "[text call:f{a:[["));
+    ck_assert_ptr_nonnull(strstr(got.data, "[broken call:f{a:[["));
     dg_buf_clear(&got);
     dg_buf_clear(&output);
     dg_buf_clear(&want);
@@ -596,7 +598,7 @@ START_TEST(bounds_depth_and_size)
     dg_tokens_push(&tokens, dg_tokenizer_added_id(tokenizer, "<tool_call|>"));
     cuts = calloc(tokens.n, sizeof *cuts);
     parse(&tokens, false, cuts, &got);
-    ck_assert_uint_eq(got.len, strlen("[text ") + 4 * n + strlen("][end cut]"));
+    ck_assert_uint_eq(got.len, strlen("[broken [text ") + 4 * n + strlen("][end cut]") + 1);
     dg_buf_clear(&got);
     dg_tokens_clear(&tokens);
     dg_tokens_clear(&word);
