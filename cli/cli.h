@@ -49,6 +49,12 @@ bool cli_parse_ids(const char *command, const char *text, int32_t **out, size_t 
  * line on stderr says so. False: it is nowhere; the places looked at have been printed. */
 bool cli_model_or_default(const char **path);
 
+/* From now on, a file of this model that is cut short while it is in use is no end by a signal:
+ * what runs on the engine fails, and before there is one the program ends with a line about it.
+ * The path must stay; the engine is forgotten (NULL) before it is closed. */
+void cli_guard_model(const char *path);
+void cli_guard_engine(dgemma_engine *engine);
+
 /* Shows on a terminal how far loading is, once it has taken a second. */
 typedef struct cli_progress {
     double start;

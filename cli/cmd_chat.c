@@ -265,6 +265,7 @@ static int run(cli_chat *c, const chat_args *a)
     cli_draw_clear(&c->draw);
     cli_terminal_close();
     if (ended_by > 0 && ended_by != SIGINT) { /* whoever sent it shall see that it worked */
+        cli_guard_engine(NULL);
         dgemma_engine_close(c->engine);
         c->engine = NULL;
         raise(ended_by);
@@ -346,9 +347,11 @@ int cmd_chat(int argc, char **argv)
     cli_progress_end(&progress);
     if (st)
         return cli_fail(&err);
+    cli_guard_engine(c.engine);
     dgemma_engine_info(c.engine, &c.info);
     cli_warn_of_model(&c.args.engine, &c.info);
     code = run(&c, &a);
+    cli_guard_engine(NULL);
     dgemma_engine_close(c.engine);
     return code;
 }

@@ -372,6 +372,7 @@ static int run(run_args *a)
         code = cli_fail(&err);
     } else {
         cli_progress_end(&progress);
+        cli_guard_engine(engine);
         req = dgemma_request_defaults(engine);
         req.tokens = tokens;
         req.n_tokens = n_tokens;
@@ -380,6 +381,7 @@ static int run(run_args *a)
         *(a->raw ? &req.raw_prompt : &req.chat_prompt) = text;
         code = answer(a, engine, &req);
     }
+    cli_guard_engine(NULL);
     dgemma_engine_close(engine);
     dg_buf_clear(&prompt);
     dg_buf_clear(&messages);

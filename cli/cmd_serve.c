@@ -135,6 +135,7 @@ static int run_server(const serve_args *a, dgemma_engine *engine)
     dg_server *server = NULL;
     dgemma_error err = {0};
     dgemma_model_info info;
+    cli_guard_engine(engine);
     dgemma_engine_info(engine, &info);
     cli_warn_of_model(&a->engine, &info);
     int code = EXIT_OK;
@@ -147,6 +148,7 @@ static int run_server(const serve_args *a, dgemma_engine *engine)
         fflush(stdout);
         serve_until_told(server, a);
     }
+    cli_guard_engine(NULL);
     dgemma_engine_close(engine);
     dg_server_free(server);
     return code;

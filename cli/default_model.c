@@ -33,8 +33,10 @@ bool cli_model_or_default(const char **path)
                                          "../share/dgemma/" POCKET};
     enum { N_PLACE = sizeof places / sizeof places[0] };
     static char found[N_PLACE + 1][PATH_MAX + 64]; /* outlives the options that point to it */
-    if (*path)
+    if (*path) {
+        cli_guard_model(*path);
         return true;
+    }
 
     char folder[PATH_MAX];
     size_t n = 0;
@@ -46,6 +48,7 @@ bool cli_model_or_default(const char **path)
         if (dg_file_exists(found[i])) {
             fprintf(stderr, "dgemma: no model was named; the pocket model answers: %s\n", found[i]);
             *path = found[i];
+            cli_guard_model(*path);
             return true;
         }
     fputs("dgemma: no model was named (-m), and the pocket model is in none of its places:\n",

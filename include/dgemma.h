@@ -102,6 +102,17 @@ DGEMMA_API dgemma_status dgemma_engine_open(dgemma_engine **out, const dgemma_en
  * another thread is in a call with it; requests stay valid until they are freed. NULL is fine. */
 DGEMMA_API void dgemma_engine_close(dgemma_engine *engine);
 
+/* Weights are read where they lie, in the model's files. A file that is cut short meanwhile is a
+ * SIGBUS for whoever reads what is gone, and the end of the process unless it has a handler. This
+ * is what to call in one, with si_addr. True: the address was in a file of this engine; it reads as
+ * zeros from there on, and the handler can return. What runs fails with DGEMMA_E_IO, which names
+ * the file, as do all requests to come. False: it was none of this engine's. The engine must not be
+ * closed meanwhile. */
+DGEMMA_API bool dgemma_engine_patch(dgemma_engine *engine, const void *address);
+
+/* DGEMMA_E_IO: a file of the model was cut short, so that nothing can run any more. Any thread. */
+DGEMMA_API dgemma_status dgemma_engine_check(const dgemma_engine *engine, dgemma_error *err);
+
 typedef struct dgemma_model_info {
     int n_vocab, n_layer, n_embd, n_expert, n_expert_used;
     int context_length, canvas_length;

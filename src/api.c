@@ -63,6 +63,16 @@ void dgemma_engine_close(dgemma_engine *engine)
     dg_engine_close(engine);
 }
 
+bool dgemma_engine_patch(dgemma_engine *e, const void *address)
+{
+    return dg_loaded_patch(&e->loaded, address);
+}
+
+dgemma_status dgemma_engine_check(const dgemma_engine *e, dgemma_error *err)
+{
+    return dg_loaded_intact(&e->loaded, err);
+}
+
 void dgemma_engine_info(const dgemma_engine *e, dgemma_model_info *info)
 {
     dg_engine_describe(e, info);

@@ -1,6 +1,7 @@
 #include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -27,7 +28,10 @@ dgemma_status dg_file_map_open(dg_file_map *map, const char *path, dgemma_error 
         if (p == MAP_FAILED)
             st = dg_fail(err, DGEMMA_E_IO, "%s: cannot map: %s", path, strerror(errno));
         else
-            *map = (dg_file_map){.data = p, .size = (size_t)info.st_size};
+            *map = (dg_file_map){.data = p,
+                                 .size = (size_t)info.st_size,
+                                 .device = info.st_dev,
+                                 .inode = info.st_ino};
     }
     close(fd);
     return st;
@@ -38,6 +42,31 @@ void dg_file_map_close(dg_file_map *map)
     if (map->data)
         munmap((void *)map->data, map->size);
     *map = (dg_file_map){0};
+}
+
+/* mmap is not among the functions that POSIX calls safe here. Where it is a system call and nothing
+ * else, as on Linux, it is. */
+bool dg_file_map_patch(dg_file_map *map, const void *address)
+{
+    uintptr_t at = (uintptr_t)address, first = (uintptr_t)map->data;
+    if (!map->data || at < first || at - first >= map->size)
+        return false;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), start = (at - first) / page * page;
+    atomic_store(&map->patched, true);
+    return mmap((void *)(map->data + start), map->size - start, PROT_READ,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+
+/* Behind the end of a file the rest of its last page reads as zeros, without a signal. */
+dgemma_status dg_file_map_check(const dg_file_map *map, const char *path, dgemma_error *err)
+{
+    struct stat info;
+    bool known = map->data && stat(path, &info) == 0 && info.st_dev == map->device &&
+                 info.st_ino == map->inode;
+    if (!atomic_load(&map->patched) && (!known || (size_t)info.st_size >= map->size))
+        return DGEMMA_OK;
+    return dg_fail(err, DGEMMA_E_IO,
+                   "%s was cut short while the model ran from it: it must be loaded again", path);
 }
 
 dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err)

@@ -2,18 +2,30 @@
 #ifndef DG_BASE_FILE_H
 #define DG_BASE_FILE_H
 
+#include <stdatomic.h>
 #include <stddef.h>
+#include <sys/types.h>
 #include "base/buf.h"
 #include "base/error.h"
 
 typedef struct dg_file_map {
     const unsigned char *data;
     size_t size;
+    dev_t device; /* which file it is, whatever its name leads to now */
+    ino_t inode;
+    atomic_bool patched;
 } dg_file_map;
 
 /* Maps a regular file; an empty one gives data == NULL, size == 0. */
 dgemma_status dg_file_map_open(dg_file_map *map, const char *path, dgemma_error *err);
 void dg_file_map_close(dg_file_map *map);
+
+/* For a handler of SIGBUS, which says that the file was cut short: true when `address` is in the
+ * map, which from its page on holds zeros now. */
+bool dg_file_map_patch(dg_file_map *map, const void *address);
+
+/* DGEMMA_E_IO: the file, opened as `path`, is shorter than its map, or was. */
+dgemma_status dg_file_map_check(const dg_file_map *map, const char *path, dgemma_error *err);
 
 /* Appends the whole file (a pipe or "-" for standard input works too) to *out. DGEMMA_E_LIMIT past
  * out->max. */

@@ -101,6 +101,7 @@ static dgemma_status open_scheduler(dgemma_engine *e, const dgemma_engine_option
                                     dgemma_error *err)
 {
     dg_scheduler_config cfg = {
+        .loaded = &e->loaded,
         .model = e->model,
         .kv = e->kv,
         .forward = e->forward,

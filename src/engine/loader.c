@@ -131,3 +131,15 @@ dgemma_status dg_loaded_check(const dg_loaded *l, dgemma_error *err)
     dgemma_status st = dg_model_check(&l->cfg, l->checkpoint, err);
     return st ? st : dg_vision_check(&l->cfg, l->mmproj ? l->mmproj : l->checkpoint, err);
 }
+
+bool dg_loaded_patch(dg_loaded *l, const void *address)
+{
+    return dg_checkpoint_patch(l->checkpoint, address) ||
+           (l->mmproj && dg_checkpoint_patch(l->mmproj, address));
+}
+
+dgemma_status dg_loaded_intact(const dg_loaded *l, dgemma_error *err)
+{
+    dgemma_status st = dg_checkpoint_check(l->checkpoint, err);
+    return st || !l->mmproj ? st : dg_checkpoint_check(l->mmproj, err);
+}

@@ -27,6 +27,10 @@ dgemma_status dg_load(dg_loaded *out, const char *path, dgemma_error *err);
 dgemma_status dg_load_tower(dg_loaded *l, const char *path, dgemma_error *err);
 void dg_loaded_clear(dg_loaded *l);
 
+/* As dg_checkpoint_patch and dg_checkpoint_check, of all files. */
+bool dg_loaded_patch(dg_loaded *l, const void *address);
+dgemma_status dg_loaded_intact(const dg_loaded *l, dgemma_error *err);
+
 /* Whether the tensors, the tower's too, are those that the config asks for. */
 dgemma_status dg_loaded_check(const dg_loaded *l, dgemma_error *err);
 

@@ -490,6 +490,8 @@ static void run_pass(dg_scheduler *s, dgemma_engine_counters *done)
         return;
     dgemma_status st = dg_forward_run(
         s->cfg.forward, &(dg_pass){.work = s->work, .n_work = n, .images = s->cfg.images}, &err);
+    dgemma_status lost = dg_loaded_intact(s->cfg.loaded, &err);
+    st = lost ? lost : st; /* weights that were not there explain whatever else went wrong */
     double seconds = dg_clock_now() - start;
     done->n_passes++;
     for (int i = 0; i < s->n_running; i++) {

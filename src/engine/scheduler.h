@@ -16,6 +16,7 @@
 #define DG_ENGINE_SCHEDULER_H
 
 #include "dgemma.h"
+#include "engine/loader.h"
 #include "engine/picture_features.h"
 #include "model/forward.h"
 
@@ -31,6 +32,7 @@ typedef struct dg_scheduler dg_scheduler;
 
 /* Everything is borrowed, and used by the scheduler's thread alone from now on. */
 typedef struct dg_scheduler_config {
+    const dg_loaded *loaded; /* the files that the weights lie in */
     const dg_model *model;
     dg_kv_cache *kv;
     dg_forward *forward;

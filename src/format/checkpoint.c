@@ -540,6 +540,35 @@ void dg_checkpoint_close(dg_checkpoint *ck)
     dg_free(ck);
 }
 
+bool dg_checkpoint_patch(dg_checkpoint *ck, const void *address)
+{
+    for (size_t i = 0; i < ck->n_shard; i++)
+        if (dg_file_map_patch(&ck->shard[i].file, address))
+            return true;
+    for (size_t i = 0; i < ck->gguf.n_file; i++)
+        if (dg_file_map_patch(&ck->gguf.file[i].map, address))
+            return true;
+    return false;
+}
+
+static dgemma_status check_shard(const dg_checkpoint *ck, const shard *s, dgemma_error *err)
+{
+    char *path = dg_path_join(ck->dir, s->name);
+    dgemma_status st = path ? dg_file_map_check(&s->file, path, err) : no_memory(ck->dir, err);
+    dg_free(path);
+    return st;
+}
+
+dgemma_status dg_checkpoint_check(const dg_checkpoint *ck, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    for (size_t i = 0; !st && i < ck->n_shard; i++)
+        st = check_shard(ck, &ck->shard[i], err);
+    for (size_t i = 0; !st && i < ck->gguf.n_file; i++)
+        st = dg_file_map_check(&ck->gguf.file[i].map, ck->gguf.file[i].path, err);
+    return st;
+}
+
 const char *dg_checkpoint_dir(const dg_checkpoint *ck)
 {
     return ck->dir;

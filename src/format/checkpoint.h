@@ -21,6 +21,13 @@ typedef struct dg_checkpoint dg_checkpoint;
 dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_error *err);
 void dg_checkpoint_close(dg_checkpoint *ck); /* NULL is fine; every view and string from it dies */
 
+/* For a handler of SIGBUS: true when `address` is in one of the mapped files, which must have been
+ * cut short; what is behind it there reads as zeros from now on. */
+bool dg_checkpoint_patch(dg_checkpoint *ck, const void *address);
+
+/* DGEMMA_E_IO: one of the files was cut short since it was opened. */
+dgemma_status dg_checkpoint_check(const dg_checkpoint *ck, dgemma_error *err);
+
 /* The vision tower beside a GGUF model: mmproj*.gguf in its folder, the first by name of several
  * (of the published ones that is BF16). *out is NULL when there is none, and for a folder of
  * safetensors, which has the tower among its tensors. */

@@ -40,6 +40,16 @@ check "a picture that is none" fails_chat "not a PNG" -m "$model" --image README
 check "a system message that is no UTF-8" fails_chat "UTF-8" -m "$model" --system "$(printf '\377')"
 
 says() { grep -qF -- "$1" "$temp/err" || { cat "$temp/err"; return 1; }; }
+# a model that loses the end of its file between two lines: no signal, but words
+cp -r "$model" "$temp/cut"
+chmod -R u+w "$temp/cut"
+cut_between() {
+    { echo one; until [ -s "$temp/out" ]; do sleep 0.1; done
+      truncate -s 4096 "$temp/cut/model.safetensors"; echo two; } |
+        timeout 60 "$DGEMMA" chat -m "$temp/cut" -n 4 >"$temp/out" 2>"$temp/err"
+    [ $? -eq 1 ] && says "model.safetensors was cut short"
+}
+check "a model file that is cut short" cut_between
 # fails_after NAME LINES...: the chat goes on to the end of its lines, and then fails
 fails_after() {
     name=$1
@@ -56,7 +66,7 @@ check "a message that is too long fails" test $? = 1
 check "a message that is too long" says "at most 16777216 bytes"
 printf 'Hello\n' | "$DGEMMA" chat -m "$model" -c 8 >"$temp/out" 2>"$temp/err"
 check "a conversation past the context fails" test $? = 1
-check "a conversation past the context" says "context has room"
+check "a conversation past the context" says "maximum context length is 8 tokens"
 fails_after "a file that is not there" "/load $temp/none.json" Hello
 check "a file that is not there" says "No such file"
 check "and the next line is answered" test -s "$temp/out"

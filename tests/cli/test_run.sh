@@ -37,7 +37,7 @@ expect "an empty prompt in tokens"      2 'empty'                     "$DGEMMA" 
 expect "tokens that are no numbers"     2 'expected token ids'          "$DGEMMA" run -m "$bare" --tokens 1,x
 expect "a token out of range"           2 'not in the vocabulary'     "$DGEMMA" run -m "$bare" --tokens 1,999999
 expect "text without a tokenizer"       1 'no tokenizer'              "$DGEMMA" run -m "$bare" hi
-expect "a prompt past the context"      1 'context has room'          "$DGEMMA" run -m "$bare" -c 4 --tokens 1,2,3,4,5
+expect "a prompt past the context"      1 'context length is 4 tokens' "$DGEMMA" run -m "$bare" -c 4 --tokens 1,2,3,4,5
 expect "a bad knob"                     2 't_min'                     "$DGEMMA" run -m "$model" --t-min 0 hi
 expect "a negative t-min"               2 't_min'                     "$DGEMMA" run -m "$model" --t-min -1 hi
 expect "a negative t-max"               2 't_min'                     "$DGEMMA" run -m "$model" --t-max -1 hi

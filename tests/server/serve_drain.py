@@ -1,12 +1,15 @@
 """Told to stop under load: what runs ends properly, what comes is refused, the exit is clean."""
 import http.client
 import json
+import os
 import random
+import shutil
 import signal
+import tempfile
 import threading
 import time
 
-from serving import ENDLESS, SLOW, Server, check, events, finish, read_all, run
+from serving import ENDLESS, FIXTURE, SLOW, Server, check, events, finish, read_all, run
 
 
 def lasting(s, seconds):
@@ -48,6 +51,26 @@ def drain_under_load():
     check("running answers end properly", all(b"[DONE]" in a for a in answers) and texts == [whole] * 8, texts)
     check("whole ones too", statuses[0][0] == 200)
     check("exit 0", s.process.wait(20 * SLOW) == 0, s.output())
+
+
+def model_cut_short():
+    """A file of the model loses its end: errors that say so, and a server that still stands."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = shutil.copytree(FIXTURE, folder + "/model")
+        weights = model + "/model.safetensors"
+        os.chmod(weights, 0o600)
+        with Server("-q", model=model) as s:
+            check("the model answers", s.chat()[0] == 200 and s.request("GET", "/health")[0] == 200)
+            running = s.open_stream(**ENDLESS)
+            s.wait_metric("llamacpp:requests_processing", lambda n: n == 1)
+            os.truncate(weights, 4096)
+            data = read_all(running)
+            check("what runs is told", b"model.safetensors was cut short" in data, data[-500:])
+            status, answer = s.chat()
+            check("what comes is told", status == 500 and "cut short" in answer["error"]["message"], answer)
+            status, answer = s.json("GET", "/health")
+            check("health says so", status == 503 and "cut short" in answer["status"], answer)
+            check("the server stands", s.process.poll() is None)
 
 
 def second_signal():
@@ -150,5 +173,5 @@ def any_moment():
         check(f"nobody gets nonsense meanwhile ({seed})", not strange, strange)
 
 
-run([drain_under_load, second_signal, deadline, half_a_body, idle, any_moment])
+run([drain_under_load, model_cut_short, second_signal, deadline, half_a_body, idle, any_moment])
 finish()

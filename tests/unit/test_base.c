@@ -280,6 +280,44 @@ START_TEST(file_map_names_what_it_cannot_open)
 }
 END_TEST
 
+/* Cut short under its map: told by its size, and zeros in the place of what is gone. */
+START_TEST(file_map_outlives_its_file)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), size = 4 * page + 100;
+    char *path = make_file(size);
+    dg_file_map map;
+    dgemma_error err;
+    ck_assert_int_eq(dg_file_map_open(&map, path, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_file_map_check(&map, path, &err), DGEMMA_OK);
+    ck_assert_int_eq(truncate(path, (off_t)(size - 1)), 0); /* nothing would signal that */
+    ck_assert_int_eq(dg_file_map_check(&map, path, &err), DGEMMA_E_IO);
+    ck_assert_ptr_nonnull(strstr(err.msg, path));
+    ck_assert_int_eq(truncate(path, (off_t)(2 * page)), 0);
+    ck_assert_int_eq(dg_file_map_check(&map, path, &err), DGEMMA_E_IO);
+
+    ck_assert(!dg_file_map_patch(&map, map.data + size));
+    ck_assert(!dg_file_map_patch(&map, map.data - 1));
+    ck_assert(!dg_file_map_patch(&(dg_file_map){0}, NULL));
+    ck_assert(dg_file_map_patch(&map, map.data + 2 * page + 17));
+    ck_assert(counts_up(map.data, 2 * page));
+    for (size_t i = 2 * page; i < size; i++)
+        ck_assert_uint_eq(map.data[i], 0);
+    ck_assert_int_eq(truncate(path, (off_t)size), 0); /* too late */
+    ck_assert_int_eq(dg_file_map_check(&map, path, &err), DGEMMA_E_IO);
+    dg_file_map_close(&map);
+
+    /* a file that takes the name of the mapped one does it no harm */
+    ck_assert_int_eq(dg_file_map_open(&map, path, &err), DGEMMA_OK);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(dg_file_map_check(&map, path, &err), DGEMMA_OK);
+    dg_free(path);
+    path = make_file(10);
+    ck_assert_int_eq(dg_file_map_check(&map, path, &err), DGEMMA_OK);
+    dg_file_map_close(&map);
+    dg_free(path);
+}
+END_TEST
+
 START_TEST(file_read_appends_up_to_the_ceiling)
 {
     char *path = make_file(50000);
@@ -414,6 +452,7 @@ Suite *base_suite(void)
     c = tcase_create("file");
     tcase_add_unchecked_fixture(c, make_folder, remove_folder);
     tcase_add_test(c, file_map_shows_the_bytes);
+    tcase_add_test(c, file_map_outlives_its_file);
     tcase_add_test(c, file_map_names_what_it_cannot_open);
     tcase_add_test(c, file_read_appends_up_to_the_ceiling);
     tcase_add_test(c, file_read_takes_standard_input);
