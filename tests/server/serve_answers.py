@@ -157,7 +157,7 @@ def prometheus():
         page = page.decode()
         check("a content type of Prometheus", headers["content-type"].startswith("text/plain; version=0.0.4"))
         lines = [x for x in page.splitlines() if not x.startswith("#")]
-        form = re.compile(r'^[a-zA-Z_:][a-zA-Z0-9_:]*\{([a-z_]+="[^"]*",?)+\} [-+0-9.e]+$')
+        form = re.compile(r'^[a-zA-Z_:][a-zA-Z0-9_:]*(\{([a-z_]+="[^"]*",?)+\})? [-+0-9.e]+$')
         bad = [x for x in lines if not form.match(x)]
         check("every line has the form", not bad, bad[:3])
         for name in ("vllm:time_to_first_token_seconds", "dgemma:block_seconds", "dgemma:steps_per_block",
