@@ -42,6 +42,9 @@ void check_stored(check *c); /* pack, widen, narrow, axpy */
 void check_rows(check *c);   /* rmsnorm, rope, sum, dot, argmax */
 void check_math(check *c);   /* gelu_mul, softcap, exp_shift */
 
+/* What k gives for fixed inputs is what was recorded. */
+void check_known(check *c, const dg_kernels *k, bool reference);
+
 /* One kernel: begin, any number of failures, end counts and prints. Only the first failure is
  * printed. */
 void check_begin(check *c, const char *kernel);

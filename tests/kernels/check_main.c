@@ -31,6 +31,7 @@ static void check_set(check *c, const char *name)
     check_stored(c);
     check_rows(c);
     check_math(c);
+    check_known(c, &opt, false);
     c->opt = NULL;
 }
 
@@ -87,6 +88,8 @@ int main(int argc, char **argv)
 
     printf("check_kernels --seed %llu\n", (unsigned long long)c.seed);
     check_flags(&c);
+    c.set = "ref";
+    check_known(&c, &dg_kernels_ref, true);
     for (size_t i = 0; i < DG_COUNT(sets); i++)
         check_set(&c, sets[i]);
     printf("%d passed, %d failed, %d skipped\n", c.passed, c.failed, c.skipped);

@@ -8,6 +8,7 @@ Suite *base_suite(void);
 Suite *utf8_suite(void);
 Suite *rng_suite(void);
 Suite *real_suite(void);
+Suite *known_answers_suite(void);
 Suite *pool_suite(void);
 Suite *tensor_suite(void);
 Suite *blocks_suite(void);
