@@ -154,7 +154,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/tools/*.sh tes
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_pocket) tests/tools/render_chat.c)
 
-.PHONY: all run test test-long mutations golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
+.PHONY: all run test test-long test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -292,7 +292,7 @@ $(BUILD)/flags $(BUILD)/sources $(BUILD)/prefix: FORCE
 # ---- set-up ----
 
 # Looked at once for each group; `make deps` looks again.
-$(patsubst %,build/deps-%.ok,build test fuzz format bench): build/deps-%.ok: tools/deps.sh
+$(patsubst %,build/deps-%.ok,build test fuzz format bench cross): build/deps-%.ok: tools/deps.sh
 	@mkdir -p $(@D)
 	@CC='$(CC)' sh tools/deps.sh $* && touch $@
 
@@ -326,9 +326,14 @@ soak: all
 mutations: build/deps-build.ok build/deps-test.ok
 	@python3 tools/mutate.py $(MUTATE_ARGS)
 
-# What takes too long for every change: mutations, a minute of fuzzing a target, ten minutes of many clients.
+# On other machines: built for x86-64 and run on an emulated processor. X86_ARGS: suites, or SUITE:CASE.
+test-x86: build/deps-build.ok build/deps-cross.ok
+	@sh tools/cross_x86.sh $(X86_ARGS)
+
+# What takes too long for every change: mutations, a minute of fuzzing a target, ten minutes of many clients, the
+# numbers of the other architecture.
 test-long: all
-	@status=0; for goal in mutations fuzz soak; do \
+	@status=0; for goal in mutations fuzz soak $(if $(filter x86_64-%,$(TARGET)),,test-x86); do \
 	    echo "== make $$goal"; $(MAKE) --no-print-directory $$goal FUZZ_SECONDS=60 SOAK_ARGS='--seconds 600' || status=1; \
 	done; exit $$status
 
@@ -427,7 +432,8 @@ help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
 	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
 	@echo 'make test             every test; the last line is the sum'
-	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes'
+	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, test-x86'
+	@echo 'make test-x86         the numbers on an emulated x86-64: kernels, functions, answers of seeds (X86_ARGS: suites)'
 	@echo 'make mutations        small errors that a unit test has to notice (MUTATE_ARGS: --only PATTERN, --list)'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'

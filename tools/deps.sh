@@ -6,6 +6,7 @@
 #   test    Check, Python's Jinja to compare chat templates with, and its venv for a client of the server
 #   fuzz    clang with libFuzzer and the sanitizers
 #   format  clang-format
+#   cross   a compiler for x86-64 and an emulator of it, on other machines
 #   bench   wrk and curl, to put load on the server
 #   cxx     a C++ compiler, for the public headers
 #   browser Chromium and its driver, for the tests of the server's page; skipped without them
@@ -76,6 +77,10 @@ for group in "$@"; do
         have_program nginx || need nginx-light
         have_program haproxy || need haproxy
         have_program promtool || need prometheus
+        ;;
+    cross)
+        command -v x86_64-linux-gnu-gcc >/dev/null 2>&1 || need gcc-x86-64-linux-gnu
+        command -v qemu-x86_64 >/dev/null 2>&1 || need qemu-user
         ;;
     cxx) have_cxx || need g++ ;;
     video)
