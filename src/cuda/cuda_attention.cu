@@ -259,37 +259,43 @@ template <int HEAD_DIM, int KEYS, int M_TILES, int WARPS_N, int WARPS_M> struct 
     static constexpr int LINES = 16 * MT * WM, THREADS = 32 * WN * WM;
     static constexpr int NK = KB / WN / 8; /* a warp's tiles of 8 keys */
     static constexpr int ND = D / WN / 8;  /* and of 8 dimensions */
-    static constexpr int KS =
-        D >= 32 ? 2 : 1; /* steps of 16 dimensions that one load of keys brings */
+    /* One load brings 32 values of a key: of two tiles of keys, or of two steps of 16 dimensions.
+     */
+    static constexpr int KS = NK == 1 ? 2 : 1;
 
     /* shared memory, in bytes */
     static constexpr int Q = 0, K = Q + LINES * D * 2, V = K + KB * D * 2, P = V + KB * D * 2;
     static constexpr int STAT = P + (WN > 1 ? LINES * KB * 2 : 0), SPAN = STAT + WN * LINES * 4;
-    static constexpr int BYTES = SPAN + LINES * 8;
+    static constexpr int TILE = SPAN + LINES * 8, BYTES = TILE + 80;
 };
 
-/* Byte offset of the 16 bytes `chunk` of a row of 16-bit values, n to a row. Chunks are exchanged
- * so that eight rows at the same chunk lie in different banks. */
-template <int N> static __device__ __forceinline__ int swizzled(int row, int chunk)
+/* Byte offset of the 16 bytes `chunk` of a row of N 16-bit values. Chunks are exchanged so that
+ * eight rows at the same chunk lie in different banks. `base` is a multiple of 8: lanes differ in
+ * `row` alone, so that the fragments of a warp have one pattern. */
+template <int N> static __device__ __forceinline__ int swizzled(int base, int row, int chunk)
 {
     constexpr int CHUNKS = N / 8, MASK = CHUNKS < 8 ? CHUNKS - 1 : 7;
-    return (row * CHUNKS + (chunk ^ (row & MASK))) * 16;
+    return base * (N * 2) + row * (N * 2) + (chunk ^ (row & MASK)) * 16;
 }
 
-/* What a block works on. */
+/* What a block works on; in shared memory. */
 typedef struct line_tile {
     dg_cuda_segment seg;
-    int first_line, n_line; /* of the segment's lines */
+    int first_line, n_line; /* of the segment's lines; 0: nothing */
     int first, end;         /* prefix keys that any line sees */
     int all_first, all_end; /* and that all see */
+    int last;               /* this block is the last of its tile's parts to come to an end */
 } line_tile;
+static_assert(sizeof(line_tile) <= 80, "the room it has in shared memory");
 
-/* Tile `at` of those that all segments are cut into, clipped to the rows that are asked for; false:
- * there are fewer. Every warp finds it by itself. */
-static __device__ __forceinline__ bool find_tile(const dg_cuda_attention_args &a, int group,
+/* Tile `at` of those that all segments are cut into, clipped to the rows that are asked for; no
+ * lines if there are fewer. By one warp. */
+static __device__ __forceinline__ void find_tile(const dg_cuda_attention_args &a, int group,
                                                  int tile_lines, int at, line_tile *t)
 {
     int lane = (int)threadIdx.x % 32;
+    t->n_line = 0;
+    __syncwarp();
     for (int base = 0; base < a.n_segment; base += 32) {
         int first = 0, n = 0;
         if (base + lane < a.n_segment) {
@@ -309,18 +315,20 @@ static __device__ __forceinline__ bool find_tile(const dg_cuda_attention_args &a
             int within = at - __shfl_sync(DG_ALL_LANES, upto - n_tile, found);
             first = __shfl_sync(DG_ALL_LANES, first, found);
             n = __shfl_sync(DG_ALL_LANES, n, found);
-            t->seg = a.segment[base + found];
-            t->first_line = first * group + within * tile_lines;
-            t->n_line = min(tile_lines, (first + n) * group - t->first_line);
-            return true;
+            if (lane == 0) {
+                t->seg = a.segment[base + found];
+                t->first_line = first * group + within * tile_lines;
+                t->n_line = min(tile_lines, (first + n) * group - t->first_line);
+            }
+            break;
         }
         at -= __shfl_sync(DG_ALL_LANES, upto, 31);
     }
-    return false;
+    __syncwarp();
 }
 
 /* The spans of a tile's lines into shared memory, and their union and intersection. Lines beyond
- * the last see nothing. */
+ * the last see nothing. By the same warp. */
 static __device__ __forceinline__ void find_spans(const dg_cuda_attention_args &a, int group,
                                                   int tile_lines, int2 *span, line_tile *t)
 {
@@ -337,8 +345,7 @@ static __device__ __forceinline__ void find_spans(const dg_cuda_attention_args &
             all_first = max(all_first, s.x);
             all_end = min(all_end, s.y);
         }
-        if (threadIdx.x < 32)
-            span[line] = s;
+        span[line] = s;
     }
     for (int with = 16; with > 0; with /= 2) {
         first = min(first, __shfl_xor_sync(DG_ALL_LANES, first, with));
@@ -346,10 +353,12 @@ static __device__ __forceinline__ void find_spans(const dg_cuda_attention_args &
         all_first = max(all_first, __shfl_xor_sync(DG_ALL_LANES, all_first, with));
         all_end = min(all_end, __shfl_xor_sync(DG_ALL_LANES, all_end, with));
     }
-    t->first = first;
-    t->end = end;
-    t->all_first = all_first;
-    t->all_end = all_end;
+    if (threadIdx.x % 32 == 0) {
+        t->first = first;
+        t->end = end;
+        t->all_first = all_first;
+        t->all_end = all_end;
+    }
 }
 
 /* One turn: KB keys, of the prefix or of the canvas. Slots outside [low, high) are nobody's;
@@ -389,7 +398,7 @@ static __device__ __forceinline__ void fetch(unsigned char *to, const dg_cuda_at
                                 (size_t)(now.begin % DG_CUDA_PAGE) * T::D * 2;
     for (int i = (int)threadIdx.x; i < T::KB * CHUNKS; i += T::THREADS) {
         int key = i / CHUNKS, chunk = i % CHUNKS, slot = now.begin + key;
-        dg_cp_async16_if(to + swizzled<T::D>(key, chunk), from + (size_t)i * 16,
+        dg_cp_async16_if(to + swizzled<T::D>(0, key, chunk), from + (size_t)i * 16,
                          slot >= now.low && slot < now.high);
     }
     dg_cp_async_commit();
@@ -415,7 +424,7 @@ static __device__ __forceinline__ void keep_queries(unsigned char *to,
             bits.z = dg_pack_bf16(y.x, y.y);
             bits.w = dg_pack_bf16(y.z, y.w);
         }
-        *(uint4 *)(to + swizzled<T::D>(line, chunk)) = bits;
+        *(uint4 *)(to + swizzled<T::D>(0, line, chunk)) = bits;
     }
 }
 
@@ -440,30 +449,30 @@ static __device__ __forceinline__ void make_scores(float s[T::MT][T::NK][4], con
 #pragma unroll
             for (int c = 0; c < 4; c++)
                 s[m][n][c] = 0;
-#pragma unroll 2
+#pragma unroll 4
     for (int step = 0; step < T::D / 16; step += T::KS) {
-        uint32_t qf[T::KS][T::MT][4], kf[T::NK][2 * T::KS];
+        uint32_t qf[T::KS][T::MT][4], kf[T::KS][T::NK][2];
 #pragma unroll
         for (int m = 0; m < T::MT; m++)
 #pragma unroll
             for (int half = 0; half < T::KS; half++)
-                dg_ldmatrix_x4(qf[half][m], q + swizzled<T::D>(first_line + 16 * m + lane % 16,
+                dg_ldmatrix_x4(qf[half][m], q + swizzled<T::D>(first_line + 16 * m, lane % 16,
                                                                2 * (step + half) + lane / 16));
+        if constexpr (T::KS == 2)
+            dg_ldmatrix_x4(kf[0][0], k + swizzled<T::D>(first_key, lane % 8, 2 * step + lane / 8));
+        else
 #pragma unroll
-        for (int n = 0; n < T::NK; n++) {
-            int key = first_key + 8 * n + lane % 8;
-            if constexpr (T::KS == 2)
-                dg_ldmatrix_x4(kf[n], k + swizzled<T::D>(key, 2 * step + lane / 8));
-            else
-                dg_ldmatrix_x2(kf[n], k + swizzled<T::D>(key, 2 * step + lane / 8 % 2));
-        }
+            for (int n = 0; n < T::NK; n += 2)
+                dg_ldmatrix_x4(kf[0][n],
+                               k + swizzled<T::D>(first_key + 8 * n, lane / 16 * 8 + lane % 8,
+                                                  2 * step + lane / 8 % 2));
 #pragma unroll
         for (int half = 0; half < T::KS; half++)
 #pragma unroll
             for (int m = 0; m < T::MT; m++)
 #pragma unroll
                 for (int n = 0; n < T::NK; n++)
-                    dg_mma_bf16(s[m][n], qf[half][m], kf[n] + 2 * half);
+                    dg_mma_bf16(s[m][n], qf[half][m], kf[half][n]);
     }
 }
 
@@ -573,8 +582,8 @@ static __device__ __forceinline__ void share_weights(unsigned char *p,
         for (int n = 0; n < T::NK; n++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                int line = first_line + 16 * m + 8 * h + lane / 4, chunk = first_key / 8 + n;
-                *(uint32_t *)(p + swizzled<T::KB>(line, chunk) + lane % 4 * 4) =
+                int line = first_line + 16 * m + 8 * h, chunk = first_key / 8 + n;
+                *(uint32_t *)(p + swizzled<T::KB>(line, lane / 4, chunk) + lane % 4 * 4) =
                     dg_pack_bf16(s[m][n][2 * h], s[m][n][2 * h + 1]);
             }
 }
@@ -592,7 +601,7 @@ static __device__ __forceinline__ void add_values(lines<T> *l, const float s[T::
 #pragma unroll
         for (int m = 0; m < T::MT; m++) {
             if constexpr (T::WN > 1)
-                dg_ldmatrix_x4(pf[m], p + swizzled<T::KB>(first_line + 16 * m + lane % 16,
+                dg_ldmatrix_x4(pf[m], p + swizzled<T::KB>(first_line + 16 * m, lane % 16,
                                                           2 * step + lane / 16));
             else {
                 const float *low = s[m][2 * step], *high = s[m][2 * step + 1];
@@ -606,7 +615,7 @@ static __device__ __forceinline__ void add_values(lines<T> *l, const float s[T::
         for (int n = 0; n < T::ND; n += 2) {
             uint32_t vf[4];
             dg_ldmatrix_x4_trans(
-                vf, v + swizzled<T::D>(16 * step + lane % 16, wn * T::ND + n + lane / 16));
+                vf, v + swizzled<T::D>(16 * step, lane % 16, wn * T::ND + n + lane / 16));
 #pragma unroll
             for (int m = 0; m < T::MT; m++) {
                 dg_mma_bf16(l->o[m][n], pf[m], vf);
@@ -667,58 +676,195 @@ static __device__ __forceinline__ void store_lines(const lines<T> *l,
         }
 }
 
-template <typename T, int BLOCKS>
-static __global__ void __launch_bounds__(T::THREADS, BLOCKS) flash_lines(dg_cuda_attention_args a)
+/* ---- parts ----
+ *
+ * A canvas over many keys is worked on by two blocks a tile, each with half of the turns: that
+ * follows from the sequence alone. Each leaves its sums in the scratch memory; the one that comes
+ * last (an integer counter says so) joins the other's to its own. The sum of two is the same in
+ * both orders. */
+
+enum { N_PART = 2, PART_KEYS = 512 };
+
+/* Floats of a line's record: the counter of the tile that begins with it, maximum and sum of each
+ * part, then the parts' results. */
+enum { RECORD_STAT = 2, RECORD_VALUES = 8 };
+
+static __host__ __device__ __forceinline__ size_t record_floats(int head_dim)
 {
-    DG_SHARED(shared);
+    return RECORD_VALUES + N_PART * (size_t)head_dim;
+}
+
+extern "C" size_t dg_cuda_attention_bytes(int max_canvas_row, int n_head, int head_dim)
+{
+    return (size_t)max_canvas_row * (size_t)n_head * record_floats(head_dim) * sizeof(float);
+}
+
+/* The record of a line of the tile. Canvas pages are nobody else's, so that their slots number the
+ * lines. */
+static __device__ __forceinline__ float *record_of(const dg_cuda_attention_args &a,
+                                                   const line_tile &t, int group, int kv_head,
+                                                   int line)
+{
+    int at = t.first_line + line, head = kv_head * group + at % group;
+    size_t slot = (size_t)t.seg.canvas_page * DG_CUDA_PAGE + (size_t)(at / group);
+    return (float *)a.scratch + (slot * a.kv.n_head + head) * record_floats(a.kv.head_dim);
+}
+
+template <typename T>
+static __device__ __forceinline__ int count_parts(const dg_cuda_attention_args &a,
+                                                  const line_tile &t, int n_turn)
+{
+    return a.scratch && t.seg.canvas && n_turn * T::KB >= PART_KEYS ? N_PART : 1;
+}
+
+template <typename T>
+static __device__ __forceinline__ void leave_part(const lines<T> &l,
+                                                  const dg_cuda_attention_args &a,
+                                                  const line_tile &t, int group, int kv_head,
+                                                  int first_line, int wn, int part)
+{
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < T::MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int line = first_line + 16 * m + 8 * h + lane / 4;
+            if (line >= t.n_line)
+                continue;
+            float *record = record_of(a, t, group, kv_head, line);
+            if (wn == 0 && lane % 4 == 0)
+                *(float2 *)(record + RECORD_STAT + 2 * part) =
+                    make_float2(l.most[m][h], l.sum[m][h]);
+            float2 *values =
+                (float2 *)(record + RECORD_VALUES + part * T::D) + wn * T::ND * 4 + lane % 4;
+#pragma unroll
+            for (int n = 0; n < T::ND; n++)
+                values[4 * n] = make_float2(l.o[m][n][2 * h], l.o[m][n][2 * h + 1]);
+        }
+}
+
+/* Says for the whole block whether the other part has been left already. */
+static __device__ __forceinline__ bool comes_last(const dg_cuda_attention_args &a, line_tile *t,
+                                                  int group, int kv_head)
+{
+    __threadfence(); /* what this thread has left is seen before the count */
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int *counter = (int *)record_of(a, *t, group, kv_head, 0);
+        t->last = atomicAdd(counter, 1) == N_PART - 1;
+        if (t->last)
+            *counter = 0; /* for the next launch */
+        __threadfence();
+    }
+    __syncthreads();
+    return t->last;
+}
+
+template <typename T>
+static __device__ __forceinline__ void join_part(lines<T> *l, const dg_cuda_attention_args &a,
+                                                 const line_tile &t, int group, int kv_head,
+                                                 int first_line, int wn, int other)
+{
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < T::MT; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int line = first_line + 16 * m + 8 * h + lane / 4;
+            if (line >= t.n_line)
+                continue;
+            const float *record = record_of(a, t, group, kv_head, line);
+            float2 stat = __ldcg((const float2 *)(record + RECORD_STAT + 2 * other));
+            float most = fmaxf(l->most[m][h], stat.x);
+            float mine = l->most[m][h] == most ? 1 : dg_exp2_fast((l->most[m][h] - most) * log2e);
+            float theirs = stat.x == most ? 1 : dg_exp2_fast((stat.x - most) * log2e);
+            l->sum[m][h] = __fadd_rn(__fmul_rn(l->sum[m][h], mine), __fmul_rn(stat.y, theirs));
+            const float2 *values =
+                (const float2 *)(record + RECORD_VALUES + other * T::D) + wn * T::ND * 4 + lane % 4;
+#pragma unroll
+            for (int n = 0; n < T::ND; n++) {
+                float2 v = __ldcg(values + 4 * n);
+                float *o = l->o[m][n] + 2 * h;
+                o[0] = __fadd_rn(__fmul_rn(o[0], mine), __fmul_rn(v.x, theirs));
+                o[1] = __fadd_rn(__fmul_rn(o[1], mine), __fmul_rn(v.y, theirs));
+            }
+        }
+}
+
+/* ---- the kernel ---- */
+
+/* Turns [i, end) of a tile; the first one's keys are on their way. */
+template <typename T>
+static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared,
+                                              const dg_cuda_attention_args &a, const line_tile &t,
+                                              int kv_head, int i, int end)
+{
     unsigned char *q = shared + T::Q, *k = shared + T::K, *v = shared + T::V, *p = shared + T::P;
     float *stat = (float *)(shared + T::STAT);
-    int2 *span = (int2 *)(shared + T::SPAN);
-    dg_grid_wait();
-    int group = a.kv.n_head / a.kv.n_kv_head, kv_head = (int)blockIdx.y,
-        value_head = kv_head + a.kv.n_kv_head;
-    line_tile t;
-    if (!find_tile(a, group, T::LINES, (int)blockIdx.x, &t))
-        return;
-    find_spans(a, group, T::LINES, span, &t);
-    int n_turn = count_turns<T>(t);
+    const int2 *span = (const int2 *)(shared + T::SPAN);
     int warp = (int)threadIdx.x / 32, wm = warp / T::WN, wn = warp % T::WN;
     int first_line = wm * 16 * T::MT, first_key = wn * T::NK * 8;
-
-    if (n_turn > 0)
-        fetch<T>(k, a, t, turn_at<T>(t, 0), kv_head);
-    keep_queries<T>(q, a, t, group, kv_head);
-    lines<T> l;
 #pragma unroll
     for (int m = 0; m < T::MT; m++) {
-        l.most[m][0] = l.most[m][1] = -INFINITY;
-        l.sum[m][0] = l.sum[m][1] = 0;
+        l->most[m][0] = l->most[m][1] = -INFINITY;
+        l->sum[m][0] = l->sum[m][1] = 0;
 #pragma unroll
         for (int n = 0; n < T::ND; n++)
 #pragma unroll
             for (int c = 0; c < 4; c++)
-                l.o[m][n][c] = 0;
+                l->o[m][n][c] = 0;
     }
-    for (int i = 0; i < n_turn; i++) {
-        turn now = turn_at<T>(t, i);
+    for (; i < end; i++) {
         float s[T::MT][T::NK][4], next[T::MT][2];
         dg_cp_async_wait<0>();
         __syncthreads(); /* the keys are there, and nobody reads the last turn's values any more */
-        fetch<T>(v, a, t, now, value_head);
+        turn now = turn_at<T>(t, i);
+        fetch<T>(v, a, t, now, kv_head + a.kv.n_kv_head);
         make_scores<T>(s, q, k, first_line, first_key);
         if (!now.open)
             mask_scores<T>(s, now, span, first_line, first_key);
         find_most<T>(next, s, stat, first_line, wm, wn);
-        soften<T>(&l, s, next);
+        soften<T>(l, s, next);
         if (T::WN > 1)
             share_weights<T>(p, s, first_line, first_key);
         dg_cp_async_wait<0>();
         __syncthreads(); /* values and weights are there, and nobody reads the keys any more */
-        if (i + 1 < n_turn)
+        if (i + 1 < end)
             fetch<T>(k, a, t, turn_at<T>(t, i + 1), kv_head);
-        add_values<T>(&l, s, p, v, first_line, wn);
+        add_values<T>(l, s, p, v, first_line, wn);
     }
-    join_sums<T>(&l, stat, first_line, wn);
+    join_sums<T>(l, stat, first_line, wn);
+}
+
+template <typename T, int BLOCKS>
+static __global__ void __launch_bounds__(T::THREADS, BLOCKS) flash_lines(dg_cuda_attention_args a)
+{
+    DG_SHARED(shared);
+    line_tile &t = *(line_tile *)(shared + T::TILE);
+    dg_grid_wait();
+    int group = a.kv.n_head / a.kv.n_kv_head, kv_head = (int)blockIdx.y, part = (int)blockIdx.z;
+    if (threadIdx.x < 32) {
+        find_tile(a, group, T::LINES, (int)blockIdx.x, &t);
+        find_spans(a, group, T::LINES, (int2 *)(shared + T::SPAN), &t);
+    }
+    __syncthreads();
+    int n_turn = count_turns<T>(t), n_part = count_parts<T>(a, t, n_turn);
+    if (t.n_line == 0 || part >= n_part)
+        return;
+    int begin = n_turn * part / n_part, end = n_turn * (part + 1) / n_part;
+    if (begin < end)
+        fetch<T>(shared + T::K, a, t, turn_at<T>(t, begin), kv_head);
+    keep_queries<T>(shared + T::Q, a, t, group, kv_head);
+
+    lines<T> l;
+    attend<T>(&l, shared, a, t, kv_head, begin, end);
+    int warp = (int)threadIdx.x / 32, first_line = warp / T::WN * 16 * T::MT, wn = warp % T::WN;
+    if (n_part > 1) {
+        leave_part<T>(l, a, t, group, kv_head, first_line, wn, part);
+        if (!comes_last(a, &t, group, kv_head))
+            return;
+        join_part<T>(&l, a, t, group, kv_head, first_line, wn, 1 - part);
+    }
     store_lines<T>(&l, a, t, group, kv_head, first_line, wn);
     if (kv_head == a.kv.n_kv_head - 1 && a.out.ld > a.kv.n_head * T::D)
         for (int line = warp; line < t.n_line; line += T::THREADS / 32)
@@ -730,9 +876,11 @@ static __global__ void __launch_bounds__(T::THREADS, BLOCKS) flash_lines(dg_cuda
 template <typename T, int BLOCKS>
 static cudaError_t launch_flash(cudaStream_t stream, const dg_cuda_attention_args *a)
 {
-    /* Each segment may end in a tile that is not full; blocks without a tile end at once. */
+    /* Each segment may end in a tile that is not full; blocks without a tile or part end at once.
+     */
     int n_line = (a->end_row - a->first_row) * (a->kv.n_head / a->kv.n_kv_head);
-    dim3 grid((unsigned)(n_line / T::LINES + a->n_segment), (unsigned)a->kv.n_kv_head);
+    dim3 grid((unsigned)(n_line / T::LINES + a->n_segment), (unsigned)a->kv.n_kv_head,
+              a->scratch ? N_PART : 1);
     return DG_LAUNCH(flash_lines<T, BLOCKS>, grid, T::THREADS, T::BYTES, stream, *a);
 }
 
@@ -746,14 +894,14 @@ static cudaError_t launch_tiles(cudaStream_t stream, const dg_cuda_attention_arg
     case 32:
         return launch_flash<tile<32, 64, 1, 1, 4>, 4>(stream, a);
     case 64:
-        return launch_flash<tile<64, 64, 1, 1, 4>, 4>(stream, a);
+        return launch_flash<tile<64, 64, 1, 1, 4>, 3>(stream, a);
     case 128:
         return launch_flash<tile<128, 64, 1, 1, 4>, 2>(stream, a);
-    case 256: /* 104 KB, two blocks on an SM of 227; 84 KB */
+    case 256: /* 106 KB, two blocks on an SM of 227; 85 KB */
         if (max_shared >= tile<256, 64, 2, 2, 2>::BYTES)
             return launch_flash<tile<256, 64, 2, 2, 2>, 2>(stream, a);
         return launch_flash<tile<256, 64, 2, 2, 1>, 2>(stream, a);
-    case 512: /* 202 KB; 98 KB */
+    case 512: /* 201 KB; 99 KB */
         if (max_shared >= tile<512, 64, 2, 4, 2>::BYTES)
             return launch_flash<tile<512, 64, 2, 4, 2>, 1>(stream, a);
         return launch_flash<tile<512, 32, 2, 4, 1>, 1>(stream, a);

@@ -221,7 +221,12 @@ typedef struct dg_cuda_attention_args {
     const int32_t *segment_of; /* [n_row] */
     const int32_t *seen;       /* [n_row][2]; of canvas rows: the prefix keys */
     dg_cuda_kv kv;
+    void *scratch; /* dg_cuda_attention_bytes(), zero when it is made; NULL: no canvas is done in
+                      two parts */
 } dg_cuda_attention_args;
+
+/* max_canvas_row: 64 for each page of the canvas slab. */
+size_t dg_cuda_attention_bytes(int max_canvas_row, int n_head, int head_dim);
 cudaError_t dg_cuda_attention(cudaStream_t stream, const dg_cuda_attention_args *a);
 
 #ifdef __cplusplus

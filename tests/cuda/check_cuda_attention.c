@@ -34,6 +34,7 @@ typedef struct stage {
     size_t slab_bytes, canvas_bytes;
     float *q, *k, *v, *q_norm, *k_norm, *cos, *sin; /* raw, host */
     float *d_q;
+    void *scratch;
 } stage;
 
 static size_t head_bytes(const scene *s)
@@ -280,6 +281,7 @@ static dg_cuda_rows run_attention(const stage *g, int first, int end, int first_
         .segment_of = g->d_segment_of,
         .seen = g->d_seen,
         .kv = g->kv,
+        .scratch = g->scratch,
     };
     if (first_segment) { /* indices count from the first segment that is given */
         int32_t *moved = host_bytes((size_t)g->n_row * sizeof *moved);
@@ -377,6 +379,9 @@ static void check_scene(const char *name, const scene *s)
     run_heads(&g, first_q_row);
     expect_heads(&g, first_q_row);
 
+    size_t scratch_bytes = dg_cuda_attention_bytes(PAGE * g.n_canvas_page, s->n_head, s->dim);
+    g.scratch = device_bytes(scratch_bytes);
+    launched(cudaMemset(g.scratch, 0, scratch_bytes));
     float *all = rows_read(run_attention(&g, 0, g.n_row, 0, s->n_run), g.n_row, n);
     expect_attention(&g, all, 0);
 
@@ -400,6 +405,8 @@ static void check_scene(const char *name, const scene *s)
                     all + (size_t)half * (size_t)n,
                     (size_t)(g.n_row - half) * (size_t)n * sizeof *all);
     }
+    g.scratch = NULL; /* never in parts */
+    expect_attention(&g, rows_read(run_attention(&g, 0, g.n_row, 0, s->n_run), g.n_row, n), 0);
 #ifdef EMULATED
     emu_set_device(9, 0, 132);
 #endif
@@ -511,6 +518,49 @@ void check_cuda_attention(void)
          .run = {{false, 5, 30}, {true, 12, 100}},
          .small_device = 1},
     };
+    static const scene long_scenes[] = {
+        {.type = DG_BF16,
+         .n_head = 4,
+         .n_kv_head = 2,
+         .dim = 16,
+         .window = 0,
+         .n_pair = 8,
+         .form = DG_CUDA_F32,
+         .n_run = 4,
+         .run = {{false, 20, 700}, {true, 40, 1000}, {true, 33, 460}, {true, 30, 2}}},
+        {.type = DG_BF16,
+         .n_head = 2,
+         .n_kv_head = 1,
+         .dim = 256,
+         .window = 1024,
+         .n_pair = 128,
+         .form = DG_CUDA_BF16,
+         .n_run = 2,
+         .run = {{true, 20, 1500}, {true, 34, 470}}},
+        {.type = DG_BF16,
+         .n_head = 2,
+         .n_kv_head = 1,
+         .dim = 512,
+         .window = 0,
+         .n_pair = 64,
+         .form = DG_CUDA_BF16,
+         .n_run = 1,
+         .run = {{true, 36, 600}}},
+        {.type = DG_BF16,
+         .n_head = 2,
+         .n_kv_head = 1,
+         .dim = 512,
+         .window = 0,
+         .n_pair = 64,
+         .form = DG_CUDA_BF16,
+         .n_run = 1,
+         .run = {{true, 17, 520}},
+         .small_device = 1},
+    };
+    for (size_t order = 0; order < 3; order++) /* cases take turns with the emulation's orders */
+        for (size_t i = 0; i < sizeof long_scenes / sizeof *long_scenes; i++)
+            check_scene(long_scenes[i].small_device ? "in parts, a small device" : "in parts",
+                        &long_scenes[i]);
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
         check_scene(scenes[i].small_device ? "a small device" : "mixed rows", &scenes[i]);
 

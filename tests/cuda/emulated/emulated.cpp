@@ -705,13 +705,14 @@ cudaError_t emu_run(dim3 grid, dim3 block, size_t shared_bytes, emu_body *b, voi
     if (posix_memalign(&memory, 128, shared_bytes ? shared_bytes : 1) != 0)
         return cudaErrorMemoryAllocation;
     shared = (unsigned char *)memory;
-    for (unsigned z = 0; z < grid.z; z++)
-        for (unsigned y = 0; y < grid.y; y++)
-            for (unsigned x = 0; x < grid.x; x++) {
-                emu_block_idx = uint3{x, y, z};
-                memset(shared, 0xFF, shared_bytes);
-                run_block();
-            }
+    size_t n_block = (size_t)grid.x * grid.y * grid.z;
+    for (size_t i = 0; i < n_block; i++) {
+        size_t at = order == EMU_BACKWARD ? n_block - 1 - i : i;
+        emu_block_idx = uint3{(unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
+                              (unsigned)(at / grid.x / grid.y)};
+        memset(shared, 0xFF, shared_bytes);
+        run_block();
+    }
     free(shared);
     shared = NULL;
     return cudaSuccess;
