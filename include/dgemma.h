@@ -85,7 +85,10 @@ typedef struct dgemma_engine_options {
     size_t kv_bytes;  /* memory for keys and values, of running requests and of the prefix cache;
                          0: what max_running requests of 8,192 tokens need, or one that fills the
                          context if that is more */
-    bool no_prefix_cache;            /* forget the keys and values of a request when it ends */
+    size_t picture_bytes; /* memory for the pictures of requests that wait or run, as they are
+                             scaled for the model: what does not fit is refused. As much again for
+                             what the model sees in them. 0: 1 GiB */
+    bool no_prefix_cache; /* forget the keys and values of a request when it ends */
     dgemma_progress_fn *on_progress; /* or NULL */
     void *progress_user;
 } dgemma_engine_options;
@@ -147,6 +150,7 @@ DGEMMA_API dgemma_status dgemma_model_estimate(dgemma_model_info *info,
 typedef struct dgemma_engine_counters {
     int n_running, n_waiting;
     size_t kv_bytes_used, kv_bytes_cached, kv_bytes_total; /* used: by running requests */
+    size_t picture_bytes_used, picture_bytes_total;        /* pictures of prompts */
     uint64_t n_requests, n_ended[6];                       /* ended: by dgemma_end */
     uint64_t n_prompt_tokens, n_prompt_cached;             /* cached: taken from the prefix cache */
     uint64_t n_output_tokens, n_blocks, n_converged, n_steps; /* steps: of all requests' blocks */
@@ -220,7 +224,7 @@ typedef enum dgemma_tool_choice {
 enum { DGEMMA_MAX_CACHE_SALT = 256 };
 
 typedef struct dgemma_request_options {
-    /* The prompt: one of these four. A chat prompt is one message of a user; `messages` a
+    /* The prompt: one of these five. A chat prompt is one message of a user; `messages` a
      * conversation as JSON, an array in OpenAI's form; a raw prompt is taken as it stands, markers
      * in it and all. */
     const char *chat_prompt;
@@ -228,6 +232,8 @@ typedef struct dgemma_request_options {
     const char *raw_prompt;
     const int32_t *tokens;
     size_t n_tokens;
+    struct dgemma_prompt *prompt; /* made before; what it was made of is not looked at again:
+                                     media, image_tokens, the fields for chats, cache_salt */
 
     /* Pictures and videos for the prompt, in the order of their places. In a chat prompt <|image|>
      * and <|video|> say where; without them they come first. In messages a part {"type": "image"}
@@ -387,6 +393,17 @@ typedef struct dgemma_request dgemma_request;
 DGEMMA_API dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *engine,
                                                const dgemma_request_options *opt,
                                                dgemma_error *err);
+
+/* A prompt that many requests share: rendered, tokenised, its pictures read and scaled once. Any
+ * thread; nothing in *opt is kept, and of it only what makes the prompt counts, but all of it is
+ * checked. *out belongs to the caller (dgemma_prompt_free), who may free it at any time: requests
+ * hold what they need. DGEMMA_E_CONTEXT: the context has no room for it; DGEMMA_E_LIMIT,
+ * DGEMMA_E_NOMEM: its pictures take more memory than there is for pictures, at all or now. */
+typedef struct dgemma_prompt dgemma_prompt;
+DGEMMA_API dgemma_status dgemma_prompt_create(dgemma_prompt **out, dgemma_engine *engine,
+                                              const dgemma_request_options *opt, dgemma_error *err);
+DGEMMA_API size_t dgemma_prompt_length(const dgemma_prompt *prompt); /* tokens, with pictures */
+DGEMMA_API void dgemma_prompt_free(dgemma_prompt *prompt);           /* NULL is fine */
 
 /* How many tokens the prompt of these options has, pictures included; runs nothing. Any thread.
  * DGEMMA_E_CONTEXT: more than the model has room for. */

@@ -42,10 +42,37 @@ void dg_generation_free(dg_generation *g)
         json_decref(c->calls);
         json_decref(c->logprobs);
     }
+    for (size_t i = 0; i < g->n_prompt; i++)
+        dgemma_prompt_free(g->prompts[i]);
+    dg_free(g->prompts);
     dg_free(g->choices);
     json_decref(g->place.items);
     dg_chat_clear(&g->chat);
     dg_free(g);
+}
+
+/* Rendered, tokenised and read once, for all choices and attempts. */
+static bool make_prompts(dg_generation *g, size_t n, dg_http_error *e)
+{
+    g->prompts = dg_calloc(n + 1, sizeof *g->prompts); /* there may be none */
+    if (!g->prompts)
+        return dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
+    while (g->n_prompt < n) {
+        dgemma_request_options o = g->chat.options;
+        dgemma_error err = {0};
+        if (g->chat.n_prompt) {
+            const dg_raw_prompt *p = &g->chat.prompts[g->n_prompt];
+            o.raw_prompt = p->text;
+            o.tokens = p->tokens;
+            o.n_tokens = p->n_token;
+        } else {
+            o.messages = g->chat.messages;
+        }
+        if (dgemma_prompt_create(&g->prompts[g->n_prompt], g->cfg.engine, &o, &err))
+            return dg_refuse_status(e, &err, g->chat.n_prompt ? "prompt" : "messages");
+        g->n_prompt++;
+    }
+    return true;
 }
 
 static bool submit(dg_generation *g, dg_choice *c, dg_http_error *e)
@@ -56,14 +83,7 @@ static bool submit(dg_generation *g, dg_choice *c, dg_http_error *e)
     c->seed = o.seed + (uint64_t)c->index + (uint64_t)c->n_attempt * g->n_choice;
     c->n_attempt++;
     o.seed = c->seed;
-    if (g->chat.n_prompt) {
-        const dg_raw_prompt *p = &g->chat.prompts[c->index / g->chat.n_choice];
-        o.raw_prompt = p->text;
-        o.tokens = p->tokens;
-        o.n_tokens = p->n_token;
-    } else {
-        o.messages = g->chat.messages;
-    }
+    o.prompt = g->prompts[c->index / g->chat.n_choice];
     if (dgemma_request_submit(&c->request, g->cfg.engine, &o, &err))
         return dg_refuse_status(e, &err, g->chat.n_prompt ? "prompt" : "messages");
     dgemma_request_notify(c->request, g->cfg.notify, g->cfg.notify_user);
@@ -73,7 +93,7 @@ static bool submit(dg_generation *g, dg_choice *c, dg_http_error *e)
 bool dg_generation_start(dg_generation **out, const dg_generation_config *cfg, dg_chat *chat,
                          dg_http_error *e)
 {
-    size_t n = (size_t)chat->n_choice * (chat->n_prompt ? chat->n_prompt : 1);
+    size_t n_prompt = chat->n_prompt ? chat->n_prompt : 1, n = (size_t)chat->n_choice * n_prompt;
     dg_generation *g = dg_calloc(1, sizeof *g);
     *out = g;
     if (!g) {
@@ -91,6 +111,7 @@ bool dg_generation_start(dg_generation **out, const dg_generation_config *cfg, d
     }
     if (!ok)
         dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
+    ok = ok && make_prompts(g, n_prompt, e);
     for (size_t i = 0; ok && i < g->n_choice; i++)
         ok = submit(g, &g->choices[i], e);
     if (!ok) {

@@ -59,6 +59,8 @@ struct dg_generation {
     dg_chat chat; /* owned */
     long long created;
     double started;
+    dgemma_prompt **prompts; /* [n_prompt] each for as many choices */
+    size_t n_prompt;
     dg_choice *choices;
     size_t n_choice, n_ended;
     dg_stream_place place;

@@ -4,7 +4,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "dgemma.h"
-#include "engine/prompt.h"
+#include "engine/engine.h"
 #include "engine/request.h"
 
 /* Colder, and logits divided by it could overflow; the readers of a model's config say the same. */
@@ -88,6 +88,8 @@ dgemma_status dgemma_model_estimate(dgemma_model_info *info, const dgemma_engine
 void dgemma_engine_count(const dgemma_engine *e, dgemma_engine_counters *counters)
 {
     dg_scheduler_count(e->scheduler, counters);
+    counters->picture_bytes_used = dg_picture_memory_used(e->picture_memory);
+    counters->picture_bytes_total = dg_picture_memory_total(e->picture_memory);
 }
 
 /* ---- tokens ---- */
@@ -218,8 +220,8 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
                                    dgemma_error *err)
 {
     int n = (o->chat_prompt != NULL) + (o->messages != NULL) + (o->raw_prompt != NULL) +
-            (o->tokens != NULL);
-    bool chat = o->chat_prompt || o->messages;
+            (o->tokens != NULL) + (o->prompt != NULL);
+    bool chat = o->chat_prompt || o->messages || o->prompt; /* a prompt was checked when made */
     if (n != 1)
         return dg_fail(err, DGEMMA_E_ARG, "%s",
                        n ? "more than one prompt was given" : "there is no prompt");
@@ -262,27 +264,17 @@ static dgemma_status copy_stops(dgemma_request *r, const dgemma_request_options 
     return ok ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
 }
 
-static dgemma_status copy_salt(dgemma_request *r, const dgemma_request_options *o,
-                               dgemma_error *err)
-{
-    r->cache_salt = o->cache_salt ? dg_strdup(o->cache_salt) : NULL;
-    return !o->cache_salt || r->cache_salt ? DGEMMA_OK
-                                           : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-}
-
-/* Fills the request from the options and the prompt, which it takes. */
+/* Fills the request, which has its prompt, from the options. */
 static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
-                                  const dgemma_request_options *o, dg_prompt_tokens *prompt,
-                                  dgemma_error *err)
+                                  const dgemma_request_options *o, dgemma_error *err)
 {
     const dg_config *model = &e->loaded.cfg;
+    const dgemma_prompt *prompt = r->prompt;
+    const dg_tokens *tokens = &prompt->tokens;
     bool both_ways = model->bidirectional_images && e->image_attention != DGEMMA_IMAGES_CAUSAL;
-    r->prompt = prompt->tokens.ids;
-    r->pictures = prompt->pictures;
-    r->pictures.salt = r->cache_salt;
     r->cfg = (dg_block_loop_config){
-        .prompt = r->prompt,
-        .n_prompt = (int)prompt->tokens.n,
+        .prompt = tokens->ids,
+        .n_prompt = (int)tokens->n,
         .diffusion = {o->max_denoise_steps, o->t_min, o->t_max, o->entropy_bound,
                       o->stability_threshold, o->confidence_threshold, o->settled_steps},
         .canvas_length = o->canvas_length,
@@ -293,8 +285,8 @@ static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
         .vocabulary = dg_sampling_options(&r->sampling),
         .logprobs = o->n_logprobs >= 0,
         .n_top = dg_max(0, o->n_logprobs),
-        .block = both_ways ? r->pictures.block : NULL,
-        .feature = r->pictures.feature,
+        .block = both_ways ? prompt->pictures.block : NULL,
+        .feature = prompt->pictures.feature,
         .think_open = e->think_open,
         .think_close = e->think_close,
         .in_thought = prompt->in_thought,
@@ -306,12 +298,11 @@ static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
         .in_thought = prompt->in_thought,
         .in_text = prompt->in_text,
         .single_call = o->single_tool_call,
-        .opening = prompt->n_opening ? r->prompt + prompt->tokens.n - prompt->n_opening : NULL,
+        .opening = prompt->n_opening ? tokens->ids + tokens->n - prompt->n_opening : NULL,
         .n_opening = prompt->n_opening,
         .on_step = o->on_step,
         .step_user = o->step_user,
     };
-    *prompt = (dg_prompt_tokens){0}; /* the request has it now */
     dgemma_status st = dg_block_loop_check(&r->cfg, model, err);
     int longest = dg_block_loop_longest_picture(&r->cfg);
     if (!st && longest > dg_forward_max_row(e->forward))
@@ -320,28 +311,36 @@ static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
     return st ? st : copy_stops(r, o, err);
 }
 
+/* The prompt of the options: made before, or now. The caller's (dg_prompt_release). */
+static dgemma_status prompt_of(dgemma_prompt **out, const dgemma_engine *e,
+                               const dgemma_request_options *o, dgemma_error *err)
+{
+    if (!o->prompt)
+        return dg_prompt_build(out, e, o, e->n_context, err);
+    if (o->prompt->engine != e)
+        return dg_fail(err, DGEMMA_E_ARG, "the prompt was made for another engine");
+    *out = dg_prompt_hold(o->prompt);
+    return DGEMMA_OK;
+}
+
 dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
                                     const dgemma_request_options *o, dgemma_error *err)
 {
     dgemma_status st = check_options(e, o, err);
     if (st)
         return st;
-    dg_prompt_tokens prompt = {0};
     dgemma_request *r = dg_calloc(1, sizeof *r);
     if (r)
         atomic_init(&r->n_holder, 1);
     st = r ? dg_stream_create(&r->stream, err) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st)
-        st = dg_prompt_build(&prompt, e, o, e->n_context, err);
+        st = prompt_of(&r->prompt, e, o, err);
     if (!st)
         st = dg_sampling_init(&r->sampling, o, err);
     if (!st)
-        st = copy_salt(r, o, err);
-    if (!st)
-        st = fill_request(r, e, o, &prompt, err);
+        st = fill_request(r, e, o, err);
     if (!st)
         st = dg_scheduler_submit(e->scheduler, r, err);
-    dg_prompt_tokens_clear(&prompt);
     if (st)
         dg_request_release(r);
     else
@@ -349,17 +348,39 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
     return st;
 }
 
+/* ---- prompts ---- */
+
+dgemma_status dgemma_prompt_create(dgemma_prompt **out, dgemma_engine *e,
+                                   const dgemma_request_options *o, dgemma_error *err)
+{
+    dgemma_status st = check_options(e, o, err);
+    return st ? st : prompt_of(out, e, o, err);
+}
+
+size_t dgemma_prompt_length(const dgemma_prompt *p)
+{
+    return p->tokens.n;
+}
+
+void dgemma_prompt_free(dgemma_prompt *p)
+{
+    dg_prompt_release(p);
+}
+
 dgemma_status dgemma_prompt_count(dgemma_engine *e, const dgemma_request_options *o, size_t *n,
                                   dgemma_error *err)
 {
-    dg_prompt_tokens prompt = {0};
+    dgemma_prompt *prompt = NULL;
     dgemma_status st = check_options(e, o, err);
     if (!st)
-        st = dg_prompt_build(&prompt, e, o, e->loaded.cfg.n_context, err);
-    *n = st ? 0 : prompt.tokens.n;
-    dg_prompt_tokens_clear(&prompt);
+        st = o->prompt ? prompt_of(&prompt, e, o, err)
+                       : dg_prompt_build(&prompt, e, o, e->loaded.cfg.n_context, err);
+    *n = st ? 0 : prompt->tokens.n;
+    dg_prompt_release(prompt);
     return st;
 }
+
+/* ---- their events ---- */
 
 bool dgemma_request_wait(dgemma_request *r, dgemma_event *event, double seconds)
 {

@@ -100,12 +100,17 @@ static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *o
 static dgemma_status open_scheduler(dgemma_engine *e, const dgemma_engine_options *opt,
                                     dgemma_error *err)
 {
+    size_t picture_bytes = opt->picture_bytes ? opt->picture_bytes : DG_PICTURE_BYTES;
+    dgemma_status st = dg_picture_memory_create(&e->picture_memory, picture_bytes, err);
+    if (st)
+        return st;
     dg_scheduler_config cfg = {
         .loaded = &e->loaded,
         .model = e->model,
         .kv = e->kv,
         .forward = e->forward,
         .pictures = e->pictures,
+        .feature_bytes = picture_bytes,
         .images =
             e->image_attention == DGEMMA_IMAGES_IN_WINDOW ? DG_IMAGES_IN_WINDOW : DG_IMAGES_WHOLE,
         .max_running = e->max_running,
@@ -124,6 +129,7 @@ static void close_parts(dgemma_engine *e)
 {
     dg_scheduler_free(e->scheduler);
     dg_picture_cache_free(e->pictures);
+    dg_picture_memory_release(e->picture_memory);
     dg_vision_free(e->vision);
     dg_forward_free(e->forward);
     dg_kv_cache_free(e->kv);

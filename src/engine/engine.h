@@ -12,7 +12,8 @@ enum {
     DG_DEFAULT_RUNNING = 16,
     DG_DEFAULT_QUEUE = 1024,
     DG_MAX_RUNNING = 1024,
-    DG_PICTURE_CACHE_BYTES = 256 << 20
+    DG_PICTURE_CACHE_BYTES = 256 << 20,
+    DG_PICTURE_BYTES = 1 << 30 /* of prompts; about 500 pictures of the usual size */
 };
 
 struct dgemma_engine {
@@ -23,6 +24,7 @@ struct dgemma_engine {
     dg_model *model;
     dg_vision *vision; /* NULL: the model has no tower */
     dg_picture_cache *pictures;
+    dg_picture_memory *picture_memory;
     dgemma_image_attention image_attention;
     dg_kv_cache *kv;
     dg_forward *forward;

@@ -35,6 +35,21 @@ bool dg_picture_copy(dg_picture *to, const dg_picture *from)
     return true;
 }
 
+/* Sets the bytes aside that the picture will have. */
+static dgemma_status take_memory(dg_pictures *out, const dg_image *image, const dg_patch_rule *rule,
+                                 dgemma_error *err)
+{
+    int width, height;
+    dgemma_status st =
+        dg_image_target_size(image->width, image->height, rule, &width, &height, err);
+    if (st)
+        return st;
+    size_t n = (size_t)width * (size_t)height * 3;
+    st = dg_picture_memory_take(out->memory, n, out->n_byte, err);
+    out->n_byte += st ? 0 : n;
+    return st;
+}
+
 static dgemma_status add_picture(dg_pictures *out, const dg_pictures_config *cfg,
                                  const dg_image *image, int budget, dgemma_error *err)
 {
@@ -52,7 +67,9 @@ static dgemma_status add_picture(dg_pictures *out, const dg_pictures_config *cfg
     *p = (dg_picture){0};
     const dg_vision_config *v = &cfg->model->vision;
     dg_patch_rule rule = {v->patch, v->pool, budget};
-    dgemma_status st = dg_image_prepare(&p->patches, image, &rule, err);
+    dgemma_status st = take_memory(out, image, &rule, err);
+    if (!st)
+        st = dg_image_prepare(&p->patches, image, &rule, err);
     if (st)
         return st;
     p->hash = hash_of(&p->patches);
@@ -201,7 +218,7 @@ dgemma_status dg_pictures_place(dg_pictures *out, const dg_pictures_config *cfg,
                                 const dg_media_slot *slot, size_t n_slot, dgemma_error *err)
 {
     placer p = {.out = out, .cfg = cfg, .err = err};
-    *out = (dg_pictures){0};
+    *out = (dg_pictures){.memory = dg_picture_memory_hold(cfg->memory)};
     dg_tokens_init(&p.tokens, tokens->max);
     dgemma_status st = DGEMMA_OK;
     size_t s = 0;
@@ -230,5 +247,8 @@ void dg_pictures_clear(dg_pictures *p)
     dg_free(p->list);
     dg_free(p->block);
     dg_free(p->feature);
+    if (p->memory)
+        dg_picture_memory_give(p->memory, p->n_byte);
+    dg_picture_memory_release(p->memory);
     *p = (dg_pictures){0};
 }

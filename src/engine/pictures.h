@@ -5,6 +5,7 @@
 
 #include "backend/backend.h"
 #include "dgemma.h"
+#include "engine/picture_memory.h"
 #include "image/preprocess.h"
 #include "model/config.h"
 #include "text/chat_template.h"
@@ -26,6 +27,8 @@ bool dg_picture_copy(dg_picture *to, const dg_picture *from);
 typedef struct dg_pictures {
     dg_picture *list;
     int n, cap;
+    dg_picture_memory *memory; /* held; NULL: none was taken */
+    size_t n_byte;             /* taken from it */
     const char *salt; /* borrowed: the caches keep pictures of different salts apart; NULL: "" */
     int n_soft;       /* of all of them: rows of features */
     dg_span *block;   /* [n_token] the picture a token belongs to; {p, p + 1} for text */
@@ -42,6 +45,7 @@ typedef struct dg_pictures_config {
     const dg_config *model;
     const dg_tokenizer *tokenizer;
     int budget; /* soft tokens of a picture */
+    dg_picture_memory *memory;
 } dg_pictures_config;
 
 /* Reads the media of all slots and puts their tokens in place of the placeholders. tokens->max

@@ -14,7 +14,7 @@ static const char image_mark[] = "<|image|>", video_mark[] = "<|video|>";
 typedef struct builder {
     const dgemma_engine *e;
     const dgemma_request_options *o;
-    dg_prompt_tokens *out;
+    dgemma_prompt *out;
     dgemma_error *err;
 
     dg_media_slot *slot; /* placeholders among the tokens, in order */
@@ -361,38 +361,67 @@ static dgemma_status place_pictures(builder *b)
         return dg_fail(b->err, DGEMMA_E_UNSUPPORTED,
                        "the model names no tokens for where a picture begins and ends");
     dg_pictures_config config = {cfg, b->e->loaded.tokenizer,
-                                 b->o->image_tokens ? b->o->image_tokens : cfg->vision.max_soft};
+                                 b->o->image_tokens ? b->o->image_tokens : cfg->vision.max_soft,
+                                 b->e->picture_memory};
     return dg_pictures_place(&b->out->pictures, &config, &b->out->tokens, b->slot, b->n_slot,
                              b->err);
 }
 
-dgemma_status dg_prompt_build(dg_prompt_tokens *out, const dgemma_engine *e,
-                              const dgemma_request_options *o, int max_tokens, dgemma_error *err)
+static dgemma_status build(builder *b)
 {
-    *out = (dg_prompt_tokens){0};
-    dg_tokens_init(&out->tokens, (size_t)max_tokens);
-    builder b = {.e = e, .o = o, .out = out, .err = err};
-    dgemma_status st = o->tokens ? DGEMMA_OK : dg_need_tokenizer(e, err);
+    const dgemma_request_options *o = b->o;
+    dg_tokens *tokens = &b->out->tokens;
+    dgemma_status st = o->tokens ? DGEMMA_OK : dg_need_tokenizer(b->e, b->err);
     if (!st)
-        st = o->tokens ? build_tokens(&b) : o->raw_prompt ? build_raw(&b) : build_chat(&b);
-    if (st == DGEMMA_E_LIMIT && out->tokens.least)
-        st = dg_fail_context(err, out->tokens.max, out->tokens.least, false);
+        st = o->tokens ? build_tokens(b) : o->raw_prompt ? build_raw(b) : build_chat(b);
+    if (st == DGEMMA_E_LIMIT && tokens->least)
+        st = dg_fail_context(b->err, tokens->max, tokens->least, false);
     if (!st && (o->tokens || o->raw_prompt))
-        st = find_slots(&b);
+        st = find_slots(b);
     if (!st)
-        st = place_pictures(&b);
-    for (size_t i = 0; i < b.n_decoded; i++)
-        dg_buf_clear(&b.bytes[i]);
-    dg_free(b.bytes);
-    dg_free(b.decoded);
-    dg_free(b.slot);
-    if (st)
-        dg_prompt_tokens_clear(out);
+        st = place_pictures(b);
+    for (size_t i = 0; i < b->n_decoded; i++)
+        dg_buf_clear(&b->bytes[i]);
+    dg_free(b->bytes);
+    dg_free(b->decoded);
+    dg_free(b->slot);
     return st;
 }
 
-void dg_prompt_tokens_clear(dg_prompt_tokens *p)
+dgemma_status dg_prompt_build(dgemma_prompt **out, const dgemma_engine *e,
+                              const dgemma_request_options *o, int max_tokens, dgemma_error *err)
 {
+    dgemma_prompt *p = dg_calloc(1, sizeof *p);
+    if (!p)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    atomic_init(&p->n_holder, 1);
+    p->engine = e;
+    p->salt = o->cache_salt ? dg_strdup(o->cache_salt) : NULL;
+    dg_tokens_init(&p->tokens, (size_t)max_tokens);
+    builder b = {.e = e, .o = o, .out = p, .err = err};
+    dgemma_status st =
+        o->cache_salt && !p->salt ? dg_fail(err, DGEMMA_E_NOMEM, "out of memory") : build(&b);
+    p->pictures.salt = p->salt;
+    if (st) {
+        dg_prompt_release(p);
+        return st;
+    }
+    *out = p;
+    return DGEMMA_OK;
+}
+
+dgemma_prompt *dg_prompt_hold(dgemma_prompt *p)
+{
+    atomic_fetch_add(&p->n_holder, 1);
+    return p;
+}
+
+void dg_prompt_release(dgemma_prompt *p)
+{
+    if (!p || atomic_fetch_sub(&p->n_holder, 1) > 1)
+        return;
     dg_tokens_clear(&p->tokens);
     dg_pictures_clear(&p->pictures);
+    dg_free(p->salt);
+    dg_free(p);
 }

@@ -1,14 +1,18 @@
 #include "engine/request.h"
 #include "base/alloc.h"
 
+void dg_request_drop_prompt(dgemma_request *r)
+{
+    dg_prompt_release(r->prompt);
+    r->prompt = NULL;
+}
+
 void dg_request_release(dgemma_request *r)
 {
     if (!r || atomic_fetch_sub(&r->n_holder, 1) > 1)
         return;
     dg_stream_free(r->stream);
-    dg_free(r->prompt);
-    dg_pictures_clear(&r->pictures);
-    dg_free(r->cache_salt);
+    dg_request_drop_prompt(r);
     for (size_t i = 0; i < r->answer.n_stop; i++)
         dg_free(r->answer.stop[i]);
     dg_free(r->answer.stop);

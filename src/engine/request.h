@@ -7,23 +7,25 @@
 #include "dgemma.h"
 #include "engine/answer.h"
 #include "engine/block_loop.h"
-#include "engine/pictures.h"
+#include "engine/prompt.h"
 #include "engine/sampling.h"
 
 /* Held by two sides, the caller and the engine; the last one to let go frees it. */
 struct dgemma_request {
     atomic_int n_holder;
     dg_stream *stream;
-    dg_block_loop_config cfg; /* cfg.prompt is owned here */
-    int32_t *prompt;
-    dg_pictures pictures;    /* pictures.salt is cache_salt */
-    char *cache_salt;        /* NULL: none */
-    dg_answer_config answer; /* answer.stop is owned here */
+    dgemma_prompt *prompt;    /* held until the request has ended; then NULL */
+    dg_block_loop_config cfg; /* borrows from the prompt */
+    dg_answer_config answer;  /* answer.stop is owned here */
     dg_sampling sampling;
     double submitted;
     size_t kv_bytes;      /* set aside for it while it runs */
+    size_t feature_bytes; /* of its pictures, likewise until its prompt is encoded */
     dgemma_request *next; /* in the queue; the scheduler's lock */
 };
+
+/* The engine is done with the prompt; a caller who is slow to free the request need not keep it. */
+void dg_request_drop_prompt(dgemma_request *r);
 
 /* Lets go of a request; the last one frees it. */
 void dg_request_release(dgemma_request *r);

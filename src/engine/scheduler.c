@@ -30,13 +30,14 @@ struct dg_scheduler {
     running *slots;  /* [max_running] */
     running **order; /* [max_running] all slots; the first n_running are taken, oldest first */
     int n_running;
-    int turn;            /* who is first in the next pass */
-    uint64_t tower_turn; /* counts passes of the tower */
-    size_t reserved;
-    dg_prefix_cache *prefix; /* NULL: nothing is kept */
-    dg_want *want;           /* [max_running] in the order of `order`, for the next pass */
-    dg_grant *grant;         /* [max_running] likewise */
-    dg_work *work;           /* [max_running] */
+    int turn;                 /* who is first in the next pass */
+    uint64_t tower_turn;      /* counts passes of the tower */
+    size_t reserved;          /* of keys and values, by kv_bytes of running requests */
+    size_t features_reserved; /* by their feature_bytes */
+    dg_prefix_cache *prefix;  /* NULL: nothing is kept */
+    dg_want *want;            /* [max_running] in the order of `order`, for the next pass */
+    dg_grant *grant;          /* [max_running] likewise */
+    dg_work *work;            /* [max_running] */
 
     pthread_t thread;
     bool thread_started;
@@ -82,6 +83,12 @@ static size_t worst_bytes(const dg_scheduler *s, const dg_block_loop_config *cfg
                            longest_step(&s->cfg.model->cfg, dg_block_loop_longest_picture(cfg)));
 }
 
+/* What its pictures are to the model, until the prompt is encoded. */
+static size_t feature_bytes(const dg_scheduler *s, const dgemma_request *r)
+{
+    return (size_t)r->prompt->pictures.n_soft * (size_t)s->cfg.model->cfg.n_embd * sizeof(float);
+}
+
 /* ---- the queue ---- */
 
 dgemma_status dg_scheduler_submit(dg_scheduler *s, dgemma_request *r, dgemma_error *err)
@@ -89,6 +96,7 @@ dgemma_status dg_scheduler_submit(dg_scheduler *s, dgemma_request *r, dgemma_err
     dgemma_status st = DGEMMA_OK;
     r->submitted = dg_clock_now();
     r->kv_bytes = worst_bytes(s, &r->cfg);
+    r->feature_bytes = feature_bytes(s, r);
     if (r->kv_bytes > s->cfg.kv_bytes)
         return dg_fail(err, DGEMMA_E_LIMIT,
                        "the request may need %zu MiB of keys and values, there is room for %zu: "
@@ -125,7 +133,7 @@ static dgemma_request *unlink_request(dg_scheduler *s, dgemma_request **link)
  * second time. */
 static bool begins_like_another(const dg_scheduler *s, const dgemma_request *r)
 {
-    dg_prefix prompt = {r->cfg.prompt, r->cfg.n_prompt, &r->pictures, r->cache_salt};
+    dg_prefix prompt = {r->cfg.prompt, r->cfg.n_prompt, &r->prompt->pictures, r->prompt->salt};
     for (int i = 0; i < s->n_running; i++)
         if (dg_prefix_reuse_worth_waiting(&s->order[i]->prefix, &s->order[i]->loop, &prompt))
             return true;
@@ -156,12 +164,19 @@ static dgemma_request *first_ready(dg_scheduler *s)
     return NULL;
 }
 
+/* One alone may have more than the bound. */
+static bool features_fit(const dg_scheduler *s, const dgemma_request *r)
+{
+    size_t n = s->features_reserved, most = s->cfg.feature_bytes;
+    return !n || (n <= most && r->feature_bytes <= most - n);
+}
+
 /* The next request, if what it needs is there. One that waits for memory holds up those behind it:
  * a large one would else wait for ever. One that waits for another's prompt does not. */
 static dgemma_request *dequeue(dg_scheduler *s)
 {
     dgemma_request *r = first_ready(s);
-    if (!r || r->kv_bytes > s->cfg.kv_bytes - s->reserved)
+    if (!r || r->kv_bytes > s->cfg.kv_bytes - s->reserved || !features_fit(s, r))
         return NULL;
     pthread_mutex_lock(&s->lock);
     dgemma_request **link = &s->first;
@@ -212,9 +227,19 @@ void dg_scheduler_count(dg_scheduler *s, dgemma_engine_counters *counters)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Nobody needs to know its pictures any more. */
+static void drop_features(dg_scheduler *s, running *u)
+{
+    dg_picture_encoding_clear(&u->encoding);
+    u->loop.cfg.features = NULL;
+    s->features_reserved -= u->r->feature_bytes;
+    u->r->feature_bytes = 0;
+}
+
 /* ---- the end of a request ---- */
 
-/* Ends it and empties the slot. The counters know before its reader does. */
+/* Ends it and empties the slot. When its reader knows, counters do, and its prompt is given back.
+ */
 static void end_request(dg_scheduler *s, running *u)
 {
     bool cut =
@@ -224,13 +249,14 @@ static void end_request(dg_scheduler *s, running *u)
     s->counters.n_blocks += cut;
     s->counters.n_output_tokens += cut ? (uint64_t)(u->loop.n_read - u->answer.n_behind) : 0;
     pthread_mutex_unlock(&s->lock);
-    dg_answer_end(&u->answer, u->status, &u->err, u->stopped);
     if (!u->status)
         dg_prefix_reuse_end(&u->prefix, &u->loop);
     dg_prefix_reuse_clear(&u->prefix);
+    dg_picture_encoding_clear(&u->encoding);
+    dg_request_drop_prompt(u->r);
+    dg_answer_end(&u->answer, u->status, &u->err, u->stopped);
     dg_answer_clear(&u->answer);
     dg_block_loop_clear(&u->loop);
-    dg_picture_encoding_clear(&u->encoding);
     dg_request_release(u->r);
     *u = (running){0};
 }
@@ -269,6 +295,7 @@ static void end_finished(dg_scheduler *s)
         }
         s->turn -= i < turn;
         s->reserved -= u->r->kv_bytes;
+        drop_features(s, u);
         set_running(s, s->counters.n_running - 1);
         end_request(s, u);
     }
@@ -280,7 +307,7 @@ static void end_finished(dg_scheduler *s)
 /* What is known of the request's pictures, unless keys and values of all of them are there. */
 static dgemma_status begin_encoding(dg_scheduler *s, running *u)
 {
-    const dg_pictures *p = &u->r->pictures;
+    const dg_pictures *p = &u->r->prompt->pictures;
     u->answer.stats.n_pictures = p->n;
     u->tower_turn = s->tower_turn;
     if (!p->n || p->list[p->n - 1].token < u->loop.n_encoded)
@@ -295,7 +322,7 @@ static dgemma_status begin_encoding(dg_scheduler *s, running *u)
 static dgemma_status reuse(dg_scheduler *s, running *u)
 {
     const dg_block_loop_config *cfg = &u->r->cfg;
-    dg_prefix prompt = {cfg->prompt, cfg->n_prompt, &u->r->pictures, u->r->cache_salt};
+    dg_prefix prompt = {cfg->prompt, cfg->n_prompt, &u->r->prompt->pictures, u->r->prompt->salt};
     int n = dg_prefix_reuse_begin(&u->prefix, s->prefix, &u->loop, &prompt, s->cfg.turn_token);
     u->answer.stats.n_prompt_cached = n;
     dgemma_event found = {.kind = DGEMMA_EVENT_PROMPT, .n_done = n, .n_total = cfg->n_prompt};
@@ -328,6 +355,7 @@ static void admit(dg_scheduler *s, dgemma_engine_counters *done)
             return;
         running *u = s->order[s->n_running++];
         s->reserved += r->kv_bytes;
+        s->features_reserved += r->feature_bytes;
         start(s, u, r);
         done->n_prompt_tokens += (uint64_t)r->cfg.n_prompt;
         done->n_prompt_cached += (uint64_t)u->answer.stats.n_prompt_cached;
@@ -429,15 +457,13 @@ static int plan(dg_scheduler *s, dgemma_engine_counters *done)
 }
 
 /* What came of the pass for one request. */
-static void take(running *u, double seconds, dgemma_engine_counters *done)
+static void take(dg_scheduler *s, running *u, double seconds, dgemma_engine_counters *done)
 {
     bool go_on = true;
     dg_prefix_reuse_pass(&u->prefix, &u->loop, u->work);
     dg_block_loop_take(&u->loop);
-    if (!has_prompt(u)) {
-        dg_picture_encoding_clear(&u->encoding);
-        u->loop.cfg.features = NULL;
-    }
+    if (!has_prompt(u))
+        drop_features(s, u);
     done->n_steps += u->loop.canvas_in_pass;
     if (u->loop.block_done) {
         done->n_blocks++;
@@ -502,7 +528,7 @@ static void run_pass(dg_scheduler *s, dgemma_engine_counters *done)
         if (own)
             fail(u, own, &err);
         else
-            take(u, seconds, done);
+            take(s, u, seconds, done);
     }
 }
 

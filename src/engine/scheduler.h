@@ -37,6 +37,7 @@ typedef struct dg_scheduler_config {
     dg_kv_cache *kv;
     dg_forward *forward;
     dg_picture_cache *pictures; /* NULL: the model does not see */
+    size_t feature_bytes;       /* of pictures in running requests, those of one apart */
     dg_image_rule images;
     int max_running, queue_length;
     size_t kv_bytes;   /* the cache's bound */

@@ -114,7 +114,7 @@ static json_t *json_ids(const int32_t *ids, size_t n)
 static dgemma_status write_record(evaluation *ev, const asked *a, dgemma_error *err)
 {
     dgemma_request_options o;
-    dg_prompt_tokens prompt = {0};
+    dgemma_prompt *prompt = NULL;
     char *messages, *tools;
     dgemma_status st = ask_prepare(&o, ev->engine, a->prompt, &ev->ask, &messages, &tools, err);
     if (st)
@@ -125,13 +125,13 @@ static dgemma_status write_record(evaluation *ev, const asked *a, dgemma_error *
             ev->record,
             json_pack("{s:s, s:s, s:s, s:o, s:o, s:b, s:i, s:i, s:i}", "family", a->prompt->family,
                       "id", a->prompt->id, "text", a->answer.text, "prompt",
-                      json_ids(prompt.tokens.ids, prompt.tokens.n), "tokens",
+                      json_ids(prompt->tokens.ids, prompt->tokens.n), "tokens",
                       json_ids(a->tokens, a->n_tokens), "stopped",
                       a->stats.end == DGEMMA_END_STOP || a->stats.end == DGEMMA_END_TOOL_CALLS,
                       "max_tokens", ev->ask.max_tokens, "steps", a->stats.n_steps, "canvases",
                       a->stats.n_blocks),
             err);
-    dg_prompt_tokens_clear(&prompt);
+    dg_prompt_release(prompt);
     free(messages);
     free(tools);
     return st;

@@ -297,6 +297,133 @@ START_TEST(videos_are_frames_with_times)
 }
 END_TEST
 
+/* ---- memory ---- */
+
+static size_t picture_bytes(dgemma_engine *e)
+{
+    dgemma_engine_counters c;
+    dgemma_engine_count(e, &c);
+    return c.picture_bytes_used;
+}
+
+static dgemma_engine *open_with(size_t bytes)
+{
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine *e = NULL;
+    opt.model_path = model_path;
+    opt.n_threads = 2;
+    opt.picture_bytes = bytes;
+    ck_assert_int_eq(dgemma_engine_open(&e, &opt, NULL), DGEMMA_OK);
+    return e;
+}
+
+/* One pixel, which becomes as large as any picture. */
+static const unsigned char dot[] = {'G', 'I', 'F', '8', '9', 'a', 1, 0,    1, 0, 0x80, 0,
+                                    0,   0,   200, 0,   9,   9,   9, 0x2C, 0, 0, 0,    0,
+                                    1,   0,   1,   0,   0,   2,   2, 0x44, 1, 0, 0x3B};
+enum { DOT_SIDE = 12 * 8, DOT_BYTES = DOT_SIDE * DOT_SIDE * 3 }; /* of 64 soft tokens */
+
+static dgemma_request_options about_dot(const dgemma_engine *e)
+{
+    static const dgemma_media media = {.data = dot, .size = sizeof dot};
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "What is it?";
+    opt.media = &media;
+    opt.n_media = 1;
+    opt.image_tokens = 70;
+    opt.max_tokens = 16;
+    opt.max_denoise_steps = 3;
+    return opt;
+}
+
+/* Eight answers to one prompt: its picture is there once, whatever runs and waits, and until the
+ * last of them has ended, not until it is freed. The answers are those of eight prompts. */
+START_TEST(choices_share_a_prompt)
+{
+    enum { N = 8 };
+    static said apart[N], shared;
+    dgemma_engine *e = open_with(0);
+    dgemma_request_options opt = about_dot(e);
+    for (int i = 0; i < N; i++) {
+        opt.seed = (uint64_t)i;
+        ask(e, &opt, &apart[i]);
+    }
+    ck_assert_uint_eq(picture_bytes(e), 0);
+
+    dgemma_prompt *prompt = NULL;
+    dgemma_request *r[N];
+    dgemma_error err = {0};
+    ck_assert_int_eq(dgemma_prompt_create(&prompt, e, &opt, &err), DGEMMA_OK);
+    ck_assert_uint_eq(picture_bytes(e), DOT_BYTES);
+    ck_assert_int_eq((int)dgemma_prompt_length(prompt), apart[0].stats.n_prompt);
+    opt = dgemma_request_defaults(e);
+    opt.prompt = prompt;
+    opt.max_tokens = 32;
+    opt.max_denoise_steps = 3;
+    for (int i = 0; i < N; i++) {
+        opt.seed = (uint64_t)i;
+        ck_assert_msg(dgemma_request_submit(&r[i], e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+        ck_assert_uint_eq(picture_bytes(e), DOT_BYTES);
+    }
+    dgemma_prompt_free(prompt); /* the requests have it */
+    for (int i = 0; i < N; i++) {
+        memset(&shared, 0, sizeof shared);
+        for (dgemma_event event; dgemma_request_wait(r[i], &event, -1);) {
+            on_event(&shared, &event);
+            if (event.kind == DGEMMA_EVENT_END)
+                shared.stats = event.stats;
+        }
+        ck_assert_int_eq(shared.stats.n_prompt, apart[i].stats.n_prompt);
+        ck_assert_uint_eq(shared.n, apart[i].n);
+        ck_assert_mem_eq(shared.ids, apart[i].ids, shared.n * sizeof *shared.ids);
+    }
+    ck_assert_uint_eq(picture_bytes(e), 0);
+    for (int i = 0; i < N; i++)
+        dgemma_request_free(r[i]);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* The bound: for one request too much, for others as long as somebody has it. */
+START_TEST(memory_of_pictures_is_bounded)
+{
+    dgemma_engine *e = open_with(2 * DOT_BYTES + DOT_BYTES / 2);
+    dgemma_engine_counters c;
+    dgemma_engine_count(e, &c);
+    ck_assert_uint_eq(c.picture_bytes_total, 2 * DOT_BYTES + DOT_BYTES / 2);
+    dgemma_request_options opt = about_dot(e);
+    dgemma_media three[3] = {*opt.media, *opt.media, *opt.media};
+    dgemma_error err = {0};
+    dgemma_prompt *first = NULL, *second = NULL, *third = NULL;
+    opt.media = three;
+    opt.n_media = 3;
+    ck_assert_int_eq(refused(e, &opt, "send fewer"), DGEMMA_E_LIMIT);
+    ck_assert_uint_eq(picture_bytes(e), 0);
+    opt.n_media = 1;
+    ck_assert_int_eq(dgemma_prompt_create(&first, e, &opt, &err), DGEMMA_OK);
+    ck_assert_int_eq(dgemma_prompt_create(&second, e, &opt, &err), DGEMMA_OK);
+    ck_assert_int_eq(dgemma_prompt_create(&third, e, &opt, &err), DGEMMA_E_NOMEM);
+    ck_assert_ptr_null(third);
+    ck_assert_int_eq(refused(e, &opt, "try again later"), DGEMMA_E_NOMEM);
+    ck_assert_uint_eq(picture_bytes(e), 2 * DOT_BYTES);
+    dgemma_prompt_free(second);
+    ck_assert_int_eq(dgemma_prompt_create(&third, e, &opt, &err), DGEMMA_OK);
+    dgemma_prompt_free(third);
+    dgemma_prompt_free(NULL);
+
+    /* of one engine, and there after it */
+    dgemma_engine *other = open_with(0);
+    dgemma_request_options again = dgemma_request_defaults(other);
+    again.prompt = first;
+    ck_assert_int_eq(refused(other, &again, "another engine"), DGEMMA_E_ARG);
+    again.chat_prompt = "x";
+    ck_assert_int_eq(refused(e, &again, "more than one prompt"), DGEMMA_E_ARG);
+    dgemma_engine_close(other);
+    dgemma_engine_close(e);
+    dgemma_prompt_free(first);
+}
+END_TEST
+
 /* A GGUF model finds its tower beside it, or where it is told, and looks through it. */
 START_TEST(towers_of_gguf_models)
 {
@@ -569,6 +696,8 @@ Suite *pictures_suite(void)
     tcase_add_test(t, budgets_cost_what_they_say);
     tcase_add_test(t, wrong_pictures_are_refused);
     tcase_add_test(t, videos_are_frames_with_times);
+    tcase_add_test(t, choices_share_a_prompt);
+    tcase_add_test(t, memory_of_pictures_is_bounded);
     tcase_add_test(t, towers_of_gguf_models);
     tcase_add_test(t, a_named_tower_is_a_gguf_file);
     tcase_add_test(t, a_tower_that_does_not_fit_is_ignored);

@@ -409,8 +409,10 @@ static dgemma_request *submit_broken(dgemma_engine *e)
     dgemma_request *r = dg_calloc(1, sizeof *r);
     atomic_init(&r->n_holder, 1);
     ck_assert_int_eq(dg_stream_create(&r->stream, NULL), DGEMMA_OK);
+    dgemma_request_options opt = {.tokens = (const int32_t[4]){0}, .n_tokens = 4};
+    ck_assert_int_eq(dg_prompt_build(&r->prompt, e, &opt, 4, NULL), DGEMMA_OK);
     r->cfg = (dg_block_loop_config){
-        .prompt = r->prompt = dg_calloc(4, sizeof *r->prompt),
+        .prompt = r->prompt->tokens.ids,
         .n_prompt = 4,
         .diffusion = {4, 1e-38f, 1e-38f, 0.1f, 1, 0.005f, 0},
         .canvas_length = 16,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "engine/answer.h"
+#include "engine/engine.h"
 #include "engine/prompt.h"
 #include "suites.h"
 
@@ -33,11 +34,12 @@ static dgemma_request_options asking(const dgemma_engine *e)
 }
 
 /* The prompt as text, in memory of the caller's. */
-static char *prompt_text(dgemma_engine *e, const dgemma_request_options *opt, dg_prompt_tokens *p)
+static char *prompt_text(dgemma_engine *e, const dgemma_request_options *opt, dgemma_prompt **out)
 {
     dgemma_error err = {0};
     char *text;
-    ck_assert_msg(dg_prompt_build(p, e, opt, e->n_context, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_msg(dg_prompt_build(out, e, opt, e->n_context, &err) == DGEMMA_OK, "%s", err.msg);
+    const dgemma_prompt *p = *out;
     ck_assert_int_eq(dgemma_detokenize(e, p->tokens.ids, p->tokens.n, &text, NULL, NULL),
                      DGEMMA_OK);
     return text;
@@ -47,16 +49,16 @@ static char *prompt_text(dgemma_engine *e, const dgemma_request_options *opt, dg
 static void goes_on_with(dgemma_engine *e, const dgemma_request_options *opt,
                          const dgemma_request_options *base, const char *more, size_t n_opening)
 {
-    dg_prompt_tokens p, q;
+    dgemma_prompt *p, *q;
     char *with = prompt_text(e, opt, &p), *without = prompt_text(e, base, &q);
     size_t n = strlen(without);
     ck_assert_msg(!strncmp(with, without, n) && !strcmp(with + n, more), "%s", with);
-    ck_assert_int_eq(p.n_opening > 0, n_opening > 0);
-    ck_assert(!p.in_thought);
+    ck_assert_int_eq(p->n_opening > 0, n_opening > 0);
+    ck_assert(!p->in_thought);
     dgemma_free(with);
     dgemma_free(without);
-    dg_prompt_tokens_clear(&p);
-    dg_prompt_tokens_clear(&q);
+    dg_prompt_release(p);
+    dg_prompt_release(q);
 }
 
 static const char *const templates[] = {"a", "b"};
@@ -83,29 +85,29 @@ START_TEST(the_prompt_opens_the_answer)
     goes_on_with(e, &opt, &bare, "So <|tool_call>", 0);
 
     /* the markers that people write are text */
-    dg_prompt_tokens p;
+    dgemma_prompt *p;
     dgemma_free(prompt_text(e, &opt, &p));
-    for (size_t i = p.tokens.n - 10; i < p.tokens.n; i++)
-        ck_assert_int_ne(p.tokens.ids[i], 12);
-    ck_assert(p.in_text);
-    dg_prompt_tokens_clear(&p);
+    for (size_t i = p->tokens.n - 10; i < p->tokens.n; i++)
+        ck_assert_int_ne(p->tokens.ids[i], 12);
+    ck_assert(p->in_text);
+    dg_prompt_release(p);
     opt = base;
     opt.thinking = true;
     opt.answer_prefix = "";
-    dg_prompt_tokens q;
+    dgemma_prompt *q;
     opt.chat_prompt = NULL; /* after a tool's result the thought is open */
     opt.messages = "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"tool_calls\":"
                    "[{\"id\":\"1\",\"function\":{\"name\":\"time\",\"arguments\":\"{}\"}}]},"
                    "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"noon\"}]";
     dgemma_free(prompt_text(e, &opt, &q));
-    ck_assert(!q.in_text);
-    bool was_open = q.in_thought;
-    dg_prompt_tokens_clear(&q);
+    ck_assert(!q->in_text);
+    bool was_open = q->in_thought;
+    dg_prompt_release(q);
     opt.answer_prefix = "It is";
     dgemma_free(prompt_text(e, &opt, &q));
-    ck_assert(q.in_text && !q.in_thought);
+    ck_assert(q->in_text && !q->in_thought);
     ck_assert(was_open || _i == 0);
-    dg_prompt_tokens_clear(&q);
+    dg_prompt_release(q);
     dgemma_engine_close(e);
 }
 END_TEST
@@ -230,12 +232,12 @@ START_TEST(calls_come_out_whole)
     dgemma_request_options opt = asking(e);
     opt.tool_choice = DGEMMA_TOOLS_NAMED;
     opt.tool_name = "time";
-    dg_prompt_tokens p;
+    dgemma_prompt *p;
     dgemma_error err = {0};
     ck_assert_int_eq(dg_prompt_build(&p, e, &opt, e->n_context, &err), DGEMMA_OK);
     dg_answer_config named = {.tokenizer = e->loaded.tokenizer,
-                              .opening = p.tokens.ids + p.tokens.n - p.n_opening,
-                              .n_opening = p.n_opening},
+                              .opening = p->tokens.ids + p->tokens.n - p->n_opening,
+                              .n_opening = p->n_opening},
                      single = named, prefixed = {.tokenizer = e->loaded.tokenizer, .in_text = true};
     single.single_call = true;
     static heard h;
@@ -266,7 +268,7 @@ START_TEST(calls_come_out_whole)
         ck_assert_str_eq(h.text, " and more");
         ck_assert_int_eq(h.end, DGEMMA_END_STOP);
     }
-    dg_prompt_tokens_clear(&p);
+    dg_prompt_release(p);
     dgemma_engine_close(e);
 }
 END_TEST
