@@ -25,6 +25,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -100,6 +101,16 @@ def bring_up_to_date(tree, copy):
         os.remove(os.path.join(copy, name))
 
 
+def kill_session(session):
+    """The test runner puts each test into a process group of its own; all of them are in its session."""
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            if os.getsid(int(name)) == session:
+                os.kill(int(name), signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
 class Workshop:
     """One copy of the tree, in which one mutation at a time is built and tried."""
 
@@ -127,9 +138,10 @@ class Workshop:
             try:
                 said = running.communicate(timeout=4 * self.limit)[0].decode(errors='replace')
             except subprocess.TimeoutExpired:
-                os.killpg(running.pid, 9)
+                kill_session(running.pid)
                 return True, 'ran out of time'
-        return running.returncode != 0 or said.rstrip().endswith('0 passed, 0 failed, 0 skipped'), said
+        nothing_ran = said.splitlines()[-1:] == ['0 passed, 0 failed, 0 skipped']
+        return running.returncode != 0 or nothing_ran, said
 
     def attempt(self, mutation):
         """'killed' and by whom, or what went wrong."""

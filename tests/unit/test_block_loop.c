@@ -158,6 +158,120 @@ START_TEST(no_thought_opens_after_the_last)
 }
 END_TEST
 
+/* However long it may think, an answer has room behind it; what is said outside a thought is not
+ * thinking. */
+START_TEST(thoughts_leave_room_for_an_answer)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    t.model->cfg.n_stop = 0;
+    int32_t thoughts[CANVAS], both[CANVAS];
+    for (int i = 0; i < CANVAS; i++) {
+        thoughts[i] = i ? 50 + i : OPEN;
+        both[i] = i == 0 ? OPEN : i == 4 ? CLOSE : 50 + i;
+    }
+    dg_block_loop l;
+    dg_block_loop_config cfg = config(&t);
+    cfg.think_open = OPEN;
+    cfg.think_close = CLOSE;
+    for (int room = 6; room <= 20; room++) {
+        cfg.max_tokens = room;
+        ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+        say(&l, thoughts, CANVAS);
+        ck_assert(l.thought_closed);
+        ck_assert_int_le(l.n_output + room / 2, room); /* half of it at least */
+        ck_assert_int_eq(l.end, DG_END_NONE);
+        dg_block_loop_clear(&l);
+    }
+    cfg.max_tokens = MAX_TOKENS;
+    cfg.think_budget = 8;
+    ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+    say(&l, both, CANVAS);
+    ck_assert(!l.thought_closed);
+    ck_assert_int_eq(l.n_thought, 3);
+    ck_assert_int_eq(l.n_block_token, CANVAS);
+    ck_assert_int_eq(l.n_converged, 1);
+    dg_want want;
+    dg_block_loop_want(&l, &want);
+    ck_assert(!want.prompt && !want.picture);
+    ck_assert_int_eq(want.n_token, CANVAS);
+    dg_block_loop_clear(&l);
+    tiny_close(&t);
+}
+END_TEST
+
+/* ---- limits ---- */
+
+/* A stop token right behind the last token that is allowed: the model had finished. */
+START_TEST(the_end_of_a_turn_comes_before_the_limit)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    int32_t block[CANVAS];
+    for (int n = 1; n < CANVAS; n++)
+        for (int stops = 0; stops < 2; stops++) {
+            for (int i = 0; i < CANVAS; i++)
+                block[i] = stops && i == n ? t.cfg.stop_token[t.cfg.n_stop - 1] : 50;
+            dg_block_loop l;
+            dg_block_loop_config cfg = config(&t);
+            cfg.max_tokens = n;
+            ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+            say(&l, block, CANVAS);
+            ck_assert_int_eq(l.end, stops ? DG_END_STOP : DG_END_LENGTH);
+            ck_assert_int_eq(l.n_output, n);
+            dg_block_loop_clear(&l);
+        }
+    tiny_close(&t);
+}
+END_TEST
+
+/* What is left of a prompt: its tokens, its pictures and their features, from where it was left. */
+START_TEST(a_prompt_goes_on_where_it_was_left)
+{
+    enum { N = 40 };
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    int32_t ids[N], feature[N];
+    dg_span block[N];
+    for (int i = 0; i < N; i++) {
+        ids[i] = 50 + i;
+        feature[i] = i >= 10 && i < 22 ? i - 10 : -1;
+        block[i] = i >= 10 && i < 22 ? (dg_span){10, 22} : (dg_span){i, i + 1};
+    }
+    float features[1];
+    dg_block_loop l;
+    dg_block_loop_config cfg = config(&t);
+    cfg.prompt = ids;
+    cfg.n_prompt = N;
+    cfg.block = block;
+    cfg.feature = feature;
+    cfg.features = features;
+    ck_assert_int_eq(dg_block_loop_longest_picture(&cfg), 12);
+    ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+    static const int pieces[] = {10, 12, 18};
+    for (size_t i = 0, at = 0; i < DG_COUNT(pieces); at += (size_t)pieces[i++]) {
+        dg_want want;
+        dg_work w;
+        dg_block_loop_want(&l, &want);
+        ck_assert(want.prompt);
+        ck_assert_int_eq(want.n_token, N - (int)at);
+        ck_assert_int_eq(want.first, (int)at);
+        ck_assert_ptr_eq(want.picture, block + at);
+        dg_block_loop_plan(&l, &w, (dg_grant){.n_token = pieces[i]});
+        ck_assert_mem_eq(w.token, ids + at, (size_t)pieces[i] * sizeof *ids);
+        ck_assert_ptr_eq(w.block, block + at);
+        ck_assert_ptr_eq(w.feature, feature + at);
+        ck_assert_ptr_eq(w.features, features);
+        ck_assert_int_eq(w.n_canvas, 0);
+        dg_kv_advance(&l.seq, w.n_token);
+        dg_block_loop_take(&l);
+    }
+    l.seq.n_token = 0; /* nothing was encoded */
+    dg_block_loop_clear(&l);
+    tiny_close(&t);
+}
+END_TEST
+
 /* ---- what a step knows of the one before ---- */
 
 /* The second step sees the soft embedding of the first, the first step of the next block does not.
@@ -306,6 +420,9 @@ Suite *block_loop_suite(void)
     tcase_add_test(t, a_block_of_padding_ends_the_answer);
     tcase_add_test(t, anything_else_goes_on);
     tcase_add_test(t, no_thought_opens_after_the_last);
+    tcase_add_test(t, thoughts_leave_room_for_an_answer);
+    tcase_add_test(t, the_end_of_a_turn_comes_before_the_limit);
+    tcase_add_test(t, a_prompt_goes_on_where_it_was_left);
     tcase_add_test(t, soft_embeddings_are_carried);
     tcase_add_test(t, a_picture_sees_itself_beyond_the_window);
     suite_add_tcase(s, t);

@@ -174,6 +174,29 @@ static void check_turns(const dg_want *one, int most_in_pass)
     }
 }
 
+/* The turn is for somebody who wants something; and a picture that overruns the room waits until
+ * there is some. */
+START_TEST(the_turn_is_for_who_waits)
+{
+    dg_grant_rule narrow = {
+        .max_row = 100, .max_prompt = 64, .min_prompt_room = 32, .min_prompt_share = 32};
+    dg_grant g[4];
+    dg_want idle[] = {{0}, {.n_canvas = 90}, {0}, {.n_canvas = 20}};
+    ck_assert_int_eq(dg_grants(g, idle, 4, 0, &narrow), 3);
+    assert_grant(g[3], 0, 0);
+
+    lay_text();
+    lay_picture(0, 20);
+    dg_want full[] = {{.n_canvas = 16}, {.n_token = 500, .prompt = true}, prompt_of(0, 40)};
+    ck_assert_int_eq(dg_grants(g, full, 3, 0, &narrow), 2);
+    assert_grant(g[0], 0, 16);
+    assert_grant(g[1], 32, 0); /* all the room that prompts have */
+    assert_grant(g[2], 0, 0);
+    ck_assert_int_eq(dg_grants(g, full, 3, 2, &narrow), 1); /* now the other has to wait */
+    assert_grant(g[2], 32, 0);
+}
+END_TEST
+
 START_TEST(everyone_comes_to_its_turn)
 {
     lay_text();
@@ -248,6 +271,7 @@ Suite *grants_suite(void)
     tcase_add_test(t, prompts_share_their_room);
     tcase_add_test(t, a_picture_overruns_the_room);
     tcase_add_test(t, what_does_not_fit_is_first_next_time);
+    tcase_add_test(t, the_turn_is_for_who_waits);
     tcase_add_test(t, everyone_comes_to_its_turn);
     tcase_add_test(t, bounds_hold_whatever_is_wanted);
     suite_add_tcase(s, t);

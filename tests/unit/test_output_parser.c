@@ -1,10 +1,11 @@
-/* The output parser: model output written with its markers, tokenised with Gemma's vocabulary, in
- * every cut. */
+/* The output parser: model output written with its markers, in every cut; tokenised with Gemma's
+ * vocabulary, and once more in pieces of a letter or two. */
 #include "suites.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/common.h"
+#include "base/file.h"
 #include "base/rng.h"
 #include "gemma_vocabulary.h"
 #include "support/alloc_fail.h"
@@ -23,6 +24,22 @@ static void teardown(void)
 {
     dg_tokenizer_free(tokenizer);
     gemma_vocabulary_clear(&gemma);
+}
+
+static void setup_small(void)
+{
+    dg_buf json;
+    dgemma_error err = {0};
+    dg_buf_init(&json, 1 << 20);
+    ck_assert_int_eq(dg_file_read(&json, "models/pocket/tokenizer.json", &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_tokenizer_from_json(&tokenizer, json.data, json.len, "pocket", &err),
+                     DGEMMA_OK);
+    dg_buf_clear(&json);
+}
+
+static void teardown_small(void)
+{
+    dg_tokenizer_free(tokenizer);
 }
 
 /* ---- events as text: [thinking …][text …][call 0 name {…}][end turn] ---- */
@@ -357,6 +374,36 @@ START_TEST(takes_any_ids)
 }
 END_TEST
 
+/* The prompt holds the beginning of the answer: blanks and what looks like a thought go on with it.
+ */
+START_TEST(goes_on_with_a_text)
+{
+    static const char *const cases[][2] = {
+        {" and more<turn|>", "[text  and more][end turn]"},
+        {"\n\n<turn|>", "[text \n\n][end turn]"},
+        {"thought\nhm<channel|>x", "[text thought\nhmx][end cut]"},
+        {"<think>a</think>", "[text <think>a</think>][end cut]"},
+        {" <|channel>thought\nhm\n<channel|>x", "[text  ][thinking hm][text x][end cut]"},
+    };
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        record r = {.last = -1, .n_left = -1};
+        dg_buf_init(&r.text, 1 << 16);
+        dg_tokens tokens;
+        encode(cases[i][0], &tokens);
+        dg_output_parser *p;
+        dg_output_options options = {.in_text = true};
+        ck_assert_int_eq(dg_output_parser_create(&p, tokenizer, &options, on_event, &r, NULL), 0);
+        for (size_t k = 0; k < tokens.n; k++)
+            ck_assert_int_eq(dg_output_parser_push(p, &tokens.ids[k], 1, NULL), 0);
+        ck_assert_int_eq(dg_output_parser_finish(p, NULL), 0);
+        ck_assert_str_eq(r.text.data, cases[i][1]);
+        dg_output_parser_free(p);
+        dg_tokens_clear(&tokens);
+        dg_buf_clear(&r.text);
+    }
+}
+END_TEST
+
 /* ---- calls ---- */
 
 START_TEST(gives_calls)
@@ -372,6 +419,16 @@ START_TEST(gives_calls)
     expect_call("call:f{s:" Q "a \"quoted\" \\ thing,\n{x:[1]} \t" Q "}",
                 "f {\"s\":\"a \\\"quoted\\\" \\\\ thing,\\n{x:[1]} \\t\"}");
     expect_call("call:f{s:" Q "日本語 🦙" Q "}", "f {\"s\":\"日本語 🦙\"}");
+    expect_call("call:f{s:" Q "\x01\r\x1f" Q "}", "f {\"s\":\"\\u0001\\u000d\\u001f\"}");
+    expect_call("call:f{s:\"\\u00E4\\u00e4\\uABCD\"}", "f {\"s\":\"ää\uABCD\"}");
+    expect_call("call:f{s:\"\\udd99\"}", "f {\"s\":\"\uFFFD\"}");
+    char name[130], body[160], want[160];
+    memset(name, 'n', sizeof name);
+    snprintf(body, sizeof body, "call:%.128s{}", name);
+    snprintf(want, sizeof want, "%.128s {}", name);
+    expect_call(body, want);
+    snprintf(body, sizeof body, "call:%.129s{}", name);
+    expect_no_call(body, body);
     expect_call(" call: f { a : 1 , b : " Q "x" Q " } ", "f {\"a\":1,\"b\":\"x\"}");
     expect_call("call:my-tool.v2{user-id:1,@type:2,x.y:3}",
                 "my-tool.v2 {\"user-id\":1,\"@type\":2,\"x.y\":3}");
@@ -509,6 +566,9 @@ START_TEST(repairs_nothing_that_is_not)
     expect_no_call("call:f{k:" Q "x}}", "call:f{k:\"x}}");
     expect_no_call("call:f{l:[" Q "a}", "call:f{l:[\"a}");
     expect_no_call("call:f{k:" Q "x] }", "call:f{k:\"x] }");
+    expect_no_call("call:f{k:" Q "x { ] }", "call:f{k:\"x { ] }");
+    expect_no_call("call:f{k:" Q "a" Q " b:2}", "call:f{k:\"a\" b:2}");
+    expect_no_call("call:f{l:[" Q "a" Q Q "b" Q "]}", "call:f{l:[\"a\"\"b\"]}");
     expect_no_call("call:f(k=" Q "x :))", "call:f(k=\"x :))");
     /* another member may be inside */
     expect_no_call("call:f{a:" Q "x,b:2}", "call:f{a:\"x,b:2}");
@@ -668,41 +728,44 @@ START_TEST(survives_without_memory)
 }
 END_TEST
 
+static void add_tests(TCase *c)
+{
+    tcase_add_test(c, gives_text);
+    tcase_add_test(c, drops_what_is_not_for_people);
+    tcase_add_test(c, gives_thinking);
+    tcase_add_test(c, leaves_open_thoughts_thinking);
+    tcase_add_test(c, knows_channels_by_any_name);
+    tcase_add_test(c, finds_thoughts_without_their_token);
+    tcase_add_test(c, gives_back_what_only_begins_like_a_thought);
+    tcase_add_test(c, keeps_first_lines_that_are_no_header);
+    tcase_add_test(c, starts_inside_a_thought);
+    tcase_add_test(c, keeps_characters_whole);
+    tcase_add_test(c, goes_on_with_a_text);
+    tcase_add_test(c, gives_calls);
+    tcase_add_test(c, gives_several_calls_and_text);
+    tcase_add_test(c, ends_calls_by_any_marker);
+    tcase_add_test(c, repairs_what_is_certain);
+    tcase_add_test(c, takes_json_for_a_call);
+    tcase_add_test(c, passes_on_what_is_not);
+    tcase_add_test(c, repairs_nothing_that_is_not);
+    tcase_add_test(c, makes_no_half_calls);
+    tcase_add_test(c, stops_when_told);
+    tcase_add_test(c, survives_without_memory);
+}
+
 Suite *output_parser_suite(void)
 {
     Suite *s = suite_create("output_parser");
-    TCase *text = tcase_create("text");
-    tcase_add_unchecked_fixture(text, setup, teardown);
-    tcase_add_test(text, gives_text);
-    tcase_add_test(text, drops_what_is_not_for_people);
-    tcase_add_test(text, gives_thinking);
-    tcase_add_test(text, leaves_open_thoughts_thinking);
-    tcase_add_test(text, knows_channels_by_any_name);
-    tcase_add_test(text, finds_thoughts_without_their_token);
-    tcase_add_test(text, gives_back_what_only_begins_like_a_thought);
-    tcase_add_test(text, keeps_first_lines_that_are_no_header);
-    tcase_add_test(text, starts_inside_a_thought);
-    tcase_add_test(text, keeps_characters_whole);
-    tcase_add_test(text, takes_any_ids);
-    suite_add_tcase(s, text);
+    TCase *vocabulary = tcase_create("gemma");
+    tcase_add_unchecked_fixture(vocabulary, setup, teardown);
+    add_tests(vocabulary);
+    tcase_add_test(vocabulary, takes_any_ids); /* of this vocabulary */
+    tcase_add_test(vocabulary, bounds_depth_and_size);
+    suite_add_tcase(s, vocabulary);
 
-    TCase *calls = tcase_create("calls");
-    tcase_add_unchecked_fixture(calls, setup, teardown);
-    tcase_add_test(calls, gives_calls);
-    tcase_add_test(calls, gives_several_calls_and_text);
-    tcase_add_test(calls, ends_calls_by_any_marker);
-    tcase_add_test(calls, repairs_what_is_certain);
-    tcase_add_test(calls, takes_json_for_a_call);
-    tcase_add_test(calls, passes_on_what_is_not);
-    tcase_add_test(calls, repairs_nothing_that_is_not);
-    tcase_add_test(calls, makes_no_half_calls);
-    tcase_add_test(calls, bounds_depth_and_size);
-    suite_add_tcase(s, calls);
-
-    TCase *use = tcase_create("use");
-    tcase_add_unchecked_fixture(use, setup, teardown);
-    tcase_add_test(use, stops_when_told);
-    tcase_add_test(use, survives_without_memory);
-    suite_add_tcase(s, use);
+    TCase *small = tcase_create("small");
+    tcase_add_unchecked_fixture(small, setup_small, teardown_small);
+    add_tests(small);
+    suite_add_tcase(s, small);
     return s;
 }

@@ -67,7 +67,11 @@ static void expect(const char *text, const char *const *stop, size_t n, const bo
             continue;
         ck_assert(dg_stop_strings_push(s, text + from, i - from, hear, &h));
         from = i;
-        size_t open = first_open(text, i, stop, n);
+        size_t open = first_open(text, i, stop, n), at;
+        char so_far[256];
+        snprintf(so_far, sizeof so_far, "%.*s", (int)i, text);
+        if (first_stop(so_far, stop, n, &at) && at <= open) /* nothing can come before it */
+            ck_assert(dg_stop_strings_found(s));
         if (!dg_stop_strings_found(s)) /* nothing is held longer than it has to be */
             ck_assert_msg(h.text.len == open - dg_utf8_partial(text, open),
                           "\"%s\": %zu of %zu bytes came", text, h.text.len, i);
