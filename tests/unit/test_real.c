@@ -182,7 +182,7 @@ START_TEST(known_bits)
     enum { EXP, LOG, TANH, POW, SIN, COS, N_FUNCTION };
     static const uint64_t want[N_FUNCTION] = {
         UINT64_C(0xB48C1F7A2FA92D6B), UINT64_C(0x9EC71D772B63040F), UINT64_C(0xE3C1416278CA1D3F),
-        UINT64_C(0x46231DF0EAFE1C66), UINT64_C(0x8F4A7F52B38E1CB4), UINT64_C(0xBD7CBE951568101C)};
+        UINT64_C(0x46231DF0EAFE1C66), UINT64_C(0x5A7660E85920921D), UINT64_C(0x6280900AA57F8364)};
     uint64_t got[N_FUNCTION] = {0};
     for (uint32_t i = 0; i < N; i++) {
         double d[] = {
@@ -191,10 +191,13 @@ START_TEST(known_bits)
             [TANH] = dg_tanh(draw(i, -21, 21)),
             [POW] = dg_pow(draw(i, 1, 1e6), draw(i + N, -1, 1)),
         };
-        float f[2];
-        dg_sin_cos((float)draw(i, -300000, 300000), &f[0], &f[1]);
         for (int k = EXP; k <= POW; k++)
             got[k] = hashed(got[k], &d[k], sizeof d[k]);
+    }
+    /* a float hides most of what the double behind it is: more of them */
+    for (uint32_t i = 0; i < 50 * N; i++) {
+        float f[2];
+        dg_sin_cos((float)draw(i, -300000, 300000), &f[0], &f[1]);
         for (int k = SIN; k <= COS; k++)
             got[k] = hashed(got[k], &f[k - SIN], sizeof f[0]);
     }
