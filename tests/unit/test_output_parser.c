@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "gemma_vocabulary.h"
 #include "support/alloc_fail.h"
+#include "text/call_syntax.h"
 #include "text/output_parser.h"
 
 static gemma_vocabulary gemma;
@@ -593,6 +594,45 @@ START_TEST(repairs_nothing_that_is_not)
 }
 END_TEST
 
+START_TEST(reads_odd_characters)
+{
+    char body[512], want[512], name[160];
+    /* halves of pairs, alone or with the wrong neighbour */
+    expect_call("call:f{k:\"\\udd99\\udd99\"}", "f {\"k\":\"\uFFFD\uFFFD\"}");
+    expect_call("call:f{k:\"\\ud83e\\ud83e\\udd99\"}", "f {\"k\":\"\uFFFD🦙\"}");
+    expect_call("call:f{k:\"\\ud83e\\ue000\"}", "f {\"k\":\"\uFFFD\uE000\"}");
+    expect_call("call:f{k:\"\\u00e\"}", "f {\"k\":\"\\\\u00e\"}");
+    expect_call("call:f{k:\"\\u00\"}", "f {\"k\":\"\\\\u00\"}");
+    expect_call("call:f{k:\"\\u0000\\b\\/\"}", "f {\"k\":\"\\u0000\\u0008/\"}");
+    /* controls, as they stand */
+    expect_call("call:f{k:" Q "a\x01\x1f\x7f\rb" Q "}",
+                "f {\"k\":\"a\\u0001\\u001f\x7f\\u000db\"}");
+    /* names */
+    expect_call("call:dir/ns:tool-1.x{}", "dir/ns:tool-1.x {}");
+    expect_call("call:wetter_für_🦙{}", "wetter_für_🦙 {}");
+    memset(name, 'n', sizeof name);
+    for (int n = DG_CALL_MAX_NAME; n <= DG_CALL_MAX_NAME + 1; n++) {
+        snprintf(body, sizeof body, "call:%.*s{}", n, name);
+        snprintf(want, sizeof want, "%.*s {}", n, name);
+        if (n == DG_CALL_MAX_NAME)
+            expect_call(body, want);
+        else
+            expect_no_call(body, body);
+        snprintf(body, sizeof body, "{\"name\":\"%.*s\"}", n, name);
+        if (n == DG_CALL_MAX_NAME)
+            expect_call(body, want);
+        else
+            expect_no_call(body, body);
+    }
+    /* brackets of the wrong kind, inside */
+    expect_no_call("call:f{o:{k:" Q "x" Q ")}", "call:f{o:{k:\"x\")}");
+    expect_no_call("call:f{l:[1)}", "call:f{l:[1)}");
+    expect_no_call("call:f{k:" Q "{a]}", "call:f{k:\"{a]}");
+    expect("<|tool_call>call:f{};call:g{}<tool_call|>", "[call 0 f {}][call 1 g {}][end cut]");
+    expect("<|tool_call>call:f{} g{}<tool_call|>", "[call 0 f {}][text g{}][end cut]");
+}
+END_TEST
+
 START_TEST(makes_no_half_calls)
 {
     expect("<|tool_call>call:f{a:1}", "[call 0 f {\"a\":1}][end cut]");
@@ -663,6 +703,49 @@ START_TEST(bounds_depth_and_size)
     dg_tokens_clear(&tokens);
     dg_tokens_clear(&word);
     free(cuts);
+}
+END_TEST
+
+/* What is held back, because it might be something else, has an end: the events come before the
+ * output is over. */
+static void expect_early(const char *start, const char *unit, size_t n, const char *want)
+{
+    dg_tokens tokens, more;
+    dgemma_error err;
+    record r = {.last = -1, .n_left = -1};
+    dg_output_parser *p;
+    encode(start, &tokens);
+    encode(unit, &more);
+    dg_buf_init(&r.text, 1 << 24);
+    ck_assert_int_eq(dg_output_parser_create(&p, tokenizer, NULL, on_event, &r, &err), 0);
+    ck_assert_int_eq(dg_output_parser_push(p, tokens.ids, tokens.n, &err), 0);
+    for (size_t i = 0; i < n; i++)
+        ck_assert_int_eq(dg_output_parser_push(p, more.ids, more.n, &err), 0);
+    ck_assert_msg(r.text.len >= strlen(want) && !strncmp(r.text.data, want, strlen(want)),
+                  "%.100s gave %.100s", start, r.text.data ? r.text.data : "nothing");
+    dg_output_parser_free(p);
+    dg_buf_clear(&r.text);
+    dg_tokens_clear(&tokens);
+    dg_tokens_clear(&more);
+}
+
+START_TEST(holds_nothing_back_for_ever)
+{
+    expect_early("", " \n", 4096, "[text  \n \n");
+    expect_early("Hi<|tool_call>call:f{}<tool_call|>", " \n", 4096,
+                 "[text Hi][call 0 f {}][text  ");
+    expect_early("<|channel>thought\n", " \n", 4096, "[thinking  \n \n");
+    expect_early("<|channel>", "word ", 40, "[thinking word word");
+    expect_early("<|turn>", "word ", 40, "[text word word");
+    expect_early("<|channel>", "letters", 10, "[thinking letters"); /* too long for a name */
+    expect_early("thought\n", "several words more than before ", DG_OUTPUT_MAX_CALL / 31 + 1,
+                 "[text thought\nseveral");
+    expect_early("<think>", "several words more than before ", DG_OUTPUT_MAX_CALL / 31 + 1,
+                 "[text <think>several");
+    expect("<|channel>abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrs\nhm"
+           "<channel|>Hi",
+           "[thinking abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrs\nhm]"
+           "[text Hi][end cut]");
 }
 END_TEST
 
@@ -748,7 +831,9 @@ static void add_tests(TCase *c)
     tcase_add_test(c, takes_json_for_a_call);
     tcase_add_test(c, passes_on_what_is_not);
     tcase_add_test(c, repairs_nothing_that_is_not);
+    tcase_add_test(c, reads_odd_characters);
     tcase_add_test(c, makes_no_half_calls);
+    tcase_add_test(c, holds_nothing_back_for_ever);
     tcase_add_test(c, stops_when_told);
     tcase_add_test(c, survives_without_memory);
 }
