@@ -306,7 +306,6 @@ deps:
 
 deps-all:
 	@CC='$(CC)' sh tools/deps.sh build test fuzz format cxx video links
-	@CC='$(CC)' sh tools/deps.sh proxies || echo 'without proxies the tests behind them will be skipped'
 	@$(MAKE) --no-print-directory build/deps-browser.ok
 
 # ---- running and testing ----
@@ -318,7 +317,7 @@ test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start buil
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
 	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
 
-# Many clients for a minute; SOAK_ARGS: --clients, --seconds, --model.
+# Many clients for a minute, with all that clients do; SOAK_ARGS: --clients, --seconds or --minutes, --model.
 soak: all
 	@DGEMMA='$(PROGRAM)' SAN='$(SAN)' PYTHONDONTWRITEBYTECODE=1 python3 tests/server/soak.py $(SOAK_ARGS)
 
@@ -334,7 +333,7 @@ test-x86: build/deps-build.ok build/deps-cross.ok
 # numbers of the other architecture.
 test-long: all
 	@status=0; for goal in mutations fuzz soak $(if $(filter x86_64-%,$(TARGET)),,test-x86); do \
-	    echo "== make $$goal"; $(MAKE) --no-print-directory $$goal FUZZ_SECONDS=60 SOAK_ARGS='--seconds 600' || status=1; \
+	    echo "== make $$goal"; $(MAKE) --no-print-directory $$goal FUZZ_SECONDS=60 SOAK_ARGS='--minutes 10' || status=1; \
 	done; exit $$status
 
 bench-serve: all build/deps-bench.ok
@@ -438,7 +437,7 @@ help:
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'
 	@echo 'make bench            check and time the CPU kernels, time the vision tower, requests together, the start'
-	@echo 'make soak             64 streaming clients for a minute: equal answers, flat memory'
+	@echo 'make soak             64 clients of all kinds for a minute: equal answers, flat memory'
 	@echo 'make bench-serve      throughput of the server by concurrency'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'

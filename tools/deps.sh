@@ -10,7 +10,8 @@
 #   bench   wrk and curl, to put load on the server
 #   cxx     a C++ compiler, for the public headers
 #   browser Chromium and its driver, for the tests of the server's page; skipped without them
-#   proxies nginx and HAProxy, which the server is tested behind, and Prometheus' promtool; skipped without them
+#   proxies nginx and HAProxy, which the server is tested behind, and Prometheus' promtool;
+#           skipped without them, and installed for nobody who did not ask: they are services
 #   video   FFmpeg's libraries; dgemma builds without them, and then reads no video
 #   links   libcurl; dgemma builds without it, and then its server fetches no pictures
 #
