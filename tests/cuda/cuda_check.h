@@ -55,6 +55,7 @@ double form_step(dg_cuda_form form); /* relative distance of neighbouring values
 void check_cuda_device(void);
 void check_cuda_rows(void);
 void check_cuda_attention(void);
+void check_cuda_products(void);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,456 @@
+/* cuda_pack.cu, cuda_product.cu and cuda_experts.cu against sums in double over what the stored
+ * weights mean. */
+#include <math.h>
+#include <string.h>
+#include "cuda/cuda_check.h"
+#include "tensor/dtype.h"
+
+/* ---- weights ---- */
+
+typedef struct stored {
+    dg_cuda_matrix matrix; /* packed, on the device */
+    size_t mat_bytes;
+    double *value; /* [n_mat, n_out, n_in] of what the products multiply with */
+} stored;
+
+static void put_half(unsigned char *p, double value)
+{
+    uint16_t bits = dg_float_to_f16((float)value);
+    p[0] = (unsigned char)(bits & 255);
+    p[1] = (unsigned char)(bits >> 8);
+}
+
+/* Scales of a size that gives values around 0.05; every other bit of a block is chance. */
+static void make_block(unsigned char *b, dg_dtype type)
+{
+    size_t bytes = dg_dtype_bytes(type, dg_dtype_block(type));
+    for (size_t i = 0; i < bytes; i++)
+        b[i] = (unsigned char)(random_bits() & 255);
+    double d = random_uniform(0.5, 1.5) * (random_bits() & 1 ? 1 : -1);
+    switch (type) {
+    case DG_Q8_0:
+        put_half(b, d * 0.0008);
+        break;
+    case DG_Q4_0:
+        put_half(b, d * 0.01);
+        break;
+    case DG_Q5_0:
+        put_half(b, d * 0.005);
+        break;
+    case DG_IQ4_NL:
+        put_half(b, d * 0.0008);
+        break;
+    case DG_MXFP4:
+        b[0] = (unsigned char)random_int(117, 123);
+        break;
+    case DG_Q4_K:
+    case DG_Q5_K:
+        put_half(b, fabs(d) * (type == DG_Q4_K ? 2e-4 : 1e-4));
+        put_half(b + 2, fabs(d) * 1.5e-3);
+        break;
+    default:
+        put_half(b + 208, d * 2e-5);
+    }
+}
+
+static unsigned char *random_stored(dg_dtype type, size_t n)
+{
+    unsigned char *bytes = host_bytes(dg_dtype_bytes(type, n));
+    if (dg_dtype_is_block(type)) {
+        size_t block = dg_dtype_block(type), size = dg_dtype_bytes(type, block);
+        for (size_t i = 0; i < n / block; i++)
+            make_block(bytes + i * size, type);
+    } else {
+        dg_narrow(bytes, type, random_floats(n, 0.05), n);
+    }
+    return bytes;
+}
+
+static stored make_weights(dg_dtype type, int n_mat, int n_out, int n_in)
+{
+    stored w = {.matrix = {type, n_mat, n_out, n_in, NULL, NULL}};
+    size_t each = (size_t)n_out * (size_t)n_in, n = (size_t)n_mat * each;
+    float *wide = host_bytes(n * sizeof *wide);
+    unsigned char *bytes = random_stored(type, n);
+    w.mat_bytes = dg_dtype_bytes(type, each);
+    w.value = host_bytes(n * sizeof *w.value);
+    dg_widen(wide, bytes, type, n);
+    for (size_t i = 0; i < n; i++)
+        w.value[i] = wide[i];
+    size_t packed_bytes = dg_cuda_pack_bytes(type, n_out, n_in);
+    void *packed = device_bytes((size_t)n_mat * packed_bytes);
+    launched(dg_cuda_pack(NULL, packed, device_copy(bytes, (size_t)n_mat * w.mat_bytes),
+                          w.mat_bytes, type, n_mat, n_out, n_in));
+    w.matrix.data = packed;
+    if (dg_dtype_is_block(type)) { /* factors that are no powers of two */
+        float *scale = host_bytes((size_t)n_mat * sizeof *scale);
+        for (int m = 0; m < n_mat; m++) {
+            scale[m] = (float)random_uniform(0.7, 1.4);
+            for (size_t i = 0; i < each; i++)
+                w.value[(size_t)m * each + i] *= scale[m];
+        }
+        w.matrix.scale = device_copy(scale, (size_t)n_mat * sizeof *scale);
+    }
+    return w;
+}
+
+/* What a product may be off by, of its size: rounding of sums for values multiplied as they are, of
+ * dequantised values to halves for blocks. */
+static double product_limit(dg_dtype type)
+{
+    return type == DG_Q4_K || type == DG_Q5_K ? 1e-3 : dg_dtype_is_block(type) ? 5e-4 : 5e-6;
+}
+
+/* ---- rows ---- */
+
+typedef struct inputs {
+    dg_cuda_rows rows;
+    float *value; /* [n_row, n], as stored */
+} inputs;
+
+static inputs make_inputs(dg_cuda_form form, int n_row, int n)
+{
+    inputs x = {device_rows_of(form, random_floats((size_t)n_row * (size_t)n, 1), n_row, n), NULL};
+    x.value = rows_read(x.rows, n_row, n);
+    return x;
+}
+
+static double dot(const double *w, const float *x, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += w[i] * x[i];
+    return sum;
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+
+/* ---- types and sizes ---- */
+
+static const dg_dtype types[] = {DG_F32,  DG_BF16, DG_F16,  DG_Q8_0,   DG_Q4_0, DG_Q5_0,
+                                 DG_Q4_K, DG_Q5_K, DG_Q6_K, DG_IQ4_NL, DG_MXFP4};
+enum { N_TYPE = sizeof types / sizeof *types };
+
+/* An odd size that the type can have. */
+static int fitting(dg_dtype type, int n)
+{
+    int block = (int)dg_dtype_block(type);
+    return (n + block - 1) / block * block;
+}
+
+static void use_device(int n_sm)
+{
+#ifdef EMULATED
+    emu_set_device(9, 0, n_sm);
+#else
+    (void)n_sm;
+#endif
+}
+
+/* ---- products ---- */
+
+/* x is the identity: y is the weights, each rounded to what is multiplied. */
+static void check_round_trip(dg_dtype type)
+{
+    int n_out = 41, n_in = fitting(type, 70);
+    if (!case_begin("pack: round trip of %s", dg_dtype_name(type)))
+        return;
+    dg_cuda_form form = dg_cuda_form_of(type);
+    stored w = make_weights(type, 1, n_out, n_in);
+    size_t n = (size_t)n_in * (size_t)n_in, n_y = (size_t)n_in * (size_t)n_out;
+    float *unit = host_bytes(n * sizeof *unit), *got = host_bytes(n_y * sizeof *got);
+    double *want = host_bytes(n_y * sizeof *want), largest = 0;
+    for (int k = 0; k < n_in; k++) {
+        unit[(size_t)k * (size_t)n_in + (size_t)k] = 1;
+        for (int o = 0; o < n_out; o++) {
+            double v = w.value[(size_t)o * (size_t)n_in + (size_t)k];
+            want[(size_t)k * (size_t)n_out + (size_t)o] = v;
+            largest = fmax(largest, fabs(v));
+        }
+    }
+    float *y = device_bytes(n_y * sizeof *y);
+    dg_cuda_product_args a = {
+        n_in, device_rows_of(form, unit, n_in, n_in), 1, 1, {{&w.matrix, y, (size_t)n_out}}};
+    launched(dg_cuda_product(NULL, &a));
+    device_read(got, y, n_y * sizeof *got);
+    double step = dg_dtype_is_block(type) ? 0x1p-11 : 1e-7;
+    expect_close("weights", got, want, n_y, step, step * largest);
+    case_end();
+}
+
+/* Three parts of different heights over the same rows; each in rows of its own length. */
+static void check_product(dg_dtype type, int n_row, int n_in, int n_sm)
+{
+    static const int n_out[3] = {150, 33, 16};
+    n_in = fitting(type, n_in);
+    if (!case_begin("product: %s, %d rows, k %d, %d multiprocessors", dg_dtype_name(type), n_row,
+                    n_in, n_sm))
+        return;
+    use_device(n_sm);
+    inputs x = make_inputs(dg_cuda_form_of(type), n_row, n_in);
+    dg_cuda_product_args a = {n_row, x.rows, 0.75f, 3, {{NULL, NULL, 0}}};
+    stored w[3];
+    float *y[3];
+    for (int p = 0; p < 3; p++) {
+        w[p] = make_weights(type, 1, n_out[p], n_in);
+        a.part[p].w = &w[p].matrix;
+        a.part[p].ldy = (size_t)n_out[p] + 3;
+        a.part[p].y = y[p] = device_bytes((size_t)n_row * a.part[p].ldy * sizeof(float));
+    }
+    launched(dg_cuda_product(NULL, &a));
+    for (int p = 0; p < 3; p++) {
+        size_t ldy = a.part[p].ldy, n = (size_t)n_row * (size_t)n_out[p];
+        float *all = host_bytes((size_t)n_row * ldy * sizeof *all),
+              *got = host_bytes(n * sizeof *got);
+        double *want = host_bytes(n * sizeof *want);
+        device_read(all, y[p], (size_t)n_row * ldy * sizeof *all);
+        for (int r = 0; r < n_row; r++) {
+            memcpy(got + (size_t)r * (size_t)n_out[p], all + (size_t)r * ldy,
+                   (size_t)n_out[p] * sizeof *got);
+            for (int o = 0; o < n_out[p]; o++)
+                want[(size_t)r * (size_t)n_out[p] + (size_t)o] =
+                    0.75 * dot(w[p].value + (size_t)o * (size_t)n_in,
+                               x.value + (size_t)r * (size_t)n_in, n_in);
+            for (size_t i = (size_t)n_out[p]; i < ldy; i++)
+                if (!isnan(all[(size_t)r * ldy + i]))
+                    case_fail("row %d was written behind its end", r);
+        }
+        expect_relative("y", got, want, n, product_limit(type));
+    }
+    use_device(132);
+    case_end();
+}
+
+/* The rows of a product are the same bits for every number of rows and every shape of tiles. */
+static void check_row_bits(dg_dtype type)
+{
+    static const struct {
+        int n_row, n_sm;
+    } run[] = {{300, 132}, {256, 1}, {256, 8}, {96, 2}, {64, 4}, {33, 3}, {7, 132}, {1, 132}};
+    int n_out = 264, n_in = fitting(type, 190);
+    if (!case_begin("product: the same rows of %s in any number", dg_dtype_name(type)))
+        return;
+    stored w = make_weights(type, 1, n_out, n_in);
+    inputs x = make_inputs(dg_cuda_form_of(type), 300, n_in);
+    size_t row = (size_t)n_out * sizeof(float);
+    float *first = host_bytes(300 * row), *other = host_bytes(300 * row);
+    for (size_t i = 0; i < sizeof run / sizeof *run; i++) {
+        float *y = device_bytes(300 * row);
+        dg_cuda_product_args a = {run[i].n_row, x.rows, 1, 1, {{&w.matrix, y, (size_t)n_out}}};
+        use_device(run[i].n_sm);
+        launched(dg_cuda_product(NULL, &a));
+        device_read(i ? other : first, y, (size_t)run[i].n_row * row);
+        if (i)
+            expect_same("y", other, first, (size_t)run[i].n_row * row);
+    }
+    use_device(132);
+    case_end();
+}
+
+static void check_gated(dg_dtype type, dg_cuda_form h_form, int n_row, int n_out, int n_in,
+                        int n_sm)
+{
+    n_in = fitting(type, n_in);
+    if (!case_begin("gated: %s to form %d, %d rows, %d x %d", dg_dtype_name(type), (int)h_form,
+                    n_row, n_out, n_in))
+        return;
+    use_device(n_sm);
+    inputs x = make_inputs(dg_cuda_form_of(type), n_row, n_in);
+    stored gate = make_weights(type, 1, n_out, n_in), up = make_weights(type, 1, n_out, n_in);
+    dg_cuda_gated_args a = {n_row, x.rows, &gate.matrix, &up.matrix,
+                            device_rows(h_form, n_row, n_out)};
+    launched(dg_cuda_gated(NULL, &a));
+    size_t n = (size_t)n_row * (size_t)n_out;
+    float *got = rows_read(a.h, n_row, n_out);
+    double *want = host_bytes(n * sizeof *want), unit = h_form == DG_CUDA_F16 ? DG_CUDA_GATED : 1;
+    for (int r = 0; r < n_row; r++)
+        for (int o = 0; o < n_out; o++) {
+            const float *row = x.value + (size_t)r * (size_t)n_in;
+            size_t at = (size_t)o * (size_t)n_in;
+            want[(size_t)r * (size_t)n_out + (size_t)o] =
+                gelu(dot(gate.value + at, row, n_in)) * dot(up.value + at, row, n_in) / unit;
+        }
+    expect_relative("h", got, want, n, 2 * product_limit(type) + form_step(h_form));
+    use_device(132);
+    case_end();
+}
+
+/* ---- experts ---- */
+
+typedef struct layer {
+    int n_expert, n_used, n_embd, n_ff;
+    stored gate, up, down;
+} layer;
+
+static layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, int n_embd,
+                        int n_ff)
+{
+    layer l = {n_expert,        n_used,          fitting(type, n_embd), fitting(down, n_ff),
+               {.value = NULL}, {.value = NULL}, {.value = NULL}};
+    l.gate = make_weights(type, n_expert, l.n_ff, l.n_embd);
+    l.up = make_weights(type, n_expert, l.n_ff, l.n_embd);
+    l.down = make_weights(down, n_expert, l.n_embd, l.n_ff);
+    return l;
+}
+
+/* Each row's experts are distinct; with skew the first ones are taken far more often, the last
+ * never. */
+static int32_t *make_routes(const layer *l, int n_row, bool skew)
+{
+    int32_t *expert = host_bytes((size_t)n_row * (size_t)l->n_used * sizeof *expert);
+    int n_open = skew && l->n_expert > l->n_used ? l->n_expert - 1 : l->n_expert;
+    for (int r = 0; r < n_row; r++)
+        for (int j = 0; j < l->n_used; j++) {
+            bool taken;
+            int e;
+            do {
+                e = skew && random_int(0, 3) ? random_int(0, l->n_used) : random_int(0, n_open - 1);
+                e = e < n_open ? e : 0;
+                taken = false;
+                for (int i = 0; i < j; i++)
+                    taken = taken || expert[r * l->n_used + i] == e;
+            } while (taken);
+            expert[r * l->n_used + j] = e;
+        }
+    return expert;
+}
+
+static void expert_row(double *y, const layer *l, const float *x, const int32_t *expert,
+                       const float *weight)
+{
+    size_t n_embd = (size_t)l->n_embd, n_ff = (size_t)l->n_ff;
+    float *h = host_bytes(n_ff * sizeof *h);
+    memset(y, 0, n_embd * sizeof *y);
+    for (int j = 0; j < l->n_used; j++) {
+        size_t at = (size_t)expert[j] * n_embd * n_ff;
+        for (size_t i = 0; i < n_ff; i++)
+            h[i] = (float)(gelu(dot(l->gate.value + at + i * n_embd, x, l->n_embd)) *
+                           dot(l->up.value + at + i * n_embd, x, l->n_embd));
+        for (size_t i = 0; i < n_embd; i++)
+            y[i] += weight[j] * dot(l->down.value + at + i * n_ff, h, l->n_ff);
+    }
+}
+
+static void run_experts(float *got, const layer *l, dg_cuda_rows x, int n_row,
+                        const int32_t *expert, const float *weight)
+{
+    size_t n_pair = (size_t)n_row * (size_t)l->n_used,
+           bytes = (size_t)n_row * (size_t)l->n_embd * sizeof(float);
+    float *y = device_bytes(bytes);
+    void *scratch =
+        device_bytes(dg_cuda_experts_bytes(n_row, l->n_used, l->n_expert, l->n_embd, l->n_ff));
+    dg_cuda_experts_args a = {.n_row = n_row,
+                              .n_used = l->n_used,
+                              .x = x,
+                              .expert = device_copy(expert, n_pair * sizeof *expert),
+                              .weight = device_copy(weight, n_pair * sizeof *weight),
+                              .gate = &l->gate.matrix,
+                              .up = &l->up.matrix,
+                              .down = &l->down.matrix,
+                              .y = y,
+                              .ldy = (size_t)l->n_embd,
+                              .scratch = scratch};
+    launched(dg_cuda_experts(NULL, &a));
+    device_read(got, y, bytes);
+}
+
+static float *make_route_weights(size_t n)
+{
+    float *weight = host_bytes(n * sizeof *weight);
+    for (size_t i = 0; i < n; i++)
+        weight[i] = (float)random_uniform(0.05, 0.4);
+    return weight;
+}
+
+static double experts_limit(dg_dtype type, dg_dtype down)
+{
+    dg_cuda_form form = dg_cuda_form_of(down);
+    double h = form_step(form), result = form == DG_CUDA_BF16 ? form_step(form) : 0;
+    return 2 * product_limit(type) + product_limit(down) + h + result;
+}
+
+static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int shape[4], bool skew,
+                          int n_sm)
+{
+    if (!case_begin("experts: %s and %s, %d rows, %d of %d, %d x %d%s, %d multiprocessors",
+                    dg_dtype_name(type), dg_dtype_name(down), n_row, shape[1], shape[0], shape[2],
+                    shape[3], skew ? ", skewed" : "", n_sm))
+        return;
+    use_device(n_sm);
+    layer l = make_layer(type, down, shape[0], shape[1], shape[2], shape[3]);
+    inputs x = make_inputs(dg_cuda_form_of(type), n_row, l.n_embd);
+    int32_t *expert = make_routes(&l, n_row, skew);
+    float *weight = make_route_weights((size_t)n_row * (size_t)l.n_used);
+    size_t n = (size_t)n_row * (size_t)l.n_embd;
+    float *got = host_bytes(n * sizeof *got);
+    double *want = host_bytes(n * sizeof *want);
+    run_experts(got, &l, x.rows, n_row, expert, weight);
+    for (int r = 0; r < n_row; r++) {
+        size_t at = (size_t)r * (size_t)l.n_embd, pair = (size_t)r * (size_t)l.n_used;
+        expert_row(want + at, &l, x.value + at, expert + pair, weight + pair);
+    }
+    expect_relative("y", got, want, n, experts_limit(type, down));
+    use_device(132);
+    case_end();
+}
+
+/* A row among 200, of which one expert gets nearly all, and the same row alone or among 5: the same
+ * bits. */
+static void check_expert_bits(dg_dtype type, dg_dtype down)
+{
+    if (!case_begin("experts: the same rows of %s and %s in any company", dg_dtype_name(type),
+                    dg_dtype_name(down)))
+        return;
+    layer l = make_layer(type, down, 4, 2, 64, 48);
+    inputs x = make_inputs(dg_cuda_form_of(type), 200, l.n_embd);
+    int32_t *expert = make_routes(&l, 200, true);
+    float *weight = make_route_weights(400);
+    size_t row = (size_t)l.n_embd * sizeof(float);
+    float *all = host_bytes(200 * row), *few = host_bytes(5 * row);
+    use_device(3);
+    run_experts(all, &l, x.rows, 200, expert, weight);
+    use_device(132);
+    static const int first[] = {0, 66, 195}, count[] = {1, 5, 3};
+    for (int i = 0; i < 3; i++) {
+        dg_cuda_rows part = x.rows;
+        part.data = (char *)x.rows.data +
+                    (size_t)first[i] * (size_t)x.rows.ld * (x.rows.form == DG_CUDA_F32 ? 4 : 2);
+        run_experts(few, &l, part, count[i], expert + 2 * first[i], weight + 2 * first[i]);
+        expect_same("y", few, all + (size_t)first[i] * (size_t)l.n_embd, (size_t)count[i] * row);
+    }
+    case_end();
+}
+
+static void check_every_type(dg_dtype type)
+{
+    static const int small[4] = {6, 3, 72, 40}, wide[4] = {3, 2, 80, 704};
+    check_round_trip(type);
+    check_product(type, 3, 100, 132);
+    check_product(type, 130, 300, 2);
+    check_row_bits(type);
+    check_gated(type, dg_cuda_form_of(type), 70, 40, 200, 1);
+    check_gated(type, DG_CUDA_BF16, 5, 100, 64, 132);
+    check_experts(type, type, 21, small, true, 3);
+    check_experts(type, DG_BF16, 9, wide, false, 132);
+    check_expert_bits(type, type);
+}
+
+void check_cuda_products(void)
+{
+    for (int i = 0; i < N_TYPE; i++)
+        check_every_type(types[i]);
+    /* the shapes of the model's rows: 704 and 2112 in blocks of 32 */
+    static const int real[4] = {3, 2, 256, 704}, one[4] = {16, 1, 64, 32}, all[4] = {8, 8, 64, 32};
+    check_product(DG_Q5_0, 9, 2112, 132);
+    check_gated(DG_Q4_K, DG_CUDA_F16, 12, 2112, 256, 132);
+    check_experts(DG_Q4_K, DG_Q5_0, 40, real, false, 5);
+    check_experts(DG_Q4_K, DG_Q8_0, 150, real, true, 132);
+    check_experts(DG_Q4_0, DG_F32, 10, one, false, 132);
+    check_experts(DG_BF16, DG_BF16, 1, one, false, 132);
+    check_experts(DG_F32, DG_BF16, 33, all, false, 2);
+    check_experts(DG_BF16, DG_Q6_K, 300, one, true, 4);
+    check_gated(DG_F32, DG_CUDA_F16, 3, 70, 30, 132);
+}
