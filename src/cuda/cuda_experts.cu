@@ -16,7 +16,8 @@ enum {
     STREAM_THREADS = 32 * (CONSUMERS + 1),
     MAX_STAGES = 8,
     SORT_THREADS = 256,
-    SORT_EACH = 8
+    SORT_EACH = 8,
+    COMBINE_THREADS = 256
 };
 
 /* ---- sorting: a pair is (row, choice), numbered row * n_used + choice ---- */
@@ -25,6 +26,7 @@ typedef struct sort_job {
     const int32_t *expert; /* of a pair */
     int n_pair, n_used, n_expert;
     int32_t *start; /* [n_expert + 1], places of an expert's pairs */
+    int32_t *order; /* [n_expert], experts by their number of pairs */
     int32_t *row;   /* [n_pair]: the row at a place */
     int32_t *place; /* [n_pair]: where a pair went */
 } sort_job;
@@ -50,38 +52,53 @@ static __device__ inline int block_scan(int value, int *total)
     return before + sum - value;
 }
 
-/* A block for each expert: counts the pairs of lower experts, then places its own in the order of
- * their numbers. */
+/* A block for each expert: counts the pairs of all, finds where its own begin and its rank among
+ * experts, those with most pairs first, then places its own in the order of their numbers. */
 static __global__ void __launch_bounds__(SORT_THREADS) sort_pairs(sort_job job)
 {
-    int expert = (int)blockIdx.x, lower = 0, placed;
+    DG_SHARED(shared);
+    int *count = (int *)shared, expert = (int)blockIdx.x, t = (int)threadIdx.x;
+    int before = 0, rank = 0, placed;
+    for (int e = t; e < job.n_expert; e += SORT_THREADS)
+        count[e] = 0;
     dg_grid_wait();
-    for (int i = (int)threadIdx.x; i < job.n_pair; i += SORT_THREADS)
-        lower += job.expert[i] < expert;
-    block_scan(lower, &placed);
-    if (threadIdx.x == 0)
+    __syncthreads();
+    for (int i = t; i < job.n_pair; i += SORT_THREADS)
+        atomicAdd(&count[job.expert[i]], 1);
+    __syncthreads();
+    int n = count[expert];
+    for (int e = t; e < job.n_expert; e += SORT_THREADS) {
+        before += e < expert ? count[e] : 0;
+        rank += count[e] > n || (count[e] == n && e < expert);
+    }
+    block_scan(before, &placed);
+    block_scan(rank, &rank);
+    if (t == 0) {
         job.start[expert] = placed;
+        job.order[rank] = expert;
+        if (expert == job.n_expert - 1)
+            job.start[job.n_expert] = placed + n;
+    }
     for (int base = 0; base < job.n_pair; base += SORT_THREADS * SORT_EACH) {
-        int first = base + (int)threadIdx.x * SORT_EACH, mine = 0, total;
-        for (int i = first; i < min(first + SORT_EACH, job.n_pair); i++)
+        int first = base + t * SORT_EACH, end = min(first + SORT_EACH, job.n_pair), mine = 0, total;
+        for (int i = first; i < end; i++)
             mine += job.expert[i] == expert;
         int at = placed + block_scan(mine, &total);
-        for (int i = first; i < min(first + SORT_EACH, job.n_pair); i++)
+        for (int i = first; i < end; i++)
             if (job.expert[i] == expert) {
                 job.row[at] = i / job.n_used;
                 job.place[i] = at++;
             }
         placed += total;
     }
-    if (expert == job.n_expert - 1 && threadIdx.x == 0)
-        job.start[job.n_expert] = placed;
 }
 
 /* ---- one launch over all experts: gate and up, or down ---- */
 
 typedef struct stream_job {
     int n_expert;
-    const int32_t *start, *row; /* row NULL: x is sorted */
+    const int32_t *start, *order;
+    const int32_t *row; /* of a place; NULL: x is sorted */
     const unsigned char *x;
     size_t x_bytes;            /* of a row */
     const unsigned char *w[2]; /* gate and up; down twice */
@@ -136,7 +153,7 @@ static __host__ __device__ __forceinline__ int items_of_expert(const stream_job 
 /* Rounds go to and fro over the blocks: who has a long item in one has a short one in the next.
  * False: no more items. */
 static __device__ __forceinline__ bool item_at(stream_item &item, const stream_job &job,
-                                               const int *order, int round)
+                                               const int *start, const int *order, int round)
 {
     int each = items_of_expert(job), n_item = job.n_expert * each, blocks = (int)gridDim.x;
     int number = round * blocks + (round & 1 ? blocks - 1 - (int)blockIdx.x : (int)blockIdx.x);
@@ -148,8 +165,8 @@ static __device__ __forceinline__ bool item_at(stream_item &item, const stream_j
     int shares = (job.tiles + job.share - 1) / job.share, within = number % each,
         pair = within / shares;
     item.expert = order[number / each];
-    item.first = job.start[item.expert];
-    item.n = job.start[item.expert + 1] - item.first;
+    item.first = start[item.expert];
+    item.n = start[item.expert + 1] - item.first;
     item.group[0] = job.down ? 2 * pair : pair;
     item.group[1] = job.down ? min(2 * pair + 1, job.n_group - 1) : pair;
     item.tile = within % shares * job.share;
@@ -318,7 +335,7 @@ static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
         for (int block = 0; block < F::UNIT / 32; block++) {
             const unsigned char *chunk[2] = {unit[0] + F::HEAD + block / 2 * F::CHUNK,
                                              unit[1] + F::HEAD + block / 2 * F::CHUNK};
-            loaded ^= multiply_block<F, NT_MAX, NT>(
+            loaded = multiply_block<F, NT_MAX, NT>(
                 acc, chunk, scales, x + (u * F::UNIT / 32 + block) * 4 * NT_MAX * 128, block);
         }
     }
@@ -411,26 +428,14 @@ static __device__ __forceinline__ void consume_item(stream_ring &ring, const str
     }
 }
 
-/* Experts with most rows first, lower ones first among equals. */
-static __device__ __forceinline__ void make_order(int *order, const int32_t *start, int n_expert)
-{
-    for (int e = (int)threadIdx.x; e < n_expert; e += (int)blockDim.x) {
-        int n = start[e + 1] - start[e], rank = 0;
-        for (int other = 0; other < n_expert; other++) {
-            int m = start[other + 1] - start[other];
-            rank += m > n || (m == n && other < e);
-        }
-        order[rank] = e;
-    }
-}
-
 template <class F, int NT_MAX>
 static __global__ void __launch_bounds__(STREAM_THREADS, 1) stream_experts(stream_job job)
 {
     DG_SHARED(shared);
     stream_ring ring = {
         shared, (uint64_t *)(shared + job.n_stage * stage_bytes<F, NT_MAX>(job.share)), NULL, 0, 0};
-    int warp = (int)threadIdx.x / 32, *order = (int *)(ring.full + 2 * MAX_STAGES);
+    int warp = (int)threadIdx.x / 32;
+    int *order = (int *)(ring.full + 2 * MAX_STAGES), *start = order + job.n_expert;
     ring.empty = ring.full + MAX_STAGES;
     if (threadIdx.x == 0) {
         for (int i = 0; i < job.n_stage; i++) {
@@ -440,10 +445,14 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 1) stream_experts(strea
         dg_mbar_init_fence();
     }
     dg_grid_wait();
-    make_order(order, job.start, job.n_expert);
+    for (int e = (int)threadIdx.x; e <= job.n_expert; e += STREAM_THREADS) {
+        start[e] = job.start[e];
+        if (e < job.n_expert)
+            order[e] = job.order[e];
+    }
     __syncthreads();
     stream_item item;
-    for (int round = 0; item_at(item, job, order, round); round++) {
+    for (int round = 0; item_at(item, job, start, order, round); round++) {
         if (warp == CONSUMERS)
             produce_item<F, NT_MAX>(ring, job, item);
         else if (warp < job.share)
@@ -492,6 +501,7 @@ typedef struct combine_job {
     float *y;
     size_t ldy;
     int n_used, n_embd;
+    bool aligned; /* rows of y to 16 bytes, and whole */
 } combine_job;
 
 static __device__ __forceinline__ float4 four_at(const dg_cuda_rows &in, size_t at)
@@ -502,28 +512,45 @@ static __device__ __forceinline__ float4 four_at(const dg_cuda_rows &in, size_t 
     return make_float4(dg_bf16_low(v.x), dg_bf16_high(v.x), dg_bf16_low(v.y), dg_bf16_high(v.y));
 }
 
-/* Block: a row. in.ld is a multiple of 8. */
-static __global__ void __launch_bounds__(256) combine(combine_job job)
+/* Block (x: row, y: 1024 values); in.ld is a multiple of 8. Eight choices are on their way at once.
+ */
+static __global__ void __launch_bounds__(COMBINE_THREADS) combine(combine_job job)
 {
     size_t row = blockIdx.x, pair = row * (size_t)job.n_used;
+    int c = ((int)blockIdx.y * COMBINE_THREADS + (int)threadIdx.x) * 4;
+    float4 sum = {};
     dg_grid_wait();
-    for (int c = (int)threadIdx.x * 4; c < job.in.ld; c += 1024) {
-        float4 sum = {};
-        for (int j = 0; j < job.n_used; j++) {
-            float w = job.weight[pair + (size_t)j];
-            float4 v = four_at(job.in,
-                               (size_t)job.place[pair + (size_t)j] * (size_t)job.in.ld + (size_t)c);
-            sum.x = fmaf(w, v.x, sum.x);
-            sum.y = fmaf(w, v.y, sum.y);
-            sum.z = fmaf(w, v.z, sum.z);
-            sum.w = fmaf(w, v.w, sum.w);
-        }
-        float value[4] = {sum.x, sum.y, sum.z, sum.w}, *y = job.y + row * job.ldy + (size_t)c;
+    if (c >= job.in.ld)
+        return;
+    for (int first = 0; first < job.n_used; first += 8) {
+        float4 v[8];
+        float w[8];
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (c + i < job.n_embd)
-                y[i] = value[i];
+        for (int j = 0; j < 8; j++) {
+            size_t at = pair + (size_t)min(first + j, job.n_used - 1);
+            w[j] = job.weight[at];
+            v[j] = four_at(job.in, (size_t)job.place[at] * (size_t)job.in.ld + (size_t)c);
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            if (first + j >= job.n_used)
+                break;
+            sum.x = fmaf(w[j], v[j].x, sum.x);
+            sum.y = fmaf(w[j], v[j].y, sum.y);
+            sum.z = fmaf(w[j], v[j].z, sum.z);
+            sum.w = fmaf(w[j], v[j].w, sum.w);
+        }
     }
+    float *y = job.y + row * job.ldy + (size_t)c;
+    if (job.aligned) {
+        *(float4 *)y = sum;
+        return;
+    }
+    float value[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (c + i < job.n_embd)
+            y[i] = value[i];
 }
 
 /* ---- launches ---- */
@@ -535,7 +562,7 @@ template <class F, int NT_MAX> static cudaError_t launch_stream(cudaStream_t str
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    int rest = 2 * MAX_STAGES * (int)sizeof(uint64_t) + job.n_expert * (int)sizeof(int);
+    int rest = 2 * MAX_STAGES * (int)sizeof(uint64_t) + (2 * job.n_expert + 1) * (int)sizeof(int);
     job.share = job.tiles;
     while (job.share > 1 && (most - rest) / stage_bytes<F, NT_MAX>(job.share) < 2)
         job.share = (job.share + 1) / 2;
@@ -572,9 +599,9 @@ static cudaError_t launch(cudaStream_t stream, stream_job job, const dg_cuda_mat
 
 /* ---- the contract ---- */
 
-/* What the scratch memory holds; with n_pair = 0 behind it the size. */
+/* What the scratch memory holds. */
 typedef struct experts_scratch {
-    int32_t *start, *row, *place;
+    int32_t *start, *order, *row, *place;
     void *h, *result;
     size_t bytes;
 } experts_scratch;
@@ -591,6 +618,7 @@ static experts_scratch lay_out(void *memory, size_t n_pair, int n_expert, int n_
     unsigned char *base = (unsigned char *)memory;
     experts_scratch s = {};
     s.start = (int32_t *)(base + take(&s.bytes, ((size_t)n_expert + 1) * sizeof(int32_t)));
+    s.order = (int32_t *)(base + take(&s.bytes, (size_t)n_expert * sizeof(int32_t)));
     s.row = (int32_t *)(base + take(&s.bytes, n_pair * sizeof(int32_t)));
     s.place = (int32_t *)(base + take(&s.bytes, n_pair * sizeof(int32_t)));
     s.h = base + take(&s.bytes, n_pair * (size_t)dg_cuda_ld(n_ff) * sizeof(float));
@@ -612,9 +640,17 @@ static size_t row_bytes(const dg_cuda_rows &rows)
 static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
                         const experts_scratch &s)
 {
-    sort_job job = {a->expert, a->n_row * a->n_used, a->n_used, a->gate->n_mat, s.start, s.row,
-                    s.place};
-    return DG_LAUNCH(sort_pairs, dim3((unsigned)job.n_expert), SORT_THREADS, 0, stream, job);
+    sort_job job = {};
+    job.expert = a->expert;
+    job.n_pair = a->n_row * a->n_used;
+    job.n_used = a->n_used;
+    job.n_expert = a->gate->n_mat;
+    job.start = s.start;
+    job.order = s.order;
+    job.row = s.row;
+    job.place = s.place;
+    return DG_LAUNCH(sort_pairs, dim3((unsigned)job.n_expert), SORT_THREADS,
+                     (size_t)job.n_expert * sizeof(int), stream, job);
 }
 
 static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *a,
@@ -622,6 +658,7 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
 {
     stream_job job = {};
     job.start = s.start;
+    job.order = s.order;
     job.row = s.row;
     job.x = (const unsigned char *)a->x.data;
     job.x_bytes = row_bytes(a->x);
@@ -639,6 +676,7 @@ static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
 {
     stream_job job = {};
     job.start = s.start;
+    job.order = s.order;
     job.x = (const unsigned char *)h.data;
     job.x_bytes = row_bytes(h);
     job.w[0] = job.w[1] = (const unsigned char *)a->down->data;
@@ -647,6 +685,23 @@ static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.down = true;
     job.out = result;
     return launch(stream, job, a->down, a->n_row * a->n_used);
+}
+
+static cudaError_t sum_choices(cudaStream_t stream, const dg_cuda_experts_args *a,
+                               const experts_scratch &s, const dg_cuda_rows &result)
+{
+    combine_job job = {};
+    job.in = result;
+    job.place = s.place;
+    job.weight = a->weight;
+    job.y = a->y;
+    job.ldy = a->ldy;
+    job.n_used = a->n_used;
+    job.n_embd = a->down->n_out;
+    job.aligned = job.n_embd % 8 == 0 && a->ldy % 4 == 0 && (uintptr_t)a->y % 16 == 0;
+    int wide = COMBINE_THREADS * 4;
+    return DG_LAUNCH(combine, dim3((unsigned)a->n_row, (unsigned)((result.ld + wide - 1) / wide)),
+                     COMBINE_THREADS, 0, stream, job);
 }
 
 /* Results of down wait for their sum as bfloat16 where weights are, and as floats elsewhere. */
@@ -670,6 +725,5 @@ extern "C" cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_expert
         error = down(stream, a, s, h, result);
     if (error)
         return error;
-    combine_job job = {result, s.place, a->weight, a->y, a->ldy, a->n_used, n_embd};
-    return DG_LAUNCH(combine, dim3((unsigned)a->n_row), 256, 0, stream, job);
+    return sum_choices(stream, a, s, result);
 }
