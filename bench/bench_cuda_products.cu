@@ -1,0 +1,552 @@
+/* Times the products of the CUDA backend on the shapes of the model, against floors measured in the same run.
+ *
+ *   make -s && nvcc -std=c++17 -O3 -arch=sm_90a -Isrc -Iinclude bench/bench_cuda_products.cu src/cuda/cuda_pack.cu \
+ *       src/cuda/cuda_product.cu src/cuda/cuda_experts.cu build/release/libdgemma.a -lm -o build/bench_cuda_products
+ *
+ * Each figure is the median of replays of a graph of several layers with weights of their own, 3 GB together, so that
+ * none come from a cache. floor: the time in which a kernel that only reads takes the same bytes in; eta: floor / time.
+ * Results are compared with sums in double on the host for some rows, and the experts' bits over thousands of runs. */
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cuda/cuda_math.h"
+#include "tensor/dtype.h"
+
+static void check(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return;
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+    exit(1);
+}
+
+static void *device_memory(size_t bytes)
+{
+    void *p;
+    check(cudaMalloc(&p, bytes), "cudaMalloc");
+    check(cudaMemset(p, 0, bytes), "cudaMemset");
+    return p;
+}
+
+static void *host_memory(size_t bytes)
+{
+    void *p = calloc(1, bytes);
+    if (!p) {
+        fprintf(stderr, "out of memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+/* ---- data ---- */
+
+static __host__ __device__ uint32_t mixed(uint64_t i)
+{
+    i = (i ^ i >> 31) * 0x7FB5D329728EA185ull;
+    i = (i ^ i >> 27) * 0x81DADEF4BC2DD44Dull;
+    return (uint32_t)(i >> 32);
+}
+
+/* Nearly normal, variance 1. */
+static __host__ __device__ float normal(uint64_t i)
+{
+    float sum = 0;
+    for (uint64_t n = 0; n < 4; n++)
+        sum += (float)(mixed(4 * i + n) >> 8) / 16777216.0f - 0.5f;
+    return sum * 1.7320508f;
+}
+
+static __global__ void fill_values(uint16_t *out, size_t n, bool half, float size, uint64_t seed)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
+        float v = normal(i + seed) * size;
+        uint32_t bits = __float_as_uint(v), pair;
+        asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(pair) : "f"(v));
+        out[i] = (uint16_t)(half ? pair : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    }
+}
+
+/* Blocks of chance but for the scales: `at` bytes into a block, n of them. */
+static __global__ void fill_blocks(unsigned char *out, size_t n_block, int bytes, int at, int n_scale, float d)
+{
+    for (size_t b = blockIdx.x * (size_t)blockDim.x + threadIdx.x; b < n_block; b += (size_t)gridDim.x * blockDim.x) {
+        unsigned char *p = out + b * (size_t)bytes;
+        for (int i = 0; i < bytes; i++)
+            p[i] = (unsigned char)(mixed(b * 256 + (uint64_t)i) & 255);
+        for (int i = 0; i < n_scale; i++) {
+            uint32_t pair;
+            float v = d * (i ? 7 : 1) * (0.5f + (float)(mixed(b) & 255) / 256);
+            asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(pair) : "f"(v));
+            p[at + 2 * i] = (unsigned char)(pair & 255);
+            p[at + 2 * i + 1] = (unsigned char)(pair >> 8 & 255);
+        }
+    }
+}
+
+static void fill_stored(unsigned char *stored, dg_dtype type, size_t n)
+{
+    int bytes = (int)dg_dtype_bytes(type, dg_dtype_block(type));
+    size_t n_block = n / dg_dtype_block(type);
+    switch (type) {
+    case DG_BF16:
+    case DG_F16:
+        fill_values<<<2048, 256>>>((uint16_t *)stored, n, type == DG_F16, 0.02f, 7);
+        break;
+    case DG_Q4_K:
+    case DG_Q5_K:
+        fill_blocks<<<2048, 256>>>(stored, n_block, bytes, 0, 2, type == DG_Q4_K ? 1e-4f : 5e-5f);
+        break;
+    case DG_Q6_K:
+        fill_blocks<<<2048, 256>>>(stored, n_block, bytes, 208, 1, 1e-5f);
+        break;
+    default:
+        fill_blocks<<<2048, 256>>>(stored, n_block, bytes, 0, 1, type == DG_Q8_0 ? 3e-4f : type == DG_Q5_0 ? 2e-3f : 4e-3f);
+    }
+    check(cudaGetLastError(), "fill");
+}
+
+/* ---- timing ---- */
+
+typedef void enqueue_fn(cudaStream_t stream, void *arg, int layer);
+
+static int by_size(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Microseconds of a layer: the median of replays. */
+static double time_layers(enqueue_fn *enqueue, void *arg, int n_layer)
+{
+    enum { REPLAYS = 15 };
+    float ms[REPLAYS];
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t replay;
+    cudaEvent_t begin, end;
+    check(cudaStreamCreate(&stream), "stream");
+    check(cudaEventCreate(&begin), "event");
+    check(cudaEventCreate(&end), "event");
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    for (int l = 0; l < n_layer; l++)
+        enqueue(stream, arg, l);
+    check(cudaStreamEndCapture(stream, &graph), "capture");
+    check(cudaGraphInstantiate(&replay, graph, 0), "graph");
+    for (int i = 0; i < 3; i++)
+        check(cudaGraphLaunch(replay, stream), "launch");
+    for (int i = 0; i < REPLAYS; i++) {
+        check(cudaEventRecord(begin, stream), "event");
+        check(cudaGraphLaunch(replay, stream), "launch");
+        check(cudaEventRecord(end, stream), "event");
+        check(cudaEventSynchronize(end), "replay");
+        check(cudaEventElapsedTime(&ms[i], begin, end), "event");
+    }
+    qsort(ms, REPLAYS, sizeof *ms, by_size);
+    cudaGraphExecDestroy(replay);
+    cudaGraphDestroy(graph);
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    cudaStreamDestroy(stream);
+    return ms[REPLAYS / 2] * 1e3 / n_layer;
+}
+
+/* ---- the floor ---- */
+
+static __global__ void read_only(const uint4 *p, size_t n, uint32_t *out)
+{
+    size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x, step = (size_t)gridDim.x * blockDim.x;
+    uint32_t sum = 0;
+    for (; i + 7 * step < n; i += 8 * step) {
+        uint4 v[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            v[j] = __ldcs(p + i + j * step);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum ^= v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
+    }
+    for (; i < n; i += step)
+        sum ^= p[i].x;
+    if (sum == 0x12345678)
+        *out = sum;
+}
+
+typedef struct floor_job {
+    const unsigned char *data;
+    size_t bytes; /* of a layer */
+    uint32_t *out;
+} floor_job;
+
+static void enqueue_floor(cudaStream_t stream, void *arg, int layer)
+{
+    floor_job *job = (floor_job *)arg;
+    read_only<<<132 * 8, 256, 0, stream>>>((const uint4 *)(job->data + (size_t)layer * job->bytes), job->bytes / 16, job->out);
+}
+
+/* ---- dense ---- */
+
+enum { MAX_ROWS = 2048, MAX_PART = 3, POOL_GB = 4 };
+
+static unsigned char *pool;   /* packed weights of all layers */
+static unsigned char *stored; /* of one */
+static float *out_rows;
+static uint32_t *sink;
+static uint16_t *x_rows[2]; /* bfloat16, half */
+static void *h_rows;
+
+typedef struct dense_case {
+    const char *name;
+    int n_in, n_part, n_out[MAX_PART];
+    bool gated;
+} dense_case;
+
+typedef struct dense_job {
+    const dense_case *shape;
+    dg_dtype type;
+    int n_row;
+    size_t part_at[MAX_PART], layer_bytes;
+} dense_job;
+
+static dg_cuda_rows rows_of(dg_dtype type, int n)
+{
+    dg_cuda_form form = dg_cuda_form_of(type);
+    return {form, x_rows[form == DG_CUDA_F16], dg_cuda_ld(n)};
+}
+
+static void enqueue_dense(cudaStream_t stream, void *arg, int layer)
+{
+    dense_job *job = (dense_job *)arg;
+    const dense_case *shape = job->shape;
+    dg_cuda_matrix w[MAX_PART];
+    dg_cuda_product_args a = {job->n_row, rows_of(job->type, shape->n_in), 1, shape->n_part, {}};
+    size_t n_y = 0;
+    for (int p = 0; p < shape->n_part; p++) {
+        w[p] = {job->type, 1, shape->n_out[p], shape->n_in, pool + (size_t)layer * job->layer_bytes + job->part_at[p], NULL};
+        a.part[p].w = &w[p];
+        a.part[p].y = out_rows + n_y;
+        a.part[p].ldy = (size_t)shape->n_out[p];
+        n_y += (size_t)job->n_row * (size_t)shape->n_out[p];
+    }
+    if (shape->gated) {
+        dg_cuda_rows h = {a.x.form, h_rows, dg_cuda_ld(shape->n_out[0])};
+        dg_cuda_gated_args g = {job->n_row, a.x, &w[0], &w[1], h};
+        check(dg_cuda_gated(stream, &g), "gated");
+    } else {
+        check(dg_cuda_product(stream, &a), "product");
+    }
+}
+
+/* Some results of the first layer against sums in double: the largest error, of the largest result. */
+static double dense_error(const dense_job *job)
+{
+    const dense_case *shape = job->shape;
+    int n_out = shape->n_out[0], n_in = shape->n_in, ld = dg_cuda_ld(n_in);
+    size_t row_bytes = dg_dtype_bytes(job->type, (size_t)n_in);
+    float *w = (float *)host_memory(2 * (size_t)n_in * sizeof *w), *x = (float *)host_memory((size_t)ld * sizeof *x);
+    unsigned char *bytes = (unsigned char *)host_memory(row_bytes + (size_t)ld * 2);
+    double worst = 0, largest = 1e-30;
+    for (int i = 0; i < 48; i++) {
+        int out = (int)(mixed((uint64_t)i) % (uint32_t)n_out), row = (int)(mixed((uint64_t)i + 1000) % (uint32_t)job->n_row);
+        dg_cuda_form form = dg_cuda_form_of(job->type);
+        double sum[2] = {};
+        check(cudaMemcpy(bytes, x_rows[form == DG_CUDA_F16] + (size_t)row * (size_t)ld, (size_t)ld * 2, cudaMemcpyDeviceToHost), "x");
+        dg_widen(x, bytes, form == DG_CUDA_F16 ? DG_F16 : DG_BF16, (size_t)ld);
+        check(cudaMemcpy(bytes, stored + (size_t)out * row_bytes, row_bytes, cudaMemcpyDeviceToHost), "w");
+        dg_widen(w, bytes, job->type, (size_t)n_in);
+        for (int k = 0; k < n_in; k++)
+            sum[0] += (double)w[k] * x[k];
+        double want = sum[0], got;
+        if (shape->gated) { /* gate and up are the same stored matrix here */
+            double g = sum[0], unit = form == DG_CUDA_F16 ? DG_CUDA_GATED : 1;
+            uint16_t h;
+            float wide;
+            want = 0.5 * g * (1 + tanh(0.7978845608 * (g + 0.044715 * g * g * g))) * g / unit;
+            check(cudaMemcpy(&h, (uint16_t *)h_rows + (size_t)row * (size_t)dg_cuda_ld(n_out) + out, 2, cudaMemcpyDeviceToHost), "h");
+            dg_widen(&wide, &h, form == DG_CUDA_F16 ? DG_F16 : DG_BF16, 1);
+            got = wide;
+        } else {
+            float y;
+            check(cudaMemcpy(&y, out_rows + (size_t)row * (size_t)n_out + out, 4, cudaMemcpyDeviceToHost), "y");
+            got = y;
+        }
+        double error = fabs(got - want);
+        worst = error > worst || !(error == error) ? error : worst;
+        largest = fabs(want) > largest ? fabs(want) : largest;
+    }
+    free(w);
+    free(x);
+    free(bytes);
+    return worst / largest;
+}
+
+static void dense(const dense_case *shape, dg_dtype type, const int *n_row, int n_run)
+{
+    dense_job job = {shape, type, 0, {}, 0};
+    double flop = 0;
+    for (int p = 0; p < shape->n_part; p++) {
+        job.part_at[p] = job.layer_bytes;
+        job.layer_bytes += (dg_cuda_pack_bytes(type, shape->n_out[p], shape->n_in) + 255) / 256 * 256;
+        flop += 2.0 * shape->n_out[p] * shape->n_in;
+    }
+    int n_layer = (int)(3000000000ull / job.layer_bytes);
+    n_layer = n_layer < 1 ? 1 : n_layer > 100 ? 100 : n_layer;
+    fill_stored(stored, type, (size_t)shape->n_out[0] * (size_t)shape->n_in);
+    for (int p = 0; p < shape->n_part; p++)
+        check(dg_cuda_pack(0, pool + job.part_at[p], stored, 0, type, 1, shape->n_out[p], shape->n_in), "pack");
+    for (int l = 1; l < n_layer; l++)
+        check(cudaMemcpy(pool + (size_t)l * job.layer_bytes, pool, job.layer_bytes, cudaMemcpyDeviceToDevice), "copy");
+    floor_job least = {pool, job.layer_bytes, sink};
+    double floor_us = time_layers(enqueue_floor, &least, n_layer);
+    for (int i = 0; i < n_run; i++) {
+        job.n_row = n_row[i];
+        enqueue_dense(0, &job, 0);
+        check(cudaDeviceSynchronize(), "run");
+        double error = dense_error(&job), us = time_layers(enqueue_dense, &job, n_layer);
+        printf("| %-16s %-6s | %4d | %8.1f | %5.0f | %5.0f | %7.1f | %.3f | %.1e |\n", shape->name, dg_dtype_name(type), n_row[i],
+               us, (double)job.layer_bytes / us * 1e-3, flop * n_row[i] / us * 1e-6, floor_us, floor_us / us, error);
+        fflush(stdout);
+    }
+}
+
+/* ---- experts ---- */
+
+enum { N_EXPERT = 128, N_USED = 8, N_EMBD = 2816, N_FF = 704 };
+
+typedef struct expert_job {
+    dg_dtype type, down;
+    int n_row;
+    size_t gate_at, up_at, down_at, layer_bytes;
+    int32_t *expert;
+    float *weight;
+    void *scratch;
+} expert_job;
+
+static void enqueue_experts(cudaStream_t stream, void *arg, int layer)
+{
+    expert_job *job = (expert_job *)arg;
+    unsigned char *at = pool + (size_t)layer * job->layer_bytes;
+    dg_cuda_matrix gate = {job->type, N_EXPERT, N_FF, N_EMBD, at + job->gate_at, NULL};
+    dg_cuda_matrix up = {job->type, N_EXPERT, N_FF, N_EMBD, at + job->up_at, NULL};
+    dg_cuda_matrix down = {job->down, N_EXPERT, N_EMBD, N_FF, at + job->down_at, NULL};
+    dg_cuda_experts_args a = {job->n_row, N_USED,   rows_of(job->type, N_EMBD), job->expert, job->weight, &gate, &up,
+                              &down,      out_rows, N_EMBD,                     job->scratch};
+    check(dg_cuda_experts(stream, &a), "experts");
+}
+
+/* Distinct experts for each row; with skew the busiest have four times the mean. */
+static void make_routes(int32_t *expert, int n_row, bool skew)
+{
+    uint64_t seed = 99;
+    for (int r = 0; r < n_row; r++)
+        for (int j = 0; j < N_USED; j++) {
+            int32_t e;
+            bool taken;
+            do {
+                double u = mixed(seed++) / 4294967296.0;
+                e = (int32_t)(skew ? N_EXPERT * u * u * (0.25 + 0.75 * u) : N_EXPERT * u);
+                taken = false;
+                for (int i = 0; i < j; i++)
+                    taken |= expert[r * N_USED + i] == e;
+            } while (taken);
+            expert[r * N_USED + j] = e;
+        }
+}
+
+static __global__ void count_differences(const uint32_t *a, const uint32_t *b, size_t n, unsigned *count)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        if (a[i] != b[i])
+            atomicAdd(count, 1u);
+}
+
+static void stress(expert_job *job, int n_run)
+{
+    size_t n = (size_t)job->n_row * N_EMBD;
+    uint32_t *first = (uint32_t *)device_memory(n * 4);
+    unsigned *count = (unsigned *)device_memory(4), before = 0, wrong = 0;
+    enqueue_experts(0, job, 0);
+    check(cudaMemcpy(first, out_rows, n * 4, cudaMemcpyDeviceToDevice), "copy");
+    for (int i = 0; i < n_run; i++) {
+        unsigned now;
+        check(cudaMemsetAsync(out_rows, 0xFF, n * 4, 0), "clear");
+        enqueue_experts(0, job, 0);
+        count_differences<<<264, 256>>>(first, (const uint32_t *)out_rows, n, count);
+        if (i % 50 == 49 || i == n_run - 1) {
+            check(cudaMemcpy(&now, count, 4, cudaMemcpyDeviceToHost), "stress");
+            wrong += now != before;
+            before = now;
+        }
+    }
+    printf("stress %s + %s: %d runs, %u values differ, in %u groups of 50\n", dg_dtype_name(job->type), dg_dtype_name(job->down), n_run,
+           before, wrong);
+    cudaFree(first);
+    cudaFree(count);
+}
+
+/* One row against sums in double; h is rounded as the kernels round it only in its size. */
+static double experts_error(const expert_job *job, const int32_t *expert, const float *weight, int row)
+{
+    size_t gate_row = dg_dtype_bytes(job->type, N_EMBD), down_row = dg_dtype_bytes(job->down, N_FF);
+    unsigned char *gate = (unsigned char *)host_memory(gate_row * N_FF), *down = (unsigned char *)host_memory(down_row * 64);
+    float *w = (float *)host_memory(N_EMBD * sizeof *w), *x = (float *)host_memory(N_EMBD * sizeof *x), *got = (float *)host_memory(64 * 4);
+    double want[64] = {}, worst = 0, largest = 1e-30;
+    dg_cuda_form form = dg_cuda_form_of(job->type);
+    uint16_t *bits = (uint16_t *)host_memory(N_EMBD * 2);
+    check(cudaMemcpy(bits, x_rows[form == DG_CUDA_F16] + (size_t)row * N_EMBD, N_EMBD * 2, cudaMemcpyDeviceToHost), "x");
+    dg_widen(x, bits, form == DG_CUDA_F16 ? DG_F16 : DG_BF16, N_EMBD);
+    for (int j = 0; j < N_USED; j++) {
+        double h[N_FF];
+        size_t e = (size_t)expert[row * N_USED + j];
+        check(cudaMemcpy(gate, stored + e * gate_row * N_FF, gate_row * N_FF, cudaMemcpyDeviceToHost), "gate");
+        for (int i = 0; i < N_FF; i++) {
+            double g = 0;
+            dg_widen(w, gate + (size_t)i * gate_row, job->type, N_EMBD);
+            for (int k = 0; k < N_EMBD; k++)
+                g += (double)w[k] * x[k];
+            h[i] = 0.5 * g * (1 + tanh(0.7978845608 * (g + 0.044715 * g * g * g))) * g; /* up is gate here */
+        }
+        size_t at = (size_t)N_EXPERT * gate_row * N_FF;
+        check(cudaMemcpy(down, stored + at + e * down_row * N_EMBD, down_row * 64, cudaMemcpyDeviceToHost), "down");
+        for (int o = 0; o < 64; o++) {
+            double sum = 0;
+            dg_widen(w, down + (size_t)o * down_row, job->down, N_FF);
+            for (int k = 0; k < N_FF; k++)
+                sum += (double)w[k] * h[k];
+            want[o] += weight[row * N_USED + j] * sum;
+        }
+    }
+    check(cudaMemcpy(got, out_rows + (size_t)row * N_EMBD, 64 * 4, cudaMemcpyDeviceToHost), "y");
+    for (int o = 0; o < 64; o++) {
+        double error = fabs(got[o] - want[o]);
+        worst = error > worst || !(error == error) ? error : worst;
+        largest = fabs(want[o]) > largest ? fabs(want[o]) : largest;
+    }
+    free(gate);
+    free(down);
+    free(w);
+    free(x);
+    free(got);
+    free(bits);
+    return worst / largest;
+}
+
+static void experts(dg_dtype type, dg_dtype down, const int *n_row, int n_run, int n_stress)
+{
+    expert_job job = {};
+    size_t gate_bytes = N_EXPERT * dg_cuda_pack_bytes(type, N_FF, N_EMBD), down_bytes = N_EXPERT * dg_cuda_pack_bytes(down, N_EMBD, N_FF);
+    size_t each = (size_t)N_FF * N_EMBD, gate_stored = dg_dtype_bytes(type, each), down_stored = dg_dtype_bytes(down, each);
+    int32_t *expert = (int32_t *)host_memory(MAX_ROWS * N_USED * sizeof *expert);
+    float *weight = (float *)host_memory(MAX_ROWS * N_USED * sizeof *weight);
+    job.type = type;
+    job.down = down;
+    job.up_at = gate_bytes;
+    job.down_at = 2 * gate_bytes;
+    job.layer_bytes = 2 * gate_bytes + down_bytes;
+    job.expert = (int32_t *)device_memory(MAX_ROWS * N_USED * sizeof *expert);
+    job.weight = (float *)device_memory(MAX_ROWS * N_USED * sizeof *weight);
+    job.scratch = device_memory(dg_cuda_experts_bytes(MAX_ROWS, N_USED, N_EXPERT, N_EMBD, N_FF));
+    for (int i = 0; i < MAX_ROWS * N_USED; i++)
+        weight[i] = 0.05f + (float)(mixed((uint64_t)i) & 255) / 1024;
+    check(cudaMemcpy(job.weight, weight, MAX_ROWS * N_USED * sizeof *weight, cudaMemcpyHostToDevice), "copy");
+    fill_stored(stored, type, N_EXPERT * each);
+    fill_stored(stored + N_EXPERT * gate_stored, down, N_EXPERT * each);
+    check(dg_cuda_pack(0, pool, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
+    check(dg_cuda_pack(0, pool + job.up_at, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
+    check(dg_cuda_pack(0, pool + job.down_at, stored + N_EXPERT * gate_stored, down_stored, down, N_EXPERT, N_EMBD, N_FF), "pack");
+    int n_layer = (int)(((size_t)POOL_GB << 30) / job.layer_bytes);
+    n_layer = n_layer > 8 ? 8 : n_layer;
+    for (int l = 1; l < n_layer; l++)
+        check(cudaMemcpy(pool + (size_t)l * job.layer_bytes, pool, job.layer_bytes, cudaMemcpyDeviceToDevice), "copy");
+    floor_job least = {pool, job.layer_bytes, sink};
+    double floor_us = time_layers(enqueue_floor, &least, n_layer);
+    for (int i = 0; i < n_run; i++)
+        for (int skew = 0; skew < (n_row[i] == 256 ? 2 : 1); skew++) {
+            job.n_row = n_row[i];
+            make_routes(expert, n_row[i], skew);
+            check(cudaMemcpy(job.expert, expert, (size_t)n_row[i] * N_USED * sizeof *expert, cudaMemcpyHostToDevice), "copy");
+            enqueue_experts(0, &job, 0);
+            check(cudaDeviceSynchronize(), "run");
+            double error = experts_error(&job, expert, weight, n_row[i] / 2), us = time_layers(enqueue_experts, &job, n_layer);
+            printf("| experts%s %s+%s | %4d | %8.1f | %5.0f | %5.0f | %7.1f | %.3f | %.1e |\n", skew ? ", skewed" : "", dg_dtype_name(type),
+                   dg_dtype_name(down), n_row[i], us, (double)job.layer_bytes / us * 1e-3, 6.0 * n_row[i] * N_USED * N_FF * N_EMBD / us * 1e-6,
+                   floor_us, floor_us / us, error);
+            fflush(stdout);
+            if (n_row[i] == 256 && n_stress)
+                stress(&job, n_stress);
+        }
+    cudaFree(job.expert);
+    cudaFree(job.weight);
+    cudaFree(job.scratch);
+    free(expert);
+    free(weight);
+}
+
+/* ---- packing ---- */
+
+static void packing(dg_dtype type)
+{
+    size_t each = (size_t)N_FF * N_EMBD, bytes = dg_dtype_bytes(type, each);
+    cudaEvent_t begin, end;
+    float ms;
+    check(cudaEventCreate(&begin), "event");
+    check(cudaEventCreate(&end), "event");
+    for (int i = 0; i < 2; i++) {
+        check(cudaEventRecord(begin), "event");
+        check(dg_cuda_pack(0, pool, stored, bytes, type, N_EXPERT, N_FF, N_EMBD), "pack");
+        check(cudaEventRecord(end), "event");
+        check(cudaEventSynchronize(end), "pack");
+        check(cudaEventElapsedTime(&ms, begin, end), "event");
+    }
+    printf("packing %s: %.0f GB/s\n", dg_dtype_name(type), (double)bytes * N_EXPERT / ms * 1e-6);
+}
+
+int main(void)
+{
+    static const dense_case qkv = {"q+k+v sliding", 2816, 3, {4096, 2048, 2048}, false};
+    static const dense_case qk = {"q+k global", 2816, 2, {8192, 1024, 0}, false};
+    static const dense_case o = {"o sliding", 4096, 1, {2816, 0, 0}, false}, o2 = {"o global", 8192, 1, {2816, 0, 0}, false};
+    static const dense_case gate_up = {"gate+up dense", 2816, 2, {2112, 2112, 0}, true}, down = {"down dense", 2112, 1, {2816, 0, 0}, false};
+    static const dense_case head = {"head", 2816, 1, {262144, 0, 0}, false};
+    static const int canvas[] = {256}, many[] = {1, 16, 64, 256, 2048}, batches[] = {1, 16, 256, 1024, 2048};
+    cudaDeviceProp device;
+    check(cudaGetDeviceProperties(&device, 0), "device");
+    pool = (unsigned char *)device_memory((size_t)POOL_GB << 30);
+    stored = (unsigned char *)device_memory((size_t)2 << 30);
+    out_rows = (float *)device_memory((size_t)MAX_ROWS * 9216 * sizeof(float) > (size_t)256 * 262144 * 4 ? (size_t)MAX_ROWS * 9216 * 4
+                                                                                                     : (size_t)256 * 262144 * 4);
+    sink = (uint32_t *)device_memory(64);
+    h_rows = device_memory((size_t)MAX_ROWS * 2112 * 2);
+    for (int half = 0; half < 2; half++) {
+        x_rows[half] = (uint16_t *)device_memory((size_t)MAX_ROWS * 8192 * 2);
+        fill_values<<<1024, 256>>>(x_rows[half], (size_t)MAX_ROWS * 8192, half, 1, 3);
+    }
+    printf("%s, %d multiprocessors\n\n| product | rows | us | GB/s | TFLOP/s | floor us | eta | error |\n|---|---|---|---|---|---|---|---|\n",
+           device.name, device.multiProcessorCount);
+    experts(DG_BF16, DG_BF16, batches, 5, 2000);
+    experts(DG_Q8_0, DG_Q8_0, canvas, 1, 1000);
+    experts(DG_Q4_K, DG_Q8_0, canvas, 1, 1000);
+    experts(DG_Q4_K, DG_Q5_0, batches, 5, 2000);
+    experts(DG_Q6_K, DG_Q8_0, canvas, 1, 0);
+    experts(DG_Q4_0, DG_Q4_0, canvas, 1, 500);
+    dense(&qkv, DG_BF16, many, 5);
+    dense(&qk, DG_BF16, canvas, 1);
+    dense(&o, DG_BF16, many, 5);
+    dense(&o2, DG_BF16, canvas, 1);
+    dense(&gate_up, DG_BF16, many, 5);
+    dense(&down, DG_BF16, many, 5);
+    dense(&head, DG_BF16, canvas, 1);
+    dense(&qkv, DG_Q4_K, many, 5);
+    dense(&o, DG_Q4_K, canvas, 1);
+    dense(&qkv, DG_Q6_K, canvas, 1);
+    dense(&gate_up, DG_Q4_K, canvas, 1);
+    dense(&gate_up, DG_Q8_0, canvas, 1);
+    dense(&down, DG_Q5_0, canvas, 1);
+    dense(&down, DG_Q8_0, canvas, 1);
+    dense(&head, DG_Q6_K, canvas, 1);
+    packing(DG_BF16);
+    packing(DG_Q4_K);
+    return 0;
+}
