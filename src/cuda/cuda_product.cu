@@ -1,17 +1,18 @@
 /* Products of rows with dense weights: projections, the dense MLP, the LM head.
  *
  * A block makes a tile of y: weight rows are the M of the mma, rows of x its N. Packed weights and
- * x go through a ring of shared-memory stages of 64 values of k, filled by cp.async; each warp
- * multiplies fragments of two 16-row tiles of weights, dequantised in registers, with its share of
- * the tile's rows. A gated product takes the gate tile and the up tile of the same channels as a
- * warp's two.
+ * x go through a ring of shared-memory stages of 64 values of k, filled by cp.async; weights are
+ * dequantised in registers. There are two kernels: in product_tile each warp multiplies fragments
+ * of two 16-row tiles of weights with its share of the tile's rows by mma; in product_groups, for
+ * sm_90a, four warps together multiply 64 rows of weights by wgmma. A gated product has gate and up
+ * tiles of the same channels in one block.
  *
- * Every tile shape adds up an element in the same chain, 16 values of k at a time in ascending
- * order, so the choice of shape (choose_tile) never changes a bit. A form for sm_90a with wgmma has
- * its seam at multiply(): fragments from registers, x from the stage, the same chain. */
+ * Every kernel and tile shape adds up an element in the same chain, 16 values of k at a time in
+ * ascending order, so the choice of shape (choose_shape) never changes a bit. */
 #include "cuda/cuda_math.h"
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_tiles.cuh"
+#include "cuda/cuda_wgmma.cuh"
 
 /* ---- shapes ---- */
 
@@ -20,11 +21,40 @@ template <int WM_, int WN_, int NT_, int STAGES_, int RESIDENT_> struct tile_sha
     static constexpr int WM = WM_, WN = WN_, MT = 2, NT = NT_, STAGES = STAGES_,
                          RESIDENT = RESIDENT_;
     static constexpr int THREADS = WM * WN * 32, TILES = WM * MT, TOKENS = WN * NT * 8;
+
+    /* Where gated: a warp has a gate tile and the up tile of the same channels. */
+    static __device__ __forceinline__ int gated_part(int tile)
+    {
+        return tile % 2;
+    }
+    static __device__ __forceinline__ int gated_tile(int tile)
+    {
+        return tile / 2;
+    }
 };
-typedef tile_shape<4, 2, 8, 4, 1> shape_128x128;
-typedef tile_shape<4, 1, 8, 4, 2> shape_128x64;
-typedef tile_shape<2, 2, 6, 4, 2> shape_64x96;
-typedef tile_shape<2, 1, 4, 6, 3> shape_64x32;
+typedef tile_shape<4, 2, 8, 4, 1> tile_128x128;
+typedef tile_shape<4, 1, 8, 4, 2> tile_128x64;
+typedef tile_shape<2, 2, 6, 4, 2> tile_64x96;
+typedef tile_shape<2, 1, 4, 6, 3> tile_64x32;
+
+/* WM x WN warpgroups, each with 64 weight rows and N rows of x. */
+template <int WM_, int WN_, int N_, int STAGES_> struct group_shape {
+    static constexpr int WM = WM_, WN = WN_, N = N_, STAGES = STAGES_;
+    static constexpr int THREADS = WM * WN * 128, TILES = WM * 4, TOKENS = WN * N;
+
+    /* Where gated, with WM = 2: the first warpgroup has gate's tiles, the second up's. */
+    static __device__ __forceinline__ int gated_part(int tile)
+    {
+        return tile / 4;
+    }
+    static __device__ __forceinline__ int gated_tile(int tile)
+    {
+        return tile % 4;
+    }
+};
+typedef group_shape<2, 1, 128, 6> group_128x128;
+typedef group_shape<2, 1, 64, 6> group_128x64;
+typedef group_shape<1, 2, 48, 6> group_64x96;
 
 typedef struct part_job {
     const unsigned char *w;
@@ -87,26 +117,15 @@ template <class T> static __device__ __forceinline__ place place_of(const produc
     return at;
 }
 
-/* The tile of its part that is number i of the block's; even and odd are gate and up where gated.
- */
-static __device__ __forceinline__ int tile_number(const product_job &job, const place &at, int i)
-{
-    return job.gated ? at.first_tile + i / 2 : at.first_tile + i;
-}
-
-static __device__ __forceinline__ const part_job &tile_part(const product_job &job, const place &at,
-                                                            int i)
-{
-    return job.part[job.gated ? i % 2 : at.part];
-}
-
-/* Where the tile's first unit is. Tiles behind the last are computed as the last and not stored. */
-template <class F>
+/* Where the first unit of the block's tile number i is. Tiles behind the last are computed as the
+ * last, and not stored. */
+template <class F, class T>
 static __device__ __forceinline__ const unsigned char *tile_data(const product_job &job,
                                                                  const place &at, int i)
 {
-    const part_job &part = tile_part(job, at, i);
-    int tile = min(tile_number(job, at, i), part.n_tile - 1), group = tile / part.tiles;
+    const part_job &part = job.part[job.gated ? T::gated_part(i) : at.part];
+    int tile = min(at.first_tile + (job.gated ? T::gated_tile(i) : i), part.n_tile - 1),
+        group = tile / part.tiles;
     return part.w + (size_t)group * (size_t)part.n_unit * part.unit_stride +
            (size_t)(tile % part.tiles) * packed_unit<F>::BYTES;
 }
@@ -131,7 +150,7 @@ static __device__ __forceinline__ void pieces_init(pieces<F, T> &p, const produc
 #pragma unroll
     for (int i = 0; i < p.W; i++) {
         int piece = min(thread + i * T::THREADS, p.N_W - 1), tile = piece / (F::CHUNK / 16);
-        p.w[i] = tile_data<F>(job, at, tile) + F::HEAD + piece % (F::CHUNK / 16) * 16;
+        p.w[i] = tile_data<F, T>(job, at, tile) + F::HEAD + piece % (F::CHUNK / 16) * 16;
     }
     p.x_valid = 0;
 #pragma unroll
@@ -153,7 +172,7 @@ static __device__ __forceinline__ void copy_head(unsigned char *shared, const pr
     unsigned char *slot = shared + T::STAGES * stage<F, T>::BYTES +
                           unit % stage<F, T>::HEAD_SLOTS * stage<F, T>::HEAD_BYTES;
     for (int piece = (int)threadIdx.x; piece < T::TILES * N; piece += T::THREADS) {
-        const unsigned char *tile = tile_data<F>(job, at, piece / N);
+        const unsigned char *tile = tile_data<F, T>(job, at, piece / N);
         size_t offset = (size_t)unit * job.part[at.part].unit_stride + (size_t)(piece % N * 16);
         dg_cp_async16(slot + piece * 16, tile + offset);
     }
@@ -225,54 +244,83 @@ static __device__ __forceinline__ void multiply(float acc[T::MT][T::NT][4], cons
                 mma_of<F::FORM>(acc[m][j], a[m][s], o.x[j] + 2 * s);
 }
 
-/* ---- results: in a fragment value i is of row lane / 4 + 8 (i / 2) and token 2 (lane % 4) + i % 2
- * ---- */
+/* ---- results: in a fragment value i is of weight row lane / 4 + 8 (i / 2) and x row 2 (lane % 4)
+ * + i % 2 ---- */
+
+static __device__ __forceinline__ void store_fragment(const product_job &job, const part_job &part,
+                                                      int tile, int row0, float factor,
+                                                      const float v[4])
+{
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int out = tile * 16 + lane / 4 + i / 2 * 8, row = row0 + lane % 4 * 2 + i % 2;
+        if (out < part.n_out && row < job.n_row)
+            part.y[(size_t)row * part.ldy + (size_t)out] = v[i] * factor;
+    }
+}
+
+static __device__ __forceinline__ float part_factor(const product_job &job, const part_job &part)
+{
+    return job.alpha * factor_of(part.scale, 0);
+}
+
+struct gated_factors {
+    float gate, up, out;
+};
+
+static __device__ __forceinline__ gated_factors factors_of(const product_job &job)
+{
+    gated_factors f = {factor_of(job.part[0].scale, 0), factor_of(job.part[1].scale, 0),
+                       gated_factor(job.h.form)};
+    return f;
+}
+
+static __device__ __forceinline__ void store_gated_fragment(const product_job &job, int tile,
+                                                            int row0, const gated_factors &f,
+                                                            const float gate[4], const float up[4])
+{
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        channel_pair pair = pair_channels(gated(gate[i] * f.gate, up[i] * f.up) * f.out,
+                                          gated(gate[i + 1] * f.gate, up[i + 1] * f.up) * f.out);
+        int channel = tile * 16 + (lane / 4 & ~1) + i / 2 * 8,
+            row = row0 + lane % 4 * 2 + lane / 4 % 2;
+        if (channel < job.h.ld && row < job.n_row)
+            store_pair(job.h.data, job.h.form, (size_t)row * (size_t)job.h.ld + (size_t)channel,
+                       pair);
+    }
+}
+
+/* ---- each warp for itself ---- */
 
 template <class T>
 static __device__ __forceinline__ void store_tile(const product_job &job, const place &at,
                                                   float acc[T::MT][T::NT][4])
 {
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, wm = warp % T::WM,
-        wn = warp / T::WM;
+    int warp = (int)threadIdx.x / 32, wm = warp % T::WM, wn = warp / T::WM;
     const part_job &part = job.part[at.part];
-    float factor = job.alpha * factor_of(part.scale, 0);
+    float factor = part_factor(job, part);
 #pragma unroll
     for (int m = 0; m < T::MT; m++)
 #pragma unroll
         for (int j = 0; j < T::NT; j++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int out = (at.first_tile + wm * T::MT + m) * 16 + lane / 4 + i / 2 * 8;
-                int row = at.first_token + (wn * T::NT + j) * 8 + lane % 4 * 2 + i % 2;
-                if (out < part.n_out && row < job.n_row)
-                    part.y[(size_t)row * part.ldy + (size_t)out] = acc[m][j][i] * factor;
-            }
+            store_fragment(job, part, at.first_tile + wm * T::MT + m,
+                           at.first_token + (wn * T::NT + j) * 8, factor, acc[m][j]);
 }
 
 template <class T>
 static __device__ __forceinline__ void store_gated_tile(const product_job &job, const place &at,
                                                         float acc[T::MT][T::NT][4])
 {
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, wm = warp % T::WM,
-        wn = warp / T::WM;
-    float gate = factor_of(job.part[0].scale, 0), up = factor_of(job.part[1].scale, 0);
-    float out = gated_factor(job.h.form);
+    int warp = (int)threadIdx.x / 32, wm = warp % T::WM, wn = warp / T::WM;
+    gated_factors factors = factors_of(job);
 #pragma unroll
     for (int j = 0; j < T::NT; j++)
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-            float h0 = gated(acc[0][j][i] * gate, acc[1][j][i] * up) * out;
-            float h1 = gated(acc[0][j][i + 1] * gate, acc[1][j][i + 1] * up) * out;
-            channel_pair pair = pair_channels(h0, h1);
-            int channel = (at.first_tile + wm) * 16 + (lane / 4 & ~1) + i / 2 * 8;
-            int row = at.first_token + (wn * T::NT + j) * 8 + lane % 4 * 2 + lane / 4 % 2;
-            if (channel < job.h.ld && row < job.n_row)
-                store_pair(job.h.data, job.h.form, (size_t)row * (size_t)job.h.ld + (size_t)channel,
-                           pair);
-        }
+        store_gated_fragment(job, at.first_tile + wm, at.first_token + (wn * T::NT + j) * 8,
+                             factors, acc[0][j], acc[1][j]);
 }
-
-/* ---- the kernel ---- */
 
 template <class F, class T>
 static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT) product_tile(product_job job)
@@ -324,6 +372,138 @@ static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT) product_tile(p
         store_tile<T>(job, at, acc);
 }
 
+/* ---- four warps together ---- */
+
+/* A warp's fragments of 64 values of k, for its 16 of the warpgroup's 64 weight rows. */
+struct fragments {
+    uint32_t a[4][4];
+};
+
+template <class F, class T>
+static __device__ __forceinline__ void load_fragments(fragments &f, typename F::scales &scales,
+                                                      const unsigned char *shared, int chunk)
+{
+    typedef stage<F, T> S;
+    int lane = (int)threadIdx.x % 32, tile = (int)threadIdx.x / 32 % T::TILES;
+    const unsigned char *w = shared + chunk % T::STAGES * S::BYTES + tile * F::CHUNK;
+    typename F::raw raw[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        F::load(raw[half], w, half, lane);
+    if constexpr (F::HEAD != 0) {
+        if (chunk % S::CHUNKS == 0)
+            F::begin(scales,
+                     shared + T::STAGES * S::BYTES +
+                         chunk / S::CHUNKS % S::HEAD_SLOTS * S::HEAD_BYTES + tile * F::HEAD,
+                     lane);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        F::convert(f.a + 2 * half, raw[half], scales, chunk % S::CHUNKS * 2 + half);
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        warpgroup_settle(f.a[i / 4][i % 4]);
+}
+
+/* Chunk c: `now` are its fragments, `next` will be those of the one behind it. The products of the
+ * chunk before may still run when those of this one are begun; the one before that has been read by
+ * all. */
+template <class F, class T>
+static __device__ __forceinline__ void group_turn(float acc[T::N / 8][4], const fragments &now,
+                                                  fragments &next, typename F::scales &scales,
+                                                  unsigned char *shared, const pieces<F, T> &mine,
+                                                  const product_job &job, const place &at, int c)
+{
+    typedef stage<F, T> S;
+    int wn = (int)threadIdx.x / 128 / T::WM;
+    const unsigned char *x = shared + c % T::STAGES * S::BYTES + S::W_BYTES + wn * T::N / 8 * 128;
+    dg_cp_async_wait<T::STAGES - 4>();
+    warpgroup_publish();
+    __syncthreads();
+    if (c + T::STAGES - 2 < job.n_chunk)
+        copy_chunk(shared, mine, job, at, c + T::STAGES - 2);
+    dg_cp_async_commit();
+    warpgroup_begin();
+#pragma unroll
+    for (int s = 0; s < 4; s++)
+        warpgroup_mma<F::FORM, T::N>(acc, now.a[s], x + 2 * s * T::TOKENS * 16, T::TOKENS * 16);
+    warpgroup_commit();
+    warpgroup_wait<1>();
+    if (c + 1 < job.n_chunk)
+        load_fragments<F, T>(next, scales, shared, c + 1);
+}
+
+/* Gate is in one warpgroup, up in the other: each gives the other one half of its rows of x. */
+template <class T>
+static __device__ __forceinline__ void store_gated_groups(const product_job &job, const place &at,
+                                                          unsigned char *shared,
+                                                          float acc[T::N / 8][4])
+{
+    constexpr int HALF = T::N / 16;
+    int group = (int)threadIdx.x / 128, thread = (int)threadIdx.x % 128;
+    float4(*given)[HALF][128] = (float4(*)[HALF][128])shared;
+    gated_factors factors = factors_of(job);
+#pragma unroll
+    for (int j = 0; j < HALF; j++)
+        given[group][j][thread] =
+            make_float4(group ? acc[j][0] : acc[HALF + j][0], group ? acc[j][1] : acc[HALF + j][1],
+                        group ? acc[j][2] : acc[HALF + j][2], group ? acc[j][3] : acc[HALF + j][3]);
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < HALF; j++) {
+        float4 v = given[1 - group][j][thread];
+        float other[4] = {v.x, v.y, v.z, v.w}, gate[4], up[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            gate[i] = group ? other[i] : acc[j][i];
+            up[i] = group ? acc[HALF + j][i] : other[i];
+        }
+        store_gated_fragment(job, at.first_tile + thread / 32,
+                             at.first_token + (group * HALF + j) * 8, factors, gate, up);
+    }
+}
+
+template <class F, class T>
+static __global__ void __launch_bounds__(T::THREADS, 1) product_groups(product_job job)
+{
+    DG_SHARED(shared);
+    int warp = (int)threadIdx.x / 32, wn = warp / 4 / T::WM;
+    place at = place_of<T>(job);
+    pieces<F, T> mine;
+    fragments even, odd;
+    typename F::scales scales;
+    float acc[T::N / 8][4] = {};
+    pieces_init(mine, job, at);
+    dg_grid_wait();
+
+    for (int c = 0; c < T::STAGES - 2; c++) {
+        if (c < job.n_chunk)
+            copy_chunk(shared, mine, job, at, c);
+        dg_cp_async_commit();
+    }
+    dg_cp_async_wait<T::STAGES - 3>();
+    __syncthreads();
+    load_fragments<F, T>(even, scales, shared, 0);
+    for (int c = 0; c < job.n_chunk; c += 2) {
+        group_turn<F, T>(acc, even, odd, scales, shared, mine, job, at, c);
+        if (c + 1 < job.n_chunk)
+            group_turn<F, T>(acc, odd, even, scales, shared, mine, job, at, c + 1);
+    }
+    warpgroup_wait<0>();
+    dg_grid_launch_next();
+    if (job.gated) {
+        __syncthreads();
+        store_gated_groups<T>(job, at, shared, acc);
+        return;
+    }
+    const part_job &part = job.part[at.part];
+    float factor = part_factor(job, part);
+#pragma unroll
+    for (int j = 0; j < T::N / 8; j++)
+        store_fragment(job, part, at.first_tile + warp % T::TILES,
+                       at.first_token + wn * T::N + j * 8, factor, acc[j]);
+}
+
 /* ---- float weights ---- */
 
 /* Block (x: 64 outputs, y: 32 rows). */
@@ -368,6 +548,17 @@ static cudaError_t launch_floats(cudaStream_t stream, const product_job &job, in
 
 /* ---- which shape ---- */
 
+enum {
+    GROUP_128X128,
+    GROUP_128X64,
+    GROUP_64X96,
+    TILE_128X128,
+    TILE_128X64,
+    TILE_64X96,
+    TILE_64X32,
+    N_SHAPE
+};
+
 static int block_count(const product_job &job, int tiles, int tokens)
 {
     int blocks = 0;
@@ -379,22 +570,33 @@ static int block_count(const product_job &job, int tiles, int tokens)
 }
 
 /* The shape whose fullest multiprocessor has the least to do, in units of its area at its speed:
- * smaller tiles read more of shared memory for a product (three quarters to one half of the
- * largest's rate, by counting). */
-static int choose_tile(const product_job &job)
+ * smaller tiles read more of shared memory for a product. Speeds are by counting what each reads,
+ * not yet measured. */
+static int choose_shape(const product_job &job, const int shared_bytes[N_SHAPE])
 {
     static const struct {
         int tiles, tokens;
         float speed;
-    } shape[] = {{8, 128, 1.0f}, {8, 64, 0.95f}, {4, 96, 0.9f}, {4, 32, 0.5f}};
-    int device = 0, n_sm = 1, best = 0;
+        bool groups, ungated;
+    } shape[N_SHAPE] = {
+        /* in the order of their names above */
+        {8, 128, 1.0f, true, false},  {8, 64, 0.9f, true, false},   {4, 96, 0.85f, true, true},
+        {8, 128, 0.6f, false, false}, {8, 64, 0.55f, false, false}, {4, 96, 0.55f, false, false},
+        {4, 32, 0.3f, false, false},
+    };
+    int device = 0, n_sm = 1, major = 0, most = 0, best = N_SHAPE;
     float least = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
-    for (int i = 0; i < 4; i++) {
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    for (int i = 0; i < N_SHAPE; i++) {
+        if ((shape[i].groups && major != 9) || (shape[i].ungated && job.gated) ||
+            shared_bytes[i] > most)
+            continue;
         int rounds = (block_count(job, shape[i].tiles, shape[i].tokens) + n_sm - 1) / n_sm;
         float cost = (float)rounds * (float)(shape[i].tiles * shape[i].tokens) / shape[i].speed;
-        if (i == 0 || cost < least) {
+        if (best == N_SHAPE || cost < least) {
             least = cost;
             best = i;
         }
@@ -402,33 +604,56 @@ static int choose_tile(const product_job &job)
     return best;
 }
 
-template <class F, class T> static cudaError_t launch_shape(cudaStream_t stream, product_job job)
+template <class T> static unsigned place_parts(product_job *job)
 {
-    int blocks = 0;
-    job.n_token_block = (job.n_row + T::TOKENS - 1) / T::TOKENS;
-    for (int p = 0; p < job.n_part; p++) {
-        int wide = job.gated ? T::TILES / 2 : T::TILES;
-        job.part[p].first_block = blocks;
-        if (p == 0 || !job.gated)
-            blocks += (job.part[p].n_tile + wide - 1) / wide;
+    int blocks = 0, wide = job->gated ? T::TILES / 2 : T::TILES;
+    job->n_token_block = (job->n_row + T::TOKENS - 1) / T::TOKENS;
+    for (int p = 0; p < job->n_part; p++) {
+        job->part[p].first_block = blocks;
+        if (p == 0 || !job->gated)
+            blocks += (job->part[p].n_tile + wide - 1) / wide;
     }
-    return DG_LAUNCH((product_tile<F, T>), dim3((unsigned)(blocks * job.n_token_block)), T::THREADS,
-                     (stage<F, T>::SHARED), stream, job);
+    return (unsigned)(blocks * job->n_token_block);
+}
+
+template <class F, class T> static cudaError_t launch_tile(cudaStream_t stream, product_job job)
+{
+    unsigned blocks = place_parts<T>(&job);
+    return DG_LAUNCH((product_tile<F, T>), dim3(blocks), T::THREADS, (size_t)stage<F, T>::SHARED,
+                     stream, job);
+}
+
+template <class F, class T> static cudaError_t launch_groups(cudaStream_t stream, product_job job)
+{
+    unsigned blocks = place_parts<T>(&job);
+    return DG_LAUNCH((product_groups<F, T>), dim3(blocks), T::THREADS, (size_t)stage<F, T>::SHARED,
+                     stream, job);
 }
 
 template <class F> static cudaError_t launch_format(cudaStream_t stream, product_job job)
 {
     for (int p = 0; p < job.n_part; p++)
         job.part[p].unit_stride = (size_t)job.part[p].tiles * packed_unit<F>::BYTES;
-    switch (choose_tile(job)) {
-    case 0:
-        return launch_shape<F, shape_128x128>(stream, job);
-    case 1:
-        return launch_shape<F, shape_128x64>(stream, job);
-    case 2:
-        return launch_shape<F, shape_64x96>(stream, job);
+    static const int shared_bytes[N_SHAPE] = {
+        stage<F, group_128x128>::SHARED, stage<F, group_128x64>::SHARED,
+        stage<F, group_64x96>::SHARED,   stage<F, tile_128x128>::SHARED,
+        stage<F, tile_128x64>::SHARED,   stage<F, tile_64x96>::SHARED,
+        stage<F, tile_64x32>::SHARED};
+    switch (choose_shape(job, shared_bytes)) {
+    case GROUP_128X128:
+        return launch_groups<F, group_128x128>(stream, job);
+    case GROUP_128X64:
+        return launch_groups<F, group_128x64>(stream, job);
+    case GROUP_64X96:
+        return launch_groups<F, group_64x96>(stream, job);
+    case TILE_128X128:
+        return launch_tile<F, tile_128x128>(stream, job);
+    case TILE_128X64:
+        return launch_tile<F, tile_128x64>(stream, job);
+    case TILE_64X96:
+        return launch_tile<F, tile_64x96>(stream, job);
     default:
-        return launch_shape<F, shape_64x32>(stream, job);
+        return launch_tile<F, tile_64x32>(stream, job);
     }
 }
 

@@ -101,6 +101,12 @@ static double product_limit(dg_dtype type)
     return type == DG_Q4_K || type == DG_Q5_K ? 1e-3 : dg_dtype_is_block(type) ? 5e-4 : 5e-6;
 }
 
+/* What rounding to the form changes a value by at most, of its size. */
+static double rounding(dg_cuda_form form)
+{
+    return form == DG_CUDA_F32 ? 0x1p-24 : form == DG_CUDA_BF16 ? 0x1p-8 : 0x1p-11;
+}
+
 /* ---- rows ---- */
 
 typedef struct inputs {
@@ -141,14 +147,23 @@ static int fitting(dg_dtype type, int n)
     return (n + block - 1) / block * block;
 }
 
-static void use_device(int n_sm)
+/* On a device the one that is there; elsewhere also one without the products of warpgroups, with
+ * little shared memory, or with few multiprocessors, which decide on the shape of tiles and shares.
+ */
+typedef struct machine {
+    int capability, n_sm;
+} machine;
+
+static void use_device(machine m)
 {
 #ifdef EMULATED
-    emu_set_device(9, 0, n_sm);
+    emu_set_device(m.capability / 10, m.capability % 10, m.n_sm);
 #else
-    (void)n_sm;
+    (void)m;
 #endif
 }
+
+static const machine usual = {90, 132};
 
 /* ---- products ---- */
 
@@ -182,14 +197,14 @@ static void check_round_trip(dg_dtype type)
 }
 
 /* Three parts of different heights over the same rows; each in rows of its own length. */
-static void check_product(dg_dtype type, int n_row, int n_in, int n_sm)
+static void check_product(dg_dtype type, int n_row, int n_in, machine on)
 {
     static const int n_out[3] = {150, 33, 16};
     n_in = fitting(type, n_in);
-    if (!case_begin("product: %s, %d rows, k %d, %d multiprocessors", dg_dtype_name(type), n_row,
-                    n_in, n_sm))
+    if (!case_begin("product: %s, %d rows, k %d, sm_%d x %d", dg_dtype_name(type), n_row, n_in,
+                    on.capability, on.n_sm))
         return;
-    use_device(n_sm);
+    use_device(on);
     inputs x = make_inputs(dg_cuda_form_of(type), n_row, n_in);
     dg_cuda_product_args a = {n_row, x.rows, 0.75f, 3, {{NULL, NULL, 0}}};
     stored w[3];
@@ -220,7 +235,7 @@ static void check_product(dg_dtype type, int n_row, int n_in, int n_sm)
         }
         expect_relative("y", got, want, n, product_limit(type));
     }
-    use_device(132);
+    use_device(usual);
     case_end();
 }
 
@@ -228,8 +243,11 @@ static void check_product(dg_dtype type, int n_row, int n_in, int n_sm)
 static void check_row_bits(dg_dtype type)
 {
     static const struct {
-        int n_row, n_sm;
-    } run[] = {{300, 132}, {256, 1}, {256, 8}, {96, 2}, {64, 4}, {33, 3}, {7, 132}, {1, 132}};
+        int n_row;
+        machine on;
+    } run[] = {{300, {90, 132}}, {256, {90, 1}}, {256, {90, 8}}, {96, {90, 2}},
+               {64, {90, 4}},    {300, {80, 1}}, {200, {89, 6}}, {96, {80, 2}},
+               {64, {80, 4}},    {33, {80, 3}},  {7, {90, 132}}, {1, {80, 132}}};
     int n_out = 264, n_in = fitting(type, 190);
     if (!case_begin("product: the same rows of %s in any number", dg_dtype_name(type)))
         return;
@@ -240,24 +258,24 @@ static void check_row_bits(dg_dtype type)
     for (size_t i = 0; i < sizeof run / sizeof *run; i++) {
         float *y = device_bytes(300 * row);
         dg_cuda_product_args a = {run[i].n_row, x.rows, 1, 1, {{&w.matrix, y, (size_t)n_out}}};
-        use_device(run[i].n_sm);
+        use_device(run[i].on);
         launched(dg_cuda_product(NULL, &a));
         device_read(i ? other : first, y, (size_t)run[i].n_row * row);
         if (i)
             expect_same("y", other, first, (size_t)run[i].n_row * row);
     }
-    use_device(132);
+    use_device(usual);
     case_end();
 }
 
 static void check_gated(dg_dtype type, dg_cuda_form h_form, int n_row, int n_out, int n_in,
-                        int n_sm)
+                        machine on)
 {
     n_in = fitting(type, n_in);
     if (!case_begin("gated: %s to form %d, %d rows, %d x %d", dg_dtype_name(type), (int)h_form,
                     n_row, n_out, n_in))
         return;
-    use_device(n_sm);
+    use_device(on);
     inputs x = make_inputs(dg_cuda_form_of(type), n_row, n_in);
     stored gate = make_weights(type, 1, n_out, n_in), up = make_weights(type, 1, n_out, n_in);
     dg_cuda_gated_args a = {n_row, x.rows, &gate.matrix, &up.matrix,
@@ -273,8 +291,8 @@ static void check_gated(dg_dtype type, dg_cuda_form h_form, int n_row, int n_out
             want[(size_t)r * (size_t)n_out + (size_t)o] =
                 gelu(dot(gate.value + at, row, n_in)) * dot(up.value + at, row, n_in) / unit;
         }
-    expect_relative("h", got, want, n, 2 * product_limit(type) + form_step(h_form));
-    use_device(132);
+    expect_relative("h", got, want, n, 2 * product_limit(type) + rounding(h_form));
+    use_device(usual);
     case_end();
 }
 
@@ -368,18 +386,18 @@ static float *make_route_weights(size_t n)
 static double experts_limit(dg_dtype type, dg_dtype down)
 {
     dg_cuda_form form = dg_cuda_form_of(down);
-    double h = form_step(form), result = form == DG_CUDA_BF16 ? form_step(form) : 0;
+    double h = rounding(form), result = form == DG_CUDA_BF16 ? rounding(form) : 0;
     return 2 * product_limit(type) + product_limit(down) + h + result;
 }
 
 static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int shape[4], bool skew,
-                          int n_sm)
+                          machine on)
 {
-    if (!case_begin("experts: %s and %s, %d rows, %d of %d, %d x %d%s, %d multiprocessors",
+    if (!case_begin("experts: %s and %s, %d rows, %d of %d, %d x %d%s, sm_%d x %d",
                     dg_dtype_name(type), dg_dtype_name(down), n_row, shape[1], shape[0], shape[2],
-                    shape[3], skew ? ", skewed" : "", n_sm))
+                    shape[3], skew ? ", skewed" : "", on.capability, on.n_sm))
         return;
-    use_device(n_sm);
+    use_device(on);
     layer l = make_layer(type, down, shape[0], shape[1], shape[2], shape[3]);
     inputs x = make_inputs(dg_cuda_form_of(type), n_row, l.n_embd);
     int32_t *expert = make_routes(&l, n_row, skew);
@@ -393,7 +411,7 @@ static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int sha
         expert_row(want + at, &l, x.value + at, expert + pair, weight + pair);
     }
     expect_relative("y", got, want, n, experts_limit(type, down));
-    use_device(132);
+    use_device(usual);
     case_end();
 }
 
@@ -410,9 +428,9 @@ static void check_expert_bits(dg_dtype type, dg_dtype down)
     float *weight = make_route_weights(400);
     size_t row = (size_t)l.n_embd * sizeof(float);
     float *all = host_bytes(200 * row), *few = host_bytes(5 * row);
-    use_device(3);
+    use_device((machine){89, 3});
     run_experts(all, &l, x.rows, 200, expert, weight);
-    use_device(132);
+    use_device(usual);
     static const int first[] = {0, 66, 195}, count[] = {1, 5, 3};
     for (int i = 0; i < 3; i++) {
         dg_cuda_rows part = x.rows;
@@ -427,14 +445,20 @@ static void check_expert_bits(dg_dtype type, dg_dtype down)
 static void check_every_type(dg_dtype type)
 {
     static const int small[4] = {6, 3, 72, 40}, wide[4] = {3, 2, 80, 704};
+    static const machine one = {90, 1}, two = {90, 2}, three = {90, 3}, older = {80, 1},
+                         little = {89, 2};
     check_round_trip(type);
-    check_product(type, 3, 100, 132);
-    check_product(type, 130, 300, 2);
+    check_product(type, 3, 100, usual);
+    check_product(type, 130, 300, two);
+    check_product(type, 70, 100, little);
     check_row_bits(type);
-    check_gated(type, dg_cuda_form_of(type), 70, 40, 200, 1);
-    check_gated(type, DG_CUDA_BF16, 5, 100, 64, 132);
-    check_experts(type, type, 21, small, true, 3);
-    check_experts(type, DG_BF16, 9, wide, false, 132);
+    check_gated(type, dg_cuda_form_of(type), 70, 40, 200, one);
+    check_gated(type, dg_cuda_form_of(type), 130, 40, 100, one);
+    check_gated(type, dg_cuda_form_of(type), 130, 40, 100, older);
+    check_gated(type, DG_CUDA_BF16, 5, 100, 64, usual);
+    check_experts(type, type, 21, small, true, three);
+    check_experts(type, type, 100, small, true, little);
+    check_experts(type, DG_BF16, 9, wide, false, usual);
     check_expert_bits(type, type);
 }
 
@@ -444,13 +468,15 @@ void check_cuda_products(void)
         check_every_type(types[i]);
     /* the shapes of the model's rows: 704 and 2112 in blocks of 32 */
     static const int real[4] = {3, 2, 256, 704}, one[4] = {16, 1, 64, 32}, all[4] = {8, 8, 64, 32};
-    check_product(DG_Q5_0, 9, 2112, 132);
-    check_gated(DG_Q4_K, DG_CUDA_F16, 12, 2112, 256, 132);
-    check_experts(DG_Q4_K, DG_Q5_0, 40, real, false, 5);
-    check_experts(DG_Q4_K, DG_Q8_0, 150, real, true, 132);
-    check_experts(DG_Q4_0, DG_F32, 10, one, false, 132);
-    check_experts(DG_BF16, DG_BF16, 1, one, false, 132);
-    check_experts(DG_F32, DG_BF16, 33, all, false, 2);
-    check_experts(DG_BF16, DG_Q6_K, 300, one, true, 4);
-    check_gated(DG_F32, DG_CUDA_F16, 3, 70, 30, 132);
+    static const machine few = {90, 5}, two = {90, 2}, little = {86, 4};
+    check_product(DG_Q5_0, 9, 2112, usual);
+    check_gated(DG_Q4_K, DG_CUDA_F16, 12, 2112, 256, usual);
+    check_experts(DG_Q4_K, DG_Q5_0, 40, real, false, few);
+    check_experts(DG_Q4_K, DG_Q8_0, 150, real, true, usual);
+    check_experts(DG_Q6_K, DG_Q8_0, 30, real, true, little);
+    check_experts(DG_Q4_0, DG_F32, 10, one, false, usual);
+    check_experts(DG_BF16, DG_BF16, 1, one, false, usual);
+    check_experts(DG_F32, DG_BF16, 33, all, false, two);
+    check_experts(DG_BF16, DG_Q6_K, 300, one, true, little);
+    check_gated(DG_F32, DG_CUDA_F16, 3, 70, 30, usual);
 }
