@@ -7,7 +7,7 @@
  * of weights each (gate and up of the same channels, or two of down) and multiply them with up to 8
  * NT_MAX rows at a time. A row's results come from its own column of the mma, in one chain of
  * ascending k: they do not depend on the rows beside it, nor on who computes the item. */
-#include "cuda/cuda_math.h"
+#include "cuda/cuda_product.cuh"
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_tiles.cuh"
 
@@ -25,11 +25,36 @@ enum {
 typedef struct sort_job {
     const int32_t *expert; /* of a pair */
     int n_pair, n_used, n_expert;
-    int32_t *start; /* [n_expert + 1], places of an expert's pairs */
-    int32_t *order; /* [n_expert], experts by their number of pairs */
-    int32_t *row;   /* [n_pair]: the row at a place */
-    int32_t *place; /* [n_pair]: where a pair went */
+    int32_t *start;       /* [n_expert + 1], places of an expert's pairs */
+    int32_t *order;       /* [n_expert], experts by their number of pairs */
+    int32_t *row;         /* [n_pair]: the row at a place */
+    int32_t *place;       /* [n_pair]: where a pair went */
+    dg_expert_tile *tile; /* [n_tile]: experts' rows in pieces, the rest of them empty */
+    int n_tile;
 } sort_job;
+
+/* Pieces that so many pairs can have at most. */
+static __host__ __device__ __forceinline__ int most_tiles(int n_pair, int n_expert)
+{
+    return n_pair / DG_EXPERT_TILE_ROWS + min(n_pair, n_expert);
+}
+
+static __device__ __forceinline__ int tiles_of(int n)
+{
+    return (n + DG_EXPERT_TILE_ROWS - 1) / DG_EXPERT_TILE_ROWS;
+}
+
+/* Expert `expert` has n pairs from `first` on, behind `before` pieces of lower experts. */
+static __device__ __forceinline__ void list_tiles(const sort_job &job, int expert, int first, int n,
+                                                  int before)
+{
+    for (int i = (int)threadIdx.x; i < tiles_of(n); i += (int)blockDim.x)
+        job.tile[before + i] =
+            dg_expert_tile{expert, first + i * DG_EXPERT_TILE_ROWS, first + n, 0};
+    if (expert == job.n_expert - 1)
+        for (int i = before + tiles_of(n) + (int)threadIdx.x; i < job.n_tile; i += (int)blockDim.x)
+            job.tile[i] = dg_expert_tile{0, 0, 0, 0};
+}
 
 /* Sum of `value` over the threads before this one, and over all. */
 static __device__ inline int block_scan(int value, int *total)
@@ -58,7 +83,7 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_pairs(sort_job job)
 {
     DG_SHARED(shared);
     int *count = (int *)shared, expert = (int)blockIdx.x, t = (int)threadIdx.x;
-    int before = 0, rank = 0, placed;
+    int before = 0, rank = 0, tiles = 0, placed;
     for (int e = t; e < job.n_expert; e += SORT_THREADS)
         count[e] = 0;
     dg_grid_wait();
@@ -69,10 +94,13 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_pairs(sort_job job)
     int n = count[expert];
     for (int e = t; e < job.n_expert; e += SORT_THREADS) {
         before += e < expert ? count[e] : 0;
+        tiles += e < expert ? tiles_of(count[e]) : 0;
         rank += count[e] > n || (count[e] == n && e < expert);
     }
     block_scan(before, &placed);
     block_scan(rank, &rank);
+    block_scan(tiles, &tiles);
+    list_tiles(job, expert, placed, n, tiles);
     if (t == 0) {
         job.start[expert] = placed;
         job.order[rank] = expert;
@@ -602,6 +630,7 @@ static cudaError_t launch(cudaStream_t stream, stream_job job, const dg_cuda_mat
 /* What the scratch memory holds. */
 typedef struct experts_scratch {
     int32_t *start, *order, *row, *place;
+    dg_expert_tile *tile;
     void *h, *result;
     size_t bytes;
 } experts_scratch;
@@ -621,6 +650,9 @@ static experts_scratch lay_out(void *memory, size_t n_pair, int n_expert, int n_
     s.order = (int32_t *)(base + take(&s.bytes, (size_t)n_expert * sizeof(int32_t)));
     s.row = (int32_t *)(base + take(&s.bytes, n_pair * sizeof(int32_t)));
     s.place = (int32_t *)(base + take(&s.bytes, n_pair * sizeof(int32_t)));
+    s.tile =
+        (dg_expert_tile *)(base + take(&s.bytes, (n_pair / DG_EXPERT_TILE_ROWS + (size_t)n_expert) *
+                                                     sizeof(dg_expert_tile)));
     s.h = base + take(&s.bytes, n_pair * (size_t)dg_cuda_ld(n_ff) * sizeof(float));
     s.result = base + take(&s.bytes, n_pair * (size_t)dg_cuda_ld(n_embd) * sizeof(float));
     return s;
@@ -649,8 +681,34 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.order = s.order;
     job.row = s.row;
     job.place = s.place;
+    job.tile = s.tile;
+    job.n_tile = most_tiles(job.n_pair, job.n_expert);
     return DG_LAUNCH(sort_pairs, dim3((unsigned)job.n_expert), SORT_THREADS,
                      (size_t)job.n_expert * sizeof(int), stream, job);
+}
+
+/* From so many rows an expert on, products are the limit and not the reading of weights: the dense
+ * kernel's tiles then are better than streaming. */
+static bool in_tiles(const dg_cuda_experts_args *a, const dg_cuda_matrix *w)
+{
+    return w->type != DG_F32 && a->n_row * a->n_used >= 40 * w->n_mat && dg_cuda_has_groups();
+}
+
+static cudaError_t tiles_product(cudaStream_t stream, const dg_cuda_experts_args *a,
+                                 const experts_scratch &s, const stream_job &job,
+                                 const dg_cuda_rows &x, const dg_cuda_matrix *w,
+                                 const dg_cuda_matrix *up)
+{
+    dg_expert_product product = {};
+    product.tile = s.tile;
+    product.n_tile = most_tiles(a->n_row * a->n_used, w->n_mat);
+    product.row = job.row;
+    product.x = x;
+    product.w[0] = w;
+    product.w[1] = up;
+    product.factor = job.factor;
+    product.out = job.out;
+    return dg_cuda_product_experts(stream, &product);
 }
 
 static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *a,
@@ -668,6 +726,8 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
     job.scale[1] = a->up->scale;
     job.factor = h.form == DG_CUDA_F16 ? 1 / DG_CUDA_GATED : 1;
     job.out = h;
+    if (in_tiles(a, a->gate))
+        return tiles_product(stream, a, s, job, a->x, a->gate, a->up);
     return launch(stream, job, a->gate, a->n_row * a->n_used);
 }
 
@@ -684,6 +744,8 @@ static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.factor = h.form == DG_CUDA_F16 ? DG_CUDA_GATED : 1;
     job.down = true;
     job.out = result;
+    if (in_tiles(a, a->down))
+        return tiles_product(stream, a, s, job, h, a->down, NULL);
     return launch(stream, job, a->down, a->n_row * a->n_used);
 }
 

@@ -9,7 +9,7 @@
  *
  * Every kernel and tile shape adds up an element in the same chain, 16 values of k at a time in
  * ascending order, so the choice of shape (choose_shape) never changes a bit. */
-#include "cuda/cuda_math.h"
+#include "cuda/cuda_product.cuh"
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_tiles.cuh"
 #include "cuda/cuda_wgmma.cuh"
@@ -68,12 +68,16 @@ typedef struct part_job {
 
 typedef struct product_job {
     int n_row, n_chunk, n_token_block, n_part;
-    bool gated; /* parts 0 and 1 are gate and up */
+    bool gated;   /* parts 0 and 1 are gate and up */
+    bool to_rows; /* results go to h as they are */
     float alpha;
     const unsigned char *x;
     size_t x_bytes; /* of a row */
     part_job part[3];
     dg_cuda_rows h;
+    const dg_expert_tile *tile; /* rows of experts, n_token_block of them; NULL: dense */
+    const int32_t *row;         /* of x, for the rows of experts; NULL: the same */
+    size_t mat_bytes;           /* from an expert's weights to the next one's */
 } product_job;
 
 /* ---- shared memory: stages of weights and x, then heads of units ---- */
@@ -98,22 +102,24 @@ template <class T> static __device__ __forceinline__ int x_offset(int k16, int t
 
 struct place {
     int part, first_tile; /* of weights: of the part, or of channels */
-    int first_token;
+    int first_row, end_row;
+    int expert;
 };
 
 template <class T> static __device__ __forceinline__ place place_of(const product_job &job)
 {
-    int block = (int)blockIdx.x / job.n_token_block;
-    place at;
-    at.first_token = (int)blockIdx.x % job.n_token_block * T::TOKENS;
-    at.part = 0;
-    if (job.gated) {
-        at.first_tile = block * (T::TILES / 2);
-        return at;
+    int block = (int)blockIdx.x / job.n_token_block, rows = (int)blockIdx.x % job.n_token_block;
+    place at = {0, block * (job.gated ? T::TILES / 2 : T::TILES), rows * T::TOKENS, job.n_row, 0};
+    if (job.tile) {
+        dg_expert_tile tile = job.tile[rows];
+        at.expert = tile.expert;
+        at.first_row = tile.first;
+        at.end_row = tile.end;
+    } else if (!job.gated) {
+        while (at.part + 1 < job.n_part && block >= job.part[at.part + 1].first_block)
+            at.part++;
+        at.first_tile -= job.part[at.part].first_block * T::TILES;
     }
-    while (at.part + 1 < job.n_part && block >= job.part[at.part + 1].first_block)
-        at.part++;
-    at.first_tile = (block - job.part[at.part].first_block) * T::TILES;
     return at;
 }
 
@@ -126,7 +132,8 @@ static __device__ __forceinline__ const unsigned char *tile_data(const product_j
     const part_job &part = job.part[job.gated ? T::gated_part(i) : at.part];
     int tile = min(at.first_tile + (job.gated ? T::gated_tile(i) : i), part.n_tile - 1),
         group = tile / part.tiles;
-    return part.w + (size_t)group * (size_t)part.n_unit * part.unit_stride +
+    return part.w + (size_t)at.expert * job.mat_bytes +
+           (size_t)group * (size_t)part.n_unit * part.unit_stride +
            (size_t)(tile % part.tiles) * packed_unit<F>::BYTES;
 }
 
@@ -157,9 +164,9 @@ static __device__ __forceinline__ void pieces_init(pieces<F, T> &p, const produc
     for (int i = 0; i < p.X; i++) {
         /* a warp copies 64 bytes of each of 8 rows */
         int warp = thread / 32 + i * (T::THREADS / 32), k16 = thread / 8 % 4 + warp % 2 * 4;
-        int token = warp / 2 * 8 + thread % 8, row = at.first_token + token;
-        p.x_valid |= (unsigned)(row < job.n_row) << i;
-        p.x[i] = job.x + (size_t)min(row, job.n_row - 1) * job.x_bytes + k16 * 16;
+        int token = warp / 2 * 8 + thread % 8, row = min(at.first_row + token, at.end_row - 1);
+        p.x_valid |= (unsigned)(at.first_row + token < at.end_row) << i;
+        p.x[i] = job.x + (size_t)(job.row ? job.row[row] : row) * job.x_bytes + k16 * 16;
         p.x_at[i] = x_offset<T>(k16, token);
     }
 }
@@ -247,50 +254,58 @@ static __device__ __forceinline__ void multiply(float acc[T::MT][T::NT][4], cons
 /* ---- results: in a fragment value i is of weight row lane / 4 + 8 (i / 2) and x row 2 (lane % 4)
  * + i % 2 ---- */
 
-static __device__ __forceinline__ void store_fragment(const product_job &job, const part_job &part,
+static __device__ __forceinline__ float part_factor(const product_job &job, const place &at)
+{
+    return job.alpha * factor_of(job.part[at.part].scale, at.expert);
+}
+
+static __device__ __forceinline__ void store_fragment(const product_job &job, const place &at,
                                                       int tile, int row0, float factor,
                                                       const float v[4])
 {
+    const part_job &part = job.part[at.part];
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         int out = tile * 16 + lane / 4 + i / 2 * 8, row = row0 + lane % 4 * 2 + i % 2;
-        if (out < part.n_out && row < job.n_row)
+        if (out < part.n_out && row < at.end_row)
             part.y[(size_t)row * part.ldy + (size_t)out] = v[i] * factor;
     }
 }
 
-static __device__ __forceinline__ float part_factor(const product_job &job, const part_job &part)
+/* Two channels at a time into rows of a form: token0 and token1 are of neighbouring rows, `half` is
+ * the tile's. */
+static __device__ __forceinline__ void store_channels(const product_job &job, const place &at,
+                                                      int tile, int row0, int half, float token0,
+                                                      float token1)
 {
-    return job.alpha * factor_of(part.scale, 0);
+    int lane = (int)threadIdx.x % 32;
+    channel_pair pair = pair_channels(token0, token1);
+    int channel = tile * 16 + (lane / 4 & ~1) + half * 8, row = row0 + lane % 4 * 2 + lane / 4 % 2;
+    if (channel < job.h.ld && row < at.end_row)
+        store_pair(job.h.data, job.h.form, (size_t)row * (size_t)job.h.ld + (size_t)channel, pair);
 }
 
 struct gated_factors {
     float gate, up, out;
 };
 
-static __device__ __forceinline__ gated_factors factors_of(const product_job &job)
+static __device__ __forceinline__ gated_factors factors_of(const product_job &job, const place &at)
 {
-    gated_factors f = {factor_of(job.part[0].scale, 0), factor_of(job.part[1].scale, 0),
-                       gated_factor(job.h.form)};
+    gated_factors f = {factor_of(job.part[0].scale, at.expert),
+                       factor_of(job.part[1].scale, at.expert), gated_factor(job.h.form)};
     return f;
 }
 
-static __device__ __forceinline__ void store_gated_fragment(const product_job &job, int tile,
-                                                            int row0, const gated_factors &f,
+static __device__ __forceinline__ void store_gated_fragment(const product_job &job, const place &at,
+                                                            int tile, int row0,
+                                                            const gated_factors &f,
                                                             const float gate[4], const float up[4])
 {
-    int lane = (int)threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-        channel_pair pair = pair_channels(gated(gate[i] * f.gate, up[i] * f.up) * f.out,
-                                          gated(gate[i + 1] * f.gate, up[i + 1] * f.up) * f.out);
-        int channel = tile * 16 + (lane / 4 & ~1) + i / 2 * 8,
-            row = row0 + lane % 4 * 2 + lane / 4 % 2;
-        if (channel < job.h.ld && row < job.n_row)
-            store_pair(job.h.data, job.h.form, (size_t)row * (size_t)job.h.ld + (size_t)channel,
-                       pair);
-    }
+    for (int i = 0; i < 4; i += 2)
+        store_channels(job, at, tile, row0, i / 2, gated(gate[i] * f.gate, up[i] * f.up) * f.out,
+                       gated(gate[i + 1] * f.gate, up[i + 1] * f.up) * f.out);
 }
 
 /* ---- each warp for itself ---- */
@@ -300,14 +315,13 @@ static __device__ __forceinline__ void store_tile(const product_job &job, const 
                                                   float acc[T::MT][T::NT][4])
 {
     int warp = (int)threadIdx.x / 32, wm = warp % T::WM, wn = warp / T::WM;
-    const part_job &part = job.part[at.part];
-    float factor = part_factor(job, part);
+    float factor = part_factor(job, at);
 #pragma unroll
     for (int m = 0; m < T::MT; m++)
 #pragma unroll
         for (int j = 0; j < T::NT; j++)
-            store_fragment(job, part, at.first_tile + wm * T::MT + m,
-                           at.first_token + (wn * T::NT + j) * 8, factor, acc[m][j]);
+            store_fragment(job, at, at.first_tile + wm * T::MT + m,
+                           at.first_row + (wn * T::NT + j) * 8, factor, acc[m][j]);
 }
 
 template <class T>
@@ -315,10 +329,10 @@ static __device__ __forceinline__ void store_gated_tile(const product_job &job, 
                                                         float acc[T::MT][T::NT][4])
 {
     int warp = (int)threadIdx.x / 32, wm = warp % T::WM, wn = warp / T::WM;
-    gated_factors factors = factors_of(job);
+    gated_factors factors = factors_of(job, at);
 #pragma unroll
     for (int j = 0; j < T::NT; j++)
-        store_gated_fragment(job, at.first_tile + wm, at.first_token + (wn * T::NT + j) * 8,
+        store_gated_fragment(job, at, at.first_tile + wm, at.first_row + (wn * T::NT + j) * 8,
                              factors, acc[0][j], acc[1][j]);
 }
 
@@ -328,13 +342,13 @@ static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT) product_tile(p
     typedef stage<F, T> S;
     DG_SHARED(shared);
     int lane = (int)threadIdx.x % 32, wm = (int)threadIdx.x / 32 % T::WM;
+    dg_grid_wait();
     place at = place_of<T>(job);
     pieces<F, T> mine;
     operands<F, T> first, second;
     typename F::scales scales[T::MT];
     float acc[T::MT][T::NT][4] = {};
     pieces_init(mine, job, at);
-    dg_grid_wait();
 
     for (int c = 0; c < T::STAGES; c++) {
         if (c < job.n_chunk)
@@ -442,7 +456,7 @@ static __device__ __forceinline__ void store_gated_groups(const product_job &job
     constexpr int HALF = T::N / 16;
     int group = (int)threadIdx.x / 128, thread = (int)threadIdx.x % 128;
     float4(*given)[HALF][128] = (float4(*)[HALF][128])shared;
-    gated_factors factors = factors_of(job);
+    gated_factors factors = factors_of(job, at);
 #pragma unroll
     for (int j = 0; j < HALF; j++)
         given[group][j][thread] =
@@ -458,8 +472,8 @@ static __device__ __forceinline__ void store_gated_groups(const product_job &job
             gate[i] = group ? other[i] : acc[j][i];
             up[i] = group ? acc[HALF + j][i] : other[i];
         }
-        store_gated_fragment(job, at.first_tile + thread / 32,
-                             at.first_token + (group * HALF + j) * 8, factors, gate, up);
+        store_gated_fragment(job, at, at.first_tile + thread / 32,
+                             at.first_row + (group * HALF + j) * 8, factors, gate, up);
     }
 }
 
@@ -468,13 +482,15 @@ static __global__ void __launch_bounds__(T::THREADS, 1) product_groups(product_j
 {
     DG_SHARED(shared);
     int warp = (int)threadIdx.x / 32, wn = warp / 4 / T::WM;
+    dg_grid_wait();
     place at = place_of<T>(job);
     pieces<F, T> mine;
     fragments even, odd;
     typename F::scales scales;
     float acc[T::N / 8][4] = {};
+    if (at.first_row >= at.end_row)
+        return; /* fewer tiles of experts than there may be */
     pieces_init(mine, job, at);
-    dg_grid_wait();
 
     for (int c = 0; c < T::STAGES - 2; c++) {
         if (c < job.n_chunk)
@@ -496,12 +512,16 @@ static __global__ void __launch_bounds__(T::THREADS, 1) product_groups(product_j
         store_gated_groups<T>(job, at, shared, acc);
         return;
     }
-    const part_job &part = job.part[at.part];
-    float factor = part_factor(job, part);
+    float factor = part_factor(job, at);
+    int tile = at.first_tile + warp % T::TILES, row0 = at.first_row + wn * T::N;
 #pragma unroll
     for (int j = 0; j < T::N / 8; j++)
-        store_fragment(job, part, at.first_tile + warp % T::TILES,
-                       at.first_token + wn * T::N + j * 8, factor, acc[j]);
+        if (job.to_rows) {
+            store_channels(job, at, tile, row0 + j * 8, 0, acc[j][0] * factor, acc[j][1] * factor);
+            store_channels(job, at, tile, row0 + j * 8, 1, acc[j][2] * factor, acc[j][3] * factor);
+        } else {
+            store_fragment(job, at, tile, row0 + j * 8, factor, acc[j]);
+        }
 }
 
 /* ---- float weights ---- */
@@ -725,4 +745,45 @@ extern "C" cudaError_t dg_cuda_gated(cudaStream_t stream, const dg_cuda_gated_ar
     add_part(&job, a->gate, NULL, 0);
     add_part(&job, a->up, NULL, 0);
     return launch(stream, job, a->gate->type, a->gate->n_in);
+}
+
+/* ---- experts with many rows ---- */
+
+static_assert(DG_EXPERT_TILE_ROWS == group_128x64::TOKENS,
+              "tiles of experts are those of the shape");
+
+template <class F>
+static cudaError_t launch_experts(cudaStream_t stream, product_job job, int n_tile)
+{
+    typedef group_128x64 T;
+    for (int p = 0; p < job.n_part; p++)
+        job.part[p].unit_stride = (size_t)job.part[p].tiles * packed_unit<F>::BYTES;
+    unsigned blocks = place_parts<T>(&job) / (unsigned)job.n_token_block * (unsigned)n_tile;
+    job.n_token_block = n_tile;
+    return DG_LAUNCH((product_groups<F, T>), dim3(blocks), T::THREADS, (size_t)stage<F, T>::SHARED,
+                     stream, job);
+}
+
+bool dg_cuda_has_groups(void)
+{
+    int device = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    return major == 9;
+}
+
+cudaError_t dg_cuda_product_experts(cudaStream_t stream, const dg_expert_product *a)
+{
+    const dg_cuda_matrix *w = a->w[0];
+    product_job job = job_over(a->x, 1, a->factor);
+    job.gated = a->w[1] != NULL;
+    job.to_rows = !job.gated;
+    job.h = a->out;
+    job.tile = a->tile;
+    job.row = a->row;
+    job.mat_bytes = dg_cuda_pack_bytes(w->type, w->n_out, w->n_in);
+    for (int p = 0; p < 2 && a->w[p]; p++)
+        add_part(&job, a->w[p], NULL, 0);
+    DG_FOR_FORMAT(w->type, return launch_experts<F>(stream, job, a->n_tile), break)
+    return cudaErrorInvalidValue;
 }
