@@ -2,9 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "dgemma.h"
 #include "engine/engine.h"
 #include "suites.h"
+#include "support/alloc_fail.h"
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
 
@@ -366,6 +368,91 @@ START_TEST(text_goes_through_the_tokenizer_and_back)
 }
 END_TEST
 
+/* ---- without memory ---- */
+
+/* Everything that a request can bring, of which nothing is known yet: a picture, biases, stop
+ * strings, log-probabilities, a salt that nobody had. */
+static dgemma_request_options with_everything(const dgemma_engine *e, char salt[16], int n)
+{
+    static const dgemma_media media = {.path = "tests/fixtures/golden/vision/image.png"};
+    static const dgemma_logit_bias bias[] = {{.token = 30, .bias = 1}, {.token = 20, .bias = -1}};
+    static const char *const stop[] = {"never", "said"};
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    sprintf(salt, "%d", n);
+    opt.chat_prompt = "What is this?";
+    opt.system = "Be brief.";
+    opt.thinking = true;
+    opt.media = &media;
+    opt.n_media = 1;
+    opt.image_tokens = 70;
+    opt.cache_salt = salt;
+    opt.logit_bias = bias;
+    opt.n_logit_bias = 2;
+    opt.n_logprobs = 3;
+    opt.stop = stop;
+    opt.n_stop = 2;
+    opt.drafts = true;
+    opt.max_tokens = 40;
+    opt.max_denoise_steps = 2;
+    return opt;
+}
+
+/* Runs it to its end; DGEMMA_OK or why it was refused or failed. */
+static dgemma_status run_to_the_end(dgemma_engine *e, const dgemma_request_options *opt, int *n_end)
+{
+    dgemma_request *r = NULL;
+    dgemma_error err = {0};
+    dgemma_status st = dgemma_request_submit(&r, e, opt, &err);
+    for (dgemma_event event; !st && dgemma_request_wait(r, &event, -1);)
+        if (event.kind == DGEMMA_EVENT_END) {
+            ++*n_end;
+            err.status = event.status;
+        }
+    dgemma_request_free(r);
+    return st ? st : err.status;
+}
+
+/* Each allocation of submitting a request and of running it fails once: it says so, or can do
+ * without; nothing stays behind, and the engine goes on. */
+START_TEST(every_allocation_of_a_request_may_fail)
+{
+    dgemma_engine *e = open_engine(0, 1);
+    char salt[16];
+    int n_refused = 0, n_failed = 0, n_without = 0;
+    bool reached = true;
+    for (int n = 1; reached; n++) {
+        dgemma_request_options opt = with_everything(e, salt, n);
+        int n_end = 0;
+        dg_test_fail_alloc_at(n);
+        dgemma_status st = run_to_the_end(e, &opt, &n_end);
+        reached = dg_test_alloc_done();
+        if (st && st != DGEMMA_E_NOMEM)
+            ck_abort_msg("allocation %d: status %d", n, (int)st);
+        n_refused += st && !n_end;
+        n_failed += st && n_end;
+        n_without += !st && reached;
+        ck_assert(reached || (!st && n_end == 1));
+        dgemma_engine_counters c;
+        dgemma_engine_count(e, &c);
+        ck_assert_uint_eq(c.picture_bytes_used, 0);
+        ck_assert_int_eq(c.n_waiting, 0);
+    }
+    ck_assert_int_gt(n_refused, 20);
+    ck_assert_int_gt(n_failed, 10);
+    ck_assert_int_gt(n_without, 0); /* what is kept for later */
+    dgemma_engine_counters c;
+    for (int i = 0; i < 1000; i++) { /* the last one lets go of its pages after its END */
+        dgemma_engine_count(e, &c);
+        if (!c.kv_bytes_used)
+            break;
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    ck_assert_uint_eq(c.kv_bytes_used, 0);
+    ck_assert_int_eq(c.n_running, 0);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 Suite *request_suite(void)
 {
     Suite *s = suite_create("request");
@@ -379,6 +466,7 @@ Suite *request_suite(void)
     tcase_add_test(t, long_prompts_show_progress);
     tcase_add_test(t, callback_may_cancel);
     tcase_add_test(t, self_conditioning_can_be_left_out);
+    tcase_add_test(t, every_allocation_of_a_request_may_fail);
     tcase_add_test(t, options_are_checked);
     tcase_add_test(t, engine_options_are_checked);
     tcase_add_test(t, text_goes_through_the_tokenizer_and_back);
