@@ -354,8 +354,6 @@ static bool read_bare(reader *r)
         n_open += *r->at == '(' ? 1 : *r->at == ')' && n_open ? -1 : 0;
         r->at++;
     }
-    if (r->at == r->end && !r->finished)
-        return false;
     dg_text text = trim(start, r->at);
     if (!text.len)
         return false;

@@ -224,7 +224,7 @@ static bool step_channel(dg_output_parser *p)
     if (!line_end && p->held.len <= MAX_NAME)
         return false;
     size_t n = line_end ? (size_t)(line_end - p->held.data) : 0;
-    if (line_end && n <= MAX_NAME && is_channel_name(p->held.data, n))
+    if (line_end && is_channel_name(p->held.data, n))
         drop_held(p, n + 1);
     begin(p, STATE_THINKING);
     return true;

@@ -253,7 +253,55 @@ START_TEST(opens_a_thought_after_a_result)
 }
 END_TEST
 
+/* What only some messages have, in messages that have it too. */
+START_TEST(renders_odd_messages)
+{
+    /* reasoning is the assistant's */
+    expect_both("[{\"role\":\"user\",\"content\":\"q\",\"reasoning\":\"hm\"}]",
+                "<bos><|turn>user\nq<turn|>\n<|turn>model\n");
+    /* a picture behind a call: A forgets that results are to come */
+    static const char picture[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\","
+        "\"content\":[{\"type\":\"image\"}],\"tool_calls\":[{\"function\":{\"name\":\"f\","
+        "\"arguments\":{}}}]}],\"add_generation_prompt\":false}";
+    expect(picture, DG_CHAT_REVISION_A,
+           "<bos><|turn>user\nq<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|image|>"
+           "<turn|>\n");
+    expect(picture, DG_CHAT_REVISION_B,
+           "<bos><|turn>user\nq<turn|>\n<|turn>model\n<|tool_call>call:f{}<tool_call|><|image|>"
+           "<|tool_response>");
+}
+END_TEST
+
 /* ---- tokens ---- */
+
+/* A prompt that cannot fit is told so by its length, not by where tokenising stopped. */
+START_TEST(long_prompts_are_not_tokenised)
+{
+    enum { LONG = 20000 };
+    char *text = malloc(LONG + 1);
+    dgemma_error err;
+    dg_tokens got;
+    dg_prompt p;
+    memset(text, 'a', LONG);
+    text[LONG] = '\0';
+    const dg_message messages[] = {
+        {.role = DG_ROLE_USER, .content = {.kind = DG_CONTENT_TEXT, .text = {text, LONG}}},
+        {.role = DG_ROLE_ASSISTANT, .content = {.kind = DG_CONTENT_TEXT, .text = {text, LONG}}}};
+    const dg_conversation c = {.messages = messages, .n_message = 2};
+    dg_prompt_init(&p);
+    ck_assert_int_eq(dg_chat_render(&c, DG_CHAT_REVISION_A, &p, &err), DGEMMA_OK);
+    size_t least = dg_tokenizer_least(tokenizer, p.text.data, p.text.len);
+    ck_assert_uint_gt(least, dg_tokenizer_least(tokenizer, text, LONG) + 100);
+    dg_tokens_init(&got, least - 1);
+    ck_assert_int_eq(dg_prompt_encode(tokenizer, &p, &got, &err), DGEMMA_E_LIMIT);
+    ck_assert_uint_eq(got.least, least);
+    ck_assert_uint_eq(got.cap, 0);
+    dg_prompt_clear(&p);
+    dg_tokens_clear(&got);
+    free(text);
+}
+END_TEST
 
 START_TEST(gives_recorded_ids)
 {
@@ -598,8 +646,10 @@ Suite *chat_template_suite(void)
     tcase_add_test(prompts, prints_values_as_python);
     tcase_add_test(prompts, declares_odd_schemas);
     tcase_add_test(prompts, trims_as_python);
+    tcase_add_test(prompts, renders_odd_messages);
     tcase_add_test(prompts, opens_a_thought_after_a_result);
     tcase_add_test(prompts, gives_recorded_ids);
+    tcase_add_test(prompts, long_prompts_are_not_tokenised);
     tcase_add_test(prompts, keeps_peoples_markers_text);
     tcase_add_test(prompts, gives_slots_in_order);
     tcase_add_test(prompts, needs_the_markers);

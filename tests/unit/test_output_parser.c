@@ -333,6 +333,7 @@ START_TEST(keeps_first_lines_that_are_no_header)
     expect("<|turn>Hello!<turn|>", "[text Hello!][end turn]");
     expect("<|turn>Yes<turn|>", "[text Yes][end turn]");
     expect("<|turn>model<turn|>", "[end turn]");
+    expect("thou<|turn>user\nHi<turn|>", "[text thou][end other]"); /* somebody else's turn */
     expect("<|turn><turn|>", "[end turn]");
     expect("<|turn>assistant \nHi<turn|>", "[text Hi][end turn]");
     expect("<|turn>Dear all,\nHi<turn|>", "[text Dear all,\nHi][end turn]");
@@ -628,6 +629,9 @@ START_TEST(reads_odd_characters)
     expect_no_call("call:f{o:{k:" Q "x" Q ")}", "call:f{o:{k:\"x\")}");
     expect_no_call("call:f{l:[1)}", "call:f{l:[1)}");
     expect_no_call("call:f{k:" Q "{a]}", "call:f{k:\"{a]}");
+    expect_no_call(" I cannot do that.\n", "I cannot do that.");
+    expect("<|tool_call>call:f{}<tool_call|>\n<tool_call|>Hi<turn|>",
+           "[call 0 f {}][text \nHi][end turn]");
     expect("<|tool_call>call:f{};call:g{}<tool_call|>", "[call 0 f {}][call 1 g {}][end cut]");
     expect("<|tool_call>call:f{} g{}<tool_call|>", "[call 0 f {}][text g{}][end cut]");
 }
@@ -636,6 +640,7 @@ END_TEST
 START_TEST(makes_no_half_calls)
 {
     expect("<|tool_call>call:f{a:1}", "[call 0 f {\"a\":1}][end cut]");
+    expect("<|tool_call>call:f{a:" Q "x}", "[broken call:f{a:\"x}][end cut]");
     expect("<|tool_call>call:f{a:1", "[broken call:f{a:1][end cut]");
     expect("<|tool_call>call:f{a:" Q "x" Q, "[broken call:f{a:\"x\"][end cut]");
     expect("<|tool_call>call:f{a:" Q "x", "[broken call:f{a:\"x][end cut]");
