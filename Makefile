@@ -212,7 +212,7 @@ build/dgemma: $(BUILD)/dgemma
 	@ln -f $< $@
 
 $(BUILD)/unit_tests: private ALL_LDFLAGS += $(WRAP_ALLOC)
-$(BUILD)/unit_tests: private PKGS += check
+$(BUILD)/unit_tests: private PKGS += check gnutls
 $(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support) $(SRC_view) $(filter-out %_eval.c,$(SRC_pocket))) $(SERVER) $(LIB_A)
 	$(link)
 

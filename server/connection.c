@@ -158,7 +158,12 @@ static void begin_answer(dg_connection *c, int status, bool is_stream, size_t le
     snprintf(line, sizeof line, "HTTP/1.1 %d %s\r\n", status, reason(status));
     put_text(c, line);
     put_date(c);
-    c->shared->handler->headers(c->x, &c->out);
+    if (c->state == DG_CONNECTION_OVER)
+        return;
+    if (!c->shared->handler->headers(c->x, &c->out)) {
+        dg_connection_end(c);
+        return;
+    }
     if (c->is_framed) {
         put_text(c, "Transfer-Encoding: chunked\r\n");
     } else if (!is_stream && !has_no_body) {

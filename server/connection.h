@@ -25,8 +25,9 @@ typedef struct dg_http_handler {
     /* The whole of it was there. From here on, the answer may be decided at any time, anywhere. */
     void (*complete)(dg_exchange *x);
 
-    /* Adds what the head of the answer says beside length and end: "Name: value\r\n". */
-    void (*headers)(dg_exchange *x, dg_buf *out);
+    /* Adds what the head of the answer says beside length and end: "Name: value\r\n". False: there
+     * is no memory, and the connection is closed. */
+    bool (*headers)(dg_exchange *x, dg_buf *out);
 
     /* The client will say no more; perhaps it is gone. */
     void (*hang_up)(dg_exchange *x);

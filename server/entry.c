@@ -11,15 +11,19 @@ static dg_call *call_of(dg_exchange *x)
 
 /* ---- answers ---- */
 
-static void add(dg_buf *out, const char *name, const char *value)
+/* Lines of an answer's head. */
+typedef struct lines {
+    dg_buf *out;
+    bool full;
+} lines;
+
+static void add(lines *l, const char *name, const char *value)
 {
-    size_t before = out->len;
-    if (!dg_buf_puts(out, name) || !dg_buf_puts(out, ": ") || !dg_buf_puts(out, value) ||
-        !dg_buf_puts(out, "\r\n"))
-        out->len = before; /* all of it, or nothing */
+    l->full = l->full || !dg_buf_puts(l->out, name) || !dg_buf_puts(l->out, ": ") ||
+              !dg_buf_puts(l->out, value) || !dg_buf_puts(l->out, "\r\n");
 }
 
-static void add_cors(dg_call *c, dg_buf *out)
+static void add_cors(dg_call *c, lines *out)
 {
     const char *origin = dg_head_get(c->head, "Origin");
     if (!dg_origin_listed(c->server->origins, origin))
@@ -35,9 +39,10 @@ static void add_cors(dg_call *c, dg_buf *out)
     add(out, "Access-Control-Max-Age", "600");
 }
 
-static void on_headers(dg_exchange *x, dg_buf *out)
+static bool on_headers(dg_exchange *x, dg_buf *to)
 {
     dg_call *c = call_of(x);
+    lines all = {.out = to}, *out = &all;
     char seconds[16];
     add(out, "Content-Type", c->x.content_type);
     add(out, "x-request-id", c->x.id);
@@ -61,6 +66,7 @@ static void on_headers(dg_exchange *x, dg_buf *out)
     if (c->x.status == 401)
         add(out, "WWW-Authenticate", "Bearer");
     add_cors(c, out);
+    return !all.full;
 }
 
 /* ---- requests ---- */

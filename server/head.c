@@ -281,6 +281,17 @@ static bool finish(dg_head *h)
 
 /* ---- bytes ---- */
 
+/* There is no room for another byte. */
+static void refuse_more(dg_head *h)
+{
+    if (h->text.len < h->text.max)
+        refuse(h, 503, "out of memory");
+    else if (h->line)
+        refuse(h, 431, "the head is too large");
+    else
+        refuse(h, 414, "the target is too long");
+}
+
 /* A line has ended. */
 static void take_line(dg_head *h)
 {
@@ -296,7 +307,7 @@ static void take_line(dg_head *h)
         return;
     }
     if (!dg_buf_append(&h->text, "", 1)) {
-        refuse(h, 431, "the head is too large");
+        refuse_more(h);
         return;
     }
     char *line = h->text.data + h->line;
@@ -317,8 +328,7 @@ static void take_byte(dg_head *h, char c)
     } else if (c == '\r') {
         h->cr = true;
     } else if (!dg_buf_append(&h->text, &c, 1)) {
-        refuse(h, h->line ? 431 : 414,
-               h->line ? "the head is too large" : "the target is too long");
+        refuse_more(h);
     }
 }
 

@@ -14,7 +14,7 @@ apt=$PWD/build/x86-apt
 : "${CC_X86:=x86_64-linux-gnu-gcc}"
 : "${JOBS:=$(nproc)}"
 packages="libc6-dev libjansson-dev libpng-dev libjpeg-dev libwebp-dev libgif-dev libedit-dev
-    libxxhash-dev libmicrohttpd-dev check"
+    libxxhash-dev libgnutls28-dev check"
 
 need() {
     command -v "$1" >/dev/null 2>&1 || { echo "cross_x86.sh: $1 is missing; Debian has it in $2" >&2; exit 1; }

@@ -48,6 +48,7 @@ Suite *cells_suite(void);
 Suite *chat_log_suite(void);
 Suite *server_suite(void);
 Suite *http_suite(void);
+Suite *connection_suite(void);
 Suite *dialects_suite(void);
 
 #endif

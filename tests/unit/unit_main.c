@@ -22,8 +22,8 @@ static make_suite *const suites[] = {
     request_suite,        sampling_suite,      tool_choice_suite,   api_suite,
     pictures_suite,       hostile_suite,       true_shape_suite,    scheduler_suite,
     prefix_cache_suite,   pocket_checks_suite, cells_suite,         chat_log_suite,
-    server_suite,         http_suite,          dialects_suite,      real_suite,
-    known_answers_suite,
+    server_suite,         http_suite,          connection_suite,    dialects_suite,
+    real_suite,           known_answers_suite,
 };
 
 int main(int argc, char **argv)
