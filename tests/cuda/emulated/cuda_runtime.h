@@ -73,13 +73,17 @@ unsigned char *emu_shared(void); /* dynamic shared memory of the block */
 typedef void emu_body(void *kernel_and_args);
 cudaError_t emu_run(dim3 grid, dim3 block, size_t shared, emu_body *body, void *arg);
 
+/* Runs it at once, or records it while the stream is captured: arg_bytes of arg can be copied. */
+cudaError_t emu_enqueue(dim3 grid, dim3 block, size_t shared, emu_body *body, void *arg,
+                        size_t arg_bytes);
+
 template <typename... P, typename... A>
 static inline cudaError_t emu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                                      cudaStream_t, A... args)
 {
     auto call = [=]() { kernel((P)args...); };
-    return emu_run(
-        grid, block, shared, [](void *p) { (*(decltype(call) *)p)(); }, &call);
+    return emu_enqueue(
+        grid, block, shared, [](void *p) { (*(decltype(call) *)p)(); }, &call, sizeof call);
 }
 
 /* ---- collectives: every lane of the mask takes part, or the process ends ---- */
@@ -134,11 +138,12 @@ static inline int __all_sync(uint32_t mask, int value, EMU_WHERE_ARG)
 template <typename T>
 static inline T emu_shuffle_of(uint32_t mask, T value, int from, emu_where where)
 {
-    static_assert(sizeof(T) == 4, "shuffles move 32 bits");
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    bits = emu_shuffle(mask, bits, from, where);
-    memcpy(&value, &bits, 4);
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "shuffles move 32 bits, or twice that");
+    uint32_t bits[sizeof(T) / 4];
+    memcpy(bits, &value, sizeof value);
+    for (size_t i = 0; i < sizeof(T) / 4; i++)
+        bits[i] = emu_shuffle(mask, bits[i], from, where);
+    memcpy(&value, bits, sizeof value);
     return value;
 }
 template <typename T>
