@@ -524,6 +524,26 @@ dgemma_status dg_checkpoint_open_mmproj(dg_checkpoint **out, const dg_checkpoint
     return st;
 }
 
+dgemma_status dg_checkpoint_of(dg_checkpoint **out, const char *name, const dg_tensor *tensor,
+                               size_t n, dgemma_error *err)
+{
+    dg_checkpoint *ck = dg_calloc(1, sizeof *ck);
+    if (ck) {
+        ck->dir = dg_strdup(name);
+        ck->entry = dg_calloc(n, sizeof *ck->entry);
+    }
+    if (!ck || !ck->dir || !ck->entry) {
+        dg_checkpoint_close(ck);
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    }
+    ck->n_entry = n;
+    for (size_t i = 0; i < n; i++)
+        ck->entry[i] = (entry){tensor[i], ck->dir};
+    qsort(ck->entry, n, sizeof *ck->entry, compare_entries);
+    *out = ck;
+    return DGEMMA_OK;
+}
+
 void dg_checkpoint_close(dg_checkpoint *ck)
 {
     if (!ck)

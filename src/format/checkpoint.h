@@ -21,6 +21,11 @@ typedef struct dg_checkpoint dg_checkpoint;
 dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_error *err);
 void dg_checkpoint_close(dg_checkpoint *ck); /* NULL is fine; every view and string from it dies */
 
+/* Tensors that are made, not read: a checkpoint of that name over them. The list and what it points
+ * to outlive it. */
+dgemma_status dg_checkpoint_of(dg_checkpoint **out, const char *name, const dg_tensor *tensor,
+                               size_t n, dgemma_error *err);
+
 /* For a handler of SIGBUS: true when `address` is in one of the mapped files, which must have been
  * cut short; what is behind it there reads as zeros from now on. */
 bool dg_checkpoint_patch(dg_checkpoint *ck, const void *address);
