@@ -27,11 +27,18 @@ CURL         ?=
 RUN_MODEL ?=
 RUN_ARGS  ?=
 
+# CUDA: 1 where nvcc is found, 0 leaves the backend out; `emulated` runs its kernels on the host, thread by thread,
+# which is slow and for tests. CUDA_ARCHS: compute capabilities to compile for (80 runs on 86 and 89 too); those that
+# nvcc does not know are left out.
+NVCC       ?= nvcc
+CUDA       ?= $(if $(shell command -v $(NVCC) 2>/dev/null),1,0)
+CUDA_ARCHS ?= 80 90a 100 120
+
 # build/release, or a name made of what differs from it: build/clang, build/address-undefined, …
 comma := ,
 empty :=
 space := $(empty) $(empty)
-CFG   ?= $(or $(subst $(space),-,$(strip $(if $(findstring clang,$(CC)),clang) $(subst $(comma),-,$(SAN)))),release)
+CFG   ?= $(or $(subst $(space),-,$(strip $(if $(findstring clang,$(CC)),clang) $(filter emulated,$(CUDA)) $(subst $(comma),-,$(SAN)))),release)
 BUILD := build/$(CFG)
 
 # ---- the library, from the bottom up ----
@@ -54,12 +61,13 @@ endif
 ifneq ($(filter x86_64-%,$(TARGET)),)
 SRC_cpu       += $(wildcard src/cpu/x86/*.c)
 endif
+SRC_cuda      := $(if $(filter 0,$(CUDA)),,$(wildcard src/cuda/*.c))
 SRC_model     := $(wildcard src/model/*.c)
 SRC_engine    := $(wildcard src/engine/*.c)
 SRC_api       := $(wildcard src/*.c)
 
 SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_image) $(SRC_diffusion) $(SRC_format) \
-           $(SRC_backend) $(SRC_cpu) $(SRC_model) $(SRC_engine) $(SRC_api)
+           $(SRC_backend) $(SRC_cpu) $(SRC_cuda) $(SRC_model) $(SRC_engine) $(SRC_api)
 
 # ---- the program, and the tests ----
 
@@ -78,7 +86,7 @@ SRC_replay  := tests/fuzz/replay_main.c
 SRC_view    := cli/cells.c cli/canvas_view.c cli/chat_log.c tests/pty/vt_screen.c
 SRC_bench   := $(wildcard bench/*.c)
 # The arithmetic of the CUDA backend, which also runs on the host, thread by thread; see tests/cuda/emulated.
-SRC_cuda_math := $(filter-out %/cuda_backend.cu,$(wildcard src/cuda/*.cu))
+SRC_cuda_math := $(wildcard src/cuda/*.cu)
 SRC_cuda_test := $(wildcard tests/cuda/*.c)
 SRC_emulated  := $(SRC_cuda_math) $(wildcard tests/cuda/*.cu tests/cuda/emulated/*.cpp)
 SRC_pocket  := $(wildcard tests/pocket/*.c)
@@ -111,7 +119,23 @@ ROUNDING = -ffp-contract=off
 ALL_CFLAGS  = -std=c17 -D_GNU_SOURCE -pthread $(WARN) -g $(OPT) $(ROUNDING) $(ISA) $(SANITIZE) -fPIC \
               -fvisibility=hidden -DDGEMMA_BUILD $(INCLUDES) $(DEFINES) $(CPPFLAGS) $(CFLAGS)
 ALL_LDFLAGS = -pthread $(SANITIZE) $(LDFLAGS)
-LDLIBS      = $(PKG_LIBS) -lgif -lm -ldl
+LDLIBS      = $(PKG_LIBS) -lgif -lm -ldl $(CUDA_LIBS)
+
+# The kernels: by nvcc, the same objects for every configuration, or by the C++ compiler for the emulated device.
+ifeq ($(CUDA),1)
+CUDA_HOME   := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
+CUDA_KNOWN  := $(shell $(NVCC) --list-gpu-code 2>/dev/null)
+CUDA_CODE   := $(foreach a,$(CUDA_ARCHS),$(if $(filter sm_$(a:a=),$(CUDA_KNOWN)),-gencode arch=compute_$(a)$(comma)code=sm_$(a)))
+CUDA_OBJ    := $(patsubst src/cuda/%.cu,build/cuda/%.o,$(wildcard src/cuda/*.cu))
+CUDA_LIBS   := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -lstdc++
+CUDA_INC    := -isystem $(CUDA_HOME)/include
+DEFINES     += -DDG_HAVE_CUDA=1
+endif
+ifeq ($(CUDA),emulated)
+CUDA_OBJ     = $(filter-out $(BUILD)/host/tests/cuda/check_%,$(CUDA_HOST))
+CUDA_INC    := -Itests/cuda/emulated
+DEFINES     += -DDG_HAVE_CUDA=1
+endif
 
 # Private: they are not for $(BUILD)/flags, which these files depend on.
 $(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o $(BUILD)/src/image/%.o: private OPT = -O3
@@ -121,6 +145,7 @@ $(BUILD)/cli/default_model.o: private DEFINES += -DDGEMMA_DATADIR='"$(PREFIX)/sh
 $(BUILD)/cli/default_model.o: $(BUILD)/prefix
 $(BUILD)/cli/%.o: private PKGS += libedit
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
+$(BUILD)/src/cuda/%.o: private INCLUDES += $(CUDA_INC)
 $(BUILD)/tests/%.o: private INCLUDES += -Itests -I.
 $(BUILD)/cli/cmd_serve.o: private INCLUDES += -I.
 $(BUILD)/server/%.o: private PKGS += gnutls
@@ -181,10 +206,61 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | build/deps-build.ok
 
 $(call obj,$(SRC_unit)): | build/deps-test.ok
 
-$(LIB_A): $(call obj,$(SRC_lib)) $(BUILD)/sources
+build/cuda/%.o: src/cuda/%.cu build/cuda/flags
+	$(call say,NVCC $<)
+	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions -Iinclude -Isrc -MMD -MF $(@:.o=.d) -c -o $@ $<
+
+# The same checks as cuda_host_tests, on a device; and the products' speed.
+$(BUILD)/device/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC $<)
+	$(Q)$(CC) $(ALL_CFLAGS) $(CUDA_INC) -Itests -MMD -MP -c -o $@ $<
+
+$(BUILD)/device/%.o: %.cu build/cuda/flags
+	@mkdir -p $(@D)
+	$(call say,NVCC $<)
+	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_CODE) -Iinclude -Isrc -Itests -c -o $@ $<
+
+SRC_device := $(wildcard tests/cuda/*.c tests/cuda/*.cu)
+$(BUILD)/cuda_tests: $(patsubst %,$(BUILD)/device/%.o,$(basename $(SRC_device))) $(CUDA_OBJ) $(call obj,$(SRC_base) $(SRC_tensor))
+	$(link)
+
+$(BUILD)/bench_cuda_products: $(BUILD)/device/bench/bench_cuda_products.o $(CUDA_OBJ) $(call obj,$(SRC_base) $(SRC_tensor))
+	$(link)
+
+-include $(wildcard build/cuda/*.d)
+
+# CUDA kernels on the host, compiled as C++ that needs nothing of its library.
+CXX        = $(patsubst %clang,%clang++,$(patsubst %cc,%c++,$(patsubst %gcc,%g++,$(CC))))
+CUDA_HOST  := $(patsubst %,$(BUILD)/host/%.o,$(basename $(SRC_emulated)))
+CXX_FLAGS  = -std=c++17 -x c++ -fno-exceptions -fno-rtti -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -g -O2 \
+             -ffp-contract=off $(SANITIZE) -Itests/cuda/emulated $(INCLUDES) -Itests
+ifneq ($(shell command -v $(lastword $(CXX))),)
+$(BUILD)/host/%.o: %.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX $<)
+	$(Q)$(CXX) $(CXX_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/host/%.o: %.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX $<)
+	$(Q)$(CXX) $(CXX_FLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/cuda_host_tests: $(call obj,$(SRC_cuda_test)) $(CUDA_HOST) $(call obj,$(SRC_base) $(SRC_tensor))
+	$(link)
+
+-include $(CUDA_HOST:.o=.d)
+else
+$(BUILD)/cuda_host_tests:
+	@mkdir -p $(@D)
+	@printf '#!/bin/sh\necho "CUDA kernels on the host: skipped, there is no %s"\necho "0 passed, 0 failed, 1 skipped"\n' \
+	    '$(lastword $(CXX))' > $@ && chmod +x $@
+endif
+
+$(LIB_A): $(call obj,$(SRC_lib)) $(CUDA_OBJ) $(BUILD)/sources
 	$(archive)
 
-$(LIB_SO): $(call obj,$(SRC_lib)) $(BUILD)/sources
+$(LIB_SO): $(call obj,$(SRC_lib)) $(CUDA_OBJ) $(BUILD)/sources
 	$(call say,LINK $@)
 	$(Q)$(CC) -shared -Wl,-soname,$(@F) $(NO_UNDEFINED) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(LDLIBS)
 
@@ -222,33 +298,6 @@ $(BUILD)/check_kernels: $(call obj,$(SRC_kernels)) $(SUPPORT) $(LIB_A)
 $(BUILD)/dgemma-golden: $(call obj,$(SRC_golden)) $(SUPPORT) $(LIB_A)
 	$(link)
 
-# CUDA kernels on the host, compiled as C++ that needs nothing of its library.
-CXX        = $(patsubst %clang,%clang++,$(patsubst %cc,%c++,$(patsubst %gcc,%g++,$(CC))))
-CUDA_HOST  := $(patsubst %,$(BUILD)/host/%.o,$(basename $(SRC_emulated)))
-CXX_FLAGS  = -std=c++17 -x c++ -fno-exceptions -fno-rtti -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -g -O2 \
-             -ffp-contract=off $(SANITIZE) -Itests/cuda/emulated $(INCLUDES) -Itests
-ifneq ($(shell command -v $(lastword $(CXX))),)
-$(BUILD)/host/%.o: %.cu $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(call say,CXX $<)
-	$(Q)$(CXX) $(CXX_FLAGS) -MMD -MP -c -o $@ $<
-
-$(BUILD)/host/%.o: %.cpp $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(call say,CXX $<)
-	$(Q)$(CXX) $(CXX_FLAGS) -MMD -MP -c -o $@ $<
-
-$(BUILD)/cuda_host_tests: $(call obj,$(SRC_cuda_test)) $(CUDA_HOST) $(LIB_A)
-	$(link)
-
--include $(CUDA_HOST:.o=.d)
-else
-$(BUILD)/cuda_host_tests:
-	@mkdir -p $(@D)
-	@printf '#!/bin/sh\necho "CUDA kernels on the host: skipped, there is no %s"\necho "0 passed, 0 failed, 1 skipped"\n' \
-	    '$(lastword $(CXX))' > $@ && chmod +x $@
-endif
-
 # What the small trained model can do; see models/pocket.
 POCKET_EVAL := $(BUILD)/pocket_eval
 $(POCKET_EVAL): $(call obj,$(SRC_pocket)) $(LIB_A)
@@ -273,6 +322,10 @@ $(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(S
 $(BUILD)/bench_batch: $(call obj,bench/bench_batch.c) $(LIB_A)
 	$(link)
 
+# Steps of the true shape with synthetic weights.
+$(BUILD)/bench_step: $(call obj,bench/bench_step.c) $(LIB_A)
+	$(link)
+
 # From nothing to the first canvas.
 $(BUILD)/bench_start: $(call obj,bench/bench_start.c) $(LIB_A)
 	$(link)
@@ -282,9 +335,10 @@ $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_vi
 
 # Objects are made again when the flags changed, libraries when a file came or went.
 $(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS) $(CURL_PKG)
-$(BUILD)/sources: STAMP = $(SRC_lib) $(SRC_server) $(SRC_ui) $(SRC_support)
+$(BUILD)/sources: STAMP = $(SRC_lib) $(CUDA_OBJ) $(SRC_server) $(SRC_ui) $(SRC_support)
 $(BUILD)/prefix: STAMP = $(PREFIX)
-$(BUILD)/flags $(BUILD)/sources $(BUILD)/prefix: FORCE
+build/cuda/flags: STAMP = $(CUDA_HOME) $(CUDA_CODE)
+$(BUILD)/flags $(BUILD)/sources $(BUILD)/prefix build/cuda/flags: FORCE
 	@mkdir -p $(@D); echo '$(STAMP)' | cmp -s - $@ || echo '$(STAMP)' > $@
 
 -include $(ALL_OBJ:.o=.d)
@@ -338,6 +392,10 @@ test-long: all
 
 bench-serve: all build/deps-bench.ok
 	@DGEMMA='$(PROGRAM)' sh bench/serve.sh $(SERVE_ARGS)
+
+# Everything about the CUDA backend on a machine with a GPU; also how other cards are reported.
+gpu-report: $(BUILD)/cuda_tests $(BUILD)/dgemma-golden $(BUILD)/bench_step $(BUILD)/bench_cuda_products
+	@BUILD='$(BUILD)' sh tools/gpu_report.sh build/gpu-report
 
 golden: $(BUILD)/dgemma-golden
 	$(BUILD)/dgemma-golden $(or $(DIR),$(error say which: make golden DIR=folder))
@@ -413,7 +471,7 @@ install: all
 	ln -sf $(SO_FULL) $(LIBDIR)/libdgemma.so.$(SOVER)
 	ln -sf libdgemma.so.$(SOVER) $(LIBDIR)/libdgemma.so
 	install -m 644 include/*.h $(INCDIR)
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(strip $(PKGS))|' \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(strip $(PKGS))|' -e 's|@CUDA@|$(CUDA_LIBS)|' \
 	    dgemma.pc.in > $(PKGDIR)/dgemma.pc
 	install -m 644 docs/man/dgemma.1 $(MANDIR)/dgemma.1
 	install -m 644 completions/dgemma.bash $(BASHDIR)/dgemma
@@ -436,6 +494,7 @@ help:
 	@echo 'make mutations        small errors that a unit test has to notice (MUTATE_ARGS: --only PATTERN, --list)'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
 	@echo 'make pocket-eval      ask the small model all prompts of its evaluation (POCKET_ARGS: options)'
+	@echo 'make gpu-report       build, test and time the CUDA backend on this machine; logs in build/gpu-report'
 	@echo 'make bench            check and time the CPU kernels, time the vision tower, requests together, the start'
 	@echo 'make soak             64 clients of all kinds for a minute: equal answers, flat memory'
 	@echo 'make bench-serve      throughput of the server by concurrency'
@@ -449,6 +508,8 @@ help:
 	@echo 'CC=clang              another compiler, in build/clang'
 	@echo 'SAN=address,undefined sanitizers, in build/address-undefined; SAN=thread'
 	@echo 'WERROR=1              warnings are errors'
+	@echo 'CUDA=0                without the CUDA backend, even where nvcc is found; CUDA_ARCHS="80 90a": for these only'
+	@echo 'CUDA=emulated         with its kernels on the host, in build/emulated: slow, for tests'
 	@echo 'FFMPEG=no             without video, even where FFmpeg is found'
 	@echo 'CURL=no               a server that fetches no pictures, even where libcurl is found'
 	@echo 'V=1                   show each command'

@@ -327,6 +327,8 @@ int cmd_serve(int argc, char **argv)
          cli_set_switch, &a.server.log_prompts},
         {'q', "quiet", NULL, "no line for each request", cli_set_switch, &a.quiet},
         {0, "machine", NULL, NULL, NULL, NULL},
+        {0, "device", "NAME", "what computes: cpu, cuda, cuda:N or auto (auto)", cli_set_string,
+         &a.engine.device},
         {'t', "threads", "N", "threads (one for each processor)", cli_set_int, &a.engine.n_threads},
         {'c', "context", "N", "longest prompt and answer together (the model's)", cli_set_int,
          &a.engine.context_length},

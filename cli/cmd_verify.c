@@ -67,6 +67,8 @@ int cmd_verify(int argc, char **argv)
         {'r', "reference", "FILE", "hold it to this record instead", cli_set_string, &a.reference},
         {0, "record", NULL, "print what this model computes, as a reference for others",
          cli_set_switch, &a.record},
+        {0, "device", "NAME", "what computes: cpu, cuda, cuda:N or auto (auto)", cli_set_string,
+         &a.engine.device},
         {'t', "threads", "N", "threads (one for each processor)", cli_set_int, &a.engine.n_threads},
         {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &a.kv_type},
         {0, "cpu-flags", "NAME", "instruction set: neon, avx2 or ref (the best)", cli_set_string,

@@ -12,6 +12,7 @@ static const struct {
     {"serve", cmd_serve, "answer requests over HTTP, as OpenAI's API has them"},
     {"inspect", cmd_inspect, "what is in a model file, and the memory it takes"},
     {"tokenize", cmd_tokenize, "text to token ids, and back"},
+    {"devices", cmd_devices, "what a model can run on here"},
     {"verify", cmd_verify, "hold what a model computes to a reference"},
 };
 

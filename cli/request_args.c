@@ -144,6 +144,8 @@ void cli_options_add_machine(cli_options *o, cli_request_args *a)
 {
     const cli_option rows[] = {
         {0, "machine", NULL, NULL, NULL, NULL},
+        {0, "device", "NAME", "what computes: cpu, cuda, cuda:N or auto (auto)", cli_set_string,
+         &a->engine.device},
         {'t', "threads", "N", "threads (one for each processor)", cli_set_int,
          &a->engine.n_threads},
         {'c', "context", "N", "longest prompt and answer together (the model's)", cli_set_int,

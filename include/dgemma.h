@@ -74,6 +74,7 @@ typedef struct dgemma_engine_options {
     int n_threads;      /* 0: one for each processor this process may use */
     int context_length; /* tokens a request may have, prompt and answer; 0: what the model allows */
     dgemma_kv_type kv_type; /* how keys and values are kept */
+    const char *device;     /* "cpu", "cuda", "cuda:N"; NULL or "auto": a GPU where there is one */
     const char *cpu; /* instruction sets to use, "neon", "avx2" or "ref"; NULL: the best there is */
     const char *chat_template; /* "a" or "b": the revision of the model's template to render
                                   conversations with;       NULL: the one the checkpoint has */

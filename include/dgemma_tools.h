@@ -88,6 +88,17 @@ DGEMMA_API dgemma_status dgemma_verify(const dgemma_engine_options *opt, const c
 DGEMMA_API dgemma_status dgemma_verify_record(const dgemma_engine_options *opt, char **reference,
                                               dgemma_error *err);
 
+/* Something that a model can run on, by the name that dgemma_engine_options.device takes. */
+typedef struct dgemma_device {
+    char name[16];                  /* "cpu", "cuda:0" */
+    char description[160];          /* instruction sets, or the GPU's name and compute capability */
+    size_t total_bytes, free_bytes; /* of its own memory; 0: it has none */
+} dgemma_device;
+
+/* Fills device[0 … cap) and says how many there are. *why, which may be NULL, is set where there is
+ * no GPU: not in this build, no driver, none found. */
+DGEMMA_API size_t dgemma_devices(dgemma_device *device, size_t cap, dgemma_error *why);
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,6 +2,7 @@
 #include "dgemma_tools.h"
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "engine/device.h"
 #include "engine/loader.h"
 #include "engine/verify.h"
 #include "image/preprocess.h"
@@ -120,4 +121,9 @@ dgemma_status dgemma_verify_record(const dgemma_engine_options *opt, char **refe
     else
         *reference = out.data;
     return st;
+}
+
+size_t dgemma_devices(dgemma_device *device, size_t cap, dgemma_error *why)
+{
+    return dg_device_list(device, cap, why);
 }

@@ -492,6 +492,7 @@ typedef struct dg_plan {
     int n_embd, n_ff, n_vocab;
     int max_head_dim, max_group; /* over all layers; group: query heads that share a key head */
     int max_q_dim, max_kv_dim;   /* heads times head_dim */
+    int window[DG_KV_GROUPS];    /* of the layers of a group; 0: none */
     int n_segment;               /* segments of a pass */
     dg_dtype kv_type;
     int n_expert, n_expert_used, n_ff_expert;

@@ -6,6 +6,7 @@
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
 #include "engine/block_loop.h"
+#include "engine/device.h"
 
 /* ---- opening ---- */
 
@@ -18,7 +19,8 @@ static dgemma_status open_backend(dgemma_engine *e, const dgemma_engine_options 
     if (wanted & ~flags)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED, "this processor does not have %s", opt->cpu);
     e->n_thread = opt->n_threads ? opt->n_threads : dg_cpu_count();
-    return dg_cpu_open(&e->be, &(dg_cpu_options){e->n_thread, wanted}, err);
+    dg_device_options device = {.name = opt->device, .cpu = {e->n_thread, wanted}};
+    return dg_device_open(&e->be, &device, err);
 }
 
 /* Which revision of the template to speak. */
@@ -75,6 +77,8 @@ static dgemma_status open_vision(dgemma_engine *e, dgemma_error *err)
 {
     const dg_config *cfg = &e->loaded.cfg;
     const dg_checkpoint *from = e->loaded.mmproj ? e->loaded.mmproj : e->loaded.checkpoint;
+    if (!e->be->vision_plan)
+        return DGEMMA_OK; /* pictures are refused by name */
     dgemma_status st = dg_vision_load(&e->vision, cfg, from, e->be, err);
     if (!st && e->vision)
         st = dg_picture_cache_create(&e->pictures, e->vision, e->be, cfg->n_embd,

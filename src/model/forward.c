@@ -46,6 +46,7 @@ static dg_plan plan_for(const dg_config *cfg, dg_dtype kv_type, int max_row, int
     for (int i = 0; i < cfg->n_layer; i++) {
         plan.max_head_dim = dg_max(plan.max_head_dim, cfg->layer[i].head_dim);
         plan.max_group = dg_max(plan.max_group, cfg->n_head / cfg->layer[i].n_kv_head);
+        plan.window[dg_layer_group(&cfg->layer[i])] = cfg->layer[i].window;
         plan.max_q_dim = dg_max(plan.max_q_dim, cfg->n_head * cfg->layer[i].head_dim);
         plan.max_kv_dim = dg_max(plan.max_kv_dim, cfg->layer[i].n_kv_head * cfg->layer[i].head_dim);
     }

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
-#include "cpu/cpu_backend.h"
+#include "engine/device.h"
 
 /* ---- open and close ---- */
 
@@ -86,10 +86,11 @@ dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *o
     if (!st)
         st = read_model(fx, err);
     if (!st)
-        st = dg_cpu_open(&fx->be, &(dg_cpu_options){opt->n_thread, opt->cpu_flags}, err);
+        st = dg_device_open(
+            &fx->be, &(dg_device_options){opt->device, true, {opt->n_thread, opt->cpu_flags}}, err);
     if (!st)
         st = dg_model_load(&fx->model, &fx->cfg, fx->loaded.checkpoint, fx->be, err);
-    if (!st)
+    if (!st && fx->be->vision_plan)
         st = dg_vision_load(&fx->vision, &fx->cfg,
                             fx->loaded.mmproj ? fx->loaded.mmproj : fx->loaded.checkpoint, fx->be,
                             err);
@@ -249,7 +250,7 @@ dgemma_status fixture_encode(fixture *fx, const encode_job *job, dgemma_error *e
 dgemma_status fixture_denoise(fixture *fx, const denoise_job *job, dgemma_error *err)
 {
     size_t n = (size_t)job->n;
-    float *soft = dg_calloc(n * (size_t)fx->cfg.n_embd, sizeof *soft),
+    float *soft = fx->be->alloc(fx->be, n * (size_t)fx->cfg.n_embd * sizeof *soft),
           *entropy = dg_calloc(n, sizeof *entropy);
     double *uniform = dg_calloc(n, sizeof *uniform);
     int32_t *id = dg_calloc(2 * n, sizeof *id);
@@ -257,7 +258,7 @@ dgemma_status fixture_denoise(fixture *fx, const denoise_job *job, dgemma_error 
     if (soft && entropy && uniform && id) {
         watch w = {fx, job->hidden, TOL_LOGITS, &fx->worst_logits, DGEMMA_OK, err};
         if (job->soft)
-            memcpy(soft, job->soft, n * (size_t)fx->cfg.n_embd * sizeof *soft);
+            fx->be->copy(fx->be, soft, job->soft, n * (size_t)fx->cfg.n_embd * sizeof *soft);
         dg_work work = {
             .seq = job->seq,
             .canvas = job->canvas,
@@ -276,7 +277,7 @@ dgemma_status fixture_denoise(fixture *fx, const denoise_job *job, dgemma_error 
             dg_forward_run(fx->forward, &(dg_pass){.work = &work, .n_work = 1, .taps = &taps}, err);
         st = st ? st : w.st;
     }
-    dg_free(soft);
+    fx->be->free(fx->be, soft);
     dg_free(entropy);
     dg_free(uniform);
     dg_free(id);

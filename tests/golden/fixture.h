@@ -12,6 +12,7 @@
 #include "model/vision.h"
 
 typedef struct golden_options {
+    const char *device;
     unsigned cpu_flags;
     int n_thread;
     int chunk; /* tokens encoded per pass; 0: all at once */
@@ -81,7 +82,8 @@ typedef struct encode_job {
 } encode_job;
 dgemma_status fixture_encode(fixture *fx, const encode_job *job, dgemma_error *err);
 
-/* One denoising pass; soft NULL: no self-conditioning. logits [n, n_vocab] softcapped. */
+/* One denoising pass; soft, in the backend's memory, NULL: no self-conditioning. logits [n,
+ * n_vocab] softcapped. */
 typedef struct denoise_job {
     dg_kv_seq *seq;
     const int32_t *canvas;
@@ -92,7 +94,7 @@ typedef struct denoise_job {
 } denoise_job;
 dgemma_status fixture_denoise(fixture *fx, const denoise_job *job, dgemma_error *err);
 
-/* The soft embedding of processed logits, [n, n_embd]. */
+/* The soft embedding of processed logits, [n, n_embd] in the backend's memory. */
 dgemma_status fixture_soften(fixture *fx, float *soft, const float *logits, int n,
                              dgemma_error *err);
 

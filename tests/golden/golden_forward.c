@@ -20,7 +20,7 @@ static void scratch_clear(fixture *fx, scratch *s)
     dg_free(s->commit);
     dg_free(s->encoded);
     dg_free(s->logits);
-    dg_free(s->soft);
+    fx->be->free(fx->be, s->soft);
     dg_free(s->given);
 }
 
@@ -83,7 +83,7 @@ static dgemma_status denoise(fixture *fx, scratch *s, int index, const float *gi
     size_t n = (size_t)s->n_canvas, n_vocab = (size_t)fx->cfg.n_vocab;
     if (!st && !s->logits) {
         s->logits = dg_array(n * n_vocab, sizeof *s->logits);
-        s->soft = dg_array(n * (size_t)fx->cfg.n_embd, sizeof *s->soft);
+        s->soft = fx->be->alloc(fx->be, n * (size_t)fx->cfg.n_embd * sizeof *s->soft);
         if (!s->logits || !s->soft)
             st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     }

@@ -513,7 +513,7 @@ static dgemma_status teacher_force(fixture *fx, const record *r, dgemma_error *e
 {
     size_t n = (size_t)r->n, n_logit = n * (size_t)fx->cfg.n_vocab;
     forced f = {.logits = dg_calloc(n_logit, sizeof(float)),
-                .soft = dg_calloc(n * (size_t)fx->cfg.n_embd, sizeof(float)),
+                .soft = fx->be->alloc(fx->be, n * (size_t)fx->cfg.n_embd * sizeof(float)),
                 .entropy = dg_calloc(n, sizeof(float)),
                 .argmax = dg_calloc(n, sizeof(int32_t)),
                 .drawn = dg_calloc(n, sizeof(int32_t))};
@@ -529,7 +529,8 @@ static dgemma_status teacher_force(fixture *fx, const record *r, dgemma_error *e
         st = force_all(fx, r, &f, err);
     fixture_picture_clear(&f.picture);
     dg_kv_seq_clear(fx->kv, &f.seq);
-    void *all[] = {f.canvas, f.processed, f.logits, f.soft, f.entropy, f.argmax, f.drawn};
+    fx->be->free(fx->be, f.soft);
+    void *all[] = {f.canvas, f.processed, f.logits, f.entropy, f.argmax, f.drawn};
     for (size_t i = 0; i < DG_COUNT(all); i++)
         dg_free(all[i]);
     return st;

@@ -1,0 +1,362 @@
+/* From the host's batch to the device's, results back, and the graphs in between.
+ *
+ * A pass's stages are launched one by one the first time that its shape comes, captured as a graph
+ * the second time, and replayed from then on: stages then have nothing to do, begin() sends the
+ * batch and finish() launches the graph. */
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "cuda/cuda_internal.h"
+
+enum { FIRST_TAIL_BYTES = 1 << 20 };
+
+/* ---- places ---- */
+
+static size_t place(dg_cuda_batch *b, unsigned char *base, const dg_plan *p)
+{
+    size_t rows = (size_t)p->n_row, at = 0;
+    struct {
+        void **to;
+        size_t bytes;
+    } list[] = {
+        {(void **)&b->token, rows * sizeof *b->token},
+        {(void **)&b->position, rows * sizeof *b->position},
+        {(void **)&b->segment_of, rows * sizeof *b->segment_of},
+        {(void **)&b->seen[DG_KV_SLIDING], 2 * rows * sizeof *b->seen[0]},
+        {(void **)&b->seen[DG_KV_GLOBAL], 2 * rows * sizeof *b->seen[0]},
+        {(void **)&b->segment[DG_KV_SLIDING], (size_t)p->n_segment * sizeof *b->segment[0]},
+        {(void **)&b->segment[DG_KV_GLOBAL], (size_t)p->n_segment * sizeof *b->segment[0]},
+        {(void **)&b->feature, rows * sizeof *b->feature},
+        {(void **)&b->word, rows * sizeof *b->word},
+        {(void **)&b->tail, 0},
+    };
+    for (size_t i = 0; i < DG_COUNT(list); i++) {
+        *list[i].to = base ? base + at : NULL;
+        at += (list[i].bytes + 255) / 256 * 256;
+    }
+    return at;
+}
+
+static size_t place_found(dg_cuda_findings *f, unsigned char *base, int n_row)
+{
+    size_t rows = (size_t)n_row, at = 0;
+    struct {
+        void **to;
+        size_t bytes;
+    } list[] = {
+        {(void **)&f->entropy, rows * sizeof *f->entropy},
+        {(void **)&f->argmax, rows * sizeof *f->argmax},
+        {(void **)&f->drawn, rows * sizeof *f->drawn},
+        {(void **)&f->logprob, rows * sizeof *f->logprob},
+        {(void **)&f->top_logprob, rows * DG_CUDA_MAX_TOP * sizeof *f->top_logprob},
+        {(void **)&f->top_id, rows * DG_CUDA_MAX_TOP * sizeof *f->top_id},
+    };
+    for (size_t i = 0; i < DG_COUNT(list); i++) {
+        *list[i].to = base ? base + at : NULL;
+        at += (list[i].bytes + 255) / 256 * 256;
+    }
+    return at;
+}
+
+size_t dg_cuda_batch_bytes(const dg_plan *plan)
+{
+    dg_cuda_batch b;
+    dg_cuda_findings f;
+    return place(&b, NULL, plan) + FIRST_TAIL_BYTES + place_found(&f, NULL, plan->n_row);
+}
+
+/* Makes the blob so large that the tail has tail_bytes; graphs know the old places. */
+static bool blob_room(dg_cuda *cu, size_t tail_bytes)
+{
+    dg_cuda_batch b;
+    size_t need = place(&b, NULL, &cu->plan) + tail_bytes;
+    if (cu->device_blob && need <= cu->blob_bytes)
+        return true;
+    dg_cuda_graphs_drop(cu);
+    cudaStreamSynchronize(cu->stream);
+    cudaFreeHost(cu->host_blob);
+    cu->base.free(&cu->base, cu->device_blob);
+    cu->host_blob = NULL;
+    cu->blob_bytes = 0;
+    cu->device_blob = cu->base.alloc(&cu->base, need);
+    if (!cu->device_blob || cudaMallocHost(&cu->host_blob, need))
+        return false;
+    cu->blob_bytes = need;
+    place(&cu->on_host, cu->host_blob, &cu->plan);
+    place(&cu->on_device, cu->device_blob, &cu->plan);
+    return true;
+}
+
+dgemma_status dg_cuda_batch_plan(dg_cuda *cu, dgemma_error *err)
+{
+    cu->base.free(&cu->base, cu->device_blob);
+    cu->base.free(&cu->base, cu->found_memory);
+    cudaFreeHost(cu->host_found_memory);
+    cu->device_blob = cu->found_memory = cu->host_found_memory = NULL;
+    cu->found_bytes = place_found(&cu->found, NULL, cu->plan.n_row);
+    cu->found_memory = cu->base.alloc(&cu->base, cu->found_bytes);
+    if (!cu->found_memory || cudaMallocHost(&cu->host_found_memory, cu->found_bytes) ||
+        !blob_room(cu, FIRST_TAIL_BYTES))
+        return dg_fail(err, DGEMMA_E_NOMEM, "no memory for batches of %d rows", cu->plan.n_row);
+    place_found(&cu->found, cu->found_memory, cu->plan.n_row);
+    place_found(&cu->host_found, cu->host_found_memory, cu->plan.n_row);
+    return DGEMMA_OK;
+}
+
+/* ---- filling it ---- */
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + 15) / 16 * 16;
+}
+
+static size_t tail_bytes(const dg_batch *b)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < b->n_segment; i++) {
+        const dg_segment *s = &b->segment[i];
+        const dg_vocabulary_options *o = s->canvas ? s->options : NULL;
+        for (int g = 0; g < DG_KV_GROUPS; g++)
+            bytes += rounded((size_t)s->n_page[g] * sizeof(int32_t));
+        if (o)
+            bytes += rounded((size_t)o->n_banned * 4) + 2 * rounded((size_t)o->n_bias * 4);
+    }
+    return bytes;
+}
+
+/* A place of the tail, here and there. */
+static void *take(dg_cuda *cu, size_t *at, size_t bytes, const void **device)
+{
+    void *host = cu->on_host.tail + *at;
+    *device = cu->on_device.tail + *at;
+    *at += rounded(bytes);
+    return host;
+}
+
+static dg_cuda_draw draw_kind(const dg_draw_options *o)
+{
+    if (!o)
+        return DG_CUDA_DRAW_PLAIN;
+    if (o->temperature == 0)
+        return DG_CUDA_DRAW_ARGMAX;
+    if (o->top_k > 0 || o->top_p < 1 || o->min_p > 0)
+        return DG_CUDA_DRAW_FILTERED;
+    return o->temperature == 1 ? DG_CUDA_DRAW_PLAIN : DG_CUDA_DRAW_HEATED;
+}
+
+/* What every row of a canvas has in common. */
+static dg_cuda_word_row word_row(dg_cuda *cu, const dg_segment *s, size_t *at)
+{
+    const dg_vocabulary_options *o = s->options;
+    dg_cuda_word_row row = {.temperature = s->temperature, .first_step = s->first_step};
+    if (!o)
+        return row;
+    const void *d;
+    int32_t *banned = take(cu, at, (size_t)o->n_banned * 4, &d);
+    row.banned = d;
+    if (o->n_banned)
+        memcpy(banned, o->banned, (size_t)o->n_banned * 4);
+    int32_t *id = take(cu, at, (size_t)o->n_bias * 4, &d);
+    row.bias_id = d;
+    float *bias = take(cu, at, (size_t)o->n_bias * 4, &d);
+    row.bias = d;
+    for (int i = 0; i < o->n_bias; i++) {
+        id[i] = o->bias[i].id;
+        bias[i] = o->bias[i].bias;
+    }
+    row.n_banned = o->n_banned;
+    row.n_bias = o->n_bias;
+    row.n_top = o->n_top;
+    row.draw = draw_kind(o->draw);
+    if (o->draw) {
+        row.draw_temperature = o->draw->temperature;
+        row.top_k = o->draw->top_k;
+        row.top_p = o->draw->top_p;
+        row.min_p = o->draw->min_p;
+    }
+    return row;
+}
+
+static void fill_segment(dg_cuda *cu, const dg_batch *b, int index, size_t *at)
+{
+    const dg_segment *s = &b->segment[index];
+    dg_cuda_batch *to = &cu->on_host;
+    for (int g = 0; g < DG_KV_GROUPS; g++) {
+        const void *d;
+        int32_t *page = take(cu, at, (size_t)s->n_page[g] * sizeof *page, &d);
+        if (s->n_page[g])
+            memcpy(page, s->page[g], (size_t)s->n_page[g] * sizeof *page);
+        to->segment[g][index] = (dg_cuda_segment){.canvas = s->canvas,
+                                                  .first_row = s->first_row,
+                                                  .n_row = s->n_row,
+                                                  .position = s->position,
+                                                  .page = d,
+                                                  .canvas_page = s->first_row / DG_PAGE + index};
+    }
+    dg_cuda_word_row word = s->canvas ? word_row(cu, s, at) : (dg_cuda_word_row){0};
+    size_t n_embd = (size_t)cu->plan.n_embd;
+    for (int i = 0; i < s->n_row; i++) {
+        int r = s->first_row + i;
+        to->segment_of[r] = index;
+        to->feature[r] =
+            b->feature && b->feature[r] >= 0 ? s->features + (size_t)b->feature[r] * n_embd : NULL;
+        for (int g = 0; g < DG_KV_GROUPS; g++) {
+            int window = cu->plan.window[g];
+            dg_span seen = s->canvas
+                               ? dg_canvas_span(s->position, window)
+                               : dg_encode_span(b->position[r], b->block[r], window, b->images);
+            to->seen[g][2 * r] = seen.first;
+            to->seen[g][2 * r + 1] = seen.end;
+        }
+        if (!s->canvas)
+            continue;
+        dg_cuda_word_row *row = &to->word[r - b->n_encode];
+        *row = word;
+        row->uniform = b->uniform[r - b->n_encode];
+        row->soft = s->soft ? s->soft + (size_t)i * n_embd : NULL;
+    }
+}
+
+/* ---- graphs ---- */
+
+void dg_cuda_graphs_drop(dg_cuda *cu)
+{
+    for (int i = 0; i < DG_CUDA_GRAPHS; i++)
+        if (cu->graph[i].exec)
+            cudaGraphExecDestroy(cu->graph[i].exec);
+    memset(cu->graph, 0, sizeof cu->graph);
+}
+
+static dg_cuda_shape shape_of(const dg_batch *b)
+{
+    dg_cuda_shape s;
+    memset(&s, 0, sizeof s); /* it is compared as bytes */
+    s.n_row = b->n_row;
+    s.n_encode = b->n_encode;
+    s.n_segment = b->n_segment;
+    s.feature = b->feature != NULL;
+    s.given = b->given != NULL;
+    s.listed = b->out.logprob != NULL;
+    for (int i = 0; i < b->n_segment; i++) {
+        const dg_segment *seg = &b->segment[i];
+        s.soft |= seg->canvas && seg->soft;
+        s.special |=
+            seg->canvas && seg->options && draw_kind(seg->options->draw) >= DG_CUDA_DRAW_HEATED;
+    }
+    return s;
+}
+
+/* The place of this shape, or the one that was not used for longest. */
+static dg_cuda_graph *graph_for(dg_cuda *cu, const dg_cuda_shape *shape)
+{
+    dg_cuda_graph *oldest = &cu->graph[0];
+    for (int i = 0; i < DG_CUDA_GRAPHS; i++) {
+        dg_cuda_graph *g = &cu->graph[i];
+        if (g->used && memcmp(&g->shape, shape, sizeof *shape) == 0)
+            return g;
+        if (g->used < oldest->used)
+            oldest = g;
+    }
+    if (oldest->exec)
+        cudaGraphExecDestroy(oldest->exec);
+    *oldest = (dg_cuda_graph){.shape = *shape};
+    return oldest;
+}
+
+/* ---- begin and finish ---- */
+
+void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    cu->batch = batch;
+    cu->error = cudaSuccess;
+    cu->replay = cu->capture = false;
+    cu->n_pass++;
+    if (cudaSetDevice(cu->device) || !blob_room(cu, tail_bytes(batch))) {
+        dg_cuda_failed(cu, cudaErrorMemoryAllocation, "the batch");
+        return;
+    }
+    size_t at = 0, rows = (size_t)batch->n_row;
+    if (batch->token) {
+        memcpy(cu->on_host.token, batch->token, rows * sizeof *batch->token);
+        memcpy(cu->on_host.position, batch->position, rows * sizeof *batch->position);
+    }
+    for (int i = 0; i < batch->n_segment; i++)
+        fill_segment(cu, batch, i, &at);
+    size_t bytes = (size_t)(cu->on_host.tail - (unsigned char *)cu->host_blob) + at;
+    if (dg_cuda_failed(cu,
+                       cudaMemcpyAsync(cu->device_blob, cu->host_blob, bytes,
+                                       cudaMemcpyHostToDevice, cu->stream),
+                       "sending the batch"))
+        return;
+    cu->shape = shape_of(batch);
+    if (batch->watched || batch->given)
+        return;
+    dg_cuda_graph *g = graph_for(cu, &cu->shape);
+    cu->replay = g->exec != NULL;
+    cu->capture = !g->exec && g->used;
+    g->used = cu->n_pass;
+    if (cu->capture)
+        dg_cuda_failed(cu, cudaStreamBeginCapture(cu->stream, cudaStreamCaptureModeThreadLocal),
+                       "recording a pass");
+}
+
+static void end_capture(dg_cuda *cu)
+{
+    cudaGraph_t graph = NULL;
+    dg_cuda_graph *g = graph_for(cu, &cu->shape);
+    cudaError_t error = cudaStreamEndCapture(cu->stream, &graph);
+    if (!error)
+        error = cudaGraphInstantiate(&g->exec, graph, 0);
+    if (graph)
+        cudaGraphDestroy(graph);
+    dg_cuda_failed(cu, error, "keeping a pass");
+}
+
+static void fetch(dg_cuda *cu, int n)
+{
+    const dg_findings *out = &cu->batch->out;
+    const dg_cuda_findings *from = &cu->host_found;
+    size_t rows = (size_t)n;
+    if (!out->entropy)
+        return;
+    memcpy(out->entropy, from->entropy, rows * sizeof *out->entropy);
+    memcpy(out->argmax, from->argmax, rows * sizeof *out->argmax);
+    memcpy(out->drawn, from->drawn, rows * sizeof *out->drawn);
+    if (!out->logprob)
+        return;
+    memcpy(out->logprob, from->logprob, rows * sizeof *out->logprob);
+    for (size_t i = 0; i < rows * DG_MAX_TOP; i++) {
+        size_t at = i / DG_MAX_TOP * DG_CUDA_MAX_TOP + i % DG_MAX_TOP;
+        out->top_id[i] = from->top_id[at];
+        out->top_logprob[i] = from->top_logprob[at];
+    }
+}
+
+dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    int n = cu->batch ? cu->batch->n_row - cu->batch->n_encode : 0;
+    if (cu->capture)
+        end_capture(cu);
+    if (!cu->error && (cu->capture || cu->replay))
+        dg_cuda_failed(cu, cudaGraphLaunch(graph_for(cu, &cu->shape)->exec, cu->stream), "a pass");
+    if (!cu->error && n > 0)
+        dg_cuda_failed(cu,
+                       cudaMemcpyAsync(cu->host_found_memory, cu->found_memory, cu->found_bytes,
+                                       cudaMemcpyDeviceToHost, cu->stream),
+                       "the results");
+    cudaError_t error = cudaStreamSynchronize(cu->stream);
+    dg_cuda_failed(cu, error, "a pass");
+    if (!cu->error && n > 0)
+        fetch(cu, n);
+    cu->batch = NULL;
+    cu->replay = cu->capture = false;
+    if (!cu->error)
+        return DGEMMA_OK;
+    error = cu->error;
+    cu->error = cudaSuccess;
+    dg_cuda_graphs_drop(cu);
+    return dg_fail(err, error == cudaErrorMemoryAllocation ? DGEMMA_E_NOMEM : DGEMMA_E_INTERNAL,
+                   "the device failed in %s: %s", cu->where, cudaGetErrorString(error));
+}

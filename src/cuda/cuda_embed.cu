@@ -1,0 +1,185 @@
+/* Into the residual stream: rows of the embedding table, which lies in its packed form, and
+ * self-conditioning. */
+#include "cuda/cuda_formats.cuh"
+#include "cuda/cuda_tiles.cuh"
+#include "cuda/cuda_words.cuh"
+
+/* ---- embedding rows ---- */
+
+/* A warp a row: of each fragment the lanes of the token's row keep their values. */
+template <class F> static __global__ void lookup_packed(dg_cuda_lookup_args a, dg_cuda_matrix table)
+{
+    int row = (int)(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32),
+        lane = (int)threadIdx.x % 32, n = table.n_in;
+    dg_grid_wait();
+    if (row >= a.n_row)
+        return;
+    float *x = a.x + (size_t)row * (size_t)n;
+    const float *feature = a.feature ? a.feature[row] : NULL;
+    if (feature) {
+        for (int i = lane; i < n; i += 32)
+            x[i] = feature[i];
+        return;
+    }
+    int token = a.token[row], tiles = group_tiles(table.n_out),
+        n_unit = (n + F::UNIT - 1) / F::UNIT;
+    int tile = token / 16, in_tile = token % 16;
+    const unsigned char *group =
+        (const unsigned char *)table.data +
+        (size_t)(tile / tiles) * (size_t)n_unit * (size_t)tiles * packed_unit<F>::BYTES;
+    float factor = a.scale * factor_of(table.scale, 0);
+    for (int unit = 0; unit < n_unit; unit++) {
+        const unsigned char *at =
+            group + ((size_t)unit * (size_t)tiles + (size_t)(tile % tiles)) * packed_unit<F>::BYTES;
+        typename F::scales scales;
+        F::begin(scales, at, lane);
+        for (int half = 0; half < F::UNIT / 32; half++) {
+            typename F::raw raw;
+            uint32_t v[2][4];
+            F::load(raw, at + F::HEAD + half / 2 * F::CHUNK, half % 2, lane);
+            F::convert(v, raw, scales, half);
+            for (int i = 0; i < 4; i++) { /* step i / 2, its lower or upper eight values of k */
+                uint32_t pair = v[i / 2][in_tile / 8 + 2 * (i % 2)];
+                int k = unit * F::UNIT + half * 32 + i * 8 + lane % 4 * 2;
+                if (lane / 4 != in_tile % 8)
+                    continue;
+                bool bf16 = F::FORM == DG_CUDA_BF16;
+                if (k < n)
+                    x[k] = (bf16 ? dg_bf16_low(pair) : dg_f16_at((uint16_t)pair)) * factor;
+                if (k + 1 < n)
+                    x[k + 1] =
+                        (bf16 ? dg_bf16_high(pair) : dg_f16_at((uint16_t)(pair >> 16))) * factor;
+            }
+        }
+    }
+}
+
+static __global__ void lookup_float(dg_cuda_lookup_args a, dg_cuda_matrix table)
+{
+    int row = (int)blockIdx.x, n = table.n_in, ld = padded(n);
+    dg_grid_wait();
+    const float *feature = a.feature ? a.feature[row] : NULL;
+    const float *from = (const float *)table.data + (size_t)a.token[row] * (size_t)ld;
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x)
+        a.x[(size_t)row * (size_t)n + (size_t)i] = feature ? feature[i] : from[i] * a.scale;
+}
+
+extern "C" cudaError_t dg_cuda_lookup(cudaStream_t stream, const dg_cuda_lookup_args *a)
+{
+    if (a->n_row < 1)
+        return cudaSuccess;
+    if (a->table->type == DG_F32)
+        return DG_LAUNCH(lookup_float, dim3((unsigned)a->n_row), 256, 0, stream, *a, *a->table);
+    unsigned blocks = (unsigned)(a->n_row + 3) / 4;
+    DG_FOR_FORMAT(a->table->type,
+                  return DG_LAUNCH(lookup_packed<F>, dim3(blocks), 128, 0, stream, *a, *a->table),
+                  break)
+    return cudaErrorInvalidValue;
+}
+
+/* ---- self-conditioning ---- */
+
+/* The sum over the block, the same for all threads, in one fixed order. */
+static __device__ __forceinline__ float block_sum(float x, float shared[ROW_THREADS / 32])
+{
+    x = dg_warp_sum(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < ROW_THREADS / 32; i++)
+        sum += shared[i];
+    return sum;
+}
+
+static __global__ void soft_norm(dg_cuda_rows out, const dg_cuda_word_row *row, const float *w,
+                                 int n, float eps)
+{
+    __shared__ float shared[ROW_THREADS / 32];
+    int r = (int)blockIdx.x;
+    dg_grid_wait();
+    const float *soft = row[r].first_step ? NULL : row[r].soft;
+    float sum = 0;
+    for (int i = (int)threadIdx.x; soft && i < n; i += ROW_THREADS)
+        sum = fmaf(soft[i], soft[i], sum);
+    sum = block_sum(sum, shared);
+    float scale = 1 / sqrtf(sum / (float)n + eps);
+    for (int i = (int)threadIdx.x; i < out.ld; i += ROW_THREADS)
+        store_one(out.data, out.form, (size_t)r * (size_t)out.ld + (size_t)i,
+                  soft && i < n ? soft[i] * scale * w[i] : 0);
+}
+
+extern "C" cudaError_t dg_cuda_soft_norm(cudaStream_t stream, dg_cuda_rows out,
+                                         const dg_cuda_word_row *row, const float *w, int n_row,
+                                         int n, float eps)
+{
+    if (n_row < 1)
+        return cudaSuccess;
+    return DG_LAUNCH(soft_norm, dim3((unsigned)n_row), ROW_THREADS, 0, stream, out, row, w, n, eps);
+}
+
+static __global__ void soft_join(float *x, const float *y, int n, float eps)
+{
+    __shared__ float shared[ROW_THREADS / 32];
+    size_t at = (size_t)blockIdx.x * (size_t)n;
+    dg_grid_wait();
+    float sum = 0;
+    for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS) {
+        float v = x[at + (size_t)i] + y[at + (size_t)i];
+        sum = fmaf(v, v, sum);
+    }
+    sum = block_sum(sum, shared);
+    float scale = 1 / sqrtf(sum / (float)n + eps);
+    for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS)
+        x[at + (size_t)i] = (x[at + (size_t)i] + y[at + (size_t)i]) * scale;
+}
+
+extern "C" cudaError_t dg_cuda_soft_join(cudaStream_t stream, float *x, const float *y, int n_row,
+                                         int n, float eps)
+{
+    if (n_row < 1)
+        return cudaSuccess;
+    return DG_LAUNCH(soft_join, dim3((unsigned)n_row), ROW_THREADS, 0, stream, x, y, n, eps);
+}
+
+/* ---- rows as they are ---- */
+
+static __global__ void norm_float(float *y, const float *x, const float *w, int n, float eps)
+{
+    __shared__ float shared[ROW_THREADS / 32];
+    size_t at = (size_t)blockIdx.x * (size_t)n;
+    dg_grid_wait();
+    float sum = 0;
+    for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS)
+        sum = fmaf(x[at + (size_t)i], x[at + (size_t)i], sum);
+    sum = block_sum(sum, shared);
+    float scale = 1 / sqrtf(sum / (float)n + eps);
+    for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS)
+        y[at + (size_t)i] = x[at + (size_t)i] * scale * w[i];
+}
+
+extern "C" cudaError_t dg_cuda_norm_float(cudaStream_t stream, float *y, const float *x,
+                                          const float *w, int n_row, int n, float eps)
+{
+    if (n_row < 1)
+        return cudaSuccess;
+    return DG_LAUNCH(norm_float, dim3((unsigned)n_row), ROW_THREADS, 0, stream, y, x, w, n, eps);
+}
+
+static __global__ void narrow_rows(dg_cuda_rows out, const float *x, int n)
+{
+    size_t r = blockIdx.x;
+    dg_grid_wait();
+    for (int i = (int)threadIdx.x; i < out.ld; i += ROW_THREADS)
+        store_one(out.data, out.form, r * (size_t)out.ld + (size_t)i,
+                  i < n ? x[r * (size_t)n + (size_t)i] : 0);
+}
+
+extern "C" cudaError_t dg_cuda_narrow(cudaStream_t stream, dg_cuda_rows out, const float *x,
+                                      int n_row, int n)
+{
+    if (n_row < 1)
+        return cudaSuccess;
+    return DG_LAUNCH(narrow_rows, dim3((unsigned)n_row), ROW_THREADS, 0, stream, out, x, n);
+}

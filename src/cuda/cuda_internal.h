@@ -1,0 +1,152 @@
+/* Shared by the host files of the CUDA backend. */
+#ifndef DG_CUDA_CUDA_INTERNAL_H
+#define DG_CUDA_CUDA_INTERNAL_H
+
+#include "cuda/cuda_backend.h"
+#include "cuda/cuda_words.h"
+
+/* ---- the batch on the device ---- */
+
+/* Arrays at places that do not change from pass to pass, in one piece that is sent at once; behind
+ * them page tables and lists of words, which are only pointed to from inside. */
+typedef struct dg_cuda_batch {
+    int32_t *token, *position;              /* [n_row] */
+    int32_t *segment_of;                    /* [n_row] */
+    int32_t *seen[DG_KV_GROUPS];            /* [n_row][2] */
+    dg_cuda_segment *segment[DG_KV_GROUPS]; /* [n_segment] */
+    const float **feature;                  /* [n_row] */
+    dg_cuda_word_row *word;                 /* [canvas rows] */
+    unsigned char *tail;
+} dg_cuda_batch;
+
+/* ---- graphs ---- */
+
+/* All that decides which kernels a pass launches with which arguments. */
+typedef struct dg_cuda_shape {
+    int n_row, n_encode, n_segment;
+    bool feature, given, special, listed, soft;
+    const void *kv; /* the store */
+} dg_cuda_shape;
+
+enum { DG_CUDA_GRAPHS = 16 };
+
+typedef struct dg_cuda_graph {
+    dg_cuda_shape shape;
+    cudaGraphExec_t exec; /* NULL: seen once, not kept yet */
+    uint64_t used;
+} dg_cuda_graph;
+
+typedef struct dg_cuda {
+    dg_backend base;
+    int device;
+    bool exact;
+    cudaStream_t stream;
+    cudaError_t error; /* the first; sticks until finish() */
+    const char *where;
+
+    struct dg_cuda_weight *weights; /* freed at close */
+    void *stage;                    /* of weights on their way */
+    size_t stage_bytes;
+
+    dg_plan plan;
+    void *scratch;       /* allocated by plan() in one piece */
+    dg_cuda_rows rows;   /* [n_row, max(n_embd, q_dim)] inputs of products */
+    dg_cuda_rows hidden; /* [n_row, n_ff] */
+    float *k, *v;        /* [n_row, max_kv_dim] */
+    float *y;            /* [n_row, n_embd] results of products */
+    void *experts, *router;
+    unsigned char *canvas; /* the canvases' pages of one layer */
+    dg_cuda_words words;
+    dg_cuda_findings found, host_found; /* device, and pinned host memory */
+    void *found_memory, *host_found_memory;
+    size_t found_bytes;
+
+    const dg_batch *batch;
+    dg_cuda_batch on_host, on_device; /* the same places in pinned and in device memory */
+    void *host_blob, *device_blob;
+    size_t blob_bytes;
+    const float *dense_norm, *experts_norm; /* what join() has to apply for the two branches */
+    dg_cuda_shape shape;
+    bool replay, capture;
+    dg_cuda_graph graph[DG_CUDA_GRAPHS];
+    uint64_t n_pass;
+} dg_cuda;
+
+static inline dg_cuda *dg_cuda_of(dg_backend *be)
+{
+    return (dg_cuda *)be;
+}
+
+/* Remembers the first error; true: there is one, or the pass is a graph and stages have nothing to
+ * do. */
+bool dg_cuda_failed(dg_cuda *cu, cudaError_t error, const char *where);
+static inline bool dg_cuda_idle(const dg_cuda *cu)
+{
+    return cu->replay || cu->error;
+}
+
+/* ---- cuda_weights.c ---- */
+
+/* What a weight's `data` points to: host memory that describes the device's. */
+typedef struct dg_cuda_weight {
+    struct dg_cuda_weight *next; /* of all there are */
+    dg_cuda_matrix matrix;
+    const float *plain;   /* the router's: float rows without padding */
+    void *memory, *scale; /* what it owns on the device */
+} dg_cuda_weight;
+
+static inline const dg_cuda_matrix *dg_cuda_matrix_of(const dg_weight *w)
+{
+    return &((const dg_cuda_weight *)w->data)->matrix;
+}
+
+dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,
+                                  dgemma_error *err);
+void dg_cuda_weights_free(dg_cuda *cu);
+
+/* ---- cuda_kv.c ---- */
+
+struct dg_kv_store {
+    dg_dtype type;
+    int n_layer;
+    dg_kv_layer *layer;
+    size_t *offset;
+    struct {
+        unsigned char *base;
+        size_t page_bytes;
+        int n_page;
+    } slab[DG_KV_GROUPS];
+};
+
+dgemma_status dg_cuda_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,
+                              size_t max_bytes, int n_page[DG_KV_GROUPS], dgemma_error *err);
+void dg_cuda_kv_close(dg_backend *be, dg_kv_store *kv);
+bool dg_cuda_kv_take(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page);
+void dg_cuda_kv_give(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page);
+void dg_cuda_kv_copy(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t to, int32_t from);
+void dg_cuda_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t page, bool value,
+                     float *out);
+
+/* ---- cuda_batch.c: from the host's batch to the device's, and results back ---- */
+
+dgemma_status dg_cuda_batch_plan(dg_cuda *cu, dgemma_error *err);
+size_t dg_cuda_batch_bytes(const dg_plan *plan);
+void dg_cuda_begin(dg_backend *be, const dg_batch *batch);
+dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err);
+void dg_cuda_graphs_drop(dg_cuda *cu);
+
+/* ---- cuda_stages.c ---- */
+void dg_cuda_embed_stage(dg_backend *be, const dg_embed_args *a);
+void dg_cuda_condition_stage(dg_backend *be, const dg_condition_args *a);
+void dg_cuda_rope_stage(dg_backend *be, const dg_rope_table_args *a);
+void dg_cuda_qkv_stage(dg_backend *be, const dg_qkv_args *a);
+void dg_cuda_attention_stage(dg_backend *be, const dg_attention_args *a);
+void dg_cuda_attention_out_stage(dg_backend *be, const dg_attention_out_args *a);
+void dg_cuda_dense_stage(dg_backend *be, const dg_dense_args *a);
+void dg_cuda_route_stage(dg_backend *be, const dg_route_args *a);
+void dg_cuda_experts_stage(dg_backend *be, const dg_experts_args *a);
+void dg_cuda_join_stage(dg_backend *be, const dg_join_args *a);
+void dg_cuda_norm_stage(dg_backend *be, const dg_norm_args *a);
+void dg_cuda_vocabulary_stage(dg_backend *be, const dg_vocabulary_args *a);
+
+#endif

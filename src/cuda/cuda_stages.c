@@ -1,0 +1,347 @@
+/* The stages of backend.h, put together from the arithmetic of cuda_math.h and cuda_words.h. */
+#include "base/common.h"
+#include "cuda/cuda_internal.h"
+
+/* Rows from `first` on. */
+static dg_cuda_rows rows_from(dg_cuda_rows rows, int first)
+{
+    size_t size = rows.form == DG_CUDA_F32 ? 4 : 2;
+    rows.data = (unsigned char *)rows.data + (size_t)first * (size_t)rows.ld * size;
+    return rows;
+}
+
+/* Scratch rows of n values as this weight wants them. */
+static dg_cuda_rows rows_for(dg_cuda_rows scratch, const dg_weight *w)
+{
+    return (dg_cuda_rows){dg_cuda_form_of(dg_cuda_matrix_of(w)->type), scratch.data,
+                          dg_cuda_ld(w->n_in)};
+}
+
+static dg_cuda_rows normed(dg_cuda *cu, const dg_weight *for_weight, const float *x,
+                           const float *norm, int n_row)
+{
+    dg_cuda_rows rows = rows_for(cu->rows, for_weight);
+    dg_cuda_failed(
+        cu, dg_cuda_norm(cu->stream, rows, x, norm, n_row, cu->plan.n_embd, cu->plan.rms_eps),
+        "a norm");
+    return rows;
+}
+
+/* y[n_row, w->n_out] = alpha W x. */
+static void product(dg_cuda *cu, float *y, const dg_weight *w, dg_cuda_rows x, int n_row,
+                    float alpha)
+{
+    dg_cuda_product_args a = {.n_row = n_row, .x = x, .alpha = alpha, .n_part = 1};
+    a.part[0].w = dg_cuda_matrix_of(w);
+    a.part[0].y = y;
+    a.part[0].ldy = (size_t)w->n_out;
+    if (n_row > 0)
+        dg_cuda_failed(cu, dg_cuda_product(cu->stream, &a), "a product");
+}
+
+/* y = down( gelu(gate x) * (up x) ). */
+static void mlp(dg_cuda *cu, float *y, const dg_mlp_weights *w, dg_cuda_rows x, int n_row)
+{
+    dg_cuda_rows h = rows_for(cu->hidden, &w->down);
+    dg_cuda_gated_args a = {n_row, x, dg_cuda_matrix_of(&w->gate), dg_cuda_matrix_of(&w->up), h};
+    dg_cuda_failed(cu, dg_cuda_gated(cu->stream, &a), "a gated product");
+    product(cu, y, &w->down, h, n_row, h.form == DG_CUDA_F16 ? DG_CUDA_GATED : 1);
+}
+
+/* ---- into the residual stream ---- */
+
+void dg_cuda_embed_stage(dg_backend *be, const dg_embed_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    if (dg_cuda_idle(cu))
+        return;
+    dg_cuda_lookup_args args = {a->x,
+                                dg_cuda_matrix_of(a->table),
+                                a->scale,
+                                cu->on_device.token,
+                                cu->batch->feature ? cu->on_device.feature : NULL,
+                                cu->batch->n_row};
+    dg_cuda_failed(cu, dg_cuda_lookup(cu->stream, &args), "the embedding");
+}
+
+void dg_cuda_condition_stage(dg_backend *be, const dg_condition_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    int n = a->rows.end - a->rows.first, n_embd = cu->plan.n_embd;
+    float *x = a->x + (size_t)a->rows.first * (size_t)n_embd;
+    if (dg_cuda_idle(cu) || n < 1)
+        return;
+    dg_cuda_rows rows = rows_for(cu->rows, &a->w->gate);
+    dg_cuda_failed(cu,
+                   dg_cuda_soft_norm(cu->stream, rows, cu->on_device.word, a->w->norm, n, n_embd,
+                                     cu->plan.rms_eps),
+                   "self-conditioning");
+    mlp(cu, cu->y, a->w, rows, n);
+    dg_cuda_failed(cu, dg_cuda_soft_join(cu->stream, x, cu->y, n, n_embd, cu->plan.rms_eps),
+                   "self-conditioning");
+}
+
+void dg_cuda_rope_stage(dg_backend *be, const dg_rope_table_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    if (dg_cuda_idle(cu))
+        return;
+    dg_cuda_failed(cu,
+                   dg_cuda_rope_table(cu->stream, a->rope->cos, a->rope->sin,
+                                      cu->on_device.position, a->frequency, cu->batch->n_row,
+                                      a->rope->n_pair),
+                   "the angles");
+}
+
+/* ---- attention ---- */
+
+static dg_cuda_kv layer_kv(const dg_cuda *cu, const dg_kv_store *kv, int layer,
+                           const dg_attention_weights *w)
+{
+    dg_kv_group g = kv->layer[layer].group;
+    return (dg_cuda_kv){.type = kv->type,
+                        .n_head = w->n_head,
+                        .n_kv_head = w->n_kv_head,
+                        .head_dim = w->head_dim,
+                        .window = w->window,
+                        .slab = kv->slab[g].base,
+                        .page_bytes = kv->slab[g].page_bytes,
+                        .offset = kv->offset[layer],
+                        .canvas_slab = cu->canvas};
+}
+
+/* The projections of one form in one product. */
+static void project(dg_cuda *cu, const dg_qkv_args *a, dg_cuda_form form)
+{
+    const dg_attention_weights *w = a->w;
+    const dg_weight *weight[3] = {&w->k, &w->v, &w->q};
+    float *y[3] = {cu->k, cu->v, a->q};
+    int n_row = cu->batch->n_row, first = a->first_q_row;
+    dg_cuda_product_args args = {.n_row = n_row, .alpha = 1};
+    for (int i = 0; i < 3; i++) {
+        bool is_q = i == 2;
+        if ((i == 1 && w->v_from_k) || dg_cuda_form_of(dg_cuda_matrix_of(weight[i])->type) != form)
+            continue;
+        if (!args.x.data)
+            args.x = normed(cu, weight[i], a->x, w->norm, n_row);
+        if (is_q && first > 0) { /* not of all rows: a product of its own */
+            product(cu, a->q + (size_t)first * (size_t)w->q.n_out, &w->q, rows_from(args.x, first),
+                    n_row - first, 1);
+            continue;
+        }
+        args.part[args.n_part].w = dg_cuda_matrix_of(weight[i]);
+        args.part[args.n_part].y = y[i];
+        args.part[args.n_part++].ldy = (size_t)weight[i]->n_out;
+    }
+    if (args.n_part)
+        dg_cuda_failed(cu, dg_cuda_product(cu->stream, &args), "a projection");
+}
+
+void dg_cuda_qkv_stage(dg_backend *be, const dg_qkv_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    const dg_attention_weights *w = a->w;
+    dg_kv_group g = a->kv->layer[a->layer].group;
+    if (dg_cuda_idle(cu))
+        return;
+    for (int form = DG_CUDA_F32; form <= DG_CUDA_F16; form++)
+        project(cu, a, (dg_cuda_form)form);
+    dg_cuda_heads_args args = {.q = a->q,
+                               .k = cu->k,
+                               .v = w->v_from_k ? NULL : cu->v,
+                               .q_norm = w->q_norm,
+                               .k_norm = w->k_norm,
+                               .cos = a->rope->cos,
+                               .sin = a->rope->sin,
+                               .n_row = cu->batch->n_row,
+                               .first_q_row = a->first_q_row,
+                               .n_pair = a->rope->n_pair,
+                               .eps = cu->plan.rms_eps,
+                               .segment = cu->on_device.segment[g],
+                               .segment_of = cu->on_device.segment_of,
+                               .kv = layer_kv(cu, a->kv, a->layer, w)};
+    dg_cuda_failed(cu, dg_cuda_heads(cu->stream, &args), "keys and values");
+}
+
+void dg_cuda_attention_stage(dg_backend *be, const dg_attention_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    dg_kv_group g = a->kv->layer[a->layer].group;
+    if (dg_cuda_idle(cu))
+        return;
+    dg_cuda_rows out = {dg_cuda_form_of(dg_cuda_matrix_of(&a->w->o)->type), a->out,
+                        dg_cuda_ld(a->w->o.n_in)};
+    dg_cuda_attention_args args = {.out = out,
+                                   .q = a->q,
+                                   .first_row = a->rows.first,
+                                   .end_row = a->rows.end,
+                                   .segment = cu->on_device.segment[g],
+                                   .n_segment = cu->batch->n_segment,
+                                   .segment_of = cu->on_device.segment_of,
+                                   .seen = cu->on_device.seen[g],
+                                   .kv = layer_kv(cu, a->kv, a->layer, a->w)};
+    dg_cuda_failed(cu, dg_cuda_attention(cu->stream, &args), "attention");
+}
+
+void dg_cuda_attention_out_stage(dg_backend *be, const dg_attention_out_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    const dg_weight *w = &a->w->o;
+    int first = a->rows.first, n = a->rows.end - first;
+    float *x = a->x + (size_t)first * (size_t)w->n_out;
+    dg_cuda_rows o = {dg_cuda_form_of(dg_cuda_matrix_of(w)->type), (void *)(uintptr_t)a->o,
+                      dg_cuda_ld(w->n_in)};
+    if (dg_cuda_idle(cu))
+        return;
+    product(cu, cu->y, w, rows_from(o, first), n, 1);
+    dg_cuda_failed(
+        cu, dg_cuda_add_norm(cu->stream, x, cu->y, a->w->post_norm, n, w->n_out, cu->plan.rms_eps),
+        "a norm");
+}
+
+/* ---- feed-forward: the branches' last norms are join's ---- */
+
+void dg_cuda_dense_stage(dg_backend *be, const dg_dense_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    int n = a->rows.end - a->rows.first;
+    size_t first = (size_t)a->rows.first * (size_t)cu->plan.n_embd;
+    if (dg_cuda_idle(cu))
+        return;
+    cu->dense_norm = a->w->post_norm;
+    mlp(cu, a->out + first, a->w, normed(cu, &a->w->gate, a->x + first, a->w->norm, n), n);
+}
+
+void dg_cuda_route_stage(dg_backend *be, const dg_route_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    size_t first = (size_t)a->rows.first, used = first * (size_t)a->w->n_used;
+    if (dg_cuda_idle(cu))
+        return;
+    dg_cuda_route_args args = {.expert = a->expert + used,
+                               .weight = a->weight + used,
+                               .x = a->x + first * (size_t)cu->plan.n_embd,
+                               .scale = a->w->scale,
+                               .w = ((const dg_cuda_weight *)a->w->proj.data)->plain,
+                               .expert_scale = a->w->expert_scale,
+                               .n_row = a->rows.end - a->rows.first,
+                               .n = cu->plan.n_embd,
+                               .n_expert = a->w->proj.n_out,
+                               .n_used = a->w->n_used,
+                               .eps = cu->plan.rms_eps,
+                               .scratch = cu->router};
+    dg_cuda_failed(cu, dg_cuda_route(cu->stream, &args), "the router");
+}
+
+void dg_cuda_experts_stage(dg_backend *be, const dg_experts_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    size_t first = (size_t)a->rows.first, used = first * (size_t)a->n_used,
+           at = first * (size_t)cu->plan.n_embd;
+    int n = a->rows.end - a->rows.first;
+    if (dg_cuda_idle(cu))
+        return;
+    cu->experts_norm = a->w->post_norm;
+    dg_cuda_experts_args args = {.n_row = n,
+                                 .n_used = a->n_used,
+                                 .x = normed(cu, &a->w->gate, a->x + at, a->w->norm, n),
+                                 .expert = a->expert + used,
+                                 .weight = a->weight + used,
+                                 .gate = dg_cuda_matrix_of(&a->w->gate),
+                                 .up = dg_cuda_matrix_of(&a->w->up),
+                                 .down = dg_cuda_matrix_of(&a->w->down),
+                                 .y = a->out + at,
+                                 .ldy = (size_t)cu->plan.n_embd,
+                                 .scratch = cu->experts};
+    dg_cuda_failed(cu, dg_cuda_experts(cu->stream, &args), "the experts");
+}
+
+void dg_cuda_join_stage(dg_backend *be, const dg_join_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    size_t at = (size_t)a->rows.first * (size_t)cu->plan.n_embd;
+    if (dg_cuda_idle(cu))
+        return;
+    dg_cuda_join_args args = {.x = a->x + at,
+                              .dense = a->dense + at,
+                              .experts = a->experts + at,
+                              .w_dense = cu->dense_norm,
+                              .w_experts = cu->experts_norm,
+                              .w = a->norm,
+                              .n_row = a->rows.end - a->rows.first,
+                              .n = cu->plan.n_embd,
+                              .n_encode = dg_max(0, cu->batch->n_encode - a->rows.first),
+                              .eps = cu->plan.rms_eps,
+                              .scalar_encode = a->scalar_encode,
+                              .scalar_canvas = a->scalar_canvas};
+    dg_cuda_failed(cu, dg_cuda_join(cu->stream, &args), "the end of a layer");
+}
+
+void dg_cuda_norm_stage(dg_backend *be, const dg_norm_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    int n = cu->plan.n_embd;
+    size_t at = (size_t)a->rows.first * (size_t)n;
+    if (dg_cuda_idle(cu))
+        return;
+    dg_cuda_failed(cu,
+                   dg_cuda_norm_float(cu->stream, a->y + at, a->x + at, a->w,
+                                      a->rows.end - a->rows.first, n, cu->plan.rms_eps),
+                   "a norm");
+}
+
+/* ---- the vocabulary end, DG_CUDA_WORD_ROWS rows at a time ---- */
+
+static dg_cuda_findings found_from(const dg_cuda_findings *f, int first)
+{
+    return (dg_cuda_findings){f->entropy + first,
+                              f->argmax + first,
+                              f->drawn + first,
+                              f->logprob + first,
+                              f->top_logprob + first * DG_CUDA_MAX_TOP,
+                              f->top_id + first * DG_CUDA_MAX_TOP};
+}
+
+static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n)
+{
+    const dg_batch *b = cu->batch;
+    int n_vocab = a->table->n_out, n_embd = a->table->n_in;
+    size_t words = (size_t)n * (size_t)n_vocab, before = (size_t)first * (size_t)n_vocab;
+    if (b->given)
+        cu->base.upload(&cu->base, cu->words.z, b->given + before, words * sizeof(float));
+    else {
+        dg_cuda_rows x = rows_for(cu->rows, a->table);
+        dg_cuda_failed(
+            cu, dg_cuda_narrow(cu->stream, x, a->x + (size_t)first * (size_t)n_embd, n, n_embd),
+            "the head");
+        product(cu, cu->words.z, a->table, x, n, 1);
+    }
+    /* p's memory holds the logits that a watcher wants, before p needs it */
+    float *logits = b->out.logits && !b->given ? cu->words.p : NULL;
+    dg_cuda_words_args args = {.w = cu->words,
+                               .n_row = n,
+                               .n_vocab = n_vocab,
+                               .row = cu->on_device.word + first,
+                               .softcap = a->softcap,
+                               .given = b->given != NULL,
+                               .logits = logits,
+                               .special = cu->shape.special,
+                               .listed = cu->shape.listed,
+                               .drop = cu->exact ? 0 : DG_CUDA_SOFT_DROP,
+                               .out = found_from(&cu->found, first)};
+    dg_cuda_failed(cu, dg_cuda_words_find(cu->stream, &args), "the vocabulary");
+    if (logits)
+        cu->base.download(&cu->base, b->out.logits + before, logits, words * sizeof(float));
+    if (cu->shape.soft)
+        dg_cuda_failed(
+            cu, dg_cuda_words_soft(cu->stream, &args, dg_cuda_matrix_of(a->table), a->soft_scale),
+            "the soft embedding");
+}
+
+void dg_cuda_vocabulary_stage(dg_backend *be, const dg_vocabulary_args *a)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    int n = cu->batch->n_row - cu->batch->n_encode;
+    for (int first = 0; !dg_cuda_idle(cu) && first < n; first += DG_CUDA_WORD_ROWS)
+        read_rows(cu, a, first, dg_min(DG_CUDA_WORD_ROWS, n - first));
+}

@@ -1,0 +1,173 @@
+/* Weights on their way to the device: sent as they are stored, piece by piece, and packed there.
+ * Types without a packed form are widened to bfloat16 on the host first, and all to float where
+ * exact results are wanted. */
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "cuda/cuda_internal.h"
+
+enum { PIECE_BYTES = 256 << 20 };
+
+void dg_cuda_weights_free(dg_cuda *cu)
+{
+    for (dg_cuda_weight *w = cu->weights, *next; w; w = next) {
+        next = w->next;
+        cu->base.free(&cu->base, w->memory);
+        cu->base.free(&cu->base, w->scale);
+        dg_free(w);
+    }
+    cu->base.free(&cu->base, cu->stage);
+}
+
+static dgemma_status no_room(dg_cuda *cu, const dg_tensor *t, size_t bytes, dgemma_error *err)
+{
+    size_t left = 0, all = 0;
+    (void)cu;
+    cudaMemGetInfo(&left, &all);
+    return dg_fail(err, DGEMMA_E_NOMEM,
+                   "%s: %zu MiB do not fit on the device: %zu of its %zu MiB are left", t->name,
+                   (bytes >> 20) + 1, left >> 20, all >> 20);
+}
+
+static dgemma_status stage_room(dg_cuda *cu, const dg_tensor *t, size_t bytes, dgemma_error *err)
+{
+    if (bytes <= cu->stage_bytes)
+        return DGEMMA_OK;
+    cu->base.free(&cu->base, cu->stage);
+    cu->stage_bytes = 0;
+    cu->stage = cu->base.alloc(&cu->base, bytes);
+    if (!cu->stage)
+        return no_room(cu, t, bytes, err);
+    cu->stage_bytes = bytes;
+    return DGEMMA_OK;
+}
+
+/* The tensor's rows as bfloat16 or float; the caller's to free. */
+static void *widened(const dg_tensor *t, int n_mat, int n_all_row, int first_row, int n_row,
+                     int n_in, dg_dtype to)
+{
+    size_t row = (size_t)n_in, stored = dg_dtype_bytes(t->type, row),
+           n = (size_t)n_mat * (size_t)n_row;
+    unsigned char *out = dg_array(n * row, dg_dtype_size(to));
+    float *line = dg_array(row, sizeof *line);
+    for (size_t i = 0; out && line && i < n; i++) {
+        size_t mat = i / (size_t)n_row,
+               at = mat * (size_t)n_all_row + (size_t)first_row + i % (size_t)n_row;
+        float scale = t->scale ? t->scale[mat] : 1;
+        dg_widen(line, (const unsigned char *)t->data + at * stored, t->type, row);
+        for (size_t k = 0; k < row; k++) {
+            float v = t->scale ? line[k] * scale : line[k];
+            if (to == DG_F32)
+                ((float *)(void *)out)[i * row + k] = v;
+            else
+                ((uint16_t *)(void *)out)[i * row + k] = dg_float_to_bf16(v);
+        }
+    }
+    dg_free(line);
+    if (!line) {
+        dg_free(out);
+        return NULL;
+    }
+    return out;
+}
+
+/* Sends rows [first, first + n) of each of the matrices that fit into a piece, and packs them. */
+static dgemma_status send(dg_cuda *cu, dg_cuda_matrix *m, const dg_tensor *t,
+                          const unsigned char *data, size_t mat_bytes, size_t first_bytes,
+                          size_t row_bytes, dgemma_error *err)
+{
+    size_t rows = (size_t)m->n_out * row_bytes,
+           packed = dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
+    int most = (int)(PIECE_BYTES / rows), piece = dg_max(1, dg_min(most, m->n_mat));
+    dgemma_status st = stage_room(cu, t, (size_t)piece * rows, err);
+    for (int i = 0; !st && i < m->n_mat; i += piece) {
+        int n = dg_min(piece, m->n_mat - i);
+        cudaError_t error =
+            cudaMemcpy2DAsync(cu->stage, rows, data + (size_t)i * mat_bytes + first_bytes,
+                              mat_bytes, rows, (size_t)n, cudaMemcpyHostToDevice, cu->stream);
+        if (!error)
+            error =
+                dg_cuda_pack(cu->stream, (unsigned char *)(uintptr_t)m->data + (size_t)i * packed,
+                             cu->stage, rows, m->type, n, m->n_out, m->n_in);
+        if (!error)
+            error = cudaStreamSynchronize(cu->stream);
+        if (error)
+            st = dg_fail(err, DGEMMA_E_INTERNAL, "%s: sending it to the device: %s", t->name,
+                         cudaGetErrorString(error));
+    }
+    return st;
+}
+
+static dgemma_status send_scale(dg_cuda *cu, dg_cuda_weight *w, const dg_tensor *t,
+                                dgemma_error *err)
+{
+    size_t bytes = (size_t)w->matrix.n_mat * sizeof(float);
+    w->scale = cu->base.alloc(&cu->base, bytes);
+    if (!w->scale)
+        return no_room(cu, t, bytes, err);
+    cu->base.upload(&cu->base, w->scale, t->scale, bytes);
+    w->matrix.scale = w->scale;
+    return DGEMMA_OK;
+}
+
+/* The router multiplies in float. */
+static dgemma_status send_router(dg_cuda *cu, dg_cuda_weight *w, const dg_tensor *t,
+                                 const dg_weight_source *from, int n_all_row, dgemma_error *err)
+{
+    const dg_cuda_matrix *m = &w->matrix;
+    size_t bytes = (size_t)m->n_out * (size_t)m->n_in * sizeof(float);
+    float *plain = w->memory = cu->base.alloc(&cu->base, bytes);
+    void *host = widened(t, 1, n_all_row, from->first_row, m->n_out, m->n_in, DG_F32);
+    dgemma_status st = !plain  ? no_room(cu, t, bytes, err)
+                       : !host ? dg_fail(err, DGEMMA_E_NOMEM, "out of memory")
+                               : DGEMMA_OK;
+    if (!st)
+        cu->base.upload(&cu->base, plain, host, bytes);
+    w->plain = plain;
+    dg_free(host);
+    return st;
+}
+
+dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,
+                                  dgemma_error *err)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    const dg_tensor *t = from->tensor;
+    bool many = t->n_dim == 3;
+    const int64_t *shape = t->shape + many;
+    int n_mat = many ? (int)t->shape[0] : 1, n_in = (int)shape[1], n_all_row = (int)shape[0];
+    if (t->type >= DG_DTYPE_COMPUTE || (uint64_t)n_in % dg_dtype_block(t->type))
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: rows of %d values of type %s cannot be used",
+                       t->name, n_in, dg_dtype_name(t->type));
+    dg_cuda_weight *d = dg_calloc(1, sizeof *d);
+    if (!d)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    d->next = cu->weights;
+    cu->weights = d;
+    *w =
+        (dg_weight){.type = t->type, .n_mat = n_mat, .n_out = from->n_row, .n_in = n_in, .data = d};
+    dg_dtype type = cu->exact                                        ? DG_F32
+                    : dg_cuda_pack_bytes(t->type, from->n_row, n_in) ? t->type
+                                                                     : DG_BF16;
+    d->matrix = (dg_cuda_matrix){type, n_mat, from->n_row, n_in, NULL, NULL};
+    if (from->role == DG_ROLE_ROUTER)
+        return send_router(cu, d, t, from, n_all_row, err);
+
+    size_t packed = dg_cuda_pack_bytes(d->matrix.type, from->n_row, n_in) * (size_t)n_mat;
+    d->matrix.data = d->memory = cu->base.alloc(&cu->base, packed);
+    if (!d->memory)
+        return no_room(cu, t, packed, err);
+    size_t row_bytes = dg_dtype_bytes(d->matrix.type, (size_t)n_in);
+    if (type == t->type) {
+        dgemma_status st = t->scale ? send_scale(cu, d, t, err) : DGEMMA_OK;
+        return st ? st
+                  : send(cu, &d->matrix, t, t->data, row_bytes * (size_t)n_all_row,
+                         row_bytes * (size_t)from->first_row, row_bytes, err);
+    }
+    void *host = widened(t, n_mat, n_all_row, from->first_row, from->n_row, n_in, type);
+    dgemma_status st =
+        host ? send(cu, &d->matrix, t, host, row_bytes * (size_t)from->n_row, 0, row_bytes, err)
+             : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dg_free(host);
+    return st;
+}

@@ -1,0 +1,528 @@
+/* The vocabulary end behind the product with the table: statistics, a draw, the most likely words.
+ *
+ * z is kept for up to 256 rows and walked a few times, each time with a block for a piece of a row:
+ * process (softcap, bias, bans, temperature, maxima), measure (mass of each chunk of 64 words),
+ * then a block a row adds up, draws, and says what was found. */
+#include "cuda/cuda_words.h"
+#include <float.h>
+#include "cuda/cuda_words.cuh"
+
+/* A word that must not come up; finite, so that its product with a probability of 0 is 0. */
+#define BANNED -1e30f
+
+/* ---- scratch ---- */
+
+/* Laid out twice: without memory to measure. */
+static size_t place_words(dg_cuda_words *w, unsigned char *memory, int max_row, int n_vocab,
+                          int n_embd)
+{
+    size_t rows = (size_t)max_row, at = 0, chunks = (size_t)chunk_count(n_vocab);
+    size_t bytes[] = {rows * (size_t)n_vocab * 4,
+                      rows * (size_t)padded(n_vocab) * 4,
+                      rows * chunks * 4,
+                      rows * PIECES * 8,
+                      rows * PIECES * 4,
+                      rows * PIECES * 4,
+                      rows * 2 * 8,
+                      PARTS * rows * (size_t)n_embd * 4,
+                      chunks * 4};
+    void **place[] = {(void **)&w->z,     (void **)&w->p,    (void **)&w->mass,
+                      (void **)&w->slope, (void **)&w->top,  (void **)&w->top_at,
+                      (void **)&w->sums,  (void **)&w->part, (void **)&w->used};
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        *place[i] = memory ? memory + at : NULL;
+        at += (bytes[i] + 255) / 256 * 256;
+    }
+    return at;
+}
+
+extern "C" size_t dg_cuda_words_bytes(int max_row, int n_vocab, int n_embd)
+{
+    dg_cuda_words none;
+    return place_words(&none, NULL, max_row < DG_CUDA_WORD_ROWS ? max_row : DG_CUDA_WORD_ROWS,
+                       n_vocab, n_embd);
+}
+
+extern "C" void dg_cuda_words_place(dg_cuda_words *w, void *memory, int max_row, int n_vocab,
+                                    int n_embd)
+{
+    place_words(w, (unsigned char *)memory,
+                max_row < DG_CUDA_WORD_ROWS ? max_row : DG_CUDA_WORD_ROWS, n_vocab, n_embd);
+}
+
+/* ---- process ---- */
+
+/* The first index of an ascending list that is not below id. */
+static __device__ __forceinline__ int lower_bound(const int32_t *list, int n, int id)
+{
+    int lo = 0, hi = n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (list[mid] < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* The larger value, the lower index of equals; NaN is never larger. */
+static __device__ __forceinline__ void take_larger(float &top, int &at, float v, int i)
+{
+    if (v > top || (v == top && i < at)) {
+        top = v;
+        at = i;
+    }
+}
+
+static __device__ __forceinline__ void block_argmax(float &top, int &at,
+                                                    float tops[ROW_THREADS / 32],
+                                                    int ats[ROW_THREADS / 32])
+{
+    for (int with = 16; with > 0; with /= 2) {
+        float v = __shfl_xor_sync(DG_ALL_LANES, top, with);
+        int i = __shfl_xor_sync(DG_ALL_LANES, at, with);
+        take_larger(top, at, v, i);
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        tops[threadIdx.x / 32] = top;
+        ats[threadIdx.x / 32] = at;
+    }
+    __syncthreads();
+    top = tops[0];
+    at = ats[0];
+    for (int i = 1; i < ROW_THREADS / 32; i++)
+        take_larger(top, at, tops[i], ats[i]);
+}
+
+/* Block (x: piece, y: row). */
+static __global__ void process_words(dg_cuda_words_args a)
+{
+    __shared__ float tops[ROW_THREADS / 32];
+    __shared__ int ats[ROW_THREADS / 32];
+    int piece = (int)blockIdx.x, r = (int)blockIdx.y, t = (int)threadIdx.x;
+    piece_range range = piece_of(piece, a.n_vocab);
+    dg_grid_wait();
+    const dg_cuda_word_row *row = &a.row[r];
+    float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
+    bool listed = !a.given && (row->n_bias || row->n_banned);
+    float top = -INFINITY;
+    int at = 0x7FFFFFFF;
+
+    if (listed) { /* the softcap comes before what the lists change */
+        for (int i = range.first + t; i < range.end; i += ROW_THREADS)
+            z[i] = a.softcap > 0 ? a.softcap * tanhf(z[i] / a.softcap) : z[i];
+        __syncthreads();
+        for (int i = lower_bound(row->bias_id, row->n_bias, range.first) + t;
+             i < row->n_bias && row->bias_id[i] < range.end; i += ROW_THREADS)
+            z[row->bias_id[i]] += row->bias[i];
+        __syncthreads();
+        for (int i = lower_bound(row->banned, row->n_banned, range.first) + t;
+             i < row->n_banned && row->banned[i] < range.end; i += ROW_THREADS)
+            z[row->banned[i]] = BANNED;
+        __syncthreads();
+    }
+    for (int i = range.first + t; i < range.end; i += ROW_THREADS) {
+        float v = z[i];
+        if (!a.given) {
+            if (!listed && a.softcap > 0)
+                v = a.softcap * tanhf(v / a.softcap);
+            if (a.logits)
+                a.logits[(size_t)r * (size_t)a.n_vocab + (size_t)i] = v;
+            v /= row->temperature;
+            z[i] = v;
+        }
+        take_larger(top, at, v, i);
+    }
+    block_argmax(top, at, tops, ats);
+    if (t == 0) {
+        a.w.top[r * PIECES + piece] = top;
+        a.w.top_at[r * PIECES + piece] = at;
+    }
+}
+
+/* ---- measure ---- */
+
+/* The row's maximum, from its pieces'. */
+static __device__ __forceinline__ float row_max(const dg_cuda_words_args &a, int r, int *argmax)
+{
+    float top = -INFINITY;
+    int at = 0x7FFFFFFF;
+    for (int i = 0; i < PIECES; i++)
+        take_larger(top, at, a.w.top[r * PIECES + i], a.w.top_at[r * PIECES + i]);
+    if (argmax)
+        *argmax = at == 0x7FFFFFFF ? 0 : at;
+    return top;
+}
+
+/* Block (x: piece, y: row); 16 lanes add up a chunk, four words each. */
+static __global__ void measure_words(dg_cuda_words_args a)
+{
+    __shared__ double slopes[ROW_THREADS / 32];
+    int piece = (int)blockIdx.x, r = (int)blockIdx.y, t = (int)threadIdx.x;
+    piece_range range = piece_of(piece, a.n_vocab);
+    dg_grid_wait();
+    const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
+    float max = row_max(a, r, NULL);
+    int chunks = chunk_count(a.n_vocab), end = (range.end + CHUNK_WORDS - 1) / CHUNK_WORDS;
+    double slope = 0;
+    for (int base = range.first / CHUNK_WORDS; base < end; base += ROW_THREADS / 16) {
+        int chunk = base + t / 16, first = chunk * CHUNK_WORDS + t % 16 * 4;
+        float e[4], sum = 0;
+        for (int i = 0; i < 4; i++) {
+            bool there = chunk < end && first + i < a.n_vocab;
+            float v = there ? z[first + i] : 0;
+            e[i] = there ? word_mass(v, max) : 0;
+            if (there)
+                slope += (double)(v - max) * e[i];
+        }
+        sum = (e[0] + e[1]) + (e[2] + e[3]);
+        for (int with = 8; with > 0; with /= 2)
+            sum += __shfl_xor_sync(DG_ALL_LANES, sum, with);
+        if (chunk < end && t % 16 == 0)
+            a.w.mass[(size_t)r * (size_t)chunks + (size_t)chunk] = sum;
+    }
+    for (int with = 16; with > 0; with /= 2)
+        slope += __shfl_xor_sync(DG_ALL_LANES, slope, with);
+    if (t % 32 == 0)
+        slopes[t / 32] = slope;
+    __syncthreads();
+    if (t == 0) {
+        double sum = 0;
+        for (int i = 0; i < ROW_THREADS / 32; i++)
+            sum += slopes[i];
+        a.w.slope[r * PIECES + piece] = sum;
+    }
+}
+
+/* ---- what was found ---- */
+
+/* The first word whose cumulative mass exceeds `target`, chunk by chunk from `chunk` on; one
+ * thread. Rounding may leave the target at the very end: then the last word that has any mass. */
+static __device__ int draw_word(const float *z, const float *mass, int chunks, int n_vocab,
+                                float max, int chunk, double target)
+{
+    int last = -1;
+    for (; chunk < chunks; chunk++) {
+        if (!(mass[chunk] > 0))
+            continue;
+        last = chunk;
+        if ((double)mass[chunk] > target)
+            break;
+        target -= (double)mass[chunk];
+    }
+    if (chunk >= chunks) {
+        if (last < 0)
+            return 0;
+        chunk = last;
+        target = INFINITY;
+    }
+    double sum = 0;
+    int word = chunk * CHUNK_WORDS;
+    for (int i = chunk * CHUNK_WORDS; i < min((chunk + 1) * CHUNK_WORDS, n_vocab); i++) {
+        float e = word_mass(z[i], max);
+        sum += (double)e;
+        if (e > 0)
+            word = i;
+        if (sum > target)
+            return i;
+    }
+    return word;
+}
+
+/* Block: a row. */
+static __global__ void conclude_rows(dg_cuda_words_args a)
+{
+    __shared__ double share[ROW_THREADS];
+    int r = (int)blockIdx.x, t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab);
+    int each = (chunks + ROW_THREADS - 1) / ROW_THREADS;
+    dg_grid_wait();
+    const float *mass = a.w.mass + (size_t)r * (size_t)chunks;
+    double sum = 0;
+    for (int i = t * each; i < min((t + 1) * each, chunks); i++)
+        sum += (double)mass[i];
+    share[t] = sum;
+    __syncthreads();
+    if (t)
+        return;
+    int argmax;
+    float max = row_max(a, r, &argmax);
+    double total = 0, slope = 0;
+    for (int i = 0; i < ROW_THREADS; i++)
+        total += share[i];
+    for (int i = 0; i < PIECES; i++)
+        slope += a.w.slope[r * PIECES + i];
+    bool right = total > 0 && total <= DBL_MAX && slope == slope;
+    double entropy = log(total) - slope / total;
+    a.w.sums[2 * r] = right ? total : 0;
+    a.w.sums[2 * r + 1] = (double)max;
+    a.out.entropy[r] = right ? (float)(entropy > 0 ? entropy : 0) : nanf("");
+    a.out.argmax[r] = argmax;
+    a.out.drawn[r] = argmax;
+    if (a.listed)
+        a.out.logprob[r] = (float)-log(total);
+    if (!right || a.row[r].draw != DG_CUDA_DRAW_PLAIN)
+        return;
+    double target = a.row[r].uniform * total;
+    int i = 0;
+    for (; i < ROW_THREADS - 1 && share[i] <= target; i++)
+        target -= share[i];
+    a.out.drawn[r] = draw_word(a.w.z + (size_t)r * (size_t)a.n_vocab, mass, chunks, a.n_vocab, max,
+                               i * each, target);
+}
+
+/* ---- draws from a hotter, colder or filtered version: a block a row, only for rows that ask for
+ * it ---- */
+
+enum { BINS_A_NAT = 128, BINS = 128 * 32, SPECIAL_THREADS = 256 };
+
+struct special_shared {
+    unsigned long long mass[BINS]; /* of a rank, in 2^-32: whole numbers add up in any order */
+    unsigned count[BINS];
+    double share[SPECIAL_THREADS];
+    unsigned before[SPECIAL_THREADS / 32];
+    double edge, sure, least, quota;
+    double target;
+    int chunk, alone, last_id;
+    unsigned taken;
+};
+
+/* A cut between the words that stay and the others: `quota` words of bin `bin`, all above it. */
+struct word_cut {
+    int bin;
+    double quota, n, mass;
+};
+
+/* As the CPU's filter (backend.h): ranks in steps of 1 / 128 nat below the maximum's. */
+static __device__ word_cut cut_words(const special_shared *s, double top_bin, double max,
+                                     double least, double max_n, double max_mass)
+{
+    word_cut c = {0, 0, 1, 1};
+    for (; c.bin < BINS; c.bin++) {
+        double edge = (top_bin - c.bin) / BINS_A_NAT;
+        double words = s->count[c.bin], mass = (double)s->mass[c.bin] * 0x1p-32;
+        if (c.bin == 0) {
+            words -= 1;
+            mass = fmax(0.0, mass - exp(max - edge));
+        }
+        if (c.n >= max_n || c.mass >= max_mass || edge + 1.0 / BINS_A_NAT <= least)
+            return c;
+        if (words <= 0)
+            continue;
+        double one = mass / words * exp(edge - max), take = fmin(words, max_n - c.n);
+        if (c.mass + take * one > max_mass)
+            take = fmin(take, ceil((max_mass - c.mass) / one));
+        c.n += take;
+        c.mass += take * one;
+        if (take < words) {
+            c.quota = take;
+            return c;
+        }
+    }
+    return c;
+}
+
+static __device__ void find_cut(special_shared *s, const dg_cuda_word_row *row, double top_bin,
+                                double max)
+{
+    double max_n = row->top_k > 0 ? (double)row->top_k : (double)INFINITY, none = -(double)INFINITY;
+    double max_mass =
+        row->top_p < 1 ? (double)row->top_p * cut_words(s, top_bin, max, none, max_n, INFINITY).mass
+                       : (double)INFINITY;
+    s->least = row->min_p > 0 ? max + log((double)row->min_p) : none;
+    word_cut c = cut_words(s, top_bin, max, s->least, max_n, max_mass);
+    s->alone = c.n <= 1;
+    s->quota = c.quota;
+    s->edge = (top_bin - c.bin) / BINS_A_NAT;
+    s->sure = (top_bin - c.bin + 1) / BINS_A_NAT;
+}
+
+/* Counts the words of each rank. */
+static __device__ void count_ranks(special_shared *s, const float *z, int n_vocab,
+                                   float temperature, double top_bin)
+{
+    for (int i = (int)threadIdx.x; i < BINS; i += SPECIAL_THREADS) {
+        s->mass[i] = 0;
+        s->count[i] = 0;
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < n_vocab; i += SPECIAL_THREADS) {
+        float y = z[i] / temperature;
+        double bin = floor((double)(y * BINS_A_NAT)), below = top_bin - bin;
+        if (!(below >= 0 && below < BINS))
+            continue;
+        double e = exp((double)y - bin / BINS_A_NAT);
+        atomicAdd(&s->mass[(int)below], (unsigned long long)(e * 0x1p32));
+        atomicAdd(&s->count[(int)below], 1u);
+    }
+    __syncthreads();
+}
+
+/* Finds the id of the last word of the cut's bin that stays: the quota's last by id. */
+static __device__ void find_last_id(special_shared *s, const float *z, int n_vocab, int argmax,
+                                    float temperature)
+{
+    int t = (int)threadIdx.x;
+    if (t == 0) {
+        s->taken = 0;
+        s->last_id = -1;
+    }
+    __syncthreads();
+    for (int base = 0; base < n_vocab; base += SPECIAL_THREADS) {
+        int i = base + t;
+        double y = i < n_vocab ? (double)(z[i] / temperature) : -(double)INFINITY;
+        bool in = i < n_vocab && i != argmax && y >= s->edge && y < s->sure;
+        unsigned lanes = __ballot_sync(DG_ALL_LANES, in);
+        if (t % 32 == 0)
+            s->before[t / 32] = (unsigned)__popc(lanes);
+        __syncthreads();
+        unsigned rank = s->taken + (unsigned)__popc(lanes & ((1u << t % 32) - 1));
+        for (int w = 0; w < t / 32; w++)
+            rank += s->before[w];
+        if (in && (double)rank + 1 == floor(s->quota))
+            s->last_id = i;
+        __syncthreads();
+        if (t == 0)
+            for (int w = 0; w < SPECIAL_THREADS / 32; w++)
+                s->taken += s->before[w];
+        __syncthreads();
+        if ((double)s->taken >= s->quota)
+            break;
+    }
+    __syncthreads();
+}
+
+/* e^(y - max) of a word that stays, 0 of another. */
+static __device__ __forceinline__ float kept_mass(const special_shared *s, const float *z, int i,
+                                                  int argmax, float temperature, float max,
+                                                  bool filtered)
+{
+    float y = z[i] / temperature;
+    double wide = (double)y;
+    if (filtered && i != argmax) {
+        bool stays = wide >= s->sure || (wide >= s->edge && i <= s->last_id);
+        if (!stays || wide < s->least)
+            return 0;
+    }
+    return expf(y - max);
+}
+
+/* One after the other over the ranges of the threads, then over the words of one range. */
+static __device__ void draw_special(special_shared *s, const float *z, int n_vocab, int argmax,
+                                    float temperature, float max, bool filtered, double uniform,
+                                    int32_t *drawn)
+{
+    int t = (int)threadIdx.x, each = (n_vocab + SPECIAL_THREADS - 1) / SPECIAL_THREADS;
+    double sum = 0;
+    for (int i = t * each; i < min((t + 1) * each, n_vocab); i++)
+        sum += (double)kept_mass(s, z, i, argmax, temperature, max, filtered);
+    s->share[t] = sum;
+    __syncthreads();
+    if (t)
+        return;
+    double total = 0;
+    for (int i = 0; i < SPECIAL_THREADS; i++)
+        total += s->share[i];
+    double target = uniform * total;
+    int range = 0, last = 0;
+    for (; range < SPECIAL_THREADS; range++) {
+        if (s->share[range] > 0)
+            last = range;
+        if (s->share[range] > target)
+            break;
+        target -= s->share[range];
+    }
+    if (range == SPECIAL_THREADS) {
+        range = last;
+        target = INFINITY;
+    }
+    double mass = 0;
+    for (int i = range * each; i < min((range + 1) * each, n_vocab); i++) {
+        float e = kept_mass(s, z, i, argmax, temperature, max, filtered);
+        mass += (double)e;
+        if (e > 0)
+            *drawn = i;
+        if (mass > target)
+            return;
+    }
+}
+
+static __global__ void special_draws(dg_cuda_words_args a)
+{
+    DG_SHARED(memory);
+    special_shared *s = (special_shared *)memory;
+    int r = (int)blockIdx.x;
+    dg_grid_wait();
+    const dg_cuda_word_row *row = &a.row[r];
+    if (row->draw < DG_CUDA_DRAW_HEATED || !(a.w.sums[2 * r] > 0))
+        return;
+    const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
+    int argmax = a.out.argmax[r];
+    float temperature = row->draw_temperature, max = (float)a.w.sums[2 * r + 1] / temperature;
+    bool filtered = row->draw == DG_CUDA_DRAW_FILTERED;
+    if (filtered) {
+        if (!(fabsf(max) < 1e12f))
+            return; /* ranks mean nothing there: the arg-max stays */
+        double top_bin = floor((double)(max * BINS_A_NAT));
+        count_ranks(s, z, a.n_vocab, temperature, top_bin);
+        if (threadIdx.x == 0)
+            find_cut(s, row, top_bin, (double)max);
+        __syncthreads();
+        if (s->alone)
+            return;
+        find_last_id(s, z, a.n_vocab, argmax, temperature);
+    }
+    draw_special(s, z, a.n_vocab, argmax, temperature, max, filtered, row->uniform,
+                 &a.out.drawn[r]);
+}
+
+/* ---- the most likely words: a block a row finds the next one n_top times ---- */
+
+static __global__ void list_words(dg_cuda_words_args a)
+{
+    __shared__ float tops[ROW_THREADS / 32];
+    __shared__ int ats[ROW_THREADS / 32];
+    int r = (int)blockIdx.x, t = (int)threadIdx.x;
+    dg_grid_wait();
+    const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
+    double total = a.w.sums[2 * r], max = a.w.sums[2 * r + 1];
+    float last = INFINITY;
+    int last_at = -1;
+    for (int n = 0; n < DG_CUDA_MAX_TOP; n++) {
+        float top = -INFINITY;
+        int at = 0x7FFFFFFF;
+        if (n < a.row[r].n_top && total > 0)
+            for (int i = t; i < a.n_vocab; i += ROW_THREADS)
+                if (z[i] < last || (z[i] == last && i > last_at))
+                    take_larger(top, at, z[i], i);
+        block_argmax(top, at, tops, ats);
+        if (t == 0) {
+            bool found = at != 0x7FFFFFFF;
+            a.out.top_id[r * DG_CUDA_MAX_TOP + n] = found ? at : -1;
+            a.out.top_logprob[r * DG_CUDA_MAX_TOP + n] =
+                found ? (float)((double)top - max - log(total)) : -INFINITY;
+        }
+        last = top;
+        last_at = at;
+        if (at == 0x7FFFFFFF)
+            last = -INFINITY; /* nothing is below */
+    }
+}
+
+extern "C" cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_words_args *a)
+{
+    if (a->n_row < 1)
+        return cudaSuccess;
+    dim3 pieces(PIECES, (unsigned)a->n_row), rows((unsigned)a->n_row);
+    cudaError_t error = DG_LAUNCH(process_words, pieces, ROW_THREADS, 0, stream, *a);
+    if (!error)
+        error = DG_LAUNCH(measure_words, pieces, ROW_THREADS, 0, stream, *a);
+    if (!error)
+        error = DG_LAUNCH(conclude_rows, rows, ROW_THREADS, 0, stream, *a);
+    if (!error && a->special)
+        error = DG_LAUNCH(special_draws, rows, SPECIAL_THREADS, sizeof(special_shared), stream, *a);
+    if (!error && a->listed)
+        error = DG_LAUNCH(list_words, rows, ROW_THREADS, 0, stream, *a);
+    return error;
+}

@@ -1,0 +1,117 @@
+/* The two ends of the model on the device: rows of the embedding table, self-conditioning, and what
+ * the vocabulary end makes of the logits. As in cuda_math.h everything is enqueued, allocates
+ * nothing and never waits, and a row's results depend on that row alone. */
+#ifndef DG_CUDA_CUDA_WORDS_H
+#define DG_CUDA_CUDA_WORDS_H
+
+#include "cuda/cuda_math.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Rows of the vocabulary end that are worked on together, and the words of a chunk: what the soft
+ * embedding takes or leaves of a row, and the grain in which a draw is located. */
+enum { DG_CUDA_WORD_ROWS = 256, DG_CUDA_WORD_CHUNK = 64, DG_CUDA_MAX_TOP = 20 };
+
+/* The soft embedding leaves out chunks of words that have less than `drop` / number of chunks of a
+ * row's mass: less than `drop` together. */
+#define DG_CUDA_SOFT_DROP 0x1p-14f
+
+typedef enum dg_cuda_draw {
+    DG_CUDA_DRAW_PLAIN,
+    DG_CUDA_DRAW_ARGMAX,
+    DG_CUDA_DRAW_HEATED,
+    DG_CUDA_DRAW_FILTERED
+} dg_cuda_draw;
+
+/* What the host says of one row, before each pass. */
+typedef struct dg_cuda_word_row {
+    double uniform;
+    float *soft; /* [n_embd] in: the last step's; out: this one's. NULL: there is none */
+    const int32_t *banned, *bias_id; /* ascending */
+    const float *bias;
+    int n_banned, n_bias, n_top;
+    int first_step; /* soft does not hold anything yet */
+    float temperature;
+    dg_cuda_draw draw;
+    float draw_temperature, top_p, min_p;
+    int top_k;
+} dg_cuda_word_row;
+
+/* What comes back of all rows: arrays in one piece of memory. */
+typedef struct dg_cuda_findings {
+    float *entropy;
+    int32_t *argmax, *drawn;
+    float *logprob, *top_logprob; /* [n], [n, DG_CUDA_MAX_TOP] */
+    int32_t *top_id;
+} dg_cuda_findings;
+
+/* x[r] = table[token[r]] * scale, or the row that feature[r] points to (NULL entry: none). */
+typedef struct dg_cuda_lookup_args {
+    float *x; /* [n_row, n_in] */
+    const dg_cuda_matrix *table;
+    float scale;
+    const int32_t *token;
+    const float *const *feature;
+    int n_row;
+} dg_cuda_lookup_args;
+cudaError_t dg_cuda_lookup(cudaStream_t stream, const dg_cuda_lookup_args *a);
+
+/* out[r] = RMSNorm(soft of row r) * w; zero on a first step. */
+cudaError_t dg_cuda_soft_norm(cudaStream_t stream, dg_cuda_rows out, const dg_cuda_word_row *row,
+                              const float *w, int n_row, int n, float eps);
+
+/* x[r] = RMSNorm(x[r] + y[r]). */
+cudaError_t dg_cuda_soft_join(cudaStream_t stream, float *x, const float *y, int n_row, int n,
+                              float eps);
+
+/* y[r] = RMSNorm(x[r]) * w, floats without padding. */
+cudaError_t dg_cuda_norm_float(cudaStream_t stream, float *y, const float *x, const float *w,
+                               int n_row, int n, float eps);
+
+/* out[r] = x[r] in the form of out. */
+cudaError_t dg_cuda_narrow(cudaStream_t stream, dg_cuda_rows out, const float *x, int n_row, int n);
+
+/* Scratch of the vocabulary end for up to DG_CUDA_WORD_ROWS rows. */
+typedef struct dg_cuda_words {
+    float *z; /* [rows, n_vocab]: logits, then (logits + bias) / temperature */
+    void *p;  /* [rows, dg_cuda_ld(n_vocab)] e^(z - max) in the table's form; half precision: times
+                 1024 */
+    float *mass;   /* [rows, chunks] */
+    double *slope; /* [rows, 64] */
+    float *top;    /* [rows, 64] maxima of pieces of the vocabulary, and where they are */
+    int32_t *top_at;
+    double *sums;  /* [rows, 2]: mass, and the maximum as a double */
+    float *part;   /* [DG_CUDA_SOFT_PARTS, rows, n_embd] shares of the soft embedding */
+    int32_t *used; /* [chunks] whether any row takes the chunk */
+} dg_cuda_words;
+enum { DG_CUDA_SOFT_PARTS = 6 };
+
+size_t dg_cuda_words_bytes(int max_row, int n_vocab, int n_embd);
+void dg_cuda_words_place(dg_cuda_words *w, void *memory, int max_row, int n_vocab, int n_embd);
+
+/* z holds the raw products of n_row rows; row[] says what is wanted of them. */
+typedef struct dg_cuda_words_args {
+    dg_cuda_words w;
+    int n_row, n_vocab;
+    const dg_cuda_word_row *row; /* device */
+    float softcap;
+    bool given;    /* z is there already: nothing is processed */
+    float *logits; /* device [n_row, n_vocab], a copy before the temperature; or NULL */
+    bool special;  /* some row does not draw plainly */
+    bool listed;   /* log-probabilities are asked for */
+    float drop;    /* DG_CUDA_SOFT_DROP, or 0: nothing */
+    dg_cuda_findings out;
+} dg_cuda_words_args;
+cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_words_args *a);
+
+/* soft = sum_v p_v table[v] * scale, of the rows that have one; after dg_cuda_words_find. */
+cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_words_args *a,
+                               const dg_cuda_matrix *table, float scale);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

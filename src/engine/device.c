@@ -1,0 +1,92 @@
+#include "engine/device.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/pool.h"
+#include "cpu/kernels.h"
+#if DG_HAVE_CUDA
+#include "cuda/cuda_backend.h"
+#endif
+
+static dgemma_status open_cuda(dg_backend **out, int index, bool exact, dgemma_error *err)
+{
+#if DG_HAVE_CUDA
+    return dg_cuda_open(out, &(dg_cuda_options){index, exact}, err);
+#else
+    (void)out;
+    (void)index;
+    (void)exact;
+    return dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                   "this build of dgemma has no CUDA: build it where nvcc is installed");
+#endif
+}
+
+static bool found_cuda(void)
+{
+#if DG_HAVE_CUDA
+    return dg_cuda_count(NULL) > 0;
+#else
+    return false;
+#endif
+}
+
+/* "cuda" is the first; -1: not a CUDA device's name. */
+static int cuda_index(const char *device)
+{
+    if (strcmp(device, "cuda") == 0)
+        return 0;
+    if (strncmp(device, "cuda:", 5) != 0 || strspn(device + 5, "0123456789") != strlen(device + 5))
+        return -1;
+    size_t digits = strlen(device + 5);
+    return digits >= 1 && digits <= 3 ? atoi(device + 5) : -1;
+}
+
+dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dgemma_error *err)
+{
+    const char *device = opt->name;
+    bool best = !device || strcmp(device, "auto") == 0;
+    if (best && found_cuda())
+        return open_cuda(out, 0, opt->exact, err);
+    if (best || strcmp(device, "cpu") == 0)
+        return dg_cpu_open(out, &opt->cpu, err);
+    int index = cuda_index(device);
+    if (index < 0)
+        return dg_fail(err, DGEMMA_E_ARG,
+                       "device \"%s\": \"auto\", \"cpu\", \"cuda\" and \"cuda:N\" are known",
+                       device);
+    return open_cuda(out, index, opt->exact, err);
+}
+
+static size_t list_cuda(dgemma_device *device, size_t cap, dgemma_error *why)
+{
+    size_t n = 0;
+#if DG_HAVE_CUDA
+    for (int i = 0, count = dg_cuda_count(why); i < count && n < cap; i++) {
+        dg_cuda_device d;
+        if (dg_cuda_describe(&d, i, why))
+            continue;
+        dgemma_device *to = &device[n++];
+        *to = (dgemma_device){.total_bytes = d.total_bytes, .free_bytes = d.free_bytes};
+        snprintf(to->name, sizeof to->name, "cuda:%d", i);
+        snprintf(to->description, sizeof to->description,
+                 "%.100s, compute capability %d.%d, %d multiprocessors", d.name, d.major, d.minor,
+                 d.n_multiprocessor);
+    }
+#else
+    (void)device;
+    (void)cap;
+    dg_fail(why, DGEMMA_E_UNSUPPORTED,
+            "this build of dgemma has no CUDA: build it where nvcc is installed");
+#endif
+    return n;
+}
+
+size_t dg_device_list(dgemma_device *device, size_t cap, dgemma_error *why)
+{
+    if (!cap)
+        return 0;
+    device[0] = (dgemma_device){.name = "cpu"};
+    snprintf(device[0].description, sizeof device[0].description, "%d processors, kernels for %s",
+             dg_cpu_count(), dg_cpu_flags_name(dg_cpu_flags()));
+    return 1 + list_cuda(device + 1, cap - 1, why);
+}

@@ -1,0 +1,23 @@
+/* Which backend computes: named by the caller, or the best that is there. */
+#ifndef DG_ENGINE_DEVICE_H
+#define DG_ENGINE_DEVICE_H
+
+#include "backend/backend.h"
+#include "cpu/cpu_backend.h"
+#include "dgemma_tools.h"
+
+typedef struct dg_device_options {
+    const char *name;
+    bool exact; /* float weights and float arithmetic, whatever the file has; for comparisons */
+    dg_cpu_options cpu;
+} dg_device_options;
+
+/* The name is "cpu", "cuda", "cuda:N", or "auto" (NULL means the same): the first CUDA device where
+ * this build has that backend and finds one, else the CPU. DGEMMA_E_ARG: no such name;
+ * DGEMMA_E_UNSUPPORTED: not in this build, or no such device. */
+dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dgemma_error *err);
+
+/* What there is: see dgemma_devices. */
+size_t dg_device_list(dgemma_device *device, size_t cap, dgemma_error *why);
+
+#endif
