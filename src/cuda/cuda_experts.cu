@@ -10,6 +10,7 @@
 #include "cuda/cuda_product.cuh"
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_tiles.cuh"
+#include "cuda/cuda_wgmma.cuh"
 
 enum {
     CONSUMERS = 11,
@@ -457,7 +458,7 @@ static __device__ __forceinline__ void consume_item(stream_ring &ring, const str
 }
 
 template <class F, int NT_MAX>
-static __global__ void __launch_bounds__(STREAM_THREADS, 1) stream_experts(stream_job job)
+static __device__ __forceinline__ void stream_items(const stream_job &job)
 {
     DG_SHARED(shared);
     stream_ring ring = {
@@ -487,6 +488,13 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 1) stream_experts(strea
             consume_item<F, NT_MAX>(ring, job, item);
     }
     dg_grid_launch_next();
+}
+
+template <class F, int NT_MAX>
+static __global__ void __launch_bounds__(STREAM_THREADS, 1) stream_experts(stream_job job)
+{
+    if constexpr (DG_WITHOUT_GROUPS || NT_MAX == 4)
+        stream_items<F, NT_MAX>(job);
 }
 
 /* ---- float weights ---- */
@@ -602,13 +610,14 @@ template <class F, int NT_MAX> static cudaError_t launch_stream(cudaStream_t str
                      (size_t)(job.n_stage * stage_bytes<F, NT_MAX>(job.share) + rest), stream, job);
 }
 
-/* 64 rows a pass where experts have many, 32 where stages had rather be more. */
+/* 64 rows a pass where experts have many and tiles (in_tiles) are not to be had; 32 else, which
+ * leave room for stages. */
 template <class F>
 static cudaError_t launch_format(cudaStream_t stream, stream_job job, int n_pair, int n_in)
 {
     job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
-    return n_pair > 24 * job.n_expert ? launch_stream<F, 8>(stream, job)
-                                      : launch_stream<F, 4>(stream, job);
+    return n_pair > 24 * job.n_expert && !dg_cuda_has_groups() ? launch_stream<F, 8>(stream, job)
+                                                               : launch_stream<F, 4>(stream, job);
 }
 
 static cudaError_t launch(cudaStream_t stream, stream_job job, const dg_cuda_matrix *w, int n_pair)
@@ -691,7 +700,7 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
  * kernel's tiles then are better than streaming. */
 static bool in_tiles(const dg_cuda_experts_args *a, const dg_cuda_matrix *w)
 {
-    return w->type != DG_F32 && a->n_row * a->n_used >= 40 * w->n_mat && dg_cuda_has_groups();
+    return w->type != DG_F32 && a->n_row * a->n_used >= 32 * w->n_mat && dg_cuda_has_groups();
 }
 
 static cudaError_t tiles_product(cudaStream_t stream, const dg_cuda_experts_args *a,

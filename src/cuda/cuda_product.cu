@@ -337,7 +337,7 @@ static __device__ __forceinline__ void store_gated_tile(const product_job &job, 
 }
 
 template <class F, class T>
-static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT) product_tile(product_job job)
+static __device__ __forceinline__ void multiply_tile(const product_job &job)
 {
     typedef stage<F, T> S;
     DG_SHARED(shared);
@@ -384,6 +384,13 @@ static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT) product_tile(p
         store_gated_tile<T>(job, at, acc);
     else
         store_tile<T>(job, at, acc);
+}
+
+template <class F, class T>
+static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT) product_tile(product_job job)
+{
+    if constexpr (DG_WITHOUT_GROUPS || T::TOKENS == tile_64x32::TOKENS)
+        multiply_tile<F, T>(job);
 }
 
 /* ---- four warps together ---- */
@@ -478,7 +485,7 @@ static __device__ __forceinline__ void store_gated_groups(const product_job &job
 }
 
 template <class F, class T>
-static __global__ void __launch_bounds__(T::THREADS, 1) product_groups(product_job job)
+static __device__ __forceinline__ void multiply_groups(const product_job &job)
 {
     DG_SHARED(shared);
     int warp = (int)threadIdx.x / 32, wn = warp / 4 / T::WM;
@@ -522,6 +529,13 @@ static __global__ void __launch_bounds__(T::THREADS, 1) product_groups(product_j
         } else {
             store_fragment(job, at, tile, row0 + j * 8, factor, acc[j]);
         }
+}
+
+template <class F, class T>
+static __global__ void __launch_bounds__(T::THREADS, 1) product_groups(product_job job)
+{
+    if constexpr (DG_WITH_GROUPS)
+        multiply_groups<F, T>(job);
 }
 
 /* ---- float weights ---- */
@@ -568,6 +582,14 @@ static cudaError_t launch_floats(cudaStream_t stream, const product_job &job, in
 
 /* ---- which shape ---- */
 
+bool dg_cuda_has_groups(void)
+{
+    int device = 0, major = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    return major == 9;
+}
+
 enum {
     GROUP_128X128,
     GROUP_128X64,
@@ -594,25 +616,28 @@ static int block_count(const product_job &job, int tiles, int tokens)
  * not yet measured. */
 static int choose_shape(const product_job &job, const int shared_bytes[N_SHAPE])
 {
-    static const struct {
+    static const struct shape_row {
         int tiles, tokens;
         float speed;
-        bool groups, ungated;
+        enum { ANYWHERE, WITH_GROUPS, WITHOUT } where;
+        bool ungated; /* not for gate and up */
     } shape[N_SHAPE] = {
         /* in the order of their names above */
-        {8, 128, 1.0f, true, false},  {8, 64, 0.9f, true, false},   {4, 96, 0.85f, true, true},
-        {8, 128, 0.6f, false, false}, {8, 64, 0.55f, false, false}, {4, 96, 0.55f, false, false},
-        {4, 32, 0.3f, false, false},
+        {8, 128, 1.0f, shape_row::WITH_GROUPS, false}, {8, 64, 0.9f, shape_row::WITH_GROUPS, false},
+        {4, 96, 0.85f, shape_row::WITH_GROUPS, true},  {8, 128, 0.6f, shape_row::WITHOUT, false},
+        {8, 64, 0.55f, shape_row::WITHOUT, false},     {4, 96, 0.55f, shape_row::WITHOUT, false},
+        {4, 32, 0.3f, shape_row::ANYWHERE, false},
     };
-    int device = 0, n_sm = 1, major = 0, most = 0, best = N_SHAPE;
+    int device = 0, n_sm = 1, most = 0, best = N_SHAPE;
+    bool groups = dg_cuda_has_groups();
     float least = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     for (int i = 0; i < N_SHAPE; i++) {
-        if ((shape[i].groups && major != 9) || (shape[i].ungated && job.gated) ||
-            shared_bytes[i] > most)
+        bool here = shape[i].where == shape_row::ANYWHERE ||
+                    (shape[i].where == shape_row::WITH_GROUPS) == groups;
+        if (!here || (shape[i].ungated && job.gated) || shared_bytes[i] > most)
             continue;
         int rounds = (block_count(job, shape[i].tiles, shape[i].tokens) + n_sm - 1) / n_sm;
         float cost = (float)rounds * (float)(shape[i].tiles * shape[i].tokens) / shape[i].speed;
@@ -762,14 +787,6 @@ static cudaError_t launch_experts(cudaStream_t stream, product_job job, int n_ti
     job.n_token_block = n_tile;
     return DG_LAUNCH((product_groups<F, T>), dim3(blocks), T::THREADS, (size_t)stage<F, T>::SHARED,
                      stream, job);
-}
-
-bool dg_cuda_has_groups(void)
-{
-    int device = 0, major = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    return major == 9;
 }
 
 cudaError_t dg_cuda_product_experts(cudaStream_t stream, const dg_expert_product *a)

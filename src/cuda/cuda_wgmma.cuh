@@ -9,6 +9,16 @@
 #include "cuda/cuda_math.h"
 #include "cuda/cuda_tiles.cuh"
 
+/* What is worth compiling: on sm_90a kernels of warpgroups replace others, elsewhere none of them
+ * runs but on the host. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+enum : bool { DG_WITH_GROUPS = true, DG_WITHOUT_GROUPS = false };
+#elif defined(__CUDA_ARCH__)
+enum : bool { DG_WITH_GROUPS = false, DG_WITHOUT_GROUPS = true };
+#else
+enum : bool { DG_WITH_GROUPS = true, DG_WITHOUT_GROUPS = true };
+#endif
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 /* Registers are written, and what other threads copied to shared memory is there, before products
