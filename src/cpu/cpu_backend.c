@@ -184,8 +184,8 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
     cpu->base = (dg_backend){
         .name = dg_cpu_flags_name(opt->flags),
         .profile = dg_cpu_profile(opt->flags),
-        .canvas_rows = 1024,
-        .prompt_rows = 512,
+        .canvas_rows = DG_CPU_CANVAS_ROWS,
+        .prompt_rows = DG_CPU_PROMPT_ROWS,
         .close = cpu_close,
         .alloc = cpu_alloc,
         .free = cpu_free,

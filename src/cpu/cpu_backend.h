@@ -4,6 +4,10 @@
 
 #include "backend/backend.h"
 
+/* Rows of a pass: four canvases of 256 and half a thousand of a prompt take half a gigabyte of
+ * buffers at the published shape. */
+enum { DG_CPU_CANVAS_ROWS = 1024, DG_CPU_PROMPT_ROWS = 512 };
+
 typedef struct dg_cpu_options {
     int n_thread;   /* at least 1 */
     unsigned flags; /* instruction sets to use: dg_cpu_flags(), or fewer */

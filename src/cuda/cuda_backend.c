@@ -204,7 +204,7 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
     cu->base = (dg_backend){
         .name = "cuda",
         .profile = opt->exact ? "cuda-float" : "cuda",
-        .canvas_rows = 4096,
+        .canvas_rows = 64 * 256,
         .prompt_rows = 2048,
         .close = cuda_close,
         .alloc = cuda_alloc,

@@ -92,8 +92,8 @@ static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *o
     const dg_config *cfg = &e->loaded.cfg;
     dgemma_status st = dg_model_load(&e->model, cfg, e->loaded.checkpoint, e->be, err);
     if (!st)
-        st = dg_forward_create(&e->forward, e->model, e->kv, dg_scheduler_rows(cfg, e->max_running),
-                               e->max_running, err);
+        st = dg_forward_create(&e->forward, e->model, e->kv,
+                               dg_scheduler_rows(cfg, e->be, e->max_running), e->max_running, err);
     if (!st)
         st = open_vision(e, err);
     if (!st && !progress(opt, 1))
@@ -120,8 +120,8 @@ static dgemma_status open_scheduler(dgemma_engine *e, const dgemma_engine_option
         .max_running = e->max_running,
         .queue_length = opt->queue_length ? opt->queue_length : DG_DEFAULT_QUEUE,
         .kv_bytes = opt->kv_bytes ? opt->kv_bytes
-                                  : dg_scheduler_kv_bytes(&e->loaded.cfg, e->kv, e->n_context,
-                                                          e->max_running),
+                                  : dg_scheduler_kv_bytes(&e->loaded.cfg, e->be, e->kv,
+                                                          e->n_context, e->max_running),
         .prefix_cache = !opt->no_prefix_cache,
         .turn_token =
             e->loaded.tokenizer ? dg_tokenizer_added_id(e->loaded.tokenizer, "<|turn>") : -1,
@@ -157,7 +157,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
     size_t weights = stored_bytes(e->loaded.checkpoint);
     if (e->loaded.mmproj)
         weights += stored_bytes(e->loaded.mmproj);
-    int rows = dg_scheduler_rows(cfg, e->max_running);
+    int rows = dg_scheduler_rows(cfg, e->be, e->max_running);
     *info = (dgemma_model_info){
         .n_vocab = cfg->n_vocab,
         .n_layer = cfg->n_layer,
@@ -178,7 +178,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .weight_bytes = weights,
         .work_bytes = dg_forward_bytes(cfg, e->be, e->kv, rows, e->max_running),
         .request_bytes = dg_block_loop_bytes(cfg, cfg->canvas_length),
-        .kv_bytes_full = dg_scheduler_kv_bytes(cfg, e->kv, e->n_context, 1),
+        .kv_bytes_full = dg_scheduler_kv_bytes(cfg, e->be, e->kv, e->n_context, 1),
     };
 }
 

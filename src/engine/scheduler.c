@@ -50,24 +50,24 @@ struct dg_scheduler {
 
 /* ---- sizes ---- */
 
-int dg_scheduler_rows(const dg_config *cfg, int max_running)
+int dg_scheduler_rows(const dg_config *cfg, const dg_backend *be, int max_running)
 {
-    int n = dg_min(max_running, dg_max(1, DG_MAX_CANVAS_ROWS / cfg->canvas_length));
-    int rows = dg_max(n * cfg->canvas_length + DG_PROMPT_ROWS, 2 * cfg->canvas_length + 1);
+    int n = dg_min(max_running, dg_max(1, be->canvas_rows / cfg->canvas_length));
+    int rows = dg_max(n * cfg->canvas_length + be->prompt_rows, 2 * cfg->canvas_length + 1);
     return cfg->vision.present ? dg_max(rows, DG_MAX_PICTURE_TOKENS) : rows;
 }
 
 /* Tokens that a request of this model adds in a pass. */
-static int longest_step(const dg_config *cfg, int longest_block)
+static int longest_step(const dg_config *cfg, const dg_backend *be, int longest_block)
 {
-    return dg_max(dg_max(DG_PROMPT_ROWS, cfg->canvas_length + 1), longest_block);
+    return dg_max(dg_max(be->prompt_rows, cfg->canvas_length + 1), longest_block);
 }
 
-size_t dg_scheduler_kv_bytes(const dg_config *cfg, const dg_kv_cache *kv, int n_context,
-                             int max_running)
+size_t dg_scheduler_kv_bytes(const dg_config *cfg, const dg_backend *be, const dg_kv_cache *kv,
+                             int n_context, int max_running)
 {
-    int ordinary = longest_step(cfg, 0),
-        most = longest_step(cfg, cfg->vision.present ? DG_MAX_PICTURE_TOKENS : 0);
+    int ordinary = longest_step(cfg, be, 0),
+        most = longest_step(cfg, be, cfg->vision.present ? DG_MAX_PICTURE_TOKENS : 0);
     size_t many = dg_kv_bytes_for(kv, dg_min(n_context, ORDINARY_TOKENS), ordinary);
     size_t one = dg_kv_bytes_for(kv, n_context, most);
     many *= (size_t)max_running;
@@ -79,8 +79,9 @@ size_t dg_scheduler_kv_bytes(const dg_config *cfg, const dg_kv_cache *kv, int n_
 static size_t worst_bytes(const dg_scheduler *s, const dg_block_loop_config *cfg)
 {
     int64_t most = (int64_t)cfg->n_prompt + cfg->max_tokens + cfg->canvas_length;
-    return dg_kv_bytes_for(s->cfg.kv, most < cfg->n_context ? (int)most : cfg->n_context,
-                           longest_step(&s->cfg.model->cfg, dg_block_loop_longest_picture(cfg)));
+    return dg_kv_bytes_for(
+        s->cfg.kv, most < cfg->n_context ? (int)most : cfg->n_context,
+        longest_step(&s->cfg.model->cfg, s->cfg.model->be, dg_block_loop_longest_picture(cfg)));
 }
 
 /* What its pictures are to the model, until the prompt is encoded. */
@@ -426,7 +427,7 @@ static dgemma_status make_pages(dg_scheduler *s, running *u, int n, dgemma_engin
 static void share_rows(dg_scheduler *s)
 {
     dg_grant_rule rule = {.max_row = dg_forward_max_row(s->cfg.forward),
-                          .max_prompt = DG_PROMPT_ROWS,
+                          .max_prompt = s->cfg.model->be->prompt_rows,
                           .min_prompt_room = DG_MIN_PROMPT_ROWS,
                           .min_prompt_share = DG_PAGE};
     for (int i = 0; i < s->n_running; i++) {

@@ -21,9 +21,7 @@
 #include "model/forward.h"
 
 enum {
-    DG_PROMPT_ROWS = 512,      /* of one prompt in a pass, a picture may be more */
-    DG_MIN_PROMPT_ROWS = 256,  /* of all prompts in a pass while canvases run, at least */
-    DG_MAX_CANVAS_ROWS = 1024, /* of all canvases in a pass, at least one canvas */
+    DG_MIN_PROMPT_ROWS = 256, /* of all prompts in a pass while canvases run, at least */
     DG_MAX_PICTURE_TOKENS = 1120,
     DG_PREFIX_HOST_BYTES = 256 << 20 /* beside the keys and values */
 };
@@ -59,11 +57,11 @@ dgemma_status dg_scheduler_submit(dg_scheduler *s, dgemma_request *r, dgemma_err
 void dg_scheduler_count(dg_scheduler *s, dgemma_engine_counters *counters); /* any thread */
 
 /* Rows of a pass, for max_running requests of this model. */
-int dg_scheduler_rows(const dg_config *cfg, int max_running);
+int dg_scheduler_rows(const dg_config *cfg, const dg_backend *be, int max_running);
 
 /* Bytes of keys and values for max_running requests of ordinary size, or for one that fills the
  * context. */
-size_t dg_scheduler_kv_bytes(const dg_config *cfg, const dg_kv_cache *kv, int n_context,
-                             int max_running);
+size_t dg_scheduler_kv_bytes(const dg_config *cfg, const dg_backend *be, const dg_kv_cache *kv,
+                             int n_context, int max_running);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 #include "dgemma.h"
+#include "cpu/cpu_backend.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "suites.h"
@@ -316,7 +317,7 @@ START_TEST(more_canvases_than_rows)
     static record alone, one;
     dgemma_engine *e = open_for(N);
     dgemma_request_options opt = dgemma_request_defaults(e);
-    ck_assert_int_gt(N * opt.canvas_length, DG_MAX_CANVAS_ROWS + DG_PROMPT_ROWS);
+    ck_assert_int_gt(N * opt.canvas_length, DG_CPU_CANVAS_ROWS + DG_CPU_PROMPT_ROWS);
     opt.chat_prompt = "x";
     opt.max_tokens = 16;
     opt.max_denoise_steps = 4;
@@ -387,7 +388,7 @@ START_TEST(steps_are_taken_in_turns)
     static record rec;
     all.engine = open_for(N_RIVAL + 1);
     dgemma_request_options opt = record_endless(all.engine);
-    ck_assert_int_gt(N_RIVAL * opt.canvas_length, DG_MAX_CANVAS_ROWS + DG_PROMPT_ROWS);
+    ck_assert_int_gt(N_RIVAL * opt.canvas_length, DG_CPU_CANVAS_ROWS + DG_CPU_PROMPT_ROWS);
     opt.on_step = bring_rivals;
     opt.step_user = &all;
     record_listen(record_submit(all.engine, &opt), &rec);
