@@ -393,13 +393,24 @@ template <typename T>
 static __device__ __forceinline__ void fetch(unsigned char *to, const dg_cuda_attention_args &a,
                                              const line_tile &t, turn now, int head)
 {
-    constexpr int CHUNKS = T::D / 8;
-    const unsigned char *from = page_keys(a.kv, t.seg, now.canvas, now.begin, head) +
-                                (size_t)(now.begin % DG_CUDA_PAGE) * T::D * 2;
-    for (int i = (int)threadIdx.x; i < T::KB * CHUNKS; i += T::THREADS) {
-        int key = i / CHUNKS, chunk = i % CHUNKS, slot = now.begin + key;
-        dg_cp_async16_if(to + swizzled<T::D>(0, key, chunk), from + (size_t)i * 16,
-                         slot >= now.low && slot < now.high);
+    /* A thread has the same chunk of every PER-th key. PER is a power of two above its first key,
+     * so that the exchange of chunks changes by a constant from one of its keys to the next. */
+    constexpr int CHUNKS = T::D / 8, PER = T::THREADS / CHUNKS, MASK = CHUNKS < 8 ? CHUNKS - 1 : 7;
+    static_assert(PER > 0 && (PER & (PER - 1)) == 0 && T::KB % PER == 0, "whole sweeps");
+    int key = (int)threadIdx.x / CHUNKS, chunk = (int)threadIdx.x % CHUNKS;
+    int exchanged = (chunk ^ (key & MASK)) * 16;
+    const unsigned char *from = page_keys(a.kv, t.seg, now.canvas, now.begin, head);
+    from += (size_t)(now.begin % DG_CUDA_PAGE) * T::D * 2 + threadIdx.x * 16;
+    to += key * T::D * 2;
+    bool whole = now.begin >= now.low && now.begin + T::KB <= now.high;
+#pragma unroll
+    for (int i = 0; i < T::KB; i += PER) {
+        unsigned char *at = to + i * T::D * 2 + (exchanged ^ (i & MASK) * 16);
+        int slot = now.begin + key + i;
+        if (whole)
+            dg_cp_async16(at, from + i * T::D * 2);
+        else
+            dg_cp_async16_if(at, from + i * T::D * 2, slot >= now.low && slot < now.high);
     }
     dg_cp_async_commit();
 }
@@ -844,7 +855,8 @@ static __global__ void __launch_bounds__(T::THREADS, BLOCKS) flash_lines(dg_cuda
     dg_grid_wait();
     int group = a.kv.n_head / a.kv.n_kv_head, kv_head = (int)blockIdx.y, part = (int)blockIdx.z;
     if (threadIdx.x < 32) {
-        find_tile(a, group, T::LINES, (int)blockIdx.x, &t);
+        /* the last tiles, which see the most keys, begin first */
+        find_tile(a, group, T::LINES, (int)(gridDim.x - 1 - blockIdx.x), &t);
         find_spans(a, group, T::LINES, (int2 *)(shared + T::SPAN), &t);
     }
     __syncthreads();

@@ -402,17 +402,17 @@ static void mma(fiber *lane, int half)
             for (int h = 0; h < 2; h++)
                 b[pair + 8 * i + h][row] = from_bits(lane[l].in[4 + i], h, half);
     }
+    double sum[16][8];
     for (int l = 0; l < 32; l++)
-        for (int i = 0; i < 4; i++) {
-            int row = l / 4 + 8 * (i / 2), column = 2 * (l % 4) + i % 2;
-            float c;
-            memcpy(&c, &lane[l].in[6 + i], 4);
-            double sum = c;
-            for (int k = 0; k < 16; k++)
-                sum += (double)a[row][k] * b[k][column];
-            c = (float)sum;
-            memcpy(&lane[l].out[i], &c, 4);
-        }
+        for (int i = 0; i < 4; i++)
+            sum[l / 4 + 8 * (i / 2)][2 * (l % 4) + i % 2] = __uint_as_float(lane[l].in[6 + i]);
+    for (int k = 0; k < 16; k++)
+        for (int row = 0; row < 16; row++)
+            for (int column = 0; column < 8; column++)
+                sum[row][column] += (double)a[row][k] * b[k][column];
+    for (int l = 0; l < 32; l++)
+        for (int i = 0; i < 4; i++)
+            lane[l].out[i] = __float_as_uint((float)sum[l / 4 + 8 * (i / 2)][2 * (l % 4) + i % 2]);
 }
 
 static void mma_s8(fiber *lane, int a_unsigned)
@@ -734,11 +734,11 @@ void emu_set_device(int major, int minor, int n_sm)
 
 float emu_half_to_float(uint16_t h)
 {
-    int exponent = h >> 10 & 31, fraction = h & 1023;
-    float f = exponent == 31  ? (fraction ? NAN : INFINITY)
-              : exponent == 0 ? ldexpf((float)fraction, -24)
-                              : ldexpf((float)(1024 + fraction), exponent - 25);
-    return h & 0x8000 ? -f : f;
+    uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
+    float size = exponent == 31  ? __uint_as_float(0x7F800000u | fraction << 13)
+                 : exponent == 0 ? (float)fraction * 0x1p-24f
+                                 : __uint_as_float((exponent + 112) << 23 | fraction << 13);
+    return h & 0x8000 ? -size : size;
 }
 
 uint16_t emu_double_to_half(double d)
