@@ -637,12 +637,11 @@ static __device__ __forceinline__ void add_values(lines<T> *l, const float s[T::
 }
 
 /* The sums of whole lines: over the lanes that share one, then over the group's warps in their
- * order. */
+ * order. The maxima were read before the last turn's second barrier: their place is free. */
 template <typename T>
 static __device__ __forceinline__ void join_sums(lines<T> *l, float *stat, int first_line, int wn)
 {
     int lane = (int)threadIdx.x % 32;
-    __syncthreads(); /* the maxima have been read */
 #pragma unroll
     for (int m = 0; m < T::MT; m++)
 #pragma unroll
