@@ -10,7 +10,7 @@ static uint64_t random_seed(void)
     return getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed ? seed : 0;
 }
 
-/* Fetched pictures take room until the answer ends, like those that came with the body. */
+/* Fetched pictures take room, like those that came with the body. */
 static bool follow_links(dg_call *c, json_t *root, dg_http_error *e)
 {
     dg_server *s = c->server;
@@ -25,6 +25,13 @@ static bool follow_links(dg_call *c, json_t *root, dg_http_error *e)
 json_t *dg_call_body(const dg_call *c, dg_http_error *e)
 {
     return dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
+}
+
+void dg_call_forget_body(dg_call *c)
+{
+    atomic_fetch_sub(&c->server->body_bytes, c->body.len + c->n_fetched);
+    dg_buf_clear(&c->body);
+    c->n_fetched = 0;
 }
 
 bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e)

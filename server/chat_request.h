@@ -36,6 +36,9 @@ typedef struct dg_chat {
 
 void dg_chat_clear(dg_chat *c);
 
+/* Once prompts were made of it: frees what was said, which may be large, and keeps the rest. */
+void dg_chat_forget_prompt(dg_chat *c);
+
 /* What a reader needs to know of the server. */
 typedef struct dg_chat_limits {
     dgemma_request_options defaults;

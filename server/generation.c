@@ -112,6 +112,7 @@ bool dg_generation_start(dg_generation **out, const dg_generation_config *cfg, d
     if (!ok)
         dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
     ok = ok && make_prompts(g, n_prompt, e);
+    dg_chat_forget_prompt(&g->chat);
     for (size_t i = 0; ok && i < g->n_choice; i++)
         ok = submit(g, &g->choices[i], e);
     if (!ok) {

@@ -35,6 +35,22 @@ void dg_chat_clear(dg_chat *c)
     *c = (dg_chat){0};
 }
 
+void dg_chat_forget_prompt(dg_chat *c)
+{
+    static const char *const names[] = {"messages", "prompt", "input", "images"};
+    json_t *asked = json_object_get(c->root, "asked");
+    dg_free(c->messages);
+    c->messages = NULL;
+    for (size_t i = 0; i < c->n_prompt; i++) {
+        dg_free(c->prompts[i].tokens);
+        c->prompts[i] = (dg_raw_prompt){0};
+    }
+    for (size_t i = 0; i < DG_COUNT(names); i++) {
+        json_object_del(c->root, names[i]);
+        json_object_del(asked, names[i]);
+    }
+}
+
 static bool no_memory(reader *r)
 {
     dg_refuse(r->e, 503, "out_of_memory", NULL, "out of memory for the request");

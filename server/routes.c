@@ -54,6 +54,7 @@ static void generate(dg_call *c)
                      c->body.data ? c->body.data : "");
     if (!start(c, &e))
         dg_exchange_refuse(&c->x, &e);
+    dg_call_forget_body(c);
 }
 
 /* ---- tokens ---- */

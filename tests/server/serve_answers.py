@@ -1,10 +1,12 @@
 """What the server answers: the same tokens in every form, counted right."""
+import base64
 import json
 import os
 import re
 import subprocess
+import time
 
-from serving import FIXTURE, Server, check, events, finish, read_all, run
+from serving import ENDLESS, FIXTURE, HAS_POCKET, MODEL, SLOW, Server, check, events, finish, read_all, run
 
 CHAT = "/v1/chat/completions"
 
@@ -129,6 +131,26 @@ def separate_caches():
         check("without keys everybody shares", cached(s, "x") == 0 and cached(s, "y") > 50)
 
 
+def memory():
+    """While an answer runs nothing of a large body is kept but what the engine made of it: a picture's bytes."""
+    with open("tests/data/images/square.png", "rb") as f:
+        picture = f.read() + bytes(12 << 20)  # what is behind a picture's end says nothing
+    url = "data:image/png;base64," + base64.b64encode(picture).decode()
+    chat = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": url}}]
+    items = [{"type": "input_text", "text": "What is it?"}, {"type": "input_image", "image_url": url}]
+    for path, fields in (("/v1/chat/completions", {"messages": [{"role": "user", "content": chat}]}),
+                         ("/v1/responses", {"input": [{"role": "user", "content": items}]})):
+        with Server("-q", model=MODEL) as s:
+            s.chat()
+            before = s.rss()
+            c = s.open_stream(path=path, prompt=None, **(fields | ENDLESS))
+            check(f"{path}: an answer runs", s.wait_metric("vllm:num_requests_running", lambda n: n == 1))
+            time.sleep(0.5)
+            grown = s.rss() - before
+            check(f"{path}: its body is gone", grown < 28 << 20 or SLOW > 1, grown)
+            c.close()
+
+
 def json_answers():
     with Server("-q") as s:
         for i in range(6):
@@ -198,5 +220,5 @@ def old_http():
         check("two requests on one connection", data.count(b"[DONE]") == 2)
 
 
-run([same_tokens, stream_form, counting, lengths, separate_caches, json_answers, prometheus, old_http])
+run([same_tokens, stream_form, counting, lengths, separate_caches, *([memory] if HAS_POCKET else []), json_answers, prometheus, old_http])
 finish()
