@@ -234,7 +234,8 @@ static fiber *next_fiber(void)
         at = (int)((chance >> 8) % (unsigned)n_thread);
     }
     for (int i = 0; i < n_thread; i++) {
-        at = (at + step) % n_thread;
+        at += step;
+        at -= at >= n_thread ? n_thread : 0;
         if (can_go_on(&fibers[at]))
             return &fibers[at];
     }
@@ -381,26 +382,35 @@ void emu_ldmatrix(uint32_t *r, int n, bool trans, const void *row, emu_where whe
 
 /* ---- what the collectives compute: the fragments as PTX lays them out ---- */
 
-static float from_bits(uint32_t pair, int high, int half)
+float emu_half_to_float(uint16_t h)
+{
+    uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
+    float size = exponent == 31  ? __uint_as_float(0x7F800000u | fraction << 13)
+                 : exponent == 0 ? (float)fraction * 0x1p-24f
+                                 : __uint_as_float((exponent + 112) << 23 | fraction << 13);
+    return h & 0x8000 ? -size : size;
+}
+
+template <bool HALF> static inline float from_bits(uint32_t pair, int high)
 {
     uint16_t bits = (uint16_t)(high ? pair >> 16 : pair);
-    return half ? emu_half_to_float(bits) : __uint_as_float((uint32_t)bits << 16);
+    return HALF ? emu_half_to_float(bits) : __uint_as_float((uint32_t)bits << 16);
 }
 
 /* Register i of a lane holds of A (16 x 16) the row lane / 4 (+ 8 for odd i) and the columns
  * 2 (lane % 4) (+ 8 for i > 1) and the next; of B (16 x 8) the column lane / 4 and the same rows as
  * A's columns. The result: rows as A's, columns 2 (lane % 4) and the next. */
-static void mma(fiber *lane, int half)
+template <bool HALF> static void mma(fiber *lane)
 {
     float a[16][16], b[16][8];
     for (int l = 0; l < 32; l++) {
         int row = l / 4, pair = 2 * (l % 4);
         for (int i = 0; i < 4; i++)
             for (int h = 0; h < 2; h++)
-                a[row + 8 * (i % 2)][pair + 8 * (i / 2) + h] = from_bits(lane[l].in[i], h, half);
+                a[row + 8 * (i % 2)][pair + 8 * (i / 2) + h] = from_bits<HALF>(lane[l].in[i], h);
         for (int i = 0; i < 2; i++)
             for (int h = 0; h < 2; h++)
-                b[pair + 8 * i + h][row] = from_bits(lane[l].in[4 + i], h, half);
+                b[pair + 8 * i + h][row] = from_bits<HALF>(lane[l].in[4 + i], h);
     }
     double sum[16][8];
     for (int l = 0; l < 32; l++)
@@ -477,7 +487,10 @@ static void compute(const warp *w, fiber *lane)
             lane[i].out[0] = w->mask >> i & 1 ? ballot : lane[i].out[0];
         break;
     case C_MMA:
-        mma(lane, w->variant);
+        if (w->variant)
+            mma<true>(lane);
+        else
+            mma<false>(lane);
         break;
     case C_MMA_S8:
         mma_s8(lane, w->variant);
@@ -731,15 +744,6 @@ void emu_set_device(int major, int minor, int n_sm)
 }
 
 /* ---- half precision ---- */
-
-float emu_half_to_float(uint16_t h)
-{
-    uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
-    float size = exponent == 31  ? __uint_as_float(0x7F800000u | fraction << 13)
-                 : exponent == 0 ? (float)fraction * 0x1p-24f
-                                 : __uint_as_float((exponent + 112) << 23 | fraction << 13);
-    return h & 0x8000 ? -size : size;
-}
 
 uint16_t emu_double_to_half(double d)
 {
