@@ -234,7 +234,9 @@ static attention_case make_attention(int n_kv_head, int dim, int window, int n_l
     c.args.segment_of = (const int32_t *)uploaded(of, (size_t)n_row * sizeof *of);
     c.args.seen = (const int32_t *)uploaded(seen, (size_t)n_row * 2 * sizeof *seen);
     c.args.kv = kv;
-    c.args.scratch = memory(dg_cuda_attention_bytes(n_row, n_head, dim));
+    c.args.scratch = memory(dg_cuda_attention_bytes(n_row, n_head * dim));
+    c.args.counter =
+        (int32_t *)memory(dg_cuda_attention_counters(n_row, n_head * dim) * sizeof(int32_t));
 
     c.heads.q = floats((size_t)n_row * n_head * dim, 1);
     c.heads.k = floats((size_t)n_row * n_kv_head * dim, 1);
@@ -258,19 +260,13 @@ static attention_case make_attention(int n_kv_head, int dim, int window, int n_l
 
 static void free_attention(attention_case *c)
 {
-    void *const all[] = {(void *)c->args.q,
-                         c->args.out.data,
-                         (void *)c->args.segment,
-                         (void *)c->args.segment_of,
-                         (void *)c->args.seen,
-                         c->args.scratch,
-                         c->args.kv.slab,
-                         c->args.kv.canvas_slab,
-                         c->heads.q,
-                         (void *)c->heads.k,
-                         (void *)c->heads.q_norm,
-                         (void *)c->heads.k_norm,
-                         (void *)c->heads.cos,
+    void *const all[] = {(void *)c->args.q,       c->args.out.data,
+                         (void *)c->args.segment, (void *)c->args.segment_of,
+                         (void *)c->args.seen,    c->args.scratch,
+                         c->args.counter,         c->args.kv.slab,
+                         c->args.kv.canvas_slab,  c->heads.q,
+                         (void *)c->heads.k,      (void *)c->heads.q_norm,
+                         (void *)c->heads.k_norm, (void *)c->heads.cos,
                          (void *)c->heads.sin};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         cudaFree(all[i]);

@@ -695,36 +695,52 @@ static __device__ __forceinline__ void store_lines(const lines<T> *l,
 
 enum { N_PART = 2, PART_KEYS = 512 };
 
-/* Floats of a line's record: the counter of the tile that begins with it, maximum and sum of each
- * part, then the parts' results. */
-enum { RECORD_STAT = 2, RECORD_VALUES = 8 };
+/* Floats of a line's record: maximum and sum of each part, then the parts' results. */
+enum { RECORD_STAT = 0, RECORD_VALUES = 8 };
 
 static __host__ __device__ __forceinline__ size_t record_floats(int head_dim)
 {
     return RECORD_VALUES + N_PART * (size_t)head_dim;
 }
 
-extern "C" size_t dg_cuda_attention_bytes(int max_canvas_row, int n_head, int head_dim)
+/* Heads on tensor cores have 16 values or more. */
+enum { LEAST_HEAD = 16 };
+
+extern "C" size_t dg_cuda_attention_bytes(int max_canvas_row, int max_q_dim)
 {
-    return (size_t)max_canvas_row * (size_t)n_head * record_floats(head_dim) * sizeof(float);
+    size_t q_dim = (size_t)max_q_dim, n_head = q_dim / LEAST_HEAD;
+    return (size_t)max_canvas_row * (n_head * RECORD_VALUES + N_PART * q_dim) * sizeof(float);
 }
 
-/* The record of a line of the tile. Canvas pages are nobody else's, so that their slots number the
+extern "C" size_t dg_cuda_attention_counters(int max_canvas_row, int max_q_dim)
+{
+    return (size_t)max_canvas_row * (size_t)(max_q_dim / LEAST_HEAD);
+}
+
+/* The number of a line of the tile. Canvas pages are nobody else's, so that their slots number the
  * lines. */
-static __device__ __forceinline__ float *record_of(const dg_cuda_attention_args &a,
+static __device__ __forceinline__ size_t number_of(const dg_cuda_attention_args &a,
                                                    const line_tile &t, int group, int kv_head,
                                                    int line)
 {
     int at = t.first_line + line, head = kv_head * group + at % group;
     size_t slot = (size_t)t.seg.canvas_page * DG_CUDA_PAGE + (size_t)(at / group);
-    return (float *)a.scratch + (slot * a.kv.n_head + head) * record_floats(a.kv.head_dim);
+    return slot * a.kv.n_head + head;
+}
+
+static __device__ __forceinline__ float *record_of(const dg_cuda_attention_args &a,
+                                                   const line_tile &t, int group, int kv_head,
+                                                   int line)
+{
+    return (float *)a.scratch +
+           number_of(a, t, group, kv_head, line) * record_floats(a.kv.head_dim);
 }
 
 template <typename T>
 static __device__ __forceinline__ int count_parts(const dg_cuda_attention_args &a,
                                                   const line_tile &t, int n_turn)
 {
-    return a.scratch && t.seg.canvas && n_turn * T::KB >= PART_KEYS ? N_PART : 1;
+    return a.counter && t.seg.canvas && n_turn * T::KB >= PART_KEYS ? N_PART : 1;
 }
 
 template <typename T>
@@ -760,7 +776,7 @@ static __device__ __forceinline__ bool comes_last(const dg_cuda_attention_args &
     __threadfence(); /* what this thread has left is seen before the count */
     __syncthreads();
     if (threadIdx.x == 0) {
-        int *counter = (int *)record_of(a, *t, group, kv_head, 0);
+        int32_t *counter = a.counter + number_of(a, *t, group, kv_head, 0); /* the tile's */
         t->last = atomicAdd(counter, 1) == N_PART - 1;
         if (t->last)
             *counter = 0; /* for the next launch */
@@ -891,7 +907,7 @@ static cudaError_t launch_flash(cudaStream_t stream, const dg_cuda_attention_arg
      */
     int n_line = (a->end_row - a->first_row) * (a->kv.n_head / a->kv.n_kv_head);
     dim3 grid((unsigned)(n_line / T::LINES + a->n_segment), (unsigned)a->kv.n_kv_head,
-              a->scratch ? N_PART : 1);
+              a->counter ? N_PART : 1);
     return DG_LAUNCH(flash_lines<T, BLOCKS>, grid, T::THREADS, T::BYTES, stream, *a);
 }
 

@@ -100,11 +100,22 @@ static void cuda_copy(dg_backend *be, void *dst, const void *src, size_t bytes)
 
 /* ---- the plan ---- */
 
+static size_t canvas_pages(const dg_plan *p)
+{
+    return (size_t)p->n_row / DG_PAGE + 1 + (size_t)p->n_segment;
+}
+
+static size_t part_counter_bytes(const dg_plan *p)
+{
+    return dg_cuda_attention_counters((int)canvas_pages(p) * DG_PAGE, p->max_q_dim) *
+           sizeof(int32_t);
+}
+
 static size_t place_scratch(dg_cuda *cu, unsigned char *base, const dg_plan *p)
 {
     size_t rows = (size_t)p->n_row, at = 0,
            wide = (size_t)dg_cuda_ld(dg_max(p->n_embd, p->max_q_dim));
-    size_t pages = rows / DG_PAGE + 1 + (size_t)p->n_segment;
+    size_t pages = canvas_pages(p);
     void *words = NULL;
     struct {
         void **to;
@@ -118,6 +129,8 @@ static size_t place_scratch(dg_cuda *cu, unsigned char *base, const dg_plan *p)
         {&cu->experts,
          dg_cuda_experts_bytes(p->n_row, p->n_expert_used, p->n_expert, p->n_embd, p->n_ff_expert)},
         {&cu->router, dg_cuda_route_bytes(p->n_row, p->n_expert)},
+        {&cu->parts, dg_cuda_attention_bytes((int)(pages * DG_PAGE), p->max_q_dim)},
+        {(void **)&cu->part_counter, part_counter_bytes(p)},
         {(void **)&cu->canvas,
          pages * DG_PAGE * 2 * (size_t)p->max_kv_dim * dg_dtype_size(p->kv_type)},
         {&words, dg_cuda_words_bytes(p->n_row, p->n_vocab, p->n_embd)},
@@ -154,6 +167,8 @@ static dgemma_status cuda_plan(dg_backend *be, const dg_plan *plan, dgemma_error
     }
     cu->plan = *plan;
     place_scratch(cu, cu->scratch, plan);
+    dg_cuda_failed(cu, cudaMemsetAsync(cu->part_counter, 0, part_counter_bytes(plan), cu->stream),
+                   "clearing counters");
     return dg_cuda_batch_plan(cu, err);
 }
 

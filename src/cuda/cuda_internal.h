@@ -54,7 +54,8 @@ typedef struct dg_cuda {
     dg_cuda_rows hidden; /* [n_row, n_ff] */
     float *k, *v;        /* [n_row, max_kv_dim] */
     float *y;            /* [n_row, n_embd] results of products */
-    void *experts, *router;
+    void *experts, *router, *parts;
+    int32_t *part_counter; /* zero between launches */
     unsigned char *canvas; /* the canvases' pages of one layer */
     dg_cuda_words words;
     dg_cuda_findings found, host_found; /* device, and pinned host memory */

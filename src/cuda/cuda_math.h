@@ -221,12 +221,15 @@ typedef struct dg_cuda_attention_args {
     const int32_t *segment_of; /* [n_row] */
     const int32_t *seen;       /* [n_row][2]; of canvas rows: the prefix keys */
     dg_cuda_kv kv;
-    void *scratch; /* dg_cuda_attention_bytes(), zero when it is made; NULL: no canvas is done in
-                      two parts */
+    void *scratch;    /* dg_cuda_attention_bytes() */
+    int32_t *counter; /* dg_cuda_attention_counters() of them, zero when made; NULL: no canvas is
+                         done in parts */
 } dg_cuda_attention_args;
 
-/* max_canvas_row: 64 for each page of the canvas slab. */
-size_t dg_cuda_attention_bytes(int max_canvas_row, int n_head, int head_dim);
+/* Layers of different heads may share both, one after the other. max_canvas_row: 64 for each page
+ * of the canvas slab. */
+size_t dg_cuda_attention_bytes(int max_canvas_row, int max_q_dim);
+size_t dg_cuda_attention_counters(int max_canvas_row, int max_q_dim);
 cudaError_t dg_cuda_attention(cudaStream_t stream, const dg_cuda_attention_args *a);
 
 #ifdef __cplusplus

@@ -179,7 +179,9 @@ void dg_cuda_attention_stage(dg_backend *be, const dg_attention_args *a)
                                    .n_segment = cu->batch->n_segment,
                                    .segment_of = cu->on_device.segment_of,
                                    .seen = cu->on_device.seen[g],
-                                   .kv = layer_kv(cu, a->kv, a->layer, a->w)};
+                                   .kv = layer_kv(cu, a->kv, a->layer, a->w),
+                                   .scratch = cu->parts,
+                                   .counter = cu->part_counter};
     dg_cuda_failed(cu, dg_cuda_attention(cu->stream, &args), "attention");
 }
 

@@ -35,6 +35,7 @@ typedef struct stage {
     float *q, *k, *v, *q_norm, *k_norm, *cos, *sin; /* raw, host */
     float *d_q;
     void *scratch;
+    int32_t *counter;
 } stage;
 
 static size_t head_bytes(const scene *s)
@@ -282,6 +283,7 @@ static dg_cuda_rows run_attention(const stage *g, int first, int end, int first_
         .seen = g->d_seen,
         .kv = g->kv,
         .scratch = g->scratch,
+        .counter = g->counter,
     };
     if (first_segment) { /* indices count from the first segment that is given */
         int32_t *moved = host_bytes((size_t)g->n_row * sizeof *moved);
@@ -379,9 +381,10 @@ static void check_scene(const char *name, const scene *s)
     run_heads(&g, first_q_row);
     expect_heads(&g, first_q_row);
 
-    size_t scratch_bytes = dg_cuda_attention_bytes(PAGE * g.n_canvas_page, s->n_head, s->dim);
-    g.scratch = device_bytes(scratch_bytes);
-    launched(cudaMemset(g.scratch, 0, scratch_bytes));
+    size_t counters = dg_cuda_attention_counters(PAGE * g.n_canvas_page, n) * sizeof *g.counter;
+    g.scratch = device_bytes(dg_cuda_attention_bytes(PAGE * g.n_canvas_page, n));
+    g.counter = device_bytes(counters);
+    launched(cudaMemset(g.counter, 0, counters));
     float *all = rows_read(run_attention(&g, 0, g.n_row, 0, s->n_run), g.n_row, n);
     expect_attention(&g, all, 0);
 
@@ -405,7 +408,7 @@ static void check_scene(const char *name, const scene *s)
                     all + (size_t)half * (size_t)n,
                     (size_t)(g.n_row - half) * (size_t)n * sizeof *all);
     }
-    g.scratch = NULL; /* never in parts */
+    g.counter = NULL; /* never in parts */
     expect_attention(&g, rows_read(run_attention(&g, 0, g.n_row, 0, s->n_run), g.n_row, n), 0);
 #ifdef EMULATED
     emu_set_device(9, 0, 132);
