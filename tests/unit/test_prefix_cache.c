@@ -518,6 +518,69 @@ START_TEST(a_hash_is_not_believed)
 }
 END_TEST
 
+/* Tokens of the same hash, as somebody with bad intentions could choose them: where the low half of
+ * eight bytes equals that of the hash's own secret, the high half is only added, and what one takes
+ * from it another can put back. */
+START_TEST(a_hash_of_tokens_is_not_believed)
+{
+    enum { N = 100, STRIPE = 16 };
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){.max_row = N});
+    dg_prefix_cache *c;
+    ck_assert_int_eq(dg_prefix_cache_create(&c, t.kv, 1 << 20, NULL), DGEMMA_OK);
+    int32_t *ids = tiny_ids(&t, N, 5), one[N], other[N];
+    dg_kv_seq seq = {0}, found = {0};
+    tiny_encode(&t, &seq, ids, N, N);
+    memcpy(one, ids, sizeof one);
+    one[0] = 0x396CFEB8;
+    one[STRIPE] = 0x2C81017C;
+    memcpy(other, one, sizeof other);
+    other[1]++;
+    other[STRIPE + 1]--;
+    int parted;
+    dg_prefix_keep(c, &(dg_prefix){one, N, NULL, NULL}, &seq);
+    dg_prefix_find(c, &(dg_prefix){other, N, NULL, NULL}, &found, &parted);
+    ck_assert_int_eq(parted, N); /* the hashes are the same */
+    ck_assert_int_eq(found.n_token, 0);
+    dg_prefix_find(c, &(dg_prefix){one, N, NULL, NULL}, &found, &parted);
+    ck_assert_int_eq(found.n_token, N);
+    dg_kv_seq_clear(t.kv, &found);
+    dg_kv_seq_clear(t.kv, &seq);
+    dg_prefix_cache_free(c);
+    dg_free(ids);
+    tiny_close(&t);
+}
+END_TEST
+
+/* What is kept beside the pages stays within its bound; the newest stay. */
+START_TEST(tokens_and_tables_are_bounded)
+{
+    enum { N = 200, N_POINT = 12, BOUND = 4096 };
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){.max_row = N});
+    dg_prefix_cache *c;
+    ck_assert_int_eq(dg_prefix_cache_create(&c, t.kv, BOUND, NULL), DGEMMA_OK);
+    int32_t *ids = tiny_ids(&t, N, 5);
+    dg_kv_seq seq = {0};
+    tiny_encode(&t, &seq, ids, N, N);
+    for (int i = 0; i < N_POINT; i++) {
+        dg_kv_seq found = {0};
+        int parted;
+        ids[0] = i;
+        dg_prefix_keep(c, &(dg_prefix){ids, N, NULL, NULL}, &seq);
+        ck_assert_int_le(dg_prefix_count(c), BOUND / (N * (int)sizeof *ids));
+        dg_prefix_find(c, &(dg_prefix){ids, N, NULL, NULL}, &found, &parted);
+        ck_assert_int_eq(found.n_token, N);
+        dg_kv_seq_clear(t.kv, &found);
+    }
+    ck_assert_int_ge(dg_prefix_count(c), 2);
+    dg_kv_seq_clear(t.kv, &seq);
+    dg_prefix_cache_free(c);
+    dg_free(ids);
+    tiny_close(&t);
+}
+END_TEST
+
 /* With another salt nothing is there, not even the place where two have parted. */
 START_TEST(salts_have_nothing_in_common)
 {
@@ -653,6 +716,8 @@ Suite *prefix_cache_suite(void)
     tcase_add_test(t, salts_keep_requests_apart);
     tcase_add_test(t, salts_have_nothing_in_common);
     tcase_add_test(t, a_hash_is_not_believed);
+    tcase_add_test(t, a_hash_of_tokens_is_not_believed);
+    tcase_add_test(t, tokens_and_tables_are_bounded);
     tcase_add_test(t, too_large_is_not_kept);
     tcase_add_test(t, memory_that_is_out);
     suite_add_tcase(s, t);
