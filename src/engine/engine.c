@@ -77,8 +77,13 @@ static dgemma_status open_vision(dgemma_engine *e, dgemma_error *err)
 {
     const dg_config *cfg = &e->loaded.cfg;
     const dg_checkpoint *from = e->loaded.mmproj ? e->loaded.mmproj : e->loaded.checkpoint;
-    if (!e->be->vision_plan)
-        return DGEMMA_OK; /* pictures are refused by name */
+    if (!e->be->vision_plan) {
+        dg_free(e->loaded.tower_ignored);
+        e->loaded.tower_ignored =
+            cfg->vision.present ? dg_strdup("pictures are not read on this device yet, only on cpu")
+                                : NULL;
+        return DGEMMA_OK;
+    }
     dgemma_status st = dg_vision_load(&e->vision, cfg, from, e->be, err);
     if (!st && e->vision)
         st = dg_picture_cache_create(&e->pictures, e->vision, e->be, cfg->n_embd,
