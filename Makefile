@@ -173,13 +173,13 @@ REPLAY  := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(SRC_fuzz))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/libfuzzer/%,$(SRC_fuzz))
 CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/check_kernels) \
            $(if $(SRC_golden),$(BUILD)/dgemma-golden) $(if $(SRC_pty),$(BUILD)/pty_tests) \
-           $(if $(SRC_cuda_test),$(BUILD)/cuda_host_tests)
+           $(if $(SAN),,$(if $(SRC_cuda_test),$(BUILD)/cuda_host_tests))
 SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/tools/*.sh tests/pocket/*.sh)
 
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_pocket) tests/tools/render_chat.c)
 
-.PHONY: all run test test-long test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
+.PHONY: all run test gpu-report cuda-host cuda-golden test-long test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -233,7 +233,7 @@ $(BUILD)/bench_cuda_products: $(BUILD)/device/bench/bench_cuda_products.o $(CUDA
 # CUDA kernels on the host, compiled as C++ that needs nothing of its library.
 CXX        = $(patsubst %clang,%clang++,$(patsubst %cc,%c++,$(patsubst %gcc,%g++,$(CC))))
 CUDA_HOST  := $(patsubst %,$(BUILD)/host/%.o,$(basename $(SRC_emulated)))
-CXX_FLAGS  = -std=c++17 -x c++ -fno-exceptions -fno-rtti -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -g -O2 \
+CXX_FLAGS  = -std=c++17 -x c++ -fno-exceptions -fno-rtti -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -g $(if $(SAN),-O0,-O2) \
              -ffp-contract=off $(SANITIZE) -Itests/cuda/emulated $(INCLUDES) -Itests
 ifneq ($(shell command -v $(lastword $(CXX))),)
 $(BUILD)/host/%.o: %.cu $(BUILD)/flags
@@ -386,12 +386,21 @@ test-x86: build/deps-build.ok build/deps-cross.ok
 # What takes too long for every change: mutations, a minute of fuzzing a target, ten minutes of many clients, the
 # numbers of the other architecture.
 test-long: all
-	@status=0; for goal in mutations fuzz soak $(if $(filter x86_64-%,$(TARGET)),,test-x86); do \
+	@status=0; for goal in mutations fuzz soak cuda-host cuda-golden $(if $(filter x86_64-%,$(TARGET)),,test-x86); do \
 	    echo "== make $$goal"; $(MAKE) --no-print-directory $$goal FUZZ_SECONDS=60 SOAK_ARGS='--minutes 10' || status=1; \
 	done; exit $$status
 
 bench-serve: all build/deps-bench.ok
 	@DGEMMA='$(PROGRAM)' sh bench/serve.sh $(SERVE_ARGS)
+
+# The CUDA kernels on the host under the sanitizers, and traces through the whole backend on the emulated device.
+cuda-host:
+	$(MAKE) --no-print-directory SAN=address,undefined CUDA=0 build/address-undefined/cuda_host_tests
+	build/address-undefined/cuda_host_tests
+
+cuda-golden:
+	$(MAKE) --no-print-directory CUDA=emulated build/emulated/dgemma-golden
+	build/emulated/dgemma-golden --device cuda $(addprefix tests/fixtures/golden/,text sampler_finishes pocket_thinking)
 
 # Everything about the CUDA backend on a machine with a GPU; also how other cards are reported.
 gpu-report: $(BUILD)/cuda_tests $(BUILD)/dgemma-golden $(BUILD)/bench_step $(BUILD)/bench_cuda_products
@@ -489,7 +498,7 @@ help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
 	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
 	@echo 'make test             every test; the last line is the sum'
-	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, test-x86'
+	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, CUDA on the host, test-x86'
 	@echo 'make test-x86         the numbers on an emulated x86-64: kernels, functions, answers of seeds (X86_ARGS: suites)'
 	@echo 'make mutations        small errors that a unit test has to notice (MUTATE_ARGS: --only PATTERN, --list)'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
