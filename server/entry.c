@@ -143,13 +143,17 @@ static void on_body(dg_exchange *x, const char *data, size_t n)
     dg_server *s = c->server;
     dg_http_error e;
     size_t all = atomic_fetch_add(&s->body_bytes, n) + n;
-    if (all <= s->opt.max_all_body_bytes && dg_buf_append(&c->body, data, n))
+    bool fits = all <= s->opt.max_all_body_bytes && n <= c->body.max - c->body.len;
+    if (fits && dg_buf_append(&c->body, data, n))
         return;
     atomic_fetch_sub(&s->body_bytes, n + c->body.len);
     dg_buf_clear(&c->body);
-    dg_refuse(&e, 413, "body_too_large", NULL,
-              "the body is larger than %zu bytes, or there are too many at once",
-              s->opt.max_body_bytes);
+    if (fits)
+        dg_refuse(&e, 503, "out_of_memory", NULL, "there is no memory for the body");
+    else
+        dg_refuse(&e, 413, "body_too_large", NULL,
+                  "the body is larger than %zu bytes, or there are too many at once",
+                  s->opt.max_body_bytes);
     dg_exchange_refuse(x, &e);
 }
 

@@ -116,6 +116,7 @@ class Workshop:
 
     def __init__(self, tree, copy, limit):
         self.copy, self.limit = copy, limit
+        self.seconds = {}  # by suite, what it takes as the code is
         self.environment = dict(os.environ, CK_DEFAULT_TIMEOUT=str(limit))
         for name in ('MAKEFLAGS', 'MFLAGS', 'MAKELEVEL'):  # of a make that this may have been started by
             self.environment.pop(name, None)
@@ -125,7 +126,7 @@ class Workshop:
     def build(self, jobs=1):
         compiler = 'ccache cc' if shutil.which('ccache') else 'cc'
         made = subprocess.run(
-            ['make', '-s', f'-j{jobs}', 'CFG=mutant', f'CC={compiler}', 'CFLAGS=-g0', 'build/mutant/unit_tests'],
+            ['make', '-s', f'-j{jobs}', 'CFG=mutant', f'CC={compiler}', 'CUDA=0', 'CFLAGS=-g0', 'build/mutant/unit_tests'],
             cwd=self.copy, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False)
         return made.returncode == 0, made.stdout.decode(errors='replace')
 
@@ -136,7 +137,8 @@ class Workshop:
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 start_new_session=True) as running:
             try:
-                said = running.communicate(timeout=4 * self.limit)[0].decode(errors='replace')
+                patience = self.limit + 5 * self.seconds.get(suite, 20 * self.limit)
+                said = running.communicate(timeout=patience)[0].decode(errors='replace')
             except subprocess.TimeoutExpired:
                 kill_session(running.pid)
                 return True, 'ran out of time'
@@ -167,10 +169,13 @@ class Workshop:
                 file.write(original)
 
 
-def check_unbroken(workshop, mutations):
+def check_unbroken(workshops, mutations):
     """Without a mutation everything has to pass, or a failure would say nothing."""
     for suite in sorted({s for m in mutations for s in m.suites}):
-        failed, said = workshop.notices(suite)
+        began = time.monotonic()
+        failed, said = workshops[0].notices(suite)
+        for workshop in workshops:
+            workshop.seconds[suite] = time.monotonic() - began
         if failed:
             print(said)
             print(f'FAILED: {suite} does not pass as the code is')
@@ -186,7 +191,7 @@ def run_all(tree, mutations, jobs, limit):
         if not built:
             print(said + 'FAILED: the tree does not build')
             return 0, 1
-    if not check_unbroken(workshops[0], mutations):
+    if not check_unbroken(workshops, mutations):
         return 0, 1
 
     todo, lock, counts = queue.SimpleQueue(), threading.Lock(), {'killed': 0}
@@ -222,7 +227,7 @@ def main():
     parser.add_argument('--only', metavar='PATTERN', default='', help='those whose file or words contain this (a regular expression)')
     parser.add_argument('--jobs', type=int, default=os.cpu_count() or 1, help='how many at a time, each in a copy of its own')
     parser.add_argument('--tree', default=here, help='the source tree')
-    parser.add_argument('--limit', type=int, default=20, help='seconds that one test may take')
+    parser.add_argument('--limit', type=int, default=10, help='seconds that one test may take, and a suite beyond five times its own')
     parser.add_argument('file', nargs='?', metavar='LIST')
     options = parser.parse_args()
 

@@ -17,9 +17,16 @@ static int digit(char c)
     return c == '\n' || c == '\r' || c == ' ' || c == '\t' ? -2 : -1;
 }
 
-bool dg_base64_decode(dg_buf *out, const char *text, size_t len)
+static dgemma_status append(dg_buf *out, const void *data, size_t n)
 {
-    unsigned char chunk[3 * 1024];
+    if (dg_buf_append(out, data, n))
+        return DGEMMA_OK;
+    return n > out->max - out->len ? DGEMMA_E_LIMIT : DGEMMA_E_NOMEM;
+}
+
+dgemma_status dg_base64_decode(dg_buf *out, const char *text, size_t len)
+{
+    unsigned char chunk[3 * 1024] = {0};
     size_t n_chunk = 0, n_digit = 0, n_pad = 0;
     uint32_t bits = 0;
     for (size_t i = 0; i < len; i++) {
@@ -31,7 +38,7 @@ bool dg_base64_decode(dg_buf *out, const char *text, size_t len)
             continue;
         }
         if (d < 0 || n_pad)
-            return false;
+            return DGEMMA_E_ARG;
         bits = bits << 6 | (uint32_t)d;
         if (++n_digit % 4)
             continue;
@@ -39,19 +46,20 @@ bool dg_base64_decode(dg_buf *out, const char *text, size_t len)
         chunk[n_chunk++] = (unsigned char)(bits >> 8);
         chunk[n_chunk++] = (unsigned char)bits;
         if (n_chunk == sizeof chunk) {
-            if (!dg_buf_append(out, chunk, n_chunk))
-                return false;
+            dgemma_status st = append(out, chunk, n_chunk);
+            if (st)
+                return st;
             n_chunk = 0;
         }
     }
     size_t left = n_digit % 4;
     if (left == 1 || n_pad > 2 || (n_pad && (left + n_pad) % 4))
-        return false;
+        return DGEMMA_E_ARG;
     if (left >= 2)
         chunk[n_chunk++] = (unsigned char)(bits >> (left == 2 ? 4 : 10));
     if (left == 3)
         chunk[n_chunk++] = (unsigned char)(bits >> 2);
-    return dg_buf_append(out, chunk, n_chunk);
+    return append(out, chunk, n_chunk);
 }
 
 bool dg_base64_encode(dg_buf *out, const void *data, size_t size)

@@ -3,9 +3,11 @@
 #define DG_BASE_BASE64_H
 
 #include "base/buf.h"
+#include "base/error.h"
 
-/* Appends the decoded bytes to *out. False: the text is not base64, or *out is full. */
-bool dg_base64_decode(dg_buf *out, const char *text, size_t len);
+/* Appends the decoded bytes to *out. DGEMMA_E_ARG: the text is not base64, _LIMIT: *out is full,
+ * _NOMEM. */
+dgemma_status dg_base64_decode(dg_buf *out, const char *text, size_t len);
 
 /* Appends the text of `size` bytes, padded. False: *out is full. */
 bool dg_base64_encode(dg_buf *out, const void *data, size_t size);

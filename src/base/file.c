@@ -101,6 +101,15 @@ bool dg_file_is_dir(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+bool dg_file_exists_in(const char *dir, const char *name)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool found = fd >= 0 && faccessat(fd, name, R_OK, 0) == 0;
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
 char *dg_path_join(const char *dir, const char *name)
 {
     size_t n_dir = strlen(dir), n_name = strlen(name);

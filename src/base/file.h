@@ -33,6 +33,7 @@ dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err);
 
 bool dg_file_exists(const char *path);
 bool dg_file_is_dir(const char *path);
+bool dg_file_exists_in(const char *dir, const char *name); /* takes no memory: it never guesses */
 
 /* dir + "/" + name in memory of the caller's (dg_free); NULL when out of memory. */
 char *dg_path_join(const char *dir, const char *name);

@@ -78,7 +78,10 @@ static dgemma_status decode_url(builder *b, dg_text url, bool video, const dgemm
     dg_buf *bytes = &b->bytes[b->n_decoded];
     dg_buf_init(bytes, MEDIA_MAX_BYTES);
     dgemma_media *m = &b->decoded[b->n_decoded++];
-    if (!dg_base64_decode(bytes, comma + 1, url.len - head - 1) || !bytes->len)
+    dgemma_status st = dg_base64_decode(bytes, comma + 1, url.len - head - 1);
+    if (st == DGEMMA_E_NOMEM)
+        return dg_fail(b->err, st, "out of memory for a picture");
+    if (st || !bytes->len)
         return dg_fail(b->err, DGEMMA_E_ARG,
                        "a picture's data URL is empty, too long or not base64");
     *m = (dgemma_media){.data = bytes->data, .size = bytes->len, .video = video};

@@ -72,14 +72,6 @@ static dgemma_status no_memory(const char *path, dgemma_error *err)
     return dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", path);
 }
 
-static bool dir_has(const char *dir, const char *name)
-{
-    char *path = dg_path_join(dir, name);
-    bool found = path && dg_file_exists(path);
-    dg_free(path);
-    return found;
-}
-
 /* What a folder holds of one kind: the number of names and a copy of one of them. */
 typedef struct listing {
     size_t n;
@@ -117,21 +109,24 @@ static bool is_gguf_model(const char *name, const char *suffix)
            !(dg_gguf_is_shard(name, &no, &count) && no != 1);
 }
 
-/* The revision that refs/main names, or NULL: no such file, or not a name. */
-static char *read_main_ref(const char *cache)
+/* The revision that refs/main names; *name is NULL where there is no such file, or no name in it.
+ * False: no memory. */
+static bool read_main_ref(const char *cache, char **name)
 {
     char *path = dg_path_join(cache, "refs/main");
     dg_buf text;
     dg_buf_init(&text, 256);
-    char *name = NULL;
-    if (path && !dg_file_read(&text, path, NULL) && text.data) {
+    *name = NULL;
+    dgemma_status st = path ? dg_file_read(&text, path, NULL) : DGEMMA_E_NOMEM;
+    bool ok = st != DGEMMA_E_NOMEM;
+    if (!st && text.data) {
         text.data[strcspn(text.data, " \t\r\n")] = '\0';
         if (is_plain_name(text.data))
-            name = dg_strdup(text.data);
+            ok = (*name = dg_strdup(text.data)) != NULL;
     }
     dg_buf_clear(&text);
     dg_free(path);
-    return name;
+    return ok;
 }
 
 /* From a hub cache folder, models--ORG--NAME, to the snapshot inside. Takes `snapshots`, the folder
@@ -139,9 +134,12 @@ static char *read_main_ref(const char *cache)
 static dgemma_status enter_cache(char **dir, const char *cache, char *snapshots, dgemma_error *err)
 {
     dgemma_status st = DGEMMA_OK;
-    char *revision = read_main_ref(cache);
+    char *revision;
+    bool ok = read_main_ref(cache, &revision);
     *dir = revision ? dg_path_join(snapshots, revision) : NULL;
-    if (*dir && dg_file_is_dir(*dir))
+    if (!ok || (revision && !*dir))
+        st = no_memory(cache, err);
+    if (st || (*dir && dg_file_is_dir(*dir)))
         goto done;
 
     /* A reference to a revision that was never fetched is as good as none. */
@@ -192,7 +190,7 @@ static dgemma_status find_dir(char **dir, const char *path, dgemma_error *err)
     }
 
     char *snapshots = dg_path_join(path, "snapshots");
-    if (snapshots && dg_file_is_dir(snapshots) && !dir_has(path, CONFIG_NAME))
+    if (snapshots && dg_file_is_dir(snapshots) && !dg_file_exists_in(path, CONFIG_NAME))
         return enter_cache(dir, path, snapshots, err);
     *dir = dg_strdup(path);
     bool ok = snapshots && *dir;
@@ -391,7 +389,7 @@ static dgemma_status no_weights(const char *dir, dgemma_error *err)
     return dg_fail(err, DGEMMA_E_IO,
                    "%s: no weights%s here: looked for " WEIGHTS_NAME ", " INDEX_NAME
                    ", a single *.safetensors and a *.gguf",
-                   dir, dir_has(dir, CONFIG_NAME) ? "" : " and no " CONFIG_NAME);
+                   dir, dg_file_exists_in(dir, CONFIG_NAME) ? "" : " and no " CONFIG_NAME);
 }
 
 /* Takes `path`, which becomes the checkpoint's place. */
@@ -472,9 +470,9 @@ dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_e
     st = find_dir(&ck->dir, path, err);
     if (st)
         goto fail;
-    if (dir_has(ck->dir, WEIGHTS_NAME))
+    if (dg_file_exists_in(ck->dir, WEIGHTS_NAME))
         st = open_single(ck, WEIGHTS_NAME, err);
-    else if (dir_has(ck->dir, INDEX_NAME))
+    else if (dg_file_exists_in(ck->dir, INDEX_NAME))
         st = open_indexed(ck, err);
     else
         st = open_lone(ck, err);
@@ -488,21 +486,22 @@ fail:
     return st;
 }
 
-/* The first by name; NULL: none, or no memory. */
-static char *first_mmproj(const char *dir)
+/* The first by name, *best NULL where there is none. False: no memory. */
+static bool first_mmproj(const char *dir, char **best)
 {
-    char *best = NULL;
+    bool ok = true;
     DIR *d = opendir(dir);
-    for (const struct dirent *e; d && (e = readdir(d));) {
+    *best = NULL;
+    for (const struct dirent *e; ok && d && (e = readdir(d));) {
         if (strncmp(e->d_name, "mmproj", 6) != 0 || !has_suffix(e->d_name, ".gguf") ||
-            (best && strcmp(best, e->d_name) < 0))
+            (*best && strcmp(*best, e->d_name) < 0))
             continue;
-        dg_free(best);
-        best = dg_strdup(e->d_name);
+        dg_free(*best);
+        ok = (*best = dg_strdup(e->d_name)) != NULL;
     }
     if (d)
         closedir(d);
-    return best;
+    return ok;
 }
 
 dgemma_status dg_checkpoint_open_mmproj(dg_checkpoint **out, const dg_checkpoint *model,
@@ -511,12 +510,13 @@ dgemma_status dg_checkpoint_open_mmproj(dg_checkpoint **out, const dg_checkpoint
     *out = NULL;
     if (!dg_checkpoint_gguf(model))
         return DGEMMA_OK;
-    char *dir = folder_of(model->dir), *name = dir ? first_mmproj(dir) : NULL;
+    char *dir = folder_of(model->dir), *name = NULL;
+    bool ok = dir && first_mmproj(dir, &name);
     char *path = name ? dg_path_join(dir, name) : NULL;
     dgemma_status st = DGEMMA_OK;
     if (path)
         st = dg_checkpoint_open(out, path, err);
-    else if (!dir || name)
+    else if (!ok || name)
         st = no_memory(model->dir, err);
     dg_free(dir);
     dg_free(name);
@@ -627,7 +627,7 @@ dgemma_status dg_checkpoint_document(const dg_checkpoint *ck, const char *name, 
 
 bool dg_checkpoint_has_document(const dg_checkpoint *ck, const char *name)
 {
-    return !dg_checkpoint_gguf(ck) && dir_has(ck->dir, name);
+    return !dg_checkpoint_gguf(ck) && dg_file_exists_in(ck->dir, name);
 }
 
 const dg_gguf *dg_checkpoint_gguf(const dg_checkpoint *ck)

@@ -42,6 +42,7 @@ Suite *pictures_suite(void);
 Suite *scheduler_suite(void);
 Suite *prefix_cache_suite(void);
 Suite *hostile_suite(void);
+Suite *out_of_memory_suite(void);
 Suite *true_shape_suite(void);
 Suite *pocket_checks_suite(void);
 Suite *cells_suite(void);
