@@ -26,8 +26,10 @@ static int cut(const dg_want *w, int most)
 /* Tokens of the picture that comes next; 0: text does. */
 static int next_picture(const dg_want *w)
 {
-    bool text = !w->picture || w->picture[0].end - w->picture[0].first == 1;
-    return text || !w->n_token ? 0 : w->picture[0].end - w->first;
+    if (!w->picture || w->n_token < 1)
+        return 0; /* behind the last token there is nothing to look at */
+    bool text = w->picture[0].end - w->picture[0].first == 1;
+    return text ? 0 : w->picture[0].end - w->first;
 }
 
 /* Out of `rows` rows, `most` tokens; or the picture that comes next and is longer than that. */

@@ -1,5 +1,6 @@
 /* Who gets which rows of a pass: bounds, pictures, turns. */
 #include <string.h>
+#include "base/alloc.h"
 #include "base/common.h"
 #include "base/rng.h"
 #include "engine/grants.h"
@@ -66,6 +67,17 @@ START_TEST(one_alone)
 END_TEST
 
 /* The room for prompts, alone and beside canvases, and how several share it. */
+/* A prompt that is all encoded points behind its list of pictures, where there is nothing. */
+START_TEST(nothing_is_read_behind_the_last_token)
+{
+    dg_span *list = dg_calloc(4, sizeof *list);
+    ck_assert_ptr_nonnull(list);
+    dg_want step = {.n_canvas = 16, .prompt = true, .picture = list + 4, .first = 4};
+    assert_grant(dg_grant_alone(&step, 16), 0, 16);
+    dg_free(list);
+}
+END_TEST
+
 START_TEST(prompts_share_their_room)
 {
     dg_grant g[12];
@@ -268,6 +280,7 @@ Suite *grants_suite(void)
     TCase *t = tcase_create("grants");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, one_alone);
+    tcase_add_test(t, nothing_is_read_behind_the_last_token);
     tcase_add_test(t, prompts_share_their_room);
     tcase_add_test(t, a_picture_overruns_the_room);
     tcase_add_test(t, what_does_not_fit_is_first_next_time);
