@@ -93,8 +93,8 @@ static dgemma_status number_steps(record *r, dgemma_error *err)
 static dgemma_status record_read(fixture *fx, record *r, dgemma_error *err)
 {
     const dg_generation_config *g = &fx->gen;
-    *r = (record){
-        .opt = {g->max_steps, g->t_min, g->t_max, g->entropy_bound, g->stability, g->confidence}};
+    *r = (record){.opt = {g->max_steps, g->t_min, g->t_max, g->entropy_bound, g->stability,
+                          g->confidence, 0}};
     const dg_tensor *t = fixture_tensor(fx, "step.entropy", DG_F32, err);
     if (!t || t->n_dim != 2)
         return t ? dg_fail(err, DGEMMA_E_FORMAT, "step.entropy is not a matrix") : DGEMMA_E_FORMAT;

@@ -380,7 +380,7 @@ START_TEST(free_from_inside_a_step)
 {
     dgemma_engine *e = open_engine(NULL);
     dgemma_request_options opt = record_endless(e);
-    leaver l = {0};
+    leaver l = {.own = NULL};
     dgemma_request *other = submit(e, &opt);
     dgemma_request_notify(other, ring_late, &l);
     l.other = other;
@@ -402,7 +402,7 @@ START_TEST(free_waits_for_a_step)
 {
     dgemma_engine *e = open_engine(NULL);
     dgemma_request_options opt = record_endless(e);
-    leaver l = {0};
+    leaver l = {.own = NULL};
     opt.on_step = wait_to_be_freed;
     opt.step_user = &l;
     dgemma_request *r = submit(e, &opt);
