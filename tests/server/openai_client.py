@@ -16,6 +16,9 @@ CALCULATOR = {"type": "function", "function": {
                    "required": ["expression"]}}}
 BOTH = [WEATHER, CALCULATOR]
 
+# A prompt as it stands, to which the model answers; behind a bare word it writes nothing but padding.
+RAW = "<|turn>user\nWhat is the capital of France?<turn|>\n<|turn>model\n"
+
 
 def client(s, **options):
     return openai.OpenAI(base_url=f"http://127.0.0.1:{s.port}/v1", api_key=options.pop("api_key", "none"),
@@ -48,9 +51,9 @@ def chat_and_stream():
                 pass
             final = stream.get_final_completion()
         check("the helper for streams", final.choices[0].message.content == text, final)
-        old = c.completions.create(model="test", prompt="Hello", max_tokens=8, seed=3)
-        check("completions", old.choices[0].text is not None and old.usage.completion_tokens <= 8)
-        streamed = "".join(k.choices[0].text for k in c.completions.create(model="test", prompt="Hello", max_tokens=8,
+        old = c.completions.create(model="test", prompt=RAW, max_tokens=8, seed=3)
+        check("completions", old.choices[0].text and old.usage.completion_tokens <= 8, old.choices[0].text)
+        streamed = "".join(k.choices[0].text for k in c.completions.create(model="test", prompt=RAW, max_tokens=8,
                                                                            seed=3, stream=True))
         check("streamed completions", streamed == old.choices[0].text)
 
@@ -122,7 +125,7 @@ def logprobs():
         chunks = [t for k in ask(c, logprobs=True, stream=True) for t in (k.choices[0].logprobs.content
                   if k.choices[0].logprobs else [])]
         check("the same in a stream", [t.logprob for t in chunks] == [t.logprob for t in content])
-        old = c.completions.create(model="test", prompt="Hello", max_tokens=8, seed=3, logprobs=2)
+        old = c.completions.create(model="test", prompt=RAW, max_tokens=8, seed=3, logprobs=2)
         check("completions have theirs", len(old.choices[0].logprobs.token_logprobs) == len(old.choices[0].logprobs.tokens) > 0)
 
 
