@@ -71,7 +71,8 @@ typedef struct bench {
 static dgemma_status open_all(bench *b, const options *o, dgemma_error *err)
 {
     const dg_config *cfg;
-    dgemma_status st = dg_synthetic_open(&b->synthetic, o->type, o->n_layer, err);
+    dgemma_status st = dg_synthetic_open(
+        &b->synthetic, &(dg_synthetic_options){.type = o->type, .n_layer = o->n_layer}, err);
     if (st)
         return st;
     cfg = dg_synthetic_config(b->synthetic);

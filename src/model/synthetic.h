@@ -1,7 +1,7 @@
-/* Models of the true shape with seeded random weights: to measure speed without the checkpoint.
- * Tensors of one type share their bytes, as many as the largest of them has, so that a model of 50
- * GB takes little memory before a backend copies it; what is read of it is as much as of a real
- * one. */
+/* Models of the true shape with seeded random weights: to measure speed without the checkpoint. In
+ * memory tensors of one type share their bytes, as many as the largest of them has, so that a model
+ * of 50 GB takes little memory before a backend copies it; what is read of it is as much as of a
+ * real one. In a file (src/bench/synth_file.c) each has its own. */
 #ifndef DG_MODEL_SYNTHETIC_H
 #define DG_MODEL_SYNTHETIC_H
 
@@ -10,10 +10,15 @@
 
 typedef struct dg_synthetic dg_synthetic;
 
-/* The published 26B-A4B shape with n_layer layers (0: all 30), weights as `type` says: "BF16",
- * "Q8_0", "Q4_0", or "Q4_K_M", which mixes types as the published file does. DGEMMA_E_ARG: another
- * name. */
-dgemma_status dg_synthetic_open(dg_synthetic **out, const char *type, int n_layer,
+typedef struct dg_synthetic_options {
+    const char *shape; /* "26b-a4b", as published, or "tiny", for tests; NULL: the first */
+    const char *type;  /* a preset of synthetic_types.h, which mixes types as published files do */
+    int n_layer;       /* 0: all of the shape's */
+    bool listed;       /* for a writer: weights that are to be random have no data */
+} dg_synthetic_options;
+
+/* DGEMMA_E_ARG: a shape or type that is not known, or more layers than the shape has. */
+dgemma_status dg_synthetic_open(dg_synthetic **out, const dg_synthetic_options *opt,
                                 dgemma_error *err);
 void dg_synthetic_close(dg_synthetic *s);
 

@@ -1,0 +1,122 @@
+#include "model/synthetic_types.h"
+#include <string.h>
+#include "base/common.h"
+
+/* ---- presets ----  What llama.cpp's quantisation makes of this shape: rows of 704 and 2112 values
+ * fill no blocks of 256, so their types fall back. */
+
+static const dg_preset presets[] = {
+    {"BF16", 32, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16,
+     DG_BF16, DG_WIDER_NONE},
+    {"F16", 1, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16,
+     DG_WIDER_NONE},
+    {"Q8_0", 7, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0,
+     DG_Q8_0, DG_WIDER_NONE},
+    {"Q6_K", 18, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q8_0, DG_Q8_0, DG_Q8_0,
+     DG_Q8_0, DG_WIDER_NONE},
+    {"Q5_K_M", 17, DG_Q6_K, DG_Q5_K, DG_Q5_K, DG_Q5_K, DG_Q6_K, DG_Q5_K, DG_Q5_1, DG_Q8_0, DG_Q5_1,
+     DG_Q8_0, DG_WIDER_MORE_BITS},
+    {"Q4_K_M", 15, DG_Q6_K, DG_Q4_K, DG_Q4_K, DG_Q4_K, DG_Q6_K, DG_Q4_K, DG_Q5_0, DG_Q8_0, DG_Q5_0,
+     DG_Q8_0, DG_WIDER_MORE_BITS},
+    {"Q4_0", 2, DG_Q6_K, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0,
+     DG_Q4_0, DG_WIDER_NONE},
+    {"Q4_1", 3, DG_Q6_K, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1,
+     DG_Q4_1, DG_WIDER_NONE},
+    {"IQ4_NL", 25, DG_Q6_K, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL,
+     DG_Q5_1, DG_IQ4_NL, DG_Q5_1, DG_WIDER_FIRST},
+    {"IQ4_XS", 30, DG_Q6_K, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_NL,
+     DG_Q5_1, DG_IQ4_NL, DG_Q5_1, DG_WIDER_FIRST},
+    {"MXFP4_MOE", 38, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_MXFP4, DG_Q8_0, DG_Q8_0,
+     DG_MXFP4, DG_MXFP4, DG_WIDER_NONE},
+    {"Q2_K", 10, DG_Q6_K, DG_Q2_K, DG_Q3_K, DG_Q3_K, DG_Q3_K, DG_Q2_K, DG_Q4_0, DG_Q4_0, DG_Q4_0,
+     DG_Q4_0, DG_WIDER_NONE},
+};
+
+const dg_preset *dg_preset_find(const char *name)
+{
+    for (size_t i = 0; i < DG_COUNT(presets); i++)
+        if (strcmp(presets[i].name, name) == 0)
+            return &presets[i];
+    return NULL;
+}
+
+const char *dg_preset_names(void)
+{
+    return "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE, Q2_K";
+}
+
+bool dg_preset_is_wider(const dg_preset *p, int index, int n)
+{
+    int eighth = n / 8;
+    if (p->rule == DG_WIDER_FIRST)
+        return index < eighth;
+    return p->rule == DG_WIDER_MORE_BITS &&
+           (index < eighth || index >= 7 * n / 8 || (index - eighth) % 3 == 2);
+}
+
+/* ---- content ---- */
+
+static uint64_t mix(uint64_t *state)
+{
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static void put_f16(unsigned char *at, float v)
+{
+    uint16_t h = dg_float_to_f16(v);
+    memcpy(at, &h, sizeof h);
+}
+
+/* Where a block keeps its scales, as halves, and what makes random bits beside them values around
+ * zero: the second is that of the minima. */
+static const struct {
+    dg_dtype type;
+    int at[2];
+    float scale[2];
+} scales[] = {
+    {DG_Q8_0, {0, -1}, {2.6e-4f, 0}},       {DG_Q4_0, {0, -1}, {4.1e-3f, 0}},
+    {DG_Q4_1, {0, 2}, {4.3e-3f, -3.2e-2f}}, {DG_Q5_0, {0, -1}, {2.05e-3f, 0}},
+    {DG_Q5_1, {0, 2}, {2.1e-3f, -3.3e-2f}}, {DG_Q2_K, {80, 82}, {1.6e-3f, 2.4e-3f}},
+    {DG_Q3_K, {108, -1}, {4.6e-4f, 0}},     {DG_Q4_K, {0, 2}, {1.0e-4f, 7.5e-4f}},
+    {DG_Q5_K, {0, 2}, {4.9e-5f, 7.6e-4f}},  {DG_Q6_K, {208, -1}, {1.5e-5f, 0}},
+    {DG_IQ4_NL, {0, -1}, {2.9e-4f, 0}},     {DG_IQ4_XS, {0, -1}, {1.6e-5f, 0}},
+};
+
+static void set_scales(unsigned char *b, dg_dtype type, uint64_t r)
+{
+    float jitter = 0.75f + (float)(r & 0xFF) / 512;
+    for (size_t i = 0; i < DG_COUNT(scales); i++)
+        for (int k = 0; k < 2 && scales[i].type == type; k++)
+            if (scales[i].at[k] >= 0)
+                put_f16(b + scales[i].at[k], scales[i].scale[k] * jitter);
+    if (type == DG_MXFP4)
+        b[0] = (unsigned char)(119 + (r & 1)); /* a power of two */
+}
+
+/* Sign and mantissa stay random; the exponent is one of the four around 2^-6. */
+static void tame_halves(uint16_t *v, size_t n, dg_dtype type)
+{
+    for (size_t i = 0; i < n; i++)
+        v[i] = type == DG_BF16 ? (uint16_t)((v[i] & 0x807F) | (119 + (v[i] >> 7 & 3)) << 7)
+                               : (uint16_t)((v[i] & 0x83FF) | (7 + (v[i] >> 10 & 3)) << 10);
+}
+
+void dg_random_weights(void *data, dg_dtype type, size_t bytes, uint64_t seed)
+{
+    uint64_t state = seed, r = 0;
+    unsigned char *to = data;
+    for (size_t i = 0; i < bytes; i += sizeof r) {
+        r = mix(&state);
+        memcpy(to + i, &r, bytes - i < sizeof r ? bytes - i : sizeof r);
+    }
+    if (!dg_dtype_is_block(type)) {
+        tame_halves(data, bytes / 2, type);
+        return;
+    }
+    size_t block = dg_dtype_bytes(type, dg_dtype_block(type));
+    for (size_t i = 0; i + block <= bytes; i += block)
+        set_scales(to + i, type, mix(&state));
+}

@@ -1,0 +1,202 @@
+/* Synthetic models: the types that published files have, and weights that a model can run on. */
+#include <math.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "cpu/cpu_backend.h"
+#include "cpu/kernels.h"
+#include "model/forward.h"
+#include "model/synthetic.h"
+#include "model/synthetic_types.h"
+#include "suites.h"
+
+static const char *const names[] = {"BF16", "F16",  "Q8_0",   "Q6_K",   "Q5_K_M",    "Q4_K_M",
+                                    "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "MXFP4_MOE", "Q2_K"};
+
+static void open_or_fail(dg_synthetic **s, const char *shape, const char *type, int n_layer)
+{
+    dgemma_error err = {0};
+    dg_synthetic_options opt = {.shape = shape, .type = type, .n_layer = n_layer, .listed = true};
+    ck_assert_msg(dg_synthetic_open(s, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+}
+
+static int count_type(const dg_synthetic *s, dg_dtype type)
+{
+    const dg_checkpoint *ck = dg_synthetic_checkpoint(s);
+    int n = 0;
+    for (size_t i = 0; i < dg_checkpoint_count(ck); i++)
+        n += dg_checkpoint_at(ck, i)->type == type;
+    return n;
+}
+
+/* What a log of the published file counts. */
+START_TEST(types_of_the_published_q4_k_m)
+{
+    dg_synthetic *s;
+    open_or_fail(&s, "26b-a4b", "Q4_K_M", 0);
+    ck_assert_int_eq(count_type(s, DG_Q4_K), 194);
+    ck_assert_int_eq(count_type(s, DG_Q5_0), 33);
+    ck_assert_int_eq(count_type(s, DG_Q8_0), 28);
+    ck_assert_int_eq(count_type(s, DG_Q6_K), 14);
+    dg_synthetic_close(s);
+}
+END_TEST
+
+/* MiB of weights of published files, from their headers. */
+START_TEST(sizes_of_published_files)
+{
+    static const struct {
+        const char *type;
+        int mib;
+    } known[] = {{"BF16", 48184},   {"Q8_0", 25619}, {"Q6_K", 21590},     {"Q5_K_M", 18244},
+                 {"Q4_K_M", 16013}, {"Q4_0", 13765}, {"Q4_1", 15225},     {"IQ4_NL", 13904},
+                 {"IQ4_XS", 13406}, {"Q2_K", 10084}, {"MXFP4_MOE", 14048}};
+    for (size_t i = 0; i < DG_COUNT(known); i++) {
+        dg_synthetic *s;
+        open_or_fail(&s, NULL, known[i].type, 0);
+        double mib = (double)dg_synthetic_bytes(s) / (1 << 20);
+        ck_assert_msg(fabs(mib - known[i].mib) < 25, "%s: %.0f MiB, published %d", known[i].type,
+                      mib, known[i].mib);
+        dg_synthetic_close(s);
+    }
+}
+END_TEST
+
+START_TEST(random_weights_spread_around_zero)
+{
+    enum { N = 1 << 16 };
+    float *value = dg_array(N, sizeof *value);
+    unsigned char *data = dg_malloc(N * 4), *again = dg_malloc(N * 4);
+    for (dg_dtype type = DG_F16; type < DG_DTYPE_COMPUTE; type++) {
+        double sum = 0, square = 0, most = 0;
+        size_t bytes = dg_dtype_bytes(type, N);
+        if (type == DG_NVFP4)
+            continue; /* in no preset: its factors are tensors of their own */
+        dg_random_weights(data, type, bytes, 7);
+        dg_random_weights(again, type, bytes, 7);
+        ck_assert_mem_eq(data, again, bytes);
+        dg_random_weights(again, type, bytes, 8);
+        ck_assert_mem_ne(data, again, bytes);
+        dg_widen(value, data, type, N);
+        for (int i = 0; i < N; i++) {
+            sum += (double)value[i] / N;
+            square += (double)value[i] * (double)value[i] / N;
+            most = fmax(most, fabs((double)value[i]));
+        }
+        ck_assert_msg(fabs(sum) < 3e-3 && sqrt(square) > 0.015 && sqrt(square) < 0.035 && most < 1,
+                      "%s: mean %g, spread %g, most %g", dg_dtype_name(type), sum, sqrt(square),
+                      most);
+    }
+    dg_free(value);
+    dg_free(data);
+    dg_free(again);
+}
+END_TEST
+
+/* ---- a pass ---- */
+
+typedef struct tiny {
+    dg_synthetic *s;
+    dg_backend *be;
+    dg_model *m;
+    dg_kv_cache *kv;
+    dg_forward *f;
+} tiny;
+
+static void tiny_open(tiny *t, const char *type)
+{
+    dgemma_error err = {0};
+    dg_synthetic_options opt = {.shape = "tiny", .type = type};
+    dg_cpu_options cpu = {1, dg_cpu_flags()};
+    dgemma_status st = dg_synthetic_open(&t->s, &opt, &err);
+    st = st ? st : dg_cpu_open(&t->be, &cpu, &err);
+    const dg_config *cfg = st ? NULL : dg_synthetic_config(t->s);
+    st = st ? st : dg_model_load(&t->m, cfg, dg_synthetic_checkpoint(t->s), t->be, &err);
+    st = st ? st : dg_kv_cache_create(&t->kv, cfg, t->be, DG_BF16, 0, &err);
+    st = st ? st : dg_forward_create(&t->f, t->m, t->kv, cfg->canvas_length + 8, 1, &err);
+    ck_assert_msg(st == DGEMMA_OK, "%s: %s", type, err.msg);
+}
+
+static void tiny_close(tiny *t)
+{
+    dg_forward_free(t->f);
+    dg_kv_cache_free(t->kv);
+    dg_model_free(t->m);
+    t->be->close(t->be);
+    dg_synthetic_close(t->s);
+}
+
+START_TEST(every_preset_runs)
+{
+    tiny t = {0};
+    tiny_open(&t, names[_i]);
+    enum { N = 32 };
+    const dg_config *cfg = dg_synthetic_config(t.s);
+    ck_assert_int_eq(cfg->canvas_length, N);
+    int32_t token[8 + N], argmax[N], drawn[N];
+    double uniform[N];
+    float entropy[N];
+    for (int i = 0; i < 8 + N; i++)
+        token[i] = i * 37 % cfg->n_vocab;
+    for (int i = 0; i < N; i++)
+        uniform[i] = (i + 0.5) / N;
+    dg_kv_seq seq = {0};
+    dg_work w = {.seq = &seq,
+                 .token = token,
+                 .n_token = 8,
+                 .canvas = token + 8,
+                 .n_canvas = N,
+                 .soft = dg_array(N * (size_t)cfg->n_embd, sizeof(float)),
+                 .first_step = true,
+                 .temperature = 0.6f,
+                 .uniform = uniform,
+                 .entropy = entropy,
+                 .argmax = argmax,
+                 .drawn = drawn};
+    dgemma_error err = {0};
+    for (int step = 0; step < 3; step++) {
+        dgemma_status st = dg_forward_run(t.f, &(dg_pass){.work = &w, .n_work = 1}, &err);
+        ck_assert_msg(st == DGEMMA_OK, "%s: %s", names[_i], err.msg);
+        for (int i = 0; i < N; i++)
+            ck_assert_msg(isfinite(entropy[i]), "%s: entropy %g", names[_i], (double)entropy[i]);
+        w.n_token = 0;
+        w.first_step = false;
+    }
+    dg_free(w.soft);
+    dg_kv_seq_clear(t.kv, &seq);
+    tiny_close(&t);
+}
+END_TEST
+
+START_TEST(refused)
+{
+    static const struct {
+        dg_synthetic_options opt;
+        const char *say;
+    } bad[] = {{{.type = "Q9"}, "known are BF16"},
+               {{.type = "BF16", .shape = "huge"}, "\"tiny\" are known"},
+               {{.type = "BF16", .n_layer = 31}, "has 1 to 30"},
+               {{.type = "BF16", .n_layer = -1}, "has 1 to 30"}};
+    for (size_t i = 0; i < DG_COUNT(bad); i++) {
+        dgemma_error err = {0};
+        dg_synthetic *s;
+        ck_assert_int_eq(dg_synthetic_open(&s, &bad[i].opt, &err), DGEMMA_E_ARG);
+        ck_assert_msg(strstr(err.msg, bad[i].say) != NULL, "%s", err.msg);
+    }
+}
+END_TEST
+
+Suite *synthetic_suite(void)
+{
+    Suite *s = suite_create("synthetic");
+    TCase *c = tcase_create("list");
+    tcase_add_test(c, types_of_the_published_q4_k_m);
+    tcase_add_test(c, sizes_of_published_files);
+    tcase_add_test(c, random_weights_spread_around_zero);
+    tcase_add_test(c, refused);
+    suite_add_tcase(s, c);
+    c = tcase_create("pass");
+    tcase_add_loop_test(c, every_preset_runs, 0, (int)DG_COUNT(names));
+    suite_add_tcase(s, c);
+    return s;
+}
