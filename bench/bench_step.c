@@ -2,9 +2,11 @@
  *
  *     bench_step [--device NAME] [--type BF16|Q8_0|Q4_0|Q4_K_M] [--layers N] [--context N] [--batch
  * N] [--steps N]
- *                [--threads N] [--chunk N]
+ *                [--threads N] [--chunk N] [--skew 1]
  *
- * Prints the load, the prefill of the context chunk by chunk, and the median of the steps. */
+ * Prints the load, the prefill of the context chunk by chunk, and the median of the steps. Every
+ * step sees a canvas of random words, as those that are not accepted are; with --skew the busiest
+ * expert has four times the mean. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +22,7 @@
 
 typedef struct options {
     const char *device, *type;
-    int n_layer, context, batch, steps, threads, chunk;
+    int n_layer, context, batch, steps, threads, chunk, skew;
 } options;
 
 static bool number(const char *name, const char *const *argv, int *out)
@@ -43,7 +45,8 @@ static bool parse(options *o, int argc, char **argv)
             o->type = a[1];
         else if (!number("--layers", a, &o->n_layer) && !number("--context", a, &o->context) &&
                  !number("--batch", a, &o->batch) && !number("--steps", a, &o->steps) &&
-                 !number("--threads", a, &o->threads) && !number("--chunk", a, &o->chunk))
+                 !number("--threads", a, &o->threads) && !number("--chunk", a, &o->chunk) &&
+                 !number("--skew", a, &o->skew))
             return false;
     }
     return o->batch > 0 && o->steps > 0 && o->chunk > 0 && o->context >= 0;
@@ -72,7 +75,8 @@ static dgemma_status open_all(bench *b, const options *o, dgemma_error *err)
 {
     const dg_config *cfg;
     dgemma_status st = dg_synthetic_open(
-        &b->synthetic, &(dg_synthetic_options){.type = o->type, .n_layer = o->n_layer}, err);
+        &b->synthetic,
+        &(dg_synthetic_options){.type = o->type, .n_layer = o->n_layer, .skewed = o->skew}, err);
     if (st)
         return st;
     cfg = dg_synthetic_config(b->synthetic);
@@ -136,6 +140,16 @@ static dgemma_status prefill(bench *b, const options *o, dgemma_error *err)
     return st;
 }
 
+/* Random words again everywhere. Words that were drawn would be the same few at many positions,
+ * which no real router sees. */
+static void renoise(bench *b, const options *o, int step)
+{
+    const dg_config *cfg = dg_synthetic_config(b->synthetic);
+    dg_rng_key key = {.seed = 10, .step = (uint32_t)(step + 5)};
+    for (int i = 0; i < o->batch * cfg->canvas_length; i++)
+        b->token[i] = (int32_t)dg_rng_below(&key, (uint32_t)i, (uint32_t)cfg->n_vocab);
+}
+
 static dgemma_status denoise(bench *b, const options *o, dgemma_error *err)
 {
     const dg_config *cfg = dg_synthetic_config(b->synthetic);
@@ -163,7 +177,7 @@ static dgemma_status denoise(bench *b, const options *o, dgemma_error *err)
             b->ms[step] = 1e3 * (dg_clock_now() - begin);
         for (int i = 0; i < o->batch; i++)
             b->work[i].first_step = false;
-        memcpy(b->token, b->token + 2 * c, c * sizeof *b->token);
+        renoise(b, o, step);
     }
     double entropy = 0;
     for (size_t i = 0; !st && i < c; i++)
@@ -191,7 +205,7 @@ int main(int argc, char **argv)
     if (!parse(&o, argc, argv)) {
         fprintf(stderr, "usage: bench_step [--device NAME] [--type NAME] [--layers N] [--context "
                         "N] [--batch N] "
-                        "[--steps N] [--threads N] [--chunk N]\n");
+                        "[--steps N] [--threads N] [--chunk N] [--skew 1]\n");
         return 2;
     }
     dgemma_status st = open_all(&b, &o, &err);

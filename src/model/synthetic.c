@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "model/synthetic_router.h"
 #include "model/synthetic_types.h"
 
 enum { GLOBAL_EVERY = 6, LAYER_TENSORS = 24, NAME_BYTES = 80 };
@@ -35,6 +36,8 @@ struct dg_synthetic {
     shared_bytes of[DG_DTYPE_COMPUTE];
     float *one,
         *norm; /* [n_embd] ones; and the last norm, so large that the model is sure of some words */
+    float *post_norm; /* [n_embd] */
+    uint16_t *router; /* [n_layer][n_expert, n_embd] */
 };
 
 /* ---- the list ---- */
@@ -93,8 +96,11 @@ static void add_layer(dg_synthetic *s, const dg_preset *p, int index)
                                         "post_feedforward_layernorm_2.weight",
                                         "router.scale"};
     snprintf(d, sizeof d, "model.decoder.layers.%d.", index);
-    for (size_t i = 0; i < DG_COUNT(norms); i++)
+    for (size_t i = 0; i < DG_COUNT(norms); i++) {
         add(s, DG_F32, d, norms[i], n, 0, 0);
+        if (i == 1 || i == 4) /* what they give is added to the residual stream */
+            s->tensor[s->n - 1].data = s->post_norm;
+    }
     add(s, p->wide, d, "self_attn.q_proj.weight", q, n, 0);
     add(s, p->wide, d, "self_attn.k_proj.weight", kv, n, 0);
     if (!lc->v_from_k)
@@ -105,6 +111,7 @@ static void add_layer(dg_synthetic *s, const dg_preset *p, int index)
     snprintf(m, sizeof m, "%smlp.", d);
     add_mlp(s, p, m, wider ? p->down_wider : p->down);
     add(s, DG_BF16, d, "router.proj.weight", cfg->n_expert, n, 0);
+    s->tensor[s->n - 1].data = s->router + (size_t)index * (size_t)cfg->n_expert * (size_t)n;
     add(s, DG_F32, d, "router.per_expert_scale", cfg->n_expert, 0, 0);
     add(s, p->expert, d, "experts.gate_up_proj", cfg->n_expert, 2 * cfg->n_ff_expert, n);
     add(s, wider ? p->expert_down_wider : p->expert_down, d, "experts.down_proj", cfg->n_expert, n,
@@ -188,21 +195,40 @@ static const model_shape *find_shape(const char *name)
     return name ? NULL : shapes;
 }
 
-static dgemma_status make(dg_synthetic *s, const dg_preset *p, bool listed, dgemma_error *err)
+/* What some tensors hold that are not random bits of their type. */
+static dgemma_status make_special(dg_synthetic *s, bool skewed, dgemma_error *err)
+{
+    const dg_config *cfg = &s->cfg;
+    size_t n = (size_t)cfg->n_embd, each = (size_t)cfg->n_expert * n;
+    s->one = dg_array(n, sizeof *s->one);
+    s->norm = dg_array(n, sizeof *s->norm);
+    s->post_norm = dg_array(n, sizeof *s->post_norm);
+    s->router = dg_array((size_t)cfg->n_layer * each, sizeof *s->router);
+    if (!s->one || !s->norm || !s->post_norm || !s->router)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        s->one[i] = 1;
+        s->norm[i] = 8;
+    }
+    dg_synthetic_post_norm(s->post_norm, cfg->n_embd);
+    for (int i = 0; i < cfg->n_layer; i++)
+        dg_synthetic_router(s->router + (size_t)i * each, i, cfg->n_expert, cfg->n_embd, skewed);
+    return DGEMMA_OK;
+}
+
+static dgemma_status make(dg_synthetic *s, const dg_preset *p, const dg_synthetic_options *opt,
+                          dgemma_error *err)
 {
     s->cap = (size_t)(s->cfg.n_layer + 1) * LAYER_TENSORS;
     s->tensor = dg_calloc(s->cap, sizeof *s->tensor);
     s->name = dg_calloc(s->cap, sizeof *s->name);
-    s->one = dg_array((size_t)s->cfg.n_embd, sizeof *s->one);
-    s->norm = dg_array((size_t)s->cfg.n_embd, sizeof *s->norm);
-    if (!s->tensor || !s->name || !s->one || !s->norm)
+    if (!s->tensor || !s->name)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    for (int i = 0; i < s->cfg.n_embd; i++) {
-        s->one[i] = 1;
-        s->norm[i] = 8;
-    }
+    dgemma_status st = make_special(s, opt->skewed, err);
+    if (st)
+        return st;
     list_tensors(s, p);
-    dgemma_status st = listed ? DGEMMA_OK : make_content(s, err);
+    st = opt->listed ? DGEMMA_OK : make_content(s, err);
     return st ? st : dg_checkpoint_of(&s->ck, "synthetic", s->tensor, s->n, err);
 }
 
@@ -227,7 +253,7 @@ dgemma_status dg_synthetic_open(dg_synthetic **out, const dg_synthetic_options *
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     dgemma_status st = read_shape(&s->cfg, sh, n_layer, err);
     if (!st)
-        st = make(s, p, opt->listed, err);
+        st = make(s, p, opt, err);
     if (st) {
         dg_synthetic_close(s);
         return st;
@@ -247,6 +273,8 @@ void dg_synthetic_close(dg_synthetic *s)
     dg_free(s->name);
     dg_free(s->one);
     dg_free(s->norm);
+    dg_free(s->post_norm);
+    dg_free(s->router);
     dg_free(s);
 }
 

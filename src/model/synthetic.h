@@ -14,6 +14,7 @@ typedef struct dg_synthetic_options {
     const char *shape; /* "26b-a4b", as published, or "tiny", for tests; NULL: the first */
     const char *type;  /* a preset of synthetic_types.h, which mixes types as published files do */
     int n_layer;       /* 0: all of the shape's */
+    bool skewed;       /* the busiest expert gets four times the mean; else as chance has it */
     bool listed;       /* for a writer: weights that are to be random have no data */
 } dg_synthetic_options;
 

@@ -27,6 +27,7 @@ Suite *preprocess_suite(void);
 Suite *video_suite(void);
 Suite *diffusion_suite(void);
 Suite *settle_suite(void);
+Suite *router_suite(void);
 Suite *forward_suite(void);
 Suite *equations_suite(void);
 Suite *kv_cache_suite(void);
