@@ -21,10 +21,13 @@ set -eu
 
 : "${CC:=cc}"
 
-have_libc()   { printf '#include <pthread.h>\n' | "$CC" -E - >/dev/null 2>&1; }
+# CC may be several words: "ccache cc".
+# shellcheck disable=SC2086
+have_header() { printf '#include <%s>\n' "$1" | $CC -E - >/dev/null 2>&1; }
+have_libc()   { have_header pthread.h; }
 have_pkg()    { command -v pkg-config >/dev/null 2>&1; }
 have_lib()    { have_pkg && pkg-config --exists "$1"; }
-have_gif()    { printf '#include <gif_lib.h>\n' | "$CC" -E - >/dev/null 2>&1; }
+have_gif()    { have_header gif_lib.h; }
 have_fuzzer() {
     printf 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return d && n ? 0 : 0; }\n' |
         clang -fsanitize=fuzzer,address,undefined -x c -o /dev/null - >/dev/null 2>&1

@@ -11,6 +11,13 @@ done
 in_bare_system() { env PATH="$bin" CC=no-compiler sh tools/deps.sh "$@"; }
 
 check "all is there" sh tools/deps.sh build test
+
+# With a compiler, and still nothing that could install.
+for tool in cc pkg-config; do
+    ln -s "$(command -v "$tool")" "$temp/$tool"
+done
+check "a compiler of several words" env PATH="$temp:$bin" CC="env cc" sh tools/deps.sh build
+
 check "no package manager: the names" fails_saying "libjansson-dev" in_bare_system build
 check "each group has its own" fails_saying "names: check pkg-config" in_bare_system test
 check "links to pictures" fails_saying "names: libcurl4-openssl-dev pkg-config" in_bare_system links

@@ -21,7 +21,7 @@ hashes_fit() {
     cat "$temp/a.js" "$temp/b.js" | hash_of | sed "s/^/script-src 'sha256-/" | grep -qFf - "$temp/page.c" &&
         hash_of <"$temp/style.css" | sed "s/^/style-src 'sha256-/" | grep -qFf - "$temp/page.c"
 }
-compiles() { printf '#include <stddef.h>\n' >"$temp/page.h" && "${CC:-cc}" -c -o "$temp/page.o" "$temp/page.c"; }
+compiles() { printf '#include <stddef.h>\n' >"$temp/page.h" && ${CC:-cc} -c -o "$temp/page.o" "$temp/page.c"; }
 
 check "one document" makes_one_document
 if command -v python3 >/dev/null 2>&1; then

@@ -4,7 +4,7 @@
 
 for header in include/*.h; do
     for std in c99 c17; do
-        check "$header in $std" "$CC" -std=$std -Wall -Wextra -Wpedantic -Werror -Iinclude \
+        check "$header in $std" $CC -std=$std -Wall -Wextra -Wpedantic -Werror -Iinclude \
             -fsyntax-only -x c "$header"
     done
     if command -v c++ >/dev/null 2>&1; then
@@ -20,7 +20,7 @@ done
 for header in $(find src -name '*.h' ! -name '*_body.h' ! -path 'src/cpu/arm/*' ! -path 'src/cpu/x86/*' |
     sort); do
     # shellcheck disable=SC2046 # flags are words
-    check "$header" "$CC" -std=c17 -D_GNU_SOURCE -Wall -Wextra -Iinclude -Isrc \
+    check "$header" $CC -std=c17 -D_GNU_SOURCE -Wall -Wextra -Iinclude -Isrc \
         $(pkg-config --cflags jansson) -fsyntax-only -x c "$header"
 done
 finish

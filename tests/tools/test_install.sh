@@ -22,14 +22,14 @@ files() { (cd "$root" && find . ! -type d | sort); }
 has() { for f in "$@"; do [ -e "$prefix/$f" ] || { echo "$f is missing"; files; return 1; }; done; }
 build_shared() {
     # shellcheck disable=SC2046 # flags are words
-    "$CC" "$temp/user.c" -o "$temp/shared" $(pkg-config --cflags --libs dgemma) &&
+    $CC "$temp/user.c" -o "$temp/shared" $(pkg-config --cflags --libs dgemma) &&
         LD_LIBRARY_PATH="$prefix/lib" "$temp/shared"
 }
 build_static() {
     # The system's libraries are outside the root: the file says which they are.
     pc=$prefix/lib/pkgconfig/dgemma.pc
     # shellcheck disable=SC2046
-    "$CC" "$temp/user.c" -o "$temp/static" -I"$prefix/include" "$prefix/lib/libdgemma.a" \
+    $CC "$temp/user.c" -o "$temp/static" -I"$prefix/include" "$prefix/lib/libdgemma.a" \
         $(PKG_CONFIG_SYSROOT_DIR='' pkg-config --libs "$(sed -n 's/^Requires.private: //p' "$pc")") \
         $(sed -n 's/^Libs.private: //p' "$pc") && "$temp/static"
 }
@@ -38,7 +38,7 @@ example() {
     name=$1
     shift
     # shellcheck disable=SC2046
-    "$CC" -std=c17 -Wall -Wextra -Werror "examples/$name.c" -o "$temp/$name" $(pkg-config --cflags --libs dgemma) &&
+    $CC -std=c17 -Wall -Wextra -Werror "examples/$name.c" -o "$temp/$name" $(pkg-config --cflags --libs dgemma) &&
         LD_LIBRARY_PATH="$prefix/lib" "$temp/$name" "$@" >"$temp/$name.out" && grep -aq tokens "$temp/$name.out"
 }
 model=tests/fixtures/golden/sampler_finishes/model
