@@ -58,7 +58,7 @@ class Server:
     def __init__(self, *args, model=None, log=None):
         self.log = log or tempfile.TemporaryFile("w+b")
         self.process = subprocess.Popen(
-            [os.environ["DGEMMA"], "serve", "-m", model or self.model, "--port", "0", "--name", "test", *args],
+            [os.environ["DGEMMA"], "serve", "-m", model or self.model, "--device", "cpu", "--port", "0", "--name", "test", *args],
             stdout=subprocess.PIPE, stderr=self.log)
         line = self.process.stdout.readline().decode()
         found = re.search(r":(\d+)$", line.strip())

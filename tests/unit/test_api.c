@@ -12,6 +12,7 @@
 #include "dgemma_tools.h"
 #include "engine/block_loop.h"
 #include "suites.h"
+#include "support/cpu_engine.h"
 #include "support/record_events.h"
 #include "support/tiny_model.h"
 
@@ -29,7 +30,7 @@ static dgemma_engine *open_with(dgemma_engine_options opt)
 
 static dgemma_engine *open_engine(const char *chat_template)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     opt.chat_template = chat_template;
     return open_with(opt);
 }
@@ -153,7 +154,7 @@ END_TEST
 
 START_TEST(freeing_and_closing_end_what_runs)
 {
-    dgemma_engine_options one_at_a_time = dgemma_engine_defaults();
+    dgemma_engine_options one_at_a_time = dg_test_engine_defaults();
     one_at_a_time.max_running = 1;
     dgemma_engine *e = open_with(one_at_a_time);
     dgemma_request_options opt = record_endless(e);
@@ -275,7 +276,7 @@ END_TEST
 /* The words that clients look for, with the numbers. What is beyond the context is not read. */
 START_TEST(prompts_beyond_the_context_say_so)
 {
-    dgemma_engine_options eo = dgemma_engine_defaults();
+    dgemma_engine_options eo = dg_test_engine_defaults();
     eo.context_length = 64;
     dgemma_engine *e = open_with(eo);
     dgemma_request_options opt = dgemma_request_defaults(e);
@@ -649,7 +650,7 @@ END_TEST
 
 START_TEST(no_tokenizer_still_runs_ids)
 {
-    dgemma_engine_options eo = dgemma_engine_defaults();
+    dgemma_engine_options eo = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     eo.model_path = "tests/fixtures/golden/text/model";
@@ -680,7 +681,7 @@ static bool give_up(void *user, double fraction)
 
 START_TEST(loading_tells_and_can_be_given_up)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     int n = 0;
@@ -720,7 +721,7 @@ static void on_check(void *user, const dgemma_check *c)
 
 START_TEST(verify_names_the_layer_that_is_off)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_error err = {0};
     verdicts v = {0};
     char *reference;

@@ -12,6 +12,7 @@
 #include "dgemma_tools.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
+#include "support/cpu_engine.h"
 #include "support/temp_dir.h"
 
 static const char good_model[] = "tests/fixtures/golden/generate_early/model";
@@ -41,7 +42,7 @@ static void copy_model(char dir[DG_TEST_PATH])
  * why in one line. */
 static dgemma_status try_model(const char *path, dgemma_error *err)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     static const int32_t prompt[] = {3, 4, 5};
     memset(err, 0, sizeof *err);
@@ -265,7 +266,7 @@ START_TEST(non_finite_logits_end_the_request)
     ck_assert(dg_test_write_file(dir, "model.safetensors", file.data, file.len));
     dg_buf_clear(&file);
 
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     opt.model_path = dir;
@@ -291,7 +292,7 @@ END_TEST
  * reached. */
 static bool run_out_at(long n, dgemma_status *st, dgemma_error *err)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_stats stats = {0};
     const char *stop[] = {"zzz"};

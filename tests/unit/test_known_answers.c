@@ -9,6 +9,7 @@
 #include "cpu/kernels.h"
 #include "dgemma.h"
 #include "suites.h"
+#include "support/cpu_engine.h"
 #include "support/skip.h"
 #include "support/tiny_model.h"
 
@@ -156,7 +157,7 @@ static answer ask(const answer_case *q)
     dgemma_engine *e = NULL;
     dgemma_request *r = NULL;
     dgemma_error err = {0};
-    dgemma_engine_options open = dgemma_engine_defaults();
+    dgemma_engine_options open = dg_test_engine_defaults();
     open.model_path = q->model;
     open.n_threads = 2;
     open.cpu = q->reference ? "ref" : NULL;

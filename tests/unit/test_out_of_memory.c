@@ -17,6 +17,7 @@
 #include "server/server.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
+#include "support/cpu_engine.h"
 
 static const char folder_path[] = "tests/fixtures/golden/sampler_finishes/model";
 static const char pocket_path[] = "models/pocket/pocket.gguf";
@@ -24,7 +25,7 @@ static const char picture_path[] = "tests/fixtures/golden/vision/image.png";
 
 static dgemma_status try_open(dgemma_engine **e, const char *path, dgemma_error *err)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     opt.model_path = path;
     opt.n_threads = 2;
     opt.context_length = 512;

@@ -12,6 +12,7 @@
 #include "dgemma_tools.h"
 #include "engine/block_loop.h"
 #include "suites.h"
+#include "support/cpu_engine.h"
 #include "support/skip.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
@@ -22,7 +23,7 @@ static const char picture_path[] = "tests/fixtures/golden/vision/image.png";
 
 static dgemma_engine *open_engine(void)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     opt.model_path = model_path;
@@ -309,7 +310,7 @@ static size_t picture_bytes(dgemma_engine *e)
 
 static dgemma_engine *open_with(size_t bytes)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     opt.model_path = model_path;
     opt.n_threads = 2;
@@ -431,7 +432,7 @@ START_TEST(towers_of_gguf_models)
     char dir[DG_TEST_PATH], model[DG_TEST_PATH], tower[DG_TEST_PATH];
     dgemma_error err = {0};
     dgemma_model_info info;
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     ck_assert(dg_test_temp_make(dir));
     dg_buf file;
     dg_buf_init(&file, 16 << 20);
@@ -504,7 +505,7 @@ START_TEST(a_named_tower_is_a_gguf_file)
         "tests/fixtures/golden/vision/model",
         "tests/fixtures/golden/vision/model/config.json",
     };
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     opt.model_path = "tests/fixtures/gguf/tiny.gguf";
     for (size_t i = 0; i < 2; i++) {
         dgemma_model_info info;
@@ -541,7 +542,7 @@ START_TEST(a_tower_that_does_not_fit_is_ignored)
 
         dgemma_engine *e = NULL;
         dgemma_model_info info;
-        dgemma_engine_options opt = dgemma_engine_defaults();
+        dgemma_engine_options opt = dg_test_engine_defaults();
         opt.model_path = model;
         ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
         dgemma_engine_info(e, &info);
@@ -576,7 +577,7 @@ START_TEST(a_config_alone_is_no_tower)
     dgemma_error err = {0};
     dgemma_engine *e = NULL;
     dgemma_model_info estimated, opened;
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     opt.model_path = dir;
     ck_assert_msg(dgemma_model_estimate(&estimated, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
@@ -664,7 +665,7 @@ START_TEST(image_rules)
     dgemma_media file = {.path = picture_path};
     static const int32_t prompt[] = {2, 20, 380, 21};
     for (int i = 0; i < 3; i++) {
-        dgemma_engine_options eo = dgemma_engine_defaults();
+        dgemma_engine_options eo = dg_test_engine_defaults();
         dgemma_engine *e = NULL;
         dgemma_error err = {0};
         eo.model_path = "tests/fixtures/golden/vision_generate/model";

@@ -11,6 +11,7 @@
 #include "engine/prefix_cache.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
+#include "support/cpu_engine.h"
 #include "support/record_events.h"
 #include "support/tiny_model.h"
 
@@ -73,7 +74,7 @@ static void check_again(dgemma_kv_type type)
     static const int lengths[] = {1, 8, 9, 63, 64, 65, 200, 1301};
     static int32_t ids[1400];
     static record rec;
-    dgemma_engine_options eo = dgemma_engine_defaults();
+    dgemma_engine_options eo = dg_test_engine_defaults();
     eo.kv_type = type;
     pair p = open_pair(eo);
     dgemma_request_options opt = defaults(&p);
@@ -109,7 +110,7 @@ START_TEST(the_next_turn_goes_on_from_the_end)
 {
     static int32_t ids[1024];
     static record rec;
-    pair p = open_pair(dgemma_engine_defaults());
+    pair p = open_pair(dg_test_engine_defaults());
     dgemma_request_options opt = defaults(&p);
     opt.tokens = ids;
     opt.n_tokens = 90;
@@ -138,7 +139,7 @@ END_TEST
 static void check_conversation(const char *revision, bool thinking, const char *tools)
 {
     static record rec;
-    dgemma_engine_options eo = dgemma_engine_defaults();
+    dgemma_engine_options eo = dg_test_engine_defaults();
     eo.chat_template = revision;
     pair p = open_pair(eo);
     dgemma_request_options opt = defaults(&p);
@@ -188,7 +189,7 @@ START_TEST(places_where_prompts_part_are_learned)
 {
     static int32_t ids[400];
     static record rec;
-    pair p = open_pair(dgemma_engine_defaults());
+    pair p = open_pair(dg_test_engine_defaults());
     dgemma_request_options opt = defaults(&p);
     opt.tokens = ids;
     opt.n_tokens = 400;
@@ -222,7 +223,7 @@ START_TEST(pictures_are_told_apart)
     unsigned char first[64], second[64];
     dgemma_media one = {.data = first, .size = gif_of(first, 10)},
                  other = {.data = second, .size = gif_of(second, 200)};
-    pair p = open_pair(dgemma_engine_defaults());
+    pair p = open_pair(dg_test_engine_defaults());
     dgemma_request_options opt = defaults(&p);
     opt.chat_prompt = "Look at this: <|image|> and say what it is.";
     opt.n_media = 1;
@@ -260,7 +261,7 @@ START_TEST(salts_keep_requests_apart)
     static record rec;
     unsigned char gif[64];
     dgemma_media one = {.data = gif, .size = gif_of(gif, 10)};
-    pair p = open_pair(dgemma_engine_defaults());
+    pair p = open_pair(dg_test_engine_defaults());
     dgemma_request_options opt = defaults(&p);
     opt.chat_prompt = "Look at this: <|image|> and say what it is.";
     opt.n_media = 1;
@@ -304,7 +305,7 @@ START_TEST(the_least_recently_used_go_first)
     enum { N = 24, LENGTH = 300 };
     static int32_t ids[N][LENGTH];
     static record rec;
-    dgemma_engine_options eo = dgemma_engine_defaults();
+    dgemma_engine_options eo = dg_test_engine_defaults();
     dgemma_model_info info;
     eo.context_length = 1024;
     eo.model_path = "tests/fixtures/golden/sampler_finishes/model";
@@ -394,7 +395,7 @@ START_TEST(many_at_once_with_little_memory)
         fill_ids(prompts[i], 600, 1);
         fill_ids(prompts[i] + 100 + 30 * (i % 4), 400, 2 + (unsigned)i);
     }
-    dgemma_engine_options eo = dgemma_engine_defaults();
+    dgemma_engine_options eo = dg_test_engine_defaults();
     dgemma_model_info info;
     eo.context_length = 1024;
     eo.model_path = "tests/fixtures/golden/sampler_finishes/model";
@@ -440,7 +441,7 @@ START_TEST(what_arrives_together_is_encoded_once)
     enum { N = 5, COMMON = 700 };
     static int32_t ids[N][COMMON + 40];
     static record want[2 * N], got;
-    pair p = open_pair(dgemma_engine_defaults());
+    pair p = open_pair(dg_test_engine_defaults());
     dgemma_request *r[2 * N];
     dgemma_request_options opt[2 * N];
     for (int i = 0; i < 2 * N; i++) { /* other endings, then other seeds */

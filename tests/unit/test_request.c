@@ -7,12 +7,13 @@
 #include "engine/engine.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
+#include "support/cpu_engine.h"
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
 
 static dgemma_engine *open_engine(int context_length, int n_threads)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     opt.model_path = model_path;
@@ -319,7 +320,7 @@ START_TEST(engine_options_are_checked)
 {
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     ck_assert_int_eq(dgemma_engine_open(&e, &opt, &err), DGEMMA_E_ARG);
     opt.model_path = "tests/no/such/folder";
     ck_assert_int_eq(dgemma_engine_open(&e, &opt, &err), DGEMMA_E_IO);

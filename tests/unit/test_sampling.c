@@ -6,6 +6,7 @@
 #include "base/common.h"
 #include "dgemma.h"
 #include "suites.h"
+#include "support/cpu_engine.h"
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
 enum { N_VOCAB = 384, CANVAS = 16, MOST = 2048 };
@@ -70,7 +71,7 @@ static bool on_step(void *user, const dgemma_step *step)
 
 static dgemma_engine *open_engine(const char *cpu)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     opt.model_path = model_path;

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "suites.h"
+#include "support/cpu_engine.h"
 #include "support/record_events.h"
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
@@ -19,7 +20,7 @@ static const char picture_path[] = "tests/fixtures/golden/vision/image.png";
 
 static dgemma_engine *open_for(int max_running)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     opt.max_running = max_running;
     return record_engine(opt);
 }
@@ -63,7 +64,7 @@ static void record_alone(record *alone, int n)
 {
     for (int i = 0; i < (int)DG_COUNT(long_prompt); i++)
         long_prompt[i] = 20 + i * 7 % 300;
-    dgemma_engine_options one_by_one = dgemma_engine_defaults();
+    dgemma_engine_options one_by_one = dg_test_engine_defaults();
     one_by_one.max_running = 1;
     one_by_one.no_prefix_cache = true;
     dgemma_engine *e = record_engine(one_by_one);
@@ -112,7 +113,7 @@ enum { IMAGE_TOKEN = 380 };
 
 static dgemma_engine *open_both_ways(int max_running, bool prefix_cache)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     opt.model_path = both_ways_path;
     opt.max_running = max_running;
     opt.no_prefix_cache = !prefix_cache;
@@ -705,7 +706,7 @@ END_TEST
 
 START_TEST(memory_is_set_aside_first)
 {
-    dgemma_engine_options eo = dgemma_engine_defaults();
+    dgemma_engine_options eo = dg_test_engine_defaults();
     dgemma_engine *e = open_for(1);
     dgemma_model_info info;
     dgemma_engine_info(e, &info);
@@ -755,7 +756,7 @@ END_TEST
 
 START_TEST(options_of_scheduling_are_checked)
 {
-    dgemma_engine_options eo = dgemma_engine_defaults();
+    dgemma_engine_options eo = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     eo.model_path = model_path;

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/prompt.h"
 #include "suites.h"
+#include "support/cpu_engine.h"
 
 static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
 static const char tools[] =
@@ -14,7 +15,7 @@ static const char tools[] =
 
 static dgemma_engine *open_engine(const char *chat_template)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     opt.model_path = model_path;

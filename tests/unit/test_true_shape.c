@@ -15,6 +15,7 @@
 #include "format/safetensors.h"
 #include "model/forward.h"
 #include "suites.h"
+#include "support/cpu_engine.h"
 #include "support/temp_dir.h"
 #include "support/write_safetensors.h"
 
@@ -245,7 +246,7 @@ static void check_logits(const char *dir)
 
 static void check_engine(const char *dir)
 {
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     dgemma_model_info info;
