@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "base/alloc.h"
 
@@ -88,6 +89,17 @@ dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err)
     if (f != stdin)
         fclose(f);
     return st;
+}
+
+uint64_t dg_file_space(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t n = !slash ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    char *dir = n ? dg_strndup(path, n) : dg_strdup(".");
+    struct statvfs info;
+    bool known = dir && statvfs(dir, &info) == 0;
+    dg_free(dir);
+    return known ? (uint64_t)info.f_bavail * info.f_frsize : UINT64_MAX;
 }
 
 bool dg_file_exists(const char *path)

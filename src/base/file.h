@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 #include "base/buf.h"
 #include "base/error.h"
@@ -30,6 +31,9 @@ dgemma_status dg_file_map_check(const dg_file_map *map, const char *path, dgemma
 /* Appends the whole file (a pipe or "-" for standard input works too) to *out. DGEMMA_E_LIMIT past
  * out->max. */
 dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err);
+
+/* Bytes that may still be written into the folder that `path` lies in; UINT64_MAX: nobody knows. */
+uint64_t dg_file_space(const char *path);
 
 bool dg_file_exists(const char *path);
 bool dg_file_is_dir(const char *path);

@@ -157,6 +157,39 @@ bool dg_gguf_rename(char out[DG_GGUF_NAME], const char *name)
     return true;
 }
 
+/* What GGUF calls `name`, which lacks its prefix. */
+static const char *look_back(const pair *list, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i].ours, name) == 0)
+            return list[i].gguf;
+    return NULL;
+}
+
+bool dg_gguf_name_of(char out[DG_GGUF_NAME], const char *name)
+{
+    static const char decoder[] = "model.decoder.";
+    int n_digit;
+    const char *gguf, *rest = in_layer_of("model.encoder.language_model.layers.", name, &n_digit);
+    if (rest && strcmp(rest, "layer_scalar") == 0) {
+        snprintf(out, DG_GGUF_NAME, "blk.%.*s.%s", n_digit, rest - n_digit - 1, prompt_scalar);
+        return true;
+    }
+    rest = in_layer_of("model.decoder.layers.", name, &n_digit);
+    if (rest) {
+        gguf = look_back(layer, DG_COUNT(layer), rest);
+        if (gguf)
+            snprintf(out, DG_GGUF_NAME, "blk.%.*s.%s", n_digit, rest - n_digit - 1, gguf);
+        return gguf != NULL;
+    }
+    if (strncmp(name, decoder, sizeof decoder - 1) != 0)
+        return false;
+    gguf = look_back(top, DG_COUNT(top), name + sizeof decoder - 1);
+    if (gguf)
+        snprintf(out, DG_GGUF_NAME, "%s", gguf);
+    return gguf != NULL;
+}
+
 bool dg_gguf_encoder_scalar(char out[DG_GGUF_NAME], const char *name)
 {
     int n_digit;

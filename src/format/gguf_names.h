@@ -12,6 +12,9 @@ enum { DG_GGUF_NAME = 256 }; /* room for any name, GGUF's or ours, with its NUL 
  * that name. `name` is at most 255 bytes long. */
 bool dg_gguf_rename(char out[DG_GGUF_NAME], const char *name);
 
+/* The way back, for the tensors of the language model: false when GGUF has no name for it. */
+bool dg_gguf_name_of(char out[DG_GGUF_NAME], const char *name);
+
 /* For "blk.N.layer_output_scale.weight", the canvas's layer scalar: the name of the prompt's,
  * "blk.N.enc_layer_output_scale.weight". False for any other. */
 bool dg_gguf_encoder_scalar(char out[DG_GGUF_NAME], const char *name);

@@ -77,6 +77,11 @@ static size_t int_bytes(dg_gguf_type type)
     }
 }
 
+static size_t number_bytes(dg_gguf_type type)
+{
+    return type == DG_GGUF_F32 ? 4 : type == DG_GGUF_F64 ? 8 : int_bytes(type);
+}
+
 static uint32_t float_bits(float f)
 {
     uint32_t bits;
@@ -132,6 +137,25 @@ void dg_gguf_put_strings(dg_gguf_writer *w, const char *key, const dg_gguf_text 
         append_text(w, &w->values, value[i].text, value[i].len);
 }
 
+void dg_gguf_put_copy(dg_gguf_writer *w, const dg_gguf_value *v)
+{
+    append_text(w, &w->values, v->key.text, v->key.len);
+    w->n_value++;
+    if (v->is_array)
+        append_number(w, &w->values, DG_GGUF_ARRAY, 4);
+    append_number(w, &w->values, v->type, 4);
+    if (v->is_array)
+        append_number(w, &w->values, v->n, 8);
+    if (v->type == DG_GGUF_STRING) {
+        dg_gguf_strings s = dg_gguf_strings_of(v);
+        for (dg_gguf_text text; dg_gguf_strings_next(&s, &text);)
+            append_text(w, &w->values, text.text, text.len);
+    } else if (v->type == DG_GGUF_ARRAY)
+        fail(w, DGEMMA_E_UNSUPPORTED, "an array of arrays is not copied");
+    else
+        append(w, &w->values, v->data, v->n * number_bytes(v->type));
+}
+
 void dg_gguf_put_tensor(dg_gguf_writer *w, const dg_tensor *t)
 {
     int type = dg_gguf_type_of(t->type);
@@ -168,6 +192,18 @@ static void write_padding(dg_gguf_writer *w, uint64_t size)
         write_bytes(w, zero, n < sizeof zero ? (size_t)n : sizeof zero);
 }
 
+static uint64_t aligned(const dg_gguf_writer *w, uint64_t size)
+{
+    return (size + w->alignment - 1) / w->alignment * w->alignment;
+}
+
+enum { HEAD_BYTES = 24 }; /* the magic number, the version, two counts */
+
+uint64_t dg_gguf_writer_bytes(const dg_gguf_writer *w)
+{
+    return aligned(w, HEAD_BYTES + w->values.len + w->tensors.len) + w->data_bytes;
+}
+
 void dg_gguf_writer_open(dg_gguf_writer *w, const char *path)
 {
     dg_buf head;
@@ -191,20 +227,38 @@ void dg_gguf_writer_open(dg_gguf_writer *w, const char *path)
     dg_buf_clear(&head);
 }
 
-void dg_gguf_write_data(dg_gguf_writer *w, const void *data, size_t bytes)
+/* Bytes that the tensor which is being written still wants. */
+static uint64_t bytes_wanted(const dg_gguf_writer *w)
+{
+    uint64_t bytes = 0;
+    if (w->n_written < w->n_tensor)
+        memcpy(&bytes, w->sizes.data + w->n_written * sizeof bytes, sizeof bytes);
+    return bytes - w->part_bytes;
+}
+
+void dg_gguf_write_part(dg_gguf_writer *w, const void *data, size_t bytes)
 {
     if (w->error.status)
         return;
-    uint64_t wanted = 0;
-    if (w->n_written < w->n_tensor)
-        memcpy(&wanted, w->sizes.data + w->n_written * sizeof wanted, sizeof wanted);
-    if (bytes != wanted) {
+    uint64_t wanted = bytes_wanted(w);
+    if (bytes > wanted) {
         fail(w, DGEMMA_E_INTERNAL, "the data of a tensor does not have the announced size");
         return;
     }
     write_bytes(w, data, bytes);
-    write_padding(w, bytes);
-    w->n_written++;
+    w->part_bytes += bytes;
+    if (bytes == wanted) {
+        write_padding(w, w->part_bytes);
+        w->part_bytes = 0;
+        w->n_written++;
+    }
+}
+
+void dg_gguf_write_data(dg_gguf_writer *w, const void *data, size_t bytes)
+{
+    if (!w->error.status && bytes != bytes_wanted(w))
+        fail(w, DGEMMA_E_INTERNAL, "the data of a tensor does not have the announced size");
+    dg_gguf_write_part(w, data, bytes);
 }
 
 dgemma_status dg_gguf_writer_close(dg_gguf_writer *w, dgemma_error *err)

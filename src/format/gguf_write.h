@@ -22,7 +22,7 @@ typedef struct dg_gguf_writer {
     dg_buf values, tensors; /* as they stand in the file */
     uint64_t n_value, n_tensor, data_bytes;
     dg_buf sizes; /* uint64_t of each tensor: what dg_gguf_write_data is held to */
-    uint64_t n_written;
+    uint64_t n_written, part_bytes; /* tensors, and of the next one */
     FILE *file;
     char *path;
     dgemma_error error;
@@ -43,14 +43,23 @@ void dg_gguf_put_ints(dg_gguf_writer *w, const char *key, dg_gguf_type type, con
 void dg_gguf_put_floats(dg_gguf_writer *w, const char *key, const float *value, size_t n);
 void dg_gguf_put_strings(dg_gguf_writer *w, const char *key, const dg_gguf_text *value, size_t n);
 
+/* A value as another file has it, arrays of arrays excepted. */
+void dg_gguf_put_copy(dg_gguf_writer *w, const dg_gguf_value *v);
+
 /* Announces a tensor: name, type and row-major shape are used; its bytes follow from them. */
 void dg_gguf_put_tensor(dg_gguf_writer *w, const dg_tensor *t);
+
+/* Of the file as it will be. */
+uint64_t dg_gguf_writer_bytes(const dg_gguf_writer *w);
 
 /* Creates the file and writes all that was put; nothing more may be put. */
 void dg_gguf_writer_open(dg_gguf_writer *w, const char *path);
 
 /* The whole data of the next tensor, in the order they were announced. */
 void dg_gguf_write_data(dg_gguf_writer *w, const void *data, size_t bytes);
+
+/* The same piece by piece: the next bytes of the tensor that is being written. */
+void dg_gguf_write_part(dg_gguf_writer *w, const void *data, size_t bytes);
 
 /* Frees everything. A tensor whose data did not come is a failure too; an unfinished file is
  * removed. */

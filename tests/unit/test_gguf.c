@@ -107,15 +107,18 @@ static void round_trip(size_t alignment)
         memset(data[i], (int)i + 1, sizeof data[i]);
         dg_gguf_put_tensor(&w, &tensor[i]);
     }
+    uint64_t bytes = dg_gguf_writer_bytes(&w);
     dg_gguf_writer_open(&w, dg_test_in_root("t.gguf"));
-    for (size_t i = 0; i < DG_COUNT(tensor); i++)
-        dg_gguf_write_data(&w, data[i], tensor[i].bytes);
+    for (size_t i = 0; i < DG_COUNT(tensor); i++) /* the second one piece by piece */
+        for (size_t at = 0, n = i == 1 ? 100 : tensor[i].bytes; at < tensor[i].bytes; at += n)
+            dg_gguf_write_part(&w, data[i], n < tensor[i].bytes - at ? n : tensor[i].bytes - at);
     ck_assert_msg(dg_gguf_writer_close(&w, &err) == DGEMMA_OK, "%s", err.msg);
 
     dg_file_map map;
     dg_gguf g;
     ck_assert_int_eq(dg_file_map_open(&map, dg_test_in_root("t.gguf"), &err), DGEMMA_OK);
     ck_assert_msg(dg_gguf_parse(&g, map.data, map.size, "t", &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_uint_eq(map.size, bytes);
     ck_assert_int_eq(g.version, 3);
     check_everything(&g);
     ck_assert_uint_eq(g.n_tensor, 3);
@@ -139,6 +142,36 @@ START_TEST(what_is_written_is_read)
     round_trip(1);
     round_trip(8);
     round_trip(4096);
+}
+END_TEST
+
+/* Every value of a file, written into another as it is. */
+START_TEST(values_are_copied)
+{
+    dgemma_error err = {0};
+    dg_gguf_writer w;
+    dg_file_map map;
+    dg_gguf g;
+    for (int turn = 0; turn < 2; turn++) {
+        dg_gguf_writer_init(&w, 0);
+        if (turn == 0)
+            put_everything(&w);
+        for (size_t i = 0; turn == 1 && i < g.n_value; i++)
+            dg_gguf_put_copy(&w, &g.value[i]);
+        dg_gguf_writer_open(&w, dg_test_in_root(turn ? "u.gguf" : "t.gguf"));
+        ck_assert_msg(dg_gguf_writer_close(&w, &err) == DGEMMA_OK, "%s", err.msg);
+        if (turn) {
+            dg_gguf_clear(&g);
+            dg_file_map_close(&map);
+        }
+        dgemma_status st =
+            dg_file_map_open(&map, dg_test_in_root(turn ? "u.gguf" : "t.gguf"), &err);
+        st = st ? st : dg_gguf_parse(&g, map.data, map.size, "t", &err);
+        ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
+        check_everything(&g);
+    }
+    dg_gguf_clear(&g);
+    dg_file_map_close(&map);
 }
 END_TEST
 
@@ -494,6 +527,7 @@ Suite *gguf_suite(void)
     TCase *c = tcase_create("files");
     tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(c, what_is_written_is_read);
+    tcase_add_test(c, values_are_copied);
     tcase_add_test(c, writer_holds_data_to_what_was_announced);
     suite_add_tcase(s, c);
 
