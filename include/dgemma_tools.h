@@ -1,4 +1,5 @@
-/* Offline work on model files: look into them, check what a model computes. */
+/* Offline work on model files: look into them, check what a model computes, make some to measure.
+ */
 #ifndef DGEMMA_TOOLS_H
 #define DGEMMA_TOOLS_H
 
@@ -87,6 +88,32 @@ DGEMMA_API dgemma_status dgemma_verify(const dgemma_engine_options *opt, const c
  * for a model that is known to be right, to hold a converted or quantised one against it. */
 DGEMMA_API dgemma_status dgemma_verify_record(const dgemma_engine_options *opt, char **reference,
                                               dgemma_error *err);
+
+/* ---- models to measure ----
+ *
+ * A GGUF file with seeded random weights in the shape and the types of a published one, with a
+ * tokenizer and a chat template: speed and memory can be measured on it without the checkpoint. It
+ * loads and runs like any other; what it says means nothing. */
+typedef struct dgemma_synth_options {
+    const char *path;
+    const char *shape;     /* "26b-a4b", the published one, or "tiny", for tests */
+    const char *type;      /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q4_1",
+                              "IQ4_NL", "IQ4_XS", "MXFP4_MOE", "Q2_K": as llama.cpp mixes types */
+    int n_layer;           /* 0: all of the shape's */
+    uint64_t seed;         /* the same seed, the same file */
+    const char *tokenizer; /* a tokenizer.json, a folder with one, or a GGUF file; NULL: made up */
+    bool replace;          /* a file that is there already */
+    dgemma_progress_fn *on_progress; /* or NULL; return false to give up */
+    void *progress_user;
+} dgemma_synth_options;
+
+DGEMMA_API dgemma_synth_options dgemma_synth_defaults(void); /* 26b-a4b, Q4_K_M; no path */
+
+/* Writes the file, beside its name as NAME.partial until it is whole; that is removed when
+ * something fails. *bytes: its size. DGEMMA_E_ARG: an option makes no sense, or the file is there;
+ * DGEMMA_E_IO: there is no room for it, which is looked at first, or it cannot be written. */
+DGEMMA_API dgemma_status dgemma_synth(const dgemma_synth_options *opt, uint64_t *bytes,
+                                      dgemma_error *err);
 
 /* Something that a model can run on, by the name that dgemma_engine_options.device takes. */
 typedef struct dgemma_device {

@@ -2,6 +2,7 @@
 #include "dgemma_tools.h"
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "bench/synth_file.h"
 #include "engine/device.h"
 #include "engine/loader.h"
 #include "engine/verify.h"
@@ -120,6 +121,24 @@ dgemma_status dgemma_verify_record(const dgemma_engine_options *opt, char **refe
         dg_buf_clear(&out);
     else
         *reference = out.data;
+    return st;
+}
+
+dgemma_synth_options dgemma_synth_defaults(void)
+{
+    return (dgemma_synth_options){.shape = "26b-a4b", .type = "Q4_K_M"};
+}
+
+dgemma_status dgemma_synth(const dgemma_synth_options *opt, uint64_t *bytes, dgemma_error *err)
+{
+    uint64_t size = 0;
+    if (!opt || !opt->path || !*opt->path)
+        return dg_fail(err, DGEMMA_E_ARG, "no file was named");
+    if (!opt->shape || !opt->type)
+        return dg_fail(err, DGEMMA_E_ARG, "a synthetic model needs a shape and a type");
+    dgemma_status st = dg_synth_write(opt, &size, err);
+    if (!st && bytes)
+        *bytes = size;
     return st;
 }
 

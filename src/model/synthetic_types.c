@@ -104,6 +104,12 @@ static void tame_halves(uint16_t *v, size_t n, dg_dtype type)
                                : (uint16_t)((v[i] & 0x83FF) | (7 + (v[i] >> 10 & 3)) << 10);
 }
 
+static void tame_floats(uint32_t *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        v[i] = (v[i] & 0x807FFFFF) | (119 + (v[i] >> 23 & 3)) << 23;
+}
+
 void dg_random_weights(void *data, dg_dtype type, size_t bytes, uint64_t seed)
 {
     uint64_t state = seed, r = 0;
@@ -112,10 +118,12 @@ void dg_random_weights(void *data, dg_dtype type, size_t bytes, uint64_t seed)
         r = mix(&state);
         memcpy(to + i, &r, bytes - i < sizeof r ? bytes - i : sizeof r);
     }
-    if (!dg_dtype_is_block(type)) {
+    if (type == DG_F32)
+        tame_floats(data, bytes / sizeof(float));
+    if (type == DG_F16 || type == DG_BF16)
         tame_halves(data, bytes / 2, type);
+    if (!dg_dtype_is_block(type))
         return;
-    }
     size_t block = dg_dtype_bytes(type, dg_dtype_block(type));
     for (size_t i = 0; i + block <= bytes; i += block)
         set_scales(to + i, type, mix(&state));

@@ -24,8 +24,8 @@ const char *dg_preset_names(void);                 /* "BF16, F16, …", for mess
 /* Whether number `index` of `n` tensors of a kind gets the wider type. */
 bool dg_preset_is_wider(const dg_preset *p, int index, int n);
 
-/* Fills n bytes, whole blocks, of a weight: values of either sign that spread by about 0.02, and
- * none that is not a number. The same seed gives the same bytes. */
+/* Fills `bytes`, whole blocks, of a weight; floats are aligned. Values of either sign that spread
+ * by about 0.02, and none that is not a number. The same seed gives the same bytes. */
 void dg_random_weights(void *data, dg_dtype type, size_t bytes, uint64_t seed);
 
 #endif

@@ -3,12 +3,20 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "base/file.h"
+#include "bench/synth_vocabulary.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
+#include "dgemma_tools.h"
+#include "engine/loader.h"
+#include "format/gguf_names.h"
 #include "model/forward.h"
 #include "model/synthetic.h"
 #include "model/synthetic_types.h"
 #include "suites.h"
+#include "support/temp_dir.h"
+#include "text/chat_template.h"
+#include "text/merges.h"
 
 static const char *const names[] = {"BF16", "F16",  "Q8_0",   "Q6_K",   "Q5_K_M",    "Q4_K_M",
                                     "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "MXFP4_MOE", "Q2_K"};
@@ -67,7 +75,7 @@ START_TEST(random_weights_spread_around_zero)
     enum { N = 1 << 16 };
     float *value = dg_array(N, sizeof *value);
     unsigned char *data = dg_malloc(N * 4), *again = dg_malloc(N * 4);
-    for (dg_dtype type = DG_F16; type < DG_DTYPE_COMPUTE; type++) {
+    for (dg_dtype type = DG_F32; type < DG_DTYPE_COMPUTE; type++) {
         double sum = 0, square = 0, most = 0;
         size_t bytes = dg_dtype_bytes(type, N);
         if (type == DG_NVFP4)
@@ -168,6 +176,165 @@ START_TEST(every_preset_runs)
 }
 END_TEST
 
+/* ---- names in files ---- */
+
+START_TEST(every_tensor_has_a_name_in_gguf)
+{
+    dg_synthetic *s;
+    open_or_fail(&s, "tiny", "BF16", 0);
+    const dg_checkpoint *ck = dg_synthetic_checkpoint(s);
+    for (size_t i = 0; i < dg_checkpoint_count(ck); i++) {
+        char gguf[DG_GGUF_NAME], back[DG_GGUF_NAME];
+        const char *name = dg_checkpoint_at(ck, i)->name;
+        ck_assert_msg(dg_gguf_name_of(gguf, name), "%s", name);
+        ck_assert(dg_gguf_rename(back, gguf));
+        ck_assert_str_eq(back, name);
+    }
+    char out[DG_GGUF_NAME];
+    ck_assert(!dg_gguf_name_of(out, "model.decoder.layers.0.bias"));
+    ck_assert(!dg_gguf_name_of(out, "model.decoder.other"));
+    ck_assert(!dg_gguf_name_of(out, "lm_head.weight"));
+    dg_synthetic_close(s);
+}
+END_TEST
+
+/* ---- files ---- */
+
+static dgemma_synth_options tiny_file(const char *path)
+{
+    dgemma_synth_options opt = dgemma_synth_defaults();
+    opt.shape = "tiny";
+    opt.path = path;
+    return opt;
+}
+
+static size_t read_file(const char *name, dg_buf *out)
+{
+    dgemma_error err = {0};
+    dg_buf_init(out, 1 << 26);
+    ck_assert_msg(dg_file_read(out, dg_test_in_root(name), &err) == DGEMMA_OK, "%s", err.msg);
+    return out->len;
+}
+
+START_TEST(a_seed_gives_one_file)
+{
+    static const char *const file[] = {"a", "b", "c"};
+    dg_buf got[3];
+    char path[DG_TEST_PATH];
+    for (int i = 0; i < 3; i++) {
+        dgemma_error err = {0};
+        uint64_t bytes = 0;
+        dgemma_synth_options opt = tiny_file(dg_test_path(path, dg_test_root, file[i]));
+        opt.seed = i == 2;
+        ck_assert_msg(dgemma_synth(&opt, &bytes, &err) == DGEMMA_OK, "%s", err.msg);
+        ck_assert_uint_eq(read_file(file[i], &got[i]), bytes);
+    }
+    ck_assert_uint_eq(got[0].len, got[2].len);
+    ck_assert_mem_eq(got[0].data, got[1].data, got[0].len);
+    ck_assert_mem_ne(got[0].data, got[2].data, got[0].len);
+    for (int i = 0; i < 3; i++)
+        dg_buf_clear(&got[i]);
+}
+END_TEST
+
+/* All presets, as files: the engine takes them, and their vocabulary says back what was said. */
+START_TEST(a_file_is_a_model)
+{
+    dgemma_error err = {0};
+    char path[DG_TEST_PATH];
+    dgemma_synth_options opt = tiny_file(dg_test_path(path, dg_test_root, "m.gguf"));
+    opt.type = names[_i];
+    opt.n_layer = 1 + _i;
+    ck_assert_msg(dgemma_synth(&opt, NULL, &err) == DGEMMA_OK, "%s", err.msg);
+    dg_loaded l;
+    ck_assert_msg(dg_load(&l, path, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_msg(dg_loaded_check(&l, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_int_eq(l.cfg.n_layer, 1 + _i);
+    ck_assert_int_eq(l.cfg.canvas_length, 32);
+    ck_assert_int_eq(dg_tokenizer_count(l.tokenizer), l.cfg.n_vocab);
+    ck_assert_int_eq(dg_chat_revision_of(l.chat_template), DG_CHAT_REVISION_A);
+    ck_assert(dg_chat_supported(l.tokenizer));
+
+    static const char said[] = "Bamo ti, kelupo!\n\xC3\xA9";
+    dg_tokens ids;
+    dg_buf text;
+    dg_tokens_init(&ids, 100);
+    dg_buf_init(&text, 100);
+    ck_assert_int_eq(dg_tokenizer_encode(l.tokenizer, said, strlen(said), 0, &ids, &err), 0);
+    ck_assert_uint_lt(ids.n, strlen(said));
+    ck_assert_int_eq(dg_tokenizer_decode(l.tokenizer, ids.ids, ids.n, false, &text, &err), 0);
+    ck_assert_str_eq(text.data, said);
+    dg_tokens_clear(&ids);
+    dg_buf_clear(&text);
+    dg_loaded_clear(&l);
+}
+END_TEST
+
+/* The true vocabulary's size: ids of markers as published, and about as many merges. */
+START_TEST(a_large_vocabulary)
+{
+    dgemma_error err = {0};
+    dg_synth_vocabulary v;
+    ck_assert_int_eq(dg_synth_vocabulary_make(&v, 262144, &err), DGEMMA_OK);
+    ck_assert_str_eq(v.piece[2].text, "<bos>");
+    ck_assert_str_eq(v.piece[106].text, "<turn|>");
+    ck_assert_str_eq(v.piece[238].text, "<0x00>");
+    ck_assert_str_eq(v.piece[493].text, "<0xFF>");
+    ck_assert_str_eq(v.piece[258884].text, "<|video|>");
+    dg_vocabulary from = {.where = "it", .pieces = v.piece, .n_piece = v.n};
+    dg_pieces p = {0};
+    dg_merges m = {0};
+    dgemma_status st = dg_pieces_init(&p, &from, &err); /* also holds them to be unique */
+    st = st ? st : dg_merges_derive(&m, &p, "it", &err);
+    ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
+    ck_assert_msg(m.n > 450000 && m.n < 600000, "%zu merges", m.n);
+    dg_merges_clear(&m);
+    dg_pieces_clear(&p);
+    dg_synth_vocabulary_clear(&v);
+}
+END_TEST
+
+static bool stop_at_once(void *user, double fraction)
+{
+    *(double *)user = fraction;
+    return false;
+}
+
+START_TEST(nothing_is_left_of_a_failure)
+{
+    char path[DG_TEST_PATH], other[DG_TEST_PATH];
+    dgemma_error err = {0};
+    double fraction = 0;
+    dgemma_synth_options opt = tiny_file(dg_test_path(path, dg_test_root, "m.gguf"));
+    opt.on_progress = stop_at_once;
+    opt.progress_user = &fraction;
+    ck_assert_int_eq(dgemma_synth(&opt, NULL, &err), DGEMMA_E_CANCELLED);
+    ck_assert(fraction > 0 && fraction < 1);
+    ck_assert(!dg_file_exists(path) && !dg_file_exists(dg_test_in_root("m.gguf.partial")));
+
+    opt = tiny_file(path);
+    ck_assert_int_eq(dgemma_synth(&opt, NULL, &err), DGEMMA_OK);
+    ck_assert_int_eq(dgemma_synth(&opt, NULL, &err), DGEMMA_E_ARG); /* it is there */
+    opt.replace = true;
+    ck_assert_int_eq(dgemma_synth(&opt, NULL, &err), DGEMMA_OK);
+    opt.path = dg_test_root;
+    ck_assert_int_eq(dgemma_synth(&opt, NULL, &err), DGEMMA_E_ARG);
+    opt.path = dg_test_path(other, dg_test_root, "no/such/folder");
+    ck_assert_int_eq(dgemma_synth(&opt, NULL, &err), DGEMMA_E_IO);
+    opt.path = "";
+    ck_assert_int_eq(dgemma_synth(&opt, NULL, &err), DGEMMA_E_ARG);
+}
+END_TEST
+
+START_TEST(space_of_a_disk)
+{
+    ck_assert_uint_gt(dg_file_space(dg_test_in_root("any")), 0);
+    ck_assert_uint_eq(dg_file_space("any"), dg_file_space("./any"));
+    ck_assert(dg_file_space("/") != UINT64_MAX);
+    ck_assert(dg_file_space(dg_test_in_root("no/such")) == UINT64_MAX);
+}
+END_TEST
+
 START_TEST(refused)
 {
     static const struct {
@@ -197,6 +364,15 @@ Suite *synthetic_suite(void)
     suite_add_tcase(s, c);
     c = tcase_create("pass");
     tcase_add_loop_test(c, every_preset_runs, 0, (int)DG_COUNT(names));
+    suite_add_tcase(s, c);
+    c = tcase_create("file");
+    tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
+    tcase_add_test(c, every_tensor_has_a_name_in_gguf);
+    tcase_add_test(c, a_seed_gives_one_file);
+    tcase_add_loop_test(c, a_file_is_a_model, 0, (int)DG_COUNT(names));
+    tcase_add_test(c, a_large_vocabulary);
+    tcase_add_test(c, nothing_is_left_of_a_failure);
+    tcase_add_test(c, space_of_a_disk);
     suite_add_tcase(s, c);
     return s;
 }

@@ -1,0 +1,108 @@
+/* dgemma synth: a model file with random weights of a published shape, to measure speed with. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "cells.h"
+#include "cli.h"
+#include "dgemma_tools.h"
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+typedef struct synth_progress {
+    double start, shown;
+    bool terminal, drawn;
+} synth_progress;
+
+static bool show_progress(void *user, double fraction)
+{
+    enum { WIDTH = 30 };
+    synth_progress *p = user;
+    double now = dg_clock_now();
+    if (interrupted)
+        return false;
+    if (!p->terminal || now - p->start < 1 || now - p->shown < 0.2)
+        return true;
+    char bar[WIDTH + 1];
+    for (int i = 0; i < WIDTH; i++)
+        bar[i] = i < (int)(fraction * WIDTH) ? '#' : '.';
+    bar[WIDTH] = '\0';
+    fprintf(stderr, "\rwriting [%s] %3.0f %%, %.0f s left ", bar, 100 * fraction,
+            (now - p->start) * (1 - fraction) / fraction);
+    p->shown = now;
+    p->drawn = true;
+    return true;
+}
+
+static const char usage[] =
+    "usage: dgemma synth [OPTION]... -o FILE\n\n"
+    "Writes a GGUF file with seeded random weights in the shape and the types of a published one, "
+    "with a\ntokenizer and a chat template in it: to measure speed and memory without the "
+    "checkpoint. It loads and runs\nlike any other model; what it says means nothing.\n";
+
+static int write_model(const dgemma_synth_options *opt)
+{
+    dgemma_error err = {0};
+    uint64_t bytes;
+    synth_progress *p = opt->progress_user;
+    struct sigaction act = {.sa_handler = on_interrupt};
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    dgemma_status st = dgemma_synth(opt, &bytes, &err);
+    if (p->drawn)
+        fputs("\r\033[K", stderr);
+    if (st == DGEMMA_E_CANCELLED) {
+        fputs("dgemma synth: interrupted; nothing is left of the file\n", stderr);
+        return EXIT_INTERRUPTED;
+    }
+    if (st)
+        return cli_fail(&err);
+    double seconds = dg_clock_now() - p->start;
+    cli_safe_write(stdout, opt->path, strlen(opt->path));
+    printf(": %s, %s, %.1f MB in %.1f s\n", opt->shape, opt->type, (double)bytes * 1e-6, seconds);
+    return EXIT_OK;
+}
+
+int cmd_synth(int argc, char **argv)
+{
+    dgemma_synth_options opt = dgemma_synth_defaults();
+    bool help = false;
+    const cli_option options[] = {
+        {0, "options", NULL, NULL, NULL, NULL},
+        {'o', "output", "FILE", "the file to write", cli_set_string, &opt.path},
+        {0, "shape", "NAME", "26b-a4b, as published, or tiny, for tests (26b-a4b)", cli_set_string,
+         &opt.shape},
+        {0, "type", "TYPE",
+         "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE, Q2_K "
+         "(Q4_K_M)",
+         cli_set_string, &opt.type},
+        {'l', "layers", "N", "so many layers (all of the shape's)", cli_set_count, &opt.n_layer},
+        {'s', "seed", "N", "the same seed gives the same file (0)", cli_set_seed, &opt.seed},
+        {0, "tokenizer", "PATH",
+         "take it from a tokenizer.json, a folder with one, or a GGUF file (made up)",
+         cli_set_string, &opt.tokenizer},
+        {'f', "force", NULL, "replace a file that is there", cli_set_switch, &opt.replace},
+        {'h', "help", NULL, "this text", cli_set_switch, &help},
+    };
+    size_t n_option = sizeof options / sizeof options[0], n_rest;
+    if (!cli_parse("synth", options, n_option, argc, argv, NULL, 0, &n_rest))
+        return EXIT_USAGE;
+    if (help) {
+        cli_print_help(usage, options, n_option);
+        return EXIT_OK;
+    }
+    if (!opt.path) {
+        fputs("dgemma synth: say which file to write: -o FILE\n", stderr);
+        return EXIT_USAGE;
+    }
+    synth_progress p = {.start = dg_clock_now(), .terminal = isatty(STDERR_FILENO)};
+    opt.on_progress = show_progress;
+    opt.progress_user = &p;
+    return write_model(&opt);
+}
