@@ -333,14 +333,14 @@ extern "C" cudaError_t dg_cuda_rope_table(cudaStream_t stream, float *cosines, f
 /* ---- the router ----
  *
  * Two launches. The first multiplies: a block has ROUTE_ROWS rows, ROUTE_EXPERTS experts and one of
- * ROUTE_PARTS parts of k, so that a canvas of 256 rows over 128 experts is 128 blocks that together
+ * ROUTE_PARTS parts of k, so that a canvas of 256 rows over 128 experts is 256 blocks that together
  * read x twice and W eight times from L2. The norm's factor is the same for a whole row and is
  * applied behind the sums. The second adds the parts in order and picks: a warp a row. */
 
 enum {
     ROUTE_ROWS = 32,
     ROUTE_EXPERTS = 64,
-    ROUTE_PARTS = 8,
+    ROUTE_PARTS = 16,
     ROUTE_K = 32,
     ROUTE_THREAD = 128,
     ROUTE_STAGES = 3
