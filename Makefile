@@ -211,7 +211,7 @@ build/cuda/%.o: src/cuda/%.cu build/cuda/flags
 	$(call say,NVCC $<)
 	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions -Iinclude -Isrc -MMD -MF $(@:.o=.d) -c -o $@ $<
 
-# The same checks as cuda_host_tests, on a device; and the products' speed.
+# The same checks as cuda_host_tests, on a device; and the kernels' speed.
 $(BUILD)/device/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC $<)
@@ -226,7 +226,7 @@ SRC_device := $(wildcard tests/cuda/*.c tests/cuda/*.cu)
 $(BUILD)/cuda_tests: $(patsubst %,$(BUILD)/device/%.o,$(basename $(SRC_device))) $(CUDA_OBJ) $(call obj,$(SRC_base) $(SRC_tensor))
 	$(link)
 
-$(BUILD)/bench_cuda_products: $(BUILD)/device/bench/bench_cuda_products.o $(CUDA_OBJ) $(call obj,$(SRC_base) $(SRC_tensor))
+$(patsubst bench/%.cu,$(BUILD)/%,$(wildcard bench/bench_cuda_*.cu)): $(BUILD)/bench_cuda_%: $(BUILD)/device/bench/bench_cuda_%.o $(CUDA_OBJ) $(call obj,$(SRC_base) $(SRC_tensor))
 	$(link)
 
 -include $(wildcard build/cuda/*.d)

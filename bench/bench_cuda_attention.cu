@@ -1,8 +1,6 @@
 /* Times attention, heads, norms and the router of the CUDA backend on the shapes of the model.
  *
- *   make -s && nvcc -std=c++17 -O3 -arch=sm_90a -Isrc -Iinclude bench/bench_cuda_attention.cu
- * src/cuda/cuda_attention.cu \ src/cuda/cuda_rows.cu build/release/libdgemma.a -lm -o
- * build/bench_cuda_attention build/bench_cuda_attention [REPEATS]
+ *   make CUDA=1 build/release/bench_cuda_attention && build/release/bench_cuda_attention [REPEATS]
  *
  * Each figure is the median of replays of a graph with one launch for each layer of its kind, each
  * layer with keys of its own. Attention, which counts its parts in memory, and the router are then
@@ -225,7 +223,9 @@ static attention_case make_attention(int n_kv_head, int dim, int window, int n_l
         seen[2 * r] = window && context >= window ? context - window + 1 : 0;
         seen[2 * r + 1] = context;
     }
-    c.args.q = floats((size_t)n_row * n_head * dim, 1);
+    size_t n_query = (size_t)n_row * n_head * dim; /* bfloat16, in the room of floats */
+    c.args.q = (float *)memory(n_query * sizeof(float));
+    fill_bf16<<<2048, 256>>>((uint16_t *)c.args.q, 2 * n_query, 1, 3);
     c.args.out = dg_cuda_rows{DG_CUDA_BF16, memory((size_t)n_row * n_head * dim * 2), n_head * dim};
     c.args.end_row = n_row;
     c.args.segment =
@@ -281,8 +281,8 @@ static void bench_attention(const char *kind, int n_kv_head, int dim, int window
     double work = 4.0 * n_sequence * CANVAS * 16 * (double)keys * dim;
     snprintf(name, sizeof name, "%s %d x %d rows, %d keys", kind, n_sequence, CANVAS, keys);
     double us = time_launches(launch_attention, &c, n_layer);
-    printf("%-44s %9.1f us %7.0f TFLOP/s, %.2f of mma.sync's 640\n", name, us, work / us * 1e-6,
-           work / us * 1e-6 / 640);
+    printf("%-44s %9.1f us %7.0f TFLOP/s, %.2f of 790\n", name, us, work / us * 1e-6,
+           work / us * 1e-6 / 790);
     if (context < 2000 && n_sequence == 1)
         printf("%-44s %9.1f us\n", "  its heads", time_launches(launch_heads, &c, n_layer));
     if (n_repeat && context < 2000)
