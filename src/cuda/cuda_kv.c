@@ -84,6 +84,24 @@ void dg_cuda_kv_copy(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t to,
              bytes);
 }
 
+/* One head's page, slot by slot: dg_cuda_slot_at() says how it lies. */
+static void read_head(dg_backend *be, float *out, const unsigned char *at, dg_dtype type, int dim)
+{
+    unsigned char stored[64 << 10];
+    size_t size = dg_dtype_size(type), bytes = DG_PAGE * (size_t)dim * size;
+    int step = dim % 8 ? 1 : 8;
+    for (size_t begin = 0; begin < bytes; begin += sizeof stored) {
+        size_t count = bytes - begin < sizeof stored ? bytes - begin : sizeof stored;
+        be->download(be, stored, at + begin, count);
+        for (int slot = 0; slot < DG_PAGE; slot++)
+            for (int i = 0; i < dim; i += step) {
+                size_t from = dg_cuda_slot_at(type, dim, slot, i);
+                if (from >= begin && from < begin + count)
+                    dg_widen(out + slot * dim + i, stored + (from - begin), type, (size_t)step);
+            }
+    }
+}
+
 void dg_cuda_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t page, bool value,
                      float *out)
 {
@@ -91,11 +109,8 @@ void dg_cuda_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t p
     size_t n = dg_kv_layer_values(&kv->layer[layer]), bytes = n * dg_dtype_size(kv->type);
     const unsigned char *at = kv->slab[g].base + (size_t)page * kv->slab[g].page_bytes +
                               kv->offset[layer] + (value ? bytes : 0);
-    unsigned char stored[4096];
-    size_t size = dg_dtype_size(kv->type), most = sizeof stored / size;
-    for (size_t i = 0; i < n; i += most) {
-        size_t count = n - i < most ? n - i : most;
-        be->download(be, stored, at + i * size, count * size);
-        dg_widen(out + i, stored, kv->type, count);
-    }
+    int dim = kv->layer[layer].head_dim;
+    size_t size = dg_dtype_size(kv->type), head = (size_t)DG_PAGE * (size_t)dim;
+    for (size_t h = 0; h < n / head; h++)
+        read_head(be, out + h * head, at + h * head * size, kv->type, dim);
 }

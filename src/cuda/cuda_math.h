@@ -163,12 +163,31 @@ cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a);
 
 /* ---- attention (cuda_attention.cu) ---- */
 
+#ifdef __CUDACC__
+#define DG_CUDA_BOTH static __host__ __device__ __forceinline__
+#else
+#define DG_CUDA_BOTH static inline
+#endif
+
 enum { DG_CUDA_PAGE = 64 }; /* tokens of a page */
 
-/* One layer's keys and values. In a page a layer has K [n_kv_head][64][head_dim], then V alike, of
- * kv type (float or bfloat16), `offset` bytes from the page's begin; page i lies at slab + i *
- * page_bytes. Canvas rows use scratch pages of this layer alone (offset 0) in a slab of their own.
- */
+/* Where value i of a slot (0 ... 63) lies in its head's 64 x head_dim values of a page, in bytes.
+ * bfloat16 heads of whole panels of 64 values are kept as warpgroup products read them, so that a
+ * head's page is one copy: panel by panel, in a panel 128 bytes a slot, whose pieces of 16 bytes
+ * are exchanged (piece c of slot s lies at c ^ s % 8). Others slot by slot. */
+DG_CUDA_BOTH size_t dg_cuda_slot_at(dg_dtype type, int head_dim, int slot, int i)
+{
+    if (type != DG_BF16 || head_dim % 64)
+        return ((size_t)slot * (size_t)head_dim + (size_t)i) * (type == DG_F32 ? 4 : 2);
+    return (size_t)(i / 64) * (DG_CUDA_PAGE * 128) + (size_t)slot * 128 +
+           (size_t)((i / 8 ^ slot) % 8 * 16 + i % 8 * 2);
+}
+
+/* One layer's keys and values. In a page a layer has n_kv_head heads of keys, then the values
+ * alike, each 64 x head_dim values of kv type (float or bfloat16; dg_cuda_slot_at() says how they
+ * lie), `offset` bytes from the page's begin; page i lies at slab + i * page_bytes. All of it is
+ * aligned to 16 bytes. Canvas rows use scratch pages of this layer alone (offset 0) in a slab of
+ * their own. */
 typedef struct dg_cuda_kv {
     dg_dtype type;
     int n_head, n_kv_head, head_dim;
@@ -187,10 +206,11 @@ typedef struct dg_cuda_segment {
     int canvas_page;     /* the first of ceil(n_row / 64) */
 } dg_cuda_segment;
 
-/* From the raw products: q [n_row, n_head * dim] = RoPE(RMSNorm(head) * q_norm), in place as float;
- * k likewise and v = RMSNorm(head) without weight, both narrowed to the kv type and stored in the
- * row's page. v NULL: from the raw k. Angles: cos, sin [n_row, n_pair], pairs (i, i + dim / 2).
- * Rows below first_q_row have no q. segment_of[row]: index of its segment. */
+/* From the raw products: q [n_row, n_head * dim] = RoPE(RMSNorm(head) * q_norm), in place: as kv
+ * type, from the beginning of each head's floats on; k likewise and v = RMSNorm(head) without
+ * weight, both narrowed to the kv type and stored in the row's page. v NULL: from the raw k.
+ * Angles: cos, sin [n_row, n_pair], pairs (i, i + dim / 2). Rows below first_q_row have no q.
+ * segment_of[row]: index of its segment. */
 typedef struct dg_cuda_heads_args {
     float *q;
     const float *k, *v;

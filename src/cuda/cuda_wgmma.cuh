@@ -106,10 +106,62 @@ static __device__ __forceinline__ void warpgroup_mma(float acc[N / 8][4], const 
     static_assert(N == 48 || N == 64 || N == 128, "rows of a warpgroup");
 }
 
+#define REGS_128                                                                                   \
+    REGS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84" \
+            ",%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103"     \
+            ",%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119"     \
+            ",%120,%121,%122,%123,%124,%125,%126,%127"
+
+/* Tiles in panels: rows of 128 bytes whose pieces of 16 bytes are exchanged, piece c of row r at
+ * c ^ r % 8; a panel begins at a multiple of 1024 bytes. `apart`: bytes from panel to panel. */
+static __device__ __forceinline__ uint64_t panel_descriptor(const unsigned char *p, int apart)
+{
+    return (uint64_t)((dg_shared_address(p) & 0x3FFFFu) >> 4) | (uint64_t)(apart / 16) << 16 |
+           (uint64_t)(1024 / 16) << 32 | (uint64_t)1 << 62;
+}
+
+/* acc = (add ? acc : 0) + 16 values of k: a has them in 64 rows and b in 64, 32 bytes of a panel
+ * each. */
+static __device__ __forceinline__ void warpgroup_mma_rows(float acc[8][4], const unsigned char *a,
+                                                          const unsigned char *b, bool add)
+{
+    float *d = acc[0];
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" REGS_32
+                 "}, %32, %33, p, 1, 1, 0, 0;\n\t}"
+                 : ACC8(0), ACC8(8), ACC8(16), ACC8(24)
+                 : "l"(panel_descriptor(a, 16)), "l"(panel_descriptor(b, 16)), "r"((int)add));
+}
+
+/* acc += 16 values of k: a is the warp's fragment, b 16 rows of 256 columns, panels 8192 bytes
+ * apart. */
+static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], const uint32_t a[4],
+                                                             const unsigned char *b)
+{
+    float *d = acc[0];
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" REGS_128
+                 "}, {%128,%129,%130,%131}, %132, 1, 1, 1, 1;"
+                 : ACC8(0), ACC8(8), ACC8(16), ACC8(24), ACC8(32), ACC8(40), ACC8(48), ACC8(56),
+                   ACC8(64), ACC8(72), ACC8(80), ACC8(88), ACC8(96), ACC8(104), ACC8(112), ACC8(120)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_descriptor(b, 8192)));
+}
+
+/* This warpgroup's registers from now on; the whole kernel is launched with a bound on them. */
+template <int N> static __device__ __forceinline__ void warpgroup_more_registers(void)
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+template <int N> static __device__ __forceinline__ void warpgroup_fewer_registers(void)
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
 #undef ACC8
 #undef REGS_24
 #undef REGS_32
 #undef REGS_64
+#undef REGS_128
 #undef WGMMA
 #undef WGMMA_48
 #undef WGMMA_64
@@ -148,6 +200,47 @@ static __device__ __forceinline__ void warpgroup_mma(float acc[N / 8][4], const 
         dg_ldmatrix_x2(b, rows + lane / 8 % 2 * k_stride + j * 128 + lane % 8 * 16);
         mma_of<FORM>(acc[j], a, b);
     }
+}
+
+static __device__ __forceinline__ const unsigned char *in_panel(const unsigned char *p)
+{
+    return p + ((uintptr_t)p / 128 % 8 ^ (uintptr_t)p / 16 % 8) * 16 - (uintptr_t)p / 16 % 8 * 16;
+}
+
+static __device__ __forceinline__ void warpgroup_mma_rows(float acc[8][4], const unsigned char *a,
+                                                          const unsigned char *b, bool add)
+{
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 % 4;
+    uint32_t af[4];
+    dg_ldmatrix_x4(af, in_panel(a + (16 * warp + lane % 16) * 128 + lane / 16 * 16));
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        uint32_t bf[2];
+        for (int c = 0; c < 4 && !add; c++)
+            acc[j][c] = 0;
+        dg_ldmatrix_x2(bf, in_panel(b + (8 * j + lane % 8) * 128 + lane / 8 % 2 * 16));
+        dg_mma_bf16(acc[j], af, bf);
+    }
+}
+
+static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], const uint32_t a[4],
+                                                             const unsigned char *b)
+{
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < 32; j++) {
+        uint32_t bf[2];
+        dg_ldmatrix_x2_trans(bf, in_panel(b + j / 8 * 8192 + lane % 16 * 128 + j % 8 * 16));
+        dg_mma_bf16(acc[j], a, bf);
+    }
+}
+
+template <int N> static __device__ __forceinline__ void warpgroup_more_registers(void)
+{
+}
+
+template <int N> static __device__ __forceinline__ void warpgroup_fewer_registers(void)
+{
 }
 
 #endif

@@ -133,17 +133,24 @@ static void make_pages(stage *g)
     g->kv.canvas_slab = device_bytes(g->canvas_bytes);
 }
 
-/* Where a slot of a segment has its key (value: head + n_kv_head), in the host's copy. */
-static unsigned char *slot_at(const stage *g, const dg_cuda_segment *seg, bool canvas, int slot,
-                              int head)
+/* A slot's key (value: head + n_kv_head) in the host's copy: read, or written where `write`. */
+static void slot_values(const stage *g, const dg_cuda_segment *seg, bool canvas, int slot, int head,
+                        float *values, bool write)
 {
     const scene *s = g->s;
     size_t layer = 2 * (size_t)s->n_kv_head * head_bytes(s), page = (size_t)slot / PAGE;
     unsigned char *base = canvas
                               ? g->canvas_slab + ((size_t)seg->canvas_page + page) * layer
                               : g->slab + (size_t)seg->page[page] * g->kv.page_bytes + g->kv.offset;
-    return base + (size_t)head * head_bytes(s) +
-           (size_t)(slot % PAGE) * (size_t)s->dim * dg_dtype_size(s->type);
+    int step = s->dim % 8 ? 2 : 8;
+    for (int i = 0; i < s->dim; i += step) {
+        unsigned char *at =
+            base + (size_t)head * head_bytes(s) + dg_cuda_slot_at(s->type, s->dim, slot % PAGE, i);
+        if (write)
+            dg_narrow(at, s->type, values + i, (size_t)step);
+        else
+            dg_widen(values + i, at, s->type, (size_t)step);
+    }
 }
 
 /* Keys and values of the prefix that rows of this batch see, as earlier passes left them. */
@@ -157,7 +164,7 @@ static void fill_prefix(stage *g)
                 for (int d = 0; d < s->dim; d++)
                     head[d] =
                         (float)(random_normal() * (h < s->n_kv_head ? 3.0 / sqrt(s->dim) : 1));
-                dg_narrow(slot_at(g, &g->segment[i], false, p, h), s->type, head, (size_t)s->dim);
+                slot_values(g, &g->segment[i], false, p, h, head, true);
             }
     launched(cudaMemcpy(g->kv.slab, g->slab, g->slab_bytes, cudaMemcpyHostToDevice));
 }
@@ -246,20 +253,28 @@ static void expect_heads(stage *g, int first_q_row)
         for (int h = 0; h < s->n_head; h++) {
             size_t at = ((size_t)row * (size_t)s->n_head + (size_t)h) * dim;
             head_of(want, g, g->q + at, g->q_norm, row);
-            if (row < first_q_row)
+            if (row < first_q_row) {
                 expect_same("q of a row that has none", q + at, g->q + at, dim * sizeof *q);
-            else
-                expect_close("q", q + at, want, dim, 2e-6, 2e-6);
+                dg_narrow(got, s->type, g->q + at, dim); /* attention gets one all the same */
+                launched(cudaMemcpy(g->d_q + at, got, dim * sizeof *q, cudaMemcpyHostToDevice));
+                memcpy(q + at, got, dim * sizeof *q);
+                dg_widen(got, q + at, s->type, dim);
+                memcpy(q + at, got, dim * sizeof *q);
+                continue;
+            }
+            dg_widen(got, q + at, s->type, dim);
+            expect_close("q", got, want, dim, 2e-6 + step, 2e-6);
+            memcpy(q + at, got, dim * sizeof *q);
         }
         const dg_cuda_segment *seg = &g->segment[g->segment_of[row]];
         int slot = row - seg->first_row + (seg->canvas ? 0 : seg->position);
         for (int h = 0; h < s->n_kv_head; h++) {
             size_t at = ((size_t)row * (size_t)s->n_kv_head + (size_t)h) * dim;
             head_of(want, g, g->k + at, g->k_norm, row);
-            dg_widen(got, slot_at(g, seg, seg->canvas, slot, h), s->type, dim);
+            slot_values(g, seg, seg->canvas, slot, h, got, false);
             expect_close("k", got, want, dim, 2e-6 + step, 2e-6);
             head_of(want, g, (g->v ? g->v : g->k) + at, NULL, row);
-            dg_widen(got, slot_at(g, seg, seg->canvas, slot, s->n_kv_head + h), s->type, dim);
+            slot_values(g, seg, seg->canvas, slot, s->n_kv_head + h, got, false);
             expect_close("v", got, want, dim, 2e-6 + step, 2e-6);
         }
     }
@@ -302,9 +317,9 @@ static int gather(const stage *g, const dg_cuda_segment *seg, bool canvas, int f
     size_t dim = (size_t)g->s->dim;
     for (int p = first; p < end; p++) {
         float key[512];
-        dg_widen(key, slot_at(g, seg, canvas, p, head), g->s->type, dim);
-        dg_widen(value + (size_t)(p - first) * dim,
-                 slot_at(g, seg, canvas, p, head + g->s->n_kv_head), g->s->type, dim);
+        slot_values(g, seg, canvas, p, head, key, false);
+        slot_values(g, seg, canvas, p, head + g->s->n_kv_head, value + (size_t)(p - first) * dim,
+                    false);
         score[p - first] = 0;
         for (size_t d = 0; d < dim; d++)
             score[p - first] += (double)key[d] * q[d];
@@ -320,8 +335,6 @@ static void line_of(double *out, const stage *g, int row, int head, double *scor
     int kv_head = head / (s->n_head / s->n_kv_head);
     float q[512];
     memcpy(q, g->q + ((size_t)row * (size_t)s->n_head + (size_t)head) * dim, dim * sizeof *q);
-    for (size_t d = 0; s->type == DG_BF16 && d < dim; d++)
-        q[d] = dg_bf16_to_float(dg_float_to_bf16(q[d]));
     int n = gather(g, seg, false, g->seen[2 * row], g->seen[2 * row + 1], kv_head, q, score, value);
     if (seg->canvas)
         n += gather(g, seg, true, 0, seg->n_row, kv_head, q, score + n, value + (size_t)n * dim);
@@ -398,6 +411,13 @@ static void check_scene(const char *name, const scene *s)
         alone.data = (unsigned char *)alone.data + (size_t)seg->first_row * row_bytes;
         expect_same("a segment alone", rows_read(alone, seg->n_row, n), all + begin, bytes);
     }
+#ifdef EMULATED /* fewer blocks, each with several parts */
+    emu_set_device(s->small_device ? 8 : 9, s->small_device ? 6 : 0, 1);
+    expect_same("on one multiprocessor",
+                rows_read(run_attention(&g, 0, g.n_row, 0, s->n_run), g.n_row, n), all,
+                (size_t)g.n_row * (size_t)n * sizeof *all);
+    emu_set_device(s->small_device ? 8 : 9, s->small_device ? 6 : 0, 132);
+#endif
     const dg_cuda_segment *last = &g.segment[s->n_run - 1];
     half = last->first_row + last->n_row / 2;
     if (half < g.n_row) {

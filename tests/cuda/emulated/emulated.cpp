@@ -715,7 +715,7 @@ cudaError_t emu_run(dim3 grid, dim3 block, size_t shared_bytes, emu_body *b, voi
     body_arg = arg;
     /* exactly as large as asked for, so that a sanitizer sees what lies behind */
     void *memory;
-    if (posix_memalign(&memory, 128, shared_bytes ? shared_bytes : 1) != 0)
+    if (posix_memalign(&memory, 1024, shared_bytes ? shared_bytes : 1) != 0)
         return cudaErrorMemoryAllocation;
     shared = (unsigned char *)memory;
     size_t n_block = (size_t)grid.x * grid.y * grid.z;
