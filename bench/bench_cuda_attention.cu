@@ -357,7 +357,7 @@ static void bench_rows(int n_row, int n_repeat)
     c.route.n_expert = N_EXPERT;
     c.route.n_used = N_USED;
     c.route.eps = 1e-6f;
-    c.route.scratch = memory(dg_cuda_route_bytes(n_row, N_EXPERT));
+    c.route.scratch = memory(dg_cuda_route_bytes(n_row, N_EMBD, N_EXPERT));
     check(cudaDeviceSynchronize(), "data");
     static const struct {
         const char *name;

@@ -128,7 +128,7 @@ static size_t place_scratch(dg_cuda *cu, unsigned char *base, const dg_plan *p)
         {(void **)&cu->y, rows * (size_t)p->n_embd * sizeof(float)},
         {&cu->experts,
          dg_cuda_experts_bytes(p->n_row, p->n_expert_used, p->n_expert, p->n_embd, p->n_ff_expert)},
-        {&cu->router, dg_cuda_route_bytes(p->n_row, p->n_expert)},
+        {&cu->router, dg_cuda_route_bytes(p->n_row, p->n_embd, p->n_expert)},
         {&cu->parts, dg_cuda_attention_bytes((int)(pages * DG_PAGE), p->max_q_dim)},
         {(void **)&cu->part_counter, part_counter_bytes(p)},
         {(void **)&cu->canvas,

@@ -158,7 +158,7 @@ typedef struct dg_cuda_route_args {
     float eps;
     void *scratch; /* dg_cuda_route_bytes() */
 } dg_cuda_route_args;
-size_t dg_cuda_route_bytes(int max_row, int n_expert);
+size_t dg_cuda_route_bytes(int max_row, int n, int n_expert);
 cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a);
 
 /* ---- attention (cuda_attention.cu) ---- */

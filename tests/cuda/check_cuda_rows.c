@@ -248,7 +248,7 @@ static void run_route(const route_case *c)
         .n_expert = c->n_expert,
         .n_used = c->n_used,
         .eps = 1e-6f,
-        .scratch = device_bytes(dg_cuda_route_bytes(c->n_row, c->n_expert)),
+        .scratch = device_bytes(dg_cuda_route_bytes(c->n_row, c->n, c->n_expert)),
     };
     launched(dg_cuda_route(NULL, &a));
     device_read(c->expert, a.expert, used * 4);
