@@ -386,7 +386,7 @@ static float *make_route_weights(size_t n)
 static double experts_limit(dg_dtype type, dg_dtype down)
 {
     dg_cuda_form form = dg_cuda_form_of(down);
-    double h = rounding(form), result = form == DG_CUDA_BF16 ? rounding(form) : 0;
+    double h = rounding(form), result = rounding(form == DG_CUDA_F32 ? form : DG_CUDA_BF16);
     return 2 * product_limit(type) + product_limit(down) + h + result;
 }
 
@@ -457,6 +457,7 @@ static void check_every_type(dg_dtype type)
     check_gated(type, dg_cuda_form_of(type), 130, 40, 100, older);
     check_gated(type, DG_CUDA_BF16, 5, 100, 64, usual);
     check_experts(type, type, 21, small, true, three);
+    check_experts(type, type, 60, small, true, usual); /* more rows than a piece has */
     check_experts(type, type, 100, small, true, little);
     check_experts(type, DG_BF16, 9, wide, false, usual);
     check_expert_bits(type, type);

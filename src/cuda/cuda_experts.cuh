@@ -1,0 +1,72 @@
+/* What the parts of the experts share: how rows are sorted, and what a launch that streams weights
+ * is told. cuda_experts.cu puts them together. */
+#ifndef DG_CUDA_CUDA_EXPERTS_CUH
+#define DG_CUDA_CUDA_EXPERTS_CUH
+
+#include "cuda/cuda_math.h"
+#include "cuda/cuda_product.cuh"
+
+/* ---- sorting (cuda_routes.cu): a pair is (row, choice), numbered row * n_used + choice; it gets a
+ * place among those of its expert ---- */
+
+/* Some of an expert's rows, as places: what one reading of its weights is multiplied with. */
+struct dg_expert_piece {
+    int expert, first, n, unused;
+};
+
+enum { DG_PIECE_ROWS = 32, DG_PIECE_COUNTERS = 2 };
+
+typedef struct dg_sort_job {
+    const int32_t *expert; /* of a pair */
+    int n_pair, n_used, n_expert;
+    int piece_rows;         /* at most, a multiple of 8 */
+    int32_t *start;         /* [n_expert + 1], places of an expert's pairs */
+    int32_t *row;           /* [n_pair]: the row at a place */
+    int32_t *place;         /* [n_pair]: where a pair went */
+    dg_expert_piece *piece; /* those of experts with most rows first */
+    int32_t *n_piece;
+    int32_t *counter;     /* [DG_PIECE_COUNTERS], set to zero */
+    dg_expert_tile *tile; /* [n_tile]: experts' rows in tiles, the rest of them empty */
+    int n_tile;
+} dg_sort_job;
+
+/* Pieces and tiles that so many pairs can have at most. */
+int dg_most_pieces(int n_pair, int n_expert);
+int dg_most_tiles(int n_pair, int n_expert);
+cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job);
+
+/* ---- a row's experts, in the order of its choices ---- */
+
+typedef struct dg_combine_job {
+    dg_cuda_rows in; /* down's results, at places; ld a multiple of 8 */
+    const int32_t *place;
+    const float *weight;
+    float *y;
+    size_t ldy;
+    int n_row, n_used, n_embd;
+} dg_combine_job;
+cudaError_t dg_combine(cudaStream_t stream, const dg_combine_job *job);
+
+/* ---- streaming weights (cuda_stream.cuh) ---- */
+
+typedef struct dg_stream_job {
+    int n_expert, n_pair;
+    const dg_expert_piece *piece;
+    const int32_t *n_piece;
+    int32_t *next;      /* items that were taken beyond the first of each block */
+    const int32_t *row; /* of a place; NULL: x is sorted */
+    const unsigned char *x;
+    size_t x_bytes;            /* of a row */
+    const unsigned char *w[2]; /* gate and up; down twice */
+    const float *scale[2];
+    size_t mat_bytes;
+    int tiles, n_group, n_unit; /* of the packed matrices */
+    int share;                  /* tiles of a group that an item has */
+    int n_stage;
+    bool down;
+    float factor;
+    dg_cuda_rows out; /* h, or down's results, both at places */
+    uint32_t zero;    /* 0, which the compiler does not know */
+} dg_stream_job;
+
+#endif

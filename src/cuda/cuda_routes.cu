@@ -1,0 +1,209 @@
+/* Rows on their way to the experts and back: pairs of row and choice sorted by expert, and the sum
+ * over a row's choices. */
+#include "cuda/cuda_device.cuh"
+#include "cuda/cuda_experts.cuh"
+
+enum { SORT_THREADS = 256, SORT_EACH = 8, COMBINE_THREADS = 256 };
+
+/* ---- sorting ---- */
+
+int dg_most_tiles(int n_pair, int n_expert)
+{
+    return n_pair / DG_EXPERT_TILE_ROWS + min(n_pair, n_expert);
+}
+
+int dg_most_pieces(int n_pair, int n_expert)
+{
+    return n_pair / DG_PIECE_ROWS + min(n_pair, n_expert);
+}
+
+static __device__ __forceinline__ int tiles_of(int n)
+{
+    return (n + DG_EXPERT_TILE_ROWS - 1) / DG_EXPERT_TILE_ROWS;
+}
+
+/* n rows are multiplied in eights, which the pieces share evenly. */
+static __device__ __forceinline__ int eights_of(int n)
+{
+    return (n + 7) / 8;
+}
+
+static __device__ __forceinline__ int pieces_of(int n, int piece_rows)
+{
+    return (eights_of(n) + piece_rows / 8 - 1) / (piece_rows / 8);
+}
+
+/* Expert `expert` has n pairs from `first` on, behind `before` tiles of lower experts. */
+static __device__ __forceinline__ void list_tiles(const dg_sort_job &job, int expert, int first,
+                                                  int n, int before)
+{
+    for (int i = (int)threadIdx.x; i < tiles_of(n); i += (int)blockDim.x)
+        job.tile[before + i] =
+            dg_expert_tile{expert, first + i * DG_EXPERT_TILE_ROWS, first + n, 0};
+    if (expert == job.n_expert - 1)
+        for (int i = before + tiles_of(n) + (int)threadIdx.x; i < job.n_tile; i += (int)blockDim.x)
+            job.tile[i] = dg_expert_tile{0, 0, 0, 0};
+}
+
+/* The same for its pieces, behind those of busier experts. */
+static __device__ __forceinline__ void list_pieces(const dg_sort_job &job, int expert, int first,
+                                                   int n, int before)
+{
+    int eights = eights_of(n), pieces = pieces_of(n, job.piece_rows);
+    for (int i = (int)threadIdx.x; i < pieces; i += (int)blockDim.x) {
+        int from = eights * i / pieces * 8, end = min(eights * (i + 1) / pieces * 8, n);
+        job.piece[before + i] = dg_expert_piece{expert, first + from, end - from, 0};
+    }
+}
+
+/* Sum of `value` over the threads before this one, and over all. */
+static __device__ inline int block_scan(int value, int *total)
+{
+    __shared__ int warp_sum[SORT_THREADS / 32];
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, sum = value, before = 0;
+    for (int by = 1; by < 32; by *= 2) {
+        int other = __shfl_up_sync(DG_ALL_LANES, sum, by);
+        sum += lane >= by ? other : 0;
+    }
+    __syncthreads();
+    if (lane == 31)
+        warp_sum[warp] = sum;
+    __syncthreads();
+    *total = 0;
+    for (int w = 0; w < SORT_THREADS / 32; w++) {
+        before += w < warp ? warp_sum[w] : 0;
+        *total += warp_sum[w];
+    }
+    return before + sum - value;
+}
+
+/* Where an expert's pairs begin, and what lies before its tiles and pieces. */
+struct expert_place {
+    int first, tiles, pieces, all_pieces;
+};
+
+static __device__ inline expert_place find_place(const dg_sort_job &job, const int *count,
+                                                 int expert)
+{
+    expert_place sum = {0, 0, 0, 0}, place;
+    int n = count[expert];
+    for (int e = (int)threadIdx.x; e < job.n_expert; e += SORT_THREADS) {
+        int pieces = pieces_of(count[e], job.piece_rows);
+        sum.first += e < expert ? count[e] : 0;
+        sum.tiles += e < expert ? tiles_of(count[e]) : 0;
+        sum.pieces += count[e] > n || (count[e] == n && e < expert) ? pieces : 0;
+        sum.all_pieces += pieces;
+    }
+    block_scan(sum.first, &place.first);
+    block_scan(sum.tiles, &place.tiles);
+    block_scan(sum.pieces, &place.pieces);
+    block_scan(sum.all_pieces, &place.all_pieces);
+    return place;
+}
+
+/* A block for each expert: counts the pairs of all, finds where its own begin, and places them in
+ * the order of their numbers. */
+static __global__ void __launch_bounds__(SORT_THREADS) sort_pairs(dg_sort_job job)
+{
+    DG_SHARED(shared);
+    int *count = (int *)shared, expert = (int)blockIdx.x, t = (int)threadIdx.x;
+    for (int e = t; e < job.n_expert; e += SORT_THREADS)
+        count[e] = 0;
+    dg_grid_wait();
+    __syncthreads();
+    for (int i = t; i < job.n_pair; i += SORT_THREADS)
+        atomicAdd(&count[job.expert[i]], 1);
+    __syncthreads();
+    int n = count[expert];
+    expert_place place = find_place(job, count, expert);
+    list_tiles(job, expert, place.first, n, place.tiles);
+    list_pieces(job, expert, place.first, n, place.pieces);
+    if (t == 0) {
+        job.start[expert] = place.first;
+        if (expert == job.n_expert - 1)
+            job.start[job.n_expert] = place.first + n;
+    }
+    if (expert == 0 && t < DG_PIECE_COUNTERS) {
+        job.counter[t] = 0;
+        *job.n_piece = place.all_pieces;
+    }
+    int placed = place.first;
+    for (int base = 0; base < job.n_pair; base += SORT_THREADS * SORT_EACH) {
+        int first = base + t * SORT_EACH, end = min(first + SORT_EACH, job.n_pair), mine = 0, total;
+        for (int i = first; i < end; i++)
+            mine += job.expert[i] == expert;
+        int at = placed + block_scan(mine, &total);
+        for (int i = first; i < end; i++)
+            if (job.expert[i] == expert) {
+                job.row[at] = i / job.n_used;
+                job.place[i] = at++;
+            }
+        placed += total;
+    }
+}
+
+cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job)
+{
+    return DG_LAUNCH(sort_pairs, dim3((unsigned)job->n_expert), SORT_THREADS,
+                     (size_t)job->n_expert * sizeof(int), stream, *job);
+}
+
+/* ---- a row's experts, in the order of its choices ---- */
+
+static __device__ __forceinline__ float4 four_at(const dg_cuda_rows &in, size_t at)
+{
+    if (in.form == DG_CUDA_F32)
+        return *(const float4 *)((const float *)in.data + at);
+    uint2 v = *(const uint2 *)((const uint16_t *)in.data + at);
+    return make_float4(dg_bf16_low(v.x), dg_bf16_high(v.x), dg_bf16_low(v.y), dg_bf16_high(v.y));
+}
+
+/* Block (x: row, y: 1024 values). Eight choices are on their way at once. aligned: rows of y to 16
+ * bytes, and whole. */
+static __global__ void __launch_bounds__(COMBINE_THREADS) combine(dg_combine_job job, bool aligned)
+{
+    size_t row = blockIdx.x, pair = row * (size_t)job.n_used;
+    int c = ((int)blockIdx.y * COMBINE_THREADS + (int)threadIdx.x) * 4;
+    float4 sum = {};
+    dg_grid_wait();
+    if (c >= job.in.ld)
+        return;
+    for (int first = 0; first < job.n_used; first += 8) {
+        float4 v[8];
+        float w[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            size_t at = pair + (size_t)min(first + j, job.n_used - 1);
+            w[j] = job.weight[at];
+            v[j] = four_at(job.in, (size_t)job.place[at] * (size_t)job.in.ld + (size_t)c);
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            if (first + j >= job.n_used)
+                break;
+            sum.x = fmaf(w[j], v[j].x, sum.x);
+            sum.y = fmaf(w[j], v[j].y, sum.y);
+            sum.z = fmaf(w[j], v[j].z, sum.z);
+            sum.w = fmaf(w[j], v[j].w, sum.w);
+        }
+    }
+    float *y = job.y + row * job.ldy + (size_t)c;
+    if (aligned) {
+        *(float4 *)y = sum;
+        return;
+    }
+    float value[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (c + i < job.n_embd)
+            y[i] = value[i];
+}
+
+cudaError_t dg_combine(cudaStream_t stream, const dg_combine_job *job)
+{
+    int wide = COMBINE_THREADS * 4;
+    bool aligned = job->n_embd % 8 == 0 && job->ldy % 4 == 0 && (uintptr_t)job->y % 16 == 0;
+    return DG_LAUNCH(combine,
+                     dim3((unsigned)job->n_row, (unsigned)((job->in.ld + wide - 1) / wide)),
+                     COMBINE_THREADS, 0, stream, *job, aligned);
+}

@@ -1,0 +1,435 @@
+/* One launch over all experts, gate and up or down, for experts with few rows: weights are streamed
+ * and each is read once for up to 32 rows.
+ *
+ * A block for each multiprocessor takes items (a piece of an expert's rows, a share of its tiles),
+ * experts with most rows first: its first one by its number, further ones from a counter. One warp
+ * fills a ring of stages, weights by bulk copies of contiguous packed pieces, rows by gathering;
+ * the others have two 16-row tiles of weights each (gate and up of the same channels, or two of
+ * down) and multiply them with up to 8 NT_MAX rows. A row's results come from its own column of the
+ * mma, in one chain of ascending k: they do not depend on the rows beside it, nor on who computes
+ * the item.
+ *
+ * Pieces of one expert are neighbours in the list, so that their weights come from the second-level
+ * cache all but once. */
+#ifndef DG_CUDA_CUDA_STREAM_CUH
+#define DG_CUDA_CUDA_STREAM_CUH
+
+#include "cuda/cuda_experts.cuh"
+#include "cuda/cuda_formats.cuh"
+#include "cuda/cuda_tiles.cuh"
+#include "cuda/cuda_wgmma.cuh"
+
+enum { CONSUMERS = 11, STREAM_THREADS = 32 * (CONSUMERS + 1), MAX_STAGES = 8 };
+
+/* Units of k in a stage: 64 or 128 values, or the 256 of a long block. */
+template <class F> struct stream_stage {
+    static constexpr int UNITS = F::UNIT == 64 && F::CHUNK < 2048 ? 2 : 1;
+    static constexpr int K16 = UNITS * F::UNIT / 8; /* pieces of 16 bytes in a row of x */
+};
+
+template <class F, int NT_MAX> static __host__ __device__ __forceinline__ int stage_bytes(int share)
+{
+    return 2 * stream_stage<F>::UNITS * share * packed_unit<F>::BYTES +
+           stream_stage<F>::K16 * NT_MAX * 128;
+}
+
+/* What a block works at. */
+struct stream_item {
+    int expert, first, n; /* its rows, as places */
+    int within;           /* which of the expert's shares; -1: nothing, and never again */
+};
+
+struct stream_ring {
+    unsigned char *stages;
+    uint64_t *full, *empty;
+    stream_item *item; /* of each stage */
+    int slot, turn;
+};
+
+/* Behind the stages. */
+enum { RING_BYTES = MAX_STAGES * (2 * (int)sizeof(uint64_t) + (int)sizeof(stream_item)) };
+
+static __device__ __forceinline__ void ring_advance(stream_ring &ring, int n_stage)
+{
+    if (++ring.slot == n_stage) {
+        ring.slot = 0;
+        ring.turn++;
+    }
+}
+
+/* ---- items ---- */
+
+static __host__ __device__ __forceinline__ int shares_of_group(const dg_stream_job &job)
+{
+    return (job.tiles + job.share - 1) / job.share;
+}
+
+static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_job &job)
+{
+    int pairs = job.down ? (job.n_group + 1) / 2 : job.n_group;
+    return pairs * shares_of_group(job);
+}
+
+/* The groups of w[0] and w[1], and the share of their tiles. */
+struct stream_share {
+    int group[2], tile, n_tile;
+};
+
+static __device__ __forceinline__ stream_share share_of(const dg_stream_job &job, int within)
+{
+    int shares = shares_of_group(job), pair = within / shares;
+    stream_share s;
+    s.group[0] = job.down ? 2 * pair : pair;
+    s.group[1] = job.down ? min(2 * pair + 1, job.n_group - 1) : pair;
+    s.tile = within % shares * job.share;
+    s.n_tile = min(job.share, job.tiles - s.tile);
+    return s;
+}
+
+/* Token tiles that are multiplied for n rows: in steps, so that there are four variants of the
+ * loop. */
+template <int NT_MAX> static __device__ __forceinline__ int token_tiles(int n)
+{
+    constexpr int STEP = NT_MAX / 4;
+    return min((n + 8 * STEP - 1) / (8 * STEP) * STEP, NT_MAX);
+}
+
+/* ---- the producer ---- */
+
+template <class F>
+static __device__ __forceinline__ const unsigned char *weights_at(const dg_stream_job &job,
+                                                                  int expert,
+                                                                  const stream_share &share,
+                                                                  int side, int unit)
+{
+    size_t tile =
+        ((size_t)share.group[side] * (size_t)job.n_unit + (size_t)unit) * (size_t)job.tiles +
+        (size_t)share.tile;
+    return job.w[side] + (size_t)expert * job.mat_bytes + tile * packed_unit<F>::BYTES;
+}
+
+#if !defined(__CUDACC__) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+/* Bulk copies by one lane; the barrier counts it and, for rows of x, every lane. */
+enum { FULL_ARRIVALS = 33 };
+
+template <class F>
+static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *full,
+                                                    const dg_stream_job &job, int expert,
+                                                    const stream_share &share, int unit, int n_unit)
+{
+    constexpr int BYTES = packed_unit<F>::BYTES;
+    bool whole = share.n_tile == job.tiles;
+    int n_copy = whole ? 1 : n_unit;
+    uint32_t bytes = (uint32_t)((whole ? n_unit : 1) * share.n_tile * BYTES);
+    if (threadIdx.x % 32 != 0)
+        return;
+    dg_mbar_expect(full, 2 * (uint32_t)n_copy * bytes);
+    for (int side = 0; side < 2; side++)
+        for (int u = 0; u < n_copy; u++)
+            dg_bulk_g2s(to + (side * stream_stage<F>::UNITS + u) * job.share * BYTES,
+                        weights_at<F>(job, expert, share, side, unit + u), bytes, full);
+}
+
+static __device__ __forceinline__ void arrive_without_copies(uint64_t *full)
+{
+    dg_mbar_arrive(full);
+    if (threadIdx.x % 32 == 0)
+        dg_mbar_arrive(full);
+}
+#else
+/* Before sm_90: pieces of 16 bytes by all lanes, which arrive together with the rows of x. */
+enum { FULL_ARRIVALS = 32 };
+
+template <class F>
+static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *full,
+                                                    const dg_stream_job &job, int expert,
+                                                    const stream_share &share, int unit, int n_unit)
+{
+    constexpr int BYTES = packed_unit<F>::BYTES;
+    for (int side = 0; side < 2; side++)
+        for (int u = 0; u < n_unit; u++) {
+            unsigned char *piece = to + (side * stream_stage<F>::UNITS + u) * job.share * BYTES;
+            const unsigned char *from = weights_at<F>(job, expert, share, side, unit + u);
+            for (int i = (int)threadIdx.x % 32 * 16; i < share.n_tile * BYTES; i += 512)
+                dg_cp_async16(piece + i, from + i);
+        }
+}
+
+static __device__ __forceinline__ void arrive_without_copies(uint64_t *full)
+{
+    dg_mbar_arrive(full);
+}
+#endif
+
+/* The ring's next stage, when nobody reads it any more; it now belongs to `item`. */
+static __device__ __forceinline__ void ring_take(const stream_ring &ring, const stream_item &item)
+{
+    if (ring.turn > 0)
+        dg_mbar_wait(ring.empty + ring.slot, (ring.turn - 1) & 1);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        ring.item[ring.slot] = item;
+    __syncwarp();
+}
+
+/* Rows of x in a stage: 8 rows x 16 bytes side by side, next the other tiles of 8 rows, then the
+ * next 16 bytes of k. */
+template <class F, int NT_MAX>
+static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
+                                    const stream_item &item)
+{
+    constexpr int UNITS = stream_stage<F>::UNITS;
+    int lane = (int)threadIdx.x % 32, n_tile = token_tiles<NT_MAX>(item.n);
+    stream_share share = share_of(job, item.within);
+    const unsigned char *from[NT_MAX];
+#pragma unroll
+    for (int j = 0; j < NT_MAX; j++) {
+        int place = item.first + min(j * 8 + lane % 8, item.n - 1);
+        from[j] = job.x + (size_t)(job.row ? job.row[place] : place) * job.x_bytes + lane / 8 * 16;
+    }
+    for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring, job.n_stage)) {
+        int n_unit = min(UNITS, job.n_unit - unit);
+        uint64_t *full = ring.full + ring.slot;
+        unsigned char *to = ring.stages + ring.slot * stage_bytes<F, NT_MAX>(job.share);
+        ring_take(ring, item);
+        copy_weights<F>(to, full, job, item.expert, share, unit, n_unit);
+        to +=
+            2 * UNITS * job.share * packed_unit<F>::BYTES + lane / 8 * NT_MAX * 128 + lane % 8 * 16;
+#pragma unroll
+        for (int j = 0; j < NT_MAX; j++)
+            if (j < n_tile)
+                for (int k = 0; k < n_unit * F::UNIT / 32; k++)
+                    dg_cp_async16_if(to + (k * 4 * NT_MAX + j) * 128,
+                                     from[j] + unit * F::UNIT * 2 + k * 64,
+                                     j * 8 + lane % 8 < item.n);
+        dg_cp_async_mbar_arrive(full);
+    }
+}
+
+/* The number of the next item is asked for while this one is filled in. */
+template <class F, int NT_MAX>
+static __device__ __forceinline__ void produce(stream_ring &ring, const dg_stream_job &job)
+{
+    int each = items_of_piece(job), n_item = *job.n_piece * each, lane = (int)threadIdx.x % 32;
+    for (int number = (int)blockIdx.x; number < n_item;) {
+        int taken = lane == 0 ? atomicAdd(job.next, 1) : 0;
+        dg_expert_piece piece = job.piece[number / each];
+        produce_item<F, NT_MAX>(ring, job, {piece.expert, piece.first, piece.n, number % each});
+        number = (int)gridDim.x + __shfl_sync(DG_ALL_LANES, taken, 0);
+    }
+    ring_take(ring, {0, 0, 0, -1});
+    arrive_without_copies(ring.full + ring.slot);
+}
+
+/* ---- a consumer ---- */
+
+/* Adds up 32 values of k. Returns something that needs all that it loaded. */
+template <class F, int NT_MAX, int NT>
+static __device__ __forceinline__ uint32_t multiply_block(float acc[2][NT][4],
+                                                          const unsigned char *const chunk[2],
+                                                          const typename F::scales scales[2],
+                                                          const unsigned char *x, int block)
+{
+    int lane = (int)threadIdx.x % 32;
+    uint32_t a[2][2][4], loaded = 0;
+    typename F::raw raw[2];
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+        F::load(raw[m], chunk[m], block & 1, lane);
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        F::convert(a[m], raw[m], scales[m], block);
+        loaded ^= a[m][0][0] ^ a[m][1][3];
+    }
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+        uint32_t b[4];
+        dg_ldmatrix_x4(b, x + j * 128);
+        loaded ^= b[3];
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+#pragma unroll
+            for (int m = 0; m < 2; m++)
+                mma_of<F::FORM>(acc[m][j], a[m][s], b + 2 * s);
+    }
+    return loaded;
+}
+
+/* The units of a stage, for the warp's tile of each side. */
+template <class F, int NT_MAX, int NT>
+static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
+                                                          const unsigned char *stage, int share,
+                                                          int n_unit)
+{
+    constexpr int UNITS = stream_stage<F>::UNITS, BYTES = packed_unit<F>::BYTES;
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const unsigned char *x =
+        stage + 2 * UNITS * share * BYTES + lane / 8 * NT_MAX * 128 + lane % 8 * 16;
+    uint32_t loaded = 0;
+#pragma unroll
+    for (int u = 0; u < UNITS; u++) {
+        if (u >= n_unit)
+            break;
+        const unsigned char *unit[2] = {stage + (u * share + warp) * BYTES,
+                                        stage + ((UNITS + u) * share + warp) * BYTES};
+        typename F::scales scales[2];
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+            F::begin(scales[m], unit[m], lane);
+#pragma unroll
+        for (int block = 0; block < F::UNIT / 32; block++) {
+            const unsigned char *chunk[2] = {unit[0] + F::HEAD + block / 2 * F::CHUNK,
+                                             unit[1] + F::HEAD + block / 2 * F::CHUNK};
+            loaded = multiply_block<F, NT_MAX, NT>(
+                acc, chunk, scales, x + (u * F::UNIT / 32 + block) * 4 * NT_MAX * 128, block);
+        }
+    }
+    return loaded;
+}
+
+/* Two channels of a place at a time. */
+template <int NT>
+static __device__ __forceinline__ void store_results(const dg_stream_job &job,
+                                                     const stream_item &item,
+                                                     const stream_share &share, float acc[2][NT][4])
+{
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_side = job.down ? 2 : 1;
+    float factor[2] = {factor_of(job.scale[0], item.expert), factor_of(job.scale[1], item.expert)};
+    if (job.down && share.group[1] == share.group[0])
+        n_side = 1;
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        if (m >= n_side)
+            break;
+        int channel = (share.group[m] * job.tiles + share.tile + warp) * 16 + (lane / 4 & ~1);
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                float v[2];
+#pragma unroll
+                for (int t = 0; t < 2; t++)
+                    v[t] = job.factor * (job.down ? acc[m][j][i + t] * factor[m]
+                                                  : gated(acc[0][j][i + t] * factor[0],
+                                                          acc[1][j][i + t] * factor[1]));
+                channel_pair pair = pair_channels(v[0], v[1]);
+                int token = j * 8 + lane % 4 * 2 + lane / 4 % 2;
+                if (token < item.n && channel + i / 2 * 8 < job.out.ld)
+                    store_pair(job.out.data, job.out.form,
+                               (size_t)(item.first + token) * (size_t)job.out.ld +
+                                   (size_t)(channel + i / 2 * 8),
+                               pair);
+            }
+    }
+}
+
+/* The item's weights with NT tiles of 8 rows. Warps without a tile only keep the ring going. */
+template <class F, int NT_MAX, int NT>
+static __device__ __forceinline__ void consume_item(stream_ring &ring, const dg_stream_job &job,
+                                                    const stream_item &item)
+{
+    constexpr int UNITS = stream_stage<F>::UNITS;
+    stream_share share = share_of(job, item.within);
+    bool active = (int)threadIdx.x / 32 < share.n_tile;
+    float acc[2][NT][4] = {};
+    for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring, job.n_stage)) {
+        const unsigned char *stage = ring.stages + ring.slot * stage_bytes<F, NT_MAX>(job.share);
+        uint32_t loaded = 0;
+        dg_mbar_wait(ring.full + ring.slot, ring.turn & 1);
+        __syncwarp();
+        if (active)
+            loaded =
+                multiply_stage<F, NT_MAX, NT>(acc, stage, job.share, min(UNITS, job.n_unit - unit));
+        __syncwarp();
+        /* Loads must have returned before the stage is handed back, not only been issued: the
+         * address needs them. */
+        if (threadIdx.x % 32 == 0)
+            dg_mbar_arrive(ring.empty + ring.slot + (loaded & job.zero));
+    }
+    if (active)
+        store_results<NT>(job, item, share, acc);
+}
+
+template <class F, int NT_MAX>
+static __device__ __forceinline__ void consume(stream_ring &ring, const dg_stream_job &job)
+{
+    constexpr int STEP = NT_MAX / 4;
+    for (;;) {
+        dg_mbar_wait(ring.full + ring.slot, ring.turn & 1);
+        __syncwarp();
+        stream_item item = ring.item[ring.slot];
+        if (item.within < 0)
+            return;
+        switch (token_tiles<NT_MAX>(item.n) / STEP) {
+        case 1:
+            consume_item<F, NT_MAX, STEP>(ring, job, item);
+            break;
+        case 2:
+            consume_item<F, NT_MAX, 2 * STEP>(ring, job, item);
+            break;
+        case 3:
+            consume_item<F, NT_MAX, 3 * STEP>(ring, job, item);
+            break;
+        default:
+            consume_item<F, NT_MAX, 4 * STEP>(ring, job, item);
+        }
+    }
+}
+
+/* ---- the launch ---- */
+
+template <class F, int NT_MAX>
+static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
+{
+    DG_SHARED(shared);
+    stream_ring ring = {};
+    int warp = (int)threadIdx.x / 32;
+    ring.stages = shared;
+    ring.item = (stream_item *)(shared + job.n_stage * stage_bytes<F, NT_MAX>(job.share));
+    ring.full = (uint64_t *)(ring.item + MAX_STAGES);
+    ring.empty = ring.full + MAX_STAGES;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < job.n_stage; i++) {
+            dg_mbar_init(ring.full + i, FULL_ARRIVALS);
+            dg_mbar_init(ring.empty + i, job.share);
+        }
+        dg_mbar_init_fence();
+    }
+    dg_grid_wait();
+    __syncthreads();
+    if (warp == CONSUMERS)
+        produce<F, NT_MAX>(ring, job);
+    else if (warp < job.share)
+        consume<F, NT_MAX>(ring, job);
+    dg_grid_launch_next();
+}
+
+template <class F, int NT_MAX>
+static __global__ void __launch_bounds__(STREAM_THREADS, 1) stream_experts(dg_stream_job job)
+{
+    if constexpr (DG_WITHOUT_GROUPS || NT_MAX == 4)
+        stream_items<F, NT_MAX>(job);
+}
+
+/* As much of a group as leaves room for two stages, and as many stages as there is room for. */
+template <class F, int NT_MAX>
+static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
+{
+    int device = 0, n_sm = 1, most = 48 << 10;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    most -= RING_BYTES;
+    job.share = job.tiles;
+    while (job.share > 1 && most / stage_bytes<F, NT_MAX>(job.share) < 2)
+        job.share = (job.share + 1) / 2;
+    job.n_stage = min(most / stage_bytes<F, NT_MAX>(job.share), (int)MAX_STAGES);
+    if (job.n_stage < 1)
+        return cudaErrorInvalidConfiguration;
+    int items = min(job.n_pair, dg_most_pieces(job.n_pair, job.n_expert)) * items_of_piece(job);
+    return DG_LAUNCH((stream_experts<F, NT_MAX>), dim3((unsigned)min(n_sm, items)), STREAM_THREADS,
+                     (size_t)(job.n_stage * stage_bytes<F, NT_MAX>(job.share) + RING_BYTES), stream,
+                     job);
+}
+
+#endif
