@@ -229,8 +229,6 @@ $(BUILD)/cuda_tests: $(patsubst %,$(BUILD)/device/%.o,$(basename $(SRC_device)))
 $(patsubst bench/%.cu,$(BUILD)/%,$(wildcard bench/bench_cuda_*.cu)): $(BUILD)/bench_cuda_%: $(BUILD)/device/bench/bench_cuda_%.o $(CUDA_OBJ) $(call obj,$(SRC_base) $(SRC_tensor))
 	$(link)
 
-$(BUILD)/bench_cuda_experts: $(BUILD)/device/bench/bench_cuda_experts.o $(CUDA_OBJ) $(call obj,$(SRC_base) $(SRC_tensor))
-	$(link)
 
 -include $(wildcard build/cuda/*.d)
 

@@ -315,7 +315,8 @@ static void launch_add_norm(void *arg, int layer)
 {
     row_case *c = (row_case *)arg;
     (void)layer;
-    check(dg_cuda_add_norm(stream, c->x, c->y, c->w, c->n_row, N_EMBD, 1e-6f), "add_norm");
+    dg_cuda_add_args a = {c->x, c->y, c->w, c->n_row, N_EMBD, 1e-6f, {{c->out, c->w}, {c->out2, c->w}}};
+    check(dg_cuda_add_norm(stream, &a), "add_norm");
 }
 
 static void launch_join(void *arg, int layer)
@@ -323,7 +324,7 @@ static void launch_join(void *arg, int layer)
     row_case *c = (row_case *)arg;
     (void)layer;
     dg_cuda_join_args a = {c->x,     c->y,   c->z, c->w,  c->w, c->w,
-                           c->n_row, N_EMBD, 0,    1e-6f, 0.5f, 0.5f};
+                           c->n_row, N_EMBD, 0,    1e-6f, 0.5f, 0.5f, {{c->out, c->w}}};
     check(dg_cuda_join(stream, &a), "join");
 }
 
@@ -363,11 +364,11 @@ static void bench_rows(int n_row, int n_repeat)
         const char *name;
         launch_fn *launch;
     } stages[] = {{"two norms", launch_norm2},
-                  {"add_norm", launch_add_norm},
-                  {"join", launch_join},
+                  {"add and two norms", launch_add_norm},
+                  {"join and a norm", launch_join},
                   {"route", launch_route}};
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
-        printf("%-10s %5d rows %26s %9.1f us\n", stages[i].name, n_row, "",
+        printf("%-18s %5d rows %18s %9.1f us\n", stages[i].name, n_row, "",
                time_launches(stages[i].launch, &c, N_LAYER));
     if (n_repeat)
         repeat("  the router's bits", launch_route, &c, c.route.weight, used * 4, n_repeat);

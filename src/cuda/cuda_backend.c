@@ -114,7 +114,7 @@ static size_t part_counter_bytes(const dg_plan *p)
 static size_t place_scratch(dg_cuda *cu, unsigned char *base, const dg_plan *p)
 {
     size_t rows = (size_t)p->n_row, at = 0,
-           wide = (size_t)dg_cuda_ld(dg_max(p->n_embd, p->max_q_dim));
+           wide = (size_t)dg_cuda_ld(dg_max(2 * dg_cuda_ld(p->n_embd), p->max_q_dim));
     size_t pages = canvas_pages(p);
     void *words = NULL;
     struct {

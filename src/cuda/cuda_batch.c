@@ -271,6 +271,8 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     cu->batch = batch;
     cu->error = cudaSuccess;
     cu->replay = cu->capture = false;
+    cu->add.x = cu->joined.x = NULL;
+    cu->experts_x = NULL;
     cu->n_pass++;
     if (cudaSetDevice(cu->device) || !blob_room(cu, tail_bytes(batch))) {
         dg_cuda_failed(cu, cudaErrorMemoryAllocation, "the batch");

@@ -145,28 +145,6 @@ extern "C" cudaError_t dg_cuda_soft_join(cudaStream_t stream, float *x, const fl
 
 /* ---- rows as they are ---- */
 
-static __global__ void norm_float(float *y, const float *x, const float *w, int n, float eps)
-{
-    __shared__ float shared[ROW_THREADS / 32];
-    size_t at = (size_t)blockIdx.x * (size_t)n;
-    dg_grid_wait();
-    float sum = 0;
-    for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS)
-        sum = fmaf(x[at + (size_t)i], x[at + (size_t)i], sum);
-    sum = block_sum(sum, shared);
-    float scale = 1 / sqrtf(sum / (float)n + eps);
-    for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS)
-        y[at + (size_t)i] = x[at + (size_t)i] * scale * w[i];
-}
-
-extern "C" cudaError_t dg_cuda_norm_float(cudaStream_t stream, float *y, const float *x,
-                                          const float *w, int n_row, int n, float eps)
-{
-    if (n_row < 1)
-        return cudaSuccess;
-    return DG_LAUNCH(norm_float, dim3((unsigned)n_row), ROW_THREADS, 0, stream, y, x, w, n, eps);
-}
-
 static __global__ void narrow_rows(dg_cuda_rows out, const float *x, int n)
 {
     size_t r = blockIdx.x;

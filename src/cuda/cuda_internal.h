@@ -50,7 +50,7 @@ typedef struct dg_cuda {
 
     dg_plan plan;
     void *scratch;       /* allocated by plan() in one piece */
-    dg_cuda_rows rows;   /* [n_row, max(n_embd, q_dim)] inputs of products */
+    dg_cuda_rows rows;   /* [n_row, max(2 n_embd, q_dim)] inputs of products */
     dg_cuda_rows hidden; /* [n_row, n_ff] */
     float *k, *v;        /* [n_row, max_kv_dim] */
     float *y;            /* [n_row, n_embd] results of products */
@@ -67,6 +67,11 @@ typedef struct dg_cuda {
     void *host_blob, *device_blob;
     size_t blob_bytes;
     const float *dense_norm, *experts_norm; /* what join() has to apply for the two branches */
+
+    /* Changes of x that wait for the norms that start from it (cuda_stages.c); .x NULL: none. */
+    dg_cuda_add_args add;
+    dg_cuda_join_args joined;
+    const float *experts_x; /* rows of x whose norm for the experts has been made, or NULL */
     dg_cuda_shape shape;
     bool replay, capture;
     dg_cuda_graph graph[DG_CUDA_GRAPHS];

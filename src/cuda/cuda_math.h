@@ -117,18 +117,33 @@ cudaError_t dg_cuda_norm(cudaStream_t stream, dg_cuda_rows out, const float *x, 
 cudaError_t dg_cuda_norm2(cudaStream_t stream, dg_cuda_rows out, const float *w, dg_cuda_rows out2,
                           const float *w2, const float *x, int n_row, int n, float eps);
 
-/* x[r] += RMSNorm(y[r]) * w. */
-cudaError_t dg_cuda_add_norm(cudaStream_t stream, float *x, const float *y, const float *w,
-                             int n_row, int n, float eps);
+/* A norm of x as it has become: out[r] = RMSNorm(x[r]) * w; out.data NULL: none. */
+typedef struct dg_cuda_next {
+    dg_cuda_rows out;
+    const float *w;
+} dg_cuda_next;
+
+/* ---- into the residual stream (cuda_residual.cu) ---- */
+
+/* x[r] += RMSNorm(y[r]) * w, and up to two norms of the new x. */
+typedef struct dg_cuda_add_args {
+    float *x;
+    const float *y, *w;
+    int n_row, n;
+    float eps;
+    dg_cuda_next next[2]; /* the second only beside the first */
+} dg_cuda_add_args;
+cudaError_t dg_cuda_add_norm(cudaStream_t stream, const dg_cuda_add_args *a);
 
 /* x[r] = (x[r] + RMSNorm(RMSNorm(dense[r]) * w_dense + RMSNorm(experts[r]) * w_experts) * w) * (r <
- * n_encode ? scalar_encode : scalar_canvas). dense and experts are what the two branches' last
- * products gave. */
+ * n_encode ? scalar_encode : scalar_canvas), and up to two norms of the new x. dense and experts
+ * are what the two branches' last products gave. */
 typedef struct dg_cuda_join_args {
     float *x;
     const float *dense, *experts, *w_dense, *w_experts, *w;
     int n_row, n, n_encode;
     float eps, scalar_encode, scalar_canvas;
+    dg_cuda_next next[2];
 } dg_cuda_join_args;
 cudaError_t dg_cuda_join(cudaStream_t stream, const dg_cuda_join_args *a);
 

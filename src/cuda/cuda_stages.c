@@ -17,14 +17,53 @@ static dg_cuda_rows rows_for(dg_cuda_rows scratch, const dg_weight *w)
                           dg_cuda_ld(w->n_in)};
 }
 
+/* ---- changes of x ----
+ *
+ * What a layer adds to the residual stream waits until a stage wants a norm of the new x: both are
+ * then one launch. So a layer of a canvas is ten launches and those inside dg_cuda_experts(): the
+ * end of the layer before with the first norm; q, k, v; heads; attention; o; the sum with both
+ * norms of the feed-forward; gate and up; down; the router's two. */
+
+/* Makes the change that waits, if there is one: with the norms `next` when it is of just these
+ * rows. Returns whether the norms are made. */
+static bool change(dg_cuda *cu, const float *x, int n_row, const dg_cuda_next next[2])
+{
+    dg_cuda_add_args add = cu->add;
+    dg_cuda_join_args joined = cu->joined;
+    bool same =
+        x && ((add.x == x && add.n_row == n_row) || (joined.x == x && joined.n_row == n_row));
+    cu->add.x = cu->joined.x = NULL;
+    for (int i = 0; same && i < 2; i++)
+        add.next[i] = joined.next[i] = next[i];
+    if (add.x)
+        dg_cuda_failed(cu, dg_cuda_add_norm(cu->stream, &add), "a norm");
+    if (joined.x)
+        dg_cuda_failed(cu, dg_cuda_join(cu->stream, &joined), "the end of a layer");
+    return same;
+}
+
+static void settle(dg_cuda *cu)
+{
+    change(cu, NULL, 0, NULL);
+}
+
+/* Up to two norms of x, behind the change that it waits for. */
+static void norms(dg_cuda *cu, const float *x, int n_row, const dg_cuda_next next[2])
+{
+    if (change(cu, x, n_row, next))
+        return;
+    dg_cuda_failed(cu,
+                   dg_cuda_norm2(cu->stream, next[0].out, next[0].w, next[1].out, next[1].w, x,
+                                 n_row, cu->plan.n_embd, cu->plan.rms_eps),
+                   "a norm");
+}
+
 static dg_cuda_rows normed(dg_cuda *cu, const dg_weight *for_weight, const float *x,
                            const float *norm, int n_row)
 {
-    dg_cuda_rows rows = rows_for(cu->rows, for_weight);
-    dg_cuda_failed(
-        cu, dg_cuda_norm(cu->stream, rows, x, norm, n_row, cu->plan.n_embd, cu->plan.rms_eps),
-        "a norm");
-    return rows;
+    dg_cuda_next next[2] = {{rows_for(cu->rows, for_weight), norm}};
+    norms(cu, x, n_row, next);
+    return next[0].out;
 }
 
 /* y[n_row, w->n_out] = alpha W x. */
@@ -195,13 +234,28 @@ void dg_cuda_attention_out_stage(dg_backend *be, const dg_attention_out_args *a)
                       dg_cuda_ld(w->n_in)};
     if (dg_cuda_idle(cu))
         return;
+    settle(cu);
     product(cu, cu->y, w, rows_from(o, first), n, 1);
-    dg_cuda_failed(
-        cu, dg_cuda_add_norm(cu->stream, x, cu->y, a->w->post_norm, n, w->n_out, cu->plan.rms_eps),
-        "a norm");
+    cu->add = (dg_cuda_add_args){.x = x,
+                                 .y = cu->y,
+                                 .w = a->w->post_norm,
+                                 .n_row = n,
+                                 .n = w->n_out,
+                                 .eps = cu->plan.rms_eps};
+    if (cu->batch->watched)
+        settle(cu);
 }
 
 /* ---- feed-forward: the branches' last norms are join's ---- */
+
+/* The experts' rows lie behind the dense branch's. */
+static dg_cuda_rows experts_rows(const dg_cuda *cu, const dg_weight *gate)
+{
+    dg_cuda_rows rows = rows_for(cu->rows, gate);
+    size_t before = (size_t)cu->plan.n_row * (size_t)rows.ld * sizeof(float);
+    rows.data = (unsigned char *)rows.data + before;
+    return rows;
+}
 
 void dg_cuda_dense_stage(dg_backend *be, const dg_dense_args *a)
 {
@@ -210,8 +264,12 @@ void dg_cuda_dense_stage(dg_backend *be, const dg_dense_args *a)
     size_t first = (size_t)a->rows.first * (size_t)cu->plan.n_embd;
     if (dg_cuda_idle(cu))
         return;
+    dg_cuda_next next[2] = {{rows_for(cu->rows, &a->w->gate), a->w->norm},
+                            {experts_rows(cu, &a->experts->gate), a->experts->norm}};
     cu->dense_norm = a->w->post_norm;
-    mlp(cu, a->out + first, a->w, normed(cu, &a->w->gate, a->x + first, a->w->norm, n), n);
+    norms(cu, a->x + first, n, next);
+    cu->experts_x = a->x + first;
+    mlp(cu, a->out + first, a->w, next[0].out, n);
 }
 
 void dg_cuda_route_stage(dg_backend *be, const dg_route_args *a)
@@ -220,6 +278,7 @@ void dg_cuda_route_stage(dg_backend *be, const dg_route_args *a)
     size_t first = (size_t)a->rows.first, used = first * (size_t)a->w->n_used;
     if (dg_cuda_idle(cu))
         return;
+    settle(cu);
     dg_cuda_route_args args = {.expert = a->expert + used,
                                .weight = a->weight + used,
                                .x = a->x + first * (size_t)cu->plan.n_embd,
@@ -244,9 +303,13 @@ void dg_cuda_experts_stage(dg_backend *be, const dg_experts_args *a)
     if (dg_cuda_idle(cu))
         return;
     cu->experts_norm = a->w->post_norm;
+    dg_cuda_next next[2] = {{experts_rows(cu, &a->w->gate), a->w->norm}};
+    if (cu->experts_x != a->x + at)
+        norms(cu, a->x + at, n, next);
+    cu->experts_x = NULL;
     dg_cuda_experts_args args = {.n_row = n,
                                  .n_used = a->n_used,
-                                 .x = normed(cu, &a->w->gate, a->x + at, a->w->norm, n),
+                                 .x = next[0].out,
                                  .expert = a->expert + used,
                                  .weight = a->weight + used,
                                  .gate = dg_cuda_matrix_of(&a->w->gate),
@@ -264,19 +327,21 @@ void dg_cuda_join_stage(dg_backend *be, const dg_join_args *a)
     size_t at = (size_t)a->rows.first * (size_t)cu->plan.n_embd;
     if (dg_cuda_idle(cu))
         return;
-    dg_cuda_join_args args = {.x = a->x + at,
-                              .dense = a->dense + at,
-                              .experts = a->experts + at,
-                              .w_dense = cu->dense_norm,
-                              .w_experts = cu->experts_norm,
-                              .w = a->norm,
-                              .n_row = a->rows.end - a->rows.first,
-                              .n = cu->plan.n_embd,
-                              .n_encode = dg_max(0, cu->batch->n_encode - a->rows.first),
-                              .eps = cu->plan.rms_eps,
-                              .scalar_encode = a->scalar_encode,
-                              .scalar_canvas = a->scalar_canvas};
-    dg_cuda_failed(cu, dg_cuda_join(cu->stream, &args), "the end of a layer");
+    settle(cu);
+    cu->joined = (dg_cuda_join_args){.x = a->x + at,
+                                     .dense = a->dense + at,
+                                     .experts = a->experts + at,
+                                     .w_dense = cu->dense_norm,
+                                     .w_experts = cu->experts_norm,
+                                     .w = a->norm,
+                                     .n_row = a->rows.end - a->rows.first,
+                                     .n = cu->plan.n_embd,
+                                     .n_encode = dg_max(0, cu->batch->n_encode - a->rows.first),
+                                     .eps = cu->plan.rms_eps,
+                                     .scalar_encode = a->scalar_encode,
+                                     .scalar_canvas = a->scalar_canvas};
+    if (cu->batch->watched)
+        settle(cu);
 }
 
 void dg_cuda_norm_stage(dg_backend *be, const dg_norm_args *a)
@@ -286,10 +351,8 @@ void dg_cuda_norm_stage(dg_backend *be, const dg_norm_args *a)
     size_t at = (size_t)a->rows.first * (size_t)n;
     if (dg_cuda_idle(cu))
         return;
-    dg_cuda_failed(cu,
-                   dg_cuda_norm_float(cu->stream, a->y + at, a->x + at, a->w,
-                                      a->rows.end - a->rows.first, n, cu->plan.rms_eps),
-                   "a norm");
+    dg_cuda_next next[2] = {{{DG_CUDA_F32, a->y + at, n}, a->w}};
+    norms(cu, a->x + at, a->rows.end - a->rows.first, next);
 }
 
 /* ---- the vocabulary end, DG_CUDA_WORD_ROWS rows at a time ---- */

@@ -66,10 +66,6 @@ cudaError_t dg_cuda_soft_norm(cudaStream_t stream, dg_cuda_rows out, const dg_cu
 cudaError_t dg_cuda_soft_join(cudaStream_t stream, float *x, const float *y, int n_row, int n,
                               float eps);
 
-/* y[r] = RMSNorm(x[r]) * w, floats without padding. */
-cudaError_t dg_cuda_norm_float(cudaStream_t stream, float *y, const float *x, const float *w,
-                               int n_row, int n, float eps);
-
 /* out[r] = x[r] in the form of out. */
 cudaError_t dg_cuda_narrow(cudaStream_t stream, dg_cuda_rows out, const float *x, int n_row, int n);
 

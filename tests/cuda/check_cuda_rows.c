@@ -86,6 +86,31 @@ static void check_norm_range(void)
     case_end();
 }
 
+/* The norms that are made of x once it has changed. */
+typedef struct after {
+    dg_cuda_next of[2];
+    const float *w[2];
+} after;
+
+static after make_after(int n_row, int n)
+{
+    after out;
+    for (int i = 0; i < 2; i++) {
+        out.w[i] = weights(n);
+        out.of[i].out = device_rows(i ? DG_CUDA_F16 : DG_CUDA_BF16, n_row, n);
+        out.of[i].w = device_floats(out.w[i], (size_t)n);
+    }
+    return out;
+}
+
+static void expect_after(const after *a, const float *x, int n_row, int n)
+{
+    for (int i = 0; i < 2; i++)
+        expect_close(i ? "the second norm behind it" : "the norm behind it",
+                     rows_read(a->of[i].out, n_row, n), norms_of(x, a->w[i], n_row, n, 1e-6),
+                     (size_t)n_row * (size_t)n, 2e-6 + form_step(a->of[i].out.form), 1e-6);
+}
+
 static void check_add_norm(int n_row, int n)
 {
     if (!case_begin("add_norm: %d x %d", n_row, n))
@@ -96,10 +121,18 @@ static void check_add_norm(int n_row, int n)
     double *want = norms_of(y, w, n_row, n, 1e-6);
     for (size_t i = 0; i < all; i++)
         want[i] += x[i];
-    launched(dg_cuda_add_norm(NULL, dx, device_floats(y, all), device_floats(w, (size_t)n), n_row,
-                              n, 1e-6f));
+    after next = make_after(n_row, n);
+    dg_cuda_add_args a = {.x = dx,
+                          .y = device_floats(y, all),
+                          .w = device_floats(w, (size_t)n),
+                          .n_row = n_row,
+                          .n = n,
+                          .eps = 1e-6f,
+                          .next = {next.of[0], next.of[1]}};
+    launched(dg_cuda_add_norm(NULL, &a));
     device_read(got, dx, all * sizeof *got);
     expect_close("x", got, want, all, 1e-6, 2e-6);
+    expect_after(&next, got, n_row, n);
     case_end();
 }
 
@@ -136,9 +169,12 @@ static void check_join(int n_row, int n, int n_encode)
         .scalar_encode = 0.5f,
         .scalar_canvas = 0.75f,
     };
+    after next = make_after(n_row, n);
+    memcpy(a.next, next.of, sizeof next.of);
     launched(dg_cuda_join(NULL, &a));
     device_read(got, dx, all * sizeof *got);
     expect_close("x", got, want, all, 1e-6, 3e-6);
+    expect_after(&next, got, n_row, n);
     case_end();
 }
 

@@ -1,0 +1,195 @@
+/* Into the residual stream, and the norms that start from it: a block a row, which it keeps in
+ * registers, PER pieces of V values a thread. What is needed behind a sum is asked for before it
+ * where there is room. */
+#include "cuda/cuda_rows.cuh"
+
+template <int V, int PER> struct row {
+    values<V> at[PER];
+};
+
+template <int V, int PER>
+static __device__ __forceinline__ row<V, PER> load_row(const float *x, int n)
+{
+    row<V, PER> out = {};
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+        int i = ((int)threadIdx.x + j * N_THREAD) * V;
+        if (i < n)
+            out.at[j] = load<V>(x + i);
+    }
+    return out;
+}
+
+template <int V, int PER>
+static __device__ __forceinline__ void store_row(float *x, const row<V, PER> &r, int n)
+{
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+        int i = ((int)threadIdx.x + j * N_THREAD) * V;
+        if (i < n)
+            store<V>(x + i, r.at[j]);
+    }
+}
+
+template <int V, int PER> static __device__ __forceinline__ float squares_of(const row<V, PER> &r)
+{
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+        sum += sum_of_squares<V>(r.at[j]);
+    return sum;
+}
+
+/* The weight of a norm, asked for early or when it is needed. */
+template <int V, int PER> struct weight_row {
+    static constexpr bool EARLY = V * PER <= 12;
+    const float *w;
+    row<V, EARLY ? PER : 1> kept;
+};
+
+template <int V, int PER>
+static __device__ __forceinline__ weight_row<V, PER> weight_of(const float *w, int n)
+{
+    weight_row<V, PER> out = {};
+    out.w = w;
+    if constexpr (weight_row<V, PER>::EARLY)
+        if (w)
+            out.kept = load_row<V, PER>(w, n);
+    return out;
+}
+
+/* Piece j of the weight; NULL: ones. */
+template <int V, int PER>
+static __device__ __forceinline__ values<V> weight_at(const weight_row<V, PER> &w, int j, int n)
+{
+    int i = ((int)threadIdx.x + j * N_THREAD) * V;
+    if constexpr (weight_row<V, PER>::EARLY)
+        if (w.w)
+            return w.kept.at[j];
+    return load_weight<V>(i < n ? w.w : NULL, i);
+}
+
+/* The norms that start from a row, into rows as products read them. */
+template <int V, int PER>
+static __device__ __forceinline__ void store_norms(const row<V, PER> &r, const dg_cuda_next *next,
+                                                   const weight_row<V, PER> *w, float *part, int n,
+                                                   float eps)
+{
+    if (!next[0].out.data)
+        return;
+    float factor = norm_factor(block_sum(squares_of<V, PER>(r), part), n, eps);
+#pragma unroll
+    for (int o = 0; o < 2; o++) {
+        dg_cuda_rows out = next[o].out;
+        if (!out.data)
+            continue;
+        size_t begin = (size_t)blockIdx.x * (size_t)out.ld;
+#pragma unroll
+        for (int j = 0; j < PER; j++) {
+            int i = ((int)threadIdx.x + j * N_THREAD) * V;
+            values<V> a = r.at[j], g = weight_at<V, PER>(w[o], j, n);
+            for (int v = 0; v < V; v++)
+                a.v[v] = a.v[v] * factor * g.v[v];
+            if (i < n)
+                store_form<V>(out.form, out.data, begin + (size_t)i, a);
+        }
+        for (int i = n + (int)threadIdx.x * V; i < out.ld; i += N_THREAD * V)
+            store_form<V>(out.form, out.data, begin + (size_t)i, values<V>{});
+    }
+}
+
+/* ---- x + norm ---- */
+
+template <int V, int PER>
+static __global__ void __launch_bounds__(N_THREAD) add_rows(dg_cuda_add_args a)
+{
+    __shared__ float part[2][N_WARP];
+    dg_grid_wait();
+    size_t begin = (size_t)blockIdx.x * (size_t)a.n;
+    row<V, PER> y = load_row<V, PER>(a.y + begin, a.n), x = load_row<V, PER>(a.x + begin, a.n);
+    weight_row<V, PER> w = weight_of<V, PER>(a.w, a.n),
+                       next[2] = {weight_of<V, PER>(a.next[0].w, a.n),
+                                  weight_of<V, PER>(a.next[1].w, a.n)};
+    float factor = norm_factor(block_sum(squares_of<V, PER>(y), part[0]), a.n, a.eps);
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+        values<V> g = weight_at<V, PER>(w, j, a.n);
+        for (int v = 0; v < V; v++)
+            x.at[j].v[v] += y.at[j].v[v] * factor * g.v[v];
+    }
+    store_row<V, PER>(a.x + begin, x, a.n);
+    store_norms<V, PER>(x, a.next, next, part[1], a.n, a.eps);
+}
+
+/* ---- the end of a layer ---- */
+
+template <int V, int PER>
+static __global__ void __launch_bounds__(N_THREAD) join_rows(dg_cuda_join_args a)
+{
+    __shared__ float part[4][N_WARP];
+    dg_grid_wait();
+    size_t begin = (size_t)blockIdx.x * (size_t)a.n;
+    row<V, PER> d = load_row<V, PER>(a.dense + begin, a.n),
+                e = load_row<V, PER>(a.experts + begin, a.n),
+                x = load_row<V, PER>(a.x + begin, a.n);
+    weight_row<V, PER> wd = weight_of<V, PER>(a.w_dense, a.n),
+                       we = weight_of<V, PER>(a.w_experts, a.n), w = weight_of<V, PER>(a.w, a.n),
+                       next[2] = {weight_of<V, PER>(a.next[0].w, a.n),
+                                  weight_of<V, PER>(a.next[1].w, a.n)};
+    float f_dense = norm_factor(block_sum(squares_of<V, PER>(d), part[0]), a.n, a.eps);
+    float f_experts = norm_factor(block_sum(squares_of<V, PER>(e), part[1]), a.n, a.eps);
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+        values<V> gd = weight_at<V, PER>(wd, j, a.n), ge = weight_at<V, PER>(we, j, a.n);
+        for (int v = 0; v < V; v++)
+            d.at[j].v[v] = d.at[j].v[v] * f_dense * gd.v[v] + e.at[j].v[v] * f_experts * ge.v[v];
+    }
+    float factor = norm_factor(block_sum(squares_of<V, PER>(d), part[2]), a.n, a.eps);
+    float scalar = (int)blockIdx.x < a.n_encode ? a.scalar_encode : a.scalar_canvas;
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+        values<V> g = weight_at<V, PER>(w, j, a.n);
+        for (int v = 0; v < V; v++)
+            x.at[j].v[v] = (x.at[j].v[v] + d.at[j].v[v] * factor * g.v[v]) * scalar;
+    }
+    store_row<V, PER>(a.x + begin, x, a.n);
+    store_norms<V, PER>(x, a.next, next, part[3], a.n, a.eps);
+}
+
+/* ---- launches ---- */
+
+/* Rows of 3072 values at a thread's three pieces of four, longer ones, and any other length. */
+enum { SHORT_ROW = 3 * 4 * N_THREAD, LONG_ROW = 12 * 4 * N_THREAD, ODD_ROW = 12 * N_THREAD };
+
+static bool rows_can(const dg_cuda_next *next, int n)
+{
+    return n <= (n % 4 ? (int)ODD_ROW : (int)LONG_ROW) && aligned(next[0].out.data) &&
+           aligned(next[1].out.data) && aligned(next[0].w) && aligned(next[1].w);
+}
+
+extern "C" cudaError_t dg_cuda_add_norm(cudaStream_t stream, const dg_cuda_add_args *a)
+{
+    if (a->n_row == 0)
+        return cudaSuccess;
+    if (!rows_can(a->next, a->n) || !aligned(a->x) || !aligned(a->y) || !aligned(a->w))
+        return cudaErrorInvalidValue;
+    if (a->n % 4)
+        return DG_LAUNCH((add_rows<1, 12>), a->n_row, N_THREAD, 0, stream, *a);
+    if (a->n <= SHORT_ROW)
+        return DG_LAUNCH((add_rows<4, 3>), a->n_row, N_THREAD, 0, stream, *a);
+    return DG_LAUNCH((add_rows<4, 12>), a->n_row, N_THREAD, 0, stream, *a);
+}
+
+extern "C" cudaError_t dg_cuda_join(cudaStream_t stream, const dg_cuda_join_args *a)
+{
+    if (a->n_row == 0)
+        return cudaSuccess;
+    if (!rows_can(a->next, a->n) || !aligned(a->x) || !aligned(a->dense) || !aligned(a->experts) ||
+        !aligned(a->w_dense) || !aligned(a->w_experts) || !aligned(a->w))
+        return cudaErrorInvalidValue;
+    if (a->n % 4)
+        return DG_LAUNCH((join_rows<1, 12>), a->n_row, N_THREAD, 0, stream, *a);
+    if (a->n <= SHORT_ROW)
+        return DG_LAUNCH((join_rows<4, 3>), a->n_row, N_THREAD, 0, stream, *a);
+    return DG_LAUNCH((join_rows<4, 12>), a->n_row, N_THREAD, 0, stream, *a);
+}

@@ -1,0 +1,101 @@
+/* What the kernels that treat a row by a block share. Every sum runs in the order that follows from
+ * the row's length alone. */
+#ifndef DG_CUDA_CUDA_ROWS_CUH
+#define DG_CUDA_CUDA_ROWS_CUH
+
+#include "cuda/cuda_math.h"
+#include <math.h>
+#include "cuda/cuda_device.cuh"
+
+enum { N_THREAD = 256, N_WARP = N_THREAD / 32 };
+
+/* Shared memory of a row of floats: what every card has without asking. */
+enum { MAX_SHARED = 48 << 10 };
+
+static inline bool aligned(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
+
+/* ---- rows of floats, V values at a time: 4 where the length allows it ---- */
+
+template <int V> struct values {
+    float v[V];
+};
+
+template <int V> static __device__ __forceinline__ values<V> load(const float *x)
+{
+    values<V> out;
+    if constexpr (V == 4) {
+        float4 f = *(const float4 *)x;
+        out.v[0] = f.x, out.v[1] = f.y, out.v[2] = f.z, out.v[3] = f.w;
+    } else
+        out.v[0] = x[0];
+    return out;
+}
+
+template <int V> static __device__ __forceinline__ void store(float *x, values<V> a)
+{
+    if constexpr (V == 4)
+        *(float4 *)x = make_float4(a.v[0], a.v[1], a.v[2], a.v[3]);
+    else
+        x[0] = a.v[0];
+}
+
+/* The weight of a norm; NULL: ones. */
+template <int V> static __device__ __forceinline__ values<V> load_weight(const float *w, int at)
+{
+    values<V> one;
+    for (int i = 0; i < V; i++)
+        one.v[i] = 1;
+    return w ? load<V>(w + at) : one;
+}
+
+template <int V> static __device__ __forceinline__ float sum_of_squares(values<V> a)
+{
+    float sum = 0;
+    for (int i = 0; i < V; i++)
+        sum += a.v[i] * a.v[i];
+    return sum;
+}
+
+/* The sum over the block of each thread's value, for all threads. Used several times in a kernel:
+ * `part` holds N_WARP floats of its own each time. */
+static __device__ __forceinline__ float block_sum(float x, float *part)
+{
+    x = dg_warp_sum(x);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = x;
+    __syncthreads();
+    float sum = part[0];
+    for (int i = 1; i < N_WARP; i++)
+        sum += part[i];
+    return sum;
+}
+
+static __device__ __forceinline__ float norm_factor(float sum, int n, float eps)
+{
+    return 1.0f / sqrtf(sum / (float)n + eps);
+}
+
+/* Values [at, at + V) of a row in its form. */
+template <int V>
+static __device__ __forceinline__ void store_form(dg_cuda_form form, void *data, size_t at,
+                                                  values<V> a)
+{
+    if (form == DG_CUDA_F32) {
+        store<V>((float *)data + at, a);
+        return;
+    }
+    bool half = form == DG_CUDA_F16;
+    if constexpr (V == 4) {
+        uint2 bits;
+        bits.x = half ? dg_store_f16(a.v[0], a.v[1]) : dg_pack_bf16(a.v[0], a.v[1]);
+        bits.y = half ? dg_store_f16(a.v[2], a.v[3]) : dg_pack_bf16(a.v[2], a.v[3]);
+        *(uint2 *)((uint16_t *)data + at) = bits;
+    } else
+        ((uint16_t *)data)[at] =
+            (uint16_t)(half ? dg_store_f16(a.v[0], 0) : dg_pack_bf16(a.v[0], 0));
+}
+
+#endif
