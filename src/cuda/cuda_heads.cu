@@ -5,6 +5,48 @@
 
 enum { HEAD_WARPS = 8 };
 
+/* What a warp works on: a head of a row, and where it goes. */
+typedef struct head_unit {
+    bool there, is_q, is_k;
+    const float *raw;
+    unsigned char *to; /* the head's place in q, or its part of a page */
+    int slot;          /* of the page */
+} head_unit;
+
+/* q heads, then k, then v. */
+static __device__ __forceinline__ head_unit find_unit(const dg_cuda_heads_args &a, int row,
+                                                      int unit)
+{
+    int n_q = a.kv.n_head, n_kv = a.kv.n_kv_head, dim = a.kv.head_dim;
+    head_unit u = {};
+    u.is_q = unit < n_q;
+    u.is_k = !u.is_q && unit < n_q + n_kv;
+    u.there = unit < n_q + 2 * n_kv && !(u.is_q && row < a.first_q_row);
+    if (!u.there)
+        return u;
+    int head = u.is_q ? unit : u.is_k ? unit - n_q : unit - n_q - n_kv;
+    u.raw = u.is_q ? a.q : u.is_k || !a.v ? a.k : a.v;
+    u.raw += ((size_t)row * (u.is_q ? n_q : n_kv) + head) * dim;
+    u.to = (unsigned char *)(a.q + ((size_t)row * n_q + head) * dim);
+    if (!u.is_q) {
+        const dg_cuda_segment &seg = a.segment[a.segment_of[row]];
+        int at = row - seg.first_row, slot = seg.canvas ? at : seg.position + at;
+        u.to = page_keys(a.kv, seg, seg.canvas, slot, head + (u.is_k ? 0 : n_kv));
+        u.slot = slot % DG_CUDA_PAGE;
+    }
+    return u;
+}
+
+/* Where value i of the head is stored. */
+static __device__ __forceinline__ unsigned char *place_of(const dg_cuda_heads_args &a,
+                                                          const head_unit &u, int i)
+{
+    return u.to + (u.is_q ? (size_t)i * value_bytes(a.kv)
+                          : dg_cuda_slot_at(a.kv.type, a.kv.head_dim, u.slot, i));
+}
+
+/* ---- any head, through shared memory ---- */
+
 /* Value i of a head behind norm and rotation; `head` is the raw one in shared memory. */
 static __device__ __forceinline__ float turned(const float *head, const float *w, float factor,
                                                const float *cosines, const float *sines, int n_pair,
@@ -35,44 +77,91 @@ static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_heads(dg_cuda_h
     DG_SHARED(shared);
     dg_grid_wait();
     int dim = a.kv.head_dim, half = dim / 2, lane = (int)threadIdx.x % 32,
-        warp = (int)threadIdx.x / 32;
-    int row = (int)blockIdx.x,
-        unit = (int)blockIdx.y * HEAD_WARPS + warp; /* q heads, then k, then v */
-    int n_q = a.kv.n_head, n_kv = a.kv.n_kv_head;
-    bool is_q = unit < n_q, is_k = !is_q && unit < n_q + n_kv;
-    if (unit >= n_q + 2 * n_kv || (is_q && row < a.first_q_row))
+        warp = (int)threadIdx.x / 32, row = (int)blockIdx.x;
+    head_unit u = find_unit(a, row, (int)blockIdx.y * HEAD_WARPS + warp);
+    if (!u.there)
         return;
-
-    int head = is_q ? unit : is_k ? unit - n_q : unit - n_q - n_kv;
-    const float *raw = is_q ? a.q : is_k || !a.v ? a.k : a.v;
-    raw += ((size_t)row * (is_q ? n_q : n_kv) + head) * dim;
     float *kept = (float *)shared + warp * dim, sum = 0;
     for (int i = lane; i < dim; i += 32) {
-        kept[i] = raw[i];
+        kept[i] = u.raw[i];
         sum += kept[i] * kept[i];
     }
     float factor = 1.0f / sqrtf(dg_warp_sum(sum) / (float)dim + a.eps);
     __syncwarp();
 
-    const float *w = is_q ? a.q_norm : a.k_norm;
+    const float *w = u.is_q ? a.q_norm : a.k_norm;
     const float *cosines = a.cos + (size_t)row * a.n_pair, *sines = a.sin + (size_t)row * a.n_pair;
-    unsigned char *to = (unsigned char *)(a.q + ((size_t)row * n_q + head) * dim);
-    int slot = 0;
-    if (!is_q) {
-        const dg_cuda_segment &seg = a.segment[a.segment_of[row]];
-        int at = row - seg.first_row;
-        slot = seg.canvas ? at : seg.position + at;
-        to = page_keys(a.kv, seg, seg.canvas, slot, head + (is_k ? 0 : n_kv));
-        slot %= DG_CUDA_PAGE;
-    }
     for (int i = 2 * lane; i < dim; i += 64) {
         float first = kept[i] * factor, second = kept[i + 1] * factor;
-        if (is_q || is_k) {
+        if (u.is_q || u.is_k) {
             first = turned(kept, w, factor, cosines, sines, a.n_pair, half, i);
             second = turned(kept, w, factor, cosines, sines, a.n_pair, half, i + 1);
         }
-        size_t at = is_q ? (size_t)i * value_bytes(a.kv) : dg_cuda_slot_at(a.kv.type, dim, slot, i);
-        store_values(a.kv, to + at, first, second);
+        store_values(a.kv, place_of(a, u, i), first, second);
+    }
+}
+
+/* ---- bfloat16 heads of 256 PER values, in registers: a lane has both values of its pairs ---- */
+
+static __device__ __forceinline__ float4 times(float4 a, float4 b)
+{
+    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+
+static __device__ __forceinline__ float squares(float4 a)
+{
+    return a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w;
+}
+
+/* a c + b s, or minus. */
+static __device__ __forceinline__ float4 turn_by(float4 a, float4 c, float4 b, float4 s, float sign)
+{
+    return make_float4(a.x * c.x + sign * (b.x * s.x), a.y * c.y + sign * (b.y * s.y),
+                       a.z * c.z + sign * (b.z * s.z), a.w * c.w + sign * (b.w * s.w));
+}
+
+static __device__ __forceinline__ void store_four(unsigned char *to, float4 v, float factor)
+{
+    uint2 bits = {dg_pack_bf16(v.x * factor, v.y * factor),
+                  dg_pack_bf16(v.z * factor, v.w * factor)};
+    *(uint2 *)to = bits;
+}
+
+template <int PER>
+static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_wide_heads(dg_cuda_heads_args a)
+{
+    constexpr int HALF = 128 * PER;
+    dg_grid_wait();
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, row = (int)blockIdx.x;
+    head_unit u = find_unit(a, row, (int)blockIdx.y * HEAD_WARPS + warp);
+    if (!u.there)
+        return;
+    const float *w = u.is_q ? a.q_norm : a.k_norm;
+    const float *cosines = a.cos + (size_t)row * a.n_pair, *sines = a.sin + (size_t)row * a.n_pair;
+    float4 low[PER], high[PER], w_low[PER], w_high[PER], c[PER], s[PER];
+    float sum = 0;
+    bool weighted = u.is_q || u.is_k;
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+        int i = 4 * (lane + 32 * j);
+        bool turns = weighted && i < a.n_pair;
+        low[j] = *(const float4 *)(u.raw + i);
+        high[j] = *(const float4 *)(u.raw + HALF + i);
+        w_low[j] = weighted ? *(const float4 *)(w + i) : make_float4(1, 1, 1, 1);
+        w_high[j] = weighted ? *(const float4 *)(w + HALF + i) : make_float4(1, 1, 1, 1);
+        c[j] = turns ? *(const float4 *)(cosines + i) : make_float4(1, 1, 1, 1);
+        s[j] = turns ? *(const float4 *)(sines + i) : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+        sum += squares(low[j]) + squares(high[j]);
+    float factor = 1.0f / sqrtf(dg_warp_sum(sum) / (float)(2 * HALF) + a.eps);
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+        int i = 4 * (lane + 32 * j);
+        float4 first = times(low[j], w_low[j]), second = times(high[j], w_high[j]);
+        store_four(place_of(a, u, i), turn_by(first, c[j], second, s[j], -1), factor);
+        store_four(place_of(a, u, HALF + i), turn_by(second, c[j], first, s[j], 1), factor);
     }
 }
 
@@ -85,5 +174,10 @@ extern "C" cudaError_t dg_cuda_heads(cudaStream_t stream, const dg_cuda_heads_ar
         return cudaErrorInvalidValue;
     int n_unit = a->kv.n_head + 2 * a->kv.n_kv_head;
     dim3 grid((unsigned)a->n_row, (unsigned)(n_unit + HEAD_WARPS - 1) / HEAD_WARPS);
+    bool wide = a->kv.type == DG_BF16 && a->n_pair % 4 == 0;
+    if (wide && a->kv.head_dim == 256)
+        return DG_LAUNCH(finish_wide_heads<1>, grid, 32 * HEAD_WARPS, 0, stream, *a);
+    if (wide && a->kv.head_dim == 512)
+        return DG_LAUNCH(finish_wide_heads<2>, grid, 32 * HEAD_WARPS, 0, stream, *a);
     return DG_LAUNCH(finish_heads, grid, 32 * HEAD_WARPS, shared, stream, *a);
 }
