@@ -146,6 +146,9 @@ $(BUILD)/cli/default_model.o: private DEFINES += -DDGEMMA_DATADIR='"$(PREFIX)/sh
 $(BUILD)/cli/default_model.o: $(BUILD)/prefix
 $(BUILD)/cli/%.o: private PKGS += libedit
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
+$(BUILD)/src/cpu/arm/peak_matrix.o: private ISA = -march=armv8.2-a+fp16+dotprod+i8mm+bf16
+$(BUILD)/src/cpu/x86/peak_vnni.o: private ISA = -mavx512f -mavx512vnni
+$(BUILD)/src/cpu/x86/peak_amx.o: private ISA = -mamx-tile -mamx-int8 -mamx-bf16
 $(BUILD)/src/cuda/%.o: private INCLUDES += $(CUDA_INC)
 $(BUILD)/tests/%.o: private INCLUDES += -Itests -I.
 $(BUILD)/cli/cmd_serve.o: private INCLUDES += -I.

@@ -13,6 +13,7 @@ static const struct {
     {"inspect", cmd_inspect, "what is in a model file, and the memory it takes"},
     {"tokenize", cmd_tokenize, "text to token ids, and back"},
     {"devices", cmd_devices, "what a model can run on here"},
+    {"bench", cmd_bench, "how fast a model runs here, and how fast it could"},
     {"synth", cmd_synth, "make a model with random weights, to measure speed with"},
     {"verify", cmd_verify, "hold what a model computes to a reference"},
 };

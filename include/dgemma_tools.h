@@ -115,6 +115,90 @@ DGEMMA_API dgemma_synth_options dgemma_synth_defaults(void); /* 26b-a4b, Q4_K_M;
 DGEMMA_API dgemma_status dgemma_synth(const dgemma_synth_options *opt, uint64_t *bytes,
                                       dgemma_error *err);
 
+/* ---- how fast a model runs ----
+ *
+ * Passes over a model as requests make them, at fixed numbers of steps, and what the machine could
+ * do at best, measured in the same run. Contexts hold keys and values of a few encoded tokens,
+ * again and again: what attention costs does not depend on what they are. */
+
+typedef enum dgemma_bench_kind {
+    DGEMMA_BENCH_MACHINE, /* what runs, and the rates that it could reach */
+    DGEMMA_BENCH_LOAD,
+    DGEMMA_BENCH_PREFILL, /* a prompt of `context` tokens in pieces of `chunk` */
+    DGEMMA_BENCH_STEP,    /* one denoise step of `batch` canvases behind `context` tokens each */
+    DGEMMA_BENCH_BLOCK,   /* the commit of a canvas together with the next one's first step, and
+                             its n_steps - 1 others */
+    DGEMMA_BENCH_STAGE,   /* of a step: `name`, all its layers together */
+    DGEMMA_BENCH_SKIPPED  /* `name`: why this step was not measured */
+} dgemma_bench_kind;
+
+typedef struct dgemma_bench_rate {
+    const char *name; /* "read", "int8 i8mm", … static */
+    double rate;      /* bytes or operations a second, all threads together */
+} dgemma_bench_rate;
+
+/* One finding. Seconds are of one pass, one block, one prompt, one load. */
+typedef struct dgemma_bench_result {
+    dgemma_bench_kind kind;
+    int n_threads; /* of the CPU; 0: a device computes */
+    int context, batch, chunk, n_steps;
+    const char *name; /* until the callback returns */
+
+    int n;                                    /* how often it was measured, after what warms up */
+    double median, lower, upper, least, most; /* lower, upper: quartiles */
+    double bytes, ops; /* STEP, PREFILL: that have to be read and computed, whatever the way */
+
+    /* MACHINE */
+    const char *device, *numerics, *model;
+    int n_layers;
+    const dgemma_bench_rate *rates; /* the first is reading */
+    size_t n_rates;
+
+    /* LOAD, in bytes */
+    size_t weight_bytes, work_bytes, resident_bytes, device_bytes;
+    double first_pass; /* seconds: memory is touched for the first time */
+    size_t peak_bytes; /* resident, after the passes of a STEP */
+} dgemma_bench_result;
+
+/* False: give up (DGEMMA_E_CANCELLED). */
+typedef bool dgemma_bench_fn(void *user, const dgemma_bench_result *result);
+
+/* What is being done now, for whoever waits. False: give up. */
+typedef bool dgemma_bench_watch_fn(void *user, const char *what);
+
+enum { DGEMMA_BENCH_MAX_LIST = 32 };
+typedef struct dgemma_bench_list {
+    int at[DGEMMA_BENCH_MAX_LIST];
+    int n;
+} dgemma_bench_list;
+
+typedef struct dgemma_bench_options {
+    dgemma_engine_options engine; /* model_path, device, cpu, kv_type; the number of threads is in
+                                     the list below */
+    const char *synthetic; /* a type as in dgemma_synth_options, in place of a model's file: made in
+                              memory, where tensors of a type share their bytes */
+    const char *shape;     /* likewise; NULL: "26b-a4b" */
+    int n_layer;           /* likewise; 0: all */
+
+    /* Each list is gone through with the others at one value: the most threads, the first context,
+     * the first batch. Empty: all processors, 1024 (or what the model has), 1. */
+    dgemma_bench_list threads, contexts, batches;
+    dgemma_bench_list chunks; /* of the prompt; empty: as long as passes of this device are */
+    int prompt;               /* tokens; 0: 1024, or what the model has; -1: none */
+    int n_steps;              /* measured for each finding; 0: as many as take a few seconds */
+    bool stages;              /* where the time of a step goes */
+    bool no_rates;            /* do not measure the machine */
+    dgemma_bench_fn *on_result;
+    dgemma_bench_watch_fn *on_watch; /* or NULL */
+    void *user;
+} dgemma_bench_options;
+
+DGEMMA_API dgemma_bench_options dgemma_bench_defaults(void);
+
+/* DGEMMA_E_ARG: an option makes no sense; otherwise what loading and running a model can meet. A
+ * step that memory is too small for is told as skipped, and the others go on. */
+DGEMMA_API dgemma_status dgemma_bench(const dgemma_bench_options *opt, dgemma_error *err);
+
 /* Something that a model can run on, by the name that dgemma_engine_options.device takes. */
 typedef struct dgemma_device {
     char name[16];                  /* "cpu", "cuda:0" */

@@ -2,6 +2,7 @@
 #include "dgemma_tools.h"
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "bench/bench_run.h"
 #include "bench/synth_file.h"
 #include "engine/device.h"
 #include "engine/loader.h"
@@ -140,6 +141,22 @@ dgemma_status dgemma_synth(const dgemma_synth_options *opt, uint64_t *bytes, dge
     if (!st && bytes)
         *bytes = size;
     return st;
+}
+
+dgemma_bench_options dgemma_bench_defaults(void)
+{
+    return (dgemma_bench_options){.engine = dgemma_engine_defaults()};
+}
+
+dgemma_status dgemma_bench(const dgemma_bench_options *opt, dgemma_error *err)
+{
+    if (!opt || !opt->on_result)
+        return dg_fail(err, DGEMMA_E_ARG, "nobody wants to know what is measured");
+    if (!opt->synthetic == !opt->engine.model_path)
+        return dg_fail(err, DGEMMA_E_ARG, "measure either a model's file or a synthetic model");
+    if (!opt->synthetic && (opt->shape || opt->n_layer))
+        return dg_fail(err, DGEMMA_E_ARG, "shape and layers are those of a synthetic model");
+    return dg_bench_run(opt, err);
 }
 
 size_t dgemma_devices(dgemma_device *device, size_t cap, dgemma_error *why)

@@ -10,17 +10,17 @@
 
 /* ---- opening ---- */
 
-static dgemma_status open_backend(dgemma_engine *e, const dgemma_engine_options *opt,
-                                  dgemma_error *err)
+dgemma_status dg_engine_backend(dg_backend **out, int *n_thread, const dgemma_engine_options *opt,
+                                dgemma_error *err)
 {
     unsigned flags = dg_cpu_flags(), wanted = flags;
     if (opt->cpu && !dg_cpu_flags_parse(&wanted, opt->cpu))
         return dg_fail(err, DGEMMA_E_ARG, "unknown instruction set \"%s\"", opt->cpu);
     if (wanted & ~flags)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED, "this processor does not have %s", opt->cpu);
-    e->n_thread = opt->n_threads ? opt->n_threads : dg_cpu_count();
-    dg_device_options device = {.name = opt->device, .cpu = {e->n_thread, wanted}};
-    return dg_device_open(&e->be, &device, err);
+    *n_thread = opt->n_threads ? opt->n_threads : dg_cpu_count();
+    dg_device_options device = {.name = opt->device, .cpu = {*n_thread, wanted}};
+    return dg_device_open(out, &device, err);
 }
 
 /* Which revision of the template to speak. */
@@ -57,7 +57,7 @@ static dgemma_status open_headers(dgemma_engine *e, const dgemma_engine_options 
     if (!st && !progress(opt, 0.5))
         st = dg_fail(err, DGEMMA_E_CANCELLED, "loading was given up");
     if (!st)
-        st = open_backend(e, opt, err);
+        st = dg_engine_backend(&e->be, &e->n_thread, opt, err);
     if (st)
         return st;
     const dg_config *cfg = &e->loaded.cfg;

@@ -38,6 +38,10 @@ dgemma_status dg_engine_open(dgemma_engine **out, const dgemma_engine_options *o
                              dgemma_error *err);
 void dg_engine_close(dgemma_engine *e);
 
+/* What the options ask to compute on; *n_thread is what the CPU would use. */
+dgemma_status dg_engine_backend(dg_backend **out, int *n_thread, const dgemma_engine_options *opt,
+                                dgemma_error *err);
+
 /* What a model with these options takes and is, without loading it. */
 dgemma_status dg_engine_estimate(dgemma_model_info *info, const dgemma_engine_options *opt,
                                  dgemma_error *err);

@@ -99,7 +99,7 @@ check "verify names the layer" fails_saying "OFF  layer 2" "$DGEMMA" verify --re
 
 # ---- documents that repeat what --help says ----
 in_man_page() {
-    for command in run chat serve inspect tokenize synth verify; do
+    for command in run chat serve inspect tokenize bench synth verify; do
         for option in $("$DGEMMA" "$command" --help | grep -o -e '--[a-z-]*' | sort -u); do
             sed 's/\\-/-/g' docs/man/dgemma.1 | grep -qF -e "$option" ||
                 { echo "$command $option is not in the man page"; return 1; }

@@ -24,7 +24,7 @@ static make_suite *const suites[] = {
     scheduler_suite,      prefix_cache_suite,  pocket_checks_suite, cells_suite,
     chat_log_suite,       server_suite,        http_suite,          connection_suite,
     dialects_suite,       real_suite,          known_answers_suite, synthetic_suite,
-    router_suite,
+    bench_suite,          router_suite,
 };
 
 int main(int argc, char **argv)

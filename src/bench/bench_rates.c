@@ -1,0 +1,119 @@
+#include "bench/bench_rates.h"
+#include <stdatomic.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/common.h"
+#include "base/pool.h"
+#include "cpu/cpu_peak.h"
+
+/* More than caches hold, and shared by the threads piece by piece. */
+enum { PIECE = 8 << 20, MIN_PIECES = 64, READ_TRIES = 6, PEAK_TRIES = 60, PEAK_RUNS = 4 };
+
+typedef struct reading {
+    const unsigned char *data;
+    atomic_ullong sum;
+} reading;
+
+static void read_piece(void *arg, int task, int worker)
+{
+    (void)worker;
+    reading *r = arg;
+    atomic_fetch_add(&r->sum, dg_cpu_read(r->data + (size_t)task * PIECE, PIECE));
+}
+
+static void touch_piece(void *arg, int task, int worker)
+{
+    (void)worker;
+    memset((unsigned char *)arg + (size_t)task * PIECE, task + 1, PIECE);
+}
+
+static dgemma_status measure_read(double *rate, dg_pool *pool, int n_thread, dgemma_error *err)
+{
+    int n = dg_max(MIN_PIECES, 8 * n_thread);
+    unsigned char *data = dg_malloc_aligned((size_t)n * PIECE);
+    if (!data)
+        return dg_fail(err, DGEMMA_E_NOMEM, "no memory for %d MiB to measure reading with",
+                       n * (PIECE >> 20));
+    reading r = {.data = data};
+    dg_pool_run(pool, n, touch_piece, data);
+    *rate = 0;
+    for (int i = 0; i < READ_TRIES; i++) {
+        double from = dg_clock_now();
+        dg_pool_run(pool, n, read_piece, &r);
+        double now = (double)n * PIECE / (dg_clock_now() - from);
+        *rate = now > *rate ? now : *rate;
+    }
+    dg_free(data);
+    return DGEMMA_OK;
+}
+
+static void run_peak(void *arg, int task, int worker)
+{
+    (void)task;
+    (void)worker;
+    const dg_cpu_peak *p = arg;
+    for (int i = 0; i < PEAK_RUNS; i++) {
+        volatile float result = p->run();
+        (void)result;
+    }
+}
+
+static double measure_peak(dg_cpu_peak *p, dg_pool *pool, int n_thread)
+{
+    double best = 0;
+    for (int i = 0; i < PEAK_TRIES; i++) {
+        double from = dg_clock_now();
+        dg_pool_run(pool, n_thread, run_peak, p);
+        double rate = p->ops * PEAK_RUNS * n_thread / (dg_clock_now() - from);
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+dgemma_status dg_bench_rates_cpu(dg_bench_rates *out, int n_thread, dgemma_error *err)
+{
+    dg_cpu_peak peak[DG_CPU_MAX_PEAKS];
+    dg_pool *pool;
+    size_t n_peak = dg_cpu_peaks(peak);
+    *out = (dg_bench_rates){.at = {{"read", 0}}, .n = 1};
+    dgemma_status st = dg_pool_create(&pool, n_thread, err);
+    if (st)
+        return st;
+    st = measure_read(&out->at[0].rate, pool, n_thread, err);
+    for (size_t i = 0; !st && i < n_peak; i++) {
+        double rate = measure_peak(&peak[i], pool, n_thread);
+        dgemma_bench_rate *last = &out->at[out->n - 1];
+        if (strcmp(last->name, peak[i].name) == 0)
+            last->rate = rate > last->rate ? rate : last->rate;
+        else if (out->n < DG_BENCH_MAX_RATES)
+            out->at[out->n++] = (dgemma_bench_rate){peak[i].name, rate};
+    }
+    dg_pool_free(pool);
+    return st;
+}
+
+dgemma_status dg_bench_rates_device(dg_bench_rates *out, dg_backend *be, dgemma_error *err)
+{
+    enum { TRIES = 20 };
+    const size_t bytes = (size_t)512 << 20;
+    float seen;
+    void *from = be->alloc(be, bytes), *to = be->alloc(be, bytes);
+    *out = (dg_bench_rates){.at = {{"read", 0}}, .n = 1};
+    for (int i = 0; from && to && i < TRIES; i++) {
+        be->download(be, &seen, to, sizeof seen);
+        double start = dg_clock_now();
+        for (int k = 0; k < 8; k++)
+            be->copy(be, to, from, bytes);
+        be->download(be, &seen, to, sizeof seen);
+        double rate = 8 * 2 * (double)bytes / (dg_clock_now() - start);
+        out->at[0].rate = rate > out->at[0].rate ? rate : out->at[0].rate;
+    }
+    dgemma_status st = from && to ? DGEMMA_OK
+                                  : dg_fail(err, DGEMMA_E_NOMEM,
+                                            "no memory on the device to "
+                                            "measure reading with");
+    be->free(be, from);
+    be->free(be, to);
+    return st;
+}

@@ -1,0 +1,20 @@
+/* What a machine could reach: reading memory, and its fastest instructions. */
+#ifndef DG_BENCH_BENCH_RATES_H
+#define DG_BENCH_BENCH_RATES_H
+
+#include "backend/backend.h"
+#include "dgemma_tools.h"
+
+enum { DG_BENCH_MAX_RATES = 8 };
+typedef struct dg_bench_rates {
+    dgemma_bench_rate at[DG_BENCH_MAX_RATES];
+    size_t n;
+} dg_bench_rates;
+
+/* n_thread threads of the CPU together, the best of some tries of about a second in all. */
+dgemma_status dg_bench_rates_cpu(dg_bench_rates *out, int n_thread, dgemma_error *err);
+
+/* A device's own memory: copied inside it, of which half is reading. */
+dgemma_status dg_bench_rates_device(dg_bench_rates *out, dg_backend *be, dgemma_error *err);
+
+#endif

@@ -1,0 +1,261 @@
+#include "bench/bench_session.h"
+#include <string.h>
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/common.h"
+#include "base/rng.h"
+#include "cpu/kernels.h"
+#include "engine/engine.h"
+
+enum { FILL_STEP = 512 }; /* tokens that a sequence grows by while it is filled */
+
+/* ---- the model ---- */
+
+dgemma_status dg_bench_model_open(dg_bench_model *m, const dgemma_bench_options *opt,
+                                  dgemma_error *err)
+{
+    *m = (dg_bench_model){0};
+    dgemma_status st;
+    if (opt->synthetic) {
+        dg_synthetic_options as = {
+            .shape = opt->shape, .type = opt->synthetic, .n_layer = opt->n_layer};
+        st = dg_synthetic_open(&m->synthetic, &as, err);
+        if (st)
+            return st;
+        m->cfg = dg_synthetic_config(m->synthetic);
+        m->ck = dg_synthetic_checkpoint(m->synthetic);
+        return DGEMMA_OK;
+    }
+    st = dg_load(&m->loaded, opt->engine.model_path, err);
+    m->cfg = &m->loaded.cfg;
+    m->ck = m->loaded.checkpoint;
+    return st;
+}
+
+void dg_bench_model_close(dg_bench_model *m)
+{
+    dg_synthetic_close(m->synthetic);
+    dg_loaded_clear(&m->loaded);
+    *m = (dg_bench_model){0};
+}
+
+/* ---- life cycle ---- */
+
+dgemma_status dg_bench_session_open(dg_bench_session *s, const dg_bench_model *m,
+                                    const dgemma_engine_options *engine, dgemma_error *err)
+{
+    unsigned flags;
+    dg_backend *inner = NULL;
+    *s = (dg_bench_session){.from = m, .cfg = m->cfg};
+    s->kv_type = engine->kv_type == DGEMMA_KV_F32 ? DG_F32 : DG_BF16;
+    dgemma_status st = dg_engine_backend(&inner, &s->n_thread, engine, err);
+    if (!st)
+        st = dg_timed_open(&s->be, inner, err);
+    if (!st) {
+        s->is_cpu = dg_cpu_flags_parse(&flags, s->be->name); /* named by its instruction set */
+        double from = dg_clock_now();
+        st = dg_model_load(&s->model, m->cfg, m->ck, s->be, err);
+        s->load_seconds = dg_clock_now() - from;
+    }
+    if (!st)
+        st = dg_kv_cache_create(&s->kv, m->cfg, s->be, s->kv_type, 0, err);
+    if (st)
+        dg_bench_session_close(s);
+    return st;
+}
+
+static void leave_place(dg_bench_session *s)
+{
+    for (int i = 0; s->seq && i < s->batch; i++) {
+        dg_kv_seq_clear(s->kv, &s->seq[i]);
+        s->be->free(s->be, s->work ? s->work[i].soft : NULL);
+    }
+    dg_forward_free(s->forward);
+    dg_free(s->seq);
+    dg_free(s->work);
+    dg_free(s->token);
+    dg_free(s->entropy);
+    dg_free(s->uniform);
+    s->forward = NULL;
+    s->seq = NULL;
+    s->work = NULL;
+    s->token = NULL;
+    s->entropy = NULL;
+    s->uniform = NULL;
+}
+
+void dg_bench_session_close(dg_bench_session *s)
+{
+    leave_place(s);
+    if (s->kv)
+        dg_kv_seq_clear(s->kv, &s->source);
+    dg_kv_cache_free(s->kv);
+    dg_model_free(s->model);
+    if (s->be)
+        s->be->close(s->be);
+    *s = (dg_bench_session){0};
+}
+
+/* ---- contexts ---- */
+
+static dgemma_status encode(dg_bench_session *s, dg_kv_seq *seq, int at, int n, dgemma_error *err)
+{
+    dg_work w = {
+        .seq = seq, .token = s->token + (size_t)at % (s->n_token - (size_t)n), .n_token = n};
+    return dg_forward_run(s->forward, &(dg_pass){.work = &w, .n_work = 1}, err);
+}
+
+/* Pages from `first` on become copies of the source's, but for those that the window will have left
+ * behind when the context is full. */
+static void copy_pages(dg_bench_session *s, dg_kv_seq *seq, dg_kv_group g, int first)
+{
+    int window = 0;
+    for (int i = 0; i < s->cfg->n_layer; i++)
+        window = dg_max(window, s->cfg->layer[i].window);
+    if (g == DG_KV_SLIDING)
+        first = dg_max(first, (s->context - window) / DG_PAGE - 1);
+    for (int i = dg_max(first, seq->table[g].first); i < seq->table[g].n; i++)
+        s->be->kv_copy(s->be, dg_kv_store_of(s->kv), g, seq->table[g].page[i],
+                       s->source.table[g].page[s->source.table[g].first]);
+}
+
+static dgemma_status fill(dg_bench_session *s, dg_kv_seq *seq, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    while (!st && seq->n_token < s->context) {
+        int n = dg_min(FILL_STEP, s->context - seq->n_token), page = seq->n_token / DG_PAGE;
+        st = dg_kv_reserve(s->kv, seq, n, err);
+        for (dg_kv_group g = 0; !st && g < DG_KV_GROUPS; g++)
+            copy_pages(s, seq, g, page);
+        if (!st)
+            dg_kv_advance(seq, n);
+    }
+    return st;
+}
+
+/* Room for the sequences, for the source and for a prompt. */
+static dgemma_status make_room(dg_bench_session *s, int rows, dgemma_error *err)
+{
+    int step = dg_max(FILL_STEP, rows);
+    size_t need = dg_kv_bytes_for(s->kv, s->context + 2 * s->cfg->canvas_length, step);
+    need = (size_t)s->batch * need + dg_kv_bytes_for(s->kv, DG_PAGE, DG_PAGE) +
+           dg_kv_bytes_for(s->kv, dg_max(s->prompt, DG_PAGE), step);
+    if (need <= s->kv_limit)
+        return DGEMMA_OK;
+    dg_kv_seq_clear(s->kv, &s->source);
+    s->kv_limit = 0;
+    dgemma_status st = dg_kv_cache_limit(s->kv, need, err);
+    if (!st)
+        s->kv_limit = need;
+    return st;
+}
+
+static dgemma_status allocate(dg_bench_session *s, int rows, dgemma_error *err)
+{
+    size_t n = (size_t)s->batch, c = n * (size_t)s->cfg->canvas_length;
+    dgemma_status st = dg_forward_create(&s->forward, s->model, s->kv, rows, s->batch, err);
+    if (st)
+        return st;
+    s->n_token = 3 * c + 2 * (size_t)rows + DG_PAGE;
+    s->seq = dg_calloc(n, sizeof *s->seq);
+    s->work = dg_calloc(n, sizeof *s->work);
+    s->token = dg_array(s->n_token, sizeof *s->token);
+    s->entropy = dg_array(c, sizeof *s->entropy);
+    s->uniform = dg_array(c, sizeof *s->uniform);
+    if (!s->seq || !s->work || !s->token || !s->entropy || !s->uniform)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    for (size_t i = 0; i < s->n_token; i++)
+        s->token[i] =
+            (int32_t)dg_rng_below(&(dg_rng_key){.seed = 9}, (uint32_t)i, (uint32_t)s->cfg->n_vocab);
+    for (size_t i = 0; i < c; i++)
+        s->uniform[i] = dg_rng_uniform(&(dg_rng_key){.seed = 8}, (uint32_t)i);
+    return DGEMMA_OK;
+}
+
+static dgemma_status begin_canvases(dg_bench_session *s, dgemma_error *err)
+{
+    size_t n = (size_t)s->cfg->canvas_length, c = (size_t)s->batch * n;
+    for (int i = 0; i < s->batch; i++) {
+        size_t at = (size_t)i * n;
+        s->work[i] = (dg_work){
+            .seq = &s->seq[i],
+            .canvas = s->token + at,
+            .n_canvas = (int)n,
+            .soft = s->be->alloc(s->be, n * (size_t)s->cfg->n_embd * sizeof(float)),
+            .first_step = true,
+            .temperature = 0.6f,
+            .uniform = s->uniform + at,
+            .entropy = s->entropy + at,
+            .argmax = s->token + c + at,
+            .drawn = s->token + 2 * c + at,
+        };
+        if (!s->work[i].soft)
+            return dg_fail(err, DGEMMA_E_NOMEM, "no memory for %d canvases", s->batch);
+    }
+    return DGEMMA_OK;
+}
+
+dgemma_status dg_bench_place(dg_bench_session *s, int context, int batch, int rows,
+                             dgemma_error *err)
+{
+    leave_place(s);
+    s->context = context;
+    s->batch = batch;
+    rows = dg_max(rows, DG_PAGE);
+    dgemma_status st = make_room(s, rows, err);
+    if (!st)
+        st = allocate(s, rows, err);
+    if (!st && context && !s->source.n_token)
+        st = encode(s, &s->source, 0, DG_PAGE, err);
+    for (int i = 0; !st && i < batch; i++)
+        st = fill(s, &s->seq[i], err);
+    return st ? st : begin_canvases(s, err);
+}
+
+/* ---- passes ---- */
+
+/* What was drawn is the next step's canvas. */
+static dgemma_status run_canvases(dg_bench_session *s, dgemma_error *err)
+{
+    size_t c = (size_t)s->batch * (size_t)s->cfg->canvas_length;
+    dgemma_status st =
+        dg_forward_run(s->forward, &(dg_pass){.work = s->work, .n_work = s->batch}, err);
+    for (int i = 0; i < s->batch; i++)
+        s->work[i].first_step = false;
+    if (!st)
+        memcpy(s->token, s->token + 2 * c, c * sizeof *s->token);
+    return st;
+}
+
+dgemma_status dg_bench_step(dg_bench_session *s, dgemma_error *err)
+{
+    return run_canvases(s, err);
+}
+
+dgemma_status dg_bench_commit(dg_bench_session *s, dgemma_error *err)
+{
+    for (int i = 0; i < s->batch; i++) {
+        s->work[i].token = s->work[i].argmax;
+        s->work[i].n_token = s->work[i].n_canvas;
+        s->work[i].first_step = true;
+    }
+    dgemma_status st = run_canvases(s, err);
+    for (int i = 0; i < s->batch; i++)
+        s->work[i].n_token = 0;
+    return st;
+}
+
+dgemma_status dg_bench_prefill(dg_bench_session *s, int n, int chunk, dgemma_error *err)
+{
+    dg_kv_seq seq = {0};
+    dgemma_status st = DGEMMA_OK;
+    for (int at = 0; !st && at < n; at += chunk)
+        st = encode(s, &seq, at, dg_min(chunk, n - at), err);
+    dg_kv_seq_clear(s->kv, &seq);
+    return st;
+}
+
+size_t dg_bench_work_bytes(const dg_bench_session *s)
+{
+    return dg_forward_bytes(s->cfg, s->be, s->kv, dg_forward_max_row(s->forward), s->batch);
+}

@@ -1,0 +1,69 @@
+#!/bin/sh
+# dgemma bench on a model that takes no time: tables, JSON, plots of it, and what is refused.
+. tests/support/shell_test.sh
+
+# says TEXT COMMAND...: the command succeeds and prints a line with TEXT in it
+says() {
+    text=$1
+    shift
+    "$@" >"$temp/says.log" 2>&1 </dev/null || { cat "$temp/says.log"; return 1; }
+    cat "$temp/says.log"
+    grep -qF -- "$text" "$temp/says.log"
+}
+tiny() { "$DGEMMA" bench --device cpu --synthetic Q4_K_M --shape tiny --layers 2 --steps 2 --prompt 100 "$@"; }
+
+check "steps" says "step " tiny -c 64 --no-rates
+check "what the machine can do" says "at best: reads" tiny -c 64
+check "and the share of it" says "% of reading" tiny -c 64
+check "a prompt" says "tokens/s" tiny -c 64 --chunk 50 --no-rates
+check "a block" says "block of 2 steps" tiny -c 64 --no-rates
+check "stages" says "vocabulary" tiny -c 64 --stages --no-rates
+check "threads" says "on 2 threads" tiny -t 1,2 -c 64 --no-rates
+"$DGEMMA" synth --shape tiny --layers 2 -o "$temp/tiny.gguf" >/dev/null
+check "a model's file" says "$temp/tiny.gguf, 2 layers" "$DGEMMA" bench --device cpu -m "$temp/tiny.gguf" -n 1 --no-rates --prompt 10
+check "a prompt longer than a piece of the context" says "prompt by 70" tiny -c 0 --prompt 3000 --chunk 70 --no-rates
+check "the model that comes with dgemma" says "pocket.gguf" "$DGEMMA" bench --device cpu -n 1 --prompt 8 --no-rates -c 8
+
+# ---- JSON ----
+tiny -t 1,2 -c 64,256,1024 -b 1,2 --stages --json >"$temp/bench.json" 2>"$temp/bench.err"
+python=$(command -v python3)
+if [ -n "$python" ]; then
+    check "JSON" "$python" - "$temp/bench.json" <<'END'
+import json, sys
+results = json.load(open(sys.argv[1]))["results"]
+kinds = [r["kind"] for r in results]
+assert kinds[:2] == ["machine", "load"], kinds
+steps = [(r["threads"], r["context"], r["batch"]) for r in results if r["kind"] == "step"]
+assert steps == [(1, 64, 1), (2, 64, 1), (2, 256, 1), (2, 1024, 1), (2, 64, 2)], steps
+machine = results[0]
+assert machine["rates"]["read"] > 1e6 and machine["layers"] == 2, machine
+for r in results:
+    if r["kind"] == "step":
+        assert r["least"] <= r["lower"] <= r["median"] <= r["upper"] <= r["most"] and r["of_read"] > 0, r
+    if r["kind"] == "load":
+        assert r["weight_bytes"] > 1000 and r["resident_bytes"] > 1000, r
+assert sum(k == "stage" for k in kinds) == 26, kinds
+END
+    check "nothing else is said" test ! -s "$temp/bench.err"
+else
+    skip "JSON" "there is no python3"
+fi
+
+# ---- what makes no sense ----
+for bad in '-c x' '-c 1,,2' '-c 1,' '-c -5' '-t 99999999999' '-b 0x10' '--steps 0' '--prompt 0' '--layers 0' "-c $(seq -s, 40)"; do
+    # shellcheck disable=SC2086 # option and value
+    check "bench $bad" fails_saying "does not fit" tiny $bad
+done
+check "no such context" fails_saying "context 1000000: 0 to" tiny -c 1000000
+check "no such batch" fails_saying "batch 0" tiny -b 0
+check "threads without end" fails_saying "threads 5000" tiny -t 5000
+check "no such type" fails_saying "known are" "$DGEMMA" bench --synthetic Q17
+check "no such shape" fails_saying "are known" "$DGEMMA" bench --synthetic Q8_0 --shape round
+check "a model and a synthetic one" fails_saying "not both" tiny -m "$temp/tiny.gguf"
+check "layers of a file" fails_saying "of a synthetic model" "$DGEMMA" bench -m "$temp/tiny.gguf" --layers 1
+check "no such model" fails_saying "No such file" "$DGEMMA" bench -m "$temp/none.gguf"
+check "no such device" fails_saying "are known" tiny --device abacus
+mkdir "$temp/empty"
+: >"$temp/empty/model.gguf"
+check "not a model" fails_saying "dgemma:" "$DGEMMA" bench -m "$temp/empty/model.gguf"
+finish
