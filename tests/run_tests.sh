@@ -30,8 +30,10 @@ fi
 run() {
     echo "== $*"
     # A hung test must not hang the run.
+    start=$(date +%s)
     { timeout 1800 "$@" 2>&1 </dev/null; echo $? >"$status"; } | tee "$log"
     code=$(cat "$status")
+    echo "   in $(($(date +%s) - start)) s"
     line=$(tail -n 1 "$log" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$')
     if [ -z "$line" ]; then
         echo "FAILED: ended with status $code and without a closing line"
@@ -59,6 +61,7 @@ join() {
 
 run_for_leaks() {
     echo "== $* in one process, for leaks"
+    start=$(date +%s)
     if CK_FORK=no timeout 1800 "$@" >"$log" 2>&1 </dev/null; then
         passed=$((passed + 1))
     else
@@ -66,6 +69,7 @@ run_for_leaks() {
         echo "FAILED: a leak, or a test that needs a process of its own"
         failed=$((failed + 1))
     fi
+    echo "   in $(($(date +%s) - start)) s"
 }
 
 other=

@@ -15,8 +15,10 @@ fi
 
 # Each suite prints what failed and closes with its sum.
 suite() {
+    start=$(date +%s)
     python3 "tests/server/$1.py" >"$temp/suite.log" 2>&1
     sed '$d' "$temp/suite.log"
+    echo "   $1: $(($(date +%s) - start)) s"
     line=$(tail -n 1 "$temp/suite.log")
     # shellcheck disable=SC2086 # the line is six words
     set -- "$1" $line
