@@ -99,9 +99,11 @@ static void set_scales(unsigned char *b, dg_dtype type, uint64_t r)
 /* Sign and mantissa stay random; the exponent is one of the four around 2^-6. */
 static void tame_halves(uint16_t *v, size_t n, dg_dtype type)
 {
-    for (size_t i = 0; i < n; i++)
-        v[i] = type == DG_BF16 ? (uint16_t)((v[i] & 0x807F) | (119 + (v[i] >> 7 & 3)) << 7)
-                               : (uint16_t)((v[i] & 0x83FF) | (7 + (v[i] >> 10 & 3)) << 10);
+    for (size_t i = 0; i < n; i++) {
+        unsigned r = v[i];
+        r = type == DG_BF16 ? (r & 0x807F) | (119 + (r >> 7 & 3)) << 7 : (r & 0x83FF) | (7 + (r >> 10 & 3)) << 10;
+        v[i] = (uint16_t)r;
+    }
 }
 
 static void tame_floats(uint32_t *v, size_t n)
