@@ -101,7 +101,8 @@ static void tame_halves(uint16_t *v, size_t n, dg_dtype type)
 {
     for (size_t i = 0; i < n; i++) {
         unsigned r = v[i];
-        r = type == DG_BF16 ? (r & 0x807F) | (119 + (r >> 7 & 3)) << 7 : (r & 0x83FF) | (7 + (r >> 10 & 3)) << 10;
+        r = type == DG_BF16 ? (r & 0x807F) | (119 + (r >> 7 & 3)) << 7
+                            : (r & 0x83FF) | (7 + (r >> 10 & 3)) << 10;
         v[i] = (uint16_t)r;
     }
 }
