@@ -138,7 +138,7 @@ extern "C" cudaError_t dg_cuda_attention(cudaStream_t stream, const dg_cuda_atte
         return cudaErrorInvalidValue;
     if (a->kv.type == DG_F32 || dim < LEAST_HEAD || dim > 512 || (dim & (dim - 1)))
         return launch_plain(stream, a);
-    if (dim == 256 && dg_cuda_has_groups())
+    if (dim >= 256 && dg_cuda_has_groups())
         return dg_cuda_attention_groups(stream, a);
     return dg_cuda_attention_mma(stream, a);
 }

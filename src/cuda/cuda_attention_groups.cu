@@ -1,41 +1,60 @@
-/* Attention of heads of 256 with the products of warpgroups (sm_90a).
+/* Attention of heads of 256 and 512 with the products of warpgroups (sm_90a).
  *
- * A block has 128 lines of one key head: two warpgroups of 64 lines, whose results are 128
- * registers a thread, and a warp that copies. Keys and values lie in pages as the products read
- * them, so that a turn's 64 keys are one bulk copy, and so are its values; two turns of each are
- * under way. The scores of the next turn are made while this turn's values are added up. A block
- * does one or more parts of its tile: which, and how many blocks there are, changes no bits. */
+ * A block has 128 lines of one key head, or 64 lines of a head of 512: two warpgroups, whose
+ * results are 64 lines x 256 dimensions, 128 registers a thread, and a warp that copies. Keys and
+ * values lie in pages as the products read them, so that 256 dimensions of a turn's 64 keys are one
+ * bulk copy, and so are those of its values. The scores of the next turn are made while this turn's
+ * values are added up. With two halves of a head each warpgroup makes the scores of its dimensions
+ * and both add the other's: a sum of two is the same in both orders. A block does one or more parts
+ * of its tile: which, and how many blocks there are, changes no bits. */
 #include "cuda/cuda_attention.cuh"
 #include "cuda/cuda_wgmma.cuh"
 
-/* As the kernels with mma.sync see a warp: 16 lines, all keys and dimensions. */
-struct group_tile {
-    static constexpr int D = 256, KB = 64, MT = 1, WN = 1, WM = 8, LINES = 128;
-    static constexpr int NK = KB / 8, ND = D / 8, PARTS = 4;
-    static constexpr int CONSUMERS = 256, THREADS = CONSUMERS + 128, STAGES = 2;
+/* As the kernels with mma.sync see a warp: 16 lines, all keys, 256 dimensions. */
+template <int N_HALF> struct group_tile {
+    static constexpr int HALVES = N_HALF, D = 256 * HALVES, KB = 64, LINES = 128 / HALVES;
+    static constexpr int MT = 1, WN = 1, NK = KB / 8, ND = 32, PARTS = 4 / HALVES;
+    static constexpr int CONSUMERS = 256, THREADS = CONSUMERS + 128;
+
+    /* Keys, and values, have two places: for two turns, or for the two halves of one. */
+    static constexpr int PLACES = 2, READERS = CONSUMERS / 32 / HALVES;
 
     /* shared memory, in bytes; the first three in panels of 64 dimensions */
-    static constexpr int PANEL = KB * 128, KEYS = D / 64 * PANEL, Q_PANEL = LINES * 128;
-    static constexpr int Q = 0, K = Q + D / 64 * Q_PANEL, V = K + STAGES * KEYS,
-                         SPAN = V + STAGES * KEYS, TILE = SPAN + LINES * 8, BARS = TILE + 80;
-    static constexpr int BYTES = BARS + 4 * STAGES * 8 + 1024; /* to begin at a multiple of 1024 */
+    static constexpr int PANEL = KB * 128, PIECE = 4 * PANEL, Q_PANEL = LINES * 128;
+    static constexpr int Q = 0, K = Q + D / 64 * Q_PANEL, V = K + PLACES * PIECE,
+                         SCORES = V + PLACES * PIECE,
+                         SPAN = SCORES + (HALVES - 1) * 2 * 64 * KB * 4, TILE = SPAN + LINES * 8,
+                         BARS = TILE + 80;
+    static constexpr int BYTES = BARS + 6 * PLACES * 8 + 1024; /* to begin at a multiple of 1024 */
 };
-using T = group_tile;
 
-/* The ring's barriers: each stage is full, and empty, in turn. */
+/* Barriers of the places: each is full, and empty, in turn; and of the halves' scores. */
 struct group_ring {
-    uint64_t full_k[T::STAGES], empty_k[T::STAGES], full_v[T::STAGES], empty_v[T::STAGES];
+    uint64_t full_k[2], empty_k[2], full_v[2], empty_v[2], full_s[2], empty_s[2];
 };
 
-static __device__ __forceinline__ void make_ring(group_ring *ring)
+template <typename T> static __device__ __forceinline__ void make_ring(group_ring *ring)
 {
-    for (int i = 0; i < T::STAGES; i++) {
+    for (int i = 0; i < T::PLACES; i++) {
         dg_mbar_init(&ring->full_k[i], 1);
         dg_mbar_init(&ring->full_v[i], 1);
-        dg_mbar_init(&ring->empty_k[i], T::CONSUMERS / 32);
-        dg_mbar_init(&ring->empty_v[i], T::CONSUMERS / 32);
+        dg_mbar_init(&ring->empty_k[i], T::READERS);
+        dg_mbar_init(&ring->empty_v[i], T::READERS);
+        dg_mbar_init(&ring->full_s[i], T::READERS);
+        dg_mbar_init(&ring->empty_s[i], T::READERS);
     }
     dg_mbar_init_fence();
+}
+
+/* The place of turn n of this block, and the parity of its use. */
+template <typename T> static __device__ __forceinline__ int place_at(int n, int half)
+{
+    return T::HALVES > 1 ? half : n % T::PLACES;
+}
+
+template <typename T> static __device__ __forceinline__ int parity_at(int n)
+{
+    return T::HALVES > 1 ? n % 2 : n / T::PLACES % 2;
 }
 
 /* The turns of part `part` of n_part: [x, y). */
@@ -48,6 +67,7 @@ static __device__ __forceinline__ int2 turns_of(int n_turn, int part, int n_part
 
 /* A turn's values; zeros where nobody looks: what lies there may be no number. By the whole warp.
  */
+template <typename T>
 static __device__ __forceinline__ void copy_values(unsigned char *to, const unsigned char *values,
                                                    turn now, uint64_t *full)
 {
@@ -55,12 +75,12 @@ static __device__ __forceinline__ void copy_values(unsigned char *to, const unsi
         high = min(now.high - now.begin, (int)T::KB);
     if (low == 0 && high == T::KB) {
         if (lane == 0) {
-            dg_mbar_expect(full, T::KEYS);
-            dg_bulk_g2s(to, values, T::KEYS, full);
+            dg_mbar_expect(full, T::PIECE);
+            dg_bulk_g2s(to, values, T::PIECE, full);
         }
         return;
     }
-    for (int i = lane; i < T::KEYS / 16; i += 32) {
+    for (int i = lane; i < T::PIECE / 16; i += 32) {
         int slot = i * 16 % T::PANEL / 128;
         if (slot < low || slot >= high)
             *(uint4 *)(to + i * 16) = uint4{0, 0, 0, 0};
@@ -69,72 +89,102 @@ static __device__ __forceinline__ void copy_values(unsigned char *to, const unsi
     __syncwarp();
     if (lane > 0)
         return;
-    dg_mbar_expect(full, (uint32_t)(T::D / 64 * (high - low) * 128));
-    for (int panel = 0; panel < T::D / 64; panel++) {
+    dg_mbar_expect(full, (uint32_t)(4 * (high - low) * 128));
+    for (int panel = 0; panel < 4; panel++) {
         int at = panel * T::PANEL + low * 128;
         dg_bulk_g2s(to + at, values + at, (uint32_t)((high - low) * 128), full);
     }
 }
 
+template <typename T>
 static __device__ __forceinline__ void copy_turns(unsigned char *shared, group_ring *ring,
                                                   const dg_cuda_attention_args &a,
                                                   const line_tile &t, int kv_head, int n_turn,
                                                   int n_part)
 {
     int n = 0;
-    size_t head_bytes = (size_t)a.kv.n_kv_head * T::KEYS;
+    size_t to_values = (size_t)a.kv.n_kv_head * T::HALVES * T::PIECE;
     for (int part = (int)blockIdx.z; part < n_part; part += (int)gridDim.z) {
         int2 turns = turns_of(n_turn, part, n_part);
         for (int i = turns.x; i < turns.y; i++, n++) {
-            int stage = n % T::STAGES, parity = n / T::STAGES % 2 ^ 1;
+            int parity = parity_at<T>(n) ^ 1;
             turn now = turn_at<T>(t, i);
             const unsigned char *keys = page_keys(a.kv, t.seg, now.canvas, now.begin, kv_head);
-            dg_mbar_wait(&ring->empty_k[stage], parity);
-            if (threadIdx.x % 32 == 0) {
-                dg_mbar_expect(&ring->full_k[stage], T::KEYS);
-                dg_bulk_g2s(shared + T::K + stage * T::KEYS, keys, T::KEYS, &ring->full_k[stage]);
+            for (int half = 0; half < T::HALVES; half++) {
+                int at = place_at<T>(n, half);
+                dg_mbar_wait(&ring->empty_k[at], parity);
+                if (threadIdx.x % 32 == 0) {
+                    dg_mbar_expect(&ring->full_k[at], T::PIECE);
+                    dg_bulk_g2s(shared + T::K + at * T::PIECE, keys + half * T::PIECE, T::PIECE,
+                                &ring->full_k[at]);
+                }
             }
-            dg_mbar_wait(&ring->empty_v[stage], parity);
-            copy_values(shared + T::V + stage * T::KEYS, keys + head_bytes, now,
-                        &ring->full_v[stage]);
-            __syncwarp();
+            for (int half = 0; half < T::HALVES; half++) {
+                int at = place_at<T>(n, half);
+                dg_mbar_wait(&ring->empty_v[at], parity);
+                copy_values<T>(shared + T::V + at * T::PIECE, keys + to_values + half * T::PIECE,
+                               now, &ring->full_v[at]);
+                __syncwarp();
+            }
         }
     }
 }
 
 /* ---- the warpgroups that multiply ---- */
 
-/* This warpgroup's 64 queries. */
-static __device__ __forceinline__ void keep_queries(unsigned char *q,
-                                                    const dg_cuda_attention_args &a,
-                                                    const line_tile &t, int group, int kv_head,
-                                                    int first_line)
+/* Which of the tile's lines a warpgroup has, and which half of the dimensions. */
+template <typename T> static __device__ __forceinline__ int group_line(int group_index)
 {
-    constexpr int CHUNKS = T::D / 8;
-    for (int i = (int)threadIdx.x % 128; i < 64 * CHUNKS; i += 128) {
-        int line = first_line + i / CHUNKS, chunk = i % CHUNKS;
+    return T::HALVES > 1 ? 0 : group_index * 64;
+}
+
+template <typename T> static __device__ __forceinline__ int group_half(int group_index)
+{
+    return T::HALVES > 1 ? group_index : 0;
+}
+
+/* Where a warpgroup's queries begin in shared memory. */
+template <typename T> static __device__ __forceinline__ int group_queries(int group_index)
+{
+    return T::Q + group_line<T>(group_index) * 128 + group_half<T>(group_index) * 4 * T::Q_PANEL;
+}
+
+/* This warpgroup's queries: 64 lines, 256 dimensions. */
+template <typename T>
+static __device__ __forceinline__ void keep_queries(unsigned char *shared,
+                                                    const dg_cuda_attention_args &a,
+                                                    const line_tile &t, int group, int kv_head)
+{
+    int index = (int)threadIdx.x / 128, first = group_line<T>(index),
+        skipped = group_half<T>(index) * 512;
+    unsigned char *q = shared + group_queries<T>(index);
+    for (int i = (int)threadIdx.x % 128; i < 64 * 32; i += 128) {
+        int line = i / 32, chunk = i % 32;
         dg_cp_async16_if(q + chunk / 8 * T::Q_PANEL + line * 128 + (chunk ^ line) % 8 * 16,
-                         query_at(a, t, group, kv_head, line) + chunk * 16, line < t.n_line);
+                         query_at(a, t, group, kv_head, first + line) + skipped + chunk * 16,
+                         first + line < t.n_line);
     }
     dg_cp_async_commit();
     dg_cp_async_wait<0>();
     warpgroup_publish();
-    dg_bar_sync(1 + first_line / 64, 128);
+    dg_bar_sync(1 + index, 128);
 }
 
-/* Begins s = Q K^T. */
+/* Begins s = Q K^T over 256 dimensions. */
+template <typename T>
 static __device__ __forceinline__ void begin_scores(float s[T::NK][4], const unsigned char *q,
                                                     const unsigned char *k)
 {
     warpgroup_begin();
 #pragma unroll
-    for (int step = 0; step < T::D / 16; step++)
+    for (int step = 0; step < 16; step++)
         warpgroup_mma_rows(s, q + step / 4 * T::Q_PANEL + step % 4 * 32,
                            k + step / 4 * T::PANEL + step % 4 * 32, step > 0);
     warpgroup_commit();
 }
 
 /* Begins o += P V. */
+template <typename T>
 static __device__ __forceinline__ void begin_values(float o[T::ND][4], const uint32_t p[4][4],
                                                     const unsigned char *v)
 {
@@ -145,7 +195,7 @@ static __device__ __forceinline__ void begin_values(float o[T::ND][4], const uin
     warpgroup_commit();
 }
 
-static __device__ __forceinline__ void narrow_weights(uint32_t p[4][4], const float s[T::NK][4])
+static __device__ __forceinline__ void narrow_weights(uint32_t p[4][4], const float s[8][4])
 {
 #pragma unroll
     for (int step = 0; step < 4; step++)
@@ -163,7 +213,39 @@ static __device__ __forceinline__ void release(uint64_t *empty)
         dg_mbar_arrive(empty);
 }
 
+/* The other half's scores of this turn, which is the n-th, on top of this one's. */
+template <typename T>
+static __device__ __forceinline__ void add_scores(float s[T::NK][4], unsigned char *shared,
+                                                  group_ring *ring, int half, int n)
+{
+    float4 *mine = (float4 *)(shared + T::SCORES) + half * 8 * 128 + threadIdx.x % 128;
+    const float4 *theirs =
+        (const float4 *)(shared + T::SCORES) + (1 - half) * 8 * 128 + threadIdx.x % 128;
+    dg_mbar_wait(&ring->empty_s[half], n % 2 ^ 1);
+#pragma unroll
+    for (int j = 0; j < T::NK; j++)
+        mine[j * 128] = make_float4(s[j][0], s[j][1], s[j][2], s[j][3]);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        dg_mbar_arrive(&ring->full_s[half]);
+    dg_mbar_wait(&ring->full_s[1 - half], n % 2);
+    uint32_t loaded = 0;
+#pragma unroll
+    for (int j = 0; j < T::NK; j++) {
+        float4 other = theirs[j * 128];
+        loaded |= __float_as_uint(other.x);
+        s[j][0] += other.x;
+        s[j][1] += other.y;
+        s[j][2] += other.z;
+        s[j][3] += other.w;
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        dg_mbar_arrive_after(&ring->empty_s[1 - half], loaded);
+}
+
 /* What this turn's scores make of the lines. */
+template <typename T>
 static __device__ __forceinline__ void soften_turn(lines<T> *l, float factor[1][2],
                                                    float s[1][T::NK][4], const line_tile &t,
                                                    const int2 *span, int first_line, int i)
@@ -176,62 +258,72 @@ static __device__ __forceinline__ void soften_turn(lines<T> *l, float factor[1][
     soften<T>(l, factor, s, next);
 }
 
-/* Turns [i, end) of a tile, which are turns n ... of the ring. */
-static __device__ __forceinline__ void attend(lines<T> *l, const unsigned char *shared,
-                                              group_ring *ring, const line_tile &t, int first_line,
-                                              int i, int end, int n)
+/* Turns [i, end) of a tile, which are turns n ... of the block. */
+template <typename T>
+static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared, group_ring *ring,
+                                              const line_tile &t, int first_line, int i, int end,
+                                              int n)
 {
-    const unsigned char *q = shared + T::Q + first_line / 64 * 8192, *k = shared + T::K,
+    int index = (int)threadIdx.x / 128, half = group_half<T>(index);
+    const unsigned char *q = shared + group_queries<T>(index), *k = shared + T::K,
                         *v = shared + T::V;
     const int2 *span = (const int2 *)(shared + T::SPAN);
     float s[1][T::NK][4], factor[1][2];
     uint32_t p[4][4];
+    int at = place_at<T>(n, half);
     clear_lines<T>(l);
-    dg_mbar_wait(&ring->full_k[n % T::STAGES], n / T::STAGES % 2);
-    begin_scores(s[0], q, k + n % T::STAGES * T::KEYS);
+    dg_mbar_wait(&ring->full_k[at], parity_at<T>(n));
+    begin_scores<T>(s[0], q, k + at * T::PIECE);
     warpgroup_wait<0>();
-    release(&ring->empty_k[n % T::STAGES]);
-    soften_turn(l, factor, s, t, span, first_line, i);
+    release(&ring->empty_k[at]);
+    if constexpr (T::HALVES > 1)
+        add_scores<T>(s[0], shared, ring, half, n);
+    soften_turn<T>(l, factor, s, t, span, first_line, i);
     narrow_weights(p, s[0]);
     for (; i + 1 < end; i++, n++) {
-        int stage = n % T::STAGES, next = (n + 1) % T::STAGES;
-        dg_mbar_wait(&ring->full_k[next], (n + 1) / T::STAGES % 2);
-        begin_scores(s[0], q, k + next * T::KEYS);
-        dg_mbar_wait(&ring->full_v[stage], n / T::STAGES % 2);
-        begin_values(l->o[0], p, v + stage * T::KEYS);
+        int next = place_at<T>(n + 1, half);
+        at = place_at<T>(n, half);
+        dg_mbar_wait(&ring->full_k[next], parity_at<T>(n + 1));
+        begin_scores<T>(s[0], q, k + next * T::PIECE);
+        dg_mbar_wait(&ring->full_v[at], parity_at<T>(n));
+        begin_values<T>(l->o[0], p, v + at * T::PIECE);
         warpgroup_wait<1>();
         release(&ring->empty_k[next]);
-        soften_turn(l, factor, s, t, span, first_line, i + 1);
+        if constexpr (T::HALVES > 1)
+            add_scores<T>(s[0], shared, ring, half, n + 1);
+        soften_turn<T>(l, factor, s, t, span, first_line, i + 1);
         warpgroup_wait<0>();
-        release(&ring->empty_v[stage]);
+        release(&ring->empty_v[at]);
         scale_lines<T>(l, factor);
         narrow_weights(p, s[0]);
     }
-    dg_mbar_wait(&ring->full_v[n % T::STAGES], n / T::STAGES % 2);
-    begin_values(l->o[0], p, v + n % T::STAGES * T::KEYS);
+    at = place_at<T>(n, half);
+    dg_mbar_wait(&ring->full_v[at], parity_at<T>(n));
+    begin_values<T>(l->o[0], p, v + at * T::PIECE);
     warpgroup_wait<0>();
-    release(&ring->empty_v[n % T::STAGES]);
+    release(&ring->empty_v[at]);
     for (int h = 0; h < 2; h++) {
         l->sum[0][h] += __shfl_xor_sync(DG_ALL_LANES, l->sum[0][h], 1);
         l->sum[0][h] += __shfl_xor_sync(DG_ALL_LANES, l->sum[0][h], 2);
     }
 }
 
+template <typename T>
 static __device__ __forceinline__ void attend_parts(unsigned char *shared, group_ring *ring,
                                                     const dg_cuda_attention_args &a, line_tile &t,
                                                     int group, int kv_head, int n_turn, int n_part)
 {
     int warp = (int)threadIdx.x / 32, n = 0, n_done = 0, part = (int)blockIdx.z;
-    int half = warp / 4 * 64, first_line = warp * 16;
+    int half = group_half<T>(warp / 4), first_line = group_line<T>(warp / 4) + warp % 4 * 16;
     lines<T> l;
-    keep_queries(shared + T::Q, a, t, group, kv_head, half);
+    keep_queries<T>(shared, a, t, group, kv_head);
     for (;;) {
         int2 turns = turns_of(n_turn, part, n_part);
-        attend(&l, shared, ring, t, first_line, turns.x, turns.y, n);
+        attend<T>(&l, shared, ring, t, first_line, turns.x, turns.y, n);
         n += turns.y - turns.x;
         n_done++;
         if (n_part > 1)
-            leave_part<T>(l, a, t, group, kv_head, first_line, 0, part);
+            leave_part<T>(l, a, t, group, kv_head, first_line, half, part);
         if (part + (int)gridDim.z >= n_part)
             break;
         part += (int)gridDim.z;
@@ -240,9 +332,9 @@ static __device__ __forceinline__ void attend_parts(unsigned char *shared, group
         if (!comes_last(a, &t, group, kv_head, n_part, n_done,
                         [] { dg_bar_sync(3, T::CONSUMERS); }))
             return;
-        join_parts<T>(&l, a, t, group, kv_head, first_line, 0, n_part, part);
+        join_parts<T>(&l, a, t, group, kv_head, first_line, half, n_part, part);
     }
-    store_lines<T>(&l, a, t, group, kv_head, first_line, 0);
+    store_lines<T>(&l, a, t, group, kv_head, first_line, half);
     if (kv_head == a.kv.n_kv_head - 1 && a.out.ld > a.kv.n_head * T::D)
         for (int line = warp; line < t.n_line; line += T::CONSUMERS / 32)
             if ((t.first_line + line) % group == group - 1)
@@ -252,6 +344,7 @@ static __device__ __forceinline__ void attend_parts(unsigned char *shared, group
 
 /* ---- the kernel ---- */
 
+template <typename T>
 static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_attention_args a)
 {
     if constexpr (DG_WITH_GROUPS) {
@@ -268,7 +361,7 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
             find_spans(a, group, T::LINES, (int2 *)(shared + T::SPAN), &t);
         }
         if (threadIdx.x == 0)
-            make_ring(ring);
+            make_ring<T>(ring);
         __syncthreads();
         int n_turn = count_turns<T>(t), n_part = count_parts<T>(a, t, n_turn);
         if (t.n_line == 0 || n_turn == 0 || (int)blockIdx.z >= n_part)
@@ -276,12 +369,22 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
         if (warp >= T::CONSUMERS / 32) {
             warpgroup_fewer_registers<24>();
             if (warp == T::CONSUMERS / 32)
-                copy_turns(shared, ring, a, t, kv_head, n_turn, n_part);
+                copy_turns<T>(shared, ring, a, t, kv_head, n_turn, n_part);
         } else {
             warpgroup_more_registers<240>();
-            attend_parts(shared, ring, a, t, group, kv_head, n_turn, n_part);
+            attend_parts<T>(shared, ring, a, t, group, kv_head, n_turn, n_part);
         }
     }
+}
+
+template <typename T>
+static cudaError_t launch_groups(cudaStream_t stream, const dg_cuda_attention_args *a, int n_sm)
+{
+    /* As many blocks a tile as there is room for at once: a further round costs more. */
+    dim3 grid(count_tiles<T>(a), (unsigned)a->kv.n_kv_head);
+    while (a->counter && grid.z < T::PARTS && 2 * grid.x * grid.y * grid.z <= (unsigned)n_sm)
+        grid.z *= 2;
+    return DG_LAUNCH(group_lines<T>, grid, T::THREADS, T::BYTES, stream, *a);
 }
 
 cudaError_t dg_cuda_attention_groups(cudaStream_t stream, const dg_cuda_attention_args *a)
@@ -292,9 +395,6 @@ cudaError_t dg_cuda_attention_groups(cudaStream_t stream, const dg_cuda_attentio
         error = cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     if (error)
         return error;
-    /* As many blocks a tile as there is room for at once: a further round costs more. */
-    dim3 grid(count_tiles<T>(a), (unsigned)a->kv.n_kv_head);
-    while (a->counter && grid.z < T::PARTS && 2 * grid.x * grid.y * grid.z <= (unsigned)n_sm)
-        grid.z *= 2;
-    return DG_LAUNCH(group_lines, grid, T::THREADS, T::BYTES, stream, *a);
+    return a->kv.head_dim == 256 ? launch_groups<group_tile<1>>(stream, a, n_sm)
+                                 : launch_groups<group_tile<2>>(stream, a, n_sm);
 }
