@@ -1,7 +1,6 @@
 /* Times the products of the CUDA backend on the shapes of the model, against floors measured in the same run.
  *
- *   make -s && nvcc -std=c++17 -O3 -arch=sm_90a -Isrc -Iinclude bench/bench_cuda_products.cu src/cuda/cuda_pack.cu \
- *       src/cuda/cuda_product.cu src/cuda/cuda_experts.cu build/release/libdgemma.a -lm -o build/bench_cuda_products
+ *   make build/release/bench_cuda_products && build/release/bench_cuda_products [dense | rows | experts]
  *
  * Each figure is the median of replays of a graph of several layers with weights of their own, 3 GB together, so that
  * none come from a cache. floor: the time in which a kernel that only reads takes the same bytes in; eta: floor / time.
@@ -12,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cuda/cuda_math.h"
+#include "cuda/cuda_product.cuh"
+#include "cuda/cuda_words.h"
 #include "tensor/dtype.h"
 
 static void check(cudaError_t error, const char *what)
@@ -208,7 +209,21 @@ typedef struct dense_job {
     dg_dtype type;
     int n_row;
     size_t part_at[MAX_PART], layer_bytes;
+    dg_slab_tile tile;
 } dense_job;
+
+/* As weights lie on this device. */
+static size_t dense_bytes(dg_dtype type, int n_out, int n_in)
+{
+    return dg_cuda_has_groups() ? dg_cuda_slab_bytes(n_out, n_in) : dg_cuda_pack_bytes(type, n_out, n_in);
+}
+
+static void dense_pack(void *packed, dg_dtype type, int n_out, int n_in)
+{
+    check(dg_cuda_has_groups() ? dg_cuda_pack_slabs(0, packed, stored, type, n_out, n_in)
+                               : dg_cuda_pack(0, packed, stored, 0, type, 1, n_out, n_in),
+          "pack");
+}
 
 static dg_cuda_rows rows_of(dg_dtype type, int n)
 {
@@ -224,7 +239,8 @@ static void enqueue_dense(cudaStream_t stream, void *arg, int layer)
     dg_cuda_product_args a = {job->n_row, rows_of(job->type, shape->n_in), 1, shape->n_part, {}};
     size_t n_y = 0;
     for (int p = 0; p < shape->n_part; p++) {
-        w[p] = {job->type, 1, shape->n_out[p], shape->n_in, pool + (size_t)layer * job->layer_bytes + job->part_at[p], NULL};
+        w[p] = {job->type, 1, shape->n_out[p], shape->n_in, pool + (size_t)layer * job->layer_bytes + job->part_at[p], NULL,
+                dg_cuda_has_groups()};
         a.part[p].w = &w[p];
         a.part[p].y = out_rows + n_y;
         a.part[p].ldy = (size_t)shape->n_out[p];
@@ -233,9 +249,9 @@ static void enqueue_dense(cudaStream_t stream, void *arg, int layer)
     if (shape->gated) {
         dg_cuda_rows h = {a.x.form, h_rows, dg_cuda_ld(shape->n_out[0])};
         dg_cuda_gated_args g = {job->n_row, a.x, &w[0], &w[1], h};
-        check(dg_cuda_gated(stream, &g), "gated");
+        check(job->tile == DG_SLAB_BEST ? dg_cuda_gated(stream, &g) : dg_cuda_gated_slabs(stream, &g, job->tile), "gated");
     } else {
-        check(dg_cuda_product(stream, &a), "product");
+        check(job->tile == DG_SLAB_BEST ? dg_cuda_product(stream, &a) : dg_cuda_product_slabs(stream, &a, job->tile), "product");
     }
 }
 
@@ -282,20 +298,38 @@ static double dense_error(const dense_job *job)
     return worst / largest;
 }
 
-static void dense(const dense_case *shape, dg_dtype type, const int *n_row, int n_run)
+/* Microseconds of each tile, where there is a choice. */
+static void dense_tiles(dense_job *job, int n_layer)
 {
-    dense_job job = {shape, type, 0, {}, 0};
-    double flop = 0;
+    static const char *const name[DG_SLAB_TILES] = {"256x128", "128x192", "128x128", "128x64", "64x128", "64x64"};
+    if (!dg_cuda_has_groups())
+        return;
+    printf("|   tiles of rows x weights |");
+    for (int t = 0; t < DG_SLAB_TILES; t++) {
+        job->tile = (dg_slab_tile)t;
+        enqueue_dense(0, job, 0);
+        check(cudaDeviceSynchronize(), "run");
+        double error = dense_error(job);
+        printf(" %s: %.1f%s", name[t], time_layers(enqueue_dense, job, n_layer), error < 1e-2 ? "" : " WRONG");
+    }
+    printf(" |\n");
+    job->tile = DG_SLAB_BEST;
+}
+
+static double dense(const dense_case *shape, dg_dtype type, const int *n_row, int n_run)
+{
+    dense_job job = {shape, type, 0, {}, 0, DG_SLAB_BEST};
+    double flop = 0, us = 0;
     for (int p = 0; p < shape->n_part; p++) {
         job.part_at[p] = job.layer_bytes;
-        job.layer_bytes += (dg_cuda_pack_bytes(type, shape->n_out[p], shape->n_in) + 255) / 256 * 256;
+        job.layer_bytes += (dense_bytes(type, shape->n_out[p], shape->n_in) + 255) / 256 * 256;
         flop += 2.0 * shape->n_out[p] * shape->n_in;
     }
     int n_layer = (int)(3000000000ull / job.layer_bytes);
     n_layer = n_layer < 1 ? 1 : n_layer > 100 ? 100 : n_layer;
     fill_stored(stored, type, (size_t)shape->n_out[0] * (size_t)shape->n_in);
     for (int p = 0; p < shape->n_part; p++)
-        check(dg_cuda_pack(0, pool + job.part_at[p], stored, 0, type, 1, shape->n_out[p], shape->n_in), "pack");
+        dense_pack(pool + job.part_at[p], type, shape->n_out[p], shape->n_in);
     for (int l = 1; l < n_layer; l++)
         check(cudaMemcpy(pool + (size_t)l * job.layer_bytes, pool, job.layer_bytes, cudaMemcpyDeviceToDevice), "copy");
     floor_job least = {pool, job.layer_bytes, sink};
@@ -304,11 +338,85 @@ static void dense(const dense_case *shape, dg_dtype type, const int *n_row, int 
         job.n_row = n_row[i];
         enqueue_dense(0, &job, 0);
         check(cudaDeviceSynchronize(), "run");
-        double error = dense_error(&job), us = time_layers(enqueue_dense, &job, n_layer);
+        double error = dense_error(&job), math_us = flop * n_row[i] / 790e6;
+        us = time_layers(enqueue_dense, &job, n_layer);
+        double most = math_us > floor_us ? math_us : floor_us;
         printf("| %-16s %-6s | %4d | %8.1f | %5.0f | %5.0f | %7.1f | %.3f | %.1e |\n", shape->name, dg_dtype_name(type), n_row[i],
-               us, (double)job.layer_bytes / us * 1e-3, flop * n_row[i] / us * 1e-6, floor_us, floor_us / us, error);
+               us, (double)job.layer_bytes / us * 1e-3, flop * n_row[i] / us * 1e-6, most, most / us, error);
+        fflush(stdout);
+        if (n_row[i] == 256)
+            dense_tiles(&job, n_layer);
+    }
+    return us;
+}
+
+/* ---- the soft embedding ---- */
+
+enum { N_VOCAB = 262144, WIDTH = 2816, WORD_ROWS = 256 };
+
+/* Logits of chance; `peak` raises one word of a row. */
+static __global__ void fill_logits(float *z, float spread, float peak)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (size_t)WORD_ROWS * N_VOCAB; i += (size_t)gridDim.x * blockDim.x)
+        z[i] = normal(i) * spread + (i % N_VOCAB == mixed(i / N_VOCAB) % N_VOCAB ? peak : 0);
+}
+
+typedef struct soft_job {
+    dg_cuda_words_args a;
+    dg_cuda_matrix table;
+    bool find;
+} soft_job;
+
+static void enqueue_soft(cudaStream_t stream, void *arg, int)
+{
+    soft_job *job = (soft_job *)arg;
+    if (job->find)
+        check(dg_cuda_words_find(stream, &job->a), "words");
+    else
+        check(dg_cuda_words_soft(stream, &job->a, &job->table, 1), "soft");
+}
+
+static void soft(dg_dtype type)
+{
+    soft_job job = {};
+    size_t bytes = dg_cuda_words_bytes(WORD_ROWS, N_VOCAB, WIDTH);
+    void *scratch = device_memory(bytes);
+    dg_cuda_word_row *row = (dg_cuda_word_row *)host_memory(WORD_ROWS * sizeof *row);
+    float *out = (float *)device_memory((size_t)WORD_ROWS * WIDTH * 4);
+    for (int r = 0; r < WORD_ROWS; r++) {
+        row[r].soft = out + (size_t)r * WIDTH;
+        row[r].temperature = 1;
+        row[r].uniform = 0.5;
+    }
+    dg_cuda_words_place(&job.a.w, scratch, WORD_ROWS, N_VOCAB, WIDTH);
+    dg_cuda_word_row *rows = (dg_cuda_word_row *)device_memory(WORD_ROWS * sizeof *row);
+    check(cudaMemcpy(rows, row, WORD_ROWS * sizeof *row, cudaMemcpyHostToDevice), "rows");
+    unsigned char *found = (unsigned char *)device_memory(WORD_ROWS * 1024);
+    job.a.out = {(float *)found, (int32_t *)(found + 4096), (int32_t *)(found + 8192), (float *)(found + 12288), (float *)(found + 65536),
+                 (int32_t *)(found + 131072)};
+    job.a.n_row = WORD_ROWS;
+    job.a.n_vocab = N_VOCAB;
+    job.a.row = rows;
+    job.a.given = true;
+    job.a.drop = DG_CUDA_SOFT_DROP;
+    fill_stored(stored, type, (size_t)N_VOCAB * WIDTH);
+    dense_pack(pool, type, N_VOCAB, WIDTH);
+    job.table = {type, 1, N_VOCAB, WIDTH, pool, NULL, dg_cuda_has_groups()};
+    for (int peaked = 0; peaked < 2; peaked++) {
+        fill_logits<<<2048, 256>>>(job.a.w.z, peaked ? 2 : 1, peaked ? 24 : 0);
+        job.find = true;
+        double find_us = time_layers(enqueue_soft, &job, 1);
+        job.find = false;
+        double us = time_layers(enqueue_soft, &job, 1);
+        printf("| soft embedding %s %s: %.0f us (floor of all words %.0f), statistics of given logits %.0f us |\n", dg_dtype_name(type),
+               peaked ? "peaked" : "flat", us, 2.0 * WORD_ROWS * N_VOCAB * WIDTH / 790e6, find_us);
         fflush(stdout);
     }
+    cudaFree(scratch);
+    cudaFree(rows);
+    cudaFree(out);
+    cudaFree(found);
+    free(row);
 }
 
 /* ---- experts ---- */
@@ -503,7 +611,7 @@ static void packing(dg_dtype type)
     printf("packing %s: %.0f GB/s\n", dg_dtype_name(type), (double)bytes * N_EXPERT / ms * 1e-6);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const dense_case qkv = {"q+k+v sliding", 2816, 3, {4096, 2048, 2048}, false};
     static const dense_case qk = {"q+k global", 2816, 2, {8192, 1024, 0}, false};
@@ -525,28 +633,35 @@ int main(void)
     }
     printf("%s, %d multiprocessors\n\n| product | rows | us | GB/s | TFLOP/s | floor us | eta | error |\n|---|---|---|---|---|---|---|---|\n",
            device.name, device.multiProcessorCount);
-    experts(DG_BF16, DG_BF16, batches, 5, 2000);
-    experts(DG_Q8_0, DG_Q8_0, canvas, 1, 1000);
-    experts(DG_Q4_K, DG_Q8_0, canvas, 1, 1000);
-    experts(DG_Q4_K, DG_Q5_0, batches, 5, 2000);
-    experts(DG_Q6_K, DG_Q8_0, canvas, 1, 0);
-    experts(DG_Q4_0, DG_Q4_0, canvas, 1, 500);
-    dense(&qkv, DG_BF16, many, 5);
-    dense(&qk, DG_BF16, canvas, 1);
-    dense(&o, DG_BF16, many, 5);
-    dense(&o2, DG_BF16, canvas, 1);
-    dense(&gate_up, DG_BF16, many, 5);
-    dense(&down, DG_BF16, many, 5);
-    dense(&head, DG_BF16, canvas, 1);
-    dense(&qkv, DG_Q4_K, many, 5);
-    dense(&o, DG_Q4_K, canvas, 1);
-    dense(&qkv, DG_Q6_K, canvas, 1);
-    dense(&gate_up, DG_Q4_K, canvas, 1);
-    dense(&gate_up, DG_Q8_0, canvas, 1);
-    dense(&down, DG_Q5_0, canvas, 1);
-    dense(&down, DG_Q8_0, canvas, 1);
-    dense(&head, DG_Q6_K, canvas, 1);
-    packing(DG_BF16);
-    packing(DG_Q4_K);
+    bool all = argc < 2;
+    if (all || !strcmp(argv[1], "dense")) {
+        static const dense_case *const layer[] = {&qkv, &o, &qk, &o2, &gate_up, &down};
+        static const int times[] = {25, 25, 5, 5, 30, 30};
+        static const dg_dtype type[] = {DG_BF16, DG_Q4_K};
+        for (int t = 0; t < 2; t++) {
+            double step = 0;
+            for (int i = 0; i < 6; i++)
+                step += times[i] * dense(layer[i], type[t], canvas, 1);
+            printf("| dense products of a step, %s: %.2f ms |\n", dg_dtype_name(type[t]), step * 1e-3);
+            dense(&head, t ? DG_Q6_K : DG_BF16, canvas, 1);
+            soft(t ? DG_Q6_K : DG_BF16);
+        }
+    }
+    if (all || !strcmp(argv[1], "rows")) {
+        dense(&qkv, DG_BF16, many, 5);
+        dense(&o, DG_BF16, many, 5);
+        dense(&gate_up, DG_BF16, many, 5);
+        dense(&down, DG_BF16, many, 5);
+    }
+    if (all || !strcmp(argv[1], "experts")) {
+        experts(DG_BF16, DG_BF16, batches, 5, 2000);
+        experts(DG_Q8_0, DG_Q8_0, canvas, 1, 1000);
+        experts(DG_Q4_K, DG_Q8_0, canvas, 1, 1000);
+        experts(DG_Q4_K, DG_Q5_0, batches, 5, 2000);
+        experts(DG_Q6_K, DG_Q8_0, canvas, 1, 0);
+        experts(DG_Q4_0, DG_Q4_0, canvas, 1, 500);
+        packing(DG_BF16);
+        packing(DG_Q4_K);
+    }
     return 0;
 }

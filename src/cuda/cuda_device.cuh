@@ -10,6 +10,9 @@
 
 #include <cuda_runtime.h>
 #include <stdint.h>
+#ifdef __CUDACC__
+#include <cuda.h>
+#endif
 
 #define DG_ALL_LANES 0xFFFFFFFFu
 
@@ -35,8 +38,30 @@ static inline cudaError_t dg_launch(void (*kernel)(P...), dim3 grid, dim3 block,
 }
 #define DG_LAUNCH(...) dg_launch(__VA_ARGS__)
 
-/* The block's dynamic shared memory as bytes, aligned to 128. */
-#define DG_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+/* The same, on sm_90 and later: the kernel may begin while the one before it ends, up to its own
+ * dg_grid_wait. Before that it touches nothing that a kernel writes. */
+template <typename... P, typename... A>
+static inline cudaError_t dg_launch_early(void (*kernel)(P...), dim3 grid, dim3 block,
+                                          size_t shared_bytes, cudaStream_t stream, A... args)
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = 1;
+    cudaError_t error = cudaFuncSetAttribute(
+        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+    return error ? error : cudaLaunchKernelEx(&config, kernel, (P)args...);
+}
+#define DG_LAUNCH_EARLY(...) dg_launch_early(__VA_ARGS__)
+
+/* The block's dynamic shared memory as bytes, aligned to 1024. */
+#define DG_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 
 /* ---- matrices in registers ---- */
 
@@ -248,6 +273,55 @@ static __device__ __forceinline__ void dg_bulk_g2s(void *shared, const void *glo
 #endif
 }
 
+/* ---- rows of 16-bit values that the copy engine cuts into slabs (cuda_slabs.cuh) ---- */
+
+typedef CUtensorMap dg_tensor_map;
+
+/* n_row rows of ld values, 16-byte aligned, to be copied n_box rows x 64 values at a time. The
+ * driver's function is asked for by name: the program also starts where there is no driver. */
+static inline cudaError_t dg_tensor_map_init(dg_tensor_map *map, const void *rows, int n_row,
+                                             int ld, int n_box)
+{
+    typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                               const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                               const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                               CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+    cuuint64_t size[2] = {(cuuint64_t)ld, (cuuint64_t)n_row}, stride[1] = {(cuuint64_t)ld * 2};
+    cuuint32_t box[2] = {64, (cuuint32_t)n_box}, step[2] = {1, 1};
+    cudaDriverEntryPointQueryResult found;
+    void *encode = NULL;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
+                                                         cudaEnableDefault, &found);
+#else
+    cudaError_t error =
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &encode, cudaEnableDefault, &found);
+#endif
+    if (error || found != cudaDriverEntryPointSuccess)
+        return error ? error : cudaErrorNotSupported;
+    return ((encode_fn *)encode)(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, (void *)(uintptr_t)rows,
+                                 size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+               ? cudaErrorInvalidValue
+               : cudaSuccess;
+}
+
+/* A box from value k and row `row` on into slabs, which are aligned to 1024; zeros where there are
+ * no rows. Completes all of the box's bytes on the barrier. */
+static __device__ __forceinline__ void dg_tensor_g2s(void *shared, const dg_tensor_map &map, int k,
+                                                     int row, uint64_t *bar)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(dg_shared_address(shared)),
+                 "l"((uint64_t)&map), "r"(k), "r"(row), "r"(dg_shared_address(bar))
+                 : "memory");
+#else
+    __trap();
+#endif
+}
+
 /* ---- barriers for some of the warps; id 1 ... 15, n_thread a multiple of 32 ---- */
 
 static __device__ __forceinline__ void dg_bar_sync(int id, int n_thread)
@@ -351,8 +425,9 @@ static __device__ __forceinline__ float dg_exp2_fast(float x)
 
 #else /* plain C++ */
 
-#define DG_LAUNCH(...)  emu_launch(__VA_ARGS__)
-#define DG_SHARED(name) unsigned char *const name = emu_shared()
+#define DG_LAUNCH(...)       emu_launch(__VA_ARGS__)
+#define DG_LAUNCH_EARLY(...) emu_launch(__VA_ARGS__)
+#define DG_SHARED(name)      unsigned char *const name = emu_shared()
 
 static inline void dg_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2], EMU_WHERE_ARG)
 {
@@ -435,6 +510,19 @@ static inline void dg_bulk_g2s(void *shared, const void *global, uint32_t bytes,
                                EMU_WHERE_ARG)
 {
     emu_bulk_g2s(shared, global, bytes, bar, EMU_WHERE);
+}
+typedef emu_tensor_map dg_tensor_map;
+static inline cudaError_t dg_tensor_map_init(dg_tensor_map *map, const void *rows, int n_row,
+                                             int ld, int n_box)
+{
+    *map = dg_tensor_map{(const unsigned char *)rows, n_row, ld, n_box};
+    return n_box < 1 || n_box > 256 || ld % 8 || (uintptr_t)rows % 16 ? cudaErrorInvalidValue
+                                                                      : cudaSuccess;
+}
+static inline void dg_tensor_g2s(void *shared, const dg_tensor_map &map, int k, int row,
+                                 uint64_t *bar, EMU_WHERE_ARG)
+{
+    emu_tensor_g2s(shared, &map, k, row, bar, EMU_WHERE);
 }
 static inline void dg_bar_sync(int id, int n_thread, EMU_WHERE_ARG)
 {

@@ -1,7 +1,7 @@
-/* Into the residual stream: rows of the embedding table, which lies in its packed form, and
+/* Into the residual stream: rows of the embedding table, which lies in its packed forms, and
  * self-conditioning. */
 #include "cuda/cuda_formats.cuh"
-#include "cuda/cuda_tiles.cuh"
+#include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
 
 /* ---- embedding rows ---- */
@@ -54,6 +54,30 @@ template <class F> static __global__ void lookup_packed(dg_cuda_lookup_args a, d
     }
 }
 
+/* The same out of slabs: a block a row, eight values a thread. */
+template <dg_cuda_form FORM>
+static __global__ void lookup_slabs(dg_cuda_lookup_args a, dg_cuda_matrix table)
+{
+    int row = (int)blockIdx.x, n = table.n_in;
+    dg_grid_wait();
+    float *x = a.x + (size_t)row * (size_t)n;
+    const float *feature = a.feature ? a.feature[row] : NULL;
+    int token = feature ? 0 : a.token[row];
+    const unsigned char *slabs = (const unsigned char *)table.data +
+                                 (size_t)(token / SLAB_ROWS) * (size_t)slab_count(n) * SLAB_BYTES;
+    float factor = a.scale * factor_of(table.scale, 0);
+    for (int k = (int)threadIdx.x * 8; k < n; k += ROW_THREADS * 8) {
+        const uint32_t *pair =
+            (const uint32_t *)(slabs + (size_t)(k / SLAB_VALUES) * SLAB_BYTES +
+                               slab_offset(token % SLAB_ROWS, k % SLAB_VALUES / 8));
+        for (int i = 0; i < 8 && k + i < n; i++) {
+            uint16_t bits = (uint16_t)(pair[i / 2] >> i % 2 * 16);
+            float v = FORM == DG_CUDA_BF16 ? dg_bf16_at(bits) : dg_f16_at(bits);
+            x[k + i] = feature ? feature[k + i] : v * factor;
+        }
+    }
+}
+
 static __global__ void lookup_float(dg_cuda_lookup_args a, dg_cuda_matrix table)
 {
     int row = (int)blockIdx.x, n = table.n_in, ld = padded(n);
@@ -70,6 +94,12 @@ extern "C" cudaError_t dg_cuda_lookup(cudaStream_t stream, const dg_cuda_lookup_
         return cudaSuccess;
     if (a->table->type == DG_F32)
         return DG_LAUNCH(lookup_float, dim3((unsigned)a->n_row), 256, 0, stream, *a, *a->table);
+    if (a->table->slabs)
+        return dg_cuda_form_of(a->table->type) == DG_CUDA_BF16
+                   ? DG_LAUNCH(lookup_slabs<DG_CUDA_BF16>, dim3((unsigned)a->n_row), ROW_THREADS, 0,
+                               stream, *a, *a->table)
+                   : DG_LAUNCH(lookup_slabs<DG_CUDA_F16>, dim3((unsigned)a->n_row), ROW_THREADS, 0,
+                               stream, *a, *a->table);
     unsigned blocks = (unsigned)(a->n_row + 3) / 4;
     DG_FOR_FORMAT(a->table->type,
                   return DG_LAUNCH(lookup_packed<F>, dim3(blocks), 128, 0, stream, *a, *a->table),

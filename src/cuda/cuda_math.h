@@ -44,17 +44,25 @@ static inline int dg_cuda_ld(int n)
     return (n + 63) / 64 * 64;
 }
 
-/* ---- products (cuda_pack.cu, cuda_product.cu, cuda_experts.cu) ---- */
+/* ---- products (cuda_pack.cu, cuda_product*.cu, cuda_experts.cu) ---- */
 
 /* A matrix [n_out, n_in], or n_mat of them, in the packed form that the products read: fragments of
  * 16 rows, k-major, so that a stage of a tile is one contiguous piece. Same bits as stored, padded
- * with zeros. */
+ * with zeros.
+ *
+ * Where the device multiplies out of shared memory (dg_cuda_has_groups) a matrix that all rows are
+ * multiplied with lies as slabs instead (cuda_slabs.cuh), as values of its form whatever its type:
+ * with a few hundred rows such products are bound by arithmetic, so that fewer bytes would not make
+ * them faster. Block types take 16 bits a value there. */
 typedef struct dg_cuda_matrix {
     dg_dtype type;
     int n_mat, n_out, n_in;
     const void *data;
     const float *scale; /* [n_mat] factors of a block type's values; NULL: none */
+    bool slabs;         /* n_mat = 1, type not float */
 } dg_cuda_matrix;
+
+bool dg_cuda_has_groups(void);
 
 /* Bytes of one packed matrix; 0: this type has no packed form (the caller widens it to bfloat16).
  */
@@ -64,6 +72,11 @@ size_t dg_cuda_pack_bytes(dg_dtype type, int n_out, int n_in);
  * in device memory. */
 cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const void *stored, size_t mat_bytes,
                          dg_dtype type, int n_mat, int n_out, int n_in);
+
+/* The same for slabs, of one matrix: each value rounded once to the form of its type. */
+size_t dg_cuda_slab_bytes(int n_out, int n_in);
+cudaError_t dg_cuda_pack_slabs(cudaStream_t stream, void *packed, const void *stored, dg_dtype type,
+                               int n_out, int n_in);
 
 /* y[r][o] = alpha * sum over k of x[r][k] * w[o][k], for up to three matrices over the same x (q,
  * k, v). */

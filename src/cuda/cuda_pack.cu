@@ -1,7 +1,9 @@
 /* Weights from the layout of files to the packed form that the products read (cuda_formats.cuh), on
  * the device: each thread makes words of the packed form out of the stored bits. */
 #include "cuda/cuda_math.h"
+#include "cuda/cuda_blocks.cuh"
 #include "cuda/cuda_formats.cuh"
+#include "cuda/cuda_slabs.cuh"
 
 extern "C" dg_cuda_form dg_cuda_form_of(dg_dtype weight_type)
 {
@@ -100,4 +102,63 @@ extern "C" cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const voi
     DG_FOR_FORMAT(type, job.row_bytes = (size_t)(n_in / F::BLOCK) * F::BLOCK_BYTES;
                   return launch_pack<F>(stream, job, n_mat), break)
     return cudaErrorInvalidValue;
+}
+
+/* ---- slabs ---- */
+
+/* Block (x: slab of k, y: slab of rows); a thread makes pieces of eight values. */
+template <int TYPE, bool HALF> static __global__ void pack_slab(pack_job job)
+{
+    uint4 *out = (uint4 *)(job.packed + ((size_t)blockIdx.y * gridDim.x + blockIdx.x) * SLAB_BYTES);
+    dg_grid_wait();
+    for (int i = (int)threadIdx.x; i < SLAB_BYTES / 16; i += (int)blockDim.x) {
+        int in_slab = i / 8, row = (int)blockIdx.y * SLAB_ROWS + in_slab,
+            k = (int)blockIdx.x * SLAB_VALUES + i % 8 * 8;
+        const unsigned char *stored = job.stored + (size_t)row * job.row_bytes;
+        uint32_t pair[4];
+        for (int n = 0; n < 4; n++) {
+            float v[2];
+            for (int odd = 0; odd < 2; odd++) {
+                int at = k + 2 * n + odd;
+                v[odd] = row < job.n_out && at < job.n_in ? dg_value_at<TYPE>(stored, at) : 0;
+            }
+            pair[n] = HALF ? dg_store_f16(v[0], v[1]) : dg_pack_bf16(v[0], v[1]);
+        }
+        out[slab_offset(in_slab, i % 8) / 16] = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    }
+}
+
+extern "C" size_t dg_cuda_slab_bytes(int n_out, int n_in)
+{
+    return (size_t)slab_count(n_out) * (size_t)slab_count(n_in) * SLAB_BYTES;
+}
+
+extern "C" cudaError_t dg_cuda_pack_slabs(cudaStream_t stream, void *packed, const void *stored,
+                                          dg_dtype type, int n_out, int n_in)
+{
+    pack_job job = {};
+    dim3 grid((unsigned)slab_count(n_in), (unsigned)slab_count(n_out));
+    job.packed = (unsigned char *)packed;
+    job.stored = (const unsigned char *)stored;
+    job.row_bytes = dg_dtype_bytes(type, (size_t)n_in);
+    job.n_out = n_out;
+    job.n_in = n_in;
+    switch (type) {
+#define PACK_SLAB(TYPE)                                                                            \
+    case TYPE:                                                                                     \
+        return DG_LAUNCH((pack_slab<TYPE, TYPE != DG_BF16>), grid, 256, 0, stream, job);
+        PACK_SLAB(DG_BF16)
+        PACK_SLAB(DG_F16)
+        PACK_SLAB(DG_Q8_0)
+        PACK_SLAB(DG_Q4_0)
+        PACK_SLAB(DG_Q5_0)
+        PACK_SLAB(DG_Q4_K)
+        PACK_SLAB(DG_Q5_K)
+        PACK_SLAB(DG_Q6_K)
+        PACK_SLAB(DG_IQ4_NL)
+        PACK_SLAB(DG_MXFP4)
+#undef PACK_SLAB
+    default:
+        return cudaErrorInvalidValue;
+    }
 }

@@ -1,17 +1,41 @@
-/* The dense products' kernel for experts with many rows: what cuda_experts.cu asks of
- * cuda_product.cu. */
+/* Between the files of products: the contract's products over slabs (cuda_product_slabs.cu), and
+ * those of experts with many rows (cuda_product_groups.cu). */
 #ifndef DG_CUDA_CUDA_PRODUCT_CUH
 #define DG_CUDA_CUDA_PRODUCT_CUH
 
 #include "cuda/cuda_math.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- over slabs: parts that are all of one form; or gate and up ---- */
+
+/* Tiles of a block: rows of x, then rows of weights. */
+typedef enum dg_slab_tile {
+    DG_SLAB_256X128,
+    DG_SLAB_128X192,
+    DG_SLAB_128X128,
+    DG_SLAB_128X64,
+    DG_SLAB_64X128,
+    DG_SLAB_64X64,
+    DG_SLAB_TILES,
+    DG_SLAB_BEST = DG_SLAB_TILES /* what choose_tile says */
+} dg_slab_tile;
+cudaError_t dg_cuda_product_slabs(cudaStream_t stream, const dg_cuda_product_args *a,
+                                  dg_slab_tile tile);
+cudaError_t dg_cuda_gated_slabs(cudaStream_t stream, const dg_cuda_gated_args *a,
+                                dg_slab_tile tile);
+
+/* ---- experts ---- */
+
 enum { DG_EXPERT_TILE_ROWS = 64 };
 
 /* Up to 64 sorted rows of one expert: places first ... of those that end at `end`. None: end =
  * first = 0. */
-struct dg_expert_tile {
+typedef struct dg_expert_tile {
     int expert, first, end, unused;
-};
+} dg_expert_tile;
 
 typedef struct dg_expert_product {
     const dg_expert_tile *tile; /* [n_tile] on the device */
@@ -23,8 +47,11 @@ typedef struct dg_expert_product {
     dg_cuda_rows out; /* at places */
 } dg_expert_product;
 
-/* Only where the device has the products of warpgroups. */
-bool dg_cuda_has_groups(void);
+/* Only where dg_cuda_has_groups(). */
 cudaError_t dg_cuda_product_experts(cudaStream_t stream, const dg_expert_product *a);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

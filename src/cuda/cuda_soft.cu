@@ -3,8 +3,10 @@
  * that nothing of it depends on the other rows. Partial sums over fixed ranges of words are added
  * up in order. */
 #include "cuda/cuda_formats.cuh"
-#include "cuda/cuda_tiles.cuh"
+#include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
+
+enum { MARK_WARPS = 8 };
 
 /* Half precision holds e^(z - max) times this: far tails stay above its subnormals. */
 #define HALF_P 1024.0f
@@ -18,17 +20,26 @@ static __device__ __forceinline__ bool takes_chunk(const dg_cuda_words_args &a, 
                (double)a.drop * total;
 }
 
-/* A thread a chunk. */
-static __global__ void used_chunks(dg_cuda_words_args a)
+/* A block marks 32 chunks of a part: a lane for each, the warps share the rows. */
+static __global__ void mark_chunks(dg_cuda_words_args a)
 {
-    int chunks = chunk_count(a.n_vocab), chunk = (int)(blockIdx.x * blockDim.x + threadIdx.x),
-        used = 0;
+    __shared__ uint32_t marks[MARK_WARPS];
+    int chunks = chunk_count(a.n_vocab), per_part = mark_count(a.n_vocab),
+        part = (int)blockIdx.x / per_part, warp = (int)threadIdx.x / 32;
+    int chunk = ((int)blockIdx.x % per_part * 32 + (int)threadIdx.x % 32) * PARTS + part;
+    bool used = false;
     dg_grid_wait();
-    if (chunk >= chunks)
-        return;
-    for (int r = 0; r < a.n_row; r++)
+    for (int r = warp; r < a.n_row && chunk < chunks; r += MARK_WARPS)
         used |= takes_chunk(a, r, chunk, chunks);
-    a.w.used[chunk] = used;
+    uint32_t mine = __ballot_sync(DG_ALL_LANES, used);
+    if (threadIdx.x % 32 == 0)
+        marks[warp] = mine;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < MARK_WARPS; i++)
+            mine |= marks[i];
+        a.w.used[blockIdx.x] = mine;
+    }
 }
 
 /* Block (x: piece, y: row): the row's probabilities in the chunks that some row uses. */
@@ -40,11 +51,11 @@ template <int FORM> static __global__ void write_p(dg_cuda_words_args a)
     const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
     float max = (float)a.w.sums[2 * r + 1];
     size_t ld = (size_t)padded(a.n_vocab);
-    int end = (range.end + CHUNK_WORDS - 1) / CHUNK_WORDS;
-    for (int base = range.first / CHUNK_WORDS; base < end; base += ROW_THREADS / 16) {
+    int end = chunk_from(range.end);
+    for (int base = chunk_from(range.first); base < end; base += ROW_THREADS / 16) {
         int chunk = base + (int)threadIdx.x / 16,
             first = chunk * CHUNK_WORDS + (int)threadIdx.x % 16 * 4;
-        if (chunk >= end || !a.w.used[chunk])
+        if (chunk >= end || !chunk_used(a, chunk))
             continue;
         bool takes = takes_chunk(a, r, chunk, chunks);
         float e[4];
@@ -76,12 +87,6 @@ static __device__ __forceinline__ uint32_t transposed(uint32_t m)
     uint32_t odd = __shfl_sync(DG_ALL_LANES, m, lane % 4 * 8 + 4 + column / 2);
     return column % 2 ? even >> 16 | (odd & 0xFFFF0000u) : (even & 0xFFFFu) | odd << 16;
 #endif
-}
-
-/* Chunks of words that a part has. */
-static __device__ __forceinline__ int part_begin(int part, int chunks)
-{
-    return (int)((long long)chunks * part / PARTS);
 }
 
 enum {
@@ -119,9 +124,8 @@ static __global__ void __launch_bounds__(SOFT_THREADS)
     DG_SHARED(shared);
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     int col = (int)blockIdx.x * SOFT_COLS + warp % 4 * 32, row0 = warp / 4 * 128;
-    int chunks = chunk_count(a.n_vocab), chunk = part_begin((int)blockIdx.y, chunks),
-        end = part_begin((int)blockIdx.y + 1, chunks);
-    int tiles = group_tiles(table.n_out), n_unit = (table.n_in + F::UNIT - 1) / F::UNIT;
+    int part = (int)blockIdx.y, tiles = group_tiles(table.n_out),
+        n_unit = (table.n_in + F::UNIT - 1) / F::UNIT;
     int unit = min(col / F::UNIT, n_unit - 1), half = col % F::UNIT / 32;
     size_t ld = (size_t)padded(a.n_vocab);
     float acc[2][16][4];
@@ -134,18 +138,15 @@ static __global__ void __launch_bounds__(SOFT_THREADS)
                 acc[i][j][k] = 0;
 
     dg_grid_wait();
-    while (chunk < end && !a.w.used[chunk])
-        chunk++;
-    if (chunk < end)
-        fetch_p(shared, a, ld, chunk);
-    for (int turn = 0; chunk < end; turn ^= 1) {
-        int next = chunk + 1;
-        while (next < end && !a.w.used[next])
-            next++;
+    int i_chunk = next_used(a, part, 0);
+    if (i_chunk >= 0)
+        fetch_p(shared, a, ld, i_chunk * PARTS + part);
+    for (int turn = 0; i_chunk >= 0; turn ^= 1) {
+        int chunk = i_chunk * PARTS + part, next = next_used(a, part, i_chunk + 1);
         dg_cp_async_wait<0>();
         __syncthreads(); /* the chunk is there, and nobody reads the other stage any more */
-        if (next < end)
-            fetch_p(shared + (turn ^ 1) * SOFT_P_BYTES, a, ld, next);
+        if (next >= 0)
+            fetch_p(shared + (turn ^ 1) * SOFT_P_BYTES, a, ld, next * PARTS + part);
         const unsigned char *p = shared + turn * SOFT_P_BYTES;
         for (int step = 0; step < CHUNK_WORDS / 16; step++) {
             int tile = chunk * (CHUNK_WORDS / 16) + step;
@@ -179,7 +180,7 @@ static __global__ void __launch_bounds__(SOFT_THREADS)
                 }
             }
         }
-        chunk = next;
+        i_chunk = next;
     }
 
     float factor = factor_of(table.scale, 0);
@@ -198,26 +199,99 @@ static __global__ void __launch_bounds__(SOFT_THREADS)
             }
 }
 
+/* ---- the same out of slabs (cuda_slabs.cuh): words are the k, downwards in the table's slabs ----
+ */
+
+typedef slab_shape<2, 2, SOFT_COLS> soft_shape;
+static_assert((int)soft_shape::TOKENS == (int)SOFT_ROWS && (int)CHUNK_WORDS == (int)SLAB_ROWS,
+              "a stage is a chunk of all rows");
+
+/* Block (x: 128 columns of the table, y: part of the words). */
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ void sum_slabs(const dg_cuda_words_args &a,
+                                                 const dg_cuda_matrix &table,
+                                                 const dg_tensor_map &p)
+{
+    typedef soft_shape T;
+    DG_SHARED(shared);
+    slab_ring<T> ring = {shared};
+    slab_turn turn = {0, 0};
+    int part = (int)blockIdx.y, col = (int)blockIdx.x * SOFT_COLS, n_slab = slab_count(table.n_in);
+    slab_ring_init(ring);
+    dg_grid_wait();
+    if (threadIdx.x == T::CONSUMERS)
+        for (int i = next_used(a, part, 0); i >= 0; i = next_used(a, part, i + 1)) {
+            int chunk = i * PARTS + part, s = turn.stage;
+            const unsigned char *words =
+                (const unsigned char *)table.data + (size_t)chunk * (size_t)n_slab * SLAB_BYTES;
+            slab_fill(ring, turn);
+            dg_tensor_g2s(ring.x(s), p, chunk * CHUNK_WORDS, 0, ring.full(s));
+            for (int j = 0; j < SOFT_COLS / SLAB_VALUES; j++)
+                dg_bulk_g2s(ring.w(s) + j * SLAB_BYTES,
+                            words + (size_t)min(col / SLAB_VALUES + j, n_slab - 1) * SLAB_BYTES,
+                            SLAB_BYTES, ring.full(s));
+            slab_next<T>(turn);
+        }
+    if (threadIdx.x >= T::CONSUMERS)
+        return;
+    int n_stage = 0, marks = mark_count(a.n_vocab);
+    for (int i = 0; i < marks; i++)
+        n_stage += __popc(a.w.used[part * marks + i]);
+    float acc[T::MT][T::N / 8][4] = {}, factor = factor_of(table.scale, 0);
+    slab_multiply<FORM, SLAB_K_DOWN>(acc, ring, turn, n_stage);
+#pragma unroll
+    for (int m = 0; m < T::MT; m++)
+#pragma unroll
+        for (int j = 0; j < T::N / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int r = slab_row<T>(m, i), c = col + slab_column(j) + i % 2;
+                if (c < table.n_in && r < a.n_row)
+                    a.w.part[((size_t)part * (size_t)a.n_row + (size_t)r) * (size_t)table.n_in +
+                             (size_t)c] = acc[m][j][i] * factor;
+            }
+}
+
+template <dg_cuda_form FORM>
+static __global__ void __launch_bounds__(soft_shape::THREADS, 1)
+    soft_slabs(dg_cuda_words_args a, dg_cuda_matrix table, const __grid_constant__ dg_tensor_map p)
+{
+    if constexpr (DG_WITH_GROUPS)
+        sum_slabs<FORM>(a, table, p);
+}
+
+template <dg_cuda_form FORM>
+static cudaError_t launch_slabs(cudaStream_t stream, const dg_cuda_words_args *a,
+                                const dg_cuda_matrix *table, dim3 pieces)
+{
+    dg_tensor_map p;
+    unsigned blocks = (unsigned)(table->n_in + SOFT_COLS - 1) / SOFT_COLS;
+    cudaError_t error = dg_tensor_map_init(&p, a->w.p, a->n_row, padded(a->n_vocab), SOFT_ROWS);
+    if (!error)
+        error = DG_LAUNCH(write_p<FORM>, pieces, ROW_THREADS, 0, stream, *a);
+    if (!error)
+        error = DG_LAUNCH(soft_slabs<FORM>, dim3(blocks, PARTS), soft_shape::THREADS,
+                          (size_t)soft_shape::SHARED, stream, *a, *table, p);
+    return error;
+}
+
 /* The same for float tables: block (x: 256 columns, y: row, z: part). */
 static __global__ void soft_floats(dg_cuda_words_args a, dg_cuda_matrix table)
 {
     int c = (int)(blockIdx.x * blockDim.x + threadIdx.x), r = (int)blockIdx.y,
-        chunks = chunk_count(a.n_vocab);
+        part = (int)blockIdx.z;
     size_t ld = (size_t)padded(a.n_vocab), table_ld = (size_t)padded(table.n_in);
     dg_grid_wait();
     const float *p = (const float *)a.w.p + (size_t)r * ld, *w = (const float *)table.data;
     if (c >= table.n_in)
         return;
     float sum = 0;
-    for (int chunk = part_begin((int)blockIdx.z, chunks);
-         chunk < part_begin((int)blockIdx.z + 1, chunks); chunk++) {
-        if (!a.w.used[chunk])
-            continue;
+    for (int i = next_used(a, part, 0); i >= 0; i = next_used(a, part, i + 1)) {
+        int chunk = i * PARTS + part;
         for (int v = chunk * CHUNK_WORDS; v < min((chunk + 1) * CHUNK_WORDS, a.n_vocab); v++)
             sum = fmaf(p[v], w[(size_t)v * table_ld + (size_t)c], sum);
     }
-    a.w.part[((size_t)blockIdx.z * (size_t)a.n_row + (size_t)r) * (size_t)table.n_in + (size_t)c] =
-        sum;
+    a.w.part[((size_t)part * (size_t)a.n_row + (size_t)r) * (size_t)table.n_in + (size_t)c] = sum;
 }
 
 /* Block (x: columns, y: row). */
@@ -254,8 +328,8 @@ extern "C" cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_wor
         return cudaSuccess;
     dim3 pieces(PIECES, (unsigned)a->n_row);
     unsigned cols = (unsigned)(table->n_in + 255) / 256;
-    cudaError_t error = DG_LAUNCH(
-        used_chunks, dim3((unsigned)(chunk_count(a->n_vocab) + 127) / 128), 128, 0, stream, *a);
+    cudaError_t error = DG_LAUNCH(mark_chunks, dim3(PARTS * (unsigned)mark_count(a->n_vocab)),
+                                  MARK_WARPS * 32, 0, stream, *a);
     if (error)
         return error;
     if (table->type == DG_F32) {
@@ -263,6 +337,10 @@ extern "C" cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_wor
         if (!error)
             error = DG_LAUNCH(soft_floats, dim3(cols, (unsigned)a->n_row, PARTS), 256, 0, stream,
                               *a, *table);
+    } else if (table->slabs) {
+        error = dg_cuda_form_of(table->type) == DG_CUDA_BF16
+                    ? launch_slabs<DG_CUDA_BF16>(stream, a, table, pieces)
+                    : launch_slabs<DG_CUDA_F16>(stream, a, table, pieces);
     } else {
         error = cudaErrorInvalidValue;
         DG_FOR_FORMAT(table->type, error = launch_soft<F>(stream, a, table, pieces), break)

@@ -1,6 +1,8 @@
 /* Weights on their way to the device: sent as they are stored, piece by piece, and packed there.
  * Types without a packed form are widened to bfloat16 on the host first, and all to float where
- * exact results are wanted. */
+ * exact results are wanted. Where the device multiplies out of shared memory, weights that all rows
+ * are multiplied with become slabs of 16-bit values: 3.4 GB more than stored for the model in
+ * Q4_K_M. */
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
@@ -71,13 +73,18 @@ static void *widened(const dg_tensor *t, int n_mat, int n_all_row, int first_row
     return out;
 }
 
+static size_t packed_bytes(const dg_cuda_matrix *m)
+{
+    return m->slabs ? dg_cuda_slab_bytes(m->n_out, m->n_in)
+                    : dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
+}
+
 /* Sends rows [first, first + n) of each of the matrices that fit into a piece, and packs them. */
 static dgemma_status send(dg_cuda *cu, dg_cuda_matrix *m, const dg_tensor *t,
                           const unsigned char *data, size_t mat_bytes, size_t first_bytes,
                           size_t row_bytes, dgemma_error *err)
 {
-    size_t rows = (size_t)m->n_out * row_bytes,
-           packed = dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
+    size_t rows = (size_t)m->n_out * row_bytes, packed = packed_bytes(m);
     int most = (int)(PIECE_BYTES / rows), piece = dg_max(1, dg_min(most, m->n_mat));
     dgemma_status st = stage_room(cu, t, (size_t)piece * rows, err);
     for (int i = 0; !st && i < m->n_mat; i += piece) {
@@ -85,10 +92,12 @@ static dgemma_status send(dg_cuda *cu, dg_cuda_matrix *m, const dg_tensor *t,
         cudaError_t error =
             cudaMemcpy2DAsync(cu->stage, rows, data + (size_t)i * mat_bytes + first_bytes,
                               mat_bytes, rows, (size_t)n, cudaMemcpyHostToDevice, cu->stream);
+        unsigned char *to = (unsigned char *)(uintptr_t)m->data + (size_t)i * packed;
         if (!error)
             error =
-                dg_cuda_pack(cu->stream, (unsigned char *)(uintptr_t)m->data + (size_t)i * packed,
-                             cu->stage, rows, m->type, n, m->n_out, m->n_in);
+                m->slabs
+                    ? dg_cuda_pack_slabs(cu->stream, to, cu->stage, m->type, m->n_out, m->n_in)
+                    : dg_cuda_pack(cu->stream, to, cu->stage, rows, m->type, n, m->n_out, m->n_in);
         if (!error)
             error = cudaStreamSynchronize(cu->stream);
         if (error)
@@ -149,11 +158,14 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
     dg_dtype type = cu->exact                                        ? DG_F32
                     : dg_cuda_pack_bytes(t->type, from->n_row, n_in) ? t->type
                                                                      : DG_BF16;
-    d->matrix = (dg_cuda_matrix){type, n_mat, from->n_row, n_in, NULL, NULL};
+    bool routed = from->role == DG_ROLE_EXPERT_GATE || from->role == DG_ROLE_EXPERT_UP ||
+                  from->role == DG_ROLE_EXPERT_DOWN;
+    bool slabs = !routed && !many && type != DG_F32 && dg_cuda_has_groups();
+    d->matrix = (dg_cuda_matrix){type, n_mat, from->n_row, n_in, NULL, NULL, slabs};
     if (from->role == DG_ROLE_ROUTER)
         return send_router(cu, d, t, from, n_all_row, err);
 
-    size_t packed = dg_cuda_pack_bytes(d->matrix.type, from->n_row, n_in) * (size_t)n_mat;
+    size_t packed = packed_bytes(&d->matrix) * (size_t)n_mat;
     d->matrix.data = d->memory = cu->base.alloc(&cu->base, packed);
     if (!d->memory)
         return no_room(cu, t, packed, err);

@@ -51,6 +51,11 @@ static __device__ __forceinline__ void warpgroup_settle(uint32_t &value)
     asm volatile("" : "+r"(value)::"memory");
 }
 
+static __device__ __forceinline__ void warpgroup_settle(float &value)
+{
+    asm volatile("" : "+f"(value)::"memory");
+}
+
 /* x: 8 rows x 16 bytes side by side, 128 bytes to the next 8 rows, k_stride bytes to the next 16
  * bytes of k. */
 static __device__ __forceinline__ uint64_t x_descriptor(const unsigned char *x, int k_stride)
@@ -186,6 +191,10 @@ static __device__ __forceinline__ void warpgroup_publish(void)
 }
 
 static __device__ __forceinline__ void warpgroup_settle(uint32_t &)
+{
+}
+
+static __device__ __forceinline__ void warpgroup_settle(float &)
 {
 }
 

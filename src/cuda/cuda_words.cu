@@ -25,7 +25,7 @@ static size_t place_words(dg_cuda_words *w, unsigned char *memory, int max_row, 
                       rows * PIECES * 4,
                       rows * 2 * 8,
                       PARTS * rows * (size_t)n_embd * 4,
-                      chunks * 4};
+                      PARTS * (size_t)mark_count(n_vocab) * 4};
     void **place[] = {(void **)&w->z,     (void **)&w->p,    (void **)&w->mass,
                       (void **)&w->slope, (void **)&w->top,  (void **)&w->top_at,
                       (void **)&w->sums,  (void **)&w->part, (void **)&w->used};
@@ -165,9 +165,9 @@ static __global__ void measure_words(dg_cuda_words_args a)
     dg_grid_wait();
     const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
     float max = row_max(a, r, NULL);
-    int chunks = chunk_count(a.n_vocab), end = (range.end + CHUNK_WORDS - 1) / CHUNK_WORDS;
+    int chunks = chunk_count(a.n_vocab), end = chunk_from(range.end);
     double slope = 0;
-    for (int base = range.first / CHUNK_WORDS; base < end; base += ROW_THREADS / 16) {
+    for (int base = chunk_from(range.first); base < end; base += ROW_THREADS / 16) {
         int chunk = base + t / 16, first = chunk * CHUNK_WORDS + t % 16 * 4;
         float e[4], sum = 0;
         for (int i = 0; i < 4; i++) {

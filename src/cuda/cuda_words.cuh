@@ -23,10 +23,43 @@ static __host__ __device__ __forceinline__ int chunk_count(int n_vocab)
     return (n_vocab + CHUNK_WORDS - 1) / CHUNK_WORDS;
 }
 
-/* Words [first, end) of a piece, whole chunks. */
+/* ---- parts: chunks in turn, so that the words which matter are spread over them ---- */
+
+/* Words of 32 bits in which a part's chunks are marked; chunk number i of a part is PARTS i + part.
+ */
+static __host__ __device__ __forceinline__ int mark_count(int n_vocab)
+{
+    return ((chunk_count(n_vocab) + PARTS - 1) / PARTS + 31) / 32;
+}
+
+static __device__ __forceinline__ bool chunk_used(const dg_cuda_words_args &a, int chunk)
+{
+    int i = chunk / PARTS;
+    return a.w.used[chunk % PARTS * mark_count(a.n_vocab) + i / 32] >> i % 32 & 1;
+}
+
+/* The number of the part's first marked chunk from number i on; below 0: there is none. */
+static __device__ __forceinline__ int next_used(const dg_cuda_words_args &a, int part, int i)
+{
+    int marks = mark_count(a.n_vocab);
+    for (; i < marks * 32; i = (i / 32 + 1) * 32) {
+        uint32_t left = a.w.used[part * marks + i / 32] >> i % 32;
+        if (left)
+            return i + __ffs((int)left) - 1;
+    }
+    return -1;
+}
+
+/* Words [first, end) of a piece, whole chunks; both may be n_vocab, which no chunk begins with. */
 struct piece_range {
     int first, end;
 };
+
+/* The first chunk from a word on. */
+static __device__ __forceinline__ int chunk_from(int word)
+{
+    return (word + CHUNK_WORDS - 1) / CHUNK_WORDS;
+}
 
 static __device__ __forceinline__ piece_range piece_of(int piece, int n_vocab)
 {

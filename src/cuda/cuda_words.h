@@ -78,9 +78,9 @@ typedef struct dg_cuda_words {
     double *slope; /* [rows, 64] */
     float *top;    /* [rows, 64] maxima of pieces of the vocabulary, and where they are */
     int32_t *top_at;
-    double *sums;  /* [rows, 2]: mass, and the maximum as a double */
-    float *part;   /* [DG_CUDA_SOFT_PARTS, rows, n_embd] shares of the soft embedding */
-    int32_t *used; /* [chunks] whether any row takes the chunk */
+    double *sums;   /* [rows, 2]: mass, and the maximum as a double */
+    float *part;    /* [DG_CUDA_SOFT_PARTS, rows, n_embd] shares of the soft embedding */
+    uint32_t *used; /* a bit for each chunk: whether any row takes it (cuda_words.cuh) */
 } dg_cuda_words;
 enum { DG_CUDA_SOFT_PARTS = 6 };
 
@@ -102,7 +102,9 @@ typedef struct dg_cuda_words_args {
 } dg_cuda_words_args;
 cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_words_args *a);
 
-/* soft = sum_v p_v table[v] * scale, of the rows that have one; after dg_cuda_words_find. */
+/* soft = sum_v p_v table[v] * scale, of the rows that have one; after dg_cuda_words_find. What is
+ * left out of a row weighs less than `drop` (2^-14) of its mass; the rest of the error is that of
+ * probabilities in 16 bits. */
 cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_words_args *a,
                                const dg_cuda_matrix *table, float scale);
 

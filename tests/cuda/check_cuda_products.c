@@ -3,13 +3,16 @@
 #include <math.h>
 #include <string.h>
 #include "cuda/cuda_check.h"
+#include "cuda/cuda_product.cuh"
 #include "tensor/dtype.h"
 
 /* ---- weights ---- */
 
 typedef struct stored {
     dg_cuda_matrix matrix; /* packed, on the device */
+    const void *stored;    /* on the device, too */
     size_t mat_bytes;
+    bool dense;    /* multiplied with all rows: packed as slabs where the device wants them */
     double *value; /* [n_mat, n_out, n_in] of what the products multiply with */
 } stored;
 
@@ -66,9 +69,22 @@ static unsigned char *random_stored(dg_dtype type, size_t n)
     return bytes;
 }
 
-static stored make_weights(dg_dtype type, int n_mat, int n_out, int n_in)
+static void pack_weights(stored *w)
 {
-    stored w = {.matrix = {type, n_mat, n_out, n_in, NULL, NULL}};
+    dg_cuda_matrix *m = &w->matrix;
+    m->slabs = w->dense && m->type != DG_F32 && dg_cuda_has_groups();
+    size_t bytes = m->slabs ? dg_cuda_slab_bytes(m->n_out, m->n_in)
+                            : dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
+    void *packed = device_bytes((size_t)m->n_mat * bytes);
+    launched(m->slabs ? dg_cuda_pack_slabs(NULL, packed, w->stored, m->type, m->n_out, m->n_in)
+                      : dg_cuda_pack(NULL, packed, w->stored, w->mat_bytes, m->type, m->n_mat,
+                                     m->n_out, m->n_in));
+    m->data = packed;
+}
+
+static stored make_weights(dg_dtype type, int n_mat, int n_out, int n_in, bool dense)
+{
+    stored w = {.matrix = {type, n_mat, n_out, n_in, NULL, NULL, false}, .dense = dense};
     size_t each = (size_t)n_out * (size_t)n_in, n = (size_t)n_mat * each;
     float *wide = host_bytes(n * sizeof *wide);
     unsigned char *bytes = random_stored(type, n);
@@ -77,11 +93,8 @@ static stored make_weights(dg_dtype type, int n_mat, int n_out, int n_in)
     dg_widen(wide, bytes, type, n);
     for (size_t i = 0; i < n; i++)
         w.value[i] = wide[i];
-    size_t packed_bytes = dg_cuda_pack_bytes(type, n_out, n_in);
-    void *packed = device_bytes((size_t)n_mat * packed_bytes);
-    launched(dg_cuda_pack(NULL, packed, device_copy(bytes, (size_t)n_mat * w.mat_bytes),
-                          w.mat_bytes, type, n_mat, n_out, n_in));
-    w.matrix.data = packed;
+    w.stored = device_copy(bytes, (size_t)n_mat * w.mat_bytes);
+    pack_weights(&w);
     if (dg_dtype_is_block(type)) { /* factors that are no powers of two */
         float *scale = host_bytes((size_t)n_mat * sizeof *scale);
         for (int m = 0; m < n_mat; m++) {
@@ -168,13 +181,14 @@ static const machine usual = {90, 132};
 /* ---- products ---- */
 
 /* x is the identity: y is the weights, each rounded to what is multiplied. */
-static void check_round_trip(dg_dtype type)
+static void check_round_trip(dg_dtype type, machine on)
 {
     int n_out = 41, n_in = fitting(type, 70);
-    if (!case_begin("pack: round trip of %s", dg_dtype_name(type)))
+    if (!case_begin("pack: round trip of %s, sm_%d", dg_dtype_name(type), on.capability))
         return;
+    use_device(on);
     dg_cuda_form form = dg_cuda_form_of(type);
-    stored w = make_weights(type, 1, n_out, n_in);
+    stored w = make_weights(type, 1, n_out, n_in, true);
     size_t n = (size_t)n_in * (size_t)n_in, n_y = (size_t)n_in * (size_t)n_out;
     float *unit = host_bytes(n * sizeof *unit), *got = host_bytes(n_y * sizeof *got);
     double *want = host_bytes(n_y * sizeof *want), largest = 0;
@@ -193,6 +207,7 @@ static void check_round_trip(dg_dtype type)
     device_read(got, y, n_y * sizeof *got);
     double step = dg_dtype_is_block(type) ? 0x1p-11 : 1e-7;
     expect_close("weights", got, want, n_y, step, step * largest);
+    use_device(usual);
     case_end();
 }
 
@@ -210,7 +225,7 @@ static void check_product(dg_dtype type, int n_row, int n_in, machine on)
     stored w[3];
     float *y[3];
     for (int p = 0; p < 3; p++) {
-        w[p] = make_weights(type, 1, n_out[p], n_in);
+        w[p] = make_weights(type, 1, n_out[p], n_in, true);
         a.part[p].w = &w[p].matrix;
         a.part[p].ldy = (size_t)n_out[p] + 3;
         a.part[p].y = y[p] = device_bytes((size_t)n_row * a.part[p].ldy * sizeof(float));
@@ -239,30 +254,67 @@ static void check_product(dg_dtype type, int n_row, int n_in, machine on)
     case_end();
 }
 
-/* The rows of a product are the same bits for every number of rows and every shape of tiles. */
+/* The rows of a product are the same bits for every number of rows and every shape of tiles; of
+ * values that are multiplied as they are stored also for every way to multiply. */
 static void check_row_bits(dg_dtype type)
 {
     static const struct {
         int n_row;
         machine on;
-    } run[] = {{300, {90, 132}}, {256, {90, 1}}, {256, {90, 8}}, {96, {90, 2}},
-               {64, {90, 4}},    {300, {80, 1}}, {200, {89, 6}}, {96, {80, 2}},
-               {64, {80, 4}},    {33, {80, 3}},  {7, {90, 132}}, {1, {80, 132}}};
+    } run[] = {{300, {90, 132}}, {256, {90, 1}}, {256, {90, 8}}, {200, {90, 3}}, {96, {90, 2}},
+               {64, {90, 4}},    {7, {90, 132}}, {300, {80, 1}}, {200, {89, 6}}, {96, {80, 2}},
+               {64, {80, 4}},    {33, {80, 3}},  {1, {80, 132}}};
     int n_out = 264, n_in = fitting(type, 190);
     if (!case_begin("product: the same rows of %s in any number", dg_dtype_name(type)))
         return;
-    stored w = make_weights(type, 1, n_out, n_in);
+    stored w = make_weights(type, 1, n_out, n_in, true);
     inputs x = make_inputs(dg_cuda_form_of(type), 300, n_in);
     size_t row = (size_t)n_out * sizeof(float);
     float *first = host_bytes(300 * row), *other = host_bytes(300 * row);
     for (size_t i = 0; i < sizeof run / sizeof *run; i++) {
         float *y = device_bytes(300 * row);
         dg_cuda_product_args a = {run[i].n_row, x.rows, 1, 1, {{&w.matrix, y, (size_t)n_out}}};
+        bool anew = i && dg_dtype_is_block(type) &&
+                    run[i].on.capability / 10 != run[i - 1].on.capability / 10;
         use_device(run[i].on);
+        pack_weights(&w);
         launched(dg_cuda_product(NULL, &a));
-        device_read(i ? other : first, y, (size_t)run[i].n_row * row);
-        if (i)
+        device_read(i && !anew ? other : first, y, (size_t)run[i].n_row * row);
+        if (i && !anew)
             expect_same("y", other, first, (size_t)run[i].n_row * row);
+    }
+    use_device(usual);
+    case_end();
+}
+
+/* Tiles of every size over slabs, more of them than multiprocessors: the same bits. */
+static void check_slab_tiles(dg_dtype type)
+{
+    enum { N_ROW = 270, N_OUT = 330, N_IN = 600 };
+    if (!case_begin("product: tiles of slabs of %s", dg_dtype_name(type)))
+        return;
+    if (!dg_cuda_has_groups()) {
+        case_skip("the device has no products of warpgroups");
+        return;
+    }
+    use_device((machine){90, 3});
+    stored gate = make_weights(type, 1, N_OUT, N_IN, true),
+           up = make_weights(type, 1, N_OUT, N_IN, true);
+    inputs x = make_inputs(dg_cuda_form_of(type), N_ROW, N_IN);
+    size_t n_y = (size_t)N_ROW * N_OUT * sizeof(float), n_h = (size_t)N_ROW * 384 * 2;
+    void *y[2] = {host_bytes(n_y), host_bytes(n_y)}, *h[2] = {host_bytes(n_h), host_bytes(n_h)};
+    for (int tile = 0; tile < DG_SLAB_TILES; tile++) {
+        dg_cuda_product_args a = {N_ROW, x.rows, 1, 1, {{&up.matrix, device_bytes(n_y), N_OUT}}};
+        dg_cuda_gated_args g = {N_ROW, x.rows, &gate.matrix, &up.matrix,
+                                device_rows(x.rows.form, N_ROW, N_OUT)};
+        launched(dg_cuda_product_slabs(NULL, &a, (dg_slab_tile)tile));
+        launched(dg_cuda_gated_slabs(NULL, &g, (dg_slab_tile)tile));
+        device_read(y[tile > 0], a.part[0].y, n_y);
+        device_read(h[tile > 0], g.h.data, n_h);
+        if (tile) {
+            expect_same("y", y[1], y[0], n_y);
+            expect_same("h", h[1], h[0], n_h);
+        }
     }
     use_device(usual);
     case_end();
@@ -277,7 +329,8 @@ static void check_gated(dg_dtype type, dg_cuda_form h_form, int n_row, int n_out
         return;
     use_device(on);
     inputs x = make_inputs(dg_cuda_form_of(type), n_row, n_in);
-    stored gate = make_weights(type, 1, n_out, n_in), up = make_weights(type, 1, n_out, n_in);
+    stored gate = make_weights(type, 1, n_out, n_in, true),
+           up = make_weights(type, 1, n_out, n_in, true);
     dg_cuda_gated_args a = {n_row, x.rows, &gate.matrix, &up.matrix,
                             device_rows(h_form, n_row, n_out)};
     launched(dg_cuda_gated(NULL, &a));
@@ -308,9 +361,9 @@ static layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, 
 {
     layer l = {n_expert,        n_used,          fitting(type, n_embd), fitting(down, n_ff),
                {.value = NULL}, {.value = NULL}, {.value = NULL}};
-    l.gate = make_weights(type, n_expert, l.n_ff, l.n_embd);
-    l.up = make_weights(type, n_expert, l.n_ff, l.n_embd);
-    l.down = make_weights(down, n_expert, l.n_embd, l.n_ff);
+    l.gate = make_weights(type, n_expert, l.n_ff, l.n_embd, false);
+    l.up = make_weights(type, n_expert, l.n_ff, l.n_embd, false);
+    l.down = make_weights(down, n_expert, l.n_embd, l.n_ff, false);
     return l;
 }
 
@@ -447,7 +500,8 @@ static void check_every_type(dg_dtype type)
     static const int small[4] = {6, 3, 72, 40}, wide[4] = {3, 2, 80, 704};
     static const machine one = {90, 1}, two = {90, 2}, three = {90, 3}, older = {80, 1},
                          little = {89, 2};
-    check_round_trip(type);
+    check_round_trip(type, usual);
+    check_round_trip(type, older);
     check_product(type, 3, 100, usual);
     check_product(type, 130, 300, two);
     check_product(type, 70, 100, little);
@@ -467,6 +521,8 @@ void check_cuda_products(void)
 {
     for (int i = 0; i < N_TYPE; i++)
         check_every_type(types[i]);
+    check_slab_tiles(DG_BF16);
+    check_slab_tiles(DG_F16);
     /* the shapes of the model's rows: 704 and 2112 in blocks of 32 */
     static const int real[4] = {3, 2, 256, 704}, one[4] = {16, 1, 64, 32}, all[4] = {8, 8, 64, 32};
     static const machine few = {90, 5}, two = {90, 2}, little = {86, 4};

@@ -56,6 +56,7 @@ void check_cuda_device(void);
 void check_cuda_rows(void);
 void check_cuda_attention(void);
 void check_cuda_products(void);
+void check_cuda_words(void);
 
 #ifdef __cplusplus
 }

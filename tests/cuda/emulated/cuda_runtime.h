@@ -21,6 +21,7 @@
 #define __forceinline__ inline
 #define __noinline__
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 
 /* ---- types ---- */
@@ -310,6 +311,15 @@ void emu_mbar_init(uint64_t *bar, int count, emu_where where);
 void emu_mbar_arrive(uint64_t *bar, int tx_bytes, emu_where where);
 void emu_mbar_wait(uint64_t *bar, int parity, emu_where where);
 void emu_bulk_g2s(void *shared, const void *global, uint32_t bytes, uint64_t *bar, emu_where where);
+
+/* Rows of 16-bit values, cut into boxes of n_box rows x 64 values whose 16-byte pieces are swapped
+ * about as the hardware's 128-byte swizzle does it. */
+typedef struct emu_tensor_map {
+    const unsigned char *rows;
+    int n_row, ld, n_box;
+} emu_tensor_map;
+void emu_tensor_g2s(void *shared, const emu_tensor_map *map, int k, int row, uint64_t *bar,
+                    emu_where where);
 
 float emu_half_to_float(uint16_t h);
 uint16_t emu_float_to_half(float f);

@@ -35,6 +35,8 @@ typedef struct copy {
     size_t bytes, n_copied; /* the rest is zero */
     int group;              /* cp.async: which commit */
     uint64_t *bar;          /* bulk */
+    emu_tensor_map map;     /* of a box, whose first value is (row, k); rows NULL: not one */
+    int row, k;
 } copy;
 
 typedef struct copies {
@@ -519,17 +521,40 @@ static void begin_copy(copies *list, copy c, emu_where where)
     list->item[list->n++] = c;
 }
 
+static void finish_box(const copy *c)
+{
+    for (int r = 0; r < c->map.n_box; r++)
+        for (int piece = 0; piece < 8; piece++) {
+            int row = c->row + r, k = c->k + piece * 8;
+            unsigned char *to = c->to + r * 128 + (piece ^ r % 8) * 16;
+            if (row < c->map.n_row && k < c->map.ld)
+                memcpy(to, c->map.rows + ((size_t)row * (size_t)c->map.ld + (size_t)k) * 2, 16);
+            else
+                memset(to, 0, 16);
+        }
+}
+
 static void finish_copy(const copy *c)
 {
+    if (c->map.rows) {
+        finish_box(c);
+        return;
+    }
     memcpy(c->to, c->from, c->n_copied);
     memset(c->to + c->n_copied, 0, c->bytes - c->n_copied);
 }
 
 void emu_cp_async(void *to, const void *from, int bytes, int n_copied, emu_where where)
 {
-    copy c = {(unsigned char *)to, (const unsigned char *)from,
-              (size_t)bytes,       (size_t)n_copied,
-              now->group,          NULL};
+    copy c = {(unsigned char *)to,
+              (const unsigned char *)from,
+              (size_t)bytes,
+              (size_t)n_copied,
+              now->group,
+              NULL,
+              {NULL, 0, 0, 0},
+              0,
+              0};
     begin_copy(&now->under_way, c, where);
 }
 
@@ -620,9 +645,27 @@ void emu_mbar_wait(uint64_t *bar, int parity, emu_where where)
 
 void emu_bulk_g2s(void *to, const void *from, uint32_t bytes, uint64_t *bar, emu_where where)
 {
-    copy c = {(unsigned char *)to, (const unsigned char *)from, bytes, bytes, 0, bar};
+    copy c = {(unsigned char *)to,
+              (const unsigned char *)from,
+              bytes,
+              bytes,
+              0,
+              bar,
+              {NULL, 0, 0, 0},
+              0,
+              0};
     begin_copy(&bulk, c, where);
     progress++; /* who waits on the barrier looks again */
+}
+
+void emu_tensor_g2s(void *to, const emu_tensor_map *map, int k, int row, uint64_t *bar,
+                    emu_where where)
+{
+    if ((uintptr_t)to % 1024 || row < 0 || k < 0)
+        emu_fail(where, "a box that is not aligned, or begins before its rows");
+    copy c = {(unsigned char *)to, map->rows, (size_t)map->n_box * 128, 0, 0, bar, *map, row, k};
+    begin_copy(&bulk, c, where);
+    progress++;
 }
 
 /* ---- launches ---- */

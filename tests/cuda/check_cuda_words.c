@@ -1,0 +1,174 @@
+/* cuda_words.cu and cuda_soft.cu behind given logits, against sums in double; rows of the table out
+ * of its packed forms. */
+#include <math.h>
+#include <string.h>
+#include "cuda/cuda_check.h"
+#include "cuda/cuda_words.h"
+#include "tensor/dtype.h"
+
+/* The last piece of the vocabulary is not whole, and most pieces are empty. */
+enum { N_VOCAB = 1000, N_EMBD = 200, MAX_ROW = 40 };
+
+typedef struct table {
+    dg_cuda_matrix matrix;
+    float *value; /* [N_VOCAB, N_EMBD] */
+} table;
+
+static void use_capability(int capability)
+{
+#ifdef EMULATED
+    emu_set_device(capability / 10, capability % 10, 132);
+#else
+    (void)capability;
+#endif
+}
+
+static table make_table(dg_dtype type)
+{
+    table t = {.matrix = {type, 1, N_VOCAB, N_EMBD, NULL, NULL, false}};
+    size_t n = (size_t)N_VOCAB * N_EMBD, bytes = dg_dtype_bytes(type, n);
+    unsigned char *stored = host_bytes(bytes);
+    t.value = host_bytes(n * sizeof *t.value);
+    dg_narrow(stored, type, random_floats(n, 0.5), n);
+    dg_widen(t.value, stored, type, n);
+    t.matrix.slabs = type != DG_F32 && dg_cuda_has_groups();
+    const void *on_device = device_copy(stored, bytes);
+    void *packed = device_bytes(t.matrix.slabs ? dg_cuda_slab_bytes(N_VOCAB, N_EMBD)
+                                               : dg_cuda_pack_bytes(type, N_VOCAB, N_EMBD));
+    launched(t.matrix.slabs
+                 ? dg_cuda_pack_slabs(NULL, packed, on_device, type, N_VOCAB, N_EMBD)
+                 : dg_cuda_pack(NULL, packed, on_device, bytes, type, 1, N_VOCAB, N_EMBD));
+    t.matrix.data = packed;
+    return t;
+}
+
+typedef struct result {
+    float *soft, *entropy; /* [n_row, N_EMBD], [n_row] */
+    int32_t *argmax, *drawn;
+} result;
+
+/* The rows [first, first + n_row) of z, together. */
+static result run_rows(const table *t, const float *z, int first, int n_row)
+{
+    size_t n = (size_t)n_row;
+    result got = {host_bytes(n * N_EMBD * 4), host_bytes(n * 4), host_bytes(n * 4),
+                  host_bytes(n * 4)};
+    float *soft = device_bytes(n * N_EMBD * 4);
+    dg_cuda_word_row *row = host_bytes(n * sizeof *row);
+    for (int r = 0; r < n_row; r++) {
+        row[r].soft = soft + (size_t)r * N_EMBD;
+        row[r].temperature = 1;
+        row[r].uniform = 0.25 + 0.5 * (first + r) / MAX_ROW;
+    }
+    dg_cuda_words_args a = {
+        .n_row = n_row,
+        .n_vocab = N_VOCAB,
+        .row = device_copy(row, n * sizeof *row),
+        .given = true,
+        .drop = DG_CUDA_SOFT_DROP,
+        .out = {device_bytes(n * 4), device_bytes(n * 4), device_bytes(n * 4), NULL, NULL, NULL}};
+    dg_cuda_words_place(&a.w, device_bytes(dg_cuda_words_bytes(n_row, N_VOCAB, N_EMBD)), n_row,
+                        N_VOCAB, N_EMBD);
+    cudaMemcpy(a.w.z, z + (size_t)first * N_VOCAB, n * N_VOCAB * 4, cudaMemcpyHostToDevice);
+    launched(dg_cuda_words_find(NULL, &a));
+    launched(dg_cuda_words_soft(NULL, &a, &t->matrix, 2));
+    device_read(got.soft, soft, n * N_EMBD * 4);
+    device_read(got.entropy, a.out.entropy, n * 4);
+    device_read(got.argmax, a.out.argmax, n * 4);
+    device_read(got.drawn, a.out.drawn, n * 4);
+    return got;
+}
+
+/* Every third row is peaked: most of its chunks do not matter. */
+static float *make_logits(void)
+{
+    float *z = random_floats((size_t)MAX_ROW * N_VOCAB, 1.5);
+    for (int r = 0; r < MAX_ROW; r += 3)
+        z[(size_t)r * N_VOCAB + (size_t)random_int(0, N_VOCAB - 1)] += 25;
+    return z;
+}
+
+static void expect_row(const table *t, const float *z, int r, const result *got, double limit)
+{
+    double sum = 0, slope = 0, want[N_EMBD] = {0}, max = -1e30;
+    int argmax = 0;
+    for (int v = 0; v < N_VOCAB; v++)
+        if (z[v] > max) {
+            max = z[v];
+            argmax = v;
+        }
+    for (int v = 0; v < N_VOCAB; v++) {
+        double e = exp(z[v] - max);
+        sum += e;
+        slope += (z[v] - max) * e;
+        for (int i = 0; i < N_EMBD; i++)
+            want[i] += 2 * e * t->value[(size_t)v * N_EMBD + (size_t)i];
+    }
+    for (int i = 0; i < N_EMBD; i++)
+        want[i] /= sum;
+    double entropy = log(sum) - slope / sum;
+    expect_relative("soft", got->soft + (size_t)r * N_EMBD, want, N_EMBD, limit);
+    expect_close("entropy", got->entropy + r, &entropy, 1, 1e-5, 1e-6);
+    if (got->argmax[r] != argmax || got->drawn[r] < 0 || got->drawn[r] >= N_VOCAB)
+        case_fail("row %d: arg-max %d, not %d; drawn %d", r, got->argmax[r], argmax, got->drawn[r]);
+}
+
+static void check_soft(dg_dtype type, int capability)
+{
+    if (!case_begin("words: soft embedding of %s, sm_%d", dg_dtype_name(type), capability))
+        return;
+    use_capability(capability);
+    table t = make_table(type);
+    float *z = make_logits();
+    result all = run_rows(&t, z, 0, MAX_ROW);
+    double limit = type == DG_F32 ? 2e-4 : type == DG_BF16 ? 5e-3 : 1e-3;
+    for (int r = 0; r < MAX_ROW; r++)
+        expect_row(&t, z + (size_t)r * N_VOCAB, r, &all, limit);
+    static const int first[] = {0, 1, 33}, count[] = {1, 2, 7};
+    for (int i = 0; i < 3; i++) { /* the same bits in other company */
+        result few = run_rows(&t, z, first[i], count[i]);
+        expect_same("soft", few.soft, all.soft + (size_t)first[i] * N_EMBD,
+                    (size_t)count[i] * N_EMBD * 4);
+        expect_same("drawn", few.drawn, all.drawn + first[i], (size_t)count[i] * 4);
+        expect_same("entropy", few.entropy, all.entropy + first[i], (size_t)count[i] * 4);
+    }
+    use_capability(90);
+    case_end();
+}
+
+static void check_lookup(dg_dtype type, int capability)
+{
+    enum { N_ROW = 9 };
+    if (!case_begin("words: rows of a table of %s, sm_%d", dg_dtype_name(type), capability))
+        return;
+    use_capability(capability);
+    table t = make_table(type);
+    int32_t token[N_ROW] = {0, 1, 63, 64, 65, 500, 998, 999, 7};
+    const float *feature[N_ROW] = {NULL};
+    float *given = random_floats(N_EMBD, 1), *got = host_bytes(N_ROW * N_EMBD * sizeof *got);
+    double *want = host_bytes(N_ROW * N_EMBD * sizeof *want);
+    feature[4] = device_copy(given, N_EMBD * sizeof *given);
+    float *x = device_bytes(N_ROW * N_EMBD * sizeof *x);
+    dg_cuda_lookup_args a = {
+        x,    &t.matrix, 3, device_copy(token, sizeof token), device_copy(feature, sizeof feature),
+        N_ROW};
+    launched(dg_cuda_lookup(NULL, &a));
+    device_read(got, x, N_ROW * N_EMBD * sizeof *got);
+    for (int r = 0; r < N_ROW; r++)
+        for (int i = 0; i < N_EMBD; i++)
+            want[r * N_EMBD + i] =
+                r == 4 ? given[i] : 3.0 * t.value[(size_t)token[r] * N_EMBD + (size_t)i];
+    expect_close("x", got, want, (size_t)N_ROW * N_EMBD, 1e-6, 0);
+    use_capability(90);
+    case_end();
+}
+
+void check_cuda_words(void)
+{
+    static const dg_dtype types[] = {DG_F32, DG_BF16, DG_F16};
+    for (int i = 0; i < 3; i++)
+        for (int capability = 80; capability <= 90; capability += 10) {
+            check_lookup(types[i], capability);
+            check_soft(types[i], capability);
+        }
+}
