@@ -64,10 +64,10 @@ static json_t *arguments_of(const json_t *call)
 
 /* ---- whole answers ---- */
 
+/* The engine writes arguments as JSON: NULL is memory that is out. */
 static json_t *parsed(const json_t *text)
 {
-    json_t *value = dg_json_load(json_string_value(text), json_string_length(text), NULL);
-    return value ? value : json_object();
+    return dg_json_load(json_string_value(text), json_string_length(text), NULL);
 }
 
 static void reply_whole(dg_generation *g)
@@ -76,17 +76,17 @@ static void reply_whole(dg_generation *g)
     json_t *content = json_array(), *call;
     size_t i;
     if (c->thinking.len && !g->chat.hide_thinking)
-        json_array_append_new(content, json_pack("{s:s,s:o,s:o}", "type", "thinking", "thinking",
-                                                 dg_json_text(c->thinking.data, c->thinking.len),
-                                                 "signature", signature(g)));
+        dg_json_add(&content, json_pack("{s:s,s:o,s:o}", "type", "thinking", "thinking",
+                                        dg_json_text(c->thinking.data, c->thinking.len),
+                                        "signature", signature(g)));
     if (c->text.len)
-        json_array_append_new(content, json_pack("{s:s,s:o}", "type", "text", "text",
-                                                 dg_json_text(c->text.data, c->text.len)));
+        dg_json_add(&content, json_pack("{s:s,s:o}", "type", "text", "text",
+                                        dg_json_text(c->text.data, c->text.len)));
     json_array_foreach(c->calls, i, call)
-        json_array_append_new(content, call_block(call, parsed(arguments_of(call))));
+        dg_json_add(&content, call_block(call, parsed(arguments_of(call))));
     json_t *body = message(g, content, &c->stats);
-    json_object_set_new(body, "stop_reason", json_string(stop_reason(c)));
-    json_object_set_new(body, "stop_sequence", stop_sequence(g, c));
+    dg_json_put(&body, "stop_reason", json_string(stop_reason(c)));
+    dg_json_put(&body, "stop_sequence", stop_sequence(g, c));
     dg_exchange_reply(g->cfg.to, 200, body);
 }
 

@@ -159,13 +159,15 @@ void dg_generation_ping(dg_generation *g)
 
 /* ---- events ---- */
 
-json_t *dg_token_text(const dgemma_engine *engine, int32_t id, json_t *bytes)
+json_t *dg_token_text(const dgemma_engine *engine, int32_t id, json_t **bytes)
 {
     char *text = NULL;
     size_t len = 0;
-    dgemma_detokenize(engine, &id, 1, &text, &len, NULL);
+    dgemma_status st = dgemma_detokenize(engine, &id, 1, &text, &len, NULL);
+    if (st && st != DGEMMA_E_UNSUPPORTED) /* a model without a tokenizer has no texts */
+        return NULL;
     for (size_t i = 0; bytes && i < len; i++)
-        json_array_append_new(bytes, json_integer((unsigned char)text[i]));
+        dg_json_add(bytes, json_integer((unsigned char)text[i]));
     json_t *out = dg_json_text(text ? text : "", len);
     dgemma_free(text);
     return out;
@@ -173,25 +175,26 @@ json_t *dg_token_text(const dgemma_engine *engine, int32_t id, json_t *bytes)
 
 static json_t *logprob_entry(dg_generation *g, int32_t id, float logprob)
 {
-    json_t *bytes = json_array(), *text = dg_token_text(g->cfg.engine, id, bytes);
+    json_t *bytes = json_array(), *text = dg_token_text(g->cfg.engine, id, &bytes);
     return json_pack("{s:o,s:f,s:o}", "token", text, "logprob", (double)logprob, "bytes", bytes);
 }
 
 /* A block's log-probabilities in OpenAI's form, with what a diffusion model adds. */
-static void keep_logprobs(dg_generation *g, dg_choice *c, const dgemma_event *e)
+static bool keep_logprobs(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
     for (size_t i = 0; e->logprobs && i < e->n_tokens; i++) {
         json_t *entry = logprob_entry(g, e->tokens[i], e->logprobs[i]);
         json_t *top = json_array();
         for (int k = 0; e->top_tokens && k < e->n_top; k++) {
             size_t at = i * (size_t)e->n_top + (size_t)k;
-            json_array_append_new(top, logprob_entry(g, e->top_tokens[at], e->top_logprobs[at]));
+            dg_json_add(&top, logprob_entry(g, e->top_tokens[at], e->top_logprobs[at]));
         }
-        json_object_set_new(entry, "top_logprobs", top);
+        dg_json_put(&entry, "top_logprobs", top);
         if (e->entropy)
-            json_object_set_new(entry, "entropy", json_real((double)e->entropy[i]));
-        json_array_append_new(c->logprobs, entry);
+            dg_json_put(&entry, "entropy", json_real((double)e->entropy[i]));
+        dg_json_add(&c->logprobs, entry);
     }
+    return c->logprobs != NULL;
 }
 
 static bool keep_call(dg_generation *g, dg_choice *c, const dgemma_event *e)
@@ -210,9 +213,7 @@ static bool keep(dg_generation *g, dg_choice *c, const dgemma_event *e)
     switch (e->kind) {
     case DGEMMA_EVENT_BLOCK:
         dg_metrics_block(g->cfg.metrics, e);
-        if (g->chat.logprobs)
-            keep_logprobs(g, c, e);
-        return true;
+        return !g->chat.logprobs || keep_logprobs(g, c, e);
     case DGEMMA_EVENT_THINKING:
         return dg_buf_append(&c->thinking, e->text, e->text_len);
     case DGEMMA_EVENT_TEXT:

@@ -90,8 +90,8 @@ void dg_generation_ping(dg_generation *g);
 void dg_generation_free(dg_generation *g);
 
 /* A token's text for JSON; its bytes, which need not be UTF-8, are added to a list if there is one.
- */
-json_t *dg_token_text(const dgemma_engine *engine, int32_t id, json_t *bytes);
+ * NULL: out of memory. */
+json_t *dg_token_text(const dgemma_engine *engine, int32_t id, json_t **bytes);
 
 /* Sums over the choices; `end` means nothing. */
 void dg_generation_stats(const dg_generation *g, dgemma_stats *sum);

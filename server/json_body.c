@@ -121,6 +121,11 @@ json_t *dg_json_body(const char *text, size_t len, dg_http_error *e)
         return NULL;
     json_error_t why;
     json_t *root = dg_json_load(text, len, &why);
+    if (!root && (!why.text[0] || json_error_code(&why) == json_error_out_of_memory)) {
+        dg_refuse(e, 503, "out_of_memory", NULL, "out of memory for the request");
+        e->retry_after = 5;
+        return NULL;
+    }
     if (!root) {
         dg_refuse(e, 400, "invalid_json", NULL, "the body is not JSON: %s at line %d, column %d",
                   why.text, why.line, why.column);

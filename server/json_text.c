@@ -21,6 +21,24 @@ json_t *dg_json_text(const char *bytes, size_t len)
     return out;
 }
 
+static void give_up(json_t **whole)
+{
+    json_decref(*whole);
+    *whole = NULL;
+}
+
+void dg_json_put(json_t **object, const char *key, json_t *value)
+{
+    if (json_object_set_new(*object, key, value))
+        give_up(object);
+}
+
+void dg_json_add(json_t **array, json_t *value)
+{
+    if (json_array_append_new(*array, value))
+        give_up(array);
+}
+
 /* Fifteen digits give every decimal that people write back as it was; the shortest form that a
  * machine number needs is not printed by jansson. */
 enum { DUMP_FLAGS = JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15) };
@@ -31,7 +49,10 @@ char *dg_json_dump(const json_t *value, size_t *len)
     char *text = n ? dg_malloc(n + 1) : NULL;
     if (!text)
         return NULL;
-    json_dumpb(value, text, n, DUMP_FLAGS);
+    if (json_dumpb(value, text, n, DUMP_FLAGS) != n) { /* it takes memory of its own */
+        dg_free(text);
+        return NULL;
+    }
     text[n] = '\0';
     if (len)
         *len = n;

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "call_body.h"
 #include "json_fields.h"
+#include "json_text.h"
 
 static json_t *details(void)
 {
@@ -42,9 +43,9 @@ void dg_ollama_tags(dg_call *c)
 void dg_ollama_running(dg_call *c)
 {
     json_t *model = model_object(c->server);
-    json_object_set_new(model, "expires_at", json_string("9999-12-31T23:59:59Z"));
-    json_object_set_new(model, "size_vram", json_integer(0));
-    json_object_set_new(model, "context_length", json_integer(c->server->info.context_length));
+    dg_json_put(&model, "expires_at", json_string("9999-12-31T23:59:59Z"));
+    dg_json_put(&model, "size_vram", json_integer(0));
+    dg_json_put(&model, "context_length", json_integer(c->server->info.context_length));
     dg_exchange_reply(&c->x, 200, json_pack("{s:[o]}", "models", model));
 }
 
@@ -59,11 +60,11 @@ static json_t *capabilities(const dgemma_model_info *i)
 {
     json_t *list = json_pack("[s]", "completion");
     if (i->has_chat_template) {
-        json_array_append_new(list, json_string("tools"));
-        json_array_append_new(list, json_string("thinking"));
+        dg_json_add(&list, json_string("tools"));
+        dg_json_add(&list, json_string("thinking"));
     }
     if (i->has_vision)
-        json_array_append_new(list, json_string("vision"));
+        dg_json_add(&list, json_string("vision"));
     return list;
 }
 

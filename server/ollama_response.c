@@ -23,28 +23,40 @@ static json_t *time_now(void)
     return json_sprintf("%s.%06ldZ", day, now.tv_nsec / 1000);
 }
 
-/* What is said in one object; the values are taken, and NULL ones left out. */
+/* What is said in one object beside its text; the values are taken. */
 typedef struct saying {
-    json_t *text, *thinking, *calls;
+    bool thinks, calls_tools;
+    json_t *thinking, *calls;
 } saying;
 
-static json_t *object(const dg_generation *g, saying s, bool done)
+static void put_the_rest(json_t **holder, saying s)
 {
-    json_t *text = s.text ? s.text : json_string("");
+    if (s.thinks)
+        dg_json_put(holder, "thinking", s.thinking);
+    if (s.calls_tools)
+        dg_json_put(holder, "tool_calls", s.calls);
+}
+
+/* Takes the text. */
+static json_t *object(const dg_generation *g, json_t *text, saying s, bool done)
+{
     json_t *body = json_pack("{s:s,s:o}", "model", g->cfg.model, "created_at", time_now());
-    json_t *holder = body;
     if (is_chat(g)) {
-        holder = json_pack("{s:s,s:o}", "role", "assistant", "content", text);
-        json_object_set_new(body, "message", holder);
+        json_t *message = json_pack("{s:s,s:o}", "role", "assistant", "content", text);
+        put_the_rest(&message, s);
+        dg_json_put(&body, "message", message);
     } else {
-        json_object_set_new(body, "response", text);
+        dg_json_put(&body, "response", text);
+        put_the_rest(&body, s);
     }
-    if (s.thinking)
-        json_object_set_new(holder, "thinking", s.thinking);
-    if (s.calls)
-        json_object_set_new(holder, "tool_calls", s.calls);
-    json_object_set_new(body, "done", json_boolean(done));
+    dg_json_put(&body, "done", json_boolean(done));
     return body;
+}
+
+/* An object that adds nothing. */
+static json_t *silence(const dg_generation *g, bool done)
+{
+    return object(g, json_string(""), (saying){0}, done);
 }
 
 /* {id, function: {index, name, arguments}}: arguments are an object here. */
@@ -55,14 +67,14 @@ static json_t *call_object(const json_t *call, size_t index)
     json_t *arguments = dg_json_load(json_string_value(text), json_string_length(text), NULL);
     return json_pack("{s:O,s:{s:I,s:O,s:o}}", "id", json_object_get(call, "id"), "function",
                      "index", (json_int_t)index, "name", json_object_get(function, "name"),
-                     "arguments", arguments ? arguments : json_object());
+                     "arguments", arguments); /* the engine writes JSON: NULL is memory */
 }
 
-static void add_logprobs(const dg_generation *g, dg_choice *c, json_t *body)
+static void put_logprobs(json_t **body, const dg_generation *g, dg_choice *c)
 {
     if (!g->chat.logprobs || !json_array_size(c->logprobs))
         return;
-    json_object_set_new(body, "logprobs", c->logprobs);
+    dg_json_put(body, "logprobs", c->logprobs);
     c->logprobs = json_array();
 }
 
@@ -72,22 +84,21 @@ static json_int_t nanoseconds(double seconds)
 }
 
 /* What the last object says beyond its text. */
-static void add_end(const dg_generation *g, json_t *body)
+static void put_end(json_t **body, const dg_generation *g)
 {
     dgemma_stats s;
     dg_generation_stats(g, &s);
     bool cut = s.end == DGEMMA_END_LENGTH || s.end == DGEMMA_END_CONTEXT;
     const char *reason = !g->n_choice ? "load" : cut ? "length" : "stop";
-    json_object_set_new(body, "done_reason", json_string(reason));
+    dg_json_put(body, "done_reason", json_string(reason));
     if (!g->n_choice)
         return;
-    json_t *counts =
-        json_pack("{s:I,s:i,s:i,s:I,s:i,s:I}", "total_duration",
-                  nanoseconds(dg_clock_now() - g->started), "load_duration", 0, "prompt_eval_count",
-                  s.n_prompt, "prompt_eval_duration", nanoseconds(s.prompt_seconds), "eval_count",
-                  s.n_output, "eval_duration", nanoseconds(s.denoise_seconds));
-    json_object_update(body, counts);
-    json_decref(counts);
+    dg_json_put(body, "total_duration", json_integer(nanoseconds(dg_clock_now() - g->started)));
+    dg_json_put(body, "load_duration", json_integer(0));
+    dg_json_put(body, "prompt_eval_count", json_integer(s.n_prompt));
+    dg_json_put(body, "prompt_eval_duration", json_integer(nanoseconds(s.prompt_seconds)));
+    dg_json_put(body, "eval_count", json_integer(s.n_output));
+    dg_json_put(body, "eval_duration", json_integer(nanoseconds(s.denoise_seconds)));
 }
 
 /* ---- whole answers ---- */
@@ -96,19 +107,21 @@ static json_t *all_calls(const dg_choice *c)
 {
     json_t *list = json_array(), *call;
     size_t i;
-    json_array_foreach(c->calls, i, call) json_array_append_new(list, call_object(call, i));
+    json_array_foreach(c->calls, i, call) dg_json_add(&list, call_object(call, i));
     return list;
 }
 
 static json_t *whole(const dg_generation *g, dg_choice *c)
 {
-    saying s = {.text = dg_json_text(c->text.data ? c->text.data : "", c->text.len)};
-    if (c->thinking.len && !g->chat.hide_thinking)
+    saying s = {.thinks = c->thinking.len && !g->chat.hide_thinking,
+                .calls_tools = json_array_size(c->calls)};
+    if (s.thinks)
         s.thinking = dg_json_text(c->thinking.data, c->thinking.len);
-    if (json_array_size(c->calls))
+    if (s.calls_tools)
         s.calls = all_calls(c);
-    json_t *body = object(g, s, true);
-    add_logprobs(g, c, body);
+    json_t *text = dg_json_text(c->text.data ? c->text.data : "", c->text.len);
+    json_t *body = object(g, text, s, true);
+    put_logprobs(&body, g, c);
     return body;
 }
 
@@ -119,28 +132,29 @@ static void begin_stream(dg_generation *g)
     (void)g; /* a stream is lines, and the first one has something to say */
 }
 
-static void send(dg_generation *g, dg_choice *c, saying s)
+static void send(dg_generation *g, dg_choice *c, json_t *text, saying s)
 {
-    json_t *body = object(g, s, false);
-    add_logprobs(g, c, body);
+    json_t *body = object(g, text, s, false);
+    put_logprobs(&body, g, c);
     dg_exchange_line(g->cfg.to, body);
 }
 
 static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
     size_t last = json_array_size(c->calls);
+    json_t *call;
     switch (e->kind) {
     case DGEMMA_EVENT_TEXT:
-        send(g, c, (saying){.text = dg_json_text(e->text, e->text_len)});
+        send(g, c, dg_json_text(e->text, e->text_len), (saying){0});
         break;
     case DGEMMA_EVENT_THINKING:
         if (!g->chat.hide_thinking)
-            send(g, c, (saying){.thinking = dg_json_text(e->text, e->text_len)});
+            send(g, c, json_string(""),
+                 (saying){.thinks = true, .thinking = dg_json_text(e->text, e->text_len)});
         break;
     case DGEMMA_EVENT_TOOL_CALL:
-        send(g, c,
-             (saying){.calls = json_pack(
-                          "[o]", call_object(json_array_get(c->calls, last - 1), last - 1))});
+        call = call_object(json_array_get(c->calls, last - 1), last - 1);
+        send(g, c, json_string(""), (saying){.calls_tools = true, .calls = json_pack("[o]", call)});
         break;
     case DGEMMA_EVENT_PROMPT:
     case DGEMMA_EVENT_BLOCK:
@@ -153,8 +167,8 @@ static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
 static void end(dg_generation *g)
 {
     bool stream = g->chat.stream;
-    json_t *body = g->n_choice && !stream ? whole(g, &g->choices[0]) : object(g, (saying){0}, true);
-    add_end(g, body);
+    json_t *body = g->n_choice && !stream ? whole(g, &g->choices[0]) : silence(g, true);
+    put_end(&body, g);
     if (!stream) {
         dg_exchange_reply(g->cfg.to, 200, body);
         return;
@@ -166,7 +180,7 @@ static void end(dg_generation *g)
 /* A piece of nothing: there are no comments between lines of JSON. */
 static void ping(dg_generation *g)
 {
-    dg_exchange_line(g->cfg.to, object(g, (saying){0}, false));
+    dg_exchange_line(g->cfg.to, silence(g, false));
 }
 
 /* ---- errors ---- */

@@ -84,13 +84,13 @@ static json_t *old_logprobs(dg_choice *c)
     json_array_foreach(c->logprobs, i, entry)
     {
         json_t *best = json_object();
-        json_array_append(tokens, json_object_get(entry, "token"));
-        json_array_append(values, json_object_get(entry, "logprob"));
+        dg_json_add(&tokens, json_incref(json_object_get(entry, "token")));
+        dg_json_add(&values, json_incref(json_object_get(entry, "logprob")));
         json_array_foreach(json_object_get(entry, "top_logprobs"), k, top)
-            json_object_set(best, json_string_value(json_object_get(top, "token")),
-                            json_object_get(top, "logprob"));
-        json_array_append_new(tops, best);
-        json_array_append_new(offsets, json_integer((json_int_t)c->n_text));
+            dg_json_put(&best, json_string_value(json_object_get(top, "token")),
+                        json_incref(json_object_get(top, "logprob")));
+        dg_json_add(&tops, best);
+        dg_json_add(&offsets, json_integer((json_int_t)c->n_text));
         c->n_text += json_string_length(json_object_get(entry, "token"));
     }
     return json_pack("{s:o,s:o,s:o,s:o}", "tokens", tokens, "token_logprobs", values,
@@ -117,35 +117,41 @@ static json_t *buffer_text(const dg_buf *b)
 }
 
 /* Servers disagree on the name of this field, and clients read one or the other. */
-static void set_reasoning(json_t *message, json_t *text)
+static void put_reasoning(json_t **message, json_t *text)
 {
-    json_object_set(message, "reasoning", text);
-    json_object_set_new(message, "reasoning_content", text);
+    dg_json_put(message, "reasoning", json_incref(text));
+    dg_json_put(message, "reasoning_content", text);
+}
+
+/* What an answer has beside its text. */
+static void put_the_rest(json_t **holder, const dg_generation *g, const dg_choice *c)
+{
+    if (c->thinking.len && !g->chat.hide_thinking)
+        put_reasoning(holder, buffer_text(&c->thinking));
+    if (!json_array_size(c->calls))
+        return;
+    if (g->chat.old_functions)
+        dg_json_put(holder, "function_call",
+                    json_incref(json_object_get(json_array_get(c->calls, 0), "function")));
+    else
+        dg_json_put(holder, "tool_calls", json_incref(c->calls));
 }
 
 static json_t *whole_choice(const dg_generation *g, dg_choice *c)
 {
     bool has_calls = json_array_size(c->calls) > 0;
     json_t *text = has_calls && !c->text.len ? json_null() : buffer_text(&c->text);
-    json_t *holder, *choice;
     if (is_chat(g)) {
-        holder = json_pack("{s:s,s:o,s:n}", "role", "assistant", "content", text, "refusal");
-        choice = json_pack("{s:i,s:O,s:o,s:s}", "index", c->index, "message", holder, "logprobs",
-                           take_logprobs(g, c), "finish_reason", finish_reason(g, c));
-    } else {
-        choice = json_pack("{s:i,s:o,s:o,s:s}", "index", c->index, "text",
-                           json_is_null(text) ? json_string("") : text, "logprobs",
-                           take_logprobs(g, c), "finish_reason", finish_reason(g, c));
-        holder = json_incref(choice);
+        json_t *message =
+            json_pack("{s:s,s:o,s:n}", "role", "assistant", "content", text, "refusal");
+        put_the_rest(&message, g, c);
+        return json_pack("{s:i,s:o,s:o,s:s}", "index", c->index, "message", message, "logprobs",
+                         take_logprobs(g, c), "finish_reason", finish_reason(g, c));
     }
-    if (c->thinking.len && !g->chat.hide_thinking)
-        set_reasoning(holder, buffer_text(&c->thinking));
-    if (has_calls && g->chat.old_functions)
-        json_object_set(holder, "function_call",
-                        json_object_get(json_array_get(c->calls, 0), "function"));
-    else if (has_calls)
-        json_object_set(holder, "tool_calls", c->calls);
-    json_decref(holder);
+    json_t *choice = json_pack("{s:i,s:o,s:o,s:s}", "index", c->index, "text",
+                               json_is_null(text) ? json_string("") : text, "logprobs",
+                               take_logprobs(g, c), "finish_reason", finish_reason(g, c));
+    put_the_rest(&choice, g, c);
     return choice;
 }
 
@@ -153,10 +159,10 @@ static void reply_whole(dg_generation *g)
 {
     json_t *choices = json_array();
     for (size_t i = 0; i < g->n_choice; i++)
-        json_array_append_new(choices, whole_choice(g, &g->choices[i]));
+        dg_json_add(&choices, whole_choice(g, &g->choices[i]));
     json_t *body = envelope(g, is_chat(g) ? "chat.completion" : "text_completion", choices);
-    json_object_set_new(body, "usage", usage(g));
-    json_object_set_new(body, "timings", dg_openai_timings(g));
+    dg_json_put(&body, "usage", usage(g));
+    dg_json_put(&body, "timings", dg_openai_timings(g));
     dg_exchange_reply(g->cfg.to, 200, body);
 }
 
@@ -167,15 +173,15 @@ static void send_chunk(dg_generation *g, dg_choice *c, json_t *delta, const char
                        const char *extra_name, json_t *extra)
 {
     json_t *choice = is_chat(g) ? json_pack("{s:o}", "delta", delta) : delta;
-    json_object_set_new(choice, "index", json_integer(c->index));
-    json_object_set_new(choice, "logprobs", take_logprobs(g, c));
-    json_object_set_new(choice, "finish_reason", finish ? json_string(finish) : json_null());
+    dg_json_put(&choice, "index", json_integer(c->index));
+    dg_json_put(&choice, "logprobs", take_logprobs(g, c));
+    dg_json_put(&choice, "finish_reason", finish ? json_string(finish) : json_null());
     json_t *body = envelope(g, is_chat(g) ? "chat.completion.chunk" : "text_completion",
                             json_pack("[o]", choice));
     if (g->chat.include_usage)
-        json_object_set_new(body, "usage", json_null());
+        dg_json_put(&body, "usage", json_null());
     if (extra_name)
-        json_object_set_new(body, extra_name, extra);
+        dg_json_put(&body, extra_name, extra);
     dg_exchange_event(g->cfg.to, body);
 }
 
@@ -197,12 +203,12 @@ static json_t *call_delta(const dg_generation *g, const dg_choice *c)
     size_t last = json_array_size(c->calls) - 1;
     json_t *call = json_copy(json_array_get(c->calls, last)), *delta = empty_delta(g);
     if (g->chat.old_functions) {
-        json_object_set(delta, "function_call", json_object_get(call, "function"));
+        dg_json_put(&delta, "function_call", json_incref(json_object_get(call, "function")));
         json_decref(call);
         return delta;
     }
-    json_object_set_new(call, "index", json_integer((json_int_t)last));
-    json_object_set_new(delta, "tool_calls", json_pack("[o]", call));
+    dg_json_put(&call, "index", json_integer((json_int_t)last));
+    dg_json_put(&delta, "tool_calls", json_pack("[o]", call));
     return delta;
 }
 
@@ -216,11 +222,11 @@ static json_t *draft(const dg_generation *g, const dgemma_event *e)
 {
     json_t *pieces = json_array(), *entropy = json_array(), *accepted = json_array();
     for (size_t i = 0; i < e->n_tokens; i++) {
-        json_array_append_new(pieces, dg_token_text(g->cfg.engine, e->tokens[i], NULL));
+        dg_json_add(&pieces, dg_token_text(g->cfg.engine, e->tokens[i], NULL));
         /* four digits are plenty to paint with */
         double nats = e->entropy ? (double)e->entropy[i] : 0;
-        json_array_append_new(entropy, json_real((double)(long)(nats * 1e4 + 0.5) / 1e4));
-        json_array_append_new(accepted, json_integer(e->accepted ? e->accepted[i] : 0));
+        dg_json_add(&entropy, json_real((double)(long)(nats * 1e4 + 0.5) / 1e4));
+        dg_json_add(&accepted, json_integer(e->accepted ? e->accepted[i] : 0));
     }
     return json_pack("{s:s,s:i,s:i,s:i,s:f,s:o,s:o,s:o}", "type", "draft", "block", e->block,
                      "step", e->step, "max_steps", g->chat.options.max_denoise_steps,
@@ -240,7 +246,7 @@ static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
         if (g->chat.hide_thinking)
             break;
         delta = empty_delta(g);
-        set_reasoning(delta, dg_json_text(e->text, e->text_len));
+        put_reasoning(&delta, dg_json_text(e->text, e->text_len));
         send_chunk(g, c, delta, NULL, NULL, NULL);
         break;
     case DGEMMA_EVENT_TOOL_CALL:
@@ -264,7 +270,7 @@ static void end_stream(dg_generation *g)
     if (g->chat.include_usage) {
         json_t *body =
             envelope(g, is_chat(g) ? "chat.completion.chunk" : "text_completion", json_array());
-        json_object_set_new(body, "usage", usage(g));
+        dg_json_put(&body, "usage", usage(g));
         dg_exchange_event(g->cfg.to, body);
     }
     dg_exchange_write(g->cfg.to, "data: [DONE]\n\n", 14);

@@ -65,7 +65,7 @@ static json_t *usage(const dgemma_stats *s)
 }
 
 /* What the client asked for and expects to find again. */
-static void echo(const dg_generation *g, json_t *body)
+static void echo(json_t **body, const dg_generation *g)
 {
     static const struct {
         const char *name, *otherwise;
@@ -86,9 +86,8 @@ static void echo(const dg_generation *g, json_t *body)
     const json_t *asked = json_object_get(g->chat.root, "asked");
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         json_t *v = dg_field_get(asked, fields[i].name);
-        json_object_set_new(body, fields[i].name,
-                            v ? json_incref(v)
-                              : json_loads(fields[i].otherwise, JSON_DECODE_ANY, NULL));
+        dg_json_put(body, fields[i].name,
+                    v ? json_incref(v) : json_loads(fields[i].otherwise, JSON_DECODE_ANY, NULL));
     }
 }
 
@@ -100,7 +99,7 @@ static json_t *response(const dg_generation *g, const char *status, json_t *item
                   json_sprintf("resp_%s", g->cfg.to->id), "object", "response", "created_at",
                   (json_int_t)g->created, "status", status, "error", "incomplete_details", "model",
                   g->cfg.model, "output", items, "previous_response_id", "store", 0, "usage");
-    echo(g, body);
+    echo(&body, g);
     return body;
 }
 
@@ -114,16 +113,15 @@ static json_t *finished_response(const dg_generation *g, json_t *items)
     const dg_choice *c = &g->choices[0];
     json_t *body = response(g, is_cut(c) ? "incomplete" : "completed", items);
     if (is_cut(c))
-        json_object_set_new(body, "incomplete_details",
-                            json_pack("{s:s}", "reason", "max_output_tokens"));
-    json_object_set_new(body, "usage", usage(&c->stats));
-    json_object_set_new(body, "timings", dg_openai_timings(g));
+        dg_json_put(&body, "incomplete_details", json_pack("{s:s}", "reason", "max_output_tokens"));
+    dg_json_put(&body, "usage", usage(&c->stats));
+    dg_json_put(&body, "timings", dg_openai_timings(g));
     return body;
 }
 
 /* ---- whole answers ---- */
 
-static void add_text(dg_generation *g, json_t *items, bool thought, const dg_buf *text,
+static void add_text(json_t **items, dg_generation *g, bool thought, const dg_buf *text,
                      json_t *entries)
 {
     if (!text->len) {
@@ -131,7 +129,7 @@ static void add_text(dg_generation *g, json_t *items, bool thought, const dg_buf
         return;
     }
     json_t *part = part_object(thought, dg_json_text(text->data, text->len), entries);
-    json_array_append_new(items, text_item(g, thought, "completed", json_pack("[o]", part)));
+    dg_json_add(items, text_item(g, thought, "completed", json_pack("[o]", part)));
     g->place.n_item++;
 }
 
@@ -140,12 +138,11 @@ static void reply_whole(dg_generation *g)
     dg_choice *c = &g->choices[0];
     json_t *items = json_array(), *call;
     size_t i;
-    add_text(g, items, true, &c->thinking, NULL);
-    add_text(g, items, false, &c->text, take_logprobs(g, c));
+    add_text(&items, g, true, &c->thinking, NULL);
+    add_text(&items, g, false, &c->text, take_logprobs(g, c));
     json_array_foreach(c->calls, i, call)
     {
-        json_array_append_new(items,
-                              call_item(g, call, "completed", json_incref(arguments_of(call))));
+        dg_json_add(&items, call_item(g, call, "completed", json_incref(arguments_of(call))));
         g->place.n_item++;
     }
     dg_exchange_reply(g->cfg.to, 200, finished_response(g, items));
@@ -156,30 +153,30 @@ static void reply_whole(dg_generation *g)
 /* Takes the body. */
 static void send_event(dg_generation *g, const char *type, json_t *body)
 {
-    json_object_set_new(body, "type", json_string(type));
-    json_object_set_new(body, "sequence_number", json_integer(g->place.n_event++));
+    dg_json_put(&body, "type", json_string(type));
+    dg_json_put(&body, "sequence_number", json_integer(g->place.n_event++));
     dg_exchange_named_event(g->cfg.to, type, body);
 }
 
 /* An event about the item that is being written. */
 static void send_item_event(dg_generation *g, const char *type, const char *id_kind, json_t *body)
 {
-    json_object_set_new(body, "output_index", json_integer(g->place.n_item));
+    dg_json_put(&body, "output_index", json_integer(g->place.n_item));
     if (id_kind)
-        json_object_set_new(body, "item_id", item_id(g, id_kind));
+        dg_json_put(&body, "item_id", item_id(g, id_kind));
     send_event(g, type, body);
 }
 
 /* Likewise about its one part of text. */
 static void send_part_event(dg_generation *g, const char *type, bool thought, json_t *body)
 {
-    json_object_set_new(body, "content_index", json_integer(0));
+    dg_json_put(&body, "content_index", json_integer(0));
     send_item_event(g, type, thought ? "rs" : "msg", body);
 }
 
 static void finish_item(dg_generation *g, json_t *item)
 {
-    json_array_append(g->place.items, item);
+    dg_json_add(&g->place.items, json_incref(item));
     send_item_event(g, "response.output_item.done", NULL, json_pack("{s:o}", "item", item));
     g->place.n_item++;
     g->place.open = 0;
@@ -206,7 +203,7 @@ static void close_text(dg_generation *g, dg_choice *c)
     json_t *part = part_object(thought, text, thought ? NULL : take_logprobs(g, c));
     json_t *done = json_pack("{s:O}", "text", text);
     if (!thought)
-        json_object_set(done, "logprobs", json_object_get(part, "logprobs"));
+        dg_json_put(&done, "logprobs", json_incref(json_object_get(part, "logprobs")));
     send_part_event(g, thought ? "response.reasoning_text.done" : "response.output_text.done",
                     thought, done);
     send_part_event(g, "response.content_part.done", thought, json_pack("{s:O}", "part", part));
@@ -222,7 +219,7 @@ static void send_text(dg_generation *g, dg_choice *c, const dgemma_event *e)
     }
     json_t *delta = json_pack("{s:o}", "delta", dg_json_text(e->text, e->text_len));
     if (!thought)
-        json_object_set_new(delta, "logprobs", json_array());
+        dg_json_put(&delta, "logprobs", json_array());
     send_part_event(g, thought ? "response.reasoning_text.delta" : "response.output_text.delta",
                     thought, delta);
 }
@@ -308,12 +305,13 @@ static void fail_stream(dg_generation *g, const dg_http_error *e)
     const char *code = e->code ? e->code : "server_error";
     json_t *failed = response(g, "failed", json_incref(g->place.items));
     json_t *message = dg_json_text(e->message, strlen(e->message));
-    json_object_set_new(failed, "error", json_pack("{s:s,s:O}", "code", code, "message", message));
+    dg_json_put(&failed, "error", json_pack("{s:s,s:O}", "code", code, "message", message));
     send_event(g, "response.failed", json_pack("{s:o}", "response", failed));
     json_t *error = error_object(e);
-    json_object_set_new(error, "code", json_string(code));
-    json_object_set_new(error, "message", message);
-    json_object_set(error, "param", json_object_get(json_object_get(error, "error"), "param"));
+    dg_json_put(&error, "code", json_string(code));
+    dg_json_put(&error, "message", message);
+    dg_json_put(&error, "param",
+                json_incref(json_object_get(json_object_get(error, "error"), "param")));
     send_event(g, "error", error);
 }
 

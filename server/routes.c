@@ -67,17 +67,16 @@ static json_t *tokens_object(dg_call *c, bool pieces, bool strings, const int32_
     json_t *list = json_array(), *texts = strings ? json_array() : NULL;
     for (size_t i = 0; i < n; i++) {
         json_t *id = json_integer(ids[i]);
-        json_array_append_new(list, pieces
-                                        ? json_pack("{s:o,s:o}", "id", id, "piece",
-                                                    dg_token_text(c->server->engine, ids[i], NULL))
-                                        : id);
+        dg_json_add(&list, pieces ? json_pack("{s:o,s:o}", "id", id, "piece",
+                                              dg_token_text(c->server->engine, ids[i], NULL))
+                                  : id);
         if (strings)
-            json_array_append_new(texts, dg_token_text(c->server->engine, ids[i], NULL));
+            dg_json_add(&texts, dg_token_text(c->server->engine, ids[i], NULL));
     }
     json_t *out = json_pack("{s:I,s:i,s:o}", "count", (json_int_t)n, "max_model_len",
                             c->server->info.context_length, "tokens", list);
-    if (texts)
-        json_object_set_new(out, "token_strs", texts);
+    if (strings)
+        dg_json_put(&out, "token_strs", texts);
     return out;
 }
 
@@ -231,9 +230,8 @@ static void slots(dg_call *c)
     dgemma_engine_count(s->engine, &n);
     json_t *list = json_array();
     for (int i = 0; i < s->opt.max_running; i++)
-        json_array_append_new(list, json_pack("{s:i,s:i,s:b,s:b}", "id", i, "n_ctx",
-                                              s->info.context_length, "speculative", 0,
-                                              "is_processing", i < n.n_running));
+        dg_json_add(&list, json_pack("{s:i,s:i,s:b,s:b}", "id", i, "n_ctx", s->info.context_length,
+                                     "speculative", 0, "is_processing", i < n.n_running));
     dg_exchange_reply(&c->x, 200, list);
 }
 

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/common.h"
 #include "json_fields.h"
+#include "json_text.h"
 
 enum { MAX_TEXT = 256 << 20 }; /* bodies are far smaller */
 
@@ -84,18 +85,18 @@ bool dg_translate_stop(dg_translation *t, const json_t *object, const char *name
 }
 
 /* json_pack's "O?" leaves a null where nothing is; here nothing stays nothing. */
-static void set_if(json_t *object, const char *name, json_t *value)
+static void put_if(json_t **object, const char *name, json_t *value)
 {
     if (value)
-        json_object_set(object, name, value);
+        dg_json_put(object, name, json_incref(value));
 }
 
 json_t *dg_translate_tool(const json_t *tool, const char *parameters)
 {
     json_t *function = json_object();
-    set_if(function, "name", dg_field_get(tool, "name"));
-    set_if(function, "description", dg_field_get(tool, "description"));
-    set_if(function, "parameters", dg_field_get(tool, parameters));
+    put_if(&function, "name", dg_field_get(tool, "name"));
+    put_if(&function, "description", dg_field_get(tool, "description"));
+    put_if(&function, "parameters", dg_field_get(tool, parameters));
     return json_pack("{s:s,s:o}", "type", "function", "function", function);
 }
 
@@ -107,12 +108,11 @@ json_t *dg_translate_picture(const char *media_type, const char *base64)
 
 json_t *dg_translate_call(json_t *id, json_t *name, json_t *arguments)
 {
-    json_t *function = json_object(),
-           *call = json_pack("{s:s,s:O}", "type", "function", "function", function);
-    set_if(function, "name", name);
-    set_if(function, "arguments", arguments);
-    set_if(call, "id", id);
-    json_decref(function);
+    json_t *function = json_object();
+    put_if(&function, "name", name);
+    put_if(&function, "arguments", arguments);
+    json_t *call = json_pack("{s:s,s:o}", "type", "function", "function", function);
+    put_if(&call, "id", id);
     return call;
 }
 
