@@ -270,7 +270,7 @@ static bool on_progress(void *user, double fraction)
         bar[i] = i < full ? '#' : '.';
     bar[WIDTH] = '\0';
     fprintf(stderr, "\rloading [%s] %3.0f %%", bar, 100 * fraction);
-    p->shown = true;
+    p->bar_drawn = true;
     return true;
 }
 
@@ -286,6 +286,6 @@ void cli_progress_attach(cli_progress *p, dgemma_engine_options *opt)
 
 void cli_progress_end(cli_progress *p)
 {
-    if (p->shown)
+    if (p->bar_drawn)
         fputs("\r\033[K", stderr); /* back to an empty line */
 }

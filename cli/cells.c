@@ -38,7 +38,7 @@ static bool turns_direction(uint32_t c)
 }
 
 /* What is shown in place of c. */
-static uint32_t shown(uint32_t c)
+static uint32_t safe_form(uint32_t c)
 {
     if (c < 0x20)
         return 0x2400 + c; /* the pictures of control characters: ESC, BEL, … */
@@ -67,7 +67,7 @@ size_t cli_cell_next(const char *s, size_t n, cli_cell *out)
     }
     if (turns_direction(c) || (c == '\r' && n > 1 && s[1] == '\n'))
         return used;
-    c = shown(c);
+    c = safe_form(c);
     out->len = dg_utf8_encode(out->text, c);
     out->width = cli_char_width(c);
     out->rtl = c >= 0x590 && IN_TABLE(cells_rtl, c);

@@ -58,7 +58,7 @@ void cli_guard_engine(dgemma_engine *engine);
 /* Shows on a terminal how far loading is, once it has taken a second. */
 typedef struct cli_progress {
     double start;
-    bool shown;
+    bool bar_drawn;
     dgemma_progress_fn *next; /* who was to be told before, and still is; or NULL */
     void *next_user;
 } cli_progress;

@@ -12,9 +12,10 @@
 #include "http.h"
 #include "log.h"
 #include "metrics.h"
-#include "server.h"
+#include "server_options.h"
 
 typedef struct dg_call dg_call;
+typedef struct dg_server dg_server; /* see below; its face is server.h */
 
 /* A route's work. `now` routes are quick and run on the HTTP thread, the others on a worker, with
  * the whole body there. */

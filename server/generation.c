@@ -90,7 +90,7 @@ static bool submit(dg_generation *g, dg_choice *c, dg_http_error *e)
     return true;
 }
 
-bool dg_generation_start(dg_generation **out, const dg_generation_config *cfg, dg_chat *chat,
+bool dg_generation_start(dg_generation **out, const dg_generation_setup *cfg, dg_chat *chat,
                          dg_http_error *e)
 {
     size_t n_prompt = chat->n_prompt ? chat->n_prompt : 1, n = (size_t)chat->n_choice * n_prompt;

@@ -44,7 +44,7 @@ typedef struct dg_dialect {
     json_t *(*error)(const dg_http_error *e); /* the body of an answer that is none */
 } dg_dialect;
 
-typedef struct dg_generation_config {
+typedef struct dg_generation_setup {
     dgemma_engine *engine;
     dg_metrics *metrics;
     const char *model; /* its name for clients */
@@ -52,10 +52,10 @@ typedef struct dg_generation_config {
     dg_exchange *to;
     dgemma_notify_fn *notify; /* called on the engine's thread when there is something to do */
     void *notify_user;
-} dg_generation_config;
+} dg_generation_setup;
 
 struct dg_generation {
-    dg_generation_config cfg;
+    dg_generation_setup cfg;
     dg_chat chat; /* owned */
     long long created;
     double started;
@@ -69,7 +69,7 @@ struct dg_generation {
 
 /* Submits; takes *chat in any case. False: *e says why; *out, when it is not NULL, has requests
  * that were submitted before and are being cancelled: advance() until it returns true. */
-bool dg_generation_start(dg_generation **out, const dg_generation_config *cfg, dg_chat *chat,
+bool dg_generation_start(dg_generation **out, const dg_generation_setup *cfg, dg_chat *chat,
                          dg_http_error *e);
 
 /* Takes every event that is there and writes what follows from it. True: all requests have ended,

@@ -34,7 +34,7 @@ static bool start(dg_call *c, dg_http_error *e)
         return false;
     }
     chat.options.cache_salt = c->cache_salt; /* the call outlives its generation */
-    dg_generation_config cfg = {
+    dg_generation_setup cfg = {
         .engine = s->engine,
         .metrics = s->metrics,
         .model = s->opt.model_name,

@@ -5,6 +5,7 @@
 #include "base/common.h"
 #include "dgemma.h"
 #include "engine/engine.h"
+#include "engine/prompt.h"
 #include "engine/request.h"
 
 /* Colder, and logits divided by it could overflow; the readers of a model's config say the same. */

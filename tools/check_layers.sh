@@ -104,3 +104,23 @@ END {
     exit bad
 }
 ' docs/architecture.md $files
+
+# Where one reads after the other: a source with its header is one thing, and no two of a folder include
+# each other, over however many between them.
+for folder in server src/engine; do
+    for file in "$folder"/*.[ch]; do
+        [ -f "$file" ] || continue
+        own=${file##*/}
+        sed -n 's/^[ \t]*#[ \t]*include[ \t]*"\(.*\)\.h".*/\1/p' "$file" | while read -r header; do
+            other=${header##*/}
+            if [ -f "$folder/$other.h" ] && [ "$other" != "${own%.*}" ]; then
+                echo "${own%.*} $other"
+            fi
+        done
+    done | sort -u | tsort 2>&1 >/dev/null | sed "s|^tsort: -: .*|$folder: these include each other in a circle:|; s|^tsort: |    |"
+done | {
+    if circles=$(grep .); then
+        printf '%s\n' "$circles"
+        exit 1
+    fi
+}

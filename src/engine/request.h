@@ -7,7 +7,7 @@
 #include "dgemma.h"
 #include "engine/answer.h"
 #include "engine/block_loop.h"
-#include "engine/prompt.h"
+#include "engine/prompt_data.h"
 #include "engine/sampling.h"
 
 /* Held by two sides, the caller and the engine; the last one to let go frees it. */

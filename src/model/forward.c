@@ -19,7 +19,7 @@ struct dg_forward {
     dg_span *block;
     dg_segment *segment;
     double *uniform;
-    float *shown; /* [max_row, n_embd] what taps look at; made for the first that does */
+    float *tapped; /* [max_row, n_embd] hidden states for taps; made for the first that asks */
     float *entropy;
     int32_t *argmax, *drawn;
     float *logprob, *top_logprob;
@@ -163,7 +163,7 @@ void dg_forward_free(dg_forward *f)
     dg_free(f->block);
     dg_free(f->segment);
     dg_free(f->uniform);
-    dg_free(f->shown);
+    dg_free(f->tapped);
     dg_free(f->entropy);
     dg_free(f->argmax);
     dg_free(f->drawn);
@@ -316,8 +316,8 @@ static void show_hidden(dg_forward *f, const dg_taps *taps, int layer, const flo
     if (!taps || !taps->hidden)
         return;
     dg_backend *be = f->m->be;
-    be->download(be, f->shown, x, (size_t)f->batch.n_row * (size_t)f->m->cfg.n_embd * sizeof *x);
-    taps->hidden(taps->hidden_arg, layer, f->shown, f->batch.n_row);
+    be->download(be, f->tapped, x, (size_t)f->batch.n_row * (size_t)f->m->cfg.n_embd * sizeof *x);
+    taps->hidden(taps->hidden_arg, layer, f->tapped, f->batch.n_row);
 }
 
 static void run_layers(dg_forward *f, const dg_pass *pass)
@@ -409,9 +409,9 @@ dgemma_status dg_forward_run(dg_forward *f, const dg_pass *pass, dgemma_error *e
 {
     dg_backend *be = f->m->be;
     dgemma_status st = check(f, pass, err);
-    if (!st && pass->taps && pass->taps->hidden && !f->shown) {
-        f->shown = dg_array((size_t)f->max_row * (size_t)f->m->cfg.n_embd, sizeof *f->shown);
-        if (!f->shown)
+    if (!st && pass->taps && pass->taps->hidden && !f->tapped) {
+        f->tapped = dg_array((size_t)f->max_row * (size_t)f->m->cfg.n_embd, sizeof *f->tapped);
+        if (!f->tapped)
             st = dg_fail(err, DGEMMA_E_NOMEM, "no memory to show passes of %d rows", f->max_row);
     }
     if (!st)

@@ -41,6 +41,14 @@ check "a name that only begins like a room" fails_saying "src/model/config_extra
     sh tools/check_layers.sh "$tree"
 
 fresh_tree
+printf '#include "engine/engine.h"\n' >>"$tree/src/engine/scheduler.c"
+check "two that include each other" fails_saying "src/engine: these include each other" \
+    sh tools/check_layers.sh "$tree"
+fresh_tree
+printf '#include "engine/engine.h"\n' >>"$tree/src/engine/request.h"
+check "a circle over several" fails_saying "scheduler" sh tools/check_layers.sh "$tree"
+
+fresh_tree
 echo "no tables here" >"$tree/docs/architecture.md"
 check "a page without tables is no permission" fails_saying "not found" \
     sh tools/check_layers.sh "$tree"

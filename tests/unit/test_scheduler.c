@@ -10,6 +10,7 @@
 #include "dgemma.h"
 #include "cpu/cpu_backend.h"
 #include "engine/engine.h"
+#include "engine/prompt.h"
 #include "engine/request.h"
 #include "suites.h"
 #include "support/cpu_engine.h"

@@ -1,0 +1,26 @@
+/* A prompt as the model reads it: tokens, and pictures in their places. prompt.h makes it. */
+#ifndef DG_ENGINE_PROMPT_DATA_H
+#define DG_ENGINE_PROMPT_DATA_H
+
+#include <stdatomic.h>
+#include "dgemma.h"
+#include "engine/pictures.h"
+#include "text/tokenizer.h"
+
+/* The struct behind the public handle. Nothing in it changes once it is made; all requests that
+ * were made of it hold it, whoever lets go last frees it. */
+struct dgemma_prompt {
+    atomic_int n_holder;
+    const dgemma_engine *engine; /* to know it again, no more */
+    dg_tokens tokens;
+    dg_pictures pictures; /* pictures.salt is the next */
+    char *salt;           /* NULL: none */
+    bool in_thought;      /* the prompt ends inside a thought */
+    bool in_text;         /* it ends with the beginning of the answer's text */
+    size_t n_opening;     /* tokens at its end that open a tool call */
+};
+
+dgemma_prompt *dg_prompt_hold(dgemma_prompt *p); /* returns p */
+void dg_prompt_release(dgemma_prompt *p);        /* NULL is fine */
+
+#endif
