@@ -411,7 +411,7 @@ cuda-golden:
 	build/emulated/dgemma-golden --device cuda $(addprefix tests/fixtures/golden/,text sampler_finishes pocket_thinking)
 
 # Everything about the CUDA backend on a machine with a GPU; also how other cards are reported.
-gpu-report: $(BUILD)/cuda_tests $(BUILD)/dgemma-golden $(BUILD)/bench_step $(BUILD)/bench_cuda_products
+gpu-report: $(BUILD)/cuda_tests $(BUILD)/dgemma-golden $(PROGRAM) $(BUILD)/bench_cuda_products
 	@BUILD='$(BUILD)' sh tools/gpu_report.sh build/gpu-report
 
 golden: $(BUILD)/dgemma-golden

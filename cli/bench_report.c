@@ -73,13 +73,13 @@ static void print_head(bench_report *r)
     r->in_table = true;
 }
 
-/* The share of what the machine could do, by the nearer of the two bounds first. */
+/* The share of what the machine could do. */
 static void print_shares(bench_report *r, const dgemma_bench_result *f)
 {
     if (r->read_rate > 0)
-        fprintf(r->out, "%.0f %% of reading", 100 * f->bytes / f->median / r->read_rate);
+        fprintf(r->out, "%.0f %% of reading, ", 100 * f->bytes / f->median / r->read_rate);
     if (r->best_rate > 0)
-        fprintf(r->out, ", %.0f %% of %s", 100 * f->ops / f->median / r->best_rate, r->best_name);
+        fprintf(r->out, "%.0f %% of %s, ", 100 * f->ops / f->median / r->best_rate, r->best_name);
 }
 
 static void print_times(bench_report *r, const char *name, const dgemma_bench_result *f)
@@ -115,14 +115,16 @@ static void tell_people(bench_report *r, const dgemma_bench_result *f)
     case DGEMMA_BENCH_PREFILL:
         snprintf(name, sizeof name, "prompt by %d", f->chunk);
         print_times(r, name, f);
-        fprintf(r->out, "%.0f tokens/s; ", cli_per(f->context, f->median));
         print_shares(r, f);
-        fputc('\n', r->out);
+        fprintf(r->out, "%.0f tokens/s\n", cli_per(f->context, f->median));
         break;
     case DGEMMA_BENCH_STEP:
         print_times(r, "step", f);
         print_shares(r, f);
-        fprintf(r->out, "; peak %.3g GB\n", 1e-9 * (double)f->peak_bytes);
+        if (f->device_bytes)
+            fprintf(r->out, "%.3g GB on the device\n", 1e-9 * (double)f->device_bytes);
+        else
+            fprintf(r->out, "peak %.3g GB\n", 1e-9 * (double)f->peak_bytes);
         break;
     case DGEMMA_BENCH_BLOCK:
         snprintf(name, sizeof name, "block of %d steps", f->n_steps);
@@ -202,6 +204,8 @@ static void tell_programs(bench_report *r, const dgemma_bench_result *f)
                 f->first_pass, f->weight_bytes, f->resident_bytes);
     if (f->work_bytes)
         fprintf(r->out, ", \"work_bytes\": %zu", f->work_bytes);
+    if (f->kv_bytes)
+        fprintf(r->out, ", \"kv_bytes\": %zu", f->kv_bytes);
     if (f->peak_bytes)
         fprintf(r->out, ", \"peak_bytes\": %zu", f->peak_bytes);
     if (f->device_bytes)

@@ -105,6 +105,8 @@ int cmd_bench(int argc, char **argv)
         {0, "shape", "NAME", "of the synthetic model: 26b-a4b or tiny (26b-a4b)", cli_set_string,
          &opt.shape},
         {'l', "layers", "N", "so many layers of the shape (all)", cli_set_count, &opt.n_layer},
+        {0, "skew", NULL, "its busiest expert gets four times the mean of tokens", cli_set_switch,
+         &opt.skewed},
         {'t', "threads", "LIST", "of the CPU (as many as processors)", set_list, &opt.threads},
         {'c', "context", "LIST", "tokens in front of the canvas (1024)", set_list, &opt.contexts},
         {'b', "batch", "LIST", "canvases in a step (1)", set_list, &opt.batches},

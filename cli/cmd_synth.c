@@ -84,6 +84,8 @@ int cmd_synth(int argc, char **argv)
          cli_set_string, &opt.type},
         {'l', "layers", "N", "so many layers (all of the shape's)", cli_set_count, &opt.n_layer},
         {'s', "seed", "N", "the same seed gives the same file (0)", cli_set_seed, &opt.seed},
+        {0, "skew", NULL, "the busiest expert gets four times the mean of tokens", cli_set_switch,
+         &opt.skewed},
         {0, "tokenizer", "PATH",
          "take it from a tokenizer.json, a folder with one, or a GGUF file (made up)",
          cli_set_string, &opt.tokenizer},

@@ -96,11 +96,12 @@ DGEMMA_API dgemma_status dgemma_verify_record(const dgemma_engine_options *opt, 
  * loads and runs like any other; what it says means nothing. */
 typedef struct dgemma_synth_options {
     const char *path;
-    const char *shape;     /* "26b-a4b", the published one, or "tiny", for tests */
-    const char *type;      /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q4_1",
-                              "IQ4_NL", "IQ4_XS", "MXFP4_MOE", "Q2_K": as llama.cpp mixes types */
-    int n_layer;           /* 0: all of the shape's */
-    uint64_t seed;         /* the same seed, the same file */
+    const char *shape; /* "26b-a4b", the published one, or "tiny", for tests */
+    const char *type;  /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q4_1",
+                          "IQ4_NL", "IQ4_XS", "MXFP4_MOE", "Q2_K": as llama.cpp mixes types */
+    int n_layer;       /* 0: all of the shape's */
+    uint64_t seed;     /* the same seed, the same file */
+    bool skewed;       /* the busiest expert has four times the mean of tokens; else all alike */
     const char *tokenizer; /* a tokenizer.json, a folder with one, or a GGUF file; NULL: made up */
     bool replace;          /* a file that is there already */
     dgemma_progress_fn *on_progress; /* or NULL; return false to give up */
@@ -158,6 +159,7 @@ typedef struct dgemma_bench_result {
     size_t weight_bytes, work_bytes, resident_bytes, device_bytes;
     double first_pass; /* seconds: memory is touched for the first time */
     size_t peak_bytes; /* resident, after the passes of a STEP */
+    size_t kv_bytes;   /* STEP: pages of keys and values */
 } dgemma_bench_result;
 
 /* False: give up (DGEMMA_E_CANCELLED). */
@@ -179,6 +181,7 @@ typedef struct dgemma_bench_options {
                               memory, where tensors of a type share their bytes */
     const char *shape;     /* likewise; NULL: "26b-a4b" */
     int n_layer;           /* likewise; 0: all */
+    bool skewed;           /* likewise */
 
     /* Each list is gone through with the others at one value: the most threads, the first context,
      * the first batch. Empty: all processors, 1024 (or what the model has), 1. */

@@ -154,8 +154,8 @@ dgemma_status dgemma_bench(const dgemma_bench_options *opt, dgemma_error *err)
         return dg_fail(err, DGEMMA_E_ARG, "nobody wants to know what is measured");
     if (!opt->synthetic == !opt->engine.model_path)
         return dg_fail(err, DGEMMA_E_ARG, "measure either a model's file or a synthetic model");
-    if (!opt->synthetic && (opt->shape || opt->n_layer))
-        return dg_fail(err, DGEMMA_E_ARG, "shape and layers are those of a synthetic model");
+    if (!opt->synthetic && (opt->shape || opt->n_layer || opt->skewed))
+        return dg_fail(err, DGEMMA_E_ARG, "shape, layers and skew are those of a synthetic model");
     return dg_bench_run(opt, err);
 }
 

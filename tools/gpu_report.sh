@@ -25,9 +25,9 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>
 part kernels "$BUILD/cuda_tests"
 LINES_SHOWN=12 part golden "$BUILD/dgemma-golden" --device cuda tests/fixtures/golden
 for type in BF16 Q8_0 Q4_K_M; do
-    part "step-$type" "$BUILD/bench_step" --device cuda --type "$type" --steps 24
+    LINES_SHOWN=40 part "step-$type" "$BUILD/dgemma" bench --device cuda --synthetic "$type" --steps 24 --stages \
+        --context 1024,512,8192,32768,131072 --batch 1,4,16,64 --prompt 4096 --chunk 512,2048
 done
-part step-batch4 "$BUILD/bench_step" --device cuda --type Q4_K_M --batch 4 --steps 8
-part step-8k "$BUILD/bench_step" --device cuda --type Q4_K_M --context 8192 --chunk 2048 --steps 8
+part step-skew "$BUILD/dgemma" bench --device cuda --synthetic Q4_K_M --steps 24 --skew --no-rates --prompt 512
 LINES_SHOWN=60 part products "$BUILD/bench_cuda_products"
 exit $failed

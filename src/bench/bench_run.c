@@ -103,26 +103,35 @@ static int kv_size(const run *r)
 
 /* ---- the machine and the load ---- */
 
-static size_t device_bytes_used(const run *r)
+/* The device that computes; false: it is the CPU. */
+static bool find_device(const run *r, dgemma_device *out)
 {
     dgemma_device device[64];
     const char *name = r->opt->engine.device;
     size_t n = r->s.is_cpu ? 0 : dg_device_list(device, DG_COUNT(device), NULL);
     bool first = !name || strcmp(name, "auto") == 0 || strcmp(name, "cuda") == 0;
     for (size_t i = 1; i < n; i++)
-        if (first || strcmp(device[i].name, name) == 0)
-            return device[i].total_bytes - device[i].free_bytes;
-    return 0;
+        if (first || strcmp(device[i].name, name) == 0) {
+            *out = device[i];
+            return true;
+        }
+    return false;
+}
+
+static size_t device_bytes_used(const run *r)
+{
+    dgemma_device d;
+    return find_device(r, &d) ? d.total_bytes - d.free_bytes : 0;
 }
 
 static const char *device_text(const run *r, char *out, size_t size)
 {
-    dgemma_device device[64];
-    size_t n = dg_device_list(device, DG_COUNT(device), NULL);
-    if (r->s.is_cpu || n < 2)
-        snprintf(out, size, "%d threads on %s kernels", r->s.n_thread, r->s.be->name);
+    dgemma_device d;
+    if (find_device(r, &d))
+        snprintf(out, size, "%s: %s", d.name, d.description);
     else
-        snprintf(out, size, "%s", r->s.be->name);
+        snprintf(out, size, "%d thread%s, %s kernels", r->s.n_thread, r->s.n_thread == 1 ? "" : "s",
+                 r->s.be->name);
     return out;
 }
 
@@ -230,6 +239,7 @@ static dgemma_status measure_steps(run *r, int *n)
     f.n_steps = *n;
     f.work_bytes = dg_bench_work_bytes(&r->s);
     f.device_bytes = device_bytes_used(r);
+    f.kv_bytes = dg_kv_bytes_held(r->s.kv);
     f.peak_bytes = dg_memory_now().peak;
     return tell(r, &f);
 }

@@ -36,6 +36,7 @@ typedef struct dg_bench_session {
     /* for one place to measure at */
     dg_forward *forward;
     int batch, context;
+    uint32_t n_pass;
     size_t kv_limit;
     dg_kv_seq source; /* one page of encoded tokens, which all others are copies of */
     dg_kv_seq *seq;   /* [batch] */

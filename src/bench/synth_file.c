@@ -21,7 +21,8 @@ typedef struct synth {
     dg_synthetic *model;
     const dg_config *cfg;
     dg_gguf_writer w;
-    dg_tensor *tensor; /* as they are in the file */
+    dg_tensor *tensor;    /* as they are in the file */
+    dg_dtype *given_type; /* of the data that they have */
     char (*name)[DG_GGUF_NAME];
     size_t n_tensor;
     float *rope;
@@ -209,17 +210,19 @@ static dgemma_status list_tensors(synth *s, dgemma_error *err)
     s->tensor = dg_calloc(n + 1, sizeof *s->tensor);
     s->name = dg_calloc(n + 1, sizeof *s->name);
     s->rope = dg_array((size_t)s->cfg->layer[s->cfg->n_layer - 1].head_dim / 2, sizeof *s->rope);
-    if (!s->tensor || !s->name || !s->rope)
+    s->given_type = dg_calloc(n + 1, sizeof *s->given_type);
+    if (!s->tensor || !s->name || !s->rope || !s->given_type)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     list_rope(s);
     for (size_t i = 0; i < n; i++) {
         dg_tensor *t = &s->tensor[s->n_tensor];
         *t = *dg_checkpoint_at(ck, i);
+        s->given_type[s->n_tensor] = t->type;
         if (!dg_gguf_name_of(s->name[s->n_tensor], t->name))
             return dg_fail(err, DGEMMA_E_INTERNAL, "GGUF has no name for %s", t->name);
         s->n_tensor++;
-        if (strstr(t->name, "router.proj") && !t->data)
-            t->type = DG_F32; /* as published */
+        if (strstr(t->name, "router.proj"))
+            t->type = DG_F32; /* as published; the data stays as it is */
     }
     for (size_t i = 0; i < s->n_tensor; i++) {
         s->tensor[i].name = s->name[i];
@@ -276,6 +279,26 @@ static bool write_random(synth *s, size_t tensor)
     return true;
 }
 
+/* What a tensor is given, in the type that the file has. */
+static bool write_given(synth *s, size_t tensor)
+{
+    const dg_tensor *t = &s->tensor[tensor];
+    dg_dtype type = s->given_type[tensor];
+    if (type == t->type) {
+        dg_gguf_write_data(&s->w, t->data, t->bytes);
+        return tell(s, t->bytes);
+    }
+    float *wide = (float *)(void *)s->buffer; /* which is aligned */
+    size_t left = dg_tensor_count(t), most = CHUNK / sizeof *wide, n;
+    const unsigned char *from = t->data;
+    for (; left; left -= n, from += dg_dtype_bytes(type, n)) {
+        n = left < most ? left : most;
+        dg_widen(wide, from, type, n);
+        dg_gguf_write_part(&s->w, wide, n * sizeof *wide);
+    }
+    return tell(s, t->bytes);
+}
+
 static dgemma_status write_tensors(synth *s, dgemma_error *err)
 {
     int n_thread = dg_min(dg_cpu_count(), MAX_THREADS);
@@ -287,15 +310,8 @@ static dgemma_status write_tensors(synth *s, dgemma_error *err)
     if (st)
         return st;
     bool wanted = true;
-    for (size_t i = 0; wanted && i < s->n_tensor && !s->w.error.status; i++) {
-        const dg_tensor *t = &s->tensor[i];
-        if (t->data) {
-            dg_gguf_write_data(&s->w, t->data, t->bytes);
-            wanted = tell(s, t->bytes);
-        } else {
-            wanted = write_random(s, i);
-        }
-    }
+    for (size_t i = 0; wanted && i < s->n_tensor && !s->w.error.status; i++)
+        wanted = s->tensor[i].data ? write_given(s, i) : write_random(s, i);
     return wanted ? DGEMMA_OK : dg_fail(err, DGEMMA_E_CANCELLED, "given up");
 }
 
@@ -312,8 +328,11 @@ static dgemma_status check_space(const synth *s, dgemma_error *err)
 
 static dgemma_status fill_header(synth *s, dgemma_error *err)
 {
-    dg_synthetic_options as = {
-        .shape = s->opt->shape, .type = s->opt->type, .n_layer = s->opt->n_layer, .listed = true};
+    dg_synthetic_options as = {.shape = s->opt->shape,
+                               .type = s->opt->type,
+                               .n_layer = s->opt->n_layer,
+                               .skewed = s->opt->skewed,
+                               .listed = true};
     dgemma_status st = dg_synthetic_open(&s->model, &as, err);
     if (st)
         return st;
@@ -347,6 +366,7 @@ static void clear(synth *s)
     dg_pool_free(s->pool);
     dg_free(s->buffer);
     dg_free(s->tensor);
+    dg_free(s->given_type);
     dg_free(s->name);
     dg_free(s->rope);
     dg_synthetic_close(s->model);

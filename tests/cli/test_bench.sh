@@ -18,7 +18,7 @@ check "and the share of it" says "% of reading" tiny -c 64
 check "a prompt" says "tokens/s" tiny -c 64 --chunk 50 --no-rates
 check "a block" says "block of 2 steps" tiny -c 64 --no-rates
 check "stages" says "vocabulary" tiny -c 64 --stages --no-rates
-check "threads" says "on 2 threads" tiny -t 1,2 -c 64 --no-rates
+check "threads" says "on 2 threads, " tiny -t 1,2 -c 64 --no-rates
 "$DGEMMA" synth --shape tiny --layers 2 -o "$temp/tiny.gguf" >/dev/null
 check "a model's file" says "$temp/tiny.gguf, 2 layers" "$DGEMMA" bench --device cpu -m "$temp/tiny.gguf" -n 1 --no-rates --prompt 10
 check "a prompt longer than a piece of the context" says "prompt by 70" tiny -c 0 --prompt 3000 --chunk 70 --no-rates
@@ -44,6 +44,12 @@ for r in results:
         assert r["weight_bytes"] > 1000 and r["resident_bytes"] > 1000, r
 assert sum(k == "stage" for k in kinds) == 26, kinds
 END
+    check "plots" says "$temp/step_threads.svg" "$python" tools/plot_bench.py -o "$temp" Q4="$temp/bench.json"
+    check "are XML" "$python" -c 'import sys, xml.dom.minidom as m
+for name in ("threads", "context"):
+    drawn = m.parse(f"{sys.argv[1]}/step_{name}.svg").getElementsByTagName("circle")
+    assert len(drawn) == {"threads": 2, "context": 3}[name], len(drawn)' "$temp"
+    check "plots of nothing" fails_saying "not what dgemma bench" "$python" tools/plot_bench.py -o "$temp" tools/plot_bench.py
     check "nothing else is said" test ! -s "$temp/bench.err"
 else
     skip "JSON" "there is no python3"
