@@ -229,7 +229,7 @@ $(BUILD)/device/%.o: %.cu build/cuda/flags
 	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_CODE) -Iinclude -Isrc -Itests -c -o $@ $<
 
 SRC_device := $(wildcard tests/cuda/*.c tests/cuda/*.cu)
-$(BUILD)/cuda_tests: $(patsubst %,$(BUILD)/device/%.o,$(basename $(SRC_device))) $(CUDA_OBJ) $(call obj,$(SRC_base) $(SRC_tensor))
+$(BUILD)/cuda_tests: $(patsubst %,$(BUILD)/device/%.o,$(basename $(SRC_device))) $(CUDA_OBJ) $(call obj,src/cuda/cuda_places.c $(SRC_base) $(SRC_tensor))
 	$(link)
 
 $(patsubst bench/%.cu,$(BUILD)/%,$(wildcard bench/bench_cuda_*.cu)): $(BUILD)/bench_cuda_%: $(BUILD)/device/bench/bench_cuda_%.o $(CUDA_OBJ) $(call obj,$(SRC_base) $(SRC_tensor))
@@ -254,7 +254,7 @@ $(BUILD)/host/%.o: %.cpp $(BUILD)/flags
 	$(call say,CXX $<)
 	$(Q)$(CXX) $(CXX_FLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/cuda_host_tests: $(call obj,$(SRC_cuda_test)) $(CUDA_HOST) $(call obj,$(SRC_base) $(SRC_tensor))
+$(BUILD)/cuda_host_tests: $(call obj,$(SRC_cuda_test)) $(CUDA_HOST) $(call obj,src/cuda/cuda_places.c $(SRC_base) $(SRC_tensor))
 	$(link)
 
 -include $(CUDA_HOST:.o=.d)

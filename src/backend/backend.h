@@ -200,6 +200,7 @@ typedef struct dg_batch {
     dg_image_rule images;
     int n_segment;
     const dg_segment *segment; /* in the order of their rows */
+    const dg_kv_store *kv;     /* has the segments' pages; NULL where no stage asks for them */
 
     /* for the vocabulary end; n_row - n_encode of each */
     const double *uniform; /* in [0, 1) */

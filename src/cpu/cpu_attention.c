@@ -47,10 +47,10 @@ static void write_segment(void *arg, int task, int worker)
     (void)worker;
     const head_job *job = arg;
     const dg_kv_store *kv = job->a->kv;
-    const dg_kv_layer *l = &kv->layer[job->a->layer];
+    const dg_kv_layer *l = &kv->layout.layer[job->a->layer];
     const dg_segment *seg = &job->cpu->batch->segment[task];
-    size_t row_bytes = (size_t)l->head_dim * dg_dtype_size(kv->type);
-    dg_narrow_fn *narrow = job->cpu->k.narrow[kv->type];
+    size_t row_bytes = (size_t)l->head_dim * dg_dtype_size(kv->layout.type);
+    dg_narrow_fn *narrow = job->cpu->k.narrow[kv->layout.type];
 
     for (int i = 0; i < seg->n_row; i++) {
         int slot = seg->canvas ? i : seg->position + i;
@@ -116,7 +116,7 @@ static void attend_page(block *b, int i, int position, int n, bool canvas)
     dg_cpu_keys page = dg_cpu_keys_at(b->cpu, kv, b->a->layer, b->seg, i, canvas);
     size_t head = (size_t)b->kv_head * page.head_bytes;
     dg_cpu_page keys = {
-        .type = kv->type,
+        .type = kv->layout.type,
         .key = page.key + head,
         .value = page.value + head,
         .stride = page.head_bytes / DG_PAGE,

@@ -2,6 +2,7 @@
 #ifndef DG_CPU_CPU_INTERNAL_H
 #define DG_CPU_CPU_INTERNAL_H
 
+#include "backend/kv_layout.h"
 #include "base/arena.h"
 #include "base/common.h"
 #include "base/pool.h"
@@ -138,13 +139,10 @@ void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m);
  * V alike. */
 
 struct dg_kv_store {
-    dg_dtype type;
-    int n_layer;
-    dg_kv_layer *layer; /* [n_layer] */
-    size_t *offset;     /* [n_layer] of the layer in a page, in bytes */
+    dg_kv_layout layout;
     struct {
         unsigned char *base;
-        size_t page_bytes, bytes;
+        size_t bytes;
     } slab[DG_KV_GROUPS];
 };
 

@@ -10,11 +10,6 @@
  * encode a few hundred tokens. The thread sanitizer has room for little more. */
 static const size_t UNBOUNDED = (size_t)1 << 32;
 
-static size_t layer_bytes(const dg_kv_store *kv, int layer)
-{
-    return 2 * dg_kv_layer_values(&kv->layer[layer]) * dg_dtype_size(kv->type);
-}
-
 void dg_cpu_kv_close(dg_backend *be, dg_kv_store *kv)
 {
     (void)be;
@@ -23,40 +18,28 @@ void dg_cpu_kv_close(dg_backend *be, dg_kv_store *kv)
     for (int g = 0; g < DG_KV_GROUPS; g++)
         if (kv->slab[g].base)
             munmap(kv->slab[g].base, kv->slab[g].bytes);
-    dg_free(kv->layer);
-    dg_free(kv->offset);
+    dg_kv_layout_clear(&kv->layout);
     dg_free(kv);
 }
 
 dgemma_status dg_cpu_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,
                              size_t max_bytes, int n_page[DG_KV_GROUPS], dgemma_error *err)
 {
-    size_t n = (size_t)cfg->n_layer, bytes[DG_KV_GROUPS], room = max_bytes ? max_bytes : UNBOUNDED;
+    size_t room = max_bytes ? max_bytes : UNBOUNDED;
     dg_kv_store *kv = dg_calloc(1, sizeof *kv);
-    if (kv) {
-        kv->layer = dg_array(n, sizeof *kv->layer);
-        kv->offset = dg_array(n, sizeof *kv->offset);
-    }
-    if (!kv || !kv->layer || !kv->offset) {
-        dg_cpu_kv_close(be, kv);
+    if (!kv)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dgemma_status st = dg_kv_layout_init(&kv->layout, cfg, err);
+    if (st) {
+        dg_free(kv);
+        return st;
     }
-    kv->type = cfg->type;
-    kv->n_layer = cfg->n_layer;
-    memcpy(kv->layer, cfg->layer, n * sizeof *kv->layer);
-    size_t at[DG_KV_GROUPS] = {0};
-    for (int i = 0; i < cfg->n_layer; i++) {
-        kv->offset[i] = at[kv->layer[i].group];
-        at[kv->layer[i].group] += layer_bytes(kv, i);
-    }
-    dg_kv_page_bytes(bytes, cfg);
     for (int g = 0; g < DG_KV_GROUPS; g++) {
-        size_t count = bytes[g] ? room / bytes[g] : 0;
+        size_t each = kv->layout.page_bytes[g], count = each ? room / each : 0;
         n_page[g] = count < INT32_MAX ? (int)count : INT32_MAX;
         if (!n_page[g])
             continue;
-        kv->slab[g].page_bytes = bytes[g];
-        kv->slab[g].bytes = (size_t)n_page[g] * bytes[g];
+        kv->slab[g].bytes = (size_t)n_page[g] * each;
         /* address space only: kv_take() asks for the memory */
         void *base = mmap(NULL, kv->slab[g].bytes, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -73,16 +56,16 @@ dgemma_status dg_cpu_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_conf
 
 static unsigned char *page_at(const dg_kv_store *kv, dg_kv_group g, int32_t page)
 {
-    assert(page >= 0 && (size_t)page < kv->slab[g].bytes / kv->slab[g].page_bytes);
-    return kv->slab[g].base + (size_t)page * kv->slab[g].page_bytes;
+    assert(page >= 0 && (size_t)page < kv->slab[g].bytes / kv->layout.page_bytes[g]);
+    return kv->slab[g].base + (size_t)page * kv->layout.page_bytes[g];
 }
 
 /* The system's pages that a page of ours touches, or those that it has for itself. */
 static void system_pages(const dg_kv_store *kv, dg_kv_group g, int32_t page, bool whole,
                          unsigned char **first, size_t *bytes)
 {
-    size_t unit = (size_t)sysconf(_SC_PAGESIZE), begin = (size_t)page * kv->slab[g].page_bytes,
-           end = begin + kv->slab[g].page_bytes;
+    size_t unit = (size_t)sysconf(_SC_PAGESIZE), begin = (size_t)page * kv->layout.page_bytes[g],
+           end = begin + kv->layout.page_bytes[g];
     begin = (whole ? begin : begin + unit - 1) / unit * unit;
     end = (whole ? end + unit - 1 : end) / unit * unit;
     *first = kv->slab[g].base + begin;
@@ -111,22 +94,25 @@ void dg_cpu_kv_give(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page
 void dg_cpu_kv_copy(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t to, int32_t from)
 {
     (void)be;
-    memcpy(page_at(kv, g, to), page_at(kv, g, from), kv->slab[g].page_bytes);
+    memcpy(page_at(kv, g, to), page_at(kv, g, from), kv->layout.page_bytes[g]);
 }
 
 void dg_cpu_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t page, bool value,
                     float *out)
 {
     (void)be;
-    size_t n = dg_kv_layer_values(&kv->layer[layer]);
-    const unsigned char *at = page_at(kv, kv->layer[layer].group, page) + kv->offset[layer];
-    dg_widen(out, at + (value ? n * dg_dtype_size(kv->type) : 0), kv->type, n);
+    const dg_kv_layer *l = &kv->layout.layer[layer];
+    dg_dtype type = kv->layout.type;
+    size_t n = dg_kv_layer_values(l);
+    const unsigned char *at = page_at(kv, l->group, page) + kv->layout.offset[layer];
+    dg_widen(out, at + (value ? n * dg_dtype_size(type) : 0), type, n);
 }
 
 dg_cpu_keys dg_cpu_keys_at(const dg_cpu *cpu, const dg_kv_store *kv, int layer,
                            const dg_segment *seg, int i, bool canvas)
 {
-    size_t bytes = layer_bytes(kv, layer);
+    const dg_kv_layer *l = &kv->layout.layer[layer];
+    size_t bytes = dg_kv_layout_layer_bytes(&kv->layout, layer);
     unsigned char *at;
     if (canvas) {
         /* Segment s starts at page first_row / DG_PAGE + s: no two meet, since n rows end before
@@ -134,8 +120,7 @@ dg_cpu_keys dg_cpu_keys_at(const dg_cpu *cpu, const dg_kv_store *kv, int layer,
         int s = (int)(seg - cpu->batch->segment);
         at = cpu->canvas + (size_t)(seg->first_row / DG_PAGE + s + i) * bytes;
     } else {
-        at = page_at(kv, kv->layer[layer].group, seg->page[kv->layer[layer].group][i]) +
-             kv->offset[layer];
+        at = page_at(kv, l->group, seg->page[l->group][i]) + kv->layout.offset[layer];
     }
-    return (dg_cpu_keys){at, at + bytes / 2, bytes / 2 / (size_t)kv->layer[layer].n_kv_head};
+    return (dg_cpu_keys){at, at + bytes / 2, bytes / 2 / (size_t)l->n_kv_head};
 }

@@ -184,8 +184,13 @@ static void fill_segment(dg_cuda *cu, const dg_batch *b, int index, size_t *at)
     for (int g = 0; g < DG_KV_GROUPS; g++) {
         const void *d;
         int32_t *page = take(cu, at, (size_t)s->n_page[g] * sizeof *page, &d);
-        if (s->n_page[g])
-            memcpy(page, s->page[g], (size_t)s->n_page[g] * sizeof *page);
+        /* from the pages' numbers to their places in the slab */
+        for (int i = 0; i < s->n_page[g]; i++)
+            page[i] =
+                s->page[g][i] == DG_NO_PAGE
+                    ? DG_NO_PAGE
+                    : (int32_t)(dg_cuda_place_of(&b->kv->places, (dg_kv_group)g, s->page[g][i]) /
+                                DG_CUDA_PLACE);
         to->segment[g][index] = (dg_cuda_segment){.canvas = s->canvas,
                                                   .first_row = s->first_row,
                                                   .n_row = s->n_row,
@@ -235,6 +240,7 @@ static dg_cuda_shape shape_of(const dg_batch *b)
     s.n_encode = b->n_encode;
     s.n_segment = b->n_segment;
     s.feature = b->feature != NULL;
+    s.kv = b->kv;
     s.given = b->given != NULL;
     s.listed = b->out.logprob != NULL;
     for (int i = 0; i < b->n_segment; i++) {

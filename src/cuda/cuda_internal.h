@@ -2,7 +2,9 @@
 #ifndef DG_CUDA_CUDA_INTERNAL_H
 #define DG_CUDA_CUDA_INTERNAL_H
 
+#include "backend/kv_layout.h"
 #include "cuda/cuda_backend.h"
+#include "cuda/cuda_places.h"
 #include "cuda/cuda_words.h"
 
 /* ---- the batch on the device ---- */
@@ -113,15 +115,9 @@ void dg_cuda_weights_free(dg_cuda *cu);
 /* ---- cuda_kv.c ---- */
 
 struct dg_kv_store {
-    dg_dtype type;
-    int n_layer;
-    dg_kv_layer *layer;
-    size_t *offset;
-    struct {
-        unsigned char *base;
-        size_t page_bytes;
-        int n_page;
-    } slab[DG_KV_GROUPS];
+    dg_kv_layout layout;
+    dg_cuda_places places;
+    unsigned char *slab;
 };
 
 dgemma_status dg_cuda_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,

@@ -137,15 +137,14 @@ void dg_cuda_rope_stage(dg_backend *be, const dg_rope_table_args *a)
 static dg_cuda_kv layer_kv(const dg_cuda *cu, const dg_kv_store *kv, int layer,
                            const dg_attention_weights *w)
 {
-    dg_kv_group g = kv->layer[layer].group;
-    return (dg_cuda_kv){.type = kv->type,
+    return (dg_cuda_kv){.type = kv->layout.type,
                         .n_head = w->n_head,
                         .n_kv_head = w->n_kv_head,
                         .head_dim = w->head_dim,
                         .window = w->window,
-                        .slab = kv->slab[g].base,
-                        .page_bytes = kv->slab[g].page_bytes,
-                        .offset = kv->offset[layer],
+                        .slab = kv->slab,
+                        .page_bytes = DG_CUDA_PLACE,
+                        .offset = kv->layout.offset[layer],
                         .canvas_slab = cu->canvas};
 }
 
@@ -180,7 +179,7 @@ void dg_cuda_qkv_stage(dg_backend *be, const dg_qkv_args *a)
 {
     dg_cuda *cu = dg_cuda_of(be);
     const dg_attention_weights *w = a->w;
-    dg_kv_group g = a->kv->layer[a->layer].group;
+    dg_kv_group g = a->kv->layout.layer[a->layer].group;
     if (dg_cuda_idle(cu))
         return;
     for (int form = DG_CUDA_F32; form <= DG_CUDA_F16; form++)
@@ -205,7 +204,7 @@ void dg_cuda_qkv_stage(dg_backend *be, const dg_qkv_args *a)
 void dg_cuda_attention_stage(dg_backend *be, const dg_attention_args *a)
 {
     dg_cuda *cu = dg_cuda_of(be);
-    dg_kv_group g = a->kv->layer[a->layer].group;
+    dg_kv_group g = a->kv->layout.layer[a->layer].group;
     if (dg_cuda_idle(cu))
         return;
     dg_cuda_rows out = {dg_cuda_form_of(dg_cuda_matrix_of(&a->w->o)->type), a->out,

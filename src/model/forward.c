@@ -295,6 +295,7 @@ static dgemma_status build(dg_forward *f, const dg_pass *pass, dgemma_error *err
                           .block = f->block,
                           .images = pass->images,
                           .segment = f->segment,
+                          .kv = dg_kv_store_of(f->kv),
                           .uniform = f->uniform,
                           .out = findings(f, pass),
                           .watched = pass->taps != NULL};

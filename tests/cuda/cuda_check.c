@@ -244,9 +244,9 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } families[] = {
-        {"device", check_cuda_device},       {"rows", check_cuda_rows},
-        {"attention", check_cuda_attention}, {"products", check_cuda_products},
-        {"words", check_cuda_words},
+        {"device", check_cuda_device},     {"places", check_cuda_places},
+        {"rows", check_cuda_rows},         {"attention", check_cuda_attention},
+        {"products", check_cuda_products}, {"words", check_cuda_words},
     };
     if (argc > 1)
         only = argv[1];

@@ -53,6 +53,7 @@ double form_step(dg_cuda_form form); /* relative distance of neighbouring values
 
 /* The families. */
 void check_cuda_device(void);
+void check_cuda_places(void);
 void check_cuda_rows(void);
 void check_cuda_attention(void);
 void check_cuda_products(void);
