@@ -188,7 +188,7 @@ def aborts():
             if i % 2:
                 c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # reset, not close
             c.close()
-        check("fifty who leave at once", s.wait_metric("dgemma:http_requests_active", lambda n: n == 1, 20))
+        check("fifty who leave at once", s.wait_active(0, 20))
         check("an answer after them", s.chat()[0] == 200)
         check("no connection is left", s.wait_metric("dgemma:connections", lambda n: n == 1))
         check("no file is left open", s.files() <= files + 1, f"{files} {s.files()}")
@@ -377,13 +377,13 @@ def have_openssl():
 def limits():
     with Server("-q", "--max-active", "2") as s:
         held = [s.open_stream(**ENDLESS) for _ in range(2)]
-        check("two run", s.wait_metric("dgemma:http_requests_active", lambda n: n == 3))
+        check("two run", s.wait_active(2))
         time.sleep(0.3)
         status, headers, data = s.request("POST", CHAT, chat())
         check("the third is told to come back", status == 429 and headers.get("retry-after") == "1", data)
         for c in held:
             c.close()
-        check("there is room again", s.wait_metric("dgemma:http_requests_active", lambda n: n == 1))
+        check("there is room again", s.wait_active(0))
         check("and an answer", s.chat()[0] == 200)
     with Server("-q", "--max-active", "1") as s:
         short = {"max_tokens": 1, "diffusion": {"steps": 1}}

@@ -141,6 +141,16 @@ class Server:
         print(f"{name} is {value}")
         return False
 
+    def wait_active(self, n, seconds=10):
+        """Until n requests besides the asking are being answered. An earlier asking may not have been put away yet
+        and would count as one of them: so they are seen twice in a row."""
+        seen = []
+
+        def lasting(value):
+            seen.append(value == n + 1)
+            return seen[-2:] == [True, True]
+        return self.wait_metric("dgemma:http_requests_active", lasting, seconds)
+
     def wait_status(self, path, status, seconds=10):
         until = time.time() + seconds * SLOW
         while time.time() < until:
