@@ -38,6 +38,7 @@ Suite *grants_suite(void);
 Suite *request_suite(void);
 Suite *sampling_suite(void);
 Suite *tool_choice_suite(void);
+Suite *admission_suite(void);
 Suite *api_suite(void);
 Suite *pictures_suite(void);
 Suite *scheduler_suite(void);

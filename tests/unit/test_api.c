@@ -510,7 +510,12 @@ START_TEST(stop_strings_cut_the_text)
     const char *stops[] = {"\x01never\x01", stop};
     opt.stop = stops;
     opt.n_stop = 2;
+    dgemma_engine_counters before, after;
+    dgemma_engine_count(e, &before);
     listen(submit(e, &opt), &cut);
+    dgemma_engine_count(e, &after); /* as the answer itself: nothing behind the stop string */
+    ck_assert_uint_eq(after.n_output_tokens - before.n_output_tokens, (unsigned)cut.stats.n_output);
+    ck_assert_uint_eq(after.n_steps - before.n_steps, (unsigned)cut.stats.n_steps);
     size_t first =
         (size_t)((char *)memmem(whole.text, whole.n_text, stop, strlen(stop)) - whole.text);
     ck_assert_int_eq(cut.stats.end, DGEMMA_END_STOP);

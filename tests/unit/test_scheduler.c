@@ -1,5 +1,5 @@
-/* Many requests at once: what each says does not depend on its company, nobody waits for ever, and
- * memory is set aside before it is needed. */
+/* Many requests at once: what each says does not depend on its company, and nobody waits for ever.
+ * Who is let in, and the tower: test_admission.c. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -16,7 +16,6 @@
 #include "support/cpu_engine.h"
 #include "support/record_events.h"
 
-static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
 static const char picture_path[] = "tests/fixtures/golden/vision/image.png";
 
 static dgemma_engine *open_for(int max_running)
@@ -600,201 +599,6 @@ START_TEST(many_that_wait_hold_up_nobody)
 }
 END_TEST
 
-/* ---- pictures ---- */
-
-/* A request that denoises for ever and, on the engine's thread so that nothing depends on speed,
- * brings another one with pictures. */
-typedef struct host {
-    dgemma_engine *engine;
-    const dgemma_request_options *guest_options;
-    _Atomic(dgemma_request *) guest;
-    int n_step; /* of the host's, since the guest is there */
-    int cancel_at, guest_began_at;
-} host;
-
-static void guest_begins(void *user)
-{
-    host *h = user;
-    if (!h->guest_began_at)
-        h->guest_began_at = h->n_step;
-}
-
-static bool receive(void *user, const dgemma_step *step)
-{
-    host *h = user;
-    (void)step;
-    if (h->guest) {
-        if (++h->n_step == h->cancel_at)
-            dgemma_request_cancel(h->guest);
-        return true;
-    }
-    dgemma_request *guest = record_submit(h->engine, h->guest_options);
-    dgemma_request_notify(guest, guest_begins, h);
-    h->guest = guest;
-    return true;
-}
-
-/* Each of another size, too large to share a pass of the tower. */
-enum { N_PICTURE = 6 };
-static dgemma_request_options with_pictures(const dgemma_engine *e)
-{
-    static dgemma_media media[N_PICTURE];
-    for (int i = 0; i < N_PICTURE; i++)
-        media[i] = (dgemma_media){.path = picture_path, .max_soft_tokens = 50 + 25 * i};
-    dgemma_request_options opt = dgemma_request_defaults(e);
-    opt.chat_prompt = "What is the difference?";
-    opt.media = media;
-    opt.n_media = N_PICTURE;
-    opt.max_tokens = 20;
-    opt.drafts = true;
-    return opt;
-}
-
-static void visit_host(host *h, record *rec)
-{
-    dgemma_request_options endless = record_endless(h->engine), guest = with_pictures(h->engine);
-    h->guest_options = &guest;
-    endless.on_step = receive;
-    endless.step_user = h;
-    dgemma_request *r = record_submit(h->engine, &endless);
-    while (!h->guest)
-        nap(0.001);
-    record_listen(h->guest, rec);
-    dgemma_request_free(r);
-}
-
-START_TEST(pictures_do_not_hold_up_canvases)
-{
-    static record alone, together;
-    dgemma_engine *e = open_for(1);
-    dgemma_request_options opt = with_pictures(e);
-    record_listen(record_submit(e, &opt), &alone);
-    ck_assert_int_eq(alone.stats.n_pictures_encoded, N_PICTURE);
-    dgemma_engine_close(e);
-
-    host h = {.engine = e = open_for(2)};
-    visit_host(&h, &together);
-    ck_assert_int_eq(together.stats.n_pictures_encoded, N_PICTURE);
-    ck_assert_int_eq(h.guest_began_at, N_PICTURE); /* a step for each picture */
-    record_assert_same(&alone, &together, "between steps", 0);
-    record_clear(&alone);
-    record_clear(&together);
-    dgemma_engine_close(e);
-}
-END_TEST
-
-START_TEST(cancelling_does_not_wait_for_pictures)
-{
-    static record cancelled;
-    dgemma_engine *e = open_for(2);
-    host h = {.engine = e, .cancel_at = 2};
-    visit_host(&h, &cancelled);
-    ck_assert_int_eq(cancelled.stats.end, DGEMMA_END_CANCELLED);
-    ck_assert_int_eq(cancelled.stats.n_pictures, N_PICTURE);
-    ck_assert_int_eq(cancelled.stats.n_pictures_encoded, 2);
-    record_clear(&cancelled);
-
-    /* what the tower has seen is known from now on */
-    dgemma_request_options opt = with_pictures(e);
-    record_listen(record_submit(e, &opt), &cancelled);
-    ck_assert_int_eq(cancelled.stats.n_pictures_encoded, N_PICTURE - 2);
-    record_clear(&cancelled);
-    dgemma_engine_close(e);
-}
-END_TEST
-
-/* ---- memory ---- */
-
-START_TEST(memory_is_set_aside_first)
-{
-    dgemma_engine_options eo = dg_test_engine_defaults();
-    dgemma_engine *e = open_for(1);
-    dgemma_model_info info;
-    dgemma_engine_info(e, &info);
-    dgemma_engine_close(e);
-
-    /* room for one that fills the context: smaller ones together, larger ones one by one */
-    eo.kv_bytes = info.kv_bytes_full;
-    e = record_engine(eo);
-    dgemma_request_options opt = dgemma_request_defaults(e);
-    static int32_t prompt[3000];
-    opt.tokens = prompt;
-    opt.n_tokens = 3000;
-    opt.max_tokens = 20;
-    opt.max_denoise_steps = 3;
-    dgemma_request *large[3];
-    for (int i = 0; i < 3; i++)
-        large[i] = record_submit(e, &opt);
-    for (int i = 0; i < 3; i++) {
-        dgemma_engine_counters c;
-        bool ended = false;
-        for (dgemma_event event; dgemma_request_wait(large[i], &event, -1);) {
-            dgemma_engine_count(e, &c);
-            ck_assert_int_le(c.n_running, 1);
-            ck_assert_uint_le(c.kv_bytes_used + c.kv_bytes_cached, c.kv_bytes_total);
-            ended = event.kind == DGEMMA_EVENT_END && event.status == DGEMMA_OK;
-        }
-        ck_assert(ended);
-        dgemma_request_free(large[i]);
-    }
-    dgemma_engine_close(e);
-
-    /* what can never fit is refused at once */
-    eo.kv_bytes = info.kv_bytes_full / 3;
-    e = record_engine(eo);
-    dgemma_request *r;
-    dgemma_error err = {0};
-    ck_assert_int_eq(dgemma_request_submit(&r, e, &opt, &err), DGEMMA_E_LIMIT);
-    ck_assert_ptr_nonnull(strstr(err.msg, "keys and values"));
-    opt.n_tokens = 100;
-    static record rec;
-    record_listen(record_submit(e, &opt), &rec);
-    ck_assert_int_ne(rec.stats.end, DGEMMA_END_FAILED);
-    record_clear(&rec);
-    dgemma_engine_close(e);
-}
-END_TEST
-
-START_TEST(options_of_scheduling_are_checked)
-{
-    dgemma_engine_options eo = dg_test_engine_defaults();
-    dgemma_engine *e = NULL;
-    dgemma_error err = {0};
-    eo.model_path = model_path;
-    eo.max_running = -1;
-    ck_assert_int_eq(dgemma_engine_open(&e, &eo, &err), DGEMMA_E_ARG);
-    eo.max_running = 1 << 20;
-    ck_assert_int_eq(dgemma_engine_open(&e, &eo, &err), DGEMMA_E_ARG);
-    eo.max_running = 1;
-    eo.queue_length = -1;
-    ck_assert_int_eq(dgemma_engine_open(&e, &eo, &err), DGEMMA_E_ARG);
-
-    eo.queue_length = 2; /* one runs, two wait, the fourth is told so */
-    e = record_engine(eo);
-    dgemma_request_options opt = record_endless(e);
-    dgemma_request *r[3], *none;
-    dgemma_event event;
-    r[0] = record_submit(e, &opt);
-    ck_assert(dgemma_request_wait(r[0], &event, 60));
-    r[1] = record_submit(e, &opt);
-    r[2] = record_submit(e, &opt);
-    ck_assert_int_eq(dgemma_request_submit(&none, e, &opt, &err), DGEMMA_E_LIMIT);
-    dgemma_engine_counters c;
-    dgemma_engine_count(e, &c);
-    ck_assert_int_eq(c.n_running, 1);
-    ck_assert_int_eq(c.n_waiting, 2);
-
-    /* one that waits ends when it is cancelled, though the first would run for ever */
-    dgemma_request_cancel(r[2]);
-    ck_assert(dgemma_request_wait(r[2], &event, 60));
-    ck_assert_int_eq(event.kind, DGEMMA_EVENT_END);
-    ck_assert_int_eq(event.stats.end, DGEMMA_END_CANCELLED);
-    for (int i = 0; i < 3; i++)
-        dgemma_request_free(r[i]);
-    dgemma_engine_close(e);
-}
-END_TEST
-
 Suite *scheduler_suite(void)
 {
     Suite *s = suite_create("scheduler");
@@ -810,10 +614,6 @@ Suite *scheduler_suite(void)
     tcase_add_test(t, a_long_prompt_does_not_hold_up_canvases);
     tcase_add_test(t, prompts_share_a_pass);
     tcase_add_test(t, many_that_wait_hold_up_nobody);
-    tcase_add_test(t, pictures_do_not_hold_up_canvases);
-    tcase_add_test(t, cancelling_does_not_wait_for_pictures);
-    tcase_add_test(t, memory_is_set_aside_first);
-    tcase_add_test(t, options_of_scheduling_are_checked);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,0 +1,370 @@
+/* Who is let in: pictures between the steps of others, memory that is set aside before it is
+ * needed, a queue with an end. */
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include "base/common.h"
+#include "dgemma.h"
+#include "engine/request.h"
+#include "suites.h"
+#include "support/cpu_engine.h"
+#include "support/record_events.h"
+
+static const char model_path[] = "tests/fixtures/golden/sampler_finishes/model";
+static const char picture_path[] = "tests/fixtures/golden/vision/image.png";
+
+static dgemma_engine *open_for(int max_running)
+{
+    dgemma_engine_options opt = dg_test_engine_defaults();
+    opt.max_running = max_running;
+    return record_engine(opt);
+}
+
+static void nap(double seconds)
+{
+    nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
+}
+
+/* ---- pictures ---- */
+
+/* A request that denoises for ever and, on the engine's thread so that nothing depends on speed,
+ * brings another one with pictures. */
+typedef struct host {
+    dgemma_engine *engine;
+    const dgemma_request_options *guest_options;
+    _Atomic(dgemma_request *) guest;
+    int n_step; /* of the host's, since the guest is there */
+    int cancel_at, guest_began_at;
+} host;
+
+static void guest_begins(void *user)
+{
+    host *h = user;
+    if (!h->guest_began_at)
+        h->guest_began_at = h->n_step;
+}
+
+static bool receive(void *user, const dgemma_step *step)
+{
+    host *h = user;
+    (void)step;
+    if (h->guest) {
+        if (++h->n_step == h->cancel_at)
+            dgemma_request_cancel(h->guest);
+        return true;
+    }
+    dgemma_request *guest = record_submit(h->engine, h->guest_options);
+    dgemma_request_notify(guest, guest_begins, h);
+    h->guest = guest;
+    return true;
+}
+
+/* Each of another size, too large to share a pass of the tower. */
+enum { N_PICTURE = 6 };
+static dgemma_request_options with_pictures(const dgemma_engine *e)
+{
+    static dgemma_media media[N_PICTURE];
+    for (int i = 0; i < N_PICTURE; i++)
+        media[i] = (dgemma_media){.path = picture_path, .max_soft_tokens = 50 + 25 * i};
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "What is the difference?";
+    opt.media = media;
+    opt.n_media = N_PICTURE;
+    opt.max_tokens = 20;
+    opt.drafts = true;
+    return opt;
+}
+
+static void visit_host(host *h, record *rec)
+{
+    dgemma_request_options endless = record_endless(h->engine), guest = with_pictures(h->engine);
+    h->guest_options = &guest;
+    endless.on_step = receive;
+    endless.step_user = h;
+    dgemma_request *r = record_submit(h->engine, &endless);
+    while (!h->guest)
+        nap(0.001);
+    record_listen(h->guest, rec);
+    dgemma_request_free(r);
+}
+
+START_TEST(pictures_do_not_hold_up_canvases)
+{
+    static record alone, together;
+    dgemma_engine *e = open_for(1);
+    dgemma_request_options opt = with_pictures(e);
+    record_listen(record_submit(e, &opt), &alone);
+    ck_assert_int_eq(alone.stats.n_pictures_encoded, N_PICTURE);
+    dgemma_engine_close(e);
+
+    host h = {.engine = e = open_for(2)};
+    visit_host(&h, &together);
+    ck_assert_int_eq(together.stats.n_pictures_encoded, N_PICTURE);
+    ck_assert_int_eq(h.guest_began_at, N_PICTURE); /* a step for each picture */
+    record_assert_same(&alone, &together, "between steps", 0);
+    record_clear(&alone);
+    record_clear(&together);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+START_TEST(cancelling_does_not_wait_for_pictures)
+{
+    static record cancelled;
+    dgemma_engine *e = open_for(2);
+    host h = {.engine = e, .cancel_at = 2};
+    visit_host(&h, &cancelled);
+    ck_assert_int_eq(cancelled.stats.end, DGEMMA_END_CANCELLED);
+    ck_assert_int_eq(cancelled.stats.n_pictures, N_PICTURE);
+    ck_assert_int_eq(cancelled.stats.n_pictures_encoded, 2);
+    record_clear(&cancelled);
+
+    /* what the tower has seen is known from now on */
+    dgemma_request_options opt = with_pictures(e);
+    record_listen(record_submit(e, &opt), &cancelled);
+    ck_assert_int_eq(cancelled.stats.n_pictures_encoded, N_PICTURE - 2);
+    record_clear(&cancelled);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* Two that arrive together: after two passes of the tower each has had one. */
+typedef struct two_guests {
+    dgemma_engine *engine;
+    dgemma_request *guest[2];
+    int n_step;
+    atomic_bool over;
+} two_guests;
+
+static bool receive_two(void *user, const dgemma_step *step)
+{
+    enum { N_EACH = 3 };
+    static dgemma_media media[2][N_EACH];
+    two_guests *t = user;
+    (void)step;
+    if (t->n_step++ == 2) {
+        for (int k = 0; k < 2; k++)
+            dgemma_request_cancel(t->guest[k]);
+        t->over = true;
+    }
+    for (int k = 0; t->n_step == 1 && k < 2; k++) {
+        for (int i = 0; i < N_EACH; i++)
+            media[k][i] =
+                (dgemma_media){.path = picture_path, .max_soft_tokens = 60 + 30 * (2 * i + k)};
+        dgemma_request_options opt = dgemma_request_defaults(t->engine);
+        opt.chat_prompt = k ? "What is that?" : "Which is larger?";
+        opt.media = media[k];
+        opt.n_media = N_EACH;
+        t->guest[k] = record_submit(t->engine, &opt);
+    }
+    return true;
+}
+
+START_TEST(the_tower_is_used_in_turns)
+{
+    static record rec;
+    two_guests t = {.engine = open_for(3)};
+    dgemma_request_options opt = record_endless(t.engine);
+    opt.on_step = receive_two;
+    opt.step_user = &t;
+    dgemma_request *endless = record_submit(t.engine, &opt);
+    while (!t.over)
+        nap(0.001);
+    for (int k = 0; k < 2; k++) {
+        record_listen(t.guest[k], &rec);
+        ck_assert_int_eq(rec.stats.end, DGEMMA_END_CANCELLED);
+        ck_assert_int_eq(rec.stats.n_pictures_encoded, 1);
+        record_clear(&rec);
+    }
+    dgemma_request_free(endless);
+    dgemma_engine_close(t.engine);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+START_TEST(memory_is_set_aside_first)
+{
+    dgemma_engine_options eo = dg_test_engine_defaults();
+    dgemma_engine *e = open_for(1);
+    dgemma_model_info info;
+    dgemma_engine_info(e, &info);
+    dgemma_engine_close(e);
+
+    /* room for one that fills the context: smaller ones together, larger ones one by one */
+    eo.kv_bytes = info.kv_bytes_full;
+    e = record_engine(eo);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    static int32_t prompt[3000];
+    opt.tokens = prompt;
+    opt.n_tokens = 3000;
+    opt.max_tokens = 20;
+    opt.max_denoise_steps = 3;
+    dgemma_request *large[3];
+    uint64_t n_steps = 0;
+    for (int i = 0; i < 3; i++)
+        large[i] = record_submit(e, &opt);
+    for (int i = 0; i < 3; i++) {
+        dgemma_engine_counters c;
+        bool ended = false;
+        for (dgemma_event event; dgemma_request_wait(large[i], &event, -1);) {
+            dgemma_engine_count(e, &c);
+            ck_assert_int_le(c.n_running, 1);
+            ck_assert_uint_le(c.kv_bytes_used + c.kv_bytes_cached, c.kv_bytes_total);
+            ended = event.kind == DGEMMA_EVENT_END && event.status == DGEMMA_OK;
+            n_steps += ended ? (uint64_t)event.stats.n_steps : 0;
+        }
+        ck_assert(ended);
+        dgemma_request_free(large[i]);
+    }
+    dgemma_engine_counters all;
+    dgemma_engine_count(e, &all);
+    ck_assert_uint_eq(all.n_steps, n_steps);
+    ck_assert_uint_gt(all.n_passes, n_steps); /* some had rows of prompts alone */
+    dgemma_engine_close(e);
+
+    /* what can never fit is refused at once */
+    eo.kv_bytes = info.kv_bytes_full / 3;
+    e = record_engine(eo);
+    dgemma_request *r;
+    dgemma_error err = {0};
+    ck_assert_int_eq(dgemma_request_submit(&r, e, &opt, &err), DGEMMA_E_LIMIT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "keys and values"));
+    opt.n_tokens = 100; /* an answer may be too long as well */
+    opt.max_tokens = 3000;
+    ck_assert_int_eq(dgemma_request_submit(&r, e, &opt, &err), DGEMMA_E_LIMIT);
+    opt.max_tokens = 20;
+    static record rec;
+    record_listen(record_submit(e, &opt), &rec);
+    ck_assert_int_ne(rec.stats.end, DGEMMA_END_FAILED);
+    record_clear(&rec);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* Requests of one prompt have its pixels in common, but features each its own until it is encoded.
+ * They come all at once, and as many are let in as the bound has room for. */
+enum { N_SHARING = 40 };
+typedef struct sharers {
+    dgemma_engine *engine;
+    dgemma_prompt *prompt;
+    dgemma_request *request[N_SHARING];
+    size_t feature_bytes; /* of one */
+    int n_step, n_let_in;
+    atomic_bool over;
+} sharers;
+
+static bool receive_sharers(void *user, const dgemma_step *step)
+{
+    sharers *s = user;
+    dgemma_engine_counters c;
+    (void)step;
+    if (!s->n_step++) {
+        dgemma_request_options opt = dgemma_request_defaults(s->engine);
+        opt.prompt = s->prompt;
+        opt.max_tokens = 1;
+        opt.max_denoise_steps = 1;
+        for (int i = 0; i < N_SHARING; i++)
+            s->request[i] = record_submit(s->engine, &opt);
+        s->feature_bytes = s->request[0]->feature_bytes;
+        return true;
+    }
+    dgemma_engine_count(s->engine, &c);
+    if (!s->n_let_in)
+        s->n_let_in = c.n_running - 1; /* beside this one */
+    s->over = true;
+    return true;
+}
+
+START_TEST(features_of_pictures_are_bounded)
+{
+    enum { BOUND = 600 << 10 }; /* the pixels of one picture of 70 tokens, and a little */
+    static record rec;
+    static const dgemma_media picture = {.path = picture_path};
+    dgemma_engine_options eo = dg_test_engine_defaults();
+    eo.max_running = N_SHARING + 1;
+    eo.picture_bytes = BOUND;
+    eo.no_prefix_cache = true;
+    sharers s = {.engine = record_engine(eo)};
+    dgemma_error err = {0};
+    dgemma_request_options opt = dgemma_request_defaults(s.engine);
+    opt.chat_prompt = "What is that?";
+    opt.media = &picture;
+    opt.n_media = 1;
+    opt.image_tokens = 70;
+    ck_assert_msg(dgemma_prompt_create(&s.prompt, s.engine, &opt, &err) == DGEMMA_OK, "%s",
+                  err.msg);
+    opt = record_endless(s.engine);
+    opt.on_step = receive_sharers;
+    opt.step_user = &s;
+    dgemma_request *endless = record_submit(s.engine, &opt);
+    while (!s.over)
+        nap(0.001);
+    int most = (int)(BOUND / s.feature_bytes);
+    ck_assert_int_lt(most, N_SHARING);
+    ck_assert_int_eq(s.n_let_in, most);
+    for (int i = 0; i < N_SHARING; i++) { /* and all come to their turn */
+        record_listen(s.request[i], &rec);
+        ck_assert_int_ne(rec.stats.end, DGEMMA_END_FAILED);
+        record_clear(&rec);
+    }
+    dgemma_request_free(endless);
+    dgemma_prompt_free(s.prompt);
+    dgemma_engine_close(s.engine);
+}
+END_TEST
+
+START_TEST(options_of_scheduling_are_checked)
+{
+    dgemma_engine_options eo = dg_test_engine_defaults();
+    dgemma_engine *e = NULL;
+    dgemma_error err = {0};
+    eo.model_path = model_path;
+    eo.max_running = -1;
+    ck_assert_int_eq(dgemma_engine_open(&e, &eo, &err), DGEMMA_E_ARG);
+    eo.max_running = 1 << 20;
+    ck_assert_int_eq(dgemma_engine_open(&e, &eo, &err), DGEMMA_E_ARG);
+    eo.max_running = 1;
+    eo.queue_length = -1;
+    ck_assert_int_eq(dgemma_engine_open(&e, &eo, &err), DGEMMA_E_ARG);
+
+    eo.queue_length = 2; /* one runs, two wait, the fourth is told so */
+    e = record_engine(eo);
+    dgemma_request_options opt = record_endless(e);
+    dgemma_request *r[3], *none;
+    dgemma_event event;
+    r[0] = record_submit(e, &opt);
+    ck_assert(dgemma_request_wait(r[0], &event, 60));
+    r[1] = record_submit(e, &opt);
+    r[2] = record_submit(e, &opt);
+    ck_assert_int_eq(dgemma_request_submit(&none, e, &opt, &err), DGEMMA_E_LIMIT);
+    dgemma_engine_counters c;
+    dgemma_engine_count(e, &c);
+    ck_assert_int_eq(c.n_running, 1);
+    ck_assert_int_eq(c.n_waiting, 2);
+
+    /* one that waits ends when it is cancelled, though the first would run for ever */
+    dgemma_request_cancel(r[2]);
+    ck_assert(dgemma_request_wait(r[2], &event, 60));
+    ck_assert_int_eq(event.kind, DGEMMA_EVENT_END);
+    ck_assert_int_eq(event.stats.end, DGEMMA_END_CANCELLED);
+    for (int i = 0; i < 3; i++)
+        dgemma_request_free(r[i]);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+Suite *admission_suite(void)
+{
+    Suite *s = suite_create("admission");
+    TCase *t = tcase_create("admission");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, pictures_do_not_hold_up_canvases);
+    tcase_add_test(t, cancelling_does_not_wait_for_pictures);
+    tcase_add_test(t, the_tower_is_used_in_turns);
+    tcase_add_test(t, memory_is_set_aside_first);
+    tcase_add_test(t, features_of_pictures_are_bounded);
+    tcase_add_test(t, options_of_scheduling_are_checked);
+    suite_add_tcase(s, t);
+    return s;
+}
