@@ -220,10 +220,22 @@ def run_all(tree, mutations, jobs, limit):
     return counts['killed'], sum(counts.values()) - counts['killed']
 
 
+def show(tree, mutations):
+    """Prints the list; returns how many of it the code has left behind."""
+    n_stale = 0
+    for m in mutations:
+        path = os.path.join(tree, m.path)
+        why = m.apply(read(path).decode())[1] if os.path.exists(path) else 'no such file'
+        n_stale += why is not None
+        print(f'{m.path}: {m.what} ({", ".join(m.suites)})' + (f' FAILED: does not apply: {why}' if why else ''))
+    print(f'{len(mutations)} mutations')
+    return n_stale
+
+
 def main():
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     parser = argparse.ArgumentParser(description='Breaks the code in small ways and asks whether a test notices.')
-    parser.add_argument('--list', action='store_true', help='show the mutations, run nothing')
+    parser.add_argument('--list', action='store_true', help='show the mutations and whether they apply, run nothing')
     parser.add_argument('--only', metavar='PATTERN', default='', help='those whose file or words contain this (a regular expression)')
     parser.add_argument('--jobs', type=int, default=os.cpu_count() or 1, help='how many at a time, each in a copy of its own')
     parser.add_argument('--tree', default=here, help='the source tree')
@@ -234,10 +246,7 @@ def main():
     mutations = read_list(options.file or os.path.join(options.tree, 'tests', 'mutations.txt'))
     chosen = [m for m in mutations if re.search(options.only, f'{m.path}: {m.what}')]
     if options.list:
-        for m in chosen:
-            print(f'{m.path}: {m.what} ({", ".join(m.suites)})')
-        print(f'{len(chosen)} mutations')
-        return
+        sys.exit(1 if show(options.tree, chosen) else 0)
     passed, failed = run_all(options.tree, chosen, max(1, min(options.jobs, len(chosen))), options.limit)
     print(f'{passed} passed, {failed} failed, {len(mutations) - len(chosen)} skipped')
     sys.exit(1 if failed or not chosen else 0)

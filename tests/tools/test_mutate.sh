@@ -81,4 +81,8 @@ END
 check "the tree itself is left alone" grep -qF '$1 + $2' "$tree/src/sum.sh"
 check "every mutation of ours is listed" sh -c \
     'python3 tools/mutate.py --list | tail -n 1 | grep -qE "^([6-9][0-9]|[0-9]{3,}) mutations$"'
+check "and every one applies" python3 tools/mutate.py --list
+printf '@ src/sum.sh: sums\ngone\n- no such text\n+ b\n' >"$temp/stale.txt"
+check "one that the code has left behind" fails_saying "gone (sums) FAILED: does not apply" \
+    python3 tools/mutate.py --tree "$tree" --list "$temp/stale.txt"
 finish
