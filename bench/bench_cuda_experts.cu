@@ -196,7 +196,7 @@ static unsigned char *stored; /* of one */
 static float *out_rows;
 static uint32_t *sink;
 static uint16_t *x_rows[2]; /* bfloat16, half */
-static void *h_rows, *result_rows;
+static void *h_rows, *result_rows, *byte_rows;
 
 static dg_cuda_rows rows_of(dg_dtype type, int n)
 {
@@ -336,6 +336,7 @@ static double experts_error(const expert_job *job, const int32_t *expert, const 
 typedef struct part_job {
     const expert_job *all;
     dg_sort_job sort;
+    dg_byte_rows bytes;
     dg_stream_job stream;
     dg_dtype type;
     int n_in;
@@ -345,7 +346,7 @@ typedef struct part_job {
 
 static void enqueue_sort(cudaStream_t stream, void *arg, int layer)
 {
-    check(dg_sort_pairs(stream, &((part_job *)arg)->sort), "sort");
+    check(dg_sort_pairs(stream, &((part_job *)arg)->sort, &((part_job *)arg)->bytes), "sort");
     (void)layer;
 }
 
@@ -372,7 +373,10 @@ static void enqueue_stream(cudaStream_t stream, void *arg, int layer)
     s.next = job->counter + layer;
     if (layer == 0)
         check(cudaMemsetAsync(job->counter, 0, 64 * 4, stream), "counters");
-    DG_FOR_FORMAT(job->type, check(stream_part<F>(stream, s, job->n_in), "stream"), exit(1))
+    if (job->bytes.out && !s.down)
+        check(stream_part<format_q4_k_bytes>(stream, s, job->n_in), "stream");
+    else
+        DG_FOR_FORMAT(job->type, check(stream_part<F>(stream, s, job->n_in), "stream"), exit(1))
 }
 
 static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, int n_in, bool down)
@@ -382,7 +386,7 @@ static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, in
     s.n_pair = job->sort.n_pair;
     s.piece = job->sort.piece;
     s.n_piece = job->sort.n_piece;
-    s.mat_bytes = dg_cuda_pack_bytes(type, n_out, n_in);
+    s.mat_bytes = down ? dg_cuda_pack_bytes(type, n_out, n_in) : dg_cuda_pack_gated_bytes(type, n_out, n_in);
     s.tiles = group_tiles(n_out);
     s.n_group = group_count(n_out);
     s.factor = 1;
@@ -410,6 +414,8 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     job.sort.n_tile = dg_most_tiles(n_pair, N_EXPERT);
     job.sort.tile = (dg_expert_tile *)device_memory((size_t)job.sort.n_tile * sizeof(dg_expert_tile));
     job.counter = (int32_t *)device_memory(64 * 4);
+    if (all->type == DG_Q4_K)
+        job.bytes = {x_rows[1], all->n_row, N_EMBD, N_EMBD / 256, (unsigned char *)byte_rows};
     us[0] = time_layers(enqueue_sort, &job, n_layer);
 
     dg_cuda_form form = dg_cuda_form_of(all->down);
@@ -418,6 +424,10 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     job.stream.row = job.sort.row;
     job.stream.x = (const unsigned char *)x.data;
     job.stream.x_bytes = (size_t)x.ld * 2;
+    if (job.bytes.out) {
+        job.stream.x = job.bytes.out;
+        job.stream.x_bytes = N_EMBD / 256 * BYTE_UNIT;
+    }
     job.stream.w[0] = pool + all->gate_at;
     job.stream.w[1] = pool + all->up_at;
     job.stream.out = h;
@@ -436,7 +446,7 @@ static void parts(const expert_job *all, int n_layer, const char *name)
 
     job.combine = {result, job.sort.place, all->weight, out_rows, N_EMBD, all->n_row, N_USED, N_EMBD};
     us[3] = time_layers(enqueue_combine, &job, n_layer);
-    floor_job least = {pool, 2 * N_EXPERT * dg_cuda_pack_bytes(all->type, N_FF, N_EMBD), sink};
+    floor_job least = {pool, 2 * N_EXPERT * dg_cuda_pack_gated_bytes(all->type, N_FF, N_EMBD), sink};
     floor_us[0] = time_layers(enqueue_floor, &least, n_layer);
     least.bytes = N_EXPERT * dg_cuda_pack_bytes(all->down, N_EMBD, N_FF);
     floor_us[1] = time_layers(enqueue_floor, &least, n_layer);
@@ -455,7 +465,7 @@ static void parts(const expert_job *all, int n_layer, const char *name)
 static void experts(dg_dtype type, dg_dtype down, const int *n_row, int n_run, int n_stress)
 {
     expert_job job = {};
-    size_t gate_bytes = N_EXPERT * dg_cuda_pack_bytes(type, N_FF, N_EMBD), down_bytes = N_EXPERT * dg_cuda_pack_bytes(down, N_EMBD, N_FF);
+    size_t gate_bytes = N_EXPERT * dg_cuda_pack_gated_bytes(type, N_FF, N_EMBD), down_bytes = N_EXPERT * dg_cuda_pack_bytes(down, N_EMBD, N_FF);
     size_t each = (size_t)N_FF * N_EMBD, gate_stored = dg_dtype_bytes(type, each), down_stored = dg_dtype_bytes(down, each);
     int32_t *expert = (int32_t *)host_memory(MAX_ROWS * N_USED * sizeof *expert);
     float *weight = (float *)host_memory(MAX_ROWS * N_USED * sizeof *weight);
@@ -472,8 +482,8 @@ static void experts(dg_dtype type, dg_dtype down, const int *n_row, int n_run, i
     check(cudaMemcpy(job.weight, weight, MAX_ROWS * N_USED * sizeof *weight, cudaMemcpyHostToDevice), "copy");
     fill_stored(stored, type, N_EXPERT * each);
     fill_stored(stored + N_EXPERT * gate_stored, down, N_EXPERT * each);
-    check(dg_cuda_pack(0, pool, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
-    check(dg_cuda_pack(0, pool + job.up_at, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
+    check(dg_cuda_pack_gated(0, pool, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
+    check(dg_cuda_pack_gated(0, pool + job.up_at, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
     check(dg_cuda_pack(0, pool + job.down_at, stored + N_EXPERT * gate_stored, down_stored, down, N_EXPERT, N_EMBD, N_FF), "pack");
     int n_layer = (int)(((size_t)POOL_GB << 30) / job.layer_bytes);
     n_layer = n_layer > 8 ? 8 : n_layer;
@@ -516,6 +526,7 @@ int main(int argc, char **argv)
     out_rows = (float *)device_memory((size_t)MAX_ROWS * N_EMBD * sizeof(float));
     h_rows = device_memory((size_t)MAX_ROWS * N_USED * N_FF * 2);
     result_rows = device_memory((size_t)MAX_ROWS * N_USED * N_EMBD * 2);
+    byte_rows = device_memory((size_t)MAX_ROWS * (N_EMBD / 256) * BYTE_UNIT);
     sink = (uint32_t *)device_memory(64);
     for (int half = 0; half < 2; half++) {
         x_rows[half] = (uint16_t *)device_memory((size_t)MAX_ROWS * N_EMBD * 2);

@@ -1,10 +1,11 @@
 /* Times the products of the CUDA backend on the shapes of the model, against floors measured in the same run.
  *
- *   make build/release/bench_cuda_products && build/release/bench_cuda_products [dense | rows | experts]
+ *   make build/release/bench_cuda_products && build/release/bench_cuda_products [dense | rows | packing]
  *
  * Each figure is the median of replays of a graph of several layers with weights of their own, 3 GB together, so that
  * none come from a cache. floor: the time in which a kernel that only reads takes the same bytes in; eta: floor / time.
- * Results are compared with sums in double on the host for some rows, and the experts' bits over thousands of runs. */
+ * Results are compared with sums in double on the host for some rows. The experts have a
+ * bench of their own. */
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdio.h>
@@ -419,180 +420,9 @@ static void soft(dg_dtype type)
     free(row);
 }
 
-/* ---- experts ---- */
-
-enum { N_EXPERT = 128, N_USED = 8, N_EMBD = 2816, N_FF = 704 };
-
-typedef struct expert_job {
-    dg_dtype type, down;
-    int n_row;
-    size_t gate_at, up_at, down_at, layer_bytes;
-    int32_t *expert;
-    float *weight;
-    void *scratch;
-} expert_job;
-
-static void enqueue_experts(cudaStream_t stream, void *arg, int layer)
-{
-    expert_job *job = (expert_job *)arg;
-    unsigned char *at = pool + (size_t)layer * job->layer_bytes;
-    dg_cuda_matrix gate = {job->type, N_EXPERT, N_FF, N_EMBD, at + job->gate_at, NULL};
-    dg_cuda_matrix up = {job->type, N_EXPERT, N_FF, N_EMBD, at + job->up_at, NULL};
-    dg_cuda_matrix down = {job->down, N_EXPERT, N_EMBD, N_FF, at + job->down_at, NULL};
-    dg_cuda_experts_args a = {job->n_row, N_USED,   rows_of(job->type, N_EMBD), job->expert, job->weight, &gate, &up,
-                              &down,      out_rows, N_EMBD,                     job->scratch};
-    check(dg_cuda_experts(stream, &a), "experts");
-}
-
-/* Distinct experts for each row; with skew the busiest have four times the mean. */
-static void make_routes(int32_t *expert, int n_row, bool skew)
-{
-    uint64_t seed = 99;
-    for (int r = 0; r < n_row; r++)
-        for (int j = 0; j < N_USED; j++) {
-            int32_t e;
-            bool taken;
-            do {
-                double u = mixed(seed++) / 4294967296.0;
-                e = (int32_t)(skew ? N_EXPERT * u * u * (0.25 + 0.75 * u) : N_EXPERT * u);
-                taken = false;
-                for (int i = 0; i < j; i++)
-                    taken |= expert[r * N_USED + i] == e;
-            } while (taken);
-            expert[r * N_USED + j] = e;
-        }
-}
-
-static __global__ void count_differences(const uint32_t *a, const uint32_t *b, size_t n, unsigned *count)
-{
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
-        if (a[i] != b[i])
-            atomicAdd(count, 1u);
-}
-
-static void stress(expert_job *job, int n_run)
-{
-    size_t n = (size_t)job->n_row * N_EMBD;
-    uint32_t *first = (uint32_t *)device_memory(n * 4);
-    unsigned *count = (unsigned *)device_memory(4), before = 0, wrong = 0;
-    enqueue_experts(0, job, 0);
-    check(cudaMemcpy(first, out_rows, n * 4, cudaMemcpyDeviceToDevice), "copy");
-    for (int i = 0; i < n_run; i++) {
-        unsigned now;
-        check(cudaMemsetAsync(out_rows, 0xFF, n * 4, 0), "clear");
-        enqueue_experts(0, job, 0);
-        count_differences<<<264, 256>>>(first, (const uint32_t *)out_rows, n, count);
-        if (i % 50 == 49 || i == n_run - 1) {
-            check(cudaMemcpy(&now, count, 4, cudaMemcpyDeviceToHost), "stress");
-            wrong += now != before;
-            before = now;
-        }
-    }
-    printf("stress %s + %s: %d runs, %u values differ, in %u groups of 50\n", dg_dtype_name(job->type), dg_dtype_name(job->down), n_run,
-           before, wrong);
-    cudaFree(first);
-    cudaFree(count);
-}
-
-/* One row against sums in double; h is rounded as the kernels round it only in its size. */
-static double experts_error(const expert_job *job, const int32_t *expert, const float *weight, int row)
-{
-    size_t gate_row = dg_dtype_bytes(job->type, N_EMBD), down_row = dg_dtype_bytes(job->down, N_FF);
-    unsigned char *gate = (unsigned char *)host_memory(gate_row * N_FF), *down = (unsigned char *)host_memory(down_row * 64);
-    float *w = (float *)host_memory(N_EMBD * sizeof *w), *x = (float *)host_memory(N_EMBD * sizeof *x), *got = (float *)host_memory(64 * 4);
-    double want[64] = {}, worst = 0, largest = 1e-30;
-    dg_cuda_form form = dg_cuda_form_of(job->type);
-    uint16_t *bits = (uint16_t *)host_memory(N_EMBD * 2);
-    check(cudaMemcpy(bits, x_rows[form == DG_CUDA_F16] + (size_t)row * N_EMBD, N_EMBD * 2, cudaMemcpyDeviceToHost), "x");
-    dg_widen(x, bits, form == DG_CUDA_F16 ? DG_F16 : DG_BF16, N_EMBD);
-    for (int j = 0; j < N_USED; j++) {
-        double h[N_FF];
-        size_t e = (size_t)expert[row * N_USED + j];
-        check(cudaMemcpy(gate, stored + e * gate_row * N_FF, gate_row * N_FF, cudaMemcpyDeviceToHost), "gate");
-        for (int i = 0; i < N_FF; i++) {
-            double g = 0;
-            dg_widen(w, gate + (size_t)i * gate_row, job->type, N_EMBD);
-            for (int k = 0; k < N_EMBD; k++)
-                g += (double)w[k] * x[k];
-            h[i] = 0.5 * g * (1 + tanh(0.7978845608 * (g + 0.044715 * g * g * g))) * g; /* up is gate here */
-        }
-        size_t at = (size_t)N_EXPERT * gate_row * N_FF;
-        check(cudaMemcpy(down, stored + at + e * down_row * N_EMBD, down_row * 64, cudaMemcpyDeviceToHost), "down");
-        for (int o = 0; o < 64; o++) {
-            double sum = 0;
-            dg_widen(w, down + (size_t)o * down_row, job->down, N_FF);
-            for (int k = 0; k < N_FF; k++)
-                sum += (double)w[k] * h[k];
-            want[o] += weight[row * N_USED + j] * sum;
-        }
-    }
-    check(cudaMemcpy(got, out_rows + (size_t)row * N_EMBD, 64 * 4, cudaMemcpyDeviceToHost), "y");
-    for (int o = 0; o < 64; o++) {
-        double error = fabs(got[o] - want[o]);
-        worst = error > worst || !(error == error) ? error : worst;
-        largest = fabs(want[o]) > largest ? fabs(want[o]) : largest;
-    }
-    free(gate);
-    free(down);
-    free(w);
-    free(x);
-    free(got);
-    free(bits);
-    return worst / largest;
-}
-
-static void experts(dg_dtype type, dg_dtype down, const int *n_row, int n_run, int n_stress)
-{
-    expert_job job = {};
-    size_t gate_bytes = N_EXPERT * dg_cuda_pack_bytes(type, N_FF, N_EMBD), down_bytes = N_EXPERT * dg_cuda_pack_bytes(down, N_EMBD, N_FF);
-    size_t each = (size_t)N_FF * N_EMBD, gate_stored = dg_dtype_bytes(type, each), down_stored = dg_dtype_bytes(down, each);
-    int32_t *expert = (int32_t *)host_memory(MAX_ROWS * N_USED * sizeof *expert);
-    float *weight = (float *)host_memory(MAX_ROWS * N_USED * sizeof *weight);
-    job.type = type;
-    job.down = down;
-    job.up_at = gate_bytes;
-    job.down_at = 2 * gate_bytes;
-    job.layer_bytes = 2 * gate_bytes + down_bytes;
-    job.expert = (int32_t *)device_memory(MAX_ROWS * N_USED * sizeof *expert);
-    job.weight = (float *)device_memory(MAX_ROWS * N_USED * sizeof *weight);
-    job.scratch = device_memory(dg_cuda_experts_bytes(MAX_ROWS, N_USED, N_EXPERT, N_EMBD, N_FF));
-    for (int i = 0; i < MAX_ROWS * N_USED; i++)
-        weight[i] = 0.05f + (float)(mixed((uint64_t)i) & 255) / 1024;
-    check(cudaMemcpy(job.weight, weight, MAX_ROWS * N_USED * sizeof *weight, cudaMemcpyHostToDevice), "copy");
-    fill_stored(stored, type, N_EXPERT * each);
-    fill_stored(stored + N_EXPERT * gate_stored, down, N_EXPERT * each);
-    check(dg_cuda_pack(0, pool, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
-    check(dg_cuda_pack(0, pool + job.up_at, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
-    check(dg_cuda_pack(0, pool + job.down_at, stored + N_EXPERT * gate_stored, down_stored, down, N_EXPERT, N_EMBD, N_FF), "pack");
-    int n_layer = (int)(((size_t)POOL_GB << 30) / job.layer_bytes);
-    n_layer = n_layer > 8 ? 8 : n_layer;
-    for (int l = 1; l < n_layer; l++)
-        check(cudaMemcpy(pool + (size_t)l * job.layer_bytes, pool, job.layer_bytes, cudaMemcpyDeviceToDevice), "copy");
-    floor_job least = {pool, job.layer_bytes, sink};
-    double floor_us = time_layers(enqueue_floor, &least, n_layer);
-    for (int i = 0; i < n_run; i++)
-        for (int skew = 0; skew < (n_row[i] == 256 ? 2 : 1); skew++) {
-            job.n_row = n_row[i];
-            make_routes(expert, n_row[i], skew);
-            check(cudaMemcpy(job.expert, expert, (size_t)n_row[i] * N_USED * sizeof *expert, cudaMemcpyHostToDevice), "copy");
-            enqueue_experts(0, &job, 0);
-            check(cudaDeviceSynchronize(), "run");
-            double error = experts_error(&job, expert, weight, n_row[i] / 2), us = time_layers(enqueue_experts, &job, n_layer);
-            printf("| experts%s %s+%s | %4d | %8.1f | %5.0f | %5.0f | %7.1f | %.3f | %.1e |\n", skew ? ", skewed" : "", dg_dtype_name(type),
-                   dg_dtype_name(down), n_row[i], us, (double)job.layer_bytes / us * 1e-3, 6.0 * n_row[i] * N_USED * N_FF * N_EMBD / us * 1e-6,
-                   floor_us, floor_us / us, error);
-            fflush(stdout);
-            if (n_row[i] == 256 && n_stress)
-                stress(&job, n_stress);
-        }
-    cudaFree(job.expert);
-    cudaFree(job.weight);
-    cudaFree(job.scratch);
-    free(expert);
-    free(weight);
-}
-
 /* ---- packing ---- */
+
+enum { N_EXPERT = 128, N_EMBD = 2816, N_FF = 704 };
 
 static void packing(dg_dtype type)
 {
@@ -618,7 +448,7 @@ int main(int argc, char **argv)
     static const dense_case o = {"o sliding", 4096, 1, {2816, 0, 0}, false}, o2 = {"o global", 8192, 1, {2816, 0, 0}, false};
     static const dense_case gate_up = {"gate+up dense", 2816, 2, {2112, 2112, 0}, true}, down = {"down dense", 2112, 1, {2816, 0, 0}, false};
     static const dense_case head = {"head", 2816, 1, {262144, 0, 0}, false};
-    static const int canvas[] = {256}, many[] = {1, 16, 64, 256, 2048}, batches[] = {1, 16, 256, 1024, 2048};
+    static const int canvas[] = {256}, many[] = {1, 16, 64, 256, 2048};
     cudaDeviceProp device;
     check(cudaGetDeviceProperties(&device, 0), "device");
     pool = (unsigned char *)device_memory((size_t)POOL_GB << 30);
@@ -653,13 +483,7 @@ int main(int argc, char **argv)
         dense(&gate_up, DG_BF16, many, 5);
         dense(&down, DG_BF16, many, 5);
     }
-    if (all || !strcmp(argv[1], "experts")) {
-        experts(DG_BF16, DG_BF16, batches, 5, 2000);
-        experts(DG_Q8_0, DG_Q8_0, canvas, 1, 1000);
-        experts(DG_Q4_K, DG_Q8_0, canvas, 1, 1000);
-        experts(DG_Q4_K, DG_Q5_0, batches, 5, 2000);
-        experts(DG_Q6_K, DG_Q8_0, canvas, 1, 0);
-        experts(DG_Q4_0, DG_Q4_0, canvas, 1, 500);
+    if (all || !strcmp(argv[1], "packing")) {
         packing(DG_BF16);
         packing(DG_Q4_K);
     }

@@ -64,6 +64,10 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
         return DG_LAUNCH(float_experts, grid, FLOAT_THREADS, 0, stream, job, start,
                          dg_cuda_ld(w->n_in));
     }
+    if (w->type == DG_Q4_K && !job.down) {
+        job.mat_bytes = dg_cuda_pack_gated_bytes(w->type, w->n_out, w->n_in);
+        return launch_format<format_q4_k_bytes>(stream, job, w->n_in);
+    }
     DG_FOR_FORMAT(w->type, return launch_format<F>(stream, job, w->n_in), break)
     return cudaErrorInvalidValue;
 }
@@ -75,7 +79,7 @@ typedef struct experts_scratch {
     int32_t *start, *row, *place, *counter; /* counter: and the number of pieces behind them */
     dg_expert_piece *piece;
     dg_expert_tile *tile;
-    void *h, *result;
+    void *h, *result; /* result: before that, rows of x as bytes */
     size_t bytes;
 } experts_scratch;
 
@@ -117,6 +121,11 @@ static size_t row_bytes(const dg_cuda_rows &rows)
     return (size_t)rows.ld * (rows.form == DG_CUDA_F32 ? 4 : 2);
 }
 
+static bool of_bytes(const dg_cuda_experts_args *a)
+{
+    return a->gate->type == DG_Q4_K;
+}
+
 static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
                         const experts_scratch &s)
 {
@@ -134,7 +143,15 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.n_piece = s.counter + DG_PIECE_COUNTERS;
     job.tile = s.tile;
     job.n_tile = dg_most_tiles(job.n_pair, job.n_expert);
-    return dg_sort_pairs(stream, &job);
+    dg_byte_rows rows = {};
+    if (of_bytes(a)) {
+        rows.x = (const uint16_t *)a->x.data;
+        rows.n_row = a->n_row;
+        rows.ld = a->x.ld;
+        rows.n_unit = a->gate->n_in / 256;
+        rows.out = (unsigned char *)s.result;
+    }
+    return dg_sort_pairs(stream, &job, &rows);
 }
 
 /* From so many rows an expert on, products are the limit and not the reading of weights: the dense
@@ -184,8 +201,12 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
     job.scale[1] = a->up->scale;
     job.factor = h.form == DG_CUDA_F16 ? 1 / DG_CUDA_GATED : 1;
     job.out = h;
-    if (in_tiles(a, a->gate))
+    if (of_bytes(a)) {
+        job.x = (const unsigned char *)s.result;
+        job.x_bytes = (size_t)(a->gate->n_in / 256) * BYTE_UNIT;
+    } else if (in_tiles(a, a->gate)) {
         return tiles_product(stream, a, s, job, a->x, a->gate, a->up);
+    }
     return launch(stream, job, a->gate, s.start);
 }
 

@@ -33,7 +33,20 @@ typedef struct dg_sort_job {
 /* Pieces and tiles that so many pairs can have at most. */
 int dg_most_pieces(int n_pair, int n_expert);
 int dg_most_tiles(int n_pair, int n_expert);
-cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job);
+
+/* Rows of x as bytes (cuda_bytes.cuh), in units of 256 values. A unit is 256 bytes; the sums of
+ * each 32, as two halves whose sum they are: multiples of 64, then the rest; the factor as a float;
+ * nothing up to a multiple of 64. */
+enum { BYTE_SUMS = 256, BYTE_FACTOR = 288, BYTE_UNIT = 320 };
+
+typedef struct dg_byte_rows {
+    const uint16_t *x; /* halves [n_row, ld] */
+    int n_row, ld, n_unit;
+    unsigned char *out; /* [n_row][n_unit][BYTE_UNIT]; NULL: not wanted */
+} dg_byte_rows;
+
+/* In one launch, as neither needs the other. */
+cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_byte_rows *rows);
 
 /* ---- a row's experts, in the order of its choices ---- */
 

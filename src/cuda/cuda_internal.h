@@ -99,6 +99,7 @@ static inline bool dg_cuda_idle(const dg_cuda *cu)
 typedef struct dg_cuda_weight {
     struct dg_cuda_weight *next; /* of all there are */
     dg_cuda_matrix matrix;
+    bool gated;           /* gate or up of experts */
     const float *plain;   /* the router's: float rows without padding */
     void *memory, *scale; /* what it owns on the device */
 } dg_cuda_weight;

@@ -2,6 +2,7 @@
  * the device: each thread makes words of the packed form out of the stored bits. */
 #include "cuda/cuda_math.h"
 #include "cuda/cuda_blocks.cuh"
+#include "cuda/cuda_bytes.cuh"
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_slabs.cuh"
 
@@ -83,16 +84,41 @@ template <class F> static cudaError_t launch_pack(cudaStream_t stream, pack_job 
                      stream, job);
 }
 
-extern "C" cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const void *stored,
-                                    size_t mat_bytes, dg_dtype type, int n_mat, int n_out, int n_in)
+extern "C" size_t dg_cuda_pack_gated_bytes(dg_dtype type, int n_out, int n_in)
+{
+    return type == DG_Q4_K ? tiles_bytes<format_q4_k_bytes>(n_out, n_in)
+                           : dg_cuda_pack_bytes(type, n_out, n_in);
+}
+
+static pack_job make_job(void *packed, const void *stored, size_t mat_bytes, int n_out, int n_in)
 {
     pack_job job = {};
     job.packed = (unsigned char *)packed;
     job.stored = (const unsigned char *)stored;
-    job.packed_mat_bytes = dg_cuda_pack_bytes(type, n_out, n_in);
     job.stored_mat_bytes = mat_bytes;
     job.n_out = n_out;
     job.n_in = n_in;
+    return job;
+}
+
+extern "C" cudaError_t dg_cuda_pack_gated(cudaStream_t stream, void *packed, const void *stored,
+                                          size_t mat_bytes, dg_dtype type, int n_mat, int n_out,
+                                          int n_in)
+{
+    typedef format_q4_k_bytes F;
+    if (type != DG_Q4_K)
+        return dg_cuda_pack(stream, packed, stored, mat_bytes, type, n_mat, n_out, n_in);
+    pack_job job = make_job(packed, stored, mat_bytes, n_out, n_in);
+    job.packed_mat_bytes = tiles_bytes<F>(n_out, n_in);
+    job.row_bytes = (size_t)(n_in / F::BLOCK) * F::BLOCK_BYTES;
+    return launch_pack<F>(stream, job, n_mat);
+}
+
+extern "C" cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const void *stored,
+                                    size_t mat_bytes, dg_dtype type, int n_mat, int n_out, int n_in)
+{
+    pack_job job = make_job(packed, stored, mat_bytes, n_out, n_in);
+    job.packed_mat_bytes = dg_cuda_pack_bytes(type, n_out, n_in);
     if (type == DG_F32) {
         job.row_bytes = (size_t)n_in * sizeof(float);
         job.ld = dg_cuda_ld(n_in);

@@ -1,5 +1,6 @@
 /* Rows on their way to the experts and back: pairs of row and choice sorted by expert, and the sum
  * over a row's choices. */
+#include "cuda/cuda_bytes.cuh"
 #include "cuda/cuda_device.cuh"
 #include "cuda/cuda_experts.cuh"
 
@@ -102,10 +103,19 @@ static __device__ inline expert_place find_place(const dg_sort_job &job, const i
 }
 
 /* A block for each expert: counts the pairs of all, finds where its own begin, and places them in
- * the order of their numbers. */
-static __global__ void __launch_bounds__(SORT_THREADS) sort_pairs(dg_sort_job job)
+ * the order of their numbers. Further blocks, if any, make bytes of rows, a unit a warp. */
+static __global__ void __launch_bounds__(SORT_THREADS)
+    sort_pairs(dg_sort_job job, dg_byte_rows rows)
 {
     DG_SHARED(shared);
+    if ((int)blockIdx.x >= job.n_expert) {
+        int unit = (int)blockIdx.x - job.n_expert;
+        unit = unit * (SORT_THREADS / 32) + (int)threadIdx.x / 32;
+        dg_grid_wait();
+        if (unit < rows.n_row * rows.n_unit)
+            narrow_unit(rows, unit / rows.n_unit, unit % rows.n_unit);
+        return;
+    }
     int *count = (int *)shared, expert = (int)blockIdx.x, t = (int)threadIdx.x;
     for (int e = t; e < job.n_expert; e += SORT_THREADS)
         count[e] = 0;
@@ -142,10 +152,11 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_pairs(dg_sort_job jo
     }
 }
 
-cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job)
+cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_byte_rows *rows)
 {
-    return DG_LAUNCH(sort_pairs, dim3((unsigned)job->n_expert), SORT_THREADS,
-                     (size_t)job->n_expert * sizeof(int), stream, *job);
+    int each = SORT_THREADS / 32, units = rows->out ? rows->n_row * rows->n_unit : 0;
+    return DG_LAUNCH(sort_pairs, dim3((unsigned)(job->n_expert + (units + each - 1) / each)),
+                     SORT_THREADS, (size_t)job->n_expert * sizeof(int), stream, *job, *rows);
 }
 
 /* ---- a row's experts, in the order of its choices ---- */

@@ -14,6 +14,7 @@
 #ifndef DG_CUDA_CUDA_STREAM_CUH
 #define DG_CUDA_CUDA_STREAM_CUH
 
+#include "cuda/cuda_bytes.cuh"
 #include "cuda/cuda_experts.cuh"
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_tiles.cuh"
@@ -21,10 +22,20 @@
 
 enum { CONSUMERS = 11, STREAM_THREADS = 32 * (CONSUMERS + 1), MAX_STAGES = 8 };
 
+template <class F> struct stream_row {
+    static constexpr bool IS_BYTES = false;
+    static constexpr int UNIT_BYTES = F::UNIT * 2; /* of a row of x */
+};
+
+template <> struct stream_row<format_q4_k_bytes> {
+    static constexpr bool IS_BYTES = true;
+    static constexpr int UNIT_BYTES = BYTE_UNIT;
+};
+
 /* Units of k in a stage: 64 or 128 values, or the 256 of a long block. */
 template <class F> struct stream_stage {
     static constexpr int UNITS = F::UNIT == 64 && F::CHUNK < 2048 ? 2 : 1;
-    static constexpr int K16 = UNITS * F::UNIT / 8; /* pieces of 16 bytes in a row of x */
+    static constexpr int K16 = UNITS * stream_row<F>::UNIT_BYTES / 16; /* pieces of a row of x */
 };
 
 template <class F, int NT_MAX> static __host__ __device__ __forceinline__ int stage_bytes(int share)
@@ -33,10 +44,11 @@ template <class F, int NT_MAX> static __host__ __device__ __forceinline__ int st
            stream_stage<F>::K16 * NT_MAX * 128;
 }
 
-/* What a block works at. */
+/* What a block works at; the producer finds it out. */
 struct stream_item {
-    int expert, first, n; /* its rows, as places */
-    int within;           /* which of the expert's shares; -1: nothing, and never again */
+    int expert, first, n; /* its rows, as places; n = 0: nothing, and never again */
+    int unused;
+    int group[2], tile, n_tile; /* of w[0] and w[1], and the share of their tiles */
 };
 
 struct stream_ring {
@@ -70,20 +82,21 @@ static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_jo
     return pairs * shares_of_group(job);
 }
 
-/* The groups of w[0] and w[1], and the share of their tiles. */
-struct stream_share {
-    int group[2], tile, n_tile;
-};
-
-static __device__ __forceinline__ stream_share share_of(const dg_stream_job &job, int within)
+/* Number `number` of all items; `each`: items_of_piece(). */
+static __device__ __forceinline__ stream_item item_at(const dg_stream_job &job, int number,
+                                                      int each)
 {
-    int shares = shares_of_group(job), pair = within / shares;
-    stream_share s;
-    s.group[0] = job.down ? 2 * pair : pair;
-    s.group[1] = job.down ? min(2 * pair + 1, job.n_group - 1) : pair;
-    s.tile = within % shares * job.share;
-    s.n_tile = min(job.share, job.tiles - s.tile);
-    return s;
+    dg_expert_piece piece = job.piece[number / each];
+    int within = number % each, shares = shares_of_group(job), pair = within / shares;
+    stream_item item = {};
+    item.expert = piece.expert;
+    item.first = piece.first;
+    item.n = piece.n;
+    item.group[0] = job.down ? 2 * pair : pair;
+    item.group[1] = job.down ? min(2 * pair + 1, job.n_group - 1) : pair;
+    item.tile = within % shares * job.share;
+    item.n_tile = min(job.share, job.tiles - item.tile);
+    return item;
 }
 
 /* Token tiles that are multiplied for n rows: in steps, so that there are four variants of the
@@ -98,14 +111,13 @@ template <int NT_MAX> static __device__ __forceinline__ int token_tiles(int n)
 
 template <class F>
 static __device__ __forceinline__ const unsigned char *weights_at(const dg_stream_job &job,
-                                                                  int expert,
-                                                                  const stream_share &share,
-                                                                  int side, int unit)
+                                                                  const stream_item &item, int side,
+                                                                  int unit)
 {
     size_t tile =
-        ((size_t)share.group[side] * (size_t)job.n_unit + (size_t)unit) * (size_t)job.tiles +
-        (size_t)share.tile;
-    return job.w[side] + (size_t)expert * job.mat_bytes + tile * packed_unit<F>::BYTES;
+        ((size_t)item.group[side] * (size_t)job.n_unit + (size_t)unit) * (size_t)job.tiles +
+        (size_t)item.tile;
+    return job.w[side] + (size_t)item.expert * job.mat_bytes + tile * packed_unit<F>::BYTES;
 }
 
 #if !defined(__CUDACC__) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -114,20 +126,20 @@ enum { FULL_ARRIVALS = 33 };
 
 template <class F>
 static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *full,
-                                                    const dg_stream_job &job, int expert,
-                                                    const stream_share &share, int unit, int n_unit)
+                                                    const dg_stream_job &job,
+                                                    const stream_item &item, int unit, int n_unit)
 {
     constexpr int BYTES = packed_unit<F>::BYTES;
-    bool whole = share.n_tile == job.tiles;
+    bool whole = item.n_tile == job.tiles;
     int n_copy = whole ? 1 : n_unit;
-    uint32_t bytes = (uint32_t)((whole ? n_unit : 1) * share.n_tile * BYTES);
+    uint32_t bytes = (uint32_t)((whole ? n_unit : 1) * item.n_tile * BYTES);
     if (threadIdx.x % 32 != 0)
         return;
     dg_mbar_expect(full, 2 * (uint32_t)n_copy * bytes);
     for (int side = 0; side < 2; side++)
         for (int u = 0; u < n_copy; u++)
             dg_bulk_g2s(to + (side * stream_stage<F>::UNITS + u) * job.share * BYTES,
-                        weights_at<F>(job, expert, share, side, unit + u), bytes, full);
+                        weights_at<F>(job, item, side, unit + u), bytes, full);
 }
 
 static __device__ __forceinline__ void arrive_without_copies(uint64_t *full)
@@ -142,15 +154,15 @@ enum { FULL_ARRIVALS = 32 };
 
 template <class F>
 static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *full,
-                                                    const dg_stream_job &job, int expert,
-                                                    const stream_share &share, int unit, int n_unit)
+                                                    const dg_stream_job &job,
+                                                    const stream_item &item, int unit, int n_unit)
 {
     constexpr int BYTES = packed_unit<F>::BYTES;
     for (int side = 0; side < 2; side++)
         for (int u = 0; u < n_unit; u++) {
             unsigned char *piece = to + (side * stream_stage<F>::UNITS + u) * job.share * BYTES;
-            const unsigned char *from = weights_at<F>(job, expert, share, side, unit + u);
-            for (int i = (int)threadIdx.x % 32 * 16; i < share.n_tile * BYTES; i += 512)
+            const unsigned char *from = weights_at<F>(job, item, side, unit + u);
+            for (int i = (int)threadIdx.x % 32 * 16; i < item.n_tile * BYTES; i += 512)
                 dg_cp_async16(piece + i, from + i);
         }
 }
@@ -178,9 +190,8 @@ template <class F, int NT_MAX>
 static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
                                     const stream_item &item)
 {
-    constexpr int UNITS = stream_stage<F>::UNITS;
+    constexpr int UNITS = stream_stage<F>::UNITS, ROW = stream_row<F>::UNIT_BYTES;
     int lane = (int)threadIdx.x % 32, n_tile = token_tiles<NT_MAX>(item.n);
-    stream_share share = share_of(job, item.within);
     const unsigned char *from[NT_MAX];
 #pragma unroll
     for (int j = 0; j < NT_MAX; j++) {
@@ -192,15 +203,14 @@ static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
         uint64_t *full = ring.full + ring.slot;
         unsigned char *to = ring.stages + ring.slot * stage_bytes<F, NT_MAX>(job.share);
         ring_take(ring, item);
-        copy_weights<F>(to, full, job, item.expert, share, unit, n_unit);
+        copy_weights<F>(to, full, job, item, unit, n_unit);
         to +=
             2 * UNITS * job.share * packed_unit<F>::BYTES + lane / 8 * NT_MAX * 128 + lane % 8 * 16;
 #pragma unroll
         for (int j = 0; j < NT_MAX; j++)
             if (j < n_tile)
-                for (int k = 0; k < n_unit * F::UNIT / 32; k++)
-                    dg_cp_async16_if(to + (k * 4 * NT_MAX + j) * 128,
-                                     from[j] + unit * F::UNIT * 2 + k * 64,
+                for (int k = 0; k < n_unit * ROW / 64; k++)
+                    dg_cp_async16_if(to + (k * 4 * NT_MAX + j) * 128, from[j] + unit * ROW + k * 64,
                                      j * 8 + lane % 8 < item.n);
         dg_cp_async_mbar_arrive(full);
     }
@@ -213,11 +223,10 @@ static __device__ __forceinline__ void produce(stream_ring &ring, const dg_strea
     int each = items_of_piece(job), n_item = *job.n_piece * each, lane = (int)threadIdx.x % 32;
     for (int number = (int)blockIdx.x; number < n_item;) {
         int taken = lane == 0 ? atomicAdd(job.next, 1) : 0;
-        dg_expert_piece piece = job.piece[number / each];
-        produce_item<F, NT_MAX>(ring, job, {piece.expert, piece.first, piece.n, number % each});
+        produce_item<F, NT_MAX>(ring, job, item_at(job, number, each));
         number = (int)gridDim.x + __shfl_sync(DG_ALL_LANES, taken, 0);
     }
-    ring_take(ring, {0, 0, 0, -1});
+    ring_take(ring, stream_item{});
     arrive_without_copies(ring.full + ring.slot);
 }
 
@@ -257,7 +266,7 @@ static __device__ __forceinline__ uint32_t multiply_block(float acc[2][NT][4],
 
 /* The units of a stage, for the warp's tile of each side. */
 template <class F, int NT_MAX, int NT>
-static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
+static __device__ __forceinline__ uint32_t multiply_units(float acc[2][NT][4],
                                                           const unsigned char *stage, int share,
                                                           int n_unit)
 {
@@ -287,21 +296,35 @@ static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
     return loaded;
 }
 
+template <class F, int NT_MAX, int NT>
+static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
+                                                          const unsigned char *stage, int share,
+                                                          int n_unit)
+{
+    if constexpr (stream_row<F>::IS_BYTES) { /* one unit */
+        constexpr int BYTES = packed_unit<F>::BYTES;
+        int warp = (int)threadIdx.x / 32;
+        const unsigned char *unit[2] = {stage + warp * BYTES, stage + (share + warp) * BYTES};
+        return multiply_bytes<NT_MAX, NT>(acc, unit, stage + 2 * share * BYTES);
+    } else {
+        return multiply_units<F, NT_MAX, NT>(acc, stage, share, n_unit);
+    }
+}
+
 /* Two channels of a place at a time. */
 template <int NT>
 static __device__ __forceinline__ void store_results(const dg_stream_job &job,
-                                                     const stream_item &item,
-                                                     const stream_share &share, float acc[2][NT][4])
+                                                     const stream_item &item, float acc[2][NT][4])
 {
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_side = job.down ? 2 : 1;
     float factor[2] = {factor_of(job.scale[0], item.expert), factor_of(job.scale[1], item.expert)};
-    if (job.down && share.group[1] == share.group[0])
+    if (job.down && item.group[1] == item.group[0])
         n_side = 1;
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         if (m >= n_side)
             break;
-        int channel = (share.group[m] * job.tiles + share.tile + warp) * 16 + (lane / 4 & ~1);
+        int channel = (item.group[m] * job.tiles + item.tile + warp) * 16 + (lane / 4 & ~1);
 #pragma unroll
         for (int j = 0; j < NT; j++)
 #pragma unroll
@@ -329,8 +352,7 @@ static __device__ __forceinline__ void consume_item(stream_ring &ring, const dg_
                                                     const stream_item &item)
 {
     constexpr int UNITS = stream_stage<F>::UNITS;
-    stream_share share = share_of(job, item.within);
-    bool active = (int)threadIdx.x / 32 < share.n_tile;
+    bool active = (int)threadIdx.x / 32 < item.n_tile;
     float acc[2][NT][4] = {};
     for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring, job.n_stage)) {
         const unsigned char *stage = ring.stages + ring.slot * stage_bytes<F, NT_MAX>(job.share);
@@ -347,7 +369,7 @@ static __device__ __forceinline__ void consume_item(stream_ring &ring, const dg_
             dg_mbar_arrive(ring.empty + ring.slot + (loaded & job.zero));
     }
     if (active)
-        store_results<NT>(job, item, share, acc);
+        store_results<NT>(job, item, acc);
 }
 
 template <class F, int NT_MAX>
@@ -358,7 +380,7 @@ static __device__ __forceinline__ void consume(stream_ring &ring, const dg_strea
         dg_mbar_wait(ring.full + ring.slot, ring.turn & 1);
         __syncwarp();
         stream_item item = ring.item[ring.slot];
-        if (item.within < 0)
+        if (item.n == 0)
             return;
         switch (token_tiles<NT_MAX>(item.n) / STEP) {
         case 1:

@@ -73,18 +73,21 @@ static void *widened(const dg_tensor *t, int n_mat, int n_all_row, int first_row
     return out;
 }
 
-static size_t packed_bytes(const dg_cuda_matrix *m)
+static size_t packed_bytes(const dg_cuda_weight *w)
 {
-    return m->slabs ? dg_cuda_slab_bytes(m->n_out, m->n_in)
-                    : dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
+    const dg_cuda_matrix *m = &w->matrix;
+    return m->slabs   ? dg_cuda_slab_bytes(m->n_out, m->n_in)
+           : w->gated ? dg_cuda_pack_gated_bytes(m->type, m->n_out, m->n_in)
+                      : dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
 }
 
 /* Sends rows [first, first + n) of each of the matrices that fit into a piece, and packs them. */
-static dgemma_status send(dg_cuda *cu, dg_cuda_matrix *m, const dg_tensor *t,
+static dgemma_status send(dg_cuda *cu, const dg_cuda_weight *w, const dg_tensor *t,
                           const unsigned char *data, size_t mat_bytes, size_t first_bytes,
                           size_t row_bytes, dgemma_error *err)
 {
-    size_t rows = (size_t)m->n_out * row_bytes, packed = packed_bytes(m);
+    const dg_cuda_matrix *m = &w->matrix;
+    size_t rows = (size_t)m->n_out * row_bytes, packed = packed_bytes(w);
     int most = (int)(PIECE_BYTES / rows), piece = dg_max(1, dg_min(most, m->n_mat));
     dgemma_status st = stage_room(cu, t, (size_t)piece * rows, err);
     for (int i = 0; !st && i < m->n_mat; i += piece) {
@@ -94,10 +97,10 @@ static dgemma_status send(dg_cuda *cu, dg_cuda_matrix *m, const dg_tensor *t,
                               mat_bytes, rows, (size_t)n, cudaMemcpyHostToDevice, cu->stream);
         unsigned char *to = (unsigned char *)(uintptr_t)m->data + (size_t)i * packed;
         if (!error)
-            error =
-                m->slabs
-                    ? dg_cuda_pack_slabs(cu->stream, to, cu->stage, m->type, m->n_out, m->n_in)
-                    : dg_cuda_pack(cu->stream, to, cu->stage, rows, m->type, n, m->n_out, m->n_in);
+            error = m->slabs
+                        ? dg_cuda_pack_slabs(cu->stream, to, cu->stage, m->type, m->n_out, m->n_in)
+                        : (w->gated ? dg_cuda_pack_gated : dg_cuda_pack)(
+                              cu->stream, to, cu->stage, rows, m->type, n, m->n_out, m->n_in);
         if (!error)
             error = cudaStreamSynchronize(cu->stream);
         if (error)
@@ -158,14 +161,14 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
     dg_dtype type = cu->exact                                        ? DG_F32
                     : dg_cuda_pack_bytes(t->type, from->n_row, n_in) ? t->type
                                                                      : DG_BF16;
-    bool routed = from->role == DG_ROLE_EXPERT_GATE || from->role == DG_ROLE_EXPERT_UP ||
-                  from->role == DG_ROLE_EXPERT_DOWN;
+    d->gated = from->role == DG_ROLE_EXPERT_GATE || from->role == DG_ROLE_EXPERT_UP;
+    bool routed = d->gated || from->role == DG_ROLE_EXPERT_DOWN;
     bool slabs = !routed && !many && type != DG_F32 && dg_cuda_has_groups();
     d->matrix = (dg_cuda_matrix){type, n_mat, from->n_row, n_in, NULL, NULL, slabs};
     if (from->role == DG_ROLE_ROUTER)
         return send_router(cu, d, t, from, n_all_row, err);
 
-    size_t packed = packed_bytes(&d->matrix) * (size_t)n_mat;
+    size_t packed = packed_bytes(d) * (size_t)n_mat;
     d->matrix.data = d->memory = cu->base.alloc(&cu->base, packed);
     if (!d->memory)
         return no_room(cu, t, packed, err);
@@ -173,12 +176,12 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
     if (type == t->type) {
         dgemma_status st = t->scale ? send_scale(cu, d, t, err) : DGEMMA_OK;
         return st ? st
-                  : send(cu, &d->matrix, t, t->data, row_bytes * (size_t)n_all_row,
+                  : send(cu, d, t, t->data, row_bytes * (size_t)n_all_row,
                          row_bytes * (size_t)from->first_row, row_bytes, err);
     }
     void *host = widened(t, n_mat, n_all_row, from->first_row, from->n_row, n_in, type);
     dgemma_status st =
-        host ? send(cu, &d->matrix, t, host, row_bytes * (size_t)from->n_row, 0, row_bytes, err)
+        host ? send(cu, d, t, host, row_bytes * (size_t)from->n_row, 0, row_bytes, err)
              : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     dg_free(host);
     return st;

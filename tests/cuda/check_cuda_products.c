@@ -13,6 +13,7 @@ typedef struct stored {
     const void *stored;    /* on the device, too */
     size_t mat_bytes;
     bool dense;    /* multiplied with all rows: packed as slabs where the device wants them */
+    bool gated;    /* gate or up of experts */
     double *value; /* [n_mat, n_out, n_in] of what the products multiply with */
 } stored;
 
@@ -73,12 +74,14 @@ static void pack_weights(stored *w)
 {
     dg_cuda_matrix *m = &w->matrix;
     m->slabs = w->dense && m->type != DG_F32 && dg_cuda_has_groups();
-    size_t bytes = m->slabs ? dg_cuda_slab_bytes(m->n_out, m->n_in)
-                            : dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
+    size_t bytes = m->slabs   ? dg_cuda_slab_bytes(m->n_out, m->n_in)
+                   : w->gated ? dg_cuda_pack_gated_bytes(m->type, m->n_out, m->n_in)
+                              : dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
     void *packed = device_bytes((size_t)m->n_mat * bytes);
     launched(m->slabs ? dg_cuda_pack_slabs(NULL, packed, w->stored, m->type, m->n_out, m->n_in)
-                      : dg_cuda_pack(NULL, packed, w->stored, w->mat_bytes, m->type, m->n_mat,
-                                     m->n_out, m->n_in));
+                      : (w->gated ? dg_cuda_pack_gated
+                                  : dg_cuda_pack)(NULL, packed, w->stored, w->mat_bytes, m->type,
+                                                  m->n_mat, m->n_out, m->n_in));
     m->data = packed;
 }
 
@@ -356,13 +359,21 @@ typedef struct layer {
     stored gate, up, down;
 } layer;
 
+static stored make_gated_weights(dg_dtype type, int n_mat, int n_out, int n_in)
+{
+    stored w = make_weights(type, n_mat, n_out, n_in, false);
+    w.gated = true;
+    pack_weights(&w);
+    return w;
+}
+
 static layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, int n_embd,
                         int n_ff)
 {
     layer l = {n_expert,        n_used,          fitting(type, n_embd), fitting(down, n_ff),
                {.value = NULL}, {.value = NULL}, {.value = NULL}};
-    l.gate = make_weights(type, n_expert, l.n_ff, l.n_embd, false);
-    l.up = make_weights(type, n_expert, l.n_ff, l.n_embd, false);
+    l.gate = make_gated_weights(type, n_expert, l.n_ff, l.n_embd);
+    l.up = make_gated_weights(type, n_expert, l.n_ff, l.n_embd);
     l.down = make_weights(down, n_expert, l.n_embd, l.n_ff, false);
     return l;
 }
@@ -443,6 +454,18 @@ static double experts_limit(dg_dtype type, dg_dtype down)
     return 2 * product_limit(type) + product_limit(down) + h + result;
 }
 
+/* Rows as Q4_K's products of bytes see them: 256 values in steps of 1/127 of the largest. */
+static void round_to_bytes(float *x, size_t n)
+{
+    for (size_t unit = 0; unit < n; unit += 256) {
+        float most = 0;
+        for (size_t i = 0; i < 256; i++)
+            most = fmaxf(most, fabsf(x[unit + i]));
+        for (size_t i = 0; i < 256; i++)
+            x[unit + i] = rintf(x[unit + i] * (127 / most)) * (most / 127);
+    }
+}
+
 static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int shape[4], bool skew,
                           machine on)
 {
@@ -459,6 +482,8 @@ static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int sha
     float *got = host_bytes(n * sizeof *got);
     double *want = host_bytes(n * sizeof *want);
     run_experts(got, &l, x.rows, n_row, expert, weight);
+    if (type == DG_Q4_K)
+        round_to_bytes(x.value, n);
     for (int r = 0; r < n_row; r++) {
         size_t at = (size_t)r * (size_t)l.n_embd, pair = (size_t)r * (size_t)l.n_used;
         expert_row(want + at, &l, x.value + at, expert + pair, weight + pair);
