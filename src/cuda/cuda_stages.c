@@ -366,20 +366,25 @@ static dg_cuda_findings found_from(const dg_cuda_findings *f, int first)
                               f->top_id + first * DG_CUDA_MAX_TOP};
 }
 
+/* z of n rows; with a table in slabs also what there is to say of its chunks. */
+static void head(dg_cuda *cu, const dg_vocabulary_args *a, const float *x, dg_cuda_words_args *args)
+{
+    int n = args->n_row, n_embd = a->table->n_in;
+    dg_cuda_rows rows = rows_for(cu->rows, a->table);
+    dg_cuda_failed(cu, dg_cuda_narrow(cu->stream, rows, x, n, n_embd), "the head");
+    args->measured = dg_cuda_matrix_of(a->table)->slabs;
+    if (args->measured)
+        dg_cuda_failed(cu, dg_cuda_words_head(cu->stream, args, dg_cuda_matrix_of(a->table), rows),
+                       "the head");
+    else
+        product(cu, args->w.z, a->table, rows, n, 1);
+}
+
 static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n)
 {
     const dg_batch *b = cu->batch;
     int n_vocab = a->table->n_out, n_embd = a->table->n_in;
     size_t words = (size_t)n * (size_t)n_vocab, before = (size_t)first * (size_t)n_vocab;
-    if (b->given)
-        cu->base.upload(&cu->base, cu->words.z, b->given + before, words * sizeof(float));
-    else {
-        dg_cuda_rows x = rows_for(cu->rows, a->table);
-        dg_cuda_failed(
-            cu, dg_cuda_narrow(cu->stream, x, a->x + (size_t)first * (size_t)n_embd, n, n_embd),
-            "the head");
-        product(cu, cu->words.z, a->table, x, n, 1);
-    }
     /* p's memory holds the logits that a watcher wants, before p needs it */
     float *logits = b->out.logits && !b->given ? cu->words.p : NULL;
     dg_cuda_words_args args = {.w = cu->words,
@@ -393,6 +398,10 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
                                .listed = cu->shape.listed,
                                .drop = cu->exact ? 0 : DG_CUDA_SOFT_DROP,
                                .out = found_from(&cu->found, first)};
+    if (b->given)
+        cu->base.upload(&cu->base, cu->words.z, b->given + before, words * sizeof(float));
+    else
+        head(cu, a, a->x + (size_t)first * (size_t)n_embd, &args);
     dg_cuda_failed(cu, dg_cuda_words_find(cu->stream, &args), "the vocabulary");
     if (logits)
         cu->base.download(&cu->base, b->out.logits + before, logits, words * sizeof(float));

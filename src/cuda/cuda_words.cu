@@ -1,8 +1,8 @@
 /* The vocabulary end behind the product with the table: statistics, a draw, the most likely words.
  *
- * z is kept for up to 256 rows and walked a few times, each time with a block for a piece of a row:
- * process (softcap, bias, bans, temperature, maxima), measure (mass of each chunk of 64 words),
- * then a block a row adds up, draws, and says what was found. */
+ * z is kept for up to 256 rows. measure_words, with a block for a piece of a row, applies softcap,
+ * bias, bans and temperature, and finds each chunk's maximum and mass, unless the head has done so
+ * (cuda_head.cu); then a block a row adds up, draws, and says what was found. */
 #include "cuda/cuda_words.h"
 #include <float.h>
 #include "cuda/cuda_words.cuh"
@@ -20,15 +20,15 @@ static size_t place_words(dg_cuda_words *w, unsigned char *memory, int max_row, 
     size_t bytes[] = {rows * (size_t)n_vocab * 4,
                       rows * (size_t)padded(n_vocab) * 4,
                       rows * chunks * 4,
-                      rows * PIECES * 8,
-                      rows * PIECES * 4,
-                      rows * PIECES * 4,
+                      rows * chunks * 4,
+                      rows * chunks * 4,
+                      rows * chunks * 4,
                       rows * 2 * 8,
                       PARTS * rows * (size_t)n_embd * 4,
                       PARTS * (size_t)mark_count(n_vocab) * 4};
-    void **place[] = {(void **)&w->z,     (void **)&w->p,    (void **)&w->mass,
-                      (void **)&w->slope, (void **)&w->top,  (void **)&w->top_at,
-                      (void **)&w->sums,  (void **)&w->part, (void **)&w->used};
+    void **place[] = {(void **)&w->z,      (void **)&w->p,    (void **)&w->top,
+                      (void **)&w->top_at, (void **)&w->mass, (void **)&w->slope,
+                      (void **)&w->sums,   (void **)&w->part, (void **)&w->used};
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
         *place[i] = memory ? memory + at : NULL;
         at += (bytes[i] + 255) / 256 * 256;
@@ -50,7 +50,7 @@ extern "C" void dg_cuda_words_place(dg_cuda_words *w, void *memory, int max_row,
                 max_row < DG_CUDA_WORD_ROWS ? max_row : DG_CUDA_WORD_ROWS, n_vocab, n_embd);
 }
 
-/* ---- process ---- */
+/* ---- measure ---- */
 
 /* The first index of an ascending list that is not below id. */
 static __device__ __forceinline__ int lower_bound(const int32_t *list, int n, int id)
@@ -64,15 +64,6 @@ static __device__ __forceinline__ int lower_bound(const int32_t *list, int n, in
             hi = mid;
     }
     return lo;
-}
-
-/* The larger value, the lower index of equals; NaN is never larger. */
-static __device__ __forceinline__ void take_larger(float &top, int &at, float v, int i)
-{
-    if (v > top || (v == top && i < at)) {
-        top = v;
-        at = i;
-    }
 }
 
 static __device__ __forceinline__ void block_argmax(float &top, int &at,
@@ -96,103 +87,83 @@ static __device__ __forceinline__ void block_argmax(float &top, int &at,
         take_larger(top, at, tops[i], ats[i]);
 }
 
-/* Block (x: piece, y: row). */
-static __global__ void process_words(dg_cuda_words_args a)
+/* Softcap (unless the head has applied it), biases and bans, in place. */
+static __device__ __forceinline__ void apply_lists(const dg_cuda_words_args &a,
+                                                   const dg_cuda_word_row *row, float *z,
+                                                   piece_range range)
 {
-    __shared__ float tops[ROW_THREADS / 32];
-    __shared__ int ats[ROW_THREADS / 32];
+    int t = (int)threadIdx.x;
+    if (!a.measured && a.softcap > 0)
+        for (int i = range.first + t; i < range.end; i += ROW_THREADS)
+            z[i] = a.softcap * tanhf(z[i] / a.softcap);
+    __syncthreads();
+    for (int i = lower_bound(row->bias_id, row->n_bias, range.first) + t;
+         i < row->n_bias && row->bias_id[i] < range.end; i += ROW_THREADS)
+        z[row->bias_id[i]] += row->bias[i];
+    __syncthreads();
+    for (int i = lower_bound(row->banned, row->n_banned, range.first) + t;
+         i < row->n_banned && row->banned[i] < range.end; i += ROW_THREADS)
+        z[row->banned[i]] = BANNED;
+    __syncthreads();
+}
+
+/* A lane's four words of a chunk, shared out among 16 lanes. */
+static __device__ __forceinline__ chunk_stats four_words(const float v[4], int first, int n_vocab)
+{
+    chunk_stats stats = {-INFINITY, 0x7FFFFFFF, 0, 0};
+    for (int i = 0; i < 4; i++)
+        if (first + i < n_vocab)
+            take_larger(stats.top, stats.at, v[i], first + i);
+    for (int with = 8; with > 0; with /= 2) {
+        float top = __shfl_xor_sync(DG_ALL_LANES, stats.top, with);
+        int at = __shfl_xor_sync(DG_ALL_LANES, stats.at, with);
+        take_larger(stats.top, stats.at, top, at);
+    }
+    for (int i = 0; i < 4; i++)
+        if (first + i < n_vocab) {
+            float e = word_mass(v[i], stats.top);
+            stats.mass += e;
+            stats.slope += (v[i] - stats.top) * e;
+        }
+    for (int with = 8; with > 0; with /= 2) {
+        stats.mass += __shfl_xor_sync(DG_ALL_LANES, stats.mass, with);
+        stats.slope += __shfl_xor_sync(DG_ALL_LANES, stats.slope, with);
+    }
+    return stats;
+}
+
+/* Block (x: piece, y: row); 16 lanes have a chunk, four words each. */
+static __global__ void measure_words(dg_cuda_words_args a)
+{
     int piece = (int)blockIdx.x, r = (int)blockIdx.y, t = (int)threadIdx.x;
     piece_range range = piece_of(piece, a.n_vocab);
     dg_grid_wait();
     const dg_cuda_word_row *row = &a.row[r];
-    float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
+    size_t row_at = (size_t)r * (size_t)a.n_vocab;
+    float *z = a.w.z + row_at;
     bool listed = !a.given && (row->n_bias || row->n_banned);
-    float top = -INFINITY;
-    int at = 0x7FFFFFFF;
-
-    if (listed) { /* the softcap comes before what the lists change */
-        for (int i = range.first + t; i < range.end; i += ROW_THREADS)
-            z[i] = a.softcap > 0 ? a.softcap * tanhf(z[i] / a.softcap) : z[i];
-        __syncthreads();
-        for (int i = lower_bound(row->bias_id, row->n_bias, range.first) + t;
-             i < row->n_bias && row->bias_id[i] < range.end; i += ROW_THREADS)
-            z[row->bias_id[i]] += row->bias[i];
-        __syncthreads();
-        for (int i = lower_bound(row->banned, row->n_banned, range.first) + t;
-             i < row->n_banned && row->banned[i] < range.end; i += ROW_THREADS)
-            z[row->banned[i]] = BANNED;
-        __syncthreads();
-    }
-    for (int i = range.first + t; i < range.end; i += ROW_THREADS) {
-        float v = z[i];
-        if (!a.given) {
-            if (!listed && a.softcap > 0)
-                v = a.softcap * tanhf(v / a.softcap);
-            if (a.logits)
-                a.logits[(size_t)r * (size_t)a.n_vocab + (size_t)i] = v;
-            v /= row->temperature;
-            z[i] = v;
-        }
-        take_larger(top, at, v, i);
-    }
-    block_argmax(top, at, tops, ats);
-    if (t == 0) {
-        a.w.top[r * PIECES + piece] = top;
-        a.w.top_at[r * PIECES + piece] = at;
-    }
-}
-
-/* ---- measure ---- */
-
-/* The row's maximum, from its pieces'. */
-static __device__ __forceinline__ float row_max(const dg_cuda_words_args &a, int r, int *argmax)
-{
-    float top = -INFINITY;
-    int at = 0x7FFFFFFF;
-    for (int i = 0; i < PIECES; i++)
-        take_larger(top, at, a.w.top[r * PIECES + i], a.w.top_at[r * PIECES + i]);
-    if (argmax)
-        *argmax = at == 0x7FFFFFFF ? 0 : at;
-    return top;
-}
-
-/* Block (x: piece, y: row); 16 lanes add up a chunk, four words each. */
-static __global__ void measure_words(dg_cuda_words_args a)
-{
-    __shared__ double slopes[ROW_THREADS / 32];
-    int piece = (int)blockIdx.x, r = (int)blockIdx.y, t = (int)threadIdx.x;
-    piece_range range = piece_of(piece, a.n_vocab);
-    dg_grid_wait();
-    const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
-    float max = row_max(a, r, NULL);
-    int chunks = chunk_count(a.n_vocab), end = chunk_from(range.end);
-    double slope = 0;
+    if (a.measured && !listed)
+        return;
+    if (listed)
+        apply_lists(a, row, z, range);
+    int end = chunk_from(range.end);
     for (int base = chunk_from(range.first); base < end; base += ROW_THREADS / 16) {
         int chunk = base + t / 16, first = chunk * CHUNK_WORDS + t % 16 * 4;
-        float e[4], sum = 0;
-        for (int i = 0; i < 4; i++) {
-            bool there = chunk < end && first + i < a.n_vocab;
-            float v = there ? z[first + i] : 0;
-            e[i] = there ? word_mass(v, max) : 0;
-            if (there)
-                slope += (double)(v - max) * e[i];
+        float v[4] = {};
+        for (int i = 0; i < 4 && chunk < end && first + i < a.n_vocab; i++) {
+            v[i] = z[first + i];
+            if (a.given)
+                continue;
+            if (!listed && a.softcap > 0)
+                v[i] = a.softcap * tanhf(v[i] / a.softcap);
+            if (a.logits)
+                a.logits[row_at + (size_t)(first + i)] = v[i];
+            v[i] /= row->temperature;
+            z[first + i] = v[i];
         }
-        sum = (e[0] + e[1]) + (e[2] + e[3]);
-        for (int with = 8; with > 0; with /= 2)
-            sum += __shfl_xor_sync(DG_ALL_LANES, sum, with);
+        chunk_stats stats = four_words(v, first, chunk < end ? a.n_vocab : 0);
         if (chunk < end && t % 16 == 0)
-            a.w.mass[(size_t)r * (size_t)chunks + (size_t)chunk] = sum;
-    }
-    for (int with = 16; with > 0; with /= 2)
-        slope += __shfl_xor_sync(DG_ALL_LANES, slope, with);
-    if (t % 32 == 0)
-        slopes[t / 32] = slope;
-    __syncthreads();
-    if (t == 0) {
-        double sum = 0;
-        for (int i = 0; i < ROW_THREADS / 32; i++)
-            sum += slopes[i];
-        a.w.slope[r * PIECES + piece] = sum;
+            put_stats(a, r, chunk, stats);
     }
 }
 
@@ -231,28 +202,48 @@ static __device__ int draw_word(const float *z, const float *mass, int chunks, i
     return word;
 }
 
+/* The row's maximum, from its chunks'. */
+static __device__ __forceinline__ float row_max(const dg_cuda_words_args &a, int r, int *argmax)
+{
+    __shared__ float tops[ROW_THREADS / 32];
+    __shared__ int ats[ROW_THREADS / 32];
+    int chunks = chunk_count(a.n_vocab), at = 0x7FFFFFFF;
+    size_t first = (size_t)r * (size_t)chunks;
+    float top = -INFINITY;
+    for (int i = (int)threadIdx.x; i < chunks; i += ROW_THREADS)
+        take_larger(top, at, a.w.top[first + (size_t)i], a.w.top_at[first + (size_t)i]);
+    block_argmax(top, at, tops, ats);
+    *argmax = at == 0x7FFFFFFF ? 0 : at;
+    return top;
+}
+
 /* Block: a row. */
 static __global__ void conclude_rows(dg_cuda_words_args a)
 {
-    __shared__ double share[ROW_THREADS];
+    __shared__ double share[ROW_THREADS], slopes[ROW_THREADS];
     int r = (int)blockIdx.x, t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab);
-    int each = (chunks + ROW_THREADS - 1) / ROW_THREADS;
+    int each = (chunks + ROW_THREADS - 1) / ROW_THREADS, argmax;
     dg_grid_wait();
-    const float *mass = a.w.mass + (size_t)r * (size_t)chunks;
-    double sum = 0;
-    for (int i = t * each; i < min((t + 1) * each, chunks); i++)
+    size_t first = (size_t)r * (size_t)chunks;
+    float *mass = a.w.mass + first, max = row_max(a, r, &argmax);
+    double sum = 0, slope = 0;
+    for (int i = t * each; i < min((t + 1) * each, chunks); i++) {
+        float below = a.w.top[first + (size_t)i] - max, factor = expf(below), m = mass[i];
+        mass[i] = m * factor;
         sum += (double)mass[i];
+        slope += ((double)below * m + a.w.slope[first + (size_t)i]) * factor;
+    }
     share[t] = sum;
+    slopes[t] = slope;
     __syncthreads();
     if (t)
         return;
-    int argmax;
-    float max = row_max(a, r, &argmax);
-    double total = 0, slope = 0;
-    for (int i = 0; i < ROW_THREADS; i++)
+    double total = 0;
+    slope = 0;
+    for (int i = 0; i < ROW_THREADS; i++) {
         total += share[i];
-    for (int i = 0; i < PIECES; i++)
-        slope += a.w.slope[r * PIECES + i];
+        slope += slopes[i];
+    }
     bool right = total > 0 && total <= DBL_MAX && slope == slope;
     double entropy = log(total) - slope / total;
     a.w.sums[2 * r] = right ? total : 0;
@@ -515,9 +506,7 @@ extern "C" cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_wor
     if (a->n_row < 1)
         return cudaSuccess;
     dim3 pieces(PIECES, (unsigned)a->n_row), rows((unsigned)a->n_row);
-    cudaError_t error = DG_LAUNCH(process_words, pieces, ROW_THREADS, 0, stream, *a);
-    if (!error)
-        error = DG_LAUNCH(measure_words, pieces, ROW_THREADS, 0, stream, *a);
+    cudaError_t error = DG_LAUNCH(measure_words, pieces, ROW_THREADS, 0, stream, *a);
     if (!error)
         error = DG_LAUNCH(conclude_rows, rows, ROW_THREADS, 0, stream, *a);
     if (!error && a->special)

@@ -5,6 +5,8 @@
 #include "cuda/cuda_device.cuh"
 #include "cuda/cuda_words.h"
 
+#define LOG2_E 1.4426950409f
+
 enum {
     ROW_THREADS = 256,
     PIECES = 64,
@@ -66,6 +68,32 @@ static __device__ __forceinline__ piece_range piece_of(int piece, int n_vocab)
     int words = (chunk_count(n_vocab) + PIECES - 1) / PIECES * CHUNK_WORDS;
     piece_range r = {min(piece * words, n_vocab), min((piece + 1) * words, n_vocab)};
     return r;
+}
+
+/* The larger value, the lower index of equals; NaN is never larger. */
+static __device__ __forceinline__ void take_larger(float &top, int &at, float v, int i)
+{
+    if (v > top || (v == top && i < at)) {
+        top = v;
+        at = i;
+    }
+}
+
+/* What there is to say of a row's words in a chunk (dg_cuda_words). */
+struct chunk_stats {
+    float top;
+    int at;
+    float mass, slope;
+};
+
+static __device__ __forceinline__ void put_stats(const dg_cuda_words_args &a, int r, int chunk,
+                                                 const chunk_stats &stats)
+{
+    size_t at = (size_t)r * (size_t)chunk_count(a.n_vocab) + (size_t)chunk;
+    a.w.top[at] = stats.top;
+    a.w.top_at[at] = stats.at;
+    a.w.mass[at] = stats.mass;
+    a.w.slope[at] = stats.slope;
 }
 
 /* e^(z - max); a row of NaN or infinity makes NaN, which the sums carry to its entropy. */

@@ -74,9 +74,10 @@ typedef struct dg_cuda_words {
     float *z; /* [rows, n_vocab]: logits, then (logits + bias) / temperature */
     void *p;  /* [rows, dg_cuda_ld(n_vocab)] e^(z - max) in the table's form; half precision: times
                  1024 */
-    float *mass;   /* [rows, chunks] */
-    double *slope; /* [rows, 64] */
-    float *top;    /* [rows, 64] maxima of pieces of the vocabulary, and where they are */
+    /* of each chunk, [rows, chunks]: its maximum and where that is, then, against the maximum, mass
+     * = sum e^(z - top) and slope = sum (z - top) e^(z - top); conclude_rows makes the mass one
+     * against the row's maximum */
+    float *top, *mass, *slope;
     int32_t *top_at;
     double *sums;   /* [rows, 2]: mass, and the maximum as a double */
     float *part;    /* [DG_CUDA_SOFT_PARTS, rows, n_embd] shares of the soft embedding */
@@ -94,6 +95,7 @@ typedef struct dg_cuda_words_args {
     const dg_cuda_word_row *row; /* device */
     float softcap;
     bool given;    /* z is there already: nothing is processed */
+    bool measured; /* dg_cuda_words_head was there before */
     float *logits; /* device [n_row, n_vocab], a copy before the temperature; or NULL */
     bool special;  /* some row does not draw plainly */
     bool listed;   /* log-probabilities are asked for */
@@ -101,6 +103,11 @@ typedef struct dg_cuda_words_args {
     dg_cuda_findings out;
 } dg_cuda_words_args;
 cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_words_args *a);
+
+/* The product with a table that lies as slabs makes z, and what there is to say of each chunk, but
+ * for rows with biases or bans, whose z is as the softcap gives it; dg_cuda_words_find follows. */
+cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_words_args *a,
+                               const dg_cuda_matrix *table, dg_cuda_rows x);
 
 /* soft = sum_v p_v table[v] * scale, of the rows that have one; after dg_cuda_words_find. What is
  * left out of a row weighs less than `drop` (2^-14) of its mass; the rest of the error is that of

@@ -1,5 +1,5 @@
-/* cuda_words.cu and cuda_soft.cu behind given logits, against sums in double; rows of the table out
- * of its packed forms. */
+/* cuda_head.cu, cuda_words.cu and cuda_soft.cu against sums in double; rows of the table out of its
+ * packed forms. */
 #include <math.h>
 #include <string.h>
 #include "cuda/cuda_check.h"
@@ -136,6 +136,80 @@ static void check_soft(dg_dtype type, int capability)
     case_end();
 }
 
+/* Softcap, lists and temperature of rows through the head, against doubles; on devices with slabs.
+ */
+static void check_head(dg_dtype type)
+{
+    enum { N_ROW = 70 };
+    static const int32_t banned[] = {3, 700}, bias_id[] = {5, 999};
+    static const float bias[] = {4, -2};
+    if (!case_begin("words: head over %s", dg_dtype_name(type)))
+        return;
+    if (!dg_cuda_has_groups()) {
+        case_skip("the device has no products of warpgroups");
+        return;
+    }
+    table t = make_table(type);
+    size_t n = (size_t)N_ROW * N_VOCAB;
+    dg_cuda_rows x =
+        device_rows_of(dg_cuda_form_of(type), random_floats(N_ROW * N_EMBD, 0.5), N_ROW, N_EMBD);
+    float *value = rows_read(x, N_ROW, N_EMBD), *z = host_bytes(n * 4), *logits = host_bytes(n * 4),
+          entropy[N_ROW];
+    int32_t argmax[N_ROW];
+    dg_cuda_word_row row[N_ROW] = {{0}};
+    for (int r = 0; r < N_ROW; r++) {
+        row[r].temperature = r % 2 ? 0.7f : 1;
+        if (r % 5 == 4) {
+            row[r].n_banned = row[r].n_bias = 2;
+            row[r].banned = device_copy(banned, sizeof banned);
+            row[r].bias_id = device_copy(bias_id, sizeof bias_id);
+            row[r].bias = device_copy(bias, sizeof bias);
+        }
+    }
+    dg_cuda_words_args a = {.n_row = N_ROW,
+                            .n_vocab = N_VOCAB,
+                            .row = device_copy(row, sizeof row),
+                            .softcap = 6,
+                            .measured = true,
+                            .logits = device_bytes(n * 4),
+                            .out = {device_bytes(sizeof entropy), device_bytes(sizeof argmax),
+                                    device_bytes(sizeof argmax), NULL, NULL, NULL}};
+    dg_cuda_words_place(&a.w, device_bytes(dg_cuda_words_bytes(N_ROW, N_VOCAB, N_EMBD)), N_ROW,
+                        N_VOCAB, N_EMBD);
+    launched(dg_cuda_words_head(NULL, &a, &t.matrix, x));
+    launched(dg_cuda_words_find(NULL, &a));
+    device_read(z, a.w.z, n * 4);
+    device_read(logits, a.logits, n * 4);
+    device_read(entropy, a.out.entropy, sizeof entropy);
+    device_read(argmax, a.out.argmax, sizeof argmax);
+    for (int r = 0; r < N_ROW; r++) {
+        double want[N_VOCAB], wanted_z[N_VOCAB], sum = 0, slope = 0, max = -1e300;
+        int best = 0;
+        for (int v = 0; v < N_VOCAB; v++) {
+            double dot = 0;
+            for (int i = 0; i < N_EMBD; i++)
+                dot += (double)value[r * N_EMBD + i] * t.value[(size_t)v * N_EMBD + (size_t)i];
+            want[v] = 6 * tanh(dot / 6);
+            if (row[r].n_bias)
+                want[v] = v == 3 || v == 700 ? -1e30 : want[v] + (v == 5 ? 4 : v == 999 ? -2 : 0);
+            wanted_z[v] = want[v] / row[r].temperature;
+            best = wanted_z[v] > wanted_z[best] ? v : best;
+        }
+        max = wanted_z[best];
+        for (int v = 0; v < N_VOCAB; v++) {
+            sum += exp(wanted_z[v] - max);
+            slope += (wanted_z[v] - max) * exp(wanted_z[v] - max);
+        }
+        double right = log(sum) - slope / sum;
+        expect_close("logits", logits + (size_t)r * N_VOCAB, want, N_VOCAB, 1e-5, 2e-5);
+        expect_close("z", z + (size_t)r * N_VOCAB, wanted_z, N_VOCAB, 1e-5, 3e-5);
+        expect_close("entropy", &entropy[r], &right, 1, 1e-5, 1e-5);
+        if (fabs(wanted_z[argmax[r]] - max) > 1e-4)
+            case_fail("row %d: arg-max %d, not %d", r, argmax[r], best);
+    }
+    case_end();
+}
+
 static void check_lookup(dg_dtype type, int capability)
 {
     enum { N_ROW = 9 };
@@ -165,6 +239,8 @@ static void check_lookup(dg_dtype type, int capability)
 
 void check_cuda_words(void)
 {
+    check_head(DG_BF16);
+    check_head(DG_F16);
     static const dg_dtype types[] = {DG_F32, DG_BF16, DG_F16};
     for (int i = 0; i < 3; i++)
         for (int capability = 80; capability <= 90; capability += 10) {

@@ -1,0 +1,194 @@
+/* The LM head on sm_90a: rows of x times the table out of slabs (cuda_slabs.cuh), and from the
+ * products while they are in registers what the vocabulary end wants of them: the softcap, the
+ * temperature, and each chunk's statistics (word_stats), in one order for every row. */
+#include "cuda/cuda_slabs.cuh"
+#include "cuda/cuda_words.cuh"
+
+typedef slab_shape<2, 2, 128> head_shape;
+
+/* The quad's lanes have a row's words of a chunk, 16 each. */
+enum { HEAD_CHUNKS = head_shape::N / CHUNK_WORDS, LANE_WORDS = CHUNK_WORDS / 4 };
+
+typedef struct head_job {
+    dg_cuda_words_args a;
+    dg_cuda_matrix table;
+    int n_stage, n_tile;
+} head_job;
+
+static __device__ __forceinline__ void copy_words(const slab_ring<head_shape> &ring,
+                                                  const head_job &job, const dg_tensor_map &x)
+{
+    slab_turn turn = {0, 0};
+    int n_slab = slab_count(job.table.n_out);
+    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x)
+        for (int c = 0; c < job.n_stage; c++) {
+            int s = turn.stage;
+            slab_fill(ring, turn);
+            for (int i = 0; i < HEAD_CHUNKS; i++) {
+                size_t slab = (size_t)min(tile * HEAD_CHUNKS + i, n_slab - 1);
+                dg_bulk_g2s(ring.w(s) + i * SLAB_BYTES,
+                            (const unsigned char *)job.table.data +
+                                (slab * (size_t)job.n_stage + (size_t)c) * SLAB_BYTES,
+                            SLAB_BYTES, ring.full(s));
+            }
+            dg_tensor_g2s(ring.x(s), x, c * SLAB_VALUES, 0, ring.full(s));
+            slab_next<head_shape>(turn);
+        }
+}
+
+/* tanh u = 1 - 2 / (e^2u + 1), times the cap. */
+static __device__ __forceinline__ float softcap_fast(float v, float cap, float two_over_cap)
+{
+    float e = dg_exp2_fast(v * two_over_cap);
+    return cap - __fdividef(2 * cap, e + 1);
+}
+
+/* What a row does to its logits on the way out. A row with lists has them changed before the
+ * temperature, by measure_words. */
+struct row_way {
+    float *z, *logits;
+    float cap, two_over_cap, heat;
+    bool paired;
+};
+
+static __device__ __forceinline__ row_way way_of(const dg_cuda_words_args &a, int r)
+{
+    const dg_cuda_word_row *row = &a.row[r];
+    bool listed = row->n_bias || row->n_banned;
+    size_t at = (size_t)r * (size_t)a.n_vocab;
+    row_way way = {a.w.z + at,
+                   a.logits && !listed ? a.logits + at : NULL,
+                   a.softcap,
+                   a.softcap > 0 ? 2 * LOG2_E / a.softcap : 0,
+                   listed ? 1 : 1 / row->temperature,
+                   a.n_vocab % 2 == 0};
+    return way;
+}
+
+static __device__ __forceinline__ void put_pair(float *to, int word, int n_vocab, bool paired,
+                                                float low, float high)
+{
+    if (paired && word < n_vocab)
+        *(float2 *)(to + word) = make_float2(low, high);
+    else
+        for (int i = 0; i < 2; i++)
+            if (word + i < n_vocab)
+                to[word + i] = i ? high : low;
+}
+
+/* One row's words of a chunk: acc[j][half] and the one behind it, for eight tiles j of columns. */
+static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a, const row_way &way,
+                                                    int r, int chunk, float acc[8][4], int half,
+                                                    float factor)
+{
+    float z[LANE_WORDS];
+    int first = chunk * CHUNK_WORDS + (int)threadIdx.x % 4 * 2;
+    bool there = r < a.n_row;
+#pragma unroll
+    for (int i = 0; i < LANE_WORDS; i++) {
+        float v = acc[i / 2][half * 2 + i % 2] * factor;
+        z[i] = way.cap > 0 ? softcap_fast(v, way.cap, way.two_over_cap) : v;
+    }
+    if (there && way.logits)
+#pragma unroll
+        for (int i = 0; i < LANE_WORDS; i += 2)
+            put_pair(way.logits, first + i * 4, a.n_vocab, way.paired, z[i], z[i + 1]);
+    chunk_stats stats = {-INFINITY, 0x7FFFFFFF, 0, 0};
+#pragma unroll
+    for (int i = 0; i < LANE_WORDS; i++) {
+        int word = first + i / 2 * 8 + i % 2;
+        z[i] *= way.heat;
+        if (word < a.n_vocab)
+            take_larger(stats.top, stats.at, z[i], word);
+    }
+    for (int with = 1; with < 4; with *= 2) {
+        float top = __shfl_xor_sync(DG_ALL_LANES, stats.top, with);
+        int at = __shfl_xor_sync(DG_ALL_LANES, stats.at, with);
+        take_larger(stats.top, stats.at, top, at);
+    }
+#pragma unroll
+    for (int i = 0; i < LANE_WORDS; i++) {
+        float below = z[i] - stats.top, e = dg_exp2_fast(below * LOG2_E);
+        if (first + i / 2 * 8 + i % 2 < a.n_vocab) {
+            stats.mass += e;
+            stats.slope = fmaf(below, e, stats.slope);
+        }
+    }
+    for (int with = 1; with < 4; with *= 2) {
+        stats.mass += __shfl_xor_sync(DG_ALL_LANES, stats.mass, with);
+        stats.slope += __shfl_xor_sync(DG_ALL_LANES, stats.slope, with);
+    }
+    if (!there)
+        return;
+#pragma unroll
+    for (int i = 0; i < LANE_WORDS; i += 2)
+        put_pair(way.z, first + i * 4, a.n_vocab, way.paired, z[i], z[i + 1]);
+    if (threadIdx.x % 4 == 0)
+        put_stats(a, r, chunk, stats);
+}
+
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ void multiply_words(const head_job &job, const dg_tensor_map &x)
+{
+    typedef head_shape T;
+    DG_SHARED(shared);
+    slab_ring<T> ring = {shared};
+    slab_turn turn = {0, 0};
+    slab_ring_init(ring);
+    dg_grid_wait();
+    if (threadIdx.x == T::CONSUMERS)
+        copy_words(ring, job, x);
+    if (threadIdx.x >= T::CONSUMERS)
+        return;
+    const dg_cuda_words_args &a = job.a;
+    float factor = factor_of(job.table.scale, 0);
+    int chunks = chunk_count(a.n_vocab);
+    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
+        float acc[T::MT][T::N / 8][4] = {};
+        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_stage);
+#pragma unroll
+        for (int m = 0; m < T::MT; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                int r = slab_row<T>(m, half * 2);
+                row_way way = way_of(a, min(r, a.n_row - 1));
+#pragma unroll
+                for (int i = 0; i < HEAD_CHUNKS; i++)
+                    if (tile * HEAD_CHUNKS + i < chunks)
+                        finish_chunk(a, way, r, tile * HEAD_CHUNKS + i, acc[m] + i * 8, half,
+                                     factor);
+            }
+    }
+}
+
+template <dg_cuda_form FORM>
+static __global__ void __launch_bounds__(head_shape::THREADS, 1)
+    head_words(head_job job, const __grid_constant__ dg_tensor_map x)
+{
+    if constexpr (DG_WITH_GROUPS)
+        multiply_words<FORM>(job, x);
+}
+
+extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_words_args *a,
+                                          const dg_cuda_matrix *table, dg_cuda_rows x)
+{
+    int device = 0, n_sm = 1;
+    dg_tensor_map map;
+    if (!table->slabs || a->n_row > head_shape::TOKENS)
+        return cudaErrorInvalidValue;
+    if (a->n_row < 1)
+        return cudaSuccess;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
+    cudaError_t error = dg_tensor_map_init(&map, x.data, a->n_row, x.ld, head_shape::TOKENS);
+    if (error)
+        return error;
+    head_job job = {*a, *table, x.ld / SLAB_VALUES,
+                    (chunk_count(a->n_vocab) + HEAD_CHUNKS - 1) / HEAD_CHUNKS};
+    dim3 grid((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm));
+    return x.form == DG_CUDA_BF16
+               ? DG_LAUNCH_EARLY(head_words<DG_CUDA_BF16>, grid, head_shape::THREADS,
+                                 (size_t)head_shape::SHARED, stream, job, map)
+               : DG_LAUNCH_EARLY(head_words<DG_CUDA_F16>, grid, head_shape::THREADS,
+                                 (size_t)head_shape::SHARED, stream, job, map);
+}
