@@ -20,6 +20,7 @@ static __device__ __forceinline__ void copy_words(const slab_ring<head_shape> &r
 {
     slab_turn turn = {0, 0};
     int n_slab = slab_count(job.table.n_out);
+    uint64_t once = dg_cache_once(), again = dg_cache_again();
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x)
         for (int c = 0; c < job.n_stage; c++) {
             int s = turn.stage;
@@ -29,9 +30,9 @@ static __device__ __forceinline__ void copy_words(const slab_ring<head_shape> &r
                 dg_bulk_g2s(ring.w(s) + i * SLAB_BYTES,
                             (const unsigned char *)job.table.data +
                                 (slab * (size_t)job.n_stage + (size_t)c) * SLAB_BYTES,
-                            SLAB_BYTES, ring.full(s));
+                            SLAB_BYTES, ring.full(s), once);
             }
-            dg_tensor_g2s(ring.x(s), x, c * SLAB_VALUES, 0, ring.full(s));
+            dg_tensor_g2s(ring.x(s), x, c * SLAB_VALUES, 0, ring.full(s), again);
             slab_next<head_shape>(turn);
         }
 }
@@ -134,6 +135,8 @@ static __device__ __forceinline__ void multiply_words(const head_job &job, const
     DG_SHARED(shared);
     slab_ring<T> ring = {shared};
     slab_turn turn = {0, 0};
+    if (threadIdx.x == T::CONSUMERS)
+        dg_tensor_prefetch(x);
     slab_ring_init(ring);
     dg_grid_wait();
     if (threadIdx.x == T::CONSUMERS)

@@ -14,7 +14,6 @@ extern "C" {
 /* Tiles of a block: rows of x, then rows of weights. */
 typedef enum dg_slab_tile {
     DG_SLAB_256X128,
-    DG_SLAB_128X192,
     DG_SLAB_128X128,
     DG_SLAB_128X64,
     DG_SLAB_64X128,

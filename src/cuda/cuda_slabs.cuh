@@ -53,9 +53,6 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 #define REGS_64                                                                                    \
     REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52" \
             ",%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define REGS_96                                                                                    \
-    REGS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84" \
-            ",%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define WGMMA(shape, type, regs, operands, on, side, ...)                                          \
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " on                                        \
                  ", 0;\n\twgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" regs     \
@@ -65,8 +62,6 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 #define WGMMA_64(type) WGMMA("m64n64k16", type, REGS_32, "%32, %33", "%34", "%35", ACC32(0))
 #define WGMMA_128(type)                                                                            \
     WGMMA("m64n128k16", type, REGS_64, "%64, %65", "%66", "%67", ACC32(0), ACC32(32))
-#define WGMMA_192(type)                                                                            \
-    WGMMA("m64n192k16", type, REGS_96, "%96, %97", "%98", "%99", ACC32(0), ACC32(32), ACC32(64))
 
 /* acc += 16 values of k, number `step` of a slab's four: 64 rows of x, N of w. */
 template <dg_cuda_form FORM, int N, slab_side SIDE>
@@ -81,26 +76,20 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
         WGMMA_64("bf16");
     else if constexpr (N == 64)
         WGMMA_64("f16");
-    else if constexpr (N == 128 && FORM == DG_CUDA_BF16)
-        WGMMA_128("bf16");
-    else if constexpr (N == 128)
-        WGMMA_128("f16");
     else if constexpr (FORM == DG_CUDA_BF16)
-        WGMMA_192("bf16");
+        WGMMA_128("bf16");
     else
-        WGMMA_192("f16");
-    static_assert(N == 64 || N == 128 || N == 192, "columns of a warpgroup");
+        WGMMA_128("f16");
+    static_assert(N == 64 || N == 128, "columns of a warpgroup");
 }
 
 #undef ACC8
 #undef ACC32
 #undef REGS_32
 #undef REGS_64
-#undef REGS_96
 #undef WGMMA
 #undef WGMMA_64
 #undef WGMMA_128
-#undef WGMMA_192
 
 #else
 
