@@ -6,6 +6,7 @@
 #include "base/common.h"
 #include "base/pool.h"
 #include "cpu/cpu_peak.h"
+#include "engine/device.h"
 
 /* More than caches hold, and shared by the threads piece by piece. */
 enum { PIECE = 8 << 20, MIN_PIECES = 64, READ_TRIES = 6, PEAK_TRIES = 60, PEAK_RUNS = 4 };
@@ -95,25 +96,6 @@ dgemma_status dg_bench_rates_cpu(dg_bench_rates *out, int n_thread, dgemma_error
 
 dgemma_status dg_bench_rates_device(dg_bench_rates *out, dg_backend *be, dgemma_error *err)
 {
-    enum { TRIES = 20 };
-    const size_t bytes = (size_t)512 << 20;
-    float seen;
-    void *from = be->alloc(be, bytes), *to = be->alloc(be, bytes);
-    *out = (dg_bench_rates){.at = {{"read", 0}}, .n = 1};
-    for (int i = 0; from && to && i < TRIES; i++) {
-        be->download(be, &seen, to, sizeof seen);
-        double start = dg_clock_now();
-        for (int k = 0; k < 8; k++)
-            be->copy(be, to, from, bytes);
-        be->download(be, &seen, to, sizeof seen);
-        double rate = 8 * 2 * (double)bytes / (dg_clock_now() - start);
-        out->at[0].rate = rate > out->at[0].rate ? rate : out->at[0].rate;
-    }
-    dgemma_status st = from && to ? DGEMMA_OK
-                                  : dg_fail(err, DGEMMA_E_NOMEM,
-                                            "no memory on the device to "
-                                            "measure reading with");
-    be->free(be, from);
-    be->free(be, to);
-    return st;
+    *out = (dg_bench_rates){.at = {{"read", 0}, {"bf16 tensor cores", 0}}, .n = 2};
+    return dg_device_measure(be, &out->at[0].rate, &out->at[1].rate, err);
 }

@@ -14,7 +14,7 @@ typedef struct dg_bench_rates {
 /* n_thread threads of the CPU together, the best of some tries of about a second in all. */
 dgemma_status dg_bench_rates_cpu(dg_bench_rates *out, int n_thread, dgemma_error *err);
 
-/* A device's own memory: copied inside it, of which half is reading. */
+/* A device; `be` is the one that dg_device_open gave. */
 dgemma_status dg_bench_rates_device(dg_bench_rates *out, dg_backend *be, dgemma_error *err);
 
 #endif

@@ -141,7 +141,11 @@ static dgemma_status tell_machine(run *r)
     dgemma_status st = watch(r, "what the machine can do");
     if (!st && !r->opt->no_rates)
         st = r->s.is_cpu ? dg_bench_rates_cpu(&r->rates, r->s.n_thread, r->err)
-                         : dg_bench_rates_device(&r->rates, r->s.be, r->err);
+                         : dg_bench_rates_device(&r->rates, r->s.device, r->err);
+    if (st == DGEMMA_E_NOMEM) { /* a device that the model fills can still be measured */
+        r->rates.n = 0;
+        st = DGEMMA_OK;
+    }
     if (st)
         return st;
     dg_memory_forget_peak(); /* what was measured with is gone */

@@ -50,6 +50,7 @@ dgemma_status dg_bench_session_open(dg_bench_session *s, const dg_bench_model *m
     *s = (dg_bench_session){.from = m, .cfg = m->cfg};
     s->kv_type = engine->kv_type == DGEMMA_KV_F32 ? DG_F32 : DG_BF16;
     dgemma_status st = dg_engine_backend(&inner, &s->n_thread, engine, err);
+    s->device = inner;
     if (!st)
         st = dg_timed_open(&s->be, inner, err);
     if (!st) {

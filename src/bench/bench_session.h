@@ -24,7 +24,8 @@ void dg_bench_model_close(dg_bench_model *m);
 typedef struct dg_bench_session {
     const dg_bench_model *from;
     const dg_config *cfg;
-    dg_backend *be; /* timed: bench_stages.h */
+    dg_backend *be;     /* timed: bench_stages.h */
+    dg_backend *device; /* the one inside */
     bool is_cpu;
     int n_thread;
     dg_dtype kv_type;

@@ -24,4 +24,11 @@ typedef struct dg_cuda_options {
 /* DGEMMA_E_UNSUPPORTED: there is no such device. */
 dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_error *err);
 
+/* What the device reaches at best: bytes a second that it reads of its memory, operations a second
+ * on values of bfloat16. `be` came from dg_cuda_open. */
+typedef struct dg_cuda_rates {
+    double read, multiply;
+} dg_cuda_rates;
+dgemma_status dg_cuda_measure(dg_backend *be, dg_cuda_rates *out, dgemma_error *err);
+
 #endif

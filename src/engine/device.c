@@ -57,6 +57,22 @@ dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dge
     return open_cuda(out, index, opt->exact, err);
 }
 
+dgemma_status dg_device_measure(dg_backend *be, double *read, double *multiply, dgemma_error *err)
+{
+#if DG_HAVE_CUDA
+    dg_cuda_rates rates;
+    dgemma_status st = dg_cuda_measure(be, &rates, err);
+    *read = rates.read;
+    *multiply = rates.multiply;
+    return st;
+#else
+    (void)be;
+    (void)read;
+    (void)multiply;
+    return dg_fail(err, DGEMMA_E_UNSUPPORTED, "this build of dgemma has no CUDA");
+#endif
+}
+
 static size_t list_cuda(dgemma_device *device, size_t cap, dgemma_error *why)
 {
     size_t n = 0;

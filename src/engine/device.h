@@ -17,6 +17,10 @@ typedef struct dg_device_options {
  * DGEMMA_E_UNSUPPORTED: not in this build, or no such device. */
 dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dgemma_error *err);
 
+/* What a device that is not the CPU reaches at best, all of it together: bytes read and operations
+ * on bfloat16 a second. `be` came from dg_device_open. */
+dgemma_status dg_device_measure(dg_backend *be, double *read, double *multiply, dgemma_error *err);
+
 /* What there is: see dgemma_devices. */
 size_t dg_device_list(dgemma_device *device, size_t cap, dgemma_error *why);
 

@@ -58,6 +58,7 @@ void check_cuda_rows(void);
 void check_cuda_attention(void);
 void check_cuda_products(void);
 void check_cuda_words(void);
+void check_cuda_rates(void);
 
 #ifdef __cplusplus
 }
