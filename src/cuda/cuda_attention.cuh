@@ -318,11 +318,11 @@ static __device__ __forceinline__ void store_lines(const lines<T> *l,
 /* ---- parts ----
  *
  * A canvas over many keys is worked on in parts, each with its share of the turns: how many follows
- * from the sequence alone. Which block does which part does not matter: each part's maxima, sums
- * and results are left in the scratch memory, and the block that comes last (an integer counter
- * says so) adds them up in the order of the parts. */
+ * from the sequence alone. Parts meet in the scratch memory and are added up in their order, by
+ * whichever block: that changes no bits. Blocks that share a tile count in one integer; each launch
+ * adds COUNT_STEP to it, so that it need not be cleared. */
 
-enum { MAX_PARTS = 4, PART_KEYS = 192 };
+enum { MAX_PARTS = 4, PART_KEYS = 192, COUNT_STEP = 4 };
 
 /* Floats of a line's record: maximum and sum of each part, then the parts' results. */
 enum { RECORD_STAT = 0, RECORD_VALUES = 2 * MAX_PARTS };
@@ -354,7 +354,8 @@ template <typename T>
 static __device__ __forceinline__ int count_parts(const dg_cuda_attention_args &a,
                                                   const line_tile &t, int n_turn)
 {
-    return a.counter && t.seg.canvas ? max(1, min((int)T::PARTS, n_turn * T::KB / PART_KEYS)) : 1;
+    int n = a.counter && t.seg.canvas ? n_turn * T::KB / PART_KEYS : 1;
+    return n >= 4 && T::PARTS >= 4 ? 4 : n >= 2 ? 2 : 1;
 }
 
 template <typename T>
@@ -383,22 +384,28 @@ static __device__ __forceinline__ void leave_part(const lines<T> &l,
         }
 }
 
-/* Says for threads of a block, who meet at `meet`, whether n_done parts are the last of n_part. */
-template <typename MEET>
-static __device__ __forceinline__ bool comes_last(const dg_cuda_attention_args &a, line_tile *t,
-                                                  int group, int kv_head, int n_part, int n_done,
-                                                  MEET meet)
+/* Counts one part of a tile, and gives the count before. By one thread, behind a barrier for all
+ * that have left something. */
+static __device__ __forceinline__ uint32_t count_part(const dg_cuda_attention_args &a,
+                                                      const line_tile &t, int group, int kv_head,
+                                                      int n_part)
 {
-    __threadfence(); /* what this thread has left is seen before the count */
-    meet();
+    uint32_t *counter = (uint32_t *)a.counter + number_of(a, t, group, kv_head, 0);
+    __threadfence(); /* what was left is seen before the count */
+    return atomicAdd(counter, (uint32_t)(COUNT_STEP / n_part));
+}
+
+/* Says for the whole block whether all other parts have been left already. */
+static __device__ __forceinline__ bool comes_last(const dg_cuda_attention_args &a, line_tile *t,
+                                                  int group, int kv_head, int n_part)
+{
+    __syncthreads();
     if (threadIdx.x == 0) {
-        int32_t *counter = a.counter + number_of(a, *t, group, kv_head, 0); /* the tile's */
-        t->last = atomicAdd(counter, n_done) + n_done == n_part;
-        if (t->last)
-            *counter = 0; /* for the next launch */
+        uint32_t before = count_part(a, *t, group, kv_head, n_part);
+        t->last = (before + COUNT_STEP / n_part) % COUNT_STEP == 0;
         __threadfence();
     }
-    meet();
+    __syncthreads();
     return t->last;
 }
 

@@ -5,8 +5,12 @@
  * values lie in pages as the products read them, so that 256 dimensions of a turn's 64 keys are one
  * bulk copy, and so are those of its values. The scores of the next turn are made while this turn's
  * values are added up. With two halves of a head each warpgroup makes the scores of its dimensions
- * and both add the other's: a sum of two is the same in both orders. A block does one or more parts
- * of its tile: which, and how many blocks there are, changes no bits. */
+ * and both add the other's: a sum of two is the same in both orders.
+ *
+ * Parts are folded in their order: what was added up so far and the next part are scaled to their
+ * common maximum. Either a block does all parts of its tile, or each part has a block and all of
+ * them are on the device at once: then each leaves what the others need and folds its share of the
+ * dimensions. The bits are the same. */
 #include "cuda/cuda_attention.cuh"
 #include "cuda/cuda_wgmma.cuh"
 
@@ -96,7 +100,7 @@ static __device__ __forceinline__ void copy_values(unsigned char *to, const unsi
     }
 }
 
-template <typename T>
+template <typename T, bool ONE_PART>
 static __device__ __forceinline__ void copy_turns(unsigned char *shared, group_ring *ring,
                                                   const dg_cuda_attention_args &a,
                                                   const line_tile &t, int kv_head, int n_turn,
@@ -104,28 +108,26 @@ static __device__ __forceinline__ void copy_turns(unsigned char *shared, group_r
 {
     int n = 0;
     size_t to_values = (size_t)a.kv.n_kv_head * T::HALVES * T::PIECE;
-    for (int part = (int)blockIdx.z; part < n_part; part += (int)gridDim.z) {
-        int2 turns = turns_of(n_turn, part, n_part);
-        for (int i = turns.x; i < turns.y; i++, n++) {
-            int parity = parity_at<T>(n) ^ 1;
-            turn now = turn_at<T>(t, i);
-            const unsigned char *keys = page_keys(a.kv, t.seg, now.canvas, now.begin, kv_head);
-            for (int half = 0; half < T::HALVES; half++) {
-                int at = place_at<T>(n, half);
-                dg_mbar_wait(&ring->empty_k[at], parity);
-                if (threadIdx.x % 32 == 0) {
-                    dg_mbar_expect(&ring->full_k[at], T::PIECE);
-                    dg_bulk_g2s(shared + T::K + at * T::PIECE, keys + half * T::PIECE, T::PIECE,
-                                &ring->full_k[at]);
-                }
+    int2 turns = ONE_PART ? turns_of(n_turn, (int)blockIdx.z, n_part) : make_int2(0, n_turn);
+    for (int i = turns.x; i < turns.y; i++, n++) {
+        int parity = parity_at<T>(n) ^ 1;
+        turn now = turn_at<T>(t, i);
+        const unsigned char *keys = page_keys(a.kv, t.seg, now.canvas, now.begin, kv_head);
+        for (int half = 0; half < T::HALVES; half++) {
+            int at = place_at<T>(n, half);
+            dg_mbar_wait(&ring->empty_k[at], parity);
+            if (threadIdx.x % 32 == 0) {
+                dg_mbar_expect(&ring->full_k[at], T::PIECE);
+                dg_bulk_g2s(shared + T::K + at * T::PIECE, keys + half * T::PIECE, T::PIECE,
+                            &ring->full_k[at]);
             }
-            for (int half = 0; half < T::HALVES; half++) {
-                int at = place_at<T>(n, half);
-                dg_mbar_wait(&ring->empty_v[at], parity);
-                copy_values<T>(shared + T::V + at * T::PIECE, keys + to_values + half * T::PIECE,
-                               now, &ring->full_v[at]);
-                __syncwarp();
-            }
+        }
+        for (int half = 0; half < T::HALVES; half++) {
+            int at = place_at<T>(n, half);
+            dg_mbar_wait(&ring->empty_v[at], parity);
+            copy_values<T>(shared + T::V + at * T::PIECE, keys + to_values + half * T::PIECE, now,
+                           &ring->full_v[at]);
+            __syncwarp();
         }
     }
 }
@@ -308,34 +310,203 @@ static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared
     }
 }
 
-template <typename T>
-static __device__ __forceinline__ void attend_parts(unsigned char *shared, group_ring *ring,
-                                                    const dg_cuda_attention_args &a, line_tile &t,
-                                                    int group, int kv_head, int n_turn, int n_part)
+/* ---- parts ---- */
+
+/* What has been added up of a line, and what is to come, against their common maximum. */
+static __device__ __forceinline__ float2 fold_factors(float2 *sofar, float2 next)
 {
-    int warp = (int)threadIdx.x / 32, n = 0, n_done = 0, part = (int)blockIdx.z;
-    int half = group_half<T>(warp / 4), first_line = group_line<T>(warp / 4) + warp % 4 * 16;
-    lines<T> l;
-    keep_queries<T>(shared, a, t, group, kv_head);
-    for (;;) {
-        int2 turns = turns_of(n_turn, part, n_part);
-        attend<T>(&l, shared, ring, t, first_line, turns.x, turns.y, n);
-        n += turns.y - turns.x;
-        n_done++;
-        if (n_part > 1)
-            leave_part<T>(l, a, t, group, kv_head, first_line, half, part);
-        if (part + (int)gridDim.z >= n_part)
-            break;
-        part += (int)gridDim.z;
+    float most = fmaxf(sofar->x, next.x);
+    float2 f = make_float2(sofar->x == most ? 1 : dg_exp2_fast((sofar->x - most) * log2e),
+                           next.x == most ? 1 : dg_exp2_fast((next.x - most) * log2e));
+    *sofar = make_float2(most, __fmaf_rn(next.y, f.y, __fmul_rn(sofar->y, f.x)));
+    return f;
+}
+
+static __device__ __forceinline__ float fold(float sofar, float next, float2 f)
+{
+    return __fmaf_rn(next, f.y, __fmul_rn(sofar, f.x));
+}
+
+/* Where this thread's values of a part lie in the record of one of its lines. */
+template <typename T>
+static __device__ __forceinline__ float2 *values_of(float *record, int part, int half)
+{
+    return (float2 *)(record + RECORD_VALUES + part * T::D) + half * T::ND * 4 + threadIdx.x % 4;
+}
+
+/* Puts what earlier parts came to, which was left as part 0, before this one. */
+template <typename T>
+static __device__ __forceinline__ void fold_earlier(lines<T> *l, const dg_cuda_attention_args &a,
+                                                    const line_tile &t, int group, int kv_head,
+                                                    int first_line, int half)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int line = first_line + 8 * h + (int)threadIdx.x % 32 / 4;
+        if (line >= t.n_line)
+            continue;
+        float *record = record_of<T>(a, t, group, kv_head, line);
+        float2 sofar = __ldcg((const float2 *)(record + RECORD_STAT));
+        float2 f = fold_factors(&sofar, make_float2(l->most[0][h], l->sum[0][h]));
+        const float2 *values = values_of<T>(record, 0, half);
+#pragma unroll
+        for (int n = 0; n < T::ND; n++) {
+            float2 v = __ldcg(values + 4 * n);
+            l->o[0][n][2 * h] = fold(v.x, l->o[0][n][2 * h], f);
+            l->o[0][n][2 * h + 1] = fold(v.y, l->o[0][n][2 * h + 1], f);
+        }
+        l->most[0][h] = sofar.x;
+        l->sum[0][h] = sofar.y;
     }
-    if (n_part > 1) {
-        if (!comes_last(a, &t, group, kv_head, n_part, n_done,
-                        [] { dg_bar_sync(3, T::CONSUMERS); }))
-            return;
-        join_parts<T>(&l, a, t, group, kv_head, first_line, half, n_part, part);
+}
+
+/* Part PART of PARTS: leaves what the other blocks fold, waits for theirs, and folds and stores its
+ * own share of the dimensions. */
+template <typename T, int PARTS, int PART>
+static __device__ __forceinline__ void exchange(lines<T> *l, const dg_cuda_attention_args &a,
+                                                const line_tile &t, int group, int kv_head,
+                                                int first_line, int half)
+{
+    constexpr int SHARE = T::ND / PARTS, FIRST = PART * SHARE;
+    int lane = (int)threadIdx.x % 32;
+    float *record[2];
+    bool there[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int line = first_line + 8 * h + lane / 4;
+        there[h] = line < t.n_line;
+        record[h] = record_of<T>(a, t, group, kv_head, there[h] ? line : 0);
+        if (!there[h])
+            continue;
+        if (half == 0 && lane % 4 == 0)
+            __stcg((float2 *)(record[h] + RECORD_STAT) + PART,
+                   make_float2(l->most[0][h], l->sum[0][h]));
+        float2 *values = values_of<T>(record[h], PART, half);
+#pragma unroll
+        for (int n = 0; n < T::ND; n++)
+            if (n / SHARE != PART)
+                __stcg(values + 4 * n, make_float2(l->o[0][n][2 * h], l->o[0][n][2 * h + 1]));
+    }
+    dg_bar_sync(3, T::CONSUMERS);
+    if (threadIdx.x == 0) {
+        uint32_t before = count_part(a, t, group, kv_head, PARTS);
+        const uint32_t *counter = (const uint32_t *)a.counter + number_of(a, t, group, kv_head, 0);
+        dg_await_count(counter, before / COUNT_STEP * COUNT_STEP + COUNT_STEP);
+    }
+    dg_bar_sync(3, T::CONSUMERS);
+
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float2 stat[PARTS], v[PARTS][SHARE];
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            stat[p] = p == PART ? make_float2(l->most[0][h], l->sum[0][h])
+                                : __ldcg((const float2 *)(record[h] + RECORD_STAT) + p);
+            const float2 *values = values_of<T>(record[h], p, half);
+#pragma unroll
+            for (int i = 0; i < SHARE; i++)
+                v[p][i] = p == PART ? make_float2(l->o[0][FIRST + i][2 * h],
+                                                  l->o[0][FIRST + i][2 * h + 1])
+                                    : __ldcg(values + 4 * (FIRST + i));
+        }
+        float2 sofar = stat[0];
+#pragma unroll
+        for (int p = 1; p < PARTS; p++) {
+            float2 f = fold_factors(&sofar, stat[p]);
+#pragma unroll
+            for (int i = 0; i < SHARE; i++)
+                v[0][i] = make_float2(fold(v[0][i].x, v[p][i].x, f), fold(v[0][i].y, v[p][i].y, f));
+        }
+        if (!there[h])
+            continue;
+        int at = t.first_line + first_line + 8 * h + lane / 4;
+        int row = t.seg.first_row + at / group, head = kv_head * group + at % group;
+        float factor = sofar.y == 0 ? 0 : 1 / sofar.y;
+#pragma unroll
+        for (int i = 0; i < SHARE; i++)
+            store_result(a.out, row, head * T::D + (half * T::ND + FIRST + i) * 8 + 2 * (lane % 4),
+                         v[0][i].x * factor, v[0][i].y * factor);
+    }
+}
+
+/* One part a block; all parts of a tile are under way at once. */
+template <typename T>
+static __device__ __forceinline__ void attend_one(unsigned char *shared, group_ring *ring,
+                                                  const dg_cuda_attention_args &a,
+                                                  const line_tile &t, int group, int kv_head,
+                                                  int n_turn, int n_part, int first_line, int half)
+{
+    int part = (int)blockIdx.z;
+    int2 turns = turns_of(n_turn, part, n_part);
+    lines<T> l;
+    attend<T>(&l, shared, ring, t, first_line, turns.x, turns.y, 0);
+#define EXCHANGE(parts, i) exchange<T, parts, i>(&l, a, t, group, kv_head, first_line, half)
+    if (n_part == 1)
+        store_lines<T>(&l, a, t, group, kv_head, first_line, half);
+    else if (T::PARTS == 2 || n_part == 2) {
+        if (part == 0)
+            EXCHANGE(2, 0);
+        else
+            EXCHANGE(2, 1);
+    } else if constexpr (T::PARTS == 4) {
+        if (part == 0)
+            EXCHANGE(4, 0);
+        else if (part == 1)
+            EXCHANGE(4, 1);
+        else if (part == 2)
+            EXCHANGE(4, 2);
+        else
+            EXCHANGE(4, 3);
+    }
+#undef EXCHANGE
+}
+
+/* Those who read a line's statistics: the lanes of a warp, or of both halves' warps. */
+template <typename T> static __device__ __forceinline__ void meet_readers(void)
+{
+    if constexpr (T::HALVES > 1)
+        dg_bar_sync(3, T::CONSUMERS);
+    else
+        __syncwarp();
+}
+
+/* All parts of the tile, one after the other. */
+template <typename T>
+static __device__ __forceinline__ void attend_all(unsigned char *shared, group_ring *ring,
+                                                  const dg_cuda_attention_args &a,
+                                                  const line_tile &t, int group, int kv_head,
+                                                  int n_turn, int n_part, int first_line, int half)
+{
+    lines<T> l;
+    for (int part = 0; part < n_part; part++) {
+        int2 turns = turns_of(n_turn, part, n_part);
+        attend<T>(&l, shared, ring, t, first_line, turns.x, turns.y, turns.x);
+        if (part > 0) {
+            fold_earlier<T>(&l, a, t, group, kv_head, first_line, half);
+            meet_readers<T>();
+        }
+        if (part + 1 < n_part) {
+            leave_part<T>(l, a, t, group, kv_head, first_line, half, 0);
+            meet_readers<T>();
+        }
     }
     store_lines<T>(&l, a, t, group, kv_head, first_line, half);
-    if (kv_head == a.kv.n_kv_head - 1 && a.out.ld > a.kv.n_head * T::D)
+}
+
+template <typename T, bool ONE_PART>
+static __device__ __forceinline__ void attend_parts(unsigned char *shared, group_ring *ring,
+                                                    const dg_cuda_attention_args &a,
+                                                    const line_tile &t, int group, int kv_head,
+                                                    int n_turn, int n_part)
+{
+    int warp = (int)threadIdx.x / 32;
+    int half = group_half<T>(warp / 4), first_line = group_line<T>(warp / 4) + warp % 4 * 16;
+    keep_queries<T>(shared, a, t, group, kv_head);
+    if constexpr (ONE_PART)
+        attend_one<T>(shared, ring, a, t, group, kv_head, n_turn, n_part, first_line, half);
+    else
+        attend_all<T>(shared, ring, a, t, group, kv_head, n_turn, n_part, first_line, half);
+    if (kv_head == a.kv.n_kv_head - 1 && a.out.ld > a.kv.n_head * T::D && blockIdx.z == 0)
         for (int line = warp; line < t.n_line; line += T::CONSUMERS / 32)
             if ((t.first_line + line) % group == group - 1)
                 store_padding(a.out, t.seg.first_row + (t.first_line + line) / group,
@@ -344,7 +515,7 @@ static __device__ __forceinline__ void attend_parts(unsigned char *shared, group
 
 /* ---- the kernel ---- */
 
-template <typename T>
+template <typename T, bool ONE_PART>
 static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_attention_args a)
 {
     if constexpr (DG_WITH_GROUPS) {
@@ -369,10 +540,10 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
         if (warp >= T::CONSUMERS / 32) {
             warpgroup_fewer_registers<24>();
             if (warp == T::CONSUMERS / 32)
-                copy_turns<T>(shared, ring, a, t, kv_head, n_turn, n_part);
+                copy_turns<T, ONE_PART>(shared, ring, a, t, kv_head, n_turn, n_part);
         } else {
             warpgroup_more_registers<240>();
-            attend_parts<T>(shared, ring, a, t, group, kv_head, n_turn, n_part);
+            attend_parts<T, ONE_PART>(shared, ring, a, t, group, kv_head, n_turn, n_part);
         }
     }
 }
@@ -380,11 +551,13 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
 template <typename T>
 static cudaError_t launch_groups(cudaStream_t stream, const dg_cuda_attention_args *a, int n_sm)
 {
-    /* As many blocks a tile as there is room for at once: a further round costs more. */
+    /* A block for each part only where all fit at once: they wait for each other. */
     dim3 grid(count_tiles<T>(a), (unsigned)a->kv.n_kv_head);
-    while (a->counter && grid.z < T::PARTS && 2 * grid.x * grid.y * grid.z <= (unsigned)n_sm)
-        grid.z *= 2;
-    return DG_LAUNCH(group_lines<T>, grid, T::THREADS, T::BYTES, stream, *a);
+    bool room = grid.x * grid.y * T::PARTS <= (unsigned)n_sm;
+    if (!a->counter || !room)
+        return DG_LAUNCH((group_lines<T, false>), grid, T::THREADS, T::BYTES, stream, *a);
+    grid.z = T::PARTS;
+    return DG_LAUNCH((group_lines<T, true>), grid, T::THREADS, T::BYTES, stream, *a);
 }
 
 cudaError_t dg_cuda_attention_groups(cudaStream_t stream, const dg_cuda_attention_args *a)

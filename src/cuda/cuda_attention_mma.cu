@@ -272,7 +272,7 @@ static __global__ void __launch_bounds__(T::THREADS, BLOCKS) flash_lines(dg_cuda
     int warp = (int)threadIdx.x / 32, first_line = warp / T::WN * 16 * T::MT, wn = warp % T::WN;
     if (n_part > 1) {
         leave_part<T>(l, a, t, group, kv_head, first_line, wn, part);
-        if (!comes_last(a, &t, group, kv_head, n_part, 1, [] { __syncthreads(); }))
+        if (!comes_last(a, &t, group, kv_head, n_part))
             return;
         join_parts<T>(&l, a, t, group, kv_head, first_line, wn, n_part, part);
     }

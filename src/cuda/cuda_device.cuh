@@ -371,6 +371,17 @@ static __device__ __forceinline__ void dg_tensor_g2s(void *shared, const dg_tens
 #endif
 }
 
+/* ---- blocks that wait for each other: all of a launch must fit on the device at once ---- */
+
+/* Until the counter has come to `target`, modulo 2^32; what was written before is seen. */
+static __device__ __forceinline__ void dg_await_count(const uint32_t *counter, uint32_t target)
+{
+    uint32_t value;
+    do
+        asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+    while ((int32_t)(value - target) < 0);
+}
+
 /* ---- barriers for some of the warps; id 1 ... 15, n_thread a multiple of 32 ---- */
 
 static __device__ __forceinline__ void dg_bar_sync(int id, int n_thread)
@@ -592,6 +603,10 @@ static inline void dg_tensor_g2s(void *shared, const dg_tensor_map &map, int k, 
                                  uint64_t *bar, uint64_t, EMU_WHERE_ARG)
 {
     emu_tensor_g2s(shared, &map, k, row, bar, EMU_WHERE);
+}
+static inline void dg_await_count(const uint32_t *counter, uint32_t target, EMU_WHERE_ARG)
+{
+    emu_await_count(counter, target, EMU_WHERE);
 }
 static inline void dg_bar_sync(int id, int n_thread, EMU_WHERE_ARG)
 {

@@ -278,8 +278,8 @@ typedef struct dg_cuda_attention_args {
     const int32_t *seen;       /* [n_row][2]; of canvas rows: the prefix keys */
     dg_cuda_kv kv;
     void *scratch;    /* dg_cuda_attention_bytes() */
-    int32_t *counter; /* dg_cuda_attention_counters() of them, zero when made; NULL: no canvas is
-                         done in parts */
+    int32_t *counter; /* dg_cuda_attention_counters() of them, zero when made and nobody else's;
+                         NULL: no canvas is done in parts */
 } dg_cuda_attention_args;
 
 /* Layers of different heads may share both, one after the other. max_canvas_row: 64 for each page

@@ -310,6 +310,7 @@ void emu_cp_async_wait(int n_left);
 void emu_mbar_init(uint64_t *bar, int count, emu_where where);
 void emu_mbar_arrive(uint64_t *bar, int tx_bytes, emu_where where);
 void emu_mbar_wait(uint64_t *bar, int parity, emu_where where);
+void emu_await_count(const uint32_t *counter, uint32_t target, emu_where where);
 void emu_bulk_g2s(void *shared, const void *global, uint32_t bytes, uint64_t *bar, emu_where where);
 
 /* Rows of 16-bit values, cut into boxes of n_box rows x 64 values whose 16-byte pieces are swapped

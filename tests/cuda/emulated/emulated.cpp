@@ -3,7 +3,8 @@
  * A fiber runs until it waits: at a barrier, in a warp collective for the other lanes, on an
  * mbarrier. Whoever completes such a meeting computes its result for all and wakes them. When
  * nobody can go on the kernel hangs, and the process ends with a list of who waits where; likewise
- * when lanes meet in different collectives, or a lane leaves while others wait for it. */
+ * when lanes meet in different collectives, or a lane leaves while others wait for it. Only where a
+ * thread waits for another block's count the next block is run meanwhile. */
 #include "cuda_runtime.h"
 #include <stdarg.h>
 #include <sys/mman.h>
@@ -24,7 +25,7 @@
 enum { MAX_THREAD = 1024, MAX_BARRIER = 16, MAX_SHARED = 227 << 10 };
 static const size_t fiber_stack = 256 << 10;
 
-typedef enum wait_state { RUNS, IN_WARP, AT_BARRIER, ON_MBAR, DONE } wait_state;
+typedef enum wait_state { RUNS, IN_WARP, AT_BARRIER, ON_MBAR, ON_COUNT, DONE } wait_state;
 
 typedef enum collective { C_SHUFFLE, C_BALLOT, C_SYNC, C_MMA, C_MMA_S8, C_LDMATRIX } collective;
 
@@ -110,8 +111,8 @@ void emu_fail(emu_where where, const char *what)
 
 static void fail_hung(void)
 {
-    static const char *const names[] = {"runs", "in a warp collective", "at a barrier",
-                                        "on an mbarrier", "done"};
+    static const char *const names[] = {"runs",           "in a warp collective", "at a barrier",
+                                        "on an mbarrier", "for other blocks",     "done"};
     fprintf(stderr, "block %u,%u,%u hangs:\n", emu_block_idx.x, emu_block_idx.y, emu_block_idx.z);
     for (int i = 0; i < n_thread; i++) {
         const fiber *f = &fibers[i], *before = i ? f - 1 : NULL;
@@ -222,10 +223,11 @@ static void switch_to(fiber *to)
 #endif
 }
 
-/* One that waits on an mbarrier looks again when anything has happened since. */
+/* One that waits on an mbarrier or a count looks again when anything has happened since. */
 static bool can_go_on(const fiber *f)
 {
-    return f->state == RUNS || (f->state == ON_MBAR && f->seen != progress);
+    return f->state == RUNS ||
+           ((f->state == ON_MBAR || f->state == ON_COUNT) && f->seen != progress);
 }
 
 static fiber *next_fiber(void)
@@ -244,12 +246,16 @@ static fiber *next_fiber(void)
     return NULL;
 }
 
+static bool run_another(void);
+
 /* The current fiber waits as `state` until someone makes it run again. */
 static void wait_as(wait_state state, emu_where where)
 {
     now->state = state;
     now->where = where;
     fiber *next = next_fiber();
+    while (!next && run_another())
+        next = next_fiber();
     if (!next)
         fail_hung();
     if (next != now)
@@ -643,6 +649,14 @@ void emu_mbar_wait(uint64_t *bar, int parity, emu_where where)
     }
 }
 
+void emu_await_count(const uint32_t *counter, uint32_t target, emu_where where)
+{
+    while ((int32_t)(*counter - target) < 0) {
+        now->seen = progress;
+        wait_as(ON_COUNT, where);
+    }
+}
+
 void emu_bulk_g2s(void *to, const void *from, uint32_t bytes, uint64_t *bar, emu_where where)
 {
     copy c = {(unsigned char *)to,
@@ -704,6 +718,7 @@ extern "C" void emu_begin(void)
     leave();
 }
 
+/* Stacks for the threads of a block; those of blocks that wait are in use. */
 static void make_stacks(void)
 {
     size_t guard = (size_t)sysconf(_SC_PAGESIZE), each = fiber_stack + guard;
@@ -712,6 +727,7 @@ static void make_stacks(void)
     for (int i = 0; i < MAX_THREAD; i++) {
         fibers[i].stack = map + (size_t)i * each + guard;
         fibers[i].stack_bytes = fiber_stack;
+        fibers[i].under_way = copies{NULL, 0, 0};
         if (map == MAP_FAILED || mprotect(fibers[i].stack, fiber_stack, PROT_READ | PROT_WRITE)) {
             perror("stacks for the threads of a block");
             abort();
@@ -743,6 +759,85 @@ static void run_block(void)
         emu_fail(emu_where{"-", 0}, "a bulk copy is under way at the end of its block");
 }
 
+/* ---- blocks ---- */
+
+static size_t n_block, next_block, shared_size;
+
+/* exactly as large as asked for, so that a sanitizer sees what lies behind */
+static bool make_shared(void)
+{
+    void *memory;
+    if (posix_memalign(&memory, 1024, shared_size ? shared_size : 1) != 0)
+        return false;
+    shared = (unsigned char *)memory;
+    return true;
+}
+
+static void run_next(void)
+{
+    size_t i = next_block++, at = order == EMU_BACKWARD ? n_block - 1 - i : i;
+    emu_block_idx =
+        uint3{(unsigned)(at % emu_grid_dim.x), (unsigned)(at / emu_grid_dim.x % emu_grid_dim.y),
+              (unsigned)(at / emu_grid_dim.x / emu_grid_dim.y)};
+    memset(shared, 0xFF, shared_size);
+    run_block();
+}
+
+/* A block that waits for others: all that the next one would overwrite. */
+typedef struct waiting_block {
+    fiber fibers[MAX_THREAD], scheduler, *now;
+    warp warps[MAX_THREAD / 32];
+    barrier barriers[MAX_BARRIER];
+    int n_live;
+    unsigned char *shared;
+    copies bulk;
+    uint3 block, thread;
+} waiting_block;
+
+/* Runs the next block while this one waits for a count; false: nobody does, or there is none. */
+static bool run_another(void)
+{
+    static fiber spare[8][MAX_THREAD]; /* stacks of blocks inside others */
+    static int depth;
+    bool waits = false;
+    for (int i = 0; i < n_thread; i++)
+        waits |= fibers[i].state == ON_COUNT;
+    if (!waits || next_block == n_block || depth == 8)
+        return false;
+    waiting_block *w = (waiting_block *)malloc(sizeof *w);
+    if (!w)
+        return false;
+    memcpy(w->fibers, fibers, sizeof fibers);
+    memcpy(w->warps, warps, sizeof warps);
+    memcpy(w->barriers, barriers, sizeof barriers);
+    w->scheduler = scheduler, w->now = now, w->n_live = n_live, w->shared = shared, w->bulk = bulk;
+    w->block = emu_block_idx, w->thread = emu_thread_idx;
+    if (!spare[depth][0].stack) {
+        make_stacks();
+        memcpy(spare[depth], fibers, sizeof fibers);
+    }
+    memcpy(fibers, spare[depth], sizeof fibers);
+    scheduler.stack = now->stack;
+    scheduler.stack_bytes = now->stack_bytes;
+    bulk = copies{NULL, 0, 0};
+    depth++;
+    if (!make_shared())
+        emu_fail(emu_where{"-", 0}, "out of memory");
+    run_next();
+    depth--;
+    free(shared);
+    free(bulk.item);
+    memcpy(spare[depth], fibers, sizeof fibers);
+    memcpy(fibers, w->fibers, sizeof fibers);
+    memcpy(warps, w->warps, sizeof warps);
+    memcpy(barriers, w->barriers, sizeof barriers);
+    scheduler = w->scheduler, now = w->now, n_live = w->n_live, shared = w->shared, bulk = w->bulk;
+    emu_block_idx = w->block, emu_thread_idx = w->thread;
+    free(w);
+    progress++;
+    return true;
+}
+
 cudaError_t emu_run(dim3 grid, dim3 block, size_t shared_bytes, emu_body *b, void *arg)
 {
     unsigned long n = (unsigned long)block.x * block.y * block.z;
@@ -756,19 +851,13 @@ cudaError_t emu_run(dim3 grid, dim3 block, size_t shared_bytes, emu_body *b, voi
     n_thread = (int)n;
     body = b;
     body_arg = arg;
-    /* exactly as large as asked for, so that a sanitizer sees what lies behind */
-    void *memory;
-    if (posix_memalign(&memory, 1024, shared_bytes ? shared_bytes : 1) != 0)
+    shared_size = shared_bytes;
+    n_block = (size_t)grid.x * grid.y * grid.z;
+    next_block = 0;
+    if (!make_shared())
         return cudaErrorMemoryAllocation;
-    shared = (unsigned char *)memory;
-    size_t n_block = (size_t)grid.x * grid.y * grid.z;
-    for (size_t i = 0; i < n_block; i++) {
-        size_t at = order == EMU_BACKWARD ? n_block - 1 - i : i;
-        emu_block_idx = uint3{(unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
-                              (unsigned)(at / grid.x / grid.y)};
-        memset(shared, 0xFF, shared_bytes);
-        run_block();
-    }
+    while (next_block < n_block)
+        run_next();
     free(shared);
     shared = NULL;
     return cudaSuccess;
