@@ -1,8 +1,8 @@
 #include "bench/bench_cost.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/common.h"
+#include "base/real.h"
 
 static bool is_language(const dg_tensor *t)
 {
@@ -31,7 +31,7 @@ static bool is_for_prompts(const dg_config *cfg, const dg_tensor *t)
 
 static double weight_bytes(const dg_config *cfg, const dg_checkpoint *ck, int rows, bool canvas)
 {
-    double left_out = pow(1 - (double)cfg->n_expert_used / cfg->n_expert, rows), bytes = 0;
+    double left_out = dg_pow(1 - (double)cfg->n_expert_used / cfg->n_expert, rows), bytes = 0;
     for (size_t i = 0; i < dg_checkpoint_count(ck); i++) {
         const dg_tensor *t = dg_checkpoint_at(ck, i);
         if (is_language(t) && (canvas || is_for_prompts(cfg, t)))

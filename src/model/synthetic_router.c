@@ -1,5 +1,5 @@
 #include "model/synthetic_router.h"
-#include <math.h>
+#include "base/real.h"
 #include "base/rng.h"
 #include "tensor/dtype.h"
 
@@ -20,7 +20,7 @@ static float normal(const dg_rng_key *key, uint32_t at)
 /* An expert whose row is longer is chosen more often: 2.3 times as long, four times as often. */
 static float length_of(int expert, int n_expert, bool skewed)
 {
-    return skewed ? 1 + 1.75f * expf(-10 * (float)expert / (float)n_expert) : 1;
+    return skewed ? 1 + 1.75f * (float)dg_exp(-10 * (double)expert / n_expert) : 1;
 }
 
 void dg_synthetic_router(uint16_t *router, int layer, int n_expert, int n_embd, bool skewed)
