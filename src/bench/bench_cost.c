@@ -1,4 +1,5 @@
 #include "bench/bench_cost.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/common.h"
