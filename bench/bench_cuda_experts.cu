@@ -342,6 +342,7 @@ typedef struct part_job {
     int n_in;
     dg_combine_job combine;
     int32_t *counter;
+    int candidate;
 } part_job;
 
 static void enqueue_sort(cudaStream_t stream, void *arg, int layer)
@@ -356,9 +357,32 @@ static void enqueue_combine(cudaStream_t stream, void *arg, int layer)
     (void)layer;
 }
 
-template <class F> static cudaError_t stream_part(cudaStream_t stream, dg_stream_job job, int n_in)
+/* Other shapes of the launch than the backend's, to choose from. */
+enum { AS_IT_IS, OTHER_STAGES, TWO_BLOCKS, N_CANDIDATE };
+static const char *const candidate_name[] = {"as it is", "other stages", "two blocks"};
+
+/* Of these formats. */
+template <class F> constexpr bool with_candidates = false;
+template <> constexpr bool with_candidates<format_bf16> = true;
+template <> constexpr bool with_candidates<format_q8_0> = true;
+template <> constexpr bool with_candidates<format_q5_0> = true;
+
+template <class F> struct other_stages : F {};
+template <class F> struct stream_stage<other_stages<F>> {
+    static constexpr int UNITS = F::UNIT > 64 ? 1 : 3 - stream_stage<F>::UNITS;
+    static constexpr int K16 = UNITS * stream_row<F>::UNIT_BYTES / 16;
+};
+template <class F> struct stream_row<other_stages<F>> : stream_row<F> {};
+
+template <class F> static cudaError_t stream_part(cudaStream_t stream, dg_stream_job job, int n_in, int candidate)
 {
     job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
+    if constexpr (with_candidates<F>) {
+        if (candidate == OTHER_STAGES)
+            return launch_stream<other_stages<F>, 4>(stream, job);
+        if (candidate == TWO_BLOCKS && F::CHUNK < 2048)
+            return launch_stream<other_stages<F>, 4, 2>(stream, job);
+    }
     return launch_stream<F, 4>(stream, job);
 }
 
@@ -374,9 +398,9 @@ static void enqueue_stream(cudaStream_t stream, void *arg, int layer)
     if (layer == 0)
         check(cudaMemsetAsync(job->counter, 0, 64 * 4, stream), "counters");
     if (job->bytes.out && !s.down)
-        check(stream_part<format_q4_k_bytes>(stream, s, job->n_in), "stream");
+        check(stream_part<format_q4_k_bytes>(stream, s, job->n_in, 0), "stream");
     else
-        DG_FOR_FORMAT(job->type, check(stream_part<F>(stream, s, job->n_in), "stream"), exit(1))
+        DG_FOR_FORMAT(job->type, check(stream_part<F>(stream, s, job->n_in, job->candidate), "stream"), exit(1))
 }
 
 static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, int n_in, bool down)
@@ -392,6 +416,17 @@ static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, in
     s.factor = 1;
     s.down = down;
     return s;
+}
+
+static void candidates(part_job *job, int n_layer, const char *what)
+{
+    if (job->bytes.out && !job->stream.down)
+        return;
+    printf("  %s %s:", what, dg_dtype_name(job->type));
+    for (job->candidate = 0; job->candidate < N_CANDIDATE; job->candidate++)
+        printf(" %s %.1f us%s", candidate_name[job->candidate], time_layers(enqueue_stream, job, n_layer),
+               job->candidate == N_CANDIDATE - 1 ? "\n" : ",");
+    job->candidate = AS_IT_IS;
 }
 
 static void parts(const expert_job *all, int n_layer, const char *name)
@@ -434,6 +469,7 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     job.type = all->type;
     job.n_in = N_EMBD;
     us[1] = time_layers(enqueue_stream, &job, n_layer);
+    candidates(&job, n_layer, "gate+up");
 
     job.stream = stream_of(&job, all->down, N_EMBD, N_FF, true);
     job.stream.x = (const unsigned char *)h.data;
@@ -443,6 +479,7 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     job.type = all->down;
     job.n_in = N_FF;
     us[2] = time_layers(enqueue_stream, &job, n_layer);
+    candidates(&job, n_layer, "down");
 
     job.combine = {result, job.sort.place, all->weight, out_rows, N_EMBD, all->n_row, N_USED, N_EMBD};
     us[3] = time_layers(enqueue_combine, &job, n_layer);

@@ -426,22 +426,23 @@ static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
     dg_grid_launch_next();
 }
 
-template <class F, int NT_MAX>
-static __global__ void __launch_bounds__(STREAM_THREADS, 1) stream_experts(dg_stream_job job)
+template <class F, int NT_MAX, int BLOCKS>
+static __global__ void __launch_bounds__(STREAM_THREADS, BLOCKS) stream_experts(dg_stream_job job)
 {
     if constexpr (DG_WITHOUT_GROUPS || NT_MAX == 4)
         stream_items<F, NT_MAX>(job);
 }
 
-/* As much of a group as leaves room for two stages, and as many stages as there is room for. */
-template <class F, int NT_MAX>
+/* As much of a group as leaves room for two stages, and as many stages as there is room for.
+ * BLOCKS: on a multiprocessor. */
+template <class F, int NT_MAX, int BLOCKS = 1>
 static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
 {
     int device = 0, n_sm = 1, most = 48 << 10;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    most -= RING_BYTES;
+    most = most / BLOCKS - (BLOCKS - 1) * 1024 - RING_BYTES;
     job.share = job.tiles;
     while (job.share > 1 && most / stage_bytes<F, NT_MAX>(job.share) < 2)
         job.share = (job.share + 1) / 2;
@@ -449,7 +450,8 @@ static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
     if (job.n_stage < 1)
         return cudaErrorInvalidConfiguration;
     int items = min(job.n_pair, dg_most_pieces(job.n_pair, job.n_expert)) * items_of_piece(job);
-    return DG_LAUNCH((stream_experts<F, NT_MAX>), dim3((unsigned)min(n_sm, items)), STREAM_THREADS,
+    return DG_LAUNCH((stream_experts<F, NT_MAX, BLOCKS>), dim3((unsigned)min(BLOCKS * n_sm, items)),
+                     STREAM_THREADS,
                      (size_t)(job.n_stage * stage_bytes<F, NT_MAX>(job.share) + RING_BYTES), stream,
                      job);
 }
