@@ -21,6 +21,7 @@ Suite *tokenizer_suite(void);
 Suite *tokenizer_json_suite(void);
 Suite *chat_template_suite(void);
 Suite *output_parser_suite(void);
+Suite *output_calls_suite(void);
 Suite *stop_strings_suite(void);
 Suite *image_suite(void);
 Suite *preprocess_suite(void);

@@ -12,19 +12,24 @@
 typedef Suite *make_suite(void);
 
 static make_suite *const suites[] = {
-    base_suite,           utf8_suite,          rng_suite,           pool_suite,
-    tensor_suite,         blocks_suite,        safetensors_suite,   checkpoint_suite,
-    gguf_suite,           gguf_model_suite,    config_suite,        tokenizer_suite,
-    tokenizer_json_suite, chat_template_suite, output_parser_suite, stop_strings_suite,
-    image_suite,          preprocess_suite,    video_suite,         diffusion_suite,
-    settle_suite,         forward_suite,       equations_suite,     kv_cache_suite,
-    vocabulary_suite,     vision_suite,        grants_suite,        block_loop_suite,
-    request_suite,        sampling_suite,      tool_choice_suite,   api_suite,
-    pictures_suite,       hostile_suite,       out_of_memory_suite, true_shape_suite,
-    scheduler_suite,      admission_suite,     prefix_cache_suite,  pocket_checks_suite,
-    cells_suite,          chat_log_suite,      server_suite,        http_suite,
-    connection_suite,     dialects_suite,      real_suite,          known_answers_suite,
-    synthetic_suite,      bench_suite,         router_suite,
+    base_suite,           utf8_suite,          rng_suite,
+    pool_suite,           tensor_suite,        blocks_suite,
+    safetensors_suite,    checkpoint_suite,    gguf_suite,
+    gguf_model_suite,     config_suite,        tokenizer_suite,
+    tokenizer_json_suite, chat_template_suite, output_parser_suite,
+    output_calls_suite,   stop_strings_suite,  image_suite,
+    preprocess_suite,     video_suite,         diffusion_suite,
+    settle_suite,         forward_suite,       equations_suite,
+    kv_cache_suite,       vocabulary_suite,    vision_suite,
+    grants_suite,         block_loop_suite,    request_suite,
+    sampling_suite,       tool_choice_suite,   api_suite,
+    pictures_suite,       hostile_suite,       out_of_memory_suite,
+    true_shape_suite,     scheduler_suite,     admission_suite,
+    prefix_cache_suite,   pocket_checks_suite, cells_suite,
+    chat_log_suite,       server_suite,        http_suite,
+    connection_suite,     dialects_suite,      real_suite,
+    known_answers_suite,  synthetic_suite,     bench_suite,
+    router_suite,
 };
 
 int main(int argc, char **argv)
