@@ -20,32 +20,31 @@
 
 /* ---- launches ---- */
 
+/* Whether kernels may begin while the one before them ends. */
+static inline bool dg_launches_early(void)
+{
+    int device = 0, major = 0;
+    return !cudaGetDevice(&device) &&
+           !cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) && major >= 9;
+}
+
 /* DG_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments ...) gives a cudaError_t. More
  * than 48 KB of shared memory has to be asked for; that is a table in the driver's host memory, not
- * work on the stream. */
+ * work on the stream. On sm_90 and later a kernel begins while the one before it ends and goes as
+ * far as its dg_grid_wait; before that it touches nothing that a kernel writes, and each of its
+ * blocks comes to one, so that whoever follows finds all that went before. */
 template <typename... P, typename... A>
 static inline cudaError_t dg_launch(void (*kernel)(P...), dim3 grid, dim3 block,
                                     size_t shared_bytes, cudaStream_t stream, A... args)
 {
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute early = {};
     if (shared_bytes > 48 << 10) {
         cudaError_t error = cudaFuncSetAttribute(
             (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
         if (error)
             return error;
     }
-    kernel<<<grid, block, shared_bytes, stream>>>((P)args...);
-    return cudaGetLastError();
-}
-#define DG_LAUNCH(...) dg_launch(__VA_ARGS__)
-
-/* The same, on sm_90 and later: the kernel may begin while the one before it ends, up to its own
- * dg_grid_wait. Before that it touches nothing that a kernel writes. */
-template <typename... P, typename... A>
-static inline cudaError_t dg_launch_early(void (*kernel)(P...), dim3 grid, dim3 block,
-                                          size_t shared_bytes, cudaStream_t stream, A... args)
-{
-    cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = grid;
@@ -53,12 +52,10 @@ static inline cudaError_t dg_launch_early(void (*kernel)(P...), dim3 grid, dim3 
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = 1;
-    cudaError_t error = cudaFuncSetAttribute(
-        (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-    return error ? error : cudaLaunchKernelEx(&config, kernel, (P)args...);
+    config.numAttrs = dg_launches_early() ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, (P)args...);
 }
-#define DG_LAUNCH_EARLY(...) dg_launch_early(__VA_ARGS__)
+#define DG_LAUNCH(...) dg_launch(__VA_ARGS__)
 
 /* The block's dynamic shared memory as bytes, aligned to 1024. */
 #define DG_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
@@ -396,7 +393,7 @@ static __device__ __forceinline__ void dg_bar_arrive(int id, int n_thread)
 
 /* ---- programmatic dependent launch: nothing where it is not used ---- */
 
-/* The first statement of every kernel: what the kernel before it wrote is there. */
+/* At the begin of every kernel: what the kernels before it wrote is there. */
 static __device__ __forceinline__ void dg_grid_wait(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -485,9 +482,8 @@ static __device__ __forceinline__ float dg_exp2_fast(float x)
 
 #else /* plain C++ */
 
-#define DG_LAUNCH(...)       emu_launch(__VA_ARGS__)
-#define DG_LAUNCH_EARLY(...) emu_launch(__VA_ARGS__)
-#define DG_SHARED(name)      unsigned char *const name = emu_shared()
+#define DG_LAUNCH(...)  emu_launch(__VA_ARGS__)
+#define DG_SHARED(name) unsigned char *const name = emu_shared()
 
 static inline void dg_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2], EMU_WHERE_ARG)
 {

@@ -60,6 +60,7 @@ static __global__ void lookup_slabs(dg_cuda_lookup_args a, dg_cuda_matrix table)
 {
     int row = (int)blockIdx.x, n = table.n_in;
     dg_grid_wait();
+    dg_grid_launch_next();
     float *x = a.x + (size_t)row * (size_t)n;
     const float *feature = a.feature ? a.feature[row] : NULL;
     int token = feature ? 0 : a.token[row];
@@ -129,6 +130,7 @@ static __global__ void soft_norm(dg_cuda_rows out, const dg_cuda_word_row *row, 
     __shared__ float shared[ROW_THREADS / 32];
     int r = (int)blockIdx.x;
     dg_grid_wait();
+    dg_grid_launch_next();
     const float *soft = row[r].first_step ? NULL : row[r].soft;
     float sum = 0;
     for (int i = (int)threadIdx.x; soft && i < n; i += ROW_THREADS)
@@ -154,6 +156,7 @@ static __global__ void soft_join(float *x, const float *y, int n, float eps)
     __shared__ float shared[ROW_THREADS / 32];
     size_t at = (size_t)blockIdx.x * (size_t)n;
     dg_grid_wait();
+    dg_grid_launch_next();
     float sum = 0;
     for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS) {
         float v = x[at + (size_t)i] + y[at + (size_t)i];
@@ -179,6 +182,7 @@ static __global__ void narrow_rows(dg_cuda_rows out, const float *x, int n)
 {
     size_t r = blockIdx.x;
     dg_grid_wait();
+    dg_grid_launch_next();
     for (int i = (int)threadIdx.x; i < out.ld; i += ROW_THREADS)
         store_one(out.data, out.form, r * (size_t)out.ld + (size_t)i,
                   i < n ? x[r * (size_t)n + (size_t)i] : 0);

@@ -15,8 +15,9 @@ typedef struct head_job {
     int n_stage, n_tile;
 } head_job;
 
-static __device__ __forceinline__ void copy_words(const slab_ring<head_shape> &ring,
-                                                  const head_job &job, const dg_tensor_map &x)
+template <class T>
+static __device__ __forceinline__ void copy_words(const slab_ring<T> &ring, const head_job &job,
+                                                  const dg_tensor_map &x)
 {
     slab_turn turn = {0, 0};
     int n_slab = slab_count(job.table.n_out);
@@ -33,7 +34,7 @@ static __device__ __forceinline__ void copy_words(const slab_ring<head_shape> &r
                             SLAB_BYTES, ring.full(s), once);
             }
             dg_tensor_g2s(ring.x(s), x, c * SLAB_VALUES, 0, ring.full(s), again);
-            slab_next<head_shape>(turn);
+            slab_next<T>(turn);
         }
 }
 
@@ -189,9 +190,8 @@ extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_wor
     head_job job = {*a, *table, x.ld / SLAB_VALUES,
                     (chunk_count(a->n_vocab) + HEAD_CHUNKS - 1) / HEAD_CHUNKS};
     dim3 grid((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm));
-    return x.form == DG_CUDA_BF16
-               ? DG_LAUNCH_EARLY(head_words<DG_CUDA_BF16>, grid, head_shape::THREADS,
-                                 (size_t)head_shape::SHARED, stream, job, map)
-               : DG_LAUNCH_EARLY(head_words<DG_CUDA_F16>, grid, head_shape::THREADS,
-                                 (size_t)head_shape::SHARED, stream, job, map);
+    return x.form == DG_CUDA_BF16 ? DG_LAUNCH(head_words<DG_CUDA_BF16>, grid, head_shape::THREADS,
+                                              (size_t)head_shape::SHARED, stream, job, map)
+                                  : DG_LAUNCH(head_words<DG_CUDA_F16>, grid, head_shape::THREADS,
+                                              (size_t)head_shape::SHARED, stream, job, map);
 }

@@ -76,6 +76,7 @@ static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_heads(dg_cuda_h
 {
     DG_SHARED(shared);
     dg_grid_wait();
+    dg_grid_launch_next();
     int dim = a.kv.head_dim, half = dim / 2, lane = (int)threadIdx.x % 32,
         warp = (int)threadIdx.x / 32, row = (int)blockIdx.x;
     head_unit u = find_unit(a, row, (int)blockIdx.y * HEAD_WARPS + warp);
@@ -132,6 +133,7 @@ static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_wide_heads(dg_c
 {
     constexpr int HALF = 128 * PER;
     dg_grid_wait();
+    dg_grid_launch_next();
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, row = (int)blockIdx.x;
     head_unit u = find_unit(a, row, (int)blockIdx.y * HEAD_WARPS + warp);
     if (!u.there)

@@ -251,9 +251,9 @@ static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const dg_cuda
     }
     job.n_token_block = (job.n_row + T::TOKENS - 1) / T::TOKENS;
     job.n_tile = column_blocks(job, T::N) * job.n_token_block;
-    return DG_LAUNCH_EARLY((product_slabs<FORM, T>),
-                           dim3((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm)), T::THREADS,
-                           (size_t)T::SHARED, stream, job, map);
+    return DG_LAUNCH((product_slabs<FORM, T>),
+                     dim3((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm)), T::THREADS,
+                     (size_t)T::SHARED, stream, job, map);
 }
 
 template <dg_cuda_form FORM>

@@ -105,6 +105,7 @@ static __global__ void __launch_bounds__(N_THREAD) add_rows(dg_cuda_add_args a)
 {
     __shared__ float part[2][N_WARP];
     dg_grid_wait();
+    dg_grid_launch_next();
     size_t begin = (size_t)blockIdx.x * (size_t)a.n;
     row<V, PER> y = load_row<V, PER>(a.y + begin, a.n), x = load_row<V, PER>(a.x + begin, a.n);
     weight_row<V, PER> w = weight_of<V, PER>(a.w, a.n),
@@ -128,6 +129,7 @@ static __global__ void __launch_bounds__(N_THREAD) join_rows(dg_cuda_join_args a
 {
     __shared__ float part[4][N_WARP];
     dg_grid_wait();
+    dg_grid_launch_next();
     size_t begin = (size_t)blockIdx.x * (size_t)a.n;
     row<V, PER> d = load_row<V, PER>(a.dense + begin, a.n),
                 e = load_row<V, PER>(a.experts + begin, a.n),

@@ -103,6 +103,7 @@ static __global__ void __launch_bounds__(ROUTE_THREAD) route_products(dg_cuda_ro
     DG_SHARED(shared);
     float *kept = (float *)shared, acc[4][4] = {}, squares = 0;
     dg_grid_wait();
+    dg_grid_launch_next();
     int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
     int first_row = (int)blockIdx.x * ROUTE_ROWS, first_expert = (int)blockIdx.y * ROUTE_EXPERTS;
     int begin = (int)blockIdx.z * ROUTE_PART;
@@ -208,6 +209,7 @@ template <int PER>
 static __global__ void __launch_bounds__(32 * PICK_WARPS) route_pick(dg_cuda_route_args a)
 {
     dg_grid_wait();
+    dg_grid_launch_next();
     int lane = (int)threadIdx.x % 32, row = (int)blockIdx.x * PICK_WARPS + (int)threadIdx.x / 32;
     if (row >= a.n_row)
         return;

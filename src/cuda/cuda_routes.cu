@@ -112,6 +112,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
         int unit = (int)blockIdx.x - job.n_expert;
         unit = unit * (SORT_THREADS / 32) + (int)threadIdx.x / 32;
         dg_grid_wait();
+        dg_grid_launch_next();
         if (unit < rows.n_row * rows.n_unit)
             narrow_unit(rows, unit / rows.n_unit, unit % rows.n_unit);
         return;
@@ -120,6 +121,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     for (int e = t; e < job.n_expert; e += SORT_THREADS)
         count[e] = 0;
     dg_grid_wait();
+    dg_grid_launch_next();
     __syncthreads();
     for (int i = t; i < job.n_pair; i += SORT_THREADS)
         atomicAdd(&count[job.expert[i]], 1);
@@ -177,6 +179,7 @@ static __global__ void __launch_bounds__(COMBINE_THREADS) combine(dg_combine_job
     int c = ((int)blockIdx.y * COMBINE_THREADS + (int)threadIdx.x) * 4;
     float4 sum = {};
     dg_grid_wait();
+    dg_grid_launch_next();
     if (c >= job.in.ld)
         return;
     for (int first = 0; first < job.n_used; first += 8) {

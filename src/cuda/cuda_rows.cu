@@ -49,6 +49,7 @@ static __global__ void __launch_bounds__(N_THREAD)
     __shared__ float part[N_WARP];
     float *row = (float *)shared;
     dg_grid_wait();
+    dg_grid_launch_next();
     float sum = keep_row<V>(row, x + (size_t)blockIdx.x * (size_t)n, n);
     float factor = norm_factor(block_sum(sum, part), n, eps);
     store_normed<V>(out, row, w, factor, n);

@@ -29,6 +29,7 @@ static __global__ void mark_chunks(dg_cuda_words_args a)
     int chunk = ((int)blockIdx.x % per_part * 32 + (int)threadIdx.x % 32) * PARTS + part;
     bool used = false;
     dg_grid_wait();
+    dg_grid_launch_next();
     for (int r = warp; r < a.n_row && chunk < chunks; r += MARK_WARPS)
         used |= takes_chunk(a, r, chunk, chunks);
     uint32_t mine = __ballot_sync(DG_ALL_LANES, used);
@@ -300,6 +301,7 @@ static __global__ void soft_sum(dg_cuda_words_args a, int n_embd, float scale)
 {
     int c = (int)(blockIdx.x * blockDim.x + threadIdx.x), r = (int)blockIdx.y;
     dg_grid_wait();
+    dg_grid_launch_next();
     float *soft = a.row[r].soft;
     if (!soft || c >= n_embd)
         return;

@@ -224,6 +224,7 @@ static __global__ void conclude_rows(dg_cuda_words_args a)
     int r = (int)blockIdx.x, t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab);
     int each = (chunks + ROW_THREADS - 1) / ROW_THREADS, argmax;
     dg_grid_wait();
+    dg_grid_launch_next();
     size_t first = (size_t)r * (size_t)chunks;
     float *mass = a.w.mass + first, max = row_max(a, r, &argmax);
     double sum = 0, slope = 0;
