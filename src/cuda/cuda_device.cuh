@@ -83,6 +83,16 @@ static __device__ __forceinline__ void dg_mma_f16(float c[4], const uint32_t a[4
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* m16n8k8 of floats, of whose fractions the first ten bits count. */
+static __device__ __forceinline__ void dg_mma_tf32(float c[4], const uint32_t a[4],
+                                                   const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /* m16n8k32, signed bytes; a may be unsigned. */
 static __device__ __forceinline__ void dg_mma_s8(int c[4], const uint32_t a[4], const uint32_t b[2])
 {
@@ -492,6 +502,10 @@ static inline void dg_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b
 static inline void dg_mma_f16(float c[4], const uint32_t a[4], const uint32_t b[2], EMU_WHERE_ARG)
 {
     emu_mma(c, a, b, true, EMU_WHERE);
+}
+static inline void dg_mma_tf32(float c[4], const uint32_t a[4], const uint32_t b[2], EMU_WHERE_ARG)
+{
+    emu_mma_tf32(c, a, b, EMU_WHERE);
 }
 static inline void dg_mma_s8(int c[4], const uint32_t a[4], const uint32_t b[2], EMU_WHERE_ARG)
 {

@@ -2,15 +2,18 @@
  * ROUTE_EXPERTS experts and ROUTE_PART values of k, all of which it asks for at once, so that a
  * canvas of 256 rows of 2816 values over 128 experts is 256 blocks, two on an SM. The norm's factor
  * is the same for a whole row and is applied behind the sums. The second adds the parts in order
- * and picks: a warp a row. Every sum runs in the order that follows from the row's length alone. */
+ * and picks: a warp a row. Every sum runs in the order that follows from the row's length alone.
+ *
+ * Products are made on tensor cores, of floats in two parts of eleven bits: the first parts', and
+ * the first of each with the second of the other. What is left out is below 2^-22 of a product. */
 #include "cuda/cuda_math.h"
 #include <math.h>
 #include "cuda/cuda_device.cuh"
 
 enum { ROUTE_ROWS = 32, ROUTE_EXPERTS = 64, ROUTE_PART = 176, ROUTE_THREAD = 128 };
-enum { ROUTE_STEP = 44, ROUTE_STEPS = ROUTE_PART / ROUTE_STEP };
+enum { ROUTE_STEP = 88, ROUTE_STEPS = ROUTE_PART / ROUTE_STEP };
 
-/* Eight lanes that read 16 bytes of neighbouring lines meet all banks once. */
+/* Lanes that read four neighbouring values of eight lines meet all banks once. */
 enum { ROUTE_LD = ROUTE_PART + 4 };
 enum { ROUTE_X = 0, ROUTE_W = ROUTE_ROWS * ROUTE_LD };
 enum { ROUTE_SCALE = ROUTE_W + ROUTE_EXPERTS * ROUTE_LD, ROUTE_FLOATS = ROUTE_SCALE + ROUTE_LD };
@@ -66,27 +69,40 @@ static __device__ __forceinline__ float route_squares(const float *x)
     return sum;
 }
 
-/* One step of the products: rows mine + 8 i, experts mine + 16 j, four of each. */
-static __device__ __forceinline__ void route_step(float acc[4][4], const float *x, const float *w,
-                                                  const float *scale)
+/* The first bits of a float, and the rest. */
+static __device__ __forceinline__ void split(uint32_t *high, uint32_t *low, float x)
+{
+    *high = __float_as_uint(x) & 0xFFFFE000u;
+    *low = __float_as_uint(x - __uint_as_float(*high));
+}
+
+/* One step of the products: a warp's 32 rows x 16 experts in 2 x 2 tiles; x, w and scale point to
+ * the first of this lane's. */
+static __device__ __forceinline__ void route_step(float acc[2][2][4], const float *x,
+                                                  const float *w, const float *scale)
 {
 #pragma unroll
-    for (int k = 0; k < ROUTE_STEP; k += 4) {
-        float4 xs[4], ws[4], f = *(const float4 *)(scale + k);
+    for (int k = 0; k < ROUTE_STEP; k += 8) {
+        uint32_t high[2][4], low[2][4], w_high[2][2], w_low[2][2];
+        float factor[2] = {scale[k], scale[k + 4]};
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            xs[i] = *(const float4 *)(x + 8 * i * ROUTE_LD + k);
-            ws[i] = *(const float4 *)(w + 16 * i * ROUTE_LD + k);
-            xs[i] = make_float4(xs[i].x * f.x, xs[i].y * f.y, xs[i].z * f.z, xs[i].w * f.w);
-        }
+        for (int m = 0; m < 2; m++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+            for (int i = 0; i < 4; i++)
+                split(&high[m][i], &low[m][i],
+                      x[(16 * m + 8 * (i % 2)) * ROUTE_LD + k + 4 * (i / 2)] * factor[i / 2]);
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                acc[i][j] = __fmaf_rn(xs[i].x, ws[j].x, acc[i][j]);
-                acc[i][j] = __fmaf_rn(xs[i].y, ws[j].y, acc[i][j]);
-                acc[i][j] = __fmaf_rn(xs[i].z, ws[j].z, acc[i][j]);
-                acc[i][j] = __fmaf_rn(xs[i].w, ws[j].w, acc[i][j]);
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                split(&w_high[n][i], &w_low[n][i], w[8 * n * ROUTE_LD + k + 4 * i]);
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+#pragma unroll
+            for (int n = 0; n < 2; n++) {
+                dg_mma_tf32(acc[m][n], low[m], w_high[n]);
+                dg_mma_tf32(acc[m][n], high[m], w_low[n]);
+                dg_mma_tf32(acc[m][n], high[m], w_high[n]);
             }
     }
 }
@@ -101,7 +117,7 @@ template <int STEP> static __device__ __forceinline__ void route_await(void)
 static __global__ void __launch_bounds__(ROUTE_THREAD) route_products(dg_cuda_route_args a)
 {
     DG_SHARED(shared);
-    float *kept = (float *)shared, acc[4][4] = {}, squares = 0;
+    float *kept = (float *)shared, acc[2][2][4] = {}, squares = 0;
     dg_grid_wait();
     dg_grid_launch_next();
     int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
@@ -114,20 +130,17 @@ static __global__ void __launch_bounds__(ROUTE_THREAD) route_products(dg_cuda_ro
         route_fetch(kept + ROUTE_SCALE + k, a.scale, 0, 1, 1, begin + k, a.n);
         dg_cp_async_commit();
     }
-    /* a warp has 4 x 8 of the 8 x 16 places for rows and experts */
-    int row = warp / 2 * 4 + lane / 8, expert = warp % 2 * 8 + lane % 8;
-    const float *x = kept + ROUTE_X + row * ROUTE_LD, *w = kept + ROUTE_W + expert * ROUTE_LD,
-                *scale = kept + ROUTE_SCALE;
+    const float *x = kept + ROUTE_X + lane / 4 * ROUTE_LD + lane % 4,
+                *w = kept + ROUTE_W + (16 * warp + lane / 4) * ROUTE_LD + lane % 4,
+                *scale = kept + ROUTE_SCALE + lane % 4;
 #define STEP(i)                                                                                    \
     route_await<i>();                                                                              \
     squares += route_squares(kept + ROUTE_X + (i)*ROUTE_STEP);                                     \
     route_step(acc, x + (i)*ROUTE_STEP, w + (i)*ROUTE_STEP, scale + (i)*ROUTE_STEP)
     STEP(0);
     STEP(1);
-    STEP(2);
-    STEP(3);
 #undef STEP
-    static_assert(ROUTE_STEPS == 4, "steps");
+    static_assert(ROUTE_STEPS == 2 && ROUTE_STEP % 8 == 0, "steps");
 
     for (int with = 2; with > 0; with /= 2)
         squares += __shfl_xor_sync(DG_ALL_LANES, squares, with);
@@ -136,13 +149,16 @@ static __global__ void __launch_bounds__(ROUTE_THREAD) route_products(dg_cuda_ro
     if (blockIdx.y == 0 && t % 4 == 0 && first_row + t / 4 < a.n_row)
         sums[(size_t)(first_row + t / 4) * row_ld + a.n_expert] = squares;
 #pragma unroll
-    for (int i = 0; i < 4; i++)
+    for (int m = 0; m < 2; m++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            int r = first_row + row + 8 * i, e = first_expert + expert + 16 * j;
-            if (r < a.n_row && e < a.n_expert)
-                sums[(size_t)r * row_ld + e] = acc[i][j];
-        }
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int r = first_row + 16 * m + lane / 4 + 8 * (i / 2),
+                    e = first_expert + 16 * warp + 8 * n + 2 * (lane % 4) + i % 2;
+                if (r < a.n_row && e < a.n_expert)
+                    sums[(size_t)r * row_ld + e] = acc[m][n][i];
+            }
 }
 
 /* ---- the choice ---- */

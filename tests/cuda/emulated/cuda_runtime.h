@@ -301,6 +301,7 @@ static inline void __threadfence_block(void)
 /* ---- the operations of cuda_device.cuh that are single instructions on the device ---- */
 
 void emu_mma(float c[4], const uint32_t a[4], const uint32_t b[2], bool half, emu_where where);
+void emu_mma_tf32(float c[4], const uint32_t a[4], const uint32_t b[2], emu_where where);
 void emu_mma_s8(int c[4], const uint32_t a[4], const uint32_t b[2], bool a_unsigned,
                 emu_where where);
 void emu_ldmatrix(uint32_t *r, int n, bool trans, const void *row, emu_where where);

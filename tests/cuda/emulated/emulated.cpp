@@ -27,7 +27,15 @@ static const size_t fiber_stack = 256 << 10;
 
 typedef enum wait_state { RUNS, IN_WARP, AT_BARRIER, ON_MBAR, ON_COUNT, DONE } wait_state;
 
-typedef enum collective { C_SHUFFLE, C_BALLOT, C_SYNC, C_MMA, C_MMA_S8, C_LDMATRIX } collective;
+typedef enum collective {
+    C_SHUFFLE,
+    C_BALLOT,
+    C_SYNC,
+    C_MMA,
+    C_MMA_TF32,
+    C_MMA_S8,
+    C_LDMATRIX
+} collective;
 
 /* A copy that cp.async or a bulk copy has begun. */
 typedef struct copy {
@@ -369,6 +377,15 @@ void emu_mma(float c[4], const uint32_t a[4], const uint32_t b[2], bool half, em
     memcpy(c, now->out, 16);
 }
 
+void emu_mma_tf32(float c[4], const uint32_t a[4], const uint32_t b[2], emu_where where)
+{
+    memcpy(now->in, a, 16);
+    memcpy(now->in + 4, b, 8);
+    memcpy(now->in + 6, c, 16);
+    meet(C_MMA_TF32, 0, 0xFFFFFFFFu, where);
+    memcpy(c, now->out, 16);
+}
+
 void emu_mma_s8(int c[4], const uint32_t a[4], const uint32_t b[2], bool a_unsigned,
                 emu_where where)
 {
@@ -431,6 +448,28 @@ template <bool HALF> static void mma(fiber *lane)
     for (int l = 0; l < 32; l++)
         for (int i = 0; i < 4; i++)
             lane[l].out[i] = __float_as_uint((float)sum[l / 4 + 8 * (i / 2)][2 * (l % 4) + i % 2]);
+}
+
+/* Register i of a lane holds of A (16 x 8) the row lane / 4 (+ 8 for odd i) and the column lane % 4
+ * (+ 4 for i > 1); of B (8 x 8) the column lane / 4 and the same rows as A's columns. */
+static void mma_tf32(fiber *lane)
+{
+    double a[16][8], b[8][8];
+    for (int l = 0; l < 32; l++) {
+        for (int i = 0; i < 4; i++)
+            a[l / 4 + 8 * (i % 2)][l % 4 + 4 * (i / 2)] =
+                __uint_as_float(lane[l].in[i] & 0xFFFFE000u);
+        for (int i = 0; i < 2; i++)
+            b[l % 4 + 4 * i][l / 4] = __uint_as_float(lane[l].in[4 + i] & 0xFFFFE000u);
+    }
+    for (int l = 0; l < 32; l++)
+        for (int i = 0; i < 4; i++) {
+            int row = l / 4 + 8 * (i / 2), column = 2 * (l % 4) + i % 2;
+            double sum = __uint_as_float(lane[l].in[6 + i]);
+            for (int k = 0; k < 8; k++)
+                sum += a[row][k] * b[k][column];
+            lane[l].out[i] = __float_as_uint((float)sum);
+        }
 }
 
 static void mma_s8(fiber *lane, int a_unsigned)
@@ -499,6 +538,9 @@ static void compute(const warp *w, fiber *lane)
             mma<true>(lane);
         else
             mma<false>(lane);
+        break;
+    case C_MMA_TF32:
+        mma_tf32(lane);
         break;
     case C_MMA_S8:
         mma_s8(lane, w->variant);
