@@ -1,5 +1,6 @@
 /* Synthetic models: the types that published files have, and weights that a model can run on. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
@@ -14,6 +15,7 @@
 #include "model/synthetic.h"
 #include "model/synthetic_types.h"
 #include "suites.h"
+#include "support/alloc_fail.h"
 #include "support/temp_dir.h"
 #include "text/chat_template.h"
 #include "text/merges.h"
@@ -326,6 +328,30 @@ START_TEST(nothing_is_left_of_a_failure)
 }
 END_TEST
 
+/* Wherever memory is out, nothing is left either. */
+START_TEST(too_little_memory)
+{
+    char path[DG_TEST_PATH], partial[DG_TEST_PATH];
+    dg_test_path(path, dg_test_root, "m.gguf");
+    dg_test_path(partial, dg_test_root, "m.gguf.partial");
+    for (long n = 1;; n++) {
+        dgemma_error err = {0};
+        dgemma_synth_options opt = tiny_file(path);
+        opt.n_layer = 1;
+        dg_test_fail_alloc_at(n);
+        dgemma_status st = dgemma_synth(&opt, NULL, &err);
+        bool reached = dg_test_alloc_done();
+        ck_assert_msg(!dg_file_exists(partial), "%ld", n);
+        ck_assert_msg(dg_file_exists(path) == !st, "%ld: %s", n, err.msg);
+        if (!reached) {
+            ck_assert_msg(!st, "%s", err.msg);
+            break;
+        }
+        remove(path); /* a failure that nobody had to notice */
+    }
+}
+END_TEST
+
 START_TEST(space_of_a_disk)
 {
     ck_assert_uint_gt(dg_file_space(dg_test_in_root("any")), 0);
@@ -372,6 +398,7 @@ Suite *synthetic_suite(void)
     tcase_add_loop_test(c, a_file_is_a_model, 0, (int)DG_COUNT(names));
     tcase_add_test(c, a_large_vocabulary);
     tcase_add_test(c, nothing_is_left_of_a_failure);
+    tcase_add_test(c, too_little_memory);
     tcase_add_test(c, space_of_a_disk);
     suite_add_tcase(s, c);
     return s;
