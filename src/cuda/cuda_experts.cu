@@ -37,19 +37,27 @@ static __global__ void __launch_bounds__(FLOAT_THREADS)
 
 /* ---- launches ---- */
 
-/* 64 rows a piece where experts have many and tiles (in_tiles) are not to be had; 32 else, which
- * leave room for stages. */
-static bool in_long_pieces(int n_pair, int n_expert)
+/* Gate and up are products of bytes. */
+static bool of_bytes(const dg_cuda_matrix *gate)
 {
-    return n_pair > 24 * n_expert && !dg_cuda_has_groups();
+    return gate->type == DG_Q4_K;
+}
+
+/* 32 rows a piece leave room for stages, and products of bytes room in registers; with many rows an
+ * expert 64 let its weights be read and made ready half as often. */
+static bool in_long_pieces(int n_pair, const dg_cuda_matrix *gate)
+{
+    return n_pair > 24 * gate->n_mat && !of_bytes(gate);
 }
 
 template <class F>
 static cudaError_t launch_format(cudaStream_t stream, dg_stream_job job, int n_in)
 {
     job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
-    return in_long_pieces(job.n_pair, job.n_expert) ? launch_stream<F, 8>(stream, job)
-                                                    : launch_stream<F, 4>(stream, job);
+    if constexpr (!stream_row<F>::IS_BYTES)
+        if (job.piece_rows > DG_PIECE_ROWS)
+            return launch_stream<F, 8>(stream, job);
+    return launch_stream<F, 4>(stream, job);
 }
 
 static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_matrix *w,
@@ -121,9 +129,9 @@ static size_t row_bytes(const dg_cuda_rows &rows)
     return (size_t)rows.ld * (rows.form == DG_CUDA_F32 ? 4 : 2);
 }
 
-static bool of_bytes(const dg_cuda_experts_args *a)
+static int piece_rows(const dg_cuda_experts_args *a)
 {
-    return a->gate->type == DG_Q4_K;
+    return in_long_pieces(a->n_row * a->n_used, a->gate) ? 2 * DG_PIECE_ROWS : DG_PIECE_ROWS;
 }
 
 static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
@@ -134,7 +142,7 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.n_pair = a->n_row * a->n_used;
     job.n_used = a->n_used;
     job.n_expert = a->gate->n_mat;
-    job.piece_rows = in_long_pieces(job.n_pair, job.n_expert) ? 2 * DG_PIECE_ROWS : DG_PIECE_ROWS;
+    job.piece_rows = piece_rows(a);
     job.start = s.start;
     job.row = s.row;
     job.place = s.place;
@@ -144,7 +152,7 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.tile = s.tile;
     job.n_tile = dg_most_tiles(job.n_pair, job.n_expert);
     dg_byte_rows rows = {};
-    if (of_bytes(a)) {
+    if (of_bytes(a->gate)) {
         rows.x = (const uint16_t *)a->x.data;
         rows.n_row = a->n_row;
         rows.ld = a->x.ld;
@@ -158,7 +166,7 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
  * kernel's tiles then are better than streaming. */
 static bool in_tiles(const dg_cuda_experts_args *a, const dg_cuda_matrix *w)
 {
-    return w->type != DG_F32 && a->n_row * a->n_used >= 32 * w->n_mat && dg_cuda_has_groups();
+    return w->type != DG_F32 && a->n_row * a->n_used >= 96 * w->n_mat && dg_cuda_has_groups();
 }
 
 static cudaError_t tiles_product(cudaStream_t stream, const dg_cuda_experts_args *a,
@@ -182,6 +190,7 @@ static dg_stream_job stream_job(const dg_cuda_experts_args *a, const experts_scr
 {
     dg_stream_job job = {};
     job.n_pair = a->n_row * a->n_used;
+    job.piece_rows = piece_rows(a);
     job.piece = s.piece;
     job.n_piece = s.counter + DG_PIECE_COUNTERS;
     job.next = s.counter + step;
@@ -201,7 +210,7 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
     job.scale[1] = a->up->scale;
     job.factor = h.form == DG_CUDA_F16 ? 1 / DG_CUDA_GATED : 1;
     job.out = h;
-    if (of_bytes(a)) {
+    if (of_bytes(a->gate)) {
         job.x = (const unsigned char *)s.result;
         job.x_bytes = (size_t)(a->gate->n_in / 256) * BYTE_UNIT;
     } else if (in_tiles(a, a->gate)) {

@@ -63,7 +63,7 @@ cudaError_t dg_combine(cudaStream_t stream, const dg_combine_job *job);
 /* ---- streaming weights (cuda_stream.cuh) ---- */
 
 typedef struct dg_stream_job {
-    int n_expert, n_pair;
+    int n_expert, n_pair, piece_rows;
     const dg_expert_piece *piece;
     const int32_t *n_piece;
     int32_t *next;      /* items that were taken beyond the first of each block */

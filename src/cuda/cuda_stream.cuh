@@ -1,5 +1,5 @@
 /* One launch over all experts, gate and up or down, for experts with few rows: weights are streamed
- * and each is read once for up to 32 rows.
+ * and each is read once for up to 32 or 64 rows.
  *
  * A block for each multiprocessor takes items (a piece of an expert's rows, a share of its tiles),
  * experts with most rows first: its first one by its number, further ones from a counter. One warp
@@ -18,7 +18,6 @@
 #include "cuda/cuda_experts.cuh"
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_tiles.cuh"
-#include "cuda/cuda_wgmma.cuh"
 
 enum { CONSUMERS = 11, STREAM_THREADS = 32 * (CONSUMERS + 1), MAX_STAGES = 8 };
 
@@ -429,8 +428,7 @@ static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
 template <class F, int NT_MAX, int BLOCKS>
 static __global__ void __launch_bounds__(STREAM_THREADS, BLOCKS) stream_experts(dg_stream_job job)
 {
-    if constexpr (DG_WITHOUT_GROUPS || NT_MAX == 4)
-        stream_items<F, NT_MAX>(job);
+    stream_items<F, NT_MAX>(job);
 }
 
 /* As much of a group as leaves room for two stages, and as many stages as there is room for.

@@ -493,8 +493,8 @@ static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int sha
     case_end();
 }
 
-/* A row among 200, which are enough for tiles, and the same row alone or among 5: the same
- * bits. */
+/* A row among 200, which are enough for tiles, among 90, which make long pieces, alone or among 5:
+ * the same bits. */
 static void check_expert_bits(dg_dtype type, dg_dtype down)
 {
     if (!case_begin("experts: the same rows of %s and %s in any company", dg_dtype_name(type),
@@ -505,12 +505,12 @@ static void check_expert_bits(dg_dtype type, dg_dtype down)
     int32_t *expert = make_routes(&l, 200, true);
     float *weight = make_route_weights(400);
     size_t row = (size_t)l.n_embd * sizeof(float);
-    float *all = host_bytes(200 * row), *few = host_bytes(5 * row);
+    float *all = host_bytes(200 * row), *few = host_bytes(90 * row);
     use_device((machine){90, 3});
     run_experts(all, &l, x.rows, 200, expert, weight);
     use_device(usual);
-    static const int first[] = {0, 66, 195}, count[] = {1, 5, 3};
-    for (int i = 0; i < 3; i++) {
+    static const int first[] = {0, 66, 195, 100}, count[] = {1, 5, 3, 90};
+    for (int i = 0; i < 4; i++) {
         dg_cuda_rows part = x.rows;
         part.data = (char *)x.rows.data +
                     (size_t)first[i] * (size_t)x.rows.ld * (x.rows.form == DG_CUDA_F32 ? 4 : 2);
