@@ -2,7 +2,7 @@
  *
  *     bench_step [--device NAME] [--type BF16|Q8_0|Q4_0|Q4_K_M] [--layers N] [--context N] [--batch
  * N] [--steps N]
- *                [--threads N] [--chunk N] [--skew 1]
+ *                [--threads N] [--chunk N] [--skew 1] [--profile integer|float] [--cpu-flags NAME]
  *
  * Prints the load, the prefill of the context chunk by chunk, and the median of the steps. Every
  * step sees a canvas of random words, as those that are not accepted are; with --skew the busiest
@@ -23,6 +23,8 @@
 typedef struct options {
     const char *device, *type;
     int n_layer, context, batch, steps, threads, chunk, skew;
+    unsigned flags; /* instruction sets */
+    bool exact;     /* the float profile */
 } options;
 
 static bool number(const char *name, const char *const *argv, int *out)
@@ -43,10 +45,15 @@ static bool parse(options *o, int argc, char **argv)
             o->device = a[1];
         else if (strcmp(a[0], "--type") == 0)
             o->type = a[1];
-        else if (!number("--layers", a, &o->n_layer) && !number("--context", a, &o->context) &&
-                 !number("--batch", a, &o->batch) && !number("--steps", a, &o->steps) &&
-                 !number("--threads", a, &o->threads) && !number("--chunk", a, &o->chunk) &&
-                 !number("--skew", a, &o->skew))
+        else if (strcmp(a[0], "--profile") == 0)
+            o->exact = strcmp(a[1], "float") == 0;
+        else if (strcmp(a[0], "--cpu-flags") == 0) {
+            if (!dg_cpu_flags_parse(&o->flags, a[1]))
+                return false;
+        } else if (!number("--layers", a, &o->n_layer) && !number("--context", a, &o->context) &&
+                   !number("--batch", a, &o->batch) && !number("--steps", a, &o->steps) &&
+                   !number("--threads", a, &o->threads) && !number("--chunk", a, &o->chunk) &&
+                   !number("--skew", a, &o->skew))
             return false;
     }
     return o->batch > 0 && o->steps > 0 && o->chunk > 0 && o->context >= 0;
@@ -80,7 +87,7 @@ static dgemma_status open_all(bench *b, const options *o, dgemma_error *err)
     if (st)
         return st;
     cfg = dg_synthetic_config(b->synthetic);
-    dg_device_options device = {.name = o->device, .cpu = {o->threads, dg_cpu_flags()}};
+    dg_device_options device = {.name = o->device, .cpu = {o->threads, o->flags, o->exact}};
     st = dg_device_open(&b->be, &device, err);
     double from = dg_clock_now();
     if (!st)
@@ -199,15 +206,19 @@ int main(int argc, char **argv)
                  .batch = 1,
                  .steps = 16,
                  .threads = dg_cpu_count(),
-                 .chunk = 512};
+                 .chunk = 512,
+                 .flags = dg_cpu_flags()};
     dgemma_error err = {0};
     bench b = {0};
     if (!parse(&o, argc, argv)) {
-        fprintf(stderr, "usage: bench_step [--device NAME] [--type NAME] [--layers N] [--context "
-                        "N] [--batch N] "
-                        "[--steps N] [--threads N] [--chunk N] [--skew 1]\n");
+        fprintf(stderr,
+                "usage: bench_step [--device NAME] [--type NAME] [--layers N] [--context "
+                "N] [--batch N] "
+                "[--steps N] [--threads N] [--chunk N] [--skew 1] [--profile integer|float] "
+                "[--cpu-flags NAME]\n");
         return 2;
     }
+    setvbuf(stdout, NULL, _IOLBF, 0);
     dgemma_status st = open_all(&b, &o, &err);
     if (!st)
         st = prefill(&b, &o, &err);

@@ -142,7 +142,7 @@ static dgemma_status measure(const options *o, const char *dir, dgemma_error *er
     for (int i = 0; !st && i < n_patch * 768; i++)
         pixels[i] = (float)dg_rng_uniform(&key, (uint32_t)i);
     st = st ? st : dg_checkpoint_open(&ck, dir, err);
-    st = st ? st : dg_cpu_open(&be, &(dg_cpu_options){o->n_thread, flags}, err);
+    st = st ? st : dg_cpu_open(&be, &(dg_cpu_options){o->n_thread, flags, false}, err);
     st = st ? st : dg_vision_load(&v, &cfg, ck, be, err);
     double best = 0, best_used = 0;
     for (int i = 0; !st && i < o->n_round; i++) {

@@ -71,8 +71,8 @@ int cmd_verify(int argc, char **argv)
          &a.engine.device},
         {'t', "threads", "N", "threads (one for each processor)", cli_set_int, &a.engine.n_threads},
         {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &a.kv_type},
-        {0, "cpu-flags", "NAME", "instruction set: neon, avx2 or ref (the best)", cli_set_string,
-         &a.engine.cpu},
+        {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, avx2 or ref (the best)",
+         cli_set_string, &a.engine.cpu},
         {'h', "help", NULL, "this text", cli_set_switch, &a.help},
     };
     size_t n_option = sizeof options / sizeof options[0], n_rest;

@@ -76,6 +76,9 @@ typedef struct dgemma_engine_options {
     dgemma_kv_type kv_type; /* how keys and values are kept */
     const char *device;     /* "cpu", "cuda", "cuda:N"; NULL or "auto": a GPU where there is one */
     const char *cpu; /* instruction sets to use, "neon", "avx2" or "ref"; NULL: the best there is */
+    const char *profile; /* on the CPU, products on quantised weights: "integer" on the weights' own
+                            whole numbers, with activations of 8 bits; "float" on weights widened to
+                            float, several times slower. NULL: "integer" */
     const char *chat_template; /* "a" or "b": the revision of the model's template to render
                                   conversations with;       NULL: the one the checkpoint has */
     const char *mmproj; /* the GGUF file of a vision tower; NULL: mmproj*.gguf beside the model, if
@@ -128,9 +131,9 @@ typedef struct dgemma_model_info {
     const char *chat_template;  /* which revision conversations are rendered with: "a", "b" */
     bool foreign_template; /* the checkpoint brings a template that is neither: "a" is used unless
                               told otherwise */
-    const char *backend;   /* "neon", "avx2", "ref" */
-    const char *numerics;  /* "portable", "reference": machines of one profile give the same text
-                              for the same seed, to the bit */
+    const char *backend;   /* "neon", "i8mm", "avx2", "ref" */
+    const char *numerics;  /* "integer", "portable", "integer-reference", "reference": machines of
+                              one profile give the same text for the same seed, to the bit */
     int n_threads;
 
     /* memory */

@@ -505,7 +505,8 @@ typedef struct dg_plan {
 typedef struct dg_backend dg_backend;
 struct dg_backend {
     const char *name;
-    const char *profile; /* of its numerics: what docs/architecture.md promises for a seed */
+    const char *profile;       /* of its numerics: what docs/architecture.md promises for a seed */
+    const char *block_profile; /* of a model with weights of block types; NULL: the same */
 
     /* Rows of a pass that this backend likes: canvases' together, and those of one prompt. */
     int canvas_rows, prompt_rows;

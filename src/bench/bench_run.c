@@ -151,7 +151,7 @@ static dgemma_status tell_machine(run *r)
     dg_memory_forget_peak(); /* what was measured with is gone */
     dgemma_bench_result m = result(r, DGEMMA_BENCH_MACHINE);
     m.device = device_text(r, device, sizeof device);
-    m.numerics = r->s.be->profile;
+    m.numerics = dg_device_numerics(r->s.be, r->model.ck);
     m.model = r->opt->synthetic ? r->opt->synthetic : dg_checkpoint_dir(r->model.ck);
     m.n_layers = r->model.cfg->n_layer;
     m.rates = r->rates.at;

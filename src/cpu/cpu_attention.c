@@ -79,10 +79,12 @@ void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
     head_job job = {cpu, a, k, v};
 
     dg_cpu_norm_rows(cpu, cpu->normed, a->x, w->norm, (dg_rows){0, n_row});
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){q, q_x, q_dim, n_embd, n_row - q0, &w->q, 0, 0});
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){k, x, kv_dim, n_embd, n_row, &w->k, 0, 0});
-    if (!w->v_from_k)
-        dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){v, x, kv_dim, n_embd, n_row, &w->v, 0, 0});
+    const dg_cpu_matmul product[] = {
+        {k, x, kv_dim, n_embd, n_row, &w->k, .mat = 0},
+        {q, q_x, q_dim, n_embd, n_row - q0, &w->q, .q_row = q0},
+        {v, x, kv_dim, n_embd, n_row, &w->v, .mat = 0},
+    };
+    dg_cpu_matmul_group(cpu, product, w->v_from_k ? 2 : 3);
     dg_pool_run(cpu->pool, n_row, finish_row, &job);
     dg_pool_run(cpu->pool, cpu->batch->n_segment, write_segment, &job);
 }

@@ -73,6 +73,7 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
             .score = dg_cpu_take(t, ATTENTION_ROWS * DG_PAGE, f),
             .row = dg_cpu_take(t, row, f),
             .widened = dg_cpu_take(t, SLICE_K * TASK_COLS, f),
+            .qpanel = dg_cpu_take(t, 1, sizeof(dg_qpanel)),
         };
         if (all)
             all[i] = w;
@@ -105,6 +106,14 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
     cpu->bin_mass = (double *)cpu->expert_x;
     cpu->bin_count = cpu->bin_mass ? (uint32_t *)(cpu->bin_mass + n_bin) : NULL;
     cpu->expert_h = dg_cpu_take(t, pairs * 2 * (size_t)p->n_ff_expert, f);
+    if (cpu->integer) {
+        int widest = dg_max(dg_max(p->n_embd, p->n_ff), p->max_q_dim);
+        size_t expert_rows = pairs + 2 * (size_t)p->n_expert;
+        int expert_in = dg_max(p->n_embd, p->n_ff_expert);
+        cpu->q_rows = dg_cpu_take(t, dg_cpu_qrows_bytes(rows, widest), 1);
+        cpu->q_expert = dg_cpu_take(
+            t, dg_cpu_qrows_bytes(expert_rows > rows ? expert_rows : rows, expert_in), 1);
+    }
 
     size_t words = rows * VOCAB_TILE;
     cpu->tile = dg_cpu_take(t, words, f);
@@ -119,7 +128,7 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
 
 static size_t cpu_plan_bytes(dg_backend *be, const dg_plan *plan)
 {
-    dg_cpu probe = {.pool = dg_cpu_of(be)->pool};
+    dg_cpu probe = {.pool = dg_cpu_of(be)->pool, .integer = dg_cpu_of(be)->integer};
     dg_cpu_taker t = {0};
     lay_out(&probe, plan, &t);
     return t.need;
@@ -181,9 +190,11 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
         return st;
     }
     dg_kernels_init(&cpu->k, opt->flags);
+    cpu->integer = cpu->k.q && !opt->exact;
     cpu->base = (dg_backend){
         .name = dg_cpu_flags_name(opt->flags),
-        .profile = dg_cpu_profile(opt->flags),
+        .profile = dg_cpu_profile(opt->flags, false),
+        .block_profile = dg_cpu_profile(opt->flags, cpu->integer),
         .canvas_rows = DG_CPU_CANVAS_ROWS,
         .prompt_rows = DG_CPU_PROMPT_ROWS,
         .close = cpu_close,

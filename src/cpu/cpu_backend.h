@@ -11,6 +11,7 @@ enum { DG_CPU_CANVAS_ROWS = 1024, DG_CPU_PROMPT_ROWS = 512 };
 typedef struct dg_cpu_options {
     int n_thread;   /* at least 1 */
     unsigned flags; /* instruction sets to use: dg_cpu_flags(), or fewer */
+    bool exact;     /* products on quantised weights in floats; else in whole numbers */
 } dg_cpu_options;
 
 dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_error *err);

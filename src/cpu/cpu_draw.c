@@ -93,8 +93,9 @@ static void walk_filtered(dg_vocab_job *job)
     const dg_vocabulary_args *a = job->a;
     dg_cpu *cpu = job->cpu;
     int n_vocab = a->table->n_out;
-    size_t n_embd = (size_t)a->table->n_in;
+    size_t n_embd = (size_t)a->table->n_in, n_block = n_embd / DG_QBLOCK;
     job->x = cpu->normed;
+    job->q = job->q_all ? cpu->q_expert : NULL;
     job->n_row = 0;
     for (int r = 0; r < job->n_all; r++) {
         if (cpu->vocab[r].draw != DG_DRAW_FILTERED)
@@ -104,7 +105,10 @@ static void walk_filtered(dg_vocab_job *job)
             cpu->vocab[r].draw = DG_DRAW_ARGMAX;
             continue;
         }
-        if (!job->batch->given)
+        if (job->q_all)
+            dg_qrow_copy(cpu->q_expert + (size_t)(job->n_row / 2) * n_block, job->n_row % 2,
+                         job->q_all + (size_t)(r / 2) * n_block, r % 2, (int)n_block);
+        else if (!job->batch->given)
             memcpy(cpu->normed + (size_t)job->n_row * n_embd, a->x + (size_t)r * n_embd,
                    n_embd * sizeof *a->x);
         cpu->filtered[job->n_row++] = r;

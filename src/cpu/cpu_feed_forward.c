@@ -14,10 +14,13 @@ void dg_cpu_dense(dg_backend *be, const dg_dense_args *a)
     float *wide = cpu->wide, *normed = cpu->normed + first, *out = a->out + first;
 
     dg_cpu_norm_rows(cpu, cpu->normed, a->x, w->norm, a->rows);
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){wide, normed, ld, n_embd, n, &w->gate, 0, 0});
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){wide + n_ff, normed, ld, n_embd, n, &w->up, 0, 0});
+    const dg_cpu_matmul gate_up[] = {
+        {wide, normed, ld, n_embd, n, &w->gate, .mat = 0},
+        {wide + n_ff, normed, ld, n_embd, n, &w->up, .mat = 0},
+    };
+    dg_cpu_matmul_group(cpu, gate_up, 2);
     dg_cpu_gelu_rows(cpu, wide, n_ff, n);
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){out, wide, n_embd, ld, n, &w->down, 0, 0});
+    dg_cpu_matmul_group(cpu, &(dg_cpu_matmul){out, wide, n_embd, ld, n, &w->down, .mat = 0}, 1);
     dg_cpu_norm_rows(cpu, a->out, a->out, w->post_norm, a->rows);
 }
 
@@ -72,14 +75,15 @@ void dg_cpu_route(dg_backend *be, const dg_route_args *a)
     int n = a->rows.end - a->rows.first;
     size_t n_out = (size_t)w->n_out, n_in = (size_t)w->n_in, first = (size_t)a->rows.first;
     dg_pool_run(cpu->pool, n, router_input, &job);
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){
-                               .y = cpu->router + first * n_out,
-                               .x = cpu->normed + first * n_in,
-                               .ldy = n_out,
-                               .ldx = n_in,
-                               .n_row = n,
-                               .w = w,
-                           });
+    const dg_cpu_matmul product = {
+        .y = cpu->router + first * n_out,
+        .x = cpu->normed + first * n_in,
+        .ldy = n_out,
+        .ldx = n_in,
+        .n_row = n,
+        .w = w,
+    };
+    dg_cpu_matmul_group(cpu, &product, 1);
     dg_pool_run(cpu->pool, n, choose, &job);
 }
 
@@ -90,6 +94,7 @@ typedef struct expert_job {
     const dg_experts_args *a;
     int n_active, n_pair;
     int first_pair; /* pairs are numbered row * n_used + choice; this is the first row's */
+    bool integer_gate, integer_up, integer_down;
 } expert_job;
 
 /* Sorts the pairs by expert (stable), and lists the experts that have any. */
@@ -115,14 +120,41 @@ static void sort_pairs(expert_job *job)
     start[0] = 0;
 }
 
-static void gather(void *arg, int task, int worker)
+/* Where an expert's rows of n_in numbers start in q_expert: each expert has at most one place more
+ * than rows, to start with a whole pair. */
+static dg_qpair *expert_pair(const dg_cpu *cpu, int e, int n_in)
+{
+    size_t pair = (size_t)cpu->expert_start[e] / 2 + (size_t)e;
+    return cpu->q_expert + pair * (size_t)(n_in / DG_QBLOCK);
+}
+
+/* A slot's row in q_expert: a pair, and which of its rows. */
+static dg_qpair *slot_pair(const expert_job *job, int slot, int n_in, int *which)
+{
+    const dg_cpu *cpu = job->cpu;
+    int e = job->a->expert[job->first_pair + cpu->pair_of[slot]];
+    int within = slot - cpu->expert_start[e];
+    *which = within % 2;
+    return expert_pair(cpu, e, n_in) + (size_t)(within / 2) * (size_t)(n_in / DG_QBLOCK);
+}
+
+/* Brings a slot's row together with the others of its expert, as floats or quantised or both. */
+static void gather(void *arg, int slot, int worker)
 {
     (void)worker;
     const expert_job *job = arg;
-    size_t n = (size_t)job->cpu->plan.n_embd;
-    int row = (job->first_pair + job->cpu->pair_of[task]) / job->a->n_used;
-    memcpy(job->cpu->expert_x + (size_t)task * n, job->cpu->normed + (size_t)row * n,
-           n * sizeof *job->cpu->expert_x);
+    const dg_cpu *cpu = job->cpu;
+    int n_embd = cpu->plan.n_embd, n_block = n_embd / DG_QBLOCK, which;
+    size_t n = (size_t)n_embd;
+    int row = (job->first_pair + cpu->pair_of[slot]) / job->a->n_used;
+    if (!job->integer_gate || !job->integer_up)
+        memcpy(cpu->expert_x + (size_t)slot * n, cpu->normed + (size_t)row * n,
+               n * sizeof *cpu->expert_x);
+    if (job->integer_gate || job->integer_up) {
+        int at = row - job->a->rows.first;
+        dg_qpair *to = slot_pair(job, slot, n_embd, &which);
+        dg_qrow_copy(to, which, cpu->q_rows + (size_t)(at / 2) * (size_t)n_block, at % 2, n_block);
+    }
 }
 
 /* One block of columns of one expert's first product, x -> (gate, up): gate's blocks, then up's. */
@@ -143,9 +175,24 @@ static void expert_up(void *arg, int task, int worker)
         .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
         .w = w,
         .mat = e,
+        .q = (up ? job->integer_up : job->integer_gate) ? expert_pair(cpu, e, w->n_in) : NULL,
     };
     int first = task % n_block * TASK_COLS;
     dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + TASK_COLS, w->n_out), worker);
+}
+
+/* gelu(gate) * up of one slot, quantised if that is what the second product takes. */
+static void expert_gelu(dg_cpu *cpu, const void *args, int slot, int worker)
+{
+    (void)worker;
+    const expert_job *job = args;
+    int n = job->a->w->down.n_in, which;
+    float *h = cpu->expert_h + (size_t)slot * 2 * (size_t)n;
+    cpu->k.gelu_mul(h, h, h + n, n);
+    if (job->integer_down) {
+        dg_qpair *to = slot_pair(job, slot, n, &which);
+        cpu->k.q->quantise(to, which, h, n / DG_QBLOCK);
+    }
 }
 
 /* Likewise the second: gelu(gate) * up -> out, over the inputs that are no longer needed. */
@@ -164,6 +211,7 @@ static void expert_down(void *arg, int task, int worker)
         .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
         .w = w,
         .mat = e,
+        .q = job->integer_down ? expert_pair(cpu, e, w->n_in) : NULL,
     };
     int first = task % n_block * TASK_COLS;
     dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + TASK_COLS, w->n_out), worker);
@@ -195,15 +243,26 @@ void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
     int up_blocks = 2 * dg_ceil_div(a->w->gate.n_out, TASK_COLS);
     int down_blocks = dg_ceil_div(a->w->down.n_out, TASK_COLS);
     expert_job job = {
-        .cpu = cpu, .a = a, .n_pair = n_row * a->n_used, .first_pair = a->rows.first * a->n_used};
+        .cpu = cpu,
+        .a = a,
+        .n_pair = n_row * a->n_used,
+        .first_pair = a->rows.first * a->n_used,
+        .integer_gate = dg_cpu_integer(cpu, &a->w->gate),
+        .integer_up = dg_cpu_integer(cpu, &a->w->up),
+        .integer_down = dg_cpu_integer(cpu, &a->w->down),
+    };
     sort_pairs(&job);
     for (int i = 0; i < job.n_pair; i++)
         cpu->pair_of[job.n_pair + cpu->pair_of[i]] = i;
 
     dg_cpu_norm_rows(cpu, cpu->normed, a->x, a->w->norm, a->rows);
+    size_t n_embd = (size_t)cpu->plan.n_embd;
+    if (job.integer_gate || job.integer_up)
+        dg_cpu_quantise(cpu, cpu->normed + (size_t)a->rows.first * n_embd, n_embd, n_row,
+                        cpu->plan.n_embd);
     dg_pool_run(cpu->pool, job.n_pair, gather, &job);
     dg_pool_run(cpu->pool, job.n_active * up_blocks, expert_up, &job);
-    dg_cpu_gelu_rows(cpu, cpu->expert_h, a->w->down.n_in, job.n_pair);
+    dg_cpu_for_rows(cpu, expert_gelu, &job, (dg_rows){0, job.n_pair});
     dg_pool_run(cpu->pool, job.n_active * down_blocks, expert_down, &job);
     dg_pool_run(cpu->pool, n_row, combine, &job);
 }

@@ -38,6 +38,7 @@ typedef struct dg_cpu_worker {
     float *score;   /* [ATTENTION_ROWS][DG_PAGE] */
     float *row;     /* [max(VOCAB_TILE, n_embd, n_expert)] */
     float *widened; /* [SLICE_K * TASK_COLS] a piece of a weight of a block type, as floats */
+    dg_qpanel *qpanel;
 } dg_cpu_worker;
 
 /* The vision tower's pass and scratch. */
@@ -56,6 +57,7 @@ typedef struct dg_cpu_vision {
 typedef struct dg_cpu {
     dg_backend base;
     dg_kernels k;
+    bool integer; /* products on quantised weights in whole numbers */
     dg_pool *pool;
     const dg_batch *batch;
     dg_plan plan;
@@ -77,6 +79,8 @@ typedef struct dg_cpu {
     int *active;           /* [n_expert] experts that have rows */
     float *expert_x;       /* [n_row * n_used][n_embd] gathered inputs, then outputs */
     float *expert_h;       /* [n_row * n_used][2 * n_ff_expert] */
+    dg_qpair *q_rows;      /* rows that products take, as whole numbers */
+    dg_qpair *q_expert; /* those of experts, which start at even places: see dg_cpu_expert_pair */
 
     /* the vocabulary end */
     float *tile;       /* [n_row][VOCAB_TILE] */
@@ -116,7 +120,7 @@ void dg_cpu_widen(const dg_cpu *cpu, float *out, const dg_weight *w, int mat, in
                   int n);
 
 /* y[r][c] = sum_k x[r][k] * W[c][k] for columns [first_col, end_col) of matrix `mat`, on this
- * thread. */
+ * thread. With q the product is one of whole numbers, and x is not looked at. */
 typedef struct dg_cpu_matmul {
     float *y;
     const float *x;
@@ -124,13 +128,30 @@ typedef struct dg_cpu_matmul {
     int n_row;
     const dg_weight *w;
     int mat;
-    int y_col; /* the column that y starts with */
+    int y_col;         /* the column that y starts with */
+    int q_row;         /* the row of q that y starts with */
+    const dg_qpair *q; /* rows of n_in values, quantised; NULL: none */
 } dg_cpu_matmul;
 void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker);
 
 /* All columns, on the pool. */
 void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m);
+
+/* Products of the same rows, which are quantised once where a weight asks for it. The first product
+ * takes all of them, each other one those from its q_row on. Up to MATMUL_GROUP. */
+enum { MATMUL_GROUP = 3 };
+void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n);
+
+/* ---- cpu_quantised.c ---- */
+
+/* Products with this weight are products of whole numbers. */
+bool dg_cpu_integer(const dg_cpu *cpu, const dg_weight *w);
+
+size_t dg_cpu_qrows_bytes(size_t n_row, int n_in);
+
+/* Rows of n_in floats, ldx apart, to cpu->q_rows, on the pool. */
+const dg_qpair *dg_cpu_quantise(dg_cpu *cpu, const float *x, size_t ldx, int n_row, int n_in);
 
 /* ---- cpu_kv.c: pages ----
  *

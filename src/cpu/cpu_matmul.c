@@ -1,6 +1,6 @@
-/* Matrix products over panels. The order in which a value is added up is ascending k, whatever the
- * shape of the work: slices of k continue the same chain, and a panel's columns do not know of each
- * other. */
+/* Matrix products over panels, of floats or of whole numbers. The order in which a value is added
+ * up is ascending k, whatever the shape of the work: slices of k continue the same chain, and a
+ * panel's columns do not know of each other. */
 #include "cpu/cpu_internal.h"
 
 static const unsigned char *stored_at(const dg_weight *w, int mat, int row, int first)
@@ -32,10 +32,47 @@ static void pack(const dg_cpu *cpu, const dg_cpu_worker *worker, const dg_cpu_ma
     cpu->k.pack_cols[DG_F32](worker->panel, worker->widened, SLICE_K * sizeof(float), n_k, n_col);
 }
 
+/* The same columns in whole numbers. */
+static void integer_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
+                         int worker)
+{
+    const dg_weight *w = m->w;
+    dg_qpanel *panel = cpu->worker[worker].qpanel;
+    const size_t ldx = (size_t)(w->n_in / DG_QBLOCK);
+    for (int k = 0; k < w->n_in; k += DG_QSLICE)
+        for (int c = first_col; c < end_col; c += DG_QCOLS) {
+            int n_block = dg_min(DG_QSLICE, w->n_in - k) / DG_QBLOCK,
+                n_col = dg_min(DG_QCOLS, end_col - c);
+            cpu->k.q->pack[w->type](panel, &(dg_qpack_args){
+                                               .src = stored_at(w, m->mat, c, k),
+                                               .stride = w->row_bytes,
+                                               .n_block = n_block,
+                                               .n_col = n_col,
+                                               .scale = w->scale ? w->scale[m->mat] : 1,
+                                           });
+            cpu->k.q->gemm(&(dg_qgemm_args){
+                .y = m->y + (c - m->y_col),
+                .ldy = m->ldy,
+                .x = m->q + k / DG_QBLOCK,
+                .ldx = ldx,
+                .panel = panel,
+                .first_row = m->q_row,
+                .n_row = m->n_row,
+                .n_block = n_block,
+                .n_col = n_col,
+                .add = k > 0,
+            });
+        }
+}
+
 void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker)
 {
     const dg_weight *w = m->w;
+    if (m->q) {
+        integer_cols(cpu, m, first_col, end_col, worker);
+        return;
+    }
     for (int k = 0; k < w->n_in; k += SLICE_K)
         for (int c = first_col; c < end_col; c += DG_PANEL) {
             int n_k = dg_min(SLICE_K, w->n_in - k), n_col = dg_min(DG_PANEL, end_col - c);
@@ -54,28 +91,61 @@ void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
         }
 }
 
+/* ---- on the pool ---- */
+
 typedef struct matmul_job {
     const dg_cpu *cpu;
-    const dg_cpu_matmul *m;
+    dg_cpu_matmul m[MATMUL_GROUP];
+    int n_task[MATMUL_GROUP];
 } matmul_job;
 
-/* Some columns of some rows; the columns of the same rows follow each other. */
+/* Some columns of some rows of one product; the columns of the same rows follow each other. */
 static void matmul_task(void *arg, int task, int worker)
 {
     const matmul_job *job = arg;
-    int n_block = dg_ceil_div(job->m->w->n_out, TASK_COLS);
+    int i = 0;
+    for (; task >= job->n_task[i]; i++)
+        task -= job->n_task[i];
+    dg_cpu_matmul part = job->m[i];
+    int n_block = dg_ceil_div(part.w->n_out, TASK_COLS);
     int col = task % n_block * TASK_COLS, row = task / n_block * MATMUL_ROWS;
-    dg_cpu_matmul part = *job->m;
     part.y += (size_t)row * part.ldy;
     part.x += (size_t)row * part.ldx;
+    part.q_row += row;
     part.n_row = dg_min(MATMUL_ROWS, part.n_row - row);
     dg_cpu_matmul_cols(job->cpu, &part, col, dg_min(col + TASK_COLS, part.w->n_out), worker);
 }
 
+static void run_job(dg_cpu *cpu, matmul_job *job, int n)
+{
+    int n_task = 0;
+    for (int i = 0; i < n; i++) {
+        const dg_cpu_matmul *m = &job->m[i];
+        job->n_task[i] =
+            m->n_row < 1 ? 0
+                         : dg_ceil_div(m->n_row, MATMUL_ROWS) * dg_ceil_div(m->w->n_out, TASK_COLS);
+        n_task += job->n_task[i];
+    }
+    if (n_task)
+        dg_pool_run(cpu->pool, n_task, matmul_task, job);
+}
+
 void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m)
 {
-    if (m->n_row < 1)
-        return;
-    int n_task = dg_ceil_div(m->n_row, MATMUL_ROWS) * dg_ceil_div(m->w->n_out, TASK_COLS);
-    dg_pool_run(cpu->pool, n_task, matmul_task, &(matmul_job){.cpu = cpu, .m = m});
+    run_job(cpu, &(matmul_job){.cpu = cpu, .m = {*m}}, 1);
+}
+
+void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n)
+{
+    matmul_job job = {.cpu = cpu};
+    const dg_qpair *q = NULL;
+    for (int i = 0; i < n; i++) {
+        job.m[i] = m[i];
+        if (!dg_cpu_integer(cpu, m[i].w))
+            continue;
+        if (!q)
+            q = dg_cpu_quantise(cpu, m->x, m->ldx, m->n_row, m->w->n_in);
+        job.m[i].q = q;
+    }
+    run_job(cpu, &job, n);
 }

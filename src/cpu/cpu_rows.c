@@ -132,10 +132,13 @@ void dg_cpu_condition(dg_backend *be, const dg_condition_args *a)
     size_t n_embd = (size_t)cpu->plan.n_embd, ld = 2 * (size_t)n_ff;
     float *wide = cpu->wide, *normed = cpu->normed;
     dg_cpu_for_rows(cpu, soft_row, a, a->rows);
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){wide, normed, ld, n_embd, n, &w->gate, 0, 0});
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){wide + n_ff, normed, ld, n_embd, n, &w->up, 0, 0});
+    const dg_cpu_matmul gate_up[] = {
+        {wide, normed, ld, n_embd, n, &w->gate, .mat = 0},
+        {wide + n_ff, normed, ld, n_embd, n, &w->up, .mat = 0},
+    };
+    dg_cpu_matmul_group(cpu, gate_up, 2);
     dg_cpu_gelu_rows(cpu, wide, n_ff, n);
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){normed, wide, n_embd, ld, n, &w->down, 0, 0});
+    dg_cpu_matmul_group(cpu, &(dg_cpu_matmul){normed, wide, n_embd, ld, n, &w->down, .mat = 0}, 1);
     dg_cpu_for_rows(cpu, condition_row, a, a->rows);
 }
 
@@ -175,14 +178,15 @@ void dg_cpu_attention_out(dg_backend *be, const dg_attention_out_args *a)
     dg_cpu *cpu = dg_cpu_of(be);
     const dg_weight *w = &a->w->o;
     size_t n_out = (size_t)w->n_out, n_in = (size_t)w->n_in, first = (size_t)a->rows.first;
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){
-                               .y = cpu->normed + first * n_out,
-                               .x = a->o + first * n_in,
-                               .ldy = n_out,
-                               .ldx = n_in,
-                               .n_row = a->rows.end - a->rows.first,
-                               .w = w,
-                           });
+    const dg_cpu_matmul product = {
+        .y = cpu->normed + first * n_out,
+        .x = a->o + first * n_in,
+        .ldy = n_out,
+        .ldx = n_in,
+        .n_row = a->rows.end - a->rows.first,
+        .w = w,
+    };
+    dg_cpu_matmul_group(cpu, &product, 1);
     dg_cpu_for_rows(cpu, attention_out_row, a, a->rows);
 }
 

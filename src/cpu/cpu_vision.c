@@ -137,7 +137,7 @@ static void run_linear(dg_cpu *cpu, const linear *m)
         x = clip.y;
         ldx = clip.ldy;
     }
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){m->y, x, m->ldy, ldx, m->n_row, &c->w, 0, 0});
+    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){m->y, x, m->ldy, ldx, m->n_row, &c->w, .mat = 0});
     if (is_range(c->out_min, c->out_max)) {
         clip_job clip = {m->y, m->y, m->ldy, m->ldy, c->w.n_out, c->out_min, c->out_max};
         dg_cpu_for_rows(cpu, clip_row, &clip, rows);
@@ -188,8 +188,8 @@ void dg_cpu_vision_embed(dg_backend *be, const dg_vision_embed_args *a)
             embed_job job = {a, p, first};
             float *x = a->x + (size_t)(p->first_patch + first) * n_embd;
             dg_cpu_for_rows(cpu, pixel_row, &job, (dg_rows){first, first + n});
-            dg_cpu_matmul_run(
-                cpu, &(dg_cpu_matmul){x, cpu->vision.normed, n_embd, n_pixel, n, a->proj, 0, 0});
+            dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){x, cpu->vision.normed, n_embd, n_pixel, n,
+                                                    a->proj, .mat = 0});
             dg_cpu_for_rows(cpu, position_row, &job, (dg_rows){first, first + n});
         }
     }
@@ -385,7 +385,7 @@ void dg_cpu_vision_project(dg_backend *be, const dg_vision_project_args *a)
             int n = dg_min(VISION_ROWS, n_cell - first);
             dg_cpu_for_rows(cpu, pool_row, &(pool_job){a, p, first}, (dg_rows){first, first + n});
             dg_cpu_matmul_run(
-                cpu, &(dg_cpu_matmul){out, cpu->vision.normed, n_out, n_in, n, a->proj, 0, 0});
+                cpu, &(dg_cpu_matmul){out, cpu->vision.normed, n_out, n_in, n, a->proj, .mat = 0});
             out += (size_t)n * n_out;
         }
     }

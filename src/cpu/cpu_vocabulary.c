@@ -24,20 +24,29 @@ size_t dg_cpu_vocab_row_bytes(void)
 
 /* ---- logits ---- */
 
-/* Raw logits of the rows at x for words [first, first + n) into out, whose rows are VOCAB_TILE
- * apart. */
-static void raw_logits(const dg_vocab_job *job, float *out, const float *x, int n_row, int first,
+/* Rows that logits are made of: n_row of them from `row` on, in the memory of x or of q. */
+typedef struct logit_rows {
+    const float *x;
+    const dg_qpair *q;
+    int row, n_row;
+} logit_rows;
+
+/* Raw logits of some rows for words [first, first + n) into out, whose rows are VOCAB_TILE apart.
+ */
+static void raw_logits(const dg_vocab_job *job, float *out, const logit_rows *from, int first,
                        int n, int worker)
 {
     const dg_weight *table = job->a->table;
     dg_cpu_matmul m = {
         .y = out,
         .y_col = first,
-        .x = x,
+        .x = from->x + (size_t)from->row * (size_t)table->n_in,
         .ldy = VOCAB_TILE,
         .ldx = (size_t)table->n_in,
-        .n_row = n_row,
+        .n_row = from->n_row,
         .w = table,
+        .q = from->q,
+        .q_row = from->row,
     };
     dg_cpu_matmul_cols(job->cpu, &m, first, first + n, worker);
 }
@@ -88,7 +97,8 @@ static void logits_task(void *arg, int task, int worker)
 {
     const dg_vocab_job *job = arg;
     int at = task * TASK_COLS, n = dg_min(TASK_COLS, job->n - at);
-    raw_logits(job, job->cpu->tile + at, job->x, job->n_row, job->first + at, n, worker);
+    logit_rows rows = {job->x, job->q, 0, job->n_row};
+    raw_logits(job, job->cpu->tile + at, &rows, job->first + at, n, worker);
 }
 
 void dg_cpu_tile_logits(dg_vocab_job *job)
@@ -109,9 +119,9 @@ void dg_cpu_finish_logits(const dg_vocab_job *job, float *z, int row, int first,
 
 void dg_cpu_word_logits(const dg_vocab_job *job, float *z, int row, int first, int n, int worker)
 {
-    const dg_vocabulary_args *a = job->a;
+    logit_rows rows = {job->a->x, job->q_all, row, 1};
     if (!job->batch->given)
-        raw_logits(job, z, a->x + (size_t)row * (size_t)a->table->n_in, 1, first, n, worker);
+        raw_logits(job, z, &rows, first, n, worker);
     dg_cpu_finish_logits(job, z, row, first, n, false);
 }
 
@@ -243,6 +253,65 @@ static words words_at(const dg_vocab_job *job, int word, int n_word, int first_c
     return (words){(const unsigned char *)out, (size_t)n_col * sizeof *out, DG_F32};
 }
 
+/* Columns of the soft embedding that one task takes. */
+typedef struct soft_part {
+    const dg_vocab_job *job;
+    int first_col, n_col, worker;
+    int dense_from; /* rows that keep this many words of the tile are dense */
+} soft_part;
+
+static bool is_dense(const soft_part *p, int row)
+{
+    const dg_cpu *cpu = p->job->cpu;
+    return cpu->soft[row] && cpu->vocab[row].n_kept >= p->dense_from;
+}
+
+/* A row that keeps few words adds them up one by one. */
+static void add_few(const soft_part *p, int row)
+{
+    dg_cpu *cpu = p->job->cpu;
+    const float *prob = cpu->tile + (size_t)row * VOCAB_TILE;
+    const uint16_t *kept = cpu->kept + (size_t)row * VOCAB_TILE;
+    float *soft = cpu->soft[row] + p->first_col;
+    for (int i = 0; i < cpu->vocab[row].n_kept; i++) {
+        words w = words_at(p->job, kept[i], 1, p->first_col, p->n_col, p->worker);
+        cpu->k.axpy[w.type](soft, prob[kept[i]], w.data, p->n_col);
+    }
+}
+
+/* Words [k, k + n_k) of the tile for all dense rows: runs of neighbouring rows of a canvas meet
+ * each panel together. */
+static void add_many(const soft_part *p, int k, int n_k)
+{
+    const dg_vocab_job *job = p->job;
+    dg_cpu *cpu = job->cpu;
+    words w = words_at(job, k, n_k, p->first_col, p->n_col, p->worker);
+    float *panel = cpu->worker[p->worker].panel;
+    for (int c = 0; c < p->n_col; c += DG_PANEL) {
+        int width = dg_min(DG_PANEL, p->n_col - c);
+        cpu->k.pack_rows[w.type](panel, w.data + (size_t)c * dg_dtype_size(w.type), w.stride, n_k,
+                                 width);
+        for (int r = 0, end; r < job->n_all; r = end) {
+            end = r + 1;
+            if (!is_dense(p, r))
+                continue;
+            while (end < job->n_all && cpu->vocab[end].seg == cpu->vocab[r].seg && is_dense(p, end))
+                end++;
+            cpu->k.gemm_panel(&(dg_gemm_args){
+                .y = cpu->soft[r] + p->first_col + c,
+                .x = cpu->tile + (size_t)r * VOCAB_TILE + k,
+                .panel = panel,
+                .ldy = (size_t)job->a->table->n_in,
+                .ldx = VOCAB_TILE,
+                .n_row = end - r,
+                .n_k = n_k,
+                .n_col = width,
+                .add = true,
+            });
+        }
+    }
+}
+
 /* soft += tile . E for the columns of one task. Rows that keep much of the tile go through a panel
  * together, the others add up their few words: the same chain of fused multiply-adds, so the same
  * bits. */
@@ -250,60 +319,31 @@ static void soft_task(void *arg, int task, int worker)
 {
     const dg_vocab_job *job = arg;
     dg_cpu *cpu = job->cpu;
-    const dg_vocabulary_args *a = job->a;
-    const dg_weight *table = a->table;
-    int n_embd = table->n_in, first_col = task * soft_cols(table),
-        n_col = dg_min(soft_cols(table), n_embd - first_col);
-    const int slice = SLICE_K * TASK_COLS / soft_cols(table); /* words that fit when widened */
-    const int dense_from = dg_max(1, job->n / 16);
-
+    const dg_weight *table = job->a->table;
+    int cols = soft_cols(table), first_col = task * cols;
+    const soft_part p = {
+        .job = job,
+        .first_col = first_col,
+        .n_col = dg_min(cols, table->n_in - first_col),
+        .worker = worker,
+        .dense_from = dg_max(1, job->n / 16),
+    };
+    bool dense = false;
     for (int r = 0; r < job->n_all; r++) {
-        const dg_vocab_row *v = &cpu->vocab[r];
         if (!cpu->soft[r])
             continue;
-        float *soft = cpu->soft[r] + first_col;
-        if (v->shrink != 1)
-            for (int i = 0; i < n_col; i++)
-                soft[i] *= v->shrink;
-        if (v->n_kept >= dense_from)
-            continue;
-        const float *p = cpu->tile + (size_t)r * VOCAB_TILE;
-        const uint16_t *kept = cpu->kept + (size_t)r * VOCAB_TILE;
-        for (int i = 0; i < v->n_kept; i++) {
-            words w = words_at(job, kept[i], 1, first_col, n_col, worker);
-            cpu->k.axpy[w.type](soft, p[kept[i]], w.data, n_col);
-        }
+        float *soft = cpu->soft[r] + first_col, shrink = cpu->vocab[r].shrink;
+        if (shrink != 1)
+            for (int i = 0; i < p.n_col; i++)
+                soft[i] *= shrink;
+        if (is_dense(&p, r))
+            dense = true;
+        else
+            add_few(&p, r);
     }
-    for (int r = 0, end; r < job->n_all; r = end) {
-        /* a run of neighbouring rows of a canvas that are dense */
-        end = r + 1;
-        if (!cpu->soft[r] || cpu->vocab[r].n_kept < dense_from)
-            continue;
-        while (end < job->n_all && cpu->vocab[end].seg == cpu->vocab[r].seg &&
-               cpu->vocab[end].n_kept >= dense_from)
-            end++;
-        for (int k = 0; k < job->n; k += slice) {
-            int n_k = dg_min(slice, job->n - k);
-            words w = words_at(job, k, n_k, first_col, n_col, worker);
-            for (int c = 0; c < n_col; c += DG_PANEL) {
-                int width = dg_min(DG_PANEL, n_col - c);
-                float *panel = cpu->worker[worker].panel;
-                cpu->k.pack_rows[w.type](panel, w.data + (size_t)c * dg_dtype_size(w.type),
-                                         w.stride, n_k, width);
-                cpu->k.gemm_panel(&(dg_gemm_args){
-                    .y = cpu->soft[r] + first_col + c,
-                    .x = cpu->tile + (size_t)r * VOCAB_TILE + k,
-                    .panel = panel,
-                    .ldy = (size_t)n_embd,
-                    .ldx = VOCAB_TILE,
-                    .n_row = end - r,
-                    .n_k = n_k,
-                    .n_col = width,
-                    .add = true,
-                });
-            }
-        }
-    }
+    const int slice = SLICE_K * TASK_COLS / cols; /* words that fit when widened */
+    for (int k = 0; dense && k < job->n; k += slice)
+        add_many(&p, k, dg_min(slice, job->n - k));
 }
 
 /* ---- the stage ---- */
@@ -369,6 +409,8 @@ void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
                         .n_draw_tile = dg_ceil_div(n_vocab, DRAW_TILE),
                         .n_tile = dg_ceil_div(n_vocab, VOCAB_TILE)};
     begin_rows(&job);
+    if (dg_cpu_integer(cpu, a->table) && !batch->given)
+        job.q = job.q_all = dg_cpu_quantise(cpu, a->x, (size_t)n_embd, n_all, n_embd);
     for (job.first = 0; job.first < n_vocab; job.first += VOCAB_TILE) {
         job.n = dg_min(VOCAB_TILE, n_vocab - job.first);
         dg_cpu_tile_logits(&job);

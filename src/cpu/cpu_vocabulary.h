@@ -49,6 +49,8 @@ typedef struct dg_vocab_job {
     int first, n;   /* the current tile: words [first, first + n) */
     const float *x; /* [n_row, n_embd] the rows of this walk */
     int n_row;
+    const dg_qpair *q;     /* the same rows quantised; NULL: the products are of floats */
+    const dg_qpair *q_all; /* all canvas rows, quantised */
     int n_draw_tile, n_tile;
 } dg_vocab_job;
 

@@ -4,6 +4,8 @@
 #include "base/common.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 /* From the plainest to the best. */
@@ -13,6 +15,7 @@ static const struct {
 } sets[] = {
     {"ref", 0},
     {"neon", DG_CPU_NEON},
+    {"i8mm", DG_CPU_NEON | DG_CPU_I8MM},
     {"avx2", DG_CPU_AVX2},
 };
 
@@ -31,7 +34,8 @@ static bool has_avx2(void)
 unsigned dg_cpu_flags(void)
 {
 #if defined(__aarch64__)
-    return DG_CPU_NEON;
+    enum { HAS_I8MM = 1 << 13 }; /* Linux's name of it is not in every header */
+    return DG_CPU_NEON | (getauxval(AT_HWCAP2) & HAS_I8MM ? DG_CPU_I8MM : 0);
 #elif defined(__x86_64__)
     return has_avx2() ? DG_CPU_AVX2 : 0;
 #else
@@ -69,14 +73,16 @@ const char *dg_cpu_flags_name(unsigned flags)
 {
     size_t best = 0;
     for (size_t i = 0; i < DG_COUNT(sets); i++)
-        if (flags & sets[i].flags)
+        if ((flags & sets[i].flags) == sets[i].flags)
             best = i;
     return sets[best].name;
 }
 
-const char *dg_cpu_profile(unsigned flags)
+const char *dg_cpu_profile(unsigned flags, bool integer)
 {
-    return flags & (DG_CPU_NEON | DG_CPU_AVX2) ? "portable" : "reference";
+    if (flags & (DG_CPU_NEON | DG_CPU_AVX2))
+        return integer ? "integer" : "portable";
+    return integer ? "integer-reference" : "reference";
 }
 
 void dg_kernels_init(dg_kernels *k, unsigned flags)

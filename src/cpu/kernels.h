@@ -10,27 +10,31 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include "cpu/quantised.h"
 #include "tensor/dtype.h"
 
 /* Instruction sets that a kernel may ask for. */
 enum {
     DG_CPU_NEON = 1u << 0, /* aarch64: always there */
     DG_CPU_AVX2 = 1u << 1, /* AVX2, FMA and F16C together, and the system saves the registers */
+    DG_CPU_I8MM = 1u << 2, /* aarch64: matrix products of 8-bit integers */
 };
 
 /* What this processor has; 0 gives the reference kernels alone. */
 unsigned dg_cpu_flags(void);
 
-/* "neon", "avx2", "ref" … into flags, comma separated; false for an unknown name, *flags untouched
- * then. And back. A name this processor does not have is accepted: hold the result against
- * dg_cpu_flags(). */
+/* "neon", "i8mm", "avx2", "ref" … into flags, each with the sets that it builds on, comma
+ * separated; false for an unknown name, *flags untouched then. And back. A name this processor does
+ * not have is accepted: hold the result against dg_cpu_flags(). */
 bool dg_cpu_flags_parse(unsigned *flags, const char *text);
 const char *dg_cpu_flags_name(unsigned flags); /* the best set in flags; "ref" for 0 */
 
 /* Which bits the kernels of `flags` give. "portable": those of NEON and AVX2, which are the same;
  * "reference": those of plain C, which are the same on every processor, but others than the fast
- * kernels' as they are rounded elsewhere. */
-const char *dg_cpu_profile(unsigned flags);
+ * kernels' as they are rounded elsewhere. With products on quantised weights in whole numbers,
+ * whose bits are the same everywhere, "integer" and "integer-reference": the name says where all
+ * the rest is rounded. */
+const char *dg_cpu_profile(unsigned flags, bool integer);
 
 /* Matrix products go through panels: DG_PANEL columns of a matrix side by side, widened to float,
  * k-major: panel[k * DG_PANEL + c], zero for c >= n_col. 64-byte aligned. */
@@ -105,6 +109,7 @@ typedef struct dg_kernels {
     dg_widen_fn *widen[DG_DTYPE_COMPUTE]; /* for a block type, n is a multiple of the block */
     dg_narrow_fn *narrow[DG_DTYPE_FLOAT];
     dg_axpy_fn *axpy[DG_DTYPE_FLOAT];
+    const dg_qkernels *q; /* products on quantised weights: quantised.h. NULL: floats are faster */
 } dg_kernels;
 
 /* The reference: complete on any CPU, sums in double, written to be read. */

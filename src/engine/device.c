@@ -47,8 +47,11 @@ dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dge
     bool best = !device || strcmp(device, "auto") == 0;
     if (best && found_cuda())
         return open_cuda(out, 0, opt->exact, err);
-    if (best || strcmp(device, "cpu") == 0)
-        return dg_cpu_open(out, &opt->cpu, err);
+    if (best || strcmp(device, "cpu") == 0) {
+        dg_cpu_options cpu = opt->cpu;
+        cpu.exact |= opt->exact;
+        return dg_cpu_open(out, &cpu, err);
+    }
     int index = cuda_index(device);
     if (index < 0)
         return dg_fail(err, DGEMMA_E_ARG,
@@ -71,6 +74,14 @@ dgemma_status dg_device_measure(dg_backend *be, double *read, double *multiply, 
     (void)multiply;
     return dg_fail(err, DGEMMA_E_UNSUPPORTED, "this build of dgemma has no CUDA");
 #endif
+}
+
+const char *dg_device_numerics(const dg_backend *be, const dg_checkpoint *ck)
+{
+    for (size_t i = 0; be->block_profile && i < dg_checkpoint_count(ck); i++)
+        if (dg_dtype_is_block(dg_checkpoint_at(ck, i)->type))
+            return be->block_profile;
+    return be->profile;
 }
 
 static size_t list_cuda(dgemma_device *device, size_t cap, dgemma_error *why)

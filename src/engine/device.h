@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "cpu/cpu_backend.h"
 #include "dgemma_tools.h"
+#include "format/checkpoint.h"
 
 typedef struct dg_device_options {
     const char *name;
@@ -20,6 +21,9 @@ dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dge
 /* What a device that is not the CPU reaches at best, all of it together: bytes read and operations
  * on bfloat16 a second. `be` came from dg_device_open. */
 dgemma_status dg_device_measure(dg_backend *be, double *read, double *multiply, dgemma_error *err);
+
+/* The numerics profile of a model on a backend: one with quantised weights may have its own. */
+const char *dg_device_numerics(const dg_backend *be, const dg_checkpoint *ck);
 
 /* What there is: see dgemma_devices. */
 size_t dg_device_list(dgemma_device *device, size_t cap, dgemma_error *why);

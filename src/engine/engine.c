@@ -18,8 +18,12 @@ dgemma_status dg_engine_backend(dg_backend **out, int *n_thread, const dgemma_en
         return dg_fail(err, DGEMMA_E_ARG, "unknown instruction set \"%s\"", opt->cpu);
     if (wanted & ~flags)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED, "this processor does not have %s", opt->cpu);
+    bool exact = opt->profile && strcmp(opt->profile, "float") == 0;
+    if (opt->profile && !exact && strcmp(opt->profile, "integer") != 0)
+        return dg_fail(err, DGEMMA_E_ARG, "profile \"%s\": \"integer\" and \"float\" are known",
+                       opt->profile);
     *n_thread = opt->n_threads ? opt->n_threads : dg_cpu_count();
-    dg_device_options device = {.name = opt->device, .cpu = {*n_thread, wanted}};
+    dg_device_options device = {.name = opt->device, .cpu = {*n_thread, wanted, exact}};
     return dg_device_open(out, &device, err);
 }
 
@@ -178,7 +182,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .chat_template = e->revision == DG_CHAT_REVISION_A ? "a" : "b",
         .foreign_template = e->foreign_template,
         .backend = e->be->name,
-        .numerics = e->be->profile,
+        .numerics = dg_device_numerics(e->be, e->loaded.checkpoint),
         .n_threads = e->n_thread,
         .weight_bytes = weights,
         .work_bytes = dg_forward_bytes(cfg, e->be, e->kv, rows, e->max_running),

@@ -53,7 +53,7 @@ static dgemma_status bench_open(bench *b, const dgemma_engine_options *opt, int 
     unsigned flags = dg_cpu_flags();
     if (opt->cpu && (!dg_cpu_flags_parse(&flags, opt->cpu) || flags & ~dg_cpu_flags()))
         return dg_fail(err, DGEMMA_E_ARG, "the instruction set \"%s\" is not there", opt->cpu);
-    dg_cpu_options cpu = {opt->n_threads ? opt->n_threads : dg_cpu_count(), flags};
+    dg_cpu_options cpu = {opt->n_threads ? opt->n_threads : dg_cpu_count(), flags, true};
     dgemma_status st = dg_load(&b->loaded, opt->model_path, err);
     if (!st && n_layer)
         b->loaded.cfg.n_layer = dg_min(n_layer, b->loaded.cfg.n_layer);

@@ -87,7 +87,8 @@ dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *o
         st = read_model(fx, err);
     if (!st)
         st = dg_device_open(
-            &fx->be, &(dg_device_options){opt->device, true, {opt->n_thread, opt->cpu_flags}}, err);
+            &fx->be, &(dg_device_options){opt->device, true, {opt->n_thread, opt->cpu_flags, true}},
+            err);
     if (!st)
         st = dg_model_load(&fx->model, &fx->cfg, fx->loaded.checkpoint, fx->be, err);
     if (!st && fx->be->vision_plan)

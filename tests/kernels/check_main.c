@@ -9,7 +9,7 @@
 #include <time.h>
 #include "kernels/check.h"
 
-static const char *const sets[] = {"neon", "avx2"};
+static const char *const sets[] = {"neon", "i8mm", "avx2"};
 
 static void check_set(check *c, const char *name)
 {
@@ -31,6 +31,7 @@ static void check_set(check *c, const char *name)
     check_stored(c);
     check_rows(c);
     check_math(c);
+    check_quantised(c);
     check_known(c, &opt, false);
     c->opt = NULL;
 }
@@ -44,6 +45,7 @@ static void check_flags(check *c)
     } cases[] = {
         {"ref", "ref", 0},
         {"neon", "neon", DG_CPU_NEON},
+        {"i8mm", "i8mm", DG_CPU_NEON | DG_CPU_I8MM},
         {"avx2,ref", "avx2", DG_CPU_AVX2},
         {"neon,avx2", "avx2", DG_CPU_NEON | DG_CPU_AVX2},
         {"", NULL, 7},

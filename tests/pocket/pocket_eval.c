@@ -43,6 +43,7 @@ typedef struct family {
 typedef struct evaluation {
     const char *model, *only, *grammars, *failures_path, *record_path;
     int limit, slack, n_thread, kv_f32, without;
+    const char *profile; /* of the CPU; NULL: its own choice */
     ask_options ask;
     dgemma_engine *engine;
     pocket_prompts prompts;
@@ -296,6 +297,7 @@ static dgemma_status open_all(evaluation *ev, char **files, dgemma_error *err)
     opt.model_path = ev->model;
     opt.n_threads = ev->n_thread;
     opt.kv_type = ev->kv_f32 ? DGEMMA_KV_F32 : DGEMMA_KV_BF16;
+    opt.profile = ev->profile;
     st = dgemma_engine_open(&ev->engine, &opt, err);
     if (!st)
         st = open_output(&ev->failures, ev->failures_path, err);
@@ -317,7 +319,8 @@ static void close_all(evaluation *ev)
 static int usage(void)
 {
     fputs("usage: pocket_eval -m MODEL [--family F] [--limit N] [--slack N] [--threads N] "
-          "[--kv f32|bf16]\n       [--parallel N] [--max-tokens N] [--settled N] [--grammars DIR] "
+          "[--kv f32|bf16] [--profile integer|float]\n       [--parallel N] [--max-tokens N] "
+          "[--settled N] [--grammars DIR] "
           "[--failures "
           "FILE] [--record FILE]\n       [--no-self-conditioning] FILE.jsonl...\n",
           stderr);
@@ -347,6 +350,7 @@ static bool read_options(evaluation *ev, int argc, char **argv)
         {"slack", 1, NULL, 's'},
         {"threads", 1, NULL, 't'},
         {"kv", 1, NULL, 'k'},
+        {"profile", 1, NULL, 'q'},
         {"parallel", 1, NULL, 'p'},
         {"max-tokens", 1, NULL, 'n'},
         {"settled", 1, NULL, 'e'},
@@ -374,6 +378,9 @@ static bool read_options(evaluation *ev, int argc, char **argv)
             break;
         case 'r':
             ev->record_path = optarg;
+            break;
+        case 'q':
+            ev->profile = optarg;
             break;
         case 'o':
             ev->without = true;

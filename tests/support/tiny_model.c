@@ -27,7 +27,8 @@ void tiny_open(tiny_model *t, const tiny_options *opt)
     }
     if (opt->embed_scale > 0)
         t->cfg.embed_scale = opt->embed_scale;
-    dg_cpu_options cpu = {dg_max(1, opt->n_thread), opt->reference ? 0 : dg_cpu_flags()};
+    dg_cpu_options cpu = {dg_max(1, opt->n_thread), opt->reference ? 0 : dg_cpu_flags(),
+                          opt->exact};
     st = st ? st : dg_cpu_open(&t->be, &cpu, &err);
     st = st ? st : dg_model_load(&t->model, &t->cfg, t->ck, t->be, &err);
     st =

@@ -10,6 +10,7 @@ typedef struct tiny_options {
     float embed_scale;   /* 0: as the model says */
     int n_thread;        /* 0: 1 */
     bool reference;      /* the plain-C kernels */
+    bool exact;          /* products on quantised weights in floats */
     dg_dtype kv_type;    /* DG_F32 is 0, so the default */
     int max_row;         /* 0: 64 */
     int max_work;        /* 0: 1 */

@@ -31,15 +31,17 @@ typedef struct pass_case {
     const char *fixture, *gguf;
     dg_dtype kv_type;
     bool reference; /* the plain kernels; too slow for the pocket model */
+    bool exact;     /* the float profile, where weights are quantised */
     uint64_t want;
 } pass_case;
 
 static const pass_case passes[] = {
-    {NULL, pocket, DG_BF16, false, UINT64_C(0xCA27730BF5331AD3)},
-    {"text", NULL, DG_F32, false, UINT64_C(0x31CB666607B1FA81)},
-    {"text", NULL, DG_F32, true, UINT64_C(0xD114CF118FA5CCF9)},
-    {"wide", NULL, DG_BF16, false, UINT64_C(0x7C34C69309A14446)},
-    {"wide", NULL, DG_BF16, true, UINT64_C(0x3E1DAF8409211E25)},
+    {NULL, pocket, DG_BF16, false, true, UINT64_C(0xCA27730BF5331AD3)},
+    {NULL, pocket, DG_BF16, false, false, UINT64_C(0x40267489E7AEFF43)},
+    {"text", NULL, DG_F32, false, false, UINT64_C(0x31CB666607B1FA81)},
+    {"text", NULL, DG_F32, true, false, UINT64_C(0xD114CF118FA5CCF9)},
+    {"wide", NULL, DG_BF16, false, false, UINT64_C(0x7C34C69309A14446)},
+    {"wide", NULL, DG_BF16, true, false, UINT64_C(0x3E1DAF8409211E25)},
 };
 
 /* Whether this processor can run the case. */
@@ -60,6 +62,7 @@ static uint64_t bits_of_steps(const pass_case *p)
                                   .gguf = p->gguf,
                                   .kv_type = p->kv_type,
                                   .reference = p->reference,
+                                  .exact = p->exact,
                                   .n_thread = 2});
     int32_t *ids = tiny_ids(&t, 70, 21);
     tiny_encode(&t, &seq, ids, 70, 64);
@@ -89,7 +92,10 @@ START_TEST(bits_of_a_pass)
     uint64_t got = bits_of_steps(p);
     if (got != p->want)
         ck_abort_msg("%s, %s: 0x%016llX", p->gguf ? p->gguf : p->fixture,
-                     p->reference ? "reference" : "portable", (unsigned long long)got);
+                     p->reference ? "reference"
+                     : p->exact   ? "float"
+                                  : "portable",
+                     (unsigned long long)got);
 }
 END_TEST
 
@@ -97,7 +103,7 @@ END_TEST
 
 typedef struct answer_case {
     const char *model, *prompt;
-    bool reference, picture;
+    bool reference, exact, picture;
     uint64_t seed;
     float temperature, top_p, min_p;
     int top_k;
@@ -111,21 +117,32 @@ static const char seed_6[] = "176 65 9 154 93 130 128 117 17 155 343 215 92 319 
                              "334 170 175 198 174 ";
 
 static const answer_case answers[] = {
-    {pocket, story, false, false, 1, 1, 1, 0, 0, UINT64_C(0x04A9275799AA14BC),
+    {pocket, story, false, true, false, 1, 1, 1, 0, 0, UINT64_C(0x04A9275799AA14BC),
      "One sunny morning fox set out for the old kitchen. The sun was shining on the tall green "
      "grass. There in the"},
-    {pocket, story, false, false, 2, 1, 1, 0, 0, UINT64_C(0xFB4B7DC6013EDE9B),
+    {pocket, story, false, true, false, 2, 1, 1, 0, 0, UINT64_C(0xFB4B7DC6013EDE9B),
      "One sunny morning fox set out for the old orchard. A soft wind was blowing and it was warm. "
      "There in the"},
-    {pocket, story, false, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0xB73CDDB02FBCF24B),
+    {pocket, story, false, true, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0xB73CDDB02FBCF24B),
      "One sunny morning fox set out for the old kitchen. The sky was blue and the birds were "
      "singing. There in the"},
-    {pocket, "What is in the picture?", false, true, 4, 1, 1, 0, 0, UINT64_C(0x1953FD2EE664725D),
-     "The number 65 in white."},
-    {fixture, "hello", false, false, 5, 1, 1, 0, 0, UINT64_C(0x87433C2704EB9FD8), seed_5},
-    {fixture, "hello", true, false, 5, 1, 1, 0, 0, UINT64_C(0x84ADB6BFBDCDF358), seed_5},
-    {fixture, "hello", false, false, 6, 0.7f, 1, 0, 0, UINT64_C(0x5C10A424488A4291), seed_6},
-    {fixture, "hello", true, false, 6, 0.7f, 1, 0, 0, UINT64_C(0x34B302EB16DCF743), seed_6},
+    {pocket, "What is in the picture?", false, true, true, 4, 1, 1, 0, 0,
+     UINT64_C(0x1953FD2EE664725D), "The number 65 in white."},
+    {pocket, story, false, false, false, 1, 1, 1, 0, 0, UINT64_C(0x546F4F211FD8721C),
+     "One sunny morning fox set out for the old kitchen. The sun was shining on the tall green "
+     "grass. There in the"},
+    {pocket, story, false, false, false, 2, 1, 1, 0, 0, UINT64_C(0x1A8D7D503BC26BB5),
+     "One sunny morning Theo set out for the old orchard. A soft wind was blowing and it was warm. "
+     "There in the"},
+    {pocket, story, false, false, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0x50AF3DFEF8E6A699),
+     "One sunny morning fox set out for the old kitchen. The sun was shining on the tall green "
+     "grass. There in the"},
+    {pocket, "What is in the picture?", false, false, true, 4, 1, 1, 0, 0,
+     UINT64_C(0x1608B00B52F140E2), "The number 65 in white."},
+    {fixture, "hello", false, false, false, 5, 1, 1, 0, 0, UINT64_C(0x87433C2704EB9FD8), seed_5},
+    {fixture, "hello", true, false, false, 5, 1, 1, 0, 0, UINT64_C(0x84ADB6BFBDCDF358), seed_5},
+    {fixture, "hello", false, false, false, 6, 0.7f, 1, 0, 0, UINT64_C(0x5C10A424488A4291), seed_6},
+    {fixture, "hello", true, false, false, 6, 0.7f, 1, 0, 0, UINT64_C(0x34B302EB16DCF743), seed_6},
 };
 
 typedef struct answer {
@@ -161,6 +178,7 @@ static answer ask(const answer_case *q)
     open.model_path = q->model;
     open.n_threads = 2;
     open.cpu = q->reference ? "ref" : NULL;
+    open.profile = q->exact ? "float" : "integer";
     ck_assert_msg(dgemma_engine_open(&e, &open, &err) == DGEMMA_OK, "%s", err.msg);
     dgemma_request_options opt = dgemma_request_defaults(e);
     dgemma_media media = {.path = "tests/fixtures/golden/pocket_picture/image.png"};
@@ -192,8 +210,10 @@ START_TEST(answers_of_seeds)
     answer got = ask(q);
     if (strcmp(got.text, q->text) != 0 || got.hash != q->want)
         ck_abort_msg("\"%s\", seed %d, %s:\n%s\n0x%016llX", q->prompt, (int)q->seed,
-                     q->reference ? "reference" : "portable", got.text,
-                     (unsigned long long)got.hash);
+                     q->reference ? "reference"
+                     : q->exact   ? "float"
+                                  : "integer",
+                     got.text, (unsigned long long)got.hash);
 }
 END_TEST
 

@@ -369,6 +369,25 @@ START_TEST(text_goes_through_the_tokenizer_and_back)
 }
 END_TEST
 
+/* The profile of a model with quantised weights; a wrong name is refused. */
+START_TEST(numerics_are_told)
+{
+    dgemma_error err = {0};
+    dgemma_model_info info;
+    dgemma_engine_options opt = dgemma_engine_defaults();
+    opt.model_path = "models/pocket/pocket.gguf";
+    opt.cpu = "ref";
+    ck_assert_int_eq(dgemma_model_estimate(&info, &opt, &err), DGEMMA_OK);
+    ck_assert_str_eq(info.numerics, "integer-reference");
+    opt.profile = "float";
+    ck_assert_int_eq(dgemma_model_estimate(&info, &opt, &err), DGEMMA_OK);
+    ck_assert_str_eq(info.numerics, "reference");
+    opt.profile = "double";
+    ck_assert_int_eq(dgemma_model_estimate(&info, &opt, &err), DGEMMA_E_ARG);
+    ck_assert_ptr_nonnull(strstr(err.msg, "double"));
+}
+END_TEST
+
 /* ---- without memory ---- */
 
 /* Everything that a request can bring, of which nothing is known yet: a picture, biases, stop
@@ -459,6 +478,7 @@ Suite *request_suite(void)
     Suite *s = suite_create("request");
     TCase *t = tcase_create("request");
     tcase_set_timeout(t, 300);
+    tcase_add_test(t, numerics_are_told);
     tcase_add_test(t, same_seed_same_answer);
     tcase_add_test(t, padding_is_no_answer);
     tcase_add_test(t, max_tokens_cuts);

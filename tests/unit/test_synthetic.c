@@ -117,7 +117,7 @@ static void tiny_open(tiny *t, const char *type)
 {
     dgemma_error err = {0};
     dg_synthetic_options opt = {.shape = "tiny", .type = type};
-    dg_cpu_options cpu = {1, dg_cpu_flags()};
+    dg_cpu_options cpu = {1, dg_cpu_flags(), false};
     dgemma_status st = dg_synthetic_open(&t->s, &opt, &err);
     st = st ? st : dg_cpu_open(&t->be, &cpu, &err);
     const dg_config *cfg = st ? NULL : dg_synthetic_config(t->s);

@@ -195,7 +195,8 @@ static void check_logits(const char *dir)
     ck_assert_int_eq(dg_checkpoint_document(ck, "config.json", &doc, &err), DGEMMA_OK);
     ck_assert_int_eq(dg_config_parse(&cfg, doc.data, doc.len, "config.json", &err), DGEMMA_OK);
     dg_buf_clear(&doc);
-    ck_assert_int_eq(dg_cpu_open(&be, &(dg_cpu_options){2, dg_cpu_flags()}, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_cpu_open(&be, &(dg_cpu_options){2, dg_cpu_flags(), false}, &err),
+                     DGEMMA_OK);
     ck_assert_msg(dg_model_load(&model, &cfg, ck, be, &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert_int_eq(dg_kv_cache_create(&kv, &cfg, be, DG_BF16, 0, &err), DGEMMA_OK);
     ck_assert_int_eq(dg_forward_create(&forward, model, kv, 8, 1, &err), DGEMMA_OK);
@@ -286,7 +287,7 @@ START_TEST(cache_of_the_real_model)
                   err.msg);
     dg_backend *be;
     dg_kv_cache *kv;
-    ck_assert_int_eq(dg_cpu_open(&be, &(dg_cpu_options){1, 0}, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_cpu_open(&be, &(dg_cpu_options){1, 0, false}, &err), DGEMMA_OK);
     ck_assert_int_eq(dg_kv_cache_create(&kv, &cfg, be, DG_BF16, 0, &err), DGEMMA_OK);
     size_t global = (size_t)5 * 4096 * 262144, token = (size_t)25 * 8192;
     size_t bytes = dg_kv_bytes_for(kv, 262144, 512);

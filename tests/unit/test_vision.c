@@ -57,7 +57,7 @@ static dgemma_status try_open(loaded *l, const char *path, const dg_test_tower *
     if (!st && dg_checkpoint_gguf(l->ck))
         st = dg_config_from_mmproj(&l->cfg, l->ck, err);
     if (!st)
-        st = dg_cpu_open(&l->be, &(dg_cpu_options){n_thread, dg_cpu_flags()}, err);
+        st = dg_cpu_open(&l->be, &(dg_cpu_options){n_thread, dg_cpu_flags(), false}, err);
     return st ? st : dg_vision_load(&l->v, &l->cfg, l->ck, l->be, err);
 }
 

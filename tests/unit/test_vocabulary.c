@@ -42,7 +42,7 @@ static void bench_open(bench *b, bool reference, int n_thread, float strength)
 {
     memset(b, 0, sizeof *b);
     dgemma_error err = {0};
-    dg_cpu_options opt = {n_thread, reference ? 0 : dg_cpu_flags()};
+    dg_cpu_options opt = {n_thread, reference ? 0 : dg_cpu_flags(), false};
     ck_assert_msg(dg_cpu_open(&b->be, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     dg_plan plan = {.n_row = N_ROW,
                     .n_embd = N_EMBD,

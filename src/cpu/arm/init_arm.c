@@ -5,5 +5,8 @@ void dg_kernels_init_arm(dg_kernels *k, unsigned flags)
     if (flags & DG_CPU_NEON) {
         dg_vector_set_neon(k);
         k->gemm_panel = dg_gemm_panel_neon;
+        k->q = NULL;
     }
+    if (flags & DG_CPU_I8MM)
+        k->q = &dg_quantised_i8mm;
 }

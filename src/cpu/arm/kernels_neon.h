@@ -7,4 +7,8 @@
 dg_gemm_panel_fn dg_gemm_panel_neon;
 void dg_vector_set_neon(dg_kernels *k); /* all kernels but the matrix product */
 
+/* Products on quantised weights. */
+dg_quantise_fn dg_quantise_neon;
+extern const dg_qkernels dg_quantised_i8mm;
+
 #endif

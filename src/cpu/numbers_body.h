@@ -1,0 +1,277 @@
+/* The block types of GGUF files as whole numbers with their steps and least values, written once
+ * for all instruction sets: whoever includes this defines float_of_f16 first. src/tensor/blocks.c
+ * says what the blocks mean, and tests hold these against it: n * step - least are the same bits.
+ * The loops are plain, and compilers turn them into vectors. */
+#ifndef DG_CPU_NUMBERS_BODY_H
+#define DG_CPU_NUMBERS_BODY_H
+
+#include <math.h>
+#include <string.h>
+#include "cpu/quantised.h"
+
+/* Part of one row of a weight. */
+typedef struct dg_numbers {
+    int8_t n[DG_QSLICE];
+    float step[DG_QGROUPS], least[DG_QGROUPS];
+} dg_numbers;
+
+static inline float stored_half(const uint8_t *p)
+{
+    return float_of_f16((uint16_t)(p[0] | p[1] << 8));
+}
+
+/* The low halves of `count` bytes, then the high ones. */
+static inline void low_and_high(int8_t *n, const uint8_t *q, int count)
+{
+    for (int i = 0; i < count; i++) {
+        n[i] = (int8_t)(q[i] & 15);
+        n[count + i] = (int8_t)(q[i] >> 4);
+    }
+}
+
+static inline void less(int8_t *n, int count, int by)
+{
+    for (int i = 0; i < count; i++)
+        n[i] = (int8_t)(n[i] - by);
+}
+
+/* ---- blocks of 32 ---- */
+
+static inline void numbers_q8_0(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    memcpy(n, b + 2, 32);
+    *step = stored_half(b);
+}
+
+static inline void numbers_q4_0(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    low_and_high(n, b + 2, 16);
+    less(n, 32, 8);
+    *step = stored_half(b);
+}
+
+static inline void numbers_q4_1(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    low_and_high(n, b + 4, 16);
+    *step = stored_half(b);
+    *least = -stored_half(b + 2);
+}
+
+/* Adds bit i of h to number i as its fifth bit. */
+static inline void fifth_bits_of(int8_t n[32], const uint8_t *h)
+{
+    static const uint8_t bit[8] = {1, 2, 4, 8, 16, 32, 64, 128};
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < 8; i++)
+            n[8 * k + i] = (int8_t)(n[8 * k + i] | (h[k] & bit[i] ? 16 : 0));
+}
+
+static inline void numbers_q5_0(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    low_and_high(n, b + 6, 16);
+    fifth_bits_of(n, b + 2);
+    less(n, 32, 16);
+    *step = stored_half(b);
+}
+
+static inline void numbers_q5_1(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    low_and_high(n, b + 8, 16);
+    fifth_bits_of(n, b + 4);
+    *step = stored_half(b);
+    *least = -stored_half(b + 2);
+}
+
+/* ---- types whose numbers are places in a table ---- */
+
+static const int8_t nl_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+static const int8_t twice_e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+static inline void from_table(int8_t *n, const uint8_t *q, int count, const int8_t table[16])
+{
+    low_and_high(n, q, count);
+    for (int i = 0; i < 2 * count; i++)
+        n[i] = table[n[i]];
+}
+
+static inline void numbers_iq4_nl(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    from_table(n, b + 2, 16, nl_levels);
+    *step = stored_half(b);
+}
+
+static inline void numbers_mxfp4(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    from_table(n, b + 1, 16, twice_e2m1);
+    *step = ldexpf(1, b[0] - 128);
+}
+
+/* Half of an unsigned float of eight bits: four of exponent with bias 7, three of mantissa. */
+static inline float half_of_e4m3(uint8_t s)
+{
+    int exponent = s >> 3 & 15, mantissa = s & 7;
+    if (s == 0 || s == 127)
+        return 0;
+    return exponent ? ldexpf((float)(8 + mantissa), exponent - 11) : ldexpf((float)mantissa, -10);
+}
+
+static inline void numbers_nvfp4(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    for (int g = 0; g < 4; g++) {
+        from_table(n + 16 * g, b + 4 + 8 * g, 8, twice_e2m1);
+        step[g] = half_of_e4m3(b[g]);
+    }
+}
+
+static inline void numbers_iq4_xs(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    const int high = b[2] | b[3] << 8;
+    const float d = stored_half(b);
+    for (int g = 0; g < 8; g++) {
+        int scale = (b[4 + g / 2] >> 4 * (g % 2) & 15) | (high >> 2 * g & 3) << 4;
+        from_table(n + 32 * g, b + 8 + 16 * g, 16, nl_levels);
+        step[g] = d * (float)(scale - 32);
+    }
+}
+
+/* ---- blocks of 256 ---- */
+
+/* The 16 two-bit numbers of group g: 32 bytes hold 128 of them, one bit pair after the other. */
+static inline void bit_pairs(int8_t n[16], const uint8_t *q, int g)
+{
+    const uint8_t *from = q + 32 * (g / 8) + 16 * (g % 2);
+    const int shift = g % 8 / 2 * 2;
+    for (int i = 0; i < 16; i++)
+        n[i] = (int8_t)(from[i] >> shift & 3);
+}
+
+static inline void numbers_q2_k(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    const float d = stored_half(b + 80), dmin = stored_half(b + 82);
+    for (int g = 0; g < 16; g++) {
+        bit_pairs(n + 16 * g, b + 16, g);
+        step[g] = d * (float)(b[g] & 15);
+        least[g] = dmin * (float)(b[g] >> 4);
+    }
+}
+
+static inline void numbers_q3_k(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    const uint8_t *scale = b + 96;
+    const float d = stored_half(b + 108);
+    for (int g = 0; g < 16; g++) {
+        const uint8_t *mask = b + 16 * (g % 2);
+        int low = g < 8 ? scale[g] & 15 : scale[g - 8] >> 4;
+        int high = scale[8 + g % 4] >> g / 4 * 2 & 3;
+        int8_t *to = n + 16 * g;
+        bit_pairs(to, b + 32, g);
+        for (int i = 0; i < 16; i++)
+            to[i] = (int8_t)(to[i] - 4 + (mask[i] >> g / 2 & 1) * 4);
+        step[g] = d * (float)((low | high << 4) - 32);
+    }
+}
+
+/* Steps and least values of the eight groups of Q4_K and Q5_K: six bits each, in twelve bytes. */
+static inline void six_bit_scales(float step[8], float least[8], const uint8_t *b)
+{
+    const float d = stored_half(b), dmin = stored_half(b + 2);
+    const uint8_t *s = b + 4;
+    for (int g = 0; g < 4; g++) {
+        step[g] = d * (float)(s[g] & 63);
+        least[g] = dmin * (float)(s[g + 4] & 63);
+        step[g + 4] = d * (float)((s[g + 8] & 15) | s[g] >> 6 << 4);
+        least[g + 4] = dmin * (float)(s[g + 8] >> 4 | s[g + 4] >> 6 << 4);
+    }
+}
+
+static inline void numbers_q4_k(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    six_bit_scales(step, least, b);
+    for (int pair = 0; pair < 4; pair++)
+        low_and_high(n + 64 * pair, b + 16 + 32 * pair, 32);
+}
+
+static inline void numbers_q5_k(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    const uint8_t *high = b + 16;
+    six_bit_scales(step, least, b);
+    for (int pair = 0; pair < 4; pair++) {
+        int8_t *to = n + 64 * pair;
+        low_and_high(to, b + 48 + 32 * pair, 32);
+        for (int i = 0; i < 32; i++) {
+            to[i] = (int8_t)(to[i] | (high[i] >> 2 * pair & 1) << 4);
+            to[32 + i] = (int8_t)(to[32 + i] | (high[i] >> (2 * pair + 1) & 1) << 4);
+        }
+    }
+}
+
+static inline void numbers_q6_k(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    const float d = stored_half(b + 208);
+    for (int g = 0; g < 16; g++)
+        step[g] = d * (float)(int8_t)b[192 + g];
+    for (int quarter = 0; quarter < 8; quarter++) {
+        const uint8_t *low = b + 64 * (quarter / 4) + 32 * (quarter % 2);
+        const uint8_t *high = b + 128 + 32 * (quarter / 4);
+        const int by = quarter % 4 / 2 * 4, pair = quarter % 4 * 2;
+        for (int i = 0; i < 32; i++)
+            n[32 * quarter + i] = (int8_t)(((low[i] >> by & 15) | (high[i] >> pair & 3) << 4) - 32);
+    }
+}
+
+/* ---- all of them ---- */
+
+/* Type, name, values and bytes of a block, kind. */
+#define DG_NUMBER_TYPES(X)                                                                         \
+    X(Q8_0, q8_0, 32, 34, PLAIN)                                                                   \
+    X(Q4_0, q4_0, 32, 18, PLAIN)                                                                   \
+    X(Q4_1, q4_1, 32, 20, LEAST)                                                                   \
+    X(Q5_0, q5_0, 32, 22, PLAIN)                                                                   \
+    X(Q5_1, q5_1, 32, 24, LEAST)                                                                   \
+    X(Q2_K, q2_k, 256, 84, HALVES_LEAST)                                                           \
+    X(Q3_K, q3_k, 256, 110, HALVES)                                                                \
+    X(Q4_K, q4_k, 256, 144, LEAST)                                                                 \
+    X(Q5_K, q5_k, 256, 176, LEAST)                                                                 \
+    X(Q6_K, q6_k, 256, 210, HALVES)                                                                \
+    X(IQ4_NL, iq4_nl, 32, 18, PLAIN)                                                               \
+    X(IQ4_XS, iq4_xs, 256, 136, PLAIN)                                                             \
+    X(MXFP4, mxfp4, 32, 17, PLAIN)                                                                 \
+    X(NVFP4, nvfp4, 64, 36, HALVES)
+
+static inline int group_of(dg_qkind kind)
+{
+    return kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST ? 16 : 32;
+}
+
+/* A pack function of each type over pack_panel(panel, args, kind, numbers function), which the file
+ * that includes this defines, and the table's entries. The numbers function takes n_value values
+ * from b on. */
+typedef void dg_numbers_fn(dg_numbers *out, const uint8_t *b, int n_value);
+#define DG_NUMBERS(type, name, values, bytes, kind)                                                \
+    static inline void row_##name(dg_numbers *out, const uint8_t *b, int n_value)                  \
+    {                                                                                              \
+        for (int i = 0; i < n_value; i += (values), b += (bytes)) {                                \
+            int g = i / group_of(DG_Q_##kind);                                                     \
+            numbers_##name(out->n + i, out->step + g, out->least + g, b);                          \
+        }                                                                                          \
+    }
+DG_NUMBER_TYPES(DG_NUMBERS)
+
+#define DG_PACK(type, name, values, bytes, kind)                                                   \
+    static void pack_##name(dg_qpanel *panel, const dg_qpack_args *a)                              \
+    {                                                                                              \
+        pack_panel(panel, a, DG_Q_##kind, row_##name);                                             \
+    }
+#define DG_PACK_ENTRY(type, name, values, bytes, kind) [DG_##type] = pack_##name,
+
+#endif

@@ -1,0 +1,106 @@
+/* Products on quantised weights in whole numbers: what docs/quantised-products.md explains, and the
+ * contract of the kernels that do it.
+ *
+ * Activations become whole numbers with a step for each 32 of them, once per row; weights keep the
+ * numbers, steps and least values that their blocks have. A sum of 32 products of whole numbers is
+ * exact in any order, and what is done to it in floats has one order, written below. So every
+ * instruction set gives the bits of the plain C, and a row's result depends on that row alone. */
+#ifndef DG_CPU_QUANTISED_H
+#define DG_CPU_QUANTISED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "tensor/dtype.h"
+
+enum {
+    DG_QBLOCK = 32,                     /* activations that share a step */
+    DG_QSLICE = 256,                    /* values along k that a panel holds at most */
+    DG_QBLOCKS = DG_QSLICE / DG_QBLOCK, /* of a panel */
+    DG_QCOLS = 16,                      /* columns of a panel */
+    DG_QGROUPS = DG_QSLICE / 16         /* runs of weights with a step of their own, at most */
+};
+
+/* ---- activations ----
+ *
+ * Rows lie in pairs, since a matrix instruction takes two at a time: row r is number r % 2 of pair
+ * r / 2. The step of 32 values is max |x| / 127 and a number the nearest even of x * (127 / max
+ * |x|). Below 2^-100 a maximum counts as 0. Where a value is not finite the step is NaN, and so is
+ * everything that is made of it. */
+typedef struct dg_qpair {
+    int8_t n[4][2][8];    /* [eight of 32][row][value] -127 … 127 */
+    float step[2][2];     /* [row], twice */
+    float sum[2][2];      /* [row], twice: the step times the sum of the numbers */
+    float half_sum[2][2]; /* [row][half]: the same of sixteen numbers */
+    int32_t bias[2][2];   /* [row][half]: -128 times the sum of sixteen numbers */
+} dg_qpair;
+
+/* Row `which` of n_block consecutive blocks of a pair, from 32 * n_block floats. */
+typedef void dg_quantise_fn(dg_qpair *out, int which, const float *x, int n_block);
+
+/* The same numbers in another place. */
+void dg_qrow_copy(dg_qpair *to, int to_which, const dg_qpair *from, int from_which, int n_block);
+
+/* ---- weights ---- */
+
+/* How a type's values follow from their numbers: value k is n[k] * step[k / group], less least[k /
+ * group] where there are least values. */
+typedef enum dg_qkind {
+    DG_Q_PLAIN,       /* groups of 32 */
+    DG_Q_LEAST,       /* groups of 32 with least values */
+    DG_Q_HALVES,      /* groups of 16 */
+    DG_Q_HALVES_LEAST /* groups of 16 with least values */
+} dg_qkind;
+
+/* DG_QCOLS columns of a weight, up to DG_QSLICE values of each. The order inside is that of the
+ * instruction set whose kernel packed it. */
+typedef struct dg_qpanel {
+    _Alignas(64) uint8_t n[DG_QSLICE * DG_QCOLS];
+    _Alignas(64) float step[2 * DG_QGROUPS * DG_QCOLS];
+    _Alignas(64) float least[2 * DG_QGROUPS * DG_QCOLS];
+    dg_qkind kind;
+} dg_qpanel;
+
+/* Packs n_block times 32 values of n_col rows of a matrix, `stride` bytes apart, which become
+ * columns; steps and least values are multiplied by `scale`. src needs no alignment. 1 <= n_col <=
+ * DG_QCOLS; 1 <= n_block <= DG_QBLOCKS, whole blocks of the type. */
+typedef struct dg_qpack_args {
+    const void *src;
+    size_t stride;
+    int n_block, n_col;
+    float scale;
+} dg_qpack_args;
+typedef void dg_qpack_fn(dg_qpanel *panel, const dg_qpack_args *a);
+
+/* y[i][c] = (add ? y[i][c] : 0) + the product of row first_row + i of x with column c, for i <
+ * n_row, c < n_col. `x` is the first block that the panel meets of the first pair of rows; the next
+ * pair's is ldx blocks on.
+ *
+ * For each block in ascending order, t being the exact sum of products of numbers (t0 and t1: of
+ * each half), w the weight's step and x the activation's:
+ *
+ *     plain     y = fma(t * w, x.step, y)
+ *     halves    y = fma(fma(t1, w1, t0 * w0), x.step, y)
+ *     least     then y = fma(-least, x.sum, y);  of halves: fma(-least0, x.half_sum[0], y), then
+ *               the second half's */
+typedef struct dg_qgemm_args {
+    float *y;
+    size_t ldy;
+    const dg_qpair *x;
+    size_t ldx;
+    const dg_qpanel *panel;
+    int first_row, n_row, n_block, n_col;
+    bool add;
+} dg_qgemm_args;
+typedef void dg_qgemm_fn(const dg_qgemm_args *a);
+
+/* What an instruction set offers; a panel goes to the product of the set that packed it. */
+typedef struct dg_qkernels {
+    dg_quantise_fn *quantise;
+    dg_qpack_fn *pack[DG_DTYPE_COMPUTE]; /* NULL for what is not a block type */
+    dg_qgemm_fn *gemm;
+} dg_qkernels;
+
+extern const dg_qkernels dg_quantised_ref;
+
+#endif

@@ -1,0 +1,321 @@
+/* Products on quantised weights: the bits of every instruction set are those of the plain C, and
+ * the plain C is what the blocks mean. */
+#include "kernels/check.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "tensor/blocks.h"
+
+static const dg_dtype types[] = {DG_Q8_0,   DG_Q4_0,   DG_Q4_1,  DG_Q5_0, DG_Q5_1,
+                                 DG_Q2_K,   DG_Q3_K,   DG_Q4_K,  DG_Q5_K, DG_Q6_K,
+                                 DG_IQ4_NL, DG_IQ4_XS, DG_MXFP4, DG_NVFP4};
+
+/* ---- activations ---- */
+
+/* Rows with blocks of zeros, of tiny values, of one large one, and of what is no number. */
+static float *odd_rows(check *c, int n, bool finite)
+{
+    float *x = check_normal(c, n, 1);
+    for (int b = 0; b < n / DG_QBLOCK; b++) {
+        float *block = x + b * DG_QBLOCK;
+        int at = check_int(c, 0, DG_QBLOCK - 1);
+        switch (check_int(c, 0, 11)) {
+        case 0:
+            memset(block, 0, DG_QBLOCK * sizeof *block);
+            break;
+        case 1:
+            for (int i = 0; i < DG_QBLOCK; i++)
+                block[i] *= 0x1p-99f;
+            break;
+        case 2:
+            block[at] = 3e5f;
+            break;
+        case 3:
+            block[at] = finite ? -1e-40f : INFINITY;
+            break;
+        case 4:
+            block[at] = finite ? 3e30f : NAN;
+            break;
+        default:
+            break;
+        }
+    }
+    return x;
+}
+
+static bool same_pairs(const dg_qpair *a, const dg_qpair *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int w = 0; w < 2; w++) {
+            if (memcmp(a[i].bias[w], b[i].bias[w], sizeof a[i].bias[w]) != 0)
+                return false;
+            for (int k = 0; k < 4; k++)
+                if (memcmp(a[i].n[k][w], b[i].n[k][w], 8) != 0)
+                    return false;
+            const float *p[] = {a[i].step[w], a[i].sum[w], a[i].half_sum[w]},
+                        *q[] = {b[i].step[w], b[i].sum[w], b[i].half_sum[w]};
+            for (int k = 0; k < 3; k++)
+                for (int j = 0; j < 2; j++)
+                    if (!(isnan(p[k][j]) && isnan(q[k][j])) && p[k][j] != q[k][j])
+                        return false;
+        }
+    return true;
+}
+
+/* Rows of x as pairs, by `q`. */
+static dg_qpair *quantised(check *c, const dg_qkernels *q, const float *x, int n_row, int n_block)
+{
+    size_t n = (size_t)(n_row + 1) / 2 * (size_t)n_block;
+    dg_qpair *pair = check_bytes(c, n * sizeof *pair);
+    memset(pair, 0, n * sizeof *pair);
+    for (int r = 0; r < n_row; r++)
+        q->quantise(pair + r / 2 * n_block, r % 2, x + (size_t)r * (size_t)n_block * DG_QBLOCK,
+                    n_block);
+    return pair;
+}
+
+static void check_quantise(check *c)
+{
+    check_begin(c, "quantise");
+    for (int n_block = 1; n_block <= 40; n_block++) {
+        int n = 2 * n_block;
+        const float *x = odd_rows(c, n * DG_QBLOCK, n_block % 2);
+        const dg_qpair *got = quantised(c, c->opt->q, x, 2, n_block),
+                       *want = quantised(c, c->ref->q, x, 2, n_block);
+        if (!same_pairs(got, want, n_block))
+            check_fail(c, "%d blocks differ from the reference", n_block);
+        for (int r = 0; r < 2; r++)
+            for (int i = 0; i < n_block * DG_QBLOCK; i++) {
+                const dg_qpair *p = &want[i / DG_QBLOCK];
+                float step = p->step[r][0], value = x[r * n_block * DG_QBLOCK + i];
+                double off = (double)step * p->n[i % DG_QBLOCK / 8][r][i % 8] - (double)value;
+                if (isfinite(step) && fabs(off) > 0.5001 * (double)step + 0x1p-100)
+                    check_fail(c, "%g became %g", (double)value, off + (double)value);
+            }
+        check_release(c);
+    }
+    const float *x = check_normal(c, 2816, 1);
+    dg_qpair *out = check_bytes(c, 88 * sizeof *out);
+    BENCH(c, "n 2816", 2816, "Gelem/s") c->opt->q->quantise(out, 0, x, 88);
+    check_end(c);
+}
+
+/* ---- products ---- */
+
+/* Blocks of anything, with scales that are numbers, `n_row` rows `stride` apart on an odd address.
+ */
+static unsigned char *random_blocks(check *c, dg_dtype t, int n_row, size_t row_bytes,
+                                    size_t stride)
+{
+    static const struct {
+        dg_dtype type;
+        int at[2]; /* halves of a block that must be numbers of ordinary size; -1: none */
+    } scales[] = {{DG_Q8_0, {0, -1}},   {DG_Q4_0, {0, -1}},   {DG_Q4_1, {0, 2}},
+                  {DG_Q5_0, {0, -1}},   {DG_Q5_1, {0, 2}},    {DG_Q2_K, {80, 82}},
+                  {DG_Q3_K, {108, -1}}, {DG_Q4_K, {0, 2}},    {DG_Q5_K, {0, 2}},
+                  {DG_Q6_K, {208, -1}}, {DG_IQ4_NL, {0, -1}}, {DG_IQ4_XS, {0, -1}}};
+    const size_t block = dg_dtype_bytes(t, dg_dtype_block(t));
+    unsigned char *p = check_bytes(c, (size_t)(n_row - 1) * stride + row_bytes + 1);
+    for (size_t i = 0; i < (size_t)(n_row - 1) * stride + row_bytes + 1; i++)
+        p[i] = (unsigned char)check_bits(c);
+    p++;
+    for (int r = 0; r < n_row; r++)
+        for (size_t b = 0; b < row_bytes; b += block) {
+            unsigned char *at = p + (size_t)r * stride + b;
+            if (t == DG_MXFP4)
+                at[0] = (unsigned char)check_int(c, 110, 130);
+            for (size_t i = 0; i < DG_COUNT(scales); i++)
+                for (int k = 0; k < 2 && scales[i].type == t; k++)
+                    if (scales[i].at[k] >= 0) {
+                        uint16_t half = dg_float_to_f16((float)check_uniform(c, -0.02, 0.02));
+                        memcpy(at + scales[i].at[k], &half, sizeof half);
+                    }
+        }
+    return p;
+}
+
+/* A panel of anything: what was not packed must not matter. */
+static dg_qpanel *panel_of(check *c)
+{
+    unsigned char *p = check_bytes(c, sizeof(dg_qpanel) + 64);
+    for (size_t i = 0; i < sizeof(dg_qpanel) + 64; i++)
+        p[i] = (unsigned char)check_bits(c);
+    return (dg_qpanel *)(p + (64 - (uintptr_t)p % 64) % 64);
+}
+
+typedef struct product {
+    dg_dtype type;
+    int n_row, first_row, n_block, n_col;
+    size_t ldy, stride;
+    float scale;
+    bool add;
+    const float *x, *y; /* y: what stands there before */
+    const unsigned char *w;
+} product;
+
+static int y_count(const product *p)
+{
+    return (int)((size_t)(p->n_row - 1) * p->ldy) + p->n_col;
+}
+
+/* The product in slices of k, as the backend cuts it. */
+static float *run(check *c, const dg_qkernels *q, const product *p)
+{
+    float *y = check_copy(c, p->y, y_count(p));
+    const dg_qpair *x = quantised(c, q, p->x, p->first_row + p->n_row, p->n_block);
+    dg_qpanel *panel = panel_of(c);
+    for (int b = 0; b < p->n_block; b += DG_QBLOCKS) {
+        int n_block = dg_min(DG_QBLOCKS, p->n_block - b);
+        q->pack[p->type](panel, &(dg_qpack_args){
+                                    .src = p->w + dg_dtype_bytes(p->type, (size_t)b * DG_QBLOCK),
+                                    .stride = p->stride,
+                                    .n_block = n_block,
+                                    .n_col = p->n_col,
+                                    .scale = p->scale,
+                                });
+        q->gemm(&(dg_qgemm_args){
+            .y = y,
+            .ldy = p->ldy,
+            .x = x + b,
+            .ldx = (size_t)p->n_block,
+            .panel = panel,
+            .first_row = p->first_row,
+            .n_row = p->n_row,
+            .n_block = n_block,
+            .n_col = p->n_col,
+            .add = p->add || b,
+        });
+    }
+    return y;
+}
+
+static product make_product(check *c, dg_dtype t, int n_row, int n_block, int n_col)
+{
+    size_t row_bytes = dg_dtype_bytes(t, (size_t)n_block * DG_QBLOCK);
+    product p = {.type = t,
+                 .n_row = n_row,
+                 .first_row = check_int(c, 0, 3),
+                 .n_block = n_block,
+                 .n_col = n_col,
+                 .ldy = (size_t)(n_col + check_int(c, 0, 5)),
+                 .stride = row_bytes + (size_t)check_int(c, 0, 3),
+                 .scale = check_int(c, 0, 1) ? 1 : 0.37f,
+                 .add = check_int(c, 0, 1)};
+    p.x = odd_rows(c, (p.first_row + n_row) * n_block * DG_QBLOCK, true);
+    p.y = check_normal(c, y_count(&p), 1);
+    p.w = random_blocks(c, t, n_col, row_bytes, p.stride);
+    return p;
+}
+
+/* What the product comes to in double, of the quantised x and the weights as src/tensor defines
+ * them, and how much may have been added up: a number's share and the least value are each at most
+ * twice the largest weight. */
+static void true_product(check *c, const product *p, float *want, float *size)
+{
+    const int n = p->n_block * DG_QBLOCK;
+    float *w = check_floats(c, n);
+    const dg_qpair *x = quantised(c, c->ref->q, p->x, p->first_row + p->n_row, p->n_block);
+    memcpy(want, p->y, (size_t)y_count(p) * sizeof *want);
+    memset(size, 0, (size_t)y_count(p) * sizeof *size);
+    for (int col = 0; col < p->n_col; col++) {
+        dg_blocks_widen(w, p->w + (size_t)col * p->stride, p->type, (size_t)n);
+        double largest = 0;
+        for (int k = 0; k < n; k++)
+            largest = fmax(largest, fabs((double)w[k]));
+        for (int r = 0; r < p->n_row; r++) {
+            int row = p->first_row + r;
+            const dg_qpair *from = x + row / 2 * p->n_block;
+            size_t at = (size_t)r * p->ldy + (size_t)col;
+            double sum = p->add ? (double)want[at] : 0, total = fabs(sum);
+            for (int k = 0; k < n; k++) {
+                const dg_qpair *b = &from[k / DG_QBLOCK];
+                double value = (double)b->step[row % 2][0] *
+                               b->n[k % DG_QBLOCK / 8][row % 2][k % 8] * (double)p->scale;
+                sum += value * (double)w[k];
+                total += fabs(value) * largest;
+            }
+            want[at] = (float)sum;
+            size[at] = (float)total;
+        }
+    }
+}
+
+static void check_product(check *c, dg_dtype t, int n_row, int n_block, int n_col)
+{
+    product p = make_product(c, t, n_row, n_block, n_col);
+    const float *want = run(c, c->ref->q, &p), *got = run(c, c->opt->q, &p);
+    check_same(c, "the reference", got, want, y_count(&p));
+
+    float *sum = check_floats(c, y_count(&p)), *size = check_floats(c, y_count(&p));
+    true_product(c, &p, sum, size);
+    /* four roundings for each block and two of the weights, of sums no larger than 4 * size */
+    check_close(c, want, sum, y_count(&p),
+                (check_tol){.abs = 4 * (4 * n_block + 6) * 0x1p-24, .size = size});
+
+    /* A row by itself, and a column by itself. */
+    product one = p;
+    const int r = check_int(c, 0, n_row - 1);
+    one.n_row = 1;
+    one.first_row += r;
+    one.y += (size_t)r * p.ldy;
+    const float *row = run(c, c->opt->q, &one);
+    check_same(c, "a row alone", row, got + (size_t)r * p.ldy, n_col);
+    one.n_col = 1;
+    check_same(c, "a column alone", run(c, c->opt->q, &one), row, 1);
+    check_release(c);
+}
+
+static void bench(check *c, dg_dtype t)
+{
+    static const int rows[] = {1, 4, 16, 64, 256};
+    enum { N_BLOCK = 88 };
+    for (size_t i = 0; i < DG_COUNT(rows); i++) {
+        char label[32];
+        snprintf(label, sizeof label, "n_row %d", rows[i]);
+        product p = make_product(c, t, rows[i], N_BLOCK, DG_QCOLS);
+        dg_qpanel *panel = panel_of(c);
+        const dg_qpair *x = quantised(c, c->opt->q, p.x, rows[i] + p.first_row, N_BLOCK);
+        float *y = check_copy(c, p.y, y_count(&p));
+        BENCH(c, label, 2.0 * rows[i] * N_BLOCK * DG_QBLOCK * DG_QCOLS, "GOP/s")
+        for (int b = 0; b < N_BLOCK; b += DG_QBLOCKS) {
+            c->opt->q->pack[t](panel,
+                               &(dg_qpack_args){p.w + dg_dtype_bytes(t, (size_t)b * DG_QBLOCK),
+                                                p.stride, DG_QBLOCKS, DG_QCOLS, 1});
+            c->opt->q->gemm(&(dg_qgemm_args){y, p.ldy, x + b, N_BLOCK, panel, 0, rows[i],
+                                             DG_QBLOCKS, DG_QCOLS, true});
+        }
+        if (i == 0)
+            BENCH(c, "pack", DG_QSLICE * DG_QCOLS, "Gelem/s")
+        c->opt->q->pack[t](panel, &(dg_qpack_args){p.w, p.stride, DG_QBLOCKS, DG_QCOLS, 1});
+        check_release(c);
+    }
+}
+
+void check_quantised(check *c)
+{
+    static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 33};
+    static const int depths[] = {1, 2, 3, 7, 8, 9, 16, 22};
+    if (!c->opt->q) {
+        printf("%-5s product          skipped: floats are faster there\n", c->set);
+        c->skipped++;
+        return;
+    }
+    check_quantise(c);
+    for (size_t i = 0; i < DG_COUNT(types); i++) {
+        dg_dtype t = types[i];
+        int least = (int)dg_dtype_block(t) / DG_QBLOCK;
+        char name[32];
+        snprintf(name, sizeof name, "product %s", dg_dtype_name(t));
+        check_begin(c, name);
+        for (size_t k = 0; k < DG_COUNT(rows); k++)
+            for (size_t j = 0; j < DG_COUNT(depths); j++) {
+                if (depths[j] % (least ? least : 1))
+                    continue;
+                check_product(c, t, rows[k], depths[j], DG_QCOLS);
+                check_product(c, t, rows[k], depths[j], check_int(c, 1, DG_QCOLS));
+            }
+        if (c->bench)
+            bench(c, t);
+        check_end(c);
+    }
+}
