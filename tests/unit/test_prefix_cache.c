@@ -472,15 +472,43 @@ END_TEST
 
 /* ---- the cache by itself ---- */
 
+typedef struct cache_alone {
+    tiny_model t;
+    dg_prefix_cache *cache;
+    int32_t *ids;  /* some prompt */
+    dg_kv_seq seq; /* and its keys and values */
+} cache_alone;
+
+static void open_alone(cache_alone *a, int n, size_t host_bytes)
+{
+    *a = (cache_alone){0};
+    tiny_open(&a->t, &(tiny_options){.max_row = n});
+    ck_assert_int_eq(dg_prefix_cache_create(&a->cache, a->t.kv, host_bytes, NULL), DGEMMA_OK);
+    a->ids = tiny_ids(&a->t, n, 5);
+    tiny_encode(&a->t, &a->seq, a->ids, n, n);
+}
+
+/* What points hold counts as unused, and goes with them. */
+static void close_alone(cache_alone *a)
+{
+    bool keeps = dg_prefix_count(a->cache) > 0;
+    dg_kv_seq_clear(a->t.kv, &a->seq);
+    ck_assert_uint_eq(dg_kv_bytes_used(a->t.kv), 0);
+    ck_assert(!keeps || dg_kv_bytes_held(a->t.kv) > 0);
+    dg_prefix_cache_free(a->cache);
+    ck_assert_uint_eq(dg_kv_bytes_held(a->t.kv), 0);
+    dg_free(a->ids);
+    tiny_close(&a->t);
+}
+
 /* Pictures with the same hash and other pixels, as somebody with bad intentions could make them. */
 START_TEST(a_hash_is_not_believed)
 {
     enum { N = 100 };
-    tiny_model t;
-    tiny_open(&t, &(tiny_options){.max_row = N});
-    dg_prefix_cache *c;
-    ck_assert_int_eq(dg_prefix_cache_create(&c, t.kv, 1 << 20, NULL), DGEMMA_OK);
-    int32_t *ids = tiny_ids(&t, N, 5);
+    cache_alone a;
+    open_alone(&a, N, 1 << 20);
+    dg_prefix_cache *c = a.cache;
+    int32_t *ids = a.ids;
     uint8_t pixels[2][48] = {{1}, {2}};
     dg_picture list[2];
     for (int i = 0; i < 2; i++)
@@ -489,10 +517,9 @@ START_TEST(a_hash_is_not_believed)
             .hash = 77,
             .token = 50};
     dg_pictures one = {.list = &list[0], .n = 1}, other = {.list = &list[1], .n = 1};
-    dg_kv_seq seq = {0}, found = {0};
-    tiny_encode(&t, &seq, ids, N, N);
+    dg_kv_seq found = {0};
     int parted;
-    dg_prefix_keep(c, &(dg_prefix){ids, N, &one, NULL}, &seq);
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &one, NULL}, &a.seq);
     ck_assert_int_eq(dg_prefix_count(c), 1);
     dg_prefix_find(c, &(dg_prefix){ids, N, &other, NULL}, &found, &parted);
     ck_assert_int_eq(found.n_token, 0);
@@ -505,17 +532,11 @@ START_TEST(a_hash_is_not_believed)
     ck_assert_int_eq(parted, N - 1);
     dg_prefix_find(c, &(dg_prefix){ids, N, &one, NULL}, &found, &parted);
     ck_assert_int_eq(found.n_token, N);
-    dg_kv_seq_clear(t.kv, &found);
-    dg_prefix_keep(c, &(dg_prefix){ids, N, &one, NULL}, &seq); /* once is enough */
+    dg_kv_seq_clear(a.t.kv, &found);
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &one, NULL}, &a.seq); /* once is enough */
     ck_assert_int_eq(dg_prefix_count(c), 1);
 
-    dg_kv_seq_clear(t.kv, &seq);
-    ck_assert_uint_eq(dg_kv_bytes_used(t.kv), 0);
-    ck_assert_uint_gt(dg_kv_bytes_held(t.kv), 0);
-    dg_prefix_cache_free(c);
-    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), 0);
-    dg_free(ids);
-    tiny_close(&t);
+    close_alone(&a);
 }
 END_TEST
 
@@ -525,13 +546,11 @@ END_TEST
 START_TEST(a_hash_of_tokens_is_not_believed)
 {
     enum { N = 100, STRIPE = 16 };
-    tiny_model t;
-    tiny_open(&t, &(tiny_options){.max_row = N});
-    dg_prefix_cache *c;
-    ck_assert_int_eq(dg_prefix_cache_create(&c, t.kv, 1 << 20, NULL), DGEMMA_OK);
-    int32_t *ids = tiny_ids(&t, N, 5), one[N], other[N];
-    dg_kv_seq seq = {0}, found = {0};
-    tiny_encode(&t, &seq, ids, N, N);
+    cache_alone a;
+    open_alone(&a, N, 1 << 20);
+    dg_prefix_cache *c = a.cache;
+    int32_t *ids = a.ids, one[N], other[N];
+    dg_kv_seq found = {0};
     memcpy(one, ids, sizeof one);
     one[0] = 0x396CFEB8;
     one[STRIPE] = 0x2C81017C;
@@ -539,17 +558,14 @@ START_TEST(a_hash_of_tokens_is_not_believed)
     other[1]++;
     other[STRIPE + 1]--;
     int parted;
-    dg_prefix_keep(c, &(dg_prefix){one, N, NULL, NULL}, &seq);
+    dg_prefix_keep(c, &(dg_prefix){one, N, NULL, NULL}, &a.seq);
     dg_prefix_find(c, &(dg_prefix){other, N, NULL, NULL}, &found, &parted);
     ck_assert_int_eq(parted, N); /* the hashes are the same */
     ck_assert_int_eq(found.n_token, 0);
     dg_prefix_find(c, &(dg_prefix){one, N, NULL, NULL}, &found, &parted);
     ck_assert_int_eq(found.n_token, N);
-    dg_kv_seq_clear(t.kv, &found);
-    dg_kv_seq_clear(t.kv, &seq);
-    dg_prefix_cache_free(c);
-    dg_free(ids);
-    tiny_close(&t);
+    dg_kv_seq_clear(a.t.kv, &found);
+    close_alone(&a);
 }
 END_TEST
 
@@ -557,28 +573,22 @@ END_TEST
 START_TEST(tokens_and_tables_are_bounded)
 {
     enum { N = 200, N_POINT = 12, BOUND = 4096 };
-    tiny_model t;
-    tiny_open(&t, &(tiny_options){.max_row = N});
-    dg_prefix_cache *c;
-    ck_assert_int_eq(dg_prefix_cache_create(&c, t.kv, BOUND, NULL), DGEMMA_OK);
-    int32_t *ids = tiny_ids(&t, N, 5);
-    dg_kv_seq seq = {0};
-    tiny_encode(&t, &seq, ids, N, N);
+    cache_alone a;
+    open_alone(&a, N, BOUND);
+    dg_prefix_cache *c = a.cache;
+    int32_t *ids = a.ids;
     for (int i = 0; i < N_POINT; i++) {
         dg_kv_seq found = {0};
         int parted;
         ids[0] = i;
-        dg_prefix_keep(c, &(dg_prefix){ids, N, NULL, NULL}, &seq);
+        dg_prefix_keep(c, &(dg_prefix){ids, N, NULL, NULL}, &a.seq);
         ck_assert_int_le(dg_prefix_count(c), BOUND / (N * (int)sizeof *ids));
         dg_prefix_find(c, &(dg_prefix){ids, N, NULL, NULL}, &found, &parted);
         ck_assert_int_eq(found.n_token, N);
-        dg_kv_seq_clear(t.kv, &found);
+        dg_kv_seq_clear(a.t.kv, &found);
     }
     ck_assert_int_ge(dg_prefix_count(c), 2);
-    dg_kv_seq_clear(t.kv, &seq);
-    dg_prefix_cache_free(c);
-    dg_free(ids);
-    tiny_close(&t);
+    close_alone(&a);
 }
 END_TEST
 
@@ -587,16 +597,13 @@ START_TEST(salts_have_nothing_in_common)
 {
     enum { N = 200 };
     static const char *const salts[] = {NULL, "", "one", "other", "on"};
-    tiny_model t;
-    tiny_open(&t, &(tiny_options){.max_row = N});
-    dg_prefix_cache *c;
-    ck_assert_int_eq(dg_prefix_cache_create(&c, t.kv, 1 << 20, NULL), DGEMMA_OK);
-    int32_t *ids = tiny_ids(&t, N, 5);
-    dg_kv_seq seq = {0};
-    tiny_encode(&t, &seq, ids, N, N);
+    cache_alone a;
+    open_alone(&a, N, 1 << 20);
+    dg_prefix_cache *c = a.cache;
+    int32_t *ids = a.ids;
     for (size_t k = 0; k < DG_COUNT(salts); k++) {
         dg_prefix kept = {ids, N, NULL, salts[k]};
-        dg_prefix_keep(c, &kept, &seq);
+        dg_prefix_keep(c, &kept, &a.seq);
         ck_assert_int_eq(dg_prefix_count(c), 1);
         for (size_t i = 0; i < DG_COUNT(salts); i++) {
             bool equal = i == k || (i < 2 && k < 2);
@@ -607,17 +614,14 @@ START_TEST(salts_have_nothing_in_common)
             ck_assert_int_eq(found.n_token, equal ? N : 0);
             ck_assert_int_eq(parted, equal ? N : 0);
             ck_assert_int_eq(dg_prefix_common(&kept, &asked), equal ? N : 0);
-            dg_kv_seq_clear(t.kv, &found);
+            dg_kv_seq_clear(a.t.kv, &found);
         }
         ck_assert(dg_prefix_evict(c));
     }
-    dg_prefix_keep(c, &(dg_prefix){ids, N, NULL, "one"}, &seq); /* both may be there */
-    dg_prefix_keep(c, &(dg_prefix){ids, N, NULL, "other"}, &seq);
+    dg_prefix_keep(c, &(dg_prefix){ids, N, NULL, "one"}, &a.seq); /* both may be there */
+    dg_prefix_keep(c, &(dg_prefix){ids, N, NULL, "other"}, &a.seq);
     ck_assert_int_eq(dg_prefix_count(c), 2);
-    dg_kv_seq_clear(t.kv, &seq);
-    dg_prefix_cache_free(c);
-    dg_free(ids);
-    tiny_close(&t);
+    close_alone(&a);
 }
 END_TEST
 
@@ -627,11 +631,10 @@ START_TEST(too_large_is_not_kept)
 {
     enum { N = 100, SIDE = 64 };
     static uint8_t pixels[3][SIDE * SIDE * 3];
-    tiny_model t;
-    tiny_open(&t, &(tiny_options){.max_row = N});
-    dg_prefix_cache *c;
-    ck_assert_int_eq(dg_prefix_cache_create(&c, t.kv, 2 * sizeof *pixels + 4096, NULL), DGEMMA_OK);
-    int32_t *ids = tiny_ids(&t, N, 5);
+    cache_alone a;
+    open_alone(&a, N, 2 * sizeof *pixels + 4096);
+    dg_prefix_cache *c = a.cache;
+    int32_t *ids = a.ids;
     dg_picture list[3];
     for (int i = 0; i < 3; i++) {
         memset(pixels[i], i, sizeof pixels[i]);
@@ -641,23 +644,19 @@ START_TEST(too_large_is_not_kept)
             .token = 50 + 5 * i};
     }
     dg_pictures all = {.list = list, .n = 3};
-    dg_kv_seq seq = {0}, found = {0};
-    tiny_encode(&t, &seq, ids, N, N);
-    dg_prefix_keep(c, &(dg_prefix){ids, 40, NULL, NULL}, &seq);
-    dg_prefix_keep(c, &(dg_prefix){ids, N, &all, NULL}, &seq);
+    dg_kv_seq found = {0};
+    dg_prefix_keep(c, &(dg_prefix){ids, 40, NULL, NULL}, &a.seq);
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &all, NULL}, &a.seq);
     ck_assert_int_eq(dg_prefix_count(c), 1);
     int parted;
     dg_prefix_find(c, &(dg_prefix){ids, 40, NULL, NULL}, &found, &parted);
     ck_assert_int_eq(found.n_token, 40);
-    dg_kv_seq_clear(t.kv, &found);
+    dg_kv_seq_clear(a.t.kv, &found);
     list[2].patches.resized = pixels[0];
     list[2].hash = list[0].hash;
-    dg_prefix_keep(c, &(dg_prefix){ids, N, &all, NULL}, &seq);
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &all, NULL}, &a.seq);
     ck_assert_int_eq(dg_prefix_count(c), 2);
-    dg_kv_seq_clear(t.kv, &seq);
-    dg_prefix_cache_free(c);
-    dg_free(ids);
-    tiny_close(&t);
+    close_alone(&a);
 }
 END_TEST
 
