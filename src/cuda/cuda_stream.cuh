@@ -31,9 +31,10 @@ template <> struct stream_row<format_q4_k_bytes> {
     static constexpr int UNIT_BYTES = BYTE_UNIT;
 };
 
-/* Units of k in a stage: 64 or 128 values, or the 256 of a long block. */
+/* Units of k in a stage: 128 values, or the 256 of a long block. Shorter ones cost more of the
+ * producer's time. */
 template <class F> struct stream_stage {
-    static constexpr int UNITS = F::UNIT == 64 && F::CHUNK < 2048 ? 2 : 1;
+    static constexpr int UNITS = F::UNIT == 64 ? 2 : 1;
     static constexpr int K16 = UNITS * stream_row<F>::UNIT_BYTES / 16; /* pieces of a row of x */
 };
 
@@ -106,17 +107,27 @@ template <int NT_MAX> static __device__ __forceinline__ int token_tiles(int n)
     return min((n + 8 * STEP - 1) / (8 * STEP) * STEP, NT_MAX);
 }
 
-/* ---- the producer ---- */
+/* ---- the producer: one warp, whose instructions take longer than those of many would; what can be
+ * known before a stage is ---- */
+
+/* An item's weights of the unit that comes next, of w[0] and w[1]. */
+struct weight_source {
+    const unsigned char *side[2];
+    size_t unit_bytes; /* from a unit to the next */
+};
 
 template <class F>
-static __device__ __forceinline__ const unsigned char *weights_at(const dg_stream_job &job,
-                                                                  const stream_item &item, int side,
-                                                                  int unit)
+static __device__ __forceinline__ weight_source weights_of(const dg_stream_job &job,
+                                                           const stream_item &item)
 {
-    size_t tile =
-        ((size_t)item.group[side] * (size_t)job.n_unit + (size_t)unit) * (size_t)job.tiles +
-        (size_t)item.tile;
-    return job.w[side] + (size_t)item.expert * job.mat_bytes + tile * packed_unit<F>::BYTES;
+    constexpr size_t BYTES = packed_unit<F>::BYTES;
+    weight_source from;
+    from.unit_bytes = (size_t)job.tiles * BYTES;
+    for (int side = 0; side < 2; side++)
+        from.side[side] = job.w[side] + (size_t)item.expert * job.mat_bytes +
+                          (size_t)item.group[side] * (size_t)job.n_unit * from.unit_bytes +
+                          (size_t)item.tile * BYTES;
+    return from;
 }
 
 #if !defined(__CUDACC__) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -126,19 +137,20 @@ enum { FULL_ARRIVALS = 33 };
 template <class F>
 static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *full,
                                                     const dg_stream_job &job,
-                                                    const stream_item &item, int unit, int n_unit)
+                                                    const weight_source &from, int n_tile,
+                                                    int n_unit)
 {
-    constexpr int BYTES = packed_unit<F>::BYTES;
-    bool whole = item.n_tile == job.tiles;
+    constexpr int BYTES = packed_unit<F>::BYTES, UNITS = stream_stage<F>::UNITS;
+    bool whole = n_tile == job.tiles;
     int n_copy = whole ? 1 : n_unit;
-    uint32_t bytes = (uint32_t)((whole ? n_unit : 1) * item.n_tile * BYTES);
+    uint32_t bytes = (uint32_t)((whole ? n_unit : 1) * n_tile * BYTES);
     if (threadIdx.x % 32 != 0)
         return;
     dg_mbar_expect(full, 2 * (uint32_t)n_copy * bytes);
     for (int side = 0; side < 2; side++)
         for (int u = 0; u < n_copy; u++)
-            dg_bulk_g2s(to + (side * stream_stage<F>::UNITS + u) * job.share * BYTES,
-                        weights_at<F>(job, item, side, unit + u), bytes, full);
+            dg_bulk_g2s(to + (side * UNITS + u) * job.share * BYTES,
+                        from.side[side] + (size_t)u * from.unit_bytes, bytes, full);
 }
 
 static __device__ __forceinline__ void arrive_without_copies(uint64_t *full)
@@ -152,17 +164,18 @@ static __device__ __forceinline__ void arrive_without_copies(uint64_t *full)
 enum { FULL_ARRIVALS = 32 };
 
 template <class F>
-static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *full,
+static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *,
                                                     const dg_stream_job &job,
-                                                    const stream_item &item, int unit, int n_unit)
+                                                    const weight_source &from, int n_tile,
+                                                    int n_unit)
 {
     constexpr int BYTES = packed_unit<F>::BYTES;
     for (int side = 0; side < 2; side++)
         for (int u = 0; u < n_unit; u++) {
             unsigned char *piece = to + (side * stream_stage<F>::UNITS + u) * job.share * BYTES;
-            const unsigned char *from = weights_at<F>(job, item, side, unit + u);
-            for (int i = (int)threadIdx.x % 32 * 16; i < item.n_tile * BYTES; i += 512)
-                dg_cp_async16(piece + i, from + i);
+            const unsigned char *unit = from.side[side] + (size_t)u * from.unit_bytes;
+            for (int i = (int)threadIdx.x % 32 * 16; i < n_tile * BYTES; i += 512)
+                dg_cp_async16(piece + i, unit + i);
         }
 }
 
@@ -172,12 +185,17 @@ static __device__ __forceinline__ void arrive_without_copies(uint64_t *full)
 }
 #endif
 
-/* The ring's next stage, when nobody reads it any more; it now belongs to `item`. */
-static __device__ __forceinline__ void ring_take(const stream_ring &ring, const stream_item &item)
+/* The ring's next stage, when nobody reads it any more. */
+static __device__ __forceinline__ void ring_take(const stream_ring &ring)
 {
     if (ring.turn > 0)
         dg_mbar_wait(ring.empty + ring.slot, (ring.turn - 1) & 1);
     __syncwarp();
+}
+
+/* A stage is where an item begins; consumers look there. */
+static __device__ __forceinline__ void ring_begin(const stream_ring &ring, const stream_item &item)
+{
     if (threadIdx.x % 32 == 0)
         ring.item[ring.slot] = item;
     __syncwarp();
@@ -191,6 +209,10 @@ static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
 {
     constexpr int UNITS = stream_stage<F>::UNITS, ROW = stream_row<F>::UNIT_BYTES;
     int lane = (int)threadIdx.x % 32, n_tile = token_tiles<NT_MAX>(item.n);
+    int bytes = stage_bytes<F, NT_MAX>(job.share);
+    int x_at =
+        2 * UNITS * job.share * packed_unit<F>::BYTES + lane / 8 * NT_MAX * 128 + lane % 8 * 16;
+    weight_source weights = weights_of<F>(job, item);
     const unsigned char *from[NT_MAX];
 #pragma unroll
     for (int j = 0; j < NT_MAX; j++) {
@@ -200,18 +222,25 @@ static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
     for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring, job.n_stage)) {
         int n_unit = min(UNITS, job.n_unit - unit);
         uint64_t *full = ring.full + ring.slot;
-        unsigned char *to = ring.stages + ring.slot * stage_bytes<F, NT_MAX>(job.share);
-        ring_take(ring, item);
-        copy_weights<F>(to, full, job, item, unit, n_unit);
-        to +=
-            2 * UNITS * job.share * packed_unit<F>::BYTES + lane / 8 * NT_MAX * 128 + lane % 8 * 16;
+        unsigned char *to = ring.stages + ring.slot * bytes, *x = to + x_at;
+        ring_take(ring);
+        if (unit == 0)
+            ring_begin(ring, item);
+        copy_weights<F>(to, full, job, weights, item.n_tile, n_unit);
 #pragma unroll
-        for (int j = 0; j < NT_MAX; j++)
-            if (j < n_tile)
-                for (int k = 0; k < n_unit * ROW / 64; k++)
-                    dg_cp_async16_if(to + (k * 4 * NT_MAX + j) * 128, from[j] + unit * ROW + k * 64,
+        for (int j = 0; j < NT_MAX; j++) {
+            if (j >= n_tile)
+                break;
+#pragma unroll
+            for (int k = 0; k < UNITS * ROW / 64; k++)
+                if (k < n_unit * ROW / 64)
+                    dg_cp_async16_if(x + (k * 4 * NT_MAX + j) * 128, from[j] + k * 64,
                                      j * 8 + lane % 8 < item.n);
+            from[j] += UNITS * ROW;
+        }
         dg_cp_async_mbar_arrive(full);
+        for (int side = 0; side < 2; side++)
+            weights.side[side] += UNITS * weights.unit_bytes;
     }
 }
 
@@ -225,7 +254,8 @@ static __device__ __forceinline__ void produce(stream_ring &ring, const dg_strea
         produce_item<F, NT_MAX>(ring, job, item_at(job, number, each));
         number = (int)gridDim.x + __shfl_sync(DG_ALL_LANES, taken, 0);
     }
-    ring_take(ring, stream_item{});
+    ring_take(ring);
+    ring_begin(ring, stream_item{});
     arrive_without_copies(ring.full + ring.slot);
 }
 
