@@ -246,6 +246,8 @@ static dg_cuda_shape shape_of(const dg_batch *b)
     for (int i = 0; i < b->n_segment; i++) {
         const dg_segment *seg = &b->segment[i];
         s.soft |= seg->canvas && seg->soft;
+        s.changed |=
+            seg->canvas && seg->options && (seg->options->n_bias || seg->options->n_banned);
         s.special |=
             seg->canvas && seg->options && draw_kind(seg->options->draw) >= DG_CUDA_DRAW_HEATED;
     }

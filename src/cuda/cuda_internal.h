@@ -26,7 +26,7 @@ typedef struct dg_cuda_batch {
 /* All that decides which kernels a pass launches with which arguments. */
 typedef struct dg_cuda_shape {
     int n_row, n_encode, n_segment;
-    bool feature, given, special, listed, soft;
+    bool feature, given, changed, special, listed, soft;
     const void *kv; /* the store */
 } dg_cuda_shape;
 

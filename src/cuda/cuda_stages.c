@@ -394,6 +394,7 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
                                .softcap = a->softcap,
                                .given = b->given != NULL,
                                .logits = logits,
+                               .changed = cu->shape.changed,
                                .special = cu->shape.special,
                                .listed = cu->shape.listed,
                                .drop = cu->exact ? 0 : DG_CUDA_SOFT_DROP,

@@ -169,35 +169,63 @@ static __global__ void measure_words(dg_cuda_words_args a)
 
 /* ---- what was found ---- */
 
-/* The first word whose cumulative mass exceeds `target`, chunk by chunk from `chunk` on; one
- * thread. Rounding may leave the target at the very end: then the last word that has any mass. */
-static __device__ int draw_word(const float *z, const float *mass, int chunks, int n_vocab,
-                                float max, int chunk, double target)
+/* Where a draw is: by thread 0, for all of a block. */
+struct draw_place {
+    int range, chunk; /* of a thread's chunks; of all */
+    double target;    /* the mass that is left to go */
+};
+
+/* The first chunk from `chunk` on, and below `end`, at whose end less than the target is left. */
+static __device__ __forceinline__ bool find_chunk(draw_place &at, const float *mass, int n)
 {
-    int last = -1;
-    for (; chunk < chunks; chunk++) {
-        if (!(mass[chunk] > 0))
-            continue;
-        last = chunk;
-        if ((double)mass[chunk] > target)
-            break;
-        target -= (double)mass[chunk];
+    for (int i = 0; i < n; i++) {
+        if ((double)mass[i] > at.target) {
+            at.chunk += i;
+            return true;
+        }
+        at.target -= (double)mass[i];
     }
-    if (chunk >= chunks) {
-        if (last < 0)
-            return 0;
-        chunk = last;
-        target = INFINITY;
+    at.chunk += n;
+    return false;
+}
+
+/* The chunk of a draw whose range of chunks is known. Rounding may leave the target at the very end
+ * of a range: then further on, and behind all of them the last chunk that has any mass. By all
+ * threads; `near` has room for their loads. */
+static __device__ __forceinline__ void settle_chunk(draw_place &at, const float *mass, int chunks,
+                                                    int each, float near[ROW_THREADS])
+{
+    int t = (int)threadIdx.x, first = at.range * each, n = min(each, (int)ROW_THREADS);
+    if (t < n)
+        near[t] = first + t < chunks ? mass[first + t] : 0;
+    __syncthreads();
+    if (t == 0) {
+        at.chunk = first;
+        if (!find_chunk(at, near, min(n, chunks - first)) &&
+            !find_chunk(at, mass + at.chunk, chunks - at.chunk)) {
+            do
+                at.chunk--;
+            while (at.chunk > 0 && !(mass[at.chunk] > 0));
+            at.target = INFINITY;
+        }
     }
+    __syncthreads();
+}
+
+/* The first word of the chunk whose cumulative mass exceeds the target, or the last that has any.
+ */
+static __device__ __forceinline__ int settle_word(const draw_place &at, const float *z, int n_vocab,
+                                                  float max, float near[ROW_THREADS])
+{
+    int t = (int)threadIdx.x, first = at.chunk * CHUNK_WORDS, word = first;
+    if (t < CHUNK_WORDS)
+        near[t] = first + t < n_vocab ? word_mass(z[first + t], max) : 0;
+    __syncthreads();
     double sum = 0;
-    int word = chunk * CHUNK_WORDS;
-    for (int i = chunk * CHUNK_WORDS; i < min((chunk + 1) * CHUNK_WORDS, n_vocab); i++) {
-        float e = word_mass(z[i], max);
-        sum += (double)e;
-        if (e > 0)
-            word = i;
-        if (sum > target)
-            return i;
+    for (int i = 0; t == 0 && i < CHUNK_WORDS && !(sum > at.target); i++) {
+        sum += (double)near[i];
+        if (near[i] > 0)
+            word = first + i;
     }
     return word;
 }
@@ -217,10 +245,42 @@ static __device__ __forceinline__ float row_max(const dg_cuda_words_args &a, int
     return top;
 }
 
+/* By one thread: what the shares of all say of the row. Gives the range of a plain draw, or less
+ * than 0. */
+static __device__ __forceinline__ draw_place conclude_row(const dg_cuda_words_args &a, int r,
+                                                          float max, int argmax,
+                                                          const double share[ROW_THREADS],
+                                                          const double slopes[ROW_THREADS])
+{
+    draw_place at = {-1, 0, 0};
+    double total = 0, slope = 0;
+    for (int i = 0; i < ROW_THREADS; i++) {
+        total += share[i];
+        slope += slopes[i];
+    }
+    bool right = total > 0 && total <= DBL_MAX && slope == slope;
+    double entropy = log(total) - slope / total;
+    a.w.sums[2 * r] = right ? total : 0;
+    a.w.sums[2 * r + 1] = (double)max;
+    a.out.entropy[r] = right ? (float)(entropy > 0 ? entropy : 0) : nanf("");
+    a.out.argmax[r] = argmax;
+    a.out.drawn[r] = argmax;
+    if (a.listed)
+        a.out.logprob[r] = (float)-log(total);
+    if (!right || a.row[r].draw != DG_CUDA_DRAW_PLAIN)
+        return at;
+    at.target = a.row[r].uniform * total;
+    for (at.range = 0; at.range < ROW_THREADS - 1 && share[at.range] <= at.target; at.range++)
+        at.target -= share[at.range];
+    return at;
+}
+
 /* Block: a row. */
 static __global__ void conclude_rows(dg_cuda_words_args a)
 {
     __shared__ double share[ROW_THREADS], slopes[ROW_THREADS];
+    __shared__ float near[ROW_THREADS];
+    __shared__ draw_place at;
     int r = (int)blockIdx.x, t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab);
     int each = (chunks + ROW_THREADS - 1) / ROW_THREADS, argmax;
     dg_grid_wait();
@@ -237,31 +297,15 @@ static __global__ void conclude_rows(dg_cuda_words_args a)
     share[t] = sum;
     slopes[t] = slope;
     __syncthreads();
-    if (t)
+    if (t == 0)
+        at = conclude_row(a, r, max, argmax, share, slopes);
+    __syncthreads();
+    if (at.range < 0)
         return;
-    double total = 0;
-    slope = 0;
-    for (int i = 0; i < ROW_THREADS; i++) {
-        total += share[i];
-        slope += slopes[i];
-    }
-    bool right = total > 0 && total <= DBL_MAX && slope == slope;
-    double entropy = log(total) - slope / total;
-    a.w.sums[2 * r] = right ? total : 0;
-    a.w.sums[2 * r + 1] = (double)max;
-    a.out.entropy[r] = right ? (float)(entropy > 0 ? entropy : 0) : nanf("");
-    a.out.argmax[r] = argmax;
-    a.out.drawn[r] = argmax;
-    if (a.listed)
-        a.out.logprob[r] = (float)-log(total);
-    if (!right || a.row[r].draw != DG_CUDA_DRAW_PLAIN)
-        return;
-    double target = a.row[r].uniform * total;
-    int i = 0;
-    for (; i < ROW_THREADS - 1 && share[i] <= target; i++)
-        target -= share[i];
-    a.out.drawn[r] = draw_word(a.w.z + (size_t)r * (size_t)a.n_vocab, mass, chunks, a.n_vocab, max,
-                               i * each, target);
+    settle_chunk(at, mass, chunks, each, near);
+    int word = settle_word(at, a.w.z + (size_t)r * (size_t)a.n_vocab, a.n_vocab, max, near);
+    if (t == 0)
+        a.out.drawn[r] = word;
 }
 
 /* ---- draws from a hotter, colder or filtered version: a block a row, only for rows that ask for
@@ -507,7 +551,9 @@ extern "C" cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_wor
     if (a->n_row < 1)
         return cudaSuccess;
     dim3 pieces(PIECES, (unsigned)a->n_row), rows((unsigned)a->n_row);
-    cudaError_t error = DG_LAUNCH(measure_words, pieces, ROW_THREADS, 0, stream, *a);
+    cudaError_t error = cudaSuccess;
+    if (!a->measured || a->changed)
+        error = DG_LAUNCH(measure_words, pieces, ROW_THREADS, 0, stream, *a);
     if (!error)
         error = DG_LAUNCH(conclude_rows, rows, ROW_THREADS, 0, stream, *a);
     if (!error && a->special)

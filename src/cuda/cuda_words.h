@@ -97,6 +97,7 @@ typedef struct dg_cuda_words_args {
     bool given;    /* z is there already: nothing is processed */
     bool measured; /* dg_cuda_words_head was there before */
     float *logits; /* device [n_row, n_vocab], a copy before the temperature; or NULL */
+    bool changed;  /* some row has biases or bans */
     bool special;  /* some row does not draw plainly */
     bool listed;   /* log-probabilities are asked for */
     float drop;    /* DG_CUDA_SOFT_DROP, or 0: nothing */

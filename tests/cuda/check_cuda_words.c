@@ -47,6 +47,11 @@ typedef struct result {
     int32_t *argmax, *drawn;
 } result;
 
+static double uniform_of(int row)
+{
+    return (row + 0.5) / MAX_ROW;
+}
+
 /* The rows [first, first + n_row) of z, together. */
 static result run_rows(const table *t, const float *z, int first, int n_row)
 {
@@ -58,7 +63,7 @@ static result run_rows(const table *t, const float *z, int first, int n_row)
     for (int r = 0; r < n_row; r++) {
         row[r].soft = soft + (size_t)r * N_EMBD;
         row[r].temperature = 1;
-        row[r].uniform = 0.25 + 0.5 * (first + r) / MAX_ROW;
+        row[r].uniform = uniform_of(first + r);
     }
     dg_cuda_words_args a = {
         .n_row = n_row,
@@ -109,8 +114,16 @@ static void expect_row(const table *t, const float *z, int r, const result *got,
     double entropy = log(sum) - slope / sum;
     expect_relative("soft", got->soft + (size_t)r * N_EMBD, want, N_EMBD, limit);
     expect_close("entropy", got->entropy + r, &entropy, 1, 1e-5, 1e-6);
-    if (got->argmax[r] != argmax || got->drawn[r] < 0 || got->drawn[r] >= N_VOCAB)
+    if (got->argmax[r] != argmax || got->drawn[r] < 0 || got->drawn[r] >= N_VOCAB) {
         case_fail("row %d: arg-max %d, not %d; drawn %d", r, got->argmax[r], argmax, got->drawn[r]);
+        return;
+    }
+    double before = 0,
+           target = uniform_of(r) * sum; /* the drawn word covers it, but for rounding */
+    for (int v = 0; v < got->drawn[r]; v++)
+        before += exp(z[v] - max);
+    if (before > target * (1 + 1e-5) || before + exp(z[got->drawn[r]] - max) < target * (1 - 1e-5))
+        case_fail("row %d: drawn %d, which covers %g of %g", r, got->drawn[r], before, target);
 }
 
 static void check_soft(dg_dtype type, int capability)
@@ -171,6 +184,7 @@ static void check_head(dg_dtype type)
                             .row = device_copy(row, sizeof row),
                             .softcap = 6,
                             .measured = true,
+                            .changed = true,
                             .logits = device_bytes(n * 4),
                             .out = {device_bytes(sizeof entropy), device_bytes(sizeof argmax),
                                     device_bytes(sizeof argmax), NULL, NULL, NULL}};
