@@ -280,47 +280,6 @@ static __device__ __forceinline__ void dg_bulk_g2s(void *shared, const void *glo
 #endif
 }
 
-/* What is read once gives way in the cache, what is read again stays. */
-static __device__ __forceinline__ uint64_t dg_cache_once(void)
-{
-    uint64_t hint = 0;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(hint));
-#endif
-    return hint;
-}
-
-static __device__ __forceinline__ uint64_t dg_cache_usual(void)
-{
-    uint64_t hint = 0;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(hint));
-#endif
-    return hint;
-}
-
-static __device__ __forceinline__ uint64_t dg_cache_again(void)
-{
-    uint64_t hint = 0;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(hint));
-#endif
-    return hint;
-}
-
-static __device__ __forceinline__ void dg_bulk_g2s(void *shared, const void *global, uint32_t bytes,
-                                                   uint64_t *bar, uint64_t hint)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-                 "[%0], [%1], %2, [%3], %4;" ::"r"(dg_shared_address(shared)),
-                 "l"(global), "r"(bytes), "r"(dg_shared_address(bar)), "l"(hint)
-                 : "memory");
-#else
-    __trap();
-#endif
-}
-
 /* ---- rows of 16-bit values that the copy engine cuts into slabs (cuda_slabs.cuh) ---- */
 
 typedef CUtensorMap dg_tensor_map;
@@ -366,12 +325,12 @@ static __device__ __forceinline__ void dg_tensor_prefetch(const dg_tensor_map &m
 /* A box from value k and row `row` on into slabs, which are aligned to 1024; zeros where there are
  * no rows. Completes all of the box's bytes on the barrier. */
 static __device__ __forceinline__ void dg_tensor_g2s(void *shared, const dg_tensor_map &map, int k,
-                                                     int row, uint64_t *bar, uint64_t hint)
+                                                     int row, uint64_t *bar)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                 ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(dg_shared_address(shared)),
-                 "l"((uint64_t)&map), "r"(k), "r"(row), "r"(dg_shared_address(bar)), "l"(hint)
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3}], [%4];" ::"r"(dg_shared_address(shared)),
+                 "l"((uint64_t)&map), "r"(k), "r"(row), "r"(dg_shared_address(bar))
                  : "memory");
 #else
     __trap();
@@ -592,25 +551,8 @@ static inline cudaError_t dg_tensor_map_init(dg_tensor_map *map, const void *row
 static inline void dg_tensor_prefetch(const dg_tensor_map &)
 {
 }
-static inline uint64_t dg_cache_once(void)
-{
-    return 0;
-}
-static inline uint64_t dg_cache_usual(void)
-{
-    return 0;
-}
-static inline uint64_t dg_cache_again(void)
-{
-    return 0;
-}
-static inline void dg_bulk_g2s(void *shared, const void *global, uint32_t bytes, uint64_t *bar,
-                               uint64_t, EMU_WHERE_ARG)
-{
-    emu_bulk_g2s(shared, global, bytes, bar, EMU_WHERE);
-}
 static inline void dg_tensor_g2s(void *shared, const dg_tensor_map &map, int k, int row,
-                                 uint64_t *bar, uint64_t, EMU_WHERE_ARG)
+                                 uint64_t *bar, EMU_WHERE_ARG)
 {
     emu_tensor_g2s(shared, &map, k, row, bar, EMU_WHERE);
 }

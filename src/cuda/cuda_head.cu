@@ -21,7 +21,6 @@ static __device__ __forceinline__ void copy_words(const slab_ring<T> &ring, cons
 {
     slab_turn turn = {0, 0};
     int n_slab = slab_count(job.table.n_out);
-    uint64_t once = dg_cache_once(), again = dg_cache_again();
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x)
         for (int c = 0; c < job.n_stage; c++) {
             int s = turn.stage;
@@ -31,9 +30,9 @@ static __device__ __forceinline__ void copy_words(const slab_ring<T> &ring, cons
                 dg_bulk_g2s(ring.w(s) + i * SLAB_BYTES,
                             (const unsigned char *)job.table.data +
                                 (slab * (size_t)job.n_stage + (size_t)c) * SLAB_BYTES,
-                            SLAB_BYTES, ring.full(s), once);
+                            SLAB_BYTES, ring.full(s));
             }
-            dg_tensor_g2s(ring.x(s), x, c * SLAB_VALUES, 0, ring.full(s), again);
+            dg_tensor_g2s(ring.x(s), x, c * SLAB_VALUES, 0, ring.full(s));
             slab_next<T>(turn);
         }
 }

@@ -44,11 +44,12 @@ static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, 
 
 /* ---- copies, by one thread ---- */
 
-/* Rows of weights that lie together: at most those of a slab. Slabs behind the last are computed as
- * the last, and not stored. */
+/* One slab of k, in rows of weights that lie together: at most those of a slab. Slabs behind the
+ * last are computed as the last: their rows are not stored, and of k there is nothing but zeros in
+ * x. */
 template <class T>
-static __device__ __forceinline__ void copy_weights(const slab_ring<T> &ring, const slab_job &job,
-                                                    const slab_place &at, int stage, int chunk)
+static __device__ __forceinline__ void copy_slab(unsigned char *to, const slab_job &job,
+                                                 const slab_place &at, int chunk, uint64_t *full)
 {
     int rows = job.gated && T::N / 2 % SLAB_ROWS ? SLAB_ROWS / 2 : SLAB_ROWS;
     for (int first = 0; first < T::N; first += rows) {
@@ -57,11 +58,20 @@ static __device__ __forceinline__ void copy_weights(const slab_ring<T> &ring, co
         int out = at.first_out + first - (up ? T::N / 2 : 0),
             slab = min(out / SLAB_ROWS, slab_count(part.n_out) - 1);
         const unsigned char *from =
-            part.w + ((size_t)slab * (size_t)job.n_chunk + (size_t)chunk) * SLAB_BYTES +
+            part.w +
+            ((size_t)slab * (size_t)job.n_chunk + (size_t)min(chunk, job.n_chunk - 1)) *
+                SLAB_BYTES +
             (size_t)(out % SLAB_ROWS * SLAB_ROW_BYTES);
-        dg_bulk_g2s(ring.w(stage) + first * SLAB_ROW_BYTES, from, (uint32_t)(rows * SLAB_ROW_BYTES),
-                    ring.full(stage));
+        dg_bulk_g2s(to + first * SLAB_ROW_BYTES, from, (uint32_t)(rows * SLAB_ROW_BYTES), full);
     }
+}
+
+template <class T>
+static __device__ __forceinline__ void copy_weights(const slab_ring<T> &ring, const slab_job &job,
+                                                    const slab_place &at, int stage, int step)
+{
+    for (int i = 0; i < T::KS; i++)
+        copy_slab<T>(ring.w(stage, i), job, at, step * T::KS + i, ring.full(stage));
 }
 
 /* Weights do not depend on the kernel before: the first stages' are on their way before it has
@@ -71,8 +81,7 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
                                                   const dg_tensor_map &x)
 {
     slab_place at = slab_place_of<T>(job, (int)blockIdx.x);
-    int ahead = min((int)T::STAGES, job.n_chunk);
-    uint64_t again = dg_cache_again();
+    int n_step = (job.n_chunk + T::KS - 1) / T::KS, ahead = min((int)T::STAGES, n_step);
     slab_turn turn = {0, 0};
     dg_tensor_prefetch(x);
     for (int c = 0; c < ahead; c++) {
@@ -82,15 +91,16 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
     dg_grid_wait();
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
         at = slab_place_of<T>(job, tile);
-        for (int c = 0; c < job.n_chunk; c++) {
+        for (int c = 0; c < n_step; c++) {
             if (ahead > 0) {
                 ahead--;
             } else {
                 slab_fill(ring, turn);
                 copy_weights(ring, job, at, turn.stage, c);
             }
-            dg_tensor_g2s(ring.x(turn.stage), x, c * SLAB_VALUES, at.first_row,
-                          ring.full(turn.stage), again);
+            for (int i = 0; i < T::KS; i++)
+                dg_tensor_g2s(ring.x(turn.stage, i), x, (c * T::KS + i) * SLAB_VALUES, at.first_row,
+                              ring.full(turn.stage));
             slab_next<T>(turn);
         }
     }
@@ -170,7 +180,7 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
         slab_place at = slab_place_of<T>(job, tile);
         float acc[T::MT][T::N / 8][4] = {};
-        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_chunk);
+        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, (job.n_chunk + T::KS - 1) / T::KS);
         if (tile + (int)gridDim.x >= job.n_tile)
             dg_grid_launch_next();
         if (job.gated)
@@ -194,6 +204,7 @@ typedef slab_shape<2, 2, 128> slab_256x128;
 typedef slab_shape<2, 1, 128> slab_128x128;
 typedef slab_shape<2, 1, 64> slab_128x64;
 typedef slab_shape<1, 1, 128> slab_64x128;
+typedef slab_shape<1, 1, 128, 2> slab_64x128_long;
 typedef slab_shape<1, 1, 64> slab_64x64;
 
 static int column_blocks(const slab_job &job, int columns)
@@ -213,8 +224,8 @@ static dg_slab_tile choose_tile(const slab_job &job)
 {
     static const struct {
         int tokens, columns, ns;
-    } tile[DG_SLAB_TILES] = {
-        {256, 128, 640}, {128, 128, 380}, {128, 64, 310}, {64, 128, 270}, {64, 64, 260}};
+    } tile[DG_SLAB_TILES] = {{256, 128, 640}, {128, 128, 380}, {128, 64, 310},
+                             {64, 128, 270},  {64, 128, 260},  {64, 64, 260}};
     const int tile_ns = 3500; /* to begin and to end one */
     int device = 0, n_sm = 1, best = DG_SLAB_256X128;
     double least = 0;
@@ -267,6 +278,8 @@ static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const d
         return launch_slabs<FORM, slab_128x128>(stream, job, x);
     case DG_SLAB_128X64:
         return launch_slabs<FORM, slab_128x64>(stream, job, x);
+    case DG_SLAB_64X128_LONG:
+        return launch_slabs<FORM, slab_64x128_long>(stream, job, x);
     case DG_SLAB_64X128:
         return launch_slabs<FORM, slab_64x128>(stream, job, x);
     default:

@@ -116,12 +116,12 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
 
 /* ---- shapes and the ring ---- */
 
-/* WM warpgroups, each with MT times 64 rows of x and all N columns. */
-template <int WM_, int MT_, int N_> struct slab_shape {
-    static constexpr int WM = WM_, MT = MT_, N = N_, TOKENS = WM * MT * SLAB_ROWS;
+/* WM warpgroups, each with MT times 64 rows of x and all N columns; a stage has KS slabs of k. */
+template <int WM_, int MT_, int N_, int KS_ = 1> struct slab_shape {
+    static constexpr int WM = WM_, MT = MT_, N = N_, KS = KS_, TOKENS = WM * MT * SLAB_ROWS;
     static constexpr int CONSUMERS = WM * 128, THREADS = CONSUMERS + 32;
     static constexpr int X_BYTES = TOKENS * SLAB_ROW_BYTES, W_BYTES = N * SLAB_ROW_BYTES,
-                         STAGE_BYTES = X_BYTES + W_BYTES;
+                         STAGE_BYTES = KS * (X_BYTES + W_BYTES);
     static constexpr int FITTING = (225 << 10) / STAGE_BYTES, STAGES = FITTING < 8 ? FITTING : 8;
     static constexpr int SHARED = STAGES * (STAGE_BYTES + 2 * (int)sizeof(uint64_t));
 };
@@ -142,13 +142,13 @@ template <class T> static __device__ __forceinline__ void slab_next(slab_turn &t
 
 template <class T> struct slab_ring {
     unsigned char *memory;
-    __device__ __forceinline__ unsigned char *x(int stage) const
+    __device__ __forceinline__ unsigned char *x(int stage, int slab = 0) const
     {
-        return memory + stage * T::STAGE_BYTES;
+        return memory + stage * T::STAGE_BYTES + slab * T::X_BYTES;
     }
-    __device__ __forceinline__ unsigned char *w(int stage) const
+    __device__ __forceinline__ unsigned char *w(int stage, int slab = 0) const
     {
-        return x(stage) + T::X_BYTES;
+        return memory + stage * T::STAGE_BYTES + T::KS * T::X_BYTES + slab * T::W_BYTES;
     }
     __device__ __forceinline__ uint64_t *full(int stage) const
     {
@@ -198,11 +198,11 @@ static __device__ __forceinline__ void slab_multiply(float acc[T::MT][T::N / 8][
         dg_mbar_wait(ring.full(s), turn.phase);
         warpgroup_begin();
 #pragma unroll
-        for (int step = 0; step < 4; step++)
+        for (int step = 0; step < 4 * T::KS; step++)
 #pragma unroll
             for (int m = 0; m < T::MT; m++)
-                slab_mma<FORM, T::N, SIDE>(acc[m], ring.x(s) + (first + m) * SLAB_BYTES, ring.w(s),
-                                           step);
+                slab_mma<FORM, T::N, SIDE>(acc[m], ring.x(s, step / 4) + (first + m) * SLAB_BYTES,
+                                           ring.w(s, step / 4), step % 4);
         warpgroup_commit();
         warpgroup_wait<1>();
         if (before >= 0 && threadIdx.x % 32 == 0)

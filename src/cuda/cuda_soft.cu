@@ -218,7 +218,6 @@ static __device__ __forceinline__ void sum_slabs(const dg_cuda_words_args &a,
     slab_ring<T> ring = {shared};
     slab_turn turn = {0, 0};
     int part = (int)blockIdx.y, col = (int)blockIdx.x * SOFT_COLS, n_slab = slab_count(table.n_in);
-    uint64_t once = dg_cache_once(), usual = dg_cache_usual();
     slab_ring_init(ring);
     dg_grid_wait();
     if (threadIdx.x == T::CONSUMERS)
@@ -227,11 +226,11 @@ static __device__ __forceinline__ void sum_slabs(const dg_cuda_words_args &a,
             const unsigned char *words =
                 (const unsigned char *)table.data + (size_t)chunk * (size_t)n_slab * SLAB_BYTES;
             slab_fill(ring, turn);
-            dg_tensor_g2s(ring.x(s), p, chunk * CHUNK_WORDS, 0, ring.full(s), usual);
+            dg_tensor_g2s(ring.x(s), p, chunk * CHUNK_WORDS, 0, ring.full(s));
             for (int j = 0; j < SOFT_COLS / SLAB_VALUES; j++)
                 dg_bulk_g2s(ring.w(s) + j * SLAB_BYTES,
                             words + (size_t)min(col / SLAB_VALUES + j, n_slab - 1) * SLAB_BYTES,
-                            SLAB_BYTES, ring.full(s), once);
+                            SLAB_BYTES, ring.full(s));
             slab_next<T>(turn);
         }
     if (threadIdx.x >= T::CONSUMERS)

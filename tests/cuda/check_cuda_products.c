@@ -293,7 +293,7 @@ static void check_row_bits(dg_dtype type)
 /* Tiles of every size over slabs, more of them than multiprocessors: the same bits. */
 static void check_slab_tiles(dg_dtype type)
 {
-    enum { N_ROW = 270, N_OUT = 330, N_IN = 600 };
+    enum { N_ROW = 270, N_OUT = 330, N_IN = 660 };
     if (!case_begin("product: tiles of slabs of %s", dg_dtype_name(type)))
         return;
     if (!dg_cuda_has_groups()) {
