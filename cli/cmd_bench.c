@@ -122,8 +122,10 @@ int cmd_bench(int argc, char **argv)
         {0, "machine", NULL, NULL, NULL, NULL},
         {0, "device", "NAME", "cpu, cuda, cuda:N or auto (auto: a GPU where there is one)",
          cli_set_string, &opt.engine.device},
-        {0, "cpu-flags", "NAME", "instruction set: neon, avx2 or ref (the best)", cli_set_string,
-         &opt.engine.cpu},
+        {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, avx2 or ref (the best)",
+         cli_set_string, &opt.engine.cpu},
+        {0, "profile", "NAME", "products on quantised weights: integer or float (integer)",
+         cli_set_string, &opt.engine.profile},
         {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &kv_type},
         {'h', "help", NULL, "this text", cli_set_switch, &help},
     };

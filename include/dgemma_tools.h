@@ -175,8 +175,8 @@ typedef struct dgemma_bench_list {
 } dgemma_bench_list;
 
 typedef struct dgemma_bench_options {
-    dgemma_engine_options engine; /* model_path, device, cpu, kv_type; the number of threads is in
-                                     the list below */
+    dgemma_engine_options engine; /* model_path, device, cpu, profile, kv_type; the number of
+                                     threads is in the list below */
     const char *synthetic; /* a type as in dgemma_synth_options, in place of a model's file: made in
                               memory, where tensors of a type share their bytes */
     const char *shape;     /* likewise; NULL: "26b-a4b" */

@@ -20,6 +20,7 @@ check "a block" says "block of 2 steps" tiny -c 64 --no-rates
 check "stages" says "vocabulary" tiny -c 64 --stages --no-rates
 check "threads" says "on 2 threads, " tiny -t 1,2 -c 64 --no-rates
 "$DGEMMA" synth --shape tiny --layers 2 -o "$temp/tiny.gguf" >/dev/null
+check "products in floats" says "numerics: portable" tiny -c 0 --profile float --no-rates --cpu-flags "$(uname -m | sed 's/aarch64/neon/; s/x86_64/avx2/')"
 check "a model's file" says "$temp/tiny.gguf, 2 layers" "$DGEMMA" bench --device cpu -m "$temp/tiny.gguf" -n 1 --no-rates --prompt 10
 check "a prompt longer than a piece of the context" says "prompt by 70" tiny -c 0 --prompt 3000 --chunk 70 --no-rates
 check "the model that comes with dgemma" says "pocket.gguf" "$DGEMMA" bench --device cpu -n 1 --prompt 8 --no-rates -c 8
