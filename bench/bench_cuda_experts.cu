@@ -369,7 +369,7 @@ template <> constexpr bool with_candidates<format_q5_0> = true;
 
 template <class F> struct other_stages : F {};
 template <class F> struct stream_stage<other_stages<F>> {
-    static constexpr int UNITS = F::UNIT > 64 ? 1 : 3 - stream_stage<F>::UNITS;
+    static constexpr int UNITS = F::CHUNK < 2048 ? 4 : 1;
     static constexpr int K16 = UNITS * stream_row<F>::UNIT_BYTES / 16;
 };
 template <class F> struct stream_row<other_stages<F>> : stream_row<F> {};
@@ -381,7 +381,7 @@ template <class F> static cudaError_t stream_part(cudaStream_t stream, dg_stream
         if (candidate == OTHER_STAGES)
             return launch_stream<other_stages<F>, 4>(stream, job);
         if (candidate == TWO_BLOCKS && F::CHUNK < 2048)
-            return launch_stream<other_stages<F>, 4, 2>(stream, job);
+            return launch_stream<F, 4, 2>(stream, job);
     }
     return launch_stream<F, 4>(stream, job);
 }
