@@ -25,7 +25,7 @@ typedef struct serve_args {
     dg_server_options server;
     words keys, origins, image_hosts;
     const char *key_file, *tls_cert, *tls_key, *kv_type, *name;
-    int max_body_mb, kv_mb, timeout, receive, fetch, ping, drain;
+    int max_body_mb, kv_mb, gpu_mb, timeout, receive, fetch, ping, drain;
     bool quiet, help;
 } serve_args;
 
@@ -249,6 +249,7 @@ static void settle(serve_args *a)
     /* the server refuses before the engine would */
     a->engine.queue_length = a->server.max_active;
     a->engine.kv_bytes = (size_t)a->kv_mb << 20;
+    a->engine.gpu_bytes = (size_t)a->gpu_mb << 20;
     if (!a->quiet)
         a->server.log = print_line;
 }
@@ -332,6 +333,8 @@ int cmd_serve(int argc, char **argv)
         {'t', "threads", "N", "threads (one for each processor)", cli_set_int, &a.engine.n_threads},
         {'c', "context", "N", "longest prompt and answer together (the model's)", cli_set_int,
          &a.engine.context_length},
+        {0, "gpu-memory", "MB", "memory of the GPU for all, weights included (what is free)",
+         cli_set_int, &a.gpu_mb},
         {0, "kv-memory", "MB", "memory for keys and values of requests and prefix cache",
          cli_set_int, &a.kv_mb},
         {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &a.kv_type},

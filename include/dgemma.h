@@ -88,7 +88,9 @@ typedef struct dgemma_engine_options {
     int queue_length; /* requests that may wait. 0: 1024 */
     size_t kv_bytes;  /* memory for keys and values, of running requests and of the prefix cache;
                          0: what max_running requests of 8,192 tokens need, or one that fills the
-                         context if that is more */
+                         context if that is more; on a GPU at most what is free, and all that
+                         gpu_bytes leaves where that is given */
+    size_t gpu_bytes; /* memory of a GPU for weights, work, keys and values together; 0: no bound */
     size_t picture_bytes; /* memory for the pictures of requests that wait or run, as they are
                              scaled for the model: what does not fit is refused. As much again for
                              what the model sees in them. 0: 1 GiB */

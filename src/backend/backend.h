@@ -516,6 +516,7 @@ struct dg_backend {
     /* 64-byte aligned, uninitialised; NULL when memory is out. What is moved here is in order with
      * the stages; upload() has read src when it returns, download() has written dst. */
     void *(*alloc)(dg_backend *be, size_t bytes);
+    size_t (*room)(dg_backend *be); /* bytes that alloc() may still give; NULL: nobody knows */
     void (*free)(dg_backend *be, void *p); /* NULL is fine */
     void (*upload)(dg_backend *be, void *dst, const void *src, size_t bytes);
     void (*download)(dg_backend *be, void *dst, const void *src, size_t bytes);

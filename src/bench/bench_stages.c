@@ -92,6 +92,11 @@ static void *timed_alloc(dg_backend *be, size_t bytes)
     return of(be)->inner->alloc(of(be)->inner, bytes);
 }
 
+static size_t timed_room(dg_backend *be)
+{
+    return of(be)->inner->room(of(be)->inner);
+}
+
 static void timed_free(dg_backend *be, void *p)
 {
     of(be)->inner->free(of(be)->inner, p);
@@ -172,7 +177,7 @@ static void timed_close(dg_backend *be)
 
 /* The face below has to have every function of a backend that the model calls: whoever adds one
  * adds it there too, and its size here. */
-_Static_assert(sizeof(dg_backend) == 40 * sizeof(void *), "a backend's function is not passed on");
+_Static_assert(sizeof(dg_backend) == 41 * sizeof(void *), "a backend's function is not passed on");
 
 dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *err)
 {
@@ -197,6 +202,7 @@ dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *e
         .prompt_rows = inner->prompt_rows,
         .close = timed_close,
         .alloc = timed_alloc,
+        .room = inner->room ? timed_room : NULL,
         .free = timed_free,
         .upload = timed_upload,
         .download = timed_download,

@@ -59,9 +59,24 @@ dgemma_status dg_cuda_describe(dg_cuda_device *out, int device, dgemma_error *er
 
 /* ---- memory ---- */
 
+/* What may still be allocated: free on the device, and within the bound. Others may use it too. */
+static size_t cuda_room(dg_backend *be)
+{
+    const dg_cuda *cu = dg_cuda_of(be);
+    size_t left = 0, all = 0;
+    if (cudaSetDevice(cu->device) || cudaMemGetInfo(&left, &all))
+        return 0;
+    size_t used = cu->free_at_open > left ? cu->free_at_open - left : 0;
+    if (!cu->max_bytes)
+        return left;
+    return cu->max_bytes <= used ? 0 : cu->max_bytes - used < left ? cu->max_bytes - used : left;
+}
+
 static void *cuda_alloc(dg_backend *be, size_t bytes)
 {
     void *p = NULL;
+    if (dg_cuda_of(be)->max_bytes && bytes > cuda_room(be))
+        return NULL;
     if (cudaSetDevice(dg_cuda_of(be)->device) || cudaMalloc(&p, bytes ? bytes : 1)) {
         cudaGetLastError(); /* it is told, and does not stick */
         return NULL;
@@ -208,6 +223,8 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     cu->device = device;
     cu->exact = opt->exact;
+    cu->max_bytes = opt->max_bytes;
+    cu->free_at_open = d.free_bytes;
     cudaError_t error = cudaSetDevice(device);
     if (!error)
         error = cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking);
@@ -222,6 +239,7 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         .canvas_rows = 64 * 256,
         .prompt_rows = 2048,
         .close = cuda_close,
+        .room = cuda_room,
         .alloc = cuda_alloc,
         .free = cuda_free,
         .upload = cuda_upload,

@@ -19,6 +19,7 @@ dgemma_status dg_cuda_describe(dg_cuda_device *out, int device, dgemma_error *er
 typedef struct dg_cuda_options {
     int device;
     bool exact; /* weights are widened to float and multiplied in float: slow, for comparisons */
+    size_t max_bytes; /* of the device's memory; 0: no bound */
 } dg_cuda_options;
 
 /* DGEMMA_E_UNSUPPORTED: there is no such device. */

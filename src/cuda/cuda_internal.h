@@ -42,6 +42,7 @@ typedef struct dg_cuda {
     dg_backend base;
     int device;
     bool exact;
+    size_t max_bytes, free_at_open; /* of the device's memory; max_bytes 0: no bound */
     cudaStream_t stream;
     cudaError_t error; /* the first; sticks until finish() */
     const char *where;

@@ -8,14 +8,15 @@
 #include "cuda/cuda_backend.h"
 #endif
 
-static dgemma_status open_cuda(dg_backend **out, int index, bool exact, dgemma_error *err)
+static dgemma_status open_cuda(dg_backend **out, int index, const dg_device_options *opt,
+                               dgemma_error *err)
 {
 #if DG_HAVE_CUDA
-    return dg_cuda_open(out, &(dg_cuda_options){index, exact}, err);
+    return dg_cuda_open(out, &(dg_cuda_options){index, opt->exact, opt->gpu_bytes}, err);
 #else
     (void)out;
     (void)index;
-    (void)exact;
+    (void)opt;
     return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                    "this build of dgemma has no CUDA: build it where nvcc is installed");
 #endif
@@ -46,7 +47,7 @@ dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dge
     const char *device = opt->name;
     bool best = !device || strcmp(device, "auto") == 0;
     if (best && found_cuda())
-        return open_cuda(out, 0, opt->exact, err);
+        return open_cuda(out, 0, opt, err);
     if (best || strcmp(device, "cpu") == 0) {
         dg_cpu_options cpu = opt->cpu;
         cpu.exact |= opt->exact;
@@ -57,7 +58,7 @@ dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dge
         return dg_fail(err, DGEMMA_E_ARG,
                        "device \"%s\": \"auto\", \"cpu\", \"cuda\" and \"cuda:N\" are known",
                        device);
-    return open_cuda(out, index, opt->exact, err);
+    return open_cuda(out, index, opt, err);
 }
 
 dgemma_status dg_device_measure(dg_backend *be, double *read, double *multiply, dgemma_error *err)

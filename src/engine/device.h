@@ -11,6 +11,7 @@ typedef struct dg_device_options {
     const char *name;
     bool exact; /* float weights and float arithmetic, whatever the file has; for comparisons */
     dg_cpu_options cpu;
+    size_t gpu_bytes; /* of a GPU's memory; 0: no bound */
 } dg_device_options;
 
 /* The name is "cpu", "cuda", "cuda:N", or "auto" (NULL means the same): the first CUDA device where

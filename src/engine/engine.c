@@ -23,7 +23,8 @@ dgemma_status dg_engine_backend(dg_backend **out, int *n_thread, const dgemma_en
         return dg_fail(err, DGEMMA_E_ARG, "profile \"%s\": \"integer\" and \"float\" are known",
                        opt->profile);
     *n_thread = opt->n_threads ? opt->n_threads : dg_cpu_count();
-    dg_device_options device = {.name = opt->device, .cpu = {*n_thread, wanted, exact}};
+    dg_device_options device = {
+        .name = opt->device, .cpu = {*n_thread, wanted, exact}, .gpu_bytes = opt->gpu_bytes};
     return dg_device_open(out, &device, err);
 }
 
@@ -110,6 +111,19 @@ static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *o
     return st;
 }
 
+/* Memory for keys and values where nobody says how much: on a device with memory of its own as much
+ * as is left, but for what graphs and buffers of passes may come to need. */
+static size_t kv_bytes_for(const dgemma_engine *e, const dgemma_engine_options *opt)
+{
+    static const size_t reserve = (size_t)512 << 20;
+    size_t wanted =
+        dg_scheduler_kv_bytes(&e->loaded.cfg, e->be, e->kv, e->n_context, e->max_running);
+    if (!e->be->room)
+        return wanted;
+    size_t room = e->be->room(e->be), left = room > 2 * reserve ? room - reserve : room / 2;
+    return opt->gpu_bytes || left < wanted ? left : wanted;
+}
+
 static dgemma_status open_scheduler(dgemma_engine *e, const dgemma_engine_options *opt,
                                     dgemma_error *err)
 {
@@ -128,9 +142,7 @@ static dgemma_status open_scheduler(dgemma_engine *e, const dgemma_engine_option
             e->image_attention == DGEMMA_IMAGES_IN_WINDOW ? DG_IMAGES_IN_WINDOW : DG_IMAGES_WHOLE,
         .max_running = e->max_running,
         .queue_length = opt->queue_length ? opt->queue_length : DG_DEFAULT_QUEUE,
-        .kv_bytes = opt->kv_bytes ? opt->kv_bytes
-                                  : dg_scheduler_kv_bytes(&e->loaded.cfg, e->be, e->kv,
-                                                          e->n_context, e->max_running),
+        .kv_bytes = opt->kv_bytes ? opt->kv_bytes : kv_bytes_for(e, opt),
         .prefix_cache = !opt->no_prefix_cache,
         .turn_token =
             e->loaded.tokenizer ? dg_tokenizer_added_id(e->loaded.tokenizer, "<|turn>") : -1,

@@ -86,9 +86,11 @@ dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *o
     if (!st)
         st = read_model(fx, err);
     if (!st)
-        st = dg_device_open(
-            &fx->be, &(dg_device_options){opt->device, true, {opt->n_thread, opt->cpu_flags, true}},
-            err);
+        st = dg_device_open(&fx->be,
+                            &(dg_device_options){.name = opt->device,
+                                                 .exact = true,
+                                                 .cpu = {opt->n_thread, opt->cpu_flags, true}},
+                            err);
     if (!st)
         st = dg_model_load(&fx->model, &fx->cfg, fx->loaded.checkpoint, fx->be, err);
     if (!st && fx->be->vision_plan)
