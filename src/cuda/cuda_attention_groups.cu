@@ -100,19 +100,31 @@ static __device__ __forceinline__ void copy_values(unsigned char *to, const unsi
     }
 }
 
+template <typename T>
+static __device__ __forceinline__ unsigned long long keys_at(const dg_cuda_attention_args &a,
+                                                             const line_tile &t, int i, int kv_head)
+{
+    turn now = turn_at<T>(t, i);
+    return (unsigned long long)page_keys(a.kv, t.seg, now.canvas, now.begin, kv_head);
+}
+
 template <typename T, bool ONE_PART>
 static __device__ __forceinline__ void copy_turns(unsigned char *shared, group_ring *ring,
                                                   const dg_cuda_attention_args &a,
                                                   const line_tile &t, int kv_head, int n_turn,
                                                   int n_part)
 {
-    int n = 0;
+    int n = 0, lane = (int)threadIdx.x % 32;
+    unsigned long long ahead = 0;
     size_t to_values = (size_t)a.kv.n_kv_head * T::HALVES * T::PIECE;
     int2 turns = ONE_PART ? turns_of(n_turn, (int)blockIdx.z, n_part) : make_int2(0, n_turn);
     for (int i = turns.x; i < turns.y; i++, n++) {
         int parity = parity_at<T>(n) ^ 1;
         turn now = turn_at<T>(t, i);
-        const unsigned char *keys = page_keys(a.kv, t.seg, now.canvas, now.begin, kv_head);
+        if ((i - turns.x) % 32 == 0) /* where the next 32 turns' keys lie, one for each lane */
+            ahead = i + lane < turns.y ? keys_at<T>(a, t, i + lane, kv_head) : 0;
+        const unsigned char *keys =
+            (const unsigned char *)__shfl_sync(DG_ALL_LANES, ahead, (i - turns.x) % 32);
         for (int half = 0; half < T::HALVES; half++) {
             int at = place_at<T>(n, half);
             dg_mbar_wait(&ring->empty_k[at], parity);
