@@ -177,7 +177,8 @@ static cudaError_t launch_experts(cudaStream_t stream, product_job job, int n_ti
     typedef group_128x64 T;
     for (int p = 0; p < job.n_part; p++)
         job.part[p].unit_stride = (size_t)job.part[p].tiles * packed_unit<F>::BYTES;
-    unsigned blocks = place_parts<T>(&job) / (unsigned)job.n_token_block * (unsigned)n_tile;
+    unsigned blocks = place_parts<T>(&job); /* it sets n_token_block */
+    blocks = blocks / (unsigned)job.n_token_block * (unsigned)n_tile;
     job.n_token_block = n_tile;
     return DG_LAUNCH((product_groups<F, T>), dim3(blocks), T::THREADS, (size_t)stage<F, T>::SHARED,
                      stream, job);
