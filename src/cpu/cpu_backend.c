@@ -59,7 +59,8 @@ void *dg_cpu_take(dg_cpu_taker *t, size_t n, size_t size)
     return t->arena.base ? dg_arena_take(&t->arena, n, size) : NULL;
 }
 
-dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim, size_t row)
+dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim, size_t row,
+                                   size_t n_row)
 {
     size_t dim = (size_t)max_head_dim, f = sizeof(float);
     size_t panel = (size_t)dg_max(dg_max(SLICE_K, max_head_dim), DG_PAGE) * DG_PANEL;
@@ -74,6 +75,7 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
             .row = dg_cpu_take(t, row, f),
             .widened = dg_cpu_take(t, SLICE_K * TASK_COLS, f),
             .qpanel = dg_cpu_take(t, 1, sizeof(dg_qpanel)),
+            .seen = dg_cpu_take(t, n_row, sizeof(int)),
         };
         if (all)
             all[i] = w;
@@ -87,7 +89,7 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
     size_t n_tile = (size_t)dg_ceil_div(p->n_vocab, VOCAB_TILE);
     size_t row = (size_t)dg_max(dg_max(VOCAB_TILE, p->n_embd), p->n_expert);
 
-    cpu->plan_worker = dg_cpu_take_workers(cpu, t, p->max_head_dim, row);
+    cpu->plan_worker = dg_cpu_take_workers(cpu, t, p->max_head_dim, row, rows);
     cpu->normed = dg_cpu_take(t, rows * (size_t)p->n_embd, f);
     cpu->k_row = dg_cpu_take(t, rows * (size_t)p->max_kv_dim, f);
     cpu->v_row = dg_cpu_take(t, rows * (size_t)p->max_kv_dim, f);

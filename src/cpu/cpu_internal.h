@@ -39,6 +39,7 @@ typedef struct dg_cpu_worker {
     float *row;     /* [max(VOCAB_TILE, n_embd, n_expert)] */
     float *widened; /* [SLICE_K * TASK_COLS] a piece of a weight of a block type, as floats */
     dg_qpanel *qpanel;
+    int *seen; /* [n_row] of the plan, for the soft embedding */
 } dg_cpu_worker;
 
 /* The vision tower's pass and scratch. */
@@ -110,8 +111,8 @@ typedef struct dg_cpu_taker {
 void *dg_cpu_take(dg_cpu_taker *t, size_t n, size_t size);
 
 /* What each thread needs for heads of max_head_dim; `row` as in dg_cpu_worker. */
-dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim,
-                                   size_t row);
+dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim, size_t row,
+                                   size_t n_row);
 
 /* ---- cpu_matmul.c ---- */
 

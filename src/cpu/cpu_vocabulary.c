@@ -237,8 +237,9 @@ typedef struct words {
     dg_dtype type;
 } words;
 
-static words words_at(const dg_vocab_job *job, int word, int n_word, int first_col, int n_col,
-                      int worker)
+/* `wanted` tells which of the words are looked at; NULL: all. */
+static words words_at(const dg_vocab_job *job, int word, int n_word, const bool *wanted,
+                      int first_col, int n_col, int worker)
 {
     const dg_weight *table = job->a->table;
     size_t row = (size_t)(job->first + word);
@@ -248,8 +249,9 @@ static words words_at(const dg_vocab_job *job, int word, int n_word, int first_c
                        table->row_bytes, table->type};
     float *out = job->cpu->worker[worker].widened;
     for (int i = 0; i < n_word; i++)
-        dg_cpu_widen(job->cpu, out + (size_t)i * (size_t)n_col, table, 0, (int)row + i, first_col,
-                     n_col);
+        if (!wanted || wanted[i])
+            dg_cpu_widen(job->cpu, out + (size_t)i * (size_t)n_col, table, 0, (int)row + i,
+                         first_col, n_col);
     return (words){(const unsigned char *)out, (size_t)n_col * sizeof *out, DG_F32};
 }
 
@@ -258,42 +260,60 @@ typedef struct soft_part {
     const dg_vocab_job *job;
     int first_col, n_col, worker;
     int dense_from; /* rows that keep this many words of the tile are dense */
+    int *seen;      /* [n_all] words that each of the other rows has added */
 } soft_part;
 
 static bool is_dense(const soft_part *p, int row)
 {
-    const dg_cpu *cpu = p->job->cpu;
-    return cpu->soft[row] && cpu->vocab[row].n_kept >= p->dense_from;
+    return p->job->cpu->vocab[row].n_kept >= p->dense_from;
 }
 
-/* A row that keeps few words adds them up one by one. */
-static void add_few(const soft_part *p, int row)
+/* Marks the words of [k, k + n_k) that rows which are not dense add; false: there are none. */
+static bool mark_wanted(const soft_part *p, int k, int n_k, bool *wanted)
+{
+    const dg_cpu *cpu = p->job->cpu;
+    bool any = false;
+    memset(wanted, 0, (size_t)n_k * sizeof *wanted);
+    for (int r = 0; r < p->job->n_all; r++) {
+        if (!cpu->soft[r] || is_dense(p, r))
+            continue;
+        const uint16_t *kept = cpu->kept + (size_t)r * VOCAB_TILE;
+        for (int i = p->seen[r]; i < cpu->vocab[r].n_kept && kept[i] < k + n_k; i++)
+            any = wanted[kept[i] - k] = true;
+    }
+    return any;
+}
+
+/* Rows that keep few words add them up one by one. */
+static void add_few(const soft_part *p, const words *w, int k, int n_k)
 {
     dg_cpu *cpu = p->job->cpu;
-    const float *prob = cpu->tile + (size_t)row * VOCAB_TILE;
-    const uint16_t *kept = cpu->kept + (size_t)row * VOCAB_TILE;
-    float *soft = cpu->soft[row] + p->first_col;
-    for (int i = 0; i < cpu->vocab[row].n_kept; i++) {
-        words w = words_at(p->job, kept[i], 1, p->first_col, p->n_col, p->worker);
-        cpu->k.axpy[w.type](soft, prob[kept[i]], w.data, p->n_col);
+    for (int r = 0; r < p->job->n_all; r++) {
+        if (!cpu->soft[r] || is_dense(p, r))
+            continue;
+        const float *prob = cpu->tile + (size_t)r * VOCAB_TILE;
+        const uint16_t *kept = cpu->kept + (size_t)r * VOCAB_TILE;
+        int i = p->seen[r];
+        for (; i < cpu->vocab[r].n_kept && kept[i] < k + n_k; i++)
+            cpu->k.axpy[w->type](cpu->soft[r] + p->first_col, prob[kept[i]],
+                                 w->data + (size_t)(kept[i] - k) * w->stride, p->n_col);
+        p->seen[r] = i;
     }
 }
 
-/* Words [k, k + n_k) of the tile for all dense rows: runs of neighbouring rows of a canvas meet
- * each panel together. */
-static void add_many(const soft_part *p, int k, int n_k)
+/* Dense rows: runs of neighbours of a canvas meet each panel of words together. */
+static void add_many(const soft_part *p, const words *w, int k, int n_k)
 {
     const dg_vocab_job *job = p->job;
     dg_cpu *cpu = job->cpu;
-    words w = words_at(job, k, n_k, p->first_col, p->n_col, p->worker);
     float *panel = cpu->worker[p->worker].panel;
     for (int c = 0; c < p->n_col; c += DG_PANEL) {
         int width = dg_min(DG_PANEL, p->n_col - c);
-        cpu->k.pack_rows[w.type](panel, w.data + (size_t)c * dg_dtype_size(w.type), w.stride, n_k,
-                                 width);
+        cpu->k.pack_rows[w->type](panel, w->data + (size_t)c * dg_dtype_size(w->type), w->stride,
+                                  n_k, width);
         for (int r = 0, end; r < job->n_all; r = end) {
             end = r + 1;
-            if (!is_dense(p, r))
+            if (!cpu->soft[r] || !is_dense(p, r))
                 continue;
             while (end < job->n_all && cpu->vocab[end].seg == cpu->vocab[r].seg && is_dense(p, end))
                 end++;
@@ -312,9 +332,9 @@ static void add_many(const soft_part *p, int k, int n_k)
     }
 }
 
-/* soft += tile . E for the columns of one task. Rows that keep much of the tile go through a panel
- * together, the others add up their few words: the same chain of fused multiply-adds, so the same
- * bits. */
+/* soft += tile . E for the columns of one task, a few words after the other, each widened once for
+ * all rows that want it. Rows that keep much of the tile go through a panel together, the others
+ * add up their few words: the same chain of fused multiply-adds, so the same bits. */
 static void soft_task(void *arg, int task, int worker)
 {
     const dg_vocab_job *job = arg;
@@ -327,23 +347,31 @@ static void soft_task(void *arg, int task, int worker)
         .n_col = dg_min(cols, table->n_in - first_col),
         .worker = worker,
         .dense_from = dg_max(1, job->n / 16),
+        .seen = cpu->worker[worker].seen,
     };
-    bool dense = false;
+    bool dense = false, wanted[SLICE_K];
     for (int r = 0; r < job->n_all; r++) {
+        p.seen[r] = 0;
         if (!cpu->soft[r])
             continue;
+        dense |= is_dense(&p, r);
         float *soft = cpu->soft[r] + first_col, shrink = cpu->vocab[r].shrink;
         if (shrink != 1)
             for (int i = 0; i < p.n_col; i++)
                 soft[i] *= shrink;
-        if (is_dense(&p, r))
-            dense = true;
-        else
-            add_few(&p, r);
     }
     const int slice = SLICE_K * TASK_COLS / cols; /* words that fit when widened */
-    for (int k = 0; dense && k < job->n; k += slice)
-        add_many(&p, k, dg_min(slice, job->n - k));
+    for (int k = 0; k < job->n; k += slice) {
+        int n_k = dg_min(slice, job->n - k);
+        bool few = mark_wanted(&p, k, n_k, wanted);
+        if (!few && !dense)
+            continue;
+        words w = words_at(job, k, n_k, dense ? NULL : wanted, first_col, p.n_col, worker);
+        if (dense)
+            add_many(&p, &w, k, n_k);
+        if (few)
+            add_few(&p, &w, k, n_k);
+    }
 }
 
 /* ---- the stage ---- */

@@ -1,11 +1,10 @@
 /* The block types of GGUF files as whole numbers with their steps and least values, written once
- * for all instruction sets: whoever includes this defines float_of_f16 first. src/tensor/blocks.c
- * says what the blocks mean, and tests hold these against it: n * step - least are the same bits.
- * The loops are plain, and compilers turn them into vectors. */
+ * for all instruction sets: whoever includes this defines float_of_f16 and i8_look_up first.
+ * src/tensor/blocks.c says what the blocks mean, and tests hold these against it: n * step - least
+ * are the same bits. The loops are plain, and compilers turn them into vectors. */
 #ifndef DG_CPU_NUMBERS_BODY_H
 #define DG_CPU_NUMBERS_BODY_H
 
-#include <math.h>
 #include <string.h>
 #include "cpu/quantised.h"
 
@@ -59,13 +58,16 @@ static inline void numbers_q4_1(int8_t *n, float *step, float *least, const uint
     *least = -stored_half(b + 2);
 }
 
-/* Adds bit i of h to number i as its fifth bit. */
+/* Adds bit i of h to number i as its fifth bit, eight at a time: each byte of a word takes its bit,
+ * which a sum carries to the top of the byte. */
 static inline void fifth_bits_of(int8_t n[32], const uint8_t *h)
 {
-    static const uint8_t bit[8] = {1, 2, 4, 8, 16, 32, 64, 128};
-    for (int k = 0; k < 4; k++)
-        for (int i = 0; i < 8; i++)
-            n[8 * k + i] = (int8_t)(n[8 * k + i] | (h[k] & bit[i] ? 16 : 0));
+    for (int k = 0; k < 4; k++) {
+        uint64_t eight, bits = h[k] * UINT64_C(0x0101010101010101) & UINT64_C(0x8040201008040201);
+        memcpy(&eight, n + 8 * k, sizeof eight);
+        eight |= (bits + UINT64_C(0x7F7F7F7F7F7F7F7F)) >> 3 & UINT64_C(0x1010101010101010);
+        memcpy(n + 8 * k, &eight, sizeof eight);
+    }
 }
 
 static inline void numbers_q5_0(int8_t *n, float *step, float *least, const uint8_t *b)
@@ -94,8 +96,8 @@ static const int8_t twice_e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4
 static inline void from_table(int8_t *n, const uint8_t *q, int count, const int8_t table[16])
 {
     low_and_high(n, q, count);
-    for (int i = 0; i < 2 * count; i++)
-        n[i] = table[n[i]];
+    for (int i = 0; i < 2 * count; i += 16)
+        i8_look_up(n + i, n + i, table);
 }
 
 static inline void numbers_iq4_nl(int8_t *n, float *step, float *least, const uint8_t *b)
@@ -105,20 +107,29 @@ static inline void numbers_iq4_nl(int8_t *n, float *step, float *least, const ui
     *step = stored_half(b);
 }
 
+static inline float float_of_bits(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* The step is 2^(b - 128), below 2^-126 a subnormal number. */
 static inline void numbers_mxfp4(int8_t *n, float *step, float *least, const uint8_t *b)
 {
     (void)least;
     from_table(n, b + 1, 16, twice_e2m1);
-    *step = ldexpf(1, b[0] - 128);
+    *step = float_of_bits(b[0] < 2 ? 0x00200000u << b[0] : (uint32_t)(b[0] - 1) << 23);
 }
 
 /* Half of an unsigned float of eight bits: four of exponent with bias 7, three of mantissa. */
 static inline float half_of_e4m3(uint8_t s)
 {
-    int exponent = s >> 3 & 15, mantissa = s & 7;
-    if (s == 0 || s == 127)
+    const uint32_t exponent = s >> 3 & 15u, mantissa = s & 7u;
+    if (s == 127)
         return 0;
-    return exponent ? ldexpf((float)(8 + mantissa), exponent - 11) : ldexpf((float)mantissa, -10);
+    return exponent ? float_of_bits((exponent + 119) << 23 | mantissa << 20)
+                    : (float)mantissa * 0x1p-10f;
 }
 
 static inline void numbers_nvfp4(int8_t *n, float *step, float *least, const uint8_t *b)

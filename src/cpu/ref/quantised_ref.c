@@ -5,6 +5,11 @@
 #include "cpu/quantised.h"
 
 #define float_of_f16 dg_f16_to_float
+static void i8_look_up(int8_t *out, const int8_t *n, const int8_t table[16])
+{
+    for (int i = 0; i < 16; i++)
+        out[i] = table[n[i]];
+}
 #include "cpu/numbers_body.h"
 
 /* ---- activations ---- */
