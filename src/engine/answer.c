@@ -118,7 +118,7 @@ dgemma_status dg_answer_init(dg_answer *a, const dg_answer_config *cfg, const dg
             &(dg_output_options){.in_thought = cfg->in_thought, .in_text = cfg->in_text}, on_output,
             a, err);
     if (!st && cfg->n_opening)
-        st = dg_output_parser_push(a->parser, cfg->opening, cfg->n_opening, err);
+        st = dg_output_parser_open(a->parser, cfg->opening, cfg->n_opening, err);
     if (st)
         dg_answer_clear(a);
     return st;

@@ -41,6 +41,7 @@ struct dg_output_parser {
     dg_decoder decoder;
     dg_buf decoded;
     dg_buf held;         /* text whose meaning is not known yet; in CALL the whole call */
+    size_t n_given;      /* CALL: bytes at its beginning that the prompt wrote */
     size_t n_opening;    /* NAMED, TAGGED: bytes of it up to where the thought would begin */
     size_t n_searched;   /* TAGGED: bytes of it in which no tag closes */
     dg_buf run;          /* text to be sent, of one kind */
@@ -358,12 +359,23 @@ static bool is_filler(char c)
     return is_space(c) || (c && strchr("}]),;", c));
 }
 
+/* The model wrote something of the call that the prompt had opened: what others wrote is no call of
+ * its own. */
+static bool says_more(const dg_output_parser *p)
+{
+    size_t n = p->n_given;
+    while (n < p->held.len && is_space(p->held.data[n]))
+        n++;
+    return !p->n_given || n < p->held.len;
+}
+
 /* One call, or several written behind each other; text after them is text. */
 static void end_call(dg_output_parser *p, bool finished)
 {
     dg_text body = {p->held.data, p->held.len};
-    bool first = true, is_call = true;
-    while (body.len && !p->status) {
+    bool first = true, is_call = true, said = says_more(p);
+    p->n_given = 0;
+    while (body.len && said && !p->status) {
         dgemma_status st = DGEMMA_E_ARG;
         is_call = first || (body.len >= 5 && memcmp(body.data, "call:", 5) == 0);
         if (is_call)
@@ -390,7 +402,7 @@ static void add_to_call(dg_output_parser *p, const char *text, size_t len)
     }
     add_call_text(p, DG_OUTPUT_BROKEN_CALL, (dg_text){p->held.data, p->held.len});
     add_call_text(p, DG_OUTPUT_BROKEN_CALL, (dg_text){text, len});
-    p->held.len = 0;
+    p->held.len = p->n_given = 0;
     begin(p, STATE_TEXT);
 }
 
@@ -582,6 +594,15 @@ dgemma_status dg_output_parser_push(dg_output_parser *p, const int32_t *ids, siz
         on_token(p, ids[i]);
     send_run(p);
     return report(p, err);
+}
+
+dgemma_status dg_output_parser_open(dg_output_parser *p, const int32_t *ids, size_t n,
+                                    dgemma_error *err)
+{
+    dgemma_status st = dg_output_parser_push(p, ids, n, err);
+    if (p->state == STATE_CALL)
+        p->n_given = p->held.len;
+    return st;
 }
 
 dgemma_status dg_output_parser_finish(dg_output_parser *p, dgemma_error *err)

@@ -46,6 +46,11 @@ dgemma_status dg_output_parser_create(dg_output_parser **out, const dg_tokenizer
                                       void *user, dgemma_error *err);
 void dg_output_parser_free(dg_output_parser *p); /* NULL is fine */
 
+/* First of all, tokens at the prompt's end that open a call for the model. A call to which it adds
+ * nothing is a broken one. */
+dgemma_status dg_output_parser_open(dg_output_parser *p, const int32_t *ids, size_t n,
+                                    dgemma_error *err);
+
 /* Any ids; padding and what follows the end are dropped. Text that may still turn out to be
  * structure is held back. */
 dgemma_status dg_output_parser_push(dg_output_parser *p, const int32_t *ids, size_t n,

@@ -64,6 +64,10 @@ def no_call():
                 found, raw = streamed(s, path, body)
                 check(f"{path} {names} {which}: nothing leaks into a stream", "call:" not in raw and "Paris" not in raw
                       and "3 times" in raw and "[DONE]" not in raw, raw)
+        for fields in ({"tool_choice": "required"}, {"tool_choice": {"type": "function", "function": {"name": "get_weather"}}}):
+            status, answer = s.json("POST", CHAT, forced(CHAT, CAPITAL, ["get_weather"], None, seed=1, **fields))
+            check("an opening to which nothing was added is no call", status == 422
+                  and answer["error"]["code"] == "tool_not_called", answer)
         short = forced(CHAT, WEATHER, ["get_weather"], "get_weather", max_tokens=2)
         choice = s.json("POST", CHAT, short)[1]["choices"][0]
         check("half a call is none", choice["finish_reason"] == "length" and not choice["message"]["content"], choice)

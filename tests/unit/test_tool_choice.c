@@ -259,6 +259,15 @@ START_TEST(calls_come_out_whole)
         ck_assert_str_eq(h.text, "");
         ck_assert_int_eq(h.end, DGEMMA_END_TOOL_CALLS);
 
+        /* what the prompt wrote is no call of the model's */
+        static const char *const nothing[] = {"<tool_call|>", " \n<tool_call|>", "<turn|>", "\n"};
+        for (size_t k = 0; k < sizeof nothing / sizeof *nothing; k++) {
+            s = (script){.says = nothing[k], .ends = true, .settles = pieces[i]};
+            play(e, &named, &s, &h);
+            ck_assert_str_eq(h.calls, "");
+            ck_assert_int_eq(h.end, DGEMMA_END_STOP);
+        }
+
         /* an answer that goes on: a name that would be a thought at its start is none here, and the
          * blank belongs to it */
         s = (script){.says = "thought\nof you", .ends = true, .settles = pieces[i]};
