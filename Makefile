@@ -331,10 +331,6 @@ $(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(S
 $(BUILD)/bench_batch: $(call obj,bench/bench_batch.c) $(LIB_A)
 	$(link)
 
-# Steps of the true shape with synthetic weights.
-$(BUILD)/bench_step: $(call obj,bench/bench_step.c) $(LIB_A)
-	$(link)
-
 # From nothing to the first canvas.
 $(BUILD)/bench_start: $(call obj,bench/bench_start.c) $(LIB_A)
 	$(link)
