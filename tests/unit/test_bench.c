@@ -281,11 +281,11 @@ static bool count_result(void *user, const dgemma_bench_result *r)
 }
 
 /* Memory that is too small for one place is told, and the next one is measured; too small for the
- * model it is a failure. Wherever it is out. */
+ * model it is a failure. Wherever it is out, in ever larger strides. */
 START_TEST(too_little_memory)
 {
     int n_skipped = 0, n_failed = 0;
-    for (long n = 1;; n++) {
+    for (long n = 1;; n += 1 + n / 10) {
         told t = {0};
         dgemma_error err = {0};
         dgemma_bench_options opt = tiny_bench(&t);
@@ -310,7 +310,7 @@ START_TEST(too_little_memory)
         if (!reached)
             break;
     }
-    ck_assert_msg(n_skipped > 10 && n_failed > 10, "%d, %d", n_skipped, n_failed);
+    ck_assert_msg(n_skipped > 2 && n_failed > 5, "%d, %d", n_skipped, n_failed);
 }
 END_TEST
 
