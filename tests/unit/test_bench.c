@@ -76,8 +76,8 @@ START_TEST(memory_of_this_process)
     enum { N = 32 << 20 };
     dg_memory_use before = dg_memory_now();
     char *p = dg_malloc(N);
-    memset(p, 1, N);
-    ck_assert_int_eq(p[N / 2], 1);
+    for (size_t i = 0; i < N; i += 4096)
+        ((volatile char *)p)[i] = 1; /* a page that nobody writes on is nowhere */
     dg_memory_use with = dg_memory_now();
     dg_free(p);
     if (!before.resident)
