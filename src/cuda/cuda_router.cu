@@ -163,6 +163,19 @@ static __global__ void __launch_bounds__(ROUTE_THREAD) route_products(dg_cuda_ro
 
 /* ---- the choice ---- */
 
+/* The largest of a warp's values and its index, lowest index on ties; for all lanes. */
+static __device__ __forceinline__ void warp_argmax(float *value, int *index)
+{
+    for (int with = 16; with > 0; with /= 2) {
+        float v = __shfl_xor_sync(DG_ALL_LANES, *value, with);
+        int i = __shfl_xor_sync(DG_ALL_LANES, *index, with);
+        if (v > *value || (v == *value && i < *index)) {
+            *value = v;
+            *index = i;
+        }
+    }
+}
+
 enum { PICK_WARPS = 4 };
 
 /* The sums of a row over its parts, expert lane + 32 i in p[i], and the squares of x. */
@@ -187,63 +200,66 @@ static __device__ __forceinline__ float add_parts(float p[PER], const dg_cuda_ro
     return squares;
 }
 
-/* Logits to e^(logit - the largest) as keys that are in their order: 0 where there is no expert or
- * it is taken, 1 for what is no number: that is picked last, but picked. */
-static constexpr uint32_t KEY_TAKEN = 0, KEY_NO_NUMBER = 1, KEY_ZERO = 2;
-
+/* Logits to e^(logit - the largest): gives their sum. Beyond the last expert: taken. */
 template <int PER>
-static __device__ __forceinline__ void make_keys(uint32_t key[PER], const float p[PER],
-                                                 float factor, int n_expert)
+static __device__ __forceinline__ float exponentials(float p[PER], float factor, int n_expert)
 {
     int lane = (int)threadIdx.x % 32;
-    float most = -INFINITY;
+    float most = -INFINITY, sum = 0;
 #pragma unroll
-    for (int i = 0; i < PER; i++)
-        most = lane + 32 * i < n_expert ? fmaxf(most, p[i] * factor) : most;
+    for (int i = 0; i < PER; i++) {
+        p[i] *= factor;
+        most = lane + 32 * i < n_expert ? fmaxf(most, p[i]) : most;
+    }
     most = dg_warp_max(most);
 #pragma unroll
     for (int i = 0; i < PER; i++) {
-        float e = expf(p[i] * factor - most);
-        key[i] = e >= 0 ? KEY_ZERO + __float_as_uint(e) : KEY_NO_NUMBER;
-        key[i] = lane + 32 * i < n_expert ? key[i] : KEY_TAKEN;
+        bool there = lane + 32 * i < n_expert;
+        p[i] = there ? expf(p[i] - most) : -2;
+        sum += there ? p[i] : 0;
     }
+    return dg_warp_sum(sum);
 }
 
 template <int PER>
 static __global__ void __launch_bounds__(32 * PICK_WARPS) route_pick(dg_cuda_route_args a)
 {
     dg_grid_wait();
+    dg_grid_launch_next();
     int lane = (int)threadIdx.x % 32, row = (int)blockIdx.x * PICK_WARPS + (int)threadIdx.x / 32;
     if (row >= a.n_row)
         return;
-    uint32_t key[PER];
     float p[PER], squares = add_parts<PER>(p, a, row);
-    make_keys<PER>(key, p, 1.0f / sqrtf(squares / (float)a.n + a.eps) / sqrtf((float)a.n),
-                   a.n_expert);
+    float factor = 1.0f / sqrtf(squares / (float)a.n + a.eps) / sqrtf((float)a.n);
+    float sum = exponentials<PER>(p, factor, a.n_expert);
 
-    float sum = 0, chosen[MAX_USED / 32] = {};
+    /* What is no number is picked last, but picked: an index is always one of an expert's. */
+    float chosen_sum = 0, chosen[MAX_USED / 32] = {};
     int chosen_at[MAX_USED / 32] = {};
     for (int j = 0; j < a.n_used; j++) {
-        uint32_t best = 0, at = MAX_EXPERT;
+        float best = -1, mine = 0;
+        int at = MAX_EXPERT;
 #pragma unroll
-        for (int i = 0; i < PER; i++)
-            if (key[i] > best) {
-                best = key[i];
-                at = (uint32_t)(lane + 32 * i);
+        for (int i = 0; i < PER; i++) {
+            float v = p[i] == -2 ? -2 : p[i] >= 0 ? p[i] : -0.5f;
+            if (v > best) {
+                best = v;
+                at = lane + 32 * i;
+                mine = p[i];
             }
-        uint32_t most = __reduce_max_sync(DG_ALL_LANES, best);
-        at = __reduce_min_sync(DG_ALL_LANES,
-                               best == most ? at : (uint32_t)MAX_EXPERT); /* ties: the lowest */
-        float value = most == KEY_NO_NUMBER ? NAN : __uint_as_float(most - KEY_ZERO);
-        sum += value;
+        }
+        int own = at;
+        warp_argmax(&best, &at);
+        float value = __shfl_sync(DG_ALL_LANES, own == at ? mine / sum : 0, at % 32);
 #pragma unroll
         for (int i = 0; i < PER; i++)
-            key[i] = lane + 32 * i == (int)at ? KEY_TAKEN : key[i];
+            p[i] = lane + 32 * i == at ? -2 : p[i]; /* taken */
+        chosen_sum += value;
 #pragma unroll
         for (int i = 0; i < MAX_USED / 32; i++)
             if (j == lane + 32 * i) {
                 chosen[i] = value;
-                chosen_at[i] = (int)at;
+                chosen_at[i] = at;
             }
     }
 #pragma unroll
@@ -251,7 +267,7 @@ static __global__ void __launch_bounds__(32 * PICK_WARPS) route_pick(dg_cuda_rou
         if (lane + 32 * i < a.n_used) {
             size_t to = (size_t)row * a.n_used + lane + 32 * i;
             a.expert[to] = chosen_at[i];
-            a.weight[to] = chosen[i] / sum * a.expert_scale[chosen_at[i]];
+            a.weight[to] = chosen[i] / chosen_sum * a.expert_scale[chosen_at[i]];
         }
 }
 

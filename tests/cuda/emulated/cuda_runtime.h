@@ -172,19 +172,6 @@ static inline T __shfl_down_sync(uint32_t mask, T value, int by, int width = 32,
     return emu_shuffle_of(mask, value, from > (lane | (width - 1)) ? lane : from, EMU_WHERE);
 }
 
-static inline unsigned __reduce_max_sync(uint32_t mask, unsigned value, EMU_WHERE_ARG)
-{
-    for (int with = 16; with > 0; with /= 2) {
-        unsigned other = emu_shuffle(mask, value, emu_lane() ^ with, EMU_WHERE);
-        value = other > value ? other : value;
-    }
-    return value;
-}
-static inline unsigned __reduce_min_sync(uint32_t mask, unsigned value, EMU_WHERE_ARG)
-{
-    return ~__reduce_max_sync(mask, ~value, file_, line_);
-}
-
 /* ---- what one thread computes ---- */
 
 static inline unsigned __float_as_uint(float f)
