@@ -203,8 +203,7 @@ static __global__ void __launch_bounds__(T::THREADS, 1)
 typedef slab_shape<2, 2, 128> slab_256x128;
 typedef slab_shape<2, 1, 128> slab_128x128;
 typedef slab_shape<2, 1, 64> slab_128x64;
-typedef slab_shape<1, 1, 128> slab_64x128;
-typedef slab_shape<1, 1, 128, 2> slab_64x128_long;
+typedef slab_shape<1, 1, 128, 2> slab_64x128;
 typedef slab_shape<1, 1, 64> slab_64x64;
 
 static int column_blocks(const slab_job &job, int columns)
@@ -224,8 +223,8 @@ static dg_slab_tile choose_tile(const slab_job &job)
 {
     static const struct {
         int tokens, columns, ns;
-    } tile[DG_SLAB_TILES] = {{256, 128, 640}, {128, 128, 380}, {128, 64, 310},
-                             {64, 128, 270},  {64, 128, 260},  {64, 64, 260}};
+    } tile[DG_SLAB_TILES] = {
+        {256, 128, 640}, {128, 128, 380}, {128, 64, 310}, {64, 128, 235}, {64, 64, 260}};
     const int tile_ns = 3500; /* to begin and to end one */
     int device = 0, n_sm = 1, best = DG_SLAB_256X128;
     double least = 0;
@@ -278,8 +277,6 @@ static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const d
         return launch_slabs<FORM, slab_128x128>(stream, job, x);
     case DG_SLAB_128X64:
         return launch_slabs<FORM, slab_128x64>(stream, job, x);
-    case DG_SLAB_64X128_LONG:
-        return launch_slabs<FORM, slab_64x128_long>(stream, job, x);
     case DG_SLAB_64X128:
         return launch_slabs<FORM, slab_64x128>(stream, job, x);
     default:
