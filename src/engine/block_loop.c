@@ -10,13 +10,16 @@ size_t dg_block_loop_bytes(const dg_config *cfg, int canvas_length)
 }
 
 /* Tokens that thoughts may have: what was asked for, but never so many that none are left for the
- * answer. */
-static int think_limit(const dg_block_loop_config *cfg)
+ * answer. Where there is hardly any room the words before a thought count too. */
+static void limit_thoughts(dg_block_loop *l)
 {
+    const dg_block_loop_config *cfg = &l->cfg;
     int room = dg_min(cfg->max_tokens, cfg->n_context - cfg->n_prompt);
     int answer = dg_max(1, dg_min(cfg->canvas_length, room / 2));
-    int most = dg_max(0, room - answer - 1);
-    return cfg->think_budget < 0 ? most : dg_min(cfg->think_budget, most);
+    int most = room - answer - 1;
+    l->n_head = most >= cfg->n_think_head ? cfg->n_think_head : 0;
+    most = dg_max(0, most - l->n_head);
+    l->think_limit = cfg->think_budget < 0 ? most : dg_min(cfg->think_budget, most);
 }
 
 /* The longest picture in tokens: it must fit into one pass. */
@@ -71,9 +74,9 @@ dgemma_status dg_block_loop_init(dg_block_loop *l, const dg_model *model, dg_kv_
     l->options = cfg->vocabulary;
     l->options.n_top = l->logprobs.n_top;
     l->in_thought = cfg->in_thought;
-    l->think_limit = think_limit(cfg);
+    limit_thoughts(l);
     size_t n =
-        (size_t)dg_max(cfg->n_prompt, cfg->canvas_length + 1); /* a block and a closing marker */
+        (size_t)dg_max(cfg->n_prompt, cfg->canvas_length + 2); /* a block and a thought's end */
     l->pending = dg_array(n, sizeof *l->pending);
     l->soft = model->be->alloc(model->be, dg_block_loop_bytes(&model->cfg, cfg->canvas_length));
     if (!l->pending || !l->soft) {
@@ -168,6 +171,31 @@ static bool is_stop(const dg_config *cfg, int32_t token)
     return false;
 }
 
+/* The word is the next of those before a thought. */
+static bool takes_head(dg_block_loop *l, int32_t token)
+{
+    bool next = l->n_head_left && token == l->cfg.think_head[l->n_head - l->n_head_left];
+    l->n_head_left = next ? l->n_head_left - 1 : 0;
+    return next;
+}
+
+/* Takes in one more token; true when thoughts have had their tokens. */
+static bool thinks_too_long(dg_block_loop *l, int32_t token)
+{
+    const dg_block_loop_config *cfg = &l->cfg;
+    if (token == cfg->think_open) {
+        l->in_thought = true;
+        l->n_head_left = l->n_head;
+        return false;
+    }
+    if (token == cfg->think_close)
+        l->in_thought = false;
+    if (!l->in_thought)
+        return false;
+    l->n_thought += !takes_head(l, token);
+    return !l->n_head_left && l->n_thought >= l->think_limit;
+}
+
 /* Reads on up to position `end` of the block: up to the first stop token, the answer's limit, or
  * the end of the thinking budget. True: nothing behind l->n_read counts. */
 static bool read_block(dg_block_loop *l, int end)
@@ -186,11 +214,7 @@ static bool read_block(dg_block_loop *l, int end)
             return true;
         }
         l->n_read++;
-        if (token == cfg->think_open)
-            l->in_thought = true;
-        else if (token == cfg->think_close)
-            l->in_thought = false;
-        else if (l->in_thought && ++l->n_thought >= l->think_limit) {
+        if (thinks_too_long(l, token)) {
             l->thought_closed = true;
             return true;
         }
@@ -201,13 +225,17 @@ static bool read_block(dg_block_loop *l, int end)
 }
 
 /* What was said is encoded with the next pass, at the positions it had as a canvas; behind a
- * thought that was cut, the marker that closes it, so that the next canvas begins the answer. */
+ * thought that was cut, what closes it, as the model learnt it, so that the next canvas begins the
+ * answer. */
 static void commit_block(dg_block_loop *l)
 {
     int n = l->thought_closed ? l->n_block_token : l->canvas.n;
     memcpy(l->pending, l->canvas.argmax, (size_t)n * sizeof *l->pending);
-    if (l->thought_closed)
+    if (l->thought_closed) {
+        if (l->cfg.think_newline >= 0 && n && l->pending[n - 1] != l->cfg.think_newline)
+            l->pending[n++] = l->cfg.think_newline;
         l->pending[n++] = l->cfg.think_close;
+    }
     l->n_pending = n;
     l->n_encoded = 0;
     if (l->seq.n_token + n >= l->cfg.n_context)

@@ -33,10 +33,14 @@ typedef struct dg_block_loop_config {
     const int32_t *feature;
     const float *features; /* backend memory */
 
-    /* Thinking: the markers that open and close a thought (-1: the model has none), whether the
-     * prompt has opened one already, and how many tokens thoughts may have together (-1: as many as
-     * leave room for an answer). */
-    int think_open, think_close;
+    /* Thinking: the markers that open and close a thought (-1: the model has none), the words
+     * between the first and the thought itself, which no budget counts, and the line's end that
+     * stands before the second (-1: none); whether the prompt has opened a thought already, with
+     * those words; and how many tokens thoughts may have together (-1: as many as leave room for an
+     * answer). */
+    int think_open, think_close, think_newline;
+    const int32_t *think_head; /* [n_think_head] borrowed */
+    int n_think_head;
     bool in_thought;
     int think_budget;
 } dg_block_loop_config;
@@ -73,12 +77,13 @@ typedef struct dg_block_loop {
     /* the block that the last pass finished: tokens up to the stop token or the limit */
     bool block_done;
     int n_block_token;
-    bool thought_closed; /* the budget ran out there: the closing marker was put behind those tokens
+    bool thought_closed; /* the budget ran out there: the thought's end was put behind those tokens
                           */
 
     bool in_thought;
     int n_thought, think_limit;
-    int32_t banned[1]; /* once the budget is gone no new thought may open */
+    int n_head, n_head_left; /* words before a thought: in each, and of this one's */
+    int32_t banned[1];       /* once the budget is gone no new thought may open */
     dg_vocabulary_options options;
 
     dg_block_loop_end end;

@@ -49,6 +49,27 @@ static bool progress(const dgemma_engine_options *opt, double fraction)
     return !opt->on_progress || opt->on_progress(opt->progress_user, fraction);
 }
 
+/* How this model's thoughts are written: <|channel>thought, a line's end, the thought, a line's
+ * end, <channel|>. */
+static dgemma_status learn_thinking(dgemma_engine *e, dgemma_error *err)
+{
+    static const char head[] = "thought\n";
+    const dg_tokenizer *t = e->loaded.tokenizer;
+    e->think_open = e->think_close = e->think_newline = -1;
+    dg_tokens_init(&e->think_head, DG_ENCODE_MAX_TEXT);
+    if (!t)
+        return DGEMMA_OK;
+    e->think_open = dg_tokenizer_added_id(t, "<|channel>");
+    e->think_close = dg_tokenizer_added_id(t, "<channel|>");
+    dg_tokens newline;
+    dg_tokens_init(&newline, DG_ENCODE_MAX_TEXT);
+    dgemma_status st = dg_tokenizer_encode(t, "\n", 1, 0, &newline, err);
+    if (!st && newline.n == 1)
+        e->think_newline = newline.ids[0];
+    dg_tokens_clear(&newline);
+    return st ? st : dg_tokenizer_encode(t, head, sizeof head - 1, 0, &e->think_head, err);
+}
+
 /* All that is known without weights: files, config, tokenizer, backend, the cache's layout. */
 static dgemma_status open_headers(dgemma_engine *e, const dgemma_engine_options *opt,
                                   dgemma_error *err)
@@ -66,13 +87,13 @@ static dgemma_status open_headers(dgemma_engine *e, const dgemma_engine_options 
     if (st)
         return st;
     const dg_config *cfg = &e->loaded.cfg;
-    const dg_tokenizer *t = e->loaded.tokenizer;
     e->n_context =
         opt->context_length ? dg_min(opt->context_length, cfg->n_context) : cfg->n_context;
     e->image_attention = opt->image_attention;
     e->max_running = opt->max_running ? opt->max_running : DG_DEFAULT_RUNNING;
-    e->think_open = t ? dg_tokenizer_added_id(t, "<|channel>") : -1;
-    e->think_close = t ? dg_tokenizer_added_id(t, "<channel|>") : -1;
+    st = learn_thinking(e, err);
+    if (st)
+        return st;
     dg_dtype type = opt->kv_type == DGEMMA_KV_F32 ? DG_F32 : DG_BF16;
     return dg_kv_cache_create(&e->kv, cfg, e->be, type, 0, err);
 }
@@ -161,6 +182,7 @@ static void close_parts(dgemma_engine *e)
     dg_model_free(e->model);
     if (e->be)
         e->be->close(e->be);
+    dg_tokens_clear(&e->think_head);
     dg_loaded_clear(&e->loaded);
 }
 

@@ -30,8 +30,9 @@ struct dgemma_engine {
     dg_forward *forward;
     dg_scheduler *scheduler; /* has the use of all the above */
     int n_context, n_thread, max_running;
-    int think_open, think_close; /* token ids, -1: none */
-    bool no_self_conditioning;   /* of requests to come; set by tests that measure what it brings */
+    int think_open, think_close, think_newline; /* token ids, -1: none */
+    dg_tokens think_head;                       /* what stands between the first and a thought */
+    bool no_self_conditioning; /* of requests to come; set by tests that measure what it brings */
 };
 
 dgemma_status dg_engine_open(dgemma_engine **out, const dgemma_engine_options *opt,

@@ -370,6 +370,7 @@ static dgemma_status prepare(fixture *fx, const record *r, replaying *p, dgemma_
         .features = p->picture.features,
         .think_open = -1,
         .think_close = -1,
+        .think_newline = -1,
         .think_budget = -1,
     };
     return st ? st : dg_block_loop_init(&p->loop, fx->model, fx->kv, &cfg, err);

@@ -555,6 +555,7 @@ START_TEST(thinking_budget_closes_the_thought)
                                 .draws = dg_draws_seeded(1, t.cfg.n_vocab),
                                 .think_open = OPEN,
                                 .think_close = CLOSE,
+                                .think_newline = -1,
                                 .in_thought = true,
                                 .think_budget = BUDGET};
     dgemma_error err = {0};

@@ -22,6 +22,7 @@ static dg_block_loop_config config(const tiny_model *t)
                                   .draws = dg_draws_seeded(1, t->cfg.n_vocab),
                                   .think_open = -1,
                                   .think_close = -1,
+                                  .think_newline = -1,
                                   .think_budget = -1};
 }
 
@@ -154,6 +155,51 @@ START_TEST(no_thought_opens_after_the_last)
     for (int i = 0; i < w.n_canvas; i++)
         ck_assert(l.canvas.argmax[i] != OPEN && l.canvas.drawn[i] != OPEN);
     dg_block_loop_clear(&l);
+    tiny_close(&t);
+}
+END_TEST
+
+/* A thought that is cut looks like those that were learnt: its name does not count, and a line's
+ * end stands before the marker. */
+START_TEST(a_cut_thought_is_closed_as_learnt)
+{
+    enum { NAME = 302, LINE = 303 };
+    static const int32_t head[] = {NAME, LINE};
+    static const struct {
+        int32_t says[CANVAS];
+        int budget, n_kept, n_thought;
+        bool newline;
+    } cases[] = {
+        {{OPEN, NAME, LINE, 50, 51, 52, 53}, 0, 3, 0, false},
+        {{OPEN, NAME, LINE, 50, 51, 52, 53}, 1, 4, 1, true},
+        {{OPEN, NAME, LINE, 50, 51, 52, 53}, 3, 6, 3, true},
+        {{OPEN, NAME, LINE, 50, LINE, 52, 53}, 2, 5, 2, false},
+        {{OPEN, NAME, 50, 51, 52, 53}, 2, 4, 2, true}, /* without a line's end */
+        {{OPEN, 50, 51, 52, 53}, 2, 3, 2, true},       /* without a name */
+        {{OPEN, NAME, LINE, 50, CLOSE, 60, OPEN, NAME, LINE, 51, 52}, 2, 10, 2, true},
+    };
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    t.model->cfg.n_stop = 0;
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        dg_block_loop l;
+        dg_block_loop_config cfg = config(&t);
+        cfg.think_open = OPEN;
+        cfg.think_close = CLOSE;
+        cfg.think_newline = LINE;
+        cfg.think_head = head;
+        cfg.n_think_head = DG_COUNT(head);
+        cfg.think_budget = cases[i].budget;
+        ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+        say(&l, cases[i].says, CANVAS);
+        ck_assert(l.thought_closed);
+        ck_assert_int_eq(l.n_thought, cases[i].n_thought);
+        ck_assert_int_eq(l.n_block_token, cases[i].n_kept);
+        ck_assert_int_eq(l.n_pending, cases[i].n_kept + cases[i].newline + 1);
+        ck_assert_int_eq(l.pending[l.n_pending - 2], LINE);
+        ck_assert_int_eq(l.pending[l.n_pending - 1], CLOSE);
+        dg_block_loop_clear(&l);
+    }
     tiny_close(&t);
 }
 END_TEST
@@ -420,6 +466,7 @@ Suite *block_loop_suite(void)
     tcase_add_test(t, a_block_of_padding_ends_the_answer);
     tcase_add_test(t, anything_else_goes_on);
     tcase_add_test(t, no_thought_opens_after_the_last);
+    tcase_add_test(t, a_cut_thought_is_closed_as_learnt);
     tcase_add_test(t, thoughts_leave_room_for_an_answer);
     tcase_add_test(t, the_end_of_a_turn_comes_before_the_limit);
     tcase_add_test(t, a_prompt_goes_on_where_it_was_left);

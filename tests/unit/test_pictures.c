@@ -615,6 +615,7 @@ START_TEST(blocks_are_never_cut)
                                 .draws = dg_draws_seeded(1, t.cfg.n_vocab),
                                 .think_open = -1,
                                 .think_close = -1,
+                                .think_newline = -1,
                                 .think_budget = -1};
     ck_assert_int_eq(dg_block_loop_longest_picture(&cfg), 64);
     dg_block_loop req;

@@ -423,6 +423,7 @@ static dgemma_request *submit_broken(dgemma_engine *e)
         .draws = dg_draws_seeded(1, e->loaded.cfg.n_vocab),
         .think_open = -1,
         .think_close = -1,
+        .think_newline = -1,
         .think_budget = -1,
     };
     dgemma_error err = {0};
