@@ -57,6 +57,22 @@ static int encode(const tokenize_args *a, const dgemma_engine *engine, const cha
     return code;
 }
 
+/* The model has a token for each. */
+static bool are_known(const dgemma_engine *engine, const int32_t *ids, size_t n)
+{
+    dgemma_model_info info;
+    dgemma_engine_info(engine, &info);
+    if (!n)
+        fprintf(stderr, "dgemma tokenize: expected token ids, there are none\n");
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= info.n_vocab) {
+            fprintf(stderr, "dgemma tokenize: %d is not a token: 0 to %d are\n", (int)ids[i],
+                    info.n_vocab - 1);
+            return false;
+        }
+    return n > 0;
+}
+
 static int decode(const dgemma_engine *engine, const char *list)
 {
     dgemma_error err = {0};
@@ -66,7 +82,9 @@ static int decode(const dgemma_engine *engine, const char *list)
     if (!cli_parse_ids("tokenize", list, &ids, &n))
         return EXIT_USAGE;
     int code = EXIT_OK;
-    if (dgemma_detokenize(engine, ids, n, &text, &len, &err))
+    if (!are_known(engine, ids, n))
+        code = EXIT_USAGE;
+    else if (dgemma_detokenize(engine, ids, n, &text, &len, &err))
         code = cli_fail(&err);
     else {
         fwrite(text, 1, len, stdout);

@@ -75,6 +75,8 @@ printf 'from a pipe' >"$temp/text"
 check "tokenize --file" says "$("$DGEMMA" tokenize -m "$model" "from a pipe")" "$DGEMMA" tokenize -m "$model" --file "$temp/text"
 check "tokenize without a tokenizer" fails_saying "no tokenizer" "$DGEMMA" tokenize -m "$bare" x
 check "tokenize, ids that are none" fails_saying "expected token ids" "$DGEMMA" tokenize -m "$model" --decode 1,x
+check "tokenize, ids that are no tokens" fails_saying "99999999 is not a token" "$DGEMMA" tokenize -m "$model" --decode 1,99999999
+check "tokenize, no ids" fails_saying "there are none" "$DGEMMA" tokenize -m "$model" --decode ""
 check "tokenize, a text and a file" fails_saying "the text once" "$DGEMMA" tokenize -m "$model" x --file "$temp/text"
 check "tokenize, a text and ids" fails_saying "the text once" "$DGEMMA" tokenize -m "$model" x --decode 1
 check "tokenize, pieces of ids" fails_saying "go with a text" "$DGEMMA" tokenize -m "$model" --pieces --decode 1
