@@ -326,11 +326,12 @@ static void keep_body(dg_connection *c, const char *data, size_t n)
     }
 }
 
-static void refuse_body(dg_connection *c)
+static void refuse_body(dg_connection *c, int status, const char *code, const char *why)
 {
     dg_http_error e;
-    dg_refuse(&e, 400, "bad_request", NULL, "the body is not in chunks as its head says");
-    dg_exchange_refuse(c->x, &e);
+    dg_refuse(&e, status, code, NULL, "%s", why);
+    if (!is_decided(c->x))
+        dg_exchange_refuse(c->x, &e);
     c->closes = true;
     await_answer(c);
 }
@@ -349,7 +350,7 @@ static size_t feed_body(dg_connection *c, const char *data, size_t n)
     if (c->state != DG_CONNECTION_BODY)
         return used;
     if (c->head.is_chunked && c->chunks.state == DG_CHUNKS_BAD)
-        refuse_body(c);
+        refuse_body(c, 400, "bad_request", "the body is not in chunks as its head says");
     else if (c->head.is_chunked ? c->chunks.state == DG_CHUNKS_DONE : !c->left)
         complete(c);
     return used;
@@ -480,6 +481,18 @@ void dg_connection_advance(dg_connection *c, unsigned events)
     }
     while (go_on(c, &n_moved))
         ;
+}
+
+bool dg_connection_refuse(dg_connection *c, int status, const char *code, const char *why)
+{
+    if (c->state == DG_CONNECTION_BODY) {
+        refuse_body(c, status, code, why);
+    } else if (c->state == DG_CONNECTION_HEAD && dg_head_begun(&c->head)) {
+        dg_head_give_up(&c->head, status, why);
+        begin_request(c);
+    }
+    dg_connection_advance(c, 0);
+    return c->state == DG_CONNECTION_LINGER;
 }
 
 unsigned dg_connection_interest(const dg_connection *c)

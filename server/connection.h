@@ -107,6 +107,10 @@ unsigned dg_connection_interest(const dg_connection *c);
 /* Whether its time is up. */
 bool dg_connection_is_late(const dg_connection *c, double now);
 
+/* Answers a request of which a part has come, and lets no more of it in. `why`: a constant. False:
+ * there is none, or the client does not take the answer now; it can only be ended. */
+bool dg_connection_refuse(dg_connection *c, int status, const char *code, const char *why);
+
 /* How readily it is given up for another: 0: not at all, 1: a request is coming, 2: nothing is. */
 int dg_connection_idleness(const dg_connection *c);
 

@@ -26,6 +26,11 @@ static bool refuse(dg_head *h, int status, const char *why)
     return false;
 }
 
+void dg_head_give_up(dg_head *h, int status, const char *why)
+{
+    refuse(h, status, why);
+}
+
 /* ---- what bytes may be where ---- */
 
 static bool is_digit(unsigned char c)

@@ -43,6 +43,9 @@ void dg_head_clear(dg_head *h); /* frees; init() begins the next one */
  * it. After BAD, nothing that comes on the connection means anything. */
 size_t dg_head_read(dg_head *h, const char *data, size_t n);
 
+/* No more of it is waited for: it is BAD. `why` is kept as it is. */
+void dg_head_give_up(dg_head *h, int status, const char *why);
+
 /* Whether a byte of it has come. */
 bool dg_head_begun(const dg_head *h);
 

@@ -140,23 +140,40 @@ static bool goes_before(const dg_connection *a, const dg_connection *b)
     return rank_a > rank_b || (rank_a == rank_b && rank_a && a->since < b->since);
 }
 
-/* Makes room for one more before there is none. */
-static void thin_out(dg_http *h)
+static bool is_full(dg_http *h)
+{
+    return atomic_load(&h->n_connection) >= h->max_connections;
+}
+
+/* Who makes room for one more; NULL: all are being answered. */
+static dg_connection *first_to_go(const dg_http *h)
 {
     dg_connection *first = NULL;
-    if (atomic_load(&h->n_connection) < h->max_connections / 8 * 7)
-        return;
     for (dg_connection *c = h->all; c; c = c->next)
         if (goes_before(c, first))
             first = c;
-    if (first)
+    return first;
+}
+
+/* Makes room where there is none. One whose request is coming is told, and lingers for a moment
+ * beyond the limit: it is the first to go for the next. */
+static void make_room(dg_http *h)
+{
+    dg_connection *first = is_full(h) ? first_to_go(h) : NULL;
+    if (!first)
+        return;
+    if (dg_connection_idleness(first) == 1 &&
+        dg_connection_refuse(first, 503, "too_many_connections",
+                             "there are too many connections, and others came after this one"))
+        look_for(h, first);
+    else
         bury(h, first);
 }
 
 static void admit(dg_http *h, int fd)
 {
     int on = 1;
-    thin_out(h);
+    make_room(h);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     dg_connection *c = dg_connection_create(&h->shared, fd);
     if (!c)
@@ -177,7 +194,7 @@ static void admit(dg_http *h, int fd)
 
 static bool has_room(dg_http *h)
 {
-    return atomic_load(&h->n_connection) < h->max_connections;
+    return !is_full(h) || first_to_go(h);
 }
 
 static void accept_some(dg_http *h)

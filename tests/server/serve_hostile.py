@@ -262,6 +262,42 @@ def crowd():
         check("nothing stays", s.wait_metric("dgemma:connections", lambda k: k <= 2, 20))
 
 
+def full():
+    """Nobody is sent away while there is room; then who says nothing goes first."""
+    def begin(s):
+        c = s.connect()
+        c.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 17\r\n\r\n{")
+        time.sleep(0.05)
+        return c
+
+    def end(c):
+        c.settimeout(10)
+        try:
+            c.sendall(b'"content": "hi"}')
+            return c.recv(4096)
+        except OSError as e:
+            return repr(e).encode()
+
+    with Server("-q", "--max-connections", "8") as s:
+        quiet = s.connect()
+        time.sleep(0.1)
+        busy = [begin(s) for _ in range(7)]
+        check("eight of eight", not select.select([quiet, *busy], [], [], 0.5)[0])
+        busy.append(begin(s))
+        quiet.settimeout(10)
+        check("then the idle one goes", quiet.recv(10) == b"")
+        check("and nobody else", not select.select(busy, [], [], 0.5)[0])
+        late = begin(s)
+        first = busy.pop(0)
+        first.settimeout(10)
+        check("or the oldest, which is told", b"too_many_connections" in first.recv(4096))
+        for c in (*busy, late):
+            got = end(c)
+            check("the others are answered", b" 200 " in got, got)
+        for c in (first, quiet, late, *busy):
+            c.close()
+
+
 def keys():
     with tempfile.NamedTemporaryFile("w") as f:
         f.write("# keys\nfrom-file\n")
@@ -456,5 +492,5 @@ def stalled_log():
     os.close(reading)
 
 
-run([status_table, large_things, aborts, dawdlers, slow_reader, crowd, keys, origins, tls, six, limits, logs, stalled_log])
+run([status_table, large_things, aborts, dawdlers, slow_reader, crowd, full, keys, origins, tls, six, limits, logs, stalled_log])
 finish()

@@ -200,6 +200,30 @@ START_TEST(test_refused)
 }
 END_TEST
 
+/* One that cannot be waited for is told so, wherever it is in its request. */
+START_TEST(test_given_up)
+{
+    static const char *const said[] = {"PO", POST "Content-Le", POST "Content-Length: 9\r\n\r\n{",
+                                       POST "Transfer-Encoding: chunked\r\n\r\n5\r\nab"};
+    char out[4096];
+    int client;
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        desk *d = make_desk();
+        dg_connection *c = dg_connection_create(&d->shared, make_pair(&client));
+        ck_assert(!dg_connection_refuse(c, 503, "none", "there is no request"));
+        say(client, said[i]);
+        dg_connection_advance(c, POLLIN);
+        ck_assert(dg_connection_refuse(c, 503, "crowded", "others came"));
+        hear(client, out, sizeof out);
+        ck_assert_int_eq(count(out, "HTTP/1.1 "), 1);
+        ck_assert_ptr_nonnull(strstr(out, "HTTP/1.1 503 Service Unavailable\r\n"));
+        ck_assert_ptr_nonnull(strstr(out, "Connection: close\r\n"));
+        ck_assert_int_eq(c->state, DG_CONNECTION_LINGER);
+        put_away(d, c, client);
+    }
+}
+END_TEST
+
 /* A body that is too large is read for a while, so that its client gets to see why it is not
  * wanted. */
 START_TEST(test_unwanted)
@@ -285,6 +309,7 @@ Suite *connection_suite(void)
     TCase *t = tcase_create("connection");
     tcase_add_test(t, test_requests_in_a_row);
     tcase_add_test(t, test_refused);
+    tcase_add_test(t, test_given_up);
     tcase_add_test(t, test_unwanted);
     tcase_add_test(t, test_answer_later);
     tcase_add_test(t, test_no_memory);
