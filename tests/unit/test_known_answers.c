@@ -44,12 +44,18 @@ static const pass_case passes[] = {
     {"wide", NULL, DG_BF16, true, false, UINT64_C(0x3E1DAF8409211E25)},
 };
 
-/* Whether this processor can run the case. */
-static bool can(bool reference)
+/* Whether this processor can run the case; quantised: products in whole numbers are part of it. */
+static bool can(bool reference, bool quantised)
 {
+    dg_kernels k;
+    dg_kernels_init(&k, dg_cpu_flags());
     if (!reference && !dg_cpu_flags())
         dg_test_skip("this processor has the reference kernels alone");
-    return reference || dg_cpu_flags();
+    else if (!reference && quantised && !k.q)
+        dg_test_skip("this processor has no kernels for whole numbers yet");
+    else
+        return true;
+    return false;
 }
 
 /* Two steps behind a prompt: logits, entropies, draws and what self-conditioning carries. */
@@ -87,7 +93,7 @@ static uint64_t bits_of_steps(const pass_case *p)
 START_TEST(bits_of_a_pass)
 {
     const pass_case *p = &passes[_i];
-    if (!can(p->reference))
+    if (!can(p->reference, p->gguf && !p->exact))
         return;
     uint64_t got = bits_of_steps(p);
     if (got != p->want)
@@ -111,8 +117,9 @@ typedef struct answer_case {
     const char *text; /* of the answer, or its tokens */
 } answer_case;
 
-static const char seed_5[] = "26 59 264 266 46 120 270 228 31 250 178 8 340 299 276 191 125 360 86 "
-                             "225 61 113 377 82 ";
+/* Chance has it that a thought begins in the first canvas of this one, which is cut. */
+static const char seed_5[] = "26 59 264 266 46 120 270 228 31 250 178 8 340 299 276 191 125 82 118 "
+                             "324 320 276 89 97 ";
 static const char seed_6[] = "176 65 9 154 93 130 128 117 17 155 343 215 92 319 143 368 261 236 40 "
                              "334 170 175 198 174 ";
 
@@ -139,8 +146,8 @@ static const answer_case answers[] = {
      "grass. There in the"},
     {pocket, "What is in the picture?", false, false, true, 4, 1, 1, 0, 0,
      UINT64_C(0x1608B00B52F140E2), "The number 65 in white."},
-    {fixture, "hello", false, false, false, 5, 1, 1, 0, 0, UINT64_C(0x87433C2704EB9FD8), seed_5},
-    {fixture, "hello", true, false, false, 5, 1, 1, 0, 0, UINT64_C(0x84ADB6BFBDCDF358), seed_5},
+    {fixture, "hello", false, false, false, 5, 1, 1, 0, 0, UINT64_C(0x7F2AA27BF55F1BCE), seed_5},
+    {fixture, "hello", true, false, false, 5, 1, 1, 0, 0, UINT64_C(0x4A7223428E3A1713), seed_5},
     {fixture, "hello", false, false, false, 6, 0.7f, 1, 0, 0, UINT64_C(0x5C10A424488A4291), seed_6},
     {fixture, "hello", true, false, false, 6, 0.7f, 1, 0, 0, UINT64_C(0x34B302EB16DCF743), seed_6},
 };
@@ -205,7 +212,7 @@ static answer ask(const answer_case *q)
 START_TEST(answers_of_seeds)
 {
     const answer_case *q = &answers[_i];
-    if (!can(q->reference))
+    if (!can(q->reference, q->model == pocket && !q->exact))
         return;
     answer got = ask(q);
     if (strcmp(got.text, q->text) != 0 || got.hash != q->want)
