@@ -63,7 +63,7 @@ static bool no_memory(reader *r)
 #define OPTION(field) offsetof(dg_chat, options.field)
 
 static const dg_field common_fields[] = {
-    {"n", DG_FIELD_INT, offsetof(dg_chat, n_choice), 1, INT_MAX},
+    {"n", DG_FIELD_INT, offsetof(dg_chat, n_choice), INT_MIN, INT_MAX}, /* check_choices */
     {"stream", DG_FIELD_BOOL, offsetof(dg_chat, stream), 0, 0},
     {"temperature", DG_FIELD_FLOAT, OPTION(temperature), 0, 2},
     {"top_p", DG_FIELD_FLOAT, OPTION(top_p), 0, 1},
@@ -213,11 +213,13 @@ static bool read_common(reader *r)
 
 static bool check_choices(reader *r, size_t n_prompt)
 {
-    size_t max = (size_t)r->limits->max_choices;
-    if ((size_t)r->out->n_choice > max / n_prompt)
+    int n = r->out->n_choice, max = r->limits->max_choices;
+    if (n_prompt > 1 && n >= 1 && (size_t)n > (size_t)max / n_prompt)
         return dg_refuse(r->e, 400, "invalid_value", "n",
-                         "n is %d for %zu prompts: %zu answers are possible in one request",
-                         r->out->n_choice, n_prompt, max);
+                         "n is %d for %zu prompts: %d answers are possible in one request", n,
+                         n_prompt, max);
+    if (n < 1 || n > max)
+        return dg_refuse(r->e, 400, "invalid_value", "n", "n is %d: 1 to %d are possible", n, max);
     return true;
 }
 

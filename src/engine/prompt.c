@@ -29,8 +29,7 @@ dgemma_status dg_need_tokenizer(const dgemma_engine *e, dgemma_error *err)
 {
     return e->loaded.tokenizer ? DGEMMA_OK
                                : dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                                         "%s has no tokenizer: only token ids are possible",
-                                         dg_checkpoint_dir(e->loaded.checkpoint));
+                                         "the model has no tokenizer: only token ids are possible");
 }
 
 /* ---- media ---- */

@@ -65,7 +65,10 @@ STATUS = [
     ("top_p out of range", "POST", CHAT, chat(top_p=1.5), 400, "top_p"),
     ("max_tokens 0", "POST", CHAT, chat(max_tokens=0), 400, "max_tokens"),
     ("max_tokens with a fraction", "POST", CHAT, chat(max_tokens=1.5), 400, "max_tokens"),
-    ("n too large", "POST", CHAT, chat(n=1000), 400, '"n"'),
+    ("n too large", "POST", CHAT, chat(n=1000), 400, '"n is 1000: 1 to 16 are possible"'),
+    ("n too small", "POST", CHAT, chat(n=0), 400, '"n is 0: 1 to 16 are possible"'),
+    ("n below nothing", "POST", "/v1/completions", {"prompt": ["a", "b"], "n": -1}, 400, '"n is -1: 1 to 16 are possible"'),
+    ("too many for two prompts", "POST", "/v1/completions", {"prompt": ["a", "b"], "n": 9}, 400, "n is 9 for 2 prompts: 16 answers"),
     ("a seed that is none", "POST", CHAT, chat(seed="x"), 400, "seed"),
     ("stop that is none", "POST", CHAT, chat(stop=[1]), 400, "stop"),
     ("too many stops", "POST", CHAT, chat(stop=["x"] * 65), 400, "stop"),
@@ -122,6 +125,14 @@ def status_table():
                 check(name + ": an error object", set(error) == {"message", "type", "param", "code"}, error)
                 check(name + ": no use in trying again", headers.get("x-should-retry") == "false", headers)
         check("the server lived through it", s.request("GET", "/health")[0] == 200)
+
+
+def without_tokenizer():
+    with Server("-q", model="tests/fixtures/golden/text/model") as s:
+        status, answer = s.json("POST", CHAT, chat())
+        message = answer["error"]["message"]
+        check("a model without a tokenizer says so, and not where it is", status == 400 and "no tokenizer" in message
+              and "/" not in message, answer)
 
 
 def large_things():
@@ -492,5 +503,5 @@ def stalled_log():
     os.close(reading)
 
 
-run([status_table, large_things, aborts, dawdlers, slow_reader, crowd, full, keys, origins, tls, six, limits, logs, stalled_log])
+run([status_table, without_tokenizer, large_things, aborts, dawdlers, slow_reader, crowd, full, keys, origins, tls, six, limits, logs, stalled_log])
 finish()
