@@ -47,11 +47,21 @@ static void on_interrupt(int signal_number)
 
 /* ---- what goes in ---- */
 
+/* A text that asks something, or stands beside a picture that does; in a conversation white space
+ * around it does not count. */
+static const char *need_words(const run_args *a, const char *text, dgemma_error *err)
+{
+    if (text[a->raw ? 0 : strspn(text, " \t\r\n")] || a->request.n_media)
+        return text;
+    dg_fail(err, DGEMMA_E_ARG, "there is no prompt: its text is empty");
+    return NULL;
+}
+
 /* The prompt's text from wherever it comes; NULL when there is none. */
 static const char *read_prompt(const run_args *a, dg_buf *buf, dgemma_error *err)
 {
     if (a->prompt)
-        return a->prompt;
+        return need_words(a, a->prompt, err);
     const char *path = a->file ? a->file : "-";
     if (!a->file && isatty(STDIN_FILENO)) {
         dg_fail(err, DGEMMA_E_ARG,
@@ -64,7 +74,7 @@ static const char *read_prompt(const run_args *a, dg_buf *buf, dgemma_error *err
         dg_fail(err, DGEMMA_E_ARG, "%s: the prompt has a NUL byte in it", path);
         return NULL;
     }
-    return buf->len ? buf->data : "";
+    return need_words(a, buf->len ? buf->data : "", err);
 }
 
 static void apply(const run_args *a, dgemma_request_options *o)

@@ -1,5 +1,7 @@
 /* dgemma: one program, a file for each subcommand. */
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 #include "cli.h"
 
 static const struct {
@@ -47,9 +49,25 @@ static int run(int argc, char **argv)
     return EXIT_USAGE;
 }
 
+/* What is opened where a standard descriptor is closed, a file or a socket, would take what is
+ * printed. Nothing can be written here, so that output that has nowhere to go is still a failure.
+ */
+static bool open_standard_descriptors(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
 /* An answer that did not reach its file, because the disk is full, is a failure. */
 int main(int argc, char **argv)
 {
+    if (!open_standard_descriptors())
+        return EXIT_FAILED;
     int code = run(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;

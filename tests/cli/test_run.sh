@@ -33,6 +33,9 @@ expect "two prompts"                    2 'the prompt once'           "$DGEMMA" 
 expect "one word too many"              2 'one word too many'         "$DGEMMA" run -m "$model" hi there
 expect "no such folder"                 1 'No such file'              "$DGEMMA" run -m "$temp/none" hi
 expect "not a model"                    1 "$temp"                      "$DGEMMA" run -m "$temp" hi
+expect "an empty prompt"                2 'there is no prompt'        "$DGEMMA" run -m "$model" ''
+expect "a prompt of white space"        2 'there is no prompt'        "$DGEMMA" run -m "$model" ' '
+expect "an empty prompt by a pipe"      2 'there is no prompt'        "$DGEMMA" run -m "$model"
 expect "an empty prompt in tokens"      2 'empty'                     "$DGEMMA" run -m "$bare" --tokens ''
 expect "tokens that are no numbers"     2 'expected token ids'          "$DGEMMA" run -m "$bare" --tokens 1,x
 expect "a token out of range"           2 'not in the vocabulary'     "$DGEMMA" run -m "$bare" --tokens 1,999999
@@ -95,6 +98,22 @@ done
 ask --seed 3 --temperature 1 --top-k 1000000 --top-p 1 "Hello there" >"$temp/open" </dev/null
 check "filters that let all through change nothing" cmp "$temp/word" "$temp/open"
 check "another seed, another answer" test "$(cksum <"$temp/word")" != "$(cksum <"$temp/other")"
+
+# Descriptors that are closed are not given to anything else.
+fails_without_output() { ! "$DGEMMA" run -m "$model" -q -n 4 hi >&-; }
+check "output that is closed is a failure" fails_without_output
+keeps_descriptors() {
+    "$DGEMMA" serve -m "$model" --port 0 >"$temp/serves" <&- 2>&- &
+    pid=$!
+    i=0
+    until [ -s "$temp/serves" ] || [ $i -ge 300 ]; do sleep 0.1; i=$((i + 1)); done
+    [ "$(readlink "/proc/$pid/fd/0")$(readlink "/proc/$pid/fd/2")" = /dev/null/dev/null ]
+    kept=$?
+    kill $pid
+    wait $pid
+    return $kept
+}
+check "a server without standard error" keeps_descriptors
 
 # Ctrl-C in a block that takes for ever. /proc says when the program listens: SIGINT is the bit of value 2.
 listens() { case $(sed -n 's/^SigCgt:.*\(.\)$/\1/p' "/proc/$1/status") in [2367abef]) ;; *) return 1 ;; esac }
