@@ -123,6 +123,7 @@ static const char *reason(int status)
                    {408, "Request Timeout"},
                    {413, "Content Too Large"},
                    {414, "URI Too Long"},
+                   {415, "Unsupported Media Type"},
                    {417, "Expectation Failed"},
                    {422, "Unprocessable Content"},
                    {429, "Too Many Requests"},

@@ -1,6 +1,7 @@
 #include "entry.h"
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include "base/alloc.h"
 #include "routes.h"
 
@@ -86,6 +87,13 @@ static bool refuse_late(dg_http_error *e)
     return false;
 }
 
+static void name_methods(dg_call *c, const dg_route *route)
+{
+    static const dg_header get[] = {{"Allow", "GET, HEAD, OPTIONS"}, {NULL, NULL}},
+                           post[] = {{"Allow", "POST, OPTIONS"}, {NULL, NULL}};
+    c->x.headers = !strcmp(route->method, "GET") ? get : post;
+}
+
 /* All that can be said before the body is there. */
 static bool may_enter(dg_call *c, const dg_head *h, dg_http_error *e)
 {
@@ -110,11 +118,17 @@ static bool may_enter(dg_call *c, const dg_head *h, dg_http_error *e)
         return dg_refuse(e, 401, "invalid_api_key", NULL, "no valid API key was sent");
     if (!s->opt.share_cache)
         snprintf(c->cache_salt, sizeof c->cache_salt, "key %d", key);
-    if (other_method)
+    if (other_method) {
+        name_methods(c, route);
         return dg_refuse(e, 405, "method_not_allowed", NULL, "%s does not go with %s", c->method,
                          c->path);
+    }
     if (!c->route)
         return dg_refuse(e, 404, "not_found", NULL, "there is no %s", c->path);
+    const char *encoding = dg_head_get(h, "Content-Encoding");
+    if (encoding && strcasecmp(encoding, "identity"))
+        return dg_refuse(e, 415, "unsupported_encoding", NULL,
+                         "the body is encoded (Content-Encoding), and is read only as it stands");
     if (h->length > s->opt.max_body_bytes)
         return dg_refuse(e, 413, "body_too_large", NULL, "the body has %llu bytes, at most %zu",
                          (unsigned long long)h->length, s->opt.max_body_bytes);

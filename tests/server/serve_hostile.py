@@ -124,6 +124,12 @@ def status_table():
                 error = json.loads(data)["error"]
                 check(name + ": an error object", set(error) == {"message", "type", "param", "code"}, error)
                 check(name + ": no use in trying again", headers.get("x-should-retry") == "false", headers)
+        for method, path, allowed in (("GET", CHAT, "POST, OPTIONS"), ("POST", "/health", "GET, HEAD, OPTIONS")):
+            status, headers, _ = s.request(method, path, "{}" if method == "POST" else None)
+            check("what goes with a path is named", status == 405 and headers.get("allow") == allowed, headers)
+        for encoding, want in (("gzip", 415), ("identity", 200), ("gzip, identity", 415)):
+            status, _, data = s.request("POST", CHAT, chat(), {"Content-Encoding": encoding})
+            check(f"a body in {encoding}", status == want, data)
         check("the server lived through it", s.request("GET", "/health")[0] == 200)
 
 
