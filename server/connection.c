@@ -489,7 +489,7 @@ bool dg_connection_refuse(dg_connection *c, int status, const char *code, const 
     if (c->state == DG_CONNECTION_BODY) {
         refuse_body(c, status, code, why);
     } else if (c->state == DG_CONNECTION_HEAD && dg_head_begun(&c->head)) {
-        dg_head_give_up(&c->head, status, why);
+        dg_head_give_up(&c->head, status, code, why);
         begin_request(c);
     }
     dg_connection_advance(c, 0);

@@ -100,7 +100,7 @@ static bool may_enter(dg_call *c, const dg_head *h, dg_http_error *e)
     dg_server *s = c->server;
     bool other_method;
     if (h->state == DG_HEAD_BAD)
-        return dg_refuse(e, h->status, "bad_request", NULL, "%s", h->why);
+        return dg_refuse(e, h->status, h->code, NULL, "%s", h->why);
     const dg_route *route = dg_route_find(h->method, h->path, &other_method);
     if (route && route->dialect)
         c->x.error_form = route->dialect->error;

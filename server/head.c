@@ -22,13 +22,15 @@ static bool refuse(dg_head *h, int status, const char *why)
 {
     h->state = DG_HEAD_BAD;
     h->status = status;
+    h->code = "bad_request";
     h->why = why;
     return false;
 }
 
-void dg_head_give_up(dg_head *h, int status, const char *why)
+void dg_head_give_up(dg_head *h, int status, const char *code, const char *why)
 {
     refuse(h, status, why);
+    h->code = code;
 }
 
 /* ---- what bytes may be where ---- */

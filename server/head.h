@@ -15,8 +15,8 @@ typedef enum dg_head_state { DG_HEAD_MORE, DG_HEAD_DONE, DG_HEAD_BAD } dg_head_s
 
 typedef struct dg_head {
     dg_head_state state;
-    int status;      /* BAD: of the answer */
-    const char *why; /* BAD: in words */
+    int status;             /* BAD: of the answer */
+    const char *code, *why; /* BAD: in a word, and in words */
 
     /* DONE; of a BAD one what had been read, or "" */
     const char *method, *path; /* path: of the target, without its query and its escapes */
@@ -43,8 +43,8 @@ void dg_head_clear(dg_head *h); /* frees; init() begins the next one */
  * it. After BAD, nothing that comes on the connection means anything. */
 size_t dg_head_read(dg_head *h, const char *data, size_t n);
 
-/* No more of it is waited for: it is BAD. `why` is kept as it is. */
-void dg_head_give_up(dg_head *h, int status, const char *why);
+/* No more of it is waited for: it is BAD. The texts are kept as they are. */
+void dg_head_give_up(dg_head *h, int status, const char *code, const char *why);
 
 /* Whether a byte of it has come. */
 bool dg_head_begun(const dg_head *h);

@@ -155,6 +155,15 @@ static dg_connection *first_to_go(const dg_http *h)
     return first;
 }
 
+/* With an answer, if a request is coming; the connection then lingers for a moment. */
+static void dismiss(dg_http *h, dg_connection *c, int status, const char *code, const char *why)
+{
+    if (dg_connection_idleness(c) == 1 && dg_connection_refuse(c, status, code, why))
+        look_for(h, c);
+    else
+        bury(h, c);
+}
+
 /* Makes room where there is none. One whose request is coming is told, and lingers for a moment
  * beyond the limit: it is the first to go for the next. */
 static void make_room(dg_http *h)
@@ -162,12 +171,8 @@ static void make_room(dg_http *h)
     dg_connection *first = is_full(h) ? first_to_go(h) : NULL;
     if (!first)
         return;
-    if (dg_connection_idleness(first) == 1 &&
-        dg_connection_refuse(first, 503, "too_many_connections",
-                             "there are too many connections, and others came after this one"))
-        look_for(h, first);
-    else
-        bury(h, first);
+    dismiss(h, first, 503, "too_many_connections",
+            "there are too many connections, and others came after this one");
 }
 
 static void admit(dg_http *h, int fd)
@@ -229,7 +234,7 @@ static void sweep(dg_http *h, double now)
     for (dg_connection *c = h->all, *next; c; c = next) {
         next = c->next;
         if (dg_connection_is_late(c, now))
-            bury(h, c);
+            dismiss(h, c, 408, "request_timeout", "the request took too long to arrive");
     }
 }
 

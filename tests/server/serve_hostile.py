@@ -220,15 +220,19 @@ def dawdlers():
         start = time.time()
         for c, name in ((half, "half a header"), (body, "half a body")):
             c.settimeout(30)
+            got = b""
             while time.time() - start < 30:
                 ready, _, _ = select.select([c], [], [], 0.2)
-                if ready and not c.recv(1000):
+                piece = c.recv(4096) if ready else None
+                got += piece or b""
+                if piece == b"":
                     break
                 try:
                     c.sendall(b" ")  # a byte now and then does not help
                 except OSError:
                     break
             check(f"{name} is not waited for", time.time() - start < 30)
+            check(f"{name}: and is told", got.startswith(b"HTTP/1.1 408 ") and b"request_timeout" in got, got)
         check("others are served", s.request("GET", "/health")[0] == 200)
 
 
