@@ -374,7 +374,7 @@ START_TEST(numerics_are_told)
 {
     dgemma_error err = {0};
     dgemma_model_info info;
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     opt.model_path = "models/pocket/pocket.gguf";
     opt.cpu = "ref";
     ck_assert_int_eq(dgemma_model_estimate(&info, &opt, &err), DGEMMA_OK);
