@@ -15,7 +15,7 @@ beside=$BUILD/test.$$.beside
 passed=0 failed=0 skipped=0
 
 # The search for leaks at the end of a process takes 5 s on aarch64, where it walks through all address
-# space; so it is off where there are many processes, and the unit tests run once more in a single one.
+# space; so it is off where there are many processes, and the unit tests run in a single one there.
 # A script can have it back for one command: ASAN_OPTIONS=detect_leaks=1.
 leaks_on=${ASAN_OPTIONS:-}
 leaks_off=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}
@@ -59,19 +59,6 @@ join() {
     passed=$((passed + $1)) failed=$((failed + $3)) skipped=$((skipped + $5))
 }
 
-run_for_leaks() {
-    echo "== $* in one process, for leaks"
-    start=$(date +%s)
-    if CK_FORK=no timeout 1800 "$@" >"$log" 2>&1 </dev/null; then
-        passed=$((passed + 1))
-    else
-        cat "$log"
-        echo "FAILED: a leak, or a test that needs a process of its own"
-        failed=$((failed + 1))
-    fi
-    echo "   in $(($(date +%s) - start)) s"
-}
-
 other=
 n_test=$#
 for test in "$@"; do
@@ -92,10 +79,11 @@ for test in "$@"; do
             other=$!
             continue
         fi
-        ASAN_OPTIONS=$leaks_off
-        run "$test"
-        ASAN_OPTIONS=$leaks_on
-        case ${SAN:-} in *address*) run_for_leaks "$test" ;; esac
+        # For leaks, all in one process.
+        case ${SAN:-} in
+        *address*) run env CK_FORK=no "$test" ;;
+        *) run "$test" ;;
+        esac
         ;;
     fuzz_*) run "$test" "tests/fuzz/corpus/${name#fuzz_}" ;;
     dgemma-golden) run "$test" tests/fixtures/golden ;;
