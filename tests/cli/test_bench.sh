@@ -56,6 +56,18 @@ else
     skip "JSON" "there is no python3"
 fi
 
+# ---- through the server, by a client's clock ----
+if [ -n "$python" ]; then
+    stream() { "$python" bench/serve_stream.py --program "$DGEMMA" "$@" --prompt 40 --tokens 70 --steps 2 --rounds 1 -- --device cpu; }
+    check "streamed answers" says "2 clients: " stream -m "$temp/tiny.gguf" --clients 2
+    check "of a model made for it" says "1 x 70 tokens" stream --synthetic Q8_0 --shape tiny --layers 1 --folder "$temp"
+    check "which is gone then" [ -z "$(find "$temp" -name synthetic.gguf)" ]
+    check "too few tokens a second" fails_saying "that is less than" stream -m "$temp/tiny.gguf" --least 1e12
+    check "no model" fails_saying "say which model" stream
+else
+    skip "streamed answers" "there is no python3"
+fi
+
 # ---- what makes no sense ----
 for bad in '-c x' '-c 1,,2' '-c 1,' '-c -5' '-t 99999999999' '-b 0x10' '--steps 0' '--prompt 0' '--layers 0' "-c $(seq -s, 40)"; do
     # shellcheck disable=SC2086 # option and value
