@@ -8,6 +8,10 @@
 # Each configuration has its own folder under build/; only the plain release build leaves build/dgemma.
 
 MAKEFLAGS += --no-builtin-rules
+# As many jobs as there are processors, unless told.
+ifeq ($(filter -j% --jobs%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(or $(shell nproc 2>/dev/null),1)
+endif
 .DEFAULT_GOAL := all
 
 # ---- what can be set: make NAME=VALUE (see `make help`) ----
@@ -28,11 +32,14 @@ RUN_MODEL ?=
 RUN_ARGS  ?=
 
 # CUDA: 1 where nvcc is found, 0 leaves the backend out; `emulated` runs its kernels on the host, thread by thread,
-# which is slow and for tests. CUDA_ARCHS: compute capabilities to compile for (80 runs on 86 and 89 too); those that
-# nvcc does not know are left out.
+# which is slow and for tests. CUDA_ARCHS: compute capabilities to compile for, minutes each on a small machine; without a
+# word from you those of the GPUs that are here, and where none is, the two most common. `all` is for packages; 80 runs on
+# 86 and 89 too; those that nvcc does not know are left out.
 NVCC       ?= nvcc
 CUDA       ?= $(if $(shell command -v $(NVCC) 2>/dev/null),1,0)
-CUDA_ARCHS ?= 80 90a 100 120
+CUDA_ARCHS ?= $(or $(CUDA_HERE),80 90a)
+CUDA_EVERY := 80 90a 100 120
+CUDA_HERE   = $(sort $(patsubst 8%,80,$(patsubst 90,90a,$(subst .,,$(filter-out 5.% 6.% 7.%,$(shell nvidia-smi --query-gpu=compute_cap --format=csv$(comma)noheader 2>/dev/null))))))
 
 # build/release, or a name made of what differs from it: build/clang, build/address-undefined, …
 comma := ,
@@ -126,7 +133,7 @@ LDLIBS      = $(PKG_LIBS) -lgif -lm -ldl $(CUDA_LIBS)
 ifeq ($(CUDA),1)
 CUDA_HOME   := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
 CUDA_KNOWN  := $(shell $(NVCC) --list-gpu-code 2>/dev/null)
-CUDA_CODE   := $(foreach a,$(CUDA_ARCHS),$(if $(filter sm_$(a:a=),$(CUDA_KNOWN)),-gencode arch=compute_$(a)$(comma)code=sm_$(a)))
+CUDA_CODE   := $(foreach a,$(if $(filter all,$(CUDA_ARCHS)),$(CUDA_EVERY),$(CUDA_ARCHS)),$(if $(filter sm_$(a:a=),$(CUDA_KNOWN)),-gencode arch=compute_$(a)$(comma)code=sm_$(a)))
 CUDA_OBJ    := $(patsubst src/cuda/%.cu,build/cuda/%.o,$(wildcard src/cuda/*.cu))
 CUDA_LIBS   := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -lstdc++
 CUDA_INC    := -isystem $(CUDA_HOME)/include
@@ -355,7 +362,10 @@ $(patsubst %,build/deps-%.ok,build test fuzz format bench cross): build/deps-%.o
 	@mkdir -p $(@D)
 	@CC='$(CC)' sh tools/deps.sh $* && touch $@
 
-# Without a browser the page's tests are skipped, by name: the run goes on. After the others, as apt-get works for one at a time.
+# apt-get works for one at a time.
+$(patsubst %,build/deps-%.ok,test fuzz bench cross): | build/deps-build.ok
+
+# Without a browser the page's tests are skipped, by name: the run goes on.
 build/deps-browser.ok: tools/deps.sh | build/deps-build.ok build/deps-test.ok
 	@CC='$(CC)' sh tools/deps.sh browser || echo 'without a browser the tests of the page will be skipped'
 	@touch $@
@@ -522,7 +532,8 @@ help:
 	@echo 'CC=clang              another compiler, in build/clang'
 	@echo 'SAN=address,undefined sanitizers, in build/address-undefined; SAN=thread'
 	@echo 'WERROR=1              warnings are errors'
-	@echo 'CUDA=0                without the CUDA backend, even where nvcc is found; CUDA_ARCHS="80 90a": for these only'
+	@echo 'CUDA=0                without the CUDA backend, even where nvcc is found'
+	@echo 'CUDA_ARCHS="80 90a"   for these, not for the GPUs of this machine; all: for every one we know (packages)'
 	@echo 'CUDA=emulated         with its kernels on the host, in build/emulated: slow, for tests'
 	@echo 'FFMPEG=no             without video, even where FFmpeg is found'
 	@echo 'CURL=no               a server that fetches no pictures, even where libcurl is found'

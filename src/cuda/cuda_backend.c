@@ -218,6 +218,10 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "%s has compute capability %d.%d: 8.0 or later is needed", d.name, d.major,
                        d.minor);
+    if (!dg_cuda_has_code())
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                       "this build of dgemma has no code for %s: build it with CUDA_ARCHS=%d%d%s",
+                       d.name, d.major, d.minor, d.major == 9 ? "a" : "");
     dg_cuda *cu = dg_calloc(1, sizeof *cu);
     if (!cu)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");

@@ -65,6 +65,9 @@ typedef struct dg_cuda_matrix {
 
 bool dg_cuda_has_groups(void);
 
+/* Whether this build has code that the current device runs. */
+bool dg_cuda_has_code(void);
+
 /* Bytes of one packed matrix; 0: this type has no packed form (the caller widens it to bfloat16).
  */
 size_t dg_cuda_pack_bytes(dg_dtype type, int n_out, int n_in);

@@ -209,6 +209,14 @@ extern "C" bool dg_cuda_has_groups(void)
     return major == 9;
 }
 
+extern "C" bool dg_cuda_has_code(void)
+{
+    struct cudaFuncAttributes found;
+    bool has = !cudaFuncGetAttributes(&found, (const void *)product_floats);
+    cudaGetLastError(); /* the answer is no failure of what comes next */
+    return has;
+}
+
 enum { TILE_128X128, TILE_128X64, TILE_64X96, TILE_64X32, N_SHAPE };
 
 static int block_count(const product_job &job, int tiles, int tokens)

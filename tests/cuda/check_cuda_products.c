@@ -542,8 +542,26 @@ static void check_every_type(dg_dtype type)
     check_expert_bits(type, type);
 }
 
+/* A device that came after the build is refused by name, not with the failure of some kernel. */
+static void check_code(void)
+{
+    if (!case_begin("code: for this device, and for none that it was not built for"))
+        return;
+    use_device(usual);
+    if (!dg_cuda_has_code())
+        case_fail("this build has no code for the device");
+#ifdef EMULATED
+    use_device((machine){120, 132});
+    if (dg_cuda_has_code())
+        case_fail("a build for 8.0 and 9.0 has code for 12.0");
+    use_device(usual);
+#endif
+    case_end();
+}
+
 void check_cuda_products(void)
 {
+    check_code();
     for (int i = 0; i < N_TYPE; i++)
         check_every_type(types[i]);
     check_slab_tiles(DG_BF16);

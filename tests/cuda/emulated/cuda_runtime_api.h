@@ -17,6 +17,7 @@ typedef enum cudaError {
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInsufficientDriver = 35,
     cudaErrorInvalidDevice = 101,
+    cudaErrorNoKernelImageForDevice = 209,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorNotSupported = 801
 } cudaError_t;
@@ -76,6 +77,11 @@ typedef enum cudaDeviceAttr {
     cudaDevAttrComputeCapabilityMinor = 76,
     cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 } cudaDeviceAttr;
+struct cudaFuncAttributes {
+    int binaryVersion;
+};
+/* As of a build for 8.0 and 9.0. */
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int device);
 
 /* ---- of the emulation itself ---- */
