@@ -196,7 +196,7 @@ static unsigned char *stored; /* of one */
 static float *out_rows;
 static uint32_t *sink;
 static uint16_t *x_rows[2]; /* bfloat16, half */
-static void *h_rows, *result_rows, *byte_rows;
+static void *h_rows, *result_rows, *byte_rows, *byte_blocks;
 
 static dg_cuda_rows rows_of(dg_dtype type, int n)
 {
@@ -337,6 +337,7 @@ typedef struct part_job {
     const expert_job *all;
     dg_sort_job sort;
     dg_byte_rows bytes;
+    dg_byte_blocks blocks; /* out NULL: down takes halves */
     dg_stream_job stream;
     dg_dtype type;
     int n_in;
@@ -348,6 +349,12 @@ typedef struct part_job {
 static void enqueue_sort(cudaStream_t stream, void *arg, int layer)
 {
     check(dg_sort_pairs(stream, &((part_job *)arg)->sort, &((part_job *)arg)->bytes), "sort");
+    (void)layer;
+}
+
+static void enqueue_narrow(cudaStream_t stream, void *arg, int layer)
+{
+    check(dg_narrow_blocks(stream, &((part_job *)arg)->blocks), "narrow");
     (void)layer;
 }
 
@@ -365,7 +372,8 @@ static const char *const candidate_name[] = {"as it is", "other stages", "two bl
 template <class F> constexpr bool with_candidates = false;
 template <> constexpr bool with_candidates<format_bf16> = true;
 template <> constexpr bool with_candidates<format_q8_0> = true;
-template <> constexpr bool with_candidates<format_q5_0> = true;
+template <> constexpr bool with_candidates<format_q8_0_bytes> = true;
+template <> constexpr bool with_candidates<format_q5_0_bytes> = true;
 
 template <class F> struct other_stages : F {};
 template <class F> struct stream_stage<other_stages<F>> {
@@ -399,6 +407,10 @@ static void enqueue_stream(cudaStream_t stream, void *arg, int layer)
         check(cudaMemsetAsync(job->counter, 0, 64 * 4, stream), "counters");
     if (job->bytes.out && !s.down)
         check(stream_part<format_q4_k_bytes>(stream, s, job->n_in, 0), "stream");
+    else if (job->blocks.out && s.down && job->type == DG_Q5_0)
+        check(stream_part<format_q5_0_bytes>(stream, s, job->n_in, job->candidate), "stream");
+    else if (job->blocks.out && s.down)
+        check(stream_part<format_q8_0_bytes>(stream, s, job->n_in, job->candidate), "stream");
     else
         DG_FOR_FORMAT(job->type, check(stream_part<F>(stream, s, job->n_in, job->candidate), "stream"), exit(1))
 }
@@ -433,7 +445,7 @@ static void parts(const expert_job *all, int n_layer, const char *name)
 {
     part_job job = {};
     int n_pair = all->n_row * N_USED;
-    double us[4], floor_us[2];
+    double us[5] = {}, floor_us[2];
     job.all = all;
     job.sort.expert = all->expert;
     job.sort.n_pair = n_pair;
@@ -474,6 +486,12 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     job.stream = stream_of(&job, all->down, N_EMBD, N_FF, true);
     job.stream.x = (const unsigned char *)h.data;
     job.stream.x_bytes = (size_t)h.ld * 2;
+    if (all->down == DG_Q5_0 || all->down == DG_Q8_0) {
+        job.blocks = {(const uint16_t *)h.data, n_pair, h.ld, (unsigned char *)byte_blocks};
+        us[4] = time_layers(enqueue_narrow, &job, n_layer);
+        job.stream.x = job.blocks.out;
+        job.stream.x_bytes = N_FF / 64 * BLOCKS_UNIT;
+    }
     job.stream.w[0] = job.stream.w[1] = pool + all->down_at;
     job.stream.out = result;
     job.type = all->down;
@@ -487,8 +505,8 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     floor_us[0] = time_layers(enqueue_floor, &least, n_layer);
     least.bytes = N_EXPERT * dg_cuda_pack_bytes(all->down, N_EMBD, N_FF);
     floor_us[1] = time_layers(enqueue_floor, &least, n_layer);
-    printf("  %s: sort %.1f us, gate+up %.1f (floor %.1f, eta %.3f), down %.1f (floor %.1f, eta %.3f), combine %.1f\n", name, us[0], us[1],
-           floor_us[0], floor_us[0] / us[1], us[2], floor_us[1], floor_us[1] / us[2], us[3]);
+    printf("  %s: sort %.1f us, gate+up %.1f (floor %.1f, eta %.3f), bytes of h %.1f, down %.1f (floor %.1f, eta %.3f), combine %.1f\n", name, us[0], us[1],
+           floor_us[0], floor_us[0] / us[1], us[4], us[2], floor_us[1], floor_us[1] / us[2], us[3]);
     cudaFree(job.sort.start);
     cudaFree(job.sort.row);
     cudaFree(job.sort.place);
@@ -521,7 +539,7 @@ static void experts(dg_dtype type, dg_dtype down, const int *n_row, int n_run, i
     fill_stored(stored + N_EXPERT * gate_stored, down, N_EXPERT * each);
     check(dg_cuda_pack_gated(0, pool, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
     check(dg_cuda_pack_gated(0, pool + job.up_at, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
-    check(dg_cuda_pack(0, pool + job.down_at, stored + N_EXPERT * gate_stored, down_stored, down, N_EXPERT, N_EMBD, N_FF), "pack");
+    check(dg_cuda_pack_down(0, pool + job.down_at, stored + N_EXPERT * gate_stored, down_stored, down, N_EXPERT, N_EMBD, N_FF), "pack");
     int n_layer = (int)(((size_t)POOL_GB << 30) / job.layer_bytes);
     n_layer = n_layer > 8 ? 8 : n_layer;
     for (int l = 1; l < n_layer; l++)
@@ -564,6 +582,7 @@ int main(int argc, char **argv)
     h_rows = device_memory((size_t)MAX_ROWS * N_USED * N_FF * 2);
     result_rows = device_memory((size_t)MAX_ROWS * N_USED * N_EMBD * 2);
     byte_rows = device_memory((size_t)MAX_ROWS * (N_EMBD / 256) * BYTE_UNIT);
+    byte_blocks = device_memory((size_t)MAX_ROWS * N_USED * (N_FF / 64) * BLOCKS_UNIT);
     sink = (uint32_t *)device_memory(64);
     for (int half = 0; half < 2; half++) {
         x_rows[half] = (uint16_t *)device_memory((size_t)MAX_ROWS * N_EMBD * 2);

@@ -43,6 +43,11 @@ static bool of_bytes(const dg_cuda_matrix *gate)
     return gate->type == DG_Q4_K;
 }
 
+static bool down_of_bytes(const dg_cuda_matrix *down)
+{
+    return down->type == DG_Q5_0 || down->type == DG_Q8_0;
+}
+
 /* 32 rows a piece leave room for stages, and products of bytes room in registers; with many rows an
  * expert 64 let its weights be read and made ready half as often. */
 static bool in_long_pieces(int n_pair, const dg_cuda_matrix *gate)
@@ -54,7 +59,7 @@ template <class F>
 static cudaError_t launch_format(cudaStream_t stream, dg_stream_job job, int n_in)
 {
     job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
-    if constexpr (!stream_row<F>::IS_BYTES)
+    if constexpr (F::UNIT == 64 || !stream_row<F>::IS_BYTES)
         if (job.piece_rows > DG_PIECE_ROWS)
             return launch_stream<F, 8>(stream, job);
     return launch_stream<F, 4>(stream, job);
@@ -76,6 +81,10 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
         job.mat_bytes = dg_cuda_pack_gated_bytes(w->type, w->n_out, w->n_in);
         return launch_format<format_q4_k_bytes>(stream, job, w->n_in);
     }
+    if (w->type == DG_Q5_0 && job.down)
+        return launch_format<format_q5_0_bytes>(stream, job, w->n_in);
+    if (w->type == DG_Q8_0 && job.down)
+        return launch_format<format_q8_0_bytes>(stream, job, w->n_in);
     DG_FOR_FORMAT(w->type, return launch_format<F>(stream, job, w->n_in), break)
     return cudaErrorInvalidValue;
 }
@@ -87,7 +96,8 @@ typedef struct experts_scratch {
     int32_t *start, *row, *place, *counter; /* counter: and the number of pieces behind them */
     dg_expert_piece *piece;
     dg_expert_tile *tile;
-    void *h, *result; /* result: before that, rows of x as bytes */
+    void *h, *result; /* h: halves, and then the same as bytes; result: before that, rows of x as
+                         bytes */
     size_t bytes;
 } experts_scratch;
 
@@ -219,6 +229,17 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
     return launch(stream, job, a->gate, s.start);
 }
 
+/* Bytes of h, behind its halves. */
+static dg_byte_blocks byte_blocks(const dg_cuda_experts_args *a, const dg_cuda_rows &h)
+{
+    dg_byte_blocks rows = {};
+    rows.h = (const uint16_t *)h.data;
+    rows.n_row = a->n_row * a->n_used;
+    rows.ld = h.ld;
+    rows.out = (unsigned char *)h.data + (size_t)rows.n_row * row_bytes(h);
+    return rows;
+}
+
 static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
                         const experts_scratch &s, const dg_cuda_rows &h, const dg_cuda_rows &result)
 {
@@ -230,8 +251,16 @@ static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.factor = h.form == DG_CUDA_F16 ? DG_CUDA_GATED : 1;
     job.down = true;
     job.out = result;
-    if (in_tiles(a, a->down))
+    if (down_of_bytes(a->down)) {
+        dg_byte_blocks rows = byte_blocks(a, h);
+        cudaError_t error = dg_narrow_blocks(stream, &rows);
+        if (error)
+            return error;
+        job.x = rows.out;
+        job.x_bytes = (size_t)(h.ld / 64) * BLOCKS_UNIT;
+    } else if (in_tiles(a, a->down)) {
         return tiles_product(stream, a, s, job, h, a->down, NULL);
+    }
     return launch(stream, job, a->down, s.start);
 }
 

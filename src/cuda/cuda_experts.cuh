@@ -45,6 +45,17 @@ typedef struct dg_byte_rows {
     unsigned char *out; /* [n_row][n_unit][BYTE_UNIT]; NULL: not wanted */
 } dg_byte_rows;
 
+/* h as bytes, in units of 64 values: 64 bytes, then the factors of the two blocks of 32 as floats;
+ * nothing up to a multiple of 16. */
+enum { BLOCKS_FACTORS = 64, BLOCKS_UNIT = 80 };
+
+typedef struct dg_byte_blocks {
+    const uint16_t *h; /* halves [n_row, ld], ld a multiple of 64 */
+    int n_row, ld;
+    unsigned char *out; /* [n_row][ld / 64][BLOCKS_UNIT] */
+} dg_byte_blocks;
+cudaError_t dg_narrow_blocks(cudaStream_t stream, const dg_byte_blocks *rows);
+
 /* In one launch, as neither needs the other. */
 cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_byte_rows *rows);
 

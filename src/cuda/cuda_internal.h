@@ -101,6 +101,7 @@ typedef struct dg_cuda_weight {
     struct dg_cuda_weight *next; /* of all there are */
     dg_cuda_matrix matrix;
     bool gated;           /* gate or up of experts */
+    bool down;            /* down of experts */
     const float *plain;   /* the router's: float rows without padding */
     void *memory, *scale; /* what it owns on the device */
 } dg_cuda_weight;

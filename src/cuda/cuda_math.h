@@ -5,9 +5,10 @@
  *
  * Numerics, the same for every batch size: products take 16-bit operands on tensor cores and add up
  * in float in ascending k, 16 values at a time, in one chain for each result: never split, never an
- * atomic. Gate and up of experts in Q4_K are products of bytes, 256 values at a time. Which 16 bits
- * follows from the weight's type (dg_cuda_form_of): bfloat16 for bfloat16 weights, IEEE half for
- * halves and every block type. Float weights are multiplied in float.
+ * atomic. Gate and up of experts in Q4_K are products of bytes, 256 values at a time, and down in
+ * Q5_0 and Q8_0, 32 at a time (cuda_bytes.cuh). Which 16 bits follows from the weight's type
+ * (dg_cuda_form_of): bfloat16 for bfloat16 weights, IEEE half for halves and every block type.
+ * Float weights are multiplied in float.
  *
  * The range rule of half precision: a value is stored as it is, saturated at +-65504, except the
  * inside of a gated MLP, which is stored divided by DG_CUDA_GATED (and so saturates at a million).
@@ -88,6 +89,11 @@ size_t dg_cuda_pack_gated_bytes(dg_dtype type, int n_out, int n_in);
 cudaError_t dg_cuda_pack_gated(cudaStream_t stream, void *packed, const void *stored,
                                size_t mat_bytes, dg_dtype type, int n_mat, int n_out, int n_in);
 
+/* And for down of experts: Q5_0 and Q8_0 for products of bytes, in as many bytes as
+ * dg_cuda_pack_bytes() says. */
+cudaError_t dg_cuda_pack_down(cudaStream_t stream, void *packed, const void *stored,
+                              size_t mat_bytes, dg_dtype type, int n_mat, int n_out, int n_in);
+
 /* y[r][o] = alpha * sum over k of x[r][k] * w[o][k], for up to three matrices over the same x (q,
  * k, v). */
 typedef struct dg_cuda_product_args {
@@ -122,8 +128,8 @@ typedef struct dg_cuda_experts_args {
     const int32_t *expert;           /* [n_row, n_used] */
     const float *weight;             /* [n_row, n_used] */
     const dg_cuda_matrix *gate, *up; /* n_mat = experts; dg_cuda_pack_gated() */
-    const dg_cuda_matrix *down;
-    float *y; /* [n_row, ldy] */
+    const dg_cuda_matrix *down;      /* dg_cuda_pack_down() */
+    float *y;                        /* [n_row, ldy] */
     size_t ldy;
     void *scratch; /* dg_cuda_experts_bytes() */
 } dg_cuda_experts_args;

@@ -99,8 +99,10 @@ static dgemma_status send(dg_cuda *cu, const dg_cuda_weight *w, const dg_tensor 
         if (!error)
             error = m->slabs
                         ? dg_cuda_pack_slabs(cu->stream, to, cu->stage, m->type, m->n_out, m->n_in)
-                        : (w->gated ? dg_cuda_pack_gated : dg_cuda_pack)(
-                              cu->stream, to, cu->stage, rows, m->type, n, m->n_out, m->n_in);
+                        : (w->gated  ? dg_cuda_pack_gated
+                           : w->down ? dg_cuda_pack_down
+                                     : dg_cuda_pack)(cu->stream, to, cu->stage, rows, m->type, n,
+                                                     m->n_out, m->n_in);
         if (!error)
             error = cudaStreamSynchronize(cu->stream);
         if (error)
@@ -162,8 +164,8 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
                     : dg_cuda_pack_bytes(t->type, from->n_row, n_in) ? t->type
                                                                      : DG_BF16;
     d->gated = from->role == DG_ROLE_EXPERT_GATE || from->role == DG_ROLE_EXPERT_UP;
-    bool routed = d->gated || from->role == DG_ROLE_EXPERT_DOWN;
-    bool slabs = !routed && !many && type != DG_F32 && dg_cuda_has_groups();
+    d->down = from->role == DG_ROLE_EXPERT_DOWN;
+    bool slabs = !d->gated && !d->down && !many && type != DG_F32 && dg_cuda_has_groups();
     d->matrix = (dg_cuda_matrix){type, n_mat, from->n_row, n_in, NULL, NULL, slabs};
     if (from->role == DG_ROLE_ROUTER)
         return send_router(cu, d, t, from, n_all_row, err);

@@ -14,6 +14,7 @@ typedef struct stored {
     size_t mat_bytes;
     bool dense;    /* multiplied with all rows: packed as slabs where the device wants them */
     bool gated;    /* gate or up of experts */
+    bool down;     /* down of experts */
     double *value; /* [n_mat, n_out, n_in] of what the products multiply with */
 } stored;
 
@@ -79,9 +80,10 @@ static void pack_weights(stored *w)
                               : dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
     void *packed = device_bytes((size_t)m->n_mat * bytes);
     launched(m->slabs ? dg_cuda_pack_slabs(NULL, packed, w->stored, m->type, m->n_out, m->n_in)
-                      : (w->gated ? dg_cuda_pack_gated
-                                  : dg_cuda_pack)(NULL, packed, w->stored, w->mat_bytes, m->type,
-                                                  m->n_mat, m->n_out, m->n_in));
+                      : (w->gated  ? dg_cuda_pack_gated
+                         : w->down ? dg_cuda_pack_down
+                                   : dg_cuda_pack)(NULL, packed, w->stored, w->mat_bytes, m->type,
+                                                   m->n_mat, m->n_out, m->n_in));
     m->data = packed;
 }
 
@@ -359,12 +361,23 @@ typedef struct layer {
     stored gate, up, down;
 } layer;
 
-static stored make_gated_weights(dg_dtype type, int n_mat, int n_out, int n_in)
+static stored make_expert_weights(dg_dtype type, bool down, int n_mat, int n_out, int n_in)
 {
     stored w = make_weights(type, n_mat, n_out, n_in, false);
-    w.gated = true;
+    w.gated = !down;
+    w.down = down;
     pack_weights(&w);
     return w;
+}
+
+static bool of_bytes(const layer *l)
+{
+    return l->gate.matrix.type == DG_Q4_K;
+}
+
+static bool down_of_bytes(const layer *l)
+{
+    return l->down.matrix.type == DG_Q5_0 || l->down.matrix.type == DG_Q8_0;
 }
 
 static layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, int n_embd,
@@ -372,9 +385,9 @@ static layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, 
 {
     layer l = {n_expert,        n_used,          fitting(type, n_embd), fitting(down, n_ff),
                {.value = NULL}, {.value = NULL}, {.value = NULL}};
-    l.gate = make_gated_weights(type, n_expert, l.n_ff, l.n_embd);
-    l.up = make_gated_weights(type, n_expert, l.n_ff, l.n_embd);
-    l.down = make_weights(down, n_expert, l.n_embd, l.n_ff, false);
+    l.gate = make_expert_weights(type, false, n_expert, l.n_ff, l.n_embd);
+    l.up = make_expert_weights(type, false, n_expert, l.n_ff, l.n_embd);
+    l.down = make_expert_weights(down, true, n_expert, l.n_embd, l.n_ff);
     return l;
 }
 
@@ -400,6 +413,18 @@ static int32_t *make_routes(const layer *l, int n_row, bool skew)
     return expert;
 }
 
+/* Rows as products of bytes see them: `each` values in steps of 1/127 of the largest. */
+static void round_to_bytes(float *x, size_t n, size_t each)
+{
+    for (size_t unit = 0; unit < n; unit += each) {
+        float most = 0;
+        for (size_t i = 0; i < each; i++)
+            most = fmaxf(most, fabsf(x[unit + i]));
+        for (size_t i = 0; i < each && most > 0; i++)
+            x[unit + i] = rintf(x[unit + i] * (127 / most)) * (most / 127);
+    }
+}
+
 static void expert_row(double *y, const layer *l, const float *x, const int32_t *expert,
                        const float *weight)
 {
@@ -411,6 +436,8 @@ static void expert_row(double *y, const layer *l, const float *x, const int32_t 
         for (size_t i = 0; i < n_ff; i++)
             h[i] = (float)(gelu(dot(l->gate.value + at + i * n_embd, x, l->n_embd)) *
                            dot(l->up.value + at + i * n_embd, x, l->n_embd));
+        if (down_of_bytes(l))
+            round_to_bytes(h, n_ff, 32);
         for (size_t i = 0; i < n_embd; i++)
             y[i] += weight[j] * dot(l->down.value + at + i * n_ff, h, l->n_ff);
     }
@@ -454,18 +481,6 @@ static double experts_limit(dg_dtype type, dg_dtype down)
     return 2 * product_limit(type) + product_limit(down) + h + result;
 }
 
-/* Rows as Q4_K's products of bytes see them: 256 values in steps of 1/127 of the largest. */
-static void round_to_bytes(float *x, size_t n)
-{
-    for (size_t unit = 0; unit < n; unit += 256) {
-        float most = 0;
-        for (size_t i = 0; i < 256; i++)
-            most = fmaxf(most, fabsf(x[unit + i]));
-        for (size_t i = 0; i < 256; i++)
-            x[unit + i] = rintf(x[unit + i] * (127 / most)) * (most / 127);
-    }
-}
-
 static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int shape[4], bool skew,
                           machine on)
 {
@@ -482,8 +497,8 @@ static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int sha
     float *got = host_bytes(n * sizeof *got);
     double *want = host_bytes(n * sizeof *want);
     run_experts(got, &l, x.rows, n_row, expert, weight);
-    if (type == DG_Q4_K)
-        round_to_bytes(x.value, n);
+    if (of_bytes(&l))
+        round_to_bytes(x.value, n, 256);
     for (int r = 0; r < n_row; r++) {
         size_t at = (size_t)r * (size_t)l.n_embd, pair = (size_t)r * (size_t)l.n_used;
         expert_row(want + at, &l, x.value + at, expert + pair, weight + pair);
