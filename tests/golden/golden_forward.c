@@ -61,7 +61,7 @@ static dgemma_status compare_cache(fixture *fx, const dg_kv_seq *seq, const char
                 return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
             read_cache(fx, seq, layer, value, kept, got + n, got);
             dgemma_status st =
-                fixture_compare(fx, name, got, n, TOL_ENCODER, &fx->worst_encoder, err);
+                fixture_compare(fx, name, got, n, fx->tol_encoder, &fx->worst_encoder, err);
             dg_free(got);
             if (st)
                 return st;
@@ -100,7 +100,7 @@ static dgemma_status denoise(fixture *fx, scratch *s, int index, const float *gi
                              err);
     snprintf(name, sizeof name, "logits.%d", index);
     return st ? st
-              : fixture_compare(fx, name, s->logits, n * n_vocab, TOL_LOGITS, &fx->worst_logits,
+              : fixture_compare(fx, name, s->logits, n * n_vocab, fx->tol_logits, &fx->worst_logits,
                                 err);
 }
 
@@ -138,7 +138,7 @@ static dgemma_status encode(fixture *fx, scratch *s, const int32_t *token, int n
         err);
     return st ? st
               : fixture_compare(fx, out_name, s->encoded, (size_t)n * (size_t)fx->cfg.n_embd,
-                                TOL_ENCODER, &fx->worst_encoder, err);
+                                fx->tol_encoder, &fx->worst_encoder, err);
 }
 
 static dgemma_status forward_trace(fixture *fx, scratch *s, dgemma_error *err)
@@ -212,7 +212,7 @@ static dgemma_status vision_trace(fixture *fx, scratch *s, fixture_picture *p, d
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     memcpy(s->given, fixture_tensor(fx, "image_features", DG_F32, err)->data,
            n_value * sizeof *s->given);
-    st = read_with(fx, s, p, s->given, TOL_ENCODER, &fx->worst_encoder, err);
+    st = read_with(fx, s, p, s->given, fx->tol_encoder, &fx->worst_encoder, err);
     return st ? st : read_with(fx, s, p, p->features, TOL_CARRIED, &fx->worst_carried, err);
 }
 
