@@ -113,6 +113,41 @@ START_TEST(test_head_bytes)
 }
 END_TEST
 
+START_TEST(test_head_hosts)
+{
+    static const char *const good[] = {"",      "h",       "a.b-c_d:80", "127.0.0.1:65535",
+                                       "[::1]", "[::1]:8", "h:",         "[fe80::1%eth0]:80"},
+                             *const bad[] = {"localhost:abc:99",
+                                             "[::1]evil.com",
+                                             "localhost%0d",
+                                             "a:b",
+                                             "a:1:2",
+                                             "::1",
+                                             "[]",
+                                             "[::1",
+                                             "a]",
+                                             "a:123456",
+                                             "[::1]:x",
+                                             "a[b]"};
+    char text[200];
+    dg_head h;
+    for (size_t i = 0; i < DG_COUNT(good) + DG_COUNT(bad); i++) {
+        bool is_good = i < DG_COUNT(good);
+        const char *host = is_good ? good[i] : bad[i - DG_COUNT(good)];
+        for (int whole = 0; whole < 2; whole++) {
+            snprintf(text, sizeof text,
+                     whole ? "GET http://%s/ HTTP/1.1\r\nHost: h\r\n\r\n"
+                           : "GET / HTTP/1.1\r\nHost: %s\r\n\r\n",
+                     host);
+            read_in(&h, text, strlen(text), 1000);
+            ck_assert_msg(h.state == (is_good && (!whole || *host) ? DG_HEAD_DONE : DG_HEAD_BAD),
+                          "%s", text);
+            dg_head_clear(&h);
+        }
+    }
+}
+END_TEST
+
 START_TEST(test_head_limits)
 {
     dg_head h;
@@ -238,6 +273,7 @@ Suite *http_suite(void)
     tcase_add_test(t, test_head_keep_alive);
     tcase_add_test(t, test_head_bytes);
     tcase_add_test(t, test_head_limits);
+    tcase_add_test(t, test_head_hosts);
     tcase_add_test(t, test_chunks);
     tcase_add_test(t, test_chunks_bad);
     tcase_add_test(t, test_log);
