@@ -191,7 +191,8 @@ static size_t unchunk(dg_chunks *c, const char *text, size_t len, size_t n, char
 
 START_TEST(test_chunks)
 {
-    static const char text[] = "3\r\nabc\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\nT: v\r\n\r\nNEXT";
+    static const char text[] =
+        "3;a;b=c;d=\"e\\\"\\f;\"\r\nabc\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\nT: v\r\n\r\nNEXT";
     for (size_t n = 1; n <= sizeof text; n++) {
         char out[sizeof text];
         dg_chunks c;
@@ -204,10 +205,33 @@ END_TEST
 
 START_TEST(test_chunks_bad)
 {
-    static const char *const bad[] = {
-        "x",          "\r\n",      "1\n",      "1\ra",          "1 \r\n",
-        "-1\r\n",     "1;\n",      "1\r\na\n", "1\r\nab",       "0\r\nx\r\n",
-        "0\r\n:\r\n", "0\r\nx:\n", "0\r\n\n",  "0\r\na b:\r\n", "1000000000000000\r\n"};
+    static const char *const bad[] = {"x",
+                                      "\r\n",
+                                      "1\n",
+                                      "1\ra",
+                                      "1 \r\n",
+                                      "-1\r\n",
+                                      "1;\n",
+                                      "1\r\na\n",
+                                      "1\r\nab",
+                                      "0\r\nx\r\n",
+                                      "0\r\n:\r\n",
+                                      "0\r\nx:\n",
+                                      "0\r\n\n",
+                                      "0\r\na b:\r\n",
+                                      "1000000000000000\r\n",
+                                      "1;\r\n",
+                                      "1;a=\r\n",
+                                      "1;a=\"b\r\n",
+                                      "1;a=\"b\\\r\n",
+                                      "1;a\xff\r\n",
+                                      "1;a=\"\xff\"\r\n",
+                                      "1;a=\"b\"c\r\n",
+                                      "1;=b\r\n",
+                                      "1; a\r\n",
+                                      "1;a b\r\n",
+                                      "1;;a\r\n",
+                                      "1;a=\"\x01\"\r\n"};
     for (size_t i = 0; i < DG_COUNT(bad); i++) {
         char out[64];
         dg_chunks c;
