@@ -165,6 +165,11 @@ def large_things():
         check("100 MB announced", status_of(c.recv(65536)) == 413)
         c.close()
         c = s.connect()
+        c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\n")
+        c.settimeout(10)
+        check("far more announced in a chunk", status_of(c.recv(65536)) == 413)
+        c.close()
+        c = s.connect()
         c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         piece = b"100000\r\n" + b"a" * 0x100000 + b"\r\n"
         try:
