@@ -140,7 +140,7 @@ void dg_metrics_block(dg_metrics *m, const dgemma_event *block)
     pthread_mutex_unlock(&m->lock);
 }
 
-void dg_metrics_request(dg_metrics *m, const dgemma_stats *s)
+void dg_metrics_request(dg_metrics *m, const dgemma_stats *s, double seconds)
 {
     pthread_mutex_lock(&m->lock);
     m->n_ended[s->end]++;
@@ -154,6 +154,7 @@ void dg_metrics_request(dg_metrics *m, const dgemma_stats *s)
     m->denoise_seconds += s->denoise_seconds;
     if (s->first_text_seconds > 0)
         observe(m, FIRST_TEXT, s->queue_seconds + s->first_text_seconds);
+    observe(m, LATENCY, seconds);
     observe(m, QUEUE, s->queue_seconds);
     observe(m, PREFILL, s->prompt_seconds);
     observe(m, DECODE, s->denoise_seconds);
@@ -165,13 +166,11 @@ void dg_metrics_request(dg_metrics *m, const dgemma_stats *s)
     pthread_mutex_unlock(&m->lock);
 }
 
-void dg_metrics_http(dg_metrics *m, int status, double seconds)
+void dg_metrics_http(dg_metrics *m, int status)
 {
     pthread_mutex_lock(&m->lock);
     if (status >= 0 && status < MAX_STATUS)
         m->http[status]++;
-    if (seconds >= 0)
-        observe(m, LATENCY, seconds);
     pthread_mutex_unlock(&m->lock);
 }
 

@@ -562,10 +562,10 @@ START_TEST(test_metrics)
                        .n_positions = 128,
                        .denoise_seconds = 2,
                        .first_text_seconds = 0.3};
-    dg_metrics_request(m, &st);
+    dg_metrics_request(m, &st, 1.5);
     dg_metrics_block(m,
                      &(dgemma_event){.seconds = 0.03, .step = 3, .n_tokens = 10, .n_canvas = 16});
-    dg_metrics_http(m, 200, 1.5);
+    dg_metrics_http(m, 200);
     dg_buf out, small;
     dg_buf_init(&out, 1 << 20);
     dg_buf_init(&small, 100);
@@ -584,6 +584,7 @@ START_TEST(test_metrics)
         "llamacpp:diffusion_canvas_tokens_total{model_name=\"a\\\"b\\\\c d\"} 16\n",
         "vllm:diffusion_num_committed_tokens_total{model_name=\"a\\\"b\\\\c d\"} 10\n",
         "status=\"200\"} 1\n",
+        "vllm:e2e_request_latency_seconds_sum{model_name=\"a\\\"b\\\\c d\"} 1.5\n",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         ck_assert_msg(strstr(out.data, lines[i]), "no %s", lines[i]);
