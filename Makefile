@@ -380,7 +380,7 @@ deps-all:
 # ---- running and testing ----
 
 run: all
-	@sh tools/first_run.sh $(PROGRAM) $(if $(RUN_MODEL),-m '$(RUN_MODEL)') $(RUN_ARGS)
+	@sh tools/first_run.sh $(if $(filter release,$(CFG)),build/dgemma,$(PROGRAM)) $(if $(RUN_MODEL),-m '$(RUN_MODEL)') $(RUN_ARGS)
 
 test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start build/deps-browser.ok
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
