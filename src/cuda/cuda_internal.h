@@ -9,7 +9,7 @@
 
 /* ---- the batch on the device ---- */
 
-/* Arrays at places that do not change from pass to pass, in one piece that is sent at once; behind
+/* Arrays at places that depend on the pass's shape alone, in one piece that is sent at once; behind
  * them page tables and lists of words, which are only pointed to from inside. */
 typedef struct dg_cuda_batch {
     int32_t *token, *position;              /* [n_row] */
@@ -63,7 +63,7 @@ typedef struct dg_cuda {
     dg_cuda_words words;
     dg_cuda_findings found, host_found; /* device, and pinned host memory */
     void *found_memory, *host_found_memory;
-    size_t found_bytes;
+    size_t found_bytes; /* of this pass, lists included */
 
     const dg_batch *batch;
     dg_cuda_batch on_host, on_device; /* the same places in pinned and in device memory */
