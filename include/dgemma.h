@@ -163,6 +163,7 @@ typedef struct dgemma_engine_counters {
     uint64_t n_passes;    /* of the model, each over all running requests */
     uint64_t n_evictions; /* prefixes forgotten to make room */
     double busy_seconds;
+    double device_seconds; /* of those, in which a GPU computed; 0: the CPU does */
     /* What busy_seconds is made of: turns of the engine, a pass with what goes before it, by how
      * long they took: [0] up to 1 ms, [i] up to 2^i ms, the last: longer. */
     uint64_t n_turns[17];

@@ -147,7 +147,8 @@ typedef struct dgemma_bench_result {
 
     int n;                                    /* how often it was measured, after what warms up */
     double median, lower, upper, least, most; /* lower, upper: quartiles */
-    double bytes, ops; /* STEP, PREFILL: that have to be read and computed, whatever the way */
+    double bytes, ops;   /* STEP, PREFILL: that have to be read and computed, whatever the way */
+    double host_seconds; /* STEP on a GPU, of one: in which the GPU waited for the host (median) */
 
     /* MACHINE */
     const char *device, *numerics, *model;

@@ -260,6 +260,9 @@ static void print_engine(page *p, const dg_metrics_context *c)
     number(p, "dgemma:prefix_cache_evictions_total", C, "prefixes forgotten to make room",
            (double)e->n_evictions);
     number(p, "dgemma:busy_seconds_total", C, "time in turns of the engine", e->busy_seconds);
+    if (e->device_seconds > 0)
+        number(p, "dgemma:device_seconds_total", C, "of it, in which the GPU computed",
+               e->device_seconds);
     print_turns(p, e);
     number(p, "dgemma:connections", G, "open connections", c->n_connection);
     number(p, "dgemma:http_requests_active", G, "requests over HTTP being answered", c->n_exchange);

@@ -548,6 +548,10 @@ struct dg_backend {
     void (*begin)(dg_backend *be, const dg_batch *batch);
     dgemma_status (*finish)(dg_backend *be, dgemma_error *err);
 
+    /* Seconds that a device of its own computed in the last pass; what the pass took beyond them is
+     * the host's and that of copies. NULL: the host computes. */
+    double (*device_seconds)(dg_backend *be);
+
     void (*embed)(dg_backend *be, const dg_embed_args *a);
     void (*condition)(dg_backend *be, const dg_condition_args *a);
     void (*rope_table)(dg_backend *be, const dg_rope_table_args *a);

@@ -26,6 +26,10 @@ enum {
 static const double SECONDS = 5, WARM_SECONDS = 2;
 enum { LEAST_STEPS = 3, MOST_STEPS = 24, WARM_STEPS = 4, MOST_PROMPTS = 5 };
 
+/* A device has its way through a pass ready when such a one has come twice. */
+enum { WARM_COMMITS = 2 };
+_Static_assert(WARM_COMMITS + 2 <= DG_BENCH_CANVASES, "commits of a block need room");
+
 typedef struct run {
     const dgemma_bench_options *opt;
     dg_bench_model model;
@@ -33,7 +37,8 @@ typedef struct run {
     dg_bench_rates rates;
     dgemma_bench_list threads, contexts, batches, chunks;
     int prompt;
-    double *seconds; /* [MAX_STEPS] */
+    double *seconds;      /* [MAX_STEPS] */
+    double *host_seconds; /* [MAX_STEPS] of those, in which a device waited */
     dgemma_error *err;
 } run;
 
@@ -190,6 +195,13 @@ static dgemma_status timed_step(run *r, double *seconds)
     return st;
 }
 
+/* What a step took beyond the time in which its device computed. */
+static double host_share(const run *r, double seconds)
+{
+    dg_backend *be = r->s.be;
+    return be->device_seconds ? seconds - be->device_seconds(be) : 0;
+}
+
 /* Until nothing is new any more; how many steps to measure then. */
 static dgemma_status warm_up(run *r, int *n)
 {
@@ -232,11 +244,14 @@ static dgemma_status measure_steps(run *r, int *n)
         st = watch(r, "context %d, batch %d: step %d of %d", r->s.context, r->s.batch, i + 1, *n);
         if (!st)
             st = timed_step(r, &r->seconds[i]);
+        r->host_seconds[i] = st ? 0 : host_share(r, r->seconds[i]);
     }
     if (st)
         return st;
     dgemma_bench_result f = result(r, DGEMMA_BENCH_STEP);
     dg_cost cost = dg_cost_step(r->model.cfg, r->model.ck, f.context, f.batch, kv_size(r));
+    dg_bench_spread(&f, r->host_seconds, *n);
+    f.host_seconds = f.median;
     dg_bench_spread(&f, r->seconds, *n);
     f.bytes = cost.bytes;
     f.ops = cost.ops;
@@ -253,6 +268,8 @@ static dgemma_status measure_block(run *r, int n)
     dgemma_bench_result b = result(r, DGEMMA_BENCH_BLOCK);
     double seconds;
     dgemma_status st = watch(r, "a block of %d steps", n);
+    for (int i = 0; !st && !r->s.is_cpu && i < WARM_COMMITS; i++)
+        st = dg_bench_commit(&r->s, r->err);
     double from = dg_clock_now();
     if (!st)
         st = dg_bench_commit(&r->s, r->err);
@@ -376,9 +393,10 @@ static void add_default(dgemma_bench_list *l, int value)
 static dgemma_status prepare(run *r)
 {
     const dg_config *cfg = r->model.cfg;
-    int room = cfg->n_context - 2 * cfg->canvas_length;
+    int room = cfg->n_context - DG_BENCH_CANVASES * cfg->canvas_length;
     if (room < 0)
-        return dg_fail(r->err, DGEMMA_E_ARG, "the context has no room for two canvases");
+        return dg_fail(r->err, DGEMMA_E_ARG, "the context has no room for %d canvases",
+                       DG_BENCH_CANVASES);
     dgemma_status st = check_list(&r->threads, "threads", 1, MAX_THREADS, r->err);
     if (!st)
         st = check_list(&r->contexts, "context", 0, room, r->err);
@@ -423,14 +441,16 @@ dgemma_status dg_bench_run(const dgemma_bench_options *opt, dgemma_error *err)
              .chunks = opt->chunks,
              .err = err ? err : &own};
     r.seconds = dg_array(MAX_STEPS, sizeof *r.seconds);
-    if (!r.seconds)
-        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    dgemma_status st = dg_bench_model_open(&r.model, opt, r.err);
+    r.host_seconds = dg_array(MAX_STEPS, sizeof *r.host_seconds);
+    dgemma_status st = r.seconds && r.host_seconds
+                           ? dg_bench_model_open(&r.model, opt, r.err)
+                           : dg_fail(r.err, DGEMMA_E_NOMEM, "out of memory");
     if (!st)
         st = prepare(&r);
     if (!st)
         st = measure(&r);
     dg_bench_model_close(&r.model);
     dg_free(r.seconds);
+    dg_free(r.host_seconds);
     return st;
 }

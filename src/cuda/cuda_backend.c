@@ -189,6 +189,26 @@ static dgemma_status cuda_plan(dg_backend *be, const dg_plan *plan, dgemma_error
 
 /* ---- life cycle ---- */
 
+static void close_stream(dg_cuda *cu)
+{
+    if (cu->from)
+        cudaEventDestroy(cu->from);
+    if (cu->to)
+        cudaEventDestroy(cu->to);
+    if (cu->stream)
+        cudaStreamDestroy(cu->stream);
+}
+
+static cudaError_t open_stream(dg_cuda *cu)
+{
+    cudaError_t error = cudaSetDevice(cu->device);
+    if (!error)
+        error = cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking);
+    if (!error)
+        error = cudaEventCreate(&cu->from);
+    return error ? error : cudaEventCreate(&cu->to);
+}
+
 static void cuda_close(dg_backend *be)
 {
     if (!be)
@@ -202,8 +222,7 @@ static void cuda_close(dg_backend *be)
     cuda_free(be, cu->found_memory);
     cudaFreeHost(cu->host_blob);
     cudaFreeHost(cu->host_found_memory);
-    if (cu->stream)
-        cudaStreamDestroy(cu->stream);
+    close_stream(cu);
     dg_free(cu);
 }
 
@@ -229,10 +248,9 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
     cu->exact = opt->exact;
     cu->max_bytes = opt->max_bytes;
     cu->free_at_open = d.free_bytes;
-    cudaError_t error = cudaSetDevice(device);
-    if (!error)
-        error = cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking);
+    cudaError_t error = open_stream(cu);
     if (error) {
+        close_stream(cu);
         dg_free(cu);
         return dg_fail(err, DGEMMA_E_INTERNAL, "CUDA device %d: %s", device,
                        cudaGetErrorString(error));
@@ -260,6 +278,7 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         .plan = cuda_plan,
         .begin = dg_cuda_begin,
         .finish = dg_cuda_finish,
+        .device_seconds = dg_cuda_device_seconds,
         .embed = dg_cuda_embed_stage,
         .condition = dg_cuda_condition_stage,
         .rope_table = dg_cuda_rope_stage,

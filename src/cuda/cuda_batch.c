@@ -302,7 +302,8 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     if (dg_cuda_failed(cu,
                        cudaMemcpyAsync(cu->device_blob, cu->host_blob, bytes,
                                        cudaMemcpyHostToDevice, cu->stream),
-                       "sending the batch"))
+                       "sending the batch") ||
+        dg_cuda_failed(cu, cudaEventRecord(cu->from, cu->stream), "a pass"))
         return;
     cu->shape = shape_of(batch);
     if (batch->watched || batch->given)
@@ -361,6 +362,31 @@ static void hand_out(dg_cuda *cu, int n)
     }
 }
 
+static void launch_graph(dg_cuda *cu)
+{
+    dg_cuda_failed(cu, cudaEventRecord(cu->from, cu->stream), "a pass");
+    dg_cuda_failed(cu, cudaGraphLaunch(graph_for(cu, &cu->shape)->exec, cu->stream), "a pass");
+}
+
+/* Waits for the pass, whatever became of it. */
+static void wait_for_pass(dg_cuda *cu)
+{
+    float ms = 0;
+    if (!cu->error)
+        dg_cuda_failed(cu, cudaEventRecord(cu->to, cu->stream), "a pass");
+    if (!cu->error && cu->batch && cu->batch->n_row > cu->batch->n_encode)
+        fetch_found(cu);
+    cudaError_t error = cudaStreamSynchronize(cu->stream);
+    if (!dg_cuda_failed(cu, error, "a pass"))
+        dg_cuda_failed(cu, cudaEventElapsedTime(&ms, cu->from, cu->to), "a pass");
+    cu->device_seconds = 1e-3 * (double)ms;
+}
+
+double dg_cuda_device_seconds(dg_backend *be)
+{
+    return dg_cuda_of(be)->device_seconds;
+}
+
 dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err)
 {
     dg_cuda *cu = dg_cuda_of(be);
@@ -368,18 +394,15 @@ dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err)
     if (cu->capture)
         end_capture(cu);
     if (!cu->error && (cu->capture || cu->replay))
-        dg_cuda_failed(cu, cudaGraphLaunch(graph_for(cu, &cu->shape)->exec, cu->stream), "a pass");
-    if (!cu->error && n > 0)
-        fetch_found(cu);
-    cudaError_t error = cudaStreamSynchronize(cu->stream);
-    dg_cuda_failed(cu, error, "a pass");
+        launch_graph(cu);
+    wait_for_pass(cu);
     if (!cu->error && n > 0)
         hand_out(cu, n);
     cu->batch = NULL;
     cu->replay = cu->capture = false;
     if (!cu->error)
         return DGEMMA_OK;
-    error = cu->error;
+    cudaError_t error = cu->error;
     cu->error = cudaSuccess;
     dg_cuda_graphs_drop(cu);
     return dg_fail(err, error == cudaErrorMemoryAllocation ? DGEMMA_E_NOMEM : DGEMMA_E_INTERNAL,

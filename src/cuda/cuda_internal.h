@@ -44,6 +44,8 @@ typedef struct dg_cuda {
     bool exact;
     size_t max_bytes, free_at_open; /* of the device's memory; max_bytes 0: no bound */
     cudaStream_t stream;
+    cudaEvent_t from, to; /* around what a pass computes */
+    double device_seconds;
     cudaError_t error; /* the first; sticks until finish() */
     const char *where;
 
@@ -138,6 +140,7 @@ dgemma_status dg_cuda_batch_plan(dg_cuda *cu, dgemma_error *err);
 size_t dg_cuda_batch_bytes(const dg_plan *plan);
 void dg_cuda_begin(dg_backend *be, const dg_batch *batch);
 dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err);
+double dg_cuda_device_seconds(dg_backend *be);
 void dg_cuda_graphs_drop(dg_cuda *cu);
 
 /* ---- cuda_stages.c ---- */
