@@ -484,6 +484,7 @@ typedef struct dg_vision_plan {
     int n_patch;
     int n_embd, n_ff, n_head, head_dim;
     int n_pixel;   /* values of a patch */
+    bool clipped;  /* some of its matrices have ranges */
     float rms_eps; /* of every RMSNorm in the tower */
 } dg_vision_plan;
 

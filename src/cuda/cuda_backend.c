@@ -218,6 +218,7 @@ static void cuda_close(dg_backend *be)
     dg_cuda_graphs_drop(cu);
     dg_cuda_weights_free(cu);
     cuda_free(be, cu->scratch);
+    cuda_free(be, cu->tower.scratch);
     cuda_free(be, cu->device_blob);
     cuda_free(be, cu->found_memory);
     cudaFreeHost(cu->host_blob);
@@ -291,6 +292,13 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         .join = dg_cuda_join_stage,
         .norm = dg_cuda_norm_stage,
         .vocabulary = dg_cuda_vocabulary_stage,
+        .vision_plan_bytes = dg_cuda_vision_plan_bytes,
+        .vision_plan = dg_cuda_vision_plan,
+        .vision_begin = dg_cuda_vision_begin,
+        .vision_embed = dg_cuda_vision_embed,
+        .vision_attention = dg_cuda_vision_attention_stage,
+        .vision_mlp = dg_cuda_vision_mlp,
+        .vision_project = dg_cuda_vision_project,
     };
     *out = &cu->base;
     return DGEMMA_OK;

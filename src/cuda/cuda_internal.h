@@ -5,6 +5,7 @@
 #include "backend/kv_layout.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_places.h"
+#include "cuda/cuda_vision.h"
 #include "cuda/cuda_words.h"
 
 /* ---- the batch on the device ---- */
@@ -37,6 +38,23 @@ typedef struct dg_cuda_graph {
     cudaGraphExec_t exec; /* NULL: seen once, not kept yet */
     uint64_t used;
 } dg_cuda_graph;
+
+/* ---- the vision tower: cuda_tower.c ---- */
+
+typedef struct dg_cuda_tower {
+    bool floats; /* some of its weights are floats, and so are the rows they multiply */
+    dg_vision_plan plan;
+    void *scratch;
+    void *rows;   /* inputs of products */
+    float *y;     /* their results; pixels before */
+    void *shared; /* qkv, then the inside of the MLP */
+    void *held;   /* inputs within their ranges */
+    float *gate;  /* and gate and up within theirs */
+    dg_cuda_vision_qkv qkv;
+    const dg_vision_batch *batch;
+    dg_cuda_pictures pictures;
+    dg_cuda_add_args add; /* of x, waiting for the norm behind it; .x NULL: none */
+} dg_cuda_tower;
 
 typedef struct dg_cuda {
     dg_backend base;
@@ -81,6 +99,8 @@ typedef struct dg_cuda {
     bool replay, capture;
     dg_cuda_graph graph[DG_CUDA_GRAPHS];
     uint64_t n_pass;
+
+    dg_cuda_tower tower;
 } dg_cuda;
 
 static inline dg_cuda *dg_cuda_of(dg_backend *be)
@@ -156,5 +176,14 @@ void dg_cuda_experts_stage(dg_backend *be, const dg_experts_args *a);
 void dg_cuda_join_stage(dg_backend *be, const dg_join_args *a);
 void dg_cuda_norm_stage(dg_backend *be, const dg_norm_args *a);
 void dg_cuda_vocabulary_stage(dg_backend *be, const dg_vocabulary_args *a);
+
+/* ---- cuda_tower.c ---- */
+size_t dg_cuda_vision_plan_bytes(dg_backend *be, const dg_vision_plan *plan);
+dgemma_status dg_cuda_vision_plan(dg_backend *be, const dg_vision_plan *plan, dgemma_error *err);
+void dg_cuda_vision_begin(dg_backend *be, const dg_vision_batch *batch);
+void dg_cuda_vision_embed(dg_backend *be, const dg_vision_embed_args *a);
+void dg_cuda_vision_attention_stage(dg_backend *be, const dg_vision_attention_args *a);
+void dg_cuda_vision_mlp(dg_backend *be, const dg_vision_mlp_args *a);
+void dg_cuda_vision_project(dg_backend *be, const dg_vision_project_args *a);
 
 #endif

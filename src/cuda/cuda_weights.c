@@ -142,6 +142,27 @@ static dgemma_status send_router(dg_cuda *cu, dg_cuda_weight *w, const dg_tensor
     return st;
 }
 
+/* The vision tower's position tables are looked up, never multiplied: rows as in files, 16-bit
+ * values or floats. */
+static dgemma_status send_table(dg_cuda *cu, dg_cuda_weight *w, const dg_tensor *t,
+                                dgemma_error *err)
+{
+    dg_cuda_matrix *m = &w->matrix;
+    bool plain = t->type == DG_F32 || t->type == DG_F16 || t->type == DG_BF16;
+    m->type = cu->exact ? DG_F32 : plain ? t->type : DG_BF16;
+    size_t bytes = (size_t)m->n_mat * (size_t)m->n_out * dg_dtype_bytes(m->type, (size_t)m->n_in);
+    void *host =
+        m->type == t->type ? NULL : widened(t, m->n_mat, m->n_out, 0, m->n_out, m->n_in, m->type);
+    if (m->type != t->type && !host)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    m->data = w->memory = cu->base.alloc(&cu->base, bytes);
+    dgemma_status st = w->memory ? DGEMMA_OK : no_room(cu, t, bytes, err);
+    if (!st)
+        cu->base.upload(&cu->base, w->memory, host ? host : t->data, bytes);
+    dg_free(host);
+    return st;
+}
+
 dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,
                                   dgemma_error *err)
 {
@@ -169,6 +190,9 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
     d->matrix = (dg_cuda_matrix){type, n_mat, from->n_row, n_in, NULL, NULL, slabs};
     if (from->role == DG_ROLE_ROUTER)
         return send_router(cu, d, t, from, n_all_row, err);
+    if (from->role == DG_ROLE_VISION && many)
+        return send_table(cu, d, t, err);
+    cu->tower.floats |= from->role == DG_ROLE_VISION && type == DG_F32;
 
     size_t packed = packed_bytes(d) * (size_t)n_mat;
     d->matrix.data = d->memory = cu->base.alloc(&cu->base, packed);

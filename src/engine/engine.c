@@ -111,6 +111,11 @@ static dgemma_status open_vision(dgemma_engine *e, dgemma_error *err)
         return DGEMMA_OK;
     }
     dgemma_status st = dg_vision_load(&e->vision, cfg, from, e->be, err);
+    /* where keys and values are about to take what is left of the memory, pictures of the usual
+     * size have their share first */
+    if (!st && e->vision && e->be->room)
+        st = dg_vision_reserve(e->vision,
+                               cfg->vision.max_soft * cfg->vision.pool * cfg->vision.pool, err);
     if (!st && e->vision)
         st = dg_picture_cache_create(&e->pictures, e->vision, e->be, cfg->n_embd,
                                      DG_PICTURE_CACHE_BYTES, err);

@@ -210,6 +210,7 @@ static dg_vision_plan plan_for(const dg_vision *v, int n_patch)
         .n_head = cfg->n_head,
         .head_dim = cfg->head_dim,
         .n_pixel = cfg->patch * cfg->patch * 3,
+        .clipped = cfg->clipped,
         .rms_eps = cfg->rms_eps,
     };
 }
@@ -225,7 +226,7 @@ size_t dg_vision_bytes(const dg_vision *v, int n_patch)
     return v->be->vision_plan_bytes(v->be, &plan) + stream_bytes(v, n_patch);
 }
 
-static dgemma_status make_room(dg_vision *v, int n_patch, dgemma_error *err)
+dgemma_status dg_vision_reserve(dg_vision *v, int n_patch, dgemma_error *err)
 {
     if (n_patch <= v->max_patch)
         return DGEMMA_OK;
@@ -315,7 +316,7 @@ dgemma_status dg_vision_encode(dg_vision *v, const dg_vision_input *pictures, in
     for (int i = 0; !st && i < n; i += n_shared)
         most = dg_max(most, gather(pictures, i, n, picture, &n_shared));
     if (!st && n > 0)
-        st = make_room(v, most, err);
+        st = dg_vision_reserve(v, most, err);
     for (int i = 0; !st && i < n; i += n_shared) {
         int n_patch = gather(pictures, i, n, picture, &n_shared);
         st = encode_pass(v, &(dg_vision_batch){n_patch, n_shared, picture}, features, err);

@@ -58,6 +58,9 @@ dgemma_status dg_vision_encode(dg_vision *v, const dg_vision_input *pictures, in
  * encodes so many at a time can do something else in between. */
 int dg_vision_together(const dg_vision_input *pictures, int n);
 
+/* Scratch for passes of up to n_patch patches now, not when the first of them comes. */
+dgemma_status dg_vision_reserve(dg_vision *v, int n_patch, dgemma_error *err);
+
 /* Bytes of scratch, the backend's included, that encoding takes when the largest pass has n_patch
  * patches; weights are mapped and not counted. */
 size_t dg_vision_bytes(const dg_vision *v, int n_patch);

@@ -105,7 +105,8 @@ dgemma_status fixture_soften(fixture *fx, float *soft, const float *logits, int 
 /* The picture of a trace's prompt, through our tower. */
 typedef struct fixture_picture {
     int n_soft;
-    float *features;  /* [n_soft, n_embd] */
+    dg_backend *be;   /* the fixture's */
+    float *features;  /* [n_soft, n_embd] in its memory */
     int32_t *feature; /* [n_prompt] for encode_job */
     dg_span *block;   /* likewise; NULL when image tokens attend causally */
 } fixture_picture;
