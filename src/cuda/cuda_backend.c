@@ -189,24 +189,36 @@ static dgemma_status cuda_plan(dg_backend *be, const dg_plan *plan, dgemma_error
 
 /* ---- life cycle ---- */
 
-static void close_stream(dg_cuda *cu)
+static void close_streams(dg_cuda *cu)
 {
-    if (cu->from)
-        cudaEventDestroy(cu->from);
-    if (cu->to)
-        cudaEventDestroy(cu->to);
+    cudaEvent_t event[] = {cu->from, cu->to, cu->parted, cu->sorted};
+    for (size_t i = 0; i < DG_COUNT(event); i++)
+        if (event[i])
+            cudaEventDestroy(event[i]);
+    if (cu->side)
+        cudaStreamDestroy(cu->side);
     if (cu->stream)
         cudaStreamDestroy(cu->stream);
 }
 
-static cudaError_t open_stream(dg_cuda *cu)
+/* The side stream's few blocks go first where both streams have some to start. */
+static cudaError_t open_streams(dg_cuda *cu)
 {
+    int least = 0, greatest = 0;
     cudaError_t error = cudaSetDevice(cu->device);
+    if (!error)
+        error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (!error)
         error = cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking);
     if (!error)
+        error = cudaStreamCreateWithPriority(&cu->side, cudaStreamNonBlocking, greatest);
+    if (!error)
         error = cudaEventCreate(&cu->from);
-    return error ? error : cudaEventCreate(&cu->to);
+    if (!error)
+        error = cudaEventCreate(&cu->to);
+    if (!error)
+        error = cudaEventCreateWithFlags(&cu->parted, cudaEventDisableTiming);
+    return error ? error : cudaEventCreateWithFlags(&cu->sorted, cudaEventDisableTiming);
 }
 
 static void cuda_close(dg_backend *be)
@@ -223,7 +235,7 @@ static void cuda_close(dg_backend *be)
     cuda_free(be, cu->found_memory);
     cudaFreeHost(cu->host_blob);
     cudaFreeHost(cu->host_found_memory);
-    close_stream(cu);
+    close_streams(cu);
     dg_free(cu);
 }
 
@@ -249,9 +261,9 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
     cu->exact = opt->exact;
     cu->max_bytes = opt->max_bytes;
     cu->free_at_open = d.free_bytes;
-    cudaError_t error = open_stream(cu);
+    cudaError_t error = open_streams(cu);
     if (error) {
-        close_stream(cu);
+        close_streams(cu);
         dg_free(cu);
         return dg_fail(err, DGEMMA_E_INTERNAL, "CUDA device %d: %s", device,
                        cudaGetErrorString(error));

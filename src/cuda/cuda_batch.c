@@ -281,6 +281,7 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     cu->replay = cu->capture = false;
     cu->add.x = cu->joined.x = NULL;
     cu->experts_x = NULL;
+    cu->routed_aside = false;
     cu->n_pass++;
     if (cudaSetDevice(cu->device) || !blob_room(cu, tail_bytes(batch))) {
         dg_cuda_failed(cu, cudaErrorMemoryAllocation, "the batch");

@@ -32,9 +32,10 @@ static inline bool dg_launches_early(void)
  * than 48 KB of shared memory has to be asked for; that is a table in the driver's host memory, not
  * work on the stream. On sm_90 and later a kernel begins while the one before it ends and goes as
  * far as its dg_grid_wait; before that it touches nothing that a kernel writes, and each of its
- * blocks comes to one, so that whoever follows finds all that went before. */
+ * blocks comes to one, so that whoever follows finds all that went before. DG_LAUNCH_IF(early, ...)
+ * launches without that when it is the first that follows another stream's work. */
 template <typename... P, typename... A>
-static inline cudaError_t dg_launch(void (*kernel)(P...), dim3 grid, dim3 block,
+static inline cudaError_t dg_launch(bool may_be_early, void (*kernel)(P...), dim3 grid, dim3 block,
                                     size_t shared_bytes, cudaStream_t stream, A... args)
 {
     cudaLaunchConfig_t config = {};
@@ -52,10 +53,11 @@ static inline cudaError_t dg_launch(void (*kernel)(P...), dim3 grid, dim3 block,
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = dg_launches_early() ? 1 : 0;
+    config.numAttrs = may_be_early && dg_launches_early() ? 1 : 0;
     return cudaLaunchKernelEx(&config, kernel, (P)args...);
 }
-#define DG_LAUNCH(...) dg_launch(__VA_ARGS__)
+#define DG_LAUNCH(...)           dg_launch(true, __VA_ARGS__)
+#define DG_LAUNCH_IF(early, ...) dg_launch(early, __VA_ARGS__)
 
 /* The block's dynamic shared memory as bytes, aligned to 1024. */
 #define DG_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
@@ -451,8 +453,9 @@ static __device__ __forceinline__ float dg_exp2_fast(float x)
 
 #else /* plain C++ */
 
-#define DG_LAUNCH(...)  emu_launch(__VA_ARGS__)
-#define DG_SHARED(name) unsigned char *const name = emu_shared()
+#define DG_LAUNCH(...)           emu_launch(__VA_ARGS__)
+#define DG_LAUNCH_IF(early, ...) ((void)(early), emu_launch(__VA_ARGS__))
+#define DG_SHARED(name)          unsigned char *const name = emu_shared()
 
 static inline void dg_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2], EMU_WHERE_ARG)
 {

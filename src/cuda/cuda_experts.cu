@@ -74,8 +74,8 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
     job.n_group = group_count(w->n_out);
     if (w->type == DG_F32) {
         dim3 grid((unsigned)((w->n_out + FLOAT_OUTS - 1) / FLOAT_OUTS), (unsigned)w->n_mat);
-        return DG_LAUNCH(float_experts, grid, FLOAT_THREADS, 0, stream, job, start,
-                         dg_cuda_ld(w->n_in));
+        return DG_LAUNCH_IF(!job.follows_stream, float_experts, grid, FLOAT_THREADS, 0, stream, job,
+                            start, dg_cuda_ld(w->n_in));
     }
     if (w->type == DG_Q4_K && !job.down) {
         job.mat_bytes = dg_cuda_pack_gated_bytes(w->type, w->n_out, w->n_in);
@@ -179,12 +179,24 @@ static bool in_tiles(const dg_cuda_experts_args *a, const dg_cuda_matrix *w)
     return w->type != DG_F32 && a->n_row * a->n_used >= 96 * w->n_mat && dg_cuda_has_groups();
 }
 
+/* Stands between another stream's work and a launch that begins early. */
+static __global__ void meet_streams(void)
+{
+    dg_grid_wait();
+    dg_grid_launch_next();
+}
+
 static cudaError_t tiles_product(cudaStream_t stream, const dg_cuda_experts_args *a,
                                  const experts_scratch &s, const dg_stream_job &job,
                                  const dg_cuda_rows &x, const dg_cuda_matrix *w,
                                  const dg_cuda_matrix *up)
 {
     dg_expert_product product = {};
+    cudaError_t error = job.follows_stream
+                            ? DG_LAUNCH_IF(false, meet_streams, dim3(1), 32, 0, stream)
+                            : cudaSuccess;
+    if (error)
+        return error;
     product.tile = s.tile;
     product.n_tile = dg_most_tiles(a->n_row * a->n_used, w->n_mat);
     product.row = job.row;
@@ -219,6 +231,7 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
     job.scale[0] = a->gate->scale;
     job.scale[1] = a->up->scale;
     job.factor = h.form == DG_CUDA_F16 ? 1 / DG_CUDA_GATED : 1;
+    job.follows_stream = a->sorted;
     job.out = h;
     if (of_bytes(a->gate)) {
         job.x = (const unsigned char *)s.result;
@@ -279,6 +292,17 @@ static cudaError_t sum_choices(cudaStream_t stream, const dg_cuda_experts_args *
     return dg_combine(stream, &job);
 }
 
+static experts_scratch scratch_of(const dg_cuda_experts_args *a)
+{
+    return lay_out(a->scratch, (size_t)a->n_row * (size_t)a->n_used, a->gate->n_mat, a->down->n_out,
+                   a->gate->n_out);
+}
+
+extern "C" cudaError_t dg_cuda_experts_sort(cudaStream_t stream, const dg_cuda_experts_args *a)
+{
+    return a->n_row ? sort(stream, a, scratch_of(a)) : cudaSuccess;
+}
+
 /* Results of down wait for their sum as bfloat16; as floats where weights are. */
 extern "C" cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_experts_args *a)
 {
@@ -286,14 +310,13 @@ extern "C" cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_expert
         return cudaErrorInvalidValue;
     if (a->n_row == 0)
         return cudaSuccess;
-    int n_embd = a->down->n_out, n_ff = a->gate->n_out;
-    experts_scratch s =
-        lay_out(a->scratch, (size_t)a->n_row * (size_t)a->n_used, a->gate->n_mat, n_embd, n_ff);
+    int n_embd = a->down->n_out;
+    experts_scratch s = scratch_of(a);
     dg_cuda_form form = dg_cuda_form_of(a->down->type);
-    dg_cuda_rows h = {form, s.h, dg_cuda_ld(n_ff)};
+    dg_cuda_rows h = {form, s.h, dg_cuda_ld(a->gate->n_out)};
     dg_cuda_rows result = {form == DG_CUDA_F32 ? DG_CUDA_F32 : DG_CUDA_BF16, s.result,
                            (n_embd + 7) / 8 * 8};
-    cudaError_t error = sort(stream, a, s);
+    cudaError_t error = a->sorted ? cudaSuccess : sort(stream, a, s);
     if (!error)
         error = gate_and_up(stream, a, s, h);
     if (!error)

@@ -64,6 +64,10 @@ typedef struct dg_cuda {
     cudaStream_t stream;
     cudaEvent_t from, to; /* around what a pass computes */
     double device_seconds;
+    /* Beside it, what the dense branch of a layer and its router do at the same time: the router
+     * begins at `parted`, and `sorted` is where the experts may begin. */
+    cudaStream_t side;
+    cudaEvent_t parted, sorted;
     cudaError_t error; /* the first; sticks until finish() */
     const char *where;
 
@@ -95,6 +99,7 @@ typedef struct dg_cuda {
     dg_cuda_add_args add;
     dg_cuda_join_args joined;
     const float *experts_x; /* rows of x whose norm for the experts has been made, or NULL */
+    bool routed_aside;      /* the router of these rows is on the side stream */
     dg_cuda_shape shape;
     bool replay, capture;
     dg_cuda_graph graph[DG_CUDA_GRAPHS];

@@ -132,9 +132,13 @@ typedef struct dg_cuda_experts_args {
     float *y;                        /* [n_row, ldy] */
     size_t ldy;
     void *scratch; /* dg_cuda_experts_bytes() */
+    bool sorted;   /* dg_cuda_experts_sort() has been launched, on another stream */
 } dg_cuda_experts_args;
 size_t dg_cuda_experts_bytes(int max_row, int n_used, int n_expert, int n_embd, int n_ff_expert);
 cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_experts_args *a);
+
+/* What the experts need of x and the routes, into scratch: neither weights nor y are touched. */
+cudaError_t dg_cuda_experts_sort(cudaStream_t stream, const dg_cuda_experts_args *a);
 
 /* ---- rows (cuda_rows.cu) ---- */
 
@@ -201,7 +205,8 @@ typedef struct dg_cuda_route_args {
     const float *x, *scale, *w, *expert_scale;
     int n_row, n, n_expert, n_used;
     float eps;
-    void *scratch; /* dg_cuda_route_bytes() */
+    void *scratch;       /* dg_cuda_route_bytes() */
+    bool follows_stream; /* it is the first on its stream behind another's work */
 } dg_cuda_route_args;
 size_t dg_cuda_route_bytes(int max_row, int n, int n_expert);
 cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a);

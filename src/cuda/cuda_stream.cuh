@@ -497,10 +497,10 @@ static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
     if (job.n_stage < 1)
         return cudaErrorInvalidConfiguration;
     int items = min(job.n_pair, dg_most_pieces(job.n_pair, job.n_expert)) * items_of_piece(job);
-    return DG_LAUNCH((stream_experts<F, NT_MAX, BLOCKS>), dim3((unsigned)min(BLOCKS * n_sm, items)),
-                     STREAM_THREADS,
-                     (size_t)(job.n_stage * stage_bytes<F, NT_MAX>(job.share) + RING_BYTES), stream,
-                     job);
+    return DG_LAUNCH_IF(!job.follows_stream, (stream_experts<F, NT_MAX, BLOCKS>),
+                        dim3((unsigned)min(BLOCKS * n_sm, items)), STREAM_THREADS,
+                        (size_t)(job.n_stage * stage_bytes<F, NT_MAX>(job.share) + RING_BYTES),
+                        stream, job);
 }
 
 #endif

@@ -174,6 +174,17 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
     return cudaSuccess;
 }
 
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(out, flags);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = *greatest = 0;
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamDestroy(cudaStream_t)
 {
     return cudaSuccess;
@@ -182,7 +193,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t)
 /* ---- events: what was launched before has run to its end ---- */
 
 struct emu_event {
-    bool recorded;
+    bool recorded, untimed; /* untimed: only waited for, in a capture as well */
     struct timespec at;
 };
 
@@ -195,9 +206,23 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
 {
     if (recording)
-        return cudaErrorStreamCaptureUnsupported;
-    event->recorded = true;
+        return event->untimed ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+    event->recorded = !event->untimed;
     clock_gettime(CLOCK_MONOTONIC, &event->at);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    cudaError_t error = cudaEventCreate(out);
+    if (!error)
+        (*out)->untimed = flags & cudaEventDisableTiming;
+    return error;
+}
+
+/* All streams' work is done in the order in which it is given. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
+{
     return cudaSuccess;
 }
 
