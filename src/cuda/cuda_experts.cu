@@ -72,6 +72,10 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
     job.mat_bytes = dg_cuda_pack_bytes(w->type, w->n_out, w->n_in);
     job.tiles = group_tiles(w->n_out);
     job.n_group = group_count(w->n_out);
+    if (job.piece_rows == DG_GROUP_ROWS) {
+        job.n_unit = dg_cuda_ld(w->n_in) / 64;
+        return dg_expert_groups(stream, &job, w->type);
+    }
     if (w->type == DG_F32) {
         dim3 grid((unsigned)((w->n_out + FLOAT_OUTS - 1) / FLOAT_OUTS), (unsigned)w->n_mat);
         return DG_LAUNCH_IF(!job.follows_stream, float_experts, grid, FLOAT_THREADS, 0, stream, job,
@@ -139,8 +143,18 @@ static size_t row_bytes(const dg_cuda_rows &rows)
     return (size_t)rows.ld * (rows.form == DG_CUDA_F32 ? 4 : 2);
 }
 
+/* From so many rows an expert on, pieces of 64 would have the weights of half the experts copied
+ * twice. */
+static bool in_groups(const dg_cuda_experts_args *a)
+{
+    return a->n_row * a->n_used >= 40 * a->gate->n_mat && dg_has_expert_groups(a->gate->type) &&
+           dg_has_expert_groups(a->down->type);
+}
+
 static int piece_rows(const dg_cuda_experts_args *a)
 {
+    if (in_groups(a))
+        return DG_GROUP_ROWS;
     return in_long_pieces(a->n_row * a->n_used, a->gate) ? 2 * DG_PIECE_ROWS : DG_PIECE_ROWS;
 }
 
@@ -176,7 +190,8 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
  * kernel's tiles then are better than streaming. */
 static bool in_tiles(const dg_cuda_experts_args *a, const dg_cuda_matrix *w)
 {
-    return w->type != DG_F32 && a->n_row * a->n_used >= 96 * w->n_mat && dg_cuda_has_groups();
+    return w->type != DG_F32 && a->n_row * a->n_used >= 96 * w->n_mat && dg_cuda_has_groups() &&
+           !in_groups(a);
 }
 
 /* Stands between another stream's work and a launch that begins early. */

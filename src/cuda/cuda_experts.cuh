@@ -14,7 +14,8 @@ struct dg_expert_piece {
     int expert, first, n, unused;
 };
 
-enum { DG_PIECE_ROWS = 32, DG_PIECE_COUNTERS = 2 };
+/* DG_GROUP_ROWS: of a piece for warpgroups. */
+enum { DG_PIECE_ROWS = 32, DG_GROUP_ROWS = 128, DG_PIECE_COUNTERS = 2 };
 
 typedef struct dg_sort_job {
     const int32_t *expert; /* of a pair */
@@ -93,5 +94,11 @@ typedef struct dg_stream_job {
     dg_cuda_rows out; /* h, or down's results, both at places */
     uint32_t zero;    /* 0, which the compiler does not know */
 } dg_stream_job;
+
+/* ---- many rows: warpgroups (cuda_experts_groups.cu). n_expert, mat_bytes, tiles, n_group and
+ * n_unit of the job are set; piece_rows is DG_GROUP_ROWS ---- */
+
+bool dg_has_expert_groups(dg_dtype type);
+cudaError_t dg_expert_groups(cudaStream_t stream, const dg_stream_job *job, dg_dtype type);
 
 #endif

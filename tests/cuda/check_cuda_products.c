@@ -583,6 +583,7 @@ void check_cuda_products(void)
     check_slab_tiles(DG_F16);
     /* the shapes of the model's rows: 704 and 2112 in blocks of 32 */
     static const int real[4] = {3, 2, 256, 704}, one[4] = {16, 1, 64, 32}, all[4] = {8, 8, 64, 32};
+    static const int many[4] = {3, 2, 72, 704}, short_rows[4] = {2, 1, 200, 40};
     static const machine few = {90, 5}, two = {90, 2}, little = {86, 4};
     check_product(DG_Q5_0, 9, 2112, usual);
     check_gated(DG_Q4_K, DG_CUDA_F16, 12, 2112, 256, usual);
@@ -593,5 +594,7 @@ void check_cuda_products(void)
     check_experts(DG_BF16, DG_BF16, 1, one, false, usual);
     check_experts(DG_F32, DG_BF16, 33, all, false, two);
     check_experts(DG_BF16, DG_Q6_K, 300, one, true, little);
+    check_experts(DG_BF16, DG_F16, 300, many, true, few); /* by warpgroups */
+    check_experts(DG_F16, DG_BF16, 90, short_rows, false, usual);
     check_gated(DG_F32, DG_CUDA_F16, 3, 70, 30, usual);
 }
