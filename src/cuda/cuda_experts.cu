@@ -336,7 +336,8 @@ extern "C" cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_expert
         error = gate_and_up(stream, a, s, h);
     if (!error)
         error = down(stream, a, s, h, result);
-    if (error)
-        return error;
-    return sum_choices(stream, a, s, result);
+    if (error || !a->choices)
+        return error ? error : sum_choices(stream, a, s, result);
+    *a->choices = dg_cuda_choices{result, s.place, a->weight, a->n_used};
+    return cudaSuccess;
 }

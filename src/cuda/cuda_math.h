@@ -119,6 +119,15 @@ typedef struct dg_cuda_gated_args {
 } dg_cuda_gated_args;
 cudaError_t dg_cuda_gated(cudaStream_t stream, const dg_cuda_gated_args *a);
 
+/* What down gave for the choices of rows, before it is summed: choice j of row r lies at place[r *
+ * n_used + j] of `in` and has weight[r * n_used + j]. */
+typedef struct dg_cuda_choices {
+    dg_cuda_rows in;
+    const int32_t *place; /* NULL: none */
+    const float *weight;
+    int n_used;
+} dg_cuda_choices;
+
 /* y[r] = sum over j, in the order of j, of weight[r][j] * down_e( gelu(gate_e x) * (up_e x) ), e =
  * expert[r][j]. Rows are sorted by expert inside (stable, by counting; no atomics decide an order).
  */
@@ -131,8 +140,9 @@ typedef struct dg_cuda_experts_args {
     const dg_cuda_matrix *down;      /* dg_cuda_pack_down() */
     float *y;                        /* [n_row, ldy] */
     size_t ldy;
-    void *scratch; /* dg_cuda_experts_bytes() */
-    bool sorted;   /* dg_cuda_experts_sort() has been launched, on another stream */
+    void *scratch;            /* dg_cuda_experts_bytes() */
+    bool sorted;              /* dg_cuda_experts_sort() has been launched, on another stream */
+    dg_cuda_choices *choices; /* NULL, or: y is left alone, here is what it is the sum of */
 } dg_cuda_experts_args;
 size_t dg_cuda_experts_bytes(int max_row, int n_used, int n_expert, int n_embd, int n_ff_expert);
 cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_experts_args *a);
@@ -171,14 +181,17 @@ cudaError_t dg_cuda_add_norm(cudaStream_t stream, const dg_cuda_add_args *a);
 
 /* x[r] = (x[r] + RMSNorm(RMSNorm(dense[r]) * w_dense + RMSNorm(experts[r]) * w_experts) * w) * (r <
  * n_encode ? scalar_encode : scalar_canvas), and up to two norms of the new x. dense and experts
- * are what the two branches' last products gave. */
+ * are what the two branches' last products gave; choices, if there are, what is summed instead of
+ * reading experts, to the same bits, where dg_cuda_join_sums(n) says so. */
 typedef struct dg_cuda_join_args {
     float *x;
     const float *dense, *experts, *w_dense, *w_experts, *w;
     int n_row, n, n_encode;
     float eps, scalar_encode, scalar_canvas;
     dg_cuda_next next[2];
+    dg_cuda_choices choices;
 } dg_cuda_join_args;
+bool dg_cuda_join_sums(int n);
 cudaError_t dg_cuda_join(cudaStream_t stream, const dg_cuda_join_args *a);
 
 /* x[r] = table[token[r]] * scale, or the row that feature[r] points to (NULL entry: none). `table`

@@ -340,6 +340,9 @@ void dg_cuda_experts_stage(dg_backend *be, const dg_experts_args *a)
                                  .y = a->out + at,
                                  .ldy = (size_t)cu->plan.n_embd,
                                  .scratch = cu->experts};
+    cu->choices = (dg_cuda_choices){.place = NULL};
+    if (!cu->batch->watched && dg_cuda_join_sums(cu->plan.n_embd))
+        args.choices = &cu->choices;
     if (cu->routed_aside)
         sort_aside(cu, &args);
     cu->routed_aside = false;
@@ -364,7 +367,8 @@ void dg_cuda_join_stage(dg_backend *be, const dg_join_args *a)
                                      .n_encode = dg_max(0, cu->batch->n_encode - a->rows.first),
                                      .eps = cu->plan.rms_eps,
                                      .scalar_encode = a->scalar_encode,
-                                     .scalar_canvas = a->scalar_canvas};
+                                     .scalar_canvas = a->scalar_canvas,
+                                     .choices = cu->choices};
     if (cu->batch->watched)
         settle(cu);
 }
