@@ -137,6 +137,11 @@ static void tell_people(bench_report *r, const dgemma_bench_result *f)
     case DGEMMA_BENCH_STAGE:
         print_stage(r, f);
         break;
+    case DGEMMA_BENCH_PICTURE:
+        print_times(r, "picture", f);
+        print_shares(r, f);
+        fprintf(r->out, "%.1f pictures/s\n", cli_per(1, f->median));
+        break;
     case DGEMMA_BENCH_SKIPPED:
         print_head(r);
         fprintf(r->out, "%-18s %8d %6d  not measured: ", "step", f->context, f->batch);
@@ -187,7 +192,7 @@ static void put_shares(const bench_report *r, const dgemma_bench_result *f)
 static void tell_programs(bench_report *r, const dgemma_bench_result *f)
 {
     static const char *const kinds[] = {"machine", "load",  "prefill", "step",
-                                        "block",   "stage", "skipped"};
+                                        "block",   "stage", "skipped", "picture"};
     fprintf(r->out, "%s\n  {\"kind\": \"%s\", \"threads\": %d, \"context\": %d, \"batch\": %d",
             r->n_told ? "," : "", kinds[f->kind], f->n_threads, f->context, f->batch);
     put_string(r->out, "name", f->name);

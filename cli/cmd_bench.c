@@ -113,6 +113,8 @@ int cmd_bench(int argc, char **argv)
         {0, "chunk", "LIST", "tokens of the prompt in a pass (as the device likes)", set_list,
          &opt.chunks},
         {0, "prompt", "N", "tokens of the prompt (1024)", cli_set_count, &opt.prompt},
+        {0, "picture", "N", "a picture of so many soft tokens through the vision tower (none)",
+         cli_set_count, &opt.picture},
         {'n', "steps", "N", "steps to measure, and of the block (as take some seconds, 3 to 24)",
          cli_set_count, &opt.n_steps},
         {0, "stages", NULL, "where the time of a step goes", cli_set_switch, &opt.stages},

@@ -9,6 +9,7 @@
 #include "base/memory_use.h"
 #include "base/pool.h"
 #include "bench/bench_cost.h"
+#include "bench/bench_picture.h"
 #include "bench/bench_rates.h"
 #include "bench/bench_session.h"
 #include "engine/device.h"
@@ -18,6 +19,7 @@ enum {
     MAX_BATCH = 1024,
     MAX_THREADS = 1024,
     MAX_CHUNK = 1 << 16,
+    MAX_SOFT = 1120,
     DEFAULT_CONTEXT = 1024,
     STAGE_STEPS = 3,
 };
@@ -341,6 +343,44 @@ static dgemma_status measure_prefill(run *r, int chunk)
     return tell(r, &p);
 }
 
+/* ---- a picture ---- */
+
+static dgemma_status look_often(run *r, dg_bench_picture *picture)
+{
+    double sum = 0;
+    int n = 0;
+    dgemma_status st = DGEMMA_OK;
+    for (int i = 0; !st && !r->s.is_cpu && i < WARM_STEPS; i++)
+        st = dg_bench_picture_look(picture, r->err);
+    while (!st && n < MOST_STEPS && (!n || sum < SECONDS)) {
+        double from = dg_clock_now();
+        st = dg_bench_picture_look(picture, r->err);
+        sum += r->seconds[n++] = dg_clock_now() - from;
+    }
+    if (st)
+        return st;
+    dgemma_bench_result p = result(r, DGEMMA_BENCH_PICTURE);
+    dg_cost cost = dg_bench_picture_cost(picture);
+    dg_bench_spread(&p, r->seconds, n);
+    p.context = r->opt->picture;
+    p.batch = 1;
+    p.bytes = cost.bytes;
+    p.ops = cost.ops;
+    return tell(r, &p);
+}
+
+static dgemma_status measure_picture(run *r)
+{
+    dg_bench_picture *picture = NULL;
+    dgemma_status st = watch(r, "a picture of %d soft tokens", r->opt->picture);
+    if (!st)
+        st = dg_bench_picture_open(&picture, &r->s, r->opt->shape, r->opt->picture, r->err);
+    if (!st)
+        st = look_often(r, picture);
+    dg_bench_picture_close(picture);
+    return st;
+}
+
 /* ---- all of it ---- */
 
 static dgemma_status measure_threads(run *r, int n_thread, bool all)
@@ -366,6 +406,8 @@ static dgemma_status measure_threads(run *r, int n_thread, bool all)
         st = measure_at(r, r->contexts.at[i], r->batches.at[0], false);
     for (int i = 1; !st && all && i < r->batches.n; i++)
         st = measure_at(r, r->contexts.at[0], r->batches.at[i], false);
+    if (!st && r->opt->picture)
+        st = measure_picture(r);
     dg_bench_session_close(&r->s);
     return st;
 }
@@ -410,6 +452,9 @@ static dgemma_status prepare(run *r)
     if (!st && (r->opt->n_steps < 0 || r->opt->n_steps > MAX_STEPS))
         st = dg_fail(r->err, DGEMMA_E_ARG, "%d steps: up to %d can be measured", r->opt->n_steps,
                      MAX_STEPS);
+    if (!st && (r->opt->picture < 0 || r->opt->picture > MAX_SOFT))
+        st = dg_fail(r->err, DGEMMA_E_ARG, "a picture of %d soft tokens: up to %d can be measured",
+                     r->opt->picture, MAX_SOFT);
     add_default(&r->threads, dg_cpu_count());
     add_default(&r->contexts, dg_min(DEFAULT_CONTEXT, room));
     add_default(&r->batches, 1);

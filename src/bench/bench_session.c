@@ -28,6 +28,8 @@ dgemma_status dg_bench_model_open(dg_bench_model *m, const dgemma_bench_options 
         return DGEMMA_OK;
     }
     st = dg_load(&m->loaded, opt->engine.model_path, err);
+    if (!st && opt->picture)
+        st = dg_load_tower(&m->loaded, opt->engine.mmproj, err);
     m->cfg = &m->loaded.cfg;
     m->ck = m->loaded.checkpoint;
     return st;

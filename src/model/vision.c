@@ -7,7 +7,8 @@
 #include "base/real.h"
 #include "model/weights.h"
 
-#define TOWER "model.encoder.vision_tower."
+#define TOWER     "model.encoder.vision_tower."
+#define PROJECTOR "model.encoder.embed_vision."
 
 /* Pictures share a pass up to so many patches, a frame of a video; a larger one has a pass of its
  * own. More together would be no faster, and whoever waits for the pass would wait longer
@@ -127,9 +128,15 @@ static void walk(dg_weights *l)
         dg_weights_vector(l, &v->std_bias, n, TOWER, "std_bias");
         dg_weights_vector(l, &v->std_scale, n, TOWER, "std_scale");
     }
-    dg_weights_matrix(l, &v->proj, IN_TOWER, v->n_embd_text, n, "model.encoder.embed_vision.",
+    dg_weights_matrix(l, &v->proj, IN_TOWER, v->n_embd_text, n, PROJECTOR,
                       "embedding_projection.weight");
     angles(l);
+}
+
+bool dg_vision_owns(const char *name)
+{
+    return strncmp(name, TOWER, sizeof TOWER - 1) == 0 ||
+           strncmp(name, PROJECTOR, sizeof PROJECTOR - 1) == 0;
 }
 
 bool dg_vision_is_in(const dg_checkpoint *ck)

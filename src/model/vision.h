@@ -29,6 +29,9 @@ static inline int dg_vision_n_soft(const dg_vision_config *cfg, int rows, int co
     return rows / cfg->pool * (cols / cfg->pool);
 }
 
+/* Whether a tensor of this name is the tower's. */
+bool dg_vision_owns(const char *name);
+
 /* Whether the checkpoint has weights of a tower: a conversion may keep the config's and drop them.
  */
 bool dg_vision_is_in(const dg_checkpoint *ck);
