@@ -10,7 +10,10 @@
  * the item.
  *
  * Pieces of one expert are neighbours in the list, so that their weights come from the second-level
- * cache all but once. */
+ * cache all but once.
+ *
+ * Down begins while gate and up end: which rows an expert has was known before those began, and
+ * weights always are, so that a block fills its ring with weights before it waits for h. */
 #ifndef DG_CUDA_CUDA_STREAM_CUH
 #define DG_CUDA_CUDA_STREAM_CUH
 
@@ -93,12 +96,13 @@ static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_jo
 static __device__ __forceinline__ stream_item item_at(const dg_stream_job &job, int number,
                                                       int each)
 {
-    dg_expert_piece piece = job.piece[number / each];
+    /* past the first-level cache: it may be read before dg_grid_wait */
+    uint4 words = __ldcg((const uint4 *)(job.piece + number / each));
     int within = number % each, shares = shares_of_group(job), pair = within / shares;
     stream_item item = {};
-    item.expert = piece.expert;
-    item.first = piece.first;
-    item.n = piece.n;
+    item.expert = (int)words.x;
+    item.first = (int)words.y;
+    item.n = (int)words.z;
     item.group[0] = job.down ? 2 * pair : pair;
     item.group[1] = job.down ? min(2 * pair + 1, job.n_group - 1) : pair;
     item.tile = within % shares * job.share;
@@ -208,11 +212,30 @@ static __device__ __forceinline__ void ring_begin(const stream_ring &ring, const
     __syncwarp();
 }
 
+/* Weights of an item's first stages into an empty ring, while the kernel before still makes the
+ * rows of x. Returns how many. */
+template <class F, int NT_MAX>
+static __device__ __forceinline__ int produce_ahead(const stream_ring &ring,
+                                                    const dg_stream_job &job,
+                                                    const stream_item &item)
+{
+    constexpr int UNITS = stream_stage<F>::UNITS;
+    int n_stage = min(job.n_stage, (job.n_unit + UNITS - 1) / UNITS);
+    weight_source weights = weights_of<F>(job, item);
+    for (int i = 0; i < n_stage; i++) {
+        copy_weights<F>(ring.stages + i * stage_bytes<F, NT_MAX>(job.share), ring.full + i, job,
+                        weights, item.n_tile, min(UNITS, job.n_unit - i * UNITS));
+        for (int side = 0; side < 2; side++)
+            weights.side[side] += UNITS * weights.unit_bytes;
+    }
+    return n_stage;
+}
+
 /* Rows of x in a stage: 8 rows x 16 bytes side by side, next the other tiles of 8 rows, then the
- * next 16 bytes of k. */
+ * next 16 bytes of k. `ahead`: stages whose weights are on their way. */
 template <class F, int NT_MAX>
 static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
-                                    const stream_item &item)
+                                    const stream_item &item, int ahead)
 {
     constexpr int UNITS = stream_stage<F>::UNITS, ROW = stream_row<F>::UNIT_BYTES;
     int lane = (int)threadIdx.x % 32, n_tile = token_tiles<NT_MAX>(item.n);
@@ -230,10 +253,12 @@ static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
         int n_unit = min(UNITS, job.n_unit - unit);
         uint64_t *full = ring.full + ring.slot;
         unsigned char *to = ring.stages + ring.slot * bytes, *x = to + x_at;
-        ring_take(ring);
+        if (ahead <= 0)
+            ring_take(ring);
         if (unit == 0)
             ring_begin(ring, item);
-        copy_weights<F>(to, full, job, weights, item.n_tile, n_unit);
+        if (ahead-- <= 0)
+            copy_weights<F>(to, full, job, weights, item.n_tile, n_unit);
 #pragma unroll
         for (int j = 0; j < NT_MAX; j++) {
             if (j >= n_tile)
@@ -255,10 +280,19 @@ static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
 template <class F, int NT_MAX>
 static __device__ __forceinline__ void produce(stream_ring &ring, const dg_stream_job &job)
 {
-    int each = items_of_piece(job), n_item = *job.n_piece * each, lane = (int)threadIdx.x % 32;
-    for (int number = (int)blockIdx.x; number < n_item;) {
+    int each = items_of_piece(job), lane = (int)threadIdx.x % 32, ahead = 0;
+    if (!job.down)
+        dg_grid_wait();
+    int number = (int)blockIdx.x, n_item = __ldcg(job.n_piece) * each;
+    if (job.down) {
+        if (number < n_item)
+            ahead = produce_ahead<F, NT_MAX>(ring, job, item_at(job, number, each));
+        dg_grid_wait();
+    }
+    while (number < n_item) {
         int taken = lane == 0 ? atomicAdd(job.next, 1) : 0;
-        produce_item<F, NT_MAX>(ring, job, item_at(job, number, each));
+        produce_item<F, NT_MAX>(ring, job, item_at(job, number, each), ahead);
+        ahead = 0;
         number = (int)gridDim.x + __shfl_sync(DG_ALL_LANES, taken, 0);
     }
     ring_take(ring);
@@ -465,12 +499,16 @@ static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
         }
         dg_mbar_init_fence();
     }
-    dg_grid_wait();
     __syncthreads();
-    if (warp == CONSUMERS)
+    if (warp == CONSUMERS) {
         produce<F, NT_MAX>(ring, job);
-    else if (warp < job.share)
-        consume<F, NT_MAX>(ring, job);
+    } else {
+        dg_grid_wait();
+        if (!job.down) /* down's blocks then take the places of those that are done */
+            dg_grid_launch_next();
+        if (warp < job.share)
+            consume<F, NT_MAX>(ring, job);
+    }
     dg_grid_launch_next();
 }
 
