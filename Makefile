@@ -380,7 +380,7 @@ deps-all:
 # ---- running and testing ----
 
 run: all
-	@sh tools/first_run.sh $(PROGRAM) $(if $(RUN_MODEL),-m '$(RUN_MODEL)') $(RUN_ARGS)
+	@sh tools/first_run.sh $(if $(filter release,$(CFG)),build/dgemma,$(PROGRAM)) $(if $(RUN_MODEL),-m '$(RUN_MODEL)') $(RUN_ARGS)
 
 test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start build/deps-browser.ok
 	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
@@ -415,7 +415,7 @@ cuda-host:
 
 cuda-golden:
 	$(MAKE) --no-print-directory CUDA=emulated build/emulated/dgemma-golden
-	build/emulated/dgemma-golden --device cuda $(addprefix tests/fixtures/golden/,text sampler_finishes pocket_thinking)
+	build/emulated/dgemma-golden --device cuda $(addprefix tests/fixtures/golden/,text vision sampler_finishes pocket_thinking)
 
 # Everything about the CUDA backend on a machine with a GPU; also how other cards are reported.
 gpu-report: $(BUILD)/cuda_tests $(BUILD)/dgemma-golden $(PROGRAM) $(BUILD)/bench_cuda_products

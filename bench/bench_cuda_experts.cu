@@ -6,186 +6,8 @@
  * Each figure is the median of replays of a graph of several layers with weights of their own, 3 GB together, so that
  * none come from a cache. floor: the time in which a kernel that only reads takes the same bytes in; eta: floor / time.
  * Results of a row are compared with sums in double on the host, and the bits of all over thousands of runs. */
-#include <cuda_runtime.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include "cuda/cuda_math.h"
+#include "bench_cuda.cuh"
 #include "cuda/cuda_stream.cuh"
-#include "tensor/dtype.h"
-
-static void check(cudaError_t error, const char *what)
-{
-    if (error == cudaSuccess)
-        return;
-    fflush(stdout);
-    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-    exit(1);
-}
-
-static void *device_memory(size_t bytes)
-{
-    void *p;
-    check(cudaMalloc(&p, bytes), "cudaMalloc");
-    check(cudaMemset(p, 0, bytes), "cudaMemset");
-    return p;
-}
-
-static void *host_memory(size_t bytes)
-{
-    void *p = calloc(1, bytes);
-    if (!p) {
-        fprintf(stderr, "out of memory\n");
-        exit(1);
-    }
-    return p;
-}
-
-/* ---- data ---- */
-
-static __host__ __device__ uint32_t mixed(uint64_t i)
-{
-    i = (i ^ i >> 31) * 0x7FB5D329728EA185ull;
-    i = (i ^ i >> 27) * 0x81DADEF4BC2DD44Dull;
-    return (uint32_t)(i >> 32);
-}
-
-/* Nearly normal, variance 1. */
-static __host__ __device__ float normal(uint64_t i)
-{
-    float sum = 0;
-    for (uint64_t n = 0; n < 4; n++)
-        sum += (float)(mixed(4 * i + n) >> 8) / 16777216.0f - 0.5f;
-    return sum * 1.7320508f;
-}
-
-static __global__ void fill_values(uint16_t *out, size_t n, bool half, float size, uint64_t seed)
-{
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
-        float v = normal(i + seed) * size;
-        uint32_t bits = __float_as_uint(v), pair;
-        asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(pair) : "f"(v));
-        out[i] = (uint16_t)(half ? pair : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-    }
-}
-
-/* Blocks of chance but for the scales: `at` bytes into a block, n of them. */
-static __global__ void fill_blocks(unsigned char *out, size_t n_block, int bytes, int at, int n_scale, float d)
-{
-    for (size_t b = blockIdx.x * (size_t)blockDim.x + threadIdx.x; b < n_block; b += (size_t)gridDim.x * blockDim.x) {
-        unsigned char *p = out + b * (size_t)bytes;
-        for (int i = 0; i < bytes; i++)
-            p[i] = (unsigned char)(mixed(b * 256 + (uint64_t)i) & 255);
-        for (int i = 0; i < n_scale; i++) {
-            uint32_t pair;
-            float v = d * (i ? 7 : 1) * (0.5f + (float)(mixed(b) & 255) / 256);
-            asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(pair) : "f"(v));
-            p[at + 2 * i] = (unsigned char)(pair & 255);
-            p[at + 2 * i + 1] = (unsigned char)(pair >> 8 & 255);
-        }
-    }
-}
-
-static void fill_stored(unsigned char *stored, dg_dtype type, size_t n)
-{
-    int bytes = (int)dg_dtype_bytes(type, dg_dtype_block(type));
-    size_t n_block = n / dg_dtype_block(type);
-    switch (type) {
-    case DG_BF16:
-    case DG_F16:
-        fill_values<<<2048, 256>>>((uint16_t *)stored, n, type == DG_F16, 0.02f, 7);
-        break;
-    case DG_Q4_K:
-    case DG_Q5_K:
-        fill_blocks<<<2048, 256>>>(stored, n_block, bytes, 0, 2, type == DG_Q4_K ? 1e-4f : 5e-5f);
-        break;
-    case DG_Q6_K:
-        fill_blocks<<<2048, 256>>>(stored, n_block, bytes, 208, 1, 1e-5f);
-        break;
-    default:
-        fill_blocks<<<2048, 256>>>(stored, n_block, bytes, 0, 1, type == DG_Q8_0 ? 3e-4f : type == DG_Q5_0 ? 2e-3f : 4e-3f);
-    }
-    check(cudaGetLastError(), "fill");
-}
-
-/* ---- timing ---- */
-
-typedef void enqueue_fn(cudaStream_t stream, void *arg, int layer);
-
-static int by_size(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* Microseconds of a layer: the median of replays. */
-static double time_layers(enqueue_fn *enqueue, void *arg, int n_layer)
-{
-    enum { REPLAYS = 15 };
-    float ms[REPLAYS];
-    cudaStream_t stream;
-    cudaGraph_t graph;
-    cudaGraphExec_t replay;
-    cudaEvent_t begin, end;
-    check(cudaStreamCreate(&stream), "stream");
-    check(cudaEventCreate(&begin), "event");
-    check(cudaEventCreate(&end), "event");
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    for (int l = 0; l < n_layer; l++)
-        enqueue(stream, arg, l);
-    check(cudaStreamEndCapture(stream, &graph), "capture");
-    check(cudaGraphInstantiate(&replay, graph, 0), "graph");
-    for (int i = 0; i < 3; i++)
-        check(cudaGraphLaunch(replay, stream), "launch");
-    for (int i = 0; i < REPLAYS; i++) {
-        check(cudaEventRecord(begin, stream), "event");
-        check(cudaGraphLaunch(replay, stream), "launch");
-        check(cudaEventRecord(end, stream), "event");
-        check(cudaEventSynchronize(end), "replay");
-        check(cudaEventElapsedTime(&ms[i], begin, end), "event");
-    }
-    qsort(ms, REPLAYS, sizeof *ms, by_size);
-    cudaGraphExecDestroy(replay);
-    cudaGraphDestroy(graph);
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    cudaStreamDestroy(stream);
-    return ms[REPLAYS / 2] * 1e3 / n_layer;
-}
-
-/* ---- the floor ---- */
-
-static __global__ void read_only(const uint4 *p, size_t n, uint32_t *out)
-{
-    size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x, step = (size_t)gridDim.x * blockDim.x;
-    uint32_t sum = 0;
-    for (; i + 7 * step < n; i += 8 * step) {
-        uint4 v[8];
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            v[j] = __ldcs(p + i + j * step);
-#pragma unroll
-        for (int j = 0; j < 8; j++)
-            sum ^= v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
-    }
-    for (; i < n; i += step)
-        sum ^= p[i].x;
-    if (sum == 0x12345678)
-        *out = sum;
-}
-
-typedef struct floor_job {
-    const unsigned char *data;
-    size_t bytes; /* of a layer */
-    uint32_t *out;
-} floor_job;
-
-static void enqueue_floor(cudaStream_t stream, void *arg, int layer)
-{
-    floor_job *job = (floor_job *)arg;
-    read_only<<<132 * 8, 256, 0, stream>>>((const uint4 *)(job->data + (size_t)layer * job->bytes), job->bytes / 16, job->out);
-}
 
 /* ---- experts ---- */
 
@@ -196,7 +18,7 @@ static unsigned char *stored; /* of one */
 static float *out_rows;
 static uint32_t *sink;
 static uint16_t *x_rows[2]; /* bfloat16, half */
-static void *h_rows, *result_rows, *byte_rows;
+static void *h_rows, *result_rows, *byte_rows, *byte_blocks;
 
 static dg_cuda_rows rows_of(dg_dtype type, int n)
 {
@@ -337,6 +159,7 @@ typedef struct part_job {
     const expert_job *all;
     dg_sort_job sort;
     dg_byte_rows bytes;
+    dg_byte_blocks blocks; /* out NULL: down takes halves */
     dg_stream_job stream;
     dg_dtype type;
     int n_in;
@@ -348,6 +171,12 @@ typedef struct part_job {
 static void enqueue_sort(cudaStream_t stream, void *arg, int layer)
 {
     check(dg_sort_pairs(stream, &((part_job *)arg)->sort, &((part_job *)arg)->bytes), "sort");
+    (void)layer;
+}
+
+static void enqueue_narrow(cudaStream_t stream, void *arg, int layer)
+{
+    check(dg_narrow_blocks(stream, &((part_job *)arg)->blocks), "narrow");
     (void)layer;
 }
 
@@ -365,7 +194,8 @@ static const char *const candidate_name[] = {"as it is", "other stages", "two bl
 template <class F> constexpr bool with_candidates = false;
 template <> constexpr bool with_candidates<format_bf16> = true;
 template <> constexpr bool with_candidates<format_q8_0> = true;
-template <> constexpr bool with_candidates<format_q5_0> = true;
+template <> constexpr bool with_candidates<format_q8_0_bytes> = true;
+template <> constexpr bool with_candidates<format_q5_0_bytes> = true;
 
 template <class F> struct other_stages : F {};
 template <class F> struct stream_stage<other_stages<F>> {
@@ -399,6 +229,10 @@ static void enqueue_stream(cudaStream_t stream, void *arg, int layer)
         check(cudaMemsetAsync(job->counter, 0, 64 * 4, stream), "counters");
     if (job->bytes.out && !s.down)
         check(stream_part<format_q4_k_bytes>(stream, s, job->n_in, 0), "stream");
+    else if (job->blocks.out && s.down && job->type == DG_Q5_0)
+        check(stream_part<format_q5_0_bytes>(stream, s, job->n_in, job->candidate), "stream");
+    else if (job->blocks.out && s.down)
+        check(stream_part<format_q8_0_bytes>(stream, s, job->n_in, job->candidate), "stream");
     else
         DG_FOR_FORMAT(job->type, check(stream_part<F>(stream, s, job->n_in, job->candidate), "stream"), exit(1))
 }
@@ -433,7 +267,7 @@ static void parts(const expert_job *all, int n_layer, const char *name)
 {
     part_job job = {};
     int n_pair = all->n_row * N_USED;
-    double us[4], floor_us[2];
+    double us[5] = {}, floor_us[2];
     job.all = all;
     job.sort.expert = all->expert;
     job.sort.n_pair = n_pair;
@@ -474,6 +308,12 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     job.stream = stream_of(&job, all->down, N_EMBD, N_FF, true);
     job.stream.x = (const unsigned char *)h.data;
     job.stream.x_bytes = (size_t)h.ld * 2;
+    if (all->down == DG_Q5_0 || all->down == DG_Q8_0) {
+        job.blocks = {(const uint16_t *)h.data, n_pair, h.ld, (unsigned char *)byte_blocks};
+        us[4] = time_layers(enqueue_narrow, &job, n_layer);
+        job.stream.x = job.blocks.out;
+        job.stream.x_bytes = N_FF / 64 * BLOCKS_UNIT;
+    }
     job.stream.w[0] = job.stream.w[1] = pool + all->down_at;
     job.stream.out = result;
     job.type = all->down;
@@ -487,8 +327,8 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     floor_us[0] = time_layers(enqueue_floor, &least, n_layer);
     least.bytes = N_EXPERT * dg_cuda_pack_bytes(all->down, N_EMBD, N_FF);
     floor_us[1] = time_layers(enqueue_floor, &least, n_layer);
-    printf("  %s: sort %.1f us, gate+up %.1f (floor %.1f, eta %.3f), down %.1f (floor %.1f, eta %.3f), combine %.1f\n", name, us[0], us[1],
-           floor_us[0], floor_us[0] / us[1], us[2], floor_us[1], floor_us[1] / us[2], us[3]);
+    printf("  %s: sort %.1f us, gate+up %.1f (floor %.1f, eta %.3f), bytes of h %.1f, down %.1f (floor %.1f, eta %.3f), combine %.1f\n", name, us[0], us[1],
+           floor_us[0], floor_us[0] / us[1], us[4], us[2], floor_us[1], floor_us[1] / us[2], us[3]);
     cudaFree(job.sort.start);
     cudaFree(job.sort.row);
     cudaFree(job.sort.place);
@@ -521,7 +361,7 @@ static void experts(dg_dtype type, dg_dtype down, const int *n_row, int n_run, i
     fill_stored(stored + N_EXPERT * gate_stored, down, N_EXPERT * each);
     check(dg_cuda_pack_gated(0, pool, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
     check(dg_cuda_pack_gated(0, pool + job.up_at, stored, gate_stored, type, N_EXPERT, N_FF, N_EMBD), "pack");
-    check(dg_cuda_pack(0, pool + job.down_at, stored + N_EXPERT * gate_stored, down_stored, down, N_EXPERT, N_EMBD, N_FF), "pack");
+    check(dg_cuda_pack_down(0, pool + job.down_at, stored + N_EXPERT * gate_stored, down_stored, down, N_EXPERT, N_EMBD, N_FF), "pack");
     int n_layer = (int)(((size_t)POOL_GB << 30) / job.layer_bytes);
     n_layer = n_layer > 8 ? 8 : n_layer;
     for (int l = 1; l < n_layer; l++)
@@ -564,6 +404,7 @@ int main(int argc, char **argv)
     h_rows = device_memory((size_t)MAX_ROWS * N_USED * N_FF * 2);
     result_rows = device_memory((size_t)MAX_ROWS * N_USED * N_EMBD * 2);
     byte_rows = device_memory((size_t)MAX_ROWS * (N_EMBD / 256) * BYTE_UNIT);
+    byte_blocks = device_memory((size_t)MAX_ROWS * N_USED * (N_FF / 64) * BLOCKS_UNIT);
     sink = (uint32_t *)device_memory(64);
     for (int half = 0; half < 2; half++) {
         x_rows[half] = (uint16_t *)device_memory((size_t)MAX_ROWS * N_EMBD * 2);

@@ -79,12 +79,20 @@ class Server:
         self.host, self.port = where.group(1), int(where.group(2))
         print(f"listening after {time.monotonic() - start:.2f} s", flush=True)
 
+    def busy(self):
+        """Seconds in which the engine worked, and of those its GPU; 0: it has none."""
+        sums = dict(re.findall(r"^dgemma:(busy|device)_seconds_total\{.*\} (\S+)", self.fetch("/metrics"), re.M))
+        return float(sums["busy"]), float(sums.get("device", 0))
+
     def get(self, path):
+        return json.loads(self.fetch(path))
+
+    def fetch(self, path):
         c = http.client.HTTPConnection(self.host, self.port, timeout=60)
         c.request("GET", path)
-        body = c.getresponse().read()
+        body = c.getresponse().read().decode("utf-8")
         c.close()
-        return json.loads(body)
+        return body
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -158,6 +166,7 @@ def whole_answer(server, a, n_vocab, index, client):
 
 
 def run_round(server, a, n_vocab, index):
+    busy, device = server.busy()
     with ThreadPoolExecutor(a.clients) as pool:
         found = list(pool.map(lambda client: whole_answer(server, a, n_vocab, index, client), range(a.clients)))
     seconds = max(f["end"] for f in found) - min(f["start"] for f in found)
@@ -166,8 +175,14 @@ def run_round(server, a, n_vocab, index):
     step = max(f["timings"].get("diffusion", {}).get("ms_per_step", 0) for f in found)
     print(f"{'warm-up' if not index else f'round {index}'}: {a.clients} x {a.tokens} tokens in {seconds:.3f} s, "
           f"{rate:.0f} tokens/s; first text after {first:.3f} s, then {blocks(found)}; a step of the server "
-          f"{step:.3f} ms", flush=True)
+          f"{step:.3f} ms{host(busy, device, *server.busy())}", flush=True)
     return rate
+
+
+def host(busy_before, device_before, busy, device):
+    if not device:
+        return ""
+    return f"; the GPU waits {100 - 100 * (device - device_before) / (busy - busy_before):.2f} % of the time"
 
 
 def blocks(found):

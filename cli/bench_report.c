@@ -121,6 +121,9 @@ static void tell_people(bench_report *r, const dgemma_bench_result *f)
     case DGEMMA_BENCH_STEP:
         print_times(r, "step", f);
         print_shares(r, f);
+        if (f->host_seconds > 0)
+            fprintf(r->out, "host %.0f us (%.2f %%), ", 1e6 * f->host_seconds,
+                    100 * f->host_seconds / f->median);
         if (f->device_bytes)
             fprintf(r->out, "%.3g GB on the device\n", 1e-9 * (double)f->device_bytes);
         else
@@ -133,6 +136,11 @@ static void tell_people(bench_report *r, const dgemma_bench_result *f)
         break;
     case DGEMMA_BENCH_STAGE:
         print_stage(r, f);
+        break;
+    case DGEMMA_BENCH_PICTURE:
+        print_times(r, "picture", f);
+        print_shares(r, f);
+        fprintf(r->out, "%.1f pictures/s\n", cli_per(1, f->median));
         break;
     case DGEMMA_BENCH_SKIPPED:
         print_head(r);
@@ -184,7 +192,7 @@ static void put_shares(const bench_report *r, const dgemma_bench_result *f)
 static void tell_programs(bench_report *r, const dgemma_bench_result *f)
 {
     static const char *const kinds[] = {"machine", "load",  "prefill", "step",
-                                        "block",   "stage", "skipped"};
+                                        "block",   "stage", "skipped", "picture"};
     fprintf(r->out, "%s\n  {\"kind\": \"%s\", \"threads\": %d, \"context\": %d, \"batch\": %d",
             r->n_told ? "," : "", kinds[f->kind], f->n_threads, f->context, f->batch);
     put_string(r->out, "name", f->name);
@@ -199,6 +207,8 @@ static void tell_programs(bench_report *r, const dgemma_bench_result *f)
         put_machine(r->out, f);
     if (f->bytes > 0)
         put_shares(r, f);
+    if (f->host_seconds > 0)
+        fprintf(r->out, ", \"host_seconds\": %.9g", f->host_seconds);
     if (f->kind == DGEMMA_BENCH_LOAD)
         fprintf(r->out, ", \"first_pass\": %.9g, \"weight_bytes\": %zu, \"resident_bytes\": %zu",
                 f->first_pass, f->weight_bytes, f->resident_bytes);

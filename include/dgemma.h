@@ -79,8 +79,6 @@ typedef struct dgemma_engine_options {
     const char *profile; /* on the CPU, products on quantised weights: "integer" on the weights' own
                             whole numbers, with activations of 8 bits; "float" on weights widened to
                             float, several times slower. NULL: "integer" */
-    const char *weights; /* on a GPU, experts' weights of F32, F16 or BF16 are made narrower when
-                            they are loaded: "fp8" (E4M3). NULL: as stored */
     const char *chat_template; /* "a" or "b": the revision of the model's template to render
                                   conversations with;       NULL: the one the checkpoint has */
     const char *mmproj; /* the GGUF file of a vision tower; NULL: mmproj*.gguf beside the model, if
@@ -165,6 +163,7 @@ typedef struct dgemma_engine_counters {
     uint64_t n_passes;    /* of the model, each over all running requests */
     uint64_t n_evictions; /* prefixes forgotten to make room */
     double busy_seconds;
+    double device_seconds; /* of those, in which a GPU computed; 0: the CPU does */
     /* What busy_seconds is made of: turns of the engine, a pass with what goes before it, by how
      * long they took: [0] up to 1 ms, [i] up to 2^i ms, the last: longer. */
     uint64_t n_turns[17];

@@ -130,7 +130,8 @@ typedef enum dgemma_bench_kind {
     DGEMMA_BENCH_BLOCK,   /* the commit of a canvas together with the next one's first step, and
                              its n_steps - 1 others */
     DGEMMA_BENCH_STAGE,   /* of a step: `name`, all its layers together */
-    DGEMMA_BENCH_SKIPPED  /* `name`: why this step was not measured */
+    DGEMMA_BENCH_SKIPPED, /* `name`: why this step was not measured */
+    DGEMMA_BENCH_PICTURE  /* a picture of `context` soft tokens through the vision tower */
 } dgemma_bench_kind;
 
 typedef struct dgemma_bench_rate {
@@ -147,7 +148,9 @@ typedef struct dgemma_bench_result {
 
     int n;                                    /* how often it was measured, after what warms up */
     double median, lower, upper, least, most; /* lower, upper: quartiles */
-    double bytes, ops; /* STEP, PREFILL: that have to be read and computed, whatever the way */
+    double bytes,
+        ops; /* STEP, PREFILL, PICTURE: that have to be read and computed, whatever the way */
+    double host_seconds; /* STEP on a GPU, of one: in which the GPU waited for the host (median) */
 
     /* MACHINE */
     const char *device, *numerics, *model;
@@ -188,6 +191,7 @@ typedef struct dgemma_bench_options {
     dgemma_bench_list threads, contexts, batches;
     dgemma_bench_list chunks; /* of the prompt; empty: as long as passes of this device are */
     int prompt;               /* tokens; 0: 1024, or what the model has; -1: none */
+    int picture;              /* soft tokens of one to look at; 0: none */
     int n_steps;              /* measured for each finding; 0: as many as take a few seconds */
     bool stages;              /* where the time of a step goes */
     bool no_rates;            /* do not measure the machine */

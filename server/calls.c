@@ -44,7 +44,7 @@ static void write_log(const dg_call *c)
     else
         dg_log_print(c->server->log, "%s %s %s %d %.0f ms", c->x.id, c->method, c->path, status,
                      ms);
-    dg_metrics_http(c->server->metrics, status, st->n_prompt ? ms / 1e3 : -1);
+    dg_metrics_http(c->server->metrics, status);
 }
 
 static void free_call(dg_call *c)

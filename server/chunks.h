@@ -1,5 +1,6 @@
 /* A body in chunks, as it comes over the wire: where its data is, and where it ends. Strict like
- * the reader of heads, and pure. Extensions and trailers are read over. */
+ * the reader of heads, and pure. Extensions and trailers are read
+ * over, and must be well formed. */
 #ifndef DG_SERVER_CHUNKS_H
 #define DG_SERVER_CHUNKS_H
 
@@ -8,8 +9,14 @@
 #include <stdint.h>
 
 typedef enum dg_chunks_state {
-    DG_CHUNKS_SIZE, /* its digits */
-    DG_CHUNKS_EXTENSION,
+    DG_CHUNKS_SIZE,           /* its digits */
+    DG_CHUNKS_EXTENSION,      /* its name: the first byte, */
+    DG_CHUNKS_EXTENSION_NAME, /* and the others */
+    DG_CHUNKS_EXTENSION_VALUE_FIRST,
+    DG_CHUNKS_EXTENSION_VALUE,
+    DG_CHUNKS_EXTENSION_QUOTED,
+    DG_CHUNKS_EXTENSION_ESCAPED, /* a byte behind a backslash */
+    DG_CHUNKS_EXTENSION_END,     /* behind a closing quote */
     DG_CHUNKS_SIZE_LF,
     DG_CHUNKS_DATA,
     DG_CHUNKS_DATA_CR,

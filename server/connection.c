@@ -350,7 +350,10 @@ static size_t feed_body(dg_connection *c, const char *data, size_t n)
         keep_body(c, data + used - n_data, n_data);
     if (c->state != DG_CONNECTION_BODY)
         return used;
-    if (c->head.is_chunked && c->chunks.state == DG_CHUNKS_BAD)
+    if (c->chunks.state == DG_CHUNKS_DATA && c->chunks.left > c->shared->max_unread_bytes)
+        refuse_body(c, 413, "body_too_large",
+                    "a chunk of the body is larger than all of it may be");
+    else if (c->head.is_chunked && c->chunks.state == DG_CHUNKS_BAD)
         refuse_body(c, 400, "bad_request", "the body is not in chunks as its head says");
     else if (c->head.is_chunked ? c->chunks.state == DG_CHUNKS_DONE : !c->left)
         complete(c);

@@ -82,6 +82,7 @@ static bool submit(dg_generation *g, dg_choice *c, dg_http_error *e)
     /* every attempt of every choice has a seed of its own */
     c->seed = o.seed + (uint64_t)c->index + (uint64_t)c->n_attempt * g->n_choice;
     c->n_attempt++;
+    c->submitted = dg_clock_now();
     o.seed = c->seed;
     o.prompt = g->prompts[c->index / g->chat.n_choice];
     if (dgemma_request_submit(&c->request, g->cfg.engine, &o, &err))
@@ -385,7 +386,7 @@ static void end_choice(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
     dgemma_request *done = c->request; /* the event lives in it */
     c->request = NULL;
-    dg_metrics_request(g->cfg.metrics, &e->stats);
+    dg_metrics_request(g->cfg.metrics, &e->stats, dg_clock_now() - c->submitted);
     add_stats(&c->stats, &e->stats);
     bool failed = e->status || e->stats.end == DGEMMA_END_CANCELLED;
     fault f = g->over || failed ? FAULT_NONE : find_fault(g, c);

@@ -12,6 +12,7 @@ typedef struct dg_choice {
     dgemma_request *request; /* NULL once it has ended */
     int index, n_attempt;
     uint64_t seed;
+    double submitted; /* when this attempt was */
     dg_buf text, thinking;
     json_t *calls;        /* [{id, type, function}] */
     json_t *logprobs;     /* entries that were not sent yet */

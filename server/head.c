@@ -70,13 +70,28 @@ static bool is_visible(const char *text)
     return true;
 }
 
+/* Where letters, digits and those others end. */
+static const char *behind_name(const char *text, const char *others)
+{
+    while (*text && (is_digit((unsigned char)*text) || is_letter((unsigned char)*text) ||
+                     strchr(others, *text)))
+        text++;
+    return text;
+}
+
+/* A name or an address, that of IPv6 in brackets, and perhaps a port. */
 static bool is_host(const char *text)
 {
-    for (; *text; text++)
-        if (!is_digit((unsigned char)*text) && !is_letter((unsigned char)*text) &&
-            !strchr(".-_~!$&'()*+;=:[]%", *text))
+    if (*text == '[') {
+        const char *end = behind_name(text + 1, ":.%-_~");
+        if (*end != ']' || end == text + 1)
             return false;
-    return true;
+        text = end + 1;
+    } else {
+        text = behind_name(text, ".-_~!$&'()*+;=");
+    }
+    size_t n_port = *text == ':' ? strspn(++text, "0123456789") : 0;
+    return n_port <= 5 && !text[n_port];
 }
 
 /* ---- the first line ---- */

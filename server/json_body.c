@@ -1,9 +1,11 @@
 #include "json_body.h"
 #include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/alloc.h"
+#include "base/buf.h"
 #include "base/utf8.h"
 
 /* Counts values and depth without building anything. Malformed text may be counted wrongly: the
@@ -63,7 +65,7 @@ static size_t mend_escape(char *at, size_t len)
     return 6;
 }
 
-/* A whole number of n digits that 64 bits may not hold, as a real one in the same room. */
+/* A whole number of n digits that 64 bits do not hold, as a real one in the same room. */
 static void mend_number(char *digits, size_t n)
 {
     char exponent[8];
@@ -81,10 +83,19 @@ static size_t count_digits(const char *text, size_t len)
     return n;
 }
 
+static bool fits_in_64_bits(const char *digits, size_t n, bool is_negative)
+{
+    char copy[24] = {0};
+    if (n > 19)
+        return false;
+    memcpy(copy, digits, n);
+    return strtoull(copy, NULL, 10) <= (uint64_t)INT64_MAX + is_negative;
+}
+
 /* Where JSON may be what the parser does not take, in place. */
 static void mend(char *text, size_t len)
 {
-    enum { SAFE_DIGITS = 18, MOST_DIGITS = 300 }; /* doubles end there */
+    enum { MOST_DIGITS = 300 }; /* doubles end there */
     bool in_string = false;
     for (size_t i = 0; i < len;) {
         size_t n = in_string ? 0 : count_digits(text + i, len - i);
@@ -93,7 +104,8 @@ static void mend(char *text, size_t len)
         } else if (n) {
             bool whole = i + n == len || !strchr(".eE", text[i + n]);
             bool fraction = i && strchr(".eE+", text[i - 1]);
-            if (n > SAFE_DIGITS && n < MOST_DIGITS && whole && !fraction && text[i] != '0')
+            bool fits = fits_in_64_bits(text + i, n, i && text[i - 1] == '-');
+            if (!fits && n < MOST_DIGITS && whole && !fraction && text[i] != '0')
                 mend_number(text + i, n);
             i += n;
         } else {
@@ -102,16 +114,66 @@ static void mend(char *text, size_t len)
     }
 }
 
+/* Behind the key "seed", a whole number that only unsigned 64 bits hold: where it is, how many
+ * digits it has, or 0, and its bits. */
+static size_t find_seed(const char *text, size_t len, size_t *at, int64_t *bits)
+{
+    static const char key[] = "\"seed\"";
+    size_t i = sizeof key - 1;
+    if (len < i || memcmp(text, key, i) != 0)
+        return 0;
+    while (i < len && strchr(" \t\r\n:", text[i]) && text[i])
+        i++;
+    char digits[24] = {0};
+    size_t n = count_digits(text + i, len - i);
+    if (n < 19 || n > 20 || text[i] == '0' || (i + n < len && strchr(".eE", text[i + n])))
+        return 0;
+    memcpy(digits, text + i, n);
+    errno = 0;
+    *at = i;
+    uint64_t value = strtoull(digits, NULL, 10);
+    *bits = (int64_t)value;
+    return value > INT64_MAX && !errno ? n : 0;
+}
+
+/* The text with seeds, of the request or of its options, as the signed numbers of the same bits:
+ * all bits of a seed count, and a real number has too few. */
+static bool copy_with_seeds(dg_buf *out, const char *text, size_t len)
+{
+    int depth = 0;
+    size_t from = 0;
+    bool in_string = false;
+    int64_t bits = 0;
+    for (size_t i = 0, at = 0; i < len; i++) {
+        char c = text[i], number[24];
+        size_t n = in_string || depth > 2 ? 0 : find_seed(text + i, len - i, &at, &bits);
+        if (n) {
+            snprintf(number, sizeof number, "%" PRId64, bits);
+            if (!dg_buf_append(out, text + from, i + at - from) || !dg_buf_puts(out, number))
+                return false;
+            from = i + at + n;
+            i = from - 1;
+        } else if (in_string && c == '\\') {
+            i++;
+        } else {
+            in_string ^= c == '"';
+            depth += in_string ? 0 : (c == '[' || c == '{') - (c == ']' || c == '}');
+        }
+    }
+    return dg_buf_append(out, text + from, len - from);
+}
+
 json_t *dg_json_load(const char *text, size_t len, json_error_t *why)
 {
     json_t *root = json_loadb(text, len, 0, why);
-    char *copy = root ? NULL : dg_malloc(len + 1);
-    if (!copy)
-        return root;
-    memcpy(copy, text, len);
-    mend(copy, len);
-    root = json_loadb(copy, len, 0, NULL); /* if it fails too, the first one's reason holds */
-    dg_free(copy);
+    dg_buf copy;
+    dg_buf_init(&copy, 2 * len + 64);
+    if (!root && copy_with_seeds(&copy, text, len)) {
+        mend(copy.data, copy.len);
+        root = json_loadb(copy.data, copy.len, 0, NULL); /* if it fails too, the first one's reason
+                                                            holds */
+    }
+    dg_buf_clear(&copy);
     return root;
 }
 

@@ -140,7 +140,7 @@ void dg_metrics_block(dg_metrics *m, const dgemma_event *block)
     pthread_mutex_unlock(&m->lock);
 }
 
-void dg_metrics_request(dg_metrics *m, const dgemma_stats *s)
+void dg_metrics_request(dg_metrics *m, const dgemma_stats *s, double seconds)
 {
     pthread_mutex_lock(&m->lock);
     m->n_ended[s->end]++;
@@ -154,6 +154,7 @@ void dg_metrics_request(dg_metrics *m, const dgemma_stats *s)
     m->denoise_seconds += s->denoise_seconds;
     if (s->first_text_seconds > 0)
         observe(m, FIRST_TEXT, s->queue_seconds + s->first_text_seconds);
+    observe(m, LATENCY, seconds);
     observe(m, QUEUE, s->queue_seconds);
     observe(m, PREFILL, s->prompt_seconds);
     observe(m, DECODE, s->denoise_seconds);
@@ -165,13 +166,11 @@ void dg_metrics_request(dg_metrics *m, const dgemma_stats *s)
     pthread_mutex_unlock(&m->lock);
 }
 
-void dg_metrics_http(dg_metrics *m, int status, double seconds)
+void dg_metrics_http(dg_metrics *m, int status)
 {
     pthread_mutex_lock(&m->lock);
     if (status >= 0 && status < MAX_STATUS)
         m->http[status]++;
-    if (seconds >= 0)
-        observe(m, LATENCY, seconds);
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -261,6 +260,9 @@ static void print_engine(page *p, const dg_metrics_context *c)
     number(p, "dgemma:prefix_cache_evictions_total", C, "prefixes forgotten to make room",
            (double)e->n_evictions);
     number(p, "dgemma:busy_seconds_total", C, "time in turns of the engine", e->busy_seconds);
+    if (e->device_seconds > 0)
+        number(p, "dgemma:device_seconds_total", C, "of it, in which the GPU computed",
+               e->device_seconds);
     print_turns(p, e);
     number(p, "dgemma:connections", G, "open connections", c->n_connection);
     number(p, "dgemma:http_requests_active", G, "requests over HTTP being answered", c->n_exchange);

@@ -12,11 +12,11 @@ typedef struct dg_metrics dg_metrics;
 dg_metrics *dg_metrics_create(void); /* NULL: out of memory */
 void dg_metrics_free(dg_metrics *m);
 
-/* A block was finished; a request to the engine has ended; a request over
- * HTTP was answered, with what the model said (seconds: since it came) or without it (-1). */
+/* A block was finished; a request to the engine has ended, so many seconds after it was submitted;
+ * a request over HTTP was answered. */
 void dg_metrics_block(dg_metrics *m, const dgemma_event *block);
-void dg_metrics_request(dg_metrics *m, const dgemma_stats *stats);
-void dg_metrics_http(dg_metrics *m, int status, double seconds);
+void dg_metrics_request(dg_metrics *m, const dgemma_stats *stats, double seconds);
+void dg_metrics_http(dg_metrics *m, int status);
 
 /* What is known elsewhere. */
 typedef struct dg_metrics_context {

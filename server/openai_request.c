@@ -119,7 +119,8 @@ static bool read_seed(reader *r)
     if (!seed)
         return true;
     if (!json_is_integer(seed))
-        return dg_refuse(r->e, 400, "invalid_type", "seed", "seed: wanted a whole number");
+        return dg_refuse(r->e, 400, "invalid_type", "seed",
+                         "seed: wanted a whole number, up to 18446744073709551615");
     r->out->options.seed = (uint64_t)json_integer_value(seed);
     return true;
 }

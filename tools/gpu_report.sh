@@ -24,12 +24,20 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>
 }
 part kernels "$BUILD/cuda_tests"
 LINES_SHOWN=12 part golden "$BUILD/dgemma-golden" --device cuda tests/fixtures/golden
+python=$(command -v python3)
+if [ -n "$python" ] && "$python" -c 'import torch, transformers' 2>/dev/null; then
+    part heads-trace "$python" tools/make_golden_heads.py "$out/heads"
+    part heads-float "$BUILD/dgemma-golden" --device cuda "$out/heads"
+    part heads-served "$BUILD/dgemma-golden" --device cuda --as-served "$out/heads"
+    rm -rf "$out/heads"
+else
+    echo '== heads skipped: there is no transformers here to compare heads of 256 and 512 with'
+fi
 for type in BF16 Q8_0 Q4_K_M; do
     LINES_SHOWN=40 part "step-$type" "$BUILD/dgemma" bench --device cuda --synthetic "$type" --steps 24 --stages \
         --context 1024,512,8192,32768,131072 --batch 1,4,16,64 --prompt 4096 --chunk 512,2048
 done
 part step-skew "$BUILD/dgemma" bench --device cuda --synthetic Q4_K_M --steps 24 --skew --no-rates --prompt 512
-python=$(command -v python3)
 [ -z "$python" ] || LINES_SHOWN=6 part serve-Q4_K_M "$python" bench/serve_stream.py --program "$BUILD/dgemma" --synthetic Q4_K_M -- --device cuda
 LINES_SHOWN=60 part products "$BUILD/bench_cuda_products"
 exit $failed

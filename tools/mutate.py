@@ -76,7 +76,7 @@ def read_list(path):
 
 
 def source_files(tree):
-    for folder, folders, files in os.walk(tree):
+    for folder, folders, files in os.walk(tree, followlinks=True):
         folders[:] = [f for f in folders if f not in SKIP]
         for name in files:
             yield os.path.relpath(os.path.join(folder, name), tree)

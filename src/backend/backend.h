@@ -484,6 +484,7 @@ typedef struct dg_vision_plan {
     int n_patch;
     int n_embd, n_ff, n_head, head_dim;
     int n_pixel;   /* values of a patch */
+    bool clipped;  /* some of its matrices have ranges */
     float rms_eps; /* of every RMSNorm in the tower */
 } dg_vision_plan;
 
@@ -547,6 +548,10 @@ struct dg_backend {
     /* The batch and all that it points to is borrowed until finish(), which waits for the pass. */
     void (*begin)(dg_backend *be, const dg_batch *batch);
     dgemma_status (*finish)(dg_backend *be, dgemma_error *err);
+
+    /* Seconds that a device of its own computed in the last pass; what the pass took beyond them is
+     * the host's and that of copies. NULL: the host computes. */
+    double (*device_seconds)(dg_backend *be);
 
     void (*embed)(dg_backend *be, const dg_embed_args *a);
     void (*condition)(dg_backend *be, const dg_condition_args *a);

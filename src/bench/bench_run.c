@@ -9,6 +9,7 @@
 #include "base/memory_use.h"
 #include "base/pool.h"
 #include "bench/bench_cost.h"
+#include "bench/bench_picture.h"
 #include "bench/bench_rates.h"
 #include "bench/bench_session.h"
 #include "engine/device.h"
@@ -18,6 +19,7 @@ enum {
     MAX_BATCH = 1024,
     MAX_THREADS = 1024,
     MAX_CHUNK = 1 << 16,
+    MAX_SOFT = 1120,
     DEFAULT_CONTEXT = 1024,
     STAGE_STEPS = 3,
 };
@@ -26,6 +28,10 @@ enum {
 static const double SECONDS = 5, WARM_SECONDS = 2;
 enum { LEAST_STEPS = 3, MOST_STEPS = 24, WARM_STEPS = 4, MOST_PROMPTS = 5 };
 
+/* A device has its way through a pass ready when such a one has come twice. */
+enum { WARM_COMMITS = 2 };
+_Static_assert(WARM_COMMITS + 2 <= DG_BENCH_CANVASES, "commits of a block need room");
+
 typedef struct run {
     const dgemma_bench_options *opt;
     dg_bench_model model;
@@ -33,7 +39,8 @@ typedef struct run {
     dg_bench_rates rates;
     dgemma_bench_list threads, contexts, batches, chunks;
     int prompt;
-    double *seconds; /* [MAX_STEPS] */
+    double *seconds;      /* [MAX_STEPS] */
+    double *host_seconds; /* [MAX_STEPS] of those, in which a device waited */
     dgemma_error *err;
 } run;
 
@@ -190,6 +197,13 @@ static dgemma_status timed_step(run *r, double *seconds)
     return st;
 }
 
+/* What a step took beyond the time in which its device computed. */
+static double host_share(const run *r, double seconds)
+{
+    dg_backend *be = r->s.be;
+    return be->device_seconds ? seconds - be->device_seconds(be) : 0;
+}
+
 /* Until nothing is new any more; how many steps to measure then. */
 static dgemma_status warm_up(run *r, int *n)
 {
@@ -232,11 +246,14 @@ static dgemma_status measure_steps(run *r, int *n)
         st = watch(r, "context %d, batch %d: step %d of %d", r->s.context, r->s.batch, i + 1, *n);
         if (!st)
             st = timed_step(r, &r->seconds[i]);
+        r->host_seconds[i] = st ? 0 : host_share(r, r->seconds[i]);
     }
     if (st)
         return st;
     dgemma_bench_result f = result(r, DGEMMA_BENCH_STEP);
     dg_cost cost = dg_cost_step(r->model.cfg, r->model.ck, f.context, f.batch, kv_size(r));
+    dg_bench_spread(&f, r->host_seconds, *n);
+    f.host_seconds = f.median;
     dg_bench_spread(&f, r->seconds, *n);
     f.bytes = cost.bytes;
     f.ops = cost.ops;
@@ -253,6 +270,8 @@ static dgemma_status measure_block(run *r, int n)
     dgemma_bench_result b = result(r, DGEMMA_BENCH_BLOCK);
     double seconds;
     dgemma_status st = watch(r, "a block of %d steps", n);
+    for (int i = 0; !st && !r->s.is_cpu && i < WARM_COMMITS; i++)
+        st = dg_bench_commit(&r->s, r->err);
     double from = dg_clock_now();
     if (!st)
         st = dg_bench_commit(&r->s, r->err);
@@ -324,6 +343,44 @@ static dgemma_status measure_prefill(run *r, int chunk)
     return tell(r, &p);
 }
 
+/* ---- a picture ---- */
+
+static dgemma_status look_often(run *r, dg_bench_picture *picture)
+{
+    double sum = 0;
+    int n = 0;
+    dgemma_status st = DGEMMA_OK;
+    for (int i = 0; !st && !r->s.is_cpu && i < WARM_STEPS; i++)
+        st = dg_bench_picture_look(picture, r->err);
+    while (!st && n < MOST_STEPS && (!n || sum < SECONDS)) {
+        double from = dg_clock_now();
+        st = dg_bench_picture_look(picture, r->err);
+        sum += r->seconds[n++] = dg_clock_now() - from;
+    }
+    if (st)
+        return st;
+    dgemma_bench_result p = result(r, DGEMMA_BENCH_PICTURE);
+    dg_cost cost = dg_bench_picture_cost(picture);
+    dg_bench_spread(&p, r->seconds, n);
+    p.context = r->opt->picture;
+    p.batch = 1;
+    p.bytes = cost.bytes;
+    p.ops = cost.ops;
+    return tell(r, &p);
+}
+
+static dgemma_status measure_picture(run *r)
+{
+    dg_bench_picture *picture = NULL;
+    dgemma_status st = watch(r, "a picture of %d soft tokens", r->opt->picture);
+    if (!st)
+        st = dg_bench_picture_open(&picture, &r->s, r->opt->shape, r->opt->picture, r->err);
+    if (!st)
+        st = look_often(r, picture);
+    dg_bench_picture_close(picture);
+    return st;
+}
+
 /* ---- all of it ---- */
 
 static dgemma_status measure_threads(run *r, int n_thread, bool all)
@@ -349,6 +406,8 @@ static dgemma_status measure_threads(run *r, int n_thread, bool all)
         st = measure_at(r, r->contexts.at[i], r->batches.at[0], false);
     for (int i = 1; !st && all && i < r->batches.n; i++)
         st = measure_at(r, r->contexts.at[0], r->batches.at[i], false);
+    if (!st && r->opt->picture)
+        st = measure_picture(r);
     dg_bench_session_close(&r->s);
     return st;
 }
@@ -376,9 +435,10 @@ static void add_default(dgemma_bench_list *l, int value)
 static dgemma_status prepare(run *r)
 {
     const dg_config *cfg = r->model.cfg;
-    int room = cfg->n_context - 2 * cfg->canvas_length;
+    int room = cfg->n_context - DG_BENCH_CANVASES * cfg->canvas_length;
     if (room < 0)
-        return dg_fail(r->err, DGEMMA_E_ARG, "the context has no room for two canvases");
+        return dg_fail(r->err, DGEMMA_E_ARG, "the context has no room for %d canvases",
+                       DG_BENCH_CANVASES);
     dgemma_status st = check_list(&r->threads, "threads", 1, MAX_THREADS, r->err);
     if (!st)
         st = check_list(&r->contexts, "context", 0, room, r->err);
@@ -392,6 +452,9 @@ static dgemma_status prepare(run *r)
     if (!st && (r->opt->n_steps < 0 || r->opt->n_steps > MAX_STEPS))
         st = dg_fail(r->err, DGEMMA_E_ARG, "%d steps: up to %d can be measured", r->opt->n_steps,
                      MAX_STEPS);
+    if (!st && (r->opt->picture < 0 || r->opt->picture > MAX_SOFT))
+        st = dg_fail(r->err, DGEMMA_E_ARG, "a picture of %d soft tokens: up to %d can be measured",
+                     r->opt->picture, MAX_SOFT);
     add_default(&r->threads, dg_cpu_count());
     add_default(&r->contexts, dg_min(DEFAULT_CONTEXT, room));
     add_default(&r->batches, 1);
@@ -423,14 +486,16 @@ dgemma_status dg_bench_run(const dgemma_bench_options *opt, dgemma_error *err)
              .chunks = opt->chunks,
              .err = err ? err : &own};
     r.seconds = dg_array(MAX_STEPS, sizeof *r.seconds);
-    if (!r.seconds)
-        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    dgemma_status st = dg_bench_model_open(&r.model, opt, r.err);
+    r.host_seconds = dg_array(MAX_STEPS, sizeof *r.host_seconds);
+    dgemma_status st = r.seconds && r.host_seconds
+                           ? dg_bench_model_open(&r.model, opt, r.err)
+                           : dg_fail(r.err, DGEMMA_E_NOMEM, "out of memory");
     if (!st)
         st = prepare(&r);
     if (!st)
         st = measure(&r);
     dg_bench_model_close(&r.model);
     dg_free(r.seconds);
+    dg_free(r.host_seconds);
     return st;
 }

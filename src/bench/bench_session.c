@@ -28,6 +28,8 @@ dgemma_status dg_bench_model_open(dg_bench_model *m, const dgemma_bench_options 
         return DGEMMA_OK;
     }
     st = dg_load(&m->loaded, opt->engine.model_path, err);
+    if (!st && opt->picture)
+        st = dg_load_tower(&m->loaded, opt->engine.mmproj, err);
     m->cfg = &m->loaded.cfg;
     m->ck = m->loaded.checkpoint;
     return st;
@@ -139,7 +141,8 @@ static dgemma_status fill(dg_bench_session *s, dg_kv_seq *seq, dgemma_error *err
 static dgemma_status make_room(dg_bench_session *s, int rows, dgemma_error *err)
 {
     int step = dg_max(FILL_STEP, rows);
-    size_t need = dg_kv_bytes_for(s->kv, s->context + 2 * s->cfg->canvas_length, step);
+    size_t need =
+        dg_kv_bytes_for(s->kv, s->context + DG_BENCH_CANVASES * s->cfg->canvas_length, step);
     need = (size_t)s->batch * need + dg_kv_bytes_for(s->kv, DG_PAGE, DG_PAGE) +
            dg_kv_bytes_for(s->kv, dg_max(s->prompt, DG_PAGE), step);
     if (need <= s->kv_limit)

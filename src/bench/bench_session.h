@@ -9,6 +9,9 @@
 #include "model/forward.h"
 #include "model/synthetic.h"
 
+/* Canvases for which a sequence has room behind its context. */
+enum { DG_BENCH_CANVASES = 4 };
+
 /* What is measured: a file's model or a synthetic one. Stays while backends come and go. */
 typedef struct dg_bench_model {
     dg_loaded loaded;
@@ -62,7 +65,8 @@ dgemma_status dg_bench_place(dg_bench_session *s, int context, int batch, int ro
 dgemma_status dg_bench_step(dg_bench_session *s, dgemma_error *err);
 
 /* Commits the canvases, behind whose tokens the next ones' first step is in the same pass: rows for
- * two canvases of each sequence. The context is longer by a canvas afterwards. */
+ * two canvases of each sequence. The context is longer by a canvas afterwards; DG_BENCH_CANVASES -
+ * 1 times at most. */
 dgemma_status dg_bench_commit(dg_bench_session *s, dgemma_error *err);
 
 /* A prompt of n tokens, encoded in pieces of `chunk` into a sequence that is empty. */

@@ -87,6 +87,11 @@ static dgemma_status timed_finish(dg_backend *be, dgemma_error *err)
 
 /* ---- all the rest goes through ---- */
 
+static double timed_device_seconds(dg_backend *be)
+{
+    return of(be)->inner->device_seconds(of(be)->inner);
+}
+
 static void *timed_alloc(dg_backend *be, size_t bytes)
 {
     return of(be)->inner->alloc(of(be)->inner, bytes);
@@ -177,7 +182,7 @@ static void timed_close(dg_backend *be)
 
 /* The face below has to have every function of a backend that the model calls: whoever adds one
  * adds it there too, and its size here. */
-_Static_assert(sizeof(dg_backend) == 41 * sizeof(void *), "a backend's function is not passed on");
+_Static_assert(sizeof(dg_backend) == 42 * sizeof(void *), "a backend's function is not passed on");
 
 dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *err)
 {
@@ -218,6 +223,7 @@ dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *e
         .plan = timed_plan,
         .begin = timed_begin,
         .finish = timed_finish,
+        .device_seconds = inner->device_seconds ? timed_device_seconds : NULL,
         .embed = timed_embed,
         .condition = timed_condition,
         .rope_table = timed_rope_table,

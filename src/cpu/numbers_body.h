@@ -242,22 +242,23 @@ static inline void numbers_q6_k(int8_t *n, float *step, float *least, const uint
 
 /* ---- all of them ---- */
 
-/* Type, name, values and bytes of a block, kind. */
+/* Type, name, values and bytes of a block, kind, a power of two that makes every number positive
+ * (0: they are), and the largest one then; 256: numbers of a whole byte. */
 #define DG_NUMBER_TYPES(X)                                                                         \
-    X(Q8_0, q8_0, 32, 34, PLAIN)                                                                   \
-    X(Q4_0, q4_0, 32, 18, PLAIN)                                                                   \
-    X(Q4_1, q4_1, 32, 20, LEAST)                                                                   \
-    X(Q5_0, q5_0, 32, 22, PLAIN)                                                                   \
-    X(Q5_1, q5_1, 32, 24, LEAST)                                                                   \
-    X(Q2_K, q2_k, 256, 84, HALVES_LEAST)                                                           \
-    X(Q3_K, q3_k, 256, 110, HALVES)                                                                \
-    X(Q4_K, q4_k, 256, 144, LEAST)                                                                 \
-    X(Q5_K, q5_k, 256, 176, LEAST)                                                                 \
-    X(Q6_K, q6_k, 256, 210, HALVES)                                                                \
-    X(IQ4_NL, iq4_nl, 32, 18, PLAIN)                                                               \
-    X(IQ4_XS, iq4_xs, 256, 136, PLAIN)                                                             \
-    X(MXFP4, mxfp4, 32, 17, PLAIN)                                                                 \
-    X(NVFP4, nvfp4, 64, 36, HALVES)
+    X(Q8_0, q8_0, 32, 34, PLAIN, 128, 256)                                                         \
+    X(Q4_0, q4_0, 32, 18, PLAIN, 8, 15)                                                            \
+    X(Q4_1, q4_1, 32, 20, LEAST, 0, 15)                                                            \
+    X(Q5_0, q5_0, 32, 22, PLAIN, 16, 31)                                                           \
+    X(Q5_1, q5_1, 32, 24, LEAST, 0, 31)                                                            \
+    X(Q2_K, q2_k, 256, 84, HALVES_LEAST, 0, 3)                                                     \
+    X(Q3_K, q3_k, 256, 110, HALVES, 4, 7)                                                          \
+    X(Q4_K, q4_k, 256, 144, LEAST, 0, 15)                                                          \
+    X(Q5_K, q5_k, 256, 176, LEAST, 0, 31)                                                          \
+    X(Q6_K, q6_k, 256, 210, HALVES, 32, 63)                                                        \
+    X(IQ4_NL, iq4_nl, 32, 18, PLAIN, 128, 256)                                                     \
+    X(IQ4_XS, iq4_xs, 256, 136, PLAIN, 128, 256)                                                   \
+    X(MXFP4, mxfp4, 32, 17, PLAIN, 16, 28)                                                         \
+    X(NVFP4, nvfp4, 64, 36, HALVES, 16, 28)
 
 static inline int group_of(dg_qkind kind)
 {
@@ -268,7 +269,7 @@ static inline int group_of(dg_qkind kind)
  * that includes this defines, and the table's entries. The numbers function takes n_value values
  * from b on. */
 typedef void dg_numbers_fn(dg_numbers *out, const uint8_t *b, int n_value);
-#define DG_NUMBERS(type, name, values, bytes, kind)                                                \
+#define DG_NUMBERS(type, name, values, bytes, kind, low, most)                                     \
     static inline void row_##name(dg_numbers *out, const uint8_t *b, int n_value)                  \
     {                                                                                              \
         for (int i = 0; i < n_value; i += (values), b += (bytes)) {                                \
@@ -278,11 +279,13 @@ typedef void dg_numbers_fn(dg_numbers *out, const uint8_t *b, int n_value);
     }
 DG_NUMBER_TYPES(DG_NUMBERS)
 
-#define DG_PACK(type, name, values, bytes, kind)                                                   \
+#define DG_PACK(type, name, values, bytes, kind, low, most_)                                       \
     static void pack_##name(dg_qpanel *panel, const dg_qpack_args *a)                              \
     {                                                                                              \
+        panel->up = (low);                                                                         \
+        panel->most = (most_);                                                                     \
         pack_panel(panel, a, DG_Q_##kind, row_##name);                                             \
     }
-#define DG_PACK_ENTRY(type, name, values, bytes, kind) [DG_##type] = pack_##name,
+#define DG_PACK_ENTRY(type, name, values, bytes, kind, low, most) [DG_##type] = pack_##name,
 
 #endif

@@ -58,7 +58,12 @@ typedef struct dg_qpanel {
     _Alignas(64) uint8_t n[DG_QSLICE * DG_QCOLS];
     _Alignas(64) float step[2 * DG_QGROUPS * DG_QCOLS];
     _Alignas(64) float least[2 * DG_QGROUPS * DG_QCOLS];
+    _Alignas(
+        64) float lift[2 * DG_QGROUPS * DG_QCOLS]; /* this and `lifted`: for the instruction set */
     dg_qkind kind;
+    bool lifted;
+    int up;   /* a power of two, or 0: with it added, no number is below 0 … */
+    int most; /* … and none above this; 256: bytes with a sign */
 } dg_qpanel;
 
 /* Packs n_block times 32 values of n_col rows of a matrix, `stride` bytes apart, which become

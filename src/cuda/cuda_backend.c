@@ -189,6 +189,38 @@ static dgemma_status cuda_plan(dg_backend *be, const dg_plan *plan, dgemma_error
 
 /* ---- life cycle ---- */
 
+static void close_streams(dg_cuda *cu)
+{
+    cudaEvent_t event[] = {cu->from, cu->to, cu->parted, cu->sorted};
+    for (size_t i = 0; i < DG_COUNT(event); i++)
+        if (event[i])
+            cudaEventDestroy(event[i]);
+    if (cu->side)
+        cudaStreamDestroy(cu->side);
+    if (cu->stream)
+        cudaStreamDestroy(cu->stream);
+}
+
+/* The side stream's few blocks go first where both streams have some to start. */
+static cudaError_t open_streams(dg_cuda *cu)
+{
+    int least = 0, greatest = 0;
+    cudaError_t error = cudaSetDevice(cu->device);
+    if (!error)
+        error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (!error)
+        error = cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking);
+    if (!error)
+        error = cudaStreamCreateWithPriority(&cu->side, cudaStreamNonBlocking, greatest);
+    if (!error)
+        error = cudaEventCreate(&cu->from);
+    if (!error)
+        error = cudaEventCreate(&cu->to);
+    if (!error)
+        error = cudaEventCreateWithFlags(&cu->parted, cudaEventDisableTiming);
+    return error ? error : cudaEventCreateWithFlags(&cu->sorted, cudaEventDisableTiming);
+}
+
 static void cuda_close(dg_backend *be)
 {
     if (!be)
@@ -198,12 +230,12 @@ static void cuda_close(dg_backend *be)
     dg_cuda_graphs_drop(cu);
     dg_cuda_weights_free(cu);
     cuda_free(be, cu->scratch);
+    cuda_free(be, cu->tower.scratch);
     cuda_free(be, cu->device_blob);
     cuda_free(be, cu->found_memory);
     cudaFreeHost(cu->host_blob);
     cudaFreeHost(cu->host_found_memory);
-    if (cu->stream)
-        cudaStreamDestroy(cu->stream);
+    close_streams(cu);
     dg_free(cu);
 }
 
@@ -228,22 +260,17 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
     cu->device = device;
     cu->exact = opt->exact;
     cu->max_bytes = opt->max_bytes;
-    cu->narrow = opt->narrow;
     cu->free_at_open = d.free_bytes;
-    cudaError_t error = cudaSetDevice(device);
-    if (!error)
-        error = cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking);
+    cudaError_t error = open_streams(cu);
     if (error) {
+        close_streams(cu);
         dg_free(cu);
         return dg_fail(err, DGEMMA_E_INTERNAL, "CUDA device %d: %s", device,
                        cudaGetErrorString(error));
     }
     cu->base = (dg_backend){
         .name = "cuda",
-        .profile = opt->exact               ? "cuda-float"
-                   : opt->narrow == DG_FP8  ? "cuda-fp8"
-                   : opt->narrow == DG_INT4 ? "cuda-int4"
-                                            : "cuda",
+        .profile = opt->exact ? "cuda-float" : "cuda",
         .canvas_rows = 64 * 256,
         .prompt_rows = 2048,
         .close = cuda_close,
@@ -264,6 +291,7 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         .plan = cuda_plan,
         .begin = dg_cuda_begin,
         .finish = dg_cuda_finish,
+        .device_seconds = dg_cuda_device_seconds,
         .embed = dg_cuda_embed_stage,
         .condition = dg_cuda_condition_stage,
         .rope_table = dg_cuda_rope_stage,
@@ -276,6 +304,13 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         .join = dg_cuda_join_stage,
         .norm = dg_cuda_norm_stage,
         .vocabulary = dg_cuda_vocabulary_stage,
+        .vision_plan_bytes = dg_cuda_vision_plan_bytes,
+        .vision_plan = dg_cuda_vision_plan,
+        .vision_begin = dg_cuda_vision_begin,
+        .vision_embed = dg_cuda_vision_embed,
+        .vision_attention = dg_cuda_vision_attention_stage,
+        .vision_mlp = dg_cuda_vision_mlp,
+        .vision_project = dg_cuda_vision_project,
     };
     *out = &cu->base;
     return DGEMMA_OK;

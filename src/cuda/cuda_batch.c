@@ -10,11 +10,12 @@
 
 enum { FIRST_TAIL_BYTES = 1 << 20 };
 
-/* ---- places ---- */
+/* ---- places: as many rows as the pass has, so that no more than those is sent and fetched.
+ * Passes of one shape have their arrays at the same places, which is what a graph needs. ---- */
 
-static size_t place(dg_cuda_batch *b, unsigned char *base, const dg_plan *p)
+static size_t place(dg_cuda_batch *b, unsigned char *base, int n_row, int n_segment)
 {
-    size_t rows = (size_t)p->n_row, at = 0;
+    size_t rows = (size_t)n_row, segments = (size_t)n_segment, at = 0;
     struct {
         void **to;
         size_t bytes;
@@ -24,8 +25,8 @@ static size_t place(dg_cuda_batch *b, unsigned char *base, const dg_plan *p)
         {(void **)&b->segment_of, rows * sizeof *b->segment_of},
         {(void **)&b->seen[DG_KV_SLIDING], 2 * rows * sizeof *b->seen[0]},
         {(void **)&b->seen[DG_KV_GLOBAL], 2 * rows * sizeof *b->seen[0]},
-        {(void **)&b->segment[DG_KV_SLIDING], (size_t)p->n_segment * sizeof *b->segment[0]},
-        {(void **)&b->segment[DG_KV_GLOBAL], (size_t)p->n_segment * sizeof *b->segment[0]},
+        {(void **)&b->segment[DG_KV_SLIDING], segments * sizeof *b->segment[0]},
+        {(void **)&b->segment[DG_KV_GLOBAL], segments * sizeof *b->segment[0]},
         {(void **)&b->feature, rows * sizeof *b->feature},
         {(void **)&b->word, rows * sizeof *b->word},
         {(void **)&b->tail, 0},
@@ -37,6 +38,7 @@ static size_t place(dg_cuda_batch *b, unsigned char *base, const dg_plan *p)
     return at;
 }
 
+/* What few ask for comes last: fetch_found() leaves it there. */
 static size_t place_found(dg_cuda_findings *f, unsigned char *base, int n_row)
 {
     size_t rows = (size_t)n_row, at = 0;
@@ -62,14 +64,16 @@ size_t dg_cuda_batch_bytes(const dg_plan *plan)
 {
     dg_cuda_batch b;
     dg_cuda_findings f;
-    return place(&b, NULL, plan) + FIRST_TAIL_BYTES + place_found(&f, NULL, plan->n_row);
+    return place(&b, NULL, plan->n_row, plan->n_segment) + FIRST_TAIL_BYTES +
+           place_found(&f, NULL, plan->n_row);
 }
 
-/* Makes the blob so large that the tail has tail_bytes; graphs know the old places. */
+/* Makes the blob so large that behind the largest batch the tail has tail_bytes; graphs know the
+ * old places. */
 static bool blob_room(dg_cuda *cu, size_t tail_bytes)
 {
     dg_cuda_batch b;
-    size_t need = place(&b, NULL, &cu->plan) + tail_bytes;
+    size_t need = place(&b, NULL, cu->plan.n_row, cu->plan.n_segment) + tail_bytes;
     if (cu->device_blob && need <= cu->blob_bytes)
         return true;
     dg_cuda_graphs_drop(cu);
@@ -82,8 +86,6 @@ static bool blob_room(dg_cuda *cu, size_t tail_bytes)
     if (!cu->device_blob || cudaMallocHost(&cu->host_blob, need))
         return false;
     cu->blob_bytes = need;
-    place(&cu->on_host, cu->host_blob, &cu->plan);
-    place(&cu->on_device, cu->device_blob, &cu->plan);
     return true;
 }
 
@@ -93,13 +95,11 @@ dgemma_status dg_cuda_batch_plan(dg_cuda *cu, dgemma_error *err)
     cu->base.free(&cu->base, cu->found_memory);
     cudaFreeHost(cu->host_found_memory);
     cu->device_blob = cu->found_memory = cu->host_found_memory = NULL;
-    cu->found_bytes = place_found(&cu->found, NULL, cu->plan.n_row);
-    cu->found_memory = cu->base.alloc(&cu->base, cu->found_bytes);
-    if (!cu->found_memory || cudaMallocHost(&cu->host_found_memory, cu->found_bytes) ||
+    size_t found_bytes = place_found(&cu->found, NULL, cu->plan.n_row);
+    cu->found_memory = cu->base.alloc(&cu->base, found_bytes);
+    if (!cu->found_memory || cudaMallocHost(&cu->host_found_memory, found_bytes) ||
         !blob_room(cu, FIRST_TAIL_BYTES))
         return dg_fail(err, DGEMMA_E_NOMEM, "no memory for batches of %d rows", cu->plan.n_row);
-    place_found(&cu->found, cu->found_memory, cu->plan.n_row);
-    place_found(&cu->host_found, cu->host_found_memory, cu->plan.n_row);
     return DGEMMA_OK;
 }
 
@@ -281,12 +281,18 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     cu->replay = cu->capture = false;
     cu->add.x = cu->joined.x = NULL;
     cu->experts_x = NULL;
+    cu->routed_aside = false;
     cu->n_pass++;
     if (cudaSetDevice(cu->device) || !blob_room(cu, tail_bytes(batch))) {
         dg_cuda_failed(cu, cudaErrorMemoryAllocation, "the batch");
         return;
     }
     size_t at = 0, rows = (size_t)batch->n_row;
+    int n_canvas = batch->n_row - batch->n_encode;
+    place(&cu->on_host, cu->host_blob, batch->n_row, batch->n_segment);
+    place(&cu->on_device, cu->device_blob, batch->n_row, batch->n_segment);
+    place_found(&cu->found, cu->found_memory, n_canvas);
+    cu->found_bytes = place_found(&cu->host_found, cu->host_found_memory, n_canvas);
     if (batch->token) {
         memcpy(cu->on_host.token, batch->token, rows * sizeof *batch->token);
         memcpy(cu->on_host.position, batch->position, rows * sizeof *batch->position);
@@ -297,7 +303,8 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     if (dg_cuda_failed(cu,
                        cudaMemcpyAsync(cu->device_blob, cu->host_blob, bytes,
                                        cudaMemcpyHostToDevice, cu->stream),
-                       "sending the batch"))
+                       "sending the batch") ||
+        dg_cuda_failed(cu, cudaEventRecord(cu->from, cu->stream), "a pass"))
         return;
     cu->shape = shape_of(batch);
     if (batch->watched || batch->given)
@@ -323,7 +330,20 @@ static void end_capture(dg_cuda *cu)
     dg_cuda_failed(cu, error, "keeping a pass");
 }
 
-static void fetch(dg_cuda *cu, int n)
+/* From the device into pinned memory: no more than was asked for. */
+static void fetch_found(dg_cuda *cu)
+{
+    size_t bytes =
+        cu->batch->out.logprob
+            ? cu->found_bytes
+            : (size_t)((unsigned char *)cu->found.logprob - (unsigned char *)cu->found_memory);
+    dg_cuda_failed(cu,
+                   cudaMemcpyAsync(cu->host_found_memory, cu->found_memory, bytes,
+                                   cudaMemcpyDeviceToHost, cu->stream),
+                   "the results");
+}
+
+static void hand_out(dg_cuda *cu, int n)
 {
     const dg_findings *out = &cu->batch->out;
     const dg_cuda_findings *from = &cu->host_found;
@@ -343,6 +363,31 @@ static void fetch(dg_cuda *cu, int n)
     }
 }
 
+static void launch_graph(dg_cuda *cu)
+{
+    dg_cuda_failed(cu, cudaEventRecord(cu->from, cu->stream), "a pass");
+    dg_cuda_failed(cu, cudaGraphLaunch(graph_for(cu, &cu->shape)->exec, cu->stream), "a pass");
+}
+
+/* Waits for the pass, whatever became of it. */
+static void wait_for_pass(dg_cuda *cu)
+{
+    float ms = 0;
+    if (!cu->error)
+        dg_cuda_failed(cu, cudaEventRecord(cu->to, cu->stream), "a pass");
+    if (!cu->error && cu->batch && cu->batch->n_row > cu->batch->n_encode)
+        fetch_found(cu);
+    cudaError_t error = cudaStreamSynchronize(cu->stream);
+    if (!dg_cuda_failed(cu, error, "a pass"))
+        dg_cuda_failed(cu, cudaEventElapsedTime(&ms, cu->from, cu->to), "a pass");
+    cu->device_seconds = 1e-3 * (double)ms;
+}
+
+double dg_cuda_device_seconds(dg_backend *be)
+{
+    return dg_cuda_of(be)->device_seconds;
+}
+
 dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err)
 {
     dg_cuda *cu = dg_cuda_of(be);
@@ -350,21 +395,15 @@ dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err)
     if (cu->capture)
         end_capture(cu);
     if (!cu->error && (cu->capture || cu->replay))
-        dg_cuda_failed(cu, cudaGraphLaunch(graph_for(cu, &cu->shape)->exec, cu->stream), "a pass");
+        launch_graph(cu);
+    wait_for_pass(cu);
     if (!cu->error && n > 0)
-        dg_cuda_failed(cu,
-                       cudaMemcpyAsync(cu->host_found_memory, cu->found_memory, cu->found_bytes,
-                                       cudaMemcpyDeviceToHost, cu->stream),
-                       "the results");
-    cudaError_t error = cudaStreamSynchronize(cu->stream);
-    dg_cuda_failed(cu, error, "a pass");
-    if (!cu->error && n > 0)
-        fetch(cu, n);
+        hand_out(cu, n);
     cu->batch = NULL;
     cu->replay = cu->capture = false;
     if (!cu->error)
         return DGEMMA_OK;
-    error = cu->error;
+    cudaError_t error = cu->error;
     cu->error = cudaSuccess;
     dg_cuda_graphs_drop(cu);
     return dg_fail(err, error == cudaErrorMemoryAllocation ? DGEMMA_E_NOMEM : DGEMMA_E_INTERNAL,

@@ -1,4 +1,5 @@
-/* Products of bytes: Q4_K multiplied as it is stored, with rows of x as bytes.
+/* Products of bytes: weights multiplied as they are stored, with rows of x as bytes. Gate and up in
+ * Q4_K, down in Q5_0 and Q8_0.
  *
  * A value of Q4_K is d * scale * number - dmin * least, where number, scale and least are small
  * integers and d, dmin belong to 256 values. With x = s * byte for 256 values the sum over them is
@@ -9,7 +10,11 @@
  * and everything inside the brackets is an integer: exact, and the same in any order. What is lost
  * is lost in x: half a step of 1/127 of the largest of 256 values, about 0.8 % of a result's size.
  * A weight costs a third of what it takes to make it a half (three instructions for eight numbers,
- * and scales meet sums instead of weights), and an mma of bytes does twice as many products. */
+ * and scales meet sums instead of weights), and an mma of bytes does twice as many products.
+ *
+ * Q5_0 and Q8_0 have a factor for each 32 values, and so have the rows that meet them: what is lost
+ * of x is no more than what Q8_0 loses of weights. The sum over 32 is an integer, exact; it meets
+ * both factors as a float and is added in ascending k. */
 #ifndef DG_CUDA_CUDA_BYTES_CUH
 #define DG_CUDA_CUDA_BYTES_CUH
 
@@ -188,6 +193,178 @@ static __device__ __forceinline__ uint32_t multiply_bytes(float acc[2][NT][4],
                 acc[m][j][i] = fmaf(of[i % 2], inside, acc[m][j][i]);
             }
         }
+    }
+    return loaded;
+}
+
+/* ---- blocks of 32 ---- */
+
+/* h at places into units of 64 values (dg_byte_blocks): a lane has eight values, four lanes share a
+ * factor. A block with NaN or infinity in it has the factor NaN. */
+static __device__ inline void narrow_blocks(const dg_byte_blocks &rows, size_t eight)
+{
+    size_t row = eight / (size_t)(rows.ld / 8);
+    int at = (int)(eight % (size_t)(rows.ld / 8)), lane = (int)threadIdx.x % 32;
+    bool there = row < (size_t)rows.n_row;
+    uint4 values = {};
+    if (there)
+        values = *(const uint4 *)(rows.h + row * (size_t)rows.ld + (size_t)(at * 8));
+    uint32_t pair[4] = {values.x, values.y, values.z, values.w}, word[2] = {0, 0};
+    int most = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        most = max(most, max((int)(pair[i] & 0x7FFFu), (int)(pair[i] >> 16 & 0x7FFFu)));
+    most = max(most, __shfl_xor_sync(DG_ALL_LANES, most, 1));
+    most = max(most, __shfl_xor_sync(DG_ALL_LANES, most, 2));
+    float largest = dg_f16_at((uint16_t)most), per = most > 0 && most < 0x7C00 ? 127 / largest : 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int n = (int)rintf(dg_f16_at((uint16_t)(pair[i / 2] >> i % 2 * 16)) * per);
+        word[i / 4] |= (uint32_t)(n & 255) << i % 4 * 8;
+    }
+    if (!there)
+        return;
+    unsigned char *out = rows.out + (row * (size_t)(rows.ld / 64) + (size_t)(at / 8)) * BLOCKS_UNIT;
+    *(uint2 *)(out + at % 8 * 8) = make_uint2(word[0], word[1]);
+    if (lane % 4 == 0)
+        *(float *)(out + BLOCKS_FACTORS + at % 8) =
+            most < 0x7C00 ? largest / 127 : __uint_as_float(0x7FC00000u);
+}
+
+/* Both formats: the numbers of 64 values in the order of PTX's A fragments of m16n8k32, which
+ * numbers() gives as signed bytes, 1 / STEP times too large; at SCALES the scales as halves, rows g
+ * and g + 8 in a word. */
+static __device__ __forceinline__ int byte_frag_k(int lane, int half, int reg)
+{
+    return 32 * half + 16 * (reg / 2) + 4 * (lane % 4);
+}
+
+struct format_q8_0_bytes {
+    static constexpr dg_cuda_form FORM = DG_CUDA_F16;
+    static constexpr int UNIT = 64, HEAD = 0, CHUNK = 1088, BLOCK = 32, BLOCK_BYTES = 34;
+    static constexpr int SCALES = 1024;
+    static constexpr float STEP = 1;
+
+    static __device__ uint32_t packed_word(const pack_source &s, int i)
+    {
+        if (i >= 256)
+            return scale_word<34>(s, i - 256);
+        int lane = i / 4 % 32, reg = i % 4;
+        uint32_t word = 0;
+        for (int n = 0; n < 4; n++) {
+            int k = byte_frag_k(lane, i / 128, reg) + n;
+            const unsigned char *b = block_at<32, 34>(s, frag_row(lane, reg), k);
+            word |= (b ? (uint32_t)b[2 + k % 32] : 0u) << 8 * n;
+        }
+        return word;
+    }
+    static __device__ __forceinline__ void numbers(uint32_t a[2][4], const unsigned char *unit,
+                                                   int lane)
+    {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint4 q = *(const uint4 *)(unit + half * 512 + lane * 16);
+            a[half][0] = q.x;
+            a[half][1] = q.y;
+            a[half][2] = q.z;
+            a[half][3] = q.w;
+        }
+    }
+};
+
+/* A number less 16 is five bits in two's complement; eight times it is a byte. A lane has a word
+ * for each two registers: bits 3 to 6 of bytes belong to row g, and to row g + 8 once the word is
+ * turned by four. The sign of byte n of register i of a half's four is bit 8 n + 7 - i of one more
+ * word, 4 less for the second half. */
+struct format_q5_0_bytes {
+    static constexpr dg_cuda_form FORM = DG_CUDA_F16;
+    static constexpr int UNIT = 64, HEAD = 0, CHUNK = 704, BLOCK = 32, BLOCK_BYTES = 22;
+    static constexpr int SIGNS = 512, SCALES = 640;
+    static constexpr float STEP = 0.125f;
+
+    static __device__ __forceinline__ uint32_t less_16(const pack_source &s, int lane, int half,
+                                                       int reg, int n)
+    {
+        int k = byte_frag_k(lane, half, reg) + n;
+        const unsigned char *b = block_at<32, 22>(s, frag_row(lane, reg), k);
+        return b ? format_q5_0::number(b, k % 32) ^ 16u : 0u;
+    }
+    static __device__ uint32_t packed_word(const pack_source &s, int i)
+    {
+        uint32_t word = 0;
+        if (i >= SCALES / 4)
+            return scale_word<22>(s, i - SCALES / 4);
+        if (i >= SIGNS / 4) {
+            for (int n = 0; n < 32; n++)
+                word |= (less_16(s, i - SIGNS / 4, n % 8 / 4, n % 4, n / 8) >> 4)
+                        << (n / 8 * 8 + 7 - n % 8);
+            return word;
+        }
+        for (int n = 0; n < 4; n++) {
+            int half = i % 4 / 2, reg = i % 2 * 2;
+            word |= (less_16(s, i / 4, half, reg, n) & 15u) << (8 * n + 3);
+            uint32_t low = less_16(s, i / 4, half, reg + 1, n) & 15u;
+            word |= n ? low << (8 * n - 1) : low >> 1 | low << 31;
+        }
+        return word;
+    }
+    static __device__ __forceinline__ void numbers(uint32_t a[2][4], const unsigned char *unit,
+                                                   int lane)
+    {
+        uint4 q = *(const uint4 *)(unit + lane * 16);
+        uint32_t word[4] = {q.x, q.y, q.z, q.w}, signs = word_at(unit + SIGNS + lane * 4);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint32_t w = word[i / 2], turned = i % 2 ? w << 4 | w >> 28 : w;
+            a[i / 4][i % 4] = and_or(signs << i, 0x80808080u, turned & 0x78787878u);
+        }
+    }
+};
+
+/* 3 * 2^22: the bits of it plus an integer below 2^22 are the float that is it plus the integer. */
+enum : int { INTEGER_BITS = 0x4B400000 };
+
+/* Adds a unit of 64 to the sums of NT tiles of 8 rows, for two tiles of weights. x: as a stage has
+ * it. */
+template <class F, int NT_MAX, int NT>
+static __device__ __forceinline__ uint32_t multiply_blocks(float acc[2][NT][4],
+                                                           const unsigned char *const unit[2],
+                                                           const unsigned char *x)
+{
+    int lane = (int)threadIdx.x % 32;
+    uint32_t a[2][2][4], loaded = 0;
+    float step[2][2][2];
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        F::numbers(a[m], unit[m], lane);
+        loaded ^= a[m][0][0] ^ a[m][1][3];
+#pragma unroll
+        for (int block = 0; block < 2; block++) {
+            uint32_t d = word_at(unit[m] + F::SCALES + block * 32 + lane / 4 * 4);
+            step[m][block][0] = dg_f16_at((uint16_t)(d & 0xFFFFu)) * F::STEP;
+            step[m][block][1] = dg_f16_at((uint16_t)(d >> 16)) * F::STEP;
+            loaded ^= d;
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+        uint32_t b[4];
+        dg_ldmatrix_x4(b, x + (lane / 8 * NT_MAX + j) * 128 + lane % 8 * 16);
+        const unsigned char *factor = x + (BLOCKS_FACTORS / 16 * NT_MAX + j) * 128 + lane % 4 * 32;
+        float2 left = *(const float2 *)factor, right = *(const float2 *)(factor + 16);
+        float of[2][2] = {{left.x, right.x}, {left.y, right.y}};
+        loaded ^= b[3] ^ __float_as_uint(left.y) ^ __float_as_uint(right.y);
+#pragma unroll
+        for (int block = 0; block < 2; block++)
+#pragma unroll
+            for (int m = 0; m < 2; m++) {
+                int sum[4] = {INTEGER_BITS, INTEGER_BITS, INTEGER_BITS, INTEGER_BITS};
+                dg_mma_s8(sum, a[m][block], b + 2 * block);
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    acc[m][j][i] = fmaf(__int_as_float(sum[i]) - 12582912.0f,
+                                        step[m][block][i / 2] * of[block][i % 2], acc[m][j][i]);
+            }
     }
     return loaded;
 }

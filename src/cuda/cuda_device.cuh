@@ -12,8 +12,6 @@
 #include <stdint.h>
 #ifdef __CUDACC__
 #include <cuda.h>
-#else
-#include "tensor/narrowed.h"
 #endif
 
 #define DG_ALL_LANES 0xFFFFFFFFu
@@ -34,9 +32,10 @@ static inline bool dg_launches_early(void)
  * than 48 KB of shared memory has to be asked for; that is a table in the driver's host memory, not
  * work on the stream. On sm_90 and later a kernel begins while the one before it ends and goes as
  * far as its dg_grid_wait; before that it touches nothing that a kernel writes, and each of its
- * blocks comes to one, so that whoever follows finds all that went before. */
+ * blocks comes to one, so that whoever follows finds all that went before. DG_LAUNCH_IF(early, ...)
+ * launches without that when it is the first that follows another stream's work. */
 template <typename... P, typename... A>
-static inline cudaError_t dg_launch(void (*kernel)(P...), dim3 grid, dim3 block,
+static inline cudaError_t dg_launch(bool may_be_early, void (*kernel)(P...), dim3 grid, dim3 block,
                                     size_t shared_bytes, cudaStream_t stream, A... args)
 {
     cudaLaunchConfig_t config = {};
@@ -54,10 +53,11 @@ static inline cudaError_t dg_launch(void (*kernel)(P...), dim3 grid, dim3 block,
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = dg_launches_early() ? 1 : 0;
+    config.numAttrs = may_be_early && dg_launches_early() ? 1 : 0;
     return cudaLaunchKernelEx(&config, kernel, (P)args...);
 }
-#define DG_LAUNCH(...) dg_launch(__VA_ARGS__)
+#define DG_LAUNCH(...)           dg_launch(true, __VA_ARGS__)
+#define DG_LAUNCH_IF(early, ...) dg_launch(early, __VA_ARGS__)
 
 /* The block's dynamic shared memory as bytes, aligned to 1024. */
 #define DG_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
@@ -398,23 +398,6 @@ static __device__ __forceinline__ uint32_t dg_pack_f16(float low, float high)
     return pair;
 }
 
-/* Two E4M3 values, of the low 16 bits of `bytes`, as halves: exact. */
-static __device__ __forceinline__ uint32_t dg_e4m3_pair(uint32_t bytes)
-{
-    uint32_t pair;
-#if __CUDA_ARCH__ >= 890
-    asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\t"
-        "cvt.rn.f16x2.e4m3x2 %0, low;\n\t}"
-        : "=r"(pair)
-        : "r"(bytes));
-#else
-    uint32_t apart = __byte_perm(bytes, 0, 0x1404);
-    pair = (apart & 0x80008000u) | (apart >> 1 & 0x3F803F80u);
-    asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(0x5C005C00u)); /* 2^8 for the bias */
-#endif
-    return pair;
-}
-
 static __device__ __forceinline__ float dg_f16_at(uint16_t bits)
 {
     float f;
@@ -470,8 +453,9 @@ static __device__ __forceinline__ float dg_exp2_fast(float x)
 
 #else /* plain C++ */
 
-#define DG_LAUNCH(...)  emu_launch(__VA_ARGS__)
-#define DG_SHARED(name) unsigned char *const name = emu_shared()
+#define DG_LAUNCH(...)           emu_launch(__VA_ARGS__)
+#define DG_LAUNCH_IF(early, ...) ((void)(early), emu_launch(__VA_ARGS__))
+#define DG_SHARED(name)          unsigned char *const name = emu_shared()
 
 static inline void dg_mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2], EMU_WHERE_ARG)
 {
@@ -608,13 +592,6 @@ static inline uint32_t dg_pack_bf16(float low, float high)
 static inline uint32_t dg_pack_f16(float low, float high)
 {
     return (uint32_t)emu_float_to_half(high) << 16 | emu_float_to_half(low);
-}
-static inline uint32_t dg_e4m3_pair(uint32_t bytes)
-{
-    uint32_t pair = 0;
-    for (int i = 0; i < 2; i++)
-        pair |= (uint32_t)emu_float_to_half(dg_e4m3_to_float((uint8_t)(bytes >> 8 * i))) << 16 * i;
-    return pair;
 }
 static inline float dg_f16_at(uint16_t bits)
 {

@@ -43,6 +43,11 @@ static bool of_bytes(const dg_cuda_matrix *gate)
     return gate->type == DG_Q4_K;
 }
 
+static bool down_of_bytes(const dg_cuda_matrix *down)
+{
+    return down->type == DG_Q5_0 || down->type == DG_Q8_0;
+}
+
 /* 32 rows a piece leave room for stages, and products of bytes room in registers; with many rows an
  * expert 64 let its weights be read and made ready half as often. */
 static bool in_long_pieces(int n_pair, const dg_cuda_matrix *gate)
@@ -54,7 +59,7 @@ template <class F>
 static cudaError_t launch_format(cudaStream_t stream, dg_stream_job job, int n_in)
 {
     job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
-    if constexpr (!stream_row<F>::IS_BYTES)
+    if constexpr (F::UNIT == 64 || !stream_row<F>::IS_BYTES)
         if (job.piece_rows > DG_PIECE_ROWS)
             return launch_stream<F, 8>(stream, job);
     return launch_stream<F, 4>(stream, job);
@@ -67,16 +72,24 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
     job.mat_bytes = dg_cuda_pack_bytes(w->type, w->n_out, w->n_in);
     job.tiles = group_tiles(w->n_out);
     job.n_group = group_count(w->n_out);
+    if (job.piece_rows == DG_GROUP_ROWS) {
+        job.n_unit = dg_cuda_ld(w->n_in) / 64;
+        return dg_expert_groups(stream, &job, w->type);
+    }
     if (w->type == DG_F32) {
         dim3 grid((unsigned)((w->n_out + FLOAT_OUTS - 1) / FLOAT_OUTS), (unsigned)w->n_mat);
-        return DG_LAUNCH(float_experts, grid, FLOAT_THREADS, 0, stream, job, start,
-                         dg_cuda_ld(w->n_in));
+        return DG_LAUNCH_IF(!job.follows_stream, float_experts, grid, FLOAT_THREADS, 0, stream, job,
+                            start, dg_cuda_ld(w->n_in));
     }
     if (w->type == DG_Q4_K && !job.down) {
         job.mat_bytes = dg_cuda_pack_gated_bytes(w->type, w->n_out, w->n_in);
         return launch_format<format_q4_k_bytes>(stream, job, w->n_in);
     }
-    DG_FOR_EXPERT_FORMAT(w->type, return launch_format<F>(stream, job, w->n_in), break)
+    if (w->type == DG_Q5_0 && job.down)
+        return launch_format<format_q5_0_bytes>(stream, job, w->n_in);
+    if (w->type == DG_Q8_0 && job.down)
+        return launch_format<format_q8_0_bytes>(stream, job, w->n_in);
+    DG_FOR_FORMAT(w->type, return launch_format<F>(stream, job, w->n_in), break)
     return cudaErrorInvalidValue;
 }
 
@@ -87,7 +100,8 @@ typedef struct experts_scratch {
     int32_t *start, *row, *place, *counter; /* counter: and the number of pieces behind them */
     dg_expert_piece *piece;
     dg_expert_tile *tile;
-    void *h, *result; /* result: before that, rows of x as bytes */
+    void *h, *result; /* h: halves, and then the same as bytes; result: before that, rows of x as
+                         bytes */
     size_t bytes;
 } experts_scratch;
 
@@ -129,8 +143,18 @@ static size_t row_bytes(const dg_cuda_rows &rows)
     return (size_t)rows.ld * (rows.form == DG_CUDA_F32 ? 4 : 2);
 }
 
+/* From so many rows an expert on, pieces of 64 would have the weights of half the experts copied
+ * twice. */
+static bool in_groups(const dg_cuda_experts_args *a)
+{
+    return a->n_row * a->n_used >= 40 * a->gate->n_mat && dg_has_expert_groups(a->gate->type) &&
+           dg_has_expert_groups(a->down->type);
+}
+
 static int piece_rows(const dg_cuda_experts_args *a)
 {
+    if (in_groups(a))
+        return DG_GROUP_ROWS;
     return in_long_pieces(a->n_row * a->n_used, a->gate) ? 2 * DG_PIECE_ROWS : DG_PIECE_ROWS;
 }
 
@@ -166,7 +190,15 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
  * kernel's tiles then are better than streaming. */
 static bool in_tiles(const dg_cuda_experts_args *a, const dg_cuda_matrix *w)
 {
-    return w->type != DG_F32 && a->n_row * a->n_used >= 96 * w->n_mat && dg_cuda_has_groups();
+    return w->type != DG_F32 && a->n_row * a->n_used >= 96 * w->n_mat && dg_cuda_has_groups() &&
+           !in_groups(a);
+}
+
+/* Stands between another stream's work and a launch that begins early. */
+static __global__ void meet_streams(void)
+{
+    dg_grid_wait();
+    dg_grid_launch_next();
 }
 
 static cudaError_t tiles_product(cudaStream_t stream, const dg_cuda_experts_args *a,
@@ -175,6 +207,11 @@ static cudaError_t tiles_product(cudaStream_t stream, const dg_cuda_experts_args
                                  const dg_cuda_matrix *up)
 {
     dg_expert_product product = {};
+    cudaError_t error = job.follows_stream
+                            ? DG_LAUNCH_IF(false, meet_streams, dim3(1), 32, 0, stream)
+                            : cudaSuccess;
+    if (error)
+        return error;
     product.tile = s.tile;
     product.n_tile = dg_most_tiles(a->n_row * a->n_used, w->n_mat);
     product.row = job.row;
@@ -209,6 +246,7 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
     job.scale[0] = a->gate->scale;
     job.scale[1] = a->up->scale;
     job.factor = h.form == DG_CUDA_F16 ? 1 / DG_CUDA_GATED : 1;
+    job.follows_stream = a->sorted;
     job.out = h;
     if (of_bytes(a->gate)) {
         job.x = (const unsigned char *)s.result;
@@ -217,6 +255,17 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
         return tiles_product(stream, a, s, job, a->x, a->gate, a->up);
     }
     return launch(stream, job, a->gate, s.start);
+}
+
+/* Bytes of h, behind its halves. */
+static dg_byte_blocks byte_blocks(const dg_cuda_experts_args *a, const dg_cuda_rows &h)
+{
+    dg_byte_blocks rows = {};
+    rows.h = (const uint16_t *)h.data;
+    rows.n_row = a->n_row * a->n_used;
+    rows.ld = h.ld;
+    rows.out = (unsigned char *)h.data + (size_t)rows.n_row * row_bytes(h);
+    return rows;
 }
 
 static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
@@ -230,8 +279,16 @@ static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.factor = h.form == DG_CUDA_F16 ? DG_CUDA_GATED : 1;
     job.down = true;
     job.out = result;
-    if (in_tiles(a, a->down))
+    if (down_of_bytes(a->down)) {
+        dg_byte_blocks rows = byte_blocks(a, h);
+        cudaError_t error = dg_narrow_blocks(stream, &rows);
+        if (error)
+            return error;
+        job.x = rows.out;
+        job.x_bytes = (size_t)(h.ld / 64) * BLOCKS_UNIT;
+    } else if (in_tiles(a, a->down)) {
         return tiles_product(stream, a, s, job, h, a->down, NULL);
+    }
     return launch(stream, job, a->down, s.start);
 }
 
@@ -250,6 +307,17 @@ static cudaError_t sum_choices(cudaStream_t stream, const dg_cuda_experts_args *
     return dg_combine(stream, &job);
 }
 
+static experts_scratch scratch_of(const dg_cuda_experts_args *a)
+{
+    return lay_out(a->scratch, (size_t)a->n_row * (size_t)a->n_used, a->gate->n_mat, a->down->n_out,
+                   a->gate->n_out);
+}
+
+extern "C" cudaError_t dg_cuda_experts_sort(cudaStream_t stream, const dg_cuda_experts_args *a)
+{
+    return a->n_row ? sort(stream, a, scratch_of(a)) : cudaSuccess;
+}
+
 /* Results of down wait for their sum as bfloat16; as floats where weights are. */
 extern "C" cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_experts_args *a)
 {
@@ -257,19 +325,19 @@ extern "C" cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_expert
         return cudaErrorInvalidValue;
     if (a->n_row == 0)
         return cudaSuccess;
-    int n_embd = a->down->n_out, n_ff = a->gate->n_out;
-    experts_scratch s =
-        lay_out(a->scratch, (size_t)a->n_row * (size_t)a->n_used, a->gate->n_mat, n_embd, n_ff);
+    int n_embd = a->down->n_out;
+    experts_scratch s = scratch_of(a);
     dg_cuda_form form = dg_cuda_form_of(a->down->type);
-    dg_cuda_rows h = {form, s.h, dg_cuda_ld(n_ff)};
+    dg_cuda_rows h = {form, s.h, dg_cuda_ld(a->gate->n_out)};
     dg_cuda_rows result = {form == DG_CUDA_F32 ? DG_CUDA_F32 : DG_CUDA_BF16, s.result,
                            (n_embd + 7) / 8 * 8};
-    cudaError_t error = sort(stream, a, s);
+    cudaError_t error = a->sorted ? cudaSuccess : sort(stream, a, s);
     if (!error)
         error = gate_and_up(stream, a, s, h);
     if (!error)
         error = down(stream, a, s, h, result);
-    if (error)
-        return error;
-    return sum_choices(stream, a, s, result);
+    if (error || !a->choices)
+        return error ? error : sum_choices(stream, a, s, result);
+    *a->choices = dg_cuda_choices{result, s.place, a->weight, a->n_used};
+    return cudaSuccess;
 }

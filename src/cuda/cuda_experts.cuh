@@ -14,7 +14,8 @@ struct dg_expert_piece {
     int expert, first, n, unused;
 };
 
-enum { DG_PIECE_ROWS = 32, DG_PIECE_COUNTERS = 2 };
+/* DG_GROUP_ROWS: of a piece for warpgroups. */
+enum { DG_PIECE_ROWS = 32, DG_GROUP_ROWS = 128, DG_PIECE_COUNTERS = 2 };
 
 typedef struct dg_sort_job {
     const int32_t *expert; /* of a pair */
@@ -44,6 +45,17 @@ typedef struct dg_byte_rows {
     int n_row, ld, n_unit;
     unsigned char *out; /* [n_row][n_unit][BYTE_UNIT]; NULL: not wanted */
 } dg_byte_rows;
+
+/* h as bytes, in units of 64 values: 64 bytes, then the factors of the two blocks of 32 as floats;
+ * nothing up to a multiple of 16. */
+enum { BLOCKS_FACTORS = 64, BLOCKS_UNIT = 80 };
+
+typedef struct dg_byte_blocks {
+    const uint16_t *h; /* halves [n_row, ld], ld a multiple of 64 */
+    int n_row, ld;
+    unsigned char *out; /* [n_row][ld / 64][BLOCKS_UNIT] */
+} dg_byte_blocks;
+cudaError_t dg_narrow_blocks(cudaStream_t stream, const dg_byte_blocks *rows);
 
 /* In one launch, as neither needs the other. */
 cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_byte_rows *rows);
@@ -77,9 +89,16 @@ typedef struct dg_stream_job {
     int share;                  /* tiles of a group that an item has */
     int n_stage;
     bool down;
+    bool follows_stream; /* the launch is the first behind another stream's work */
     float factor;
     dg_cuda_rows out; /* h, or down's results, both at places */
     uint32_t zero;    /* 0, which the compiler does not know */
 } dg_stream_job;
+
+/* ---- many rows: warpgroups (cuda_experts_groups.cu). n_expert, mat_bytes, tiles, n_group and
+ * n_unit of the job are set; piece_rows is DG_GROUP_ROWS ---- */
+
+bool dg_has_expert_groups(dg_dtype type);
+cudaError_t dg_expert_groups(cudaStream_t stream, const dg_stream_job *job, dg_dtype type);
 
 #endif

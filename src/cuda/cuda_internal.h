@@ -5,11 +5,12 @@
 #include "backend/kv_layout.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_places.h"
+#include "cuda/cuda_vision.h"
 #include "cuda/cuda_words.h"
 
 /* ---- the batch on the device ---- */
 
-/* Arrays at places that do not change from pass to pass, in one piece that is sent at once; behind
+/* Arrays at places that depend on the pass's shape alone, in one piece that is sent at once; behind
  * them page tables and lists of words, which are only pointed to from inside. */
 typedef struct dg_cuda_batch {
     int32_t *token, *position;              /* [n_row] */
@@ -38,13 +39,35 @@ typedef struct dg_cuda_graph {
     uint64_t used;
 } dg_cuda_graph;
 
+/* ---- the vision tower: cuda_tower.c ---- */
+
+typedef struct dg_cuda_tower {
+    bool floats; /* some of its weights are floats, and so are the rows they multiply */
+    dg_vision_plan plan;
+    void *scratch;
+    void *rows;   /* inputs of products */
+    float *y;     /* their results; pixels before */
+    void *shared; /* qkv, then the inside of the MLP */
+    void *held;   /* inputs within their ranges */
+    float *gate;  /* and gate and up within theirs */
+    dg_cuda_vision_qkv qkv;
+    const dg_vision_batch *batch;
+    dg_cuda_pictures pictures;
+    dg_cuda_add_args add; /* of x, waiting for the norm behind it; .x NULL: none */
+} dg_cuda_tower;
+
 typedef struct dg_cuda {
     dg_backend base;
     int device;
     bool exact;
-    dg_dtype narrow; /* what experts' weights are made: DG_FP8, DG_INT4, or 0, as they are stored */
     size_t max_bytes, free_at_open; /* of the device's memory; max_bytes 0: no bound */
     cudaStream_t stream;
+    cudaEvent_t from, to; /* around what a pass computes */
+    double device_seconds;
+    /* Beside it, what the dense branch of a layer and its router do at the same time: the router
+     * begins at `parted`, and `sorted` is where the experts may begin. */
+    cudaStream_t side;
+    cudaEvent_t parted, sorted;
     cudaError_t error; /* the first; sticks until finish() */
     const char *where;
 
@@ -64,7 +87,7 @@ typedef struct dg_cuda {
     dg_cuda_words words;
     dg_cuda_findings found, host_found; /* device, and pinned host memory */
     void *found_memory, *host_found_memory;
-    size_t found_bytes;
+    size_t found_bytes; /* of this pass, lists included */
 
     const dg_batch *batch;
     dg_cuda_batch on_host, on_device; /* the same places in pinned and in device memory */
@@ -75,11 +98,15 @@ typedef struct dg_cuda {
     /* Changes of x that wait for the norms that start from it (cuda_stages.c); .x NULL: none. */
     dg_cuda_add_args add;
     dg_cuda_join_args joined;
-    const float *experts_x; /* rows of x whose norm for the experts has been made, or NULL */
+    dg_cuda_choices choices; /* of the experts' rows that join() sums */
+    const float *experts_x;  /* rows of x whose norm for the experts has been made, or NULL */
+    bool routed_aside;       /* the router of these rows is on the side stream */
     dg_cuda_shape shape;
     bool replay, capture;
     dg_cuda_graph graph[DG_CUDA_GRAPHS];
     uint64_t n_pass;
+
+    dg_cuda_tower tower;
 } dg_cuda;
 
 static inline dg_cuda *dg_cuda_of(dg_backend *be)
@@ -101,8 +128,8 @@ static inline bool dg_cuda_idle(const dg_cuda *cu)
 typedef struct dg_cuda_weight {
     struct dg_cuda_weight *next; /* of all there are */
     dg_cuda_matrix matrix;
-    dg_dtype staged;      /* as it is sent; another type than the matrix's: made narrower there */
     bool gated;           /* gate or up of experts */
+    bool down;            /* down of experts */
     const float *plain;   /* the router's: float rows without padding */
     void *memory, *scale; /* what it owns on the device */
 } dg_cuda_weight;
@@ -139,6 +166,7 @@ dgemma_status dg_cuda_batch_plan(dg_cuda *cu, dgemma_error *err);
 size_t dg_cuda_batch_bytes(const dg_plan *plan);
 void dg_cuda_begin(dg_backend *be, const dg_batch *batch);
 dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err);
+double dg_cuda_device_seconds(dg_backend *be);
 void dg_cuda_graphs_drop(dg_cuda *cu);
 
 /* ---- cuda_stages.c ---- */
@@ -154,5 +182,14 @@ void dg_cuda_experts_stage(dg_backend *be, const dg_experts_args *a);
 void dg_cuda_join_stage(dg_backend *be, const dg_join_args *a);
 void dg_cuda_norm_stage(dg_backend *be, const dg_norm_args *a);
 void dg_cuda_vocabulary_stage(dg_backend *be, const dg_vocabulary_args *a);
+
+/* ---- cuda_tower.c ---- */
+size_t dg_cuda_vision_plan_bytes(dg_backend *be, const dg_vision_plan *plan);
+dgemma_status dg_cuda_vision_plan(dg_backend *be, const dg_vision_plan *plan, dgemma_error *err);
+void dg_cuda_vision_begin(dg_backend *be, const dg_vision_batch *batch);
+void dg_cuda_vision_embed(dg_backend *be, const dg_vision_embed_args *a);
+void dg_cuda_vision_attention_stage(dg_backend *be, const dg_vision_attention_args *a);
+void dg_cuda_vision_mlp(dg_backend *be, const dg_vision_mlp_args *a);
+void dg_cuda_vision_project(dg_backend *be, const dg_vision_project_args *a);
 
 #endif

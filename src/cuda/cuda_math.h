@@ -5,9 +5,10 @@
  *
  * Numerics, the same for every batch size: products take 16-bit operands on tensor cores and add up
  * in float in ascending k, 16 values at a time, in one chain for each result: never split, never an
- * atomic. Gate and up of experts in Q4_K are products of bytes, 256 values at a time. Which 16 bits
- * follows from the weight's type (dg_cuda_form_of): bfloat16 for bfloat16 weights, IEEE half for
- * halves, every block type and weights made narrower. Float weights are multiplied in float.
+ * atomic. Gate and up of experts in Q4_K are products of bytes, 256 values at a time, and down in
+ * Q5_0 and Q8_0, 32 at a time (cuda_bytes.cuh). Which 16 bits follows from the weight's type
+ * (dg_cuda_form_of): bfloat16 for bfloat16 weights, IEEE half for halves and every block type.
+ * Float weights are multiplied in float.
  *
  * The range rule of half precision: a value is stored as it is, saturated at +-65504, except the
  * inside of a gated MLP, which is stored divided by DG_CUDA_GATED (and so saturates at a million).
@@ -77,21 +78,6 @@ size_t dg_cuda_pack_bytes(dg_dtype type, int n_out, int n_in);
 cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const void *stored, size_t mat_bytes,
                          dg_dtype type, int n_mat, int n_out, int n_in);
 
-/* Weights made narrower first (cuda_narrow.cu): n_mat matrices of F32, F16 or BF16 to rows of
- * DG_FP8 or DG_INT4, zeros up to dg_cuda_ld(n_in) values, which dg_cuda_pack then takes as wide as
- * that.
- */
-typedef struct dg_cuda_narrow_args {
-    void *out;     /* n_mat times dg_cuda_narrow_bytes() */
-    float *factor; /* [n_mat], made for DG_FP8: dg_cuda_matrix.scale */
-    const void *stored;
-    size_t mat_bytes; /* of a stored matrix */
-    dg_dtype from, to;
-    int n_mat, n_out, n_in;
-} dg_cuda_narrow_args;
-size_t dg_cuda_narrow_bytes(dg_dtype to, int n_out, int n_in);
-cudaError_t dg_cuda_narrow_weights(cudaStream_t stream, const dg_cuda_narrow_args *a);
-
 /* The same for slabs, of one matrix: each value rounded once to the form of its type. */
 size_t dg_cuda_slab_bytes(int n_out, int n_in);
 cudaError_t dg_cuda_pack_slabs(cudaStream_t stream, void *packed, const void *stored, dg_dtype type,
@@ -102,6 +88,11 @@ cudaError_t dg_cuda_pack_slabs(cudaStream_t stream, void *packed, const void *st
 size_t dg_cuda_pack_gated_bytes(dg_dtype type, int n_out, int n_in);
 cudaError_t dg_cuda_pack_gated(cudaStream_t stream, void *packed, const void *stored,
                                size_t mat_bytes, dg_dtype type, int n_mat, int n_out, int n_in);
+
+/* And for down of experts: Q5_0 and Q8_0 for products of bytes, in as many bytes as
+ * dg_cuda_pack_bytes() says. */
+cudaError_t dg_cuda_pack_down(cudaStream_t stream, void *packed, const void *stored,
+                              size_t mat_bytes, dg_dtype type, int n_mat, int n_out, int n_in);
 
 /* y[r][o] = alpha * sum over k of x[r][k] * w[o][k], for up to three matrices over the same x (q,
  * k, v). */
@@ -128,6 +119,15 @@ typedef struct dg_cuda_gated_args {
 } dg_cuda_gated_args;
 cudaError_t dg_cuda_gated(cudaStream_t stream, const dg_cuda_gated_args *a);
 
+/* What down gave for the choices of rows, before it is summed: choice j of row r lies at place[r *
+ * n_used + j] of `in` and has weight[r * n_used + j]. */
+typedef struct dg_cuda_choices {
+    dg_cuda_rows in;
+    const int32_t *place; /* NULL: none */
+    const float *weight;
+    int n_used;
+} dg_cuda_choices;
+
 /* y[r] = sum over j, in the order of j, of weight[r][j] * down_e( gelu(gate_e x) * (up_e x) ), e =
  * expert[r][j]. Rows are sorted by expert inside (stable, by counting; no atomics decide an order).
  */
@@ -137,13 +137,18 @@ typedef struct dg_cuda_experts_args {
     const int32_t *expert;           /* [n_row, n_used] */
     const float *weight;             /* [n_row, n_used] */
     const dg_cuda_matrix *gate, *up; /* n_mat = experts; dg_cuda_pack_gated() */
-    const dg_cuda_matrix *down;
-    float *y; /* [n_row, ldy] */
+    const dg_cuda_matrix *down;      /* dg_cuda_pack_down() */
+    float *y;                        /* [n_row, ldy] */
     size_t ldy;
-    void *scratch; /* dg_cuda_experts_bytes() */
+    void *scratch;            /* dg_cuda_experts_bytes() */
+    bool sorted;              /* dg_cuda_experts_sort() has been launched, on another stream */
+    dg_cuda_choices *choices; /* NULL, or: y is left alone, here is what it is the sum of */
 } dg_cuda_experts_args;
 size_t dg_cuda_experts_bytes(int max_row, int n_used, int n_expert, int n_embd, int n_ff_expert);
 cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_experts_args *a);
+
+/* What the experts need of x and the routes, into scratch: neither weights nor y are touched. */
+cudaError_t dg_cuda_experts_sort(cudaStream_t stream, const dg_cuda_experts_args *a);
 
 /* ---- rows (cuda_rows.cu) ---- */
 
@@ -176,14 +181,17 @@ cudaError_t dg_cuda_add_norm(cudaStream_t stream, const dg_cuda_add_args *a);
 
 /* x[r] = (x[r] + RMSNorm(RMSNorm(dense[r]) * w_dense + RMSNorm(experts[r]) * w_experts) * w) * (r <
  * n_encode ? scalar_encode : scalar_canvas), and up to two norms of the new x. dense and experts
- * are what the two branches' last products gave. */
+ * are what the two branches' last products gave; choices, if there are, what is summed instead of
+ * reading experts, to the same bits, where dg_cuda_join_sums(n) says so. */
 typedef struct dg_cuda_join_args {
     float *x;
     const float *dense, *experts, *w_dense, *w_experts, *w;
     int n_row, n, n_encode;
     float eps, scalar_encode, scalar_canvas;
     dg_cuda_next next[2];
+    dg_cuda_choices choices;
 } dg_cuda_join_args;
+bool dg_cuda_join_sums(int n);
 cudaError_t dg_cuda_join(cudaStream_t stream, const dg_cuda_join_args *a);
 
 /* x[r] = table[token[r]] * scale, or the row that feature[r] points to (NULL entry: none). `table`
@@ -210,7 +218,8 @@ typedef struct dg_cuda_route_args {
     const float *x, *scale, *w, *expert_scale;
     int n_row, n, n_expert, n_used;
     float eps;
-    void *scratch; /* dg_cuda_route_bytes() */
+    void *scratch;       /* dg_cuda_route_bytes() */
+    bool follows_stream; /* it is the first on its stream behind another's work */
 } dg_cuda_route_args;
 size_t dg_cuda_route_bytes(int max_row, int n, int n_expert);
 cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a);

@@ -70,7 +70,7 @@ extern "C" size_t dg_cuda_pack_bytes(dg_dtype type, int n_out, int n_in)
 {
     if (type == DG_F32)
         return (size_t)dg_cuda_ld(n_out) * (size_t)dg_cuda_ld(n_in) * sizeof(float);
-    DG_FOR_EXPERT_FORMAT(type, return tiles_bytes<F>(n_out, n_in), break)
+    DG_FOR_FORMAT(type, return tiles_bytes<F>(n_out, n_in), break)
     return 0;
 }
 
@@ -101,17 +101,34 @@ static pack_job make_job(void *packed, const void *stored, size_t mat_bytes, int
     return job;
 }
 
+/* For products of bytes. */
+template <class F> static cudaError_t pack_bytes(cudaStream_t stream, pack_job job, int n_mat)
+{
+    job.packed_mat_bytes = tiles_bytes<F>(job.n_out, job.n_in);
+    job.row_bytes = (size_t)(job.n_in / F::BLOCK) * F::BLOCK_BYTES;
+    return launch_pack<F>(stream, job, n_mat);
+}
+
 extern "C" cudaError_t dg_cuda_pack_gated(cudaStream_t stream, void *packed, const void *stored,
                                           size_t mat_bytes, dg_dtype type, int n_mat, int n_out,
                                           int n_in)
 {
-    typedef format_q4_k_bytes F;
     if (type != DG_Q4_K)
         return dg_cuda_pack(stream, packed, stored, mat_bytes, type, n_mat, n_out, n_in);
+    return pack_bytes<format_q4_k_bytes>(stream, make_job(packed, stored, mat_bytes, n_out, n_in),
+                                         n_mat);
+}
+
+extern "C" cudaError_t dg_cuda_pack_down(cudaStream_t stream, void *packed, const void *stored,
+                                         size_t mat_bytes, dg_dtype type, int n_mat, int n_out,
+                                         int n_in)
+{
     pack_job job = make_job(packed, stored, mat_bytes, n_out, n_in);
-    job.packed_mat_bytes = tiles_bytes<F>(n_out, n_in);
-    job.row_bytes = (size_t)(n_in / F::BLOCK) * F::BLOCK_BYTES;
-    return launch_pack<F>(stream, job, n_mat);
+    if (type == DG_Q5_0)
+        return pack_bytes<format_q5_0_bytes>(stream, job, n_mat);
+    if (type == DG_Q8_0)
+        return pack_bytes<format_q8_0_bytes>(stream, job, n_mat);
+    return dg_cuda_pack(stream, packed, stored, mat_bytes, type, n_mat, n_out, n_in);
 }
 
 extern "C" cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const void *stored,
@@ -125,8 +142,8 @@ extern "C" cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const voi
         return DG_LAUNCH(pack_floats, dim3((unsigned)dg_cuda_ld(n_out), (unsigned)n_mat), 256, 0,
                          stream, job);
     }
-    DG_FOR_EXPERT_FORMAT(type, job.row_bytes = (size_t)(n_in / F::BLOCK) * F::BLOCK_BYTES;
-                         return launch_pack<F>(stream, job, n_mat), break)
+    DG_FOR_FORMAT(type, job.row_bytes = (size_t)(n_in / F::BLOCK) * F::BLOCK_BYTES;
+                  return launch_pack<F>(stream, job, n_mat), break)
     return cudaErrorInvalidValue;
 }
 

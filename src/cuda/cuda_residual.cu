@@ -124,16 +124,65 @@ static __global__ void __launch_bounds__(N_THREAD) add_rows(dg_cuda_add_args a)
 
 /* ---- the end of a layer ---- */
 
-template <int V, int PER>
+static __device__ __forceinline__ values<4> values_at(const dg_cuda_rows &in, size_t at)
+{
+    values<4> out;
+    if (in.form == DG_CUDA_F32)
+        return load<4>((const float *)in.data + at);
+    uint2 v = *(const uint2 *)((const uint16_t *)in.data + at);
+    out.v[0] = dg_bf16_low(v.x), out.v[1] = dg_bf16_high(v.x);
+    out.v[2] = dg_bf16_low(v.y), out.v[3] = dg_bf16_high(v.y);
+    return out;
+}
+
+/* The sum over a row's choices in their order; four of them are on their way at once. */
+template <int PER>
+static __device__ __forceinline__ row<4, PER> sum_choices(const dg_cuda_choices &c, int n)
+{
+    enum { AT_ONCE = 4 };
+    size_t pair = (size_t)blockIdx.x * (size_t)c.n_used;
+    row<4, PER> sum = {};
+    for (int first = 0; first < c.n_used; first += AT_ONCE) {
+        row<4, PER> v[AT_ONCE] = {};
+        float w[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            size_t at = pair + (size_t)min(first + j, c.n_used - 1),
+                   begin = (size_t)c.place[at] * (size_t)c.in.ld;
+            w[j] = c.weight[at];
+#pragma unroll
+            for (int p = 0; p < PER; p++) {
+                int i = ((int)threadIdx.x + p * N_THREAD) * 4;
+                if (i < n)
+                    v[j].at[p] = values_at(c.in, begin + (size_t)i);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            if (first + j >= c.n_used)
+                break;
+#pragma unroll
+            for (int p = 0; p < PER; p++)
+                for (int i = 0; i < 4; i++)
+                    sum.at[p].v[i] = fmaf(w[j], v[j].at[p].v[i], sum.at[p].v[i]);
+        }
+    }
+    return sum;
+}
+
+template <int V, int PER, bool SUMS = false>
 static __global__ void __launch_bounds__(N_THREAD) join_rows(dg_cuda_join_args a)
 {
     __shared__ float part[4][N_WARP];
     dg_grid_wait();
     dg_grid_launch_next();
     size_t begin = (size_t)blockIdx.x * (size_t)a.n;
-    row<V, PER> d = load_row<V, PER>(a.dense + begin, a.n),
-                e = load_row<V, PER>(a.experts + begin, a.n),
-                x = load_row<V, PER>(a.x + begin, a.n);
+    row<V, PER> d = load_row<V, PER>(a.dense + begin, a.n), x = load_row<V, PER>(a.x + begin, a.n),
+                e;
+    if constexpr (SUMS)
+        e = sum_choices<PER>(a.choices, a.n);
+    else
+        e = load_row<V, PER>(a.experts + begin, a.n);
     weight_row<V, PER> wd = weight_of<V, PER>(a.w_dense, a.n),
                        we = weight_of<V, PER>(a.w_experts, a.n), w = weight_of<V, PER>(a.w, a.n),
                        next[2] = {weight_of<V, PER>(a.next[0].w, a.n),
@@ -182,13 +231,21 @@ extern "C" cudaError_t dg_cuda_add_norm(cudaStream_t stream, const dg_cuda_add_a
     return DG_LAUNCH((add_rows<4, 12>), a->n_row, N_THREAD, 0, stream, *a);
 }
 
+extern "C" bool dg_cuda_join_sums(int n)
+{
+    return n % 4 == 0 && n <= SHORT_ROW;
+}
+
 extern "C" cudaError_t dg_cuda_join(cudaStream_t stream, const dg_cuda_join_args *a)
 {
     if (a->n_row == 0)
         return cudaSuccess;
     if (!rows_can(a->next, a->n) || !aligned(a->x) || !aligned(a->dense) || !aligned(a->experts) ||
-        !aligned(a->w_dense) || !aligned(a->w_experts) || !aligned(a->w))
+        !aligned(a->w_dense) || !aligned(a->w_experts) || !aligned(a->w) ||
+        (a->choices.place && !dg_cuda_join_sums(a->n)))
         return cudaErrorInvalidValue;
+    if (a->choices.place)
+        return DG_LAUNCH((join_rows<4, 3, true>), a->n_row, N_THREAD, 0, stream, *a);
     if (a->n % 4)
         return DG_LAUNCH((join_rows<1, 12>), a->n_row, N_THREAD, 0, stream, *a);
     if (a->n <= SHORT_ROW)

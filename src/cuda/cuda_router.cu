@@ -286,8 +286,8 @@ extern "C" cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_ar
     dim3 grid((unsigned)(a->n_row + ROUTE_ROWS - 1) / ROUTE_ROWS,
               (unsigned)(a->n_expert + ROUTE_EXPERTS - 1) / ROUTE_EXPERTS,
               (unsigned)route_parts(a->n));
-    cudaError_t error =
-        DG_LAUNCH(route_products, grid, ROUTE_THREAD, ROUTE_FLOATS * sizeof(float), stream, *a);
+    cudaError_t error = DG_LAUNCH_IF(!a->follows_stream, route_products, grid, ROUTE_THREAD,
+                                     ROUTE_FLOATS * sizeof(float), stream, *a);
     if (error)
         return error;
     grid = dim3((unsigned)(a->n_row + PICK_WARPS - 1) / PICK_WARPS);

@@ -4,7 +4,7 @@
 #include "cuda/cuda_device.cuh"
 #include "cuda/cuda_experts.cuh"
 
-enum { SORT_THREADS = 256, SORT_EACH = 8, COMBINE_THREADS = 256 };
+enum { SORT_THREADS = 256, SORT_EACH = 8, COMBINE_THREADS = 256, NARROW_THREADS = 256 };
 
 /* ---- sorting ---- */
 
@@ -159,6 +159,22 @@ cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_
     int each = SORT_THREADS / 32, units = rows->out ? rows->n_row * rows->n_unit : 0;
     return DG_LAUNCH(sort_pairs, dim3((unsigned)(job->n_expert + (units + each - 1) / each)),
                      SORT_THREADS, (size_t)job->n_expert * sizeof(int), stream, *job, *rows);
+}
+
+/* ---- h as bytes ---- */
+
+static __global__ void __launch_bounds__(NARROW_THREADS) narrow_gated(dg_byte_blocks rows)
+{
+    dg_grid_wait();
+    dg_grid_launch_next();
+    narrow_blocks(rows, blockIdx.x * (size_t)NARROW_THREADS + threadIdx.x);
+}
+
+cudaError_t dg_narrow_blocks(cudaStream_t stream, const dg_byte_blocks *rows)
+{
+    size_t eights = (size_t)rows->n_row * (size_t)(rows->ld / 8);
+    return DG_LAUNCH(narrow_gated, dim3((unsigned)((eights + NARROW_THREADS - 1) / NARROW_THREADS)),
+                     NARROW_THREADS, 0, stream, *rows);
 }
 
 /* ---- a row's experts, in the order of its choices ---- */

@@ -22,7 +22,8 @@ static dg_cuda_rows rows_for(dg_cuda_rows scratch, const dg_weight *w)
  * What a layer adds to the residual stream waits until a stage wants a norm of the new x: both are
  * then one launch. So a layer of a canvas is ten launches and those inside dg_cuda_experts(): the
  * end of the layer before with the first norm; q, k, v; heads; attention; o; the sum with both
- * norms of the feed-forward; gate and up; down; the router's two. */
+ * norms of the feed-forward; gate and up; down; the router's two. The router's, and the sorting of
+ * rows by expert, run beside the dense branch's gate, up and down, on a stream of their own. */
 
 /* Makes the change that waits, if there is one: with the norms `next` when it is of just these
  * rows. Returns whether the norms are made. */
@@ -268,19 +269,27 @@ void dg_cuda_dense_stage(dg_backend *be, const dg_dense_args *a)
     cu->dense_norm = a->w->post_norm;
     norms(cu, a->x + first, n, next);
     cu->experts_x = a->x + first;
+    if (!cu->batch->watched)
+        dg_cuda_failed(cu, cudaEventRecord(cu->parted, cu->stream), "the dense branch");
     mlp(cu, a->out + first, a->w, next[0].out, n);
 }
 
+/* Beside the dense branch where that has made these rows' norms, so that x is what it will be. */
 void dg_cuda_route_stage(dg_backend *be, const dg_route_args *a)
 {
     dg_cuda *cu = dg_cuda_of(be);
     size_t first = (size_t)a->rows.first, used = first * (size_t)a->w->n_used;
+    const float *x = a->x + first * (size_t)cu->plan.n_embd;
     if (dg_cuda_idle(cu))
         return;
-    settle(cu);
+    cu->routed_aside = !cu->batch->watched && cu->experts_x == x;
+    if (cu->routed_aside)
+        dg_cuda_failed(cu, cudaStreamWaitEvent(cu->side, cu->parted, 0), "the router");
+    else
+        settle(cu);
     dg_cuda_route_args args = {.expert = a->expert + used,
                                .weight = a->weight + used,
-                               .x = a->x + first * (size_t)cu->plan.n_embd,
+                               .x = x,
                                .scale = a->w->scale,
                                .w = ((const dg_cuda_weight *)a->w->proj.data)->plain,
                                .expert_scale = a->w->expert_scale,
@@ -289,8 +298,22 @@ void dg_cuda_route_stage(dg_backend *be, const dg_route_args *a)
                                .n_expert = a->w->proj.n_out,
                                .n_used = a->w->n_used,
                                .eps = cu->plan.rms_eps,
-                               .scratch = cu->router};
-    dg_cuda_failed(cu, dg_cuda_route(cu->stream, &args), "the router");
+                               .scratch = cu->router,
+                               .follows_stream = cu->routed_aside};
+    dg_cuda_failed(cu, dg_cuda_route(cu->routed_aside ? cu->side : cu->stream, &args),
+                   "the router");
+}
+
+/* Sorts where the router ran, and lets the stream wait for it. */
+static void sort_aside(dg_cuda *cu, dg_cuda_experts_args *args)
+{
+    cudaError_t error = dg_cuda_experts_sort(cu->side, args);
+    if (!error)
+        error = cudaEventRecord(cu->sorted, cu->side);
+    if (!error)
+        error = cudaStreamWaitEvent(cu->stream, cu->sorted, 0);
+    dg_cuda_failed(cu, error, "sorting rows");
+    args->sorted = true;
 }
 
 void dg_cuda_experts_stage(dg_backend *be, const dg_experts_args *a)
@@ -317,6 +340,12 @@ void dg_cuda_experts_stage(dg_backend *be, const dg_experts_args *a)
                                  .y = a->out + at,
                                  .ldy = (size_t)cu->plan.n_embd,
                                  .scratch = cu->experts};
+    cu->choices = (dg_cuda_choices){.place = NULL};
+    if (!cu->batch->watched && dg_cuda_join_sums(cu->plan.n_embd))
+        args.choices = &cu->choices;
+    if (cu->routed_aside)
+        sort_aside(cu, &args);
+    cu->routed_aside = false;
     dg_cuda_failed(cu, dg_cuda_experts(cu->stream, &args), "the experts");
 }
 
@@ -338,7 +367,8 @@ void dg_cuda_join_stage(dg_backend *be, const dg_join_args *a)
                                      .n_encode = dg_max(0, cu->batch->n_encode - a->rows.first),
                                      .eps = cu->plan.rms_eps,
                                      .scalar_encode = a->scalar_encode,
-                                     .scalar_canvas = a->scalar_canvas};
+                                     .scalar_canvas = a->scalar_canvas,
+                                     .choices = cu->choices};
     if (cu->batch->watched)
         settle(cu);
 }

@@ -10,7 +10,10 @@
  * the item.
  *
  * Pieces of one expert are neighbours in the list, so that their weights come from the second-level
- * cache all but once. */
+ * cache all but once.
+ *
+ * Down begins while gate and up end: which rows an expert has was known before those began, and
+ * weights always are, so that a block fills its ring with weights before it waits for h. */
 #ifndef DG_CUDA_CUDA_STREAM_CUH
 #define DG_CUDA_CUDA_STREAM_CUH
 
@@ -29,6 +32,14 @@ template <class F> struct stream_row {
 template <> struct stream_row<format_q4_k_bytes> {
     static constexpr bool IS_BYTES = true;
     static constexpr int UNIT_BYTES = BYTE_UNIT;
+};
+
+template <> struct stream_row<format_q8_0_bytes> {
+    static constexpr bool IS_BYTES = true;
+    static constexpr int UNIT_BYTES = BLOCKS_UNIT;
+};
+
+template <> struct stream_row<format_q5_0_bytes> : stream_row<format_q8_0_bytes> {
 };
 
 /* Units of k in a stage: 128 values, or the 256 of a long block. With 64 Q8_0 took 28 % longer. */
@@ -85,12 +96,13 @@ static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_jo
 static __device__ __forceinline__ stream_item item_at(const dg_stream_job &job, int number,
                                                       int each)
 {
-    dg_expert_piece piece = job.piece[number / each];
+    /* past the first-level cache: it may be read before dg_grid_wait */
+    uint4 words = __ldcg((const uint4 *)(job.piece + number / each));
     int within = number % each, shares = shares_of_group(job), pair = within / shares;
     stream_item item = {};
-    item.expert = piece.expert;
-    item.first = piece.first;
-    item.n = piece.n;
+    item.expert = (int)words.x;
+    item.first = (int)words.y;
+    item.n = (int)words.z;
     item.group[0] = job.down ? 2 * pair : pair;
     item.group[1] = job.down ? min(2 * pair + 1, job.n_group - 1) : pair;
     item.tile = within % shares * job.share;
@@ -200,11 +212,30 @@ static __device__ __forceinline__ void ring_begin(const stream_ring &ring, const
     __syncwarp();
 }
 
+/* Weights of an item's first stages into an empty ring, while the kernel before still makes the
+ * rows of x. Returns how many. */
+template <class F, int NT_MAX>
+static __device__ __forceinline__ int produce_ahead(const stream_ring &ring,
+                                                    const dg_stream_job &job,
+                                                    const stream_item &item)
+{
+    constexpr int UNITS = stream_stage<F>::UNITS;
+    int n_stage = min(job.n_stage, (job.n_unit + UNITS - 1) / UNITS);
+    weight_source weights = weights_of<F>(job, item);
+    for (int i = 0; i < n_stage; i++) {
+        copy_weights<F>(ring.stages + i * stage_bytes<F, NT_MAX>(job.share), ring.full + i, job,
+                        weights, item.n_tile, min(UNITS, job.n_unit - i * UNITS));
+        for (int side = 0; side < 2; side++)
+            weights.side[side] += UNITS * weights.unit_bytes;
+    }
+    return n_stage;
+}
+
 /* Rows of x in a stage: 8 rows x 16 bytes side by side, next the other tiles of 8 rows, then the
- * next 16 bytes of k. */
+ * next 16 bytes of k. `ahead`: stages whose weights are on their way. */
 template <class F, int NT_MAX>
 static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
-                                    const stream_item &item)
+                                    const stream_item &item, int ahead)
 {
     constexpr int UNITS = stream_stage<F>::UNITS, ROW = stream_row<F>::UNIT_BYTES;
     int lane = (int)threadIdx.x % 32, n_tile = token_tiles<NT_MAX>(item.n);
@@ -222,17 +253,19 @@ static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
         int n_unit = min(UNITS, job.n_unit - unit);
         uint64_t *full = ring.full + ring.slot;
         unsigned char *to = ring.stages + ring.slot * bytes, *x = to + x_at;
-        ring_take(ring);
+        if (ahead <= 0)
+            ring_take(ring);
         if (unit == 0)
             ring_begin(ring, item);
-        copy_weights<F>(to, full, job, weights, item.n_tile, n_unit);
+        if (ahead-- <= 0)
+            copy_weights<F>(to, full, job, weights, item.n_tile, n_unit);
 #pragma unroll
         for (int j = 0; j < NT_MAX; j++) {
             if (j >= n_tile)
                 break;
 #pragma unroll
-            for (int k = 0; k < UNITS * ROW / 64; k++)
-                if (k < n_unit * ROW / 64)
+            for (int k = 0; k < (UNITS * ROW + 63) / 64; k++)
+                if (k * 4 + lane / 8 < n_unit * ROW / 16)
                     dg_cp_async16_if(x + (k * 4 * NT_MAX + j) * 128, from[j] + k * 64,
                                      j * 8 + lane % 8 < item.n);
             from[j] += UNITS * ROW;
@@ -247,10 +280,19 @@ static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
 template <class F, int NT_MAX>
 static __device__ __forceinline__ void produce(stream_ring &ring, const dg_stream_job &job)
 {
-    int each = items_of_piece(job), n_item = *job.n_piece * each, lane = (int)threadIdx.x % 32;
-    for (int number = (int)blockIdx.x; number < n_item;) {
+    int each = items_of_piece(job), lane = (int)threadIdx.x % 32, ahead = 0;
+    if (!job.down)
+        dg_grid_wait();
+    int number = (int)blockIdx.x, n_item = __ldcg(job.n_piece) * each;
+    if (job.down) {
+        if (number < n_item)
+            ahead = produce_ahead<F, NT_MAX>(ring, job, item_at(job, number, each));
+        dg_grid_wait();
+    }
+    while (number < n_item) {
         int taken = lane == 0 ? atomicAdd(job.next, 1) : 0;
-        produce_item<F, NT_MAX>(ring, job, item_at(job, number, each));
+        produce_item<F, NT_MAX>(ring, job, item_at(job, number, each), ahead);
+        ahead = 0;
         number = (int)gridDim.x + __shfl_sync(DG_ALL_LANES, taken, 0);
     }
     ring_take(ring);
@@ -329,11 +371,23 @@ static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
                                                           const unsigned char *stage, int share,
                                                           int n_unit)
 {
-    if constexpr (stream_row<F>::IS_BYTES) { /* one unit */
-        constexpr int BYTES = packed_unit<F>::BYTES;
+    if constexpr (stream_row<F>::IS_BYTES) {
+        constexpr int UNITS = stream_stage<F>::UNITS, BYTES = packed_unit<F>::BYTES;
         int warp = (int)threadIdx.x / 32;
-        const unsigned char *unit[2] = {stage + warp * BYTES, stage + (share + warp) * BYTES};
-        return multiply_bytes<NT_MAX, NT>(acc, unit, stage + 2 * share * BYTES);
+        const unsigned char *x = stage + 2 * UNITS * share * BYTES;
+        uint32_t loaded = 0;
+#pragma unroll
+        for (int u = 0; u < UNITS; u++, x += stream_row<F>::UNIT_BYTES / 16 * NT_MAX * 128) {
+            if (u >= n_unit)
+                break;
+            const unsigned char *unit[2] = {stage + (u * share + warp) * BYTES,
+                                            stage + ((UNITS + u) * share + warp) * BYTES};
+            if constexpr (F::UNIT == 64)
+                loaded ^= multiply_blocks<F, NT_MAX, NT>(acc, unit, x);
+            else
+                loaded ^= multiply_bytes<NT_MAX, NT>(acc, unit, x);
+        }
+        return loaded;
     } else {
         return multiply_units<F, NT_MAX, NT>(acc, stage, share, n_unit);
     }
@@ -445,12 +499,16 @@ static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
         }
         dg_mbar_init_fence();
     }
-    dg_grid_wait();
     __syncthreads();
-    if (warp == CONSUMERS)
+    if (warp == CONSUMERS) {
         produce<F, NT_MAX>(ring, job);
-    else if (warp < job.share)
-        consume<F, NT_MAX>(ring, job);
+    } else {
+        dg_grid_wait();
+        if (!job.down) /* down's blocks then take the places of those that are done */
+            dg_grid_launch_next();
+        if (warp < job.share)
+            consume<F, NT_MAX>(ring, job);
+    }
     dg_grid_launch_next();
 }
 
@@ -477,10 +535,10 @@ static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
     if (job.n_stage < 1)
         return cudaErrorInvalidConfiguration;
     int items = min(job.n_pair, dg_most_pieces(job.n_pair, job.n_expert)) * items_of_piece(job);
-    return DG_LAUNCH((stream_experts<F, NT_MAX, BLOCKS>), dim3((unsigned)min(BLOCKS * n_sm, items)),
-                     STREAM_THREADS,
-                     (size_t)(job.n_stage * stage_bytes<F, NT_MAX>(job.share) + RING_BYTES), stream,
-                     job);
+    return DG_LAUNCH_IF(!job.follows_stream, (stream_experts<F, NT_MAX, BLOCKS>),
+                        dim3((unsigned)min(BLOCKS * n_sm, items)), STREAM_THREADS,
+                        (size_t)(job.n_stage * stage_bytes<F, NT_MAX>(job.share) + RING_BYTES),
+                        stream, job);
 }
 
 #endif

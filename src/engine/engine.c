@@ -23,10 +23,8 @@ dgemma_status dg_engine_backend(dg_backend **out, int *n_thread, const dgemma_en
         return dg_fail(err, DGEMMA_E_ARG, "profile \"%s\": \"integer\" and \"float\" are known",
                        opt->profile);
     *n_thread = opt->n_threads ? opt->n_threads : dg_cpu_count();
-    dg_device_options device = {.name = opt->device,
-                                .cpu = {*n_thread, wanted, exact},
-                                .gpu_bytes = opt->gpu_bytes,
-                                .weights = opt->weights};
+    dg_device_options device = {
+        .name = opt->device, .cpu = {*n_thread, wanted, exact}, .gpu_bytes = opt->gpu_bytes};
     return dg_device_open(out, &device, err);
 }
 
@@ -113,6 +111,11 @@ static dgemma_status open_vision(dgemma_engine *e, dgemma_error *err)
         return DGEMMA_OK;
     }
     dgemma_status st = dg_vision_load(&e->vision, cfg, from, e->be, err);
+    /* where keys and values are about to take what is left of the memory, pictures of the usual
+     * size have their share first */
+    if (!st && e->vision && e->be->room)
+        st = dg_vision_reserve(e->vision,
+                               cfg->vision.max_soft * cfg->vision.pool * cfg->vision.pool, err);
     if (!st && e->vision)
         st = dg_picture_cache_create(&e->pictures, e->vision, e->be, cfg->n_embd,
                                      DG_PICTURE_CACHE_BYTES, err);

@@ -503,6 +503,7 @@ static void publish(dg_scheduler *s, const dgemma_engine_counters *done)
     c->n_steps += done->n_steps;
     c->n_passes += done->n_passes;
     c->busy_seconds += done->busy_seconds;
+    c->device_seconds += done->device_seconds;
     for (size_t i = 0; i < DG_COUNT(c->n_turns); i++)
         c->n_turns[i] += done->n_turns[i];
     pthread_mutex_unlock(&s->lock);
@@ -520,6 +521,8 @@ static void run_pass(dg_scheduler *s, dgemma_engine_counters *done)
     dgemma_status lost = dg_loaded_intact(s->cfg.loaded, &err);
     st = lost ? lost : st; /* weights that were not there explain whatever else went wrong */
     double seconds = dg_clock_now() - start;
+    const dg_backend *be = s->cfg.model->be;
+    done->device_seconds = be->device_seconds && !st ? be->device_seconds(s->cfg.model->be) : 0;
     done->n_passes++;
     for (int i = 0; i < s->n_running; i++) {
         running *u = s->order[i];

@@ -7,7 +7,8 @@
 #include "base/real.h"
 #include "model/weights.h"
 
-#define TOWER "model.encoder.vision_tower."
+#define TOWER     "model.encoder.vision_tower."
+#define PROJECTOR "model.encoder.embed_vision."
 
 /* Pictures share a pass up to so many patches, a frame of a video; a larger one has a pass of its
  * own. More together would be no faster, and whoever waits for the pass would wait longer
@@ -127,9 +128,15 @@ static void walk(dg_weights *l)
         dg_weights_vector(l, &v->std_bias, n, TOWER, "std_bias");
         dg_weights_vector(l, &v->std_scale, n, TOWER, "std_scale");
     }
-    dg_weights_matrix(l, &v->proj, IN_TOWER, v->n_embd_text, n, "model.encoder.embed_vision.",
+    dg_weights_matrix(l, &v->proj, IN_TOWER, v->n_embd_text, n, PROJECTOR,
                       "embedding_projection.weight");
     angles(l);
+}
+
+bool dg_vision_owns(const char *name)
+{
+    return strncmp(name, TOWER, sizeof TOWER - 1) == 0 ||
+           strncmp(name, PROJECTOR, sizeof PROJECTOR - 1) == 0;
 }
 
 bool dg_vision_is_in(const dg_checkpoint *ck)
@@ -210,6 +217,7 @@ static dg_vision_plan plan_for(const dg_vision *v, int n_patch)
         .n_head = cfg->n_head,
         .head_dim = cfg->head_dim,
         .n_pixel = cfg->patch * cfg->patch * 3,
+        .clipped = cfg->clipped,
         .rms_eps = cfg->rms_eps,
     };
 }
@@ -225,7 +233,7 @@ size_t dg_vision_bytes(const dg_vision *v, int n_patch)
     return v->be->vision_plan_bytes(v->be, &plan) + stream_bytes(v, n_patch);
 }
 
-static dgemma_status make_room(dg_vision *v, int n_patch, dgemma_error *err)
+dgemma_status dg_vision_reserve(dg_vision *v, int n_patch, dgemma_error *err)
 {
     if (n_patch <= v->max_patch)
         return DGEMMA_OK;
@@ -315,7 +323,7 @@ dgemma_status dg_vision_encode(dg_vision *v, const dg_vision_input *pictures, in
     for (int i = 0; !st && i < n; i += n_shared)
         most = dg_max(most, gather(pictures, i, n, picture, &n_shared));
     if (!st && n > 0)
-        st = make_room(v, most, err);
+        st = dg_vision_reserve(v, most, err);
     for (int i = 0; !st && i < n; i += n_shared) {
         int n_patch = gather(pictures, i, n, picture, &n_shared);
         st = encode_pass(v, &(dg_vision_batch){n_patch, n_shared, picture}, features, err);

@@ -29,6 +29,9 @@ static inline int dg_vision_n_soft(const dg_vision_config *cfg, int rows, int co
     return rows / cfg->pool * (cols / cfg->pool);
 }
 
+/* Whether a tensor of this name is the tower's. */
+bool dg_vision_owns(const char *name);
+
 /* Whether the checkpoint has weights of a tower: a conversion may keep the config's and drop them.
  */
 bool dg_vision_is_in(const dg_checkpoint *ck);
@@ -57,6 +60,9 @@ dgemma_status dg_vision_encode(dg_vision *v, const dg_vision_input *pictures, in
 /* How many of n pictures, from the first on, share a pass of the tower; at least one of them. Who
  * encodes so many at a time can do something else in between. */
 int dg_vision_together(const dg_vision_input *pictures, int n);
+
+/* Scratch for passes of up to n_patch patches now, not when the first of them comes. */
+dgemma_status dg_vision_reserve(dg_vision *v, int n_patch, dgemma_error *err);
 
 /* Bytes of scratch, the backend's included, that encoding takes when the largest pass has n_patch
  * patches; weights are mapped and not counted. */

@@ -18,6 +18,8 @@ check "and the share of it" says "% of reading" tiny -c 64
 check "a prompt" says "tokens/s" tiny -c 64 --chunk 50 --no-rates
 check "a block" says "block of 2 steps" tiny -c 64 --no-rates
 check "stages" says "vocabulary" tiny -c 64 --stages --no-rates
+check "a picture" says "pictures/s" tiny -c 0 --picture 6 --no-rates
+check "a picture of a model's file" says "pictures/s" "$DGEMMA" bench --device cpu -n 1 --prompt 8 --no-rates -c 8 --picture 6
 check "threads" says "on 2 threads, " tiny -t 1,2 -c 64 --no-rates
 "$DGEMMA" synth --shape tiny --layers 2 -o "$temp/tiny.gguf" >/dev/null
 check "products in floats" says "numerics: portable" tiny -c 0 --profile float --no-rates --cpu-flags "$(uname -m | sed 's/aarch64/neon/; s/x86_64/avx2/')"
@@ -73,8 +75,6 @@ for bad in '-c x' '-c 1,,2' '-c 1,' '-c -5' '-t 99999999999' '-b 0x10' '--steps 
     # shellcheck disable=SC2086 # option and value
     check "bench $bad" fails_saying "does not fit" tiny $bad
 done
-check "narrower weights on the CPU" fails_saying "on CUDA devices only" tiny --weights fp8
-check "no such weights" fails_saying '"fp8" is known' tiny --weights fp9
 check "no such context" fails_saying "context 1000000: 0 to" tiny -c 1000000
 check "no such batch" fails_saying "batch 0" tiny -b 0
 check "threads without end" fails_saying "threads 5000" tiny -t 5000

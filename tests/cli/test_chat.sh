@@ -106,6 +106,9 @@ three_answers() {
         [ "$(grep -ac 'tokens/s; prompt' "$temp/make")" = 3 ] && grep -aq 'chat .* talk with it' "$temp/make"
 }
 check "make run answers three samples" three_answers
+case $DGEMMA in
+build/release/*) check "make run names the program as the README does" grep -aq '^ *build/dgemma chat ' "$temp/make" ;;
+esac
 run_fails() { ! make run RUN_MODEL="$temp/none" >"$temp/make" 2>&1 </dev/null && grep -q "No such file" "$temp/make"; }
 check "make run with a model that is not there" run_fails
 if [ -e models/pocket/pocket.gguf ]; then

@@ -11,7 +11,7 @@ fi
 fresh() {
     rm -rf "$temp/x"
     mkdir "$temp/x"
-    cp -r "tests/fixtures/golden/$1" "$temp/x/$1"
+    cp -rL "tests/fixtures/golden/$1" "$temp/x/$1"
     chmod -R u+w "$temp/x"
 }
 # wrong NAME [TEXT]: the runner must fail, and say why

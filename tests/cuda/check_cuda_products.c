@@ -5,7 +5,6 @@
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_product.cuh"
 #include "tensor/dtype.h"
-#include "tensor/narrowed.h"
 
 /* ---- weights ---- */
 
@@ -15,6 +14,7 @@ typedef struct stored {
     size_t mat_bytes;
     bool dense;    /* multiplied with all rows: packed as slabs where the device wants them */
     bool gated;    /* gate or up of experts */
+    bool down;     /* down of experts */
     double *value; /* [n_mat, n_out, n_in] of what the products multiply with */
 } stored;
 
@@ -53,27 +53,15 @@ static void make_block(unsigned char *b, dg_dtype type)
         put_half(b, fabs(d) * (type == DG_Q4_K ? 2e-4 : 1e-4));
         put_half(b + 2, fabs(d) * 1.5e-3);
         break;
-    case DG_INT4: /* the step as a bfloat16 */
-        b[1] = (unsigned char)(0x3C | (random_bits() & 0x80));
-        break;
     default:
         put_half(b + 208, d * 2e-5);
     }
 }
 
-/* Numbers of E4M3 that a factor of some thousandths goes with. */
-static void make_bytes(unsigned char *out, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] = dg_float_to_e4m3((float)(random_normal() * 50));
-}
-
 static unsigned char *random_stored(dg_dtype type, size_t n)
 {
     unsigned char *bytes = host_bytes(dg_dtype_bytes(type, n));
-    if (type == DG_FP8) {
-        make_bytes(bytes, n);
-    } else if (dg_dtype_block(type) > 1) {
+    if (dg_dtype_is_block(type)) {
         size_t block = dg_dtype_block(type), size = dg_dtype_bytes(type, block);
         for (size_t i = 0; i < n / block; i++)
             make_block(bytes + i * size, type);
@@ -92,9 +80,10 @@ static void pack_weights(stored *w)
                               : dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
     void *packed = device_bytes((size_t)m->n_mat * bytes);
     launched(m->slabs ? dg_cuda_pack_slabs(NULL, packed, w->stored, m->type, m->n_out, m->n_in)
-                      : (w->gated ? dg_cuda_pack_gated
-                                  : dg_cuda_pack)(NULL, packed, w->stored, w->mat_bytes, m->type,
-                                                  m->n_mat, m->n_out, m->n_in));
+                      : (w->gated  ? dg_cuda_pack_gated
+                         : w->down ? dg_cuda_pack_down
+                                   : dg_cuda_pack)(NULL, packed, w->stored, w->mat_bytes, m->type,
+                                                   m->n_mat, m->n_out, m->n_in));
     m->data = packed;
 }
 
@@ -111,10 +100,10 @@ static stored make_weights(dg_dtype type, int n_mat, int n_out, int n_in, bool d
         w.value[i] = wide[i];
     w.stored = device_copy(bytes, (size_t)n_mat * w.mat_bytes);
     pack_weights(&w);
-    if (dg_dtype_is_block(type) || type == DG_FP8) { /* factors that are no powers of two */
+    if (dg_dtype_is_block(type)) { /* factors that are no powers of two */
         float *scale = host_bytes((size_t)n_mat * sizeof *scale);
         for (int m = 0; m < n_mat; m++) {
-            scale[m] = (float)random_uniform(0.7, 1.4) * (type == DG_FP8 ? 1e-3f : 1);
+            scale[m] = (float)random_uniform(0.7, 1.4);
             for (size_t i = 0; i < each; i++)
                 w.value[(size_t)m * each + i] *= scale[m];
         }
@@ -372,12 +361,23 @@ typedef struct layer {
     stored gate, up, down;
 } layer;
 
-static stored make_gated_weights(dg_dtype type, int n_mat, int n_out, int n_in)
+static stored make_expert_weights(dg_dtype type, bool down, int n_mat, int n_out, int n_in)
 {
     stored w = make_weights(type, n_mat, n_out, n_in, false);
-    w.gated = true;
+    w.gated = !down;
+    w.down = down;
     pack_weights(&w);
     return w;
+}
+
+static bool of_bytes(const layer *l)
+{
+    return l->gate.matrix.type == DG_Q4_K;
+}
+
+static bool down_of_bytes(const layer *l)
+{
+    return l->down.matrix.type == DG_Q5_0 || l->down.matrix.type == DG_Q8_0;
 }
 
 static layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, int n_embd,
@@ -385,9 +385,9 @@ static layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, 
 {
     layer l = {n_expert,        n_used,          fitting(type, n_embd), fitting(down, n_ff),
                {.value = NULL}, {.value = NULL}, {.value = NULL}};
-    l.gate = make_gated_weights(type, n_expert, l.n_ff, l.n_embd);
-    l.up = make_gated_weights(type, n_expert, l.n_ff, l.n_embd);
-    l.down = make_weights(down, n_expert, l.n_embd, l.n_ff, false);
+    l.gate = make_expert_weights(type, false, n_expert, l.n_ff, l.n_embd);
+    l.up = make_expert_weights(type, false, n_expert, l.n_ff, l.n_embd);
+    l.down = make_expert_weights(down, true, n_expert, l.n_embd, l.n_ff);
     return l;
 }
 
@@ -413,6 +413,18 @@ static int32_t *make_routes(const layer *l, int n_row, bool skew)
     return expert;
 }
 
+/* Rows as products of bytes see them: `each` values in steps of 1/127 of the largest. */
+static void round_to_bytes(float *x, size_t n, size_t each)
+{
+    for (size_t unit = 0; unit < n; unit += each) {
+        float most = 0;
+        for (size_t i = 0; i < each; i++)
+            most = fmaxf(most, fabsf(x[unit + i]));
+        for (size_t i = 0; i < each && most > 0; i++)
+            x[unit + i] = rintf(x[unit + i] * (127 / most)) * (most / 127);
+    }
+}
+
 static void expert_row(double *y, const layer *l, const float *x, const int32_t *expert,
                        const float *weight)
 {
@@ -424,6 +436,8 @@ static void expert_row(double *y, const layer *l, const float *x, const int32_t 
         for (size_t i = 0; i < n_ff; i++)
             h[i] = (float)(gelu(dot(l->gate.value + at + i * n_embd, x, l->n_embd)) *
                            dot(l->up.value + at + i * n_embd, x, l->n_embd));
+        if (down_of_bytes(l))
+            round_to_bytes(h, n_ff, 32);
         for (size_t i = 0; i < n_embd; i++)
             y[i] += weight[j] * dot(l->down.value + at + i * n_ff, h, l->n_ff);
     }
@@ -467,18 +481,6 @@ static double experts_limit(dg_dtype type, dg_dtype down)
     return 2 * product_limit(type) + product_limit(down) + h + result;
 }
 
-/* Rows as Q4_K's products of bytes see them: 256 values in steps of 1/127 of the largest. */
-static void round_to_bytes(float *x, size_t n)
-{
-    for (size_t unit = 0; unit < n; unit += 256) {
-        float most = 0;
-        for (size_t i = 0; i < 256; i++)
-            most = fmaxf(most, fabsf(x[unit + i]));
-        for (size_t i = 0; i < 256; i++)
-            x[unit + i] = rintf(x[unit + i] * (127 / most)) * (most / 127);
-    }
-}
-
 static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int shape[4], bool skew,
                           machine on)
 {
@@ -495,8 +497,8 @@ static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int sha
     float *got = host_bytes(n * sizeof *got);
     double *want = host_bytes(n * sizeof *want);
     run_experts(got, &l, x.rows, n_row, expert, weight);
-    if (type == DG_Q4_K)
-        round_to_bytes(x.value, n);
+    if (of_bytes(&l))
+        round_to_bytes(x.value, n, 256);
     for (int r = 0; r < n_row; r++) {
         size_t at = (size_t)r * (size_t)l.n_embd, pair = (size_t)r * (size_t)l.n_used;
         expert_row(want + at, &l, x.value + at, expert + pair, weight + pair);
@@ -572,29 +574,16 @@ static void check_code(void)
     case_end();
 }
 
-/* Types that weights of experts are made when they are loaded. */
-static void check_made_type(dg_dtype type)
-{
-    static const int small[4] = {6, 3, 72, 40}, real[4] = {3, 2, 256, 704};
-    static const machine three = {90, 3}, older = {80, 2};
-    check_experts(type, type, 21, small, true, three);
-    check_experts(type, type, 60, small, true, usual);
-    check_experts(type, type, 100, small, true, older);
-    check_experts(type, type, 12, real, false, three);
-    check_experts(type, type, 300, small, true, usual);
-    check_expert_bits(type, type);
-}
-
 void check_cuda_products(void)
 {
     check_code();
     for (int i = 0; i < N_TYPE; i++)
         check_every_type(types[i]);
-    check_made_type(DG_FP8);
     check_slab_tiles(DG_BF16);
     check_slab_tiles(DG_F16);
     /* the shapes of the model's rows: 704 and 2112 in blocks of 32 */
     static const int real[4] = {3, 2, 256, 704}, one[4] = {16, 1, 64, 32}, all[4] = {8, 8, 64, 32};
+    static const int many[4] = {3, 2, 72, 704}, short_rows[4] = {2, 1, 200, 40};
     static const machine few = {90, 5}, two = {90, 2}, little = {86, 4};
     check_product(DG_Q5_0, 9, 2112, usual);
     check_gated(DG_Q4_K, DG_CUDA_F16, 12, 2112, 256, usual);
@@ -605,5 +594,7 @@ void check_cuda_products(void)
     check_experts(DG_BF16, DG_BF16, 1, one, false, usual);
     check_experts(DG_F32, DG_BF16, 33, all, false, two);
     check_experts(DG_BF16, DG_Q6_K, 300, one, true, little);
+    check_experts(DG_BF16, DG_F16, 300, many, true, few); /* by warpgroups */
+    check_experts(DG_F16, DG_BF16, 90, short_rows, false, usual);
     check_gated(DG_F32, DG_CUDA_F16, 3, 70, 30, usual);
 }

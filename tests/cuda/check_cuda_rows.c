@@ -178,6 +178,66 @@ static void check_join(int n_row, int n, int n_encode)
     case_end();
 }
 
+/* What down gave for `n_used` choices of each row, at places of chance; `sum`: of each row's. */
+static dg_cuda_choices make_choices(float *sum, int n_row, int n, int n_used, dg_cuda_form form)
+{
+    int n_pair = n_row * n_used, ld = (n + 7) / 8 * 8;
+    size_t all = (size_t)n_pair * (size_t)ld;
+    uint16_t *bits = host_bytes(all * sizeof *bits);
+    int32_t *place = host_bytes((size_t)n_pair * sizeof *place);
+    float *in = random_floats(all, 0.3), *weight = random_floats((size_t)n_pair, 0.2);
+    for (int i = 0; i < n_pair; i++) { /* a permutation */
+        int j = random_int(0, i);
+        place[i] = place[j];
+        place[j] = i;
+    }
+    if (form == DG_CUDA_BF16) {
+        dg_narrow(bits, DG_BF16, in, all);
+        dg_widen(in, bits, DG_BF16, all);
+    }
+    for (int i = 0; i < n_row * n; i++) {
+        int r = i / n;
+        sum[i] = 0;
+        for (int p = r * n_used; p < (r + 1) * n_used; p++)
+            sum[i] = fmaf(weight[p], in[(size_t)place[p] * (size_t)ld + (size_t)(i % n)], sum[i]);
+    }
+    void *rows = form == DG_CUDA_BF16 ? device_copy(bits, all * sizeof *bits)
+                                      : device_copy(in, all * sizeof *in);
+    return (dg_cuda_choices){{form, rows, ld},
+                             device_copy(place, (size_t)n_pair * sizeof *place),
+                             device_floats(weight, (size_t)n_pair),
+                             n_used};
+}
+
+/* Choices summed at the end of a layer: the same bits as with their sum. */
+static void check_join_choices(int n_row, int n, int n_used, dg_cuda_form form)
+{
+    if (!case_begin("join: %d choices of %d x %d", n_used, n_row, n))
+        return;
+    size_t all = (size_t)n_row * (size_t)n, row = (size_t)n;
+    float *experts = host_bytes(all * sizeof *experts), *x[2], *got[2];
+    const float *start = random_floats(all, 3);
+    dg_cuda_choices choices = make_choices(experts, n_row, n, n_used, form);
+    dg_cuda_join_args a = {.dense = device_floats(random_floats(all, 30), all),
+                           .experts = device_floats(experts, all),
+                           .w_dense = device_floats(weights(n), row),
+                           .w_experts = device_floats(weights(n), row),
+                           .w = device_floats(weights(n), row),
+                           .n_row = n_row,
+                           .n = n,
+                           .eps = 1e-6f,
+                           .scalar_canvas = 0.75f};
+    for (int i = 0; i < 2; i++) {
+        a.x = x[i] = device_floats(start, all);
+        launched(dg_cuda_join(NULL, &a));
+        got[i] = host_bytes(all * sizeof *got[i]);
+        device_read(got[i], x[i], all * sizeof *got[i]);
+        a.choices = choices;
+    }
+    expect_same("x", got[1], got[0], all * sizeof *got[0]);
+    case_end();
+}
+
 /* The table's values are exact: the same bits as the definition's, times the scale. */
 static void check_embed(dg_dtype type)
 {
@@ -409,6 +469,9 @@ void check_cuda_rows(void)
         check_add_norm(sizes[i][0], sizes[i][1]);
         check_join(sizes[i][0], sizes[i][1], 1);
     }
+    check_join_choices(3, 2816, 8, DG_CUDA_BF16);
+    check_join_choices(2, 68, 3, DG_CUDA_BF16);
+    check_join_choices(2, 100, 9, DG_CUDA_F32);
     check_norm_range();
     for (int type = 0; type < DG_DTYPE_COMPUTE; type++)
         check_embed((dg_dtype)type);

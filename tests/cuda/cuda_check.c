@@ -247,7 +247,7 @@ int main(int argc, char **argv)
         {"device", check_cuda_device},     {"places", check_cuda_places},
         {"rows", check_cuda_rows},         {"attention", check_cuda_attention},
         {"products", check_cuda_products}, {"words", check_cuda_words},
-        {"rates", check_cuda_rates},       {"narrow", check_cuda_narrow},
+        {"rates", check_cuda_rates},       {"vision", check_cuda_vision},
     };
     if (argc > 1)
         only = argv[1];

@@ -38,6 +38,10 @@ static dgemma_status read_says(fixture *fx, const json_t *doc, dgemma_error *err
     snprintf(fx->model_path, sizeof fx->model_path, "%s", model ? model : "");
     json_t *limit = json_object_get(json_object_get(doc, "generation"), "max_new_tokens");
     fx->max_new_tokens = (int)json_integer_value(limit);
+    const json_t *narrow = json_object_get(doc, "bfloat16");
+    bool served = fx->opt.as_served;
+    fx->tol_encoder = served ? json_number_value(json_object_get(narrow, "encoder")) : TOL_ENCODER;
+    fx->tol_logits = served ? json_number_value(json_object_get(narrow, "logits")) : TOL_LOGITS;
     const char *path;
     json_t *hash;
     dgemma_status st = DGEMMA_OK;
@@ -86,11 +90,12 @@ dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *o
     if (!st)
         st = read_model(fx, err);
     if (!st)
-        st = dg_device_open(&fx->be,
-                            &(dg_device_options){.name = opt->device,
-                                                 .exact = true,
-                                                 .cpu = {opt->n_thread, opt->cpu_flags, true}},
-                            err);
+        st = dg_device_open(
+            &fx->be,
+            &(dg_device_options){.name = opt->device,
+                                 .exact = !opt->as_served,
+                                 .cpu = {opt->n_thread, opt->cpu_flags, !opt->as_served}},
+            err);
     if (!st)
         st = dg_model_load(&fx->model, &fx->cfg, fx->loaded.checkpoint, fx->be, err);
     if (!st && fx->be->vision_plan)
@@ -98,7 +103,8 @@ dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *o
                             fx->loaded.mmproj ? fx->loaded.mmproj : fx->loaded.checkpoint, fx->be,
                             err);
     if (!st)
-        st = dg_kv_cache_create(&fx->kv, &fx->cfg, fx->be, DG_F32, 0, err);
+        st = dg_kv_cache_create(&fx->kv, &fx->cfg, fx->be, opt->as_served ? DG_BF16 : DG_F32, 0,
+                                err);
     if (!st)
         st = dg_forward_create(&fx->forward, fx->model, fx->kv,
                                dg_max(1024, 2 * fx->cfg.canvas_length), 1, err);
@@ -224,7 +230,7 @@ dgemma_status fixture_encode(fixture *fx, const encode_job *job, dgemma_error *e
 {
     size_t n_embd = (size_t)fx->cfg.n_embd;
     int step = fx->opt.chunk ? fx->opt.chunk : dg_forward_max_row(fx->forward);
-    watch w = {fx, job->hidden, TOL_ENCODER, &fx->worst_encoder, DGEMMA_OK, err};
+    watch w = {fx, job->hidden, fx->tol_encoder, &fx->worst_encoder, DGEMMA_OK, err};
     bool watching = job->hidden && step >= job->n;
     int base = job->seq->n_token;
     for (int at = 0, n; at < job->n; at += n) {
@@ -259,7 +265,7 @@ dgemma_status fixture_denoise(fixture *fx, const denoise_job *job, dgemma_error 
     int32_t *id = dg_calloc(2 * n, sizeof *id);
     dgemma_status st = DGEMMA_E_NOMEM;
     if (soft && entropy && uniform && id) {
-        watch w = {fx, job->hidden, TOL_LOGITS, &fx->worst_logits, DGEMMA_OK, err};
+        watch w = {fx, job->hidden, fx->tol_logits, &fx->worst_logits, DGEMMA_OK, err};
         if (job->soft)
             fx->be->copy(fx->be, soft, job->soft, n * (size_t)fx->cfg.n_embd * sizeof *soft);
         dg_work work = {

@@ -15,7 +15,9 @@ typedef struct golden_options {
     const char *device;
     unsigned cpu_flags;
     int n_thread;
-    int chunk; /* tokens encoded per pass; 0: all at once */
+    int chunk;      /* tokens encoded per pass; 0: all at once */
+    bool as_served; /* as users get it, 16 bits where the backend has them: held to what the fixture
+                       says of bfloat16 */
 } golden_options;
 
 typedef struct fixture {
@@ -35,6 +37,8 @@ typedef struct fixture {
     dg_vision *vision; /* NULL: none */
     dg_kv_cache *kv;
     dg_forward *forward;
+
+    double tol_encoder, tol_logits; /* as_served: of trace.json, 0 where it says nothing */
 
     /* what was found: the worst error of each sort, and how many things were compared */
     double worst_vision, worst_carried, worst_encoder, worst_logits, worst_entropy;
@@ -101,7 +105,8 @@ dgemma_status fixture_soften(fixture *fx, float *soft, const float *logits, int 
 /* The picture of a trace's prompt, through our tower. */
 typedef struct fixture_picture {
     int n_soft;
-    float *features;  /* [n_soft, n_embd] */
+    dg_backend *be;   /* the fixture's */
+    float *features;  /* [n_soft, n_embd] in its memory */
     int32_t *feature; /* [n_prompt] for encode_job */
     dg_span *block;   /* likewise; NULL when image tokens attend causally */
 } fixture_picture;

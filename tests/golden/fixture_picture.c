@@ -100,7 +100,9 @@ static dgemma_status encode(fixture *fx, fixture_picture *p, dgemma_error *err)
         return dg_fail(err, DGEMMA_E_FORMAT, "pixel_values has %zu values, not %zu",
                        dg_tensor_count(pixels), n);
     p->n_soft = dg_vision_n_soft(cfg, in.rows, in.cols);
-    p->features = dg_calloc((size_t)p->n_soft * (size_t)fx->cfg.n_embd, sizeof *p->features);
+    p->be = fx->be;
+    p->features =
+        fx->be->alloc(fx->be, (size_t)p->n_soft * (size_t)fx->cfg.n_embd * sizeof *p->features);
     float *copy = dg_array(n, sizeof *copy);
     if (copy && p->features) {
         memcpy(copy, pixels->data, n * sizeof *copy);
@@ -146,7 +148,8 @@ dgemma_status fixture_picture_read(fixture *fx, fixture_picture *p, const int32_
 
 void fixture_picture_clear(fixture_picture *p)
 {
-    dg_free(p->features);
+    if (p->be)
+        p->be->free(p->be, p->features);
     dg_free(p->feature);
     dg_free(p->block);
     *p = (fixture_picture){0};

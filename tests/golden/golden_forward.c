@@ -8,7 +8,8 @@
 typedef struct scratch {
     int32_t *prompt, *canvas, *commit;
     int n_prompt, n_canvas, n_commit;
-    float *encoded, *logits, *soft, *given;
+    float *encoded, *logits, *soft;
+    float *ours, *given; /* features of a picture; the given ones in the backend's memory */
     dg_kv_seq seq;
 } scratch;
 
@@ -21,7 +22,8 @@ static void scratch_clear(fixture *fx, scratch *s)
     dg_free(s->encoded);
     dg_free(s->logits);
     fx->be->free(fx->be, s->soft);
-    dg_free(s->given);
+    dg_free(s->ours);
+    fx->be->free(fx->be, s->given);
 }
 
 /* The keys or values that the cache holds of one layer, as the trace lays them out: [n_kv_head, n,
@@ -61,7 +63,7 @@ static dgemma_status compare_cache(fixture *fx, const dg_kv_seq *seq, const char
                 return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
             read_cache(fx, seq, layer, value, kept, got + n, got);
             dgemma_status st =
-                fixture_compare(fx, name, got, n, TOL_ENCODER, &fx->worst_encoder, err);
+                fixture_compare(fx, name, got, n, fx->tol_encoder, &fx->worst_encoder, err);
             dg_free(got);
             if (st)
                 return st;
@@ -100,7 +102,7 @@ static dgemma_status denoise(fixture *fx, scratch *s, int index, const float *gi
                              err);
     snprintf(name, sizeof name, "logits.%d", index);
     return st ? st
-              : fixture_compare(fx, name, s->logits, n * n_vocab, TOL_LOGITS, &fx->worst_logits,
+              : fixture_compare(fx, name, s->logits, n * n_vocab, fx->tol_logits, &fx->worst_logits,
                                 err);
 }
 
@@ -114,7 +116,8 @@ static dgemma_status take_given(fixture *fx, scratch *s, const char *name, float
     size_t n = dg_tensor_count(t);
     if (n != (size_t)s->n_canvas * (size_t)fx->cfg.n_vocab)
         return dg_fail(err, DGEMMA_E_FORMAT, "%s has %zu values", name, n);
-    dg_free(s->given);
+    dg_free(s->ours);
+    fx->be->free(fx->be, s->given);
     s->given = dg_array(n, sizeof *s->given);
     if (!s->given)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
@@ -138,7 +141,7 @@ static dgemma_status encode(fixture *fx, scratch *s, const int32_t *token, int n
         err);
     return st ? st
               : fixture_compare(fx, out_name, s->encoded, (size_t)n * (size_t)fx->cfg.n_embd,
-                                TOL_ENCODER, &fx->worst_encoder, err);
+                                fx->tol_encoder, &fx->worst_encoder, err);
 }
 
 static dgemma_status forward_trace(fixture *fx, scratch *s, dgemma_error *err)
@@ -200,19 +203,22 @@ static dgemma_status vision_trace(fixture *fx, scratch *s, fixture_picture *p, d
     dgemma_status st = fixture_ids(fx, "prompt", &s->prompt, &s->n_prompt, err);
     if (!st)
         st = fixture_picture_read(fx, p, s->prompt, s->n_prompt, err);
-    size_t n_value = (size_t)p->n_soft * n_embd;
-    if (!st)
-        st = fixture_compare(fx, "image_features", p->features, n_value, TOL_VISION,
-                             &fx->worst_vision, err);
     if (st)
         return st;
+    size_t n_value = (size_t)p->n_soft * n_embd, bytes = n_value * sizeof *s->given;
     s->encoded = dg_array((size_t)s->n_prompt * n_embd, sizeof *s->encoded);
-    s->given = dg_array(n_value, sizeof *s->given);
-    if (!s->encoded || !s->given)
+    s->ours = dg_array(n_value, sizeof *s->ours);
+    s->given = fx->be->alloc(fx->be, bytes);
+    if (!s->encoded || !s->ours || !s->given)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    memcpy(s->given, fixture_tensor(fx, "image_features", DG_F32, err)->data,
-           n_value * sizeof *s->given);
-    st = read_with(fx, s, p, s->given, TOL_ENCODER, &fx->worst_encoder, err);
+    fx->be->download(fx->be, s->ours, p->features, bytes);
+    st =
+        fixture_compare(fx, "image_features", s->ours, n_value, TOL_VISION, &fx->worst_vision, err);
+    if (st)
+        return st;
+    fx->be->upload(fx->be, s->given, fixture_tensor(fx, "image_features", DG_F32, err)->data,
+                   bytes);
+    st = read_with(fx, s, p, s->given, fx->tol_encoder, &fx->worst_encoder, err);
     return st ? st : read_with(fx, s, p, p->features, TOL_CARRIED, &fx->worst_carried, err);
 }
 

@@ -1,6 +1,6 @@
 /* dgemma-golden: replays traces of the reference implementation and holds every value to them.
  *
- *     dgemma-golden [--device NAME] [--cpu-flags LIST] [--threads N] [--chunk N] DIR…
+ *     dgemma-golden [--device NAME] [--cpu-flags LIST] [--threads N] [--chunk N] [--as-served] DIR…
  *
  * A DIR is a fixture (it has a trace.json) or a folder of them. One line a fixture, with its worst
  * errors. */
@@ -45,6 +45,12 @@ static void run_fixture(const char *dir, const golden_options *opt, tally *sum)
     dgemma_status st = fixture_open(&fx, dir, opt, &err);
     if (!st && !fx.be->vision_plan && dg_safetensors_find(&fx.trace, "pixel_values")) {
         printf("skipped: the backend %s has no vision tower\n", fx.be->name);
+        fixture_close(&fx);
+        sum->skipped++;
+        return;
+    }
+    if (!st && opt->as_served && !fx.tol_logits) {
+        printf("skipped: it does not say what bfloat16 may cost\n");
         fixture_close(&fx);
         sum->skipped++;
         return;
@@ -130,7 +136,10 @@ int main(int argc, char **argv)
     tally sum = {0};
     int i = 1;
     for (; i + 1 < argc && strncmp(argv[i], "--", 2) == 0; i += 2) {
-        if (strcmp(argv[i], "--threads") == 0)
+        if (strcmp(argv[i], "--as-served") == 0) {
+            opt.as_served = true;
+            i--;
+        } else if (strcmp(argv[i], "--threads") == 0)
             opt.n_thread = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--device") == 0)
             opt.device = argv[i + 1];
@@ -144,7 +153,7 @@ int main(int argc, char **argv)
     }
     if (i == argc || opt.n_thread < 1 || opt.chunk < 0) {
         fprintf(stderr, "usage: dgemma-golden [--device NAME] [--cpu-flags LIST] [--threads N] "
-                        "[--chunk N] DIR...\n");
+                        "[--chunk N] [--as-served] DIR...\n");
         return 2;
     }
     for (; i < argc; i++)

@@ -69,6 +69,8 @@ STATUS = [
     ("n too small", "POST", CHAT, chat(n=0), 400, '"n is 0: 1 to 16 are possible"'),
     ("n below nothing", "POST", "/v1/completions", {"prompt": ["a", "b"], "n": -1}, 400, '"n is -1: 1 to 16 are possible"'),
     ("too many for two prompts", "POST", "/v1/completions", {"prompt": ["a", "b"], "n": 9}, 400, "n is 9 for 2 prompts: 16 answers"),
+    ("the largest seed", "POST", CHAT, chat(seed=2**64 - 1), 200, "choices"),
+    ("a seed beyond", "POST", CHAT, chat(seed=2**64), 400, "up to 18446744073709551615"),
     ("a seed that is none", "POST", CHAT, chat(seed="x"), 400, "seed"),
     ("stop that is none", "POST", CHAT, chat(stop=[1]), 400, "stop"),
     ("too many stops", "POST", CHAT, chat(stop=["x"] * 65), 400, "stop"),
@@ -161,6 +163,11 @@ def large_things():
         c = s.connect()
         c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 104857600\r\n\r\n")
         check("100 MB announced", status_of(c.recv(65536)) == 413)
+        c.close()
+        c = s.connect()
+        c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\n")
+        c.settimeout(10)
+        check("far more announced in a chunk", status_of(c.recv(65536)) == 413)
         c.close()
         c = s.connect()
         c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")

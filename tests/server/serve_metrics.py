@@ -121,8 +121,11 @@ def numbers():
               and page["vllm:request_generation_tokens_sum"] == usage["completion_tokens"])
         check("requests to the engine", page["vllm:request_success_total"] == 8 == page["vllm:request_prompt_tokens_count"],
               page["vllm:request_success_total"])
-        check("answers over HTTP", page["vllm:e2e_request_latency_seconds_count"] == 6,
-              page["vllm:e2e_request_latency_seconds_count"])
+        for name in ("e2e_request_latency_seconds", "request_queue_time_seconds", "request_generation_tokens",
+                     "request_inference_time_seconds"):
+            check("the same requests: " + name, page[f"vllm:{name}_count"] == 8, page[f"vllm:{name}_count"])
+        check("none ends before it was worked on", page["vllm:e2e_request_latency_seconds_sum"]
+              >= page["vllm:request_queue_time_seconds_sum"] > 0)
         check("by status", [page["dgemma:http_requests_total{status=%d}" % k] for k in (200, 400, 404)] == [7, 1, 1]
               and page["dgemma:http_requests_total"] == 9, page["dgemma:http_requests_total"])
         check("what was encoded and what was found are all",

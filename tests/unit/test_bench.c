@@ -328,7 +328,7 @@ START_TEST(refused)
         {.say = "threads 0", .threads = {{0}, 1}},
         {.say = "threads 1025", .threads = {{1, 1025}, 2}},
         {.say = "context -1", .contexts = {{-1}, 1}},
-        {.say = "context 4033: 0 to 4032", .contexts = {{4033}, 1}},
+        {.say = "context 3969: 0 to 3968", .contexts = {{3969}, 1}},
         {.say = "batch 0", .batches = {{0}, 1}},
         {.say = "batch 2147483647", .batches = {{INT32_MAX}, 1}},
         {.say = "chunk 0", .chunks = {{0}, 1}},

@@ -242,6 +242,13 @@ START_TEST(test_unwanted)
     ck_assert_ptr_nonnull(strstr(hear(client, out, sizeof out), "HTTP/1.1 413 "));
     ck_assert_int_eq(c->state, DG_CONNECTION_LINGER);
     put_away(d, c, client);
+
+    d = make_desk(); /* nor is one waited for that says at once how much too large it is */
+    c = dg_connection_create(&d->shared, make_pair(&client));
+    say(client, POST "Transfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\nab");
+    dg_connection_advance(c, POLLIN);
+    ck_assert_ptr_nonnull(strstr(hear(client, out, sizeof out), "HTTP/1.1 413 "));
+    put_away(d, c, client);
 }
 END_TEST
 

@@ -113,6 +113,41 @@ START_TEST(test_head_bytes)
 }
 END_TEST
 
+START_TEST(test_head_hosts)
+{
+    static const char *const good[] = {"",      "h",       "a.b-c_d:80", "127.0.0.1:65535",
+                                       "[::1]", "[::1]:8", "h:",         "[fe80::1%eth0]:80"},
+                             *const bad[] = {"localhost:abc:99",
+                                             "[::1]evil.com",
+                                             "localhost%0d",
+                                             "a:b",
+                                             "a:1:2",
+                                             "::1",
+                                             "[]",
+                                             "[::1",
+                                             "a]",
+                                             "a:123456",
+                                             "[::1]:x",
+                                             "a[b]"};
+    char text[200];
+    dg_head h;
+    for (size_t i = 0; i < DG_COUNT(good) + DG_COUNT(bad); i++) {
+        bool is_good = i < DG_COUNT(good);
+        const char *host = is_good ? good[i] : bad[i - DG_COUNT(good)];
+        for (int whole = 0; whole < 2; whole++) {
+            snprintf(text, sizeof text,
+                     whole ? "GET http://%s/ HTTP/1.1\r\nHost: h\r\n\r\n"
+                           : "GET / HTTP/1.1\r\nHost: %s\r\n\r\n",
+                     host);
+            read_in(&h, text, strlen(text), 1000);
+            ck_assert_msg(h.state == (is_good && (!whole || *host) ? DG_HEAD_DONE : DG_HEAD_BAD),
+                          "%s", text);
+            dg_head_clear(&h);
+        }
+    }
+}
+END_TEST
+
 START_TEST(test_head_limits)
 {
     dg_head h;
@@ -156,7 +191,8 @@ static size_t unchunk(dg_chunks *c, const char *text, size_t len, size_t n, char
 
 START_TEST(test_chunks)
 {
-    static const char text[] = "3\r\nabc\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\nT: v\r\n\r\nNEXT";
+    static const char text[] =
+        "3;a;b=c;d=\"e\\\"\\f;\"\r\nabc\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\nT: v\r\n\r\nNEXT";
     for (size_t n = 1; n <= sizeof text; n++) {
         char out[sizeof text];
         dg_chunks c;
@@ -169,10 +205,33 @@ END_TEST
 
 START_TEST(test_chunks_bad)
 {
-    static const char *const bad[] = {
-        "x",          "\r\n",      "1\n",      "1\ra",          "1 \r\n",
-        "-1\r\n",     "1;\n",      "1\r\na\n", "1\r\nab",       "0\r\nx\r\n",
-        "0\r\n:\r\n", "0\r\nx:\n", "0\r\n\n",  "0\r\na b:\r\n", "1000000000000000\r\n"};
+    static const char *const bad[] = {"x",
+                                      "\r\n",
+                                      "1\n",
+                                      "1\ra",
+                                      "1 \r\n",
+                                      "-1\r\n",
+                                      "1;\n",
+                                      "1\r\na\n",
+                                      "1\r\nab",
+                                      "0\r\nx\r\n",
+                                      "0\r\n:\r\n",
+                                      "0\r\nx:\n",
+                                      "0\r\n\n",
+                                      "0\r\na b:\r\n",
+                                      "1000000000000000\r\n",
+                                      "1;\r\n",
+                                      "1;a=\r\n",
+                                      "1;a=\"b\r\n",
+                                      "1;a=\"b\\\r\n",
+                                      "1;a\xff\r\n",
+                                      "1;a=\"\xff\"\r\n",
+                                      "1;a=\"b\"c\r\n",
+                                      "1;=b\r\n",
+                                      "1; a\r\n",
+                                      "1;a b\r\n",
+                                      "1;;a\r\n",
+                                      "1;a=\"\x01\"\r\n"};
     for (size_t i = 0; i < DG_COUNT(bad); i++) {
         char out[64];
         dg_chunks c;
@@ -238,6 +297,7 @@ Suite *http_suite(void)
     tcase_add_test(t, test_head_keep_alive);
     tcase_add_test(t, test_head_bytes);
     tcase_add_test(t, test_head_limits);
+    tcase_add_test(t, test_head_hosts);
     tcase_add_test(t, test_chunks);
     tcase_add_test(t, test_chunks_bad);
     tcase_add_test(t, test_log);

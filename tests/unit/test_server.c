@@ -443,6 +443,16 @@ START_TEST(test_json_mended)
          "{\"12345678901234567890\":\"12345678901234567890 \xEF\xBF\xBD\"}"},
         {"[1234567890123456789012.5,18446744073709551616]",
          "[1.23456789012346e21,1.84467440737095e19]"},
+        {"{\"seed\" : 18446744073709551615,\"a\":18446744073709551615}",
+         "{\"seed\":-1,\"a\":1.84467440737095e19}"},
+        {"{\"options\":{\"seed\":9223372036854775808},\"b\":7}",
+         "{\"options\":{\"seed\":-9223372036854775808},\"b\":7}"},
+        {"[9223372036854775807,-9223372036854775808,9223372036854775808]",
+         "[9223372036854775807,-9223372036854775808,9.22337203685477e18]"},
+        {"{\"seed\":18446744073709551616}", "{\"seed\":1.84467440737095e19}"},
+        {"{\"a\":[{\"seed\":18446744073709551615}]}", "{\"a\":[{\"seed\":1.84467440737095e19}]}"},
+        {"{\"a\":\"\\\"seed\\\":18446744073709551615 \\u0000\"}",
+         "{\"a\":\"\\\"seed\\\":18446744073709551615 \xEF\xBF\xBD\"}"},
     };
     for (size_t i = 0; i < DG_COUNT(cases); i++) {
         json_error_t why;
@@ -552,10 +562,10 @@ START_TEST(test_metrics)
                        .n_positions = 128,
                        .denoise_seconds = 2,
                        .first_text_seconds = 0.3};
-    dg_metrics_request(m, &st);
+    dg_metrics_request(m, &st, 1.5);
     dg_metrics_block(m,
                      &(dgemma_event){.seconds = 0.03, .step = 3, .n_tokens = 10, .n_canvas = 16});
-    dg_metrics_http(m, 200, 1.5);
+    dg_metrics_http(m, 200);
     dg_buf out, small;
     dg_buf_init(&out, 1 << 20);
     dg_buf_init(&small, 100);
@@ -574,6 +584,7 @@ START_TEST(test_metrics)
         "llamacpp:diffusion_canvas_tokens_total{model_name=\"a\\\"b\\\\c d\"} 16\n",
         "vllm:diffusion_num_committed_tokens_total{model_name=\"a\\\"b\\\\c d\"} 10\n",
         "status=\"200\"} 1\n",
+        "vllm:e2e_request_latency_seconds_sum{model_name=\"a\\\"b\\\\c d\"} 1.5\n",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         ck_assert_msg(strstr(out.data, lines[i]), "no %s", lines[i]);

@@ -44,9 +44,11 @@ int main(int argc, char **argv)
     srunner_run(runner, argc > 1 ? argv[1] : NULL, argc > 2 ? argv[2] : NULL, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     int skipped = dg_test_skip_count();
-    int passed = srunner_ntests_run(runner) - failed - skipped;
+    int run = srunner_ntests_run(runner);
     srunner_free(runner);
 
-    printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    if (!run)
+        fprintf(stderr, "there is no such suite or case\n");
+    printf("%d passed, %d failed, %d skipped\n", run - failed - skipped, failed, skipped);
+    return failed || !run ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -23,7 +23,7 @@ enum {
     PAIRS = HALF / 2,                    /* of columns */
     HALF_N = DG_QSLICE * HALF,           /* bytes of its numbers */
     HALF_STEPS = DG_QGROUPS * PAIRS * 4, /* floats of its steps */
-    TILE = 2                             /* pairs of rows that are multiplied together */
+    TILE = 3                             /* pairs of rows that are multiplied together, at most */
 };
 
 /* ---- weights ---- */
@@ -37,10 +37,29 @@ INLINE void set_steps(float *to, const float *a, const float *b, int n_group, fl
     }
 }
 
+/* Integers are counted from the bits of 1.5 * 2^23 on, where a float's unit is 1: then the sum is a
+ * float already, counted(t) = 1.5 * 2^23 + t. Sums are less than 2^22. */
+#define COUNT_ZERO 0x1.8p23f
+
+/* t * step is fma(counted(t), step, lift) with a lift of -1.5 * 2^23 * step, to the same bits where
+ * the lift is exact: where a step has at most 22 bits. Stored ones have up to 19; only a scale
+ * makes more. Steps that are no numbers, or huge, go the long way too. */
+INLINE bool set_lift(float *to, const float *step, int n_group)
+{
+    uint32x4_t fits = vdupq_n_u32(~0u);
+    for (int g = 0; g < n_group; g++, to += PAIRS * 4, step += PAIRS * 4) {
+        float32x4_t s = vld1q_f32(step);
+        fits = vandq_u32(fits, vcaltq_f32(s, vdupq_n_f32(0x1p100f)));
+        vst1q_f32(to, vmulq_n_f32(s, -COUNT_ZERO));
+    }
+    return vminvq_u32(fits) != 0;
+}
+
 INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, dg_numbers_fn *row)
 {
     const int n_value = a->n_block * DG_QBLOCK, n_group = n_value / group_of(kind);
     panel->kind = kind;
+    panel->lifted = a->scale == 1;
     for (int c = 0; c < a->n_col; c += 2) {
         dg_numbers w[2];
         const uint8_t *src = (const uint8_t *)a->src + (size_t)c * a->stride;
@@ -57,6 +76,7 @@ INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, 
         }
         const int at = half * HALF_STEPS + pair * 4;
         set_steps(panel->step + at, w[0].step, w[1].step, n_group, a->scale);
+        panel->lifted &= set_lift(panel->lift + at, panel->step + at, n_group);
         if (kind == DG_Q_LEAST || kind == DG_Q_HALVES_LEAST)
             set_steps(panel->least + at, w[0].least, w[1].least, n_group, a->scale);
     }
@@ -66,25 +86,34 @@ DG_NUMBER_TYPES(DG_PACK)
 
 /* ---- the product ---- */
 
-/* Integers are counted from the bits of 1.5 * 2^23 on, where a float's unit is 1: then the sum is a
- * float already, and one subtraction makes it right, exactly. Sums are less than 2^22. */
-#define COUNT_FROM 0x4B400000
-INLINE float32x4_t counted(int32x4_t sum)
-{
-    return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(0x1.8p23f));
-}
-
 /* A tile of results: of each pair of rows and pair of columns, row 0 with both columns, then row 1.
  */
 typedef float32x4_t tile[TILE][PAIRS];
+typedef int32x4_t sums[TILE][PAIRS];
+
+/* What a block of a panel meets: the numbers, steps and so on of half its columns. */
+typedef struct half_block {
+    const int8_t *n;
+    const float *step, *least, *lift;
+} half_block;
+
+/* Four values from memory, and from nowhere else: a compiler would load them once and copy
+ * registers, but copies take the units that multiply, and loads do not. */
+INLINE float32x4_t load_again(const float *p)
+{
+    float32x4_t v;
+    __asm__ volatile("ldr %q0, %1" : "=w"(v) : "m"(*(const float(*)[4])p));
+    return v;
+}
 
 /* sum = the products of 8 * n_eight values from eight `first` on. */
-INLINE void sum_products(int32x4_t sum[TILE][PAIRS], const dg_qpair *const x[TILE], const int8_t *n,
-                         const int first, const int n_eight, const int rows)
+INLINE void sum_products(sums sum, const dg_qpair *const x[TILE], const int8_t *n, const int first,
+                         const int n_eight, const int rows)
 {
+    static const float start[4] = {COUNT_ZERO, COUNT_ZERO, COUNT_ZERO, COUNT_ZERO};
     for (int p = 0; p < rows; p++)
         for (int c = 0; c < PAIRS; c++)
-            sum[p][c] = vdupq_n_s32(COUNT_FROM);
+            sum[p][c] = vreinterpretq_s32_f32(load_again(start));
     for (int i = first; i < first + n_eight; i++) {
         int8x16_t w[PAIRS];
         for (int c = 0; c < PAIRS; c++)
@@ -94,6 +123,28 @@ INLINE void sum_products(int32x4_t sum[TILE][PAIRS], const dg_qpair *const x[TIL
             for (int c = 0; c < PAIRS; c++)
                 sum[p][c] = vmmlaq_s32(sum[p][c], both, w[c]);
         }
+    }
+}
+
+INLINE float32x4_t counted(int32x4_t sum)
+{
+    return vreinterpretq_f32_s32(sum);
+}
+
+/* The sum as a float, exactly. */
+INLINE float32x4_t uncounted(int32x4_t sum)
+{
+    return vsubq_f32(counted(sum), vdupq_n_f32(COUNT_ZERO));
+}
+
+/* part = sum * step. */
+INLINE void scale_sums(tile part, sums sum, const half_block *w, const bool lifted, const int rows)
+{
+    for (int c = 0; c < PAIRS; c++) {
+        float32x4_t step = vld1q_f32(w->step + 4 * c);
+        for (int p = 0; p < rows; p++)
+            part[p][c] = lifted ? vfmaq_f32(load_again(w->lift + 4 * c), counted(sum[p][c]), step)
+                                : vmulq_f32(uncounted(sum[p][c]), step);
     }
 }
 
@@ -107,25 +158,21 @@ INLINE void take_least(tile y, const float *least, const float32x4_t sum[TILE], 
     }
 }
 
-INLINE void add_block(tile y, const dg_qpair *const x[TILE], const int8_t *n, const float *step,
-                      const float *least, const dg_qkind kind, const int rows)
+INLINE void add_block(tile y, const dg_qpair *const x[TILE], const half_block *w,
+                      const dg_qkind kind, const bool lifted, const int rows)
 {
-    int32x4_t sum[TILE][PAIRS];
+    sums sum;
     float32x4_t xs[TILE];
     tile part;
     const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    sum_products(sum, x, n, 0, halves ? 2 : 4, rows);
-    for (int c = 0; c < PAIRS; c++) {
-        float32x4_t w = vld1q_f32(step + 4 * c);
-        for (int p = 0; p < rows; p++)
-            part[p][c] = vmulq_f32(counted(sum[p][c]), w);
-    }
+    sum_products(sum, x, w->n, 0, halves ? 2 : 4, rows);
+    scale_sums(part, sum, w, lifted, rows);
     if (halves) {
-        sum_products(sum, x, n, 2, 2, rows);
+        sum_products(sum, x, w->n, 2, 2, rows);
         for (int c = 0; c < PAIRS; c++) {
-            float32x4_t w = vld1q_f32(step + 4 * (PAIRS + c));
+            float32x4_t step = vld1q_f32(w->step + 4 * (PAIRS + c));
             for (int p = 0; p < rows; p++)
-                part[p][c] = vfmaq_f32(part[p][c], counted(sum[p][c]), w);
+                part[p][c] = vfmaq_f32(part[p][c], uncounted(sum[p][c]), step);
         }
     }
     for (int p = 0; p < rows; p++) {
@@ -136,7 +183,7 @@ INLINE void add_block(tile y, const dg_qpair *const x[TILE], const int8_t *n, co
     if (kind == DG_Q_LEAST) {
         for (int p = 0; p < rows; p++)
             xs[p] = vld1q_f32(x[p]->sum[0]);
-        take_least(y, least, xs, rows);
+        take_least(y, w->least, xs, rows);
     }
     if (kind == DG_Q_HALVES_LEAST)
         for (int half = 0; half < 2; half++) {
@@ -144,94 +191,152 @@ INLINE void add_block(tile y, const dg_qpair *const x[TILE], const int8_t *n, co
                 float32x4_t all = vld1q_f32(x[p]->half_sum[0]);
                 xs[p] = half ? vtrn2q_f32(all, all) : vtrn1q_f32(all, all);
             }
-            take_least(y, least + 4 * PAIRS * half, xs, rows);
+            take_least(y, w->least + 4 * PAIRS * half, xs, rows);
         }
 }
 
-/* Where rows of y go that nobody asked for, and columns beyond the last. */
-typedef struct spare {
-    float row[2 * TILE][HALF];
-} spare;
-
-/* `rows` pairs of rows times half a panel. row[i] has room for HALF columns. */
-INLINE void multiply_half(float *const row[2 * TILE], const dg_qpair *const from[TILE],
-                          const dg_qgemm_args *a, int half, const dg_qkind kind, const int rows)
+/* Results of rows 2p and 2p + 1 lie in y by pairs of columns, in memory row by row. */
+INLINE void load_rows(float32x4_t y[PAIRS], const float *row0, const float *row1)
 {
-    const int per_block = DG_QBLOCK / group_of(kind);
-    const int8_t *n = (const int8_t *)a->panel->n + half * HALF_N;
-    const float *step = a->panel->step + half * HALF_STEPS,
-                *least = a->panel->least + half * HALF_STEPS;
+    for (int c = 0; c < PAIRS; c += 2) {
+        float64x2_t low = vreinterpretq_f64_f32(vld1q_f32(row0 + 2 * c)),
+                    high = vreinterpretq_f64_f32(vld1q_f32(row1 + 2 * c));
+        y[c] = vreinterpretq_f32_f64(vzip1q_f64(low, high));
+        y[c + 1] = vreinterpretq_f32_f64(vzip2q_f64(low, high));
+    }
+}
+
+INLINE void store_rows(float *row0, float *row1, const float32x4_t y[PAIRS])
+{
+    for (int c = 0; c < PAIRS; c += 2) {
+        float64x2_t a = vreinterpretq_f64_f32(y[c]), b = vreinterpretq_f64_f32(y[c + 1]);
+        vst1q_f32(row0 + 2 * c, vreinterpretq_f32_f64(vzip1q_f64(a, b)));
+        vst1q_f32(row1 + 2 * c, vreinterpretq_f32_f64(vzip2q_f64(a, b)));
+    }
+}
+
+/* `rows` pairs of rows times half a panel; rows of `to` are ld apart and have HALF columns. */
+INLINE void multiply_half(float *to, size_t ld, const dg_qpair *const from[TILE],
+                          const dg_qgemm_args *a, int half, const dg_qkind kind, const bool lifted,
+                          const int rows)
+{
+    const int per_block = DG_QBLOCK / group_of(kind) * PAIRS * 4;
+    half_block w = {
+        .n = (const int8_t *)a->panel->n + half * HALF_N,
+        .step = a->panel->step + half * HALF_STEPS,
+        .least = a->panel->least + half * HALF_STEPS,
+        .lift = a->panel->lift + half * HALF_STEPS,
+    };
     const dg_qpair *x[TILE];
     tile y;
     for (int p = 0; p < rows; p++) {
         x[p] = from[p];
         for (int c = 0; c < PAIRS; c++)
-            y[p][c] = a->add ? vcombine_f32(vld1_f32(row[2 * p] + 2 * c),
-                                            vld1_f32(row[2 * p + 1] + 2 * c))
-                             : vdupq_n_f32(0);
+            y[p][c] = vdupq_n_f32(0);
     }
+    if (a->add)
+        for (int p = 0; p < rows; p++)
+            load_rows(y[p], to + (size_t)(2 * p) * ld, to + (size_t)(2 * p + 1) * ld);
     for (int b = 0; b < a->n_block; b++) {
-        add_block(y, x, n, step, least, kind, rows);
+        add_block(y, x, &w, kind, lifted, rows);
         for (int p = 0; p < rows; p++)
             x[p]++;
-        n += DG_QBLOCK * HALF;
-        step += per_block * PAIRS * 4;
-        least += per_block * PAIRS * 4;
+        w.n += DG_QBLOCK * HALF;
+        w.step += per_block;
+        w.least += per_block;
+        w.lift += per_block;
     }
     for (int p = 0; p < rows; p++)
-        for (int c = 0; c < PAIRS; c++) {
-            vst1_f32(row[2 * p] + 2 * c, vget_low_f32(y[p][c]));
-            vst1_f32(row[2 * p + 1] + 2 * c, vget_high_f32(y[p][c]));
-        }
+        store_rows(to + (size_t)(2 * p) * ld, to + (size_t)(2 * p + 1) * ld, y[p]);
+}
+
+/* A tile that is not all asked for has a place of its own: `in` fills it, else the results that y
+ * has room for are taken from it. Row 0 of the tile is row `at` of y. */
+static void copy_tile(float spare[2 * TILE][HALF], const dg_qgemm_args *a, int at, int n_tile,
+                      int c, bool in)
+{
+    size_t bytes = (size_t)dg_min(HALF, a->n_col - c) * sizeof(float);
+    for (int i = dg_max(0, -at); i < n_tile && at + i < a->n_row; i++) {
+        float *row = a->y + (size_t)(at + i) * a->ldy + c;
+        memcpy(in ? spare[i] : row, in ? row : spare[i], bytes);
+    }
+}
+
+/* The next rows on their way from the second-level cache. */
+INLINE void fetch_ahead(const dg_qgemm_args *a, int first, const int rows)
+{
+    if (2 * (first + rows) > a->first_row + a->n_row)
+        return;
+    for (int p = 0; p < rows; p++) {
+        const char *x = (const char *)(a->x + (size_t)(first + p) * a->ldx);
+        for (int i = 0; i < a->n_block * (int)sizeof *a->x; i += 64)
+            __builtin_prefetch(x + i, 0, 3);
+    }
 }
 
 /* `rows` pairs of rows from pair `first` on, both a constant at every call. */
-INLINE void multiply(const dg_qgemm_args *a, int first, const dg_qkind kind, const int rows)
+INLINE void multiply(const dg_qgemm_args *a, int first, const dg_qkind kind, const bool lifted,
+                     const int rows)
 {
+    const int at = 2 * first - a->first_row;
+    const bool inside = at >= 0 && at + 2 * rows <= a->n_row;
     const dg_qpair *x[TILE];
     for (int p = 0; p < rows; p++)
         x[p] = a->x + (size_t)(first + p) * a->ldx;
+    fetch_ahead(a, first + rows, rows);
     for (int c = 0; c < a->n_col; c += HALF) {
-        const int n_col = dg_min(HALF, a->n_col - c);
-        spare s = {0};
-        float *row[2 * TILE], *to[2 * TILE];
-        for (int i = 0; i < 2 * rows; i++) {
-            int at = 2 * first + i - a->first_row;
-            row[i] = at >= 0 && at < a->n_row ? a->y + (size_t)at * a->ldy + c : NULL;
-            to[i] = row[i] && n_col == HALF ? row[i] : s.row[i];
-            if (row[i] && to[i] != row[i] && a->add)
-                memcpy(to[i], row[i], (size_t)n_col * sizeof *to[i]);
+        float spare[2 * TILE][HALF];
+        const bool whole = inside && a->n_col - c >= HALF;
+        if (!whole) {
+            memset(spare, 0, sizeof spare);
+            if (a->add)
+                copy_tile(spare, a, at, 2 * rows, c, true);
         }
-        multiply_half(to, x, a, c / HALF, kind, rows);
-        for (int i = 0; i < 2 * rows; i++)
-            if (row[i] && to[i] != row[i])
-                memcpy(row[i], to[i], (size_t)n_col * sizeof *to[i]);
+        multiply_half(whole ? a->y + (size_t)at * a->ldy + c : spare[0], whole ? a->ldy : HALF, x,
+                      a, c / HALF, kind, lifted, rows);
+        if (!whole)
+            copy_tile(spare, a, at, 2 * rows, c, false);
     }
 }
 
-INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
+/* Three pairs of rows are 24 registers of sums and results; halves of a block need more of them. */
+INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind, const bool lifted)
 {
+    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
+    const int tall = halves ? 2 : TILE;
     int pair = a->first_row / 2, end = dg_ceil_div(a->first_row + a->n_row, 2);
-    for (; pair + TILE <= end; pair += TILE)
-        multiply(a, pair, kind, TILE);
-    for (; pair < end; pair++)
-        multiply(a, pair, kind, 1);
+    for (; pair + tall <= end; pair += tall)
+        multiply(a, pair, kind, lifted, tall);
+    if (tall > 2 && pair + 2 <= end) {
+        multiply(a, pair, kind, lifted, 2);
+        pair += 2;
+    }
+    if (pair < end)
+        multiply(a, pair, kind, lifted, 1);
+}
+
+INLINE void multiply_kind(const dg_qgemm_args *a, const dg_qkind kind)
+{
+    if (a->panel->lifted)
+        multiply_all(a, kind, true);
+    else
+        multiply_all(a, kind, false);
 }
 
 static void gemm(const dg_qgemm_args *a)
 {
     switch (a->panel->kind) {
     case DG_Q_PLAIN:
-        multiply_all(a, DG_Q_PLAIN);
+        multiply_kind(a, DG_Q_PLAIN);
         break;
     case DG_Q_LEAST:
-        multiply_all(a, DG_Q_LEAST);
+        multiply_kind(a, DG_Q_LEAST);
         break;
     case DG_Q_HALVES:
-        multiply_all(a, DG_Q_HALVES);
+        multiply_kind(a, DG_Q_HALVES);
         break;
     case DG_Q_HALVES_LEAST:
-        multiply_all(a, DG_Q_HALVES_LEAST);
+        multiply_kind(a, DG_Q_HALVES_LEAST);
         break;
     }
 }

@@ -7,4 +7,8 @@
 dg_gemm_panel_fn dg_gemm_panel_avx2;
 void dg_vector_set_avx2(dg_kernels *k); /* all kernels but the matrix product */
 
+/* Products on quantised weights. */
+dg_quantise_fn dg_quantise_avx2;
+extern const dg_qkernels dg_quantised_avx2;
+
 #endif

@@ -960,6 +960,8 @@ const char *cudaGetErrorString(cudaError_t error)
         return "the driver is too old";
     case cudaErrorInvalidDevice:
         return "invalid device ordinal";
+    case cudaErrorNoKernelImageForDevice:
+        return "no kernel image is available for execution on the device";
     case cudaErrorStreamCaptureUnsupported:
         return "operation not permitted when stream is capturing";
     }

@@ -2,6 +2,7 @@
  * arguments; what would fail in a capture on a device (waiting, allocating) fails here too. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "cuda_runtime.h"
 
 typedef struct emu_node {
@@ -173,7 +174,69 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
     return cudaSuccess;
 }
 
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(out, flags);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = *greatest = 0;
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamDestroy(cudaStream_t)
 {
+    return cudaSuccess;
+}
+
+/* ---- events: what was launched before has run to its end ---- */
+
+struct emu_event {
+    bool recorded, untimed; /* untimed: only waited for, in a capture as well */
+    struct timespec at;
+};
+
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    *out = (cudaEvent_t)calloc(1, sizeof **out);
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
+{
+    if (recording)
+        return event->untimed ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+    event->recorded = !event->untimed;
+    clock_gettime(CLOCK_MONOTONIC, &event->at);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    cudaError_t error = cudaEventCreate(out);
+    if (!error)
+        (*out)->untimed = flags & cudaEventDisableTiming;
+    return error;
+}
+
+/* All streams' work is done in the order in which it is given. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    if (!from->recorded || !to->recorded)
+        return cudaErrorInvalidValue;
+    *ms = 1e3f * (float)(to->at.tv_sec - from->at.tv_sec) +
+          1e-6f * (float)(to->at.tv_nsec - from->at.tv_nsec);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
     return cudaSuccess;
 }

@@ -1,0 +1,262 @@
+/* Products on quantised weights with AVX2: two products of bytes at a time are added to 16 bits
+ * (VPMADDUBSW), two of those to 32. */
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+#include "base/common.h"
+#include "cpu/x86/kernels_avx2.h"
+#include "cpu/x86/lanes_avx2.h"
+#include "cpu/x86/pack_x86.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { WIDTH = 8 /* columns of a register */, ROWS = 4 /* of a tile */ };
+
+/* ---- activations ---- */
+
+INLINE int32_t largest_of(const __m256 x[4])
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
+    __m256i most = _mm256_setzero_si256();
+    for (int i = 0; i < 4; i++)
+        most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(x[i]), magnitude));
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4E));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xB1));
+    return _mm_cvtsi128_si32(m);
+}
+
+/* The sum of the first eight: as distances from -128. */
+INLINE int sum_of_bytes(__m128i n)
+{
+    __m128i far = _mm_sad_epu8(_mm_xor_si128(n, _mm_set1_epi8(-128)), _mm_setzero_si128());
+    return _mm_cvtsi128_si32(far) - 8 * 128;
+}
+
+/* Bits of magnitudes are ordered like the numbers; infinity and NaN are the largest. */
+INLINE void set_block(dg_qpair *out, int which, const float *from)
+{
+    __m256 x[4];
+    for (int i = 0; i < 4; i++)
+        x[i] = _mm256_loadu_ps(from + 8 * i);
+    int32_t bits = largest_of(x);
+    float largest;
+    memcpy(&largest, &bits, sizeof largest);
+    bool finite = bits < 0x7F800000, some = finite && largest >= 0x1p-100f;
+    float inverse = some ? 127 / largest : 0, step = some ? largest / 127 : finite ? 0 : NAN;
+    int sum[2] = {0, 0};
+    for (int i = 0; i < 4; i++) {
+        __m256i n = _mm256_cvtps_epi32(_mm256_mul_ps(x[i], _mm256_set1_ps(inverse)));
+        n = some ? n : _mm256_setzero_si256();
+        __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1)),
+                bytes = _mm_packs_epi16(words, words);
+        _mm_storel_epi64((__m128i *)out->n[i][which], bytes);
+        sum[i / 2] += sum_of_bytes(bytes);
+    }
+    for (int i = 0; i < 2; i++) {
+        out->step[which][i] = step;
+        out->sum[which][i] = step * (float)(sum[0] + sum[1]);
+        out->half_sum[which][i] = step * (float)sum[i];
+        out->bias[which][i] = -128 * sum[i];
+    }
+}
+
+void dg_quantise_avx2(dg_qpair *out, int which, const float *x, int n_block)
+{
+    for (int b = 0; b < n_block; b++)
+        set_block(&out[b], which, x + b * DG_QBLOCK);
+}
+
+/* ---- weights ---- */
+
+/* Numbers are made unsigned, except those of a whole byte. */
+INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, dg_numbers_fn *row)
+{
+    pack_columns(panel, a, kind, row, panel->most > 255 ? 0 : panel->up);
+}
+
+DG_NUMBER_TYPES(DG_PACK)
+
+/* ---- the product ---- */
+
+/* What is constant in each of the functions that are made below. */
+typedef struct form {
+    dg_qkind kind;
+    int per; /* sums of two products of which 16 bits hold the sum; 0: numbers are signed bytes */
+} form;
+
+/* One row of x: its blocks, and which row of the pair it is. */
+typedef struct line {
+    const dg_qpair *x;
+    int which;
+} line;
+
+INLINE __m256i four_of(const line *l, int four)
+{
+    int32_t bytes;
+    memcpy(&bytes, &l->x->n[four / 2][l->which][four % 2 * 4], sizeof bytes);
+    return _mm256_set1_epi32(bytes);
+}
+
+/* sum[r] = the products of `count` fours from the first on, for `rows` rows. The instruction takes
+ * one side unsigned: signed weights give their sign to x, which leaves room for two products in 16
+ * bits (2 * 128 * 127 < 2^15). */
+INLINE void sum_fours(__m256i sum[ROWS], const line l[ROWS], const uint8_t *n, const int first,
+                      const int count, const int per, const int rows)
+{
+    const __m256i ones = _mm256_set1_epi16(1);
+    const int run = per ? per : 1;
+#pragma GCC unroll 8
+    for (int i = 0; i < count; i += run) {
+        __m256i twos[ROWS];
+#pragma GCC unroll 8
+        for (int k = i; k < i + run; k++) {
+            const __m256i w = _mm256_load_si256((const __m256i *)(n + (first + k) * 4 * DG_QCOLS)),
+                          size = _mm256_abs_epi8(w);
+            for (int r = 0; r < rows; r++) {
+                const __m256i x = four_of(&l[r], first + k),
+                              t = per ? _mm256_maddubs_epi16(w, x)
+                                      : _mm256_maddubs_epi16(size, _mm256_sign_epi8(x, w));
+                twos[r] = k == i ? t : _mm256_add_epi16(twos[r], t);
+            }
+        }
+        for (int r = 0; r < rows; r++) {
+            const __m256i t = _mm256_madd_epi16(twos[r], ones);
+            sum[r] = i ? _mm256_add_epi32(sum[r], t) : t;
+        }
+    }
+}
+
+/* Takes off what making the weights unsigned added, of one half of the block or both; `shift` makes
+ * it out of 128 times the sum of x. */
+INLINE __m256i lowered(__m256i sum, const line *l, int half, bool both, __m128i shift)
+{
+    const int32_t *bias = l->x->bias[l->which];
+    const __m256i by = _mm256_set1_epi32(both ? bias[0] + bias[1] : bias[half]);
+    return _mm256_add_epi32(sum, _mm256_sra_epi32(by, shift));
+}
+
+/* Takes off least values times sums of x. */
+INLINE void take_least(__m256 y[ROWS], const line l[ROWS], const float *least, const form f,
+                       const int rows)
+{
+    for (int r = 0; r < rows; r++) {
+        const dg_qpair *x = l[r].x;
+        const int which = l[r].which;
+        if (f.kind == DG_Q_LEAST)
+            y[r] = _mm256_fnmadd_ps(_mm256_load_ps(least), _mm256_set1_ps(x->sum[which][0]), y[r]);
+        for (int h = 0; h < 2 && f.kind == DG_Q_HALVES_LEAST; h++)
+            y[r] = _mm256_fnmadd_ps(_mm256_load_ps(least + h * DG_QCOLS),
+                                    _mm256_set1_ps(x->half_sum[which][h]), y[r]);
+    }
+}
+
+/* One block of 32: `rows` rows times eight columns. */
+INLINE void add_block(__m256 y[ROWS], const line l[ROWS], const uint8_t *n, const float *step,
+                      const form f, __m128i shift, const int rows)
+{
+    const bool halves = f.kind == DG_Q_HALVES || f.kind == DG_Q_HALVES_LEAST,
+               low = f.per && (f.kind == DG_Q_PLAIN || f.kind == DG_Q_HALVES);
+    __m256i sum[ROWS];
+    __m256 part[ROWS];
+    for (int h = 0; h < (halves ? 2 : 1); h++) {
+        const __m256 w = _mm256_load_ps(step + h * DG_QCOLS);
+        sum_fours(sum, l, n, 4 * h, halves ? 4 : 8, f.per, rows);
+        for (int r = 0; r < rows; r++) {
+            if (low)
+                sum[r] = lowered(sum[r], &l[r], h, !halves, shift);
+            const __m256 t = _mm256_cvtepi32_ps(sum[r]);
+            part[r] = h ? _mm256_fmadd_ps(t, w, part[r]) : _mm256_mul_ps(t, w);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        y[r] = _mm256_fmadd_ps(part[r], _mm256_set1_ps(l[r].x->step[l[r].which][0]), y[r]);
+}
+
+/* `rows` rows times eight columns from column c on; to[r] has room for eight. */
+INLINE void multiply_eight(float *const to[ROWS], const line from[ROWS], const dg_qgemm_args *a,
+                           int c, const form f, const int rows)
+{
+    const dg_qpanel *p = a->panel;
+    const int per_block = DG_QBLOCK / group_of(f.kind);
+    const __m128i shift = _mm_cvtsi32_si128(p->up ? 7 - __builtin_ctz((unsigned)p->up) : 0);
+    __m256 y[ROWS];
+    line l[ROWS];
+    for (int r = 0; r < rows; r++) {
+        l[r] = from[r];
+        y[r] = a->add ? _mm256_loadu_ps(to[r]) : _mm256_setzero_ps();
+    }
+    for (int b = 0; b < a->n_block; b++) {
+        const int at = b * per_block * DG_QCOLS + c;
+        add_block(y, l, p->n + b * DG_QBLOCK * DG_QCOLS + 4 * c, p->step + at, f, shift, rows);
+        take_least(y, l, p->least + at, f, rows);
+        for (int r = 0; r < rows; r++)
+            l[r].x++;
+    }
+    for (int r = 0; r < rows; r++)
+        _mm256_storeu_ps(to[r], y[r]);
+}
+
+/* `rows` rows from row `first` on; a constant at every call. */
+INLINE void multiply(const dg_qgemm_args *a, int first, const form f, const int rows)
+{
+    line l[ROWS];
+    for (int r = 0; r < rows; r++) {
+        int row = a->first_row + first + r;
+        l[r] = (line){a->x + (size_t)(row / 2) * a->ldx, row % 2};
+    }
+    for (int c = 0; c < a->n_col; c += WIDTH) {
+        const size_t n_col = (size_t)dg_min(WIDTH, a->n_col - c);
+        float spare[ROWS][WIDTH] = {0}, *row[ROWS], *to[ROWS];
+        for (int r = 0; r < rows; r++) {
+            row[r] = a->y + (size_t)(first + r) * a->ldy + c;
+            to[r] = n_col == WIDTH ? row[r] : spare[r];
+            if (n_col < WIDTH && a->add)
+                memcpy(spare[r], row[r], n_col * sizeof *row[r]);
+        }
+        multiply_eight(to, l, a, c, f, rows);
+        for (int r = 0; r < rows && n_col < WIDTH; r++)
+            memcpy(row[r], spare[r], n_col * sizeof *row[r]);
+    }
+}
+
+INLINE void multiply_all(const dg_qgemm_args *a, const form f)
+{
+    int row = 0;
+    for (; row + ROWS <= a->n_row; row += ROWS)
+        multiply(a, row, f, ROWS);
+    for (; row < a->n_row; row++)
+        multiply(a, row, f, 1);
+}
+
+/* Two products of a number up to `most` and one up to 127: so many such sums fit into 16 bits. */
+static int per_of(int most)
+{
+    return most <= 15 ? 8 : most <= 31 ? 4 : most <= 63 ? 2 : 0;
+}
+
+static void gemm(const dg_qgemm_args *a)
+{
+    const dg_qkind kind = a->panel->kind;
+    const int per = per_of(a->panel->most);
+    if (kind == DG_Q_PLAIN && per == 0)
+        multiply_all(a, (form){DG_Q_PLAIN, 0});
+    else if (kind == DG_Q_PLAIN)
+        multiply_all(a, (form){DG_Q_PLAIN, 4});
+    else if (kind == DG_Q_LEAST && per == 8)
+        multiply_all(a, (form){DG_Q_LEAST, 8});
+    else if (kind == DG_Q_LEAST)
+        multiply_all(a, (form){DG_Q_LEAST, 4});
+    else if (kind == DG_Q_HALVES && per == 2)
+        multiply_all(a, (form){DG_Q_HALVES, 2});
+    else if (kind == DG_Q_HALVES)
+        multiply_all(a, (form){DG_Q_HALVES, 4});
+    else
+        multiply_all(a, (form){DG_Q_HALVES_LEAST, 4});
+}
+
+const dg_qkernels dg_quantised_avx2 = {
+    .quantise = dg_quantise_avx2,
+    .pack = {DG_NUMBER_TYPES(DG_PACK_ENTRY)},
+    .gemm = gemm,
+};

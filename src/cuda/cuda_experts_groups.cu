@@ -1,0 +1,458 @@
+/* Experts with many rows on sm_90a, gate and up or down, by warpgroups: weights go from their
+ * fragments into registers, rows are the columns of wgmma, so that neither is moved about in shared
+ * memory.
+ *
+ * A block for each multiprocessor takes items: a piece of up to 128 of an expert's rows, 8 tiles of
+ * gate's weights and up's of the same channels, or 16 of down's. One warpgroup fills a ring of
+ * stages of 64 values of k, weights by bulk copies and rows by gathering; two multiply. Each has
+ * four tiles of both sides and all rows, or, where an item has no more tiles, half of the rows.
+ * Results go through shared memory, so that they leave in whole lines.
+ *
+ * A result is one chain of ascending k, as in cuda_stream.cuh: it has the same bits. */
+#include "cuda/cuda_experts.cuh"
+#include "cuda/cuda_formats.cuh"
+#include "cuda/cuda_panels.cuh"
+
+enum {
+    SIDE_TILES = 8, /* of each of an item's two sides */
+    GROUP_TILES = 4,
+    FILLERS = 128,
+    MULTIPLIERS = 256,
+    GROUP_THREADS = FILLERS + MULTIPLIERS,
+    STAGES = 4,
+    X_BYTES = DG_GROUP_ROWS * SLAB_ROW_BYTES,
+    OUT_BYTES = DG_GROUP_ROWS * SLAB_ROW_BYTES, /* 64 channels of a warpgroup's rows */
+};
+
+/* What a block works at; thread 0 of those that fill finds it out. */
+struct group_item {
+    int expert, first, n; /* rows, as places; n = 0: nothing, and never again */
+    int tile[2], n_tile[2], unused;
+};
+
+template <class F> struct group_stage {
+    static constexpr int TILE_BYTES = packed_unit<F>::BYTES,
+                         BYTES = 2 * SIDE_TILES * TILE_BYTES + X_BYTES;
+    static_assert(F::UNIT == 64, "a stage has a unit of k");
+    static_assert(BYTES % 1024 == 0, "slabs are aligned");
+};
+
+struct group_control {
+    uint64_t full[STAGES], empty[STAGES];
+    group_item item[STAGES];
+    int next[2];
+};
+
+template <class F> struct group_ring {
+    unsigned char *memory;
+    group_control *control;
+    int slot, turn;
+    __device__ __forceinline__ unsigned char *x(void) const
+    {
+        return memory + slot * group_stage<F>::BYTES;
+    }
+    __device__ __forceinline__ unsigned char *w(int side, int tile) const
+    {
+        return x() + X_BYTES + (side * SIDE_TILES + tile) * group_stage<F>::TILE_BYTES;
+    }
+    __device__ __forceinline__ unsigned char *results(int group) const
+    {
+        return memory + STAGES * group_stage<F>::BYTES + group * OUT_BYTES;
+    }
+    __device__ __forceinline__ uint64_t *full(void) const
+    {
+        return control->full + slot;
+    }
+    __device__ __forceinline__ void advance(void)
+    {
+        if (++slot == STAGES) {
+            slot = 0;
+            turn++;
+        }
+    }
+};
+
+template <class F> static constexpr int shared_bytes(void)
+{
+    return STAGES * group_stage<F>::BYTES + 2 * OUT_BYTES + (int)sizeof(group_control);
+}
+
+/* ---- items ---- */
+
+/* Tiles whose channels are wanted. */
+static __host__ __device__ __forceinline__ int wanted_tiles(const dg_stream_job &job)
+{
+    return min((job.out.ld + 15) / 16, job.n_group * job.tiles);
+}
+
+static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_job &job)
+{
+    int each = job.down ? 2 * SIDE_TILES : SIDE_TILES;
+    return (wanted_tiles(job) + each - 1) / each;
+}
+
+static __device__ __forceinline__ group_item item_at(const dg_stream_job &job, int number, int each)
+{
+    dg_expert_piece piece = job.piece[number / each];
+    int tiles = wanted_tiles(job), within = number % each;
+    group_item item = {};
+    item.expert = piece.expert;
+    item.first = piece.first;
+    item.n = piece.n;
+    for (int side = 0; side < 2; side++) {
+        item.tile[side] = (job.down ? 2 * within + side : within) * SIDE_TILES;
+        item.n_tile[side] = max(0, min((int)SIDE_TILES, tiles - item.tile[side]));
+    }
+    return item;
+}
+
+/* ---- the warpgroup that fills the ring ---- */
+
+/* What a thread copies of an item: lanes 0 ... 15 of the first warp a tile of weights each, all of
+ * them a piece of 16 bytes of rows 16 apart. */
+struct fill_source {
+    const unsigned char *w, *x;
+    uint32_t row[DG_GROUP_ROWS / 16]; /* where they begin, in 16 bytes */
+    int n_row;
+};
+
+template <class F>
+static __device__ __forceinline__ void find_source(fill_source &from, const dg_stream_job &job,
+                                                   const group_item &item, int thread)
+{
+    constexpr size_t BYTES = packed_unit<F>::BYTES;
+    int side = thread / SIDE_TILES, tile = thread % SIDE_TILES;
+    from.w = NULL;
+    if (side < 2 && tile < (side ? item.n_tile[1] : item.n_tile[0])) {
+        int at = (side ? item.tile[1] : item.tile[0]) + tile;
+        size_t first = (size_t)(at / job.tiles) * (size_t)job.n_unit * (size_t)job.tiles +
+                       (size_t)(at % job.tiles);
+        from.w = (side ? job.w[1] : job.w[0]) + (size_t)item.expert * job.mat_bytes + first * BYTES;
+    }
+    from.x = job.x + thread % 8 * 16;
+    from.n_row = (item.n + 15) / 16;
+#pragma unroll
+    for (int i = 0; i < DG_GROUP_ROWS / 16; i++) {
+        int place = item.first + min(16 * i + thread / 8, item.n - 1);
+        from.row[i] = (uint32_t)(job.row ? job.row[place] : place) * (uint32_t)(job.x_bytes / 16);
+    }
+}
+
+template <class F> static __device__ __forceinline__ void await_empty(const group_ring<F> &ring)
+{
+    if (ring.turn > 0)
+        dg_mbar_wait(ring.control->empty + ring.slot, (ring.turn - 1) & 1);
+}
+
+template <class F>
+static __device__ __forceinline__ void fill_item(group_ring<F> &ring, const dg_stream_job &job,
+                                                 const group_item &item, int thread)
+{
+    constexpr int BYTES = packed_unit<F>::BYTES;
+    fill_source from;
+    find_source<F>(from, job, item, thread);
+    for (int unit = 0; unit < job.n_unit; unit++, ring.advance()) {
+        uint64_t *full = ring.full();
+        unsigned char *x = ring.x() + slab_offset(thread / 8, thread % 8);
+        await_empty(ring);
+        if (thread == 0) {
+            if (unit == 0)
+                ring.control->item[ring.slot] = item;
+            dg_mbar_expect(full, (uint32_t)((item.n_tile[0] + item.n_tile[1]) * BYTES));
+        }
+        if (thread < 32)
+            __syncwarp();
+        if (from.w) {
+            dg_bulk_g2s(ring.w(thread / SIDE_TILES, thread % SIDE_TILES), from.w, BYTES, full);
+            from.w += (size_t)job.tiles * BYTES;
+        }
+#pragma unroll
+        for (int i = 0; i < DG_GROUP_ROWS / 16; i++)
+            if (i < from.n_row)
+                dg_cp_async16(x + i * 16 * SLAB_ROW_BYTES, from.x + (size_t)from.row[i] * 16);
+        from.x += SLAB_ROW_BYTES;
+        dg_cp_async_mbar_arrive(full);
+    }
+}
+
+/* The number of the next item is asked for while this one is filled in. */
+template <class F>
+static __device__ __forceinline__ void fill(group_ring<F> ring, const dg_stream_job &job)
+{
+    int thread = (int)threadIdx.x - MULTIPLIERS, each = items_of_piece(job),
+        n_item = *job.n_piece * each, turn = 0;
+    for (int number = (int)blockIdx.x; number < n_item; turn ^= 1) {
+        int taken = thread == 0 ? atomicAdd(job.next, 1) : 0;
+        fill_item(ring, job, item_at(job, number, each), thread);
+        if (thread == 0)
+            ring.control->next[turn] = (int)gridDim.x + taken;
+        dg_bar_sync(1, FILLERS);
+        number = ring.control->next[turn];
+    }
+    await_empty(ring);
+    if (thread == 0) {
+        ring.control->item[ring.slot] = group_item{};
+        dg_mbar_arrive(ring.full());
+    }
+    dg_mbar_arrive(ring.full());
+}
+
+/* ---- a warpgroup that multiplies ---- */
+
+/* Its own threads wait for each other; numbers of barriers are best constants. */
+static __device__ __forceinline__ void group_sync(int group)
+{
+    if (group)
+        dg_bar_sync(2, 128);
+    else
+        dg_bar_sync(3, 128);
+}
+
+/* Its share of an item: four tiles of both sides from `tile` on, rows from `row` on. */
+struct group_share {
+    int tile, row, n;
+};
+
+static __device__ __forceinline__ group_share share_of(const group_item &item, int group)
+{
+    int eights = (item.n + 7) / 8, half = (eights + 1) / 2 * 8;
+    if (item.n_tile[0] > GROUP_TILES)
+        return group_share{group * GROUP_TILES, 0, item.n};
+    return group ? group_share{0, half, max(item.n - half, 0)}
+                 : group_share{0, 0, min(half, item.n)};
+}
+
+/* A warp's fragments of 32 values of k, of its tile of both sides. */
+struct side_fragments {
+    uint32_t a[2][2][4];
+};
+
+template <class F>
+static __device__ __forceinline__ void load_sides(side_fragments &f, const group_ring<F> &ring,
+                                                  int tile, int half)
+{
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+        const unsigned char *w = ring.w(side, tile);
+        typename F::raw raw;
+        typename F::scales scales;
+        F::begin(scales, w, lane);
+        F::load(raw, w + F::HEAD, half, lane);
+        F::convert(f.a[side], raw, scales, half);
+    }
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        warpgroup_settle(f.a[i / 8][i / 4 % 2][i % 4]);
+}
+
+/* Results of both sides for up to 128 rows. */
+enum { EIGHTS = DG_GROUP_ROWS / 8 };
+
+template <class F, int N>
+static __device__ __forceinline__ void multiply_half(float acc[2][EIGHTS][4],
+                                                     const side_fragments &f,
+                                                     const unsigned char *x, int half)
+{
+    warpgroup_begin();
+#pragma unroll
+    for (int step = 0; step < 2; step++)
+#pragma unroll
+        for (int side = 0; side < 2; side++)
+            panel_mma<F::FORM, N>(acc[side], f.a[side][step], x, 2 * half + step);
+    warpgroup_commit();
+    warpgroup_wait<1>();
+}
+
+static __device__ __forceinline__ void give_back(uint64_t *empty, int slot)
+{
+    if (slot >= 0 && threadIdx.x % 32 == 0)
+        dg_mbar_arrive(empty + slot);
+}
+
+/* The fragments of one half of a stage are loaded while the other half's products run. A stage is
+ * given back when its last products have ended. */
+template <class F, int N>
+static __device__ __forceinline__ void multiply_item(float acc[2][EIGHTS][4], group_ring<F> &ring,
+                                                     const group_share &share, int n_unit)
+{
+    int tile = share.tile + (int)threadIdx.x / 32 % 4, before = -1;
+    side_fragments f[2];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        warpgroup_settle(acc[i % 2][i / 8][i / 2 % 4]);
+    for (int unit = 0; unit < n_unit; unit++) {
+        const unsigned char *x = ring.x() + share.row * SLAB_ROW_BYTES;
+        dg_mbar_wait(ring.full(), ring.turn & 1);
+        warpgroup_publish();
+        load_sides(f[0], ring, tile, 0);
+        multiply_half<F, N>(acc, f[0], x, 0);
+        give_back(ring.control->empty, before);
+        load_sides(f[1], ring, tile, 1);
+        multiply_half<F, N>(acc, f[1], x, 1);
+        before = ring.slot;
+        ring.advance();
+    }
+    warpgroup_wait<0>();
+    give_back(ring.control->empty, before);
+}
+
+/* Two rows of one channel: v[0], v[1]. */
+static __device__ __forceinline__ void result_of(float v[2], const dg_stream_job &job,
+                                                 const float acc[2][EIGHTS][4],
+                                                 const float factor[2], int side, int j, int i)
+{
+#pragma unroll
+    for (int t = 0; t < 2; t++)
+        v[t] = job.factor *
+               (job.down ? acc[side][j][i + t] * factor[side]
+                         : gated(acc[0][j][i + t] * factor[0], acc[1][j][i + t] * factor[1]));
+}
+
+/* A side's 64 channels of n rows, as a slab. */
+static __device__ __forceinline__ void collect_side(unsigned char *slab, const dg_stream_job &job,
+                                                    const float acc[2][EIGHTS][4],
+                                                    const float factor[2], int side, int n)
+{
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 % 4;
+#pragma unroll
+    for (int j = 0; j < EIGHTS; j++) {
+        if (j * 8 >= n)
+            break;
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            float v[2];
+            result_of(v, job, acc, factor, side, j, i);
+            channel_pair pair = pair_channels(v[0], v[1]);
+            int row = j * 8 + lane % 4 * 2 + lane / 4 % 2;
+            store_pair(slab + slab_offset(row, warp * 2 + i / 2), job.out.form,
+                       (size_t)(lane / 4 & ~1), pair);
+        }
+    }
+}
+
+static __device__ __forceinline__ void send_side(const unsigned char *slab,
+                                                 const dg_stream_job &job, const group_item &item,
+                                                 const group_share &share, int side)
+{
+    int thread = (int)threadIdx.x % 128, piece = thread % 8,
+        channel = (item.tile[side] + share.tile) * 16 + piece * 8;
+    uint16_t *out = (uint16_t *)job.out.data + (size_t)(item.first + share.row) * job.out.ld;
+    if (channel >= job.out.ld)
+        return;
+    for (int row = thread / 8; row < share.n; row += 16)
+        *(uint4 *)(out + (size_t)row * job.out.ld + channel) =
+            *(const uint4 *)(slab + slab_offset(row, piece));
+}
+
+static __device__ __forceinline__ void store_item(unsigned char *slab, const dg_stream_job &job,
+                                                  const group_item &item, const group_share &share,
+                                                  const float acc[2][EIGHTS][4])
+{
+    int group = (int)threadIdx.x / 128;
+    float factor[2] = {factor_of(job.scale[0], item.expert), factor_of(job.scale[1], item.expert)};
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+        if (side > 0 && !job.down)
+            break;
+        group_sync(group); /* what was there has been sent */
+        collect_side(slab, job, acc, factor, side, share.n);
+        group_sync(group);
+        send_side(slab, job, item, share, side);
+    }
+}
+
+/* Without rows of its own: only keeps the ring going. */
+template <class F> static __device__ __forceinline__ void pass_item(group_ring<F> &ring, int n_unit)
+{
+    for (int unit = 0; unit < n_unit; unit++, ring.advance()) {
+        dg_mbar_wait(ring.full(), ring.turn & 1);
+        __syncwarp();
+        give_back(ring.control->empty, ring.slot);
+    }
+}
+
+/* Products for as many rows as there are, or a few more: those read what was there before and are
+ * not stored. With a fourth loop the compiler would run out of registers and have each product wait
+ * for the one before. */
+template <class F>
+static __device__ __forceinline__ void multiply_rows(float acc[2][EIGHTS][4], group_ring<F> &ring,
+                                                     const group_share &share, int n_unit)
+{
+    if (share.n == 0)
+        pass_item(ring, n_unit);
+    else if (share.n <= 64)
+        multiply_item<F, 64>(acc, ring, share, n_unit);
+    else if (share.n <= 96)
+        multiply_item<F, 96>(acc, ring, share, n_unit);
+    else
+        multiply_item<F, 128>(acc, ring, share, n_unit);
+}
+
+template <class F>
+static __device__ __forceinline__ void multiply(group_ring<F> ring, const dg_stream_job &job)
+{
+    for (;;) {
+        dg_mbar_wait(ring.full(), ring.turn & 1);
+        group_item item = ring.control->item[ring.slot];
+        if (item.n == 0)
+            return;
+        group_share share = share_of(item, (int)threadIdx.x / 128);
+        float acc[2][EIGHTS][4] = {};
+        multiply_rows(acc, ring, share, job.n_unit);
+        store_item(ring.results((int)threadIdx.x / 128), job, item, share, acc);
+    }
+}
+
+/* ---- the launch ---- */
+
+template <class F> static __device__ __forceinline__ void group_items(const dg_stream_job &job)
+{
+    DG_SHARED(shared);
+    unsigned char *control = shared + STAGES * group_stage<F>::BYTES + 2 * OUT_BYTES;
+    group_ring<F> ring = {shared, (group_control *)control, 0, 0};
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            dg_mbar_init(ring.control->full + i, FILLERS + 1);
+            dg_mbar_init(ring.control->empty + i, MULTIPLIERS / 32);
+        }
+        dg_mbar_init_fence();
+    }
+    dg_grid_wait();
+    __syncthreads();
+    if (threadIdx.x >= MULTIPLIERS) {
+        warpgroup_fewer_registers<40>();
+        fill(ring, job);
+    } else {
+        warpgroup_more_registers<232>();
+        multiply(ring, job);
+    }
+    dg_grid_launch_next();
+}
+
+template <class F>
+static __global__ void __launch_bounds__(GROUP_THREADS, 1) expert_groups(dg_stream_job job)
+{
+    if constexpr (DG_WITH_GROUPS)
+        group_items<F>(job);
+}
+
+template <class F> static cudaError_t launch(cudaStream_t stream, const dg_stream_job &job)
+{
+    int device = 0, n_sm = 1;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
+    int items = min(job.n_pair, dg_most_pieces(job.n_pair, job.n_expert)) * items_of_piece(job);
+    return DG_LAUNCH(expert_groups<F>, dim3((unsigned)min(n_sm, items)), GROUP_THREADS,
+                     (size_t)shared_bytes<F>(), stream, job);
+}
+
+bool dg_has_expert_groups(dg_dtype type)
+{
+    return (type == DG_BF16 || type == DG_F16) && dg_cuda_has_groups();
+}
+
+cudaError_t dg_expert_groups(cudaStream_t stream, const dg_stream_job *job, dg_dtype type)
+{
+    return type == DG_BF16 ? launch<format_bf16>(stream, *job) : launch<format_f16>(stream, *job);
+}
