@@ -15,7 +15,8 @@ static size_t place_tower(dg_cuda_tower *t, unsigned char *base, const dg_vision
     int heads = p->n_head * p->head_dim, ld = dg_cuda_vision_ld(p->head_dim),
         ff = dg_cuda_ld(p->n_ff), wide = dg_cuda_ld(dg_max(dg_max(p->n_embd, heads), p->n_pixel)),
         widest = dg_max(wide, ff);
-    size_t one = n * (size_t)p->n_head * (size_t)ld * (exact ? sizeof(float) : 2),
+    size_t slots = n + DG_CUDA_PICTURES * (DG_CUDA_SLOTS - 1),
+           one = slots * (size_t)p->n_head * (size_t)ld * (exact ? sizeof(float) : 2),
            inside = n * (size_t)ff * value;
     struct {
         void **to;
@@ -33,7 +34,12 @@ static size_t place_tower(dg_cuda_tower *t, unsigned char *base, const dg_vision
         at += (list[i].bytes + 255) / 256 * 256;
     }
     unsigned char *q = t->shared;
-    t->qkv = (dg_cuda_vision_qkv){exact, p->n_head, p->head_dim, ld, q, NULL, NULL};
+    t->qkv = (dg_cuda_vision_qkv){.exact = exact,
+                                  .across = dg_cuda_vision_across(exact, p->head_dim),
+                                  .n_head = p->n_head,
+                                  .dim = p->head_dim,
+                                  .ld = ld,
+                                  .q = q};
     if (base) {
         t->qkv.k = q + one;
         t->qkv.v = q + 2 * one;
@@ -79,7 +85,11 @@ void dg_cuda_vision_begin(dg_backend *be, const dg_vision_batch *batch)
     }
     for (int i = 0; i < batch->n_picture; i++) {
         const dg_vision_picture *from = &batch->picture[i];
-        p->at[i] = (dg_cuda_picture){from->first_patch, from->rows, from->cols, 0};
+        p->at[i] = (dg_cuda_picture){.first_patch = from->first_patch,
+                                     .rows = from->rows,
+                                     .cols = from->cols,
+                                     .first_slot = p->n_slot};
+        p->n_slot += dg_cuda_slots(from->rows * from->cols);
     }
     dg_cuda_failed(cu, cudaSetDevice(cu->device), "a pass");
     dg_cuda_failed(cu, cudaEventRecord(cu->from, cu->stream), "a pass");
@@ -239,7 +249,6 @@ void dg_cuda_vision_attention_stage(dg_backend *be, const dg_vision_attention_ar
     if (dg_cuda_idle(cu))
         return;
     project(cu, a);
-    t->qkv.n_head = t->plan.n_head;
     dg_cuda_vision_heads_args heads = {t->y,        a->w->q_norm,    a->w->k_norm, a->rope.cos,
                                        a->rope.sin, t->plan.rms_eps, t->qkv,       t->pictures};
     dg_cuda_failed(cu, dg_cuda_vision_heads(cu->stream, &heads), "the heads");

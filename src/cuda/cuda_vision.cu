@@ -84,7 +84,7 @@ static __global__ void __launch_bounds__(N_THREAD) finish_heads(dg_cuda_vision_h
     int dim = a.to.dim, n_unit = 3 * a.to.n_head;
     patch_place at = find_patch(a.pictures, patch);
     float *kept = (float *)shared + warp * dim;
-    for (int unit = warp; unit < n_unit; unit += N_WARP) {
+    for (int unit = warp; unit < (a.to.across ? 2 * a.to.n_head : n_unit); unit += N_WARP) {
         const float *raw = a.raw + ((size_t)patch * (size_t)n_unit + (size_t)unit) * (size_t)dim;
         int kind = unit / a.to.n_head, head = unit % a.to.n_head;
         const float *w = kind == 0 ? a.q_norm : a.k_norm;
@@ -96,7 +96,7 @@ static __global__ void __launch_bounds__(N_THREAD) finish_heads(dg_cuda_vision_h
         float factor = norm_factor(dg_warp_sum(sum), dim, a.eps);
         __syncwarp();
         void *to = kind == 0 ? a.to.q : kind == 1 ? a.to.k : a.to.v;
-        size_t begin = ((size_t)head * (size_t)a.pictures.n_patch + (size_t)patch) * a.to.ld;
+        size_t begin = ((size_t)head * (size_t)a.pictures.n_slot + (size_t)at.slot) * a.to.ld;
         for (int i = 2 * lane; i < a.to.ld; i += 64) {
             channel_pair v = {0, 0};
             if (i < dim && kind < 2) {
@@ -112,6 +112,59 @@ static __global__ void __launch_bounds__(N_THREAD) finish_heads(dg_cuda_vision_h
     }
 }
 
+/* Values across: a block has 64 slots of one head, and turns them over in shared memory. */
+enum { TURNED = 64 };
+
+/* The patch in a slot; below 0: none. */
+static __device__ __forceinline__ int patch_in(const dg_cuda_pictures &all, int slot)
+{
+    int p = 0;
+    while (p + 1 < all.n && slot >= all.at[p + 1].first_slot)
+        p++;
+    int within = slot - all.at[p].first_slot;
+    return within < patch_count(all.at[p]) ? all.at[p].first_patch + within : -1;
+}
+
+static __global__ void __launch_bounds__(N_THREAD) turn_values(dg_cuda_vision_heads_args a)
+{
+    DG_SHARED(shared);
+    int lane = (int)threadIdx.x % 32, dim = a.to.dim, ld = dim | 1, n_dim = (dim + 7) / 8 * 8,
+        head = (int)blockIdx.y, first = (int)blockIdx.x * TURNED, n_slot = a.pictures.n_slot;
+    float *kept = (float *)shared;
+    dg_grid_wait();
+    dg_grid_launch_next();
+    for (int row = (int)threadIdx.x / 32; row < TURNED; row += N_WARP) {
+        int patch = patch_in(a.pictures, first + row), unit = 2 * a.to.n_head + head;
+        const float *raw =
+            a.raw + ((size_t)max(patch, 0) * 3 * (size_t)a.to.n_head + (size_t)unit) * (size_t)dim;
+        float sum = 0;
+        for (int i = lane; i < dim; i += 32) {
+            kept[row * ld + i] = patch < 0 ? 0 : raw[i];
+            sum += kept[row * ld + i] * kept[row * ld + i];
+        }
+        float factor = norm_factor(dg_warp_sum(sum), dim, a.eps);
+        for (int i = lane; i < dim; i += 32)
+            kept[row * ld + i] *= factor;
+    }
+    __syncthreads();
+    for (int at = (int)threadIdx.x; at < n_dim * TURNED / 2; at += N_THREAD) {
+        int i = at / (TURNED / 2), row = at % (TURNED / 2) * 2;
+        channel_pair v = {i < dim ? kept[row * ld + i] : 0, i < dim ? kept[(row + 1) * ld + i] : 0};
+        size_t line = (size_t)(head * n_dim + i) * (size_t)n_slot;
+        if (first + row < n_slot)
+            store_pair(a.to.v, DG_CUDA_F16, line + (size_t)(first + row), v);
+    }
+}
+
+static cudaError_t launch_turn(cudaStream_t stream, const dg_cuda_vision_heads_args *a)
+{
+    dim3 grid((unsigned)(a->pictures.n_slot + TURNED - 1) / TURNED, (unsigned)a->to.n_head);
+    size_t shared = TURNED * (size_t)(a->to.dim | 1) * sizeof(float);
+    if (a->to.exact || shared > MAX_SHARED)
+        return cudaErrorInvalidValue;
+    return DG_LAUNCH(turn_values, grid, N_THREAD, shared, stream, *a);
+}
+
 extern "C" cudaError_t dg_cuda_vision_heads(cudaStream_t stream, const dg_cuda_vision_heads_args *a)
 {
     size_t shared = N_WARP * (size_t)a->to.dim * sizeof(float);
@@ -119,7 +172,9 @@ extern "C" cudaError_t dg_cuda_vision_heads(cudaStream_t stream, const dg_cuda_v
         return cudaSuccess;
     if (a->to.dim % 4 || shared > MAX_SHARED)
         return cudaErrorInvalidValue;
-    return DG_LAUNCH(finish_heads, a->pictures.n_patch, N_THREAD, shared, stream, *a);
+    cudaError_t error = a->to.across ? launch_turn(stream, a) : cudaSuccess;
+    return error ? error
+                 : DG_LAUNCH(finish_heads, a->pictures.n_patch, N_THREAD, shared, stream, *a);
 }
 
 /* ---- soft tokens: a block a cell ---- */

@@ -19,13 +19,22 @@ enum { DG_CUDA_PICTURES = 64 };
 
 typedef struct dg_cuda_picture {
     int first_patch, rows, cols;
+    int first_slot; /* of its heads: a multiple of DG_CUDA_SLOTS */
     int first_cell; /* of the pooled grids */
 } dg_cuda_picture;
 
 typedef struct dg_cuda_pictures {
-    int n, n_patch, n_cell;
+    int n, n_patch, n_slot, n_cell;
     dg_cuda_picture at[DG_CUDA_PICTURES];
 } dg_cuda_pictures;
+
+/* Slots that the heads of a picture's patches take: rows of values across begin at multiples of 16
+ * bytes. */
+enum { DG_CUDA_SLOTS = 8 };
+static inline int dg_cuda_slots(int n_patch)
+{
+    return (n_patch + DG_CUDA_SLOTS - 1) / DG_CUDA_SLOTS * DG_CUDA_SLOTS;
+}
 
 /* out[r] = 2 (pixels[r] - 0.5). */
 cudaError_t dg_cuda_vision_pixels(cudaStream_t stream, dg_cuda_rows out, const float *pixels,
@@ -44,14 +53,17 @@ cudaError_t dg_cuda_vision_positions(cudaStream_t stream, const dg_cuda_position
 
 /* ---- attention ---- */
 
-/* Heads as attention reads them: [n_head, n_patch, ld] each, zeros behind dim. */
+/* Heads as attention reads them: [n_head, n_slot, ld] each, zeros behind dim. `across`: values are
+ * [n_head, dim rounded up to 8, n_slot], zeros behind a picture's last patch, where there are
+ * slots. */
 typedef struct dg_cuda_vision_qkv {
-    bool exact; /* floats; else halves */
+    bool exact, across; /* exact: floats; else halves */
     int n_head, dim, ld;
-    void *q, *k, *v;
+    void *q, *k, *v; /* aligned to 16 bytes */
 } dg_cuda_vision_qkv;
 
 int dg_cuda_vision_ld(int dim);
+bool dg_cuda_vision_across(bool exact, int dim); /* of what this device likes */
 
 /* From the raw products, raw [n_patch, 3 n_head dim]: q, then k, then v of a patch. q =
  * RoPE(RMSNorm(head) * q_norm), k likewise, v = RMSNorm(head). Angles of a coordinate: cos, sin
@@ -65,8 +77,8 @@ typedef struct dg_cuda_vision_heads_args {
 } dg_cuda_vision_heads_args;
 cudaError_t dg_cuda_vision_heads(cudaStream_t stream, const dg_cuda_vision_heads_args *a);
 
-/* out[r] = softmax(q k^T) v over the patches of the same picture, scale 1. Keys in blocks of 32
- * from the picture's first, in ascending order. */
+/* out[r] = softmax(q k^T) v over the patches of the same picture, scale 1. Keys in blocks of 32,
+ * or where values lie across of 64, from the picture's first, in ascending order. */
 typedef struct dg_cuda_vision_attention_args {
     dg_cuda_rows out;
     dg_cuda_vision_qkv from;

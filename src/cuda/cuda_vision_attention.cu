@@ -1,4 +1,5 @@
-/* Attention inside pictures: every patch looks at all patches of its own.
+/* Attention inside pictures: every patch looks at all patches of its own. Heads of 72 have another
+ * kernel on sm_90a (cuda_vision_groups.cu).
  *
  * On tensor cores a block has 32 lines of one head for each of its warps, whose queries stay in
  * registers; 64 keys and values at a time come by cp.async, the next ones while these are worked
@@ -6,40 +7,6 @@
  * multiprocessor of an H200. How many warps there are changes no bits. */
 #include "cuda/cuda_attention.cuh"
 #include "cuda/cuda_vision.cuh"
-
-/* ---- what a block works on ---- */
-
-struct patch_tile {
-    int first_patch; /* of the picture */
-    int n_patch;     /* of the picture */
-    int line;        /* the tile's first, counted from first_patch */
-};
-
-/* Tile `at` of those that all pictures are cut into. n_patch 0: there are fewer. */
-static __device__ __forceinline__ patch_tile find_tile(const dg_cuda_pictures &all, int lines,
-                                                       int at)
-{
-    patch_tile t = {0, 0, 0};
-    for (int p = 0; p < all.n; p++) {
-        int n = patch_count(all.at[p]), n_tile = (n + lines - 1) / lines;
-        if (at < n_tile) {
-            t.first_patch = all.at[p].first_patch;
-            t.n_patch = n;
-            t.line = at * lines;
-            break;
-        }
-        at -= n_tile;
-    }
-    return t;
-}
-
-static int tile_count(const dg_cuda_pictures *all, int lines)
-{
-    int n = 0;
-    for (int p = 0; p < all->n; p++)
-        n += (patch_count(all->at[p]) + lines - 1) / lines;
-    return n;
-}
 
 /* Zeros behind the last head of rows [first, end), by the threads of a block. */
 static __device__ __forceinline__ void pad_rows(dg_cuda_rows out, int first, int end, int n)
@@ -245,7 +212,7 @@ static __global__ void __launch_bounds__(T::THREADS, T::WARPS > 4 ? 1 : 2)
     DG_SHARED(shared);
     patch_tile t = find_tile(a.pictures, T::LINES, (int)blockIdx.x);
     int head = (int)blockIdx.y, first_line = t.line + (int)threadIdx.x / 32 * 16 * T::MT;
-    size_t begin = ((size_t)head * (size_t)a.pictures.n_patch + (size_t)t.first_patch) * T::LD * 2;
+    size_t begin = ((size_t)head * (size_t)a.pictures.n_slot + (size_t)t.first_slot) * T::LD * 2;
     const unsigned char *q = (const unsigned char *)a.from.q + begin,
                         *k = (const unsigned char *)a.from.k + begin,
                         *v = (const unsigned char *)a.from.v + begin;
@@ -272,15 +239,26 @@ static cudaError_t launch(cudaStream_t stream, const dg_cuda_vision_attention_ar
 
 /* Ten warps where they are not too many for all multiprocessors to have some. */
 template <int STEPS, int ND>
-static cudaError_t launch_steps(cudaStream_t stream, const dg_cuda_vision_attention_args *a)
+static cudaError_t launch_steps(cudaStream_t stream, const dg_cuda_vision_attention_args *a,
+                                dg_picture_tile tile)
 {
     typedef picture_shape<STEPS, ND, 10> large;
-    int device = 0, n_sm = 1;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
-    if (tile_count(&a->pictures, large::LINES) * a->from.n_head * 4 > n_sm * 3)
-        return launch<large>(stream, a);
-    return launch<picture_shape<STEPS, ND, 4>>(stream, a);
+    if (tile == DG_PICTURE_BEST &&
+        fills_device(tile_count(&a->pictures, large::LINES) * a->from.n_head))
+        tile = DG_PICTURE_LARGE;
+    return tile == DG_PICTURE_LARGE ? launch<large>(stream, a)
+                                    : launch<picture_shape<STEPS, ND, 4>>(stream, a);
+}
+
+extern "C" cudaError_t dg_cuda_vision_mma(cudaStream_t stream,
+                                          const dg_cuda_vision_attention_args *a,
+                                          dg_picture_tile tile)
+{
+    if (a->from.dim <= 16)
+        return launch_steps<1, 2>(stream, a, tile);
+    if (a->from.dim <= 64)
+        return launch_steps<4, 8>(stream, a, tile);
+    return launch_steps<5, 9>(stream, a, tile);
 }
 
 /* ---- the plain kernel: a warp a line, in float; any head ---- */
@@ -332,17 +310,18 @@ static __global__ void __launch_bounds__(32 * PLAIN_WARPS)
     int patch = (int)blockIdx.x * PLAIN_WARPS + warp, dim = a.from.dim;
     if (patch >= a.pictures.n_patch)
         return;
-    const dg_cuda_picture &of = a.pictures.at[find_patch(a.pictures, patch).picture];
-    size_t first = (size_t)head * (size_t)a.pictures.n_patch, ld = (size_t)a.from.ld;
+    patch_place at = find_patch(a.pictures, patch);
+    const dg_cuda_picture &of = a.pictures.at[at.picture];
+    size_t first = (size_t)head * (size_t)a.pictures.n_slot, ld = (size_t)a.from.ld;
     float *q = (float *)shared + warp * (2 * dim + PLAIN_KEYS), *o = q + dim, *p = o + dim;
     for (int i = lane; i < dim; i += 32) {
-        q[i] = value_at<EXACT>(a.from.q, (first + (size_t)patch) * ld + (size_t)i);
+        q[i] = value_at<EXACT>(a.from.q, (first + (size_t)at.slot) * ld + (size_t)i);
         o[i] = 0;
     }
     __syncwarp();
     float most = -INFINITY, sum = 0;
     for (int key = 0; key < patch_count(of); key += PLAIN_KEYS)
-        plain_keys<EXACT>(a.from, (first + (size_t)of.first_patch) * ld, key, patch_count(of), q, o,
+        plain_keys<EXACT>(a.from, (first + (size_t)of.first_slot) * ld, key, patch_count(of), q, o,
                           p, &most, &sum);
     for (int i = 2 * lane; i < dim; i += 64)
         store_result(a.out, patch, head * dim + i, o[i] / sum, o[i + 1] / sum);
@@ -364,6 +343,14 @@ static cudaError_t launch_plain(cudaStream_t stream, const dg_cuda_vision_attent
 
 /* ---- which ---- */
 
+/* Heads on tensor cores; those of warpgroups have more values than a slab. */
+enum { MOST_MMA = 72, LEAST_ACROSS = 65 };
+
+extern "C" bool dg_cuda_vision_across(bool exact, int dim)
+{
+    return !exact && dim >= LEAST_ACROSS && dim <= MOST_MMA && dg_cuda_has_groups();
+}
+
 extern "C" int dg_cuda_vision_ld(int dim)
 {
     return dim <= 16 ? 16 : dim <= 64 ? 64 : (dim + 15) / 16 * 16;
@@ -376,11 +363,9 @@ extern "C" cudaError_t dg_cuda_vision_attention(cudaStream_t stream,
         return cudaSuccess;
     if (a->from.ld != dg_cuda_vision_ld(a->from.dim))
         return cudaErrorInvalidValue;
-    if (a->from.exact || a->from.dim > 72)
+    if (a->from.across)
+        return dg_cuda_vision_groups(stream, a, DG_PICTURE_BEST);
+    if (a->from.exact || a->from.dim > MOST_MMA)
         return launch_plain(stream, a);
-    if (a->from.dim <= 16)
-        return launch_steps<1, 2>(stream, a);
-    if (a->from.dim <= 64)
-        return launch_steps<4, 8>(stream, a);
-    return launch_steps<5, 9>(stream, a);
+    return dg_cuda_vision_mma(stream, a, DG_PICTURE_BEST);
 }

@@ -6,14 +6,15 @@
 #include "cuda/cuda_vision.h"
 #include "tensor/dtype.h"
 
-enum { MAX_SIDE = 64 };
+enum { MAX_SIDE = 192 };
 
 static dg_cuda_pictures pictures_of(int n, const int (*size)[2], int pool)
 {
     dg_cuda_pictures p = {.n = n};
     for (int i = 0; i < n; i++) {
-        p.at[i] = (dg_cuda_picture){p.n_patch, size[i][0], size[i][1], p.n_cell};
+        p.at[i] = (dg_cuda_picture){p.n_patch, size[i][0], size[i][1], p.n_slot, p.n_cell};
         p.n_patch += size[i][0] * size[i][1];
+        p.n_slot += dg_cuda_slots(size[i][0] * size[i][1]);
         p.n_cell += size[i][0] / pool * (size[i][1] / pool);
     }
     return p;
@@ -28,7 +29,7 @@ static void *device_floats(const float *host, size_t n)
 
 typedef struct scene {
     int n_head, dim;
-    bool exact;
+    bool exact, small_device;
     int n;
     int size[3][2];
 } scene;
@@ -93,34 +94,48 @@ static void want_heads(heads *h, const scene *s, const dg_cuda_pictures *p)
             }
 }
 
-static dg_cuda_vision_qkv device_qkv(const scene *s, int n_patch)
+static dg_cuda_vision_qkv device_qkv(const scene *s, int n_slot)
 {
-    dg_cuda_vision_qkv to = {
-        .exact = s->exact, .n_head = s->n_head, .dim = s->dim, .ld = dg_cuda_vision_ld(s->dim)};
+    dg_cuda_vision_qkv to = {.exact = s->exact,
+                             .across = dg_cuda_vision_across(s->exact, s->dim),
+                             .n_head = s->n_head,
+                             .dim = s->dim,
+                             .ld = dg_cuda_vision_ld(s->dim)};
     size_t bytes =
-        (size_t)n_patch * (size_t)s->n_head * (size_t)to.ld * (s->exact ? sizeof(float) : 2);
+        (size_t)n_slot * (size_t)s->n_head * (size_t)to.ld * (s->exact ? sizeof(float) : 2);
     to.q = device_bytes(bytes);
     to.k = device_bytes(bytes);
     to.v = device_bytes(bytes);
     return to;
 }
 
-/* Back as [n_patch, n_head, dim]; what lies behind a head must be zero. */
-static float *read_heads(const dg_cuda_vision_qkv *from, const void *device, int n_patch)
+/* Back as [n_patch, n_head, dim]; what lies behind a head must be zero, and across behind a
+ * picture. */
+static float *read_heads(const dg_cuda_vision_qkv *from, const void *device,
+                         const dg_cuda_pictures *p, bool across)
 {
-    size_t n = (size_t)n_patch * (size_t)from->n_head, ld = (size_t)from->ld,
-           dim = (size_t)from->dim, bytes = n * ld * (from->exact ? sizeof(float) : 2);
+    size_t n = (size_t)p->n_slot * (size_t)from->n_head, ld = (size_t)from->ld,
+           dim = (size_t)from->dim, wide = across ? (dim + 7) / 8 * 8 : ld,
+           bytes = n * wide * (from->exact ? sizeof(float) : 2);
     void *stored = host_bytes(bytes);
-    float *all = host_bytes(n * ld * sizeof *all), *out = host_bytes(n * dim * sizeof *out);
+    float *all = host_bytes(n * wide * sizeof *all), *out = host_bytes(n * dim * sizeof *out);
     device_read(stored, device, bytes);
-    dg_widen(all, stored, from->exact ? DG_F32 : DG_F16, n * ld);
-    for (size_t i = 0; i < n * ld; i++) {
-        size_t head = i / ld / (size_t)n_patch, patch = i / ld % (size_t)n_patch;
-        if (i % ld < dim)
-            out[(patch * (size_t)from->n_head + head) * dim + i % ld] = all[i];
-        else if (all[i] != 0)
-            case_fail("value %zu behind a head is %g", i % ld, (double)all[i]);
-    }
+    dg_widen(all, stored, from->exact ? DG_F32 : DG_F16, n * wide);
+    for (int i = 0; i < p->n; i++)
+        for (int j = 0; j < dg_cuda_slots(p->at[i].rows * p->at[i].cols) * from->n_head; j++)
+            for (size_t d = 0; d < wide; d++) {
+                size_t head = (size_t)(j % from->n_head), within = (size_t)(j / from->n_head),
+                       slot = (size_t)p->at[i].first_slot + within, slots = (size_t)p->n_slot;
+                float v = across ? all[(head * wide + d) * slots + slot]
+                                 : all[(head * slots + slot) * ld + d];
+                bool there = within < (size_t)(p->at[i].rows * p->at[i].cols);
+                if (there && d < dim)
+                    out[(((size_t)p->at[i].first_patch + within) * (size_t)from->n_head + head) *
+                            dim +
+                        d] = v;
+                else if ((there || across) && v != 0)
+                    case_fail("value %zu of slot %zu is %g", d, slot, (double)v);
+            }
     return out;
 }
 
@@ -156,7 +171,7 @@ static const float *run_scene(const scene *s, const heads *h, const dg_cuda_pict
                               dg_cuda_form form, dg_cuda_vision_qkv *qkv)
 {
     size_t dim = (size_t)s->dim, heads_n = (size_t)s->n_head * dim, angles = MAX_SIDE * dim / 4;
-    *qkv = device_qkv(s, p->n_patch);
+    *qkv = device_qkv(s, p->n_slot);
     dg_cuda_vision_heads_args args = {device_floats(h->raw, (size_t)p->n_patch * 3 * heads_n),
                                       device_floats(h->q_norm, dim),
                                       device_floats(h->k_norm, dim),
@@ -171,11 +186,23 @@ static const float *run_scene(const scene *s, const heads *h, const dg_cuda_pict
     return rows_read(out, p->n_patch, (int)heads_n);
 }
 
+/* What the emulated device says it is. */
+static void set_device(const scene *s, int n_sm)
+{
+#ifdef EMULATED
+    emu_set_device(s->small_device ? 8 : 9, 0, n_sm);
+#else
+    (void)s;
+    (void)n_sm;
+#endif
+}
+
 static void check_attention(const scene *s, dg_cuda_form form)
 {
     if (!case_begin("pictures: %d heads of %d, %s, %d of them, the first %d x %d", s->n_head,
                     s->dim, s->exact ? "floats" : "halves", s->n, s->size[0][0], s->size[0][1]))
         return;
+    set_device(s, 132);
     dg_cuda_pictures p = pictures_of(s->n, s->size, 1);
     size_t heads_n = (size_t)s->n_head * (size_t)s->dim, n = (size_t)p.n_patch * heads_n;
     heads h = make_heads(s, p.n_patch);
@@ -183,9 +210,9 @@ static void check_attention(const scene *s, dg_cuda_form form)
     want_heads(&h, s, &p);
     const float *got = run_scene(s, &h, &p, form, &qkv);
     double step = s->exact ? 2e-6 : form_step(DG_CUDA_F16) + 2e-6;
-    expect_close("queries", read_heads(&qkv, qkv.q, p.n_patch), h.q, n, step, 4e-6);
-    expect_close("keys", read_heads(&qkv, qkv.k, p.n_patch), h.k, n, step, 4e-6);
-    expect_close("values", read_heads(&qkv, qkv.v, p.n_patch), h.v, n, step, 4e-6);
+    expect_close("queries", read_heads(&qkv, qkv.q, &p, false), h.q, n, step, 4e-6);
+    expect_close("keys", read_heads(&qkv, qkv.k, &p, false), h.k, n, step, 4e-6);
+    expect_close("values", read_heads(&qkv, qkv.v, &p, qkv.across), h.v, n, step, 4e-6);
     expect_relative("attention", got, want_attention(&h, s, &p), n,
                     s->exact ? 1e-5 + form_step(form) : 2e-3 + form_step(form));
     /* the last picture in a pass of its own, and with the other number of warps: the same bits */
@@ -193,14 +220,29 @@ static void check_attention(const scene *s, dg_cuda_form form)
     dg_cuda_pictures last = pictures_of(1, &s->size[s->n - 1], 1);
     heads alone = h;
     alone.raw += first * 3 * heads_n;
-#ifdef EMULATED
-    emu_set_device(9, 0, 1);
-#endif
+    set_device(s, 1);
     const float *same = run_scene(s, &alone, &last, form, &qkv);
-#ifdef EMULATED
-    emu_set_device(9, 0, 132);
-#endif
+    set_device(&(scene){0}, 132);
     expect_same("alone", same, got + first * heads_n, (n - first * heads_n) * sizeof *got);
+    case_end();
+}
+
+/* A picture of which nothing is a number does not spoil the one before it. */
+static void check_spoilt(bool small_device)
+{
+    scene s = {1, 72, false, small_device, 2, {{3, 5}, {3, 3}}};
+    if (!case_begin("pictures: no numbers beside one%s", small_device ? ", mma" : ""))
+        return;
+    set_device(&s, 132);
+    dg_cuda_pictures p = pictures_of(s.n, s.size, 1);
+    size_t first = (size_t)p.at[1].first_patch * 72;
+    heads h = make_heads(&s, p.n_patch);
+    dg_cuda_vision_qkv qkv;
+    const float *good = run_scene(&s, &h, &p, DG_CUDA_F16, &qkv);
+    for (size_t i = first * 3; i < (size_t)p.n_patch * 3 * 72; i++)
+        h.raw[i] = NAN;
+    expect_same("the first", run_scene(&s, &h, &p, DG_CUDA_F16, &qkv), good, first * sizeof *good);
+    set_device(&(scene){0}, 132);
     case_end();
 }
 
@@ -331,16 +373,21 @@ static void check_ranges(dg_cuda_form form)
 void check_cuda_vision(void)
 {
     static const scene scenes[] = {
-        {2, 72, false, 3, {{3, 3}, {6, 33}, {9, 5}}}, /* more and fewer than a block of lines */
-        {2, 72, false, 1, {{1, 64}}},                 /* whole turns */
-        {1, 64, false, 2, {{3, 11}, {3, 3}}},
-        {3, 12, false, 2, {{5, 7}, {2, 50}}}, /* padded heads, and rows of o behind them */
-        {1, 96, false, 1, {{3, 13}}},         /* no tensor cores */
-        {2, 72, true, 2, {{3, 15}, {3, 3}}},
-        {3, 16, true, 1, {{3, 9}}},
+        {2, 72, false, true, 3, {{3, 3}, {6, 33}, {9, 5}}}, /* more than a block, and fewer */
+        {2, 72, false, true, 1, {{1, 64}}},                 /* whole turns */
+        {2, 72, false, false, 3, {{3, 3}, {6, 33}, {9, 5}}},
+        {1, 72, false, false, 2, {{2, 192}, {3, 128}}}, /* turns behind the stages there are */
+        {3, 68, false, false, 3, {{5, 7}, {2, 50}, {1, 1}}},
+        {1, 64, false, false, 2, {{3, 11}, {3, 3}}},
+        {3, 12, false, false, 2, {{5, 7}, {2, 50}}}, /* padded heads, and rows of o behind them */
+        {1, 96, false, false, 1, {{3, 13}}},         /* no tensor cores */
+        {2, 72, true, false, 2, {{3, 15}, {3, 3}}},
+        {3, 16, true, false, 1, {{3, 9}}},
     };
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
         check_attention(&scenes[i], scenes[i].exact ? DG_CUDA_F32 : (dg_cuda_form)(1 + i % 2));
+    check_spoilt(false);
+    check_spoilt(true);
     for (int form = DG_CUDA_F32; form <= DG_CUDA_F16; form++) {
         check_pixels((dg_cuda_form)form);
         check_pool((dg_cuda_form)form, form != DG_CUDA_BF16);
