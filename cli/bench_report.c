@@ -125,7 +125,8 @@ static void tell_people(bench_report *r, const dgemma_bench_result *f)
             fprintf(r->out, "host %.0f us (%.2f %%), ", 1e6 * f->host_seconds,
                     100 * f->host_seconds / f->median);
         if (f->device_bytes)
-            fprintf(r->out, "%.3g GB on the device\n", 1e-9 * (double)f->device_bytes);
+            fprintf(r->out, "%.3g GB on the device, %.3g above weights and KV\n",
+                    1e-9 * (double)f->device_bytes, 1e-9 * (double)f->above_bytes);
         else
             fprintf(r->out, "peak %.3g GB\n", 1e-9 * (double)f->peak_bytes);
         break;
@@ -220,6 +221,8 @@ static void tell_programs(bench_report *r, const dgemma_bench_result *f)
         fprintf(r->out, ", \"peak_bytes\": %zu", f->peak_bytes);
     if (f->device_bytes)
         fprintf(r->out, ", \"device_bytes\": %zu", f->device_bytes);
+    if (f->above_bytes)
+        fprintf(r->out, ", \"above_bytes\": %zu", f->above_bytes);
     fputc('}', r->out);
 }
 

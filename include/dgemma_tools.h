@@ -160,9 +160,10 @@ typedef struct dgemma_bench_result {
 
     /* LOAD, in bytes */
     size_t weight_bytes, work_bytes, resident_bytes, device_bytes;
-    double first_pass; /* seconds: memory is touched for the first time */
-    size_t peak_bytes; /* resident, after the passes of a STEP */
-    size_t kv_bytes;   /* STEP: pages of keys and values */
+    double first_pass;  /* seconds: memory is touched for the first time */
+    size_t peak_bytes;  /* resident, after the passes of a STEP */
+    size_t kv_bytes;    /* STEP: pages of keys and values */
+    size_t above_bytes; /* STEP on a GPU: of its memory, beyond weights, keys and values */
 } dgemma_bench_result;
 
 /* False: give up (DGEMMA_E_CANCELLED). */

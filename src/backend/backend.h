@@ -525,6 +525,7 @@ struct dg_backend {
 
     dgemma_status (*weight_init)(dg_backend *be, dg_weight *w, const dg_weight_source *from,
                                  dgemma_error *err);
+    void (*weights_done)(dg_backend *be); /* what only they needed can go; or NULL */
 
     /* Pages for keys and values within max_bytes (0: no bound): how many of each group there can be
      * is written to n_page. A page can be used between kv_take(), which finds memory for it, and

@@ -260,6 +260,7 @@ static dgemma_status measure_steps(run *r, int *n)
     f.n_steps = *n;
     f.work_bytes = dg_bench_work_bytes(&r->s);
     f.device_bytes = device_bytes_used(r);
+    f.above_bytes = dg_bench_above_bytes(&r->s);
     f.kv_bytes = dg_kv_bytes_held(r->s.kv);
     f.peak_bytes = dg_memory_now().peak;
     return tell(r, &f);

@@ -60,6 +60,7 @@ dgemma_status dg_bench_session_open(dg_bench_session *s, const dg_bench_model *m
         double from = dg_clock_now();
         st = dg_model_load(&s->model, m->cfg, m->ck, s->be, err);
         s->load_seconds = dg_clock_now() - from;
+        s->loaded_room = !st && s->be->room ? s->be->room(s->be) : 0;
     }
     if (!st)
         st = dg_kv_cache_create(&s->kv, m->cfg, s->be, s->kv_type, 0, err);
@@ -270,4 +271,10 @@ dgemma_status dg_bench_prefill(dg_bench_session *s, int n, int chunk, dgemma_err
 size_t dg_bench_work_bytes(const dg_bench_session *s)
 {
     return dg_forward_bytes(s->cfg, s->be, s->kv, dg_forward_max_row(s->forward), s->batch);
+}
+
+size_t dg_bench_above_bytes(const dg_bench_session *s)
+{
+    size_t now = s->be->room ? s->be->room(s->be) + s->kv_limit : s->loaded_room;
+    return now < s->loaded_room ? s->loaded_room - now : 0;
 }

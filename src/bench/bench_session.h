@@ -35,7 +35,8 @@ typedef struct dg_bench_session {
     dg_model *model;
     dg_kv_cache *kv;
     double load_seconds;
-    int prompt; /* tokens of the longest one: set it before the first place */
+    size_t loaded_room; /* of a device, when the weights were there and nothing else */
+    int prompt;         /* tokens of the longest one: set it before the first place */
 
     /* for one place to measure at */
     dg_forward *forward;
@@ -74,5 +75,8 @@ dgemma_status dg_bench_prefill(dg_bench_session *s, int n, int chunk, dgemma_err
 
 /* Bytes that passes of the present place take. */
 size_t dg_bench_work_bytes(const dg_bench_session *s);
+
+/* What a device holds beyond weights, keys and values; 0: nobody knows. */
+size_t dg_bench_above_bytes(const dg_bench_session *s);
 
 #endif

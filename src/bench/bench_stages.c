@@ -128,6 +128,11 @@ static dgemma_status timed_weight_init(dg_backend *be, dg_weight *w, const dg_we
     return of(be)->inner->weight_init(of(be)->inner, w, from, err);
 }
 
+static void timed_weights_done(dg_backend *be)
+{
+    of(be)->inner->weights_done(of(be)->inner);
+}
+
 static dgemma_status timed_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,
                                    size_t max_bytes, int n_page[DG_KV_GROUPS], dgemma_error *err)
 {
@@ -182,7 +187,7 @@ static void timed_close(dg_backend *be)
 
 /* The face below has to have every function of a backend that the model calls: whoever adds one
  * adds it there too, and its size here. */
-_Static_assert(sizeof(dg_backend) == 42 * sizeof(void *), "a backend's function is not passed on");
+_Static_assert(sizeof(dg_backend) == 43 * sizeof(void *), "a backend's function is not passed on");
 
 dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *err)
 {
@@ -213,6 +218,7 @@ dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *e
         .download = timed_download,
         .copy = timed_copy,
         .weight_init = timed_weight_init,
+        .weights_done = inner->weights_done ? timed_weights_done : NULL,
         .kv_open = timed_kv_open,
         .kv_close = timed_kv_close,
         .kv_take = timed_kv_take,

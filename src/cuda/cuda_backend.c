@@ -131,7 +131,8 @@ static size_t place_scratch(dg_cuda *cu, unsigned char *base, const dg_plan *p)
     size_t rows = (size_t)p->n_row, at = 0,
            wide = (size_t)dg_cuda_ld(dg_max(2 * dg_cuda_ld(p->n_embd), p->max_q_dim));
     size_t pages = canvas_pages(p);
-    void *words = NULL;
+    size_t parts_bytes = dg_cuda_attention_bytes((int)(pages * DG_PAGE), p->max_q_dim),
+           words_bytes = dg_cuda_words_bytes(p->n_row, p->n_vocab, p->n_embd);
     struct {
         void **to;
         size_t bytes;
@@ -144,18 +145,18 @@ static size_t place_scratch(dg_cuda *cu, unsigned char *base, const dg_plan *p)
         {&cu->experts,
          dg_cuda_experts_bytes(p->n_row, p->n_expert_used, p->n_expert, p->n_embd, p->n_ff_expert)},
         {&cu->router, dg_cuda_route_bytes(p->n_row, p->n_embd, p->n_expert)},
-        {&cu->parts, dg_cuda_attention_bytes((int)(pages * DG_PAGE), p->max_q_dim)},
         {(void **)&cu->part_counter, part_counter_bytes(p)},
         {(void **)&cu->canvas,
          pages * DG_PAGE * 2 * (size_t)p->max_kv_dim * dg_dtype_size(p->kv_type)},
-        {&words, dg_cuda_words_bytes(p->n_row, p->n_vocab, p->n_embd)},
+        /* also the vocabulary end's, which comes when no layer needs it any more */
+        {&cu->parts, parts_bytes > words_bytes ? parts_bytes : words_bytes},
     };
     for (size_t i = 0; i < DG_COUNT(list); i++) {
         *list[i].to = base ? base + at : NULL;
         at += (list[i].bytes + 255) / 256 * 256;
     }
     if (base)
-        dg_cuda_words_place(&cu->words, words, p->n_row, p->n_vocab, p->n_embd);
+        dg_cuda_words_place(&cu->words, cu->parts, p->n_row, p->n_vocab, p->n_embd);
     return at;
 }
 
@@ -173,13 +174,10 @@ static dgemma_status cuda_plan(dg_backend *be, const dg_plan *plan, dgemma_error
     dg_cuda_graphs_drop(cu);
     cuda_free(be, cu->scratch);
     cu->scratch = cuda_alloc(be, bytes);
-    if (!cu->scratch) {
-        size_t left = 0, all = 0;
-        cudaMemGetInfo(&left, &all);
+    if (!cu->scratch)
         return dg_fail(err, DGEMMA_E_NOMEM,
                        "%zu MiB for passes of %d rows do not fit on the device: %zu MiB are left",
-                       (bytes >> 20) + 1, plan->n_row, left >> 20);
-    }
+                       (bytes >> 20) + 1, plan->n_row, cuda_room(be) >> 20);
     cu->plan = *plan;
     place_scratch(cu, cu->scratch, plan);
     dg_cuda_failed(cu, cudaMemsetAsync(cu->part_counter, 0, part_counter_bytes(plan), cu->stream),
@@ -281,6 +279,7 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         .download = cuda_download,
         .copy = cuda_copy,
         .weight_init = dg_cuda_weight_init,
+        .weights_done = dg_cuda_weights_done,
         .kv_open = dg_cuda_kv_open,
         .kv_close = dg_cuda_kv_close,
         .kv_take = dg_cuda_kv_take,

@@ -141,6 +141,7 @@ static inline const dg_cuda_matrix *dg_cuda_matrix_of(const dg_weight *w)
 
 dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,
                                   dgemma_error *err);
+void dg_cuda_weights_done(dg_backend *be);
 void dg_cuda_weights_free(dg_cuda *cu);
 
 /* ---- cuda_kv.c ---- */

@@ -28,14 +28,12 @@ dgemma_status dg_cuda_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_con
     if (!st &&
         !dg_cuda_places_init(&kv->places, kv->layout.page_bytes, max_bytes ? max_bytes : UNBOUNDED))
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    size_t bytes = st ? 0 : dg_cuda_places_bytes(&kv->places), left = 0, all = 0;
+    size_t bytes = st ? 0 : dg_cuda_places_bytes(&kv->places);
     kv->slab = st ? NULL : be->alloc(be, bytes);
-    if (!st && !kv->slab) {
-        cudaMemGetInfo(&left, &all);
+    if (!st && !kv->slab)
         st = dg_fail(err, DGEMMA_E_NOMEM,
                      "%zu MiB of keys and values do not fit on the device, which has %zu MiB left",
-                     (bytes >> 20) + 1, left >> 20);
-    }
+                     (bytes >> 20) + 1, be->room(be) >> 20);
     if (st) {
         dg_cuda_kv_close(be, kv);
         return st;

@@ -18,17 +18,22 @@ void dg_cuda_weights_free(dg_cuda *cu)
         cu->base.free(&cu->base, w->scale);
         dg_free(w);
     }
-    cu->base.free(&cu->base, cu->stage);
+    dg_cuda_weights_done(&cu->base);
+}
+
+void dg_cuda_weights_done(dg_backend *be)
+{
+    dg_cuda *cu = dg_cuda_of(be);
+    be->free(be, cu->stage);
+    cu->stage = NULL;
+    cu->stage_bytes = 0;
 }
 
 static dgemma_status no_room(dg_cuda *cu, const dg_tensor *t, size_t bytes, dgemma_error *err)
 {
-    size_t left = 0, all = 0;
-    (void)cu;
-    cudaMemGetInfo(&left, &all);
     return dg_fail(err, DGEMMA_E_NOMEM,
-                   "%s: %zu MiB do not fit on the device: %zu of its %zu MiB are left", t->name,
-                   (bytes >> 20) + 1, left >> 20, all >> 20);
+                   "%s: %zu MiB do not fit on the device: %zu MiB of memory are left", t->name,
+                   (bytes >> 20) + 1, cu->base.room(&cu->base) >> 20);
 }
 
 static dgemma_status stage_room(dg_cuda *cu, const dg_tensor *t, size_t bytes, dgemma_error *err)

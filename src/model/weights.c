@@ -53,9 +53,11 @@ static void take(dg_weights *w, dg_weight *out, dg_weights_part part, const int6
                  int n_dim, const char *prefix, const char *name)
 {
     const dg_tensor *t = find(w, shape, n_dim, prefix, name);
+    int n_all = (int)shape[n_dim - 2], n_row = part.n_row ? part.n_row : n_all;
+    if (t)
+        w->matrix_bytes += t->bytes / (size_t)n_all * (size_t)n_row;
     if (!t || !w->load)
         return;
-    int n_row = part.n_row ? part.n_row : (int)shape[n_dim - 2];
     w->st = w->be->weight_init(
         w->be, out, &(dg_weight_source){t, part.role, part.layer, part.first_row, n_row}, w->err);
 }
@@ -109,14 +111,27 @@ void dg_weights_scalar(dg_weights *w, float *out, const char *prefix, const char
 dgemma_status dg_weights_check(dg_weights *w, dg_weights_walk_fn *walk)
 {
     w->load = false;
-    w->n_float = 0;
+    w->n_float = w->matrix_bytes = 0;
     walk(w);
+    return w->st;
+}
+
+/* What is stored is the least that it can take there. */
+static dgemma_status check_room(dg_weights *w)
+{
+    size_t need = w->matrix_bytes + w->n_float * sizeof *w->vectors,
+           room = w->be->room ? w->be->room(w->be) : need;
+    if (need > room)
+        w->st =
+            dg_fail(w->err, DGEMMA_E_NOMEM,
+                    "%s: weights of %zu MiB do not fit on the device: %zu MiB of memory are left",
+                    dg_checkpoint_dir(w->ck), (need >> 20) + 1, room >> 20);
     return w->st;
 }
 
 dgemma_status dg_weights_run(dg_weights *w, dg_weights_walk_fn *walk)
 {
-    if (dg_weights_check(w, walk))
+    if (dg_weights_check(w, walk) || check_room(w))
         return w->st;
     w->vectors = w->be->alloc(w->be, w->n_float * sizeof *w->vectors);
     if (!w->vectors)
@@ -124,5 +139,7 @@ dgemma_status dg_weights_run(dg_weights *w, dg_weights_walk_fn *walk)
     w->load = true;
     w->n_float = 0;
     walk(w);
+    if (w->be->weights_done)
+        w->be->weights_done(w->be);
     return w->st;
 }

@@ -1,6 +1,6 @@
 /* Finds a model's tensors by name, holds their shapes to the config and brings them into a
  * backend's memory. What is loaded is described by a function that walks over all of it. The walk
- * is made twice, first to check and to count the floats of the vectors, then to load; a failure
+ * is made twice, first to check and to count what there is, then to load; a failure
  * sticks, so that the walk reads as a list of what the model is made of. */
 #ifndef DG_MODEL_WEIGHTS_H
 #define DG_MODEL_WEIGHTS_H
@@ -18,6 +18,7 @@ struct dg_weights {
     bool load;      /* second walk */
     float *vectors; /* all vectors in one piece, the owner's to free */
     size_t n_float;
+    size_t matrix_bytes; /* as they are stored */
     dgemma_status st;
     dgemma_error *err;
 };
@@ -25,7 +26,8 @@ struct dg_weights {
 /* The first walk alone: whether everything is there, in its shape. Needs no backend. */
 dgemma_status dg_weights_check(dg_weights *w, dg_weights_walk_fn *walk);
 
-/* Runs both walks. w->vectors is the owner's in any case; it may be NULL. */
+/* Runs both walks. w->vectors is the owner's in any case; it may be NULL. DGEMMA_E_NOMEM before
+ * anything is loaded: a device has less memory than is stored. */
 dgemma_status dg_weights_run(dg_weights *w, dg_weights_walk_fn *walk);
 
 /* What a matrix is for, and which of the tensor's rows it takes; n_row 0: all. */

@@ -74,6 +74,8 @@ unsigned char *emu_shared(void); /* dynamic shared memory of the block */
 typedef void emu_body(void *kernel_and_args);
 cudaError_t emu_run(dim3 grid, dim3 block, size_t shared, emu_body *body, void *arg);
 
+cudaError_t emu_fault(void); /* what becomes of a call to the device: emu_break_after() */
+
 /* Runs it at once, or records it while the stream is captured: arg_bytes of arg can be copied. */
 cudaError_t emu_enqueue(dim3 grid, dim3 block, size_t shared, emu_body *body, void *arg,
                         size_t arg_bytes);

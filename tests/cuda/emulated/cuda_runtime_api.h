@@ -18,6 +18,7 @@ typedef enum cudaError {
     cudaErrorInsufficientDriver = 35,
     cudaErrorInvalidDevice = 101,
     cudaErrorNoKernelImageForDevice = 209,
+    cudaErrorLaunchFailure = 719,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorNotSupported = 801
 } cudaError_t;
@@ -102,6 +103,13 @@ void emu_set_order(int order);
 
 /* What cudaDeviceGetAttribute says; 9, 0 and 132 unless set. */
 void emu_set_device(int major, int minor, int n_sm);
+
+/* Bytes of device memory: 16 GiB unless set. */
+void emu_set_memory(size_t bytes);
+
+/* After n more launches, graphs, copies and waits the next one fails with this error, and all that
+ * come after it where it stays: the device is lost. n < 0: nothing fails. */
+void emu_break_after(int n, cudaError_t error, int stays);
 
 #ifdef __cplusplus
 }

@@ -886,6 +886,9 @@ cudaError_t emu_run(dim3 grid, dim3 block, size_t shared_bytes, emu_body *b, voi
     if (n < 1 || n > MAX_THREAD || shared_bytes > MAX_SHARED || grid.x < 1 || grid.y < 1 ||
         grid.z < 1 || grid.y > 65535 || grid.z > 65535)
         return cudaErrorInvalidConfiguration;
+    cudaError_t fault = emu_fault();
+    if (fault)
+        return fault;
     if (!fibers[0].stack)
         make_stacks();
     emu_grid_dim = grid;
@@ -962,6 +965,8 @@ const char *cudaGetErrorString(cudaError_t error)
         return "invalid device ordinal";
     case cudaErrorNoKernelImageForDevice:
         return "no kernel image is available for execution on the device";
+    case cudaErrorLaunchFailure:
+        return "unspecified launch failure";
     case cudaErrorStreamCaptureUnsupported:
         return "operation not permitted when stream is capturing";
     }
@@ -979,25 +984,8 @@ cudaError_t cudaGetLastError(void)
     return cudaSuccess;
 }
 
-bool emu_recording(void);
 bool emu_record_copy(void *to, const void *from, size_t bytes);
-
-cudaError_t cudaMalloc(void **out, size_t bytes)
-{
-    *out = NULL;
-    if (emu_recording())
-        return cudaErrorStreamCaptureUnsupported;
-    if (posix_memalign(out, 256, bytes ? bytes : 1) != 0)
-        return cudaErrorMemoryAllocation;
-    memset(*out, 0xFF, bytes);
-    return cudaSuccess;
-}
-
-cudaError_t cudaFree(void *p)
-{
-    free(p);
-    return cudaSuccess;
-}
+bool emu_recording(void);
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 {
@@ -1016,7 +1004,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 {
     if (emu_record_copy(to, from, bytes))
         return cudaSuccess;
-    return cudaMemcpy(to, from, bytes, kind);
+    cudaError_t error = emu_fault();
+    return error ? error : cudaMemcpy(to, from, bytes, kind);
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
@@ -1026,7 +1015,7 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
-    return emu_recording() ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+    return emu_recording() ? cudaErrorStreamCaptureUnsupported : emu_fault();
 }
 
 cudaError_t cudaDeviceSynchronize(void)

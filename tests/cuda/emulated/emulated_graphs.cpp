@@ -98,6 +98,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
 {
+    cudaError_t fault = emu_fault();
+    if (fault)
+        return fault;
     for (emu_node *n = exec->first; n; n = n->next) {
         if (!n->body) {
             memmove(n->to, n->from, n->bytes);
@@ -143,28 +146,12 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int)
     return cudaSuccess;
 }
 
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all_bytes)
-{
-    *free_bytes = *all_bytes = (size_t)16 << 30;
-    return cudaSuccess;
-}
-
-cudaError_t cudaMallocHost(void **out, size_t bytes)
-{
-    return cudaMalloc(out, bytes);
-}
-
-cudaError_t cudaFreeHost(void *p)
-{
-    return cudaFree(p);
-}
-
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                               size_t width, size_t height, cudaMemcpyKind, cudaStream_t)
 {
     for (size_t i = 0; i < height; i++)
         memmove((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
-    return cudaSuccess;
+    return emu_fault();
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
@@ -207,6 +194,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
 {
     if (recording)
         return event->untimed ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+    cudaError_t fault = emu_fault();
+    if (fault)
+        return fault;
     event->recorded = !event->untimed;
     clock_gettime(CLOCK_MONOTONIC, &event->at);
     return cudaSuccess;
