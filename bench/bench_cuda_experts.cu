@@ -204,16 +204,16 @@ template <class F> struct stream_stage<other_stages<F>> {
 };
 template <class F> struct stream_row<other_stages<F>> : stream_row<F> {};
 
-template <class F> static cudaError_t stream_part(cudaStream_t stream, dg_stream_job job, int n_in, int candidate)
+template <class F, bool DOWN> static cudaError_t stream_part(cudaStream_t stream, dg_stream_job job, int n_in, int candidate)
 {
     job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
     if constexpr (with_candidates<F>) {
         if (candidate == OTHER_STAGES)
-            return launch_stream<other_stages<F>, 4>(stream, job);
+            return launch_stream<other_stages<F>, DOWN, 4>(stream, job);
         if (candidate == TWO_BLOCKS && F::CHUNK < 2048)
-            return launch_stream<F, 4, 2>(stream, job);
+            return launch_stream<F, DOWN, 4, 2>(stream, job);
     }
-    return launch_stream<F, 4>(stream, job);
+    return launch_stream<F, DOWN, 4>(stream, job);
 }
 
 /* A counter for each layer, as a launch leaves it used up. */
@@ -228,13 +228,15 @@ static void enqueue_stream(cudaStream_t stream, void *arg, int layer)
     if (layer == 0)
         check(cudaMemsetAsync(job->counter, 0, 64 * 4, stream), "counters");
     if (job->bytes.out && !s.down)
-        check(stream_part<format_q4_k_bytes>(stream, s, job->n_in, 0), "stream");
+        check(stream_part<format_q4_k_bytes, false>(stream, s, job->n_in, 0), "stream");
     else if (job->blocks.out && s.down && job->type == DG_Q5_0)
-        check(stream_part<format_q5_0_bytes>(stream, s, job->n_in, job->candidate), "stream");
+        check(stream_part<format_q5_0_bytes, true>(stream, s, job->n_in, job->candidate), "stream");
     else if (job->blocks.out && s.down)
-        check(stream_part<format_q8_0_bytes>(stream, s, job->n_in, job->candidate), "stream");
+        check(stream_part<format_q8_0_bytes, true>(stream, s, job->n_in, job->candidate), "stream");
+    else if (s.down)
+        DG_FOR_FORMAT(job->type, check(stream_part<F, true>(stream, s, job->n_in, job->candidate), "stream"), exit(1))
     else
-        DG_FOR_FORMAT(job->type, check(stream_part<F>(stream, s, job->n_in, job->candidate), "stream"), exit(1))
+        DG_FOR_FORMAT(job->type, check(stream_part<F, false>(stream, s, job->n_in, job->candidate), "stream"), exit(1))
 }
 
 static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, int n_in, bool down)

@@ -55,14 +55,25 @@ static bool in_long_pieces(int n_pair, const dg_cuda_matrix *gate)
     return n_pair > 24 * gate->n_mat && !of_bytes(gate);
 }
 
-template <class F>
+/* What is multiplied as bytes has no kernel besides. */
+template <class F, bool DOWN> constexpr bool has_kernel = true;
+template <> constexpr bool has_kernel<format_q4_k, false> = false;
+template <> constexpr bool has_kernel<format_q5_0, true> = false;
+template <> constexpr bool has_kernel<format_q8_0, true> = false;
+
+template <class F, bool DOWN>
 static cudaError_t launch_format(cudaStream_t stream, dg_stream_job job, int n_in)
 {
+    cudaError_t error = cudaErrorInvalidValue;
     job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
-    if constexpr (F::UNIT == 64 || !stream_row<F>::IS_BYTES)
-        if (job.piece_rows > DG_PIECE_ROWS)
-            return launch_stream<F, 8>(stream, job);
-    return launch_stream<F, 4>(stream, job);
+    (void)stream;
+    if constexpr (has_kernel<F, DOWN>) {
+        if constexpr (F::UNIT == 64 || !stream_row<F>::IS_BYTES)
+            if (job.piece_rows > DG_PIECE_ROWS)
+                return launch_stream<F, DOWN, 8>(stream, job);
+        error = launch_stream<F, DOWN, 4>(stream, job);
+    }
+    return error;
 }
 
 static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_matrix *w,
@@ -83,13 +94,17 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
     }
     if (w->type == DG_Q4_K && !job.down) {
         job.mat_bytes = dg_cuda_pack_gated_bytes(w->type, w->n_out, w->n_in);
-        return launch_format<format_q4_k_bytes>(stream, job, w->n_in);
+        return launch_format<format_q4_k_bytes, false>(stream, job, w->n_in);
     }
     if (w->type == DG_Q5_0 && job.down)
-        return launch_format<format_q5_0_bytes>(stream, job, w->n_in);
+        return launch_format<format_q5_0_bytes, true>(stream, job, w->n_in);
     if (w->type == DG_Q8_0 && job.down)
-        return launch_format<format_q8_0_bytes>(stream, job, w->n_in);
-    DG_FOR_FORMAT(w->type, return launch_format<F>(stream, job, w->n_in), break)
+        return launch_format<format_q8_0_bytes, true>(stream, job, w->n_in);
+    if (job.down) {
+        DG_FOR_FORMAT(w->type, return (launch_format<F, true>(stream, job, w->n_in)), break)
+    } else {
+        DG_FOR_FORMAT(w->type, return (launch_format<F, false>(stream, job, w->n_in)), break)
+    }
     return cudaErrorInvalidValue;
 }
 

@@ -277,14 +277,14 @@ static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
 }
 
 /* The number of the next item is asked for while this one is filled in. */
-template <class F, int NT_MAX>
+template <class F, bool DOWN, int NT_MAX>
 static __device__ __forceinline__ void produce(stream_ring &ring, const dg_stream_job &job)
 {
     int each = items_of_piece(job), lane = (int)threadIdx.x % 32, ahead = 0;
-    if (!job.down)
+    if (!DOWN)
         dg_grid_wait();
     int number = (int)blockIdx.x, n_item = __ldcg(job.n_piece) * each;
-    if (job.down) {
+    if (DOWN) {
         if (number < n_item)
             ahead = produce_ahead<F, NT_MAX>(ring, job, item_at(job, number, each));
         dg_grid_wait();
@@ -393,43 +393,54 @@ static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
     }
 }
 
-/* Two channels of a place at a time. */
-template <int NT>
-static __device__ __forceinline__ void store_results(const dg_stream_job &job,
-                                                     const stream_item &item, float acc[2][NT][4])
+/* Two channels of a place at a time. Every lane takes part in every exchange: only stores depend on
+ * what there is. */
+template <bool DOWN, dg_cuda_form FORM, int NT>
+static __device__ __forceinline__ void store_results_as(const dg_stream_job &job,
+                                                        const stream_item &item,
+                                                        const float acc[2][NT][4])
 {
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_side = job.down ? 2 : 1;
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    int place = lane % 4 * 2 + lane / 4 % 2, left = item.n - place;
     float factor[2] = {factor_of(job.scale[0], item.expert), factor_of(job.scale[1], item.expert)};
-    if (job.down && item.group[1] == item.group[0])
-        n_side = 1;
 #pragma unroll
-    for (int m = 0; m < 2; m++) {
-        if (m >= n_side)
-            break;
+    for (int m = 0; m < (DOWN ? 2 : 1); m++) {
         int channel = (item.group[m] * job.tiles + item.tile + warp) * 16 + (lane / 4 & ~1);
+        int wide = m && item.group[1] == item.group[0] ? 0 : job.out.ld - channel;
+        size_t at = (size_t)(item.first + place) * (size_t)job.out.ld + (size_t)channel;
 #pragma unroll
-        for (int j = 0; j < NT; j++)
+        for (int j = 0; j < NT; j++, at += 8 * (size_t)job.out.ld)
 #pragma unroll
             for (int i = 0; i < 4; i += 2) {
                 float v[2];
 #pragma unroll
                 for (int t = 0; t < 2; t++)
-                    v[t] = job.factor * (job.down ? acc[m][j][i + t] * factor[m]
-                                                  : gated(acc[0][j][i + t] * factor[0],
-                                                          acc[1][j][i + t] * factor[1]));
+                    v[t] = job.factor * (DOWN ? acc[m][j][i + t] * factor[m]
+                                              : gated(acc[0][j][i + t] * factor[0],
+                                                      acc[1][j][i + t] * factor[1]));
                 channel_pair pair = pair_channels(v[0], v[1]);
-                int token = j * 8 + lane % 4 * 2 + lane / 4 % 2;
-                if (token < item.n && channel + i / 2 * 8 < job.out.ld)
-                    store_pair(job.out.data, job.out.form,
-                               (size_t)(item.first + token) * (size_t)job.out.ld +
-                                   (size_t)(channel + i / 2 * 8),
-                               pair);
+                if (j * 8 < left && i * 4 < wide)
+                    store_pair(job.out.data, FORM, at + (size_t)(i * 4), pair);
             }
     }
 }
 
+/* Down's results are bfloat16. */
+template <bool DOWN, int NT>
+static __device__ __forceinline__ void store_results(const dg_stream_job &job,
+                                                     const stream_item &item,
+                                                     const float acc[2][NT][4])
+{
+    if (DOWN || job.out.form == DG_CUDA_BF16)
+        store_results_as<DOWN, DG_CUDA_BF16, NT>(job, item, acc);
+    else if (job.out.form == DG_CUDA_F16)
+        store_results_as<DOWN, DG_CUDA_F16, NT>(job, item, acc);
+    else
+        store_results_as<DOWN, DG_CUDA_F32, NT>(job, item, acc);
+}
+
 /* The item's weights with NT tiles of 8 rows. Warps without a tile only keep the ring going. */
-template <class F, int NT_MAX, int NT>
+template <class F, bool DOWN, int NT_MAX, int NT>
 static __device__ __forceinline__ void consume_item(stream_ring &ring, const dg_stream_job &job,
                                                     const stream_item &item)
 {
@@ -451,10 +462,10 @@ static __device__ __forceinline__ void consume_item(stream_ring &ring, const dg_
             dg_mbar_arrive(ring.empty + ring.slot + (loaded & job.zero));
     }
     if (active)
-        store_results<NT>(job, item, acc);
+        store_results<DOWN, NT>(job, item, acc);
 }
 
-template <class F, int NT_MAX>
+template <class F, bool DOWN, int NT_MAX>
 static __device__ __forceinline__ void consume(stream_ring &ring, const dg_stream_job &job)
 {
     constexpr int STEP = NT_MAX / 4;
@@ -466,23 +477,23 @@ static __device__ __forceinline__ void consume(stream_ring &ring, const dg_strea
             return;
         switch (token_tiles<NT_MAX>(item.n) / STEP) {
         case 1:
-            consume_item<F, NT_MAX, STEP>(ring, job, item);
+            consume_item<F, DOWN, NT_MAX, STEP>(ring, job, item);
             break;
         case 2:
-            consume_item<F, NT_MAX, 2 * STEP>(ring, job, item);
+            consume_item<F, DOWN, NT_MAX, 2 * STEP>(ring, job, item);
             break;
         case 3:
-            consume_item<F, NT_MAX, 3 * STEP>(ring, job, item);
+            consume_item<F, DOWN, NT_MAX, 3 * STEP>(ring, job, item);
             break;
         default:
-            consume_item<F, NT_MAX, 4 * STEP>(ring, job, item);
+            consume_item<F, DOWN, NT_MAX, 4 * STEP>(ring, job, item);
         }
     }
 }
 
 /* ---- the launch ---- */
 
-template <class F, int NT_MAX>
+template <class F, bool DOWN, int NT_MAX>
 static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
 {
     DG_SHARED(shared);
@@ -501,26 +512,26 @@ static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
     }
     __syncthreads();
     if (warp == CONSUMERS) {
-        produce<F, NT_MAX>(ring, job);
+        produce<F, DOWN, NT_MAX>(ring, job);
     } else {
         dg_grid_wait();
-        if (!job.down) /* down's blocks then take the places of those that are done */
+        if (!DOWN) /* down's blocks then take the places of those that are done */
             dg_grid_launch_next();
         if (warp < job.share)
-            consume<F, NT_MAX>(ring, job);
+            consume<F, DOWN, NT_MAX>(ring, job);
     }
     dg_grid_launch_next();
 }
 
-template <class F, int NT_MAX, int BLOCKS>
+template <class F, bool DOWN, int NT_MAX, int BLOCKS>
 static __global__ void __launch_bounds__(STREAM_THREADS, BLOCKS) stream_experts(dg_stream_job job)
 {
-    stream_items<F, NT_MAX>(job);
+    stream_items<F, DOWN, NT_MAX>(job);
 }
 
 /* As much of a group as leaves room for two stages, and as many stages as there is room for.
  * BLOCKS: on a multiprocessor. */
-template <class F, int NT_MAX, int BLOCKS = 1>
+template <class F, bool DOWN, int NT_MAX, int BLOCKS = 1>
 static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
 {
     int device = 0, n_sm = 1, most = 48 << 10;
@@ -528,6 +539,7 @@ static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
     cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     most = most / BLOCKS - (BLOCKS - 1) * 1024 - RING_BYTES;
+    job.down = DOWN;
     job.share = job.tiles;
     while (job.share > 1 && most / stage_bytes<F, NT_MAX>(job.share) < 2)
         job.share = (job.share + 1) / 2;
@@ -535,7 +547,7 @@ static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
     if (job.n_stage < 1)
         return cudaErrorInvalidConfiguration;
     int items = min(job.n_pair, dg_most_pieces(job.n_pair, job.n_expert)) * items_of_piece(job);
-    return DG_LAUNCH_IF(!job.follows_stream, (stream_experts<F, NT_MAX, BLOCKS>),
+    return DG_LAUNCH_IF(!job.follows_stream, (stream_experts<F, DOWN, NT_MAX, BLOCKS>),
                         dim3((unsigned)min(BLOCKS * n_sm, items)), STREAM_THREADS,
                         (size_t)(job.n_stage * stage_bytes<F, NT_MAX>(job.share) + RING_BYTES),
                         stream, job);
