@@ -200,6 +200,11 @@ double cli_per(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+const char *cli_plural(long n)
+{
+    return n == 1 ? "" : "s";
+}
+
 const char *cli_end_name(dgemma_end end)
 {
     static const char *const names[] = {"stop",       "length",    "context",
@@ -214,13 +219,13 @@ void cli_print_stats(FILE *out, const dgemma_stats *st)
     if (st->n_prompt_cached)
         snprintf(known, sizeof known, ", %d of them known", st->n_prompt_cached);
     fprintf(out,
-            "%d tokens in %d block%s and %d steps (%d of %d settled early), %.1f tokens/step, %.1f "
-            "ms/step, "
-            "%.1f tokens/s; prompt %d tokens%s; ended by %s\n",
-            st->n_output, st->n_blocks, st->n_blocks == 1 ? "" : "s", st->n_steps, st->n_converged,
-            st->n_blocks, cli_per(st->n_output, st->n_steps),
-            1e3 * cli_per(st->denoise_seconds, st->n_steps), cli_per(st->n_output, seconds),
-            st->n_prompt, known, cli_end_name(st->end));
+            "%d token%s in %d block%s and %d step%s (%d of %d settled early), %.1f tokens/step, "
+            "%.1f ms/step, %.1f tokens/s; prompt %d token%s%s; ended by %s\n",
+            st->n_output, cli_plural(st->n_output), st->n_blocks, cli_plural(st->n_blocks),
+            st->n_steps, cli_plural(st->n_steps), st->n_converged, st->n_blocks,
+            cli_per(st->n_output, st->n_steps), 1e3 * cli_per(st->denoise_seconds, st->n_steps),
+            cli_per(st->n_output, seconds), st->n_prompt, cli_plural(st->n_prompt), known,
+            cli_end_name(st->end));
 }
 
 bool cli_set_kv_type(dgemma_engine_options *opt, const char *name)

@@ -43,7 +43,7 @@ static void print_machine(bench_report *r, const dgemma_bench_result *m)
 {
     fprintf(r->out, "%s", r->n_told ? "\n" : "");
     cli_safe_write(r->out, m->model, strlen(m->model));
-    fprintf(r->out, ", %d layer%s, on ", m->n_layers, m->n_layers == 1 ? "" : "s");
+    fprintf(r->out, ", %d layer%s, on ", m->n_layers, cli_plural(m->n_layers));
     cli_safe_write(r->out, m->device, strlen(m->device));
     fprintf(r->out, "; numerics: %s\n", m->numerics);
     if (!m->n_rates)
@@ -131,7 +131,7 @@ static void tell_people(bench_report *r, const dgemma_bench_result *f)
             fprintf(r->out, "peak %.3g GB\n", 1e-9 * (double)f->peak_bytes);
         break;
     case DGEMMA_BENCH_BLOCK:
-        snprintf(name, sizeof name, "block of %d steps", f->n_steps);
+        snprintf(name, sizeof name, "block of %d step%s", f->n_steps, cli_plural(f->n_steps));
         print_times(r, name, f);
         fprintf(r->out, "%.2f of so many steps\n", cli_per(f->median, f->n_steps * r->step));
         break;

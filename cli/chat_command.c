@@ -104,7 +104,7 @@ static void do_image(cli_chat *c, const char *arg)
         say_error(c, &err);
     else if (path)
         cli_chat_say(c, "%zu picture%s for the next message.", cli_log_pictures(&c->log),
-                     cli_log_pictures(&c->log) == 1 ? "" : "s");
+                     cli_plural((long)cli_log_pictures(&c->log)));
     dg_free(path);
 }
 
@@ -138,10 +138,10 @@ static void do_stats(cli_chat *c, const char *arg)
     }
     cli_print_stats(out, &c->last);
     cli_chat_say(c,
-                 "%d answer%s so far, %ld tokens in %.1f s; %zu messages; %.1f MB of keys and "
+                 "%d answer%s so far, %ld token%s in %.1f s; %zu messages; %.1f MB of keys and "
                  "values at the end",
-                 c->n_answer, c->n_answer == 1 ? "" : "s", c->n_output, c->seconds,
-                 cli_log_count(&c->log), (double)c->last.kv_bytes / 1e6);
+                 c->n_answer, cli_plural(c->n_answer), c->n_output, cli_plural(c->n_output),
+                 c->seconds, cli_log_count(&c->log), (double)c->last.kv_bytes / 1e6);
 }
 
 typedef dgemma_status file_fn(cli_chat_log *log, const char *path, dgemma_error *err);

@@ -71,10 +71,12 @@ int cli_fail(const dgemma_error *err);
 /* Says on stderr what of the model is not used as it came. */
 void cli_warn_of_model(const dgemma_engine_options *opt, const dgemma_model_info *info);
 
-/* One line of statistics; "stop", "length", …; a / b, 0 for nothing at all. */
+/* One line of statistics; "stop", "length", …; a / b, 0 for nothing at all; what a word gets behind
+ * so many: "s", but for one. */
 void cli_print_stats(FILE *out, const dgemma_stats *st);
 const char *cli_end_name(dgemma_end end);
 double cli_per(double a, double b);
+const char *cli_plural(long n);
 
 /* JSON text of a string, quotes included. */
 void cli_json_string(FILE *out, const char *text, size_t len);

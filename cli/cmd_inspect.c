@@ -163,7 +163,7 @@ static void print_text(const inspect_args *a, const dgemma_file *file, const dge
            m->context_length, mib(m->weight_bytes), mib(m->work_bytes), request,
            mib(m->kv_bytes_full), mib(m->request_bytes),
            mib(m->weight_bytes) + mib(m->work_bytes) + a->engine.max_running * request,
-           a->engine.max_running, a->engine.max_running == 1 ? "" : "s");
+           a->engine.max_running, cli_plural(a->engine.max_running));
     if (a->tensors) {
         puts("\ntensors");
         print_tensors(file);

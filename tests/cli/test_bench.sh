@@ -10,17 +10,23 @@ says() {
     cat "$temp/says.log"
     grep -qF -- "$text" "$temp/says.log"
 }
+# ends_lines: nothing was to follow at the end of a line of what was said last
+ends_lines() { ! grep -n '[;,] *$' "$temp/says.log"; }
 tiny() { "$DGEMMA" bench --device cpu --synthetic Q4_K_M --shape tiny --layers 2 --steps 2 --prompt 100 "$@"; }
 
 check "steps" says "step " tiny -c 64 --no-rates
 check "what the machine can do" says "at best: reads" tiny -c 64
 check "and the share of it" says "% of reading" tiny -c 64
+check "lines with shares that end" ends_lines
 check "a prompt" says "tokens/s" tiny -c 64 --chunk 50 --no-rates
 check "a block" says "block of 2 steps" tiny -c 64 --no-rates
 check "stages" says "vocabulary" tiny -c 64 --stages --no-rates
 check "a picture" says "pictures/s" tiny -c 0 --picture 6 --no-rates
 check "a picture of a model's file" says "pictures/s" "$DGEMMA" bench --device cpu -n 1 --prompt 8 --no-rates -c 8 --picture 6
 check "threads" says "on 2 threads, " tiny -t 1,2 -c 64 --no-rates
+check "one thread" grep -q "on 1 thread, " "$temp/says.log"
+check "lines that end" ends_lines
+check "a block of one step" says "block of 1 step " tiny --steps 1 -c 0 --no-rates
 "$DGEMMA" synth --shape tiny --layers 2 -o "$temp/tiny.gguf" >/dev/null
 check "products in floats" says "numerics: portable" tiny -c 0 --profile float --no-rates --cpu-flags "$(uname -m | sed 's/aarch64/neon/; s/x86_64/avx2/')"
 check "a model's file" says "$temp/tiny.gguf, 2 layers" "$DGEMMA" bench --device cpu -m "$temp/tiny.gguf" -n 1 --no-rates --prompt 10
