@@ -1,5 +1,4 @@
 #include "parsed_output.h"
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,19 +9,19 @@
 static gemma_vocabulary gemma;
 dg_tokenizer *parsed_tokenizer;
 
-void parsed_setup(void)
+static void setup(void)
 {
     gemma_vocabulary_init(&gemma);
     parsed_tokenizer = gemma_vocabulary_tokenizer(&gemma);
 }
 
-void parsed_teardown(void)
+static void teardown(void)
 {
     dg_tokenizer_free(parsed_tokenizer);
     gemma_vocabulary_clear(&gemma);
 }
 
-void parsed_setup_small(void)
+static void setup_small(void)
 {
     dg_buf json;
     dgemma_error err = {0};
@@ -33,9 +32,23 @@ void parsed_setup_small(void)
     dg_buf_clear(&json);
 }
 
-void parsed_teardown_small(void)
+static void teardown_small(void)
 {
     dg_tokenizer_free(parsed_tokenizer);
+}
+
+Suite *parsed_suite(const char *name, void (*add_tests)(TCase *c), const TTest *of_gemma)
+{
+    Suite *s = suite_create(name);
+    TCase *large = tcase_create("gemma"), *small = tcase_create("small");
+    tcase_add_unchecked_fixture(large, setup, teardown);
+    tcase_add_unchecked_fixture(small, setup_small, teardown_small);
+    add_tests(large);
+    tcase_add_test(large, of_gemma);
+    add_tests(small);
+    suite_add_tcase(s, large);
+    suite_add_tcase(s, small);
+    return s;
 }
 
 /* ---- events as text: [thinking …][text …][call 0 name {…}][end turn] ---- */
@@ -51,7 +64,7 @@ static const char *end_name(int32_t id)
     return id == dg_tokenizer_added_id(parsed_tokenizer, "<eos>") ? "eos" : "other";
 }
 
-bool parsed_event(void *user, const dg_output_event *e)
+static bool on_event(void *user, const dg_output_event *e)
 {
     static const char *const open[] = {[DG_OUTPUT_THINKING] = "[thinking ",
                                        [DG_OUTPUT_TEXT] = "[text ",
@@ -82,19 +95,30 @@ bool parsed_event(void *user, const dg_output_event *e)
     return true;
 }
 
-/* The stream is cut after each token whose bit is set. */
-void parsed_in_cuts(const dg_tokens *tokens, bool in_thought, const bool *cuts, dg_buf *out)
+dg_output_parser *parsed_open(parsed_record *r, const dg_output_options *options, int n_left)
+{
+    dg_output_parser *p;
+    *r = (parsed_record){.last = -1, .n_left = n_left};
+    dg_buf_init(&r->text, 1 << 24);
+    ck_assert_int_eq(dg_output_parser_create(&p, parsed_tokenizer, options, on_event, r, NULL), 0);
+    return p;
+}
+
+void parsed_close(dg_output_parser *p, parsed_record *r)
+{
+    dg_output_parser_free(p);
+    dg_buf_clear(&r->text);
+}
+
+/* The stream is cut after each token whose bit is set; NULL: nowhere. */
+static void parse(const dg_tokens *tokens, bool in_thought, const bool *cuts, dg_buf *out)
 {
     dgemma_error err = {0};
-    parsed_record r = {.last = -1, .n_left = -1};
-    dg_buf_init(&r.text, 1 << 24);
-    dg_output_parser *p;
-    dg_output_options options = {.in_thought = in_thought};
-    ck_assert_int_eq(
-        dg_output_parser_create(&p, parsed_tokenizer, &options, parsed_event, &r, &err), 0);
+    parsed_record r;
+    dg_output_parser *p = parsed_open(&r, &(dg_output_options){.in_thought = in_thought}, -1);
     size_t from = 0;
     for (size_t i = 0; i < tokens->n; i++) {
-        if (!cuts[i] && i + 1 < tokens->n)
+        if (!(cuts && cuts[i]) && i + 1 < tokens->n)
             continue;
         ck_assert_int_eq(dg_output_parser_push(p, tokens->ids + from, i + 1 - from, &err), 0);
         from = i + 1;
@@ -105,11 +129,16 @@ void parsed_in_cuts(const dg_tokens *tokens, bool in_thought, const bool *cuts, 
     *out = r.text;
 }
 
+void parsed_whole(const dg_tokens *tokens, dg_buf *out)
+{
+    parse(tokens, false, NULL, out);
+}
+
 static void compare(const dg_tokens *tokens, bool in_thought, const bool *cuts, const char *output,
                     const char *want)
 {
     dg_buf got;
-    parsed_in_cuts(tokens, in_thought, cuts, &got);
+    parse(tokens, in_thought, cuts, &got);
     ck_assert_msg(strcmp(got.data, want) == 0, "%s\n gave   %s\n wanted %s", output, got.data,
                   want);
     dg_buf_clear(&got);

@@ -4,17 +4,18 @@
 #ifndef DG_TESTS_PARSED_OUTPUT_H
 #define DG_TESTS_PARSED_OUTPUT_H
 
+#include <check.h>
 #include "base/buf.h"
 #include "text/output_parser.h"
 
 #define Q "<|\"|>"
 
-/* Fixtures: Gemma's vocabulary, or the small one of the pocket model. */
+/* A suite of tests that are run twice: as "gemma", with Gemma's vocabulary, and as "small", with
+ * that of the pocket model. `of_gemma` runs in the first alone. */
+Suite *parsed_suite(const char *name, void (*add_tests)(TCase *c), const TTest *of_gemma);
+
+/* The vocabulary, while a test runs. */
 extern dg_tokenizer *parsed_tokenizer;
-void parsed_setup(void);
-void parsed_teardown(void);
-void parsed_setup_small(void);
-void parsed_teardown_small(void);
 
 typedef struct parsed_record {
     dg_buf text;
@@ -22,13 +23,14 @@ typedef struct parsed_record {
     int n_left; /* events to take; -1: all */
 } parsed_record;
 
-/* A dg_output_fn that writes events into a record. */
-bool parsed_event(void *user, const dg_output_event *e);
+/* A parser that writes its events into a new record, of which it takes n_left. */
+dg_output_parser *parsed_open(parsed_record *r, const dg_output_options *options, int n_left);
+void parsed_close(dg_output_parser *p, parsed_record *r);
 
 void parsed_encode(const char *output, dg_tokens *tokens);
 
-/* The stream is cut after each token whose bit is set. */
-void parsed_in_cuts(const dg_tokens *tokens, bool in_thought, const bool *cuts, dg_buf *out);
+/* All tokens in one piece. */
+void parsed_whole(const dg_tokens *tokens, dg_buf *out);
 
 /* The output, in whatever pieces it comes, gives these events. */
 void expect(const char *output, const char *want);

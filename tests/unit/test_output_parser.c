@@ -186,21 +186,16 @@ START_TEST(goes_on_with_a_text)
         {" <|channel>thought\nhm\n<channel|>x", "[text  ][thinking hm][text x][end cut]"},
     };
     for (size_t i = 0; i < DG_COUNT(cases); i++) {
-        parsed_record r = {.last = -1, .n_left = -1};
-        dg_buf_init(&r.text, 1 << 16);
+        parsed_record r;
         dg_tokens tokens;
         parsed_encode(cases[i][0], &tokens);
-        dg_output_parser *p;
-        dg_output_options options = {.in_text = true};
-        ck_assert_int_eq(
-            dg_output_parser_create(&p, parsed_tokenizer, &options, parsed_event, &r, NULL), 0);
+        dg_output_parser *p = parsed_open(&r, &(dg_output_options){.in_text = true}, -1);
         for (size_t k = 0; k < tokens.n; k++)
             ck_assert_int_eq(dg_output_parser_push(p, &tokens.ids[k], 1, NULL), 0);
         ck_assert_int_eq(dg_output_parser_finish(p, NULL), 0);
         ck_assert_str_eq(r.text.data, cases[i][1]);
-        dg_output_parser_free(p);
+        parsed_close(p, &r);
         dg_tokens_clear(&tokens);
-        dg_buf_clear(&r.text);
     }
 }
 END_TEST
@@ -211,20 +206,16 @@ static void expect_early(const char *start, const char *unit, size_t n, const ch
 {
     dg_tokens tokens, more;
     dgemma_error err;
-    parsed_record r = {.last = -1, .n_left = -1};
-    dg_output_parser *p;
+    parsed_record r;
     parsed_encode(start, &tokens);
     parsed_encode(unit, &more);
-    dg_buf_init(&r.text, 1 << 24);
-    ck_assert_int_eq(dg_output_parser_create(&p, parsed_tokenizer, NULL, parsed_event, &r, &err),
-                     0);
+    dg_output_parser *p = parsed_open(&r, NULL, -1);
     ck_assert_int_eq(dg_output_parser_push(p, tokens.ids, tokens.n, &err), 0);
     for (size_t i = 0; i < n; i++)
         ck_assert_int_eq(dg_output_parser_push(p, more.ids, more.n, &err), 0);
     ck_assert_msg(r.text.len >= strlen(want) && !strncmp(r.text.data, want, strlen(want)),
                   "%.100s gave %.100s", start, r.text.data ? r.text.data : "nothing");
-    dg_output_parser_free(p);
-    dg_buf_clear(&r.text);
+    parsed_close(p, &r);
     dg_tokens_clear(&tokens);
     dg_tokens_clear(&more);
 }
@@ -258,16 +249,12 @@ START_TEST(stops_when_told)
     parsed_encode("<|channel>thought\na\n<channel|>b<|tool_call>call:f{}<tool_call|><turn|>",
                   &tokens);
     for (int n = 0; n < 4; n++) {
-        parsed_record r = {.last = -1, .n_left = n};
-        dg_buf_init(&r.text, 1 << 20);
-        dg_output_parser *p;
-        ck_assert_int_eq(
-            dg_output_parser_create(&p, parsed_tokenizer, NULL, parsed_event, &r, &err), 0);
+        parsed_record r;
+        dg_output_parser *p = parsed_open(&r, NULL, n);
         ck_assert_int_eq(dg_output_parser_push(p, tokens.ids, tokens.n, &err), DGEMMA_E_CANCELLED);
         ck_assert_int_eq(dg_output_parser_push(p, tokens.ids, tokens.n, &err), DGEMMA_E_CANCELLED);
         ck_assert_int_eq(dg_output_parser_finish(p, &err), DGEMMA_E_CANCELLED);
-        dg_output_parser_free(p);
-        dg_buf_clear(&r.text);
+        parsed_close(p, &r);
     }
     dg_tokens_clear(&tokens);
 }
@@ -333,16 +320,5 @@ static void add_tests(TCase *c)
 
 Suite *output_parser_suite(void)
 {
-    Suite *s = suite_create("output_parser");
-    TCase *vocabulary = tcase_create("gemma");
-    tcase_add_unchecked_fixture(vocabulary, parsed_setup, parsed_teardown);
-    add_tests(vocabulary);
-    tcase_add_test(vocabulary, takes_any_ids); /* of this vocabulary */
-    suite_add_tcase(s, vocabulary);
-
-    TCase *small = tcase_create("small");
-    tcase_add_unchecked_fixture(small, parsed_setup_small, parsed_teardown_small);
-    add_tests(small);
-    suite_add_tcase(s, small);
-    return s;
+    return parsed_suite("output_parser", add_tests, takes_any_ids);
 }
