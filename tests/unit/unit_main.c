@@ -25,11 +25,11 @@ static make_suite *const suites[] = {
     sampling_suite,       tool_choice_suite,   api_suite,
     pictures_suite,       hostile_suite,       out_of_memory_suite,
     true_shape_suite,     scheduler_suite,     admission_suite,
-    prefix_cache_suite,   pocket_checks_suite, cells_suite,
-    chat_log_suite,       server_suite,        http_suite,
-    connection_suite,     dialects_suite,      real_suite,
-    known_answers_suite,  synthetic_suite,     bench_suite,
-    router_suite,
+    prefix_cache_suite,   prefix_points_suite, pocket_checks_suite,
+    cells_suite,          chat_log_suite,      server_suite,
+    http_suite,           connection_suite,    dialects_suite,
+    real_suite,           known_answers_suite, synthetic_suite,
+    bench_suite,          router_suite,
 };
 
 int main(int argc, char **argv)
