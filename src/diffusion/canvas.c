@@ -77,7 +77,6 @@ void dg_canvas_advance(dg_canvas *c, const dg_draws *draws)
 {
     assert(!c->finished);
     dg_settle_hold(&c->settle, c->argmax);
-    dg_settle_hold(&c->settle, c->drawn);
     dg_sampler_accept(c->accepted, c->order, c->entropy, c->n, c->opt.entropy_bound);
     draws->noise(draws, c->block, c->step, c->noise, c->n);
     dg_sampler_renoise(c->token, c->accepted, c->drawn, c->noise, c->n);

@@ -15,7 +15,7 @@ static void limit_thoughts(dg_block_loop *l)
 {
     const dg_block_loop_config *cfg = &l->cfg;
     int room = dg_min(cfg->max_tokens, cfg->n_context - cfg->n_prompt);
-    int answer = dg_max(1, dg_min(cfg->canvas_length, room / 2));
+    int answer = dg_min(cfg->canvas_length, room / 2);
     int most = room - answer - 1;
     l->n_head = most >= cfg->n_think_head ? cfg->n_think_head : 0;
     most = dg_max(0, most - l->n_head);
@@ -101,8 +101,8 @@ void dg_block_loop_clear(dg_block_loop *l)
     *l = (dg_block_loop){0};
 }
 
-/* The canvas that comes after the pending tokens; cut where the context ends. */
-static int next_canvas_length(const dg_block_loop *l)
+/* The canvas behind the pending tokens, open or to come; cut where the context ends. */
+static int canvas_length(const dg_block_loop *l)
 {
     int position = l->seq.n_token + (l->n_pending - l->n_encoded);
     return dg_min(l->cfg.canvas_length, l->cfg.n_context - position);
@@ -119,7 +119,7 @@ void dg_block_loop_want(const dg_block_loop *l, dg_want *w)
     bool prompt = encodes_prompt(l);
     *w = (dg_want){
         .n_token = l->n_pending - l->n_encoded,
-        .n_canvas = l->canvas_open ? l->canvas.n : next_canvas_length(l),
+        .n_canvas = canvas_length(l),
         .prompt = prompt,
         .picture = prompt && l->cfg.block ? l->cfg.block + l->n_encoded : NULL,
         .first = l->n_encoded,
@@ -232,7 +232,7 @@ static void commit_block(dg_block_loop *l)
     int n = l->thought_closed ? l->n_block_token : l->canvas.n;
     memcpy(l->pending, l->canvas.argmax, (size_t)n * sizeof *l->pending);
     if (l->thought_closed) {
-        if (l->cfg.think_newline >= 0 && n && l->pending[n - 1] != l->cfg.think_newline)
+        if (l->cfg.think_newline >= 0 && l->pending[n - 1] != l->cfg.think_newline)
             l->pending[n++] = l->cfg.think_newline;
         l->pending[n++] = l->cfg.think_close;
     }

@@ -332,7 +332,7 @@ void dg_kv_forget(dg_kv_cache *c, dg_kv_seq *seq)
 static bool needs_copy(const dg_kv_cache *c, const dg_kv_seq *seq, dg_kv_group g)
 {
     int i = seq->n_token / DG_PAGE;
-    if (!seq->shared_tail || i < seq->table[g].first || i >= seq->table[g].n)
+    if (!seq->shared_tail || i >= seq->table[g].n)
         return false;
     const kv_page *page = &c->pool[g].page[seq->table[g].page[i]];
     return page->n_running + page->n_kept > 1;

@@ -57,7 +57,7 @@ START_TEST(a_block_of_padding_ends_the_answer)
     static const int32_t text[] = {50, 51, 52};
     tiny_model t;
     tiny_open(&t, &(tiny_options){0});
-    ck_assert_int_ge(t.cfg.pad_token, 0);
+    t.model->cfg.pad_token = t.cfg.pad_token = 90;
     for (int n_first = 0; n_first < 3; n_first++)
         for (int settled = 0; settled < 3; settled++) {
             dg_block_loop l;
@@ -164,7 +164,7 @@ END_TEST
 START_TEST(a_cut_thought_is_closed_as_learnt)
 {
     enum { NAME = 302, LINE = 303 };
-    static const int32_t head[] = {NAME, LINE};
+    static const int32_t head[] = {NAME, LINE}, answer[CANVAS] = {60, 61, 62};
     static const struct {
         int32_t says[CANVAS];
         int budget, n_kept, n_thought;
@@ -198,6 +198,10 @@ START_TEST(a_cut_thought_is_closed_as_learnt)
         ck_assert_int_eq(l.n_pending, cases[i].n_kept + cases[i].newline + 1);
         ck_assert_int_eq(l.pending[l.n_pending - 2], LINE);
         ck_assert_int_eq(l.pending[l.n_pending - 1], CLOSE);
+        say(&l, answer, CANVAS); /* the next block is one like any */
+        ck_assert(!l.thought_closed);
+        ck_assert_int_eq(l.n_block_token, CANVAS);
+        ck_assert_int_eq(l.n_pending, CANVAS);
         dg_block_loop_clear(&l);
     }
     tiny_close(&t);
@@ -246,6 +250,48 @@ START_TEST(thoughts_leave_room_for_an_answer)
 }
 END_TEST
 
+/* The tokens of thoughts, where there is room for them and their name, for one of both, for none.
+ */
+START_TEST(thoughts_are_limited_by_the_room)
+{
+    static const int32_t head[] = {302, 303};
+    static const struct {
+        int max_tokens, n_context, budget, limit, n_head;
+    } cases[] = {
+        {100, 512, -1, 100 - CANVAS - 1 - 2, 2}, /* an answer of a block, and the marker */
+        {512, 104, -1, 100 - CANVAS - 1 - 2, 2}, /* behind a prompt of four tokens */
+        {100, 512, 7, 7, 2},
+        {100, 512, 99, 100 - CANVAS - 1 - 2, 2},
+        {100, 512, 0, 0, 2},
+        {20, 512, -1, 20 - 10 - 1 - 2, 2}, /* an answer of half the room */
+        {6, 512, -1, 0, 2},
+        {5, 512, -1, 0, 2}, /* the name just fits */
+        {4, 512, -1, 1, 0}, /* it does not: it counts */
+        {4, 512, 0, 0, 0},
+        {2, 512, -1, 0, 0},
+        {1, 512, -1, 0, 0},
+    };
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        dg_block_loop l;
+        dg_block_loop_config cfg = config(&t);
+        cfg.think_open = OPEN;
+        cfg.think_close = CLOSE;
+        cfg.think_head = head;
+        cfg.n_think_head = DG_COUNT(head);
+        cfg.max_tokens = cases[i].max_tokens;
+        cfg.n_context = cases[i].n_context;
+        cfg.think_budget = cases[i].budget;
+        ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+        ck_assert_int_eq(l.think_limit, cases[i].limit);
+        ck_assert_int_eq(l.n_head, cases[i].n_head);
+        dg_block_loop_clear(&l);
+    }
+    tiny_close(&t);
+}
+END_TEST
+
 /* ---- limits ---- */
 
 /* A stop token right behind the last token that is allowed: the model had finished. */
@@ -271,6 +317,128 @@ START_TEST(the_end_of_a_turn_comes_before_the_limit)
 }
 END_TEST
 
+/* An answer that fills its last block ends with it. */
+START_TEST(a_full_answer_ends_with_its_block)
+{
+    static const int32_t text[CANVAS] = {50, 51, 52};
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    dg_block_loop l;
+    dg_block_loop_config cfg = config(&t);
+    cfg.max_tokens = 2 * CANVAS;
+    ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+    say(&l, text, CANVAS);
+    ck_assert_int_eq(l.end, DG_END_NONE);
+    say(&l, text, CANVAS);
+    ck_assert_int_eq(l.end, DG_END_LENGTH);
+    ck_assert_int_eq(l.n_block, 2);
+    ck_assert_int_eq(l.n_output, 2 * CANVAS);
+    dg_block_loop_clear(&l);
+    tiny_close(&t);
+}
+END_TEST
+
+/* Every token of a prompt is one of the vocabulary's, and it leaves room for an answer. */
+START_TEST(prompts_are_checked)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    int n_vocab = t.cfg.n_vocab;
+    int32_t ids[] = {0, n_vocab - 1, 0, n_vocab - 1};
+    dg_block_loop_config cfg = config(&t);
+    cfg.prompt = ids;
+    cfg.n_context = DG_COUNT(ids) + 1;
+    ck_assert_int_eq(dg_block_loop_check(&cfg, &t.cfg, NULL), DGEMMA_OK);
+    for (size_t i = 0; i < DG_COUNT(ids); i++) {
+        int32_t was = ids[i];
+        ids[i] = -1;
+        ck_assert_int_eq(dg_block_loop_check(&cfg, &t.cfg, NULL), DGEMMA_E_ARG);
+        ids[i] = n_vocab;
+        ck_assert_int_eq(dg_block_loop_check(&cfg, &t.cfg, NULL), DGEMMA_E_ARG);
+        ids[i] = was;
+    }
+    dgemma_error err;
+    cfg.n_context = DG_COUNT(ids);
+    ck_assert_int_eq(dg_block_loop_check(&cfg, &t.cfg, &err), DGEMMA_E_CONTEXT);
+    ck_assert_uint_eq(err.n_context, DG_COUNT(ids));
+    ck_assert_uint_eq(err.n_prompt, DG_COUNT(ids));
+    cfg.n_prompt = 0;
+    ck_assert_int_eq(dg_block_loop_check(&cfg, &t.cfg, NULL), DGEMMA_E_ARG);
+    tiny_close(&t);
+}
+END_TEST
+
+/* ---- what settles early ---- */
+
+/* One step of a canvas whose first n_sure positions are sure of their tokens. */
+static void step(dg_block_loop *l, const int32_t *token, int n_sure)
+{
+    dg_work w;
+    plan(l, &w);
+    for (int i = 0; i < w.n_canvas; i++) {
+        l->canvas.argmax[i] = l->canvas.drawn[i] = token[i];
+        l->canvas.entropy[i] = i < n_sure ? 0 : 5;
+    }
+    dg_kv_advance(&l->seq, w.n_token);
+    dg_block_loop_take(l);
+}
+
+/* What is pinned goes into every pass, whatever a step's callback made of the canvas; a block that
+ * ends in it ends there, and counts as converged. */
+START_TEST(a_settled_beginning_is_held_and_read)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    int32_t text[CANVAS];
+    for (int i = 0; i < CANVAS; i++)
+        text[i] = i == 5 ? t.cfg.stop_token[0] : 50 + i;
+    dg_block_loop l;
+    dg_work w;
+    dg_block_loop_config cfg = config(&t);
+    cfg.diffusion.max_steps = 40;
+    cfg.diffusion.settled_steps = 1;
+    ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+    int32_t padding[CANVAS];
+    for (int i = 0; i < CANVAS; i++)
+        padding[i] = t.cfg.pad_token;
+    step(&l, padding, 0); /* nothing that is not sure of it ends the answer */
+    ck_assert(!l.block_done && !l.end);
+    step(&l, text, 3);
+    ck_assert_int_eq(l.n_read, 3);
+    ck_assert(!l.block_done && !l.end);
+    for (int i = 0; i < CANVAS; i++)
+        l.canvas.token[i] = 99;
+    plan(&l, &w);
+    ck_assert_mem_eq(w.canvas, text, 3 * sizeof *text);
+    ck_assert_int_eq(w.canvas[3], 99);
+    step(&l, text, 6);
+    ck_assert(l.block_done);
+    ck_assert_int_eq(l.end, DG_END_STOP);
+    ck_assert_int_eq(l.stop_token, t.cfg.stop_token[0]);
+    ck_assert_int_eq(l.n_block_token, 5);
+    ck_assert_int_eq(l.n_converged, 1);
+    ck_assert_int_eq(l.n_step, 3);
+    dg_block_loop_clear(&l);
+
+    /* a thought that the prompt opened is counted from the first token */
+    cfg.think_open = OPEN;
+    cfg.think_close = CLOSE;
+    cfg.think_budget = 2;
+    cfg.in_thought = true;
+    ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+    step(&l, text, 3);
+    ck_assert(l.block_done && l.thought_closed && !l.in_thought);
+    ck_assert_int_eq(l.n_block_token, 2);
+    step(&l, text, 0);
+    ck_assert(!l.block_done);
+    ck_assert_int_eq(l.n_block, 1);
+    dg_block_loop_clear(&l);
+    tiny_close(&t);
+}
+END_TEST
+
+/* ---- the prompt ---- */
+
 /* What is left of a prompt: its tokens, its pictures and their features, from where it was left. */
 START_TEST(a_prompt_goes_on_where_it_was_left)
 {
@@ -292,6 +460,7 @@ START_TEST(a_prompt_goes_on_where_it_was_left)
     cfg.block = block;
     cfg.feature = feature;
     cfg.features = features;
+    cfg.n_context = N + CANVAS + 5;
     ck_assert_int_eq(dg_block_loop_longest_picture(&cfg), 12);
     ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
     static const int pieces[] = {10, 12, 18};
@@ -302,6 +471,7 @@ START_TEST(a_prompt_goes_on_where_it_was_left)
         ck_assert(want.prompt);
         ck_assert_int_eq(want.n_token, N - (int)at);
         ck_assert_int_eq(want.first, (int)at);
+        ck_assert_int_eq(want.n_canvas, CANVAS); /* it fits behind all of the prompt */
         ck_assert_ptr_eq(want.picture, block + at);
         dg_block_loop_plan(&l, &w, (dg_grant){.n_token = pieces[i]});
         ck_assert_mem_eq(w.token, ids + at, (size_t)pieces[i] * sizeof *ids);
@@ -312,6 +482,14 @@ START_TEST(a_prompt_goes_on_where_it_was_left)
         dg_kv_advance(&l.seq, w.n_token);
         dg_block_loop_take(&l);
     }
+    dg_want want;
+    dg_work w;
+    say(&l, ids, CANVAS); /* a block has no pictures, and the next is cut where the context ends */
+    dg_block_loop_want(&l, &want);
+    ck_assert_int_eq(want.n_canvas, 5);
+    ck_assert_ptr_null(want.picture);
+    dg_block_loop_plan(&l, &w, (dg_grant){want.n_token, want.n_canvas});
+    ck_assert(!w.block && !w.feature && !w.features);
     l.seq.n_token = 0; /* nothing was encoded */
     dg_block_loop_clear(&l);
     tiny_close(&t);
@@ -468,7 +646,11 @@ Suite *block_loop_suite(void)
     tcase_add_test(t, no_thought_opens_after_the_last);
     tcase_add_test(t, a_cut_thought_is_closed_as_learnt);
     tcase_add_test(t, thoughts_leave_room_for_an_answer);
+    tcase_add_test(t, thoughts_are_limited_by_the_room);
     tcase_add_test(t, the_end_of_a_turn_comes_before_the_limit);
+    tcase_add_test(t, a_full_answer_ends_with_its_block);
+    tcase_add_test(t, prompts_are_checked);
+    tcase_add_test(t, a_settled_beginning_is_held_and_read);
     tcase_add_test(t, a_prompt_goes_on_where_it_was_left);
     tcase_add_test(t, soft_embeddings_are_carried);
     tcase_add_test(t, a_picture_sees_itself_beyond_the_window);

@@ -66,7 +66,6 @@ START_TEST(one_alone)
 }
 END_TEST
 
-/* The room for prompts, alone and beside canvases, and how several share it. */
 /* A prompt that is all encoded points behind its list of pictures, where there is nothing. */
 START_TEST(nothing_is_read_behind_the_last_token)
 {
@@ -74,10 +73,17 @@ START_TEST(nothing_is_read_behind_the_last_token)
     ck_assert_ptr_nonnull(list);
     dg_want step = {.n_canvas = 16, .prompt = true, .picture = list + 4, .first = 4};
     assert_grant(dg_grant_alone(&step, 16), 0, 16);
+
+    /* nor to find out that nothing needs to be cut: what is there may look like a picture */
+    for (int i = 0; i < 4; i++)
+        list[i] = i < 3 ? (dg_span){i, i + 1} : (dg_span){0, 9};
+    dg_want last = {.n_token = 3, .n_canvas = 16, .prompt = true, .picture = list};
+    assert_grant(dg_grant_alone(&last, 3), 3, 0);
     dg_free(list);
 }
 END_TEST
 
+/* The room for prompts, alone and beside canvases, and how several share it. */
 START_TEST(prompts_share_their_room)
 {
     dg_grant g[12];
@@ -105,6 +111,15 @@ START_TEST(prompts_share_their_room)
     for (int i = 0; i < 8; i++)
         assert_grant(g[i], i < 4 ? 64 : 0, 0);
     assert_grant(g[8], 0, 60);
+    for (int i = 4; i < 12; i++)
+        w[i] = (dg_want){.n_canvas = 300};
+    dg_grants(g, w, 12, 0, &usual); /* more canvases than fit: prompts have no more than the pass */
+    assert_grant(g[0], 384, 0);
+    /* a block that is committed takes nothing of it */
+    dg_want block[] = {{.n_token = 200, .n_canvas = 16}, {.n_token = 500, .prompt = true}};
+    dg_grants(g, block, 2, 0, &usual);
+    assert_grant(g[0], 200, 16);
+    assert_grant(g[1], 256, 0);
 }
 END_TEST
 
@@ -135,6 +150,14 @@ START_TEST(a_picture_overruns_the_room)
     dg_grants(g, w, 4, 0, &usual);
     assert_grant(g[0], 128, 0);
     assert_grant(g[2], 200, 16);
+
+    /* two tokens are a picture as well */
+    dg_grant_rule narrow = {
+        .max_row = 100, .max_prompt = 1, .min_prompt_room = 1, .min_prompt_share = 1};
+    lay_picture(0, 2);
+    w[0] = prompt_of(0, 50);
+    dg_grants(g, w, 1, 0, &narrow);
+    assert_grant(g[0], 2, 0);
 }
 END_TEST
 

@@ -1,5 +1,10 @@
 /* The cache's book-keeping: who holds which page, what is copied, what is still to come. The
  * contents are looked at in test_forward.c and test_equations.c. */
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "backend/kv_layout.h"
 #include "base/alloc.h"
 #include "base/common.h"
 #include "suites.h"
@@ -112,6 +117,74 @@ START_TEST(estimates_hold)
 }
 END_TEST
 
+static int window(void)
+{
+    int i = 0;
+    while (!t.cfg.layer[i].sliding)
+        i++;
+    return t.cfg.layer[i].window;
+}
+
+static size_t pages(int n_global, int n_sliding)
+{
+    return (size_t)n_global * page_bytes[DG_KV_GLOBAL] +
+           (size_t)n_sliding * page_bytes[DG_KV_SLIDING];
+}
+
+/* Nor above what it may come to take: a page of each kind for each page of tokens, of the sliding
+ * ones no more than the window, a step and a cut page. */
+START_TEST(estimates_are_close)
+{
+    int w = window();
+    ck_assert_int_lt(w, DG_PAGE);
+    ck_assert_uint_eq(dg_kv_bytes_for(t.kv, 1, 1), pages(1, 1));
+    ck_assert_uint_eq(dg_kv_bytes_for(t.kv, DG_PAGE, 1), pages(1, 1));
+    ck_assert_uint_eq(dg_kv_bytes_for(t.kv, DG_PAGE + 1, 1), pages(2, 2));
+    ck_assert_uint_eq(dg_kv_bytes_for(t.kv, 10 * DG_PAGE, 1), pages(10, 2));
+    ck_assert_uint_eq(dg_kv_bytes_for(t.kv, 10 * DG_PAGE, DG_PAGE - w), pages(10, 2));
+    ck_assert_uint_eq(dg_kv_bytes_for(t.kv, 10 * DG_PAGE, DG_PAGE - w + 1), pages(10, 3));
+    ck_assert_uint_eq(dg_kv_bytes_for(t.kv, 10 * DG_PAGE, 100 * DG_PAGE), pages(10, 10));
+}
+END_TEST
+
+/* Of the sliding pages those stay that the next token can see, at every length; of a share too. */
+START_TEST(the_window_decides_what_stays)
+{
+    dg_kv_seq seq = {0};
+    for (int n = 1; n < 4 * DG_PAGE; n++) {
+        append(&seq, 1);
+        int oldest = dg_max(0, n - window() + 1) / DG_PAGE;
+        dg_kv_seq point = {.kept = true};
+        share(&point, &seq, n);
+        ck_assert_int_eq(point.table[DG_KV_SLIDING].first, oldest);
+        ck_assert_int_eq(point.table[DG_KV_GLOBAL].first, 0);
+        dg_kv_seq_clear(t.kv, &point);
+        dg_kv_forget(t.kv, &seq);
+        ck_assert_int_eq(seq.table[DG_KV_SLIDING].first, oldest);
+        ck_assert_int_eq(seq.table[DG_KV_GLOBAL].first, 0);
+        ck_assert_uint_eq(dg_kv_seq_bytes(t.kv, &seq), dg_kv_bytes_held(t.kv));
+    }
+    dg_kv_seq_clear(t.kv, &seq);
+    ck_assert_int_eq(seq.n_token, 0);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), 0);
+}
+END_TEST
+
+/* Layers may have windows of their own: all share a table, and the widest rules. */
+START_TEST(the_widest_window_rules)
+{
+    dg_config cfg = t.cfg;
+    dg_kv_cache *kv;
+    int i = 0;
+    while (!cfg.layer[i].sliding)
+        i++;
+    cfg.layer[i].window = 2 * DG_PAGE; /* the first of them, so that another is the last */
+    ck_assert_int_eq(dg_kv_cache_create(&kv, &cfg, t.be, DG_F32, 0, NULL), DGEMMA_OK);
+    ck_assert_uint_eq(dg_kv_bytes_for(kv, 10 * DG_PAGE, 1), pages(10, 4));
+    dg_kv_cache_free(kv);
+}
+END_TEST
+
 /* When the pages of one kind come and those of the other do not, none have come. */
 START_TEST(failure_takes_nothing)
 {
@@ -174,6 +247,100 @@ START_TEST(idle_pages_are_within_the_bound)
 }
 END_TEST
 
+static int n_refused; /* pages that the backend will not give */
+
+static bool refusing_take(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page)
+{
+    return n_refused-- > 0 ? false : real_take(be, kv, g, page);
+}
+
+/* Pages for which there was no memory can be had when there is. */
+START_TEST(a_page_that_did_not_come_may_come_later)
+{
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, pages(2, 2), NULL), DGEMMA_OK);
+    real_take = t.be->kv_take;
+    t.be->kv_take = refusing_take;
+    dg_kv_seq seq = {0};
+    for (n_refused = 100; n_refused > 0;)
+        ck_assert_int_eq(dg_kv_reserve(t.kv, &seq, 1, NULL), DGEMMA_E_NOMEM);
+    append(&seq, 2 * DG_PAGE);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), pages(2, 2));
+    dg_kv_seq_clear(t.kv, &seq);
+}
+END_TEST
+
+/* Idle pages are given up when they have to be, not before. */
+START_TEST(idle_pages_stay_while_there_is_room)
+{
+    const dg_kv_group first = 0, second = 1; /* in the order in which pages are taken */
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, 2 * page_bytes[first] + page_bytes[second], NULL),
+                     DGEMMA_OK);
+    real_take = t.be->kv_take;
+    real_give = t.be->kv_give;
+    t.be->kv_take = counting_take;
+    t.be->kv_give = counting_give;
+    dg_kv_seq seq = {0};
+    append(&seq, 1);
+    dg_kv_seq_clear(t.kv, &seq); /* one of each is idle */
+    n_bytes_out = 0;
+    ck_assert_int_eq(dg_kv_reserve(t.kv, &seq, 2 * DG_PAGE, NULL), DGEMMA_E_LIMIT);
+    ck_assert_int_eq(n_bytes_out, (long)page_bytes[first]); /* the one that was missing, no more */
+    dg_kv_seq_clear(t.kv, &seq);
+}
+END_TEST
+
+static dgemma_status (*real_open)(dg_backend *, dg_kv_store **, const dg_kv_config *, size_t,
+                                  int[DG_KV_GROUPS], dgemma_error *);
+
+static dgemma_status open_for_two(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,
+                                  size_t max_bytes, int n_page[DG_KV_GROUPS], dgemma_error *err)
+{
+    dgemma_status st = real_open(be, out, cfg, max_bytes, n_page, err);
+    n_page[0] = n_page[1] = 2;
+    return st;
+}
+
+/* A backend may have fewer pages than the bound allows. */
+START_TEST(a_store_has_its_own_end)
+{
+    real_open = t.be->kv_open;
+    t.be->kv_open = open_for_two;
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, 0, NULL), DGEMMA_OK);
+    t.be->kv_open = real_open;
+    dg_kv_seq seq = {0};
+    ck_assert_int_eq(dg_kv_reserve(t.kv, &seq, 2 * DG_PAGE + 1, NULL), DGEMMA_E_NOMEM);
+    append(&seq, 2 * DG_PAGE);
+    dg_kv_seq_clear(t.kv, &seq);
+}
+END_TEST
+
+/* Reading a page that was forgotten is a bug, and ends there: nothing is read from nowhere. */
+START_TEST(a_forgotten_page_is_not_read)
+{
+    dg_kv_seq seq = {0};
+    append(&seq, 4 * DG_PAGE);
+    dg_kv_forget(t.kv, &seq);
+    int sliding = 0;
+    while (!t.cfg.layer[sliding].sliding)
+        sliding++;
+    int32_t page = seq.table[DG_KV_SLIDING].page[0];
+    ck_assert_int_eq(page, DG_NO_PAGE);
+    fflush(NULL);
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (!child) {
+        static float out[1 << 16];
+        fclose(stderr); /* assert would speak to it */
+        t.be->kv_read(t.be, dg_kv_store_of(t.kv), sliding, page, false, out);
+        _exit(0);
+    }
+    int how;
+    ck_assert_int_eq(waitpid(child, &how, 0), child);
+    ck_assert(WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT);
+    dg_kv_seq_clear(t.kv, &seq);
+}
+END_TEST
+
 START_TEST(a_cache_in_use_cannot_grow)
 {
     size_t most = 8 * (page_bytes[0] + page_bytes[1]);
@@ -214,6 +381,66 @@ START_TEST(pages_have_one_owner)
 }
 END_TEST
 
+/* A sequence that was let go far ahead of its pages forgets those it has, and no others. */
+START_TEST(only_pages_that_are_there_are_forgotten)
+{
+    dg_kv_seq seq = {0};
+    append(&seq, DG_PAGE);
+    dg_kv_advance(&seq, 5 * DG_PAGE); /* without pages for them */
+    dg_kv_forget(t.kv, &seq);
+    ck_assert_int_eq(seq.table[DG_KV_SLIDING].first, 1);
+    ck_assert_int_eq(seq.table[DG_KV_SLIDING].n, 1);
+    dg_kv_seq_clear(t.kv, &seq);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), 0);
+}
+END_TEST
+
+/* A share that ends with a page has nothing to copy; one that could not be copied still has. */
+START_TEST(a_tail_is_shared_until_it_is_copied)
+{
+    dg_kv_seq first = {0}, second = {0};
+    append(&first, DG_PAGE + 1);
+    share(&second, &first, DG_PAGE);
+    ck_assert(!second.shared_tail);
+    ck_assert_uint_eq(dg_kv_bytes_missing(t.kv, &second, 1), pages(1, 1));
+    dg_kv_seq_clear(t.kv, &second);
+
+    share(&second, &first, DG_PAGE - 1);
+    ck_assert(second.shared_tail);
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, 1, NULL), DGEMMA_OK); /* less than is in use */
+    ck_assert_uint_eq(dg_kv_bytes_left(t.kv), 0);
+    ck_assert_int_eq(dg_kv_reserve(t.kv, &second, 1, NULL), DGEMMA_E_LIMIT);
+    ck_assert(second.shared_tail);
+    ck_assert_int_eq(second.table[DG_KV_GLOBAL].page[0], first.table[DG_KV_GLOBAL].page[0]);
+    dg_kv_seq_clear(t.kv, &first);
+    dg_kv_seq_clear(t.kv, &second);
+}
+END_TEST
+
+/* Where each layer's keys and values lie in a page: behind those of the layers of its kind. */
+START_TEST(layers_have_their_place_in_a_page)
+{
+    dg_kv_layer layer[] = {{DG_KV_SLIDING, 2, 8},
+                           {DG_KV_GLOBAL, 1, 16},
+                           {DG_KV_SLIDING, 1, 8},
+                           {DG_KV_SLIDING, 2, 8},
+                           {DG_KV_GLOBAL, 1, 16}};
+    dg_kv_config cfg = {DG_BF16, DG_COUNT(layer), layer};
+    dg_kv_layout l;
+    ck_assert_int_eq(dg_kv_layout_init(&l, &cfg, NULL), DGEMMA_OK);
+    size_t wide = 2 * DG_PAGE * 2 * 8 * 2, narrow = wide / 2; /* K and V, heads of 8, 16 bits */
+    const size_t offset[] = {0, 0, wide, wide + narrow, wide};
+    const size_t bytes[] = {wide, wide, narrow, wide, wide};
+    for (int i = 0; i < cfg.n_layer; i++) {
+        ck_assert_uint_eq(l.offset[i], offset[i]);
+        ck_assert_uint_eq(dg_kv_layout_layer_bytes(&l, i), bytes[i]);
+    }
+    ck_assert_uint_eq(l.page_bytes[DG_KV_SLIDING], 2 * wide + narrow);
+    ck_assert_uint_eq(l.page_bytes[DG_KV_GLOBAL], 2 * wide);
+    dg_kv_layout_clear(&l);
+}
+END_TEST
+
 /* What only points keep is held and not used. */
 START_TEST(kept_pages_are_not_used)
 {
@@ -222,6 +449,11 @@ START_TEST(kept_pages_are_not_used)
     size_t both = dg_kv_bytes_held(t.kv);
     share(&point, &seq, 64);
     ck_assert_uint_eq(dg_kv_bytes_held(t.kv), both);
+    ck_assert_uint_eq(dg_kv_bytes_used(t.kv), both);
+    dg_kv_seq other = {0};
+    share(&other, &seq, 100); /* two who run on a page use it once */
+    ck_assert_uint_eq(dg_kv_bytes_used(t.kv), both);
+    dg_kv_seq_clear(t.kv, &other);
     ck_assert_uint_eq(dg_kv_bytes_used(t.kv), both);
     dg_kv_seq_clear(t.kv, &seq);
     ck_assert_uint_eq(dg_kv_bytes_used(t.kv), 0);
@@ -245,11 +477,21 @@ Suite *kv_cache_suite(void)
     tcase_add_test(c, a_page_is_copied_once);
     tcase_add_test(c, missing_bytes_are_those_that_come);
     tcase_add_test(c, estimates_hold);
+    tcase_add_test(c, estimates_are_close);
+    tcase_add_test(c, the_window_decides_what_stays);
+    tcase_add_test(c, the_widest_window_rules);
     tcase_add_test(c, failure_takes_nothing);
+    tcase_add_test(c, a_page_that_did_not_come_may_come_later);
+    tcase_add_test(c, idle_pages_stay_while_there_is_room);
+    tcase_add_test(c, a_store_has_its_own_end);
+    tcase_add_test(c, a_forgotten_page_is_not_read);
     tcase_add_test(c, idle_pages_are_within_the_bound);
     tcase_add_test(c, a_cache_in_use_cannot_grow);
     tcase_add_test(c, pages_have_one_owner);
     tcase_add_test(c, kept_pages_are_not_used);
+    tcase_add_test(c, only_pages_that_are_there_are_forgotten);
+    tcase_add_test(c, a_tail_is_shared_until_it_is_copied);
+    tcase_add_test(c, layers_have_their_place_in_a_page);
     suite_add_tcase(s, c);
     return s;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 #include "base/rng.h"
 #include "diffusion/canvas.h"
+#include "diffusion/sampler.h"
 #include "suites.h"
 
 START_TEST(a_beginning_settles_from_the_front)
@@ -35,6 +36,8 @@ START_TEST(a_beginning_settles_from_the_front)
     ck_assert_int_eq(dg_settle_push(&s, a, sure, N, 3, 0.5f), 0);
     ck_assert_int_eq(dg_settle_push(&s, a, sure, N, 3, 0.5f), 0);
     dg_settle_begin(&s, N);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(run[i], 0);
     ck_assert_int_eq(dg_settle_push(&s, a, sure, N, 3, 0.5f), 0);
 }
 END_TEST
@@ -96,6 +99,66 @@ START_TEST(nothing_is_taken_back)
 }
 END_TEST
 
+static dg_diffusion_options random_options(const dg_rng_key *key)
+{
+    return (dg_diffusion_options){.max_steps = 1 + (int)dg_rng_below(key, 0, 12),
+                                  .t_min = 0.4f,
+                                  .t_max = 0.8f,
+                                  .entropy_bound = (float)dg_rng_uniform(key, 1) * 2,
+                                  .stability = (int)dg_rng_below(key, 2, 4),
+                                  .confidence = (float)dg_rng_uniform(key, 3) * 1.2f,
+                                  .settled_steps = (int)dg_rng_below(key, 4, 4)};
+}
+
+/* The parts put together by hand: every canvas goes by its own options, whatever the one before it
+ * had, and each of them decides what it should. */
+START_TEST(a_canvas_goes_by_its_options)
+{
+    enum { N_CANVAS = 2000, MOST = 12 };
+    dg_canvas c;
+    ck_assert_int_eq(dg_canvas_init(&c, MOST, NULL), DGEMMA_OK);
+    dg_draws draws = dg_draws_seeded(3, 7);
+    int32_t token[MOST], previous[MOST] = {0};
+    int run[MOST], order[MOST], n_stable = 0, n_pinned = 0, n_cut = 0;
+    uint8_t accepted[MOST];
+    dg_settle settle = {.token = token, .run = run};
+    for (uint32_t k = 0; k < N_CANVAS; k++) {
+        dg_rng_key shape = {.seed = 13, .block = k};
+        dg_diffusion_options opt = random_options(&shape);
+        dg_stability stability = {0};
+        int n = 1 + (int)dg_rng_below(&shape, 5, MOST), step = 0;
+        dg_canvas_begin(&c, &opt, &draws, (int)k, n);
+        dg_settle_begin(&settle, n);
+        ck_assert(!c.converged && !c.finished && !c.step);
+        while (!c.finished) {
+            dg_rng_key key = {.seed = 14, .block = k, .step = (uint32_t)step++};
+            invent(&c, &key, 230);
+            dg_settle_hold(&settle, c.argmax);
+            dg_sampler_accept(accepted, order, c.entropy, n, opt.entropy_bound);
+            dg_stability_push(&stability, c.argmax, previous, n);
+            memcpy(previous, c.argmax, (size_t)n * sizeof *previous);
+            bool stable = dg_stopping_reached(&stability, opt.stability,
+                                              dg_mean_entropy(c.entropy, n), opt.confidence);
+            if (opt.settled_steps)
+                dg_settle_push(&settle, c.argmax, c.entropy, n, opt.settled_steps, opt.confidence);
+            dg_canvas_advance(&c, &draws);
+            ck_assert_int_eq(c.settle.n, settle.n);
+            for (int i = 0; i < n; i++)
+                ck_assert_int_eq(c.accepted[i], i < settle.n || accepted[i]);
+            ck_assert_int_eq(c.converged, stable || settle.n == n);
+            ck_assert_int_eq(c.finished, c.converged || step == opt.max_steps);
+            n_stable += stable && settle.n < n;
+            n_pinned += !stable && settle.n == n;
+            n_cut += c.finished && !c.converged;
+        }
+    }
+    ck_assert_int_gt(n_stable, 100); /* each way to end */
+    ck_assert_int_gt(n_pinned, 20);
+    ck_assert_int_gt(n_cut, 100);
+    dg_canvas_clear(&c);
+}
+END_TEST
+
 /* Off, a canvas knows nothing of it. */
 START_TEST(off_by_default)
 {
@@ -129,6 +192,7 @@ Suite *settle_suite(void)
     TCase *t = tcase_create("settle");
     tcase_add_test(t, a_beginning_settles_from_the_front);
     tcase_add_test(t, nothing_is_taken_back);
+    tcase_add_test(t, a_canvas_goes_by_its_options);
     tcase_add_test(t, off_by_default);
     suite_add_tcase(s, t);
     return s;
