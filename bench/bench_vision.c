@@ -2,10 +2,11 @@
  * of the processor's own speed that this is.
  *
  *     bench_vision [--layers N] [--threads N] [--soft N] [--rounds N] [--device NAME]
+ *                  [--compare 1]
  *
  * Of 27 layers, all alike, a few are run; the rest would cost as much each. On another device than
- * the processor its features are compared with the processor's, where there are few layers, and
- * those of pictures that share a pass with those of each alone. */
+ * the processor its features are compared with the processor's, where there are few layers or with
+ * --compare 1, and those of pictures that share a pass with those of each alone. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ enum { N_EMBD = 1152, N_FF = 4304, N_HEAD = 16, HEAD_DIM = 72, N_TEXT = 2816, N_
 enum { PUBLISHED_LAYERS = 27, PER_LAYER = 13, COMMON = 5, NAME_BYTES = 128, MOST_COMPARED = 3 };
 
 typedef struct options {
-    int n_layer, n_thread, n_soft, n_round;
+    int n_layer, n_thread, n_soft, n_round, compare;
     const char *device;
 } options;
 
@@ -205,7 +206,7 @@ static dgemma_status compare(const options *o, seer *s, const dg_checkpoint *ck,
 {
     seer cpu = {0};
     dgemma_status st = look(s, in, 1, err);
-    if (!st && o->n_layer <= MOST_COMPARED) {
+    if (!st && (o->n_layer <= MOST_COMPARED || o->compare)) {
         st = seer_open(&cpu, o, "cpu", ck, err);
         st = st ? st : look(&cpu, in, 1, err);
         if (!st)
@@ -301,7 +302,8 @@ int main(int argc, char **argv)
     } known[] = {{"--layers", &o.n_layer, PUBLISHED_LAYERS},
                  {"--threads", &o.n_thread, 1024},
                  {"--soft", &o.n_soft, 1120},
-                 {"--rounds", &o.n_round, 1000}};
+                 {"--rounds", &o.n_round, 1000},
+                 {"--compare", &o.compare, 1}};
     for (int i = 1; i < argc; i += 2) {
         size_t k = 0;
         if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
@@ -314,7 +316,7 @@ int main(int argc, char **argv)
         if (value < 1 || value > known[k].max) {
             fprintf(stderr,
                     "usage: bench_vision [--layers N] [--threads N] [--soft N] [--rounds N] "
-                    "[--device NAME]\n");
+                    "[--device NAME] [--compare 1]\n");
             return 2;
         }
         *known[k].value = value;

@@ -512,6 +512,10 @@ struct dg_backend {
     /* Rows of a pass that this backend likes: canvases' together, and those of one prompt. */
     int canvas_rows, prompt_rows;
 
+    /* Patches up to which pictures share a pass of the tower: more together would be no faster, and
+     * whoever waits for the pass would wait longer. A larger picture has one of its own. */
+    int picture_patches;
+
     void (*close)(dg_backend *be); /* weights go with it */
 
     /* 64-byte aligned, uninitialised; NULL when memory is out. What is moved here is in order with

@@ -187,7 +187,7 @@ static void timed_close(dg_backend *be)
 
 /* The face below has to have every function of a backend that the model calls: whoever adds one
  * adds it there too, and its size here. */
-_Static_assert(sizeof(dg_backend) == 43 * sizeof(void *), "a backend's function is not passed on");
+_Static_assert(sizeof(dg_backend) == 44 * sizeof(void *), "a backend's function is not passed on");
 
 dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *err)
 {
@@ -210,6 +210,7 @@ dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *e
         .block_profile = inner->block_profile,
         .canvas_rows = inner->canvas_rows,
         .prompt_rows = inner->prompt_rows,
+        .picture_patches = inner->picture_patches,
         .close = timed_close,
         .alloc = timed_alloc,
         .room = inner->room ? timed_room : NULL,

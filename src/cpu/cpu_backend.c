@@ -199,6 +199,7 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
         .block_profile = dg_cpu_profile(opt->flags, cpu->integer),
         .canvas_rows = DG_CPU_CANVAS_ROWS,
         .prompt_rows = DG_CPU_PROMPT_ROWS,
+        .picture_patches = DG_CPU_PICTURE_PATCHES,
         .close = cpu_close,
         .alloc = cpu_alloc,
         .free = cpu_free,

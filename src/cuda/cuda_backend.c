@@ -271,6 +271,7 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         .profile = opt->exact ? "cuda-float" : "cuda",
         .canvas_rows = 64 * 256,
         .prompt_rows = 2048,
+        .picture_patches = 280 * 9, /* or four frames of a video */
         .close = cuda_close,
         .room = cuda_room,
         .alloc = cuda_alloc,

@@ -193,7 +193,7 @@ static int gather(const dg_picture_encoding *l, int first,
             break;
         in[n] = (dg_vision_input){.rows = q->rows, .cols = q->cols};
     }
-    return dg_vision_together(in, n);
+    return dg_vision_together(l->cache->tower, in, n);
 }
 
 /* Their pixels as the tower takes them, in one piece of memory (dg_free); NULL: there is none. */

@@ -10,12 +10,6 @@
 #define TOWER     "model.encoder.vision_tower."
 #define PROJECTOR "model.encoder.embed_vision."
 
-/* Pictures share a pass up to so many patches, a frame of a video; a larger one has a pass of its
- * own. More together would be no faster, and whoever waits for the pass would wait longer
- * (bench_vision --layers 1 --threads 1, Neoverse-V1: 67 % of the peak at 630 patches, 59 % at 2520,
- * where attention has more to do). */
-enum { SHARED_PATCHES = 70 * 9 };
-
 struct dg_vision {
     dg_vision_config cfg;
     int n_embd_text;
@@ -272,13 +266,13 @@ static dgemma_status check(const dg_vision *v, const dg_vision_input *picture, i
 }
 
 /* The pictures from `first` on that go together, at least one; returns their patches. */
-static int gather(const dg_vision_input *picture, int first, int n,
+static int gather(const dg_vision *v, const dg_vision_input *picture, int first, int n,
                   dg_vision_picture out[DG_VISION_MAX_TOGETHER], int *n_out)
 {
     int n_patch = 0, k = 0;
     for (; first + k < n && k < DG_VISION_MAX_TOGETHER; k++) {
         const dg_vision_input *p = &picture[first + k];
-        if (k && n_patch + p->rows * p->cols > SHARED_PATCHES)
+        if (k && n_patch + p->rows * p->cols > v->be->picture_patches)
             break;
         out[k] = (dg_vision_picture){n_patch, p->rows, p->cols, p->pixels};
         n_patch += p->rows * p->cols;
@@ -287,11 +281,11 @@ static int gather(const dg_vision_input *picture, int first, int n,
     return n_patch;
 }
 
-int dg_vision_together(const dg_vision_input *pictures, int n)
+int dg_vision_together(const dg_vision *v, const dg_vision_input *pictures, int n)
 {
     dg_vision_picture picture[DG_VISION_MAX_TOGETHER];
     int n_shared;
-    gather(pictures, 0, n, picture, &n_shared);
+    gather(v, pictures, 0, n, picture, &n_shared);
     return n_shared;
 }
 
@@ -321,11 +315,11 @@ dgemma_status dg_vision_encode(dg_vision *v, const dg_vision_input *pictures, in
     int n_shared, most = 0;
     dgemma_status st = check(v, pictures, n, err);
     for (int i = 0; !st && i < n; i += n_shared)
-        most = dg_max(most, gather(pictures, i, n, picture, &n_shared));
+        most = dg_max(most, gather(v, pictures, i, n, picture, &n_shared));
     if (!st && n > 0)
         st = dg_vision_reserve(v, most, err);
     for (int i = 0; !st && i < n; i += n_shared) {
-        int n_patch = gather(pictures, i, n, picture, &n_shared);
+        int n_patch = gather(v, pictures, i, n, picture, &n_shared);
         st = encode_pass(v, &(dg_vision_batch){n_patch, n_shared, picture}, features, err);
         features += (size_t)(n_patch / (v->cfg.pool * v->cfg.pool)) * n_embd;
     }

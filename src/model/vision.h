@@ -59,7 +59,7 @@ dgemma_status dg_vision_encode(dg_vision *v, const dg_vision_input *pictures, in
 
 /* How many of n pictures, from the first on, share a pass of the tower; at least one of them. Who
  * encodes so many at a time can do something else in between. */
-int dg_vision_together(const dg_vision_input *pictures, int n);
+int dg_vision_together(const dg_vision *v, const dg_vision_input *pictures, int n);
 
 /* Scratch for passes of up to n_patch patches now, not when the first of them comes. */
 dgemma_status dg_vision_reserve(dg_vision *v, int n_patch, dgemma_error *err);
