@@ -108,39 +108,60 @@ static __device__ __forceinline__ unsigned long long keys_at(const dg_cuda_atten
     return (unsigned long long)page_keys(a.kv, t.seg, now.canvas, now.begin, kv_head);
 }
 
+/* Turn n's keys; by the whole warp. */
+template <typename T>
+static __device__ __forceinline__ void fill_keys(unsigned char *shared, group_ring *ring,
+                                                 const unsigned char *keys, int n)
+{
+    for (int half = 0; half < T::HALVES; half++) {
+        int at = place_at<T>(n, half);
+        dg_mbar_wait(&ring->empty_k[at], parity_at<T>(n) ^ 1);
+        if (threadIdx.x % 32 == 0) {
+            dg_mbar_expect(&ring->full_k[at], T::PIECE);
+            dg_bulk_g2s(shared + T::K + at * T::PIECE, keys + half * T::PIECE, T::PIECE,
+                        &ring->full_k[at]);
+        }
+    }
+}
+
+template <typename T>
+static __device__ __forceinline__ void fill_values(unsigned char *shared, group_ring *ring,
+                                                   const unsigned char *values, turn now, int n)
+{
+    for (int half = 0; half < T::HALVES; half++) {
+        int at = place_at<T>(n, half);
+        dg_mbar_wait(&ring->empty_v[at], parity_at<T>(n) ^ 1);
+        copy_values<T>(shared + T::V + at * T::PIECE, values + half * T::PIECE, now,
+                       &ring->full_v[at]);
+        __syncwarp();
+    }
+}
+
+/* Places become empty in this order: a turn's scores are made before the values of the turn before
+ * it are added up, so that its keys' place is the next but one's before that of those values is.
+ * Only at the begin the first values' place is empty, too. */
 template <typename T, bool ONE_PART>
 static __device__ __forceinline__ void copy_turns(unsigned char *shared, group_ring *ring,
                                                   const dg_cuda_attention_args &a,
                                                   const line_tile &t, int kv_head, int n_turn,
                                                   int n_part)
 {
-    int n = 0, lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % 32;
     unsigned long long ahead = 0;
+    const unsigned char *keys = NULL, *before = NULL;
     size_t to_values = (size_t)a.kv.n_kv_head * T::HALVES * T::PIECE;
     int2 turns = ONE_PART ? turns_of(n_turn, (int)blockIdx.z, n_part) : make_int2(0, n_turn);
-    for (int i = turns.x; i < turns.y; i++, n++) {
-        int parity = parity_at<T>(n) ^ 1;
-        turn now = turn_at<T>(t, i);
-        if ((i - turns.x) % 32 == 0) /* where the next 32 turns' keys lie, one for each lane */
+    for (int i = turns.x; i <= turns.y; i++, before = keys) {
+        int n = i - turns.x;
+        if (n % 32 == 0) /* where the next 32 turns' keys lie, one for each lane */
             ahead = i + lane < turns.y ? keys_at<T>(a, t, i + lane, kv_head) : 0;
-        const unsigned char *keys =
-            (const unsigned char *)__shfl_sync(DG_ALL_LANES, ahead, (i - turns.x) % 32);
-        for (int half = 0; half < T::HALVES; half++) {
-            int at = place_at<T>(n, half);
-            dg_mbar_wait(&ring->empty_k[at], parity);
-            if (threadIdx.x % 32 == 0) {
-                dg_mbar_expect(&ring->full_k[at], T::PIECE);
-                dg_bulk_g2s(shared + T::K + at * T::PIECE, keys + half * T::PIECE, T::PIECE,
-                            &ring->full_k[at]);
-            }
-        }
-        for (int half = 0; half < T::HALVES; half++) {
-            int at = place_at<T>(n, half);
-            dg_mbar_wait(&ring->empty_v[at], parity);
-            copy_values<T>(shared + T::V + at * T::PIECE, keys + to_values + half * T::PIECE, now,
-                           &ring->full_v[at]);
-            __syncwarp();
-        }
+        keys = (const unsigned char *)__shfl_sync(DG_ALL_LANES, ahead, n % 32);
+        if (n == 1)
+            fill_values<T>(shared, ring, before + to_values, turn_at<T>(t, i - 1), n - 1);
+        if (i < turns.y)
+            fill_keys<T>(shared, ring, keys, n);
+        if (n > 1)
+            fill_values<T>(shared, ring, before + to_values, turn_at<T>(t, i - 1), n - 1);
     }
 }
 
