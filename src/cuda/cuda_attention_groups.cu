@@ -20,6 +20,11 @@ template <int N_HALF> struct group_tile {
     static constexpr int MT = 1, WN = 1, NK = KB / 8, ND = 32, PARTS = 4 / HALVES;
     static constexpr int CONSUMERS = 256, THREADS = CONSUMERS + 128;
 
+    /* Of the 16 steps of 16 dimensions, those whose queries stay in registers, as many as there
+     * are registers for: products of scores take all that shared memory can give, these half of
+     * it. */
+    static constexpr int KEPT = HALVES > 1 ? 4 : 0;
+
     /* Keys, and values, have two places: for two turns, or for the two halves of one. */
     static constexpr int PLACES = 2, READERS = CONSUMERS / 32 / HALVES;
 
@@ -205,16 +210,39 @@ static __device__ __forceinline__ void keep_queries(unsigned char *shared,
     dg_bar_sync(1 + index, 128);
 }
 
+/* A warp's queries of the steps that are kept. */
+template <typename T> struct kept_queries {
+    uint32_t step[T::KEPT + 1][4];
+};
+
+template <typename T>
+static __device__ __forceinline__ void take_queries(kept_queries<T> *kept, const unsigned char *q)
+{
+    int lane = (int)threadIdx.x % 32, line = (int)threadIdx.x / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+    for (int i = 0; i < T::KEPT; i++) {
+        dg_ldmatrix_x4(kept->step[i], q + i / 4 * T::Q_PANEL + line * 128 +
+                                          ((i % 4 * 2 + lane / 16) ^ line % 8) * 16);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            warpgroup_settle(kept->step[i][j]);
+    }
+}
+
 /* Begins s = Q K^T over 256 dimensions. */
 template <typename T>
-static __device__ __forceinline__ void begin_scores(float s[T::NK][4], const unsigned char *q,
-                                                    const unsigned char *k)
+static __device__ __forceinline__ void begin_scores(float s[T::NK][4], const kept_queries<T> &kept,
+                                                    const unsigned char *q, const unsigned char *k)
 {
     warpgroup_begin();
 #pragma unroll
-    for (int step = 0; step < 16; step++)
-        warpgroup_mma_rows(s, q + step / 4 * T::Q_PANEL + step % 4 * 32,
-                           k + step / 4 * T::PANEL + step % 4 * 32, step > 0);
+    for (int step = 0; step < 16; step++) {
+        const unsigned char *keys = k + step / 4 * T::PANEL + step % 4 * 32;
+        if (step < T::KEPT)
+            warpgroup_mma_kept(s, kept.step[step], keys, step > 0);
+        else
+            warpgroup_mma_rows(s, q + step / 4 * T::Q_PANEL + step % 4 * 32, keys, step > 0);
+    }
     warpgroup_commit();
 }
 
@@ -305,10 +333,12 @@ static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared
     const int2 *span = (const int2 *)(shared + T::SPAN);
     float s[1][T::NK][4], factor[1][2];
     uint32_t p[4][4];
+    kept_queries<T> kept;
     int at = place_at<T>(n, half);
+    take_queries<T>(&kept, q);
     clear_lines<T>(l);
     dg_mbar_wait(&ring->full_k[at], parity_at<T>(n));
-    begin_scores<T>(s[0], q, k + at * T::PIECE);
+    begin_scores<T>(s[0], kept, q, k + at * T::PIECE);
     warpgroup_wait<0>();
     release(&ring->empty_k[at]);
     if constexpr (T::HALVES > 1)
@@ -319,7 +349,7 @@ static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared
         int next = place_at<T>(n + 1, half);
         at = place_at<T>(n, half);
         dg_mbar_wait(&ring->full_k[next], parity_at<T>(n + 1));
-        begin_scores<T>(s[0], q, k + next * T::PIECE);
+        begin_scores<T>(s[0], kept, q, k + next * T::PIECE);
         dg_mbar_wait(&ring->full_v[at], parity_at<T>(n));
         begin_values<T>(l->o[0], p, v + at * T::PIECE);
         warpgroup_wait<1>();

@@ -138,6 +138,19 @@ static __device__ __forceinline__ void warpgroup_mma_rows(float acc[8][4], const
                  : "l"(panel_descriptor(a, 16)), "l"(panel_descriptor(b, 16)), "r"((int)add));
 }
 
+/* The same with a's 64 rows as the warps' fragments. */
+static __device__ __forceinline__ void warpgroup_mma_kept(float acc[8][4], const uint32_t a[4],
+                                                          const unsigned char *b, bool add)
+{
+    float *d = acc[0];
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" REGS_32
+                 "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n\t}"
+                 : ACC8(0), ACC8(8), ACC8(16), ACC8(24)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_descriptor(b, 16)),
+                   "r"((int)add));
+}
+
 /* acc += 16 values of k: a is the warp's fragment, b 16 rows of 256 columns, panels 8192 bytes
  * apart. */
 static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], const uint32_t a[4],
@@ -216,20 +229,27 @@ static __device__ __forceinline__ const unsigned char *in_panel(const unsigned c
     return p + ((uintptr_t)p / 128 % 8 ^ (uintptr_t)p / 16 % 8) * 16 - (uintptr_t)p / 16 % 8 * 16;
 }
 
-static __device__ __forceinline__ void warpgroup_mma_rows(float acc[8][4], const unsigned char *a,
+static __device__ __forceinline__ void warpgroup_mma_kept(float acc[8][4], const uint32_t a[4],
                                                           const unsigned char *b, bool add)
 {
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 % 4;
-    uint32_t af[4];
-    dg_ldmatrix_x4(af, in_panel(a + (16 * warp + lane % 16) * 128 + lane / 16 * 16));
+    int lane = (int)threadIdx.x % 32;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         uint32_t bf[2];
         for (int c = 0; c < 4 && !add; c++)
             acc[j][c] = 0;
         dg_ldmatrix_x2(bf, in_panel(b + (8 * j + lane % 8) * 128 + lane / 8 % 2 * 16));
-        dg_mma_bf16(acc[j], af, bf);
+        dg_mma_bf16(acc[j], a, bf);
     }
+}
+
+static __device__ __forceinline__ void warpgroup_mma_rows(float acc[8][4], const unsigned char *a,
+                                                          const unsigned char *b, bool add)
+{
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 % 4;
+    uint32_t af[4];
+    dg_ldmatrix_x4(af, in_panel(a + (16 * warp + lane % 16) * 128 + lane / 16 * 16));
+    warpgroup_mma_kept(acc, af, b, add);
 }
 
 static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], const uint32_t a[4],
