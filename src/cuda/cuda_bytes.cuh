@@ -272,60 +272,59 @@ struct format_q8_0_bytes {
     }
 };
 
-/* A number less 16 is five bits in two's complement; eight times it is a byte. A lane has a word
- * for each two registers: bits 3 to 6 of bytes belong to row g, and to row g + 8 once the word is
- * turned by four. The sign of byte n of register i of a half's four is bit 8 n + 7 - i of one more
- * word, 4 less for the second half. */
+/* A number less 16 is five bits in two's complement; eight times it is a byte, whose upper five
+ * bits they are. A lane's eight registers lie in five words: the bytes of register i < 5 in the
+ * upper bits of word i's bytes, those of the other three in the lower bits, 3, 2 or 1 at a time. */
 struct format_q5_0_bytes {
     static constexpr dg_cuda_form FORM = DG_CUDA_F16;
     static constexpr int UNIT = 64, HEAD = 0, CHUNK = 704, BLOCK = 32, BLOCK_BYTES = 22;
-    static constexpr int SIGNS = 512, SCALES = 640;
+    static constexpr int FIFTH = 512, SCALES = 640;
     static constexpr float STEP = 0.125f;
 
-    static __device__ __forceinline__ uint32_t less_16(const pack_source &s, int lane, int half,
-                                                       int reg, int n)
+    /* The bytes of register i of a lane. */
+    static __device__ uint32_t less_16(const pack_source &s, int lane, int i)
     {
-        int k = byte_frag_k(lane, half, reg) + n;
-        const unsigned char *b = block_at<32, 22>(s, frag_row(lane, reg), k);
-        return b ? format_q5_0::number(b, k % 32) ^ 16u : 0u;
+        uint32_t word = 0;
+        for (int n = 0; n < 4; n++) {
+            int k = byte_frag_k(lane, i / 4, i % 4) + n;
+            const unsigned char *b = block_at<32, 22>(s, frag_row(lane, i), k);
+            word |= (b ? format_q5_0::number(b, k % 32) ^ 16u : 0u) << (8 * n + 3);
+        }
+        return word;
     }
     static __device__ uint32_t packed_word(const pack_source &s, int i)
     {
-        uint32_t word = 0;
         if (i >= SCALES / 4)
             return scale_word<22>(s, i - SCALES / 4);
-        if (i >= SIGNS / 4) {
-            for (int n = 0; n < 32; n++)
-                word |= (less_16(s, i - SIGNS / 4, n % 8 / 4, n % 4, n / 8) >> 4)
-                        << (n / 8 * 8 + 7 - n % 8);
-            return word;
-        }
-        for (int n = 0; n < 4; n++) {
-            int half = i % 4 / 2, reg = i % 2 * 2;
-            word |= (less_16(s, i / 4, half, reg, n) & 15u) << (8 * n + 3);
-            uint32_t low = less_16(s, i / 4, half, reg + 1, n) & 15u;
-            word |= n ? low << (8 * n - 1) : low >> 1 | low << 31;
-        }
-        return word;
+        int lane = i < FIFTH / 4 ? i / 4 : i - FIFTH / 4, word = i < FIFTH / 4 ? i % 4 : 4;
+        uint32_t a5 = less_16(s, lane, 5), a6 = less_16(s, lane, 6), a7 = less_16(s, lane, 7);
+        uint32_t lower = word == 0   ? a5 >> 5 & 0x07070707u
+                         : word == 1 ? (a5 >> 3 & 0x03030303u) | (a7 >> 2 & 0x04040404u)
+                         : word == 2 ? a6 >> 5 & 0x07070707u
+                         : word == 3 ? (a6 >> 3 & 0x03030303u) | (a7 >> 1 & 0x04040404u)
+                                     : a7 >> 5 & 0x07070707u;
+        return less_16(s, lane, word) | lower;
     }
     static __device__ __forceinline__ void numbers(uint32_t a[2][4], const unsigned char *unit,
                                                    int lane)
     {
         uint4 q = *(const uint4 *)(unit + lane * 16);
-        uint32_t word[4] = {q.x, q.y, q.z, q.w}, signs = word_at(unit + SIGNS + lane * 4);
+        uint32_t word[5] = {q.x, q.y, q.z, q.w, word_at(unit + FIFTH + lane * 4)};
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            uint32_t w = word[i / 2], turned = i % 2 ? w << 4 | w >> 28 : w;
-            a[i / 4][i % 4] = and_or(signs << i, 0x80808080u, turned & 0x78787878u);
-        }
+        for (int i = 0; i < 5; i++)
+            a[i / 4][i % 4] = word[i] & 0xF8F8F8F8u;
+        a[1][1] = and_or(word[0] << 5, 0xE0E0E0E0u, word[1] << 3 & 0x18181818u);
+        a[1][2] = and_or(word[2] << 5, 0xE0E0E0E0u, word[3] << 3 & 0x18181818u);
+        a[1][3] = and_or(word[4] << 5, 0xE0E0E0E0u,
+                         and_or(word[1] << 2, 0x10101010u, word[3] << 1 & 0x08080808u));
     }
 };
 
 /* 3 * 2^22: the bits of it plus an integer below 2^22 are the float that is it plus the integer. */
 enum : int { INTEGER_BITS = 0x4B400000 };
 
-/* Adds a unit of 64 to the sums of NT tiles of 8 rows, for two tiles of weights. x: as a stage has
- * it. */
+/* Adds a unit of 64 to the sums of NT tiles of 8 rows, for two tiles of weights: 1 / STEP times
+ * what they are. x: as a stage has it. */
 template <class F, int NT_MAX, int NT>
 static __device__ __forceinline__ uint32_t multiply_blocks(float acc[2][NT][4],
                                                            const unsigned char *const unit[2],
@@ -333,7 +332,7 @@ static __device__ __forceinline__ uint32_t multiply_blocks(float acc[2][NT][4],
 {
     int lane = (int)threadIdx.x % 32;
     uint32_t a[2][2][4], loaded = 0;
-    float step[2][2][2];
+    float step[2][2][2], base[2][2][2]; /* base: what INTEGER_BITS add, exact as steps are halves */
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         F::numbers(a[m], unit[m], lane);
@@ -341,9 +340,12 @@ static __device__ __forceinline__ uint32_t multiply_blocks(float acc[2][NT][4],
 #pragma unroll
         for (int block = 0; block < 2; block++) {
             uint32_t d = word_at(unit[m] + F::SCALES + block * 32 + lane / 4 * 4);
-            step[m][block][0] = dg_f16_at((uint16_t)(d & 0xFFFFu)) * F::STEP;
-            step[m][block][1] = dg_f16_at((uint16_t)(d >> 16)) * F::STEP;
+            step[m][block][0] = dg_f16_at((uint16_t)(d & 0xFFFFu));
+            step[m][block][1] = dg_f16_at((uint16_t)(d >> 16));
             loaded ^= d;
+#pragma unroll
+            for (int lower = 0; lower < 2; lower++)
+                base[m][block][lower] = -12582912.0f * step[m][block][lower];
         }
     }
 #pragma unroll
@@ -362,8 +364,9 @@ static __device__ __forceinline__ uint32_t multiply_blocks(float acc[2][NT][4],
                 dg_mma_s8(sum, a[m][block], b + 2 * block);
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    acc[m][j][i] = fmaf(__int_as_float(sum[i]) - 12582912.0f,
-                                        step[m][block][i / 2] * of[block][i % 2], acc[m][j][i]);
+                    acc[m][j][i] = fmaf(
+                        fmaf(__int_as_float(sum[i]), step[m][block][i / 2], base[m][block][i / 2]),
+                        of[block][i % 2], acc[m][j][i]);
             }
     }
     return loaded;

@@ -27,19 +27,23 @@ enum { CONSUMERS = 11, STREAM_THREADS = 32 * (CONSUMERS + 1), MAX_STAGES = 8 };
 template <class F> struct stream_row {
     static constexpr bool IS_BYTES = false;
     static constexpr int UNIT_BYTES = F::UNIT * 2; /* of a row of x */
+    static constexpr float STEP = 1;               /* what sums have to be multiplied with */
 };
 
 template <> struct stream_row<format_q4_k_bytes> {
     static constexpr bool IS_BYTES = true;
     static constexpr int UNIT_BYTES = BYTE_UNIT;
+    static constexpr float STEP = 1;
 };
 
 template <> struct stream_row<format_q8_0_bytes> {
     static constexpr bool IS_BYTES = true;
     static constexpr int UNIT_BYTES = BLOCKS_UNIT;
+    static constexpr float STEP = format_q8_0_bytes::STEP;
 };
 
 template <> struct stream_row<format_q5_0_bytes> : stream_row<format_q8_0_bytes> {
+    static constexpr float STEP = format_q5_0_bytes::STEP;
 };
 
 /* Units of k in a stage: 128 values, or the 256 of a long block. With 64 Q8_0 took 28 % longer. */
@@ -393,11 +397,11 @@ static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
     }
 }
 
-/* Two channels of a place at a time. Every lane takes part in every exchange: only stores depend on
- * what there is. */
+/* Two channels of a place at a time, times `all`. Every lane takes part in every exchange: only
+ * stores depend on what there is. */
 template <bool DOWN, dg_cuda_form FORM, int NT>
 static __device__ __forceinline__ void store_results_as(const dg_stream_job &job,
-                                                        const stream_item &item,
+                                                        const stream_item &item, float all,
                                                         const float acc[2][NT][4])
 {
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -415,9 +419,9 @@ static __device__ __forceinline__ void store_results_as(const dg_stream_job &job
                 float v[2];
 #pragma unroll
                 for (int t = 0; t < 2; t++)
-                    v[t] = job.factor * (DOWN ? acc[m][j][i + t] * factor[m]
-                                              : gated(acc[0][j][i + t] * factor[0],
-                                                      acc[1][j][i + t] * factor[1]));
+                    v[t] = all * (DOWN ? acc[m][j][i + t] * factor[m]
+                                       : gated(acc[0][j][i + t] * factor[0],
+                                               acc[1][j][i + t] * factor[1]));
                 channel_pair pair = pair_channels(v[0], v[1]);
                 if (j * 8 < left && i * 4 < wide)
                     store_pair(job.out.data, FORM, at + (size_t)(i * 4), pair);
@@ -428,15 +432,15 @@ static __device__ __forceinline__ void store_results_as(const dg_stream_job &job
 /* Down's results are bfloat16. */
 template <bool DOWN, int NT>
 static __device__ __forceinline__ void store_results(const dg_stream_job &job,
-                                                     const stream_item &item,
+                                                     const stream_item &item, float all,
                                                      const float acc[2][NT][4])
 {
     if (DOWN || job.out.form == DG_CUDA_BF16)
-        store_results_as<DOWN, DG_CUDA_BF16, NT>(job, item, acc);
+        store_results_as<DOWN, DG_CUDA_BF16, NT>(job, item, all, acc);
     else if (job.out.form == DG_CUDA_F16)
-        store_results_as<DOWN, DG_CUDA_F16, NT>(job, item, acc);
+        store_results_as<DOWN, DG_CUDA_F16, NT>(job, item, all, acc);
     else
-        store_results_as<DOWN, DG_CUDA_F32, NT>(job, item, acc);
+        store_results_as<DOWN, DG_CUDA_F32, NT>(job, item, all, acc);
 }
 
 /* The item's weights with NT tiles of 8 rows. Warps without a tile only keep the ring going. */
@@ -462,7 +466,7 @@ static __device__ __forceinline__ void consume_item(stream_ring &ring, const dg_
             dg_mbar_arrive(ring.empty + ring.slot + (loaded & job.zero));
     }
     if (active)
-        store_results<DOWN, NT>(job, item, acc);
+        store_results<DOWN, NT>(job, item, job.factor * stream_row<F>::STEP, acc);
 }
 
 template <class F, bool DOWN, int NT_MAX>
