@@ -397,11 +397,14 @@ typedef struct dg_norm_args {
  *
  * soft = sum_v p_v E[v] * soft_scale drops words whose p is below DG_SOFT_DROP: what is dropped
  * sums to less than n_vocab * DG_SOFT_DROP of the mass, 6.2e-5 at 262,144 words, where the
- * reference's rounding of each p to bfloat16 moves up to 2e-3.
+ * reference's rounding of each p to bfloat16 moves up to 2e-3. Profiles that round weights or
+ * activations may drop more words, the least likely ones, as long as what a row loses sums to less
+ * than DG_SOFT_LEFT of its mass.
  *
  * A row whose p is not a number (logits that are none, or overflow) says so in its entropy. The
  * other rows do not notice. */
 #define DG_SOFT_DROP 0x1p-32
+#define DG_SOFT_LEFT 0x1p-14
 typedef struct dg_vocabulary_args {
     const float *x; /* [n_row - n_encode, n_embd] after the final norm */
     const dg_weight *table;

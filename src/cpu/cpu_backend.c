@@ -59,8 +59,7 @@ void *dg_cpu_take(dg_cpu_taker *t, size_t n, size_t size)
     return t->arena.base ? dg_arena_take(&t->arena, n, size) : NULL;
 }
 
-dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim, size_t row,
-                                   size_t n_row)
+dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim, size_t row)
 {
     size_t dim = (size_t)max_head_dim, f = sizeof(float);
     size_t panel = (size_t)dg_max(dg_max(SLICE_K, max_head_dim), DG_PAGE) * DG_PANEL;
@@ -75,7 +74,7 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
             .row = dg_cpu_take(t, row, f),
             .widened = dg_cpu_take(t, SLICE_K * TASK_COLS, f),
             .qpanel = dg_cpu_take(t, 1, sizeof(dg_qpanel)),
-            .seen = dg_cpu_take(t, n_row, sizeof(int)),
+            .made = dg_cpu_take(t, cpu->integer ? DG_QSLICE * DG_QBLOCKS : 0, sizeof(dg_qmade)),
         };
         if (all)
             all[i] = w;
@@ -89,7 +88,7 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
     size_t n_tile = (size_t)dg_ceil_div(p->n_vocab, VOCAB_TILE);
     size_t row = (size_t)dg_max(dg_max(VOCAB_TILE, p->n_embd), p->n_expert);
 
-    cpu->plan_worker = dg_cpu_take_workers(cpu, t, p->max_head_dim, row, rows);
+    cpu->plan_worker = dg_cpu_take_workers(cpu, t, p->max_head_dim, row);
     cpu->normed = dg_cpu_take(t, rows * (size_t)p->n_embd, f);
     cpu->k_row = dg_cpu_take(t, rows * (size_t)p->max_kv_dim, f);
     cpu->v_row = dg_cpu_take(t, rows * (size_t)p->max_kv_dim, f);
@@ -115,11 +114,14 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
         cpu->q_rows = dg_cpu_take(t, dg_cpu_qrows_bytes(rows, widest), 1);
         cpu->q_expert = dg_cpu_take(
             t, dg_cpu_qrows_bytes(expert_rows > rows ? expert_rows : rows, expert_in), 1);
+        cpu->q_soft = dg_cpu_take(t, dg_cpu_qrows_bytes(rows, VOCAB_TILE), 1);
     }
 
     size_t words = rows * VOCAB_TILE;
     cpu->tile = dg_cpu_take(t, words, f);
     cpu->kept = dg_cpu_take(t, words, sizeof *cpu->kept);
+    cpu->few_start = dg_cpu_take(t, VOCAB_TILE + 2, sizeof *cpu->few_start);
+    cpu->few = dg_cpu_take(t, words / 16, sizeof *cpu->few);
     cpu->draw_mass =
         dg_cpu_take(t, rows * (size_t)dg_ceil_div(p->n_vocab, DRAW_TILE), sizeof *cpu->draw_mass);
     cpu->draw_shift = dg_cpu_take(t, rows * n_tile, sizeof *cpu->draw_shift);

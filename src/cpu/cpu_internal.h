@@ -39,7 +39,7 @@ typedef struct dg_cpu_worker {
     float *row;     /* [max(VOCAB_TILE, n_embd, n_expert)] */
     float *widened; /* [SLICE_K * TASK_COLS] a piece of a weight of a block type, as floats */
     dg_qpanel *qpanel;
-    int *seen; /* [n_row] of the plan, for the soft embedding */
+    dg_qmade *made; /* [DG_QSLICE][DG_QBLOCKS] words turned for the soft embedding */
 } dg_cpu_worker;
 
 /* The vision tower's pass and scratch. */
@@ -54,6 +54,12 @@ typedef struct dg_cpu_vision {
     float *wide;      /* [VISION_ROWS][2 * n_ff] */
     float *clipped;   /* [VISION_ROWS][max(n_embd, n_ff, n_head * head_dim)] */
 } dg_cpu_vision;
+
+/* A row that adds a word to its soft embedding, and its probability. */
+typedef struct dg_few {
+    int row;
+    float p;
+} dg_few;
 
 typedef struct dg_cpu {
     dg_backend base;
@@ -90,6 +96,9 @@ typedef struct dg_cpu {
     struct dg_vocab_row *vocab; /* [n_row] */
     float **soft;               /* [n_row] each row's soft embedding, or NULL */
     uint16_t *kept;   /* [n_row][VOCAB_TILE]: words of the tile that the soft embedding keeps */
+    int *few_start;   /* [VOCAB_TILE + 2] where the rows of each word begin in `few` */
+    dg_few *few;      /* [n_row * VOCAB_TILE / 16] */
+    dg_qpair *q_soft; /* what is kept, quantised: slices of words, pairs of rows, DG_QBLOCKS */
     double *bin_mass; /* [n_row][DRAW_BINS]: sum of e^(y - the bin's lower edge), for filters; the
                          memory of expert_x */
     uint32_t *bin_count; /* [n_row][DRAW_BINS] */
@@ -111,8 +120,8 @@ typedef struct dg_cpu_taker {
 void *dg_cpu_take(dg_cpu_taker *t, size_t n, size_t size);
 
 /* What each thread needs for heads of max_head_dim; `row` as in dg_cpu_worker. */
-dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim, size_t row,
-                                   size_t n_row);
+dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim,
+                                   size_t row);
 
 /* ---- cpu_matmul.c ---- */
 

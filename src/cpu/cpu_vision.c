@@ -13,7 +13,7 @@ static void lay_out(dg_cpu_vision *v, const dg_cpu *cpu, const dg_vision_plan *p
     size_t rows = (size_t)dg_min(p->n_patch, VISION_ROWS);
     size_t embd = (size_t)p->n_embd, ff = (size_t)p->n_ff, pixel = (size_t)p->n_pixel;
     size_t widest = embd > ff ? embd : ff;
-    v->worker = dg_cpu_take_workers(cpu, t, p->head_dim, 2 * embd, 0);
+    v->worker = dg_cpu_take_workers(cpu, t, p->head_dim, 2 * embd);
     v->q = dg_cpu_take(t, (size_t)p->n_patch * heads, f);
     v->k = dg_cpu_take(t, (size_t)p->n_patch * heads, f);
     v->v = dg_cpu_take(t, (size_t)p->n_patch * heads, f);

@@ -2,10 +2,10 @@
  *
  * The vocabulary is walked once, in tiles. For each tile: the logits of all rows; then row by row
  * the running maximum, the sums that give the entropy, and the mass of each finer tile, for the
- * draw; then the tile's share of the soft embedding. A draw needs the total first, so it comes
- * last (cpu_draw.c): the mass table says in which fine tile it falls, whose logits are made again,
- * to the same bits. Rows whose draw is filtered are walked a second time, once it is known what
- * their filters leave (cpu_filter.c).
+ * draw; then the tile's share of the soft embedding (cpu_soft.c). A draw needs the total first, so
+ * it comes last (cpu_draw.c): the mass table says in which fine tile it falls, whose logits are
+ * made again, to the same bits. Rows whose draw is filtered are walked a second time, once it is
+ * known what their filters leave (cpu_filter.c).
  *
  * Everything is summed in ascending vocabulary order per row. */
 #include "base/real.h"
@@ -138,6 +138,7 @@ static void raise_max(dg_vocab_row *v, const float *z, int n, int first, const d
     double shift = (double)v->max - top, shrink = dg_exp(shift);
     v->slope = v->mass > 0 ? shrink * (v->slope + shift * v->mass) : 0;
     v->mass *= shrink;
+    v->left_out *= shrink;
     v->shrink = (float)shrink;
     v->max = top;
     v->argmax = first + at;
@@ -197,196 +198,21 @@ static void statistics_task(void *arg, int row, int worker)
     if (plain)
         cpu->draw_shift[(size_t)row * (size_t)job->n_tile + (size_t)(job->first / VOCAB_TILE)] =
             v->max;
-    double *mass = cpu->draw_mass + (size_t)row * (size_t)job->n_draw_tile;
+    double *mass = cpu->draw_mass + (size_t)row * (size_t)job->n_draw_tile, tile_mass = 0;
     for (int i = 0; i < job->n; i += DRAW_TILE) {
         int n = dg_min(DRAW_TILE, job->n - i);
         double m = cpu->k.sum(e + i, n);
         if (plain)
             mass[(job->first + i) / DRAW_TILE] = m;
+        tile_mass += m;
         v->mass += m;
         v->slope += cpu->k.dot(e + i, z + i, n);
     }
-    if (!cpu->soft[row])
-        return;
-
-    /* the mass so far is at most the whole, so what falls below the bound here falls below it in
-     * the end */
-    float least = (float)(v->mass * DG_SOFT_DROP);
-    uint16_t *kept = cpu->kept + (size_t)row * VOCAB_TILE;
-    v->n_kept = 0;
-    for (int i = 0; i < job->n; i++) {
-        bool keep = e[i] >= least && e[i] > 0;
-        z[i] = keep ? e[i] : 0;
-        kept[v->n_kept] = (uint16_t)i;
-        v->n_kept += keep;
-    }
-}
-
-/* ---- soft embedding ---- */
-
-/* Columns that one task takes: whole blocks. */
-static int soft_cols(const dg_weight *table)
-{
-    return dg_max(TASK_COLS, (int)dg_dtype_block(table->type));
-}
-
-/* Some columns of a few words of the table, as they are stored or widened. */
-typedef struct words {
-    const unsigned char *data;
-    size_t stride;
-    dg_dtype type;
-} words;
-
-/* `wanted` tells which of the words are looked at; NULL: all. */
-static words words_at(const dg_vocab_job *job, int word, int n_word, const bool *wanted,
-                      int first_col, int n_col, int worker)
-{
-    const dg_weight *table = job->a->table;
-    size_t row = (size_t)(job->first + word);
-    if (!dg_dtype_is_block(table->type))
-        return (words){(const unsigned char *)table->data + row * table->row_bytes +
-                           (size_t)first_col * dg_dtype_size(table->type),
-                       table->row_bytes, table->type};
-    float *out = job->cpu->worker[worker].widened;
-    for (int i = 0; i < n_word; i++)
-        if (!wanted || wanted[i])
-            dg_cpu_widen(job->cpu, out + (size_t)i * (size_t)n_col, table, 0, (int)row + i,
-                         first_col, n_col);
-    return (words){(const unsigned char *)out, (size_t)n_col * sizeof *out, DG_F32};
-}
-
-/* Columns of the soft embedding that one task takes. */
-typedef struct soft_part {
-    const dg_vocab_job *job;
-    int first_col, n_col, worker;
-    int dense_from; /* rows that keep this many words of the tile are dense */
-    int *seen;      /* [n_all] words that each of the other rows has added */
-} soft_part;
-
-static bool is_dense(const soft_part *p, int row)
-{
-    return p->job->cpu->vocab[row].n_kept >= p->dense_from;
-}
-
-/* Marks the words of [k, k + n_k) that rows which are not dense add; false: there are none. */
-static bool mark_wanted(const soft_part *p, int k, int n_k, bool *wanted)
-{
-    const dg_cpu *cpu = p->job->cpu;
-    bool any = false;
-    memset(wanted, 0, (size_t)n_k * sizeof *wanted);
-    for (int r = 0; r < p->job->n_all; r++) {
-        if (!cpu->soft[r] || is_dense(p, r))
-            continue;
-        const uint16_t *kept = cpu->kept + (size_t)r * VOCAB_TILE;
-        for (int i = p->seen[r]; i < cpu->vocab[r].n_kept && kept[i] < k + n_k; i++)
-            any = wanted[kept[i] - k] = true;
-    }
-    return any;
-}
-
-/* Rows that keep few words add them up one by one. */
-static void add_few(const soft_part *p, const words *w, int k, int n_k)
-{
-    dg_cpu *cpu = p->job->cpu;
-    for (int r = 0; r < p->job->n_all; r++) {
-        if (!cpu->soft[r] || is_dense(p, r))
-            continue;
-        const float *prob = cpu->tile + (size_t)r * VOCAB_TILE;
-        const uint16_t *kept = cpu->kept + (size_t)r * VOCAB_TILE;
-        int i = p->seen[r];
-        for (; i < cpu->vocab[r].n_kept && kept[i] < k + n_k; i++)
-            cpu->k.axpy[w->type](cpu->soft[r] + p->first_col, prob[kept[i]],
-                                 w->data + (size_t)(kept[i] - k) * w->stride, p->n_col);
-        p->seen[r] = i;
-    }
-}
-
-/* Dense rows: runs of neighbours of a canvas meet each panel of words together. */
-static void add_many(const soft_part *p, const words *w, int k, int n_k)
-{
-    const dg_vocab_job *job = p->job;
-    dg_cpu *cpu = job->cpu;
-    float *panel = cpu->worker[p->worker].panel;
-    for (int c = 0; c < p->n_col; c += DG_PANEL) {
-        int width = dg_min(DG_PANEL, p->n_col - c);
-        cpu->k.pack_rows[w->type](panel, w->data + (size_t)c * dg_dtype_size(w->type), w->stride,
-                                  n_k, width);
-        for (int r = 0, end; r < job->n_all; r = end) {
-            end = r + 1;
-            if (!cpu->soft[r] || !is_dense(p, r))
-                continue;
-            while (end < job->n_all && cpu->vocab[end].seg == cpu->vocab[r].seg && is_dense(p, end))
-                end++;
-            cpu->k.gemm_panel(&(dg_gemm_args){
-                .y = cpu->soft[r] + p->first_col + c,
-                .x = cpu->tile + (size_t)r * VOCAB_TILE + k,
-                .panel = panel,
-                .ldy = (size_t)job->a->table->n_in,
-                .ldx = VOCAB_TILE,
-                .n_row = end - r,
-                .n_k = n_k,
-                .n_col = width,
-                .add = true,
-            });
-        }
-    }
-}
-
-/* soft += tile . E for the columns of one task, a few words after the other, each widened once for
- * all rows that want it. Rows that keep much of the tile go through a panel together, the others
- * add up their few words: the same chain of fused multiply-adds, so the same bits. */
-static void soft_task(void *arg, int task, int worker)
-{
-    const dg_vocab_job *job = arg;
-    dg_cpu *cpu = job->cpu;
-    const dg_weight *table = job->a->table;
-    int cols = soft_cols(table), first_col = task * cols;
-    const soft_part p = {
-        .job = job,
-        .first_col = first_col,
-        .n_col = dg_min(cols, table->n_in - first_col),
-        .worker = worker,
-        .dense_from = dg_max(1, job->n / 16),
-        .seen = cpu->worker[worker].seen,
-    };
-    bool dense = false, wanted[SLICE_K];
-    for (int r = 0; r < job->n_all; r++) {
-        p.seen[r] = 0;
-        if (!cpu->soft[r])
-            continue;
-        dense |= is_dense(&p, r);
-        float *soft = cpu->soft[r] + first_col, shrink = cpu->vocab[r].shrink;
-        if (shrink != 1)
-            for (int i = 0; i < p.n_col; i++)
-                soft[i] *= shrink;
-    }
-    const int slice = SLICE_K * TASK_COLS / cols; /* words that fit when widened */
-    for (int k = 0; k < job->n; k += slice) {
-        int n_k = dg_min(slice, job->n - k);
-        bool few = mark_wanted(&p, k, n_k, wanted);
-        if (!few && !dense)
-            continue;
-        words w = words_at(job, k, n_k, dense ? NULL : wanted, first_col, p.n_col, worker);
-        if (dense)
-            add_many(&p, &w, k, n_k);
-        if (few)
-            add_few(&p, &w, k, n_k);
-    }
+    if (cpu->soft[row])
+        dg_cpu_soft_keep(job, row, z, e, tile_mass);
 }
 
 /* ---- the stage ---- */
-
-static void scale_soft(void *arg, int row, int worker)
-{
-    (void)worker;
-    const dg_vocab_job *job = arg;
-    float *soft = job->cpu->soft[row];
-    if (!soft)
-        return;
-    float scale = (float)(job->a->soft_scale / job->cpu->vocab[row].mass);
-    for (int i = 0; i < job->a->table->n_in; i++)
-        soft[i] *= scale;
-}
 
 /* All words were seen. Rows that are not numbers are nobody else's business. */
 static void end_rows(const dg_vocab_job *job)
@@ -434,21 +260,23 @@ void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
                         .n_all = n_all,
                         .x = a->x,
                         .n_row = n_all,
+                        .integer = dg_cpu_integer(cpu, a->table),
+                        .soft_integer = dg_cpu_soft_integer(cpu, a->table),
                         .n_draw_tile = dg_ceil_div(n_vocab, DRAW_TILE),
                         .n_tile = dg_ceil_div(n_vocab, VOCAB_TILE)};
     begin_rows(&job);
-    if (dg_cpu_integer(cpu, a->table) && !batch->given)
+    if (job.integer && !batch->given)
         job.q = job.q_all = dg_cpu_quantise(cpu, a->x, (size_t)n_embd, n_all, n_embd);
     for (job.first = 0; job.first < n_vocab; job.first += VOCAB_TILE) {
         job.n = dg_min(VOCAB_TILE, n_vocab - job.first);
         dg_cpu_tile_logits(&job);
         dg_pool_run(cpu->pool, n_all, statistics_task, &job);
         if (job.soft)
-            dg_pool_run(cpu->pool, dg_ceil_div(n_embd, soft_cols(a->table)), soft_task, &job);
+            dg_cpu_soft_tile(&job);
     }
 
     end_rows(&job);
     dg_cpu_draw(&job);
     if (job.soft)
-        dg_pool_run(cpu->pool, n_all, scale_soft, &job);
+        dg_cpu_soft_end(&job);
 }

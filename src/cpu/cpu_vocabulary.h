@@ -1,5 +1,5 @@
-/* Shared by the two files of the vocabulary end: cpu_vocabulary.c walks the words, cpu_draw.c picks
- * one. */
+/* Shared by the files of the vocabulary end: cpu_vocabulary.c walks the words, cpu_soft.c adds them
+ * up, cpu_draw.c picks one. */
 #ifndef DG_CPU_CPU_VOCABULARY_H
 #define DG_CPU_CPU_VOCABULARY_H
 
@@ -33,8 +33,10 @@ typedef struct dg_vocab_row {
     float max;
     int argmax;
     double mass, slope;
-    float shrink; /* the soft embedding must be multiplied by this before the tile is added */
-    int n_kept;   /* words of the current tile that count for it */
+    float shrink;    /* the soft embedding must be multiplied by this before the tile is added */
+    int n_kept;      /* words of the current tile that count for it */
+    int n_peak;      /* of those, words that a dense row adds by themselves */
+    double left_out; /* mass of the words that do not */
     dg_draw_kind draw;
     dg_filter filter;
 } dg_vocab_row;
@@ -44,10 +46,12 @@ typedef struct dg_vocab_job {
     const dg_vocabulary_args *a;
     const dg_batch *batch;
     const dg_findings *out;
-    int n_all;      /* canvas rows */
-    bool soft;      /* some row has a soft embedding */
-    int first, n;   /* the current tile: words [first, first + n) */
-    const float *x; /* [n_row, n_embd] the rows of this walk */
+    int n_all;         /* canvas rows */
+    bool soft;         /* some row has a soft embedding */
+    bool integer;      /* the table's products are of whole numbers */
+    bool soft_integer; /* those of the soft embedding too */
+    int first, n;      /* the current tile: words [first, first + n) */
+    const float *x;    /* [n_row, n_embd] the rows of this walk */
     int n_row;
     const dg_qpair *q;     /* the same rows quantised; NULL: the products are of floats */
     const dg_qpair *q_all; /* all canvas rows, quantised */
@@ -72,6 +76,19 @@ void dg_cpu_finish_logits(const dg_vocab_job *job, float *z, int row, int first,
 
 /* Both for one row and a part of the vocabulary, to the bits that the walk saw. */
 void dg_cpu_word_logits(const dg_vocab_job *job, float *z, int row, int first, int n, int worker);
+
+/* ---- cpu_soft.c ---- */
+
+/* Dense rows of this table are added up in whole numbers. */
+bool dg_cpu_soft_integer(const dg_cpu *cpu, const dg_weight *table);
+
+/* Takes a row's words of the current tile in: e^(z - max) for those that matter into z, which has
+ * room up to a multiple of 32, and 0 for the others. tile_mass is the sum of e. */
+void dg_cpu_soft_keep(const dg_vocab_job *job, int row, float *z, const float *e, double tile_mass);
+
+/* Adds the tile's words to the soft embeddings; and at the end, what the sums are multiplied by. */
+void dg_cpu_soft_tile(const dg_vocab_job *job);
+void dg_cpu_soft_end(const dg_vocab_job *job);
 
 /* ---- cpu_draw.c ---- */
 

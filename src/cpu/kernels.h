@@ -109,6 +109,7 @@ typedef struct dg_kernels {
     dg_widen_fn *widen[DG_DTYPE_COMPUTE]; /* for a block type, n is a multiple of the block */
     dg_narrow_fn *narrow[DG_DTYPE_FLOAT];
     dg_axpy_fn *axpy[DG_DTYPE_FLOAT];
+    dg_qturn_fn *const *turn; /* [DG_DTYPE_COMPUTE], NULL for types with least values */
     const dg_qkernels *q; /* products on quantised weights: quantised.h. NULL: floats are faster */
 } dg_kernels;
 

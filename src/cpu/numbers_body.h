@@ -240,6 +240,15 @@ static inline void numbers_q6_k(int8_t *n, float *step, float *least, const uint
     }
 }
 
+/* ---- what the backend makes itself ---- */
+
+static inline void numbers_made(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    memcpy(step, b, sizeof *step);
+    memcpy(n, b + sizeof *step, DG_QBLOCK);
+}
+
 /* ---- all of them ---- */
 
 /* Type, name, values and bytes of a block, kind, a power of two that makes every number positive
@@ -258,7 +267,8 @@ static inline void numbers_q6_k(int8_t *n, float *step, float *least, const uint
     X(IQ4_NL, iq4_nl, 32, 18, PLAIN, 128, 256)                                                     \
     X(IQ4_XS, iq4_xs, 256, 136, PLAIN, 128, 256)                                                   \
     X(MXFP4, mxfp4, 32, 17, PLAIN, 16, 28)                                                         \
-    X(NVFP4, nvfp4, 64, 36, HALVES, 16, 28)
+    X(NVFP4, nvfp4, 64, 36, HALVES, 16, 28)                                                        \
+    X(QMADE, made, 32, 36, PLAIN, 128, 256)
 
 static inline int group_of(dg_qkind kind)
 {

@@ -52,6 +52,14 @@ typedef enum dg_qkind {
     DG_Q_HALVES_LEAST /* groups of 16 with least values */
 } dg_qkind;
 
+/* Blocks that the backend makes itself have a place behind the stored types. Their steps have at
+ * most twelve bits, so that no product with them is rounded before its time. */
+typedef struct dg_qmade {
+    float step;
+    int8_t n[DG_QBLOCK];
+} dg_qmade;
+enum { DG_QMADE = DG_DTYPE_COMPUTE, DG_QTYPES };
+
 /* DG_QCOLS columns of a weight, up to DG_QSLICE values of each. The order inside is that of the
  * instruction set whose kernel packed it. */
 typedef struct dg_qpanel {
@@ -99,13 +107,32 @@ typedef struct dg_qgemm_args {
 } dg_qgemm_args;
 typedef void dg_qgemm_fn(const dg_qgemm_args *a);
 
+/* ---- words ----
+ *
+ * A sum of words runs along k over words, and a word's steps run along its columns. So 32 words get
+ * one step for each group of columns, of at least the largest one's reach / 127, and a number
+ * becomes the nearest whole number of common steps. It is off by at most 0.5 + reach / 512 of them,
+ * reach being the largest number that the type has: an eighth of the largest step in Q6_K, three
+ * quarters of one in Q8_0.
+ *
+ * n_word rows of a matrix, `stride` bytes apart, their n_col values from src on, whole blocks of
+ * the type and at most DG_QSLICE of each, become n_col rows of DG_QBLOCKS made blocks; the words
+ * behind the last of a block are 0. */
+typedef struct dg_qturn_args {
+    const void *src;
+    size_t stride;
+    int n_word, n_col;
+} dg_qturn_args;
+typedef void dg_qturn_fn(dg_qmade *out, const dg_qturn_args *a);
+
 /* What an instruction set offers; a panel goes to the product of the set that packed it. */
 typedef struct dg_qkernels {
     dg_quantise_fn *quantise;
-    dg_qpack_fn *pack[DG_DTYPE_COMPUTE]; /* NULL for what is not a block type */
+    dg_qpack_fn *pack[DG_QTYPES]; /* NULL for what is not a block type */
     dg_qgemm_fn *gemm;
 } dg_qkernels;
 
 extern const dg_qkernels dg_quantised_ref;
+extern dg_qturn_fn *const dg_turn_ref[DG_DTYPE_COMPUTE];
 
 #endif

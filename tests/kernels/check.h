@@ -41,6 +41,7 @@ void check_gemm(check *c);
 void check_stored(check *c); /* pack, widen, narrow, axpy */
 void check_rows(check *c);   /* rmsnorm, rope, sum, dot, argmax */
 void check_math(check *c);   /* gelu_mul, softcap, exp_shift */
+void check_words(check *c);
 void check_quantised(check *c);
 
 /* What k gives for fixed inputs is what was recorded. */

@@ -31,6 +31,7 @@ static void check_set(check *c, const char *name)
     check_stored(c);
     check_rows(c);
     check_math(c);
+    check_words(c);
     check_quantised(c);
     check_known(c, &opt, false);
     c->opt = NULL;

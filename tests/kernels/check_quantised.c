@@ -291,6 +291,71 @@ static void bench(check *c, dg_dtype t)
     }
 }
 
+/* ---- words ---- */
+
+/* y = x times made columns, by `q`. */
+static float *made_product(check *c, const dg_qkernels *q, const dg_qmade *made, const float *x,
+                           int n_block)
+{
+    enum { ROWS = 5 };
+    float *y = check_floats(c, ROWS * DG_QCOLS);
+    dg_qpanel *panel = panel_of(c);
+    const dg_qpair *rows = quantised(c, q, x, ROWS, n_block);
+    q->pack[DG_QMADE](panel,
+                      &(dg_qpack_args){made, DG_QBLOCKS * sizeof *made, n_block, DG_QCOLS, 1});
+    q->gemm(&(dg_qgemm_args){y, DG_QCOLS, rows, (size_t)n_block, panel, 0, ROWS, n_block, DG_QCOLS,
+                             false});
+    return y;
+}
+
+static void check_turned(check *c, dg_dtype t, int n_word)
+{
+    enum { COLS = DG_QSLICE, SIZE = COLS * DG_QBLOCKS };
+    const int n_block = dg_ceil_div(n_word, DG_QBLOCK);
+    const size_t row_bytes = dg_dtype_bytes(t, COLS), stride = row_bytes + 3;
+    const unsigned char *w = random_blocks(c, t, n_word, row_bytes, stride);
+    dg_qmade *want = check_bytes(c, SIZE * sizeof *want), *got = check_bytes(c, SIZE * sizeof *got);
+    memset(want, 0, SIZE * sizeof *want);
+    memset(got, 0, SIZE * sizeof *got);
+    c->ref->turn[t](want, &(dg_qturn_args){w, stride, n_word, COLS});
+    c->opt->turn[t](got, &(dg_qturn_args){w, stride, n_word, COLS});
+    if (memcmp(want, got, SIZE * sizeof *want) != 0)
+        check_fail(c, "%d words differ from the reference", n_word);
+
+    float *value = check_floats(c, COLS);
+    for (int v = 0; v < n_block * DG_QBLOCK; v++) {
+        memset(value, 0, COLS * sizeof *value);
+        if (v < n_word)
+            dg_blocks_widen(value, w + (size_t)v * stride, t, COLS);
+        for (int i = 0; i < COLS; i++) {
+            const dg_qmade *b = &want[i * DG_QBLOCKS + v / DG_QBLOCK];
+            double off = (double)b->step * b->n[v % DG_QBLOCK] - (double)value[i];
+            if (fabs(off) > 0.7501 * (double)b->step)
+                check_fail(c, "%g became %g", (double)value[i], off + (double)value[i]);
+        }
+    }
+    const float *x = check_normal(c, 5 * n_block * DG_QBLOCK, 1);
+    if (c->opt->q)
+        check_same(c, "the reference", made_product(c, c->opt->q, want, x, n_block),
+                   made_product(c, c->ref->q, want, x, n_block), 5 * DG_QCOLS);
+    check_release(c);
+}
+
+void check_words(check *c)
+{
+    static const int words[] = {1, 31, 32, 33, 100, 256};
+    check_begin(c, "turned words");
+    for (size_t i = 0; i < DG_COUNT(types); i++)
+        for (size_t k = 0; k < DG_COUNT(words) && c->ref->turn[types[i]]; k++)
+            check_turned(c, types[i], words[k]);
+    const unsigned char *w = random_blocks(c, DG_Q6_K, DG_QSLICE, 210, 2310);
+    dg_qmade *out = check_bytes(c, DG_QSLICE * DG_QBLOCKS * sizeof *out);
+    BENCH(c, "Q6_K, 256 words", DG_QSLICE * DG_QSLICE, "Gelem/s")
+    c->opt->turn[DG_Q6_K](out, &(dg_qturn_args){w, 2310, DG_QSLICE, DG_QSLICE});
+    check_release(c);
+    check_end(c);
+}
+
 void check_quantised(check *c)
 {
     static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 33};

@@ -37,7 +37,7 @@ typedef struct pass_case {
 
 static const pass_case passes[] = {
     {NULL, pocket, DG_BF16, false, true, UINT64_C(0xCA27730BF5331AD3)},
-    {NULL, pocket, DG_BF16, false, false, UINT64_C(0x40267489E7AEFF43)},
+    {NULL, pocket, DG_BF16, false, false, UINT64_C(0x3A9A1784939E96DC)},
     {"text", NULL, DG_F32, false, false, UINT64_C(0x31CB666607B1FA81)},
     {"text", NULL, DG_F32, true, false, UINT64_C(0xD114CF118FA5CCF9)},
     {"wide", NULL, DG_BF16, false, false, UINT64_C(0x7C34C69309A14446)},
@@ -135,17 +135,17 @@ static const answer_case answers[] = {
      "singing. There in the"},
     {pocket, "What is in the picture?", false, true, true, 4, 1, 1, 0, 0,
      UINT64_C(0x1953FD2EE664725D), "The number 65 in white."},
-    {pocket, story, false, false, false, 1, 1, 1, 0, 0, UINT64_C(0x546F4F211FD8721C),
+    {pocket, story, false, false, false, 1, 1, 1, 0, 0, UINT64_C(0x03BC14568C747555),
      "One sunny morning fox set out for the old kitchen. The sun was shining on the tall green "
      "grass. There in the"},
-    {pocket, story, false, false, false, 2, 1, 1, 0, 0, UINT64_C(0x1A8D7D503BC26BB5),
+    {pocket, story, false, false, false, 2, 1, 1, 0, 0, UINT64_C(0x00902C62AA57516A),
      "One sunny morning Theo set out for the old orchard. A soft wind was blowing and it was warm. "
      "There in the"},
-    {pocket, story, false, false, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0x50AF3DFEF8E6A699),
+    {pocket, story, false, false, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0xE40D14E523EC7093),
      "One sunny morning fox set out for the old kitchen. The sun was shining on the tall green "
      "grass. There in the"},
     {pocket, "What is in the picture?", false, false, true, 4, 1, 1, 0, 0,
-     UINT64_C(0x1608B00B52F140E2), "The number 65 in white."},
+     UINT64_C(0x6B1157807A21C7D1), "The number 65 in white."},
     {fixture, "hello", false, false, false, 5, 1, 1, 0, 0, UINT64_C(0x7F2AA27BF55F1BCE), seed_5},
     {fixture, "hello", true, false, false, 5, 1, 1, 0, 0, UINT64_C(0x4A7223428E3A1713), seed_5},
     {fixture, "hello", false, false, false, 6, 0.7f, 1, 0, 0, UINT64_C(0x5C10A424488A4291), seed_6},

@@ -198,6 +198,129 @@ START_TEST(rows_do_not_know_of_each_other)
 }
 END_TEST
 
+/* ---- a table of whole numbers ---- */
+
+enum { WIDE = 64, WIDE_ROWS = 5, BLOCK_BYTES = 34 };
+
+typedef struct wide {
+    unsigned char *stored; /* Q8_0 */
+    float *embed, *given;
+    float soft[WIDE_ROWS * WIDE];
+} wide;
+
+static void wide_open(wide *w, float strength)
+{
+    w->stored = dg_calloc(N_VOCAB * WIDE / 32, BLOCK_BYTES);
+    w->embed = dg_array(N_VOCAB * WIDE, sizeof *w->embed);
+    w->given = dg_array((size_t)WIDE_ROWS * N_VOCAB, sizeof *w->given);
+    for (uint32_t i = 0; i < N_VOCAB * WIDE; i++) {
+        unsigned char *b = w->stored + i / 32 * BLOCK_BYTES;
+        uint16_t step = dg_float_to_f16(0.01f * (1 + (float)(i / 32 % 7)));
+        memcpy(b, &step, sizeof step);
+        int n = (int)(40 * normal(i, 5));
+        n = n < -127 ? -127 : n > 127 ? 127 : n;
+        b[2 + i % 32] = (unsigned char)(int8_t)n;
+        w->embed[i] = (float)n * dg_f16_to_float(step);
+    }
+    for (uint32_t i = 0; i < WIDE_ROWS * N_VOCAB; i++)
+        w->given[i] = strength * normal(i, 6);
+}
+
+static void wide_close(wide *w)
+{
+    dg_free(w->stored);
+    dg_free(w->embed);
+    dg_free(w->given);
+}
+
+static void wide_run(wide *w, unsigned flags, int n_thread, int first, int n)
+{
+    dgemma_error err = {0};
+    dg_backend *be = NULL;
+    dg_cpu_options opt = {n_thread, flags, false};
+    ck_assert_msg(dg_cpu_open(&be, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+    dg_plan plan = {.n_row = WIDE_ROWS,
+                    .n_embd = WIDE,
+                    .n_ff = 1,
+                    .n_vocab = N_VOCAB,
+                    .max_head_dim = 2,
+                    .max_group = 1,
+                    .n_expert = 1,
+                    .n_expert_used = 1,
+                    .n_ff_expert = 1,
+                    .rms_eps = 1e-6f};
+    ck_assert_int_eq(be->plan(be, &plan, &err), DGEMMA_OK);
+    dg_tensor t = {
+        .name = "embed", .type = DG_Q8_0, .n_dim = 2, .shape = {N_VOCAB, WIDE}, .data = w->stored};
+    dg_weight table;
+    dg_weight_source from = {&t, DG_ROLE_EMBED, -1, 0, N_VOCAB};
+    ck_assert_int_eq(be->weight_init(be, &table, &from, &err), DGEMMA_OK);
+    double uniform[WIDE_ROWS] = {0};
+    float entropy[WIDE_ROWS], x[WIDE_ROWS * WIDE] = {0};
+    int32_t argmax[WIDE_ROWS], drawn[WIDE_ROWS];
+    dg_segment seg = {.canvas = true, .n_row = n, .soft = w->soft + first * WIDE, .temperature = 1};
+    dg_batch batch = {.n_row = n,
+                      .n_segment = 1,
+                      .segment = &seg,
+                      .uniform = uniform,
+                      .given = w->given + (size_t)first * N_VOCAB,
+                      .out = {.entropy = entropy, .argmax = argmax, .drawn = drawn}};
+    be->begin(be, &batch);
+    be->vocabulary(be, &(dg_vocabulary_args){.x = x, .table = &table, .soft_scale = 1});
+    ck_assert_int_eq(be->finish(be, &err), DGEMMA_OK);
+    be->close(be);
+}
+
+/* A probability below 2^-8 is off by at most 1/254 of the largest of 32, a value of the table by
+ * three quarters of the largest step of 32 words, and what is left out weighs less than
+ * DG_SOFT_LEFT. */
+static void check_wide_row(const wide *w, int row)
+{
+    const float *z = w->given + (size_t)row * N_VOCAB;
+    double *p = dg_calloc(N_VOCAB, sizeof *p), mass = 0;
+    for (int v = 0; v < N_VOCAB; v++)
+        mass += p[v] = exp((double)z[v]);
+    for (int i = 0; i < WIDE; i++) {
+        double soft = 0, off = 0, longest = 0;
+        for (int b = 0; b < N_VOCAB; b += 32) {
+            double most = 0, sum = 0;
+            for (int v = b; v < dg_min(b + 32, N_VOCAB); v++) {
+                double e = (double)w->embed[v * WIDE + i];
+                most = fmax(most, fmin(p[v] / mass, 0x1p-8));
+                longest = fmax(longest, fabs(e));
+                sum += fabs(e);
+                soft += p[v] / mass * e;
+            }
+            off += most / 254 * sum;
+        }
+        double bound = off + 0.7501 * 0.07 + DG_SOFT_LEFT * longest + 1e-5;
+        ck_assert_double_eq_tol(w->soft[row * WIDE + i], soft, bound);
+        /* roundings go to and fro: they do not add up to that */
+        ck_assert_double_eq_tol(w->soft[row * WIDE + i], soft, 0.01);
+    }
+    dg_free(p);
+}
+
+START_TEST(whole_numbers_stay_close)
+{
+    static const float strength[] = {0.3f, 2, 5};
+    wide a, b;
+    wide_open(&a, strength[_i]);
+    wide_open(&b, strength[_i]);
+    wide_run(&a, 0, 1, 0, WIDE_ROWS);
+    for (int r = 0; r < WIDE_ROWS; r++)
+        check_wide_row(&a, r);
+    wide_run(&a, dg_cpu_flags(), 2, 0, WIDE_ROWS);
+    for (int r = 0; r < WIDE_ROWS; r++) {
+        check_wide_row(&a, r);
+        wide_run(&b, dg_cpu_flags(), 1, r, 1);
+    }
+    ck_assert_mem_eq(a.soft, b.soft, sizeof a.soft);
+    wide_close(&a);
+    wide_close(&b);
+}
+END_TEST
+
 /* Teacher forcing with the stage's own logits gives what the stage gave. */
 START_TEST(given_logits_give_the_same)
 {
@@ -576,6 +699,7 @@ Suite *vocabulary_suite(void)
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, statistics_match_the_definition, 0, 6);
     tcase_add_loop_test(t, rows_do_not_know_of_each_other, 0, 3);
+    tcase_add_loop_test(t, whole_numbers_stay_close, 0, 3);
     tcase_add_test(t, given_logits_give_the_same);
     tcase_add_test(t, bias_and_bans);
     tcase_add_test(t, extreme_draws_stay_inside);

@@ -5,6 +5,7 @@ void dg_kernels_init_arm(dg_kernels *k, unsigned flags)
     if (flags & DG_CPU_NEON) {
         dg_vector_set_neon(k);
         k->gemm_panel = dg_gemm_panel_neon;
+        k->turn = dg_turn_neon;
         k->q = NULL;
     }
     if (flags & DG_CPU_I8MM)

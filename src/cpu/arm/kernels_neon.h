@@ -8,6 +8,7 @@ dg_gemm_panel_fn dg_gemm_panel_neon;
 void dg_vector_set_neon(dg_kernels *k); /* all kernels but the matrix product */
 
 /* Products on quantised weights. */
+extern dg_qturn_fn *const dg_turn_neon[DG_DTYPE_COMPUTE];
 dg_quantise_fn dg_quantise_neon;
 extern const dg_qkernels dg_quantised_i8mm;
 

@@ -91,6 +91,24 @@ static inline void i8_look_up(int8_t *out, const int8_t *n, const int8_t table[1
     vst1q_s8(out, vqtbl1q_s8(vld1q_s8(table), vreinterpretq_u8_s8(vld1q_s8(n))));
 }
 
+/* Sixteen rows of sixteen bytes become columns; rows of out are `stride` bytes apart. */
+static inline void i8_turn16(int8_t *out, size_t stride, const int8_t *in)
+{
+    uint8x16_t a[16], b[16];
+    for (int i = 0; i < 16; i++)
+        a[i] = vld1q_u8((const uint8_t *)in + 16 * i);
+    for (int round = 0; round < 4; round++) { /* each one brings rows i and i + 8 together */
+        for (int i = 0; i < 8; i++) {
+            b[2 * i] = vzip1q_u8(a[i], a[i + 8]);
+            b[2 * i + 1] = vzip2q_u8(a[i], a[i + 8]);
+        }
+        for (int i = 0; i < 16; i++)
+            a[i] = b[i];
+    }
+    for (int i = 0; i < 16; i++)
+        vst1q_u8((uint8_t *)out + (size_t)i * stride, a[i]);
+}
+
 static inline f8 f8_sub(f8 a, f8 b)
 {
     return F8(AT2, vsubq_f32, a, b);

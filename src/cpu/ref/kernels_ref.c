@@ -190,5 +190,6 @@ const dg_kernels dg_kernels_ref = {
         {[DG_F32] = widen_f32, [DG_F16] = widen_f16, [DG_BF16] = widen_bf16, BLOCK_TYPES(ENTRY)},
     .narrow = BY_TYPE(narrow),
     .axpy = BY_TYPE(axpy),
+    .turn = dg_turn_ref,
     .q = &dg_quantised_ref,
 };

@@ -5,6 +5,7 @@ void dg_kernels_init_x86(dg_kernels *k, unsigned flags)
     if (flags & DG_CPU_AVX2) {
         dg_vector_set_avx2(k);
         k->gemm_panel = dg_gemm_panel_avx2;
+        k->turn = dg_turn_avx2;
         k->q = &dg_quantised_avx2;
     }
 }

@@ -10,5 +10,6 @@ void dg_vector_set_avx2(dg_kernels *k); /* all kernels but the matrix product */
 /* Products on quantised weights. */
 dg_quantise_fn dg_quantise_avx2;
 extern const dg_qkernels dg_quantised_avx2;
+extern dg_qturn_fn *const dg_turn_avx2[DG_DTYPE_COMPUTE];
 
 #endif

@@ -80,6 +80,24 @@ static inline void i8_look_up(int8_t *out, const int8_t *n, const int8_t table[1
     _mm_storeu_si128((__m128i *)out, _mm_shuffle_epi8(from, _mm_loadu_si128((const __m128i *)n)));
 }
 
+/* Sixteen rows of sixteen bytes become columns; rows of out are `stride` bytes apart. */
+static inline void i8_turn16(int8_t *out, size_t stride, const int8_t *in)
+{
+    __m128i a[16], b[16];
+    for (int i = 0; i < 16; i++)
+        a[i] = _mm_loadu_si128((const __m128i *)(in + 16 * i));
+    for (int round = 0; round < 4; round++) { /* each one brings rows i and i + 8 together */
+        for (int i = 0; i < 8; i++) {
+            b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
+            b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
+        }
+        for (int i = 0; i < 16; i++)
+            a[i] = b[i];
+    }
+    for (int i = 0; i < 16; i++)
+        _mm_storeu_si128((__m128i *)(out + (size_t)i * stride), a[i]);
+}
+
 static inline f8 f8_sub(f8 a, f8 b)
 {
     return _mm256_sub_ps(a, b);
