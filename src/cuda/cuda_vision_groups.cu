@@ -104,30 +104,57 @@ static __device__ __forceinline__ void copy_turn(const group_memory<T> &m, const
 
 #define ACC4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define ACC12(i) ACC4(i), ACC4(i + 4), ACC4(i + 8)
+#define REGS_32                                                                                    \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"   \
+    "%25,%26,%27,%28,%29,%30,%31"
+
+/* s = (add ? s : 0) + 16 values, number `step` of four, of 64 queries and 64 keys. */
+template <class T>
+static __device__ __forceinline__ void score_mma(float s[T::NK][4], const unsigned char *q,
+                                                 const unsigned char *k, int step, bool add)
+{
+    float *d = s[0];
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" REGS_32
+                 "}, %32, %33, p, 1, 1, 0, 0;\n\t}"
+                 : ACC12(0), ACC12(12), ACC4(24), ACC4(28)
+                 : "l"(slab_descriptor(q + step * 32, 16)), "l"(slab_descriptor(k + step * 32, 16)),
+                   "r"((int)add));
+}
 
 /* o += 16 keys: p is the warp's fragment, v the values' first 32 bytes of these keys. */
-static __device__ __forceinline__ void value_mma(float o[9][4], const uint32_t p[4],
+template <class T>
+static __device__ __forceinline__ void value_mma(float o[T::ND][4], const uint32_t p[4],
                                                  const unsigned char *v)
 {
     float *d = o[0];
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n72k16.f32.f16.f16 {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,"
-        "%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,"
-        "%34,%35}, {%36,%37,%38,%39}, %40, 1, 1, 1, 0;"
-        : ACC12(0), ACC12(12), ACC12(24)
-        : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(slab_descriptor(v, 16)));
+    asm volatile("wgmma.mma_async.sync.aligned.m64n72k16.f32.f16.f16 {" REGS_32
+                 ",%32,%33,%34,%35}, {%36,%37,%38,%39}, %40, 1, 1, 1, 0;"
+                 : ACC12(0), ACC12(12), ACC12(24)
+                 : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(slab_descriptor(v, 16)));
 }
 
+#undef REGS_32
 #undef ACC4
 #undef ACC12
 
 #else
 
-static __device__ __forceinline__ void value_mma(float o[9][4], const uint32_t p[4],
+template <class T>
+static __device__ __forceinline__ void score_mma(float s[T::NK][4], const unsigned char *q,
+                                                 const unsigned char *k, int step, bool add)
+{
+    for (int i = 0; i < 32 && !add; i++)
+        s[i / 4][i % 4] = 0;
+    slab_mma<DG_CUDA_F16, 64, SLAB_K_ALONG>(s, q, k, step);
+}
+
+template <class T>
+static __device__ __forceinline__ void value_mma(float o[T::ND][4], const uint32_t p[4],
                                                  const unsigned char *v)
 {
     int lane = (int)threadIdx.x % 32;
-    for (int j = 0; j < 9; j++) {
+    for (int j = 0; j < T::ND; j++) {
         uint32_t b[2];
         dg_ldmatrix_x2(b, in_panel(v + (j * 8 + lane % 8) * SLAB_ROW_BYTES + lane / 8 % 2 * 16));
         dg_mma_f16(o[j], p, b);
@@ -140,16 +167,11 @@ template <class T>
 static __device__ __forceinline__ void make_scores(float s[1][T::NK][4], const unsigned char *q,
                                                    const unsigned char *k)
 {
-#pragma unroll
-    for (int i = 0; i < T::NK * 4; i++) {
-        s[0][i / 4][i % 4] = 0;
-        warpgroup_settle(s[0][i / 4][i % 4]);
-    }
     warpgroup_begin();
 #pragma unroll
     for (int step = 0; step < QK_STEPS; step++)
-        slab_mma<DG_CUDA_F16, T::KB, SLAB_K_ALONG>(s[0], q + step / 4 * SLAB_BYTES,
-                                                   k + step / 4 * SLAB_BYTES, step % 4);
+        score_mma<T>(s[0], q + step / 4 * SLAB_BYTES, k + step / 4 * SLAB_BYTES, step % 4,
+                     step > 0);
     warpgroup_commit();
     warpgroup_wait<0>();
 #pragma unroll
@@ -174,7 +196,7 @@ static __device__ __forceinline__ void add_values(lines<T> *l, const float s[1][
     warpgroup_begin();
 #pragma unroll
     for (int step = 0; step < T::KB / 16; step++)
-        value_mma(l->o[0], p[step], v + step * 32);
+        value_mma<T>(l->o[0], p[step], v + step * 32);
     warpgroup_commit();
     warpgroup_wait<0>();
 #pragma unroll
