@@ -38,6 +38,7 @@ for type in BF16 Q8_0 Q4_K_M; do
         --context 1024,512,8192,32768,131072 --batch 1,4,16,64 --prompt 4096 --chunk 512,2048
 done
 part step-skew "$BUILD/dgemma" bench --device cuda --synthetic Q4_K_M --steps 24 --skew --no-rates --prompt 512
+LINES_SHOWN=2 part picture "$BUILD/dgemma" bench --device cuda --synthetic BF16 --layers 1 --steps 2 --prompt 64 --picture 280
 [ -z "$python" ] || LINES_SHOWN=6 part serve-Q4_K_M "$python" bench/serve_stream.py --program "$BUILD/dgemma" --synthetic Q4_K_M -- --device cuda
 LINES_SHOWN=60 part products "$BUILD/bench_cuda_products"
 exit $failed

@@ -59,7 +59,7 @@ extern "C" cudaError_t dg_cuda_vision_positions(cudaStream_t stream,
     }
 }
 
-/* ---- heads: a block a patch, a warp a head ---- */
+/* ---- any heads: a block a patch, a warp a head ---- */
 
 /* Value i of a head behind its norm and its turn; `kept` is the raw one, in shared memory. */
 static __device__ __forceinline__ float turned(const dg_cuda_vision_heads_args &a,
@@ -112,8 +112,83 @@ static __global__ void __launch_bounds__(N_THREAD) finish_heads(dg_cuda_vision_h
     }
 }
 
+/* ---- queries and keys of heads of DIM halves: a block a patch, which it keeps in shared memory
+ * ---- */
+
+template <int DIM> struct patch_heads {
+    static constexpr int LANES = 4, PAIRS = DIM / 4, LD = (DIM + 15) / 16 * 16;
+    static_assert(DIM % (2 * LANES) == 0, "pairs for all lanes, and pairs of pairs");
+};
+
+/* Each head's factor, four lanes a head. */
+template <int DIM>
+static __device__ __forceinline__ void find_factors(float *factor, const float *kept, int n_unit,
+                                                    float eps)
+{
+    constexpr int LANES = patch_heads<DIM>::LANES;
+    for (int base = 0; base < n_unit; base += N_THREAD / LANES) {
+        int unit = base + (int)threadIdx.x / LANES, lane = (int)threadIdx.x % LANES;
+        const float2 *head = (const float2 *)(kept + min(unit, n_unit - 1) * DIM);
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < DIM / 2 / LANES; i++) {
+            float2 v = head[i * LANES + lane];
+            sum += v.x * v.x + v.y * v.y;
+        }
+        sum += __shfl_xor_sync(DG_ALL_LANES, sum, 1);
+        sum += __shfl_xor_sync(DG_ALL_LANES, sum, 2);
+        if (lane == 0 && unit < n_unit)
+            factor[unit] = norm_factor(sum, DIM, eps);
+    }
+}
+
+template <int DIM>
+static __global__ void __launch_bounds__(N_THREAD) finish_patch(dg_cuda_vision_heads_args a)
+{
+    constexpr int PAIRS = patch_heads<DIM>::PAIRS, LD = patch_heads<DIM>::LD;
+    DG_SHARED(shared);
+    int n_head = a.to.n_head, n_unit = 2 * n_head, patch = (int)blockIdx.x, t = (int)threadIdx.x;
+    float *kept = (float *)shared, *w = kept + n_unit * DIM, *cosines = w + 2 * DIM,
+          *sines = cosines + 2 * PAIRS, *factor = sines + 2 * PAIRS;
+    patch_place at = find_patch(a.pictures, patch);
+    for (int i = t; i < 2 * DIM; i += N_THREAD)
+        w[i] = i < DIM ? a.q_norm[i] : a.k_norm[i - DIM];
+    for (int i = t; i < 2 * PAIRS; i += N_THREAD) {
+        int angle = i < PAIRS ? at.col * PAIRS + i : at.row * PAIRS + i - PAIRS;
+        cosines[i] = a.cos[angle];
+        sines[i] = a.sin[angle];
+    }
+    dg_grid_wait();
+    dg_grid_launch_next();
+    const float4 *raw = (const float4 *)(a.raw + (size_t)patch * 3 * (size_t)n_head * DIM);
+    for (int i = t; i < n_unit * DIM / 4; i += N_THREAD)
+        ((float4 *)kept)[i] = raw[i];
+    __syncthreads();
+    find_factors<DIM>(factor, kept, n_unit, a.eps);
+    __syncthreads();
+    for (int pair = t; pair < n_unit * LD / 2; pair += N_THREAD) {
+        int unit = pair / (LD / 2), i = pair % (LD / 2) * 2, kind = unit >= n_head;
+        int half = i / (2 * PAIRS), within = i - half * 2 * PAIRS;
+        bool first = within < PAIRS;
+        channel_pair v = {0, 0};
+        if (i < DIM) {
+            int other = first ? i + PAIRS : i - PAIRS,
+                angle = half * PAIRS + (first ? within : within - PAIRS);
+            const float *head = kept + unit * DIM, *norm = w + kind * DIM;
+            float f = factor[unit], sign = first ? -f : f;
+            v.low = head[i] * norm[i] * f * cosines[angle] +
+                    head[other] * norm[other] * sign * sines[angle];
+            v.high = head[i + 1] * norm[i + 1] * f * cosines[angle + 1] +
+                     head[other + 1] * norm[other + 1] * sign * sines[angle + 1];
+        }
+        int head_index = unit - kind * n_head;
+        size_t begin = ((size_t)head_index * (size_t)a.pictures.n_slot + (size_t)at.slot) * LD;
+        store_pair(kind ? a.to.k : a.to.q, DG_CUDA_F16, begin + (size_t)i, v);
+    }
+}
+
 /* Values across: a block has 64 slots of one head, and turns them over in shared memory. */
-enum { TURNED = 64 };
+enum { TURNED = N_THREAD / 4 };
 
 /* The patch in a slot; below 0: none. */
 static __device__ __forceinline__ int patch_in(const dg_cuda_pictures &all, int slot)
@@ -137,22 +212,27 @@ static __global__ void __launch_bounds__(N_THREAD) turn_values(dg_cuda_vision_he
         int patch = patch_in(a.pictures, first + row), unit = 2 * a.to.n_head + head;
         const float *raw =
             a.raw + ((size_t)max(patch, 0) * 3 * (size_t)a.to.n_head + (size_t)unit) * (size_t)dim;
-        float sum = 0;
-        for (int i = lane; i < dim; i += 32) {
-            kept[row * ld + i] = patch < 0 ? 0 : raw[i];
-            sum += kept[row * ld + i] * kept[row * ld + i];
-        }
-        float factor = norm_factor(dg_warp_sum(sum), dim, a.eps);
         for (int i = lane; i < dim; i += 32)
-            kept[row * ld + i] *= factor;
+            kept[row * ld + i] = patch < 0 ? 0 : raw[i];
     }
     __syncthreads();
+    /* four lanes a row, whose values are each lane's own from here to the end of the norm */
+    int row = (int)threadIdx.x / 4, own = (int)threadIdx.x % 4;
+    float sum = 0;
+    for (int i = own; i < dim; i += 4)
+        sum += kept[row * ld + i] * kept[row * ld + i];
+    sum += __shfl_xor_sync(DG_ALL_LANES, sum, 1);
+    sum += __shfl_xor_sync(DG_ALL_LANES, sum, 2);
+    float factor = norm_factor(sum, dim, a.eps);
+    for (int i = own; i < dim; i += 4)
+        kept[row * ld + i] *= factor;
+    __syncthreads();
     for (int at = (int)threadIdx.x; at < n_dim * TURNED / 2; at += N_THREAD) {
-        int i = at / (TURNED / 2), row = at % (TURNED / 2) * 2;
-        channel_pair v = {i < dim ? kept[row * ld + i] : 0, i < dim ? kept[(row + 1) * ld + i] : 0};
+        int i = at / (TURNED / 2), two = at % (TURNED / 2) * 2;
+        channel_pair v = {i < dim ? kept[two * ld + i] : 0, i < dim ? kept[(two + 1) * ld + i] : 0};
         size_t line = (size_t)(head * n_dim + i) * (size_t)n_slot;
-        if (first + row < n_slot)
-            store_pair(a.to.v, DG_CUDA_F16, line + (size_t)(first + row), v);
+        if (first + two < n_slot)
+            store_pair(a.to.v, DG_CUDA_F16, line + (size_t)(first + two), v);
     }
 }
 
@@ -163,6 +243,16 @@ static cudaError_t launch_turn(cudaStream_t stream, const dg_cuda_vision_heads_a
     if (a->to.exact || shared > MAX_SHARED)
         return cudaErrorInvalidValue;
     return DG_LAUNCH(turn_values, grid, N_THREAD, shared, stream, *a);
+}
+
+template <int DIM>
+static cudaError_t launch_patch(cudaStream_t stream, const dg_cuda_vision_heads_args *a)
+{
+    size_t n_unit = 2 * (size_t)a->to.n_head,
+           shared = (n_unit * DIM + 3 * DIM + n_unit) * sizeof(float);
+    if (shared > MAX_SHARED || !aligned(a->raw))
+        return cudaErrorInvalidValue;
+    return DG_LAUNCH(finish_patch<DIM>, a->pictures.n_patch, N_THREAD, shared, stream, *a);
 }
 
 extern "C" cudaError_t dg_cuda_vision_heads(cudaStream_t stream, const dg_cuda_vision_heads_args *a)
