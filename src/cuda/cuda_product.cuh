@@ -14,9 +14,11 @@ extern "C" {
 /* Tiles of a block: rows of x, then rows of weights. */
 typedef enum dg_slab_tile {
     DG_SLAB_256X128,
+    DG_SLAB_192X128,
     DG_SLAB_128X128,
     DG_SLAB_128X64,
     DG_SLAB_64X128, /* 128 values of k a stage */
+    DG_SLAB_64X96,  /* also */
     DG_SLAB_64X64,
     DG_SLAB_TILES,
     DG_SLAB_BEST = DG_SLAB_TILES /* what choose_tile says */

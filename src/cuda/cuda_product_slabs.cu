@@ -44,19 +44,20 @@ static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, 
 
 /* ---- copies, by one thread ---- */
 
-/* One slab of k, in rows of weights that lie together: at most those of a slab. Slabs behind the
- * last are computed as the last: their rows are not stored, and of k there is nothing but zeros in
- * x. */
+/* One slab of k, in rows of weights that lie together: the rest of a slab, or of its side. Slabs
+ * behind the last are computed as the last: their rows are not stored, and of k there is nothing
+ * but zeros in x. */
 template <class T>
 static __device__ __forceinline__ void copy_slab(unsigned char *to, const slab_job &job,
                                                  const slab_place &at, int chunk, uint64_t *full)
 {
-    int rows = job.gated && T::N / 2 % SLAB_ROWS ? SLAB_ROWS / 2 : SLAB_ROWS;
-    for (int first = 0; first < T::N; first += rows) {
-        bool up = job.gated && first >= T::N / 2;
+    int side = job.gated ? T::N / 2 : T::N;
+    for (int first = 0, rows; first < T::N; first += rows) {
+        bool up = first >= side;
         const slab_part &part = job.part[up ? 1 : at.part];
-        int out = at.first_out + first - (up ? T::N / 2 : 0),
+        int out = at.first_out + first - (up ? side : 0),
             slab = min(out / SLAB_ROWS, slab_count(part.n_out) - 1);
+        rows = min(SLAB_ROWS - out % SLAB_ROWS, side - first % side);
         const unsigned char *from =
             part.w +
             ((size_t)slab * (size_t)job.n_chunk + (size_t)min(chunk, job.n_chunk - 1)) *
@@ -201,9 +202,11 @@ static __global__ void __launch_bounds__(T::THREADS, 1)
 /* ---- which tile ---- */
 
 typedef slab_shape<2, 2, 128> slab_256x128;
+typedef slab_shape<3, 1, 128> slab_192x128;
 typedef slab_shape<2, 1, 128> slab_128x128;
 typedef slab_shape<2, 1, 64> slab_128x64;
 typedef slab_shape<1, 1, 128, 2> slab_64x128;
+typedef slab_shape<1, 1, 96, 2> slab_64x96;
 typedef slab_shape<1, 1, 64> slab_64x64;
 
 static int column_blocks(const slab_job &job, int columns)
@@ -218,13 +221,14 @@ static int column_blocks(const slab_job &job, int columns)
 
 /* The tile by which the fullest multiprocessor has the least to do. `ns` is what 64 values of k of
  * a tile take it on an H200, measured: two thirds are the arithmetic's share in the large tiles and
- * half in the small ones, the rest is what goes in and out of shared memory. */
+ * half in the small ones, the rest is what goes in and out of shared memory. 192 rows suit 1,024
+ * rows and 96 columns 256 rows: 2,816 columns then keep all of its multiprocessors busy once. */
 static dg_slab_tile choose_tile(const slab_job &job)
 {
     static const struct {
         int tokens, columns, ns;
-    } tile[DG_SLAB_TILES] = {
-        {256, 128, 640}, {128, 128, 380}, {128, 64, 310}, {64, 128, 235}, {64, 64, 260}};
+    } tile[DG_SLAB_TILES] = {{256, 128, 640}, {192, 128, 500}, {128, 128, 380}, {128, 64, 310},
+                             {64, 128, 235},  {64, 96, 195},   {64, 64, 260}};
     const int tile_ns = 3500; /* to begin and to end one */
     int device = 0, n_sm = 1, best = DG_SLAB_256X128;
     double least = 0;
@@ -273,12 +277,16 @@ static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const d
     switch (tile == DG_SLAB_BEST ? choose_tile(job) : tile) {
     case DG_SLAB_256X128:
         return launch_slabs<FORM, slab_256x128>(stream, job, x);
+    case DG_SLAB_192X128:
+        return launch_slabs<FORM, slab_192x128>(stream, job, x);
     case DG_SLAB_128X128:
         return launch_slabs<FORM, slab_128x128>(stream, job, x);
     case DG_SLAB_128X64:
         return launch_slabs<FORM, slab_128x64>(stream, job, x);
     case DG_SLAB_64X128:
         return launch_slabs<FORM, slab_64x128>(stream, job, x);
+    case DG_SLAB_64X96:
+        return launch_slabs<FORM, slab_64x96>(stream, job, x);
     default:
         return launch_slabs<FORM, slab_64x64>(stream, job, x);
     }
