@@ -69,6 +69,8 @@ int cmd_verify(int argc, char **argv)
          cli_set_switch, &a.record},
         {0, "device", "NAME", "what computes: cpu, cuda, cuda:N or auto (auto)", cli_set_string,
          &a.engine.device},
+        {0, "weights", "FORM", "made narrower on a GPU: experts as fp8 (as stored)", cli_set_string,
+         &a.engine.weights},
         {'t', "threads", "N", "threads (one for each processor)", cli_set_int, &a.engine.n_threads},
         {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &a.kv_type},
         {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, avx2 or ref (the best)",

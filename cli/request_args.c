@@ -146,6 +146,8 @@ void cli_options_add_machine(cli_options *o, cli_request_args *a)
         {0, "machine", NULL, NULL, NULL, NULL},
         {0, "device", "NAME", "what computes: cpu, cuda, cuda:N or auto (auto)", cli_set_string,
          &a->engine.device},
+        {0, "weights", "FORM", "made narrower on a GPU: experts as fp8 (as stored)", cli_set_string,
+         &a->engine.weights},
         {'t', "threads", "N", "threads (one for each processor)", cli_set_int,
          &a->engine.n_threads},
         {'c', "context", "N", "longest prompt and answer together (the model's)", cli_set_int,

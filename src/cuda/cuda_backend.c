@@ -258,6 +258,7 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
     cu->device = device;
     cu->exact = opt->exact;
     cu->max_bytes = opt->max_bytes;
+    cu->narrow = opt->narrow;
     cu->free_at_open = d.free_bytes;
     cudaError_t error = open_streams(cu);
     if (error) {
@@ -268,7 +269,10 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
     }
     cu->base = (dg_backend){
         .name = "cuda",
-        .profile = opt->exact ? "cuda-float" : "cuda",
+        .profile = opt->exact               ? "cuda-float"
+                   : opt->narrow == DG_FP8  ? "cuda-fp8"
+                   : opt->narrow == DG_INT4 ? "cuda-int4"
+                                            : "cuda",
         .canvas_rows = 64 * 256,
         .prompt_rows = 2048,
         .picture_patches = 280 * 9, /* or four frames of a video */

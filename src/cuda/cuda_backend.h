@@ -20,6 +20,7 @@ typedef struct dg_cuda_options {
     int device;
     bool exact; /* weights are widened to float and multiplied in float: slow, for comparisons */
     size_t max_bytes; /* of the device's memory; 0: no bound */
+    dg_dtype narrow;  /* experts' weights of F32, F16 or BF16 are made DG_FP8 or DG_INT4; 0: none */
 } dg_cuda_options;
 
 /* DGEMMA_E_UNSUPPORTED: there is no such device. */

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #ifdef __CUDACC__
 #include <cuda.h>
+#else
+#include "tensor/narrowed.h"
 #endif
 
 #define DG_ALL_LANES 0xFFFFFFFFu
@@ -398,6 +400,23 @@ static __device__ __forceinline__ uint32_t dg_pack_f16(float low, float high)
     return pair;
 }
 
+/* Two E4M3 values, of the low 16 bits of `bytes`, as halves: exact. */
+static __device__ __forceinline__ uint32_t dg_e4m3_pair(uint32_t bytes)
+{
+    uint32_t pair;
+#if __CUDA_ARCH__ >= 890
+    asm("{\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %1;\n\t"
+        "cvt.rn.f16x2.e4m3x2 %0, low;\n\t}"
+        : "=r"(pair)
+        : "r"(bytes));
+#else
+    uint32_t apart = __byte_perm(bytes, 0, 0x1404);
+    pair = (apart & 0x80008000u) | (apart >> 1 & 0x3F803F80u);
+    asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(0x5C005C00u)); /* 2^8 for the bias */
+#endif
+    return pair;
+}
+
 static __device__ __forceinline__ float dg_f16_at(uint16_t bits)
 {
     float f;
@@ -592,6 +611,13 @@ static inline uint32_t dg_pack_bf16(float low, float high)
 static inline uint32_t dg_pack_f16(float low, float high)
 {
     return (uint32_t)emu_float_to_half(high) << 16 | emu_float_to_half(low);
+}
+static inline uint32_t dg_e4m3_pair(uint32_t bytes)
+{
+    uint32_t pair = 0;
+    for (int i = 0; i < 2; i++)
+        pair |= (uint32_t)emu_float_to_half(dg_e4m3_to_float((uint8_t)(bytes >> 8 * i))) << 16 * i;
+    return pair;
 }
 static inline float dg_f16_at(uint16_t bits)
 {

@@ -101,9 +101,9 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
     if (w->type == DG_Q8_0 && job.down)
         return launch_format<format_q8_0_bytes, true>(stream, job, w->n_in);
     if (job.down) {
-        DG_FOR_FORMAT(w->type, return (launch_format<F, true>(stream, job, w->n_in)), break)
+        DG_FOR_EXPERT_FORMAT(w->type, return (launch_format<F, true>(stream, job, w->n_in)), break)
     } else {
-        DG_FOR_FORMAT(w->type, return (launch_format<F, false>(stream, job, w->n_in)), break)
+        DG_FOR_EXPERT_FORMAT(w->type, return (launch_format<F, false>(stream, job, w->n_in)), break)
     }
     return cudaErrorInvalidValue;
 }

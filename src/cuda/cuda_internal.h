@@ -60,6 +60,7 @@ typedef struct dg_cuda {
     dg_backend base;
     int device;
     bool exact;
+    dg_dtype narrow; /* what experts' weights are made: DG_FP8, DG_INT4, or 0, as they are stored */
     size_t max_bytes, free_at_open; /* of the device's memory; max_bytes 0: no bound */
     cudaStream_t stream;
     cudaEvent_t from, to; /* around what a pass computes */
@@ -128,6 +129,7 @@ static inline bool dg_cuda_idle(const dg_cuda *cu)
 typedef struct dg_cuda_weight {
     struct dg_cuda_weight *next; /* of all there are */
     dg_cuda_matrix matrix;
+    dg_dtype staged;      /* as it is sent; another type than the matrix's: made narrower there */
     bool gated;           /* gate or up of experts */
     bool down;            /* down of experts */
     const float *plain;   /* the router's: float rows without padding */

@@ -7,8 +7,8 @@
  * in float in ascending k, 16 values at a time, in one chain for each result: never split, never an
  * atomic. Gate and up of experts in Q4_K are products of bytes, 256 values at a time, and down in
  * Q5_0 and Q8_0, 32 at a time (cuda_bytes.cuh). Which 16 bits follows from the weight's type
- * (dg_cuda_form_of): bfloat16 for bfloat16 weights, IEEE half for halves and every block type.
- * Float weights are multiplied in float.
+ * (dg_cuda_form_of): bfloat16 for bfloat16 weights, IEEE half for halves, every block type and
+ * weights made narrower. Float weights are multiplied in float.
  *
  * The range rule of half precision: a value is stored as it is, saturated at +-65504, except the
  * inside of a gated MLP, which is stored divided by DG_CUDA_GATED (and so saturates at a million).
@@ -77,6 +77,21 @@ size_t dg_cuda_pack_bytes(dg_dtype type, int n_out, int n_in);
  * in device memory. */
 cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const void *stored, size_t mat_bytes,
                          dg_dtype type, int n_mat, int n_out, int n_in);
+
+/* Weights made narrower first (cuda_narrow.cu): n_mat matrices of F32, F16 or BF16 to rows of
+ * DG_FP8 or DG_INT4, zeros up to dg_cuda_ld(n_in) values, which dg_cuda_pack then takes as wide as
+ * that.
+ */
+typedef struct dg_cuda_narrow_args {
+    void *out;     /* n_mat times dg_cuda_narrow_bytes() */
+    float *factor; /* [n_mat], made for DG_FP8: dg_cuda_matrix.scale */
+    const void *stored;
+    size_t mat_bytes; /* of a stored matrix */
+    dg_dtype from, to;
+    int n_mat, n_out, n_in;
+} dg_cuda_narrow_args;
+size_t dg_cuda_narrow_bytes(dg_dtype to, int n_out, int n_in);
+cudaError_t dg_cuda_narrow_weights(cudaStream_t stream, const dg_cuda_narrow_args *a);
 
 /* The same for slabs, of one matrix: each value rounded once to the form of its type. */
 size_t dg_cuda_slab_bytes(int n_out, int n_in);

@@ -70,7 +70,7 @@ extern "C" size_t dg_cuda_pack_bytes(dg_dtype type, int n_out, int n_in)
 {
     if (type == DG_F32)
         return (size_t)dg_cuda_ld(n_out) * (size_t)dg_cuda_ld(n_in) * sizeof(float);
-    DG_FOR_FORMAT(type, return tiles_bytes<F>(n_out, n_in), break)
+    DG_FOR_EXPERT_FORMAT(type, return tiles_bytes<F>(n_out, n_in), break)
     return 0;
 }
 
@@ -142,8 +142,8 @@ extern "C" cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const voi
         return DG_LAUNCH(pack_floats, dim3((unsigned)dg_cuda_ld(n_out), (unsigned)n_mat), 256, 0,
                          stream, job);
     }
-    DG_FOR_FORMAT(type, job.row_bytes = (size_t)(n_in / F::BLOCK) * F::BLOCK_BYTES;
-                  return launch_pack<F>(stream, job, n_mat), break)
+    DG_FOR_EXPERT_FORMAT(type, job.row_bytes = (size_t)(n_in / F::BLOCK) * F::BLOCK_BYTES;
+                         return launch_pack<F>(stream, job, n_mat), break)
     return cudaErrorInvalidValue;
 }
 

@@ -196,6 +196,6 @@ extern "C" cudaError_t dg_cuda_product_experts(cudaStream_t stream, const dg_exp
     job.mat_bytes = dg_cuda_pack_bytes(w->type, w->n_out, w->n_in);
     for (int p = 0; p < 2 && a->w[p]; p++)
         add_part(&job, a->w[p], NULL, 0);
-    DG_FOR_FORMAT(w->type, return launch_experts<F>(stream, job, a->n_tile), break)
+    DG_FOR_EXPERT_FORMAT(w->type, return launch_experts<F>(stream, job, a->n_tile), break)
     return cudaErrorInvalidValue;
 }

@@ -2,7 +2,11 @@
  * Types without a packed form are widened to bfloat16 on the host first, and all to float where
  * exact results are wanted. Where the device multiplies out of shared memory, weights that all rows
  * are multiplied with become slabs of 16-bit values: 3.4 GB more than stored for the model in
- * Q4_K_M. */
+ * Q4_K_M.
+ *
+ * Where the caller asks for narrower weights, those of experts are made so on the device: they are
+ * nine tenths of the model, and reading them is what a step waits for. Dense products of a canvas
+ * are bound by arithmetic, so that their weights, and the table, stay as wide as they are. */
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
@@ -86,28 +90,66 @@ static size_t packed_bytes(const dg_cuda_weight *w)
                       : dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
 }
 
+/* Bytes of n matrices of the stage, up to where narrower ones are made of them. */
+static size_t staged_bytes(size_t rows, int n)
+{
+    return ((size_t)n * rows + 255) / 256 * 256;
+}
+
+static size_t narrow_bytes(const dg_cuda_weight *w)
+{
+    const dg_cuda_matrix *m = &w->matrix;
+    return w->staged == m->type ? 0 : dg_cuda_narrow_bytes(m->type, m->n_out, m->n_in);
+}
+
+/* Packs n matrices of the stage, `rows` bytes each, from number `first` on; `room` is behind them.
+ */
+static cudaError_t pack_piece(dg_cuda *cu, const dg_cuda_weight *w, size_t rows, int first, int n,
+                              void *room)
+{
+    const dg_cuda_matrix *m = &w->matrix;
+    unsigned char *to = (unsigned char *)(uintptr_t)m->data + (size_t)first * packed_bytes(w);
+    size_t narrow = narrow_bytes(w);
+    if (m->slabs)
+        return dg_cuda_pack_slabs(cu->stream, to, cu->stage, m->type, m->n_out, m->n_in);
+    if (narrow) {
+        dg_cuda_narrow_args a = {.out = room,
+                                 .factor = w->scale ? (float *)w->scale + first : NULL,
+                                 .stored = cu->stage,
+                                 .mat_bytes = rows,
+                                 .from = w->staged,
+                                 .to = m->type,
+                                 .n_mat = n,
+                                 .n_out = m->n_out,
+                                 .n_in = m->n_in};
+        cudaError_t error = dg_cuda_narrow_weights(cu->stream, &a);
+        if (error)
+            return error;
+    }
+    return (w->gated  ? dg_cuda_pack_gated
+            : w->down ? dg_cuda_pack_down
+                      : dg_cuda_pack)(cu->stream, to, narrow ? room : cu->stage,
+                                      narrow ? narrow : rows, m->type, n, m->n_out,
+                                      narrow ? dg_cuda_ld(m->n_in) : m->n_in);
+}
+
 /* Sends rows [first, first + n) of each of the matrices that fit into a piece, and packs them. */
 static dgemma_status send(dg_cuda *cu, const dg_cuda_weight *w, const dg_tensor *t,
                           const unsigned char *data, size_t mat_bytes, size_t first_bytes,
                           size_t row_bytes, dgemma_error *err)
 {
     const dg_cuda_matrix *m = &w->matrix;
-    size_t rows = (size_t)m->n_out * row_bytes, packed = packed_bytes(w);
+    size_t rows = (size_t)m->n_out * row_bytes;
     int most = (int)(PIECE_BYTES / rows), piece = dg_max(1, dg_min(most, m->n_mat));
-    dgemma_status st = stage_room(cu, t, (size_t)piece * rows, err);
+    size_t room = staged_bytes(rows, piece);
+    dgemma_status st = stage_room(cu, t, room + (size_t)piece * narrow_bytes(w), err);
     for (int i = 0; !st && i < m->n_mat; i += piece) {
         int n = dg_min(piece, m->n_mat - i);
         cudaError_t error =
             cudaMemcpy2DAsync(cu->stage, rows, data + (size_t)i * mat_bytes + first_bytes,
                               mat_bytes, rows, (size_t)n, cudaMemcpyHostToDevice, cu->stream);
-        unsigned char *to = (unsigned char *)(uintptr_t)m->data + (size_t)i * packed;
         if (!error)
-            error = m->slabs
-                        ? dg_cuda_pack_slabs(cu->stream, to, cu->stage, m->type, m->n_out, m->n_in)
-                        : (w->gated  ? dg_cuda_pack_gated
-                           : w->down ? dg_cuda_pack_down
-                                     : dg_cuda_pack)(cu->stream, to, cu->stage, rows, m->type, n,
-                                                     m->n_out, m->n_in);
+            error = pack_piece(cu, w, rows, i, n, (unsigned char *)cu->stage + room);
         if (!error)
             error = cudaStreamSynchronize(cu->stream);
         if (error)
@@ -117,6 +159,7 @@ static dgemma_status send(dg_cuda *cu, const dg_cuda_weight *w, const dg_tensor 
     return st;
 }
 
+/* Room for a factor of each matrix; those of the file, if it has them. */
 static dgemma_status send_scale(dg_cuda *cu, dg_cuda_weight *w, const dg_tensor *t,
                                 dgemma_error *err)
 {
@@ -124,7 +167,8 @@ static dgemma_status send_scale(dg_cuda *cu, dg_cuda_weight *w, const dg_tensor 
     w->scale = cu->base.alloc(&cu->base, bytes);
     if (!w->scale)
         return no_room(cu, t, bytes, err);
-    cu->base.upload(&cu->base, w->scale, t->scale, bytes);
+    if (t->scale)
+        cu->base.upload(&cu->base, w->scale, t->scale, bytes);
     w->matrix.scale = w->scale;
     return DGEMMA_OK;
 }
@@ -168,6 +212,38 @@ static dgemma_status send_table(dg_cuda *cu, dg_cuda_weight *w, const dg_tensor 
     return st;
 }
 
+static bool is_routed(dg_weight_role role)
+{
+    return role == DG_ROLE_EXPERT_GATE || role == DG_ROLE_EXPERT_UP || role == DG_ROLE_EXPERT_DOWN;
+}
+
+/* What a weight is multiplied as. Of a type without a packed form: bfloat16. */
+static dg_dtype type_for(const dg_cuda *cu, const dg_weight_source *from)
+{
+    dg_dtype stored = from->tensor->type;
+    if (cu->exact)
+        return DG_F32;
+    if (cu->narrow && is_routed(from->role))
+        return cu->narrow;
+    return dg_cuda_pack_bytes(stored, from->n_row, 256) ? stored : DG_BF16;
+}
+
+static dgemma_status check_type(const dg_cuda *cu, const dg_weight_source *from, int n_in,
+                                dgemma_error *err)
+{
+    const dg_tensor *t = from->tensor;
+    if (t->type >= DG_DTYPE_COMPUTE || (uint64_t)n_in % dg_dtype_block(t->type))
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: rows of %d values of type %s cannot be used",
+                       t->name, n_in, dg_dtype_name(t->type));
+    if (cu->narrow && is_routed(from->role) && dg_dtype_is_block(t->type))
+        return dg_fail(
+            err, DGEMMA_E_UNSUPPORTED,
+            "%s is stored as %s: only weights of F32, F16 and BF16 are made %s when they "
+            "are loaded",
+            t->name, dg_dtype_name(t->type), dg_dtype_name(cu->narrow));
+    return DGEMMA_OK;
+}
+
 dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,
                                   dgemma_error *err)
 {
@@ -176,9 +252,9 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
     bool many = t->n_dim == 3;
     const int64_t *shape = t->shape + many;
     int n_mat = many ? (int)t->shape[0] : 1, n_in = (int)shape[1], n_all_row = (int)shape[0];
-    if (t->type >= DG_DTYPE_COMPUTE || (uint64_t)n_in % dg_dtype_block(t->type))
-        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: rows of %d values of type %s cannot be used",
-                       t->name, n_in, dg_dtype_name(t->type));
+    dgemma_status usable = check_type(cu, from, n_in, err);
+    if (usable)
+        return usable;
     dg_cuda_weight *d = dg_calloc(1, sizeof *d);
     if (!d)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
@@ -186,12 +262,12 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
     cu->weights = d;
     *w =
         (dg_weight){.type = t->type, .n_mat = n_mat, .n_out = from->n_row, .n_in = n_in, .data = d};
-    dg_dtype type = cu->exact                                        ? DG_F32
-                    : dg_cuda_pack_bytes(t->type, from->n_row, n_in) ? t->type
-                                                                     : DG_BF16;
+    dg_dtype type = type_for(cu, from);
     d->gated = from->role == DG_ROLE_EXPERT_GATE || from->role == DG_ROLE_EXPERT_UP;
     d->down = from->role == DG_ROLE_EXPERT_DOWN;
-    bool slabs = !d->gated && !d->down && !many && type != DG_F32 && dg_cuda_has_groups();
+    bool slabs = !is_routed(from->role) && !many && type != DG_F32 && dg_cuda_has_groups();
+    bool narrow = type >= DG_DTYPE_FILE;
+    d->staged = narrow ? t->type : type;
     d->matrix = (dg_cuda_matrix){type, n_mat, from->n_row, n_in, NULL, NULL, slabs};
     if (from->role == DG_ROLE_ROUTER)
         return send_router(cu, d, t, from, n_all_row, err);
@@ -203,9 +279,9 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
     d->matrix.data = d->memory = cu->base.alloc(&cu->base, packed);
     if (!d->memory)
         return no_room(cu, t, packed, err);
-    size_t row_bytes = dg_dtype_bytes(d->matrix.type, (size_t)n_in);
-    if (type == t->type) {
-        dgemma_status st = t->scale ? send_scale(cu, d, t, err) : DGEMMA_OK;
+    size_t row_bytes = dg_dtype_bytes(d->staged, (size_t)n_in);
+    if (d->staged == t->type) {
+        dgemma_status st = t->scale || type == DG_FP8 ? send_scale(cu, d, t, err) : DGEMMA_OK;
         return st ? st
                   : send(cu, d, t, t->data, row_bytes * (size_t)n_all_row,
                          row_bytes * (size_t)from->first_row, row_bytes, err);

@@ -12,7 +12,10 @@ static dgemma_status open_cuda(dg_backend **out, int index, const dg_device_opti
                                dgemma_error *err)
 {
 #if DG_HAVE_CUDA
-    return dg_cuda_open(out, &(dg_cuda_options){index, opt->exact, opt->gpu_bytes}, err);
+    dg_cuda_options cuda = {.device = index, .exact = opt->exact, .max_bytes = opt->gpu_bytes};
+    if (opt->weights)
+        cuda.narrow = DG_FP8;
+    return dg_cuda_open(out, &cuda, err);
 #else
     (void)out;
     (void)index;
@@ -42,15 +45,34 @@ static int cuda_index(const char *device)
     return digits >= 1 && digits <= 3 ? atoi(device + 5) : -1;
 }
 
+static dgemma_status check_weights(const dg_device_options *opt, dgemma_error *err)
+{
+    if (opt->weights && strcmp(opt->weights, "fp8") != 0)
+        return dg_fail(err, DGEMMA_E_ARG, "weights \"%s\": \"fp8\" is known", opt->weights);
+    if (opt->weights && opt->exact)
+        return dg_fail(err, DGEMMA_E_ARG, "weights \"%s\" and products in float exclude each other",
+                       opt->weights);
+    return DGEMMA_OK;
+}
+
 dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dgemma_error *err)
 {
     const char *device = opt->name;
     bool best = !device || strcmp(device, "auto") == 0;
+    dgemma_status st = check_weights(opt, err);
+    if (st)
+        return st;
     if (best && found_cuda())
         return open_cuda(out, 0, opt, err);
     if (best || strcmp(device, "cpu") == 0) {
         dg_cpu_options cpu = opt->cpu;
         cpu.exact |= opt->exact;
+        if (opt->weights)
+            return dg_fail(
+                err, DGEMMA_E_UNSUPPORTED,
+                "weights are made %s on CUDA devices only: on the CPU a model is used as "
+                "it is stored",
+                opt->weights);
         return dg_cpu_open(out, &cpu, err);
     }
     int index = cuda_index(device);

@@ -11,12 +11,14 @@ typedef struct dg_device_options {
     const char *name;
     bool exact; /* float weights and float arithmetic, whatever the file has; for comparisons */
     dg_cpu_options cpu;
-    size_t gpu_bytes; /* of a GPU's memory; 0: no bound */
+    size_t gpu_bytes;    /* of a GPU's memory; 0: no bound */
+    const char *weights; /* see dgemma_engine_options */
 } dg_device_options;
 
 /* The name is "cpu", "cuda", "cuda:N", or "auto" (NULL means the same): the first CUDA device where
- * this build has that backend and finds one, else the CPU. DGEMMA_E_ARG: no such name;
- * DGEMMA_E_UNSUPPORTED: not in this build, or no such device. */
+ * this build has that backend and finds one, else the CPU. DGEMMA_E_ARG: no such name,
+ * here or for weights; DGEMMA_E_UNSUPPORTED: not in this build, no such device, or weights that it
+ * does not make. */
 dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dgemma_error *err);
 
 /* What a device that is not the CPU reaches at best, all of it together: bytes read and operations

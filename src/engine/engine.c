@@ -23,8 +23,10 @@ dgemma_status dg_engine_backend(dg_backend **out, int *n_thread, const dgemma_en
         return dg_fail(err, DGEMMA_E_ARG, "profile \"%s\": \"integer\" and \"float\" are known",
                        opt->profile);
     *n_thread = opt->n_threads ? opt->n_threads : dg_cpu_count();
-    dg_device_options device = {
-        .name = opt->device, .cpu = {*n_thread, wanted, exact}, .gpu_bytes = opt->gpu_bytes};
+    dg_device_options device = {.name = opt->device,
+                                .cpu = {*n_thread, wanted, exact},
+                                .gpu_bytes = opt->gpu_bytes,
+                                .weights = opt->weights};
     return dg_device_open(out, &device, err);
 }
 

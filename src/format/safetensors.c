@@ -20,7 +20,7 @@ typedef struct image {
 
 static bool dtype_from_name(dg_dtype *out, const char *name)
 {
-    for (int t = 0; t < DG_DTYPE_COUNT; t++)
+    for (int t = 0; t < DG_DTYPE_FILE; t++)
         if (!dg_dtype_is_block((dg_dtype)t) && strcmp(name, dg_dtype_name((dg_dtype)t)) == 0) {
             *out = (dg_dtype)t;
             return true;

@@ -1,6 +1,7 @@
 #include "tensor/dtype.h"
 #include <assert.h>
 #include "tensor/blocks.h"
+#include "tensor/narrowed.h"
 
 static const struct {
     const char *name;
@@ -27,6 +28,8 @@ static const struct {
     [DG_I64] = {"I64", 1, 8},
     [DG_I32] = {"I32", 1, 4},
     [DG_U8] = {"U8", 1, 1},
+    [DG_FP8] = {"FP8", 1, 1},
+    [DG_INT4] = {"INT4", DG_INT4_VALUES, DG_INT4_BYTES},
 };
 
 const char *dg_dtype_name(dg_dtype type)
@@ -91,6 +94,16 @@ uint16_t dg_float_to_f16(float f)
     return (uint16_t)(sign | ((mag >> 13) - (112u << 10)));
 }
 
+static void widen_narrowed(float *out, const unsigned char *in, dg_dtype type, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char *block = in + i / DG_INT4_VALUES * DG_INT4_BYTES;
+        out[i] = type == DG_FP8
+                     ? dg_e4m3_to_float(in[i])
+                     : (float)dg_int4_at(block, (int)(i % DG_INT4_VALUES)) * dg_int4_step(block);
+    }
+}
+
 void dg_widen(float *out, const void *in, dg_dtype type, size_t n)
 {
     const unsigned char *src = in;
@@ -100,6 +113,10 @@ void dg_widen(float *out, const void *in, dg_dtype type, size_t n)
     }
     if (dg_dtype_is_block(type)) {
         dg_blocks_widen(out, src, type, n);
+        return;
+    }
+    if (type >= DG_DTYPE_FILE) {
+        widen_narrowed(out, src, type, n);
         return;
     }
     assert(type == DG_F16 || type == DG_BF16);

@@ -40,6 +40,11 @@ typedef enum dg_dtype {
     DG_I64,
     DG_I32,
     DG_U8,
+    DG_DTYPE_FILE, /* types below this one can be in files */
+
+    /* weights made narrower when a device loads them: see narrowed.h */
+    DG_FP8 = DG_DTYPE_FILE,
+    DG_INT4,
     DG_DTYPE_COUNT
 } dg_dtype;
 
@@ -80,8 +85,8 @@ static inline uint16_t dg_float_to_bf16(float f)
 float dg_f16_to_float(uint16_t h);
 uint16_t dg_float_to_f16(float f); /* nearest, ties to even; overflow gives infinity */
 
-/* n elements of a compute type, a multiple of its block, to floats; and back, to a float type. No
- * alignment is needed. */
+/* n elements of a compute type or one made when loading, a multiple of its block, to floats; and
+ * back, to a float type. No alignment is needed. */
 void dg_widen(float *out, const void *in, dg_dtype type, size_t n);
 void dg_narrow(void *out, dg_dtype type, const float *in, size_t n);
 

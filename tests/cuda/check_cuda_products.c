@@ -5,6 +5,7 @@
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_product.cuh"
 #include "tensor/dtype.h"
+#include "tensor/narrowed.h"
 
 /* ---- weights ---- */
 
@@ -53,15 +54,27 @@ static void make_block(unsigned char *b, dg_dtype type)
         put_half(b, fabs(d) * (type == DG_Q4_K ? 2e-4 : 1e-4));
         put_half(b + 2, fabs(d) * 1.5e-3);
         break;
+    case DG_INT4: /* the step as a bfloat16 */
+        b[1] = (unsigned char)(0x3C | (random_bits() & 0x80));
+        break;
     default:
         put_half(b + 208, d * 2e-5);
     }
 }
 
+/* Numbers of E4M3 that a factor of some thousandths goes with. */
+static void make_bytes(unsigned char *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = dg_float_to_e4m3((float)(random_normal() * 50));
+}
+
 static unsigned char *random_stored(dg_dtype type, size_t n)
 {
     unsigned char *bytes = host_bytes(dg_dtype_bytes(type, n));
-    if (dg_dtype_is_block(type)) {
+    if (type == DG_FP8) {
+        make_bytes(bytes, n);
+    } else if (dg_dtype_block(type) > 1) {
         size_t block = dg_dtype_block(type), size = dg_dtype_bytes(type, block);
         for (size_t i = 0; i < n / block; i++)
             make_block(bytes + i * size, type);
@@ -100,10 +113,10 @@ static stored make_weights(dg_dtype type, int n_mat, int n_out, int n_in, bool d
         w.value[i] = wide[i];
     w.stored = device_copy(bytes, (size_t)n_mat * w.mat_bytes);
     pack_weights(&w);
-    if (dg_dtype_is_block(type)) { /* factors that are no powers of two */
+    if (dg_dtype_is_block(type) || type == DG_FP8) { /* factors that are no powers of two */
         float *scale = host_bytes((size_t)n_mat * sizeof *scale);
         for (int m = 0; m < n_mat; m++) {
-            scale[m] = (float)random_uniform(0.7, 1.4);
+            scale[m] = (float)random_uniform(0.7, 1.4) * (type == DG_FP8 ? 1e-3f : 1);
             for (size_t i = 0; i < each; i++)
                 w.value[(size_t)m * each + i] *= scale[m];
         }
@@ -574,11 +587,25 @@ static void check_code(void)
     case_end();
 }
 
+/* Types that weights of experts are made when they are loaded. */
+static void check_made_type(dg_dtype type)
+{
+    static const int small[4] = {6, 3, 72, 40}, real[4] = {3, 2, 256, 704};
+    static const machine three = {90, 3}, older = {80, 2};
+    check_experts(type, type, 21, small, true, three);
+    check_experts(type, type, 60, small, true, usual);
+    check_experts(type, type, 100, small, true, older);
+    check_experts(type, type, 12, real, false, three);
+    check_experts(type, type, 300, small, true, usual);
+    check_expert_bits(type, type);
+}
+
 void check_cuda_products(void)
 {
     check_code();
     for (int i = 0; i < N_TYPE; i++)
         check_every_type(types[i]);
+    check_made_type(DG_FP8);
     check_slab_tiles(DG_BF16);
     check_slab_tiles(DG_F16);
     /* the shapes of the model's rows: 704 and 2112 in blocks of 32 */
