@@ -75,7 +75,9 @@ static __device__ __forceinline__ float turned(const dg_cuda_vision_heads_args &
                  : mine * a.cos[angle] + theirs * a.sin[angle];
 }
 
-static __global__ void __launch_bounds__(N_THREAD) finish_heads(dg_cuda_vision_heads_args a)
+/* Units [first, end): q heads, then k, then v. */
+static __global__ void __launch_bounds__(N_THREAD)
+    finish_heads(dg_cuda_vision_heads_args a, int first, int end)
 {
     DG_SHARED(shared);
     dg_grid_wait();
@@ -84,7 +86,7 @@ static __global__ void __launch_bounds__(N_THREAD) finish_heads(dg_cuda_vision_h
     int dim = a.to.dim, n_unit = 3 * a.to.n_head;
     patch_place at = find_patch(a.pictures, patch);
     float *kept = (float *)shared + warp * dim;
-    for (int unit = warp; unit < (a.to.across ? 2 * a.to.n_head : n_unit); unit += N_WARP) {
+    for (int unit = first + warp; unit < end; unit += N_WARP) {
         const float *raw = a.raw + ((size_t)patch * (size_t)n_unit + (size_t)unit) * (size_t)dim;
         int kind = unit / a.to.n_head, head = unit % a.to.n_head;
         const float *w = kind == 0 ? a.q_norm : a.k_norm;
@@ -258,13 +260,19 @@ static cudaError_t launch_patch(cudaStream_t stream, const dg_cuda_vision_heads_
 extern "C" cudaError_t dg_cuda_vision_heads(cudaStream_t stream, const dg_cuda_vision_heads_args *a)
 {
     size_t shared = N_WARP * (size_t)a->to.dim * sizeof(float);
+    bool fast = !a->to.exact && a->to.dim == 72;
+    int first = fast ? 2 * a->to.n_head : 0, end = (a->to.across ? 2 : 3) * a->to.n_head;
     if (a->pictures.n_patch == 0)
         return cudaSuccess;
     if (a->to.dim % 4 || shared > MAX_SHARED)
         return cudaErrorInvalidValue;
     cudaError_t error = a->to.across ? launch_turn(stream, a) : cudaSuccess;
-    return error ? error
-                 : DG_LAUNCH(finish_heads, a->pictures.n_patch, N_THREAD, shared, stream, *a);
+    if (!error && fast)
+        error = launch_patch<72>(stream, a);
+    if (!error && first < end)
+        error =
+            DG_LAUNCH(finish_heads, a->pictures.n_patch, N_THREAD, shared, stream, *a, first, end);
+    return error;
 }
 
 /* ---- soft tokens: a block a cell ---- */
