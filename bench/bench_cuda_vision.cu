@@ -1,5 +1,5 @@
-/* Times what the vision tower has of its own on a GPU: attention and heads of a picture, kernels
- * side by side.
+/* Times the parts of the vision tower on a GPU: attention and heads of a picture, kernels side by
+ * side, and on sm_90a its products by tile.
  *
  *   make CUDA=1 build/release/bench_cuda_vision && build/release/bench_cuda_vision [REPEATS]
  *
@@ -13,7 +13,7 @@
 #include "cuda/cuda_product.cuh"
 #include "cuda/cuda_vision.cuh"
 
-enum { N_HEAD = 16, DIM = 72, N_EMBD = N_HEAD * DIM, N_REPLAY = 21, N_LAUNCH = 8, MAX_SIDE = 4096 };
+enum { N_HEAD = 16, DIM = 72, N_EMBD = N_HEAD * DIM, N_FF = 4304, N_REPLAY = 21, N_LAUNCH = 8, MAX_SIDE = 4096 };
 
 static cudaStream_t stream;
 
@@ -220,6 +220,60 @@ static void bench_picture(int rows, int cols, int n_repeat)
     free(before);
 }
 
+/* ---- products ---- */
+
+typedef struct product_case {
+    dg_cuda_product_args args;
+    dg_cuda_gated_args gated;
+    dg_slab_tile tile;
+} product_case;
+
+static void launch_product(void *arg)
+{
+    product_case *c = (product_case *)arg;
+    check(c->gated.n_row ? dg_cuda_gated_slabs(stream, &c->gated, c->tile)
+                         : dg_cuda_product_slabs(stream, &c->args, c->tile),
+          "product");
+}
+
+/* n_part matrices of n_out rows over the same x; or gate and up. */
+static void bench_product(const char *name, int n_row, int n_part, int n_out, int n_in, bool gated)
+{
+    size_t bytes = dg_cuda_slab_bytes(n_out, n_in), ldy = (size_t)(n_part * n_out);
+    dg_cuda_rows x = {DG_CUDA_BF16, memory((size_t)n_row * (size_t)dg_cuda_ld(n_in) * 2),
+                      dg_cuda_ld(n_in)};
+    float *y = (float *)memory((size_t)n_row * ldy * sizeof *y);
+    dg_cuda_matrix w[3];
+    product_case c = {};
+    for (int i = 0; i < (gated ? 2 : n_part); i++)
+        w[i] = dg_cuda_matrix{DG_BF16, 1, n_out, n_in, memory(bytes), NULL, true};
+    if (gated)
+        c.gated = dg_cuda_gated_args{
+            n_row, x, &w[0], &w[1], dg_cuda_rows{DG_CUDA_BF16, (void *)y, dg_cuda_ld(n_out)}};
+    c.args.n_row = n_row;
+    c.args.x = x;
+    c.args.alpha = 1;
+    c.args.n_part = n_part;
+    for (int i = 0; i < n_part; i++) {
+        c.args.part[i].w = &w[i];
+        c.args.part[i].y = y + i * n_out;
+        c.args.part[i].ldy = ldy;
+    }
+    c.tile = DG_SLAB_BEST;
+    double us = time_launches(launch_product, &c),
+           work = 2.0 * n_row * n_in * n_out * (gated ? 2 : n_part);
+    printf("%5d patches, %-12s %8.1f us %6.0f TFLOP/s, by tile", n_row, name, us, work / us * 1e-6);
+    for (int tile = 0; tile < DG_SLAB_TILES; tile++) {
+        c.tile = (dg_slab_tile)tile;
+        printf(" %.1f", time_launches(launch_product, &c));
+    }
+    printf("\n");
+    for (int i = 0; i < (gated ? 2 : n_part); i++)
+        cudaFree((void *)w[i].data);
+    cudaFree(x.data);
+    cudaFree(y);
+}
+
 int main(int argc, char **argv)
 {
     int n_repeat = argc > 1 ? atoi(argv[1]) : 300;
@@ -227,5 +281,11 @@ int main(int argc, char **argv)
     bench_picture(42, 60, n_repeat);
     bench_picture(21, 30, n_repeat);
     bench_picture(84, 120, 0);
+    if (dg_cuda_has_groups()) {
+        bench_product("q, k, v", 2520, 3, N_EMBD, N_EMBD, false);
+        bench_product("o", 2520, 1, N_EMBD, N_EMBD, false);
+        bench_product("gate and up", 2520, 1, N_FF, N_EMBD, true);
+        bench_product("down", 2520, 1, N_EMBD, N_FF, false);
+    }
     return 0;
 }
