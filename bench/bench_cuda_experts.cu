@@ -187,15 +187,13 @@ static void enqueue_combine(cudaStream_t stream, void *arg, int layer)
 }
 
 /* Other shapes of the launch than the backend's, to choose from. */
-enum { AS_IT_IS, OTHER_STAGES, TWO_BLOCKS, N_CANDIDATE };
-static const char *const candidate_name[] = {"as it is", "other stages", "two blocks"};
+enum { AS_IT_IS, OTHER_STAGES, TWO_BLOCKS, OF_HALVES, N_CANDIDATE };
+static const char *const candidate_name[] = {"as it is", "other stages", "two blocks", "of halves"};
 
 /* Of these formats. */
 template <class F> constexpr bool with_candidates = false;
 template <> constexpr bool with_candidates<format_bf16> = true;
 template <> constexpr bool with_candidates<format_q8_0> = true;
-template <> constexpr bool with_candidates<format_q8_0_bytes> = true;
-template <> constexpr bool with_candidates<format_q5_0_bytes> = true;
 
 template <class F> struct other_stages : F {};
 template <class F> struct stream_stage<other_stages<F>> {
@@ -224,11 +222,19 @@ static void enqueue_stream(cudaStream_t stream, void *arg, int layer)
     size_t at = (size_t)layer * job->all->layer_bytes;
     s.w[0] += at;
     s.w[1] += at;
+    if (job->candidate == OF_HALVES && job->blocks.out) {
+        s.x = (const unsigned char *)h_rows;
+        s.x_bytes = N_FF * 2;
+    }
     s.next = job->counter + layer;
     if (layer == 0)
         check(cudaMemsetAsync(job->counter, 0, 64 * 4, stream), "counters");
     if (job->bytes.out && !s.down)
         check(stream_part<format_q4_k_bytes, false>(stream, s, job->n_in, 0), "stream");
+    else if (job->candidate == OF_HALVES && job->type == DG_Q5_0)
+        check(stream_part<format_q5_0, true>(stream, s, job->n_in, 0), "stream");
+    else if (job->candidate == OF_HALVES && job->type == DG_Q8_0 && s.down)
+        check(stream_part<format_q8_0, true>(stream, s, job->n_in, 0), "stream");
     else if (job->blocks.out && s.down && job->type == DG_Q5_0)
         check(stream_part<format_q5_0_bytes, true>(stream, s, job->n_in, job->candidate), "stream");
     else if (job->blocks.out && s.down)

@@ -262,6 +262,7 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
     job.scale[1] = a->up->scale;
     job.factor = h.form == DG_CUDA_F16 ? 1 / DG_CUDA_GATED : 1;
     job.follows_stream = a->sorted;
+    job.before_down = !down_of_bytes(a->down);
     job.out = h;
     if (of_bytes(a->gate)) {
         job.x = (const unsigned char *)s.result;

@@ -124,26 +124,41 @@ static __global__ void __launch_bounds__(N_THREAD) add_rows(dg_cuda_add_args a)
 
 /* ---- the end of a layer ---- */
 
-static __device__ __forceinline__ values<4> values_at(const dg_cuda_rows &in, size_t at)
-{
-    values<4> out;
-    if (in.form == DG_CUDA_F32)
-        return load<4>((const float *)in.data + at);
-    uint2 v = *(const uint2 *)((const uint16_t *)in.data + at);
-    out.v[0] = dg_bf16_low(v.x), out.v[1] = dg_bf16_high(v.x);
-    out.v[2] = dg_bf16_low(v.y), out.v[3] = dg_bf16_high(v.y);
-    return out;
-}
+/* Four values as they are stored. */
+template <dg_cuda_form FORM> struct stored_four {
+    uint2 bits;
+    static __device__ __forceinline__ stored_four at(const void *data, size_t at)
+    {
+        return stored_four{*(const uint2 *)((const uint16_t *)data + at)};
+    }
+    __device__ __forceinline__ float value(int i) const
+    {
+        uint32_t pair = i < 2 ? bits.x : bits.y;
+        return i % 2 ? dg_bf16_high(pair) : dg_bf16_low(pair);
+    }
+};
 
-/* The sum over a row's choices in their order; four of them are on their way at once. */
-template <int PER>
+template <> struct stored_four<DG_CUDA_F32> {
+    values<4> four;
+    static __device__ __forceinline__ stored_four at(const void *data, size_t at)
+    {
+        return stored_four{load<4>((const float *)data + at)};
+    }
+    __device__ __forceinline__ float value(int i) const
+    {
+        return four.v[i];
+    }
+};
+
+/* The sum over a row's choices in their order; eight of them are on their way at once. */
+template <dg_cuda_form FORM, int PER>
 static __device__ __forceinline__ row<4, PER> sum_choices(const dg_cuda_choices &c, int n)
 {
-    enum { AT_ONCE = 4 };
+    enum { AT_ONCE = FORM == DG_CUDA_F32 ? 4 : 8 };
     size_t pair = (size_t)blockIdx.x * (size_t)c.n_used;
     row<4, PER> sum = {};
     for (int first = 0; first < c.n_used; first += AT_ONCE) {
-        row<4, PER> v[AT_ONCE] = {};
+        stored_four<FORM> v[AT_ONCE][PER] = {};
         float w[AT_ONCE];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
@@ -154,7 +169,7 @@ static __device__ __forceinline__ row<4, PER> sum_choices(const dg_cuda_choices 
             for (int p = 0; p < PER; p++) {
                 int i = ((int)threadIdx.x + p * N_THREAD) * 4;
                 if (i < n)
-                    v[j].at[p] = values_at(c.in, begin + (size_t)i);
+                    v[j][p] = stored_four<FORM>::at(c.in.data, begin + (size_t)i);
             }
         }
 #pragma unroll
@@ -164,25 +179,28 @@ static __device__ __forceinline__ row<4, PER> sum_choices(const dg_cuda_choices 
 #pragma unroll
             for (int p = 0; p < PER; p++)
                 for (int i = 0; i < 4; i++)
-                    sum.at[p].v[i] = fmaf(w[j], v[j].at[p].v[i], sum.at[p].v[i]);
+                    sum.at[p].v[i] = fmaf(w[j], v[j][p].value(i), sum.at[p].v[i]);
         }
     }
     return sum;
 }
 
-template <int V, int PER, bool SUMS = false>
+/* SUMS: experts' values are sums of choices in this form. */
+enum { NO_SUMS = -1 };
+
+template <int V, int PER, int SUMS = NO_SUMS>
 static __global__ void __launch_bounds__(N_THREAD) join_rows(dg_cuda_join_args a)
 {
     __shared__ float part[4][N_WARP];
     dg_grid_wait();
     dg_grid_launch_next();
     size_t begin = (size_t)blockIdx.x * (size_t)a.n;
-    row<V, PER> d = load_row<V, PER>(a.dense + begin, a.n), x = load_row<V, PER>(a.x + begin, a.n),
-                e;
-    if constexpr (SUMS)
-        e = sum_choices<PER>(a.choices, a.n);
-    else
+    row<V, PER> e;
+    if constexpr (SUMS == NO_SUMS)
         e = load_row<V, PER>(a.experts + begin, a.n);
+    else
+        e = sum_choices<(dg_cuda_form)SUMS, PER>(a.choices, a.n);
+    row<V, PER> d = load_row<V, PER>(a.dense + begin, a.n), x = load_row<V, PER>(a.x + begin, a.n);
     weight_row<V, PER> wd = weight_of<V, PER>(a.w_dense, a.n),
                        we = weight_of<V, PER>(a.w_experts, a.n), w = weight_of<V, PER>(a.w, a.n),
                        next[2] = {weight_of<V, PER>(a.next[0].w, a.n),
@@ -245,7 +263,9 @@ extern "C" cudaError_t dg_cuda_join(cudaStream_t stream, const dg_cuda_join_args
         (a->choices.place && !dg_cuda_join_sums(a->n)))
         return cudaErrorInvalidValue;
     if (a->choices.place)
-        return DG_LAUNCH((join_rows<4, 3, true>), a->n_row, N_THREAD, 0, stream, *a);
+        return a->choices.in.form == DG_CUDA_F32
+                   ? DG_LAUNCH((join_rows<4, 3, DG_CUDA_F32>), a->n_row, N_THREAD, 0, stream, *a)
+                   : DG_LAUNCH((join_rows<4, 3, DG_CUDA_BF16>), a->n_row, N_THREAD, 0, stream, *a);
     if (a->n % 4)
         return DG_LAUNCH((join_rows<1, 12>), a->n_row, N_THREAD, 0, stream, *a);
     if (a->n <= SHORT_ROW)

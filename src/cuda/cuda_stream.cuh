@@ -519,7 +519,7 @@ static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
         produce<F, DOWN, NT_MAX>(ring, job);
     } else {
         dg_grid_wait();
-        if (!DOWN) /* down's blocks then take the places of those that are done */
+        if (job.before_down) /* its blocks then take the places of those that are done */
             dg_grid_launch_next();
         if (warp < job.share)
             consume<F, DOWN, NT_MAX>(ring, job);
