@@ -4,6 +4,8 @@
 #include "base/common.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -17,6 +19,8 @@ static const struct {
     {"neon", DG_CPU_NEON},
     {"i8mm", DG_CPU_NEON | DG_CPU_I8MM},
     {"avx2", DG_CPU_AVX2},
+    {"vnni", DG_CPU_AVX2 | DG_CPU_VNNI},
+    {"amx", DG_CPU_AVX2 | DG_CPU_VNNI | DG_CPU_AMX},
 };
 
 #if defined(__x86_64__)
@@ -29,6 +33,34 @@ static bool has_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 }
+
+static bool has_vnni(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
+
+/* Tiles are large, and the system has to be asked for room to save them. */
+static bool has_amx(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18, OSXSAVE = 1 << 27 };
+    enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 };
+    unsigned eax, ebx, ecx, edx, low, high;
+    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || !(edx & AMX_TILE) ||
+        !(edx & AMX_INT8) || !__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & OSXSAVE))
+        return false;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low >> 17 & 3) == 3 && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
+static unsigned x86_flags(void)
+{
+    if (!has_avx2())
+        return 0;
+    if (!has_vnni())
+        return DG_CPU_AVX2;
+    return DG_CPU_AVX2 | DG_CPU_VNNI | (has_amx() ? DG_CPU_AMX : 0);
+}
 #endif
 
 unsigned dg_cpu_flags(void)
@@ -37,7 +69,7 @@ unsigned dg_cpu_flags(void)
     enum { HAS_I8MM = 1 << 13 }; /* Linux's name of it is not in every header */
     return DG_CPU_NEON | (getauxval(AT_HWCAP2) & HAS_I8MM ? DG_CPU_I8MM : 0);
 #elif defined(__x86_64__)
-    return has_avx2() ? DG_CPU_AVX2 : 0;
+    return x86_flags();
 #else
     return 0;
 #endif

@@ -18,14 +18,17 @@ enum {
     DG_CPU_NEON = 1u << 0, /* aarch64: always there */
     DG_CPU_AVX2 = 1u << 1, /* AVX2, FMA and F16C together, and the system saves the registers */
     DG_CPU_I8MM = 1u << 2, /* aarch64: matrix products of 8-bit integers */
+    DG_CPU_VNNI = 1u << 3, /* AVX-512 with its sums of four products of bytes */
+    DG_CPU_AMX = 1u << 4,  /* tiles, and their products of bytes */
 };
 
-/* What this processor has; 0 gives the reference kernels alone. */
+/* What this processor has, and the system lets this process use: asked for AMX, it makes room to
+ * save tiles. 0 gives the reference kernels alone. */
 unsigned dg_cpu_flags(void);
 
-/* "neon", "i8mm", "avx2", "ref" … into flags, each with the sets that it builds on, comma
- * separated; false for an unknown name, *flags untouched then. And back. A name this processor does
- * not have is accepted: hold the result against dg_cpu_flags(). */
+/* "neon", "i8mm", "avx2", "vnni", "amx", "ref" … into flags, each with the sets that it builds on,
+ * comma separated; false for an unknown name, *flags untouched then. And back. A name this
+ * processor does not have is accepted: hold the result against dg_cpu_flags(). */
 bool dg_cpu_flags_parse(unsigned *flags, const char *text);
 const char *dg_cpu_flags_name(unsigned flags); /* the best set in flags; "ref" for 0 */
 

@@ -63,7 +63,7 @@ enum { DG_QMADE = DG_DTYPE_COMPUTE, DG_QTYPES };
 /* DG_QCOLS columns of a weight, up to DG_QSLICE values of each. The order inside is that of the
  * instruction set whose kernel packed it. */
 typedef struct dg_qpanel {
-    _Alignas(64) uint8_t n[DG_QSLICE * DG_QCOLS];
+    _Alignas(64) uint8_t n[(2 * DG_QSLICE + 8) * DG_QCOLS]; /* AMX has zeros between */
     _Alignas(64) float step[2 * DG_QGROUPS * DG_QCOLS];
     _Alignas(64) float least[2 * DG_QGROUPS * DG_QCOLS];
     _Alignas(

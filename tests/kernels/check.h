@@ -44,6 +44,9 @@ void check_math(check *c);   /* gelu_mul, softcap, exp_shift */
 void check_words(check *c);
 void check_quantised(check *c);
 
+/* Products of instruction sets in plain C. */
+extern const dg_qkernels check_plain_vnni, check_plain_amx;
+
 /* What k gives for fixed inputs is what was recorded. */
 void check_known(check *c, const dg_kernels *k, bool reference);
 

@@ -9,7 +9,7 @@
 #include <time.h>
 #include "kernels/check.h"
 
-static const char *const sets[] = {"neon", "i8mm", "avx2"};
+static const char *const sets[] = {"neon", "i8mm", "avx2", "vnni", "amx"};
 
 static void check_set(check *c, const char *name)
 {
@@ -37,6 +37,17 @@ static void check_set(check *c, const char *name)
     c->opt = NULL;
 }
 
+/* What a set does, with its instructions in plain C. */
+static void check_plain(check *c, const char *name, const dg_qkernels *q)
+{
+    dg_kernels opt = dg_kernels_ref;
+    opt.q = q;
+    c->opt = &opt;
+    c->set = name;
+    check_quantised(c);
+    c->opt = NULL;
+}
+
 /* The names of the sets, and what is none. */
 static void check_flags(check *c)
 {
@@ -48,6 +59,8 @@ static void check_flags(check *c)
         {"neon", "neon", DG_CPU_NEON},
         {"i8mm", "i8mm", DG_CPU_NEON | DG_CPU_I8MM},
         {"avx2,ref", "avx2", DG_CPU_AVX2},
+        {"vnni", "vnni", DG_CPU_AVX2 | DG_CPU_VNNI},
+        {"amx", "amx", DG_CPU_AVX2 | DG_CPU_VNNI | DG_CPU_AMX},
         {"neon,avx2", "avx2", DG_CPU_NEON | DG_CPU_AVX2},
         {"", NULL, 7},
         {"neo", NULL, 7},
@@ -95,6 +108,8 @@ int main(int argc, char **argv)
     check_known(&c, &dg_kernels_ref, true);
     for (size_t i = 0; i < DG_COUNT(sets); i++)
         check_set(&c, sets[i]);
+    check_plain(&c, "vnni, in plain C", &check_plain_vnni);
+    check_plain(&c, "amx, in plain C", &check_plain_amx);
     printf("%d passed, %d failed, %d skipped\n", c.passed, c.failed, c.skipped);
     return c.failed ? 1 : 0;
 }

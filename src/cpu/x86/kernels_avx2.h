@@ -1,4 +1,4 @@
-/* What the AVX2 files offer to init_x86.c. */
+/* What the files here offer to init_x86.c. */
 #ifndef DG_CPU_X86_KERNELS_AVX2_H
 #define DG_CPU_X86_KERNELS_AVX2_H
 
@@ -9,7 +9,7 @@ void dg_vector_set_avx2(dg_kernels *k); /* all kernels but the matrix product */
 
 /* Products on quantised weights. */
 dg_quantise_fn dg_quantise_avx2;
-extern const dg_qkernels dg_quantised_avx2;
+extern const dg_qkernels dg_quantised_avx2, dg_quantised_vnni, dg_quantised_amx;
 extern dg_qturn_fn *const dg_turn_avx2[DG_DTYPE_COMPUTE];
 
 #endif

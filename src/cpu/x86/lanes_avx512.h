@@ -1,0 +1,189 @@
+/* Registers of 64 bytes: the operations that the AVX-512 and AMX products are written in. tests/
+ * have the same ones in plain C (kernels/lanes_plain.h), so that those products are also checked
+ * where a processor does not have the instructions. */
+#ifndef DG_CPU_X86_LANES_AVX512_H
+#define DG_CPU_X86_LANES_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include "cpu/x86/kernels_avx2.h"
+#include "cpu/x86/lanes_avx2.h"
+
+typedef __m512i v64; /* bytes, or sixteen words of 32 bits */
+typedef __m512 f16v; /* sixteen floats */
+
+#define QUANTISE dg_quantise_avx2
+
+/* No load and no store needs alignment. */
+static inline v64 v64_load(const void *p)
+{
+    return _mm512_loadu_si512(p);
+}
+
+static inline void v64_store(void *p, v64 a)
+{
+    _mm512_storeu_si512(p, a);
+}
+
+/* Sixteen bytes from each of four places. */
+static inline v64 v64_load_quarters(const void *a, const void *b, const void *c, const void *d)
+{
+    v64 v = _mm512_castsi128_si512(_mm_loadu_si128(a));
+    v = _mm512_inserti32x4(v, _mm_loadu_si128(b), 1);
+    v = _mm512_inserti32x4(v, _mm_loadu_si128(c), 2);
+    return _mm512_inserti32x4(v, _mm_loadu_si128(d), 3);
+}
+
+/* Word i from p + at[i] bytes. */
+static inline v64 v64_gather(const void *p, v64 at)
+{
+    return _mm512_i32gather_epi32(at, p, 1);
+}
+
+static inline v64 v64_set8(int a)
+{
+    return _mm512_set1_epi8((char)a);
+}
+
+static inline v64 v64_set32(int32_t a)
+{
+    return _mm512_set1_epi32(a);
+}
+
+/* Words of each quarter: a0 b0 a1 b1, and a2 b2 a3 b3; pairs of words alike. */
+static inline v64 v64_low32(v64 a, v64 b)
+{
+    return _mm512_unpacklo_epi32(a, b);
+}
+
+static inline v64 v64_high32(v64 a, v64 b)
+{
+    return _mm512_unpackhi_epi32(a, b);
+}
+
+static inline v64 v64_low64(v64 a, v64 b)
+{
+    return _mm512_unpacklo_epi64(a, b);
+}
+
+static inline v64 v64_high64(v64 a, v64 b)
+{
+    return _mm512_unpackhi_epi64(a, b);
+}
+
+static inline v64 v64_and(v64 a, v64 b)
+{
+    return _mm512_and_si512(a, b);
+}
+
+static inline v64 v64_or(v64 a, v64 b)
+{
+    return _mm512_or_si512(a, b);
+}
+
+static inline v64 v64_add8(v64 a, v64 b)
+{
+    return _mm512_add_epi8(a, b);
+}
+
+static inline v64 v64_add32(v64 a, v64 b)
+{
+    return _mm512_add_epi32(a, b);
+}
+
+/* Words shifted; `right_signed` keeps the sign. */
+static inline v64 v64_left32(v64 a, int by)
+{
+    return _mm512_slli_epi32(a, (unsigned)by);
+}
+
+static inline v64 v64_right32(v64 a, int by)
+{
+    return _mm512_srli_epi32(a, (unsigned)by);
+}
+
+static inline v64 v64_right_signed32(v64 a, int by)
+{
+    return _mm512_srai_epi32(a, (unsigned)by);
+}
+
+/* Byte i of each quarter becomes byte order[i] of it. */
+static inline v64 v64_shuffle8(v64 a, v64 order)
+{
+    return _mm512_shuffle_epi8(a, order);
+}
+
+/* a - by in bytes where no bit of `bits` is set in `of`, a elsewhere. */
+static inline v64 v64_sub8_where_clear(v64 a, v64 by, v64 of, v64 bits)
+{
+    return _mm512_mask_sub_epi8(a, _mm512_testn_epi8_mask(of, bits), a, by);
+}
+
+static inline f16v f16v_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+static inline f16v f16v_set(float a)
+{
+    return _mm512_set1_ps(a);
+}
+
+static inline f16v f16v_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+static inline void f16v_store(float *p, f16v a)
+{
+    _mm512_storeu_ps(p, a);
+}
+
+/* The first n of sixteen; nothing else is touched. */
+static inline f16v f16v_load_first(const float *p, int n)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+
+static inline void f16v_store_first(float *p, f16v a, int n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), a);
+}
+
+static inline f16v f16v_of_i32(v64 a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+/* Of the half-precision number in the lower half of each word. */
+static inline f16v f16v_of_f16(v64 a)
+{
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a));
+}
+
+static inline f16v f16v_mul(f16v a, f16v b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+/* a * b + c, one rounding. */
+static inline f16v f16v_fma(f16v a, f16v b, f16v c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+/* c - a * b, one rounding. */
+static inline f16v f16v_fnma(f16v a, f16v b, f16v c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+
+#ifdef __AVX512VNNI__
+/* sum + four products of bytes in each word; a is unsigned, b signed. */
+static inline v64 v64_dot(v64 sum, v64 a, v64 b)
+{
+    return _mm512_dpbusd_epi32(sum, a, b);
+}
+#endif
+
+#endif

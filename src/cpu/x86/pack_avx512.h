@@ -1,0 +1,253 @@
+/* Panels of quantised weights for AVX-512 and AMX: a row of a panel holds four values along k of
+ * each of sixteen columns, 64 bytes. Whoever includes this defines first
+ *     PANEL_ROW(j)   where row j, values 4 j to 4 j + 3, lies among the rows of 64 bytes of n
+ *     UP(kind)       what is added to every number of that kind
+ * Steps and least values lie by group, sixteen columns side by side.
+ *
+ * The types that most of a model is stored in are turned before they are unpacked: words of sixteen
+ * columns' blocks side by side, and then shifts and masks on whole registers. */
+#ifndef DG_CPU_X86_PACK_AVX512_H
+#define DG_CPU_X86_PACK_AVX512_H
+
+#include "cpu/numbers_body.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Sixteen columns' blocks; the last one stands in for those beyond it. */
+typedef struct columns {
+    const uint8_t *at[DG_QCOLS];
+    v64 apart; /* bytes from the first one's place */
+    float scale;
+} columns;
+
+INLINE columns columns_of(const dg_qpack_args *a)
+{
+    columns s = {.scale = a->scale};
+    int32_t apart[DG_QCOLS];
+    for (int c = 0; c < DG_QCOLS; c++) {
+        apart[c] = (int32_t)a->stride * (c < a->n_col ? c : a->n_col - 1);
+        s.at[c] = (const uint8_t *)a->src + apart[c];
+    }
+    s.apart = v64_load(apart);
+    return s;
+}
+
+INLINE void put(dg_qpanel *panel, int j, v64 n, const dg_qkind kind)
+{
+    (void)kind; /* UP may not ask */
+    if (UP(kind))
+        n = v64_add8(n, v64_set8(UP(kind)));
+    v64_store(panel->n + 64 * PANEL_ROW(j), n);
+}
+
+/* Sixteen bytes of each column, `from` bytes on: word i of all of them in out[i]. */
+INLINE void turn(v64 out[4], const columns *s, size_t from)
+{
+    v64 r[4], low[2], high[2];
+    for (int i = 0; i < 4; i++)
+        r[i] = v64_load_quarters(s->at[i] + from, s->at[4 + i] + from, s->at[8 + i] + from,
+                                 s->at[12 + i] + from);
+    for (int i = 0; i < 2; i++) {
+        low[i] = v64_low32(r[2 * i], r[2 * i + 1]);
+        high[i] = v64_high32(r[2 * i], r[2 * i + 1]);
+    }
+    out[0] = v64_low64(low[0], low[1]);
+    out[1] = v64_high64(low[0], low[1]);
+    out[2] = v64_low64(high[0], high[1]);
+    out[3] = v64_high64(high[0], high[1]);
+}
+
+INLINE v64 low_halves(v64 a)
+{
+    return v64_and(a, v64_set8(15));
+}
+
+INLINE v64 high_halves(v64 a)
+{
+    return low_halves(v64_right32(a, 4));
+}
+
+INLINE void set_step(float *to, f16v d, v64 times, float scale)
+{
+    f16v_store(to, f16v_mul(f16v_mul(d, f16v_of_i32(times)), f16v_set(scale)));
+}
+
+/* ---- Q4_K ---- */
+
+/* numbers_body.h's six_bit_scales, of all columns. */
+INLINE void steps_q4_k(dg_qpanel *panel, const columns *s)
+{
+    v64 head[4];
+    turn(head, s, 0);
+    const f16v d = f16v_of_f16(head[0]), dmin = f16v_of_f16(v64_right32(head[0], 16));
+    const v64 six = v64_set32(63), four = v64_set32(15), top = v64_set32(48);
+#pragma GCC unroll 16
+    for (int g = 0; g < 4; g++) {
+        const v64 a = v64_right32(head[1], 8 * g), b = v64_right32(head[2], 8 * g),
+                  c = v64_right32(head[3], 8 * g);
+        float *step = panel->step + g * DG_QCOLS, *least = panel->least + g * DG_QCOLS;
+        set_step(step, d, v64_and(a, six), s->scale);
+        set_step(least, dmin, v64_and(b, six), s->scale);
+        set_step(step + 4 * DG_QCOLS, d, v64_or(v64_and(c, four), v64_and(v64_right32(a, 2), top)),
+                 s->scale);
+        set_step(least + 4 * DG_QCOLS, dmin,
+                 v64_or(v64_and(v64_right32(c, 4), four), v64_and(v64_right32(b, 2), top)),
+                 s->scale);
+    }
+}
+
+INLINE void columns_q4_k(dg_qpanel *panel, const columns *s, int n_block)
+{
+    (void)n_block;
+    steps_q4_k(panel, s);
+    for (int m = 0; m < 8; m++) { /* sixteen bytes: of a pair of groups, the first or second half */
+        const int j = 16 * (m / 2) + 4 * (m % 2);
+        v64 w[4];
+        turn(w, s, 16 + 16 * (size_t)m);
+        for (int i = 0; i < 4; i++) {
+            put(panel, j + i, low_halves(w[i]), DG_Q_LEAST);
+            put(panel, j + 8 + i, high_halves(w[i]), DG_Q_LEAST);
+        }
+    }
+}
+
+/* ---- Q6_K ---- */
+
+INLINE void steps_q6_k(dg_qpanel *panel, const columns *s)
+{
+    v64 scale[4];
+    turn(scale, s, 192);
+    const f16v d = f16v_of_f16(v64_right32(v64_gather(s->at[0] + 206, s->apart), 16));
+#pragma GCC unroll 16
+    for (int g = 0; g < 16; g++) {
+        v64 times = v64_right_signed32(v64_left32(scale[g / 4], 24 - 8 * (g % 4)), 24);
+        set_step(panel->step + g * DG_QCOLS, d, times, s->scale);
+    }
+}
+
+/* Of two bits in each byte of `high`, counted from `pair` on, the fifth and sixth of a number. */
+INLINE v64 upper_bits(v64 high, int pair)
+{
+    const v64 moved = pair < 4 ? v64_left32(high, 4 - pair) : v64_right32(high, pair - 4);
+    return v64_and(moved, v64_set8(0x30));
+}
+
+INLINE void columns_q6_k(dg_qpanel *panel, const columns *s, int n_block)
+{
+    (void)n_block;
+    steps_q6_k(panel, s);
+    for (int m = 0; m < 4; m++) { /* sixteen of 32 in one half of the block */
+        const size_t half = (size_t)m / 2, sixteen = (size_t)m % 2;
+        v64 low[2][4], high[4];
+        turn(high, s, 128 + 32 * half + 16 * sixteen);
+        turn(low[0], s, 64 * half + 16 * sixteen);
+        turn(low[1], s, 64 * half + 32 + 16 * sixteen);
+#pragma GCC unroll 16
+        for (int q = 0; q < 4; q++)
+#pragma GCC unroll 16
+            for (int i = 0; i < 4; i++) {
+                v64 n = q < 2 ? low_halves(low[q][i]) : high_halves(low[q - 2][i]);
+                n = v64_add8(v64_or(n, upper_bits(high[i], 2 * q)), v64_set8(-32));
+                put(panel, 32 * (int)half + 8 * q + 4 * (int)sixteen + i, n, DG_Q_HALVES);
+            }
+    }
+}
+
+/* ---- blocks of 32 ---- */
+
+/* Orders of v64_shuffle8 that give byte p of each word to all four of it. */
+#define WORD(p)    (p), (p), (p), (p)
+#define QUARTER(p) WORD(p), WORD(4 + (p)), WORD(8 + (p)), WORD(12 + (p))
+#define FOURFOLD(p)                                                                                \
+    {                                                                                              \
+        QUARTER(p), QUARTER(p), QUARTER(p), QUARTER(p)                                             \
+    }
+static const uint8_t fourfold[4][64] = {FOURFOLD(0), FOURFOLD(1), FOURFOLD(2), FOURFOLD(3)};
+
+INLINE void step_of_block(dg_qpanel *panel, const columns *s, int b, size_t at)
+{
+    const f16v d = f16v_of_f16(v64_gather(s->at[0] + at, s->apart));
+    f16v_store(panel->step + b * DG_QCOLS, f16v_mul(d, f16v_set(s->scale)));
+}
+
+INLINE void columns_q8_0(dg_qpanel *panel, const columns *s, int n_block)
+{
+    for (int b = 0; b < n_block; b++) {
+        const size_t at = 34 * (size_t)b;
+        step_of_block(panel, s, b, at);
+        for (int m = 0; m < 2; m++) {
+            v64 w[4];
+            turn(w, s, at + 2 + 16 * (size_t)m);
+            for (int i = 0; i < 4; i++)
+                put(panel, 8 * b + 4 * m + i, w[i], DG_Q_PLAIN);
+        }
+    }
+}
+
+/* Numbers from -16 on: of those whose fifth bit is not set, 16 is taken. */
+INLINE void columns_q5_0(dg_qpanel *panel, const columns *s, int n_block)
+{
+    const v64 sixteen = v64_set8(16);
+    for (int b = 0; b < n_block; b++) {
+        const size_t at = 22 * (size_t)b;
+        step_of_block(panel, s, b, at);
+        const v64 fifth = v64_gather(s->at[0] + at + 2, s->apart);
+        v64 w[4];
+        turn(w, s, at + 6);
+#pragma GCC unroll 16
+        for (int j = 0; j < 8; j++) {
+            /* the byte that has four numbers' bits, in each byte of its word */
+            static const uint32_t bits[2] = {0x08040201, 0x80402010};
+            v64 order = v64_load(fourfold[j / 2]);
+            v64 n = j < 4 ? low_halves(w[j]) : high_halves(w[j - 4]);
+            n = v64_sub8_where_clear(n, sixteen, v64_shuffle8(fifth, order),
+                                     v64_set32((int32_t)bits[j % 2]));
+            put(panel, 8 * b + j, n, DG_Q_PLAIN);
+        }
+    }
+}
+
+/* ---- all of them ---- */
+
+INLINE void columns_of_numbers(dg_qpanel *panel, const columns *from, int n_block,
+                               const dg_qkind kind, dg_numbers_fn *row)
+{
+    const int n_value = n_block * DG_QBLOCK, n_group = n_value / group_of(kind);
+    dg_numbers w[DG_QCOLS];
+    columns s = *from;
+    for (int c = 0; c < DG_QCOLS; c++) {
+        row(&w[c], from->at[c], n_value);
+        s.at[c] = (const uint8_t *)w[c].n;
+    }
+    for (int k = 0; k < n_value; k += 16) {
+        v64 n[4];
+        turn(n, &s, (size_t)k);
+        for (int i = 0; i < 4; i++)
+            put(panel, k / 4 + i, n[i], kind);
+    }
+    for (int g = 0; g < n_group; g++)
+        for (int c = 0; c < DG_QCOLS; c++) {
+            panel->step[g * DG_QCOLS + c] = w[c].step[g] * s.scale;
+            if (kind == DG_Q_LEAST || kind == DG_Q_HALVES_LEAST)
+                panel->least[g * DG_QCOLS + c] = w[c].least[g] * s.scale;
+        }
+}
+
+INLINE void pack_columns(dg_qpanel *panel, const dg_qpack_args *a, const dg_qkind kind,
+                         dg_numbers_fn *row)
+{
+    const columns s = columns_of(a);
+    panel->kind = kind;
+    if (row == row_q4_k)
+        columns_q4_k(panel, &s, a->n_block);
+    else if (row == row_q6_k)
+        columns_q6_k(panel, &s, a->n_block);
+    else if (row == row_q8_0)
+        columns_q8_0(panel, &s, a->n_block);
+    else if (row == row_q5_0)
+        columns_q5_0(panel, &s, a->n_block);
+    else
+        columns_of_numbers(panel, &s, a->n_block, kind, row);
+}
+
+#endif

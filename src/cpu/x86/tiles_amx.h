@@ -1,0 +1,39 @@
+/* The tile instructions that products need, on the eight tiles as they are used: 0 to 3 take sums,
+ * 4 and 5 rows of the left side, 6 and 7 the right side. tests/ have the same in plain C
+ * (kernels/tiles_plain.h). */
+#ifndef DG_CPU_X86_TILES_AMX_H
+#define DG_CPU_X86_TILES_AMX_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+/* What the instruction reads: palette 1, then bytes of a row and rows of each tile. */
+typedef struct tile_shapes {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_shapes;
+
+/* Left sides of n_row rows and n_byte bytes, from here to tiles_end. */
+static inline void tiles_begin(int n_row, int n_byte)
+{
+    tile_shapes s = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        s.rows[i] = (uint8_t)(i < 6 ? n_row : n_byte / 4);
+        s.row_bytes[i] = (uint16_t)(i == 4 || i == 5 ? n_byte : 64);
+    }
+    _tile_loadconfig(&s);
+}
+
+static inline void tiles_end(void)
+{
+    _tile_release();
+}
+
+/* Macros, since an instruction names its tiles. */
+#define tile_zero(t)             _tile_zero(t)
+#define tile_load(t, p, stride)  _tile_loadd(t, p, stride)
+#define tile_store(t, p, stride) _tile_stored(t, p, stride)
+#define tile_dot(to, a, b)       _tile_dpbssd(to, a, b) /* products of signed bytes */
+
+#endif

@@ -1,0 +1,262 @@
+/* What cpu/x86/lanes_avx512.h offers, in plain C. */
+#ifndef DG_TESTS_KERNELS_LANES_PLAIN_H
+#define DG_TESTS_KERNELS_LANES_PLAIN_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include "base/common.h"
+#include "cpu/quantised.h"
+
+typedef union v64 {
+    int8_t b[64];
+    uint8_t u[64];
+    int32_t i[16];
+    uint32_t w[16];
+    uint64_t d[8];
+} v64;
+
+typedef struct f16v {
+    float f[16];
+} f16v;
+
+#define QUANTISE     quantise_plain
+#define float_of_f16 dg_f16_to_float
+
+static void quantise_plain(dg_qpair *out, int which, const float *x, int n_block)
+{
+    dg_quantised_ref.quantise(out, which, x, n_block);
+}
+
+static inline void i8_look_up(int8_t *out, const int8_t *n, const int8_t table[16])
+{
+    for (int k = 0; k < 16; k++)
+        out[k] = table[n[k]];
+}
+
+static inline v64 v64_load(const void *p)
+{
+    v64 v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void v64_store(void *p, v64 a)
+{
+    memcpy(p, &a, sizeof a);
+}
+
+static inline v64 v64_load_quarters(const void *a, const void *b, const void *c, const void *d)
+{
+    v64 v;
+    const void *from[] = {a, b, c, d};
+    for (int k = 0; k < 4; k++)
+        memcpy(v.b + 16 * k, from[k], 16);
+    return v;
+}
+
+static inline v64 v64_gather(const void *p, v64 at)
+{
+    v64 v;
+    for (int k = 0; k < 16; k++)
+        memcpy(&v.i[k], (const uint8_t *)p + at.i[k], 4);
+    return v;
+}
+
+static inline v64 v64_set8(int a)
+{
+    v64 v;
+    memset(&v, a & 255, sizeof v);
+    return v;
+}
+
+static inline v64 v64_set32(int32_t a)
+{
+    v64 v;
+    for (int k = 0; k < 16; k++)
+        v.i[k] = a;
+    return v;
+}
+
+static inline v64 unpacked32(v64 a, v64 b, int first)
+{
+    v64 v;
+    for (int k = 0; k < 16; k++)
+        v.w[k] = (k % 2 ? b : a).w[k / 4 * 4 + first + k % 4 / 2];
+    return v;
+}
+
+static inline v64 unpacked64(v64 a, v64 b, int first)
+{
+    v64 v;
+    for (int k = 0; k < 8; k++)
+        v.d[k] = (k % 2 ? b : a).d[k / 2 * 2 + first];
+    return v;
+}
+
+static inline v64 v64_low32(v64 a, v64 b)
+{
+    return unpacked32(a, b, 0);
+}
+
+static inline v64 v64_high32(v64 a, v64 b)
+{
+    return unpacked32(a, b, 2);
+}
+
+static inline v64 v64_low64(v64 a, v64 b)
+{
+    return unpacked64(a, b, 0);
+}
+
+static inline v64 v64_high64(v64 a, v64 b)
+{
+    return unpacked64(a, b, 1);
+}
+
+static inline v64 v64_and(v64 a, v64 b)
+{
+    for (int k = 0; k < 8; k++)
+        a.d[k] &= b.d[k];
+    return a;
+}
+
+static inline v64 v64_or(v64 a, v64 b)
+{
+    for (int k = 0; k < 8; k++)
+        a.d[k] |= b.d[k];
+    return a;
+}
+
+static inline v64 v64_add8(v64 a, v64 b)
+{
+    for (int k = 0; k < 64; k++)
+        a.u[k] = (uint8_t)(a.u[k] + b.u[k]);
+    return a;
+}
+
+static inline v64 v64_add32(v64 a, v64 b)
+{
+    for (int k = 0; k < 16; k++)
+        a.w[k] += b.w[k];
+    return a;
+}
+
+static inline v64 v64_left32(v64 a, int by)
+{
+    for (int k = 0; k < 16; k++)
+        a.w[k] <<= by;
+    return a;
+}
+
+static inline v64 v64_right32(v64 a, int by)
+{
+    for (int k = 0; k < 16; k++)
+        a.w[k] >>= by;
+    return a;
+}
+
+static inline v64 v64_right_signed32(v64 a, int by)
+{
+    for (int k = 0; k < 16; k++)
+        a.i[k] >>= by;
+    return a;
+}
+
+static inline v64 v64_shuffle8(v64 a, v64 order)
+{
+    v64 v;
+    for (int k = 0; k < 64; k++)
+        v.u[k] = order.u[k] & 128 ? 0 : a.u[k / 16 * 16 + order.u[k] % 16];
+    return v;
+}
+
+static inline v64 v64_sub8_where_clear(v64 a, v64 by, v64 of, v64 bits)
+{
+    for (int k = 0; k < 64; k++)
+        a.u[k] = (uint8_t)(a.u[k] - (of.u[k] & bits.u[k] ? 0 : by.u[k]));
+    return a;
+}
+
+static inline f16v f16v_set(float a)
+{
+    f16v v;
+    for (int k = 0; k < 16; k++)
+        v.f[k] = a;
+    return v;
+}
+
+static inline f16v f16v_zero(void)
+{
+    return f16v_set(0);
+}
+
+static inline f16v f16v_load(const float *p)
+{
+    f16v v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void f16v_store(float *p, f16v a)
+{
+    memcpy(p, &a, sizeof a);
+}
+
+static inline f16v f16v_load_first(const float *p, int n)
+{
+    f16v v = f16v_zero();
+    memcpy(&v, p, (size_t)n * sizeof *p);
+    return v;
+}
+
+static inline void f16v_store_first(float *p, f16v a, int n)
+{
+    memcpy(p, &a, (size_t)n * sizeof *p);
+}
+
+static inline f16v f16v_of_i32(v64 a)
+{
+    f16v v;
+    for (int k = 0; k < 16; k++)
+        v.f[k] = (float)a.i[k];
+    return v;
+}
+
+static inline f16v f16v_of_f16(v64 a)
+{
+    f16v v;
+    for (int k = 0; k < 16; k++)
+        v.f[k] = dg_f16_to_float((uint16_t)a.w[k]);
+    return v;
+}
+
+static inline f16v f16v_mul(f16v a, f16v b)
+{
+    for (int k = 0; k < 16; k++)
+        a.f[k] *= b.f[k];
+    return a;
+}
+
+static inline f16v f16v_fma(f16v a, f16v b, f16v c)
+{
+    for (int k = 0; k < 16; k++)
+        c.f[k] = fmaf(a.f[k], b.f[k], c.f[k]);
+    return c;
+}
+
+static inline f16v f16v_fnma(f16v a, f16v b, f16v c)
+{
+    for (int k = 0; k < 16; k++)
+        c.f[k] = fmaf(-a.f[k], b.f[k], c.f[k]);
+    return c;
+}
+
+static inline v64 v64_dot(v64 sum, v64 a, v64 b)
+{
+    for (int k = 0; k < 64; k++)
+        sum.i[k / 4] += a.u[k] * b.b[k];
+    return sum;
+}
+
+#endif

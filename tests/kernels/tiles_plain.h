@@ -1,0 +1,58 @@
+/* What cpu/x86/tiles_amx.h offers, in plain C. */
+#ifndef DG_TESTS_KERNELS_TILES_PLAIN_H
+#define DG_TESTS_KERNELS_TILES_PLAIN_H
+
+#include <stdint.h>
+#include <string.h>
+
+typedef struct plain_tile {
+    int rows, bytes;
+    int8_t at[16][64];
+} plain_tile;
+
+static plain_tile tiles[8];
+
+static inline void tiles_begin(int n_row, int n_byte)
+{
+    for (int i = 0; i < 8; i++)
+        tiles[i] = (plain_tile){.rows = i < 6 ? n_row : n_byte / 4,
+                                .bytes = i == 4 || i == 5 ? n_byte : 64};
+}
+
+/* Without shapes, tiles give and take nothing. */
+static inline void tiles_end(void)
+{
+    memset(tiles, 0, sizeof tiles);
+}
+
+static inline void tile_zero(int t)
+{
+    memset(tiles[t].at, 0, sizeof tiles[t].at);
+}
+
+static inline void tile_load(int t, const void *p, size_t stride)
+{
+    tile_zero(t);
+    for (int r = 0; r < tiles[t].rows; r++)
+        memcpy(tiles[t].at[r], (const int8_t *)p + (size_t)r * stride, (size_t)tiles[t].bytes);
+}
+
+static inline void tile_store(int t, void *p, size_t stride)
+{
+    for (int r = 0; r < tiles[t].rows; r++)
+        memcpy((int8_t *)p + (size_t)r * stride, tiles[t].at[r], (size_t)tiles[t].bytes);
+}
+
+static inline void tile_dot(int to, int a, int b)
+{
+    for (int r = 0; r < tiles[to].rows; r++) {
+        int32_t sum[16];
+        memcpy(sum, tiles[to].at[r], sizeof sum);
+        for (int k = 0; k < tiles[a].bytes; k++)
+            for (int c = 0; c < 16; c++)
+                sum[c] += tiles[a].at[r][k] * tiles[b].at[k / 4][4 * c + k % 4];
+        memcpy(tiles[to].at[r], sum, sizeof sum);
+    }
+}
+
+#endif
