@@ -1,10 +1,10 @@
 /* Times the experts and the dense products of the CUDA backend with many rows: several canvases in a step, the chunks of a
  * prompt.
  *
- *   make CUDA=1 build/release/bench_cuda_many && build/release/bench_cuda_many [REPETITIONS]
+ *   make CUDA=1 build/release/bench_cuda_many && build/release/bench_cuda_many [REPETITIONS [ROWS]]
  *
- * Weights are bfloat16, each layer's of its own. Tensor cores' share: of 790 TFLOP/s. The experts' bits are compared over
- * REPETITIONS runs (200). */
+ * Weights are bfloat16, each layer's of its own. The experts' bits are compared over REPETITIONS runs (200). With ROWS only
+ * the experts run once with so many, to be looked at by a profiler. */
 #include "bench_cuda.cuh"
 #include "cuda/cuda_experts.cuh"
 #include "cuda/cuda_product.cuh"
@@ -94,7 +94,8 @@ static void compare_bits(const expert_job *job, int n_run)
     cudaFree(first);
 }
 
-static void experts(int n_row, int n_run)
+/* once: not timed. */
+static void experts(int n_row, int n_run, bool once)
 {
     expert_job job = {n_row, (int32_t *)device_memory(MAX_ROWS * N_USED * 4), (float *)device_memory(MAX_ROWS * N_USED * 4),
                       device_memory(dg_cuda_experts_bytes(MAX_ROWS, N_USED, N_EXPERT, N_EMBD, N_FF))};
@@ -105,6 +106,11 @@ static void experts(int n_row, int n_run)
         weight[i] = 0.05f + (float)(mixed((uint64_t)i) & 255) / 1024;
     check(cudaMemcpy(job.expert, expert, (size_t)n_row * N_USED * 4, cudaMemcpyHostToDevice), "copy");
     check(cudaMemcpy(job.weight, weight, (size_t)n_row * N_USED * 4, cudaMemcpyHostToDevice), "copy");
+    if (once) {
+        enqueue_experts(0, &job, 0);
+        check(cudaDeviceSynchronize(), "experts");
+        exit(0);
+    }
     double us = time_layers(enqueue_experts, &job, N_LAYER), flop = 6.0 * n_row * N_USED * N_FF * N_EMBD;
     printf("experts, busiest %3d     %4d rows %8.1f us, %4.0f TFLOP/s, %4.0f GB/s\n", most, n_row, us, flop / us * 1e-6, 3 * (double)mat_bytes / us * 1e-3);
     if (n_run)
@@ -163,8 +169,10 @@ int main(int argc, char **argv)
     h_rows = (uint16_t *)device_memory((size_t)MAX_ROWS * 8192 * 2);
     out_rows = (float *)device_memory((size_t)MAX_ROWS * 16384 * 4);
     fill_values<<<1024, 256>>>(x_rows, (size_t)MAX_ROWS * 8192, false, 1, 3);
+    if (argc > 2)
+        experts(atoi(argv[2]), 0, true);
     for (int i = 0; i < 4; i++)
-        experts(rows[i], i % 2 ? n_run : 0);
+        experts(rows[i], i % 2 ? n_run : 0, false);
     for (int i = 1; i < 4; i += 2) {
         dense("q+k+v sliding", rows[i], 8192, N_EMBD, false);
         dense("o sliding", rows[i], N_EMBD, 4096, false);
