@@ -4,9 +4,10 @@
  *
  * A block for each multiprocessor takes items: a piece of up to 128 of an expert's rows, 8 tiles of
  * gate's weights and up's of the same channels, or 16 of down's. One warpgroup fills a ring of
- * stages of 64 values of k, weights by bulk copies and rows by gathering; two multiply. Each has
- * four tiles of both sides and all rows, or, where an item has no more tiles, half of the rows.
- * Results go through shared memory, so that they leave in whole lines.
+ * stages of 64 values of k, weights by bulk copies and rows by gathering, or, where they lie
+ * sorted, by the copy engine; two multiply. Each has four tiles of both sides and all rows, or,
+ * where an item has no more tiles, half of the rows. Results go through shared memory, so that they
+ * leave in whole lines.
  *
  * A result is one chain of ascending k, as in cuda_stream.cuh: it has the same bits. */
 #include "cuda/cuda_experts.cuh"
@@ -16,12 +17,13 @@
 enum {
     SIDE_TILES = 8, /* of each of an item's two sides */
     GROUP_TILES = 4,
-    FILLERS = 128,
+    FILLERS = 128, /* one warp of them where rows lie sorted */
     MULTIPLIERS = 256,
     GROUP_THREADS = FILLERS + MULTIPLIERS,
     STAGES = 4,
     X_BYTES = DG_GROUP_ROWS * SLAB_ROW_BYTES,
     OUT_BYTES = DG_GROUP_ROWS * SLAB_ROW_BYTES, /* 64 channels of a warpgroup's rows */
+    BOX_ROWS = 32,                              /* that the copy engine takes at once */
 };
 
 /* What a block works at; thread 0 of those that fill finds it out. */
@@ -144,49 +146,79 @@ template <class F> static __device__ __forceinline__ void await_empty(const grou
         dg_mbar_wait(ring.control->empty + ring.slot, (ring.turn - 1) & 1);
 }
 
+/* By lanes 16 ... 19 of the first warp: a box of sorted rows each. */
 template <class F>
+static __device__ __forceinline__ void fill_box(const group_ring<F> &ring, const dg_tensor_map &map,
+                                                const group_item &item, int unit, int box)
+{
+    if (box >= 0 && box * BOX_ROWS < item.n)
+        dg_tensor_g2s(ring.x() + box * BOX_ROWS * SLAB_ROW_BYTES, map, unit * SLAB_VALUES,
+                      item.first + box * BOX_ROWS, ring.full());
+}
+
+template <class F>
+static __device__ __forceinline__ void gather_rows(const group_ring<F> &ring, fill_source &from,
+                                                   int thread)
+{
+    unsigned char *x = ring.x() + slab_offset(thread / 8, thread % 8);
+#pragma unroll
+    for (int i = 0; i < DG_GROUP_ROWS / 16; i++)
+        if (i < from.n_row)
+            dg_cp_async16(x + i * 16 * SLAB_ROW_BYTES, from.x + (size_t)from.row[i] * 16);
+    from.x += SLAB_ROW_BYTES;
+    dg_cp_async_mbar_arrive(ring.full());
+}
+
+template <class F, bool SORTED>
 static __device__ __forceinline__ void fill_item(group_ring<F> &ring, const dg_stream_job &job,
-                                                 const group_item &item, int thread)
+                                                 const dg_tensor_map &map, const group_item &item,
+                                                 int thread)
 {
     constexpr int BYTES = packed_unit<F>::BYTES;
     fill_source from;
+    int boxes = SORTED ? (item.n + BOX_ROWS - 1) / BOX_ROWS : 0;
+    uint32_t expected =
+        (uint32_t)((item.n_tile[0] + item.n_tile[1]) * BYTES + boxes * BOX_ROWS * SLAB_ROW_BYTES);
     find_source<F>(from, job, item, thread);
     for (int unit = 0; unit < job.n_unit; unit++, ring.advance()) {
-        uint64_t *full = ring.full();
-        unsigned char *x = ring.x() + slab_offset(thread / 8, thread % 8);
         await_empty(ring);
         if (thread == 0) {
             if (unit == 0)
                 ring.control->item[ring.slot] = item;
-            dg_mbar_expect(full, (uint32_t)((item.n_tile[0] + item.n_tile[1]) * BYTES));
+            dg_mbar_expect(ring.full(), expected);
         }
         if (thread < 32)
             __syncwarp();
         if (from.w) {
-            dg_bulk_g2s(ring.w(thread / SIDE_TILES, thread % SIDE_TILES), from.w, BYTES, full);
+            dg_bulk_g2s(ring.w(thread / SIDE_TILES, thread % SIDE_TILES), from.w, BYTES,
+                        ring.full());
             from.w += (size_t)job.tiles * BYTES;
         }
-#pragma unroll
-        for (int i = 0; i < DG_GROUP_ROWS / 16; i++)
-            if (i < from.n_row)
-                dg_cp_async16(x + i * 16 * SLAB_ROW_BYTES, from.x + (size_t)from.row[i] * 16);
-        from.x += SLAB_ROW_BYTES;
-        dg_cp_async_mbar_arrive(full);
+        if constexpr (SORTED)
+            fill_box(ring, map, item, unit, thread - 2 * SIDE_TILES);
+        else
+            gather_rows(ring, from, thread);
     }
 }
 
 /* The number of the next item is asked for while this one is filled in. */
-template <class F>
-static __device__ __forceinline__ void fill(group_ring<F> ring, const dg_stream_job &job)
+template <class F, bool SORTED>
+static __device__ __forceinline__ void fill(group_ring<F> ring, const dg_stream_job &job,
+                                            const dg_tensor_map &map)
 {
     int thread = (int)threadIdx.x - MULTIPLIERS, each = items_of_piece(job),
         n_item = *job.n_piece * each, turn = 0;
+    if (SORTED && thread >= 32)
+        return;
     for (int number = (int)blockIdx.x; number < n_item; turn ^= 1) {
         int taken = thread == 0 ? atomicAdd(job.next, 1) : 0;
-        fill_item(ring, job, item_at(job, number, each), thread);
+        fill_item<F, SORTED>(ring, job, map, item_at(job, number, each), thread);
         if (thread == 0)
             ring.control->next[turn] = (int)gridDim.x + taken;
-        dg_bar_sync(1, FILLERS);
+        if (SORTED)
+            __syncwarp();
+        else
+            dg_bar_sync(1, FILLERS);
         number = ring.control->next[turn];
     }
     await_empty(ring);
@@ -194,7 +226,8 @@ static __device__ __forceinline__ void fill(group_ring<F> ring, const dg_stream_
         ring.control->item[ring.slot] = group_item{};
         dg_mbar_arrive(ring.full());
     }
-    dg_mbar_arrive(ring.full());
+    if (!SORTED)
+        dg_mbar_arrive(ring.full());
 }
 
 /* ---- a warpgroup that multiplies ---- */
@@ -272,7 +305,7 @@ static __device__ __forceinline__ void give_back(uint64_t *empty, int slot)
 
 /* The fragments of one half of a stage are loaded while the other half's products run. A stage is
  * given back when its last products have ended. */
-template <class F, int N>
+template <class F, bool SORTED, int N>
 static __device__ __forceinline__ void multiply_item(float acc[2][EIGHTS][4], group_ring<F> &ring,
                                                      const group_share &share, int n_unit)
 {
@@ -284,7 +317,8 @@ static __device__ __forceinline__ void multiply_item(float acc[2][EIGHTS][4], gr
     for (int unit = 0; unit < n_unit; unit++) {
         const unsigned char *x = ring.x() + share.row * SLAB_ROW_BYTES;
         dg_mbar_wait(ring.full(), ring.turn & 1);
-        warpgroup_publish();
+        if (!SORTED)
+            warpgroup_publish();
         load_sides(f[0], ring, tile, 0);
         multiply_half<F, N>(acc, f[0], x, 0);
         give_back(ring.control->empty, before);
@@ -375,21 +409,21 @@ template <class F> static __device__ __forceinline__ void pass_item(group_ring<F
 /* Products for as many rows as there are, or a few more: those read what was there before and are
  * not stored. With a fourth loop the compiler would run out of registers and have each product wait
  * for the one before. */
-template <class F>
+template <class F, bool SORTED>
 static __device__ __forceinline__ void multiply_rows(float acc[2][EIGHTS][4], group_ring<F> &ring,
                                                      const group_share &share, int n_unit)
 {
     if (share.n == 0)
         pass_item(ring, n_unit);
     else if (share.n <= 64)
-        multiply_item<F, 64>(acc, ring, share, n_unit);
+        multiply_item<F, SORTED, 64>(acc, ring, share, n_unit);
     else if (share.n <= 96)
-        multiply_item<F, 96>(acc, ring, share, n_unit);
+        multiply_item<F, SORTED, 96>(acc, ring, share, n_unit);
     else
-        multiply_item<F, 128>(acc, ring, share, n_unit);
+        multiply_item<F, SORTED, 128>(acc, ring, share, n_unit);
 }
 
-template <class F>
+template <class F, bool SORTED>
 static __device__ __forceinline__ void multiply(group_ring<F> ring, const dg_stream_job &job)
 {
     for (;;) {
@@ -399,21 +433,23 @@ static __device__ __forceinline__ void multiply(group_ring<F> ring, const dg_str
             return;
         group_share share = share_of(item, (int)threadIdx.x / 128);
         float acc[2][EIGHTS][4] = {};
-        multiply_rows(acc, ring, share, job.n_unit);
+        multiply_rows<F, SORTED>(acc, ring, share, job.n_unit);
         store_item(ring.results((int)threadIdx.x / 128), job, item, share, acc);
     }
 }
 
 /* ---- the launch ---- */
 
-template <class F> static __device__ __forceinline__ void group_items(const dg_stream_job &job)
+template <class F, bool SORTED>
+static __device__ __forceinline__ void group_items(const dg_stream_job &job,
+                                                   const dg_tensor_map &map)
 {
     DG_SHARED(shared);
     unsigned char *control = shared + STAGES * group_stage<F>::BYTES + 2 * OUT_BYTES;
     group_ring<F> ring = {shared, (group_control *)control, 0, 0};
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            dg_mbar_init(ring.control->full + i, FILLERS + 1);
+            dg_mbar_init(ring.control->full + i, SORTED ? 1 : FILLERS + 1);
             dg_mbar_init(ring.control->empty + i, MULTIPLIERS / 32);
         }
         dg_mbar_init_fence();
@@ -422,29 +458,40 @@ template <class F> static __device__ __forceinline__ void group_items(const dg_s
     __syncthreads();
     if (threadIdx.x >= MULTIPLIERS) {
         warpgroup_fewer_registers<40>();
-        fill(ring, job);
+        fill<F, SORTED>(ring, job, map);
     } else {
         warpgroup_more_registers<232>();
-        multiply(ring, job);
+        multiply<F, SORTED>(ring, job);
+        dg_grid_launch_next();
     }
-    dg_grid_launch_next();
 }
 
-template <class F>
-static __global__ void __launch_bounds__(GROUP_THREADS, 1) expert_groups(dg_stream_job job)
+/* map: of sorted rows. */
+template <class F, bool SORTED>
+static __global__ void __launch_bounds__(GROUP_THREADS, 1)
+    expert_groups(dg_stream_job job, const __grid_constant__ dg_tensor_map map)
 {
     if constexpr (DG_WITH_GROUPS)
-        group_items<F>(job);
+        group_items<F, SORTED>(job, map);
 }
 
 template <class F> static cudaError_t launch(cudaStream_t stream, const dg_stream_job &job)
 {
     int device = 0, n_sm = 1;
+    dg_tensor_map map = {};
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     int items = min(job.n_pair, dg_most_pieces(job.n_pair, job.n_expert)) * items_of_piece(job);
-    return DG_LAUNCH(expert_groups<F>, dim3((unsigned)min(n_sm, items)), GROUP_THREADS,
-                     (size_t)shared_bytes<F>(), stream, job);
+    dim3 grid((unsigned)min(n_sm, items));
+    if (job.row)
+        return DG_LAUNCH((expert_groups<F, false>), grid, GROUP_THREADS, (size_t)shared_bytes<F>(),
+                         stream, job, map);
+    cudaError_t error =
+        dg_tensor_map_init(&map, job.x, job.n_pair, (int)(job.x_bytes / 2), BOX_ROWS);
+    if (error)
+        return error;
+    return DG_LAUNCH((expert_groups<F, true>), grid, GROUP_THREADS, (size_t)shared_bytes<F>(),
+                     stream, job, map);
 }
 
 bool dg_has_expert_groups(dg_dtype type)
