@@ -5,6 +5,7 @@
  *     n      [half][block][eight of 32][pair] sixteen bytes: eight of each column
  *     step   [half][group][pair] four floats: both columns' steps, twice; least alike */
 #include <arm_neon.h>
+#include <math.h>
 #include <string.h>
 #include "base/common.h"
 #include "cpu/arm/kernels_neon.h"
@@ -28,35 +29,181 @@ enum {
 
 /* ---- weights ---- */
 
-INLINE void set_steps(float *to, const float *a, const float *b, int n_group, float scale)
-{
-    for (int g = 0; g < n_group; g++, to += PAIRS * 4) {
-        float32x2_t both = {a[g], b[g]};
-        both = vmul_n_f32(both, scale);
-        vst1q_f32(to, vcombine_f32(both, both));
-    }
-}
-
 /* Integers are counted from the bits of 1.5 * 2^23 on, where a float's unit is 1: then the sum is a
  * float already, counted(t) = 1.5 * 2^23 + t. Sums are less than 2^22. */
 #define COUNT_ZERO 0x1.8p23f
 
+/* Both columns' values of a group, twice, times `scale`. */
+INLINE void set_group(float *to, float a, float b, float scale)
+{
+    float32x2_t both = {a, b};
+    both = vmul_n_f32(both, scale);
+    vst1q_f32(to, vcombine_f32(both, both));
+}
+
+/* The same of four groups. */
+INLINE void set_four(float *to, float32x4_t a, float32x4_t b, float scale)
+{
+    a = vmulq_n_f32(a, scale);
+    b = vmulq_n_f32(b, scale);
+    float64x2_t low = vreinterpretq_f64_f32(vzip1q_f32(a, b)),
+                high = vreinterpretq_f64_f32(vzip2q_f32(a, b));
+    vst1q_f32(to, vreinterpretq_f32_f64(vdupq_laneq_f64(low, 0)));
+    vst1q_f32(to + PAIRS * 4, vreinterpretq_f32_f64(vdupq_laneq_f64(low, 1)));
+    vst1q_f32(to + 2 * PAIRS * 4, vreinterpretq_f32_f64(vdupq_laneq_f64(high, 0)));
+    vst1q_f32(to + 3 * PAIRS * 4, vreinterpretq_f32_f64(vdupq_laneq_f64(high, 1)));
+}
+
+INLINE void set_groups(float *to, const float *a, const float *b, int n_group, float scale)
+{
+    int g = 0;
+    for (; g <= n_group - 4; g += 4, to += 4 * PAIRS * 4)
+        set_four(to, vld1q_f32(a + g), vld1q_f32(b + g), scale);
+    for (; g < n_group; g++, to += PAIRS * 4)
+        set_group(to, a[g], b[g], scale);
+}
+
 /* t * step is fma(counted(t), step, lift) with a lift of -1.5 * 2^23 * step, to the same bits where
  * the lift is exact: where a step has at most 22 bits. Stored ones have up to 19; only a scale
  * makes more. Steps that are no numbers, or huge, go the long way too. */
-INLINE bool set_lift(float *to, const float *step, int n_group)
+INLINE bool fit_for_lift(const float *step, int n_group)
 {
-    uint32x4_t fits = vdupq_n_u32(~0u);
-    for (int g = 0; g < n_group; g++, to += PAIRS * 4, step += PAIRS * 4) {
-        float32x4_t s = vld1q_f32(step);
-        fits = vandq_u32(fits, vcaltq_f32(s, vdupq_n_f32(0x1p100f)));
-        vst1q_f32(to, vmulq_n_f32(s, -COUNT_ZERO));
+    bool fits = true;
+    for (int g = 0; g < n_group; g++)
+        fits &= fabsf(step[g]) < 0x1p100f;
+    return fits;
+}
+
+/* Sixteen numbers of both columns from value k on. */
+INLINE void set_numbers(int8_t *to, int k, int8x16_t a, int8x16_t b)
+{
+    int64x2_t x = vreinterpretq_s64_s8(a), y = vreinterpretq_s64_s8(b);
+    to += k / 8 * PAIRS * 16;
+    vst1q_s8(to, vreinterpretq_s8_s64(vzip1q_s64(x, y)));
+    vst1q_s8(to + PAIRS * 16, vreinterpretq_s8_s64(vzip2q_s64(x, y)));
+}
+
+/* An expert has few rows for each panel, so packing counts. The types that experts mostly have go
+ * from blocks to the panel without a stop in memory. */
+
+typedef struct scales {
+    float32x4_t step[2], least[2];
+} scales;
+
+INLINE float32x4_t floats_of(uint16x4_t x)
+{
+    return vcvtq_f32_u32(vmovl_u16(x));
+}
+
+/* Steps and least values are six bits: the first four of each are the low ones of bytes 0 to 7, the
+ * others lie in halves of bytes 8 to 11 and the upper bits of the first eight. */
+INLINE scales scales_of(const uint8_t *b)
+{
+    static const int8_t by[8] = {0, 0, 0, 0, -4, -4, -4, -4};
+    uint32_t last;
+    memcpy(&last, b + 12, sizeof last);
+    uint8x8_t first = vld1_u8(b + 4), rest = vreinterpret_u8_u32(vdup_n_u32(last));
+    rest = vand_u8(vshl_u8(rest, vld1_s8(by)), vdup_n_u8(15));
+    rest = vorr_u8(rest, vshl_n_u8(vshr_n_u8(first, 6), 4));
+    uint16x8_t low = vmovl_u8(vand_u8(first, vdup_n_u8(63))), high = vmovl_u8(rest);
+    float d = stored_half(b), dmin = stored_half(b + 2);
+    return (scales){{vmulq_n_f32(floats_of(vget_low_u16(low)), d),
+                     vmulq_n_f32(floats_of(vget_low_u16(high)), d)},
+                    {vmulq_n_f32(floats_of(vget_high_u16(low)), dmin),
+                     vmulq_n_f32(floats_of(vget_high_u16(high)), dmin)}};
+}
+
+static void pack_straight_q4_k(dg_qpanel *panel, const dg_qpack_args *a)
+{
+    panel->kind = DG_Q_LEAST;
+    panel->lifted = a->scale == 1;
+    for (int c = 0; c < a->n_col; c += 2) {
+        const uint8_t *src = (const uint8_t *)a->src + (size_t)c * a->stride,
+                      *next = c + 1 < a->n_col ? src + a->stride : src;
+        const int half = c / HALF, pair = c % HALF / 2, at = half * HALF_STEPS + pair * 4;
+        int8_t *n = (int8_t *)panel->n + half * HALF_N + pair * 16;
+        for (int i = 0; i < 8; i++) { /* 32 bytes are 32 low halves, then 32 high ones */
+            uint8x16_t x = vld1q_u8(src + 16 + 16 * i), y = vld1q_u8(next + 16 + 16 * i);
+            const uint8x16_t low = vdupq_n_u8(15);
+            const int k = i / 2 * 64 + i % 2 * 16;
+            set_numbers(n, k, vreinterpretq_s8_u8(vandq_u8(x, low)),
+                        vreinterpretq_s8_u8(vandq_u8(y, low)));
+            set_numbers(n, k + 32, vreinterpretq_s8_u8(vshrq_n_u8(x, 4)),
+                        vreinterpretq_s8_u8(vshrq_n_u8(y, 4)));
+        }
+        scales s = scales_of(src), t = scales_of(next);
+        for (int i = 0; i < 2; i++) {
+            const int to = at + 4 * i * PAIRS * 4;
+            set_four(panel->step + to, s.step[i], t.step[i], a->scale);
+            set_four(panel->lift + to, s.step[i], t.step[i], -COUNT_ZERO);
+            set_four(panel->least + to, s.least[i], t.least[i], a->scale);
+        }
+        panel->lifted &= isfinite(stored_half(src)) && isfinite(stored_half(next));
     }
-    return vminvq_u32(fits) != 0;
+}
+
+/* Blocks of 32 values without a least value, `bytes` long; `numbers` makes them. */
+typedef int8x16x2_t numbers_of_fn(const uint8_t *b);
+
+INLINE void pack_straight(dg_qpanel *panel, const dg_qpack_args *a, const int bytes,
+                          numbers_of_fn *numbers)
+{
+    panel->kind = DG_Q_PLAIN;
+    panel->lifted = a->scale == 1;
+    for (int c = 0; c < a->n_col; c += 2) {
+        const uint8_t *src = (const uint8_t *)a->src + (size_t)c * a->stride,
+                      *next = c + 1 < a->n_col ? src + a->stride : src;
+        const int half = c / HALF, pair = c % HALF / 2, at = half * HALF_STEPS + pair * 4;
+        int8_t *n = (int8_t *)panel->n + half * HALF_N + pair * 16;
+        for (int b = 0; b < a->n_block; b++, src += bytes, next += bytes) {
+            int8x16x2_t x = numbers(src), y = numbers(next);
+            set_numbers(n, b * DG_QBLOCK, x.val[0], y.val[0]);
+            set_numbers(n, b * DG_QBLOCK + 16, x.val[1], y.val[1]);
+            float s = stored_half(src), t = stored_half(next);
+            set_group(panel->step + at + b * PAIRS * 4, s, t, a->scale);
+            set_group(panel->lift + at + b * PAIRS * 4, s, t, -COUNT_ZERO);
+            panel->lifted &= isfinite(s) && isfinite(t);
+        }
+    }
+}
+
+INLINE int8x16x2_t straight_q8_0(const uint8_t *b)
+{
+    return (int8x16x2_t){{vld1q_s8((const int8_t *)b + 2), vld1q_s8((const int8_t *)b + 18)}};
+}
+
+/* Sixteen where the sixteen bits of h are set. */
+INLINE uint8x16_t fifth_bits(const uint8_t *h)
+{
+    static const uint8_t bit[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    uint8x16_t bytes = vcombine_u8(vdup_n_u8(h[0]), vdup_n_u8(h[1]));
+    return vandq_u8(vtstq_u8(bytes, vld1q_u8(bit)), vdupq_n_u8(16));
+}
+
+INLINE int8x16x2_t straight_q5_0(const uint8_t *b)
+{
+    uint8x16_t q = vld1q_u8(b + 6);
+    uint8x16_t low = vorrq_u8(vandq_u8(q, vdupq_n_u8(15)), fifth_bits(b + 2)),
+               high = vorrq_u8(vshrq_n_u8(q, 4), fifth_bits(b + 4));
+    const int8x16_t by = vdupq_n_s8(16);
+    return (int8x16x2_t){
+        {vsubq_s8(vreinterpretq_s8_u8(low), by), vsubq_s8(vreinterpretq_s8_u8(high), by)}};
 }
 
 INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, dg_numbers_fn *row)
 {
+    if (row == row_q4_k) {
+        pack_straight_q4_k(panel, a);
+        return;
+    }
+    if (row == row_q8_0) {
+        pack_straight(panel, a, 34, straight_q8_0);
+        return;
+    }
+    if (row == row_q5_0) {
+        pack_straight(panel, a, 22, straight_q5_0);
+        return;
+    }
     const int n_value = a->n_block * DG_QBLOCK, n_group = n_value / group_of(kind);
     panel->kind = kind;
     panel->lifted = a->scale == 1;
@@ -68,17 +215,14 @@ INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, 
 
         const int half = c / HALF, pair = c % HALF / 2;
         int8_t *n = (int8_t *)panel->n + half * HALF_N + pair * 16;
-        for (int k = 0; k < n_value; k += 16, n += 2 * PAIRS * 16) {
-            int64x2_t x = vreinterpretq_s64_s8(vld1q_s8(w[0].n + k)),
-                      y = vreinterpretq_s64_s8(vld1q_s8(w[1].n + k));
-            vst1q_s8(n, vreinterpretq_s8_s64(vzip1q_s64(x, y)));
-            vst1q_s8(n + PAIRS * 16, vreinterpretq_s8_s64(vzip2q_s64(x, y)));
-        }
+        for (int k = 0; k < n_value; k += 16)
+            set_numbers(n, k, vld1q_s8(w[0].n + k), vld1q_s8(w[1].n + k));
         const int at = half * HALF_STEPS + pair * 4;
-        set_steps(panel->step + at, w[0].step, w[1].step, n_group, a->scale);
-        panel->lifted &= set_lift(panel->lift + at, panel->step + at, n_group);
+        set_groups(panel->step + at, w[0].step, w[1].step, n_group, a->scale);
+        set_groups(panel->lift + at, w[0].step, w[1].step, n_group, -COUNT_ZERO);
+        panel->lifted &= fit_for_lift(w[0].step, n_group) & fit_for_lift(w[1].step, n_group);
         if (kind == DG_Q_LEAST || kind == DG_Q_HALVES_LEAST)
-            set_steps(panel->least + at, w[0].least, w[1].least, n_group, a->scale);
+            set_groups(panel->least + at, w[0].least, w[1].least, n_group, a->scale);
     }
 }
 
