@@ -97,6 +97,7 @@ typedef struct matmul_job {
     const dg_cpu *cpu;
     dg_cpu_matmul m[MATMUL_GROUP];
     int n_task[MATMUL_GROUP];
+    int rows; /* that a task takes */
 } matmul_job;
 
 /* Some columns of some rows of one product; the columns of the same rows follow each other. */
@@ -108,24 +109,55 @@ static void matmul_task(void *arg, int task, int worker)
         task -= job->n_task[i];
     dg_cpu_matmul part = job->m[i];
     int n_block = dg_ceil_div(part.w->n_out, TASK_COLS);
-    int col = task % n_block * TASK_COLS, row = task / n_block * MATMUL_ROWS;
+    int col = task % n_block * TASK_COLS, row = task / n_block * job->rows;
     part.y += (size_t)row * part.ldy;
     part.x += (size_t)row * part.ldx;
     part.q_row += row;
-    part.n_row = dg_min(MATMUL_ROWS, part.n_row - row);
+    part.n_row = dg_min(job->rows, part.n_row - row);
     dg_cpu_matmul_cols(job->cpu, &part, col, dg_min(col + TASK_COLS, part.w->n_out), worker);
+}
+
+/* Tasks of the products when each takes so many rows. */
+static int count_tasks(matmul_job *job, int n, int rows)
+{
+    int n_task = 0;
+    job->rows = rows;
+    for (int i = 0; i < n; i++) {
+        const dg_cpu_matmul *m = &job->m[i];
+        job->n_task[i] =
+            m->n_row < 1 ? 0 : dg_ceil_div(m->n_row, rows) * dg_ceil_div(m->w->n_out, TASK_COLS);
+        n_task += job->n_task[i];
+    }
+    return n_task;
+}
+
+/* How many rows a task takes: fewer where that lets all threads end together, but each task packs
+ * its columns anew, which costs about as much as PACK_ROWS rows. */
+static int choose_rows(const dg_cpu *cpu, matmul_job *job, int n)
+{
+    enum { LEAST_ROWS = 16, PACK_ROWS = 16 };
+    int n_thread = dg_pool_threads(cpu->pool), most = 0, best = MATMUL_ROWS;
+    for (int i = 0; i < n; i++)
+        most = dg_max(most, dg_min(MATMUL_ROWS, job->m[i].n_row));
+    int64_t least = INT64_MAX;
+    for (int parts = 1; parts <= 16; parts *= 2) {
+        int rows = dg_ceil_div(most, parts);
+        if (parts > 1 && rows < LEAST_ROWS)
+            break;
+        rows = parts > 1 ? rows : MATMUL_ROWS;
+        int rounds = dg_ceil_div(count_tasks(job, n, rows), n_thread);
+        int64_t cost = (int64_t)rounds * (dg_min(rows, most) + PACK_ROWS);
+        if (cost < least) {
+            least = cost;
+            best = rows;
+        }
+    }
+    return best;
 }
 
 static void run_job(dg_cpu *cpu, matmul_job *job, int n)
 {
-    int n_task = 0;
-    for (int i = 0; i < n; i++) {
-        const dg_cpu_matmul *m = &job->m[i];
-        job->n_task[i] =
-            m->n_row < 1 ? 0
-                         : dg_ceil_div(m->n_row, MATMUL_ROWS) * dg_ceil_div(m->w->n_out, TASK_COLS);
-        n_task += job->n_task[i];
-    }
+    int n_task = count_tasks(job, n, choose_rows(cpu, job, n));
     if (n_task)
         dg_pool_run(cpu->pool, n_task, matmul_task, job);
 }
