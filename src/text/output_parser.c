@@ -247,14 +247,14 @@ static bool step_thinking(dg_output_parser *p)
     return false;
 }
 
-/* Something closed what a spelled name or tag had opened, n bytes into what is held. */
+/* Something closed what a spelled name or tag had opened, n bytes into what is held: a token, which
+ * ends it, or a tag, which is no blank. */
 static void end_spelled(dg_output_parser *p, size_t n)
 {
     n -= p->n_opening;
     drop_held(p, p->n_opening);
     size_t blank = count_blank(&p->held);
-    if (p->state == STATE_TAGGED || blank >= n) {
-        blank = blank < n ? blank : n;
+    if (p->state == STATE_TAGGED || blank == n) {
         drop_held(p, blank);
         n -= blank;
     }

@@ -131,8 +131,6 @@ int dg_stop_strings_found(const dg_stop_strings *s)
 void dg_stop_strings_flush(dg_stop_strings *s, dg_stop_text_fn *out, void *user)
 {
     size_t start, which;
-    if (s->found)
-        return;
     if (find_first(s, &start, &which))
         stop_at(s, start, which, out, user);
     else

@@ -260,6 +260,37 @@ START_TEST(makes_no_half_calls)
 }
 END_TEST
 
+/* The prompt opened a call: it is the model's once it says something of it, and the next is one
+ * like any. */
+START_TEST(goes_on_with_a_call)
+{
+    static const char given[] = "<|tool_call>call:get_weather{";
+    static const char *const cases[][2] = {
+        {"city:1}<tool_call|><|tool_call>call:f{}<tool_call|>",
+         "[call 0 get_weather {\"city\":1}][call 1 f {}][end cut]"},
+        {"}<turn|>", "[call 0 get_weather {}][end turn]"},
+        {"<turn|>", "[broken call:get_weather{][end turn]"},
+        {" \n<turn|>", "[broken call:get_weather{][end turn]"},
+        {"<|tool_call>call:f{}<tool_call|>", "[broken call:get_weather{][call 0 f {}][end cut]"},
+    };
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        parsed_record r;
+        dg_tokens opening, tokens;
+        parsed_encode(given, &opening);
+        parsed_encode(cases[i][0], &tokens);
+        dg_output_parser *p = parsed_open(&r, NULL, -1);
+        ck_assert_int_eq(dg_output_parser_open(p, opening.ids, opening.n, NULL), 0);
+        for (size_t k = 0; k < tokens.n; k++)
+            ck_assert_int_eq(dg_output_parser_push(p, &tokens.ids[k], 1, NULL), 0);
+        ck_assert_int_eq(dg_output_parser_finish(p, NULL), 0);
+        ck_assert_str_eq(r.text.data, cases[i][1]);
+        parsed_close(p, &r);
+        dg_tokens_clear(&opening);
+        dg_tokens_clear(&tokens);
+    }
+}
+END_TEST
+
 /* n levels of lists around a number, as a call and as the arguments it should give. */
 static void nest(int n, dg_buf *output, dg_buf *want)
 {
@@ -328,6 +359,7 @@ static void add_tests(TCase *c)
     tcase_add_test(c, repairs_nothing_that_is_not);
     tcase_add_test(c, reads_odd_characters);
     tcase_add_test(c, makes_no_half_calls);
+    tcase_add_test(c, goes_on_with_a_call);
 }
 
 Suite *output_calls_suite(void)

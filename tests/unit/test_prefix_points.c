@@ -341,6 +341,7 @@ START_TEST(what_is_used_stays)
     for (size_t i = 0; i < DG_COUNT(length); i++)
         dg_prefix_keep(a.cache, &(dg_prefix){a.ids, length[i], NULL, NULL}, &a.seq);
     ck_assert_int_eq(dg_prefix_count(a.cache), 4);
+    ck_assert(is_kept(&a, 180)); /* and is looked at first from now on */
     dg_kv_seq found = {0};
     int parted;
     dg_prefix_find(a.cache, &(dg_prefix){a.ids, 179, NULL, NULL}, &found, &parted);
@@ -482,6 +483,17 @@ START_TEST(places_are_kept_when_they_are_reached)
 }
 END_TEST
 
+START_TEST(two_places_in_one_pass)
+{
+    reuse_alone u;
+    open_reuse(&u);
+    encode_up_to(&u, 501);
+    ck_assert_int_eq(dg_prefix_count(u.a.cache), 2);
+    assert_marks(&u.reuse, (int[]){LONG}, 1);
+    close_reuse(&u);
+}
+END_TEST
+
 /* Who begins with what is just being encoded waits if that is much, not done, and room is left to
  * remember the place. */
 START_TEST(waiting_has_its_conditions)
@@ -571,6 +583,7 @@ Suite *prefix_points_suite(void)
     tcase_add_test(t, what_is_used_stays);
     tcase_add_test(t, points_share_their_pictures);
     tcase_add_test(t, places_are_kept_when_they_are_reached);
+    tcase_add_test(t, two_places_in_one_pass);
     tcase_add_test(t, waiting_has_its_conditions);
     tcase_add_test(t, what_was_found_is_not_marked);
     suite_add_tcase(s, t);
