@@ -32,7 +32,6 @@ typedef struct markers {
 } markers;
 
 struct dg_output_parser {
-    const dg_tokenizer *tokenizer;
     markers markers;
     dg_output_fn *on_event;
     void *user;
@@ -522,7 +521,7 @@ static void on_token(dg_output_parser *p, int32_t id)
         on_turn_open(p, id);
     } else if (id == m->quote) {
         on_quote(p);
-    } else if (!dg_tokenizer_is_special(p->tokenizer, id)) {
+    } else { /* other special tokens have no text */
         feed_decoded(p, dg_decoder_push(&p->decoder, id, &p->decoded));
     }
 }
@@ -537,7 +536,6 @@ dgemma_status dg_output_parser_create(dg_output_parser **out, const dg_tokenizer
     *out = p;
     if (!p)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory for an output parser");
-    p->tokenizer = t;
     p->on_event = on_event;
     p->user = user;
     begin(p, options && options->in_thought ? STATE_THINKING : STATE_START);

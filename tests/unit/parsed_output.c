@@ -71,8 +71,10 @@ static bool on_event(void *user, const dg_output_event *e)
                                        [DG_OUTPUT_BROKEN_CALL] = "[broken "};
     parsed_record *r = user;
     char head[64];
-    if (r->n_left == 0)
+    if (r->n_left == 0) {
+        r->n_refused++;
         return false;
+    }
     r->n_left -= r->n_left > 0;
     bool is_text = e->kind <= DG_OUTPUT_BROKEN_CALL;
     bool same = is_text && r->last == (int)e->kind;

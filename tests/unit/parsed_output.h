@@ -19,8 +19,9 @@ extern dg_tokenizer *parsed_tokenizer;
 
 typedef struct parsed_record {
     dg_buf text;
-    int last;   /* kind of the event before, -1: none */
-    int n_left; /* events to take; -1: all */
+    int last;      /* kind of the event before, -1: none */
+    int n_left;    /* events to take; -1: all */
+    int n_refused; /* that came nevertheless */
 } parsed_record;
 
 /* A parser that writes its events into a new record, of which it takes n_left. */

@@ -57,6 +57,11 @@ START_TEST(gives_thinking)
            "[thinking a][text b][thinking c][text d][end turn]");
     expect("<|channel>thought\n<|channel>thought\nhm\n<channel|>Hi<turn|>",
            "[thinking hm][text Hi][end turn]");
+    /* nothing but blanks is no thought, wherever it stands, and none behind one is an answer */
+    expect("Hi<|channel>thought\n \n\n<channel|>, you<turn|>", "[text Hi, you][end turn]");
+    expect("<|channel>thought\nhm\n<channel|> \n<|tool_call>call:f{}<tool_call|>",
+           "[thinking hm][call 0 f {}][end cut]");
+    expect("<|channel>thought\nhm\n<channel|> \n<turn|>", "[thinking hm][end turn]");
     expect("<|channel>thought\nI say " Q "x" Q "\n<channel|>Hi<turn|>",
            "[thinking I say \"x\"][text Hi][end turn]");
 }
@@ -78,6 +83,7 @@ START_TEST(knows_channels_by_any_name)
     expect("<|channel>analysis\nhm\n<channel|>Hi<turn|>", "[thinking hm][text Hi][end turn]");
     expect("<|channel>Let me think about it.\nYes.<channel|>Hi<turn|>",
            "[thinking Let me think about it.\nYes.][text Hi][end turn]");
+    expect("<|channel>42\nhm<channel|>Hi<turn|>", "[thinking 42\nhm][text Hi][end turn]");
     expect("<|channel>What is 2+2?<channel|>4<turn|>", "[thinking What is 2+2?][text 4][end turn]");
     expect("<|channel>a line without an end that is far too long to be the name of a channel of any"
            " kind<channel|>4<turn|>",
@@ -162,6 +168,10 @@ START_TEST(keeps_characters_whole)
     expect_tokens(&tokens, false, "bytes", "[text 🦙a\uFFFD][end cut]");
     dg_tokens_push(&tokens, dg_tokenizer_added_id(parsed_tokenizer, "<turn|>"));
     expect_tokens(&tokens, false, "bytes", "[text 🦙a\uFFFD][end turn]");
+    tokens.n--; /* or a quote cuts it */
+    dg_tokens_push(&tokens, dg_tokenizer_added_id(parsed_tokenizer, Q));
+    dg_tokens_push(&tokens, 238 + 'b');
+    expect_tokens(&tokens, false, "bytes", "[text 🦙a\uFFFD\"b][end cut]");
     dg_tokens_clear(&tokens);
 }
 END_TEST
@@ -254,6 +264,7 @@ START_TEST(stops_when_told)
         ck_assert_int_eq(dg_output_parser_push(p, tokens.ids, tokens.n, &err), DGEMMA_E_CANCELLED);
         ck_assert_int_eq(dg_output_parser_push(p, tokens.ids, tokens.n, &err), DGEMMA_E_CANCELLED);
         ck_assert_int_eq(dg_output_parser_finish(p, &err), DGEMMA_E_CANCELLED);
+        ck_assert_int_eq(r.n_refused, 1); /* told once, it says nothing more */
         parsed_close(p, &r);
     }
     dg_tokens_clear(&tokens);
