@@ -484,8 +484,8 @@ template <class F> static cudaError_t launch(cudaStream_t stream, const dg_strea
     int items = min(job.n_pair, dg_most_pieces(job.n_pair, job.n_expert)) * items_of_piece(job);
     dim3 grid((unsigned)min(n_sm, items));
     if (job.row)
-        return DG_LAUNCH((expert_groups<F, false>), grid, GROUP_THREADS, (size_t)shared_bytes<F>(),
-                         stream, job, map);
+        return DG_LAUNCH_IF(!job.follows_stream, (expert_groups<F, false>), grid, GROUP_THREADS,
+                            (size_t)shared_bytes<F>(), stream, job, map);
     cudaError_t error =
         dg_tensor_map_init(&map, job.x, job.n_pair, (int)(job.x_bytes / 2), BOX_ROWS);
     if (error)
