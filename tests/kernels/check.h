@@ -27,6 +27,7 @@ typedef struct check {
     uint64_t seed;
     uint32_t n_draw;
     bool bench;
+    bool few;    /* a quarter of the sizes of products */
     double peak; /* GFLOP/s of fused multiply-adds alone; 0 before it is measured */
     int passed, failed, skipped;
 

@@ -374,7 +374,7 @@ void check_quantised(check *c)
         check_begin(c, name);
         for (size_t k = 0; k < DG_COUNT(rows); k++)
             for (size_t j = 0; j < DG_COUNT(depths); j++) {
-                if (depths[j] % (least ? least : 1))
+                if (depths[j] % (least ? least : 1) || (c->few && (k + j) % 4 != 3))
                     continue;
                 check_product(c, t, rows[k], depths[j], DG_QCOLS);
                 check_product(c, t, rows[k], depths[j], check_int(c, 1, DG_QCOLS));

@@ -20,6 +20,9 @@ typedef struct f16v {
     float f[16];
 } f16v;
 
+/* Functions stay functions: what is made of them is checked, not timed. */
+#define INLINE static __attribute__((noinline, unused))
+#define UNROLL
 #define QUANTISE     quantise_plain
 #define float_of_f16 dg_f16_to_float
 
@@ -28,25 +31,25 @@ static void quantise_plain(dg_qpair *out, int which, const float *x, int n_block
     dg_quantised_ref.quantise(out, which, x, n_block);
 }
 
-static inline void i8_look_up(int8_t *out, const int8_t *n, const int8_t table[16])
+INLINE void i8_look_up(int8_t *out, const int8_t *n, const int8_t table[16])
 {
     for (int k = 0; k < 16; k++)
         out[k] = table[n[k]];
 }
 
-static inline v64 v64_load(const void *p)
+INLINE v64 v64_load(const void *p)
 {
     v64 v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-static inline void v64_store(void *p, v64 a)
+INLINE void v64_store(void *p, v64 a)
 {
     memcpy(p, &a, sizeof a);
 }
 
-static inline v64 v64_load_quarters(const void *a, const void *b, const void *c, const void *d)
+INLINE v64 v64_load_quarters(const void *a, const void *b, const void *c, const void *d)
 {
     v64 v;
     const void *from[] = {a, b, c, d};
@@ -55,7 +58,7 @@ static inline v64 v64_load_quarters(const void *a, const void *b, const void *c,
     return v;
 }
 
-static inline v64 v64_gather(const void *p, v64 at)
+INLINE v64 v64_gather(const void *p, v64 at)
 {
     v64 v;
     for (int k = 0; k < 16; k++)
@@ -63,14 +66,14 @@ static inline v64 v64_gather(const void *p, v64 at)
     return v;
 }
 
-static inline v64 v64_set8(int a)
+INLINE v64 v64_set8(int a)
 {
     v64 v;
     memset(&v, a & 255, sizeof v);
     return v;
 }
 
-static inline v64 v64_set32(int32_t a)
+INLINE v64 v64_set32(int32_t a)
 {
     v64 v;
     for (int k = 0; k < 16; k++)
@@ -78,7 +81,7 @@ static inline v64 v64_set32(int32_t a)
     return v;
 }
 
-static inline v64 unpacked32(v64 a, v64 b, int first)
+INLINE v64 unpacked32(v64 a, v64 b, int first)
 {
     v64 v;
     for (int k = 0; k < 16; k++)
@@ -86,7 +89,7 @@ static inline v64 unpacked32(v64 a, v64 b, int first)
     return v;
 }
 
-static inline v64 unpacked64(v64 a, v64 b, int first)
+INLINE v64 unpacked64(v64 a, v64 b, int first)
 {
     v64 v;
     for (int k = 0; k < 8; k++)
@@ -94,76 +97,76 @@ static inline v64 unpacked64(v64 a, v64 b, int first)
     return v;
 }
 
-static inline v64 v64_low32(v64 a, v64 b)
+INLINE v64 v64_low32(v64 a, v64 b)
 {
     return unpacked32(a, b, 0);
 }
 
-static inline v64 v64_high32(v64 a, v64 b)
+INLINE v64 v64_high32(v64 a, v64 b)
 {
     return unpacked32(a, b, 2);
 }
 
-static inline v64 v64_low64(v64 a, v64 b)
+INLINE v64 v64_low64(v64 a, v64 b)
 {
     return unpacked64(a, b, 0);
 }
 
-static inline v64 v64_high64(v64 a, v64 b)
+INLINE v64 v64_high64(v64 a, v64 b)
 {
     return unpacked64(a, b, 1);
 }
 
-static inline v64 v64_and(v64 a, v64 b)
+INLINE v64 v64_and(v64 a, v64 b)
 {
     for (int k = 0; k < 8; k++)
         a.d[k] &= b.d[k];
     return a;
 }
 
-static inline v64 v64_or(v64 a, v64 b)
+INLINE v64 v64_or(v64 a, v64 b)
 {
     for (int k = 0; k < 8; k++)
         a.d[k] |= b.d[k];
     return a;
 }
 
-static inline v64 v64_add8(v64 a, v64 b)
+INLINE v64 v64_add8(v64 a, v64 b)
 {
     for (int k = 0; k < 64; k++)
         a.u[k] = (uint8_t)(a.u[k] + b.u[k]);
     return a;
 }
 
-static inline v64 v64_add32(v64 a, v64 b)
+INLINE v64 v64_add32(v64 a, v64 b)
 {
     for (int k = 0; k < 16; k++)
         a.w[k] += b.w[k];
     return a;
 }
 
-static inline v64 v64_left32(v64 a, int by)
+INLINE v64 v64_left32(v64 a, int by)
 {
     for (int k = 0; k < 16; k++)
         a.w[k] <<= by;
     return a;
 }
 
-static inline v64 v64_right32(v64 a, int by)
+INLINE v64 v64_right32(v64 a, int by)
 {
     for (int k = 0; k < 16; k++)
         a.w[k] >>= by;
     return a;
 }
 
-static inline v64 v64_right_signed32(v64 a, int by)
+INLINE v64 v64_right_signed32(v64 a, int by)
 {
     for (int k = 0; k < 16; k++)
         a.i[k] >>= by;
     return a;
 }
 
-static inline v64 v64_shuffle8(v64 a, v64 order)
+INLINE v64 v64_shuffle8(v64 a, v64 order)
 {
     v64 v;
     for (int k = 0; k < 64; k++)
@@ -171,14 +174,14 @@ static inline v64 v64_shuffle8(v64 a, v64 order)
     return v;
 }
 
-static inline v64 v64_sub8_where_clear(v64 a, v64 by, v64 of, v64 bits)
+INLINE v64 v64_sub8_where_clear(v64 a, v64 by, v64 of, v64 bits)
 {
     for (int k = 0; k < 64; k++)
         a.u[k] = (uint8_t)(a.u[k] - (of.u[k] & bits.u[k] ? 0 : by.u[k]));
     return a;
 }
 
-static inline f16v f16v_set(float a)
+INLINE f16v f16v_set(float a)
 {
     f16v v;
     for (int k = 0; k < 16; k++)
@@ -186,36 +189,36 @@ static inline f16v f16v_set(float a)
     return v;
 }
 
-static inline f16v f16v_zero(void)
+INLINE f16v f16v_zero(void)
 {
     return f16v_set(0);
 }
 
-static inline f16v f16v_load(const float *p)
+INLINE f16v f16v_load(const float *p)
 {
     f16v v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-static inline void f16v_store(float *p, f16v a)
+INLINE void f16v_store(float *p, f16v a)
 {
     memcpy(p, &a, sizeof a);
 }
 
-static inline f16v f16v_load_first(const float *p, int n)
+INLINE f16v f16v_load_first(const float *p, int n)
 {
     f16v v = f16v_zero();
     memcpy(&v, p, (size_t)n * sizeof *p);
     return v;
 }
 
-static inline void f16v_store_first(float *p, f16v a, int n)
+INLINE void f16v_store_first(float *p, f16v a, int n)
 {
     memcpy(p, &a, (size_t)n * sizeof *p);
 }
 
-static inline f16v f16v_of_i32(v64 a)
+INLINE f16v f16v_of_i32(v64 a)
 {
     f16v v;
     for (int k = 0; k < 16; k++)
@@ -223,7 +226,7 @@ static inline f16v f16v_of_i32(v64 a)
     return v;
 }
 
-static inline f16v f16v_of_f16(v64 a)
+INLINE f16v f16v_of_f16(v64 a)
 {
     f16v v;
     for (int k = 0; k < 16; k++)
@@ -231,28 +234,28 @@ static inline f16v f16v_of_f16(v64 a)
     return v;
 }
 
-static inline f16v f16v_mul(f16v a, f16v b)
+INLINE f16v f16v_mul(f16v a, f16v b)
 {
     for (int k = 0; k < 16; k++)
         a.f[k] *= b.f[k];
     return a;
 }
 
-static inline f16v f16v_fma(f16v a, f16v b, f16v c)
+INLINE f16v f16v_fma(f16v a, f16v b, f16v c)
 {
     for (int k = 0; k < 16; k++)
         c.f[k] = fmaf(a.f[k], b.f[k], c.f[k]);
     return c;
 }
 
-static inline f16v f16v_fnma(f16v a, f16v b, f16v c)
+INLINE f16v f16v_fnma(f16v a, f16v b, f16v c)
 {
     for (int k = 0; k < 16; k++)
         c.f[k] = fmaf(-a.f[k], b.f[k], c.f[k]);
     return c;
 }
 
-static inline v64 v64_dot(v64 sum, v64 a, v64 b)
+INLINE v64 v64_dot(v64 sum, v64 a, v64 b)
 {
     for (int k = 0; k < 64; k++)
         sum.i[k / 4] += a.u[k] * b.b[k];

@@ -1,4 +1,4 @@
-/* What cpu/x86/tiles_amx.h offers, in plain C. */
+/* What cpu/x86/tiles_amx.h offers, in plain C; after lanes_plain.h. */
 #ifndef DG_TESTS_KERNELS_TILES_PLAIN_H
 #define DG_TESTS_KERNELS_TILES_PLAIN_H
 
@@ -12,7 +12,7 @@ typedef struct plain_tile {
 
 static plain_tile tiles[8];
 
-static inline void tiles_begin(int n_row, int n_byte)
+INLINE void tiles_begin(int n_row, int n_byte)
 {
     for (int i = 0; i < 8; i++)
         tiles[i] = (plain_tile){.rows = i < 6 ? n_row : n_byte / 4,
@@ -20,30 +20,30 @@ static inline void tiles_begin(int n_row, int n_byte)
 }
 
 /* Without shapes, tiles give and take nothing. */
-static inline void tiles_end(void)
+INLINE void tiles_end(void)
 {
     memset(tiles, 0, sizeof tiles);
 }
 
-static inline void tile_zero(int t)
+INLINE void tile_zero(int t)
 {
     memset(tiles[t].at, 0, sizeof tiles[t].at);
 }
 
-static inline void tile_load(int t, const void *p, size_t stride)
+INLINE void tile_load(int t, const void *p, size_t stride)
 {
     tile_zero(t);
     for (int r = 0; r < tiles[t].rows; r++)
         memcpy(tiles[t].at[r], (const int8_t *)p + (size_t)r * stride, (size_t)tiles[t].bytes);
 }
 
-static inline void tile_store(int t, void *p, size_t stride)
+INLINE void tile_store(int t, void *p, size_t stride)
 {
     for (int r = 0; r < tiles[t].rows; r++)
         memcpy((int8_t *)p + (size_t)r * stride, tiles[t].at[r], (size_t)tiles[t].bytes);
 }
 
-static inline void tile_dot(int to, int a, int b)
+INLINE void tile_dot(int to, int a, int b)
 {
     for (int r = 0; r < tiles[to].rows; r++) {
         int32_t sum[16];

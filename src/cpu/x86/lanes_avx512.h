@@ -13,6 +13,8 @@ typedef __m512i v64; /* bytes, or sixteen words of 32 bits */
 typedef __m512 f16v; /* sixteen floats */
 
 #define QUANTISE dg_quantise_avx2
+#define INLINE   static inline __attribute__((always_inline))
+#define UNROLL   _Pragma("GCC unroll 16")
 
 /* No load and no store needs alignment. */
 static inline v64 v64_load(const void *p)

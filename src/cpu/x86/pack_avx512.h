@@ -11,8 +11,6 @@
 
 #include "cpu/numbers_body.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* Sixteen columns' blocks; the last one stands in for those beyond it. */
 typedef struct columns {
     const uint8_t *at[DG_QCOLS];
@@ -81,7 +79,7 @@ INLINE void steps_q4_k(dg_qpanel *panel, const columns *s)
     turn(head, s, 0);
     const f16v d = f16v_of_f16(head[0]), dmin = f16v_of_f16(v64_right32(head[0], 16));
     const v64 six = v64_set32(63), four = v64_set32(15), top = v64_set32(48);
-#pragma GCC unroll 16
+    UNROLL
     for (int g = 0; g < 4; g++) {
         const v64 a = v64_right32(head[1], 8 * g), b = v64_right32(head[2], 8 * g),
                   c = v64_right32(head[3], 8 * g);
@@ -118,7 +116,7 @@ INLINE void steps_q6_k(dg_qpanel *panel, const columns *s)
     v64 scale[4];
     turn(scale, s, 192);
     const f16v d = f16v_of_f16(v64_right32(v64_gather(s->at[0] + 206, s->apart), 16));
-#pragma GCC unroll 16
+    UNROLL
     for (int g = 0; g < 16; g++) {
         v64 times = v64_right_signed32(v64_left32(scale[g / 4], 24 - 8 * (g % 4)), 24);
         set_step(panel->step + g * DG_QCOLS, d, times, s->scale);
@@ -142,14 +140,14 @@ INLINE void columns_q6_k(dg_qpanel *panel, const columns *s, int n_block)
         turn(high, s, 128 + 32 * half + 16 * sixteen);
         turn(low[0], s, 64 * half + 16 * sixteen);
         turn(low[1], s, 64 * half + 32 + 16 * sixteen);
-#pragma GCC unroll 16
+        UNROLL
         for (int q = 0; q < 4; q++)
-#pragma GCC unroll 16
-            for (int i = 0; i < 4; i++) {
-                v64 n = q < 2 ? low_halves(low[q][i]) : high_halves(low[q - 2][i]);
-                n = v64_add8(v64_or(n, upper_bits(high[i], 2 * q)), v64_set8(-32));
-                put(panel, 32 * (int)half + 8 * q + 4 * (int)sixteen + i, n, DG_Q_HALVES);
-            }
+            UNROLL
+        for (int i = 0; i < 4; i++) {
+            v64 n = q < 2 ? low_halves(low[q][i]) : high_halves(low[q - 2][i]);
+            n = v64_add8(v64_or(n, upper_bits(high[i], 2 * q)), v64_set8(-32));
+            put(panel, 32 * (int)half + 8 * q + 4 * (int)sixteen + i, n, DG_Q_HALVES);
+        }
     }
 }
 
@@ -194,7 +192,7 @@ INLINE void columns_q5_0(dg_qpanel *panel, const columns *s, int n_block)
         const v64 fifth = v64_gather(s->at[0] + at + 2, s->apart);
         v64 w[4];
         turn(w, s, at + 6);
-#pragma GCC unroll 16
+        UNROLL
         for (int j = 0; j < 8; j++) {
             /* the byte that has four numbers' bits, in each byte of its word */
             static const uint32_t bits[2] = {0x08040201, 0x80402010};

@@ -109,7 +109,7 @@ INLINE f16v sum_at(const part *p, int group, int r)
 INLINE void take_least(f16v y[SCALED_ROWS], const float *least, const dg_qpair *const x[],
                        const dg_qkind kind, const int rows)
 {
-#pragma GCC unroll 8
+    UNROLL
     for (int r = 0; r < rows; r++) {
         if (kind == DG_Q_LEAST)
             y[r] = f16v_fnma(f16v_load(least), f16v_set(x[r / 2]->sum[r % 2][0]), y[r]);
@@ -127,16 +127,16 @@ INLINE void scale_groups(const dg_qgemm_args *a, const part *p, const dg_qkind k
     const int per_block = halves ? 2 : 1, rows = 2 * pairs;
     const dg_qpair *x[SCALED_PAIRS];
     f16v y[SCALED_ROWS];
-#pragma GCC unroll 8
+    UNROLL
     for (int i = 0; i < pairs; i++)
         x[i] = p->x + (size_t)i * a->ldx + p->first / per_block;
-#pragma GCC unroll 8
+    UNROLL
     for (int r = 0; r < rows; r++)
         y[r] = add && p->to[r] ? f16v_load_first(p->to[r], a->n_col) : f16v_zero();
 
     for (int g = p->first; g < p->first + p->count; g += per_block) {
         const float *step = a->panel->step + g * DG_QCOLS;
-#pragma GCC unroll 8
+        UNROLL
         for (int r = 0; r < rows; r++) {
             f16v t = f16v_mul(sum_at(p, g, r), f16v_load(step));
             if (halves)
@@ -144,11 +144,11 @@ INLINE void scale_groups(const dg_qgemm_args *a, const part *p, const dg_qkind k
             y[r] = f16v_fma(t, f16v_set(x[r / 2]->step[r % 2][0]), y[r]);
         }
         take_least(y, a->panel->least + g * DG_QCOLS, x, kind, rows);
-#pragma GCC unroll 8
+        UNROLL
         for (int i = 0; i < pairs; i++)
             x[i]++;
     }
-#pragma GCC unroll 8
+    UNROLL
     for (int r = 0; r < rows; r++)
         if (p->to[r])
             f16v_store_first(p->to[r], y[r], a->n_col);

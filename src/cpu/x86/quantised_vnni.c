@@ -38,16 +38,16 @@ INLINE v64 four_of(const line *l, int four)
 INLINE void sum_products(v64 sum[ROWS], const line l[ROWS], const uint8_t *n, const int half,
                          const bool all, const dg_qkind kind, const int rows)
 {
-#pragma GCC unroll 8
+    UNROLL
     for (int r = 0; r < rows; r++) {
         const int32_t *bias = l[r].x->bias[l[r].which];
         sum[r] = v64_set32(!UP(kind) ? 0 : all ? bias[0] + bias[1] : bias[half]);
     }
     const int first = 4 * half, end = all ? 8 : first + 4;
-#pragma GCC unroll 8
+    UNROLL
     for (int i = first; i < end; i++) {
         const v64 w = v64_load(n + 64 * i);
-#pragma GCC unroll 8
+        UNROLL
         for (int r = 0; r < rows; r++)
             sum[r] = v64_dot(sum[r], w, four_of(&l[r], i));
     }
@@ -61,16 +61,16 @@ INLINE void add_block(f16v y[ROWS], const line l[ROWS], const uint8_t *n, const 
     v64 sum[ROWS];
     f16v part[ROWS];
     sum_products(sum, l, n, 0, !halves, kind, rows);
-#pragma GCC unroll 8
+    UNROLL
     for (int r = 0; r < rows; r++)
         part[r] = f16v_mul(f16v_of_i32(sum[r]), f16v_load(step));
     if (halves) {
         sum_products(sum, l, n, 1, false, kind, rows);
-#pragma GCC unroll 8
+        UNROLL
         for (int r = 0; r < rows; r++)
             part[r] = f16v_fma(f16v_of_i32(sum[r]), f16v_load(step + DG_QCOLS), part[r]);
     }
-#pragma GCC unroll 8
+    UNROLL
     for (int r = 0; r < rows; r++) {
         const dg_qpair *x = l[r].x;
         const int which = l[r].which;
@@ -90,7 +90,7 @@ INLINE void multiply(const dg_qgemm_args *a, int first, const dg_qkind kind, con
     float *to = a->y + (size_t)first * a->ldy;
     f16v y[ROWS];
     line l[ROWS];
-#pragma GCC unroll 8
+    UNROLL
     for (int r = 0; r < rows; r++) {
         int row = a->first_row + first + r;
         l[r] = (line){a->x + (size_t)(row / 2) * a->ldx, row % 2};
@@ -100,11 +100,11 @@ INLINE void multiply(const dg_qgemm_args *a, int first, const dg_qkind kind, con
         const int at = b * per_block * DG_QCOLS;
         add_block(y, l, a->panel->n + b * DG_QBLOCK * DG_QCOLS, a->panel->step + at,
                   a->panel->least + at, kind, rows);
-#pragma GCC unroll 8
+        UNROLL
         for (int r = 0; r < rows; r++)
             l[r].x++;
     }
-#pragma GCC unroll 8
+    UNROLL
     for (int r = 0; r < rows; r++)
         f16v_store_first(to + (size_t)r * a->ldy, y[r], a->n_col);
 }
