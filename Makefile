@@ -98,6 +98,9 @@ SRC_cuda_math := $(wildcard src/cuda/*.cu)
 SRC_cuda_test := $(wildcard tests/cuda/*.c)
 SRC_emulated  := $(SRC_cuda_math) $(wildcard tests/cuda/*.cu tests/cuda/emulated/*.cpp)
 SRC_pocket  := $(wildcard tests/pocket/*.c)
+# Engines on the emulated device: the backend's host side beside the kernels.
+SRC_device_test := $(wildcard tests/device/*.c)
+SRC_emulated_c  := $(wildcard src/cuda/*.c) src/engine/device.c
 
 # ---- flags ----
 
@@ -190,11 +193,11 @@ REPLAY  := $(patsubst tests/fuzz/%.c,$(BUILD)/%,$(SRC_fuzz))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/libfuzzer/%,$(SRC_fuzz))
 CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/check_kernels) \
            $(if $(SRC_golden),$(BUILD)/dgemma-golden) $(if $(SRC_pty),$(BUILD)/pty_tests) \
-           $(if $(SAN),,$(if $(SRC_cuda_test),$(BUILD)/cuda_host_tests))
+           $(if $(SAN),,$(if $(SRC_cuda_test),$(BUILD)/cuda_host_tests) $(if $(SRC_device_test),$(BUILD)/device_tests))
 SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/tools/*.sh tests/pocket/*.sh)
 
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
-           $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_pocket) tests/tools/render_chat.c)
+           $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c)
 
 .PHONY: all run test gpu-report cuda-host cuda-golden test-long test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
@@ -267,9 +270,22 @@ $(BUILD)/host/%.o: %.cpp $(BUILD)/flags
 $(BUILD)/cuda_host_tests: $(call obj,$(SRC_cuda_test)) $(CUDA_HOST) $(call obj,src/cuda/cuda_places.c $(SRC_base) $(SRC_tensor))
 	$(link)
 
--include $(CUDA_HOST:.o=.d)
+$(BUILD)/host/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC $<)
+	$(Q)$(CC) $(ALL_CFLAGS) -Itests/cuda/emulated -DDG_HAVE_CUDA=1 -MMD -MP -c -o $@ $<
+
+# Their objects come before the library's of the same names.
+EMULATED_C := $(patsubst %.c,$(BUILD)/host/%.o,$(SRC_emulated_c))
+$(BUILD)/tests/device/%.o: private INCLUDES += -Itests/cuda/emulated
+$(BUILD)/tests/device/%.o: private PKGS += check
+$(BUILD)/device_tests: private PKGS += check
+$(BUILD)/device_tests: $(call obj,$(SRC_device_test)) $(EMULATED_C) $(filter-out $(BUILD)/host/tests/cuda/check_%,$(CUDA_HOST)) $(LIB_A)
+	$(link)
+
+-include $(CUDA_HOST:.o=.d) $(EMULATED_C:.o=.d)
 else
-$(BUILD)/cuda_host_tests:
+$(BUILD)/cuda_host_tests $(BUILD)/device_tests:
 	@mkdir -p $(@D)
 	@printf '#!/bin/sh\necho "CUDA kernels on the host: skipped, there is no %s"\necho "0 passed, 0 failed, 1 skipped"\n' \
 	    '$(lastword $(CXX))' > $@ && chmod +x $@

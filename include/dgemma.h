@@ -121,7 +121,8 @@ DGEMMA_API void dgemma_engine_close(dgemma_engine *engine);
  * closed meanwhile. */
 DGEMMA_API bool dgemma_engine_patch(dgemma_engine *engine, const void *address);
 
-/* DGEMMA_E_IO: a file of the model was cut short, so that nothing can run any more. Any thread. */
+/* DGEMMA_E_IO: a file of the model was cut short; DGEMMA_E_INTERNAL: the GPU is lost. Nothing can
+ * run any more. Any thread. */
 DGEMMA_API dgemma_status dgemma_engine_check(const dgemma_engine *engine, dgemma_error *err);
 
 typedef struct dgemma_model_info {

@@ -151,12 +151,13 @@ static void detokenize(dg_call *c)
 static void health(dg_call *c)
 {
     bool draining = atomic_load(&c->server->draining);
-    bool broken = !draining && dgemma_engine_check(c->server->engine, NULL);
+    dgemma_status broken = draining ? DGEMMA_OK : dgemma_engine_check(c->server->engine, NULL);
     dg_exchange_reply(&c->x, draining || broken ? 503 : 200,
                       json_pack("{s:s}", "status",
-                                draining ? "draining"
-                                : broken ? "model file cut short"
-                                         : "ok"));
+                                draining                      ? "draining"
+                                : broken == DGEMMA_E_INTERNAL ? "device lost"
+                                : broken                      ? "model file cut short"
+                                                              : "ok"));
 }
 
 static json_t *model_object(const dg_server *s)

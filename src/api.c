@@ -71,7 +71,8 @@ bool dgemma_engine_patch(dgemma_engine *e, const void *address)
 
 dgemma_status dgemma_engine_check(const dgemma_engine *e, dgemma_error *err)
 {
-    return dg_loaded_intact(&e->loaded, err);
+    dgemma_status st = dg_loaded_intact(&e->loaded, err);
+    return st || !e->be->check ? st : e->be->check(e->be, err);
 }
 
 void dgemma_engine_info(const dgemma_engine *e, dgemma_model_info *info)

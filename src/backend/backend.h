@@ -557,6 +557,10 @@ struct dg_backend {
     void (*begin)(dg_backend *be, const dg_batch *batch);
     dgemma_status (*finish)(dg_backend *be, dgemma_error *err);
 
+    /* DGEMMA_E_INTERNAL: the device is lost, nothing runs any more. Any thread. NULL: it cannot be.
+     */
+    dgemma_status (*check)(const dg_backend *be, dgemma_error *err);
+
     /* Seconds that a device of its own computed in the last pass; what the pass took beyond them is
      * the host's and that of copies. NULL: the host computes. */
     double (*device_seconds)(dg_backend *be);

@@ -87,6 +87,12 @@ static dgemma_status timed_finish(dg_backend *be, dgemma_error *err)
 
 /* ---- all the rest goes through ---- */
 
+static dgemma_status timed_check(const dg_backend *be, dgemma_error *err)
+{
+    const dg_backend *inner = ((const timed *)be)->inner;
+    return inner->check(inner, err);
+}
+
 static double timed_device_seconds(dg_backend *be)
 {
     return of(be)->inner->device_seconds(of(be)->inner);
@@ -187,7 +193,7 @@ static void timed_close(dg_backend *be)
 
 /* The face below has to have every function of a backend that the model calls: whoever adds one
  * adds it there too, and its size here. */
-_Static_assert(sizeof(dg_backend) == 44 * sizeof(void *), "a backend's function is not passed on");
+_Static_assert(sizeof(dg_backend) == 45 * sizeof(void *), "a backend's function is not passed on");
 
 dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *err)
 {
@@ -230,6 +236,7 @@ dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *e
         .plan = timed_plan,
         .begin = timed_begin,
         .finish = timed_finish,
+        .check = inner->check ? timed_check : NULL,
         .device_seconds = inner->device_seconds ? timed_device_seconds : NULL,
         .embed = timed_embed,
         .condition = timed_condition,

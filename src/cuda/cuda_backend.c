@@ -295,6 +295,7 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         .plan = cuda_plan,
         .begin = dg_cuda_begin,
         .finish = dg_cuda_finish,
+        .check = dg_cuda_lost,
         .device_seconds = dg_cuda_device_seconds,
         .embed = dg_cuda_embed_stage,
         .condition = dg_cuda_condition_stage,

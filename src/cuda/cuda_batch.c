@@ -99,7 +99,10 @@ dgemma_status dg_cuda_batch_plan(dg_cuda *cu, dgemma_error *err)
     cu->found_memory = cu->base.alloc(&cu->base, found_bytes);
     if (!cu->found_memory || cudaMallocHost(&cu->host_found_memory, found_bytes) ||
         !blob_room(cu, FIRST_TAIL_BYTES))
-        return dg_fail(err, DGEMMA_E_NOMEM, "no memory for batches of %d rows", cu->plan.n_row);
+        return dg_fail(err, DGEMMA_E_NOMEM,
+                       "%zu MiB for batches of %d rows do not fit on the device: %zu MiB are left",
+                       (dg_cuda_batch_bytes(&cu->plan) >> 20) + 1, cu->plan.n_row,
+                       cu->base.room(&cu->base) >> 20);
     return DGEMMA_OK;
 }
 
@@ -383,6 +386,24 @@ static void wait_for_pass(dg_cuda *cu)
     cu->device_seconds = 1e-3 * (double)ms;
 }
 
+/* After a pass that failed. Most errors are of one call; some stay until the process ends. */
+static void look_for_loss(dg_cuda *cu)
+{
+    cudaGetLastError();
+    int error = cudaStreamSynchronize(cu->stream);
+    if (error)
+        atomic_store(&cu->lost, error);
+}
+
+dgemma_status dg_cuda_lost(const dg_backend *be, dgemma_error *err)
+{
+    int error = atomic_load(&((const dg_cuda *)be)->lost);
+    return error ? dg_fail(err, DGEMMA_E_INTERNAL,
+                           "the device is lost (%s): dgemma has to be started again",
+                           cudaGetErrorString((cudaError_t)error))
+                 : DGEMMA_OK;
+}
+
 double dg_cuda_device_seconds(dg_backend *be)
 {
     return dg_cuda_of(be)->device_seconds;
@@ -405,6 +426,7 @@ dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err)
         return DGEMMA_OK;
     cudaError_t error = cu->error;
     cu->error = cudaSuccess;
+    look_for_loss(cu);
     dg_cuda_graphs_drop(cu);
     return dg_fail(err, error == cudaErrorMemoryAllocation ? DGEMMA_E_NOMEM : DGEMMA_E_INTERNAL,
                    "the device failed in %s: %s", cu->where, cudaGetErrorString(error));

@@ -2,6 +2,7 @@
 #ifndef DG_CUDA_CUDA_INTERNAL_H
 #define DG_CUDA_CUDA_INTERNAL_H
 
+#include <stdatomic.h>
 #include "backend/kv_layout.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_places.h"
@@ -71,6 +72,7 @@ typedef struct dg_cuda {
     cudaEvent_t parted, sorted;
     cudaError_t error; /* the first; sticks until finish() */
     const char *where;
+    atomic_int lost; /* a cudaError_t that no call gets past any more */
 
     struct dg_cuda_weight *weights; /* freed at close */
     void *stage;                    /* of weights on their way */
@@ -170,6 +172,7 @@ dgemma_status dg_cuda_batch_plan(dg_cuda *cu, dgemma_error *err);
 size_t dg_cuda_batch_bytes(const dg_plan *plan);
 void dg_cuda_begin(dg_backend *be, const dg_batch *batch);
 dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err);
+dgemma_status dg_cuda_lost(const dg_backend *be, dgemma_error *err);
 double dg_cuda_device_seconds(dg_backend *be);
 void dg_cuda_graphs_drop(dg_cuda *cu);
 

@@ -337,7 +337,10 @@ static void start(dg_scheduler *s, running *u, dgemma_request *r)
     double now = dg_clock_now();
     *u = (running){.r = r};
     u->answer = (dg_answer){.loop = &u->loop, .stream = r->stream};
-    u->status = dg_block_loop_init(&u->loop, s->cfg.model, s->cfg.kv, &r->cfg, &u->err);
+    const dg_backend *be = s->cfg.model->be;
+    u->status = be->check ? be->check(be, &u->err) : DGEMMA_OK;
+    if (!u->status)
+        u->status = dg_block_loop_init(&u->loop, s->cfg.model, s->cfg.kv, &r->cfg, &u->err);
     if (!u->status)
         u->status = dg_answer_init(&u->answer, &r->answer, &u->loop, r->stream, &u->err);
     u->answer.stats.queue_seconds = now - r->submitted;

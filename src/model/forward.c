@@ -127,6 +127,17 @@ static bool allocate(dg_forward *f)
            f->entropy && f->argmax && f->drawn && f->logprob && f->top_id && f->top_logprob;
 }
 
+static dgemma_status no_memory(const dg_forward *f, dgemma_error *err)
+{
+    dg_backend *be = f->m->be;
+    size_t need = dg_forward_bytes(&f->m->cfg, be, f->kv, f->max_row, f->max_work);
+    if (!be->room)
+        return dg_fail(err, DGEMMA_E_NOMEM, "no memory for passes of %d rows", f->max_row);
+    return dg_fail(err, DGEMMA_E_NOMEM,
+                   "%zu MiB for passes of %d rows do not fit on the device: %zu MiB are left",
+                   (need >> 20) + 1, f->max_row, be->room(be) >> 20);
+}
+
 dgemma_status dg_forward_create(dg_forward **out, const dg_model *m, dg_kv_cache *kv, int max_row,
                                 int max_work, dgemma_error *err)
 {
@@ -139,7 +150,7 @@ dgemma_status dg_forward_create(dg_forward **out, const dg_model *m, dg_kv_cache
     dg_plan plan = plan_for(&m->cfg, dg_kv_config_of(kv)->type, max_row, max_work);
     dgemma_status st = m->be->plan(m->be, &plan, err);
     if (!st && !allocate(f))
-        st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for passes of %d rows", max_row);
+        st = no_memory(f, err);
     if (st) {
         dg_forward_free(f);
         return st;

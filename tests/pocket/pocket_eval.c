@@ -9,7 +9,7 @@
  *     --family F              this one only
  *     --limit N               N prompts of each family, evenly spread
  *     --slack N               N answers more may be wrong: for a small sample
- *     --threads N, --kv T     as for dgemma run
+ *     --threads N, --kv T, --device D   as for dgemma run
  *     --parallel N            requests in flight
  *     --max-tokens N          of an answer (1024)
  *     --settled N             send and pin what has held for N steps
@@ -44,6 +44,7 @@ typedef struct evaluation {
     const char *model, *only, *grammars, *failures_path, *record_path;
     int limit, slack, n_thread, kv_f32, without;
     const char *profile; /* of the CPU; NULL: its own choice */
+    const char *device;  /* NULL: a GPU where there is one */
     ask_options ask;
     dgemma_engine *engine;
     pocket_prompts prompts;
@@ -298,6 +299,7 @@ static dgemma_status open_all(evaluation *ev, char **files, dgemma_error *err)
     opt.n_threads = ev->n_thread;
     opt.kv_type = ev->kv_f32 ? DGEMMA_KV_F32 : DGEMMA_KV_BF16;
     opt.profile = ev->profile;
+    opt.device = ev->device;
     st = dgemma_engine_open(&ev->engine, &opt, err);
     if (!st)
         st = open_output(&ev->failures, ev->failures_path, err);
@@ -319,7 +321,8 @@ static void close_all(evaluation *ev)
 static int usage(void)
 {
     fputs("usage: pocket_eval -m MODEL [--family F] [--limit N] [--slack N] [--threads N] "
-          "[--kv f32|bf16] [--profile integer|float]\n       [--parallel N] [--max-tokens N] "
+          "[--kv f32|bf16] [--profile integer|float]\n       [--device D] [--parallel N] "
+          "[--max-tokens N] "
           "[--settled N] [--grammars DIR] "
           "[--failures "
           "FILE] [--record FILE]\n       [--no-self-conditioning] FILE.jsonl...\n",
@@ -351,6 +354,7 @@ static bool read_options(evaluation *ev, int argc, char **argv)
         {"threads", 1, NULL, 't'},
         {"kv", 1, NULL, 'k'},
         {"profile", 1, NULL, 'q'},
+        {"device", 1, NULL, 'd'},
         {"parallel", 1, NULL, 'p'},
         {"max-tokens", 1, NULL, 'n'},
         {"settled", 1, NULL, 'e'},
@@ -378,6 +382,9 @@ static bool read_options(evaluation *ev, int argc, char **argv)
             break;
         case 'r':
             ev->record_path = optarg;
+            break;
+        case 'd':
+            ev->device = optarg;
             break;
         case 'q':
             ev->profile = optarg;

@@ -37,6 +37,7 @@ said "a limit" "greetings          2      0     0.0" --limit 2
 said "files to write" "0 passed, 3 failed" --failures "$temp/wrong.jsonl" --record "$temp/record.jsonl" --kv f32
 check "each failure has its line" [ "$(grep -c '"why":' "$temp/wrong.jsonl")" -eq 12 ]
 check "each answer is on record" [ "$(grep -c '"prompt":\[2,' "$temp/record.jsonl")" -eq 12 ]
+said "no such device" "are known" --device abacus
 said "in parallel" "0 passed, 3 failed" --parallel 5 --record "$temp/parallel.jsonl" --kv f32
 check "the same answers in parallel" cmp "$temp/record.jsonl" "$temp/parallel.jsonl"
 
