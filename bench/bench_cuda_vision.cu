@@ -190,11 +190,11 @@ static void bench_picture(int rows, int cols, int n_repeat)
         picture_case c = make_picture(rows, cols, across);
         printf("%5d patches, heads%-26s %8.1f us\n", rows * cols, across ? ", values across" : "",
                time_launches(launch_heads, &c));
-        for (int tile = 0; tile < (across ? 4 : 2); tile++) {
+        for (int tile = DG_PICTURE_SMALL; tile <= DG_PICTURE_LARGE; tile++) {
             c.tile = (dg_picture_tile)tile;
             double us = time_launches(launch_attention, &c);
             printf("%5d patches, attention, %-10s %5s tile %8.1f us %6.0f TFLOP/s\n", rows * cols,
-                   across ? tile > 1 ? "wg, free" : "warpgroups" : "mma", tile % 2 ? "large" : "small", us, work / us * 1e-6);
+                   across ? "warpgroups" : "mma", tile ? "large" : "small", us, work / us * 1e-6);
             if (n_repeat)
                 printf("%29s%d of %d launches differ\n", "", repeat(&c, n_repeat), n_repeat);
             float *now = result(&c);

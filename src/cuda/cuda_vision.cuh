@@ -73,8 +73,6 @@ static inline bool fills_device(int n_block)
 typedef enum dg_picture_tile {
     DG_PICTURE_SMALL,
     DG_PICTURE_LARGE,
-    DG_PICTURE_SMALL_FREE, /* warpgroups that do not multiply in turn */
-    DG_PICTURE_LARGE_FREE,
     DG_PICTURE_BEST
 } dg_picture_tile;
 extern "C" cudaError_t dg_cuda_vision_groups(cudaStream_t stream,

@@ -3,8 +3,8 @@
  * Each warpgroup has 64 lines of one head, whose queries lie in shared memory as two slabs
  * (cuda_slabs.cuh); 64 keys at a time and their values across are copied by a thread of theirs,
  * slabs as well. There is no overlap inside a warpgroup: five of them share a multiprocessor, and
- * while one multiplies the others make weights of their scores. For that they multiply in turn;
- * left alone, all would do the same at the same time. With five, 2,520 patches of 16 heads are 128
+ * while one multiplies the others make weights of their scores. They find their turns by
+ * themselves: barriers that hand them on cost a tenth. With five, 2,520 patches of 16 heads are 128
  * blocks. */
 #include "cuda/cuda_attention.cuh"
 #include "cuda/cuda_slabs.cuh"
@@ -12,8 +12,7 @@
 
 enum { QK_STEPS = 5, VALUE_ROWS = 72, VALUE_BYTES = VALUE_ROWS * SLAB_ROW_BYTES };
 
-template <int GROUPS_, bool IN_TURN_ = true> struct group_shape {
-    static constexpr bool IN_TURN = IN_TURN_;
+template <int GROUPS_> struct group_shape {
     static constexpr int GROUPS = GROUPS_, THREADS = 128 * GROUPS;
     static constexpr int LINES = 64 * GROUPS, KB = 64, MT = 1, NK = KB / 8, ND = VALUE_ROWS / 8,
                          WN = 1;
@@ -165,35 +164,16 @@ static __device__ __forceinline__ void value_mma(float o[T::ND][4], const uint32
 
 #endif
 
-/* ---- turns at multiplying: scores of all warpgroups, values of all, scores ... ---- */
-
-enum { BAR_LAST = 1, BAR_GROUP = 2 };
-
-template <class T> static __device__ __forceinline__ void multiply_next(int group)
-{
-    if (T::IN_TURN)
-        dg_bar_sync(BAR_GROUP + group, 256);
-}
-
-/* What this warpgroup multiplies is on its way. */
-template <class T> static __device__ __forceinline__ void multiplies(int group)
-{
-    if (T::IN_TURN)
-        dg_bar_arrive(BAR_GROUP + (group + 1) % T::GROUPS, 256);
-}
-
 template <class T>
 static __device__ __forceinline__ void make_scores(float s[1][T::NK][4], const unsigned char *q,
-                                                   const unsigned char *k, int group)
+                                                   const unsigned char *k)
 {
-    multiply_next<T>(group);
     warpgroup_begin();
 #pragma unroll
     for (int step = 0; step < QK_STEPS; step++)
         score_mma<T>(s[0], q + step / 4 * SLAB_BYTES, k + step / 4 * SLAB_BYTES, step % 4,
                      step > 0);
     warpgroup_commit();
-    multiplies<T>(group);
     warpgroup_wait<0>();
 #pragma unroll
     for (int i = 0; i < T::NK * 4; i++)
@@ -202,7 +182,7 @@ static __device__ __forceinline__ void make_scores(float s[1][T::NK][4], const u
 
 template <class T>
 static __device__ __forceinline__ void add_values(lines<T> *l, const float s[1][T::NK][4],
-                                                  const unsigned char *v, int group, bool last)
+                                                  const unsigned char *v)
 {
     uint32_t p[T::KB / 16][4];
 #pragma unroll
@@ -214,14 +194,11 @@ static __device__ __forceinline__ void add_values(lines<T> *l, const float s[1][
 #pragma unroll
     for (int i = 0; i < T::ND * 4; i++)
         warpgroup_settle(l->o[0][i / 4][i % 4]);
-    multiply_next<T>(group);
     warpgroup_begin();
 #pragma unroll
     for (int step = 0; step < T::KB / 16; step++)
         value_mma<T>(l->o[0], p[step], v + step * 32);
     warpgroup_commit();
-    if (!last || group + 1 < T::GROUPS) /* nobody waits for the very last */
-        multiplies<T>(group);
     warpgroup_wait<0>();
 #pragma unroll
     for (int i = 0; i < T::ND * 4; i++)
@@ -247,7 +224,7 @@ template <class T> static __device__ __forceinline__ void clear_last(unsigned ch
             *(uint16_t *)(values + slab_offset(row, key / 8) + key % 8 * 2) = 0;
     }
     warpgroup_publish();
-    dg_bar_sync(BAR_LAST, T::THREADS);
+    dg_bar_sync(1, T::THREADS);
 }
 
 /* ---- the kernel ---- */
@@ -259,8 +236,7 @@ static __device__ __forceinline__ void attend(lines<T> *l, const group_memory<T>
                                               const group_maps &maps, const group_rows &at,
                                               int n_key)
 {
-    int group = (int)threadIdx.x / 128;
-    const unsigned char *q = m.query(group);
+    const unsigned char *q = m.query((int)threadIdx.x / 128);
     int n_turn = (n_key + T::KB - 1) / T::KB;
     if (threadIdx.x == 0) {
         copy_queries(m, maps, at);
@@ -269,8 +245,6 @@ static __device__ __forceinline__ void attend(lines<T> *l, const group_memory<T>
     }
     __syncwarp();
     clear_lines<T>(l);
-    if (group + 1 == T::GROUPS)
-        multiplies<T>(group); /* the first one may */
     dg_mbar_wait(m.asked(), 0);
     for (int key = 0, n = 0; key < n_key; key += T::KB, n++) {
         float s[1][T::NK][4], next[1][2], factor[1][2];
@@ -279,7 +253,7 @@ static __device__ __forceinline__ void attend(lines<T> *l, const group_memory<T>
             copy_turn(m, maps, at, n + T::AHEAD);
         __syncwarp();
         dg_mbar_wait(m.full(stage), n / T::STAGES % 2);
-        make_scores<T>(s, q, m.keys(stage), group);
+        make_scores<T>(s, q, m.keys(stage));
         if (key + T::KB > n_key) {
             mask_last<T>(s, n_key - key);
             clear_last<T>(m.values(stage), n_key - key);
@@ -288,7 +262,7 @@ static __device__ __forceinline__ void attend(lines<T> *l, const group_memory<T>
         soften<T>(l, factor, s, next);
         if (__any_sync(DG_ALL_LANES, factor[0][0] != 1 || factor[0][1] != 1))
             scale_lines<T>(l, factor);
-        add_values<T>(l, s, m.values(stage), group, n + 1 == n_turn);
+        add_values<T>(l, s, m.values(stage));
         if (threadIdx.x % 32 == 0)
             dg_mbar_arrive(m.empty(stage));
     }
@@ -371,18 +345,8 @@ extern "C" cudaError_t dg_cuda_vision_groups(cudaStream_t stream,
     typedef group_shape<5> large;
     if (!a->from.across || (a->from.dim + 7) / 8 * 8 != VALUE_ROWS || a->from.ld != 80)
         return cudaErrorInvalidValue;
-    if (tile == DG_PICTURE_BEST)
-        tile = fills_device(tile_count(&a->pictures, large::LINES) * a->from.n_head)
-                   ? DG_PICTURE_LARGE
-                   : DG_PICTURE_SMALL;
-    switch (tile) {
-    case DG_PICTURE_LARGE:
-        return launch<large>(stream, a);
-    case DG_PICTURE_LARGE_FREE:
-        return launch<group_shape<5, false>>(stream, a);
-    case DG_PICTURE_SMALL_FREE:
-        return launch<group_shape<2, false>>(stream, a);
-    default:
-        return launch<group_shape<2>>(stream, a);
-    }
+    if (tile == DG_PICTURE_BEST &&
+        fills_device(tile_count(&a->pictures, large::LINES) * a->from.n_head))
+        tile = DG_PICTURE_LARGE;
+    return tile == DG_PICTURE_LARGE ? launch<large>(stream, a) : launch<group_shape<2>>(stream, a);
 }
