@@ -124,7 +124,7 @@ static double dense_error(const dense_job *job)
 /* Microseconds of each tile, where there is a choice. */
 static void dense_tiles(dense_job *job, int n_layer)
 {
-    static const char *const name[DG_SLAB_TILES] = {"256x128", "192x128", "128x128", "128x64", "64x128", "64x96", "64x64"};
+    static const char *const name[DG_SLAB_TILES] = {"256x128", "192x128", "128x128", "128x64", "64x128", "64x64"};
     if (!dg_cuda_has_groups())
         return;
     printf("|   tiles of rows x weights |");

@@ -18,7 +18,6 @@ typedef enum dg_slab_tile {
     DG_SLAB_128X128,
     DG_SLAB_128X64,
     DG_SLAB_64X128, /* 128 values of k a stage */
-    DG_SLAB_64X96,  /* also */
     DG_SLAB_64X64,
     DG_SLAB_TILES,
     DG_SLAB_BEST = DG_SLAB_TILES /* what choose_tile says */

@@ -42,37 +42,48 @@ static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, 
     return at;
 }
 
-/* ---- copies, by one thread ---- */
+/* ---- copies, by one warp: the pieces of a stage are its lanes', since one after the other they
+ * would take longer to begin than small tiles to multiply ---- */
 
-/* One slab of k, in rows of weights that lie together: the rest of a slab, or of its side. Slabs
- * behind the last are computed as the last: their rows are not stored, and of k there is nothing
- * but zeros in x. */
+/* What a lane copies of every stage: rows of weights that lie together in a slab; or a box of x; or
+ * nothing. */
+template <class T> struct slab_lane {
+    const unsigned char *w; /* NULL: not weights */
+    int slab, first, bytes; /* the stage's slab of k, and where in it */
+    bool x;
+};
+
+/* Slabs behind the last are computed as the last: their rows are not stored, and of k there is
+ * nothing but zeros in x. */
 template <class T>
-static __device__ __forceinline__ void copy_slab(unsigned char *to, const slab_job &job,
-                                                 const slab_place &at, int chunk, uint64_t *full)
+static __device__ __forceinline__ slab_lane<T> lane_of(const slab_job &job, const slab_place &at)
 {
-    int side = job.gated ? T::N / 2 : T::N;
-    for (int first = 0, rows; first < T::N; first += rows) {
-        bool up = first >= side;
-        const slab_part &part = job.part[up ? 1 : at.part];
-        int out = at.first_out + first - (up ? side : 0),
-            slab = min(out / SLAB_ROWS, slab_count(part.n_out) - 1);
-        rows = min(SLAB_ROWS - out % SLAB_ROWS, side - first % side);
-        const unsigned char *from =
-            part.w +
-            ((size_t)slab * (size_t)job.n_chunk + (size_t)min(chunk, job.n_chunk - 1)) *
-                SLAB_BYTES +
-            (size_t)(out % SLAB_ROWS * SLAB_ROW_BYTES);
-        dg_bulk_g2s(to + first * SLAB_ROW_BYTES, from, (uint32_t)(rows * SLAB_ROW_BYTES), full);
+    int rows = job.gated && T::N / 2 % SLAB_ROWS ? SLAB_ROWS / 2 : SLAB_ROWS, pieces = T::N / rows,
+        lane = (int)threadIdx.x % 32;
+    slab_lane<T> mine = {NULL, lane / pieces, lane % pieces * rows, rows * SLAB_ROW_BYTES, false};
+    if (mine.slab >= T::KS) {
+        mine.slab = lane - T::KS * pieces;
+        mine.x = mine.slab < T::KS;
+        return mine;
     }
+    bool up = job.gated && mine.first >= T::N / 2;
+    const slab_part &part = job.part[up ? 1 : at.part];
+    int out = at.first_out + mine.first - (up ? T::N / 2 : 0),
+        slab = min(out / SLAB_ROWS, slab_count(part.n_out) - 1);
+    mine.w = part.w + (size_t)slab * (size_t)job.n_chunk * SLAB_BYTES +
+             (size_t)(out % SLAB_ROWS * SLAB_ROW_BYTES);
+    return mine;
 }
 
 template <class T>
 static __device__ __forceinline__ void copy_weights(const slab_ring<T> &ring, const slab_job &job,
-                                                    const slab_place &at, int stage, int step)
+                                                    const slab_lane<T> &mine, int stage, int step)
 {
-    for (int i = 0; i < T::KS; i++)
-        copy_slab<T>(ring.w(stage, i), job, at, step * T::KS + i, ring.full(stage));
+    if (mine.w)
+        dg_bulk_g2s(ring.w(stage, mine.slab) + mine.first * SLAB_ROW_BYTES,
+                    mine.w +
+                        (size_t)min(step * T::KS + mine.slab, job.n_chunk - 1) * (size_t)SLAB_BYTES,
+                    (uint32_t)mine.bytes, ring.full(stage));
 }
 
 /* Weights do not depend on the kernel before: the first stages' are on their way before it has
@@ -81,26 +92,34 @@ template <class T>
 static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, const slab_job &job,
                                                   const dg_tensor_map &x)
 {
-    slab_place at = slab_place_of<T>(job, (int)blockIdx.x);
+    slab_lane<T> mine = lane_of<T>(job, slab_place_of<T>(job, (int)blockIdx.x));
     int n_step = (job.n_chunk + T::KS - 1) / T::KS, ahead = min((int)T::STAGES, n_step);
     slab_turn turn = {0, 0};
-    dg_tensor_prefetch(x);
+    bool first = threadIdx.x % 32 == 0;
+    if (first)
+        dg_tensor_prefetch(x);
     for (int c = 0; c < ahead; c++) {
-        dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
-        copy_weights(ring, job, at, c, c);
+        if (first)
+            dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
+        __syncwarp();
+        copy_weights(ring, job, mine, c, c);
     }
     dg_grid_wait();
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
-        at = slab_place_of<T>(job, tile);
+        slab_place at = slab_place_of<T>(job, tile);
+        mine = lane_of<T>(job, at);
         for (int c = 0; c < n_step; c++) {
             if (ahead > 0) {
                 ahead--;
             } else {
-                slab_fill(ring, turn);
-                copy_weights(ring, job, at, turn.stage, c);
+                if (first)
+                    slab_fill(ring, turn);
+                __syncwarp();
+                copy_weights(ring, job, mine, turn.stage, c);
             }
-            for (int i = 0; i < T::KS; i++)
-                dg_tensor_g2s(ring.x(turn.stage, i), x, (c * T::KS + i) * SLAB_VALUES, at.first_row,
+            if (mine.x)
+                dg_tensor_g2s(ring.x(turn.stage, mine.slab), x,
+                              (c * T::KS + mine.slab) * SLAB_VALUES, at.first_row,
                               ring.full(turn.stage));
             slab_next<T>(turn);
         }
@@ -172,8 +191,7 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
     slab_ring<T> ring = {shared};
     slab_ring_init(ring);
     if (threadIdx.x >= T::CONSUMERS) {
-        if (threadIdx.x == T::CONSUMERS)
-            copy_tiles(ring, job, x);
+        copy_tiles(ring, job, x);
         return;
     }
     dg_grid_wait();
@@ -206,7 +224,6 @@ typedef slab_shape<3, 1, 128> slab_192x128;
 typedef slab_shape<2, 1, 128> slab_128x128;
 typedef slab_shape<2, 1, 64> slab_128x64;
 typedef slab_shape<1, 1, 128, 2> slab_64x128;
-typedef slab_shape<1, 1, 96, 2> slab_64x96;
 typedef slab_shape<1, 1, 64> slab_64x64;
 
 static int column_blocks(const slab_job &job, int columns)
@@ -221,14 +238,14 @@ static int column_blocks(const slab_job &job, int columns)
 
 /* The tile by which the fullest multiprocessor has the least to do. `ns` is what 64 values of k of
  * a tile take it on an H200, measured: two thirds are the arithmetic's share in the large tiles and
- * half in the small ones, the rest is what goes in and out of shared memory. 192 rows suit 1,024
- * rows and 96 columns 256 rows: 2,816 columns then keep all of its multiprocessors busy once. */
+ * half in the small ones, the rest is what goes in and out of shared memory. With tiles
+ * of 192 rows 1,024 rows by 2,816 columns keep all of its multiprocessors busy once. */
 static dg_slab_tile choose_tile(const slab_job &job)
 {
     static const struct {
         int tokens, columns, ns;
-    } tile[DG_SLAB_TILES] = {{256, 128, 640}, {192, 128, 500}, {128, 128, 380}, {128, 64, 310},
-                             {64, 128, 235},  {64, 96, 195},   {64, 64, 260}};
+    } tile[DG_SLAB_TILES] = {{256, 128, 640}, {192, 128, 540}, {128, 128, 380},
+                             {128, 64, 310},  {64, 128, 235},  {64, 64, 260}};
     const int tile_ns = 3500; /* to begin and to end one */
     int device = 0, n_sm = 1, best = DG_SLAB_256X128;
     double least = 0;
@@ -285,8 +302,6 @@ static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const d
         return launch_slabs<FORM, slab_128x64>(stream, job, x);
     case DG_SLAB_64X128:
         return launch_slabs<FORM, slab_64x128>(stream, job, x);
-    case DG_SLAB_64X96:
-        return launch_slabs<FORM, slab_64x96>(stream, job, x);
     default:
         return launch_slabs<FORM, slab_64x64>(stream, job, x);
     }

@@ -46,13 +46,13 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 #define ACC8(i)                                                                                    \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
-#define ACC16(i) ACC8(i), ACC8(i + 8)
-#define ACC32(i) ACC16(i), ACC16(i + 16)
+#define ACC32(i) ACC8(i), ACC8(i + 8), ACC8(i + 16), ACC8(i + 24)
 #define REGS_32                                                                                    \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"   \
     "%25,%26,%27,%28,%29,%30,%31"
-#define REGS_48 REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define REGS_64 REGS_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define REGS_64                                                                                    \
+    REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52" \
+            ",%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define WGMMA(shape, type, regs, operands, on, side, ...)                                          \
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " on                                        \
                  ", 0;\n\twgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" regs     \
@@ -60,8 +60,6 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
                  : __VA_ARGS__                                                                     \
                  : "l"(x), "l"(w), "r"(1), "n"(SIDE == SLAB_K_DOWN ? 1 : 0))
 #define WGMMA_64(type) WGMMA("m64n64k16", type, REGS_32, "%32, %33", "%34", "%35", ACC32(0))
-#define WGMMA_96(type)                                                                             \
-    WGMMA("m64n96k16", type, REGS_48, "%48, %49", "%50", "%51", ACC32(0), ACC16(32))
 #define WGMMA_128(type)                                                                            \
     WGMMA("m64n128k16", type, REGS_64, "%64, %65", "%66", "%67", ACC32(0), ACC32(32))
 
@@ -78,26 +76,19 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
         WGMMA_64("bf16");
     else if constexpr (N == 64)
         WGMMA_64("f16");
-    else if constexpr (N == 96 && FORM == DG_CUDA_BF16)
-        WGMMA_96("bf16");
-    else if constexpr (N == 96)
-        WGMMA_96("f16");
     else if constexpr (FORM == DG_CUDA_BF16)
         WGMMA_128("bf16");
     else
         WGMMA_128("f16");
-    static_assert(N == 64 || N == 96 || N == 128, "columns of a warpgroup");
+    static_assert(N == 64 || N == 128, "columns of a warpgroup");
 }
 
 #undef ACC8
-#undef ACC16
 #undef ACC32
 #undef REGS_32
-#undef REGS_48
 #undef REGS_64
 #undef WGMMA
 #undef WGMMA_64
-#undef WGMMA_96
 #undef WGMMA_128
 
 #else
