@@ -39,6 +39,7 @@ typedef struct dg_cpu_worker {
     float *row;     /* [max(VOCAB_TILE, n_embd, n_expert)] */
     float *widened; /* [SLICE_K * TASK_COLS] a piece of a weight of a block type, as floats */
     dg_qpanel *qpanel;
+    float *sums;    /* [MATMUL_ROWS][TASK_COLS] of a product in whole numbers */
     dg_qmade *made; /* [DG_QSLICE][DG_QBLOCKS] words turned for the soft embedding */
 } dg_cpu_worker;
 

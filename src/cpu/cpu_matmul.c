@@ -1,6 +1,7 @@
 /* Matrix products over panels, of floats or of whole numbers. The order in which a value is added
  * up is ascending k, whatever the shape of the work: slices of k continue the same chain, and a
  * panel's columns do not know of each other. */
+#include <string.h>
 #include "cpu/cpu_internal.h"
 
 static const unsigned char *stored_at(const dg_weight *w, int mat, int row, int first)
@@ -33,8 +34,8 @@ static void pack(const dg_cpu *cpu, const dg_cpu_worker *worker, const dg_cpu_ma
 }
 
 /* The same columns in whole numbers. */
-static void integer_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
-                         int worker)
+static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
+                        int worker)
 {
     const dg_weight *w = m->w;
     dg_qpanel *panel = cpu->worker[worker].qpanel;
@@ -63,6 +64,27 @@ static void integer_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_co
                 .add = k > 0,
             });
         }
+}
+
+/* Sums of a task are added up in a place of their own where they fit: rows of y may be a power of
+ * two apart, and then they drive each other out of the caches with every slice of k. */
+static void integer_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
+                         int worker)
+{
+    enum { FEW_ROWS = 8 };
+    int n_col = end_col - first_col;
+    if (m->n_row <= FEW_ROWS || m->n_row > MATMUL_ROWS || n_col > TASK_COLS) {
+        add_integer(cpu, m, first_col, end_col, worker);
+        return;
+    }
+    dg_cpu_matmul part = *m;
+    part.y = cpu->worker[worker].sums;
+    part.ldy = TASK_COLS;
+    part.y_col = first_col;
+    add_integer(cpu, &part, first_col, end_col, worker);
+    float *y = m->y + (first_col - m->y_col);
+    for (int r = 0; r < m->n_row; r++)
+        memcpy(y + (size_t)r * m->ldy, part.y + r * TASK_COLS, (size_t)n_col * sizeof *y);
 }
 
 void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
