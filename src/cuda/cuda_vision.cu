@@ -118,9 +118,14 @@ static __global__ void __launch_bounds__(N_THREAD)
  * ---- */
 
 template <int DIM> struct patch_heads {
-    static constexpr int LANES = 4, PAIRS = DIM / 4, LD = (DIM + 15) / 16 * 16;
+    static constexpr int LANES = 4, AT_ONCE = 3, PAIRS = DIM / 4, LD = (DIM + 15) / 16 * 16;
     static_assert(DIM % (2 * LANES) == 0, "pairs for all lanes, and pairs of pairs");
 };
+
+static __device__ __forceinline__ float2 two_at(const float *p)
+{
+    return *(const float2 *)p;
+}
 
 /* Each head's factor, four lanes a head. */
 template <int DIM>
@@ -147,7 +152,8 @@ static __device__ __forceinline__ void find_factors(float *factor, const float *
 template <int DIM>
 static __global__ void __launch_bounds__(N_THREAD) finish_patch(dg_cuda_vision_heads_args a)
 {
-    constexpr int PAIRS = patch_heads<DIM>::PAIRS, LD = patch_heads<DIM>::LD;
+    constexpr int PAIRS = patch_heads<DIM>::PAIRS, LD = patch_heads<DIM>::LD,
+                  AT_ONCE = patch_heads<DIM>::AT_ONCE;
     DG_SHARED(shared);
     int n_head = a.to.n_head, n_unit = 2 * n_head, patch = (int)blockIdx.x, t = (int)threadIdx.x;
     float *kept = (float *)shared, *w = kept + n_unit * DIM, *cosines = w + 2 * DIM,
@@ -163,8 +169,16 @@ static __global__ void __launch_bounds__(N_THREAD) finish_patch(dg_cuda_vision_h
     dg_grid_wait();
     dg_grid_launch_next();
     const float4 *raw = (const float4 *)(a.raw + (size_t)patch * 3 * (size_t)n_head * DIM);
-    for (int i = t; i < n_unit * DIM / 4; i += N_THREAD)
-        ((float4 *)kept)[i] = raw[i];
+    for (int first = t; first < n_unit * DIM / 4; first += AT_ONCE * N_THREAD) {
+        float4 v[AT_ONCE]; /* all on their way before the first is needed */
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++)
+            v[j] = raw[min(first + j * N_THREAD, n_unit * DIM / 4 - 1)];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++)
+            if (first + j * N_THREAD < n_unit * DIM / 4)
+                ((float4 *)kept)[first + j * N_THREAD] = v[j];
+    }
     __syncthreads();
     find_factors<DIM>(factor, kept, n_unit, a.eps);
     __syncthreads();
@@ -177,11 +191,12 @@ static __global__ void __launch_bounds__(N_THREAD) finish_patch(dg_cuda_vision_h
             int other = first ? i + PAIRS : i - PAIRS,
                 angle = half * PAIRS + (first ? within : within - PAIRS);
             const float *head = kept + unit * DIM, *norm = w + kind * DIM;
+            float2 mine = two_at(head + i), theirs = two_at(head + other),
+                   w_mine = two_at(norm + i), w_theirs = two_at(norm + other),
+                   c = two_at(cosines + angle), sn = two_at(sines + angle);
             float f = factor[unit], sign = first ? -f : f;
-            v.low = head[i] * norm[i] * f * cosines[angle] +
-                    head[other] * norm[other] * sign * sines[angle];
-            v.high = head[i + 1] * norm[i + 1] * f * cosines[angle + 1] +
-                     head[other + 1] * norm[other + 1] * sign * sines[angle + 1];
+            v.low = mine.x * w_mine.x * f * c.x + theirs.x * w_theirs.x * sign * sn.x;
+            v.high = mine.y * w_mine.y * f * c.y + theirs.y * w_theirs.y * sign * sn.y;
         }
         int head_index = unit - kind * n_head;
         size_t begin = ((size_t)head_index * (size_t)a.pictures.n_slot + (size_t)at.slot) * LD;
@@ -190,7 +205,7 @@ static __global__ void __launch_bounds__(N_THREAD) finish_patch(dg_cuda_vision_h
 }
 
 /* Values across: a block has 64 slots of one head, and turns them over in shared memory. */
-enum { TURNED = N_THREAD / 4 };
+enum { TURNED = N_THREAD / 4, PER_WARP = TURNED / N_WARP };
 
 /* The patch in a slot; below 0: none. */
 static __device__ __forceinline__ int patch_in(const dg_cuda_pictures &all, int slot)
@@ -210,12 +225,21 @@ static __global__ void __launch_bounds__(N_THREAD) turn_values(dg_cuda_vision_he
     float *kept = (float *)shared;
     dg_grid_wait();
     dg_grid_launch_next();
-    for (int row = (int)threadIdx.x / 32; row < TURNED; row += N_WARP) {
-        int patch = patch_in(a.pictures, first + row), unit = 2 * a.to.n_head + head;
-        const float *raw =
-            a.raw + ((size_t)max(patch, 0) * 3 * (size_t)a.to.n_head + (size_t)unit) * (size_t)dim;
-        for (int i = lane; i < dim; i += 32)
-            kept[row * ld + i] = patch < 0 ? 0 : raw[i];
+    const float *raw[PER_WARP];
+#pragma unroll
+    for (int j = 0; j < PER_WARP; j++) {
+        int patch = patch_in(a.pictures, first + (int)threadIdx.x / 32 + j * N_WARP);
+        size_t unit = (size_t)patch * 3 * (size_t)a.to.n_head + (size_t)(2 * a.to.n_head + head);
+        raw[j] = patch < 0 ? NULL : a.raw + unit * (size_t)dim;
+    }
+    for (int i = lane; i < dim; i += 32) {
+        float v[PER_WARP]; /* all on their way before the first is needed */
+#pragma unroll
+        for (int j = 0; j < PER_WARP; j++)
+            v[j] = raw[j] ? raw[j][i] : 0;
+#pragma unroll
+        for (int j = 0; j < PER_WARP; j++)
+            kept[((int)threadIdx.x / 32 + j * N_WARP) * ld + i] = v[j];
     }
     __syncthreads();
     /* four lanes a row, whose values are each lane's own from here to the end of the norm */
