@@ -79,8 +79,9 @@ typedef struct dgemma_engine_options {
     const char *profile; /* on the CPU, products on quantised weights: "integer" on the weights' own
                             whole numbers, with activations of 8 bits; "float" on weights widened to
                             float, several times slower. NULL: "integer" */
-    const char *weights; /* on a GPU, experts' weights of F32, F16 or BF16 are made narrower when
-                            they are loaded: "fp8" (E4M3). NULL: as stored */
+    const char
+        *weights; /* on a GPU, experts' weights of F32, F16 or BF16 are made narrower when
+                     they are loaded: "fp8" (E4M3) or "int4" (groups of 64). NULL: as stored */
     const char *chat_template; /* "a" or "b": the revision of the model's template to render
                                   conversations with;       NULL: the one the checkpoint has */
     const char *mmproj; /* the GGUF file of a vision tower; NULL: mmproj*.gguf beside the model, if

@@ -200,7 +200,7 @@ static __device__ __forceinline__ uint32_t multiply_bytes(float acc[2][NT][4],
 /* ---- blocks of 32 ---- */
 
 /* h at places into units of 64 values (dg_byte_blocks): a lane has eight values, four lanes share a
- * factor. A block with NaN or infinity in it has the factor NaN. */
+ * factor, or eight. A block with NaN or infinity in it has the factor NaN. */
 static __device__ inline void narrow_blocks(const dg_byte_blocks &rows, size_t eight)
 {
     size_t row = eight / (size_t)(rows.ld / 8);
@@ -214,8 +214,8 @@ static __device__ inline void narrow_blocks(const dg_byte_blocks &rows, size_t e
 #pragma unroll
     for (int i = 0; i < 4; i++)
         most = max(most, max((int)(pair[i] & 0x7FFFu), (int)(pair[i] >> 16 & 0x7FFFu)));
-    most = max(most, __shfl_xor_sync(DG_ALL_LANES, most, 1));
-    most = max(most, __shfl_xor_sync(DG_ALL_LANES, most, 2));
+    for (int with = 1; with < (rows.groups ? 8 : 4); with *= 2)
+        most = max(most, __shfl_xor_sync(DG_ALL_LANES, most, with));
     float largest = dg_f16_at((uint16_t)most), per = most > 0 && most < 0x7C00 ? 127 / largest : 0;
 #pragma unroll
     for (int i = 0; i < 8; i++) {

@@ -45,7 +45,7 @@ static bool of_bytes(const dg_cuda_matrix *gate)
 
 static bool down_of_bytes(const dg_cuda_matrix *down)
 {
-    return down->type == DG_Q5_0 || down->type == DG_Q8_0;
+    return down->type == DG_Q5_0 || down->type == DG_Q8_0 || down->type == DG_INT4;
 }
 
 /* 32 rows a piece leave room for stages, and products of bytes room in registers; with many rows an
@@ -100,6 +100,9 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
         return launch_format<format_q5_0_bytes, true>(stream, job, w->n_in);
     if (w->type == DG_Q8_0 && job.down)
         return launch_format<format_q8_0_bytes, true>(stream, job, w->n_in);
+    if (w->type == DG_INT4)
+        return job.down ? launch_format<format_int4, true>(stream, job, w->n_in)
+                        : launch_format<format_int4, false>(stream, job, w->n_in);
     if (job.down) {
         DG_FOR_EXPERT_FORMAT(w->type, return (launch_format<F, true>(stream, job, w->n_in)), break)
     } else {
@@ -184,6 +187,18 @@ extern "C" int dg_cuda_experts_ahead(const dg_cuda_matrix *gate, int n_pair)
     return (int)min(most / each, (size_t)gate->n_mat);
 }
 
+/* Rows of x as bytes for weights of four bits. */
+static dg_byte_blocks x_groups(const dg_cuda_experts_args *a, const experts_scratch &s)
+{
+    dg_byte_blocks rows = {};
+    rows.h = (const uint16_t *)a->x.data;
+    rows.n_row = a->n_row;
+    rows.ld = a->x.ld;
+    rows.groups = true;
+    rows.out = (unsigned char *)s.result;
+    return rows;
+}
+
 static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
                         const experts_scratch &s)
 {
@@ -210,15 +225,17 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
         rows.n_unit = a->gate->n_in / 256;
         rows.out = (unsigned char *)s.result;
     }
-    return dg_sort_pairs(stream, &job, &rows);
+    dg_byte_blocks groups = x_groups(a, s);
+    cudaError_t error = dg_sort_pairs(stream, &job, &rows);
+    return error || a->gate->type != DG_INT4 ? error : dg_narrow_blocks(stream, &groups);
 }
 
 /* From so many rows an expert on, products are the limit and not the reading of weights: the dense
  * kernel's tiles then are better than streaming. */
 static bool in_tiles(const dg_cuda_experts_args *a, const dg_cuda_matrix *w)
 {
-    return w->type != DG_F32 && a->n_row * a->n_used >= 96 * w->n_mat && dg_cuda_has_groups() &&
-           !in_groups(a);
+    return w->type != DG_F32 && w->type != DG_INT4 && a->n_row * a->n_used >= 96 * w->n_mat &&
+           dg_cuda_has_groups() && !in_groups(a);
 }
 
 /* Stands between another stream's work and a launch that begins early. */
@@ -279,6 +296,9 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
     if (of_bytes(a->gate)) {
         job.x = (const unsigned char *)s.result;
         job.x_bytes = (size_t)(a->gate->n_in / 256) * BYTE_UNIT;
+    } else if (a->gate->type == DG_INT4) {
+        job.x = (const unsigned char *)s.result;
+        job.x_bytes = (size_t)(a->x.ld / 64) * BLOCKS_UNIT;
     } else if (in_tiles(a, a->gate)) {
         return tiles_product(stream, a, s, job, a->x, a->gate, a->up);
     }
@@ -289,6 +309,7 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
 static dg_byte_blocks byte_blocks(const dg_cuda_experts_args *a, const dg_cuda_rows &h)
 {
     dg_byte_blocks rows = {};
+    rows.groups = a->down->type == DG_INT4;
     rows.h = (const uint16_t *)h.data;
     rows.n_row = a->n_row * a->n_used;
     rows.ld = h.ld;

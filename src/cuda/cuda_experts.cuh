@@ -54,6 +54,7 @@ enum { BLOCKS_FACTORS = 64, BLOCKS_UNIT = 80 };
 typedef struct dg_byte_blocks {
     const uint16_t *h; /* halves [n_row, ld], ld a multiple of 64 */
     int n_row, ld;
+    bool groups;        /* both blocks of a unit have the same factor */
     unsigned char *out; /* [n_row][ld / 64][BLOCKS_UNIT] */
 } dg_byte_blocks;
 cudaError_t dg_narrow_blocks(cudaStream_t stream, const dg_byte_blocks *rows);

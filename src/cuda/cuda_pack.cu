@@ -4,6 +4,7 @@
 #include "cuda/cuda_blocks.cuh"
 #include "cuda/cuda_bytes.cuh"
 #include "cuda/cuda_formats.cuh"
+#include "cuda/cuda_int4.cuh"
 #include "cuda/cuda_slabs.cuh"
 
 extern "C" dg_cuda_form dg_cuda_form_of(dg_dtype weight_type)
@@ -70,6 +71,8 @@ extern "C" size_t dg_cuda_pack_bytes(dg_dtype type, int n_out, int n_in)
 {
     if (type == DG_F32)
         return (size_t)dg_cuda_ld(n_out) * (size_t)dg_cuda_ld(n_in) * sizeof(float);
+    if (type == DG_INT4)
+        return tiles_bytes<format_int4>(n_out, n_in);
     DG_FOR_EXPERT_FORMAT(type, return tiles_bytes<F>(n_out, n_in), break)
     return 0;
 }
@@ -142,6 +145,8 @@ extern "C" cudaError_t dg_cuda_pack(cudaStream_t stream, void *packed, const voi
         return DG_LAUNCH(pack_floats, dim3((unsigned)dg_cuda_ld(n_out), (unsigned)n_mat), 256, 0,
                          stream, job);
     }
+    if (type == DG_INT4)
+        return pack_bytes<format_int4>(stream, job, n_mat);
     DG_FOR_EXPERT_FORMAT(type, job.row_bytes = (size_t)(n_in / F::BLOCK) * F::BLOCK_BYTES;
                          return launch_pack<F>(stream, job, n_mat), break)
     return cudaErrorInvalidValue;

@@ -20,6 +20,7 @@
 #include "cuda/cuda_bytes.cuh"
 #include "cuda/cuda_experts.cuh"
 #include "cuda/cuda_formats.cuh"
+#include "cuda/cuda_int4.cuh"
 #include "cuda/cuda_tiles.cuh"
 
 enum { CONSUMERS = 11, STREAM_THREADS = 32 * (CONSUMERS + 1), MAX_STAGES = 8 };
@@ -44,6 +45,31 @@ template <> struct stream_row<format_q8_0_bytes> {
 
 template <> struct stream_row<format_q5_0_bytes> : stream_row<format_q8_0_bytes> {
     static constexpr float STEP = format_q5_0_bytes::STEP;
+};
+
+template <> struct stream_row<format_int4> : stream_row<format_q8_0_bytes> {
+};
+
+/* A unit of products of bytes. */
+template <class F, int NT_MAX, int NT> struct byte_unit {
+    static __device__ __forceinline__ uint32_t multiply(float acc[2][NT][4],
+                                                        const unsigned char *const unit[2],
+                                                        const unsigned char *x)
+    {
+        if constexpr (F::UNIT == 64)
+            return multiply_blocks<F, NT_MAX, NT>(acc, unit, x);
+        else
+            return multiply_bytes<NT_MAX, NT>(acc, unit, x);
+    }
+};
+
+template <int NT_MAX, int NT> struct byte_unit<format_int4, NT_MAX, NT> {
+    static __device__ __forceinline__ uint32_t multiply(float acc[2][NT][4],
+                                                        const unsigned char *const unit[2],
+                                                        const unsigned char *x)
+    {
+        return multiply_int4<NT_MAX, NT>(acc, unit, x);
+    }
 };
 
 /* Units of k in a stage: 128 values, or the 256 of a long block. With 64 Q8_0 took 28 % longer. */
@@ -386,10 +412,7 @@ static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
                 break;
             const unsigned char *unit[2] = {stage + (u * share + warp) * BYTES,
                                             stage + ((UNITS + u) * share + warp) * BYTES};
-            if constexpr (F::UNIT == 64)
-                loaded ^= multiply_blocks<F, NT_MAX, NT>(acc, unit, x);
-            else
-                loaded ^= multiply_bytes<NT_MAX, NT>(acc, unit, x);
+            loaded ^= byte_unit<F, NT_MAX, NT>::multiply(acc, unit, x);
         }
         return loaded;
     } else {

@@ -14,7 +14,7 @@ static dgemma_status open_cuda(dg_backend **out, int index, const dg_device_opti
 #if DG_HAVE_CUDA
     dg_cuda_options cuda = {.device = index, .exact = opt->exact, .max_bytes = opt->gpu_bytes};
     if (opt->weights)
-        cuda.narrow = DG_FP8;
+        cuda.narrow = strcmp(opt->weights, "fp8") == 0 ? DG_FP8 : DG_INT4;
     return dg_cuda_open(out, &cuda, err);
 #else
     (void)out;
@@ -47,8 +47,9 @@ static int cuda_index(const char *device)
 
 static dgemma_status check_weights(const dg_device_options *opt, dgemma_error *err)
 {
-    if (opt->weights && strcmp(opt->weights, "fp8") != 0)
-        return dg_fail(err, DGEMMA_E_ARG, "weights \"%s\": \"fp8\" is known", opt->weights);
+    if (opt->weights && strcmp(opt->weights, "fp8") != 0 && strcmp(opt->weights, "int4") != 0)
+        return dg_fail(err, DGEMMA_E_ARG, "weights \"%s\": \"fp8\" and \"int4\" are known",
+                       opt->weights);
     if (opt->weights && opt->exact)
         return dg_fail(err, DGEMMA_E_ARG, "weights \"%s\" and products in float exclude each other",
                        opt->weights);

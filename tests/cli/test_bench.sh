@@ -82,7 +82,7 @@ for bad in '-c x' '-c 1,,2' '-c 1,' '-c -5' '-t 99999999999' '-b 0x10' '--steps 
     check "bench $bad" fails_saying "does not fit" tiny $bad
 done
 check "narrower weights on the CPU" fails_saying "on CUDA devices only" tiny --weights fp8
-check "no such weights" fails_saying '"fp8" is known' tiny --weights fp9
+check "no such weights" fails_saying '"fp8" and "int4" are known' tiny --weights fp9
 check "no such context" fails_saying "context 1000000: 0 to" tiny -c 1000000
 check "no such batch" fails_saying "batch 0" tiny -b 0
 check "threads without end" fails_saying "threads 5000" tiny -t 5000

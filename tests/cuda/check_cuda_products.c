@@ -129,7 +129,7 @@ static stored make_weights(dg_dtype type, int n_mat, int n_out, int n_in, bool d
  * dequantised values to halves for blocks. */
 static double product_limit(dg_dtype type)
 {
-    return type == DG_Q4_K || type == DG_Q5_K ? 1e-3 : dg_dtype_is_block(type) ? 5e-4 : 5e-6;
+    return type == DG_Q4_K || type == DG_Q5_K ? 1e-3 : dg_dtype_block(type) > 1 ? 5e-4 : 5e-6;
 }
 
 /* What rounding to the form changes a value by at most, of its size. */
@@ -390,7 +390,8 @@ static bool of_bytes(const layer *l)
 
 static bool down_of_bytes(const layer *l)
 {
-    return l->down.matrix.type == DG_Q5_0 || l->down.matrix.type == DG_Q8_0;
+    return l->down.matrix.type == DG_Q5_0 || l->down.matrix.type == DG_Q8_0 ||
+           l->down.matrix.type == DG_INT4;
 }
 
 static layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, int n_embd,
@@ -450,7 +451,7 @@ static void expert_row(double *y, const layer *l, const float *x, const int32_t 
             h[i] = (float)(gelu(dot(l->gate.value + at + i * n_embd, x, l->n_embd)) *
                            dot(l->up.value + at + i * n_embd, x, l->n_embd));
         if (down_of_bytes(l))
-            round_to_bytes(h, n_ff, 32);
+            round_to_bytes(h, n_ff, l->down.matrix.type == DG_INT4 ? 64 : 32);
         for (size_t i = 0; i < n_embd; i++)
             y[i] += weight[j] * dot(l->down.value + at + i * n_ff, h, l->n_ff);
     }
@@ -512,6 +513,8 @@ static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int sha
     run_experts(got, &l, x.rows, n_row, expert, weight);
     if (of_bytes(&l))
         round_to_bytes(x.value, n, 256);
+    if (type == DG_INT4)
+        round_to_bytes(x.value, n, 64);
     for (int r = 0; r < n_row; r++) {
         size_t at = (size_t)r * (size_t)l.n_embd, pair = (size_t)r * (size_t)l.n_used;
         expert_row(want + at, &l, x.value + at, expert + pair, weight + pair);
@@ -606,6 +609,7 @@ void check_cuda_products(void)
     for (int i = 0; i < N_TYPE; i++)
         check_every_type(types[i]);
     check_made_type(DG_FP8);
+    check_made_type(DG_INT4);
     check_slab_tiles(DG_BF16);
     check_slab_tiles(DG_F16);
     /* the shapes of the model's rows: 704 and 2112 in blocks of 32 */

@@ -1,0 +1,90 @@
+/* Weights that were made four bits when they were loaded (tensor/narrowed.h), in groups of 64 that
+ * share a step, as products of bytes (cuda_bytes.cuh): gate, up and down.
+ *
+ * Rows of x are bytes with a factor for the same 64 values, so that the sum over a group is an
+ * integer, exact; it meets both factors as a float and is added in ascending k. What is lost of x
+ * is half a step of 1/127 of the largest of 64 values, a tenth of what four bits lose of weights.
+ */
+#ifndef DG_CUDA_CUDA_INT4_CUH
+#define DG_CUDA_CUDA_INT4_CUH
+
+#include "cuda/cuda_bytes.cuh"
+#include "tensor/narrowed.h"
+
+/* The numbers in the order of PTX's A fragments of m16n8k32: of a word the low halves of bytes are
+ * row g, the high ones row g + 8. As the upper halves of bytes they are 16 times too large, which
+ * the steps behind them make up for: bfloat16, rows g and g + 8 in a word. */
+struct format_int4 {
+    static constexpr dg_cuda_form FORM = DG_CUDA_F16;
+    static constexpr int UNIT = 64, HEAD = 0, CHUNK = 544, BLOCK = DG_INT4_VALUES,
+                         BLOCK_BYTES = DG_INT4_BYTES;
+    static constexpr int STEPS = 512;
+
+    static __device__ __forceinline__ uint32_t step_bits(const unsigned char *block)
+    {
+        return block ? dg_narrowed_bits(dg_int4_step(block) * 0.0625f) >> 16 : 0;
+    }
+    static __device__ uint32_t packed_word(const pack_source &s, int i)
+    {
+        if (i >= STEPS / 4) {
+            int g = i - STEPS / 4;
+            return row_pair(step_bits(block_at<BLOCK, BLOCK_BYTES>(s, g, 0)),
+                            step_bits(block_at<BLOCK, BLOCK_BYTES>(s, g + 8, 0)));
+        }
+        uint32_t word = 0;
+        for (int n = 0; n < 8; n++) {
+            int lane = i / 4, reg = i % 2 * 2 + n % 2,
+                k = byte_frag_k(lane, i % 4 / 2, reg) + n / 2;
+            const unsigned char *b = block_at<BLOCK, BLOCK_BYTES>(s, frag_row(lane, reg), k);
+            word |= (b ? (uint32_t)dg_int4_at(b, k) & 15u : 0u) << 4 * n;
+        }
+        return word;
+    }
+};
+
+/* Adds a unit to the sums of NT tiles of 8 rows, for two tiles of weights. x: as a stage has it,
+ * both factors of a unit alike. */
+template <int NT_MAX, int NT>
+static __device__ __forceinline__ uint32_t multiply_int4(float acc[2][NT][4],
+                                                         const unsigned char *const unit[2],
+                                                         const unsigned char *x)
+{
+    int lane = (int)threadIdx.x % 32;
+    uint32_t a[2][2][4], loaded = 0;
+    float step[2][2];
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        uint4 q = *(const uint4 *)(unit[m] + lane * 16);
+        uint32_t word[4] = {q.x, q.y, q.z, q.w};
+        uint32_t steps = word_at(unit[m] + format_int4::STEPS + lane / 4 * 4);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            a[m][i / 2][i % 2 * 2] = word[i] << 4 & 0xF0F0F0F0u;
+            a[m][i / 2][i % 2 * 2 + 1] = word[i] & 0xF0F0F0F0u;
+        }
+        step[m][0] = dg_bf16_low(steps);
+        step[m][1] = dg_bf16_high(steps);
+        loaded ^= q.w ^ steps;
+    }
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+        uint32_t b[4];
+        dg_ldmatrix_x4(b, x + (lane / 8 * NT_MAX + j) * 128 + lane % 8 * 16);
+        const unsigned char *factor = x + (BLOCKS_FACTORS / 16 * NT_MAX + j) * 128 + lane % 4 * 32;
+        float of[2] = {*(const float *)factor, *(const float *)(factor + 16)};
+        loaded ^= b[3] ^ __float_as_uint(of[0]) ^ __float_as_uint(of[1]);
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            int sum[4] = {INTEGER_BITS, INTEGER_BITS, INTEGER_BITS, INTEGER_BITS};
+            dg_mma_s8(sum, a[m][0], b);
+            dg_mma_s8(sum, a[m][1], b + 2);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                acc[m][j][i] = fmaf(__int_as_float(sum[i]) - 12582912.0f,
+                                    step[m][i / 2] * of[i % 2], acc[m][j][i]);
+        }
+    }
+    return loaded;
+}
+
+#endif
