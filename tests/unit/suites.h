@@ -11,6 +11,7 @@ Suite *real_suite(void);
 Suite *known_answers_suite(void);
 Suite *pool_suite(void);
 Suite *tensor_suite(void);
+Suite *narrowed_suite(void);
 Suite *blocks_suite(void);
 Suite *safetensors_suite(void);
 Suite *checkpoint_suite(void);

@@ -29,7 +29,7 @@ static make_suite *const suites[] = {
     cells_suite,          chat_log_suite,      server_suite,
     http_suite,           connection_suite,    dialects_suite,
     real_suite,           known_answers_suite, synthetic_suite,
-    bench_suite,          router_suite,
+    bench_suite,          router_suite,        narrowed_suite,
 };
 
 int main(int argc, char **argv)
