@@ -293,6 +293,7 @@ DG_NUMBER_TYPES(DG_NUMBERS)
     static void pack_##name(dg_qpanel *panel, const dg_qpack_args *a)                              \
     {                                                                                              \
         panel->up = (low);                                                                         \
+        panel->stored = DG_QBLOCK * a->n_block / (values) * (bytes);                               \
         panel->most = (most_);                                                                     \
         pack_panel(panel, a, DG_Q_##kind, row_##name);                                             \
     }

@@ -70,8 +70,9 @@ typedef struct dg_qpanel {
         64) float lift[2 * DG_QGROUPS * DG_QCOLS]; /* this and `lifted`: for the instruction set */
     dg_qkind kind;
     bool lifted;
-    int up;   /* a power of two, or 0: with it added, no number is below 0 … */
-    int most; /* … and none above this; 256: bytes with a sign */
+    int stored; /* bytes of a column, as it was stored */
+    int up;     /* a power of two, or 0: with it added, no number is below 0 … */
+    int most;   /* … and none above this; 256: bytes with a sign */
 } dg_qpanel;
 
 /* Packs n_block times 32 values of n_col rows of a matrix, `stride` bytes apart, which become

@@ -1,6 +1,6 @@
 /* check_kernels: each kernel of each instruction set this processor has, against the reference.
  *
- *   check_kernels [--seed N] [--bench]
+ *   check_kernels [--seed N] [--set NAME] [--bench]
  *
  * The data are random from a seed that is printed; the same seed gives the same run. */
 #include <stdio.h>
@@ -85,17 +85,20 @@ static void check_flags(check *c)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: check_kernels [--seed N] [--bench]\n");
+    fprintf(stderr, "usage: check_kernels [--seed N] [--set NAME] [--bench]\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     check c = {.ref = &dg_kernels_ref, .seed = (uint64_t)time(NULL)};
+    const char *only = NULL;
     for (int i = 1; i < argc; i++) {
         char *end = NULL;
         if (strcmp(argv[i], "--bench") == 0)
             c.bench = true;
+        else if (strcmp(argv[i], "--set") == 0 && i + 1 < argc)
+            only = argv[++i];
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
             c.seed = strtoull(argv[++i], &end, 10);
             if (end == argv[i] || *end)
@@ -109,9 +112,12 @@ int main(int argc, char **argv)
     c.set = "ref";
     check_known(&c, &dg_kernels_ref, true);
     for (size_t i = 0; i < DG_COUNT(sets); i++)
-        check_set(&c, sets[i]);
-    check_plain(&c, "vnni, in plain C", &check_plain_vnni);
-    check_plain(&c, "amx, in plain C", &check_plain_amx);
+        if (!only || strcmp(only, sets[i]) == 0)
+            check_set(&c, sets[i]);
+    if (!only) {
+        check_plain(&c, "vnni, in plain C", &check_plain_vnni);
+        check_plain(&c, "amx, in plain C", &check_plain_amx);
+    }
     printf("%d passed, %d failed, %d skipped\n", c.passed, c.failed, c.skipped);
     return c.failed ? 1 : 0;
 }

@@ -231,11 +231,21 @@ INLINE void columns_of_numbers(dg_qpanel *panel, const columns *from, int n_bloc
         }
 }
 
+/* Columns are far apart, and what is read of one at a time is short: without asking for what comes
+ * behind it, every panel waits for memory. */
+INLINE void fetch_next(const columns *s, int bytes)
+{
+    for (int c = 0; c < DG_QCOLS; c++)
+        for (int at = bytes; at < 2 * bytes + 64; at += 64)
+            __builtin_prefetch(s->at[c] + at);
+}
+
 INLINE void pack_columns(dg_qpanel *panel, const dg_qpack_args *a, const dg_qkind kind,
                          dg_numbers_fn *row)
 {
     const columns s = columns_of(a);
     panel->kind = kind;
+    fetch_next(&s, panel->stored);
     if (row == row_q4_k)
         columns_q4_k(panel, &s, a->n_block);
     else if (row == row_q6_k)

@@ -58,13 +58,27 @@ INLINE const uint8_t *right_of(const dg_qpanel *p, int group, const bool halves)
     return p->n + 64 * (halves ? 8 : 16) * group;
 }
 
-/* Sums of groups [first, first + count) of the pairs from x on, as many as tiles_begin was told. */
+/* Asks for part of a block of the sixteen pairs behind those at x: rows lie far apart, in memory
+ * that other cores wrote. */
+INLINE void fetch_pairs(const dg_qgemm_args *a, const dg_qpair *x, int block)
+{
+    for (int i = PAIRS; i < 2 * PAIRS; i++) {
+        const dg_qpair *next = x + (size_t)i * a->ldx + block;
+        __builtin_prefetch(next->n);
+        __builtin_prefetch(next->step);
+    }
+}
+
+/* Sums of groups [first, first + count) of the pairs from x on, as many as tiles_begin was told;
+ * `more`: there are pairs behind them. */
 INLINE void sum_groups(piece_sums *s, const dg_qgemm_args *a, const dg_qpair *x, int first,
-                       int count, const bool halves)
+                       int count, const bool halves, bool more)
 {
     const size_t stride = a->ldx * sizeof *x;
     for (int i = 0; i < count; i += 2) {
         const uint8_t *w = right_of(a->panel, first + i, halves);
+        for (int k = i; more && k < dg_min(i + 2, count) && (!halves || k == i); k++)
+            fetch_pairs(a, x, halves ? (first + k) / 2 : first + k);
         tile_zero(0);
         tile_zero(1);
         tile_load(4, left_of(x, first + i, halves), stride);
@@ -191,7 +205,7 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
         shaped = n_pair;
         for (int g = 0; g < n_group; g += PIECES) {
             const int count = dg_min(PIECES, n_group - g);
-            sum_groups(&s, a, a->x + (size_t)pair * a->ldx, g, count, halves);
+            sum_groups(&s, a, a->x + (size_t)pair * a->ldx, g, count, halves, pair + PAIRS < end);
             scale_pairs(a, &s, pair, n_pair, g, count, kind);
         }
     }
