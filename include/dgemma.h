@@ -141,6 +141,8 @@ typedef struct dgemma_model_info {
     const char *numerics;  /* "integer", "portable", "integer-reference", "reference": machines of
                               one profile give the same text for the same seed, to the bit */
     int n_threads;
+    const char *gpu_address; /* of the GPU that computes, on the PCI bus: "0000:1b:00.0"; lives as
+                                long as the engine. NULL: the CPU computes */
 
     /* memory */
     size_t weight_bytes;  /* mapped from the file, shared with other processes */

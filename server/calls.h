@@ -64,6 +64,7 @@ struct dg_server {
     dgemma_model_info info;
     dg_chat_limits limits;
     dg_metrics *metrics;
+    dg_gpu *gpu; /* NULL: nothing is known of it, or the CPU computes */
     dg_log *log; /* NULL: there is none */
     dg_http *http;
     dg_http_handler handler;

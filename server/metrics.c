@@ -305,6 +305,25 @@ static void print_counts(page *p, const dg_metrics *m)
            per(1e3 * m->denoise_seconds, step));
 }
 
+/* What is not known of the GPU, or of none, is not there. */
+static void print_gpu(page *p, const dg_gpu_state *g)
+{
+    const struct {
+        const char *name, *help;
+        double value;
+    } all[] = {
+        {"dgemma:gpu_memory_used_bytes", "memory of the GPU in use, by whomever", g->used_bytes},
+        {"dgemma:gpu_memory_limit_bytes", "memory of the GPU", g->total_bytes},
+        {"dgemma:gpu_utilization_ratio", "share of time in which the GPU ran something, 0 to 1",
+         g->utilization},
+        {"dgemma:gpu_temperature_celsius", "temperature of the GPU", g->celsius},
+        {"dgemma:gpu_power_watts", "power that the GPU draws", g->watts},
+    };
+    for (size_t i = 0; i < DG_COUNT(all); i++)
+        if (all[i].value >= 0)
+            number(p, all[i].name, "gauge", all[i].help, all[i].value);
+}
+
 /* The names that every Prometheus client library has, without our label. */
 static void print_process(page *p, const dg_process *s)
 {
@@ -381,6 +400,7 @@ bool dg_metrics_print(dg_metrics *m, const dg_metrics_context *context, dg_buf *
     for (int i = 0; i < N_HISTOGRAM; i++)
         print_histogram(&p, &m->histogram[i]);
     pthread_mutex_unlock(&m->lock);
+    print_gpu(&p, &context->gpu);
     print_process(&p, &context->process);
     return !p.full;
 }

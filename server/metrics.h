@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "dgemma.h"
+#include "gpu.h"
 #include "process.h"
 
 typedef struct dg_metrics dg_metrics;
@@ -23,6 +24,7 @@ typedef struct dg_metrics_context {
     const char *model;
     dgemma_engine_counters engine;
     dg_process process;
+    dg_gpu_state gpu;
     int n_connection, n_exchange;
     uint64_t n_dropped; /* lines of the log */
 } dg_metrics_context;

@@ -244,6 +244,7 @@ static void metrics(dg_call *c)
     dg_buf_init(&page, 1 << 20);
     dgemma_engine_count(s->engine, &context.engine);
     dg_process_read(&context.process);
+    dg_gpu_read(s->gpu, &context.gpu);
     context.n_connection = dg_http_n_connection(s->http);
     context.n_dropped = dg_log_dropped(s->log);
     pthread_mutex_lock(&s->lock);

@@ -156,6 +156,7 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
     init(s, engine);
     bool copied = copy_options(s, opt);
     s->metrics = dg_metrics_create();
+    s->gpu = s->info.gpu_address ? dg_gpu_open(s->info.gpu_address) : NULL;
     s->limits = (dg_chat_limits){dgemma_request_defaults(engine), s->info.n_vocab,
                                  s->opt.max_choices, s->opt.max_images};
     if (!copied || !s->metrics)
@@ -235,6 +236,7 @@ void dg_server_free(dg_server *s)
     dg_http_free(s->http);
     dg_log_close(s->log);
     dg_metrics_free(s->metrics);
+    dg_gpu_close(s->gpu);
     free_words(&s->keys);
     free_words(&s->origins);
     free_words(&s->image_hosts);

@@ -509,6 +509,7 @@ typedef struct dg_plan {
 typedef struct dg_backend dg_backend;
 struct dg_backend {
     const char *name;
+    const char *address;       /* of a GPU on the PCI bus; NULL: it is none */
     const char *profile;       /* of its numerics: what docs/architecture.md promises for a seed */
     const char *block_profile; /* of a model with weights of block types; NULL: the same */
 

@@ -193,7 +193,7 @@ static void timed_close(dg_backend *be)
 
 /* The face below has to have every function of a backend that the model calls: whoever adds one
  * adds it there too, and its size here. */
-_Static_assert(sizeof(dg_backend) == 45 * sizeof(void *), "a backend's function is not passed on");
+_Static_assert(sizeof(dg_backend) == 46 * sizeof(void *), "a backend's function is not passed on");
 
 dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *err)
 {
@@ -212,6 +212,7 @@ dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *e
     t->probe = probe;
     t->face = (dg_backend){
         .name = inner->name,
+        .address = inner->address,
         .profile = inner->profile,
         .block_profile = inner->block_profile,
         .canvas_rows = inner->canvas_rows,

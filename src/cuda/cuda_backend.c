@@ -269,6 +269,8 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
     }
     cu->base = (dg_backend){
         .name = "cuda",
+        .address =
+            cudaDeviceGetPCIBusId(cu->address, sizeof cu->address, device) ? NULL : cu->address,
         .profile = opt->exact               ? "cuda-float"
                    : opt->narrow == DG_FP8  ? "cuda-fp8"
                    : opt->narrow == DG_INT4 ? "cuda-int4"

@@ -60,6 +60,7 @@ typedef struct dg_cuda_tower {
 typedef struct dg_cuda {
     dg_backend base;
     int device;
+    char address[32];
     bool exact;
     dg_dtype narrow; /* what experts' weights are made: DG_FP8, DG_INT4, or 0, as they are stored */
     size_t max_bytes, free_at_open; /* of the device's memory; max_bytes 0: no bound */

@@ -223,6 +223,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .chat_template = e->revision == DG_CHAT_REVISION_A ? "a" : "b",
         .foreign_template = e->foreign_template,
         .backend = e->be->name,
+        .gpu_address = e->be->address,
         .numerics = dg_device_numerics(e->be, e->loaded.checkpoint),
         .n_threads = e->n_thread,
         .weight_bytes = weights,
@@ -239,7 +240,7 @@ dgemma_status dg_engine_estimate(dgemma_model_info *info, const dgemma_engine_op
     dgemma_status st = open_headers(&e, opt, err);
     if (!st)
         dg_engine_describe(&e, info);
-    info->vision_ignored = NULL; /* it goes with the parts */
+    info->vision_ignored = info->gpu_address = NULL; /* they go with the parts */
     close_parts(&e);
     return st;
 }

@@ -10,6 +10,7 @@
 #include "server/fetch.h"
 #include "server/json_body.h"
 #include "server/json_text.h"
+#include "server/gpu.h"
 #include "server/metrics.h"
 #include "server/openai_request.h"
 #include "suites.h"
@@ -548,6 +549,105 @@ START_TEST(test_exchange_slow_reader)
 }
 END_TEST
 
+/* ---- the GPU's own library, in our place ---- */
+
+static int nvml_open;
+
+static int nvml_init(void)
+{
+    nvml_open++;
+    return 0;
+}
+
+static int nvml_shutdown(void)
+{
+    nvml_open--;
+    return 0;
+}
+
+static int nvml_by_bus(const char *bus_id, void **device)
+{
+    *device = &nvml_open;
+    return strcmp(bus_id, "0000:1b:00.0") != 0;
+}
+
+static int nvml_memory(void *device, unsigned long long out[3])
+{
+    ck_assert_ptr_eq(device, &nvml_open);
+    out[0] = 1000;
+    out[1] = 400;
+    out[2] = 600;
+    return 0;
+}
+
+static int nvml_utilization(void *device, unsigned out[2])
+{
+    (void)device;
+    out[0] = 37;
+    out[1] = 5;
+    return 0;
+}
+
+static int nvml_temperature(void *device, int sensor, unsigned *celsius)
+{
+    (void)device;
+    *celsius = 61;
+    return sensor;
+}
+
+/* Power is what this card does not tell. */
+static void *find_nvml(void *library, const char *name)
+{
+    const struct {
+        const char *name;
+        void *function;
+    } all[] = {{"nvmlInit_v2", (void *)nvml_init},
+               {"nvmlShutdown", (void *)nvml_shutdown},
+               {"nvmlDeviceGetHandleByPciBusId_v2", (void *)nvml_by_bus},
+               {"nvmlDeviceGetMemoryInfo", (void *)nvml_memory},
+               {"nvmlDeviceGetUtilizationRates", (void *)nvml_utilization},
+               {"nvmlDeviceGetTemperature", (void *)nvml_temperature}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (library && strcmp(all[i].name, name) == 0)
+            return all[i].function;
+    return NULL;
+}
+
+START_TEST(test_gpu)
+{
+    char library = 0;
+    dg_gpu_state state;
+    ck_assert_ptr_null(dg_gpu_open_with(find_nvml, NULL, "0000:1b:00.0"));
+    ck_assert_ptr_null(dg_gpu_open_with(find_nvml, &library, "0000:00:00.0"));
+    ck_assert_int_eq(nvml_open, 0);
+    dg_gpu_read(NULL, &state);
+    ck_assert(state.used_bytes < 0 && state.celsius < 0);
+    dg_gpu *g = dg_gpu_open_with(find_nvml, &library, "0000:1b:00.0");
+    ck_assert_ptr_nonnull(g);
+    dg_gpu_read(g, &state);
+
+    dg_buf out;
+    dg_buf_init(&out, 1 << 20);
+    dg_metrics *m = dg_metrics_create();
+    dg_metrics_context context = {.model = "m", .gpu = state};
+    ck_assert(dg_metrics_print(m, &context, &out));
+    ck_assert_ptr_nonnull(
+        strstr(out.data, "\ndgemma:gpu_memory_used_bytes{model_name=\"m\"} 600\n"));
+    ck_assert_ptr_nonnull(
+        strstr(out.data, "\ndgemma:gpu_memory_limit_bytes{model_name=\"m\"} 1000\n"));
+    ck_assert_ptr_nonnull(
+        strstr(out.data, "\ndgemma:gpu_utilization_ratio{model_name=\"m\"} 0.37"));
+    ck_assert_ptr_nonnull(
+        strstr(out.data, "\ndgemma:gpu_temperature_celsius{model_name=\"m\"} 61\n"));
+    ck_assert_ptr_null(strstr(out.data, "dgemma:gpu_power_watts"));
+    dg_metrics_free(m);
+    dg_buf_clear(&out);
+    dg_gpu_close(g);
+    dg_gpu_close(NULL);
+    ck_assert_int_eq(nvml_open, 0);
+}
+END_TEST
+
 /* ---- metrics ---- */
 
 START_TEST(test_metrics)
@@ -617,6 +717,7 @@ Suite *server_suite(void)
     tcase_add_test(c, test_exchange_full);
     tcase_add_test(c, test_exchange_slow_reader);
     tcase_add_test(c, test_metrics);
+    tcase_add_test(c, test_gpu);
     suite_add_tcase(s, c);
     return s;
 }
