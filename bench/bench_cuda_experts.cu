@@ -233,12 +233,8 @@ static void enqueue_stream(cudaStream_t stream, void *arg, int layer)
         check(stream_part<format_q4_k_bytes, false>(stream, s, job->n_in, 0), "stream");
     else if (job->candidate == OF_HALVES && job->type == DG_Q5_0)
         check(stream_part<format_q5_0, true>(stream, s, job->n_in, 0), "stream");
-    else if (job->candidate == OF_HALVES && job->type == DG_Q8_0 && s.down)
-        check(stream_part<format_q8_0, true>(stream, s, job->n_in, 0), "stream");
-    else if (job->blocks.out && s.down && job->type == DG_Q5_0)
-        check(stream_part<format_q5_0_bytes, true>(stream, s, job->n_in, job->candidate), "stream");
     else if (job->blocks.out && s.down)
-        check(stream_part<format_q8_0_bytes, true>(stream, s, job->n_in, job->candidate), "stream");
+        check(stream_part<format_q5_0_bytes, true>(stream, s, job->n_in, job->candidate), "stream");
     else if (s.down)
         DG_FOR_FORMAT(job->type, check(stream_part<F, true>(stream, s, job->n_in, job->candidate), "stream"), exit(1))
     else
@@ -316,7 +312,7 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     job.stream = stream_of(&job, all->down, N_EMBD, N_FF, true);
     job.stream.x = (const unsigned char *)h.data;
     job.stream.x_bytes = (size_t)h.ld * 2;
-    if (all->down == DG_Q5_0 || all->down == DG_Q8_0) {
+    if (all->down == DG_Q5_0) {
         job.blocks = {(const uint16_t *)h.data, n_pair, h.ld, (unsigned char *)byte_blocks};
         us[4] = time_layers(enqueue_narrow, &job, n_layer);
         job.stream.x = job.blocks.out;

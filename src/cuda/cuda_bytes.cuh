@@ -1,5 +1,5 @@
 /* Products of bytes: weights multiplied as they are stored, with rows of x as bytes. Gate and up in
- * Q4_K, down in Q5_0 and Q8_0.
+ * Q4_K, down in Q5_0.
  *
  * A value of Q4_K is d * scale * number - dmin * least, where number, scale and least are small
  * integers and d, dmin belong to 256 values. With x = s * byte for 256 values the sum over them is
@@ -12,8 +12,8 @@
  * A weight costs a third of what it takes to make it a half (three instructions for eight numbers,
  * and scales meet sums instead of weights), and an mma of bytes does twice as many products.
  *
- * Q5_0 and Q8_0 have a factor for each 32 values, and so have the rows that meet them: what is lost
- * of x is no more than what Q8_0 loses of weights. The sum over 32 is an integer, exact; it meets
+ * Q5_0 has a factor for each 32 values, and so have the rows that meet it: what is lost of x is no
+ * more than what Q8_0 loses of weights. The sum over 32 is an integer, exact; it meets
  * both factors as a float and is added in ascending k. */
 #ifndef DG_CUDA_CUDA_BYTES_CUH
 #define DG_CUDA_CUDA_BYTES_CUH
@@ -231,50 +231,17 @@ static __device__ inline void narrow_blocks(const dg_byte_blocks &rows, size_t e
             most < 0x7C00 ? largest / 127 : __uint_as_float(0x7FC00000u);
 }
 
-/* Both formats: the numbers of 64 values in the order of PTX's A fragments of m16n8k32, which
- * numbers() gives as signed bytes, 1 / STEP times too large; at SCALES the scales as halves, rows g
- * and g + 8 in a word. */
+/* The first k of four in register `reg` of A fragments of m16n8k32. */
 static __device__ __forceinline__ int byte_frag_k(int lane, int half, int reg)
 {
     return 32 * half + 16 * (reg / 2) + 4 * (lane % 4);
 }
 
-struct format_q8_0_bytes {
-    static constexpr dg_cuda_form FORM = DG_CUDA_F16;
-    static constexpr int UNIT = 64, HEAD = 0, CHUNK = 1088, BLOCK = 32, BLOCK_BYTES = 34;
-    static constexpr int SCALES = 1024;
-    static constexpr float STEP = 1;
-
-    static __device__ uint32_t packed_word(const pack_source &s, int i)
-    {
-        if (i >= 256)
-            return scale_word<34>(s, i - 256);
-        int lane = i / 4 % 32, reg = i % 4;
-        uint32_t word = 0;
-        for (int n = 0; n < 4; n++) {
-            int k = byte_frag_k(lane, i / 128, reg) + n;
-            const unsigned char *b = block_at<32, 34>(s, frag_row(lane, reg), k);
-            word |= (b ? (uint32_t)b[2 + k % 32] : 0u) << 8 * n;
-        }
-        return word;
-    }
-    static __device__ __forceinline__ void numbers(uint32_t a[2][4], const unsigned char *unit,
-                                                   int lane)
-    {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint4 q = *(const uint4 *)(unit + half * 512 + lane * 16);
-            a[half][0] = q.x;
-            a[half][1] = q.y;
-            a[half][2] = q.z;
-            a[half][3] = q.w;
-        }
-    }
-};
-
-/* A number less 16 is five bits in two's complement; eight times it is a byte, whose upper five
- * bits they are. A lane's eight registers lie in five words: the bytes of register i < 5 in the
- * upper bits of word i's bytes, those of the other three in the lower bits, 3, 2 or 1 at a time. */
+/* The numbers of 64 values in the order of PTX's A fragments of m16n8k32, then the scales as
+ * halves, rows g and g + 8 in a word. numbers() gives signed bytes, 1 / STEP times too large: a
+ * number less 16 is five bits in two's complement; eight times it is a byte, whose upper five bits
+ * they are. A lane's eight registers lie in five words: the bytes of register i < 5 in the upper
+ * bits of word i's bytes, those of the other three in the lower bits, 3, 2 or 1 at a time. */
 struct format_q5_0_bytes {
     static constexpr dg_cuda_form FORM = DG_CUDA_F16;
     static constexpr int UNIT = 64, HEAD = 0, CHUNK = 704, BLOCK = 32, BLOCK_BYTES = 22;

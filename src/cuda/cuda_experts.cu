@@ -45,7 +45,7 @@ static bool of_bytes(const dg_cuda_matrix *gate)
 
 static bool down_of_bytes(const dg_cuda_matrix *down)
 {
-    return down->type == DG_Q5_0 || down->type == DG_Q8_0 || down->type == DG_INT4;
+    return down->type == DG_Q5_0 || down->type == DG_INT4;
 }
 
 /* 32 rows a piece leave room for stages, and products of bytes room in registers; with many rows an
@@ -59,7 +59,6 @@ static bool in_long_pieces(int n_pair, const dg_cuda_matrix *gate)
 template <class F, bool DOWN> constexpr bool has_kernel = true;
 template <> constexpr bool has_kernel<format_q4_k, false> = false;
 template <> constexpr bool has_kernel<format_q5_0, true> = false;
-template <> constexpr bool has_kernel<format_q8_0, true> = false;
 
 template <class F, bool DOWN>
 static cudaError_t launch_format(cudaStream_t stream, dg_stream_job job, int n_in)
@@ -98,8 +97,6 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
     }
     if (w->type == DG_Q5_0 && job.down)
         return launch_format<format_q5_0_bytes, true>(stream, job, w->n_in);
-    if (w->type == DG_Q8_0 && job.down)
-        return launch_format<format_q8_0_bytes, true>(stream, job, w->n_in);
     if (w->type == DG_INT4)
         return job.down ? launch_format<format_int4, true>(stream, job, w->n_in)
                         : launch_format<format_int4, false>(stream, job, w->n_in);

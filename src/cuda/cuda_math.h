@@ -6,7 +6,7 @@
  * Numerics, the same for every batch size: products take 16-bit operands on tensor cores and add up
  * in float in ascending k, 16 values at a time, in one chain for each result: never split, never an
  * atomic. Gate and up of experts in Q4_K are products of bytes, 256 values at a time, and down in
- * Q5_0 and Q8_0, 32 at a time (cuda_bytes.cuh). Which 16 bits follows from the weight's type
+ * Q5_0, 32 at a time (cuda_bytes.cuh). Which 16 bits follows from the weight's type
  * (dg_cuda_form_of): bfloat16 for bfloat16 weights, IEEE half for halves, every block type and
  * weights made narrower. Float weights are multiplied in float.
  *
@@ -104,7 +104,7 @@ size_t dg_cuda_pack_gated_bytes(dg_dtype type, int n_out, int n_in);
 cudaError_t dg_cuda_pack_gated(cudaStream_t stream, void *packed, const void *stored,
                                size_t mat_bytes, dg_dtype type, int n_mat, int n_out, int n_in);
 
-/* And for down of experts: Q5_0 and Q8_0 for products of bytes, in as many bytes as
+/* And for down of experts: Q5_0 for products of bytes, in as many bytes as
  * dg_cuda_pack_bytes() says. */
 cudaError_t dg_cuda_pack_down(cudaStream_t stream, void *packed, const void *stored,
                               size_t mat_bytes, dg_dtype type, int n_mat, int n_out, int n_in);

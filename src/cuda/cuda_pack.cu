@@ -129,8 +129,6 @@ extern "C" cudaError_t dg_cuda_pack_down(cudaStream_t stream, void *packed, cons
     pack_job job = make_job(packed, stored, mat_bytes, n_out, n_in);
     if (type == DG_Q5_0)
         return pack_bytes<format_q5_0_bytes>(stream, job, n_mat);
-    if (type == DG_Q8_0)
-        return pack_bytes<format_q8_0_bytes>(stream, job, n_mat);
     return dg_cuda_pack(stream, packed, stored, mat_bytes, type, n_mat, n_out, n_in);
 }
 

@@ -37,17 +37,16 @@ template <> struct stream_row<format_q4_k_bytes> {
     static constexpr float STEP = 1;
 };
 
-template <> struct stream_row<format_q8_0_bytes> {
+template <> struct stream_row<format_q5_0_bytes> {
     static constexpr bool IS_BYTES = true;
     static constexpr int UNIT_BYTES = BLOCKS_UNIT;
-    static constexpr float STEP = format_q8_0_bytes::STEP;
-};
-
-template <> struct stream_row<format_q5_0_bytes> : stream_row<format_q8_0_bytes> {
     static constexpr float STEP = format_q5_0_bytes::STEP;
 };
 
-template <> struct stream_row<format_int4> : stream_row<format_q8_0_bytes> {
+template <> struct stream_row<format_int4> {
+    static constexpr bool IS_BYTES = true;
+    static constexpr int UNIT_BYTES = BLOCKS_UNIT;
+    static constexpr float STEP = 1;
 };
 
 /* A unit of products of bytes. */

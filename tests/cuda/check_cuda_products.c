@@ -390,8 +390,7 @@ static bool of_bytes(const layer *l)
 
 static bool down_of_bytes(const layer *l)
 {
-    return l->down.matrix.type == DG_Q5_0 || l->down.matrix.type == DG_Q8_0 ||
-           l->down.matrix.type == DG_INT4;
+    return l->down.matrix.type == DG_Q5_0 || l->down.matrix.type == DG_INT4;
 }
 
 static layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, int n_embd,
