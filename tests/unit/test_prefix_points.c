@@ -240,7 +240,7 @@ END_TEST
 /* A picture of which only the key counts: at `token`, n_soft tokens long. */
 static dg_picture picture_at(int token, int n_soft)
 {
-    static uint8_t pixels[48] = {1};
+    static uint8_t pixels[256] = {1}; /* a patch more than it needs, either way */
     return (dg_picture){
         .patches = {.rows = 2, .cols = 3, .patch = 2, .n_soft = n_soft, .resized = pixels},
         .hash = 77,
