@@ -30,13 +30,23 @@ static bool is_for_prompts(const dg_config *cfg, const dg_tensor *t)
     return !strstr(t->name, "embed_tokens") && !strstr(t->name, "self_conditioning");
 }
 
-static double weight_bytes(const dg_config *cfg, const dg_checkpoint *ck, int rows, bool canvas)
+/* What a tensor takes where it is multiplied: experts may have been made narrower. */
+static double bytes_there(const dg_tensor *t, const char *weights)
+{
+    if (!weights || t->n_dim != 3 || dg_dtype_is_block(t->type))
+        return (double)t->bytes;
+    double bits = strcmp(weights, "fp8") == 0 ? 8 : 4.25;
+    return (double)dg_tensor_count(t) * bits / 8;
+}
+
+static double weight_bytes(const dg_config *cfg, const dg_checkpoint *ck, const char *weights,
+                           int rows, bool canvas)
 {
     double left_out = dg_pow(1 - (double)cfg->n_expert_used / cfg->n_expert, rows), bytes = 0;
     for (size_t i = 0; i < dg_checkpoint_count(ck); i++) {
         const dg_tensor *t = dg_checkpoint_at(ck, i);
         if (is_language(t) && (canvas || is_for_prompts(cfg, t)))
-            bytes += (double)t->bytes * (t->n_dim == 3 ? 1 - left_out : 1);
+            bytes += bytes_there(t, weights) * (t->n_dim == 3 ? 1 - left_out : 1);
     }
     return bytes;
 }
@@ -83,24 +93,25 @@ static double kv_bytes(const dg_config *cfg, int context, int kv_size)
     return sum;
 }
 
-dg_cost dg_cost_step(const dg_config *cfg, const dg_checkpoint *ck, int context, int batch,
-                     int kv_size)
+dg_cost dg_cost_step(const dg_config *cfg, const dg_checkpoint *ck, const char *weights,
+                     int context, int batch, int kv_size)
 {
     int rows = batch * cfg->canvas_length;
     double n = cfg->n_embd, each = row_weights(cfg, true) + 3 * n * cfg->n_ff + n * cfg->n_vocab;
     return (dg_cost){
-        .bytes = weight_bytes(cfg, ck, rows, true) + batch * kv_bytes(cfg, context, kv_size),
+        .bytes =
+            weight_bytes(cfg, ck, weights, rows, true) + batch * kv_bytes(cfg, context, kv_size),
         .ops = 2 * rows * each + batch * attention_ops(cfg, cfg->canvas_length, context, false),
     };
 }
 
-dg_cost dg_cost_prefill(const dg_config *cfg, const dg_checkpoint *ck, int n, int chunk,
-                        int kv_size)
+dg_cost dg_cost_prefill(const dg_config *cfg, const dg_checkpoint *ck, const char *weights, int n,
+                        int chunk, int kv_size)
 {
     dg_cost sum = {0};
     for (int at = 0; at < n; at += chunk) {
         int rows = dg_min(chunk, n - at);
-        sum.bytes += weight_bytes(cfg, ck, rows, false) + kv_bytes(cfg, at, kv_size);
+        sum.bytes += weight_bytes(cfg, ck, weights, rows, false) + kv_bytes(cfg, at, kv_size);
         sum.ops += 2 * rows * row_weights(cfg, false) + attention_ops(cfg, rows, at, true);
     }
     return sum;

@@ -12,12 +12,12 @@ typedef struct dg_cost {
 /* A step of `batch` canvases behind `context` tokens each. Experts that no row is sent to are not
  * read; where every choice is equally likely few are left out. The soft embedding is not counted:
  * what it visits depends on how sure the model is. kv_size: bytes of a stored key's value. */
-dg_cost dg_cost_step(const dg_config *cfg, const dg_checkpoint *ck, int context, int batch,
-                     int kv_size);
+dg_cost dg_cost_step(const dg_config *cfg, const dg_checkpoint *ck, const char *weights,
+                     int context, int batch, int kv_size);
 
 /* A prompt of `n` tokens in pieces of `chunk`: keys see those before them. */
-dg_cost dg_cost_prefill(const dg_config *cfg, const dg_checkpoint *ck, int n, int chunk,
-                        int kv_size);
+dg_cost dg_cost_prefill(const dg_config *cfg, const dg_checkpoint *ck, const char *weights, int n,
+                        int chunk, int kv_size);
 
 /* Of the language model's tensors. */
 double dg_cost_weights(const dg_checkpoint *ck);

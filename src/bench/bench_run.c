@@ -251,7 +251,8 @@ static dgemma_status measure_steps(run *r, int *n)
     if (st)
         return st;
     dgemma_bench_result f = result(r, DGEMMA_BENCH_STEP);
-    dg_cost cost = dg_cost_step(r->model.cfg, r->model.ck, f.context, f.batch, kv_size(r));
+    dg_cost cost = dg_cost_step(r->model.cfg, r->model.ck, r->opt->engine.weights, f.context,
+                                f.batch, kv_size(r));
     dg_bench_spread(&f, r->host_seconds, *n);
     f.host_seconds = f.median;
     dg_bench_spread(&f, r->seconds, *n);
@@ -335,7 +336,8 @@ static dgemma_status measure_prefill(run *r, int chunk)
     if (st)
         return tell_skipped(r, st);
     dgemma_bench_result p = result(r, DGEMMA_BENCH_PREFILL);
-    dg_cost cost = dg_cost_prefill(r->model.cfg, r->model.ck, r->prompt, chunk, kv_size(r));
+    dg_cost cost = dg_cost_prefill(r->model.cfg, r->model.ck, r->opt->engine.weights, r->prompt,
+                                   chunk, kv_size(r));
     dg_bench_spread(&p, r->seconds, n);
     p.context = r->prompt;
     p.chunk = chunk;

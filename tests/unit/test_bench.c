@@ -40,8 +40,9 @@ START_TEST(what_a_step_costs)
     ck_assert_int_eq(dg_synthetic_open(&s, &opt, &err), DGEMMA_OK);
     const dg_config *cfg = dg_synthetic_config(s);
     const dg_checkpoint *ck = dg_synthetic_checkpoint(s);
-    dg_cost one = dg_cost_step(cfg, ck, 1024, 1, 2), four = dg_cost_step(cfg, ck, 1024, 4, 2),
-            far = dg_cost_step(cfg, ck, 32768, 1, 2);
+    dg_cost one = dg_cost_step(cfg, ck, NULL, 1024, 1, 2),
+            four = dg_cost_step(cfg, ck, NULL, 1024, 4, 2),
+            far = dg_cost_step(cfg, ck, NULL, 32768, 1, 2);
     ck_assert_double_eq_tol(one.ops * 1e-12, 2.154, 0.005);
     ck_assert_double_eq_tol(four.ops / one.ops, 4, 1e-9);
     ck_assert_double_eq_tol((far.ops - one.ops) * 1e-12, 1.385 - 0.054, 0.005);
@@ -50,10 +51,30 @@ START_TEST(what_a_step_costs)
     ck_assert_double_eq_tol(dg_cost_weights(ck) * 1e-9, 16.77, 0.02);
 
     /* a prompt has no head, and reads the weights once a piece */
-    dg_cost whole = dg_cost_prefill(cfg, ck, 1024, 1024, 2),
-            cut = dg_cost_prefill(cfg, ck, 1024, 256, 2);
+    dg_cost whole = dg_cost_prefill(cfg, ck, NULL, 1024, 1024, 2),
+            cut = dg_cost_prefill(cfg, ck, NULL, 1024, 256, 2);
     ck_assert_double_eq_tol(whole.ops * 1e-12, 6.62 * 29 / 30, 0.1);
     ck_assert_double_eq_tol(cut.bytes / whole.bytes, 4, 0.1);
+    dg_synthetic_close(s);
+}
+END_TEST
+
+/* 30 layers of 128 experts, 3 x 704 x 2816 values each: 22.8 billion that are 2 bytes, 1, or 4.25
+ * bits. */
+START_TEST(what_narrower_weights_spare)
+{
+    dg_synthetic *s;
+    dgemma_error err = {0};
+    dg_synthetic_options opt = {.type = "BF16", .listed = true};
+    ck_assert_int_eq(dg_synthetic_open(&s, &opt, &err), DGEMMA_OK);
+    const dg_config *cfg = dg_synthetic_config(s);
+    const dg_checkpoint *ck = dg_synthetic_checkpoint(s);
+    dg_cost plain = dg_cost_step(cfg, ck, NULL, 1024, 1, 2),
+            fp8 = dg_cost_step(cfg, ck, "fp8", 1024, 1, 2),
+            int4 = dg_cost_step(cfg, ck, "int4", 1024, 1, 2);
+    ck_assert_double_eq_tol((plain.bytes - fp8.bytes) * 1e-9, 22.84, 0.01);
+    ck_assert_double_eq_tol((plain.bytes - int4.bytes) * 1e-9, 22.84 * (2 - 4.25 / 8), 0.02);
+    ck_assert(plain.ops == int4.ops);
     dg_synthetic_close(s);
 }
 END_TEST
@@ -369,6 +390,7 @@ Suite *bench_suite(void)
     TCase *c = tcase_create("numbers");
     tcase_add_test(c, median_and_quartiles);
     tcase_add_test(c, what_a_step_costs);
+    tcase_add_test(c, what_narrower_weights_spare);
     tcase_add_test(c, rates_of_this_machine);
     tcase_add_test(c, memory_of_this_process);
     suite_add_tcase(s, c);
