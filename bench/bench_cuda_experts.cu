@@ -313,7 +313,8 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     job.stream.x = (const unsigned char *)h.data;
     job.stream.x_bytes = (size_t)h.ld * 2;
     if (all->down == DG_Q5_0) {
-        job.blocks = {(const uint16_t *)h.data, n_pair, h.ld, (unsigned char *)byte_blocks};
+        job.blocks = {(const uint16_t *)h.data, n_pair, h.ld, false,
+                      (unsigned char *)byte_blocks};
         us[4] = time_layers(enqueue_narrow, &job, n_layer);
         job.stream.x = job.blocks.out;
         job.stream.x_bytes = N_FF / 64 * BLOCKS_UNIT;

@@ -65,7 +65,7 @@ static cudaError_t launch_format(cudaStream_t stream, dg_stream_job job, int n_i
 {
     cudaError_t error = cudaErrorInvalidValue;
     job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
-    (void)stream;
+    (void)stream, (void)job;
     if constexpr (has_kernel<F, DOWN>) {
         if constexpr (F::UNIT == 64 || !stream_row<F>::IS_BYTES)
             if (job.piece_rows > DG_PIECE_ROWS)
