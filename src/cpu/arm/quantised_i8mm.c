@@ -220,7 +220,8 @@ INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, 
         const int at = half * HALF_STEPS + pair * 4;
         set_groups(panel->step + at, w[0].step, w[1].step, n_group, a->scale);
         set_groups(panel->lift + at, w[0].step, w[1].step, n_group, -COUNT_ZERO);
-        panel->lifted &= fit_for_lift(w[0].step, n_group) & fit_for_lift(w[1].step, n_group);
+        panel->lifted =
+            panel->lifted && fit_for_lift(w[0].step, n_group) && fit_for_lift(w[1].step, n_group);
         if (kind == DG_Q_LEAST || kind == DG_Q_HALVES_LEAST)
             set_groups(panel->least + at, w[0].least, w[1].least, n_group, a->scale);
     }
