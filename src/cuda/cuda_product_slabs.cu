@@ -42,48 +42,36 @@ static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, 
     return at;
 }
 
-/* ---- copies, by one warp: the pieces of a stage are its lanes', since one after the other they
- * would take longer to begin than small tiles to multiply ---- */
+/* ---- copies, by one thread ---- */
 
-/* What a lane copies of every stage: rows of weights that lie together in a slab; or a box of x; or
- * nothing. */
-template <class T> struct slab_lane {
-    const unsigned char *w; /* NULL: not weights */
-    int slab, first, bytes; /* the stage's slab of k, and where in it */
-    bool x;
-};
-
-/* Slabs behind the last are computed as the last: their rows are not stored, and of k there is
- * nothing but zeros in x. */
+/* One slab of k, in rows of weights that lie together: at most those of a slab. Slabs behind the
+ * last are computed as the last: their rows are not stored, and of k there is nothing but zeros in
+ * x. */
 template <class T>
-static __device__ __forceinline__ slab_lane<T> lane_of(const slab_job &job, const slab_place &at)
+static __device__ __forceinline__ void copy_slab(unsigned char *to, const slab_job &job,
+                                                 const slab_place &at, int chunk, uint64_t *full)
 {
-    int rows = job.gated && T::N / 2 % SLAB_ROWS ? SLAB_ROWS / 2 : SLAB_ROWS, pieces = T::N / rows,
-        lane = (int)threadIdx.x % 32;
-    slab_lane<T> mine = {NULL, lane / pieces, lane % pieces * rows, rows * SLAB_ROW_BYTES, false};
-    if (mine.slab >= T::KS) {
-        mine.slab = lane - T::KS * pieces;
-        mine.x = mine.slab < T::KS;
-        return mine;
+    int rows = job.gated && T::N / 2 % SLAB_ROWS ? SLAB_ROWS / 2 : SLAB_ROWS;
+    for (int first = 0; first < T::N; first += rows) {
+        bool up = job.gated && first >= T::N / 2;
+        const slab_part &part = job.part[up ? 1 : at.part];
+        int out = at.first_out + first - (up ? T::N / 2 : 0),
+            slab = min(out / SLAB_ROWS, slab_count(part.n_out) - 1);
+        const unsigned char *from =
+            part.w +
+            ((size_t)slab * (size_t)job.n_chunk + (size_t)min(chunk, job.n_chunk - 1)) *
+                SLAB_BYTES +
+            (size_t)(out % SLAB_ROWS * SLAB_ROW_BYTES);
+        dg_bulk_g2s(to + first * SLAB_ROW_BYTES, from, (uint32_t)(rows * SLAB_ROW_BYTES), full);
     }
-    bool up = job.gated && mine.first >= T::N / 2;
-    const slab_part &part = job.part[up ? 1 : at.part];
-    int out = at.first_out + mine.first - (up ? T::N / 2 : 0),
-        slab = min(out / SLAB_ROWS, slab_count(part.n_out) - 1);
-    mine.w = part.w + (size_t)slab * (size_t)job.n_chunk * SLAB_BYTES +
-             (size_t)(out % SLAB_ROWS * SLAB_ROW_BYTES);
-    return mine;
 }
 
 template <class T>
 static __device__ __forceinline__ void copy_weights(const slab_ring<T> &ring, const slab_job &job,
-                                                    const slab_lane<T> &mine, int stage, int step)
+                                                    const slab_place &at, int stage, int step)
 {
-    if (mine.w)
-        dg_bulk_g2s(ring.w(stage, mine.slab) + mine.first * SLAB_ROW_BYTES,
-                    mine.w +
-                        (size_t)min(step * T::KS + mine.slab, job.n_chunk - 1) * (size_t)SLAB_BYTES,
-                    (uint32_t)mine.bytes, ring.full(stage));
+    for (int i = 0; i < T::KS; i++)
+        copy_slab<T>(ring.w(stage, i), job, at, step * T::KS + i, ring.full(stage));
 }
 
 /* Weights do not depend on the kernel before: the first stages' are on their way before it has
@@ -92,34 +80,26 @@ template <class T>
 static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, const slab_job &job,
                                                   const dg_tensor_map &x)
 {
-    slab_lane<T> mine = lane_of<T>(job, slab_place_of<T>(job, (int)blockIdx.x));
+    slab_place at = slab_place_of<T>(job, (int)blockIdx.x);
     int n_step = (job.n_chunk + T::KS - 1) / T::KS, ahead = min((int)T::STAGES, n_step);
     slab_turn turn = {0, 0};
-    bool first = threadIdx.x % 32 == 0;
-    if (first)
-        dg_tensor_prefetch(x);
+    dg_tensor_prefetch(x);
     for (int c = 0; c < ahead; c++) {
-        if (first)
-            dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
-        __syncwarp();
-        copy_weights(ring, job, mine, c, c);
+        dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
+        copy_weights(ring, job, at, c, c);
     }
     dg_grid_wait();
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
-        slab_place at = slab_place_of<T>(job, tile);
-        mine = lane_of<T>(job, at);
+        at = slab_place_of<T>(job, tile);
         for (int c = 0; c < n_step; c++) {
             if (ahead > 0) {
                 ahead--;
             } else {
-                if (first)
-                    slab_fill(ring, turn);
-                __syncwarp();
-                copy_weights(ring, job, mine, turn.stage, c);
+                slab_fill(ring, turn);
+                copy_weights(ring, job, at, turn.stage, c);
             }
-            if (mine.x)
-                dg_tensor_g2s(ring.x(turn.stage, mine.slab), x,
-                              (c * T::KS + mine.slab) * SLAB_VALUES, at.first_row,
+            for (int i = 0; i < T::KS; i++)
+                dg_tensor_g2s(ring.x(turn.stage, i), x, (c * T::KS + i) * SLAB_VALUES, at.first_row,
                               ring.full(turn.stage));
             slab_next<T>(turn);
         }
@@ -191,7 +171,8 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
     slab_ring<T> ring = {shared};
     slab_ring_init(ring);
     if (threadIdx.x >= T::CONSUMERS) {
-        copy_tiles(ring, job, x);
+        if (threadIdx.x == T::CONSUMERS)
+            copy_tiles(ring, job, x);
         return;
     }
     dg_grid_wait();
