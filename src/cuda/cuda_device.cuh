@@ -284,14 +284,6 @@ static __device__ __forceinline__ void dg_bulk_g2s(void *shared, const void *glo
 #endif
 }
 
-/* Asks for a piece to be brought into the second-level cache; multiples of 16. */
-static __device__ __forceinline__ void dg_bulk_prefetch(const void *global, uint32_t bytes)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
-#endif
-}
-
 /* ---- rows of 16-bit values that the copy engine cuts into slabs (cuda_slabs.cuh) ---- */
 
 typedef CUtensorMap dg_tensor_map;
@@ -569,12 +561,6 @@ static inline void dg_bulk_g2s(void *shared, const void *global, uint32_t bytes,
                                EMU_WHERE_ARG)
 {
     emu_bulk_g2s(shared, global, bytes, bar, EMU_WHERE);
-}
-/* Reads the ends, so that a sanitizer sees what is not there. */
-static inline void dg_bulk_prefetch(const void *global, uint32_t bytes)
-{
-    const volatile unsigned char *p = (const volatile unsigned char *)global;
-    (void)(p[0] + p[bytes - 1]);
 }
 typedef emu_tensor_map dg_tensor_map;
 static inline cudaError_t dg_tensor_map_init(dg_tensor_map *map, const void *rows, int n_row,

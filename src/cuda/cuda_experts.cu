@@ -173,17 +173,6 @@ static int piece_rows(const dg_cuda_experts_args *a)
     return in_long_pieces(a->n_row * a->n_used, a->gate) ? 2 * DG_PIECE_ROWS : DG_PIECE_ROWS;
 }
 
-/* As much as stays in the cache beside what is computed meanwhile, where nearly every expert has
- * rows. */
-extern "C" int dg_cuda_experts_ahead(const dg_cuda_matrix *gate, int n_pair)
-{
-    const size_t most = (size_t)24 << 20;
-    if (gate->type == DG_F32 || n_pair < 8 * gate->n_mat || !dg_cuda_has_groups())
-        return 0;
-    size_t each = 2 * dg_cuda_pack_gated_bytes(gate->type, gate->n_out, gate->n_in);
-    return (int)min(most / each, (size_t)gate->n_mat);
-}
-
 /* Rows of x as bytes for weights of four bits. */
 static dg_byte_blocks x_groups(const dg_cuda_experts_args *a, const experts_scratch &s)
 {
@@ -205,7 +194,6 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.n_used = a->n_used;
     job.n_expert = a->gate->n_mat;
     job.piece_rows = piece_rows(a);
-    job.n_first = dg_cuda_experts_ahead(a->gate, job.n_pair);
     job.start = s.start;
     job.row = s.row;
     job.place = s.place;

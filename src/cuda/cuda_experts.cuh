@@ -21,11 +21,10 @@ typedef struct dg_sort_job {
     const int32_t *expert; /* of a pair */
     int n_pair, n_used, n_expert;
     int piece_rows;         /* at most, a multiple of 8 */
-    int n_first;            /* experts whose pieces come first, whatever they have */
     int32_t *start;         /* [n_expert + 1], places of an expert's pairs */
     int32_t *row;           /* [n_pair]: the row at a place */
     int32_t *place;         /* [n_pair]: where a pair went */
-    dg_expert_piece *piece; /* the first experts', then those of experts with most rows first */
+    dg_expert_piece *piece; /* those of experts with most rows first */
     int32_t *n_piece;
     int32_t *counter;     /* [DG_PIECE_COUNTERS], set to zero */
     dg_expert_tile *tile; /* [n_tile]: experts' rows in tiles, the rest of them empty */

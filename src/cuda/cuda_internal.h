@@ -104,8 +104,7 @@ typedef struct dg_cuda {
     dg_cuda_join_args joined;
     dg_cuda_choices choices; /* of the experts' rows that join() sums */
     const float *experts_x;  /* rows of x whose norm for the experts has been made, or NULL */
-    const dg_cuda_matrix *ahead[2]; /* gate and up of the experts that follow */
-    bool routed_aside;              /* the router of these rows is on the side stream */
+    bool routed_aside;       /* the router of these rows is on the side stream */
     dg_cuda_shape shape;
     bool replay, capture;
     dg_cuda_graph graph[DG_CUDA_GRAPHS];

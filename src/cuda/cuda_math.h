@@ -162,11 +162,6 @@ typedef struct dg_cuda_experts_args {
 size_t dg_cuda_experts_bytes(int max_row, int n_used, int n_expert, int n_embd, int n_ff_expert);
 cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_experts_args *a);
 
-/* How many experts, the first ones, are best fetched into the second-level cache while something
- * else is computed, gate and up; they are then the first to be read. n_pair: of rows and choices.
- */
-int dg_cuda_experts_ahead(const dg_cuda_matrix *gate, int n_pair);
-
 /* What the experts need of x and the routes, into scratch: neither weights nor y are touched. */
 cudaError_t dg_cuda_experts_sort(cudaStream_t stream, const dg_cuda_experts_args *a);
 
@@ -240,10 +235,6 @@ typedef struct dg_cuda_route_args {
     float eps;
     void *scratch;       /* dg_cuda_route_bytes() */
     bool follows_stream; /* it is the first on its stream behind another's work */
-    struct {
-        const void *data; /* what is to be in the second-level cache soon; NULL: nothing */
-        size_t bytes;
-    } ahead[2];
 } dg_cuda_route_args;
 size_t dg_cuda_route_bytes(int max_row, int n, int n_expert);
 cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a);

@@ -114,28 +114,12 @@ template <int STEP> static __device__ __forceinline__ void route_await(void)
     __syncthreads();
 }
 
-/* What others will read, in pieces for the threads of all blocks. */
-static __device__ __forceinline__ void fetch_ahead(const dg_cuda_route_args &a)
-{
-    enum { PIECE = 16 << 10 };
-    size_t n_block = (size_t)gridDim.x * gridDim.y * gridDim.z,
-           block = ((size_t)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-    for (int i = 0; i < 2; i++) {
-        size_t bytes = a.ahead[i].data ? a.ahead[i].bytes : 0;
-        size_t at = (block + threadIdx.x * n_block) * PIECE;
-        for (; at < bytes; at += ROUTE_THREAD * n_block * PIECE)
-            dg_bulk_prefetch((const unsigned char *)a.ahead[i].data + at,
-                             (uint32_t)min((size_t)PIECE, bytes - at));
-    }
-}
-
 static __global__ void __launch_bounds__(ROUTE_THREAD) route_products(dg_cuda_route_args a)
 {
     DG_SHARED(shared);
     float *kept = (float *)shared, acc[2][2][4] = {}, squares = 0;
     dg_grid_wait();
     dg_grid_launch_next();
-    fetch_ahead(a);
     int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
     int first_row = (int)blockIdx.x * ROUTE_ROWS, first_expert = (int)blockIdx.y * ROUTE_EXPERTS;
     int begin = (int)blockIdx.z * ROUTE_PART;

@@ -83,25 +83,16 @@ struct expert_place {
     int first, tiles, pieces, all_pieces;
 };
 
-/* Whether the pieces of expert e come before another's. */
-static __device__ __forceinline__ bool comes_before(const dg_sort_job &job, const int *count, int e,
-                                                    int other)
-{
-    bool first = e < job.n_first, other_first = other < job.n_first;
-    if (first != other_first)
-        return first;
-    return count[e] > count[other] || (count[e] == count[other] && e < other);
-}
-
 static __device__ inline expert_place find_place(const dg_sort_job &job, const int *count,
                                                  int expert)
 {
     expert_place sum = {0, 0, 0, 0}, place;
+    int n = count[expert];
     for (int e = (int)threadIdx.x; e < job.n_expert; e += SORT_THREADS) {
         int pieces = pieces_of(count[e], job.piece_rows);
         sum.first += e < expert ? count[e] : 0;
         sum.tiles += e < expert ? tiles_of(count[e]) : 0;
-        sum.pieces += comes_before(job, count, e, expert) ? pieces : 0;
+        sum.pieces += count[e] > n || (count[e] == n && e < expert) ? pieces : 0;
         sum.all_pieces += pieces;
     }
     block_scan(sum.first, &place.first);

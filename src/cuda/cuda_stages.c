@@ -269,8 +269,6 @@ void dg_cuda_dense_stage(dg_backend *be, const dg_dense_args *a)
     cu->dense_norm = a->w->post_norm;
     norms(cu, a->x + first, n, next);
     cu->experts_x = a->x + first;
-    cu->ahead[0] = dg_cuda_matrix_of(&a->experts->gate);
-    cu->ahead[1] = dg_cuda_matrix_of(&a->experts->up);
     if (!cu->batch->watched)
         dg_cuda_failed(cu, cudaEventRecord(cu->parted, cu->stream), "the dense branch");
     mlp(cu, a->out + first, a->w, next[0].out, n);
@@ -302,12 +300,6 @@ void dg_cuda_route_stage(dg_backend *be, const dg_route_args *a)
                                .eps = cu->plan.rms_eps,
                                .scratch = cu->router,
                                .follows_stream = cu->routed_aside};
-    for (int i = 0; cu->routed_aside && i < 2; i++) {
-        const dg_cuda_matrix *m = cu->ahead[i];
-        args.ahead[i].data = m->data;
-        args.ahead[i].bytes = dg_cuda_pack_gated_bytes(m->type, m->n_out, m->n_in) *
-                              (size_t)dg_cuda_experts_ahead(m, args.n_row * args.n_used);
-    }
     dg_cuda_failed(cu, dg_cuda_route(cu->routed_aside ? cu->side : cu->stream, &args),
                    "the router");
 }
