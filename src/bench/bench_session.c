@@ -141,11 +141,12 @@ static dgemma_status fill(dg_bench_session *s, dg_kv_seq *seq, dgemma_error *err
 /* Room for the sequences, for the source and for a prompt. */
 static dgemma_status make_room(dg_bench_session *s, int rows, dgemma_error *err)
 {
-    int step = dg_max(FILL_STEP, rows);
+    /* a pass's rows are shared by the sequences; a prompt may have them all */
+    int step = dg_max(FILL_STEP, rows / s->batch), chunk = dg_max(FILL_STEP, rows);
     size_t need =
         dg_kv_bytes_for(s->kv, s->context + DG_BENCH_CANVASES * s->cfg->canvas_length, step);
     need = (size_t)s->batch * need + dg_kv_bytes_for(s->kv, DG_PAGE, DG_PAGE) +
-           dg_kv_bytes_for(s->kv, dg_max(s->prompt, DG_PAGE), step);
+           dg_kv_bytes_for(s->kv, dg_max(s->prompt, DG_PAGE), chunk);
     if (need <= s->kv_limit)
         return DGEMMA_OK;
     dg_kv_seq_clear(s->kv, &s->source);

@@ -127,6 +127,24 @@ static void open_tiny(dg_bench_model *m, dg_bench_session *s)
     ck_assert(s->is_cpu && s->n_thread == 1);
 }
 
+/* Rows of a pass are shared: a sequence of many has no more room than one alone. */
+START_TEST(room_of_many)
+{
+    enum { MANY = 64 };
+    dg_bench_model m;
+    dg_bench_session s;
+    dgemma_error err = {0};
+    open_tiny(&m, &s);
+    ck_assert_msg(!dg_bench_place(&s, 1024, 1, 64, &err), "%s", err.msg);
+    size_t one = s.kv_limit;
+    ck_assert_msg(!dg_bench_place(&s, 1024, MANY, MANY * 64, &err), "%s", err.msg);
+    ck_assert_uint_gt(s.kv_limit, one);
+    ck_assert_uint_le(s.kv_limit, (MANY + 2) * one);
+    dg_bench_session_close(&s);
+    dg_bench_model_close(&m);
+}
+END_TEST
+
 /* A filled context has as many tokens as it should, and its pages hold what encoded ones hold. */
 START_TEST(contexts_are_filled)
 {
@@ -395,6 +413,7 @@ Suite *bench_suite(void)
     tcase_add_test(c, memory_of_this_process);
     suite_add_tcase(s, c);
     c = tcase_create("session");
+    tcase_add_test(c, room_of_many);
     tcase_add_test(c, contexts_are_filled);
     tcase_add_test(c, stages_are_timed);
     suite_add_tcase(s, c);
