@@ -71,9 +71,10 @@ template <int NT_MAX, int NT> struct byte_unit<format_int4, NT_MAX, NT> {
     }
 };
 
-/* Units of k in a stage: 128 values, or the 256 of a long block. With 64 Q8_0 took 28 % longer. */
+/* Units of k in a stage: 128 values, or the 256 of a long block. With 64 Q8_0 took 28 % longer;
+ * with 256 a step of four bits takes 9.9 ms instead of 10.8, Q5_0's down as long as before. */
 template <class F> struct stream_stage {
-    static constexpr int UNITS = F::UNIT == 64 ? 2 : 1;
+    static constexpr int UNITS = F::UNIT != 64 ? 1 : F::BLOCK == DG_INT4_VALUES ? 4 : 2;
     static constexpr int K16 = UNITS * stream_row<F>::UNIT_BYTES / 16; /* pieces of a row of x */
 };
 
