@@ -354,6 +354,126 @@ START_TEST(options_of_scheduling_are_checked)
 }
 END_TEST
 
+/* ---- counters ---- */
+
+/* What the engine counted since `before` is what the request says of itself. */
+static void assert_counted(const dgemma_engine *e, const dgemma_engine_counters *before,
+                           const dgemma_stats *stats)
+{
+    dgemma_engine_counters c;
+    dgemma_engine_count(e, &c);
+    ck_assert_int_eq(c.n_running, 0);
+    ck_assert_uint_eq(c.n_requests - before->n_requests, 1);
+    ck_assert_uint_eq(c.n_ended[stats->end] - before->n_ended[stats->end], 1);
+    ck_assert_uint_eq(c.n_prompt_tokens - before->n_prompt_tokens, (unsigned)stats->n_prompt);
+    ck_assert_uint_eq(c.n_prompt_cached - before->n_prompt_cached,
+                      (unsigned)stats->n_prompt_cached);
+    ck_assert_uint_eq(c.n_output_tokens - before->n_output_tokens, (unsigned)stats->n_output);
+    ck_assert_uint_eq(c.n_blocks - before->n_blocks, (unsigned)stats->n_blocks);
+    ck_assert_uint_eq(c.n_converged - before->n_converged, (unsigned)stats->n_converged);
+    ck_assert_uint_eq(c.n_steps - before->n_steps, (unsigned)stats->n_steps);
+}
+
+static bool stop_at(void *user, const dgemma_step *step)
+{
+    int *left = user;
+    (void)step;
+    return --*left > 0;
+}
+
+START_TEST(counters_agree_with_answers)
+{
+    dgemma_engine *e = open_for(2);
+    static const int32_t prompt[] = {2, 10, 20, 30, 40, 50, 60};
+    static record rec;
+    int n_converged = 0;
+    for (int i = 0; i < 8; i++) {
+        dgemma_request_options opt = dgemma_request_defaults(e);
+        dgemma_engine_counters before;
+        opt.tokens = prompt;
+        opt.n_tokens = sizeof prompt / sizeof *prompt;
+        opt.max_tokens = 40;
+        opt.seed = (uint64_t)i % 4;
+        dgemma_engine_count(e, &before);
+        record_listen(record_submit(e, &opt), &rec);
+        assert_counted(e, &before, &rec.stats);
+        n_converged += rec.stats.n_converged;
+        record_clear(&rec);
+    }
+    ck_assert_int_gt(n_converged, 0);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* Stopped in the middle of a block whose beginning has settled and was sent. */
+START_TEST(what_was_sent_of_a_block_counts)
+{
+    dgemma_engine_options eo = dg_test_engine_defaults();
+    dgemma_engine *e = NULL;
+    static record rec;
+    int n_cut = 0;
+    eo.model_path = "models/pocket/pocket.gguf";
+    ck_assert_int_eq(dgemma_engine_open(&e, &eo, NULL), DGEMMA_OK);
+    for (int step = 3; step <= 9; step += 3) {
+        dgemma_request_options opt = dgemma_request_defaults(e);
+        dgemma_engine_counters before;
+        int left = step;
+        opt.chat_prompt = "Tell me a short story about a fox.";
+        opt.seed = 1;
+        opt.settled_steps = 1;
+        opt.on_step = stop_at;
+        opt.step_user = &left;
+        dgemma_engine_count(e, &before);
+        record_listen(record_submit(e, &opt), &rec);
+        ck_assert_int_eq(rec.stats.end, DGEMMA_END_CANCELLED);
+        assert_counted(e, &before, &rec.stats);
+        n_cut += rec.stats.n_output > 0;
+        record_clear(&rec);
+    }
+    ck_assert_int_gt(n_cut, 0);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* Whether an engine with so much for keys and values takes the request. */
+static bool takes(size_t kv_bytes, const dgemma_request_options *opt)
+{
+    dgemma_engine_options eo = dg_test_engine_defaults();
+    dgemma_engine *e = NULL;
+    dgemma_request *r = NULL;
+    dgemma_error err = {0};
+    eo.model_path = model_path;
+    eo.kv_bytes = kv_bytes;
+    bool taken = !dgemma_engine_open(&e, &eo, &err) && !dgemma_request_submit(&r, e, opt, &err);
+    dgemma_request_free(r);
+    dgemma_engine_close(e);
+    return taken;
+}
+
+/* Keys and values lie in pages: what a request needs at least is a whole number of them, and with
+ * just that much it is taken. */
+START_TEST(what_just_fits_is_taken)
+{
+    dgemma_engine *e = open_for(1);
+    dgemma_model_info info;
+    dgemma_engine_info(e, &info);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    static int32_t prompt[1000];
+    opt.tokens = prompt;
+    opt.n_tokens = 1000;
+    opt.max_tokens = 20;
+    dgemma_engine_close(e);
+    size_t refused = 0, taken = info.kv_bytes_full;
+    ck_assert(takes(taken, &opt));
+    while (taken - refused > 1) {
+        size_t middle = refused + (taken - refused) / 2;
+        *(takes(middle, &opt) ? &taken : &refused) = middle;
+    }
+    ck_assert_uint_gt(taken, info.kv_bytes_full / 100);
+    ck_assert_uint_eq(taken % 256, 0);
+}
+END_TEST
+
 Suite *admission_suite(void)
 {
     Suite *s = suite_create("admission");
@@ -365,6 +485,9 @@ Suite *admission_suite(void)
     tcase_add_test(t, memory_is_set_aside_first);
     tcase_add_test(t, features_of_pictures_are_bounded);
     tcase_add_test(t, options_of_scheduling_are_checked);
+    tcase_add_test(t, counters_agree_with_answers);
+    tcase_add_test(t, what_was_sent_of_a_block_counts);
+    tcase_add_test(t, what_just_fits_is_taken);
     suite_add_tcase(s, t);
     return s;
 }
