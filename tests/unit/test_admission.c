@@ -405,6 +405,41 @@ START_TEST(counters_agree_with_answers)
 }
 END_TEST
 
+static bool take_long(void *user, const dgemma_step *step)
+{
+    (void)user;
+    (void)step;
+    nap(0.006);
+    return true;
+}
+
+START_TEST(turns_are_sorted_by_how_long_they_take)
+{
+    enum { UP_TO_4_MS = 2 };
+    dgemma_engine *e = open_for(1);
+    static record rec;
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    static const int32_t prompt[] = {2, 10, 20};
+    opt.tokens = prompt;
+    opt.n_tokens = 3;
+    opt.max_tokens = 10;
+    opt.on_step = take_long;
+    record_listen(record_submit(e, &opt), &rec);
+    dgemma_engine_counters c;
+    uint64_t n_long = 0;
+    do { /* the last turn is counted when it ends, behind the answer */
+        dgemma_engine_count(e, &c);
+        n_long = 0;
+        for (size_t i = UP_TO_4_MS + 1; i < sizeof c.n_turns / sizeof *c.n_turns; i++)
+            n_long += c.n_turns[i];
+    } while (c.n_passes < (uint64_t)rec.stats.n_steps);
+    ck_assert_uint_ge(n_long, (unsigned)rec.stats.n_steps);
+    ck_assert(c.busy_seconds >= 0.006 * rec.stats.n_steps);
+    record_clear(&rec);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 /* Stopped in the middle of a block whose beginning has settled and was sent. */
 START_TEST(what_was_sent_of_a_block_counts)
 {
@@ -486,6 +521,7 @@ Suite *admission_suite(void)
     tcase_add_test(t, features_of_pictures_are_bounded);
     tcase_add_test(t, options_of_scheduling_are_checked);
     tcase_add_test(t, counters_agree_with_answers);
+    tcase_add_test(t, turns_are_sorted_by_how_long_they_take);
     tcase_add_test(t, what_was_sent_of_a_block_counts);
     tcase_add_test(t, what_just_fits_is_taken);
     suite_add_tcase(s, t);
