@@ -586,16 +586,18 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
         unsigned char *shared = memory + (1024 - (uintptr_t)memory % 1024) % 1024;
         line_tile &t = *(line_tile *)(shared + T::TILE);
         group_ring *ring = (group_ring *)(shared + T::BARS);
-        dg_grid_wait();
         int group = a.kv.n_head / a.kv.n_kv_head, kv_head = (int)blockIdx.y,
             warp = (int)threadIdx.x / 32;
         if (warp == T::CONSUMERS / 32) {
-            /* the last tiles, which see the most keys, begin first */
+            /* what is to be done came from the host, no kernel writes it; the last tiles, which see
+             * the most keys, begin first */
             find_tile(a, group, T::LINES, (int)(gridDim.x - 1 - blockIdx.x), &t);
             find_spans(a, group, T::LINES, (int2 *)(shared + T::SPAN), &t);
         }
         if (threadIdx.x == 0)
             make_ring<T>(ring);
+        dg_grid_wait();
+        dg_grid_launch_next();
         __syncthreads();
         int n_turn = count_turns<T>(t), n_part = count_parts<T>(a, t, n_turn);
         if (t.n_line == 0 || n_turn == 0 || (int)blockIdx.z >= n_part)
