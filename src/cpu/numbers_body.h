@@ -299,4 +299,24 @@ DG_NUMBER_TYPES(DG_NUMBERS)
     }
 #define DG_PACK_ENTRY(type, name, values, bytes, kind, low, most) [DG_##type] = pack_##name,
 
+/* gemm(), over multiply(args, kind) with a constant kind. */
+#define DG_GEMM_OF_KINDS(multiply)                                                                 \
+    static void gemm(const dg_qgemm_args *a)                                                       \
+    {                                                                                              \
+        switch (a->panel->kind) {                                                                  \
+        case DG_Q_PLAIN:                                                                           \
+            multiply(a, DG_Q_PLAIN);                                                               \
+            break;                                                                                 \
+        case DG_Q_LEAST:                                                                           \
+            multiply(a, DG_Q_LEAST);                                                               \
+            break;                                                                                 \
+        case DG_Q_HALVES:                                                                          \
+            multiply(a, DG_Q_HALVES);                                                              \
+            break;                                                                                 \
+        case DG_Q_HALVES_LEAST:                                                                    \
+            multiply(a, DG_Q_HALVES_LEAST);                                                        \
+            break;                                                                                 \
+        }                                                                                          \
+    }
+
 #endif

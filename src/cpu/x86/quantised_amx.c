@@ -7,7 +7,7 @@
  * weights take turns in a panel, two rows of each, so that both right sides are the same memory:
  *     n   [eight of 256] two rows of zeros, two of weights; then two of zeros
  * The sums of a block, or of half of one where groups have sixteen values, go through memory to
- * where they are scaled. */
+ * where they are scaled, while tiles sum the blocks behind it. */
 #include <string.h>
 #include "base/common.h"
 #include "cpu/quantised.h"
@@ -21,11 +21,22 @@
 #include "cpu/x86/pack_avx512.h"
 
 enum {
-    PAIRS = 16,       /* of rows in a tile */
-    PIECES = 8,       /* groups of values whose sums are kept at a time */
-    SCALED_PAIRS = 4, /* that are scaled together */
-    SCALED_ROWS = 2 * SCALED_PAIRS
+    PAIRS = 16, /* of rows in a tile */
+    SLOTS = 4,  /* groups that are on their way: tiles 0 to 3 */
+    ROUND = 4   /* rows that are scaled are a multiple of it */
 };
+
+/* Hides from the compiler where a pointer came from: it would keep sixteen sums of pointer and
+ * stride in memory and load them, and loads are what there are most of. */
+#if defined(__GNUC__) && !defined(DG_PLAIN_LANES)
+#define STEP_ON(p, by)                                                                             \
+    do {                                                                                           \
+        (p) += (by);                                                                               \
+        __asm__("" : "+r"(p));                                                                     \
+    } while (0)
+#else
+#define STEP_ON(p, by) ((p) += (by))
+#endif
 
 /* ---- weights ---- */
 
@@ -42,193 +53,184 @@ DG_NUMBER_TYPES(DG_PACK)
 
 /* ---- sums ---- */
 
-/* [group][which row of a pair][pair][column] */
-typedef struct piece_sums {
-    _Alignas(64) int32_t at[PIECES][2][PAIRS][DG_QCOLS];
-} piece_sums;
+/* Even or odd rows of up to sixteen pairs, and what they meet. */
+typedef struct lines {
+    const dg_qpair *x; /* the first pair's first block */
+    size_t stride;     /* bytes from pair to pair */
+    const uint8_t *n;  /* the panel's numbers, with zeros over the rows that are not these */
+    const float *step, *least;
+    int which;   /* rows of a pair */
+    int n_pair;  /* as many as tiles_begin was told */
+    int n_group; /* along k */
+    bool more;   /* sixteen pairs stand behind these sixteen */
+    float *to[PAIRS];
+} lines;
 
-/* Where a group's values lie in a block of x, and its weights in the panel. */
-INLINE const int8_t *left_of(const dg_qpair *x, int group, const bool halves)
+typedef struct slots {
+    _Alignas(64) int32_t sum[SLOTS][PAIRS][DG_QCOLS];
+} slots;
+
+/* Where a group's values lie in x, and its weights in the panel. */
+INLINE const int8_t *left_of(const lines *l, int group, const bool halves)
 {
-    return halves ? x[group / 2].n[2 * (group % 2)][0] : x[group].n[0][0];
+    return halves ? l->x[group / 2].n[2 * (group % 2)][0] : l->x[group].n[0][0];
 }
 
-INLINE const uint8_t *right_of(const dg_qpanel *p, int group, const bool halves)
+INLINE const uint8_t *right_of(const lines *l, int group, const bool halves)
 {
-    return p->n + 64 * (halves ? 8 : 16) * group;
+    return l->n + 64 * (halves ? 8 : 16) * group;
 }
 
-/* Asks for part of a block of the sixteen pairs behind those at x: rows lie far apart, in memory
- * that other cores wrote. */
-INLINE void fetch_pairs(const dg_qgemm_args *a, const dg_qpair *x, int block)
-{
-    for (int i = PAIRS; i < 2 * PAIRS; i++) {
-        const dg_qpair *next = x + (size_t)i * a->ldx + block;
-        __builtin_prefetch(next->n);
-        __builtin_prefetch(next->step);
-    }
-}
+/* Tile `slot` = the sums of a group, if there is such a group; a macro, since instructions name
+ * their tiles. */
+#define SUM_GROUP(slot, left, right, group)                                                        \
+    do {                                                                                           \
+        if ((group) < l->n_group) {                                                                \
+            tile_zero(slot);                                                                       \
+            tile_load(left, left_of(l, group, halves), l->stride);                                 \
+            tile_load(right, right_of(l, group, halves), 64);                                      \
+            tile_dot(slot, left, right);                                                           \
+        }                                                                                          \
+    } while (0)
 
-/* Sums of groups [first, first + count) of the pairs from x on, as many as tiles_begin was told;
- * `more`: there are pairs behind them. */
-INLINE void sum_groups(piece_sums *s, const dg_qgemm_args *a, const dg_qpair *x, int first,
-                       int count, const bool halves, bool more)
+/* Asks for a block of the pairs behind these: rows lie far apart, in memory that other cores wrote.
+ * Even rows come first, so odd ones find everything there. */
+INLINE void fetch_pairs(const lines *l, int block)
 {
-    const size_t stride = a->ldx * sizeof *x;
-    for (int i = 0; i < count; i += 2) {
-        const uint8_t *w = right_of(a->panel, first + i, halves);
-        for (int k = i; more && k < dg_min(i + 2, count) && (!halves || k == i); k++)
-            fetch_pairs(a, x, halves ? (first + k) / 2 : first + k);
-        tile_zero(0);
-        tile_zero(1);
-        tile_load(4, left_of(x, first + i, halves), stride);
-        tile_load(6, w + 128, 64);
-        tile_dot(0, 4, 6);
-        tile_load(7, w, 64);
-        tile_dot(1, 4, 7);
-        if (i + 1 < count) {
-            w = right_of(a->panel, first + i + 1, halves);
-            tile_zero(2);
-            tile_zero(3);
-            tile_load(5, left_of(x, first + i + 1, halves), stride);
-            tile_load(6, w + 128, 64);
-            tile_dot(2, 5, 6);
-            tile_load(7, w, 64);
-            tile_dot(3, 5, 7);
-        }
-        tile_store(0, s->at[i][0], 64);
-        tile_store(1, s->at[i][1], 64);
-        if (i + 1 < count) {
-            tile_store(2, s->at[i + 1][0], 64);
-            tile_store(3, s->at[i + 1][1], 64);
-        }
+    const char *next = (const char *)(l->x + block) + PAIRS * l->stride;
+    for (int i = 0; i < PAIRS; i++, next += l->stride) {
+        __builtin_prefetch(next);
+        __builtin_prefetch(next + sizeof(int8_t[64]));
     }
 }
 
 /* ---- scaling ---- */
 
-/* Part of what sum_groups has summed: `pairs` pairs from `pair` on, the first with blocks at x. */
-typedef struct part {
-    const piece_sums *s;
-    const dg_qpair *x;
-    int pair, first, count; /* groups */
-    float *to[SCALED_ROWS]; /* results, NULL for a row that nobody asked for */
-} part;
-
-INLINE f16v sum_at(const part *p, int group, int r)
+/* Adds the sums of a group, or of both groups of a block, to `rows` results. */
+INLINE void scale(f16v y[PAIRS], const lines *l, const slots *s, int slot, int group,
+                  const dg_qkind kind, const int rows)
 {
-    return f16v_of_i32(v64_load(p->s->at[group - p->first][r % 2][p->pair + r / 2]));
-}
-
-INLINE void take_least(f16v y[SCALED_ROWS], const float *least, const dg_qpair *const x[],
-                       const dg_qkind kind, const int rows)
-{
+    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
+    const float *step = l->step + group * DG_QCOLS, *least = l->least + group * DG_QCOLS;
+    const char *at = (const char *)(l->x + (halves ? group / 2 : group));
     UNROLL
     for (int r = 0; r < rows; r++) {
+        const dg_qpair *x = (const dg_qpair *)at;
+        f16v t = f16v_mul(f16v_of_i32(v64_load(s->sum[slot][r])), f16v_load(step));
+        if (halves)
+            t = f16v_fma(f16v_of_i32(v64_load(s->sum[slot + 1][r])), f16v_load(step + DG_QCOLS), t);
+        y[r] = f16v_fma(t, f16v_set(x->step[l->which][0]), y[r]);
         if (kind == DG_Q_LEAST)
-            y[r] = f16v_fnma(f16v_load(least), f16v_set(x[r / 2]->sum[r % 2][0]), y[r]);
+            y[r] = f16v_fnma(f16v_load(least), f16v_set(x->sum[l->which][0]), y[r]);
         for (int h = 0; h < 2 && kind == DG_Q_HALVES_LEAST; h++)
-            y[r] = f16v_fnma(f16v_load(least + h * DG_QCOLS),
-                             f16v_set(x[r / 2]->half_sum[r % 2][h]), y[r]);
+            y[r] = f16v_fnma(f16v_load(least + h * DG_QCOLS), f16v_set(x->half_sum[l->which][h]),
+                             y[r]);
+        STEP_ON(at, r + 1 <= rows - ROUND || r + 1 < l->n_pair ? l->stride : 0);
     }
 }
 
-/* Adds the groups' sums, scaled, to the results; `pairs` is a constant at every call. */
-INLINE void scale_groups(const dg_qgemm_args *a, const part *p, const dg_qkind kind,
-                         const int pairs)
+/* Two slots, which hold two groups from `group` on. */
+INLINE void scale_two(f16v y[PAIRS], const lines *l, const slots *s, int slot, int group,
+                      const dg_qkind kind, const int rows)
 {
-    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST, add = a->add || p->first;
-    const int per_block = halves ? 2 : 1, rows = 2 * pairs;
-    const dg_qpair *x[SCALED_PAIRS];
-    f16v y[SCALED_ROWS];
-    UNROLL
-    for (int i = 0; i < pairs; i++)
-        x[i] = p->x + (size_t)i * a->ldx + p->first / per_block;
-    UNROLL
-    for (int r = 0; r < rows; r++)
-        y[r] = add && p->to[r] ? f16v_load_first(p->to[r], a->n_col) : f16v_zero();
-
-    for (int g = p->first; g < p->first + p->count; g += per_block) {
-        const float *step = a->panel->step + g * DG_QCOLS;
-        UNROLL
-        for (int r = 0; r < rows; r++) {
-            f16v t = f16v_mul(sum_at(p, g, r), f16v_load(step));
-            if (halves)
-                t = f16v_fma(sum_at(p, g + 1, r), f16v_load(step + DG_QCOLS), t);
-            y[r] = f16v_fma(t, f16v_set(x[r / 2]->step[r % 2][0]), y[r]);
-        }
-        take_least(y, a->panel->least + g * DG_QCOLS, x, kind, rows);
-        UNROLL
-        for (int i = 0; i < pairs; i++)
-            x[i]++;
-    }
-    UNROLL
-    for (int r = 0; r < rows; r++)
-        if (p->to[r])
-            f16v_store_first(p->to[r], y[r], a->n_col);
+    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
+    if (l->more)
+        fetch_pairs(l, halves ? group / 2 : group);
+    scale(y, l, s, slot, group, kind, rows);
+    if (halves || group + 1 >= l->n_group)
+        return;
+    if (l->more)
+        fetch_pairs(l, group + 1);
+    scale(y, l, s, slot + 1, group + 1, kind, rows);
 }
 
 /* ---- the product ---- */
 
-/* The groups of s, for pairs [pair, pair + n_pair) of the rows. */
-INLINE void scale_pairs(const dg_qgemm_args *a, const piece_sums *s, int pair, int n_pair,
-                        int first, int count, const dg_qkind kind)
+/* `rows` results, at least n_pair, a constant at every call. Two groups are summed while the two
+ * before them are scaled. */
+INLINE void multiply(const dg_qgemm_args *a, const lines *l, slots *s, const dg_qkind kind,
+                     const int rows)
 {
-    for (int i = 0; i < n_pair;) {
-        const int pairs = n_pair - i >= SCALED_PAIRS ? SCALED_PAIRS : 1;
-        part p = {.s = s, .x = a->x + (size_t)(pair + i) * a->ldx, .pair = i};
-        p.first = first;
-        p.count = count;
-        for (int r = 0; r < 2 * pairs; r++) {
-            const int row = 2 * (pair + i) + r - a->first_row;
-            p.to[r] = row >= 0 && row < a->n_row ? a->y + (size_t)row * a->ldy : NULL;
-        }
-        if (pairs == SCALED_PAIRS)
-            scale_groups(a, &p, kind, SCALED_PAIRS);
-        else
-            scale_groups(a, &p, kind, 1);
-        i += pairs;
+    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
+    f16v y[PAIRS];
+    SUM_GROUP(0, 4, 6, 0);
+    SUM_GROUP(1, 5, 7, 1);
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        y[r] = a->add ? f16v_load_first(l->to[r], a->n_col) : f16v_zero();
+    for (int g = 0; g < l->n_group; g += SLOTS) {
+        SUM_GROUP(2, 4, 6, g + 2);
+        SUM_GROUP(3, 5, 7, g + 3);
+        tile_store(0, s->sum[0], 64);
+        tile_store(1, s->sum[1], 64);
+        scale_two(y, l, s, 0, g, kind, rows);
+        if (g + 2 >= l->n_group)
+            break;
+        SUM_GROUP(0, 4, 6, g + 4);
+        SUM_GROUP(1, 5, 7, g + 5);
+        tile_store(2, s->sum[2], 64);
+        tile_store(3, s->sum[3], 64);
+        scale_two(y, l, s, 2, g + 2, kind, rows);
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        f16v_store_first(l->to[r], y[r], a->n_col);
+}
+
+INLINE void multiply_lines(const dg_qgemm_args *a, const lines *l, slots *s, const dg_qkind kind)
+{
+    switch (dg_ceil_div(l->n_pair, ROUND)) {
+    case 1:
+        multiply(a, l, s, kind, ROUND);
+        break;
+    case 2:
+        multiply(a, l, s, kind, 2 * ROUND);
+        break;
+    case 3:
+        multiply(a, l, s, kind, 3 * ROUND);
+        break;
+    default:
+        multiply(a, l, s, kind, PAIRS);
+        break;
     }
 }
 
 INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
 {
     const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    const int end = dg_ceil_div(a->first_row + a->n_row, 2),
-              n_group = a->n_block * (halves ? 2 : 1);
-    piece_sums s;
+    const int end = dg_ceil_div(a->first_row + a->n_row, 2);
+    float nobody[DG_QCOLS] = {0}; /* results of rows that were not asked for */
+    slots s;
+    lines l = {
+        .stride = a->ldx * sizeof *a->x,
+        .step = a->panel->step,
+        .least = a->panel->least,
+        .n_group = a->n_block * (halves ? 2 : 1),
+    };
     int shaped = 0;
     for (int pair = a->first_row / 2; pair < end; pair += PAIRS) {
-        const int n_pair = dg_min(PAIRS, end - pair);
-        if (n_pair != shaped)
-            tiles_begin(n_pair, halves ? 32 : 64);
-        shaped = n_pair;
-        for (int g = 0; g < n_group; g += PIECES) {
-            const int count = dg_min(PIECES, n_group - g);
-            sum_groups(&s, a, a->x + (size_t)pair * a->ldx, g, count, halves, pair + PAIRS < end);
-            scale_pairs(a, &s, pair, n_pair, g, count, kind);
+        l.x = a->x + (size_t)pair * a->ldx;
+        l.n_pair = dg_min(PAIRS, end - pair);
+        if (l.n_pair != shaped) {
+            tiles_begin(l.n_pair, halves ? 32 : 64);
+            if (l.n_pair % ROUND)
+                memset(&s, 0, sizeof s); /* rows that no tile stores */
+        }
+        shaped = l.n_pair;
+        for (l.which = 0; l.which < 2; l.which++) {
+            for (int i = 0; i < PAIRS; i++) {
+                const int row = 2 * (pair + i) + l.which - a->first_row;
+                l.to[i] = row >= 0 && row < a->n_row ? a->y + (size_t)row * a->ldy : nobody;
+            }
+            l.n = a->panel->n + (l.which ? 0 : 128);
+            l.more = l.which == 0 && pair + 2 * PAIRS <= end;
+            multiply_lines(a, &l, &s, kind);
         }
     }
     tiles_end();
 }
 
-static void gemm(const dg_qgemm_args *a)
-{
-    switch (a->panel->kind) {
-    case DG_Q_PLAIN:
-        multiply_all(a, DG_Q_PLAIN);
-        break;
-    case DG_Q_LEAST:
-        multiply_all(a, DG_Q_LEAST);
-        break;
-    case DG_Q_HALVES:
-        multiply_all(a, DG_Q_HALVES);
-        break;
-    case DG_Q_HALVES_LEAST:
-        multiply_all(a, DG_Q_HALVES_LEAST);
-        break;
-    }
-}
+DG_GEMM_OF_KINDS(multiply_all)
 
 const dg_qkernels dg_quantised_amx = {
     .quantise = QUANTISE,

@@ -120,23 +120,7 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
         multiply(a, row, kind, 1);
 }
 
-static void gemm(const dg_qgemm_args *a)
-{
-    switch (a->panel->kind) {
-    case DG_Q_PLAIN:
-        multiply_all(a, DG_Q_PLAIN);
-        break;
-    case DG_Q_LEAST:
-        multiply_all(a, DG_Q_LEAST);
-        break;
-    case DG_Q_HALVES:
-        multiply_all(a, DG_Q_HALVES);
-        break;
-    case DG_Q_HALVES_LEAST:
-        multiply_all(a, DG_Q_HALVES_LEAST);
-        break;
-    }
-}
+DG_GEMM_OF_KINDS(multiply_all)
 
 const dg_qkernels dg_quantised_vnni = {
     .quantise = QUANTISE,
