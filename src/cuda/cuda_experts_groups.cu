@@ -17,7 +17,7 @@
 enum {
     SIDE_TILES = 8, /* of each of an item's two sides */
     GROUP_TILES = 4,
-    FILLERS = 128, /* one warp of them where rows lie sorted */
+    FILLERS = 128, /* two warps of them where rows lie sorted */
     MULTIPLIERS = 256,
     GROUP_THREADS = FILLERS + MULTIPLIERS,
     STAGES = 4,
@@ -41,8 +41,7 @@ template <class F> struct group_stage {
 
 struct group_control {
     uint64_t full[STAGES], empty[STAGES];
-    group_item item[STAGES];
-    int next[2];
+    group_item item[STAGES], next[2];
 };
 
 template <class F> struct group_ring {
@@ -93,14 +92,18 @@ static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_jo
     return (wanted_tiles(job) + each - 1) / each;
 }
 
-static __device__ __forceinline__ group_item item_at(const dg_stream_job &job, int number, int each)
+/* Number `number` of all items, or nothing. */
+static __device__ __forceinline__ group_item item_at(const dg_stream_job &job, int number)
 {
-    dg_expert_piece piece = job.piece[number / each];
-    int tiles = wanted_tiles(job), within = number % each;
+    int tiles = wanted_tiles(job), each = items_of_piece(job), within = number % each;
     group_item item = {};
-    item.expert = piece.expert;
-    item.first = piece.first;
-    item.n = piece.n;
+    if (number / each >= __ldcg(job.n_piece))
+        return item;
+    uint4 piece = __ldcg((const uint4 *)(job.piece + number / each));
+    item.expert = (int)piece.x;
+    item.first = (int)piece.y;
+    item.n = (int)piece.z;
+#pragma unroll
     for (int side = 0; side < 2; side++) {
         item.tile[side] = (job.down ? 2 * within + side : within) * SIDE_TILES;
         item.n_tile[side] = max(0, min((int)SIDE_TILES, tiles - item.tile[side]));
@@ -110,33 +113,39 @@ static __device__ __forceinline__ group_item item_at(const dg_stream_job &job, i
 
 /* ---- the warpgroup that fills the ring ---- */
 
-/* What a thread copies of an item: lanes 0 ... 15 of the first warp a tile of weights each, all of
- * them a piece of 16 bytes of rows 16 apart. */
+/* What a thread copies of an item: the first one weights, all of them a piece of 16 bytes of rows
+ * 16 apart. */
 struct fill_source {
-    const unsigned char *w, *x;
+    const unsigned char *w[2], *x;    /* w: the first tile of each side, at the next unit */
+    int room[2];                      /* tiles from there on that lie together */
     uint32_t row[DG_GROUP_ROWS / 16]; /* where they begin, in 16 bytes */
     int n_row;
 };
 
 template <class F>
-static __device__ __forceinline__ void find_source(fill_source &from, const dg_stream_job &job,
-                                                   const group_item &item, int thread)
+static __device__ __forceinline__ void find_weights(fill_source &from, const dg_stream_job &job,
+                                                    const group_item &item)
 {
     constexpr size_t BYTES = packed_unit<F>::BYTES;
-    int side = thread / SIDE_TILES, tile = thread % SIDE_TILES;
-    from.w = NULL;
-    if (side < 2 && tile < (side ? item.n_tile[1] : item.n_tile[0])) {
-        int at = (side ? item.tile[1] : item.tile[0]) + tile;
-        size_t first = (size_t)(at / job.tiles) * (size_t)job.n_unit * (size_t)job.tiles +
-                       (size_t)(at % job.tiles);
-        from.w = (side ? job.w[1] : job.w[0]) + (size_t)item.expert * job.mat_bytes + first * BYTES;
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+        int group = item.tile[side] / job.tiles, tile = item.tile[side] % job.tiles;
+        from.room[side] = job.tiles - tile;
+        from.w[side] =
+            job.w[side] + (size_t)item.expert * job.mat_bytes +
+            ((size_t)group * (size_t)job.n_unit * (size_t)job.tiles + (size_t)tile) * BYTES;
     }
+}
+
+static __device__ __forceinline__ void find_rows(fill_source &from, const dg_stream_job &job,
+                                                 const group_item &item, int thread)
+{
     from.x = job.x + thread % 8 * 16;
     from.n_row = (item.n + 15) / 16;
 #pragma unroll
     for (int i = 0; i < DG_GROUP_ROWS / 16; i++) {
         int place = item.first + min(16 * i + thread / 8, item.n - 1);
-        from.row[i] = (uint32_t)(job.row ? job.row[place] : place) * (uint32_t)(job.x_bytes / 16);
+        from.row[i] = (uint32_t)job.row[place] * (uint32_t)(job.x_bytes / 16);
     }
 }
 
@@ -146,14 +155,36 @@ template <class F> static __device__ __forceinline__ void await_empty(const grou
         dg_mbar_wait(ring.control->empty + ring.slot, (ring.turn - 1) & 1);
 }
 
-/* By lanes 16 ... 19 of the first warp: a box of sorted rows each. */
+/* By one thread, in as few copies as there can be: each costs about 100 cycles before the next,
+ * and one a tile took longer than the products. */
 template <class F>
-static __device__ __forceinline__ void fill_box(const group_ring<F> &ring, const dg_tensor_map &map,
-                                                const group_item &item, int unit, int box)
+static __device__ __forceinline__ void fill_weights(const group_ring<F> &ring, fill_source &from,
+                                                    const dg_stream_job &job,
+                                                    const group_item &item)
 {
-    if (box >= 0 && box * BOX_ROWS < item.n)
-        dg_tensor_g2s(ring.x() + box * BOX_ROWS * SLAB_ROW_BYTES, map, unit * SLAB_VALUES,
-                      item.first + box * BOX_ROWS, ring.full());
+    constexpr int BYTES = packed_unit<F>::BYTES;
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+        const unsigned char *w = from.w[side];
+        int room = from.room[side];
+        for (int tile = 0; tile < item.n_tile[side]; tile += room, room = job.tiles) {
+            int n = min(room, item.n_tile[side] - tile);
+            dg_bulk_g2s(ring.w(side, tile), w, (uint32_t)(n * BYTES), ring.full());
+            w += ((size_t)room + (size_t)(job.n_unit - 1) * (size_t)job.tiles) * BYTES;
+        }
+        from.w[side] += (size_t)job.tiles * BYTES;
+    }
+}
+
+/* By one thread: boxes of sorted rows. */
+template <class F>
+static __device__ __forceinline__ void fill_boxes(const group_ring<F> &ring,
+                                                  const dg_tensor_map &map, const group_item &item,
+                                                  int unit)
+{
+    for (int row = 0; row < item.n; row += BOX_ROWS)
+        dg_tensor_g2s(ring.x() + row * SLAB_ROW_BYTES, map, unit * SLAB_VALUES, item.first + row,
+                      ring.full());
 }
 
 template <class F>
@@ -169,57 +200,61 @@ static __device__ __forceinline__ void gather_rows(const group_ring<F> &ring, fi
     dg_cp_async_mbar_arrive(ring.full());
 }
 
+/* What thread 0 copies of a stage: weights, and how many bytes will come. */
+template <class F>
+static __device__ __forceinline__ void begin_stage(const group_ring<F> &ring, fill_source &from,
+                                                   const dg_stream_job &job, const group_item &item,
+                                                   uint32_t x_bytes, bool first)
+{
+    constexpr int BYTES = packed_unit<F>::BYTES;
+    if (first)
+        ring.control->item[ring.slot] = item;
+    dg_mbar_expect(ring.full(), (uint32_t)((item.n_tile[0] + item.n_tile[1]) * BYTES) + x_bytes);
+    fill_weights(ring, from, job, item);
+}
+
+/* The next item is asked for while this one is filled in, so that no copy waits for the answer. */
 template <class F, bool SORTED>
 static __device__ __forceinline__ void fill_item(group_ring<F> &ring, const dg_stream_job &job,
                                                  const dg_tensor_map &map, const group_item &item,
-                                                 int thread)
+                                                 group_item *next, int thread)
 {
-    constexpr int BYTES = packed_unit<F>::BYTES;
     fill_source from;
-    int boxes = SORTED ? (item.n + BOX_ROWS - 1) / BOX_ROWS : 0;
-    uint32_t expected =
-        (uint32_t)((item.n_tile[0] + item.n_tile[1]) * BYTES + boxes * BOX_ROWS * SLAB_ROW_BYTES);
-    find_source<F>(from, job, item, thread);
+    group_item following = {};
+    int taken = thread == 0 ? atomicAdd(job.next, 1) : 0, ask = min(2, job.n_unit - 1);
+    uint32_t boxes = SORTED ? (uint32_t)((item.n + BOX_ROWS - 1) / BOX_ROWS) : 0;
+    if (thread == 0)
+        find_weights<F>(from, job, item);
+    if (!SORTED)
+        find_rows(from, job, item, thread);
     for (int unit = 0; unit < job.n_unit; unit++, ring.advance()) {
         await_empty(ring);
-        if (thread == 0) {
-            if (unit == 0)
-                ring.control->item[ring.slot] = item;
-            dg_mbar_expect(ring.full(), expected);
-        }
-        if (thread < 32)
-            __syncwarp();
-        if (from.w) {
-            dg_bulk_g2s(ring.w(thread / SIDE_TILES, thread % SIDE_TILES), from.w, BYTES,
-                        ring.full());
-            from.w += (size_t)job.tiles * BYTES;
-        }
-        if constexpr (SORTED)
-            fill_box(ring, map, item, unit, thread - 2 * SIDE_TILES);
-        else
+        if (thread == 0)
+            begin_stage(ring, from, job, item, boxes * BOX_ROWS * SLAB_ROW_BYTES, unit == 0);
+        if constexpr (!SORTED)
             gather_rows(ring, from, thread);
+        else if (thread == 32)
+            fill_boxes(ring, map, item, unit);
+        if (thread == 0 && unit == ask)
+            following = item_at(job, (int)gridDim.x + taken);
     }
+    if (thread == 0)
+        *next = following;
 }
 
-/* The number of the next item is asked for while this one is filled in. */
+/* Where rows lie sorted the first thread of each of two warps fills. */
 template <class F, bool SORTED>
 static __device__ __forceinline__ void fill(group_ring<F> ring, const dg_stream_job &job,
                                             const dg_tensor_map &map)
 {
-    int thread = (int)threadIdx.x - MULTIPLIERS, each = items_of_piece(job),
-        n_item = *job.n_piece * each, turn = 0;
-    if (SORTED && thread >= 32)
+    int thread = (int)threadIdx.x - MULTIPLIERS, turn = 0;
+    if (SORTED && thread >= 64)
         return;
-    for (int number = (int)blockIdx.x; number < n_item; turn ^= 1) {
-        int taken = thread == 0 ? atomicAdd(job.next, 1) : 0;
-        fill_item<F, SORTED>(ring, job, map, item_at(job, number, each), thread);
-        if (thread == 0)
-            ring.control->next[turn] = (int)gridDim.x + taken;
-        if (SORTED)
-            __syncwarp();
-        else
-            dg_bar_sync(1, FILLERS);
-        number = ring.control->next[turn];
+    group_item item = item_at(job, (int)blockIdx.x);
+    for (; item.n > 0; turn ^= 1) {
+        fill_item<F, SORTED>(ring, job, map, item, ring.control->next + turn, thread);
+        dg_bar_sync(1, SORTED ? 64 : FILLERS);
+        item = ring.control->next[turn];
     }
     await_empty(ring);
     if (thread == 0) {
@@ -457,10 +492,10 @@ static __device__ __forceinline__ void group_items(const dg_stream_job &job,
     dg_grid_wait();
     __syncthreads();
     if (threadIdx.x >= MULTIPLIERS) {
-        warpgroup_fewer_registers<40>();
+        warpgroup_fewer_registers<56>();
         fill<F, SORTED>(ring, job, map);
     } else {
-        warpgroup_more_registers<232>();
+        warpgroup_more_registers<224>();
         multiply<F, SORTED>(ring, job);
         dg_grid_launch_next();
     }
