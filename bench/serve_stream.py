@@ -3,13 +3,15 @@
 
     serve_stream.py [--program build/dgemma] (-m MODEL | --synthetic TYPE [--shape NAME] [--layers N] [--folder DIR])
                     [--prompt 512] [--tokens 2048] [--steps 16] [--clients 1] [--rounds 3] [--least RATE]
+                    [--with NAME=VALUE ...]
                     [-- OPTIONS OF dgemma serve]
 
 Prompts are random token ids, so that no prefix is found in the cache. A canvas runs all its steps, as weights that are
 random would have it anyway. --synthetic writes a model with `dgemma synth` into the folder, and removes it at the end. The
 first round, in which memory is touched and passes are recorded, does not count. Every stream is held against the protocol:
 lines of JSON in UTF-8, the counts that were asked for, an end. With --least the best round must have so many tokens a
-second. Python's own library is all that is needed."""
+second. --with sets a field of the request or, as diffusion.NAME, of its diffusion; a comma begins another round, so that
+rounds can be compared: --with diffusion.t_max=0.8,0.4 --with temperature=1,0. Python's own library is all that is needed."""
 
 import argparse
 import http.client
@@ -49,7 +51,11 @@ def options():
     p.add_argument("--clients", type=int, default=1)
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--least", type=float, default=0, metavar="RATE")
+    p.add_argument("--with", dest="fields", action="append", default=[], metavar="NAME=VALUE")
     a = p.parse_args(own)
+    if any("=" not in f for f in a.fields):
+        p.error("--with NAME=VALUE")
+    a.fields = [(name, value.split(",")) for name, value in (f.split("=", 1) for f in a.fields)]
     if bool(a.model) == bool(a.synthetic):
         p.error("say which model: -m MODEL or --synthetic TYPE")
     a.served = served
@@ -148,15 +154,27 @@ def ask(server, body):
     return found
 
 
+def chosen_fields(a, index):
+    """What --with says of this round; of several values each has its turn."""
+    return [(name, values[max(index - 1, 0) % len(values)]) for name, values in a.fields]
+
+
+def add_fields(body, fields):
+    for name, value in fields:
+        where, _, field = name.rpartition(".")
+        (body[where] if where else body)[field] = json.loads(value)
+    return body
+
+
 def whole_answer(server, a, n_vocab, index, client):
     """An answer of the full length: words are random, and one of them may be the one that ends it."""
     for attempt in range(SEEDS):
         seed = (index * a.clients + client) * SEEDS + attempt
         words = random.Random(seed)
-        found = ask(server, {
+        found = ask(server, add_fields({
             "prompt": [words.randrange(n_vocab * 2 // 3, n_vocab) for _ in range(a.prompt)], "seed": seed,
             "max_tokens": a.tokens, "stream": True, "stream_options": {"include_usage": True},
-            "diffusion": {"steps": a.steps, "stability_threshold": a.steps + 1}})
+            "diffusion": {"steps": a.steps, "stability_threshold": a.steps + 1}}, chosen_fields(a, index)))
         if found["reason"] != "length":
             continue
         if found["usage"]["completion_tokens"] != a.tokens:
@@ -175,7 +193,8 @@ def run_round(server, a, n_vocab, index):
     step = max(f["timings"].get("diffusion", {}).get("ms_per_step", 0) for f in found)
     print(f"{'warm-up' if not index else f'round {index}'}: {a.clients} x {a.tokens} tokens in {seconds:.3f} s, "
           f"{rate:.0f} tokens/s; first text after {first:.3f} s, then {blocks(found)}; a step of the server "
-          f"{step:.3f} ms{host(busy, device, *server.busy())}", flush=True)
+          f"{step:.3f} ms{host(busy, device, *server.busy())}"
+          + "".join(f"; {name}={value}" for name, value in chosen_fields(a, index)), flush=True)
     return rate
 
 

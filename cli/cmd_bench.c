@@ -118,6 +118,8 @@ int cmd_bench(int argc, char **argv)
         {'n', "steps", "N", "steps to measure, and of the block (as take some seconds, 3 to 24)",
          cli_set_count, &opt.n_steps},
         {0, "stages", NULL, "where the time of a step goes", cli_set_switch, &opt.stages},
+        {0, "answer", NULL, "canvases go on as an answer's do (random words in each step)",
+         cli_set_switch, &opt.answer},
         {0, "no-rates", NULL, "do not measure what the machine could do", cli_set_switch,
          &opt.no_rates},
         {0, "json", NULL, "print JSON, times in seconds", cli_set_switch, &json},

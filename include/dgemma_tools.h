@@ -195,6 +195,9 @@ typedef struct dgemma_bench_options {
     int picture;              /* soft tokens of one to look at; 0: none */
     int n_steps;              /* measured for each finding; 0: as many as take a few seconds */
     bool stages;              /* where the time of a step goes */
+    bool answer;              /* canvases go on as those of an answer in n_steps steps (0: 16): its
+                                 temperatures, and words stay that were accepted. False: random
+                                 words in each step */
     bool no_rates;            /* do not measure the machine */
     dgemma_bench_fn *on_result;
     dgemma_bench_watch_fn *on_watch; /* or NULL */

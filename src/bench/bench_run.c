@@ -22,6 +22,7 @@ enum {
     MAX_SOFT = 1120,
     DEFAULT_CONTEXT = 1024,
     STAGE_STEPS = 3,
+    ANSWER_STEPS = 16,
 };
 
 /* Where the number of steps is ours: so many seconds of them, between these. */
@@ -222,17 +223,18 @@ static dgemma_status warm_up(run *r, int *n)
 static dgemma_status tell_stages(run *r)
 {
     double sum[DG_STAGES];
+    int n = r->s.answer_steps ? r->s.answer_steps : STAGE_STEPS;
     dgemma_status st = watch(r, "stages");
     dg_timed_start(r->s.be);
-    for (int i = 0; !st && i < STAGE_STEPS; i++)
+    for (int i = 0; !st && i < n; i++)
         st = dg_bench_step(&r->s, r->err);
     dg_timed_stop(r->s.be, sum);
     for (int i = 0; !st && i < DG_STAGES; i++) {
         dgemma_bench_result g = result(r, DGEMMA_BENCH_STAGE);
         g.name = dg_bench_stage_name[i];
-        sum[i] /= STAGE_STEPS;
+        sum[i] /= n;
         dg_bench_spread(&g, &sum[i], 1);
-        g.n = STAGE_STEPS;
+        g.n = n;
         if (sum[i] > 0)
             st = tell(r, &g);
     }
@@ -396,6 +398,8 @@ static dgemma_status measure_threads(run *r, int n_thread, bool all)
     if (st)
         return st;
     r->s.prompt = r->prompt;
+    if (r->opt->answer)
+        r->s.answer_steps = r->opt->n_steps ? r->opt->n_steps : ANSWER_STEPS;
     st = tell_machine(r);
     if (!st)
         st = tell_load(r);

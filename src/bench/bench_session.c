@@ -75,6 +75,10 @@ static void leave_place(dg_bench_session *s)
         dg_kv_seq_clear(s->kv, &s->seq[i]);
         s->be->free(s->be, s->work ? s->work[i].soft : NULL);
     }
+    for (int i = 0; s->canvas && i < s->batch; i++)
+        dg_canvas_clear(&s->canvas[i]);
+    dg_free(s->canvas);
+    s->canvas = NULL;
     dg_forward_free(s->forward);
     dg_free(s->seq);
     dg_free(s->work);
@@ -179,6 +183,44 @@ static dgemma_status allocate(dg_bench_session *s, int rows, dgemma_error *err)
     return DGEMMA_OK;
 }
 
+/* The next canvas of an answer, from its noise. */
+static void begin_answer(dg_bench_session *s, int i)
+{
+    dg_canvas *c = &s->canvas[i];
+    dg_generation_config g = dg_generation_defaults();
+    dg_diffusion_options opt = {.max_steps = s->answer_steps,
+                                .t_min = g.t_min,
+                                .t_max = g.t_max,
+                                .entropy_bound = g.entropy_bound,
+                                .stability = s->answer_steps + 1};
+    dg_canvas_begin(c, &opt, &s->draws, c->block + 1, s->cfg->canvas_length);
+    s->work[i].first_step = true;
+    s->work[i].temperature = dg_canvas_temperature(c);
+}
+
+static dgemma_status begin_answers(dg_bench_session *s, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    s->draws = dg_draws_seeded(10, s->cfg->n_vocab);
+    s->canvas = dg_calloc((size_t)s->batch, sizeof *s->canvas);
+    if (!s->canvas)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    for (int i = 0; !st && i < s->batch; i++) {
+        dg_canvas *c = &s->canvas[i];
+        st = dg_canvas_init(c, s->cfg->canvas_length, err);
+        if (st)
+            return st;
+        c->block = i << 16; /* every canvas has noise of its own */
+        begin_answer(s, i);
+        s->work[i].canvas = c->token;
+        s->work[i].uniform = c->uniform;
+        s->work[i].entropy = c->entropy;
+        s->work[i].argmax = c->argmax;
+        s->work[i].drawn = c->drawn;
+    }
+    return st;
+}
+
 static dgemma_status begin_canvases(dg_bench_session *s, dgemma_error *err)
 {
     size_t n = (size_t)s->cfg->canvas_length, c = (size_t)s->batch * n;
@@ -199,7 +241,7 @@ static dgemma_status begin_canvases(dg_bench_session *s, dgemma_error *err)
         if (!s->work[i].soft)
             return dg_fail(err, DGEMMA_E_NOMEM, "no memory for %d canvases", s->batch);
     }
-    return DGEMMA_OK;
+    return s->answer_steps ? begin_answers(s, err) : DGEMMA_OK;
 }
 
 dgemma_status dg_bench_place(dg_bench_session *s, int context, int batch, int rows,
@@ -230,13 +272,29 @@ static void renoise(dg_bench_session *s)
         s->token[i] = (int32_t)dg_rng_below(&key, (uint32_t)i, (uint32_t)s->cfg->n_vocab);
 }
 
+/* What an answer makes of a step: words that were accepted stay, and the schedule goes on. */
+static void go_on(dg_bench_session *s)
+{
+    for (int i = 0; i < s->batch; i++) {
+        dg_canvas *c = &s->canvas[i];
+        dg_canvas_advance(c, &s->draws);
+        if (c->finished)
+            begin_answer(s, i);
+        else
+            s->work[i].temperature = dg_canvas_temperature(c);
+    }
+}
+
 static dgemma_status run_canvases(dg_bench_session *s, dgemma_error *err)
 {
     dgemma_status st =
         dg_forward_run(s->forward, &(dg_pass){.work = s->work, .n_work = s->batch}, err);
     for (int i = 0; i < s->batch; i++)
         s->work[i].first_step = false;
-    renoise(s);
+    if (!s->canvas)
+        renoise(s);
+    else if (!st)
+        go_on(s);
     return st;
 }
 
@@ -249,9 +307,12 @@ dgemma_status dg_bench_commit(dg_bench_session *s, dgemma_error *err)
 {
     size_t c = (size_t)s->batch * (size_t)s->cfg->canvas_length;
     for (int i = 0; i < s->batch; i++) {
-        s->work[i].token = s->token + 3 * c + (size_t)i; /* some words, as good as any */
+        s->work[i].token =
+            s->canvas ? s->canvas[i].argmax : s->token + 3 * c + (size_t)i; /* as good as any */
         s->work[i].n_token = s->work[i].n_canvas;
         s->work[i].first_step = true;
+        if (s->canvas)
+            begin_answer(s, i);
     }
     dgemma_status st = run_canvases(s, err);
     for (int i = 0; i < s->batch; i++)

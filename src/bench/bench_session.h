@@ -5,6 +5,7 @@
 
 #include "bench/bench_stages.h"
 #include "dgemma_tools.h"
+#include "diffusion/canvas.h"
 #include "engine/loader.h"
 #include "model/forward.h"
 #include "model/synthetic.h"
@@ -37,6 +38,7 @@ typedef struct dg_bench_session {
     double load_seconds;
     size_t loaded_room; /* of a device, when the weights were there and nothing else */
     int prompt;         /* tokens of the longest one: set it before the first place */
+    int answer_steps;   /* canvases go on as an answer's in so many steps; 0: random words */
 
     /* for one place to measure at */
     dg_forward *forward;
@@ -50,6 +52,8 @@ typedef struct dg_bench_session {
     size_t n_token;
     float *entropy;
     double *uniform;
+    dg_canvas *canvas; /* [batch] of answers; NULL: random words */
+    dg_draws draws;
 } dg_bench_session;
 
 /* engine: as dgemma_engine_open would take it. On failure *s is empty. */

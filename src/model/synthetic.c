@@ -37,6 +37,7 @@ struct dg_synthetic {
     float *one,
         *norm; /* [n_embd] ones; and the last norm, so large that the model is sure of some words */
     float *post_norm; /* [n_embd] */
+    float *soft_norm; /* [n_embd] self-conditioning's */
     uint16_t *router; /* [n_layer][n_expert, n_embd] */
 };
 
@@ -129,6 +130,7 @@ static void list_tensors(dg_synthetic *s, const dg_preset *p)
     add(s, DG_F32, d, "norm.weight", cfg->n_embd, 0, 0);
     s->tensor[s->n - 1].data = s->norm;
     add(s, DG_F32, d, "self_conditioning.pre_norm.weight", cfg->n_embd, 0, 0);
+    s->tensor[s->n - 1].data = s->soft_norm;
     add_mlp(s, p, "model.decoder.self_conditioning.", p->down);
     for (int i = 0; i < cfg->n_layer; i++)
         add_layer(s, p, i);
@@ -203,12 +205,14 @@ static dgemma_status make_special(dg_synthetic *s, bool skewed, dgemma_error *er
     s->one = dg_array(n, sizeof *s->one);
     s->norm = dg_array(n, sizeof *s->norm);
     s->post_norm = dg_array(n, sizeof *s->post_norm);
+    s->soft_norm = dg_array(n, sizeof *s->soft_norm);
     s->router = dg_array((size_t)cfg->n_layer * each, sizeof *s->router);
-    if (!s->one || !s->norm || !s->post_norm || !s->router)
+    if (!s->one || !s->norm || !s->post_norm || !s->soft_norm || !s->router)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         s->one[i] = 1;
         s->norm[i] = 8;
+        s->soft_norm[i] = DG_SYNTHETIC_SOFT_NORM;
     }
     dg_synthetic_post_norm(s->post_norm, cfg->n_embd);
     for (int i = 0; i < cfg->n_layer; i++)
@@ -274,6 +278,7 @@ void dg_synthetic_close(dg_synthetic *s)
     dg_free(s->one);
     dg_free(s->norm);
     dg_free(s->post_norm);
+    dg_free(s->soft_norm);
     dg_free(s->router);
     dg_free(s);
 }

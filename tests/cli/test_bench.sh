@@ -21,6 +21,7 @@ check "lines with shares that end" ends_lines
 check "a prompt" says "tokens/s" tiny -c 64 --chunk 50 --no-rates
 check "a block" says "block of 2 steps" tiny -c 64 --no-rates
 check "stages" says "vocabulary" tiny -c 64 --stages --no-rates
+check "steps of an answer" says "block of 3 steps" tiny -c 64 --steps 3 -b 1,2 --answer --stages --no-rates
 check "a picture" says "pictures/s" tiny -c 0 --picture 6 --no-rates
 check "a picture of a model's file" says "pictures/s" "$DGEMMA" bench --device cpu -n 1 --prompt 8 --no-rates -c 8 --picture 6
 check "threads" says "on 2 threads, " tiny -t 1,2 -c 64 --no-rates
@@ -71,6 +72,7 @@ if [ -n "$python" ]; then
     check "of a model made for it" says "1 x 70 tokens" stream --synthetic Q8_0 --shape tiny --layers 1 --folder "$temp"
     check "which is gone then" [ -z "$(find "$temp" -name synthetic.gguf)" ]
     check "too few tokens a second" fails_saying "that is less than" stream -m "$temp/tiny.gguf" --least 1e12
+    check "other settings" says "; diffusion.t_max=0.5" stream -m "$temp/tiny.gguf" --with diffusion.t_max=0.5,0.8
     check "no model" fails_saying "say which model" stream
 else
     skip "streamed answers" "there is no python3"

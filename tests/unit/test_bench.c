@@ -11,6 +11,7 @@
 #include "bench/bench_run.h"
 #include "bench/bench_session.h"
 #include "cpu/cpu_peak.h"
+#include "model/synthetic_router.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
 
@@ -204,6 +205,75 @@ START_TEST(stages_are_timed)
     double after[DG_STAGES];
     dg_timed_stop(s.be, after);
     ck_assert_mem_eq(after, seconds, sizeof seconds);
+    dg_bench_session_close(&s);
+    dg_bench_model_close(&m);
+}
+END_TEST
+
+/* An answer's canvases have the schedule's temperatures, and begin again when its steps are used.
+ */
+START_TEST(steps_of_an_answer)
+{
+    enum { STEPS = 3 };
+    dgemma_error err = {0};
+    dg_bench_model m;
+    dg_bench_session s;
+    open_tiny(&m, &s);
+    s.answer_steps = STEPS;
+    ck_assert_int_eq(dg_bench_place(&s, 64, 2, 128, &err), DGEMMA_OK);
+    ck_assert_mem_ne(s.canvas[0].token, s.canvas[1].token, 32 * sizeof(int32_t));
+    for (int i = 0; i < 2 * STEPS; i++) {
+        ck_assert_int_eq(s.canvas[1].step, i % STEPS);
+        ck_assert_int_eq(s.work[1].first_step, i % STEPS == 0);
+        ck_assert_float_eq_tol(s.work[1].temperature,
+                               0.4f + 0.4f * (float)(STEPS - i % STEPS) / STEPS, 1e-6f);
+        ck_assert_int_eq(dg_bench_step(&s, &err), DGEMMA_OK);
+    }
+    ck_assert_int_eq(dg_bench_commit(&s, &err), DGEMMA_OK);
+    ck_assert_int_eq(s.canvas[0].step, 1);
+    ck_assert_int_eq(s.seq[0].n_token, 64 + s.cfg->canvas_length);
+    dg_bench_session_close(&s);
+    dg_bench_model_close(&m);
+}
+END_TEST
+
+static void keep_first(void *arg, int layer, const float *x, int n_row)
+{
+    dg_bench_session *s = ((void **)arg)[0];
+    if (layer == 0)
+        memcpy(((void **)arg)[1], x, (size_t)n_row * (size_t)s->cfg->n_embd * sizeof *x);
+}
+
+/* Random words go to random experts in every step: what the step before thought changes what a
+ * router sees a little, not all. */
+START_TEST(routers_see_the_words)
+{
+    dgemma_error err = {0};
+    dg_bench_model m;
+    dg_bench_session s;
+    open_tiny(&m, &s);
+    ck_assert_int_eq(dg_bench_place(&s, 64, 1, 64, &err), DGEMMA_OK);
+    int n_row = s.cfg->canvas_length, n = s.cfg->n_embd;
+    float *x[2];
+    for (int i = 0; i < 2; i++) {
+        x[i] = dg_array((size_t)n_row * (size_t)n, sizeof **x);
+        void *arg[2] = {&s, x[i]};
+        dg_taps taps = {.hidden = keep_first, .hidden_arg = arg};
+        s.work[0].first_step = i == 0;
+        ck_assert(!dg_forward_run(s.forward, &(dg_pass){.work = s.work, .n_work = 1, .taps = &taps},
+                                  &err));
+    }
+    double changed = 0, all = 0;
+    for (int r = 0; r < n_row; r++)
+        for (int i = 0; i < dg_synthetic_router_channels(n); i++) {
+            double was = (double)x[0][r * n + i], is = (double)x[1][r * n + i];
+            changed += (is - was) * (is - was);
+            all += was * was;
+        }
+    ck_assert_double_gt(changed, 0);
+    ck_assert_double_lt(sqrt(changed / all), 0.05);
+    dg_free(x[0]);
+    dg_free(x[1]);
     dg_bench_session_close(&s);
     dg_bench_model_close(&m);
 }
@@ -416,6 +486,8 @@ Suite *bench_suite(void)
     tcase_add_test(c, room_of_many);
     tcase_add_test(c, contexts_are_filled);
     tcase_add_test(c, stages_are_timed);
+    tcase_add_test(c, steps_of_an_answer);
+    tcase_add_test(c, routers_see_the_words);
     suite_add_tcase(s, c);
     c = tcase_create("run");
     tcase_add_test(c, lists_are_gone_through);
