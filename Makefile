@@ -255,7 +255,9 @@ $(patsubst bench/%.cu,$(BUILD)/%,$(wildcard bench/bench_cuda_*.cu)): $(BUILD)/be
 CXX        = $(patsubst %clang,%clang++,$(patsubst %cc,%c++,$(patsubst %gcc,%g++,$(CC))))
 CUDA_HOST  := $(patsubst %,$(BUILD)/host/%.o,$(basename $(SRC_emulated)))
 CXX_FLAGS  = -std=c++17 -x c++ -fno-exceptions -fno-rtti -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -g $(if $(SAN),-O0,-O2) \
-             -ffp-contract=off $(SANITIZE) -Itests/cuda/emulated $(INCLUDES) -Itests
+             -ffp-contract=off $(SANITIZE) $(CXX_SHARED) -Itests/cuda/emulated $(INCLUDES) -Itests
+# With CUDA=emulated they are in the shared library, too.
+CXX_SHARED = $(if $(filter emulated,$(CUDA)),-fPIC -fvisibility=hidden)
 ifneq ($(shell command -v $(lastword $(CXX))),)
 $(BUILD)/host/%.o: %.cu $(BUILD)/flags
 	@mkdir -p $(@D)
