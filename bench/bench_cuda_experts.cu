@@ -186,30 +186,47 @@ static void enqueue_combine(cudaStream_t stream, void *arg, int layer)
     (void)layer;
 }
 
-/* Other shapes of the launch than the backend's, to choose from. */
-enum { AS_IT_IS, OTHER_STAGES, TWO_BLOCKS, OF_HALVES, N_CANDIDATE };
-static const char *const candidate_name[] = {"as it is", "other stages", "two blocks", "of halves"};
+/* The launch with something left out, and with stages of other sizes: where the time goes, and what there is to choose from. */
+enum { AS_IT_IS, WITHOUT_PRODUCTS, WITHOUT_STORES, WITHOUT_BOTH, STAGES_OF_1, STAGES_OF_4, N_CANDIDATE };
+static const char *const candidate_name[] = {"as it is", "without products", "without stores", "without both", "stages of 1 unit", "of 4"};
 
-/* Of these formats. */
-template <class F> constexpr bool with_candidates = false;
-template <> constexpr bool with_candidates<format_bf16> = true;
-template <> constexpr bool with_candidates<format_q8_0> = true;
+template <class F> struct no_products : F {};
+template <class F> struct stream_stage<no_products<F>> : stream_stage<F> {};
+template <class F> struct stream_row<no_products<F>> : stream_row<F> {
+    static constexpr bool IS_BYTES = true;
+};
+template <class F, int NT_MAX, int NT> struct byte_unit<no_products<F>, NT_MAX, NT> {
+    static __device__ __forceinline__ uint32_t multiply(float (*)[NT][4], const unsigned char *const *, const unsigned char *)
+    {
+        return 0;
+    }
+};
 
-template <class F> struct other_stages : F {};
-template <class F> struct stream_stage<other_stages<F>> {
-    static constexpr int UNITS = F::CHUNK < 2048 ? 4 : 1;
+template <class F, int UNITS_> struct stages_of : F {};
+template <class F, int UNITS_> struct stream_stage<stages_of<F, UNITS_>> {
+    static constexpr int UNITS = UNITS_;
     static constexpr int K16 = UNITS * stream_row<F>::UNIT_BYTES / 16;
 };
-template <class F> struct stream_row<other_stages<F>> : stream_row<F> {};
+template <class F, int UNITS_> struct stream_row<stages_of<F, UNITS_>> : stream_row<F> {};
+template <class F, int UNITS_, int NT_MAX, int NT> struct byte_unit<stages_of<F, UNITS_>, NT_MAX, NT> : byte_unit<F, NT_MAX, NT> {};
+
+/* Of these formats of down. */
+template <class F> constexpr bool with_stages = false;
+template <> constexpr bool with_stages<format_q5_0_bytes> = true;
+template <> constexpr bool with_stages<format_q8_0> = true;
 
 template <class F, bool DOWN> static cudaError_t stream_part(cudaStream_t stream, dg_stream_job job, int n_in, int candidate)
 {
     job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
-    if constexpr (with_candidates<F>) {
-        if (candidate == OTHER_STAGES)
-            return launch_stream<other_stages<F>, DOWN, 4>(stream, job);
-        if (candidate == TWO_BLOCKS && F::CHUNK < 2048)
-            return launch_stream<F, DOWN, 4, 2>(stream, job);
+    if (candidate == WITHOUT_STORES || candidate == WITHOUT_BOTH)
+        job.out.ld = 0;
+    if (candidate == WITHOUT_PRODUCTS || candidate == WITHOUT_BOTH)
+        return launch_stream<no_products<F>, DOWN, 4>(stream, job);
+    if constexpr (DOWN && with_stages<F>) {
+        if (candidate == STAGES_OF_1)
+            return launch_stream<stages_of<F, 1>, DOWN, 4>(stream, job);
+        if (candidate == STAGES_OF_4)
+            return launch_stream<stages_of<F, 4>, DOWN, 4>(stream, job);
     }
     return launch_stream<F, DOWN, 4>(stream, job);
 }
@@ -222,23 +239,25 @@ static void enqueue_stream(cudaStream_t stream, void *arg, int layer)
     size_t at = (size_t)layer * job->all->layer_bytes;
     s.w[0] += at;
     s.w[1] += at;
-    if (job->candidate == OF_HALVES && job->blocks.out) {
-        s.x = (const unsigned char *)h_rows;
-        s.x_bytes = N_FF * 2;
-    }
     s.next = job->counter + layer;
     if (layer == 0)
         check(cudaMemsetAsync(job->counter, 0, 64 * 4, stream), "counters");
-    if (job->bytes.out && !s.down)
-        check(stream_part<format_q4_k_bytes, false>(stream, s, job->n_in, 0), "stream");
-    else if (job->candidate == OF_HALVES && job->type == DG_Q5_0)
-        check(stream_part<format_q5_0, true>(stream, s, job->n_in, 0), "stream");
-    else if (job->blocks.out && s.down)
-        check(stream_part<format_q5_0_bytes, true>(stream, s, job->n_in, job->candidate), "stream");
-    else if (s.down)
-        DG_FOR_FORMAT(job->type, check(stream_part<F, true>(stream, s, job->n_in, job->candidate), "stream"), exit(1))
+    if (s.down)
+        check(job->type == DG_BF16   ? stream_part<format_bf16, true>(stream, s, job->n_in, job->candidate)
+              : job->type == DG_Q8_0 ? stream_part<format_q8_0, true>(stream, s, job->n_in, job->candidate)
+                                     : stream_part<format_q5_0_bytes, true>(stream, s, job->n_in, job->candidate),
+              "down");
     else
-        DG_FOR_FORMAT(job->type, check(stream_part<F, false>(stream, s, job->n_in, job->candidate), "stream"), exit(1))
+        check(job->type == DG_BF16   ? stream_part<format_bf16, false>(stream, s, job->n_in, job->candidate)
+              : job->type == DG_Q8_0 ? stream_part<format_q8_0, false>(stream, s, job->n_in, job->candidate)
+                                     : stream_part<format_q4_k_bytes, false>(stream, s, job->n_in, job->candidate),
+              "gate and up");
+}
+
+/* Types whose launches are timed one by one. */
+static bool with_parts(const expert_job *job)
+{
+    return (job->type == DG_BF16 || job->type == DG_Q8_0 || job->type == DG_Q4_K) && (job->down == DG_BF16 || job->down == DG_Q8_0 || job->down == DG_Q5_0);
 }
 
 static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, int n_in, bool down)
@@ -258,12 +277,10 @@ static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, in
 
 static void candidates(part_job *job, int n_layer, const char *what)
 {
-    if (job->bytes.out && !job->stream.down)
-        return;
+    int n = job->stream.down ? N_CANDIDATE : STAGES_OF_1;
     printf("  %s %s:", what, dg_dtype_name(job->type));
-    for (job->candidate = 0; job->candidate < N_CANDIDATE; job->candidate++)
-        printf(" %s %.1f us%s", candidate_name[job->candidate], time_layers(enqueue_stream, job, n_layer),
-               job->candidate == N_CANDIDATE - 1 ? "\n" : ",");
+    for (job->candidate = 0; job->candidate < n; job->candidate++)
+        printf(" %s %.1f us%s", candidate_name[job->candidate], time_layers(enqueue_stream, job, n_layer), job->candidate == n - 1 ? "\n" : ",");
     job->candidate = AS_IT_IS;
 }
 
@@ -385,7 +402,7 @@ static void experts(dg_dtype type, dg_dtype down, const int *n_row, int n_run, i
                    dg_dtype_name(down), most, n_row[i], us, (double)job.layer_bytes / us * 1e-3, 6.0 * n_row[i] * N_USED * N_FF * N_EMBD / us * 1e-6,
                    floor_us, floor_us / us, error);
             fflush(stdout);
-            if (n_row[i] == 256)
+            if (n_row[i] == 256 && with_parts(&job))
                 parts(&job, n_layer, skew ? "skewed" : "uniform");
             if (n_row[i] == 256 && n_stress)
                 stress(&job, n_stress);

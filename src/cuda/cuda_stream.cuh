@@ -23,7 +23,7 @@
 #include "cuda/cuda_int4.cuh"
 #include "cuda/cuda_tiles.cuh"
 
-enum { CONSUMERS = 11, STREAM_THREADS = 32 * (CONSUMERS + 1), MAX_STAGES = 8 };
+enum { CONSUMERS = 11, STREAM_THREADS = 32 * (CONSUMERS + 1), MAX_STAGES = 8, NEXT_STEPS = 3 };
 
 template <class F> struct stream_row {
     static constexpr bool IS_BYTES = false;
@@ -122,14 +122,16 @@ static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_jo
     return pairs * shares_of_group(job);
 }
 
-/* Number `number` of all items; `each`: items_of_piece(). */
+/* Number `number` of all items, or nothing; `each`: items_of_piece(). */
 static __device__ __forceinline__ stream_item item_at(const dg_stream_job &job, int number,
-                                                      int each)
+                                                      int each, int n_item)
 {
-    /* past the first-level cache: it may be read before dg_grid_wait */
-    uint4 words = __ldcg((const uint4 *)(job.piece + number / each));
     int within = number % each, shares = shares_of_group(job), pair = within / shares;
     stream_item item = {};
+    if (number >= n_item)
+        return item;
+    /* past the first-level cache: it may be read before dg_grid_wait */
+    uint4 words = __ldcg((const uint4 *)(job.piece + number / each));
     item.expert = (int)words.x;
     item.first = (int)words.y;
     item.n = (int)words.z;
@@ -261,24 +263,42 @@ static __device__ __forceinline__ int produce_ahead(const stream_ring &ring,
     return n_stage;
 }
 
+/* An item and its rows of x, of each tile of 8 rows the lane's. */
+template <int NT_MAX> struct producer_item {
+    stream_item item;
+    int row[NT_MAX];
+};
+
+template <int NT_MAX>
+static __device__ __forceinline__ void find_rows(producer_item<NT_MAX> &of,
+                                                 const dg_stream_job &job)
+{
+#pragma unroll
+    for (int j = 0; j < NT_MAX; j++) {
+        int place = of.item.first + min(j * 8 + (int)threadIdx.x % 8, max(of.item.n - 1, 0));
+        of.row[j] = job.row ? job.row[place] : place;
+    }
+}
+
 /* Rows of x in a stage: 8 rows x 16 bytes side by side, next the other tiles of 8 rows, then the
- * next 16 bytes of k. `ahead`: stages whose weights are on their way. */
-template <class F, int NT_MAX>
-static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
-                                    const stream_item &item, int ahead)
+ * next 16 bytes of k. `ahead`: stages whose weights are on their way. find_next(0 ... 2) is called
+ * on the way, so that what it loads is there when this item is done. */
+template <class F, int NT_MAX, class NEXT>
+static __device__ __forceinline__ void produce_item(stream_ring &ring, const dg_stream_job &job,
+                                                    const producer_item<NT_MAX> &of, int ahead,
+                                                    NEXT find_next)
 {
     constexpr int UNITS = stream_stage<F>::UNITS, ROW = stream_row<F>::UNIT_BYTES;
+    const stream_item &item = of.item;
     int lane = (int)threadIdx.x % 32, n_tile = token_tiles<NT_MAX>(item.n);
-    int bytes = stage_bytes<F, NT_MAX>(job.share);
+    int bytes = stage_bytes<F, NT_MAX>(job.share), step = 0;
     int x_at =
         2 * UNITS * job.share * packed_unit<F>::BYTES + lane / 8 * NT_MAX * 128 + lane % 8 * 16;
     weight_source weights = weights_of<F>(job, item);
     const unsigned char *from[NT_MAX];
 #pragma unroll
-    for (int j = 0; j < NT_MAX; j++) {
-        int place = item.first + min(j * 8 + lane % 8, item.n - 1);
-        from[j] = job.x + (size_t)(job.row ? job.row[place] : place) * job.x_bytes + lane / 8 * 16;
-    }
+    for (int j = 0; j < NT_MAX; j++)
+        from[j] = job.x + (size_t)of.row[j] * job.x_bytes + lane / 8 * 16;
     for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring, job.n_stage)) {
         int n_unit = min(UNITS, job.n_unit - unit);
         uint64_t *full = ring.full + ring.slot;
@@ -303,27 +323,40 @@ static __device__ void produce_item(stream_ring &ring, const dg_stream_job &job,
         dg_cp_async_mbar_arrive(full);
         for (int side = 0; side < 2; side++)
             weights.side[side] += UNITS * weights.unit_bytes;
+        find_next(step++);
     }
+    for (; step < NEXT_STEPS; step++)
+        find_next(step);
 }
 
-/* The number of the next item is asked for while this one is filled in. */
+/* The next item is asked for while this one is filled in: its number in the first stage, who it is
+ * in the second, its rows in the third. */
 template <class F, bool DOWN, int NT_MAX>
 static __device__ __forceinline__ void produce(stream_ring &ring, const dg_stream_job &job)
 {
     int each = items_of_piece(job), lane = (int)threadIdx.x % 32, ahead = 0;
+    producer_item<NT_MAX> now = {}, next = {};
     if (!DOWN)
         dg_grid_wait();
-    int number = (int)blockIdx.x, n_item = __ldcg(job.n_piece) * each;
+    int n_item = __ldcg(job.n_piece) * each;
+    now.item = item_at(job, (int)blockIdx.x, each, n_item);
     if (DOWN) {
-        if (number < n_item)
-            ahead = produce_ahead<F, NT_MAX>(ring, job, item_at(job, number, each));
+        if (now.item.n > 0)
+            ahead = produce_ahead<F, NT_MAX>(ring, job, now.item);
         dg_grid_wait();
     }
-    while (number < n_item) {
+    find_rows(now, job);
+    while (now.item.n > 0) {
         int taken = lane == 0 ? atomicAdd(job.next, 1) : 0;
-        produce_item<F, NT_MAX>(ring, job, item_at(job, number, each), ahead);
+        produce_item<F, NT_MAX>(ring, job, now, ahead, [&](int step) {
+            if (step == 1)
+                next.item = item_at(job, (int)gridDim.x + __shfl_sync(DG_ALL_LANES, taken, 0), each,
+                                    n_item);
+            if (step == 2)
+                find_rows(next, job);
+        });
         ahead = 0;
-        number = (int)gridDim.x + __shfl_sync(DG_ALL_LANES, taken, 0);
+        now = next;
     }
     ring_take(ring);
     ring_begin(ring, stream_item{});
@@ -364,24 +397,19 @@ static __device__ __forceinline__ uint32_t multiply_block(float acc[2][NT][4],
     return loaded;
 }
 
-/* The units of a stage, for the warp's tile of each side. */
+/* A unit, for the warp's tile of each side. */
 template <class F, int NT_MAX, int NT>
-static __device__ __forceinline__ uint32_t multiply_units(float acc[2][NT][4],
-                                                          const unsigned char *stage, int share,
-                                                          int n_unit)
+static __device__ __forceinline__ uint32_t multiply_unit(float acc[2][NT][4],
+                                                         const unsigned char *const unit[2],
+                                                         const unsigned char *x)
 {
-    constexpr int UNITS = stream_stage<F>::UNITS, BYTES = packed_unit<F>::BYTES;
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const unsigned char *x =
-        stage + 2 * UNITS * share * BYTES + lane / 8 * NT_MAX * 128 + lane % 8 * 16;
-    uint32_t loaded = 0;
-#pragma unroll
-    for (int u = 0; u < UNITS; u++) {
-        if (u >= n_unit)
-            break;
-        const unsigned char *unit[2] = {stage + (u * share + warp) * BYTES,
-                                        stage + ((UNITS + u) * share + warp) * BYTES};
+    if constexpr (stream_row<F>::IS_BYTES) {
+        return byte_unit<F, NT_MAX, NT>::multiply(acc, unit, x);
+    } else {
+        int lane = (int)threadIdx.x % 32;
         typename F::scales scales[2];
+        uint32_t loaded = 0;
+        x += lane / 8 * NT_MAX * 128 + lane % 8 * 16;
 #pragma unroll
         for (int m = 0; m < 2; m++)
             F::begin(scales[m], unit[m], lane);
@@ -389,9 +417,31 @@ static __device__ __forceinline__ uint32_t multiply_units(float acc[2][NT][4],
         for (int block = 0; block < F::UNIT / 32; block++) {
             const unsigned char *chunk[2] = {unit[0] + F::HEAD + block / 2 * F::CHUNK,
                                              unit[1] + F::HEAD + block / 2 * F::CHUNK};
-            loaded = multiply_block<F, NT_MAX, NT>(
-                acc, chunk, scales, x + (u * F::UNIT / 32 + block) * 4 * NT_MAX * 128, block);
+            loaded = multiply_block<F, NT_MAX, NT>(acc, chunk, scales, x + block * 4 * NT_MAX * 128,
+                                                   block);
         }
+        return loaded;
+    }
+}
+
+/* WHOLE: the stage has all its units, so that the loads of one can go before the products of
+ * another. */
+template <class F, int NT_MAX, int NT, bool WHOLE>
+static __device__ __forceinline__ uint32_t multiply_units(float acc[2][NT][4],
+                                                          const unsigned char *stage, int share,
+                                                          int n_unit)
+{
+    constexpr int UNITS = stream_stage<F>::UNITS, BYTES = packed_unit<F>::BYTES;
+    int warp = (int)threadIdx.x / 32;
+    const unsigned char *x = stage + 2 * UNITS * share * BYTES;
+    uint32_t loaded = 0;
+#pragma unroll
+    for (int u = 0; u < UNITS; u++, x += stream_row<F>::UNIT_BYTES / 16 * NT_MAX * 128) {
+        if (!WHOLE && u >= n_unit)
+            break;
+        const unsigned char *unit[2] = {stage + (u * share + warp) * BYTES,
+                                        stage + ((UNITS + u) * share + warp) * BYTES};
+        loaded ^= multiply_unit<F, NT_MAX, NT>(acc, unit, x);
     }
     return loaded;
 }
@@ -401,23 +451,9 @@ static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
                                                           const unsigned char *stage, int share,
                                                           int n_unit)
 {
-    if constexpr (stream_row<F>::IS_BYTES) {
-        constexpr int UNITS = stream_stage<F>::UNITS, BYTES = packed_unit<F>::BYTES;
-        int warp = (int)threadIdx.x / 32;
-        const unsigned char *x = stage + 2 * UNITS * share * BYTES;
-        uint32_t loaded = 0;
-#pragma unroll
-        for (int u = 0; u < UNITS; u++, x += stream_row<F>::UNIT_BYTES / 16 * NT_MAX * 128) {
-            if (u >= n_unit)
-                break;
-            const unsigned char *unit[2] = {stage + (u * share + warp) * BYTES,
-                                            stage + ((UNITS + u) * share + warp) * BYTES};
-            loaded ^= byte_unit<F, NT_MAX, NT>::multiply(acc, unit, x);
-        }
-        return loaded;
-    } else {
-        return multiply_units<F, NT_MAX, NT>(acc, stage, share, n_unit);
-    }
+    if (stream_row<F>::IS_BYTES && n_unit == stream_stage<F>::UNITS)
+        return multiply_units<F, NT_MAX, NT, true>(acc, stage, share, n_unit);
+    return multiply_units<F, NT_MAX, NT, false>(acc, stage, share, n_unit);
 }
 
 /* Two channels of a place at a time, times `all`. Every lane takes part in every exchange: only
@@ -425,11 +461,11 @@ static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
 template <bool DOWN, dg_cuda_form FORM, int NT>
 static __device__ __forceinline__ void store_results_as(const dg_stream_job &job,
                                                         const stream_item &item, float all,
+                                                        const float factor[2],
                                                         const float acc[2][NT][4])
 {
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     int place = lane % 4 * 2 + lane / 4 % 2, left = item.n - place;
-    float factor[2] = {factor_of(job.scale[0], item.expert), factor_of(job.scale[1], item.expert)};
 #pragma unroll
     for (int m = 0; m < (DOWN ? 2 : 1); m++) {
         int channel = (item.group[m] * job.tiles + item.tile + warp) * 16 + (lane / 4 & ~1);
@@ -456,14 +492,15 @@ static __device__ __forceinline__ void store_results_as(const dg_stream_job &job
 template <bool DOWN, int NT>
 static __device__ __forceinline__ void store_results(const dg_stream_job &job,
                                                      const stream_item &item, float all,
+                                                     const float factor[2],
                                                      const float acc[2][NT][4])
 {
     if (DOWN || job.out.form == DG_CUDA_BF16)
-        store_results_as<DOWN, DG_CUDA_BF16, NT>(job, item, all, acc);
+        store_results_as<DOWN, DG_CUDA_BF16, NT>(job, item, all, factor, acc);
     else if (job.out.form == DG_CUDA_F16)
-        store_results_as<DOWN, DG_CUDA_F16, NT>(job, item, all, acc);
+        store_results_as<DOWN, DG_CUDA_F16, NT>(job, item, all, factor, acc);
     else
-        store_results_as<DOWN, DG_CUDA_F32, NT>(job, item, all, acc);
+        store_results_as<DOWN, DG_CUDA_F32, NT>(job, item, all, factor, acc);
 }
 
 /* The item's weights with NT tiles of 8 rows. Warps without a tile only keep the ring going. */
@@ -473,6 +510,7 @@ static __device__ __forceinline__ void consume_item(stream_ring &ring, const dg_
 {
     constexpr int UNITS = stream_stage<F>::UNITS;
     bool active = (int)threadIdx.x / 32 < item.n_tile;
+    float factor[2] = {factor_of(job.scale[0], item.expert), factor_of(job.scale[1], item.expert)};
     float acc[2][NT][4] = {};
     for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring, job.n_stage)) {
         const unsigned char *stage = ring.stages + ring.slot * stage_bytes<F, NT_MAX>(job.share);
@@ -489,7 +527,7 @@ static __device__ __forceinline__ void consume_item(stream_ring &ring, const dg_
             dg_mbar_arrive(ring.empty + ring.slot + (loaded & job.zero));
     }
     if (active)
-        store_results<DOWN, NT>(job, item, job.factor * stream_row<F>::STEP, acc);
+        store_results<DOWN, NT>(job, item, job.factor * stream_row<F>::STEP, factor, acc);
 }
 
 template <class F, bool DOWN, int NT_MAX>
