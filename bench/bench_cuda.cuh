@@ -104,6 +104,13 @@ static void fill_stored(unsigned char *stored, dg_dtype type, size_t n)
     check(cudaGetLastError(), "fill");
 }
 
+static __global__ void count_differences(const uint32_t *a, const uint32_t *b, size_t n, unsigned *count)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        if (a[i] != b[i])
+            atomicAdd(count, 1u);
+}
+
 /* ---- timing ---- */
 
 typedef void enqueue_fn(cudaStream_t stream, void *arg, int layer);

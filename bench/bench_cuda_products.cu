@@ -1,6 +1,6 @@
 /* Times the products of the CUDA backend on the shapes of the model, against floors measured in the same run.
  *
- *   make build/release/bench_cuda_products && build/release/bench_cuda_products [dense | rows | packing]
+ *   make build/release/bench_cuda_products && build/release/bench_cuda_products [dense | rows | repeat | packing]
  *
  * Each figure is the median of replays of a graph of several layers with weights of their own, 3 GB together, so that
  * none come from a cache. floor: the time in which a kernel that only reads takes the same bytes in; eta: floor / time.
@@ -124,7 +124,10 @@ static double dense_error(const dense_job *job)
 /* Microseconds of each tile, where there is a choice. */
 static void dense_tiles(dense_job *job, int n_layer)
 {
-    static const char *const name[DG_SLAB_TILES] = {"256x128", "192x128", "128x128", "128x64", "64x128", "64x64"};
+    static const char *const name[DG_SLAB_TILES] = {"256x128", "192x128", "128x128", "128x64", "64x128", "64x64",
+        "128x256", "64x256", "128x144", "64x96", "256x128/1x2", "128x256/2x1", "128x256/1x2", "128x128/2x1", "128x128/1x2", "128x128/2x2",
+        "128x144/2x1", "64x128/2x1", "64x128/1x2", "64x128/4x1", "64x96/2x1", "128x128*2",
+        "128x128/2x1*2", "64x128*2"};
     if (!dg_cuda_has_groups())
         return;
     printf("|   tiles of rows x weights |");
@@ -137,6 +140,46 @@ static void dense_tiles(dense_job *job, int n_layer)
     }
     printf(" |\n");
     job->tile = DG_SLAB_BEST;
+}
+
+/* Every tile in clusters many times over against the bits of one without: a stage that is filled before all have read it
+ * would show now and then. */
+static void dense_repeat(const dense_case *shape, int n_row, int n_run)
+{
+    dense_job job = {shape, DG_BF16, n_row, {}, 0, DG_SLAB_128X128};
+    size_t n_y = 0, n;
+    unsigned *count = (unsigned *)device_memory(4), n_different;
+    if (!dg_cuda_has_groups())
+        return;
+    for (int p = 0; p < shape->n_part; p++) {
+        job.part_at[p] = job.layer_bytes;
+        job.layer_bytes += (dense_bytes(job.type, shape->n_out[p], shape->n_in) + 255) / 256 * 256;
+        n_y += (size_t)n_row * (size_t)shape->n_out[p];
+    }
+    fill_stored(stored, job.type, (size_t)shape->n_out[0] * (size_t)shape->n_in);
+    for (int p = 0; p < shape->n_part; p++)
+        dense_pack(pool + job.part_at[p], job.type, shape->n_out[p], shape->n_in);
+    n = shape->gated ? (size_t)n_row * (size_t)dg_cuda_ld(shape->n_out[0]) / 2 : n_y;
+    void *got = shape->gated ? h_rows : out_rows, *want = device_memory(n * 4);
+    enqueue_dense(0, &job, 0);
+    check(cudaMemcpy(want, got, n * 4, cudaMemcpyDeviceToDevice), "copy");
+    printf("%s, %d rows, values that differ in %d runs:", shape->name, n_row, n_run);
+    for (int t = DG_SLAB_FIRST_CLUSTER; t < DG_SLAB_TILES; t++) {
+        job.tile = (dg_slab_tile)t;
+        check(cudaMemset(count, 0, 4), "clear");
+        for (int i = 0; i < n_run; i++) {
+            if (i % 100 == 0)
+                check(cudaMemset(got, 0xFF, n * 4), "clear");
+            enqueue_dense(0, &job, 0);
+            count_differences<<<132, 512>>>((const uint32_t *)want, (const uint32_t *)got, n, count);
+        }
+        check(cudaMemcpy(&n_different, count, 4, cudaMemcpyDeviceToHost), "compare");
+        printf(" %u", n_different);
+        fflush(stdout);
+    }
+    printf("\n");
+    cudaFree(want);
+    cudaFree(count);
 }
 
 static double dense(const dense_case *shape, dg_dtype type, const int *n_row, int n_run)
@@ -188,13 +231,14 @@ typedef struct soft_job {
     dg_cuda_words_args a;
     dg_cuda_matrix table;
     enum { HEAD, FIND, SOFT } what;
+    int form; /* of the head */
 } soft_job;
 
 static void enqueue_soft(cudaStream_t stream, void *arg, int)
 {
     soft_job *job = (soft_job *)arg;
     if (job->what == soft_job::HEAD)
-        check(dg_cuda_words_head(stream, &job->a, &job->table, rows_of(job->table.type, WIDTH)), "head");
+        check(dg_cuda_words_head_as(stream, &job->a, &job->table, rows_of(job->table.type, WIDTH), job->form), "head");
     else if (job->what == soft_job::FIND)
         check(dg_cuda_words_find(stream, &job->a), "words");
     else
@@ -236,6 +280,10 @@ static void soft(dg_dtype type)
         double us = time_layers(enqueue_soft, &job, 1);
         printf("| head with statistics %s: %.0f us, rows' conclusions %.0f us (floor %.0f) |\n", dg_dtype_name(type), head_us, us,
                2.0 * WORD_ROWS * N_VOCAB * WIDTH / 790e6);
+        job.what = soft_job::HEAD;
+        for (job.form = 1; job.form < DG_HEAD_FORMS; job.form++)
+            printf("| head in form %d: %.0f us |\n", job.form, time_layers(enqueue_soft, &job, 1));
+        job.form = 0;
         job.a.given = true;
         job.a.measured = false;
     }
@@ -318,6 +366,13 @@ int main(int argc, char **argv)
         dense(&o, DG_BF16, many, 5);
         dense(&gate_up, DG_BF16, many, 5);
         dense(&down, DG_BF16, many, 5);
+    }
+    if (all || !strcmp(argv[1], "repeat")) {
+        static const dense_case *const layer[] = {&qkv, &o, &gate_up, &down};
+        for (int i = 0; i < 4; i++) {
+            dense_repeat(layer[i], 256, 2000);
+            dense_repeat(layer[i], 200, 200);
+        }
     }
     if (all || !strcmp(argv[1], "packing")) {
         packing(DG_BF16);

@@ -4,10 +4,15 @@
 #include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
 
+/* A cluster has all rows and neighbouring words. */
+enum { HEAD_ROWS = 256 };
 typedef slab_shape<2, 2, 128> head_shape;
+typedef slab_shape<2, 2, 128, 1, 1, 2> head_shape_beside;
+typedef slab_shape<2, 1, 256, 1, 2, 1> head_shape_wide;
 
 /* The quad's lanes have a row's words of a chunk, 16 each. */
-enum { HEAD_CHUNKS = head_shape::N / CHUNK_WORDS, LANE_WORDS = CHUNK_WORDS / 4 };
+enum { LANE_WORDS = CHUNK_WORDS / 4 };
+template <class T> static constexpr int head_chunks = T::N / CHUNK_WORDS;
 
 typedef struct head_job {
     dg_cuda_words_args a;
@@ -15,24 +20,39 @@ typedef struct head_job {
     int n_stage, n_tile;
 } head_job;
 
+/* Blocks above each other have the same words; beside each other, the next ones. */
+template <class T> static __device__ __forceinline__ int first_tile(void)
+{
+    return (int)blockIdx.x / T::ABOVE;
+}
+
 template <class T>
 static __device__ __forceinline__ void copy_words(const slab_ring<T> &ring, const head_job &job,
                                                   const dg_tensor_map &x)
 {
     slab_turn turn = {0, 0};
-    int n_slab = slab_count(job.table.n_out);
-    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x)
+    slab_seat seat = slab_seat_of<T>();
+    constexpr int SHARE = head_chunks<T> / T::ABOVE;
+    int n_slab = slab_count(job.table.n_out), box = seat.column * T::BOX_ROWS;
+    for (int tile = first_tile<T>(); tile < job.n_tile; tile += (int)gridDim.x / T::ABOVE)
         for (int c = 0; c < job.n_stage; c++) {
             int s = turn.stage;
             slab_fill(ring, turn);
-            for (int i = 0; i < HEAD_CHUNKS; i++) {
-                size_t slab = (size_t)min(tile * HEAD_CHUNKS + i, n_slab - 1);
-                dg_bulk_g2s(ring.w(s) + i * SLAB_BYTES,
-                            (const unsigned char *)job.table.data +
-                                (slab * (size_t)job.n_stage + (size_t)c) * SLAB_BYTES,
-                            SLAB_BYTES, ring.full(s));
+            for (int i = seat.row * SHARE; i < (seat.row + 1) * SHARE; i++) {
+                size_t slab = (size_t)min(tile * head_chunks<T> + i, n_slab - 1);
+                const unsigned char *from = (const unsigned char *)job.table.data +
+                                            (slab * (size_t)job.n_stage + (size_t)c) * SLAB_BYTES;
+                if (T::ABOVE > 1)
+                    dg_bulk_multicast(ring.w(s) + i * SLAB_BYTES, from, SLAB_BYTES, ring.full(s),
+                                      slab_column_mask<T>(seat));
+                else
+                    dg_bulk_g2s(ring.w(s) + i * SLAB_BYTES, from, SLAB_BYTES, ring.full(s));
             }
-            dg_tensor_g2s(ring.x(s), x, c * SLAB_VALUES, 0, ring.full(s));
+            if (T::BESIDE > 1)
+                dg_tensor_multicast(ring.x(s) + box * SLAB_ROW_BYTES, x, c * SLAB_VALUES, box,
+                                    ring.full(s), slab_row_mask<T>(seat));
+            else
+                dg_tensor_g2s(ring.x(s), x, c * SLAB_VALUES, seat.row * T::TOKENS, ring.full(s));
             slab_next<T>(turn);
         }
 }
@@ -128,69 +148,104 @@ static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a,
         put_stats(a, r, chunk, stats);
 }
 
-template <dg_cuda_form FORM>
-static __device__ __forceinline__ void multiply_words(const head_job &job, const dg_tensor_map &x)
+template <dg_cuda_form FORM, class T>
+static __device__ __forceinline__ void multiply_words(const slab_ring<T> &ring, const head_job &job)
 {
-    typedef head_shape T;
-    DG_SHARED(shared);
-    slab_ring<T> ring = {shared};
-    slab_turn turn = {0, 0};
-    if (threadIdx.x == T::CONSUMERS)
-        dg_tensor_prefetch(x);
-    slab_ring_init(ring);
-    dg_grid_wait();
-    if (threadIdx.x == T::CONSUMERS)
-        copy_words(ring, job, x);
-    if (threadIdx.x >= T::CONSUMERS)
-        return;
     const dg_cuda_words_args &a = job.a;
     float factor = factor_of(job.table.scale, 0);
-    int chunks = chunk_count(a.n_vocab);
-    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
+    int chunks = chunk_count(a.n_vocab), first_row = slab_seat_of<T>().row * T::TOKENS;
+    slab_turn turn = {0, 0};
+    for (int tile = first_tile<T>(); tile < job.n_tile; tile += (int)gridDim.x / T::ABOVE) {
         float acc[T::MT][T::N / 8][4] = {};
         slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_stage);
 #pragma unroll
         for (int m = 0; m < T::MT; m++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                int r = slab_row<T>(m, half * 2);
+                int r = first_row + slab_row<T>(m, half * 2);
                 row_way way = way_of(a, min(r, a.n_row - 1));
 #pragma unroll
-                for (int i = 0; i < HEAD_CHUNKS; i++)
-                    if (tile * HEAD_CHUNKS + i < chunks)
-                        finish_chunk(a, way, r, tile * HEAD_CHUNKS + i, acc[m] + i * 8, half,
+                for (int i = 0; i < head_chunks<T>; i++)
+                    if (tile * head_chunks<T> + i < chunks)
+                        finish_chunk(a, way, r, tile * head_chunks<T> + i, acc[m] + i * 8, half,
                                      factor);
             }
     }
 }
 
-template <dg_cuda_form FORM>
-static __global__ void __launch_bounds__(head_shape::THREADS, 1)
+template <dg_cuda_form FORM, class T>
+static __device__ __forceinline__ void head_of(const head_job &job, const dg_tensor_map &x)
+{
+    DG_SHARED(shared);
+    slab_ring<T> ring = {shared};
+    if (threadIdx.x == T::CONSUMERS)
+        dg_tensor_prefetch(x);
+    slab_ring_init(ring);
+    dg_grid_wait();
+    if (threadIdx.x > T::CONSUMERS)
+        return;
+    if (threadIdx.x == T::CONSUMERS)
+        copy_words(ring, job, x);
+    else
+        multiply_words<FORM>(ring, job);
+    slab_ring_leave<T>();
+}
+
+template <dg_cuda_form FORM, class T>
+static __global__ void __launch_bounds__(T::THREADS, 1)
     head_words(head_job job, const __grid_constant__ dg_tensor_map x)
 {
     if constexpr (DG_WITH_GROUPS)
-        multiply_words<FORM>(job, x);
+        head_of<FORM, T>(job, x);
+}
+
+template <dg_cuda_form FORM, class T>
+static cudaError_t launch_head(cudaStream_t stream, const dg_cuda_words_args *a,
+                               const dg_cuda_matrix *table, dg_cuda_rows x)
+{
+    int device = 0, at_once = 1;
+    dg_tensor_map map;
+    cudaError_t error = dg_tensor_map_init(&map, x.data, a->n_row, x.ld, T::BOX_ROWS);
+    if (error)
+        return error;
+    cudaGetDevice(&device);
+    if (T::CLUSTER > 1)
+        at_once = dg_clusters_at_once(T::CLUSTER, head_words<FORM, T>, T::THREADS, T::SHARED);
+    else
+        cudaDeviceGetAttribute(&at_once, cudaDevAttrMultiProcessorCount, device);
+    if (at_once < 1)
+        return cudaErrorInvalidConfiguration;
+    int tiles = (chunk_count(a->n_vocab) + head_chunks<T> - 1) / head_chunks<T>,
+        clusters = (tiles + T::BESIDE - 1) / T::BESIDE;
+    head_job job = {*a, *table, x.ld / SLAB_VALUES, clusters * T::BESIDE};
+    return DG_LAUNCH_CLUSTERS(
+        T::CLUSTER, (head_words<FORM, T>),
+        dim3((unsigned)((clusters < at_once ? clusters : at_once) * T::CLUSTER)), T::THREADS,
+        (size_t)T::SHARED, stream, job, map);
+}
+
+template <dg_cuda_form FORM>
+static cudaError_t launch_form(cudaStream_t stream, const dg_cuda_words_args *a,
+                               const dg_cuda_matrix *table, dg_cuda_rows x, int form)
+{
+    return form == 2   ? launch_head<FORM, head_shape_wide>(stream, a, table, x)
+           : form == 1 ? launch_head<FORM, head_shape_beside>(stream, a, table, x)
+                       : launch_head<FORM, head_shape>(stream, a, table, x);
+}
+
+extern "C" cudaError_t dg_cuda_words_head_as(cudaStream_t stream, const dg_cuda_words_args *a,
+                                             const dg_cuda_matrix *table, dg_cuda_rows x, int form)
+{
+    if (!table->slabs || a->n_row > HEAD_ROWS)
+        return cudaErrorInvalidValue;
+    if (a->n_row < 1)
+        return cudaSuccess;
+    return x.form == DG_CUDA_BF16 ? launch_form<DG_CUDA_BF16>(stream, a, table, x, form)
+                                  : launch_form<DG_CUDA_F16>(stream, a, table, x, form);
 }
 
 extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_words_args *a,
                                           const dg_cuda_matrix *table, dg_cuda_rows x)
 {
-    int device = 0, n_sm = 1;
-    dg_tensor_map map;
-    if (!table->slabs || a->n_row > head_shape::TOKENS)
-        return cudaErrorInvalidValue;
-    if (a->n_row < 1)
-        return cudaSuccess;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
-    cudaError_t error = dg_tensor_map_init(&map, x.data, a->n_row, x.ld, head_shape::TOKENS);
-    if (error)
-        return error;
-    head_job job = {*a, *table, x.ld / SLAB_VALUES,
-                    (chunk_count(a->n_vocab) + HEAD_CHUNKS - 1) / HEAD_CHUNKS};
-    dim3 grid((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm));
-    return x.form == DG_CUDA_BF16 ? DG_LAUNCH(head_words<DG_CUDA_BF16>, grid, head_shape::THREADS,
-                                              (size_t)head_shape::SHARED, stream, job, map)
-                                  : DG_LAUNCH(head_words<DG_CUDA_F16>, grid, head_shape::THREADS,
-                                              (size_t)head_shape::SHARED, stream, job, map);
+    return dg_cuda_words_head_as(stream, a, table, x, 0);
 }

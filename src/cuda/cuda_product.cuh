@@ -19,7 +19,26 @@ typedef enum dg_slab_tile {
     DG_SLAB_128X64,
     DG_SLAB_64X128, /* 128 values of k a stage */
     DG_SLAB_64X64,
+    DG_SLAB_128X256,
+    DG_SLAB_64X256,
+    DG_SLAB_128X144,
+    DG_SLAB_64X96,
+    DG_SLAB_256X128_1X2, /* and the blocks of a cluster, above and beside each other */
+    DG_SLAB_128X256_2X1,
+    DG_SLAB_128X256_1X2,
+    DG_SLAB_128X128_2X1,
+    DG_SLAB_128X128_1X2,
+    DG_SLAB_128X128_2X2,
+    DG_SLAB_128X144_2X1,
+    DG_SLAB_64X128_2X1,
+    DG_SLAB_64X128_1X2,
+    DG_SLAB_64X128_4X1,
+    DG_SLAB_64X96_2X1,
+    DG_SLAB_128X128_TWICE, /* and two blocks on a multiprocessor */
+    DG_SLAB_128X128_2X1_TWICE,
+    DG_SLAB_64X128_TWICE,
     DG_SLAB_TILES,
+    DG_SLAB_FIRST_CLUSTER = DG_SLAB_256X128_1X2,
     DG_SLAB_BEST = DG_SLAB_TILES /* what choose_tile says */
 } dg_slab_tile;
 cudaError_t dg_cuda_product_slabs(cudaStream_t stream, const dg_cuda_product_args *a,

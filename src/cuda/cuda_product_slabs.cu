@@ -2,9 +2,11 @@
  * (cuda_slabs.cuh).
  *
  * A block has a tile of y and goes to the next one where there are more tiles than multiprocessors;
- * its ring runs on meanwhile. A gated tile has gate's rows and up's rows of the same channels side
- * by side: a thread holds both of a channel. Every tile adds up an element in the same chain, 16
- * values of k at a time in ascending order, so the choice of tile never changes a bit. */
+ * its ring runs on meanwhile. Where blocks are in clusters the tiles of a cluster are neighbours;
+ * those of them that lie outside of y are computed like the others and not stored. A gated tile has
+ * gate's rows and up's rows of the same channels side by side: a thread holds both of a channel.
+ * Every tile adds up an element in the same chain, 16 values of k at a time in ascending order, so
+ * the choice of tile never changes a bit. */
 #include "cuda/cuda_product.cuh"
 #include "cuda/cuda_slabs.cuh"
 
@@ -18,8 +20,9 @@ typedef struct slab_part {
 } slab_part;
 
 typedef struct slab_job {
-    int n_row, n_chunk, n_token_block, n_tile, n_part;
-    bool gated; /* parts 0 and 1 are gate and up */
+    int n_row, n_chunk, n_part;
+    int n_above, n_tile; /* clusters' tiles: above each other, all */
+    bool gated;          /* parts 0 and 1 are gate and up */
     float alpha;
     slab_part part[3];
     dg_cuda_rows h;
@@ -34,8 +37,9 @@ struct slab_place {
 template <class T>
 static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, int tile)
 {
-    int block = tile / job.n_token_block;
-    slab_place at = {0, 0, tile % job.n_token_block * T::TOKENS};
+    slab_seat seat = slab_seat_of<T>();
+    int block = tile / job.n_above * T::BESIDE + seat.column;
+    slab_place at = {0, 0, (tile % job.n_above * T::ABOVE + seat.row) * T::TOKENS};
     while (!job.gated && at.part + 1 < job.n_part && block >= job.part[at.part + 1].first_block)
         at.part++;
     at.first_out = (block - job.part[at.part].first_block) * (job.gated ? T::N / 2 : T::N);
@@ -44,25 +48,51 @@ static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, 
 
 /* ---- copies, by one thread ---- */
 
-/* One slab of k, in rows of weights that lie together: at most those of a slab. Slabs behind the
- * last are computed as the last: their rows are not stored, and of k there is nothing but zeros in
- * x. */
+/* This block's share of one slab of k, in rows of weights that lie together: at most those of a
+ * slab. Slabs behind the last are computed as the last: their rows are not stored, and of k there
+ * is nothing but zeros in x. */
 template <class T>
 static __device__ __forceinline__ void copy_slab(unsigned char *to, const slab_job &job,
                                                  const slab_place &at, int chunk, uint64_t *full)
 {
-    int rows = job.gated && T::N / 2 % SLAB_ROWS ? SLAB_ROWS / 2 : SLAB_ROWS;
-    for (int first = 0; first < T::N; first += rows) {
+    slab_seat seat = slab_seat_of<T>();
+    int end = (seat.row + 1) * T::OWN_WEIGHTS;
+    for (int first = seat.row * T::OWN_WEIGHTS, rows; first < end; first += rows) {
         bool up = job.gated && first >= T::N / 2;
         const slab_part &part = job.part[up ? 1 : at.part];
         int out = at.first_out + first - (up ? T::N / 2 : 0),
             slab = min(out / SLAB_ROWS, slab_count(part.n_out) - 1);
+        rows =
+            min(SLAB_ROWS - out % SLAB_ROWS, (job.gated && !up ? min(end, T::N / 2) : end) - first);
         const unsigned char *from =
             part.w +
             ((size_t)slab * (size_t)job.n_chunk + (size_t)min(chunk, job.n_chunk - 1)) *
                 SLAB_BYTES +
             (size_t)(out % SLAB_ROWS * SLAB_ROW_BYTES);
-        dg_bulk_g2s(to + first * SLAB_ROW_BYTES, from, (uint32_t)(rows * SLAB_ROW_BYTES), full);
+        uint32_t bytes = (uint32_t)(rows * SLAB_ROW_BYTES);
+        if (T::ABOVE > 1)
+            dg_bulk_multicast(to + first * SLAB_ROW_BYTES, from, bytes, full,
+                              slab_column_mask<T>(seat));
+        else
+            dg_bulk_g2s(to + first * SLAB_ROW_BYTES, from, bytes, full);
+    }
+}
+
+/* This block's share of the rows of x. */
+template <class T>
+static __device__ __forceinline__ void copy_rows(const slab_ring<T> &ring, const dg_tensor_map &x,
+                                                 const slab_place &at, int stage, int step)
+{
+    slab_seat seat = slab_seat_of<T>();
+    int first = seat.column * T::BOX_ROWS;
+    for (int i = 0; i < T::KS; i++) {
+        unsigned char *to = ring.x(stage, i) + first * SLAB_ROW_BYTES;
+        int k = (step * T::KS + i) * SLAB_VALUES;
+        if (T::BESIDE > 1)
+            dg_tensor_multicast(to, x, k, at.first_row + first, ring.full(stage),
+                                slab_row_mask<T>(seat));
+        else
+            dg_tensor_g2s(to, x, k, at.first_row, ring.full(stage));
     }
 }
 
@@ -80,7 +110,8 @@ template <class T>
 static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, const slab_job &job,
                                                   const dg_tensor_map &x)
 {
-    slab_place at = slab_place_of<T>(job, (int)blockIdx.x);
+    int tile = (int)blockIdx.x / T::CLUSTER, n_cluster = (int)gridDim.x / T::CLUSTER;
+    slab_place at = slab_place_of<T>(job, tile);
     int n_step = (job.n_chunk + T::KS - 1) / T::KS, ahead = min((int)T::STAGES, n_step);
     slab_turn turn = {0, 0};
     dg_tensor_prefetch(x);
@@ -89,7 +120,7 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
         copy_weights(ring, job, at, c, c);
     }
     dg_grid_wait();
-    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
+    for (; tile < job.n_tile; tile += n_cluster) {
         at = slab_place_of<T>(job, tile);
         for (int c = 0; c < n_step; c++) {
             if (ahead > 0) {
@@ -98,9 +129,7 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
                 slab_fill(ring, turn);
                 copy_weights(ring, job, at, turn.stage, c);
             }
-            for (int i = 0; i < T::KS; i++)
-                dg_tensor_g2s(ring.x(turn.stage, i), x, (c * T::KS + i) * SLAB_VALUES, at.first_row,
-                              ring.full(turn.stage));
+            copy_rows(ring, x, at, turn.stage, c);
             slab_next<T>(turn);
         }
     }
@@ -165,23 +194,15 @@ static __device__ __forceinline__ void store_gated(const slab_job &job, const sl
 /* ---- the kernel ---- */
 
 template <dg_cuda_form FORM, class T>
-static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const dg_tensor_map &x)
+static __device__ __forceinline__ void multiply_tiles(const slab_ring<T> &ring, const slab_job &job)
 {
-    DG_SHARED(shared);
-    slab_ring<T> ring = {shared};
-    slab_ring_init(ring);
-    if (threadIdx.x >= T::CONSUMERS) {
-        if (threadIdx.x == T::CONSUMERS)
-            copy_tiles(ring, job, x);
-        return;
-    }
-    dg_grid_wait();
+    int n_cluster = (int)gridDim.x / T::CLUSTER;
     slab_turn turn = {0, 0};
-    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
+    for (int tile = (int)blockIdx.x / T::CLUSTER; tile < job.n_tile; tile += n_cluster) {
         slab_place at = slab_place_of<T>(job, tile);
         float acc[T::MT][T::N / 8][4] = {};
         slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, (job.n_chunk + T::KS - 1) / T::KS);
-        if (tile + (int)gridDim.x >= job.n_tile)
+        if (tile + n_cluster >= job.n_tile)
             dg_grid_launch_next();
         if (job.gated)
             store_gated<T>(job, at, acc);
@@ -191,7 +212,24 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
 }
 
 template <dg_cuda_form FORM, class T>
-static __global__ void __launch_bounds__(T::THREADS, 1)
+static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const dg_tensor_map &x)
+{
+    DG_SHARED(shared);
+    slab_ring<T> ring = {shared};
+    slab_ring_init(ring);
+    if (threadIdx.x > T::CONSUMERS)
+        return;
+    if (threadIdx.x == T::CONSUMERS) {
+        copy_tiles(ring, job, x);
+    } else {
+        dg_grid_wait();
+        multiply_tiles<FORM>(ring, job);
+    }
+    slab_ring_leave<T>();
+}
+
+template <dg_cuda_form FORM, class T>
+static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT)
     product_slabs(slab_job job, const __grid_constant__ dg_tensor_map x)
 {
     if constexpr (DG_WITH_GROUPS)
@@ -200,12 +238,32 @@ static __global__ void __launch_bounds__(T::THREADS, 1)
 
 /* ---- which tile ---- */
 
-typedef slab_shape<2, 2, 128> slab_256x128;
-typedef slab_shape<3, 1, 128> slab_192x128;
-typedef slab_shape<2, 1, 128> slab_128x128;
-typedef slab_shape<2, 1, 64> slab_128x64;
-typedef slab_shape<1, 1, 128, 2> slab_64x128;
-typedef slab_shape<1, 1, 64> slab_64x64;
+/* All that are tried; rows x weights, then the blocks of a cluster above and beside each other. */
+#define SLAB_SHAPES(of)                                                                            \
+    of(DG_SLAB_256X128, 2, 2, 128, 1, 1, 1);                                                       \
+    of(DG_SLAB_192X128, 3, 1, 128, 1, 1, 1);                                                       \
+    of(DG_SLAB_128X128, 2, 1, 128, 1, 1, 1);                                                       \
+    of(DG_SLAB_128X64, 2, 1, 64, 1, 1, 1);                                                         \
+    of(DG_SLAB_64X128, 1, 1, 128, 2, 1, 1);                                                        \
+    of(DG_SLAB_64X64, 1, 1, 64, 1, 1, 1);                                                          \
+    of(DG_SLAB_128X256, 2, 1, 256, 1, 1, 1);                                                       \
+    of(DG_SLAB_64X256, 1, 1, 256, 1, 1, 1);                                                        \
+    of(DG_SLAB_128X144, 2, 1, 144, 1, 1, 1);                                                       \
+    of(DG_SLAB_64X96, 1, 1, 96, 2, 1, 1);                                                          \
+    of(DG_SLAB_256X128_1X2, 2, 2, 128, 1, 1, 2);                                                   \
+    of(DG_SLAB_128X256_2X1, 2, 1, 256, 1, 2, 1);                                                   \
+    of(DG_SLAB_128X256_1X2, 2, 1, 256, 1, 1, 2);                                                   \
+    of(DG_SLAB_128X128_2X1, 2, 1, 128, 1, 2, 1);                                                   \
+    of(DG_SLAB_128X128_1X2, 2, 1, 128, 1, 1, 2);                                                   \
+    of(DG_SLAB_128X128_2X2, 2, 1, 128, 1, 2, 2);                                                   \
+    of(DG_SLAB_128X144_2X1, 2, 1, 144, 1, 2, 1);                                                   \
+    of(DG_SLAB_64X128_2X1, 1, 1, 128, 2, 2, 1);                                                    \
+    of(DG_SLAB_64X128_1X2, 1, 1, 128, 2, 1, 2);                                                    \
+    of(DG_SLAB_64X128_4X1, 1, 1, 128, 2, 4, 1);                                                    \
+    of(DG_SLAB_64X96_2X1, 1, 1, 96, 2, 2, 1);                                                      \
+    of(DG_SLAB_128X128_TWICE, 2, 1, 128, 1, 1, 1, 2);                                              \
+    of(DG_SLAB_128X128_2X1_TWICE, 2, 1, 128, 1, 2, 1, 2);                                          \
+    of(DG_SLAB_64X128_TWICE, 1, 1, 128, 1, 1, 1, 2)
 
 static int column_blocks(const slab_job &job, int columns)
 {
@@ -225,14 +283,14 @@ static dg_slab_tile choose_tile(const slab_job &job)
 {
     static const struct {
         int tokens, columns, ns;
-    } tile[DG_SLAB_TILES] = {{256, 128, 640}, {192, 128, 540}, {128, 128, 380},
-                             {128, 64, 310},  {64, 128, 235},  {64, 64, 260}};
+    } tile[] = {{256, 128, 640}, {192, 128, 540}, {128, 128, 380},
+                {128, 64, 310},  {64, 128, 235},  {64, 64, 260}};
     const int tile_ns = 3500; /* to begin and to end one */
     int device = 0, n_sm = 1, best = DG_SLAB_256X128;
     double least = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
-    for (int i = 0; i < DG_SLAB_TILES; i++) {
+    for (int i = 0; i < (int)(sizeof tile / sizeof *tile); i++) {
         int blocks = column_blocks(job, tile[i].columns) *
                      ((job.n_row + tile[i].tokens - 1) / tile[i].tokens),
             rounds = (blocks + n_sm - 1) / n_sm;
@@ -250,42 +308,45 @@ static dg_slab_tile choose_tile(const slab_job &job)
 template <dg_cuda_form FORM, class T>
 static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const dg_cuda_rows &x)
 {
-    int device = 0, n_sm = 1, blocks = 0;
+    int device = 0, at_once = 1, blocks = 0;
     dg_tensor_map map;
-    cudaError_t error = dg_tensor_map_init(&map, x.data, job.n_row, x.ld, T::TOKENS);
+    cudaError_t error = dg_tensor_map_init(&map, x.data, job.n_row, x.ld, T::BOX_ROWS);
     if (error)
         return error;
     cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
+    if (T::CLUSTER > 1)
+        at_once = dg_clusters_at_once(T::CLUSTER, product_slabs<FORM, T>, T::THREADS, T::SHARED);
+    else
+        cudaDeviceGetAttribute(&at_once, cudaDevAttrMultiProcessorCount, device);
+    if (T::CLUSTER == 1)
+        at_once *= T::RESIDENT;
+    if (at_once < 1)
+        return cudaErrorInvalidConfiguration;
     for (int p = 0; p < job.n_part && !job.gated; p++) {
         job.part[p].first_block = blocks;
         blocks += (job.part[p].n_out + T::N - 1) / T::N;
     }
-    job.n_token_block = (job.n_row + T::TOKENS - 1) / T::TOKENS;
-    job.n_tile = column_blocks(job, T::N) * job.n_token_block;
-    return DG_LAUNCH((product_slabs<FORM, T>),
-                     dim3((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm)), T::THREADS,
-                     (size_t)T::SHARED, stream, job, map);
+    job.n_above = (job.n_row + T::ABOVE * T::TOKENS - 1) / (T::ABOVE * T::TOKENS);
+    job.n_tile = (column_blocks(job, T::N) + T::BESIDE - 1) / T::BESIDE * job.n_above;
+    return DG_LAUNCH_CLUSTERS(
+        T::CLUSTER, (product_slabs<FORM, T>),
+        dim3((unsigned)((job.n_tile < at_once ? job.n_tile : at_once) * T::CLUSTER)), T::THREADS,
+        (size_t)T::SHARED, stream, job, map);
 }
 
 template <dg_cuda_form FORM>
 static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const dg_cuda_rows &x,
                                dg_slab_tile tile)
 {
+#define LAUNCH(name, ...)                                                                          \
+    case name:                                                                                     \
+        return launch_slabs<FORM, slab_shape<__VA_ARGS__>>(stream, job, x)
     switch (tile == DG_SLAB_BEST ? choose_tile(job) : tile) {
-    case DG_SLAB_256X128:
-        return launch_slabs<FORM, slab_256x128>(stream, job, x);
-    case DG_SLAB_192X128:
-        return launch_slabs<FORM, slab_192x128>(stream, job, x);
-    case DG_SLAB_128X128:
-        return launch_slabs<FORM, slab_128x128>(stream, job, x);
-    case DG_SLAB_128X64:
-        return launch_slabs<FORM, slab_128x64>(stream, job, x);
-    case DG_SLAB_64X128:
-        return launch_slabs<FORM, slab_64x128>(stream, job, x);
+        SLAB_SHAPES(LAUNCH);
     default:
-        return launch_slabs<FORM, slab_64x64>(stream, job, x);
+        return cudaErrorInvalidValue;
     }
+#undef LAUNCH
 }
 
 static cudaError_t launch_job(cudaStream_t stream, const slab_job &job, const dg_cuda_rows &x,

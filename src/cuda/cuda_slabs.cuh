@@ -11,6 +11,7 @@
 #ifndef DG_CUDA_CUDA_SLABS_CUH
 #define DG_CUDA_CUDA_SLABS_CUH
 
+#include "cuda/cuda_cluster.cuh"
 #include "cuda/cuda_tiles.cuh"
 #include "cuda/cuda_wgmma.cuh"
 
@@ -46,22 +47,46 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 #define ACC8(i)                                                                                    \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
-#define ACC32(i) ACC8(i), ACC8(i + 8), ACC8(i + 16), ACC8(i + 24)
+#define ACC16(i) ACC8(i), ACC8(i + 8)
+#define ACC32(i) ACC16(i), ACC16(i + 16)
+#define ACC64(i) ACC32(i), ACC32(i + 32)
 #define REGS_32                                                                                    \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"   \
-    "%25,%26,%27,%28,%29,%30,%31"
-#define REGS_64                                                                                    \
-    REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52" \
-            ",%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"       \
+    "%24,%25,%26,%27,%28,%29,%30,%31"
+#define REGS_48 REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define REGS_64 REGS_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define REGS_72 REGS_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define REGS_128                                                                                   \
+    REGS_72                                                                                        \
+    ",%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,"                \
+    "%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,"       \
+    "%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,"        \
+    "%127"
 #define WGMMA(shape, type, regs, operands, on, side, ...)                                          \
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " on                                        \
                  ", 0;\n\twgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" regs     \
                  "}, " operands ", p, 1, 1, 0, " side ";\n\t}"                                     \
                  : __VA_ARGS__                                                                     \
                  : "l"(x), "l"(w), "r"(1), "n"(SIDE == SLAB_K_DOWN ? 1 : 0))
-#define WGMMA_64(type) WGMMA("m64n64k16", type, REGS_32, "%32, %33", "%34", "%35", ACC32(0))
-#define WGMMA_128(type)                                                                            \
-    WGMMA("m64n128k16", type, REGS_64, "%64, %65", "%66", "%67", ACC32(0), ACC32(32))
+#define WGMMA_64(type)  WGMMA("m64n64k16", type, REGS_32, "%32, %33", "%34", "%35", ACC32(0))
+#define WGMMA_128(type) WGMMA("m64n128k16", type, REGS_64, "%64, %65", "%66", "%67", ACC64(0))
+#define WGMMA_96(type)                                                                             \
+    WGMMA("m64n96k16", type, REGS_48, "%48, %49", "%50", "%51", ACC32(0), ACC16(32))
+#define WGMMA_144(type)                                                                            \
+    WGMMA("m64n144k16", type, REGS_72, "%72, %73", "%74", "%75", ACC64(0), ACC8(64))
+#define WGMMA_256(type)                                                                            \
+    WGMMA("m64n256k16", type, REGS_128, "%128, %129", "%130", "%131", ACC64(0), ACC64(64))
+#define WGMMA_OF(type)                                                                             \
+    if constexpr (N == 64)                                                                         \
+        WGMMA_64(type);                                                                            \
+    else if constexpr (N == 96)                                                                    \
+        WGMMA_96(type);                                                                            \
+    else if constexpr (N == 128)                                                                   \
+        WGMMA_128(type);                                                                           \
+    else if constexpr (N == 144)                                                                   \
+        WGMMA_144(type);                                                                           \
+    else                                                                                           \
+        WGMMA_256(type)
 
 /* acc += 16 values of k, number `step` of a slab's four: 64 rows of x, N of w. */
 template <dg_cuda_form FORM, int N, slab_side SIDE>
@@ -72,24 +97,30 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
     uint64_t x = slab_descriptor(rows + step * 32, 16);
     uint64_t w = SIDE == SLAB_K_DOWN ? slab_descriptor(weights + step * 2048, SLAB_BYTES)
                                      : slab_descriptor(weights + step * 32, 16);
-    if constexpr (N == 64 && FORM == DG_CUDA_BF16)
-        WGMMA_64("bf16");
-    else if constexpr (N == 64)
-        WGMMA_64("f16");
-    else if constexpr (FORM == DG_CUDA_BF16)
-        WGMMA_128("bf16");
-    else
-        WGMMA_128("f16");
-    static_assert(N == 64 || N == 128, "columns of a warpgroup");
+    if constexpr (FORM == DG_CUDA_BF16) {
+        WGMMA_OF("bf16");
+    } else {
+        WGMMA_OF("f16");
+    }
+    static_assert(N == 64 || N == 96 || N == 128 || N == 144 || N == 256, "columns of a warpgroup");
 }
 
 #undef ACC8
+#undef ACC16
 #undef ACC32
+#undef ACC64
 #undef REGS_32
+#undef REGS_48
 #undef REGS_64
+#undef REGS_72
+#undef REGS_128
 #undef WGMMA
 #undef WGMMA_64
+#undef WGMMA_96
 #undef WGMMA_128
+#undef WGMMA_144
+#undef WGMMA_256
+#undef WGMMA_OF
 
 #else
 
@@ -116,13 +147,21 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
 
 /* ---- shapes and the ring ---- */
 
-/* WM warpgroups, each with MT times 64 rows of x and all N columns; a stage has KS slabs of k. */
-template <int WM_, int MT_, int N_, int KS_ = 1> struct slab_shape {
+/* WM warpgroups, each with MT times 64 rows of x and all N columns; a stage has KS slabs of k.
+ * ABOVE x BESIDE blocks are a cluster (slab_seat): those above each other have the same weights,
+ * those beside each other the same rows of x, and each of them fetches its share for all. RESIDENT
+ * blocks share a multiprocessor. */
+template <int WM_, int MT_, int N_, int KS_ = 1, int ABOVE_ = 1, int BESIDE_ = 1, int RESIDENT_ = 1>
+struct slab_shape {
     static constexpr int WM = WM_, MT = MT_, N = N_, KS = KS_, TOKENS = WM * MT * SLAB_ROWS;
+    static constexpr int ABOVE = ABOVE_, BESIDE = BESIDE_, CLUSTER = ABOVE * BESIDE;
+    static constexpr int BOX_ROWS = TOKENS / BESIDE, OWN_WEIGHTS = N / ABOVE;
     static constexpr int CONSUMERS = WM * 128, THREADS = CONSUMERS + 32;
     static constexpr int X_BYTES = TOKENS * SLAB_ROW_BYTES, W_BYTES = N * SLAB_ROW_BYTES,
                          STAGE_BYTES = KS * (X_BYTES + W_BYTES);
-    static constexpr int FITTING = (225 << 10) / STAGE_BYTES, STAGES = FITTING < 8 ? FITTING : 8;
+    static constexpr int RESIDENT = RESIDENT_,
+                         FITTING = (RESIDENT > 1 ? 224 / RESIDENT << 10 : 225 << 10) / STAGE_BYTES,
+                         STAGES = FITTING < 8 ? FITTING : 8;
     static constexpr int SHARED = STAGES * (STAGE_BYTES + 2 * (int)sizeof(uint64_t));
 };
 
@@ -160,17 +199,70 @@ template <class T> struct slab_ring {
     }
 };
 
-/* By all threads of a block. */
+/* Where a block is in its cluster. */
+struct slab_seat {
+    int row, column;
+};
+
+template <class T> static __device__ __forceinline__ slab_seat slab_seat_of(void)
+{
+    int rank = T::CLUSTER > 1 ? dg_cluster_rank() : 0;
+    return {rank % T::ABOVE, rank / T::ABOVE};
+}
+
+/* The blocks that have the same weights, and those that have the same rows, as bits by rank. */
+template <class T> static __device__ __forceinline__ int slab_column_mask(const slab_seat &seat)
+{
+    return ((1 << T::ABOVE) - 1) << seat.column * T::ABOVE;
+}
+
+template <class T> static __device__ __forceinline__ int slab_row_mask(const slab_seat &seat)
+{
+    int mask = 0;
+    for (int c = 0; c < T::BESIDE; c++)
+        mask |= 1 << (c * T::ABOVE + seat.row);
+    return mask;
+}
+
+/* By all threads of a block. A stage is empty when the warps of all blocks that this one copies to
+ * have read it. */
 template <class T> static __device__ __forceinline__ void slab_ring_init(const slab_ring<T> &ring)
 {
     if (threadIdx.x == 0) {
         for (int i = 0; i < T::STAGES; i++) {
             dg_mbar_init(ring.full(i), 1);
-            dg_mbar_init(ring.empty(i), T::CONSUMERS / 32);
+            dg_mbar_init(ring.empty(i), T::CONSUMERS / 32 * (T::ABOVE + T::BESIDE - 1));
         }
         dg_mbar_init_fence();
     }
     __syncthreads();
+    if (T::CLUSTER > 1)
+        dg_cluster_sync();
+}
+
+/* At the end, by every thread that is still there: nobody copies to this block or tells it of an
+ * empty stage any more. */
+template <class T> static __device__ __forceinline__ void slab_ring_leave(void)
+{
+    if (T::CLUSTER > 1)
+        dg_cluster_sync();
+}
+
+/* By a consuming warp: all who copy into this stage are told that it has read it. */
+template <class T>
+static __device__ __forceinline__ void slab_give_back(const slab_ring<T> &ring, int stage)
+{
+    int lane = (int)threadIdx.x % 32;
+    if (T::CLUSTER == 1) {
+        if (lane == 0)
+            dg_mbar_arrive(ring.empty(stage));
+    } else if (lane < T::ABOVE + T::BESIDE - 1) {
+        slab_seat seat = slab_seat_of<T>();
+        int other = lane - T::ABOVE;
+        dg_mbar_arrive_at(ring.empty(stage),
+                          lane < T::ABOVE ? seat.column * T::ABOVE + lane
+                                          : (other + (other >= seat.column)) * T::ABOVE + seat.row);
+    }
 }
 
 /* By the one thread that copies: the stage may be filled, and how many bytes will come. A stage
@@ -205,14 +297,14 @@ static __device__ __forceinline__ void slab_multiply(float acc[T::MT][T::N / 8][
                                            ring.w(s, step / 4), step % 4);
         warpgroup_commit();
         warpgroup_wait<1>();
-        if (before >= 0 && threadIdx.x % 32 == 0)
-            dg_mbar_arrive(ring.empty(before));
+        if (before >= 0)
+            slab_give_back(ring, before);
         before = s;
         slab_next<T>(turn);
     }
     warpgroup_wait<0>();
-    if (before >= 0 && threadIdx.x % 32 == 0)
-        dg_mbar_arrive(ring.empty(before));
+    if (before >= 0)
+        slab_give_back(ring, before);
 }
 
 /* ---- where a thread's results are ---- */

@@ -305,8 +305,9 @@ static void check_row_bits(dg_dtype type)
     case_end();
 }
 
-/* Tiles of every size over slabs, more of them than multiprocessors: the same bits. */
-static void check_slab_tiles(dg_dtype type)
+/* Tiles of every size over slabs, more of them than multiprocessors: the same bits. Clusters have
+ * blocks outside of y, of rows and of columns. */
+static void check_slab_tiles(dg_dtype type, int n_tile)
 {
     enum { N_ROW = 270, N_OUT = 330, N_IN = 660 };
     if (!case_begin("product: tiles of slabs of %s", dg_dtype_name(type)))
@@ -321,7 +322,7 @@ static void check_slab_tiles(dg_dtype type)
     inputs x = make_inputs(dg_cuda_form_of(type), N_ROW, N_IN);
     size_t n_y = (size_t)N_ROW * N_OUT * sizeof(float), n_h = (size_t)N_ROW * 384 * 2;
     void *y[2] = {host_bytes(n_y), host_bytes(n_y)}, *h[2] = {host_bytes(n_h), host_bytes(n_h)};
-    for (int tile = 0; tile < DG_SLAB_TILES; tile++) {
+    for (int tile = 0; tile < n_tile; tile++) {
         dg_cuda_product_args a = {N_ROW, x.rows, 1, 1, {{&up.matrix, device_bytes(n_y), N_OUT}}};
         dg_cuda_gated_args g = {N_ROW, x.rows, &gate.matrix, &up.matrix,
                                 device_rows(x.rows.form, N_ROW, N_OUT)};
@@ -609,8 +610,8 @@ void check_cuda_products(void)
         check_every_type(types[i]);
     check_made_type(DG_FP8);
     check_made_type(DG_INT4);
-    check_slab_tiles(DG_BF16);
-    check_slab_tiles(DG_F16);
+    check_slab_tiles(DG_BF16, DG_SLAB_TILES);
+    check_slab_tiles(DG_F16, 2);
     /* the shapes of the model's rows: 704 and 2112 in blocks of 32 */
     static const int real[4] = {3, 2, 256, 704}, one[4] = {16, 1, 64, 32}, all[4] = {8, 8, 64, 32};
     static const int many[4] = {3, 2, 72, 704}, short_rows[4] = {2, 1, 200, 40};

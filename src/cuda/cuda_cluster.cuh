@@ -1,0 +1,135 @@
+/* Clusters of blocks on sm_90: launches, the cluster's barrier, and copies from global memory that
+ * arrive in the shared memory of several of its blocks at the same place.
+ *
+ * A block's shared memory and mbarriers may be used by the others between a dg_cluster_sync behind
+ * its mbarriers' inits and one before it leaves. */
+#ifndef DG_CUDA_CUDA_CLUSTER_CUH
+#define DG_CUDA_CUDA_CLUSTER_CUH
+
+#include "cuda/cuda_device.cuh"
+
+#ifdef __CUDACC__
+
+/* Of its cluster; blocks x = 0 ... of a grid are in order of clusters. */
+static __device__ __forceinline__ int dg_cluster_rank(void)
+{
+    uint32_t rank = 0;
+#if __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return (int)rank;
+}
+
+/* By all threads of all blocks that have not left. */
+static __device__ __forceinline__ void dg_cluster_sync(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
+/* At the same mbarrier of block `rank`. */
+static __device__ __forceinline__ void dg_mbar_arrive_at(uint64_t *bar, int rank)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n\t.reg .b32 at;\n\tmapa.shared::cluster.u32 at, %0, %1;\n\t"
+                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [at];\n\t}" ::"r"(
+                     dg_shared_address(bar)),
+                 "r"(rank)
+                 : "memory");
+#else
+    __trap();
+#endif
+}
+
+/* dg_bulk_g2s and dg_tensor_g2s into every block of the mask; each one's own mbarrier counts. */
+static __device__ __forceinline__ void dg_bulk_multicast(void *shared, const void *global,
+                                                         uint32_t bytes, uint64_t *bar, int mask)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(dg_shared_address(shared)),
+                 "l"(global), "r"(bytes), "r"(dg_shared_address(bar)), "h"((uint16_t)mask)
+                 : "memory");
+#else
+    __trap();
+#endif
+}
+
+static __device__ __forceinline__ void dg_tensor_multicast(void *shared, const dg_tensor_map &map,
+                                                           int k, int row, uint64_t *bar, int mask)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(dg_shared_address(shared)),
+        "l"((uint64_t)&map), "r"(k), "r"(row), "r"(dg_shared_address(bar)), "h"((uint16_t)mask)
+        : "memory");
+#else
+    __trap();
+#endif
+}
+
+/* How many clusters run at once; 0 where the device has none. */
+template <typename... P>
+static inline int dg_clusters_at_once(int cluster, void (*kernel)(P...), int n_thread,
+                                      size_t shared_bytes)
+{
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute size = {};
+    int n = 0;
+    if (cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)shared_bytes))
+        return 0;
+    size.id = cudaLaunchAttributeClusterDimension;
+    size.val.clusterDim.x = (unsigned)cluster;
+    size.val.clusterDim.y = size.val.clusterDim.z = 1;
+    config.gridDim = dim3((unsigned)cluster);
+    config.blockDim = dim3((unsigned)n_thread);
+    config.dynamicSmemBytes = shared_bytes;
+    config.attrs = &size;
+    config.numAttrs = 1;
+    return cudaOccupancyMaxActiveClusters(&n, (const void *)kernel, &config) ? 0 : n;
+}
+
+#else
+
+static inline int dg_cluster_rank(void)
+{
+    return emu_cluster_rank();
+}
+static inline void dg_cluster_sync(EMU_WHERE_ARG)
+{
+    emu_cluster_sync(EMU_WHERE);
+}
+static inline void dg_mbar_arrive_at(uint64_t *bar, int rank, EMU_WHERE_ARG)
+{
+    emu_mbar_arrive((uint64_t *)emu_peer(bar, rank, EMU_WHERE), 0, EMU_WHERE);
+}
+static inline void dg_bulk_multicast(void *shared, const void *global, uint32_t bytes,
+                                     uint64_t *bar, int mask, EMU_WHERE_ARG)
+{
+    for (int rank = 0; mask >> rank; rank++)
+        if (mask >> rank & 1)
+            emu_bulk_g2s(emu_peer(shared, rank, EMU_WHERE), global, bytes,
+                         (uint64_t *)emu_peer(bar, rank, EMU_WHERE), EMU_WHERE);
+}
+static inline void dg_tensor_multicast(void *shared, const dg_tensor_map &map, int k, int row,
+                                       uint64_t *bar, int mask, EMU_WHERE_ARG)
+{
+    for (int rank = 0; mask >> rank; rank++)
+        if (mask >> rank & 1)
+            emu_tensor_g2s(emu_peer(shared, rank, EMU_WHERE), &map, k, row,
+                           (uint64_t *)emu_peer(bar, rank, EMU_WHERE), EMU_WHERE);
+}
+template <typename... P>
+static inline int dg_clusters_at_once(int cluster, void (*)(P...), int, size_t)
+{
+    int n_sm = 1;
+    cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, 0);
+    return n_sm < cluster ? 1 : n_sm / cluster;
+}
+
+#endif
+
+#endif
