@@ -67,7 +67,7 @@ template <typename T> static __device__ __forceinline__ int parity_at(int n)
 }
 
 /* The turns of part `part` of n_part: [x, y). */
-static __device__ __forceinline__ int2 turns_of(int n_turn, int part, int n_part)
+[[maybe_unused]] static __device__ __forceinline__ int2 turns_of(int n_turn, int part, int n_part)
 {
     return make_int2(n_turn * part / n_part, n_turn * (part + 1) / n_part);
 }
@@ -258,7 +258,8 @@ static __device__ __forceinline__ void begin_values(float o[T::ND][4], const uin
     warpgroup_commit();
 }
 
-static __device__ __forceinline__ void narrow_weights(uint32_t p[4][4], const float s[8][4])
+[[maybe_unused]] static __device__ __forceinline__ void narrow_weights(uint32_t p[4][4],
+                                                                       const float s[8][4])
 {
 #pragma unroll
     for (int step = 0; step < 4; step++)
@@ -270,7 +271,7 @@ static __device__ __forceinline__ void narrow_weights(uint32_t p[4][4], const fl
 }
 
 /* The warp is done with a stage. */
-static __device__ __forceinline__ void release(uint64_t *empty)
+[[maybe_unused]] static __device__ __forceinline__ void release(uint64_t *empty)
 {
     if (threadIdx.x % 32 == 0)
         dg_mbar_arrive(empty);
@@ -376,7 +377,7 @@ static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared
 /* ---- parts ---- */
 
 /* What has been added up of a line, and what is to come, against their common maximum. */
-static __device__ __forceinline__ float2 fold_factors(float2 *sofar, float2 next)
+[[maybe_unused]] static __device__ __forceinline__ float2 fold_factors(float2 *sofar, float2 next)
 {
     float most = fmaxf(sofar->x, next.x);
     float2 f = make_float2(sofar->x == most ? 1 : dg_exp2_fast((sofar->x - most) * log2e),
@@ -385,7 +386,7 @@ static __device__ __forceinline__ float2 fold_factors(float2 *sofar, float2 next
     return f;
 }
 
-static __device__ __forceinline__ float fold(float sofar, float next, float2 f)
+[[maybe_unused]] static __device__ __forceinline__ float fold(float sofar, float next, float2 f)
 {
     return __fmaf_rn(next, f.y, __fmul_rn(sofar, f.x));
 }

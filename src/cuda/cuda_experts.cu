@@ -64,9 +64,9 @@ template <class F, bool DOWN>
 static cudaError_t launch_format(cudaStream_t stream, dg_stream_job job, int n_in)
 {
     cudaError_t error = cudaErrorInvalidValue;
-    job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
-    (void)stream, (void)job;
+    (void)stream, (void)job, (void)n_in;
     if constexpr (has_kernel<F, DOWN>) {
+        job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
         if constexpr (F::UNIT == 64 || !stream_row<F>::IS_BYTES)
             if (job.piece_rows > DG_PIECE_ROWS)
                 return launch_stream<F, DOWN, 8>(stream, job);

@@ -93,7 +93,8 @@ static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_jo
 }
 
 /* Number `number` of all items, or nothing. */
-static __device__ __forceinline__ group_item item_at(const dg_stream_job &job, int number)
+[[maybe_unused]] static __device__ __forceinline__ group_item item_at(const dg_stream_job &job,
+                                                                      int number)
 {
     int tiles = wanted_tiles(job), each = items_of_piece(job), within = number % each;
     group_item item = {};
@@ -137,8 +138,10 @@ static __device__ __forceinline__ void find_weights(fill_source &from, const dg_
     }
 }
 
-static __device__ __forceinline__ void find_rows(fill_source &from, const dg_stream_job &job,
-                                                 const group_item &item, int thread)
+[[maybe_unused]] static __device__ __forceinline__ void find_rows(fill_source &from,
+                                                                  const dg_stream_job &job,
+                                                                  const group_item &item,
+                                                                  int thread)
 {
     from.x = job.x + thread % 8 * 16;
     from.n_row = (item.n + 15) / 16;
@@ -281,7 +284,8 @@ struct group_share {
     int tile, row, n;
 };
 
-static __device__ __forceinline__ group_share share_of(const group_item &item, int group)
+[[maybe_unused]] static __device__ __forceinline__ group_share share_of(const group_item &item,
+                                                                        int group)
 {
     int eights = (item.n + 7) / 8, half = (eights + 1) / 2 * 8;
     if (item.n_tile[0] > GROUP_TILES)
@@ -332,7 +336,7 @@ static __device__ __forceinline__ void multiply_half(float acc[2][EIGHTS][4],
     warpgroup_wait<1>();
 }
 
-static __device__ __forceinline__ void give_back(uint64_t *empty, int slot)
+[[maybe_unused]] static __device__ __forceinline__ void give_back(uint64_t *empty, int slot)
 {
     if (slot >= 0 && threadIdx.x % 32 == 0)
         dg_mbar_arrive(empty + slot);
@@ -414,9 +418,11 @@ static __device__ __forceinline__ void send_side(const unsigned char *slab,
             *(const uint4 *)(slab + slab_offset(row, piece));
 }
 
-static __device__ __forceinline__ void store_item(unsigned char *slab, const dg_stream_job &job,
-                                                  const group_item &item, const group_share &share,
-                                                  const float acc[2][EIGHTS][4])
+[[maybe_unused]] static __device__ __forceinline__ void store_item(unsigned char *slab,
+                                                                   const dg_stream_job &job,
+                                                                   const group_item &item,
+                                                                   const group_share &share,
+                                                                   const float acc[2][EIGHTS][4])
 {
     int group = (int)threadIdx.x / 128;
     float factor[2] = {factor_of(job.scale[0], item.expert), factor_of(job.scale[1], item.expert)};

@@ -72,7 +72,8 @@ struct row_way {
     bool paired;
 };
 
-static __device__ __forceinline__ row_way way_of(const dg_cuda_words_args &a, int r)
+[[maybe_unused]] static __device__ __forceinline__ row_way way_of(const dg_cuda_words_args &a,
+                                                                  int r)
 {
     const dg_cuda_word_row *row = &a.row[r];
     bool listed = row->n_bias || row->n_banned;
@@ -98,9 +99,10 @@ static __device__ __forceinline__ void put_pair(float *to, int word, int n_vocab
 }
 
 /* One row's words of a chunk: acc[j][half] and the one behind it, for eight tiles j of columns. */
-static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a, const row_way &way,
-                                                    int r, int chunk, float acc[8][4], int half,
-                                                    float factor)
+[[maybe_unused]] static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a,
+                                                                     const row_way &way, int r,
+                                                                     int chunk, float acc[8][4],
+                                                                     int half, float factor)
 {
     float z[LANE_WORDS];
     int first = chunk * CHUNK_WORDS + (int)threadIdx.x % 4 * 2;
