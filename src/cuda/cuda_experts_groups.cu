@@ -9,7 +9,8 @@
  * where an item has no more tiles, half of the rows. Results go through shared memory, so that they
  * leave in whole lines.
  *
- * A result is one chain of ascending k, as in cuda_stream.cuh: it has the same bits. */
+ * A result is one chain of ascending k, as in cuda_stream.cuh: it has the same bits. Down begins
+ * while gate and up end, as there. */
 #include "cuda/cuda_experts.cuh"
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_panels.cuh"
@@ -216,24 +217,45 @@ static __device__ __forceinline__ void begin_stage(const group_ring<F> &ring, fi
     fill_weights(ring, from, job, item);
 }
 
-/* The next item is asked for while this one is filled in, so that no copy waits for the answer. */
+/* Weights of an item's first stages into an empty ring, while the kernel before still makes the
+ * rows. Returns how many. */
+template <class F>
+static __device__ __forceinline__ int fill_ahead(group_ring<F> ring, fill_source &from,
+                                                 const dg_stream_job &job, const group_item &item,
+                                                 uint32_t x_bytes)
+{
+    int n = min((int)STAGES, job.n_unit);
+    for (int i = 0; i < n; i++, ring.advance())
+        begin_stage(ring, from, job, item, x_bytes, i == 0);
+    return n;
+}
+
+/* The next item is asked for while this one is filled in, so that no copy waits for the answer.
+ * `first`: of sorted rows nothing may be there yet but weights. */
 template <class F, bool SORTED>
 static __device__ __forceinline__ void fill_item(group_ring<F> &ring, const dg_stream_job &job,
                                                  const dg_tensor_map &map, const group_item &item,
-                                                 group_item *next, int thread)
+                                                 group_item *next, bool first, int thread)
 {
     fill_source from;
     group_item following = {};
-    int taken = thread == 0 ? atomicAdd(job.next, 1) : 0, ask = min(2, job.n_unit - 1);
-    uint32_t boxes = SORTED ? (uint32_t)((item.n + BOX_ROWS - 1) / BOX_ROWS) : 0;
+    int ahead = 0, ask = min(2, job.n_unit - 1);
+    uint32_t boxes = SORTED ? (uint32_t)((item.n + BOX_ROWS - 1) / BOX_ROWS) : 0,
+             x_bytes = boxes * BOX_ROWS * SLAB_ROW_BYTES;
     if (thread == 0)
         find_weights<F>(from, job, item);
+    if (SORTED && first) {
+        if (thread == 0)
+            ahead = fill_ahead(ring, from, job, item, x_bytes);
+        dg_grid_wait();
+    }
+    int taken = thread == 0 ? atomicAdd(job.next, 1) : 0;
     if (!SORTED)
         find_rows(from, job, item, thread);
     for (int unit = 0; unit < job.n_unit; unit++, ring.advance()) {
         await_empty(ring);
-        if (thread == 0)
-            begin_stage(ring, from, job, item, boxes * BOX_ROWS * SLAB_ROW_BYTES, unit == 0);
+        if (thread == 0 && unit >= ahead)
+            begin_stage(ring, from, job, item, x_bytes, unit == 0);
         if constexpr (!SORTED)
             gather_rows(ring, from, thread);
         else if (thread == 32)
@@ -245,7 +267,8 @@ static __device__ __forceinline__ void fill_item(group_ring<F> &ring, const dg_s
         *next = following;
 }
 
-/* Where rows lie sorted the first thread of each of two warps fills. */
+/* Where rows lie sorted the first thread of each of two warps fills, and which rows an expert has
+ * was known before the kernel before began. */
 template <class F, bool SORTED>
 static __device__ __forceinline__ void fill(group_ring<F> ring, const dg_stream_job &job,
                                             const dg_tensor_map &map)
@@ -253,9 +276,11 @@ static __device__ __forceinline__ void fill(group_ring<F> ring, const dg_stream_
     int thread = (int)threadIdx.x - MULTIPLIERS, turn = 0;
     if (SORTED && thread >= 64)
         return;
+    if (!SORTED)
+        dg_grid_wait();
     group_item item = item_at(job, (int)blockIdx.x);
-    for (; item.n > 0; turn ^= 1) {
-        fill_item<F, SORTED>(ring, job, map, item, ring.control->next + turn, thread);
+    for (bool first = true; item.n > 0; turn ^= 1, first = false) {
+        fill_item<F, SORTED>(ring, job, map, item, ring.control->next + turn, first, thread);
         dg_bar_sync(1, SORTED ? 64 : FILLERS);
         item = ring.control->next[turn];
     }
@@ -495,13 +520,15 @@ static __device__ __forceinline__ void group_items(const dg_stream_job &job,
         }
         dg_mbar_init_fence();
     }
-    dg_grid_wait();
     __syncthreads();
     if (threadIdx.x >= MULTIPLIERS) {
         warpgroup_fewer_registers<56>();
         fill<F, SORTED>(ring, job, map);
     } else {
         warpgroup_more_registers<224>();
+        dg_grid_wait();
+        if (job.before_down) /* its blocks then take the places of those that are done */
+            dg_grid_launch_next();
         multiply<F, SORTED>(ring, job);
         dg_grid_launch_next();
     }
