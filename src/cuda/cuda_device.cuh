@@ -280,16 +280,25 @@ static __device__ __forceinline__ void dg_cp_async_mbar_arrive(uint64_t *bar)
 }
 
 /* One contiguous piece, a multiple of 16 bytes, both sides aligned to 16; completes bytes on the
- * barrier. */
+ * barrier. ONCE: nobody reads it again soon. */
+template <bool ONCE = false>
 static __device__ __forceinline__ void dg_bulk_g2s(void *shared, const void *global, uint32_t bytes,
                                                    uint64_t *bar)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(dg_shared_address(shared)),
-        "l"(global), "r"(bytes), "r"(dg_shared_address(bar))
-        : "memory");
+    if constexpr (ONCE)
+        asm volatile(
+            "{\n\t.reg .b64 policy;\n\tcreatepolicy.fractional.L2::evict_first.b64 policy, "
+            "1.0;\n\tcp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+            ".L2::cache_hint [%0], [%1], %2, [%3], policy;\n\t}" ::"r"(dg_shared_address(shared)),
+            "l"(global), "r"(bytes), "r"(dg_shared_address(bar))
+            : "memory");
+    else
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+            "[%3];" ::"r"(dg_shared_address(shared)),
+            "l"(global), "r"(bytes), "r"(dg_shared_address(bar))
+            : "memory");
 #else
     __trap();
 #endif
@@ -569,6 +578,7 @@ static inline void dg_cp_async_mbar_arrive(uint64_t *bar, EMU_WHERE_ARG)
     emu_cp_async_wait(0);
     emu_mbar_arrive(bar, 0, EMU_WHERE);
 }
+template <bool ONCE = false>
 static inline void dg_bulk_g2s(void *shared, const void *global, uint32_t bytes, uint64_t *bar,
                                EMU_WHERE_ARG)
 {

@@ -51,7 +51,7 @@ static __device__ __forceinline__ uint32_t multiply_int4(float acc[2][NT][4],
 {
     int lane = (int)threadIdx.x % 32;
     uint32_t a[2][2][4], loaded = 0;
-    float step[2][2];
+    float step[2][2], base[2][2]; /* base: what INTEGER_BITS add, exact as steps are bfloat16 */
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         uint4 q = *(const uint4 *)(unit[m] + lane * 16);
@@ -65,6 +65,9 @@ static __device__ __forceinline__ uint32_t multiply_int4(float acc[2][NT][4],
         step[m][0] = dg_bf16_low(steps);
         step[m][1] = dg_bf16_high(steps);
         loaded ^= q.w ^ steps;
+#pragma unroll
+        for (int lower = 0; lower < 2; lower++)
+            base[m][lower] = -12582912.0f * step[m][lower];
     }
 #pragma unroll
     for (int j = 0; j < NT; j++) {
@@ -80,8 +83,8 @@ static __device__ __forceinline__ uint32_t multiply_int4(float acc[2][NT][4],
             dg_mma_s8(sum, a[m][1], b + 2);
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                acc[m][j][i] = fmaf(__int_as_float(sum[i]) - 12582912.0f,
-                                    step[m][i / 2] * of[i % 2], acc[m][j][i]);
+                acc[m][j][i] = fmaf(fmaf(__int_as_float(sum[i]), step[m][i / 2], base[m][i / 2]),
+                                    of[i % 2], acc[m][j][i]);
         }
     }
     return loaded;

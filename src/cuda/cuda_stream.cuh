@@ -150,6 +150,11 @@ template <int NT_MAX> static __device__ __forceinline__ int token_tiles(int n)
     return min((n + 8 * STEP - 1) / (8 * STEP) * STEP, NT_MAX);
 }
 
+/* Whether weights may leave the second-level cache first. */
+template <class F> struct stream_once {
+    static constexpr bool VALUE = false;
+};
+
 /* ---- the producer: one warp, whose instructions take longer than those of many would; what can be
  * known before a stage is ---- */
 
@@ -192,8 +197,9 @@ static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t 
     dg_mbar_expect(full, 2 * (uint32_t)n_copy * bytes);
     for (int side = 0; side < 2; side++)
         for (int u = 0; u < n_copy; u++)
-            dg_bulk_g2s(to + (side * UNITS + u) * job.share * BYTES,
-                        from.side[side] + (size_t)u * from.unit_bytes, bytes, full);
+            dg_bulk_g2s<stream_once<F>::VALUE>(to + (side * UNITS + u) * job.share * BYTES,
+                                               from.side[side] + (size_t)u * from.unit_bytes, bytes,
+                                               full);
 }
 
 static __device__ __forceinline__ void arrive_without_copies(uint64_t *full)
@@ -451,7 +457,7 @@ static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
                                                           const unsigned char *stage, int share,
                                                           int n_unit)
 {
-    if (stream_row<F>::IS_BYTES && n_unit == stream_stage<F>::UNITS)
+    if (stream_row<F>::IS_BYTES && NT <= 4 && n_unit == stream_stage<F>::UNITS)
         return multiply_units<F, NT_MAX, NT, true>(acc, stage, share, n_unit);
     return multiply_units<F, NT_MAX, NT, false>(acc, stage, share, n_unit);
 }
