@@ -180,6 +180,10 @@ NO_UNDEFINED = $(if $(SAN),,-Wl,-z,defs)
 # The unit tests make each allocation fail once; see tests/support/alloc_fail.h.
 WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
 
+# And each test gives back what it took; see tests/unit/leak_check.c.
+COUNTED    = dg_malloc dg_calloc dg_array dg_array_resize dg_malloc_aligned dg_strdup dg_strndup dg_free tcase_create
+WRAP_ALLOC += $(COUNTED:%=-Wl,--wrap=%)
+
 # ---- what is made ----
 
 obj = $(patsubst %.c,$(BUILD)/%.o,$(1))

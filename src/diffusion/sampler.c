@@ -42,20 +42,16 @@ static void sort_by_entropy(int *order, const float *entropy, int n)
 int dg_sampler_accept(uint8_t *accepted, int *order, const float *entropy, int n, float bound)
 {
     sort_by_entropy(order, entropy, n);
-    for (int i = 0; i < n; i++)
-        accepted[i] = 0;
 
-    /* As the reference: the running sum in double, each prefix sum rounded to float before h is
-     * taken off. */
+    /* As the reference, rank by rank: the running sum in double, each prefix sum rounded to float
+     * before h is taken off. Rounding may let a rank in behind one that was left out. */
     double running = 0;
     int n_accepted = 0;
     for (int i = 0; i < n; i++) {
         float h = entropy[order[i]];
         running += h;
-        if ((float)running - h > bound)
-            break;
-        accepted[order[i]] = 1;
-        n_accepted++;
+        accepted[order[i]] = (float)running - h <= bound;
+        n_accepted += accepted[order[i]];
     }
     return n_accepted;
 }

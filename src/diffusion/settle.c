@@ -12,7 +12,7 @@ int dg_settle_push(dg_settle *s, const int32_t *argmax, const float *entropy, in
                    float confidence)
 {
     for (int i = s->n; i < n; i++) {
-        bool same = s->run[i] > 0 && argmax[i] == s->token[i];
+        bool same = argmax[i] == s->token[i];
         s->run[i] = entropy[i] < confidence ? (same ? s->run[i] : 0) + 1 : 0;
         s->token[i] = argmax[i];
     }

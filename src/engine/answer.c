@@ -137,10 +137,9 @@ void dg_answer_clear(dg_answer *a)
 
 static void tell_progress(dg_answer *a)
 {
-    int total = a->loop->cfg.n_prompt;
     send(a, &(dgemma_event){.kind = DGEMMA_EVENT_PROMPT,
-                            .n_done = dg_min(a->loop->seq.n_token, total),
-                            .n_total = total});
+                            .n_done = a->loop->seq.n_token,
+                            .n_total = a->loop->cfg.n_prompt});
 }
 
 static void tell_draft(dg_answer *a)

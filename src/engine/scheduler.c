@@ -125,7 +125,6 @@ static dgemma_request *unlink_request(dg_scheduler *s, dgemma_request **link)
     *link = r->next;
     if (s->last == &r->next)
         s->last = link;
-    r->next = NULL;
     s->counters.n_waiting--;
     return r;
 }

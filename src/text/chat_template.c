@@ -284,7 +284,7 @@ static void end_message(renderer *r, size_t index, bool responded, size_t conten
         dg_text written = {text->data + content_start, text->len - content_start};
         empty = is_last && dg_python_strip(written).len == 0;
         continued = m->role == DG_ROLE_ASSISTANT && !is_last &&
-                    r->c->messages[next].role == DG_ROLE_ASSISTANT && (!m->n_call || responded);
+                    r->c->messages[next].role == DG_ROLE_ASSISTANT;
     }
     if (r->last == LAST_CALL && !responded) {
         dg_chat_mark(&r->w, "<|tool_response>");

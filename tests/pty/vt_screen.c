@@ -20,6 +20,7 @@ void vt_init(vt_screen *s, int columns, int rows)
 void vt_clear(vt_screen *s)
 {
     dg_buf_clear(&s->scrollback);
+    dg_buf_clear(&s->text);
 }
 
 static void mistake(vt_screen *s, const char *what, const char *text, size_t n)
@@ -85,14 +86,14 @@ static void erase(vt_screen *s, int y, int from, int to)
 
 const char *vt_row_text(vt_screen *s, int y)
 {
-    static dg_buf text;
-    text.max = 1 << 20;
-    text.len = 0;
+    dg_buf *text = &s->text;
+    text->max = 1 << 20;
+    text->len = 0;
     vt_row row = s->row[y];
     row.wrapped = false;
-    append_row(s, &row, &text);
-    text.data[--text.len] = '\0';
-    return text.data;
+    append_row(s, &row, text);
+    text->data[--text->len] = '\0';
+    return text->data;
 }
 
 void vt_transcript(const vt_screen *s, dg_buf *out)

@@ -30,6 +30,7 @@ typedef struct vt_screen {
     bool seen_dim, seen_color, seen_dot; /* at any time; dot: U+00B7 */
     char mistake[128];                   /* "": none */
     dg_buf scrollback;                   /* rows that have left at the top, as text */
+    dg_buf text;                         /* of the row that was asked for last */
     char input[64];                      /* an escape or a character whose end has not come yet */
     size_t n_input;
     vt_row row[VT_ROWS];

@@ -5,6 +5,7 @@
 #include <check.h>
 
 Suite *base_suite(void);
+Suite *answer_suite(void);
 Suite *utf8_suite(void);
 Suite *rng_suite(void);
 Suite *real_suite(void);

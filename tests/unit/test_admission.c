@@ -5,6 +5,7 @@
 #include <time.h>
 #include "base/common.h"
 #include "dgemma.h"
+#include "engine/engine.h"
 #include "engine/request.h"
 #include "suites.h"
 #include "support/cpu_engine.h"
@@ -181,6 +182,98 @@ START_TEST(the_tower_is_used_in_turns)
 }
 END_TEST
 
+/* One with three pictures has had the tower once when another comes: it was here first, and in the
+ * next round it is the other's turn. */
+typedef struct newcomer {
+    dgemma_engine *engine;
+    dgemma_media media[2][3];
+    dgemma_request *guest[2];
+    int n_step;
+    atomic_bool over;
+} newcomer;
+
+static bool receive_newcomer(void *user, const dgemma_step *step)
+{
+    newcomer *n = user;
+    int k = n->n_step++;
+    (void)step;
+    if (k < 2) {
+        for (int i = 0; i < 3; i++)
+            n->media[k][i] =
+                (dgemma_media){.path = picture_path, .max_soft_tokens = 60 + 30 * (2 * i + k)};
+        dgemma_request_options opt = dgemma_request_defaults(n->engine);
+        opt.chat_prompt = k ? "What is that?" : "Which is larger?";
+        opt.media = n->media[k];
+        opt.n_media = 3;
+        n->guest[k] = record_submit(n->engine, &opt);
+    } else if (k == 2) {
+        for (int i = 0; i < 2; i++)
+            dgemma_request_cancel(n->guest[i]);
+        n->over = true;
+    }
+    return true;
+}
+
+START_TEST(a_newcomer_is_not_first_at_the_tower)
+{
+    static record rec;
+    static newcomer n;
+    n.engine = open_for(3);
+    dgemma_request_options opt = record_endless(n.engine);
+    opt.on_step = receive_newcomer;
+    opt.step_user = &n;
+    dgemma_request *endless = record_submit(n.engine, &opt);
+    while (!n.over)
+        nap(0.001);
+    for (int k = 0; k < 2; k++) {
+        record_listen(n.guest[k], &rec);
+        ck_assert_int_eq(rec.stats.n_pictures_encoded, k ? 0 : 2);
+        record_clear(&rec);
+    }
+    dgemma_request_free(endless);
+    dgemma_engine_close(n.engine);
+}
+END_TEST
+
+/* Pictures whose keys and values are all there need no features. */
+static size_t wanted_bytes;
+static atomic_int n_wanted;
+static void *(*real_alloc)(dg_backend *be, size_t bytes);
+
+static void *counting_alloc(dg_backend *be, size_t bytes)
+{
+    n_wanted += bytes == wanted_bytes;
+    return real_alloc(be, bytes);
+}
+
+START_TEST(known_pictures_take_no_memory)
+{
+    static record rec;
+    static const dgemma_media picture = {.path = picture_path};
+    dgemma_engine *e = open_for(1);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "What is that?";
+    opt.media = &picture;
+    opt.n_media = 1;
+    opt.max_tokens = 4;
+    real_alloc = e->be->alloc;
+    e->be->alloc = counting_alloc;
+    for (int i = 0; i < 3; i++) {
+        dgemma_request *r = record_submit(e, &opt);
+        wanted_bytes = r->feature_bytes ? r->feature_bytes : wanted_bytes;
+        record_listen(r, &rec);
+        ck_assert_int_ne(rec.stats.end, DGEMMA_END_FAILED);
+        ck_assert_int_eq(rec.stats.n_prompt_cached > 0, i > 0);
+        record_clear(&rec);
+        if (!i)
+            n_wanted = 0;
+    }
+    ck_assert_int_eq(n_wanted, 0);
+    e->be->alloc = real_alloc;
+    dgemma_engine_close(e);
+}
+END_TEST
+
 /* ---- memory ---- */
 
 START_TEST(memory_is_set_aside_first)
@@ -311,6 +404,59 @@ START_TEST(features_of_pictures_are_bounded)
     dgemma_request_free(endless);
     dgemma_prompt_free(s.prompt);
     dgemma_engine_close(s.engine);
+}
+END_TEST
+
+/* Features may take more than the pixels that were let in: one request alone is let in always. */
+START_TEST(features_of_one_are_not_bounded)
+{
+    static record rec;
+    static const dgemma_media picture = {.path = picture_path};
+    dgemma_engine *e = open_for(2);
+    dg_scheduler_free(e->scheduler);
+    dg_scheduler_config cfg = {.loaded = &e->loaded,
+                               .model = e->model,
+                               .kv = e->kv,
+                               .forward = e->forward,
+                               .pictures = e->pictures,
+                               .feature_bytes = 1,
+                               .max_running = 2,
+                               .queue_length = 2,
+                               .kv_bytes = (size_t)1 << 26,
+                               .turn_token = -1};
+    ck_assert_int_eq(dg_scheduler_create(&e->scheduler, &cfg, NULL), DGEMMA_OK);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.chat_prompt = "What is that?";
+    opt.media = &picture;
+    opt.n_media = 1;
+    opt.max_tokens = 4;
+    dgemma_request *r = record_submit(e, &opt);
+    dgemma_event event;
+    ck_assert(dgemma_request_wait(r, &event, 20)); /* it does not wait for ever */
+    record_listen(r, &rec);
+    ck_assert_int_eq(rec.stats.n_pictures_encoded, 1);
+    record_clear(&rec);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* Rows for the canvases that a backend takes at once, beside them those of prompts; in any case a
+ * block to commit with its canvas, and a whole picture. */
+START_TEST(rows_of_a_pass)
+{
+    dg_config cfg = {.canvas_length = 100};
+    dg_backend be = {.canvas_rows = 250, .prompt_rows = 30};
+    ck_assert_int_eq(dg_scheduler_rows(&cfg, &be, 1), 201);
+    ck_assert_int_eq(dg_scheduler_rows(&cfg, &be, 2), 230);
+    ck_assert_int_eq(dg_scheduler_rows(&cfg, &be, 9), 230);
+    be.prompt_rows = 1000;
+    ck_assert_int_eq(dg_scheduler_rows(&cfg, &be, 1), 1100);
+    be.canvas_rows = 50;
+    ck_assert_int_eq(dg_scheduler_rows(&cfg, &be, 9), 1100);
+    cfg.vision.present = true;
+    ck_assert_int_eq(dg_scheduler_rows(&cfg, &be, 9), DG_MAX_PICTURE_TOKENS);
+    be.prompt_rows = 2000;
+    ck_assert_int_eq(dg_scheduler_rows(&cfg, &be, 9), 2100);
 }
 END_TEST
 
@@ -517,8 +663,12 @@ Suite *admission_suite(void)
     tcase_add_test(t, pictures_do_not_hold_up_canvases);
     tcase_add_test(t, cancelling_does_not_wait_for_pictures);
     tcase_add_test(t, the_tower_is_used_in_turns);
+    tcase_add_test(t, a_newcomer_is_not_first_at_the_tower);
+    tcase_add_test(t, known_pictures_take_no_memory);
     tcase_add_test(t, memory_is_set_aside_first);
     tcase_add_test(t, features_of_pictures_are_bounded);
+    tcase_add_test(t, features_of_one_are_not_bounded);
+    tcase_add_test(t, rows_of_a_pass);
     tcase_add_test(t, options_of_scheduling_are_checked);
     tcase_add_test(t, counters_agree_with_answers);
     tcase_add_test(t, turns_are_sorted_by_how_long_they_take);

@@ -120,6 +120,11 @@ static void begin(cli_canvas_view *v, int columns, int rows, bool color)
     cli_view_init(v, columns, rows, color);
 }
 
+static void end_frames(void)
+{
+    vt_clear(&screen);
+}
+
 START_TEST(frames_replace_each_other)
 {
     cli_canvas_view v;
@@ -279,6 +284,7 @@ Suite *cells_suite(void)
     tcase_add_test(text, widths);
     tcase_add_test(text, safe_text);
     tcase_add_test(text, nothing_unsafe_of_any_bytes);
+    tcase_add_checked_fixture(frames, NULL, end_frames);
     tcase_add_test(frames, frames_replace_each_other);
     tcase_add_test(frames, styles);
     tcase_add_test(frames, wide_and_joining);

@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/alloc.h"
 #include "base/common.h"
 #include "base/file.h"
 #include "gemma_vocabulary.h"
+#include "server/json_text.h"
 #include "support/alloc_fail.h"
 #include "support/byte_tokenizer.h"
 #include "text/chat_template.h"
@@ -132,7 +134,8 @@ static void check_recorded(const char *line, bool plain)
     ck_assert_msg(record != NULL, "%s", at.text);
     const char *name = json_string_value(json_object_get(record, "template"));
     json_t *given = json_object_get(record, "input");
-    char *input = json_is_string(given) ? strdup(json_string_value(given)) : json_dumps(given, 0);
+    char *dumped = json_is_string(given) ? NULL : dg_json_dump(given, NULL);
+    const char *input = dumped ? dumped : json_string_value(given);
     bool is_b = strcmp(name, "diffusion_gemma.jinja") == 0;
     dg_prompt p;
     render(input, is_b ? DG_CHAT_REVISION_B : DG_CHAT_REVISION_A, &p);
@@ -142,7 +145,7 @@ static void check_recorded(const char *line, bool plain)
     if (plain) /* nobody's text holds markers */
         expect_plain_tokens(&p);
     dg_prompt_clear(&p);
-    free(input);
+    dg_free(dumped);
     json_decref(record);
 }
 
@@ -154,7 +157,7 @@ static int check_records(const char *path, bool plain)
         *end = '\0';
         check_recorded(line, plain);
     }
-    free(file);
+    dg_free(file);
     return n;
 }
 
@@ -183,12 +186,16 @@ START_TEST(tells_templates_apart)
     char both[1 << 15]; /* one that does what each of the two does alone */
     snprintf(both, sizeof both, "%s{{ preserve_thinking }}", a);
     ck_assert_int_eq(dg_chat_revision_of(both), DG_CHAT_UNKNOWN);
-    char *index;
-    while ((index = strstr(a, "last_user_idx")))
-        index[0] = 'x';
-    ck_assert_int_eq(dg_chat_revision_of(a), DG_CHAT_UNKNOWN);
-    free(a);
-    free(b);
+    static const char *const needed[] = {"last_user_idx", "<|tool_call>call:", "<|turn>"};
+    for (size_t i = 0; i < DG_COUNT(needed); i++) {
+        char *without = read_file(FOLDER "gemma-4-31B-it.jinja"), *found;
+        while ((found = strstr(without, needed[i])))
+            found[0] = 'x';
+        ck_assert_int_eq(dg_chat_revision_of(without), DG_CHAT_UNKNOWN);
+        dg_free(without);
+    }
+    dg_free(a);
+    dg_free(b);
 }
 END_TEST
 
@@ -222,6 +229,23 @@ START_TEST(declares_odd_schemas)
     refuse("{\"messages\":[],\"tools\":[{\"name\":\"f\",\"parameters\":{\"properties\":[1]}}]}",
            "");
     expect("[]", DG_CHAT_REVISION_B, "<bos><|turn>model\n");
+    expect_both("{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":null}",
+                "<bos><|turn>user\nx<turn|>\n<|turn>model\n");
+}
+END_TEST
+
+/* A conversation that was not read from JSON as a whole. */
+START_TEST(tools_are_a_list)
+{
+    const dg_message message = {.role = DG_ROLE_USER,
+                                .content = {.kind = DG_CONTENT_TEXT, .text = DG_TEXT("x")}};
+    const dg_conversation c = {.messages = &message, .n_message = 1, .tools = DG_TEXT("{}")};
+    dgemma_error err = {0};
+    dg_prompt p;
+    dg_prompt_init(&p);
+    ck_assert_int_eq(dg_chat_render(&c, DG_CHAT_REVISION_B, &p, &err), DGEMMA_E_ARG);
+    ck_assert_ptr_nonnull(strstr(err.msg, "tools: not a list"));
+    dg_prompt_clear(&p);
 }
 END_TEST
 
@@ -418,9 +442,20 @@ START_TEST(needs_the_markers)
     ck_assert_int_eq(dg_prompt_encode(bytes, &p, &out, &err), DGEMMA_E_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(err.msg, "<bos>"));
     ck_assert_uint_eq(out.n, 0);
+    ck_assert(dg_tokens_push(&out, 7)); /* what was there before stays */
+    ck_assert_int_eq(dg_prompt_encode(bytes, &p, &out, &err), DGEMMA_E_UNSUPPORTED);
+    ck_assert_uint_eq(out.n, 1);
     dg_prompt_clear(&p);
     dg_tokens_clear(&out);
     dg_tokenizer_free(bytes);
+
+    static const char *const markers[] = {"<bos>", "<|turn>", "<turn|>", "<|channel>",
+                                          "<channel|>"};
+    for (int n = 0; n <= (int)DG_COUNT(markers); n++) {
+        bytes = dg_test_byte_tokenizer(markers, n, false);
+        ck_assert_int_eq(dg_chat_supported(bytes), n == (int)DG_COUNT(markers));
+        dg_tokenizer_free(bytes);
+    }
 }
 END_TEST
 
@@ -645,6 +680,7 @@ Suite *chat_template_suite(void)
     tcase_add_test(prompts, tells_templates_apart);
     tcase_add_test(prompts, prints_values_as_python);
     tcase_add_test(prompts, declares_odd_schemas);
+    tcase_add_test(prompts, tools_are_a_list);
     tcase_add_test(prompts, trims_as_python);
     tcase_add_test(prompts, renders_odd_messages);
     tcase_add_test(prompts, opens_a_thought_after_a_result);

@@ -106,6 +106,17 @@ START_TEST(acceptance_is_as_defined)
 }
 END_TEST
 
+/* The sum is rounded where the reference rounds it: beside a large entropy a small sum is gone. */
+START_TEST(acceptance_is_decided_rank_by_rank)
+{
+    const float h[4] = {1, 1e-9f, 1e-9f, 1e-9f};
+    uint8_t accepted[4];
+    int order[4];
+    ck_assert_int_eq(dg_sampler_accept(accepted, order, h, 4, 0), 2);
+    ck_assert_mem_eq(accepted, ((const uint8_t[4]){1, 1, 0, 0}), sizeof accepted);
+}
+END_TEST
+
 START_TEST(noise_replaces_what_is_not_accepted)
 {
     int32_t canvas[4] = {1, 2, 3, 4};
@@ -147,7 +158,7 @@ END_TEST
 
 START_TEST(stability_counts_equal_canvases)
 {
-    const int32_t a[2] = {1, 2}, b[2] = {1, 3};
+    const int32_t a[2] = {1, 2}, b[2] = {1, 3}, c[2] = {2, 3};
     dg_stability s = {0};
     dg_stability_push(&s, a, NULL, 2);
     ck_assert(!dg_stopping_reached(&s, 1, 0, 1));
@@ -160,6 +171,8 @@ START_TEST(stability_counts_equal_canvases)
     dg_stability_push(&s, b, a, 2);
     ck_assert(!dg_stopping_reached(&s, 1, 0, 1));
     ck_assert(!dg_stopping_reached(&s, 0, 1, 1)); /* strictly below */
+    dg_stability_push(&s, c, b, 2);
+    ck_assert(!dg_stopping_reached(&s, 1, 0, 1));
 }
 END_TEST
 
@@ -406,6 +419,7 @@ Suite *diffusion_suite(void)
     tcase_add_test(t, acceptance_bounds_the_sum_of_better_ones);
     tcase_add_test(t, acceptance_takes_the_one_that_crosses_the_bound);
     tcase_add_test(t, acceptance_is_as_defined);
+    tcase_add_test(t, acceptance_is_decided_rank_by_rank);
     tcase_add_test(t, noise_replaces_what_is_not_accepted);
     tcase_add_test(t, mean_entropy_is_summed_in_double);
     tcase_add_test(t, order_is_sorted_whatever_comes);

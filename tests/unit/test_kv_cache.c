@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "suites.h"
+#include "support/alloc_fail.h"
 #include "support/tiny_model.h"
 
 static tiny_model t;
@@ -74,6 +75,75 @@ START_TEST(a_page_is_copied_once)
     dg_kv_seq_clear(t.kv, &point);
     dg_kv_seq_clear(t.kv, &second);
     dg_kv_seq_clear(t.kv, &first);
+}
+END_TEST
+
+/* Nor is one that the other has let go by then. */
+START_TEST(a_page_left_by_the_other_is_not_copied)
+{
+    dg_kv_seq first = {0}, second = {0};
+    append(&first, 70);
+    share(&second, &first, 70);
+    dg_kv_seq_clear(t.kv, &first);
+    int32_t page = second.table[DG_KV_GLOBAL].page[1];
+    ck_assert_uint_eq(dg_kv_bytes_missing(t.kv, &second, 1), 0);
+    append(&second, 1);
+    ck_assert_int_eq(second.table[DG_KV_GLOBAL].page[1], page);
+    dg_kv_seq_clear(t.kv, &second);
+}
+END_TEST
+
+/* A share without memory for its tables holds nothing. */
+START_TEST(a_share_that_fails_holds_nothing)
+{
+    dg_kv_seq first = {0};
+    append(&first, 100);
+    for (long n = 1; n <= DG_KV_GROUPS; n++) {
+        dg_kv_seq second = {0};
+        dg_test_fail_alloc_at(n);
+        dgemma_status st = dg_kv_share(t.kv, &second, &first, 90, NULL);
+        ck_assert(dg_test_alloc_done());
+        ck_assert_int_eq(st, DGEMMA_E_NOMEM);
+        ck_assert_int_eq(second.n_token, 0);
+        for (int g = 0; g < DG_KV_GROUPS; g++)
+            ck_assert_int_eq(second.table[g].n, 0);
+    }
+    dg_kv_seq_clear(t.kv, &first);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), 0);
+}
+END_TEST
+
+/* A model may have layers of one kind alone. */
+START_TEST(a_kind_without_layers_has_no_pages)
+{
+    dg_config cfg = t.cfg;
+    dg_kv_cache *kv;
+    dg_kv_seq seq = {0}, point = {.kept = true};
+    for (int i = 0; i < cfg.n_layer; i++)
+        cfg.layer[i].sliding = false;
+    ck_assert_int_eq(dg_kv_cache_create(&kv, &cfg, t.be, DG_F32, 0, NULL), DGEMMA_OK);
+    ck_assert_int_eq(dg_kv_reserve(kv, &seq, 3 * DG_PAGE, NULL), DGEMMA_OK);
+    dg_kv_advance(&seq, 3 * DG_PAGE);
+    ck_assert_int_eq(dg_kv_share(kv, &point, &seq, 100, NULL), DGEMMA_OK);
+    ck_assert_int_eq(seq.table[DG_KV_GLOBAL].n, 3);
+    ck_assert_int_eq(seq.table[DG_KV_SLIDING].n, 0);
+    ck_assert_int_eq(point.table[DG_KV_SLIDING].n, 0);
+    dg_kv_seq_clear(kv, &seq);
+    dg_kv_seq_clear(kv, &point);
+    dg_kv_cache_free(kv);
+}
+END_TEST
+
+/* More pages than the first piece of their table has room for. */
+START_TEST(there_may_be_many_pages)
+{
+    enum { N = 150 };
+    dg_kv_seq seq = {0};
+    append(&seq, N * DG_PAGE);
+    for (int i = 0; i < N; i++)
+        ck_assert_int_eq(seq.table[DG_KV_GLOBAL].page[i], i);
+    dg_kv_seq_clear(t.kv, &seq);
+    ck_assert_uint_eq(dg_kv_bytes_held(t.kv), 0);
 }
 END_TEST
 
@@ -157,6 +227,8 @@ START_TEST(the_window_decides_what_stays)
         dg_kv_seq point = {.kept = true};
         share(&point, &seq, n);
         ck_assert_int_eq(point.table[DG_KV_SLIDING].first, oldest);
+        for (int i = 0; i < oldest; i++)
+            ck_assert_int_eq(point.table[DG_KV_SLIDING].page[i], DG_NO_PAGE);
         ck_assert_int_eq(point.table[DG_KV_GLOBAL].first, 0);
         dg_kv_seq_clear(t.kv, &point);
         dg_kv_forget(t.kv, &seq);
@@ -316,6 +388,43 @@ START_TEST(a_store_has_its_own_end)
 }
 END_TEST
 
+static dgemma_status open_for_eight(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,
+                                    size_t max_bytes, int n_page[DG_KV_GROUPS], dgemma_error *err)
+{
+    dgemma_status st = real_open(be, out, cfg, max_bytes, n_page, err);
+    n_page[0] = n_page[1] = 8;
+    return st;
+}
+
+/* Pages that were given up for those of the other kind come again, as often as that happens; and
+ * no more of them are given up than have to be. */
+START_TEST(pages_that_were_given_up_come_again)
+{
+    long most = (long)pages(4, 4),
+         largest = (long)(page_bytes[0] > page_bytes[1] ? page_bytes[0] : page_bytes[1]);
+    real_open = t.be->kv_open;
+    real_take = t.be->kv_take;
+    real_give = t.be->kv_give;
+    t.be->kv_open = open_for_eight;
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, (size_t)most, NULL), DGEMMA_OK);
+    t.be->kv_open = real_open;
+    t.be->kv_take = counting_take;
+    t.be->kv_give = counting_give;
+    n_bytes_out = n_given_back = 0;
+    dg_kv_seq seq = {0};
+    for (int round = 0; round < 10; round++) {
+        append(&seq, 4 * DG_PAGE); /* four of each at once */
+        dg_kv_seq_clear(t.kv, &seq);
+        for (int i = 0; i < 5; i++)
+            append(&seq, DG_PAGE);
+        ck_assert_int_le(n_bytes_out, most);
+        ck_assert_int_gt(n_bytes_out + largest, most);
+        dg_kv_seq_clear(t.kv, &seq);
+    }
+    ck_assert_int_gt(n_given_back, 10);
+}
+END_TEST
+
 /* Reading a page that was forgotten is a bug, and ends there: nothing is read from nowhere. */
 START_TEST(a_forgotten_page_is_not_read)
 {
@@ -350,6 +459,7 @@ START_TEST(a_cache_in_use_cannot_grow)
     dg_kv_seq seq = {0};
     append(&seq, 10);
     ck_assert_int_eq(dg_kv_cache_limit(t.kv, most + 1, NULL), DGEMMA_E_ARG);
+    ck_assert_int_eq(dg_kv_cache_limit(t.kv, most, NULL), DGEMMA_OK); /* as it is */
     ck_assert_int_eq(dg_kv_cache_limit(t.kv, 0, NULL), DGEMMA_E_ARG);
     ck_assert_int_eq(dg_kv_cache_limit(t.kv, most / 2, NULL), DGEMMA_OK);
     ck_assert_uint_eq(dg_kv_bytes_left(t.kv), most / 2 - dg_kv_bytes_held(t.kv));
@@ -477,6 +587,10 @@ Suite *kv_cache_suite(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_test(c, a_kept_page_is_not_written);
     tcase_add_test(c, a_page_is_copied_once);
+    tcase_add_test(c, a_page_left_by_the_other_is_not_copied);
+    tcase_add_test(c, a_share_that_fails_holds_nothing);
+    tcase_add_test(c, a_kind_without_layers_has_no_pages);
+    tcase_add_test(c, there_may_be_many_pages);
     tcase_add_test(c, missing_bytes_are_those_that_come);
     tcase_add_test(c, estimates_hold);
     tcase_add_test(c, estimates_are_close);
@@ -486,6 +600,7 @@ Suite *kv_cache_suite(void)
     tcase_add_test(c, a_page_that_did_not_come_may_come_later);
     tcase_add_test(c, idle_pages_stay_while_there_is_room);
     tcase_add_test(c, a_store_has_its_own_end);
+    tcase_add_test(c, pages_that_were_given_up_come_again);
     tcase_add_test(c, a_forgotten_page_is_not_read);
     tcase_add_test(c, idle_pages_are_within_the_bound);
     tcase_add_test(c, a_cache_in_use_cannot_grow);

@@ -465,6 +465,27 @@ START_TEST(one_that_fails_fails_alone)
 }
 END_TEST
 
+/* Nothing of what it encoded is found by another. */
+START_TEST(one_that_fails_leaves_nothing)
+{
+    static const int32_t prompt[5] = {0, 0, 0, 0, 20};
+    static record rec;
+    dgemma_engine *e = open_for(1);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    record_listen(submit_broken(e), &rec);
+    ck_assert_int_eq(rec.stats.end, DGEMMA_END_FAILED);
+    record_clear(&rec);
+    opt.tokens = prompt;
+    opt.n_tokens = DG_COUNT(prompt);
+    opt.max_tokens = 1;
+    opt.max_denoise_steps = 1;
+    record_listen(record_submit(e, &opt), &rec);
+    ck_assert_int_eq(rec.stats.n_prompt_cached, 0);
+    record_clear(&rec);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 /* ---- fairness ---- */
 
 START_TEST(a_long_prompt_does_not_hold_up_canvases)
@@ -612,6 +633,7 @@ Suite *scheduler_suite(void)
     tcase_add_test(t, random_arrivals_and_cancellations);
     tcase_add_test(t, more_canvases_than_rows);
     tcase_add_test(t, one_that_fails_fails_alone);
+    tcase_add_test(t, one_that_fails_leaves_nothing);
     tcase_add_test(t, a_long_prompt_does_not_hold_up_canvases);
     tcase_add_test(t, prompts_share_a_pass);
     tcase_add_test(t, many_that_wait_hold_up_nobody);

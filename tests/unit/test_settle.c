@@ -8,7 +8,7 @@
 START_TEST(a_beginning_settles_from_the_front)
 {
     enum { N = 5 };
-    int32_t token[N];
+    int32_t token[N] = {0};
     int run[N];
     dg_settle s = {.token = token, .run = run};
     dg_settle_begin(&s, N);

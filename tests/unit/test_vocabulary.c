@@ -36,16 +36,15 @@ static float normal(uint32_t i, uint32_t stream)
     return (float)(sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
 }
 
-/* strength scales the logits: weak ones are flat, strong ones leave most words out of the soft
- * embedding. */
-static void bench_open(bench *b, bool reference, int n_thread, float strength)
+/* For the vocabulary's end alone. */
+static dg_backend *open_backend(unsigned flags, int n_thread, int n_row, int n_embd)
 {
-    memset(b, 0, sizeof *b);
     dgemma_error err = {0};
-    dg_cpu_options opt = {n_thread, reference ? 0 : dg_cpu_flags(), false};
-    ck_assert_msg(dg_cpu_open(&b->be, &opt, &err) == DGEMMA_OK, "%s", err.msg);
-    dg_plan plan = {.n_row = N_ROW,
-                    .n_embd = N_EMBD,
+    dg_backend *be = NULL;
+    dg_cpu_options opt = {n_thread, flags, false};
+    ck_assert_msg(dg_cpu_open(&be, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+    dg_plan plan = {.n_row = n_row,
+                    .n_embd = n_embd,
                     .n_ff = 1,
                     .n_vocab = N_VOCAB,
                     .max_head_dim = 2,
@@ -54,7 +53,17 @@ static void bench_open(bench *b, bool reference, int n_thread, float strength)
                     .n_expert_used = 1,
                     .n_ff_expert = 1,
                     .rms_eps = 1e-6f};
-    ck_assert_int_eq(b->be->plan(b->be, &plan, &err), DGEMMA_OK);
+    ck_assert_int_eq(be->plan(be, &plan, &err), DGEMMA_OK);
+    return be;
+}
+
+/* strength scales the logits: weak ones are flat, strong ones leave most words out of the soft
+ * embedding. */
+static void bench_open(bench *b, bool reference, int n_thread, float strength)
+{
+    memset(b, 0, sizeof *b);
+    dgemma_error err = {0};
+    b->be = open_backend(reference ? 0 : dg_cpu_flags(), n_thread, N_ROW, N_EMBD);
     b->embed = dg_array(N_VOCAB * N_EMBD, sizeof *b->embed);
     b->stored = dg_array(N_VOCAB * N_EMBD, sizeof *b->stored);
     b->logits = dg_array((size_t)N_ROW * N_VOCAB, sizeof *b->logits);
@@ -236,20 +245,7 @@ static void wide_close(wide *w)
 static void wide_run(wide *w, unsigned flags, int n_thread, int first, int n)
 {
     dgemma_error err = {0};
-    dg_backend *be = NULL;
-    dg_cpu_options opt = {n_thread, flags, false};
-    ck_assert_msg(dg_cpu_open(&be, &opt, &err) == DGEMMA_OK, "%s", err.msg);
-    dg_plan plan = {.n_row = WIDE_ROWS,
-                    .n_embd = WIDE,
-                    .n_ff = 1,
-                    .n_vocab = N_VOCAB,
-                    .max_head_dim = 2,
-                    .max_group = 1,
-                    .n_expert = 1,
-                    .n_expert_used = 1,
-                    .n_ff_expert = 1,
-                    .rms_eps = 1e-6f};
-    ck_assert_int_eq(be->plan(be, &plan, &err), DGEMMA_OK);
+    dg_backend *be = open_backend(flags, n_thread, WIDE_ROWS, WIDE);
     dg_tensor t = {
         .name = "embed", .type = DG_Q8_0, .n_dim = 2, .shape = {N_VOCAB, WIDE}, .data = w->stored};
     dg_weight table;
