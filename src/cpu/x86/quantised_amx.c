@@ -22,8 +22,9 @@
 
 enum {
     PAIRS = 16, /* of rows in a tile */
-    SLOTS = 4,  /* groups that are on their way: tiles 0 to 3 */
-    ROUND = 4   /* rows that are scaled are a multiple of it */
+    ROUND = 4,  /* rows that are scaled are a multiple of it */
+    SLOTS = 8,  /* groups whose sums are kept, a power of two … */
+    AHEAD = 6   /* … and how many of them are summed before the first is scaled */
 };
 
 /* Hides from the compiler where a pointer came from: it would keep sixteen sums of pointer and
@@ -51,182 +52,196 @@ INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, 
 
 DG_NUMBER_TYPES(DG_PACK)
 
-/* ---- sums ---- */
+/* ---- sums ----
+ *
+ * What a tile stores reaches those who load it only when it has arrived in the cache, long after.
+ * So sums run ahead of scaling by AHEAD groups, on into the rows that come next. */
 
-/* Even or odd rows of up to sixteen pairs, and what they meet. */
-typedef struct lines {
-    const dg_qpair *x; /* the first pair's first block */
-    size_t stride;     /* bytes from pair to pair */
-    const uint8_t *n;  /* the panel's numbers, with zeros over the rows that are not these */
-    const float *step, *least;
-    int which;   /* rows of a pair */
-    int n_pair;  /* as many as tiles_begin was told */
+/* A product's rows go by as units: even rows of sixteen pairs, their odd rows, those of the next
+ * pairs. n_pair is less than sixteen for one couple of units alone, the last of a product. */
+typedef struct stream {
+    const dg_qgemm_args *a;
+    size_t stride; /* bytes from pair to pair */
+    int first, n_pair, n_unit;
     int n_group; /* along k */
-    bool more;   /* sixteen pairs stand behind these sixteen */
-    float *to[PAIRS];
-} lines;
+} stream;
+
+INLINE const dg_qpair *unit_x(const stream *s, int unit)
+{
+    return s->a->x + (size_t)(s->first + unit / 2 * PAIRS) * s->a->ldx;
+}
+
+/* Where sums are: a unit and a group of it, which is even. */
+typedef struct place {
+    const dg_qpair *x;
+    const uint8_t *n; /* the panel's numbers, zeros over the rows that are not the unit's */
+    int unit, group, slot;
+} place;
 
 typedef struct slots {
     _Alignas(64) int32_t sum[SLOTS][PAIRS][DG_QCOLS];
 } slots;
 
+INLINE place begin(const stream *s)
+{
+    return (place){.x = unit_x(s, 0), .n = s->a->panel->n + 128};
+}
+
+INLINE void step_on(place *p, const stream *s)
+{
+    p->slot = (p->slot + 2) % SLOTS;
+    p->group += 2;
+    if (p->group < s->n_group)
+        return;
+    p->group = 0;
+    p->unit++;
+    p->n = s->a->panel->n + (p->unit % 2 ? 0 : 128);
+    if (p->unit < s->n_unit)
+        p->x = unit_x(s, p->unit);
+}
+
 /* Where a group's values lie in x, and its weights in the panel. */
-INLINE const int8_t *left_of(const lines *l, int group, const bool halves)
+INLINE const int8_t *left_of(const place *p, int group, const bool halves)
 {
-    return halves ? l->x[group / 2].n[2 * (group % 2)][0] : l->x[group].n[0][0];
+    return halves ? p->x[group / 2].n[2 * (group % 2)][0] : p->x[group].n[0][0];
 }
 
-INLINE const uint8_t *right_of(const lines *l, int group, const bool halves)
+INLINE const uint8_t *right_of(const place *p, int group, const bool halves)
 {
-    return l->n + 64 * (halves ? 8 : 16) * group;
+    return p->n + 64 * (halves ? 8 : 16) * group;
 }
 
-/* Tile `slot` = the sums of a group, if there is such a group; a macro, since instructions name
- * their tiles. */
-#define SUM_GROUP(slot, left, right, group)                                                        \
-    do {                                                                                           \
-        if ((group) < l->n_group) {                                                                \
-            tile_zero(slot);                                                                       \
-            tile_load(left, left_of(l, group, halves), l->stride);                                 \
-            tile_load(right, right_of(l, group, halves), 64);                                      \
-            tile_dot(slot, left, right);                                                           \
-        }                                                                                          \
-    } while (0)
-
-/* Asks for a block of the pairs behind these: rows lie far apart, in memory that other cores wrote.
- * Even rows come first, so odd ones find everything there. */
-INLINE void fetch_pairs(const lines *l, int block)
+/* Sums of two groups to two slots, and on to the next two. */
+INLINE void sum_two(place *p, const stream *s, slots *to, const bool halves)
 {
-    const char *next = (const char *)(l->x + block) + PAIRS * l->stride;
-    for (int i = 0; i < PAIRS; i++, next += l->stride) {
-        __builtin_prefetch(next);
-        __builtin_prefetch(next + sizeof(int8_t[64]));
+    if (p->unit >= s->n_unit)
+        return;
+    tile_zero(0);
+    tile_load(4, left_of(p, p->group, halves), s->stride);
+    tile_load(6, right_of(p, p->group, halves), 64);
+    tile_dot(0, 4, 6);
+    if (p->group + 1 < s->n_group) {
+        tile_zero(1);
+        tile_load(5, left_of(p, p->group + 1, halves), s->stride);
+        tile_load(7, right_of(p, p->group + 1, halves), 64);
+        tile_dot(1, 5, 7);
     }
+    tile_store(0, to->sum[p->slot], 64);
+    if (p->group + 1 < s->n_group)
+        tile_store(1, to->sum[p->slot + 1], 64);
+    step_on(p, s);
 }
 
 /* ---- scaling ---- */
 
 /* Adds the sums of a group, or of both groups of a block, to `rows` results. */
-INLINE void scale(f16v y[PAIRS], const lines *l, const slots *s, int slot, int group,
+INLINE void scale(f16v y[PAIRS], const stream *s, const place *p, const slots *from, const int next,
                   const dg_qkind kind, const int rows)
 {
     const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    const float *step = l->step + group * DG_QCOLS, *least = l->least + group * DG_QCOLS;
-    const char *at = (const char *)(l->x + (halves ? group / 2 : group));
+    const int group = p->group + next, slot = p->slot + next, which = p->unit % 2;
+    const float *step = s->a->panel->step + group * DG_QCOLS,
+                *least = s->a->panel->least + group * DG_QCOLS;
+    const char *at = (const char *)(p->x + (halves ? group / 2 : group));
     UNROLL
     for (int r = 0; r < rows; r++) {
         const dg_qpair *x = (const dg_qpair *)at;
-        f16v t = f16v_mul(f16v_of_i32(v64_load(s->sum[slot][r])), f16v_load(step));
+        f16v t = f16v_mul(f16v_of_i32(v64_load(from->sum[slot][r])), f16v_load(step));
         if (halves)
-            t = f16v_fma(f16v_of_i32(v64_load(s->sum[slot + 1][r])), f16v_load(step + DG_QCOLS), t);
-        y[r] = f16v_fma(t, f16v_set(x->step[l->which][0]), y[r]);
+            t = f16v_fma(f16v_of_i32(v64_load(from->sum[slot + 1][r])), f16v_load(step + DG_QCOLS),
+                         t);
+        y[r] = f16v_fma(t, f16v_set(x->step[which][0]), y[r]);
         if (kind == DG_Q_LEAST)
-            y[r] = f16v_fnma(f16v_load(least), f16v_set(x->sum[l->which][0]), y[r]);
+            y[r] = f16v_fnma(f16v_load(least), f16v_set(x->sum[which][0]), y[r]);
         for (int h = 0; h < 2 && kind == DG_Q_HALVES_LEAST; h++)
-            y[r] = f16v_fnma(f16v_load(least + h * DG_QCOLS), f16v_set(x->half_sum[l->which][h]),
-                             y[r]);
-        STEP_ON(at, r + 1 <= rows - ROUND || r + 1 < l->n_pair ? l->stride : 0);
+            y[r] =
+                f16v_fnma(f16v_load(least + h * DG_QCOLS), f16v_set(x->half_sum[which][h]), y[r]);
+        STEP_ON(at, r + 1 <= rows - ROUND || r + 1 < s->n_pair ? s->stride : 0);
     }
 }
 
-/* Two slots, which hold two groups from `group` on. */
-INLINE void scale_two(f16v y[PAIRS], const lines *l, const slots *s, int slot, int group,
-                      const dg_qkind kind, const int rows)
+/* Where the results of a unit go; `nobody` takes those of rows that were not asked for. */
+INLINE void results_of(float *to[PAIRS], const stream *s, int unit, float *nobody)
 {
-    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    if (l->more)
-        fetch_pairs(l, halves ? group / 2 : group);
-    scale(y, l, s, slot, group, kind, rows);
-    if (halves || group + 1 >= l->n_group)
-        return;
-    if (l->more)
-        fetch_pairs(l, group + 1);
-    scale(y, l, s, slot + 1, group + 1, kind, rows);
+    const int row = 2 * (s->first + unit / 2 * PAIRS) + unit % 2 - s->a->first_row;
+    for (int i = 0; i < PAIRS; i++)
+        to[i] = row + 2 * i >= 0 && row + 2 * i < s->a->n_row
+                    ? s->a->y + (ptrdiff_t)(row + 2 * i) * (ptrdiff_t)s->a->ldy
+                    : nobody;
 }
 
 /* ---- the product ---- */
 
-/* `rows` results, at least n_pair, a constant at every call. Two groups are summed while the two
- * before them are scaled. */
-INLINE void multiply(const dg_qgemm_args *a, const lines *l, slots *s, const dg_qkind kind,
-                     const int rows)
+/* All units of a stream; `rows`, at least n_pair, is a constant at every call. */
+INLINE void multiply(const stream *s, const dg_qkind kind, const int rows)
 {
     const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    f16v y[PAIRS];
-    SUM_GROUP(0, 4, 6, 0);
-    SUM_GROUP(1, 5, 7, 1);
-    UNROLL
-    for (int r = 0; r < rows; r++)
-        y[r] = a->add ? f16v_load_first(l->to[r], a->n_col) : f16v_zero();
-    for (int g = 0; g < l->n_group; g += SLOTS) {
-        SUM_GROUP(2, 4, 6, g + 2);
-        SUM_GROUP(3, 5, 7, g + 3);
-        tile_store(0, s->sum[0], 64);
-        tile_store(1, s->sum[1], 64);
-        scale_two(y, l, s, 0, g, kind, rows);
-        if (g + 2 >= l->n_group)
-            break;
-        SUM_GROUP(0, 4, 6, g + 4);
-        SUM_GROUP(1, 5, 7, g + 5);
-        tile_store(2, s->sum[2], 64);
-        tile_store(3, s->sum[3], 64);
-        scale_two(y, l, s, 2, g + 2, kind, rows);
+    float nobody[DG_QCOLS] = {0}, *to[PAIRS];
+    slots sums;
+    place ahead = begin(s), now = ahead;
+    if (s->n_pair % ROUND)
+        memset(&sums, 0, sizeof sums); /* rows that no tile stores */
+    tiles_begin(s->n_pair, halves ? 32 : 64);
+    for (int i = 0; i < AHEAD; i += 2)
+        sum_two(&ahead, s, &sums, halves);
+    for (int unit = 0; unit < s->n_unit; unit++) {
+        f16v y[PAIRS];
+        results_of(to, s, unit, nobody);
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            y[r] = s->a->add ? f16v_load_first(to[r], s->a->n_col) : f16v_zero();
+        while (now.unit == unit) {
+            sum_two(&ahead, s, &sums, halves);
+            scale(y, s, &now, &sums, 0, kind, rows);
+            if (!halves && now.group + 1 < s->n_group)
+                scale(y, s, &now, &sums, 1, kind, rows);
+            step_on(&now, s);
+        }
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            f16v_store_first(to[r], y[r], s->a->n_col);
     }
-    UNROLL
-    for (int r = 0; r < rows; r++)
-        f16v_store_first(l->to[r], y[r], a->n_col);
 }
 
-INLINE void multiply_lines(const dg_qgemm_args *a, const lines *l, slots *s, const dg_qkind kind)
+INLINE void multiply_stream(const stream *s, const dg_qkind kind)
 {
-    switch (dg_ceil_div(l->n_pair, ROUND)) {
+    switch (dg_ceil_div(s->n_pair, ROUND)) {
     case 1:
-        multiply(a, l, s, kind, ROUND);
+        multiply(s, kind, ROUND);
         break;
     case 2:
-        multiply(a, l, s, kind, 2 * ROUND);
+        multiply(s, kind, 2 * ROUND);
         break;
     case 3:
-        multiply(a, l, s, kind, 3 * ROUND);
+        multiply(s, kind, 3 * ROUND);
         break;
     default:
-        multiply(a, l, s, kind, PAIRS);
+        multiply(s, kind, PAIRS);
         break;
     }
 }
 
+/* Sixteen pairs at a time, then what is left. */
 INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
 {
     const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    const int end = dg_ceil_div(a->first_row + a->n_row, 2);
-    float nobody[DG_QCOLS] = {0}; /* results of rows that were not asked for */
-    slots s;
-    lines l = {
+    const int first = a->first_row / 2, end = dg_ceil_div(a->first_row + a->n_row, 2),
+              whole = (end - first) / PAIRS;
+    stream s = {
+        .a = a,
         .stride = a->ldx * sizeof *a->x,
-        .step = a->panel->step,
-        .least = a->panel->least,
+        .first = first,
+        .n_pair = PAIRS,
+        .n_unit = 2 * whole,
         .n_group = a->n_block * (halves ? 2 : 1),
     };
-    int shaped = 0;
-    for (int pair = a->first_row / 2; pair < end; pair += PAIRS) {
-        l.x = a->x + (size_t)pair * a->ldx;
-        l.n_pair = dg_min(PAIRS, end - pair);
-        if (l.n_pair != shaped) {
-            tiles_begin(l.n_pair, halves ? 32 : 64);
-            if (l.n_pair % ROUND)
-                memset(&s, 0, sizeof s); /* rows that no tile stores */
-        }
-        shaped = l.n_pair;
-        for (l.which = 0; l.which < 2; l.which++) {
-            for (int i = 0; i < PAIRS; i++) {
-                const int row = 2 * (pair + i) + l.which - a->first_row;
-                l.to[i] = row >= 0 && row < a->n_row ? a->y + (size_t)row * a->ldy : nobody;
-            }
-            l.n = a->panel->n + (l.which ? 0 : 128);
-            l.more = l.which == 0 && pair + 2 * PAIRS <= end;
-            multiply_lines(a, &l, &s, kind);
-        }
-    }
+    if (whole)
+        multiply(&s, kind, PAIRS);
+    s.first += whole * PAIRS;
+    s.n_pair = end - s.first;
+    s.n_unit = 2;
+    if (s.n_pair)
+        multiply_stream(&s, kind);
     tiles_end();
 }
 
