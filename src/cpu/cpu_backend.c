@@ -76,6 +76,9 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
             .qpanel = dg_cpu_take(t, 1, sizeof(dg_qpanel)),
             .sums = dg_cpu_take(t, cpu->integer ? MATMUL_ROWS * TASK_COLS : 0, f),
             .made = dg_cpu_take(t, cpu->integer ? DG_QSLICE * DG_QBLOCKS : 0, sizeof(dg_qmade)),
+            .kept = dg_cpu_take(t, VOCAB_TILE, sizeof(dg_likely)),
+            .slot = dg_cpu_take(t, VOCAB_TILE, sizeof(uint16_t)),
+            .words = dg_cpu_take(t, SOFT_WORDS * SOFT_COLS, f),
         };
         if (all)
             all[i] = w;
@@ -119,10 +122,10 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
     }
 
     size_t words = rows * VOCAB_TILE;
-    cpu->tile = dg_cpu_take(t, words, f);
-    cpu->kept = dg_cpu_take(t, words, sizeof *cpu->kept);
-    cpu->few_start = dg_cpu_take(t, VOCAB_TILE + 2, sizeof *cpu->few_start);
-    cpu->few = dg_cpu_take(t, words / 16, sizeof *cpu->few);
+    for (int i = 0; i < 2; i++)
+        cpu->tile[i] = dg_cpu_take(t, words, f);
+    for (int i = 0; i < 2; i++)
+        cpu->soft_row[i] = dg_cpu_take(t, rows, dg_cpu_soft_row_bytes());
     cpu->draw_mass =
         dg_cpu_take(t, rows * (size_t)dg_ceil_div(p->n_vocab, DRAW_TILE), sizeof *cpu->draw_mass);
     cpu->draw_shift = dg_cpu_take(t, rows * n_tile, sizeof *cpu->draw_shift);

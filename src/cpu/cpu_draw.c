@@ -66,7 +66,7 @@ void dg_cpu_draw_tile(const dg_vocab_job *job, int row, const float *z, int work
         return;
     dg_cpu_heat(job, y, z, row, job->n);
     if (kind == DG_DRAW_FILTERED)
-        dg_cpu_filter_count(job, row, y, job->n);
+        dg_cpu_filter_count(job, row, y, job->n, worker);
     else
         dg_cpu_draw_masses(job, row, y, job->first, job->n, dg_cpu_heated_max(job, row));
 }
@@ -80,7 +80,7 @@ static void filter_task(void *arg, int task, int worker)
     const dg_vocab_job *job = arg;
     dg_cpu *cpu = job->cpu;
     int row = cpu->filtered[task];
-    float *z = cpu->tile + (size_t)task * VOCAB_TILE;
+    float *z = job->tile + (size_t)task * VOCAB_TILE;
     dg_cpu_finish_logits(job, z, row, job->first, job->n, false);
     dg_cpu_heat(job, z, z, row, job->n);
     dg_cpu_filter_mask(&cpu->vocab[row], z, job->first, job->n);
@@ -97,6 +97,7 @@ static void walk_filtered(dg_vocab_job *job)
     job->x = cpu->normed;
     job->q = job->q_all ? cpu->q_expert : NULL;
     job->n_row = 0;
+    job->tile = cpu->tile[0];
     for (int r = 0; r < job->n_all; r++) {
         if (cpu->vocab[r].draw != DG_DRAW_FILTERED)
             continue;

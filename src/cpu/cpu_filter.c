@@ -35,13 +35,13 @@ static void raise_top(dg_filter *f, int64_t top, double *mass, uint32_t *count)
     }
 }
 
-void dg_cpu_filter_count(const dg_vocab_job *job, int row, float *y, int n)
+void dg_cpu_filter_count(const dg_vocab_job *job, int row, float *y, int n, int worker)
 {
     dg_cpu *cpu = job->cpu;
     dg_filter *f = &cpu->vocab[row].filter;
     double *mass = cpu->bin_mass + (size_t)row * DRAW_BINS;
     uint32_t *count = cpu->bin_count + (size_t)row * DRAW_BINS;
-    uint16_t *slot = cpu->kept + (size_t)row * VOCAB_TILE; /* free until the tile is summed up */
+    uint16_t *slot = cpu->worker[worker].slot;
     float max = dg_cpu_heated_max(job, row);
     if (!(fabsf(max) < LARGEST_Y)) /* NaN is reported after the walk */
         return;

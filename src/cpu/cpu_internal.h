@@ -31,6 +31,10 @@ enum { VOCAB_TILE = 4096, DRAW_TILE = 512 };
 /* Ranks of words that a filter tells apart. */
 enum { DRAW_BINS = DG_DRAW_RANKS * DG_DRAW_NATS };
 
+/* Words of a tile below which a row adds them one by one, and words that are widened for that
+ * together: 512 KiB of 256 columns, which stay in the second-level cache. */
+enum { SOFT_FEW = VOCAB_TILE / 16, SOFT_WORDS = 512, SOFT_COLS = 256 };
+
 /* What one thread needs for itself. */
 typedef struct dg_cpu_worker {
     float *panel;   /* [max(SLICE_K, max_head_dim, DG_PAGE)][DG_PANEL] */
@@ -39,8 +43,11 @@ typedef struct dg_cpu_worker {
     float *row;     /* [max(VOCAB_TILE, n_embd, n_expert)] */
     float *widened; /* [SLICE_K * TASK_COLS] a piece of a weight of a block type, as floats */
     dg_qpanel *qpanel;
-    float *sums;    /* [MATMUL_ROWS][TASK_COLS] of a product in whole numbers */
-    dg_qmade *made; /* [DG_QSLICE][DG_QBLOCKS] words turned for the soft embedding */
+    float *sums;     /* [MATMUL_ROWS][TASK_COLS] of a product in whole numbers */
+    dg_qmade *made;  /* [DG_QSLICE][DG_QBLOCKS] words turned for the soft embedding */
+    dg_likely *kept; /* [VOCAB_TILE] words of a tile that count for it */
+    uint16_t *slot;  /* [VOCAB_TILE] what a tile's words are to a filter, or where they lie */
+    float *words;    /* [SOFT_WORDS][SOFT_COLS] */
 } dg_cpu_worker;
 
 /* The vision tower's pass and scratch. */
@@ -55,12 +62,6 @@ typedef struct dg_cpu_vision {
     float *wide;      /* [VISION_ROWS][2 * n_ff] */
     float *clipped;   /* [VISION_ROWS][max(n_embd, n_ff, n_head * head_dim)] */
 } dg_cpu_vision;
-
-/* A row that adds a word to its soft embedding, and its probability. */
-typedef struct dg_few {
-    int row;
-    float p;
-} dg_few;
 
 typedef struct dg_cpu {
     dg_backend base;
@@ -91,14 +92,12 @@ typedef struct dg_cpu {
     dg_qpair *q_expert; /* those of experts, which start at even places: see dg_cpu_expert_pair */
 
     /* the vocabulary end */
-    float *tile;       /* [n_row][VOCAB_TILE] */
+    float *tile[2];    /* [n_row][VOCAB_TILE] each: one tile is looked at, the next one is made */
     double *draw_mass; /* [n_row][draw tiles]: sum of exp(z - draw_shift) */
     float *draw_shift; /* [n_row][vocabulary tiles]: the running maximum when the tile was seen */
-    struct dg_vocab_row *vocab; /* [n_row] */
-    float **soft;               /* [n_row] each row's soft embedding, or NULL */
-    uint16_t *kept;   /* [n_row][VOCAB_TILE]: words of the tile that the soft embedding keeps */
-    int *few_start;   /* [VOCAB_TILE + 2] where the rows of each word begin in `few` */
-    dg_few *few;      /* [n_row * VOCAB_TILE / 16] */
+    struct dg_vocab_row *vocab;      /* [n_row] */
+    float **soft;                    /* [n_row] each row's soft embedding, or NULL */
+    struct dg_soft_row *soft_row[2]; /* [n_row] each: words of the tile and of the last one */
     dg_qpair *q_soft; /* what is kept, quantised: slices of words, pairs of rows, DG_QBLOCKS */
     double *bin_mass; /* [n_row][DRAW_BINS]: sum of e^(y - the bin's lower edge), for filters; the
                          memory of expert_x */
@@ -252,6 +251,7 @@ void dg_cpu_join(dg_backend *be, const dg_join_args *a);
 void dg_cpu_norm(dg_backend *be, const dg_norm_args *a);
 void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a);
 size_t dg_cpu_vocab_row_bytes(void);
+size_t dg_cpu_soft_row_bytes(void);
 
 size_t dg_cpu_vision_plan_bytes(dg_backend *be, const dg_vision_plan *plan);
 dgemma_status dg_cpu_vision_plan(dg_backend *be, const dg_vision_plan *plan, dgemma_error *err);

@@ -1,19 +1,16 @@
 /* The soft embedding: sum_v p_v E[v] for each canvas row, tile by tile of the vocabulary.
  *
- * A row that keeps few words of a tile adds them up one by one. One that keeps many (is_dense) goes
- * through a product: of floats, a chain of the same fused multiply-adds; or in the integer profile
- * of whole numbers, where probabilities get a step for each 32 words (a probability is off by at
- * most 1/254 of the largest of the 32) and the words of the table one for each 32 of them
- * (quantised.h); words that are likely by themselves are added one by one even so. Which way a row
- * goes depends on that row alone. */
+ * A row that keeps few words of a tile (cpu_keep.c) adds them up one by one. One that keeps many
+ * (dg_soft_row.dense) goes through a product: of floats, a chain of the same fused multiply-adds;
+ * or in the integer profile of whole numbers, where probabilities get a step for each 32 words (a
+ * probability is off by at most 1/254 of the largest of the 32) and the words of the table one for
+ * each 32 of them (quantised.h); words that are likely by themselves are added one by one even so.
+ * Which way a row goes depends on that row alone. */
 #include <string.h>
 #include "cpu/cpu_vocabulary.h"
 
 /* Rows of a task at least: the words that they meet are unpacked for each task. */
 enum { SOFT_ROWS = 64 };
-
-/* Words of at least this share of the mass so far are never rounded: no more than 256 of a row. */
-#define SOFT_PEAK 0x1p-8
 
 /* Columns that one task takes: whole blocks. */
 static int soft_cols(const dg_weight *table)
@@ -26,111 +23,24 @@ bool dg_cpu_soft_integer(const dg_cpu *cpu, const dg_weight *table)
     return dg_cpu_integer(cpu, table) && cpu->k.turn[table->type];
 }
 
-static int dense_from(const dg_vocab_job *job)
-{
-    return dg_max(1, job->n / 16);
-}
-
-static dg_qpair *soft_pairs(const dg_vocab_job *job, int k)
+dg_qpair *dg_cpu_soft_pairs(const dg_vocab_job *job, int k)
 {
     size_t n_pair = (size_t)dg_ceil_div(job->n_all, 2);
     return job->cpu->q_soft + (size_t)(k / DG_QSLICE) * n_pair * DG_QBLOCKS;
 }
 
-/* The words of the tile that are at least `least`; their sum. */
-static double keep_above(const dg_vocab_job *job, int row, float *z, const float *e, float least)
+/* The first of n words in ascending order that is not below id. */
+static int first_from(const dg_likely *list, int n, int id)
 {
-    dg_vocab_row *v = &job->cpu->vocab[row];
-    uint16_t *kept = job->cpu->kept + (size_t)row * VOCAB_TILE;
-    double sum = 0;
-    v->n_kept = 0;
-    for (int i = 0; i < job->n; i++) {
-        bool keep = e[i] >= least && e[i] > 0;
-        z[i] = keep ? e[i] : 0;
-        kept[v->n_kept] = (uint16_t)i;
-        v->n_kept += keep;
+    int lo = 0;
+    while (lo < n) {
+        int mid = lo + (n - lo) / 2;
+        if (list[mid].id < id)
+            lo = mid + 1;
+        else
+            n = mid;
     }
-    for (int i = 0; i < v->n_kept; i++)
-        sum += e[kept[i]];
-    return sum;
-}
-
-static int exponent_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (int)(bits >> 23);
-}
-
-/* Of the kept words, leaves out the least ones that weigh no more than `most` together, by powers
- * of two; returns what they weigh. */
-static double leave_least(const dg_vocab_job *job, int row, float *z, float least, double most)
-{
-    enum { BINS = 48 };
-    dg_vocab_row *v = &job->cpu->vocab[row];
-    uint16_t *kept = job->cpu->kept + (size_t)row * VOCAB_TILE;
-    double weight[BINS] = {0}, left = 0;
-    int lowest = exponent_of(least), n = 0, cut = 0;
-    for (int i = 0; i < v->n_kept; i++)
-        weight[dg_min(exponent_of(z[kept[i]]) - lowest, BINS - 1)] += z[kept[i]];
-    for (; cut < BINS - 1 && left + weight[cut] <= most; cut++)
-        left += weight[cut];
-    for (int i = 0; i < v->n_kept; i++) {
-        bool keep = exponent_of(z[kept[i]]) - lowest >= cut;
-        z[kept[i]] = keep ? z[kept[i]] : 0;
-        kept[n] = kept[i];
-        n += keep;
-    }
-    v->n_kept = n;
-    return left;
-}
-
-/* A dense row's words as whole numbers. Those that are likely by themselves are kept out of it, to
- * be added as they are: roundings of many others make up for each other. */
-static void quantise_kept(const dg_vocab_job *job, int row, float *z)
-{
-    const dg_cpu *cpu = job->cpu;
-    dg_vocab_row *v = &cpu->vocab[row];
-    uint16_t *kept = cpu->kept + (size_t)row * VOCAB_TILE;
-    float most = (float)(v->mass * SOFT_PEAK), peak[VOCAB_TILE / 16 + 1];
-    for (int i = 0; i < v->n_kept; i++) {
-        if (z[kept[i]] < most)
-            continue;
-        peak[v->n_peak] = z[kept[i]];
-        z[kept[i]] = 0;
-        kept[v->n_peak++] = kept[i];
-    }
-    int n_block = dg_ceil_div(job->n, DG_QBLOCK);
-    memset(z + job->n, 0, (size_t)(n_block * DG_QBLOCK - job->n) * sizeof *z);
-    for (int b = 0; b < n_block; b += DG_QBLOCKS) {
-        int k = b * DG_QBLOCK;
-        cpu->k.q->quantise(soft_pairs(job, k) + (size_t)(row / 2) * DG_QBLOCKS, row % 2, z + k,
-                           dg_min(DG_QBLOCKS, n_block - b));
-    }
-    for (int i = 0; i < v->n_peak; i++)
-        z[kept[i]] = peak[i];
-}
-
-/* Words below a quarter of DG_SOFT_DROP of the mass are left out; in the integer profile also the
- * least likely others, while all that was left out weighs less than DG_SOFT_LEFT of the mass. The
- * mass so far is at most the whole, so what holds here holds in the end. */
-void dg_cpu_soft_keep(const dg_vocab_job *job, int row, float *z, const float *e, double tile_mass)
-{
-    const dg_cpu *cpu = job->cpu;
-    dg_vocab_row *v = &cpu->vocab[row];
-    float least = (float)(v->mass * (job->integer ? DG_SOFT_DROP / 4 : DG_SOFT_DROP));
-    double sum = keep_above(job, row, z, e, least);
-    v->n_peak = 0;
-    if (job->integer && least > 0) {
-        v->left_out += tile_mass > sum ? tile_mass - sum : 0;
-        double room = v->mass * (0.75 * DG_SOFT_LEFT) - v->left_out;
-        if (room > 0)
-            v->left_out += leave_least(job, row, z, least, room);
-    }
-    if (!job->soft_integer || v->n_kept < dense_from(job))
-        return;
-
-    quantise_kept(job, row, z);
+    return lo;
 }
 
 /* Columns of the soft embedding and rows that one task takes. */
@@ -142,7 +52,7 @@ typedef struct soft_part {
 
 static bool is_dense(const dg_vocab_job *job, int row)
 {
-    return job->cpu->soft[row] && job->cpu->vocab[row].n_kept >= dense_from(job);
+    return job->cpu->soft[row] && job->kept[row].dense;
 }
 
 /* The next run of dense rows from *row on whose results follow each other; 0: none is left. */
@@ -187,49 +97,6 @@ static words words_at(const soft_part *p, int word, int n_word)
     return (words){(const unsigned char *)out, (size_t)p->n_col * sizeof *out, DG_F32};
 }
 
-/* Sorts what rows that are not dense keep, and the likely words of those that are, by words; each
- * word's rows in ascending order. */
-static void sort_few(const dg_vocab_job *job)
-{
-    const dg_cpu *cpu = job->cpu;
-    int *start = cpu->few_start;
-    memset(start, 0, (VOCAB_TILE + 2) * sizeof *start);
-    for (int pass = 0; pass < 2; pass++) {
-        for (int r = 0; r < job->n_all; r++) {
-            if (!cpu->soft[r])
-                continue;
-            int n = is_dense(job, r) ? cpu->vocab[r].n_peak : cpu->vocab[r].n_kept;
-            const float *prob = cpu->tile + (size_t)r * VOCAB_TILE;
-            const uint16_t *kept = cpu->kept + (size_t)r * VOCAB_TILE;
-            for (int i = 0; i < n; i++) {
-                if (pass) /* afterwards start[w + 1] is where word w + 1 begins */
-                    cpu->few[start[kept[i] + 1]++] = (dg_few){r, prob[kept[i]]};
-                else
-                    start[kept[i] + 2]++;
-            }
-        }
-        for (int w = 2; w < VOCAB_TILE + 2 && !pass; w++)
-            start[w] += start[w - 1];
-    }
-}
-
-/* Adds those up, in ascending order of words for each row. */
-static void add_few(const soft_part *p)
-{
-    const dg_cpu *cpu = p->job->cpu;
-    for (int w = 0; w < p->job->n; w++) {
-        int i = cpu->few_start[w], end = cpu->few_start[w + 1];
-        while (i < end && cpu->few[i].row < p->first_row)
-            i++;
-        if (i == end || cpu->few[i].row >= p->end_row)
-            continue;
-        words word = words_at(p, w, 1);
-        for (; i < end && cpu->few[i].row < p->end_row; i++)
-            cpu->k.axpy[word.type](cpu->soft[cpu->few[i].row] + p->first_col, cpu->few[i].p,
-                                   word.data, p->n_col);
-    }
-}
-
 /* Dense rows: runs of neighbours of a canvas meet each panel of words together. */
 static void add_many(const soft_part *p, const words *w, int k, int n_k)
 {
@@ -243,7 +110,7 @@ static void add_many(const soft_part *p, const words *w, int k, int n_k)
         for (int r = p->first_row, n; (n = dense_run(p, &r)) > 0; r += n)
             cpu->k.gemm_panel(&(dg_gemm_args){
                 .y = cpu->soft[r] + p->first_col + c,
-                .x = cpu->tile + (size_t)r * VOCAB_TILE + k,
+                .x = job->tile + (size_t)r * VOCAB_TILE + k,
                 .panel = panel,
                 .ldy = (size_t)job->a->table->n_in,
                 .ldx = VOCAB_TILE,
@@ -292,7 +159,7 @@ static void add_integer(const soft_part *p)
                 cpu->k.q->gemm(&(dg_qgemm_args){
                     .y = cpu->soft[r] + p->first_col + c,
                     .ldy = (size_t)table->n_in,
-                    .x = soft_pairs(job, k),
+                    .x = dg_cpu_soft_pairs(job, k),
                     .ldx = DG_QBLOCKS,
                     .panel = w->qpanel,
                     .first_row = r,
@@ -305,58 +172,158 @@ static void add_integer(const soft_part *p)
     }
 }
 
+/* ---- words one by one ---- */
+
+/* Marks the tile's words that some row adds. */
+static void mark_words(const soft_part *p, uint16_t *place)
+{
+    const dg_soft_row *kept = p->job->kept;
+    memset(place, 0, VOCAB_TILE * sizeof *place);
+    for (int r = p->first_row; r < p->end_row; r++)
+        for (int i = 0; p->job->cpu->soft[r] && i < kept[r].n_word; i++)
+            place[kept[r].word[i].id] = 1;
+}
+
+/* Widens marked words from `first` on while there is room for them, and gives them their places.
+ * Returns the word behind the last one that was looked at. */
+static int widen_words(const soft_part *p, uint16_t *place, float *out, int first)
+{
+    const dg_weight *table = p->job->a->table;
+    int n = 0, w = first;
+    for (; w < p->job->n && n < SOFT_WORDS; w++) {
+        if (!place[w])
+            continue;
+        dg_cpu_widen(p->job->cpu, out + (size_t)n * (size_t)p->n_col, table, 0, p->job->first + w,
+                     p->first_col, p->n_col);
+        place[w] = (uint16_t)n++;
+    }
+    return w;
+}
+
+/* Adds the words [first, end) of the tile that rows keep. */
+static void add_widened(const soft_part *p, const uint16_t *place, const float *widened, int first,
+                        int end)
+{
+    const dg_vocab_job *job = p->job;
+    for (int r = p->first_row; r < p->end_row; r++) {
+        const dg_soft_row *s = &job->kept[r];
+        if (!job->cpu->soft[r] || !s->n_word)
+            continue;
+        int i = first_from(s->word, s->n_word, first), stop = i;
+        dg_likely at[SOFT_FEW];
+        for (; stop < s->n_word && s->word[stop].id < end; stop++)
+            at[stop - i] = (dg_likely){place[s->word[stop].id], s->word[stop].p};
+        job->cpu->k.add_rows(job->cpu->soft[r] + p->first_col, at, stop - i, widened, p->n_col);
+    }
+}
+
+/* Each row's words in ascending order; rows that keep the same word share its widening. */
+static void add_few(const soft_part *p)
+{
+    const dg_cpu_worker *w = &p->job->cpu->worker[p->worker];
+    mark_words(p, w->slot);
+    for (int first = 0; first < p->job->n;) {
+        int end = widen_words(p, w->slot, w->words, first);
+        add_widened(p, w->slot, w->words, first, end);
+        first = end;
+    }
+}
+
 /* ---- the tile ---- */
 
-typedef struct soft_job {
+/* Rows that are multiplied by what their maximum grew by. */
+static void shrink_rows(const soft_part *p, bool dense)
+{
+    for (int r = p->first_row; r < p->end_row; r++) {
+        const dg_soft_row *s = &p->job->kept[r];
+        float *soft = p->job->cpu->soft[r];
+        if (!soft || s->shrink == 1 || s->dense != dense)
+            continue;
+        for (int i = 0; i < p->n_col; i++)
+            soft[p->first_col + i] *= s->shrink;
+    }
+}
+
+/* How the tile is cut into tasks. Rows are parted where there are more threads than columns: the
+ * words that they meet are unpacked for each part. */
+typedef struct soft_cut {
     const dg_vocab_job *job;
     int n_col_task, rows;
-} soft_job;
+} soft_cut;
 
-static void soft_task(void *arg, int task, int worker)
+static soft_cut cut_tile(const dg_vocab_job *job)
 {
-    const soft_job *all = arg;
-    const dg_vocab_job *job = all->job;
-    const dg_cpu *cpu = job->cpu;
-    const dg_weight *table = job->a->table;
-    int cols = soft_cols(table), first_row = task / all->n_col_task * all->rows,
-        first_col = task % all->n_col_task * cols;
-    const soft_part p = {
-        .job = job,
+    soft_cut cut = {.job = job,
+                    .n_col_task = dg_ceil_div(job->a->table->n_in, soft_cols(job->a->table))};
+    int parts = dg_pool_threads(job->cpu->pool) / (2 * cut.n_col_task);
+    parts = dg_max(1, dg_min(parts, job->n_all / SOFT_ROWS));
+    cut.rows = (dg_ceil_div(job->n_all, parts) + 1) / 2 * 2;
+    return cut;
+}
+
+static int count_parts(const soft_cut *cut)
+{
+    return cut->n_col_task * dg_ceil_div(cut->job->n_all, cut->rows);
+}
+
+static soft_part part_of(const soft_cut *cut, int task, int worker)
+{
+    const dg_weight *table = cut->job->a->table;
+    int cols = soft_cols(table), first_row = task / cut->n_col_task * cut->rows,
+        first_col = task % cut->n_col_task * cols;
+    return (soft_part){
+        .job = cut->job,
         .first_col = first_col,
         .n_col = dg_min(cols, table->n_in - first_col),
         .worker = worker,
         .first_row = first_row,
-        .end_row = dg_min(first_row + all->rows, job->n_all),
+        .end_row = dg_min(first_row + cut->rows, cut->job->n_all),
     };
-    bool dense = false;
-    for (int r = p.first_row; r < p.end_row; r++) {
-        if (!cpu->soft[r])
-            continue;
-        dense |= is_dense(job, r);
-        float *soft = cpu->soft[r] + first_col, shrink = cpu->vocab[r].shrink;
-        if (shrink != 1)
-            for (int i = 0; i < p.n_col; i++)
-                soft[i] *= shrink;
-    }
-    if (dense && job->soft_integer)
-        add_integer(&p);
-    else if (dense)
-        add_floats(&p);
+}
+
+int dg_cpu_soft_parts(const dg_vocab_job *job)
+{
+    soft_cut cut = cut_tile(job);
+    return count_parts(&cut);
+}
+
+void dg_cpu_soft_part(const dg_vocab_job *job, int task, int worker)
+{
+    soft_cut cut = cut_tile(job);
+    soft_part p = part_of(&cut, task, worker);
+    shrink_rows(&p, false);
     add_few(&p);
 }
 
-void dg_cpu_soft_tile(const dg_vocab_job *job)
+static void dense_task(void *arg, int task, int worker)
 {
-    soft_job all = {.job = job,
-                    .n_col_task = dg_ceil_div(job->a->table->n_in, soft_cols(job->a->table))};
-    /* a few tasks for each thread, where there are rows enough */
-    int parts = dg_ceil_div(4 * dg_pool_threads(job->cpu->pool), all.n_col_task);
-    parts = dg_max(1, dg_min(parts, job->n_all / SOFT_ROWS));
-    all.rows = (dg_ceil_div(job->n_all, parts) + 1) / 2 * 2;
-    sort_few(job);
-    dg_pool_run(job->cpu->pool, all.n_col_task * dg_ceil_div(job->n_all, all.rows), soft_task,
-                &all);
+    soft_part p = part_of(arg, task, worker);
+    int row = p.first_row;
+    if (!dense_run(&p, &row))
+        return;
+    shrink_rows(&p, true);
+    if (p.job->soft_integer)
+        add_integer(&p);
+    else
+        add_floats(&p);
 }
+
+void dg_cpu_soft_dense(const dg_vocab_job *job)
+{
+    bool some = false;
+    for (int r = 0; r < job->n_all; r++)
+        some |= is_dense(job, r);
+    if (!some)
+        return;
+    soft_cut cut = cut_tile(job);
+    /* nothing else is at work: a few tasks for each thread, where there are rows enough */
+    int parts = dg_ceil_div(4 * dg_pool_threads(job->cpu->pool), cut.n_col_task);
+    parts = dg_max(1, dg_min(parts, job->n_all / SOFT_ROWS));
+    cut.rows = (dg_ceil_div(job->n_all, parts) + 1) / 2 * 2;
+    dg_pool_run(job->cpu->pool, count_parts(&cut), dense_task, &cut);
+}
+
+/* ---- the end ---- */
 
 static void scale_soft(dg_cpu *cpu, const void *args, int row, int worker)
 {

@@ -1,8 +1,9 @@
 /* The vocabulary end: logits, their statistics, a draw, the soft embedding.
  *
- * The vocabulary is walked once, in tiles. For each tile: the logits of all rows; then row by row
- * the running maximum, the sums that give the entropy, and the mass of each finer tile, for the
- * draw; then the tile's share of the soft embedding (cpu_soft.c). A draw needs the total first, so
+ * The vocabulary is walked once, in tiles. For each tile: the logits of all rows; then, while those
+ * of the next tile are made, row by row the running maximum, the sums that give the entropy, the
+ * mass of each finer tile, for the draw, and the words that the soft embedding keeps (cpu_keep.c);
+ * then the tile's share of it (cpu_soft.c). A draw needs the total first, so
  * it comes last (cpu_draw.c): the mass table says in which fine tile it falls, whose logits are
  * made again, to the same bits. Rows whose draw is filtered are walked a second time, once it is
  * known what their filters leave (cpu_filter.c).
@@ -20,6 +21,11 @@
 size_t dg_cpu_vocab_row_bytes(void)
 {
     return sizeof(dg_vocab_row);
+}
+
+size_t dg_cpu_soft_row_bytes(void)
+{
+    return sizeof(dg_soft_row);
 }
 
 /* ---- logits ---- */
@@ -74,8 +80,12 @@ static void process_logits(const dg_vocab_job *job, float *z, int row, int first
 {
     const dg_vocabulary_args *a = job->a;
     const dg_vocabulary_options *opt = dg_vocab_options(job, row);
+    float temperature = job->cpu->vocab[row].seg->temperature;
+    bool at_once = a->softcap > 0 && !opt && !(copy_out && job->out->logits);
     if (a->softcap > 0)
-        job->cpu->k.softcap(z, n, a->softcap);
+        job->cpu->k.softcap(z, n, a->softcap, at_once ? temperature : 1);
+    if (at_once)
+        return;
     if (opt) {
         int i = lower_bound(opt->bias, sizeof *opt->bias, opt->n_bias, first);
         for (; i < opt->n_bias && opt->bias[i].id < first + n; i++)
@@ -87,7 +97,6 @@ static void process_logits(const dg_vocab_job *job, float *z, int row, int first
     if (copy_out && job->out->logits)
         memcpy(job->out->logits + (size_t)row * (size_t)a->table->n_out + first, z,
                (size_t)n * sizeof *z);
-    float temperature = job->cpu->vocab[row].seg->temperature;
     for (int i = 0; i < n; i++)
         z[i] /= temperature;
 }
@@ -98,7 +107,7 @@ static void logits_task(void *arg, int task, int worker)
     const dg_vocab_job *job = arg;
     int at = task * TASK_COLS, n = dg_min(TASK_COLS, job->n - at);
     logit_rows rows = {job->x, job->q, 0, job->n_row};
-    raw_logits(job, job->cpu->tile + at, &rows, job->first + at, n, worker);
+    raw_logits(job, job->tile + at, &rows, job->first + at, n, worker);
 }
 
 void dg_cpu_tile_logits(dg_vocab_job *job)
@@ -178,38 +187,35 @@ static void finish_top(const dg_vocab_job *job, int row)
         at[i] = (float)((double)at[i] - v->max - log_mass);
 }
 
-/* One row of the tile: z becomes e^(z - max), the words too unlikely to matter become 0. */
-static void statistics_task(void *arg, int row, int worker)
+/* One row of the tile. */
+static void look_at_row(const dg_vocab_job *job, int row, int worker)
 {
-    const dg_vocab_job *job = arg;
     dg_cpu *cpu = job->cpu;
     dg_vocab_row *v = &cpu->vocab[row];
-    float *z = cpu->tile + (size_t)row * VOCAB_TILE, *e = cpu->worker[worker].row;
+    float *z = job->tile + (size_t)row * VOCAB_TILE, *e = cpu->worker[worker].row;
     dg_cpu_finish_logits(job, z, row, job->first, job->n, true);
     raise_max(v, z, job->n, job->first, &cpu->k);
     take_top(job, row, z);
     if (v->draw != DG_DRAW_PLAIN)
         dg_cpu_draw_tile(job, row, z, worker);
 
-    for (int i = 0; i < job->n; i++)
-        z[i] -= v->max;
-    cpu->k.exp_shift(e, z, job->n, 0);
     bool plain = v->draw == DG_DRAW_PLAIN;
     if (plain)
         cpu->draw_shift[(size_t)row * (size_t)job->n_tile + (size_t)(job->first / VOCAB_TILE)] =
             v->max;
-    double *mass = cpu->draw_mass + (size_t)row * (size_t)job->n_draw_tile, tile_mass = 0;
+    double *mass = cpu->draw_mass + (size_t)row * (size_t)job->n_draw_tile;
+    dg_vocab_tile t = {.e = e};
     for (int i = 0; i < job->n; i += DRAW_TILE) {
-        int n = dg_min(DRAW_TILE, job->n - i);
-        double m = cpu->k.sum(e + i, n);
+        dg_exp_sums s = cpu->k.exp_sums(e + i, z + i, dg_min(DRAW_TILE, job->n - i), v->max);
         if (plain)
-            mass[(job->first + i) / DRAW_TILE] = m;
-        tile_mass += m;
-        v->mass += m;
-        v->slope += cpu->k.dot(e + i, z + i, n);
+            mass[(job->first + i) / DRAW_TILE] = s.mass;
+        t.mass += s.mass;
+        t.most[i / DRAW_TILE] = s.most;
+        v->mass += s.mass;
+        v->slope += s.slope;
     }
     if (cpu->soft[row])
-        dg_cpu_soft_keep(job, row, z, e, tile_mass);
+        dg_cpu_soft_keep(job, row, &t, worker);
 }
 
 /* ---- the stage ---- */
@@ -247,6 +253,46 @@ static void begin_rows(dg_vocab_job *job)
     dg_cpu_draw_begin(job);
 }
 
+/* Three tiles at a time: the first one's words are added to the soft embeddings, the next one is
+ * looked at, the logits of the third are made. Tasks of the first two stages are longer than those
+ * of rows, so they come first. */
+typedef struct walk_job {
+    dg_vocab_job seen, now, next;
+    int n_soft, n_logits, n_row; /* tasks of each */
+} walk_job;
+
+static void walk_task(void *arg, int task, int worker)
+{
+    walk_job *walk = arg;
+    if (task < walk->n_soft)
+        dg_cpu_soft_part(&walk->seen, task, worker);
+    else if ((task -= walk->n_soft) < walk->n_logits)
+        logits_task(&walk->next, task, worker);
+    else
+        look_at_row(&walk->now, task - walk->n_logits, worker);
+}
+
+static void walk_words(dg_vocab_job *job)
+{
+    dg_cpu *cpu = job->cpu;
+    walk_job walk = {.seen = *job, .now = *job, .next = *job};
+    int n_vocab = job->a->table->n_out, n_part = job->soft ? dg_cpu_soft_parts(job) : 0;
+    for (int t = 0; t < job->n_tile + 2; t++) {
+        walk.seen = walk.now;
+        walk.now = walk.next;
+        walk.next.first = t * VOCAB_TILE;
+        walk.next.n = dg_max(0, dg_min(VOCAB_TILE, n_vocab - walk.next.first));
+        walk.next.tile = cpu->tile[t % 2];
+        walk.next.kept = cpu->soft_row[t % 2];
+        walk.n_soft = t > 1 ? n_part : 0;
+        walk.n_logits = job->batch->given ? 0 : dg_ceil_div(walk.next.n, TASK_COLS);
+        walk.n_row = t > 0 && t <= job->n_tile ? job->n_all : 0;
+        dg_pool_run(cpu->pool, walk.n_soft + walk.n_logits + walk.n_row, walk_task, &walk);
+        if (walk.n_row && job->soft)
+            dg_cpu_soft_dense(&walk.now);
+    }
+}
+
 void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
@@ -267,14 +313,9 @@ void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
     begin_rows(&job);
     if (job.integer && !batch->given)
         job.q = job.q_all = dg_cpu_quantise(cpu, a->x, (size_t)n_embd, n_all, n_embd);
-    for (job.first = 0; job.first < n_vocab; job.first += VOCAB_TILE) {
-        job.n = dg_min(VOCAB_TILE, n_vocab - job.first);
-        dg_cpu_tile_logits(&job);
-        dg_pool_run(cpu->pool, n_all, statistics_task, &job);
-        if (job.soft)
-            dg_cpu_soft_tile(&job);
-    }
-
+    if (job.soft)
+        dg_cpu_soft_begin(&job);
+    walk_words(&job);
     end_rows(&job);
     dg_cpu_draw(&job);
     if (job.soft)

@@ -1,5 +1,5 @@
-/* Shared by the files of the vocabulary end: cpu_vocabulary.c walks the words, cpu_soft.c adds them
- * up, cpu_draw.c picks one. */
+/* Shared by the files of the vocabulary end: cpu_vocabulary.c walks the words, cpu_keep.c chooses
+ * those that are added up, cpu_soft.c adds where they are many, cpu_draw.c picks one. */
 #ifndef DG_CPU_CPU_VOCABULARY_H
 #define DG_CPU_CPU_VOCABULARY_H
 
@@ -34,12 +34,21 @@ typedef struct dg_vocab_row {
     int argmax;
     double mass, slope;
     float shrink;    /* the soft embedding must be multiplied by this before the tile is added */
-    int n_kept;      /* words of the current tile that count for it */
-    int n_peak;      /* of those, words that a dense row adds by themselves */
-    double left_out; /* mass of the words that do not */
+    int ahead_id;    /* a word whose logit is known before it is met; 0: none */
+    float ahead;     /* its logit */
+    double left_out; /* mass of the words that do not count */
     dg_draw_kind draw;
     dg_filter filter;
 } dg_vocab_row;
+
+/* A row's words of a tile that count for its soft embedding, in ascending order; id: in the tile. A
+ * dense row's go through a product, and here are only those that are to be added beside it. */
+typedef struct dg_soft_row {
+    float shrink;
+    bool dense;
+    int n_word;
+    dg_likely word[SOFT_FEW];
+} dg_soft_row;
 
 typedef struct dg_vocab_job {
     dg_cpu *cpu;
@@ -51,12 +60,22 @@ typedef struct dg_vocab_job {
     bool integer;      /* the table's products are of whole numbers */
     bool soft_integer; /* those of the soft embedding too */
     int first, n;      /* the current tile: words [first, first + n) */
+    float *tile;       /* [n_row][VOCAB_TILE] its logits */
+    dg_soft_row *kept; /* [n_row] */
     const float *x;    /* [n_row, n_embd] the rows of this walk */
     int n_row;
     const dg_qpair *q;     /* the same rows quantised; NULL: the products are of floats */
     const dg_qpair *q_all; /* all canvas rows, quantised */
     int n_draw_tile, n_tile;
 } dg_vocab_job;
+
+/* A row's words of the current tile: e^(z - max), what they weigh, the largest of each draw tile.
+ */
+typedef struct dg_vocab_tile {
+    const float *e;
+    double mass;
+    float most[VOCAB_TILE / DRAW_TILE];
+} dg_vocab_tile;
 
 static inline const dg_vocabulary_options *dg_vocab_options(const dg_vocab_job *job, int row)
 {
@@ -82,13 +101,24 @@ void dg_cpu_word_logits(const dg_vocab_job *job, float *z, int row, int first, i
 /* Dense rows of this table are added up in whole numbers. */
 bool dg_cpu_soft_integer(const dg_cpu *cpu, const dg_weight *table);
 
-/* Takes a row's words of the current tile in: e^(z - max) for those that matter into z, which has
- * room up to a multiple of 32, and 0 for the others. tile_mass is the sum of e. */
-void dg_cpu_soft_keep(const dg_vocab_job *job, int row, float *z, const float *e, double tile_mass);
+/* Where the words from k on of the tile lie as whole numbers: pairs of rows, DG_QBLOCKS each. */
+dg_qpair *dg_cpu_soft_pairs(const dg_vocab_job *job, int k);
 
-/* Adds the tile's words to the soft embeddings; and at the end, what the sums are multiplied by. */
-void dg_cpu_soft_tile(const dg_vocab_job *job);
+/* Adds the tile's words to the soft embeddings, in two stages: of dense rows first, on the pool,
+ * then of all rows, in so many parts. At the end, divides by the mass. */
+void dg_cpu_soft_dense(const dg_vocab_job *job);
+int dg_cpu_soft_parts(const dg_vocab_job *job);
+void dg_cpu_soft_part(const dg_vocab_job *job, int part, int worker);
 void dg_cpu_soft_end(const dg_vocab_job *job);
+
+/* ---- cpu_keep.c ---- */
+
+/* Before the walk. */
+void dg_cpu_soft_begin(const dg_vocab_job *job);
+
+/* Chooses a row's words of the current tile. For dense rows, e^(z - max) of those that matter and 0
+ * for the others take the logits' place, which has room up to a multiple of 32. */
+void dg_cpu_soft_keep(const dg_vocab_job *job, int row, const dg_vocab_tile *t, int worker);
 
 /* ---- cpu_draw.c ---- */
 
@@ -111,7 +141,7 @@ void dg_cpu_draw_masses(const dg_vocab_job *job, int row, float *y, int first, i
 /* ---- cpu_filter.c ---- */
 
 /* Counts a tile's words by rank; y is used up. */
-void dg_cpu_filter_count(const dg_vocab_job *job, int row, float *y, int n);
+void dg_cpu_filter_count(const dg_vocab_job *job, int row, float *y, int n, int worker);
 
 /* Finds where the cut lies; all words are counted. */
 void dg_cpu_filter_cut(const dg_vocab_job *job, int row);

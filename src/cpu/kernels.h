@@ -80,12 +80,21 @@ typedef void dg_rope_fn(float *x, const float *cos, const float *sin, int n_pair
 /* y[i] = gelu(gate[i]) * up[i], gelu in its tanh form. y may be gate or up. */
 typedef void dg_gelu_mul_fn(float *y, const float *gate, const float *up, int n);
 
-/* z[i] = cap * tanh(z[i] / cap), cap > 0. NaN stays NaN. */
-typedef void dg_softcap_fn(float *z, int n, float cap);
+/* z[i] = (cap * tanh(z[i] / cap)) / temperature, both > 0; rounded to float before the division.
+ * NaN stays NaN. */
+typedef void dg_softcap_fn(float *z, int n, float cap, float temperature);
 
 /* e[i] = exp(z[i] - shift); exactly 0 for z[i] = -infinity and wherever the true value is below
  * 2^-126. NaN stays NaN. e may be z. */
 typedef void dg_exp_shift_fn(float *e, const float *z, int n, float shift);
+
+/* d = z[i] - shift, rounded to float; e[i] = exp(d) as above. The sum of e, that of e * d, both
+ * added up in double as below, and the largest e; 0 for none that is a number. */
+typedef struct dg_exp_sums {
+    double mass, slope;
+    float most;
+} dg_exp_sums;
+typedef dg_exp_sums dg_exp_sums_fn(float *e, const float *z, int n, float shift);
 
 /* Sum of x[i]; sum of x[i] * y[i]; added up in double. */
 typedef double dg_sum_fn(const float *x, int n);
@@ -101,6 +110,14 @@ typedef void dg_widen_fn(float *out, const void *in, int n);
 typedef void dg_narrow_fn(void *out, const float *in, int n);
 typedef void dg_axpy_fn(float *y, float a, const void *x, int n);
 
+/* y[c] += sum over i of word[i].p * rows[word[i].id][c], in ascending i and as axpy does it. Rows
+ * are n_col floats long. */
+typedef struct dg_likely {
+    int id;
+    float p;
+} dg_likely;
+typedef void dg_add_rows_fn(float *y, const dg_likely *word, int n, const float *rows, int n_col);
+
 typedef struct dg_kernels {
     dg_pack_cols_fn *pack_cols[DG_DTYPE_FLOAT];
     dg_pack_rows_fn *pack_rows[DG_DTYPE_FLOAT];
@@ -110,12 +127,14 @@ typedef struct dg_kernels {
     dg_gelu_mul_fn *gelu_mul;
     dg_softcap_fn *softcap;
     dg_exp_shift_fn *exp_shift;
+    dg_exp_sums_fn *exp_sums;
     dg_sum_fn *sum;
     dg_dot_fn *dot;
     dg_argmax_fn *argmax;
     dg_widen_fn *widen[DG_DTYPE_COMPUTE]; /* for a block type, n is a multiple of the block */
     dg_narrow_fn *narrow[DG_DTYPE_FLOAT];
     dg_axpy_fn *axpy[DG_DTYPE_FLOAT];
+    dg_add_rows_fn *add_rows;
     dg_qturn_fn *const *turn; /* [DG_DTYPE_COMPUTE], NULL for types with least values */
     const dg_qkernels *q; /* products on quantised weights: quantised.h. NULL: floats are faster */
 } dg_kernels;

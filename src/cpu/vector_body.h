@@ -114,6 +114,29 @@ STORED_TYPE(f32, 4)
 STORED_TYPE(f16, 2)
 STORED_TYPE(bf16, 2)
 
+/* Columns that are added up in registers. */
+enum { ADD_BLOCKS = 8, ADD_COLS = ADD_BLOCKS * LANES };
+
+static void add_rows(float *y, const dg_likely *word, int n, const float *rows, int n_col)
+{
+    int c = 0;
+    for (; n && n_col - c >= ADD_COLS; c += ADD_COLS) {
+        f8 sum[ADD_BLOCKS];
+        for (int b = 0; b < ADD_BLOCKS; b++)
+            sum[b] = f8_load_f32(y + c + b * LANES);
+        for (int i = 0; i < n; i++) {
+            const float *row = rows + (size_t)word[i].id * (size_t)n_col + c;
+            const f8 p = f8_set(word[i].p);
+            for (int b = 0; b < ADD_BLOCKS; b++)
+                sum[b] = f8_fma(p, f8_load_f32(row + b * LANES), sum[b]);
+        }
+        for (int b = 0; b < ADD_BLOCKS; b++)
+            f8_store_f32(y + c + b * LANES, sum[b]);
+    }
+    for (int i = 0; i < n && c < n_col; i++)
+        axpy_f32(y + c, word[i].p, rows + (size_t)word[i].id * (size_t)n_col + c, n_col - c);
+}
+
 static inline d8 load_wide(const float *x, int n)
 {
     return d8_widen(load_f32(x, n));
@@ -159,6 +182,15 @@ static void rope(float *x, const float *cosine, const float *sine, int n_pair, i
     }
 }
 
+static inline float largest_lane(f8 lanes)
+{
+    float x[LANES], largest = -INFINITY;
+    f8_store_f32(x, lanes);
+    for (int j = 0; j < LANES; j++)
+        largest = x[j] > largest ? x[j] : largest;
+    return largest;
+}
+
 /* The largest value first, then where it stands: two plain passes, the second one stops early. */
 static int argmax(const float *x, int n, float *max)
 {
@@ -166,11 +198,7 @@ static int argmax(const float *x, int n, float *max)
     int i = 0;
     for (; n - i >= LANES; i += LANES)
         lanes = f8_max(lanes, f8_load_f32(x + i));
-    float best[LANES];
-    f8_store_f32(best, lanes);
-    float largest = -INFINITY;
-    for (int j = 0; j < LANES; j++)
-        largest = best[j] > largest ? best[j] : largest;
+    float largest = largest_lane(lanes);
     for (; i < n; i++)
         largest = x[i] > largest ? x[i] : largest;
 
@@ -236,12 +264,32 @@ static void exp_shift(float *e, const float *z, int n, float shift)
     }
 }
 
-static void softcap(float *z, int n, float cap)
+/* What is left of a vector may be less than eight: the other lanes count for nothing. */
+static dg_exp_sums exp_sums(float *e, const float *z, int n, float shift)
 {
+    const f8 by = f8_set(shift);
+    d8 mass = d8_set(0), slope = d8_set(0);
+    f8 most = f8_set(0);
+    for (int i = 0; i < n; i += LANES) {
+        f8 d = f8_sub(load_f32(z + i, n - i), by);
+        f8 v = d8_narrow(d8_zero_below(exp8(d8_widen(d)), 0x1p-126));
+        store_f32(e + i, v, n - i);
+        if (n - i < LANES)
+            v = load_f32(e + i, n - i);
+        mass = d8_add(mass, d8_widen(v));
+        slope = d8_fma(d8_widen(v), d8_widen(d), slope);
+        most = f8_max(most, v);
+    }
+    return (dg_exp_sums){d8_sum(mass), d8_sum(slope), largest_lane(most)};
+}
+
+static void softcap(float *z, int n, float cap, float temperature)
+{
+    const f8 cold = f8_set(temperature);
     const d8 up = d8_set(cap), down = d8_set(1 / (double)cap);
     for (int i = 0; i < n; i += LANES) {
         d8 v = tanh8(d8_mul(load_wide(z + i, n - i), down));
-        store_f32(z + i, d8_narrow(d8_mul(v, up)), n - i);
+        store_f32(z + i, f8_div(d8_narrow(d8_mul(v, up)), cold), n - i);
     }
 }
 
@@ -278,6 +326,8 @@ static void set_vector_kernels(dg_kernels *k)
     k->gelu_mul = gelu_mul;
     k->softcap = softcap;
     k->exp_shift = exp_shift;
+    k->exp_sums = exp_sums;
+    k->add_rows = add_rows;
     k->sum = sum;
     k->dot = dot;
     k->argmax = argmax;

@@ -39,9 +39,9 @@ typedef struct check {
 
 /* The families. */
 void check_gemm(check *c);
-void check_stored(check *c); /* pack, widen, narrow, axpy */
+void check_stored(check *c); /* pack, widen, narrow, axpy, add_rows */
 void check_rows(check *c);   /* rmsnorm, rope, sum, dot, argmax */
-void check_math(check *c);   /* gelu_mul, softcap, exp_shift */
+void check_math(check *c);   /* gelu_mul, softcap, exp_shift, exp_sums */
 void check_words(check *c);
 void check_quantised(check *c);
 

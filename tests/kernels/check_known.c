@@ -66,7 +66,7 @@ static uint64_t gelu_bits(check *c, const dg_kernels *k)
 static uint64_t softcap_bits(check *c, const dg_kernels *k)
 {
     float *z = values(c, N, 90, 12);
-    k->softcap(z, N, 30);
+    k->softcap(z, N, 30, 1);
     return floats_hashed(z, N);
 }
 

@@ -68,18 +68,20 @@ static void check_softcap(check *c)
     for (int i = 0; i <= n_check_sizes; i++) {
         const int n = size_at(i);
         const float cap = i % 2 ? 30.0f : (float)check_uniform(c, 0.1, 100);
+        const float cold = i % 3 ? (float)check_uniform(c, 0.3, 1.5) : 1;
         const float *z = many_sizes(c, n, 200);
         float *got = check_copy(c, z, n), *want = check_copy(c, z, n);
-        c->opt->softcap(got, n, cap);
-        c->ref->softcap(want, n, cap);
-        check_close(c, got, want, n, (check_tol){.rel = one_unit});
+        c->opt->softcap(got, n, cap, cold);
+        c->ref->softcap(want, n, cap, cold);
+        /* the quotient of neighbours, rounded again */
+        check_close(c, got, want, n, (check_tol){.rel = cold == 1 ? one_unit : 2 * one_unit});
 
         float *odd = check_floats(c, n);
         for (int j = 0; j < n; j++)
             odd[j] = -z[j];
         const int first = check_int(c, 0, n);
-        c->opt->softcap(odd, first, cap);
-        c->opt->softcap(odd + first, n - first, cap);
+        c->opt->softcap(odd, first, cap, cold);
+        c->opt->softcap(odd + first, n - first, cap, cold);
         for (int j = 0; j < n; j++)
             odd[j] = -odd[j];
         check_same(c, "negated, in two pieces", odd, got, n);
@@ -87,7 +89,7 @@ static void check_softcap(check *c)
     }
     const float *z = check_normal(c, 4096, 10);
     float *work = check_copy(c, z, 4096);
-    BENCH(c, "n 4096", 4096, "Gelem/s") c->opt->softcap(work, 4096, 30);
+    BENCH(c, "n 4096", 4096, "Gelem/s") c->opt->softcap(work, 4096, 30, 0.6f);
     check_end(c);
 }
 
@@ -119,9 +121,47 @@ static void check_exp(check *c)
     check_end(c);
 }
 
+/* In one pass what exp_shift, sum, dot and a maximum give, to the bit. */
+static void check_exp_sums(check *c)
+{
+    check_begin(c, "exp_sums");
+    for (int i = 0; i < n_check_sizes; i++) {
+        const int n = check_sizes[i];
+        const float shift = i % 3 ? (float)check_uniform(c, -30, 30) : 120;
+        const float *z = check_normal(c, n, 40);
+        float *e = check_floats(c, n), *want = check_floats(c, n), *d = check_floats(c, n);
+        float most = 0;
+        for (int j = 0; j < n; j++)
+            d[j] = z[j] - shift;
+        c->opt->exp_shift(want, d, n, 0);
+        for (int j = 0; j < n; j++)
+            most = want[j] > most ? want[j] : most;
+        dg_exp_sums s = c->opt->exp_sums(e, z, n, shift), r = c->ref->exp_sums(d, z, n, shift);
+        check_same(c, "exponentials", e, want, n);
+        check_close(c, e, d, n, (check_tol){.rel = one_unit});
+        if (s.most != most || !(fabs(s.mass - r.mass) <= one_unit * r.mass || s.mass == r.mass))
+            check_fail(c, "n %d: %.9g at most, mass %.9g for %.9g", n, (double)s.most, s.mass,
+                       r.mass);
+        for (int j = 0; j < n; j++)
+            d[j] = z[j] - shift;
+        if (s.mass != c->opt->sum(e, n) || s.slope != c->opt->dot(e, d, n))
+            check_fail(c, "n %d: other sums than of one after the other", n);
+        check_release(c);
+    }
+    float with_nan[9] = {NAN, -1, NAN, 2, 0.5f, -INFINITY, 1, 0, NAN}, e[9];
+    dg_exp_sums s = c->opt->exp_sums(e, with_nan, 9, 2);
+    if (!isnan(s.mass) || s.most != 1 || !isnan(e[8]) || e[5] != 0)
+        check_fail(c, "NaN: mass %.9g, at most %.9g", s.mass, (double)s.most);
+    const float *z = check_normal(c, 512, 10);
+    float *out = check_floats(c, 512);
+    BENCH(c, "n 512", 512, "Gelem/s") c->opt->exp_sums(out, z, 512, 3);
+    check_end(c);
+}
+
 void check_math(check *c)
 {
     check_gelu(c);
     check_softcap(c);
     check_exp(c);
+    check_exp_sums(c);
 }

@@ -212,6 +212,39 @@ static void check_axpy(check *c, dg_dtype t)
     check_end(c);
 }
 
+/* As axpy, word after word. */
+static void check_add_rows(check *c)
+{
+    enum { ROWS = 19 };
+    check_begin(c, "add_rows");
+    for (int i = 0; i < n_check_sizes; i++) {
+        const int n_col = check_sizes[i], n = i % 5 ? check_int(c, 1, ROWS) : 0;
+        const float *rows = check_normal(c, ROWS * n_col, 1);
+        float *got = check_normal(c, n_col, 1), *want = check_copy(c, got, n_col),
+              *steps = check_copy(c, got, n_col), *size = check_floats(c, n_col);
+        dg_likely word[ROWS];
+        for (int j = 0; j < n; j++)
+            word[j] = (dg_likely){check_int(c, 0, ROWS - 1), (float)check_uniform(c, 0, 1)};
+        c->opt->add_rows(got, word, n, rows, n_col);
+        c->ref->add_rows(want, word, n, rows, n_col);
+        for (int j = 0; j < n; j++)
+            c->opt->axpy[DG_F32](steps, word[j].p, rows + word[j].id * n_col, n_col);
+        for (int j = 0; j < n_col; j++)
+            size[j] = 8 * ROWS;
+        check_close(c, got, want, n_col, (check_tol){.abs = 0x1p-23, .size = size});
+        check_same(c, "one by one", got, steps, n_col);
+        check_release(c);
+    }
+    enum { COLS = 256, WORDS = 8 };
+    const float *rows = check_normal(c, ROWS * COLS, 1);
+    float *y = check_normal(c, COLS, 1);
+    dg_likely word[WORDS];
+    for (int j = 0; j < WORDS; j++)
+        word[j] = (dg_likely){2 * j, 0x1p-20f};
+    BENCH(c, "8 of 256", WORDS * COLS, "Gelem/s") c->opt->add_rows(y, word, WORDS, rows, COLS);
+    check_end(c);
+}
+
 void check_stored(check *c)
 {
     for (int t = 0; t < DG_DTYPE_FLOAT; t++) {
@@ -223,4 +256,5 @@ void check_stored(check *c)
     }
     for (int t = DG_DTYPE_FLOAT; t < DG_DTYPE_COMPUTE; t++)
         check_widen_blocks(c, (dg_dtype)t);
+    check_add_rows(c);
 }

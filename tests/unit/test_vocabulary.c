@@ -215,10 +215,12 @@ typedef struct wide {
     unsigned char *stored; /* Q8_0 */
     float *embed, *given;
     float soft[WIDE_ROWS * WIDE];
+    const int32_t *token;
 } wide;
 
 static void wide_open(wide *w, float strength)
 {
+    w->token = NULL;
     w->stored = dg_calloc(N_VOCAB * WIDE / 32, BLOCK_BYTES);
     w->embed = dg_array(N_VOCAB * WIDE, sizeof *w->embed);
     w->given = dg_array((size_t)WIDE_ROWS * N_VOCAB, sizeof *w->given);
@@ -258,6 +260,7 @@ static void wide_run(wide *w, unsigned flags, int n_thread, int first, int n)
     dg_batch batch = {.n_row = n,
                       .n_segment = 1,
                       .segment = &seg,
+                      .token = w->token,
                       .uniform = uniform,
                       .given = w->given + (size_t)first * N_VOCAB,
                       .out = {.entropy = entropy, .argmax = argmax, .drawn = drawn}};
@@ -314,6 +317,31 @@ START_TEST(whole_numbers_stay_close)
     ck_assert_mem_eq(a.soft, b.soft, sizeof a.soft);
     wide_close(&a);
     wide_close(&b);
+}
+END_TEST
+
+/* A row's own word is looked at ahead of the walk: what is left out for its sake stays within the
+ * bound, whether it is the likeliest one, nothing, or not a number. */
+START_TEST(a_word_that_is_known_to_come)
+{
+    static const int32_t token[WIDE_ROWS] = {8999, 4100, 12, 9000, 5000};
+    static const float logit[WIDE_ROWS] = {30, 9, 25, -INFINITY, -4};
+    wide w;
+    wide_open(&w, 5);
+    w.token = token;
+    for (int r = 0; r < WIDE_ROWS; r++)
+        w.given[r * N_VOCAB + token[r]] = logit[r];
+    unsigned flags[] = {0, dg_cpu_flags()};
+    for (int i = 0; i < 2; i++) {
+        wide_run(&w, flags[i], 2, 0, WIDE_ROWS);
+        for (int r = 0; r < WIDE_ROWS; r++)
+            check_wide_row(&w, r);
+    }
+    w.given[token[0]] = NAN;
+    wide_run(&w, dg_cpu_flags(), 2, 0, WIDE_ROWS);
+    for (int r = 1; r < WIDE_ROWS; r++)
+        check_wide_row(&w, r);
+    wide_close(&w);
 }
 END_TEST
 
@@ -696,6 +724,7 @@ Suite *vocabulary_suite(void)
     tcase_add_loop_test(t, statistics_match_the_definition, 0, 6);
     tcase_add_loop_test(t, rows_do_not_know_of_each_other, 0, 3);
     tcase_add_loop_test(t, whole_numbers_stay_close, 0, 3);
+    tcase_add_test(t, a_word_that_is_known_to_come);
     tcase_add_test(t, given_logits_give_the_same);
     tcase_add_test(t, bias_and_bans);
     tcase_add_test(t, extreme_draws_stay_inside);

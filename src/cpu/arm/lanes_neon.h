@@ -119,6 +119,11 @@ static inline f8 f8_mul(f8 a, f8 b)
     return F8(AT2, vmulq_f32, a, b);
 }
 
+static inline f8 f8_div(f8 a, f8 b)
+{
+    return F8(AT2, vdivq_f32, a, b);
+}
+
 /* a * b + c, one rounding. */
 static inline f8 f8_fma(f8 a, f8 b, f8 c)
 {

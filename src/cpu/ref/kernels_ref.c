@@ -36,6 +36,12 @@ static void axpy(float *y, float a, const void *x, int n, dg_dtype t)
         y[i] = (float)(y[i] + (double)a * at(x, t, i));
 }
 
+static void add_rows(float *y, const dg_likely *word, int n, const float *rows, int n_col)
+{
+    for (int i = 0; i < n; i++)
+        axpy(y, word[i].p, rows + (size_t)word[i].id * (size_t)n_col, n_col, DG_F32);
+}
+
 static void gemm_panel(const dg_gemm_args *a)
 {
     for (int r = 0; r < a->n_row; r++)
@@ -77,10 +83,10 @@ static void gelu_mul(float *y, const float *gate, const float *up, int n)
     }
 }
 
-static void softcap(float *z, int n, float cap)
+static void softcap(float *z, int n, float cap, float temperature)
 {
     for (int i = 0; i < n; i++)
-        z[i] = (float)(cap * dg_tanh((double)z[i] / cap));
+        z[i] = (float)(cap * dg_tanh((double)z[i] / cap)) / temperature;
 }
 
 static void exp_shift(float *e, const float *z, int n, float shift)
@@ -104,6 +110,19 @@ static double dot(const float *x, const float *y, int n)
     double s = 0;
     for (int i = 0; i < n; i++)
         s += (double)x[i] * y[i];
+    return s;
+}
+
+static dg_exp_sums exp_sums(float *e, const float *z, int n, float shift)
+{
+    dg_exp_sums s = {0};
+    for (int i = 0; i < n; i++) {
+        float d = z[i] - shift;
+        exp_shift(&e[i], &d, 1, 0);
+        s.mass += e[i];
+        s.slope += (double)e[i] * d;
+        s.most = e[i] > s.most ? e[i] : s.most;
+    }
     return s;
 }
 
@@ -183,6 +202,8 @@ const dg_kernels dg_kernels_ref = {
     .gelu_mul = gelu_mul,
     .softcap = softcap,
     .exp_shift = exp_shift,
+    .exp_sums = exp_sums,
+    .add_rows = add_rows,
     .sum = sum,
     .dot = dot,
     .argmax = argmax,

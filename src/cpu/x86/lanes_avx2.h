@@ -108,6 +108,11 @@ static inline f8 f8_mul(f8 a, f8 b)
     return _mm256_mul_ps(a, b);
 }
 
+static inline f8 f8_div(f8 a, f8 b)
+{
+    return _mm256_div_ps(a, b);
+}
+
 /* a * b + c, one rounding. */
 static inline f8 f8_fma(f8 a, f8 b, f8 c)
 {
