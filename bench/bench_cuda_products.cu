@@ -284,6 +284,8 @@ static void soft(dg_dtype type)
         for (job.form = 1; job.form < DG_HEAD_FORMS; job.form++)
             printf("| head in form %d: %.0f us |\n", job.form, time_layers(enqueue_soft, &job, 1));
         job.form = 0;
+        job.a.leaves = dg_cuda_form_of(type);
+        printf("| head that leaves probabilities: %.0f us |\n", time_layers(enqueue_soft, &job, 1));
         job.a.given = true;
         job.a.measured = false;
     }

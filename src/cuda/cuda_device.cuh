@@ -459,6 +459,16 @@ static __device__ __forceinline__ uint32_t dg_half2_mul(uint32_t a, uint32_t b)
     return d;
 }
 
+/* On sm_90. */
+static __device__ __forceinline__ uint32_t dg_bf162_mul(uint32_t a, uint32_t b)
+{
+    uint32_t d = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+#endif
+    return d;
+}
+
 static __device__ __forceinline__ uint32_t dg_half2_add(uint32_t a, uint32_t b)
 {
     uint32_t d;
@@ -660,6 +670,15 @@ static inline uint32_t dg_half2_mul(uint32_t a, uint32_t b)
     for (int i = 0; i < 32; i += 16) {
         double product = (double)dg_f16_at((uint16_t)(a >> i)) * dg_f16_at((uint16_t)(b >> i));
         d |= (uint32_t)emu_double_to_half(product) << i;
+    }
+    return d;
+}
+static inline uint32_t dg_bf162_mul(uint32_t a, uint32_t b)
+{
+    uint32_t d = 0;
+    for (int i = 0; i < 32; i += 16) {
+        float x = __int_as_float((int)((a >> i) << 16)), y = __int_as_float((int)((b >> i) << 16));
+        d |= (dg_pack_bf16(x * y, 0) & 0xFFFFu) << i;
     }
     return d;
 }

@@ -98,6 +98,19 @@ static __device__ __forceinline__ void put_pair(float *to, int word, int n_vocab
                 to[word + i] = i ? high : low;
 }
 
+/* What the soft embedding wants of a row's words of a chunk: e of each is against its maximum. */
+static __device__ __forceinline__ void leave_words(const dg_cuda_words_args &a, int r, int first,
+                                                   const float e[LANE_WORDS], float top)
+{
+    uint32_t *p =
+        (uint32_t *)((uint16_t *)a.w.p + (size_t)r * (size_t)padded(a.n_vocab) + (size_t)first);
+    float share = top_share(top);
+#pragma unroll
+    for (int i = 0; i < LANE_WORDS; i += 2)
+        p[i * 2] = a.leaves == DG_CUDA_BF16 ? dg_pack_bf16(e[i] * share, e[i + 1] * share)
+                                            : dg_pack_f16(e[i] * share, e[i + 1] * share);
+}
+
 /* One row's words of a chunk: acc[j][half] and the one behind it, for eight tiles j of columns. */
 [[maybe_unused]] static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a,
                                                                      const row_way &way, int r,
@@ -129,12 +142,18 @@ static __device__ __forceinline__ void put_pair(float *to, int word, int n_vocab
         int at = __shfl_xor_sync(DG_ALL_LANES, stats.at, with);
         take_larger(stats.top, stats.at, top, at);
     }
+    if (there)
+#pragma unroll
+        for (int i = 0; i < LANE_WORDS; i += 2)
+            put_pair(way.z, first + i * 4, a.n_vocab, way.paired, z[i], z[i + 1]);
 #pragma unroll
     for (int i = 0; i < LANE_WORDS; i++) {
-        float below = z[i] - stats.top, e = dg_exp2_fast(below * LOG2_E);
-        if (first + i / 2 * 8 + i % 2 < a.n_vocab) {
-            stats.mass += e;
-            stats.slope = fmaf(below, e, stats.slope);
+        float below = z[i] - stats.top;
+        bool word = first + i / 2 * 8 + i % 2 < a.n_vocab;
+        z[i] = word ? dg_exp2_fast(below * LOG2_E) : 0;
+        if (word) {
+            stats.mass += z[i];
+            stats.slope = fmaf(below, z[i], stats.slope);
         }
     }
     for (int with = 1; with < 4; with *= 2) {
@@ -143,9 +162,8 @@ static __device__ __forceinline__ void put_pair(float *to, int word, int n_vocab
     }
     if (!there)
         return;
-#pragma unroll
-    for (int i = 0; i < LANE_WORDS; i += 2)
-        put_pair(way.z, first + i * 4, a.n_vocab, way.paired, z[i], z[i + 1]);
+    if (a.leaves != DG_CUDA_F32)
+        leave_words(a, r, first, z, stats.top); /* by now e^(z - top) */
     if (threadIdx.x % 4 == 0)
         put_stats(a, r, chunk, stats);
 }
@@ -157,6 +175,8 @@ static __device__ __forceinline__ void multiply_words(const slab_ring<T> &ring, 
     float factor = factor_of(job.table.scale, 0);
     int chunks = chunk_count(a.n_vocab), first_row = slab_seat_of<T>().row * T::TOKENS;
     slab_turn turn = {0, 0};
+    if (blockIdx.x == 0)
+        clear_marks(a, T::CONSUMERS);
     for (int tile = first_tile<T>(); tile < job.n_tile; tile += (int)gridDim.x / T::ABOVE) {
         float acc[T::MT][T::N / 8][4] = {};
         slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_stage);

@@ -6,72 +6,41 @@
 #include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
 
-enum { MARK_WARPS = 8 };
-
 /* Half precision holds e^(z - max) times this: far tails stay above its subnormals. */
 #define HALF_P 1024.0f
 
-static __device__ __forceinline__ bool takes_chunk(const dg_cuda_words_args &a, int r, int chunk,
-                                                   int chunks)
-{
-    double total = a.w.sums[2 * r];
-    return a.row[r].soft && total > 0 &&
-           (double)a.w.mass[(size_t)r * (size_t)chunks + (size_t)chunk] * chunks >=
-               (double)a.drop * total;
-}
-
-/* A block marks 32 chunks of a part: a lane for each, the warps share the rows. */
-static __global__ void mark_chunks(dg_cuda_words_args a)
-{
-    __shared__ uint32_t marks[MARK_WARPS];
-    int chunks = chunk_count(a.n_vocab), per_part = mark_count(a.n_vocab),
-        part = (int)blockIdx.x / per_part, warp = (int)threadIdx.x / 32;
-    int chunk = ((int)blockIdx.x % per_part * 32 + (int)threadIdx.x % 32) * PARTS + part;
-    bool used = false;
-    dg_grid_wait();
-    dg_grid_launch_next();
-    for (int r = warp; r < a.n_row && chunk < chunks; r += MARK_WARPS)
-        used |= takes_chunk(a, r, chunk, chunks);
-    uint32_t mine = __ballot_sync(DG_ALL_LANES, used);
-    if (threadIdx.x % 32 == 0)
-        marks[warp] = mine;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        for (int i = 1; i < MARK_WARPS; i++)
-            mine |= marks[i];
-        a.w.used[blockIdx.x] = mine;
-    }
-}
-
-/* Block (x: piece, y: row): the row's probabilities in the chunks that some row uses. */
-template <int FORM> static __global__ void write_p(dg_cuda_words_args a)
+/* Block (x: piece, y: row): the row's probabilities in the chunks that some row uses. In slabs they
+ * are as measure_words leaves them. */
+template <int FORM, bool SLABS = false> static __global__ void write_p(dg_cuda_words_args a)
 {
     int piece = (int)blockIdx.x, r = (int)blockIdx.y, chunks = chunk_count(a.n_vocab);
     piece_range range = piece_of(piece, a.n_vocab);
     dg_grid_wait();
     const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
+    double total = a.row[r].soft ? a.w.sums[2 * r] : 0;
     float max = (float)a.w.sums[2 * r + 1];
-    size_t ld = (size_t)padded(a.n_vocab);
+    size_t ld = (size_t)padded(a.n_vocab), first_chunk = (size_t)r * (size_t)chunks;
     int end = chunk_from(range.end);
     for (int base = chunk_from(range.first); base < end; base += ROW_THREADS / 16) {
         int chunk = base + (int)threadIdx.x / 16,
             first = chunk * CHUNK_WORDS + (int)threadIdx.x % 16 * 4;
         if (chunk >= end || !chunk_used(a, chunk))
             continue;
-        bool takes = takes_chunk(a, r, chunk, chunks);
-        float e[4];
-        for (int i = 0; i < 4; i++)
-            e[i] = takes && first + i < a.n_vocab ? word_mass(z[first + i], max) : 0;
+        bool takes = SLABS || (total > 0 && takes_mass(a, a.w.mass[first_chunk + chunk], total));
+        float e[4], top = SLABS ? a.w.top[first_chunk + chunk] : 0, share = top_share(top);
+        for (int i = 0; i < 4; i++) {
+            float v = takes && first + i < a.n_vocab ? z[first + i] : -INFINITY;
+            e[i] = SLABS ? word_share(v, top, share) : word_mass(v, max);
+            if (FORM == DG_CUDA_F16 && !SLABS)
+                e[i] *= HALF_P;
+        }
         size_t at = (size_t)r * ld + (size_t)first;
         if (FORM == DG_CUDA_F32)
             *(float4 *)((float *)a.w.p + at) = make_float4(e[0], e[1], e[2], e[3]);
-        else if (FORM == DG_CUDA_BF16)
-            *(uint2 *)((uint16_t *)a.w.p + at) =
-                make_uint2(dg_pack_bf16(e[0], e[1]), dg_pack_bf16(e[2], e[3]));
         else
             *(uint2 *)((uint16_t *)a.w.p + at) =
-                make_uint2(dg_pack_f16(e[0] * HALF_P, e[1] * HALF_P),
-                           dg_pack_f16(e[2] * HALF_P, e[3] * HALF_P));
+                make_uint2(pack_shares<(dg_cuda_form)FORM>(e[0], e[1]),
+                           pack_shares<(dg_cuda_form)FORM>(e[2], e[3]));
     }
 }
 
@@ -201,11 +170,146 @@ static __global__ void __launch_bounds__(SOFT_THREADS)
 }
 
 /* ---- the same out of slabs (cuda_slabs.cuh): words are the k, downwards in the table's slabs ----
- */
+ *
+ * p is relative to a chunk's maximum and comes times its weight, a power of two, on the way into
+ * the products: fragments of rows are multiplied in registers. */
 
-typedef slab_shape<2, 2, SOFT_COLS> soft_shape;
-static_assert((int)soft_shape::TOKENS == (int)SOFT_ROWS && (int)CHUNK_WORDS == (int)SLAB_ROWS,
+/* A stage has a chunk of all rows, and the rows' weights behind it. A warpgroup of its own copies,
+ * so that the others can have more registers. */
+struct soft_shape : slab_shape<2, 2, SOFT_COLS> {
+    static constexpr int WEIGHTS = slab_shape<2, 2, SOFT_COLS>::STAGE_BYTES,
+                         WEIGHT_BYTES = SOFT_ROWS * (int)sizeof(float),
+                         STAGE_BYTES = WEIGHTS + WEIGHT_BYTES, STAGES = (225 << 10) / STAGE_BYTES,
+                         SHARED = STAGES * (STAGE_BYTES + 2 * (int)sizeof(uint64_t)),
+                         THREADS = CONSUMERS + 128;
+};
+static_assert((int)soft_shape::TOKENS == (int)SOFT_ROWS && (int)CHUNK_WORDS == (int)SLAB_ROWS &&
+                  (int)SOFT_ROWS == (int)DG_CUDA_WORD_ROWS && soft_shape::STAGE_BYTES % 1024 == 0,
               "a stage is a chunk of all rows");
+static_assert((int)SOFT_COLS == 2 * (int)SLAB_VALUES, "a block has two slabs of a chunk");
+
+/* Few copies: each takes the one thread that asks for it some time. */
+static __device__ __forceinline__ void copy_chunk(const slab_ring<soft_shape> &ring, int s,
+                                                  const dg_cuda_words_args &a,
+                                                  const dg_cuda_matrix &table,
+                                                  const dg_tensor_map &p, int chunk)
+{
+    int slab = (int)blockIdx.x * 2, n_slab = slab_count(table.n_in);
+    const unsigned char *words =
+        (const unsigned char *)table.data + ((size_t)chunk * (size_t)n_slab + slab) * SLAB_BYTES;
+    dg_tensor_g2s(ring.x(s), p, chunk * CHUNK_WORDS, 0, ring.full(s));
+    if (slab + 1 < n_slab) {
+        dg_bulk_g2s(ring.w(s), words, 2 * SLAB_BYTES, ring.full(s));
+    } else { /* columns behind the last are computed as those before, and not stored */
+        dg_bulk_g2s(ring.w(s), words, SLAB_BYTES, ring.full(s));
+        dg_bulk_g2s(ring.w(s) + SLAB_BYTES, words, SLAB_BYTES, ring.full(s));
+    }
+    dg_bulk_g2s(ring.x(s) + soft_shape::WEIGHTS, a.w.weight + (size_t)chunk * DG_CUDA_WORD_ROWS,
+                soft_shape::WEIGHT_BYTES, ring.full(s));
+}
+
+/* The warp's fragments of 16 rows and a chunk's 64 words, times the rows' weights. */
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ void load_shares(uint32_t p[4][4], const unsigned char *rows,
+                                                   const float *weight)
+{
+    int lane = (int)threadIdx.x % 32, first = (int)threadIdx.x / 32 % 4 * 16;
+    float scale = FORM == DG_CUDA_F16 ? HALF_P : 1;
+    float low = weight[first + lane / 4] * scale, high = weight[first + lane / 4 + 8] * scale;
+    uint32_t factor[2] = {pack_shares<FORM>(low, low), pack_shares<FORM>(high, high)};
+#pragma unroll
+    for (int step = 0; step < 4; step++) {
+        uint32_t raw[4];
+        dg_ldmatrix_x4(raw, rows + slab_offset(first + lane % 16, step * 2 + lane / 16));
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            p[step][i] = FORM == DG_CUDA_F16 ? dg_half2_mul(raw[i], factor[i % 2])
+                                             : dg_bf162_mul(raw[i], factor[i % 2]);
+    }
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        warpgroup_settle(p[i / 4][i % 4]);
+}
+
+/* acc += the products of the next n_stage stages. While the products of 64 rows run, the fragments
+ * of the other 64 are made; a stage is given back when both have ended. */
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ void multiply_chunks(float acc[2][SOFT_COLS / 8][4],
+                                                       const slab_ring<soft_shape> &ring,
+                                                       int n_stage)
+{
+    static_assert(soft_shape::MT == 2, "fragments of two tiles take turns");
+    int first = (int)threadIdx.x / 128 * 2, before = -1;
+    slab_turn turn = {0, 0};
+    uint32_t p[2][4][4];
+#pragma unroll
+    for (int i = 0; i < 2 * SOFT_COLS / 2; i++)
+        warpgroup_settle(acc[i / (SOFT_COLS / 2)][i / 4 % (SOFT_COLS / 8)][i % 4]);
+    for (int n = 0; n < n_stage; n++) {
+        int s = turn.stage;
+        dg_mbar_wait(ring.full(s), turn.phase);
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            load_shares<FORM>(p[m], ring.x(s) + (first + m) * SLAB_BYTES,
+                              (const float *)(ring.x(s) + soft_shape::WEIGHTS) +
+                                  (first + m) * SLAB_ROWS);
+            warpgroup_begin();
+#pragma unroll
+            for (int step = 0; step < 4; step++)
+                warpgroup_mma_down<FORM>(acc[m], p[m][step], ring.w(s) + step * 2048);
+            warpgroup_commit();
+            warpgroup_wait<1>();
+            if (m == 0 && before >= 0 && threadIdx.x % 32 == 0)
+                dg_mbar_arrive(ring.empty(before));
+        }
+        before = s;
+        slab_next<soft_shape>(turn);
+    }
+    warpgroup_wait<0>();
+    if (before >= 0 && threadIdx.x % 32 == 0)
+        dg_mbar_arrive(ring.empty(before));
+}
+
+/* By the thread that copies. */
+static __device__ __forceinline__ void copy_chunks(const slab_ring<soft_shape> &ring,
+                                                   const dg_cuda_words_args &a,
+                                                   const dg_cuda_matrix &table,
+                                                   const dg_tensor_map &p)
+{
+    slab_turn turn = {0, 0};
+    int part = (int)blockIdx.y;
+    for (int i = next_used(a, part, 0); i >= 0; i = next_used(a, part, i + 1)) {
+        slab_fill(ring, turn);
+        copy_chunk(ring, turn.stage, a, table, p, i * PARTS + part);
+        slab_next<soft_shape>(turn);
+    }
+}
+
+/* By the others. */
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ void sum_chunks(const slab_ring<soft_shape> &ring,
+                                                  const dg_cuda_words_args &a,
+                                                  const dg_cuda_matrix &table)
+{
+    typedef soft_shape T;
+    int part = (int)blockIdx.y, n_stage = 0, marks = mark_count(a.n_vocab);
+    for (int i = 0; i < marks; i++)
+        n_stage += __popc(a.w.used[part * marks + i]);
+    float acc[T::MT][T::N / 8][4] = {}, factor = factor_of(table.scale, 0);
+    multiply_chunks<FORM>(acc, ring, n_stage);
+    size_t n_in = (size_t)table.n_in;
+    float *to = a.w.part + (size_t)part * (size_t)a.n_row * n_in;
+#pragma unroll
+    for (int m = 0; m < T::MT; m++)
+#pragma unroll
+        for (int j = 0; j < T::N / 8; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int r = slab_row<T>(m, i), c = (int)blockIdx.x * SOFT_COLS + slab_column(j) + i % 2;
+                if (c < table.n_in && r < a.n_row)
+                    to[(size_t)r * n_in + (size_t)c] = acc[m][j][i] * factor;
+            }
+}
 
 /* Block (x: 128 columns of the table, y: part of the words). */
 template <dg_cuda_form FORM>
@@ -216,41 +320,17 @@ static __device__ __forceinline__ void sum_slabs(const dg_cuda_words_args &a,
     typedef soft_shape T;
     DG_SHARED(shared);
     slab_ring<T> ring = {shared};
-    slab_turn turn = {0, 0};
-    int part = (int)blockIdx.y, col = (int)blockIdx.x * SOFT_COLS, n_slab = slab_count(table.n_in);
     slab_ring_init(ring);
     dg_grid_wait();
-    if (threadIdx.x == T::CONSUMERS)
-        for (int i = next_used(a, part, 0); i >= 0; i = next_used(a, part, i + 1)) {
-            int chunk = i * PARTS + part, s = turn.stage;
-            const unsigned char *words =
-                (const unsigned char *)table.data + (size_t)chunk * (size_t)n_slab * SLAB_BYTES;
-            slab_fill(ring, turn);
-            dg_tensor_g2s(ring.x(s), p, chunk * CHUNK_WORDS, 0, ring.full(s));
-            for (int j = 0; j < SOFT_COLS / SLAB_VALUES; j++)
-                dg_bulk_g2s(ring.w(s) + j * SLAB_BYTES,
-                            words + (size_t)min(col / SLAB_VALUES + j, n_slab - 1) * SLAB_BYTES,
-                            SLAB_BYTES, ring.full(s));
-            slab_next<T>(turn);
-        }
-    if (threadIdx.x >= T::CONSUMERS)
-        return;
-    int n_stage = 0, marks = mark_count(a.n_vocab);
-    for (int i = 0; i < marks; i++)
-        n_stage += __popc(a.w.used[part * marks + i]);
-    float acc[T::MT][T::N / 8][4] = {}, factor = factor_of(table.scale, 0);
-    slab_multiply<FORM, SLAB_K_DOWN>(acc, ring, turn, n_stage);
-#pragma unroll
-    for (int m = 0; m < T::MT; m++)
-#pragma unroll
-        for (int j = 0; j < T::N / 8; j++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int r = slab_row<T>(m, i), c = col + slab_column(j) + i % 2;
-                if (c < table.n_in && r < a.n_row)
-                    a.w.part[((size_t)part * (size_t)a.n_row + (size_t)r) * (size_t)table.n_in +
-                             (size_t)c] = acc[m][j][i] * factor;
-            }
+    dg_grid_launch_next();
+    if (threadIdx.x >= T::CONSUMERS) {
+        warpgroup_fewer_registers<40>();
+        if (threadIdx.x == T::CONSUMERS)
+            copy_chunks(ring, a, table, p);
+    } else {
+        warpgroup_more_registers<232>();
+        sum_chunks<FORM>(ring, a, table);
+    }
 }
 
 template <dg_cuda_form FORM>
@@ -265,14 +345,15 @@ template <dg_cuda_form FORM>
 static cudaError_t launch_slabs(cudaStream_t stream, const dg_cuda_words_args *a,
                                 const dg_cuda_matrix *table, dim3 pieces)
 {
+    typedef soft_shape T;
     dg_tensor_map p;
     unsigned blocks = (unsigned)(table->n_in + SOFT_COLS - 1) / SOFT_COLS;
     cudaError_t error = dg_tensor_map_init(&p, a->w.p, a->n_row, padded(a->n_vocab), SOFT_ROWS);
+    if (!error && a->leaves != FORM)
+        error = DG_LAUNCH((write_p<FORM, true>), pieces, ROW_THREADS, 0, stream, *a);
     if (!error)
-        error = DG_LAUNCH(write_p<FORM>, pieces, ROW_THREADS, 0, stream, *a);
-    if (!error)
-        error = DG_LAUNCH(soft_slabs<FORM>, dim3(blocks, PARTS), soft_shape::THREADS,
-                          (size_t)soft_shape::SHARED, stream, *a, *table, p);
+        error = DG_LAUNCH(soft_slabs<FORM>, dim3(blocks, PARTS), T::THREADS, (size_t)T::SHARED,
+                          stream, *a, *table, p);
     return error;
 }
 
@@ -295,8 +376,8 @@ static __global__ void soft_floats(dg_cuda_words_args a, dg_cuda_matrix table)
     a.w.part[((size_t)part * (size_t)a.n_row + (size_t)r) * (size_t)table.n_in + (size_t)c] = sum;
 }
 
-/* Block (x: columns, y: row). */
-static __global__ void soft_sum(dg_cuda_words_args a, int n_embd, float scale)
+/* Block (x: columns, y: row). In slabs the shares are of 2^level, not of e^max. */
+static __global__ void soft_sum(dg_cuda_words_args a, int n_embd, float scale, bool slabs)
 {
     int c = (int)(blockIdx.x * blockDim.x + threadIdx.x), r = (int)blockIdx.y;
     dg_grid_wait();
@@ -308,6 +389,10 @@ static __global__ void soft_sum(dg_cuda_words_args a, int n_embd, float scale)
     for (int i = 0; i < PARTS; i++)
         sum += a.w.part[((size_t)i * (size_t)a.n_row + (size_t)r) * (size_t)n_embd + (size_t)c];
     double total = a.w.sums[2 * r];
+    if (slabs) {
+        float max = (float)a.w.sums[2 * r + 1];
+        total *= (double)top_share(max);
+    }
     soft[c] = total > 0 ? sum * (float)((double)scale / total) : nanf("");
 }
 
@@ -330,10 +415,7 @@ extern "C" cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_wor
         return cudaSuccess;
     dim3 pieces(PIECES, (unsigned)a->n_row);
     unsigned cols = (unsigned)(table->n_in + 255) / 256;
-    cudaError_t error = DG_LAUNCH(mark_chunks, dim3(PARTS * (unsigned)mark_count(a->n_vocab)),
-                                  MARK_WARPS * 32, 0, stream, *a);
-    if (error)
-        return error;
+    cudaError_t error = cudaErrorInvalidValue;
     if (table->type == DG_F32) {
         error = DG_LAUNCH(write_p<DG_CUDA_F32>, pieces, ROW_THREADS, 0, stream, *a);
         if (!error)
@@ -344,11 +426,10 @@ extern "C" cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_wor
                     ? launch_slabs<DG_CUDA_BF16>(stream, a, table, pieces)
                     : launch_slabs<DG_CUDA_F16>(stream, a, table, pieces);
     } else {
-        error = cudaErrorInvalidValue;
         DG_FOR_FORMAT(table->type, error = launch_soft<F>(stream, a, table, pieces), break)
     }
     float factor = dg_cuda_form_of(table->type) == DG_CUDA_F16 ? scale / HALF_P : scale;
     return error ? error
                  : DG_LAUNCH(soft_sum, dim3(cols, (unsigned)a->n_row), 256, 0, stream, *a,
-                             table->n_in, factor);
+                             table->n_in, factor, table->slabs);
 }

@@ -417,6 +417,9 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
     size_t words = (size_t)n * (size_t)n_vocab, before = (size_t)first * (size_t)n_vocab;
     /* p's memory holds the logits that a watcher wants, before p needs it */
     float *logits = b->out.logits && !b->given ? cu->words.p : NULL;
+    const dg_cuda_matrix *table = dg_cuda_matrix_of(a->table);
+    dg_cuda_form leaves =
+        table->slabs && cu->shape.soft && !logits ? dg_cuda_form_of(table->type) : DG_CUDA_F32;
     dg_cuda_words_args args = {.w = cu->words,
                                .n_row = n,
                                .n_vocab = n_vocab,
@@ -427,6 +430,7 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
                                .changed = cu->shape.changed,
                                .special = cu->shape.special,
                                .listed = cu->shape.listed,
+                               .leaves = leaves,
                                .drop = cu->exact ? 0 : DG_CUDA_SOFT_DROP,
                                .out = found_from(&cu->found, first)};
     if (b->given)
@@ -437,9 +441,8 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
     if (logits)
         cu->base.download(&cu->base, b->out.logits + before, logits, words * sizeof(float));
     if (cu->shape.soft)
-        dg_cuda_failed(
-            cu, dg_cuda_words_soft(cu->stream, &args, dg_cuda_matrix_of(a->table), a->soft_scale),
-            "the soft embedding");
+        dg_cuda_failed(cu, dg_cuda_words_soft(cu->stream, &args, table, a->soft_scale),
+                       "the soft embedding");
 }
 
 void dg_cuda_vocabulary_stage(dg_backend *be, const dg_vocabulary_args *a)

@@ -164,6 +164,24 @@ static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], c
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_descriptor(b, 8192)));
 }
 
+/* The same for 128 columns, of either form. */
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ void warpgroup_mma_down(float acc[16][4], const uint32_t a[4],
+                                                          const unsigned char *b)
+{
+    float *d = acc[0];
+#define WGMMA_DOWN(type)                                                                           \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" REGS_64         \
+                 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"                                          \
+                 : ACC8(0), ACC8(8), ACC8(16), ACC8(24), ACC8(32), ACC8(40), ACC8(48), ACC8(56)    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(panel_descriptor(b, 8192)))
+    if constexpr (FORM == DG_CUDA_BF16)
+        WGMMA_DOWN("bf16");
+    else
+        WGMMA_DOWN("f16");
+#undef WGMMA_DOWN
+}
+
 /* This warpgroup's registers from now on; the whole kernel is launched with a bound on them. */
 template <int N> static __device__ __forceinline__ void warpgroup_more_registers(void)
 {
@@ -261,6 +279,19 @@ static __device__ __forceinline__ void warpgroup_mma_columns(float acc[32][4], c
         uint32_t bf[2];
         dg_ldmatrix_x2_trans(bf, in_panel(b + j / 8 * 8192 + lane % 16 * 128 + j % 8 * 16));
         dg_mma_bf16(acc[j], a, bf);
+    }
+}
+
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ void warpgroup_mma_down(float acc[16][4], const uint32_t a[4],
+                                                          const unsigned char *b)
+{
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < 16; j++) {
+        uint32_t bf[2];
+        dg_ldmatrix_x2_trans(bf, in_panel(b + j / 8 * 8192 + lane % 16 * 128 + j % 8 * 16));
+        mma_of<FORM>(acc[j], a, bf);
     }
 }
 

@@ -25,10 +25,11 @@ static size_t place_words(dg_cuda_words *w, unsigned char *memory, int max_row, 
                       rows * chunks * 4,
                       rows * 2 * 8,
                       PARTS * rows * (size_t)n_embd * 4,
-                      PARTS * (size_t)mark_count(n_vocab) * 4};
-    void **place[] = {(void **)&w->z,      (void **)&w->p,    (void **)&w->top,
-                      (void **)&w->top_at, (void **)&w->mass, (void **)&w->slope,
-                      (void **)&w->sums,   (void **)&w->part, (void **)&w->used};
+                      PARTS * (size_t)mark_count(n_vocab) * 4,
+                      chunks * DG_CUDA_WORD_ROWS * 4};
+    void **place[] = {(void **)&w->z,    (void **)&w->p,     (void **)&w->top,  (void **)&w->top_at,
+                      (void **)&w->mass, (void **)&w->slope, (void **)&w->sums, (void **)&w->part,
+                      (void **)&w->used, (void **)&w->weight};
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
         *place[i] = memory ? memory + at : NULL;
         at += (bytes[i] + 255) / 256 * 256;
@@ -132,6 +133,21 @@ static __device__ __forceinline__ chunk_stats four_words(const float v[4], int f
     return stats;
 }
 
+/* Four words of p, of a chunk with this maximum. */
+static __device__ __forceinline__ void leave_four(const dg_cuda_words_args &a, int r, int first,
+                                                  const float v[4], float top)
+{
+    float e[4], share = top_share(top);
+    for (int i = 0; i < 4; i++)
+        e[i] = first + i < a.n_vocab ? word_share(v[i], top, share) : 0;
+    uint2 *to =
+        (uint2 *)((uint16_t *)a.w.p + (size_t)r * (size_t)padded(a.n_vocab) + (size_t)first);
+    if (a.leaves == DG_CUDA_BF16)
+        *to = make_uint2(dg_pack_bf16(e[0], e[1]), dg_pack_bf16(e[2], e[3]));
+    else
+        *to = make_uint2(dg_pack_f16(e[0], e[1]), dg_pack_f16(e[2], e[3]));
+}
+
 /* Block (x: piece, y: row); 16 lanes have a chunk, four words each. */
 static __global__ void measure_words(dg_cuda_words_args a)
 {
@@ -142,6 +158,8 @@ static __global__ void measure_words(dg_cuda_words_args a)
     size_t row_at = (size_t)r * (size_t)a.n_vocab;
     float *z = a.w.z + row_at;
     bool listed = !a.given && (row->n_bias || row->n_banned);
+    if (piece == 0 && r == 0)
+        clear_marks(a, ROW_THREADS);
     if (a.measured && !listed)
         return;
     if (listed)
@@ -164,6 +182,8 @@ static __global__ void measure_words(dg_cuda_words_args a)
         chunk_stats stats = four_words(v, first, chunk < end ? a.n_vocab : 0);
         if (chunk < end && t % 16 == 0)
             put_stats(a, r, chunk, stats);
+        if (chunk < end && a.leaves != DG_CUDA_F32)
+            leave_four(a, r, first, v, stats.top);
     }
 }
 
@@ -245,22 +265,37 @@ static __device__ __forceinline__ float row_max(const dg_cuda_words_args &a, int
     return top;
 }
 
+enum { ROW_WARPS = ROW_THREADS / 32 };
+
+/* What the threads of a row have found: of each its chunks' mass, of each warp the sums. */
+struct row_shares {
+    double share[ROW_THREADS], mass[ROW_WARPS], slope[ROW_WARPS];
+    double total; /* 0: of no use */
+};
+
+/* Sums of a warp in one order; every lane gets them. */
+static __device__ __forceinline__ double warp_sum(double v)
+{
+    for (int with = 16; with > 0; with /= 2)
+        v += __shfl_xor_sync(DG_ALL_LANES, v, with);
+    return v;
+}
+
 /* By one thread: what the shares of all say of the row. Gives the range of a plain draw, or less
  * than 0. */
 static __device__ __forceinline__ draw_place conclude_row(const dg_cuda_words_args &a, int r,
-                                                          float max, int argmax,
-                                                          const double share[ROW_THREADS],
-                                                          const double slopes[ROW_THREADS])
+                                                          float max, int argmax, row_shares &s)
 {
     draw_place at = {-1, 0, 0};
     double total = 0, slope = 0;
-    for (int i = 0; i < ROW_THREADS; i++) {
-        total += share[i];
-        slope += slopes[i];
+    for (int i = 0; i < ROW_WARPS; i++) {
+        total += s.mass[i];
+        slope += s.slope[i];
     }
     bool right = total > 0 && total <= DBL_MAX && slope == slope;
     double entropy = log(total) - slope / total;
-    a.w.sums[2 * r] = right ? total : 0;
+    s.total = right ? total : 0;
+    a.w.sums[2 * r] = s.total;
     a.w.sums[2 * r + 1] = (double)max;
     a.out.entropy[r] = right ? (float)(entropy > 0 ? entropy : 0) : nanf("");
     a.out.argmax[r] = argmax;
@@ -269,16 +304,46 @@ static __device__ __forceinline__ draw_place conclude_row(const dg_cuda_words_ar
         a.out.logprob[r] = (float)-log(total);
     if (!right || a.row[r].draw != DG_CUDA_DRAW_PLAIN)
         return at;
+    int warp = 0;
     at.target = a.row[r].uniform * total;
-    for (at.range = 0; at.range < ROW_THREADS - 1 && share[at.range] <= at.target; at.range++)
-        at.target -= share[at.range];
+    for (; warp < ROW_WARPS - 1 && s.mass[warp] <= at.target; warp++)
+        at.target -= s.mass[warp];
+    int last = warp * 32 + 31;
+    for (at.range = warp * 32; at.range < last && s.share[at.range] <= at.target; at.range++)
+        at.target -= s.share[at.range];
     return at;
+}
+
+/* What the soft embedding takes of the row, by all threads: each chunk's weight, and a mark on
+ * those that have one. */
+static __device__ __forceinline__ void weigh_chunks(const dg_cuda_words_args &a, int r, float max,
+                                                    double total, int each)
+{
+    DG_SHARED(memory);
+    uint32_t *marks = (uint32_t *)memory;
+    int t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab), n_mark = mark_count(a.n_vocab);
+    size_t first = (size_t)r * (size_t)chunks;
+    bool soft = a.row[r].soft && total > 0;
+    for (int i = t; i < PARTS * n_mark; i += ROW_THREADS)
+        marks[i] = 0;
+    __syncthreads();
+    for (int i = t * each; i < min((t + 1) * each, chunks); i++) {
+        bool takes = soft && takes_mass(a, a.w.mass[first + (size_t)i], total);
+        a.w.weight[(size_t)i * DG_CUDA_WORD_ROWS + (size_t)r] =
+            takes ? level_share(level_of(a.w.top[first + (size_t)i]), level_of(max)) : 0;
+        if (takes)
+            atomicOr(&marks[i % PARTS * n_mark + i / PARTS / 32], 1u << i / PARTS % 32);
+    }
+    __syncthreads();
+    for (int i = t; i < PARTS * n_mark; i += ROW_THREADS)
+        if (marks[i] & ~a.w.used[i])
+            atomicOr(&a.w.used[i], marks[i]);
 }
 
 /* Block: a row. */
 static __global__ void conclude_rows(dg_cuda_words_args a)
 {
-    __shared__ double share[ROW_THREADS], slopes[ROW_THREADS];
+    __shared__ row_shares s;
     __shared__ float near[ROW_THREADS];
     __shared__ draw_place at;
     int r = (int)blockIdx.x, t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab);
@@ -294,12 +359,18 @@ static __global__ void conclude_rows(dg_cuda_words_args a)
         sum += (double)mass[i];
         slope += ((double)below * m + a.w.slope[first + (size_t)i]) * factor;
     }
-    share[t] = sum;
-    slopes[t] = slope;
+    s.share[t] = sum;
+    sum = warp_sum(sum);
+    slope = warp_sum(slope);
+    if (t % 32 == 0) {
+        s.mass[t / 32] = sum;
+        s.slope[t / 32] = slope;
+    }
     __syncthreads();
     if (t == 0)
-        at = conclude_row(a, r, max, argmax, share, slopes);
+        at = conclude_row(a, r, max, argmax, s);
     __syncthreads();
+    weigh_chunks(a, r, max, s.total, each);
     if (at.range < 0)
         return;
     settle_chunk(at, mass, chunks, each, near);
@@ -555,7 +626,8 @@ extern "C" cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_wor
     if (!a->measured || a->changed)
         error = DG_LAUNCH(measure_words, pieces, ROW_THREADS, 0, stream, *a);
     if (!error)
-        error = DG_LAUNCH(conclude_rows, rows, ROW_THREADS, 0, stream, *a);
+        error = DG_LAUNCH(conclude_rows, rows, ROW_THREADS,
+                          PARTS * (size_t)mark_count(a->n_vocab) * sizeof(uint32_t), stream, *a);
     if (!error && a->special)
         error = DG_LAUNCH(special_draws, rows, SPECIAL_THREADS, sizeof(special_shared), stream, *a);
     if (!error && a->listed)

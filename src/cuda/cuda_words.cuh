@@ -96,6 +96,53 @@ static __device__ __forceinline__ void put_stats(const dg_cuda_words_args &a, in
     a.w.slope[at] = stats.slope;
 }
 
+/* Whether a row takes a chunk that has this much of its mass. */
+static __device__ __forceinline__ bool takes_mass(const dg_cuda_words_args &a, float mass,
+                                                  double total)
+{
+    return (double)mass * chunk_count(a.n_vocab) >= (double)a.drop * total;
+}
+
+/* ---- p of a table in slabs ---- */
+
+/* The power of two that e^z is held against: not below it, and less than twice as large. */
+static __device__ __forceinline__ float level_of(float z)
+{
+    return ceilf(z * LOG2_E);
+}
+
+/* e^top / 2^level of top. */
+static __device__ __forceinline__ float top_share(float top)
+{
+    return dg_exp2_fast(fmaf(top, LOG2_E, -level_of(top)));
+}
+
+/* e^z / 2^level of top; with its share, as the head has it. */
+static __device__ __forceinline__ float word_share(float z, float top, float share)
+{
+    return dg_exp2_fast((z - top) * LOG2_E) * share;
+}
+
+/* Exactly 2^(level - row's); too small for a float, or not a number: 0. */
+static __device__ __forceinline__ float level_share(float level, float row)
+{
+    float below = level - row;
+    return below >= -126 ? __int_as_float(((int)below + 127) << 23) : 0;
+}
+
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ uint32_t pack_shares(float low, float high)
+{
+    return FORM == DG_CUDA_BF16 ? dg_pack_bf16(low, high) : dg_pack_f16(low, high);
+}
+
+/* By `n` threads of one block, before any row concludes. */
+static __device__ __forceinline__ void clear_marks(const dg_cuda_words_args &a, int n)
+{
+    for (int i = (int)threadIdx.x; i < PARTS * mark_count(a.n_vocab); i += n)
+        a.w.used[i] = 0;
+}
+
 /* e^(z - max); a row of NaN or infinity makes NaN, which the sums carry to its entropy. */
 static __device__ __forceinline__ float word_mass(float z, float max)
 {

@@ -73,7 +73,7 @@ cudaError_t dg_cuda_narrow(cudaStream_t stream, dg_cuda_rows out, const float *x
 typedef struct dg_cuda_words {
     float *z; /* [rows, n_vocab]: logits, then (logits + bias) / temperature */
     void *p;  /* [rows, dg_cuda_ld(n_vocab)] e^(z - max) in the table's form; half precision: times
-                 1024 */
+                 1024. Of a table in slabs e^z / 2^level of the chunk's maximum (cuda_words.cuh) */
     /* of each chunk, [rows, chunks]: its maximum and where that is, then, against the maximum, mass
      * = sum e^(z - top) and slope = sum (z - top) e^(z - top); conclude_rows makes the mass one
      * against the row's maximum */
@@ -82,6 +82,9 @@ typedef struct dg_cuda_words {
     double *sums;   /* [rows, 2]: mass, and the maximum as a double */
     float *part;    /* [DG_CUDA_SOFT_PARTS, rows, n_embd] shares of the soft embedding */
     uint32_t *used; /* a bit for each chunk: whether any row takes it (cuda_words.cuh) */
+    float
+        *weight; /* [chunks, DG_CUDA_WORD_ROWS] what p of a table in slabs is times: 2^(level of the
+                    chunk's maximum - level of the row's), 0 where the row leaves the chunk out */
 } dg_cuda_words;
 enum { DG_CUDA_SOFT_PARTS = 6 };
 
@@ -94,13 +97,15 @@ typedef struct dg_cuda_words_args {
     int n_row, n_vocab;
     const dg_cuda_word_row *row; /* device */
     float softcap;
-    bool given;    /* z is there already: nothing is processed */
-    bool measured; /* dg_cuda_words_head was there before */
-    float *logits; /* device [n_row, n_vocab], a copy before the temperature; or NULL */
-    bool changed;  /* some row has biases or bans */
-    bool special;  /* some row does not draw plainly */
-    bool listed;   /* log-probabilities are asked for */
-    float drop;    /* DG_CUDA_SOFT_DROP, or 0: nothing */
+    bool given;          /* z is there already: nothing is processed */
+    bool measured;       /* dg_cuda_words_head was there before */
+    dg_cuda_form leaves; /* p of a table in slabs is made in this form together with the chunks'
+                            statistics; DG_CUDA_F32: the soft embedding makes it, or nobody */
+    float *logits;       /* device [n_row, n_vocab], a copy before the temperature; or NULL */
+    bool changed;        /* some row has biases or bans */
+    bool special;        /* some row does not draw plainly */
+    bool listed;         /* log-probabilities are asked for */
+    float drop;          /* DG_CUDA_SOFT_DROP, or 0: nothing */
     dg_cuda_findings out;
 } dg_cuda_words_args;
 cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_words_args *a);

@@ -153,7 +153,7 @@ static void check_soft(dg_dtype type, int capability)
  */
 static void check_head(dg_dtype type)
 {
-    enum { N_ROW = 70 };
+    enum { N_ROW = 70, NO_SOFT = 7 };
     static const int32_t banned[] = {3, 700}, bias_id[] = {5, 999};
     static const float bias[] = {4, -2};
     if (!case_begin("words: head over %s", dg_dtype_name(type)))
@@ -170,8 +170,10 @@ static void check_head(dg_dtype type)
           entropy[N_ROW];
     int32_t argmax[N_ROW];
     dg_cuda_word_row row[N_ROW] = {{0}};
+    float *soft_rows = device_bytes(N_ROW * N_EMBD * 4), *soft[2];
     for (int r = 0; r < N_ROW; r++) {
         row[r].temperature = r % 2 ? 0.7f : 1;
+        row[r].soft = r == NO_SOFT ? NULL : soft_rows + (size_t)r * N_EMBD;
         if (r % 5 == 4) {
             row[r].n_banned = row[r].n_bias = 2;
             row[r].banned = device_copy(banned, sizeof banned);
@@ -186,6 +188,7 @@ static void check_head(dg_dtype type)
                             .measured = true,
                             .changed = true,
                             .logits = device_bytes(n * 4),
+                            .drop = DG_CUDA_SOFT_DROP,
                             .out = {device_bytes(sizeof entropy), device_bytes(sizeof argmax),
                                     device_bytes(sizeof argmax), NULL, NULL, NULL}};
     dg_cuda_words_place(&a.w, device_bytes(dg_cuda_words_bytes(N_ROW, N_VOCAB, N_EMBD)), N_ROW,
@@ -196,8 +199,15 @@ static void check_head(dg_dtype type)
         if (form)
             expect_same("z", logits, z, n * 4);
     }
-    launched(dg_cuda_words_head(NULL, &a, &t.matrix, x));
-    launched(dg_cuda_words_find(NULL, &a));
+    for (int i = 0; i < 2; i++) { /* p of the head and of those with lists; and made afterwards */
+        a.leaves = i ? DG_CUDA_F32 : dg_cuda_form_of(type);
+        launched(dg_cuda_words_head(NULL, &a, &t.matrix, x));
+        launched(dg_cuda_words_find(NULL, &a));
+        launched(dg_cuda_words_soft(NULL, &a, &t.matrix, 2));
+        soft[i] = host_bytes(N_ROW * N_EMBD * 4);
+        device_read(soft[i], soft_rows, N_ROW * N_EMBD * 4);
+    }
+    expect_same("soft of both", soft[0], soft[1], N_ROW * N_EMBD * 4);
     device_read(z, a.w.z, n * 4);
     device_read(logits, a.logits, n * 4);
     device_read(entropy, a.out.entropy, sizeof entropy);
@@ -226,6 +236,14 @@ static void check_head(dg_dtype type)
         expect_close("entropy", &entropy[r], &right, 1, 1e-5, 1e-5);
         if (fabs(wanted_z[argmax[r]] - max) > 1e-4)
             case_fail("row %d: arg-max %d, not %d", r, argmax[r], best);
+        double wanted[N_EMBD] = {0};
+        for (int v = 0; v < N_VOCAB; v++)
+            for (int i = 0; i < N_EMBD; i++)
+                wanted[i] += 2 * exp(wanted_z[v] - max) / sum *
+                             (double)t.value[(size_t)v * N_EMBD + (size_t)i];
+        if (r != NO_SOFT)
+            expect_relative("soft", soft[0] + (size_t)r * N_EMBD, wanted, N_EMBD,
+                            type == DG_BF16 ? 5e-3 : 1e-3);
     }
     case_end();
 }

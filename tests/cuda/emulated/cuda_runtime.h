@@ -295,6 +295,12 @@ template <typename T> static inline T atomicMax(T *p, T v)
     *p = old > v ? old : v;
     return old;
 }
+template <typename T> static inline T atomicOr(T *p, T v)
+{
+    T old = *p;
+    *p = old | v;
+    return old;
+}
 static inline void __threadfence(void)
 {
 }
