@@ -10,6 +10,7 @@ typedef struct scratch {
     int n_prompt, n_canvas, n_commit;
     float *encoded, *logits, *soft;
     float *ours, *given; /* features of a picture; the given ones in the backend's memory */
+    float *before;       /* logits of the step before */
     dg_kv_seq seq;
 } scratch;
 
@@ -24,6 +25,7 @@ static void scratch_clear(fixture *fx, scratch *s)
     fx->be->free(fx->be, s->soft);
     dg_free(s->ours);
     fx->be->free(fx->be, s->given);
+    dg_free(s->before);
 }
 
 /* The keys or values that the cache holds of one layer, as the trace lays them out: [n_kv_head, n,
@@ -106,9 +108,9 @@ static dgemma_status denoise(fixture *fx, scratch *s, int index, const float *gi
                                 err);
 }
 
-/* A tensor of logits divided by `temperature`, into s->given. */
-static dgemma_status take_given(fixture *fx, scratch *s, const char *name, float temperature,
-                                dgemma_error *err)
+/* A tensor of logits divided by `temperature`, into s->before. */
+static dgemma_status take_before(fixture *fx, scratch *s, const char *name, float temperature,
+                                 dgemma_error *err)
 {
     const dg_tensor *t = fixture_tensor(fx, name, DG_F32, err);
     if (!t)
@@ -116,14 +118,13 @@ static dgemma_status take_given(fixture *fx, scratch *s, const char *name, float
     size_t n = dg_tensor_count(t);
     if (n != (size_t)s->n_canvas * (size_t)fx->cfg.n_vocab)
         return dg_fail(err, DGEMMA_E_FORMAT, "%s has %zu values", name, n);
-    dg_free(s->ours);
-    fx->be->free(fx->be, s->given);
-    s->given = dg_array(n, sizeof *s->given);
-    if (!s->given)
+    dg_free(s->before);
+    s->before = dg_array(n, sizeof *s->before);
+    if (!s->before)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    memcpy(s->given, t->data, n * sizeof *s->given);
+    memcpy(s->before, t->data, n * sizeof *s->before);
     for (size_t i = 0; i < n; i++)
-        s->given[i] /= temperature;
+        s->before[i] /= temperature;
     return DGEMMA_OK;
 }
 
@@ -154,9 +155,9 @@ static dgemma_status forward_trace(fixture *fx, scratch *s, dgemma_error *err)
     if (!st)
         st = denoise(fx, s, 0, NULL, true, err);
     if (!st)
-        st = take_given(fx, s, "self_conditioning_logits.1", 1, err);
+        st = take_before(fx, s, "self_conditioning_logits.1", 1, err);
     if (!st)
-        st = denoise(fx, s, 1, s->given, true, err);
+        st = denoise(fx, s, 1, s->before, true, err);
     if (!st)
         st = fixture_ids(fx, "commit", &s->commit, &s->n_commit, err);
     if (!st)
@@ -164,8 +165,8 @@ static dgemma_status forward_trace(fixture *fx, scratch *s, dgemma_error *err)
     if (!st)
         st = compare_cache(fx, &s->seq, "cache.commit", err);
     if (!st)
-        st = take_given(fx, s, "logits.1", 0.5f, err);
-    return st ? st : denoise(fx, s, 2, s->given, false, err);
+        st = take_before(fx, s, "logits.1", 0.5f, err);
+    return st ? st : denoise(fx, s, 2, s->before, false, err);
 }
 
 dgemma_status golden_forward(fixture *fx, dgemma_error *err)
