@@ -75,13 +75,6 @@ static int make_routes(int32_t *expert, int n_row, bool skew)
     return most;
 }
 
-static __global__ void count_differences(const uint32_t *a, const uint32_t *b, size_t n, unsigned *count)
-{
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
-        if (a[i] != b[i])
-            atomicAdd(count, 1u);
-}
-
 static void stress(expert_job *job, int n_run)
 {
     size_t n = (size_t)job->n_row * N_EMBD;
