@@ -1,5 +1,5 @@
 /* Every kernel but the matrix product, written once over eight lanes: include cpu/arm/lanes_neon.h
- * or cpu/x86/lanes_avx2.h first. Both give the same bits.
+ * or one of cpu/x86/doubles_*.h first. All give the same bits.
  *
  * A vector is walked in blocks of eight, and the last block is filled up from the stack: a tail
  * goes through the arithmetic of the body, so what an element becomes does not depend on where in a

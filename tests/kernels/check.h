@@ -47,6 +47,7 @@ void check_quantised(check *c);
 
 /* Products of instruction sets in plain C. */
 extern const dg_qkernels check_plain_vnni, check_plain_amx;
+dg_gemm_panel_fn check_plain_gemm;
 
 /* What k gives for fixed inputs is what was recorded. */
 void check_known(check *c, const dg_kernels *k, bool reference);

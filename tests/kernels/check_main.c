@@ -50,6 +50,16 @@ static void check_plain(check *c, const char *name, const dg_qkernels *q)
     c->opt = NULL;
 }
 
+static void check_plain_floats(check *c)
+{
+    dg_kernels opt = dg_kernels_ref;
+    opt.gemm_panel = check_plain_gemm;
+    c->opt = &opt;
+    c->set = "vnni, in plain C";
+    check_gemm(c);
+    c->opt = NULL;
+}
+
 /* The names of the sets, and what is none. */
 static void check_flags(check *c)
 {
@@ -115,6 +125,7 @@ int main(int argc, char **argv)
         if (!only || strcmp(only, sets[i]) == 0)
             check_set(&c, sets[i]);
     if (!only) {
+        check_plain_floats(&c);
         check_plain(&c, "vnni, in plain C", &check_plain_vnni);
         check_plain(&c, "amx, in plain C", &check_plain_amx);
     }

@@ -26,7 +26,7 @@ typedef struct f16v {
 #define QUANTISE     quantise_plain
 #define float_of_f16 dg_f16_to_float
 
-static void quantise_plain(dg_qpair *out, int which, const float *x, int n_block)
+static inline void quantise_plain(dg_qpair *out, int which, const float *x, int n_block)
 {
     dg_quantised_ref.quantise(out, which, x, n_block);
 }

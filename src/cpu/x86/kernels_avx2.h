@@ -4,8 +4,9 @@
 
 #include "cpu/kernels.h"
 
-dg_gemm_panel_fn dg_gemm_panel_avx2;
+dg_gemm_panel_fn dg_gemm_panel_avx2, dg_gemm_panel_vnni;
 void dg_vector_set_avx2(dg_kernels *k); /* all kernels but the matrix product */
+void dg_vector_set_vnni(dg_kernels *k); /* and but those of block types */
 
 /* Products on quantised weights. */
 dg_quantise_fn dg_quantise_avx2;

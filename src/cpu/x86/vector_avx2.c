@@ -1,6 +1,6 @@
 /* The vector kernels over AVX2 registers. */
 #include "cpu/x86/kernels_avx2.h"
-#include "cpu/x86/lanes_avx2.h"
+#include "cpu/x86/doubles_avx2.h"
 #include "cpu/vector_body.h"
 #include "cpu/blocks_body.h"
 
