@@ -189,7 +189,9 @@ static dgemma_status cuda_plan(dg_backend *be, const dg_plan *plan, dgemma_error
 
 static void close_streams(dg_cuda *cu)
 {
-    cudaEvent_t event[] = {cu->from, cu->to, cu->parted, cu->sorted};
+    const dg_cuda_marks *m = cu->marks;
+    cudaEvent_t event[] = {m[0].from, m[0].found, m[0].to,    m[1].from,  m[1].found,
+                           m[1].to,   cu->parted, cu->sorted, cu->fetched};
     for (size_t i = 0; i < DG_COUNT(event); i++)
         if (event[i])
             cudaEventDestroy(event[i]);
@@ -210,13 +212,15 @@ static cudaError_t open_streams(dg_cuda *cu)
         error = cudaStreamCreateWithFlags(&cu->stream, cudaStreamNonBlocking);
     if (!error)
         error = cudaStreamCreateWithPriority(&cu->side, cudaStreamNonBlocking, greatest);
-    if (!error)
-        error = cudaEventCreate(&cu->from);
-    if (!error)
-        error = cudaEventCreate(&cu->to);
-    if (!error)
-        error = cudaEventCreateWithFlags(&cu->parted, cudaEventDisableTiming);
-    return error ? error : cudaEventCreateWithFlags(&cu->sorted, cudaEventDisableTiming);
+    for (int i = 0; i < 2; i++) {
+        cudaEvent_t *timed[] = {&cu->marks[i].from, &cu->marks[i].found, &cu->marks[i].to};
+        for (size_t k = 0; !error && k < DG_COUNT(timed); k++)
+            error = cudaEventCreate(timed[k]);
+    }
+    cudaEvent_t *untimed[] = {&cu->parted, &cu->sorted, &cu->fetched};
+    for (size_t i = 0; !error && i < DG_COUNT(untimed); i++)
+        error = cudaEventCreateWithFlags(untimed[i], cudaEventDisableTiming);
+    return error;
 }
 
 static void cuda_close(dg_backend *be)

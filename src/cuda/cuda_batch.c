@@ -2,7 +2,10 @@
  *
  * A pass's stages are launched one by one the first time that its shape comes, captured as a graph
  * the second time, and replayed from then on: stages then have nothing to do, begin() sends the
- * batch and finish() launches the graph. */
+ * batch and finish() launches the graph.
+ *
+ * finish() waits for the results, not for the soft embedding behind them, which is a graph of its
+ * own: whatever uses the device afterwards is behind it in the stream. */
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
@@ -227,12 +230,19 @@ static void fill_segment(dg_cuda *cu, const dg_batch *b, int index, size_t *at)
 
 /* ---- graphs ---- */
 
+static void graph_drop(dg_cuda_graph *g)
+{
+    if (g->exec)
+        cudaGraphExecDestroy(g->exec);
+    if (g->rest)
+        cudaGraphExecDestroy(g->rest);
+    memset(g, 0, sizeof *g);
+}
+
 void dg_cuda_graphs_drop(dg_cuda *cu)
 {
     for (int i = 0; i < DG_CUDA_GRAPHS; i++)
-        if (cu->graph[i].exec)
-            cudaGraphExecDestroy(cu->graph[i].exec);
-    memset(cu->graph, 0, sizeof cu->graph);
+        graph_drop(&cu->graph[i]);
 }
 
 static dg_cuda_shape shape_of(const dg_batch *b)
@@ -268,13 +278,30 @@ static dg_cuda_graph *graph_for(dg_cuda *cu, const dg_cuda_shape *shape)
         if (g->used < oldest->used)
             oldest = g;
     }
-    if (oldest->exec)
-        cudaGraphExecDestroy(oldest->exec);
-    *oldest = (dg_cuda_graph){.shape = *shape};
+    graph_drop(oldest);
+    oldest->shape = *shape;
     return oldest;
 }
 
 /* ---- begin and finish ---- */
+
+static dg_cuda_marks *marks_of(dg_cuda *cu)
+{
+    return &cu->marks[cu->turn];
+}
+
+void dg_cuda_mark_begin(dg_cuda *cu)
+{
+    cu->turn ^= 1;
+    marks_of(cu)->rest = false;
+    dg_cuda_failed(cu, cudaEventRecord(marks_of(cu)->from, cu->stream), "a pass");
+}
+
+static void begin_capture(dg_cuda *cu)
+{
+    dg_cuda_failed(cu, cudaStreamBeginCapture(cu->stream, cudaStreamCaptureModeThreadLocal),
+                   "recording a pass");
+}
 
 void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
 {
@@ -303,11 +330,12 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     for (int i = 0; i < batch->n_segment; i++)
         fill_segment(cu, batch, i, &at);
     size_t bytes = (size_t)(cu->on_host.tail - (unsigned char *)cu->host_blob) + at;
-    if (dg_cuda_failed(cu,
-                       cudaMemcpyAsync(cu->device_blob, cu->host_blob, bytes,
-                                       cudaMemcpyHostToDevice, cu->stream),
-                       "sending the batch") ||
-        dg_cuda_failed(cu, cudaEventRecord(cu->from, cu->stream), "a pass"))
+    dg_cuda_failed(
+        cu,
+        cudaMemcpyAsync(cu->device_blob, cu->host_blob, bytes, cudaMemcpyHostToDevice, cu->stream),
+        "sending the batch");
+    dg_cuda_mark_begin(cu);
+    if (cu->error)
         return;
     cu->shape = shape_of(batch);
     if (batch->watched || batch->given)
@@ -317,24 +345,22 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     cu->capture = !g->exec && g->used;
     g->used = cu->n_pass;
     if (cu->capture)
-        dg_cuda_failed(cu, cudaStreamBeginCapture(cu->stream, cudaStreamCaptureModeThreadLocal),
-                       "recording a pass");
+        begin_capture(cu);
 }
 
-static void end_capture(dg_cuda *cu)
+static void end_capture(dg_cuda *cu, cudaGraphExec_t *out)
 {
     cudaGraph_t graph = NULL;
-    dg_cuda_graph *g = graph_for(cu, &cu->shape);
     cudaError_t error = cudaStreamEndCapture(cu->stream, &graph);
     if (!error)
-        error = cudaGraphInstantiate(&g->exec, graph, 0);
+        error = cudaGraphInstantiate(out, graph, 0);
     if (graph)
         cudaGraphDestroy(graph);
     dg_cuda_failed(cu, error, "keeping a pass");
 }
 
 /* From the device into pinned memory: no more than was asked for. */
-static void fetch_found(dg_cuda *cu)
+static void fetch_found(dg_cuda *cu, cudaStream_t stream)
 {
     size_t bytes =
         cu->batch->out.logprob
@@ -342,8 +368,33 @@ static void fetch_found(dg_cuda *cu)
             : (size_t)((unsigned char *)cu->found.logprob - (unsigned char *)cu->found_memory);
     dg_cuda_failed(cu,
                    cudaMemcpyAsync(cu->host_found_memory, cu->found_memory, bytes,
-                                   cudaMemcpyDeviceToHost, cu->stream),
+                                   cudaMemcpyDeviceToHost, stream),
                    "the results");
+}
+
+/* Fetches the results beside what the stream does next. */
+static void fetch_aside(dg_cuda *cu)
+{
+    dg_cuda_marks *m = marks_of(cu);
+    m->rest = true;
+    dg_cuda_failed(cu, cudaEventRecord(m->found, cu->stream), "the results");
+    dg_cuda_failed(cu, cudaStreamWaitEvent(cu->side, m->found, 0), "the results");
+    fetch_found(cu, cu->side);
+    dg_cuda_failed(cu, cudaEventRecord(cu->fetched, cu->side), "the results");
+}
+
+/* By the last stage, in front of what only the next pass needs. */
+void dg_cuda_results_are_there(dg_cuda *cu)
+{
+    if (cu->error || cu->replay || cu->batch->watched || cu->batch->given)
+        return;
+    if (!cu->capture) {
+        fetch_aside(cu);
+        return;
+    }
+    end_capture(cu, &graph_for(cu, &cu->shape)->exec);
+    if (!cu->error)
+        begin_capture(cu);
 }
 
 static void hand_out(dg_cuda *cu, int n)
@@ -366,24 +417,50 @@ static void hand_out(dg_cuda *cu, int n)
     }
 }
 
-static void launch_graph(dg_cuda *cu)
+static void launch_graphs(dg_cuda *cu)
 {
-    dg_cuda_failed(cu, cudaEventRecord(cu->from, cu->stream), "a pass");
-    dg_cuda_failed(cu, cudaGraphLaunch(graph_for(cu, &cu->shape)->exec, cu->stream), "a pass");
+    const dg_cuda_graph *g = graph_for(cu, &cu->shape);
+    dg_cuda_failed(cu, cudaEventRecord(marks_of(cu)->from, cu->stream), "a pass");
+    dg_cuda_failed(cu, cudaGraphLaunch(g->exec, cu->stream), "a pass");
+    if (!g->rest || cu->error)
+        return;
+    fetch_aside(cu);
+    dg_cuda_failed(cu, cudaGraphLaunch(g->rest, cu->stream), "the soft embedding");
+}
+
+static double seconds_between(dg_cuda *cu, cudaEvent_t from, cudaEvent_t to)
+{
+    float ms = 0;
+    dg_cuda_failed(cu, cudaEventElapsedTime(&ms, from, to), "a pass");
+    return 1e-3 * (double)ms;
+}
+
+/* Of the pass up to its results, and of what the one before did behind its own. */
+static double device_seconds(dg_cuda *cu)
+{
+    const dg_cuda_marks *now = marks_of(cu);
+    dg_cuda_marks *last = &cu->marks[cu->turn ^ 1];
+    double seconds = seconds_between(cu, now->from, now->rest ? now->found : now->to);
+    if (last->rest)
+        seconds += seconds_between(cu, last->found, last->to);
+    last->rest = false;
+    return seconds;
 }
 
 /* Waits for the pass, whatever became of it. */
 static void wait_for_pass(dg_cuda *cu)
 {
-    float ms = 0;
+    dg_cuda_marks *m = marks_of(cu);
     if (!cu->error)
-        dg_cuda_failed(cu, cudaEventRecord(cu->to, cu->stream), "a pass");
-    if (!cu->error && cu->batch && cu->batch->n_row > cu->batch->n_encode)
-        fetch_found(cu);
-    cudaError_t error = cudaStreamSynchronize(cu->stream);
-    if (!dg_cuda_failed(cu, error, "a pass"))
-        dg_cuda_failed(cu, cudaEventElapsedTime(&ms, cu->from, cu->to), "a pass");
-    cu->device_seconds = 1e-3 * (double)ms;
+        dg_cuda_failed(cu, cudaEventRecord(m->to, cu->stream), "a pass");
+    if (!cu->error && !m->rest && cu->batch && cu->batch->n_row > cu->batch->n_encode)
+        fetch_found(cu, cu->stream);
+    cudaError_t error = !cu->error && m->rest ? cudaEventSynchronize(cu->fetched)
+                                              : cudaStreamSynchronize(cu->stream);
+    dg_cuda_failed(cu, error, "a pass");
+    cu->device_seconds = cu->error ? 0 : device_seconds(cu);
+    if (cu->error)
+        m->rest = false;
 }
 
 /* After a pass that failed. Most errors are of one call; some stay until the process ends. */
@@ -413,10 +490,12 @@ dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err)
 {
     dg_cuda *cu = dg_cuda_of(be);
     int n = cu->batch ? cu->batch->n_row - cu->batch->n_encode : 0;
-    if (cu->capture)
-        end_capture(cu);
+    if (cu->capture) {
+        dg_cuda_graph *g = graph_for(cu, &cu->shape);
+        end_capture(cu, g->exec ? &g->rest : &g->exec);
+    }
     if (!cu->error && (cu->capture || cu->replay))
-        launch_graph(cu);
+        launch_graphs(cu);
     wait_for_pass(cu);
     if (!cu->error && n > 0)
         hand_out(cu, n);

@@ -37,8 +37,15 @@ enum { DG_CUDA_GRAPHS = 16 };
 typedef struct dg_cuda_graph {
     dg_cuda_shape shape;
     cudaGraphExec_t exec; /* NULL: seen once, not kept yet */
+    cudaGraphExec_t rest; /* what a pass computes behind its results, or NULL: nothing */
     uint64_t used;
 } dg_cuda_graph;
+
+/* Points in a pass's time on the device. */
+typedef struct dg_cuda_marks {
+    cudaEvent_t from, found, to; /* found: its results are there */
+    bool rest;                   /* something follows behind `found` */
+} dg_cuda_marks;
 
 /* ---- the vision tower: cuda_tower.c ---- */
 
@@ -65,7 +72,11 @@ typedef struct dg_cuda {
     dg_dtype narrow; /* what experts' weights are made: DG_FP8, DG_INT4, or 0, as they are stored */
     size_t max_bytes, free_at_open; /* of the device's memory; max_bytes 0: no bound */
     cudaStream_t stream;
-    cudaEvent_t from, to; /* around what a pass computes */
+    /* A pass's soft embedding needs nobody but the next pass: the host has the results before it,
+     * and may begin the next pass meanwhile. So two passes' marks are needed. */
+    dg_cuda_marks marks[2];
+    int turn; /* whose they are now */
+    cudaEvent_t fetched;
     double device_seconds;
     /* Beside it, what the dense branch of a layer and its router do at the same time: the router
      * begins at `parted`, and `sorted` is where the experts may begin. */
@@ -171,6 +182,8 @@ void dg_cuda_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t p
 dgemma_status dg_cuda_batch_plan(dg_cuda *cu, dgemma_error *err);
 size_t dg_cuda_batch_bytes(const dg_plan *plan);
 void dg_cuda_begin(dg_backend *be, const dg_batch *batch);
+void dg_cuda_mark_begin(dg_cuda *cu); /* what is enqueued from now on is a pass */
+void dg_cuda_results_are_there(dg_cuda *cu);
 dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err);
 dgemma_status dg_cuda_lost(const dg_backend *be, dgemma_error *err);
 double dg_cuda_device_seconds(dg_backend *be);

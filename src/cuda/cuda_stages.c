@@ -440,7 +440,11 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
     dg_cuda_failed(cu, dg_cuda_words_find(cu->stream, &args), "the vocabulary");
     if (logits)
         cu->base.download(&cu->base, b->out.logits + before, logits, words * sizeof(float));
-    if (cu->shape.soft)
+    if (!cu->shape.soft)
+        return;
+    if (first + n == b->n_row - b->n_encode)
+        dg_cuda_results_are_there(cu);
+    if (!cu->error)
         dg_cuda_failed(cu, dg_cuda_words_soft(cu->stream, &args, table, a->soft_scale),
                        "the soft embedding");
 }

@@ -92,7 +92,7 @@ void dg_cuda_vision_begin(dg_backend *be, const dg_vision_batch *batch)
         p->n_slot += dg_cuda_slots(from->rows * from->cols);
     }
     dg_cuda_failed(cu, cudaSetDevice(cu->device), "a pass");
-    dg_cuda_failed(cu, cudaEventRecord(cu->from, cu->stream), "a pass");
+    dg_cuda_mark_begin(cu);
 }
 
 /* ---- rows ---- */

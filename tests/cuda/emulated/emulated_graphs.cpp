@@ -218,6 +218,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
     return cudaSuccess;
 }
 
+cudaError_t cudaEventSynchronize(cudaEvent_t)
+{
+    return emu_fault();
+}
+
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     if (!from->recorded || !to->recorded)
