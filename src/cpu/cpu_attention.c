@@ -23,6 +23,27 @@ static void finish_heads(const head_job *job, float *rows, const float *norm, in
     }
 }
 
+/* Stores a row's keys and values in its page. */
+static void store_row(const head_job *job, int row)
+{
+    const dg_kv_store *kv = job->a->kv;
+    const dg_kv_layer *l = &kv->layout.layer[job->a->layer];
+    const dg_segment *seg = dg_batch_segment(job->cpu->batch, row);
+    size_t row_bytes = (size_t)l->head_dim * dg_dtype_size(kv->layout.type);
+    dg_narrow_fn *narrow = job->cpu->k.narrow[kv->layout.type];
+
+    int slot = row - seg->first_row + (seg->canvas ? 0 : seg->position);
+    dg_cpu_keys keys =
+        dg_cpu_keys_at(job->cpu, kv, job->a->layer, seg, slot / DG_PAGE, seg->canvas);
+    size_t within = (size_t)(slot % DG_PAGE) * row_bytes;
+    for (int h = 0; h < l->n_kv_head; h++) {
+        size_t from = ((size_t)row * (size_t)l->n_kv_head + (size_t)h) * (size_t)l->head_dim,
+               to = (size_t)h * keys.head_bytes + within;
+        narrow(keys.key + to, job->k + from, l->head_dim);
+        narrow(keys.value + to, job->v + from, l->head_dim);
+    }
+}
+
 static void finish_row(void *arg, int row, int worker)
 {
     (void)worker;
@@ -38,33 +59,7 @@ static void finish_row(void *arg, int row, int worker)
     finish_heads(job, job->k, w->k_norm, w->n_kv_head, row);
     if (row >= a->first_q_row)
         finish_heads(job, a->q, w->q_norm, w->n_head, row);
-}
-
-/* ---- the cache ---- */
-
-static void write_segment(void *arg, int task, int worker)
-{
-    (void)worker;
-    const head_job *job = arg;
-    const dg_kv_store *kv = job->a->kv;
-    const dg_kv_layer *l = &kv->layout.layer[job->a->layer];
-    const dg_segment *seg = &job->cpu->batch->segment[task];
-    size_t row_bytes = (size_t)l->head_dim * dg_dtype_size(kv->layout.type);
-    dg_narrow_fn *narrow = job->cpu->k.narrow[kv->layout.type];
-
-    for (int i = 0; i < seg->n_row; i++) {
-        int slot = seg->canvas ? i : seg->position + i;
-        dg_cpu_keys keys =
-            dg_cpu_keys_at(job->cpu, kv, job->a->layer, seg, slot / DG_PAGE, seg->canvas);
-        size_t within = (size_t)(slot % DG_PAGE) * row_bytes;
-        size_t row = (size_t)(seg->first_row + i) * (size_t)l->n_kv_head;
-        for (int h = 0; h < l->n_kv_head; h++) {
-            size_t from = (row + (size_t)h) * (size_t)l->head_dim,
-                   to = (size_t)h * keys.head_bytes + within;
-            narrow(keys.key + to, job->k + from, l->head_dim);
-            narrow(keys.value + to, job->v + from, l->head_dim);
-        }
-    }
+    store_row(job, row);
 }
 
 void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
@@ -86,7 +81,6 @@ void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
     };
     dg_cpu_matmul_group(cpu, product, w->v_from_k ? 2 : 3);
     dg_pool_run(cpu->pool, n_row, finish_row, &job);
-    dg_pool_run(cpu->pool, cpu->batch->n_segment, write_segment, &job);
 }
 
 /* ---- attention ---- */
