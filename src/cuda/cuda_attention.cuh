@@ -37,12 +37,26 @@ static __device__ __forceinline__ unsigned char *page_keys(const dg_cuda_kv &kv,
 
 /* ---- results ---- */
 
+/* Two neighbouring values of a row of E4M3. The values that they are means of have a mean square of
+ * one, so that none is beyond the root of a head's width: 1/16 is a factor for heads up to 784. Who
+ * has the first values writes it. */
+static __device__ __forceinline__ void store_byte_result(dg_cuda_rows out, int row, int column,
+                                                         float first, float second)
+{
+    unsigned char *bytes = (unsigned char *)out.data + (size_t)row * dg_cuda_row_bytes(out);
+    *(uint16_t *)(bytes + column) = (uint16_t)dg_pack_e4m3(first * 16, second * 16);
+    if (column == 0)
+        *(float *)(bytes + out.ld) = 0.0625f;
+}
+
 /* Two neighbouring values of a row of the o projection's input. */
 static __device__ __forceinline__ void store_result(dg_cuda_rows out, int row, int column,
                                                     float first, float second)
 {
     size_t at = (size_t)row * (size_t)out.ld + (size_t)column;
-    if (out.form == DG_CUDA_F32)
+    if (out.form == DG_CUDA_E4M3)
+        store_byte_result(out, row, column, first, second);
+    else if (out.form == DG_CUDA_F32)
         *(float2 *)((float *)out.data + at) = make_float2(first, second);
     else
         *(uint32_t *)((uint16_t *)out.data + at) =

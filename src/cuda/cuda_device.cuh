@@ -12,9 +12,8 @@
 #include <stdint.h>
 #ifdef __CUDACC__
 #include <cuda.h>
-#else
-#include "tensor/narrowed.h"
 #endif
+#include "tensor/narrowed.h"
 
 #define DG_ALL_LANES 0xFFFFFFFFu
 
@@ -308,16 +307,17 @@ static __device__ __forceinline__ void dg_bulk_g2s(void *shared, const void *glo
 
 typedef CUtensorMap dg_tensor_map;
 
-/* n_row rows of ld values, 16-byte aligned, to be copied n_box rows x 64 values at a time. The
- * driver's function is asked for by name: the program also starts where there is no driver. */
-static inline cudaError_t dg_tensor_map_init(dg_tensor_map *map, const void *rows, int n_row,
-                                             int ld, int n_box)
+/* n_row rows of n values, 16-byte aligned, row_bytes from one to the next, to be copied n_box rows
+ * x 64 values at a time. The driver's function is asked for by name: the program also starts where
+ * there is no driver. */
+static inline cudaError_t dg_tensor_map_apart(dg_tensor_map *map, const void *rows, int n_row,
+                                              int n, size_t row_bytes, int n_box)
 {
     typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                                const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
                                const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-    cuuint64_t size[2] = {(cuuint64_t)ld, (cuuint64_t)n_row}, stride[1] = {(cuuint64_t)ld * 2};
+    cuuint64_t size[2] = {(cuuint64_t)n, (cuuint64_t)n_row}, stride[1] = {(cuuint64_t)row_bytes};
     cuuint32_t box[2] = {64, (cuuint32_t)n_box}, step[2] = {1, 1};
     cudaDriverEntryPointQueryResult found;
     void *encode = NULL;
@@ -336,6 +336,13 @@ static inline cudaError_t dg_tensor_map_init(dg_tensor_map *map, const void *row
                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
                ? cudaErrorInvalidValue
                : cudaSuccess;
+}
+
+/* Rows that lie one behind the other. */
+static inline cudaError_t dg_tensor_map_init(dg_tensor_map *map, const void *rows, int n_row,
+                                             int ld, int n_box)
+{
+    return dg_tensor_map_apart(map, rows, n_row, ld, (size_t)ld * 2, n_box);
 }
 
 /* The map itself is fetched ahead of its first use. */
@@ -418,6 +425,21 @@ static __device__ __forceinline__ uint32_t dg_pack_f16(float low, float high)
     uint32_t pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
+}
+
+/* Two values as E4M3 (tensor/narrowed.h) in the low 16 bits. */
+static __device__ __forceinline__ uint32_t dg_pack_e4m3(float low, float high)
+{
+#if __CUDA_ARCH__ >= 890
+    uint32_t bytes;
+    asm("{\n\t.reg .b16 pair;\n\tcvt.rn.satfinite.e4m3x2.f32 pair, %1, %2;\n\t"
+        "cvt.u32.u16 %0, pair;\n\t}"
+        : "=r"(bytes)
+        : "f"(high), "f"(low));
+    return bytes;
+#else
+    return dg_float_to_e4m3(low) | (uint32_t)dg_float_to_e4m3(high) << 8;
+#endif
 }
 
 /* Two E4M3 values, of the low 16 bits of `bytes`, as halves: exact. */
@@ -595,12 +617,18 @@ static inline void dg_bulk_g2s(void *shared, const void *global, uint32_t bytes,
     emu_bulk_g2s(shared, global, bytes, bar, EMU_WHERE);
 }
 typedef emu_tensor_map dg_tensor_map;
+static inline cudaError_t dg_tensor_map_apart(dg_tensor_map *map, const void *rows, int n_row,
+                                              int n, size_t row_bytes, int n_box)
+{
+    *map = dg_tensor_map{(const unsigned char *)rows, row_bytes, n_row, n, n_box};
+    return n_box < 1 || n_box > 256 || row_bytes % 16 || (uintptr_t)rows % 16
+               ? cudaErrorInvalidValue
+               : cudaSuccess;
+}
 static inline cudaError_t dg_tensor_map_init(dg_tensor_map *map, const void *rows, int n_row,
                                              int ld, int n_box)
 {
-    *map = dg_tensor_map{(const unsigned char *)rows, n_row, ld, n_box};
-    return n_box < 1 || n_box > 256 || ld % 8 || (uintptr_t)rows % 16 ? cudaErrorInvalidValue
-                                                                      : cudaSuccess;
+    return dg_tensor_map_apart(map, rows, n_row, ld, (size_t)ld * 2, n_box);
 }
 static inline void dg_tensor_prefetch(const dg_tensor_map &)
 {
@@ -643,6 +671,10 @@ static inline uint32_t dg_pack_bf16(float low, float high)
 static inline uint32_t dg_pack_f16(float low, float high)
 {
     return (uint32_t)emu_float_to_half(high) << 16 | emu_float_to_half(low);
+}
+static inline uint32_t dg_pack_e4m3(float low, float high)
+{
+    return dg_float_to_e4m3(low) | (uint32_t)dg_float_to_e4m3(high) << 8;
 }
 static inline uint32_t dg_e4m3_pair(uint32_t bytes)
 {

@@ -8,7 +8,8 @@
  * atomic. Gate and up of experts in Q4_K are products of bytes, 256 values at a time, and down in
  * Q5_0, 32 at a time (cuda_bytes.cuh). Which 16 bits follows from the weight's type
  * (dg_cuda_form_of): bfloat16 for bfloat16 weights, IEEE half for halves, every block type and
- * weights made narrower. Float weights are multiplied in float.
+ * weights made narrower. Dense weights made E4M3 are multiplied with rows of E4M3, 32 values of k
+ * at a time. Float weights are multiplied in float.
  *
  * The range rule of half precision: a value is stored as it is, saturated at +-65504, except the
  * inside of a gated MLP, which is stored divided by DG_CUDA_GATED (and so saturates at a million).
@@ -27,23 +28,40 @@
 extern "C" {
 #endif
 
+#ifdef __CUDACC__
+#define DG_CUDA_BOTH static __host__ __device__ __forceinline__
+#else
+#define DG_CUDA_BOTH static inline
+#endif
+
 #define DG_CUDA_GATED 16.0f
 
-typedef enum dg_cuda_form { DG_CUDA_F32, DG_CUDA_BF16, DG_CUDA_F16 } dg_cuda_form;
+typedef enum dg_cuda_form { DG_CUDA_F32, DG_CUDA_BF16, DG_CUDA_F16, DG_CUDA_E4M3 } dg_cuda_form;
 
+/* Of rows that meet packed weights of this type. */
 dg_cuda_form dg_cuda_form_of(dg_dtype weight_type);
 
 /* Rows of activations as a product reads them: [n_row, ld] values of the form, ld = n rounded up to
- * a multiple of 64, what lies behind n is zero; 16-byte aligned. */
+ * a multiple of 64, what lies behind n is zero; 16-byte aligned. Of E4M3 a row is ld bytes, ld a
+ * multiple of 128, and its factor behind them as a float, in a piece of 16. */
 typedef struct dg_cuda_rows {
     dg_cuda_form form;
     void *data;
     int ld;
 } dg_cuda_rows;
 
+enum { DG_CUDA_ROW_FACTOR = 16 };
+
 static inline int dg_cuda_ld(int n)
 {
     return (n + 63) / 64 * 64;
+}
+
+DG_CUDA_BOTH size_t dg_cuda_row_bytes(dg_cuda_rows rows)
+{
+    size_t n = (size_t)rows.ld;
+    return rows.form == DG_CUDA_E4M3 ? n + DG_CUDA_ROW_FACTOR
+                                     : n * (rows.form == DG_CUDA_F32 ? 4 : 2);
 }
 
 /* ---- products (cuda_pack.cu, cuda_product*.cu, cuda_experts.cu) ---- */
@@ -65,6 +83,15 @@ typedef struct dg_cuda_matrix {
 } dg_cuda_matrix;
 
 bool dg_cuda_has_groups(void);
+
+/* Rows of n_in values for the matrix, at `data`. Slabs of E4M3 are multiplied with rows of E4M3. */
+static inline dg_cuda_rows dg_cuda_rows_for(const dg_cuda_matrix *m, void *data)
+{
+    bool bytes = m->slabs && m->type == DG_FP8;
+    dg_cuda_rows rows = {bytes ? DG_CUDA_E4M3 : dg_cuda_form_of(m->type), data,
+                         bytes ? (m->n_in + 127) / 128 * 128 : dg_cuda_ld(m->n_in)};
+    return rows;
+}
 
 /* Whether this build has code that the current device runs. */
 bool dg_cuda_has_code(void);
@@ -93,7 +120,8 @@ typedef struct dg_cuda_narrow_args {
 size_t dg_cuda_narrow_bytes(dg_dtype to, int n_out, int n_in);
 cudaError_t dg_cuda_narrow_weights(cudaStream_t stream, const dg_cuda_narrow_args *a);
 
-/* The same for slabs, of one matrix: each value rounded once to the form of its type. */
+/* The same for slabs, of one matrix: each value rounded once to the form of its type. DG_FP8: bytes
+ * as they are, two in the place of a value. */
 size_t dg_cuda_slab_bytes(int n_out, int n_in);
 cudaError_t dg_cuda_pack_slabs(cudaStream_t stream, void *packed, const void *stored, dg_dtype type,
                                int n_out, int n_in);
@@ -240,12 +268,6 @@ size_t dg_cuda_route_bytes(int max_row, int n, int n_expert);
 cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a);
 
 /* ---- attention (cuda_attention.cu) ---- */
-
-#ifdef __CUDACC__
-#define DG_CUDA_BOTH static __host__ __device__ __forceinline__
-#else
-#define DG_CUDA_BOTH static inline
-#endif
 
 enum { DG_CUDA_PAGE = 64 }; /* tokens of a page */
 

@@ -174,6 +174,23 @@ template <int TYPE, bool HALF> static __global__ void pack_slab(pack_job job)
     }
 }
 
+/* Slabs of E4M3, of bytes as they are. */
+static __global__ void pack_byte_slab(pack_job job)
+{
+    uint4 *out = (uint4 *)(job.packed + ((size_t)blockIdx.y * gridDim.x + blockIdx.x) * SLAB_BYTES);
+    dg_grid_wait();
+    for (int i = (int)threadIdx.x; i < SLAB_BYTES / 16; i += (int)blockDim.x) {
+        int in_slab = i / 8, row = (int)blockIdx.y * SLAB_ROWS + in_slab,
+            k = (int)blockIdx.x * SLAB_ROW_BYTES + i % 8 * 16;
+        const unsigned char *stored = job.stored + (size_t)row * job.row_bytes;
+        uint32_t word[4] = {};
+        for (int n = 0; n < 16; n++)
+            if (row < job.n_out && k + n < job.n_in)
+                word[n / 4] |= (uint32_t)stored[k + n] << n % 4 * 8;
+        out[slab_offset(in_slab, i % 8) / 16] = make_uint4(word[0], word[1], word[2], word[3]);
+    }
+}
+
 extern "C" size_t dg_cuda_slab_bytes(int n_out, int n_in)
 {
     return (size_t)slab_count(n_out) * (size_t)slab_count(n_in) * SLAB_BYTES;
@@ -183,12 +200,15 @@ extern "C" cudaError_t dg_cuda_pack_slabs(cudaStream_t stream, void *packed, con
                                           dg_dtype type, int n_out, int n_in)
 {
     pack_job job = {};
-    dim3 grid((unsigned)slab_count(n_in), (unsigned)slab_count(n_out));
+    dim3 grid((unsigned)slab_count(type == DG_FP8 ? (n_in + 1) / 2 : n_in),
+              (unsigned)slab_count(n_out));
     job.packed = (unsigned char *)packed;
     job.stored = (const unsigned char *)stored;
     job.row_bytes = dg_dtype_bytes(type, (size_t)n_in);
     job.n_out = n_out;
     job.n_in = n_in;
+    if (type == DG_FP8)
+        return DG_LAUNCH(pack_byte_slab, grid, 256, 0, stream, job);
     switch (type) {
 #define PACK_SLAB(TYPE)                                                                            \
     case TYPE:                                                                                     \

@@ -25,7 +25,7 @@ typedef struct slab_job {
     bool gated;          /* parts 0 and 1 are gate and up */
     float alpha;
     slab_part part[3];
-    dg_cuda_rows h;
+    dg_cuda_rows x, h;
 } slab_job;
 
 /* ---- which tile ---- */
@@ -137,7 +137,17 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
 
 /* ---- results ---- */
 
-template <class T>
+/* What a row's sums are multiplied with: of E4M3 its factor. */
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ float factor_of_row(const slab_job &job, int row)
+{
+    if (FORM != DG_CUDA_E4M3 || row >= job.n_row)
+        return 1;
+    return *(const float *)((const unsigned char *)job.x.data +
+                            (size_t)row * dg_cuda_row_bytes(job.x) + job.x.ld);
+}
+
+template <dg_cuda_form FORM, class T>
 static __device__ __forceinline__ void store_rows(const slab_job &job, const slab_place &at,
                                                   const float acc[T::MT][T::N / 8][4])
 {
@@ -148,11 +158,12 @@ static __device__ __forceinline__ void store_rows(const slab_job &job, const sla
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
             int row = at.first_row + slab_row<T>(m, i);
-            float *y = part.y + (size_t)row * part.ldy;
+            float *y = part.y + (size_t)row * part.ldy, of_row = factor_of_row<FORM>(job, row);
 #pragma unroll
             for (int j = 0; j < T::N / 8; j++) {
                 int out = at.first_out + slab_column(j);
-                float low = acc[m][j][i] * factor, high = acc[m][j][i + 1] * factor;
+                float low = acc[m][j][i] * (factor * of_row),
+                      high = acc[m][j][i + 1] * (factor * of_row);
                 if (row >= job.n_row || out >= part.n_out)
                     continue;
                 if (part.paired && out + 1 < part.n_out) {
@@ -166,7 +177,7 @@ static __device__ __forceinline__ void store_rows(const slab_job &job, const sla
         }
 }
 
-template <class T>
+template <dg_cuda_form FORM, class T>
 static __device__ __forceinline__ void store_gated(const slab_job &job, const slab_place &at,
                                                    const float acc[T::MT][T::N / 8][4])
 {
@@ -179,12 +190,14 @@ static __device__ __forceinline__ void store_gated(const slab_job &job, const sl
         for (int i = 0; i < 4; i += 2) {
             int row = at.first_row + slab_row<T>(m, i);
             size_t first = (size_t)row * (size_t)job.h.ld;
+            float of_row = factor_of_row<FORM>(job, row), row_gate = of_gate * of_row,
+                  row_up = of_up * of_row;
 #pragma unroll
             for (int j = 0; j < UP; j++) {
                 int channel = at.first_out + slab_column(j);
                 const float *gate = acc[m][j] + i, *up = acc[m][UP + j] + i;
-                channel_pair pair = {gated(gate[0] * of_gate, up[0] * of_up) * of_h,
-                                     gated(gate[1] * of_gate, up[1] * of_up) * of_h};
+                channel_pair pair = {gated(gate[0] * row_gate, up[0] * row_up) * of_h,
+                                     gated(gate[1] * row_gate, up[1] * row_up) * of_h};
                 if (row < job.n_row && channel < job.h.ld)
                     store_pair(job.h.data, job.h.form, first + (size_t)channel, pair);
             }
@@ -205,9 +218,9 @@ static __device__ __forceinline__ void multiply_tiles(const slab_ring<T> &ring, 
         if (tile + n_cluster >= job.n_tile)
             dg_grid_launch_next();
         if (job.gated)
-            store_gated<T>(job, at, acc);
+            store_gated<FORM, T>(job, at, acc);
         else
-            store_rows<T>(job, at, acc);
+            store_rows<FORM, T>(job, at, acc);
     }
 }
 
@@ -310,7 +323,8 @@ static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const dg_cuda
 {
     int device = 0, at_once = 1, blocks = 0;
     dg_tensor_map map;
-    cudaError_t error = dg_tensor_map_init(&map, x.data, job.n_row, x.ld, T::BOX_ROWS);
+    cudaError_t error = dg_tensor_map_apart(&map, x.data, job.n_row, job.n_chunk * SLAB_VALUES,
+                                            dg_cuda_row_bytes(x), T::BOX_ROWS);
     if (error)
         return error;
     cudaGetDevice(&device);
@@ -349,20 +363,44 @@ static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const d
 #undef LAUNCH
 }
 
+/* Of E4M3: a slab takes as long as one of 16-bit values. */
+static cudaError_t launch_bytes(cudaStream_t stream, const slab_job &job, const dg_cuda_rows &x,
+                                dg_slab_tile tile)
+{
+    switch (tile == DG_SLAB_BEST ? choose_tile(job) : tile) {
+    case DG_SLAB_256X128:
+        return launch_slabs<DG_CUDA_E4M3, slab_shape<2, 2, 128>>(stream, job, x);
+    case DG_SLAB_192X128:
+        return launch_slabs<DG_CUDA_E4M3, slab_shape<3, 1, 128>>(stream, job, x);
+    case DG_SLAB_128X128:
+        return launch_slabs<DG_CUDA_E4M3, slab_shape<2, 1, 128>>(stream, job, x);
+    case DG_SLAB_128X64:
+        return launch_slabs<DG_CUDA_E4M3, slab_shape<2, 1, 64>>(stream, job, x);
+    case DG_SLAB_64X128:
+        return launch_slabs<DG_CUDA_E4M3, slab_shape<1, 1, 128, 2>>(stream, job, x);
+    case DG_SLAB_64X64:
+        return launch_slabs<DG_CUDA_E4M3, slab_shape<1, 1, 64>>(stream, job, x);
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
 static cudaError_t launch_job(cudaStream_t stream, const slab_job &job, const dg_cuda_rows &x,
                               dg_slab_tile tile)
 {
     if (x.form == DG_CUDA_F32 || !dg_cuda_has_groups())
         return cudaErrorInvalidValue;
-    return x.form == DG_CUDA_BF16 ? launch_form<DG_CUDA_BF16>(stream, job, x, tile)
-                                  : launch_form<DG_CUDA_F16>(stream, job, x, tile);
+    return x.form == DG_CUDA_BF16  ? launch_form<DG_CUDA_BF16>(stream, job, x, tile)
+           : x.form == DG_CUDA_F16 ? launch_form<DG_CUDA_F16>(stream, job, x, tile)
+                                   : launch_bytes(stream, job, x, tile);
 }
 
 static slab_job job_over(const dg_cuda_rows &x, int n_row, float alpha)
 {
     slab_job job = {};
     job.n_row = n_row;
-    job.n_chunk = x.ld / SLAB_VALUES;
+    job.n_chunk = x.ld / (x.form == DG_CUDA_E4M3 ? 2 * SLAB_VALUES : SLAB_VALUES);
+    job.x = x;
     job.alpha = alpha;
     return job;
 }

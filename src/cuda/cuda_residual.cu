@@ -69,6 +69,44 @@ static __device__ __forceinline__ values<V> weight_at(const weight_row<V, PER> &
     return load_weight<V>(i < n ? w.w : NULL, i);
 }
 
+/* Piece j of a norm. */
+template <int V, int PER>
+static __device__ __forceinline__ values<V> normed_at(const row<V, PER> &r,
+                                                      const weight_row<V, PER> &w, int j, int n,
+                                                      float factor)
+{
+    values<V> a = r.at[j], g = weight_at<V, PER>(w, j, n);
+    for (int v = 0; v < V; v++)
+        a.v[v] = a.v[v] * factor * g.v[v];
+    return a;
+}
+
+/* A norm as a row of E4M3, with the factor that its largest value asks for. */
+template <int V, int PER>
+static __device__ __forceinline__ void store_norm_bytes(const row<V, PER> &r,
+                                                        const dg_cuda_rows &out,
+                                                        const weight_row<V, PER> &w, float *part,
+                                                        int n, float factor)
+{
+    unsigned char *bytes = bytes_of_row(out, (int)blockIdx.x);
+    int most = 0;
+#pragma unroll
+    for (int j = 0; j < PER; j++)
+        if (((int)threadIdx.x + j * N_THREAD) * V < n)
+            most = max(most, most_of<V>(normed_at<V, PER>(r, w, j, n, factor)));
+    float of_row = dg_fp8_factor(block_most(most, part)), per = 1 / of_row;
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+        int i = ((int)threadIdx.x + j * N_THREAD) * V;
+        if (i < n)
+            store_bytes<V>(bytes, i, normed_at<V, PER>(r, w, j, n, factor), per);
+    }
+    for (int i = n + (int)threadIdx.x * V; i < out.ld; i += N_THREAD * V)
+        store_bytes<V>(bytes, i, values<V>{}, 1);
+    if (threadIdx.x == 0)
+        *factor_of_row(out, (int)blockIdx.x) = of_row;
+}
+
 /* The norms that start from a row, into rows as products read them. */
 template <int V, int PER>
 static __device__ __forceinline__ void store_norms(const row<V, PER> &r, const dg_cuda_next *next,
@@ -83,15 +121,17 @@ static __device__ __forceinline__ void store_norms(const row<V, PER> &r, const d
         dg_cuda_rows out = next[o].out;
         if (!out.data)
             continue;
+        if (out.form == DG_CUDA_E4M3) {
+            store_norm_bytes<V, PER>(r, out, w[o], part + (o + 1) * N_WARP, n, factor);
+            continue;
+        }
         size_t begin = (size_t)blockIdx.x * (size_t)out.ld;
 #pragma unroll
         for (int j = 0; j < PER; j++) {
             int i = ((int)threadIdx.x + j * N_THREAD) * V;
-            values<V> a = r.at[j], g = weight_at<V, PER>(w[o], j, n);
-            for (int v = 0; v < V; v++)
-                a.v[v] = a.v[v] * factor * g.v[v];
             if (i < n)
-                store_form<V>(out.form, out.data, begin + (size_t)i, a);
+                store_form<V>(out.form, out.data, begin + (size_t)i,
+                              normed_at<V, PER>(r, w[o], j, n, factor));
         }
         for (int i = n + (int)threadIdx.x * V; i < out.ld; i += N_THREAD * V)
             store_form<V>(out.form, out.data, begin + (size_t)i, values<V>{});
@@ -103,7 +143,7 @@ static __device__ __forceinline__ void store_norms(const row<V, PER> &r, const d
 template <int V, int PER>
 static __global__ void __launch_bounds__(N_THREAD) add_rows(dg_cuda_add_args a)
 {
-    __shared__ float part[2][N_WARP];
+    __shared__ float part[4][N_WARP];
     dg_grid_wait();
     dg_grid_launch_next();
     size_t begin = (size_t)blockIdx.x * (size_t)a.n;
@@ -191,7 +231,7 @@ enum { NO_SUMS = -1 };
 template <int V, int PER, int SUMS = NO_SUMS>
 static __global__ void __launch_bounds__(N_THREAD) join_rows(dg_cuda_join_args a)
 {
-    __shared__ float part[4][N_WARP];
+    __shared__ float part[6][N_WARP];
     dg_grid_wait();
     dg_grid_launch_next();
     size_t begin = (size_t)blockIdx.x * (size_t)a.n;

@@ -23,6 +23,35 @@ static __device__ __forceinline__ void store_normed(dg_cuda_rows out, const floa
         store_form<V>(out.form, out.data, begin + (size_t)i, zero);
 }
 
+/* The same as a row of E4M3. */
+template <int V>
+static __device__ __forceinline__ void store_normed_bytes(dg_cuda_rows out, const float *row,
+                                                          const float *w, float factor, int n,
+                                                          float *part)
+{
+    unsigned char *bytes = bytes_of_row(out, (int)blockIdx.x);
+    int most = 0;
+    for (int i = (int)threadIdx.x * V; i < n; i += N_THREAD * V) {
+        values<V> a = load<V>(row + i), g = load_weight<V>(w, i);
+        for (int j = 0; j < V; j++)
+            a.v[j] = a.v[j] * factor * g.v[j];
+        most = max(most, most_of<V>(a));
+    }
+    float of_row = dg_fp8_factor(block_most(most, part)), per = 1 / of_row;
+    for (int i = (int)threadIdx.x * V; i < out.ld; i += N_THREAD * V) {
+        values<V> a = {};
+        if (i < n) {
+            values<V> g = load_weight<V>(w, i);
+            a = load<V>(row + i);
+            for (int j = 0; j < V; j++)
+                a.v[j] = a.v[j] * factor * g.v[j];
+        }
+        store_bytes<V>(bytes, i, a, per);
+    }
+    if (threadIdx.x == 0)
+        *factor_of_row(out, (int)blockIdx.x) = of_row;
+}
+
 /* Copies a row to shared memory, each thread its own values, and gives this thread's sum of
  * squares. */
 template <int V>
@@ -46,14 +75,19 @@ static __global__ void __launch_bounds__(N_THREAD)
               int n, float eps)
 {
     DG_SHARED(shared);
-    __shared__ float part[N_WARP];
+    __shared__ float part[3][N_WARP];
     float *row = (float *)shared;
     dg_grid_wait();
     dg_grid_launch_next();
     float sum = keep_row<V>(row, x + (size_t)blockIdx.x * (size_t)n, n);
-    float factor = norm_factor(block_sum(sum, part), n, eps);
-    store_normed<V>(out, row, w, factor, n);
-    if (out2.data)
+    float factor = norm_factor(block_sum(sum, part[0]), n, eps);
+    if (out.form == DG_CUDA_E4M3)
+        store_normed_bytes<V>(out, row, w, factor, n, part[1]);
+    else
+        store_normed<V>(out, row, w, factor, n);
+    if (out2.data && out2.form == DG_CUDA_E4M3)
+        store_normed_bytes<V>(out2, row, w2, factor, n, part[2]);
+    else if (out2.data)
         store_normed<V>(out2, row, w2, factor, n);
 }
 

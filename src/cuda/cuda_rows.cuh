@@ -78,7 +78,52 @@ static __device__ __forceinline__ float norm_factor(float sum, int n, float eps)
     return 1.0f / sqrtf(sum / (float)n + eps);
 }
 
-/* Values [at, at + V) of a row in its form. */
+/* The largest over the block of each thread's bits of a size, which are in the order of the sizes;
+ * for all threads. `part`: as for block_sum(). */
+static __device__ __forceinline__ uint32_t block_most(int most, float *part)
+{
+    for (int with = 16; with > 0; with /= 2)
+        most = max(most, __shfl_xor_sync(DG_ALL_LANES, most, with));
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = __int_as_float(most);
+    __syncthreads();
+    for (int i = 0; i < N_WARP; i++)
+        most = max(most, __float_as_int(part[i]));
+    return (uint32_t)most;
+}
+
+template <int V> static __device__ __forceinline__ int most_of(values<V> a)
+{
+    int most = 0;
+    for (int i = 0; i < V; i++)
+        most = max(most, (int)(__float_as_uint(a.v[i]) & 0x7FFFFFFFu));
+    return most;
+}
+
+/* Row `row` of E4M3, and where its factor is. */
+static __device__ __forceinline__ unsigned char *bytes_of_row(const dg_cuda_rows &rows, int row)
+{
+    return (unsigned char *)rows.data + (size_t)row * dg_cuda_row_bytes(rows);
+}
+
+static __device__ __forceinline__ float *factor_of_row(const dg_cuda_rows &rows, int row)
+{
+    return (float *)(bytes_of_row(rows, row) + rows.ld);
+}
+
+/* Values [at, at + V) of a row of E4M3, times `per`. */
+template <int V>
+static __device__ __forceinline__ void store_bytes(unsigned char *row, int at, values<V> a,
+                                                   float per)
+{
+    if constexpr (V == 4)
+        *(uint32_t *)(row + at) = dg_pack_e4m3(a.v[0] * per, a.v[1] * per) |
+                                  dg_pack_e4m3(a.v[2] * per, a.v[3] * per) << 16;
+    else
+        row[at] = (unsigned char)dg_pack_e4m3(a.v[0] * per, 0);
+}
+
+/* Values [at, at + V) of a row in its form, not E4M3. */
 template <int V>
 static __device__ __forceinline__ void store_form(dg_cuda_form form, void *data, size_t at,
                                                   values<V> a)

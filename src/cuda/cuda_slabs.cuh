@@ -7,6 +7,8 @@
  * are contiguous pieces; activations are cut into slabs by the copy engine (dg_tensor_map). One
  * warp copies, warpgroups multiply; a ring of stages is between them.
  *
+ * Slabs of E4M3 have 128 values in the 128 bytes of a row, and all else alike.
+ *
  * On the host the products are chains of m16n8k16 over the same slabs. */
 #ifndef DG_CUDA_CUDA_SLABS_CUH
 #define DG_CUDA_CUDA_SLABS_CUH
@@ -88,7 +90,15 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
     else                                                                                           \
         WGMMA_256(type)
 
-/* acc += 16 values of k, number `step` of a slab's four: 64 rows of x, N of w. */
+#define WGMMA_BYTES(shape, regs, operands, on, ...)                                                \
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " on                                        \
+                 ", 0;\n\twgmma.mma_async.sync.aligned." shape ".f32.e4m3.e4m3 {" regs             \
+                 "}, " operands ", p, 1, 1;\n\t}"                                                  \
+                 : __VA_ARGS__                                                                     \
+                 : "l"(x), "l"(w), "r"(1))
+
+/* acc += 16 values of k, number `step` of a slab's four: 64 rows of x, N of w. Of E4M3: 32 values,
+ * in the same bytes. */
 template <dg_cuda_form FORM, int N, slab_side SIDE>
 static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsigned char *rows,
                                                 const unsigned char *weights, int step)
@@ -97,7 +107,13 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
     uint64_t x = slab_descriptor(rows + step * 32, 16);
     uint64_t w = SIDE == SLAB_K_DOWN ? slab_descriptor(weights + step * 2048, SLAB_BYTES)
                                      : slab_descriptor(weights + step * 32, 16);
-    if constexpr (FORM == DG_CUDA_BF16) {
+    if constexpr (FORM == DG_CUDA_E4M3) {
+        if constexpr (N == 64)
+            WGMMA_BYTES("m64n64k32", REGS_32, "%32, %33", "%34", ACC32(0));
+        else
+            WGMMA_BYTES("m64n128k32", REGS_64, "%64, %65", "%66", ACC64(0));
+        static_assert(FORM != DG_CUDA_E4M3 || N == 64 || N == 128, "columns of a warpgroup");
+    } else if constexpr (FORM == DG_CUDA_BF16) {
         WGMMA_OF("bf16");
     } else {
         WGMMA_OF("f16");
@@ -121,8 +137,23 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
 #undef WGMMA_144
 #undef WGMMA_256
 #undef WGMMA_OF
+#undef WGMMA_BYTES
 
 #else
+
+/* c += a b of E4M3, fragments of m16n8k32: as halves, and k in an order that a and b share. */
+static __device__ __forceinline__ void byte_mma(float c[4], const uint32_t a[4],
+                                                const uint32_t b[2])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const uint32_t *rows = a + 2 * half;
+        uint32_t wide[4] = {dg_e4m3_pair(rows[0]), dg_e4m3_pair(rows[1]),
+                            dg_e4m3_pair(rows[0] >> 16), dg_e4m3_pair(rows[1] >> 16)},
+                 other[2] = {dg_e4m3_pair(b[half]), dg_e4m3_pair(b[half] >> 16)};
+        mma_of<DG_CUDA_F16>(c, wide, other);
+    }
+}
 
 template <dg_cuda_form FORM, int N, slab_side SIDE>
 static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsigned char *rows,
@@ -139,7 +170,10 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
                                         slab_offset(step * 16 + lane / 8 % 2 * 8 + within, j % 8));
         else
             dg_ldmatrix_x2(b, weights + slab_offset(j * 8 + within, step * 2 + lane / 8 % 2));
-        mma_of<FORM>(acc[j], a, b);
+        if constexpr (FORM == DG_CUDA_E4M3)
+            byte_mma(acc[j], a, b);
+        else
+            mma_of<FORM>(acc[j], a, b);
     }
 }
 

@@ -5,16 +5,14 @@
 /* Rows from `first` on. */
 static dg_cuda_rows rows_from(dg_cuda_rows rows, int first)
 {
-    size_t size = rows.form == DG_CUDA_F32 ? 4 : 2;
-    rows.data = (unsigned char *)rows.data + (size_t)first * (size_t)rows.ld * size;
+    rows.data = (unsigned char *)rows.data + (size_t)first * dg_cuda_row_bytes(rows);
     return rows;
 }
 
 /* Scratch rows of n values as this weight wants them. */
 static dg_cuda_rows rows_for(dg_cuda_rows scratch, const dg_weight *w)
 {
-    return (dg_cuda_rows){dg_cuda_form_of(dg_cuda_matrix_of(w)->type), scratch.data,
-                          dg_cuda_ld(w->n_in)};
+    return dg_cuda_rows_for(dg_cuda_matrix_of(w), scratch.data);
 }
 
 /* ---- changes of x ----
@@ -159,7 +157,7 @@ static void project(dg_cuda *cu, const dg_qkv_args *a, dg_cuda_form form)
     dg_cuda_product_args args = {.n_row = n_row, .alpha = 1};
     for (int i = 0; i < 3; i++) {
         bool is_q = i == 2;
-        if ((i == 1 && w->v_from_k) || dg_cuda_form_of(dg_cuda_matrix_of(weight[i])->type) != form)
+        if ((i == 1 && w->v_from_k) || rows_for(cu->rows, weight[i]).form != form)
             continue;
         if (!args.x.data)
             args.x = normed(cu, weight[i], a->x, w->norm, n_row);
@@ -183,7 +181,7 @@ void dg_cuda_qkv_stage(dg_backend *be, const dg_qkv_args *a)
     dg_kv_group g = a->kv->layout.layer[a->layer].group;
     if (dg_cuda_idle(cu))
         return;
-    for (int form = DG_CUDA_F32; form <= DG_CUDA_F16; form++)
+    for (int form = DG_CUDA_F32; form <= DG_CUDA_E4M3; form++)
         project(cu, a, (dg_cuda_form)form);
     dg_cuda_heads_args args = {.q = a->q,
                                .k = cu->k,
@@ -208,8 +206,7 @@ void dg_cuda_attention_stage(dg_backend *be, const dg_attention_args *a)
     dg_kv_group g = a->kv->layout.layer[a->layer].group;
     if (dg_cuda_idle(cu))
         return;
-    dg_cuda_rows out = {dg_cuda_form_of(dg_cuda_matrix_of(&a->w->o)->type), a->out,
-                        dg_cuda_ld(a->w->o.n_in)};
+    dg_cuda_rows out = dg_cuda_rows_for(dg_cuda_matrix_of(&a->w->o), a->out);
     dg_cuda_attention_args args = {.out = out,
                                    .q = a->q,
                                    .first_row = a->rows.first,
@@ -230,8 +227,7 @@ void dg_cuda_attention_out_stage(dg_backend *be, const dg_attention_out_args *a)
     const dg_weight *w = &a->w->o;
     int first = a->rows.first, n = a->rows.end - first;
     float *x = a->x + (size_t)first * (size_t)w->n_out;
-    dg_cuda_rows o = {dg_cuda_form_of(dg_cuda_matrix_of(w)->type), (void *)(uintptr_t)a->o,
-                      dg_cuda_ld(w->n_in)};
+    dg_cuda_rows o = dg_cuda_rows_for(dg_cuda_matrix_of(w), (void *)(uintptr_t)a->o);
     if (dg_cuda_idle(cu))
         return;
     settle(cu);

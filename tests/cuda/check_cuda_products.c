@@ -88,9 +88,10 @@ static void pack_weights(stored *w)
 {
     dg_cuda_matrix *m = &w->matrix;
     m->slabs = w->dense && m->type != DG_F32 && dg_cuda_has_groups();
-    size_t bytes = m->slabs   ? dg_cuda_slab_bytes(m->n_out, m->n_in)
-                   : w->gated ? dg_cuda_pack_gated_bytes(m->type, m->n_out, m->n_in)
-                              : dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
+    size_t bytes =
+        m->slabs   ? dg_cuda_slab_bytes(m->n_out, m->type == DG_FP8 ? (m->n_in + 1) / 2 : m->n_in)
+        : w->gated ? dg_cuda_pack_gated_bytes(m->type, m->n_out, m->n_in)
+                   : dg_cuda_pack_bytes(m->type, m->n_out, m->n_in);
     void *packed = device_bytes((size_t)m->n_mat * bytes);
     launched(m->slabs ? dg_cuda_pack_slabs(NULL, packed, w->stored, m->type, m->n_out, m->n_in)
                       : (w->gated  ? dg_cuda_pack_gated
@@ -132,6 +133,12 @@ static double product_limit(dg_dtype type)
     return type == DG_Q4_K || type == DG_Q5_K ? 1e-3 : dg_dtype_block(type) > 1 ? 5e-4 : 5e-6;
 }
 
+/* The same for dense weights. Sums of E4M3 lose their last bits in the tensor cores. */
+static double dense_limit(dg_dtype type)
+{
+    return type == DG_FP8 ? 2e-3 : product_limit(type);
+}
+
 /* What rounding to the form changes a value by at most, of its size. */
 static double rounding(dg_cuda_form form)
 {
@@ -144,6 +151,12 @@ typedef struct inputs {
     dg_cuda_rows rows;
     float *value; /* [n_row, n], as stored */
 } inputs;
+
+/* Of rows that meet dense weights. */
+static dg_cuda_form dense_form(dg_dtype type)
+{
+    return type == DG_FP8 ? DG_CUDA_E4M3 : dg_cuda_form_of(type);
+}
 
 static inputs make_inputs(dg_cuda_form form, int n_row, int n)
 {
@@ -238,7 +251,7 @@ static void check_product(dg_dtype type, int n_row, int n_in, machine on)
                     on.capability, on.n_sm))
         return;
     use_device(on);
-    inputs x = make_inputs(dg_cuda_form_of(type), n_row, n_in);
+    inputs x = make_inputs(dense_form(type), n_row, n_in);
     dg_cuda_product_args a = {n_row, x.rows, 0.75f, 3, {{NULL, NULL, 0}}};
     stored w[3];
     float *y[3];
@@ -266,7 +279,7 @@ static void check_product(dg_dtype type, int n_row, int n_in, machine on)
                 if (!isnan(all[(size_t)r * ldy + i]))
                     case_fail("row %d was written behind its end", r);
         }
-        expect_relative("y", got, want, n, product_limit(type));
+        expect_relative("y", got, want, n, dense_limit(type));
     }
     use_device(usual);
     case_end();
@@ -286,12 +299,14 @@ static void check_row_bits(dg_dtype type)
     if (!case_begin("product: the same rows of %s in any number", dg_dtype_name(type)))
         return;
     stored w = make_weights(type, 1, n_out, n_in, true);
-    inputs x = make_inputs(dg_cuda_form_of(type), 300, n_in);
+    inputs x = make_inputs(dense_form(type), 300, n_in);
     size_t row = (size_t)n_out * sizeof(float);
     float *first = host_bytes(300 * row), *other = host_bytes(300 * row);
     for (size_t i = 0; i < sizeof run / sizeof *run; i++) {
         float *y = device_bytes(300 * row);
         dg_cuda_product_args a = {run[i].n_row, x.rows, 1, 1, {{&w.matrix, y, (size_t)n_out}}};
+        if (type == DG_FP8 && run[i].on.capability != 90)
+            continue;
         bool anew = i && dg_dtype_is_block(type) &&
                     run[i].on.capability / 10 != run[i - 1].on.capability / 10;
         use_device(run[i].on);
@@ -319,13 +334,14 @@ static void check_slab_tiles(dg_dtype type, int n_tile)
     use_device((machine){90, 3});
     stored gate = make_weights(type, 1, N_OUT, N_IN, true),
            up = make_weights(type, 1, N_OUT, N_IN, true);
-    inputs x = make_inputs(dg_cuda_form_of(type), N_ROW, N_IN);
+    inputs x = make_inputs(dense_form(type), N_ROW, N_IN);
+    dg_cuda_form h_form = type == DG_FP8 ? DG_CUDA_BF16 : x.rows.form;
     size_t n_y = (size_t)N_ROW * N_OUT * sizeof(float), n_h = (size_t)N_ROW * 384 * 2;
     void *y[2] = {host_bytes(n_y), host_bytes(n_y)}, *h[2] = {host_bytes(n_h), host_bytes(n_h)};
     for (int tile = 0; tile < n_tile; tile++) {
         dg_cuda_product_args a = {N_ROW, x.rows, 1, 1, {{&up.matrix, device_bytes(n_y), N_OUT}}};
         dg_cuda_gated_args g = {N_ROW, x.rows, &gate.matrix, &up.matrix,
-                                device_rows(x.rows.form, N_ROW, N_OUT)};
+                                device_rows(h_form, N_ROW, N_OUT)};
         launched(dg_cuda_product_slabs(NULL, &a, (dg_slab_tile)tile));
         launched(dg_cuda_gated_slabs(NULL, &g, (dg_slab_tile)tile));
         device_read(y[tile > 0], a.part[0].y, n_y);
@@ -347,7 +363,7 @@ static void check_gated(dg_dtype type, dg_cuda_form h_form, int n_row, int n_out
                     n_row, n_out, n_in))
         return;
     use_device(on);
-    inputs x = make_inputs(dg_cuda_form_of(type), n_row, n_in);
+    inputs x = make_inputs(dense_form(type), n_row, n_in);
     stored gate = make_weights(type, 1, n_out, n_in, true),
            up = make_weights(type, 1, n_out, n_in, true);
     dg_cuda_gated_args a = {n_row, x.rows, &gate.matrix, &up.matrix,
@@ -363,7 +379,7 @@ static void check_gated(dg_dtype type, dg_cuda_form h_form, int n_row, int n_out
             want[(size_t)r * (size_t)n_out + (size_t)o] =
                 gelu(dot(gate.value + at, row, n_in)) * dot(up.value + at, row, n_in) / unit;
         }
-    expect_relative("h", got, want, n, 2 * product_limit(type) + rounding(h_form));
+    expect_relative("h", got, want, n, 2 * dense_limit(type) + rounding(h_form));
     use_device(usual);
     case_end();
 }
@@ -603,6 +619,19 @@ static void check_made_type(dg_dtype type)
     check_expert_bits(type, type);
 }
 
+/* Dense weights that are made E4M3, with rows of E4M3; rows of x that end within a slab. */
+static void check_dense_bytes(void)
+{
+    static const machine one = {90, 1}, two = {90, 2};
+    check_product(DG_FP8, 3, 100, usual);
+    check_product(DG_FP8, 130, 300, two);
+    check_product(DG_FP8, 9, 2816, usual);
+    check_row_bits(DG_FP8);
+    check_gated(DG_FP8, DG_CUDA_BF16, 70, 40, 200, one);
+    check_gated(DG_FP8, DG_CUDA_F16, 5, 100, 64, usual);
+    check_slab_tiles(DG_FP8, 2);
+}
+
 void check_cuda_products(void)
 {
     check_code();
@@ -612,6 +641,7 @@ void check_cuda_products(void)
     check_made_type(DG_INT4);
     check_slab_tiles(DG_BF16, DG_SLAB_TILES);
     check_slab_tiles(DG_F16, 2);
+    check_dense_bytes();
     /* the shapes of the model's rows: 704 and 2112 in blocks of 32 */
     static const int real[4] = {3, 2, 256, 704}, one[4] = {16, 1, 64, 32}, all[4] = {8, 8, 64, 32};
     static const int many[4] = {3, 2, 72, 704}, short_rows[4] = {2, 1, 200, 40};

@@ -1,4 +1,5 @@
 #include "cuda/cuda_check.h"
+#include "tensor/narrowed.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -195,36 +196,70 @@ static dg_dtype type_of(dg_cuda_form form)
 
 double form_step(dg_cuda_form form)
 {
-    return form == DG_CUDA_F32 ? 0x1p-24 : form == DG_CUDA_BF16 ? 0x1p-8 : 0x1p-11;
+    return form == DG_CUDA_F32    ? 0x1p-24
+           : form == DG_CUDA_BF16 ? 0x1p-8
+           : form == DG_CUDA_F16  ? 0x1p-11
+                                  : 0x1p-4;
 }
 
 dg_cuda_rows device_rows(dg_cuda_form form, int n_row, int n)
 {
-    dg_cuda_rows rows = {form, NULL, dg_cuda_ld(n)};
-    rows.data = device_bytes((size_t)n_row * (size_t)rows.ld * dg_dtype_size(type_of(form)));
+    dg_cuda_rows rows = {form, NULL, form == DG_CUDA_E4M3 ? (n + 127) / 128 * 128 : dg_cuda_ld(n)};
+    rows.data = device_bytes((size_t)n_row * dg_cuda_row_bytes(rows));
     return rows;
+}
+
+/* Rows of E4M3: each with the factor that its largest value asks for. */
+static void narrow_bytes(unsigned char *out, const float *row, int n, int ld)
+{
+    uint32_t most = 0;
+    for (int i = 0; i < n; i++) {
+        uint32_t bits = dg_narrowed_bits(fabsf(row[i]));
+        most = bits > most ? bits : most;
+    }
+    float factor = dg_fp8_factor(most);
+    for (int i = 0; i < n; i++)
+        out[i] = dg_float_to_e4m3(row[i] * (1 / factor));
+    memcpy(out + ld, &factor, sizeof factor);
+}
+
+static void widen_row(float *out, const unsigned char *stored, dg_cuda_rows rows)
+{
+    float factor;
+    if (rows.form != DG_CUDA_E4M3) {
+        dg_widen(out, stored, type_of(rows.form), (size_t)rows.ld);
+        return;
+    }
+    memcpy(&factor, stored + rows.ld, sizeof factor);
+    for (int i = 0; i < rows.ld; i++)
+        out[i] = dg_e4m3_to_float(stored[i]) * factor;
 }
 
 dg_cuda_rows device_rows_of(dg_cuda_form form, const float *host, int n_row, int n)
 {
     dg_cuda_rows rows = device_rows(form, n_row, n);
-    size_t size = dg_dtype_size(type_of(form)), row = (size_t)rows.ld * size;
+    size_t row = dg_cuda_row_bytes(rows);
     unsigned char *narrow = host_bytes((size_t)n_row * row);
-    for (int r = 0; r < n_row; r++)
-        dg_narrow(narrow + (size_t)r * row, type_of(form), host + (size_t)r * (size_t)n, (size_t)n);
+    for (int r = 0; r < n_row; r++) {
+        const float *from = host + (size_t)r * (size_t)n;
+        if (form == DG_CUDA_E4M3)
+            narrow_bytes(narrow + (size_t)r * row, from, n, rows.ld);
+        else
+            dg_narrow(narrow + (size_t)r * row, type_of(form), from, (size_t)n);
+    }
     launched(cudaMemcpy(rows.data, narrow, (size_t)n_row * row, cudaMemcpyHostToDevice));
     return rows;
 }
 
 float *rows_read(dg_cuda_rows rows, int n_row, int n)
 {
-    size_t size = dg_dtype_size(type_of(rows.form)), ld = (size_t)rows.ld, cols = (size_t)n;
-    unsigned char *stored = host_bytes((size_t)n_row * ld * size);
+    size_t row = dg_cuda_row_bytes(rows), ld = (size_t)rows.ld, cols = (size_t)n;
+    unsigned char *stored = host_bytes((size_t)n_row * row);
     float *wide = host_bytes(ld * sizeof *wide),
           *out = host_bytes((size_t)n_row * cols * sizeof *out);
-    device_read(stored, rows.data, (size_t)n_row * ld * size);
+    device_read(stored, rows.data, (size_t)n_row * row);
     for (size_t r = 0; r < (size_t)n_row; r++) {
-        dg_widen(wide, stored + r * ld * size, type_of(rows.form), ld);
+        widen_row(wide, stored + r * row, rows);
         memcpy(out + r * cols, wide, cols * sizeof *out);
         for (size_t i = cols; i < ld; i++)
             if (!(wide[i] == 0)) {

@@ -327,11 +327,12 @@ void *emu_peer(const void *own, int rank, emu_where where);
 void emu_await_count(const uint32_t *counter, uint32_t target, emu_where where);
 void emu_bulk_g2s(void *shared, const void *global, uint32_t bytes, uint64_t *bar, emu_where where);
 
-/* Rows of 16-bit values, cut into boxes of n_box rows x 64 values whose 16-byte pieces are swapped
- * about as the hardware's 128-byte swizzle does it. */
+/* Rows of n 16-bit values, cut into boxes of n_box rows x 64 values whose 16-byte pieces are
+ * swapped about as the hardware's 128-byte swizzle does it. */
 typedef struct emu_tensor_map {
     const unsigned char *rows;
-    int n_row, ld, n_box;
+    size_t row_bytes;
+    int n_row, n, n_box;
 } emu_tensor_map;
 void emu_tensor_g2s(void *shared, const emu_tensor_map *map, int k, int row, uint64_t *bar,
                     emu_where where);

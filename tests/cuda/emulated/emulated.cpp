@@ -600,8 +600,8 @@ static void finish_box(const copy *c)
         for (int piece = 0; piece < 8; piece++) {
             int row = c->row + r, k = c->k + piece * 8;
             unsigned char *to = c->to + r * 128 + (piece ^ r % 8) * 16;
-            if (row < c->map.n_row && k < c->map.ld)
-                memcpy(to, c->map.rows + ((size_t)row * (size_t)c->map.ld + (size_t)k) * 2, 16);
+            if (row < c->map.n_row && k < c->map.n)
+                memcpy(to, c->map.rows + (size_t)row * c->map.row_bytes + (size_t)k * 2, 16);
             else
                 memset(to, 0, 16);
         }
@@ -625,7 +625,7 @@ void emu_cp_async(void *to, const void *from, int bytes, int n_copied, emu_where
               (size_t)n_copied,
               now->group,
               NULL,
-              {NULL, 0, 0, 0},
+              {NULL, 0, 0, 0, 0},
               0,
               0};
     begin_copy(&now->under_way, c, where);
@@ -740,7 +740,7 @@ void emu_bulk_g2s(void *to, const void *from, uint32_t bytes, uint64_t *bar, emu
               bytes,
               0,
               bar,
-              {NULL, 0, 0, 0},
+              {NULL, 0, 0, 0, 0},
               0,
               0};
     begin_copy(&bulk, c, where);
