@@ -164,6 +164,7 @@ typedef struct dg_segment {
     float *soft; /* [n_row, n_embd] the backend's memory. In: the last step's soft embedding. Out:
                     this step's. NULL: there is none */
     bool first_step; /* soft does not hold anything yet */
+    bool last_step;  /* nobody needs this step's soft embedding: it may be made or not */
     float temperature;
     const dg_vocabulary_options *options; /* or NULL */
 } dg_segment;

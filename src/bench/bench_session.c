@@ -195,6 +195,7 @@ static void begin_answer(dg_bench_session *s, int i)
                                 .stability = s->answer_steps + 1};
     dg_canvas_begin(c, &opt, &s->draws, c->block + 1, s->cfg->canvas_length);
     s->work[i].first_step = true;
+    s->work[i].last_step = s->answer_steps == 1;
     s->work[i].temperature = dg_canvas_temperature(c);
 }
 
@@ -278,10 +279,10 @@ static void go_on(dg_bench_session *s)
     for (int i = 0; i < s->batch; i++) {
         dg_canvas *c = &s->canvas[i];
         dg_canvas_advance(c, &s->draws);
+        s->work[i].temperature = dg_canvas_temperature(c);
+        s->work[i].last_step = c->step + 1 == s->answer_steps;
         if (c->finished)
             begin_answer(s, i);
-        else
-            s->work[i].temperature = dg_canvas_temperature(c);
     }
 }
 

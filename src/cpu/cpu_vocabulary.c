@@ -241,7 +241,7 @@ static void begin_rows(dg_vocab_job *job)
         const dg_segment *seg = dg_batch_segment(batch, batch->n_encode + r);
         size_t at = (size_t)(batch->n_encode + r - seg->first_row);
         cpu->vocab[r] = (dg_vocab_row){.seg = seg, .max = -INFINITY};
-        cpu->soft[r] = seg->soft ? seg->soft + at * n_embd : NULL;
+        cpu->soft[r] = seg->soft && !seg->last_step ? seg->soft + at * n_embd : NULL;
         if (cpu->soft[r])
             memset(cpu->soft[r], 0, n_embd * sizeof *cpu->soft[r]);
         job->soft |= cpu->soft[r] != NULL;

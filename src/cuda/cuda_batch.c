@@ -258,7 +258,7 @@ static dg_cuda_shape shape_of(const dg_batch *b)
     s.listed = b->out.logprob != NULL;
     for (int i = 0; i < b->n_segment; i++) {
         const dg_segment *seg = &b->segment[i];
-        s.soft |= seg->canvas && seg->soft;
+        s.soft |= seg->canvas && seg->soft && !seg->last_step;
         s.changed |=
             seg->canvas && seg->options && (seg->options->n_bias || seg->options->n_banned);
         s.special |=

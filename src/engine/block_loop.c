@@ -152,6 +152,7 @@ void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant)
     w->n_canvas = l->canvas.n;
     w->soft = l->soft;
     w->first_step = l->canvas.step == 0 || l->cfg.no_self_conditioning;
+    w->last_step = l->canvas.step + 1 == l->cfg.diffusion.max_steps || l->cfg.no_self_conditioning;
     w->temperature = dg_canvas_temperature(&l->canvas);
     w->uniform = l->canvas.uniform;
     w->options = &l->options;

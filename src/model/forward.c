@@ -232,6 +232,7 @@ static void add_canvas(dg_forward *f, const dg_work *w)
     seg->canvas = true;
     seg->soft = w->soft;
     seg->first_step = w->first_step;
+    seg->last_step = w->last_step;
     seg->temperature = w->temperature;
     seg->options = w->options;
     for (int i = 0; i < w->n_canvas; i++) {

@@ -27,6 +27,7 @@ typedef struct dg_work {
     float *soft; /* [n_canvas, n_embd] backend memory. In: the last step's soft embedding. Out: this
                     step's */
     bool first_step; /* soft does not hold anything yet */
+    bool last_step;  /* nobody needs this step's soft embedding: it may be made or not */
     float temperature;
     const double *uniform;                /* [n_canvas] */
     const dg_vocabulary_options *options; /* or NULL */

@@ -225,6 +225,7 @@ START_TEST(steps_of_an_answer)
     for (int i = 0; i < 2 * STEPS; i++) {
         ck_assert_int_eq(s.canvas[1].step, i % STEPS);
         ck_assert_int_eq(s.work[1].first_step, i % STEPS == 0);
+        ck_assert_int_eq(s.work[1].last_step, i % STEPS == STEPS - 1);
         ck_assert_float_eq_tol(s.work[1].temperature,
                                0.4f + 0.4f * (float)(STEPS - i % STEPS) / STEPS, 1e-6f);
         ck_assert_int_eq(dg_bench_step(&s, &err), DGEMMA_OK);

@@ -517,6 +517,7 @@ START_TEST(soft_embeddings_are_carried)
         plan(&l, &w);
         ck_assert_int_eq(w.n_canvas, CANVAS);
         ck_assert_int_eq(w.first_step, step % 4 == 0);
+        ck_assert_int_eq(w.last_step, step % 4 == 3);
         ck_assert_ptr_eq(w.soft, l.soft);
         if (step % 4) { /* nobody has touched what the last pass left */
             ck_assert_mem_eq(w.soft, by_hand.soft, n * sizeof *w.soft);

@@ -178,6 +178,45 @@ START_TEST(company_leaves_no_trace)
 }
 END_TEST
 
+/* A step that nothing follows finds the same, and leaves the soft embedding of the one before; in
+ * company of one that something follows, that one's is made. */
+START_TEST(last_steps_need_no_soft_embedding)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){.max_row = 256, .max_work = 2});
+    size_t n = (size_t)t.cfg.canvas_length, n_soft = n * (size_t)t.cfg.n_embd;
+    tiny_canvas c[3];
+    dg_kv_seq seq[3] = {0};
+    dg_work work[3];
+    float *before = dg_array(n_soft, sizeof *before);
+    for (unsigned i = 0; i < 3; i++) {
+        tiny_canvas_init(&c[i], &t, (int)n, 5);
+        tiny_denoise(&t, &seq[i], &c[i], true);
+        work[i] = tiny_canvas_work(&c[i], &seq[i], false);
+        work[i].last_step = i == 1;
+    }
+    memcpy(before, c[1].soft, n_soft * sizeof *before);
+    ck_assert_int_eq(dg_forward_run(t.forward, &(dg_pass){.work = &work[0], .n_work = 1}, NULL),
+                     DGEMMA_OK);
+    ck_assert_mem_ne(c[0].soft, before, n_soft * sizeof *before);
+    ck_assert_int_eq(dg_forward_run(t.forward, &(dg_pass){.work = &work[1], .n_work = 2}, NULL),
+                     DGEMMA_OK);
+    for (int i = 1; i < 3; i++) {
+        ck_assert_mem_eq(c[i].entropy, c[0].entropy, n * sizeof(float));
+        ck_assert_mem_eq(c[i].argmax, c[0].argmax, n * sizeof(int32_t));
+        ck_assert_mem_eq(c[i].drawn, c[0].drawn, n * sizeof(int32_t));
+    }
+    ck_assert_mem_eq(c[1].soft, before, n_soft * sizeof *before);
+    ck_assert_mem_eq(c[2].soft, c[0].soft, n_soft * sizeof *before);
+    for (int i = 0; i < 3; i++) {
+        tiny_canvas_clear(&c[i]);
+        dg_kv_seq_clear(t.kv, &seq[i]);
+    }
+    dg_free(before);
+    tiny_close(&t);
+}
+END_TEST
+
 /* A canvas that is not a number fails its own part of the pass. */
 START_TEST(broken_canvases_are_their_owners)
 {
@@ -444,6 +483,7 @@ Suite *forward_suite(void)
     tcase_add_test(t, chunks_and_threads_leave_no_trace_reference);
     tcase_add_test(t, fast_kernels_agree_with_the_reference);
     tcase_add_test(t, company_leaves_no_trace);
+    tcase_add_test(t, last_steps_need_no_soft_embedding);
     tcase_add_test(t, broken_canvases_are_their_owners);
     tcase_add_test(t, last_layer_may_be_skipped);
     tcase_add_test(t, passes_are_checked);
