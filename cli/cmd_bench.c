@@ -128,7 +128,7 @@ int cmd_bench(int argc, char **argv)
          cli_set_string, &opt.engine.device},
         {0, "weights", "FORM", "made narrower on a GPU: experts as fp8 or int4 (as stored)",
          cli_set_string, &opt.engine.weights},
-        {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, avx2, vnni, amx or ref (the best)",
+        {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, bf16, avx2, vnni, amx or ref (best)",
          cli_set_string, &opt.engine.cpu},
         {0, "profile", "NAME", "products on quantised weights: integer or float (integer)",
          cli_set_string, &opt.engine.profile},

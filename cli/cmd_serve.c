@@ -342,7 +342,7 @@ int cmd_serve(int argc, char **argv)
         {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &a.kv_type},
         {0, "no-prefix-cache", NULL, "forget the keys and values of a request when it ends",
          cli_set_switch, &a.engine.no_prefix_cache},
-        {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, avx2, vnni, amx or ref (the best)",
+        {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, bf16, avx2, vnni, amx or ref (best)",
          cli_set_string, &a.engine.cpu},
         {0, "profile", "NAME", "products on quantised weights: integer or float (integer)",
          cli_set_string, &a.engine.profile},

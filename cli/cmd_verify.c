@@ -73,7 +73,7 @@ int cmd_verify(int argc, char **argv)
          cli_set_string, &a.engine.weights},
         {'t', "threads", "N", "threads (one for each processor)", cli_set_int, &a.engine.n_threads},
         {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &a.kv_type},
-        {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, avx2, vnni, amx or ref (the best)",
+        {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, bf16, avx2, vnni, amx or ref (best)",
          cli_set_string, &a.engine.cpu},
         {'h', "help", NULL, "this text", cli_set_switch, &a.help},
     };

@@ -137,7 +137,7 @@ typedef struct dgemma_model_info {
     const char *chat_template;  /* which revision conversations are rendered with: "a", "b" */
     bool foreign_template; /* the checkpoint brings a template that is neither: "a" is used unless
                               told otherwise */
-    const char *backend;   /* "neon", "i8mm", "avx2", "vnni", "amx", "ref" */
+    const char *backend;   /* "neon", "i8mm", "bf16", "avx2", "vnni", "amx", "ref" */
     const char *numerics;  /* "integer", "portable", "integer-reference", "reference": machines of
                               one profile give the same text for the same seed, to the bit */
     int n_threads;

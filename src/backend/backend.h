@@ -514,6 +514,9 @@ struct dg_backend {
     const char *profile;       /* of its numerics: what docs/architecture.md promises for a seed */
     const char *block_profile; /* of a model with weights of block types; NULL: the same */
 
+    /* Both of a model with a tower of bfloat16 weights; NULL: the same. */
+    const char *tower_profile, *tower_block_profile;
+
     /* Rows of a pass that this backend likes: canvases' together, and those of one prompt. */
     int canvas_rows, prompt_rows;
 

@@ -74,7 +74,7 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
             .row = dg_cpu_take(t, row, f),
             .widened = dg_cpu_take(t, SLICE_K * TASK_COLS, f),
             .qpanel = dg_cpu_take(t, 1, sizeof(dg_qpanel)),
-            .sums = dg_cpu_take(t, cpu->integer ? MATMUL_ROWS * TASK_COLS : 0, f),
+            .sums = dg_cpu_take(t, cpu->integer || cpu->bfloat ? MATMUL_ROWS * TASK_COLS : 0, f),
             .made = dg_cpu_take(t, cpu->integer ? DG_QSLICE * DG_QBLOCKS : 0, sizeof(dg_qmade)),
             .kept = dg_cpu_take(t, VOCAB_TILE, sizeof(dg_likely)),
             .slot = dg_cpu_take(t, VOCAB_TILE, sizeof(uint16_t)),
@@ -136,7 +136,9 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
 
 static size_t cpu_plan_bytes(dg_backend *be, const dg_plan *plan)
 {
-    dg_cpu probe = {.pool = dg_cpu_of(be)->pool, .integer = dg_cpu_of(be)->integer};
+    dg_cpu probe = {.pool = dg_cpu_of(be)->pool,
+                    .integer = dg_cpu_of(be)->integer,
+                    .bfloat = dg_cpu_of(be)->bfloat};
     dg_cpu_taker t = {0};
     lay_out(&probe, plan, &t);
     return t.need;
@@ -199,10 +201,13 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
     }
     dg_kernels_init(&cpu->k, opt->flags);
     cpu->integer = cpu->k.q && !opt->exact;
+    cpu->bfloat = cpu->k.b && !opt->exact;
     cpu->base = (dg_backend){
         .name = dg_cpu_flags_name(opt->flags),
         .profile = dg_cpu_profile(opt->flags, false),
         .block_profile = dg_cpu_profile(opt->flags, cpu->integer),
+        .tower_profile = cpu->bfloat ? "portable-bfmmla" : NULL,
+        .tower_block_profile = cpu->integer ? "integer-bfmmla" : "portable-bfmmla",
         .canvas_rows = DG_CPU_CANVAS_ROWS,
         .prompt_rows = DG_CPU_PROMPT_ROWS,
         .picture_patches = DG_CPU_PICTURE_PATCHES,

@@ -41,9 +41,10 @@ typedef struct dg_cpu_worker {
     float *q, *out; /* [ATTENTION_ROWS][max_head_dim] */
     float *score;   /* [ATTENTION_ROWS][DG_PAGE] */
     float *row;     /* [max(VOCAB_TILE, n_embd, n_expert)] */
-    float *widened; /* [SLICE_K * TASK_COLS] a piece of a weight of a block type, as floats */
+    float *widened; /* [SLICE_K * TASK_COLS] a piece of a weight of a block type as floats, or
+                    panels of bfloat16 numbers */
     dg_qpanel *qpanel;
-    float *sums;     /* [MATMUL_ROWS][TASK_COLS] of a product in whole numbers */
+    float *sums;     /* [MATMUL_ROWS][TASK_COLS] of a product of narrow numbers */
     dg_qmade *made;  /* [DG_QSLICE][DG_QBLOCKS] words turned for the soft embedding */
     dg_likely *kept; /* [VOCAB_TILE] words of a tile that count for it */
     uint16_t *slot;  /* [VOCAB_TILE] what a tile's words are to a filter, or where they lie */
@@ -57,16 +58,20 @@ typedef struct dg_cpu_vision {
 
     void *scratch; /* allocated by vision_plan() in one piece */
     dg_cpu_worker *worker;
-    float *q, *k, *v; /* [n_patch][n_head * head_dim]; the heads' results take the place of q */
-    float *normed;    /* [VISION_ROWS][max(n_embd, n_pixel)] */
-    float *wide;      /* [VISION_ROWS][2 * n_ff] */
-    float *clipped;   /* [VISION_ROWS][max(n_embd, n_ff, n_head * head_dim)] */
+    float *q, *k, *v;  /* [n_patch][n_head * head_dim]; the heads' results take the place of q */
+    float *normed;     /* [VISION_ROWS][max(n_embd, n_pixel)] */
+    float *wide;       /* [VISION_ROWS][2 * n_ff] */
+    float *clipped;    /* [VISION_ROWS][max(n_embd, n_ff, n_head * head_dim)] */
+    uint16_t *rounded; /* [VISION_ROWS][dg_cpu_padded(the widest input)] rows as bfloat16 numbers */
+    uint16_t *keys, *values;    /* a picture's, as panels: see cpu_vision_heads.c */
+    struct dg_cpu_heads *heads; /* [threads] */
 } dg_cpu_vision;
 
 typedef struct dg_cpu {
     dg_backend base;
     dg_kernels k;
     bool integer; /* products on quantised weights in whole numbers */
+    bool bfloat;  /* products of the vision tower's bfloat16 weights with instructions for them */
     dg_pool *pool;
     const dg_batch *batch;
     dg_plan plan;
@@ -130,7 +135,8 @@ void dg_cpu_widen(const dg_cpu *cpu, float *out, const dg_weight *w, int mat, in
                   int n);
 
 /* y[r][c] = sum_k x[r][k] * W[c][k] for columns [first_col, end_col) of matrix `mat`, on this
- * thread. With q the product is one of whole numbers, and x is not looked at. */
+ * thread. With q the product is one of whole numbers, with b one of bfloat16 numbers, and x is not
+ * looked at. */
 typedef struct dg_cpu_matmul {
     float *y;
     const float *x;
@@ -141,6 +147,7 @@ typedef struct dg_cpu_matmul {
     int y_col;         /* the column that y starts with */
     int q_row;         /* the row of q that y starts with */
     const dg_qpair *q; /* rows of n_in values, quantised; NULL: none */
+    const uint16_t *b; /* rows of dg_cpu_padded(n_in) bfloat16 numbers; NULL: none */
 } dg_cpu_matmul;
 void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker);
@@ -152,6 +159,12 @@ void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m);
  * takes all of them, each other one those from its q_row on. Up to MATMUL_GROUP. */
 enum { MATMUL_GROUP = 3 };
 void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n);
+
+/* n up to what the products of bfloat16 numbers of every instruction set take. */
+static inline int dg_cpu_padded(int n)
+{
+    return dg_ceil_div(n, DG_BFLOAT_STEP) * DG_BFLOAT_STEP;
+}
 
 /* ---- cpu_quantised.c ---- */
 
@@ -255,6 +268,11 @@ size_t dg_cpu_soft_row_bytes(void);
 
 size_t dg_cpu_vision_plan_bytes(dg_backend *be, const dg_vision_plan *plan);
 dgemma_status dg_cpu_vision_plan(dg_backend *be, const dg_vision_plan *plan, dgemma_error *err);
+void dg_cpu_vision_take_heads(dg_cpu_vision *v, const dg_cpu *cpu, const dg_vision_plan *p,
+                              dg_cpu_taker *t);
+/* Attention of a picture's heads with products of bfloat16 numbers; results take the place of the
+ * queries. */
+void dg_cpu_vision_heads(dg_cpu *cpu, const dg_vision_picture *p);
 void dg_cpu_vision_begin(dg_backend *be, const dg_vision_batch *batch);
 void dg_cpu_vision_embed(dg_backend *be, const dg_vision_embed_args *a);
 void dg_cpu_vision_attention(dg_backend *be, const dg_vision_attention_args *a);

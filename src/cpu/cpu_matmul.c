@@ -66,22 +66,68 @@ static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
         }
 }
 
+/* Some panels of bfloat16 numbers times all rows: columns [first, end), at most TASK_COLS. Rows
+ * meet the panels in turn while the first-level cache holds them all. */
+static void add_bfloat(const dg_cpu *cpu, const dg_cpu_matmul *m, int first, int end, int k,
+                       uint16_t *panel)
+{
+    enum { BLOCK_ROWS = 48 };
+    const dg_weight *w = m->w;
+    const size_t ldx = (size_t)dg_cpu_padded(w->n_in);
+    const int n_k = dg_min(SLICE_K, w->n_in - k);
+    for (int c = first; c < end; c += DG_PANEL)
+        cpu->k.b->pack_cols(panel + (c - first) * SLICE_K, stored_at(w, m->mat, c, k), w->row_bytes,
+                            n_k, dg_min(DG_PANEL, end - c));
+    for (int r = 0; r < m->n_row; r += BLOCK_ROWS)
+        for (int c = first; c < end; c += DG_PANEL)
+            cpu->k.b->gemm(&(dg_bgemm_args){
+                .y = m->y + (size_t)r * m->ldy + (c - m->y_col),
+                .x = m->b + (size_t)r * ldx + k,
+                .panel = panel + (c - first) * SLICE_K,
+                .ldy = m->ldy,
+                .ldx = ldx,
+                .n_row = dg_min(BLOCK_ROWS, m->n_row - r),
+                .n_k = n_k,
+                .n_col = dg_min(DG_PANEL, end - c),
+                .add = k > 0,
+            });
+}
+
+/* The same columns of bfloat16 numbers. */
+static void add_bfloats(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
+                        int worker)
+{
+    for (int k = 0; k < m->w->n_in; k += SLICE_K)
+        for (int c = first_col; c < end_col; c += TASK_COLS)
+            add_bfloat(cpu, m, c, dg_min(c + TASK_COLS, end_col), k,
+                       (uint16_t *)cpu->worker[worker].widened);
+}
+
+static void add_narrow(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
+                       int worker)
+{
+    if (m->q)
+        add_integer(cpu, m, first_col, end_col, worker);
+    else
+        add_bfloats(cpu, m, first_col, end_col, worker);
+}
+
 /* Sums of a task are added up in a place of their own where they fit: rows of y may be a power of
  * two apart, and then they drive each other out of the caches with every slice of k. */
-static void integer_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
-                         int worker)
+static void narrow_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
+                        int worker)
 {
     enum { FEW_ROWS = 8 };
     int n_col = end_col - first_col;
     if (m->n_row <= FEW_ROWS || m->n_row > MATMUL_ROWS || n_col > TASK_COLS) {
-        add_integer(cpu, m, first_col, end_col, worker);
+        add_narrow(cpu, m, first_col, end_col, worker);
         return;
     }
     dg_cpu_matmul part = *m;
     part.y = cpu->worker[worker].sums;
     part.ldy = TASK_COLS;
     part.y_col = first_col;
-    add_integer(cpu, &part, first_col, end_col, worker);
+    add_narrow(cpu, &part, first_col, end_col, worker);
     float *y = m->y + (first_col - m->y_col);
     for (int r = 0; r < m->n_row; r++)
         memcpy(y + (size_t)r * m->ldy, part.y + r * TASK_COLS, (size_t)n_col * sizeof *y);
@@ -91,8 +137,8 @@ void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
                         int worker)
 {
     const dg_weight *w = m->w;
-    if (m->q) {
-        integer_cols(cpu, m, first_col, end_col, worker);
+    if (m->q || m->b) {
+        narrow_cols(cpu, m, first_col, end_col, worker);
         return;
     }
     for (int k = 0; k < w->n_in; k += SLICE_K)
@@ -135,6 +181,8 @@ static void matmul_task(void *arg, int task, int worker)
     part.y += (size_t)row * part.ldy;
     part.x += (size_t)row * part.ldx;
     part.q_row += row;
+    if (part.b)
+        part.b += (size_t)row * (size_t)dg_cpu_padded(part.w->n_in);
     part.n_row = dg_min(job->rows, part.n_row - row);
     dg_cpu_matmul_cols(job->cpu, &part, col, dg_min(col + TASK_COLS, part.w->n_out), worker);
 }

@@ -12,7 +12,7 @@ static void lay_out(dg_cpu_vision *v, const dg_cpu *cpu, const dg_vision_plan *p
     size_t f = sizeof(float), heads = (size_t)p->n_head * (size_t)p->head_dim;
     size_t rows = (size_t)dg_min(p->n_patch, VISION_ROWS);
     size_t embd = (size_t)p->n_embd, ff = (size_t)p->n_ff, pixel = (size_t)p->n_pixel;
-    size_t widest = embd > ff ? embd : ff;
+    size_t widest = embd > ff ? embd : ff, narrow = cpu->bfloat ? sizeof *v->rounded : 0;
     v->worker = dg_cpu_take_workers(cpu, t, p->head_dim, 2 * embd);
     v->q = dg_cpu_take(t, (size_t)p->n_patch * heads, f);
     v->k = dg_cpu_take(t, (size_t)p->n_patch * heads, f);
@@ -20,6 +20,10 @@ static void lay_out(dg_cpu_vision *v, const dg_cpu *cpu, const dg_vision_plan *p
     v->normed = dg_cpu_take(t, rows * (embd > pixel ? embd : pixel), f);
     v->wide = dg_cpu_take(t, rows * 2 * ff, f);
     v->clipped = dg_cpu_take(t, rows * (widest > heads ? widest : heads), f);
+    int widest_in = dg_max(dg_max(p->n_embd, p->n_ff), dg_max(p->n_pixel, (int)heads));
+    v->rounded = dg_cpu_take(t, rows * (size_t)dg_cpu_padded(widest_in), narrow);
+    if (cpu->bfloat)
+        dg_cpu_vision_take_heads(v, cpu, p, t);
 }
 
 size_t dg_cpu_vision_plan_bytes(dg_backend *be, const dg_vision_plan *plan)
@@ -114,6 +118,42 @@ static bool is_range(float min, float max)
     return min > -INFINITY || max < INFINITY;
 }
 
+/* Rows of n floats to bfloat16 numbers, with zeros behind them. */
+typedef struct round_job {
+    uint16_t *y;
+    const float *x;
+    size_t ldx;
+    int n;
+} round_job;
+
+static void round_row(dg_cpu *cpu, const void *args, int row, int worker)
+{
+    (void)worker;
+    const round_job *a = args;
+    const int padded = dg_cpu_padded(a->n);
+    uint16_t *y = a->y + (size_t)row * (size_t)padded;
+    cpu->k.narrow[DG_BF16](y, a->x + (size_t)row * a->ldx, a->n);
+    memset(y + a->n, 0, (size_t)(padded - a->n) * sizeof *y);
+}
+
+/* Products with this weight are products of bfloat16 numbers. */
+static bool is_bfloat(const dg_cpu *cpu, const dg_weight *w)
+{
+    return cpu->bfloat && w->type == DG_BF16 && !w->scale;
+}
+
+/* The product of up to VISION_ROWS rows. */
+static void run_product(dg_cpu *cpu, const dg_cpu_matmul *m)
+{
+    dg_cpu_matmul product = *m;
+    if (is_bfloat(cpu, m->w)) {
+        round_job rows = {cpu->vision.rounded, m->x, m->ldx, m->w->n_in};
+        dg_cpu_for_rows(cpu, round_row, &rows, (dg_rows){0, m->n_row});
+        product.b = rows.y;
+    }
+    dg_cpu_matmul_run(cpu, &product);
+}
+
 /* y = W x with inputs and outputs held in their ranges; up to VISION_ROWS rows. */
 typedef struct linear {
     float *y;
@@ -137,7 +177,7 @@ static void run_linear(dg_cpu *cpu, const linear *m)
         x = clip.y;
         ldx = clip.ldy;
     }
-    dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){m->y, x, m->ldy, ldx, m->n_row, &c->w, .mat = 0});
+    run_product(cpu, &(dg_cpu_matmul){m->y, x, m->ldy, ldx, m->n_row, &c->w, .mat = 0});
     if (is_range(c->out_min, c->out_max)) {
         clip_job clip = {m->y, m->y, m->ldy, m->ldy, c->w.n_out, c->out_min, c->out_max};
         dg_cpu_for_rows(cpu, clip_row, &clip, rows);
@@ -188,8 +228,8 @@ void dg_cpu_vision_embed(dg_backend *be, const dg_vision_embed_args *a)
             embed_job job = {a, p, first};
             float *x = a->x + (size_t)(p->first_patch + first) * n_embd;
             dg_cpu_for_rows(cpu, pixel_row, &job, (dg_rows){first, first + n});
-            dg_cpu_matmul_run(cpu, &(dg_cpu_matmul){x, cpu->vision.normed, n_embd, n_pixel, n,
-                                                    a->proj, .mat = 0});
+            run_product(cpu, &(dg_cpu_matmul){x, cpu->vision.normed, n_embd, n_pixel, n, a->proj,
+                                              .mat = 0});
             dg_cpu_for_rows(cpu, position_row, &job, (dg_rows){first, first + n});
         }
     }
@@ -309,7 +349,11 @@ void dg_cpu_vision_attention(dg_backend *be, const dg_vision_attention_args *a)
     make_heads(cpu, a);
     for (int i = 0; i < b->n_picture; i++)
         n_block += dg_ceil_div(b->picture[i].rows * b->picture[i].cols, ATTENTION_ROWS);
-    dg_pool_run(cpu->pool, n_block * v->plan.n_head, attend, cpu);
+    if (is_bfloat(cpu, &a->w->q.w))
+        for (int i = 0; i < b->n_picture; i++)
+            dg_cpu_vision_heads(cpu, &b->picture[i]);
+    else
+        dg_pool_run(cpu->pool, n_block * v->plan.n_head, attend, cpu);
     for (int first = 0; first < b->n_patch; first += VISION_ROWS) {
         int n = dg_min(VISION_ROWS, b->n_patch - first);
         const float *o = v->q + (size_t)first * heads;
@@ -384,7 +428,7 @@ void dg_cpu_vision_project(dg_backend *be, const dg_vision_project_args *a)
         for (int first = 0; first < n_cell; first += VISION_ROWS) {
             int n = dg_min(VISION_ROWS, n_cell - first);
             dg_cpu_for_rows(cpu, pool_row, &(pool_job){a, p, first}, (dg_rows){first, first + n});
-            dg_cpu_matmul_run(
+            run_product(
                 cpu, &(dg_cpu_matmul){out, cpu->vision.normed, n_out, n_in, n, a->proj, .mat = 0});
             out += (size_t)n * n_out;
         }

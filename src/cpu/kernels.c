@@ -18,6 +18,7 @@ static const struct {
     {"ref", 0},
     {"neon", DG_CPU_NEON},
     {"i8mm", DG_CPU_NEON | DG_CPU_I8MM},
+    {"bf16", DG_CPU_NEON | DG_CPU_I8MM | DG_CPU_BF16},
     {"avx2", DG_CPU_AVX2},
     {"vnni", DG_CPU_AVX2 | DG_CPU_VNNI},
     {"amx", DG_CPU_AVX2 | DG_CPU_VNNI | DG_CPU_AMX},
@@ -66,8 +67,9 @@ static unsigned x86_flags(void)
 unsigned dg_cpu_flags(void)
 {
 #if defined(__aarch64__)
-    enum { HAS_I8MM = 1 << 13 }; /* Linux's name of it is not in every header */
-    return DG_CPU_NEON | (getauxval(AT_HWCAP2) & HAS_I8MM ? DG_CPU_I8MM : 0);
+    enum { HAS_I8MM = 1 << 13, HAS_BF16 = 1 << 14 }; /* Linux's names are not in every header */
+    unsigned long more = getauxval(AT_HWCAP2);
+    return DG_CPU_NEON | (more & HAS_I8MM ? DG_CPU_I8MM : 0) | (more & HAS_BF16 ? DG_CPU_BF16 : 0);
 #elif defined(__x86_64__)
     return x86_flags();
 #else

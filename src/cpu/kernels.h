@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include "cpu/bfloat.h"
 #include "cpu/quantised.h"
 #include "tensor/dtype.h"
 
@@ -20,6 +21,7 @@ enum {
     DG_CPU_I8MM = 1u << 2, /* aarch64: matrix products of 8-bit integers */
     DG_CPU_VNNI = 1u << 3, /* AVX-512 with its sums of four products of bytes */
     DG_CPU_AMX = 1u << 4,  /* tiles, and their products of bytes */
+    DG_CPU_BF16 = 1u << 5, /* aarch64: matrix products of bfloat16 numbers */
 };
 
 /* What this processor has, and the system lets this process use: asked for AMX, it makes room to
@@ -30,9 +32,9 @@ unsigned dg_cpu_flags(void);
  * take a fifth longer as they are now (docs/performance.md). */
 unsigned dg_cpu_best(void);
 
-/* "neon", "i8mm", "avx2", "vnni", "amx", "ref" … into flags, each with the sets that it builds on,
- * comma separated; false for an unknown name, *flags untouched then. And back. A name this
- * processor does not have is accepted: hold the result against dg_cpu_flags(). */
+/* "neon", "i8mm", "bf16", "avx2", "vnni", "amx", "ref" … into flags, each with the sets that it
+ * builds on, comma separated; false for an unknown name, *flags untouched then. And back. A name
+ * this processor does not have is accepted: hold the result against dg_cpu_flags(). */
 bool dg_cpu_flags_parse(unsigned *flags, const char *text);
 const char *dg_cpu_flags_name(unsigned flags); /* the best set in flags; "ref" for 0 */
 
@@ -137,6 +139,7 @@ typedef struct dg_kernels {
     dg_add_rows_fn *add_rows;
     dg_qturn_fn *const *turn; /* [DG_DTYPE_COMPUTE], NULL for types with least values */
     const dg_qkernels *q; /* products on quantised weights: quantised.h. NULL: floats are faster */
+    const dg_bkernels *b; /* products of bfloat16 numbers: bfloat.h. NULL: floats are as fast */
 } dg_kernels;
 
 /* The reference: complete on any CPU, sums in double, written to be read. */

@@ -102,10 +102,15 @@ dgemma_status dg_device_measure(dg_backend *be, double *read, double *multiply, 
 
 const char *dg_device_numerics(const dg_backend *be, const dg_checkpoint *ck)
 {
-    for (size_t i = 0; be->block_profile && i < dg_checkpoint_count(ck); i++)
-        if (dg_dtype_is_block(dg_checkpoint_at(ck, i)->type))
-            return be->block_profile;
-    return be->profile;
+    bool blocks = false, tower = false;
+    for (size_t i = 0; i < dg_checkpoint_count(ck); i++) {
+        const dg_tensor *t = dg_checkpoint_at(ck, i);
+        blocks = blocks || dg_dtype_is_block(t->type);
+        tower = tower || (t->type == DG_BF16 && strstr(t->name, "vision"));
+    }
+    if (tower && be->tower_profile)
+        return blocks ? be->tower_block_profile : be->tower_profile;
+    return blocks && be->block_profile ? be->block_profile : be->profile;
 }
 
 static size_t list_cuda(dgemma_device *device, size_t cap, dgemma_error *why)

@@ -44,6 +44,7 @@ void check_rows(check *c);   /* rmsnorm, rope, sum, dot, argmax */
 void check_math(check *c);   /* gelu_mul, softcap, exp_shift, exp_sums */
 void check_words(check *c);
 void check_quantised(check *c);
+void check_bfloat(check *c);
 
 /* Products of instruction sets in plain C. */
 extern const dg_qkernels check_plain_vnni, check_plain_amx;

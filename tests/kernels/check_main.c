@@ -9,7 +9,7 @@
 #include <time.h>
 #include "kernels/check.h"
 
-static const char *const sets[] = {"neon", "i8mm", "avx2", "vnni", "amx"};
+static const char *const sets[] = {"neon", "i8mm", "bf16", "avx2", "vnni", "amx"};
 
 static void check_set(check *c, const char *name)
 {
@@ -33,6 +33,7 @@ static void check_set(check *c, const char *name)
     check_math(c);
     check_words(c);
     check_quantised(c);
+    check_bfloat(c);
     check_known(c, &opt, false);
     c->opt = NULL;
 }
@@ -70,6 +71,7 @@ static void check_flags(check *c)
         {"ref", "ref", 0},
         {"neon", "neon", DG_CPU_NEON},
         {"i8mm", "i8mm", DG_CPU_NEON | DG_CPU_I8MM},
+        {"bf16", "bf16", DG_CPU_NEON | DG_CPU_I8MM | DG_CPU_BF16},
         {"avx2,ref", "avx2", DG_CPU_AVX2},
         {"vnni", "vnni", DG_CPU_AVX2 | DG_CPU_VNNI},
         {"amx", "amx", DG_CPU_AVX2 | DG_CPU_VNNI | DG_CPU_AMX},

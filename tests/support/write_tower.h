@@ -14,6 +14,7 @@ typedef struct dg_test_tower {
     const char *omit;      /* a key of an mmproj file, or a tensor of either, to leave out */
     const char *projector; /* NULL: gemma4v */
     bool flat_patch;       /* mmproj: the patch embedding as a matrix, which is no file's way */
+    bool exact;            /* read with products of floats alone */
 } dg_test_tower;
 
 /* Fail the running test when they cannot. */

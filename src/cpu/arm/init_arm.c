@@ -10,4 +10,6 @@ void dg_kernels_init_arm(dg_kernels *k, unsigned flags)
     }
     if (flags & DG_CPU_I8MM)
         k->q = &dg_quantised_i8mm;
+    if (flags & DG_CPU_BF16)
+        k->b = &dg_bfloat_neon;
 }

@@ -12,4 +12,6 @@ extern dg_qturn_fn *const dg_turn_neon[DG_DTYPE_COMPUTE];
 dg_quantise_fn dg_quantise_neon;
 extern const dg_qkernels dg_quantised_i8mm;
 
+extern const dg_bkernels dg_bfloat_neon;
+
 #endif

@@ -1,0 +1,184 @@
+/* Products of bfloat16 numbers with BFMMLA: two rows of x times two columns, four values along k.
+ *
+ * A panel is   [four of k][pair of columns] eight numbers: four of each column. */
+#include <arm_neon.h>
+#include <string.h>
+#include "base/common.h"
+#include "cpu/arm/kernels_neon.h"
+#include "cpu/shares_body.h"
+
+/* See gemm_neon.c. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-schedule-insns")
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+    STEP = 8,             /* values along k: a register */
+    PAIRS = DG_PANEL / 2, /* of columns */
+    FOUR = PAIRS * 8,     /* numbers of a panel for four values along k */
+    TILE = 3              /* pairs of rows: 24 registers of sums */
+};
+
+/* ---- weights ---- */
+
+INLINE uint16x8_t first_of(uint16x8_t a, uint16x8_t b)
+{
+    return vreinterpretq_u16_u64(vzip1q_u64(vreinterpretq_u64_u16(a), vreinterpretq_u64_u16(b)));
+}
+
+INLINE uint16x8_t second_of(uint16x8_t a, uint16x8_t b)
+{
+    return vreinterpretq_u16_u64(vzip2q_u64(vreinterpretq_u64_u16(a), vreinterpretq_u64_u16(b)));
+}
+
+/* The first n of eight numbers, then zeros. */
+INLINE uint16x8_t load_first(const uint8_t *p, int n)
+{
+    uint16_t eight[STEP] = {0};
+    if (n >= STEP)
+        return vreinterpretq_u16_u8(vld1q_u8(p));
+    memcpy(eight, p, (size_t)dg_max(n, 0) * sizeof *eight);
+    return vld1q_u16(eight);
+}
+
+static void pack_cols(uint16_t *panel, const void *src, size_t stride, int n_k, int n_col)
+{
+    for (int c = 0; c < DG_PANEL; c += 2) {
+        const uint8_t *a = (const uint8_t *)src + (size_t)dg_min(c, n_col - 1) * stride,
+                      *b = (const uint8_t *)src + (size_t)dg_min(c + 1, n_col - 1) * stride;
+        uint16_t *to = panel + c / 2 * 8;
+        for (int k = 0; k < n_k; k += STEP, to += 2 * FOUR) {
+            uint16x8_t x = load_first(a + 2 * k, n_k - k), y = load_first(b + 2 * k, n_k - k);
+            vst1q_u16(to, first_of(x, y));
+            vst1q_u16(to + FOUR, second_of(x, y));
+        }
+    }
+}
+
+/* Four rows of eight columns to four pairs of columns. */
+INLINE void turn_four(uint16_t *to, const uint16x8_t r[4])
+{
+    uint32x4_t a[2], b[2];
+    a[0] = vreinterpretq_u32_u16(vzip1q_u16(r[0], r[1]));
+    a[1] = vreinterpretq_u32_u16(vzip2q_u16(r[0], r[1]));
+    b[0] = vreinterpretq_u32_u16(vzip1q_u16(r[2], r[3]));
+    b[1] = vreinterpretq_u32_u16(vzip2q_u16(r[2], r[3]));
+    for (int i = 0; i < 2; i++) {
+        vst1q_u16(to + 16 * i, vreinterpretq_u16_u32(vzip1q_u32(a[i], b[i])));
+        vst1q_u16(to + 16 * i + 8, vreinterpretq_u16_u32(vzip2q_u32(a[i], b[i])));
+    }
+}
+
+static void pack_rows(uint16_t *panel, const void *src, size_t stride, int n_k, int n_col)
+{
+    const int end = dg_ceil_div(n_k, STEP) * STEP;
+    for (int k = 0; k < end; k += 4, panel += FOUR)
+        for (int c = 0; c < DG_PANEL; c += 8) {
+            uint16x8_t r[4];
+            for (int i = 0; i < 4; i++)
+                r[i] = load_first((const uint8_t *)src + (size_t)dg_min(k + i, n_k - 1) * stride +
+                                      2 * c,
+                                  k + i < n_k ? n_col - c : 0);
+            turn_four(panel + 4 * c, r);
+        }
+}
+
+/* ---- the product ---- */
+
+/* sum + the products of two rows of x and two columns; of rows' numbers the first four are one's,
+ * the others the other's. Written out, since not every compiler's header has it by itself. */
+INLINE float32x4_t add_products(float32x4_t sum, uint16x8_t x, uint16x8_t w)
+{
+    __asm__("bfmmla %0.4s, %1.8h, %2.8h" : "+w"(sum) : "w"(x), "w"(w));
+    return sum;
+}
+
+/* Rows 2p and 2p + 1 of y, n_col columns, to pairs of columns, and back. */
+INLINE void load_rows(float32x4_t acc[PAIRS], const float *row0, const float *row1, int n_col)
+{
+    float spare[2][DG_PANEL] = {{0}};
+    if (n_col < DG_PANEL) {
+        memcpy(spare[0], row0, (size_t)n_col * sizeof *row0);
+        memcpy(spare[1], row1, (size_t)n_col * sizeof *row1);
+        row0 = spare[0];
+        row1 = spare[1];
+    }
+    for (int c = 0; c < PAIRS; c++)
+        acc[c] = vcombine_f32(vld1_f32(row0 + 2 * c), vld1_f32(row1 + 2 * c));
+}
+
+INLINE void store_row(float *row, const float32x4_t acc[PAIRS], const int which, int n_col)
+{
+    float spare[DG_PANEL], *to = n_col < DG_PANEL ? spare : row;
+    for (int c = 0; c < PAIRS; c++)
+        vst1_f32(to + 2 * c, which ? vget_high_f32(acc[c]) : vget_low_f32(acc[c]));
+    if (n_col < DG_PANEL)
+        memcpy(row, spare, (size_t)n_col * sizeof *row);
+}
+
+INLINE void add_four(float32x4_t acc[TILE][PAIRS], const uint16x8_t x[TILE], const uint16_t *panel,
+                     const int pairs)
+{
+    for (int c = 0; c < PAIRS; c++) {
+        uint16x8_t w = vld1q_u16(panel + 8 * c);
+        for (int p = 0; p < pairs; p++)
+            acc[p][c] = add_products(acc[p][c], x[p], w);
+    }
+}
+
+/* `pairs` pairs of rows from r0 on, a constant at every call; a last row without another is both
+ * rows of its pair. */
+INLINE void tile(const dg_bgemm_args *a, int r0, const int pairs)
+{
+    float32x4_t acc[TILE][PAIRS];
+    const uint16_t *x[2 * TILE], *panel = a->panel;
+    float *y[2 * TILE];
+    for (int i = 0; i < 2 * pairs; i++) {
+        const size_t row = (size_t)dg_min(r0 + i, a->n_row - 1);
+        x[i] = a->x + row * a->ldx;
+        y[i] = a->y + row * a->ldy;
+    }
+    for (int p = 0; p < pairs; p++)
+        for (int c = 0; c < PAIRS; c++)
+            acc[p][c] = vdupq_n_f32(0);
+    if (a->add)
+        for (int p = 0; p < pairs; p++)
+            load_rows(acc[p], y[2 * p], y[2 * p + 1], a->n_col);
+    for (int k = 0; k < a->n_k; k += STEP, panel += 2 * FOUR) {
+        uint16x8_t first[TILE], second[TILE];
+        for (int p = 0; p < pairs; p++) {
+            uint16x8_t u = vld1q_u16(x[2 * p] + k), v = vld1q_u16(x[2 * p + 1] + k);
+            first[p] = first_of(u, v);
+            second[p] = second_of(u, v);
+        }
+        add_four(acc, first, panel, pairs);
+        add_four(acc, second, panel + FOUR, pairs);
+    }
+    for (int p = 0; p < pairs; p++) {
+        store_row(y[2 * p], acc[p], 0, a->n_col);
+        if (r0 + 2 * p + 1 < a->n_row)
+            store_row(y[2 * p + 1], acc[p], 1, a->n_col);
+    }
+}
+
+static void gemm(const dg_bgemm_args *a)
+{
+    int r = 0;
+    for (; r + 2 * TILE <= a->n_row; r += 2 * TILE)
+        tile(a, r, TILE);
+    for (; r + 2 < a->n_row; r += 4)
+        tile(a, r, 2);
+    if (r < a->n_row)
+        tile(a, r, 1);
+}
+
+const dg_bkernels dg_bfloat_neon = {
+    .step = STEP,
+    .pack_cols = pack_cols,
+    .pack_rows = pack_rows,
+    .gemm = gemm,
+    .largest = largest_of,
+    .shares = shares_of,
+};

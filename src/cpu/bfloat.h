@@ -1,0 +1,57 @@
+/* Products of bfloat16 numbers with the machine's own matrix instructions: weights as they are
+ * stored, activations rounded to the nearest.
+ *
+ * What an instruction adds up at a time, and how it rounds that, is its own affair; each result is
+ * a chain over ascending k all the same, which knows of no other row or column. Held against the
+ * true product of the rounded numbers a result is off by at most
+ *
+ *     DG_BFLOAT_LOSS * n_k * sum over k of |x[k]| * |w[k]|
+ *
+ * and rounding x itself adds 2^-9 of that sum. Numbers below 2^-126 may count as 0. */
+#ifndef DG_CPU_BFLOAT_H
+#define DG_CPU_BFLOAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A unit of a float for each term: sums may be rounded away from the nearest. */
+#define DG_BFLOAT_LOSS 0x1p-23
+
+/* DG_PANEL columns of a matrix, n_k values of each, in the order of the instruction set; what fills
+ * n_k up to a multiple of its step is 0. `stride` is the distance of the rows of src in bytes; src
+ * needs no alignment, panel 64 bytes. */
+typedef void dg_bpack_fn(uint16_t *panel, const void *src, size_t stride, int n_k, int n_col);
+
+/* y[r][c] = (add ? y[r][c] : 0) + sum over k of x[r][k] * panel[k][c], as dg_gemm_args says. Rows
+ * of x have zeros from n_k on up to a multiple of the step, too. */
+typedef struct dg_bgemm_args {
+    float *y;
+    const uint16_t *x;
+    const uint16_t *panel;
+    size_t ldy, ldx;
+    int n_row, n_k, n_col;
+    bool add;
+} dg_bgemm_args;
+typedef void dg_bgemm_fn(const dg_bgemm_args *a);
+
+/* The largest of n numbers; -infinity where all are NaN. */
+typedef float dg_blargest_fn(const float *z, int n);
+
+/* out[i] = exp(z[i] - top) as a bfloat16 number, z[i] <= top, to DG_SHARE_LOSS of itself and 2^-126
+ * at least; returns the sum of those numbers, which take the place of z. What becomes of NaN is not
+ * said. */
+typedef float dg_bshares_fn(uint16_t *out, float *z, int n, float top);
+#define DG_SHARE_LOSS (0x1p-9 + 0x1p-13)
+
+typedef struct dg_bkernels {
+    int step;               /* values along k that are taken together; at most DG_BFLOAT_STEP */
+    dg_bpack_fn *pack_cols; /* rows of src become columns */
+    dg_bpack_fn *pack_rows; /* rows of src run along k already */
+    dg_bgemm_fn *gemm;
+    dg_blargest_fn *largest;
+    dg_bshares_fn *shares;
+} dg_bkernels;
+enum { DG_BFLOAT_STEP = 32 };
+
+#endif

@@ -1,0 +1,174 @@
+/* Products of bfloat16 numbers against the true ones. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "kernels/check.h"
+
+typedef struct product {
+    const uint16_t *x, *w; /* [n_row][ldx], [n_col][ldw] or, by rows, [n_k][ldw] */
+    const float *y;        /* what stands there before */
+    int n_row, n_k, n_col, ldx, ldw, ldy;
+    bool add, by_rows;
+} product;
+
+static int y_count(const product *p)
+{
+    return (p->n_row - 1) * p->ldy + p->n_col;
+}
+
+static uint16_t *numbers(check *c, int n)
+{
+    uint16_t *out = check_bytes(c, (size_t)n * sizeof *out);
+    c->ref->narrow[DG_BF16](out, check_normal(c, n, 1), n);
+    return out;
+}
+
+static product make_product(check *c, int n_row, int n_k, int n_col)
+{
+    const int step = c->opt->b->step, padded = dg_ceil_div(n_k, step) * step;
+    product p = {.n_row = n_row,
+                 .n_k = n_k,
+                 .n_col = n_col,
+                 .ldx = padded + check_int(c, 0, 5),
+                 .add = check_int(c, 0, 1),
+                 .by_rows = check_int(c, 0, 1)};
+    p.ldw = (p.by_rows ? n_col : n_k) + check_int(c, 0, 5);
+    p.ldy = n_col + check_int(c, 0, 5);
+    uint16_t *x = numbers(c, n_row * p.ldx);
+    for (int r = 0; r < n_row; r++)
+        memset(x + r * p.ldx + n_k, 0, (size_t)(padded - n_k) * sizeof *x);
+    p.x = x;
+    p.w = numbers(c, (p.by_rows ? n_k : n_col) * p.ldw);
+    p.y = check_normal(c, y_count(&p), 1);
+    return p;
+}
+
+static float *run(check *c, const product *p)
+{
+    enum { MOST = (DG_QSLICE + DG_BFLOAT_STEP) * DG_PANEL };
+    uint16_t *panel = check_bytes(c, MOST * sizeof *panel);
+    float *y = check_copy(c, p->y, y_count(p));
+    dg_bpack_fn *pack = p->by_rows ? c->opt->b->pack_rows : c->opt->b->pack_cols;
+    pack(panel, p->w, (size_t)p->ldw * sizeof *p->w, p->n_k, p->n_col);
+    c->opt->b->gemm(&(dg_bgemm_args){y, p->x, panel, (size_t)p->ldy, (size_t)p->ldx, p->n_row,
+                                     p->n_k, p->n_col, p->add});
+    return y;
+}
+
+static double value(const check *c, uint16_t bits)
+{
+    float f;
+    c->ref->widen[DG_BF16](&f, &bits, 1);
+    return (double)f;
+}
+
+/* In double, and the sum of magnitudes. */
+static float *true_product(check *c, const product *p, float *size)
+{
+    float *y = check_copy(c, p->y, y_count(p));
+    memset(size, 0, (size_t)y_count(p) * sizeof *size);
+    for (int r = 0; r < p->n_row; r++)
+        for (int col = 0; col < p->n_col; col++) {
+            const int at = r * p->ldy + col;
+            double sum = p->add ? (double)y[at] : 0, total = fabs(sum);
+            for (int k = 0; k < p->n_k; k++) {
+                double t = value(c, p->x[r * p->ldx + k]) *
+                           value(c, p->w[p->by_rows ? k * p->ldw + col : col * p->ldw + k]);
+                sum += t;
+                total += fabs(t);
+            }
+            y[at] = (float)sum;
+            size[at] = (float)total;
+        }
+    return y;
+}
+
+static void check_product(check *c, int n_row, int n_k, int n_col)
+{
+    product p = make_product(c, n_row, n_k, n_col);
+    float *size = check_floats(c, y_count(&p));
+    const float *want = true_product(c, &p, size), *got = run(c, &p);
+    check_close(c, got, want, y_count(&p),
+                (check_tol){.abs = (n_k + 2) * DG_BFLOAT_LOSS, .size = size});
+
+    /* A row by itself, and a column by itself. */
+    product one = p;
+    const int r = check_int(c, 0, n_row - 1);
+    one.n_row = 1;
+    one.x += r * p.ldx;
+    one.y += r * p.ldy;
+    const float *row = run(c, &one);
+    check_same(c, "a row alone", row, got + r * p.ldy, n_col);
+    one.n_col = 1;
+    check_same(c, "a column alone", run(c, &one), row, 1);
+    check_release(c);
+}
+
+static void check_shares(check *c, int n)
+{
+    float *z = check_normal(c, n, 40), *left = check_copy(c, z, n), top = -INFINITY;
+    uint16_t *share = check_bytes(c, (size_t)n * sizeof *share);
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        top = z[i] > top ? z[i] : top;
+    if (memcmp(&(float){c->opt->b->largest(z, n)}, &top, sizeof top) != 0)
+        check_fail(c, "the largest of %d is another", n);
+    const double got = (double)c->opt->b->shares(share, left, n, top);
+    for (int i = 0; i < n; i++) {
+        const double want = exp((double)z[i] - (double)top), is = value(c, share[i]);
+        if (fabs(is - want) > DG_SHARE_LOSS * want + 0x1p-126)
+            check_fail(c, "exp(%g) became %g", (double)z[i] - (double)top, is);
+        sum += is;
+    }
+    if (fabs(got - sum) > 1e-5 * sum)
+        check_fail(c, "%d shares of %g are %g together", n, sum, got);
+    check_release(c);
+}
+
+static void bench(check *c)
+{
+    static const int rows[] = {1, 16, 64, 256};
+    enum { N_K = 256, WIDTH = 1152 };
+    uint16_t *panel = check_bytes(c, N_K * DG_PANEL * sizeof *panel);
+    const uint16_t *w = numbers(c, DG_PANEL * WIDTH);
+    BENCH(c, "pack", N_K * DG_PANEL, "Gelem/s")
+    c->opt->b->pack_cols(panel, w, WIDTH * sizeof *w, N_K, DG_PANEL);
+    for (size_t i = 0; i < DG_COUNT(rows); i++) {
+        char label[32];
+        snprintf(label, sizeof label, "n_row %d", rows[i]);
+        dg_bgemm_args a = {.y = check_normal(c, rows[i] * WIDTH, 1),
+                           .x = numbers(c, rows[i] * WIDTH),
+                           .panel = panel,
+                           .ldx = WIDTH,
+                           .ldy = WIDTH,
+                           .n_row = rows[i],
+                           .n_k = N_K,
+                           .n_col = DG_PANEL};
+        BENCH(c, label, 2.0 * rows[i] * N_K * DG_PANEL, "GFLOP/s") c->opt->b->gemm(&a);
+    }
+    check_release(c);
+}
+
+void check_bfloat(check *c)
+{
+    static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 11, 16, 17, 33, 66};
+    static const int depths[] = {1, 2, 4, 7, 8, 31, 32, 33, 72, 256};
+    if (!c->opt->b) {
+        printf("%-5s bfloat           skipped: floats are as fast there\n", c->set);
+        c->skipped++;
+        return;
+    }
+    check_begin(c, "bfloat");
+    for (size_t i = 0; i < DG_COUNT(rows); i++)
+        for (size_t j = 0; j < DG_COUNT(depths); j++) {
+            if (c->few && (i + j) % 4 != 3)
+                continue;
+            check_product(c, rows[i], depths[j], DG_PANEL);
+            check_product(c, rows[i], depths[j], check_int(c, 1, DG_PANEL));
+        }
+    for (int n = 1; n <= 256; n += n < 40 ? 1 : 27)
+        check_shares(c, n);
+    if (c->bench)
+        bench(c);
+    check_end(c);
+}
