@@ -544,6 +544,7 @@ START_TEST(counters_agree_with_answers)
         record_listen(record_submit(e, &opt), &rec);
         assert_counted(e, &before, &rec.stats);
         n_converged += rec.stats.n_converged;
+        ck_assert_uint_gt(rec.stats.kv_bytes, 0);
         record_clear(&rec);
     }
     ck_assert_int_gt(n_converged, 0);

@@ -3,6 +3,7 @@
 #include "engine/answer.h"
 #include "model/model.h"
 #include "suites.h"
+#include "support/alloc_fail.h"
 #include "support/byte_tokenizer.h"
 
 enum {
@@ -418,6 +419,28 @@ START_TEST(a_stop_string_ends_the_block)
 }
 END_TEST
 
+/* Memory that is out is told as that, though the parser was only told to stop. */
+START_TEST(memory_runs_out)
+{
+    for (long n = 1;; n++) {
+        bool go_on;
+        dgemma_error err = {0};
+        begin((dg_answer_config){0});
+        step("<|channel>thought\nhm\n<channel|>a<|tool_call>call:f{}<tool_call|>b");
+        finish(DG_END_STOP);
+        dg_test_fail_alloc_at(n);
+        dgemma_status st = dg_answer_pass(&answer, &loop, 0, &go_on, &err);
+        bool reached = dg_test_alloc_done();
+        dg_answer_clear(&answer);
+        if (!reached) {
+            ck_assert_int_gt(n, 5);
+            break;
+        }
+        ck_assert_msg(st == DGEMMA_E_NOMEM, "allocation %ld: %d", n, st);
+    }
+}
+END_TEST
+
 START_TEST(why_it_ends)
 {
     static const struct {
@@ -464,6 +487,7 @@ Suite *answer_suite(void)
     tcase_add_test(t, settled_text_does_not_wait);
     tcase_add_test(t, nothing_follows_a_stop_string);
     tcase_add_test(t, a_stop_string_ends_the_block);
+    tcase_add_test(t, memory_runs_out);
     tcase_add_test(t, why_it_ends);
     suite_add_tcase(s, t);
     return s;

@@ -148,6 +148,110 @@ START_TEST(test_head_hosts)
 }
 END_TEST
 
+/* What two readers could read differently is refused, what every reader reads alike is not; 0: it
+ * is read. */
+START_TEST(test_head_refused)
+{
+#define H "Host: h\r\n"
+    static const struct {
+        const char *head;
+        int status;
+    } cases[] = {
+        /* the first line */
+        {"GET / HTTP/1.1\r\n" H "\r\n", 0},
+        {"GET  / HTTP/1.1\r\n" H "\r\n", 400},
+        {"GET /a b HTTP/1.1\r\n" H "\r\n", 400},
+        {"G(T / HTTP/1.1\r\n" H "\r\n", 400},
+        {" / HTTP/1.1\r\n" H "\r\n", 400},
+        {"GET / HTTP/1.10\r\n" H "\r\n", 400},
+        {"GET / http/1.1\r\n" H "\r\n", 400},
+        {"GET /\r\n" H "\r\n", 400},
+        {"GET / HTTP/2.0\r\n" H "\r\n", 505},
+        {"GET / HTTP/0.9\r\n" H "\r\n", 505},
+        {"OPTIONS * HTTP/1.1\r\n" H "\r\n", 0},
+        {"GET * HTTP/1.1\r\n" H "\r\n", 400},
+        {"GET a HTTP/1.1\r\n" H "\r\n", 400},
+        {"GET /a#b HTTP/1.1\r\n" H "\r\n", 400},
+        {"GET /\xc3\xa4 HTTP/1.1\r\n" H "\r\n", 400},
+        {"GET /\x7f HTTP/1.1\r\n" H "\r\n", 400},
+        {"GET /\t HTTP/1.1\r\n" H "\r\n", 400},
+        {"GET /%00 HTTP/1.1\r\n" H "\r\n", 400},
+        {"GET /%4g HTTP/1.1\r\n" H "\r\n", 400},
+        {"GET /%4 HTTP/1.1\r\n" H "\r\n", 400},
+        {"GET /%fF HTTP/1.1\r\n" H "\r\n", 0},
+        {"\r\nGET / HTTP/1.1\r\n" H "\r\n", 0},
+        {"\r\n\r\nGET / HTTP/1.1\r\n" H "\r\n", 400},
+        /* lines */
+        {"GET / HTTP/1.1\n" H "\r\n", 400},
+        {"GET / HTTP/1.1\r\rHost: h\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "A: b\rc\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "A: b\nC: d\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "A: b\r\n c\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "A: b\r\n\tc: d\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "A : b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "A b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H ": b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "A: b\x01\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "A: b\x7f\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "A: b\tc\xe4\r\n\r\n", 0},
+        /* those that may be there once */
+        {"GET / HTTP/1.1\r\n" H H "\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "hOST: h\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "x-api-key: a\r\nX-Api-Key: a\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "Authorization: a\r\nAuthorization: b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "Origin: a\r\nOrigin: b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "Content-Type: a\r\nContent-Type: b\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", 400},
+        {"GET / HTTP/1.1\r\n" H "Accept: a\r\nAccept: b\r\n\r\n", 0},
+        {"GET / HTTP/1.1\r\n\r\n", 400},
+        {"GET / HTTP/1.0\r\n\r\n", 0},
+        /* where the body ends */
+        {"POST / HTTP/1.1\r\n" H "Content-Length:\r\n\r\n", 400},
+        {"POST / HTTP/1.1\r\n" H "Content-Length: +1\r\n\r\n", 400},
+        {"POST / HTTP/1.1\r\n" H "Content-Length: -1\r\n\r\n", 400},
+        {"POST / HTTP/1.1\r\n" H "Content-Length: 1, 1\r\n\r\n", 400},
+        {"POST / HTTP/1.1\r\n" H "Content-Length: 999999999999999999\r\n\r\n", 0},
+        {"POST / HTTP/1.1\r\n" H "Content-Length: 1000000000000000000\r\n\r\n", 400},
+        {"POST / HTTP/1.1\r\n" H "Transfer-Encoding: Chunked\r\n\r\n", 0},
+        {"POST / HTTP/1.1\r\n" H "Transfer-Encoding: xchunked\r\n\r\n", 400},
+        {"POST / HTTP/1.1\r\n" H "Transfer-Encoding: chunkedx\r\n\r\n", 400},
+        {"POST / HTTP/1.1\r\n" H "Transfer-Encoding: gzip, chunked\r\n\r\n", 400},
+        {"POST / HTTP/1.0\r\n" H "Transfer-Encoding: chunked\r\n\r\n", 400},
+        {"POST / HTTP/1.1\r\n" H "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+        {"POST / HTTP/1.1\r\n" H "Expect: 200-ok\r\n\r\n", 417},
+        {"POST / HTTP/1.0\r\n" H "Expect: 100-continue\r\n\r\n", 0},
+    };
+#undef H
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        dg_head h;
+        const char *head = cases[i].head;
+        size_t n = read_in(&h, head, strlen(head), 7);
+        ck_assert_msg(h.state == (cases[i].status ? DG_HEAD_BAD : DG_HEAD_DONE), "%s", head);
+        ck_assert_msg(h.status == cases[i].status, "%s: %d", head, h.status);
+        if (!cases[i].status) {
+            ck_assert_uint_eq(n, strlen(head));
+            ck_assert(!h.is_old || !h.asks_first);
+        }
+        dg_head_clear(&h);
+    }
+}
+END_TEST
+
+/* A connection that is idle may be closed; one on which something came may not. */
+START_TEST(test_head_begun)
+{
+    static const char *const begun[] = {"G", "\r", "\r\n"};
+    dg_head h;
+    dg_head_init(&h);
+    ck_assert(!dg_head_begun(&h));
+    for (size_t i = 0; i < DG_COUNT(begun); i++) {
+        read_in(&h, begun[i], strlen(begun[i]), 9);
+        ck_assert(dg_head_begun(&h));
+        dg_head_clear(&h);
+    }
+}
+END_TEST
+
 START_TEST(test_head_limits)
 {
     dg_head h;
@@ -168,6 +272,7 @@ START_TEST(test_head_limits)
         strcat(text, "\r\n");
         read_in(&h, text, strlen(text), 1000);
         ck_assert_int_eq(h.state, n < DG_HEAD_FIELDS ? DG_HEAD_DONE : DG_HEAD_BAD);
+        ck_assert_int_eq(h.status, n < DG_HEAD_FIELDS ? 0 : 431);
         dg_head_clear(&h);
     }
     free(text);
@@ -245,14 +350,16 @@ END_TEST
 
 typedef struct reader {
     atomic_bool reads;
-    atomic_int n_line;
+    atomic_int n_line, n_refused;
 } reader;
 
 static bool take_line(void *user, const char *line)
 {
     reader *r = user;
-    if (!atomic_load(&r->reads))
+    if (!atomic_load(&r->reads)) {
+        atomic_fetch_add(&r->n_refused, 1);
         return false;
+    }
     ck_assert_ptr_nonnull(strstr(line, "Z line "));
     ck_assert_ptr_null(strchr(line, '\n'));
     atomic_fetch_add(&r->n_line, 1);
@@ -272,6 +379,8 @@ START_TEST(test_log)
     for (int i = 0; i < DG_LOG_LINES + 10; i++)
         dg_log_print(log, "line %d\nforged", i); /* nobody reads, and we get here */
     ck_assert_uint_eq(dg_log_dropped(log), 10);
+    while (atomic_load(&r.n_refused) < 2) /* what could not be written is not lost */
+        nap();
     atomic_store(&r.reads, true);
     for (int i = 0; i < 2000 && atomic_load(&r.n_line) < DG_LOG_LINES; i++)
         nap();
@@ -296,6 +405,8 @@ Suite *http_suite(void)
     tcase_add_test(t, test_head_paths);
     tcase_add_test(t, test_head_keep_alive);
     tcase_add_test(t, test_head_bytes);
+    tcase_add_test(t, test_head_refused);
+    tcase_add_test(t, test_head_begun);
     tcase_add_test(t, test_head_limits);
     tcase_add_test(t, test_head_hosts);
     tcase_add_test(t, test_chunks);

@@ -397,11 +397,17 @@ static dgemma_status open_for_eight(dg_backend *be, dg_kv_store **out, const dg_
 }
 
 /* Pages that were given up for those of the other kind come again, as often as that happens; and
- * no more of them are given up than have to be. */
+ * no more of them are given up than have to be, whose sizes differ. */
 START_TEST(pages_that_were_given_up_come_again)
 {
-    long most = (long)pages(4, 4),
-         largest = (long)(page_bytes[0] > page_bytes[1] ? page_bytes[0] : page_bytes[1]);
+    dg_config cfg = t.cfg;
+    dg_kv_cache *plain = t.kv;
+    for (int i = 0; i < cfg.n_layer; i++)
+        cfg.layer[i].n_kv_head *= cfg.layer[i].sliding ? 5 : 1;
+    ck_assert_int_eq(dg_kv_cache_create(&t.kv, &cfg, t.be, DG_F32, 0, NULL), DGEMMA_OK);
+    dg_kv_page_bytes(page_bytes, dg_kv_config_of(t.kv));
+    ck_assert_uint_ne(page_bytes[0], page_bytes[1]);
+    long most = (long)pages(4, 4), largest = (long)dg_max((int)page_bytes[0], (int)page_bytes[1]);
     real_open = t.be->kv_open;
     real_take = t.be->kv_take;
     real_give = t.be->kv_give;
@@ -413,15 +419,20 @@ START_TEST(pages_that_were_given_up_come_again)
     n_bytes_out = n_given_back = 0;
     dg_kv_seq seq = {0};
     for (int round = 0; round < 10; round++) {
-        append(&seq, 4 * DG_PAGE); /* four of each at once */
+        append(&seq, 4 * DG_PAGE); /* four of each at once: those of one kind go for the other's */
+        ck_assert_int_le(n_bytes_out, most);
         dg_kv_seq_clear(t.kv, &seq);
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < 6; i++)
             append(&seq, DG_PAGE);
         ck_assert_int_le(n_bytes_out, most);
         ck_assert_int_gt(n_bytes_out + largest, most);
         dg_kv_seq_clear(t.kv, &seq);
     }
     ck_assert_int_gt(n_given_back, 10);
+    t.be->kv_take = real_take;
+    t.be->kv_give = real_give;
+    dg_kv_cache_free(t.kv);
+    t.kv = plain;
 }
 END_TEST
 

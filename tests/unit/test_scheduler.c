@@ -406,16 +406,17 @@ END_TEST
 /* ---- requests that fail ---- */
 
 /* One whose logits overflow; past the checks of the public call, which refuses it. */
-static dgemma_request *submit_broken(dgemma_engine *e)
+static dgemma_request *submit_broken(dgemma_engine *e, int n_prompt)
 {
+    static const int32_t zeros[2 * DG_CPU_PROMPT_ROWS];
     dgemma_request *r = dg_calloc(1, sizeof *r);
     atomic_init(&r->n_holder, 1);
     ck_assert_int_eq(dg_stream_create(&r->stream, NULL), DGEMMA_OK);
-    dgemma_request_options opt = {.tokens = (const int32_t[4]){0}, .n_tokens = 4};
-    ck_assert_int_eq(dg_prompt_build(&r->prompt, e, &opt, 4, NULL), DGEMMA_OK);
+    dgemma_request_options opt = {.tokens = zeros, .n_tokens = (size_t)n_prompt};
+    ck_assert_int_eq(dg_prompt_build(&r->prompt, e, &opt, n_prompt, NULL), DGEMMA_OK);
     r->cfg = (dg_block_loop_config){
         .prompt = r->prompt->tokens.ids,
-        .n_prompt = 4,
+        .n_prompt = n_prompt,
         .diffusion = {4, 1e-38f, 1e-38f, 0.1f, 1, 0.005f, 0},
         .canvas_length = 16,
         .max_tokens = 16,
@@ -441,7 +442,7 @@ START_TEST(one_that_fails_fails_alone)
     for (int i = 0; i < N; i++) {
         dgemma_request_options opt = kind(e, i);
         good[i] = record_submit(e, &opt);
-        broken[i] = submit_broken(e);
+        broken[i] = submit_broken(e, 4);
     }
     for (int i = 0; i < N; i++) {
         record_listen(good[i], &one);
@@ -465,18 +466,19 @@ START_TEST(one_that_fails_fails_alone)
 }
 END_TEST
 
-/* Nothing of what it encoded is found by another. */
+/* Nothing of what it encoded before it failed is found by another. */
 START_TEST(one_that_fails_leaves_nothing)
 {
-    static const int32_t prompt[5] = {0, 0, 0, 0, 20};
+    enum { N = DG_CPU_PROMPT_ROWS + 10 };
+    static const int32_t prompt[N];
     static record rec;
     dgemma_engine *e = open_for(1);
     dgemma_request_options opt = dgemma_request_defaults(e);
-    record_listen(submit_broken(e), &rec);
+    record_listen(submit_broken(e, N), &rec);
     ck_assert_int_eq(rec.stats.end, DGEMMA_END_FAILED);
     record_clear(&rec);
     opt.tokens = prompt;
-    opt.n_tokens = DG_COUNT(prompt);
+    opt.n_tokens = N;
     opt.max_tokens = 1;
     opt.max_denoise_steps = 1;
     record_listen(record_submit(e, &opt), &rec);

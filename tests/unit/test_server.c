@@ -37,8 +37,9 @@ START_TEST(test_keys)
     ck_assert_int_eq(dg_auth_key(keys, NULL, "beta"), 2);
     ck_assert_int_eq(dg_auth_key(keys, "Bearer nothing", "alpha"), 1);
     ck_assert_int_eq(dg_auth_key((dg_words){(const char *[]){"a", "a", "b"}, 3}, NULL, "a"), 1);
-    static const char *const wrong[] = {"Bearer alph",   "Bearer alphaalpha", "Bearer ", "alpha",
-                                        "Bearer  alpha", "Bearer alphb",      ""};
+    static const char *const wrong[] = {
+        "Bearer alph",   "Bearer alphaalpha", "Bearer ", "alpha",
+        "Bearer  alpha", "Bearer alphb",      "",        "Basic= alpha"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         ck_assert_msg(dg_auth_key(keys, wrong[i], NULL) < 0, "\"%s\" was let in", wrong[i]);
 }
@@ -54,6 +55,7 @@ START_TEST(test_origins)
     ck_assert(!dg_origin_allows(none, "null", "null"));
     ck_assert(!dg_origin_allows(none, "http://x", NULL));
     ck_assert(dg_origin_allows(some, "https://a.example", "localhost:1"));
+    ck_assert(dg_origin_allows(some, "HTTPS://A.Example", "localhost:1"));
     ck_assert(!dg_origin_listed(some, "https://b.example"));
     ck_assert(!dg_origin_listed(some, NULL));
     const char *star[] = {"*"};
@@ -485,8 +487,12 @@ START_TEST(test_exchange)
     char out[64];
     int n_wake = 0;
     ck_assert(dg_exchange_init(&x, count_wakes, &n_wake));
+    dg_exchange_write(&x, "early", 5); /* nobody said yet what it will be */
     dg_exchange_open(&x, "text/event-stream");
     ck_assert_int_eq(dg_exchange_take(&x, out, sizeof out), 0);
+    dg_exchange_line(&x, json_array());
+    ck_assert_int_eq(dg_exchange_take(&x, out, sizeof out), 3);
+    ck_assert_mem_eq(out, "[]\n", 3);
     dg_exchange_event(&x, json_pack("{s:i}", "a", 1));
     ck_assert_int_gt(n_wake, 1);
     ck_assert_int_eq(dg_exchange_take(&x, out, 6), 6);
@@ -505,6 +511,9 @@ START_TEST(test_exchange)
     dg_exchange_refuse(&x, &e);
     ck_assert_int_eq(x.status, 404);
     ck_assert_int_eq(x.retry_after, -1);
+    dg_exchange_open(&x, "text/event-stream"); /* too late: it is a reply */
+    ck_assert_int_eq(x.status, 404);
+    ck_assert_str_eq(x.content_type, "application/json");
     ck_assert_int_gt(dg_exchange_take(&x, out, sizeof out), 0);
     dg_exchange_clear(&x);
 }
@@ -522,6 +531,14 @@ START_TEST(test_exchange_full)
     ck_assert_ptr_nonnull(strstr(out, "out_of_memory"));
     ck_assert_int_eq(dg_exchange_take(&x, out, sizeof out), -1);
     dg_exchange_clear(&x);
+
+    ck_assert(dg_exchange_init(&x, NULL, NULL));
+    x.out.max = 200;
+    dg_exchange_open(&x, "text/plain");
+    dg_exchange_write(&x, text, sizeof text);
+    dg_exchange_close(&x);
+    ck_assert_int_eq(dg_exchange_take(&x, out, sizeof out), -2); /* not as if that were all */
+    dg_exchange_clear(&x);
 }
 END_TEST
 
@@ -529,10 +546,20 @@ END_TEST
 START_TEST(test_exchange_slow_reader)
 {
     dg_exchange x;
-    char out[100], text[100];
+    char out[100], text[100] = {0};
     ck_assert(dg_exchange_init(&x, NULL, NULL));
-    x.out.max = 1000;
     dg_exchange_open(&x, "text/plain");
+    for (size_t n = 0; n < DG_OUT_CROWDED; n += 64) {
+        ck_assert(!dg_exchange_crowded(&x));
+        dg_exchange_write(&x, text, 64);
+    }
+    ck_assert(!dg_exchange_crowded(&x));
+    dg_exchange_write(&x, text, 64);
+    ck_assert(dg_exchange_crowded(&x));
+    while (dg_exchange_take(&x, out, 64) > 0)
+        ;
+    ck_assert(!dg_exchange_crowded(&x));
+    x.out.max = 1000;
     dg_exchange_write(&x, "first", 5);
     for (int i = 0; i < 100; i++) {
         memset(text, 'a' + i % 26, sizeof text);
