@@ -1,9 +1,12 @@
 /* Bodies of the other dialects, and the conversation that each of them becomes. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "server/anthropic_request.h"
+#include "server/errors.h"
 #include "server/json_body.h"
 #include "server/ollama_request.h"
+#include "server/openai_request.h"
 #include "server/responses_request.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
@@ -228,6 +231,248 @@ START_TEST(test_options)
 }
 END_TEST
 
+/* What is refused, and for which field; NULL: it is not. */
+typedef struct verdict {
+    dg_read_fn *read;
+    const char *body, *param;
+} verdict;
+
+#define CHAT(fields)   dg_openai_read_chat, "{'messages':[{'role':'user','content':'Q'}]," fields "}"
+#define SAID(messages) dg_openai_read_chat, "{'messages':[" messages "]}"
+#define PICTURE        "{'type':'image_url'}"
+#define CLAUDE(fields) dg_anthropic_read, "{" ASK "," fields "}"
+#define BLOCK(role, block)                                                                         \
+    dg_anthropic_read, "{'max_tokens':9,'messages':[{'role':'" role "','content':[" block "]}]}"
+#define OLLAMA(fields) dg_ollama_read_chat, "{" ASK "," fields "}"
+#define ITEMS(items)   dg_responses_read, "{'input':[" items "]}"
+
+static const verdict verdicts[] = {
+    {CHAT("'n':8"), NULL},
+    {CHAT("'n':9"), "n"},
+    {CHAT("'n':0"), "n"},
+    {dg_openai_read_completion, "{'prompt':['a','b','c','d'],'n':2}", NULL},
+    {dg_openai_read_completion, "{'prompt':['a','b','c','d','e'],'n':2}", "n"},
+    {CHAT("'seed':1.5"), "seed"},
+    {CHAT("'stop':7"), "stop"},
+    {CHAT("'stop':['a',7]"), "stop"},
+    {CHAT("'logit_bias':{'999':100}"), NULL},
+    {CHAT("'logit_bias':{'1000':1}"), "logit_bias"},
+    {CHAT("'logit_bias':{'07':1}"), "logit_bias"},
+    {CHAT("'logit_bias':{'-1':1}"), "logit_bias"},
+    {CHAT("'logit_bias':{'7':100.5}"), "logit_bias"},
+    {CHAT("'logit_bias':{'7':'1'}"), "logit_bias"},
+    {CHAT("'diffusion':{'stepz':1}"), "diffusion.stepz"},
+    {CHAT("'reasoning_effort':'hard'"), "reasoning_effort"},
+    {CHAT("'logprobs':true,'top_logprobs':20"), NULL},
+    {CHAT("'logprobs':true,'top_logprobs':21"), "top_logprobs"},
+    {CHAT("'top_logprobs':1"), "top_logprobs"},
+    {CHAT("'logprobs':1"), "logprobs"},
+    {CHAT("'response_format':{'type':'text'}"), NULL},
+    {CHAT("'response_format':{'type':'json_schema'}"), "response_format"},
+    {CHAT("'response_format':{'type':'xml'}"), "response_format"},
+    {CHAT("'continue_final_message':true"), "continue_final_message"},
+    {dg_openai_read_chat, "{'messages':[]}", "messages"},
+    {SAID("7"), "messages"},
+    {SAID("{'role':'user','content':[" PICTURE "," PICTURE "]}"), NULL},
+    {SAID("{'role':'user','content':[" PICTURE "," PICTURE "]},{'role':'user','content':["
+          "{'type':'video_url'}]}"),
+     "messages"},
+    {dg_openai_read_chat,
+     "{'messages':[{'role':'assistant','content':'a'}],'continue_final_message':true}",
+     "continue_final_message"},
+    {dg_openai_read_chat,
+     "{'messages':[{'role':'user','content':'a'},{'role':'user','content':'b'}],"
+     "'continue_final_message':true}",
+     "continue_final_message"},
+    {dg_openai_read_completion, "{'prompt':[0,999]}", NULL},
+    {dg_openai_read_completion, "{'prompt':[1000]}", "prompt"},
+    {dg_openai_read_completion, "{'prompt':[1,-1]}", "prompt"},
+    {dg_openai_read_completion, "{'prompt':7}", "prompt"},
+    {dg_openai_read_completion, "{'prompt':[]}", "prompt"},
+    {dg_openai_read_completion, "{'prompt':'a','suffix':'b'}", "suffix"},
+    {dg_openai_read_completion, "{'prompt':'a','echo':true}", "echo"},
+    {dg_openai_read_completion, "{'prompt':'a','suffix':'','echo':false,'logprobs':0}", NULL},
+    {dg_openai_read_completion, "{'prompt':'a','logprobs':21}", "logprobs"},
+
+    {dg_anthropic_read, "{'messages':[{'role':'user','content':'Q'}]}", "max_tokens"},
+    {dg_anthropic_read_count, "{'messages':[{'role':'user','content':'Q'}]}", NULL},
+    {dg_anthropic_read, "{'max_tokens':9,'messages':[{'role':'tool','content':'Q'}]}", "messages"},
+    {dg_anthropic_read, "{'max_tokens':9,'messages':[]}", "messages"},
+    {BLOCK("user", "{'type':'image','source':{'type':'url','url':'x'}}"), "messages.0.content.0"},
+    {BLOCK("user", "{'type':'image','source':{'type':'base64','data':'x'}}"),
+     "messages.0.content.0"},
+    {BLOCK("assistant",
+           "{'type':'image','source':{'type':'base64','media_type':'image/png','data':'x'}}"),
+     "messages.0.content.0"},
+    {BLOCK("user", "{'type':'text','text':'a'},{'type':'document','source':{'type':'base64',"
+                   "'data':'x'}}"),
+     "messages.0.content.1"},
+    {BLOCK("user", "{'type':'tool_use','id':'1','name':'f'}"), "messages.0.content.0"},
+    {BLOCK("assistant", "{'type':'tool_use','id':'1','name':'f','input':[]}"),
+     "messages.0.content.0"},
+    {BLOCK("user", "{'type':'tool_result'}"), "messages.0.content.0"},
+    {BLOCK("assistant", "{'type':'redacted_thinking','data':'x'},{'type':'text','text':'a'}"),
+     NULL},
+    {BLOCK("user", "{'type':'thinking','thinking':'x'}"), "messages.0.content.0"},
+    {CLAUDE("'system':7"), "system"},
+    {CLAUDE("'system':[{'type':'image'}]"), "system"},
+    {CLAUDE("'tools':[{'type':'custom','name':'f'}]"), NULL},
+    {CLAUDE("'tools':[{'type':'bash_20250124','name':'bash'}]"), "tools"},
+    {CLAUDE("'tool_choice':{'type':'some'}"), "tool_choice"},
+    {CLAUDE("'thinking':{'type':'enabled','budget_tokens':0}"), "thinking"},
+    {CLAUDE("'thinking':{'type':'sometimes'}"), "thinking"},
+    {CLAUDE("'output_config':{'effort':'hard'}"), "output_config"},
+    {CLAUDE("'output_config':{'format':{}}"), "output_config"},
+
+    {OLLAMA("'format':''"), NULL},
+    {OLLAMA("'format':{'type':'object'}"), "format"},
+    {OLLAMA("'think':'much'"), "think"},
+    {OLLAMA("'options':{'num_predict':'x'}"), "options.num_predict"},
+    {dg_ollama_read_chat, "{'messages':[{'role':'user','images':[7]}]}", "images"},
+    {dg_ollama_read_chat, "{'messages':[{'role':'assistant','tool_calls':[{}]}]}", "messages"},
+    {dg_ollama_read_generate, "{'prompt':'Q','suffix':'x'}", "suffix"},
+    {dg_ollama_read_generate, "{'prompt':'Q','context':[1]}", "context"},
+    {dg_ollama_read_generate, "{'prompt':'Q','suffix':'','context':[]}", NULL},
+    {dg_ollama_read_generate, "{'prompt':'Q','raw':true,'images':['AAAA']}", "images"},
+
+    {dg_responses_read, "{'input':'Q','max_output_tokens':0}", "max_output_tokens"},
+    {dg_responses_read, "{'input':'Q','previous_response_id':'x'}", "previous_response_id"},
+    {dg_responses_read, "{'input':'Q','background':false}", NULL},
+    {dg_responses_read, "{'input':'Q','text':{'format':{'type':'json_schema'}}}", "text.format"},
+    {dg_responses_read, "{'input':'Q','tools':[{'type':'web_search'}]}", NULL},
+    {dg_responses_read, "{'input':'Q','tools':[{'type':'function'}]}", "tools"},
+    {dg_responses_read, "{'input':[]}", "input"},
+    {ITEMS("{'type':'function_call','name':'f','arguments':'{}'}"), "input"},
+    {ITEMS("{'type':'other'}"), "input"},
+    {ITEMS("{'role':'user','content':[{'type':'input_image'}]}"), "input"},
+};
+
+START_TEST(test_verdicts)
+{
+    const verdict *v = &verdicts[_i];
+    dg_chat c;
+    dg_http_error e = {0};
+    bool ok = read_body(v->read, &c, v->body, &e);
+    ck_assert_msg(ok == !v->param, "%s: %s", v->body, e.message);
+    if (ok) {
+        dg_chat_clear(&c);
+        return;
+    }
+    ck_assert_str_eq(e.param, v->param);
+    ck_assert_int_eq(e.status, 400);
+}
+END_TEST
+
+/* What is taken means what was said. */
+START_TEST(test_more_options)
+{
+    dg_chat c;
+    dg_http_error e;
+    ck_assert(read_body(dg_openai_read_chat, &c,
+                        "{'messages':[{'role':'user','content':'Q'}],'stop':['a','b'],'reasoning_"
+                        "effort':'minimal','include_reasoning':"
+                        "false,'diffusion':{'drafts':true},'chat_template_kwargs':{"
+                        "'preserve_thinking':true}}",
+                        &e));
+    ck_assert_str_eq(c.options.stop[1], "b");
+    ck_assert(!c.options.thinking && c.hide_thinking && !c.options.drafts && !c.want_json);
+    ck_assert_ptr_nonnull(strstr(c.messages, "\"preserve_thinking\":true"));
+    dg_chat_forget_prompt(&c);
+    ck_assert_ptr_null(c.messages);
+    ck_assert_ptr_null(json_object_get(c.root, "messages"));
+    dg_chat_clear(&c);
+    ck_assert(read_body(dg_openai_read_chat, &c,
+                        "{'messages':[{'role':'developer','content':'A'}],'response_format':{"
+                        "'type':'json_object'}}",
+                        &e));
+    ck_assert_ptr_null(strstr(c.messages, "system"));
+    dg_chat_clear(&c);
+    ck_assert(read_body(dg_openai_read_completion, &c, "{'prompt':[[1,2],[3]],'logprobs':0}", &e));
+    ck_assert(c.n_prompt == 2 && c.prompts[0].n_token == 2 && c.prompts[1].tokens[0] == 3);
+    ck_assert(c.logprobs && c.options.n_logprobs == 0);
+    dg_chat_clear(&c);
+
+    ck_assert(read_body(dg_anthropic_read, &c, "{" ASK ",'thinking':{'type':'adaptive'}}", &e));
+    ck_assert(c.options.thinking && !c.options.answer_prefix);
+    dg_chat_clear(&c);
+    ck_assert(read_body(dg_anthropic_read, &c,
+                        "{'max_tokens':9,'messages':[{'role':'user','content':'Q'},{'role':"
+                        "'assistant','content':'Once'}]}",
+                        &e));
+    ck_assert_str_eq(c.options.answer_prefix, "Once");
+    dg_chat_clear(&c);
+    ck_assert(read_body(dg_anthropic_read, &c,
+                        "{'max_tokens':9,'messages':[{'role':'user','content':'Q'},{'role':"
+                        "'assistant','content':[{'type':'text','text':'Once'},{'type':'tool_use',"
+                        "'id':'1','name':'f'}]}]}",
+                        &e));
+    ck_assert_ptr_null(c.options.answer_prefix); /* calls wait for their results */
+    dg_chat_clear(&c);
+
+    static const struct {
+        const char *think;
+        bool on;
+    } thinks[] = {{"true", true}, {"false", false}, {"null", false}, {"'none'", false}};
+    for (size_t i = 0; i < sizeof thinks / sizeof *thinks; i++) {
+        char body[200];
+        snprintf(body, sizeof body, "{" ASK ",'think':%s,'options':{'num_predict':0}}",
+                 thinks[i].think);
+        ck_assert(read_body(dg_ollama_read_chat, &c, body, &e));
+        ck_assert_int_eq(c.options.thinking, thinks[i].on);
+        ck_assert_int_eq(c.hide_thinking, !thinks[i].on);
+        ck_assert_int_eq(c.options.max_tokens, 4096);
+        dg_chat_clear(&c);
+    }
+    ck_assert(read_body(dg_responses_read, &c,
+                        "{'input':'Q','include':['message.output_text.logprobs'],"
+                        "'top_logprobs':3}",
+                        &e));
+    ck_assert(c.logprobs && c.options.n_logprobs == 3);
+    dg_chat_clear(&c);
+}
+END_TEST
+
+/* What the library says, as clients hear it. */
+START_TEST(test_statuses)
+{
+    static const struct {
+        dgemma_status st;
+        const char *msg;
+        int status;
+        const char *code, *param;
+    } cases[] = {
+        {DGEMMA_E_ARG, "top_p is 7", 400, "invalid_value", "top_p"},
+        {DGEMMA_E_ARG, "what", 400, "invalid_value", "messages"},
+        {DGEMMA_E_FORMAT, "no picture", 400, "invalid_value", "messages"},
+        {DGEMMA_E_UNSUPPORTED, "tools", 400, "unsupported", "tools"},
+        {DGEMMA_E_CONTEXT, "too long", 400, "context_length_exceeded", "messages"},
+        {DGEMMA_E_LIMIT, "stop string 1", 400, "limit_exceeded", "stop"},
+        {DGEMMA_E_NOMEM, "out", 503, "out_of_memory", ""},
+        {DGEMMA_E_INTERNAL, "oh", 500, NULL, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        dgemma_error err = {.status = cases[i].st, .n_context = 5, .n_prompt = 6};
+        dg_http_error e;
+        strcpy(err.msg, cases[i].msg);
+        ck_assert(!dg_refuse_status(&e, &err, "messages"));
+        ck_assert_int_eq(e.status, cases[i].status);
+        ck_assert_pstr_eq(e.code, cases[i].code);
+        ck_assert_str_eq(e.param, cases[i].param);
+        ck_assert_int_eq(e.retry_after > 0, e.status == 503);
+        ck_assert_int_eq(dg_error_is_context(&e), cases[i].st == DGEMMA_E_CONTEXT);
+        if (dg_error_is_context(&e))
+            ck_assert(e.n_context == 5 && e.n_prompt == 6);
+        json_t *object = dg_error_object(&e);
+        const char *type =
+            json_string_value(json_object_get(json_object_get(object, "error"), "type"));
+        ck_assert_str_eq(type, e.status == 400   ? "invalid_request_error"
+                               : e.status == 503 ? "unavailable_error"
+                                                 : "server_error");
+        json_decref(object);
+    }
+}
+END_TEST
+
 START_TEST(test_no_memory)
 {
     static const struct {
@@ -267,7 +512,10 @@ Suite *dialects_suite(void)
     TCase *c = tcase_create("dialects");
     tcase_add_loop_test(c, test_conversations, 0,
                         (int)(sizeof conversations / sizeof *conversations));
+    tcase_add_loop_test(c, test_verdicts, 0, (int)(sizeof verdicts / sizeof *verdicts));
     tcase_add_test(c, test_options);
+    tcase_add_test(c, test_more_options);
+    tcase_add_test(c, test_statuses);
     tcase_add_loop_test(c, test_no_memory, 0, 3);
     suite_add_tcase(s, c);
     return s;
