@@ -387,6 +387,14 @@ START_TEST(test_more_options)
                         &e));
     ck_assert_ptr_null(strstr(c.messages, "system"));
     dg_chat_clear(&c);
+    for (int n = 64; n <= 65; n++) { /* stop strings */
+        char body[400] = "{" ASK ",'stop':['a'";
+        for (int i = 1; i < n; i++)
+            strcat(body, ",'a'");
+        ck_assert_int_eq(read_body(dg_openai_read_chat, &c, strcat(body, "]}"), &e), n == 64);
+        if (n == 64)
+            dg_chat_clear(&c);
+    }
     ck_assert(read_body(dg_openai_read_completion, &c, "{'prompt':[[1,2],[3]],'logprobs':0}", &e));
     ck_assert(c.n_prompt == 2 && c.prompts[0].n_token == 2 && c.prompts[1].tokens[0] == 3);
     ck_assert(c.logprobs && c.options.n_logprobs == 0);

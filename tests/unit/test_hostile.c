@@ -107,6 +107,34 @@ START_TEST(truncated_files_are_refused)
 }
 END_TEST
 
+/* A file that is cut while the model runs from it: what it would compute from then on is wrong, and
+ * whoever runs is told so. A byte is enough, and nothing signals that. */
+START_TEST(weights_that_are_lost_are_noticed)
+{
+    char dir[DG_TEST_PATH], path[DG_TEST_PATH];
+    dgemma_engine *e = NULL;
+    dgemma_engine_options eo = dg_test_engine_defaults();
+    dgemma_error err = {0};
+    copy_model(dir);
+    eo.model_path = dir;
+    ck_assert_msg(dgemma_engine_open(&e, &eo, &err) == DGEMMA_OK, "%s", err.msg);
+    static const int32_t prompt[] = {2, 3};
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.tokens = prompt;
+    opt.n_tokens = 2;
+    opt.max_tokens = 4;
+    ck_assert_int_eq(dgemma_generate(e, &opt, NULL, NULL, NULL, &err), DGEMMA_OK);
+    struct stat info;
+    dg_test_path(path, dir, "model.safetensors");
+    ck_assert_int_eq(stat(path, &info), 0);
+    ck_assert_int_eq(truncate(path, info.st_size - 1), 0);
+    ck_assert_int_eq(dgemma_generate(e, &opt, NULL, NULL, NULL, &err), DGEMMA_E_IO);
+    ck_assert_ptr_nonnull(strstr(err.msg, "model.safetensors was cut short"));
+    dgemma_engine_close(e);
+    dg_test_temp_remove(dir);
+}
+END_TEST
+
 /* Flips bits in the first `range` bytes, where the structure is, and some anywhere. */
 static void try_flipped(const char *dir, const char *name, const char *path, size_t range,
                         int rounds)
@@ -339,6 +367,9 @@ Suite *hostile_suite(void)
     tcase_set_timeout(t, 300);
     tcase_add_test(t, good_models_are_good);
     tcase_add_test(t, truncated_files_are_refused);
+    TCase *lost = tcase_create("lost");
+    tcase_add_test(lost, weights_that_are_lost_are_noticed);
+    suite_add_tcase(s, lost);
     tcase_add_test(t, flipped_bits_do_no_harm);
     tcase_add_test(t, config_and_tensors_must_agree);
     tcase_add_test(t, shards_that_lead_nowhere);

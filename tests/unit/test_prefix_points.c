@@ -71,6 +71,10 @@ START_TEST(a_hash_is_not_believed)
     dg_kv_seq_clear(a.t.kv, &found);
     dg_prefix_keep(c, &(dg_prefix){ids, N, &one, NULL}, &a.seq); /* once is enough */
     ck_assert_int_eq(dg_prefix_count(c), 1);
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &other, NULL}, &a.seq); /* beside the first */
+    dg_prefix_find(c, &(dg_prefix){ids, N, &other, NULL}, &found, &parted);
+    ck_assert_int_eq(found.n_token, N);
+    dg_kv_seq_clear(a.t.kv, &found);
 
     close_alone(&a);
 }
