@@ -127,7 +127,8 @@ static void dense_tiles(dense_job *job, int n_layer)
     static const char *const name[DG_SLAB_TILES] = {"256x128", "192x128", "128x128", "128x64", "64x128", "64x64",
         "128x256", "64x256", "128x144", "64x96", "256x128/1x2", "128x256/2x1", "128x256/1x2", "128x128/2x1", "128x128/1x2", "128x128/2x2",
         "128x144/2x1", "64x128/2x1", "64x128/1x2", "64x128/4x1", "64x96/2x1", "128x128*2",
-        "128x128/2x1*2", "64x128*2"};
+        "128x128/2x1*2", "64x128*2", "64x128 split", "128x96 split",
+        "128x128 split", "128x256 split", "256x128 split"};
     if (!dg_cuda_has_groups())
         return;
     printf("|   tiles of rows x weights |");
@@ -166,6 +167,10 @@ static void dense_repeat(const dense_case *shape, int n_row, int n_run)
     printf("%s, %d rows, values that differ in %d runs:", shape->name, n_row, n_run);
     for (int t = DG_SLAB_FIRST_CLUSTER; t < DG_SLAB_TILES; t++) {
         job.tile = (dg_slab_tile)t;
+        if (t == DG_SLAB_FIRST_SPLIT) {
+            enqueue_dense(0, &job, 0);
+            check(cudaMemcpy(want, got, n * 4, cudaMemcpyDeviceToDevice), "copy");
+        }
         check(cudaMemset(count, 0, 4), "clear");
         for (int i = 0; i < n_run; i++) {
             if (i % 100 == 0)

@@ -42,6 +42,38 @@ static __device__ __forceinline__ void dg_mbar_arrive_at(uint64_t *bar, int rank
 #endif
 }
 
+/* Waits like dg_mbar_wait; what other blocks wrote here before they arrived is seen. */
+static __device__ __forceinline__ void dg_mbar_wait_cluster(uint64_t *bar, int parity)
+{
+#if __CUDA_ARCH__ >= 900
+    uint32_t done;
+    do
+        asm volatile(
+            "{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 "
+            "p, [%1], %2;\n\tselp.b32 %0, 1, 0, p;\n\t}"
+            : "=r"(done)
+            : "r"(dg_shared_address(bar)), "r"(parity)
+            : "memory");
+    while (!done);
+#else
+    __trap();
+#endif
+}
+
+/* To the same place of block `rank`. */
+static __device__ __forceinline__ void dg_store_at(float4 *to, int rank, float4 v)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{\n\t.reg .b32 at;\n\tmapa.shared::cluster.u32 at, %0, %1;\n\t"
+        "st.shared::cluster.v4.f32 [at], {%2, %3, %4, %5};\n\t}" ::"r"(dg_shared_address(to)),
+        "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+        : "memory");
+#else
+    __trap();
+#endif
+}
+
 /* dg_bulk_g2s and dg_tensor_g2s into every block of the mask; each one's own mbarrier counts. */
 static __device__ __forceinline__ void dg_bulk_multicast(void *shared, const void *global,
                                                          uint32_t bytes, uint64_t *bar, int mask)
@@ -105,6 +137,14 @@ static inline void dg_cluster_sync(EMU_WHERE_ARG)
 static inline void dg_mbar_arrive_at(uint64_t *bar, int rank, EMU_WHERE_ARG)
 {
     emu_mbar_arrive((uint64_t *)emu_peer(bar, rank, EMU_WHERE), 0, EMU_WHERE);
+}
+static inline void dg_mbar_wait_cluster(uint64_t *bar, int parity, EMU_WHERE_ARG)
+{
+    emu_mbar_wait(bar, parity, EMU_WHERE);
+}
+static inline void dg_store_at(float4 *to, int rank, float4 v, EMU_WHERE_ARG)
+{
+    *(float4 *)emu_peer(to, rank, EMU_WHERE) = v;
 }
 static inline void dg_bulk_multicast(void *shared, const void *global, uint32_t bytes,
                                      uint64_t *bar, int mask, EMU_WHERE_ARG)

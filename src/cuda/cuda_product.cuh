@@ -37,8 +37,14 @@ typedef enum dg_slab_tile {
     DG_SLAB_128X128_TWICE, /* and two blocks on a multiprocessor */
     DG_SLAB_128X128_2X1_TWICE,
     DG_SLAB_64X128_TWICE,
+    DG_SLAB_64X128_SPLIT, /* and two blocks a tile, which is another order of sums */
+    DG_SLAB_128X96_SPLIT,
+    DG_SLAB_128X128_SPLIT,
+    DG_SLAB_128X256_SPLIT,
+    DG_SLAB_256X128_SPLIT,
     DG_SLAB_TILES,
     DG_SLAB_FIRST_CLUSTER = DG_SLAB_256X128_1X2,
+    DG_SLAB_FIRST_SPLIT = DG_SLAB_64X128_SPLIT,
     DG_SLAB_BEST = DG_SLAB_TILES /* what choose_tile says */
 } dg_slab_tile;
 cudaError_t dg_cuda_product_slabs(cudaStream_t stream, const dg_cuda_product_args *a,

@@ -104,6 +104,19 @@ static __device__ __forceinline__ void copy_weights(const slab_ring<T> &ring, co
         copy_slab<T>(ring.w(stage, i), job, at, step * T::KS + i, ring.full(stage));
 }
 
+/* The stages of a tile that are this block's. */
+struct slab_steps {
+    int first, n;
+};
+
+template <class T> static __device__ __forceinline__ slab_steps slab_steps_of(const slab_job &job)
+{
+    int n = (job.n_chunk + T::KS - 1) / T::KS, half = min(slab_half(job.n_chunk) / T::KS, n);
+    if (T::SPLIT == 1)
+        return {0, n};
+    return dg_cluster_rank() ? slab_steps{half, n - half} : slab_steps{0, half};
+}
+
 /* Weights do not depend on the kernel before: the first stages' are on their way before it has
  * ended. */
 template <class T>
@@ -112,17 +125,18 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
 {
     int tile = (int)blockIdx.x / T::CLUSTER, n_cluster = (int)gridDim.x / T::CLUSTER;
     slab_place at = slab_place_of<T>(job, tile);
-    int n_step = (job.n_chunk + T::KS - 1) / T::KS, ahead = min((int)T::STAGES, n_step);
+    slab_steps steps = slab_steps_of<T>(job);
+    int ahead = min((int)T::STAGES, steps.n);
     slab_turn turn = {0, 0};
     dg_tensor_prefetch(x);
     for (int c = 0; c < ahead; c++) {
         dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
-        copy_weights(ring, job, at, c, c);
+        copy_weights(ring, job, at, c, steps.first + c);
     }
     dg_grid_wait();
     for (; tile < job.n_tile; tile += n_cluster) {
         at = slab_place_of<T>(job, tile);
-        for (int c = 0; c < n_step; c++) {
+        for (int c = steps.first; c < steps.first + steps.n; c++) {
             if (ahead > 0) {
                 ahead--;
             } else {
@@ -157,6 +171,8 @@ static __device__ __forceinline__ void store_rows(const slab_job &job, const sla
     for (int m = 0; m < T::MT; m++)
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
+            if (!slab_stores<T>(i))
+                continue;
             int row = at.first_row + slab_row<T>(m, i);
             float *y = part.y + (size_t)row * part.ldy, of_row = factor_of_row<FORM>(job, row);
 #pragma unroll
@@ -188,6 +204,8 @@ static __device__ __forceinline__ void store_gated(const slab_job &job, const sl
     for (int m = 0; m < T::MT; m++)
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
+            if (!slab_stores<T>(i))
+                continue;
             int row = at.first_row + slab_row<T>(m, i);
             size_t first = (size_t)row * (size_t)job.h.ld;
             float of_row = factor_of_row<FORM>(job, row), row_gate = of_gate * of_row,
@@ -209,14 +227,16 @@ static __device__ __forceinline__ void store_gated(const slab_job &job, const sl
 template <dg_cuda_form FORM, class T>
 static __device__ __forceinline__ void multiply_tiles(const slab_ring<T> &ring, const slab_job &job)
 {
-    int n_cluster = (int)gridDim.x / T::CLUSTER;
+    int n_cluster = (int)gridDim.x / T::CLUSTER, n_step = slab_steps_of<T>(job).n, phase = 0;
     slab_turn turn = {0, 0};
     for (int tile = (int)blockIdx.x / T::CLUSTER; tile < job.n_tile; tile += n_cluster) {
         slab_place at = slab_place_of<T>(job, tile);
         float acc[T::MT][T::N / 8][4] = {};
-        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, (job.n_chunk + T::KS - 1) / T::KS);
+        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, n_step);
         if (tile + n_cluster >= job.n_tile)
             dg_grid_launch_next();
+        if constexpr (T::SPLIT > 1)
+            slab_join(acc, ring, phase);
         if (job.gated)
             store_gated<FORM, T>(job, at, acc);
         else
@@ -276,7 +296,12 @@ static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT)
     of(DG_SLAB_64X96_2X1, 1, 1, 96, 2, 2, 1);                                                      \
     of(DG_SLAB_128X128_TWICE, 2, 1, 128, 1, 1, 1, 2);                                              \
     of(DG_SLAB_128X128_2X1_TWICE, 2, 1, 128, 1, 2, 1, 2);                                          \
-    of(DG_SLAB_64X128_TWICE, 1, 1, 128, 1, 1, 1, 2)
+    of(DG_SLAB_64X128_TWICE, 1, 1, 128, 1, 1, 1, 2);                                               \
+    of(DG_SLAB_64X128_SPLIT, 1, 1, 128, 2, 1, 1, 1, 2);                                            \
+    of(DG_SLAB_128X96_SPLIT, 2, 1, 96, 1, 1, 1, 1, 2);                                             \
+    of(DG_SLAB_128X128_SPLIT, 2, 1, 128, 1, 1, 1, 1, 2);                                           \
+    of(DG_SLAB_128X256_SPLIT, 2, 1, 256, 1, 1, 1, 1, 2);                                           \
+    of(DG_SLAB_256X128_SPLIT, 2, 2, 128, 1, 1, 1, 1, 2)
 
 static int column_blocks(const slab_job &job, int columns)
 {

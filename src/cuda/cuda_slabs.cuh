@@ -184,19 +184,24 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
 /* WM warpgroups, each with MT times 64 rows of x and all N columns; a stage has KS slabs of k.
  * ABOVE x BESIDE blocks are a cluster (slab_seat): those above each other have the same weights,
  * those beside each other the same rows of x, and each of them fetches its share for all. RESIDENT
- * blocks share a multiprocessor. */
-template <int WM_, int MT_, int N_, int KS_ = 1, int ABOVE_ = 1, int BESIDE_ = 1, int RESIDENT_ = 1>
+ * blocks share a multiprocessor. SPLIT: two blocks have a tile together, half of k each. */
+template <int WM_, int MT_, int N_, int KS_ = 1, int ABOVE_ = 1, int BESIDE_ = 1, int RESIDENT_ = 1,
+          int SPLIT_ = 1>
 struct slab_shape {
     static constexpr int WM = WM_, MT = MT_, N = N_, KS = KS_, TOKENS = WM * MT * SLAB_ROWS;
-    static constexpr int ABOVE = ABOVE_, BESIDE = BESIDE_, CLUSTER = ABOVE * BESIDE;
+    static constexpr int ABOVE = ABOVE_, BESIDE = BESIDE_, SPLIT = SPLIT_;
+    static constexpr int SHARING = ABOVE * BESIDE, CLUSTER = SHARING * SPLIT;
+    static_assert(SPLIT == 1 || (SPLIT == 2 && SHARING == 1), "halves of k are not shared");
     static constexpr int BOX_ROWS = TOKENS / BESIDE, OWN_WEIGHTS = N / ABOVE;
     static constexpr int CONSUMERS = WM * 128, THREADS = CONSUMERS + 32;
     static constexpr int X_BYTES = TOKENS * SLAB_ROW_BYTES, W_BYTES = N * SLAB_ROW_BYTES,
                          STAGE_BYTES = KS * (X_BYTES + W_BYTES);
-    static constexpr int RESIDENT = RESIDENT_,
-                         FITTING = (RESIDENT > 1 ? 224 / RESIDENT << 10 : 225 << 10) / STAGE_BYTES,
+    static constexpr int RESIDENT = RESIDENT_, HALF_BYTES = SPLIT > 1 ? TOKENS *N * 2 : 0;
+    static constexpr int FITTING = ((RESIDENT > 1 ? 224 / RESIDENT : 225) * 1024 - HALF_BYTES) /
+                                   STAGE_BYTES,
                          STAGES = FITTING < 8 ? FITTING : 8;
-    static constexpr int SHARED = STAGES * (STAGE_BYTES + 2 * (int)sizeof(uint64_t));
+    static constexpr int SHARED =
+        STAGES * (STAGE_BYTES + 2 * (int)sizeof(uint64_t)) + HALF_BYTES + 2 * (int)sizeof(uint64_t);
 };
 
 /* A place in the ring: stages are taken in turn, `phase` is the parity of the turn. */
@@ -225,11 +230,24 @@ template <class T> struct slab_ring {
     }
     __device__ __forceinline__ uint64_t *full(int stage) const
     {
-        return (uint64_t *)(memory + T::STAGES * T::STAGE_BYTES) + stage;
+        return (uint64_t *)(memory + T::STAGES * T::STAGE_BYTES + T::HALF_BYTES) + stage;
     }
     __device__ __forceinline__ uint64_t *empty(int stage) const
     {
         return full(stage) + T::STAGES;
+    }
+    /* What the other block of a tile has sent, whether it is here, whether it was taken there. */
+    __device__ __forceinline__ float4 *half(int i) const
+    {
+        return (float4 *)(memory + T::STAGES * T::STAGE_BYTES) + i * T::CONSUMERS + threadIdx.x;
+    }
+    __device__ __forceinline__ uint64_t *sent() const
+    {
+        return full(2 * T::STAGES);
+    }
+    __device__ __forceinline__ uint64_t *taken() const
+    {
+        return full(2 * T::STAGES + 1);
     }
 };
 
@@ -240,7 +258,7 @@ struct slab_seat {
 
 template <class T> static __device__ __forceinline__ slab_seat slab_seat_of(void)
 {
-    int rank = T::CLUSTER > 1 ? dg_cluster_rank() : 0;
+    int rank = T::SHARING > 1 ? dg_cluster_rank() : 0;
     return {rank % T::ABOVE, rank / T::ABOVE};
 }
 
@@ -267,6 +285,8 @@ template <class T> static __device__ __forceinline__ void slab_ring_init(const s
             dg_mbar_init(ring.full(i), 1);
             dg_mbar_init(ring.empty(i), T::CONSUMERS / 32 * (T::ABOVE + T::BESIDE - 1));
         }
+        dg_mbar_init(ring.sent(), T::CONSUMERS);
+        dg_mbar_init(ring.taken(), T::CONSUMERS);
         dg_mbar_init_fence();
     }
     __syncthreads();
@@ -287,7 +307,7 @@ template <class T>
 static __device__ __forceinline__ void slab_give_back(const slab_ring<T> &ring, int stage)
 {
     int lane = (int)threadIdx.x % 32;
-    if (T::CLUSTER == 1) {
+    if (T::SHARING == 1) {
         if (lane == 0)
             dg_mbar_arrive(ring.empty(stage));
     } else if (lane < T::ABOVE + T::BESIDE - 1) {
@@ -339,6 +359,53 @@ static __device__ __forceinline__ void slab_multiply(float acc[T::MT][T::N / 8][
     warpgroup_wait<0>();
     if (before >= 0)
         slab_give_back(ring, before);
+}
+
+/* ---- two halves of k ---- */
+
+/* Where the second half begins: the same for every tile. */
+static __host__ __device__ __forceinline__ int slab_half(int n_chunk)
+{
+    return (n_chunk + 3) / 4 * 2;
+}
+
+/* By the consumers of both blocks: acc of the rows i / 2 == rank becomes the sum of the halves. A
+ * thread sends the other rows to the same thread of the other block. */
+template <class T>
+static __device__ __forceinline__ void slab_join(float acc[T::MT][T::N / 8][4],
+                                                 const slab_ring<T> &ring, int &phase)
+{
+    bool second = dg_cluster_rank() == 1;
+    dg_mbar_wait_cluster(ring.taken(), phase ^ 1);
+#pragma unroll
+    for (int i = 0; i < T::MT * T::N / 16; i++) {
+        const float *a = acc[i / (T::N / 16)][i % (T::N / 16) * 2], *b = a + 4;
+        dg_store_at(ring.half(i), !second,
+                    make_float4(second ? a[0] : a[2], second ? a[1] : a[3], second ? b[0] : b[2],
+                                second ? b[1] : b[3]));
+    }
+    dg_mbar_arrive_at(ring.sent(), !second);
+    dg_mbar_wait_cluster(ring.sent(), phase);
+#pragma unroll
+    for (int i = 0; i < T::MT * T::N / 16; i++) {
+        float *a = acc[i / (T::N / 16)][i % (T::N / 16) * 2], *b = a + 4;
+        float4 v = *ring.half(i);
+#pragma unroll
+        for (int h = 0; h < 4; h += 2) {
+            a[h] += v.x;
+            a[h + 1] += v.y;
+            b[h] += v.z;
+            b[h + 1] += v.w;
+        }
+    }
+    dg_mbar_arrive_at(ring.taken(), !second);
+    phase ^= 1;
+}
+
+/* Whether this block stores these rows of a thread. */
+template <class T> static __device__ __forceinline__ bool slab_stores(int i)
+{
+    return T::SPLIT == 1 || dg_cluster_rank() == i / 2;
 }
 
 /* ---- where a thread's results are ---- */
