@@ -74,29 +74,44 @@ static __device__ __forceinline__ void dg_store_at(float4 *to, int rank, float4 
 #endif
 }
 
-/* dg_bulk_g2s and dg_tensor_g2s into every block of the mask; each one's own mbarrier counts. */
-static __device__ __forceinline__ void dg_bulk_multicast(void *shared, const void *global,
-                                                         uint32_t bytes, uint64_t *bar, int mask)
+/* A box of a map of three or of five dimensions (dg_tensor_map_make); with a mask into every block
+ * of it, whose own mbarriers count. */
+struct dg_box_at {
+    int d[5];
+};
+
+#define DG_BOX_COPY(dims, coordinates, ...)                                                        \
+    if (mask)                                                                                      \
+        asm volatile("cp.async.bulk.tensor." dims ".shared::cluster.global.tile"                   \
+                     ".mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {" coordinates   \
+                     "}], [%2], %3;" ::"r"(dg_shared_address(shared)),                             \
+                     "l"((uint64_t)&map), "r"(dg_shared_address(bar)), "h"((uint16_t)mask),        \
+                     __VA_ARGS__                                                                   \
+                     : "memory");                                                                  \
+    else                                                                                           \
+        asm volatile("cp.async.bulk.tensor." dims ".shared::cluster.global.tile"                   \
+                     ".mbarrier::complete_tx::bytes [%0], [%1, {" coordinates                      \
+                     "}], [%2];" ::"r"(dg_shared_address(shared)),                                 \
+                     "l"((uint64_t)&map), "r"(dg_shared_address(bar)), "h"((uint16_t)mask),        \
+                     __VA_ARGS__                                                                   \
+                     : "memory")
+
+static __device__ __forceinline__ void dg_box3_g2s(void *shared, const dg_tensor_map &map,
+                                                   const dg_box_at &at, uint64_t *bar, int mask)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(dg_shared_address(shared)),
-                 "l"(global), "r"(bytes), "r"(dg_shared_address(bar)), "h"((uint16_t)mask)
-                 : "memory");
+    DG_BOX_COPY("3d", "%4, %5, %6", "r"(at.d[0]), "r"(at.d[1]), "r"(at.d[2]));
 #else
     __trap();
 #endif
 }
 
-static __device__ __forceinline__ void dg_tensor_multicast(void *shared, const dg_tensor_map &map,
-                                                           int k, int row, uint64_t *bar, int mask)
+static __device__ __forceinline__ void dg_box5_g2s(void *shared, const dg_tensor_map &map,
+                                                   const dg_box_at &at, uint64_t *bar, int mask)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(dg_shared_address(shared)),
-        "l"((uint64_t)&map), "r"(k), "r"(row), "r"(dg_shared_address(bar)), "h"((uint16_t)mask)
-        : "memory");
+    DG_BOX_COPY("5d", "%4, %5, %6, %7, %8", "r"(at.d[0]), "r"(at.d[1]), "r"(at.d[2]), "r"(at.d[3]),
+                "r"(at.d[4]));
 #else
     __trap();
 #endif
@@ -146,22 +161,20 @@ static inline void dg_store_at(float4 *to, int rank, float4 v, EMU_WHERE_ARG)
 {
     *(float4 *)emu_peer(to, rank, EMU_WHERE) = v;
 }
-static inline void dg_bulk_multicast(void *shared, const void *global, uint32_t bytes,
-                                     uint64_t *bar, int mask, EMU_WHERE_ARG)
+struct dg_box_at {
+    int d[EMU_DIMS];
+};
+static inline void dg_box5_g2s(void *shared, const dg_tensor_map &map, const dg_box_at &at,
+                               uint64_t *bar, int mask, EMU_WHERE_ARG)
 {
+    if (!mask)
+        emu_box_g2s(shared, &map, at.d, bar, EMU_WHERE);
     for (int rank = 0; mask >> rank; rank++)
         if (mask >> rank & 1)
-            emu_bulk_g2s(emu_peer(shared, rank, EMU_WHERE), global, bytes,
-                         (uint64_t *)emu_peer(bar, rank, EMU_WHERE), EMU_WHERE);
+            emu_box_g2s(emu_peer(shared, rank, EMU_WHERE), &map, at.d,
+                        (uint64_t *)emu_peer(bar, rank, EMU_WHERE), EMU_WHERE);
 }
-static inline void dg_tensor_multicast(void *shared, const dg_tensor_map &map, int k, int row,
-                                       uint64_t *bar, int mask, EMU_WHERE_ARG)
-{
-    for (int rank = 0; mask >> rank; rank++)
-        if (mask >> rank & 1)
-            emu_tensor_g2s(emu_peer(shared, rank, EMU_WHERE), &map, k, row,
-                           (uint64_t *)emu_peer(bar, rank, EMU_WHERE), EMU_WHERE);
-}
+#define dg_box3_g2s dg_box5_g2s
 template <typename... P>
 static inline int dg_clusters_at_once(int cluster, void (*)(P...), int, size_t)
 {

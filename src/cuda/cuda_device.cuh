@@ -307,20 +307,29 @@ static __device__ __forceinline__ void dg_bulk_g2s(void *shared, const void *glo
 
 typedef CUtensorMap dg_tensor_map;
 
-/* n_row rows of n values, 16-byte aligned, row_bytes from one to the next, to be copied n_box rows
- * x 64 values at a time. The driver's function is asked for by name: the program also starts where
- * there is no driver. */
-static inline cudaError_t dg_tensor_map_apart(dg_tensor_map *map, const void *rows, int n_row,
-                                              int n, size_t row_bytes, int n_box)
+/* 16-bit values in n_dim dimensions, the first of them side by side; stride[d]: bytes from one to
+ * the next of dimension d + 1. To be copied in boxes, in that order, of 64 values in the first
+ * dimension; swapped: as slabs. The driver's function is asked for by name: the program also starts
+ * where there is no driver. */
+static inline cudaError_t dg_tensor_map_make(dg_tensor_map *map, const void *data, int n_dim,
+                                             const int *size, const size_t *stride, const int *box,
+                                             bool swapped)
 {
     typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                                const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
                                const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-    cuuint64_t size[2] = {(cuuint64_t)n, (cuuint64_t)n_row}, stride[1] = {(cuuint64_t)row_bytes};
-    cuuint32_t box[2] = {64, (cuuint32_t)n_box}, step[2] = {1, 1};
+    cuuint64_t sizes[5], strides[4] = {0};
+    cuuint32_t boxes[5], steps[5];
     cudaDriverEntryPointQueryResult found;
     void *encode = NULL;
+    for (int d = 0; d < n_dim; d++) {
+        sizes[d] = (cuuint64_t)size[d];
+        boxes[d] = (cuuint32_t)box[d];
+        steps[d] = 1;
+        if (d + 1 < n_dim)
+            strides[d] = (cuuint64_t)stride[d];
+    }
 #if CUDART_VERSION >= 12050
     cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
                                                          cudaEnableDefault, &found);
@@ -330,19 +339,13 @@ static inline cudaError_t dg_tensor_map_apart(dg_tensor_map *map, const void *ro
 #endif
     if (error || found != cudaDriverEntryPointSuccess)
         return error ? error : cudaErrorNotSupported;
-    return ((encode_fn *)encode)(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, (void *)(uintptr_t)rows,
-                                 size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+    return ((encode_fn *)encode)(
+               map, CU_TENSOR_MAP_DATA_TYPE_UINT16, (cuuint32_t)n_dim, (void *)(uintptr_t)data,
+               sizes, strides, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+               swapped ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
                ? cudaErrorInvalidValue
                : cudaSuccess;
-}
-
-/* Rows that lie one behind the other. */
-static inline cudaError_t dg_tensor_map_init(dg_tensor_map *map, const void *rows, int n_row,
-                                             int ld, int n_box)
-{
-    return dg_tensor_map_apart(map, rows, n_row, ld, (size_t)ld * 2, n_box);
 }
 
 /* The map itself is fetched ahead of its first use. */
@@ -617,18 +620,19 @@ static inline void dg_bulk_g2s(void *shared, const void *global, uint32_t bytes,
     emu_bulk_g2s(shared, global, bytes, bar, EMU_WHERE);
 }
 typedef emu_tensor_map dg_tensor_map;
-static inline cudaError_t dg_tensor_map_apart(dg_tensor_map *map, const void *rows, int n_row,
-                                              int n, size_t row_bytes, int n_box)
+static inline cudaError_t dg_tensor_map_make(dg_tensor_map *map, const void *data, int n_dim,
+                                             const int *size, const size_t *stride, const int *box,
+                                             bool swapped)
 {
-    *map = dg_tensor_map{(const unsigned char *)rows, row_bytes, n_row, n, n_box};
-    return n_box < 1 || n_box > 256 || row_bytes % 16 || (uintptr_t)rows % 16
-               ? cudaErrorInvalidValue
-               : cudaSuccess;
-}
-static inline cudaError_t dg_tensor_map_init(dg_tensor_map *map, const void *rows, int n_row,
-                                             int ld, int n_box)
-{
-    return dg_tensor_map_apart(map, rows, n_row, ld, (size_t)ld * 2, n_box);
+    bool good = (uintptr_t)data % 16 == 0 && box[0] == 64;
+    *map = dg_tensor_map{(const unsigned char *)data, {}, {}, {}, swapped};
+    for (int d = 0; d < EMU_DIMS; d++) {
+        map->size[d] = d < n_dim ? size[d] : 1;
+        map->box[d] = d < n_dim ? box[d] : 1;
+        map->stride[d] = d > 0 && d < n_dim ? (long)stride[d - 1] : 0;
+        good &= map->box[d] > 0 && map->box[d] <= 256 && map->stride[d] % 16 == 0;
+    }
+    return good ? cudaSuccess : cudaErrorInvalidValue;
 }
 static inline void dg_tensor_prefetch(const dg_tensor_map &)
 {
@@ -636,7 +640,8 @@ static inline void dg_tensor_prefetch(const dg_tensor_map &)
 static inline void dg_tensor_g2s(void *shared, const dg_tensor_map &map, int k, int row,
                                  uint64_t *bar, EMU_WHERE_ARG)
 {
-    emu_tensor_g2s(shared, &map, k, row, bar, EMU_WHERE);
+    int at[EMU_DIMS] = {k, row};
+    emu_box_g2s(shared, &map, at, bar, EMU_WHERE);
 }
 static inline void dg_await_count(const uint32_t *counter, uint32_t target, EMU_WHERE_ARG)
 {
@@ -738,6 +743,15 @@ static inline float dg_exp2_fast(float x)
 #endif
 
 /* ---- the same on both ---- */
+
+/* n_row rows of ld values, 16-byte aligned, to be copied n_box rows x 64 values at a time. */
+static inline cudaError_t dg_tensor_map_init(dg_tensor_map *map, const void *rows, int n_row,
+                                             int ld, int n_box)
+{
+    int size[2] = {ld, n_row}, box[2] = {64, n_box};
+    size_t stride[1] = {(size_t)ld * 2};
+    return dg_tensor_map_make(map, rows, 2, size, stride, box, true);
+}
 
 static __device__ __forceinline__ float dg_bf16_at(uint16_t bits)
 {

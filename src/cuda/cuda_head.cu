@@ -26,33 +26,21 @@ template <class T> static __device__ __forceinline__ int first_tile(void)
     return (int)blockIdx.x / T::ABOVE;
 }
 
+typedef struct head_maps {
+    dg_tensor_map x, table;
+} head_maps;
+
 template <class T>
 static __device__ __forceinline__ void copy_words(const slab_ring<T> &ring, const head_job &job,
-                                                  const dg_tensor_map &x)
+                                                  const head_maps &maps)
 {
     slab_turn turn = {0, 0};
     slab_seat seat = slab_seat_of<T>();
-    constexpr int SHARE = head_chunks<T> / T::ABOVE;
-    int n_slab = slab_count(job.table.n_out), box = seat.column * T::BOX_ROWS;
     for (int tile = first_tile<T>(); tile < job.n_tile; tile += (int)gridDim.x / T::ABOVE)
         for (int c = 0; c < job.n_stage; c++) {
-            int s = turn.stage;
             slab_fill(ring, turn);
-            for (int i = seat.row * SHARE; i < (seat.row + 1) * SHARE; i++) {
-                size_t slab = (size_t)min(tile * head_chunks<T> + i, n_slab - 1);
-                const unsigned char *from = (const unsigned char *)job.table.data +
-                                            (slab * (size_t)job.n_stage + (size_t)c) * SLAB_BYTES;
-                if (T::ABOVE > 1)
-                    dg_bulk_multicast(ring.w(s) + i * SLAB_BYTES, from, SLAB_BYTES, ring.full(s),
-                                      slab_column_mask<T>(seat));
-                else
-                    dg_bulk_g2s(ring.w(s) + i * SLAB_BYTES, from, SLAB_BYTES, ring.full(s));
-            }
-            if (T::BESIDE > 1)
-                dg_tensor_multicast(ring.x(s) + box * SLAB_ROW_BYTES, x, c * SLAB_VALUES, box,
-                                    ring.full(s), slab_row_mask<T>(seat));
-            else
-                dg_tensor_g2s(ring.x(s), x, c * SLAB_VALUES, seat.row * T::TOKENS, ring.full(s));
+            slab_copy_weights(ring, maps.table, seat, tile * head_chunks<T>, false, turn.stage, c);
+            slab_copy_rows(ring, maps.x, seat, seat.row * T::TOKENS, turn.stage, c);
             slab_next<T>(turn);
         }
 }
@@ -196,18 +184,18 @@ static __device__ __forceinline__ void multiply_words(const slab_ring<T> &ring, 
 }
 
 template <dg_cuda_form FORM, class T>
-static __device__ __forceinline__ void head_of(const head_job &job, const dg_tensor_map &x)
+static __device__ __forceinline__ void head_of(const head_job &job, const head_maps &maps)
 {
     DG_SHARED(shared);
     slab_ring<T> ring = {shared};
     if (threadIdx.x == T::CONSUMERS)
-        dg_tensor_prefetch(x);
+        dg_tensor_prefetch(maps.x);
     slab_ring_init(ring);
     dg_grid_wait();
     if (threadIdx.x > T::CONSUMERS)
         return;
     if (threadIdx.x == T::CONSUMERS)
-        copy_words(ring, job, x);
+        copy_words(ring, job, maps);
     else
         multiply_words<FORM>(ring, job);
     slab_ring_leave<T>();
@@ -215,10 +203,10 @@ static __device__ __forceinline__ void head_of(const head_job &job, const dg_ten
 
 template <dg_cuda_form FORM, class T>
 static __global__ void __launch_bounds__(T::THREADS, 1)
-    head_words(head_job job, const __grid_constant__ dg_tensor_map x)
+    head_words(head_job job, const __grid_constant__ head_maps maps)
 {
     if constexpr (DG_WITH_GROUPS)
-        head_of<FORM, T>(job, x);
+        head_of<FORM, T>(job, maps);
 }
 
 template <dg_cuda_form FORM, class T>
@@ -226,8 +214,11 @@ static cudaError_t launch_head(cudaStream_t stream, const dg_cuda_words_args *a,
                                const dg_cuda_matrix *table, dg_cuda_rows x)
 {
     int device = 0, at_once = 1;
-    dg_tensor_map map;
-    cudaError_t error = dg_tensor_map_init(&map, x.data, a->n_row, x.ld, T::BOX_ROWS);
+    head_maps maps = {};
+    cudaError_t error =
+        slab_map_rows<T>(&maps.x, x.data, a->n_row, x.ld / SLAB_VALUES, dg_cuda_row_bytes(x));
+    if (!error)
+        error = slab_map_weights<T>(&maps.table, table->data, table->n_out, x.ld / SLAB_VALUES, 0);
     if (error)
         return error;
     cudaGetDevice(&device);
@@ -243,7 +234,7 @@ static cudaError_t launch_head(cudaStream_t stream, const dg_cuda_words_args *a,
     return DG_LAUNCH_CLUSTERS(
         T::CLUSTER, (head_words<FORM, T>),
         dim3((unsigned)((clusters < at_once ? clusters : at_once) * T::CLUSTER)), T::THREADS,
-        (size_t)T::SHARED, stream, job, map);
+        (size_t)T::SHARED, stream, job, maps);
 }
 
 template <dg_cuda_form FORM>

@@ -11,7 +11,6 @@
 #include "cuda/cuda_slabs.cuh"
 
 typedef struct slab_part {
-    const unsigned char *w;
     const float *scale;
     int n_out, first_block; /* first_block: of columns, counted over the parts */
     float *y;
@@ -23,10 +22,15 @@ typedef struct slab_job {
     int n_row, n_chunk, n_part;
     int n_above, n_tile; /* clusters' tiles: above each other, all */
     bool gated;          /* parts 0 and 1 are gate and up */
+    bool up_first;       /* in a gated tile */
     float alpha;
     slab_part part[3];
     dg_cuda_rows x, h;
 } slab_job;
+
+typedef struct slab_maps {
+    dg_tensor_map x, w[3];
+} slab_maps;
 
 /* ---- which tile ---- */
 
@@ -48,62 +52,6 @@ static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, 
 
 /* ---- copies, by one thread ---- */
 
-/* This block's share of one slab of k, in rows of weights that lie together: at most those of a
- * slab. Slabs behind the last are computed as the last: their rows are not stored, and of k there
- * is nothing but zeros in x. */
-template <class T>
-static __device__ __forceinline__ void copy_slab(unsigned char *to, const slab_job &job,
-                                                 const slab_place &at, int chunk, uint64_t *full)
-{
-    slab_seat seat = slab_seat_of<T>();
-    int end = (seat.row + 1) * T::OWN_WEIGHTS;
-    for (int first = seat.row * T::OWN_WEIGHTS, rows; first < end; first += rows) {
-        bool up = job.gated && first >= T::N / 2;
-        const slab_part &part = job.part[up ? 1 : at.part];
-        int out = at.first_out + first - (up ? T::N / 2 : 0),
-            slab = min(out / SLAB_ROWS, slab_count(part.n_out) - 1);
-        rows =
-            min(SLAB_ROWS - out % SLAB_ROWS, (job.gated && !up ? min(end, T::N / 2) : end) - first);
-        const unsigned char *from =
-            part.w +
-            ((size_t)slab * (size_t)job.n_chunk + (size_t)min(chunk, job.n_chunk - 1)) *
-                SLAB_BYTES +
-            (size_t)(out % SLAB_ROWS * SLAB_ROW_BYTES);
-        uint32_t bytes = (uint32_t)(rows * SLAB_ROW_BYTES);
-        if (T::ABOVE > 1)
-            dg_bulk_multicast(to + first * SLAB_ROW_BYTES, from, bytes, full,
-                              slab_column_mask<T>(seat));
-        else
-            dg_bulk_g2s(to + first * SLAB_ROW_BYTES, from, bytes, full);
-    }
-}
-
-/* This block's share of the rows of x. */
-template <class T>
-static __device__ __forceinline__ void copy_rows(const slab_ring<T> &ring, const dg_tensor_map &x,
-                                                 const slab_place &at, int stage, int step)
-{
-    slab_seat seat = slab_seat_of<T>();
-    int first = seat.column * T::BOX_ROWS;
-    for (int i = 0; i < T::KS; i++) {
-        unsigned char *to = ring.x(stage, i) + first * SLAB_ROW_BYTES;
-        int k = (step * T::KS + i) * SLAB_VALUES;
-        if (T::BESIDE > 1)
-            dg_tensor_multicast(to, x, k, at.first_row + first, ring.full(stage),
-                                slab_row_mask<T>(seat));
-        else
-            dg_tensor_g2s(to, x, k, at.first_row, ring.full(stage));
-    }
-}
-
-template <class T>
-static __device__ __forceinline__ void copy_weights(const slab_ring<T> &ring, const slab_job &job,
-                                                    const slab_place &at, int stage, int step)
-{
-    for (int i = 0; i < T::KS; i++)
-        copy_slab<T>(ring.w(stage, i), job, at, step * T::KS + i, ring.full(stage));
-}
-
 /* The stages of a tile that are this block's. */
 struct slab_steps {
     int first, n;
@@ -121,29 +69,32 @@ template <class T> static __device__ __forceinline__ slab_steps slab_steps_of(co
  * ended. */
 template <class T>
 static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, const slab_job &job,
-                                                  const dg_tensor_map &x)
+                                                  const slab_maps &maps)
 {
     int tile = (int)blockIdx.x / T::CLUSTER, n_cluster = (int)gridDim.x / T::CLUSTER;
+    slab_seat seat = slab_seat_of<T>();
     slab_place at = slab_place_of<T>(job, tile);
     slab_steps steps = slab_steps_of<T>(job);
     int ahead = min((int)T::STAGES, steps.n);
     slab_turn turn = {0, 0};
-    dg_tensor_prefetch(x);
+    dg_tensor_prefetch(maps.x);
     for (int c = 0; c < ahead; c++) {
         dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
-        copy_weights(ring, job, at, c, steps.first + c);
+        slab_copy_weights(ring, maps.w[at.part], seat, at.first_out / SLAB_ROWS, job.gated, c,
+                          steps.first + c);
     }
     dg_grid_wait();
     for (; tile < job.n_tile; tile += n_cluster) {
         at = slab_place_of<T>(job, tile);
+        int slab = at.first_out / SLAB_ROWS;
         for (int c = steps.first; c < steps.first + steps.n; c++) {
             if (ahead > 0) {
                 ahead--;
             } else {
                 slab_fill(ring, turn);
-                copy_weights(ring, job, at, turn.stage, c);
+                slab_copy_weights(ring, maps.w[at.part], seat, slab, job.gated, turn.stage, c);
             }
-            copy_rows(ring, x, at, turn.stage, c);
+            slab_copy_rows(ring, maps.x, seat, at.first_row, turn.stage, c);
             slab_next<T>(turn);
         }
     }
@@ -213,9 +164,14 @@ static __device__ __forceinline__ void store_gated(const slab_job &job, const sl
 #pragma unroll
             for (int j = 0; j < UP; j++) {
                 int channel = at.first_out + slab_column(j);
-                const float *gate = acc[m][j] + i, *up = acc[m][UP + j] + i;
-                channel_pair pair = {gated(gate[0] * row_gate, up[0] * row_up) * of_h,
-                                     gated(gate[1] * row_gate, up[1] * row_up) * of_h};
+                const float *first_half = acc[m][j] + i, *other = acc[m][UP + j] + i;
+                float gate[2], up[2];
+#pragma unroll
+                for (int p = 0; p < 2; p++) {
+                    gate[p] = (job.up_first ? other[p] : first_half[p]) * row_gate;
+                    up[p] = (job.up_first ? first_half[p] : other[p]) * row_up;
+                }
+                channel_pair pair = {gated(gate[0], up[0]) * of_h, gated(gate[1], up[1]) * of_h};
                 if (row < job.n_row && channel < job.h.ld)
                     store_pair(job.h.data, job.h.form, first + (size_t)channel, pair);
             }
@@ -245,7 +201,7 @@ static __device__ __forceinline__ void multiply_tiles(const slab_ring<T> &ring, 
 }
 
 template <dg_cuda_form FORM, class T>
-static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const dg_tensor_map &x)
+static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const slab_maps &maps)
 {
     DG_SHARED(shared);
     slab_ring<T> ring = {shared};
@@ -253,7 +209,7 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
     if (threadIdx.x > T::CONSUMERS)
         return;
     if (threadIdx.x == T::CONSUMERS) {
-        copy_tiles(ring, job, x);
+        copy_tiles(ring, job, maps);
     } else {
         dg_grid_wait();
         multiply_tiles<FORM>(ring, job);
@@ -263,43 +219,37 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
 
 template <dg_cuda_form FORM, class T>
 static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT)
-    product_slabs(slab_job job, const __grid_constant__ dg_tensor_map x)
+    product_slabs(slab_job job, const __grid_constant__ slab_maps maps)
 {
     if constexpr (DG_WITH_GROUPS)
-        multiply_slabs<FORM, T>(job, x);
+        multiply_slabs<FORM, T>(job, maps);
 }
 
 /* ---- which tile ---- */
 
 /* All that are tried; rows x weights, then the blocks of a cluster above and beside each other. */
 #define SLAB_SHAPES(of)                                                                            \
-    of(DG_SLAB_256X128, 2, 2, 128, 1, 1, 1);                                                       \
-    of(DG_SLAB_192X128, 3, 1, 128, 1, 1, 1);                                                       \
-    of(DG_SLAB_128X128, 2, 1, 128, 1, 1, 1);                                                       \
-    of(DG_SLAB_128X64, 2, 1, 64, 1, 1, 1);                                                         \
-    of(DG_SLAB_64X128, 1, 1, 128, 2, 1, 1);                                                        \
-    of(DG_SLAB_64X64, 1, 1, 64, 1, 1, 1);                                                          \
-    of(DG_SLAB_128X256, 2, 1, 256, 1, 1, 1);                                                       \
-    of(DG_SLAB_64X256, 1, 1, 256, 1, 1, 1);                                                        \
-    of(DG_SLAB_128X144, 2, 1, 144, 1, 1, 1);                                                       \
-    of(DG_SLAB_64X96, 1, 1, 96, 2, 1, 1);                                                          \
+    of(DG_SLAB_256X128, 2, 2, 128);                                                                \
+    of(DG_SLAB_192X128, 3, 1, 128);                                                                \
+    of(DG_SLAB_128X128, 2, 1, 128);                                                                \
+    of(DG_SLAB_64X128, 1, 1, 128, 2);                                                              \
+    of(DG_SLAB_128X256, 2, 1, 256);                                                                \
+    of(DG_SLAB_128X192, 2, 1, 192);                                                                \
+    of(DG_SLAB_64X192, 1, 1, 192);                                                                 \
+    of(DG_SLAB_64X256, 1, 1, 256);                                                                 \
     of(DG_SLAB_256X128_1X2, 2, 2, 128, 1, 1, 2);                                                   \
     of(DG_SLAB_128X256_2X1, 2, 1, 256, 1, 2, 1);                                                   \
-    of(DG_SLAB_128X256_1X2, 2, 1, 256, 1, 1, 2);                                                   \
     of(DG_SLAB_128X128_2X1, 2, 1, 128, 1, 2, 1);                                                   \
     of(DG_SLAB_128X128_1X2, 2, 1, 128, 1, 1, 2);                                                   \
-    of(DG_SLAB_128X128_2X2, 2, 1, 128, 1, 2, 2);                                                   \
-    of(DG_SLAB_128X144_2X1, 2, 1, 144, 1, 2, 1);                                                   \
     of(DG_SLAB_64X128_2X1, 1, 1, 128, 2, 2, 1);                                                    \
-    of(DG_SLAB_64X128_1X2, 1, 1, 128, 2, 1, 2);                                                    \
-    of(DG_SLAB_64X128_4X1, 1, 1, 128, 2, 4, 1);                                                    \
-    of(DG_SLAB_64X96_2X1, 1, 1, 96, 2, 2, 1);                                                      \
+    of(DG_SLAB_64X128_4X1, 1, 1, 128, 4, 4, 1);                                                    \
     of(DG_SLAB_128X128_TWICE, 2, 1, 128, 1, 1, 1, 2);                                              \
-    of(DG_SLAB_128X128_2X1_TWICE, 2, 1, 128, 1, 2, 1, 2);                                          \
     of(DG_SLAB_64X128_TWICE, 1, 1, 128, 1, 1, 1, 2);                                               \
     of(DG_SLAB_64X128_SPLIT, 1, 1, 128, 2, 1, 1, 1, 2);                                            \
-    of(DG_SLAB_128X96_SPLIT, 2, 1, 96, 1, 1, 1, 1, 2);                                             \
+    of(DG_SLAB_64X192_SPLIT, 1, 1, 192, 1, 1, 1, 1, 2);                                            \
     of(DG_SLAB_128X128_SPLIT, 2, 1, 128, 1, 1, 1, 1, 2);                                           \
+    of(DG_SLAB_128X192_SPLIT, 2, 1, 192, 1, 1, 1, 1, 2);                                           \
+    of(DG_SLAB_64X256_SPLIT, 1, 1, 256, 1, 1, 1, 1, 2);                                            \
     of(DG_SLAB_128X256_SPLIT, 2, 1, 256, 1, 1, 1, 1, 2);                                           \
     of(DG_SLAB_256X128_SPLIT, 2, 2, 128, 1, 1, 1, 1, 2)
 
@@ -321,8 +271,7 @@ static dg_slab_tile choose_tile(const slab_job &job)
 {
     static const struct {
         int tokens, columns, ns;
-    } tile[] = {{256, 128, 640}, {192, 128, 540}, {128, 128, 380},
-                {128, 64, 310},  {64, 128, 235},  {64, 64, 260}};
+    } tile[] = {{256, 128, 640}, {192, 128, 540}, {128, 128, 380}, {64, 128, 235}};
     const int tile_ns = 3500; /* to begin and to end one */
     int device = 0, n_sm = 1, best = DG_SLAB_256X128;
     double least = 0;
@@ -343,13 +292,33 @@ static dg_slab_tile choose_tile(const slab_job &job)
 
 /* ---- launches ---- */
 
+/* Gate and up are one map, whichever is first in memory. */
+template <class T>
+static cudaError_t map_job(slab_maps *maps, slab_job *job, const void *const w[3],
+                           const dg_cuda_rows &x)
+{
+    cudaError_t error =
+        slab_map_rows<T>(&maps->x, x.data, job->n_row, job->n_chunk, dg_cuda_row_bytes(x));
+    if (job->gated && !error) {
+        uintptr_t gate = (uintptr_t)w[0], up = (uintptr_t)w[1];
+        job->up_first = up < gate;
+        return slab_map_weights<T>(&maps->w[0], w[job->up_first], job->part[0].n_out, job->n_chunk,
+                                   job->up_first ? gate - up : up - gate);
+    }
+    for (int p = 0; p < job->n_part && !error; p++)
+        error = slab_map_weights<T>(&maps->w[p], w[p], job->part[p].n_out, job->n_chunk, 0);
+    return error;
+}
+
 template <dg_cuda_form FORM, class T>
-static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const dg_cuda_rows &x)
+static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const void *const w[3],
+                                const dg_cuda_rows &x)
 {
     int device = 0, at_once = 1, blocks = 0;
-    dg_tensor_map map;
-    cudaError_t error = dg_tensor_map_apart(&map, x.data, job.n_row, job.n_chunk * SLAB_VALUES,
-                                            dg_cuda_row_bytes(x), T::BOX_ROWS);
+    slab_maps maps = {};
+    if (job.gated && T::N / 2 % SLAB_ROWS)
+        return cudaErrorInvalidValue;
+    cudaError_t error = map_job<T>(&maps, &job, w, x);
     if (error)
         return error;
     cudaGetDevice(&device);
@@ -370,16 +339,16 @@ static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const dg_cuda
     return DG_LAUNCH_CLUSTERS(
         T::CLUSTER, (product_slabs<FORM, T>),
         dim3((unsigned)((job.n_tile < at_once ? job.n_tile : at_once) * T::CLUSTER)), T::THREADS,
-        (size_t)T::SHARED, stream, job, map);
+        (size_t)T::SHARED, stream, job, maps);
 }
 
 template <dg_cuda_form FORM>
-static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const dg_cuda_rows &x,
-                               dg_slab_tile tile)
+static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const void *const w[3],
+                               const dg_cuda_rows &x, dg_slab_tile tile)
 {
 #define LAUNCH(name, ...)                                                                          \
     case name:                                                                                     \
-        return launch_slabs<FORM, slab_shape<__VA_ARGS__>>(stream, job, x)
+        return launch_slabs<FORM, slab_shape<__VA_ARGS__>>(stream, job, w, x)
     switch (tile == DG_SLAB_BEST ? choose_tile(job) : tile) {
         SLAB_SHAPES(LAUNCH);
     default:
@@ -389,35 +358,31 @@ static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const d
 }
 
 /* Of E4M3: a slab takes as long as one of 16-bit values. */
-static cudaError_t launch_bytes(cudaStream_t stream, const slab_job &job, const dg_cuda_rows &x,
-                                dg_slab_tile tile)
+static cudaError_t launch_bytes(cudaStream_t stream, const slab_job &job, const void *const w[3],
+                                const dg_cuda_rows &x, dg_slab_tile tile)
 {
     switch (tile == DG_SLAB_BEST ? choose_tile(job) : tile) {
     case DG_SLAB_256X128:
-        return launch_slabs<DG_CUDA_E4M3, slab_shape<2, 2, 128>>(stream, job, x);
+        return launch_slabs<DG_CUDA_E4M3, slab_shape<2, 2, 128>>(stream, job, w, x);
     case DG_SLAB_192X128:
-        return launch_slabs<DG_CUDA_E4M3, slab_shape<3, 1, 128>>(stream, job, x);
+        return launch_slabs<DG_CUDA_E4M3, slab_shape<3, 1, 128>>(stream, job, w, x);
     case DG_SLAB_128X128:
-        return launch_slabs<DG_CUDA_E4M3, slab_shape<2, 1, 128>>(stream, job, x);
-    case DG_SLAB_128X64:
-        return launch_slabs<DG_CUDA_E4M3, slab_shape<2, 1, 64>>(stream, job, x);
+        return launch_slabs<DG_CUDA_E4M3, slab_shape<2, 1, 128>>(stream, job, w, x);
     case DG_SLAB_64X128:
-        return launch_slabs<DG_CUDA_E4M3, slab_shape<1, 1, 128, 2>>(stream, job, x);
-    case DG_SLAB_64X64:
-        return launch_slabs<DG_CUDA_E4M3, slab_shape<1, 1, 64>>(stream, job, x);
+        return launch_slabs<DG_CUDA_E4M3, slab_shape<1, 1, 128, 2>>(stream, job, w, x);
     default:
         return cudaErrorInvalidValue;
     }
 }
 
-static cudaError_t launch_job(cudaStream_t stream, const slab_job &job, const dg_cuda_rows &x,
-                              dg_slab_tile tile)
+static cudaError_t launch_job(cudaStream_t stream, const slab_job &job, const void *const w[3],
+                              const dg_cuda_rows &x, dg_slab_tile tile)
 {
     if (x.form == DG_CUDA_F32 || !dg_cuda_has_groups())
         return cudaErrorInvalidValue;
-    return x.form == DG_CUDA_BF16  ? launch_form<DG_CUDA_BF16>(stream, job, x, tile)
-           : x.form == DG_CUDA_F16 ? launch_form<DG_CUDA_F16>(stream, job, x, tile)
-                                   : launch_bytes(stream, job, x, tile);
+    return x.form == DG_CUDA_BF16  ? launch_form<DG_CUDA_BF16>(stream, job, w, x, tile)
+           : x.form == DG_CUDA_F16 ? launch_form<DG_CUDA_F16>(stream, job, w, x, tile)
+                                   : launch_bytes(stream, job, w, x, tile);
 }
 
 static slab_job job_over(const dg_cuda_rows &x, int n_row, float alpha)
@@ -433,7 +398,6 @@ static slab_job job_over(const dg_cuda_rows &x, int n_row, float alpha)
 static void add_part(slab_job *job, const dg_cuda_matrix *w, float *y, size_t ldy)
 {
     slab_part *part = &job->part[job->n_part++];
-    part->w = (const unsigned char *)w->data;
     part->scale = w->scale;
     part->n_out = w->n_out;
     part->y = y;
@@ -445,18 +409,22 @@ extern "C" cudaError_t dg_cuda_product_slabs(cudaStream_t stream, const dg_cuda_
                                              dg_slab_tile tile)
 {
     slab_job job = job_over(a->x, a->n_row, a->alpha);
-    for (int p = 0; p < a->n_part; p++)
+    const void *w[3] = {NULL, NULL, NULL};
+    for (int p = 0; p < a->n_part; p++) {
         add_part(&job, a->part[p].w, a->part[p].y, a->part[p].ldy);
-    return launch_job(stream, job, a->x, tile);
+        w[p] = a->part[p].w->data;
+    }
+    return launch_job(stream, job, w, a->x, tile);
 }
 
 extern "C" cudaError_t dg_cuda_gated_slabs(cudaStream_t stream, const dg_cuda_gated_args *a,
                                            dg_slab_tile tile)
 {
     slab_job job = job_over(a->x, a->n_row, 1);
+    const void *w[3] = {a->gate->data, a->up->data, NULL};
     job.gated = true;
     job.h = a->h;
     add_part(&job, a->gate, NULL, 0);
     add_part(&job, a->up, NULL, 0);
-    return launch_job(stream, job, a->x, tile);
+    return launch_job(stream, job, w, a->x, tile);
 }

@@ -55,15 +55,15 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 #define REGS_32                                                                                    \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"       \
     "%24,%25,%26,%27,%28,%29,%30,%31"
-#define REGS_48 REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define REGS_64 REGS_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define REGS_72 REGS_64 ",%64,%65,%66,%67,%68,%69,%70,%71"
+#define REGS_64                                                                                    \
+    REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%"   \
+            "52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define REGS_96                                                                                    \
+    REGS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%"   \
+            "84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define REGS_128                                                                                   \
-    REGS_72                                                                                        \
-    ",%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,"                \
-    "%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,"       \
-    "%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,"        \
-    "%127"
+    REGS_96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%"  \
+            "113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define WGMMA(shape, type, regs, operands, on, side, ...)                                          \
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " on                                        \
                  ", 0;\n\twgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" regs     \
@@ -72,21 +72,17 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
                  : "l"(x), "l"(w), "r"(1), "n"(SIDE == SLAB_K_DOWN ? 1 : 0))
 #define WGMMA_64(type)  WGMMA("m64n64k16", type, REGS_32, "%32, %33", "%34", "%35", ACC32(0))
 #define WGMMA_128(type) WGMMA("m64n128k16", type, REGS_64, "%64, %65", "%66", "%67", ACC64(0))
-#define WGMMA_96(type)                                                                             \
-    WGMMA("m64n96k16", type, REGS_48, "%48, %49", "%50", "%51", ACC32(0), ACC16(32))
-#define WGMMA_144(type)                                                                            \
-    WGMMA("m64n144k16", type, REGS_72, "%72, %73", "%74", "%75", ACC64(0), ACC8(64))
+#define WGMMA_192(type)                                                                            \
+    WGMMA("m64n192k16", type, REGS_96, "%96, %97", "%98", "%99", ACC64(0), ACC32(64))
 #define WGMMA_256(type)                                                                            \
     WGMMA("m64n256k16", type, REGS_128, "%128, %129", "%130", "%131", ACC64(0), ACC64(64))
 #define WGMMA_OF(type)                                                                             \
     if constexpr (N == 64)                                                                         \
         WGMMA_64(type);                                                                            \
-    else if constexpr (N == 96)                                                                    \
-        WGMMA_96(type);                                                                            \
     else if constexpr (N == 128)                                                                   \
         WGMMA_128(type);                                                                           \
-    else if constexpr (N == 144)                                                                   \
-        WGMMA_144(type);                                                                           \
+    else if constexpr (N == 192)                                                                   \
+        WGMMA_192(type);                                                                           \
     else                                                                                           \
         WGMMA_256(type)
 
@@ -118,7 +114,7 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
     } else {
         WGMMA_OF("f16");
     }
-    static_assert(N == 64 || N == 96 || N == 128 || N == 144 || N == 256, "columns of a warpgroup");
+    static_assert(N == 64 || N == 128 || N == 192 || N == 256, "columns of a warpgroup");
 }
 
 #undef ACC8
@@ -126,15 +122,13 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
 #undef ACC32
 #undef ACC64
 #undef REGS_32
-#undef REGS_48
 #undef REGS_64
-#undef REGS_72
+#undef REGS_96
 #undef REGS_128
 #undef WGMMA
 #undef WGMMA_64
-#undef WGMMA_96
 #undef WGMMA_128
-#undef WGMMA_144
+#undef WGMMA_192
 #undef WGMMA_256
 #undef WGMMA_OF
 #undef WGMMA_BYTES
@@ -192,7 +186,8 @@ struct slab_shape {
     static constexpr int ABOVE = ABOVE_, BESIDE = BESIDE_, SPLIT = SPLIT_;
     static constexpr int SHARING = ABOVE * BESIDE, CLUSTER = SHARING * SPLIT;
     static_assert(SPLIT == 1 || (SPLIT == 2 && SHARING == 1), "halves of k are not shared");
-    static constexpr int BOX_ROWS = TOKENS / BESIDE, OWN_WEIGHTS = N / ABOVE;
+    /* shares are chunks of k where there are enough in a stage, or else rows */
+    static constexpr bool W_BY_K = KS % ABOVE == 0, X_BY_K = KS % BESIDE == 0;
     static constexpr int CONSUMERS = WM * 128, THREADS = CONSUMERS + 32;
     static constexpr int X_BYTES = TOKENS * SLAB_ROW_BYTES, W_BYTES = N * SLAB_ROW_BYTES,
                          STAGE_BYTES = KS * (X_BYTES + W_BYTES);
@@ -200,8 +195,8 @@ struct slab_shape {
     static constexpr int FITTING = ((RESIDENT > 1 ? 224 / RESIDENT : 225) * 1024 - HALF_BYTES) /
                                    STAGE_BYTES,
                          STAGES = FITTING < 8 ? FITTING : 8;
-    static constexpr int SHARED =
-        STAGES * (STAGE_BYTES + 2 * (int)sizeof(uint64_t)) + HALF_BYTES + 2 * (int)sizeof(uint64_t);
+    static constexpr int SHARED = STAGES * (STAGE_BYTES + 2 * (int)sizeof(uint64_t)) + HALF_BYTES +
+                                  (SPLIT > 1 ? 2 * (int)sizeof(uint64_t) : 0);
 };
 
 /* A place in the ring: stages are taken in turn, `phase` is the parity of the turn. */
@@ -285,8 +280,10 @@ template <class T> static __device__ __forceinline__ void slab_ring_init(const s
             dg_mbar_init(ring.full(i), 1);
             dg_mbar_init(ring.empty(i), T::CONSUMERS / 32 * (T::ABOVE + T::BESIDE - 1));
         }
-        dg_mbar_init(ring.sent(), T::CONSUMERS);
-        dg_mbar_init(ring.taken(), T::CONSUMERS);
+        if (T::SPLIT > 1) {
+            dg_mbar_init(ring.sent(), T::CONSUMERS);
+            dg_mbar_init(ring.taken(), T::CONSUMERS);
+        }
         dg_mbar_init_fence();
     }
     __syncthreads();
@@ -328,6 +325,72 @@ static __device__ __forceinline__ void slab_fill(const slab_ring<T> &ring, const
     dg_mbar_expect(ring.full(turn.stage), T::STAGE_BYTES);
 }
 
+/* ---- copies: two a stage, however large, as each costs the copying thread a hundred cycles ----
+ */
+
+/* n_row rows of x, of n_chunk slabs. */
+template <class T>
+static inline cudaError_t slab_map_rows(dg_tensor_map *map, const void *rows, int n_row,
+                                        int n_chunk, size_t row_bytes)
+{
+    int size[3] = {SLAB_VALUES, n_row, n_chunk},
+        box[3] = {SLAB_VALUES, T::X_BY_K ? T::TOKENS : T::TOKENS / T::BESIDE,
+                  T::X_BY_K ? T::KS / T::BESIDE : T::KS};
+    size_t stride[2] = {row_bytes, SLAB_ROW_BYTES};
+    return dg_tensor_map_make(map, rows, 3, size, stride, box, true);
+}
+
+/* Slabs of weights; `pair`: bytes from them to those of a second matrix, whose rows are the other
+ * half of a tile's, or 0. */
+template <class T>
+static inline cudaError_t slab_map_weights(dg_tensor_map *map, const void *weights, int n_out,
+                                           int n_chunk, size_t pair)
+{
+    int parts = pair ? 2 : 1, slabs = T::N / SLAB_ROWS / parts;
+    int size[5] = {SLAB_VALUES, SLAB_ROWS, slab_count(n_out), parts, n_chunk},
+        box[5] = {SLAB_VALUES, SLAB_ROWS, T::W_BY_K || pair ? slabs : slabs / T::ABOVE,
+                  T::W_BY_K ? parts : 1, T::W_BY_K ? T::KS / T::ABOVE : T::KS};
+    size_t stride[4] = {SLAB_ROW_BYTES, (size_t)n_chunk * SLAB_BYTES,
+                        pair ? pair : (size_t)SLAB_BYTES, SLAB_BYTES};
+    return dg_tensor_map_make(map, weights, 5, size, stride, box, false);
+}
+
+/* This block's share of a stage's rows from `row` on, and of its weights from slab `slab` on. What
+ * is not there is zero. */
+template <class T>
+static __device__ __forceinline__ void slab_copy_rows(const slab_ring<T> &ring,
+                                                      const dg_tensor_map &x, const slab_seat &seat,
+                                                      int row, int stage, int step)
+{
+    int share = seat.column;
+    dg_box_at at = {{0, row + (T::X_BY_K ? 0 : share * (T::TOKENS / T::BESIDE)),
+                     step * T::KS + (T::X_BY_K ? share * (T::KS / T::BESIDE) : 0), 0, 0}};
+    dg_box3_g2s(ring.x(stage) + share * (T::KS * T::X_BYTES / T::BESIDE), x, at, ring.full(stage),
+                T::BESIDE > 1 ? slab_row_mask<T>(seat) : 0);
+}
+
+template <class T>
+static __device__ __forceinline__ void slab_copy_weights(const slab_ring<T> &ring,
+                                                         const dg_tensor_map &w,
+                                                         const slab_seat &seat, int slab,
+                                                         bool paired, int stage, int step)
+{
+    int share = seat.row;
+    dg_box_at at = {{0, 0, slab + (T::W_BY_K || paired ? 0 : share * (T::N / SLAB_ROWS / T::ABOVE)),
+                     T::W_BY_K || !paired ? 0 : share,
+                     step * T::KS + (T::W_BY_K ? share * (T::KS / T::ABOVE) : 0)}};
+    dg_box5_g2s(ring.w(stage) + share * (T::KS * T::W_BYTES / T::ABOVE), w, at, ring.full(stage),
+                T::ABOVE > 1 ? slab_column_mask<T>(seat) : 0);
+}
+
+/* Nothing that uses these values is moved over this place. */
+template <class T> static __device__ __forceinline__ void slab_settle(float acc[T::MT][T::N / 8][4])
+{
+#pragma unroll
+    for (int i = 0; i < T::MT * T::N / 2; i++)
+        warpgroup_settle(acc[i / (T::N / 2)][i / 4 % (T::N / 8)][i % 4]);
+}
+
 /* By the consumers: acc += the products of the next n_stage stages. A stage is given back by each
  * warp when its products that read it have ended. */
 template <dg_cuda_form FORM, slab_side SIDE, class T>
@@ -336,9 +399,7 @@ static __device__ __forceinline__ void slab_multiply(float acc[T::MT][T::N / 8][
                                                      int n_stage)
 {
     int first = (int)threadIdx.x / 128 * T::MT, before = -1;
-#pragma unroll
-    for (int i = 0; i < T::MT * T::N / 2; i++)
-        warpgroup_settle(acc[i / (T::N / 2)][i / 4 % (T::N / 8)][i % 4]);
+    slab_settle<T>(acc);
     for (int i = 0; i < n_stage; i++) {
         int s = turn.stage;
         dg_mbar_wait(ring.full(s), turn.phase);
@@ -357,6 +418,7 @@ static __device__ __forceinline__ void slab_multiply(float acc[T::MT][T::N / 8][
         slab_next<T>(turn);
     }
     warpgroup_wait<0>();
+    slab_settle<T>(acc);
     if (before >= 0)
         slab_give_back(ring, before);
 }

@@ -343,13 +343,16 @@ static void check_slab_tiles(dg_dtype type, int n_tile)
         dg_cuda_gated_args g = {N_ROW, x.rows, &gate.matrix, &up.matrix,
                                 device_rows(h_form, N_ROW, N_OUT)};
         launched(dg_cuda_product_slabs(NULL, &a, (dg_slab_tile)tile));
-        launched(dg_cuda_gated_slabs(NULL, &g, (dg_slab_tile)tile));
+        cudaError_t gated = dg_cuda_gated_slabs(NULL, &g, (dg_slab_tile)tile);
+        if (gated != cudaErrorInvalidValue) /* half a tile that is not whole slabs */
+            launched(gated);
         bool first = tile == 0 || tile == DG_SLAB_FIRST_SPLIT;
         device_read(y[!first], a.part[0].y, n_y);
         device_read(h[!first], g.h.data, n_h);
         if (!first) {
             expect_same("y", y[1], y[0], n_y);
-            expect_same("h", h[1], h[0], n_h);
+            if (gated != cudaErrorInvalidValue)
+                expect_same("h", h[1], h[0], n_h);
         }
     }
     use_device(usual);

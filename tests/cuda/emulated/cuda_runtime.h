@@ -327,15 +327,18 @@ void *emu_peer(const void *own, int rank, emu_where where);
 void emu_await_count(const uint32_t *counter, uint32_t target, emu_where where);
 void emu_bulk_g2s(void *shared, const void *global, uint32_t bytes, uint64_t *bar, emu_where where);
 
-/* Rows of n 16-bit values, cut into boxes of n_box rows x 64 values whose 16-byte pieces are
- * swapped about as the hardware's 128-byte swizzle does it. */
+/* 16-bit values in up to five dimensions, the first of them 64 values side by side, cut into boxes;
+ * in those that are swapped the 16-byte pieces of 128 bytes are exchanged as the hardware's
+ * 128-byte swizzle does it. stride: bytes from one to the next of dimension 1 ... */
+enum { EMU_DIMS = 5 };
 typedef struct emu_tensor_map {
-    const unsigned char *rows;
-    size_t row_bytes;
-    int n_row, n, n_box;
+    const unsigned char *data;
+    int size[EMU_DIMS], box[EMU_DIMS];
+    long stride[EMU_DIMS];
+    bool swapped;
 } emu_tensor_map;
-void emu_tensor_g2s(void *shared, const emu_tensor_map *map, int k, int row, uint64_t *bar,
-                    emu_where where);
+void emu_box_g2s(void *shared, const emu_tensor_map *map, const int *at, uint64_t *bar,
+                 emu_where where);
 
 float emu_half_to_float(uint16_t h);
 uint16_t emu_float_to_half(float f);

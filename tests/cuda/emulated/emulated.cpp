@@ -46,8 +46,8 @@ typedef struct copy {
     size_t bytes, n_copied; /* the rest is zero */
     int group;              /* cp.async: which commit */
     uint64_t *bar;          /* bulk */
-    emu_tensor_map map;     /* of a box, whose first value is (row, k); rows NULL: not one */
-    int row, k;
+    emu_tensor_map map;     /* of a box, whose first value is `at`; data NULL: not one */
+    int at[EMU_DIMS];
 } copy;
 
 typedef struct copies {
@@ -594,22 +594,41 @@ static void begin_copy(copies *list, copy c, emu_where where)
     list->item[list->n++] = c;
 }
 
+/* One row of 128 bytes: number `row` of the box, at its place in the other dimensions. */
+static void finish_box_row(const copy *c, int row, const int *at)
+{
+    const unsigned char *from = c->map.data;
+    bool there = true;
+    for (int d = 1; d < EMU_DIMS; d++) {
+        from += at[d] * c->map.stride[d];
+        there &= at[d] >= 0 && at[d] < c->map.size[d];
+    }
+    for (int piece = 0; piece < 8; piece++) {
+        int k = at[0] + piece * 8;
+        unsigned char *to = c->to + row * 128 + (c->map.swapped ? piece ^ row % 8 : piece) * 16;
+        if (there && k < c->map.size[0])
+            memcpy(to, from + (size_t)k * 2, 16);
+        else
+            memset(to, 0, 16);
+    }
+}
+
 static void finish_box(const copy *c)
 {
-    for (int r = 0; r < c->map.n_box; r++)
-        for (int piece = 0; piece < 8; piece++) {
-            int row = c->row + r, k = c->k + piece * 8;
-            unsigned char *to = c->to + r * 128 + (piece ^ r % 8) * 16;
-            if (row < c->map.n_row && k < c->map.n)
-                memcpy(to, c->map.rows + (size_t)row * c->map.row_bytes + (size_t)k * 2, 16);
-            else
-                memset(to, 0, 16);
+    const int *box = c->map.box;
+    for (int row = 0; row < (int)(c->bytes / 128); row++) {
+        int at[EMU_DIMS] = {c->at[0]}, rest = row;
+        for (int d = 1; d < EMU_DIMS; d++) {
+            at[d] = c->at[d] + rest % box[d];
+            rest /= box[d];
         }
+        finish_box_row(c, row, at);
+    }
 }
 
 static void finish_copy(const copy *c)
 {
-    if (c->map.rows) {
+    if (c->map.data) {
         finish_box(c);
         return;
     }
@@ -625,9 +644,8 @@ void emu_cp_async(void *to, const void *from, int bytes, int n_copied, emu_where
               (size_t)n_copied,
               now->group,
               NULL,
-              {NULL, 0, 0, 0, 0},
-              0,
-              0};
+              {},
+              {}};
     begin_copy(&now->under_way, c, where);
 }
 
@@ -734,25 +752,22 @@ void emu_await_count(const uint32_t *counter, uint32_t target, emu_where where)
 
 void emu_bulk_g2s(void *to, const void *from, uint32_t bytes, uint64_t *bar, emu_where where)
 {
-    copy c = {(unsigned char *)to,
-              (const unsigned char *)from,
-              bytes,
-              bytes,
-              0,
-              bar,
-              {NULL, 0, 0, 0, 0},
-              0,
-              0};
+    copy c = {(unsigned char *)to, (const unsigned char *)from, bytes, bytes, 0, bar, {}, {}};
     begin_copy(&bulk, c, where);
     progress++; /* who waits on the barrier looks again */
 }
 
-void emu_tensor_g2s(void *to, const emu_tensor_map *map, int k, int row, uint64_t *bar,
-                    emu_where where)
+void emu_box_g2s(void *to, const emu_tensor_map *map, const int *at, uint64_t *bar, emu_where where)
 {
-    if ((uintptr_t)to % 1024 || row < 0 || k < 0)
-        emu_fail(where, "a box that is not aligned, or begins before its rows");
-    copy c = {(unsigned char *)to, map->rows, (size_t)map->n_box * 128, 0, 0, bar, *map, row, k};
+    copy c = {(unsigned char *)to, map->data, 128, 0, 0, bar, *map, {}};
+    for (int d = 0; d < EMU_DIMS; d++) {
+        c.at[d] = at[d];
+        c.bytes *= d ? (size_t)map->box[d] : 1;
+        if (at[d] < 0 || map->box[d] < 1 || map->box[d] > 256)
+            emu_fail(where, "a box begins before its values, or is too large");
+    }
+    if ((uintptr_t)to % (map->swapped ? 1024 : 128))
+        emu_fail(where, "a box that is not aligned");
     begin_copy(&bulk, c, where);
     progress++;
 }
