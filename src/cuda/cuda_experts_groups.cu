@@ -395,37 +395,59 @@ static __device__ __forceinline__ void multiply_item(float acc[2][EIGHTS][4], gr
     give_back(ring.control->empty, before);
 }
 
-/* Two rows of one channel: v[0], v[1]. */
-static __device__ __forceinline__ void result_of(float v[2], const dg_stream_job &job,
-                                                 const float acc[2][EIGHTS][4],
-                                                 const float factor[2], int side, int j, int i)
+/* Results of two rows of one channel as 16-bit values. */
+template <bool DOWN, dg_cuda_form FORM>
+static __device__ __forceinline__ uint32_t result_of(const dg_stream_job &job,
+                                                     const float acc[2][EIGHTS][4],
+                                                     const float factor[2], int side, int j, int i)
 {
+    float v[2];
 #pragma unroll
     for (int t = 0; t < 2; t++)
-        v[t] = job.factor *
-               (job.down ? acc[side][j][i + t] * factor[side]
-                         : gated(acc[0][j][i + t] * factor[0], acc[1][j][i + t] * factor[1]));
+        v[t] =
+            job.factor * (DOWN ? acc[side][j][i + t] * factor[side]
+                               : gated(acc[0][j][i + t] * factor[0], acc[1][j][i + t] * factor[1]));
+    return FORM == DG_CUDA_BF16 ? dg_pack_bf16(v[0], v[1]) : dg_store_f16(v[0], v[1]);
 }
 
-/* A side's 64 channels of n rows, as a slab. */
+/* Four squares of 8 channels x 8 rows, as products leave them, into a slab of rows: two pieces of
+ * channels from `piece` on of the rows from `row` on, then of the next 8 rows. */
+[[maybe_unused]] static __device__ __forceinline__ void store_squares(unsigned char *slab, int row,
+                                                                      int piece,
+                                                                      const uint32_t v[4])
+{
+    int lane = (int)threadIdx.x % 32;
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    const unsigned char *to =
+        slab + slab_offset(row + lane / 16 * 8 + lane % 8, piece + lane / 8 % 2);
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(
+                     dg_shared_address(to)),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+#else
+    for (int i = 0; i < 8; i++) {
+        int at = slab_offset(row + i / 4 * 8 + lane % 4 * 2 + i % 2, piece + i / 2 % 2);
+        *(uint16_t *)(slab + at + lane / 4 * 2) = (uint16_t)(v[i / 2] >> i % 2 * 16);
+    }
+#endif
+}
+
+/* A side's 64 channels of n rows, or a few more, as a slab. */
+template <bool DOWN, dg_cuda_form FORM, int SIDE>
 static __device__ __forceinline__ void collect_side(unsigned char *slab, const dg_stream_job &job,
                                                     const float acc[2][EIGHTS][4],
-                                                    const float factor[2], int side, int n)
+                                                    const float factor[2], int n)
 {
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 % 4;
+    int warp = (int)threadIdx.x / 32 % 4;
 #pragma unroll
-    for (int j = 0; j < EIGHTS; j++) {
+    for (int j = 0; j < EIGHTS; j += 2) {
+        uint32_t v[4];
         if (j * 8 >= n)
             break;
 #pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-            float v[2];
-            result_of(v, job, acc, factor, side, j, i);
-            channel_pair pair = pair_channels(v[0], v[1]);
-            int row = j * 8 + lane % 4 * 2 + lane / 4 % 2;
-            store_pair(slab + slab_offset(row, warp * 2 + i / 2), job.out.form,
-                       (size_t)(lane / 4 & ~1), pair);
-        }
+        for (int i = 0; i < 4; i++)
+            v[i] = result_of<DOWN, FORM>(job, acc, factor, SIDE, j + i / 2, i % 2 * 2);
+        store_squares(slab, j * 8, warp * 2, v);
     }
 }
 
@@ -443,23 +465,21 @@ static __device__ __forceinline__ void send_side(const unsigned char *slab,
             *(const uint4 *)(slab + slab_offset(row, piece));
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void store_item(unsigned char *slab,
-                                                                   const dg_stream_job &job,
-                                                                   const group_item &item,
-                                                                   const group_share &share,
-                                                                   const float acc[2][EIGHTS][4])
+/* Down's results are bfloat16. */
+template <bool DOWN, int SIDE>
+static __device__ __forceinline__ void store_side(unsigned char *slab, const dg_stream_job &job,
+                                                  const group_item &item, const group_share &share,
+                                                  const float factor[2],
+                                                  const float acc[2][EIGHTS][4])
 {
     int group = (int)threadIdx.x / 128;
-    float factor[2] = {factor_of(job.scale[0], item.expert), factor_of(job.scale[1], item.expert)};
-#pragma unroll
-    for (int side = 0; side < 2; side++) {
-        if (side > 0 && !job.down)
-            break;
-        group_sync(group); /* what was there has been sent */
-        collect_side(slab, job, acc, factor, side, share.n);
-        group_sync(group);
-        send_side(slab, job, item, share, side);
-    }
+    group_sync(group); /* what was there has been sent */
+    if (DOWN || job.out.form == DG_CUDA_BF16)
+        collect_side<DOWN, DG_CUDA_BF16, SIDE>(slab, job, acc, factor, share.n);
+    else
+        collect_side<DOWN, DG_CUDA_F16, SIDE>(slab, job, acc, factor, share.n);
+    group_sync(group);
+    send_side(slab, job, item, share, SIDE);
 }
 
 /* Without rows of its own: only keeps the ring going. */
@@ -498,9 +518,14 @@ static __device__ __forceinline__ void multiply(group_ring<F> ring, const dg_str
         if (item.n == 0)
             return;
         group_share share = share_of(item, (int)threadIdx.x / 128);
+        float factor[2] = {factor_of(job.scale[0], item.expert),
+                           factor_of(job.scale[1], item.expert)};
         float acc[2][EIGHTS][4] = {};
         multiply_rows<F, SORTED>(acc, ring, share, job.n_unit);
-        store_item(ring.results((int)threadIdx.x / 128), job, item, share, acc);
+        unsigned char *slab = ring.results((int)threadIdx.x / 128);
+        store_side<SORTED, 0>(slab, job, item, share, factor, acc);
+        if (SORTED)
+            store_side<SORTED, 1>(slab, job, item, share, factor, acc);
     }
 }
 
