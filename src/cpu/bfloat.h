@@ -7,7 +7,7 @@
  *
  *     DG_BFLOAT_LOSS * n_k * sum over k of |x[k]| * |w[k]|
  *
- * and rounding x itself adds 2^-9 of that sum. Numbers below 2^-126 may count as 0. */
+ * and rounding x itself adds 2^-8 of that sum. Numbers below 2^-126 may count as 0. */
 #ifndef DG_CPU_BFLOAT_H
 #define DG_CPU_BFLOAT_H
 
@@ -42,7 +42,7 @@ typedef float dg_blargest_fn(const float *z, int n);
  * at least; returns the sum of those numbers, which take the place of z. What becomes of NaN is not
  * said. */
 typedef float dg_bshares_fn(uint16_t *out, float *z, int n, float top);
-#define DG_SHARE_LOSS (0x1p-9 + 0x1p-13)
+#define DG_SHARE_LOSS (0x1p-8 + 0x1p-13)
 
 typedef struct dg_bkernels {
     int step;               /* values along k that are taken together; at most DG_BFLOAT_STEP */
