@@ -57,6 +57,7 @@ SOVER   := $(firstword $(subst ., ,$(VERSION)))
 SRC_base      := $(wildcard src/base/*.c)
 SRC_tensor    := $(wildcard src/tensor/*.c)
 SRC_text      := $(wildcard src/text/*.c)
+SRC_constraint := $(wildcard src/constraint/*.c)
 SRC_image     := $(wildcard src/image/*.c)
 SRC_diffusion := $(wildcard src/diffusion/*.c)
 SRC_format    := $(wildcard src/format/*.c)
@@ -74,7 +75,7 @@ SRC_engine    := $(wildcard src/engine/*.c)
 SRC_bench_lib := $(wildcard src/bench/*.c)
 SRC_api       := $(wildcard src/*.c)
 
-SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_image) $(SRC_diffusion) $(SRC_format) \
+SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_constraint) $(SRC_image) $(SRC_diffusion) $(SRC_format) \
            $(SRC_backend) $(SRC_cpu) $(SRC_cuda) $(SRC_model) $(SRC_engine) $(SRC_bench_lib) $(SRC_api)
 
 # ---- the program, and the tests ----

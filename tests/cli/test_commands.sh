@@ -82,6 +82,29 @@ check "tokenize, a text and ids" fails_saying "the text once" "$DGEMMA" tokenize
 check "tokenize, pieces of ids" fails_saying "go with a text" "$DGEMMA" tokenize -m "$model" --pieces --decode 1
 check "tokenize, pieces and their count" fails_saying "not both" "$DGEMMA" tokenize -m "$model" --pieces --count x
 
+# ---- constrain ----
+printf '{"type": "object", "properties": {"a": {"type": "integer", "maximum": 20}}, "required": ["a"]}' >"$temp/schema.json"
+printf '{"properties": {"a": {"uniqueItems": true}}}' >"$temp/unique.json"
+printf 'root ::= "a" root | "b"\n' >"$temp/ab.gbnf"
+constrain() { "$DGEMMA" constrain "$@"; }
+check "constrain, a text of a schema" says accepted constrain --json-schema "$temp/schema.json" '{"a": 17}'
+check "constrain, one that is not" fails_saying "rejected at byte 7: could go on with [}]" constrain --schema "$temp/schema.json" '{"a": 21}'
+check "constrain, the beginning of one" fails_saying "prefix at byte 2" constrain --json-schema "$temp/schema.json" --text '{"'
+check "constrain, in JSON" fails_saying '"verdict": "prefix", "at": 1' constrain --json --choice yes --choice no y
+check "constrain, a keyword that is refused" fails_saying '"uniqueItems" at #/properties/a is not supported' constrain --schema "$temp/unique.json" x
+check "constrain, and left out" says accepted constrain --schema "$temp/unique.json" --lenient '{"a": [1, 1]}'
+check "constrain, lines" says accepted sh -c 'printf "aab\nb\n" | "$0" constrain --grammar "$1"' "$DGEMMA" "$temp/ab.gbnf"
+check "constrain, lines of which one is not" fails_saying rejected sh -c 'printf "aab\nbb\n" | "$0" constrain --grammar "$1"' "$DGEMMA" "$temp/ab.gbnf"
+check "constrain, a file" says accepted constrain --regex '[a-z":{} 0-9.]+\{.*' --file "$temp/schema.json" --lines
+check "constrain, at random" says '{"a": ' constrain --schema "$temp/schema.json" --random 5
+constrain --json-object --random 20 --seed 3 --json >"$temp/drawn"
+constrain --json-object --random 20 --seed 3 --json >"$temp/again"
+check "constrain, the same seed" cmp "$temp/drawn" "$temp/again"
+check "constrain, its size" fails_saying "nodes" constrain --regex a --size b
+check "constrain, two of them" fails_saying "give one of" constrain --regex a --json-object x
+check "constrain, none" fails_saying "give one of" constrain x
+check "constrain, no such file" fails_saying "No such file" constrain --schema "$temp/none" x
+
 # ---- verify ----
 "$DGEMMA" verify --record --kv-type f32 "$bare" >"$temp/good.json"
 check "verify against its own record" says passed "$DGEMMA" verify --reference "$temp/good.json" --kv-type f32 "$bare"
@@ -101,7 +124,7 @@ check "verify names the layer" fails_saying "OFF  layer 2" "$DGEMMA" verify --re
 
 # ---- documents that repeat what --help says ----
 in_man_page() {
-    for command in run chat serve inspect tokenize bench synth verify; do
+    for command in run chat serve inspect tokenize constrain bench synth verify; do
         for option in $("$DGEMMA" "$command" --help | grep -o -e '--[a-z-]*' | sort -u); do
             sed 's/\\-/-/g' docs/man/dgemma.1 | grep -qF -e "$option" ||
                 { echo "$command $option is not in the man page"; return 1; }

@@ -1,0 +1,160 @@
+/* The public functions for constraints by themselves. */
+#include "dgemma_tools.h"
+#include <string.h>
+#include "base/alloc.h"
+#include "constraint/constraint.h"
+#include "constraint/language.h"
+
+enum { TEXT_MAX = 1 << 24, IGNORED_MAX = 1 << 20 };
+
+struct dgemma_constraint {
+    dg_syntax *syntax;
+    dg_language *language;
+    dg_buf ignored;
+};
+
+dgemma_status dgemma_constraint_create(dgemma_constraint **out,
+                                       const dgemma_constraint_options *opt, dgemma_error *err)
+{
+    bool bare = opt->kind == DGEMMA_CONSTRAINT_JSON_OBJECT || opt->kind == DGEMMA_CONSTRAINT_CHOICE;
+    if (opt->kind > DGEMMA_CONSTRAINT_GRAMMAR || (!bare && !opt->text))
+        return dg_fail(err, DGEMMA_E_ARG, "there is no constraint");
+    dgemma_constraint *c = dg_calloc(1, sizeof *c);
+    if (!c)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dg_buf_init(&c->ignored, IGNORED_MAX);
+    dg_constraint_options options = {.kind = (dg_constraint_kind)opt->kind,
+                                     .text = opt->text,
+                                     .len = opt->text_len,
+                                     .choices = opt->choices,
+                                     .n_choice = opt->n_choices,
+                                     .compact = opt->compact,
+                                     .lenient = opt->lenient,
+                                     .ignored = &c->ignored};
+    dgemma_status st = dg_constraint_compile(&c->syntax, &options, err);
+    if (!st)
+        st = dg_language_create(&c->language, c->syntax, err);
+    if (st)
+        dgemma_constraint_free(c);
+    else
+        *out = c;
+    return st;
+}
+
+void dgemma_constraint_free(dgemma_constraint *c)
+{
+    if (!c)
+        return;
+    dg_language_free(c->language);
+    dg_syntax_free(c->syntax);
+    dg_buf_clear(&c->ignored);
+    dg_free(c);
+}
+
+const char *dgemma_constraint_ignored(const dgemma_constraint *c)
+{
+    return c->ignored.data ? c->ignored.data : "";
+}
+
+/* Walks over the text, from the start. A long text may meet more places than an automaton keeps:
+ * then it forgets them, once in every piece. */
+static dgemma_status walk(dgemma_constraint *c, const char *text, size_t len, dg_place *at,
+                          size_t *n, dgemma_error *err)
+{
+    *at = dg_language_start(c->language);
+    for (*n = 0; *n < len;) {
+        dgemma_error why = {0};
+        size_t more;
+        dgemma_status st = dg_language_walk(c->language, at, text + *n, len - *n, &more, &why);
+        *n += more;
+        if (!st)
+            break;
+        if (st == DGEMMA_E_LIMIT && more)
+            st = dg_language_forget(c->language, at, &why);
+        if (st)
+            return dg_fail(err, st, "%s", why.msg);
+    }
+    return DGEMMA_OK;
+}
+
+dgemma_status dgemma_constraint_check(dgemma_constraint *c, const char *text, size_t len,
+                                      dgemma_match *match, dgemma_error *err)
+{
+    dg_place at;
+    dg_edges e;
+    *match = (dgemma_match){0};
+    dgemma_status st = walk(c, text, len, &at, &match->n, err);
+    if (!st)
+        st = dg_language_edges(c->language, at, &e, err);
+    if (st)
+        return st;
+    for (size_t i = 0; i < e.n_bytes; i++)
+        memset(match->next + e.bytes[i].lo, true, (size_t)(e.bytes[i].hi - e.bytes[i].lo) + 1);
+    match->could_end = e.accepts;
+    match->n_tokens = e.n_symbols;
+    match->verdict = match->n < len ? DGEMMA_REJECTED : e.accepts ? DGEMMA_ACCEPTED : DGEMMA_PREFIX;
+    return DGEMMA_OK;
+}
+
+/* A buffer becomes the caller's. */
+static dgemma_status hand_over(dgemma_status st, dg_buf *from, char **text, size_t *len,
+                               dgemma_error *err)
+{
+    if (!st && !dg_buf_append(from, "", 0))
+        st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st && !from->data)
+        from->data = dg_strdup("");
+    if (!st && !from->data)
+        st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (st) {
+        dg_buf_clear(from);
+        return st;
+    }
+    *text = from->data;
+    *len = from->len;
+    return DGEMMA_OK;
+}
+
+dgemma_status dgemma_constraint_complete(dgemma_constraint *c, const char *text, size_t len,
+                                         char **rest, size_t *rest_len, dgemma_error *err)
+{
+    dg_place at;
+    size_t n;
+    dg_buf out;
+    dgemma_status st = walk(c, text, len, &at, &n, err);
+    if (!st && n < len)
+        st = dg_fail(err, DGEMMA_E_ARG, "nothing in the language begins like that");
+    if (st)
+        return st;
+    dg_buf_init(&out, TEXT_MAX);
+    st = dg_language_ending(c->language, at, &out, NULL, NULL, err);
+    return hand_over(st, &out, rest, rest_len, err);
+}
+
+dgemma_status dgemma_constraint_random(dgemma_constraint *c, uint64_t seed, uint32_t index,
+                                       size_t length, char **text, size_t *len, dgemma_error *err)
+{
+    dg_buf out;
+    dg_rng_key key = {.seed = seed, .block = index};
+    dg_buf_init(&out, TEXT_MAX);
+    dgemma_status st = dg_language_draw(c->language, &key, length, &out, err);
+    if (st == DGEMMA_E_LIMIT) {
+        /* too many places were met before: without them, from the beginning */
+        dg_place start = dg_language_start(c->language);
+        dg_buf_clear(&out);
+        st = dg_language_forget(c->language, &start, err);
+        if (!st)
+            st = dg_language_draw(c->language, &key, length, &out, err);
+    }
+    return hand_over(st, &out, text, len, err);
+}
+
+dgemma_constraint_size dgemma_constraint_measure(const dgemma_constraint *c)
+{
+    dg_language_size l = dg_language_measure(c->language);
+    const dg_syntax *s = c->syntax;
+    size_t bytes = s->cap_node * (sizeof *s->node + sizeof *s->ending) +
+                   s->cap_child * sizeof *s->child + s->cap_set * sizeof *s->set + s->cap_text +
+                   s->n_slot * sizeof *s->slot;
+    return (dgemma_constraint_size){s->n_node, l.n_place, l.n_edge, l.bytes + bytes};
+}

@@ -1,0 +1,76 @@
+#include "constraint/formats.h"
+#include <string.h>
+#include "base/common.h"
+
+#define YEAR      "(?:000[1-9]|00[1-9]\\d|0[1-9]\\d\\d|[1-9]\\d{3})"
+#define LEAP_YEAR "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
+#define DATE                                                                                       \
+    "(?:" YEAR "-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|"                                  \
+    "(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8]))|" LEAP_YEAR "-02-29)"
+#define TIME                                                                                       \
+    "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
+
+#define DAYS     "\\d{1,9}D"
+#define MONTHS   "\\d{1,9}M(?:" DAYS ")?"
+#define YEARS    "\\d{1,9}Y(?:" MONTHS ")?"
+#define SECONDS  "\\d{1,9}S"
+#define MINUTES  "\\d{1,9}M(?:" SECONDS ")?"
+#define HOURS    "\\d{1,9}H(?:" MINUTES ")?"
+#define CLOCK    "T(?:" HOURS "|" MINUTES "|" SECONDS ")"
+#define DURATION "P(?:(?:" YEARS "|" MONTHS "|" DAYS ")(?:" CLOCK ")?|" CLOCK "|\\d{1,9}W)"
+
+/* Labels have no two hyphens in a row, which are for encoded names; together at most 253. */
+#define LABEL       "(?:[A-Za-z0-9]-?){0,29}[A-Za-z0-9]"
+#define SHORT_LABEL "(?:[A-Za-z0-9]-?){0,14}[A-Za-z0-9]"
+#define HOST        "(?:" LABEL "(?:\\." LABEL "){0,3}|" SHORT_LABEL "(?:\\." SHORT_LABEL "){4,7})"
+#define ATOM        "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}"
+#define EMAIL       ATOM "(?:\\." ATOM "){0,2}@" HOST
+
+#define OCTET     "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+#define IPV4      OCTET "(?:\\." OCTET "){3}"
+#define H16       "[0-9A-Fa-f]{1,4}"
+#define GROUPS(n) "(?:" H16 "(?::" H16 "){0," #n "})?"
+#define IPV6                                                                                       \
+    "(?:" H16 "(?::" H16                                                                           \
+    "){7}|::" GROUPS(6) "|" H16 "::" GROUPS(5) "|" H16 "(?::" H16 "){1}::" GROUPS(                 \
+        4) "|" H16 "(?::" H16                                                                      \
+           "){2}::" GROUPS(3) "|" H16 "(?::" H16 "){3}::" GROUPS(                                  \
+               2) "|" H16 "(?::" H16 "){4}::" GROUPS(1) "|" H16 "(?::" H16 "){5}::(?:" H16         \
+                                                        ")?|" H16 "(?::" H16 "){6}::|(?:" H16      \
+                                                        ":){6}" IPV4 "|::(?:ffff:)?" IPV4 ")"
+
+#define URI_PLAIN "[A-Za-z0-9._~!$&'()*+,;=:@-]"
+#define URI_CODE  "%[0-9A-Fa-f]{2}"
+#define URI_CHAR  "(?:" URI_PLAIN "|" URI_CODE ")"
+#define URI_NAME  "(?:[A-Za-z0-9._~!$&'()*+,;=-]|" URI_CODE ")*"
+#define URI_REST                                                                                   \
+    "(?:\\?(?:" URI_PLAIN "|[/?]|" URI_CODE ")*)?(?:#(?:" URI_PLAIN "|[/?]|" URI_CODE ")*)?"
+#define URI_AUTHORITY                                                                              \
+    "//(?:" URI_NAME "(?::" URI_NAME ")?@)?(?:" URI_NAME "|\\[" IPV6 "\\])(?::\\d{1,5})?"
+#define URI_SEGMENTS "(?:/" URI_CHAR "*)*"
+#define URI                                                                                        \
+    "[A-Za-z][A-Za-z0-9+.-]{0,30}:(?:" URI_AUTHORITY URI_SEGMENTS "|/(?:" URI_CHAR                 \
+    "+" URI_SEGMENTS ")?|(?:" URI_CHAR "+" URI_SEGMENTS ")?)" URI_REST
+
+static const struct {
+    const char *name, *regex;
+} formats[] = {
+    {"date-time", DATE "T" TIME},
+    {"date", DATE},
+    {"time", TIME},
+    {"duration", DURATION},
+    {"email", EMAIL},
+    {"hostname", HOST},
+    {"uri", URI},
+    {"ipv4", IPV4},
+    {"ipv6", IPV6},
+    {"uuid", "[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"},
+};
+
+const char *dg_format_regex(const char *name, size_t len)
+{
+    for (size_t i = 0; i < DG_COUNT(formats); i++)
+        if (strlen(formats[i].name) == len && !memcmp(formats[i].name, name, len))
+            return formats[i].regex;
+    return NULL;
+}
