@@ -88,14 +88,14 @@ printf '{"properties": {"a": {"uniqueItems": true}}}' >"$temp/unique.json"
 printf 'root ::= "a" root | "b"\n' >"$temp/ab.gbnf"
 constrain() { "$DGEMMA" constrain "$@"; }
 check "constrain, a text of a schema" says accepted constrain --json-schema "$temp/schema.json" '{"a": 17}'
-check "constrain, one that is not" fails_saying "rejected at byte 7: could go on with [}]" constrain --schema "$temp/schema.json" '{"a": 21}'
+check "constrain, one that is not" fails_saying "rejected at byte 7: could go on with [0}]" constrain --schema "$temp/schema.json" '{"a": 21}'
 check "constrain, the beginning of one" fails_saying "prefix at byte 2" constrain --json-schema "$temp/schema.json" --text '{"'
 check "constrain, in JSON" fails_saying '"verdict": "prefix", "at": 1' constrain --json --choice yes --choice no y
 check "constrain, a keyword that is refused" fails_saying '"uniqueItems" at #/properties/a is not supported' constrain --schema "$temp/unique.json" x
 check "constrain, and left out" says accepted constrain --schema "$temp/unique.json" --lenient '{"a": [1, 1]}'
 check "constrain, lines" says accepted sh -c 'printf "aab\nb\n" | "$0" constrain --grammar "$1"' "$DGEMMA" "$temp/ab.gbnf"
 check "constrain, lines of which one is not" fails_saying rejected sh -c 'printf "aab\nbb\n" | "$0" constrain --grammar "$1"' "$DGEMMA" "$temp/ab.gbnf"
-check "constrain, a file" says accepted constrain --regex '[a-z":{} 0-9.]+\{.*' --file "$temp/schema.json" --lines
+check "constrain, a file" says accepted constrain --regex '\{.*\}' --file "$temp/schema.json" --lines
 check "constrain, at random" says '{"a": ' constrain --schema "$temp/schema.json" --random 5
 constrain --json-object --random 20 --seed 3 --json >"$temp/drawn"
 constrain --json-object --random 20 --seed 3 --json >"$temp/again"
