@@ -1,6 +1,6 @@
 /* Times the products of the CUDA backend on the shapes of the model, against floors measured in the same run.
  *
- *   make build/release/bench_cuda_products && build/release/bench_cuda_products [dense | rows | repeat | packing]
+ *   make build/release/bench_cuda_products && build/release/bench_cuda_products [dense | head | rows | repeat | packing]
  *
  * Each figure is the median of replays of a graph of several layers with weights of their own, 3 GB together, so that
  * none come from a cache. floor: the time in which a kernel that only reads takes the same bytes in; eta: floor / time.
@@ -222,7 +222,7 @@ static double dense(const dense_case *shape, dg_dtype type, const int *n_row, in
                us, (double)job.layer_bytes / us * 1e-3, flop * n_row[i] / us * 1e-6, most, most / us, error);
         fflush(stdout);
         if (n_row[i] == 256)
-            dense_tiles(&job, n_layer);
+            dense_tiles(&job, n_layer < 24 ? n_layer : 24);
     }
     return us;
 }
@@ -374,6 +374,10 @@ int main(int argc, char **argv)
             soft(t ? DG_Q6_K : DG_BF16);
         }
     }
+    if (argc > 1 && !strcmp(argv[1], "head")) {
+        dense(&head, DG_BF16, canvas, 1);
+        soft(DG_BF16);
+    }
     if (all || !strcmp(argv[1], "rows")) {
         dense(&qkv, DG_BF16, many, 5);
         dense(&o, DG_BF16, many, 5);
@@ -383,8 +387,8 @@ int main(int argc, char **argv)
     if (all || !strcmp(argv[1], "repeat")) {
         static const dense_case *const layer[] = {&qkv, &o, &gate_up, &down};
         for (int i = 0; i < 4; i++) {
-            dense_repeat(layer[i], 256, 2000);
-            dense_repeat(layer[i], 200, 200);
+            dense_repeat(layer[i], 256, i == 1 || i == 2 ? 2000 : 300);
+            dense_repeat(layer[i], 200, 100);
         }
     }
     if (all || !strcmp(argv[1], "packing")) {

@@ -9,6 +9,7 @@ enum { HEAD_ROWS = 256 };
 typedef slab_shape<2, 2, 128> head_shape;
 typedef slab_shape<2, 2, 128, 1, 1, 2> head_shape_beside;
 typedef slab_shape<2, 1, 256, 1, 2, 1> head_shape_wide;
+typedef slab_shape<2, 1, 128, 1, 2, 1, 2> head_shape_twice;
 
 /* The quad's lanes have a row's words of a chunk, 16 each. */
 enum { LANE_WORDS = CHUNK_WORDS / 4 };
@@ -202,7 +203,7 @@ static __device__ __forceinline__ void head_of(const head_job &job, const head_m
 }
 
 template <dg_cuda_form FORM, class T>
-static __global__ void __launch_bounds__(T::THREADS, 1)
+static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT)
     head_words(head_job job, const __grid_constant__ head_maps maps)
 {
     if constexpr (DG_WITH_GROUPS)
@@ -241,7 +242,8 @@ template <dg_cuda_form FORM>
 static cudaError_t launch_form(cudaStream_t stream, const dg_cuda_words_args *a,
                                const dg_cuda_matrix *table, dg_cuda_rows x, int form)
 {
-    return form == 2   ? launch_head<FORM, head_shape_wide>(stream, a, table, x)
+    return form == 3   ? launch_head<FORM, head_shape_twice>(stream, a, table, x)
+           : form == 2 ? launch_head<FORM, head_shape_wide>(stream, a, table, x)
            : form == 1 ? launch_head<FORM, head_shape_beside>(stream, a, table, x)
                        : launch_head<FORM, head_shape>(stream, a, table, x);
 }

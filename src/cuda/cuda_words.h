@@ -115,9 +115,9 @@ cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_words_args *a)
 cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_words_args *a,
                                const dg_cuda_matrix *table, dg_cuda_rows x);
 
-/* The same bits in tiles of 256 rows x 128 words, as pairs of blocks with the same rows, and of 128
- * rows x 256 words as pairs with the same words: 0, 1, 2. */
-enum { DG_HEAD_FORMS = 3 };
+/* The same bits in tiles of 256 rows x 128 words, as pairs of blocks with the same rows, and as
+ * pairs with the same words of 128 rows x 256 words, and of 128 x 128, two on a multiprocessor. */
+enum { DG_HEAD_FORMS = 4 };
 cudaError_t dg_cuda_words_head_as(cudaStream_t stream, const dg_cuda_words_args *a,
                                   const dg_cuda_matrix *table, dg_cuda_rows x, int form);
 
