@@ -42,6 +42,8 @@ static dgemma_status read_says(fixture *fx, const json_t *doc, dgemma_error *err
     bool served = fx->opt.as_served;
     fx->tol_encoder = served ? json_number_value(json_object_get(narrow, "encoder")) : TOL_ENCODER;
     fx->tol_logits = served ? json_number_value(json_object_get(narrow, "logits")) : TOL_LOGITS;
+    if (fx->opt.weights)
+        fx->tol_encoder = fx->tol_logits = 1e9;
     const char *path;
     json_t *hash;
     dgemma_status st = DGEMMA_OK;
@@ -89,13 +91,17 @@ dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *o
     dgemma_status st = read_trace(fx, err);
     if (!st)
         st = read_model(fx, err);
+    bool made = opt->weights && strcmp(opt->device, "cpu") != 0 && opt->weights[0] >= 'a';
     if (!st)
         st = dg_device_open(
             &fx->be,
             &(dg_device_options){.name = opt->device,
-                                 .exact = !opt->as_served,
-                                 .cpu = {opt->n_thread, opt->cpu_flags, !opt->as_served}},
+                                 .exact = !opt->as_served && !made,
+                                 .cpu = {opt->n_thread, opt->cpu_flags, !opt->as_served},
+                                 .weights = made ? opt->weights : NULL},
             err);
+    if (!st && opt->weights && !made)
+        st = golden_round_weights(fx->be, opt->weights, err);
     if (!st)
         st = dg_model_load(&fx->model, &fx->cfg, fx->loaded.checkpoint, fx->be, err);
     if (!st && fx->be->vision_plan)
@@ -103,8 +109,8 @@ dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *o
                             fx->loaded.mmproj ? fx->loaded.mmproj : fx->loaded.checkpoint, fx->be,
                             err);
     if (!st)
-        st = dg_kv_cache_create(&fx->kv, &fx->cfg, fx->be, opt->as_served ? DG_BF16 : DG_F32, 0,
-                                err);
+        st = dg_kv_cache_create(&fx->kv, &fx->cfg, fx->be,
+                                opt->as_served || made ? DG_BF16 : DG_F32, 0, err);
     if (!st)
         st = dg_forward_create(&fx->forward, fx->model, fx->kv,
                                dg_max(1024, 2 * fx->cfg.canvas_length), 1, err);
@@ -119,6 +125,7 @@ void fixture_close(fixture *fx)
     dg_model_free(fx->model);
     if (fx->be)
         fx->be->close(fx->be);
+    golden_rounded_free();
     dg_loaded_clear(&fx->loaded);
     dg_safetensors_clear(&fx->trace);
     dg_file_map_close(&fx->trace_file);

@@ -18,6 +18,8 @@ typedef struct golden_options {
     int chunk;      /* tokens encoded per pass; 0: all at once */
     bool as_served; /* as users get it, 16 bits where the backend has them: held to what the fixture
                        says of bfloat16 */
+    const char *weights; /* narrower than they are, errors are only said: as a CUDA device makes
+                            them, or on the CPU rounded to what they would be; NULL: as they are */
 } golden_options;
 
 typedef struct fixture {
@@ -122,6 +124,11 @@ typedef struct golden_images {
     double worst_share; /* of bytes that differ, each by one */
 } golden_images;
 dgemma_status golden_images_run(const char *dir, golden_images *found, dgemma_error *err);
+
+/* From here on the backend's weights are rounded: fp8, int4, Q4_K_M or Q8_0. They are freed behind
+ * the backend. */
+dgemma_status golden_round_weights(dg_backend *be, const char *form, dgemma_error *err);
+void golden_rounded_free(void);
 
 /* The kinds of trace. */
 dgemma_status golden_forward(fixture *fx, dgemma_error *err);

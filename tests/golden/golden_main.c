@@ -1,9 +1,10 @@
 /* dgemma-golden: replays traces of the reference implementation and holds every value to them.
  *
- *     dgemma-golden [--device NAME] [--cpu-flags LIST] [--threads N] [--chunk N] [--as-served] DIR…
+ *     dgemma-golden [--device NAME] [--cpu-flags LIST] [--threads N] [--chunk N] [--as-served]
+ *                   [--weights FORM] DIR…
  *
  * A DIR is a fixture (it has a trace.json) or a folder of them. One line a fixture, with its worst
- * errors. */
+ * errors. With --weights these are what weights of fp8, int4, Q4_K_M or Q8_0 cost. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,6 +144,8 @@ int main(int argc, char **argv)
             opt.n_thread = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--device") == 0)
             opt.device = argv[i + 1];
+        else if (strcmp(argv[i], "--weights") == 0)
+            opt.weights = argv[i + 1];
         else if (strcmp(argv[i], "--chunk") == 0)
             opt.chunk = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--cpu-flags") != 0 ||
@@ -153,7 +156,7 @@ int main(int argc, char **argv)
     }
     if (i == argc || opt.n_thread < 1 || opt.chunk < 0) {
         fprintf(stderr, "usage: dgemma-golden [--device NAME] [--cpu-flags LIST] [--threads N] "
-                        "[--chunk N] [--as-served] DIR...\n");
+                        "[--chunk N] [--as-served] [--weights FORM] DIR...\n");
         return 2;
     }
     for (; i < argc; i++)

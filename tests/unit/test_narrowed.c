@@ -6,6 +6,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 #include "tensor/dtype.h"
+#include "support/rounded.h"
 #include "tensor/narrowed.h"
 
 static float normal(uint32_t stream, uint32_t i)
@@ -62,94 +63,6 @@ START_TEST(factors_are_powers_of_two)
 }
 END_TEST
 
-/* ---- rows of weights as each form has them ---- */
-
-typedef void round_fn(float *x, size_t n);
-
-static void to_fp8(float *x, size_t n)
-{
-    float most = 0;
-    for (size_t i = 0; i < n; i++)
-        most = fmaxf(most, fabsf(x[i]));
-    float factor = dg_fp8_factor(dg_narrowed_bits(most));
-    for (size_t i = 0; i < n; i++)
-        x[i] = dg_e4m3_to_float(dg_float_to_e4m3(x[i] / factor)) * factor;
-}
-
-static void to_int4(float *x, size_t n)
-{
-    unsigned char block[DG_INT4_BYTES];
-    for (size_t i = 0; i < n; i += DG_INT4_VALUES) {
-        dg_int4_block(block, x + i);
-        dg_widen(x + i, block, DG_INT4, DG_INT4_VALUES);
-    }
-}
-
-/* Blocks of 32 with `most` steps of both signs, as Q5_0 (16) and Q8_0 (127) have them. */
-static void to_blocks(float *x, size_t n, float most)
-{
-    for (size_t b = 0; b < n; b += 32) {
-        float size = 0;
-        for (size_t i = b; i < b + 32; i++)
-            size = fmaxf(size, fabsf(x[i]));
-        for (size_t i = b; i < b + 32; i++)
-            x[i] = rintf(x[i] / size * most) * (size / most);
-    }
-}
-
-static void to_q5_0(float *x, size_t n)
-{
-    to_blocks(x, n, 16);
-}
-
-/* The step and the least value of 32 values, by least squares over trial steps. */
-static void fit_group(const float *x, float *step, float *least)
-{
-    float low = 0, high = 0;
-    double best = INFINITY;
-    for (int i = 0; i < 32; i++) {
-        low = fminf(low, x[i]);
-        high = fmaxf(high, x[i]);
-    }
-    for (int t = 0; t < 20; t++) {
-        double per = (13.5 + 0.15 * t) / (high - low), q1 = 0, q2 = 0, x1 = 0, qx = 0, off = 0;
-        for (int i = 0; i < 32; i++) {
-            double q = fmin(fmax(rint(per * (x[i] - low)), 0), 15);
-            q1 += q;
-            q2 += q * q;
-            x1 += x[i];
-            qx += q * x[i];
-        }
-        double slope = (32 * qx - q1 * x1) / (32 * q2 - q1 * q1), at = (x1 - slope * q1) / 32;
-        for (int i = 0; i < 32; i++) {
-            double q = fmin(fmax(rint((x[i] - at) / slope), 0), 15);
-            off += (x[i] - at - slope * q) * (x[i] - at - slope * q);
-        }
-        if (off < best && at <= 0) {
-            best = off;
-            *step = (float)slope;
-            *least = (float)-at;
-        }
-    }
-}
-
-/* 256 values: eight groups, whose steps and leasts are six-bit parts of two numbers. */
-static void to_q4_k(float *x, size_t n)
-{
-    for (size_t b = 0; b < n; b += 256) {
-        float step[8], least[8], d = 0, dmin = 0;
-        for (size_t g = 0; g < 8; g++) {
-            fit_group(x + b + 32 * g, &step[g], &least[g]);
-            d = fmaxf(d, step[g] / 63);
-            dmin = fmaxf(dmin, least[g] / 63);
-        }
-        for (size_t i = 0; i < 256; i++) {
-            float s = d * rintf(step[i / 32] / d), m = dmin * rintf(least[i / 32] / dmin);
-            x[b + i] = s * fminf(fmaxf(rintf((x[b + i] + m) / s), 0), 15) - m;
-        }
-    }
-}
-
 static double relative_error(const float *got, const float *want, size_t n)
 {
     double off = 0, all = 0;
@@ -163,9 +76,10 @@ static double relative_error(const float *got, const float *want, size_t n)
 START_TEST(what_rounding_costs)
 {
     static const struct {
-        round_fn *round;
+        rounding_fn *round;
         double least, most;
-    } want[] = {{to_fp8, 0.024, 0.028}, {to_int4, 0.08, 0.092}, {to_q4_k, 0.065, 0.08}};
+    } want[] = {
+        {round_to_fp8, 0.024, 0.028}, {round_to_int4, 0.08, 0.092}, {round_to_q4_k, 0.065, 0.08}};
     static float plain[256 * 64], x[256 * 64];
     for (uint32_t i = 0; i < DG_COUNT(plain); i++)
         plain[i] = 0.02f * normal(1, i);
@@ -214,7 +128,7 @@ static void multiply(float *y, const float *w, const float *x, size_t n_out, siz
     }
 }
 
-static void make_weights(float *w, uint32_t stream, size_t n, round_fn *round)
+static void make_weights(float *w, uint32_t stream, size_t n, rounding_fn *round)
 {
     for (uint32_t i = 0; i < n; i++)
         w[i] = normal(stream, i) / 16;
@@ -222,7 +136,7 @@ static void make_weights(float *w, uint32_t stream, size_t n, round_fn *round)
         round(w, n);
 }
 
-static void run_expert(float y[N_ROW][N_EMBD], round_fn *gate_up, round_fn *down)
+static void run_expert(float y[N_ROW][N_EMBD], rounding_fn *gate_up, rounding_fn *down)
 {
     static float gate[N_FF * N_EMBD], up[N_FF * N_EMBD], out[N_EMBD * N_FF];
     float x[N_EMBD], g[N_FF], u[N_FF];
@@ -249,9 +163,9 @@ START_TEST(int4_beside_q4_k_m)
     static float plain[N_ROW][N_EMBD], fp8[N_ROW][N_EMBD], int4[N_ROW][N_EMBD],
         q4_k_m[N_ROW][N_EMBD];
     run_expert(plain, NULL, NULL);
-    run_expert(fp8, to_fp8, to_fp8);
-    run_expert(int4, to_int4, to_int4);
-    run_expert(q4_k_m, to_q4_k, to_q5_0);
+    run_expert(fp8, round_to_fp8, round_to_fp8);
+    run_expert(int4, round_to_int4, round_to_int4);
+    run_expert(q4_k_m, round_to_q4_k, round_to_q5_0);
     double narrow = relative_error(int4[0], plain[0], N_ROW * N_EMBD),
            bytes = relative_error(fp8[0], plain[0], N_ROW * N_EMBD),
            published = relative_error(q4_k_m[0], plain[0], N_ROW * N_EMBD);
