@@ -80,8 +80,9 @@ typedef struct dgemma_engine_options {
                             whole numbers, with activations of 8 bits; "float" on weights widened to
                             float, several times slower. NULL: "integer" */
     const char
-        *weights; /* on a GPU, experts' weights of F32, F16 or BF16 are made narrower when
-                     they are loaded: "fp8" (E4M3) or "int4" (groups of 64). NULL: as stored */
+        *weights; /* on a GPU, weights of F32, F16 or BF16 are made narrower when they are loaded:
+                     experts' "fp8" (E4M3) or "int4" (groups of 64), and with either the dense
+                     ones of a layer but down E4M3 on compute capability 9.0. NULL: as stored */
     const char *chat_template; /* "a" or "b": the revision of the model's template to render
                                   conversations with;       NULL: the one the checkpoint has */
     const char *mmproj; /* the GGUF file of a vision tower; NULL: mmproj*.gguf beside the model, if
@@ -139,7 +140,9 @@ typedef struct dgemma_model_info {
                               told otherwise */
     const char *backend;   /* "neon", "i8mm", "bf16", "avx2", "vnni", "amx", "ref" */
     const char *numerics;  /* "integer", "portable", "integer-reference", "reference": machines of
-                              one profile give the same text for the same seed, to the bit */
+                              one profile give the same text for the same seed, to the bit. On a
+                              GPU "cuda", or "cuda-fp8" and "cuda-int4" with narrower weights:
+                              GPUs of one kind do */
     int n_threads;
     const char *gpu_address; /* of the GPU that computes, on the PCI bus: "0000:1b:00.0"; lives as
                                 long as the engine. NULL: the CPU computes */
