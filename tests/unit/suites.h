@@ -14,6 +14,7 @@ Suite *pool_suite(void);
 Suite *tensor_suite(void);
 Suite *narrowed_suite(void);
 Suite *constraint_suite(void);
+Suite *word_suite(void);
 Suite *blocks_suite(void);
 Suite *safetensors_suite(void);
 Suite *checkpoint_suite(void);

@@ -30,7 +30,7 @@ static make_suite *const suites[] = {
     http_suite,           connection_suite,    dialects_suite,
     real_suite,           known_answers_suite, synthetic_suite,
     bench_suite,          router_suite,        narrowed_suite,
-    answer_suite,         constraint_suite,
+    answer_suite,         constraint_suite,    word_suite,
 };
 
 int main(int argc, char **argv)

@@ -1,0 +1,92 @@
+/* The words of a canvas: over n positions, each with its own probabilities of tokens, the most
+ * probable sequence that a graph lets be, and the distribution over all of them.
+ *
+ * The graph is a deterministic automaton over tokens and classes of tokens; what its states mean is
+ * the caller's business. Sums are in double and in a fixed order, so that the same numbers give the
+ * same result whatever else runs. One thread at a time. */
+#ifndef DG_CONSTRAINT_WORD_H
+#define DG_CONSTRAINT_WORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/error.h"
+
+/* From a state to the next, by one token or by any of a class. */
+typedef struct dg_word_edge {
+    uint32_t to;
+    int32_t token; /* or which class */
+    bool is_class;
+} dg_word_edge;
+
+/* What a position thinks of a token (all three are its log-probability then, but for the last) or
+ * of a class. */
+typedef struct dg_word_weight {
+    double best;  /* log-probability of the likeliest one */
+    double mass;  /* log of the probability of all together */
+    double inner; /* of a class: sum of p ln p over its tokens */
+} dg_word_weight;
+
+typedef struct dg_word_graph {
+    void *user;
+    /* The edges of a state, always in the same order, at most one for a token. They live until the
+     * next call. */
+    dgemma_status (*edges)(void *user, uint32_t state, const dg_word_edge **edges, size_t *n,
+                           dgemma_error *err);
+    dg_word_weight (*weigh)(void *user, size_t position, const dg_word_edge *edge);
+    /* A sequence may be at this state behind `position` tokens: at the end of the canvas, that what
+     * is missing fits behind it; before it, that it fits at all. */
+    bool (*fits)(void *user, uint32_t state, size_t position);
+} dg_word_graph;
+
+enum { DG_WORD_BEAM = 64 };
+
+typedef struct dg_word_options {
+    size_t n; /* positions */
+    uint32_t start;
+    size_t beam; /* states at a position, by the best way to them; 0: all */
+    /* [n + 1], or NULL: a way through the graph that is never cut off, such as the path of the step
+     * before, or one that is known to end in time. It starts at `start`. */
+    const uint32_t *keep;
+} dg_word_options;
+
+typedef struct dg_word dg_word;
+
+/* *out belongs to the caller (dg_word_free) and may be solved again and again: it keeps its memory.
+ */
+dgemma_status dg_word_create(dg_word **out, dgemma_error *err);
+void dg_word_free(dg_word *w); /* NULL is fine */
+
+/* DGEMMA_E_ARG: no sequence of n tokens fits. */
+dgemma_status dg_word_solve(dg_word *w, const dg_word_graph *graph, const dg_word_options *options,
+                            dgemma_error *err);
+
+/* ---- of the last one that was solved ---- */
+
+/* The most probable sequence: its edges, [n], and the state behind each, and its log-probability.
+ */
+const dg_word_edge *dg_word_path(const dg_word *w);
+double dg_word_score(const dg_word *w);
+
+double dg_word_log_mass(const dg_word *w); /* log of the probability of all sequences, ln Z */
+bool dg_word_cut(const dg_word *w);        /* the beam has left something out */
+
+/* The distribution at a position: which edges' tokens, and how probable, in ascending order of
+ * tokens and classes. */
+typedef struct dg_word_share {
+    int32_t token;
+    bool is_class;
+    double q;
+} dg_word_share;
+dgemma_status dg_word_shares(dg_word *w, size_t position, const dg_word_share **shares, size_t *n,
+                             dgemma_error *err);
+
+/* Entropy of the distribution at a position, in nats; inside a class it is that of the model. */
+dgemma_status dg_word_entropy(dg_word *w, const dg_word_graph *graph, size_t position,
+                              double *entropy, dgemma_error *err);
+
+/* Draws one sequence: uniform[i] in [0, 1) decides at position i. Inside a class the choice is the
+ * caller's. */
+void dg_word_draw(const dg_word *w, const double *uniform, dg_word_edge *edges);
+
+#endif
