@@ -45,6 +45,7 @@ typedef float dg_bshares_fn(uint16_t *out, float *z, int n, float top);
 #define DG_SHARE_LOSS (0x1p-8 + 0x1p-13)
 
 typedef struct dg_bkernels {
+    const char *profile, *block_profile; /* of numerics with them: see dg_backend's tower_profile */
     int step;               /* values along k that are taken together; at most DG_BFLOAT_STEP */
     dg_bpack_fn *pack_cols; /* rows of src become columns */
     dg_bpack_fn *pack_rows; /* rows of src run along k already */

@@ -2,10 +2,6 @@
 #include "cpu/kernels.h"
 #if defined(__aarch64__)
 #include <sys/auxv.h>
-#elif defined(__x86_64__)
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
 uint64_t dg_cpu_read(const void *data, size_t n)
@@ -32,27 +28,14 @@ size_t dg_cpu_peaks(dg_cpu_peak out[DG_CPU_MAX_PEAKS])
 
 #elif defined(__x86_64__)
 
-/* Tiles are large, and the system has to be asked for room to save them. */
-static bool has_tiles(void)
-{
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18, OSXSAVE = 1 << 27 };
-    unsigned eax, ebx, ecx, edx, low, high;
-    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & OSXSAVE))
-        return false;
-    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (low >> 17 & 3) == 3 && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
-}
-
 size_t dg_cpu_peaks(dg_cpu_peak out[DG_CPU_MAX_PEAKS])
 {
-    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 };
-    unsigned eax, ebx, ecx, edx = 0;
-    size_t n = dg_cpu_flags() & DG_CPU_AVX2 ? dg_cpu_peaks_avx2(out) : 0;
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni"))
+    const unsigned flags = dg_cpu_flags();
+    size_t n = flags & DG_CPU_AVX2 ? dg_cpu_peaks_avx2(out) : 0;
+    if (flags & DG_CPU_VNNI)
         n += dg_cpu_peaks_vnni(out + n);
-    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & AMX_TILE) && has_tiles())
-        n += dg_cpu_peaks_amx(out + n, edx & AMX_INT8, edx & AMX_BF16);
+    if (flags & DG_CPU_AMX)
+        n += dg_cpu_peaks_amx(out + n);
     return n;
 }
 

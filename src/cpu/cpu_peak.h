@@ -29,6 +29,6 @@ size_t dg_cpu_peaks_neon(dg_cpu_peak *out);
 size_t dg_cpu_peaks_matrix(dg_cpu_peak *out, bool dotprod, bool i8mm, bool bf16);
 size_t dg_cpu_peaks_avx2(dg_cpu_peak *out);
 size_t dg_cpu_peaks_vnni(dg_cpu_peak *out);
-size_t dg_cpu_peaks_amx(dg_cpu_peak *out, bool int8, bool bf16);
+size_t dg_cpu_peaks_amx(dg_cpu_peak *out);
 
 #endif

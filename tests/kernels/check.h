@@ -47,6 +47,7 @@ void check_quantised(check *c);
 void check_bfloat(check *c);
 
 /* Products of instruction sets in plain C. */
+extern const dg_bkernels check_plain_bfloat;
 extern const dg_qkernels check_plain_vnni, check_plain_amx;
 dg_gemm_panel_fn check_plain_gemm;
 

@@ -39,14 +39,17 @@ static void check_set(check *c, const char *name)
 }
 
 /* What a set does, with its instructions in plain C. */
-static void check_plain(check *c, const char *name, const dg_qkernels *q)
+static void check_plain(check *c, const char *name, const dg_qkernels *q, const dg_bkernels *b)
 {
     dg_kernels opt = dg_kernels_ref;
     opt.q = q;
+    opt.b = b;
     c->opt = &opt;
     c->set = name;
     c->few = true; /* slow, and slower with a sanitizer */
     check_quantised(c);
+    if (b)
+        check_bfloat(c);
     c->few = false;
     c->opt = NULL;
 }
@@ -128,8 +131,8 @@ int main(int argc, char **argv)
             check_set(&c, sets[i]);
     if (!only) {
         check_plain_floats(&c);
-        check_plain(&c, "vnni, in plain C", &check_plain_vnni);
-        check_plain(&c, "amx, in plain C", &check_plain_amx);
+        check_plain(&c, "vnni, in plain C", &check_plain_vnni, NULL);
+        check_plain(&c, "amx, in plain C", &check_plain_amx, &check_plain_bfloat);
     }
     printf("%d passed, %d failed, %d skipped\n", c.passed, c.failed, c.skipped);
     return c.failed ? 1 : 0;

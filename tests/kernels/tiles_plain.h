@@ -55,4 +55,27 @@ INLINE void tile_dot(int to, int a, int b)
     }
 }
 
+INLINE float bfloat_at(const int8_t *p)
+{
+    uint16_t bits;
+    memcpy(&bits, p, sizeof bits);
+    uint32_t wide = (uint32_t)bits << 16;
+    float f;
+    memcpy(&f, &wide, sizeof f);
+    return f;
+}
+
+INLINE void tile_dot_bfloat(int to, int a, int b)
+{
+    for (int r = 0; r < tiles[to].rows; r++) {
+        float sum[16];
+        memcpy(sum, tiles[to].at[r], sizeof sum);
+        for (int k = 0; k < tiles[a].bytes; k += 2)
+            for (int c = 0; c < 16; c++)
+                sum[c] +=
+                    bfloat_at(&tiles[a].at[r][k]) * bfloat_at(&tiles[b].at[k / 4][4 * c + k % 4]);
+        memcpy(tiles[to].at[r], sum, sizeof sum);
+    }
+}
+
 #endif

@@ -175,6 +175,8 @@ static void gemm(const dg_bgemm_args *a)
 }
 
 const dg_bkernels dg_bfloat_neon = {
+    .profile = "portable-bfmmla",
+    .block_profile = "integer-bfmmla",
     .step = STEP,
     .pack_cols = pack_cols,
     .pack_rows = pack_rows,
