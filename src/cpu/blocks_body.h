@@ -213,19 +213,29 @@ static inline void block_q5_k(float *out, const uint8_t *b)
     }
 }
 
+/* 32 values; `by` and `pair` are constants at every call, so that the shifts are. */
+static inline __attribute__((always_inline)) void part_q6_k(float *out, const uint8_t *low, int by,
+                                                            const uint8_t *high, int pair, float d,
+                                                            const uint8_t *scale)
+{
+    int8_t n[32];
+    for (int i = 0; i < 32; i++)
+        n[i] = (int8_t)(((low[i] >> by & 15) | (high[i] >> pair & 3) << 4) - 32);
+    for (int k = 0; k < 2; k++)
+        scaled(out + 16 * k, n + 16 * k, 16, d * (float)(int8_t)scale[k]);
+}
+
 static inline void block_q6_k(float *out, const uint8_t *b)
 {
     const float d = half_at(b + 208);
-    for (int quarter = 0; quarter < 8; quarter++) {
-        const uint8_t *low = b + 64 * (quarter / 4) + 32 * (quarter % 2);
-        const uint8_t *high = b + 128 + 32 * (quarter / 4);
-        const int8_t scale[2] = {(int8_t)b[192 + 2 * quarter], (int8_t)b[193 + 2 * quarter]};
-        const int by = quarter % 4 / 2 * 4, pair = quarter % 4 * 2;
-        int8_t n[32];
-        for (int i = 0; i < 32; i++)
-            n[i] = (int8_t)(((low[i] >> by & 15) | (high[i] >> pair & 3) << 4) - 32);
-        for (int k = 0; k < 2; k++)
-            scaled(out + 32 * quarter + 16 * k, n + 16 * k, 16, d * (float)scale[k]);
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *low = b + 64 * half, *high = b + 128 + 32 * half,
+                      *scale = b + 192 + 8 * half;
+        float *to = out + 128 * half;
+        part_q6_k(to, low, 0, high, 0, d, scale);
+        part_q6_k(to + 32, low + 32, 0, high, 2, d, scale + 2);
+        part_q6_k(to + 64, low, 4, high, 4, d, scale + 4);
+        part_q6_k(to + 96, low + 32, 4, high, 6, d, scale + 6);
     }
 }
 

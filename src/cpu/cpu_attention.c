@@ -217,5 +217,9 @@ void dg_cpu_attention(dg_backend *be, const dg_attention_args *a)
     dg_cpu *cpu = dg_cpu_of(be);
     int group = a->w->n_head / a->w->n_kv_head;
     attention_job job = {cpu, a, dg_max(1, ATTENTION_ROWS / group), group};
+    /* fewer rows where that gives all threads work */
+    int enough = 2 * dg_pool_threads(cpu->pool);
+    for (int i = 0; i < 2 && count_blocks(&job) * a->w->n_kv_head < enough; i++)
+        job.rows_per_task = dg_max(1, job.rows_per_task / 2);
     dg_pool_run(cpu->pool, count_blocks(&job) * a->w->n_kv_head, attention_task, &job);
 }

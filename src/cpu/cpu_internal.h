@@ -18,8 +18,9 @@ enum { TASK_COLS = 64, SLICE_K = 256 }; /* SLICE_K: a multiple of every block */
  * tower gains 1 %, and block types are widened twice as often. */
 enum { MATMUL_ROWS = 512 };
 
-/* Rows times heads that one attention task takes. */
-enum { ATTENTION_ROWS = 64 };
+/* Rows times heads that one attention task takes at most: each task packs its keys and values anew.
+ */
+enum { ATTENTION_ROWS = 128 };
 
 /* Patches that the vision tower's matrices take together: bounds their scratch. */
 enum { VISION_ROWS = 1024 };
