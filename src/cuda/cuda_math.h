@@ -212,7 +212,8 @@ typedef struct dg_cuda_next {
 
 /* ---- into the residual stream (cuda_residual.cu) ---- */
 
-/* x[r] += RMSNorm(y[r]) * w, and up to two norms of the new x. */
+/* x[r] += RMSNorm(y[r]) * w, and up to two norms of the new x. The launch before may write y, not
+ * x: x is asked for while that one ends. */
 typedef struct dg_cuda_add_args {
     float *x;
     const float *y, *w;
@@ -225,7 +226,8 @@ cudaError_t dg_cuda_add_norm(cudaStream_t stream, const dg_cuda_add_args *a);
 /* x[r] = (x[r] + RMSNorm(RMSNorm(dense[r]) * w_dense + RMSNorm(experts[r]) * w_experts) * w) * (r <
  * n_encode ? scalar_encode : scalar_canvas), and up to two norms of the new x. dense and experts
  * are what the two branches' last products gave; choices, if there are, what is summed instead of
- * reading experts, to the same bits, where dg_cuda_join_sums(n) says so. */
+ * reading experts, to the same bits, where dg_cuda_join_sums(n) says so. The launch before may
+ * write the experts' values, and nothing else that is read. */
 typedef struct dg_cuda_join_args {
     float *x;
     const float *dense, *experts, *w_dense, *w_experts, *w;

@@ -20,6 +20,26 @@ static __device__ __forceinline__ row<V, PER> load_row(const float *x, int n)
     return out;
 }
 
+/* The same of what kernels before the last one wrote, past the first-level cache: it may be asked
+ * for before dg_grid_wait. */
+template <int V, int PER>
+static __device__ __forceinline__ row<V, PER> load_row_early(const float *x, int n)
+{
+    row<V, PER> out = {};
+#pragma unroll
+    for (int j = 0; j < PER; j++) {
+        int i = ((int)threadIdx.x + j * N_THREAD) * V;
+        if (i >= n)
+            continue;
+        if constexpr (V == 4) {
+            float4 f = __ldcg((const float4 *)(x + i));
+            out.at[j] = {f.x, f.y, f.z, f.w};
+        } else
+            out.at[j].v[0] = __ldcg(x + i);
+    }
+    return out;
+}
+
 template <int V, int PER>
 static __device__ __forceinline__ void store_row(float *x, const row<V, PER> &r, int n)
 {
@@ -138,19 +158,20 @@ static __device__ __forceinline__ void store_norms(const row<V, PER> &r, const d
     }
 }
 
-/* ---- x + norm ---- */
+/* ---- x + norm: the kernel before it writes y alone ---- */
 
 template <int V, int PER>
 static __global__ void __launch_bounds__(N_THREAD) add_rows(dg_cuda_add_args a)
 {
     __shared__ float part[4][N_WARP];
-    dg_grid_wait();
-    dg_grid_launch_next();
     size_t begin = (size_t)blockIdx.x * (size_t)a.n;
-    row<V, PER> y = load_row<V, PER>(a.y + begin, a.n), x = load_row<V, PER>(a.x + begin, a.n);
+    row<V, PER> x = load_row_early<V, PER>(a.x + begin, a.n);
     weight_row<V, PER> w = weight_of<V, PER>(a.w, a.n),
                        next[2] = {weight_of<V, PER>(a.next[0].w, a.n),
                                   weight_of<V, PER>(a.next[1].w, a.n)};
+    dg_grid_wait();
+    dg_grid_launch_next();
+    row<V, PER> y = load_row<V, PER>(a.y + begin, a.n);
     float factor = norm_factor(block_sum(squares_of<V, PER>(y), part[0]), a.n, a.eps);
 #pragma unroll
     for (int j = 0; j < PER; j++) {
@@ -190,28 +211,48 @@ template <> struct stored_four<DG_CUDA_F32> {
     }
 };
 
-/* The sum over a row's choices in their order; eight of them are on their way at once. */
-template <dg_cuda_form FORM, int PER>
-static __device__ __forceinline__ row<4, PER> sum_choices(const dg_cuda_choices &c, int n)
-{
+/* Some of a row's choices: where their values begin, and their weights. */
+template <dg_cuda_form FORM> struct some_choices {
     enum { AT_ONCE = FORM == DG_CUDA_F32 ? 4 : 8 };
+    size_t begin[AT_ONCE];
+    float weight[AT_ONCE];
+};
+
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ some_choices<FORM> choices_from(const dg_cuda_choices &c,
+                                                                  int first)
+{
+    some_choices<FORM> some;
     size_t pair = (size_t)blockIdx.x * (size_t)c.n_used;
+#pragma unroll
+    for (int j = 0; j < some_choices<FORM>::AT_ONCE; j++) {
+        size_t at = pair + (size_t)min(first + j, c.n_used - 1);
+        some.begin[j] = (size_t)__ldcg(c.place + at) * (size_t)c.in.ld;
+        some.weight[j] = __ldcg(c.weight + at);
+    }
+    return some;
+}
+
+/* The sum over a row's choices in their order, `now` the first of them; eight are on their way at
+ * once. */
+template <dg_cuda_form FORM, int PER>
+static __device__ __forceinline__ row<4, PER> sum_choices(const dg_cuda_choices &c,
+                                                          some_choices<FORM> now, int n)
+{
+    enum { AT_ONCE = some_choices<FORM>::AT_ONCE };
     row<4, PER> sum = {};
     for (int first = 0; first < c.n_used; first += AT_ONCE) {
         stored_four<FORM> v[AT_ONCE][PER] = {};
-        float w[AT_ONCE];
+        if (first > 0)
+            now = choices_from<FORM>(c, first);
 #pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            size_t at = pair + (size_t)min(first + j, c.n_used - 1),
-                   begin = (size_t)c.place[at] * (size_t)c.in.ld;
-            w[j] = c.weight[at];
+        for (int j = 0; j < AT_ONCE; j++)
 #pragma unroll
             for (int p = 0; p < PER; p++) {
                 int i = ((int)threadIdx.x + p * N_THREAD) * 4;
                 if (i < n)
-                    v[j][p] = stored_four<FORM>::at(c.in.data, begin + (size_t)i);
+                    v[j][p] = stored_four<FORM>::at(c.in.data, now.begin[j] + (size_t)i);
             }
-        }
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
             if (first + j >= c.n_used)
@@ -219,28 +260,34 @@ static __device__ __forceinline__ row<4, PER> sum_choices(const dg_cuda_choices 
 #pragma unroll
             for (int p = 0; p < PER; p++)
                 for (int i = 0; i < 4; i++)
-                    sum.at[p].v[i] = fmaf(w[j], v[j][p].value(i), sum.at[p].v[i]);
+                    sum.at[p].v[i] = fmaf(now.weight[j], v[j][p].value(i), sum.at[p].v[i]);
         }
     }
     return sum;
 }
 
-/* SUMS: experts' values are sums of choices in this form. */
+/* The kernel before it writes the experts' values alone; SUMS: they are sums of choices in this
+ * form. */
 enum { NO_SUMS = -1 };
 
 template <int V, int PER, int SUMS = NO_SUMS>
 static __global__ void __launch_bounds__(N_THREAD) join_rows(dg_cuda_join_args a)
 {
     __shared__ float part[6][N_WARP];
-    dg_grid_wait();
-    dg_grid_launch_next();
     size_t begin = (size_t)blockIdx.x * (size_t)a.n;
-    row<V, PER> e;
-    if constexpr (SUMS == NO_SUMS)
+    row<V, PER> e, d = load_row_early<V, PER>(a.dense + begin, a.n),
+                   x = load_row_early<V, PER>(a.x + begin, a.n);
+    if constexpr (SUMS == NO_SUMS) {
+        dg_grid_wait();
+        dg_grid_launch_next();
         e = load_row<V, PER>(a.experts + begin, a.n);
-    else
-        e = sum_choices<(dg_cuda_form)SUMS, PER>(a.choices, a.n);
-    row<V, PER> d = load_row<V, PER>(a.dense + begin, a.n), x = load_row<V, PER>(a.x + begin, a.n);
+    } else {
+        constexpr dg_cuda_form FORM = (dg_cuda_form)SUMS;
+        some_choices<FORM> first = choices_from<FORM>(a.choices, 0);
+        dg_grid_wait();
+        dg_grid_launch_next();
+        e = sum_choices<FORM, PER>(a.choices, first, a.n);
+    }
     weight_row<V, PER> wd = weight_of<V, PER>(a.w_dense, a.n),
                        we = weight_of<V, PER>(a.w_experts, a.n), w = weight_of<V, PER>(a.w, a.n),
                        next[2] = {weight_of<V, PER>(a.next[0].w, a.n),

@@ -317,7 +317,7 @@ static __device__ __forceinline__ draw_place conclude_row(const dg_cuda_words_ar
 /* What the soft embedding takes of the row, by all threads: each chunk's weight, and a mark on
  * those that have one. */
 static __device__ __forceinline__ void weigh_chunks(const dg_cuda_words_args &a, int r, float max,
-                                                    double total, int each)
+                                                    double total)
 {
     DG_SHARED(memory);
     uint32_t *marks = (uint32_t *)memory;
@@ -327,7 +327,7 @@ static __device__ __forceinline__ void weigh_chunks(const dg_cuda_words_args &a,
     for (int i = t; i < PARTS * n_mark; i += ROW_THREADS)
         marks[i] = 0;
     __syncthreads();
-    for (int i = t * each; i < min((t + 1) * each, chunks); i++) {
+    for (int i = t; i < chunks; i += ROW_THREADS) {
         bool takes = soft && takes_mass(a, a.w.mass[first + (size_t)i], total);
         a.w.weight[(size_t)i * DG_CUDA_WORD_ROWS + (size_t)r] =
             takes ? level_share(level_of(a.w.top[first + (size_t)i]), level_of(max)) : 0;
@@ -370,7 +370,7 @@ static __global__ void conclude_rows(dg_cuda_words_args a)
     if (t == 0)
         at = conclude_row(a, r, max, argmax, s);
     __syncthreads();
-    weigh_chunks(a, r, max, s.total, each);
+    weigh_chunks(a, r, max, s.total);
     if (at.range < 0)
         return;
     settle_chunk(at, mass, chunks, each, near);
