@@ -124,13 +124,13 @@ static double dense_error(const dense_job *job)
 /* A gated tile has whole slabs of gate and of up. */
 static bool fits(const dense_case *shape, int tile)
 {
-    return !shape->gated || (tile != DG_SLAB_64X192 && tile != DG_SLAB_128X192 && tile != DG_SLAB_64X192_SPLIT && tile != DG_SLAB_128X192_SPLIT);
+    return !shape->gated || tile != DG_SLAB_128X192;
 }
 
 /* Microseconds of each tile, where there is a choice. */
 static void dense_tiles(dense_job *job, int n_layer)
 {
-    static const char *const name[DG_SLAB_TILES] = {"256x128", "192x128", "128x128", "64x128", "128x256", "128x192", "64x192", "64x256", "256x128/1x2", "128x256/2x1", "128x128/2x1", "128x128/1x2", "64x128/2x1", "64x128/4x1", "128x128*2", "64x128*2", "64x128 split", "64x192 split", "128x128 split", "128x192 split", "64x256 split", "128x256 split", "256x128 split"};
+    static const char *const name[DG_SLAB_TILES] = {"256x128", "192x128", "128x192", "128x128", "64x128"};
     if (!dg_cuda_has_groups())
         return;
     printf("|   tiles of rows x weights |");
@@ -147,8 +147,8 @@ static void dense_tiles(dense_job *job, int n_layer)
     job->tile = DG_SLAB_BEST;
 }
 
-/* Every tile in clusters many times over against the bits of one without: a stage that is filled before all have read it
- * would show now and then. */
+/* Every tile many times over against the bits of one: a stage that is filled before all have read it would show now and
+ * then. */
 static void dense_repeat(const dense_case *shape, int n_row, int n_run)
 {
     dense_job job = {shape, DG_BF16, n_row, {}, 0, DG_SLAB_128X128};
@@ -169,14 +169,10 @@ static void dense_repeat(const dense_case *shape, int n_row, int n_run)
     enqueue_dense(0, &job, 0);
     check(cudaMemcpy(want, got, n * 4, cudaMemcpyDeviceToDevice), "copy");
     printf("%s, %d rows, values that differ in %d runs:", shape->name, n_row, n_run);
-    for (int t = DG_SLAB_FIRST_CLUSTER; t < DG_SLAB_TILES; t++) {
+    for (int t = 0; t < DG_SLAB_TILES; t++) {
         job.tile = (dg_slab_tile)t;
         if (!fits(shape, t))
             continue;
-        if (t == DG_SLAB_FIRST_SPLIT) {
-            enqueue_dense(0, &job, 0);
-            check(cudaMemcpy(want, got, n * 4, cudaMemcpyDeviceToDevice), "copy");
-        }
         check(cudaMemset(count, 0, 4), "clear");
         for (int i = 0; i < n_run; i++) {
             if (i % 100 == 0)
@@ -222,7 +218,7 @@ static double dense(const dense_case *shape, dg_dtype type, const int *n_row, in
                us, (double)job.layer_bytes / us * 1e-3, flop * n_row[i] / us * 1e-6, most, most / us, error);
         fflush(stdout);
         if (n_row[i] == 256)
-            dense_tiles(&job, n_layer < 24 ? n_layer : 24);
+            dense_tiles(&job, n_layer);
     }
     return us;
 }
@@ -242,14 +238,13 @@ typedef struct soft_job {
     dg_cuda_words_args a;
     dg_cuda_matrix table;
     enum { HEAD, FIND, SOFT } what;
-    int form; /* of the head */
 } soft_job;
 
 static void enqueue_soft(cudaStream_t stream, void *arg, int)
 {
     soft_job *job = (soft_job *)arg;
     if (job->what == soft_job::HEAD)
-        check(dg_cuda_words_head_as(stream, &job->a, &job->table, rows_of(job->table.type, WIDTH), job->form), "head");
+        check(dg_cuda_words_head(stream, &job->a, &job->table, rows_of(job->table.type, WIDTH)), "head");
     else if (job->what == soft_job::FIND)
         check(dg_cuda_words_find(stream, &job->a), "words");
     else
@@ -291,12 +286,6 @@ static void soft(dg_dtype type)
         double us = time_layers(enqueue_soft, &job, 1);
         printf("| head with statistics %s: %.0f us, rows' conclusions %.0f us (floor %.0f) |\n", dg_dtype_name(type), head_us, us,
                2.0 * WORD_ROWS * N_VOCAB * WIDTH / 790e6);
-        job.what = soft_job::HEAD;
-        for (job.form = 1; job.form < DG_HEAD_FORMS; job.form++)
-            printf("| head in form %d: %.0f us |\n", job.form, time_layers(enqueue_soft, &job, 1));
-        job.form = 0;
-        job.a.leaves = dg_cuda_form_of(type);
-        printf("| head that leaves probabilities: %.0f us |\n", time_layers(enqueue_soft, &job, 1));
         job.a.given = true;
         job.a.measured = false;
     }

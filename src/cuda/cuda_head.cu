@@ -4,28 +4,16 @@
 #include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
 
-/* A cluster has all rows and neighbouring words. */
-enum { HEAD_ROWS = 256 };
 typedef slab_shape<2, 2, 128> head_shape;
-typedef slab_shape<2, 2, 128, 1, 1, 2> head_shape_beside;
-typedef slab_shape<2, 1, 256, 1, 2, 1> head_shape_wide;
-typedef slab_shape<2, 1, 128, 1, 2, 1, 2> head_shape_twice;
 
 /* The quad's lanes have a row's words of a chunk, 16 each. */
-enum { LANE_WORDS = CHUNK_WORDS / 4 };
-template <class T> static constexpr int head_chunks = T::N / CHUNK_WORDS;
+enum { HEAD_CHUNKS = head_shape::N / CHUNK_WORDS, LANE_WORDS = CHUNK_WORDS / 4 };
 
 typedef struct head_job {
     dg_cuda_words_args a;
     dg_cuda_matrix table;
     int n_stage, n_tile;
 } head_job;
-
-/* Blocks above each other have the same words; beside each other, the next ones. */
-template <class T> static __device__ __forceinline__ int first_tile(void)
-{
-    return (int)blockIdx.x / T::ABOVE;
-}
 
 typedef struct head_maps {
     dg_tensor_map x, table;
@@ -36,12 +24,11 @@ static __device__ __forceinline__ void copy_words(const slab_ring<T> &ring, cons
                                                   const head_maps &maps)
 {
     slab_turn turn = {0, 0};
-    slab_seat seat = slab_seat_of<T>();
-    for (int tile = first_tile<T>(); tile < job.n_tile; tile += (int)gridDim.x / T::ABOVE)
+    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x)
         for (int c = 0; c < job.n_stage; c++) {
             slab_fill(ring, turn);
-            slab_copy_weights(ring, maps.table, seat, tile * head_chunks<T>, false, turn.stage, c);
-            slab_copy_rows(ring, maps.x, seat, seat.row * T::TOKENS, turn.stage, c);
+            slab_copy_weights(ring, maps.table, tile * HEAD_CHUNKS, turn.stage, c);
+            slab_copy_rows(ring, maps.x, 0, turn.stage, c);
             slab_next<T>(turn);
         }
 }
@@ -157,110 +144,73 @@ static __device__ __forceinline__ void leave_words(const dg_cuda_words_args &a, 
         put_stats(a, r, chunk, stats);
 }
 
-template <dg_cuda_form FORM, class T>
-static __device__ __forceinline__ void multiply_words(const slab_ring<T> &ring, const head_job &job)
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ void multiply_words(const head_job &job, const head_maps &maps)
 {
+    typedef head_shape T;
+    DG_SHARED(shared);
+    slab_ring<T> ring = {shared};
+    slab_turn turn = {0, 0};
+    if (threadIdx.x == T::CONSUMERS)
+        dg_tensor_prefetch(maps.x);
+    slab_ring_init(ring);
+    dg_grid_wait();
+    if (threadIdx.x == T::CONSUMERS)
+        copy_words(ring, job, maps);
+    if (threadIdx.x >= T::CONSUMERS)
+        return;
     const dg_cuda_words_args &a = job.a;
     float factor = factor_of(job.table.scale, 0);
-    int chunks = chunk_count(a.n_vocab), first_row = slab_seat_of<T>().row * T::TOKENS;
-    slab_turn turn = {0, 0};
+    int chunks = chunk_count(a.n_vocab);
     if (blockIdx.x == 0)
         clear_marks(a, T::CONSUMERS);
-    for (int tile = first_tile<T>(); tile < job.n_tile; tile += (int)gridDim.x / T::ABOVE) {
+    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
         float acc[T::MT][T::N / 8][4] = {};
         slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_stage);
 #pragma unroll
         for (int m = 0; m < T::MT; m++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                int r = first_row + slab_row<T>(m, half * 2);
+                int r = slab_row<T>(m, half * 2);
                 row_way way = way_of(a, min(r, a.n_row - 1));
 #pragma unroll
-                for (int i = 0; i < head_chunks<T>; i++)
-                    if (tile * head_chunks<T> + i < chunks)
-                        finish_chunk(a, way, r, tile * head_chunks<T> + i, acc[m] + i * 8, half,
+                for (int i = 0; i < HEAD_CHUNKS; i++)
+                    if (tile * HEAD_CHUNKS + i < chunks)
+                        finish_chunk(a, way, r, tile * HEAD_CHUNKS + i, acc[m] + i * 8, half,
                                      factor);
             }
     }
 }
 
-template <dg_cuda_form FORM, class T>
-static __device__ __forceinline__ void head_of(const head_job &job, const head_maps &maps)
-{
-    DG_SHARED(shared);
-    slab_ring<T> ring = {shared};
-    if (threadIdx.x == T::CONSUMERS)
-        dg_tensor_prefetch(maps.x);
-    slab_ring_init(ring);
-    dg_grid_wait();
-    if (threadIdx.x > T::CONSUMERS)
-        return;
-    if (threadIdx.x == T::CONSUMERS)
-        copy_words(ring, job, maps);
-    else
-        multiply_words<FORM>(ring, job);
-    slab_ring_leave<T>();
-}
-
-template <dg_cuda_form FORM, class T>
-static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT)
+template <dg_cuda_form FORM>
+static __global__ void __launch_bounds__(head_shape::THREADS, 1)
     head_words(head_job job, const __grid_constant__ head_maps maps)
 {
     if constexpr (DG_WITH_GROUPS)
-        head_of<FORM, T>(job, maps);
-}
-
-template <dg_cuda_form FORM, class T>
-static cudaError_t launch_head(cudaStream_t stream, const dg_cuda_words_args *a,
-                               const dg_cuda_matrix *table, dg_cuda_rows x)
-{
-    int device = 0, at_once = 1;
-    head_maps maps = {};
-    cudaError_t error =
-        slab_map_rows<T>(&maps.x, x.data, a->n_row, x.ld / SLAB_VALUES, dg_cuda_row_bytes(x));
-    if (!error)
-        error = slab_map_weights<T>(&maps.table, table->data, table->n_out, x.ld / SLAB_VALUES, 0);
-    if (error)
-        return error;
-    cudaGetDevice(&device);
-    if (T::CLUSTER > 1)
-        at_once = dg_clusters_at_once(T::CLUSTER, head_words<FORM, T>, T::THREADS, T::SHARED);
-    else
-        cudaDeviceGetAttribute(&at_once, cudaDevAttrMultiProcessorCount, device);
-    if (at_once < 1)
-        return cudaErrorInvalidConfiguration;
-    int tiles = (chunk_count(a->n_vocab) + head_chunks<T> - 1) / head_chunks<T>,
-        clusters = (tiles + T::BESIDE - 1) / T::BESIDE;
-    head_job job = {*a, *table, x.ld / SLAB_VALUES, clusters * T::BESIDE};
-    return DG_LAUNCH_CLUSTERS(
-        T::CLUSTER, (head_words<FORM, T>),
-        dim3((unsigned)((clusters < at_once ? clusters : at_once) * T::CLUSTER)), T::THREADS,
-        (size_t)T::SHARED, stream, job, maps);
-}
-
-template <dg_cuda_form FORM>
-static cudaError_t launch_form(cudaStream_t stream, const dg_cuda_words_args *a,
-                               const dg_cuda_matrix *table, dg_cuda_rows x, int form)
-{
-    return form == 3   ? launch_head<FORM, head_shape_twice>(stream, a, table, x)
-           : form == 2 ? launch_head<FORM, head_shape_wide>(stream, a, table, x)
-           : form == 1 ? launch_head<FORM, head_shape_beside>(stream, a, table, x)
-                       : launch_head<FORM, head_shape>(stream, a, table, x);
-}
-
-extern "C" cudaError_t dg_cuda_words_head_as(cudaStream_t stream, const dg_cuda_words_args *a,
-                                             const dg_cuda_matrix *table, dg_cuda_rows x, int form)
-{
-    if (!table->slabs || a->n_row > HEAD_ROWS)
-        return cudaErrorInvalidValue;
-    if (a->n_row < 1)
-        return cudaSuccess;
-    return x.form == DG_CUDA_BF16 ? launch_form<DG_CUDA_BF16>(stream, a, table, x, form)
-                                  : launch_form<DG_CUDA_F16>(stream, a, table, x, form);
+        multiply_words<FORM>(job, maps);
 }
 
 extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_words_args *a,
                                           const dg_cuda_matrix *table, dg_cuda_rows x)
 {
-    return dg_cuda_words_head_as(stream, a, table, x, 0);
+    typedef head_shape T;
+    int device = 0, n_sm = 1, n_stage = x.ld / SLAB_VALUES;
+    head_maps maps = {};
+    if (!table->slabs || a->n_row > T::TOKENS)
+        return cudaErrorInvalidValue;
+    if (a->n_row < 1)
+        return cudaSuccess;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
+    cudaError_t error = slab_map_rows<T>(&maps.x, x.data, a->n_row, n_stage, dg_cuda_row_bytes(x));
+    if (!error)
+        error = slab_map_weights<T>(&maps.table, table->data, table->n_out, n_stage, 0);
+    if (error)
+        return error;
+    head_job job = {*a, *table, n_stage, (chunk_count(a->n_vocab) + HEAD_CHUNKS - 1) / HEAD_CHUNKS};
+    dim3 grid((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm));
+    return x.form == DG_CUDA_BF16 ? DG_LAUNCH(head_words<DG_CUDA_BF16>, grid, T::THREADS,
+                                              (size_t)T::SHARED, stream, job, maps)
+                                  : DG_LAUNCH(head_words<DG_CUDA_F16>, grid, T::THREADS,
+                                              (size_t)T::SHARED, stream, job, maps);
 }

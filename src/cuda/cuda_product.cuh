@@ -15,30 +15,10 @@ extern "C" {
 typedef enum dg_slab_tile {
     DG_SLAB_256X128,
     DG_SLAB_192X128,
+    DG_SLAB_128X192, /* not gated */
     DG_SLAB_128X128,
-    DG_SLAB_64X128,
-    DG_SLAB_128X256,
-    DG_SLAB_128X192,
-    DG_SLAB_64X192,
-    DG_SLAB_64X256,
-    DG_SLAB_256X128_1X2,
-    DG_SLAB_128X256_2X1,
-    DG_SLAB_128X128_2X1,
-    DG_SLAB_128X128_1X2,
-    DG_SLAB_64X128_2X1,
-    DG_SLAB_64X128_4X1,
-    DG_SLAB_128X128_TWICE,
-    DG_SLAB_64X128_TWICE,
-    DG_SLAB_64X128_SPLIT,
-    DG_SLAB_64X192_SPLIT,
-    DG_SLAB_128X128_SPLIT,
-    DG_SLAB_128X192_SPLIT,
-    DG_SLAB_64X256_SPLIT,
-    DG_SLAB_128X256_SPLIT,
-    DG_SLAB_256X128_SPLIT,
+    DG_SLAB_64X128, /* 128 values of k a stage */
     DG_SLAB_TILES,
-    DG_SLAB_FIRST_CLUSTER = DG_SLAB_256X128_1X2,
-    DG_SLAB_FIRST_SPLIT = DG_SLAB_64X128_SPLIT,
     DG_SLAB_BEST = DG_SLAB_TILES /* what choose_tile says */
 } dg_slab_tile;
 cudaError_t dg_cuda_product_slabs(cudaStream_t stream, const dg_cuda_product_args *a,

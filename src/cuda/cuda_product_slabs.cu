@@ -2,11 +2,10 @@
  * (cuda_slabs.cuh).
  *
  * A block has a tile of y and goes to the next one where there are more tiles than multiprocessors;
- * its ring runs on meanwhile. Where blocks are in clusters the tiles of a cluster are neighbours;
- * those of them that lie outside of y are computed like the others and not stored. A gated tile has
- * gate's rows and up's rows of the same channels side by side: a thread holds both of a channel.
- * Every tile adds up an element in the same chain, 16 values of k at a time in ascending order, so
- * the choice of tile never changes a bit. */
+ * its ring runs on meanwhile. A gated tile has gate's rows and up's rows of the same channels side
+ * by side, whichever is first in memory: a thread holds both of a channel. Every tile adds up an
+ * element in the same chain, 16 values of k at a time in ascending order, so the choice of tile
+ * never changes a bit. */
 #include "cuda/cuda_product.cuh"
 #include "cuda/cuda_slabs.cuh"
 
@@ -15,14 +14,13 @@ typedef struct slab_part {
     int n_out, first_block; /* first_block: of columns, counted over the parts */
     float *y;
     size_t ldy;
-    bool paired; /* two neighbours of y can be stored at once */
+    bool paired, fours; /* two, four neighbours of y can be stored at once */
 } slab_part;
 
 typedef struct slab_job {
-    int n_row, n_chunk, n_part;
-    int n_above, n_tile; /* clusters' tiles: above each other, all */
-    bool gated;          /* parts 0 and 1 are gate and up */
-    bool up_first;       /* in a gated tile */
+    int n_row, n_chunk, n_token_block, n_tile, n_part;
+    bool gated;    /* parts 0 and 1 are gate and up */
+    bool up_first; /* in a gated tile */
     float alpha;
     slab_part part[3];
     dg_cuda_rows x, h;
@@ -41,9 +39,8 @@ struct slab_place {
 template <class T>
 static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, int tile)
 {
-    slab_seat seat = slab_seat_of<T>();
-    int block = tile / job.n_above * T::BESIDE + seat.column;
-    slab_place at = {0, 0, (tile % job.n_above * T::ABOVE + seat.row) * T::TOKENS};
+    int block = tile / job.n_token_block;
+    slab_place at = {0, 0, tile % job.n_token_block * T::TOKENS};
     while (!job.gated && at.part + 1 < job.n_part && block >= job.part[at.part + 1].first_block)
         at.part++;
     at.first_out = (block - job.part[at.part].first_block) * (job.gated ? T::N / 2 : T::N);
@@ -52,49 +49,32 @@ static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, 
 
 /* ---- copies, by one thread ---- */
 
-/* The stages of a tile that are this block's. */
-struct slab_steps {
-    int first, n;
-};
-
-template <class T> static __device__ __forceinline__ slab_steps slab_steps_of(const slab_job &job)
-{
-    int n = (job.n_chunk + T::KS - 1) / T::KS, half = min(slab_half(job.n_chunk) / T::KS, n);
-    if (T::SPLIT == 1)
-        return {0, n};
-    return dg_cluster_rank() ? slab_steps{half, n - half} : slab_steps{0, half};
-}
-
 /* Weights do not depend on the kernel before: the first stages' are on their way before it has
  * ended. */
 template <class T>
 static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, const slab_job &job,
                                                   const slab_maps &maps)
 {
-    int tile = (int)blockIdx.x / T::CLUSTER, n_cluster = (int)gridDim.x / T::CLUSTER;
-    slab_seat seat = slab_seat_of<T>();
-    slab_place at = slab_place_of<T>(job, tile);
-    slab_steps steps = slab_steps_of<T>(job);
-    int ahead = min((int)T::STAGES, steps.n);
+    slab_place at = slab_place_of<T>(job, (int)blockIdx.x);
+    int n_step = (job.n_chunk + T::KS - 1) / T::KS, ahead = min((int)T::STAGES, n_step);
     slab_turn turn = {0, 0};
     dg_tensor_prefetch(maps.x);
     for (int c = 0; c < ahead; c++) {
         dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
-        slab_copy_weights(ring, maps.w[at.part], seat, at.first_out / SLAB_ROWS, job.gated, c,
-                          steps.first + c);
+        slab_copy_weights(ring, maps.w[at.part], at.first_out / SLAB_ROWS, c, c);
     }
     dg_grid_wait();
-    for (; tile < job.n_tile; tile += n_cluster) {
+    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
         at = slab_place_of<T>(job, tile);
         int slab = at.first_out / SLAB_ROWS;
-        for (int c = steps.first; c < steps.first + steps.n; c++) {
+        for (int c = 0; c < n_step; c++) {
             if (ahead > 0) {
                 ahead--;
             } else {
                 slab_fill(ring, turn);
-                slab_copy_weights(ring, maps.w[at.part], seat, slab, job.gated, turn.stage, c);
+                slab_copy_weights(ring, maps.w[at.part], slab, turn.stage, c);
             }
-            slab_copy_rows(ring, maps.x, seat, at.first_row, turn.stage, c);
+            slab_copy_rows(ring, maps.x, at.first_row, turn.stage, c);
             slab_next<T>(turn);
         }
     }
@@ -112,6 +92,33 @@ static __device__ __forceinline__ float factor_of_row(const slab_job &job, int r
                             (size_t)row * dg_cuda_row_bytes(job.x) + job.x.ld);
 }
 
+static __device__ __forceinline__ void store_two(const slab_part &part, float *y, int out, float2 v)
+{
+    if (part.paired && out + 1 < part.n_out) {
+        *(float2 *)(y + out) = v;
+    } else {
+        if (out < part.n_out)
+            y[out] = v.x;
+        if (out + 1 < part.n_out)
+            y[out + 1] = v.y;
+    }
+}
+
+/* By all lanes: one row's results i of the tiles j and j + 1 of eight columns. */
+static __device__ __forceinline__ void store_fours(const slab_part &part, float *y, bool there,
+                                                   int first_out, int j, float2 v, float2 next)
+{
+    if (part.fours) {
+        float4 four = slab_four(v, next);
+        int out = first_out + slab_four_column(j);
+        if (there && out < part.n_out)
+            *(float4 *)(y + out) = four;
+    } else if (there) {
+        store_two(part, y, first_out + slab_column(j), v);
+        store_two(part, y, first_out + slab_column(j + 1), next);
+    }
+}
+
 template <dg_cuda_form FORM, class T>
 static __device__ __forceinline__ void store_rows(const slab_job &job, const slab_place &at,
                                                   const float acc[T::MT][T::N / 8][4])
@@ -122,25 +129,14 @@ static __device__ __forceinline__ void store_rows(const slab_job &job, const sla
     for (int m = 0; m < T::MT; m++)
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
-            if (!slab_stores<T>(i))
-                continue;
             int row = at.first_row + slab_row<T>(m, i);
-            float *y = part.y + (size_t)row * part.ldy, of_row = factor_of_row<FORM>(job, row);
+            float *y = part.y + (size_t)row * part.ldy,
+                  of_all = factor * factor_of_row<FORM>(job, row);
 #pragma unroll
-            for (int j = 0; j < T::N / 8; j++) {
-                int out = at.first_out + slab_column(j);
-                float low = acc[m][j][i] * (factor * of_row),
-                      high = acc[m][j][i + 1] * (factor * of_row);
-                if (row >= job.n_row || out >= part.n_out)
-                    continue;
-                if (part.paired && out + 1 < part.n_out) {
-                    *(float2 *)(y + out) = make_float2(low, high);
-                } else {
-                    y[out] = low;
-                    if (out + 1 < part.n_out)
-                        y[out + 1] = high;
-                }
-            }
+            for (int j = 0; j < T::N / 8; j += 2)
+                store_fours(part, y, row < job.n_row, at.first_out, j,
+                            make_float2(acc[m][j][i] * of_all, acc[m][j][i + 1] * of_all),
+                            make_float2(acc[m][j + 1][i] * of_all, acc[m][j + 1][i + 1] * of_all));
         }
 }
 
@@ -155,8 +151,6 @@ static __device__ __forceinline__ void store_gated(const slab_job &job, const sl
     for (int m = 0; m < T::MT; m++)
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
-            if (!slab_stores<T>(i))
-                continue;
             int row = at.first_row + slab_row<T>(m, i);
             size_t first = (size_t)row * (size_t)job.h.ld;
             float of_row = factor_of_row<FORM>(job, row), row_gate = of_gate * of_row,
@@ -181,18 +175,24 @@ static __device__ __forceinline__ void store_gated(const slab_job &job, const sl
 /* ---- the kernel ---- */
 
 template <dg_cuda_form FORM, class T>
-static __device__ __forceinline__ void multiply_tiles(const slab_ring<T> &ring, const slab_job &job)
+static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const slab_maps &maps)
 {
-    int n_cluster = (int)gridDim.x / T::CLUSTER, n_step = slab_steps_of<T>(job).n, phase = 0;
+    DG_SHARED(shared);
+    slab_ring<T> ring = {shared};
+    slab_ring_init(ring);
+    if (threadIdx.x >= T::CONSUMERS) {
+        if (threadIdx.x == T::CONSUMERS)
+            copy_tiles(ring, job, maps);
+        return;
+    }
+    dg_grid_wait();
     slab_turn turn = {0, 0};
-    for (int tile = (int)blockIdx.x / T::CLUSTER; tile < job.n_tile; tile += n_cluster) {
+    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
         slab_place at = slab_place_of<T>(job, tile);
         float acc[T::MT][T::N / 8][4] = {};
-        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, n_step);
-        if (tile + n_cluster >= job.n_tile)
+        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, (job.n_chunk + T::KS - 1) / T::KS);
+        if (tile + (int)gridDim.x >= job.n_tile)
             dg_grid_launch_next();
-        if constexpr (T::SPLIT > 1)
-            slab_join(acc, ring, phase);
         if (job.gated)
             store_gated<FORM, T>(job, at, acc);
         else
@@ -201,24 +201,7 @@ static __device__ __forceinline__ void multiply_tiles(const slab_ring<T> &ring, 
 }
 
 template <dg_cuda_form FORM, class T>
-static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const slab_maps &maps)
-{
-    DG_SHARED(shared);
-    slab_ring<T> ring = {shared};
-    slab_ring_init(ring);
-    if (threadIdx.x > T::CONSUMERS)
-        return;
-    if (threadIdx.x == T::CONSUMERS) {
-        copy_tiles(ring, job, maps);
-    } else {
-        dg_grid_wait();
-        multiply_tiles<FORM>(ring, job);
-    }
-    slab_ring_leave<T>();
-}
-
-template <dg_cuda_form FORM, class T>
-static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT)
+static __global__ void __launch_bounds__(T::THREADS, 1)
     product_slabs(slab_job job, const __grid_constant__ slab_maps maps)
 {
     if constexpr (DG_WITH_GROUPS)
@@ -227,31 +210,11 @@ static __global__ void __launch_bounds__(T::THREADS, T::RESIDENT)
 
 /* ---- which tile ---- */
 
-/* All that are tried; rows x weights, then the blocks of a cluster above and beside each other. */
-#define SLAB_SHAPES(of)                                                                            \
-    of(DG_SLAB_256X128, 2, 2, 128);                                                                \
-    of(DG_SLAB_192X128, 3, 1, 128);                                                                \
-    of(DG_SLAB_128X128, 2, 1, 128);                                                                \
-    of(DG_SLAB_64X128, 1, 1, 128, 2);                                                              \
-    of(DG_SLAB_128X256, 2, 1, 256);                                                                \
-    of(DG_SLAB_128X192, 2, 1, 192);                                                                \
-    of(DG_SLAB_64X192, 1, 1, 192);                                                                 \
-    of(DG_SLAB_64X256, 1, 1, 256);                                                                 \
-    of(DG_SLAB_256X128_1X2, 2, 2, 128, 1, 1, 2);                                                   \
-    of(DG_SLAB_128X256_2X1, 2, 1, 256, 1, 2, 1);                                                   \
-    of(DG_SLAB_128X128_2X1, 2, 1, 128, 1, 2, 1);                                                   \
-    of(DG_SLAB_128X128_1X2, 2, 1, 128, 1, 1, 2);                                                   \
-    of(DG_SLAB_64X128_2X1, 1, 1, 128, 2, 2, 1);                                                    \
-    of(DG_SLAB_64X128_4X1, 1, 1, 128, 4, 4, 1);                                                    \
-    of(DG_SLAB_128X128_TWICE, 2, 1, 128, 1, 1, 1, 2);                                              \
-    of(DG_SLAB_64X128_TWICE, 1, 1, 128, 1, 1, 1, 2);                                               \
-    of(DG_SLAB_64X128_SPLIT, 1, 1, 128, 2, 1, 1, 1, 2);                                            \
-    of(DG_SLAB_64X192_SPLIT, 1, 1, 192, 1, 1, 1, 1, 2);                                            \
-    of(DG_SLAB_128X128_SPLIT, 2, 1, 128, 1, 1, 1, 1, 2);                                           \
-    of(DG_SLAB_128X192_SPLIT, 2, 1, 192, 1, 1, 1, 1, 2);                                           \
-    of(DG_SLAB_64X256_SPLIT, 1, 1, 256, 1, 1, 1, 1, 2);                                            \
-    of(DG_SLAB_128X256_SPLIT, 2, 1, 256, 1, 1, 1, 1, 2);                                           \
-    of(DG_SLAB_256X128_SPLIT, 2, 2, 128, 1, 1, 1, 1, 2)
+typedef slab_shape<2, 2, 128> slab_256x128;
+typedef slab_shape<3, 1, 128> slab_192x128;
+typedef slab_shape<2, 1, 192> slab_128x192;
+typedef slab_shape<2, 1, 128> slab_128x128;
+typedef slab_shape<1, 1, 128, 2> slab_64x128;
 
 static int column_blocks(const slab_job &job, int columns)
 {
@@ -264,24 +227,27 @@ static int column_blocks(const slab_job &job, int columns)
 }
 
 /* The tile by which the fullest multiprocessor has the least to do. `ns` is what 64 values of k of
- * a tile take it on an H200, measured: two thirds are the arithmetic's share in the large tiles and
- * half in the small ones, the rest is what goes in and out of shared memory. With tiles
- * of 192 rows 1,024 rows by 2,816 columns keep all of its multiprocessors busy once. */
+ * a tile take it on an H200, measured. With tiles of 192 rows 1,024 rows by 2,816 columns keep all
+ * of its multiprocessors busy once; with 192 columns 256 rows by 9,216 do. A gated tile has whole
+ * slabs of gate and of up. */
 static dg_slab_tile choose_tile(const slab_job &job)
 {
     static const struct {
         int tokens, columns, ns;
-    } tile[] = {{256, 128, 640}, {192, 128, 540}, {128, 128, 380}, {64, 128, 235}};
+    } tile[DG_SLAB_TILES] = {
+        {256, 128, 700}, {192, 128, 525}, {128, 192, 525}, {128, 128, 355}, {64, 128, 225}};
     const int tile_ns = 3500; /* to begin and to end one */
     int device = 0, n_sm = 1, best = DG_SLAB_256X128;
     double least = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
-    for (int i = 0; i < (int)(sizeof tile / sizeof *tile); i++) {
+    for (int i = 0; i < DG_SLAB_TILES; i++) {
         int blocks = column_blocks(job, tile[i].columns) *
                      ((job.n_row + tile[i].tokens - 1) / tile[i].tokens),
             rounds = (blocks + n_sm - 1) / n_sm;
         double cost = (double)rounds * ((double)tile[i].ns * job.n_chunk + tile_ns);
+        if (job.gated && tile[i].columns / 2 % SLAB_ROWS)
+            continue;
         if (i == 0 || cost < least) {
             least = cost;
             best = i;
@@ -314,7 +280,7 @@ template <dg_cuda_form FORM, class T>
 static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const void *const w[3],
                                 const dg_cuda_rows &x)
 {
-    int device = 0, at_once = 1, blocks = 0;
+    int device = 0, n_sm = 1, blocks = 0;
     slab_maps maps = {};
     if (job.gated && T::N / 2 % SLAB_ROWS)
         return cudaErrorInvalidValue;
@@ -322,56 +288,33 @@ static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const void *c
     if (error)
         return error;
     cudaGetDevice(&device);
-    if (T::CLUSTER > 1)
-        at_once = dg_clusters_at_once(T::CLUSTER, product_slabs<FORM, T>, T::THREADS, T::SHARED);
-    else
-        cudaDeviceGetAttribute(&at_once, cudaDevAttrMultiProcessorCount, device);
-    if (T::CLUSTER == 1)
-        at_once *= T::RESIDENT;
-    if (at_once < 1)
-        return cudaErrorInvalidConfiguration;
+    cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     for (int p = 0; p < job.n_part && !job.gated; p++) {
         job.part[p].first_block = blocks;
         blocks += (job.part[p].n_out + T::N - 1) / T::N;
     }
-    job.n_above = (job.n_row + T::ABOVE * T::TOKENS - 1) / (T::ABOVE * T::TOKENS);
-    job.n_tile = (column_blocks(job, T::N) + T::BESIDE - 1) / T::BESIDE * job.n_above;
-    return DG_LAUNCH_CLUSTERS(
-        T::CLUSTER, (product_slabs<FORM, T>),
-        dim3((unsigned)((job.n_tile < at_once ? job.n_tile : at_once) * T::CLUSTER)), T::THREADS,
-        (size_t)T::SHARED, stream, job, maps);
+    job.n_token_block = (job.n_row + T::TOKENS - 1) / T::TOKENS;
+    job.n_tile = column_blocks(job, T::N) * job.n_token_block;
+    return DG_LAUNCH((product_slabs<FORM, T>),
+                     dim3((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm)), T::THREADS,
+                     (size_t)T::SHARED, stream, job, maps);
 }
 
 template <dg_cuda_form FORM>
 static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const void *const w[3],
                                const dg_cuda_rows &x, dg_slab_tile tile)
 {
-#define LAUNCH(name, ...)                                                                          \
-    case name:                                                                                     \
-        return launch_slabs<FORM, slab_shape<__VA_ARGS__>>(stream, job, w, x)
-    switch (tile == DG_SLAB_BEST ? choose_tile(job) : tile) {
-        SLAB_SHAPES(LAUNCH);
-    default:
-        return cudaErrorInvalidValue;
-    }
-#undef LAUNCH
-}
-
-/* Of E4M3: a slab takes as long as one of 16-bit values. */
-static cudaError_t launch_bytes(cudaStream_t stream, const slab_job &job, const void *const w[3],
-                                const dg_cuda_rows &x, dg_slab_tile tile)
-{
     switch (tile == DG_SLAB_BEST ? choose_tile(job) : tile) {
     case DG_SLAB_256X128:
-        return launch_slabs<DG_CUDA_E4M3, slab_shape<2, 2, 128>>(stream, job, w, x);
+        return launch_slabs<FORM, slab_256x128>(stream, job, w, x);
     case DG_SLAB_192X128:
-        return launch_slabs<DG_CUDA_E4M3, slab_shape<3, 1, 128>>(stream, job, w, x);
+        return launch_slabs<FORM, slab_192x128>(stream, job, w, x);
+    case DG_SLAB_128X192:
+        return launch_slabs<FORM, slab_128x192>(stream, job, w, x);
     case DG_SLAB_128X128:
-        return launch_slabs<DG_CUDA_E4M3, slab_shape<2, 1, 128>>(stream, job, w, x);
-    case DG_SLAB_64X128:
-        return launch_slabs<DG_CUDA_E4M3, slab_shape<1, 1, 128, 2>>(stream, job, w, x);
+        return launch_slabs<FORM, slab_128x128>(stream, job, w, x);
     default:
-        return cudaErrorInvalidValue;
+        return launch_slabs<FORM, slab_64x128>(stream, job, w, x);
     }
 }
 
@@ -382,7 +325,7 @@ static cudaError_t launch_job(cudaStream_t stream, const slab_job &job, const vo
         return cudaErrorInvalidValue;
     return x.form == DG_CUDA_BF16  ? launch_form<DG_CUDA_BF16>(stream, job, w, x, tile)
            : x.form == DG_CUDA_F16 ? launch_form<DG_CUDA_F16>(stream, job, w, x, tile)
-                                   : launch_bytes(stream, job, w, x, tile);
+                                   : launch_form<DG_CUDA_E4M3>(stream, job, w, x, tile);
 }
 
 static slab_job job_over(const dg_cuda_rows &x, int n_row, float alpha)
@@ -403,6 +346,7 @@ static void add_part(slab_job *job, const dg_cuda_matrix *w, float *y, size_t ld
     part->y = y;
     part->ldy = ldy;
     part->paired = ldy % 2 == 0 && (uintptr_t)y % sizeof(float2) == 0;
+    part->fours = ldy % 4 == 0 && w->n_out % 4 == 0 && (uintptr_t)y % sizeof(float4) == 0;
 }
 
 extern "C" cudaError_t dg_cuda_product_slabs(cudaStream_t stream, const dg_cuda_product_args *a,

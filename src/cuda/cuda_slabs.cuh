@@ -13,7 +13,7 @@
 #ifndef DG_CUDA_CUDA_SLABS_CUH
 #define DG_CUDA_CUDA_SLABS_CUH
 
-#include "cuda/cuda_cluster.cuh"
+#include "cuda/cuda_boxes.cuh"
 #include "cuda/cuda_tiles.cuh"
 #include "cuda/cuda_wgmma.cuh"
 
@@ -61,9 +61,6 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 #define REGS_96                                                                                    \
     REGS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%"   \
             "84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-#define REGS_128                                                                                   \
-    REGS_96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%"  \
-            "113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define WGMMA(shape, type, regs, operands, on, side, ...)                                          \
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " on                                        \
                  ", 0;\n\twgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" regs     \
@@ -74,17 +71,13 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 #define WGMMA_128(type) WGMMA("m64n128k16", type, REGS_64, "%64, %65", "%66", "%67", ACC64(0))
 #define WGMMA_192(type)                                                                            \
     WGMMA("m64n192k16", type, REGS_96, "%96, %97", "%98", "%99", ACC64(0), ACC32(64))
-#define WGMMA_256(type)                                                                            \
-    WGMMA("m64n256k16", type, REGS_128, "%128, %129", "%130", "%131", ACC64(0), ACC64(64))
 #define WGMMA_OF(type)                                                                             \
     if constexpr (N == 64)                                                                         \
         WGMMA_64(type);                                                                            \
     else if constexpr (N == 128)                                                                   \
         WGMMA_128(type);                                                                           \
-    else if constexpr (N == 192)                                                                   \
-        WGMMA_192(type);                                                                           \
     else                                                                                           \
-        WGMMA_256(type)
+        WGMMA_192(type)
 
 #define WGMMA_BYTES(shape, regs, operands, on, ...)                                                \
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " on                                        \
@@ -106,15 +99,16 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
     if constexpr (FORM == DG_CUDA_E4M3) {
         if constexpr (N == 64)
             WGMMA_BYTES("m64n64k32", REGS_32, "%32, %33", "%34", ACC32(0));
-        else
+        else if constexpr (N == 128)
             WGMMA_BYTES("m64n128k32", REGS_64, "%64, %65", "%66", ACC64(0));
-        static_assert(FORM != DG_CUDA_E4M3 || N == 64 || N == 128, "columns of a warpgroup");
+        else
+            WGMMA_BYTES("m64n192k32", REGS_96, "%96, %97", "%98", ACC64(0), ACC32(64));
     } else if constexpr (FORM == DG_CUDA_BF16) {
         WGMMA_OF("bf16");
     } else {
         WGMMA_OF("f16");
     }
-    static_assert(N == 64 || N == 128 || N == 192 || N == 256, "columns of a warpgroup");
+    static_assert(N == 64 || N == 128 || N == 192, "columns of a warpgroup");
 }
 
 #undef ACC8
@@ -124,12 +118,10 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
 #undef REGS_32
 #undef REGS_64
 #undef REGS_96
-#undef REGS_128
 #undef WGMMA
 #undef WGMMA_64
 #undef WGMMA_128
 #undef WGMMA_192
-#undef WGMMA_256
 #undef WGMMA_OF
 #undef WGMMA_BYTES
 
@@ -175,28 +167,14 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
 
 /* ---- shapes and the ring ---- */
 
-/* WM warpgroups, each with MT times 64 rows of x and all N columns; a stage has KS slabs of k.
- * ABOVE x BESIDE blocks are a cluster (slab_seat): those above each other have the same weights,
- * those beside each other the same rows of x, and each of them fetches its share for all. RESIDENT
- * blocks share a multiprocessor. SPLIT: two blocks have a tile together, half of k each. */
-template <int WM_, int MT_, int N_, int KS_ = 1, int ABOVE_ = 1, int BESIDE_ = 1, int RESIDENT_ = 1,
-          int SPLIT_ = 1>
-struct slab_shape {
+/* WM warpgroups, each with MT times 64 rows of x and all N columns; a stage has KS slabs of k. */
+template <int WM_, int MT_, int N_, int KS_ = 1> struct slab_shape {
     static constexpr int WM = WM_, MT = MT_, N = N_, KS = KS_, TOKENS = WM * MT * SLAB_ROWS;
-    static constexpr int ABOVE = ABOVE_, BESIDE = BESIDE_, SPLIT = SPLIT_;
-    static constexpr int SHARING = ABOVE * BESIDE, CLUSTER = SHARING * SPLIT;
-    static_assert(SPLIT == 1 || (SPLIT == 2 && SHARING == 1), "halves of k are not shared");
-    /* shares are chunks of k where there are enough in a stage, or else rows */
-    static constexpr bool W_BY_K = KS % ABOVE == 0, X_BY_K = KS % BESIDE == 0;
     static constexpr int CONSUMERS = WM * 128, THREADS = CONSUMERS + 32;
     static constexpr int X_BYTES = TOKENS * SLAB_ROW_BYTES, W_BYTES = N * SLAB_ROW_BYTES,
                          STAGE_BYTES = KS * (X_BYTES + W_BYTES);
-    static constexpr int RESIDENT = RESIDENT_, HALF_BYTES = SPLIT > 1 ? TOKENS *N * 2 : 0;
-    static constexpr int FITTING = ((RESIDENT > 1 ? 224 / RESIDENT : 225) * 1024 - HALF_BYTES) /
-                                   STAGE_BYTES,
-                         STAGES = FITTING < 8 ? FITTING : 8;
-    static constexpr int SHARED = STAGES * (STAGE_BYTES + 2 * (int)sizeof(uint64_t)) + HALF_BYTES +
-                                  (SPLIT > 1 ? 2 * (int)sizeof(uint64_t) : 0);
+    static constexpr int FITTING = (225 << 10) / STAGE_BYTES, STAGES = FITTING < 8 ? FITTING : 8;
+    static constexpr int SHARED = STAGES * (STAGE_BYTES + 2 * (int)sizeof(uint64_t));
 };
 
 /* A place in the ring: stages are taken in turn, `phase` is the parity of the turn. */
@@ -225,95 +203,25 @@ template <class T> struct slab_ring {
     }
     __device__ __forceinline__ uint64_t *full(int stage) const
     {
-        return (uint64_t *)(memory + T::STAGES * T::STAGE_BYTES + T::HALF_BYTES) + stage;
+        return (uint64_t *)(memory + T::STAGES * T::STAGE_BYTES) + stage;
     }
     __device__ __forceinline__ uint64_t *empty(int stage) const
     {
         return full(stage) + T::STAGES;
     }
-    /* What the other block of a tile has sent, whether it is here, whether it was taken there. */
-    __device__ __forceinline__ float4 *half(int i) const
-    {
-        return (float4 *)(memory + T::STAGES * T::STAGE_BYTES) + i * T::CONSUMERS + threadIdx.x;
-    }
-    __device__ __forceinline__ uint64_t *sent() const
-    {
-        return full(2 * T::STAGES);
-    }
-    __device__ __forceinline__ uint64_t *taken() const
-    {
-        return full(2 * T::STAGES + 1);
-    }
 };
 
-/* Where a block is in its cluster. */
-struct slab_seat {
-    int row, column;
-};
-
-template <class T> static __device__ __forceinline__ slab_seat slab_seat_of(void)
-{
-    int rank = T::SHARING > 1 ? dg_cluster_rank() : 0;
-    return {rank % T::ABOVE, rank / T::ABOVE};
-}
-
-/* The blocks that have the same weights, and those that have the same rows, as bits by rank. */
-template <class T> static __device__ __forceinline__ int slab_column_mask(const slab_seat &seat)
-{
-    return ((1 << T::ABOVE) - 1) << seat.column * T::ABOVE;
-}
-
-template <class T> static __device__ __forceinline__ int slab_row_mask(const slab_seat &seat)
-{
-    int mask = 0;
-    for (int c = 0; c < T::BESIDE; c++)
-        mask |= 1 << (c * T::ABOVE + seat.row);
-    return mask;
-}
-
-/* By all threads of a block. A stage is empty when the warps of all blocks that this one copies to
- * have read it. */
+/* By all threads of a block. */
 template <class T> static __device__ __forceinline__ void slab_ring_init(const slab_ring<T> &ring)
 {
     if (threadIdx.x == 0) {
         for (int i = 0; i < T::STAGES; i++) {
             dg_mbar_init(ring.full(i), 1);
-            dg_mbar_init(ring.empty(i), T::CONSUMERS / 32 * (T::ABOVE + T::BESIDE - 1));
-        }
-        if (T::SPLIT > 1) {
-            dg_mbar_init(ring.sent(), T::CONSUMERS);
-            dg_mbar_init(ring.taken(), T::CONSUMERS);
+            dg_mbar_init(ring.empty(i), T::CONSUMERS / 32);
         }
         dg_mbar_init_fence();
     }
     __syncthreads();
-    if (T::CLUSTER > 1)
-        dg_cluster_sync();
-}
-
-/* At the end, by every thread that is still there: nobody copies to this block or tells it of an
- * empty stage any more. */
-template <class T> static __device__ __forceinline__ void slab_ring_leave(void)
-{
-    if (T::CLUSTER > 1)
-        dg_cluster_sync();
-}
-
-/* By a consuming warp: all who copy into this stage are told that it has read it. */
-template <class T>
-static __device__ __forceinline__ void slab_give_back(const slab_ring<T> &ring, int stage)
-{
-    int lane = (int)threadIdx.x % 32;
-    if (T::SHARING == 1) {
-        if (lane == 0)
-            dg_mbar_arrive(ring.empty(stage));
-    } else if (lane < T::ABOVE + T::BESIDE - 1) {
-        slab_seat seat = slab_seat_of<T>();
-        int other = lane - T::ABOVE;
-        dg_mbar_arrive_at(ring.empty(stage),
-                          lane < T::ABOVE ? seat.column * T::ABOVE + lane
-                                          : (other + (other >= seat.column)) * T::ABOVE + seat.row);
-    }
 }
 
 /* By the one thread that copies: the stage may be filled, and how many bytes will come. A stage
@@ -325,17 +233,15 @@ static __device__ __forceinline__ void slab_fill(const slab_ring<T> &ring, const
     dg_mbar_expect(ring.full(turn.stage), T::STAGE_BYTES);
 }
 
-/* ---- copies: two a stage, however large, as each costs the copying thread a hundred cycles ----
- */
+/* ---- copies: one for a stage's rows and one for its weights ---- */
 
-/* n_row rows of x, of n_chunk slabs. */
+/* n_row rows of x, of n_chunk slabs. A copy costs the copying thread a hundred cycles, however much
+ * it brings: with one for each slab that thread was the limit of every tile. */
 template <class T>
 static inline cudaError_t slab_map_rows(dg_tensor_map *map, const void *rows, int n_row,
                                         int n_chunk, size_t row_bytes)
 {
-    int size[3] = {SLAB_VALUES, n_row, n_chunk},
-        box[3] = {SLAB_VALUES, T::X_BY_K ? T::TOKENS : T::TOKENS / T::BESIDE,
-                  T::X_BY_K ? T::KS / T::BESIDE : T::KS};
+    int size[3] = {SLAB_VALUES, n_row, n_chunk}, box[3] = {SLAB_VALUES, T::TOKENS, T::KS};
     size_t stride[2] = {row_bytes, SLAB_ROW_BYTES};
     return dg_tensor_map_make(map, rows, 3, size, stride, box, true);
 }
@@ -346,41 +252,31 @@ template <class T>
 static inline cudaError_t slab_map_weights(dg_tensor_map *map, const void *weights, int n_out,
                                            int n_chunk, size_t pair)
 {
-    int parts = pair ? 2 : 1, slabs = T::N / SLAB_ROWS / parts;
+    int parts = pair ? 2 : 1;
     int size[5] = {SLAB_VALUES, SLAB_ROWS, slab_count(n_out), parts, n_chunk},
-        box[5] = {SLAB_VALUES, SLAB_ROWS, T::W_BY_K || pair ? slabs : slabs / T::ABOVE,
-                  T::W_BY_K ? parts : 1, T::W_BY_K ? T::KS / T::ABOVE : T::KS};
+        box[5] = {SLAB_VALUES, SLAB_ROWS, T::N / SLAB_ROWS / parts, parts, T::KS};
     size_t stride[4] = {SLAB_ROW_BYTES, (size_t)n_chunk * SLAB_BYTES,
                         pair ? pair : (size_t)SLAB_BYTES, SLAB_BYTES};
     return dg_tensor_map_make(map, weights, 5, size, stride, box, false);
 }
 
-/* This block's share of a stage's rows from `row` on, and of its weights from slab `slab` on. What
- * is not there is zero. */
+/* A stage's rows from `row` on, and its weights from slab `slab` on; zeros where there are none. */
 template <class T>
 static __device__ __forceinline__ void slab_copy_rows(const slab_ring<T> &ring,
-                                                      const dg_tensor_map &x, const slab_seat &seat,
-                                                      int row, int stage, int step)
+                                                      const dg_tensor_map &x, int row, int stage,
+                                                      int step)
 {
-    int share = seat.column;
-    dg_box_at at = {{0, row + (T::X_BY_K ? 0 : share * (T::TOKENS / T::BESIDE)),
-                     step * T::KS + (T::X_BY_K ? share * (T::KS / T::BESIDE) : 0), 0, 0}};
-    dg_box3_g2s(ring.x(stage) + share * (T::KS * T::X_BYTES / T::BESIDE), x, at, ring.full(stage),
-                T::BESIDE > 1 ? slab_row_mask<T>(seat) : 0);
+    dg_box_at at = {{0, row, step * T::KS, 0, 0}};
+    dg_box3_g2s(ring.x(stage), x, at, ring.full(stage));
 }
 
 template <class T>
 static __device__ __forceinline__ void slab_copy_weights(const slab_ring<T> &ring,
-                                                         const dg_tensor_map &w,
-                                                         const slab_seat &seat, int slab,
-                                                         bool paired, int stage, int step)
+                                                         const dg_tensor_map &w, int slab,
+                                                         int stage, int step)
 {
-    int share = seat.row;
-    dg_box_at at = {{0, 0, slab + (T::W_BY_K || paired ? 0 : share * (T::N / SLAB_ROWS / T::ABOVE)),
-                     T::W_BY_K || !paired ? 0 : share,
-                     step * T::KS + (T::W_BY_K ? share * (T::KS / T::ABOVE) : 0)}};
-    dg_box5_g2s(ring.w(stage) + share * (T::KS * T::W_BYTES / T::ABOVE), w, at, ring.full(stage),
-                T::ABOVE > 1 ? slab_column_mask<T>(seat) : 0);
+    dg_box_at at = {{0, 0, slab, 0, step * T::KS}};
+    dg_box5_g2s(ring.w(stage), w, at, ring.full(stage));
 }
 
 /* Nothing that uses these values is moved over this place. */
@@ -412,62 +308,15 @@ static __device__ __forceinline__ void slab_multiply(float acc[T::MT][T::N / 8][
                                            ring.w(s, step / 4), step % 4);
         warpgroup_commit();
         warpgroup_wait<1>();
-        if (before >= 0)
-            slab_give_back(ring, before);
+        if (before >= 0 && threadIdx.x % 32 == 0)
+            dg_mbar_arrive(ring.empty(before));
         before = s;
         slab_next<T>(turn);
     }
     warpgroup_wait<0>();
     slab_settle<T>(acc);
-    if (before >= 0)
-        slab_give_back(ring, before);
-}
-
-/* ---- two halves of k ---- */
-
-/* Where the second half begins: the same for every tile. */
-static __host__ __device__ __forceinline__ int slab_half(int n_chunk)
-{
-    return (n_chunk + 3) / 4 * 2;
-}
-
-/* By the consumers of both blocks: acc of the rows i / 2 == rank becomes the sum of the halves. A
- * thread sends the other rows to the same thread of the other block. */
-template <class T>
-static __device__ __forceinline__ void slab_join(float acc[T::MT][T::N / 8][4],
-                                                 const slab_ring<T> &ring, int &phase)
-{
-    bool second = dg_cluster_rank() == 1;
-    dg_mbar_wait_cluster(ring.taken(), phase ^ 1);
-#pragma unroll
-    for (int i = 0; i < T::MT * T::N / 16; i++) {
-        const float *a = acc[i / (T::N / 16)][i % (T::N / 16) * 2], *b = a + 4;
-        dg_store_at(ring.half(i), !second,
-                    make_float4(second ? a[0] : a[2], second ? a[1] : a[3], second ? b[0] : b[2],
-                                second ? b[1] : b[3]));
-    }
-    dg_mbar_arrive_at(ring.sent(), !second);
-    dg_mbar_wait_cluster(ring.sent(), phase);
-#pragma unroll
-    for (int i = 0; i < T::MT * T::N / 16; i++) {
-        float *a = acc[i / (T::N / 16)][i % (T::N / 16) * 2], *b = a + 4;
-        float4 v = *ring.half(i);
-#pragma unroll
-        for (int h = 0; h < 4; h += 2) {
-            a[h] += v.x;
-            a[h + 1] += v.y;
-            b[h] += v.z;
-            b[h + 1] += v.w;
-        }
-    }
-    dg_mbar_arrive_at(ring.taken(), !second);
-    phase ^= 1;
-}
-
-/* Whether this block stores these rows of a thread. */
-template <class T> static __device__ __forceinline__ bool slab_stores(int i)
-{
-    return T::SPLIT == 1 || dg_cluster_rank() == i / 2;
+    if (before >= 0 && threadIdx.x % 32 == 0)
+        dg_mbar_arrive(ring.empty(before));
 }
 
 /* ---- where a thread's results are ---- */
@@ -483,6 +332,23 @@ template <class T> static __device__ __forceinline__ int slab_row(int m, int i)
 static __device__ __forceinline__ int slab_column(int j)
 {
     return j * 8 + (int)threadIdx.x % 4 * 2;
+}
+
+/* Two values each of j and of j + 1 become four neighbours, of j in even lanes and of j + 1 in odd
+ * ones: half as many stores. By all lanes of a warp. */
+static __device__ __forceinline__ float4 slab_four(float2 of_j, float2 of_next)
+{
+    bool odd = threadIdx.x % 2;
+    float2 own = odd ? of_next : of_j, other = odd ? of_j : of_next;
+    other.x = __shfl_xor_sync(DG_ALL_LANES, other.x, 1);
+    other.y = __shfl_xor_sync(DG_ALL_LANES, other.y, 1);
+    return odd ? make_float4(other.x, other.y, own.x, own.y)
+               : make_float4(own.x, own.y, other.x, other.y);
+}
+
+static __device__ __forceinline__ int slab_four_column(int j)
+{
+    return (j + (int)threadIdx.x % 2) * 8 + (int)threadIdx.x % 4 / 2 * 4;
 }
 
 #endif

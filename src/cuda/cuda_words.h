@@ -115,12 +115,6 @@ cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_words_args *a)
 cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_words_args *a,
                                const dg_cuda_matrix *table, dg_cuda_rows x);
 
-/* The same bits in tiles of 256 rows x 128 words, as pairs of blocks with the same rows, and as
- * pairs with the same words of 128 rows x 256 words, and of 128 x 128, two on a multiprocessor. */
-enum { DG_HEAD_FORMS = 4 };
-cudaError_t dg_cuda_words_head_as(cudaStream_t stream, const dg_cuda_words_args *a,
-                                  const dg_cuda_matrix *table, dg_cuda_rows x, int form);
-
 /* soft = sum_v p_v table[v] * scale, of the rows that have one; after dg_cuda_words_find. What is
  * left out of a row weighs less than `drop` (2^-14) of its mass; the rest of the error is that of
  * probabilities in 16 bits. */

@@ -320,11 +320,10 @@ static void check_row_bits(dg_dtype type)
     case_end();
 }
 
-/* Tiles of every size over slabs, more of them than multiprocessors: the same bits. Clusters have
- * blocks outside of y, of rows and of columns. */
-static void check_slab_tiles(dg_dtype type, int n_tile)
+/* Tiles of every size over slabs, more of them than multiprocessors: the same bits. */
+static void check_slab_tiles(dg_dtype type)
 {
-    enum { N_ROW = 270, N_OUT = 330, N_IN = 660 };
+    enum { N_ROW = 270, N_OUT = 332, N_IN = 660 };
     if (!case_begin("product: tiles of slabs of %s", dg_dtype_name(type)))
         return;
     if (!dg_cuda_has_groups()) {
@@ -338,7 +337,7 @@ static void check_slab_tiles(dg_dtype type, int n_tile)
     dg_cuda_form h_form = type == DG_FP8 ? DG_CUDA_BF16 : x.rows.form;
     size_t n_y = (size_t)N_ROW * N_OUT * sizeof(float), n_h = (size_t)N_ROW * 384 * 2;
     void *y[2] = {host_bytes(n_y), host_bytes(n_y)}, *h[2] = {host_bytes(n_h), host_bytes(n_h)};
-    for (int tile = 0; tile < n_tile; tile++) {
+    for (int tile = 0; tile < DG_SLAB_TILES; tile++) {
         dg_cuda_product_args a = {N_ROW, x.rows, 1, 1, {{&up.matrix, device_bytes(n_y), N_OUT}}};
         dg_cuda_gated_args g = {N_ROW, x.rows, &gate.matrix, &up.matrix,
                                 device_rows(h_form, N_ROW, N_OUT)};
@@ -346,7 +345,7 @@ static void check_slab_tiles(dg_dtype type, int n_tile)
         cudaError_t gated = dg_cuda_gated_slabs(NULL, &g, (dg_slab_tile)tile);
         if (gated != cudaErrorInvalidValue) /* half a tile that is not whole slabs */
             launched(gated);
-        bool first = tile == 0 || tile == DG_SLAB_FIRST_SPLIT;
+        bool first = tile == 0;
         device_read(y[!first], a.part[0].y, n_y);
         device_read(h[!first], g.h.data, n_h);
         if (!first) {
@@ -633,7 +632,7 @@ static void check_dense_bytes(void)
     check_row_bits(DG_FP8);
     check_gated(DG_FP8, DG_CUDA_BF16, 70, 40, 200, one);
     check_gated(DG_FP8, DG_CUDA_F16, 5, 100, 64, usual);
-    check_slab_tiles(DG_FP8, 2);
+    check_slab_tiles(DG_FP8);
 }
 
 void check_cuda_products(void)
@@ -643,8 +642,8 @@ void check_cuda_products(void)
         check_every_type(types[i]);
     check_made_type(DG_FP8);
     check_made_type(DG_INT4);
-    check_slab_tiles(DG_BF16, DG_SLAB_TILES);
-    check_slab_tiles(DG_F16, 2);
+    check_slab_tiles(DG_BF16);
+    check_slab_tiles(DG_F16);
     check_dense_bytes();
     /* the shapes of the model's rows: 704 and 2112 in blocks of 32 */
     static const int real[4] = {3, 2, 256, 704}, one[4] = {16, 1, 64, 32}, all[4] = {8, 8, 64, 32};

@@ -193,12 +193,6 @@ static void check_head(dg_dtype type)
                                     device_bytes(sizeof argmax), NULL, NULL, NULL}};
     dg_cuda_words_place(&a.w, device_bytes(dg_cuda_words_bytes(N_ROW, N_VOCAB, N_EMBD)), N_ROW,
                         N_VOCAB, N_EMBD);
-    for (int form = 0; form < DG_HEAD_FORMS; form++) {
-        launched(dg_cuda_words_head_as(NULL, &a, &t.matrix, x, form));
-        device_read(form ? logits : z, a.w.z, n * 4);
-        if (form)
-            expect_same("z", logits, z, n * 4);
-    }
     for (int i = 0; i < 2; i++) { /* p of the head and of those with lists; and made afterwards */
         a.leaves = i ? DG_CUDA_F32 : dg_cuda_form_of(type);
         launched(dg_cuda_words_head(NULL, &a, &t.matrix, x));

@@ -1,9 +1,8 @@
 /* CUDA C++ for a plain C++ compiler: enough for the kernels of src/cuda. The threads of a block are
- * fibers, blocks run one after the other but for those of a cluster; barriers, warp collectives and
- * waits are where fibers change. Copies into shared memory that the hardware makes behind a
- * kernel's back (cp.async, bulk copies) arrive as late as they may, and what they overwrite turns
- * to ones at once: a kernel that reads too early, or refills too early, reads NaN. See
- * emulated.cpp. */
+ * fibers, blocks run one after the other; barriers, warp collectives and waits are where fibers
+ * change. Copies into shared memory that the hardware makes behind a kernel's back (cp.async, bulk
+ * copies) arrive as late as they may, and what they overwrite turns to ones at once: a kernel that
+ * reads too early, or refills too early, reads NaN. See emulated.cpp. */
 #ifndef DG_EMULATED_CUDA_RUNTIME_H
 #define DG_EMULATED_CUDA_RUNTIME_H
 
@@ -73,22 +72,21 @@ unsigned char *emu_shared(void); /* dynamic shared memory of the block */
 /* ---- launches ---- */
 
 typedef void emu_body(void *kernel_and_args);
-cudaError_t emu_run(int cluster, dim3 grid, dim3 block, size_t shared, emu_body *body, void *arg);
+cudaError_t emu_run(dim3 grid, dim3 block, size_t shared, emu_body *body, void *arg);
 
 cudaError_t emu_fault(void); /* what becomes of a call to the device: emu_break_after() */
 
 /* Runs it at once, or records it while the stream is captured: arg_bytes of arg can be copied. */
-cudaError_t emu_enqueue(int cluster, dim3 grid, dim3 block, size_t shared, emu_body *body,
-                        void *arg, size_t arg_bytes);
+cudaError_t emu_enqueue(dim3 grid, dim3 block, size_t shared, emu_body *body, void *arg,
+                        size_t arg_bytes);
 
 template <typename... P, typename... A>
-static inline cudaError_t emu_launch(int cluster, void (*kernel)(P...), dim3 grid, dim3 block,
-                                     size_t shared, cudaStream_t, A... args)
+static inline cudaError_t emu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                                     cudaStream_t, A... args)
 {
     auto call = [=]() { kernel((P)args...); };
     return emu_enqueue(
-        cluster, grid, block, shared, [](void *p) { (*(decltype(call) *)p)(); }, &call,
-        sizeof call);
+        grid, block, shared, [](void *p) { (*(decltype(call) *)p)(); }, &call, sizeof call);
 }
 
 /* ---- collectives: every lane of the mask takes part, or the process ends ---- */
@@ -321,9 +319,6 @@ void emu_cp_async_wait(int n_left);
 void emu_mbar_init(uint64_t *bar, int count, emu_where where);
 void emu_mbar_arrive(uint64_t *bar, int tx_bytes, emu_where where);
 void emu_mbar_wait(uint64_t *bar, int parity, emu_where where);
-int emu_cluster_rank(void);
-void emu_cluster_sync(emu_where where);
-void *emu_peer(const void *own, int rank, emu_where where);
 void emu_await_count(const uint32_t *counter, uint32_t target, emu_where where);
 void emu_bulk_g2s(void *shared, const void *global, uint32_t bytes, uint64_t *bar, emu_where where);
 

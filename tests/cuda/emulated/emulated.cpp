@@ -3,9 +3,8 @@
  * A fiber runs until it waits: at a barrier, in a warp collective for the other lanes, on an
  * mbarrier. Whoever completes such a meeting computes its result for all and wakes them. When
  * nobody can go on the kernel hangs, and the process ends with a list of who waits where; likewise
- * when lanes meet in different collectives, or a lane leaves while others wait for it. The blocks
- * of a cluster run together. Only where a thread waits for another block's count the next block is
- * run meanwhile. */
+ * when lanes meet in different collectives, or a lane leaves while others wait for it. Only where a
+ * thread waits for another block's count the next block is run meanwhile. */
 #include "cuda_runtime.h"
 #include <stdarg.h>
 #include <sys/mman.h>
@@ -23,8 +22,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-enum { MAX_THREAD = 1280, MAX_IN_BLOCK = 1024, MAX_CLUSTER = 8 };
-enum { MAX_BARRIER = 16, OF_CLUSTER = MAX_BARRIER, MAX_SHARED = 227 << 10 };
+enum { MAX_THREAD = 1024, MAX_BARRIER = 16, MAX_SHARED = 227 << 10 };
 static const size_t fiber_stack = 256 << 10;
 
 typedef enum wait_state { RUNS, IN_WARP, AT_BARRIER, ON_MBAR, ON_COUNT, DONE } wait_state;
@@ -62,7 +60,7 @@ typedef struct fiber {
     void *fake_stack;
     wait_state state;
     emu_where where;
-    uint3 thread, block;
+    uint3 thread;
     int barrier, barrier_result;
     long seen; /* ON_MBAR: the progress at which it last looked */
     uint32_t in[12], out[4];
@@ -94,13 +92,12 @@ dim3 emu_block_dim, emu_grid_dim;
 
 static fiber fibers[MAX_THREAD], scheduler;
 static warp warps[MAX_THREAD / 32];
-static barrier barriers[MAX_CLUSTER][MAX_BARRIER + 1]; /* the first block's last: the cluster's */
+static barrier barriers[MAX_BARRIER];
 static fiber *now;
-static int n_thread, n_in_block, n_in_cluster; /* n_thread: of the cluster */
-static int n_live, live_in[MAX_CLUSTER], order;
+static int n_thread, n_live, order;
 static uint32_t chance = 1;
 static long progress;
-static unsigned char *shared[MAX_CLUSTER];
+static unsigned char *shared;
 static copies bulk;
 static emu_body *body;
 static void *body_arg;
@@ -118,11 +115,6 @@ void emu_fail(emu_where where, const char *what)
     fprintf(stderr, "%s:%d: block %u,%u,%u thread %d: %s\n", where.file, where.line,
             emu_block_idx.x, emu_block_idx.y, emu_block_idx.z, now ? index_of(now) : -1, what);
     abort();
-}
-
-int emu_cluster_rank(void)
-{
-    return index_of(now) / n_in_block;
 }
 
 static void fail_hung(void)
@@ -227,10 +219,8 @@ static void switch_to(fiber *to)
 {
     fiber *from = now;
     now = to;
-    if (to != &scheduler) {
+    if (to != &scheduler)
         emu_thread_idx = to->thread;
-        emu_block_idx = to->block;
-    }
 #ifdef EMU_ASAN
     __sanitizer_start_switch_fiber(from->state == DONE ? NULL : &from->fake_stack, to->stack,
                                    to->stack_bytes);
@@ -283,12 +273,10 @@ static void wait_as(wait_state state, emu_where where)
 
 /* ---- barriers ---- */
 
-static void open_barrier(int rank, int id)
+static void open_barrier(int id)
 {
-    barrier *b = &barriers[rank][id];
-    int first = id == OF_CLUSTER ? 0 : rank * n_in_block,
-        n = id == OF_CLUSTER ? n_thread : n_in_block;
-    for (int i = first; i < first + n; i++)
+    barrier *b = &barriers[id];
+    for (int i = 0; i < n_thread; i++)
         if (fibers[i].state == AT_BARRIER && fibers[i].barrier == id) {
             fibers[i].state = RUNS;
             fibers[i].barrier_result = b->sum;
@@ -300,34 +288,21 @@ static void open_barrier(int rank, int id)
 
 int emu_barrier(int id, int n, bool wait, int value, emu_where where)
 {
-    int rank = emu_cluster_rank();
-    if (id < 0 || id >= MAX_BARRIER || n % 32 != 0 || n > n_in_block)
+    if (id < 0 || id >= MAX_BARRIER || n % 32 != 0 || n > n_thread)
         emu_fail(where, "this barrier does not exist, or not for this many threads");
-    barrier *b = &barriers[rank][id];
+    barrier *b = &barriers[id];
     if (b->arrived && b->expected != n)
         emu_fail(where, "threads at one barrier disagree about their number");
     b->expected = n;
     b->sum += value;
     b->arrived++;
-    if (b->arrived == (n ? n : live_in[rank]))
-        open_barrier(rank, id);
+    if (b->arrived == (n ? n : n_live))
+        open_barrier(id);
     else if (wait) {
         now->barrier = id;
         wait_as(AT_BARRIER, where);
     }
     return now->barrier_result;
-}
-
-void emu_cluster_sync(emu_where where)
-{
-    barrier *b = &barriers[0][OF_CLUSTER];
-    b->arrived++;
-    if (b->arrived == n_live) {
-        open_barrier(0, OF_CLUSTER);
-    } else {
-        now->barrier = OF_CLUSTER;
-        wait_as(AT_BARRIER, where);
-    }
 }
 
 /* ---- collectives ---- */
@@ -694,14 +669,6 @@ void emu_mbar_init(uint64_t *bar, int count, emu_where where)
     memcpy(bar, &m, sizeof m);
 }
 
-/* What is at this place of the shared memory of the cluster's block `rank`, which has not left. */
-void *emu_peer(const void *own, int rank, emu_where where)
-{
-    if (rank < 0 || rank >= n_in_cluster || !live_in[rank])
-        emu_fail(where, "a block that is not in the cluster, or has left it");
-    return shared[rank] + ((const unsigned char *)own - shared[emu_cluster_rank()]);
-}
-
 void emu_mbar_arrive(uint64_t *bar, int tx_bytes, emu_where where)
 {
     mbar m = mbar_at(bar);
@@ -776,20 +743,15 @@ void emu_box_g2s(void *to, const emu_tensor_map *map, const int *at, uint64_t *b
 
 unsigned char *emu_shared(void)
 {
-    return shared[emu_cluster_rank()];
+    return shared;
 }
 
 static void leave(void)
 {
-    int rank = emu_cluster_rank();
-    barrier *all = &barriers[0][OF_CLUSTER];
     now->state = DONE;
     n_live--;
-    live_in[rank]--;
-    if (barriers[rank][0].arrived && barriers[rank][0].arrived == live_in[rank])
-        open_barrier(rank, 0);
-    if (all->arrived && all->arrived == n_live)
-        open_barrier(0, OF_CLUSTER);
+    if (barriers[0].arrived && barriers[0].arrived == n_live)
+        open_barrier(0);
     progress++;
     fiber *next = n_live ? next_fiber() : &scheduler;
     if (!next)
@@ -830,16 +792,15 @@ static void make_stacks(void)
     }
 }
 
-static void run_block(const uint3 *block)
+static void run_block(void)
 {
     n_live = n_thread;
     memset(barriers, 0, sizeof barriers);
     memset(warps, 0, sizeof warps);
     for (int i = 0; i < n_thread; i++) {
         fiber *f = &fibers[i];
-        unsigned x = emu_block_dim.x, y = emu_block_dim.y, in_block = (unsigned)(i % n_in_block);
-        f->thread = uint3{in_block % x, in_block / x % y, in_block / x / y};
-        f->block = block[i / n_in_block];
+        unsigned x = emu_block_dim.x, y = emu_block_dim.y;
+        f->thread = uint3{(unsigned)i % x, (unsigned)i / x % y, (unsigned)i / x / y};
         f->state = RUNS;
         f->under_way.n = 0;
         f->group = 0;
@@ -857,52 +818,35 @@ static void run_block(const uint3 *block)
 
 /* ---- blocks ---- */
 
-static size_t n_cluster, next_cluster, shared_size;
+static size_t n_block, next_block, shared_size;
 
 /* exactly as large as asked for, so that a sanitizer sees what lies behind */
 static bool make_shared(void)
 {
-    for (int i = 0; i < n_in_cluster; i++) {
-        void *memory;
-        if (posix_memalign(&memory, 1024, shared_size ? shared_size : 1) != 0)
-            return false;
-        shared[i] = (unsigned char *)memory;
-    }
+    void *memory;
+    if (posix_memalign(&memory, 1024, shared_size ? shared_size : 1) != 0)
+        return false;
+    shared = (unsigned char *)memory;
     return true;
-}
-
-static void free_shared(void)
-{
-    for (int i = 0; i < n_in_cluster; i++) {
-        free(shared[i]);
-        shared[i] = NULL;
-    }
 }
 
 static void run_next(void)
 {
-    uint3 block[MAX_CLUSTER];
-    size_t i = next_cluster++,
-           first = (order == EMU_BACKWARD ? n_cluster - 1 - i : i) * (size_t)n_in_cluster;
-    for (int r = 0; r < n_in_cluster; r++) {
-        size_t at = first + (size_t)r;
-        block[r] =
-            uint3{(unsigned)(at % emu_grid_dim.x), (unsigned)(at / emu_grid_dim.x % emu_grid_dim.y),
-                  (unsigned)(at / emu_grid_dim.x / emu_grid_dim.y)};
-        live_in[r] = n_in_block;
-        memset(shared[r], 0xFF, shared_size);
-    }
-    emu_block_idx = block[0];
-    run_block(block);
+    size_t i = next_block++, at = order == EMU_BACKWARD ? n_block - 1 - i : i;
+    emu_block_idx =
+        uint3{(unsigned)(at % emu_grid_dim.x), (unsigned)(at / emu_grid_dim.x % emu_grid_dim.y),
+              (unsigned)(at / emu_grid_dim.x / emu_grid_dim.y)};
+    memset(shared, 0xFF, shared_size);
+    run_block();
 }
 
 /* A block that waits for others: all that the next one would overwrite. */
 typedef struct waiting_block {
     fiber fibers[MAX_THREAD], scheduler, *now;
     warp warps[MAX_THREAD / 32];
-    barrier barriers[MAX_CLUSTER][MAX_BARRIER + 1];
-    int n_live, live_in[MAX_CLUSTER];
-    unsigned char *shared[MAX_CLUSTER];
+    barrier barriers[MAX_BARRIER];
+    int n_live;
+    unsigned char *shared;
     copies bulk;
     uint3 block, thread;
 } waiting_block;
@@ -915,7 +859,7 @@ static bool run_another(void)
     bool waits = false;
     for (int i = 0; i < n_thread; i++)
         waits |= fibers[i].state == ON_COUNT;
-    if (!waits || next_cluster == n_cluster || depth == 8)
+    if (!waits || next_block == n_block || depth == 8)
         return false;
     waiting_block *w = (waiting_block *)malloc(sizeof *w);
     if (!w)
@@ -923,9 +867,7 @@ static bool run_another(void)
     memcpy(w->fibers, fibers, sizeof fibers);
     memcpy(w->warps, warps, sizeof warps);
     memcpy(w->barriers, barriers, sizeof barriers);
-    memcpy(w->live_in, live_in, sizeof live_in);
-    memcpy(w->shared, shared, sizeof shared);
-    w->scheduler = scheduler, w->now = now, w->n_live = n_live, w->bulk = bulk;
+    w->scheduler = scheduler, w->now = now, w->n_live = n_live, w->shared = shared, w->bulk = bulk;
     w->block = emu_block_idx, w->thread = emu_thread_idx;
     if (!spare[depth][0].stack) {
         make_stacks();
@@ -940,28 +882,23 @@ static bool run_another(void)
         emu_fail(emu_where{"-", 0}, "out of memory");
     run_next();
     depth--;
-    free_shared();
+    free(shared);
     free(bulk.item);
     memcpy(spare[depth], fibers, sizeof fibers);
     memcpy(fibers, w->fibers, sizeof fibers);
     memcpy(warps, w->warps, sizeof warps);
     memcpy(barriers, w->barriers, sizeof barriers);
-    memcpy(live_in, w->live_in, sizeof live_in);
-    memcpy(shared, w->shared, sizeof shared);
-    scheduler = w->scheduler, now = w->now, n_live = w->n_live, bulk = w->bulk;
+    scheduler = w->scheduler, now = w->now, n_live = w->n_live, shared = w->shared, bulk = w->bulk;
     emu_block_idx = w->block, emu_thread_idx = w->thread;
     free(w);
     progress++;
     return true;
 }
 
-cudaError_t emu_run(int cluster, dim3 grid, dim3 block, size_t shared_bytes, emu_body *b, void *arg)
+cudaError_t emu_run(dim3 grid, dim3 block, size_t shared_bytes, emu_body *b, void *arg)
 {
     unsigned long n = (unsigned long)block.x * block.y * block.z;
-    if (cluster < 1 || cluster > MAX_CLUSTER || n * (unsigned)cluster > MAX_THREAD ||
-        (cluster > 1 && (n % 32 || grid.x % (unsigned)cluster)))
-        return cudaErrorInvalidConfiguration;
-    if (n < 1 || n > MAX_IN_BLOCK || shared_bytes > MAX_SHARED || grid.x < 1 || grid.y < 1 ||
+    if (n < 1 || n > MAX_THREAD || shared_bytes > MAX_SHARED || grid.x < 1 || grid.y < 1 ||
         grid.z < 1 || grid.y > 65535 || grid.z > 65535)
         return cudaErrorInvalidConfiguration;
     cudaError_t fault = emu_fault();
@@ -971,19 +908,18 @@ cudaError_t emu_run(int cluster, dim3 grid, dim3 block, size_t shared_bytes, emu
         make_stacks();
     emu_grid_dim = grid;
     emu_block_dim = block;
-    n_in_block = (int)n;
-    n_in_cluster = cluster;
-    n_thread = n_in_block * cluster;
+    n_thread = (int)n;
     body = b;
     body_arg = arg;
     shared_size = shared_bytes;
-    n_cluster = (size_t)grid.x * grid.y * grid.z / (size_t)cluster;
-    next_cluster = 0;
+    n_block = (size_t)grid.x * grid.y * grid.z;
+    next_block = 0;
     if (!make_shared())
         return cudaErrorMemoryAllocation;
-    while (next_cluster < n_cluster)
+    while (next_block < n_block)
         run_next();
-    free_shared();
+    free(shared);
+    shared = NULL;
     return cudaSuccess;
 }
 

@@ -7,7 +7,6 @@
 
 typedef struct emu_node {
     struct emu_node *next;
-    int cluster;
     dim3 grid, block;
     size_t shared;
     emu_body *body; /* NULL: a copy */
@@ -37,13 +36,12 @@ static emu_node *add_node(void)
     return n;
 }
 
-cudaError_t emu_enqueue(int cluster, dim3 grid, dim3 block, size_t shared, emu_body *body,
-                        void *arg, size_t arg_bytes)
+cudaError_t emu_enqueue(dim3 grid, dim3 block, size_t shared, emu_body *body, void *arg,
+                        size_t arg_bytes)
 {
     if (!recording)
-        return emu_run(cluster, grid, block, shared, body, arg);
+        return emu_run(grid, block, shared, body, arg);
     emu_node *n = add_node();
-    n->cluster = cluster;
     n->grid = grid;
     n->block = block;
     n->shared = shared;
@@ -108,7 +106,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
             memmove(n->to, n->from, n->bytes);
             continue;
         }
-        cudaError_t error = emu_run(n->cluster, n->grid, n->block, n->shared, n->body, n->arg);
+        cudaError_t error = emu_run(n->grid, n->block, n->shared, n->body, n->arg);
         if (error)
             return error;
     }
