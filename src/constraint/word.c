@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "base/real.h"
 
 typedef struct node {
     uint32_t state;
@@ -224,7 +225,7 @@ static double add_logs(double a, double b)
         a = b;
         b = swap;
     }
-    return b == -INFINITY ? a : a + log1p(exp(b - a));
+    return b == -INFINITY ? a : a + dg_log(1 + dg_exp(b - a));
 }
 
 static dgemma_status forwards(dg_word *w, const dg_word_graph *g, const dg_word_options *o,
@@ -360,7 +361,8 @@ dgemma_status dg_word_shares(dg_word *w, size_t position, const dg_word_share **
         const link *l = &w->link[i];
         dg_word_share key = {.token = l->edge.token, .is_class = l->edge.is_class};
         dg_word_share *s = bsearch(&key, w->share, *n, sizeof key, compare_shares);
-        s->q += exp(w->node[l->from].forward + l->weight.mass + w->node[l->to].rest - w->log_mass);
+        s->q +=
+            dg_exp(w->node[l->from].forward + l->weight.mass + w->node[l->to].rest - w->log_mass);
     }
     *shares = w->share;
     return DGEMMA_OK;
@@ -380,12 +382,12 @@ dgemma_status dg_word_entropy(dg_word *w, const dg_word_graph *graph, size_t pos
         if (!(q > 0))
             continue;
         if (!share[i].is_class) {
-            sum -= q * log(q);
+            sum -= q * dg_log(q);
             continue;
         }
         dg_word_edge edge = {.token = share[i].token, .is_class = true};
         dg_word_weight c = graph->weigh(graph->user, position, &edge);
-        sum += q * (c.mass - log(q)) - q / exp(c.mass) * c.inner;
+        sum += q * (c.mass - dg_log(q)) - q / dg_exp(c.mass) * c.inner;
     }
     *entropy = sum > 0 ? sum : 0;
     return DGEMMA_OK;
@@ -402,7 +404,7 @@ void dg_word_draw(const dg_word *w, const double *uniform, dg_word_edge *edges)
             if (l->from != at || !(w->node[l->to].rest > -INFINITY))
                 continue;
             chosen = l;
-            left -= exp(l->weight.mass + w->node[l->to].rest - w->node[at].rest);
+            left -= dg_exp(l->weight.mass + w->node[l->to].rest - w->node[at].rest);
             if (left < 0)
                 break;
         }
