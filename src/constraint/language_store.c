@@ -119,7 +119,7 @@ static bool rehash_places(dg_language *l)
  * explode, as those of [ab]*a[ab]{24} do. */
 static bool explodes(const dg_language *l)
 {
-    return l->n_place > 2000 + 8 * l->n_cell;
+    return l->n_place > 1000 + 8 * l->n_cell;
 }
 
 /* ---- targets ---- */

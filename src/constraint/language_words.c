@@ -219,7 +219,7 @@ dgemma_status dg_language_draw(dg_language *l, const dg_rng_key *key, size_t len
 
 dgemma_status dg_language_probe(dg_language *l, dgemma_error *err)
 {
-    enum { PLACES = 4096, WORK = 200000 };
+    enum { PLACES = 2048, WORK = 100000 };
     size_t work = 0;
     dgemma_status st = DGEMMA_OK;
     /* Places get their ids in the order in which they are found, so this goes by distance. */

@@ -4,6 +4,7 @@
 #include "base/common.h"
 #include "base/file.h"
 #include "constraint/constraint.h"
+#include "constraint/token_groups.h"
 #include "constraint/tokens.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
@@ -152,6 +153,58 @@ START_TEST(a_free_string_has_one_edge_for_its_class)
 }
 END_TEST
 
+/* Groups hold the same edges, and places alike share them. */
+START_TEST(groups_are_the_same_edges)
+{
+    dg_syntax *s = compile(DG_CONSTRAINT_JSON_SCHEMA,
+                           "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": "
+                           "\"string\"}, \"b\": {\"type\": \"string\"}}}");
+    static const char word[] = "{\"a\": \"x\", \"b\": \"y\\n\"}";
+    dg_language *l;
+    dg_token_groups *g;
+    dg_token_edges plain = {0};
+    ck_assert(!dg_language_create(&l, s, NULL));
+    ck_assert(!dg_token_groups_create(&g, trie, l, NULL));
+    for (int round = 0; round < 2; round++) {
+        dg_place at = dg_language_start(l);
+        size_t n_group = dg_token_groups_count(g);
+        for (const char *c = word; *c; c++) {
+            const dg_group_edge *edge;
+            size_t n, n_token, total = 0;
+            ck_assert(!dg_token_edges_find(trie, l, at, &plain, NULL));
+            ck_assert(!dg_token_groups_edges(g, at, &edge, &n, NULL));
+            for (size_t i = 0; i < n; i++) {
+                if (edge[i].is_class) {
+                    ck_assert(plain.at[0].is_class && plain.at[0].to == edge[i].to);
+                    total++;
+                    continue;
+                }
+                const int32_t *ids = dg_token_groups_tokens(g, edge[i].group, &n_token);
+                for (size_t k = 0; k < n_token; k++) {
+                    const dg_token_edge *same = NULL;
+                    for (size_t j = 0; j < plain.n && !same; j++)
+                        if (!plain.at[j].is_class && plain.at[j].token == ids[k])
+                            same = &plain.at[j];
+                    ck_assert(same && same->to == edge[i].to);
+                }
+                total += n_token;
+            }
+            ck_assert_int_eq((int)total, (int)plain.n);
+            ck_assert(!dg_language_step(l, &at, (unsigned char)*c, NULL));
+        }
+        /* the second time, with places that were forgotten, there is nothing new */
+        ck_assert(!round || dg_token_groups_count(g) == n_group);
+        dg_place start = dg_language_start(l);
+        ck_assert(!dg_language_forget(l, &start, NULL));
+        dg_token_groups_forget(g);
+    }
+    dg_token_edges_clear(&plain);
+    dg_token_groups_free(g);
+    dg_language_free(l);
+    dg_syntax_free(s);
+}
+END_TEST
+
 START_TEST(bytes_are_spelled_by_the_longest_tokens)
 {
     static const char text[] = "the \xc3\xa9\xff {\"name\": 12}";
@@ -178,15 +231,19 @@ START_TEST(memory_may_run_out)
     for (long n = 1;; n++) {
         dg_token_trie *t = NULL;
         dg_language *l = NULL;
-        dg_token_edges e = {0};
+        dg_token_groups *g = NULL;
+        const dg_group_edge *edge;
+        size_t n_edge;
         dg_test_fail_alloc_at(n);
         dgemma_status st = dg_token_trie_create(&t, tokenizer, NULL);
         if (!st)
             st = dg_language_create(&l, s, NULL);
         if (!st)
-            st = dg_token_edges_find(t, l, dg_language_start(l), &e, NULL);
+            st = dg_token_groups_create(&g, t, l, NULL);
+        if (!st)
+            st = dg_token_groups_edges(g, dg_language_start(l), &edge, &n_edge, NULL);
         bool reached = dg_test_alloc_done();
-        dg_token_edges_clear(&e);
+        dg_token_groups_free(g);
         dg_language_free(l);
         dg_token_trie_free(t);
         ck_assert_int_eq(st, reached ? DGEMMA_E_NOMEM : DGEMMA_OK);
@@ -204,6 +261,7 @@ Suite *tokens_suite(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_test(c, as_every_token_says_by_itself);
     tcase_add_test(c, a_free_string_has_one_edge_for_its_class);
+    tcase_add_test(c, groups_are_the_same_edges);
     tcase_add_test(c, bytes_are_spelled_by_the_longest_tokens);
     tcase_add_test(c, memory_may_run_out);
     suite_add_tcase(s, c);
