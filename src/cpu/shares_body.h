@@ -1,5 +1,5 @@
 /* Softmax for products of bfloat16 numbers, written once for all instruction sets in plain loops
- * over SHARE_LANES lanes, which compilers turn into vectors. bfloat.h has the contract. */
+ * and vectors of four lanes. bfloat.h has the contract. */
 #ifndef DG_CPU_SHARES_BODY_H
 #define DG_CPU_SHARES_BODY_H
 
@@ -7,9 +7,11 @@
 #include <string.h>
 #include "cpu/bfloat.h"
 
-enum { SHARE_LANES = 16 };
+/* Four lanes are what every instruction set has; four of them are enough to be on their way. */
+enum { SHARE_LANES = 4, SHARE_CHAINS = 4, SHARE_STEP = SHARE_LANES * SHARE_CHAINS };
 
 typedef float lanes __attribute__((vector_size(SHARE_LANES * sizeof(float))));
+typedef int32_t lane_bits __attribute__((vector_size(SHARE_LANES * sizeof(float))));
 
 static inline lanes load_lanes(const float *p)
 {
@@ -18,22 +20,25 @@ static inline lanes load_lanes(const float *p)
     return v;
 }
 
-typedef int32_t lane_bits __attribute__((vector_size(SHARE_LANES * sizeof(float))));
+static inline lanes larger(lanes a, lanes b)
+{
+    const lane_bits more = a > b;
+    return (lanes)(((lane_bits)a & more) | ((lane_bits)b & ~more));
+}
 
 static float largest_of(const float *z, int n)
 {
-    lanes most;
+    const lanes none = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
+    lanes most[SHARE_CHAINS] = {none, none, none, none};
     float all = -INFINITY;
     int i = 0;
+    for (; i + SHARE_STEP <= n; i += SHARE_STEP)
+        for (int k = 0; k < SHARE_CHAINS; k++)
+            most[k] = larger(load_lanes(z + i + SHARE_LANES * k), most[k]);
+    for (int k = 1; k < SHARE_CHAINS; k++)
+        most[0] = larger(most[k], most[0]);
     for (int k = 0; k < SHARE_LANES; k++)
-        most[k] = -INFINITY;
-    for (; i + SHARE_LANES <= n; i += SHARE_LANES) {
-        const lanes v = load_lanes(z + i);
-        const lane_bits more = v > most;
-        most = (lanes)(((lane_bits)v & more) | ((lane_bits)most & ~more));
-    }
-    for (int k = 0; k < SHARE_LANES; k++)
-        all = most[k] > all ? most[k] : all;
+        all = most[0][k] > all ? most[0][k] : all;
     for (; i < n; i++)
         all = z[i] > all ? z[i] : all;
     return all;
@@ -85,14 +90,17 @@ static void exps_of(uint16_t *restrict out, float *restrict z, int n, float top)
 
 static float shares_of(uint16_t *out, float *z, int n, float top)
 {
-    lanes sum = {0};
+    lanes sum[SHARE_CHAINS] = {{0}};
     float all = 0;
     int i = 0;
     exps_of(out, z, n, top);
-    for (; i + SHARE_LANES <= n; i += SHARE_LANES)
-        sum += load_lanes(z + i);
+    for (; i + SHARE_STEP <= n; i += SHARE_STEP)
+        for (int k = 0; k < SHARE_CHAINS; k++)
+            sum[k] += load_lanes(z + i + SHARE_LANES * k);
+    for (int k = 1; k < SHARE_CHAINS; k++)
+        sum[0] += sum[k];
     for (int k = 0; k < SHARE_LANES; k++)
-        all += sum[k];
+        all += sum[0][k];
     for (; i < n; i++)
         all += z[i];
     return all;
