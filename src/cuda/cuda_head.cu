@@ -151,8 +151,10 @@ static __device__ __forceinline__ void multiply_words(const head_job &job, const
     DG_SHARED(shared);
     slab_ring<T> ring = {shared};
     slab_turn turn = {0, 0};
-    if (threadIdx.x == T::CONSUMERS)
+    if (threadIdx.x == T::CONSUMERS) {
+        dg_tensor_prefetch(maps.table);
         dg_tensor_prefetch(maps.x);
+    }
     slab_ring_init(ring);
     dg_grid_wait();
     if (threadIdx.x == T::CONSUMERS)

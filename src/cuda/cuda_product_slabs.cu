@@ -58,7 +58,6 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
     slab_place at = slab_place_of<T>(job, (int)blockIdx.x);
     int n_step = (job.n_chunk + T::KS - 1) / T::KS, ahead = min((int)T::STAGES, n_step);
     slab_turn turn = {0, 0};
-    dg_tensor_prefetch(maps.x);
     for (int c = 0; c < ahead; c++) {
         dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
         slab_copy_weights(ring, maps.w[at.part], at.first_out / SLAB_ROWS, c, c);
@@ -179,6 +178,10 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
 {
     DG_SHARED(shared);
     slab_ring<T> ring = {shared};
+    if (threadIdx.x == T::CONSUMERS) {
+        dg_tensor_prefetch(maps.w[slab_place_of<T>(job, (int)blockIdx.x).part]);
+        dg_tensor_prefetch(maps.x);
+    }
     slab_ring_init(ring);
     if (threadIdx.x >= T::CONSUMERS) {
         if (threadIdx.x == T::CONSUMERS)
