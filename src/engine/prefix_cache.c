@@ -207,7 +207,7 @@ static bool same_key(const picture_key *a, const picture_key *b, int *n)
 {
     bool same = a && b && a->token == b->token && a->rows == b->rows && a->cols == b->cols &&
                 a->hash == b->hash;
-    if (same && (*n <= a->token || *n >= a->token + a->n_soft))
+    if (same && *n >= a->token + a->n_soft)
         return true;
     if (a)
         *n = dg_min(*n, a->token);
@@ -247,20 +247,15 @@ int dg_prefix_common(const dg_prefix *a, const dg_prefix *b)
     return n;
 }
 
-/* Whether *p, of the same salt, begins with the point: all tokens and all pixels are the same. */
+/* Whether *p, which by all hashes begins with the point, does: the tokens are the same, and so are
+ * the pixels of the pictures in their places. */
 static bool is_prefix(const point *q, const dg_prefix *p)
 {
-    int n = q->seq.n_token;
-    dg_prefix head = {p->token, n, p->pictures, p->salt};
-    if (n > p->n_token || memcmp(q->token, p->token, (size_t)n * sizeof *p->token) != 0 ||
-        n_picture(&head) != q->n_place)
+    if (memcmp(q->token, p->token, (size_t)q->seq.n_token * sizeof *p->token) != 0)
         return false;
-    for (int i = 0; i < q->n_place; i++) {
-        const dg_picture *mine = &p->pictures->list[i];
-        if (mine->token != q->place[i].token ||
-            !dg_picture_same(&q->place[i].picture->picture, mine))
+    for (int i = 0; i < q->n_place; i++)
+        if (!dg_picture_same(&q->place[i].picture->picture, &p->pictures->list[i]))
             return false;
-    }
     return true;
 }
 

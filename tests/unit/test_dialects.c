@@ -145,6 +145,13 @@ static const conversation conversations[] = {
      "{'role':'tool','content':'y','name':'f','tool_call_id':'call_0_0'},"
      "{'role':'tool','content':'z','tool_call_id':'7'},"
      "{'role':'tool','content':'w','name':'h'}]"},
+    /* a call that nobody answered is over when the assistant speaks again */
+    {dg_ollama_read_chat,
+     "{'messages':[{'role':'assistant','tool_calls':[{'function':{'name':'f'}}]},"
+     "{'role':'assistant','content':'A'},{'role':'tool','tool_name':'f','content':'x'}]}",
+     "[{'role':'assistant','content':'','tool_calls':[{'type':'function','function':{'name':'f'},"
+     "'id':'call_0_0'}]},{'role':'assistant','content':'A'},"
+     "{'role':'tool','content':'x','name':'f'}]"},
     {dg_ollama_read_generate, "{'prompt':'Q','system':'S'}",
      "[{'role':'system','content':'S'},{'role':'user','content':'Q'}]"},
 };
@@ -298,7 +305,9 @@ static const verdict verdicts[] = {
     {dg_anthropic_read_count, "{'messages':[{'role':'user','content':'Q'}]}", NULL},
     {dg_anthropic_read, "{'max_tokens':9,'messages':[{'role':'tool','content':'Q'}]}", "messages"},
     {dg_anthropic_read, "{'max_tokens':9,'messages':[]}", "messages"},
-    {BLOCK("user", "{'type':'image','source':{'type':'url','url':'x'}}"), "messages.0.content.0"},
+    {BLOCK("user",
+           "{'type':'image','source':{'type':'url','media_type':'image/png','data':'AAAA'}}"),
+     "messages.0.content.0"},
     {BLOCK("user", "{'type':'image','source':{'type':'base64','data':'x'}}"),
      "messages.0.content.0"},
     {BLOCK("assistant",

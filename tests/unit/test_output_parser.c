@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/alloc.h"
 #include "base/common.h"
 #include "parsed_output.h"
 #include "support/alloc_fail.h"
@@ -210,6 +211,42 @@ START_TEST(goes_on_with_a_text)
 }
 END_TEST
 
+static size_t longest_event;
+
+static bool measure(void *user, const dg_output_event *e)
+{
+    (void)user;
+    longest_event = e->text.len > longest_event ? e->text.len : longest_event;
+    return true;
+}
+
+/* Many tokens at once come in events of a bounded length. */
+START_TEST(events_are_bounded)
+{
+    enum { N = 200000, MOST = 1 << 16 };
+    dg_tokens word;
+    dg_output_parser *p;
+    parsed_encode("a", &word);
+    int32_t *ids = dg_array(N, sizeof *ids);
+    for (int i = 0; i < N; i++)
+        ids[i] = word.ids[word.n - 1];
+    ck_assert_int_eq(dg_output_parser_create(&p, parsed_tokenizer, NULL, measure, NULL, NULL), 0);
+    longest_event = 0;
+    ck_assert_int_eq(dg_output_parser_push(p, ids, N, NULL), 0);
+    ck_assert_uint_le(longest_event, MOST);
+    ck_assert_uint_gt(longest_event, MOST / 2);
+    dg_output_parser_free(p);
+    dg_tokens_clear(&word);
+    dg_free(ids);
+}
+END_TEST
+
+START_TEST(blanks_of_all_kinds_are_blanks)
+{
+    expect(" \t\n\v\f\r<|tool_call>call:f{}<tool_call|>", "[call 0 f {}][end cut]");
+}
+END_TEST
+
 /* What is held back, because it might be something else, has an end: the events come before the
  * output is over. */
 static void expect_early(const char *start, const char *unit, size_t n, const char *want)
@@ -325,6 +362,8 @@ static void add_tests(TCase *c)
     tcase_add_test(c, keeps_characters_whole);
     tcase_add_test(c, goes_on_with_a_text);
     tcase_add_test(c, holds_nothing_back_for_ever);
+    tcase_add_test(c, events_are_bounded);
+    tcase_add_test(c, blanks_of_all_kinds_are_blanks);
     tcase_add_test(c, stops_when_told);
     tcase_add_test(c, survives_without_memory);
 }

@@ -71,6 +71,14 @@ START_TEST(a_hash_is_not_believed)
     dg_kv_seq_clear(a.t.kv, &found);
     dg_prefix_keep(c, &(dg_prefix){ids, N, &one, NULL}, &a.seq); /* once is enough */
     ck_assert_int_eq(dg_prefix_count(c), 1);
+    dg_picture two[2] = {list[0], list[1]}, three[2] = {list[0], list[1]};
+    two[1].token = three[1].token = 70; /* the second picture of two differs */
+    two[1].hash = 78;
+    three[1].hash = 79;
+    dg_prefix_keep(c, &(dg_prefix){ids, N, &(dg_pictures){.list = two, .n = 2}, NULL}, &a.seq);
+    dg_prefix_find(c, &(dg_prefix){ids, N, &(dg_pictures){.list = three, .n = 2}, NULL}, &found,
+                   &parted);
+    ck_assert_int_eq(parted, 70);
     dg_prefix_keep(c, &(dg_prefix){ids, N, &other, NULL}, &a.seq); /* beside the first */
     dg_prefix_find(c, &(dg_prefix){ids, N, &other, NULL}, &found, &parted);
     ck_assert_int_eq(found.n_token, N);
@@ -487,6 +495,89 @@ START_TEST(places_are_kept_when_they_are_reached)
 }
 END_TEST
 
+/* What an answer said is kept behind its prompt, with the pictures and the salt of the request; one
+ * who may not know of it neither finds it nor waits for it. */
+START_TEST(an_answer_is_kept_behind_its_prompt)
+{
+    enum { N_PROMPT = 400 };
+    uint8_t pixels[2][48] = {{1}, {2}};
+    dg_picture list[2];
+    for (int i = 0; i < 2; i++)
+        list[i] = (dg_picture){
+            .patches = {.rows = 2, .cols = 2, .patch = 2, .n_soft = 1, .resized = pixels[i]},
+            .hash = (uint64_t)i,
+            .token = 50};
+    dg_pictures mine = {.list = &list[0], .n = 1}, other = {.list = &list[1], .n = 1};
+    reuse_alone u;
+    open_reuse(&u);
+    end_reuse(&u);
+    u.prompt = (dg_prefix){u.a.ids, N_PROMPT, &mine, "key"};
+    begin_reuse(&u);
+    const dg_prefix all = {u.a.ids, LONG, &mine, "key"}, nobodys = {u.a.ids, LONG, &mine, NULL},
+                    elses = {u.a.ids, LONG, &other, "key"};
+    ck_assert(dg_prefix_reuse_worth_waiting(&u.reuse, &u.loop, &all));
+    ck_assert(!dg_prefix_reuse_worth_waiting(&u.reuse, &u.loop, &nobodys));
+    ck_assert(!dg_prefix_reuse_worth_waiting(&u.reuse, &u.loop, &elses));
+    encode_up_to(&u, N_PROMPT);
+    u.loop.block = 1;
+    encode_up_to(&u, 500);
+    u.loop.block = 2;
+    encode_up_to(&u, LONG);
+    dg_prefix_reuse_end(&u.reuse, &u.loop);
+    const dg_prefix asked[] = {all, nobodys, elses};
+    for (int i = 0; i < 3; i++) {
+        dg_kv_seq found = {0};
+        int parted;
+        dg_prefix_find(u.a.cache, &asked[i], &found, &parted);
+        ck_assert_int_eq(found.n_token, i ? 0 : LONG);
+        dg_kv_seq_clear(u.a.t.kv, &found);
+    }
+    close_reuse(&u);
+}
+END_TEST
+
+/* Without memory for its tokens a request keeps nothing any more. */
+START_TEST(an_answer_without_memory_is_not_kept)
+{
+    reuse_alone u;
+    open_reuse(&u);
+    end_reuse(&u);
+    u.prompt.n_token = 400;
+    begin_reuse(&u);
+    encode_up_to(&u, 400);
+    int n_kept = dg_prefix_count(u.a.cache);
+    u.loop.block = 1;
+    dg_work w = {.token = u.a.ids + 400, .n_token = 200};
+    ck_assert_int_eq(dg_kv_reserve(u.a.t.kv, &u.loop.seq, 200, NULL), DGEMMA_OK);
+    dg_kv_advance(&u.loop.seq, 200);
+    dg_test_fail_alloc_at(1);
+    dg_prefix_reuse_pass(&u.reuse, &u.loop, &w);
+    ck_assert(dg_test_alloc_done());
+    dg_prefix_reuse_end(&u.reuse, &u.loop);
+    ck_assert_int_eq(dg_prefix_count(u.a.cache), n_kept);
+    close_reuse(&u);
+}
+END_TEST
+
+/* Nor does the cache keep a half of what it has no memory for. */
+START_TEST(a_point_without_memory_is_none)
+{
+    cache_alone a;
+    open_alone(&a, 200, 1 << 20);
+    size_t held = dg_kv_bytes_held(a.t.kv);
+    for (long n = 1;; n++) {
+        dg_test_fail_alloc_at(n);
+        dg_prefix_keep(a.cache, &(dg_prefix){a.ids, 130, NULL, "key"}, &a.seq);
+        if (!dg_test_alloc_done())
+            break;
+        ck_assert_int_eq(dg_prefix_count(a.cache), 0);
+        ck_assert_uint_eq(dg_kv_bytes_held(a.t.kv), held);
+    }
+    ck_assert_int_eq(dg_prefix_count(a.cache), 1);
+    close_alone(&a);
+}
+END_TEST
+
 START_TEST(two_places_in_one_pass)
 {
     reuse_alone u;
@@ -588,6 +679,9 @@ Suite *prefix_points_suite(void)
     tcase_add_test(t, points_share_their_pictures);
     tcase_add_test(t, places_are_kept_when_they_are_reached);
     tcase_add_test(t, two_places_in_one_pass);
+    tcase_add_test(t, an_answer_is_kept_behind_its_prompt);
+    tcase_add_test(t, an_answer_without_memory_is_not_kept);
+    tcase_add_test(t, a_point_without_memory_is_none);
     tcase_add_test(t, waiting_has_its_conditions);
     tcase_add_test(t, what_was_found_is_not_marked);
     suite_add_tcase(s, t);
