@@ -362,6 +362,12 @@ START_TEST(prompts_are_checked)
     ck_assert_int_eq(dg_block_loop_check(&cfg, &t.cfg, &err), DGEMMA_E_CONTEXT);
     ck_assert_uint_eq(err.n_context, DG_COUNT(ids));
     ck_assert_uint_eq(err.n_prompt, DG_COUNT(ids));
+    dg_fail_context(&err, 100, 200, true);
+    ck_assert(err.n_context == 100 && err.n_prompt == 200);
+    ck_assert_ptr_nonnull(strstr(err.msg, "length is 100 tokens"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "request has 200 tokens"));
+    dg_fail_context(&err, 100, 200, false);
+    ck_assert_ptr_nonnull(strstr(err.msg, "request has at least 200 tokens"));
     cfg.n_prompt = 0;
     ck_assert_int_eq(dg_block_loop_check(&cfg, &t.cfg, NULL), DGEMMA_E_ARG);
     tiny_close(&t);
@@ -385,6 +391,49 @@ static void step(dg_block_loop *l, const int32_t *token, int n_sure)
 
 /* What is pinned goes into every pass, whatever a step's callback made of the canvas; a block that
  * ends in it ends there, and counts as converged. */
+/* Who asks for log-probabilities gets room for them, and nobody else. */
+START_TEST(logprobs_come_when_asked_for)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    for (int n_top = -1; n_top < 3; n_top++) {
+        dg_block_loop l;
+        dg_work w;
+        dg_block_loop_config cfg = config(&t);
+        cfg.logprobs = n_top >= 0;
+        cfg.n_top = dg_max(0, n_top);
+        ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+        plan(&l, &w);
+        ck_assert_int_eq(w.logprob != NULL, n_top >= 0);
+        ck_assert_int_eq(w.options->n_top, dg_max(0, n_top));
+        dg_block_loop_clear(&l);
+    }
+    tiny_close(&t);
+}
+END_TEST
+
+/* What the model ends is ended by it, also in the last canvas of the context. */
+START_TEST(a_stop_at_the_end_of_the_context)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    t.model->cfg.n_stop = 1;
+    t.model->cfg.stop_token[0] = 60;
+    for (int stops = 0; stops < 2; stops++) {
+        static const int32_t text[CANVAS] = {50, 51, 60}, endless[CANVAS] = {50, 51, 52};
+        dg_block_loop l;
+        dg_block_loop_config cfg = config(&t);
+        cfg.n_context = DG_COUNT(prompt) + 5;
+        ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+        say(&l, stops ? text : endless, CANVAS);
+        ck_assert_int_eq(l.end, stops ? DG_END_STOP : DG_END_CONTEXT);
+        ck_assert_int_eq(l.n_output, stops ? 2 : 5);
+        dg_block_loop_clear(&l);
+    }
+    tiny_close(&t);
+}
+END_TEST
+
 START_TEST(a_settled_beginning_is_held_and_read)
 {
     tiny_model t;
@@ -652,6 +701,8 @@ Suite *block_loop_suite(void)
     tcase_add_test(t, a_full_answer_ends_with_its_block);
     tcase_add_test(t, prompts_are_checked);
     tcase_add_test(t, a_settled_beginning_is_held_and_read);
+    tcase_add_test(t, logprobs_come_when_asked_for);
+    tcase_add_test(t, a_stop_at_the_end_of_the_context);
     tcase_add_test(t, a_prompt_goes_on_where_it_was_left);
     tcase_add_test(t, soft_embeddings_are_carried);
     tcase_add_test(t, a_picture_sees_itself_beyond_the_window);

@@ -8,6 +8,7 @@
 #include "base/common.h"
 #include "parsed_output.h"
 #include "support/alloc_fail.h"
+#include "support/byte_tokenizer.h"
 
 /* ---- text and thinking ---- */
 
@@ -241,6 +242,41 @@ START_TEST(events_are_bounded)
 }
 END_TEST
 
+static bool hear_text(void *user, const dg_output_event *e)
+{
+    if (e->kind == DG_OUTPUT_TEXT)
+        *(size_t *)user += e->text.len;
+    return true;
+}
+
+/* A tokenizer without markers has none that could close or open anything. */
+START_TEST(markers_may_be_missing)
+{
+    static const char *const said[] = {"thought\nhm", "<think>hm"};
+    dg_tokenizer *bytes = dg_test_byte_tokenizer(NULL, 0, true);
+    for (size_t i = 0; i < DG_COUNT(said); i++) {
+        dg_output_parser *p;
+        size_t n_text = 0;
+        ck_assert_int_eq(dg_output_parser_create(&p, bytes, NULL, hear_text, &n_text, NULL), 0);
+        for (const char *c = said[i]; *c; c++)
+            ck_assert_int_eq(dg_output_parser_push(p, &(int32_t){(unsigned char)*c}, 1, NULL), 0);
+        ck_assert_int_eq(dg_output_parser_finish(p, NULL), 0);
+        ck_assert_uint_eq(n_text, strlen(said[i]));
+        dg_output_parser_free(p);
+    }
+    dg_tokenizer_free(bytes);
+}
+END_TEST
+
+START_TEST(names_are_read_as_they_come)
+{
+    expect("<|channel>Thought\nhm\n<channel|>x", "[thinking hm][text x][end cut]");
+    expect("<|channel> thought \nhm\n<channel|>x", "[thinking hm][text x][end cut]");
+    expect("<|turn>tool\nx", "[text x][end cut]");
+    expect("<|turn>tools\nx", "[text tools\nx][end cut]");
+}
+END_TEST
+
 START_TEST(blanks_of_all_kinds_are_blanks)
 {
     expect(" \t\n\v\f\r<|tool_call>call:f{}<tool_call|>", "[call 0 f {}][end cut]");
@@ -363,6 +399,8 @@ static void add_tests(TCase *c)
     tcase_add_test(c, goes_on_with_a_text);
     tcase_add_test(c, holds_nothing_back_for_ever);
     tcase_add_test(c, events_are_bounded);
+    tcase_add_test(c, markers_may_be_missing);
+    tcase_add_test(c, names_are_read_as_they_come);
     tcase_add_test(c, blanks_of_all_kinds_are_blanks);
     tcase_add_test(c, stops_when_told);
     tcase_add_test(c, survives_without_memory);
