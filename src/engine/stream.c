@@ -126,10 +126,8 @@ static void drop_draft(dg_stream *s)
 {
     for (node **link = &s->first; *link; link = &(*link)->next)
         if ((*link)->event.kind == DGEMMA_EVENT_DRAFT) {
-            node *old = *link;
+            node *old = *link; /* others are behind it */
             *link = old->next;
-            if (s->last == &old->next)
-                s->last = link;
             dg_free(old);
             s->n_draft--;
             return;

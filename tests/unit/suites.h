@@ -6,6 +6,7 @@
 
 Suite *base_suite(void);
 Suite *answer_suite(void);
+Suite *stream_suite(void);
 Suite *utf8_suite(void);
 Suite *rng_suite(void);
 Suite *real_suite(void);
