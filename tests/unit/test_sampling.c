@@ -5,6 +5,8 @@
 #include <string.h>
 #include "base/common.h"
 #include "dgemma.h"
+#include "engine/logprobs.h"
+#include "engine/sampling.h"
 #include "suites.h"
 #include "support/cpu_engine.h"
 
@@ -416,6 +418,106 @@ START_TEST(sampling_options_are_checked)
 }
 END_TEST
 
+/* Each option at its bounds, and just beyond them. */
+START_TEST(bounds_are_within)
+{
+    static const dgemma_request_options usual = {.temperature = 1, .top_p = 1, .n_logprobs = -1};
+    dgemma_logit_bias bias = {0};
+    dgemma_error err;
+    dgemma_request_options o;
+#define CHECKED(change, ok)                                                                        \
+    do {                                                                                           \
+        o = usual;                                                                                 \
+        bias = (dgemma_logit_bias){.token = 9};                                                    \
+        change;                                                                                    \
+        ck_assert_int_eq(dg_sampling_check(&o, 10, &err), (ok) ? DGEMMA_OK : DGEMMA_E_ARG);        \
+    } while (0)
+#define BIASED o.logit_bias = &bias, o.n_logit_bias = 1
+    CHECKED(o.temperature = 0, true);
+    CHECKED(o.temperature = 1e-6f, true);
+    CHECKED(o.temperature = 0.9e-6f, false);
+    CHECKED(o.temperature = 100, true);
+    CHECKED(o.temperature = 100.1f, false);
+    CHECKED(o.temperature = NAN, false);
+    CHECKED(o.top_k = -1, false);
+    CHECKED(o.top_p = 0, false);
+    CHECKED(o.top_p = 1.01f, false);
+    CHECKED(o.top_p = NAN, false);
+    CHECKED(o.min_p = 1, true);
+    CHECKED(o.min_p = 1.01f, false);
+    CHECKED(o.min_p = -0.01f, false);
+    CHECKED(o.min_p = NAN, false);
+    CHECKED(o.n_logprobs = -2, false);
+    CHECKED(o.n_logprobs = DG_MAX_TOP, true);
+    CHECKED(o.n_logprobs = DG_MAX_TOP + 1, false);
+    CHECKED(BIASED, true);
+    CHECKED((BIASED, bias.token = 10), false);
+    CHECKED((BIASED, bias.token = -1), false);
+    CHECKED((BIASED, bias.bias = -1000), true);
+    CHECKED((BIASED, bias.bias = 1000.5f), false);
+    CHECKED((BIASED, bias.bias = NAN), false);
+    static dgemma_logit_bias many[DG_MAX_LOGIT_BIAS + 1];
+    CHECKED((o.logit_bias = many, o.n_logit_bias = DG_MAX_LOGIT_BIAS), true);
+    CHECKED((o.logit_bias = many, o.n_logit_bias = DG_MAX_LOGIT_BIAS + 1), false);
+#undef BIASED
+#undef CHECKED
+}
+END_TEST
+
+/* A request's own copy is sorted, and each word is in it once. */
+START_TEST(biases_are_sorted)
+{
+    dgemma_logit_bias bias[] = {{7, 1}, {3, 2}, {5, 3}};
+    dgemma_request_options o = {.temperature = 0.5f,
+                                .top_k = 4,
+                                .top_p = 0.25f,
+                                .min_p = 0.125f,
+                                .logit_bias = bias,
+                                .n_logit_bias = 3};
+    dg_sampling s;
+    ck_assert_int_eq(dg_sampling_init(&s, &o, NULL), DGEMMA_OK);
+    dg_vocabulary_options v = dg_sampling_options(&s);
+    ck_assert_int_eq(v.n_bias, 3);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(v.bias[i].id, 3 + 2 * i);
+    ck_assert(v.bias[0].bias == 2 && v.draw->temperature == 0.5f && v.draw->top_k == 4 &&
+              v.draw->top_p == 0.25f && v.draw->min_p == 0.125f);
+    dg_sampling_clear(&s);
+    bias[2].token = 7;
+    ck_assert_int_eq(dg_sampling_init(&s, &o, NULL), DGEMMA_E_ARG);
+    dg_sampling_clear(&s);
+}
+END_TEST
+
+/* What was pinned keeps the log-probabilities of the step that pinned it. */
+START_TEST(pinned_logprobs_stay)
+{
+    enum { N = 4, N_TOP = 2 };
+    dg_logprobs l;
+    float entropy[N];
+    ck_assert_int_eq(dg_logprobs_init(&l, N_TOP, N, NULL), DGEMMA_OK);
+    for (int step = 1; step <= 2; step++) {
+        for (int i = 0; i < N; i++) {
+            entropy[i] = l.step_logprob[i] = (float)(10 * step + i);
+            for (int k = 0; k < DG_MAX_TOP; k++) {
+                l.step_top[i * DG_MAX_TOP + k] = 1000 * step + 100 * i + k;
+                l.step_top_logprob[i * DG_MAX_TOP + k] = (float)(1000 * step + 100 * i + k);
+            }
+        }
+        dg_logprobs_keep(&l, entropy, step == 1 ? 0 : 2, N);
+    }
+    for (int i = 0; i < N; i++) {
+        int step = i < 2 ? 1 : 2;
+        ck_assert(l.logprob[i] == (float)(10 * step + i) && l.entropy[i] == l.logprob[i]);
+        for (int k = 0; k < N_TOP; k++) {
+            ck_assert_int_eq(l.top[i * N_TOP + k], 1000 * step + 100 * i + k);
+            ck_assert(l.top_logprob[i * N_TOP + k] == (float)(1000 * step + 100 * i + k));
+        }
+    }
+    dg_logprobs_clear(&l);
+}
+END_TEST
+
 Suite *sampling_suite(void)
 {
     Suite *s = suite_create("sampling");
@@ -429,6 +531,11 @@ Suite *sampling_suite(void)
     tcase_add_test(t, blocks_that_were_cut_are_counted);
     tcase_add_test(t, callbacks_do_not_move_what_was_sent);
     tcase_add_test(t, sampling_options_are_checked);
+    TCase *options = tcase_create("options");
+    tcase_add_test(options, bounds_are_within);
+    tcase_add_test(options, biases_are_sorted);
+    tcase_add_test(options, pinned_logprobs_stay);
+    suite_add_tcase(s, options);
     suite_add_tcase(s, t);
     return s;
 }
