@@ -210,9 +210,9 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
         rows.n_unit = a->gate->n_in / 256;
         rows.out = (unsigned char *)s.result;
     }
-    dg_byte_blocks groups = x_groups(a, s);
-    cudaError_t error = dg_sort_pairs(stream, &job, &rows);
-    return error || a->gate->type != DG_INT4 ? error : dg_narrow_blocks(stream, &groups);
+    if (a->gate->type == DG_INT4)
+        job.groups = x_groups(a, s);
+    return dg_sort_pairs(stream, &job, &rows);
 }
 
 /* From so many rows an expert on, products are the limit and not the reading of weights: the dense

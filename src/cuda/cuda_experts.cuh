@@ -17,6 +17,18 @@ struct dg_expert_piece {
 /* DG_GROUP_ROWS: of a piece for warpgroups. */
 enum { DG_PIECE_ROWS = 32, DG_GROUP_ROWS = 128, DG_PIECE_COUNTERS = 2 };
 
+/* Rows as bytes (h, or x for weights of four bits), in units of 64 values: 64 bytes, then the
+ * factors of the two blocks of 32 as floats; nothing up to a multiple of 16. */
+enum { BLOCKS_FACTORS = 64, BLOCKS_UNIT = 80 };
+
+typedef struct dg_byte_blocks {
+    const uint16_t *h; /* halves [n_row, ld], ld a multiple of 64 */
+    int n_row, ld;
+    bool groups;        /* both blocks of a unit have the same factor */
+    unsigned char *out; /* [n_row][ld / 64][BLOCKS_UNIT] */
+} dg_byte_blocks;
+cudaError_t dg_narrow_blocks(cudaStream_t stream, const dg_byte_blocks *rows);
+
 typedef struct dg_sort_job {
     const int32_t *expert; /* of a pair */
     int n_pair, n_used, n_expert;
@@ -29,6 +41,7 @@ typedef struct dg_sort_job {
     int32_t *counter;     /* [DG_PIECE_COUNTERS], set to zero */
     dg_expert_tile *tile; /* [n_tile]: experts' rows in tiles, the rest of them empty */
     int n_tile;
+    dg_byte_blocks groups; /* rows of x to be made bytes; out NULL: none */
 } dg_sort_job;
 
 /* Pieces and tiles that so many pairs can have at most. */
@@ -45,18 +58,6 @@ typedef struct dg_byte_rows {
     int n_row, ld, n_unit;
     unsigned char *out; /* [n_row][n_unit][BYTE_UNIT]; NULL: not wanted */
 } dg_byte_rows;
-
-/* h as bytes, in units of 64 values: 64 bytes, then the factors of the two blocks of 32 as floats;
- * nothing up to a multiple of 16. */
-enum { BLOCKS_FACTORS = 64, BLOCKS_UNIT = 80 };
-
-typedef struct dg_byte_blocks {
-    const uint16_t *h; /* halves [n_row, ld], ld a multiple of 64 */
-    int n_row, ld;
-    bool groups;        /* both blocks of a unit have the same factor */
-    unsigned char *out; /* [n_row][ld / 64][BLOCKS_UNIT] */
-} dg_byte_blocks;
-cudaError_t dg_narrow_blocks(cudaStream_t stream, const dg_byte_blocks *rows);
 
 /* In one launch, as neither needs the other. */
 cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_byte_rows *rows);

@@ -103,11 +103,19 @@ static __device__ inline expert_place find_place(const dg_sort_job &job, const i
 }
 
 /* A block for each expert: counts the pairs of all, finds where its own begin, and places them in
- * the order of their numbers. Further blocks, if any, make bytes of rows, a unit a warp. */
+ * the order of their numbers. Further blocks, if any, make bytes of rows: a unit a warp, or eight
+ * values a thread. */
 static __global__ void __launch_bounds__(SORT_THREADS)
     sort_pairs(dg_sort_job job, dg_byte_rows rows)
 {
     DG_SHARED(shared);
+    if ((int)blockIdx.x >= job.n_expert && job.groups.out) {
+        dg_grid_wait();
+        dg_grid_launch_next();
+        narrow_blocks(job.groups,
+                      (size_t)((int)blockIdx.x - job.n_expert) * SORT_THREADS + threadIdx.x);
+        return;
+    }
     if ((int)blockIdx.x >= job.n_expert) {
         int unit = (int)blockIdx.x - job.n_expert;
         unit = unit * (SORT_THREADS / 32) + (int)threadIdx.x / 32;
@@ -156,7 +164,11 @@ static __global__ void __launch_bounds__(SORT_THREADS)
 
 cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_byte_rows *rows)
 {
-    int each = SORT_THREADS / 32, units = rows->out ? rows->n_row * rows->n_unit : 0;
+    const dg_byte_blocks *groups = &job->groups;
+    int each = groups->out ? (int)SORT_THREADS : SORT_THREADS / 32,
+        units = groups->out ? groups->n_row * (groups->ld / 8)
+                : rows->out ? rows->n_row * rows->n_unit
+                            : 0;
     return DG_LAUNCH(sort_pairs, dim3((unsigned)(job->n_expert + (units + each - 1) / each)),
                      SORT_THREADS, (size_t)job->n_expert * sizeof(int), stream, *job, *rows);
 }
