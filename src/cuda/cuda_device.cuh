@@ -618,7 +618,8 @@ static inline cudaError_t dg_tensor_map_make(dg_tensor_map *map, const void *dat
         map->size[d] = d < n_dim ? size[d] : 1;
         map->box[d] = d < n_dim ? box[d] : 1;
         map->stride[d] = d > 0 && d < n_dim ? (long)stride[d - 1] : 0;
-        good &= map->box[d] > 0 && map->box[d] <= 256 && map->stride[d] % 16 == 0;
+        good &= map->box[d] > 0 && map->box[d] <= 256 && map->stride[d] % 16 == 0 &&
+                map->stride[d] >> 40 == 0;
     }
     return good ? cudaSuccess : cudaErrorInvalidValue;
 }

@@ -367,8 +367,10 @@ static void check_gated(dg_dtype type, dg_cuda_form h_form, int n_row, int n_out
         return;
     use_device(on);
     inputs x = make_inputs(dense_form(type), n_row, n_in);
-    stored gate = make_weights(type, 1, n_out, n_in, true),
-           up = make_weights(type, 1, n_out, n_in, true);
+    stored made[2] = {make_weights(type, 1, n_out, n_in, true),
+                      make_weights(type, 1, n_out, n_in, true)};
+    bool up_first = n_row % 2; /* either may be first in memory */
+    stored gate = made[up_first], up = made[!up_first];
     dg_cuda_gated_args a = {n_row, x.rows, &gate.matrix, &up.matrix,
                             device_rows(h_form, n_row, n_out)};
     launched(dg_cuda_gated(NULL, &a));
