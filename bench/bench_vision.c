@@ -161,7 +161,9 @@ static dgemma_status seer_open(seer *s, const options *o, const char *device,
     dg_config cfg = tower_config(o->n_layer);
     *s = (seer){.bytes = (size_t)o->n_soft * N_TEXT * sizeof *s->features};
     dgemma_status st = dg_device_open(
-        &s->be, &(dg_device_options){.name = device, .cpu = {o->n_thread, dg_cpu_flags(), false}},
+        &s->be,
+        &(dg_device_options){.name = device,
+                             .cpu = {o->n_thread, dg_cpu_flags(), strcmp(device, o->device) != 0}},
         err);
     st = st ? st : dg_vision_load(&s->v, &cfg, ck, s->be, err);
     if (st)
