@@ -427,10 +427,10 @@ int main(int argc, char **argv)
     }
     printf("%s, %d multiprocessors\n\n| experts | rows | us | GB/s | TFLOP/s | floor us | eta | error |\n|---|---|---|---|---|---|---|---|\n",
            device.name, device.multiProcessorCount);
+    experts(DG_Q4_K, DG_Q5_0, many, 6, n_stress);
+    experts(DG_Q4_K, DG_Q8_0, canvas, 1, n_stress / 2);
     experts(DG_BF16, DG_BF16, many, 6, n_stress);
     experts(DG_Q8_0, DG_Q8_0, canvas, 1, n_stress / 2);
-    experts(DG_Q4_K, DG_Q8_0, canvas, 1, n_stress / 2);
-    experts(DG_Q4_K, DG_Q5_0, many, 6, n_stress);
     experts(DG_Q6_K, DG_Q8_0, canvas, 1, 0);
     experts(DG_Q4_0, DG_Q4_0, canvas, 1, 0);
     return 0;

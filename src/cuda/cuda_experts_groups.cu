@@ -93,15 +93,21 @@ static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_jo
     return (wanted_tiles(job) + each - 1) / each;
 }
 
-/* Number `number` of all items, or nothing. */
+/* Number `number` of all items, or nothing. Those with fewer tiles than the others come last: the
+ * blocks then end together. */
 [[maybe_unused]] static __device__ __forceinline__ group_item item_at(const dg_stream_job &job,
                                                                       int number)
 {
-    int tiles = wanted_tiles(job), each = items_of_piece(job), within = number % each;
+    int tiles = wanted_tiles(job), whole = tiles / (job.down ? 2 * SIDE_TILES : SIDE_TILES),
+        n_piece = __ldcg(job.n_piece), rest = number - n_piece * whole, within = whole;
     group_item item = {};
-    if (number / each >= __ldcg(job.n_piece))
+    if (rest < 0) {
+        within = number % whole;
+        rest = number / whole;
+    } else if (whole == items_of_piece(job) || rest >= n_piece) {
         return item;
-    uint4 piece = __ldcg((const uint4 *)(job.piece + number / each));
+    }
+    uint4 piece = __ldcg((const uint4 *)(job.piece + rest));
     item.expert = (int)piece.x;
     item.first = (int)piece.y;
     item.n = (int)piece.z;
