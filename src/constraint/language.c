@@ -291,7 +291,11 @@ dgemma_status dg_language_edges(dg_language *l, dg_place at, dg_edges *out, dgem
             return st;
     }
     const dg_place_entry *p = &l->place[at];
-    *out = (dg_edges){l->edge + p->edge, p->n_edge, l->symbol + p->symbol, p->n_symbol, p->accepts};
+    *out = (dg_edges){.bytes = p->n_edge ? l->edge + p->edge : NULL,
+                      .n_bytes = p->n_edge,
+                      .symbols = p->n_symbol ? l->symbol + p->symbol : NULL,
+                      .n_symbols = p->n_symbol,
+                      .accepts = p->accepts};
     return DGEMMA_OK;
 }
 

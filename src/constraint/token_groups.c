@@ -178,8 +178,8 @@ dgemma_status dg_token_groups_edges(dg_token_groups *g, dg_place at, const dg_gr
         st = find_place(g, at, err);
     if (st)
         return st;
-    *edges = g->edge + g->place[at].first;
     *n = g->place[at].n;
+    *edges = *n ? g->edge + g->place[at].first : NULL;
     return DGEMMA_OK;
 }
 

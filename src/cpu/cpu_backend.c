@@ -104,13 +104,16 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
     cpu->pair_of = dg_cpu_take(t, 2 * pairs, sizeof *cpu->pair_of);
     cpu->expert_start = dg_cpu_take(t, (size_t)p->n_expert + 1, sizeof *cpu->expert_start);
     cpu->active = dg_cpu_take(t, (size_t)p->n_expert, sizeof *cpu->active);
-    /* the ranks of words use what the experts have left: both are never at work together */
+    /* the ranks of words and their second tile use what the experts have left: vocabulary and
+     * experts are never at work together */
     size_t n_bin = rows * DRAW_BINS, gathered = pairs * (size_t)p->n_embd * f,
            ranks = n_bin * (sizeof *cpu->bin_mass + sizeof *cpu->bin_count);
     cpu->expert_x = dg_cpu_take(t, gathered > ranks ? gathered : ranks, 1);
     cpu->bin_mass = (double *)cpu->expert_x;
     cpu->bin_count = cpu->bin_mass ? (uint32_t *)(cpu->bin_mass + n_bin) : NULL;
-    cpu->expert_h = dg_cpu_take(t, pairs * 2 * (size_t)p->n_ff_expert, f);
+    size_t words = rows * VOCAB_TILE, hidden = pairs * 2 * (size_t)p->n_ff_expert;
+    cpu->expert_h = dg_cpu_take(t, hidden > words ? hidden : words, f);
+    cpu->tile[1] = cpu->expert_h;
     if (cpu->integer) {
         int widest = dg_max(dg_max(p->n_embd, p->n_ff), p->max_q_dim);
         size_t expert_rows = pairs + 2 * (size_t)p->n_expert;
@@ -121,9 +124,7 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
         cpu->q_soft = dg_cpu_take(t, dg_cpu_qrows_bytes(rows, VOCAB_TILE), 1);
     }
 
-    size_t words = rows * VOCAB_TILE;
-    for (int i = 0; i < 2; i++)
-        cpu->tile[i] = dg_cpu_take(t, words, f);
+    cpu->tile[0] = dg_cpu_take(t, words, f);
     for (int i = 0; i < 2; i++)
         cpu->soft_row[i] = dg_cpu_take(t, rows, dg_cpu_soft_row_bytes());
     cpu->draw_mass =

@@ -98,7 +98,8 @@ typedef struct dg_cpu {
     dg_qpair *q_expert; /* those of experts, which start at even places: see dg_cpu_expert_pair */
 
     /* the vocabulary end */
-    float *tile[2];    /* [n_row][VOCAB_TILE] each: one tile is looked at, the next one is made */
+    float *tile[2];    /* [n_row][VOCAB_TILE] each: one tile is looked at, the next one is made; the
+                          second is the memory of expert_h */
     double *draw_mass; /* [n_row][draw tiles]: sum of exp(z - draw_shift) */
     float *draw_shift; /* [n_row][vocabulary tiles]: the running maximum when the tile was seen */
     struct dg_vocab_row *vocab;      /* [n_row] */
