@@ -105,6 +105,20 @@ START_TEST(bits_of_a_pass)
 }
 END_TEST
 
+/* Lane i takes the elements i, i + 8, …: what is small is not lost to what is large beside it. */
+START_TEST(a_sum_keeps_to_its_lanes)
+{
+    float x[17] = {0x1p60f};
+    unsigned flags = dg_cpu_best();
+    dg_kernels k;
+    dg_kernels_init(&k, flags);
+    x[9] = 1;
+    x[16] = -0x1p60f;
+    bool lanes = flags & (DG_CPU_NEON | DG_CPU_AVX2);
+    ck_assert_double_eq(k.sum(x, 17), lanes ? 1 : 0);
+}
+END_TEST
+
 /* ---- whole answers ---- */
 
 typedef struct answer_case {
@@ -230,6 +244,7 @@ Suite *known_answers_suite(void)
     TCase *bits = tcase_create("bits"), *texts = tcase_create("texts");
     tcase_set_timeout(bits, 60);
     tcase_add_loop_test(bits, bits_of_a_pass, 0, (int)DG_COUNT(passes));
+    tcase_add_test(bits, a_sum_keeps_to_its_lanes);
     suite_add_tcase(s, bits);
     tcase_set_timeout(texts, 60);
     tcase_add_loop_test(texts, answers_of_seeds, 0, (int)DG_COUNT(answers));
