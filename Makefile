@@ -408,8 +408,8 @@ deps-all:
 run: all
 	@sh tools/first_run.sh $(if $(filter release,$(CFG)),build/dgemma,$(PROGRAM)) $(if $(RUN_MODEL),-m '$(RUN_MODEL)') $(RUN_ARGS)
 
-test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start build/deps-browser.ok
-	@BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
+test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start $(if $(filter 0 no,$(BROWSER)),,build/deps-browser.ok)
+	@BROWSER='$(BROWSER)' BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
 	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
 
 # Many clients for a minute, with all that clients do; SOAK_ARGS: --clients, --seconds or --minutes, --model.
@@ -509,8 +509,8 @@ ZSHDIR     = $(SHAREDIR)/zsh/site-functions
 FISHDIR    = $(SHAREDIR)/fish/vendor_completions.d
 SO_FULL    = libdgemma.so.$(VERSION)
 
-# The model that comes with dgemma, and its vision tower.
-POCKET     = $(wildcard models/pocket/*.gguf)
+# The model that comes with dgemma, its vision tower, and what it should compute.
+POCKET     = $(wildcard models/pocket/*.gguf models/pocket/*.reference.json)
 
 install: all
 	install -d $(BINDIR) $(LIBDIR) $(INCDIR) $(PKGDIR) $(MANDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(DATADIR)
@@ -538,7 +538,7 @@ uninstall:
 help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
 	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
-	@echo 'make test             every test; the last line is the sum'
+	@echo 'make test             every test; the last line is the sum. The page is tested in Chromium, which is installed for it; BROWSER=0: not'
 	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, CUDA on the host, test-x86'
 	@echo 'make test-x86         the numbers on an emulated x86-64: kernels, functions, answers of seeds (X86_ARGS: suites)'
 	@echo 'make mutations        small errors that a unit test has to notice (MUTATE_ARGS: --only PATTERN, --list)'

@@ -94,6 +94,12 @@ static const cli_option *read_option(const cli_option *options, size_t n, const 
     return find(options, n, word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
 }
 
+/* Of "-nx" and "--max-tokens=x", what names the option. */
+static size_t option_len(const char *word)
+{
+    return word[1] == '-' ? strcspn(word, "=") : 2;
+}
+
 bool cli_parse(const char *command, const cli_option *options, size_t n_option, int argc,
                char **argv, const char **rest, size_t max_rest, size_t *n_rest)
 {
@@ -126,12 +132,13 @@ bool cli_parse(const char *command, const cli_option *options, size_t n_option, 
         if (o->value && !value && ++i < argc)
             value = argv[i];
         if (o->value && !value) {
-            fprintf(stderr, "dgemma %s: --%s needs a value: %s\n", command, o->name, o->value);
+            fprintf(stderr, "dgemma %s: %s needs a value; %s: %s\n", command, word, o->value,
+                    o->help);
             return false;
         }
         if (!o->set(o->target, o->value ? value : "")) {
-            fprintf(stderr, "dgemma %s: --%s %s: \"%s\" does not fit\n", command, o->name, o->value,
-                    value);
+            fprintf(stderr, "dgemma %s: %.*s: \"%s\" does not fit; %s: %s\n", command,
+                    (int)option_len(word), word, value, o->value, o->help);
             return false;
         }
     }
@@ -169,9 +176,77 @@ void cli_warn_of_model(const dgemma_engine_options *opt, const dgemma_model_info
     }
 }
 
-/* Messages repeat what files say, and a terminal obeys what it is sent. */
-int cli_fail(const dgemma_error *err)
+/* What the library calls it, what is typed, and whether it counts only where a message begins: it
+ * is a word that people use, too. */
+static const struct {
+    const char *field, *option;
+    bool first;
+} option_names[] = {
+    {"max_denoise_steps", "--steps", false},
+    {"t_min", "--t-min", false},
+    {"t_max", "--t-max", false},
+    {"entropy_bound", "--entropy-bound", false},
+    {"stability_threshold", "--stability", false},
+    {"confidence_threshold", "--confidence", false},
+    {"settled_steps", "--settled", false},
+    {"canvas_length", "--canvas", false},
+    {"image_tokens", "--image-tokens", false},
+    {"max_tokens", "--max-tokens", false},
+    {"thinking_budget", "--think-budget", false},
+    {"top_k", "--top-k", false},
+    {"top_p", "--top-p", false},
+    {"min_p", "--min-p", false},
+    {"temperature", "--temperature", true},
+    {"device", "--device", true},
+    {"weights", "--weights", true},
+    {"profile", "--profile", true},
+    {"chat template", "--chat-template", true},
+    {"instruction set", "--cpu-flags", true},
+};
+
+static bool in_word(char c)
 {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* The option that msg[at …) names, and the length of that name; NULL: none. */
+static const char *option_at(const char *msg, size_t at, size_t *len)
+{
+    if (at && (in_word(msg[at - 1]) || msg[at - 1] == '-'))
+        return NULL;
+    for (size_t i = 0; i < sizeof option_names / sizeof option_names[0]; i++) {
+        *len = strlen(option_names[i].field);
+        if (!strncmp(msg + at, option_names[i].field, *len) && !in_word(msg[at + *len]) &&
+            (!at || !option_names[i].first))
+            return option_names[i].option;
+    }
+    return NULL;
+}
+
+void cli_name_options(dgemma_error *err)
+{
+    char text[sizeof err->msg];
+    size_t n = 0, len;
+    if (err->status != DGEMMA_E_ARG)
+        return;
+    for (size_t at = 0; err->msg[at] && n + 1 < sizeof text;) {
+        const char *option = option_at(err->msg, at, &len);
+        if (option) {
+            int added = snprintf(text + n, sizeof text - n, "%s", option);
+            n = n + (size_t)added < sizeof text ? n + (size_t)added : sizeof text - 1;
+            at += len;
+        } else
+            text[n++] = err->msg[at++];
+    }
+    text[n] = '\0';
+    memcpy(err->msg, text, n + 1);
+}
+
+/* Messages repeat what files say, and a terminal obeys what it is sent. */
+int cli_fail(const dgemma_error *failed)
+{
+    dgemma_error named = *failed, *err = &named;
+    cli_name_options(err);
     fputs("dgemma: ", stderr);
     cli_safe_write(stderr, err->msg, strlen(err->msg));
     fputc('\n', stderr);

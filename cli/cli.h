@@ -48,6 +48,7 @@ bool cli_parse_ids(const char *command, const char *text, int32_t **out, size_t 
 /* Where no model was named, *path becomes that of the pocket model, which comes with dgemma, and a
  * line on stderr says so. False: it is nowhere; the places looked at have been printed. */
 bool cli_model_or_default(const char **path);
+bool cli_model_quietly(const char **path); /* without that line */
 
 /* From now on, a file of this model that is cut short while it is in use is no end by a signal:
  * what runs on the engine fails, and before there is one the program ends with a line about it.
@@ -67,6 +68,9 @@ void cli_progress_end(cli_progress *p);
 
 /* "dgemma: message" on stderr; returns the exit code for the status. */
 int cli_fail(const dgemma_error *err);
+
+/* The message with the library's names as they are typed here: "t_min" is "--t-min". */
+void cli_name_options(dgemma_error *err);
 
 /* Says on stderr what of the model is not used as it came. */
 void cli_warn_of_model(const dgemma_engine_options *opt, const dgemma_model_info *info);

@@ -128,6 +128,7 @@ static int answer_last(cli_chat *c)
                                 : dg_fail(&err, DGEMMA_E_NOMEM, "out of memory");
     free(messages);
     if (st) {
+        cli_name_options(&err);
         cli_chat_fail(c, "dgemma: %s", err.msg);
         cli_log_drop_last(&c->log, false); /* a broken picture would spoil the next one too */
         return 0;

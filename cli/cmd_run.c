@@ -3,12 +3,14 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "cells.h"
 #include "request_args.h"
+#include "terminal.h"
 
 enum { PROMPT_MAX = 64 << 20 };
 
@@ -57,24 +59,54 @@ static const char *need_words(const run_args *a, const char *text, dgemma_error 
     return NULL;
 }
 
-/* The prompt's text from wherever it comes; NULL when there is none. */
+/* A pipe or a file: not a terminal, nor /dev/null or another device. Somebody who waits for a pipe
+ * that stays silent is told what for. */
+static bool stdin_has_text(void)
+{
+    struct stat info;
+    if (fstat(STDIN_FILENO, &info) || S_ISCHR(info.st_mode) || S_ISDIR(info.st_mode))
+        return false;
+    if (!cli_terminal_readable(2))
+        fputs("dgemma: waiting for the text on standard input (</dev/null: there is none)\n",
+              stderr);
+    return true;
+}
+
+/* The text that a file or a pipe has for the prompt, into *buf. False: it cannot be read. */
+static bool read_text(const run_args *a, dg_buf *buf, dgemma_error *err)
+{
+    const char *path = a->file ? a->file : "-";
+    if (!a->file && !stdin_has_text())
+        return true;
+    if (dg_file_read(buf, path, err))
+        return false;
+    if (buf->len && memchr(buf->data, 0, buf->len)) {
+        dg_fail(err, DGEMMA_E_ARG, "%s: the prompt has a NUL byte in it",
+                strcmp(path, "-") ? path : "standard input");
+        return false;
+    }
+    return true;
+}
+
+/* The prompt from wherever it comes; NULL when there is none. What a file or a pipe has stands in
+ * front of the words that were typed: first the text, then what is to be done with it. */
 static const char *read_prompt(const run_args *a, dg_buf *buf, dgemma_error *err)
 {
-    if (a->prompt)
-        return need_words(a, a->prompt, err);
-    const char *path = a->file ? a->file : "-";
-    if (!a->file && isatty(STDIN_FILENO)) {
+    if ((a->prompt && !need_words(a, a->prompt, err)) || !read_text(a, buf, err))
+        return NULL;
+    if (!a->prompt && !buf->len && !a->file && isatty(STDIN_FILENO)) {
         dg_fail(err, DGEMMA_E_ARG,
                 "there is no prompt: give it as a word, with --file, or through a pipe");
         return NULL;
     }
-    if (dg_file_read(buf, path, err))
-        return NULL;
-    if (buf->len && memchr(buf->data, 0, buf->len)) {
-        dg_fail(err, DGEMMA_E_ARG, "%s: the prompt has a NUL byte in it", path);
+    if (!a->prompt || !buf->len)
+        return need_words(a, a->prompt ? a->prompt : buf->len ? buf->data : "", err);
+    if (!dg_buf_puts(buf, buf->data[buf->len - 1] == '\n' ? "\n" : "\n\n") ||
+        !dg_buf_puts(buf, a->prompt)) {
+        dg_fail(err, DGEMMA_E_LIMIT, "a prompt has at most %d bytes", PROMPT_MAX);
         return NULL;
     }
-    return need_words(a, buf->len ? buf->data : "", err);
+    return buf->data;
 }
 
 static void apply(const run_args *a, dgemma_request_options *o)
@@ -407,11 +439,12 @@ static bool add_video(void *target, const char *path)
 
 static const char usage[] =
     "usage: dgemma run [OPTION]... [PROMPT]\n\n"
-    "Answers one prompt. The prompt is the last word, a file (--file) or what comes through a "
-    "pipe. The answer goes to\n"
-    "standard output, everything else to standard error.\n\n"
+    "Answers one prompt: the last word, a file (--file), what comes through a pipe, or text and "
+    "words together. The answer\n"
+    "goes to standard output, everything else to standard error.\n\n"
     "  dgemma run -m ~/models/diffusiongemma-26B-A4B-it \"Why is the sky blue?\"\n"
     "  dgemma run -m MODEL --draft --seed 7 \"Write a haiku.\"      watch the canvas settle\n"
+    "  cat notes.txt | dgemma run -m MODEL \"Summarise this.\"\n"
     "  git diff | dgemma run -m MODEL --think --system \"You review code.\" --json > answer.json\n"
     "  dgemma run -m MODEL --image cat.jpg --image dog.jpg \"Which one is <|image|>, which "
     "<|image|>?\"\n"
@@ -420,10 +453,9 @@ static const char usage[] =
 /* Two ways of giving the prompt at once, or none that makes sense. */
 static const char *prompt_mistake(const run_args *a)
 {
-    int n =
-        (a->prompt != NULL) + (a->file != NULL) + (a->tokens != NULL) + (a->messages_file != NULL);
+    int n = (a->prompt || a->file) + (a->tokens != NULL) + (a->messages_file != NULL);
     if (n > 1)
-        return "give the prompt once: as a word, with --file, --tokens or --messages";
+        return "give the prompt once: as text (words, --file), with --tokens or with --messages";
     if (a->raw && (a->messages_file || a->tokens))
         return "--raw goes with a prompt that is text";
     if ((a->raw || a->tokens) && (a->request.system || a->tools_file || a->request.think))
@@ -437,8 +469,8 @@ int cmd_run(int argc, char **argv)
     const cli_option prompt[] = {
         {0, "model and prompt", NULL, NULL, NULL, NULL},
         {'p', "prompt", "TEXT", "the prompt, as an option", cli_set_string, &a.prompt},
-        {'f', "file", "FILE", "read the prompt from a file; - is standard input", cli_set_string,
-         &a.file},
+        {'f', "file", "FILE", "text from a file, in front of the words; - is standard input",
+         cli_set_string, &a.file},
         {0, "messages", "FILE", "a conversation: JSON in OpenAI's form", cli_set_string,
          &a.messages_file},
         {0, "tools", "FILE", "functions the model may call: JSON likewise", cli_set_string,
@@ -454,7 +486,8 @@ int cmd_run(int argc, char **argv)
          cli_set_switch, &a.json},
         {0, "draft", NULL, "show the canvas after each step, on standard error", cli_set_switch,
          &a.draft},
-        {'q', "quiet", NULL, "no statistics", cli_set_switch, &a.quiet},
+        {'q', "quiet", NULL, "only the answer: no statistics, no word about the default model",
+         cli_set_switch, &a.quiet},
         {'h', "help", NULL, "this text", cli_set_switch, &a.help},
     };
     cli_options options = {.n = 0};
@@ -486,5 +519,6 @@ int cmd_run(int argc, char **argv)
         fprintf(stderr, "dgemma run: %s\n", mistake);
         return EXIT_USAGE;
     }
+    a.request.quiet = a.quiet;
     return cli_request_check("run", &a.request, &code) ? run(&a) : code;
 }

@@ -1,4 +1,5 @@
 /* dgemma verify: does this model compute what it should? */
+#include <limits.h>
 #include <string.h>
 #include "base/buf.h"
 #include "base/file.h"
@@ -50,11 +51,25 @@ static int verify(const verify_args *a)
     return code;
 }
 
+/* model.gguf may have its own reference beside it, model.reference.json, as the pocket model does.
+ */
+static bool find_reference(const char *model, char *out, size_t size)
+{
+    static const char end[] = ".gguf";
+    size_t n = strlen(model), stem = n - (sizeof end - 1);
+    if (n < sizeof end || strcmp(model + stem, end) != 0)
+        return false;
+    int len = snprintf(out, size, "%.*s.reference.json", (int)stem, model);
+    return len > 0 && (size_t)len < size && dg_file_exists(out);
+}
+
 static const char usage[] = "usage: dgemma verify [OPTION]... [MODEL]\n\n"
                             "Replays values of a trusted implementation on a model and says "
                             "whether it computes the same. Without --reference these\n"
-                            "are the values published for the released checkpoint: first six "
-                            "layers alone, then all of them.\n\n"
+                            "are those in MODEL.reference.json beside MODEL.gguf, as the pocket "
+                            "model has one, or else the values published for the\n"
+                            "released checkpoint: first six layers alone, then all of "
+                            "them.\n\n"
                             "  dgemma verify diffusiongemma-26B-A4B-it\n"
                             "  dgemma verify --record good-model > good.json      then: dgemma "
                             "verify --reference good.json converted.gguf\n";
@@ -96,5 +111,12 @@ int cmd_verify(int argc, char **argv)
     a.engine.model_path = n_rest ? rest[0] : NULL;
     if (!cli_model_or_default(&a.engine.model_path))
         return EXIT_FAILED;
-    return a.record ? record(&a) : verify(&a);
+    if (a.record)
+        return record(&a);
+    char beside[PATH_MAX + 64];
+    if (!a.reference && find_reference(a.engine.model_path, beside, sizeof beside))
+        a.reference = beside;
+    if (a.reference)
+        printf("held to %s\n", a.reference);
+    return verify(&a);
 }

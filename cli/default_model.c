@@ -5,8 +5,9 @@
 #include "base/file.h"
 #include "cli.h"
 
+/* The folder of the installed model; the Makefile says another where PREFIX is another. */
 #ifndef DGEMMA_DATADIR
-#error "DGEMMA_DATADIR: the folder of the installed model, from the Makefile"
+#define DGEMMA_DATADIR "/usr/local/share/dgemma"
 #endif
 
 #define POCKET "pocket.gguf"
@@ -26,7 +27,7 @@ static bool program_folder(char *out, size_t size)
     return true;
 }
 
-bool cli_model_or_default(const char **path)
+static bool find_model(const char **path, bool quiet)
 {
     /* from build/dgemma, from build/CONFIGURATION/dgemma, from PREFIX/bin/dgemma */
     static const char *const places[] = {"../models/pocket/" POCKET, "../../models/pocket/" POCKET,
@@ -46,7 +47,9 @@ bool cli_model_or_default(const char **path)
     snprintf(found[n++], sizeof found[0], "%s", DGEMMA_DATADIR "/" POCKET);
     for (size_t i = 0; i < n; i++)
         if (dg_file_exists(found[i])) {
-            fprintf(stderr, "dgemma: no model was named; the pocket model answers: %s\n", found[i]);
+            if (!quiet)
+                fprintf(stderr, "dgemma: no model was named; the pocket model answers: %s\n",
+                        found[i]);
             *path = found[i];
             cli_guard_model(*path);
             return true;
@@ -56,4 +59,14 @@ bool cli_model_or_default(const char **path)
     for (size_t i = 0; i < n; i++)
         fprintf(stderr, "    %s\n", found[i]);
     return false;
+}
+
+bool cli_model_or_default(const char **path)
+{
+    return find_model(path, false);
+}
+
+bool cli_model_quietly(const char **path)
+{
+    return find_model(path, true);
 }

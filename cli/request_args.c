@@ -172,7 +172,8 @@ bool cli_request_check(const char *command, cli_request_args *a, int *code)
         return false;
     }
     *code = EXIT_FAILED;
-    return cli_model_or_default(&a->engine.model_path);
+    return a->quiet ? cli_model_quietly(&a->engine.model_path)
+                    : cli_model_or_default(&a->engine.model_path);
 }
 
 void cli_request_apply(const cli_request_args *a, dgemma_request_options *o)

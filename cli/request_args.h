@@ -10,7 +10,7 @@ enum { CLI_MAX_STOP = 16, CLI_MAX_MEDIA = 64, CLI_MAX_OPTION = 64 };
 typedef struct cli_request_args {
     dgemma_engine_options engine;
     const char *system, *kv_type;
-    bool think, hide_thinking;
+    bool think, hide_thinking, quiet; /* quiet: about the default model */
     uint64_t seed;
     int max_tokens, think_budget, steps, stability, canvas, top_k, settled;
     float t_min, t_max, entropy_bound, confidence, temperature, top_p, min_p;

@@ -129,6 +129,12 @@ int cli_terminal_wait(int fd, double seconds)
     return read(terminal.pipe[0], &byte, 1) == 1 ? byte : 0;
 }
 
+bool cli_terminal_readable(double seconds)
+{
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    return poll(&in, 1, (int)(seconds * 1e3)) != 0;
+}
+
 /* ---- modes ---- */
 
 bool cli_terminal_interactive(void)

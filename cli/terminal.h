@@ -26,6 +26,10 @@ void cli_terminal_size(int *columns, int *rows);
  * that there is something to read, or that the time is over. */
 int cli_terminal_wait(int fd, double seconds);
 
+/* Something can be read from standard input, if only its end; waits up to `seconds`. Needs no
+ * cli_terminal_open. */
+bool cli_terminal_readable(double seconds);
+
 /* While an answer comes: keys are not echoed and wait for the next line; the cursor is hidden if
  * the answer is drawn. */
 void cli_terminal_begin_answer(bool drawn);

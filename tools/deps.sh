@@ -137,6 +137,12 @@ quietly() {
     fi
 }
 
+case " $missing " in
+*" chromium "*)
+    echo "The tests of the page run in Chromium, which is not here: it is installed now, some hundred megabytes."
+    echo "Ctrl-C and \`make test BROWSER=0\` do without it."
+    ;;
+esac
 echo "installing $missing"
 quietly update || echo "the package lists could not be renewed; trying with the old ones" >&2
 

@@ -15,7 +15,10 @@ dgemma_status dg_engine_backend(dg_backend **out, int *n_thread, const dgemma_en
 {
     unsigned flags = dg_cpu_flags(), wanted = dg_cpu_best();
     if (opt->cpu && !dg_cpu_flags_parse(&wanted, opt->cpu))
-        return dg_fail(err, DGEMMA_E_ARG, "unknown instruction set \"%s\"", opt->cpu);
+        return dg_fail(
+            err, DGEMMA_E_ARG,
+            "instruction set \"%s\": ref, neon, i8mm, bf16, avx2, vnni and amx are known",
+            opt->cpu);
     if (wanted & ~flags)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED, "this processor does not have %s", opt->cpu);
     bool exact = opt->profile && strcmp(opt->profile, "float") == 0;

@@ -206,12 +206,13 @@ static dgemma_status place_medium(placer *p, const dgemma_media *m, int32_t plac
     size_t size;
     dg_buf_init(&file, MEDIA_MAX_BYTES);
     dgemma_status st = media_bytes(m, &file, &data, &size, p->err);
+    bool read = !st; /* what could not be read is named already */
     int budget = m->max_soft_tokens ? m->max_soft_tokens : p->cfg->budget;
-    if (!st)
+    if (read)
         st = m->video ? place_video(p, data, size, placeholder)
                       : place_image(p, data, size, budget, placeholder);
     dg_buf_clear(&file);
-    return st && m->path ? dg_fail_prefix(p->err, st, m->path) : st;
+    return st && read && m->path ? dg_fail_prefix(p->err, st, m->path) : st;
 }
 
 dgemma_status dg_pictures_place(dg_pictures *out, const dg_pictures_config *cfg, dg_tokens *tokens,

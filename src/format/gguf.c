@@ -97,7 +97,7 @@ typedef struct parser {
 
 static dgemma_status cut_off(const parser *p)
 {
-    return dg_fail(p->err, DGEMMA_E_FORMAT, "%s: the file ends inside %s; is it complete?",
+    return dg_fail(p->err, DGEMMA_E_FORMAT, "%s: the file ends inside %s: it is truncated",
                    p->where, p->c.short_of);
 }
 
@@ -340,7 +340,7 @@ static dgemma_status place_tensors(parser *p, const uint64_t *offset, size_t siz
         if (start > size || offset[i] > size - start || t->bytes > size - start - offset[i])
             return dg_fail(p->err, DGEMMA_E_FORMAT,
                            "%s: tensor %s takes %zu bytes from byte %llu of the data, which has "
-                           "%llu; is the file complete?",
+                           "%llu: the file is truncated",
                            p->where, t->name, t->bytes, (unsigned long long)offset[i],
                            (unsigned long long)(start > size ? 0 : size - start));
         t->data = p->base + start + offset[i];

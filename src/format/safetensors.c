@@ -89,7 +89,7 @@ static dgemma_status read_offsets(dg_tensor *t, const json_t *info, const image 
     long long begin = json_integer_value(first), end = json_integer_value(last);
     if (begin < 0 || begin > end || (unsigned long long)end > img->size)
         return dg_fail(err, DGEMMA_E_FORMAT,
-                       "%s: tensor %.200s lies at bytes %lld to %lld of %zu; is the file complete?",
+                       "%s: tensor %.200s lies at bytes %lld to %lld of %zu: the file is truncated",
                        img->where, t->name, begin, end, img->size);
     if ((size_t)(end - begin) != t->bytes) {
         char text[DG_SHAPE_TEXT];
@@ -226,9 +226,10 @@ dgemma_status dg_safetensors_parse(dg_safetensors *out, const void *data, size_t
     for (int i = 0; i < LENGTH_BYTES; i++)
         header |= (uint64_t)p[i] << 8 * i;
     if (header > size - LENGTH_BYTES)
-        return dg_fail(err, DGEMMA_E_FORMAT,
-                       "%s: not a safetensors file, or cut off: a header of %llu bytes, %zu follow",
-                       where, (unsigned long long)header, size - LENGTH_BYTES);
+        return dg_fail(
+            err, DGEMMA_E_FORMAT,
+            "%s: not a safetensors file, or a truncated one: a header of %llu bytes, %zu follow",
+            where, (unsigned long long)header, size - LENGTH_BYTES);
     if (header > header_max)
         return dg_fail(err, DGEMMA_E_LIMIT, "%s: a header of %llu bytes, at most %llu are read",
                        where, (unsigned long long)header, (unsigned long long)header_max);

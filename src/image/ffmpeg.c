@@ -21,8 +21,10 @@ dgemma_status dg_ffmpeg_open(dg_ffmpeg *ff, dgemma_error *err)
     void *library[N_LIBRARY];
     for (int i = 0; i < N_LIBRARY; i++)
         if (!(library[i] = dlopen(soname[i], RTLD_LAZY | RTLD_LOCAL)))
-            return dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                           "no video without FFmpeg: %s cannot be loaded", soname[i]);
+            return dg_fail(
+                err, DGEMMA_E_UNSUPPORTED,
+                "no video without FFmpeg: %s cannot be loaded; Debian's package ffmpeg brings it",
+                soname[i]);
 #define FIND(from, name)                                                                           \
     if (!(ff->name = (__typeof__(ff->name))dlsym(library[from], #name)))                           \
         return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s lacks %s", soname[from], #name);

@@ -343,8 +343,10 @@ static dgemma_status read_video(const source *src, sampling *s)
 static dgemma_status read_video(const source *src, sampling *s)
 {
     (void)s;
-    return dg_fail(src->err, DGEMMA_E_UNSUPPORTED,
-                   "this build reads no video: FFmpeg's libraries were not there when it was made");
+    return dg_fail(
+        src->err, DGEMMA_E_UNSUPPORTED,
+        "this build reads no video: install libavformat-dev, libavcodec-dev, libswscale-dev "
+        "and libavutil-dev, then make it again");
 }
 
 #endif

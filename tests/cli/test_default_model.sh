@@ -14,7 +14,7 @@ tree() {
 
 # answers PROGRAM MODEL: it runs, and says once where its model is
 answers() {
-    "$temp/$1" run -q -n 20 hi >"$temp/out" 2>"$temp/err" </dev/null || { cat "$temp/err"; return 1; }
+    "$temp/$1" run -n 20 hi >"$temp/out" 2>"$temp/err" </dev/null || { cat "$temp/err"; return 1; }
     cat "$temp/err"
     [ -s "$temp/out" ] && [ "$(grep -c 'pocket model' "$temp/err")" = 1 ] && grep -q "$2" "$temp/err"
 }
@@ -37,6 +37,9 @@ ln -s "$temp/config/build/release/dgemma" "$temp/link"
 check "through a link" answers link 'models/pocket/pocket.gguf'
 tree installed bin/dgemma share/dgemma/pocket.gguf
 check "from PREFIX/bin/" answers installed/bin/dgemma 'share/dgemma/pocket.gguf'
+
+quiet() { "$temp/build/build/dgemma" run -q -n 20 hi >"$temp/out" 2>"$temp/err" </dev/null && [ -s "$temp/out" ] && [ ! -s "$temp/err" ]; }
+check "a quiet run says nothing of it" quiet
 
 named_model() {
     "$temp/build/build/dgemma" run -m "$model" -q -n 20 hi >/dev/null 2>"$temp/err" </dev/null && [ ! -s "$temp/err" ]

@@ -29,7 +29,9 @@ expect "unknown command"                2 'no command "dance"'        "$DGEMMA" 
 expect "unknown option"                 2 'no option --dance'         "$DGEMMA" run --dance
 expect "a value is missing"             2 'needs a value'             "$DGEMMA" run -m
 expect "a value does not fit"           2 'does not fit'              "$DGEMMA" run -m "$model" --seed x hi
-expect "two prompts"                    2 'the prompt once'           "$DGEMMA" run -m "$model" -f x hi
+expect "two prompts"                    2 'the prompt once'           "$DGEMMA" run -m "$model" --tokens 1 hi
+expect "a choice that is none"          2 '"x" does not fit.*whole, window or causal' "$DGEMMA" run --image-attention=x hi
+expect "the option as it was typed"     2 'run: -n: "x" does not fit' "$DGEMMA" run -nx hi
 expect "one word too many"              2 'one word too many'         "$DGEMMA" run -m "$model" hi there
 expect "no such folder"                 1 'No such file'              "$DGEMMA" run -m "$temp/none" hi
 expect "not a model"                    1 "$temp"                      "$DGEMMA" run -m "$temp" hi
@@ -41,12 +43,12 @@ expect "tokens that are no numbers"     2 'expected token ids'          "$DGEMMA
 expect "a token out of range"           2 'not in the vocabulary'     "$DGEMMA" run -m "$bare" --tokens 1,999999
 expect "text without a tokenizer"       1 'no tokenizer'              "$DGEMMA" run -m "$bare" hi
 expect "a prompt past the context"      1 'context length is 4 tokens' "$DGEMMA" run -m "$bare" -c 4 --tokens 1,2,3,4,5
-expect "a bad knob"                     2 't_min'                     "$DGEMMA" run -m "$model" --t-min 0 hi
-expect "a negative t-min"               2 't_min'                     "$DGEMMA" run -m "$model" --t-min -1 hi
-expect "a negative t-max"               2 't_min'                     "$DGEMMA" run -m "$model" --t-max -1 hi
-expect "a negative entropy bound"       2 'entropy_bound is -1'       "$DGEMMA" run -m "$model" --entropy-bound -1 hi
-expect "a negative confidence"          2 'confidence_threshold is -1' "$DGEMMA" run -m "$model" --confidence -1 hi
-expect "an instruction set not there"   2 'unknown instruction set'   "$DGEMMA" run -m "$model" --cpu-flags abacus hi
+expect "a bad knob"                     2 '<= --t-min <= --t-max'                     "$DGEMMA" run -m "$model" --t-min 0 hi
+expect "a negative t-min"               2 '--t-min'                   "$DGEMMA" run -m "$model" --t-min -1 hi
+expect "a negative t-max"               2 '--t-max'                   "$DGEMMA" run -m "$model" --t-max -1 hi
+expect "a negative entropy bound"       2 'dgemma: --entropy-bound is -1' "$DGEMMA" run -m "$model" --entropy-bound -1 hi
+expect "a negative confidence"          2 'dgemma: --confidence is -1' "$DGEMMA" run -m "$model" --confidence -1 hi
+expect "an instruction set not there"   2 '--cpu-flags "abacus": ref, neon' "$DGEMMA" run -m "$model" --cpu-flags abacus hi
 expect "an answer, with statistics"     0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 hi
 expect "an answer in tokens"            0 '^[0-9 ]* $'                "$DGEMMA" run -m "$bare" -n 20 -q --tokens 9,8,7
 expect "drafts"                         0 '^block 0 step  1'          "$DGEMMA" run -m "$model" -n 20 --draft hi
@@ -54,14 +56,14 @@ expect "JSON"                           0 '^{"text": ".*"tokens": \[.*"end": "' 
 
 expect "a cold draw"                    0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --temperature 0 hi
 expect "filtered draws"                 0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --temperature 1.3 --top-k 40 --top-p 0.9 --min-p 0.01 hi
-expect "a temperature that is none"     2 'temperature is 500'        "$DGEMMA" run -m "$model" --temperature 500 hi
-expect "a negative temperature"         2 'temperature is -1'         "$DGEMMA" run -m "$model" --temperature -1 hi
-expect "a probability that is none"     2 'top_p is 2'                "$DGEMMA" run -m "$model" --top-p 2 hi
-expect "a negative min-p"               2 'min_p is -1'               "$DGEMMA" run -m "$model" --min-p -1 hi
+expect "a temperature that is none"     2 'dgemma: --temperature is 500' "$DGEMMA" run -m "$model" --temperature 500 hi
+expect "a negative temperature"         2 '--temperature is -1'       "$DGEMMA" run -m "$model" --temperature -1 hi
+expect "a probability that is none"     2 '--top-p is 2'              "$DGEMMA" run -m "$model" --top-p 2 hi
+expect "a negative min-p"               2 '--min-p is -1'             "$DGEMMA" run -m "$model" --min-p -1 hi
 expect "settled beginnings"             0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --settled 2 hi
 expect "a system prompt and thinking"   0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --system s --think hi
 expect "thinking with a raw prompt"     2 'go with a chat'            "$DGEMMA" run -m "$model" --raw --think hi
-expect "an unknown chat template"       2 '"a" and "b"'               "$DGEMMA" run -m "$model" --chat-template c hi
+expect "an unknown chat template"       2 '--chat-template "c": "a" and "b"' "$DGEMMA" run -m "$model" --chat-template c hi
 expect "chat templates as help has them" 0 'chat-template a|b'        "$DGEMMA" run --help
 expect "the same with serve"            0 'chat-template a|b'         "$DGEMMA" serve --help
 expect "no time for an answer"          2 'does not fit'              "$DGEMMA" serve --timeout 0
@@ -73,8 +75,8 @@ expect "a picture"                      0 'tokens/s'                  "$DGEMMA" 
 expect "two pictures in their places"   0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --image "$picture" --image "$picture" "<|image|> or <|image|>?"
 expect "a mark too few"                 2 'mark all or none'          "$DGEMMA" run -m "$model" --image "$picture" --image "$picture" "<|image|>?"
 expect "a picture that is none"         1 'README.md'                 "$DGEMMA" run -m "$model" --image README.md "What is it?"
-expect "a picture that is not there"    1 'No such file'              "$DGEMMA" run -m "$model" --image "$temp/none.png" "What is it?"
-expect "a budget that is none"          2 'image_tokens'              "$DGEMMA" run -m "$model" --image "$picture" --image-tokens 9999 x
+expect "a picture that is not there"    1 "^dgemma: $temp/none.png: No such file" "$DGEMMA" run -m "$model" --image "$temp/none.png" "What is it?"
+expect "a budget that is none"          2 '--image-tokens is 9999'    "$DGEMMA" run -m "$model" --image "$picture" --image-tokens 9999 x
 cat >"$temp/chat.json" <<'END'
 [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Weather in Paris?"},
  {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "weather", "arguments": "{\"city\": \"Paris\"}"}}]},
@@ -91,6 +93,22 @@ ask --seed 3 --file "$temp/prompt" >"$temp/file" </dev/null
 ask --seed 3 <"$temp/prompt" >"$temp/pipe"
 ask --seed 3 --threads 1 "Hello there" >"$temp/thread" </dev/null
 ask --seed 4 "Hello there" >"$temp/other" </dev/null
+printf 'Hello' >"$temp/half"
+printf 'Hello\n\nthere' >"$temp/both"
+ask --seed 3 --file "$temp/both" >"$temp/joined" </dev/null
+ask --seed 3 there <"$temp/half" >"$temp/pipe_and_word"
+printf 'Hello\n' | ask --seed 3 -p there >"$temp/pipe_and_option"
+ask --seed 3 -f "$temp/half" there >"$temp/file_and_word" </dev/null
+: | ask --seed 3 "Hello there" >"$temp/empty_pipe"
+for f in pipe_and_word pipe_and_option file_and_word; do
+    check "text and words go together: $f" cmp "$temp/joined" "$temp/$f"
+done
+check "a pipe without text leaves the words" cmp "$temp/word" "$temp/empty_pipe"
+no_words() { echo text | fails_saying "there is no prompt" "$DGEMMA" run -m "$model" "$1"; }
+check "text with an empty prompt" no_words ""
+check "text with a prompt of white space" no_words " "
+silent_pipe() { sleep 3 | "$DGEMMA" run -q -m "$model" -n 4 hi 2>&1 >/dev/null | grep -q 'waiting for the text on standard input'; }
+check "a pipe that stays silent is told of" silent_pipe
 check "the answer is not empty" test -s "$temp/word"
 for f in option file pipe thread; do
     check "the same answer by $f" cmp "$temp/word" "$temp/$f"
@@ -157,6 +175,21 @@ check "a full disk under a record"      lost "$DGEMMA" verify --record "$bare"
 check "a full disk under help"          lost "$DGEMMA" --help
 check "a full disk under a help"        lost "$DGEMMA" run --help
 check "a full disk under version"       lost "$DGEMMA" --version
+
+for n in 20 20000 3000000; do
+    head -c $n models/pocket/pocket.gguf >"$temp/cut.gguf"
+    expect "a GGUF file of its first $n bytes" 1 "$temp/cut.gguf: .*truncated" "$DGEMMA" run -m "$temp/cut.gguf" hi
+done
+cp -r "$model" "$temp/cut"
+chmod -R u+w "$temp/cut"
+for n in 2000000 4096; do
+    truncate -s $n "$temp/cut/model.safetensors"
+    expect "safetensors of $n bytes" 1 "model.safetensors: .*truncated" "$DGEMMA" run -m "$temp/cut" hi
+done
+expect "the pocket model is what it was"  0 '^passed'                 "$DGEMMA" verify models/pocket/pocket.gguf
+cp models/pocket/pocket.gguf "$temp/beside.gguf"
+sed 's/\[2, /[3, /' models/pocket/pocket.reference.json >"$temp/beside.reference.json"
+expect "a reference beside the model"     1 '^FAILED'                 "$DGEMMA" verify "$temp/beside.gguf"
 
 if command -v python3 >/dev/null; then
     ask --seed 3 --json "Hello there" </dev/null >"$temp/json"

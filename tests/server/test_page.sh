@@ -3,11 +3,17 @@
 #
 #   test_page.sh [SUITE...]
 #
-# From the environment: DGEMMA, SAN.
+# From the environment: DGEMMA, SAN, BROWSER (0: without one).
 . tests/support/shell_test.sh
 
 PYTHONDONTWRITEBYTECODE=1
 export PYTHONDONTWRITEBYTECODE
+case ${BROWSER:-} in
+0 | no)
+    skip "the page in a browser" "BROWSER=$BROWSER"
+    finish
+    ;;
+esac
 if ! command -v python3 >/dev/null 2>&1 || ! command -v chromedriver >/dev/null 2>&1; then
     skip "the page in a browser" "there is no python3, or no Chromium with its driver"
     finish

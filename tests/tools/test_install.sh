@@ -61,6 +61,7 @@ check "a program with the static library" build_static
 if [ -n "$DGEMMA" ] && [ -e models/pocket/pocket.gguf ]; then
     check "the pocket model is installed" has share/dgemma/pocket.gguf share/dgemma/mmproj-pocket.gguf
     check "and found from there" says_where "$prefix/bin/../share/dgemma/pocket.gguf" "$prefix/bin/dgemma" inspect
+    check "it computes what it should" says_where "share/dgemma/pocket.reference.json" "$prefix/bin/dgemma" verify
 else
     skip "the pocket model is installed" "models/pocket/pocket.gguf is not in this tree"
 fi

@@ -32,5 +32,9 @@ check "the unit tests, beside others" sum 0 "8 passed, 0 failed, 1 skipped" ./un
 check "their closing line, shown last" [ "$(tail -n 3 "$temp/out" | head -n 1)" = "5 passed, 0 failed, 0 skipped" ]
 program unit_tests "4 passed, 1 failed, 0 skipped" 1
 check "their failures count" sum 1 "7 passed, 1 failed, 1 skipped" ./unit_tests ./good
+no_browser() { BROWSER=0 sh tests/server/test_page.sh >"$temp/out" && grep -q '^skipped: the page in a browser: BROWSER=0' "$temp/out"; }
+check "without a browser, by name" no_browser
+without_packages() { make -n test BROWSER=0 >"$temp/out" 2>&1 && ! grep -q 'deps.sh browser' "$temp/out"; }
+check "without a browser, none is installed" without_packages
 check "not there at all" sum 1 "0 passed, 1 failed, 0 skipped" ./absent
 finish

@@ -443,9 +443,9 @@ START_TEST(tensors)
     one_tensor("w", 1, small, 0, 8);
     expect(DGEMMA_E_FORMAT, "wanted a multiple of 32");
     one_tensor("w", 1, small, 0, 64);
-    expect(DGEMMA_E_FORMAT, "is the file complete?");
+    expect(DGEMMA_E_FORMAT, "the file is truncated");
     one_tensor("w", 1, small, 0, UINT64_MAX - 31);
-    expect(DGEMMA_E_FORMAT, "is the file complete?");
+    expect(DGEMMA_E_FORMAT, "the file is truncated");
     one_tensor("", 1, small, 0, 0);
     expect(DGEMMA_E_FORMAT, "a name of 0 bytes");
     char name[301];
