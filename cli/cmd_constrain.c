@@ -160,7 +160,7 @@ static int print_random(const constrain_args *a, dgemma_constraint *c)
     return EXIT_OK;
 }
 
-static void print_size(const dgemma_constraint *c)
+static void print_size(dgemma_constraint *c)
 {
     dgemma_constraint_size size = dgemma_constraint_measure(c);
     fprintf(stderr, "%zu nodes, %zu places and %zu edges looked at, %zu bytes\n", size.n_nodes,

@@ -194,6 +194,48 @@ DGEMMA_API dgemma_status dgemma_detokenize(const dgemma_engine *engine, const in
                                            size_t n, char **text, size_t *len, dgemma_error *err);
 DGEMMA_API void dgemma_free(void *p);
 
+/* ---- constraints ----
+ *
+ * A language that text is held to: a JSON Schema, a regular expression, a list of choices or a
+ * grammar (docs/constraints.md). It never changes once it is made, and any number of requests may
+ * be held to it at a time. */
+
+typedef struct dgemma_constraint dgemma_constraint;
+
+typedef enum dgemma_constraint_kind {
+    DGEMMA_CONSTRAINT_JSON_SCHEMA,
+    DGEMMA_CONSTRAINT_JSON_OBJECT, /* any object; needs no text */
+    DGEMMA_CONSTRAINT_REGEX,       /* which the whole text matches */
+    DGEMMA_CONSTRAINT_CHOICE,      /* one of `choices` */
+    DGEMMA_CONSTRAINT_GRAMMAR      /* GBNF */
+} dgemma_constraint_kind;
+
+typedef struct dgemma_constraint_options {
+    dgemma_constraint_kind kind;
+    const char *text; /* the schema, the expression or the grammar; borrowed for the call */
+    size_t text_len;
+    const char *const *choices;
+    size_t n_choices;
+    bool compact; /* JSON without white space; otherwise on one line, or a line for each member */
+    bool lenient; /* keywords of a schema that are not supported are left out, not refused */
+} dgemma_constraint_options;
+
+/* Any thread. *out belongs to the caller (dgemma_constraint_free), who may free it at any time:
+ * requests hold what they need. DGEMMA_E_ARG: malformed, or nothing could
+ * satisfy it; DGEMMA_E_UNSUPPORTED: it asks for something that is not supported, which the message
+ * names, with its JSON pointer in a schema; DGEMMA_E_LIMIT: it is too complex. */
+DGEMMA_API dgemma_status dgemma_constraint_create(dgemma_constraint **out,
+                                                  const dgemma_constraint_options *opt,
+                                                  dgemma_error *err);
+DGEMMA_API void dgemma_constraint_free(dgemma_constraint *constraint); /* NULL is fine */
+
+/* One more owner, each of whom frees it; returns it. */
+DGEMMA_API dgemma_constraint *dgemma_constraint_hold(dgemma_constraint *constraint);
+
+/* What was left out of a lenient schema, a line each: 'KEYWORD at POINTER'. Lives as long as the
+ * constraint. */
+DGEMMA_API const char *dgemma_constraint_ignored(const dgemma_constraint *constraint);
+
 /* ---- requests ---- */
 
 /* A step of the diffusion, for a callback that may take part in it. Arrays are n long. */
@@ -278,6 +320,16 @@ typedef struct dgemma_request_options {
      * that nobody can tell from times or counts what others have asked. Up to DGEMMA_MAX_CACHE_SALT
      * bytes. NULL: the same as "", which those without one share. */
     const char *cache_salt;
+
+    /* What the answer is held to, or NULL. It begins where the answer does: behind the thought, if
+     * the model thinks (or leaves an empty one), else right behind the prompt. Thoughts are free.
+     * The model ends its turn only where a text of the language is complete, and can say nothing
+     * behind it. Where max_tokens or the context come to their end, what is open is closed in time;
+     * DGEMMA_E_ARG: they are too few for any text of the language, and the message says how many
+     * tokens it needs. A stop string or a cancel may cut the text all the same. Special tokens are
+     * part of it only where the language names them. Goes with no answer_prefix and with no
+     * tool_choice that opens a call. */
+    dgemma_constraint *constraint;
 
     uint64_t seed;
     int max_tokens;          /* of the answer, thoughts included */

@@ -118,41 +118,9 @@ DGEMMA_API dgemma_status dgemma_synth(const dgemma_synth_options *opt, uint64_t 
 
 /* ---- constraints, without a model ----
  *
- * A language that text is held to: a JSON Schema, a regular expression, a list of choices or a
- * grammar (docs/constraints.md). Here it is looked at by itself: which texts are in it, what could
- * come next, and texts of it drawn at random. */
-
-typedef struct dgemma_constraint dgemma_constraint;
-
-typedef enum dgemma_constraint_kind {
-    DGEMMA_CONSTRAINT_JSON_SCHEMA,
-    DGEMMA_CONSTRAINT_JSON_OBJECT, /* any object; needs no text */
-    DGEMMA_CONSTRAINT_REGEX,       /* which the whole text matches */
-    DGEMMA_CONSTRAINT_CHOICE,      /* one of `choices` */
-    DGEMMA_CONSTRAINT_GRAMMAR      /* GBNF */
-} dgemma_constraint_kind;
-
-typedef struct dgemma_constraint_options {
-    dgemma_constraint_kind kind;
-    const char *text; /* the schema, the expression or the grammar; borrowed for the call */
-    size_t text_len;
-    const char *const *choices;
-    size_t n_choices;
-    bool compact; /* JSON without white space; otherwise on one line, or a line for each member */
-    bool lenient; /* keywords of a schema that are not supported are left out, not refused */
-} dgemma_constraint_options;
-
-/* *out belongs to the caller (dgemma_constraint_free). DGEMMA_E_ARG: malformed, or nothing could
- * satisfy it; DGEMMA_E_UNSUPPORTED: it asks for something that is not supported, which the message
- * names, with its JSON pointer in a schema; DGEMMA_E_LIMIT: it is too complex. */
-DGEMMA_API dgemma_status dgemma_constraint_create(dgemma_constraint **out,
-                                                  const dgemma_constraint_options *opt,
-                                                  dgemma_error *err);
-DGEMMA_API void dgemma_constraint_free(dgemma_constraint *constraint); /* NULL is fine */
-
-/* What was left out of a lenient schema, a line each: 'KEYWORD at POINTER'. Lives as long as the
- * constraint. */
-DGEMMA_API const char *dgemma_constraint_ignored(const dgemma_constraint *constraint);
+ * A constraint looked at by itself (docs/constraints.md): which texts are in its language, what
+ * could come next, and texts of it drawn at random. Any thread; those that look at the same
+ * constraint wait for each other. */
 
 typedef enum dgemma_verdict {
     DGEMMA_ACCEPTED, /* the text is in the language */
@@ -168,7 +136,7 @@ typedef struct dgemma_match {
     size_t n_tokens; /* special tokens that could come there, which no text holds */
 } dgemma_match;
 
-/* One thread at a time. DGEMMA_E_LIMIT: the text leads to where too much is possible. */
+/* DGEMMA_E_LIMIT: the text leads to where too much is possible. */
 DGEMMA_API dgemma_status dgemma_constraint_check(dgemma_constraint *constraint, const char *text,
                                                  size_t len, dgemma_match *match,
                                                  dgemma_error *err);
@@ -190,7 +158,7 @@ DGEMMA_API dgemma_status dgemma_constraint_random(dgemma_constraint *constraint,
 typedef struct dgemma_constraint_size {
     size_t n_nodes, n_places, n_edges, bytes;
 } dgemma_constraint_size;
-DGEMMA_API dgemma_constraint_size dgemma_constraint_measure(const dgemma_constraint *constraint);
+DGEMMA_API dgemma_constraint_size dgemma_constraint_measure(dgemma_constraint *constraint);
 
 /* ---- how fast a model runs ----
  *

@@ -238,6 +238,12 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
     if (o->cache_salt && strlen(o->cache_salt) > DGEMMA_MAX_CACHE_SALT)
         return dg_fail(err, DGEMMA_E_ARG, "cache_salt has %zu bytes: at most %d are possible",
                        strlen(o->cache_salt), DGEMMA_MAX_CACHE_SALT);
+    if (o->constraint && (o->answer_prefix || o->tool_choice >= DGEMMA_TOOLS_REQUIRED))
+        return dg_fail(
+            err, DGEMMA_E_ARG,
+            "a constraint goes with no answer_prefix and no tool_choice that opens a call");
+    if (o->constraint)
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "answers are not held to constraints yet");
     if (o->n_stop && !e->loaded.tokenizer)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "stop strings need a tokenizer, which the model lacks");

@@ -1,17 +1,10 @@
 /* The public functions for constraints by themselves. */
-#include "dgemma_tools.h"
 #include <string.h>
 #include "base/alloc.h"
-#include "constraint/constraint.h"
-#include "constraint/language.h"
+#include "dgemma_tools.h"
+#include "engine/constraint_data.h"
 
 enum { TEXT_MAX = 1 << 24, IGNORED_MAX = 1 << 20 };
-
-struct dgemma_constraint {
-    dg_syntax *syntax;
-    dg_language *language;
-    dg_buf ignored;
-};
 
 dgemma_status dgemma_constraint_create(dgemma_constraint **out,
                                        const dgemma_constraint_options *opt, dgemma_error *err)
@@ -22,6 +15,8 @@ dgemma_status dgemma_constraint_create(dgemma_constraint **out,
     dgemma_constraint *c = dg_calloc(1, sizeof *c);
     if (!c)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    atomic_init(&c->n_holder, 1);
+    pthread_mutex_init(&c->lock, NULL);
     dg_buf_init(&c->ignored, IGNORED_MAX);
     dg_constraint_options options = {.kind = (dg_constraint_kind)opt->kind,
                                      .text = opt->text,
@@ -43,12 +38,12 @@ dgemma_status dgemma_constraint_create(dgemma_constraint **out,
 
 void dgemma_constraint_free(dgemma_constraint *c)
 {
-    if (!c)
-        return;
-    dg_language_free(c->language);
-    dg_syntax_free(c->syntax);
-    dg_buf_clear(&c->ignored);
-    dg_free(c);
+    dg_constraint_release(c);
+}
+
+dgemma_constraint *dgemma_constraint_hold(dgemma_constraint *c)
+{
+    return dg_constraint_hold(c);
 }
 
 const char *dgemma_constraint_ignored(const dgemma_constraint *c)
@@ -83,17 +78,21 @@ dgemma_status dgemma_constraint_check(dgemma_constraint *c, const char *text, si
     dg_place at;
     dg_edges e;
     *match = (dgemma_match){0};
+    pthread_mutex_lock(&c->lock);
     dgemma_status st = walk(c, text, len, &at, &match->n, err);
     if (!st)
         st = dg_language_edges(c->language, at, &e, err);
-    if (st)
-        return st;
-    for (size_t i = 0; i < e.n_bytes; i++)
+    for (size_t i = 0; !st && i < e.n_bytes; i++)
         memset(match->next + e.bytes[i].lo, true, (size_t)(e.bytes[i].hi - e.bytes[i].lo) + 1);
-    match->could_end = e.accepts;
-    match->n_tokens = e.n_symbols;
-    match->verdict = match->n < len ? DGEMMA_REJECTED : e.accepts ? DGEMMA_ACCEPTED : DGEMMA_PREFIX;
-    return DGEMMA_OK;
+    if (!st) {
+        match->could_end = e.accepts;
+        match->n_tokens = e.n_symbols;
+        match->verdict = match->n < len ? DGEMMA_REJECTED
+                         : e.accepts    ? DGEMMA_ACCEPTED
+                                        : DGEMMA_PREFIX;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return st;
 }
 
 /* A buffer becomes the caller's. */
@@ -121,13 +120,14 @@ dgemma_status dgemma_constraint_complete(dgemma_constraint *c, const char *text,
     dg_place at;
     size_t n;
     dg_buf out;
+    dg_buf_init(&out, TEXT_MAX);
+    pthread_mutex_lock(&c->lock);
     dgemma_status st = walk(c, text, len, &at, &n, err);
     if (!st && n < len)
         st = dg_fail(err, DGEMMA_E_ARG, "nothing in the language begins like that");
-    if (st)
-        return st;
-    dg_buf_init(&out, TEXT_MAX);
-    st = dg_language_ending(c->language, at, &out, NULL, NULL, err);
+    if (!st)
+        st = dg_language_ending(c->language, at, &out, NULL, NULL, err);
+    pthread_mutex_unlock(&c->lock);
     return hand_over(st, &out, rest, rest_len, err);
 }
 
@@ -137,6 +137,7 @@ dgemma_status dgemma_constraint_random(dgemma_constraint *c, uint64_t seed, uint
     dg_buf out;
     dg_rng_key key = {.seed = seed, .block = index};
     dg_buf_init(&out, TEXT_MAX);
+    pthread_mutex_lock(&c->lock);
     dgemma_status st = dg_language_draw(c->language, &key, length, &out, err);
     if (st == DGEMMA_E_LIMIT) {
         /* too many places were met before: without them, from the beginning */
@@ -146,12 +147,15 @@ dgemma_status dgemma_constraint_random(dgemma_constraint *c, uint64_t seed, uint
         if (!st)
             st = dg_language_draw(c->language, &key, length, &out, err);
     }
+    pthread_mutex_unlock(&c->lock);
     return hand_over(st, &out, text, len, err);
 }
 
-dgemma_constraint_size dgemma_constraint_measure(const dgemma_constraint *c)
+dgemma_constraint_size dgemma_constraint_measure(dgemma_constraint *c)
 {
+    pthread_mutex_lock(&c->lock);
     dg_language_size l = dg_language_measure(c->language);
+    pthread_mutex_unlock(&c->lock);
     const dg_syntax *s = c->syntax;
     size_t bytes = s->cap_node * (sizeof *s->node + sizeof *s->ending) +
                    s->cap_child * sizeof *s->child + s->cap_set * sizeof *s->set + s->cap_text +

@@ -1,3 +1,5 @@
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
@@ -585,6 +587,45 @@ START_TEST(memory_may_run_out_anywhere)
 }
 END_TEST
 
+typedef struct reader {
+    dgemma_constraint *c; /* held */
+    int n_wrong;
+} reader;
+
+static void *read_along(void *arg)
+{
+    reader *r = arg;
+    char text[32];
+    for (int i = 0; i < 200; i++) {
+        snprintf(text, sizeof text, "{\"a\": %d}", i);
+        dgemma_match m;
+        r->n_wrong += dgemma_constraint_check(r->c, text, strlen(text), &m, NULL) ||
+                      m.verdict != DGEMMA_ACCEPTED;
+    }
+    dgemma_constraint_free(r->c);
+    return NULL;
+}
+
+START_TEST(a_constraint_is_shared)
+{
+    dgemma_constraint *c;
+    dgemma_error err;
+    ck_assert(!make(&c, DGEMMA_CONSTRAINT_JSON_SCHEMA,
+                    "{\"properties\": {\"a\": {\"type\": \"integer\"}}}", &err));
+    pthread_t thread[3];
+    reader r[DG_COUNT(thread)];
+    for (size_t i = 0; i < DG_COUNT(thread); i++) {
+        r[i] = (reader){.c = dgemma_constraint_hold(c)};
+        ck_assert(!pthread_create(&thread[i], NULL, read_along, &r[i]));
+    }
+    dgemma_constraint_free(c); /* the others have it still */
+    for (size_t i = 0; i < DG_COUNT(thread); i++) {
+        pthread_join(thread[i], NULL);
+        ck_assert_int_eq(r[i].n_wrong, 0);
+    }
+}
+END_TEST
+
 Suite *constraint_suite(void)
 {
     Suite *s = suite_create("constraint");
@@ -605,6 +646,7 @@ Suite *constraint_suite(void)
     tcase_add_test(c, hostile_input_is_refused_soon);
     tcase_add_test(c, forgetting_changes_nothing);
     tcase_add_test(c, memory_may_run_out_anywhere);
+    tcase_add_test(c, a_constraint_is_shared);
     suite_add_tcase(s, c);
     return s;
 }
