@@ -133,6 +133,33 @@ typedef struct dg_draw_options {
  * temperature, so the entropy, the draw and the soft embedding all see them; `draw` changes the
  * draw alone. */
 enum { DG_MAX_TOP = 20 };
+
+/* What is found out about the words of a class at a row. */
+typedef struct dg_class_finding {
+    double best;       /* log-probability of the likeliest; -infinity: it has no words */
+    double mass;       /* log of the probability of all together */
+    double inner;      /* sum of p ln p */
+    double uniform;    /* in: in [0, 1), for the draw; used up */
+    int32_t id, drawn; /* the likeliest, the lowest id on ties; one drawn by p */
+} dg_class_finding;
+
+/* What a request wants to know of p at each row of its canvas, beside what everybody gets: exact
+ * log-probabilities of certain words, sums over classes that every word is in one of, and the
+ * likeliest words, likeliest first, equal ones by id (-1: there are no more). Host memory, n rows
+ * of each, filled when finish() returns; bias and bans are in p, the draw's options are not. */
+enum { DG_ASKED_MAX = 2048, DG_ASKED_CLASSES = 8, DG_ASKED_TOP = 64 };
+typedef struct dg_asked {
+    const int32_t *id; /* [n_id] ascending */
+    int n_id;
+    const uint8_t *class_of; /* [n_vocab], each below DG_ASKED_CLASSES */
+    unsigned classes;        /* a mask: those that are reported */
+
+    float *logprob;          /* [n, n_id] */
+    dg_class_finding *found; /* [n, DG_ASKED_CLASSES] */
+    int32_t *top_id;         /* [n, DG_ASKED_TOP] */
+    float *top_logprob;
+} dg_asked;
+
 typedef struct dg_vocabulary_options {
     const dg_logit_bias *bias; /* ascending ids */
     int n_bias;
@@ -140,6 +167,7 @@ typedef struct dg_vocabulary_options {
     int n_banned;
     const dg_draw_options *draw; /* NULL: from p */
     int n_top;                   /* most likely words to report, up to DG_MAX_TOP */
+    const dg_asked *asked;       /* or NULL */
 } dg_vocabulary_options;
 
 /* ---- the batch ---- */

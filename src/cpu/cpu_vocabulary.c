@@ -57,8 +57,7 @@ static void raw_logits(const dg_vocab_job *job, float *out, const logit_rows *fr
     dg_cpu_matmul_cols(job->cpu, &m, first, first + n, worker);
 }
 
-/* The first index of an ascending list that is not below id. */
-static int lower_bound(const void *list, size_t stride, int n, int32_t id)
+int dg_cpu_lower_bound(const void *list, size_t stride, int n, int32_t id)
 {
     int lo = 0, hi = n;
     while (lo < hi) {
@@ -87,10 +86,10 @@ static void process_logits(const dg_vocab_job *job, float *z, int row, int first
     if (at_once)
         return;
     if (opt) {
-        int i = lower_bound(opt->bias, sizeof *opt->bias, opt->n_bias, first);
+        int i = dg_cpu_lower_bound(opt->bias, sizeof *opt->bias, opt->n_bias, first);
         for (; i < opt->n_bias && opt->bias[i].id < first + n; i++)
             z[opt->bias[i].id - first] += opt->bias[i].bias;
-        i = lower_bound(opt->banned, sizeof *opt->banned, opt->n_banned, first);
+        i = dg_cpu_lower_bound(opt->banned, sizeof *opt->banned, opt->n_banned, first);
         for (; i < opt->n_banned && opt->banned[i] < first + n; i++)
             z[opt->banned[i] - first] = BANNED;
     }
@@ -153,16 +152,9 @@ static void raise_max(dg_vocab_row *v, const float *z, int n, int first, const d
     v->argmax = first + at;
 }
 
-/* The most likely words so far; their log-probabilities are logits until the total is known. */
-static void take_top(const dg_vocab_job *job, int row, const float *z)
+void dg_cpu_take_top(int32_t *id, float *at, int n_top, const float *z, int first, int n)
 {
-    const dg_vocabulary_options *opt = dg_vocab_options(job, row);
-    int n_top = opt && job->out->top_id ? opt->n_top : 0;
-    if (!n_top)
-        return;
-    int32_t *id = job->out->top_id + (size_t)row * DG_MAX_TOP;
-    float *at = job->out->top_logprob + (size_t)row * DG_MAX_TOP;
-    for (int i = 0; i < job->n; i++) {
+    for (int i = 0; i < n; i++) {
         if (!(z[i] > at[n_top - 1]))
             continue;
         int k = n_top - 1;
@@ -171,8 +163,19 @@ static void take_top(const dg_vocab_job *job, int row, const float *z)
             id[k] = id[k - 1];
         }
         at[k] = z[i];
-        id[k] = job->first + i;
+        id[k] = first + i;
     }
+}
+
+/* The most likely words so far; their log-probabilities are logits until the total is known. */
+static void take_top(const dg_vocab_job *job, int row, const float *z)
+{
+    const dg_vocabulary_options *opt = dg_vocab_options(job, row);
+    int n_top = opt && job->out->top_id ? opt->n_top : 0;
+    if (n_top)
+        dg_cpu_take_top(job->out->top_id + (size_t)row * DG_MAX_TOP,
+                        job->out->top_logprob + (size_t)row * DG_MAX_TOP, n_top, z, job->first,
+                        job->n);
 }
 
 static void finish_top(const dg_vocab_job *job, int row)
@@ -196,6 +199,7 @@ static void look_at_row(const dg_vocab_job *job, int row, int worker)
     dg_cpu_finish_logits(job, z, row, job->first, job->n, true);
     raise_max(v, z, job->n, job->first, &cpu->k);
     take_top(job, row, z);
+    dg_cpu_asked_tile(job, row, z, worker);
     if (v->draw != DG_DRAW_PLAIN)
         dg_cpu_draw_tile(job, row, z, worker);
 
@@ -225,9 +229,10 @@ static void end_rows(const dg_vocab_job *job)
 {
     for (int r = 0; r < job->n_all; r++) {
         dg_vocab_row *v = &job->cpu->vocab[r];
-        if (isfinite(v->mass) && v->mass > 0)
+        if (isfinite(v->mass) && v->mass > 0) {
             finish_top(job, r);
-        else
+            dg_cpu_asked_end(job, r);
+        } else
             v->draw = DG_DRAW_BROKEN;
     }
 }
@@ -245,6 +250,7 @@ static void begin_rows(dg_vocab_job *job)
         if (cpu->soft[r])
             memset(cpu->soft[r], 0, n_embd * sizeof *cpu->soft[r]);
         job->soft |= cpu->soft[r] != NULL;
+        dg_cpu_asked_begin(job, r);
     }
     for (size_t i = 0; job->out->top_id && i < n_top; i++) {
         job->out->top_id[i] = -1;

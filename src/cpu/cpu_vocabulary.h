@@ -96,6 +96,19 @@ void dg_cpu_finish_logits(const dg_vocab_job *job, float *z, int row, int first,
 /* Both for one row and a part of the vocabulary, to the bits that the walk saw. */
 void dg_cpu_word_logits(const dg_vocab_job *job, float *z, int row, int first, int n, int worker);
 
+/* The first index of an ascending list, whose entries begin with an id, that is not below id. */
+int dg_cpu_lower_bound(const void *list, size_t stride, int n, int32_t id);
+
+/* Takes a tile's words into the n_top likeliest so far; z are their logits. */
+void dg_cpu_take_top(int32_t *id, float *at, int n_top, const float *z, int first, int n);
+
+/* ---- cpu_asked.c ---- */
+
+/* Before the walk; a tile of it, whose processed logits are z; when the row's total is known. */
+void dg_cpu_asked_begin(const dg_vocab_job *job, int row);
+void dg_cpu_asked_tile(const dg_vocab_job *job, int row, const float *z, int worker);
+void dg_cpu_asked_end(const dg_vocab_job *job, int row);
+
 /* ---- cpu_soft.c ---- */
 
 /* Dense rows of this table are added up in whole numbers. */

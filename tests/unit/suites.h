@@ -16,6 +16,7 @@ Suite *tensor_suite(void);
 Suite *narrowed_suite(void);
 Suite *constraint_suite(void);
 Suite *word_suite(void);
+Suite *asked_suite(void);
 Suite *tokens_suite(void);
 Suite *blocks_suite(void);
 Suite *safetensors_suite(void);

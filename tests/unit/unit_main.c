@@ -31,6 +31,7 @@ static make_suite *const suites[] = {
     real_suite,           known_answers_suite, synthetic_suite,
     bench_suite,          router_suite,        narrowed_suite,
     answer_suite,         constraint_suite,    word_suite,
+    answer_suite,         constraint_suite,    asked_suite,
     tokens_suite,         stream_suite,
 };
 
