@@ -21,7 +21,7 @@ static const struct {
     {"bf16", DG_CPU_NEON | DG_CPU_I8MM | DG_CPU_BF16},
     {"avx2", DG_CPU_AVX2},
     {"vnni", DG_CPU_AVX2 | DG_CPU_VNNI},
-    {"amx", DG_CPU_AVX2 | DG_CPU_VNNI | DG_CPU_AMX},
+    {"amx", DG_CPU_AVX2 | DG_CPU_VNNI | DG_CPU_AMX | DG_CPU_BF16},
 };
 
 #if defined(__x86_64__)
@@ -61,7 +61,7 @@ static unsigned x86_flags(void)
         return 0;
     if (!has_vnni())
         return DG_CPU_AVX2;
-    return DG_CPU_AVX2 | DG_CPU_VNNI | (has_amx() ? DG_CPU_AMX : 0);
+    return DG_CPU_AVX2 | DG_CPU_VNNI | (has_amx() ? DG_CPU_AMX | DG_CPU_BF16 : 0);
 }
 #endif
 

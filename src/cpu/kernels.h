@@ -20,8 +20,8 @@ enum {
     DG_CPU_AVX2 = 1u << 1, /* AVX2, FMA and F16C together, and the system saves the registers */
     DG_CPU_I8MM = 1u << 2, /* aarch64: matrix products of 8-bit integers */
     DG_CPU_VNNI = 1u << 3, /* AVX-512 with its sums of four products of bytes */
-    DG_CPU_AMX = 1u << 4,  /* tiles, and their products of bytes and of bfloat16 numbers */
-    DG_CPU_BF16 = 1u << 5, /* aarch64: matrix products of bfloat16 numbers */
+    DG_CPU_AMX = 1u << 4,  /* tiles, and their products of bytes */
+    DG_CPU_BF16 = 1u << 5, /* matrix products of bfloat16 numbers: BFMMLA, or those of tiles */
 };
 
 /* What this processor has, and the system lets this process use: asked for AMX, it makes room to

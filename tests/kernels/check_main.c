@@ -77,7 +77,7 @@ static void check_flags(check *c)
         {"bf16", "bf16", DG_CPU_NEON | DG_CPU_I8MM | DG_CPU_BF16},
         {"avx2,ref", "avx2", DG_CPU_AVX2},
         {"vnni", "vnni", DG_CPU_AVX2 | DG_CPU_VNNI},
-        {"amx", "amx", DG_CPU_AVX2 | DG_CPU_VNNI | DG_CPU_AMX},
+        {"amx", "amx", DG_CPU_AVX2 | DG_CPU_VNNI | DG_CPU_AMX | DG_CPU_BF16},
         {"neon,avx2", "avx2", DG_CPU_NEON | DG_CPU_AVX2},
         {"", NULL, 7},
         {"neo", NULL, 7},

@@ -13,8 +13,8 @@ void dg_kernels_init_x86(dg_kernels *k, unsigned flags)
         k->gemm_panel = dg_gemm_panel_vnni;
         k->q = &dg_quantised_vnni;
     }
-    if (flags & DG_CPU_AMX) {
+    if (flags & DG_CPU_AMX)
         k->q = &dg_quantised_amx;
+    if (flags & DG_CPU_BF16)
         k->b = &dg_bfloat_amx;
-    }
 }
