@@ -186,9 +186,10 @@ static dg_byte_blocks x_groups(const dg_cuda_experts_args *a, const experts_scra
 }
 
 static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
-                        const experts_scratch &s)
+                        const experts_scratch &s, bool older_rows)
 {
     dg_sort_job job = {};
+    job.older_rows = older_rows;
     job.expert = a->expert;
     job.n_pair = a->n_row * a->n_used;
     job.n_used = a->n_used;
@@ -349,7 +350,7 @@ static experts_scratch scratch_of(const dg_cuda_experts_args *a)
 
 extern "C" cudaError_t dg_cuda_experts_sort(cudaStream_t stream, const dg_cuda_experts_args *a)
 {
-    return a->n_row ? sort(stream, a, scratch_of(a)) : cudaSuccess;
+    return a->n_row ? sort(stream, a, scratch_of(a), true) : cudaSuccess;
 }
 
 /* Results of down wait for their sum as bfloat16; as floats where weights are. */
@@ -365,7 +366,7 @@ extern "C" cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_expert
     dg_cuda_rows h = {form, s.h, dg_cuda_ld(a->gate->n_out)};
     dg_cuda_rows result = {form == DG_CUDA_F32 ? DG_CUDA_F32 : DG_CUDA_BF16, s.result,
                            (n_embd + 7) / 8 * 8};
-    cudaError_t error = a->sorted ? cudaSuccess : sort(stream, a, s);
+    cudaError_t error = a->sorted ? cudaSuccess : sort(stream, a, s, false);
     if (!error)
         error = gate_and_up(stream, a, s, h);
     if (!error)

@@ -42,6 +42,7 @@ typedef struct dg_sort_job {
     dg_expert_tile *tile; /* [n_tile]: experts' rows in tiles, the rest of them empty */
     int n_tile;
     dg_byte_blocks groups; /* rows of x to be made bytes; out NULL: none */
+    bool older_rows;       /* x was there before the launch before this one */
 } dg_sort_job;
 
 /* Pieces and tiles that so many pairs can have at most. */

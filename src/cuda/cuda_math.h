@@ -190,7 +190,8 @@ typedef struct dg_cuda_experts_args {
 size_t dg_cuda_experts_bytes(int max_row, int n_used, int n_expert, int n_embd, int n_ff_expert);
 cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_experts_args *a);
 
-/* What the experts need of x and the routes, into scratch: neither weights nor y are touched. */
+/* What the experts need of x and the routes, into scratch: neither weights nor y are touched. It
+ * follows dg_cuda_route() on its stream, which x is older than. */
 cudaError_t dg_cuda_experts_sort(cudaStream_t stream, const dg_cuda_experts_args *a);
 
 /* ---- rows (cuda_rows.cu) ---- */

@@ -1,8 +1,10 @@
 /* The router, in float. Two launches. The first multiplies: a block has ROUTE_ROWS rows,
- * ROUTE_EXPERTS experts and ROUTE_PART values of k, all of which it asks for at once, so that a
- * canvas of 256 rows of 2816 values over 128 experts is 256 blocks, two on an SM. The norm's factor
- * is the same for a whole row and is applied behind the sums. The second adds the parts in order
- * and picks: a warp a row. Every sum runs in the order that follows from the row's length alone.
+ * ROUTE_EXPERTS experts and ROUTE_PART values of k, of which its warps take chunks in turn, from
+ * memory into registers. What warps have is added up in their order through little shared memory,
+ * so that a block finds room beside one of a dense product; a canvas of 256 rows of 2816 values
+ * over 128 experts is 128 blocks. The norm's factor is the same for a whole row and is applied
+ * behind the sums. The second adds the parts in order and picks: a warp a row. Every sum runs in
+ * the order that follows from the row's length alone.
  *
  * Products are made on tensor cores, of floats in two parts of eleven bits: the first parts', and
  * the first of each with the second of the other. What is left out is below 2^-22 of a product. */
@@ -10,13 +12,11 @@
 #include <math.h>
 #include "cuda/cuda_device.cuh"
 
-enum { ROUTE_ROWS = 32, ROUTE_EXPERTS = 64, ROUTE_PART = 176, ROUTE_THREAD = 128 };
-enum { ROUTE_STEP = 88, ROUTE_STEPS = ROUTE_PART / ROUTE_STEP };
+enum { ROUTE_ROWS = 32, ROUTE_EXPERTS = 64, ROUTE_PART = 352, ROUTE_CHUNK = 16 };
+enum { ROUTE_WARPS = 8, ROUTE_THREAD = 32 * ROUTE_WARPS };
 
-/* Lanes that read four neighbouring values of eight lines meet all banks once. */
-enum { ROUTE_LD = ROUTE_PART + 4 };
-enum { ROUTE_X = 0, ROUTE_W = ROUTE_ROWS * ROUTE_LD };
-enum { ROUTE_SCALE = ROUTE_W + ROUTE_EXPERTS * ROUTE_LD, ROUTE_FLOATS = ROUTE_SCALE + ROUTE_LD };
+/* Sums of warps meet ROUTE_MEET tiles of 8 experts at a time. */
+enum { ROUTE_MEET = 2, ROUTE_MET = 2 * ROUTE_MEET * 4 };
 enum { MAX_EXPERT = 1024, MAX_USED = 64 };
 
 static __host__ __device__ __forceinline__ int route_parts(int n)
@@ -27,7 +27,7 @@ static __host__ __device__ __forceinline__ int route_parts(int n)
 /* Sums of one row and part: n_expert products, then the squares of x. */
 static __host__ __device__ __forceinline__ size_t route_ld(int n_expert)
 {
-    return (size_t)n_expert + 1;
+    return (size_t)(n_expert + 4) / 4 * 4;
 }
 
 extern "C" size_t dg_cuda_route_bytes(int max_row, int n, int n_expert)
@@ -37,36 +37,48 @@ extern "C" size_t dg_cuda_route_bytes(int max_row, int n, int n_expert)
 
 /* ---- products ---- */
 
-/* ROUTE_STEP values of n_line lines from k on into shared memory; zeros beyond n and beyond the
- * last line. Pieces of 16 bytes by cp.async, or value by value where lines are not aligned. */
-static __device__ __forceinline__ void route_fetch(float *to, const float *from, int first,
-                                                   int n_line, int n_all, int k, int n)
+/* Values k ... k + 3 of a line, zeros beyond n. FOURS: lines are aligned. */
+template <bool FOURS>
+static __device__ __forceinline__ float4 route_four(const float *lines, int line, bool there, int k,
+                                                    int n)
 {
-    if (n % 4 == 0) {
-        constexpr int PIECES = ROUTE_STEP / 4;
-        for (int i = (int)threadIdx.x; i < n_line * PIECES; i += ROUTE_THREAD) {
-            int line = i / PIECES, at = i % PIECES * 4;
-            bool there = first + line < n_all && k + at < n;
-            size_t offset = there ? (size_t)(first + line) * (size_t)n + (size_t)(k + at) : 0;
-            dg_cp_async16_if(to + line * ROUTE_LD + at, from + offset, there);
-        }
-        return;
-    }
-    for (int i = (int)threadIdx.x; i < n_line * ROUTE_STEP; i += ROUTE_THREAD) {
-        int line = i / ROUTE_STEP, at = i % ROUTE_STEP;
-        bool there = first + line < n_all && k + at < n;
-        to[line * ROUTE_LD + at] = there ? from[(size_t)(first + line) * (size_t)n + k + at] : 0;
-    }
+    const float *at = lines + (size_t)line * (size_t)n + (size_t)k;
+    if (!there || k >= n)
+        return make_float4(0, 0, 0, 0);
+    if (FOURS)
+        return __ldcg((const float4 *)at);
+    return make_float4(at[0], k + 1 < n ? at[1] : 0, k + 2 < n ? at[2] : 0, k + 3 < n ? at[3] : 0);
 }
 
-/* The squares of this thread's share of a step of x: a row is four threads'. */
-static __device__ __forceinline__ float route_squares(const float *x)
+/* A lane's values of a chunk: of rows lane / 4 + 8 i and of experts alike, the four values from
+ * 4 (lane % 4) on. They are the fragments of two products of eight values of k, in an order of k
+ * that both sides share. */
+struct route_chunk {
+    float4 x[ROUTE_ROWS / 8], w[ROUTE_EXPERTS / 8], scale;
+};
+
+template <bool FOURS>
+static __device__ __forceinline__ void load_chunk(route_chunk &c, const dg_cuda_route_args &a,
+                                                  int first_row, int first_expert, int k)
 {
-    const float *row = x + (int)threadIdx.x / 4 * ROUTE_LD;
-    float sum = 0;
-    for (int i = (int)threadIdx.x % 4; i < ROUTE_STEP; i += 4)
-        sum += row[i] * row[i];
-    return sum;
+    int line = (int)threadIdx.x % 32 / 4;
+    k += (int)threadIdx.x % 4 * 4;
+#pragma unroll
+    for (int i = 0; i < ROUTE_ROWS / 8; i++) {
+        int row = first_row + 8 * i + line;
+        c.x[i] = route_four<FOURS>(a.x, row, row < a.n_row, k, a.n);
+    }
+#pragma unroll
+    for (int i = 0; i < ROUTE_EXPERTS / 8; i++) {
+        int expert = first_expert + 8 * i + line;
+        c.w[i] = route_four<FOURS>(a.w, expert, expert < a.n_expert, k, a.n);
+    }
+    c.scale = route_four<FOURS>(a.scale, 0, true, k, a.n);
+}
+
+static __device__ __forceinline__ float square_of(const float4 &v)
+{
+    return v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
 }
 
 /* The first bits of a float, and the rest. */
@@ -76,149 +88,235 @@ static __device__ __forceinline__ void split(uint32_t *high, uint32_t *low, floa
     *low = __float_as_uint(x - __uint_as_float(*high));
 }
 
-/* One step of the products: a warp's 32 rows x 16 experts in 2 x 2 tiles; x, w and scale point to
- * the first of this lane's. */
-static __device__ __forceinline__ void route_step(float acc[2][2][4], const float *x,
-                                                  const float *w, const float *scale)
+typedef float route_sums[ROUTE_ROWS / 16][ROUTE_EXPERTS / 8][4];
+
+/* Two products of eight values of k: of each four the first two, then the others. */
+static __device__ __forceinline__ void multiply_chunk(route_sums acc, const route_chunk &c)
 {
 #pragma unroll
-    for (int k = 0; k < ROUTE_STEP; k += 8) {
-        uint32_t high[2][4], low[2][4], w_high[2][2], w_low[2][2];
-        float factor[2] = {scale[k], scale[k + 4]};
+    for (int half = 0; half < 2; half++) {
+        uint32_t high[ROUTE_ROWS / 16][4], low[ROUTE_ROWS / 16][4];
+        float scale[2] = {half ? c.scale.z : c.scale.x, half ? c.scale.w : c.scale.y};
 #pragma unroll
-        for (int m = 0; m < 2; m++)
+        for (int i = 0; i < ROUTE_ROWS / 8; i++) {
+            const float4 &v = c.x[i];
+            split(&high[i / 2][i % 2], &low[i / 2][i % 2], (half ? v.z : v.x) * scale[0]);
+            split(&high[i / 2][2 + i % 2], &low[i / 2][2 + i % 2], (half ? v.w : v.y) * scale[1]);
+        }
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                split(&high[m][i], &low[m][i],
-                      x[(16 * m + 8 * (i % 2)) * ROUTE_LD + k + 4 * (i / 2)] * factor[i / 2]);
+        for (int n = 0; n < ROUTE_EXPERTS / 8; n++) {
+            uint32_t w_high[2], w_low[2];
+            split(&w_high[0], &w_low[0], half ? c.w[n].z : c.w[n].x);
+            split(&w_high[1], &w_low[1], half ? c.w[n].w : c.w[n].y);
 #pragma unroll
-        for (int n = 0; n < 2; n++)
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                split(&w_high[n][i], &w_low[n][i], w[8 * n * ROUTE_LD + k + 4 * i]);
-#pragma unroll
-        for (int m = 0; m < 2; m++)
-#pragma unroll
-            for (int n = 0; n < 2; n++) {
-                dg_mma_tf32(acc[m][n], low[m], w_high[n]);
-                dg_mma_tf32(acc[m][n], high[m], w_low[n]);
-                dg_mma_tf32(acc[m][n], high[m], w_high[n]);
+            for (int m = 0; m < ROUTE_ROWS / 16; m++) {
+                dg_mma_tf32(acc[m][n], low[m], w_high);
+                dg_mma_tf32(acc[m][n], high[m], w_low);
+                dg_mma_tf32(acc[m][n], high[m], w_high);
             }
-    }
-}
-
-/* All of a block's values are on their way; those of a step are there. */
-template <int STEP> static __device__ __forceinline__ void route_await(void)
-{
-    dg_cp_async_wait<ROUTE_STEPS - 1 - STEP>();
-    __syncthreads();
-}
-
-static __global__ void __launch_bounds__(ROUTE_THREAD) route_products(dg_cuda_route_args a)
-{
-    DG_SHARED(shared);
-    float *kept = (float *)shared, acc[2][2][4] = {}, squares = 0;
-    dg_grid_wait();
-    dg_grid_launch_next();
-    int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
-    int first_row = (int)blockIdx.x * ROUTE_ROWS, first_expert = (int)blockIdx.y * ROUTE_EXPERTS;
-    int begin = (int)blockIdx.z * ROUTE_PART;
-    for (int k = 0; k < ROUTE_PART; k += ROUTE_STEP) {
-        route_fetch(kept + ROUTE_X + k, a.x, first_row, ROUTE_ROWS, a.n_row, begin + k, a.n);
-        route_fetch(kept + ROUTE_W + k, a.w, first_expert, ROUTE_EXPERTS, a.n_expert, begin + k,
-                    a.n);
-        route_fetch(kept + ROUTE_SCALE + k, a.scale, 0, 1, 1, begin + k, a.n);
-        dg_cp_async_commit();
-    }
-    const float *x = kept + ROUTE_X + lane / 4 * ROUTE_LD + lane % 4,
-                *w = kept + ROUTE_W + (16 * warp + lane / 4) * ROUTE_LD + lane % 4,
-                *scale = kept + ROUTE_SCALE + lane % 4;
-#define STEP(i)                                                                                    \
-    route_await<i>();                                                                              \
-    squares += route_squares(kept + ROUTE_X + (i)*ROUTE_STEP);                                     \
-    route_step(acc, x + (i)*ROUTE_STEP, w + (i)*ROUTE_STEP, scale + (i)*ROUTE_STEP)
-    STEP(0);
-    STEP(1);
-#undef STEP
-    static_assert(ROUTE_STEPS == 2 && ROUTE_STEP % 8 == 0, "steps");
-
-    for (int with = 2; with > 0; with /= 2)
-        squares += __shfl_xor_sync(DG_ALL_LANES, squares, with);
-    float *sums = (float *)a.scratch + blockIdx.z * route_ld(a.n_expert);
-    size_t row_ld = (size_t)route_parts(a.n) * route_ld(a.n_expert);
-    if (blockIdx.y == 0 && t % 4 == 0 && first_row + t / 4 < a.n_row)
-        sums[(size_t)(first_row + t / 4) * row_ld + a.n_expert] = squares;
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-        for (int n = 0; n < 2; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int r = first_row + 16 * m + lane / 4 + 8 * (i / 2),
-                    e = first_expert + 16 * warp + 8 * n + 2 * (lane % 4) + i % 2;
-                if (r < a.n_row && e < a.n_expert)
-                    sums[(size_t)r * row_ld + e] = acc[m][n][i];
-            }
-}
-
-/* ---- the choice ---- */
-
-/* The largest of a warp's values and its index, lowest index on ties; for all lanes. */
-static __device__ __forceinline__ void warp_argmax(float *value, int *index)
-{
-    for (int with = 16; with > 0; with /= 2) {
-        float v = __shfl_xor_sync(DG_ALL_LANES, *value, with);
-        int i = __shfl_xor_sync(DG_ALL_LANES, *index, with);
-        if (v > *value || (v == *value && i < *index)) {
-            *value = v;
-            *index = i;
         }
     }
 }
 
+/* What warps have is added up in the order of warps. A lane's values m, n, i of ROUTE_MEET tiles
+ * are number (m ROUTE_MEET + n) 4 + i of ROUTE_MET; a thread then has two neighbouring experts. */
+static __device__ __forceinline__ void store_sums(const dg_cuda_route_args &a, route_sums acc,
+                                                  int first_row, int first_expert)
+{
+    __shared__ float met[ROUTE_WARPS][ROUTE_MET][32];
+    int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
+    float *sums = (float *)a.scratch + blockIdx.z * route_ld(a.n_expert);
+    size_t row_ld = (size_t)route_parts(a.n) * route_ld(a.n_expert);
+    int m = warp / (2 * ROUTE_MEET), n = warp / 2 % ROUTE_MEET, i = warp % 2 * 2;
+    int row = first_row + 16 * m + lane / 4 + 4 * i, expert = first_expert + 8 * n + lane % 4 * 2;
+    static_assert(2 * ROUTE_WARPS == ROUTE_MET, "two values a thread");
+#pragma unroll
+    for (int tile = 0; tile < ROUTE_EXPERTS / 8; tile += ROUTE_MEET) {
+        __syncthreads();
+#pragma unroll
+        for (int v = 0; v < ROUTE_MET; v++)
+            met[warp][v][lane] = acc[v / 4 / ROUTE_MEET][tile + v / 4 % ROUTE_MEET][v % 4];
+        __syncthreads();
+        float2 sum = make_float2(met[0][2 * warp][lane], met[0][2 * warp + 1][lane]);
+#pragma unroll
+        for (int w = 1; w < ROUTE_WARPS; w++) {
+            sum.x += met[w][2 * warp][lane];
+            sum.y += met[w][2 * warp + 1][lane];
+        }
+        float *to = sums + (size_t)row * row_ld + (size_t)(expert + 8 * tile);
+        if (row < a.n_row && expert + 8 * tile + 1 < a.n_expert)
+            *(float2 *)to = sum;
+        else if (row < a.n_row && expert + 8 * tile < a.n_expert)
+            *to = sum.x;
+    }
+}
+
+/* The same for the squares of rows; of row lane / 4 + 8 i in squares[i] a lane has its share. */
+static __device__ __forceinline__ void store_squares(const dg_cuda_route_args &a,
+                                                     float squares[ROUTE_ROWS / 8], int first_row)
+{
+    __shared__ float met[ROUTE_WARPS][ROUTE_ROWS];
+    int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
+#pragma unroll
+    for (int i = 0; i < ROUTE_ROWS / 8; i++) {
+        squares[i] += __shfl_xor_sync(DG_ALL_LANES, squares[i], 2);
+        squares[i] += __shfl_xor_sync(DG_ALL_LANES, squares[i], 1);
+        if (lane % 4 == 0)
+            met[warp][8 * i + lane / 4] = squares[i];
+    }
+    __syncthreads();
+    if (t >= ROUTE_ROWS || first_row + t >= a.n_row)
+        return;
+    float sum = met[0][t];
+    for (int w = 1; w < ROUTE_WARPS; w++)
+        sum += met[w][t];
+    size_t line = (size_t)(first_row + t) * (size_t)route_parts(a.n) + blockIdx.z;
+    ((float *)a.scratch)[line * route_ld(a.n_expert) + (size_t)a.n_expert] = sum;
+}
+
+template <bool FOURS>
+static __global__ void __launch_bounds__(ROUTE_THREAD, 1) route_products(dg_cuda_route_args a)
+{
+    float acc[ROUTE_ROWS / 16][ROUTE_EXPERTS / 8][4] = {}, squares[ROUTE_ROWS / 8] = {};
+    int first_row = (int)blockIdx.x * ROUTE_ROWS, first_expert = (int)blockIdx.y * ROUTE_EXPERTS;
+    int begin = (int)blockIdx.z * ROUTE_PART, end = min(begin + ROUTE_PART, a.n);
+    dg_grid_wait();
+    dg_grid_launch_next();
+#pragma unroll 1
+    for (int k = begin + (int)threadIdx.x / 32 * ROUTE_CHUNK; k < end;
+         k += ROUTE_WARPS * ROUTE_CHUNK) {
+        route_chunk chunk;
+        load_chunk<FOURS>(chunk, a, first_row, first_expert, k);
+#pragma unroll
+        for (int i = 0; i < ROUTE_ROWS / 8; i++)
+            squares[i] += square_of(chunk.x[i]);
+        multiply_chunk(acc, chunk);
+    }
+    static_assert(ROUTE_PART % ROUTE_CHUNK == 0, "chunks");
+    if (blockIdx.y == 0)
+        store_squares(a, squares, first_row);
+    store_sums(a, acc, first_row, first_expert);
+}
+
+/* ---- the choice ---- */
+
 enum { PICK_WARPS = 4 };
 
-/* The sums of a row over its parts, expert lane + 32 i in p[i], and the squares of x. */
+/* The expert whose value a lane has in place i: four neighbours each. */
+static __device__ __forceinline__ int pick_expert(int i)
+{
+    return i / 4 * 128 + (int)threadIdx.x % 32 * 4 + i % 4;
+}
+
+/* The sums of a row over its parts, and the squares of x; eight parts are on their way at once.
+ * Beyond the last expert is what happens to be there. */
 template <int PER>
 static __device__ __forceinline__ float add_parts(float p[PER], const dg_cuda_route_args &a,
                                                   int row)
 {
-    int lane = (int)threadIdx.x % 32, n_part = route_parts(a.n);
+    constexpr int AT_ONCE = PER > 4 ? 1 : 8;
+    int n_part = route_parts(a.n), last = (a.n_expert - 1) / 4 * 4;
     size_t ld = route_ld(a.n_expert);
     const float *sums = (const float *)a.scratch + (size_t)row * (size_t)n_part * ld;
     float squares = 0;
 #pragma unroll
     for (int i = 0; i < PER; i++)
         p[i] = 0;
-#pragma unroll(PER < 8 ? 16 : 1)
-    for (int part = 0; part < n_part; part++, sums += ld) {
-        squares += sums[a.n_expert];
+    for (int first = 0; first < n_part; first += AT_ONCE) {
+        float4 four[AT_ONCE][PER / 4];
+        float square[AT_ONCE];
 #pragma unroll
-        for (int i = 0; i < PER; i++)
-            p[i] += lane + 32 * i < a.n_expert ? sums[lane + 32 * i] : 0;
+        for (int part = 0; part < AT_ONCE; part++) {
+            const float *line = sums + (size_t)min(first + part, n_part - 1) * ld;
+            square[part] = __ldcg(line + a.n_expert);
+#pragma unroll
+            for (int i = 0; i < PER / 4; i++)
+                four[part][i] = __ldcg((const float4 *)(line + min(pick_expert(4 * i), last)));
+        }
+#pragma unroll
+        for (int part = 0; part < AT_ONCE; part++) {
+            if (first + part >= n_part)
+                break;
+            squares += square[part];
+#pragma unroll
+            for (int i = 0; i < PER / 4; i++) {
+                p[4 * i] += four[part][i].x;
+                p[4 * i + 1] += four[part][i].y;
+                p[4 * i + 2] += four[part][i].z;
+                p[4 * i + 3] += four[part][i].w;
+            }
+        }
     }
     return squares;
 }
 
-/* Logits to e^(logit - the largest): gives their sum. Beyond the last expert: taken. */
+/* Logits to e^(logit - the largest): gives their sum. */
 template <int PER>
 static __device__ __forceinline__ float exponentials(float p[PER], float factor, int n_expert)
 {
-    int lane = (int)threadIdx.x % 32;
     float most = -INFINITY, sum = 0;
 #pragma unroll
     for (int i = 0; i < PER; i++) {
         p[i] *= factor;
-        most = lane + 32 * i < n_expert ? fmaxf(most, p[i]) : most;
+        most = pick_expert(i) < n_expert ? fmaxf(most, p[i]) : most;
     }
     most = dg_warp_max(most);
 #pragma unroll
     for (int i = 0; i < PER; i++) {
-        bool there = lane + 32 * i < n_expert;
-        p[i] = there ? expf(p[i] - most) : -2;
-        sum += there ? p[i] : 0;
+        p[i] = expf(p[i] - most);
+        sum += pick_expert(i) < n_expert ? p[i] : 0;
     }
     return dg_warp_sum(sum);
+}
+
+/* Values in an order of integers: taken ones lowest, then what is no number, then numbers. It is
+ * picked last, but picked: an index is always one of an expert's. */
+enum { KEY_TAKEN, KEY_NAN, KEY_ZERO };
+
+static __device__ __forceinline__ uint32_t key_of(float p)
+{
+    return p >= 0 ? KEY_ZERO + __float_as_uint(p) : (uint32_t)KEY_NAN;
+}
+
+static __device__ __forceinline__ float value_of(uint32_t key)
+{
+    return key >= KEY_ZERO ? __uint_as_float(key - KEY_ZERO) : NAN;
+}
+
+/* What a lane has of a row's choices: numbers lane and lane + 32. */
+struct route_choices {
+    float value[MAX_USED / 32];
+    int at[MAX_USED / 32];
+};
+
+/* The n_used largest, of equal ones the lowest index first. */
+template <int PER>
+static __device__ __forceinline__ route_choices pick_largest(uint32_t key[PER], int n_used)
+{
+    int lane = (int)threadIdx.x % 32;
+    route_choices chosen = {};
+    for (int j = 0; j < n_used; j++) {
+        uint32_t best = key[0];
+        int at = pick_expert(0);
+#pragma unroll
+        for (int i = 1; i < PER; i++)
+            if (key[i] > best) {
+                best = key[i];
+                at = pick_expert(i);
+            }
+        uint32_t most = __reduce_max_sync(DG_ALL_LANES, best);
+        at = (int)__reduce_min_sync(DG_ALL_LANES, best == most ? (uint32_t)at : DG_ALL_LANES);
+#pragma unroll
+        for (int i = 0; i < PER; i++)
+            key[i] = pick_expert(i) == at ? (uint32_t)KEY_TAKEN : key[i];
+#pragma unroll
+        for (int i = 0; i < MAX_USED / 32; i++)
+            if (j == lane + 32 * i) {
+                chosen.value[i] = value_of(most);
+                chosen.at[i] = at;
+            }
+    }
+    return chosen;
 }
 
 template <int PER>
@@ -229,45 +327,26 @@ static __global__ void __launch_bounds__(32 * PICK_WARPS) route_pick(dg_cuda_rou
     int lane = (int)threadIdx.x % 32, row = (int)blockIdx.x * PICK_WARPS + (int)threadIdx.x / 32;
     if (row >= a.n_row)
         return;
+    uint32_t key[PER];
     float p[PER], squares = add_parts<PER>(p, a, row);
     float factor = 1.0f / sqrtf(squares / (float)a.n + a.eps) / sqrtf((float)a.n);
-    float sum = exponentials<PER>(p, factor, a.n_expert);
-
-    /* What is no number is picked last, but picked: an index is always one of an expert's. */
-    float chosen_sum = 0, chosen[MAX_USED / 32] = {};
-    int chosen_at[MAX_USED / 32] = {};
-    for (int j = 0; j < a.n_used; j++) {
-        float best = -1, mine = 0;
-        int at = MAX_EXPERT;
+    float sum = exponentials<PER>(p, factor, a.n_expert), chosen_sum = 0;
 #pragma unroll
-        for (int i = 0; i < PER; i++) {
-            float v = p[i] == -2 ? -2 : p[i] >= 0 ? p[i] : -0.5f;
-            if (v > best) {
-                best = v;
-                at = lane + 32 * i;
-                mine = p[i];
-            }
-        }
-        int own = at;
-        warp_argmax(&best, &at);
-        float value = __shfl_sync(DG_ALL_LANES, own == at ? mine / sum : 0, at % 32);
+    for (int i = 0; i < PER; i++)
+        key[i] = pick_expert(i) < a.n_expert ? key_of(p[i]) : (uint32_t)KEY_TAKEN;
+    route_choices chosen = pick_largest<PER>(key, a.n_used);
 #pragma unroll
-        for (int i = 0; i < PER; i++)
-            p[i] = lane + 32 * i == at ? -2 : p[i]; /* taken */
-        chosen_sum += value;
-#pragma unroll
-        for (int i = 0; i < MAX_USED / 32; i++)
-            if (j == lane + 32 * i) {
-                chosen[i] = value;
-                chosen_at[i] = at;
-            }
+    for (int i = 0; i < MAX_USED / 32; i++) {
+        chosen.value[i] /= sum;
+        for (int j = 32 * i; j < min(a.n_used, 32 * (i + 1)); j++)
+            chosen_sum += __shfl_sync(DG_ALL_LANES, chosen.value[i], j % 32);
     }
 #pragma unroll
     for (int i = 0; i < MAX_USED / 32; i++)
         if (lane + 32 * i < a.n_used) {
-            size_t to = (size_t)row * a.n_used + lane + 32 * i;
-            a.expert[to] = chosen_at[i];
-            a.weight[to] = chosen[i] / chosen_sum * a.expert_scale[chosen_at[i]];
+            size_t to = (size_t)row * (size_t)a.n_used + (size_t)(lane + 32 * i);
+            a.expert[to] = chosen.at[i];
+            a.weight[to] = chosen.value[i] / chosen_sum * a.expert_scale[chosen.at[i]];
         }
 }
 
@@ -286,8 +365,11 @@ extern "C" cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_ar
     dim3 grid((unsigned)(a->n_row + ROUTE_ROWS - 1) / ROUTE_ROWS,
               (unsigned)(a->n_expert + ROUTE_EXPERTS - 1) / ROUTE_EXPERTS,
               (unsigned)route_parts(a->n));
-    cudaError_t error = DG_LAUNCH_IF(!a->follows_stream, route_products, grid, ROUTE_THREAD,
-                                     ROUTE_FLOATS * sizeof(float), stream, *a);
+    bool early = !a->follows_stream;
+    cudaError_t error =
+        a->n % 4 == 0
+            ? DG_LAUNCH_IF(early, route_products<true>, grid, ROUTE_THREAD, 0, stream, *a)
+            : DG_LAUNCH_IF(early, route_products<false>, grid, ROUTE_THREAD, 0, stream, *a);
     if (error)
         return error;
     grid = dim3((unsigned)(a->n_row + PICK_WARPS - 1) / PICK_WARPS);

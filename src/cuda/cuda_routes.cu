@@ -4,7 +4,8 @@
 #include "cuda/cuda_device.cuh"
 #include "cuda/cuda_experts.cuh"
 
-enum { SORT_THREADS = 256, SORT_EACH = 8, COMBINE_THREADS = 256, NARROW_THREADS = 256 };
+enum { SORT_THREADS = 256, SORT_EACH = 8, SORT_RUN = SORT_THREADS * SORT_EACH };
+enum { COMBINE_THREADS = 256, NARROW_THREADS = 256 };
 
 /* ---- sorting ---- */
 
@@ -83,59 +84,117 @@ struct expert_place {
     int first, tiles, pieces, all_pieces;
 };
 
+/* By every warp on its own. */
 static __device__ inline expert_place find_place(const dg_sort_job &job, const int *count,
                                                  int expert)
 {
-    expert_place sum = {0, 0, 0, 0}, place;
+    expert_place sum = {0, 0, 0, 0};
     int n = count[expert];
-    for (int e = (int)threadIdx.x; e < job.n_expert; e += SORT_THREADS) {
-        int pieces = pieces_of(count[e], job.piece_rows);
-        sum.first += e < expert ? count[e] : 0;
-        sum.tiles += e < expert ? tiles_of(count[e]) : 0;
-        sum.pieces += count[e] > n || (count[e] == n && e < expert) ? pieces : 0;
+    for (int e = (int)threadIdx.x % 32; e < job.n_expert; e += 32) {
+        int of_e = count[e], pieces = pieces_of(of_e, job.piece_rows);
+        sum.first += e < expert ? of_e : 0;
+        sum.tiles += e < expert ? tiles_of(of_e) : 0;
+        sum.pieces += of_e > n || (of_e == n && e < expert) ? pieces : 0;
         sum.all_pieces += pieces;
     }
-    block_scan(sum.first, &place.first);
-    block_scan(sum.tiles, &place.tiles);
-    block_scan(sum.pieces, &place.pieces);
-    block_scan(sum.all_pieces, &place.all_pieces);
-    return place;
+    sum.first = __reduce_add_sync(DG_ALL_LANES, sum.first);
+    sum.tiles = __reduce_add_sync(DG_ALL_LANES, sum.tiles);
+    sum.pieces = __reduce_add_sync(DG_ALL_LANES, sum.pieces);
+    sum.all_pieces = __reduce_add_sync(DG_ALL_LANES, sum.all_pieces);
+    return sum;
 }
 
-/* A block for each expert: counts the pairs of all, finds where its own begin, and places them in
- * the order of their numbers. Further blocks, if any, make bytes of rows: a unit a warp, or eight
- * values a thread. */
+/* The experts of SORT_EACH pairs from `first` on, all asked for at once; -1 beyond the last. */
+struct some_pairs {
+    int expert[SORT_EACH];
+};
+
+static __device__ __forceinline__ some_pairs pairs_from(const dg_sort_job &job, int first)
+{
+    some_pairs some;
+#pragma unroll
+    for (int i = 0; i < SORT_EACH; i++)
+        some.expert[i] = first + i < job.n_pair ? job.expert[first + i] : -1;
+    return some;
+}
+
+/* Every pair counts for its expert; a first run of pairs stays in registers. */
+static __device__ __forceinline__ void count_pairs(const dg_sort_job &job, int *count,
+                                                   const some_pairs &first_run)
+{
+    some_pairs now = first_run;
+    for (int base = 0; base < job.n_pair; base += SORT_RUN) {
+        if (base > 0)
+            now = pairs_from(job, base + (int)threadIdx.x * SORT_EACH);
+#pragma unroll
+        for (int i = 0; i < SORT_EACH; i++)
+            if (now.expert[i] >= 0)
+                atomicAdd(&count[now.expert[i]], 1);
+    }
+}
+
+/* The expert's pairs get places from `placed` on, in the order of their numbers. */
+static __device__ __forceinline__ void place_pairs(const dg_sort_job &job, int expert, int placed,
+                                                   const some_pairs &first_run)
+{
+    some_pairs now = first_run;
+    for (int base = 0; base < job.n_pair; base += SORT_RUN) {
+        int first = base + (int)threadIdx.x * SORT_EACH, mine = 0, total;
+        if (base > 0)
+            now = pairs_from(job, first);
+#pragma unroll
+        for (int i = 0; i < SORT_EACH; i++)
+            mine += now.expert[i] == expert;
+        int at = placed + block_scan(mine, &total);
+#pragma unroll
+        for (int i = 0; i < SORT_EACH; i++)
+            if (now.expert[i] == expert) {
+                job.row[at] = (first + i) / job.n_used;
+                job.place[first + i] = at++;
+            }
+        placed += total;
+    }
+}
+
+/* Block `block` of those that make bytes of rows: a unit a warp, or eight values a thread. */
+static __device__ __forceinline__ void narrow_some(const dg_sort_job &job, const dg_byte_rows &rows,
+                                                   int block)
+{
+    int unit = block * (SORT_THREADS / 32) + (int)threadIdx.x / 32;
+    if (job.groups.out)
+        narrow_blocks(job.groups, (size_t)block * SORT_THREADS + threadIdx.x);
+    else if (unit < rows.n_row * rows.n_unit)
+        narrow_unit(rows, unit / rows.n_unit, unit % rows.n_unit);
+}
+
+/* A block for each expert: counts the pairs of all, finds where its own begin, and places them.
+ * Further blocks, if any, make bytes of rows, which do not wait for the routes where the rows are
+ * older than those. */
 static __global__ void __launch_bounds__(SORT_THREADS)
     sort_pairs(dg_sort_job job, dg_byte_rows rows)
 {
     DG_SHARED(shared);
-    if ((int)blockIdx.x >= job.n_expert && job.groups.out) {
-        dg_grid_wait();
-        dg_grid_launch_next();
-        narrow_blocks(job.groups,
-                      (size_t)((int)blockIdx.x - job.n_expert) * SORT_THREADS + threadIdx.x);
-        return;
-    }
-    if ((int)blockIdx.x >= job.n_expert) {
-        int unit = (int)blockIdx.x - job.n_expert;
-        unit = unit * (SORT_THREADS / 32) + (int)threadIdx.x / 32;
-        dg_grid_wait();
-        dg_grid_launch_next();
-        if (unit < rows.n_row * rows.n_unit)
-            narrow_unit(rows, unit / rows.n_unit, unit % rows.n_unit);
-        return;
-    }
     int *count = (int *)shared, expert = (int)blockIdx.x, t = (int)threadIdx.x;
+    if (expert >= job.n_expert) {
+        if (job.older_rows)
+            narrow_some(job, rows, expert - job.n_expert);
+        dg_grid_wait();
+        dg_grid_launch_next();
+        if (!job.older_rows)
+            narrow_some(job, rows, expert - job.n_expert);
+        return;
+    }
     for (int e = t; e < job.n_expert; e += SORT_THREADS)
         count[e] = 0;
+    __syncthreads();
     dg_grid_wait();
     dg_grid_launch_next();
-    __syncthreads();
-    for (int i = t; i < job.n_pair; i += SORT_THREADS)
-        atomicAdd(&count[job.expert[i]], 1);
+    some_pairs first_run = pairs_from(job, t * SORT_EACH);
+    count_pairs(job, count, first_run);
     __syncthreads();
     int n = count[expert];
     expert_place place = find_place(job, count, expert);
+    place_pairs(job, expert, place.first, first_run);
     list_tiles(job, expert, place.first, n, place.tiles);
     list_pieces(job, expert, place.first, n, place.pieces);
     if (t == 0) {
@@ -146,19 +205,6 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     if (expert == 0 && t < DG_PIECE_COUNTERS) {
         job.counter[t] = 0;
         *job.n_piece = place.all_pieces;
-    }
-    int placed = place.first;
-    for (int base = 0; base < job.n_pair; base += SORT_THREADS * SORT_EACH) {
-        int first = base + t * SORT_EACH, end = min(first + SORT_EACH, job.n_pair), mine = 0, total;
-        for (int i = first; i < end; i++)
-            mine += job.expert[i] == expert;
-        int at = placed + block_scan(mine, &total);
-        for (int i = first; i < end; i++)
-            if (job.expert[i] == expert) {
-                job.row[at] = i / job.n_used;
-                job.place[i] = at++;
-            }
-        placed += total;
     }
 }
 

@@ -494,5 +494,6 @@ void check_cuda_rows(void)
     check_route(35, 704, 128, 8);
     check_route(3, 2816, 128, 8);
     check_route(2, 320, 200, 40);
+    check_route(2, 3200, 128, 8); /* more parts than are asked for at once */
     check_route_ties();
 }

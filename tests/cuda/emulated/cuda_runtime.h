@@ -174,6 +174,26 @@ static inline T __shfl_down_sync(uint32_t mask, T value, int by, int width = 32,
     return emu_shuffle_of(mask, value, from > (lane | (width - 1)) ? lane : from, EMU_WHERE);
 }
 
+/* Of all lanes of a warp. */
+static inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t value, EMU_WHERE_ARG)
+{
+    for (int with = 16; with > 0; with /= 2) {
+        uint32_t other = emu_shuffle_of(mask, value, emu_lane() ^ with, EMU_WHERE);
+        value = other > value ? other : value;
+    }
+    return value;
+}
+static inline int __reduce_add_sync(uint32_t mask, int value, EMU_WHERE_ARG)
+{
+    for (int with = 16; with > 0; with /= 2)
+        value += emu_shuffle_of(mask, value, emu_lane() ^ with, EMU_WHERE);
+    return value;
+}
+static inline uint32_t __reduce_min_sync(uint32_t mask, uint32_t value, EMU_WHERE_ARG)
+{
+    return ~__reduce_max_sync(mask, ~value, file_, line_);
+}
+
 /* ---- what one thread computes ---- */
 
 static inline unsigned __float_as_uint(float f)
