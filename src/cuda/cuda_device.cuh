@@ -34,19 +34,26 @@ static inline bool dg_launches_early(void)
  * work on the stream. On sm_90 and later a kernel begins while the one before it ends and goes as
  * far as its dg_grid_wait; before that it touches nothing that a kernel writes, and each of its
  * blocks comes to one, so that whoever follows finds all that went before. DG_LAUNCH_IF(early, ...)
- * launches without that when it is the first that follows another stream's work. */
+ * launches without that when it is the first that follows another stream's work. Such kernels all
+ * ask for as much shared memory as there is: an SM changes its share only when it is empty, and a
+ * small kernel finds no room beside a large one that was given just what it needs. */
 template <typename... P, typename... A>
 static inline cudaError_t dg_launch(bool may_be_early, void (*kernel)(P...), dim3 grid, dim3 block,
                                     size_t shared_bytes, cudaStream_t stream, A... args)
 {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute early = {};
-    if (shared_bytes > 48 << 10) {
-        cudaError_t error = cudaFuncSetAttribute(
+    bool overlaps = dg_launches_early();
+    cudaError_t error = cudaSuccess;
+    if (shared_bytes > 48 << 10)
+        error = cudaFuncSetAttribute(
             (const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-        if (error)
-            return error;
-    }
+    if (overlaps && !error)
+        error = cudaFuncSetAttribute((const void *)kernel,
+                                     cudaFuncAttributePreferredSharedMemoryCarveout,
+                                     (int)cudaSharedmemCarveoutMaxShared);
+    if (error)
+        return error;
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = grid;
@@ -54,7 +61,7 @@ static inline cudaError_t dg_launch(bool may_be_early, void (*kernel)(P...), dim
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = may_be_early && dg_launches_early() ? 1 : 0;
+    config.numAttrs = may_be_early && overlaps ? 1 : 0;
     return cudaLaunchKernelEx(&config, kernel, (P)args...);
 }
 #define DG_LAUNCH(...)           dg_launch(true, __VA_ARGS__)
