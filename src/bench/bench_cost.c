@@ -30,13 +30,32 @@ static bool is_for_prompts(const dg_config *cfg, const dg_tensor *t)
     return !strstr(t->name, "embed_tokens") && !strstr(t->name, "self_conditioning");
 }
 
-/* What a tensor takes where it is multiplied: experts may have been made narrower. */
+/* Dense weights of a layer that become E4M3 where experts are made narrower: those that are
+ * multiplied with a norm or with what attention gives. */
+static bool is_made_bytes(const dg_tensor *t)
+{
+    static const char *const name[] = {"q_proj", "k_proj",    "v_proj",
+                                       "o_proj", "gate_proj", "up_proj"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
+        if (strstr(t->name, name[i]))
+            return strstr(t->name, ".layers.");
+    return false;
+}
+
+/* Bits of a value where it is multiplied, of weights that were made narrower; 0: as stored. */
+static double narrow_bits(const dg_tensor *t, const char *weights)
+{
+    if (!weights || dg_dtype_is_block(t->type))
+        return 0;
+    if (t->n_dim == 3)
+        return strcmp(weights, "fp8") == 0 ? 8 : 4.25;
+    return is_made_bytes(t) ? 8 : 0;
+}
+
 static double bytes_there(const dg_tensor *t, const char *weights)
 {
-    if (!weights || t->n_dim != 3 || dg_dtype_is_block(t->type))
-        return (double)t->bytes;
-    double bits = strcmp(weights, "fp8") == 0 ? 8 : 4.25;
-    return (double)dg_tensor_count(t) * bits / 8;
+    double bits = narrow_bits(t, weights);
+    return bits > 0 ? (double)dg_tensor_count(t) * bits / 8 : (double)t->bytes;
 }
 
 static double weight_bytes(const dg_config *cfg, const dg_checkpoint *ck, const char *weights,
