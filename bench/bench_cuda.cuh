@@ -9,6 +9,7 @@
 #include <string.h>
 #include "cuda/cuda_math.h"
 #include "tensor/dtype.h"
+#include "tensor/narrowed.h"
 
 static void check(cudaError_t error, const char *what)
 {
@@ -82,6 +83,25 @@ static __global__ void fill_blocks(unsigned char *out, size_t n_block, int bytes
     }
 }
 
+/* Small numbers, none of them NaN. */
+static __global__ void fill_fp8(unsigned char *out, size_t n)
+{
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        out[i] = (unsigned char)(mixed(i) & 0x9F);
+}
+
+/* Steps are bfloat16. */
+static __global__ void fill_int4(unsigned char *out, size_t n_block)
+{
+    for (size_t b = blockIdx.x * (size_t)blockDim.x + threadIdx.x; b < n_block; b += (size_t)gridDim.x * blockDim.x) {
+        unsigned char *p = out + b * DG_INT4_BYTES;
+        p[0] = (unsigned char)(mixed(b * 64) & 127);
+        p[1] = 0x3B;
+        for (int i = 2; i < DG_INT4_BYTES; i++)
+            p[i] = (unsigned char)(mixed(b * 64 + (uint64_t)i) & 255);
+    }
+}
+
 static void fill_stored(unsigned char *stored, dg_dtype type, size_t n)
 {
     int bytes = (int)dg_dtype_bytes(type, dg_dtype_block(type));
@@ -97,6 +117,12 @@ static void fill_stored(unsigned char *stored, dg_dtype type, size_t n)
         break;
     case DG_Q6_K:
         fill_blocks<<<2048, 256>>>(stored, n_block, bytes, 208, 1, 1e-5f);
+        break;
+    case DG_FP8:
+        fill_fp8<<<2048, 256>>>(stored, n);
+        break;
+    case DG_INT4:
+        fill_int4<<<2048, 256>>>(stored, n_block);
         break;
     default:
         fill_blocks<<<2048, 256>>>(stored, n_block, bytes, 0, 1, type == DG_Q8_0 ? 3e-4f : type == DG_Q5_0 ? 2e-3f : 4e-3f);

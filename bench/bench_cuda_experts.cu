@@ -157,7 +157,6 @@ typedef struct part_job {
     dg_dtype type;
     int n_in;
     dg_combine_job combine;
-    int32_t *counter;
     int candidate;
 } part_job;
 
@@ -180,8 +179,8 @@ static void enqueue_combine(cudaStream_t stream, void *arg, int layer)
 }
 
 /* The launch with something left out, and with stages of other sizes: where the time goes, and what there is to choose from. */
-enum { AS_IT_IS, WITHOUT_PRODUCTS, WITHOUT_STORES, WITHOUT_BOTH, STAGES_OF_1, STAGES_OF_4, N_CANDIDATE };
-static const char *const candidate_name[] = {"as it is", "without products", "without stores", "without both", "stages of 1 unit", "of 4"};
+enum { AS_IT_IS, WITHOUT_PRODUCTS, WITHOUT_STORES, WITHOUT_BOTH, STAGES_OF_1, STAGES_OF_2, STAGES_OF_4, N_CANDIDATE };
+static const char *const candidate_name[] = {"as it is", "without products", "without stores", "without both", "stages of 1 unit", "of 2", "of 4"};
 
 template <class F> struct no_products : F {};
 template <class F> struct stream_stage<no_products<F>> : stream_stage<F> {};
@@ -203,10 +202,8 @@ template <class F, int UNITS_> struct stream_stage<stages_of<F, UNITS_>> {
 template <class F, int UNITS_> struct stream_row<stages_of<F, UNITS_>> : stream_row<F> {};
 template <class F, int UNITS_, int NT_MAX, int NT> struct byte_unit<stages_of<F, UNITS_>, NT_MAX, NT> : byte_unit<F, NT_MAX, NT> {};
 
-/* Of these formats of down. */
-template <class F> constexpr bool with_stages = false;
-template <> constexpr bool with_stages<format_q5_0_bytes> = true;
-template <> constexpr bool with_stages<format_q8_0> = true;
+/* Formats whose stages can be of other sizes. */
+template <class F> constexpr bool with_stages = F::UNIT == 64;
 
 template <class F, bool DOWN> static cudaError_t stream_part(cudaStream_t stream, dg_stream_job job, int n_in, int candidate)
 {
@@ -215,16 +212,37 @@ template <class F, bool DOWN> static cudaError_t stream_part(cudaStream_t stream
         job.out.ld = 0;
     if (candidate == WITHOUT_PRODUCTS || candidate == WITHOUT_BOTH)
         return launch_stream<no_products<F>, DOWN, 4>(stream, job);
-    if constexpr (DOWN && with_stages<F>) {
+    if constexpr (with_stages<F>) {
         if (candidate == STAGES_OF_1)
             return launch_stream<stages_of<F, 1>, DOWN, 4>(stream, job);
+        if (candidate == STAGES_OF_2)
+            return launch_stream<stages_of<F, 2>, DOWN, 4>(stream, job);
         if (candidate == STAGES_OF_4)
             return launch_stream<stages_of<F, 4>, DOWN, 4>(stream, job);
     }
     return launch_stream<F, DOWN, 4>(stream, job);
 }
 
-/* A counter for each layer, as a launch leaves it used up. */
+template <bool DOWN> static cudaError_t stream_type(cudaStream_t stream, const dg_stream_job &s, const part_job *job)
+{
+    int n_in = job->n_in, candidate = job->candidate;
+    switch (job->type) {
+    case DG_BF16:
+        return stream_part<format_bf16, DOWN>(stream, s, n_in, candidate);
+    case DG_Q8_0:
+        return stream_part<format_q8_0, DOWN>(stream, s, n_in, candidate);
+    case DG_FP8:
+        return stream_part<format_fp8, DOWN>(stream, s, n_in, candidate);
+    case DG_INT4:
+        return stream_part<format_int4, DOWN>(stream, s, n_in, candidate);
+    default:
+        if constexpr (DOWN)
+            return stream_part<format_q5_0_bytes, DOWN>(stream, s, n_in, candidate);
+        else
+            return stream_part<format_q4_k_bytes, DOWN>(stream, s, n_in, candidate);
+    }
+}
+
 static void enqueue_stream(cudaStream_t stream, void *arg, int layer)
 {
     part_job *job = (part_job *)arg;
@@ -232,25 +250,13 @@ static void enqueue_stream(cudaStream_t stream, void *arg, int layer)
     size_t at = (size_t)layer * job->all->layer_bytes;
     s.w[0] += at;
     s.w[1] += at;
-    s.next = job->counter + layer;
-    if (layer == 0)
-        check(cudaMemsetAsync(job->counter, 0, 64 * 4, stream), "counters");
-    if (s.down)
-        check(job->type == DG_BF16   ? stream_part<format_bf16, true>(stream, s, job->n_in, job->candidate)
-              : job->type == DG_Q8_0 ? stream_part<format_q8_0, true>(stream, s, job->n_in, job->candidate)
-                                     : stream_part<format_q5_0_bytes, true>(stream, s, job->n_in, job->candidate),
-              "down");
-    else
-        check(job->type == DG_BF16   ? stream_part<format_bf16, false>(stream, s, job->n_in, job->candidate)
-              : job->type == DG_Q8_0 ? stream_part<format_q8_0, false>(stream, s, job->n_in, job->candidate)
-                                     : stream_part<format_q4_k_bytes, false>(stream, s, job->n_in, job->candidate),
-              "gate and up");
+    check(s.down ? stream_type<true>(stream, s, job) : stream_type<false>(stream, s, job), s.down ? "down" : "gate and up");
 }
 
 /* Types whose launches are timed one by one. */
 static bool with_parts(const expert_job *job)
 {
-    return (job->type == DG_BF16 || job->type == DG_Q8_0 || job->type == DG_Q4_K) && (job->down == DG_BF16 || job->down == DG_Q8_0 || job->down == DG_Q5_0);
+    return job->type != DG_Q6_K && job->type != DG_Q4_0;
 }
 
 static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, int n_in, bool down)
@@ -270,7 +276,7 @@ static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, in
 
 static void candidates(part_job *job, int n_layer, const char *what)
 {
-    int n = job->stream.down ? N_CANDIDATE : STAGES_OF_1;
+    int n = job->type == DG_Q4_K ? STAGES_OF_1 : N_CANDIDATE;
     printf("  %s %s:", what, dg_dtype_name(job->type));
     for (job->candidate = 0; job->candidate < n; job->candidate++)
         printf(" %s %.1f us%s", candidate_name[job->candidate], time_layers(enqueue_stream, job, n_layer), job->candidate == n - 1 ? "\n" : ",");
@@ -296,7 +302,8 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     job.sort.counter = (int32_t *)device_memory(DG_PIECE_COUNTERS * 4);
     job.sort.n_tile = dg_most_tiles(n_pair, N_EXPERT);
     job.sort.tile = (dg_expert_tile *)device_memory((size_t)job.sort.n_tile * sizeof(dg_expert_tile));
-    job.counter = (int32_t *)device_memory(64 * 4);
+    if (all->type == DG_INT4)
+        job.sort.groups = {x_rows[1], all->n_row, N_EMBD, true, (unsigned char *)byte_rows};
     if (all->type == DG_Q4_K)
         job.bytes = {x_rows[1], all->n_row, N_EMBD, N_EMBD / 256, (unsigned char *)byte_rows};
     us[0] = time_layers(enqueue_sort, &job, n_layer);
@@ -311,6 +318,10 @@ static void parts(const expert_job *all, int n_layer, const char *name)
         job.stream.x = job.bytes.out;
         job.stream.x_bytes = N_EMBD / 256 * BYTE_UNIT;
     }
+    if (job.sort.groups.out) {
+        job.stream.x = job.sort.groups.out;
+        job.stream.x_bytes = N_EMBD / 64 * BLOCKS_UNIT;
+    }
     job.stream.w[0] = pool + all->gate_at;
     job.stream.w[1] = pool + all->up_at;
     job.stream.out = h;
@@ -322,9 +333,8 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     job.stream = stream_of(&job, all->down, N_EMBD, N_FF, true);
     job.stream.x = (const unsigned char *)h.data;
     job.stream.x_bytes = (size_t)h.ld * 2;
-    if (all->down == DG_Q5_0) {
-        job.blocks = {(const uint16_t *)h.data, n_pair, h.ld, false,
-                      (unsigned char *)byte_blocks};
+    if (all->down == DG_Q5_0 || all->down == DG_INT4) {
+        job.blocks = {(const uint16_t *)h.data, n_pair, h.ld, all->down == DG_INT4, (unsigned char *)byte_blocks};
         us[4] = time_layers(enqueue_narrow, &job, n_layer);
         job.stream.x = job.blocks.out;
         job.stream.x_bytes = N_FF / 64 * BLOCKS_UNIT;
@@ -351,7 +361,6 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     cudaFree(job.sort.n_piece);
     cudaFree(job.sort.counter);
     cudaFree(job.sort.tile);
-    cudaFree(job.counter);
 }
 
 static void experts(dg_dtype type, dg_dtype down, const int *n_row, int n_run, int n_stress)
@@ -418,7 +427,7 @@ int main(int argc, char **argv)
     out_rows = (float *)device_memory((size_t)MAX_ROWS * N_EMBD * sizeof(float));
     h_rows = device_memory((size_t)MAX_ROWS * N_USED * N_FF * 2);
     result_rows = device_memory((size_t)MAX_ROWS * N_USED * N_EMBD * 2);
-    byte_rows = device_memory((size_t)MAX_ROWS * (N_EMBD / 256) * BYTE_UNIT);
+    byte_rows = device_memory((size_t)MAX_ROWS * (N_EMBD / 64) * BLOCKS_UNIT);
     byte_blocks = device_memory((size_t)MAX_ROWS * N_USED * (N_FF / 64) * BLOCKS_UNIT);
     sink = (uint32_t *)device_memory(64);
     for (int half = 0; half < 2; half++) {
@@ -427,6 +436,8 @@ int main(int argc, char **argv)
     }
     printf("%s, %d multiprocessors\n\n| experts | rows | us | GB/s | TFLOP/s | floor us | eta | error |\n|---|---|---|---|---|---|---|---|\n",
            device.name, device.multiProcessorCount);
+    experts(DG_INT4, DG_INT4, canvas, 1, n_stress);
+    experts(DG_FP8, DG_FP8, canvas, 1, n_stress);
     experts(DG_Q4_K, DG_Q5_0, many, 6, n_stress);
     experts(DG_Q4_K, DG_Q8_0, canvas, 1, n_stress / 2);
     experts(DG_BF16, DG_BF16, many, 6, n_stress);

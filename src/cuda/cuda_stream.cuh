@@ -2,12 +2,13 @@
  * and each is read once for up to 32 or 64 rows.
  *
  * A block for each multiprocessor takes items (a piece of an expert's rows, a share of its tiles),
- * experts with most rows first: its first one by its number, further ones from a counter. One warp
- * fills a ring of stages, weights by bulk copies of contiguous packed pieces, rows by gathering;
- * the others have two 16-row tiles of weights each (gate and up of the same channels, or two of
- * down) and multiply them with up to 8 NT_MAX rows. A row's results come from its own column of the
- * mma, in one chain of ascending k: they do not depend on the rows beside it, nor on who computes
- * the item.
+ * experts with most rows first, to and fro over the blocks. Four warps fill a ring of stages: one
+ * thread copies weights in contiguous packed pieces, three warps gather rows. (One warp for both
+ * needed some 1,300 cycles a stage, however small: with four-bit weights that was the limit.) The
+ * others have two 16-row tiles of weights each (gate and up of the same channels, or two of down)
+ * and multiply them with up to 8 NT_MAX rows. A row's results come from its own column of the mma,
+ * in one chain of ascending k: they do not depend on the rows beside it, nor on who computes the
+ * item.
  *
  * Pieces of one expert are neighbours in the list, so that their weights come from the second-level
  * cache all but once.
@@ -22,8 +23,19 @@
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_int4.cuh"
 #include "cuda/cuda_tiles.cuh"
+#include "cuda/cuda_wgmma.cuh"
 
-enum { CONSUMERS = 11, STREAM_THREADS = 32 * (CONSUMERS + 1), MAX_STAGES = 8, NEXT_STEPS = 3 };
+/* Warps: those that multiply, one of them without work; one that copies weights; those that gather
+ * rows. The last four are a warpgroup and leave registers to the others. */
+enum {
+    CONSUMERS = 11,
+    WEIGHTS_WARP = 12,
+    GATHERERS = 3,
+    STREAM_THREADS = 32 * (WEIGHTS_WARP + 1 + GATHERERS),
+    CONSUMER_REGISTERS = 144,
+    PRODUCER_REGISTERS = 80,
+    MAX_STAGES = 8,
+};
 
 template <class F> struct stream_row {
     static constexpr bool IS_BYTES = false;
@@ -152,8 +164,7 @@ template <int NT_MAX> static __device__ __forceinline__ int token_tiles(int n)
     return min((n + 8 * STEP - 1) / (8 * STEP) * STEP, NT_MAX);
 }
 
-/* ---- the producer: one warp, whose instructions take longer than those of many would; what can be
- * known before a stage is ---- */
+/* ---- weights ---- */
 
 /* An item's weights of the unit that comes next, of w[0] and w[1]. */
 struct weight_source {
@@ -176,10 +187,10 @@ static __device__ __forceinline__ weight_source weights_of(const dg_stream_job &
 }
 
 #if !defined(__CUDACC__) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-/* Bulk copies by one lane, of what may leave the second-level cache first: rows of x then stay
+/* Bulk copies by one thread, of what may leave the second-level cache first: rows of x then stay
  * there (gate and up of four bits 74 us instead of 76, down 47 instead of 50, of E4M3 71 instead of
- * 76). The barrier counts it and, for rows of x, every lane. */
-enum { FULL_ARRIVALS = 33 };
+ * 76). */
+enum { WEIGHTS_LANES = 1 };
 
 template <class F>
 static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *full,
@@ -191,8 +202,6 @@ static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t 
     bool whole = n_tile == job.tiles;
     int n_copy = whole ? 1 : n_unit;
     uint32_t bytes = (uint32_t)((whole ? n_unit : 1) * n_tile * BYTES);
-    if (threadIdx.x % 32 != 0)
-        return;
     dg_mbar_expect(full, 2 * (uint32_t)n_copy * bytes);
     for (int side = 0; side < 2; side++)
         for (int u = 0; u < n_copy; u++)
@@ -200,18 +209,12 @@ static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t 
                               from.side[side] + (size_t)u * from.unit_bytes, bytes, full);
 }
 
-static __device__ __forceinline__ void arrive_without_copies(uint64_t *full)
-{
-    dg_mbar_arrive(full);
-    if (threadIdx.x % 32 == 0)
-        dg_mbar_arrive(full);
-}
 #else
-/* Before sm_90: pieces of 16 bytes by all lanes, which arrive together with the rows of x. */
-enum { FULL_ARRIVALS = 32 };
+/* Before sm_90: pieces of 16 bytes by all lanes. */
+enum { WEIGHTS_LANES = 32 };
 
 template <class F>
-static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *,
+static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *full,
                                                     const dg_stream_job &job,
                                                     const weight_source &from, int n_tile,
                                                     int n_unit)
@@ -224,20 +227,26 @@ static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t 
             for (int i = (int)threadIdx.x % 32 * 16; i < n_tile * BYTES; i += 512)
                 dg_cp_async16(piece + i, unit + i);
         }
-}
-
-static __device__ __forceinline__ void arrive_without_copies(uint64_t *full)
-{
-    dg_mbar_arrive(full);
+    dg_cp_async_mbar_arrive(full);
 }
 #endif
+
+/* Of those that copy weights and those that gather rows. */
+enum { FULL_ARRIVALS = WEIGHTS_LANES + 32 * GATHERERS };
 
 /* The ring's next stage, when nobody reads it any more. */
 static __device__ __forceinline__ void ring_take(const stream_ring &ring)
 {
     if (ring.turn > 0)
         dg_mbar_wait(ring.empty + ring.slot, (ring.turn - 1) & 1);
-    __syncwarp();
+}
+
+/* The item's number `round` of this block's: to and fro, so that no block has the busiest expert of
+ * every round. */
+static __device__ __forceinline__ int item_number(int round)
+{
+    int block = (int)blockIdx.x, n_block = (int)gridDim.x;
+    return round * n_block + (round & 1 ? n_block - 1 - block : block);
 }
 
 /* A stage is where an item begins; consumers look there. */
@@ -245,36 +254,56 @@ static __device__ __forceinline__ void ring_begin(const stream_ring &ring, const
 {
     if (threadIdx.x % 32 == 0)
         ring.item[ring.slot] = item;
-    __syncwarp();
 }
 
-/* Weights of an item's first stages into an empty ring, while the kernel before still makes the
- * rows of x. Returns how many. */
 template <class F, int NT_MAX>
-static __device__ __forceinline__ int produce_ahead(const stream_ring &ring,
-                                                    const dg_stream_job &job,
-                                                    const stream_item &item)
+static __device__ __forceinline__ void copy_item(stream_ring &ring, const dg_stream_job &job,
+                                                 const stream_item &item)
 {
     constexpr int UNITS = stream_stage<F>::UNITS;
-    int n_stage = min(job.n_stage, (job.n_unit + UNITS - 1) / UNITS);
+    int bytes = stage_bytes<F, NT_MAX>(job.share);
     weight_source weights = weights_of<F>(job, item);
-    for (int i = 0; i < n_stage; i++) {
-        copy_weights<F>(ring.stages + i * stage_bytes<F, NT_MAX>(job.share), ring.full + i, job,
-                        weights, item.n_tile, min(UNITS, job.n_unit - i * UNITS));
+    for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring, job.n_stage)) {
+        ring_take(ring);
+        if (unit == 0)
+            ring_begin(ring, item);
+        copy_weights<F>(ring.stages + ring.slot * bytes, ring.full + ring.slot, job, weights,
+                        item.n_tile, min(UNITS, job.n_unit - unit));
         for (int side = 0; side < 2; side++)
             weights.side[side] += UNITS * weights.unit_bytes;
     }
-    return n_stage;
 }
 
+/* Which item is next is asked for before this one is copied. Down's weights are on their way while
+ * the kernel before still makes h. */
+template <class F, bool DOWN, int NT_MAX>
+static __device__ __forceinline__ void copy_items(stream_ring &ring, const dg_stream_job &job)
+{
+    int each = items_of_piece(job);
+    if (!DOWN)
+        dg_grid_wait();
+    int n_item = __ldcg(job.n_piece) * each;
+    stream_item now = item_at(job, item_number(0), each, n_item);
+    for (int round = 1; now.n > 0; round++) {
+        stream_item next = item_at(job, item_number(round), each, n_item);
+        copy_item<F, NT_MAX>(ring, job, now);
+        now = next;
+    }
+    ring_take(ring);
+    ring_begin(ring, stream_item{});
+    dg_mbar_arrive(ring.full + ring.slot);
+}
+
+/* ---- rows of x ---- */
+
 /* An item and its rows of x, of each tile of 8 rows the lane's. */
-template <int NT_MAX> struct producer_item {
+template <int NT_MAX> struct gathered_item {
     stream_item item;
     int row[NT_MAX];
 };
 
 template <int NT_MAX>
-static __device__ __forceinline__ void find_rows(producer_item<NT_MAX> &of,
+static __device__ __forceinline__ void find_rows(gathered_item<NT_MAX> &of,
                                                  const dg_stream_job &job)
 {
 #pragma unroll
@@ -285,86 +314,59 @@ static __device__ __forceinline__ void find_rows(producer_item<NT_MAX> &of,
 }
 
 /* Rows of x in a stage: 8 rows x 16 bytes side by side, next the other tiles of 8 rows, then the
- * next 16 bytes of k. `ahead`: stages whose weights are on their way. find_next(0 ... 2) is called
- * on the way, so that what it loads is there when this item is done. */
+ * next 16 bytes of k. The warps take turns at 64 bytes of all rows. find_next() is called on the
+ * way, so that what it loads is there when this item is done. */
 template <class F, int NT_MAX, class NEXT>
-static __device__ __forceinline__ void produce_item(stream_ring &ring, const dg_stream_job &job,
-                                                    const producer_item<NT_MAX> &of, int ahead,
-                                                    NEXT find_next)
+static __device__ __forceinline__ void gather_item(stream_ring &ring, const dg_stream_job &job,
+                                                   const gathered_item<NT_MAX> &of, NEXT find_next)
 {
-    constexpr int UNITS = stream_stage<F>::UNITS, ROW = stream_row<F>::UNIT_BYTES;
-    const stream_item &item = of.item;
-    int lane = (int)threadIdx.x % 32, n_tile = token_tiles<NT_MAX>(item.n);
-    int bytes = stage_bytes<F, NT_MAX>(job.share), step = 0;
-    int x_at =
-        2 * UNITS * job.share * packed_unit<F>::BYTES + lane / 8 * NT_MAX * 128 + lane % 8 * 16;
-    weight_source weights = weights_of<F>(job, item);
+    constexpr int UNITS = stream_stage<F>::UNITS, ROW = stream_row<F>::UNIT_BYTES,
+                  TURNS = (UNITS * ROW + 64 * GATHERERS - 1) / (64 * GATHERERS);
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 - WEIGHTS_WARP - 1;
+    int n = of.item.n, n_tile = token_tiles<NT_MAX>(n), piece = warp * 4 + lane / 8;
+    int bytes = stage_bytes<F, NT_MAX>(job.share);
+    int x_at = 2 * UNITS * job.share * packed_unit<F>::BYTES + piece * NT_MAX * 128 + lane % 8 * 16;
     const unsigned char *from[NT_MAX];
 #pragma unroll
     for (int j = 0; j < NT_MAX; j++)
-        from[j] = job.x + (size_t)of.row[j] * job.x_bytes + lane / 8 * 16;
+        from[j] = job.x + (size_t)of.row[j] * job.x_bytes + piece * 16;
     for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring, job.n_stage)) {
-        int n_unit = min(UNITS, job.n_unit - unit);
-        uint64_t *full = ring.full + ring.slot;
-        unsigned char *to = ring.stages + ring.slot * bytes, *x = to + x_at;
-        if (ahead <= 0)
-            ring_take(ring);
-        if (unit == 0)
-            ring_begin(ring, item);
-        if (ahead-- <= 0)
-            copy_weights<F>(to, full, job, weights, item.n_tile, n_unit);
+        int n_piece = min(UNITS, job.n_unit - unit) * ROW / 16;
+        unsigned char *x = ring.stages + ring.slot * bytes + x_at;
+        ring_take(ring);
 #pragma unroll
         for (int j = 0; j < NT_MAX; j++) {
             if (j >= n_tile)
                 break;
 #pragma unroll
-            for (int k = 0; k < (UNITS * ROW + 63) / 64; k++)
-                if (k * 4 + lane / 8 < n_unit * ROW / 16)
-                    dg_cp_async16_if(x + (k * 4 * NT_MAX + j) * 128, from[j] + k * 64,
-                                     j * 8 + lane % 8 < item.n);
+            for (int k = 0; k < TURNS; k++)
+                if (k * 4 * GATHERERS + piece < n_piece)
+                    dg_cp_async16_if(x + (k * 4 * GATHERERS * NT_MAX + j) * 128,
+                                     from[j] + k * 64 * GATHERERS, j * 8 + lane % 8 < n);
             from[j] += UNITS * ROW;
         }
-        dg_cp_async_mbar_arrive(full);
-        for (int side = 0; side < 2; side++)
-            weights.side[side] += UNITS * weights.unit_bytes;
-        find_next(step++);
+        dg_cp_async_mbar_arrive(ring.full + ring.slot);
+        if (unit == 0)
+            find_next();
     }
-    for (; step < NEXT_STEPS; step++)
-        find_next(step);
 }
 
-/* The next item is asked for while this one is filled in: its number in the first stage, who it is
- * in the second, its rows in the third. */
-template <class F, bool DOWN, int NT_MAX>
-static __device__ __forceinline__ void produce(stream_ring &ring, const dg_stream_job &job)
+template <class F, int NT_MAX>
+static __device__ __forceinline__ void gather_items(stream_ring &ring, const dg_stream_job &job)
 {
-    int each = items_of_piece(job), lane = (int)threadIdx.x % 32, ahead = 0;
-    producer_item<NT_MAX> now = {}, next = {};
-    if (!DOWN)
-        dg_grid_wait();
+    int each = items_of_piece(job);
+    gathered_item<NT_MAX> now = {}, next = {};
+    dg_grid_wait();
     int n_item = __ldcg(job.n_piece) * each;
-    now.item = item_at(job, (int)blockIdx.x, each, n_item);
-    if (DOWN) {
-        if (now.item.n > 0)
-            ahead = produce_ahead<F, NT_MAX>(ring, job, now.item);
-        dg_grid_wait();
-    }
+    now.item = item_at(job, item_number(0), each, n_item);
     find_rows(now, job);
-    while (now.item.n > 0) {
-        int taken = lane == 0 ? atomicAdd(job.next, 1) : 0;
-        produce_item<F, NT_MAX>(ring, job, now, ahead, [&](int step) {
-            if (step == 1)
-                next.item = item_at(job, (int)gridDim.x + __shfl_sync(DG_ALL_LANES, taken, 0), each,
-                                    n_item);
-            if (step == 2)
-                find_rows(next, job);
-        });
-        ahead = 0;
+    for (int round = 1; now.item.n > 0; round++) {
+        next.item = item_at(job, item_number(round), each, n_item);
+        gather_item<F, NT_MAX>(ring, job, now, [&](void) { find_rows(next, job); });
         now = next;
     }
     ring_take(ring);
-    ring_begin(ring, stream_item{});
-    arrive_without_copies(ring.full + ring.slot);
+    dg_mbar_arrive(ring.full + ring.slot);
 }
 
 /* ---- a consumer ---- */
@@ -580,9 +582,14 @@ static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
         dg_mbar_init_fence();
     }
     __syncthreads();
-    if (warp == CONSUMERS) {
-        produce<F, DOWN, NT_MAX>(ring, job);
+    if (warp >= WEIGHTS_WARP) {
+        warpgroup_fewer_registers<PRODUCER_REGISTERS>();
+        if (warp > WEIGHTS_WARP)
+            gather_items<F, NT_MAX>(ring, job);
+        else if (threadIdx.x % 32 < WEIGHTS_LANES)
+            copy_items<F, DOWN, NT_MAX>(ring, job);
     } else {
+        warpgroup_more_registers<CONSUMER_REGISTERS>();
         dg_grid_wait();
         if (job.before_down) /* its blocks then take the places of those that are done */
             dg_grid_launch_next();
@@ -592,22 +599,21 @@ static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
     dg_grid_launch_next();
 }
 
-template <class F, bool DOWN, int NT_MAX, int BLOCKS>
-static __global__ void __launch_bounds__(STREAM_THREADS, BLOCKS) stream_experts(dg_stream_job job)
+template <class F, bool DOWN, int NT_MAX>
+static __global__ void __launch_bounds__(STREAM_THREADS, 1) stream_experts(dg_stream_job job)
 {
     stream_items<F, DOWN, NT_MAX>(job);
 }
 
-/* As much of a group as leaves room for two stages, and as many stages as there is room for.
- * BLOCKS: on a multiprocessor. */
-template <class F, bool DOWN, int NT_MAX, int BLOCKS = 1>
+/* As much of a group as leaves room for two stages, and as many stages as there is room for. */
+template <class F, bool DOWN, int NT_MAX>
 static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
 {
     int device = 0, n_sm = 1, most = 48 << 10;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    most = most / BLOCKS - (BLOCKS - 1) * 1024 - RING_BYTES;
+    most -= RING_BYTES;
     job.down = DOWN;
     job.share = job.tiles;
     while (job.share > 1 && most / stage_bytes<F, NT_MAX>(job.share) < 2)
@@ -616,8 +622,8 @@ static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
     if (job.n_stage < 1)
         return cudaErrorInvalidConfiguration;
     int items = min(job.n_pair, dg_most_pieces(job.n_pair, job.n_expert)) * items_of_piece(job);
-    return DG_LAUNCH_IF(!job.follows_stream, (stream_experts<F, DOWN, NT_MAX, BLOCKS>),
-                        dim3((unsigned)min(BLOCKS * n_sm, items)), STREAM_THREADS,
+    return DG_LAUNCH_IF(!job.follows_stream, (stream_experts<F, DOWN, NT_MAX>),
+                        dim3((unsigned)min(n_sm, items)), STREAM_THREADS,
                         (size_t)(job.n_stage * stage_bytes<F, NT_MAX>(job.share) + RING_BYTES),
                         stream, job);
 }
