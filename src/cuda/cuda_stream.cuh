@@ -32,8 +32,8 @@ enum {
     WEIGHTS_WARP = 12,
     GATHERERS = 3,
     STREAM_THREADS = 32 * (WEIGHTS_WARP + 1 + GATHERERS),
-    CONSUMER_REGISTERS = 144,
-    PRODUCER_REGISTERS = 80,
+    CONSUMER_REGISTERS = 152,
+    PRODUCER_REGISTERS = 56,
     MAX_STAGES = 8,
 };
 
@@ -296,11 +296,24 @@ static __device__ __forceinline__ void copy_items(stream_ring &ring, const dg_st
 
 /* ---- rows of x ---- */
 
-/* An item and its rows of x, of each tile of 8 rows the lane's. */
+/* An item's rows of x, of each tile of 8 rows the lane's. */
 template <int NT_MAX> struct gathered_item {
-    stream_item item;
-    int row[NT_MAX];
+    int first, n, row[NT_MAX];
 };
+
+/* Of number `number` of all items, n = 0 where there is none; its rows are found later. */
+template <int NT_MAX>
+static __device__ __forceinline__ void find_piece(gathered_item<NT_MAX> &of,
+                                                  const dg_stream_job &job, int number, int n_item)
+{
+    int each = items_of_piece(job);
+    of.n = 0;
+    if (number < n_item) {
+        uint4 words = __ldcg((const uint4 *)(job.piece + number / each));
+        of.first = (int)words.y;
+        of.n = (int)words.z;
+    }
+}
 
 template <int NT_MAX>
 static __device__ __forceinline__ void find_rows(gathered_item<NT_MAX> &of,
@@ -308,7 +321,7 @@ static __device__ __forceinline__ void find_rows(gathered_item<NT_MAX> &of,
 {
 #pragma unroll
     for (int j = 0; j < NT_MAX; j++) {
-        int place = of.item.first + min(j * 8 + (int)threadIdx.x % 8, max(of.item.n - 1, 0));
+        int place = of.first + min(j * 8 + (int)threadIdx.x % 8, max(of.n - 1, 0));
         of.row[j] = job.row ? job.row[place] : place;
     }
 }
@@ -323,7 +336,7 @@ static __device__ __forceinline__ void gather_item(stream_ring &ring, const dg_s
     constexpr int UNITS = stream_stage<F>::UNITS, ROW = stream_row<F>::UNIT_BYTES,
                   TURNS = (UNITS * ROW + 64 * GATHERERS - 1) / (64 * GATHERERS);
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 - WEIGHTS_WARP - 1;
-    int n = of.item.n, n_tile = token_tiles<NT_MAX>(n), piece = warp * 4 + lane / 8;
+    int n = of.n, n_tile = token_tiles<NT_MAX>(n), piece = warp * 4 + lane / 8;
     int bytes = stage_bytes<F, NT_MAX>(job.share);
     int x_at = 2 * UNITS * job.share * packed_unit<F>::BYTES + piece * NT_MAX * 128 + lane % 8 * 16;
     const unsigned char *from[NT_MAX];
@@ -354,14 +367,13 @@ static __device__ __forceinline__ void gather_item(stream_ring &ring, const dg_s
 template <class F, int NT_MAX>
 static __device__ __forceinline__ void gather_items(stream_ring &ring, const dg_stream_job &job)
 {
-    int each = items_of_piece(job);
     gathered_item<NT_MAX> now = {}, next = {};
     dg_grid_wait();
-    int n_item = __ldcg(job.n_piece) * each;
-    now.item = item_at(job, item_number(0), each, n_item);
+    int n_item = __ldcg(job.n_piece) * items_of_piece(job);
+    find_piece(now, job, item_number(0), n_item);
     find_rows(now, job);
-    for (int round = 1; now.item.n > 0; round++) {
-        next.item = item_at(job, item_number(round), each, n_item);
+    for (int round = 1; now.n > 0; round++) {
+        find_piece(next, job, item_number(round), n_item);
         gather_item<F, NT_MAX>(ring, job, now, [&](void) { find_rows(next, job); });
         now = next;
     }
