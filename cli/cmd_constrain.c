@@ -16,11 +16,11 @@ typedef struct choice_list {
 } choice_list;
 
 typedef struct constrain_args {
-    const char *schema, *regex, *grammar, *text, *file;
-    choice_list choices;
+    const char *schema, *regex, *grammar, *tools, *tool_choice, *text, *file;
+    choice_list choices, allowed;
     int random, length;
     uint64_t seed;
-    bool json_object, compact, lenient, lines, json, size, help;
+    bool json_object, compact, lenient, one_call, lines, json, size, help;
 } constrain_args;
 
 static bool add_choice(void *target, const char *text)
@@ -189,13 +189,30 @@ static int run_with(const constrain_args *a, const dgemma_constraint_options *op
     return code;
 }
 
+/* A word that is none of the others names a tool. */
+static void set_tools(dgemma_constraint_options *opt, const constrain_args *a)
+{
+    static const char *const words[] = {"auto", "none", "required"};
+    const char *choice = a->tool_choice ? a->tool_choice : words[0];
+    size_t i = 0;
+    while (i < 3 && strcmp(choice, words[i]) != 0)
+        i++;
+    opt->tool_choice = (dgemma_tool_choice)i;
+    opt->single_tool_call = a->one_call;
+    opt->choices = i == DGEMMA_TOOLS_NAMED ? &a->tool_choice : a->allowed.at;
+    opt->n_choices = i == DGEMMA_TOOLS_NAMED ? 1 : a->allowed.n;
+}
+
 static int read_and_run(const constrain_args *a)
 {
     dgemma_constraint_options opt = {.compact = a->compact,
                                      .lenient = a->lenient,
                                      .choices = a->choices.at,
                                      .n_choices = a->choices.n};
+    if (a->tools)
+        set_tools(&opt, a);
     opt.kind = a->schema        ? DGEMMA_CONSTRAINT_JSON_SCHEMA
+               : a->tools       ? DGEMMA_CONSTRAINT_TOOLS
                : a->json_object ? DGEMMA_CONSTRAINT_JSON_OBJECT
                : a->regex       ? DGEMMA_CONSTRAINT_REGEX
                : a->grammar     ? DGEMMA_CONSTRAINT_GRAMMAR
@@ -204,7 +221,7 @@ static int read_and_run(const constrain_args *a)
         opt.text = a->regex;
         opt.text_len = strlen(a->regex);
     }
-    const char *path = a->schema ? a->schema : a->grammar;
+    const char *path = a->schema ? a->schema : a->tools ? a->tools : a->grammar;
     dgemma_error err = {0};
     dg_buf text;
     dg_buf_init(&text, CONSTRAINT_MAX);
@@ -226,9 +243,11 @@ static int read_and_run(const constrain_args *a)
 static const char *mistake(const constrain_args *a)
 {
     int n = (a->schema != NULL) + (a->regex != NULL) + (a->grammar != NULL) + (a->choices.n != 0) +
-            a->json_object;
+            (a->tools != NULL) + a->json_object;
     if (n != 1)
-        return "give one of --json-schema, --json-object, --regex, --choice, --grammar";
+        return "give one of --json-schema, --json-object, --regex, --choice, --grammar, --tools";
+    if (!a->tools && (a->tool_choice || a->allowed.n || a->one_call))
+        return "--tool-choice, --allow-tool and --one-call go with --tools";
     if (a->text && a->file)
         return "give the text once: as a word, or with --file";
     if (a->random && (a->text || a->file || a->lines))
@@ -240,8 +259,9 @@ static const char usage[] =
     "usage: dgemma constrain CONSTRAINT [OPTION]... [TEXT]\n\n"
     "Says of a text whether a constraint lets it be: accepted, prefix (it could become so) or\n"
     "rejected, and from which byte on. The text is the last word, a file, or each line of what\n"
-    "comes through a pipe. No model is needed. Exits with 0 when all texts are accepted, with 1\n"
-    "when some are not, with 2 when the constraint is refused.\n";
+    "comes through a pipe. Special tokens stand in it by their names. No model is needed. Exits\n"
+    "with 0 when all texts are accepted, with 1 when some are not, with 2 when the constraint is\n"
+    "refused.\n";
 
 int cmd_constrain(int argc, char **argv)
 {
@@ -256,7 +276,14 @@ int cmd_constrain(int argc, char **argv)
          &a.regex},
         {0, "choice", "TEXT", "this text, or that of another --choice", add_choice, &a.choices},
         {0, "grammar", "FILE", "texts of a GBNF grammar", cli_set_string, &a.grammar},
+        {0, "tools", "FILE", "turns with calls of these tools, in the model's own syntax",
+         cli_set_string, &a.tools},
         {0, "options", NULL, NULL, NULL, NULL},
+        {0, "tool-choice", "WORD", "auto, none, required, or the name of a tool (auto)",
+         cli_set_string, &a.tool_choice},
+        {0, "allow-tool", "NAME", "of the tools, this one, or that of another --allow-tool",
+         add_choice, &a.allowed},
+        {0, "one-call", NULL, "at most one call", cli_set_switch, &a.one_call},
         {0, "text", "TEXT", "the text, in place of the last word", cli_set_string, &a.text},
         {'f', "file", "FILE", "read the text from a file; - is standard input", cli_set_string,
          &a.file},

@@ -202,12 +202,21 @@ DGEMMA_API void dgemma_free(void *p);
 
 typedef struct dgemma_constraint dgemma_constraint;
 
+typedef enum dgemma_tool_choice {
+    DGEMMA_TOOLS_AUTO,     /* the model decides */
+    DGEMMA_TOOLS_NONE,     /* tools are not shown to it */
+    DGEMMA_TOOLS_REQUIRED, /* the answer begins with a call: its opening is put into the model's
+                              mouth, so it does not think first, whatever `thinking` says */
+    DGEMMA_TOOLS_NAMED     /* likewise, with a call of tool_name, which must be declared */
+} dgemma_tool_choice;
+
 typedef enum dgemma_constraint_kind {
     DGEMMA_CONSTRAINT_JSON_SCHEMA,
     DGEMMA_CONSTRAINT_JSON_OBJECT, /* any object; needs no text */
     DGEMMA_CONSTRAINT_REGEX,       /* which the whole text matches */
     DGEMMA_CONSTRAINT_CHOICE,      /* one of `choices` */
-    DGEMMA_CONSTRAINT_GRAMMAR      /* GBNF */
+    DGEMMA_CONSTRAINT_GRAMMAR,     /* GBNF */
+    DGEMMA_CONSTRAINT_TOOLS        /* turns with calls of tools, in the model's own syntax */
 } dgemma_constraint_kind;
 
 typedef struct dgemma_constraint_options {
@@ -218,6 +227,12 @@ typedef struct dgemma_constraint_options {
     size_t n_choices;
     bool compact; /* JSON without white space; otherwise on one line, or a line for each member */
     bool lenient; /* keywords of a schema that are not supported are left out, not refused */
+
+    /* TOOLS: `text` is a JSON array as in dgemma_request_options.tools, `choices` the names of
+     * those that may be called, none: all. Arguments are held to a tool's parameters as far as
+     * schemas can be; one that is "strict" is refused where they cannot. */
+    dgemma_tool_choice tool_choice; /* NAMED is REQUIRED: `choices` says which */
+    bool single_tool_call;
 } dgemma_constraint_options;
 
 /* Any thread. *out belongs to the caller (dgemma_constraint_free), who may free it at any time:
@@ -270,14 +285,6 @@ typedef struct dgemma_logit_bias {
     int32_t token;
     float bias; /* -1000 to 1000 */
 } dgemma_logit_bias;
-
-typedef enum dgemma_tool_choice {
-    DGEMMA_TOOLS_AUTO,     /* the model decides */
-    DGEMMA_TOOLS_NONE,     /* tools are not shown to it */
-    DGEMMA_TOOLS_REQUIRED, /* the answer begins with a call: its opening is put into the model's
-                              mouth, so it does not think first, whatever `thinking` says */
-    DGEMMA_TOOLS_NAMED     /* likewise, with a call of tool_name, which must be declared */
-} dgemma_tool_choice;
 
 enum { DGEMMA_MAX_CACHE_SALT = 256 };
 

@@ -133,8 +133,11 @@ typedef struct dgemma_match {
     size_t n;        /* bytes of the text that something in the language begins with */
     bool next[256];  /* which bytes could come behind them */
     bool could_end;  /* it could end there */
-    size_t n_tokens; /* special tokens that could come there, which no text holds */
+    size_t n_tokens; /* special tokens that could come there */
 } dgemma_match;
+
+/* In the functions below a special token stands in a text by its name ("<|tool_call>", "<[48]>"),
+ * and such a name is the token wherever that could come. */
 
 /* DGEMMA_E_LIMIT: the text leads to where too much is possible. */
 DGEMMA_API dgemma_status dgemma_constraint_check(dgemma_constraint *constraint, const char *text,

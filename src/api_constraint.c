@@ -6,11 +6,18 @@
 
 enum { TEXT_MAX = 1 << 24, IGNORED_MAX = 1 << 20 };
 
+static dg_calls_mode calls_of(dgemma_tool_choice choice)
+{
+    return choice == DGEMMA_TOOLS_AUTO   ? DG_CALLS_AUTO
+           : choice == DGEMMA_TOOLS_NONE ? DG_CALLS_NONE
+                                         : DG_CALLS_REQUIRED;
+}
+
 dgemma_status dgemma_constraint_create(dgemma_constraint **out,
                                        const dgemma_constraint_options *opt, dgemma_error *err)
 {
     bool bare = opt->kind == DGEMMA_CONSTRAINT_JSON_OBJECT || opt->kind == DGEMMA_CONSTRAINT_CHOICE;
-    if (opt->kind > DGEMMA_CONSTRAINT_GRAMMAR || (!bare && !opt->text))
+    if (opt->kind > DGEMMA_CONSTRAINT_TOOLS || (!bare && !opt->text))
         return dg_fail(err, DGEMMA_E_ARG, "there is no constraint");
     dgemma_constraint *c = dg_calloc(1, sizeof *c);
     if (!c)
@@ -25,7 +32,9 @@ dgemma_status dgemma_constraint_create(dgemma_constraint **out,
                                      .n_choice = opt->n_choices,
                                      .compact = opt->compact,
                                      .lenient = opt->lenient,
-                                     .ignored = &c->ignored};
+                                     .ignored = &c->ignored,
+                                     .calls = calls_of(opt->tool_choice),
+                                     .single_call = opt->single_tool_call};
     dgemma_status st = dg_constraint_compile(&c->syntax, &options, err);
     if (!st)
         st = dg_language_create(&c->language, c->syntax, err);
@@ -60,7 +69,8 @@ static dgemma_status walk(dgemma_constraint *c, const char *text, size_t len, dg
     for (*n = 0; *n < len;) {
         dgemma_error why = {0};
         size_t more;
-        dgemma_status st = dg_language_walk(c->language, at, text + *n, len - *n, &more, &why);
+        dgemma_status st =
+            dg_language_walk_names(c->language, at, text + *n, len - *n, &more, &why);
         *n += more;
         if (!st)
             break;
@@ -95,11 +105,24 @@ dgemma_status dgemma_constraint_check(dgemma_constraint *c, const char *text, si
     return st;
 }
 
-/* A buffer becomes the caller's. */
-static dgemma_status hand_over(dgemma_status st, dg_buf *from, char **text, size_t *len,
-                               dgemma_error *err)
+/* Special tokens of a text that is being made go into it by their names. */
+typedef struct name_writer {
+    const dg_syntax *syntax;
+    dg_buf *out;
+    bool failed;
+} name_writer;
+
+static void write_name(void *user, uint32_t symbol)
 {
-    if (!st && !dg_buf_append(from, "", 0))
+    name_writer *w = user;
+    w->failed |= !dg_symbol_write(&w->syntax->symbol[symbol], w->out);
+}
+
+/* A buffer becomes the caller's. */
+static dgemma_status hand_over(dgemma_status st, bool failed, dg_buf *from, char **text,
+                               size_t *len, dgemma_error *err)
+{
+    if (!st && (failed || !dg_buf_append(from, "", 0)))
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st && !from->data)
         from->data = dg_strdup("");
@@ -125,10 +148,11 @@ dgemma_status dgemma_constraint_complete(dgemma_constraint *c, const char *text,
     dgemma_status st = walk(c, text, len, &at, &n, err);
     if (!st && n < len)
         st = dg_fail(err, DGEMMA_E_ARG, "nothing in the language begins like that");
+    name_writer w = {.syntax = c->syntax, .out = &out};
     if (!st)
-        st = dg_language_ending(c->language, at, &out, NULL, NULL, err);
+        st = dg_language_ending(c->language, at, &out, write_name, &w, err);
     pthread_mutex_unlock(&c->lock);
-    return hand_over(st, &out, rest, rest_len, err);
+    return hand_over(st, w.failed, &out, rest, rest_len, err);
 }
 
 dgemma_status dgemma_constraint_random(dgemma_constraint *c, uint64_t seed, uint32_t index,
@@ -136,19 +160,20 @@ dgemma_status dgemma_constraint_random(dgemma_constraint *c, uint64_t seed, uint
 {
     dg_buf out;
     dg_rng_key key = {.seed = seed, .block = index};
+    name_writer w = {.syntax = c->syntax, .out = &out};
     dg_buf_init(&out, TEXT_MAX);
     pthread_mutex_lock(&c->lock);
-    dgemma_status st = dg_language_draw(c->language, &key, length, &out, err);
+    dgemma_status st = dg_language_draw(c->language, &key, length, &out, write_name, &w, err);
     if (st == DGEMMA_E_LIMIT) {
         /* too many places were met before: without them, from the beginning */
         dg_place start = dg_language_start(c->language);
         dg_buf_clear(&out);
         st = dg_language_forget(c->language, &start, err);
         if (!st)
-            st = dg_language_draw(c->language, &key, length, &out, err);
+            st = dg_language_draw(c->language, &key, length, &out, write_name, &w, err);
     }
     pthread_mutex_unlock(&c->lock);
-    return hand_over(st, &out, text, len, err);
+    return hand_over(st, w.failed, &out, text, len, err);
 }
 
 dgemma_constraint_size dgemma_constraint_measure(dgemma_constraint *c)

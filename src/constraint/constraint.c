@@ -47,11 +47,25 @@ static dgemma_status compile_regex(dg_syntax *s, const dg_constraint_options *o,
     return dg_regex_compile(s, o->text, o->len, &(dg_regex_options){0}, out, NULL, err);
 }
 
+static dgemma_status compile_tools(dg_syntax *s, const dg_constraint_options *o, dg_node *out,
+                                   dgemma_error *err)
+{
+    dg_calls_options options = {.tools = o->text,
+                                .len = o->len,
+                                .allowed = o->choices,
+                                .n_allowed = o->n_choice,
+                                .mode = o->calls,
+                                .single = o->single_call,
+                                .ignored = o->ignored};
+    return dg_calls_compile(s, &options, out, err);
+}
+
 static dgemma_status compile(dg_syntax *s, const dg_constraint_options *o, dgemma_error *err)
 {
     dg_node root = DG_NODE_NEVER;
     dgemma_status st = DGEMMA_OK;
-    dg_schema_options schema = {styles_of(o), o->lenient, o->ignored};
+    dg_schema_options schema = {
+        .styles = styles_of(o), .lenient = o->lenient, .ignored = o->ignored};
     switch (o->kind) {
     case DG_CONSTRAINT_JSON_SCHEMA:
         st = dg_schema_compile(s, o->text, o->len, &schema, &root, err);
@@ -64,6 +78,9 @@ static dgemma_status compile(dg_syntax *s, const dg_constraint_options *o, dgemm
         break;
     case DG_CONSTRAINT_CHOICE:
         st = compile_choices(s, o, &root, err);
+        break;
+    case DG_CONSTRAINT_TOOLS:
+        st = compile_tools(s, o, &root, err);
         break;
     case DG_CONSTRAINT_GRAMMAR:
         return dg_gbnf_compile(s, o->text, o->len, err);

@@ -4,14 +4,15 @@
 #define DG_CONSTRAINT_CONSTRAINT_H
 
 #include "base/buf.h"
-#include "constraint/syntax.h"
+#include "constraint/tool_calls.h"
 
 typedef enum dg_constraint_kind {
     DG_CONSTRAINT_JSON_SCHEMA,
     DG_CONSTRAINT_JSON_OBJECT, /* any object; no text */
     DG_CONSTRAINT_REGEX,       /* of the whole text */
     DG_CONSTRAINT_CHOICE,      /* one of `choices` */
-    DG_CONSTRAINT_GRAMMAR
+    DG_CONSTRAINT_GRAMMAR,
+    DG_CONSTRAINT_TOOLS /* calls of the tools in `text`, or of those in `choices` (tool_calls.h) */
 } dg_constraint_kind;
 
 typedef struct dg_constraint_options {
@@ -23,6 +24,8 @@ typedef struct dg_constraint_options {
     bool compact;    /* JSON without white space */
     bool lenient;    /* a schema's keywords that are not supported are left out */
     dg_buf *ignored; /* which they were, a line each; or NULL */
+    dg_calls_mode calls;
+    bool single_call;
 } dg_constraint_options;
 
 /* *out belongs to the caller (dg_syntax_free). Errors as in schema.h, regex.h, gbnf.h. */

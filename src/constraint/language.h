@@ -70,9 +70,18 @@ dgemma_status dg_language_ending(dg_language *l, dg_place at, dg_buf *out, dg_en
                                  void *user, dgemma_error *err);
 
 /* Appends a word drawn at random, of about `length` bytes where the language lets it be: from there
- * on it takes a short way to the end. */
+ * on it takes a short way to the end. Symbols are told as above. */
 dgemma_status dg_language_draw(dg_language *l, const dg_rng_key *key, size_t length, dg_buf *out,
-                               dgemma_error *err);
+                               dg_ending_fn *on_symbol, void *user, dgemma_error *err);
+
+/* ---- symbols as text ----  For those who look at a language without a vocabulary. */
+
+/* Appends the name of a symbol, or <[id]>. */
+bool dg_symbol_write(const dg_symbol *symbol, dg_buf *out);
+
+/* As walk, but where a symbol could come and the text has its name, it is that symbol. */
+dgemma_status dg_language_walk_names(dg_language *l, dg_place *at, const char *text, size_t len,
+                                     size_t *n, dgemma_error *err);
 
 /* Looks at the places nearest to the start, some thousands, and finds what would make the automaton
  * explode: DGEMMA_E_LIMIT. */

@@ -1,5 +1,6 @@
 /* Whole words of a language: the rest of one, and one drawn at random; and how an automaton is
  * tried before it is used, and kept small. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
@@ -191,8 +192,14 @@ static bool step_at_random(const dg_edges *e, uint64_t bits, char *byte)
     return true;
 }
 
+/* Where both could come, a symbol once in four times. */
+static bool takes_symbol(const dg_edges *e, uint64_t bits)
+{
+    return e->n_symbols && (!e->n_bytes || bits >> 60 < 4);
+}
+
 dgemma_status dg_language_draw(dg_language *l, const dg_rng_key *key, size_t length, dg_buf *out,
-                               dgemma_error *err)
+                               dg_ending_fn *on_symbol, void *user, dgemma_error *err)
 {
     dg_place at = l->start;
     for (uint32_t i = 0; i < length; i++) {
@@ -204,6 +211,13 @@ dgemma_status dg_language_draw(dg_language *l, const dg_rng_key *key, size_t len
         uint64_t bits = dg_rng_bits(key, i);
         if (e.accepts && bits % 3 == 0)
             return DGEMMA_OK;
+        if (takes_symbol(&e, bits)) {
+            dg_symbol_edge taken = e.symbols[bits / 3 % e.n_symbols];
+            if (on_symbol)
+                on_symbol(user, taken.symbol);
+            at = taken.to;
+            continue;
+        }
         if (!step_at_random(&e, bits / 3, &byte))
             break;
         if (!dg_buf_append(out, &byte, 1))
@@ -212,7 +226,55 @@ dgemma_status dg_language_draw(dg_language *l, const dg_rng_key *key, size_t len
         if (st)
             return st;
     }
-    return dg_language_ending(l, at, out, NULL, NULL, err);
+    return dg_language_ending(l, at, out, on_symbol, user, err);
+}
+
+/* ---- symbols as text ---- */
+
+bool dg_symbol_write(const dg_symbol *symbol, dg_buf *out)
+{
+    char id[24];
+    snprintf(id, sizeof id, "<[%ld]>", (long)symbol->id);
+    return dg_buf_puts(out, symbol->name ? symbol->name : id);
+}
+
+/* The symbol of the place whose name stands there, and how long that is; NULL: none does. */
+static const dg_symbol_edge *named_at(const dg_language *l, const dg_edges *e, const char *text,
+                                      size_t len, size_t *size)
+{
+    for (size_t i = 0; i < e->n_symbols; i++) {
+        const dg_symbol *symbol = &l->syntax->symbol[e->symbols[i].symbol];
+        char id[24];
+        snprintf(id, sizeof id, "<[%ld]>", (long)symbol->id);
+        const char *name = symbol->name ? symbol->name : id;
+        *size = strlen(name);
+        if (*size <= len && !memcmp(text, name, *size))
+            return &e->symbols[i];
+    }
+    return NULL;
+}
+
+dgemma_status dg_language_walk_names(dg_language *l, dg_place *at, const char *text, size_t len,
+                                     size_t *n, dgemma_error *err)
+{
+    for (*n = 0; *n < len;) {
+        dg_edges e;
+        dgemma_status st = dg_language_edges(l, *at, &e, err);
+        if (st)
+            return st;
+        size_t size = 1;
+        const dg_symbol_edge *named = named_at(l, &e, text + *n, len - *n, &size);
+        dg_place next = named ? named->to : *at;
+        if (!named) {
+            size = 1;
+            st = dg_language_step(l, &next, (unsigned char)text[*n], err);
+        }
+        if (st || next == DG_PLACE_DEAD)
+            return st;
+        *at = next;
+        *n += size;
+    }
+    return DGEMMA_OK;
 }
 
 /* ---- trying, and keeping small ---- */

@@ -23,6 +23,7 @@ void dg_points_add(dg_points *p, uint32_t lo, uint32_t hi)
         dg_span *span = want <= MAX_SPANS ? dg_array_resize(p->span, want, sizeof *span) : NULL;
         if (!span) {
             p->failed = true;
+            p->no_memory |= want <= MAX_SPANS;
             return;
         }
         p->span = span;
@@ -36,6 +37,7 @@ void dg_points_add_all(dg_points *p, const dg_points *other)
     for (size_t i = 0; i < other->n; i++)
         dg_points_add(p, other->span[i].lo, other->span[i].hi);
     p->failed |= other->failed;
+    p->no_memory |= other->no_memory;
 }
 
 static int compare_spans(const void *x, const void *y)
@@ -65,7 +67,7 @@ static void settle(dg_points *p)
 void dg_points_negate(dg_points *p)
 {
     settle(p);
-    dg_points out = {.failed = p->failed, .blanks = p->blanks};
+    dg_points out = {.failed = p->failed, .no_memory = p->no_memory, .blanks = p->blanks};
     uint32_t from = 0;
     for (size_t i = 0; i < p->n; i++) {
         if (p->span[i].lo > from)
@@ -212,6 +214,10 @@ static void add_spelled(ways *w, const dg_points *p, dg_spelling spelling)
             add_part(w, p->span[i], ' ', '!');
             add_part(w, p->span[i], '#', '[');
             add_part(w, p->span[i], ']', 0xD7FF);
+        } else if (spelling == DG_SPELL_CALL) {
+            add_part(w, p->span[i], '\t', '\n');
+            add_part(w, p->span[i], '\r', '\r');
+            add_part(w, p->span[i], ' ', 0xD7FF);
         } else
             add_part(w, p->span[i], 0, 0xD7FF);
         add_part(w, p->span[i], 0xE000, LAST);
@@ -228,7 +234,8 @@ static void add_spelled(ways *w, const dg_points *p, dg_spelling spelling)
 static dg_node one_point(dg_syntax *s, uint32_t c, dg_spelling spelling)
 {
     char text[6];
-    if (c >= 0xD800 && c < 0xE000)
+    bool control = c < ' ' && c != '\t' && c != '\n' && c != '\r';
+    if ((c >= 0xD800 && c < 0xE000) || (control && spelling == DG_SPELL_CALL))
         return DG_NODE_NEVER;
     size_t n = spelling == DG_SPELL_JSON ? dg_points_escape(text, c) : dg_utf8_encode(text, c);
     return n == 6 ? DG_NODE_NEVER : dg_syntax_literal(s, text, n);
@@ -248,6 +255,10 @@ dg_node dg_points_node(dg_syntax *s, dg_points *p, dg_spelling spelling)
 {
     if (p->blanks)
         drop_disputed(p);
+    if (p->no_memory) {
+        dg_syntax_fail(s, DGEMMA_E_NOMEM, "out of memory");
+        return DG_NODE_NEVER;
+    }
     if (p->failed) {
         dg_syntax_fail(s, DGEMMA_E_LIMIT, "a set of characters is too long");
         return DG_NODE_NEVER;

@@ -4,8 +4,9 @@
 
 #include "constraint/syntax.h"
 
-/* Where a character stands: as it is, or inside a JSON string, where some have escapes. */
-typedef enum dg_spelling { DG_SPELL_RAW, DG_SPELL_JSON } dg_spelling;
+/* Where a character stands: as it is; inside a JSON string, where some have escapes; or in a string
+ * of a call, as it is, of control characters only tab, newline and return. */
+typedef enum dg_spelling { DG_SPELL_RAW, DG_SPELL_JSON, DG_SPELL_CALL } dg_spelling;
 
 typedef struct dg_span {
     uint32_t lo, hi;
@@ -15,7 +16,8 @@ typedef struct dg_span {
 typedef struct dg_points {
     dg_span *span; /* owned */
     size_t n, cap;
-    bool failed; /* memory was out, or there were too many */
+    bool failed; /* there were too many, or */
+    bool no_memory;
     bool blanks; /* made with \s or \S, on which readers of expressions do not quite agree */
 } dg_points;
 

@@ -9,13 +9,6 @@
 
 /* ---- any value ---- */
 
-static dg_node text_string(dg_syntax *s)
-{
-    const dg_node parts[] = {dg_syntax_word(s, "\""), dg_points_text(s, DG_SPELL_JSON),
-                             dg_syntax_word(s, "\"")};
-    return dg_syntax_sequence(s, parts, DG_COUNT(parts));
-}
-
 /* open item (, item)* close, or nothing between the brackets. */
 static dg_node bracketed(dg_syntax *s, const char *open, dg_node item, const char *close)
 {
@@ -32,11 +25,11 @@ static dg_node bracketed(dg_syntax *s, const char *open, dg_node item, const cha
 }
 
 /* *object: any object; the result: any value. */
-static dg_node make_any(dg_syntax *s, dg_node *object)
+static dg_node make_any(dg_syntax *s, bool call, dg_node *object)
 {
-    dg_node value = dg_syntax_rule(s), string = text_string(s);
-    dg_node member[] = {string, dg_syntax_word(s, ":"), dg_syntax_layout(s, DG_LAYOUT_COLON),
-                        value};
+    dg_node value = dg_syntax_rule(s), string = dg_notation_string(s, call);
+    dg_node member[] = {dg_notation_any_key(s, call), dg_syntax_word(s, ":"),
+                        dg_syntax_layout(s, DG_LAYOUT_COLON), value};
     *object = bracketed(s, "{", dg_syntax_sequence(s, member, DG_COUNT(member)), "}");
     dg_node ways[] = {string,
                       dg_number_node(s, &(dg_number_rule){0}),
@@ -57,15 +50,22 @@ static unsigned styles_or_default(unsigned styles)
 dg_node dg_schema_any_object(dg_syntax *s, unsigned styles)
 {
     dg_node object;
-    make_any(s, &object);
+    make_any(s, false, &object);
     return dg_syntax_style(s, object, styles_or_default(styles));
+}
+
+dg_node dg_schema_any_arguments(dg_syntax *s)
+{
+    dg_node object;
+    make_any(s, true, &object);
+    return dg_syntax_style(s, object, 1u << DG_STYLE_COMPACT);
 }
 
 dg_node dg_schema_any_value(dg_schema *c)
 {
     dg_node object;
     if (!c->any_value)
-        c->any_value = make_any(c->syntax, &object);
+        c->any_value = make_any(c->syntax, c->options.call, &object);
     return c->any_value;
 }
 
@@ -355,6 +355,31 @@ void dg_schema_release(dg_schema *c)
     dg_free(c->slot);
 }
 
+/* Arguments are an object, whatever else the schema says. */
+static bool claim_object(dg_schema *c, dg_claims *list, dg_json_tree *tree)
+{
+    static const char object[] = "{\"type\": \"object\"}";
+    if (!c->options.call)
+        return true;
+    if (dg_json_read(tree, object, strlen(object), "the schema", c->err))
+        return dg_schema_out_of_memory(c);
+    return dg_claims_add(c, list, tree->root, 0);
+}
+
+static dg_node whole_node(dg_schema *c)
+{
+    dg_claims list = {0};
+    dg_json_tree object = {0};
+    dg_node node = DG_NODE_NEVER;
+    if (dg_claims_add(c, &list, c->root, 0) && claim_object(c, &list, &object))
+        node = dg_claims_node(c, &list);
+    unsigned styles =
+        c->options.call ? 1u << DG_STYLE_COMPACT : styles_or_default(c->options.styles);
+    dg_claims_clear(&list);
+    dg_json_tree_clear(&object);
+    return dg_syntax_style(c->syntax, node, styles);
+}
+
 dgemma_status dg_schema_compile(dg_syntax *s, const char *json, size_t len,
                                 const dg_schema_options *options, dg_node *out, dgemma_error *err)
 {
@@ -366,15 +391,12 @@ dgemma_status dg_schema_compile(dg_syntax *s, const char *json, size_t len,
     if (st)
         return st;
     dg_schema c = {.syntax = s, .root = tree.root, .options = *options, .err = err};
-    dg_claims list = {0};
-    dg_node node = DG_NODE_NEVER;
+    *out = DG_NODE_NEVER;
     if (depth_of(tree.root, 0) > DG_SCHEMA_MAX_DEPTH)
         c.status = dg_fail(err, DGEMMA_E_LIMIT, "the schema is nested deeper than %d",
                            DG_SCHEMA_MAX_DEPTH);
-    else if (dg_claims_add(&c, &list, tree.root, 0))
-        node = dg_claims_node(&c, &list);
-    *out = dg_syntax_style(s, node, styles_or_default(options->styles));
-    dg_claims_clear(&list);
+    else
+        *out = whole_node(&c);
     dg_schema_release(&c);
     dg_json_tree_clear(&tree);
     if (!c.status && s->status)

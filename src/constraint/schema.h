@@ -18,9 +18,11 @@ enum {
 };
 
 typedef struct dg_schema_options {
-    unsigned styles; /* of white space, a mask of 1 << dg_style; 0: one line or many */
-    bool lenient;    /* keywords that are not supported are left out, and told */
-    dg_buf *ignored; /* lenient: lines 'KEYWORD at POINTER'; or NULL */
+    unsigned styles;  /* of white space, a mask of 1 << dg_style; 0: one line or many */
+    bool lenient;     /* keywords that are not supported are left out, and told */
+    dg_buf *ignored;  /* lenient: lines 'KEYWORD at POINTER'; or NULL */
+    bool call;        /* the arguments of a call, an object, in the notation of tool_calls.h */
+    const char *base; /* in front of JSON pointers, "/0/function/parameters"; NULL: nothing */
 } dg_schema_options;
 
 /* The node of the schema's instances. DGEMMA_E_ARG: it is no schema, or nothing satisfies it;
@@ -31,5 +33,8 @@ dgemma_status dg_schema_compile(dg_syntax *s, const char *json, size_t len,
 
 /* Any JSON object. */
 dg_node dg_schema_any_object(dg_syntax *s, unsigned styles);
+
+/* Any arguments of a call. */
+dg_node dg_schema_any_arguments(dg_syntax *s);
 
 #endif

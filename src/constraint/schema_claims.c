@@ -44,6 +44,8 @@ static const char *pointer_of(const dg_schema *c, const dg_json *schema, char pa
     size_t at = POINTER_MAX - 1;
     path[at] = '\0';
     find_path(c->root, schema, path, &at);
+    for (size_t i = c->options.base ? strlen(c->options.base) : 0; i-- > 0 && at > 1;)
+        path[--at] = c->options.base[i];
     path[--at] = '#';
     return path + at;
 }

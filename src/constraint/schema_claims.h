@@ -4,6 +4,7 @@
 #ifndef DG_CONSTRAINT_SCHEMA_CLAIMS_H
 #define DG_CONSTRAINT_SCHEMA_CLAIMS_H
 
+#include "constraint/points.h"
 #include "constraint/schema.h"
 #include "text/json_tree.h"
 
@@ -111,8 +112,22 @@ bool dg_json_write(dg_buf *out, const dg_json *value);
 bool dg_schema_values(dg_schema *c, const dg_claims *list, unsigned types, bool *there,
                       dg_node *out);
 
-/* schema_string.c: "text" as JSON writes it, and any string but these. */
+/* schema_notation.c: how things are written, as JSON or as in a call. The mark around strings; any
+ * string; this one; the name of a member, and that of any. */
+dg_spelling dg_notation_spelling(bool call);
+dg_node dg_notation_quote(dg_syntax *s, bool call);
+dg_node dg_notation_between(dg_syntax *s, bool call, dg_node inside);
+dg_node dg_notation_string(dg_syntax *s, bool call);
+dg_node dg_notation_any_key(dg_syntax *s, bool call);
 dg_node dg_schema_quoted(dg_schema *c, dg_text text);
+dg_node dg_schema_key(dg_schema *c, dg_text name);
+
+/* schema_notation.c: characters that names of undeclared members have in a call; and whether a name
+ * is understood there without quotes. */
+void dg_notation_add_key_points(dg_points *p);
+bool dg_notation_stands_bare(dg_text name);
+
+/* schema_string.c: the name of a member that is none of these, which are put in order. */
 dg_node dg_schema_other_key(dg_schema *c, dg_word_text *names, size_t n);
 
 /* schema_disjoint.c: no value can hold for both. */

@@ -8,6 +8,7 @@
 #include "constraint/points.h"
 #include "constraint/regex.h"
 #include "constraint/schema_claims.h"
+#include "text/python_text.h"
 
 typedef struct member {
     dg_text name;
@@ -162,6 +163,14 @@ static bool read_object_claim(dg_schema *c, const dg_claim *claim, object_rule *
     return true;
 }
 
+/* As the model has learnt to write them: by name, upper and lower case alike. */
+static int compare_in_calls(const void *x, const void *y)
+{
+    const member *a = x, *b = y;
+    int order = dg_python_compare_lower(a->name, b->name);
+    return order ? order : compare_texts(a->name, b->name);
+}
+
 static bool read_rule(dg_schema *c, const dg_claims *list, object_rule *r)
 {
     *r = (object_rule){.max = DG_UNBOUNDED};
@@ -174,7 +183,11 @@ static bool read_rule(dg_schema *c, const dg_claims *list, object_rule *r)
     for (size_t i = 0; i < list->n; i++)
         if (!add_names(c, &list->at[i], "required", true, r))
             return false;
-    return join_members(c, r);
+    if (!join_members(c, r))
+        return false;
+    if (c->options.call && r->n)
+        qsort(r->member, r->n, sizeof *r->member, compare_in_calls);
+    return true;
 }
 
 /* ---- keys by pattern ---- */
@@ -297,18 +310,17 @@ static dg_node pattern_member(dg_schema *c, const object_rule *r)
     dgemma_error why = {0};
     dg_node key;
     dg_claims value = {0};
-    dg_regex_options options = {.spelling = DG_SPELL_JSON, .search = true};
+    bool call = c->options.call;
+    dg_regex_options options = {.spelling = dg_notation_spelling(call), .search = true};
     dgemma_status st =
         dg_regex_compile(s, p->key.data ? p->key.data : "", p->key.len, &options, &key, NULL, &why);
     if (st) {
         dg_schema_refuse(c, st, r->keys->schema, "patternProperties", why.msg);
         return DG_NODE_NEVER;
     }
-    const dg_node quoted[] = {dg_syntax_word(s, "\""), key, dg_syntax_word(s, "\"")};
     dg_node node = DG_NODE_NEVER;
     if (dg_claims_add(c, &value, p, 0))
-        node = key_and_value(c, dg_syntax_sequence(s, quoted, DG_COUNT(quoted)),
-                             dg_claims_node(c, &value));
+        node = key_and_value(c, dg_notation_between(s, call, key), dg_claims_node(c, &value));
     dg_claims_clear(&value);
     return node;
 }
@@ -371,7 +383,7 @@ static dg_node members_node(dg_schema *c, const dg_claims *list, const object_ru
                                                 max == DG_UNBOUNDED ? max : max - 1));
     for (size_t i = r->n; i-- > 0 && !c->status && !s->status;) {
         const member *m = &r->member[i];
-        dg_node own = key_and_value(c, dg_schema_quoted(c, m->name), value_of(c, list, m));
+        dg_node own = key_and_value(c, dg_schema_key(c, m->name), value_of(c, list, m));
         dg_node here = dg_syntax_pair(s, own, more);
         dg_node later = after_comma(c, here);
         first = m->required ? here : dg_syntax_either(s, here, first);

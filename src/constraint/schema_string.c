@@ -9,35 +9,11 @@
 #include "constraint/regex.h"
 #include "constraint/schema_claims.h"
 
-static dg_node between_quotes(dg_syntax *s, dg_node inside)
-{
-    const dg_node parts[] = {dg_syntax_word(s, "\""), inside, dg_syntax_word(s, "\"")};
-    return dg_syntax_sequence(s, parts, DG_COUNT(parts));
-}
-
-dg_node dg_schema_quoted(dg_schema *c, dg_text text)
-{
-    dg_buf out;
-    dg_buf_init(&out, 6 * text.len + 2);
-    bool ok = dg_buf_puts(&out, "\"");
-    for (size_t i = 0, n; i < text.len && ok; i += n) {
-        uint32_t point;
-        char spelled[6];
-        n = dg_utf8_decode(text.data + i, text.len - i, &point);
-        ok = n && dg_buf_append(&out, spelled, dg_points_escape(spelled, point));
-    }
-    ok = ok && dg_buf_puts(&out, "\"");
-    dg_node id = ok ? dg_syntax_literal(c->syntax, out.data, out.len) : DG_NODE_NEVER;
-    if (!ok)
-        dg_schema_out_of_memory(c);
-    dg_buf_clear(&out);
-    return id;
-}
-
 /* ---- a key that is none of some ---- */
 
 typedef struct others {
     dg_syntax *syntax;
+    bool call;        /* names stand bare, of few characters */
     dg_node text;     /* any, then the quote */
     dg_node but[128]; /* any character but this one, then `text`; 0: not made yet */
 } others;
@@ -49,9 +25,16 @@ static dg_node another(others *o, dg_points *points)
     dg_node *known = one ? &o->but[points->span[0].lo] : NULL;
     if (known && *known)
         return *known;
+    if (o->call) { /* those that names do not have are left out too */
+        dg_points foreign = {0};
+        dg_notation_add_key_points(&foreign);
+        dg_points_negate(&foreign);
+        dg_points_add_all(points, &foreign);
+        dg_points_clear(&foreign);
+    }
     dg_points_negate(points);
-    dg_node id =
-        dg_syntax_pair(o->syntax, dg_points_node(o->syntax, points, DG_SPELL_JSON), o->text);
+    dg_node id = dg_syntax_pair(
+        o->syntax, dg_points_node(o->syntax, points, dg_notation_spelling(o->call)), o->text);
     if (known)
         *known = id;
     return id;
@@ -71,7 +54,10 @@ static dg_node other_from(others *o, const dg_word_text *names, size_t n, size_t
     size_t i = 0, n_branch = 0;
     while (i < n && names[i].len == from)
         i++;
-    way[0] = i ? DG_NODE_NEVER : dg_syntax_word(s, "\"");
+    if (o->call)
+        way[0] = i || !from ? DG_NODE_NEVER : DG_NODE_EMPTY;
+    else
+        way[0] = i ? DG_NODE_NEVER : dg_syntax_word(s, "\"");
     while (i < n && !s->status) {
         uint32_t point;
         size_t size = dg_utf8_decode(names[i].data + from, names[i].len - from, &point);
@@ -82,8 +68,9 @@ static dg_node other_from(others *o, const dg_word_text *names, size_t n, size_t
         dg_points_add(&rest, point, point);
         dg_points one = {0};
         dg_points_add(&one, point, point);
-        branch[n_branch++] = dg_syntax_pair(s, dg_points_node(s, &one, DG_SPELL_JSON),
-                                            other_from(o, names + i, end - i, from + size));
+        branch[n_branch++] =
+            dg_syntax_pair(s, dg_points_node(s, &one, dg_notation_spelling(o->call)),
+                           other_from(o, names + i, end - i, from + size));
         dg_points_clear(&one);
         i = end;
     }
@@ -105,17 +92,24 @@ static int compare_names(const void *x, const void *y)
 dg_node dg_schema_other_key(dg_schema *c, dg_word_text *names, size_t n)
 {
     dg_syntax *s = c->syntax;
+    size_t n_bare = 0;
+    for (size_t i = 0; i < n && c->options.call; i++)
+        if (dg_notation_stands_bare((dg_text){names[i].data, names[i].len}))
+            names[n_bare++] = names[i];
+    n = c->options.call ? n_bare : n; /* a bare name is none in quotes */
     for (size_t i = 0; i < n; i++)
         if (names[i].len > 1024) {
             dg_schema_refuse(c, DGEMMA_E_LIMIT, c->root, "additionalProperties",
                              "is not supported beside names of more than 1024 bytes");
             return DG_NODE_NEVER;
         }
-    others o = {.syntax = s};
-    o.text = dg_syntax_pair(s, dg_points_text(s, DG_SPELL_JSON), dg_syntax_word(s, "\""));
+    others o = {.syntax = s, .call = c->options.call};
+    o.text = o.call ? dg_syntax_either(s, DG_NODE_EMPTY, dg_notation_any_key(s, true))
+                    : dg_syntax_pair(s, dg_points_text(s, DG_SPELL_JSON), dg_syntax_word(s, "\""));
     if (n)
         qsort(names, n, sizeof *names, compare_names);
-    return dg_syntax_pair(s, dg_syntax_word(s, "\""), other_from(&o, names, n, 0));
+    dg_node name = other_from(&o, names, n, 0);
+    return o.call ? name : dg_syntax_pair(s, dg_syntax_word(s, "\""), name);
 }
 
 /* ---- lengths, patterns, formats ---- */
@@ -184,8 +178,9 @@ static bool read_string_claim(dg_schema *c, const dg_claim *claim, string_rule *
 
 static dg_node plain_string(dg_schema *c, const string_rule *r)
 {
-    dg_node any = dg_points_any(c->syntax, DG_SPELL_JSON);
-    return between_quotes(c->syntax, dg_syntax_repeat(c->syntax, any, r->min, r->max));
+    dg_node any = dg_points_any(c->syntax, dg_notation_spelling(c->options.call));
+    return dg_notation_between(c->syntax, c->options.call,
+                               dg_syntax_repeat(c->syntax, any, r->min, r->max));
 }
 
 /* Lengths beside an expression: they say nothing new, or the expression is one class repeated. */
@@ -210,7 +205,8 @@ static dg_node matching_string(dg_schema *c, const string_rule *r)
     dgemma_error why = {0};
     dg_regex_facts facts;
     dg_node node;
-    dg_regex_options options = {.spelling = DG_SPELL_JSON, .search = r->search};
+    dg_regex_options options = {.spelling = dg_notation_spelling(c->options.call),
+                                .search = r->search};
     dgemma_status st = dg_regex_compile(c->syntax, r->regex, r->len, &options, &node, &facts, &why);
     if (st) {
         if (st == DGEMMA_E_UNSUPPORTED && c->options.lenient)
@@ -219,7 +215,8 @@ static dg_node matching_string(dg_schema *c, const string_rule *r)
         dg_schema_refuse(c, st, r->who->schema, r->keyword, why.msg);
         return DG_NODE_NEVER;
     }
-    return fit_lengths(c, r, &facts, &node) ? between_quotes(c->syntax, node) : DG_NODE_NEVER;
+    return fit_lengths(c, r, &facts, &node) ? dg_notation_between(c->syntax, c->options.call, node)
+                                            : DG_NODE_NEVER;
 }
 
 dg_node dg_schema_string(dg_schema *c, const dg_claims *list)

@@ -57,7 +57,7 @@ static dg_node container_node(dg_schema *c, const dg_json *value)
         part[n++] = first ? DG_NODE_EMPTY : dg_syntax_word(s, ",");
         part[n++] = dg_syntax_layout(s, first ? DG_LAYOUT_OPEN : DG_LAYOUT_COMMA);
         if (object) {
-            part[n++] = dg_schema_quoted(c, m->key);
+            part[n++] = dg_schema_key(c, m->key);
             part[n++] = dg_syntax_word(s, ":");
             part[n++] = dg_syntax_layout(s, DG_LAYOUT_COLON);
         }
@@ -224,35 +224,74 @@ static bool keep_allowed(dg_schema *c, const dg_claims *list, values *v)
 
 /* ---- their node ---- */
 
-/* Scalars share their beginnings; objects and arrays have white space of the style. */
+/* Scalars that are to be written; in a call strings stand between special tokens, by themselves. */
+typedef struct scalars {
+    dg_word_text *word;
+    size_t *end; /* of each, in `text` */
+    size_t n;
+    dg_buf text;
+} scalars;
+
+static bool scalars_init(scalars *w, size_t n)
+{
+    *w =
+        (scalars){.word = dg_array(n + 1, sizeof *w->word), .end = dg_array(n + 1, sizeof *w->end)};
+    dg_buf_init(&w->text, 8 * DG_SCHEMA_MAX_BYTES);
+    return w->word && w->end;
+}
+
+static bool scalars_add(scalars *w, const dg_json *value, bool raw)
+{
+    bool ok =
+        raw ? dg_buf_append(&w->text, value->text.data ? value->text.data : "", value->text.len)
+            : dg_json_write(&w->text, value);
+    w->end[w->n++] = w->text.len;
+    return ok;
+}
+
+/* They share their beginnings. */
+static dg_node scalars_node(dg_syntax *s, scalars *w)
+{
+    const char *text = w->text.data ? w->text.data : "";
+    for (size_t i = 0, from = 0; i < w->n; from = w->end[i++])
+        w->word[i] = (dg_word_text){text + from, w->end[i] - from};
+    return dg_syntax_words(s, w->word, w->n);
+}
+
+static void scalars_clear(scalars *w)
+{
+    dg_buf_clear(&w->text);
+    dg_free(w->word);
+    dg_free(w->end);
+}
+
+/* Objects and arrays have white space of the style. */
 static dg_node values_node(dg_schema *c, const values *v)
 {
     dg_syntax *s = c->syntax;
-    dg_word_text *word = dg_array(v->n + 1, sizeof *word);
-    size_t *end = dg_array(v->n + 1, sizeof *end), n_word = 0, n_way = 0;
-    dg_node *way = dg_array(v->n + 1, sizeof *way), id = DG_NODE_NEVER;
-    dg_buf text;
-    dg_buf_init(&text, 8 * DG_SCHEMA_MAX_BYTES);
-    bool ok = word && end && way;
+    scalars plain, strings;
+    bool ok = scalars_init(&plain, v->n), call = c->options.call;
+    ok = scalars_init(&strings, call ? v->n : 0) && ok;
+    dg_node *way = dg_array(v->n + 2, sizeof *way), id = DG_NODE_NEVER;
+    size_t n_way = 0;
+    ok = ok && way;
     for (size_t i = 0; i < v->n && ok; i++) {
+        bool raw = call && v->at[i]->kind == DG_JSON_STRING;
         if (v->at[i]->kind == DG_JSON_OBJECT || v->at[i]->kind == DG_JSON_ARRAY)
             way[n_way++] = container_node(c, v->at[i]);
-        else {
-            ok = dg_json_write(&text, v->at[i]);
-            end[n_word++] = text.len;
-        }
+        else
+            ok = scalars_add(raw ? &strings : &plain, v->at[i], raw);
     }
     if (ok) {
-        for (size_t i = 0, from = 0; i < n_word; from = end[i++])
-            word[i] = (dg_word_text){text.data + from, end[i] - from};
-        if (n_word)
-            way[n_way++] = dg_syntax_words(s, word, n_word);
+        if (plain.n)
+            way[n_way++] = scalars_node(s, &plain);
+        if (strings.n)
+            way[n_way++] = dg_notation_between(s, true, scalars_node(s, &strings));
         id = dg_syntax_choice(s, way, n_way);
     } else
         dg_schema_out_of_memory(c);
-    dg_buf_clear(&text);
-    dg_free(word);
-    dg_free(end);
+    scalars_clear(&plain);
+    scalars_clear(&strings);
     dg_free(way);
     return id;
 }

@@ -100,6 +100,13 @@ check "constrain, at random" says '{"a": ' constrain --schema "$temp/schema.json
 constrain --json-object --random 20 --seed 3 --json >"$temp/drawn"
 constrain --json-object --random 20 --seed 3 --json >"$temp/again"
 check "constrain, the same seed" cmp "$temp/drawn" "$temp/again"
+printf '[{"name": "go", "parameters": {"properties": {"to": {"enum": ["up", "down"]}}, "required": ["to"]}}, {"name": "stop"}]' >"$temp/tools.json"
+check "constrain, a call" says accepted constrain --tools "$temp/tools.json" 'So: <|tool_call>call:go{to:<|"|>up<|"|>}<tool_call|>'
+check "constrain, one that is not allowed" fails_saying "rejected at byte 17: could go on with [s]" constrain --tools "$temp/tools.json" --allow-tool stop '<|tool_call>call:go{'
+check "constrain, a call that must be" fails_saying "prefix at byte 0: could go on with a special token" constrain --tools "$temp/tools.json" --tool-choice go ''
+check "constrain, one call" fails_saying "rejected at byte 35" constrain --tools "$temp/tools.json" --one-call '<|tool_call>call:stop{}<tool_call|><|tool_call>'
+check "constrain, calls at random" says '<|tool_call>call:go{to:<|"|>' constrain --tools "$temp/tools.json" --tool-choice required --random 9
+check "constrain, a choice without tools" fails_saying "go with --tools" constrain --regex a --one-call x
 check "constrain, its size" fails_saying "nodes" constrain --regex a --size b
 check "constrain, two of them" fails_saying "give one of" constrain --regex a --json-object x
 check "constrain, none" fails_saying "give one of" constrain x

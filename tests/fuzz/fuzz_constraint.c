@@ -1,5 +1,5 @@
 /* A constraint of arbitrary bytes: the first says of which kind, the rest is a schema, an
- * expression or a grammar. What is accepted gives words that it accepts. */
+ * expression, a grammar or a list of tools. What is accepted gives words that it accepts. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void check_words(dg_language *l)
         dg_buf_init(&word, 1 << 20);
         dg_rng_key key = {.seed = 1, .block = i};
         dgemma_error err = {0};
-        dgemma_status st = dg_language_draw(l, &key, 10u << i, &word, &err);
+        dgemma_status st = dg_language_draw(l, &key, 10u << i, &word, NULL, NULL, &err);
         require(!st || st == DGEMMA_E_LIMIT);
         dg_place at = dg_language_start(l);
         size_t n = 0;
@@ -42,6 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     dg_constraint_kind kind = data[0] == 'r'   ? DG_CONSTRAINT_REGEX
                               : data[0] == 'g' ? DG_CONSTRAINT_GRAMMAR
+                              : data[0] == 't' ? DG_CONSTRAINT_TOOLS
                                                : DG_CONSTRAINT_JSON_SCHEMA;
     dg_constraint_options options = {.kind = kind,
                                      .text = (const char *)data + 1,

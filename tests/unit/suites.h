@@ -14,6 +14,7 @@ Suite *known_answers_suite(void);
 Suite *pool_suite(void);
 Suite *tensor_suite(void);
 Suite *narrowed_suite(void);
+Suite *calls_language_suite(void);
 Suite *constraint_suite(void);
 Suite *word_suite(void);
 Suite *asked_suite(void);

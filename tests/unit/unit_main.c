@@ -30,9 +30,9 @@ static make_suite *const suites[] = {
     http_suite,           connection_suite,    dialects_suite,
     real_suite,           known_answers_suite, synthetic_suite,
     bench_suite,          router_suite,        narrowed_suite,
-    answer_suite,         constraint_suite,    word_suite,
-    answer_suite,         constraint_suite,    asked_suite,
-    tokens_suite,         stream_suite,
+    answer_suite,         constraint_suite,    calls_language_suite,
+    word_suite,           asked_suite,         tokens_suite,
+    stream_suite,
 };
 
 int main(int argc, char **argv)
