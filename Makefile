@@ -452,7 +452,7 @@ golden: $(BUILD)/dgemma-golden
 
 # POCKET_ARGS='--family json --failures wrong.jsonl': one family, and what it got wrong.
 pocket-eval: $(POCKET_EVAL)
-	$(POCKET_EVAL) -m models/pocket/pocket.gguf $(POCKET_ARGS) $(or $(wildcard models/pocket/eval/*.jsonl),\
+	$(POCKET_EVAL) -m models/pocket/pocket.gguf $(POCKET_ARGS) $(or $(wildcard models/pocket/eval/*.jsonl models/pocket/eval/*.txt),\
 	    $(error models/pocket/eval has no prompts))
 
 bench: all $(BUILD)/check_kernels $(BUILD)/bench_vision $(BUILD)/bench_batch $(BUILD)/bench_start

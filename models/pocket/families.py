@@ -309,12 +309,12 @@ def couplet(rng, split):
         v = {"adj": r.choice(ADJECTIVES + ["little"] * 3), "animal": r.choice(ANIMALS), "thing": r.choice(list(RHYMES))}
         return ("couplet", sorted(v.items())), v
     v = choose(rng, split, make)
-    texts = [o.format(**v) + "\n" + e + "." for o in COUPLET_OPENINGS for e in RHYMES[v["thing"]]]
+    first, second = [o.format(**v) for o in COUPLET_OPENINGS], [e + "." for e in RHYMES[v["thing"]]]
     asked = rng.choice(COUPLET_ASKS).format(**v)
     if v["adj"] == "little":  # nobody said what it is like
         asked = asked.replace(" little ", " ")
-    return Example("couplets", [user(asked)], rng.choice(texts), "I need a word that rhymes with %s." % v["thing"],
-                   check={"kind": "any", "texts": texts})
+    return Example("couplets", [user(asked)], rng.choice([a + "\n" + b for a in first for b in second]),
+                   "I need a word that rhymes with %s." % v["thing"], check={"kind": "any", "texts": second, "behind": first})
 
 
 # ---- conversations ----
@@ -637,7 +637,7 @@ def judge(e, text, thought=None, calls=None):
     if c["kind"] == "exact":
         return text == c["text"]
     if c["kind"] == "any":
-        return text in c["texts"]
+        return text in [b + "\n" + t for b in c["behind"] for t in c["texts"]] if "behind" in c else text in c["texts"]
     if c["kind"] == "json":
         try:
             return json.loads(plain(text)) == c["value"]

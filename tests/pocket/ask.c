@@ -9,6 +9,7 @@ enum { MAX_ANSWER_BYTES = 1 << 24 };
 /* A request on its way, and what it has said so far. */
 typedef struct flight {
     const pocket_prompt *prompt;
+    json_t *messages; /* as they are sent */
     dgemma_request *request;
     dg_buf text, thought;
     json_t *calls;
@@ -24,10 +25,11 @@ static dgemma_status no_memory(dgemma_error *err)
 }
 
 dgemma_status ask_prepare(dgemma_request_options *o, dgemma_engine *e, const pocket_prompt *p,
-                          const ask_options *opt, char **messages, char **tools, dgemma_error *err)
+                          const json_t *sent, const ask_options *opt, char **messages, char **tools,
+                          dgemma_error *err)
 {
     *o = dgemma_request_defaults(e);
-    *messages = json_dumps(p->messages, JSON_COMPACT);
+    *messages = json_dumps(sent, JSON_COMPACT);
     *tools = p->tools ? json_dumps(p->tools, JSON_COMPACT) : NULL;
     if (!*messages || (p->tools && !*tools)) {
         free(*messages);
@@ -43,15 +45,28 @@ dgemma_status ask_prepare(dgemma_request_options *o, dgemma_engine *e, const poc
     return DGEMMA_OK;
 }
 
-static dgemma_status take_off(flight *f, dgemma_engine *e, const pocket_prompt *p,
+/* What a prompt sends: its messages, behind the conversation that it follows. */
+static json_t *conversation(const pocket_prompt *p, json_t *before)
+{
+    json_t *all = p->follows && before ? json_copy(before) : json_array();
+    if (!all || json_array_extend(all, (json_t *)p->messages) != 0) {
+        json_decref(all);
+        return NULL;
+    }
+    return all;
+}
+
+static dgemma_status take_off(flight *f, dgemma_engine *e, const pocket_prompt *p, json_t *before,
                               const ask_options *opt, dgemma_error *err)
 {
     dgemma_request_options o;
     char *messages, *tools;
-    *f = (flight){.prompt = p, .calls = json_array()};
+    *f = (flight){.prompt = p, .messages = conversation(p, before), .calls = json_array()};
     dg_buf_init(&f->text, MAX_ANSWER_BYTES);
     dg_buf_init(&f->thought, MAX_ANSWER_BYTES);
-    dgemma_status st = ask_prepare(&o, e, p, opt, &messages, &tools, err);
+    if (!f->messages)
+        return no_memory(err);
+    dgemma_status st = ask_prepare(&o, e, p, f->messages, opt, &messages, &tools, err);
     if (st)
         return st;
     st = f->calls ? dgemma_request_submit(&f->request, e, &o, err) : no_memory(err);
@@ -65,6 +80,7 @@ static void land(flight *f)
     dgemma_request_free(f->request);
     dg_buf_clear(&f->text);
     dg_buf_clear(&f->thought);
+    json_decref(f->messages);
     json_decref(f->calls);
     dg_free(f->tokens);
     *f = (flight){0};
@@ -124,6 +140,7 @@ static dgemma_status follow(flight *f, asked_fn *on_answer, void *user, dgemma_e
         return dg_fail(err, e.status, "%s: %s", f->prompt->id, e.text);
     asked a = {
         .prompt = f->prompt,
+        .messages = f->messages,
         .answer = {.text = f->text.data ? f->text.data : "",
                    .thought = f->thought.data ? f->thought.data : "",
                    .calls = f->calls,
@@ -138,19 +155,35 @@ static dgemma_status follow(flight *f, asked_fn *on_answer, void *user, dgemma_e
     return on_answer(user, &a, err);
 }
 
+/* *before becomes the conversation up to this answer. */
+static dgemma_status answered(json_t **before, const flight *f, dgemma_error *err)
+{
+    json_decref(*before);
+    *before = json_incref(f->messages);
+    json_t *said =
+        json_pack("{s:s, s:s}", "role", "assistant", "content", f->text.data ? f->text.data : "");
+    return json_array_append_new(*before, said) == 0 ? DGEMMA_OK : no_memory(err);
+}
+
 dgemma_status ask_all(dgemma_engine *e, const pocket_prompts *p, const ask_options *opt,
                       asked_fn *on_answer, void *user, dgemma_error *err)
 {
     size_t n_slot = (size_t)opt->parallel, next = 0;
     flight *flights = dg_calloc(n_slot, sizeof *flights); /* prompt i is in slot i % n_slot */
+    json_t *before = NULL; /* the conversation that prompt i may follow */
     dgemma_status st = flights ? DGEMMA_OK : no_memory(err);
     for (size_t i = 0; !st && i < p->n; i++) {
-        for (; !st && next < p->n && next < i + n_slot; next++)
-            st = take_off(&flights[next % n_slot], e, &p->at[next], opt, err);
+        flight *f = &flights[i % n_slot];
+        for (; !st && next < p->n && next < i + n_slot && (next == i || !p->at[next].follows);
+             next++)
+            st = take_off(&flights[next % n_slot], e, &p->at[next], before, opt, err);
         if (!st)
-            st = follow(&flights[i % n_slot], on_answer, user, err);
-        land(&flights[i % n_slot]);
+            st = follow(f, on_answer, user, err);
+        if (!st)
+            st = answered(&before, f, err);
+        land(f);
     }
+    json_decref(before);
     for (size_t i = 0; flights && i < n_slot; i++)
         land(&flights[i]);
     dg_free(flights);

@@ -6,6 +6,7 @@
 #include "base/common.h"
 #include "base/error.h"
 #include "pocket/grammar.h"
+#include "pocket/person.h"
 #include "pocket/words.h"
 
 typedef struct judging {
@@ -89,16 +90,30 @@ static dgemma_status check_exact(judging *j, dgemma_error *err)
     return same_text(j->answer->text, text) ? right(j) : wrong(j, "wanted: %.200s", text);
 }
 
+/* What the answer says behind the first of these lines that begins it; NULL: none does. */
+static const char *behind_one(const char *answer, const json_t *lines)
+{
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const char *line = json_string_value(json_array_get(lines, i));
+        size_t n = line ? strlen(line) : 0;
+        if (n && strncmp(answer, line, n) == 0 && answer[n] == '\n')
+            return answer + n + 1;
+    }
+    return NULL;
+}
+
 static dgemma_status check_any(judging *j, dgemma_error *err)
 {
-    const json_t *texts = json_object_get(j->check, "texts");
+    const json_t *texts = json_object_get(j->check, "texts"),
+                 *lines = json_object_get(j->check, "behind");
+    const char *answer = lines ? behind_one(j->answer->text, lines) : j->answer->text;
     if (!json_array_size(texts))
         return lacks("any", "texts", err);
     for (size_t i = 0; i < json_array_size(texts); i++) {
         const char *text = json_string_value(json_array_get(texts, i));
         if (!text)
             return lacks("any", "a text that is one", err);
-        if (same_text(j->answer->text, text))
+        if (answer && same_text(answer, text))
             return right(j);
     }
     return wrong(j, "none of the %zu texts", json_array_size(texts));
@@ -202,13 +217,24 @@ static dgemma_status check_written(judging *j, dgemma_error *err)
     return st ? wrong(j, "%s", why.msg) : right(j);
 }
 
+static dgemma_status check_person(judging *j, dgemma_error *err)
+{
+    person_check c = {.rule = json_string_value(json_object_get(j->check, "rule")),
+                      .typed = json_string_value(json_object_get(j->check, "typed")),
+                      .folder = j->grammars};
+    if (!c.rule || !c.typed)
+        return lacks("person", "its rule, or what was typed", err);
+    return person_accepts(&j->verdict->right, j->verdict->why, sizeof j->verdict->why, &c,
+                          j->answer->text, err);
+}
+
 static const struct {
     const char *kind;
     dgemma_status (*check)(judging *j, dgemma_error *err);
 } kinds[] = {
     {"exact", check_exact},       {"picture", check_exact},   {"any", check_any},
     {"contains", check_contains}, {"json", check_json},       {"calls", check_calls},
-    {"story", check_written},     {"couplet", check_written},
+    {"story", check_written},     {"couplet", check_written}, {"person", check_person},
 };
 
 /* ---- what holds for every answer ---- */

@@ -2,7 +2,9 @@
  *
  *   {"kind": "exact", "text": T}          the answer is T
  *   {"kind": "picture", "text": T}        the same, about a picture
- *   {"kind": "any", "texts": [T, …]}      the answer is one of these
+ *   {"kind": "any", "texts": [T, …], "behind": [B, …]}
+ *                                         the answer is one of these; behind, where given: one of
+ *                                         them after one of those and a line break
  *   {"kind": "contains", "all": [P, …]}   each phrase stands in it, whatever its case
  *   {"kind": "json", "value": V}          the answer is JSON and equal to V
  *   {"kind": "calls", "calls": [{"name": N, "arguments": {…}}, …], "text": T}
@@ -11,6 +13,8 @@
  *   {"kind": "story", "elements": [P, …], "grammar": G}
  *   {"kind": "couplet", …}                each phrase stands in it, and the whole follows the
  *                                         grammar G.txt (grammar.h)
+ *   {"kind": "person", "rule": R, "typed": T}
+ *                                         a person who typed T would accept it (person.h)
  *
  * Space around an answer does not count, numbers in JSON are compared by value. Beside its kind,
  * every answer must end by itself: with its turn, or to wait for its calls. Where a thought is due

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/file.h"
+#include "pocket/people.h"
 
 enum { MAX_FILE_BYTES = 1 << 29, MAX_PROMPTS = 1 << 20 };
 
@@ -51,6 +52,8 @@ static dgemma_status read_prompt(pocket_prompt *p, const char *line, size_t len,
     p->thinking = json_is_true(json_object_get(p->line, "thinking"));
     p->thought_due = thought ? json_is_true(thought) : p->thinking;
     p->n_prompt = (int)json_integer_value(json_object_get(p->line, "n_prompt"));
+    p->least = (int)json_integer_value(json_object_get(p->line, "least"));
+    p->follows = json_is_true(json_object_get(p->line, "follows"));
     p->seed = pocket_seed(p->id);
     return DGEMMA_OK;
 }
@@ -92,11 +95,25 @@ dgemma_status pocket_prompts_parse(pocket_prompts *p, const char *text, const ch
     return DGEMMA_OK;
 }
 
+/* What people type, as lines of JSON. */
+static dgemma_status translate(dg_buf *text, const char *path, dgemma_error *err)
+{
+    dg_buf lines;
+    dg_buf_init(&lines, MAX_FILE_BYTES);
+    dgemma_status st = people_as_jsonl(&lines, text->data, err);
+    dg_buf_clear(text);
+    *text = lines;
+    return st ? dg_fail_prefix(err, st, path) : DGEMMA_OK;
+}
+
 dgemma_status pocket_prompts_read(pocket_prompts *p, const char *path, dgemma_error *err)
 {
     dg_buf text;
+    size_t n = strlen(path);
     dg_buf_init(&text, MAX_FILE_BYTES);
     dgemma_status st = dg_file_read(&text, path, err);
+    if (!st && text.data && n > 4 && strcmp(path + n - 4, ".txt") == 0)
+        st = translate(&text, path, err);
     if (!st && text.data)
         st = pocket_prompts_parse(p, text.data, path, err);
     dg_buf_clear(&text);
@@ -111,13 +128,13 @@ void pocket_prompts_clear(pocket_prompts *p)
     *p = (pocket_prompts){0};
 }
 
-/* How many there are of the family of prompt i: before it, and in all. */
+/* How many conversations there are of the family of prompt i: before it, and in all. */
 static size_t count_family(const pocket_prompts *p, size_t i, size_t *all)
 {
     size_t before = 0;
     *all = 0;
     for (size_t k = 0; k < p->n; k++) {
-        bool same = strcmp(p->at[k].family, p->at[i].family) == 0;
+        bool same = !p->at[k].follows && strcmp(p->at[k].family, p->at[i].family) == 0;
         before += same && k < i;
         *all += same;
     }
@@ -130,6 +147,10 @@ void pocket_prompts_select(pocket_prompts *p, const char *family, size_t limit)
     for (size_t i = 0; keep && i < p->n; i++) {
         size_t n = 0, before = limit ? count_family(p, i, &n) : 0;
         /* one at each place where i * limit / n steps on */
+        if (p->at[i].follows && i > 0) {
+            keep[i] = keep[i - 1];
+            continue;
+        }
         keep[i] = (!family || strcmp(p->at[i].family, family) == 0) &&
                   (!limit || limit >= n || before * limit % n < limit);
     }

@@ -33,7 +33,7 @@ said "one family" "0 passed, 1 failed, 0 skipped" --family records --threads 1
 said "self-conditioning left out" "without self-conditioning" --no-self-conditioning --limit 1
 check "slack" ask --limit 2 --slack 2
 said "not slack enough" "0 passed, 3 failed" --limit 2 --slack 1
-said "a limit" "greetings          2      0     0.0" --limit 2
+said "a limit" "greetings               2      0     0.0" --limit 2
 said "files to write" "0 passed, 3 failed" --failures "$temp/wrong.jsonl" --record "$temp/record.jsonl" --kv f32
 check "each failure has its line" [ "$(grep -c '"why":' "$temp/wrong.jsonl")" -eq 12 ]
 check "each answer is on record" [ "$(grep -c '"prompt":\[2,' "$temp/record.jsonl")" -eq 12 ]

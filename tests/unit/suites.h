@@ -58,6 +58,7 @@ Suite *out_of_memory_suite(void);
 Suite *true_shape_suite(void);
 Suite *synthetic_suite(void);
 Suite *bench_suite(void);
+Suite *person_suite(void);
 Suite *pocket_checks_suite(void);
 Suite *cells_suite(void);
 Suite *chat_log_suite(void);

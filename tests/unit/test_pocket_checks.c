@@ -58,6 +58,12 @@ START_TEST(texts)
     ck_assert(is_right(any, "c\nd"));
     ck_assert(!is_right(any, "c d"));
     ck_assert(!is_right(any, "a b c\nd"));
+    const char *behind =
+        "{\"kind\": \"any\", \"texts\": [\"b\", \"c\"], \"behind\": [\"A,\", \"E,\"]}";
+    ck_assert(is_right(behind, "A,\nc") && is_right(behind, "E,\nb\n"));
+    ck_assert(!is_right(behind, "A, c") && !is_right(behind, "c") &&
+              !is_right(behind, "A,\nE,\nc"));
+    ck_assert(!is_right(behind, "A,\nd") && !is_right(behind, "F,\nc"));
     const char *all = "{\"kind\": \"contains\", \"all\": [\"not know\", \"sorry\"]}";
     ck_assert(is_right(all, "Sorry, I do not  know."));
     ck_assert(!is_right(all, "I do not know."));
