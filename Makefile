@@ -364,6 +364,10 @@ $(BUILD)/bench_vision: $(call obj,bench/bench_vision.c tests/kernels/peak.c) $(S
 $(BUILD)/bench_batch: $(call obj,bench/bench_batch.c) $(LIB_A)
 	$(link)
 
+# Products on quantised weights, of each instruction set.
+$(BUILD)/bench_products: $(call obj,bench/bench_products.c) $(LIB_A)
+	$(link)
+
 # From nothing to the first canvas.
 $(BUILD)/bench_start: $(call obj,bench/bench_start.c) $(LIB_A)
 	$(link)
@@ -455,9 +459,10 @@ pocket-eval: $(POCKET_EVAL)
 	$(POCKET_EVAL) -m models/pocket/pocket.gguf $(POCKET_ARGS) $(or $(wildcard models/pocket/eval/*.jsonl models/pocket/eval/*.txt),\
 	    $(error models/pocket/eval has no prompts))
 
-bench: all $(BUILD)/check_kernels $(BUILD)/bench_vision $(BUILD)/bench_batch $(BUILD)/bench_start
+bench: all $(BUILD)/check_kernels $(BUILD)/bench_vision $(BUILD)/bench_batch $(BUILD)/bench_start $(BUILD)/bench_products
 	$(BUILD)/check_kernels --bench
 	$(BUILD)/bench_vision
+	$(BUILD)/bench_products
 	$(BUILD)/bench_batch
 	$(BUILD)/bench_start -m models/pocket/pocket.gguf $(if $(PROGRAM),--program $(PROGRAM))
 

@@ -92,8 +92,9 @@ static void walk_filtered(dg_vocab_job *job)
 {
     const dg_vocabulary_args *a = job->a;
     dg_cpu *cpu = job->cpu;
-    int n_vocab = a->table->n_out;
-    size_t n_embd = (size_t)a->table->n_in, n_block = n_embd / DG_QBLOCK;
+    const dg_qorder *o = job->q_all ? dg_qorder_of(cpu->k.q) : NULL;
+    int n_vocab = a->table->n_out, n_block = a->table->n_in / DG_QBLOCK;
+    size_t n_embd = (size_t)a->table->n_in;
     job->x = cpu->normed;
     job->q = job->q_all ? cpu->q_expert : NULL;
     job->n_row = 0;
@@ -107,8 +108,9 @@ static void walk_filtered(dg_vocab_job *job)
             continue;
         }
         if (job->q_all)
-            dg_qrow_copy(cpu->q_expert + (size_t)(job->n_row / 2) * n_block, job->n_row % 2,
-                         job->q_all + (size_t)(r / 2) * n_block, r % 2, (int)n_block);
+            o->copy(cpu->q_expert + dg_qrow_at(o, job->n_row, n_block),
+                    dg_qrow_which(o, job->n_row), job->q_all + dg_qrow_at(o, r, n_block),
+                    dg_qrow_which(o, r), n_block);
         else if (!job->batch->given)
             memcpy(cpu->normed + (size_t)job->n_row * n_embd, a->x + (size_t)r * n_embd,
                    n_embd * sizeof *a->x);

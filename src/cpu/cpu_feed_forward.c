@@ -89,6 +89,10 @@ void dg_cpu_route(dg_backend *be, const dg_route_args *a)
 
 /* ---- experts ---- */
 
+/* Columns of an expert that one task takes: what comes next is asked for in time only within a
+ * task, and an expert's rows are few. */
+enum { EXPERT_COLS = 4 * TASK_COLS };
+
 typedef struct expert_job {
     dg_cpu *cpu;
     const dg_experts_args *a;
@@ -120,40 +124,34 @@ static void sort_pairs(expert_job *job)
     start[0] = 0;
 }
 
-/* Where an expert's rows of n_in numbers start in q_expert: each expert has at most one place more
- * than rows, to start with a whole pair. */
-static dg_qpair *expert_pair(const dg_cpu *cpu, int e, int n_in)
+/* Where an expert's rows of n_in numbers start in q_expert: at places that are whole for rows that
+ * lie together, so each expert may leave some empty. */
+static dg_qpair *expert_rows(const dg_cpu *cpu, int e, int n_in)
 {
-    size_t pair = (size_t)cpu->expert_start[e] / 2 + (size_t)e;
-    return cpu->q_expert + pair * (size_t)(n_in / DG_QBLOCK);
+    const dg_qorder *o = dg_qorder_of(cpu->k.q);
+    int row = (cpu->expert_start[e] / o->rows + e) * o->rows;
+    return cpu->q_expert + dg_qrow_at(o, row, n_in / DG_QBLOCK);
 }
 
-/* A slot's row in q_expert: a pair, and which of its rows. */
-static dg_qpair *slot_pair(const expert_job *job, int slot, int n_in, int *which)
-{
-    const dg_cpu *cpu = job->cpu;
-    int e = job->a->expert[job->first_pair + cpu->pair_of[slot]];
-    int within = slot - cpu->expert_start[e];
-    *which = within % 2;
-    return expert_pair(cpu, e, n_in) + (size_t)(within / 2) * (size_t)(n_in / DG_QBLOCK);
-}
-
-/* Brings a slot's row together with the others of its expert, as floats or quantised or both. */
-static void gather(void *arg, int slot, int worker)
+/* Brings an expert's rows together, as floats or quantised or both. */
+static void gather(void *arg, int task, int worker)
 {
     (void)worker;
     const expert_job *job = arg;
     const dg_cpu *cpu = job->cpu;
-    int n_embd = cpu->plan.n_embd, n_block = n_embd / DG_QBLOCK, which;
-    size_t n = (size_t)n_embd;
-    int row = (job->first_pair + cpu->pair_of[slot]) / job->a->n_used;
-    if (!job->integer_gate || !job->integer_up)
-        memcpy(cpu->expert_x + (size_t)slot * n, cpu->normed + (size_t)row * n,
-               n * sizeof *cpu->expert_x);
-    if (job->integer_gate || job->integer_up) {
-        int at = row - job->a->rows.first;
-        dg_qpair *to = slot_pair(job, slot, n_embd, &which);
-        dg_qrow_copy(to, which, cpu->q_rows + (size_t)(at / 2) * (size_t)n_block, at % 2, n_block);
+    const dg_qorder *o = cpu->q_expert ? dg_qorder_of(cpu->k.q) : NULL;
+    int e = cpu->active[task], first = cpu->expert_start[e], n_block = cpu->plan.n_embd / DG_QBLOCK;
+    size_t n = (size_t)cpu->plan.n_embd;
+    dg_qpair *to = o ? expert_rows(cpu, e, cpu->plan.n_embd) : NULL;
+    for (int slot = first; slot < cpu->expert_start[e + 1]; slot++) {
+        int row = (job->first_pair + cpu->pair_of[slot]) / job->a->n_used;
+        int at = row - job->a->rows.first, place = slot - first;
+        if (!job->integer_gate || !job->integer_up)
+            memcpy(cpu->expert_x + (size_t)slot * n, cpu->normed + (size_t)row * n,
+                   n * sizeof *cpu->expert_x);
+        if (job->integer_gate || job->integer_up)
+            o->copy(to + dg_qrow_at(o, place, n_block), dg_qrow_which(o, place),
+                    cpu->q_rows + dg_qrow_at(o, at, n_block), dg_qrow_which(o, at), n_block);
     }
 }
 
@@ -162,7 +160,7 @@ static void expert_up(void *arg, int task, int worker)
 {
     const expert_job *job = arg;
     const dg_cpu *cpu = job->cpu;
-    int n_block = dg_ceil_div(job->a->w->gate.n_out, TASK_COLS);
+    int n_block = dg_ceil_div(job->a->w->gate.n_out, EXPERT_COLS);
     int e = cpu->active[task / (2 * n_block)];
     bool up = task / n_block % 2;
     const dg_weight *w = up ? &job->a->w->up : &job->a->w->gate;
@@ -175,23 +173,27 @@ static void expert_up(void *arg, int task, int worker)
         .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
         .w = w,
         .mat = e,
-        .q = (up ? job->integer_up : job->integer_gate) ? expert_pair(cpu, e, w->n_in) : NULL,
+        .q = (up ? job->integer_up : job->integer_gate) ? expert_rows(cpu, e, w->n_in) : NULL,
     };
-    int first = task % n_block * TASK_COLS;
-    dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + TASK_COLS, w->n_out), worker);
+    int first = task % n_block * EXPERT_COLS;
+    dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + EXPERT_COLS, w->n_out), worker);
 }
 
-/* gelu(gate) * up of one slot, quantised if that is what the second product takes. */
-static void expert_gelu(dg_cpu *cpu, const void *args, int slot, int worker)
+/* gelu(gate) * up of an expert's rows, quantised if that is what the second product takes. */
+static void expert_gelu(void *arg, int task, int worker)
 {
     (void)worker;
-    const expert_job *job = args;
-    int n = job->a->w->down.n_in, which;
-    float *h = cpu->expert_h + (size_t)slot * 2 * (size_t)n;
-    cpu->k.gelu_mul(h, h, h + n, n);
-    if (job->integer_down) {
-        dg_qpair *to = slot_pair(job, slot, n, &which);
-        cpu->k.q->quantise(to, which, h, n / DG_QBLOCK);
+    const expert_job *job = arg;
+    const dg_cpu *cpu = job->cpu;
+    const dg_qkernels *q = cpu->k.q;
+    const dg_qorder *o = cpu->q_expert ? dg_qorder_of(q) : NULL;
+    int n = job->a->w->down.n_in, e = cpu->active[task], first = cpu->expert_start[e];
+    for (int slot = first; slot < cpu->expert_start[e + 1]; slot++) {
+        float *h = cpu->expert_h + (size_t)slot * 2 * (size_t)n;
+        cpu->k.gelu_mul(h, h, h + n, n);
+        if (job->integer_down)
+            q->quantise(expert_rows(cpu, e, n) + dg_qrow_at(o, slot - first, n / DG_QBLOCK),
+                        dg_qrow_which(o, slot - first), h, n / DG_QBLOCK);
     }
 }
 
@@ -201,7 +203,7 @@ static void expert_down(void *arg, int task, int worker)
     const expert_job *job = arg;
     const dg_cpu *cpu = job->cpu;
     const dg_weight *w = &job->a->w->down;
-    int n_block = dg_ceil_div(w->n_out, TASK_COLS), e = cpu->active[task / n_block];
+    int n_block = dg_ceil_div(w->n_out, EXPERT_COLS), e = cpu->active[task / n_block];
     size_t at = (size_t)cpu->expert_start[e], ldx = 2 * (size_t)w->n_in;
     dg_cpu_matmul m = {
         .y = cpu->expert_x + at * (size_t)w->n_out,
@@ -211,10 +213,10 @@ static void expert_down(void *arg, int task, int worker)
         .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
         .w = w,
         .mat = e,
-        .q = job->integer_down ? expert_pair(cpu, e, w->n_in) : NULL,
+        .q = job->integer_down ? expert_rows(cpu, e, w->n_in) : NULL,
     };
-    int first = task % n_block * TASK_COLS;
-    dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + TASK_COLS, w->n_out), worker);
+    int first = task % n_block * EXPERT_COLS;
+    dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + EXPERT_COLS, w->n_out), worker);
 }
 
 /* Adds up a row's experts in the order of their rank and norms the sum. slot_of is where each pair
@@ -240,8 +242,8 @@ void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
     int n_row = a->rows.end - a->rows.first;
-    int up_blocks = 2 * dg_ceil_div(a->w->gate.n_out, TASK_COLS);
-    int down_blocks = dg_ceil_div(a->w->down.n_out, TASK_COLS);
+    int up_blocks = 2 * dg_ceil_div(a->w->gate.n_out, EXPERT_COLS);
+    int down_blocks = dg_ceil_div(a->w->down.n_out, EXPERT_COLS);
     expert_job job = {
         .cpu = cpu,
         .a = a,
@@ -260,9 +262,9 @@ void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
     if (job.integer_gate || job.integer_up)
         dg_cpu_quantise(cpu, cpu->normed + (size_t)a->rows.first * n_embd, n_embd, n_row,
                         cpu->plan.n_embd);
-    dg_pool_run(cpu->pool, job.n_pair, gather, &job);
+    dg_pool_run(cpu->pool, job.n_active, gather, &job);
     dg_pool_run(cpu->pool, job.n_active * up_blocks, expert_up, &job);
-    dg_cpu_for_rows(cpu, expert_gelu, &job, (dg_rows){0, job.n_pair});
+    dg_pool_run(cpu->pool, job.n_active, expert_gelu, &job);
     dg_pool_run(cpu->pool, job.n_active * down_blocks, expert_down, &job);
     dg_pool_run(cpu->pool, n_row, combine, &job);
 }

@@ -18,6 +18,10 @@ enum { TASK_COLS = 64, SLICE_K = 256 }; /* SLICE_K: a multiple of every block */
  * tower gains 1 %, and block types are widened twice as often. */
 enum { MATMUL_ROWS = 512 };
 
+/* Rows whose sums a thread has room for: where they lie sixteen together, the first and the last
+ * may have neighbours. */
+enum { SUM_ROWS = MATMUL_ROWS + 32 };
+
 /* Rows times heads that one attention task takes at most: each task packs its keys and values anew.
  */
 enum { ATTENTION_ROWS = 128 };
@@ -38,18 +42,18 @@ enum { SOFT_FEW = VOCAB_TILE / 16, SOFT_WORDS = 512, SOFT_COLS = 256 };
 
 /* What one thread needs for itself. */
 typedef struct dg_cpu_worker {
-    float *panel;   /* [max(SLICE_K, max_head_dim, DG_PAGE)][DG_PANEL] */
-    float *q, *out; /* [ATTENTION_ROWS][max_head_dim] */
-    float *score;   /* [ATTENTION_ROWS][DG_PAGE] */
-    float *row;     /* [max(VOCAB_TILE, n_embd, n_expert)] */
-    float *widened; /* [SLICE_K * TASK_COLS] a piece of a weight of a block type as floats, or
-                    panels of bfloat16 numbers */
-    dg_qpanel *qpanel;
-    float *sums;     /* [MATMUL_ROWS][TASK_COLS] of a product of narrow numbers */
-    dg_qmade *made;  /* [DG_QSLICE][DG_QBLOCKS] words turned for the soft embedding */
-    dg_likely *kept; /* [VOCAB_TILE] words of a tile that count for it */
-    uint16_t *slot;  /* [VOCAB_TILE] what a tile's words are to a filter, or where they lie */
-    float *words;    /* [SOFT_WORDS][SOFT_COLS] */
+    float *panel;      /* [max(SLICE_K, max_head_dim, DG_PAGE)][DG_PANEL] */
+    float *q, *out;    /* [ATTENTION_ROWS][max_head_dim] */
+    float *score;      /* [ATTENTION_ROWS][DG_PAGE] */
+    float *row;        /* [max(VOCAB_TILE, n_embd, n_expert)] */
+    float *widened;    /* [SLICE_K * TASK_COLS] a piece of a weight of a block type as floats, or
+                       panels of bfloat16 numbers */
+    dg_qpanel *qpanel; /* [TASK_COLS / DG_QCOLS] */
+    float *sums;       /* [SUM_ROWS][TASK_COLS] of a product of narrow numbers */
+    dg_qmade *made;    /* [DG_QSLICE][DG_QBLOCKS] words turned for the soft embedding */
+    dg_likely *kept;   /* [VOCAB_TILE] words of a tile that count for it */
+    uint16_t *slot;    /* [VOCAB_TILE] what a tile's words are to a filter, or where they lie */
+    float *words;      /* [SOFT_WORDS][SOFT_COLS] */
 } dg_cpu_worker;
 
 /* The vision tower's pass and scratch. */
@@ -95,7 +99,7 @@ typedef struct dg_cpu {
     float *expert_x;       /* [n_row * n_used][n_embd] gathered inputs, then outputs */
     float *expert_h;       /* [n_row * n_used][2 * n_ff_expert] */
     dg_qpair *q_rows;      /* rows that products take, as whole numbers */
-    dg_qpair *q_expert; /* those of experts, which start at even places: see dg_cpu_expert_pair */
+    dg_qpair *q_expert;    /* those of experts, which start with rows that lie together */
 
     /* the vocabulary end */
     float *tile[2];    /* [n_row][VOCAB_TILE] each: one tile is looked at, the next one is made; the
@@ -150,6 +154,8 @@ typedef struct dg_cpu_matmul {
     int q_row;         /* the row of q that y starts with */
     const dg_qpair *q; /* rows of n_in values, quantised; NULL: none */
     const uint16_t *b; /* rows of dg_cpu_padded(n_in) bfloat16 numbers; NULL: none */
+    bool held;         /* y takes sums as the products of q hold them */
+    int soon;          /* behind the last column that this thread will take next; 0: none */
 } dg_cpu_matmul;
 void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker);
@@ -173,7 +179,8 @@ static inline int dg_cpu_padded(int n)
 /* Products with this weight are products of whole numbers. */
 bool dg_cpu_integer(const dg_cpu *cpu, const dg_weight *w);
 
-size_t dg_cpu_qrows_bytes(size_t n_row, int n_in);
+/* Rows of n_in numbers, as the products of `q` take them. */
+size_t dg_cpu_qrows_bytes(const dg_qkernels *q, size_t n_row, int n_in);
 
 /* Rows of n_in floats, ldx apart, to cpu->q_rows, on the pool. */
 const dg_qpair *dg_cpu_quantise(dg_cpu *cpu, const float *x, size_t ldx, int n_row, int n_in);

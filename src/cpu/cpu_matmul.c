@@ -33,35 +33,50 @@ static void pack(const dg_cpu *cpu, const dg_cpu_worker *worker, const dg_cpu_ma
     cpu->k.pack_cols[DG_F32](worker->panel, worker->widened, SLICE_K * sizeof(float), n_k, n_col);
 }
 
-/* The same columns in whole numbers. */
+/* What a thread packs after a panel: the next values along k, behind the last ones the columns that
+ * come next. */
+static const void *soon_packed(const dg_cpu_matmul *m, int c, int k)
+{
+    if (k + DG_QSLICE < m->w->n_in)
+        return stored_at(m->w, m->mat, c, k + DG_QSLICE);
+    return c + TASK_COLS < m->soon ? stored_at(m->w, m->mat, c + TASK_COLS, 0) : NULL;
+}
+
+/* The same columns in whole numbers, as many at a time as gemm takes. */
 static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker)
 {
+    const dg_qkernels *q = cpu->k.q;
+    const dg_qorder *o = dg_qorder_of(q);
     const dg_weight *w = m->w;
     dg_qpanel *panel = cpu->worker[worker].qpanel;
-    const size_t ldx = (size_t)(w->n_in / DG_QBLOCK);
+    const int width = o->panels * DG_QCOLS;
     for (int k = 0; k < w->n_in; k += DG_QSLICE)
-        for (int c = first_col; c < end_col; c += DG_QCOLS) {
+        for (int first = first_col; first < end_col; first += width) {
             int n_block = dg_min(DG_QSLICE, w->n_in - k) / DG_QBLOCK,
-                n_col = dg_min(DG_QCOLS, end_col - c);
-            cpu->k.q->pack[w->type](panel, &(dg_qpack_args){
-                                               .src = stored_at(w, m->mat, c, k),
-                                               .stride = w->row_bytes,
-                                               .n_block = n_block,
-                                               .n_col = n_col,
-                                               .scale = w->scale ? w->scale[m->mat] : 1,
-                                           });
-            cpu->k.q->gemm(&(dg_qgemm_args){
-                .y = m->y + (c - m->y_col),
+                end = dg_min(first + width, end_col);
+            for (int c = first; c < end; c += DG_QCOLS)
+                q->pack[w->type](&panel[(c - first) / DG_QCOLS],
+                                 &(dg_qpack_args){
+                                     .src = stored_at(w, m->mat, c, k),
+                                     .stride = w->row_bytes,
+                                     .n_block = n_block,
+                                     .n_col = dg_min(DG_QCOLS, end - c),
+                                     .scale = w->scale ? w->scale[m->mat] : 1,
+                                     .next = soon_packed(m, c, k),
+                                 });
+            q->gemm(&(dg_qgemm_args){
+                .y = m->y + (m->held ? 0 : first - m->y_col),
                 .ldy = m->ldy,
-                .x = m->q + k / DG_QBLOCK,
-                .ldx = ldx,
+                .x = m->q + k / DG_QBLOCK * o->room,
+                .ldx = (size_t)(w->n_in / DG_QBLOCK),
                 .panel = panel,
                 .first_row = m->q_row,
                 .n_row = m->n_row,
                 .n_block = n_block,
-                .n_col = n_col,
+                .n_col = end - first,
                 .add = k > 0,
+                .held = m->held,
             });
         }
 }
@@ -112,25 +127,47 @@ static void add_narrow(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col,
         add_bfloats(cpu, m, first_col, end_col, worker);
 }
 
-/* Sums of a task are added up in a place of their own where they fit: rows of y may be a power of
- * two apart, and then they drive each other out of the caches with every slice of k. */
+static bool holds_sums(const dg_cpu *cpu, const dg_cpu_matmul *m)
+{
+    return m->q && dg_qorder_of(cpu->k.q)->release;
+}
+
+/* Sums are held in a place of their own where they fit: rows of y may be a power of two apart, and
+ * then they drive each other out of the caches with every slice of k. Columns [first_col, end_col)
+ * are at most TASK_COLS. */
+static void hold_narrow(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
+                        int worker)
+{
+    dg_cpu_matmul part = *m;
+    float *y = m->y + (first_col - m->y_col);
+    int n_col = end_col - first_col;
+    part.y = cpu->worker[worker].sums;
+    part.ldy = TASK_COLS;
+    part.y_col = first_col;
+    part.held = holds_sums(cpu, m);
+    add_narrow(cpu, &part, first_col, end_col, worker);
+    if (part.held)
+        dg_qorder_of(cpu->k.q)->release(
+            &(dg_qrelease_args){y, m->ldy, part.y, m->q_row, m->n_row, n_col});
+    else
+        for (int r = 0; r < m->n_row; r++)
+            memcpy(y + (size_t)r * m->ldy, part.y + r * TASK_COLS, (size_t)n_col * sizeof *y);
+}
+
 static void narrow_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker)
 {
     enum { FEW_ROWS = 8 };
-    int n_col = end_col - first_col;
-    if (m->n_row <= FEW_ROWS || m->n_row > MATMUL_ROWS || n_col > TASK_COLS) {
-        add_narrow(cpu, m, first_col, end_col, worker);
-        return;
+    bool few = m->n_row <= FEW_ROWS && !holds_sums(cpu, m);
+    dg_cpu_matmul all = *m;
+    all.soon = end_col;
+    for (int c = first_col; c < end_col; c += TASK_COLS) {
+        int end = dg_min(c + TASK_COLS, end_col);
+        if (few || m->n_row > MATMUL_ROWS)
+            add_narrow(cpu, &all, c, end, worker);
+        else
+            hold_narrow(cpu, &all, c, end, worker);
     }
-    dg_cpu_matmul part = *m;
-    part.y = cpu->worker[worker].sums;
-    part.ldy = TASK_COLS;
-    part.y_col = first_col;
-    add_narrow(cpu, &part, first_col, end_col, worker);
-    float *y = m->y + (first_col - m->y_col);
-    for (int r = 0; r < m->n_row; r++)
-        memcpy(y + (size_t)r * m->ldy, part.y + r * TASK_COLS, (size_t)n_col * sizeof *y);
 }
 
 void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,

@@ -35,11 +35,15 @@ typedef struct dg_qpair {
     int32_t bias[2][2];   /* [row][half]: -128 times the sum of sixteen numbers */
 } dg_qpair;
 
-/* Row `which` of n_block consecutive blocks of a pair, from 32 * n_block floats. */
+/* An instruction set may keep more rows together, in an order of its own: dg_qorder says how many
+ * and in the room of how many pairs. What is said of pairs below holds for those as well.
+ *
+ * Row `which` of n_block consecutive blocks of a pair, from 32 * n_block floats. */
 typedef void dg_quantise_fn(dg_qpair *out, int which, const float *x, int n_block);
 
 /* The same numbers in another place. */
-void dg_qrow_copy(dg_qpair *to, int to_which, const dg_qpair *from, int from_which, int n_block);
+typedef void dg_qrow_copy_fn(dg_qpair *to, int to_which, const dg_qpair *from, int from_which,
+                             int n_block);
 
 /* ---- weights ---- */
 
@@ -63,7 +67,7 @@ enum { DG_QMADE = DG_DTYPE_COMPUTE, DG_QTYPES };
 /* DG_QCOLS columns of a weight, up to DG_QSLICE values of each. The order inside is that of the
  * instruction set whose kernel packed it. */
 typedef struct dg_qpanel {
-    _Alignas(64) uint8_t n[(2 * DG_QSLICE + 8) * DG_QCOLS]; /* AMX has zeros between */
+    _Alignas(64) uint8_t n[DG_QSLICE * DG_QCOLS];
     _Alignas(64) float step[2 * DG_QGROUPS * DG_QCOLS];
     _Alignas(64) float least[2 * DG_QGROUPS * DG_QCOLS];
     _Alignas(
@@ -83,12 +87,14 @@ typedef struct dg_qpack_args {
     size_t stride;
     int n_block, n_col;
     float scale;
+    const void *next; /* what will be packed soon, its rows alike; NULL: not known */
 } dg_qpack_args;
 typedef void dg_qpack_fn(dg_qpanel *panel, const dg_qpack_args *a);
 
 /* y[i][c] = (add ? y[i][c] : 0) + the product of row first_row + i of x with column c, for i <
  * n_row, c < n_col. `x` is the first block that the panel meets of the first pair of rows; the next
- * pair's is ldx blocks on.
+ * pair's is ldx blocks on. More than DG_QCOLS columns have panels that follow each other, at most
+ * as many as the set takes.
  *
  * For each block in ascending order, t being the exact sum of products of numbers (t0 and t1: of
  * each half), w the weight's step and x the activation's:
@@ -105,8 +111,20 @@ typedef struct dg_qgemm_args {
     const dg_qpanel *panel;
     int first_row, n_row, n_block, n_col;
     bool add;
+    bool
+        held; /* y is where a set with `release` holds sums, in its own order; ldy does not count */
 } dg_qgemm_args;
 typedef void dg_qgemm_fn(const dg_qgemm_args *a);
+
+/* The results of a gemm that were held: rows of y from sums, which take the room of all panels and
+ * of all rows that lie together with any of those. */
+typedef struct dg_qrelease_args {
+    float *y;
+    size_t ldy;
+    const float *sums;
+    int first_row, n_row, n_col;
+} dg_qrelease_args;
+typedef void dg_qrelease_fn(const dg_qrelease_args *a);
 
 /* ---- words ----
  *
@@ -126,12 +144,40 @@ typedef struct dg_qturn_args {
 } dg_qturn_args;
 typedef void dg_qturn_fn(dg_qmade *out, const dg_qturn_args *a);
 
+/* How an instruction set keeps rows and results. */
+typedef struct dg_qorder {
+    int rows;   /* of x that lie together … */
+    int room;   /* … where so many pairs would */
+    int panels; /* that gemm takes at most */
+    dg_qrow_copy_fn *copy;
+    dg_qrelease_fn *release; /* NULL: sums are not held */
+} dg_qorder;
+extern const dg_qorder dg_qpairs;
+
 /* What an instruction set offers; a panel goes to the product of the set that packed it. */
 typedef struct dg_qkernels {
+    const dg_qorder *order; /* NULL: pairs, and a panel at a time */
     dg_quantise_fn *quantise;
     dg_qpack_fn *pack[DG_QTYPES]; /* NULL for what is not a block type */
     dg_qgemm_fn *gemm;
 } dg_qkernels;
+
+static inline const dg_qorder *dg_qorder_of(const dg_qkernels *q)
+{
+    return q->order ? q->order : &dg_qpairs;
+}
+
+/* Where blocks of `row` start among rows of n_block blocks; which one it is of those that lie
+ * together there. */
+static inline size_t dg_qrow_at(const dg_qorder *o, int row, int n_block)
+{
+    return (size_t)(row / o->rows) * (size_t)n_block * (size_t)o->room;
+}
+
+static inline int dg_qrow_which(const dg_qorder *o, int row)
+{
+    return row % o->rows;
+}
 
 extern const dg_qkernels dg_quantised_ref;
 extern dg_qturn_fn *const dg_turn_ref[DG_DTYPE_COMPUTE];

@@ -62,15 +62,29 @@ static bool same_pairs(const dg_qpair *a, const dg_qpair *b, int n)
     return true;
 }
 
-/* Rows of x as pairs, by `q`. */
-static dg_qpair *quantised(check *c, const dg_qkernels *q, const float *x, int n_row, int n_block)
+/* Room for so many rows, of which none is there. */
+static dg_qpair *no_rows(check *c, const dg_qkernels *q, int n_row, int n_block)
 {
-    size_t n = (size_t)(n_row + 1) / 2 * (size_t)n_block;
+    const dg_qorder *o = dg_qorder_of(q);
+    size_t n = dg_qrow_at(o, n_row + o->rows - 1, n_block);
     dg_qpair *pair = check_bytes(c, n * sizeof *pair);
     memset(pair, 0, n * sizeof *pair);
-    for (int r = 0; r < n_row; r++)
-        q->quantise(pair + r / 2 * n_block, r % 2, x + (size_t)r * (size_t)n_block * DG_QBLOCK,
-                    n_block);
+    return pair;
+}
+
+/* Rows of x as pairs, by `q`; every other one by way of another place. */
+static dg_qpair *quantised(check *c, const dg_qkernels *q, const float *x, int n_row, int n_block)
+{
+    const dg_qorder *o = dg_qorder_of(q);
+    dg_qpair *pair = no_rows(c, q, n_row, n_block), *other = no_rows(c, q, 1, n_block);
+    for (int r = 0; r < n_row; r++) {
+        const float *from = x + (size_t)r * (size_t)n_block * DG_QBLOCK;
+        dg_qpair *to = pair + dg_qrow_at(o, r, n_block);
+        int which = dg_qrow_which(o, r), place = o->rows - 1 - which;
+        q->quantise(r % 2 ? other : to, r % 2 ? place : which, from, n_block);
+        if (r % 2)
+            o->copy(to, which, other, place, n_block);
+    }
     return pair;
 }
 
@@ -82,7 +96,7 @@ static void check_quantise(check *c)
         const float *x = odd_rows(c, n * DG_QBLOCK, n_block % 2);
         const dg_qpair *got = quantised(c, c->opt->q, x, 2, n_block),
                        *want = quantised(c, c->ref->q, x, 2, n_block);
-        if (!same_pairs(got, want, n_block))
+        if (!c->opt->q->order && !same_pairs(got, want, n_block))
             check_fail(c, "%d blocks differ from the reference", n_block);
         for (int r = 0; r < 2; r++)
             for (int i = 0; i < n_block * DG_QBLOCK; i++) {
@@ -95,7 +109,7 @@ static void check_quantise(check *c)
         check_release(c);
     }
     const float *x = check_normal(c, 2816, 1);
-    dg_qpair *out = check_bytes(c, 88 * sizeof *out);
+    dg_qpair *out = no_rows(c, c->opt->q, 1, 88);
     BENCH(c, "n 2816", 2816, "Gelem/s") c->opt->q->quantise(out, 0, x, 88);
     check_end(c);
 }
@@ -134,11 +148,12 @@ static unsigned char *random_blocks(check *c, dg_dtype t, int n_row, size_t row_
     return p;
 }
 
-/* A panel of anything: what was not packed must not matter. */
-static dg_qpanel *panel_of(check *c)
+/* Panels of anything: what was not packed must not matter. */
+static dg_qpanel *panels_of(check *c, int n)
 {
-    unsigned char *p = check_bytes(c, sizeof(dg_qpanel) + 64);
-    for (size_t i = 0; i < sizeof(dg_qpanel) + 64; i++)
+    size_t bytes = (size_t)n * sizeof(dg_qpanel) + 64;
+    unsigned char *p = check_bytes(c, bytes);
+    for (size_t i = 0; i < bytes; i++)
         p[i] = (unsigned char)check_bits(c);
     return (dg_qpanel *)(p + (64 - (uintptr_t)p % 64) % 64);
 }
@@ -158,34 +173,54 @@ static int y_count(const product *p)
     return (int)((size_t)(p->n_row - 1) * p->ldy) + p->n_col;
 }
 
-/* The product in slices of k, as the backend cuts it. */
-static float *run(check *c, const dg_qkernels *q, const product *p)
+/* Some columns of the product in slices of k, as the backend cuts it; `held` takes sums of a set
+ * that holds them. */
+static void run_cols(const dg_qkernels *q, const product *p, dg_qpanel *panel, const dg_qpair *x,
+                     int first, float *y, float *held)
 {
-    float *y = check_copy(c, p->y, y_count(p));
-    const dg_qpair *x = quantised(c, q, p->x, p->first_row + p->n_row, p->n_block);
-    dg_qpanel *panel = panel_of(c);
+    const dg_qorder *o = dg_qorder_of(q);
+    int end = dg_min(first + o->panels * DG_QCOLS, p->n_col);
     for (int b = 0; b < p->n_block; b += DG_QBLOCKS) {
         int n_block = dg_min(DG_QBLOCKS, p->n_block - b);
-        q->pack[p->type](panel, &(dg_qpack_args){
-                                    .src = p->w + dg_dtype_bytes(p->type, (size_t)b * DG_QBLOCK),
-                                    .stride = p->stride,
-                                    .n_block = n_block,
-                                    .n_col = p->n_col,
-                                    .scale = p->scale,
-                                });
+        const unsigned char *w = p->w + dg_dtype_bytes(p->type, (size_t)b * DG_QBLOCK);
+        for (int col = first; col < end; col += DG_QCOLS)
+            q->pack[p->type](&panel[(col - first) / DG_QCOLS],
+                             &(dg_qpack_args){
+                                 .src = w + (size_t)col * p->stride,
+                                 .stride = p->stride,
+                                 .n_block = n_block,
+                                 .n_col = dg_min(DG_QCOLS, end - col),
+                                 .scale = p->scale,
+                             });
         q->gemm(&(dg_qgemm_args){
-            .y = y,
+            .y = held ? held : y + first,
             .ldy = p->ldy,
-            .x = x + b,
+            .x = x + b * o->room,
             .ldx = (size_t)p->n_block,
             .panel = panel,
             .first_row = p->first_row,
             .n_row = p->n_row,
             .n_block = n_block,
-            .n_col = p->n_col,
+            .n_col = end - first,
             .add = p->add || b,
+            .held = held,
         });
     }
+    if (held)
+        o->release(
+            &(dg_qrelease_args){y + first, p->ldy, held, p->first_row, p->n_row, end - first});
+}
+
+static float *run(check *c, const dg_qkernels *q, const product *p)
+{
+    float *y = check_copy(c, p->y, y_count(p));
+    const dg_qpair *x = quantised(c, q, p->x, p->first_row + p->n_row, p->n_block);
+    const dg_qorder *o = dg_qorder_of(q);
+    dg_qpanel *panel = panels_of(c, o->panels);
+    bool held = o->release && !p->add;
+    float *sums = held ? check_floats(c, (p->n_row + 2 * o->rows) * o->panels * DG_QCOLS) : NULL;
+    for (int col = 0; col < p->n_col; col += o->panels * DG_QCOLS)
+        run_cols(q, p, panel, x, col, y, sums);
     return y;
 }
 
@@ -194,7 +229,7 @@ static product make_product(check *c, dg_dtype t, int n_row, int n_block, int n_
     size_t row_bytes = dg_dtype_bytes(t, (size_t)n_block * DG_QBLOCK);
     product p = {.type = t,
                  .n_row = n_row,
-                 .first_row = check_int(c, 0, 3),
+                 .first_row = check_int(c, 0, 19),
                  .n_block = n_block,
                  .n_col = n_col,
                  .ldy = (size_t)(n_col + check_int(c, 0, 5)),
@@ -273,20 +308,21 @@ static void bench(check *c, dg_dtype t)
         char label[32];
         snprintf(label, sizeof label, "n_row %d", rows[i]);
         product p = make_product(c, t, rows[i], N_BLOCK, DG_QCOLS);
-        dg_qpanel *panel = panel_of(c);
+        dg_qpanel *panel = panels_of(c, 1);
         const dg_qpair *x = quantised(c, c->opt->q, p.x, rows[i] + p.first_row, N_BLOCK);
         float *y = check_copy(c, p.y, y_count(&p));
         BENCH(c, label, 2.0 * rows[i] * N_BLOCK * DG_QBLOCK * DG_QCOLS, "GOP/s")
         for (int b = 0; b < N_BLOCK; b += DG_QBLOCKS) {
             c->opt->q->pack[t](panel,
                                &(dg_qpack_args){p.w + dg_dtype_bytes(t, (size_t)b * DG_QBLOCK),
-                                                p.stride, DG_QBLOCKS, DG_QCOLS, 1});
-            c->opt->q->gemm(&(dg_qgemm_args){y, p.ldy, x + b, N_BLOCK, panel, 0, rows[i],
-                                             DG_QBLOCKS, DG_QCOLS, true});
+                                                p.stride, DG_QBLOCKS, DG_QCOLS, 1, NULL});
+            c->opt->q->gemm(&(dg_qgemm_args){y, p.ldy, x + b * dg_qorder_of(c->opt->q)->room,
+                                             N_BLOCK, panel, 0, rows[i], DG_QBLOCKS, DG_QCOLS, true,
+                                             false});
         }
         if (i == 0)
             BENCH(c, "pack", DG_QSLICE * DG_QCOLS, "Gelem/s")
-        c->opt->q->pack[t](panel, &(dg_qpack_args){p.w, p.stride, DG_QBLOCKS, DG_QCOLS, 1});
+        c->opt->q->pack[t](panel, &(dg_qpack_args){p.w, p.stride, DG_QBLOCKS, DG_QCOLS, 1, NULL});
         check_release(c);
     }
 }
@@ -299,12 +335,12 @@ static float *made_product(check *c, const dg_qkernels *q, const dg_qmade *made,
 {
     enum { ROWS = 5 };
     float *y = check_floats(c, ROWS * DG_QCOLS);
-    dg_qpanel *panel = panel_of(c);
+    dg_qpanel *panel = panels_of(c, 1);
     const dg_qpair *rows = quantised(c, q, x, ROWS, n_block);
-    q->pack[DG_QMADE](panel,
-                      &(dg_qpack_args){made, DG_QBLOCKS * sizeof *made, n_block, DG_QCOLS, 1});
+    q->pack[DG_QMADE](
+        panel, &(dg_qpack_args){made, DG_QBLOCKS * sizeof *made, n_block, DG_QCOLS, 1, NULL});
     q->gemm(&(dg_qgemm_args){y, DG_QCOLS, rows, (size_t)n_block, panel, 0, ROWS, n_block, DG_QCOLS,
-                             false});
+                             false, false});
     return y;
 }
 
@@ -378,6 +414,8 @@ void check_quantised(check *c)
                     continue;
                 check_product(c, t, rows[k], depths[j], DG_QCOLS);
                 check_product(c, t, rows[k], depths[j], check_int(c, 1, DG_QCOLS));
+                if (dg_qorder_of(c->opt->q)->panels > 1)
+                    check_product(c, t, rows[k], depths[j], check_int(c, DG_QCOLS + 1, 90));
             }
         if (c->bench)
             bench(c, t);

@@ -58,6 +58,19 @@ INLINE v64 v64_load_quarters(const void *a, const void *b, const void *c, const 
     return v;
 }
 
+INLINE v64 v64_load_twice(const void *p)
+{
+    v64 v;
+    memcpy(v.b, p, 32);
+    memcpy(v.b + 32, p, 32);
+    return v;
+}
+
+INLINE v64 v64_load_two_twice(const void *a, const void *b)
+{
+    return v64_load_quarters(a, a, b, b);
+}
+
 INLINE v64 v64_gather(const void *p, v64 at)
 {
     v64 v;
@@ -166,6 +179,27 @@ INLINE v64 v64_right_signed32(v64 a, int by)
     return a;
 }
 
+INLINE v64 v64_left64_each(v64 a, v64 by)
+{
+    for (int k = 0; k < 8; k++)
+        a.d[k] <<= by.d[k];
+    return a;
+}
+
+INLINE v64 v64_right64_each(v64 a, v64 by)
+{
+    for (int k = 0; k < 8; k++)
+        a.d[k] >>= by.d[k];
+    return a;
+}
+
+INLINE v64 v64_add8_where(v64 a, v64 by, uint64_t where)
+{
+    for (int k = 0; k < 64; k++)
+        a.u[k] = (uint8_t)(a.u[k] + (where >> k & 1 ? by.u[k] : 0));
+    return a;
+}
+
 INLINE v64 v64_shuffle8(v64 a, v64 order)
 {
     v64 v;
@@ -223,6 +257,13 @@ INLINE f16v f16v_of_i32(v64 a)
     f16v v;
     for (int k = 0; k < 16; k++)
         v.f[k] = (float)a.i[k];
+    return v;
+}
+
+INLINE f16v f16v_of_bits(v64 a)
+{
+    f16v v;
+    memcpy(&v, &a, sizeof v);
     return v;
 }
 

@@ -8,10 +8,7 @@
 #include "cpu/x86/lanes_avx512.h"
 #include "cpu/x86/tiles_amx.h"
 #endif
-
-#define PANEL_ROW(j) (j)
-#define UP(kind)     0
-#include "cpu/x86/pack_avx512.h"
+#include "cpu/x86/columns_avx512.h"
 
 enum {
     STEP = DG_BFLOAT_STEP,    /* values of a tile along k */

@@ -36,6 +36,18 @@ static inline v64 v64_load_quarters(const void *a, const void *b, const void *c,
     return _mm512_inserti32x4(v, _mm_loadu_si128(d), 3);
 }
 
+/* 32 bytes twice; sixteen bytes from each of two places, twice each. */
+static inline v64 v64_load_twice(const void *p)
+{
+    return _mm512_broadcast_i64x4(_mm256_loadu_si256(p));
+}
+
+static inline v64 v64_load_two_twice(const void *a, const void *b)
+{
+    const v64 first = _mm512_broadcast_i32x4(_mm_loadu_si128(a));
+    return _mm512_mask_broadcast_i32x4(first, 0xFF00, _mm_loadu_si128(b));
+}
+
 /* Word i from p + at[i] bytes. */
 static inline v64 v64_gather(const void *p, v64 at)
 {
@@ -109,6 +121,23 @@ static inline v64 v64_right_signed32(v64 a, int by)
     return _mm512_srai_epi32(a, (unsigned)by);
 }
 
+/* Each 64 bits shifted by as much as those of `by` say. */
+static inline v64 v64_left64_each(v64 a, v64 by)
+{
+    return _mm512_sllv_epi64(a, by);
+}
+
+static inline v64 v64_right64_each(v64 a, v64 by)
+{
+    return _mm512_srlv_epi64(a, by);
+}
+
+/* a + by in bytes whose bit is set in `where`, a elsewhere. */
+static inline v64 v64_add8_where(v64 a, v64 by, uint64_t where)
+{
+    return _mm512_mask_add_epi8(a, (__mmask64)where, a, by);
+}
+
 /* Byte i of each quarter becomes byte order[i] of it. */
 static inline v64 v64_shuffle8(v64 a, v64 order)
 {
@@ -155,6 +184,12 @@ static inline void f16v_store_first(float *p, f16v a, int n)
 static inline f16v f16v_of_i32(v64 a)
 {
     return _mm512_cvtepi32_ps(a);
+}
+
+/* The same bits. */
+static inline f16v f16v_of_bits(v64 a)
+{
+    return _mm512_castsi512_ps(a);
 }
 
 /* Of the half-precision number in the lower half of each word. */

@@ -1,6 +1,5 @@
-/* Panels of quantised weights for AVX-512 and AMX: a row of a panel holds four values along k of
- * each of sixteen columns, 64 bytes. Whoever includes this defines first
- *     PANEL_ROW(j)   where row j, values 4 j to 4 j + 3, lies among the rows of 64 bytes of n
+/* Panels of quantised weights for AVX-512: a row of a panel, 64 bytes, holds four values along k of
+ * each of sixteen columns; row j those from 4 j on. Whoever includes this defines first
  *     UP(kind)       what is added to every number of that kind
  * Steps and least values lie by group, sixteen columns side by side.
  *
@@ -9,90 +8,17 @@
 #ifndef DG_CPU_X86_PACK_AVX512_H
 #define DG_CPU_X86_PACK_AVX512_H
 
-#include "cpu/numbers_body.h"
-
-/* Sixteen columns' blocks; the last one stands in for those beyond it. */
-typedef struct columns {
-    const uint8_t *at[DG_QCOLS];
-    v64 apart; /* bytes from the first one's place */
-    float scale;
-} columns;
-
-INLINE columns columns_of(const dg_qpack_args *a)
-{
-    columns s = {.scale = a->scale};
-    int32_t apart[DG_QCOLS];
-    for (int c = 0; c < DG_QCOLS; c++) {
-        apart[c] = (int32_t)a->stride * (c < a->n_col ? c : a->n_col - 1);
-        s.at[c] = (const uint8_t *)a->src + apart[c];
-    }
-    s.apart = v64_load(apart);
-    return s;
-}
+#include "cpu/x86/columns_avx512.h"
 
 INLINE void put(dg_qpanel *panel, int j, v64 n, const dg_qkind kind)
 {
     (void)kind; /* UP may not ask */
     if (UP(kind))
         n = v64_add8(n, v64_set8(UP(kind)));
-    v64_store(panel->n + 64 * PANEL_ROW(j), n);
-}
-
-/* Sixteen bytes of each column, `from` bytes on: word i of all of them in out[i]. */
-INLINE void turn(v64 out[4], const columns *s, size_t from)
-{
-    v64 r[4], low[2], high[2];
-    for (int i = 0; i < 4; i++)
-        r[i] = v64_load_quarters(s->at[i] + from, s->at[4 + i] + from, s->at[8 + i] + from,
-                                 s->at[12 + i] + from);
-    for (int i = 0; i < 2; i++) {
-        low[i] = v64_low32(r[2 * i], r[2 * i + 1]);
-        high[i] = v64_high32(r[2 * i], r[2 * i + 1]);
-    }
-    out[0] = v64_low64(low[0], low[1]);
-    out[1] = v64_high64(low[0], low[1]);
-    out[2] = v64_low64(high[0], high[1]);
-    out[3] = v64_high64(high[0], high[1]);
-}
-
-INLINE v64 low_halves(v64 a)
-{
-    return v64_and(a, v64_set8(15));
-}
-
-INLINE v64 high_halves(v64 a)
-{
-    return low_halves(v64_right32(a, 4));
-}
-
-INLINE void set_step(float *to, f16v d, v64 times, float scale)
-{
-    f16v_store(to, f16v_mul(f16v_mul(d, f16v_of_i32(times)), f16v_set(scale)));
+    v64_store(panel->n + 64 * j, n);
 }
 
 /* ---- Q4_K ---- */
-
-/* numbers_body.h's six_bit_scales, of all columns. */
-INLINE void steps_q4_k(dg_qpanel *panel, const columns *s)
-{
-    v64 head[4];
-    turn(head, s, 0);
-    const f16v d = f16v_of_f16(head[0]), dmin = f16v_of_f16(v64_right32(head[0], 16));
-    const v64 six = v64_set32(63), four = v64_set32(15), top = v64_set32(48);
-    UNROLL
-    for (int g = 0; g < 4; g++) {
-        const v64 a = v64_right32(head[1], 8 * g), b = v64_right32(head[2], 8 * g),
-                  c = v64_right32(head[3], 8 * g);
-        float *step = panel->step + g * DG_QCOLS, *least = panel->least + g * DG_QCOLS;
-        set_step(step, d, v64_and(a, six), s->scale);
-        set_step(least, dmin, v64_and(b, six), s->scale);
-        set_step(step + 4 * DG_QCOLS, d, v64_or(v64_and(c, four), v64_and(v64_right32(a, 2), top)),
-                 s->scale);
-        set_step(least + 4 * DG_QCOLS, dmin,
-                 v64_or(v64_and(v64_right32(c, 4), four), v64_and(v64_right32(b, 2), top)),
-                 s->scale);
-    }
-}
 
 INLINE void columns_q4_k(dg_qpanel *panel, const columns *s, int n_block)
 {
@@ -110,18 +36,6 @@ INLINE void columns_q4_k(dg_qpanel *panel, const columns *s, int n_block)
 }
 
 /* ---- Q6_K ---- */
-
-INLINE void steps_q6_k(dg_qpanel *panel, const columns *s)
-{
-    v64 scale[4];
-    turn(scale, s, 192);
-    const f16v d = f16v_of_f16(v64_right32(v64_gather(s->at[0] + 206, s->apart), 16));
-    UNROLL
-    for (int g = 0; g < 16; g++) {
-        v64 times = v64_right_signed32(v64_left32(scale[g / 4], 24 - 8 * (g % 4)), 24);
-        set_step(panel->step + g * DG_QCOLS, d, times, s->scale);
-    }
-}
 
 /* Of two bits in each byte of `high`, counted from `pair` on, the fifth and sixth of a number. */
 INLINE v64 upper_bits(v64 high, int pair)
@@ -161,12 +75,6 @@ INLINE void columns_q6_k(dg_qpanel *panel, const columns *s, int n_block)
         QUARTER(p), QUARTER(p), QUARTER(p), QUARTER(p)                                             \
     }
 static const uint8_t fourfold[4][64] = {FOURFOLD(0), FOURFOLD(1), FOURFOLD(2), FOURFOLD(3)};
-
-INLINE void step_of_block(dg_qpanel *panel, const columns *s, int b, size_t at)
-{
-    const f16v d = f16v_of_f16(v64_gather(s->at[0] + at, s->apart));
-    f16v_store(panel->step + b * DG_QCOLS, f16v_mul(d, f16v_set(s->scale)));
-}
 
 INLINE void columns_q8_0(dg_qpanel *panel, const columns *s, int n_block)
 {
@@ -231,21 +139,12 @@ INLINE void columns_of_numbers(dg_qpanel *panel, const columns *from, int n_bloc
         }
 }
 
-/* Columns are far apart, and what is read of one at a time is short: without asking for what comes
- * behind it, every panel waits for memory. */
-INLINE void fetch_next(const columns *s, int bytes)
-{
-    for (int c = 0; c < DG_QCOLS; c++)
-        for (int at = bytes; at < 2 * bytes + 64; at += 64)
-            __builtin_prefetch(s->at[c] + at);
-}
-
 INLINE void pack_columns(dg_qpanel *panel, const dg_qpack_args *a, const dg_qkind kind,
                          dg_numbers_fn *row)
 {
     const columns s = columns_of(a);
     panel->kind = kind;
-    fetch_next(&s, panel->stored);
+    fetch_next(a, panel->stored);
     if (row == row_q4_k)
         columns_q4_k(panel, &s, a->n_block);
     else if (row == row_q6_k)

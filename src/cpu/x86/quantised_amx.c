@@ -1,11 +1,11 @@
-/* Products on quantised weights with AMX: a tile of sixteen rows of bytes times one of sixteen
- * columns.
+/* Products on quantised weights with AMX: a tile of sixteen columns of a weight times one of
+ * sixteen rows of x.
  *
- * Pairs of rows lie as eight values of one, eight of the other. A tile takes a block of sixteen
- * pairs as it lies there, and the weights stand over the values of one row with zeros over those of
- * the other: two products, for even rows and odd ones, without rearranging anything. Zeros and
- * weights take turns in a panel, two rows of each, so that both right sides are the same memory:
- *     n   [eight of 256] two rows of zeros, two of weights; then two of zeros
+ * Columns are the left side, as they are stored: 32 bytes of each. Rows are the right side, which
+ * wants four values of each of them side by side; they are brought into that order when they are
+ * quantised. Sums come out by column, sixteen rows side by side, so a column's step is one number
+ * for all of them and a block of rows has its steps ready in a register.
+ *
  * The sums of a block, or of half of one where groups have sixteen values, go through memory to
  * where they are scaled, while tiles sum the blocks behind it. */
 #include <string.h>
@@ -15,240 +15,270 @@
 #include "cpu/x86/lanes_avx512.h"
 #include "cpu/x86/tiles_amx.h"
 #endif
-
-#define PANEL_ROW(j) (4 * ((j) / 2) + 2 + (j) % 2)
-#define UP(kind)     0
-#include "cpu/x86/pack_avx512.h"
+#include "cpu/x86/pack_amx.h"
 
 enum {
-    PAIRS = 16, /* of rows in a tile */
-    ROUND = 4,  /* rows that are scaled are a multiple of it */
-    SLOTS = 8,  /* groups whose sums are kept, a power of two … */
-    AHEAD = 6   /* … and how many of them are summed before the first is scaled */
+    ROWS = 16,              /* of x in a tile */
+    TILE = ROWS * DG_QCOLS, /* sums of one */
+    PANELS = 4,             /* that rows meet in turn: the first-level cache holds them */
+    SLOTS = 8,              /* groups whose sums are kept, a power of two … */
+    AHEAD = 6               /* … and how many of them are summed before the first is scaled */
 };
 
-/* Hides from the compiler where a pointer came from: it would keep sixteen sums of pointer and
- * stride in memory and load them, and loads are what there are most of. */
-#if defined(__GNUC__) && !defined(DG_PLAIN_LANES)
-#define STEP_ON(p, by)                                                                             \
-    do {                                                                                           \
-        (p) += (by);                                                                               \
-        __asm__("" : "+r"(p));                                                                     \
-    } while (0)
-#else
-#define STEP_ON(p, by) ((p) += (by))
-#endif
+/* ---- rows ---- */
+
+/* A block of sixteen rows. */
+typedef struct sixteen {
+    int8_t n[DG_QBLOCK / 4][ROWS][4];
+    float step[ROWS], sum[ROWS], half_sum[2][ROWS];
+} sixteen;
+enum { ROOM = sizeof(sixteen) / sizeof(dg_qpair) };
+_Static_assert(ROOM * sizeof(dg_qpair) == sizeof(sixteen), "sixteen rows take the room of pairs");
+
+static void quantise(dg_qpair *out, int which, const float *x, int n_block)
+{
+    sixteen *to = (sixteen *)out;
+    for (int b = 0; b < n_block; b++, to++) {
+        dg_qpair p;
+        QUANTISE(&p, 0, x + b * DG_QBLOCK, 1);
+        for (int i = 0; i < DG_QBLOCK / 4; i++)
+            memcpy(to->n[i][which], p.n[i / 2][0] + 4 * (i % 2), 4);
+        to->step[which] = p.step[0][0];
+        to->sum[which] = p.sum[0][0];
+        for (int h = 0; h < 2; h++)
+            to->half_sum[h][which] = p.half_sum[0][h];
+    }
+}
+
+static void copy(dg_qpair *to, int to_which, const dg_qpair *from, int from_which, int n_block)
+{
+    sixteen *t = (sixteen *)to;
+    const sixteen *f = (const sixteen *)from;
+    for (int b = 0; b < n_block; b++, t++, f++) {
+        for (int i = 0; i < DG_QBLOCK / 4; i++)
+            memcpy(t->n[i][to_which], f->n[i][from_which], 4);
+        t->step[to_which] = f->step[from_which];
+        t->sum[to_which] = f->sum[from_which];
+        for (int h = 0; h < 2; h++)
+            t->half_sum[h][to_which] = f->half_sum[h][from_which];
+    }
+}
 
 /* ---- weights ---- */
-
-INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, dg_numbers_fn *row)
-{
-    const v64 zero = v64_set32(0);
-    for (int eight = 0; eight <= 4 * a->n_block; eight++)
-        for (int i = 0; i < 2; i++)
-            v64_store(panel->n + 64 * (4 * eight + i), zero);
-    pack_columns(panel, a, kind, row);
-}
 
 DG_NUMBER_TYPES(DG_PACK)
 
 /* ---- sums ----
  *
  * What a tile stores reaches those who load it only when it has arrived in the cache, long after.
- * So sums run ahead of scaling by AHEAD groups, on into the rows that come next. */
+ * So sums run ahead of scaling by AHEAD groups, on into the columns and rows that come next. */
 
-/* A product's rows go by as units: even rows of sixteen pairs, their odd rows, those of the next
- * pairs. n_pair is less than sixteen for one couple of units alone, the last of a product. */
+/* A product goes by as units: sixteen rows and the columns of each panel in turn, then the next
+ * rows. */
 typedef struct stream {
     const dg_qgemm_args *a;
-    size_t stride; /* bytes from pair to pair */
-    int first, n_pair, n_unit;
-    int n_group; /* along k */
+    int n_unit, n_panel;
 } stream;
 
-INLINE const dg_qpair *unit_x(const stream *s, int unit)
-{
-    return s->a->x + (size_t)(s->first + unit / 2 * PAIRS) * s->a->ldx;
-}
-
-/* Where sums are: a unit and a group of it, which is even. */
+/* Where sums are: a unit and a block of it, which is even. */
 typedef struct place {
-    const dg_qpair *x;
-    const uint8_t *n; /* the panel's numbers, zeros over the rows that are not the unit's */
-    int unit, group, slot;
+    const sixteen *x;
+    const dg_qpanel *panel;
+    int unit, block, slot;
 } place;
 
 typedef struct slots {
-    _Alignas(64) int32_t sum[SLOTS][PAIRS][DG_QCOLS];
+    _Alignas(64) int32_t sum[SLOTS][DG_QCOLS][ROWS];
 } slots;
+
+INLINE void set_unit(place *p, const stream *s)
+{
+    const dg_qgemm_args *a = s->a;
+    const int sixteenth = a->first_row / ROWS + p->unit / s->n_panel;
+    p->x = (const sixteen *)a->x + (size_t)sixteenth * a->ldx;
+    p->panel = a->panel + p->unit % s->n_panel;
+}
 
 INLINE place begin(const stream *s)
 {
-    return (place){.x = unit_x(s, 0), .n = s->a->panel->n + 128};
+    place p = {.unit = 0};
+    set_unit(&p, s);
+    return p;
 }
 
-INLINE void step_on(place *p, const stream *s)
+/* Past two blocks, or the one that is left. */
+INLINE void step_on(place *p, const stream *s, const int per_block)
 {
-    p->slot = (p->slot + 2) % SLOTS;
-    p->group += 2;
-    if (p->group < s->n_group)
+    p->slot = (p->slot + 2 * per_block) % SLOTS;
+    p->block += 2;
+    if (p->block < s->a->n_block)
         return;
-    p->group = 0;
+    p->block = 0;
     p->unit++;
-    p->n = s->a->panel->n + (p->unit % 2 ? 0 : 128);
     if (p->unit < s->n_unit)
-        p->x = unit_x(s, p->unit);
+        set_unit(p, s);
 }
 
-/* Where a group's values lie in x, and its weights in the panel. */
-INLINE const int8_t *left_of(const place *p, int group, const bool halves)
-{
-    return halves ? p->x[group / 2].n[2 * (group % 2)][0] : p->x[group].n[0][0];
-}
+/* Sums of one group to a slot; macros, since an instruction names its tiles. */
+#define SUM_GROUP(to, left, right, p, blk, group, slots, at, per_block)                            \
+    do {                                                                                           \
+        tile_zero(to);                                                                             \
+        tile_load(left, (p)->panel->n + DG_QBLOCK * (blk) + DG_QBLOCK / (per_block) * (group),     \
+                  DG_QSLICE);                                                                      \
+        tile_load(right, (p)->x[blk].n[DG_QBLOCK / 4 / (per_block) * (group)], 64);                \
+        tile_dot(to, left, right);                                                                 \
+        tile_store(to, (slots)->sum[at], 64);                                                      \
+    } while (0)
 
-INLINE const uint8_t *right_of(const place *p, int group, const bool halves)
-{
-    return p->n + 64 * (halves ? 8 : 16) * group;
-}
-
-/* Sums of two groups to two slots, and on to the next two. */
-INLINE void sum_two(place *p, const stream *s, slots *to, const bool halves)
+/* Sums of two blocks to their slots, and on to the next two. */
+INLINE void sum_two(place *p, const stream *s, slots *to, const int per_block)
 {
     if (p->unit >= s->n_unit)
         return;
-    tile_zero(0);
-    tile_load(4, left_of(p, p->group, halves), s->stride);
-    tile_load(6, right_of(p, p->group, halves), 64);
-    tile_dot(0, 4, 6);
-    if (p->group + 1 < s->n_group) {
-        tile_zero(1);
-        tile_load(5, left_of(p, p->group + 1, halves), s->stride);
-        tile_load(7, right_of(p, p->group + 1, halves), 64);
-        tile_dot(1, 5, 7);
+    const int b = p->block;
+    SUM_GROUP(0, 4, 6, p, b, 0, to, p->slot, per_block);
+    if (per_block > 1)
+        SUM_GROUP(1, 5, 7, p, b, 1, to, p->slot + 1, per_block);
+    if (b + 1 < s->a->n_block) {
+        SUM_GROUP(2, 4, 6, p, b + 1, 0, to, p->slot + per_block, per_block);
+        if (per_block > 1)
+            SUM_GROUP(3, 5, 7, p, b + 1, 1, to, p->slot + per_block + 1, per_block);
     }
-    tile_store(0, to->sum[p->slot], 64);
-    if (p->group + 1 < s->n_group)
-        tile_store(1, to->sum[p->slot + 1], 64);
-    step_on(p, s);
+    step_on(p, s, per_block);
 }
 
 /* ---- scaling ---- */
 
-/* Adds the sums of a group, or of both groups of a block, to `rows` results. */
-INLINE void scale(f16v y[PAIRS], const stream *s, const place *p, const slots *from, const int next,
-                  const dg_qkind kind, const int rows)
+/* Adds the sums of a block to sixteen columns' results. */
+INLINE void scale(f16v y[DG_QCOLS], const place *p, const slots *from, const int next,
+                  const dg_qkind kind)
 {
     const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    const int group = p->group + next, slot = p->slot + next, which = p->unit % 2;
-    const float *step = s->a->panel->step + group * DG_QCOLS,
-                *least = s->a->panel->least + group * DG_QCOLS;
-    const char *at = (const char *)(p->x + (halves ? group / 2 : group));
+    const int per_block = halves ? 2 : 1, slot = p->slot + next * per_block,
+              at = (p->block + next) * per_block * DG_QCOLS;
+    const float *step = p->panel->step + at, *least = p->panel->least + at;
+    const sixteen *x = p->x + p->block + next;
+    const f16v x_step = f16v_load(x->step), x_sum = f16v_load(x->sum);
     UNROLL
-    for (int r = 0; r < rows; r++) {
-        const dg_qpair *x = (const dg_qpair *)at;
-        f16v t = f16v_mul(f16v_of_i32(v64_load(from->sum[slot][r])), f16v_load(step));
+    for (int c = 0; c < DG_QCOLS; c++) {
+        f16v t = f16v_mul(f16v_of_i32(v64_load(from->sum[slot][c])), f16v_set(step[c]));
         if (halves)
-            t = f16v_fma(f16v_of_i32(v64_load(from->sum[slot + 1][r])), f16v_load(step + DG_QCOLS),
-                         t);
-        y[r] = f16v_fma(t, f16v_set(x->step[which][0]), y[r]);
+            t = f16v_fma(f16v_of_i32(v64_load(from->sum[slot + 1][c])),
+                         f16v_set(step[DG_QCOLS + c]), t);
+        y[c] = f16v_fma(t, x_step, y[c]);
         if (kind == DG_Q_LEAST)
-            y[r] = f16v_fnma(f16v_load(least), f16v_set(x->sum[which][0]), y[r]);
+            y[c] = f16v_fnma(f16v_set(least[c]), x_sum, y[c]);
         for (int h = 0; h < 2 && kind == DG_Q_HALVES_LEAST; h++)
-            y[r] =
-                f16v_fnma(f16v_load(least + h * DG_QCOLS), f16v_set(x->half_sum[which][h]), y[r]);
-        STEP_ON(at, r + 1 <= rows - ROUND || r + 1 < s->n_pair ? s->stride : 0);
+            y[c] = f16v_fnma(f16v_set(least[h * DG_QCOLS + c]), f16v_load(x->half_sum[h]), y[c]);
     }
 }
 
-/* Where the results of a unit go; `nobody` takes those of rows that were not asked for. */
-INLINE void results_of(float *to[PAIRS], const stream *s, int unit, float *nobody)
+/* ---- results ----
+ *
+ * Held they lie as they are made: [sixteen rows][panel][column][row]. */
+
+/* Rows of a tile's sums to where they belong; `row`, the first one's, may be before the first. */
+INLINE void release_tile(float *y, size_t ldy, const float *sums, int row, int n_row, int n_col)
 {
-    const int row = 2 * (s->first + unit / 2 * PAIRS) + unit % 2 - s->a->first_row;
-    for (int i = 0; i < PAIRS; i++)
-        to[i] = row + 2 * i >= 0 && row + 2 * i < s->a->n_row
-                    ? s->a->y + (ptrdiff_t)(row + 2 * i) * (ptrdiff_t)s->a->ldy
-                    : nobody;
+    columns s = {.scale = 1};
+    for (int c = 0; c < DG_QCOLS; c++)
+        s.at[c] = (const uint8_t *)(sums + c * ROWS);
+    for (int i = 0; i < ROWS; i += 4) {
+        v64 r[4];
+        turn(r, &s, (size_t)i * sizeof *sums);
+        for (int j = 0; j < 4; j++) {
+            const int at = row + i + j;
+            if (at >= 0 && at < n_row)
+                f16v_store_first(y + (size_t)at * ldy, f16v_of_bits(r[j]), n_col);
+        }
+    }
+}
+
+static void release(const dg_qrelease_args *a)
+{
+    const int first = a->first_row / ROWS, end = dg_ceil_div(a->first_row + a->n_row, ROWS);
+    for (int i = first; i < end; i++)
+        for (int c = 0; c < a->n_col; c += DG_QCOLS)
+            release_tile(a->y + c, a->ldy, a->sums + ((i - first) * PANELS + c / DG_QCOLS) * TILE,
+                         i * ROWS - a->first_row, a->n_row, dg_min(DG_QCOLS, a->n_col - c));
+}
+
+/* The other way round, for results that are not held. */
+static void take_tile(float *sums, const float *y, size_t ldy, int row, int n_row, int n_col)
+{
+    memset(sums, 0, TILE * sizeof *sums);
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < n_col && row + r >= 0 && row + r < n_row; c++)
+            sums[c * ROWS + r] = y[(size_t)(row + r) * ldy + (size_t)c];
 }
 
 /* ---- the product ---- */
 
-/* All units of a stream; `rows`, at least n_pair, is a constant at every call. */
-INLINE void multiply(const stream *s, const dg_qkind kind, const int rows)
+/* One unit: its blocks are scaled while the tiles run ahead. */
+INLINE void multiply_unit(const stream *s, float *sums, bool add, place *now, place *ahead,
+                          slots *kept, const dg_qkind kind)
 {
-    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    float nobody[DG_QCOLS] = {0}, *to[PAIRS];
-    slots sums;
-    place ahead = begin(s), now = ahead;
-    if (s->n_pair % ROUND)
-        memset(&sums, 0, sizeof sums); /* rows that no tile stores */
-    tiles_begin(s->n_pair, halves ? 32 : 64);
-    for (int i = 0; i < AHEAD; i += 2)
-        sum_two(&ahead, s, &sums, halves);
-    for (int unit = 0; unit < s->n_unit; unit++) {
-        f16v y[PAIRS];
-        results_of(to, s, unit, nobody);
-        UNROLL
-        for (int r = 0; r < rows; r++)
-            y[r] = s->a->add ? f16v_load_first(to[r], s->a->n_col) : f16v_zero();
-        while (now.unit == unit) {
-            sum_two(&ahead, s, &sums, halves);
-            scale(y, s, &now, &sums, 0, kind, rows);
-            if (!halves && now.group + 1 < s->n_group)
-                scale(y, s, &now, &sums, 1, kind, rows);
-            step_on(&now, s);
-        }
-        UNROLL
-        for (int r = 0; r < rows; r++)
-            f16v_store_first(to[r], y[r], s->a->n_col);
+    const int per_block = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST ? 2 : 1,
+              unit = now->unit;
+    f16v y[DG_QCOLS];
+    UNROLL
+    for (int c = 0; c < DG_QCOLS; c++)
+        y[c] = add ? f16v_load(sums + c * ROWS) : f16v_zero();
+    while (now->unit == unit) {
+        sum_two(ahead, s, kept, per_block);
+        scale(y, now, kept, 0, kind);
+        if (now->block + 1 < s->a->n_block)
+            scale(y, now, kept, 1, kind);
+        step_on(now, s, per_block);
     }
+    UNROLL
+    for (int c = 0; c < DG_QCOLS; c++)
+        f16v_store(sums + c * ROWS, y[c]);
 }
 
-INLINE void multiply_stream(const stream *s, const dg_qkind kind)
-{
-    switch (dg_ceil_div(s->n_pair, ROUND)) {
-    case 1:
-        multiply(s, kind, ROUND);
-        break;
-    case 2:
-        multiply(s, kind, 2 * ROUND);
-        break;
-    case 3:
-        multiply(s, kind, 3 * ROUND);
-        break;
-    default:
-        multiply(s, kind, PAIRS);
-        break;
-    }
-}
-
-/* Sixteen pairs at a time, then what is left. */
 INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
 {
     const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    const int first = a->first_row / 2, end = dg_ceil_div(a->first_row + a->n_row, 2),
-              whole = (end - first) / PAIRS;
-    stream s = {
-        .a = a,
-        .stride = a->ldx * sizeof *a->x,
-        .first = first,
-        .n_pair = PAIRS,
-        .n_unit = 2 * whole,
-        .n_group = a->n_block * (halves ? 2 : 1),
-    };
-    if (whole)
-        multiply(&s, kind, PAIRS);
-    s.first += whole * PAIRS;
-    s.n_pair = end - s.first;
-    s.n_unit = 2;
-    if (s.n_pair)
-        multiply_stream(&s, kind);
+    const int first = a->first_row / ROWS, end = dg_ceil_div(a->first_row + a->n_row, ROWS),
+              per_block = halves ? 2 : 1;
+    stream s = {.a = a, .n_panel = dg_ceil_div(a->n_col, DG_QCOLS)};
+    s.n_unit = (end - first) * s.n_panel;
+    slots sums;
+    place ahead = begin(&s), now = ahead;
+    tiles_begin(DG_QCOLS, DG_QBLOCK / per_block);
+    for (int i = 2 * per_block; i <= AHEAD; i += 2 * per_block)
+        sum_two(&ahead, &s, &sums, per_block);
+    for (int unit = 0; unit < s.n_unit; unit++) {
+        const int panel = unit % s.n_panel, group = unit / s.n_panel, col = panel * DG_QCOLS,
+                  row = (first + group) * ROWS - a->first_row,
+                  n_col = dg_min(DG_QCOLS, a->n_col - col);
+        _Alignas(64) float mine[TILE];
+        if (a->held) {
+            multiply_unit(&s, a->y + (group * PANELS + panel) * TILE, a->add, &now, &ahead, &sums,
+                          kind);
+            continue;
+        }
+        if (a->add)
+            take_tile(mine, a->y + col, a->ldy, row, a->n_row, n_col);
+        multiply_unit(&s, mine, a->add, &now, &ahead, &sums, kind);
+        release_tile(a->y + col, a->ldy, mine, row, a->n_row, n_col);
+    }
     tiles_end();
 }
 
 DG_GEMM_OF_KINDS(multiply_all)
 
+static const dg_qorder sixteens = {
+    .rows = ROWS,
+    .room = ROOM,
+    .panels = PANELS,
+    .copy = copy,
+    .release = release,
+};
+
 const dg_qkernels dg_quantised_amx = {
-    .quantise = QUANTISE,
+    .order = &sixteens,
+    .quantise = quantise,
     .pack = {DG_NUMBER_TYPES(DG_PACK_ENTRY)},
     .gemm = gemm,
 };

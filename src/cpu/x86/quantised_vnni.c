@@ -8,8 +8,7 @@
 #include "cpu/x86/lanes_avx512.h"
 #endif
 
-#define PANEL_ROW(j) (j)
-#define UP(kind)     ((kind) == DG_Q_PLAIN || (kind) == DG_Q_HALVES ? 128 : 0)
+#define UP(kind) ((kind) == DG_Q_PLAIN || (kind) == DG_Q_HALVES ? 128 : 0)
 #include "cpu/x86/pack_avx512.h"
 
 enum { ROWS = 8 /* of a tile */ };
