@@ -267,8 +267,9 @@ static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, in
     s.piece = job->sort.piece;
     s.n_piece = job->sort.n_piece;
     s.mat_bytes = down ? dg_cuda_pack_bytes(type, n_out, n_in) : dg_cuda_pack_gated_bytes(type, n_out, n_in);
-    s.tiles = group_tiles(n_out);
-    s.n_group = group_count(n_out);
+    bool quads = !down && (type == DG_Q4_K || type == DG_INT4);
+    s.tiles = quads ? (int)QUAD_TILES : group_tiles(n_out);
+    s.n_group = quads ? quad_count(n_out) : group_count(n_out);
     s.factor = 1;
     s.down = down;
     return s;

@@ -37,6 +37,12 @@ static __global__ void __launch_bounds__(FLOAT_THREADS)
 
 /* ---- launches ---- */
 
+/* Gate and up of this type are in quads, and make bytes of their results where down takes them. */
+static bool gated_in_quads(const dg_cuda_matrix *gate)
+{
+    return gate->type == DG_Q4_K || gate->type == DG_INT4;
+}
+
 /* Gate and up are products of bytes. */
 static bool of_bytes(const dg_cuda_matrix *gate)
 {
@@ -91,15 +97,17 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
         return DG_LAUNCH_IF(!job.follows_stream, float_experts, grid, FLOAT_THREADS, 0, stream, job,
                             start, dg_cuda_ld(w->n_in));
     }
-    if (w->type == DG_Q4_K && !job.down) {
+    if (!job.down && gated_in_quads(w)) {
         job.mat_bytes = dg_cuda_pack_gated_bytes(w->type, w->n_out, w->n_in);
-        return launch_format<format_q4_k_bytes, false>(stream, job, w->n_in);
+        job.tiles = QUAD_TILES;
+        job.n_group = quad_count(w->n_out);
+        return w->type == DG_Q4_K ? launch_format<format_q4_k_bytes, false>(stream, job, w->n_in)
+                                  : launch_format<format_int4, false>(stream, job, w->n_in);
     }
     if (w->type == DG_Q5_0 && job.down)
         return launch_format<format_q5_0_bytes, true>(stream, job, w->n_in);
-    if (w->type == DG_INT4)
-        return job.down ? launch_format<format_int4, true>(stream, job, w->n_in)
-                        : launch_format<format_int4, false>(stream, job, w->n_in);
+    if (w->type == DG_INT4 && job.down)
+        return launch_format<format_int4, true>(stream, job, w->n_in);
     if (job.down) {
         DG_FOR_EXPERT_FORMAT(w->type, return (launch_format<F, true>(stream, job, w->n_in)), break)
     } else {
@@ -264,6 +272,18 @@ static dg_stream_job stream_job(const dg_cuda_experts_args *a, const experts_scr
     return job;
 }
 
+/* Bytes of h, behind its halves. */
+static dg_byte_blocks byte_blocks(const dg_cuda_experts_args *a, const dg_cuda_rows &h)
+{
+    dg_byte_blocks rows = {};
+    rows.groups = a->down->type == DG_INT4;
+    rows.h = (const uint16_t *)h.data;
+    rows.n_row = a->n_row * a->n_used;
+    rows.ld = h.ld;
+    rows.out = (unsigned char *)h.data + (size_t)rows.n_row * row_bytes(h);
+    return rows;
+}
+
 static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *a,
                                const experts_scratch &s, const dg_cuda_rows &h)
 {
@@ -277,8 +297,10 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
     job.scale[1] = a->up->scale;
     job.factor = h.form == DG_CUDA_F16 ? 1 / DG_CUDA_GATED : 1;
     job.follows_stream = a->sorted;
-    job.before_down = !down_of_bytes(a->down);
+    job.before_down = !down_of_bytes(a->down) || gated_in_quads(a->gate);
     job.out = h;
+    if (down_of_bytes(a->down) && gated_in_quads(a->gate))
+        job.bytes = dg_gated_bytes{byte_blocks(a, h).out, a->down->type == DG_INT4};
     if (of_bytes(a->gate)) {
         job.x = (const unsigned char *)s.result;
         job.x_bytes = (size_t)(a->gate->n_in / 256) * BYTE_UNIT;
@@ -289,18 +311,6 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
         return tiles_product(stream, a, s, job, a->x, a->gate, a->up);
     }
     return launch(stream, job, a->gate, s.start);
-}
-
-/* Bytes of h, behind its halves. */
-static dg_byte_blocks byte_blocks(const dg_cuda_experts_args *a, const dg_cuda_rows &h)
-{
-    dg_byte_blocks rows = {};
-    rows.groups = a->down->type == DG_INT4;
-    rows.h = (const uint16_t *)h.data;
-    rows.n_row = a->n_row * a->n_used;
-    rows.ld = h.ld;
-    rows.out = (unsigned char *)h.data + (size_t)rows.n_row * row_bytes(h);
-    return rows;
 }
 
 static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
@@ -316,7 +326,7 @@ static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.out = result;
     if (down_of_bytes(a->down)) {
         dg_byte_blocks rows = byte_blocks(a, h);
-        cudaError_t error = dg_narrow_blocks(stream, &rows);
+        cudaError_t error = gated_in_quads(a->gate) ? cudaSuccess : dg_narrow_blocks(stream, &rows);
         if (error)
             return error;
         job.x = rows.out;

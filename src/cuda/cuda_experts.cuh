@@ -29,6 +29,12 @@ typedef struct dg_byte_blocks {
 } dg_byte_blocks;
 cudaError_t dg_narrow_blocks(cudaStream_t stream, const dg_byte_blocks *rows);
 
+/* The same rows as gate and up make them: h never is anything else. */
+typedef struct dg_gated_bytes {
+    unsigned char *out; /* [n_place][n_ff / 64][BLOCKS_UNIT] */
+    bool groups;
+} dg_gated_bytes;
+
 typedef struct dg_sort_job {
     const int32_t *expert; /* of a pair */
     int n_pair, n_used, n_expert;
@@ -89,14 +95,15 @@ typedef struct dg_stream_job {
     const float *scale[2];
     size_t mat_bytes;
     int tiles, n_group, n_unit; /* of the packed matrices */
-    int share;                  /* tiles of a group that an item has */
+    int span, share;            /* groups that an item has at most, and tiles of each */
     int n_stage;
     bool down;
     bool follows_stream; /* the launch is the first behind another stream's work */
     bool before_down;    /* down's launch is the next */
     float factor;
-    dg_cuda_rows out; /* h, or down's results, both at places */
-    uint32_t zero;    /* 0, which the compiler does not know */
+    dg_cuda_rows out;     /* h, or down's results, both at places */
+    dg_gated_bytes bytes; /* h instead as bytes; out NULL: not wanted */
+    uint32_t zero;        /* 0, which the compiler does not know */
 } dg_stream_job;
 
 /* ---- many rows: warpgroups (cuda_experts_groups.cu). n_expert, mat_bytes, tiles, n_group and

@@ -20,16 +20,17 @@
 
 #include "cuda/cuda_bytes.cuh"
 #include "cuda/cuda_experts.cuh"
+#include "cuda/cuda_gated_bytes.cuh"
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_int4.cuh"
 #include "cuda/cuda_tiles.cuh"
 #include "cuda/cuda_wgmma.cuh"
 
-/* Warps: those that multiply, one of them without work; one that copies weights; those that gather
- * rows. The last four are a warpgroup and leave registers to the others. */
+/* Warps: those that multiply, 11 of them with groups of 11 tiles; one that copies weights; those
+ * that gather rows. The last four are a warpgroup and leave registers to the others. */
 enum {
-    CONSUMERS = 11,
-    WEIGHTS_WARP = 12,
+    CONSUMERS = 12,
+    WEIGHTS_WARP = CONSUMERS,
     GATHERERS = 3,
     STREAM_THREADS = 32 * (WEIGHTS_WARP + 1 + GATHERERS),
     CONSUMER_REGISTERS = 152,
@@ -38,25 +39,25 @@ enum {
 };
 
 template <class F> struct stream_row {
-    static constexpr bool IS_BYTES = false;
-    static constexpr int UNIT_BYTES = F::UNIT * 2; /* of a row of x */
-    static constexpr float STEP = 1;               /* what sums have to be multiplied with */
+    static constexpr bool IS_BYTES = false, QUADS = false; /* QUADS: of gate and up */
+    static constexpr int UNIT_BYTES = F::UNIT * 2;         /* of a row of x */
+    static constexpr float STEP = 1; /* what sums have to be multiplied with */
 };
 
 template <> struct stream_row<format_q4_k_bytes> {
-    static constexpr bool IS_BYTES = true;
+    static constexpr bool IS_BYTES = true, QUADS = true;
     static constexpr int UNIT_BYTES = BYTE_UNIT;
     static constexpr float STEP = 1;
 };
 
 template <> struct stream_row<format_q5_0_bytes> {
-    static constexpr bool IS_BYTES = true;
+    static constexpr bool IS_BYTES = true, QUADS = false;
     static constexpr int UNIT_BYTES = BLOCKS_UNIT;
     static constexpr float STEP = format_q5_0_bytes::STEP;
 };
 
 template <> struct stream_row<format_int4> {
-    static constexpr bool IS_BYTES = true;
+    static constexpr bool IS_BYTES = true, QUADS = true;
     static constexpr int UNIT_BYTES = BLOCKS_UNIT;
     static constexpr float STEP = 1;
 };
@@ -92,16 +93,29 @@ template <class F> struct stream_stage {
     static constexpr int K16 = UNITS * stream_row<F>::UNIT_BYTES / 16; /* pieces of a row of x */
 };
 
-template <class F, int NT_MAX> static __host__ __device__ __forceinline__ int stage_bytes(int share)
+/* Tiles of a side that an item has at most. */
+static __host__ __device__ __forceinline__ int item_tiles(const dg_stream_job &job)
 {
-    return 2 * stream_stage<F>::UNITS * share * packed_unit<F>::BYTES +
-           stream_stage<F>::K16 * NT_MAX * 128;
+    return job.span * job.share;
+}
+
+/* Weights of a stage: of a side, of each group of it the units one after the other. */
+template <class F>
+static __host__ __device__ __forceinline__ int stage_weights(const dg_stream_job &job)
+{
+    return 2 * stream_stage<F>::UNITS * item_tiles(job) * packed_unit<F>::BYTES;
+}
+
+template <class F, int NT_MAX>
+static __host__ __device__ __forceinline__ int stage_bytes(const dg_stream_job &job)
+{
+    return stage_weights<F>(job) + stream_stage<F>::K16 * NT_MAX * 128;
 }
 
 /* What a block works at; the producer finds it out. */
 struct stream_item {
-    int expert, first, n; /* its rows, as places; n = 0: nothing, and never again */
-    int unused;
+    int expert, first, n;       /* its rows, as places; n = 0: nothing, and never again */
+    int n_group;                /* so many groups from these on */
     int group[2], tile, n_tile; /* of w[0] and w[1], and the share of their tiles */
 };
 
@@ -109,11 +123,15 @@ struct stream_ring {
     unsigned char *stages;
     uint64_t *full, *empty;
     stream_item *item; /* of each stage */
+    uint32_t *most;    /* largest values, see store_gated_bytes() */
     int slot, turn;
 };
 
 /* Behind the stages. */
-enum { RING_BYTES = MAX_STAGES * (2 * (int)sizeof(uint64_t) + (int)sizeof(stream_item)) };
+enum {
+    RING_BYTES =
+        MAX_STAGES * (2 * (int)sizeof(uint64_t) + (int)sizeof(stream_item)) + GATED_MOST_BYTES
+};
 
 static __device__ __forceinline__ void ring_advance(stream_ring &ring, int n_stage)
 {
@@ -130,28 +148,50 @@ static __host__ __device__ __forceinline__ int shares_of_group(const dg_stream_j
     return (job.tiles + job.share - 1) / job.share;
 }
 
-static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_job &job)
+/* Groups, or of down pairs of groups, one for each side. */
+static __host__ __device__ __forceinline__ int columns_of(const dg_stream_job &job)
 {
-    int pairs = job.down ? (job.n_group + 1) / 2 : job.n_group;
-    return pairs * shares_of_group(job);
+    return job.down ? (job.n_group + 1) / 2 : job.n_group;
 }
 
-/* Number `number` of all items, or nothing; `each`: items_of_piece(). */
-static __device__ __forceinline__ stream_item item_at(const dg_stream_job &job, int number,
-                                                      int each, int n_item)
+static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_job &job)
 {
-    int within = number % each, shares = shares_of_group(job), pair = within / shares;
+    return (columns_of(job) + job.span - 1) / job.span * shares_of_group(job);
+}
+
+/* Number `number` of all items: its piece, or -1, and which of the piece's items it is. Those with
+ * fewer groups than the others come last: the blocks then end together. */
+struct item_place {
+    int piece, within;
+};
+
+static __device__ __forceinline__ item_place place_of(const dg_stream_job &job, int number,
+                                                      int n_piece)
+{
+    int whole = columns_of(job) / job.span * shares_of_group(job), rest = number - n_piece * whole;
+    if (rest < 0)
+        return item_place{number / whole, number % whole};
+    return item_place{rest < n_piece && columns_of(job) % job.span ? rest : -1, whole};
+}
+
+/* That item, or nothing. */
+static __device__ __forceinline__ stream_item item_at(const dg_stream_job &job, int number,
+                                                      int n_piece)
+{
+    item_place place = place_of(job, number, n_piece);
+    int shares = shares_of_group(job), column = place.within / shares * job.span;
     stream_item item = {};
-    if (number >= n_item)
+    if (place.piece < 0)
         return item;
     /* past the first-level cache: it may be read before dg_grid_wait */
-    uint4 words = __ldcg((const uint4 *)(job.piece + number / each));
+    uint4 words = __ldcg((const uint4 *)(job.piece + place.piece));
     item.expert = (int)words.x;
     item.first = (int)words.y;
     item.n = (int)words.z;
-    item.group[0] = job.down ? 2 * pair : pair;
-    item.group[1] = job.down ? min(2 * pair + 1, job.n_group - 1) : pair;
-    item.tile = within % shares * job.share;
+    item.n_group = min(job.span, columns_of(job) - column);
+    item.group[0] = job.down ? 2 * column : column;
+    item.group[1] = job.down ? min(2 * column + 1, job.n_group - 1) : column;
+    item.tile = place.within % shares * job.share;
     item.n_tile = min(job.share, job.tiles - item.tile);
     return item;
 }
@@ -169,7 +209,7 @@ template <int NT_MAX> static __device__ __forceinline__ int token_tiles(int n)
 /* An item's weights of the unit that comes next, of w[0] and w[1]. */
 struct weight_source {
     const unsigned char *side[2];
-    size_t unit_bytes; /* from a unit to the next */
+    size_t unit_bytes, group_bytes; /* from a unit to the next, from a group */
 };
 
 template <class F>
@@ -179,10 +219,10 @@ static __device__ __forceinline__ weight_source weights_of(const dg_stream_job &
     constexpr size_t BYTES = packed_unit<F>::BYTES;
     weight_source from;
     from.unit_bytes = (size_t)job.tiles * BYTES;
+    from.group_bytes = (size_t)job.n_unit * from.unit_bytes;
     for (int side = 0; side < 2; side++)
         from.side[side] = job.w[side] + (size_t)item.expert * job.mat_bytes +
-                          (size_t)item.group[side] * (size_t)job.n_unit * from.unit_bytes +
-                          (size_t)item.tile * BYTES;
+                          (size_t)item.group[side] * from.group_bytes + (size_t)item.tile * BYTES;
     return from;
 }
 
@@ -195,18 +235,23 @@ enum { WEIGHTS_LANES = 1 };
 template <class F>
 static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *full,
                                                     const dg_stream_job &job,
-                                                    const weight_source &from, int n_tile,
-                                                    int n_unit)
+                                                    const weight_source &from,
+                                                    const stream_item &item, int n_unit)
 {
     constexpr int BYTES = packed_unit<F>::BYTES, UNITS = stream_stage<F>::UNITS;
-    bool whole = n_tile == job.tiles;
+    bool whole = item.n_tile == job.tiles;
     int n_copy = whole ? 1 : n_unit;
-    uint32_t bytes = (uint32_t)((whole ? n_unit : 1) * n_tile * BYTES);
-    dg_mbar_expect(full, 2 * (uint32_t)n_copy * bytes);
-    for (int side = 0; side < 2; side++)
+    uint32_t bytes = (uint32_t)((whole ? n_unit : 1) * item.n_tile * BYTES);
+    dg_mbar_expect(full, 2 * (uint32_t)(item.n_group * n_copy) * bytes);
+#pragma unroll 1
+    for (int i = 0; i < 2 * item.n_group; i++) {
+        int side = i & 1, group = i / 2;
+        const unsigned char *units = from.side[side] + (size_t)group * from.group_bytes;
+#pragma unroll 1
         for (int u = 0; u < n_copy; u++)
-            dg_bulk_g2s<true>(to + (side * UNITS + u) * job.share * BYTES,
-                              from.side[side] + (size_t)u * from.unit_bytes, bytes, full);
+            dg_bulk_g2s<true>(to + ((side * job.span + group) * UNITS + u) * job.share * BYTES,
+                              units + (size_t)u * from.unit_bytes, bytes, full);
+    }
 }
 
 #else
@@ -216,17 +261,18 @@ enum { WEIGHTS_LANES = 32 };
 template <class F>
 static __device__ __forceinline__ void copy_weights(unsigned char *to, uint64_t *full,
                                                     const dg_stream_job &job,
-                                                    const weight_source &from, int n_tile,
-                                                    int n_unit)
+                                                    const weight_source &from,
+                                                    const stream_item &item, int n_unit)
 {
-    constexpr int BYTES = packed_unit<F>::BYTES;
-    for (int side = 0; side < 2; side++)
-        for (int u = 0; u < n_unit; u++) {
-            unsigned char *piece = to + (side * stream_stage<F>::UNITS + u) * job.share * BYTES;
-            const unsigned char *unit = from.side[side] + (size_t)u * from.unit_bytes;
-            for (int i = (int)threadIdx.x % 32 * 16; i < n_tile * BYTES; i += 512)
-                dg_cp_async16(piece + i, unit + i);
-        }
+    constexpr int BYTES = packed_unit<F>::BYTES, UNITS = stream_stage<F>::UNITS;
+    for (int i = 0; i < 2 * item.n_group * n_unit; i++) {
+        int side = i & 1, group = i / 2 / n_unit, u = i / 2 % n_unit;
+        unsigned char *piece = to + ((side * job.span + group) * UNITS + u) * job.share * BYTES;
+        const unsigned char *unit =
+            from.side[side] + (size_t)group * from.group_bytes + (size_t)u * from.unit_bytes;
+        for (int k = (int)threadIdx.x % 32 * 16; k < item.n_tile * BYTES; k += 512)
+            dg_cp_async16(piece + k, unit + k);
+    }
     dg_cp_async_mbar_arrive(full);
 }
 #endif
@@ -261,14 +307,14 @@ static __device__ __forceinline__ void copy_item(stream_ring &ring, const dg_str
                                                  const stream_item &item)
 {
     constexpr int UNITS = stream_stage<F>::UNITS;
-    int bytes = stage_bytes<F, NT_MAX>(job.share);
+    int bytes = stage_bytes<F, NT_MAX>(job);
     weight_source weights = weights_of<F>(job, item);
     for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring, job.n_stage)) {
         ring_take(ring);
         if (unit == 0)
             ring_begin(ring, item);
-        copy_weights<F>(ring.stages + ring.slot * bytes, ring.full + ring.slot, job, weights,
-                        item.n_tile, min(UNITS, job.n_unit - unit));
+        copy_weights<F>(ring.stages + ring.slot * bytes, ring.full + ring.slot, job, weights, item,
+                        min(UNITS, job.n_unit - unit));
         for (int side = 0; side < 2; side++)
             weights.side[side] += UNITS * weights.unit_bytes;
     }
@@ -279,13 +325,12 @@ static __device__ __forceinline__ void copy_item(stream_ring &ring, const dg_str
 template <class F, bool DOWN, int NT_MAX>
 static __device__ __forceinline__ void copy_items(stream_ring &ring, const dg_stream_job &job)
 {
-    int each = items_of_piece(job);
     if (!DOWN)
         dg_grid_wait();
-    int n_item = __ldcg(job.n_piece) * each;
-    stream_item now = item_at(job, item_number(0), each, n_item);
+    int n_piece = __ldcg(job.n_piece);
+    stream_item now = item_at(job, item_number(0), n_piece);
     for (int round = 1; now.n > 0; round++) {
-        stream_item next = item_at(job, item_number(round), each, n_item);
+        stream_item next = item_at(job, item_number(round), n_piece);
         copy_item<F, NT_MAX>(ring, job, now);
         now = next;
     }
@@ -304,12 +349,12 @@ template <int NT_MAX> struct gathered_item {
 /* Of number `number` of all items, n = 0 where there is none; its rows are found later. */
 template <int NT_MAX>
 static __device__ __forceinline__ void find_piece(gathered_item<NT_MAX> &of,
-                                                  const dg_stream_job &job, int number, int n_item)
+                                                  const dg_stream_job &job, int number, int n_piece)
 {
-    int each = items_of_piece(job);
+    int piece = place_of(job, number, n_piece).piece;
     of.n = 0;
-    if (number < n_item) {
-        uint4 words = __ldcg((const uint4 *)(job.piece + number / each));
+    if (piece >= 0) {
+        uint4 words = __ldcg((const uint4 *)(job.piece + piece));
         of.first = (int)words.y;
         of.n = (int)words.z;
     }
@@ -337,8 +382,8 @@ static __device__ __forceinline__ void gather_item(stream_ring &ring, const dg_s
                   TURNS = (UNITS * ROW + 64 * GATHERERS - 1) / (64 * GATHERERS);
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 - WEIGHTS_WARP - 1;
     int n = of.n, n_tile = token_tiles<NT_MAX>(n), piece = warp * 4 + lane / 8;
-    int bytes = stage_bytes<F, NT_MAX>(job.share);
-    int x_at = 2 * UNITS * job.share * packed_unit<F>::BYTES + piece * NT_MAX * 128 + lane % 8 * 16;
+    int bytes = stage_bytes<F, NT_MAX>(job);
+    int x_at = stage_weights<F>(job) + piece * NT_MAX * 128 + lane % 8 * 16;
     const unsigned char *from[NT_MAX];
 #pragma unroll
     for (int j = 0; j < NT_MAX; j++)
@@ -369,11 +414,11 @@ static __device__ __forceinline__ void gather_items(stream_ring &ring, const dg_
 {
     gathered_item<NT_MAX> now = {}, next = {};
     dg_grid_wait();
-    int n_item = __ldcg(job.n_piece) * items_of_piece(job);
-    find_piece(now, job, item_number(0), n_item);
+    int n_piece = __ldcg(job.n_piece);
+    find_piece(now, job, item_number(0), n_piece);
     find_rows(now, job);
     for (int round = 1; now.n > 0; round++) {
-        find_piece(next, job, item_number(round), n_item);
+        find_piece(next, job, item_number(round), n_piece);
         gather_item<F, NT_MAX>(ring, job, now, [&](void) { find_rows(next, job); });
         now = next;
     }
@@ -442,23 +487,35 @@ static __device__ __forceinline__ uint32_t multiply_unit(float acc[2][NT][4],
     }
 }
 
+/* Where a warp's tile of each side lies in a stage, and the next unit's behind it. */
+struct tile_place {
+    int side[2], step;
+};
+
+template <class F> static __device__ __forceinline__ tile_place tile_of(const dg_stream_job &job)
+{
+    constexpr int UNITS = stream_stage<F>::UNITS, BYTES = packed_unit<F>::BYTES;
+    int warp = (int)threadIdx.x / 32,
+        first = (warp / job.share * UNITS * job.share + warp % job.share) * BYTES;
+    return tile_place{{first, first + stage_weights<F>(job) / 2}, job.share * BYTES};
+}
+
 /* WHOLE: the stage has all its units, so that the loads of one can go before the products of
  * another. */
 template <class F, int NT_MAX, int NT, bool WHOLE>
 static __device__ __forceinline__ uint32_t multiply_units(float acc[2][NT][4],
-                                                          const unsigned char *stage, int share,
-                                                          int n_unit)
+                                                          const unsigned char *stage,
+                                                          const unsigned char *x,
+                                                          const tile_place &tile, int n_unit)
 {
-    constexpr int UNITS = stream_stage<F>::UNITS, BYTES = packed_unit<F>::BYTES;
-    int warp = (int)threadIdx.x / 32;
-    const unsigned char *x = stage + 2 * UNITS * share * BYTES;
     uint32_t loaded = 0;
 #pragma unroll
-    for (int u = 0; u < UNITS; u++, x += stream_row<F>::UNIT_BYTES / 16 * NT_MAX * 128) {
+    for (int u = 0; u < stream_stage<F>::UNITS;
+         u++, x += stream_row<F>::UNIT_BYTES / 16 * NT_MAX * 128) {
         if (!WHOLE && u >= n_unit)
             break;
-        const unsigned char *unit[2] = {stage + (u * share + warp) * BYTES,
-                                        stage + ((UNITS + u) * share + warp) * BYTES};
+        const unsigned char *unit[2] = {stage + tile.side[0] + u * tile.step,
+                                        stage + tile.side[1] + u * tile.step};
         loaded ^= multiply_unit<F, NT_MAX, NT>(acc, unit, x);
     }
     return loaded;
@@ -466,12 +523,13 @@ static __device__ __forceinline__ uint32_t multiply_units(float acc[2][NT][4],
 
 template <class F, int NT_MAX, int NT>
 static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
-                                                          const unsigned char *stage, int share,
-                                                          int n_unit)
+                                                          const unsigned char *stage,
+                                                          const unsigned char *x,
+                                                          const tile_place &tile, int n_unit)
 {
     if (stream_row<F>::IS_BYTES && NT <= 4 && n_unit == stream_stage<F>::UNITS)
-        return multiply_units<F, NT_MAX, NT, true>(acc, stage, share, n_unit);
-    return multiply_units<F, NT_MAX, NT, false>(acc, stage, share, n_unit);
+        return multiply_units<F, NT_MAX, NT, true>(acc, stage, x, tile, n_unit);
+    return multiply_units<F, NT_MAX, NT, false>(acc, stage, x, tile, n_unit);
 }
 
 /* Two channels of a place at a time, times `all`. Every lane takes part in every exchange: only
@@ -486,7 +544,8 @@ static __device__ __forceinline__ void store_results_as(const dg_stream_job &job
     int place = lane % 4 * 2 + lane / 4 % 2, left = item.n - place;
 #pragma unroll
     for (int m = 0; m < (DOWN ? 2 : 1); m++) {
-        int channel = (item.group[m] * job.tiles + item.tile + warp) * 16 + (lane / 4 & ~1);
+        int tile = (item.group[m] + warp / job.share) * job.tiles + item.tile + warp % job.share;
+        int channel = tile * 16 + (lane / 4 & ~1);
         int wide = m && item.group[1] == item.group[0] ? 0 : job.out.ld - channel;
         size_t at = (size_t)(item.first + place) * (size_t)job.out.ld + (size_t)channel;
 #pragma unroll
@@ -521,38 +580,53 @@ static __device__ __forceinline__ void store_results(const dg_stream_job &job,
         store_results_as<DOWN, DG_CUDA_F32, NT>(job, item, all, factor, acc);
 }
 
+/* Where a group is four warps' and its results may be wanted as bytes. */
+template <class F, bool DOWN> constexpr bool in_quads = !DOWN && stream_row<F>::QUADS;
+
 /* The item's weights with NT tiles of 8 rows. Warps without a tile only keep the ring going. */
 template <class F, bool DOWN, int NT_MAX, int NT>
 static __device__ __forceinline__ void consume_item(stream_ring &ring, const dg_stream_job &job,
-                                                    const stream_item &item)
+                                                    const stream_item &item, int turn)
 {
     constexpr int UNITS = stream_stage<F>::UNITS;
-    bool active = (int)threadIdx.x / 32 < item.n_tile;
+    int warp = (int)threadIdx.x / 32, bytes = stage_bytes<F, NT_MAX>(job),
+        x_at = stage_weights<F>(job);
+    bool active = warp / job.share < item.n_group && warp % job.share < item.n_tile;
+    tile_place tile = tile_of<F>(job);
     float factor[2] = {factor_of(job.scale[0], item.expert), factor_of(job.scale[1], item.expert)};
     float acc[2][NT][4] = {};
     for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring, job.n_stage)) {
-        const unsigned char *stage = ring.stages + ring.slot * stage_bytes<F, NT_MAX>(job.share);
+        const unsigned char *stage = ring.stages + ring.slot * bytes;
         uint32_t loaded = 0;
         dg_mbar_wait(ring.full + ring.slot, ring.turn & 1);
         __syncwarp();
         if (active)
-            loaded =
-                multiply_stage<F, NT_MAX, NT>(acc, stage, job.share, min(UNITS, job.n_unit - unit));
+            loaded = multiply_stage<F, NT_MAX, NT>(acc, stage, stage + x_at, tile,
+                                                   min(UNITS, job.n_unit - unit));
         __syncwarp();
         /* Loads must have returned before the stage is handed back, not only been issued: the
          * address needs them. */
         if (threadIdx.x % 32 == 0)
             dg_mbar_arrive(ring.empty + ring.slot + (loaded & job.zero));
     }
-    if (active)
-        store_results<DOWN, NT>(job, item, job.factor * stream_row<F>::STEP, factor, acc);
+    if (!active)
+        return;
+    float all = job.factor * stream_row<F>::STEP;
+    if constexpr (in_quads<F, DOWN>) {
+        if (job.bytes.out) {
+            gated_place place = {item.first, item.n, item.group[0] + warp / 4, job.n_group};
+            store_gated_bytes<NT>(job.bytes, place, all, factor, acc, ring.most, turn);
+            return;
+        }
+    }
+    store_results<DOWN, NT>(job, item, all, factor, acc);
 }
 
 template <class F, bool DOWN, int NT_MAX>
 static __device__ __forceinline__ void consume(stream_ring &ring, const dg_stream_job &job)
 {
     constexpr int STEP = NT_MAX / 4;
-    for (;;) {
+    for (int turn = 0;; turn ^= 1) {
         dg_mbar_wait(ring.full + ring.slot, ring.turn & 1);
         __syncwarp();
         stream_item item = ring.item[ring.slot];
@@ -560,16 +634,16 @@ static __device__ __forceinline__ void consume(stream_ring &ring, const dg_strea
             return;
         switch (token_tiles<NT_MAX>(item.n) / STEP) {
         case 1:
-            consume_item<F, DOWN, NT_MAX, STEP>(ring, job, item);
+            consume_item<F, DOWN, NT_MAX, STEP>(ring, job, item, turn);
             break;
         case 2:
-            consume_item<F, DOWN, NT_MAX, 2 * STEP>(ring, job, item);
+            consume_item<F, DOWN, NT_MAX, 2 * STEP>(ring, job, item, turn);
             break;
         case 3:
-            consume_item<F, DOWN, NT_MAX, 3 * STEP>(ring, job, item);
+            consume_item<F, DOWN, NT_MAX, 3 * STEP>(ring, job, item, turn);
             break;
         default:
-            consume_item<F, DOWN, NT_MAX, 4 * STEP>(ring, job, item);
+            consume_item<F, DOWN, NT_MAX, 4 * STEP>(ring, job, item, turn);
         }
     }
 }
@@ -583,13 +657,14 @@ static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
     stream_ring ring = {};
     int warp = (int)threadIdx.x / 32;
     ring.stages = shared;
-    ring.item = (stream_item *)(shared + job.n_stage * stage_bytes<F, NT_MAX>(job.share));
+    ring.item = (stream_item *)(shared + job.n_stage * stage_bytes<F, NT_MAX>(job));
     ring.full = (uint64_t *)(ring.item + MAX_STAGES);
     ring.empty = ring.full + MAX_STAGES;
+    ring.most = (uint32_t *)(ring.empty + MAX_STAGES);
     if (threadIdx.x == 0) {
         for (int i = 0; i < job.n_stage; i++) {
             dg_mbar_init(ring.full + i, FULL_ARRIVALS);
-            dg_mbar_init(ring.empty + i, job.share);
+            dg_mbar_init(ring.empty + i, item_tiles(job));
         }
         dg_mbar_init_fence();
     }
@@ -605,7 +680,7 @@ static __device__ __forceinline__ void stream_items(const dg_stream_job &job)
         dg_grid_wait();
         if (job.before_down) /* its blocks then take the places of those that are done */
             dg_grid_launch_next();
-        if (warp < job.share)
+        if (warp < item_tiles(job))
             consume<F, DOWN, NT_MAX>(ring, job);
     }
     dg_grid_launch_next();
@@ -617,7 +692,8 @@ static __global__ void __launch_bounds__(STREAM_THREADS, 1) stream_experts(dg_st
     stream_items<F, DOWN, NT_MAX>(job);
 }
 
-/* As much of a group as leaves room for two stages, and as many stages as there is room for. */
+/* As many groups, or as much of one, as leave room for two stages, and as many stages as there is
+ * room for. */
 template <class F, bool DOWN, int NT_MAX>
 static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
 {
@@ -628,16 +704,19 @@ static cudaError_t launch_stream(cudaStream_t stream, dg_stream_job job)
     most -= RING_BYTES;
     job.down = DOWN;
     job.share = job.tiles;
-    while (job.share > 1 && most / stage_bytes<F, NT_MAX>(job.share) < 2)
+    job.span = in_quads<F, DOWN> ? CONSUMERS / QUAD_TILES : 1;
+    while (job.span > 1 && most / stage_bytes<F, NT_MAX>(job) < 2)
+        job.span--;
+    while (!in_quads<F, DOWN> && job.share > 1 && most / stage_bytes<F, NT_MAX>(job) < 2)
         job.share = (job.share + 1) / 2;
-    job.n_stage = min(most / stage_bytes<F, NT_MAX>(job.share), (int)MAX_STAGES);
+    job.n_stage = min(most / stage_bytes<F, NT_MAX>(job), (int)MAX_STAGES);
     if (job.n_stage < 1)
         return cudaErrorInvalidConfiguration;
     int items = min(job.n_pair, dg_most_pieces(job.n_pair, job.n_expert)) * items_of_piece(job);
     return DG_LAUNCH_IF(!job.follows_stream, (stream_experts<F, DOWN, NT_MAX>),
                         dim3((unsigned)min(n_sm, items)), STREAM_THREADS,
-                        (size_t)(job.n_stage * stage_bytes<F, NT_MAX>(job.share) + RING_BYTES),
-                        stream, job);
+                        (size_t)(job.n_stage * stage_bytes<F, NT_MAX>(job) + RING_BYTES), stream,
+                        job);
 }
 
 #endif
