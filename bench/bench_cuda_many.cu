@@ -245,7 +245,7 @@ static void dense(const char *name, int n_row, int n_out, int n_in, bool gated)
     printf("%-24s %4d rows %8.1f us, %4.0f TFLOP/s; tiles", name, n_row, us, flop / us * 1e-6);
     for (int tile = 0; tile < DG_SLAB_TILES; tile++) {
         job.tile = (dg_slab_tile)tile;
-        if (gated && tile == DG_SLAB_128X192) {
+        if (gated && (tile == DG_SLAB_128X192 || tile > DG_SLAB_64X128)) {
             printf(" -"); /* not whole slabs of gate and up */
             continue;
         }

@@ -124,13 +124,13 @@ static double dense_error(const dense_job *job)
 /* A gated tile has whole slabs of gate and of up. */
 static bool fits(const dense_case *shape, int tile)
 {
-    return !shape->gated || tile != DG_SLAB_128X192;
+    return !shape->gated || (tile != DG_SLAB_128X192 && tile <= DG_SLAB_64X128);
 }
 
 /* Microseconds of each tile, where there is a choice. */
 static void dense_tiles(dense_job *job, int n_layer)
 {
-    static const char *const name[DG_SLAB_TILES] = {"256x128", "192x128", "128x192", "128x128", "64x128"};
+    static const char *const name[DG_SLAB_TILES] = {"256x128", "192x128", "128x192", "128x128", "64x128", "64x96", "64x88"};
     if (!dg_cuda_has_groups())
         return;
     printf("|   tiles of rows x weights |");

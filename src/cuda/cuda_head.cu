@@ -27,7 +27,7 @@ static __device__ __forceinline__ void copy_words(const slab_ring<T> &ring, cons
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x)
         for (int c = 0; c < job.n_stage; c++) {
             slab_fill(ring, turn);
-            slab_copy_weights(ring, maps.table, tile * HEAD_CHUNKS, turn.stage, c);
+            slab_copy_weights(ring, maps.table, tile * T::N, turn.stage, c);
             slab_copy_rows(ring, maps.x, 0, turn.stage, c);
             slab_next<T>(turn);
         }

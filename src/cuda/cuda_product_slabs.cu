@@ -43,7 +43,10 @@ static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, 
     slab_place at = {0, 0, tile % job.n_token_block * T::TOKENS};
     while (!job.gated && at.part + 1 < job.n_part && block >= job.part[at.part + 1].first_block)
         at.part++;
-    at.first_out = (block - job.part[at.part].first_block) * (job.gated ? T::N / 2 : T::N);
+    block -= job.part[at.part].first_block;
+    at.first_out = job.gated
+                       ? block * (T::N / 2)
+                       : block / T::SHARES * T::SLABS * SLAB_ROWS + block % T::SHARES * T::SHARE;
     return at;
 }
 
@@ -60,18 +63,17 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
     slab_turn turn = {0, 0};
     for (int c = 0; c < ahead; c++) {
         dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
-        slab_copy_weights(ring, maps.w[at.part], at.first_out / SLAB_ROWS, c, c);
+        slab_copy_weights(ring, maps.w[at.part], at.first_out, c, c);
     }
     dg_grid_wait();
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
         at = slab_place_of<T>(job, tile);
-        int slab = at.first_out / SLAB_ROWS;
         for (int c = 0; c < n_step; c++) {
             if (ahead > 0) {
                 ahead--;
             } else {
                 slab_fill(ring, turn);
-                slab_copy_weights(ring, maps.w[at.part], slab, turn.stage, c);
+                slab_copy_weights(ring, maps.w[at.part], at.first_out, turn.stage, c);
             }
             slab_copy_rows(ring, maps.x, at.first_row, turn.stage, c);
             slab_next<T>(turn);
@@ -103,18 +105,18 @@ static __device__ __forceinline__ void store_two(const slab_part &part, float *y
     }
 }
 
-/* By all lanes: one row's results i of the tiles j and j + 1 of eight columns. */
+/* By all lanes: one row's results i of two tiles of eight columns, which begin at these. */
 static __device__ __forceinline__ void store_fours(const slab_part &part, float *y, bool there,
-                                                   int first_out, int j, float2 v, float2 next)
+                                                   int out, int next_out, float2 v, float2 next)
 {
     if (part.fours) {
         float4 four = slab_four(v, next);
-        int out = first_out + slab_four_column(j);
-        if (there && out < part.n_out)
-            *(float4 *)(y + out) = four;
+        int first = (threadIdx.x % 2 ? next_out : out) + slab_four_column();
+        if (there && first < part.n_out)
+            *(float4 *)(y + first) = four;
     } else if (there) {
-        store_two(part, y, first_out + slab_column(j), v);
-        store_two(part, y, first_out + slab_column(j + 1), next);
+        store_two(part, y, out + slab_column(0), v);
+        store_two(part, y, next_out + slab_column(0), next);
     }
 }
 
@@ -132,10 +134,15 @@ static __device__ __forceinline__ void store_rows(const slab_job &job, const sla
             float *y = part.y + (size_t)row * part.ldy,
                   of_all = factor * factor_of_row<FORM>(job, row);
 #pragma unroll
-            for (int j = 0; j < T::N / 8; j += 2)
-                store_fours(part, y, row < job.n_row, at.first_out, j,
+            for (int j = 0; j + 1 < T::N / 8; j += 2)
+                store_fours(part, y, row < job.n_row, at.first_out + slab_out<T>(j),
+                            at.first_out + slab_out<T>(j + 1),
                             make_float2(acc[m][j][i] * of_all, acc[m][j][i + 1] * of_all),
                             make_float2(acc[m][j + 1][i] * of_all, acc[m][j + 1][i + 1] * of_all));
+            constexpr int LAST = T::N / 8 - 1; /* of an odd number, on its own */
+            if (LAST % 2 == 0 && row < job.n_row)
+                store_two(part, y, at.first_out + slab_out<T>(LAST) + slab_column(0),
+                          make_float2(acc[m][LAST][i] * of_all, acc[m][LAST][i + 1] * of_all));
         }
 }
 
@@ -218,14 +225,23 @@ typedef slab_shape<3, 1, 128> slab_192x128;
 typedef slab_shape<2, 1, 192> slab_128x192;
 typedef slab_shape<2, 1, 128> slab_128x128;
 typedef slab_shape<1, 1, 128, 2> slab_64x128;
+typedef slab_shape<1, 1, 96, 2, 32> slab_64x96;
+typedef slab_shape<1, 1, 88, 2, 8> slab_64x88;
 
-static int column_blocks(const slab_job &job, int columns)
+/* Tiles of so many columns, `share` rows each of some slabs, over n_out. */
+static int part_blocks(int n_out, int columns, int share)
+{
+    int slabs = columns / share;
+    return (slab_count(n_out) + slabs - 1) / slabs * (SLAB_ROWS / share);
+}
+
+static int column_blocks(const slab_job &job, int columns, int share)
 {
     int blocks = 0;
     if (job.gated) /* what lies behind h's channels is written, too */
         return (job.h.ld + columns / 2 - 1) / (columns / 2);
     for (int p = 0; p < job.n_part; p++)
-        blocks += (job.part[p].n_out + columns - 1) / columns;
+        blocks += part_blocks(job.part[p].n_out, columns, share);
     return blocks;
 }
 
@@ -236,16 +252,17 @@ static int column_blocks(const slab_job &job, int columns)
 static dg_slab_tile choose_tile(const slab_job &job)
 {
     static const struct {
-        int tokens, columns, ns;
-    } tile[DG_SLAB_TILES] = {
-        {256, 128, 700}, {192, 128, 525}, {128, 192, 525}, {128, 128, 355}, {64, 128, 225}};
+        int tokens, columns, share, ns;
+    } tile[DG_SLAB_TILES] = {{256, 128, 64, 700}, {192, 128, 64, 525}, {128, 192, 64, 525},
+                             {128, 128, 64, 355}, {64, 128, 64, 225},  {64, 96, 32, 185},
+                             {64, 88, 8, 175}};
     const int tile_ns = 3500; /* to begin and to end one */
     int device = 0, n_sm = 1, best = DG_SLAB_256X128;
     double least = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     for (int i = 0; i < DG_SLAB_TILES; i++) {
-        int blocks = column_blocks(job, tile[i].columns) *
+        int blocks = column_blocks(job, tile[i].columns, tile[i].share) *
                      ((job.n_row + tile[i].tokens - 1) / tile[i].tokens),
             rounds = (blocks + n_sm - 1) / n_sm;
         double cost = (double)rounds * ((double)tile[i].ns * job.n_chunk + tile_ns);
@@ -294,10 +311,10 @@ static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const void *c
     cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     for (int p = 0; p < job.n_part && !job.gated; p++) {
         job.part[p].first_block = blocks;
-        blocks += (job.part[p].n_out + T::N - 1) / T::N;
+        blocks += part_blocks(job.part[p].n_out, T::N, T::SHARE);
     }
     job.n_token_block = (job.n_row + T::TOKENS - 1) / T::TOKENS;
-    job.n_tile = column_blocks(job, T::N) * job.n_token_block;
+    job.n_tile = column_blocks(job, T::N, T::SHARE) * job.n_token_block;
     return DG_LAUNCH((product_slabs<FORM, T>),
                      dim3((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm)), T::THREADS,
                      (size_t)T::SHARED, stream, job, maps);
@@ -316,8 +333,12 @@ static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const v
         return launch_slabs<FORM, slab_128x192>(stream, job, w, x);
     case DG_SLAB_128X128:
         return launch_slabs<FORM, slab_128x128>(stream, job, w, x);
-    default:
+    case DG_SLAB_64X128:
         return launch_slabs<FORM, slab_64x128>(stream, job, w, x);
+    case DG_SLAB_64X96:
+        return launch_slabs<FORM, slab_64x96>(stream, job, w, x);
+    default:
+        return launch_slabs<FORM, slab_64x88>(stream, job, w, x);
     }
 }
 

@@ -46,15 +46,16 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
            (uint64_t)(1024 / 16) << 32 | (uint64_t)1 << 62;
 }
 
-#define ACC8(i)                                                                                    \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
-        "+f"(d[i + 6]), "+f"(d[i + 7])
+#define ACC4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define ACC8(i)  ACC4(i), ACC4(i + 4)
 #define ACC16(i) ACC8(i), ACC8(i + 8)
 #define ACC32(i) ACC16(i), ACC16(i + 16)
 #define ACC64(i) ACC32(i), ACC32(i + 32)
 #define REGS_32                                                                                    \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"       \
     "%24,%25,%26,%27,%28,%29,%30,%31"
+#define REGS_44 REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43"
+#define REGS_48 REGS_44 ",%44,%45,%46,%47"
 #define REGS_64                                                                                    \
     REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%"   \
             "52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
@@ -67,13 +68,21 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
                  "}, " operands ", p, 1, 1, 0, " side ";\n\t}"                                     \
                  : __VA_ARGS__                                                                     \
                  : "l"(x), "l"(w), "r"(1), "n"(SIDE == SLAB_K_DOWN ? 1 : 0))
-#define WGMMA_64(type)  WGMMA("m64n64k16", type, REGS_32, "%32, %33", "%34", "%35", ACC32(0))
+#define WGMMA_64(type) WGMMA("m64n64k16", type, REGS_32, "%32, %33", "%34", "%35", ACC32(0))
+#define WGMMA_88(type)                                                                             \
+    WGMMA("m64n88k16", type, REGS_44, "%44, %45", "%46", "%47", ACC32(0), ACC8(32), ACC4(40))
+#define WGMMA_96(type)                                                                             \
+    WGMMA("m64n96k16", type, REGS_48, "%48, %49", "%50", "%51", ACC32(0), ACC16(32))
 #define WGMMA_128(type) WGMMA("m64n128k16", type, REGS_64, "%64, %65", "%66", "%67", ACC64(0))
 #define WGMMA_192(type)                                                                            \
     WGMMA("m64n192k16", type, REGS_96, "%96, %97", "%98", "%99", ACC64(0), ACC32(64))
 #define WGMMA_OF(type)                                                                             \
     if constexpr (N == 64)                                                                         \
         WGMMA_64(type);                                                                            \
+    else if constexpr (N == 88)                                                                    \
+        WGMMA_88(type);                                                                            \
+    else if constexpr (N == 96)                                                                    \
+        WGMMA_96(type);                                                                            \
     else if constexpr (N == 128)                                                                   \
         WGMMA_128(type);                                                                           \
     else                                                                                           \
@@ -99,6 +108,10 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
     if constexpr (FORM == DG_CUDA_E4M3) {
         if constexpr (N == 64)
             WGMMA_BYTES("m64n64k32", REGS_32, "%32, %33", "%34", ACC32(0));
+        else if constexpr (N == 88)
+            WGMMA_BYTES("m64n88k32", REGS_44, "%44, %45", "%46", ACC32(0), ACC8(32), ACC4(40));
+        else if constexpr (N == 96)
+            WGMMA_BYTES("m64n96k32", REGS_48, "%48, %49", "%50", ACC32(0), ACC16(32));
         else if constexpr (N == 128)
             WGMMA_BYTES("m64n128k32", REGS_64, "%64, %65", "%66", ACC64(0));
         else
@@ -108,18 +121,23 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
     } else {
         WGMMA_OF("f16");
     }
-    static_assert(N == 64 || N == 128 || N == 192, "columns of a warpgroup");
+    static_assert(N == 64 || N == 88 || N == 96 || N == 128 || N == 192, "of a warpgroup");
 }
 
+#undef ACC4
 #undef ACC8
 #undef ACC16
 #undef ACC32
 #undef ACC64
 #undef REGS_32
+#undef REGS_44
+#undef REGS_48
 #undef REGS_64
 #undef REGS_96
 #undef WGMMA
 #undef WGMMA_64
+#undef WGMMA_88
+#undef WGMMA_96
 #undef WGMMA_128
 #undef WGMMA_192
 #undef WGMMA_OF
@@ -167,9 +185,13 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
 
 /* ---- shapes and the ring ---- */
 
-/* WM warpgroups, each with MT times 64 rows of x and all N columns; a stage has KS slabs of k. */
-template <int WM_, int MT_, int N_, int KS_ = 1> struct slab_shape {
+/* WM warpgroups, each with MT times 64 rows of x and all N columns; a stage has KS slabs of k. The
+ * columns are SHARE rows each of neighbouring slabs, so that N need not be a multiple of 64 for a
+ * stage's weights to be one copy. */
+template <int WM_, int MT_, int N_, int KS_ = 1, int SHARE_ = SLAB_ROWS> struct slab_shape {
     static constexpr int WM = WM_, MT = MT_, N = N_, KS = KS_, TOKENS = WM * MT * SLAB_ROWS;
+    static constexpr int SHARE = SHARE_, SLABS = N / SHARE, SHARES = SLAB_ROWS / SHARE;
+    static_assert(N % SHARE == 0 && SLAB_ROWS % SHARE == 0 && SHARE % 8 == 0, "shares of slabs");
     static constexpr int CONSUMERS = WM * 128, THREADS = CONSUMERS + 32;
     static constexpr int X_BYTES = TOKENS * SLAB_ROW_BYTES, W_BYTES = N * SLAB_ROW_BYTES,
                          STAGE_BYTES = KS * (X_BYTES + W_BYTES);
@@ -254,13 +276,14 @@ static inline cudaError_t slab_map_weights(dg_tensor_map *map, const void *weigh
 {
     int parts = pair ? 2 : 1;
     int size[5] = {SLAB_VALUES, SLAB_ROWS, slab_count(n_out), parts, n_chunk},
-        box[5] = {SLAB_VALUES, SLAB_ROWS, T::N / SLAB_ROWS / parts, parts, T::KS};
+        box[5] = {SLAB_VALUES, T::SHARE, T::SLABS / parts, parts, T::KS};
     size_t stride[4] = {SLAB_ROW_BYTES, (size_t)n_chunk * SLAB_BYTES,
                         pair ? pair : (size_t)SLAB_BYTES, SLAB_BYTES};
     return dg_tensor_map_make(map, weights, 5, size, stride, box, false);
 }
 
-/* A stage's rows from `row` on, and its weights from slab `slab` on; zeros where there are none. */
+/* A stage's rows from `row` on, and its weights, from the slab of row `out` on and from that row of
+ * each; zeros where there are none. */
 template <class T>
 static __device__ __forceinline__ void slab_copy_rows(const slab_ring<T> &ring,
                                                       const dg_tensor_map &x, int row, int stage,
@@ -272,10 +295,10 @@ static __device__ __forceinline__ void slab_copy_rows(const slab_ring<T> &ring,
 
 template <class T>
 static __device__ __forceinline__ void slab_copy_weights(const slab_ring<T> &ring,
-                                                         const dg_tensor_map &w, int slab,
-                                                         int stage, int step)
+                                                         const dg_tensor_map &w, int out, int stage,
+                                                         int step)
 {
-    dg_box_at at = {{0, 0, slab, 0, step * T::KS}};
+    dg_box_at at = {{0, out % SLAB_ROWS, out / SLAB_ROWS, 0, step * T::KS}};
     dg_box5_g2s(ring.w(stage), w, at, ring.full(stage));
 }
 
@@ -334,6 +357,12 @@ static __device__ __forceinline__ int slab_column(int j)
     return j * 8 + (int)threadIdx.x % 4 * 2;
 }
 
+/* Column 8 j of a tile among the rows of weights, counted from its first. */
+template <class T> static __device__ __forceinline__ int slab_out(int j)
+{
+    return j / (T::SHARE / 8) * SLAB_ROWS + j % (T::SHARE / 8) * 8;
+}
+
 /* Two values each of j and of j + 1 become four neighbours, of j in even lanes and of j + 1 in odd
  * ones: half as many stores. By all lanes of a warp. */
 static __device__ __forceinline__ float4 slab_four(float2 of_j, float2 of_next)
@@ -346,9 +375,10 @@ static __device__ __forceinline__ float4 slab_four(float2 of_j, float2 of_next)
                : make_float4(own.x, own.y, other.x, other.y);
 }
 
-static __device__ __forceinline__ int slab_four_column(int j)
+/* The first of these four, among the eight columns that they are of. */
+static __device__ __forceinline__ int slab_four_column(void)
 {
-    return (j + (int)threadIdx.x % 2) * 8 + (int)threadIdx.x % 4 / 2 * 4;
+    return (int)threadIdx.x % 4 / 2 * 4;
 }
 
 #endif
