@@ -1,10 +1,11 @@
 /* Products on quantised weights of each instruction set, on one core or on several at a time:
  *
- *     bench_products [--threads N] [--rows N,...] [SET...]
+ *     bench_products [--threads N] [--rows N,...] [--cold] [SET...]
  *
- * Each thread has 64 columns of 2,816 values of its own for each type of a Q4_K_M file. Prints what
- * unpacking them takes, and products with so many rows, unpacking included: products of numbers a
- * second and nanoseconds for a panel of sixteen columns and 256 values. */
+ * Each thread has 64 columns of 2,816 values of its own for each type of a Q4_K_M file, with --cold
+ * so many that they come from memory. Prints what unpacking them takes, and products with so many
+ * rows, unpacking included: products of numbers a second, nanoseconds for a panel of sixteen
+ * columns and 256 values, with --cold also the bytes that all threads read. */
 #include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,32 +15,50 @@
 #include "base/common.h"
 #include "cpu/kernels.h"
 
-enum { BLOCKS = 88, COLS = 64, MOST_ROWS = 256, MOST_THREADS = 256 };
+enum { BLOCKS = 88, COLS = 64, MOST_ROWS = 256, MOST_THREADS = 256, COLD_BYTES = 40 << 20 };
 static const double LEAST_SECONDS = 0.03;
+
+typedef struct options {
+    int n_thread, rows[8], n_rows;
+    bool cold;
+} options;
 
 typedef struct bench {
     const dg_qkernels *q;
     dg_dtype type;
-    int n_row; /* 0: unpacking alone */
+    int n_row;  /* 0: unpacking alone */
+    int n_part; /* sets of COLS columns, which follow each other */
     const unsigned char *w;
     const dg_qpair *x;
     float *y;
     dg_qpanel *panel;
-    double best; /* seconds for all columns */
+    double best; /* seconds for COLS columns */
 } bench;
 
 /* Columns [first, end), which are as many as the set takes. */
-static void multiply_cols(const bench *b, int first, int end)
+static void multiply_cols(const bench *b, const unsigned char *weights, int first, int end)
 {
     const size_t row = dg_dtype_bytes(b->type, BLOCKS * DG_QBLOCK);
     const dg_qorder *o = dg_qorder_of(b->q);
     const bool held = o->release;
     for (int k = 0; k < BLOCKS; k += DG_QBLOCKS) {
-        const unsigned char *w = b->w + dg_dtype_bytes(b->type, (size_t)k * DG_QBLOCK);
-        for (int c = first; c < end; c += DG_QCOLS)
+        const size_t at = dg_dtype_bytes(b->type, (size_t)k * DG_QBLOCK);
+        const bool last = k + DG_QBLOCKS >= BLOCKS;
+        for (int c = first; c < end; c += DG_QCOLS) {
+            const unsigned char *w = weights + (size_t)c * row;
             b->q->pack[b->type](
                 &b->panel[(c - first) / DG_QCOLS],
-                &(dg_qpack_args){w + (size_t)c * row, row, DG_QBLOCKS, DG_QCOLS, 1, NULL});
+                &(dg_qpack_args){
+                    .src = w + at,
+                    .stride = row,
+                    .n_block = DG_QBLOCKS,
+                    .n_col = DG_QCOLS,
+                    .scale = 1,
+                    .next = last
+                                ? w + COLS * row
+                                : w + dg_dtype_bytes(b->type, (size_t)(k + DG_QBLOCKS) * DG_QBLOCK),
+                });
+        }
         if (b->n_row)
             b->q->gemm(&(dg_qgemm_args){b->y + (held ? 0 : first), COLS, b->x + k * o->room, BLOCKS,
                                         b->panel, 0, b->n_row, DG_QBLOCKS, end - first, k > 0,
@@ -51,14 +70,21 @@ static void *run(void *arg)
 {
     bench *b = arg;
     const int width = dg_qorder_of(b->q)->panels * DG_QCOLS;
+    const size_t row = dg_dtype_bytes(b->type, BLOCKS * DG_QBLOCK);
+    const double start = dg_clock_now();
+    int part = 0, n = 0;
     b->best = 1e9;
-    for (double start = dg_clock_now(); dg_clock_now() - start < LEAST_SECONDS;) {
+    while (dg_clock_now() - start < LEAST_SECONDS) {
         double began = dg_clock_now();
         for (int c = 0; c < COLS; c += width)
-            multiply_cols(b, c, dg_min(c + width, COLS));
+            multiply_cols(b, b->w + (size_t)part * COLS * row, c, dg_min(c + width, COLS));
         double took = dg_clock_now() - began;
         b->best = took < b->best ? took : b->best;
+        part = (part + 1) % b->n_part;
+        n++;
     }
+    if (b->n_part > 1)
+        b->best = (dg_clock_now() - start) / n;
     return NULL;
 }
 
@@ -83,68 +109,90 @@ static const dg_qpair *rows_of(const dg_qkernels *q)
     return out;
 }
 
-static bench make(const dg_qkernels *q, dg_dtype type, const dg_qpair *x)
+static void *fill(void *arg)
 {
-    size_t bytes = COLS * dg_dtype_bytes(type, BLOCKS * DG_QBLOCK);
-    unsigned char *w = room(bytes + 64);
-    for (size_t i = 0; i < bytes; i++)
+    unsigned char *w = arg;
+    for (size_t i = 0; i < COLD_BYTES; i++)
         w[i] = (unsigned char)((i * 2654435761u) >> 13 & 0x2F);
+    return NULL;
+}
+
+static bench make(const dg_qkernels *q, const dg_qpair *x, unsigned char *w)
+{
     return (bench){.q = q,
-                   .type = type,
                    .w = w,
                    .x = x,
                    .y = room((MOST_ROWS + 32) * COLS * sizeof(float)),
                    .panel = room((size_t)dg_qorder_of(q)->panels * sizeof(dg_qpanel))};
 }
 
-/* The slowest thread's best time. */
-static double run_all(bench *b, int n_thread, int n_row)
+/* fn(arg of each thread). */
+static void on_threads(void *(*fn)(void *), void *const *arg, int n_thread)
 {
     pthread_t thread[MOST_THREADS];
+    for (int i = 1; i < n_thread; i++)
+        if (pthread_create(&thread[i], NULL, fn, arg[i]) != 0)
+            abort();
+    fn(arg[0]);
+    for (int i = 1; i < n_thread; i++)
+        pthread_join(thread[i], NULL);
+}
+
+/* The slowest thread's time. */
+static double run_all(bench *b, int n_thread, int n_row)
+{
+    void *arg[MOST_THREADS] = {NULL};
     double most = 0;
     for (int i = 0; i < n_thread; i++) {
         b[i].n_row = n_row;
-        if (i && pthread_create(&thread[i], NULL, run, &b[i]) != 0)
-            abort();
+        arg[i] = &b[i];
     }
-    run(&b[0]);
-    for (int i = 1; i < n_thread; i++)
-        pthread_join(thread[i], NULL);
+    on_threads(run, arg, n_thread);
     for (int i = 0; i < n_thread; i++)
         most = b[i].best > most ? b[i].best : most;
     return most;
 }
 
-static void bench_set(const char *name, int n_thread, const int *rows, int n_rows)
+static void bench_type(const char *name, dg_dtype type, bench *b, const options *o)
+{
+    const size_t bytes = COLS * dg_dtype_bytes(type, BLOCKS * DG_QBLOCK);
+    const double n = (double)BLOCKS * DG_QBLOCK * COLS, panels = BLOCKS / 8.0 * COLS / 16;
+    for (int i = 0; i < o->n_thread; i++) {
+        b[i].type = type;
+        b[i].n_part = o->cold ? (int)(COLD_BYTES / bytes) - 1 : 1;
+    }
+    double s = run_all(b, o->n_thread, 0);
+    printf("%-5s %-5s unpacking %5.1f G/s", name, dg_dtype_name(type), 1e-9 * n / s);
+    for (int i = 0; i < o->n_rows; i++) {
+        s = run_all(b, o->n_thread, o->rows[i]);
+        printf("  %d rows %6.1f G/s (%5.0f ns)", o->rows[i], 1e-9 * o->rows[i] * n / s,
+               1e9 * s / panels);
+        if (o->cold)
+            printf(" %5.1f GB/s", 1e-9 * o->n_thread * (double)bytes / s);
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+static void bench_set(const char *name, const options *o, void *const *weights)
 {
     static const dg_dtype types[] = {DG_Q4_K, DG_Q5_0, DG_Q8_0, DG_Q6_K};
-    const double n = (double)BLOCKS * DG_QBLOCK * COLS, panels = BLOCKS / 8.0 * COLS / 16;
     unsigned flags;
     dg_kernels k;
+    bench b[MOST_THREADS];
     if (!dg_cpu_flags_parse(&flags, name) || (flags & dg_cpu_flags()) != flags)
         return;
     dg_kernels_init(&k, flags);
     if (!k.q)
         return;
     const dg_qpair *x = rows_of(k.q);
-    for (size_t t = 0; t < DG_COUNT(types); t++) {
-        bench b[MOST_THREADS];
-        for (int i = 0; i < n_thread; i++)
-            b[i] = make(k.q, types[t], x);
-        double s = run_all(b, n_thread, 0);
-        printf("%-5s %-5s unpacking %5.1f G/s", name, dg_dtype_name(types[t]), 1e-9 * n / s);
-        for (int i = 0; i < n_rows; i++) {
-            s = run_all(b, n_thread, rows[i]);
-            printf("  %d rows %6.1f G/s (%5.0f ns)", rows[i], 1e-9 * rows[i] * n / s,
-                   1e9 * s / panels);
-        }
-        printf("\n");
-        fflush(stdout);
-        for (int i = 0; i < n_thread; i++) {
-            free((void *)b[i].w);
-            free(b[i].y);
-            free(b[i].panel);
-        }
+    for (int i = 0; i < o->n_thread; i++)
+        b[i] = make(k.q, x, weights[i]);
+    for (size_t t = 0; t < DG_COUNT(types); t++)
+        bench_type(name, types[t], b, o);
+    for (int i = 0; i < o->n_thread; i++) {
+        free(b[i].y);
+        free(b[i].panel);
     }
     free((void *)x);
 }
@@ -159,21 +207,32 @@ static int list_of(int *rows, char *text)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"threads", required_argument, NULL, 't'}, {"rows", required_argument, NULL, 'r'}, {0}};
+    static const struct option known[] = {{"threads", required_argument, NULL, 't'},
+                                          {"rows", required_argument, NULL, 'r'},
+                                          {"cold", no_argument, NULL, 'c'},
+                                          {0}};
     static const char *all[] = {"i8mm", "avx2", "vnni", "amx"};
-    int n_thread = 1, rows[8] = {1, 16, 24, 256}, n_rows = 4;
-    for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+    options opt = {.n_thread = 1, .rows = {1, 16, 24, 256}, .n_rows = 4};
+    for (int o; (o = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         if (o == 't')
-            n_thread = dg_max(1, dg_min(MOST_THREADS, atoi(optarg)));
+            opt.n_thread = dg_max(1, dg_min(MOST_THREADS, atoi(optarg)));
         else if (o == 'r')
-            n_rows = list_of(rows, optarg);
+            opt.n_rows = list_of(opt.rows, optarg);
+        else if (o == 'c')
+            opt.cold = true;
         else
             return 2;
     }
+    void *weights[MOST_THREADS] = {NULL};
+    for (int i = 0; i < opt.n_thread; i++)
+        if (!(weights[i] = aligned_alloc(64, COLD_BYTES)))
+            abort();
+    on_threads(fill, weights, opt.n_thread);
     for (size_t i = 0; i < DG_COUNT(all) && optind == argc; i++)
-        bench_set(all[i], n_thread, rows, n_rows);
+        bench_set(all[i], &opt, weights);
     for (int i = optind; i < argc; i++)
-        bench_set(argv[i], n_thread, rows, n_rows);
+        bench_set(argv[i], &opt, weights);
+    for (int i = 0; i < opt.n_thread; i++)
+        free(weights[i]);
     return 0;
 }
