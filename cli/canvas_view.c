@@ -30,6 +30,13 @@ static void set_size(cli_canvas_view *v, int columns, int rows)
     v->rows = clamp(rows, 1, MAX_COLUMNS);
 }
 
+/* Whatever comes next begins a word. */
+static void forget_word(cli_canvas_view *v)
+{
+    v->n_word = 0;
+    v->word_cells = 0;
+}
+
 void cli_view_init(cli_canvas_view *v, int columns, int rows, bool color)
 {
     *v = (cli_canvas_view){.color = color, .drawn = -1};
@@ -39,12 +46,14 @@ void cli_view_init(cli_canvas_view *v, int columns, int rows, bool color)
 /* ---- painting a frame ---- */
 
 typedef struct painter {
-    const cli_canvas_view *view;
+    cli_canvas_view *view;
     dg_buf *out;
     int column, row, n_row; /* rows that may be used */
     cli_style style;        /* what the terminal is set to */
     bool isolated;          /* inside right-to-left letters */
+    bool in_word;           /* the last cell was part of one */
     bool full, failed;
+    const cli_span *spans, *end; /* what comes, to see how long a word is */
 } painter;
 
 static void put(painter *p, const char *text, size_t n)
@@ -81,6 +90,13 @@ static void erase_rest(painter *p, const char *escape)
         puts_to(p, escape);
 }
 
+/* How far this row reaches, for the day the screen becomes narrower. */
+static void note_row(painter *p)
+{
+    if (p->row < CLI_KNOWN_ROWS)
+        p->view->row_cells[p->row] = (unsigned short)p->column;
+}
+
 /* Goes to the next row, unless this was the last one there is room for. */
 static bool next_row(painter *p)
 {
@@ -91,6 +107,7 @@ static bool next_row(painter *p)
     }
     erase_rest(p, "\033[K");
     puts_to(p, "\r\n");
+    note_row(p);
     p->row++;
     p->column = 0;
     return true;
@@ -118,6 +135,43 @@ static void paint_cell(painter *p, const cli_cell *cell, bool dots)
     p->column += cell->width;
 }
 
+static bool is_blank(const cli_cell *cell)
+{
+    return cell->newline || cell->tab || (cell->len == 1 && cell->text[0] == ' ');
+}
+
+/* Letters that stay together; wide ones may part anywhere. */
+static bool is_letter(const cli_cell *cell)
+{
+    return cell->len && cell->width < 2 && !is_blank(cell);
+}
+
+/* Cells of the word that begins at byte `at` of a span and may reach into the next ones; counting
+ * ends beyond the width of the screen. */
+static int word_cells(const painter *p, const cli_span *span, size_t at)
+{
+    int cells = 0;
+    cli_cell cell;
+    for (; span < p->end && cells <= p->view->columns; span++, at = 0)
+        while (at < span->len && cells <= p->view->columns) {
+            at += cli_cell_next(span->text + at, span->len - at, &cell);
+            if (cell.len && !is_letter(&cell))
+                return cells;
+            if (cell.newline || cell.tab)
+                return cells;
+            cells += cell.width;
+        }
+    return cells;
+}
+
+/* A word that does not fit into the rest of the row, but into one of its own, gets that. */
+static void break_before_word(painter *p, const cli_span *span, size_t at)
+{
+    int cells = word_cells(p, span, at);
+    if (p->column && p->column + cells > p->view->columns && cells <= p->view->columns)
+        next_row(p);
+}
+
 static void paint_span(painter *p, const cli_span *span)
 {
     static const cli_cell blank = {.text = " ", .len = 1, .width = 1};
@@ -125,16 +179,22 @@ static void paint_span(painter *p, const cli_span *span)
     bool dots = unsettled && !p->view->color;
     cli_cell cell;
     set_style(p, span->style);
-    for (size_t i = 0; i < span->len && !p->full && !p->failed;) {
+    for (size_t i = 0, at; i < span->len && !p->full && !p->failed;) {
+        at = i;
         i += cli_cell_next(span->text + i, span->len - i, &cell);
+        if (is_letter(&cell) && !p->in_word)
+            break_before_word(p, span, at);
+        if (p->full)
+            break;
+        p->in_word = cell.len || is_blank(&cell) ? is_letter(&cell) : p->in_word;
         if (cell.newline)
             next_row(p);
         else if (cell.tab)
             do
                 paint_cell(p, &blank, false);
             while (p->column % TAB && p->column < p->view->columns);
-        else if (cell.len)
-            paint_cell(p, &cell, dots);
+        else if (cell.len && !(is_blank(&cell) && p->column >= p->view->columns))
+            paint_cell(p, &cell, dots); /* a blank at the edge is what the row ends with */
     }
 }
 
@@ -163,27 +223,60 @@ static void paint_status(painter *p, const char *status)
         return;
     narrow.columns--;
     p->n_row = p->row + 1;
+    cli_span span = {status, strlen(status), CLI_STATUS};
     painter line = *p;
     line.view = &narrow;
-    paint_span(&line, &(cli_span){status, strlen(status), CLI_STATUS});
+    line.in_word = true; /* cut at the edge, wherever that is */
+    paint_span(&line, &span);
     line.view = p->view;
     *p = line;
+}
+
+/* The row is full, and the word goes on: it is taken to the next row, unless it has this one for
+ * itself. */
+static void move_word(cli_canvas_view *v, painter *p)
+{
+    char move[32];
+    int start = v->column - v->word_cells;
+    if (v->word_cells < 0 || start <= 0)
+        return;
+    if (v->word_cells) {
+        snprintf(move, sizeof move, "\r\033[%dC\033[K", start);
+        puts_to(p, move);
+    }
+    puts_to(p, "\r\n");
+    put(p, v->word, v->n_word);
+    v->column = v->word_cells;
+}
+
+/* A row that is not full, with the word that may go on. */
+static void begin_row(cli_canvas_view *v, painter *p)
+{
+    move_word(v, p);
+    if (v->column < v->columns)
+        return;
+    puts_to(p, "\r\n");
+    v->column = 0;
+    v->word_cells = -1;
 }
 
 bool cli_view_frame(cli_canvas_view *v, const cli_span *spans, size_t n, const char *status,
                     dg_buf *out)
 {
-    painter p = {.view = v, .out = out, .style = CLI_SETTLED};
+    painter p = {.view = v,
+                 .out = out,
+                 .style = CLI_SETTLED,
+                 .in_word = v->word_cells != 0,
+                 .spans = spans,
+                 .end = spans + n};
     /* one row for the status; one stays free, so that the frame never pushes its own first row out
      */
     p.n_row = clamp(v->rows - 2, 1, v->rows);
     puts_to(&p, SYNC_ON);
     if (v->drawn >= 0)
         go_home(&p);
-    else if (v->column >= v->columns) { /* the row is full, and the terminal waits with its wrap */
-        puts_to(&p, "\r\n");
-        v->column = 0;
-    }
+    else if (v->column >= v->columns) /* the row is full, and the terminal waits with its wrap */
+        begin_row(v, &p);
     puts_to(&p, WRAP_OFF);
     p.column = v->column;
     for (size_t i = 0; i < n && !p.full; i++)
@@ -193,7 +286,10 @@ bool cli_view_frame(cli_canvas_view *v, const cli_span *spans, size_t n, const c
     set_isolated(&p, false);
     set_style(&p, CLI_SETTLED);
     erase_rest(&p, "\033[J");
+    if (p.column && p.column < v->columns)
+        puts_to(&p, "\b"); /* on a character: it stays with it, however rows are wrapped anew */
     puts_to(&p, WRAP_ON SYNC_OFF);
+    note_row(&p);
     v->drawn = p.row;
     return !p.failed;
 }
@@ -223,6 +319,34 @@ static void put_tab(cli_canvas_view *v, painter *p)
         puts_to(p, " ");
         advance(v, 1);
     } while (v->column % TAB && v->column < v->columns);
+    forget_word(v);
+}
+
+static void keep_letter(cli_canvas_view *v, const cli_cell *cell)
+{
+    if (v->word_cells < 0 || v->n_word + cell->len > sizeof v->word) {
+        v->word_cells = -1;
+        return;
+    }
+    memcpy(v->word + v->n_word, cell->text, cell->len);
+    v->n_word += cell->len;
+    v->word_cells += cell->width;
+}
+
+static void put_cell(cli_canvas_view *v, painter *p, const cli_cell *cell)
+{
+    if (!v->plain && is_blank(cell) && v->column >= v->columns) {
+        forget_word(v); /* what the row ends with */
+        return;
+    }
+    if (!v->plain && is_letter(cell) && v->column + cell->width > v->columns)
+        move_word(v, p);
+    put(p, cell->text, cell->len);
+    advance(v, cell->width);
+    if (is_letter(cell))
+        keep_letter(v, cell);
+    else
+        forget_word(v);
 }
 
 bool cli_view_text(cli_canvas_view *v, const char *text, size_t len, cli_style style, dg_buf *out)
@@ -237,24 +361,35 @@ bool cli_view_text(cli_canvas_view *v, const char *text, size_t len, cli_style s
         if (cell.newline) {
             puts_to(&p, "\r\n");
             v->column = 0;
+            forget_word(v);
         } else if (cell.tab)
             put_tab(v, &p);
-        else {
-            put(&p, cell.text, cell.len);
-            advance(v, cell.width);
-        }
+        else if (cell.len)
+            put_cell(v, &p, &cell);
     }
     set_style(&p, CLI_SETTLED);
     return !p.failed;
+}
+
+/* Rows between the frame's beginning and the cursor on a screen of so many columns. */
+static int rows_on(const cli_canvas_view *v, int columns)
+{
+    int rows = -(v->column / columns);
+    for (int i = 0; i <= v->drawn; i++) {
+        int cells = i < CLI_KNOWN_ROWS && v->row_cells[i] ? v->row_cells[i] : 1;
+        rows += (cells - 1) / columns + (i < v->drawn);
+    }
+    return rows > v->drawn ? rows : v->drawn;
 }
 
 bool cli_view_resize(cli_canvas_view *v, int columns, int rows, dg_buf *out)
 {
     bool inside = v->column > 0;
     set_size(v, columns, rows);
-    v->column = clamp(v->column, 0, v->columns - 1);
-    v->drawn = clamp(v->drawn, -1, v->rows - 1);
+    v->drawn = clamp(rows_on(v, v->columns), -1, v->rows - 1);
+    v->column %= v->columns;
     bool ok = cli_view_erase(v, out);
     v->column = 0;
+    forget_word(v);
     return ok && (!inside || dg_buf_puts(out, "\r\n"));
 }

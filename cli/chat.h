@@ -16,6 +16,7 @@ typedef struct cli_chat {
     bool interactive;  /* a person types */
     bool leave;        /* /exit */
     bool ask_again;    /* /retry: the last message of the user waits for its answer */
+    char *saved;       /* the file that the conversation was last saved to; NULL: none */
     bool failed;       /* something that was asked could not be done */
     dgemma_stats last; /* of the last answer */
     int n_answer;

@@ -6,6 +6,17 @@
 #include "base/file.h"
 #include "cells.h"
 #include "chat.h"
+#include "terminal.h"
+
+/* The line with whole words at the edge of the screen. */
+static bool wrap(const char *line, dg_buf *out)
+{
+    cli_canvas_view view;
+    int columns, rows;
+    cli_terminal_size(&columns, &rows);
+    cli_view_init(&view, columns, rows, false);
+    return cli_view_text(&view, line, strlen(line), CLI_SETTLED, out) && out->data;
+}
 
 __attribute__((format(printf, 2, 0))) static void say(const cli_chat *c, const char *fmt,
                                                       va_list args)
@@ -13,9 +24,15 @@ __attribute__((format(printf, 2, 0))) static void say(const cli_chat *c, const c
     char line[4096];
     vsnprintf(line, sizeof line, fmt, args);
     FILE *out = c->interactive ? stdout : stderr;
-    cli_safe_write(out, line, strlen(line));
+    dg_buf rows;
+    dg_buf_init(&rows, 1 << 16);
+    if (c->interactive && !c->draw.plain && wrap(line, &rows))
+        fwrite(rows.data, 1, rows.len, out);
+    else
+        cli_safe_write(out, line, strlen(line));
     fputc('\n', out);
     fflush(out);
+    dg_buf_clear(&rows);
 }
 
 void cli_chat_say(const cli_chat *c, const char *fmt, ...)
@@ -151,24 +168,41 @@ static dgemma_status save(cli_chat_log *log, const char *path, dgemma_error *err
     return cli_log_save(log, path, err);
 }
 
-static void with_file(cli_chat *c, const char *arg, file_fn *fn, const char *done)
+static bool with_file(cli_chat *c, const char *arg, file_fn *fn, const char *done)
 {
     dgemma_error err;
     if (!*arg) {
         cli_chat_fail(c, "Which file?");
-        return;
+        return false;
     }
     char *path = typed_path(c, arg);
-    if (path && fn(&c->log, path, &err))
-        say_error(c, &err);
-    else if (path)
+    bool ok = path && !fn(&c->log, path, &err);
+    if (ok)
         cli_chat_say(c, "%s: %zu messages %s.", path, cli_log_count(&c->log), done);
+    else if (path)
+        say_error(c, &err);
     dg_free(path);
+    return ok;
 }
 
+/* What is there and did not come from this conversation stays, unless the name is given with a "!".
+ */
 static void do_save(cli_chat *c, const char *arg)
 {
-    with_file(c, arg, save, "saved");
+    bool replace = arg[0] == '!';
+    if (replace)
+        arg += 1 + strspn(arg + 1, " \t");
+    char *path = *arg ? typed_path(c, arg) : NULL;
+    if (path && !replace && dg_file_exists(path) && !(c->saved && !strcmp(c->saved, path))) {
+        cli_chat_fail(c, "%s is there already; /save ! %s replaces it.", path, arg);
+        dg_free(path);
+        return;
+    }
+    if (with_file(c, arg, save, "saved")) {
+        dg_free(c->saved);
+        c->saved = path;
+    } else
+        dg_free(path);
 }
 
 static void do_load(cli_chat *c, const char *arg)
@@ -206,7 +240,7 @@ static const struct command {
     {"steps", "N", "most denoising steps for a block", do_steps},
     {"retry", "", "the last message again, with the next seed", do_retry},
     {"stats", "", "how long the last answer took, and all of them", do_stats},
-    {"save", "FILE", "the conversation as JSON, in OpenAI's form", do_save},
+    {"save", "[!] FILE", "the conversation as JSON, in OpenAI's form; ! replaces a file", do_save},
     {"load", "FILE", "go on with a conversation from such a file", do_load},
     {"exit", "", "leave; Ctrl-D does too", do_exit},
 };
@@ -217,8 +251,8 @@ static void do_help(cli_chat *c, const char *arg)
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         cli_chat_say(c, "  /%-6s %-19s %s", commands[i].name, commands[i].arg, commands[i].help);
     cli_chat_say(c,
-                 "A line that ends in a backslash goes on in the next one; a message that starts "
-                 "with a slash gets two.");
+                 "A line that ends in a backslash goes on in the next one, and so does all between "
+                 "\"\"\" and \"\"\"; a message that starts with a slash gets two.");
     cli_chat_say(c, "Ctrl-C stops the answer, Ctrl-R searches what was typed before.");
 }
 

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "terminal.h"
 
-enum { FRAME_MAX = 16 << 20 };
+enum { FRAME_MAX = 16 << 20, WIDE_STATUS = 60 /* columns that the long line needs */ };
 
 void cli_draw_init(cli_chat_draw *d, const dgemma_engine *engine)
 {
@@ -107,8 +107,12 @@ static bool draw_draft(cli_chat_draw *d, const dgemma_event *e)
     for (size_t i = 0; i < e->n_tokens; i++)
         n_settled += e->accepted[i] != 0;
     char status[128];
-    snprintf(status, sizeof status, "block %d, step %d: %zu of %zu settled, entropy %.3f",
-             e->block + 1, e->step + 1, n_settled, e->n_tokens, (double)e->mean_entropy);
+    if (d->view.columns > WIDE_STATUS)
+        snprintf(status, sizeof status, "block %d, step %d: %zu of %zu settled, entropy %.3f",
+                 e->block + 1, e->step + 1, n_settled, e->n_tokens, (double)e->mean_entropy);
+    else
+        snprintf(status, sizeof status, "step %d.%d: %zu/%zu settled", e->block + 1, e->step + 1,
+                 n_settled, e->n_tokens);
 
     draft f = {.spans = dg_array(e->n_tokens + 1, sizeof *f.spans)};
     bool ok =
@@ -122,7 +126,9 @@ static bool draw_draft(cli_chat_draw *d, const dgemma_event *e)
 static bool draw_progress(cli_chat_draw *d, const dgemma_event *e)
 {
     char status[64];
-    snprintf(status, sizeof status, "reading: %d of %d tokens", e->n_done, e->n_total);
+    snprintf(status, sizeof status,
+             d->view.columns > WIDE_STATUS ? "reading: %d of %d tokens" : "reading: %d of %d",
+             e->n_done, e->n_total);
     return send(d, cli_view_frame(&d->view, NULL, 0, status, &d->out));
 }
 
@@ -187,15 +193,25 @@ static bool show_call(cli_chat_draw *d, const dgemma_event *e)
 
 void cli_draw_begin(cli_chat_draw *d)
 {
-    int columns, rows;
-    cli_terminal_size(&columns, &rows);
-    cli_view_init(&d->view, columns, rows, d->color);
+    cli_terminal_size(&d->columns, &d->rows);
+    cli_view_init(&d->view, d->columns, d->rows, d->color);
+    d->view.plain = d->plain;
     d->in_thought = d->begun = false;
     d->last = DGEMMA_EVENT_END;
 }
 
+/* The signal may come after the next step: what is drawn always has the screen's own size. */
+bool cli_draw_keep_up(cli_chat_draw *d)
+{
+    int columns, rows;
+    cli_terminal_size(&columns, &rows);
+    return !d->terminal || (columns == d->columns && rows == d->rows) || cli_draw_resized(d);
+}
+
 bool cli_draw_event(cli_chat_draw *d, const dgemma_event *e)
 {
+    if (!cli_draw_keep_up(d))
+        return false;
     switch (e->kind) {
     case DGEMMA_EVENT_PROMPT:
         return !d->live || draw_progress(d, e);
@@ -217,9 +233,10 @@ bool cli_draw_event(cli_chat_draw *d, const dgemma_event *e)
 
 bool cli_draw_resized(cli_chat_draw *d)
 {
-    int columns, rows;
-    cli_terminal_size(&columns, &rows);
-    return !d->terminal || send(d, cli_view_resize(&d->view, columns, rows, &d->out));
+    if (!d->terminal)
+        return true;
+    cli_terminal_size(&d->columns, &d->rows);
+    return send(d, cli_view_resize(&d->view, d->columns, d->rows, &d->out));
 }
 
 bool cli_draw_end(cli_chat_draw *d)

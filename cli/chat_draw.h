@@ -18,7 +18,9 @@ typedef struct cli_chat_draw {
     const dgemma_engine *engine;
     bool terminal; /* standard output is one: what goes there is made safe */
     bool live;     /* draw the canvas */
+    bool plain;    /* it can move no cursor */
     bool color, hide_thinking;
+    int columns, rows; /* of the screen, when it was last asked */
     cli_canvas_view view;
     dg_buf out;                   /* what is sent next */
     int32_t marker[CLI_N_MARKER]; /* -1: the model has no such token */
@@ -33,6 +35,8 @@ void cli_draw_clear(cli_chat_draw *d);
 void cli_draw_begin(cli_chat_draw *d); /* an answer */
 /* False: standard output is gone, or memory is. */
 bool cli_draw_event(cli_chat_draw *d, const dgemma_event *e);
+/* What is drawn gets the size that the screen has now; resized: whatever it had. */
+bool cli_draw_keep_up(cli_chat_draw *d);
 bool cli_draw_resized(cli_chat_draw *d);
 /* The frame is gone, and the cursor is at the beginning of a line. */
 bool cli_draw_end(cli_chat_draw *d);

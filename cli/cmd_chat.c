@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/alloc.h"
 #include "base/buf.h"
 #include "chat.h"
 #include "line_input.h"
@@ -42,7 +43,7 @@ static void take_event(cli_chat *c, answer *a, const dgemma_event *e)
 static void take_signal(cli_chat *c, answer *a, int number)
 {
     if (number == SIGWINCH)
-        a->failed = !cli_draw_resized(&c->draw) || a->failed;
+        a->failed = !cli_draw_keep_up(&c->draw) || a->failed;
     else if (number == SIGTSTP) {
         cli_terminal_suspend();
         a->failed = !cli_draw_resized(&c->draw) || a->failed;
@@ -188,7 +189,9 @@ static int converse(cli_chat *c, cli_line_input *in, const char *first)
         cli_line_end end = cli_line_read(in, &line, &ended_by);
         if (end == CLI_LINE_EOF)
             break;
-        if (end == CLI_LINE_INTERRUPTED && c->interactive)
+        if (end == CLI_LINE_NOTHING && c->interactive)
+            cli_chat_say(c, "Ctrl-D or /exit leaves.");
+        if ((end == CLI_LINE_NOTHING || end == CLI_LINE_INTERRUPTED) && c->interactive)
             ended_by = 0;
         else if (end == CLI_LINE_TOO_LONG)
             cli_chat_fail(c, "dgemma: a message has at most %d bytes", MESSAGE_MAX);
@@ -203,23 +206,18 @@ static int converse(cli_chat *c, cli_line_input *in, const char *first)
 
 static bool want_color(color_choice choice)
 {
-    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+    const char *none = getenv("NO_COLOR");
     if (choice != COLOR_AUTO)
         return choice == COLOR_ALWAYS;
-    return isatty(STDOUT_FILENO) && !(none && *none) && term && strcmp(term, "dumb") != 0;
-}
-
-static bool can_draw(void)
-{
-    const char *term = getenv("TERM");
-    return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+    return isatty(STDOUT_FILENO) && !(none && *none) && cli_terminal_moves();
 }
 
 static void set_up_drawing(cli_chat *c, const chat_args *a)
 {
     cli_draw_init(&c->draw, c->engine);
     c->draw.terminal = isatty(STDOUT_FILENO);
-    c->draw.live = can_draw() && !a->no_live;
+    c->draw.plain = !cli_terminal_moves();
+    c->draw.live = c->draw.terminal && !c->draw.plain && !a->no_live;
     c->draw.color = c->draw.terminal && want_color(a->color);
     c->draw.hide_thinking = c->args.hide_thinking;
 }
@@ -234,6 +232,10 @@ static dgemma_status set_up_log(cli_chat *c, dgemma_error *err)
         st = cli_log_add_picture(&c->log, c->args.media[i].path, err);
     return st;
 }
+
+/* What the smallest model answers as well as the largest; tests/pocket/test_prompts.sh asks it. */
+static const char try_first[] =
+    "What is the capital of France? What is 17 + 25? Write a couplet about the sea.";
 
 /* With a model that is loaded. */
 static int run(cli_chat *c, const chat_args *a)
@@ -258,11 +260,14 @@ static int run(cli_chat *c, const chat_args *a)
         code = cli_fail(&err);
     else {
         if (c->interactive)
-            cli_chat_say(c, "/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.");
+            cli_chat_say(c, "Try: %s\n/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.",
+                         try_first);
         ended_by = converse(c, in, a->prompt);
     }
     cli_line_close(in);
     cli_log_clear(&c->log);
+    dg_free(c->saved);
+    c->saved = NULL;
     cli_draw_clear(&c->draw);
     cli_terminal_close();
     if (ended_by > 0 && ended_by != SIGINT) { /* whoever sent it shall see that it worked */

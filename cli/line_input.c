@@ -21,6 +21,8 @@ struct cli_line_input {
     History *history;
     char *history_path; /* NULL: it is not kept */
     bool color, continued;
+    bool quoted;      /* between three quotation marks */
+    bool was_empty;   /* the line that a signal has ended */
     int columns;      /* of the screen, when the line was last drawn */
     int signal;       /* what ended the line that is being read */
     char ahead[4096]; /* read and not used yet, where there is no editor */
@@ -92,14 +94,17 @@ static int read_utf8(wchar_t *out)
 }
 
 /* Cells of the prompt and of what stands before the cursor. */
-static int cells_before_cursor(const cli_line_input *in)
+static int cells_before_cursor(const cli_line_input *in, int columns)
 {
     const LineInfo *info = el_line(in->edit);
     size_t n = (size_t)(info->cursor - info->buffer);
     int cells = PROMPT_CELLS;
     cli_cell cell;
-    for (size_t i = 0; i < n; cells += cell.width)
+    for (size_t i = 0; i < n; cells += cell.width) {
         i += cli_cell_next(info->buffer + i, n - i, &cell);
+        if (cell.newline) /* of what was pasted */
+            cells = (cells / columns + 1) * columns;
+    }
     return cells;
 }
 
@@ -107,9 +112,10 @@ static int cells_before_cursor(const cli_line_input *in)
  * the smaller of the two distances to its beginning leaves everything above it alone. */
 static void redraw(cli_line_input *in)
 {
-    int columns, rows, cells = cells_before_cursor(in);
+    int columns, rows;
     cli_terminal_size(&columns, &rows);
     int wider = columns > in->columns ? columns : in->columns;
+    int cells = cells_before_cursor(in, wider > 0 ? wider : 1);
     char move[32];
     if (wider > 0 && cells / wider > 0) {
         snprintf(move, sizeof move, "\033[%dA", cells / wider);
@@ -136,10 +142,43 @@ static int read_key(EditLine *edit, wchar_t *out)
             redraw(in);
             continue;
         }
+        const LineInfo *info = el_line(edit);
+        in->was_empty = info->lastchar == info->buffer;
         in->signal = number;
         errno = EINTR;
         return -1;
     }
+}
+
+/* Pasted text up to the mark at its end, as it is but for control characters; line ends become part
+ * of the message. */
+static unsigned char paste(EditLine *edit, int key)
+{
+    static const wchar_t end[] = L"\033[201~";
+    enum { PIECE = 256 };
+    wchar_t text[PIECE + 1], c;
+    size_t n = 0, matched = 0;
+    (void)key;
+    while (matched < sizeof end / sizeof end[0] - 1) {
+        if (el_wgetc(edit, &c) != 1)
+            return CC_EOF;
+        matched = c == end[matched] ? matched + 1 : c == end[0];
+        if (matched)
+            continue;
+        if (c == '\r')
+            c = '\n';
+        if (c == '\n' || c == '\t' || (c >= ' ' && c != 0x7F))
+            text[n++] = c;
+        if (n == PIECE) {
+            text[n] = 0;
+            el_winsertstr(edit, text);
+            n = 0;
+        }
+    }
+    text[n] = 0;
+    if (n)
+        el_winsertstr(edit, text);
+    return CC_REFRESH;
 }
 
 /* '\1' on both sides of what takes no place. */
@@ -181,6 +220,8 @@ static bool open_editor(cli_line_input *in, bool keep_history)
     el_wset(in->edit, EL_GETCFN, read_key);
     el_set(in->edit, EL_PROMPT_ESC, prompt, '\1');
     bind_keys(in->edit);
+    el_set(in->edit, EL_ADDFN, "dgemma-paste", "Inserts what is pasted", paste);
+    el_set(in->edit, EL_BIND, "\\e[200~", "dgemma-paste", NULL);
     open_history(in, keep_history);
     el_source(in->edit, NULL);
     return true;
@@ -218,7 +259,9 @@ void cli_line_close(cli_line_input *in)
 
 static cli_line_end signalled(cli_line_input *in)
 {
-    return in->signal == SIGINT ? CLI_LINE_INTERRUPTED : CLI_LINE_KILLED;
+    if (in->signal != SIGINT)
+        return CLI_LINE_KILLED;
+    return in->was_empty && !in->continued ? CLI_LINE_NOTHING : CLI_LINE_INTERRUPTED;
 }
 
 static cli_line_end read_edited(cli_line_input *in, dg_buf *out)
@@ -226,7 +269,9 @@ static cli_line_end read_edited(cli_line_input *in, dg_buf *out)
     int n = 0, rows;
     cli_terminal_size(&in->columns, &rows);
     el_resize(in->edit); /* the size may have changed while an answer was drawn */
+    cli_terminal_begin_line();
     const char *line = el_gets(in->edit, &n);
+    cli_terminal_end_line();
     if (!line || n <= 0) {
         cli_terminal_write("\r\n", 2); /* the cursor was behind what had been typed */
         return in->signal ? signalled(in) : CLI_LINE_EOF;
@@ -297,19 +342,56 @@ static bool trim(dg_buf *line)
     return more;
 }
 
+static const char quotes[] = "\"\"\"";
+enum { N_QUOTE = sizeof quotes - 1 };
+
+/* The text between the quotes; a message that begins with a slash gets two, as when it is typed. */
+static void unquote(dg_buf *line, size_t end)
+{
+    size_t start = N_QUOTE;
+    if (start < end && line->data[start] == '/')
+        line->data[--start] = '/';
+    line->len = end - start;
+    memmove(line->data, line->data + start, line->len);
+    line->data[line->len] = '\0';
+}
+
+/* Inside quotes the message ends with the line that ends in them. */
+static bool quote_goes_on(dg_buf *line)
+{
+    size_t end = line->len;
+    while (end && strchr(" \t\r\n", line->data[end - 1]))
+        end--;
+    if (end < 2 * N_QUOTE || memcmp(line->data + end - N_QUOTE, quotes, N_QUOTE) != 0)
+        return true;
+    unquote(line, end - N_QUOTE);
+    return false;
+}
+
+/* Whether the next line is part of the message too. */
+static bool goes_on(cli_line_input *in, dg_buf *line)
+{
+    if (!in->continued && line->len >= N_QUOTE && !memcmp(line->data, quotes, N_QUOTE))
+        in->quoted = true;
+    return in->quoted ? quote_goes_on(line) : trim(line);
+}
+
 cli_line_end cli_line_read(cli_line_input *in, dg_buf *out, int *killed_by)
 {
     dg_buf_clear(out);
     in->signal = 0;
-    in->continued = false;
+    in->continued = in->quoted = false;
     cli_line_end end;
     do {
         end = in->edit ? read_edited(in, out) : read_plain(in, out);
-        in->continued = end == CLI_LINE_OK && trim(out);
+        in->continued = end == CLI_LINE_OK && goes_on(in, out);
     } while (in->continued);
     *killed_by = in->signal;
-    if (end == CLI_LINE_EOF && out->len) { /* the file ended after a backslash */
-        out->data[--out->len] = '\0';
+    if (end == CLI_LINE_EOF && out->len) { /* the file ended after a backslash, or inside quotes */
+        if (in->quoted)
+            unquote(out, out->len);
+        else
+            out->data[--out->len] = '\0';
         end = CLI_LINE_OK;
     }
     return end;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -10,6 +11,9 @@
 
 /* Colours off, lines wrap, updates are shown, the cursor is there. */
 #define RESTORE "\033[0m\033[?7h\033[?2026l\033[?25h"
+
+#define PASTE_ON  "\033[?2004h"
+#define PASTE_OFF "\033[?2004l"
 
 static const int told[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP};
 /* All others that end a program, unless nobody can catch them. */
@@ -25,7 +29,7 @@ static struct {
     struct termios modes; /* as they were found */
     int pipe[2];          /* a byte for each signal that came, its number */
     struct sigaction old_told[N_TOLD], old_fatal[N_FATAL];
-    volatile sig_atomic_t answering, drawing;
+    volatile sig_atomic_t answering, drawing, pasting;
 } terminal;
 
 /* ---- signals ---- */
@@ -45,6 +49,8 @@ static void restore(void)
 {
     if (terminal.drawing && write(STDOUT_FILENO, RESTORE, sizeof RESTORE - 1) < 0)
         terminal.drawing = 0;
+    if (terminal.pasting && write(STDOUT_FILENO, PASTE_OFF, sizeof PASTE_OFF - 1) < 0)
+        terminal.pasting = 0;
     if (terminal.has_modes)
         tcsetattr(STDIN_FILENO, TCSANOW, &terminal.modes);
 }
@@ -150,6 +156,26 @@ void cli_terminal_size(int *columns, int *rows)
     *rows = known ? size.ws_row : 24;
 }
 
+bool cli_terminal_moves(void)
+{
+    const char *term = getenv("TERM");
+    return term && *term && strcmp(term, "dumb") != 0;
+}
+
+void cli_terminal_begin_line(void)
+{
+    terminal.pasting = cli_terminal_moves();
+    if (terminal.pasting)
+        cli_terminal_write(PASTE_ON, sizeof PASTE_ON - 1);
+}
+
+void cli_terminal_end_line(void)
+{
+    if (terminal.pasting)
+        cli_terminal_write(PASTE_OFF, sizeof PASTE_OFF - 1);
+    terminal.pasting = 0;
+}
+
 void cli_terminal_begin_answer(bool drawn)
 {
     static const char hide[] = "\033[?25l";
@@ -180,6 +206,8 @@ void cli_terminal_suspend(void)
         cli_terminal_begin_answer(terminal.drawing);
     else if (known)
         tcsetattr(STDIN_FILENO, TCSANOW, &now);
+    if (terminal.pasting)
+        cli_terminal_begin_line();
 }
 
 bool cli_terminal_write(const char *data, size_t n)

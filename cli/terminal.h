@@ -30,6 +30,13 @@ int cli_terminal_wait(int fd, double seconds);
  * cli_terminal_open. */
 bool cli_terminal_readable(double seconds);
 
+/* One that can move its cursor: TERM is set, and not to "dumb". */
+bool cli_terminal_moves(void);
+
+/* While a line is typed: what is pasted comes between marks, so that its line ends are no Enter. */
+void cli_terminal_begin_line(void);
+void cli_terminal_end_line(void);
+
 /* While an answer comes: keys are not echoed and wait for the next line; the cursor is hidden if
  * the answer is drawn. */
 void cli_terminal_begin_answer(bool drawn);

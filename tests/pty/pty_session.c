@@ -107,6 +107,33 @@ static bool has_text(const pty_session *p, size_t from, const char *wanted)
     return found;
 }
 
+/* Blanks and line ends in a row become one blank, with which words are whole wherever a row ends,
+ * or none. */
+static void squeeze(const char *text, bool words, dg_buf *out)
+{
+    dg_buf_init(out, 64 << 20);
+    for (const char *c = text; *c; c++) {
+        bool blank = strchr(" \n\r", *c) != NULL;
+        if (!blank || (words && out->len && out->data[out->len - 1] != ' '))
+            dg_buf_append(out, blank ? " " : c, 1);
+    }
+    while (out->len && out->data[out->len - 1] == ' ')
+        out->data[--out->len] = '\0';
+}
+
+bool pty_shows(const pty_session *p, const char *text, bool words)
+{
+    dg_buf all, shown, wanted;
+    vt_transcript(&p->screen, &all);
+    squeeze(all.data ? all.data : "", words, &shown);
+    squeeze(text, words, &wanted);
+    bool found = shown.data && wanted.data && strstr(shown.data, wanted.data);
+    dg_buf_clear(&all);
+    dg_buf_clear(&shown);
+    dg_buf_clear(&wanted);
+    return found;
+}
+
 bool pty_wait_new(pty_session *p, size_t from, const char *text)
 {
     for (double end = dg_clock_now() + PATIENCE; dg_clock_now() < end;) {

@@ -21,6 +21,10 @@ void pty_start(pty_session *p, int columns, int rows, const char *const *env, ch
 void pty_send(pty_session *p, const char *keys);
 void pty_resize(pty_session *p, int columns, int rows);
 
+/* Scrollback and screen have this text, whatever blanks and line ends are between its words;
+ * without `words`, also inside of them. */
+bool pty_shows(const pty_session *p, const char *text, bool words);
+
 /* Reads what comes until the transcript has `text` in it, up to some seconds; false when it does
  * not. */
 bool pty_wait_text(pty_session *p, const char *text);

@@ -209,6 +209,9 @@ static void set_private(vt_screen *s, int mode, bool on)
     case 25:
         s->cursor_visible = on;
         break;
+    case 2004:
+        s->pasting = on;
+        break;
     case 2026:
         s->n_frame += s->synchronized && !on;
         s->synchronized = on;
@@ -368,8 +371,58 @@ void vt_write(vt_screen *s, const char *data, size_t n)
     }
 }
 
+/* Cells of a row up to its last character. */
+static int row_length(const vt_screen *s, const vt_row *row)
+{
+    int n = row->wrapped ? s->columns : 0;
+    for (int x = 0; x < s->columns; x++)
+        if (row->cell[x].text[0])
+            n = x + 1 > n ? x + 1 : n;
+    return n;
+}
+
+/* The rows again, in lines of `columns` cells. */
+static void reflow(vt_screen *s, int columns)
+{
+    vt_screen old = *s;
+    int last = old.rows - 1, x = 0, y = 0;
+    while (last > old.y && !row_length(&old, &old.row[last]))
+        last--;
+    memset(s->row, 0, sizeof s->row);
+    s->columns = columns;
+    for (int from = 0; from <= last; from++) {
+        int n = row_length(&old, &old.row[from]);
+        for (int i = 0; i < n || (from == old.y && i <= old.x); i++) {
+            if (x == columns) {
+                s->row[y].wrapped = true;
+                x = 0;
+                y++;
+            }
+            if (y == s->rows) {
+                scroll(s);
+                y--;
+                s->y--;
+            }
+            if (from == old.y && i == old.x) {
+                s->x = x;
+                s->y = y;
+            }
+            if (i < n)
+                s->row[y].cell[x++] = old.row[from].cell[i];
+        }
+        if (!old.row[from].wrapped) {
+            x = 0;
+            y++;
+        }
+    }
+}
+
 void vt_resize(vt_screen *s, int columns, int rows)
 {
+    if (s->reflows) {
+        s->rows = rows > s->rows ? rows : s->rows;
+        reflow(s, columns);
+    }
     while (s->y >= rows) {
         scroll(s);
         s->y--;

@@ -25,6 +25,7 @@ typedef struct vt_screen {
     int columns, rows, x, y;
     int last_x, last_y; /* the character that was printed last */
     bool pending_wrap, autowrap, cursor_visible, synchronized, insert;
+    bool reflows, pasting; /* pasting: what is pasted is asked for between marks */
     unsigned attributes;
     int n_frame;                         /* updates that were shown as a whole */
     bool seen_dim, seen_color, seen_dot; /* at any time; dot: U+00B7 */
@@ -39,7 +40,9 @@ typedef struct vt_screen {
 void vt_init(vt_screen *s, int columns, int rows);
 void vt_clear(vt_screen *s);
 void vt_write(vt_screen *s, const char *data, size_t n);
-/* As xterm does: rows are cut or made longer, nothing moves but what has no room at the top. */
+/* As xterm does: rows are cut or made longer, nothing moves but what has no room at the top. As
+ * most others do, when `reflows` is set: rows that have become too long are wrapped, and joined
+ * again when there is room. */
 void vt_resize(vt_screen *s, int columns, int rows);
 
 /* One row without blanks at its end; valid until the next call. */

@@ -130,13 +130,13 @@ START_TEST(frames_replace_each_other)
     cli_canvas_view v;
     begin(&v, 10, 8, false);
     frame(&v, "one two three four", "xy z", "step 1");
-    CHECK_ROWS("one two th", "ree four\u00B7\u00B7", " \u00B7", "step 1");
+    CHECK_ROWS("one two", "three", "four\u00B7\u00B7 \u00B7", "step 1");
     frame(&v, "short", "", "a status that is longer");
     CHECK_ROWS("short", "a status");
     finished(&v, "done. ");
     CHECK_ROWS("done.");
     frame(&v, "more and more", "", "step 2"); /* begins where the text ends */
-    CHECK_ROWS("done. more", " and more", "step 2");
+    CHECK_ROWS("done. more", "and more", "step 2");
     finished(&v, "last\nline");
     CHECK_ROWS("done. last", "line");
 }
@@ -197,7 +197,7 @@ START_TEST(too_small_a_screen)
     begin(&v, 6, 4, false);
     finished(&v, "text\n");
     frame(&v, "one two three four five six seven", "", "status");
-    CHECK_ROWS("text", "one tw", "o thre", "statu");
+    CHECK_ROWS("text", "one", "two", "statu");
     frame(&v, "a", "", "s");
     CHECK_ROWS("text", "a", "s");
     begin(&v, 1, 1, false); /* taken for 2 columns */
@@ -247,8 +247,70 @@ START_TEST(resizing)
     show(&out);
     CHECK_ROWS("finished");
     frame(&v, "and a canvas of two rows", "", "status");
-    CHECK_ROWS("finished", "and a canvas", " of two rows", "status");
+    CHECK_ROWS("finished", "and a canvas", "of two rows", "status");
     dg_buf_clear(&out);
+}
+END_TEST
+
+/* Terminals that wrap what has become too long: nothing of the frame is left there, either. */
+START_TEST(resizing_with_rows_that_wrap)
+{
+    static const int narrow[] = {5, 6, 7, 9, 10, 11, 16, 19, 23, 60};
+    for (size_t i = 0; i < sizeof narrow / sizeof narrow[0]; i++) {
+        cli_canvas_view v;
+        begin(&v, 20, 30, false);
+        screen.reflows = true;
+        finished(&v, "told\n1234567890 4567");
+        frame(&v, "8 and a canvas of three rows, or more of them", "xy z", "block 1, step 3");
+        vt_resize(&screen, narrow[i], 30);
+        dg_buf out;
+        dg_buf_init(&out, 1 << 16);
+        ck_assert(cli_view_resize(&v, narrow[i], 30, &out));
+        show(&out);
+        dg_buf_clear(&out);
+        dg_buf all;
+        vt_transcript(&screen, &all);
+        ck_assert_msg(!strcmp(all.data, "told\n1234567890 4567"), "%d: %s", narrow[i], all.data);
+        dg_buf_clear(&all);
+        end_frames();
+    }
+}
+END_TEST
+
+/* Words are whole at the edge, in whatever pieces they come. */
+START_TEST(words)
+{
+    static const char text[] = "Paris and Berlin are fine towns, e\u0301t\u0301e\u0301 too.  So it "
+                               "is with Pfaffenhofen an der Ilm.";
+    for (size_t piece = 1; piece < sizeof text; piece++) {
+        cli_canvas_view v;
+        begin(&v, 12, 12, false);
+        for (size_t i = 0; i < sizeof text - 1; i += piece) {
+            dg_buf out;
+            size_t n = piece < sizeof text - 1 - i ? piece : sizeof text - 1 - i;
+            if (((unsigned char)text[i] | (unsigned char)text[i + n]) & 0x80)
+                break; /* inside a character */
+            dg_buf_init(&out, 1 << 16);
+            ck_assert(cli_view_text(&v, text + i, n, CLI_SETTLED, &out));
+            show(&out);
+            dg_buf_clear(&out);
+            if (i + n == sizeof text - 1)
+                CHECK_ROWS("Paris and", "Berlin are", "fine towns,",
+                           "e\u0301t\u0301e\u0301 too.  So", "it is with", "Pfaffenhofen",
+                           "an der Ilm.");
+        }
+        end_frames();
+    }
+    cli_canvas_view v;
+    begin(&v, 6, 8, false);
+    finished(&v, "a Pfaffenhofen b"); /* has no room anywhere */
+    CHECK_ROWS("a", "Pfaffe", "nhofen", "b");
+    finished(&v, " c\u65E5\u672C");
+    CHECK_ROWS("a", "Pfaffe", "nhofen", "b c\u65E5", "\u672C");
+    begin(&v, 6, 8, false);
+    v.plain = true; /* left to the terminal */
+    finished(&v, "one two three");
+    CHECK_ROWS("one tw", "o thre", "e");
 }
 END_TEST
 
@@ -292,6 +354,8 @@ Suite *cells_suite(void)
     tcase_add_test(frames, too_small_a_screen);
     tcase_add_test(frames, a_full_row);
     tcase_add_test(frames, scrolling);
+    tcase_add_test(frames, words);
+    tcase_add_test(frames, resizing_with_rows_that_wrap);
     tcase_add_test(frames, resizing);
     tcase_add_test(frames, tabs);
     tcase_add_test(frames, a_full_buffer);
