@@ -5,32 +5,18 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "cells.h"
-#include "cli.h"
+#include "constraint_args.h"
 #include "dgemma_tools.h"
 
-enum { TEXT_MAX = 64 << 20, CONSTRAINT_MAX = 4 << 20, MAX_CHOICES = 1024 };
-
-typedef struct choice_list {
-    const char *at[MAX_CHOICES];
-    size_t n;
-} choice_list;
+enum { TEXT_MAX = 64 << 20 };
 
 typedef struct constrain_args {
-    const char *schema, *regex, *grammar, *tools, *tool_choice, *text, *file;
-    choice_list choices, allowed;
+    cli_constraint_args constraint;
+    const char *text, *file;
     int random, length;
     uint64_t seed;
-    bool json_object, compact, lenient, one_call, lines, json, size, help;
+    bool lines, json, size, help;
 } constrain_args;
-
-static bool add_choice(void *target, const char *text)
-{
-    choice_list *list = target;
-    if (list->n == MAX_CHOICES)
-        return false;
-    list->at[list->n++] = text;
-    return true;
-}
 
 /* ---- what is said of a text ---- */
 
@@ -169,18 +155,13 @@ static void print_size(dgemma_constraint *c)
 
 /* ---- the constraint ---- */
 
-static int run_with(const constrain_args *a, const dgemma_constraint_options *opt)
+static int run(const constrain_args *a)
 {
     dgemma_error err = {0};
     dgemma_constraint *c = NULL;
-    if (dgemma_constraint_create(&c, opt, &err)) {
+    if (cli_constraint_make(&c, "constrain", &a->constraint, &err)) {
         cli_fail(&err);
         return EXIT_USAGE;
-    }
-    if (dgemma_constraint_ignored(c)[0]) {
-        const char *list = dgemma_constraint_ignored(c);
-        fputs("dgemma constrain: not held to:\n", stderr);
-        cli_safe_write(stderr, list, strlen(list));
     }
     int code = a->random ? print_random(a, c) : judge_all(a, c);
     if (a->size)
@@ -189,64 +170,13 @@ static int run_with(const constrain_args *a, const dgemma_constraint_options *op
     return code;
 }
 
-/* A word that is none of the others names a tool. */
-static void set_tools(dgemma_constraint_options *opt, const constrain_args *a)
-{
-    static const char *const words[] = {"auto", "none", "required"};
-    const char *choice = a->tool_choice ? a->tool_choice : words[0];
-    size_t i = 0;
-    while (i < 3 && strcmp(choice, words[i]) != 0)
-        i++;
-    opt->tool_choice = (dgemma_tool_choice)i;
-    opt->single_tool_call = a->one_call;
-    opt->choices = i == DGEMMA_TOOLS_NAMED ? &a->tool_choice : a->allowed.at;
-    opt->n_choices = i == DGEMMA_TOOLS_NAMED ? 1 : a->allowed.n;
-}
-
-static int read_and_run(const constrain_args *a)
-{
-    dgemma_constraint_options opt = {.compact = a->compact,
-                                     .lenient = a->lenient,
-                                     .choices = a->choices.at,
-                                     .n_choices = a->choices.n};
-    if (a->tools)
-        set_tools(&opt, a);
-    opt.kind = a->schema        ? DGEMMA_CONSTRAINT_JSON_SCHEMA
-               : a->tools       ? DGEMMA_CONSTRAINT_TOOLS
-               : a->json_object ? DGEMMA_CONSTRAINT_JSON_OBJECT
-               : a->regex       ? DGEMMA_CONSTRAINT_REGEX
-               : a->grammar     ? DGEMMA_CONSTRAINT_GRAMMAR
-                                : DGEMMA_CONSTRAINT_CHOICE;
-    if (a->regex) {
-        opt.text = a->regex;
-        opt.text_len = strlen(a->regex);
-    }
-    const char *path = a->schema ? a->schema : a->tools ? a->tools : a->grammar;
-    dgemma_error err = {0};
-    dg_buf text;
-    dg_buf_init(&text, CONSTRAINT_MAX);
-    int code = EXIT_USAGE;
-    if (path && dg_file_read(&text, path, &err))
-        cli_fail(&err);
-    else {
-        if (path) {
-            opt.text = text.data ? text.data : "";
-            opt.text_len = text.len;
-        }
-        code = run_with(a, &opt);
-    }
-    dg_buf_clear(&text);
-    return code;
-}
-
 /* Options that contradict each other; NULL: none do. */
 static const char *mistake(const constrain_args *a)
 {
-    int n = (a->schema != NULL) + (a->regex != NULL) + (a->grammar != NULL) + (a->choices.n != 0) +
-            (a->tools != NULL) + a->json_object;
-    if (n != 1)
+    const cli_constraint_args *c = &a->constraint;
+    if (cli_constraint_count(c) != 1)
         return "give one of --json-schema, --json-object, --regex, --choice, --grammar, --tools";
-    if (!a->tools && (a->tool_choice || a->allowed.n || a->one_call))
+    if (!c->tools && (c->tool_choice || c->n_allowed || c->one_call))
         return "--tool-choice, --allow-tool and --one-call go with --tools";
     if (a->text && a->file)
         return "give the text once: as a word, or with --file";
@@ -266,31 +196,14 @@ static const char usage[] =
 int cmd_constrain(int argc, char **argv)
 {
     constrain_args a = {.length = 200};
-    const cli_option options[] = {
-        {0, "constraint, one of", NULL, NULL, NULL, NULL},
-        {0, "json-schema", "FILE", "instances of a JSON Schema; - is standard input",
-         cli_set_string, &a.schema},
-        {0, "schema", "FILE", "the same", cli_set_string, &a.schema},
-        {0, "json-object", NULL, "any JSON object", cli_set_switch, &a.json_object},
-        {0, "regex", "RE", "what a regular expression matches as a whole", cli_set_string,
-         &a.regex},
-        {0, "choice", "TEXT", "this text, or that of another --choice", add_choice, &a.choices},
-        {0, "grammar", "FILE", "texts of a GBNF grammar", cli_set_string, &a.grammar},
-        {0, "tools", "FILE", "turns with calls of these tools, in the model's own syntax",
-         cli_set_string, &a.tools},
+    const cli_option schema = {
+        0, "schema", "SCHEMA", "the same as --json-schema", cli_set_string, &a.constraint.schema};
+    const cli_option rows[] = {
         {0, "options", NULL, NULL, NULL, NULL},
-        {0, "tool-choice", "WORD", "auto, none, required, or the name of a tool (auto)",
-         cli_set_string, &a.tool_choice},
-        {0, "allow-tool", "NAME", "of the tools, this one, or that of another --allow-tool",
-         add_choice, &a.allowed},
-        {0, "one-call", NULL, "at most one call", cli_set_switch, &a.one_call},
         {0, "text", "TEXT", "the text, in place of the last word", cli_set_string, &a.text},
         {'f', "file", "FILE", "read the text from a file; - is standard input", cli_set_string,
          &a.file},
         {0, "lines", NULL, "each line is a text of its own", cli_set_switch, &a.lines},
-        {0, "compact", NULL, "JSON without white space", cli_set_switch, &a.compact},
-        {0, "lenient", NULL, "leave out what of a schema is not supported", cli_set_switch,
-         &a.lenient},
         {0, "random", "N", "print N texts drawn at random instead", cli_set_count, &a.random},
         {'s', "seed", "N", "of the random texts (0)", cli_set_seed, &a.seed},
         {0, "length", "N", "of the random texts, about (200)", cli_set_int, &a.length},
@@ -299,12 +212,17 @@ int cmd_constrain(int argc, char **argv)
          &a.size},
         {'h', "help", NULL, "this text", cli_set_switch, &a.help},
     };
-    size_t n_option = sizeof options / sizeof options[0], n_rest;
+    cli_options options = {0};
+    cli_options_add_constraint(&options, &a.constraint, "constraint, one of");
+    cli_options_add(&options, &schema, 1);
+    cli_options_add_tools(&options, &a.constraint);
+    cli_options_add(&options, rows, sizeof rows / sizeof rows[0]);
+    size_t n_rest;
     const char *rest[1];
-    if (!cli_parse("constrain", options, n_option, argc, argv, rest, 1, &n_rest))
+    if (!cli_parse("constrain", options.row, options.n, argc, argv, rest, 1, &n_rest))
         return EXIT_USAGE;
     if (a.help) {
-        cli_print_help(usage, options, n_option);
+        cli_print_help(usage, options.row, options.n);
         return EXIT_OK;
     }
     const char *wrong = n_rest && a.text ? "give the text once: as a word, or with --text" : NULL;
@@ -315,5 +233,5 @@ int cmd_constrain(int argc, char **argv)
         fprintf(stderr, "dgemma constrain: %s\n", wrong);
         return EXIT_USAGE;
     }
-    return read_and_run(&a);
+    return run(&a);
 }

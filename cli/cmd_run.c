@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "cells.h"
-#include "request_args.h"
+#include "constraint_args.h"
 #include "terminal.h"
 
 enum { PROMPT_MAX = 64 << 20 };
@@ -17,6 +17,7 @@ enum { PROMPT_MAX = 64 << 20 };
 /* What the command line said. */
 typedef struct run_args {
     cli_request_args request;
+    cli_constraint_args constraint;
     const char *prompt, *file, *tokens, *messages_file, *tools_file;
     bool raw, json, draft, quiet, help;
 } run_args;
@@ -395,6 +396,7 @@ static int run(run_args *a)
     dg_buf_init(&tools, PROMPT_MAX);
     int32_t *tokens = NULL;
     dgemma_engine *engine = NULL;
+    dgemma_constraint *constraint = NULL;
     dgemma_request_options req = {0};
     cli_progress progress;
     const char *text = NULL;
@@ -409,6 +411,9 @@ static int run(run_args *a)
     else if ((a->messages_file && dg_file_read(&messages, a->messages_file, &err)) ||
              (a->tools_file && dg_file_read(&tools, a->tools_file, &err)))
         code = cli_fail(&err);
+    else if (cli_constraint_count(&a->constraint) &&
+             cli_constraint_make(&constraint, "run", &a->constraint, &err))
+        code = cli_fail(&err);
     else if (dgemma_engine_open(&engine, &a->request.engine, &err)) {
         cli_progress_end(&progress);
         code = cli_fail(&err);
@@ -418,6 +423,7 @@ static int run(run_args *a)
         req = dgemma_request_defaults(engine);
         req.tokens = tokens;
         req.n_tokens = n_tokens;
+        req.constraint = constraint;
         req.messages = a->messages_file ? (messages.data ? messages.data : "") : NULL;
         req.tools = a->tools_file ? (tools.data ? tools.data : "") : NULL;
         *(a->raw ? &req.raw_prompt : &req.chat_prompt) = text;
@@ -425,6 +431,7 @@ static int run(run_args *a)
     }
     cli_guard_engine(NULL);
     dgemma_engine_close(engine);
+    dgemma_constraint_free(constraint);
     dg_buf_clear(&prompt);
     dg_buf_clear(&messages);
     dg_buf_clear(&tools);
@@ -448,7 +455,8 @@ static const char usage[] =
     "  git diff | dgemma run -m MODEL --think --system \"You review code.\" --json > answer.json\n"
     "  dgemma run -m MODEL --image cat.jpg --image dog.jpg \"Which one is <|image|>, which "
     "<|image|>?\"\n"
-    "  dgemma run -m MODEL --messages chat.json --tools tools.json\n";
+    "  dgemma run -m MODEL --messages chat.json --tools tools.json\n"
+    "  dgemma run -m MODEL --json-schema person.json \"Who was Ada Lovelace?\"   always valid\n";
 
 /* Two ways of giving the prompt at once, or none that makes sense. */
 static const char *prompt_mistake(const run_args *a)
@@ -460,6 +468,8 @@ static const char *prompt_mistake(const run_args *a)
         return "--raw goes with a prompt that is text";
     if ((a->raw || a->tokens) && (a->request.system || a->tools_file || a->request.think))
         return "--system, --tools and --think go with a chat, not with --raw or --tokens";
+    if (cli_constraint_count(&a->constraint) > 1)
+        return "give one of --json-schema, --json-object, --regex, --choice, --grammar";
     return NULL;
 }
 
@@ -494,6 +504,7 @@ int cmd_run(int argc, char **argv)
     cli_options_add(&options, prompt, sizeof prompt / sizeof prompt[0]);
     cli_options_add_model(&options, &a.request);
     cli_options_add_answer(&options, &a.request);
+    cli_options_add_constraint(&options, &a.constraint, "what the answer is held to, one of");
     cli_options_add_draws(&options, &a.request);
     cli_options_add_diffusion(&options, &a.request);
     cli_options_add_machine(&options, &a.request);

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/prompt.h"
 #include "engine/request.h"
+#include "engine/request_guide.h"
 
 /* Colder, and logits divided by it could overflow; the readers of a model's config say the same. */
 #define LEAST_TEMPERATURE 1e-6f
@@ -242,8 +243,6 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
         return dg_fail(
             err, DGEMMA_E_ARG,
             "a constraint goes with no answer_prefix and no tool_choice that opens a call");
-    if (o->constraint)
-        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "answers are not held to constraints yet");
     if (o->n_stop && !e->loaded.tokenizer)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "stop strings need a tokenizer, which the model lacks");
@@ -350,6 +349,8 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
         st = dg_sampling_init(&r->sampling, o, err);
     if (!st)
         st = fill_request(r, e, o, err);
+    if (!st && o->constraint)
+        st = dg_request_constrain(r, e, o, err);
     if (!st)
         st = dg_scheduler_submit(e->scheduler, r, err);
     if (st)

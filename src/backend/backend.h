@@ -545,6 +545,8 @@ struct dg_backend {
     /* Both of a model with a tower of bfloat16 weights; NULL: the same. */
     const char *tower_profile, *tower_block_profile;
 
+    bool answers; /* what segments ask about words (dg_asked) */
+
     /* Rows of a pass that this backend likes: canvases' together, and those of one prompt. */
     int canvas_rows, prompt_rows;
 

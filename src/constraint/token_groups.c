@@ -5,12 +5,13 @@
 
 typedef struct range {
     uint32_t first, n;
-    bool known;
+    bool known, wide;
 } range;
 
 struct dg_token_groups {
     const dg_token_trie *trie;
     dg_language *language;
+    const int32_t *symbol;
     range *place; /* edges of each place */
     size_t n_place, cap_place;
     dg_group_edge *edge;
@@ -45,13 +46,15 @@ static dgemma_status grow(void **array, size_t *cap, size_t n, size_t size, size
     grow((void **)&(g)->name, &(g)->cap_##name, n, sizeof *(g)->name, max, err)
 
 dgemma_status dg_token_groups_create(dg_token_groups **out, const dg_token_trie *trie,
-                                     dg_language *language, dgemma_error *err)
+                                     dg_language *language, const int32_t *symbol,
+                                     dgemma_error *err)
 {
     dg_token_groups *g = dg_calloc(1, sizeof *g);
     if (!g)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     g->trie = trie;
     g->language = language;
+    g->symbol = symbol;
     g->n_slot = 2 * DG_TOKEN_MAX_GROUPS;
     g->slot = dg_calloc(g->n_slot, sizeof *g->slot);
     if (!g->slot) {
@@ -107,7 +110,7 @@ static dgemma_status intern(dg_token_groups *g, size_t n, uint32_t *out, dgemma_
     dgemma_status st = GROW(g, group, g->n_group + 1, DG_TOKEN_MAX_GROUPS, err);
     if (st)
         return st;
-    g->group[g->n_group] = (range){(uint32_t)g->n_token, (uint32_t)n, true};
+    g->group[g->n_group] = (range){(uint32_t)g->n_token, (uint32_t)n, true, false};
     g->n_token += n;
     *out = (uint32_t)g->n_group++;
     g->slot[at] = (uint32_t)g->n_group;
@@ -149,7 +152,8 @@ static dgemma_status find_place(dg_token_groups *g, dg_place at, dgemma_error *e
 {
     dg_token_edges *e = &g->found;
     size_t first = g->n_edge;
-    dgemma_status st = dg_token_edges_find(g->trie, g->language, at, e, err);
+    bool wide = false;
+    dgemma_status st = dg_token_edges_find(g->trie, g->language, at, g->symbol, e, &wide, err);
     if (!st && e->n)
         qsort(e->at, e->n, sizeof *e->at, compare_edges);
     for (size_t i = 0, n; i < e->n && !st; i += n) {
@@ -162,12 +166,12 @@ static dgemma_status find_place(dg_token_groups *g, dg_place at, dgemma_error *e
         g->n_edge = first;
         return st;
     }
-    g->place[at] = (range){(uint32_t)first, (uint32_t)(g->n_edge - first), true};
+    g->place[at] = (range){(uint32_t)first, (uint32_t)(g->n_edge - first), true, wide};
     return DGEMMA_OK;
 }
 
 dgemma_status dg_token_groups_edges(dg_token_groups *g, dg_place at, const dg_group_edge **edges,
-                                    size_t *n, dgemma_error *err)
+                                    size_t *n, bool *wide, dgemma_error *err)
 {
     dgemma_status st = GROW(g, place, (size_t)at + 1, DG_LANGUAGE_MAX_PLACES, err);
     if (st)
@@ -179,6 +183,7 @@ dgemma_status dg_token_groups_edges(dg_token_groups *g, dg_place at, const dg_gr
     if (st)
         return st;
     *n = g->place[at].n;
+    *wide = g->place[at].wide;
     *edges = *n ? g->edge + g->place[at].first : NULL;
     return DGEMMA_OK;
 }

@@ -19,15 +19,17 @@ typedef struct dg_group_edge {
     dg_place to;
 } dg_group_edge;
 
-/* Both are borrowed for as long as it lives. *out belongs to the caller (dg_token_groups_free). */
+/* All are borrowed for as long as it lives; symbol as in dg_token_edges_find. *out belongs to the
+ * caller (dg_token_groups_free). */
 dgemma_status dg_token_groups_create(dg_token_groups **out, const dg_token_trie *trie,
-                                     dg_language *language, dgemma_error *err);
+                                     dg_language *language, const int32_t *symbol,
+                                     dgemma_error *err);
 void dg_token_groups_free(dg_token_groups *g); /* NULL is fine */
 
 /* The edges of a place: its class first, if it has one, then groups by where they lead. They live
- * until the next call. */
+ * until the next call. *wide: the place has others too (dg_token_edges_find). */
 dgemma_status dg_token_groups_edges(dg_token_groups *g, dg_place at, const dg_group_edge **edges,
-                                    size_t *n, dgemma_error *err);
+                                    size_t *n, bool *wide, dgemma_error *err);
 
 /* The tokens of a group, ascending. */
 const int32_t *dg_token_groups_tokens(const dg_token_groups *g, uint32_t group, size_t *n);

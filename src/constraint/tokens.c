@@ -28,6 +28,8 @@ typedef struct piece {
 struct dg_token_trie {
     tree all, others; /* others: those in no class */
     uint8_t *class_of;
+    dg_buf bytes;    /* of all tokens, */
+    uint32_t *start; /* [n_id + 1] and where each begins */
     size_t n_id, n_token, n_plain;
 };
 
@@ -80,14 +82,14 @@ static bool add_branch(tree *t, uint8_t byte)
 
 /* Pieces in order become nodes in order: each goes on from what it has in common with the one
  * before, whose nodes are then complete. */
-static bool build(tree *t, const piece *pieces, size_t n, const uint8_t *skip)
+static bool build(tree *t, const piece *pieces, size_t n, const uint8_t *class_of)
 {
     uint32_t open[DG_PIECE_MAX];
     size_t depth = 0;
     const piece *last = NULL;
     for (size_t i = 0; i < n; i++) {
         const piece *p = &pieces[i];
-        if (skip && skip[p->id])
+        if (class_of && class_of[p->id] == DG_TOKEN_CLASS_PLAIN)
             continue;
         size_t common = last ? common_length(last, p) : 0;
         while (depth > common)
@@ -125,12 +127,13 @@ static bool is_unused(dg_piece p)
     return p.len > 8 && !memcmp(p.text, "<unused", 7) && p.text[p.len - 1] == '>';
 }
 
-/* The bytes of each token, in *bytes, and where they are in *start [n + 1]. */
-static dgemma_status collect(dg_token_trie *t, const dg_tokenizer *tokenizer, dg_buf *bytes,
-                             piece *pieces, size_t *start, dgemma_error *err)
+/* The bytes of each token. */
+static dgemma_status collect(dg_token_trie *t, const dg_tokenizer *tokenizer, piece *pieces,
+                             dgemma_error *err)
 {
+    dg_buf *bytes = &t->bytes;
     for (int32_t id = 0; id < (int32_t)t->n_id; id++) {
-        start[id] = bytes->len;
+        t->start[id] = t->start[id + 1] = (uint32_t)bytes->len;
         dg_piece text = dg_tokenizer_piece(tokenizer, id);
         int byte = byte_of(text);
         char c = (char)byte;
@@ -143,32 +146,34 @@ static dgemma_status collect(dg_token_trie *t, const dg_tokenizer *tokenizer, dg
             st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
         if (st)
             return st;
-        size_t len = bytes->len - start[id];
+        size_t len = bytes->len - t->start[id];
         if (len && len <= DG_PIECE_MAX)
             pieces[t->n_token++] = (piece){.len = (uint32_t)len, .id = id, .is_byte = byte >= 0};
+        else
+            bytes->len = t->start[id];
+        t->start[id + 1] = (uint32_t)bytes->len;
     }
     for (size_t i = 0; i < t->n_token; i++)
-        pieces[i].data = bytes->data + start[pieces[i].id];
+        pieces[i].data = bytes->data + t->start[pieces[i].id];
     return DGEMMA_OK;
 }
 
 static dgemma_status fill(dg_token_trie *t, const dg_tokenizer *tokenizer, dgemma_error *err)
 {
-    dg_buf bytes;
-    dg_buf_init(&bytes, DG_VOCABULARY_MAX_BYTES);
+    dg_buf_init(&t->bytes, DG_VOCABULARY_MAX_BYTES);
     piece *pieces = dg_array(t->n_id + 1, sizeof *pieces);
-    size_t *start = dg_array(t->n_id + 1, sizeof *start);
+    t->start = dg_calloc(t->n_id + 1, sizeof *t->start);
     t->class_of = dg_calloc(t->n_id + 1, 1);
-    bool ok = pieces && start && t->class_of;
-    dgemma_status st = ok ? collect(t, tokenizer, &bytes, pieces, start, err)
-                          : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    bool ok = pieces && t->start && t->class_of;
+    dgemma_status st =
+        ok ? collect(t, tokenizer, pieces, err) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st) {
         qsort(pieces, t->n_token, sizeof *pieces, compare_pieces);
         for (size_t i = 0; i < t->n_token; i++) {
             bool twin = i && pieces[i].len == pieces[i - 1].len &&
                         !memcmp(pieces[i].data, pieces[i - 1].data, pieces[i].len);
             bool plain = !twin && is_plain(&pieces[i]);
-            t->class_of[pieces[i].id] = plain ? DG_TOKEN_CLASS_PLAIN : DG_TOKEN_CLASS_NONE;
+            t->class_of[pieces[i].id] = plain ? DG_TOKEN_CLASS_PLAIN : DG_TOKEN_CLASS_OTHER;
             t->n_plain += plain;
         }
         if (!build(&t->all, pieces, t->n_token, NULL) ||
@@ -176,18 +181,17 @@ static dgemma_status fill(dg_token_trie *t, const dg_tokenizer *tokenizer, dgemm
             st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     }
     dg_free(pieces);
-    dg_free(start);
-    dg_buf_clear(&bytes);
     return st;
 }
 
-dgemma_status dg_token_trie_create(dg_token_trie **out, const dg_tokenizer *tokenizer,
+dgemma_status dg_token_trie_create(dg_token_trie **out, const dg_tokenizer *tokenizer, size_t n_row,
                                    dgemma_error *err)
 {
     dg_token_trie *t = dg_calloc(1, sizeof *t);
     if (!t)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    t->n_id = (size_t)dg_tokenizer_count(tokenizer);
+    size_t n_piece = (size_t)dg_tokenizer_count(tokenizer);
+    t->n_id = n_row > n_piece ? n_row : n_piece;
     dgemma_status st = fill(t, tokenizer, err);
     if (st)
         dg_token_trie_free(t);
@@ -203,6 +207,8 @@ void dg_token_trie_free(dg_token_trie *t)
     dg_free(t->all.at);
     dg_free(t->others.at);
     dg_free(t->class_of);
+    dg_free(t->start);
+    dg_buf_clear(&t->bytes);
     dg_free(t);
 }
 
@@ -219,7 +225,14 @@ size_t dg_token_trie_count(const dg_token_trie *t)
 dg_token_trie_size dg_token_trie_measure(const dg_token_trie *t)
 {
     return (dg_token_trie_size){t->n_token, t->all.n, t->n_plain,
-                                (t->all.cap + t->others.cap) * sizeof(branch) + t->n_id};
+                                (t->all.cap + t->others.cap) * sizeof(branch) + t->bytes.cap +
+                                    t->n_id * (1 + sizeof *t->start)};
+}
+
+const char *dg_token_trie_text(const dg_token_trie *t, int32_t id, size_t *len)
+{
+    *len = t->start[id + 1] - t->start[id];
+    return *len ? t->bytes.data + t->start[id] : NULL;
 }
 
 /* ---- places that stay where they are ---- */
@@ -307,7 +320,8 @@ static dgemma_status add_edge(dg_token_edges *e, dg_token_edge edge, dgemma_erro
     return DGEMMA_OK;
 }
 
-/* All tokens of the tree that the language goes along with. */
+/* All tokens of the tree that the language goes along with, or only those of one byte. Stops where
+ * they become more than a place has that is not wide. */
 static dgemma_status walk(const tree *t, dg_language *l, dg_place from, bool single,
                           dg_token_edges *out, dgemma_error *err)
 {
@@ -315,7 +329,7 @@ static dgemma_status walk(const tree *t, dg_language *l, dg_place from, bool sin
     uint32_t end[DG_PIECE_MAX + 1];
     size_t depth = 0;
     place[0] = from;
-    for (uint32_t i = 0; i < t->n;) {
+    for (uint32_t i = 0; i < t->n && out->n <= DG_TOKEN_WIDE;) {
         const branch *b = &t->at[i];
         while (depth && end[depth] <= i)
             depth--;
@@ -337,8 +351,22 @@ static dgemma_status walk(const tree *t, dg_language *l, dg_place from, bool sin
     return DGEMMA_OK;
 }
 
+static dgemma_status add_symbols(dg_language *l, dg_place at, const int32_t *symbol,
+                                 dg_token_edges *out, dgemma_error *err)
+{
+    dg_edges e;
+    dgemma_status st = dg_language_edges(l, at, &e, err);
+    for (size_t i = 0; !st && i < e.n_symbols; i++) {
+        int32_t id = symbol[e.symbols[i].symbol];
+        if (id >= 0)
+            st = add_edge(out, (dg_token_edge){.token = id, .to = e.symbols[i].to}, err);
+    }
+    return st;
+}
+
 dgemma_status dg_token_edges_find(const dg_token_trie *t, dg_language *l, dg_place at,
-                                  dg_token_edges *out, dgemma_error *err)
+                                  const int32_t *symbol, dg_token_edges *out, bool *wide,
+                                  dgemma_error *err)
 {
     /* right behind the opening quote is another place than behind a character */
     dg_place home = at;
@@ -351,7 +379,29 @@ dgemma_status dg_token_edges_find(const dg_token_trie *t, dg_language *l, dg_pla
         st = stays(l, home, home, 0, &free_text, err);
     if (!st && free_text)
         st = add_edge(out, (dg_token_edge){DG_TOKEN_CLASS_PLAIN, true, home}, err);
-    return st ? st : walk(free_text ? &t->others : &t->all, l, at, is_in_escape(l, at), out, err);
+    size_t n = out->n;
+    const tree *words = free_text ? &t->others : &t->all;
+    if (!st)
+        st = walk(words, l, at, is_in_escape(l, at), out, err);
+    *wide = !st && out->n > DG_TOKEN_WIDE;
+    if (*wide) {
+        out->n = n;
+        st = walk(words, l, at, true, out, err);
+    }
+    return st || !symbol ? st : add_symbols(l, at, symbol, out, err);
+}
+
+dgemma_status dg_token_step(const dg_token_trie *t, dg_language *l, dg_place *at, int32_t token,
+                            dgemma_error *err)
+{
+    size_t len;
+    const char *text = dg_token_trie_text(t, token, &len);
+    dgemma_status st = DGEMMA_OK;
+    for (size_t i = 0; i < len && !st && *at != DG_PLACE_DEAD; i++)
+        st = dg_language_step(l, at, (unsigned char)text[i], err);
+    if (!len)
+        *at = DG_PLACE_DEAD;
+    return st;
 }
 
 /* ---- spelling ---- */

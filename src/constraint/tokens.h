@@ -14,19 +14,24 @@
 enum {
     DG_TOKEN_CLASS_NONE,
     DG_TOKEN_CLASS_PLAIN, /* whole characters, none of them ", \ or a control character */
+    DG_TOKEN_CLASS_OTHER, /* all other text */
     DG_TOKEN_N_CLASS
 };
 
 typedef struct dg_token_trie dg_token_trie;
 
-/* The bytes of all text tokens, as a tree. It never changes, and may be shared. *out belongs to the
- * caller (dg_token_trie_free). */
-dgemma_status dg_token_trie_create(dg_token_trie **out, const dg_tokenizer *tokenizer,
+/* The bytes of all text tokens, as a tree. It never changes, and may be shared. n_row: ids that a
+ * model may know beyond those of the tokenizer count as well. *out belongs to the caller
+ * (dg_token_trie_free). */
+dgemma_status dg_token_trie_create(dg_token_trie **out, const dg_tokenizer *tokenizer, size_t n_row,
                                    dgemma_error *err);
 void dg_token_trie_free(dg_token_trie *t); /* NULL is fine */
 
 const uint8_t *dg_token_trie_classes(const dg_token_trie *t); /* of each id */
 size_t dg_token_trie_count(const dg_token_trie *t);           /* ids */
+
+/* The bytes of a token; NULL where it is no text. */
+const char *dg_token_trie_text(const dg_token_trie *t, int32_t id, size_t *len);
 
 typedef struct dg_token_trie_size {
     size_t n_token, n_node, n_plain, bytes;
@@ -47,9 +52,19 @@ typedef struct dg_token_edges {
 } dg_token_edges;
 void dg_token_edges_clear(dg_token_edges *e);
 
-/* The edges of a place, in a fixed order, into *out, which they replace. */
+/* Places with more edges than this are wide. */
+enum { DG_TOKEN_WIDE = 1024 };
+
+/* The edges of a place, in a fixed order, into *out, which they replace. symbol: ids of the
+ * syntax's symbols (-1: it has none), or NULL. Of a wide place only those of single bytes and
+ * symbols are found; what a longer token leads to, dg_token_step says. */
 dgemma_status dg_token_edges_find(const dg_token_trie *t, dg_language *l, dg_place at,
-                                  dg_token_edges *out, dgemma_error *err);
+                                  const int32_t *symbol, dg_token_edges *out, bool *wide,
+                                  dgemma_error *err);
+
+/* *at moves on by a token of text; DG_PLACE_DEAD where no word goes on so. */
+dgemma_status dg_token_step(const dg_token_trie *t, dg_language *l, dg_place *at, int32_t token,
+                            dgemma_error *err);
 
 /* Appends tokens whose bytes are these: the longest that fits, again and again. */
 dgemma_status dg_token_trie_spell(const dg_token_trie *t, const char *bytes, size_t n,

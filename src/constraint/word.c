@@ -34,9 +34,10 @@ struct dg_word {
     size_t cap_order;
     dg_word_edge *path;
     dg_word_share *share;
-    size_t cap_path, cap_share;
+    double *unfit; /* [n + 1] log-probability of the best way to a state that does not fit */
+    size_t cap_path, cap_share, cap_unfit;
     double score, log_mass;
-    bool cut;
+    bool cut, bounded;
 };
 
 enum { MAX_NODES = 1 << 22, MAX_LINKS = 1 << 24 };
@@ -80,6 +81,7 @@ void dg_word_free(dg_word *w)
     dg_free(w->order);
     dg_free(w->path);
     dg_free(w->share);
+    dg_free(w->unfit);
     dg_free(w);
 }
 
@@ -146,11 +148,15 @@ static dgemma_status follow(dg_word *w, const dg_word_graph *g, size_t position,
 {
     const dg_word_edge *edge;
     size_t n, first = w->first_node[position + 1];
-    dgemma_status st = g->edges(g->user, w->node[from].state, &edge, &n, err);
+    dgemma_status st = g->edges(g->user, w->node[from].state, position, &edge, &n, err);
     for (size_t i = 0; i < n && !st; i++) {
         dg_word_weight weight = g->weigh(g->user, position, &edge[i]);
-        if (!(weight.mass > -INFINITY) || !g->fits(g->user, edge[i].to, position + 1))
+        if (!(weight.mass > -INFINITY))
             continue;
+        if (!g->fits(g->user, edge[i].to, position + 1)) {
+            w->unfit[position + 1] = fmax(w->unfit[position + 1], w->node[from].best + weight.best);
+            continue;
+        }
         uint32_t to;
         st = find_node(w, first, edge[i].to, &to, err);
         if (!st)
@@ -278,7 +284,9 @@ static void trace(dg_word *w)
         if (w->node[k].best > w->node[best].best)
             best = k;
     w->score = w->node[best].best;
+    w->bounded = false;
     for (size_t i = w->n; i-- > 0;) {
+        w->bounded |= w->unfit[i + 1] > w->node[best].best;
         const link *l = &w->link[w->node[best].back];
         w->path[i] = l->edge;
         best = l->from;
@@ -299,6 +307,10 @@ dgemma_status dg_word_solve(dg_word *w, const dg_word_graph *graph, const dg_wor
                   MAX_NODES, err);
     if (!st)
         st = GROW(w, path, w->n + 1, MAX_NODES, err);
+    if (!st)
+        st = GROW(w, unfit, w->n + 1, MAX_NODES, err);
+    for (size_t i = 0; i <= w->n && !st; i++)
+        w->unfit[i] = -INFINITY;
     if (!st)
         st = forwards(w, graph, options, err);
     if (st)
@@ -330,6 +342,11 @@ double dg_word_log_mass(const dg_word *w)
 bool dg_word_cut(const dg_word *w)
 {
     return w->cut;
+}
+
+bool dg_word_bounded(const dg_word *w)
+{
+    return w->bounded;
 }
 
 static int compare_shares(const void *x, const void *y)

@@ -29,10 +29,10 @@ typedef struct dg_word_weight {
 
 typedef struct dg_word_graph {
     void *user;
-    /* The edges of a state, always in the same order, at most one for a token. They live until the
-     * next call. */
-    dgemma_status (*edges)(void *user, uint32_t state, const dg_word_edge **edges, size_t *n,
-                           dgemma_error *err);
+    /* The edges of a state at a position, always in the same order, at most one for a token. They
+     * live until the next call. */
+    dgemma_status (*edges)(void *user, uint32_t state, size_t position, const dg_word_edge **edges,
+                           size_t *n, dgemma_error *err);
     dg_word_weight (*weigh)(void *user, size_t position, const dg_word_edge *edge);
     /* A sequence may be at this state behind `position` tokens: at the end of the canvas, that what
      * is missing fits behind it; before it, that it fits at all. */
@@ -70,6 +70,10 @@ double dg_word_score(const dg_word *w);
 
 double dg_word_log_mass(const dg_word *w); /* log of the probability of all sequences, ln Z */
 bool dg_word_cut(const dg_word *w);        /* the beam has left something out */
+
+/* Something that did not fit was more probable, as far as it went, than the most probable sequence
+ * is that far. */
+bool dg_word_bounded(const dg_word *w);
 
 /* The distribution at a position: which edges' tokens, and how probable, in ascending order of
  * tokens and classes. */

@@ -12,6 +12,7 @@ dgemma_status dg_canvas_init(dg_canvas *c, int capacity, dgemma_error *err)
         .argmax = dg_calloc(n, sizeof *c->argmax),
         .drawn = dg_calloc(n, sizeof *c->drawn),
         .entropy = dg_calloc(n, sizeof *c->entropy),
+        .forced = dg_calloc(n, sizeof *c->forced),
         .accepted = dg_calloc(n, sizeof *c->accepted),
         .uniform = dg_calloc(n, sizeof *c->uniform),
         .previous = dg_calloc(n, sizeof *c->previous),
@@ -21,7 +22,7 @@ dgemma_status dg_canvas_init(dg_canvas *c, int capacity, dgemma_error *err)
                    .run = dg_calloc(n, sizeof *c->settle.run)},
         .capacity = capacity,
     };
-    if (c->token && c->argmax && c->drawn && c->entropy && c->accepted && c->uniform &&
+    if (c->token && c->argmax && c->drawn && c->entropy && c->forced && c->accepted && c->uniform &&
         c->previous && c->noise && c->order && c->settle.token && c->settle.run)
         return DGEMMA_OK;
     dg_canvas_clear(c);
@@ -34,6 +35,7 @@ void dg_canvas_clear(dg_canvas *c)
     dg_free(c->argmax);
     dg_free(c->drawn);
     dg_free(c->entropy);
+    dg_free(c->forced);
     dg_free(c->accepted);
     dg_free(c->uniform);
     dg_free(c->previous);
@@ -54,6 +56,7 @@ void dg_canvas_begin(dg_canvas *c, const dg_diffusion_options *opt, const dg_dra
     c->step = 0;
     c->finished = c->converged = false;
     c->stability = (dg_stability){0};
+    memset(c->forced, 0, (size_t)n);
     dg_settle_begin(&c->settle, n);
     draws->initial(draws, block, c->token, n);
     draws->uniform(draws, block, 0, c->uniform, n);
@@ -83,7 +86,7 @@ void dg_canvas_advance(dg_canvas *c, const dg_draws *draws)
 
     dg_stability_push(&c->stability, c->argmax, c->previous, c->n);
     memcpy(c->previous, c->argmax, (size_t)c->n * sizeof *c->previous);
-    c->mean_entropy = dg_mean_entropy(c->entropy, c->n);
+    c->mean_entropy = dg_mean_entropy(c->entropy, c->forced, c->n);
     c->converged =
         dg_stopping_reached(&c->stability, c->opt.stability, c->mean_entropy, c->opt.confidence);
     if (c->opt.settled_steps)

@@ -33,6 +33,8 @@ typedef struct dg_canvas {
     int32_t *argmax;   /* [n] the block's text, once finished */
     int32_t *drawn;    /* [n] */
     float *entropy;    /* [n] */
+    uint8_t *forced;   /* [n] nothing else could stand there: it says nothing of how sure the model
+                          is. Set by who holds the canvas to a language, 0 otherwise */
     uint8_t *accepted; /* [n] */
     float mean_entropy;
 

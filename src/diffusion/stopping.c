@@ -8,12 +8,16 @@ void dg_stability_push(dg_stability *s, const int32_t *argmax, const int32_t *pr
     s->n_seen++;
 }
 
-float dg_mean_entropy(const float *entropy, int n)
+float dg_mean_entropy(const float *entropy, const uint8_t *forced, int n)
 {
     double sum = 0;
+    int n_free = 0;
     for (int i = 0; i < n; i++)
-        sum += entropy[i];
-    return (float)(sum / n);
+        if (!forced || !forced[i]) {
+            sum += entropy[i];
+            n_free++;
+        }
+    return n_free ? (float)(sum / n_free) : 0;
 }
 
 bool dg_stopping_reached(const dg_stability *s, int stability, float mean_entropy, float confidence)

@@ -15,8 +15,9 @@ typedef struct dg_stability {
 /* Takes in one step's arg-max canvas; `previous` is the last step's (unread on the first step). */
 void dg_stability_push(dg_stability *s, const int32_t *argmax, const int32_t *previous, int n);
 
-/* Mean of the entropies, in nats. */
-float dg_mean_entropy(const float *entropy, int n);
+/* Mean of the entropies, in nats, of the positions that are not forced (NULL: none is); 0 where all
+ * are. */
+float dg_mean_entropy(const float *entropy, const uint8_t *forced, int n);
 
 /* True when `stability` earlier canvases equal the current one and the mean entropy is below
  * `confidence` (strictly). */

@@ -15,7 +15,7 @@ static void limit_thoughts(dg_block_loop *l)
 {
     const dg_block_loop_config *cfg = &l->cfg;
     int room = dg_min(cfg->max_tokens, cfg->n_context - cfg->n_prompt);
-    int answer = dg_min(cfg->canvas_length, room / 2);
+    int answer = dg_max(dg_min(cfg->canvas_length, room / 2), dg_min(cfg->n_least, room));
     int most = room - answer - 1;
     l->n_head = most >= cfg->n_think_head ? cfg->n_think_head : 0;
     most = dg_max(0, most - l->n_head);
@@ -155,6 +155,8 @@ void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant)
     w->last_step = l->canvas.step + 1 == l->cfg.diffusion.max_steps || l->cfg.no_self_conditioning;
     w->temperature = dg_canvas_temperature(&l->canvas);
     w->uniform = l->canvas.uniform;
+    if (l->cfg.guide)
+        l->options.asked = dg_guide_ask(l->cfg.guide, l->canvas.uniform, l->canvas.n);
     w->options = &l->options;
     w->entropy = l->canvas.entropy;
     w->argmax = l->canvas.argmax;
@@ -252,7 +254,25 @@ static bool is_padding(const dg_block_loop *l)
     return n == l->canvas.n;
 }
 
-static void finish_block(dg_block_loop *l)
+/* A text that is whole when its tokens are used up ends like any other, unless the model would have
+ * said more. */
+static dgemma_status end_guided(dg_block_loop *l, dgemma_error *err)
+{
+    bool complete;
+    dgemma_status st = dg_guide_complete(l->cfg.guide, &complete, err);
+    if (st || !complete || !l->end)
+        return st;
+    bool bounded = dg_guide_bounded(l->cfg.guide);
+    if (l->end != DG_END_STOP && !bounded)
+        l->stop_token = l->model->cfg.stop_token[0];
+    if (l->end == DG_END_STOP && bounded)
+        l->end = DG_END_LENGTH;
+    else if (!bounded)
+        l->end = DG_END_STOP;
+    return DGEMMA_OK;
+}
+
+static dgemma_status finish_block(dg_block_loop *l, dgemma_error *err)
 {
     l->n_block_token = l->n_read;
     l->n_output += l->n_block_token;
@@ -269,15 +289,42 @@ static void finish_block(dg_block_loop *l)
     l->block++;
     if (!l->end)
         commit_block(l);
+    if (!l->cfg.guide)
+        return DGEMMA_OK;
+    dgemma_status st = dg_guide_commit(l->cfg.guide, l->n_read, l->thought_closed, err);
+    return st ? st : end_guided(l, err);
 }
 
-void dg_block_loop_take(dg_block_loop *l)
+/* The most probable text of the language takes the place of the most probable tokens. */
+static dgemma_status guide_canvas(dg_block_loop *l, dgemma_error *err)
+{
+    dg_canvas *c = &l->canvas;
+    const dg_draw_options *draw = l->cfg.vocabulary.draw;
+    dg_guide_step s = {
+        .first = c->settle.n,
+        .n = c->n,
+        .room = dg_min(l->cfg.max_tokens - l->n_output, l->cfg.n_context - l->seq.n_token),
+        .uniform = c->uniform,
+        .cold = draw && draw->temperature == 0,
+        .argmax = c->argmax,
+        .drawn = c->drawn,
+        .entropy = c->entropy,
+        .forced = c->forced,
+        .logprob = l->logprobs.step_logprob,
+    };
+    return dg_guide_take(l->cfg.guide, &s, err);
+}
+
+dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err)
 {
     dg_canvas *c = &l->canvas;
     l->block_done = false;
     l->n_encoded += l->n_token_in_pass;
     if (!l->canvas_in_pass)
-        return;
+        return DGEMMA_OK;
+    dgemma_status st = l->cfg.guide ? guide_canvas(l, err) : DGEMMA_OK;
+    if (st)
+        return st;
     int n_pinned = c->settle.n;
     dg_canvas_advance(c, &l->cfg.draws);
     dg_logprobs_keep(&l->logprobs, c->entropy, n_pinned, c->n);
@@ -287,9 +334,9 @@ void dg_block_loop_take(dg_block_loop *l)
         l->end = DG_END_STOP;
         l->stop_token = l->model->cfg.pad_token;
     } else if (!read_block(l, c->finished ? c->n : c->settle.n)) {
-        return;
+        return DGEMMA_OK;
     }
     if (!c->finished)
         dg_canvas_end(c);
-    finish_block(l);
+    return finish_block(l, err);
 }

@@ -11,6 +11,7 @@
 
 #include "diffusion/canvas.h"
 #include "engine/grants.h"
+#include "engine/guide.h"
 #include "engine/logprobs.h"
 #include "model/forward.h"
 
@@ -43,6 +44,10 @@ typedef struct dg_block_loop_config {
     int n_think_head;
     bool in_thought;
     int think_budget;
+
+    dg_guide
+        *guide; /* holds the answer to a language, of which n_least tokens are a text; or NULL */
+    int n_least;
 } dg_block_loop_config;
 
 typedef enum dg_block_loop_end {
@@ -119,8 +124,8 @@ void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant);
 
 /* Takes in the outcome of the pass that dg_block_loop_plan asked for. Afterwards: canvas holds the
  * step just made, if canvas_in_pass; block_done says that canvas.argmax[0 … n_block_token) is new
- * text; end that it was the last. */
-void dg_block_loop_take(dg_block_loop *l);
+ * text; end that it was the last. It fails only where a guide does. */
+dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err);
 
 /* Bytes a request needs beside the cache's pages. */
 size_t dg_block_loop_bytes(const dg_config *cfg, int canvas_length);

@@ -193,6 +193,8 @@ static void close_parts(dgemma_engine *e)
     if (e->be)
         e->be->close(e->be);
     dg_tokens_clear(&e->think_head);
+    dg_token_trie_free(e->trie);
+    pthread_mutex_destroy(&e->trie_lock);
     dg_loaded_clear(&e->loaded);
 }
 
@@ -248,6 +250,24 @@ dgemma_status dg_engine_estimate(dgemma_model_info *info, const dgemma_engine_op
     return st;
 }
 
+dgemma_status dg_engine_trie(dgemma_engine *e, const dg_token_trie **out, dgemma_error *err)
+{
+    if (!e->loaded.tokenizer)
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                       "constraints need a tokenizer, which the model "
+                       "lacks");
+    if (!e->be->answers)
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "constraints do not work on %s yet", e->be->name);
+    pthread_mutex_lock(&e->trie_lock);
+    dgemma_status st = DGEMMA_OK;
+    if (!e->trie)
+        st =
+            dg_token_trie_create(&e->trie, e->loaded.tokenizer, (size_t)e->loaded.cfg.n_vocab, err);
+    *out = e->trie;
+    pthread_mutex_unlock(&e->trie_lock);
+    return st;
+}
+
 /* ---- life cycle ---- */
 
 dgemma_status dg_engine_open(dgemma_engine **out, const dgemma_engine_options *opt,
@@ -256,6 +276,7 @@ dgemma_status dg_engine_open(dgemma_engine **out, const dgemma_engine_options *o
     dgemma_engine *e = dg_calloc(1, sizeof *e);
     if (!e)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    pthread_mutex_init(&e->trie_lock, NULL);
     dgemma_status st = open_headers(e, opt, err);
     if (!st)
         st = open_model(e, opt, err);

@@ -2,6 +2,8 @@
 #ifndef DG_ENGINE_ENGINE_H
 #define DG_ENGINE_ENGINE_H
 
+#include <pthread.h>
+#include "constraint/tokens.h"
 #include "dgemma.h"
 #include "engine/loader.h"
 #include "engine/picture_features.h"
@@ -30,6 +32,8 @@ struct dgemma_engine {
     dg_forward *forward;
     dg_scheduler *scheduler; /* has the use of all the above */
     int n_context, n_thread, max_running;
+    pthread_mutex_t trie_lock; /* for the next: made for the first request with a constraint */
+    dg_token_trie *trie;
     int think_open, think_close, think_newline; /* token ids, -1: none */
     dg_tokens think_head;                       /* what stands between the first and a thought */
     bool no_self_conditioning; /* of requests to come; set by tests that measure what it brings */
@@ -38,6 +42,10 @@ struct dgemma_engine {
 dgemma_status dg_engine_open(dgemma_engine **out, const dgemma_engine_options *opt,
                              dgemma_error *err);
 void dg_engine_close(dgemma_engine *e);
+
+/* The vocabulary as a tree, the engine's own. DGEMMA_E_UNSUPPORTED: the model has no tokenizer, or
+ * what it runs on cannot answer what a constraint asks. Any thread. */
+dgemma_status dg_engine_trie(dgemma_engine *e, const dg_token_trie **out, dgemma_error *err);
 
 /* What the options ask to compute on; *n_thread is what the CPU would use. */
 dgemma_status dg_engine_backend(dg_backend **out, int *n_thread, const dgemma_engine_options *opt,

@@ -252,6 +252,7 @@ static dgemma_status render(builder *b, const dg_conversation *c)
     if (!st)
         st = fill_slots(b, c, &prompt);
     b->out->in_thought = prompt.in_thought;
+    b->out->thinks = c->thinking;
     dg_prompt_clear(&prompt);
     return st;
 }

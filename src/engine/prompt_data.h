@@ -16,6 +16,7 @@ struct dgemma_prompt {
     dg_pictures pictures; /* pictures.salt is the next */
     char *salt;           /* NULL: none */
     bool in_thought;      /* the prompt ends inside a thought */
+    bool thinks;          /* the model was told to think */
     bool in_text;         /* it ends with the beginning of the answer's text */
     size_t n_opening;     /* tokens at its end that open a tool call */
 };

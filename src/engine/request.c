@@ -5,6 +5,10 @@ void dg_request_drop_prompt(dgemma_request *r)
 {
     dg_prompt_release(r->prompt);
     r->prompt = NULL;
+    dg_guide_free(r->guide);
+    dg_constraint_release(r->constraint);
+    r->guide = NULL;
+    r->constraint = NULL;
 }
 
 void dg_request_release(dgemma_request *r)

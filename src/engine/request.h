@@ -7,6 +7,7 @@
 #include "dgemma.h"
 #include "engine/answer.h"
 #include "engine/block_loop.h"
+#include "engine/constraint_data.h"
 #include "engine/prompt_data.h"
 #include "engine/sampling.h"
 
@@ -18,13 +19,16 @@ struct dgemma_request {
     dg_block_loop_config cfg; /* borrows from the prompt */
     dg_answer_config answer;  /* answer.stop is owned here */
     dg_sampling sampling;
+    dgemma_constraint *constraint; /* held until the request has ended, with the next; or NULL */
+    dg_guide *guide;
     double submitted;
     size_t kv_bytes;      /* set aside for it while it runs */
     size_t feature_bytes; /* of its pictures, likewise until its prompt is encoded */
     dgemma_request *next; /* in the queue; the scheduler's lock */
 };
 
-/* The engine is done with the prompt; a caller who is slow to free the request need not keep it. */
+/* The engine is done with the prompt and the constraint; a caller who is slow to free the request
+ * need not keep them. */
 void dg_request_drop_prompt(dgemma_request *r);
 
 /* Lets go of a request; the last one frees it. */

@@ -464,7 +464,9 @@ static void take(dg_scheduler *s, running *u, double seconds, dgemma_engine_coun
 {
     bool go_on = true;
     dg_prefix_reuse_pass(&u->prefix, &u->loop, u->work);
-    dg_block_loop_take(&u->loop);
+    u->status = dg_block_loop_take(&u->loop, &u->err);
+    if (u->status)
+        return;
     if (!has_prompt(u))
         drop_features(s, u);
     done->n_steps += u->loop.canvas_in_pass;

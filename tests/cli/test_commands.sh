@@ -93,6 +93,11 @@ check "constrain, the beginning of one" fails_saying "prefix at byte 2" constrai
 check "constrain, in JSON" fails_saying '"verdict": "prefix", "at": 1' constrain --json --choice yes --choice no y
 check "constrain, a keyword that is refused" fails_saying '"uniqueItems" at #/properties/a is not supported' constrain --schema "$temp/unique.json" x
 check "constrain, and left out" says accepted constrain --schema "$temp/unique.json" --lenient '{"a": [1, 1]}'
+check "constrain, a schema as a word" says accepted constrain --json-schema '{"type": "integer"}' 7
+check "run, held to a schema" says '{"a": ' "$DGEMMA" run -q -m "$model" --json-schema "$temp/schema.json" --steps 2 hello
+check "run, held to two things" fails_saying "give one of" "$DGEMMA" run -q -m "$model" --regex x --choice y hello
+check "run, a schema that is refused" fails_saying uniqueItems "$DGEMMA" run -q -m "$model" --json-schema "$temp/unique.json" hello
+check "run, too few tokens for the schema" fails_saying "needs" "$DGEMMA" run -q -m "$model" --json-schema "$temp/schema.json" -n 2 hello
 check "constrain, lines" says accepted sh -c 'printf "aab\nb\n" | "$0" constrain --grammar "$1"' "$DGEMMA" "$temp/ab.gbnf"
 check "constrain, lines of which one is not" fails_saying rejected sh -c 'printf "aab\nbb\n" | "$0" constrain --grammar "$1"' "$DGEMMA" "$temp/ab.gbnf"
 check "constrain, a file" says accepted constrain --regex '\{.*\}' --file "$temp/schema.json" --lines

@@ -334,7 +334,7 @@ static dgemma_status replay(fixture *fx, const record *r, replaying *p, dgemma_e
         dgemma_status st = dg_forward_run(fx->forward, &pass, err);
         if (st)
             return st;
-        dg_block_loop_take(loop);
+        dg_block_loop_take(loop, NULL);
         if (loop->canvas_in_pass)
             st = compare_step(fx, r, loop, step++, p->logits, err);
         if (st)
@@ -420,7 +420,7 @@ static dgemma_status decide(fixture *fx, const record *r, uint8_t *accepted, int
         dg_stability_push(&stability, r->argmax + at, s ? r->argmax + at - r->n : NULL, r->n);
         uint8_t done =
             dg_stopping_reached(&stability, r->opt.stability,
-                                dg_mean_entropy(r->entropy + at, r->n), r->opt.confidence);
+                                dg_mean_entropy(r->entropy + at, NULL, r->n), r->opt.confidence);
         st = st ? st : same_flags(fx, "finish", s, &done, r->finished + s, 1, err);
         if (st)
             return st;

@@ -17,6 +17,7 @@ Suite *narrowed_suite(void);
 Suite *calls_language_suite(void);
 Suite *constraint_suite(void);
 Suite *word_suite(void);
+Suite *guided_suite(void);
 Suite *asked_suite(void);
 Suite *tokens_suite(void);
 Suite *blocks_suite(void);

@@ -568,7 +568,7 @@ START_TEST(thinking_budget_closes_the_thought)
         dg_block_loop_plan(&req, &work, dg_grant_alone(&want, 64));
         ck_assert_int_eq(dg_forward_run(t.forward, &(dg_pass){.work = &work, .n_work = 1}, &err),
                          DGEMMA_OK);
-        dg_block_loop_take(&req);
+        dg_block_loop_take(&req, NULL);
         if (!req.block_done)
             continue;
         for (int i = 0; i < req.n_block_token; i++)

@@ -46,7 +46,7 @@ static void say(dg_block_loop *l, const int32_t *token, int n)
             l->canvas.entropy[i] = 0;
         }
         dg_kv_advance(&l->seq, w.n_token);
-        dg_block_loop_take(l);
+        dg_block_loop_take(l, NULL);
     }
 }
 
@@ -386,7 +386,7 @@ static void step(dg_block_loop *l, const int32_t *token, int n_sure)
         l->canvas.entropy[i] = i < n_sure ? 0 : 5;
     }
     dg_kv_advance(&l->seq, w.n_token);
-    dg_block_loop_take(l);
+    dg_block_loop_take(l, NULL);
 }
 
 /* What is pinned goes into every pass, whatever a step's callback made of the canvas; a block that
@@ -529,7 +529,7 @@ START_TEST(a_prompt_goes_on_where_it_was_left)
         ck_assert_ptr_eq(w.features, features);
         ck_assert_int_eq(w.n_canvas, 0);
         dg_kv_advance(&l.seq, w.n_token);
-        dg_block_loop_take(&l);
+        dg_block_loop_take(&l, NULL);
     }
     dg_want want;
     dg_work w;
@@ -601,7 +601,7 @@ START_TEST(soft_embeddings_are_carried)
         ck_assert_mem_eq(l.canvas.entropy, entropy[0], sizeof entropy[0]);
         if (step % 4)
             ck_assert_mem_ne(l.canvas.entropy, entropy[1], sizeof entropy[1]);
-        dg_block_loop_take(&l);
+        dg_block_loop_take(&l, NULL);
     }
     tiny_canvas_clear(&by_hand);
     dg_block_loop_clear(&l);

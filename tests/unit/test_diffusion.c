@@ -129,8 +129,8 @@ END_TEST
 START_TEST(mean_entropy_is_summed_in_double)
 {
     const float h[4] = {1, 0x1p-24f, 0x1p-24f, 0};
-    ck_assert(dg_mean_entropy(h, 4) == (1 + 0x1p-23f) / 4);
-    ck_assert(dg_mean_entropy(h, 1) == 1);
+    ck_assert(dg_mean_entropy(h, NULL, 4) == (1 + 0x1p-23f) / 4);
+    ck_assert(dg_mean_entropy(h, NULL, 1) == 1);
 }
 END_TEST
 

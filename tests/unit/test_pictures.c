@@ -634,7 +634,7 @@ START_TEST(blocks_are_never_cut)
         ck_assert_msg(dg_forward_run(t.forward, &(dg_pass){.work = &work, .n_work = 1}, &err) ==
                           DGEMMA_OK,
                       "%s", err.msg);
-        dg_block_loop_take(&req);
+        dg_block_loop_take(&req, NULL);
     }
     dg_block_loop_clear(&req);
     dg_free(prompt);

@@ -138,7 +138,7 @@ START_TEST(a_canvas_goes_by_its_options)
             dg_stability_push(&stability, c.argmax, previous, n);
             memcpy(previous, c.argmax, (size_t)n * sizeof *previous);
             bool stable = dg_stopping_reached(&stability, opt.stability,
-                                              dg_mean_entropy(c.entropy, n), opt.confidence);
+                                              dg_mean_entropy(c.entropy, NULL, n), opt.confidence);
             if (opt.settled_steps)
                 dg_settle_push(&settle, c.argmax, c.entropy, n, opt.settled_steps, opt.confidence);
             dg_canvas_advance(&c, &draws);

@@ -20,7 +20,7 @@ static void setup(void)
     ck_assert(!dg_file_read(&text, "tests/fixtures/tiny_tokenizer.json", &err));
     ck_assert_msg(!dg_tokenizer_from_json(&tokenizer, text.data, text.len, "tiny", &err), "%s",
                   err.msg);
-    ck_assert(!dg_token_trie_create(&trie, tokenizer, &err));
+    ck_assert(!dg_token_trie_create(&trie, tokenizer, 0, &err));
     dg_buf_clear(&text);
 }
 
@@ -69,12 +69,14 @@ static bool has_twin(const dg_token_edges *e, int32_t id, const dg_buf *bytes)
     return found;
 }
 
+static bool wide; /* of the place that was looked at last */
+
 static void check_place(dg_language *l, dg_place at, bool escape)
 {
     dg_token_edges e = {0};
     dg_buf bytes;
     dg_buf_init(&bytes, 1 << 16);
-    ck_assert(!dg_token_edges_find(trie, l, at, &e, NULL));
+    ck_assert(!dg_token_edges_find(trie, l, at, NULL, &e, &wide, NULL));
     for (int32_t id = 0; id < dg_tokenizer_count(tokenizer); id++) {
         size_t n = 0;
         dg_place to = at;
@@ -140,11 +142,11 @@ START_TEST(a_free_string_has_one_edge_for_its_class)
     dg_token_edges e = {0};
     ck_assert(!dg_language_create(&l, s, NULL));
     dg_place at = dg_language_start(l);
-    ck_assert(!dg_token_edges_find(trie, l, at, &e, NULL));
+    ck_assert(!dg_token_edges_find(trie, l, at, NULL, &e, &wide, NULL));
     ck_assert(e.n && !e.at[0].is_class);
     ck_assert(!dg_language_step(l, &at, '"', NULL));
     ck_assert(!dg_language_step(l, &at, 'x', NULL));
-    ck_assert(!dg_token_edges_find(trie, l, at, &e, NULL));
+    ck_assert(!dg_token_edges_find(trie, l, at, NULL, &e, &wide, NULL));
     ck_assert(e.n && e.at[0].is_class && e.at[0].to == at);
     ck_assert_int_gt((int)dg_token_trie_measure(trie).n_plain, 0);
     dg_token_edges_clear(&e);
@@ -164,15 +166,15 @@ START_TEST(groups_are_the_same_edges)
     dg_token_groups *g;
     dg_token_edges plain = {0};
     ck_assert(!dg_language_create(&l, s, NULL));
-    ck_assert(!dg_token_groups_create(&g, trie, l, NULL));
+    ck_assert(!dg_token_groups_create(&g, trie, l, NULL, NULL));
     for (int round = 0; round < 2; round++) {
         dg_place at = dg_language_start(l);
         size_t n_group = dg_token_groups_count(g);
         for (const char *c = word; *c; c++) {
             const dg_group_edge *edge;
             size_t n, n_token, total = 0;
-            ck_assert(!dg_token_edges_find(trie, l, at, &plain, NULL));
-            ck_assert(!dg_token_groups_edges(g, at, &edge, &n, NULL));
+            ck_assert(!dg_token_edges_find(trie, l, at, NULL, &plain, &wide, NULL));
+            ck_assert(!dg_token_groups_edges(g, at, &edge, &n, &wide, NULL));
             for (size_t i = 0; i < n; i++) {
                 if (edge[i].is_class) {
                     ck_assert(plain.at[0].is_class && plain.at[0].to == edge[i].to);
@@ -235,13 +237,13 @@ START_TEST(memory_may_run_out)
         const dg_group_edge *edge;
         size_t n_edge;
         dg_test_fail_alloc_at(n);
-        dgemma_status st = dg_token_trie_create(&t, tokenizer, NULL);
+        dgemma_status st = dg_token_trie_create(&t, tokenizer, 0, NULL);
         if (!st)
             st = dg_language_create(&l, s, NULL);
         if (!st)
-            st = dg_token_groups_create(&g, t, l, NULL);
+            st = dg_token_groups_create(&g, t, l, NULL, NULL);
         if (!st)
-            st = dg_token_groups_edges(g, dg_language_start(l), &edge, &n_edge, NULL);
+            st = dg_token_groups_edges(g, dg_language_start(l), &edge, &n_edge, &wide, NULL);
         bool reached = dg_test_alloc_done();
         dg_token_groups_free(g);
         dg_language_free(l);

@@ -61,9 +61,10 @@ static void make_small(small *s, uint64_t seed)
     }
 }
 
-static dgemma_status edges(void *user, uint32_t state, const dg_word_edge **out, size_t *n,
-                           dgemma_error *err)
+static dgemma_status edges(void *user, uint32_t state, size_t position, const dg_word_edge **out,
+                           size_t *n, dgemma_error *err)
 {
+    (void)position;
     (void)err;
     small *s = user;
     bool done[CLASSES] = {false};

@@ -32,7 +32,7 @@ static make_suite *const suites[] = {
     bench_suite,          router_suite,        narrowed_suite,
     answer_suite,         constraint_suite,    calls_language_suite,
     word_suite,           asked_suite,         tokens_suite,
-    stream_suite,         person_suite,
+    stream_suite,         person_suite,        guided_suite,
 };
 
 int main(int argc, char **argv)

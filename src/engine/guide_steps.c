@@ -1,0 +1,277 @@
+#include <math.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "engine/guide_internal.h"
+
+enum {
+    ENDING_MAX = 1 << 22, /* bytes, and tokens */
+    MANY_PLACES = 20000,  /* from which on an automaton forgets those of past blocks */
+    NARROW_BEAM = 4       /* of a canvas whose language has too many places for another */
+};
+
+/* Less uncertainty than this comes from the language alone. */
+static const double certain = 1e-12;
+
+dgemma_status dg_guide_grow(void **array, size_t *cap, size_t n, size_t size, dgemma_error *err)
+{
+    if (n <= *cap)
+        return DGEMMA_OK;
+    size_t want = *cap * 2 > n ? *cap * 2 : n + 64;
+    void *p = dg_array_resize(*array, want, size);
+    if (!p)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    *array = p;
+    *cap = want;
+    return DGEMMA_OK;
+}
+
+/* ---- life cycle ---- */
+
+/* Special tokens that the language names, by their ids. */
+static dgemma_status find_symbols(dg_guide *g, dgemma_error *err)
+{
+    const dg_syntax *s = g->o.syntax;
+    for (size_t i = 0; i < s->n_symbol; i++) {
+        const dg_symbol *symbol = &s->symbol[i];
+        g->symbol[i] =
+            symbol->name ? dg_tokenizer_added_id(g->o.tokenizer, symbol->name) : symbol->id;
+        if (g->symbol[i] < 0 || (size_t)g->symbol[i] >= dg_token_trie_count(g->o.trie))
+            return symbol->name ? dg_fail(err, DGEMMA_E_ARG,
+                                          "the vocabulary has no special token %s", symbol->name)
+                                : dg_fail(err, DGEMMA_E_ARG, "the vocabulary has no token %d",
+                                          (int)symbol->id);
+    }
+    return DGEMMA_OK;
+}
+
+static bool allocate(dg_guide *g)
+{
+    size_t n = (size_t)g->o.n_canvas;
+    dg_asked *a = &g->asked;
+    dg_buf_init(&g->ending, ENDING_MAX);
+    dg_tokens_init(&g->spelled, ENDING_MAX);
+    g->symbol = dg_calloc(g->o.syntax->n_symbol + 1, sizeof *g->symbol);
+    g->id = dg_array(DG_ASKED_MAX, sizeof *g->id);
+    g->slot_of = dg_calloc(dg_token_trie_count(g->o.trie), sizeof *g->slot_of);
+    g->drawn = dg_array(n, sizeof *g->drawn);
+    g->path = dg_array(n + 1, sizeof *g->path);
+    *a = (dg_asked){
+        .id = g->id,
+        .class_of = dg_token_trie_classes(g->o.trie),
+        .logprob = dg_array(n * DG_ASKED_MAX, sizeof *a->logprob),
+        .found = dg_calloc(n * DG_ASKED_CLASSES, sizeof *a->found),
+        .top_id = dg_array(n * DG_ASKED_TOP, sizeof *a->top_id),
+        .top_logprob = dg_array(n * DG_ASKED_TOP, sizeof *a->top_logprob),
+    };
+    return g->symbol && g->id && g->slot_of && g->drawn && g->path && a->logprob && a->found &&
+           a->top_id && a->top_logprob;
+}
+
+dgemma_status dg_guide_create(dg_guide **out, const dg_guide_options *options, dgemma_error *err)
+{
+    dg_guide *g = dg_calloc(1, sizeof *g);
+    if (!g)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    g->o = *options;
+    if (g->o.n_think_head > MAX_HEAD)
+        g->o.n_think_head = MAX_HEAD;
+    g->may_think = g->o.think_open >= 0 && g->o.think_close >= 0;
+    dgemma_status st =
+        allocate(g) ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "no memory for a constraint");
+    if (!st)
+        st = find_symbols(g, err);
+    if (!st)
+        st = dg_language_create(&g->language, g->o.syntax, err);
+    if (!st)
+        st = dg_token_groups_create(&g->groups, g->o.trie, g->language, g->symbol, err);
+    if (!st)
+        st = dg_word_create(&g->word, err);
+    if (!st) {
+        g->path[0] = g->o.in_thought ? STATE_THOUGHT : STATE_START;
+        st = dg_guide_explore(g, err);
+    }
+    if (!st)
+        st = dg_guide_question(g, err);
+    if (st)
+        dg_guide_free(g);
+    else
+        *out = g;
+    return st;
+}
+
+void dg_guide_free(dg_guide *g)
+{
+    if (!g)
+        return;
+    dg_word_free(g->word);
+    dg_token_groups_free(g->groups);
+    dg_language_free(g->language);
+    void *list[] = {g->symbol,        g->place,        g->touched,
+                    g->symbol_at,     g->symbol_id,    g->id,
+                    g->slot_of,       g->group,        g->member,
+                    g->weight,        g->weighed,      g->edge,
+                    g->drawn,         g->path,         g->asked.found,
+                    g->asked.logprob, g->asked.top_id, g->asked.top_logprob};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        dg_free(list[i]);
+    dg_tokens_clear(&g->spelled);
+    dg_buf_clear(&g->ending);
+    dg_free(g);
+}
+
+dgemma_status dg_guide_need(dg_guide *g, int *need, dgemma_error *err)
+{
+    uint32_t n;
+    dgemma_status st = dg_guide_need_of(g, g->path[0], &n, err);
+    *need = st ? 0 : (int)n;
+    return st;
+}
+
+/* ---- a step ---- */
+
+const dg_asked *dg_guide_ask(dg_guide *g, const double *uniform, int n)
+{
+    bool thought = g->path[0] == STATE_THOUGHT || g->path[0] == STATE_START ||
+                   (g->path[0] >= STATE_HEAD && g->path[0] < FIRST_PLACE);
+    g->asked.classes = 1u << DG_TOKEN_CLASS_PLAIN;
+    if (thought && (g->o.thinks || g->o.in_thought))
+        g->asked.classes |= 1u << DG_TOKEN_CLASS_OTHER;
+    /* the lower bits of a number decide inside a class, where the higher ones have led to it */
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < DG_ASKED_CLASSES; c++) {
+            double whole, low = modf(uniform[i] * 0x1p24, &whole);
+            g->asked.found[i * DG_ASKED_CLASSES + c].uniform = low;
+        }
+    return &g->asked;
+}
+
+static bool fits(void *user, uint32_t state, size_t position)
+{
+    dg_guide *g = user;
+    uint32_t need;
+    dgemma_error ignored;
+    if (state == STATE_DONE)
+        return true;
+    if (dg_guide_need_of(g, state, &need, &ignored)) {
+        g->unfit = true;
+        return false;
+    }
+    return (int64_t)need <= g->room - (int64_t)position;
+}
+
+static dgemma_status solve(dg_guide *g, size_t n, size_t beam, dgemma_error *err)
+{
+    dg_word_graph graph = {g, dg_guide_edges, dg_guide_weigh, fits};
+    dg_word_options o = {.n = n, .start = g->path[g->first], .beam = beam};
+    g->step++;
+    g->n_touched = g->n_slot = 0;
+    g->no_memory = g->unfit = false;
+    dgemma_status st = dg_word_solve(g->word, &graph, &o, err);
+    if (g->no_memory)
+        st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for a constraint");
+    if (st == DGEMMA_E_ARG && g->unfit)
+        st = dg_fail(err, DGEMMA_E_LIMIT, "the constraint is too complex for the canvas");
+    return st;
+}
+
+/* Another automaton with nothing in it but where the canvas begins. */
+static dgemma_status forget(dg_guide *g, uint32_t *state, dgemma_error *err)
+{
+    dg_place at = dg_guide_place(g, *state), start = dg_language_start(g->language);
+    bool own = *state < FIRST_PLACE; /* the start has another id then */
+    dgemma_status st = dg_language_forget(g->language, own ? &start : &at, err);
+    if (!st && !own)
+        *state = at + FIRST_PLACE;
+    dg_token_groups_forget(g->groups);
+    dg_guide_forget_places(g);
+    return st;
+}
+
+/* The path of the word in states and tokens, and a draw. */
+static void read_word(dg_guide *g, const dg_guide_step *s)
+{
+    const dg_word_edge *edge = dg_word_path(g->word);
+    dg_word_draw(g->word, s->uniform + s->first, g->drawn);
+    for (int i = s->first; i < s->n; i++) {
+        const dg_word_edge *e = &edge[i - s->first];
+        double whole, low = modf(s->uniform[i] * 0x1p24, &whole);
+        g->path[i + 1] = e->to;
+        s->argmax[i] = dg_guide_best_token(g, i, e);
+        s->drawn[i] =
+            s->cold ? s->argmax[i] : dg_guide_drawn_token(g, i, &g->drawn[i - s->first], low);
+        if (s->logprob)
+            s->logprob[i] = (float)(e->is_class && e->token < FIRST_GROUP
+                                        ? dg_guide_weigh(g, (size_t)(i - s->first), e).best
+                                        : dg_guide_logprob(g, i, s->argmax[i]));
+    }
+}
+
+static dgemma_status read_entropy(dg_guide *g, const dg_guide_step *s, dgemma_error *err)
+{
+    dg_word_graph graph = {g, dg_guide_edges, dg_guide_weigh, fits};
+    dgemma_status st = DGEMMA_OK;
+    for (int i = s->first; i < s->n && !st; i++) {
+        double entropy = 0;
+        st = dg_word_entropy(g->word, &graph, (size_t)(i - s->first), &entropy, err);
+        s->entropy[i] = (float)entropy;
+        s->forced[i] = entropy < certain || g->path[i] == STATE_DONE;
+    }
+    return st;
+}
+
+dgemma_status dg_guide_take(dg_guide *g, const dg_guide_step *s, dgemma_error *err)
+{
+    g->first = s->first;
+    g->room = s->room - s->first;
+    size_t n = (size_t)(s->n - s->first);
+    if (!n)
+        return DGEMMA_OK;
+    dgemma_error why = {0};
+    dgemma_status st = solve(g, n, DG_WORD_BEAM, &why);
+    if (st == DGEMMA_E_LIMIT) {
+        st = forget(g, &g->path[s->first], &why);
+        if (!st)
+            st = solve(g, n, NARROW_BEAM, &why);
+    }
+    if (st)
+        return dg_fail(err, st, "%s", why.msg);
+    g->bounded = dg_word_bounded(g->word);
+    read_word(g, s);
+    st = read_entropy(g, s, err);
+    return st ? st : dg_guide_question(g, err);
+}
+
+/* ---- blocks ---- */
+
+dgemma_status dg_guide_commit(dg_guide *g, int n, bool thought_closed, dgemma_error *err)
+{
+    uint32_t state = g->path[n];
+    dgemma_status st = DGEMMA_OK;
+    if (dg_language_measure(g->language).n_place > MANY_PLACES)
+        st = forget(g, &state, err);
+    if (thought_closed) {
+        state = dg_language_start(g->language) + FIRST_PLACE;
+        g->may_think = false;
+    }
+    g->path[0] = state;
+    if (!st && !g->n_touched)
+        st = dg_guide_explore(g, err);
+    return st ? st : dg_guide_question(g, err);
+}
+
+dgemma_status dg_guide_complete(dg_guide *g, bool *complete, dgemma_error *err)
+{
+    dg_place at = dg_guide_place(g, g->path[0]);
+    *complete = g->path[0] == STATE_DONE;
+    if (at == DG_PLACE_DEAD)
+        return DGEMMA_OK;
+    dg_edges e;
+    dgemma_status st = dg_language_edges(g->language, at, &e, err);
+    *complete = !st && e.accepts;
+    return st;
+}
+
+bool dg_guide_bounded(const dg_guide *g)
+{
+    return g->bounded;
+}

@@ -1,0 +1,283 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/real.h"
+#include "engine/guide_internal.h"
+
+/* A token that was not asked for, and is not among the likeliest, counts as so much less likely
+ * than the last of those, in nats. */
+static const double unknown = 5;
+
+/* Tokens that are so much less likely than the best of their group do not count in its sums. */
+static const double negligible = 40;
+
+/* ---- the question ---- */
+
+static bool ask_for(dg_guide *g, int32_t id)
+{
+    if (g->slot_of[id])
+        return true;
+    if (g->asked.n_id == DG_ASKED_MAX)
+        return false;
+    g->id[g->asked.n_id++] = id;
+    g->slot_of[id] = 1;
+    return true;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void forget_question(dg_guide *g)
+{
+    for (int i = 0; i < g->asked.n_id; i++)
+        g->slot_of[g->id[i]] = 0;
+    g->asked.n_id = 0;
+    g->version++;
+    g->n_member = 0;
+}
+
+dgemma_status dg_guide_question(dg_guide *g, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    forget_question(g);
+    ask_for(g, g->o.pad);
+    for (int i = 0; i < g->o.n_stop; i++)
+        ask_for(g, g->o.stop[i]);
+    for (int i = 0; i < g->o.n_think_head; i++)
+        ask_for(g, g->o.think_head[i]);
+    if (g->o.think_open >= 0)
+        ask_for(g, g->o.think_open);
+    if (g->o.think_close >= 0)
+        ask_for(g, g->o.think_close);
+    bool room = true;
+    for (size_t i = 0; i < g->n_touched && !st && room; i++) {
+        const dg_group_edge *edge;
+        size_t n, n_token;
+        bool wide;
+        st = dg_token_groups_edges(g->groups, g->touched[i], &edge, &n, &wide, err);
+        for (size_t k = 0; k < n && !st && room; k++) {
+            if (edge[k].is_class)
+                continue;
+            const int32_t *token = dg_token_groups_tokens(g->groups, edge[k].group, &n_token);
+            for (size_t m = 0; m < n_token && room; m++)
+                room = ask_for(g, token[m]);
+        }
+    }
+    qsort(g->id, (size_t)g->asked.n_id, sizeof *g->id, by_id);
+    for (int i = 0; i < g->asked.n_id; i++)
+        g->slot_of[g->id[i]] = (uint16_t)(i + 1);
+    return st;
+}
+
+/* ---- single tokens ---- */
+
+/* Where a token is among the likeliest of a row; -1: it is not. */
+static int rank_of(const dg_guide *g, int row, int32_t token)
+{
+    const int32_t *top = g->asked.top_id + (size_t)row * DG_ASKED_TOP;
+    for (int i = 0; i < DG_ASKED_TOP; i++)
+        if (top[i] == token)
+            return i;
+    return -1;
+}
+
+double dg_guide_logprob(const dg_guide *g, int row, int32_t token)
+{
+    const float *top = g->asked.top_logprob + (size_t)row * DG_ASKED_TOP;
+    unsigned slot = g->slot_of[token];
+    if (slot)
+        return (double)g->asked.logprob[(size_t)row * (size_t)g->asked.n_id + slot - 1];
+    int rank = rank_of(g, row, token);
+    if (rank >= 0)
+        return (double)top[rank];
+    int last = DG_ASKED_TOP - 1;
+    while (last > 0 && g->asked.top_id[(size_t)row * DG_ASKED_TOP + (size_t)last] < 0)
+        last--;
+    return (double)top[last] - unknown;
+}
+
+/* ---- groups ---- */
+
+/* Which of a group's tokens are asked for. */
+static known_group *group_of(dg_guide *g, uint32_t group)
+{
+    dgemma_error ignored;
+    size_t old = g->cap_group, n;
+    if (GUIDE_GROW(g, group, (size_t)group + 1, &ignored)) {
+        g->no_memory = true;
+        return NULL;
+    }
+    if (g->cap_group > old)
+        memset(g->group + old, 0, (g->cap_group - old) * sizeof *g->group);
+    known_group *k = &g->group[group];
+    if (k->version == g->version)
+        return k;
+    const int32_t *token = dg_token_groups_tokens(g->groups, group, &n);
+    if (GUIDE_GROW(g, member, g->n_member + n, &ignored)) {
+        g->no_memory = true;
+        return NULL;
+    }
+    *k = (known_group){.version = g->version, .first = (uint32_t)g->n_member, .whole = true};
+    for (size_t i = 0; i < n; i++) {
+        unsigned slot = g->slot_of[token[i]];
+        k->whole &= slot != 0;
+        if (slot)
+            g->member[k->first + k->n++] = (uint16_t)(slot - 1);
+    }
+    g->n_member += k->n;
+    return k;
+}
+
+static bool in_group(const dg_guide *g, uint32_t group, int32_t id)
+{
+    size_t n;
+    const int32_t *token = dg_token_groups_tokens(g->groups, group, &n);
+    return bsearch(&id, token, n, sizeof id, by_id) != NULL;
+}
+
+/* Calls `take` with each token of a group that something is known of at a row, and its
+ * log-probability; with its first token where nothing is. */
+typedef void take_fn(void *user, int32_t token, double logprob);
+static void each_token(dg_guide *g, int row, uint32_t group, take_fn *take, void *user)
+{
+    const known_group *k = group_of(g, group);
+    const float *logprob = g->asked.logprob + (size_t)row * (size_t)g->asked.n_id;
+    size_t n_token, n = 0;
+    const int32_t *token = dg_token_groups_tokens(g->groups, group, &n_token);
+    for (uint32_t i = 0; k && i < k->n; i++, n++)
+        take(user, g->id[g->member[k->first + i]], (double)logprob[g->member[k->first + i]]);
+    for (int i = 0; k && !k->whole && i < DG_ASKED_TOP; i++) {
+        size_t at = (size_t)row * DG_ASKED_TOP + (size_t)i;
+        int32_t id = g->asked.top_id[at];
+        if (id < 0 || g->slot_of[id] || !in_group(g, group, id))
+            continue;
+        take(user, id, (double)g->asked.top_logprob[at]);
+        n++;
+    }
+    if (!n)
+        take(user, token[0], dg_guide_logprob(g, row, token[0]));
+}
+
+typedef struct best_token {
+    int32_t token;
+    double logprob;
+} best_token;
+
+static void take_best(void *user, int32_t token, double logprob)
+{
+    best_token *b = user;
+    if (b->token < 0 || logprob > b->logprob)
+        *b = (best_token){token, logprob};
+}
+
+typedef struct group_sums {
+    double best, mass, inner; /* against the best */
+} group_sums;
+
+static void take_sums(void *user, int32_t token, double logprob)
+{
+    (void)token;
+    group_sums *s = user;
+    double below = logprob - s->best;
+    if (below < -negligible)
+        return;
+    double p = dg_exp(below);
+    s->mass += p;
+    s->inner += p * logprob;
+}
+
+static dg_word_weight weigh_group(dg_guide *g, int row, uint32_t group)
+{
+    best_token best = {-1, -INFINITY};
+    each_token(g, row, group, take_best, &best);
+    group_sums s = {.best = best.logprob};
+    if (!(best.logprob > -INFINITY))
+        return (dg_word_weight){-INFINITY, -INFINITY, 0};
+    each_token(g, row, group, take_sums, &s);
+    return (dg_word_weight){best.logprob, best.logprob + dg_log(s.mass),
+                            dg_exp(best.logprob) * s.inner};
+}
+
+/* Large groups are added up once for each row of a step. */
+static dg_word_weight group_weight(dg_guide *g, int row, uint32_t group)
+{
+    dgemma_error ignored;
+    size_t n_token, n = (size_t)g->o.n_canvas;
+    dg_token_groups_tokens(g->groups, group, &n_token);
+    known_group *k = n_token > SMALL_GROUP ? group_of(g, group) : NULL;
+    if (!k)
+        return weigh_group(g, row, group);
+    if (k->slot_step != g->step) {
+        if (GUIDE_GROW(g, weight, (g->n_slot + 1) * n, &ignored) ||
+            GUIDE_GROW(g, weighed, (g->n_slot + 1) * n, &ignored))
+            return weigh_group(g, row, group);
+        k->slot_step = g->step;
+        k->slot = (uint32_t)g->n_slot++;
+        memset(g->weighed + k->slot * n, 0, n * sizeof *g->weighed);
+    }
+    size_t at = k->slot * n + (size_t)row;
+    if (!g->weighed[at]) {
+        g->weight[at] = weigh_group(g, row, group);
+        g->weighed[at] = true;
+    }
+    return g->weight[at];
+}
+
+dg_word_weight dg_guide_weigh(void *user, size_t position, const dg_word_edge *edge)
+{
+    dg_guide *g = user;
+    int row = g->first + (int)position;
+    if (!edge->is_class) {
+        double p = dg_guide_logprob(g, row, edge->token);
+        return (dg_word_weight){p, p, 0};
+    }
+    if (edge->token >= FIRST_GROUP)
+        return group_weight(g, row, (uint32_t)(edge->token - FIRST_GROUP));
+    const dg_class_finding *f =
+        &g->asked.found[(size_t)row * DG_ASKED_CLASSES + (size_t)edge->token];
+    return (dg_word_weight){f->best, f->mass, f->inner};
+}
+
+/* ---- from edges to tokens ---- */
+
+int32_t dg_guide_best_token(dg_guide *g, int row, const dg_word_edge *edge)
+{
+    if (!edge->is_class)
+        return edge->token;
+    if (edge->token < FIRST_GROUP)
+        return g->asked.found[(size_t)row * DG_ASKED_CLASSES + (size_t)edge->token].id;
+    best_token best = {-1, -INFINITY};
+    each_token(g, row, (uint32_t)(edge->token - FIRST_GROUP), take_best, &best);
+    return best.token;
+}
+
+typedef struct draw {
+    double left; /* of the group's mass */
+    int32_t token;
+    bool done;
+} draw;
+
+static void take_draw(void *user, int32_t token, double logprob)
+{
+    draw *d = user;
+    if (d->done || !(logprob > -INFINITY))
+        return;
+    d->token = token;
+    d->left -= dg_exp(logprob);
+    d->done = d->left < 0;
+}
+
+int32_t dg_guide_drawn_token(dg_guide *g, int row, const dg_word_edge *edge, double uniform)
+{
+    if (!edge->is_class)
+        return edge->token;
+    if (edge->token < FIRST_GROUP)
+        return g->asked.found[(size_t)row * DG_ASKED_CLASSES + (size_t)edge->token].drawn;
+    uint32_t group = (uint32_t)(edge->token - FIRST_GROUP);
+    draw d = {.left = uniform * dg_exp(group_weight(g, row, group).mass), .token = -1};
+    each_token(g, row, group, take_draw, &d);
+    return d.token < 0 ? dg_guide_best_token(g, row, edge) : d.token;
+}
