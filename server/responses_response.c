@@ -122,14 +122,14 @@ static json_t *finished_response(const dg_generation *g, json_t *items)
 /* ---- whole answers ---- */
 
 static void add_text(json_t **items, dg_generation *g, bool thought, const dg_buf *text,
-                     json_t *entries)
+                     const char *status, json_t *entries)
 {
     if (!text->len) {
         json_decref(entries);
         return;
     }
     json_t *part = part_object(thought, dg_json_text(text->data, text->len), entries);
-    dg_json_add(items, text_item(g, thought, "completed", json_pack("[o]", part)));
+    dg_json_add(items, text_item(g, thought, status, json_pack("[o]", part)));
     g->place.n_item++;
 }
 
@@ -138,8 +138,10 @@ static void reply_whole(dg_generation *g)
     dg_choice *c = &g->choices[0];
     json_t *items = json_array(), *call;
     size_t i;
-    add_text(&items, g, true, &c->thinking, NULL);
-    add_text(&items, g, false, &c->text, take_logprobs(g, c));
+    /* calls are whole, or not there; what comes before the last item is */
+    const char *last = is_cut(c) && !json_array_size(c->calls) ? "incomplete" : "completed";
+    add_text(&items, g, true, &c->thinking, c->text.len ? "completed" : last, NULL);
+    add_text(&items, g, false, &c->text, last, take_logprobs(g, c));
     json_array_foreach(c->calls, i, call)
     {
         dg_json_add(&items, call_item(g, call, "completed", json_incref(arguments_of(call))));
@@ -193,7 +195,7 @@ static void open_text(dg_generation *g, dgemma_event_kind kind, size_t from)
                     json_pack("{s:o}", "part", part_object(thought, json_string(""), NULL)));
 }
 
-static void close_text(dg_generation *g, dg_choice *c)
+static void close_text(dg_generation *g, dg_choice *c, const char *status)
 {
     bool thought = g->place.open == DGEMMA_EVENT_THINKING;
     const dg_buf *all = thought ? &c->thinking : &c->text;
@@ -207,14 +209,14 @@ static void close_text(dg_generation *g, dg_choice *c)
     send_part_event(g, thought ? "response.reasoning_text.done" : "response.output_text.done",
                     thought, done);
     send_part_event(g, "response.content_part.done", thought, json_pack("{s:O}", "part", part));
-    finish_item(g, text_item(g, thought, "completed", json_pack("[o]", part)));
+    finish_item(g, text_item(g, thought, status, json_pack("[o]", part)));
 }
 
 static void send_text(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
     bool thought = e->kind == DGEMMA_EVENT_THINKING;
     if (g->place.open != e->kind) {
-        close_text(g, c);
+        close_text(g, c, "completed");
         open_text(g, e->kind, (thought ? c->thinking.len : c->text.len) - e->text_len);
     }
     json_t *delta = json_pack("{s:o}", "delta", dg_json_text(e->text, e->text_len));
@@ -228,7 +230,7 @@ static void send_call(dg_generation *g, dg_choice *c)
 {
     const json_t *call = json_array_get(c->calls, json_array_size(c->calls) - 1);
     json_t *name = json_object_get(json_object_get(call, "function"), "name");
-    close_text(g, c);
+    close_text(g, c, "completed");
     send_item_event(g, "response.output_item.added", NULL,
                     json_pack("{s:o}", "item", call_item(g, call, "in_progress", json_string(""))));
     send_item_event(g, "response.function_call_arguments.delta", "fc",
@@ -258,7 +260,7 @@ static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
         send_call(g, c);
         break;
     case DGEMMA_EVENT_END:
-        close_text(g, c);
+        close_text(g, c, is_cut(c) ? "incomplete" : "completed");
         break;
     case DGEMMA_EVENT_PROMPT:
     case DGEMMA_EVENT_BLOCK:

@@ -334,6 +334,22 @@ def same_answers():
                       and [x["done"] for x in got] == [False] * (len(got) - 1) + [True], got)
 
 
+def cut_items():
+    """Where a response is cut, its last item is not complete."""
+    with Server("-q") as s:
+        for n in (2, 40):
+            body = responses(max_output_tokens=n)
+            whole = s.json("POST", RESPONSES, body)[1]
+            found = events(read_all(s.open_stream(path=RESPONSES, prompt=None, **body)))[0]
+            for r in (whole, found[-1]["response"]):
+                statuses = [i["status"] for i in r["output"]]
+                check("the last item is as complete as the response", r["output"]
+                      and statuses == ["completed"] * (len(statuses) - 1) + [r["status"]], r)
+            done = [e["item"]["status"] for e in found if e["type"] == "response.output_item.done"]
+            check("also when it ends", done == [i["status"] for i in found[-1]["response"]["output"]], found)
+            check("some are cut", n > 2 or whole["status"] == "incomplete", whole)
+
+
 def silence():
     """Streams that have nothing to say say so in their own way, and end when the client goes."""
     endless = {"diffusion": ENDLESS["diffusion"]}
@@ -375,5 +391,5 @@ def dashboard():
     check("every label is there", all(f'{w}="' in page for w in labels), labels)
 
 
-run([status_table, params, too_long, refusals, same_answers, silence, dashboard])
+run([status_table, params, too_long, refusals, same_answers, cut_items, silence, dashboard])
 finish()
