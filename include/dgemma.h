@@ -233,6 +233,9 @@ typedef struct dgemma_constraint_options {
      * schemas can be; one that is "strict" is refused where they cannot. */
     dgemma_tool_choice tool_choice; /* NAMED is REQUIRED: `choices` says which */
     bool single_tool_call;
+    /* What a turn without calls is held to, which then has no text in front of calls; no grammar.
+     * NULL: any text. */
+    const struct dgemma_constraint_options *answer;
 } dgemma_constraint_options;
 
 /* Any thread. *out belongs to the caller (dgemma_constraint_free), who may free it at any time:

@@ -360,6 +360,20 @@ static bool read_thinking(dg_translation *t)
     return true;
 }
 
+/* {"type": "json_schema", "schema": …} */
+static bool read_format(dg_translation *t, const json_t *format, const char *name, const char *at)
+{
+    if (!format)
+        return true;
+    if (!dg_json_says(json_object_get(format, "type"), "json_schema"))
+        return dg_refuse(t->e, 400, "invalid_value", name, "%s.type: json_schema is known", name);
+    if (dg_field_get(t->chat, "response_format"))
+        return dg_refuse(t->e, 400, "invalid_value", name,
+                         "output_config.format and output_format: one of them is enough");
+    dg_translate_schema(t, dg_field_get(format, "schema"), NULL, at);
+    return true;
+}
+
 /* Answers in the form of a schema are asked for here, and how much is to be thought about them:
  * whether, `thinking` says. */
 static bool read_output_config(dg_translation *t)
@@ -372,9 +386,10 @@ static bool read_output_config(dg_translation *t)
     if (effort && !dg_is_effort(effort))
         return dg_refuse(t->e, 400, "invalid_value", "output_config",
                          "output_config.effort: " DG_EFFORTS " are known");
-    return !dg_field_get(config, "format") ||
-           dg_refuse(t->e, 400, "unsupported", "output_config",
-                     "output_config.format: schemas are not supported");
+    return read_format(t, dg_field_get(config, "format"), "output_config.format",
+                       "/output_config/format/schema") &&
+           read_format(t, dg_field_get(t->root, "output_format"), "output_format",
+                       "/output_format/schema");
 }
 
 static bool read_body(dg_chat *out, json_t *root, const dg_chat_limits *limits, uint64_t seed,

@@ -4,6 +4,7 @@
 #define DG_SERVER_CHAT_REQUEST_H
 
 #include <jansson.h>
+#include "constraint_cache.h"
 #include "dgemma.h"
 #include "errors.h"
 
@@ -31,6 +32,8 @@ typedef struct dg_chat {
     bool must_call;     /* the answer must have a call, and is nothing else */
     bool old_functions; /* calls go out in the form from before there were tools */
     bool want_json;     /* the answer must be a JSON object */
+    dgemma_constraint *constraint; /* owned: what answers are held to, or NULL */
+    const json_t *schema;          /* that of the constraint, borrowed from the root, or NULL */
     bool logprobs;
 } dg_chat;
 
@@ -45,6 +48,7 @@ typedef struct dg_chat_limits {
     int n_vocab;
     int max_choices; /* of all prompts together */
     int max_images;
+    dg_constraint_cache *constraints; /* those of requests before; NULL: nothing is kept */
 } dg_chat_limits;
 
 /* A dialect's reader. Takes `root`, a JSON object. False: *e says what is wrong, and *out is empty.

@@ -8,7 +8,7 @@
 typedef struct dg_http_error {
     int status;       /* of HTTP; 0: nothing is wrong */
     const char *code; /* a word for programs; static, or NULL */
-    char param[64];   /* the field that is wrong, or "" */
+    char param[256];  /* the field that is wrong, or its JSON pointer, or "" */
     char message[512];
     int retry_after; /* seconds; 0: trying again will not help, and clients are told so */
     size_t n_context, n_prompt; /* of context_length_exceeded: tokens */

@@ -27,15 +27,19 @@ static bool read_options(dg_translation *t)
     return dg_translate_stop(t, options, "stop");
 }
 
-/* "json", or nothing. */
+/* "json", a schema, or nothing. */
 static bool read_format(dg_translation *t)
 {
-    const json_t *format = dg_field_get(t->root, "format");
+    json_t *format = dg_field_get(t->root, "format");
     if (!format || dg_json_says(format, ""))
         return true;
+    if (json_is_object(format)) {
+        dg_translate_schema(t, format, NULL, "/format");
+        return true;
+    }
     if (!dg_json_says(format, "json"))
-        return dg_refuse(t->e, 400, "unsupported", "format",
-                         "format: \"json\" is supported, schemas are not");
+        return dg_refuse(t->e, 400, "invalid_value", "format",
+                         "format: \"json\" and a schema are known");
     dg_translate_set(t, "response_format", json_pack("{s:s}", "type", "json_object"));
     return true;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "constraint_request.h"
 #include "json_fields.h"
 #include "json_text.h"
 #include "openai_tools.h"
@@ -30,6 +31,7 @@ void dg_chat_clear(dg_chat *c)
     dg_free(c->prefix);
     dg_free(c->stop);
     dg_free(c->bias);
+    dgemma_constraint_free(c->constraint);
     json_decref(c->callable);
     json_decref(c->root);
     *c = (dg_chat){0};
@@ -285,52 +287,45 @@ static bool take_prefix(reader *r, json_t *messages)
     return (r->out->prefix && !json_array_remove(messages, last)) || no_memory(r);
 }
 
-static const char json_wish[] =
-    "Answer with one JSON object and nothing else: no explanation, no code fence.";
-
-/* Tells the model that JSON is wanted, where it looks for instructions. */
-static bool add_json_wish(reader *r, json_t *messages)
+/* Tells the model what its answer has to look like, where it looks for instructions. */
+static bool add_wish(reader *r, json_t *messages)
 {
+    bool ok;
+    char *wish = dg_constraint_wish(r->out, &ok);
+    if (!wish)
+        return ok || no_memory(r);
     json_t *first = json_array_get(messages, 0);
     json_t *content = json_object_get(first, "content");
     bool system = !strcmp(role_of(first), "system") || !strcmp(role_of(first), "developer");
     int failed;
     if (system && json_is_string(content))
-        failed = json_object_set_new(
-            first, "content", json_sprintf("%s\n\n%s", json_string_value(content), json_wish));
+        failed = json_object_set_new(first, "content",
+                                     json_sprintf("%s\n\n%s", json_string_value(content), wish));
     else if (system && json_is_array(content))
         failed = json_array_append_new(
-            content, json_pack("{s:s,s:s+}", "type", "text", "text", "\n\n", json_wish));
+            content, json_pack("{s:s,s:s+}", "type", "text", "text", "\n\n", wish));
     else
-        failed = json_array_insert_new(
-            messages, 0, json_pack("{s:s,s:s}", "role", "system", "content", json_wish));
+        failed = json_array_insert_new(messages, 0,
+                                       json_pack("{s:s,s:s}", "role", "system", "content", wish));
+    dg_free(wish);
     return !failed || no_memory(r);
 }
 
-static bool read_format(reader *r)
+static bool read_constraint(reader *r)
 {
-    json_t *format;
-    if (!dg_field_object(r->root, "response_format", &format, r->e))
+    if (!dg_constraint_read(r->out, r->limits, r->e))
         return false;
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (!format || (type && !strcmp(type, "text")))
-        return true;
-    if (type && !strcmp(type, "json_schema"))
-        return dg_refuse(r->e, 400, "unsupported", "response_format",
-                         "response_format: json_schema is not supported; json_object is");
-    if (!type || strcmp(type, "json_object") != 0)
-        return dg_refuse(r->e, 400, "invalid_value", "response_format",
-                         "response_format.type: text and json_object are known");
-    r->out->want_json = true;
-    return true;
+    r->out->options.constraint = r->out->constraint;
+    return !r->out->constraint || !r->out->prefix ||
+           dg_refuse(r->e, 400, "unsupported", "continue_final_message",
+                     "continue_final_message: not where the answer is held to something");
 }
 
 static bool read_messages(reader *r)
 {
     json_t *messages;
     if (!dg_field_list(r->root, "messages", &messages, r->e) || !check_messages(r, messages) ||
-        !take_prefix(r, messages) || !read_format(r) ||
-        (r->out->want_json && !add_json_wish(r, messages)))
+        !take_prefix(r, messages) || !read_constraint(r) || !add_wish(r, messages))
         return false;
     json_t *kwargs = dg_field_get(r->root, "chat_template_kwargs");
     bool keep = json_is_true(json_object_get(kwargs, "preserve_thinking"));
@@ -509,6 +504,7 @@ bool dg_openai_read_completion(dg_chat *out, json_t *root, const dg_chat_limits 
 {
     reader r = begin(out, root, limits, seed, e);
     bound_length(&r);
-    return finish(read_common(&r) && read_prompts(&r) && refuse_old(&r) && read_old_logprobs(&r),
+    return finish(read_common(&r) && read_prompts(&r) && refuse_old(&r) && read_old_logprobs(&r) &&
+                      read_constraint(&r),
                   out);
 }

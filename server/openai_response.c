@@ -39,14 +39,28 @@ static double per(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+/* What of a schema answers are not held to. */
+static json_t *ignored_keywords(const dgemma_constraint *constraint)
+{
+    json_t *list = json_array();
+    const char *line = dgemma_constraint_ignored(constraint), *end;
+    for (; (end = strchr(line, '\n')) != NULL; line = end + 1)
+        dg_json_add(&list, dg_json_text(line, (size_t)(end - line)));
+    return list;
+}
+
 static json_t *diffusion_timings(const dg_generation *g, const dgemma_stats *s)
 {
-    return json_pack(
+    json_t *out = json_pack(
         "{s:i,s:i,s:i,s:i,s:f,s:f,s:f,s:i,s:I}", "n_blocks", s->n_blocks, "n_steps", s->n_steps,
         "n_converged", s->n_converged, "n_capped", s->n_blocks - s->n_converged, "steps_per_block",
         per(s->n_steps, s->n_blocks), "tokens_per_step", per(s->n_output, s->n_steps),
         "ms_per_step", 1e3 * per(s->denoise_seconds, s->n_steps), "canvas_tokens",
         s->n_blocks * g->chat.options.canvas_length, "seed", (json_int_t)g->chat.options.seed);
+    if (g->chat.constraint)
+        dg_json_put(&out, "constraint",
+                    json_pack("{s:o}", "ignored", ignored_keywords(g->chat.constraint)));
+    return out;
 }
 
 json_t *dg_openai_timings(const dg_generation *g)

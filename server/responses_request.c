@@ -274,9 +274,14 @@ static bool read_format(dg_translation *t)
     const json_t *type = json_object_get(format, "type");
     if (!format || dg_json_says(type, "text"))
         return true;
+    if (dg_json_says(type, "json_schema")) {
+        dg_translate_schema(t, dg_field_get(format, "schema"), dg_field_get(format, "strict"),
+                            "/text/format/schema");
+        return true;
+    }
     if (!dg_json_says(type, "json_object"))
-        return dg_refuse(t->e, 400, "unsupported", "text.format",
-                         "text.format: text and json_object are supported");
+        return dg_refuse(t->e, 400, "invalid_value", "text.format",
+                         "text.format.type: text, json_object and json_schema are known");
     dg_translate_set(t, "response_format", json_incref(format));
     return true;
 }

@@ -157,9 +157,10 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
     bool copied = copy_options(s, opt);
     s->metrics = dg_metrics_create();
     s->gpu = s->info.gpu_address ? dg_gpu_open(s->info.gpu_address) : NULL;
-    s->limits = (dg_chat_limits){dgemma_request_defaults(engine), s->info.n_vocab,
-                                 s->opt.max_choices, s->opt.max_images};
-    if (!copied || !s->metrics)
+    s->limits =
+        (dg_chat_limits){dgemma_request_defaults(engine), s->info.n_vocab, s->opt.max_choices,
+                         s->opt.max_images, dg_constraint_cache_create()};
+    if (!copied || !s->metrics || !s->limits.constraints)
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st && s->image_hosts.n)
         st = dg_fetcher_open(&s->fetcher, s->image_hosts, &s->stopping, err);
@@ -236,6 +237,7 @@ void dg_server_free(dg_server *s)
     dg_http_free(s->http);
     dg_log_close(s->log);
     dg_metrics_free(s->metrics);
+    dg_constraint_cache_free(s->limits.constraints);
     dg_gpu_close(s->gpu);
     free_words(&s->keys);
     free_words(&s->origins);

@@ -10,9 +10,9 @@ enum { MAX_TEXT = 256 << 20 }; /* bodies are far smaller */
 void dg_translate_begin(dg_translation *t, json_t *root, const dg_chat_limits *limits,
                         uint64_t seed, dg_http_error *e)
 {
-    static const char *const same[] = {"stream",       "temperature", "top_p",     "top_k",
-                                       "min_p",        "seed",        "diffusion", "model",
-                                       "image_tokens", "logit_bias"};
+    static const char *const same[] = {
+        "stream",    "temperature", "top_p",        "top_k",      "min_p",      "seed",
+        "diffusion", "model",       "image_tokens", "logit_bias", "whitespace", "schema_in_prompt"};
     *t = (dg_translation){
         .root = root, .chat = json_object(), .limits = limits, .seed = seed, .e = e};
     dg_translate_set(t, "asked", json_incref(root));
@@ -97,7 +97,18 @@ json_t *dg_translate_tool(const json_t *tool, const char *parameters)
     put_if(&function, "name", dg_field_get(tool, "name"));
     put_if(&function, "description", dg_field_get(tool, "description"));
     put_if(&function, "parameters", dg_field_get(tool, parameters));
+    put_if(&function, "strict", dg_field_get(tool, "strict"));
     return json_pack("{s:s,s:o}", "type", "function", "function", function);
+}
+
+void dg_translate_schema(dg_translation *t, json_t *schema, json_t *strict, const char *at)
+{
+    json_t *inner = json_object();
+    put_if(&inner, "schema", schema);
+    put_if(&inner, "strict", strict);
+    dg_translate_set(t, "response_format",
+                     json_pack("{s:s,s:o}", "type", "json_schema", "json_schema", inner));
+    dg_translate_set(t, "constraint_at", json_string(at));
 }
 
 json_t *dg_translate_picture(const char *media_type, const char *base64)

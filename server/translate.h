@@ -42,6 +42,10 @@ bool dg_translate_stop(dg_translation *t, const json_t *object, const char *name
  * `parameters` is the client's name for the schema. NULL: memory is out. */
 json_t *dg_translate_tool(const json_t *tool, const char *parameters);
 
+/* A schema that answers are held to: the response_format of it. `strict` is the client's own, or
+ * NULL; `at` is the schema's JSON pointer in the client's body. */
+void dg_translate_schema(dg_translation *t, json_t *schema, json_t *strict, const char *at);
+
 /* {"type": "image_url", …} of base64 text. NULL: memory is out. */
 json_t *dg_translate_picture(const char *media_type, const char *base64);
 

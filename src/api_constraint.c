@@ -13,11 +13,31 @@ static dg_calls_mode calls_of(dgemma_tool_choice choice)
                                          : DG_CALLS_REQUIRED;
 }
 
+static bool is_whole(const dgemma_constraint_options *opt)
+{
+    bool bare = opt->kind == DGEMMA_CONSTRAINT_JSON_OBJECT || opt->kind == DGEMMA_CONSTRAINT_CHOICE;
+    return opt->kind <= DGEMMA_CONSTRAINT_TOOLS && (bare || opt->text) &&
+           (!opt->answer || (!opt->answer->answer && is_whole(opt->answer)));
+}
+
+static dg_constraint_options options_of(const dgemma_constraint_options *opt, dg_buf *ignored)
+{
+    return (dg_constraint_options){.kind = (dg_constraint_kind)opt->kind,
+                                   .text = opt->text,
+                                   .len = opt->text_len,
+                                   .choices = opt->choices,
+                                   .n_choice = opt->n_choices,
+                                   .compact = opt->compact,
+                                   .lenient = opt->lenient,
+                                   .ignored = ignored,
+                                   .calls = calls_of(opt->tool_choice),
+                                   .single_call = opt->single_tool_call};
+}
+
 dgemma_status dgemma_constraint_create(dgemma_constraint **out,
                                        const dgemma_constraint_options *opt, dgemma_error *err)
 {
-    bool bare = opt->kind == DGEMMA_CONSTRAINT_JSON_OBJECT || opt->kind == DGEMMA_CONSTRAINT_CHOICE;
-    if (opt->kind > DGEMMA_CONSTRAINT_TOOLS || (!bare && !opt->text))
+    if (!is_whole(opt))
         return dg_fail(err, DGEMMA_E_ARG, "there is no constraint");
     dgemma_constraint *c = dg_calloc(1, sizeof *c);
     if (!c)
@@ -25,16 +45,11 @@ dgemma_status dgemma_constraint_create(dgemma_constraint **out,
     atomic_init(&c->n_holder, 1);
     pthread_mutex_init(&c->lock, NULL);
     dg_buf_init(&c->ignored, IGNORED_MAX);
-    dg_constraint_options options = {.kind = (dg_constraint_kind)opt->kind,
-                                     .text = opt->text,
-                                     .len = opt->text_len,
-                                     .choices = opt->choices,
-                                     .n_choice = opt->n_choices,
-                                     .compact = opt->compact,
-                                     .lenient = opt->lenient,
-                                     .ignored = &c->ignored,
-                                     .calls = calls_of(opt->tool_choice),
-                                     .single_call = opt->single_tool_call};
+    dg_constraint_options options = options_of(opt, &c->ignored), answer;
+    if (opt->answer) {
+        answer = options_of(opt->answer, &c->ignored);
+        options.answer = &answer;
+    }
     dgemma_status st = dg_constraint_compile(&c->syntax, &options, err);
     if (!st)
         st = dg_language_create(&c->language, c->syntax, err);

@@ -47,6 +47,9 @@ static dgemma_status compile_regex(dg_syntax *s, const dg_constraint_options *o,
     return dg_regex_compile(s, o->text, o->len, &(dg_regex_options){0}, out, NULL, err);
 }
 
+static dgemma_status root_of(dg_syntax *s, const dg_constraint_options *o, dg_node *root,
+                             dgemma_error *err);
+
 static dgemma_status compile_tools(dg_syntax *s, const dg_constraint_options *o, dg_node *out,
                                    dgemma_error *err)
 {
@@ -56,35 +59,45 @@ static dgemma_status compile_tools(dg_syntax *s, const dg_constraint_options *o,
                                 .n_allowed = o->n_choice,
                                 .mode = o->calls,
                                 .single = o->single_call,
-                                .ignored = o->ignored};
-    return dg_calls_compile(s, &options, out, err);
+                                .ignored = o->ignored,
+                                .answer = DG_NODE_NEVER};
+    dgemma_status st = DGEMMA_OK;
+    if (o->answer && o->answer->kind >= DG_CONSTRAINT_GRAMMAR)
+        st = dg_fail(err, DGEMMA_E_UNSUPPORTED, "a grammar goes with no tools");
+    else if (o->answer)
+        st = root_of(s, o->answer, &options.answer, err);
+    return st ? st : dg_calls_compile(s, &options, out, err);
+}
+
+static dgemma_status root_of(dg_syntax *s, const dg_constraint_options *o, dg_node *root,
+                             dgemma_error *err)
+{
+    dg_schema_options schema = {
+        .styles = styles_of(o), .lenient = o->lenient, .ignored = o->ignored};
+    switch (o->kind) {
+    case DG_CONSTRAINT_JSON_SCHEMA:
+        return dg_schema_compile(s, o->text, o->len, &schema, root, err);
+    case DG_CONSTRAINT_JSON_OBJECT:
+        *root = dg_schema_any_object(s, styles_of(o));
+        return DGEMMA_OK;
+    case DG_CONSTRAINT_REGEX:
+        return compile_regex(s, o, root, err);
+    case DG_CONSTRAINT_CHOICE:
+        return compile_choices(s, o, root, err);
+    case DG_CONSTRAINT_TOOLS:
+        return compile_tools(s, o, root, err);
+    case DG_CONSTRAINT_GRAMMAR:
+        break;
+    }
+    return dg_fail(err, DGEMMA_E_INTERNAL, "a grammar is read as a whole");
 }
 
 static dgemma_status compile(dg_syntax *s, const dg_constraint_options *o, dgemma_error *err)
 {
     dg_node root = DG_NODE_NEVER;
-    dgemma_status st = DGEMMA_OK;
-    dg_schema_options schema = {
-        .styles = styles_of(o), .lenient = o->lenient, .ignored = o->ignored};
-    switch (o->kind) {
-    case DG_CONSTRAINT_JSON_SCHEMA:
-        st = dg_schema_compile(s, o->text, o->len, &schema, &root, err);
-        break;
-    case DG_CONSTRAINT_JSON_OBJECT:
-        root = dg_schema_any_object(s, styles_of(o));
-        break;
-    case DG_CONSTRAINT_REGEX:
-        st = compile_regex(s, o, &root, err);
-        break;
-    case DG_CONSTRAINT_CHOICE:
-        st = compile_choices(s, o, &root, err);
-        break;
-    case DG_CONSTRAINT_TOOLS:
-        st = compile_tools(s, o, &root, err);
-        break;
-    case DG_CONSTRAINT_GRAMMAR:
+    if (o->kind == DG_CONSTRAINT_GRAMMAR)
         return dg_gbnf_compile(s, o->text, o->len, err);
-    }
+    dgemma_status st = root_of(s, o, &root, err);
     return st ? st : dg_syntax_finish(s, root, err);
 }
 

@@ -26,6 +26,7 @@ typedef struct dg_constraint_options {
     dg_buf *ignored; /* which they were, a line each; or NULL */
     dg_calls_mode calls;
     bool single_call;
+    const struct dg_constraint_options *answer; /* TOOLS: of a turn without calls; NULL: any text */
 } dg_constraint_options;
 
 /* *out belongs to the caller (dg_syntax_free). Errors as in schema.h, regex.h, gbnf.h. */

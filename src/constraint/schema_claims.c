@@ -10,6 +10,19 @@
 
 enum { POINTER_MAX = 300 };
 
+/* Puts a character of a name in front of path[*at …], as a URI's fragment has it. */
+static void put_char(char *path, size_t *at, char c)
+{
+    const char plain[] = {c, '\0'};
+    const char *spelled = c == '~'   ? "~0"
+                          : c == '/' ? "~1"
+                          : c == ' ' ? "%20"
+                          : c == '%' ? "%25"
+                                     : plain;
+    for (size_t i = strlen(spelled); i-- > 0 && *at > 2;)
+        path[--*at] = spelled[i];
+}
+
 /* Puts the path from `from` to `to` in front of path[*at …]; false: it is not below. */
 static bool find_path(const dg_json *from, const dg_json *to, char *path, size_t *at)
 {
@@ -25,12 +38,7 @@ static bool find_path(const dg_json *from, const dg_json *to, char *path, size_t
         snprintf(number, sizeof number, "%zu", index);
         dg_text name = c->key.data ? c->key : (dg_text){number, strlen(number)};
         for (size_t i = name.len; i-- > 0 && *at > 2;) {
-            char ch = name.data[i];
-            if (ch == '~' || ch == '/') {
-                path[--*at] = ch == '~' ? '0' : '1';
-                ch = '~';
-            }
-            path[--*at] = ch;
+            put_char(path, at, name.data[i]);
         }
         if (*at > 1)
             path[--*at] = '/';

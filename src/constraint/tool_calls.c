@@ -178,7 +178,8 @@ static dgemma_status any_call(dg_syntax *s, const dg_calls_options *o, const dg_
 static dgemma_status turn_node(dg_syntax *s, const dg_calls_options *o, const dg_json *tools,
                                dg_node *out, dgemma_error *err)
 {
-    dg_node text = dg_points_text(s, DG_SPELL_RAW), call;
+    bool held = o->answer != DG_NODE_NEVER, must = o->mode == DG_CALLS_REQUIRED;
+    dg_node text = held ? o->answer : dg_points_text(s, DG_SPELL_RAW), call;
     if (tools->kind != DG_JSON_ARRAY)
         return dg_fail(err, DGEMMA_E_ARG, "tools: wanted a list");
     if (tools->n_child > DG_CALLS_MAX_TOOLS)
@@ -189,11 +190,10 @@ static dgemma_status turn_node(dg_syntax *s, const dg_calls_options *o, const dg
     dgemma_status st = any_call(s, o, tools, &call, err);
     if (st)
         return st;
-    bool must = o->mode == DG_CALLS_REQUIRED;
     if (must && call == DG_NODE_NEVER && !s->status)
         return dg_fail(err, DGEMMA_E_ARG, "no tool can be called, and a call is required");
-    dg_node calls = dg_syntax_repeat(s, call, must, o->single ? 1 : DG_CALLS_MAX);
-    *out = must ? calls : dg_syntax_pair(s, text, calls);
+    dg_node calls = dg_syntax_repeat(s, call, must || held, o->single ? 1 : DG_CALLS_MAX);
+    *out = must ? calls : held ? dg_syntax_either(s, text, calls) : dg_syntax_pair(s, text, calls);
     return DGEMMA_OK;
 }
 

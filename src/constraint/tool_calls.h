@@ -1,6 +1,7 @@
 /* Turns in which the model may, or must, call tools, as a language: Gemma's own syntax, not JSON.
  *
  *   turn  = text call*                      the model decides
+ *         | answer | call+                  likewise, where its answer is held to something
  *         | call+                           a call is required
  *         | text                            none is wanted
  *   call  = <|tool_call> "call:" NAME "{" key ":" value "," … "}" <tool_call|>
@@ -34,6 +35,7 @@ typedef struct dg_calls_options {
     dg_calls_mode mode;
     bool single;     /* at most one call */
     dg_buf *ignored; /* lines 'KEYWORD at POINTER', pointers into `tools`; or NULL */
+    dg_node answer;  /* what a turn without calls is, or NEVER: any text */
 } dg_calls_options;
 
 /* The node of such turns. DGEMMA_E_ARG: malformed, or no tool can be called though one must;

@@ -79,7 +79,7 @@ def errors():
         c = client(s, headers={"Authorization": "Bearer key"})
         raises("no key", 401, lambda: ask(client(s), CAPITAL), "key")
         raises("a bad value", 400, lambda: ask(c, CAPITAL, options={"temperature": 9}), "temperature")
-        raises("a schema", 400, lambda: ask(c, CAPITAL, format={"type": "object"}), "format")
+        raises("a schema", 400, lambda: ask(c, CAPITAL, format={"type": "object", "not": {}}), "format")
         raises("a bad value in a stream", 400, lambda: list(ask(c, CAPITAL, stream=True, options={"top_p": 9})), "top_p")
         raises("a model that is not there", 404, lambda: c.show("other"), "not found")
         raises("a picture that is none", 400, lambda: generate(c, CAPITAL, images=[base64.b64encode(b"no").decode()]), "")

@@ -81,7 +81,7 @@ def errors():
         raises("a wrong key", openai.AuthenticationError, lambda: ask(client(s, api_key="nope")))
         raises("a bad value", openai.BadRequestError, lambda: ask(c, temperature=9))
         raises("a schema", openai.BadRequestError, lambda: ask(c, response_format={
-            "type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}))
+            "type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "not": {}}}}))
         raises("an unknown model", openai.NotFoundError, lambda: c.models.retrieve("other"))
         raises("a prompt too long", openai.BadRequestError, lambda: ask(c, "ab" * 300000))
         raises("another site's page", openai.PermissionDeniedError,

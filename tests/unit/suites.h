@@ -15,6 +15,7 @@ Suite *pool_suite(void);
 Suite *tensor_suite(void);
 Suite *narrowed_suite(void);
 Suite *calls_language_suite(void);
+Suite *answer_form_suite(void);
 Suite *constraint_suite(void);
 Suite *word_suite(void);
 Suite *guided_suite(void);

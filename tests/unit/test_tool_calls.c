@@ -99,6 +99,35 @@ START_TEST(turns_by_tool_choice)
 }
 END_TEST
 
+START_TEST(an_answer_or_calls)
+{
+    static const char schema[] = "{\"properties\": {\"a\": {\"type\": \"integer\"}}}";
+    dgemma_constraint_options answer = {
+        .kind = DGEMMA_CONSTRAINT_JSON_SCHEMA, .text = schema, .text_len = strlen(schema)};
+    dgemma_constraint_options opt = {.kind = DGEMMA_CONSTRAINT_TOOLS,
+                                     .text = two_tools,
+                                     .text_len = strlen(two_tools),
+                                     .answer = &answer};
+    dgemma_constraint *c;
+    dgemma_error err = {0};
+    ck_assert(!dgemma_constraint_create(&c, &opt, &err));
+    ck_assert(judge(c, "{\"a\": 1}") == DGEMMA_ACCEPTED);
+    ck_assert(judge(c, OPEN "stop{}" CLOSE OPEN "stop{}" CLOSE) == DGEMMA_ACCEPTED);
+    ck_assert(judge(c, "Hello") == DGEMMA_REJECTED && judge(c, "") == DGEMMA_PREFIX);
+    ck_assert(judge(c, "{\"a\": 1}" OPEN) == DGEMMA_REJECTED);
+    dgemma_constraint_free(c);
+    opt.tool_choice = DGEMMA_TOOLS_REQUIRED;
+    ck_assert(!dgemma_constraint_create(&c, &opt, &err));
+    ck_assert(judge(c, "{") == DGEMMA_REJECTED && judge(c, OPEN "stop{}" CLOSE) == DGEMMA_ACCEPTED);
+    dgemma_constraint_free(c);
+    answer.kind = DGEMMA_CONSTRAINT_GRAMMAR;
+    ck_assert(dgemma_constraint_create(&c, &opt, &err) == DGEMMA_E_UNSUPPORTED);
+    answer.kind = DGEMMA_CONSTRAINT_REGEX;
+    answer.text = NULL;
+    ck_assert(dgemma_constraint_create(&c, &opt, &err) == DGEMMA_E_ARG);
+}
+END_TEST
+
 START_TEST(thirty_two_calls_at_most)
 {
     char text[40 * 64] = "";
@@ -469,6 +498,7 @@ Suite *calls_language_suite(void)
     Suite *s = suite_create("calls_language");
     TCase *c = tcase_create("calls_language");
     tcase_add_test(c, turns_by_tool_choice);
+    tcase_add_test(c, an_answer_or_calls);
     tcase_add_test(c, thirty_two_calls_at_most);
     tcase_add_test(c, arguments_by_schema);
     tcase_add_test(c, what_schemas_cannot_say_is_left_out);

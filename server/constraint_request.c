@@ -1,0 +1,316 @@
+#include "constraint_request.h"
+#include <stdio.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/common.h"
+#include "json_body.h"
+#include "json_fields.h"
+#include "json_text.h"
+#include "translate.h"
+
+enum {
+    MAX_TOLD = 6000, /* bytes of a schema in the prompt: about 2,000 tokens */
+    MAX_CHOICES = 10000
+};
+
+typedef struct finder {
+    dg_chat *out;
+    const json_t *root;
+    dg_http_error *e;
+    bool there;
+    dgemma_constraint_kind kind;
+    const json_t *value; /* borrowed from the root */
+    bool lenient;
+    char at[128]; /* its JSON pointer in the client's body */
+} finder;
+
+/* ---- where it is ---- */
+
+/* The pointer as people write it: a.b.c. */
+static const char *dotted(const char *pointer, char out[128])
+{
+    snprintf(out, 128, "%s", pointer + (pointer[0] == '/'));
+    for (char *c = out; *c; c++)
+        *c = *c == '/' ? '.' : *c;
+    return out;
+}
+
+static bool wrong(finder *f, const char *code, const char *at, const char *what)
+{
+    char name[128];
+    return dg_refuse(f->e, 400, code, at, "%s: %s", dotted(at, name), what);
+}
+
+static bool take(finder *f, dgemma_constraint_kind kind, const json_t *value, const char *at)
+{
+    char name[128], other[128];
+    if (f->there)
+        return dg_refuse(f->e, 400, "invalid_value", at,
+                         "%s and %s: an answer is held to one of them, not to both",
+                         dotted(f->at, other), dotted(at, name));
+    f->there = true;
+    f->kind = kind;
+    f->value = value;
+    snprintf(f->at, sizeof f->at, "%s", at);
+    return true;
+}
+
+/* Words that are empty ask for nothing. */
+static bool take_field(finder *f, const json_t *object, const char *name, const char *before,
+                       dgemma_constraint_kind kind)
+{
+    char at[128];
+    const json_t *v = dg_field_get(object, name);
+    if (!v || (json_is_string(v) && !json_string_length(v)))
+        return true;
+    snprintf(at, sizeof at, "%s/%s", before, name);
+    if (kind != DGEMMA_CONSTRAINT_JSON_OBJECT)
+        return take(f, kind, v, at);
+    return json_is_false(v) || take(f, kind, NULL, at);
+}
+
+/* Where a translated body had it. */
+static const char *original(const finder *f, const char *at)
+{
+    const char *said = json_string_value(json_object_get(f->root, "constraint_at"));
+    return said && json_object_get(f->root, "asked") ? said : at;
+}
+
+static bool read_response_format(finder *f)
+{
+    json_t *format, *inner;
+    if (!dg_field_object(f->root, "response_format", &format, f->e))
+        return false;
+    const json_t *type = json_object_get(format, "type");
+    if (!format || dg_json_says(type, "text"))
+        return true;
+    const json_t *schema = dg_field_get(format, "schema"); /* as llama-server has it */
+    if (dg_json_says(type, "json_object"))
+        return schema ? take(f, DGEMMA_CONSTRAINT_JSON_SCHEMA, schema, "/response_format/schema")
+                      : take(f, DGEMMA_CONSTRAINT_JSON_OBJECT, NULL, "/response_format");
+    if (!dg_json_says(type, "json_schema"))
+        return dg_refuse(f->e, 400, "invalid_value", "response_format",
+                         "response_format.type: text, json_object and json_schema are known");
+    if (!dg_field_object(format, "json_schema", &inner, f->e))
+        return false;
+    const char *at = inner ? "/response_format/json_schema/schema" : "/response_format/schema";
+    schema = inner ? dg_field_get(inner, "schema") : schema;
+    at = original(f, at);
+    if (!schema)
+        return wrong(f, "invalid_value", at, "wanted a schema");
+    f->lenient = json_is_false(json_object_get(inner ? inner : format, "strict"));
+    return take(f, DGEMMA_CONSTRAINT_JSON_SCHEMA, schema, at);
+}
+
+/* vLLM's; before 0.12 the same words stood in the body, with guided_ in front. */
+static bool read_structured_outputs(finder *f)
+{
+    static const struct {
+        const char *name;
+        dgemma_constraint_kind kind;
+    } fields[] = {{"json", DGEMMA_CONSTRAINT_JSON_SCHEMA},
+                  {"regex", DGEMMA_CONSTRAINT_REGEX},
+                  {"choice", DGEMMA_CONSTRAINT_CHOICE},
+                  {"grammar", DGEMMA_CONSTRAINT_GRAMMAR},
+                  {"json_object", DGEMMA_CONSTRAINT_JSON_OBJECT}};
+    json_t *outer;
+    if (!dg_field_object(f->root, "structured_outputs", &outer, f->e))
+        return false;
+    if (dg_field_get(outer, "structural_tag"))
+        return wrong(f, "unsupported", "/structured_outputs/structural_tag", "not supported");
+    for (size_t i = 0; i < DG_COUNT(fields); i++) {
+        char old[32];
+        snprintf(old, sizeof old, "guided_%s", fields[i].name);
+        if (!take_field(f, outer, fields[i].name, "/structured_outputs", fields[i].kind) ||
+            !take_field(f, f->root, old, "", fields[i].kind))
+            return false;
+    }
+    return true;
+}
+
+/* llama-server's and SGLang's. */
+static bool read_bare_fields(finder *f)
+{
+    return take_field(f, f->root, "json_schema", "", DGEMMA_CONSTRAINT_JSON_SCHEMA) &&
+           take_field(f, f->root, "grammar", "", DGEMMA_CONSTRAINT_GRAMMAR) &&
+           take_field(f, f->root, "ebnf", "", DGEMMA_CONSTRAINT_GRAMMAR) &&
+           take_field(f, f->root, "regex", "", DGEMMA_CONSTRAINT_REGEX);
+}
+
+/* ---- what went wrong ---- */
+
+/* The pointer in a message of the library's, '"KEYWORD" at #POINTER …', behind that of its text. */
+static void find_param(char *param, size_t cap, const char *base, const char *message)
+{
+    const char *at = strstr(message, "\" at #");
+    size_t n = (size_t)snprintf(param, cap, "%s", base);
+    for (at = at ? at + strlen("\" at #") : ""; *at && *at != ' ' && n + 1 < cap; n++) {
+        bool percent = !strncmp(at, "%25", 3), blank = !strncmp(at, "%20", 3);
+        param[n] = percent ? '%' : blank ? ' ' : *at;
+        at += percent || blank ? 3 : 1;
+    }
+    if (n < cap)
+        param[n] = '\0';
+}
+
+static bool refuse(const finder *f, const dgemma_error *err)
+{
+    char name[128], param[sizeof f->e->param];
+    const char *code = err->status == DGEMMA_E_UNSUPPORTED ? "unsupported_schema"
+                       : err->status == DGEMMA_E_LIMIT     ? "schema_too_complex"
+                                                           : "invalid_value";
+    if (err->status == DGEMMA_E_NOMEM)
+        return dg_refuse_status(f->e, err, NULL);
+    find_param(param, sizeof param, f->at, err->msg);
+    return dg_refuse(f->e, 400, code, param, "%s: %s", dotted(f->at, name), err->msg);
+}
+
+static bool no_memory(const finder *f)
+{
+    return refuse(f, &(dgemma_error){.status = DGEMMA_E_NOMEM, .msg = "out of memory"});
+}
+
+/* ---- compiling ---- */
+
+/* What the library is asked for; the text and the list are to be freed. */
+typedef struct asked {
+    dgemma_constraint_options options;
+    char *text;
+    const char **choices;
+} asked;
+
+static void asked_clear(asked *a)
+{
+    dg_free(a->text);
+    dg_free(a->choices);
+}
+
+static bool ask_choices(finder *f, asked *a)
+{
+    size_t i, n = json_array_size(f->value);
+    json_t *v;
+    if (!n || n > MAX_CHOICES)
+        return wrong(f, "invalid_value", f->at, "wanted a list of texts");
+    a->choices = dg_array(n, sizeof *a->choices);
+    if (!a->choices)
+        return no_memory(f);
+    json_array_foreach(f->value, i, v)
+    {
+        if (!json_is_string(v))
+            return wrong(f, "invalid_type", f->at, "wanted a list of texts");
+        a->choices[i] = json_string_value(v);
+    }
+    a->options.choices = a->choices;
+    a->options.n_choices = n;
+    return true;
+}
+
+static bool ask(finder *f, asked *a)
+{
+    bool schema = f->kind == DGEMMA_CONSTRAINT_JSON_SCHEMA;
+    const json_t *space = dg_field_get(f->root, "whitespace");
+    *a = (asked){.options = {.kind = f->kind,
+                             .lenient = f->lenient,
+                             .compact = dg_json_says(space, "compact")}};
+    if (f->kind == DGEMMA_CONSTRAINT_JSON_OBJECT)
+        return true;
+    if (f->kind == DGEMMA_CONSTRAINT_CHOICE)
+        return ask_choices(f, a);
+    a->options.text = json_string_value(f->value);
+    a->options.text_len = json_string_length(f->value);
+    if (schema && (json_is_object(f->value) || json_is_boolean(f->value))) {
+        a->text = dg_json_dump(f->value, &a->options.text_len);
+        a->options.text = a->text;
+        if (!a->text)
+            return no_memory(f);
+    }
+    return a->options.text ||
+           wrong(f, "invalid_type", f->at, schema ? "wanted a schema" : "wanted text");
+}
+
+static bool check_words(finder *f)
+{
+    const json_t *space = dg_field_get(f->root, "whitespace");
+    const json_t *told = dg_field_get(f->root, "schema_in_prompt");
+    if (space && !dg_json_says(space, "compact") && !dg_json_says(space, "usual"))
+        return wrong(f, "invalid_value", "whitespace", "usual and compact are known");
+    return !told || json_is_boolean(told) ||
+           wrong(f, "invalid_type", "schema_in_prompt", "wanted true or false");
+}
+
+bool dg_constraint_read(dg_chat *out, const dg_chat_limits *limits, dg_http_error *e)
+{
+    finder f = {.out = out, .root = out->root, .e = e};
+    dgemma_error err = {0};
+    asked a;
+    if (!check_words(&f) || !read_response_format(&f) || !read_structured_outputs(&f) ||
+        !read_bare_fields(&f))
+        return false;
+    if (!f.there)
+        return true;
+    if (f.kind == DGEMMA_CONSTRAINT_JSON_OBJECT) {
+        out->want_json = true;
+        return true;
+    }
+    bool ok = ask(&f, &a);
+    if (ok && dg_constraint_cache_get(limits->constraints, &out->constraint, &a.options, &err))
+        ok = refuse(&f, &err);
+    out->schema = ok && f.kind == DGEMMA_CONSTRAINT_JSON_SCHEMA ? f.value : NULL;
+    asked_clear(&a);
+    return ok;
+}
+
+/* ---- what the model is told ---- */
+
+/* The names of members, where all of it would be too long. */
+static bool put_names(dg_buf *out, const json_t *schema)
+{
+    json_t *properties = json_object_get(schema, "properties"), *value;
+    const char *name;
+    bool ok = true, first = true;
+    json_object_foreach(properties, name, value)
+    {
+        if (out->len > MAX_TOLD)
+            break;
+        ok = ok && dg_buf_puts(out, first ? " Its members are called " : ", ") &&
+             dg_buf_puts(out, name);
+        first = false;
+    }
+    return ok && (first || dg_buf_puts(out, "."));
+}
+
+static bool put_wish(dg_buf *out, const dg_chat *chat, const char *schema, size_t len)
+{
+    if (chat->want_json)
+        return dg_buf_puts(out, "Answer with one JSON object and nothing else: no explanation, no "
+                                "code fence.");
+    if (len > MAX_TOLD)
+        return dg_buf_puts(out, "Answer with JSON and nothing else: no explanation, no code "
+                                "fence.") &&
+               put_names(out, chat->schema);
+    return dg_buf_puts(out, "Answer with JSON that this schema describes and nothing else: no "
+                            "explanation, no code fence.\n") &&
+           dg_buf_append(out, schema, len);
+}
+
+char *dg_constraint_wish(const dg_chat *chat, bool *ok)
+{
+    *ok = true;
+    if ((!chat->want_json && !chat->schema) ||
+        json_is_false(json_object_get(chat->root, "schema_in_prompt")))
+        return NULL;
+    size_t len = json_string_length(chat->schema);
+    char *dumped = NULL;
+    const char *text = json_string_value(chat->schema);
+    if (chat->schema && !text)
+        text = dumped = dg_json_dump(chat->schema, &len);
+    dg_buf out;
+    dg_buf_init(&out, 4 * MAX_TOLD);
+    *ok = (text || !chat->schema) && put_wish(&out, chat, text, len);
+    dg_free(dumped);
+    if (*ok)
+        return out.data;
+    dg_buf_clear(&out);
+    return NULL;
+}
