@@ -39,11 +39,10 @@ extern "C" size_t dg_cuda_route_bytes(int max_row, int n, int n_expert)
 
 /* Values k ... k + 3 of a line, zeros beyond n. FOURS: lines are aligned. */
 template <bool FOURS>
-static __device__ __forceinline__ float4 route_four(const float *lines, int line, bool there, int k,
-                                                    int n)
+static __device__ __forceinline__ float4 route_four(const float *lines, int line, int k, int n)
 {
     const float *at = lines + (size_t)line * (size_t)n + (size_t)k;
-    if (!there || k >= n)
+    if (k >= n)
         return make_float4(0, 0, 0, 0);
     if (FOURS)
         return __ldcg((const float4 *)at);
@@ -52,7 +51,8 @@ static __device__ __forceinline__ float4 route_four(const float *lines, int line
 
 /* A lane's values of a chunk: of rows lane / 4 + 8 i and of experts alike, the four values from
  * 4 (lane % 4) on. They are the fragments of two products of eight values of k, in an order of k
- * that both sides share. */
+ * that both sides share. Beyond the last row or expert are the last one's, of which nothing is
+ * stored. */
 struct route_chunk {
     float4 x[ROUTE_ROWS / 8], w[ROUTE_EXPERTS / 8], scale;
 };
@@ -64,16 +64,12 @@ static __device__ __forceinline__ void load_chunk(route_chunk &c, const dg_cuda_
     int line = (int)threadIdx.x % 32 / 4;
     k += (int)threadIdx.x % 4 * 4;
 #pragma unroll
-    for (int i = 0; i < ROUTE_ROWS / 8; i++) {
-        int row = first_row + 8 * i + line;
-        c.x[i] = route_four<FOURS>(a.x, row, row < a.n_row, k, a.n);
-    }
+    for (int i = 0; i < ROUTE_ROWS / 8; i++)
+        c.x[i] = route_four<FOURS>(a.x, min(first_row + 8 * i + line, a.n_row - 1), k, a.n);
 #pragma unroll
-    for (int i = 0; i < ROUTE_EXPERTS / 8; i++) {
-        int expert = first_expert + 8 * i + line;
-        c.w[i] = route_four<FOURS>(a.w, expert, expert < a.n_expert, k, a.n);
-    }
-    c.scale = route_four<FOURS>(a.scale, 0, true, k, a.n);
+    for (int i = 0; i < ROUTE_EXPERTS / 8; i++)
+        c.w[i] = route_four<FOURS>(a.w, min(first_expert + 8 * i + line, a.n_expert - 1), k, a.n);
+    c.scale = route_four<FOURS>(a.scale, 0, k, a.n);
 }
 
 static __device__ __forceinline__ float square_of(const float4 &v)
@@ -96,12 +92,11 @@ static __device__ __forceinline__ void multiply_chunk(route_sums acc, const rout
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         uint32_t high[ROUTE_ROWS / 16][4], low[ROUTE_ROWS / 16][4];
-        float scale[2] = {half ? c.scale.z : c.scale.x, half ? c.scale.w : c.scale.y};
 #pragma unroll
         for (int i = 0; i < ROUTE_ROWS / 8; i++) {
             const float4 &v = c.x[i];
-            split(&high[i / 2][i % 2], &low[i / 2][i % 2], (half ? v.z : v.x) * scale[0]);
-            split(&high[i / 2][2 + i % 2], &low[i / 2][2 + i % 2], (half ? v.w : v.y) * scale[1]);
+            split(&high[i / 2][i % 2], &low[i / 2][i % 2], half ? v.z : v.x);
+            split(&high[i / 2][2 + i % 2], &low[i / 2][2 + i % 2], half ? v.w : v.y);
         }
 #pragma unroll
         for (int n = 0; n < ROUTE_EXPERTS / 8; n++) {
@@ -174,8 +169,10 @@ static __device__ __forceinline__ void store_squares(const dg_cuda_route_args &a
     ((float *)a.scratch)[line * route_ld(a.n_expert) + (size_t)a.n_expert] = sum;
 }
 
+/* 128 registers a thread: two of its warps and two of a product's share the registers of a quarter
+ * of an SM. */
 template <bool FOURS>
-static __global__ void __launch_bounds__(ROUTE_THREAD, 1) route_products(dg_cuda_route_args a)
+static __global__ void __launch_bounds__(ROUTE_THREAD, 2) route_products(dg_cuda_route_args a)
 {
     float acc[ROUTE_ROWS / 16][ROUTE_EXPERTS / 8][4] = {}, squares[ROUTE_ROWS / 8] = {};
     int first_row = (int)blockIdx.x * ROUTE_ROWS, first_expert = (int)blockIdx.y * ROUTE_EXPERTS;
@@ -188,8 +185,12 @@ static __global__ void __launch_bounds__(ROUTE_THREAD, 1) route_products(dg_cuda
         route_chunk chunk;
         load_chunk<FOURS>(chunk, a, first_row, first_expert, k);
 #pragma unroll
-        for (int i = 0; i < ROUTE_ROWS / 8; i++)
-            squares[i] += square_of(chunk.x[i]);
+        for (int i = 0; i < ROUTE_ROWS / 8; i++) {
+            float4 &v = chunk.x[i];
+            squares[i] += square_of(v);
+            v = make_float4(v.x * chunk.scale.x, v.y * chunk.scale.y, v.z * chunk.scale.z,
+                            v.w * chunk.scale.w);
+        }
         multiply_chunk(acc, chunk);
     }
     static_assert(ROUTE_PART % ROUTE_CHUNK == 0, "chunks");
@@ -322,6 +323,10 @@ static __device__ __forceinline__ route_choices pick_largest(uint32_t key[PER], 
 template <int PER>
 static __global__ void __launch_bounds__(32 * PICK_WARPS) route_pick(dg_cuda_route_args a)
 {
+    __shared__ float expert_scale[32 * PER];
+    for (int i = (int)threadIdx.x; i < a.n_expert; i += 32 * PICK_WARPS)
+        expert_scale[i] = a.expert_scale[i]; /* far away, and wanted last */
+    __syncthreads();
     dg_grid_wait();
     dg_grid_launch_next();
     int lane = (int)threadIdx.x % 32, row = (int)blockIdx.x * PICK_WARPS + (int)threadIdx.x / 32;
@@ -346,7 +351,7 @@ static __global__ void __launch_bounds__(32 * PICK_WARPS) route_pick(dg_cuda_rou
         if (lane + 32 * i < a.n_used) {
             size_t to = (size_t)row * (size_t)a.n_used + (size_t)(lane + 32 * i);
             a.expert[to] = chosen.at[i];
-            a.weight[to] = chosen.value[i] / chosen_sum * a.expert_scale[chosen.at[i]];
+            a.weight[to] = chosen.value[i] / chosen_sum * expert_scale[chosen.at[i]];
         }
 }
 
