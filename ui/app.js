@@ -1,16 +1,13 @@
 // The page: which chat is open, what is under way, and what the buttons do.
 
 const SAMPLES = ['Tell me a story about Ada and a brave otter in the library.', 'What is the capital of France?', 'What is 17 + 25?',
-    'Write a couplet about the sea.'];
+    'Write a couplet about the sea.'];  // tests/pocket/test_prompts.sh asks the smallest model
 const NUMBERS = {seed: [-Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER, true], max_tokens: [1, 1e6, true], steps: [1, 1e5, true],
     t_min: [0.001, 100], t_max: [0.001, 100], entropy_bound: [0, 1e6], settled_steps: [1, 1e5, true]};
-const MAX_PICTURES = 16, PICTURE_SIDE = 1536, PICTURE_BYTES = 2 << 20;
 const BUSY_TRIES = 20;
+const NOTICE_MS = 5000, NOTICE_MS_LETTER = 60;  // how long a notice stays
 
 let chat = freshChat();
-let pictures = [];    // data URLs that go with the next message
-let reading = 0;      // batches of pictures that are not read yet
-let sendWhenRead = false;
 let running = null;   // {controller, chat, m, cut} while an answer comes
 let server = {};      // its /props
 let settings = store.settings();
@@ -51,12 +48,18 @@ function notice(text, label, action) {
 function tell(text, once) {
     if (told.has(once + text) || [...$('notice').querySelectorAll('span')].some((line) => line.textContent === text)) return;
     if (once) told.add(once + text);
-    const line = h('div', null, h('span', null, text), textButton('Fine', () => {
+    const leave = () => {
         line.remove();
         showLine(null);
-        focusAsk();
-    }));
+    };
+    const line = h('div', null, h('span', null, text), textButton('Close', () => { leave(); focusAsk(); }));
     showLine(line);
+    // Whoever looks at it still has it before them.
+    const wait = setInterval(() => {
+        if (line.matches(':hover, :focus-within')) return;
+        clearInterval(wait);
+        leave();
+    }, NOTICE_MS + NOTICE_MS_LETTER * text.length);
 }
 
 async function connect() {
@@ -64,6 +67,7 @@ async function connect() {
         server = await (await call('/props')).json();
         showServer('ok', server.model_alias || 'connected');
         fillPlaceholders();
+        showScenes();
         return true;
     } catch (e) {
         if (e.kind === 'key') askKey(connect);
@@ -144,7 +148,7 @@ function readTools() {
 }
 
 function readSettings() {
-    const next = {system: field('system').value, toolsText: field('tools').value, settled: field('settled').checked, thinking: field('thinking').checked};
+    const next = {system: field('system').value, toolsText: field('tools').value, settled: field('settled').checked, thinking: settings.thinking};
     for (const name of Object.keys(NUMBERS)) next[name] = readNumber(name);
     const tools = readTools();
     next.tools = tools === undefined ? null : tools;
@@ -157,18 +161,33 @@ function showSettings() {
     field('system').value = settings.system || '';
     field('tools').value = settings.toolsText || '';
     field('settled').checked = !!settings.settled;
-    field('thinking').checked = !!settings.thinking;
     for (const name of Object.keys(NUMBERS)) field(name).value = settings[name] ?? '';
     field('key').value = store.key();
     readTools();
 }
 
+function setThinking(on) {
+    settings = {...settings, thinking: on};
+    $('think').setAttribute('aria-pressed', !!on);
+    store.saveSettings(settings);
+}
+
+const THEMES = ['system', 'light', 'dark'];
+
+function setTheme(name) {
+    const theme = THEMES.includes(name) ? name : 'system';
+    document.documentElement.dataset.theme = theme;
+    $('theme').textContent = `Theme: ${theme}`;
+    store.saveTheme(theme);
+}
+
 // ---- requests ----
 
 function content(m) {
-    if (!m.images?.length) return m.text;
+    const text = withFiles(m);
+    if (!m.images?.length) return text;
     const parts = m.images.map((url) => ({type: 'image_url', image_url: {url}}));
-    return m.text ? [...parts, {type: 'text', text: m.text}] : parts;
+    return text ? [...parts, {type: 'text', text}] : parts;
 }
 
 // The server takes so many pictures with one request, earlier messages' among them: the newest ones go.
@@ -238,12 +257,27 @@ function handlers(m, view, later) {
     };
 }
 
+// An answer beside its other versions, in their order; each has what followed it as its tail.
+function versionsOf(m, tail) {
+    const {others = [], place = 0, ...own} = m, all = [...others];
+    all.splice(place, 0, {...own, tail});
+    return all;
+}
+
+// What another answer to the same question keeps of those before.
+function earlier(cut) {
+    const [old, ...tail] = cut?.messages ?? [];
+    if (old?.role !== 'assistant' || cameToNothing(old)) return old?.others ? {others: old.others, place: old.others.length} : {};
+    const others = versionsOf(old, tail);
+    return {others, place: others.length};
+}
+
 // An answer that ended before anything of it could be read.
 const cameToNothing = (m) => m.state && !m.text && !m.calls?.length;
 
 // cut: what this answer takes the place of.
 async function answer(seed, cut) {
-    const asked = chat, m = {id: newId(), role: 'assistant', text: ''};
+    const asked = chat, m = {id: newId(), role: 'assistant', text: '', ...earlier(cut)};
     const body = requestBody(asked.messages, seed);
     const view = new AnswerView(m, actions);
     const controller = new AbortController();
@@ -270,7 +304,7 @@ async function answer(seed, cut) {
     view.finish(!!m.calls?.length && m.state !== 'stopped');
     announce(m.note || (m.calls?.length ? 'The model asks for a tool.' : 'Answer: ' + m.text.slice(0, 1000)));
     if (cut && cameToNothing(m)) putBack(asked, cut, m);
-    else cut?.messages.forEach((old) => CanvasPanel.forget(old.id));
+    else if (!m.others) cut?.messages.forEach((old) => CanvasPanel.forget(old.id));
     scrollToEnd();
     if (!asked.deleted) save(asked);
 }
@@ -320,7 +354,17 @@ const actions = {
     },
 
     edit(m, text) {
-        if (canRedo(m)) say({id: newId(), role: 'user', text, images: m.images}, cutFrom(m));
+        if (canRedo(m)) say({id: newId(), role: 'user', text, images: m.images, files: m.files}, cutFrom(m));
+    },
+
+    // Another version of an answer, with all that followed it.
+    version(m, to) {
+        if (!canRedo(m)) return;
+        const index = chat.messages.indexOf(m), all = versionsOf(m, chat.messages.slice(index + 1));
+        const [{tail, ...own}] = all.splice(to, 1);
+        chat.messages.splice(index, Infinity, {...own, others: all, place: to}, ...(tail ?? []));
+        save(chat);
+        showChat();
     },
 
     results(m, texts) {
@@ -348,11 +392,16 @@ function addMessage(m) {
     $('thread').append(articleOf(m, false));
 }
 
+// Its first line, or what came with it. How much of it there is room for is the screen's business.
+function titleOf(m) {
+    return m.text.trim().split('\n')[0].slice(0, 120) || m.files?.[0]?.name || 'Picture';
+}
+
 // cut: what is said anew, and all that followed. It stays in the storage until there is an answer.
 function say(m, cut) {
     if (!chat.title) {
-        chat.title = m.text.slice(0, 60) || 'Picture';
-        $('title').textContent = chat.title;
+        chat.title = titleOf(m);
+        setTitle(chat.title);
     }
     chat.at = Date.now();
     retireForms();
@@ -364,11 +413,13 @@ function say(m, cut) {
 function submit() {
     const text = $('ask').value.trim();
     sendWhenRead = reading > 0;
-    if (sendWhenRead) announce('The message is sent when its pictures are read.');
-    if (running || sendWhenRead || (!text && !pictures.length)) return;
+    if (sendWhenRead) announce('The message is sent when its files are read.');
+    if (running || sendWhenRead || (!text && !pictures.length && !texts.length)) return;
     const m = {id: newId(), role: 'user', text};
     if (pictures.length) m.images = pictures;
+    if (texts.length) m.files = texts;
     pictures = [];
+    texts = [];
     showPictures();
     $('ask').value = '';
     fitAsk();
@@ -398,96 +449,7 @@ function save(which) {
     listChats();
 }
 
-function exportChat() {
-    const text = JSON.stringify(wireMessages(chat.messages), null, 2);
-    const url = URL.createObjectURL(new Blob([text + '\n'], {type: 'application/json'}));
-    h('a', {href: url, download: 'dgemma-chat.json'}).click();
-    setTimeout(() => URL.revokeObjectURL(url), 10000);
-}
-
-// ---- pictures ----
-
-function showPictures() {
-    $('pictures').replaceChildren(...pictures.map((src, i) => h('li', null, h('img', {src, alt: `Picture ${i + 1}`}),
-        h('button', {type: 'button', 'aria-label': `Remove picture ${i + 1}`, onclick: () => { pictures.splice(i, 1); showPictures(); }}, '✕'))));
-}
-
-function readAsUrl(blob) {
-    return new Promise((done, fail) => {
-        const reader = new FileReader();
-        reader.onload = () => done(reader.result);
-        reader.onerror = () => fail(reader.error);
-        reader.readAsDataURL(blob);
-    });
-}
-
-// Larger pictures than the model looks at are made smaller here: less to send, less to keep.
-async function pictureUrl(file) {
-    const bitmap = await createImageBitmap(file);
-    const scale = Math.min(1, PICTURE_SIDE / Math.max(bitmap.width, bitmap.height));
-    const known = /^image\/(png|jpeg|webp|gif)$/.test(file.type);
-    if (scale === 1 && known && file.size <= PICTURE_BYTES) return readAsUrl(file);
-    const canvas = h('canvas');
-    canvas.width = Math.max(1, Math.round(bitmap.width * scale));
-    canvas.height = Math.max(1, Math.round(bitmap.height * scale));
-    const paint = canvas.getContext('2d');
-    paint.fillStyle = '#fff';
-    paint.fillRect(0, 0, canvas.width, canvas.height);
-    paint.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
-    return canvas.toDataURL('image/jpeg', 0.9);
-}
-
-async function takePictures(files) {
-    const found = [...files].filter((f) => f.type.startsWith('image/'));
-    if (found.length < files.length) tell('Only pictures can be sent with a message.');
-    if (!found.length) return;
-    if (server.modalities && !server.modalities.vision) return tell('This model does not see pictures.');
-    reading++;
-    for (const file of found) {
-        if (pictures.length >= MAX_PICTURES) {
-            tell(`A message has at most ${MAX_PICTURES} pictures: some were left out.`);
-            break;
-        }
-        try {
-            const url = await pictureUrl(file);
-            pictures.push(url);
-        } catch {
-            sendWhenRead = false;
-            tell(`${file.name || 'This'} is not a picture that can be read.`);
-        }
-    }
-    reading--;
-    showPictures();
-    if (sendWhenRead) submit();
-    else focusAsk();
-}
-
-// Office programs add a picture of the text; file managers add the names of the files.
-function isPastedText(data) {
-    const names = [...data.files].map((f) => f.name);
-    return data.getData('text/plain').split(/[\r\n]+/).some((line) => line && !names.includes(line));
-}
-
 // ---- chats ----
-
-function listChats() {
-    const focused = document.activeElement, row = focused?.closest('.chat-row');
-    const place = [...$('chats').children].indexOf(row);
-    $('chats').replaceChildren(...store.chats().map((c) => h('div', {class: 'chat-row' + (c.id === chat.id ? ' current' : ''), 'data-id': c.id},
-        h('button', {class: 'open', 'aria-current': c.id === chat.id ? 'true' : null, onclick: () => openChat(c.id)}, String(c.title || 'Chat')),
-        h('button', {class: 'gone', 'aria-label': `Delete ${c.title}`, title: 'Delete', onclick: () => deleteChat(c.id)}, '✕'))));
-    if (!row) return;
-    const rows = [...$('chats').children];  // new ones; the focus stays on the same chat, or on the next where that is gone
-    const next = rows.find((r) => r.dataset.id === row.dataset.id) || rows[place] || rows.at(-1);
-    (next?.querySelector('.' + focused.className) || $('new-chat')).focus();
-}
-
-function showChat() {
-    const last = chat.messages.length - 1;
-    $('thread').replaceChildren(...chat.messages.map((m, i) => articleOf(m, i === last)));
-    $('title').textContent = chat.title || 'New chat';
-    listChats();
-}
 
 // Another tab has written this chat: it is shown anew. With something under way here too, there are two from now on; but word of
 // what this tab wrote before it was loaded may come late.
@@ -591,7 +553,12 @@ listen('ask', 'input', fitAsk);
 listen('stop', 'click', () => { running?.controller.abort(); focusAsk(); });
 listen('log', 'scroll', noteScroll);
 listen('attach', 'click', () => $('files').click());
-listen('files', 'change', () => { takePictures($('files').files); $('files').value = ''; });
+listen('files', 'change', () => { takeFiles($('files').files); $('files').value = ''; });
+listen('think', 'click', () => { setThinking(!settings.thinking); focusAsk(); });
+listen('theme', 'click', () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]));
+listen('find', 'input', listChats);
+listen('import', 'click', () => $('import-file').click());
+listen('import-file', 'change', () => { if ($('import-file').files.length) importChat($('import-file').files[0]); $('import-file').value = ''; });
 listen('new-chat', 'click', () => openChat(null));
 listen('export', 'click', exportChat);
 listen('side-open', 'click', () => showSide(true));
@@ -601,7 +568,7 @@ listen('open-settings', 'click', () => { showSettings(); $('settings').showModal
 listen('settings', 'input', readSettings);
 listen('settings', 'close', () => { readSettings(); if (field('key').value !== store.key()) { store.saveKey(field('key').value); connect(); } });
 listen('settings-done', 'click', (e) => { if (!readSettings()) e.preventDefault(); });
-listen('settings-reset', 'click', () => { settings = {}; store.saveSettings(settings); showSettings(); });
+listen('settings-reset', 'click', () => { settings = {thinking: settings.thinking}; store.saveSettings(settings); showSettings(); });
 
 document.addEventListener('keydown', (e) => {
     if (e.key !== 'Escape' || document.querySelector('dialog[open]')) return;
@@ -611,11 +578,11 @@ document.addEventListener('keydown', (e) => {
 document.addEventListener('paste', (e) => {
     if (!e.clipboardData?.files.length || isPastedText(e.clipboardData) || document.querySelector('dialog[open]')) return;
     e.preventDefault();
-    takePictures(e.clipboardData.files);
+    takeFiles(e.clipboardData.files);
 });
 document.addEventListener('dragover', (e) => { e.preventDefault(); $('drop').hidden = false; });
 document.addEventListener('dragleave', (e) => { if (!e.relatedTarget) $('drop').hidden = true; });
-document.addEventListener('drop', (e) => { e.preventDefault(); $('drop').hidden = true; takePictures(e.dataTransfer.files); });
+document.addEventListener('drop', (e) => { e.preventDefault(); $('drop').hidden = true; takeFiles(e.dataTransfer.files); });
 
 $('samples').append(...SAMPLES.map((text) => h('button', {type: 'button', onclick: () => { $('ask').value = text; submit(); }}, text)));
 addEventListener('pagehide', () => { keepSoFar(); running?.controller.abort(); });  // or it would count as broken
@@ -626,5 +593,7 @@ addEventListener('storage', (e) => {
 });
 
 if (store.forTab) $('kept').textContent = 'This browser forbids to keep anything: chats go with this tab.';
+setTheme(store.theme());
+setThinking(settings.thinking);
 openChat(store.chats()[0]?.id);
 connect();

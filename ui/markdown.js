@@ -140,7 +140,9 @@ function fence(into, lines, at) {
     const signs = FENCE.exec(lines[at])[1], indent = indentOf(lines[at]);
     let end = at + 1;
     while (end < lines.length && !closesFence(lines[end], signs)) end++;
-    into.append(h('pre', {tabindex: 0}, h('code', null, lines.slice(at + 1, end).map((l) => outdent(l, indent)).join('\n'))));
+    const language = lines[at].trim().slice(signs.length).trim().split(/[\s{]/)[0].toLowerCase();
+    const code = lines.slice(at + 1, end).map((l) => outdent(l, indent)).join('\n');
+    into.append(h('pre', {tabindex: 0}, h('code', null, ...highlight(code, language))));
     return end + 1;
 }
 

@@ -1,5 +1,6 @@
-// What a message looks like. A message is {id, role, text} and, where they apply: images (data URLs), thinking,
-// calls [{id, name, args}], call (of a tool's result), timings, state (stopped, broken), note.
+// What a message looks like. A message is {id, role, text} and, where they apply: images (data URLs), files [{name, text}], thinking,
+// calls [{id, name, args}], call (of a tool's result), timings, state (stopped, broken), note, others (versions of an answer, each
+// with the messages that followed it as its tail) and place (of this one among them).
 
 function pretty(json) {
     try {
@@ -21,6 +22,27 @@ function speeds(timings) {
         `${timings.predicted_per_second.toFixed(1)} tokens/s`, `seed ${d.seed}`].join(' · ');
 }
 
+// One figure in sight; all of them for those who ask.
+function speedLine(timings) {
+    const all = speeds(timings);
+    if (!all) return h('span', {class: 'speeds'});
+    return h('details', {class: 'speeds'}, h('summary', {title: all}, `${timings.predicted_per_second.toFixed(0)} tokens/s`), h('span', null, all));
+}
+
+// Through the versions of an answer.
+function pager(m, actions) {
+    const n = m.others.length + 1;
+    const to = (place, sign, label) => {
+        const button = asking(h('button', {type: 'button', class: 'text', 'aria-label': label, onclick: () => actions.version(m, place)}, sign), actions);
+        if (place < 0 || place >= n) {
+            button.disabled = true;
+            button.classList.remove('asks');
+        }
+        return button;
+    };
+    return h('span', {class: 'pager'}, to(m.place - 1, '‹', 'Previous answer'), `${m.place + 1}/${n}`, to(m.place + 1, '›', 'Next answer'));
+}
+
 function thumbs(images) {
     return h('div', {class: 'thumbs'}, ...images.map((src, i) => h('img', {src, alt: `Picture ${i + 1}`})));
 }
@@ -36,7 +58,8 @@ function asking(button, actions) {
 
 function userArticle(m, actions) {
     const body = h('div', {class: 'body'}, m.text);
-    const el = h('article', {class: 'user', 'aria-label': 'You'}, m.images?.length ? thumbs(m.images) : null, m.text ? body : null);
+    const files = (m.files ?? []).map((f) => h('details', {class: 'sent-file'}, h('summary', null, f.name), h('pre', {tabindex: 0}, f.text)));
+    const el = h('article', {class: 'user', 'aria-label': 'You'}, m.images?.length ? thumbs(m.images) : null, ...files, m.text ? body : null);
     el.append(h('div', {class: 'tools'}, textButton('Edit', () => editIn(el, m, actions)), copyButton(() => m.text)));
     return el;
 }
@@ -49,7 +72,7 @@ function editIn(el, m, actions) {
         el.replaceWith(article);
         article.querySelector('.tools button').focus();
     };
-    const save = () => (field.value.trim() || m.images?.length) && actions.edit(m, field.value.trim());
+    const save = () => (field.value.trim() || m.images?.length || m.files?.length) && actions.edit(m, field.value.trim());
     field.addEventListener('keydown', (e) => {
         if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) {
             e.preventDefault();
@@ -115,7 +138,7 @@ class AnswerView {
         this.note.className = m.state === 'broken' ? 'note bad' : 'note';
         this.note.textContent = text;
         this.note.hidden = !text;
-        this.tools.replaceChildren(h('span', {class: 'speeds'}, speeds(m.timings)),
+        this.tools.replaceChildren(speedLine(m.timings), ...(m.others?.length ? [pager(m, actions)] : []),
             asking(textButton('Retry', () => actions.retry(m), 'Another answer'), actions), copyButton(() => m.text));
     }
 

@@ -48,7 +48,11 @@ const asText = (value) => (typeof value === 'string' ? value : undefined);
 function cleanMessage(m) {
     const timed = typeof m.timings?.first_text_ms === 'number' && typeof m.timings.predicted_per_second === 'number'
         && typeof m.timings.diffusion?.tokens_per_step === 'number';
+    const others = asList(m.others).filter((v) => v?.role === 'assistant').map((v) => ({...cleanMessage(v), tail: cleanMessages(v.tail)}));
+    const files = asList(m.files).filter((f) => asText(f?.name) && asText(f.text) != null).map((f) => ({name: f.name, text: f.text}));
     return {
+        ...(others.length ? {others, place: Number.isInteger(m.place) && m.place >= 0 && m.place <= others.length ? m.place : others.length} : {}),
+        ...(files.length ? {files} : {}),
         id: asText(m.id) ?? newId(), role: m.role, text: asText(m.text) ?? '', thinking: asText(m.thinking),
         images: asList(m.images).filter((src) => asText(src)?.startsWith('data:image/')),
         calls: asList(m.calls).filter((c) => asText(c?.id) && asText(c.name)).map((c) => ({id: c.id, name: c.name, args: asText(c.args) ?? '{}'})),
@@ -56,7 +60,12 @@ function cleanMessage(m) {
     };
 }
 
+function cleanMessages(list) {
+    return asList(list).filter((m) => m && ['user', 'assistant', 'tool'].includes(m.role)).map(cleanMessage);
+}
+
 function withoutImages(m) {
+    if (m.others) return {...m, others: m.others.map((v) => ({...v, tail: v.tail?.map(withoutImages)}))};
     return m.images?.length ? {...m, images: undefined, text: (m.text + '\n[A picture was not kept.]').trim()} : m;
 }
 
@@ -86,6 +95,9 @@ const store = {
     },
     saveSettings: (value) => tryWrite('settings', value),
 
+    theme: () => asText(readJson(longStorage, 'theme', 'system')),
+    saveTheme: (name) => tryWrite('theme', name),
+
     key: () => asText(readJson(tabStorage, 'key', '')) ?? '',
     saveKey: (value) => tryWrite('key', value, tabStorage),
 
@@ -97,8 +109,14 @@ const store = {
     chat(id) {
         const chat = readJson(longStorage, 'chat.' + id, null);
         if (!chat || !Array.isArray(chat.messages)) return null;
-        const messages = chat.messages.filter((m) => m && ['user', 'assistant', 'tool'].includes(m.role)).map(cleanMessage);
-        return {id, title: String(chat.title ?? ''), at: Number(chat.at) || 0, messages};
+        return {id, title: String(chat.title ?? ''), at: Number(chat.at) || 0, messages: cleanMessages(chat.messages)};
+    },
+
+    // Its place in the list stays.
+    rename(id, title) {
+        const chat = readJson(longStorage, 'chat.' + id, null);
+        if (chat) tryWrite('chat.' + id, {...chat, title});
+        tryWrite('chats', store.chats().map((c) => (c.id === id ? {...c, title} : c)));
     },
 
     forget(id) {

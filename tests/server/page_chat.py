@@ -67,7 +67,9 @@ class Page(Browser):
     def note(self):
         return self.js(f"return {LAST}.querySelector('.note').textContent")
 
-    def settings(self, **values):
+    def settings(self, thinking=False, **values):
+        if (self.js("return document.querySelector('#think').getAttribute('aria-pressed')") == "true") != thinking:
+            self.click("#think")
         self.click("#open-settings")
         for name, value in values.items():
             if isinstance(value, bool):

@@ -350,7 +350,7 @@ def odd_paste():
         check("text goes before a picture of it", not paste(b, small, text="1\t2\n3\t4"))
         check("a file's name is no text", paste(b, small, text="picture.png"))
         b.wait(f"{PENDING} === 1")
-        check("a file that is no picture", paste(b, ["a.pdf", "application/pdf", "data:,"]) and "Only pictures" in b.told(), b.told())
+        check("a file that is no picture", paste(b, ["a.pdf", "application/pdf", "data:,"]) and "PDF files cannot be read" in b.told(), b.told())
         check("is not added", b.js(f"return {PENDING}") == 1)
         b.quiet("odd paste")
 
