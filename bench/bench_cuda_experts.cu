@@ -8,6 +8,7 @@
  * Results of a row are compared with sums in double on the host, and the bits of all over thousands of runs. */
 #include "bench_cuda.cuh"
 #include "cuda/cuda_stream.cuh"
+#include "cuda/cuda_stream_lean.cuh"
 
 /* ---- experts ---- */
 
@@ -158,6 +159,7 @@ typedef struct part_job {
     int n_in;
     dg_combine_job combine;
     int candidate;
+    int32_t *counter;
 } part_job;
 
 static void enqueue_sort(cudaStream_t stream, void *arg, int layer)
@@ -179,8 +181,8 @@ static void enqueue_combine(cudaStream_t stream, void *arg, int layer)
 }
 
 /* The launch with something left out, and with stages of other sizes: where the time goes, and what there is to choose from. */
-enum { AS_IT_IS, WITHOUT_PRODUCTS, WITHOUT_STORES, WITHOUT_BOTH, STAGES_OF_1, STAGES_OF_2, STAGES_OF_4, N_CANDIDATE };
-static const char *const candidate_name[] = {"as it is", "without products", "without stores", "without both", "stages of 1 unit", "of 2", "of 4"};
+enum { AS_IT_IS, WITHOUT_PRODUCTS, WITHOUT_STORES, WITHOUT_BOTH, STAGES_OF_1, STAGES_OF_2, STAGES_OF_4, WIDE, WIDE_2, PATIENT, PATIENT_2, N_CANDIDATE };
+static const char *const candidate_name[] = {"as it is", "without products", "without stores", "without both", "stages of 1 unit", "of 2", "of 4", "wide", "wide, of 2", "patient", "patient, of 2"};
 
 template <class F> struct no_products : F {};
 template <class F> struct stream_stage<no_products<F>> : stream_stage<F> {};
@@ -202,8 +204,43 @@ template <class F, int UNITS_> struct stream_stage<stages_of<F, UNITS_>> {
 template <class F, int UNITS_> struct stream_row<stages_of<F, UNITS_>> : stream_row<F> {};
 template <class F, int UNITS_, int NT_MAX, int NT> struct byte_unit<stages_of<F, UNITS_>, NT_MAX, NT> : byte_unit<F, NT_MAX, NT> {};
 
-/* Formats whose stages can be of other sizes. */
-template <class F> constexpr bool with_stages = F::UNIT == 64;
+/* The form with warps of their own for weights and rows, which sleep while they wait. */
+template <class F> struct patient : F {};
+template <class F> struct stream_stage<patient<F>> : stream_stage<F> {};
+template <class F> struct stream_row<patient<F>> : stream_row<F> {};
+template <class F, int NT_MAX, int NT> struct byte_unit<patient<F>, NT_MAX, NT> : byte_unit<F, NT_MAX, NT> {};
+template <class F> struct stage_wait<patient<F>> {
+    static __device__ __forceinline__ void wait(uint64_t *bar, int parity)
+    {
+        uint32_t done;
+        for (;;) {
+            asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.b32 %0, 1, 0, p;\n\t}"
+                         : "=r"(done)
+                         : "r"(dg_shared_address(bar)), "r"(parity)
+                         : "memory");
+            if (done)
+                return;
+            __nanosleep(100);
+        }
+    }
+};
+
+/* The form that the product uses. */
+template <class F, bool DOWN> static cudaError_t stream_form(cudaStream_t stream, const dg_stream_job &job)
+{
+    if constexpr (stream_row<F>::IS_BYTES)
+        return lean::launch_stream<F, DOWN, 4>(stream, job);
+    else
+        return launch_half<F, DOWN, 4>(stream, job);
+}
+
+template <class F, bool DOWN> static cudaError_t no_product_form(cudaStream_t stream, const dg_stream_job &job)
+{
+    if constexpr (stream_row<F>::IS_BYTES)
+        return lean::launch_stream<no_products<F>, DOWN, 4>(stream, job);
+    else
+        return launch_half<no_products<F>, DOWN, 4>(stream, job);
+}
 
 template <class F, bool DOWN> static cudaError_t stream_part(cudaStream_t stream, dg_stream_job job, int n_in, int candidate)
 {
@@ -211,16 +248,42 @@ template <class F, bool DOWN> static cudaError_t stream_part(cudaStream_t stream
     if (candidate == WITHOUT_STORES || candidate == WITHOUT_BOTH)
         job.out.ld = 0;
     if (candidate == WITHOUT_PRODUCTS || candidate == WITHOUT_BOTH)
-        return launch_stream<no_products<F>, DOWN, 4>(stream, job);
-    if constexpr (with_stages<F>) {
-        if (candidate == STAGES_OF_1)
-            return launch_stream<stages_of<F, 1>, DOWN, 4>(stream, job);
-        if (candidate == STAGES_OF_2)
-            return launch_stream<stages_of<F, 2>, DOWN, 4>(stream, job);
-        if (candidate == STAGES_OF_4)
-            return launch_stream<stages_of<F, 4>, DOWN, 4>(stream, job);
+        return no_product_form<F, DOWN>(stream, job);
+    if constexpr (stream_row<F>::IS_BYTES) {
+        if (candidate == WIDE)
+            return launch_half<F, DOWN, 4>(stream, job);
+        if (candidate == PATIENT)
+            return launch_half<patient<F>, DOWN, 4>(stream, job);
     }
-    return launch_stream<F, DOWN, 4>(stream, job);
+    if constexpr (F::UNIT == 64 && stream_row<F>::IS_BYTES) {
+        if (candidate == STAGES_OF_2)
+            return stream_form<stages_of<F, 2>, DOWN>(stream, job);
+        if (candidate == WIDE_2)
+            return launch_half<stages_of<F, 2>, DOWN, 4>(stream, job);
+        if (candidate == PATIENT_2)
+            return launch_half<patient<stages_of<F, 2>>, DOWN, 4>(stream, job);
+    }
+    return stream_form<F, DOWN>(stream, job);
+}
+
+/* Whether the candidate differs from what is there. */
+static bool is_candidate(dg_dtype type, int candidate)
+{
+    bool bytes = type == DG_INT4 || type == DG_Q4_K || type == DG_Q5_0;
+    switch (candidate) {
+    case STAGES_OF_1:
+    case STAGES_OF_4:
+        return false;
+    case STAGES_OF_2:
+    case WIDE_2:
+    case PATIENT_2:
+        return bytes && type != DG_Q4_K;
+    case WIDE:
+    case PATIENT:
+        return bytes;
+    default:
+        return true;
+    }
 }
 
 template <bool DOWN> static cudaError_t stream_type(cudaStream_t stream, const dg_stream_job &s, const part_job *job)
@@ -250,6 +313,9 @@ static void enqueue_stream(cudaStream_t stream, void *arg, int layer)
     size_t at = (size_t)layer * job->all->layer_bytes;
     s.w[0] += at;
     s.w[1] += at;
+    s.next = job->counter + layer;
+    if (layer == 0)
+        check(cudaMemsetAsync(job->counter, 0, 64 * 4, stream), "counters");
     check(s.down ? stream_type<true>(stream, s, job) : stream_type<false>(stream, s, job), s.down ? "down" : "gate and up");
 }
 
@@ -267,9 +333,8 @@ static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, in
     s.piece = job->sort.piece;
     s.n_piece = job->sort.n_piece;
     s.mat_bytes = down ? dg_cuda_pack_bytes(type, n_out, n_in) : dg_cuda_pack_gated_bytes(type, n_out, n_in);
-    bool quads = !down && (type == DG_Q4_K || type == DG_INT4);
-    s.tiles = quads ? (int)QUAD_TILES : group_tiles(n_out);
-    s.n_group = quads ? quad_count(n_out) : group_count(n_out);
+    s.tiles = group_tiles(n_out);
+    s.n_group = group_count(n_out);
     s.factor = 1;
     s.down = down;
     return s;
@@ -277,10 +342,11 @@ static dg_stream_job stream_of(const part_job *job, dg_dtype type, int n_out, in
 
 static void candidates(part_job *job, int n_layer, const char *what)
 {
-    int n = job->type == DG_Q4_K ? STAGES_OF_1 : N_CANDIDATE;
     printf("  %s %s:", what, dg_dtype_name(job->type));
-    for (job->candidate = 0; job->candidate < n; job->candidate++)
-        printf(" %s %.1f us%s", candidate_name[job->candidate], time_layers(enqueue_stream, job, n_layer), job->candidate == n - 1 ? "\n" : ",");
+    for (job->candidate = 0; job->candidate < N_CANDIDATE; job->candidate++)
+        if (is_candidate(job->type, job->candidate))
+            printf("%s %s %.1f us", job->candidate ? "," : "", candidate_name[job->candidate], time_layers(enqueue_stream, job, n_layer));
+    printf("\n");
     job->candidate = AS_IT_IS;
 }
 
@@ -301,6 +367,8 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     job.sort.piece = (dg_expert_piece *)device_memory((size_t)dg_most_pieces(n_pair, N_EXPERT) * sizeof(dg_expert_piece));
     job.sort.n_piece = (int32_t *)device_memory(4);
     job.sort.counter = (int32_t *)device_memory(DG_PIECE_COUNTERS * 4);
+    job.sort.done = (uint32_t *)device_memory((size_t)dg_most_pieces(n_pair, N_EXPERT) * 4);
+    job.counter = (int32_t *)device_memory(64 * 4);
     job.sort.n_tile = dg_most_tiles(n_pair, N_EXPERT);
     job.sort.tile = (dg_expert_tile *)device_memory((size_t)job.sort.n_tile * sizeof(dg_expert_tile));
     if (all->type == DG_INT4)
@@ -362,6 +430,8 @@ static void parts(const expert_job *all, int n_layer, const char *name)
     cudaFree(job.sort.n_piece);
     cudaFree(job.sort.counter);
     cudaFree(job.sort.tile);
+    cudaFree(job.sort.done);
+    cudaFree(job.counter);
 }
 
 static void experts(dg_dtype type, dg_dtype down, const int *n_row, int n_run, int n_stress)

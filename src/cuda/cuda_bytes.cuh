@@ -29,7 +29,7 @@ static __device__ inline void narrow_unit(const dg_byte_rows &rows, int row, int
     int lane = (int)threadIdx.x % 32;
     const uint16_t *x = rows.x + (size_t)row * (size_t)rows.ld + (size_t)(unit * 256 + lane * 8);
     unsigned char *out = rows.out + ((size_t)row * (size_t)rows.n_unit + (size_t)unit) * BYTE_UNIT;
-    uint4 eight = __ldcg((const uint4 *)x);
+    uint4 eight = *(const uint4 *)x;
     uint32_t pair[4] = {eight.x, eight.y, eight.z, eight.w}, word[2] = {0, 0};
     int most = 0, sum = 0;
 #pragma unroll
@@ -208,7 +208,7 @@ static __device__ inline void narrow_blocks(const dg_byte_blocks &rows, size_t e
     bool there = row < (size_t)rows.n_row;
     uint4 values = {};
     if (there)
-        values = __ldcg((const uint4 *)(rows.h + row * (size_t)rows.ld + (size_t)(at * 8)));
+        values = *(const uint4 *)(rows.h + row * (size_t)rows.ld + (size_t)(at * 8));
     uint32_t pair[4] = {values.x, values.y, values.z, values.w}, word[2] = {0, 0};
     int most = 0;
 #pragma unroll

@@ -2,6 +2,7 @@
  * sum over a row's experts. Weights are streamed (cuda_stream.cuh); experts with many rows go to
  * the dense products' tiles, which give the same bits. */
 #include "cuda/cuda_stream.cuh"
+#include "cuda/cuda_stream_lean.cuh"
 
 /* ---- float weights ---- */
 
@@ -37,12 +38,6 @@ static __global__ void __launch_bounds__(FLOAT_THREADS)
 
 /* ---- launches ---- */
 
-/* Gate and up of this type are in quads, and make bytes of their results where down takes them. */
-static bool gated_in_quads(const dg_cuda_matrix *gate)
-{
-    return gate->type == DG_Q4_K || gate->type == DG_INT4;
-}
-
 /* Gate and up are products of bytes. */
 static bool of_bytes(const dg_cuda_matrix *gate)
 {
@@ -73,21 +68,33 @@ static cudaError_t launch_format(cudaStream_t stream, dg_stream_job job, int n_i
     (void)stream, (void)job, (void)n_in;
     if constexpr (has_kernel<F, DOWN>) {
         job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
-        if constexpr (F::UNIT == 64 || !stream_row<F>::IS_BYTES)
-            if (job.piece_rows > DG_PIECE_ROWS)
-                return launch_stream<F, DOWN, 8>(stream, job);
-        error = launch_stream<F, DOWN, 4>(stream, job);
+        bool more = job.piece_rows > DG_PIECE_ROWS;
+        if constexpr (!stream_row<F>::IS_BYTES)
+            error =
+                more ? launch_half<F, DOWN, 8>(stream, job) : launch_half<F, DOWN, 4>(stream, job);
+        else if constexpr (F::UNIT == 64)
+            error = more ? lean::launch_stream<F, DOWN, 8>(stream, job)
+                         : lean::launch_stream<F, DOWN, 4>(stream, job);
+        else
+            error = lean::launch_stream<F, DOWN, 4>(stream, job);
     }
     return error;
+}
+
+/* What a job is told of its packed matrices. */
+static void set_matrices(dg_stream_job *job, const dg_cuda_matrix *w)
+{
+    bool gated = !job->down && w->type == DG_Q4_K;
+    job->n_expert = w->n_mat;
+    job->mat_bytes = gated ? dg_cuda_pack_gated_bytes(w->type, w->n_out, w->n_in)
+                           : dg_cuda_pack_bytes(w->type, w->n_out, w->n_in);
+    job->tiles = group_tiles(w->n_out);
+    job->n_group = group_count(w->n_out);
 }
 
 static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_matrix *w,
                           const int32_t *start)
 {
-    job.n_expert = w->n_mat;
-    job.mat_bytes = dg_cuda_pack_bytes(w->type, w->n_out, w->n_in);
-    job.tiles = group_tiles(w->n_out);
-    job.n_group = group_count(w->n_out);
     if (job.piece_rows == DG_GROUP_ROWS) {
         job.n_unit = dg_cuda_ld(w->n_in) / 64;
         return dg_expert_groups(stream, &job, w->type);
@@ -97,17 +104,13 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
         return DG_LAUNCH_IF(!job.follows_stream, float_experts, grid, FLOAT_THREADS, 0, stream, job,
                             start, dg_cuda_ld(w->n_in));
     }
-    if (!job.down && gated_in_quads(w)) {
-        job.mat_bytes = dg_cuda_pack_gated_bytes(w->type, w->n_out, w->n_in);
-        job.tiles = QUAD_TILES;
-        job.n_group = quad_count(w->n_out);
-        return w->type == DG_Q4_K ? launch_format<format_q4_k_bytes, false>(stream, job, w->n_in)
-                                  : launch_format<format_int4, false>(stream, job, w->n_in);
-    }
+    if (w->type == DG_Q4_K && !job.down)
+        return launch_format<format_q4_k_bytes, false>(stream, job, w->n_in);
     if (w->type == DG_Q5_0 && job.down)
         return launch_format<format_q5_0_bytes, true>(stream, job, w->n_in);
-    if (w->type == DG_INT4 && job.down)
-        return launch_format<format_int4, true>(stream, job, w->n_in);
+    if (w->type == DG_INT4)
+        return job.down ? launch_format<format_int4, true>(stream, job, w->n_in)
+                        : launch_format<format_int4, false>(stream, job, w->n_in);
     if (job.down) {
         DG_FOR_EXPERT_FORMAT(w->type, return (launch_format<F, true>(stream, job, w->n_in)), break)
     } else {
@@ -116,15 +119,45 @@ static cudaError_t launch(cudaStream_t stream, dg_stream_job job, const dg_cuda_
     return cudaErrorInvalidValue;
 }
 
+template <class G, class D>
+static cudaError_t launch_pair(cudaStream_t stream, stream_launch all, int n_embd, int n_ff)
+{
+    all.job[0].n_unit = (n_embd + G::UNIT - 1) / G::UNIT;
+    all.job[1].n_unit = (n_ff + D::UNIT - 1) / D::UNIT;
+    return launch_stream<G, D, 4>(stream, all);
+}
+
+/* Types of gate and up and of down that have one launch for both. */
+static bool have_one_launch(dg_dtype gate, dg_dtype down)
+{
+    switch (gate) {
+    case DG_BF16:
+    case DG_Q8_0:
+    case DG_FP8:
+        return down == gate;
+    default:
+        return false;
+    }
+}
+
+static cudaError_t launch_both(cudaStream_t stream, const stream_launch &all, dg_dtype type,
+                               int n_embd, int n_ff)
+{
+    return type == DG_BF16  ? launch_pair<format_bf16, format_bf16>(stream, all, n_embd, n_ff)
+           : type == DG_FP8 ? launch_pair<format_fp8, format_fp8>(stream, all, n_embd, n_ff)
+                            : launch_pair<format_q8_0, format_q8_0>(stream, all, n_embd, n_ff);
+}
+
 /* ---- the contract ---- */
 
 /* What the scratch memory holds. */
 typedef struct experts_scratch {
     int32_t *start, *row, *place, *counter; /* counter: and the number of pieces behind them */
     dg_expert_piece *piece;
+    uint32_t *done; /* of a piece */
     dg_expert_tile *tile;
-    void *h, *result; /* h: halves, and then the same as bytes; result: before that, rows of x as
-                         bytes */
+    void *h, *result;       /* h: halves, and then the same as bytes */
+    unsigned char *x_bytes; /* rows of x as bytes, behind results of 16 bits */
     size_t bytes;
 } experts_scratch;
 
@@ -147,11 +180,14 @@ static experts_scratch lay_out(void *memory, size_t n_pair, int n_expert, int n_
     s.piece =
         (dg_expert_piece *)(base + take(&s.bytes, (n_pair / DG_PIECE_ROWS + (size_t)n_expert) *
                                                       sizeof(dg_expert_piece)));
+    s.done = (uint32_t *)(base + take(&s.bytes, (n_pair / DG_PIECE_ROWS + (size_t)n_expert) *
+                                                    sizeof(uint32_t)));
     s.tile =
         (dg_expert_tile *)(base + take(&s.bytes, (n_pair / DG_EXPERT_TILE_ROWS + (size_t)n_expert) *
                                                      sizeof(dg_expert_tile)));
     s.h = base + take(&s.bytes, n_pair * (size_t)dg_cuda_ld(n_ff) * sizeof(float));
     s.result = base + take(&s.bytes, n_pair * (size_t)dg_cuda_ld(n_embd) * sizeof(float));
+    s.x_bytes = (unsigned char *)s.result + n_pair * (size_t)dg_cuda_ld(n_embd) * sizeof(uint16_t);
     return s;
 }
 
@@ -189,7 +225,7 @@ static dg_byte_blocks x_groups(const dg_cuda_experts_args *a, const experts_scra
     rows.n_row = a->n_row;
     rows.ld = a->x.ld;
     rows.groups = true;
-    rows.out = (unsigned char *)s.result;
+    rows.out = s.x_bytes;
     return rows;
 }
 
@@ -207,6 +243,7 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.row = s.row;
     job.place = s.place;
     job.piece = s.piece;
+    job.done = s.done;
     job.counter = s.counter;
     job.n_piece = s.counter + DG_PIECE_COUNTERS;
     job.tile = s.tile;
@@ -217,7 +254,7 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
         rows.n_row = a->n_row;
         rows.ld = a->x.ld;
         rows.n_unit = a->gate->n_in / 256;
-        rows.out = (unsigned char *)s.result;
+        rows.out = s.x_bytes;
     }
     if (a->gate->type == DG_INT4)
         job.groups = x_groups(a, s);
@@ -284,8 +321,8 @@ static dg_byte_blocks byte_blocks(const dg_cuda_experts_args *a, const dg_cuda_r
     return rows;
 }
 
-static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *a,
-                               const experts_scratch &s, const dg_cuda_rows &h)
+static dg_stream_job gate_job(const dg_cuda_experts_args *a, const experts_scratch &s,
+                              const dg_cuda_rows &h)
 {
     dg_stream_job job = stream_job(a, s, 0);
     job.row = s.row;
@@ -297,24 +334,21 @@ static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *
     job.scale[1] = a->up->scale;
     job.factor = h.form == DG_CUDA_F16 ? 1 / DG_CUDA_GATED : 1;
     job.follows_stream = a->sorted;
-    job.before_down = !down_of_bytes(a->down) || gated_in_quads(a->gate);
+    job.before_down = !down_of_bytes(a->down);
     job.out = h;
-    if (down_of_bytes(a->down) && gated_in_quads(a->gate))
-        job.bytes = dg_gated_bytes{byte_blocks(a, h).out, a->down->type == DG_INT4};
     if (of_bytes(a->gate)) {
-        job.x = (const unsigned char *)s.result;
+        job.x = s.x_bytes;
         job.x_bytes = (size_t)(a->gate->n_in / 256) * BYTE_UNIT;
     } else if (a->gate->type == DG_INT4) {
-        job.x = (const unsigned char *)s.result;
+        job.x = s.x_bytes;
         job.x_bytes = (size_t)(a->x.ld / 64) * BLOCKS_UNIT;
-    } else if (in_tiles(a, a->gate)) {
-        return tiles_product(stream, a, s, job, a->x, a->gate, a->up);
     }
-    return launch(stream, job, a->gate, s.start);
+    set_matrices(&job, a->gate);
+    return job;
 }
 
-static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
-                        const experts_scratch &s, const dg_cuda_rows &h, const dg_cuda_rows &result)
+static dg_stream_job down_job(const dg_cuda_experts_args *a, const experts_scratch &s,
+                              const dg_cuda_rows &h, const dg_cuda_rows &result)
 {
     dg_stream_job job = stream_job(a, s, 1);
     job.x = (const unsigned char *)h.data;
@@ -325,16 +359,57 @@ static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.down = true;
     job.out = result;
     if (down_of_bytes(a->down)) {
+        job.x = byte_blocks(a, h).out;
+        job.x_bytes = (size_t)(h.ld / 64) * BLOCKS_UNIT;
+    }
+    set_matrices(&job, a->down);
+    return job;
+}
+
+static cudaError_t gate_and_up(cudaStream_t stream, const dg_cuda_experts_args *a,
+                               const experts_scratch &s, const dg_cuda_rows &h)
+{
+    dg_stream_job job = gate_job(a, s, h);
+    if (!of_bytes(a->gate) && in_tiles(a, a->gate))
+        return tiles_product(stream, a, s, job, a->x, a->gate, a->up);
+    return launch(stream, job, a->gate, s.start);
+}
+
+static cudaError_t down(cudaStream_t stream, const dg_cuda_experts_args *a,
+                        const experts_scratch &s, const dg_cuda_rows &h, const dg_cuda_rows &result)
+{
+    dg_stream_job job = down_job(a, s, h, result);
+    if (down_of_bytes(a->down)) {
         dg_byte_blocks rows = byte_blocks(a, h);
-        cudaError_t error = gated_in_quads(a->gate) ? cudaSuccess : dg_narrow_blocks(stream, &rows);
+        cudaError_t error = dg_narrow_blocks(stream, &rows);
         if (error)
             return error;
-        job.x = rows.out;
-        job.x_bytes = (size_t)(h.ld / 64) * BLOCKS_UNIT;
     } else if (in_tiles(a, a->down)) {
         return tiles_product(stream, a, s, job, h, a->down, NULL);
     }
     return launch(stream, job, a->down, s.start);
+}
+
+/* Gate and up and down in one launch, where rows are few and there is one for their types. */
+static bool in_one_launch(const dg_cuda_experts_args *a)
+{
+    return piece_rows(a) == DG_PIECE_ROWS && !in_tiles(a, a->gate) && !in_tiles(a, a->down) &&
+           have_one_launch(a->gate->type, a->down->type);
+}
+
+static cudaError_t gate_up_and_down(cudaStream_t stream, const dg_cuda_experts_args *a,
+                                    const experts_scratch &s, const dg_cuda_rows &h,
+                                    const dg_cuda_rows &result)
+{
+    if (in_one_launch(a)) {
+        stream_launch all = {};
+        all.job[0] = gate_job(a, s, h);
+        all.job[0].done = s.done;
+        all.job[1] = down_job(a, s, h, result);
+        return launch_both(stream, all, a->gate->type, a->gate->n_in, a->down->n_in);
+    }
+    cudaError_t error = gate_and_up(stream, a, s, h);
+    return error ? error : down(stream, a, s, h, result);
 }
 
 static cudaError_t sum_choices(cudaStream_t stream, const dg_cuda_experts_args *a,
@@ -378,9 +453,7 @@ extern "C" cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_expert
                            (n_embd + 7) / 8 * 8};
     cudaError_t error = a->sorted ? cudaSuccess : sort(stream, a, s, false);
     if (!error)
-        error = gate_and_up(stream, a, s, h);
-    if (!error)
-        error = down(stream, a, s, h, result);
+        error = gate_up_and_down(stream, a, s, h, result);
     if (error || !a->choices)
         return error ? error : sum_choices(stream, a, s, result);
     *a->choices = dg_cuda_choices{result, s.place, a->weight, a->n_used};

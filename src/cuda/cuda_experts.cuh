@@ -29,12 +29,6 @@ typedef struct dg_byte_blocks {
 } dg_byte_blocks;
 cudaError_t dg_narrow_blocks(cudaStream_t stream, const dg_byte_blocks *rows);
 
-/* The same rows as gate and up make them: h never is anything else. */
-typedef struct dg_gated_bytes {
-    unsigned char *out; /* [n_place][n_ff / 64][BLOCKS_UNIT] */
-    bool groups;
-} dg_gated_bytes;
-
 typedef struct dg_sort_job {
     const int32_t *expert; /* of a pair */
     int n_pair, n_used, n_expert;
@@ -44,6 +38,7 @@ typedef struct dg_sort_job {
     int32_t *place;         /* [n_pair]: where a pair went */
     dg_expert_piece *piece; /* those of experts with most rows first */
     int32_t *n_piece;
+    uint32_t *done;       /* of a piece, set to zero */
     int32_t *counter;     /* [DG_PIECE_COUNTERS], set to zero */
     dg_expert_tile *tile; /* [n_tile]: experts' rows in tiles, the rest of them empty */
     int n_tile;
@@ -87,7 +82,8 @@ typedef struct dg_stream_job {
     int n_expert, n_pair, piece_rows;
     const dg_expert_piece *piece;
     const int32_t *n_piece;
-    int32_t *next;      /* items that were taken beyond the first of each block */
+    int32_t *next;      /* items that were taken */
+    uint32_t *done;     /* of a piece: warps whose part of h is there; NULL: nobody waits for it */
     const int32_t *row; /* of a place; NULL: x is sorted */
     const unsigned char *x;
     size_t x_bytes;            /* of a row */
@@ -95,15 +91,14 @@ typedef struct dg_stream_job {
     const float *scale[2];
     size_t mat_bytes;
     int tiles, n_group, n_unit; /* of the packed matrices */
-    int span, share;            /* groups that an item has at most, and tiles of each */
+    int share;                  /* tiles of a group that an item has */
     int n_stage;
     bool down;
     bool follows_stream; /* the launch is the first behind another stream's work */
     bool before_down;    /* down's launch is the next */
     float factor;
-    dg_cuda_rows out;     /* h, or down's results, both at places */
-    dg_gated_bytes bytes; /* h instead as bytes; out NULL: not wanted */
-    uint32_t zero;        /* 0, which the compiler does not know */
+    dg_cuda_rows out; /* h, or down's results, both at places */
+    uint32_t zero;    /* 0, which the compiler does not know */
 } dg_stream_job;
 
 /* ---- many rows: warpgroups (cuda_experts_groups.cu). n_expert, mat_bytes, tiles, n_group and

@@ -567,15 +567,6 @@ static __host__ __device__ __forceinline__ int group_count(int n_out)
     return ((n_out + 15) / 16 + tiles - 1) / tiles;
 }
 
-/* Tiles that lie side by side where a group of 64 rows is four warps': gate and up whose results
- * can be made bytes at once (cuda_gated_bytes.cuh). */
-enum { QUAD_TILES = 4 };
-
-static __host__ __device__ __forceinline__ int quad_count(int n_out)
-{
-    return (n_out + 63) / 64;
-}
-
 /* Does `call`, a statement that uses format F, for a type; `otherwise` for a type without a packed
  * form of fragments. */
 #define DG_FOR_FORMAT(type, call, otherwise)                                                       \

@@ -67,12 +67,6 @@ template <class F> static size_t tiles_bytes(int n_out, int n_in)
     return n_tile * (size_t)((n_in + F::UNIT - 1) / F::UNIT) * packed_unit<F>::BYTES;
 }
 
-template <class F> static size_t quads_bytes(int n_out, int n_in)
-{
-    size_t n_tile = (size_t)quad_count(n_out) * QUAD_TILES;
-    return n_tile * (size_t)((n_in + F::UNIT - 1) / F::UNIT) * packed_unit<F>::BYTES;
-}
-
 extern "C" size_t dg_cuda_pack_bytes(dg_dtype type, int n_out, int n_in)
 {
     if (type == DG_F32)
@@ -85,6 +79,8 @@ extern "C" size_t dg_cuda_pack_bytes(dg_dtype type, int n_out, int n_in)
 
 template <class F> static cudaError_t launch_pack(cudaStream_t stream, pack_job job, int n_mat)
 {
+    job.tiles = group_tiles(job.n_out);
+    job.n_group = group_count(job.n_out);
     job.n_unit = (job.n_in + F::UNIT - 1) / F::UNIT;
     return DG_LAUNCH(pack_tiles<F>,
                      dim3((unsigned)job.n_unit, (unsigned)job.n_group, (unsigned)n_mat), 256, 0,
@@ -93,9 +89,8 @@ template <class F> static cudaError_t launch_pack(cudaStream_t stream, pack_job 
 
 extern "C" size_t dg_cuda_pack_gated_bytes(dg_dtype type, int n_out, int n_in)
 {
-    return type == DG_Q4_K   ? quads_bytes<format_q4_k_bytes>(n_out, n_in)
-           : type == DG_INT4 ? quads_bytes<format_int4>(n_out, n_in)
-                             : dg_cuda_pack_bytes(type, n_out, n_in);
+    return type == DG_Q4_K ? tiles_bytes<format_q4_k_bytes>(n_out, n_in)
+                           : dg_cuda_pack_bytes(type, n_out, n_in);
 }
 
 static pack_job make_job(void *packed, const void *stored, size_t mat_bytes, int n_out, int n_in)
@@ -106,8 +101,6 @@ static pack_job make_job(void *packed, const void *stored, size_t mat_bytes, int
     job.stored_mat_bytes = mat_bytes;
     job.n_out = n_out;
     job.n_in = n_in;
-    job.tiles = group_tiles(n_out);
-    job.n_group = group_count(n_out);
     return job;
 }
 
@@ -119,26 +112,14 @@ template <class F> static cudaError_t pack_bytes(cudaStream_t stream, pack_job j
     return launch_pack<F>(stream, job, n_mat);
 }
 
-/* The same in groups of four tiles. */
-template <class F> static cudaError_t pack_quads(cudaStream_t stream, pack_job job, int n_mat)
-{
-    job.packed_mat_bytes = quads_bytes<F>(job.n_out, job.n_in);
-    job.row_bytes = (size_t)(job.n_in / F::BLOCK) * F::BLOCK_BYTES;
-    job.tiles = QUAD_TILES;
-    job.n_group = quad_count(job.n_out);
-    return launch_pack<F>(stream, job, n_mat);
-}
-
 extern "C" cudaError_t dg_cuda_pack_gated(cudaStream_t stream, void *packed, const void *stored,
                                           size_t mat_bytes, dg_dtype type, int n_mat, int n_out,
                                           int n_in)
 {
-    pack_job job = make_job(packed, stored, mat_bytes, n_out, n_in);
-    if (type == DG_Q4_K)
-        return pack_quads<format_q4_k_bytes>(stream, job, n_mat);
-    if (type == DG_INT4)
-        return pack_quads<format_int4>(stream, job, n_mat);
-    return dg_cuda_pack(stream, packed, stored, mat_bytes, type, n_mat, n_out, n_in);
+    if (type != DG_Q4_K)
+        return dg_cuda_pack(stream, packed, stored, mat_bytes, type, n_mat, n_out, n_in);
+    return pack_bytes<format_q4_k_bytes>(stream, make_job(packed, stored, mat_bytes, n_out, n_in),
+                                         n_mat);
 }
 
 extern "C" cudaError_t dg_cuda_pack_down(cudaStream_t stream, void *packed, const void *stored,

@@ -55,6 +55,7 @@ static __device__ __forceinline__ void list_pieces(const dg_sort_job &job, int e
     for (int i = (int)threadIdx.x; i < pieces; i += (int)blockDim.x) {
         int from = eights * i / pieces * 8, end = min(eights * (i + 1) / pieces * 8, n);
         job.piece[before + i] = dg_expert_piece{expert, first + from, end - from, 0};
+        job.done[before + i] = 0;
     }
 }
 

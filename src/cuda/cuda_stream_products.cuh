@@ -1,0 +1,248 @@
+/* What the warps that multiply do with a stage of streamed weights (cuda_stream.cuh): how rows of x
+ * lie in it, products, and results on their way out. */
+#ifndef DG_CUDA_CUDA_STREAM_PRODUCTS_CUH
+#define DG_CUDA_CUDA_STREAM_PRODUCTS_CUH
+
+#include "cuda/cuda_bytes.cuh"
+#include "cuda/cuda_experts.cuh"
+#include "cuda/cuda_formats.cuh"
+#include "cuda/cuda_int4.cuh"
+#include "cuda/cuda_tiles.cuh"
+
+template <class F> struct stream_row {
+    static constexpr bool IS_BYTES = false;
+    static constexpr int UNIT_BYTES = F::UNIT * 2; /* of a row of x */
+    static constexpr float STEP = 1;               /* what sums have to be multiplied with */
+};
+
+template <> struct stream_row<format_q4_k_bytes> {
+    static constexpr bool IS_BYTES = true;
+    static constexpr int UNIT_BYTES = BYTE_UNIT;
+    static constexpr float STEP = 1;
+};
+
+template <> struct stream_row<format_q5_0_bytes> {
+    static constexpr bool IS_BYTES = true;
+    static constexpr int UNIT_BYTES = BLOCKS_UNIT;
+    static constexpr float STEP = format_q5_0_bytes::STEP;
+};
+
+template <> struct stream_row<format_int4> {
+    static constexpr bool IS_BYTES = true;
+    static constexpr int UNIT_BYTES = BLOCKS_UNIT;
+    static constexpr float STEP = 1;
+};
+
+/* A unit of products of bytes. */
+template <class F, int NT_MAX, int NT> struct byte_unit {
+    static __device__ __forceinline__ uint32_t multiply(float acc[2][NT][4],
+                                                        const unsigned char *const unit[2],
+                                                        const unsigned char *x)
+    {
+        if constexpr (F::UNIT == 64)
+            return multiply_blocks<F, NT_MAX, NT>(acc, unit, x);
+        else
+            return multiply_bytes<NT_MAX, NT>(acc, unit, x);
+    }
+};
+
+template <int NT_MAX, int NT> struct byte_unit<format_int4, NT_MAX, NT> {
+    static __device__ __forceinline__ uint32_t multiply(float acc[2][NT][4],
+                                                        const unsigned char *const unit[2],
+                                                        const unsigned char *x)
+    {
+        return multiply_int4<NT_MAX, NT>(acc, unit, x);
+    }
+};
+
+/* Units of k in a stage: 128 values, or the 256 of a long block. With 64 Q8_0 took 28 % longer;
+ * with 256 gate and up of four bits take 76 us instead of 91 and down 50 instead of 59, Q5_0's down
+ * 57 instead of 66. */
+template <class F> struct stream_stage {
+    static constexpr bool LONG = F::UNIT == 64 && stream_row<F>::IS_BYTES;
+    static constexpr int UNITS = LONG ? 4 : F::UNIT == 64 ? 2 : 1;
+    static constexpr int K16 = UNITS * stream_row<F>::UNIT_BYTES / 16; /* pieces of a row of x */
+};
+
+/* Weights of a stage: of a side the units one after the other. */
+template <class F>
+static __host__ __device__ __forceinline__ int stage_weights(const dg_stream_job &job)
+{
+    return 2 * stream_stage<F>::UNITS * job.share * packed_unit<F>::BYTES;
+}
+
+template <class F, int NT_MAX>
+static __host__ __device__ __forceinline__ int stage_bytes(const dg_stream_job &job)
+{
+    return stage_weights<F>(job) + stream_stage<F>::K16 * NT_MAX * 128;
+}
+
+/* What a block works at. */
+struct stream_item {
+    int expert, first, n;       /* its rows, as places; n = 0: nothing, and never again */
+    int group[2], tile, n_tile; /* of w[0] and w[1], and the share of their tiles */
+    int piece, unused[3];
+    bool down;
+};
+
+/* Token tiles that are multiplied for n rows: in steps, so that there are four variants of the
+ * loop. */
+template <int NT_MAX> static __device__ __forceinline__ int token_tiles(int n)
+{
+    constexpr int STEP = NT_MAX / 4;
+    return min((n + 8 * STEP - 1) / (8 * STEP) * STEP, NT_MAX);
+}
+
+/* ---- products ---- */
+
+/* Adds up 32 values of k. Returns something that needs all that it loaded. */
+template <class F, int NT_MAX, int NT>
+static __device__ __forceinline__ uint32_t multiply_block(float acc[2][NT][4],
+                                                          const unsigned char *const chunk[2],
+                                                          const typename F::scales scales[2],
+                                                          const unsigned char *x, int block)
+{
+    int lane = (int)threadIdx.x % 32;
+    uint32_t a[2][2][4], loaded = 0;
+    typename F::raw raw[2];
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+        F::load(raw[m], chunk[m], block & 1, lane);
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        F::convert(a[m], raw[m], scales[m], block);
+        loaded ^= a[m][0][0] ^ a[m][1][3];
+    }
+#pragma unroll
+    for (int j = 0; j < NT; j++) {
+        uint32_t b[4];
+        dg_ldmatrix_x4(b, x + j * 128);
+        loaded ^= b[3];
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+#pragma unroll
+            for (int m = 0; m < 2; m++)
+                mma_of<F::FORM>(acc[m][j], a[m][s], b + 2 * s);
+    }
+    return loaded;
+}
+
+/* A unit, for the warp's tile of each side. */
+template <class F, int NT_MAX, int NT>
+static __device__ __forceinline__ uint32_t multiply_unit(float acc[2][NT][4],
+                                                         const unsigned char *const unit[2],
+                                                         const unsigned char *x)
+{
+    if constexpr (stream_row<F>::IS_BYTES) {
+        return byte_unit<F, NT_MAX, NT>::multiply(acc, unit, x);
+    } else {
+        int lane = (int)threadIdx.x % 32;
+        typename F::scales scales[2];
+        uint32_t loaded = 0;
+        x += lane / 8 * NT_MAX * 128 + lane % 8 * 16;
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+            F::begin(scales[m], unit[m], lane);
+#pragma unroll
+        for (int block = 0; block < F::UNIT / 32; block++) {
+            const unsigned char *chunk[2] = {unit[0] + F::HEAD + block / 2 * F::CHUNK,
+                                             unit[1] + F::HEAD + block / 2 * F::CHUNK};
+            loaded = multiply_block<F, NT_MAX, NT>(acc, chunk, scales, x + block * 4 * NT_MAX * 128,
+                                                   block);
+        }
+        return loaded;
+    }
+}
+
+/* Where a warp's tile of each side lies in a stage, and the next unit's behind it. */
+struct tile_place {
+    int side[2], step;
+};
+
+template <class F> static __device__ __forceinline__ tile_place tile_of(const dg_stream_job &job)
+{
+    constexpr int BYTES = packed_unit<F>::BYTES;
+    int first = (int)threadIdx.x / 32 * BYTES;
+    return tile_place{{first, first + stage_weights<F>(job) / 2}, job.share * BYTES};
+}
+
+/* WHOLE: the stage has all its units, so that the loads of one can go before the products of
+ * another. */
+template <class F, int NT_MAX, int NT, bool WHOLE>
+static __device__ __forceinline__ uint32_t multiply_units(float acc[2][NT][4],
+                                                          const unsigned char *stage,
+                                                          const unsigned char *x,
+                                                          const tile_place &tile, int n_unit)
+{
+    uint32_t loaded = 0;
+#pragma unroll
+    for (int u = 0; u < stream_stage<F>::UNITS;
+         u++, x += stream_row<F>::UNIT_BYTES / 16 * NT_MAX * 128) {
+        if (!WHOLE && u >= n_unit)
+            break;
+        const unsigned char *unit[2] = {stage + tile.side[0] + u * tile.step,
+                                        stage + tile.side[1] + u * tile.step};
+        loaded ^= multiply_unit<F, NT_MAX, NT>(acc, unit, x);
+    }
+    return loaded;
+}
+
+template <class F, int NT_MAX, int NT>
+static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
+                                                          const unsigned char *stage,
+                                                          const unsigned char *x,
+                                                          const tile_place &tile, int n_unit)
+{
+    if (stream_row<F>::IS_BYTES && NT <= 4 && n_unit == stream_stage<F>::UNITS)
+        return multiply_units<F, NT_MAX, NT, true>(acc, stage, x, tile, n_unit);
+    return multiply_units<F, NT_MAX, NT, false>(acc, stage, x, tile, n_unit);
+}
+
+/* Two channels of a place at a time, times `all`. Every lane takes part in every exchange: only
+ * stores depend on what there is. */
+template <bool DOWN, dg_cuda_form FORM, int NT>
+static __device__ __forceinline__ void store_results_as(const dg_stream_job &job,
+                                                        const stream_item &item, float all,
+                                                        const float factor[2],
+                                                        const float acc[2][NT][4])
+{
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    int place = lane % 4 * 2 + lane / 4 % 2, left = item.n - place;
+#pragma unroll
+    for (int m = 0; m < (DOWN ? 2 : 1); m++) {
+        int channel = (item.group[m] * job.tiles + item.tile + warp) * 16 + (lane / 4 & ~1);
+        int wide = m && item.group[1] == item.group[0] ? 0 : job.out.ld - channel;
+        size_t at = (size_t)(item.first + place) * (size_t)job.out.ld + (size_t)channel;
+#pragma unroll
+        for (int j = 0; j < NT; j++, at += 8 * (size_t)job.out.ld)
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                float v[2];
+#pragma unroll
+                for (int t = 0; t < 2; t++)
+                    v[t] = all * (DOWN ? acc[m][j][i + t] * factor[m]
+                                       : gated(acc[0][j][i + t] * factor[0],
+                                               acc[1][j][i + t] * factor[1]));
+                channel_pair pair = pair_channels(v[0], v[1]);
+                if (j * 8 < left && i * 4 < wide)
+                    store_pair(job.out.data, FORM, at + (size_t)(i * 4), pair);
+            }
+    }
+}
+
+/* Down's results are bfloat16. */
+template <bool DOWN, int NT>
+static __device__ __forceinline__ void store_results(const dg_stream_job &job,
+                                                     const stream_item &item, float all,
+                                                     const float factor[2],
+                                                     const float acc[2][NT][4])
+{
+    if (DOWN || job.out.form == DG_CUDA_BF16)
+        store_results_as<DOWN, DG_CUDA_BF16, NT>(job, item, all, factor, acc);
+    else if (job.out.form == DG_CUDA_F16)
+        store_results_as<DOWN, DG_CUDA_F16, NT>(job, item, all, factor, acc);
+    else
+        store_results_as<DOWN, DG_CUDA_F32, NT>(job, item, all, factor, acc);
+}
+
+#endif
