@@ -71,6 +71,14 @@ INLINE v64 v64_load_two_twice(const void *a, const void *b)
     return v64_load_quarters(a, a, b, b);
 }
 
+INLINE v64 v64_widen16_first(const void *p, int n)
+{
+    v64 v = {.b = {0}};
+    for (int k = 0; k < n; k++)
+        memcpy(&v.b[4 * k], (const uint8_t *)p + 2 * k, 2);
+    return v;
+}
+
 INLINE v64 v64_gather(const void *p, v64 at)
 {
     v64 v;

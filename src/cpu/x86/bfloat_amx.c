@@ -47,16 +47,20 @@ static void pack_cols(uint16_t *panel, const void *src, size_t stride, int n_k, 
     turn_step(panel + k * DG_PANEL, &s, 0);
 }
 
+/* Row k's numbers in the lower halves of words; 0 behind the last row. */
+INLINE v64 row_of(const void *src, size_t stride, int k, int n_k, int n_col)
+{
+    return k < n_k ? v64_widen16_first((const uint8_t *)src + (size_t)k * stride, n_col)
+                   : v64_set32(0);
+}
+
 static void pack_rows(uint16_t *panel, const void *src, size_t stride, int n_k, int n_col)
 {
     const int end = dg_ceil_div(n_k, STEP) * STEP;
-    memset(panel, 0, (size_t)end * DG_PANEL * sizeof *panel);
-    for (int k = 0; k < n_k; k++) {
-        const uint8_t *row = (const uint8_t *)src + (size_t)k * stride;
-        uint16_t number[DG_PANEL] = {0}, *to = panel + k / 2 * 2 * DG_PANEL + k % 2;
-        memcpy(number, row, (size_t)n_col * sizeof *number);
-        for (int c = 0; c < DG_PANEL; c++)
-            to[2 * c] = number[c];
+    for (int k = 0; k < end; k += 2) {
+        const v64 even = row_of(src, stride, k, n_k, n_col),
+                  odd = row_of(src, stride, k + 1, n_k, n_col);
+        v64_store(panel + k * DG_PANEL, v64_or(even, v64_left32(odd, 16)));
     }
 }
 

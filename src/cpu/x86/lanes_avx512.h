@@ -48,6 +48,13 @@ static inline v64 v64_load_two_twice(const void *a, const void *b)
     return _mm512_mask_broadcast_i32x4(first, 0xFF00, _mm_loadu_si128(b));
 }
 
+/* The first n of sixteen numbers of 16 bits, in a word each; 0 behind them. Nothing else is read.
+ */
+static inline v64 v64_widen16_first(const void *p, int n)
+{
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
+}
+
 /* Word i from p + at[i] bytes. */
 static inline v64 v64_gather(const void *p, v64 at)
 {
