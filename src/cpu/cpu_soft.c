@@ -185,13 +185,25 @@ static void mark_words(const soft_part *p, uint16_t *place)
             place[kept[r].word[i].id] = 1;
 }
 
+/* Asks for a word's columns: words are far apart, and each is short. */
+static void fetch_word(const soft_part *p, int word)
+{
+    const unsigned char *at = stored_words(p, word);
+    const size_t n = dg_dtype_bytes(p->job->a->table->type, (size_t)p->n_col);
+    for (size_t i = 0; i < n + 63; i += 64)
+        __builtin_prefetch(at + i);
+}
+
 /* Widens marked words from `first` on while there is room for them, and gives them their places.
  * Returns the word behind the last one that was looked at. */
 static int widen_words(const soft_part *p, uint16_t *place, float *out, int first)
 {
+    enum { FETCH = 8 };
     const dg_weight *table = p->job->a->table;
     int n = 0, w = first;
     for (; w < p->job->n && n < SOFT_WORDS; w++) {
+        if (w + FETCH < p->job->n && place[w + FETCH])
+            fetch_word(p, w + FETCH);
         if (!place[w])
             continue;
         dg_cpu_widen(p->job->cpu, out + (size_t)n * (size_t)p->n_col, table, 0, p->job->first + w,
