@@ -73,11 +73,16 @@ static void *run(void *arg)
     const size_t row = dg_dtype_bytes(b->type, BLOCKS * DG_QBLOCK);
     const double start = dg_clock_now();
     int part = 0, n = 0;
+    const dg_qorder *o = dg_qorder_of(b->q);
     b->best = 1e9;
     while (dg_clock_now() - start < LEAST_SECONDS) {
         double began = dg_clock_now();
+        if (o->begin)
+            o->begin((int)b->type);
         for (int c = 0; c < COLS; c += width)
             multiply_cols(b, b->w + (size_t)part * COLS * row, c, dg_min(c + width, COLS));
+        if (o->end)
+            o->end();
         double took = dg_clock_now() - began;
         b->best = took < b->best ? took : b->best;
         part = (part + 1) % b->n_part;

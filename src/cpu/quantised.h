@@ -144,6 +144,10 @@ typedef struct dg_qturn_args {
 } dg_qturn_args;
 typedef void dg_qturn_fn(dg_qmade *out, const dg_qturn_args *a);
 
+/* Between these a thread multiplies with weights of one type. */
+typedef void dg_qbegin_fn(int type);
+typedef void dg_qend_fn(void);
+
 /* How an instruction set keeps rows and results. */
 typedef struct dg_qorder {
     int rows;   /* of x that lie together … */
@@ -151,6 +155,8 @@ typedef struct dg_qorder {
     int panels; /* that gemm takes at most */
     dg_qrow_copy_fn *copy;
     dg_qrelease_fn *release; /* NULL: sums are not held */
+    dg_qbegin_fn *begin;     /* NULL: a thread need not prepare … */
+    dg_qend_fn *end;         /* … for products, or end them */
 } dg_qorder;
 extern const dg_qorder dg_qpairs;
 

@@ -219,8 +219,12 @@ static float *run(check *c, const dg_qkernels *q, const product *p)
     dg_qpanel *panel = panels_of(c, o->panels);
     bool held = o->release && !p->add;
     float *sums = held ? check_floats(c, (p->n_row + 2 * o->rows) * o->panels * DG_QCOLS) : NULL;
+    if (o->begin)
+        o->begin((int)p->type);
     for (int col = 0; col < p->n_col; col += o->panels * DG_QCOLS)
         run_cols(q, p, panel, x, col, y, sums);
+    if (o->end)
+        o->end();
     return y;
 }
 
@@ -311,15 +315,19 @@ static void bench(check *c, dg_dtype t)
         dg_qpanel *panel = panels_of(c, 1);
         const dg_qpair *x = quantised(c, c->opt->q, p.x, rows[i] + p.first_row, N_BLOCK);
         float *y = check_copy(c, p.y, y_count(&p));
+        const dg_qorder *o = dg_qorder_of(c->opt->q);
+        if (o->begin)
+            o->begin((int)t);
         BENCH(c, label, 2.0 * rows[i] * N_BLOCK * DG_QBLOCK * DG_QCOLS, "GOP/s")
         for (int b = 0; b < N_BLOCK; b += DG_QBLOCKS) {
             c->opt->q->pack[t](panel,
                                &(dg_qpack_args){p.w + dg_dtype_bytes(t, (size_t)b * DG_QBLOCK),
                                                 p.stride, DG_QBLOCKS, DG_QCOLS, 1, NULL});
-            c->opt->q->gemm(&(dg_qgemm_args){y, p.ldy, x + b * dg_qorder_of(c->opt->q)->room,
-                                             N_BLOCK, panel, 0, rows[i], DG_QBLOCKS, DG_QCOLS, true,
-                                             false});
+            c->opt->q->gemm(&(dg_qgemm_args){y, p.ldy, x + b * o->room, N_BLOCK, panel, 0, rows[i],
+                                             DG_QBLOCKS, DG_QCOLS, true, false});
         }
+        if (o->end)
+            o->end();
         if (i == 0)
             BENCH(c, "pack", DG_QSLICE * DG_QCOLS, "Gelem/s")
         c->opt->q->pack[t](panel, &(dg_qpack_args){p.w, p.stride, DG_QBLOCKS, DG_QCOLS, 1, NULL});
@@ -339,8 +347,13 @@ static float *made_product(check *c, const dg_qkernels *q, const dg_qmade *made,
     const dg_qpair *rows = quantised(c, q, x, ROWS, n_block);
     q->pack[DG_QMADE](
         panel, &(dg_qpack_args){made, DG_QBLOCKS * sizeof *made, n_block, DG_QCOLS, 1, NULL});
+    const dg_qorder *o = dg_qorder_of(q);
+    if (o->begin)
+        o->begin(DG_QMADE);
     q->gemm(&(dg_qgemm_args){y, DG_QCOLS, rows, (size_t)n_block, panel, 0, ROWS, n_block, DG_QCOLS,
                              false, false});
+    if (o->end)
+        o->end();
     return y;
 }
 

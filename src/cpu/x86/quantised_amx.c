@@ -20,7 +20,7 @@
 enum {
     ROWS = 16,              /* of x in a tile */
     TILE = ROWS * DG_QCOLS, /* sums of one */
-    PANELS = 4,             /* that rows meet in turn: the first-level cache holds them */
+    PANELS = 2,             /* that rows meet in turn: the first-level cache holds them */
     SLOTS = 8,              /* groups whose sums are kept, a power of two … */
     AHEAD = 6               /* … and how many of them are summed before the first is scaled */
 };
@@ -140,9 +140,9 @@ INLINE void sum_two(place *p, const stream *s, slots *to, const int per_block)
     if (per_block > 1)
         SUM_GROUP(1, 5, 7, p, b, 1, to, p->slot + 1, per_block);
     if (b + 1 < s->a->n_block) {
-        SUM_GROUP(2, 4, 6, p, b + 1, 0, to, p->slot + per_block, per_block);
+        SUM_GROUP(2, 5, 7, p, b + 1, 0, to, p->slot + per_block, per_block);
         if (per_block > 1)
-            SUM_GROUP(3, 5, 7, p, b + 1, 1, to, p->slot + per_block + 1, per_block);
+            SUM_GROUP(3, 4, 6, p, b + 1, 1, to, p->slot + per_block + 1, per_block);
     }
     step_on(p, s, per_block);
 }
@@ -245,7 +245,6 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
     s.n_unit = (end - first) * s.n_panel;
     slots sums;
     place ahead = begin(&s), now = ahead;
-    tiles_begin(DG_QCOLS, DG_QBLOCK / per_block);
     for (int i = 2 * per_block; i <= AHEAD; i += 2 * per_block)
         sum_two(&ahead, &s, &sums, per_block);
     for (int unit = 0; unit < s.n_unit; unit++) {
@@ -263,10 +262,23 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
         multiply_unit(&s, mine, a->add, &now, &ahead, &sums, kind);
         release_tile(a->y + col, a->ldy, mine, row, a->n_row, n_col);
     }
-    tiles_end();
 }
 
 DG_GEMM_OF_KINDS(multiply_all)
+
+#define KIND_ENTRY(type, name, values, bytes, kind, low, most) [DG_##type] = DG_Q_##kind,
+
+/* Setting tiles up takes as long as some products. */
+static void begin_tiles(int type)
+{
+    static const dg_qkind kinds[DG_QTYPES] = {DG_NUMBER_TYPES(KIND_ENTRY)};
+    tiles_begin(DG_QCOLS, group_of(kinds[type]));
+}
+
+static void end_tiles(void)
+{
+    tiles_end();
+}
 
 static const dg_qorder sixteens = {
     .rows = ROWS,
@@ -274,6 +286,8 @@ static const dg_qorder sixteens = {
     .panels = PANELS,
     .copy = copy,
     .release = release,
+    .begin = begin_tiles,
+    .end = end_tiles,
 };
 
 const dg_qkernels dg_quantised_amx = {
