@@ -132,19 +132,11 @@ def load_weights(folder, stem):
 # ---- operations; `dtype` is the one of matrix products, everything else is float32 ----
 
 def rms(x, weight=None):
-    x = x.float()
-    x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
-    return x if weight is None else x * weight
+    return F.rms_norm(x.float(), x.shape[-1:], weight, EPS)
 
 
 def linear(x, weight, dtype):
     return F.linear(x.to(dtype), weight.to(dtype))
-
-
-def gated(x, gate, up, down, dtype):
-    """gelu(gate x) * up x, then down."""
-    g, u = linear(x, torch.cat([gate, up]), dtype).chunk(2, -1)
-    return linear(F.gelu(g.float(), approximate="tanh") * u.float(), down, dtype)
 
 
 def turn(x, cos, sin):
@@ -152,6 +144,96 @@ def turn(x, cos, sin):
     a, b = x.chunk(2, -1)
     cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+# What stands between two products, row by row: x [rows, ...]. Compiled, each is one kernel forward and one or two backward;
+# together they compile in a minute, where whole layers take five.
+
+def normed(x, weight, dtype):
+    return rms(x, weight).to(dtype)
+
+
+def plain_normed(x, dtype):
+    return rms(x).to(dtype)
+
+
+def activated(gate_up, dtype):
+    """gelu(gate) * up of [rows, 2 * width]."""
+    g, u = gate_up.chunk(2, -1)
+    return (F.gelu(g.float(), approximate="tanh") * u.float()).to(dtype)
+
+
+def turned(x, weight, cos, sin, dtype):
+    """Heads [rows, head, hd], normed, their pairs (i, i + half) turned by angles [rows, hd / 2]."""
+    a, b = rms(x.float(), weight).chunk(2, -1)
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(dtype)
+
+
+def added(x, o, weight):
+    return x + rms(o, weight)
+
+
+def chosen_experts(z, scale):
+    """Weight of each expert for each row, zero where it is not among the two best; the probabilities; who was chosen."""
+    p = z.softmax(-1)
+    number = torch.arange(p.shape[-1], device=p.device)
+    first = p.detach().argmax(-1, keepdim=True) == number
+    chosen = (first | (p.detach().masked_fill(first, -1).argmax(-1, keepdim=True) == number)).to(p.dtype)
+    best = p * chosen
+    return best / best.sum(-1, keepdim=True) * scale, p, chosen
+
+
+def routed(r, scale):
+    return rms(r) * scale * TEXT["hidden_size"] ** -0.5
+
+
+def weighed(h, weight, dtype):
+    """[rows, expert, 2 * width] -> [rows, expert * width]"""
+    g, u = h.chunk(2, -1)
+    return (F.gelu(g.float(), approximate="tanh") * u.float() * weight.unsqueeze(-1)).flatten(-2).to(dtype)
+
+
+def joined(x, d, e, weight_d, weight_e, weight, scalar):
+    return (x + rms(rms(d, weight_d) + rms(e, weight_e), weight)) * scalar
+
+
+def capped_loss(z, target):
+    """Cross-entropy and whether the best id is the target, for raw logits [rows, vocabulary]."""
+    cap = TEXT["final_logit_softcapping"]
+    z = cap * torch.tanh(z.float() / cap)
+    return F.cross_entropy(z, target, reduction="none"), z.detach().argmax(-1) == target
+
+
+def capped(z):
+    cap = TEXT["final_logit_softcapping"]
+    return cap * torch.tanh(z.float() / cap)
+
+
+def spread(z, temperature, dtype):
+    """Probabilities of capped logits [rows, vocabulary] at temperatures [rows, 1]."""
+    return (z / temperature).softmax(-1).to(dtype)
+
+
+class Ops:
+    """The functions above, or compiled ones."""
+    NAMES = ("normed", "plain_normed", "activated", "turned", "added", "chosen_experts", "routed", "weighed", "joined", "capped_loss", "capped", "spread")
+
+    def __init__(self):
+        for name in self.NAMES:
+            setattr(self, name, globals()[name])
+
+    def compile(self):
+        for name in self.NAMES:
+            setattr(self, name, torch.compile(getattr(self, name), dynamic=True))
+
+
+EAGER = Ops()
+
+
+def gated(x, gate, up, down, dtype, ops=EAGER):
+    """gelu(gate x) * up x, then down. x [rows, width]."""
+    return linear(ops.activated(linear(x, torch.cat([gate, up]), dtype), dtype), down, dtype)
 
 
 def attend(q, k, v, bias, dtype):
@@ -164,58 +246,47 @@ def attend(q, k, v, bias, dtype):
     return out.transpose(1, 2).flatten(2)
 
 
-def route(r, w):
-    """Weight of each expert for each row, zero where it is not among the two best; and the probabilities."""
-    u = rms(r) * w["router.scale"] * TEXT["hidden_size"] ** -0.5
-    p = F.linear(u, w["router.proj.weight"]).softmax(-1)
-    number = torch.arange(p.shape[-1], device=p.device)
-    first = p.detach().argmax(-1, keepdim=True) == number
-    chosen = (first | (p.detach().masked_fill(first, -1).argmax(-1, keepdim=True) == number)).to(p.dtype)
-    best = p * chosen
-    return best / best.sum(-1, keepdim=True) * w["router.per_expert_scale"], p, chosen
-
-
-def experts(x, weight, w, dtype):
+def experts(x, weight, w, dtype, ops):
     """All experts for all rows: so small that leaving none out is faster than sorting rows by expert."""
     gate_up, down = w["experts.gate_up_proj"], w["experts.down_proj"]
     n, two, d = gate_up.shape
     h = linear(x, gate_up.view(n * two, d), dtype).unflatten(-1, (n, two))
-    g, u = h.chunk(2, -1)
-    h = F.gelu(g.float(), approximate="tanh") * u.float() * weight.unsqueeze(-1)
-    return linear(h.flatten(-2), down.transpose(1, 2).reshape(n * two // 2, d).t(), dtype)
+    return linear(ops.weighed(h, weight, dtype), down.transpose(1, 2).reshape(n * two // 2, d).t(), dtype)
 
 
 def balance(p, chosen, live):
     """1 when the rows that count are spread evenly over the experts, more when they are not."""
     n = live.sum()
-    share = (chosen * live.unsqueeze(-1)).sum((0, 1)) / (n * TEXT["top_k_experts"])
-    mass = (p * live.unsqueeze(-1)).sum((0, 1)) / n
+    share = (chosen * live.unsqueeze(-1)).sum(0) / (n * TEXT["top_k_experts"])
+    mass = (p * live.unsqueeze(-1)).sum(0) / n
     return TEXT["num_experts"] * (share * mass).sum()
 
 
-def text_layer(w, x, cos, sin, bias, live, keep, dtype):
-    """One layer. `keep`: how many of the last rows go on; the others only leave keys and values. None: all."""
-    hd = w["self_attn.q_norm.weight"].shape[0]
-    h = rms(x, w["input_layernorm.weight"])
+def text_layer(w, x, turn, bias, live, keep, dtype, ops):
+    """One layer over x [B, L, hidden]. `keep`: how many of the last rows go on; the others only leave keys and values. None: all."""
+    hd, (n, length, width), (cos, sin) = w["self_attn.q_norm.weight"].shape[0], x.shape, turn
+    h = ops.normed(x.flatten(0, 1), w["input_layernorm.weight"], dtype)
+    names = [p for p in ("k", "v") if f"self_attn.{p}_proj.weight" in w]
+    kv = linear(h, torch.cat([w[f"self_attn.{p}_proj.weight"] for p in names]), dtype).unflatten(-1, (-1, hd))
+    k, v = kv.chunk(2, 1) if len(names) == 2 else (kv, kv)
+    k = ops.turned(k, w["self_attn.k_norm.weight"], cos.flatten(0, 1), sin.flatten(0, 1), dtype).unflatten(0, (n, length))
+    v = ops.plain_normed(v, dtype).unflatten(0, (n, length))
     if keep is not None:
-        x, live = x[:, -keep:], live[:, -keep:]
-    rows = x.shape[1]
-    names = [n for n in ("k", "v") if f"self_attn.{n}_proj.weight" in w]
-    kv = linear(h, torch.cat([w[f"self_attn.{n}_proj.weight"] for n in names]), dtype).unflatten(-1, (-1, hd)).float()
-    k, v = kv.chunk(2, 2) if len(names) == 2 else (kv, kv)
-    q = linear(h[:, -rows:], w["self_attn.q_proj.weight"], dtype).unflatten(-1, (-1, hd)).float()
-    q = turn(rms(q, w["self_attn.q_norm.weight"]), cos[:, -rows:], sin[:, -rows:])
-    k = turn(rms(k, w["self_attn.k_norm.weight"]), cos, sin)
-    o = linear(attend(q, k, rms(v), bias, dtype), w["self_attn.o_proj.weight"], dtype)
-    x = x + rms(o, w["post_attention_layernorm.weight"])
+        x, live, cos, sin = x[:, -keep:], live[:, -keep:], cos[:, -keep:], sin[:, -keep:]
+        h = h.view(n, length, width)[:, -keep:].flatten(0, 1)
+    rows, x = x.shape[1], x.flatten(0, 1)
+    q = linear(h, w["self_attn.q_proj.weight"], dtype).unflatten(-1, (-1, hd))
+    q = ops.turned(q, w["self_attn.q_norm.weight"], cos.flatten(0, 1), sin.flatten(0, 1), dtype).unflatten(0, (n, rows))
+    o = linear(attend(q, k, v, bias, dtype).flatten(0, 1), w["self_attn.o_proj.weight"], dtype)
+    x = ops.added(x, o, w["post_attention_layernorm.weight"])
 
-    d = gated(rms(x, w["pre_feedforward_layernorm.weight"]), w["mlp.gate_proj.weight"], w["mlp.up_proj.weight"],
-              w["mlp.down_proj.weight"], dtype)
-    weight, p, chosen = route(x, w)
-    e = experts(rms(x, w["pre_feedforward_layernorm_2.weight"]), weight, w, dtype)
-    y = rms(d, w["post_feedforward_layernorm_1.weight"]) + rms(e, w["post_feedforward_layernorm_2.weight"])
-    x = (x + rms(y, w["post_feedforward_layernorm.weight"])) * w["layer_scalar"]
-    return x, balance(p, chosen, live)
+    d = gated(ops.normed(x, w["pre_feedforward_layernorm.weight"], dtype), w["mlp.gate_proj.weight"], w["mlp.up_proj.weight"],
+              w["mlp.down_proj.weight"], dtype, ops)
+    weight, p, chosen = ops.chosen_experts(F.linear(ops.routed(x, w["router.scale"]), w["router.proj.weight"]), w["router.per_expert_scale"])
+    e = experts(ops.normed(x, w["pre_feedforward_layernorm_2.weight"], dtype), weight, w, dtype, ops)
+    x = ops.joined(x, d, e, w["post_feedforward_layernorm_1.weight"], w["post_feedforward_layernorm_2.weight"],
+                   w["post_feedforward_layernorm.weight"], w["layer_scalar"])
+    return x.unflatten(0, (n, rows)), balance(p, chosen, live.flatten())
 
 
 def vision_layer(w, x, cos, sin, bias, dtype):
@@ -235,28 +306,10 @@ def vision_layer(w, x, cos, sin, bias, dtype):
     return x + rms(h, w["post_feedforward_layernorm.weight"])
 
 
-def condition(w, embedded, soft, dtype):
+def condition(w, embedded, soft, dtype, ops):
     """What the canvas enters the layers with: its embeddings and the signal of the previous step, normed."""
-    n = rms(soft, w["pre_norm.weight"])
-    return rms(embedded + gated(n, w["gate_proj.weight"], w["up_proj.weight"], w["down_proj.weight"], dtype).float())
-
-
-def head(x, norm, table, dtype):
-    cap = TEXT["final_logit_softcapping"]
-    return cap * torch.tanh(linear(rms(x, norm), table, dtype).float() / cap)
-
-
-def head_loss(x, norm, table, target, dtype):
-    """Cross-entropy and whether the best id is the target, at every row of the canvas; [B, canvas] each."""
-    z = head(x, norm, table, dtype)
-    ce = F.cross_entropy(z.flatten(0, 1), target.flatten(), reduction="none").view(target.shape)
-    return ce, z.detach().argmax(-1) == target
-
-
-def soften(z, temperature, table, dtype):
-    """Logits of a step -> the mean embedding that the next one is conditioned on."""
-    p = (z / temperature).softmax(-1)
-    return linear(p, table.t(), dtype).float() * TEXT["hidden_size"] ** 0.5
+    signal = gated(ops.normed(soft.flatten(0, 1), w["pre_norm.weight"], dtype), w["gate_proj.weight"], w["up_proj.weight"], w["down_proj.weight"], dtype, ops)
+    return rms(embedded + signal.float().view(embedded.shape))
 
 
 # ---- masks, positions, patches ----
@@ -309,7 +362,7 @@ def part_of(params, prefix):
 
 
 class Pocket:
-    """`params`: name -> tensor. `dtype`: of matrix products. After compile() the layers are compiled code."""
+    """`params`: name -> tensor. `dtype`: of matrix products. After ops.compile() what lies between them is compiled code."""
 
     def __init__(self, weights, device="cpu", dtype=torch.float32, train=False):
         self.dtype, self.device = dtype, torch.device(device)
@@ -321,13 +374,7 @@ class Pocket:
         self.conditioning = part_of(self.params, "decoder.self_conditioning.")
         self.tower = part_of(self.params, "encoder.vision_tower.")
         self.tower_layers = [part_of(self.tower, f"encoder.layers.{i}.") for i in range(VISION["num_hidden_layers"])]
-        self.text_layer, self.vision_layer, self.condition = text_layer, vision_layer, condition
-        self.head, self.head_loss, self.soften = head, head_loss, soften
-
-    def compile(self, **options):
-        """One piece of code for each kind of layer, whatever the batch: compiling all eight at once takes minutes."""
-        for name in ("text_layer", "vision_layer", "condition", "head", "head_loss", "soften"):
-            setattr(self, name, torch.compile(getattr(self, name), dynamic=True, **options))
+        self.ops = Ops()
 
     def look(self, patches, position):
         """patches [B, soft, 9, 48] of values in [0, 1], in the order of soft tokens; position [B, soft, 9, 2] (x, y), -1
@@ -342,7 +389,7 @@ class Pocket:
         cos, sin = angles(at, VISION["head_dim"] // 2, VISION_THETA)
         bias = torch.zeros(real.shape, dtype=self.dtype, device=x.device).masked_fill_(~real, -math.inf)[:, None, None]
         for w in self.tower_layers:
-            x = self.vision_layer(w, x, cos, sin, bias, self.dtype)
+            x = vision_layer(w, x, cos, sin, bias, self.dtype)
         x = x.view(n, -1, VISION["pooling_kernel_size"] ** 2, width).mean(2) * math.sqrt(width)
         x = (x - tower["std_bias"]) * tower["std_scale"]
         return linear(rms(x), self.params["encoder.embed_vision.embedding_projection.weight"], self.dtype).float()
@@ -369,7 +416,7 @@ class Pocket:
             before = torch.where(job["inside"].unsqueeze(-1), job["soft"].gather(1, which), before)
         if soft is None:
             soft = torch.zeros_like(own)
-        return torch.cat([before, self.condition(self.conditioning, own, soft, self.dtype)], 1)
+        return torch.cat([before, condition(self.conditioning, own, soft, self.dtype, self.ops)], 1)
 
     def rows(self, job, canvas, soft=None):
         """The canvas after the last layer, and how unevenly the experts were used (mean over layers)."""
@@ -377,15 +424,27 @@ class Pocket:
         for i, (kind, w) in enumerate(zip(KINDS, self.layers)):
             last = i == len(KINDS) - 1
             bias = job["bias"][kind][:, :, -CANVAS:] if last else job["bias"][kind]
-            x, u = self.text_layer(w, x, *job["turn"][kind], bias, job["live"], CANVAS if last else None, self.dtype)
+            x, u = text_layer(w, x, job["turn"][kind], bias, job["live"], CANVAS if last else None, self.dtype, self.ops)
             uneven = uneven + u / len(KINDS)
         return x, uneven
 
+    def raw_logits(self, x):
+        """Of rows [B, canvas, hidden], before they are capped: [rows, vocabulary]."""
+        return linear(self.ops.normed(x.flatten(0, 1), self.norm, self.dtype), self.table, self.dtype)
+
     def logits(self, job, canvas, soft=None):
-        return self.head(self.rows(job, canvas, soft)[0], self.norm, self.table, self.dtype)
+        return self.ops.capped(self.raw_logits(self.rows(job, canvas, soft)[0])).unflatten(0, canvas.shape)
+
+    def loss(self, x, target):
+        """Cross-entropy and whether the best id is the target, at every row of the canvas; [B, canvas] each."""
+        ce, right = self.ops.capped_loss(self.raw_logits(x), target.flatten())
+        return ce.view(target.shape), right.view(target.shape)
 
     def soft_of(self, z, temperature):
-        return self.soften(z, temperature, self.table, self.dtype)
+        """Logits of a step -> the mean embedding that the next one is conditioned on. temperature: a number, or [B, 1, 1]."""
+        t = torch.as_tensor(temperature, device=z.device, dtype=torch.float32).expand(len(z), z.shape[1], 1)
+        p = self.ops.spread(z.flatten(0, 1), t.reshape(-1, 1), self.dtype)
+        return linear(p, self.table.t(), self.dtype).float().unflatten(0, z.shape[:2]) * TEXT["hidden_size"] ** 0.5
 
 
 def part_of_job(job, n):

@@ -6,6 +6,7 @@ from tokenizers import Tokenizer
 
 import families
 import render
+import typed
 
 CANVAS = 64
 PAD_WEIGHT = 0.1  # what follows the end of the answer is easy, and most of a block
@@ -79,7 +80,7 @@ class Sampler:
         """[(family, prefix ids, picture or None, expected ids, check(text) -> bool)], of what training never sees."""
         rng = random.Random(seed)
         items = []
-        for family in only or families.EVALUATED:
+        for family in only or families.EVALUATED + list(typed.FAMILIES):
             for _ in range(n_per_family):
                 e = families.example(rng, "eval", family)
                 items.append((family, self.codec.prompt(e), e.picture, self.codec.target(e), lambda text, e=e: right(e, text)))

@@ -1,6 +1,6 @@
 """Trains pocket on one GPU.
 
-    python3 train.py --minutes 8 --out OUT [--init DIR] [--lr-from 2e-3 --lr-to 1e-3] [--deadline 560]
+    python3 train.py --minutes 8 --out OUT [--init DIR | --warm DIR] [--lr-from 2e-3 --lr-to 1e-3] [--deadline 560]
 
 The objective: a prefix that is clean, and a canvas each of whose tokens is replaced by any id of the vocabulary with
 probability t, t uniform in [0, 1] (for some samples 1: where an answer begins); cross-entropy of the clean canvas. Half of the
@@ -34,7 +34,11 @@ def arguments():
     ap.add_argument("--out", required=True)
     ap.add_argument("--init", help="folder with raw.{0,1}.pt to go on from")
     ap.add_argument("--init-stem", default="raw")
+    ap.add_argument("--warm", help="folder with pocket.gguf and mmproj-pocket.gguf to begin with, where there is no --init")
+    ap.add_argument("--warm-tokenizer", default=os.path.join(HERE, "tokenizer.json"), help="the one of those files")
+    ap.add_argument("--steps", type=int, default=0, help="stop after so many; 0: by the clock alone")
     ap.add_argument("--deadline", type=float, default=1e9, help="seconds after the start at which all must be over")
+    ap.add_argument("--reserve", type=float, default=0, help="of these seconds, how many are kept for the evaluation at the end")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--lr-from", type=float, default=2e-3)
     ap.add_argument("--lr-to", type=float, default=1e-4)
@@ -158,7 +162,13 @@ class Trainer:
         import evaluate
         self.args, self.torch, self.M, self.image_id, self.evaluation = args, torch, M, image_id, evaluate
         self.largest = max(feeding.batch_sizes(args.rows).values())
-        weights = M.load_weights(args.init, args.init_stem) if args.init else M.new_weights(args.seed)
+        if args.init:
+            weights = M.load_weights(args.init, args.init_stem)
+        elif args.warm:
+            import carry_over
+            weights = carry_over.weights_of(args.warm, args.warm_tokenizer, args.tokenizer)
+        else:
+            weights = M.new_weights(args.seed)
         self.net = M.Pocket(weights, device, torch.bfloat16 if device.type == "cuda" else torch.float32, train=True)
         self.optimizer, self.average = Optimizer(self.net.params, device), Average(self.net.params, args.ema)
         self.probe = torch.zeros(pictures.N_CELL, M.TEXT["hidden_size"], device=device, requires_grad=True)
@@ -166,7 +176,8 @@ class Trainer:
         self.probe_optimizer = torch.optim.AdamW([self.probe], lr=3e-3, weight_decay=0.0)
         if not args.no_compile:
             torch._dynamo.config.recompile_limit = 32
-            self.net.compile()
+            torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is written
+            self.net.ops.compile()
 
     def noised(self, target, t):
         torch = self.torch
@@ -212,7 +223,7 @@ class Trainer:
         seen = None if job["soft"] is None else job["soft"].detach()
         with_signal, canvas = self.thought({**job, "soft": seen}, target, canvas, t, batch["closed"])
         x, uneven = net.rows(job, canvas, with_signal)
-        ce, right = net.head_loss(x, net.norm, net.table, target, net.dtype)
+        ce, right = net.loss(x, target)
         w = batch["weight"]
         loss = (ce * w).sum() / w.sum()
         # batches of long samples are small: without this factor their samples would count for more
@@ -229,8 +240,14 @@ class Trainer:
         return loss
 
     def save(self):
-        self.M.save_weights(self.args.out, "weights", self.average.weights())
-        self.M.save_weights(self.args.out, "raw", self.net.params)
+        """All or nothing: a run that is killed while it writes leaves what was there."""
+        parts = os.path.join(self.args.out, "saving")
+        os.makedirs(parts, exist_ok=True)
+        self.M.save_weights(parts, "weights", self.average.weights())
+        self.M.save_weights(parts, "raw", self.net.params)
+        for name in os.listdir(parts):
+            os.replace(os.path.join(parts, name), os.path.join(self.args.out, name))
+        os.rmdir(parts)
 
 
 def flops(M, batch):
@@ -282,11 +299,11 @@ def train(trainer, batches, torch, M, device):
     begun = last = saved = time.time()
     step, n_sample, pending = 0, 0, []
     work, mean_loss, mean_uneven = 0.0, None, 0.0
-    end = min(begun + args.minutes * 60, START + args.deadline)
+    end = min(begun + args.minutes * 60, START + args.deadline - args.reserve)
     checked = begun
     while True:
         now = time.time()
-        if now >= end:
+        if now >= end or args.steps and step == args.steps:
             break
         part = (now - begun) / (end - begun)
         lr = (args.lr_from + (args.lr_to - args.lr_from) * part) * min(1.0, (step + 1) / args.warmup)
