@@ -35,9 +35,21 @@ INLINE void numbers_of_q6_k(uint8_t *n, const uint8_t *b)
     }
 }
 
+/* The steps of sixteen columns' blocks of 32, as they are stored. */
+typedef struct stored_steps {
+    _Alignas(64) uint16_t at[DG_QBLOCKS][DG_QCOLS];
+} stored_steps;
+
+INLINE void set_steps(dg_qpanel *panel, const stored_steps *d, int n_block, float scale)
+{
+    for (int b = 0; b < n_block; b++)
+        f16v_store(panel->step + b * DG_QCOLS,
+                   f16v_mul(f16v_of_f16(v64_widen16_first(d->at[b], DG_QCOLS)), f16v_set(scale)));
+}
+
 /* Two blocks at a time, numbers from -16 on: 16 is added where the fifth bit is set. The last of an
  * odd count is made twice. */
-INLINE void numbers_of_q5_0(uint8_t *n, const uint8_t *b, int n_block)
+INLINE void numbers_of_q5_0(uint8_t *n, stored_steps *d, int c, const uint8_t *b, int n_block)
 {
     enum { BYTES = 22 };
     const v64 by = v64_load(odd_quarters_by_four), top = v64_set8(0xF0), sixteen = v64_set8(16);
@@ -46,15 +58,19 @@ INLINE void numbers_of_q5_0(uint8_t *n, const uint8_t *b, int n_block)
         uint32_t low, high;
         memcpy(&low, first + 2, sizeof low);
         memcpy(&high, second + 2, sizeof high);
+        memcpy(&d->at[i][c], first, 2);
+        memcpy(&d->at[i | 1][c], second, 2);
         v64 v = low_halves(v64_right64_each(v64_load_two_twice(first + 6, second + 6), by));
         v64_store(n + 32 * i, v64_add8_where(v64_or(v, top), sixteen, (uint64_t)high << 32 | low));
     }
 }
 
-INLINE void numbers_of_q8_0(uint8_t *n, const uint8_t *b, int n_block)
+INLINE void numbers_of_q8_0(uint8_t *n, stored_steps *d, int c, const uint8_t *b, int n_block)
 {
-    for (int i = 0; i < n_block; i++)
-        memcpy(n + DG_QBLOCK * i, b + 34 * i + 2, DG_QBLOCK);
+    for (int i = 0; i < n_block; i++, b += 34) {
+        memcpy(&d->at[i][c], b, 2);
+        memcpy(n + DG_QBLOCK * i, b + 2, DG_QBLOCK);
+    }
 }
 
 /* Any type, by the functions that all instruction sets share. */
@@ -89,8 +105,7 @@ INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, const dg_qkind 
         numbers_of_any(panel, &s, a->n_block, kind, row);
         return;
     }
-    for (int b = 0; blocks_of_32 && b < a->n_block; b++)
-        step_of_block(panel, &s, b, (size_t)b * (row == row_q8_0 ? 34 : 22));
+    stored_steps d;
     for (int c = 0; c < DG_QCOLS; c++) {
         uint8_t *n = panel->n + c * DG_QSLICE;
         if (row == row_q4_k)
@@ -98,10 +113,12 @@ INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, const dg_qkind 
         else if (row == row_q6_k)
             numbers_of_q6_k(n, s.at[c]);
         else if (row == row_q5_0)
-            numbers_of_q5_0(n, s.at[c], a->n_block);
+            numbers_of_q5_0(n, &d, c, s.at[c], a->n_block);
         else
-            numbers_of_q8_0(n, s.at[c], a->n_block);
+            numbers_of_q8_0(n, &d, c, s.at[c], a->n_block);
     }
+    if (blocks_of_32)
+        set_steps(panel, &d, a->n_block, s.scale);
 }
 
 #endif
