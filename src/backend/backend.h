@@ -542,8 +542,10 @@ struct dg_backend {
     const char *profile;       /* of its numerics: what docs/architecture.md promises for a seed */
     const char *block_profile; /* of a model with weights of block types; NULL: the same */
 
-    /* Both of a model with a tower of bfloat16 weights; NULL: the same. */
-    const char *tower_profile, *tower_block_profile;
+    /* Both of a model with a tower of bfloat16 weights, or with heads of bfloat_head values or more
+     * whose keys are kept as bfloat16; NULL: the same. */
+    const char *bfloat_profile, *bfloat_block_profile;
+    int bfloat_head;
 
     bool answers; /* what segments ask about words (dg_asked) */
 

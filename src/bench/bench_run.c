@@ -159,7 +159,7 @@ static dgemma_status tell_machine(run *r)
     dg_memory_forget_peak(); /* what was measured with is gone */
     dgemma_bench_result m = result(r, DGEMMA_BENCH_MACHINE);
     m.device = device_text(r, device, sizeof device);
-    m.numerics = dg_device_numerics(r->s.be, r->model.ck);
+    m.numerics = dg_device_numerics(r->s.be, r->model.ck, dg_kv_config_of(r->s.kv));
     m.model = r->opt->synthetic ? r->opt->synthetic : dg_checkpoint_dir(r->model.ck);
     m.n_layers = r->model.cfg->n_layer;
     m.rates = r->rates.at;

@@ -193,7 +193,7 @@ static void timed_close(dg_backend *be)
 
 /* The face below has to have every function of a backend that the model calls: whoever adds one
  * adds it there too, and its size here. */
-_Static_assert(sizeof(dg_backend) == 48 * sizeof(void *), "a backend's function is not passed on");
+_Static_assert(sizeof(dg_backend) == 49 * sizeof(void *), "a backend's function is not passed on");
 
 dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *err)
 {
@@ -215,8 +215,9 @@ dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *e
         .address = inner->address,
         .profile = inner->profile,
         .block_profile = inner->block_profile,
-        .tower_profile = inner->tower_profile,
-        .tower_block_profile = inner->tower_block_profile,
+        .bfloat_profile = inner->bfloat_profile,
+        .bfloat_block_profile = inner->bfloat_block_profile,
+        .bfloat_head = inner->bfloat_head,
         .canvas_rows = inner->canvas_rows,
         .prompt_rows = inner->prompt_rows,
         .picture_patches = inner->picture_patches,

@@ -23,6 +23,12 @@
  * needs no alignment, panel 64 bytes. */
 typedef void dg_bpack_fn(uint16_t *panel, const void *src, size_t stride, int n_k, int n_col);
 
+/* Rows of x lie `rows` together, as the instruction takes them: such a group begins at its first
+ * row's number times ldx, and value k of it `rows` * k further on, k being a multiple of 4. place()
+ * puts n numbers, a multiple of the step, from there on into row `which` of the group. Where the
+ * last group is not full the others have memory as well. */
+typedef void dg_bplace_fn(uint16_t *to, int which, const uint16_t *from, int n);
+
 /* y[r][c] = (add ? y[r][c] : 0) + sum over k of x[r][k] * panel[k][c], as dg_gemm_args says. Rows
  * of x have zeros from n_k on up to a multiple of the step, too. */
 typedef struct dg_bgemm_args {
@@ -39,20 +45,22 @@ typedef void dg_bgemm_fn(const dg_bgemm_args *a);
 typedef float dg_blargest_fn(const float *z, int n);
 
 /* out[i] = exp(z[i] - top) as a bfloat16 number, z[i] <= top, to DG_SHARE_LOSS of itself and 2^-126
- * at least; returns the sum of those numbers, which take the place of z. What becomes of NaN is not
- * said. */
-typedef float dg_bshares_fn(uint16_t *out, float *z, int n, float top);
+ * at least; returns the sum of those numbers. What becomes of NaN is not said. */
+typedef float dg_bshares_fn(uint16_t *out, const float *z, int n, float top);
 #define DG_SHARE_LOSS (0x1p-8 + 0x1p-13)
 
 typedef struct dg_bkernels {
-    const char *profile, *block_profile; /* of numerics with them: see dg_backend's tower_profile */
-    int step;               /* values along k that are taken together; at most DG_BFLOAT_STEP */
+    const char *profile,
+        *block_profile; /* of numerics with them: see dg_backend's bfloat_profile */
+    int step;           /* values along k that are taken together; at most DG_BFLOAT_STEP */
+    int rows;           /* of x that lie together, at most DG_BFLOAT_ROWS */
+    dg_bplace_fn *place;
     dg_bpack_fn *pack_cols; /* rows of src become columns */
     dg_bpack_fn *pack_rows; /* rows of src run along k already */
     dg_bgemm_fn *gemm;
     dg_blargest_fn *largest;
     dg_bshares_fn *shares;
 } dg_bkernels;
-enum { DG_BFLOAT_STEP = 32 };
+enum { DG_BFLOAT_STEP = 32, DG_BFLOAT_ROWS = 2 };
 
 #endif

@@ -128,6 +128,42 @@ static void attend_page(block *b, int i, int position, int n, bool canvas)
     dg_cpu_lines_add(&b->lines, &keys);
 }
 
+/* Products of bfloat16 numbers: keys are kept as such, and heads are large enough. */
+static bool is_bfloat(const dg_cpu *cpu, const dg_attention_args *a)
+{
+    return cpu->bfloat && a->kv->layout.type == DG_BF16 && a->w->head_dim >= BFLOAT_HEAD;
+}
+
+/* Keys of a run from `first` on that begins at `position`, a multiple of ATTENTION_RUN; n of it. */
+static void attend_run(block *b, int position, int first, int n, bool canvas)
+{
+    dg_cpu_run run = {.first = first, .n = n};
+    for (int k = first; k < n; k += DG_PAGE) {
+        dg_cpu_keys page =
+            dg_cpu_keys_at(b->cpu, b->a->kv, b->a->layer, b->seg, (position + k) / DG_PAGE, canvas);
+        size_t head = (size_t)b->kv_head * page.head_bytes;
+        run.key[k / DG_PAGE] = page.key + head;
+        run.value[k / DG_PAGE] = page.value + head;
+        run.stride = page.head_bytes / DG_PAGE;
+    }
+    dg_cpu_runs_score(&b->lines, &run);
+    for (int r = 0; r < b->n_row; r++) {
+        dg_span span = canvas ? (dg_span){0, b->seg->n_row} : prefix_span(b, b->first + r);
+        for (int g = 0; g < b->group; g++)
+            dg_cpu_runs_soften(&b->lines, &run, r * b->group + g, span.first - position,
+                               span.end - position);
+    }
+    dg_cpu_runs_add(&b->lines, &run);
+}
+
+/* Keys [seen.first, seen.end), and what lies in their pages before them. */
+static void attend_runs(block *b, dg_span seen, bool canvas)
+{
+    int from = seen.first / DG_PAGE * DG_PAGE;
+    for (int p = from / ATTENTION_RUN * ATTENTION_RUN; p < seen.end; p += ATTENTION_RUN)
+        attend_run(b, p, dg_max(0, from - p), dg_min(ATTENTION_RUN, seen.end - p), canvas);
+}
+
 static void attend_block(block *b)
 {
     const dg_segment *seg = b->seg;
@@ -135,6 +171,12 @@ static void attend_block(block *b)
     for (int r = 1; r < b->n_row; r++) {
         dg_span s = prefix_span(b, b->first + r);
         seen = (dg_span){dg_min(seen.first, s.first), dg_max(seen.end, s.end)};
+    }
+    if (is_bfloat(b->cpu, b->a)) {
+        attend_runs(b, seen, false);
+        if (seg->canvas)
+            attend_runs(b, (dg_span){0, seg->n_row}, true);
+        return;
     }
     for (int p = seen.first / DG_PAGE * DG_PAGE; p < seen.end; p += DG_PAGE)
         attend_page(b, p / DG_PAGE, p, dg_min(DG_PAGE, seen.end - p), false);
@@ -203,8 +245,13 @@ static void attention_task(void *arg, int task, int worker)
     l->w = &job->cpu->worker[worker];
     l->dim = b.a->w->head_dim;
     l->n = b.n_row * b.group;
-    for (int i = 0; i < l->n; i++)
-        memcpy(l->w->q + (size_t)i * dim, query_line(&b, b.a->q, i), dim * sizeof *l->w->q);
+    for (int i = 0; i < l->n; i++) {
+        const float *q = query_line(&b, b.a->q, i);
+        if (is_bfloat(job->cpu, b.a))
+            dg_cpu_runs_set_line(l, i, q);
+        else
+            memcpy(l->w->q + (size_t)i * dim, q, dim * sizeof *q);
+    }
 
     dg_cpu_lines_begin(l);
     attend_block(&b);

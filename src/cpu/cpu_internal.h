@@ -26,6 +26,10 @@ enum { SUM_ROWS = MATMUL_ROWS + 32 };
  */
 enum { ATTENTION_ROWS = 128 };
 
+/* Keys that products of bfloat16 numbers take together, and the least head that is worth them:
+ * smaller ones keep to floats, which give the same bits everywhere. */
+enum { ATTENTION_RUN = 4 * DG_PAGE, BFLOAT_HEAD = 256 };
+
 /* Patches that the vision tower's matrices take together: bounds their scratch. */
 enum { VISION_ROWS = 1024 };
 
@@ -44,7 +48,8 @@ enum { SOFT_FEW = VOCAB_TILE / 16, SOFT_WORDS = 512, SOFT_COLS = 256 };
 typedef struct dg_cpu_worker {
     float *panel;      /* [max(SLICE_K, max_head_dim, DG_PAGE)][DG_PANEL] */
     float *q, *out;    /* [ATTENTION_ROWS][max_head_dim] */
-    float *score;      /* [ATTENTION_ROWS][DG_PAGE] */
+    float *score;      /* [ATTENTION_ROWS][DG_PAGE], or [ATTENTION_RUN] in bfloat16 products */
+    uint16_t *share;   /* [ATTENTION_ROWS][ATTENTION_RUN] of those */
     float *row;        /* [max(VOCAB_TILE, n_embd, n_expert)] */
     float *widened;    /* [SLICE_K * TASK_COLS] a piece of a weight of a block type as floats, or
                        panels of bfloat16 numbers */
@@ -76,7 +81,8 @@ typedef struct dg_cpu {
     dg_backend base;
     dg_kernels k;
     bool integer; /* products on quantised weights in whole numbers */
-    bool bfloat;  /* products of the vision tower's bfloat16 weights with instructions for them */
+    bool bfloat;  /* products of bfloat16 numbers with instructions for them: of the vision tower's
+                     weights, and of large heads' queries, keys and values */
     dg_pool *pool;
     const dg_batch *batch;
     dg_plan plan;
@@ -174,6 +180,10 @@ static inline int dg_cpu_padded(int n)
     return dg_ceil_div(n, DG_BFLOAT_STEP) * DG_BFLOAT_STEP;
 }
 
+/* Row `row` of x, rows of dg_cpu_padded(n) bfloat16 numbers as products take them, from n floats.
+ */
+void dg_cpu_round_row(const dg_cpu *cpu, uint16_t *x, int row, const float *from, int n);
+
 /* ---- cpu_quantised.c ---- */
 
 /* Products with this weight are products of whole numbers. */
@@ -246,6 +256,22 @@ void dg_cpu_lines_score(const dg_cpu_lines *l, const dg_cpu_page *page);
 void dg_cpu_lines_soften(dg_cpu_lines *l, int line, int lo, int hi, int n);
 void dg_cpu_lines_add(const dg_cpu_lines *l, const dg_cpu_page *page);
 void dg_cpu_lines_result(const dg_cpu_lines *l, int line, float *out); /* [dim] */
+
+/* ---- cpu_runs.c: the same with products of bfloat16 numbers ---- */
+
+/* Keys [first, n) of ATTENTION_RUN in a row, which begin at a multiple of that; pages of bfloat16
+ * numbers. What lies before `first`, a multiple of DG_PAGE, is not looked at. */
+typedef struct dg_cpu_run {
+    const unsigned char *key[ATTENTION_RUN / DG_PAGE], *value[ATTENTION_RUN / DG_PAGE];
+    size_t stride;
+    int first, n;
+} dg_cpu_run;
+
+/* Line `line` of the queries; then for each run in order: score, soften every line, add. */
+void dg_cpu_runs_set_line(const dg_cpu_lines *l, int line, const float *q);
+void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *run);
+void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo, int hi);
+void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *run);
 
 /* ---- cpu_rows.c: what is done row by row, on the pool ---- */
 

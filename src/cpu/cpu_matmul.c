@@ -97,7 +97,7 @@ static void add_bfloat(const dg_cpu *cpu, const dg_cpu_matmul *m, int first, int
         for (int c = first; c < end; c += DG_PANEL)
             cpu->k.b->gemm(&(dg_bgemm_args){
                 .y = m->y + (size_t)r * m->ldy + (c - m->y_col),
-                .x = m->b + (size_t)r * ldx + k,
+                .x = m->b + (size_t)r * ldx + k * cpu->k.b->rows,
                 .panel = panel + (c - first) * SLICE_K,
                 .ldy = m->ldy,
                 .ldx = ldx,
@@ -106,6 +106,20 @@ static void add_bfloat(const dg_cpu *cpu, const dg_cpu_matmul *m, int first, int
                 .n_col = dg_min(DG_PANEL, end - c),
                 .add = k > 0,
             });
+}
+
+void dg_cpu_round_row(const dg_cpu *cpu, uint16_t *x, int row, const float *from, int n)
+{
+    enum { SOME = 8 * DG_BFLOAT_STEP };
+    const dg_bkernels *b = cpu->k.b;
+    const int padded = dg_cpu_padded(n), which = row % b->rows;
+    uint16_t some[SOME], *to = x + (size_t)(row - which) * (size_t)padded;
+    for (int k = 0; k < padded; k += SOME) {
+        int here = dg_min(SOME, padded - k), real = dg_min(here, n - k);
+        cpu->k.narrow[DG_BF16](some, from + k, real);
+        memset(some + real, 0, (size_t)(here - real) * sizeof *some);
+        b->place(to + k * b->rows, which, some, here);
+    }
 }
 
 /* The same columns of bfloat16 numbers. */
@@ -272,7 +286,7 @@ static int choose_rows(const dg_cpu *cpu, matmul_job *job, int n)
         int rows = dg_ceil_div(most, parts);
         if (parts > 1 && rows < LEAST_ROWS)
             break;
-        rows = parts > 1 ? rows : MATMUL_ROWS;
+        rows = parts > 1 ? dg_ceil_div(rows, DG_BFLOAT_ROWS) * DG_BFLOAT_ROWS : MATMUL_ROWS;
         int rounds = dg_ceil_div(count_tasks(job, n, rows), n_thread);
         int64_t cost = (int64_t)rounds * (dg_min(rows, most) + PACK_ROWS);
         if (cost < least) {

@@ -118,7 +118,7 @@ static bool is_range(float min, float max)
     return min > -INFINITY || max < INFINITY;
 }
 
-/* Rows of n floats to bfloat16 numbers, with zeros behind them. */
+/* Rows of n floats to bfloat16 numbers, as products take them. */
 typedef struct round_job {
     uint16_t *y;
     const float *x;
@@ -130,10 +130,7 @@ static void round_row(dg_cpu *cpu, const void *args, int row, int worker)
 {
     (void)worker;
     const round_job *a = args;
-    const int padded = dg_cpu_padded(a->n);
-    uint16_t *y = a->y + (size_t)row * (size_t)padded;
-    cpu->k.narrow[DG_BF16](y, a->x + (size_t)row * a->ldx, a->n);
-    memset(y + a->n, 0, (size_t)(padded - a->n) * sizeof *y);
+    dg_cpu_round_row(cpu, a->y, row, a->x + (size_t)row * a->ldx, a->n);
 }
 
 /* Products with this weight are products of bfloat16 numbers. */

@@ -13,7 +13,7 @@ enum {
 /* What a thread needs for itself. */
 typedef struct dg_cpu_heads {
     uint16_t *line;  /* [LINES][padded dim] queries */
-    uint16_t *share; /* [LINES][RUN] */
+    uint16_t *share; /* [LINES][RUN], as products take them */
     uint16_t *row;   /* [RUN][dim] keys or values on their way into panels */
     float *score;    /* [LINES][RUN] */
     float *out;      /* [LINES][dim] */
@@ -85,11 +85,11 @@ static size_t place(const heads_job *job, int head, int patch)
 }
 
 /* n rows of a head from a patch on, as bfloat16 numbers. */
-static void round_rows(const heads_job *job, uint16_t *to, size_t ld, const float *from, int n)
+static void round_rows(const heads_job *job, uint16_t *to, const float *from, int n)
 {
     const size_t apart = (size_t)job->cpu->vision.plan.n_head * (size_t)job->dim;
     for (int i = 0; i < n; i++)
-        job->cpu->k.narrow[DG_BF16](to + (size_t)i * ld, from + (size_t)i * apart, job->dim);
+        job->cpu->k.narrow[DG_BF16](to + i * job->dim, from + (size_t)i * apart, job->dim);
 }
 
 /* One task: a run of keys of one head, and its values. */
@@ -102,11 +102,11 @@ static void pack_run(void *arg, int task, int worker)
               n = dg_min(RUN, job->n_patch - first);
     const size_t dim = (size_t)job->dim, at = place(job, head, first);
     uint16_t *row = v->heads[worker].row, *to = keys_at(job, head, run);
-    round_rows(job, row, dim, v->k + at, n);
+    round_rows(job, row, v->k + at, n);
     for (int c = 0; c < n; c += DG_PANEL, to += DG_PANEL * job->padded)
         b->pack_cols(to, row + (size_t)c * dim, dim * sizeof *row, job->dim,
                      dg_min(DG_PANEL, n - c));
-    round_rows(job, row, dim, v->v + at, n);
+    round_rows(job, row, v->v + at, n);
     to = values_at(job, head, run);
     for (int c = 0; c < job->dim; c += DG_PANEL, to += DG_PANEL * RUN)
         b->pack_rows(to, row + c, dim * sizeof *row, n, dg_min(DG_PANEL, job->dim - c));
@@ -140,7 +140,8 @@ static void soften_line(const heads_job *job, lines *l, int i, int n)
 {
     const dg_bkernels *b = job->cpu->k.b;
     float *score = l->h->score + i * RUN, *out = l->h->out + (size_t)i * (size_t)job->dim;
-    uint16_t *share = l->h->share + i * RUN;
+    const int which = i % b->rows, padded = dg_cpu_padded(n);
+    uint16_t share[RUN];
     const float top = b->largest(score, n);
     if (top > l->top[i]) {
         float shrink = 1; /* exp(top so far - top): 0 for the first keys */
@@ -151,7 +152,8 @@ static void soften_line(const heads_job *job, lines *l, int i, int n)
         l->top[i] = top;
     }
     l->sum[i] += b->shares(share, score, n, l->top[i]);
-    memset(share + n, 0, (size_t)(dg_cpu_padded(n) - n) * sizeof *share);
+    memset(share + n, 0, (size_t)(padded - n) * sizeof *share);
+    b->place(l->h->share + (i - which) * RUN, which, share, padded);
 }
 
 static void add_run(const heads_job *job, const lines *l, int run, int n)
@@ -177,19 +179,18 @@ static void attend_lines(void *arg, int task, int worker)
 {
     const heads_job *job = arg;
     const int n_task = dg_ceil_div(job->n_patch, LINES), first = task % n_task * LINES;
-    const size_t dim = (size_t)job->dim, padded = (size_t)job->padded,
-                 apart = (size_t)job->cpu->vision.plan.n_head * dim;
+    const size_t dim = (size_t)job->dim, apart = (size_t)job->cpu->vision.plan.n_head * dim;
     lines l = {
         .h = &job->cpu->vision.heads[worker],
         .n = dg_min(LINES, job->n_patch - first),
         .head = task / n_task,
     };
     float *q = job->cpu->vision.q + place(job, l.head, first);
-    memset(l.h->line, 0, LINES * padded * sizeof *l.h->line);
     memset(l.h->out, 0, LINES * dim * sizeof *l.h->out);
-    round_rows(job, l.h->line, padded, q, l.n);
-    for (int i = 0; i < l.n; i++)
+    for (int i = 0; i < l.n; i++) {
+        dg_cpu_round_row(job->cpu, l.h->line, i, q + (size_t)i * apart, job->dim);
         l.top[i] = -INFINITY;
+    }
     for (int run = 0; run < job->n_run; run++) {
         const int n = dg_min(RUN, job->n_patch - run * RUN);
         score_run(job, &l, run, n);

@@ -100,16 +100,19 @@ dgemma_status dg_device_measure(dg_backend *be, double *read, double *multiply, 
 #endif
 }
 
-const char *dg_device_numerics(const dg_backend *be, const dg_checkpoint *ck)
+const char *dg_device_numerics(const dg_backend *be, const dg_checkpoint *ck,
+                               const dg_kv_config *kv)
 {
-    bool blocks = false, tower = false;
+    bool blocks = false, bfloat = false;
+    for (int i = 0; i < kv->n_layer && kv->type == DG_BF16; i++)
+        bfloat = bfloat || kv->layer[i].head_dim >= be->bfloat_head;
     for (size_t i = 0; i < dg_checkpoint_count(ck); i++) {
         const dg_tensor *t = dg_checkpoint_at(ck, i);
         blocks = blocks || dg_dtype_is_block(t->type);
-        tower = tower || (t->type == DG_BF16 && strstr(t->name, "vision"));
+        bfloat = bfloat || (t->type == DG_BF16 && strstr(t->name, "vision"));
     }
-    if (tower && be->tower_profile)
-        return blocks ? be->tower_block_profile : be->tower_profile;
+    if (bfloat && be->bfloat_profile)
+        return blocks ? be->bfloat_block_profile : be->bfloat_profile;
     return blocks && be->block_profile ? be->block_profile : be->profile;
 }
 

@@ -25,8 +25,10 @@ dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dge
  * on bfloat16 a second. `be` came from dg_device_open. */
 dgemma_status dg_device_measure(dg_backend *be, double *read, double *multiply, dgemma_error *err);
 
-/* The numerics profile of a model on a backend: one with quantised weights may have its own. */
-const char *dg_device_numerics(const dg_backend *be, const dg_checkpoint *ck);
+/* The numerics profile of a model on a backend: one with quantised weights may have its own, and
+ * one with products of bfloat16 numbers has. */
+const char *dg_device_numerics(const dg_backend *be, const dg_checkpoint *ck,
+                               const dg_kv_config *kv);
 
 /* What there is: see dgemma_devices. */
 size_t dg_device_list(dgemma_device *device, size_t cap, dgemma_error *why);

@@ -229,7 +229,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .foreign_template = e->foreign_template,
         .backend = e->be->name,
         .gpu_address = e->be->address,
-        .numerics = dg_device_numerics(e->be, e->loaded.checkpoint),
+        .numerics = dg_device_numerics(e->be, e->loaded.checkpoint, dg_kv_config_of(e->kv)),
         .n_threads = e->n_thread,
         .weight_bytes = weights,
         .work_bytes = dg_forward_bytes(cfg, e->be, e->kv, rows, e->max_running),

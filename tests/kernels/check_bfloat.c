@@ -43,6 +43,17 @@ static product make_product(check *c, int n_row, int n_k, int n_col)
     return p;
 }
 
+/* Rows of x as the kernels take them. */
+static uint16_t *placed(check *c, const product *p)
+{
+    const dg_bkernels *b = c->opt->b;
+    const int padded = dg_ceil_div(p->n_k, b->step) * b->step;
+    uint16_t *x = check_bytes(c, (size_t)((p->n_row + b->rows) * p->ldx) * sizeof *x);
+    for (int r = 0; r < p->n_row; r++)
+        b->place(x + (r - r % b->rows) * p->ldx, r % b->rows, p->x + r * p->ldx, padded);
+    return x;
+}
+
 static float *run(check *c, const product *p)
 {
     enum { MOST = (DG_QSLICE + DG_BFLOAT_STEP) * DG_PANEL };
@@ -50,8 +61,8 @@ static float *run(check *c, const product *p)
     float *y = check_copy(c, p->y, y_count(p));
     dg_bpack_fn *pack = p->by_rows ? c->opt->b->pack_rows : c->opt->b->pack_cols;
     pack(panel, p->w, (size_t)p->ldw * sizeof *p->w, p->n_k, p->n_col);
-    c->opt->b->gemm(&(dg_bgemm_args){y, p->x, panel, (size_t)p->ldy, (size_t)p->ldx, p->n_row,
-                                     p->n_k, p->n_col, p->add});
+    c->opt->b->gemm(&(dg_bgemm_args){y, placed(c, p), panel, (size_t)p->ldy, (size_t)p->ldx,
+                                     p->n_row, p->n_k, p->n_col, p->add});
     return y;
 }
 
@@ -106,14 +117,14 @@ static void check_product(check *c, int n_row, int n_k, int n_col)
 
 static void check_shares(check *c, int n)
 {
-    float *z = check_normal(c, n, 40), *left = check_copy(c, z, n), top = -INFINITY;
+    float *z = check_normal(c, n, 40), top = -INFINITY;
     uint16_t *share = check_bytes(c, (size_t)n * sizeof *share);
     double sum = 0;
     for (int i = 0; i < n; i++)
         top = z[i] > top ? z[i] : top;
     if (memcmp(&(float){c->opt->b->largest(z, n)}, &top, sizeof top) != 0)
         check_fail(c, "the largest of %d is another", n);
-    const double got = (double)c->opt->b->shares(share, left, n, top);
+    const double got = (double)c->opt->b->shares(share, z, n, top);
     for (int i = 0; i < n; i++) {
         const double want = exp((double)z[i] - (double)top), is = value(c, share[i]);
         if (fabs(is - want) > DG_SHARE_LOSS * want + 0x1p-126)
@@ -137,7 +148,7 @@ static void bench(check *c)
         char label[32];
         snprintf(label, sizeof label, "n_row %d", rows[i]);
         dg_bgemm_args a = {.y = check_normal(c, rows[i] * WIDTH, 1),
-                           .x = numbers(c, rows[i] * WIDTH),
+                           .x = numbers(c, (rows[i] + c->opt->b->rows) * WIDTH),
                            .panel = panel,
                            .ldx = WIDTH,
                            .ldy = WIDTH,

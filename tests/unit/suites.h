@@ -11,6 +11,7 @@ Suite *utf8_suite(void);
 Suite *rng_suite(void);
 Suite *real_suite(void);
 Suite *known_answers_suite(void);
+Suite *attention_suite(void);
 Suite *pool_suite(void);
 Suite *tensor_suite(void);
 Suite *narrowed_suite(void);

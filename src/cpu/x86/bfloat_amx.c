@@ -66,6 +66,12 @@ static void pack_rows(uint16_t *panel, const void *src, size_t stride, int n_k, 
 
 /* ---- the product ---- */
 
+static void place(uint16_t *to, int which, const uint16_t *from, int n)
+{
+    (void)which; /* rows lie by themselves */
+    memcpy(to, from, (size_t)n * sizeof *to);
+}
+
 /* Up to TILES tiles of rows: where their results are, and their rows of x. */
 typedef struct group {
     float *y;
@@ -156,6 +162,8 @@ const dg_bkernels dg_bfloat_amx = {
     .profile = "portable-amx",
     .block_profile = "integer-amx",
     .step = STEP,
+    .rows = 1,
+    .place = place,
     .pack_cols = pack_cols,
     .pack_rows = pack_rows,
     .gemm = gemm,

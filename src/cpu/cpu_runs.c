@@ -1,0 +1,100 @@
+/* Query lines against runs of keys with products of bfloat16 numbers: queries are rounded, keys and
+ * values are stored so, shares of softmax are rounded to eight bits; sums are floats. A run is
+ * ATTENTION_RUN keys from a multiple of that on, whatever lines share the task and whichever of its
+ * pages they see: keys that a line does not see have a share of 0, which changes no sum. So a
+ * line's result does not depend on others. */
+#include <string.h>
+#include "base/real.h"
+#include "cpu/cpu_internal.h"
+
+enum { RUN = ATTENTION_RUN };
+
+/* Lines as bfloat16 numbers lie where those of floats would. */
+static uint16_t *lines_of(const dg_cpu_lines *l)
+{
+    return (uint16_t *)l->w->q;
+}
+
+void dg_cpu_runs_set_line(const dg_cpu_lines *l, int line, const float *q)
+{
+    dg_cpu_round_row(l->cpu, lines_of(l), line, q, l->dim);
+}
+
+void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *run)
+{
+    const dg_bkernels *b = l->cpu->k.b;
+    uint16_t *panel = (uint16_t *)l->w->panel;
+    for (int c = run->first; c < run->n; c += DG_PANEL) {
+        const unsigned char *key = run->key[c / DG_PAGE] + (size_t)(c % DG_PAGE) * run->stride;
+        int n_col = dg_min(DG_PANEL, run->n - c);
+        b->pack_cols(panel, key, run->stride, l->dim, n_col);
+        b->gemm(&(dg_bgemm_args){
+            .y = l->w->score + c,
+            .x = lines_of(l),
+            .panel = panel,
+            .ldy = RUN,
+            .ldx = (size_t)dg_cpu_padded(l->dim),
+            .n_row = l->n,
+            .n_k = l->dim,
+            .n_col = n_col,
+        });
+    }
+}
+
+/* Carries a line's sums over to a larger score. */
+static void raise_line(dg_cpu_lines *l, int line, float top)
+{
+    float *out = l->w->out + (size_t)line * (size_t)l->dim;
+    const float shrink = (float)dg_exp((double)(l->max[line] - top)); /* 0 for the first keys */
+    for (int i = 0; i < l->dim; i++)
+        out[i] *= shrink;
+    l->sum[line] *= shrink;
+    l->max[line] = top;
+}
+
+void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo, int hi)
+{
+    const dg_bkernels *b = l->cpu->k.b;
+    const float *score = l->w->score + (size_t)line * RUN;
+    const int which = line % b->rows, padded = dg_cpu_padded(run->n);
+    uint16_t share[RUN], *to = l->w->share + (size_t)(line - which) * RUN;
+    lo = dg_min(dg_max(lo, run->first), run->n);
+    hi = dg_max(lo, dg_min(hi, run->n));
+    memset(share + run->first, 0, (size_t)(lo - run->first) * sizeof *share);
+    memset(share + hi, 0, (size_t)(padded - hi) * sizeof *share);
+    if (lo < hi) {
+        const float top = b->largest(score + lo, hi - lo);
+        if (top > l->max[line])
+            raise_line(l, line, top);
+        l->sum[line] += (double)b->shares(share + lo, score + lo, hi - lo, l->max[line]);
+    }
+    b->place(to + run->first * b->rows, which, share + run->first, padded - run->first);
+}
+
+/* Columns [c, c + n_col) of the run's values, as a panel. */
+static void pack_values(const dg_cpu_lines *l, const dg_cpu_run *run, int c, int n_col)
+{
+    uint16_t *panel = (uint16_t *)l->w->panel;
+    for (int k = run->first; k < run->n; k += DG_PAGE, panel += DG_PAGE * DG_PANEL)
+        l->cpu->k.b->pack_rows(panel, run->value[k / DG_PAGE] + (size_t)c * sizeof *panel,
+                               run->stride, dg_min(DG_PAGE, run->n - k), n_col);
+}
+
+void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *run)
+{
+    for (int c = 0; c < l->dim; c += DG_PANEL) {
+        int n_col = dg_min(DG_PANEL, l->dim - c);
+        pack_values(l, run, c, n_col);
+        l->cpu->k.b->gemm(&(dg_bgemm_args){
+            .y = l->w->out + c,
+            .x = l->w->share + run->first * l->cpu->k.b->rows,
+            .panel = (const uint16_t *)l->w->panel,
+            .ldy = (size_t)l->dim,
+            .ldx = RUN,
+            .n_row = l->n,
+            .n_k = run->n - run->first,
+            .n_col = n_col,
+            .add = true,
+        });
+    }
+}

@@ -1,0 +1,282 @@
+/* Attention of large heads on the CPU, where products may be of bfloat16 numbers: how far it is
+ * from the true one, and that a row's result is its own. */
+#include <math.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "cpu/cpu_internal.h"
+#include "suites.h"
+
+/* A prompt's rows and a canvas, both behind a prefix whose pages before the window are forgotten.
+ */
+enum {
+    PREFIX = 395,
+    N_ENCODE = 21,
+    N_CANVAS = 70,
+    N_ROW = N_ENCODE + N_CANVAS,
+    N_KEY = PREFIX + N_ENCODE,
+    N_PAGE = (N_KEY + DG_PAGE - 1) / DG_PAGE,
+    N_HEAD = 4,
+    N_KV_HEAD = 2,
+    MOST_DIM = 512
+};
+
+typedef struct scene {
+    dg_backend *be;
+    dg_kv_store *kv;
+    dg_kv_layer layer;
+    dg_attention_weights w;
+    dg_segment segment[2];
+    dg_batch batch;
+    int32_t page[N_PAGE], position[N_ROW];
+    dg_span block[N_ROW];
+    float *q, *out;
+} scene;
+
+static float random_float(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (float)(int32_t)(*state >> 32) * 0x1p-31f;
+}
+
+static void fill(unsigned char *to, int n, float size, uint64_t *state)
+{
+    for (int i = 0; i < n; i++) {
+        float f = size * random_float(state);
+        uint16_t number;
+        dg_kernels_ref.narrow[DG_BF16](&number, &f, 1);
+        memcpy(to + (size_t)i * sizeof number, &number, sizeof number);
+    }
+}
+
+static dg_cpu_keys keys_of(const scene *s, int page, bool canvas)
+{
+    return dg_cpu_keys_at(dg_cpu_of(s->be), s->kv, 0, &s->segment[canvas], page, canvas);
+}
+
+static void fill_pages(scene *s, int n_page, bool canvas, uint64_t *state)
+{
+    for (int i = 0; i < n_page; i++) {
+        dg_cpu_keys k = keys_of(s, i, canvas);
+        int n = N_KV_HEAD * DG_PAGE * s->w.head_dim;
+        fill(k.key, n, 0.3f, state);
+        fill(k.value, n, 1, state);
+    }
+}
+
+static void place_rows(scene *s)
+{
+    for (int r = 0; r < N_ROW; r++) {
+        s->position[r] = PREFIX + r;
+        s->block[r] = (dg_span){PREFIX + r, PREFIX + r + 1};
+    }
+    for (int i = 0; i < N_PAGE; i++)
+        s->page[i] = (i + 3) % N_PAGE;
+    for (int i = 0; i < 2; i++)
+        s->segment[i] = (dg_segment){.canvas = i,
+                                     .first_row = i ? N_ENCODE : 0,
+                                     .n_row = i ? N_CANVAS : N_ENCODE,
+                                     .position = i ? N_KEY : PREFIX,
+                                     .page = {s->page, s->page},
+                                     .n_page = {N_PAGE, N_PAGE}};
+    s->batch = (dg_batch){.n_row = N_ROW,
+                          .n_encode = N_ENCODE,
+                          .position = s->position,
+                          .block = s->block,
+                          .n_segment = 2,
+                          .segment = s->segment,
+                          .kv = s->kv};
+}
+
+/* The same numbers whoever computes. */
+static void scene_open(scene *s, const dg_cpu_options *opt, int head_dim, int window)
+{
+    *s = (scene){
+        .layer = {DG_KV_SLIDING, N_KV_HEAD, head_dim},
+        .w = {.n_head = N_HEAD, .n_kv_head = N_KV_HEAD, .head_dim = head_dim, .window = window}};
+    int n_page[DG_KV_GROUPS];
+    ck_assert_int_eq(dg_cpu_open(&s->be, opt, NULL), DGEMMA_OK);
+    ck_assert_int_eq(
+        s->be->kv_open(s->be, &s->kv, &(dg_kv_config){DG_BF16, 1, &s->layer}, 0, n_page, NULL),
+        DGEMMA_OK);
+    const dg_plan plan = {.n_row = N_ROW,
+                          .n_embd = 32,
+                          .n_ff = 32,
+                          .n_vocab = 32,
+                          .max_head_dim = head_dim,
+                          .max_group = N_HEAD / N_KV_HEAD,
+                          .max_q_dim = N_HEAD * head_dim,
+                          .max_kv_dim = N_KV_HEAD * head_dim,
+                          .n_segment = 2,
+                          .kv_type = DG_BF16,
+                          .n_expert = 1,
+                          .n_expert_used = 1,
+                          .n_ff_expert = 32};
+    ck_assert_int_eq(s->be->plan(s->be, &plan, NULL), DGEMMA_OK);
+    place_rows(s);
+    for (int i = 0; i < N_PAGE; i++)
+        ck_assert(s->be->kv_take(s->be, s->kv, DG_KV_SLIDING, i));
+    s->be->begin(s->be, &s->batch);
+    uint64_t state = 7;
+    fill_pages(s, N_PAGE, false, &state);
+    fill_pages(s, dg_ceil_div(N_CANVAS, DG_PAGE), true, &state);
+    for (int i = 0; window && i < (PREFIX - window + 1) / DG_PAGE; i++)
+        s->page[i] = DG_NO_PAGE;
+    size_t n = (size_t)(N_ROW * N_HEAD * head_dim);
+    s->q = dg_array(n, sizeof *s->q);
+    s->out = dg_array(n, sizeof *s->out);
+    for (size_t i = 0; i < n; i++)
+        s->q[i] = random_float(&state);
+}
+
+static void scene_close(scene *s)
+{
+    dg_free(s->q);
+    dg_free(s->out);
+    s->be->finish(s->be, NULL);
+    s->be->kv_close(s->be, s->kv);
+    s->be->close(s->be);
+}
+
+static void attend(scene *s, int first, int end)
+{
+    s->be->attention(s->be, &(dg_attention_args){s->out, s->q, &s->w, s->kv, 0, {first, end}});
+}
+
+/* ---- the true one, in double ---- */
+
+typedef struct truth {
+    double value[MOST_DIM], bound[MOST_DIM]; /* how far from it a result may be */
+    double sum, reach; /* of the shares; the most that a score's terms come to */
+} truth;
+
+static double stored(const unsigned char *at, int i)
+{
+    float f;
+    dg_kernels_ref.widen[DG_BF16](&f, at + (size_t)i * 2, 1);
+    return (double)f;
+}
+
+static void take_keys(truth *t, const scene *s, const float *q, int kv_head, dg_span span,
+                      bool canvas)
+{
+    const int dim = s->w.head_dim;
+    for (int p = span.first; p < span.end; p++) {
+        dg_cpu_keys k = keys_of(s, p / DG_PAGE, canvas);
+        size_t at = (size_t)kv_head * k.head_bytes + (size_t)(p % DG_PAGE) * (size_t)dim * 2;
+        double score = 0, reach = 0;
+        for (int i = 0; i < dim; i++) {
+            double term = (double)q[i] * stored(k.key + at, i);
+            score += term;
+            reach += fabs(term);
+        }
+        t->sum += exp(score);
+        t->reach = fmax(t->reach, reach);
+        for (int i = 0; i < dim; i++) {
+            t->value[i] += exp(score) * stored(k.value + at, i);
+            t->bound[i] += exp(score) * fabs(stored(k.value + at, i));
+        }
+    }
+}
+
+/* Rounding queries to eight bits moves a score by at most 2^-9 of what its terms come to, and the
+ * largest one's share as well; shares are rounded once more. */
+static truth true_line(const scene *s, int row, int head)
+{
+    const int dim = s->w.head_dim, kv_head = head / (N_HEAD / N_KV_HEAD);
+    const float *q = s->q + (size_t)(row * N_HEAD + head) * (size_t)dim;
+    const bool canvas = row >= N_ENCODE;
+    truth t = {0};
+    take_keys(&t, s, q, kv_head,
+              canvas ? dg_canvas_span(N_KEY, s->w.window)
+                     : dg_encode_span(s->position[row], s->block[row], s->w.window, 0),
+              false);
+    if (canvas)
+        take_keys(&t, s, q, kv_head, (dg_span){0, N_CANVAS}, true);
+    double off = exp(2 * t.reach * (0x1p-9 + dim * DG_BFLOAT_LOSS)) * (1 + DG_SHARE_LOSS) /
+                     (1 - DG_SHARE_LOSS) -
+                 1 + 2 * N_KEY * DG_BFLOAT_LOSS;
+    for (int i = 0; i < dim; i++) {
+        t.value[i] /= t.sum;
+        t.bound[i] *= off / t.sum;
+    }
+    return t;
+}
+
+/* ---- the tests ---- */
+
+static const struct {
+    int head_dim, window;
+} shapes[] = {{256, 0}, {256, 150}, {512, 0}, {272, 333}};
+
+/* Every result within its bound; all together within a hundredth of their size. */
+START_TEST(results_stay_within_their_bound)
+{
+    scene s;
+    const int dim = shapes[_i].head_dim;
+    scene_open(&s, &(dg_cpu_options){.n_thread = 2, .flags = dg_cpu_flags()}, dim,
+               shapes[_i].window);
+    attend(&s, 0, N_ROW);
+    double off = 0, size = 0;
+    for (int row = 0; row < N_ROW; row += 6)
+        for (int head = 0; head < N_HEAD; head++) {
+            truth t = true_line(&s, row, head);
+            const float *got = s.out + (size_t)(row * N_HEAD + head) * (size_t)dim;
+            for (int i = 0; i < dim; i++) {
+                double d = (double)got[i] - t.value[i];
+                ck_assert_double_le(fabs(d), t.bound[i]);
+                off += d * d;
+                size += t.value[i] * t.value[i];
+            }
+        }
+    ck_assert_double_le(sqrt(off / size), 0.01);
+    scene_close(&s);
+}
+END_TEST
+
+START_TEST(rows_do_not_know_of_each_other)
+{
+    scene s, other;
+    const int dim = shapes[_i].head_dim, n = N_ROW * N_HEAD * dim;
+    scene_open(&s, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, dim,
+               shapes[_i].window);
+    scene_open(&other, &(dg_cpu_options){.n_thread = 3, .flags = dg_cpu_flags()}, dim,
+               shapes[_i].window);
+    attend(&s, 0, N_ROW);
+    for (int row = 0, some = 1; row < N_ROW; row += some, some = some % 5 + 1)
+        attend(&other, row, dg_min(row + some, N_ROW));
+    ck_assert_mem_eq(s.out, other.out, (size_t)n * sizeof *s.out);
+    scene_close(&s);
+    scene_close(&other);
+}
+END_TEST
+
+/* Where the processor has the instructions, and only there and for large heads, they are used. */
+START_TEST(small_heads_and_the_float_profile_keep_to_floats)
+{
+    static const int dims[] = {128, BFLOAT_HEAD};
+    scene s, exact;
+    const int dim = dims[_i], n = N_ROW * N_HEAD * dim;
+    scene_open(&s, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, dim, 0);
+    scene_open(&exact, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags(), .exact = true},
+               dim, 0);
+    attend(&s, 0, N_ROW);
+    attend(&exact, 0, N_ROW);
+    bool same = memcmp(s.out, exact.out, (size_t)n * sizeof *s.out) == 0;
+    ck_assert_int_eq(same, dim < BFLOAT_HEAD || !(dg_cpu_flags() & DG_CPU_BF16));
+    scene_close(&s);
+    scene_close(&exact);
+}
+END_TEST
+
+Suite *attention_suite(void)
+{
+    Suite *s = suite_create("attention");
+    TCase *t = tcase_create("attention");
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, results_stay_within_their_bound, 0, (int)DG_COUNT(shapes));
+    tcase_add_loop_test(t, rows_do_not_know_of_each_other, 0, (int)DG_COUNT(shapes));
+    tcase_add_loop_test(t, small_heads_and_the_float_profile_keep_to_floats, 0, 2);
+    suite_add_tcase(s, t);
+    return s;
+}
