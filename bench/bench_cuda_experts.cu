@@ -181,8 +181,8 @@ static void enqueue_combine(cudaStream_t stream, void *arg, int layer)
 }
 
 /* The launch with something left out, and with stages of other sizes: where the time goes, and what there is to choose from. */
-enum { AS_IT_IS, WITHOUT_PRODUCTS, WITHOUT_STORES, WITHOUT_BOTH, STAGES_OF_1, STAGES_OF_2, STAGES_OF_4, WIDE, WIDE_2, PATIENT, PATIENT_2, N_CANDIDATE };
-static const char *const candidate_name[] = {"as it is", "without products", "without stores", "without both", "stages of 1 unit", "of 2", "of 4", "wide", "wide, of 2", "patient", "patient, of 2"};
+enum { AS_IT_IS, WITHOUT_PRODUCTS, WITHOUT_STORES, WITHOUT_BOTH, STAGES_OF_1, STAGES_OF_2, STAGES_OF_4, WIDE, WIDE_2, PATIENT, PATIENT_2, LOOP_1, LOOP_2, WIDE_LOOP_1, WIDE_LOOP_2, N_CANDIDATE };
+static const char *const candidate_name[] = {"as it is", "without products", "without stores", "without both", "stages of 1 unit", "of 2", "of 4", "wide", "wide, of 2", "patient", "patient, of 2", "1 at once", "2 at once", "wide, 1 at once", "wide, 2 at once"};
 
 template <class F> struct no_products : F {};
 template <class F> struct stream_stage<no_products<F>> : stream_stage<F> {};
@@ -225,6 +225,15 @@ template <class F> struct stage_wait<patient<F>> {
     }
 };
 
+/* A stage's units in shorter lines of instructions. */
+template <class F, int UNITS_> struct at_once : F {};
+template <class F, int UNITS_> struct stream_stage<at_once<F, UNITS_>> : stream_stage<F> {};
+template <class F, int UNITS_> struct stream_row<at_once<F, UNITS_>> : stream_row<F> {};
+template <class F, int UNITS_, int NT_MAX, int NT> struct byte_unit<at_once<F, UNITS_>, NT_MAX, NT> : byte_unit<F, NT_MAX, NT> {};
+template <class F, int UNITS_> struct stream_unroll<at_once<F, UNITS_>> {
+    static constexpr int UNITS = UNITS_;
+};
+
 /* The form that the product uses. */
 template <class F, bool DOWN> static cudaError_t stream_form(cudaStream_t stream, const dg_stream_job &job)
 {
@@ -258,6 +267,14 @@ template <class F, bool DOWN> static cudaError_t stream_part(cudaStream_t stream
     if constexpr (F::UNIT == 64 && stream_row<F>::IS_BYTES) {
         if (candidate == STAGES_OF_2)
             return stream_form<stages_of<F, 2>, DOWN>(stream, job);
+        if (candidate == LOOP_1)
+            return stream_form<at_once<F, 1>, DOWN>(stream, job);
+        if (candidate == LOOP_2)
+            return stream_form<at_once<F, 2>, DOWN>(stream, job);
+        if (candidate == WIDE_LOOP_1)
+            return launch_half<at_once<F, 1>, DOWN, 4>(stream, job);
+        if (candidate == WIDE_LOOP_2)
+            return launch_half<at_once<F, 2>, DOWN, 4>(stream, job);
         if (candidate == WIDE_2)
             return launch_half<stages_of<F, 2>, DOWN, 4>(stream, job);
         if (candidate == PATIENT_2)
@@ -277,6 +294,10 @@ static bool is_candidate(dg_dtype type, int candidate)
     case STAGES_OF_2:
     case WIDE_2:
     case PATIENT_2:
+    case LOOP_1:
+    case LOOP_2:
+    case WIDE_LOOP_1:
+    case WIDE_LOOP_2:
         return bytes && type != DG_Q4_K;
     case WIDE:
     case PATIENT:
