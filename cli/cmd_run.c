@@ -449,14 +449,16 @@ static const char usage[] =
     "Answers one prompt: the last word, a file (--file), what comes through a pipe, or text and "
     "words together. The answer\n"
     "goes to standard output, everything else to standard error.\n\n"
-    "  dgemma run -m ~/models/diffusiongemma-26B-A4B-it \"Why is the sky blue?\"\n"
-    "  dgemma run -m MODEL --draft --seed 7 \"Write a haiku.\"      watch the canvas settle\n"
+    "  dgemma run -m ~/models/diffusiongemma-26B-A4B-it \"What is the capital of France?\"\n"
+    "  dgemma run -m MODEL --draft --seed 7 \"Write a couplet about the sea.\"   watch the canvas "
+    "settle\n"
     "  cat notes.txt | dgemma run -m MODEL \"Summarise this.\"\n"
     "  git diff | dgemma run -m MODEL --think --system \"You review code.\" --json > answer.json\n"
     "  dgemma run -m MODEL --image cat.jpg --image dog.jpg \"Which one is <|image|>, which "
     "<|image|>?\"\n"
     "  dgemma run -m MODEL --messages chat.json --tools tools.json\n"
-    "  dgemma run -m MODEL --json-schema person.json \"Who was Ada Lovelace?\"   always valid\n";
+    "  dgemma run -m MODEL --json-schema person.json \"Turn this into JSON: Ada is 36 "
+    "years old and lives in Paris.\"\n";
 
 /* Two ways of giving the prompt at once, or none that makes sense. */
 static const char *prompt_mistake(const run_args *a)

@@ -1,7 +1,7 @@
 /* Asks a model one question and prints the answer.
  *
  *     cc ask.c $(pkg-config --cflags --libs dgemma) -o ask
- *     ./ask MODEL "Why is the sky blue?" */
+ *     ./ask MODEL "What is the capital of France?" */
 #include <dgemma.h>
 #include <stdio.h>
 

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define DGEMMA_VERSION "0.1.0"
+#define DGEMMA_VERSION "0.2.0"
 
 #if defined(DGEMMA_BUILD) && defined(__GNUC__)
 #define DGEMMA_API __attribute__((visibility("default")))
@@ -43,7 +43,7 @@ typedef struct dgemma_error {
     size_t n_context, n_prompt; /* DGEMMA_E_CONTEXT: tokens; of the prompt at least so many */
 } dgemma_error;
 
-/* "0.1.0"; static. */
+/* "0.2.0"; static. */
 DGEMMA_API const char *dgemma_version(void);
 
 /* ---- the engine ----
