@@ -203,9 +203,9 @@ CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/ch
 SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/tools/*.sh tests/pocket/*.sh)
 
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
-           $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c)
+           $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test gpu-report cuda-host cuda-golden test-long test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
+.PHONY: all run test gpu-report cuda-host cuda-golden test-long test-valid test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -341,6 +341,11 @@ $(BUILD)/dgemma-golden: $(call obj,$(SRC_golden)) $(SUPPORT) $(LIB_A)
 	$(link)
 
 # What the small trained model can do; see models/pocket.
+# Answers under schemas, for tests/guided/test_valid.py.
+VALID := $(BUILD)/valid_answers
+$(VALID): $(call obj,tests/guided/valid_answers.c) $(LIB_A)
+	$(link)
+
 POCKET_EVAL := $(BUILD)/pocket_eval
 $(POCKET_EVAL): $(call obj,$(SRC_pocket)) $(LIB_A)
 	$(link)
@@ -428,10 +433,14 @@ mutations: build/deps-build.ok build/deps-test.ok
 test-x86: build/deps-build.ok build/deps-cross.ok
 	@sh tools/cross_x86.sh $(X86_ARGS)
 
+# A thousand answers under fifty schemas, by a model that knows nothing and by the pocket model.
+test-valid: $(VALID)
+	PYTHONDONTWRITEBYTECODE=1 python3 tests/guided/test_valid.py $(VALID)
+
 # What takes too long for every change: mutations, a minute of fuzzing a target, ten minutes of many clients, the
 # numbers of the other architecture.
 test-long: all
-	@status=0; for goal in mutations fuzz soak cuda-host cuda-golden $(if $(filter x86_64-%,$(TARGET)),,test-x86); do \
+	@status=0; for goal in mutations fuzz soak test-valid cuda-host cuda-golden $(if $(filter x86_64-%,$(TARGET)),,test-x86); do \
 	    echo "== make $$goal"; $(MAKE) --no-print-directory $$goal FUZZ_SECONDS=60 SOAK_ARGS='--minutes 10' || status=1; \
 	done; exit $$status
 
@@ -544,7 +553,7 @@ help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
 	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
 	@echo 'make test             every test; the last line is the sum. The page is tested in Chromium, which is installed for it; BROWSER=0: not'
-	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, CUDA on the host, test-x86'
+	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, answers under schemas, CUDA on the host, test-x86'
 	@echo 'make test-x86         the numbers on an emulated x86-64: kernels, functions, answers of seeds (X86_ARGS: suites)'
 	@echo 'make mutations        small errors that a unit test has to notice (MUTATE_ARGS: --only PATTERN, --list)'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'

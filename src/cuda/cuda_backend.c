@@ -233,6 +233,7 @@ static void cuda_close(dg_backend *be)
     dg_cuda_weights_free(cu);
     cuda_free(be, cu->scratch);
     cuda_free(be, cu->tower.scratch);
+    dg_cuda_answers_free(cu);
     cuda_free(be, cu->device_blob);
     cuda_free(be, cu->found_memory);
     cudaFreeHost(cu->host_blob);
@@ -273,6 +274,7 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
     }
     cu->base = (dg_backend){
         .name = "cuda",
+        .answers = true,
         .address =
             cudaDeviceGetPCIBusId(cu->address, sizeof cu->address, device) ? NULL : cu->address,
         .profile = opt->exact               ? "cuda-float"

@@ -116,9 +116,10 @@ static size_t rounded(size_t bytes)
     return (bytes + 15) / 16 * 16;
 }
 
-static size_t tail_bytes(const dg_batch *b)
+static size_t tail_bytes(const dg_cuda *cu, const dg_batch *b)
 {
     size_t bytes = 0;
+    const dg_asked *before = NULL;
     for (int i = 0; i < b->n_segment; i++) {
         const dg_segment *s = &b->segment[i];
         const dg_vocabulary_options *o = s->canvas ? s->options : NULL;
@@ -126,6 +127,9 @@ static size_t tail_bytes(const dg_batch *b)
             bytes += rounded((size_t)s->n_page[g] * sizeof(int32_t));
         if (o)
             bytes += rounded((size_t)o->n_banned * 4) + 2 * rounded((size_t)o->n_bias * 4);
+        if (o && o->asked)
+            bytes += 255 + dg_cuda_asked_bytes(cu, s, before); /* they begin at multiples of 256 */
+        before = o && o->asked ? o->asked : before;
     }
     return bytes;
 }
@@ -183,7 +187,7 @@ static dg_cuda_word_row word_row(dg_cuda *cu, const dg_segment *s, size_t *at)
     return row;
 }
 
-static void fill_segment(dg_cuda *cu, const dg_batch *b, int index, size_t *at)
+static void fill_segment(dg_cuda *cu, const dg_batch *b, int index, size_t *at, size_t *answered)
 {
     const dg_segment *s = &b->segment[index];
     dg_cuda_batch *to = &cu->on_host;
@@ -205,6 +209,10 @@ static void fill_segment(dg_cuda *cu, const dg_batch *b, int index, size_t *at)
                                                   .canvas_page = s->first_row / DG_PAGE + index};
     }
     dg_cuda_word_row word = s->canvas ? word_row(cu, s, at) : (dg_cuda_word_row){0};
+    if (s->canvas && s->options && s->options->asked) {
+        *at = (*at + 255) / 256 * 256;
+        word.asked = dg_cuda_ask(cu, s, at, answered);
+    }
     size_t n_embd = (size_t)cu->plan.n_embd;
     for (int i = 0; i < s->n_row; i++) {
         int r = s->first_row + i;
@@ -225,6 +233,7 @@ static void fill_segment(dg_cuda *cu, const dg_batch *b, int index, size_t *at)
         *row = word;
         row->uniform = b->uniform[r - b->n_encode];
         row->soft = s->soft ? s->soft + (size_t)i * n_embd : NULL;
+        word.asked = dg_cuda_ask_next(word.asked);
     }
 }
 
@@ -261,6 +270,7 @@ static dg_cuda_shape shape_of(const dg_batch *b)
         s.soft |= seg->canvas && seg->soft && !seg->last_step;
         s.changed |=
             seg->canvas && seg->options && (seg->options->n_bias || seg->options->n_banned);
+        s.asked |= seg->canvas && seg->options && seg->options->asked;
         s.special |=
             seg->canvas && seg->options && draw_kind(seg->options->draw) >= DG_CUDA_DRAW_HEATED;
     }
@@ -313,11 +323,13 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
     cu->experts_x = NULL;
     cu->routed_aside = false;
     cu->n_pass++;
-    if (cudaSetDevice(cu->device) || !blob_room(cu, tail_bytes(batch))) {
+    if (cudaSetDevice(cu->device) || !blob_room(cu, tail_bytes(cu, batch)) ||
+        !dg_cuda_answers_room(cu, batch)) {
         dg_cuda_failed(cu, cudaErrorMemoryAllocation, "the batch");
         return;
     }
-    size_t at = 0, rows = (size_t)batch->n_row;
+    size_t at = 0, answered = 0, rows = (size_t)batch->n_row;
+    cu->class_of = NULL;
     int n_canvas = batch->n_row - batch->n_encode;
     place(&cu->on_host, cu->host_blob, batch->n_row, batch->n_segment);
     place(&cu->on_device, cu->device_blob, batch->n_row, batch->n_segment);
@@ -328,7 +340,7 @@ void dg_cuda_begin(dg_backend *be, const dg_batch *batch)
         memcpy(cu->on_host.position, batch->position, rows * sizeof *batch->position);
     }
     for (int i = 0; i < batch->n_segment; i++)
-        fill_segment(cu, batch, i, &at);
+        fill_segment(cu, batch, i, &at, &answered);
     size_t bytes = (size_t)(cu->on_host.tail - (unsigned char *)cu->host_blob) + at;
     dg_cuda_failed(
         cu,
@@ -370,6 +382,11 @@ static void fetch_found(dg_cuda *cu, cudaStream_t stream)
                    cudaMemcpyAsync(cu->host_found_memory, cu->found_memory, bytes,
                                    cudaMemcpyDeviceToHost, stream),
                    "the results");
+    if (cu->answer_bytes)
+        dg_cuda_failed(cu,
+                       cudaMemcpyAsync(cu->host_answers, cu->answers, cu->answer_bytes,
+                                       cudaMemcpyDeviceToHost, stream),
+                       "the answers");
 }
 
 /* Fetches the results beside what the stream does next. */
@@ -407,6 +424,7 @@ static void hand_out(dg_cuda *cu, int n)
     memcpy(out->entropy, from->entropy, rows * sizeof *out->entropy);
     memcpy(out->argmax, from->argmax, rows * sizeof *out->argmax);
     memcpy(out->drawn, from->drawn, rows * sizeof *out->drawn);
+    dg_cuda_answers_hand_out(cu);
     if (!out->logprob)
         return;
     memcpy(out->logprob, from->logprob, rows * sizeof *out->logprob);

@@ -28,7 +28,7 @@ typedef struct dg_cuda_batch {
 /* All that decides which kernels a pass launches with which arguments. */
 typedef struct dg_cuda_shape {
     int n_row, n_encode, n_segment;
-    bool feature, given, changed, special, listed, soft;
+    bool feature, given, changed, special, listed, asked, soft;
     const void *kv; /* the store */
 } dg_cuda_shape;
 
@@ -103,6 +103,11 @@ typedef struct dg_cuda {
     dg_cuda_findings found, host_found; /* device, and pinned host memory */
     void *found_memory, *host_found_memory;
     size_t found_bytes; /* of this pass, lists included */
+
+    void *answers, *host_answers; /* to what rows are asked, on the device and in pinned memory */
+    size_t answer_bytes, answer_room; /* of this pass, of the memory */
+    const uint8_t *class_of;          /* the classes that were last put into the batch, */
+    const uint8_t *device_class_of;   /* and where they are there */
 
     const dg_batch *batch;
     dg_cuda_batch on_host, on_device; /* the same places in pinned and in device memory */
@@ -188,6 +193,15 @@ dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err);
 dgemma_status dg_cuda_lost(const dg_backend *be, dgemma_error *err);
 double dg_cuda_device_seconds(dg_backend *be);
 void dg_cuda_graphs_drop(dg_cuda *cu);
+
+/* ---- cuda_answers.c: what requests ask about words ---- */
+
+bool dg_cuda_answers_room(dg_cuda *cu, const dg_batch *b);
+void dg_cuda_answers_free(dg_cuda *cu);
+size_t dg_cuda_asked_bytes(const dg_cuda *cu, const dg_segment *s, const dg_asked *before);
+dg_cuda_asked dg_cuda_ask(dg_cuda *cu, const dg_segment *s, size_t *at, size_t *answered);
+dg_cuda_asked dg_cuda_ask_next(dg_cuda_asked row);
+void dg_cuda_answers_hand_out(dg_cuda *cu);
 
 /* ---- cuda_stages.c ---- */
 void dg_cuda_embed_stage(dg_backend *be, const dg_embed_args *a);

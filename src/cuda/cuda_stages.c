@@ -434,6 +434,8 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
     else
         head(cu, a, a->x + (size_t)first * (size_t)n_embd, &args);
     dg_cuda_failed(cu, dg_cuda_words_find(cu->stream, &args), "the vocabulary");
+    if (cu->shape.asked)
+        dg_cuda_failed(cu, dg_cuda_words_answer(cu->stream, &args), "the vocabulary");
     if (logits)
         cu->base.download(&cu->base, b->out.logits + before, logits, words * sizeof(float));
     if (!cu->shape.soft)

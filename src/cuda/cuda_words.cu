@@ -67,27 +67,6 @@ static __device__ __forceinline__ int lower_bound(const int32_t *list, int n, in
     return lo;
 }
 
-static __device__ __forceinline__ void block_argmax(float &top, int &at,
-                                                    float tops[ROW_THREADS / 32],
-                                                    int ats[ROW_THREADS / 32])
-{
-    for (int with = 16; with > 0; with /= 2) {
-        float v = __shfl_xor_sync(DG_ALL_LANES, top, with);
-        int i = __shfl_xor_sync(DG_ALL_LANES, at, with);
-        take_larger(top, at, v, i);
-    }
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        tops[threadIdx.x / 32] = top;
-        ats[threadIdx.x / 32] = at;
-    }
-    __syncthreads();
-    top = tops[0];
-    at = ats[0];
-    for (int i = 1; i < ROW_THREADS / 32; i++)
-        take_larger(top, at, tops[i], ats[i]);
-}
-
 /* Softcap (unless the head has applied it), biases and bans, in place. */
 static __device__ __forceinline__ void apply_lists(const dg_cuda_words_args &a,
                                                    const dg_cuda_word_row *row, float *z,

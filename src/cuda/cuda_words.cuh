@@ -79,6 +79,28 @@ static __device__ __forceinline__ void take_larger(float &top, int &at, float v,
     }
 }
 
+/* The largest of all threads' values, by all of a block. */
+static __device__ __forceinline__ void block_argmax(float &top, int &at,
+                                                    float tops[ROW_THREADS / 32],
+                                                    int ats[ROW_THREADS / 32])
+{
+    for (int with = 16; with > 0; with /= 2) {
+        float v = __shfl_xor_sync(DG_ALL_LANES, top, with);
+        int i = __shfl_xor_sync(DG_ALL_LANES, at, with);
+        take_larger(top, at, v, i);
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        tops[threadIdx.x / 32] = top;
+        ats[threadIdx.x / 32] = at;
+    }
+    __syncthreads();
+    top = tops[0];
+    at = ats[0];
+    for (int i = 1; i < ROW_THREADS / 32; i++)
+        take_larger(top, at, tops[i], ats[i]);
+}
+
 /* What there is to say of a row's words in a chunk (dg_cuda_words). */
 struct chunk_stats {
     float top;

@@ -25,6 +25,23 @@ typedef enum dg_cuda_draw {
     DG_CUDA_DRAW_FILTERED
 } dg_cuda_draw;
 
+/* What a row is asked about words (dg_asked), and where the answers go. top_id NULL: nothing. */
+enum { DG_CUDA_ASKED_TOP = 64, DG_CUDA_ASKED_CLASSES = 8 };
+typedef struct dg_cuda_class_finding {
+    double best, mass, inner;
+    int32_t id, drawn;
+} dg_cuda_class_finding;
+typedef struct dg_cuda_asked {
+    const int32_t *id; /* [n_id] */
+    const double *uniform;
+    const uint8_t *class_of; /* [n_vocab] */
+    int n_id;
+    unsigned classes;
+    float *logprob, *top_logprob; /* [n_id], [DG_CUDA_ASKED_TOP] */
+    dg_cuda_class_finding *found; /* [DG_CUDA_ASKED_CLASSES] */
+    int32_t *top_id;              /* [DG_CUDA_ASKED_TOP] */
+} dg_cuda_asked;
+
 /* What the host says of one row, before each pass. */
 typedef struct dg_cuda_word_row {
     double uniform;
@@ -37,6 +54,7 @@ typedef struct dg_cuda_word_row {
     dg_cuda_draw draw;
     float draw_temperature, top_p, min_p;
     int top_k;
+    dg_cuda_asked asked;
 } dg_cuda_word_row;
 
 /* What comes back of all rows: arrays in one piece of memory. */
@@ -109,6 +127,9 @@ typedef struct dg_cuda_words_args {
     dg_cuda_findings out;
 } dg_cuda_words_args;
 cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_words_args *a);
+
+/* Answers what rows are asked; after dg_cuda_words_find. */
+cudaError_t dg_cuda_words_answer(cudaStream_t stream, const dg_cuda_words_args *a);
 
 /* The product with a table that lies as slabs makes z, and what there is to say of each chunk, but
  * for rows with biases or bans, whose z is as the softcap gives it; dg_cuda_words_find follows. */

@@ -283,7 +283,7 @@ int main(int argc, char **argv)
         {"rows", check_cuda_rows},         {"attention", check_cuda_attention},
         {"products", check_cuda_products}, {"words", check_cuda_words},
         {"rates", check_cuda_rates},       {"vision", check_cuda_vision},
-        {"narrow", check_cuda_narrow},
+        {"narrow", check_cuda_narrow},     {"asked", check_cuda_asked},
     };
     if (argc > 1)
         only = argv[1];

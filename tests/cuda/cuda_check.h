@@ -59,6 +59,7 @@ void check_cuda_attention(void);
 void check_cuda_products(void);
 void check_cuda_narrow(void);
 void check_cuda_words(void);
+void check_cuda_asked(void);
 void check_cuda_rates(void);
 void check_cuda_vision(void);
 

@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cuda_runtime_api.h>
+#include "cuda/emulated/cuda_runtime_api.h"
 #include "backend/backend.h"
 #include "dgemma.h"
+#include "dgemma_tools.h"
 #include "engine/block_loop.h"
 #include "engine/device.h"
 #include "engine/scheduler.h"
@@ -110,6 +111,45 @@ START_TEST(answers_alone_and_in_company)
     dgemma_engine_counters c;
     dgemma_engine_count(e, &c);
     ck_assert(c.device_seconds > 0 && c.device_seconds < c.busy_seconds);
+    dgemma_engine_close(e);
+    ck_assert_uint_eq(used(), 0);
+}
+END_TEST
+
+/* An answer that is held to a language, alone and beside one that is not. */
+START_TEST(answers_held_to_a_language)
+{
+    static const char expression[] = "(ab|ba){2,5}c";
+    dgemma_engine_options opt = options();
+    dgemma_engine *e = open_with(&opt);
+    dgemma_constraint *c = NULL;
+    dgemma_constraint_options regex = {
+        .kind = DGEMMA_CONSTRAINT_REGEX, .text = expression, .text_len = sizeof expression - 1};
+    ck_assert(!dgemma_constraint_create(&c, &regex, NULL));
+    dgemma_request_options o = dgemma_request_defaults(e);
+    o.chat_prompt = "a";
+    o.constraint = c;
+    o.max_tokens = ANSWER;
+    o.max_denoise_steps = 4;
+    char text[2][64] = {{0}};
+    for (int i = 0; i < 2; i++) {
+        dgemma_request *r, *beside = i ? submit(e, 1) : NULL;
+        ck_assert(!dgemma_request_submit(&r, e, &o, NULL));
+        for (dgemma_event event; dgemma_request_wait(r, &event, -1);) {
+            if (event.kind == DGEMMA_EVENT_TEXT)
+                strncat(text[i], event.text, sizeof text[i] - 1 - strlen(text[i]));
+            if (event.kind == DGEMMA_EVENT_END)
+                ck_assert_msg(!event.status, "%s", event.text);
+        }
+        dgemma_request_free(r);
+        if (beside)
+            listen(beside);
+    }
+    dgemma_match m;
+    ck_assert(!dgemma_constraint_check(c, text[0], strlen(text[0]), &m, NULL));
+    ck_assert_msg(m.verdict == DGEMMA_ACCEPTED, "%s", text[0]);
+    ck_assert_str_eq(text[0], text[1]);
+    dgemma_constraint_free(c);
     dgemma_engine_close(e);
     ck_assert_uint_eq(used(), 0);
 }
@@ -270,6 +310,7 @@ int main(int argc, char **argv)
         const char *name;
         const TTest *test;
     } cases[] = {{"answers_alone_and_in_company", answers_alone_and_in_company},
+                 {"answers_held_to_a_language", answers_held_to_a_language},
                  {"memory_above_weights", memory_above_weights},
                  {"bound_is_kept", bound_is_kept},
                  {"too_little_is_refused", too_little_is_refused},
