@@ -27,14 +27,28 @@ static __device__ __forceinline__ void dg_box3_g2s(void *shared, const dg_tensor
 #endif
 }
 
+/* How long copied bytes are to stay in the second-level cache: not long where nobody reads them
+ * again soon. */
+static __device__ __forceinline__ uint64_t dg_cache_policy(bool once)
+{
+    uint64_t first = 0, usual = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(usual));
+#endif
+    return once ? first : usual;
+}
+
 static __device__ __forceinline__ void dg_box5_g2s(void *shared, const dg_tensor_map &map,
-                                                   const dg_box_at &at, uint64_t *bar)
+                                                   const dg_box_at &at, uint64_t *bar,
+                                                   uint64_t policy)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(dg_shared_address(shared)),
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(
+                     dg_shared_address(shared)),
                  "l"((uint64_t)&map), "r"(dg_shared_address(bar)), "r"(at.d[0]), "r"(at.d[1]),
-                 "r"(at.d[2]), "r"(at.d[3]), "r"(at.d[4])
+                 "r"(at.d[2]), "r"(at.d[3]), "r"(at.d[4]), "l"(policy)
                  : "memory");
 #else
     __trap();
@@ -48,8 +62,12 @@ static inline void dg_box3_g2s(void *shared, const dg_tensor_map &map, const dg_
 {
     emu_box_g2s(shared, &map, at.d, bar, EMU_WHERE);
 }
+static inline uint64_t dg_cache_policy(bool)
+{
+    return 0;
+}
 static inline void dg_box5_g2s(void *shared, const dg_tensor_map &map, const dg_box_at &at,
-                               uint64_t *bar, EMU_WHERE_ARG)
+                               uint64_t *bar, uint64_t, EMU_WHERE_ARG)
 {
     emu_box_g2s(shared, &map, at.d, bar, EMU_WHERE);
 }

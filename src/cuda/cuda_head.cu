@@ -4,7 +4,9 @@
 #include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
 
-typedef slab_shape<2, 2, 128> head_shape;
+/* Tiles of 256 words: with 128 and twice as many rows, products and copies together asked for an
+ * eighth more than shared memory gives. */
+typedef slab_shape<2, 1, 256> head_shape;
 
 /* The quad's lanes have a row's words of a chunk, 16 each. */
 enum { HEAD_CHUNKS = head_shape::N / CHUNK_WORDS, LANE_WORDS = CHUNK_WORDS / 4 };
@@ -12,7 +14,7 @@ enum { HEAD_CHUNKS = head_shape::N / CHUNK_WORDS, LANE_WORDS = CHUNK_WORDS / 4 }
 typedef struct head_job {
     dg_cuda_words_args a;
     dg_cuda_matrix table;
-    int n_stage, n_tile;
+    int n_stage, n_row_block, n_tile;
 } head_job;
 
 typedef struct head_maps {
@@ -23,14 +25,17 @@ template <class T>
 static __device__ __forceinline__ void copy_words(const slab_ring<T> &ring, const head_job &job,
                                                   const head_maps &maps)
 {
+    uint64_t policy = dg_cache_policy(false);
     slab_turn turn = {0, 0};
-    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x)
+    for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
+        int word = tile / job.n_row_block * T::N, row = tile % job.n_row_block * T::TOKENS;
         for (int c = 0; c < job.n_stage; c++) {
             slab_fill(ring, turn);
-            slab_copy_weights(ring, maps.table, tile * T::N, turn.stage, c);
-            slab_copy_rows(ring, maps.x, 0, turn.stage, c);
+            slab_copy_weights(ring, maps.table, word, turn.stage, c, policy);
+            slab_copy_rows(ring, maps.x, row, turn.stage, c);
             slab_next<T>(turn);
         }
+    }
 }
 
 /* tanh u = 1 - 2 / (e^2u + 1), times the cap. */
@@ -169,18 +174,17 @@ static __device__ __forceinline__ void multiply_words(const head_job &job, const
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
         float acc[T::MT][T::N / 8][4] = {};
         slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_stage);
+        int first = tile / job.n_row_block * HEAD_CHUNKS,
+            first_row = tile % job.n_row_block * T::TOKENS;
 #pragma unroll
-        for (int m = 0; m < T::MT; m++)
+        for (int half = 0; half < 2; half++) {
+            int r = first_row + slab_row<T>(0, half * 2);
+            row_way way = way_of(a, min(r, a.n_row - 1));
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                int r = slab_row<T>(m, half * 2);
-                row_way way = way_of(a, min(r, a.n_row - 1));
-#pragma unroll
-                for (int i = 0; i < HEAD_CHUNKS; i++)
-                    if (tile * HEAD_CHUNKS + i < chunks)
-                        finish_chunk(a, way, r, tile * HEAD_CHUNKS + i, acc[m] + i * 8, half,
-                                     factor);
-            }
+            for (int i = 0; i < HEAD_CHUNKS; i++)
+                if (first + i < chunks)
+                    finish_chunk(a, way, r, first + i, acc[0] + i * 8, half, factor);
+        }
     }
 }
 
@@ -198,7 +202,7 @@ extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_wor
     typedef head_shape T;
     int device = 0, n_sm = 1, n_stage = x.ld / SLAB_VALUES;
     head_maps maps = {};
-    if (!table->slabs || a->n_row > T::TOKENS)
+    if (!table->slabs || a->n_row > DG_CUDA_WORD_ROWS)
         return cudaErrorInvalidValue;
     if (a->n_row < 1)
         return cudaSuccess;
@@ -209,7 +213,9 @@ extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_wor
         error = slab_map_weights<T>(&maps.table, table->data, table->n_out, n_stage, 0);
     if (error)
         return error;
-    head_job job = {*a, *table, n_stage, (chunk_count(a->n_vocab) + HEAD_CHUNKS - 1) / HEAD_CHUNKS};
+    int row_blocks = (a->n_row + T::TOKENS - 1) / T::TOKENS,
+        word_blocks = (chunk_count(a->n_vocab) + HEAD_CHUNKS - 1) / HEAD_CHUNKS;
+    head_job job = {*a, *table, n_stage, row_blocks, row_blocks * word_blocks};
     dim3 grid((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm));
     return x.form == DG_CUDA_BF16 ? DG_LAUNCH(head_words<DG_CUDA_BF16>, grid, T::THREADS,
                                               (size_t)T::SHARED, stream, job, maps)

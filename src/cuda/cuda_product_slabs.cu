@@ -53,17 +53,19 @@ static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, 
 /* ---- copies, by one thread ---- */
 
 /* Weights do not depend on the kernel before: the first stages' are on their way before it has
- * ended. */
+ * ended. Where all tiles are under way at once, those that share weights read them together and
+ * nobody does again: what else the cache holds is worth more. */
 template <class T>
 static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, const slab_job &job,
                                                   const slab_maps &maps)
 {
     slab_place at = slab_place_of<T>(job, (int)blockIdx.x);
     int n_step = (job.n_chunk + T::KS - 1) / T::KS, ahead = min((int)T::STAGES, n_step);
+    uint64_t policy = dg_cache_policy(job.n_tile <= (int)gridDim.x);
     slab_turn turn = {0, 0};
     for (int c = 0; c < ahead; c++) {
         dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
-        slab_copy_weights(ring, maps.w[at.part], at.first_out, c, c);
+        slab_copy_weights(ring, maps.w[at.part], at.first_out, c, c, policy);
     }
     dg_grid_wait();
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
@@ -73,7 +75,7 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
                 ahead--;
             } else {
                 slab_fill(ring, turn);
-                slab_copy_weights(ring, maps.w[at.part], at.first_out, turn.stage, c);
+                slab_copy_weights(ring, maps.w[at.part], at.first_out, turn.stage, c, policy);
             }
             slab_copy_rows(ring, maps.x, at.first_row, turn.stage, c);
             slab_next<T>(turn);

@@ -46,11 +46,12 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
            (uint64_t)(1024 / 16) << 32 | (uint64_t)1 << 62;
 }
 
-#define ACC4(i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define ACC8(i)  ACC4(i), ACC4(i + 4)
-#define ACC16(i) ACC8(i), ACC8(i + 8)
-#define ACC32(i) ACC16(i), ACC16(i + 16)
-#define ACC64(i) ACC32(i), ACC32(i + 32)
+#define ACC4(i)   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define ACC8(i)   ACC4(i), ACC4(i + 4)
+#define ACC16(i)  ACC8(i), ACC8(i + 8)
+#define ACC32(i)  ACC16(i), ACC16(i + 16)
+#define ACC64(i)  ACC32(i), ACC32(i + 32)
+#define ACC128(i) ACC64(i), ACC64(i + 64)
 #define REGS_32                                                                                    \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"       \
     "%24,%25,%26,%27,%28,%29,%30,%31"
@@ -62,6 +63,9 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 #define REGS_96                                                                                    \
     REGS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%"   \
             "84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define REGS_128                                                                                   \
+    REGS_96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"        \
+            "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define WGMMA(shape, type, regs, operands, on, side, ...)                                          \
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " on                                        \
                  ", 0;\n\twgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" regs     \
@@ -76,6 +80,7 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 #define WGMMA_128(type) WGMMA("m64n128k16", type, REGS_64, "%64, %65", "%66", "%67", ACC64(0))
 #define WGMMA_192(type)                                                                            \
     WGMMA("m64n192k16", type, REGS_96, "%96, %97", "%98", "%99", ACC64(0), ACC32(64))
+#define WGMMA_256(type) WGMMA("m64n256k16", type, REGS_128, "%128, %129", "%130", "%131", ACC128(0))
 #define WGMMA_OF(type)                                                                             \
     if constexpr (N == 64)                                                                         \
         WGMMA_64(type);                                                                            \
@@ -85,8 +90,10 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
         WGMMA_96(type);                                                                            \
     else if constexpr (N == 128)                                                                   \
         WGMMA_128(type);                                                                           \
+    else if constexpr (N == 192)                                                                   \
+        WGMMA_192(type);                                                                           \
     else                                                                                           \
-        WGMMA_192(type)
+        WGMMA_256(type)
 
 #define WGMMA_BYTES(shape, regs, operands, on, ...)                                                \
     asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " on                                        \
@@ -114,14 +121,16 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
             WGMMA_BYTES("m64n96k32", REGS_48, "%48, %49", "%50", ACC32(0), ACC16(32));
         else if constexpr (N == 128)
             WGMMA_BYTES("m64n128k32", REGS_64, "%64, %65", "%66", ACC64(0));
-        else
+        else if constexpr (N == 192)
             WGMMA_BYTES("m64n192k32", REGS_96, "%96, %97", "%98", ACC64(0), ACC32(64));
+        else
+            WGMMA_BYTES("m64n256k32", REGS_128, "%128, %129", "%130", ACC128(0));
     } else if constexpr (FORM == DG_CUDA_BF16) {
         WGMMA_OF("bf16");
     } else {
         WGMMA_OF("f16");
     }
-    static_assert(N == 64 || N == 88 || N == 96 || N == 128 || N == 192, "of a warpgroup");
+    static_assert(N == 64 || N == 88 || N == 96 || N == 128 || N == 192 || N == 256, "columns");
 }
 
 #undef ACC4
@@ -129,17 +138,20 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
 #undef ACC16
 #undef ACC32
 #undef ACC64
+#undef ACC128
 #undef REGS_32
 #undef REGS_44
 #undef REGS_48
 #undef REGS_64
 #undef REGS_96
+#undef REGS_128
 #undef WGMMA
 #undef WGMMA_64
 #undef WGMMA_88
 #undef WGMMA_96
 #undef WGMMA_128
 #undef WGMMA_192
+#undef WGMMA_256
 #undef WGMMA_OF
 #undef WGMMA_BYTES
 
@@ -296,10 +308,10 @@ static __device__ __forceinline__ void slab_copy_rows(const slab_ring<T> &ring,
 template <class T>
 static __device__ __forceinline__ void slab_copy_weights(const slab_ring<T> &ring,
                                                          const dg_tensor_map &w, int out, int stage,
-                                                         int step)
+                                                         int step, uint64_t policy)
 {
     dg_box_at at = {{0, out % SLAB_ROWS, out / SLAB_ROWS, 0, step * T::KS}};
-    dg_box5_g2s(ring.w(stage), w, at, ring.full(stage));
+    dg_box5_g2s(ring.w(stage), w, at, ring.full(stage), policy);
 }
 
 /* Nothing that uses these values is moved over this place. */
