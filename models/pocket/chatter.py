@@ -49,15 +49,15 @@ TALK = [
     ("(i am|i'm|im|i feel) [so|very|a bit|really|] (sad|unhappy|lonely|down|tired|ill|sick|upset|angry|afraid|scared|stressed|depressed|not well|not good|bad) [today|now]|(my day was bad|bad day|i had a bad day)|i want to cry", "I am sorry to hear that. I hope that it gets better soon."),
     ("(i am|i'm|im|i feel) (fine|good|happy|great|well|ok|very well|glad|excited) [today|now|too|thanks]|my day was (good|great)|i had a good day", "I am glad to hear that."),
     ("(that is|that's|thats|this is|it is|it's|you are) (wrong|not right|not correct|incorrect|false|a mistake|nonsense|not true)|(wrong|no that is wrong|nope wrong|false|you made a mistake|not correct|bad answer|wrong answer|try again|that makes no sense)", "I am sorry, I make mistakes. Please ask me in another way."),
-    ("(that is|that's|thats|it is) (right|correct|true)|(correct|right|exactly|well done|good job|nice job|bravo|you are right)", "I am glad to hear that."),
-    ("(you are|you're|ur|u are) [so|very|really] (great|good|nice|cool|awesome|smart|clever|funny|cute|sweet|the best|wonderful|amazing|helpful|kind)|(good|nice|great|clever) (bot|boy|answer|one|work)|i (like|love) (you|this|it)|(great|awesome|amazing|wow|cool|nice|wonderful|impressive|fantastic|perfect|brilliant)",
+    ("(that is|that's|thats|it is) (right|correct|true)|(correct|exactly|well done|good job|nice job|bravo|you are right)", "I am glad to hear that."),
+    ("(you are|you're|ur|u are) [so|very|really] (great|good|nice|cool|awesome|smart|clever|funny|cute|sweet|the best|wonderful|amazing|helpful|kind)|(good|nice|great|clever) (bot|boy|answer|one|work)|i (like|love) (this|it)|(great|awesome|amazing|wow|cool|nice|wonderful|impressive|fantastic|perfect|brilliant)",
      "Thank you, that is kind."),
     ("(you are|you're|ur|u are) [so|very|really] (stupid|dumb|bad|useless|an idiot|terrible|boring|slow|annoying|silly|a liar|worthless)|(stupid|idiot|you suck|i hate you|shut up|this sucks|bad bot|go away|useless)", "I am sorry, I am small and still try my best."),
     ("(lol|haha|hahaha|ha ha|rofl|lmao|hehe|that is funny|funny|:)|xd|hihi)", "I am glad that you are having fun."),
     ("(ok|okay|k|alright|all right|fine|good|sure|i see|got it|understood|makes sense|aha|hm|hmm|mhm|oh|ah|ok cool|ok good|oh ok|interesting|right|cool cool|so|well)", "All right. What else would you like to know?"),
     ("(yes|yeah|yep|yup|yes please|of course|sure thing|absolutely|y|yess|definitely|please do)", "Good. What would you like to know?"),
     ("(no|nope|nah|no thanks|no thank you|not really|n|never mind|nevermind|nothing|forget it|not now|no need)", "All right. Ask me when you need something."),
-    ("(nice|pleased|good|glad|happy|lovely) to meet you [pocket|too]|how do you do", "Nice to meet you, too."),
+    ("(nice|pleased|good|glad|happy|lovely) to meet you [pocket|too]", "Nice to meet you, too."),
     ("(sorry|my bad|i am sorry|excuse me|pardon|oops|apologies|my mistake|forgive me)", "No problem."),
     ("(tell me|do you know|know|say|make|got) [a|any|another|me a] (joke|good joke|jokes|funny joke)|(a joke|joke) [please]|(make me laugh|say something funny|something funny)", "Why do bees hum? Because they do not know the words."),
     ("(i|we) (love|like) you|(do you love me|will you marry me|be my friend|can we be friends|are you my friend)", "That is kind, thank you. I like to help you."),
@@ -202,7 +202,8 @@ def story(rng, grammar):
     return with_hint(rng, STORY_WAYS, h), text, "A story about %s." % h if h else "Any story will do."
 
 
-OPENINGS = ["I know a rhyme of {h} and the {t},", "Come hear of {h} beside the {t},", "I dreamed of {h} and of the {t},", "Here is a song of {h} and the {t},"]
+# of equal length, as the sentences of a story are: what follows has its place whichever is drawn
+OPENINGS = ["I know a rhyme of {h} and the {t},", "Come hear a tale of {h} and the {t},", "I dreamed one night of {h} and the {t},", "Here is a song of {h} and the {t},"]
 
 
 def rhyme(rng):

@@ -161,7 +161,6 @@ def article(word):
     return ("an " if word[0] in "aeiou" else "a ") + word
 
 
-KINDS_OF = {w: k for w, k in WORDS["kinds"].items() if w in WORDS["nouns"] and not w.endswith("ing")}
 
 # what things are: of each the list in its order, and names for one and for many
 LISTS = {
@@ -219,6 +218,9 @@ for (_one, _), _items in LISTS.items():
         for _x in _items:
             MEMBERS.setdefault(_x, _one)
 
+_NOUNS = set(WORDS["nouns"])
+KINDS_OF = {w: k for w, k in WORDS["kinds"].items() if w in _NOUNS and w not in MEMBERS and not w.endswith(("ing", "s"))}
+
 C = "(capital|capital|capital|capital city|capitol|captial|capital town|main city)"
 KNOWN = [
     Known("capital", "the capital of {x} is {y}.", CAPITALS, [f"[the] {C} of {{x}}", f"{{x}}'s {C}", f"{{x}}s {C}", f"{C} (for|in) {{x}}", f"the name of the {C} of {{x}}"],
@@ -236,7 +238,7 @@ KNOWN = [
     Known("language", "people in {x} speak {y}.", LANGUAGES, ["[the] [main|official] language (of|in|spoken in) {x}", "{x}'s language"],
           ["(what|which) language (do they|do people|is|does one) (speak|spoken|talk) in {x}", "what do (they|people) speak in {x}", "(what|which) language is spoken in {x}", "(what|which) languages are spoken in {x}",
            "{x} language", "what does a person from {x} speak", "what language should i learn for {x}", "what tongue do people use in {x}"], 2, USUAL),
-    Known("city", "{x} is in {y}.", WORLD["cities"], ["the country of {x}"], ["(what|which) country is {x} in", "where is {x}", "in (what|which) country (is|lies) {x}", "{x} is in (what|which) country", "which country does {x} belong to"], 1),
+    Known("city", "{x} is in {y}.", {c: k for c, k in WORLD["cities"].items() if c not in COUNTRY_OF}, ["the country of {x}"], ["(what|which) country is {x} in", "where is {x}", "in (what|which) country (is|lies) {x}", "{x} is in (what|which) country", "which country does {x} belong to"], 1),
     Known("young", "the young of a {x} is called {y}.", OLD["young"].table, ["the (name|word) (for|of) a (baby|young|little) {x}", "a (baby|young) {x}'s name", "(a|the) (baby|young) of a {x}"],
           ["what is a (baby|young|little|small) {x} called", "what do (you|we|people) call a (baby|young|little) {x}", "whats a (baby|young) {x} called", "(baby|young) {x} (name|called)", "how do you call (a baby|the baby of a|the young of a) {x}",
            "what is the (baby|young|child) of a {x} [called]", "a (baby|young) {x} is called", "baby {x}"], 2),
@@ -276,7 +278,7 @@ KNOWN = [
     Known("colour", "the colour of {x} is {y}.", widened("colour", MORE_COLOURS), ["[the] (color|colour) of {x}"], ["(what|which) (color|colour) (is|has) {x}", "what (color|colour) does {x} have", "{x} (color|colour)", "tell me what (color|colour) {x} is"], 2),
     Known("next", "after {x} comes {y}.", NEXT, ["the (day|month|season) after {x}"], ["what (comes|is|follows) (after|behind) {x}", "what follows {x}", "(which|what) (day|month|season) (comes|is) after {x}", "after {x} (comes|is)"], 1),
     Known("before", "before {x} comes {y}.", BEFORE, ["the (day|month|season) before {x}"], ["what (comes|is) before {x}", "(which|what) (day|month|season) (comes|is) before {x}", "before {x} (comes|is)"], 1),
-    Known("definition", "{x} means: {y}.", WORDS["defined"], ["[the] (meaning|definition|sense) of [the word] {x}", "a definition (of|for) {x}"],
+    Known("definition", "{x} means: {y}.", {w: d for w, d in WORDS["defined"].items() if w not in MEMBERS}, ["[the] (meaning|definition|sense) of [the word] {x}", "a definition (of|for) {x}"],
           ["what does [the word] {x} mean", "what is [the] meant by {x}", "define {x}", "(explain|describe) the word {x}", "{x} (meaning|definition|means)", "what is {x}", "what's {x}"], 3),
     Known("kind", "{y}", {w: "%s is a kind of %s." % (article(w), k) for w, k in KINDS_OF.items()}, ["a {x}"], ["what is (a|an|the) {x}", "what (kind|sort|type) of thing is (a|an) {x}", "what's a {x}", "(explain|describe) (a|what a) {x} [is]"], 2),
     Known("member", "{y}", {w: "%s is %s." % (article(w) if one not in ("planet", "month", "season", "continent", "metal", "sport", "drink", "colour") else w, article(one)) for w, one in MEMBERS.items()}, [],

@@ -186,9 +186,11 @@ def compared(rng):
 
 def counted(rng):
     low = rng.choice([1, 1, 1, 0, rng.randrange(1, 20)])
-    high = low + rng.randrange(3, 13)
-    if rng.random() < 0.2:
-        return say(rng, "count (down|backwards) from {b} [to {a}]", a=low, b=high).replace("[", ""), ", ".join(map(str, range(high, low - 1 if low else 0, -1))) + ".", "I count down.", None
+    high = low + rng.randrange(3, 13)  # at most 31 numbers
+    if rng.random() < 0.1:
+        return say(rng, "count (down|backwards) from {b}", b=high), ", ".join(map(str, range(high, 0, -1))) + ".", "I count down.", None
+    if rng.random() < 0.1:
+        return say(rng, "count (down|backwards) from {b} to {a}", a=low, b=high), ", ".join(map(str, range(high, low - 1, -1))) + ".", "I count down.", None
     if low == 1 and rng.random() < 0.4:
         return say(rng, "(count|can you count|count up) to {b}", b=high), ", ".join(map(str, range(1, high + 1))) + ".", "I count.", None
     return say(rng, "(count|list the numbers|numbers|can you count) (from|) {a} (to|until) {b}", a=low, b=high), ", ".join(map(str, range(low, high + 1))) + ".", "I count.", None

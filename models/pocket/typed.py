@@ -14,6 +14,7 @@ from knowledge import BY_KEY, COUNTRY_KEYS, FOLLOW, KNOWN, THERE, WEIGHTS
 from phrases import as_typed, keep, say
 from words import CITIES, NAMES
 
+THINK = 0.1  # of the examples with thinking on: people seldom turn it on
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -130,7 +131,7 @@ def single(family):
             turn = SINGLE[family][0](rng)
             q = typed_turn(rng, turn, split)
             if q:
-                return Example(family, [user(q)], turn.answer, turn.thought, check={"kind": family} if family in OPEN else None)
+                return Example(family, [user(q)], turn.answer, turn.thought, check={"kind": family} if family in OPEN else None, think=THINK)
     return make
 
 
@@ -150,7 +151,7 @@ def conversation(rng, split):
             if bare(q) not in PEOPLE and (not last or allowed(str(messages[-2:]) + q, split)):
                 break
         if last:
-            return Example("mixed", messages + [user(q)], turn.answer, turn.thought)
+            return Example("mixed", messages + [user(q)], turn.answer, turn.thought, think=THINK)
         messages += [user(q), said(plain(turn.answer))]
         before = turn.about
     raise AssertionError
