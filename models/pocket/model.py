@@ -132,7 +132,10 @@ def load_weights(folder, stem):
 # ---- operations; `dtype` is the one of matrix products, everything else is float32 ----
 
 def rms(x, weight=None):
-    return F.rms_norm(x.float(), x.shape[-1:], weight, EPS)
+    x = x.float()
+    if weight is None:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
+    return F.rms_norm(x, x.shape[-1:], weight, EPS)
 
 
 def linear(x, weight, dtype):
