@@ -221,6 +221,34 @@ for (_one, _), _items in LISTS.items():
 _NOUNS = set(WORDS["nouns"])
 KINDS_OF = {w: k for w, k in WORDS["kinds"].items() if w in _NOUNS and w not in MEMBERS and not w.endswith(("ing", "s"))}
 
+def yes_or_no(rng):
+    """Whether something is so: (question, answer)."""
+    known = rng.choice([BY_KEY[k] for k in ("capital", "capital", "currency", "opposite", "plural", "past", "superlative", "symbol", "young", "synonym", "author", "language", "continent")])
+    x = known.pick(rng)
+    right = known.table[x]
+    y = right if rng.random() < 0.5 else known.table[known.pick(rng)]
+    ask = {"author": "(did {y} write {x}|was {x} written by {y}|is {x} by {y})", "language": "(do they|do people) speak {y} in {x}", "continent": "is {x} (in|part of) {y}",
+           "young": "is a (baby|young) {x} [called] {y}"}.get(known.key)
+    if not ask:
+        ask = "(is|isn't) {y} " + say(rng, rng.choice(known.nouns), x="{x}")
+    text = known.say(x)
+    if text.split()[0] in ("The", "A", "An", "People", "Another", "We"):
+        text = text[0].lower() + text[1:]
+    return say(rng, ask, x=keep(x), y=keep(y)), ("Yes, " if y == right else "No, ") + text, "I know this one."
+
+
+def about(rng):
+    """What can be said of a country, or of a thing in a list."""
+    way = "(tell me|say) [something|more|a bit] about {x}|what (do|can) you (know|say|tell me) about {x}|describe {x}|(facts|information|info) (about|on) {x}|do you know {x}|have you heard of {x}"
+    if rng.random() < 0.6:
+        x = rng.choice(USUAL) if rng.random() < 0.5 else rng.choice(sorted(WORLD["countries"]))
+        if x in CAPITALS and x in CONTINENTS:
+            return say(rng, way, x=keep(x)), "%s is in %s. The capital of %s is %s." % (x, CONTINENTS[x], x, CAPITALS[x]), "I know this country."
+    known = BY_KEY["member"]
+    x = rng.choice(known.names)
+    return say(rng, way, x=keep(rng.choice([x, article(x)]))), known.say(x), "I know what this is."
+
+
 C = "(capital|capital|capital|capital city|capitol|captial|capital town|main city)"
 KNOWN = [
     Known("capital", "the capital of {x} is {y}.", CAPITALS, [f"[the] {C} of {{x}}", f"{{x}}'s {C}", f"{{x}}s {C}", f"{C} (for|in) {{x}}", f"the name of the {C} of {{x}}"],

@@ -2,7 +2,7 @@
 
 Each function gives (question, answer, thought); `value` says what a result is taken up with in the next turn."""
 from phrases import keep, say
-from words import number_words
+from words import DAYS, number_words
 
 OPS = {"+": ["{a} + {b}", "{a}+{b}", "{a} plus {b}", "{a} and {b} added", "(add|add up|sum) {a} (and|to|with) {b}", "[the] sum of {a} and {b}", "{a} (and|more than|added to) {b}",
              "{a} (increased by|together with|with) {b} [together]", "total of {a} and {b}"],
@@ -204,7 +204,35 @@ def in_words(rng):
     return say(rng, "(what|which) number is {w}|{w} (in digits|as a number|in numbers)|write {w} (in digits|as a number)", w=keep(w)), "%s is %d." % (w[0].upper() + w[1:], n), "I turn the words into digits.", n
 
 
-KINDS = [(plain, 55), (three, 6), (single, 10), (told, 9), (compared, 9), (counted, 4), (in_words, 7)]
+UNITS = [("hours", "minutes", 60), ("minutes", "seconds", 60), ("days", "hours", 24), ("weeks", "days", 7), ("years", "months", 12), ("kilometers", "meters", 1000), ("meters", "centimeters", 100),
+         ("km", "meters", 1000), ("kg", "grams", 1000), ("kilograms", "grams", 1000), ("centimeters", "millimeters", 10), ("dozen", "eggs", 12), ("liters", "milliliters", 1000), ("tons", "kilograms", 1000),
+         ("centuries", "years", 100), ("decades", "years", 10), ("feet", "inches", 12), ("dollars", "cents", 100), ("euros", "cents", 100)]
+
+
+def converted(rng):
+    large, small, factor = rng.choice(UNITS)
+    n = rng.randrange(1, rng.choice([6, 11, 21]))
+    if rng.random() < 0.75:
+        return say(rng, "how many {s} (are|are there|) in {n} {l}|{n} {l} in {s}|(convert|change) {n} {l} (to|into) {s}|{n} {l} (are|is) how many {s}", n=keep(str(n)), l=large, s=small), "%d * %d = %d." % (n, factor, n * factor), "One has %d." % factor, n * factor
+    return say(rng, "how many {l} (are|are there in|make up|in) {n} {s}|{n} {s} in {l}|(convert|change) {n} {s} (to|into) {l}", n=keep(str(n * factor)), l=large, s=small), "%d / %d = %d." % (n * factor, factor, n), "One has %d." % factor, n
+
+
+def weekday(rng):
+    """As families.py has it, in other words."""
+    day, back = rng.randrange(7), rng.random() < 0.35
+    n = rng.randrange(1, rng.choice([7, 7, 15, 31]))
+    weeks, rest = divmod(n, 7)
+    target, side = DAYS[(day - n if back else day + n) % 7], "before" if back else "after"
+    days = "day" if n == 1 else "days"
+    turn = "[what day is|which day is|what is|what day comes|which weekday is] {n} {d} {s} {x}|if (today is|it is) {x}, what day (is it|was it) {n} {d} " + ("(ago|earlier)" if back else "(later|from now|on)") + "|today is {x}, what day is " + ("it {n} {d} back" if back else "in {n} {d}")
+    text = "%d %s %s %s is %s." % (rest, "day" if rest == 1 else "days", side, DAYS[day], target)
+    if weeks:
+        whole = "%d days are %d %s" % (n, weeks, "week" if weeks == 1 else "weeks")
+        text = "%s and %d %s, and %s" % (whole, rest, "day" if rest == 1 else "days", text) if rest else "%s, so it is %s again." % (whole, target)
+    return say(rng, turn, n=keep(str(n)), d=days, s=side, x=keep(DAYS[day])), text, "A week has 7 days.", None
+
+
+KINDS = [(plain, 55), (converted, 5), (weekday, 3), (three, 6), (single, 10), (told, 9), (compared, 9), (counted, 4), (in_words, 7)]
 _FUNCTIONS, _WEIGHTS = [k for k, _ in KINDS], [w for _, w in KINDS]
 
 

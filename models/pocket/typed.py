@@ -49,6 +49,9 @@ class Turn:
 
 
 def fact(rng):
+    other = rng.random()
+    if other < 0.1:
+        return Turn(*(knowledge.yes_or_no if other < 0.06 else knowledge.about)(rng))
     known = rng.choices(KNOWN, WEIGHTS)[0]
     x = known.pick(rng)
     about = ("fact", known, x)
