@@ -310,6 +310,7 @@ static bool read_tools(dg_translation *t)
             dg_translate_add(t, list, dg_translate_tool(tool, "input_schema"));
     }
     dg_translate_set(t, "tools", list);
+    dg_translate_set(t, "parameters_at", json_string("input_schema"));
     return ok;
 }
 

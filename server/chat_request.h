@@ -27,11 +27,12 @@ typedef struct dg_chat {
                                 only to know that the model is there */
     bool stream, include_usage;
     bool hide_thinking;
-    json_t *callable;   /* owned: an object with the names of the tools whose calls are answered;
-                           those of others go out as text. NULL: every call is one */
-    bool must_call;     /* the answer must have a call, and is nothing else */
-    bool old_functions; /* calls go out in the form from before there were tools */
-    bool want_json;     /* the answer must be a JSON object */
+    json_t *callable; /* owned: an object with the names of the tools whose calls are answered;
+                         those of others go out as text. NULL: every call is one */
+    bool must_call;   /* the answer must have a call, is nothing else, and no constraint says so */
+    bool old_functions;            /* calls go out in the form from before there were tools */
+    bool want_json;                /* the answer must be a JSON object, and no constraint says so */
+    bool any_object;               /* the model is told that it is to be one */
     dgemma_constraint *constraint; /* owned: what answers are held to, or NULL */
     const json_t *schema;          /* that of the constraint, borrowed from the root, or NULL */
     bool logprobs;
@@ -48,6 +49,7 @@ typedef struct dg_chat_limits {
     int n_vocab;
     int max_choices; /* of all prompts together */
     int max_images;
+    bool constrains;                  /* the engine can hold answers to a constraint */
     dg_constraint_cache *constraints; /* those of requests before; NULL: nothing is kept */
 } dg_chat_limits;
 

@@ -154,7 +154,8 @@ static void find_param(char *param, size_t cap, const char *base, const char *me
         param[n] = '\0';
 }
 
-static bool refuse(const finder *f, const dgemma_error *err)
+/* `at` is the pointer of what was compiled. */
+static bool refuse(const finder *f, const char *at, const dgemma_error *err)
 {
     char name[128], param[sizeof f->e->param];
     const char *code = err->status == DGEMMA_E_UNSUPPORTED ? "unsupported_schema"
@@ -162,13 +163,13 @@ static bool refuse(const finder *f, const dgemma_error *err)
                                                            : "invalid_value";
     if (err->status == DGEMMA_E_NOMEM)
         return dg_refuse_status(f->e, err, NULL);
-    find_param(param, sizeof param, f->at, err->msg);
-    return dg_refuse(f->e, 400, code, param, "%s: %s", dotted(f->at, name), err->msg);
+    find_param(param, sizeof param, at, err->msg);
+    return dg_refuse(f->e, 400, code, param, "%s: %s", dotted(at, name), err->msg);
 }
 
 static bool no_memory(const finder *f)
 {
-    return refuse(f, &(dgemma_error){.status = DGEMMA_E_NOMEM, .msg = "out of memory"});
+    return refuse(f, f->at, &(dgemma_error){.status = DGEMMA_E_NOMEM, .msg = "out of memory"});
 }
 
 /* ---- compiling ---- */
@@ -229,34 +230,107 @@ static bool ask(finder *f, asked *a)
            wrong(f, "invalid_type", f->at, schema ? "wanted a schema" : "wanted text");
 }
 
+/* ---- tools ---- */
+
+/* Where other dialects have the schemas of tools. */
+static void rename_parameters(const finder *f, char *param)
+{
+    static const char ours[] = "/function/parameters";
+    const char *name = json_string_value(json_object_get(f->root, "parameters_at"));
+    char *at = name && json_object_get(f->root, "asked") ? strstr(param, ours) : NULL;
+    char rest[sizeof f->e->param];
+    if (!at)
+        return;
+    snprintf(rest, sizeof rest, "%s", at + strlen(ours));
+    snprintf(at, sizeof f->e->param - (size_t)(at - param), "/%s%s", name, rest);
+}
+
+/* Whether turns are held to the syntax of calls: where tools may be called, and where there are
+ * some and none is to be. */
+static bool holds_calls(const finder *f, const dg_chat_limits *limits)
+{
+    const dgemma_request_options *o = &f->out->options;
+    if (!limits->constrains || json_is_false(json_object_get(f->root, "constrain_tools")))
+        return false;
+    return f->out->tools || (o->tool_choice == DGEMMA_TOOLS_NONE &&
+                             json_array_size(json_object_get(f->root, "tools")));
+}
+
+/* `answer` is what a turn without calls is held to, or NULL. Where one call only is wanted the
+ * answer ends behind the first: a canvas that has to say in one what it wants to say in two says it
+ * badly. */
+static bool hold_calls(finder *f, const dg_chat_limits *limits,
+                       const dgemma_constraint_options *answer)
+{
+    dgemma_request_options *o = &f->out->options;
+    dgemma_error err = {0};
+    const char *tools = f->out->tools ? f->out->tools : "[]";
+    bool forced = o->tool_choice == DGEMMA_TOOLS_REQUIRED || o->tool_choice == DGEMMA_TOOLS_NAMED;
+    dgemma_constraint_options options = {.kind = DGEMMA_CONSTRAINT_TOOLS,
+                                         .text = tools,
+                                         .text_len = strlen(tools),
+                                         .choices = &o->tool_name,
+                                         .n_choices = o->tool_choice == DGEMMA_TOOLS_NAMED,
+                                         .tool_choice = o->tool_choice,
+                                         .answer = forced ? NULL : answer};
+    if (dg_constraint_cache_get(limits->constraints, &f->out->constraint, &options, &err)) {
+        refuse(f, "/tools", &err);
+        rename_parameters(f, f->e->param);
+        return false;
+    }
+    if (forced) { /* the prompt need not open a call, and the model may think first */
+        o->tool_choice = DGEMMA_TOOLS_AUTO;
+        o->tool_name = NULL;
+    }
+    f->out->must_call = false;
+    return true;
+}
+
+/* ---- all of it ---- */
+
 static bool check_words(finder *f)
 {
+    static const char *const switches[] = {"schema_in_prompt", "constrain_tools"};
     const json_t *space = dg_field_get(f->root, "whitespace");
-    const json_t *told = dg_field_get(f->root, "schema_in_prompt");
     if (space && !dg_json_says(space, "compact") && !dg_json_says(space, "usual"))
         return wrong(f, "invalid_value", "whitespace", "usual and compact are known");
-    return !told || json_is_boolean(told) ||
-           wrong(f, "invalid_type", "schema_in_prompt", "wanted true or false");
+    for (size_t i = 0; i < DG_COUNT(switches); i++) {
+        const json_t *v = dg_field_get(f->root, switches[i]);
+        if (v && !json_is_boolean(v))
+            return wrong(f, "invalid_type", switches[i], "wanted true or false");
+    }
+    return true;
+}
+
+/* Compiled by itself first, so that what is wrong with it is told as its own. */
+static bool hold(finder *f, const dg_chat_limits *limits, asked *a)
+{
+    dg_chat *out = f->out;
+    dgemma_error err = {0};
+    if (!ask(f, a))
+        return false;
+    if (dg_constraint_cache_get(limits->constraints, &out->constraint, &a->options, &err))
+        return refuse(f, f->at, &err);
+    if (!holds_calls(f, limits) || out->options.tool_choice == DGEMMA_TOOLS_NONE)
+        return true;
+    dgemma_constraint_free(out->constraint);
+    out->constraint = NULL;
+    return hold_calls(f, limits, &a->options);
 }
 
 bool dg_constraint_read(dg_chat *out, const dg_chat_limits *limits, dg_http_error *e)
 {
     finder f = {.out = out, .root = out->root, .e = e};
-    dgemma_error err = {0};
-    asked a;
+    asked a = {0};
     if (!check_words(&f) || !read_response_format(&f) || !read_structured_outputs(&f) ||
         !read_bare_fields(&f))
         return false;
-    if (!f.there)
-        return true;
-    if (f.kind == DGEMMA_CONSTRAINT_JSON_OBJECT) {
-        out->want_json = true;
-        return true;
-    }
-    bool ok = ask(&f, &a);
-    if (ok && dg_constraint_cache_get(limits->constraints, &out->constraint, &a.options, &err))
-        ok = refuse(&f, &err);
-    out->schema = ok && f.kind == DGEMMA_CONSTRAINT_JSON_SCHEMA ? f.value : NULL;
+    out->any_object = f.there && f.kind == DGEMMA_CONSTRAINT_JSON_OBJECT;
+    out->want_json = out->any_object && !limits->constrains;
+    out->schema = f.there && f.kind == DGEMMA_CONSTRAINT_JSON_SCHEMA ? f.value : NULL;
+    if (!f.there || out->want_json)
+        return !holds_calls(&f, limits) || hold_calls(&f, limits, NULL);
+    bool ok = hold(&f, limits, &a);
     asked_clear(&a);
     return ok;
 }
@@ -282,7 +356,7 @@ static bool put_names(dg_buf *out, const json_t *schema)
 
 static bool put_wish(dg_buf *out, const dg_chat *chat, const char *schema, size_t len)
 {
-    if (chat->want_json)
+    if (chat->any_object)
         return dg_buf_puts(out, "Answer with one JSON object and nothing else: no explanation, no "
                                 "code fence.");
     if (len > MAX_TOLD)
@@ -297,7 +371,7 @@ static bool put_wish(dg_buf *out, const dg_chat *chat, const char *schema, size_
 char *dg_constraint_wish(const dg_chat *chat, bool *ok)
 {
     *ok = true;
-    if ((!chat->want_json && !chat->schema) ||
+    if ((!chat->any_object && !chat->schema) ||
         json_is_false(json_object_get(chat->root, "schema_in_prompt")))
         return NULL;
     size_t len = json_string_length(chat->schema);

@@ -28,6 +28,7 @@ static const char *field_of(const char *message, const char *otherwise)
         {"temperature is", "temperature"},
         {"temperatures run", "diffusion.t_min"},
         {"top_p is", "top_p"},
+        {"max_tokens is", "max_tokens"},
         {"canvas_length is", "diffusion.canvas_length"},
         {"stop string", "stop"},
         {"tools", "tools"},
@@ -44,7 +45,10 @@ bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *par
     switch (err->status) {
     case DGEMMA_E_ARG:
     case DGEMMA_E_FORMAT: /* of a picture: the model's own files were read long ago */
-        return dg_refuse(e, 400, "invalid_value", field, "%s", err->msg);
+        return dg_refuse(e, 400,
+                         strstr(err->msg, "the shortest answer") ? "max_tokens_too_small"
+                                                                 : "invalid_value",
+                         field, "%s", err->msg);
     case DGEMMA_E_UNSUPPORTED:
         return dg_refuse(e, 400, "unsupported", field, "%s", err->msg);
     case DGEMMA_E_CONTEXT:

@@ -312,7 +312,7 @@ typedef enum fault { FAULT_NONE, FAULT_NO_CALL, FAULT_BROKEN_CALL, FAULT_NO_JSON
 static fault find_fault(const dg_generation *g, dg_choice *c)
 {
     bool cut = c->stats.end == DGEMMA_END_LENGTH || c->stats.end == DGEMMA_END_CONTEXT;
-    if (cut || json_array_size(c->calls))
+    if (cut || g->chat.constraint || json_array_size(c->calls))
         return FAULT_NONE;
     if (g->chat.must_call)
         return FAULT_NO_CALL;

@@ -59,7 +59,9 @@ static json_t *diffusion_timings(const dg_generation *g, const dgemma_stats *s)
         s->n_blocks * g->chat.options.canvas_length, "seed", (json_int_t)g->chat.options.seed);
     if (g->chat.constraint)
         dg_json_put(&out, "constraint",
-                    json_pack("{s:o}", "ignored", ignored_keywords(g->chat.constraint)));
+                    json_pack("{s:o,s:b}", "ignored", ignored_keywords(g->chat.constraint),
+                              "closed_by_budget",
+                              s->end == DGEMMA_END_LENGTH || s->end == DGEMMA_END_CONTEXT));
     return out;
 }
 

@@ -260,6 +260,7 @@ static bool read_tools(dg_translation *t)
             dg_translate_add(t, list, dg_translate_tool(tool, "parameters"));
     }
     dg_translate_set(t, "tools", list);
+    dg_translate_set(t, "parameters_at", json_string("parameters"));
     dg_translate_copy(t, "tool_choice", "tool_choice");
     dg_translate_copy(t, "parallel_tool_calls", "parallel_tool_calls");
     return ok;

@@ -47,11 +47,11 @@ def streamed(s, path, body):
 
 
 def no_call():
-    """When no call comes, nothing of what came instead leaves."""
+    """Where turns are not held to the syntax of calls: when no call comes, nothing of what came instead leaves."""
     with Server("-q", model=MODEL) as s:
         for path in (CHAT, RESPONSES, MESSAGES):
             for names, which in ((["Capital"], "Capital"), (["Capital"], None), (["Capital", "Country"], None)):
-                body = forced(path, CAPITAL, names, which)
+                body = forced(path, CAPITAL, names, which, constrain_tools=False)
                 before = s.metric("vllm:request_success_total")
                 status, _, data = s.request("POST", path, body)
                 n = s.metric("vllm:request_success_total") - before
@@ -65,10 +65,11 @@ def no_call():
                 check(f"{path} {names} {which}: nothing leaks into a stream", "call:" not in raw and "Paris" not in raw
                       and "3 times" in raw and "[DONE]" not in raw, raw)
         for fields in ({"tool_choice": "required"}, {"tool_choice": {"type": "function", "function": {"name": "get_weather"}}}):
-            status, answer = s.json("POST", CHAT, forced(CHAT, CAPITAL, ["get_weather"], None, seed=1, **fields))
+            status, answer = s.json("POST", CHAT, forced(CHAT, CAPITAL, ["get_weather"], None, seed=1, constrain_tools=False,
+                                                            **fields))
             check("an opening to which nothing was added is no call", status == 422
                   and answer["error"]["code"] == "tool_not_called", answer)
-        short = forced(CHAT, WEATHER, ["get_weather"], "get_weather", max_tokens=2)
+        short = forced(CHAT, WEATHER, ["get_weather"], "get_weather", max_tokens=2, constrain_tools=False)
         choice = s.json("POST", CHAT, short)[1]["choices"][0]
         check("half a call is none", choice["finish_reason"] == "length" and not choice["message"]["content"], choice)
         found, raw = streamed(s, CHAT, short)
@@ -76,11 +77,11 @@ def no_call():
 
 
 def broken_calls():
-    """Where the model may call and writes something that cannot be read as a call, that is not its answer."""
+    """Likewise, where the model may call and writes something that cannot be read as a call, that is not its answer."""
     question, names = WEATHER, ["final_result"]
     with Server("-q", model=MODEL) as s:
         for path in (CHAT, RESPONSES, MESSAGES):
-            body = forced(path, question, names, None)
+            body = forced(path, question, names, None, constrain_tools=False)
             del body["tool_choice"]
             before = s.metric("vllm:request_success_total")
             status, _, data = s.request("POST", path, body)
@@ -90,20 +91,26 @@ def broken_calls():
             found, raw = streamed(s, path, body)
             check(f"{path}: nor in a stream", "call:" not in raw and "cannot be read" in raw, raw)
         body = {"messages": [{"role": "user", "content": question}], "stream": False, "options": {"seed": 3},
-                "tools": [{"type": "function", "function": flat("final_result", parameters=SCHEMA)}]}
+                "constrain_tools": False, "tools": [{"type": "function", "function": flat("final_result", parameters=SCHEMA)}]}
         status, _, data = s.request("POST", "/api/chat", body)
         check("/api/chat: a call that cannot be read", status == 422 and b"call:" not in data, data)
-        half = forced(CHAT, question, ["get_weather"], None, max_tokens=4, tool_choice="auto")
+        half = forced(CHAT, question, ["get_weather"], None, max_tokens=4, tool_choice="auto", constrain_tools=False)
         choice = s.json("POST", CHAT, half)[1]["choices"][0]
         check("half a call is no text", choice["finish_reason"] == "length" and not choice["message"]["content"], choice)
 
 
 def gibberish():
-    """A model that has learnt nothing never gets anything else past the check."""
+    """A model that has learnt nothing calls what it may, with arguments by the schema; and where it is not held to that,
+    it never gets anything else past the check."""
     with Server("-q") as s:
         for path in (CHAT, RESPONSES, MESSAGES):
-            for seed in range(4):
+            for seed in range(2):
                 body = forced(path, "Hello", ["f", "g"], None, seed=seed)
+                status, answer = s.json("POST", path, body)
+                calls, text = calls_of(path, answer) if status == 200 else ([], "")
+                check("calls, whatever the model knows", calls and not text and {n for n, _ in calls} <= {"f", "g"}
+                      and all(list(a) == ["city"] and isinstance(a["city"], str) for _, a in calls), answer)
+                body = forced(path, "Hello", ["f", "g"], None, seed=seed, constrain_tools=False)
                 status, _, data = s.request("POST", path, body)
                 answer = json.loads(data)
                 if status == 200:
@@ -112,6 +119,55 @@ def gibberish():
                 else:
                     check("or an error", status == 422 and b"call:" not in data, data)
                 check("the same again", s.request("POST", path, body)[0] == status)
+
+
+ORDER = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}, "count": {"type": "integer", "minimum": 1,
+                                                                                     "maximum": 9}},
+         "required": ["size", "count"]}
+
+
+def held():
+    """Calls that the model would not make, or not so: held to tools and schemas, in one attempt."""
+    with Server("-q", model=MODEL) as s:
+        for path in (CHAT, RESPONSES, MESSAGES):
+            for names, which in ((["Capital"], "Capital"), (["Capital", "Country"], None)):
+                body = forced(path, CAPITAL, names, which)
+                before = s.metric("vllm:request_success_total")
+                status, answer = s.json("POST", path, body)
+                calls, text = calls_of(path, answer) if status == 200 else ([], "")
+                check(f"{path} {names} {which}: a call", calls and not text and {n for n, _ in calls} <= set(names), answer)
+                check("at once", s.metric("vllm:request_success_total") - before == 1)
+                found, raw = streamed(s, path, body)
+                check("in a stream too", calls and calls[0][0] in raw and "call:" not in raw and "error" not in found[-1], raw)
+            short = forced(path, WEATHER, ["get_weather"], "get_weather",
+                           **{"max_output_tokens" if path == RESPONSES else "max_tokens": 2})
+            status, answer = s.json("POST", path, short)
+            check(f"{path}: too few tokens", status == 400 and "max_tokens is 2: the shortest" in answer["error"]["message"], answer)
+        for fields in ({"tool_choice": "required"}, {"tool_choice": "required", "parallel_tool_calls": False},
+                       {"tool_choice": "required", "enable_thinking": True, "max_tokens": 400}):
+            body = forced(CHAT, CAPITAL, ["order"], None, **fields)
+            body["tools"][0]["function"].update(parameters=ORDER, strict=True)
+            status, answer = s.json("POST", CHAT, body)
+            calls, text = calls_of(CHAT, answer) if status == 200 else ([], "")
+            check(f"arguments by the schema: {fields}", calls and not text and all(
+                list(a) == ["count", "size"] and a["size"] in ("small", "large") and a["count"] in range(1, 10)
+                for _, a in calls) and (len(calls) == 1 or "parallel_tool_calls" not in fields), answer)
+        body = forced(CHAT, CAPITAL, ["f"], None, tool_choice="auto", response_format={
+            "type": "json_schema", "json_schema": {"name": "x", "schema": ORDER}})
+        status, answer = s.json("POST", CHAT, body)
+        calls, text = calls_of(CHAT, answer) if status == 200 else ([], "")
+        check("a schema beside tools", calls or set(json.loads(text)) == {"size", "count"}, answer)
+        loose = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
+        for strict in (False, True):
+            body = forced(CHAT, CAPITAL, ["f"], "f")
+            body["tools"][0]["function"].update(parameters=loose, strict=strict)
+            status, answer = s.json("POST", CHAT, body)
+            if strict:
+                check("a strict tool is refused", status == 400 and answer["error"]["code"] == "unsupported_schema"
+                      and answer["error"]["param"] == "/tools/0/function/parameters/properties/tags", answer)
+            else:
+                check("what is not held to is told", answer["timings"]["diffusion"]["constraint"]["ignored"]
+                      == ["uniqueItems at #/0/function/parameters/properties/tags"], answer)
 
 
 def calls():
@@ -188,7 +244,7 @@ def functions():
 
 
 run([gibberish])
-for case in (no_call, broken_calls, calls, allowed, functions):
+for case in (no_call, broken_calls, held, calls, allowed, functions):
     if HAS_POCKET:
         run([case])
     else:

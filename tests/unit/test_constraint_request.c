@@ -13,7 +13,7 @@
 #include "support/chat_limits.h"
 
 /* JSON is written with ' for " here. */
-static bool read_with(dg_constraint_cache *cache, dg_chat *c, dg_http_error *e, dg_read_fn *read,
+static bool read_body(const dg_chat_limits *limits, dg_chat *c, dg_http_error *e, dg_read_fn *read,
                       const char *body)
 {
     char *text = strdup(body);
@@ -21,9 +21,23 @@ static bool read_with(dg_constraint_cache *cache, dg_chat *c, dg_http_error *e, 
         *p = *p == '\'' ? '"' : *p;
     json_t *root = dg_json_body(text, strlen(text), e);
     free(text);
+    return root && read(c, root, limits, 7, e);
+}
+
+static bool read_with(dg_constraint_cache *cache, dg_chat *c, dg_http_error *e, dg_read_fn *read,
+                      const char *body)
+{
     dg_chat_limits limits = dg_test_chat_limits;
     limits.constraints = cache;
-    return root && read(c, root, &limits, 7, e);
+    return read_body(&limits, c, e, read, body);
+}
+
+/* By an engine that can hold answers to something. */
+static bool read_held(dg_chat *c, dg_http_error *e, dg_read_fn *read, const char *body)
+{
+    dg_chat_limits limits = dg_test_chat_limits;
+    limits.constrains = true;
+    return read_body(&limits, c, e, read, body);
 }
 
 static dgemma_verdict judge(dgemma_constraint *c, const char *text)
@@ -155,6 +169,108 @@ START_TEST(test_refusals)
 }
 END_TEST
 
+/* ---- tools ---- */
+
+#define TOOL           "{'type':'function','function':{'name':'f','parameters':" SCHEMA "}}"
+#define STRICT(schema) "'strict':true,'" schema "':" UNIQUE
+
+typedef struct turn {
+    dg_read_fn *read;
+    const char *body, *good, *bad;
+} turn;
+
+#define CALL(name, arguments) "<|tool_call>call:" name arguments "<tool_call|>"
+
+static const turn turns[] = {
+    {CHAT("'tools':[" TOOL "]"), "Hello", CALL("g", "{}")},
+    {CHAT("'tools':[" TOOL "]"), "So: " CALL("f", "{a:1}"), CALL("f", "{a:true}")},
+    {CHAT("'tools':[" TOOL "],'tool_choice':'required'"), CALL("f", "{a:1}") CALL("f", "{a:2}"),
+     "Hello"},
+    {CHAT("'tools':[" TOOL ",{'type':'function','function':{'name':'g'}}],'tool_choice':"
+          "{'type':'function','function':{'name':'g'}}"),
+     CALL("g", "{}"), CALL("f", "{a:1}")},
+    {CHAT("'tools':[" TOOL ",{'type':'function','function':{'name':'g'}}],'tool_choice':"
+          "{'type':'allowed_tools','allowed_tools':{'mode':'required','tools':[{'type':'function',"
+          "'function':{'name':'g'}}]}}"),
+     CALL("g", "{}"), CALL("f", "{a:1}")},
+    {CHAT("'tools':[" TOOL "],'tool_choice':'none'"), "Hello", "\xff"},
+    {CHAT("'tools':[" TOOL "],'json_schema':{'type':'integer'}"), "17", "Hello"},
+    {CHAT("'tools':[" TOOL "],'json_schema':{'type':'integer'}"), CALL("f", "{a:1}"), "1 "},
+    {CHAT("'tools':[" TOOL "],'tool_choice':'none','json_schema':{'type':'integer'}"), "17", "a"},
+    {CHAT("'response_format':{'type':'json_object'}"), "{\"b\": []}", "[]"},
+    {ITEMS("'tools':[{'type':'function','name':'f','parameters':" SCHEMA "}],'tool_choice':"
+           "'required'"),
+     CALL("f", "{a:1}"), "Hello"},
+    {CLAUDE("'tools':[{'name':'f','input_schema':" SCHEMA "}],'tool_choice':{'type':'any'}"),
+     CALL("f", "{a:1}"), "Hello"},
+    {CLAUDE("'tools':[{'name':'f','input_schema':" SCHEMA "},{'name':'g'}],'tool_choice':{'type':"
+            "'tool','name':'g','disable_parallel_tool_use':true}"),
+     CALL("g", "{}"), CALL("f", "{a:1}")},
+    {OLLAMA("'tools':[" TOOL "]"), CALL("f", "{a:1}"), CALL("f", "{}")},
+};
+
+START_TEST(test_turns)
+{
+    const turn *t = &turns[_i];
+    dg_chat c;
+    dg_http_error e = {0};
+    ck_assert_msg(read_held(&c, &e, t->read, t->body), "%s: %s", t->body, e.message);
+    ck_assert_msg(c.constraint && c.options.constraint == c.constraint, "%s", t->body);
+    ck_assert_msg(judge(c.constraint, t->good) == DGEMMA_ACCEPTED, "%s: %s", t->body, t->good);
+    ck_assert_msg(judge(c.constraint, t->bad) != DGEMMA_ACCEPTED, "%s: %s", t->body, t->bad);
+    /* nobody has to look at the answer, and nothing is put into the model's mouth */
+    ck_assert(!c.must_call && !c.want_json && c.options.tool_choice <= DGEMMA_TOOLS_NONE);
+    dg_chat_clear(&c);
+}
+END_TEST
+
+START_TEST(test_turns_that_are_free)
+{
+    static const turn list[] = {
+        {CHAT("'n':1"), "", ""},
+        {CHAT("'tool_choice':'none'"), "", ""},
+        {CHAT("'tools':[]"), "", ""},
+        {CHAT("'tools':[" TOOL "],'constrain_tools':false"), "", ""},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        dg_chat c;
+        dg_http_error e = {0};
+        ck_assert(read_held(&c, &e, list[i].read, list[i].body));
+        ck_assert_msg(!c.constraint && !c.options.constraint, "%s", list[i].body);
+        dg_chat_clear(&c);
+    }
+}
+END_TEST
+
+START_TEST(test_tools_that_are_refused)
+{
+    static const refused list[] = {
+        {CHAT("'tools':[" TOOL
+              ",{'type':'function','function':{'name':'g'," STRICT("parameters") "}}]"),
+         "unsupported_schema", "/tools/1/function/parameters/properties/a b",
+         "tools: g: \"uniqueItems\" at #/1/function/parameters/properties/a%20b is not supported"},
+        {ITEMS("'tools':[{'type':'function','name':'g'," STRICT("parameters") "}]"),
+         "unsupported_schema", "/tools/0/parameters/properties/a b", "uniqueItems"},
+        {CLAUDE("'tools':[{'name':'g'," STRICT("input_schema") "}]"), "unsupported_schema",
+         "/tools/0/input_schema/properties/a b", "uniqueItems"},
+        {CHAT("'tools':[{'type':'function','function':{'name':'two words'}}],'tool_choice':"
+              "'required'"),
+         "invalid_value", "/tools", "no tool can be called"},
+        {CHAT("'tools':[" TOOL "],'grammar':'root ::= [ab]'"), "unsupported_schema", "/tools",
+         "a grammar goes with no tools"},
+        {CHAT("'constrain_tools':7"), "invalid_type", "constrain_tools", "true or false"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        dg_chat c;
+        dg_http_error e = {0};
+        ck_assert_msg(!read_held(&c, &e, list[i].read, list[i].body), "%s", list[i].body);
+        ck_assert_str_eq(e.code, list[i].code);
+        ck_assert_str_eq(e.param, list[i].param);
+        ck_assert_msg(strstr(e.message, list[i].says), "%s", e.message);
+    }
+}
+END_TEST
+
 /* The model is told the schema, in the system turn, unless it is not to be. */
 START_TEST(test_prompts)
 {
@@ -271,6 +387,9 @@ Suite *answer_form_suite(void)
     TCase *c = tcase_create("answer_form");
     tcase_add_loop_test(c, test_every_dialect, 0, sizeof helds / sizeof *helds);
     tcase_add_loop_test(c, test_refusals, 0, sizeof refusals / sizeof *refusals);
+    tcase_add_loop_test(c, test_turns, 0, sizeof turns / sizeof *turns);
+    tcase_add_test(c, test_turns_that_are_free);
+    tcase_add_test(c, test_tools_that_are_refused);
     tcase_add_test(c, test_prompts);
     tcase_add_test(c, test_cache);
     tcase_add_loop_test(c, test_no_memory, 0, 3);
