@@ -40,7 +40,6 @@ static void multiply_cols(const bench *b, const unsigned char *weights, int firs
 {
     const size_t row = dg_dtype_bytes(b->type, BLOCKS * DG_QBLOCK);
     const dg_qorder *o = dg_qorder_of(b->q);
-    const bool held = o->release;
     for (int k = 0; k < BLOCKS; k += DG_QBLOCKS) {
         const size_t at = dg_dtype_bytes(b->type, (size_t)k * DG_QBLOCK);
         const bool last = k + DG_QBLOCKS >= BLOCKS;
@@ -60,9 +59,8 @@ static void multiply_cols(const bench *b, const unsigned char *weights, int firs
                 });
         }
         if (b->n_row)
-            b->q->gemm(&(dg_qgemm_args){b->y + (held ? 0 : first), COLS, b->x + k * o->room, BLOCKS,
-                                        b->panel, 0, b->n_row, DG_QBLOCKS, end - first, k > 0,
-                                        held});
+            b->q->gemm(&(dg_qgemm_args){b->y + first, COLS, b->x + k * o->room, BLOCKS, b->panel, 0,
+                                        b->n_row, DG_QBLOCKS, end - first, k > 0});
     }
 }
 
@@ -78,7 +76,7 @@ static void *run(void *arg)
     while (dg_clock_now() - start < LEAST_SECONDS) {
         double began = dg_clock_now();
         if (o->begin)
-            o->begin((int)b->type);
+            o->begin((int)b->type, 0, b->n_row);
         for (int c = 0; c < COLS; c += width)
             multiply_cols(b, b->w + (size_t)part * COLS * row, c, dg_min(c + width, COLS));
         if (o->end)

@@ -76,7 +76,7 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
             .row = dg_cpu_take(t, row, f),
             .widened = dg_cpu_take(t, SLICE_K * TASK_COLS, f),
             .qpanel = dg_cpu_take(t, TASK_COLS / DG_QCOLS, sizeof(dg_qpanel)),
-            .sums = dg_cpu_take(t, cpu->integer || cpu->bfloat ? SUM_ROWS * TASK_COLS : 0, f),
+            .sums = dg_cpu_take(t, cpu->integer || cpu->bfloat ? MATMUL_ROWS * TASK_COLS : 0, f),
             .made = dg_cpu_take(t, cpu->integer ? DG_QSLICE * DG_QBLOCKS : 0, sizeof(dg_qmade)),
             .kept = dg_cpu_take(t, VOCAB_TILE, sizeof(dg_likely)),
             .slot = dg_cpu_take(t, VOCAB_TILE, sizeof(uint16_t)),

@@ -18,10 +18,6 @@ enum { TASK_COLS = 64, SLICE_K = 256 }; /* SLICE_K: a multiple of every block */
  * tower gains 1 %, and block types are widened twice as often. */
 enum { MATMUL_ROWS = 512 };
 
-/* Rows whose sums a thread has room for: where they lie sixteen together, the first and the last
- * may have neighbours. */
-enum { SUM_ROWS = MATMUL_ROWS + 32 };
-
 /* Rows times heads that one attention task takes at most: each task packs its keys and values anew.
  */
 enum { ATTENTION_ROWS = 128 };
@@ -54,7 +50,7 @@ typedef struct dg_cpu_worker {
     float *widened;    /* [SLICE_K * TASK_COLS] a piece of a weight of a block type as floats, or
                        panels of bfloat16 numbers */
     dg_qpanel *qpanel; /* [TASK_COLS / DG_QCOLS] */
-    float *sums;       /* [SUM_ROWS][TASK_COLS] of a product of narrow numbers */
+    float *sums;       /* [MATMUL_ROWS][TASK_COLS] of a product of narrow numbers */
     dg_qmade *made;    /* [DG_QSLICE][DG_QBLOCKS] words turned for the soft embedding */
     dg_likely *kept;   /* [VOCAB_TILE] words of a tile that count for it */
     uint16_t *slot;    /* [VOCAB_TILE] what a tile's words are to a filter, or where they lie */
@@ -160,7 +156,6 @@ typedef struct dg_cpu_matmul {
     int q_row;         /* the row of q that y starts with */
     const dg_qpair *q; /* rows of n_in values, quantised; NULL: none */
     const uint16_t *b; /* rows of dg_cpu_padded(n_in) bfloat16 numbers; NULL: none */
-    bool held;         /* y takes sums as the products of q hold them */
     int soon;          /* behind the last column that this thread will take next; 0: none */
 } dg_cpu_matmul;
 void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,

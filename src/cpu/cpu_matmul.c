@@ -66,7 +66,7 @@ static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
                                      .next = soon_packed(m, c, k),
                                  });
             q->gemm(&(dg_qgemm_args){
-                .y = m->y + (first - m->y_col) * (m->held ? SUM_ROWS : 1),
+                .y = m->y + (first - m->y_col),
                 .ldy = m->ldy,
                 .x = m->q + k / DG_QBLOCK * o->room,
                 .ldx = (size_t)(w->n_in / DG_QBLOCK),
@@ -76,7 +76,6 @@ static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
                 .n_block = n_block,
                 .n_col = end - first,
                 .add = k > 0,
-                .held = m->held,
             });
         }
 }
@@ -141,28 +140,6 @@ static void add_narrow(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col,
         add_bfloats(cpu, m, first_col, end_col, worker);
 }
 
-static bool holds_sums(const dg_cpu *cpu, const dg_cpu_matmul *m)
-{
-    return m->q && dg_qorder_of(cpu->k.q)->release;
-}
-
-/* Results to rows of y, as many columns at a time as gemm took. */
-static void release_sums(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
-                         const float *sums)
-{
-    const dg_qorder *o = dg_qorder_of(cpu->k.q);
-    const int width = o->panels * DG_QCOLS;
-    for (int c = first_col; c < end_col; c += width)
-        o->release(&(dg_qrelease_args){
-            .y = m->y + (c - m->y_col),
-            .ldy = m->ldy,
-            .sums = sums + (c - first_col) * SUM_ROWS,
-            .first_row = m->q_row,
-            .n_row = m->n_row,
-            .n_col = dg_min(width, end_col - c),
-        });
-}
-
 /* Sums are held in a place of their own where they fit: rows of y may be a power of two apart, and
  * then they drive each other out of the caches with every slice of k. Columns [first_col, end_col)
  * are at most TASK_COLS. */
@@ -175,28 +152,23 @@ static void hold_narrow(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
     part.y = cpu->worker[worker].sums;
     part.ldy = TASK_COLS;
     part.y_col = first_col;
-    part.held = holds_sums(cpu, m);
     add_narrow(cpu, &part, first_col, end_col, worker);
-    if (part.held)
-        release_sums(cpu, m, first_col, end_col, part.y);
-    else
-        for (int r = 0; r < m->n_row; r++)
-            memcpy(y + (size_t)r * m->ldy, part.y + r * TASK_COLS, (size_t)n_col * sizeof *y);
+    for (int r = 0; r < m->n_row; r++)
+        memcpy(y + (size_t)r * m->ldy, part.y + r * TASK_COLS, (size_t)n_col * sizeof *y);
 }
 
 static void narrow_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker)
 {
     enum { FEW_ROWS = 8 };
-    bool few = m->n_row <= FEW_ROWS && !holds_sums(cpu, m);
     const dg_qorder *o = m->q ? dg_qorder_of(cpu->k.q) : NULL;
     dg_cpu_matmul all = *m;
     all.soon = end_col;
     if (o && o->begin)
-        o->begin(m->w->type);
+        o->begin((int)m->w->type, m->q_row, m->n_row);
     for (int c = first_col; c < end_col; c += TASK_COLS) {
         int end = dg_min(c + TASK_COLS, end_col);
-        if (few || m->n_row > MATMUL_ROWS)
+        if (m->n_row <= FEW_ROWS || m->n_row > MATMUL_ROWS)
             add_narrow(cpu, &all, c, end, worker);
         else
             hold_narrow(cpu, &all, c, end, worker);

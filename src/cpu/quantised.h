@@ -111,20 +111,8 @@ typedef struct dg_qgemm_args {
     const dg_qpanel *panel;
     int first_row, n_row, n_block, n_col;
     bool add;
-    bool
-        held; /* y is where a set with `release` holds sums, in its own order; ldy does not count */
 } dg_qgemm_args;
 typedef void dg_qgemm_fn(const dg_qgemm_args *a);
-
-/* The results of a gemm that were held: rows of y from sums, which take the room of all panels and
- * of all rows that lie together with any of those. */
-typedef struct dg_qrelease_args {
-    float *y;
-    size_t ldy;
-    const float *sums;
-    int first_row, n_row, n_col;
-} dg_qrelease_args;
-typedef void dg_qrelease_fn(const dg_qrelease_args *a);
 
 /* ---- words ----
  *
@@ -144,19 +132,18 @@ typedef struct dg_qturn_args {
 } dg_qturn_args;
 typedef void dg_qturn_fn(dg_qmade *out, const dg_qturn_args *a);
 
-/* Between these a thread multiplies with weights of one type. */
-typedef void dg_qbegin_fn(int type);
+/* Between these a thread multiplies the same rows with weights of one type. */
+typedef void dg_qbegin_fn(int type, int first_row, int n_row);
 typedef void dg_qend_fn(void);
 
-/* How an instruction set keeps rows and results. */
+/* How an instruction set keeps rows, and how its products are called. */
 typedef struct dg_qorder {
     int rows;   /* of x that lie together … */
     int room;   /* … where so many pairs would */
     int panels; /* that gemm takes at most */
     dg_qrow_copy_fn *copy;
-    dg_qrelease_fn *release; /* NULL: sums are not held */
-    dg_qbegin_fn *begin;     /* NULL: a thread need not prepare … */
-    dg_qend_fn *end;         /* … for products, or end them */
+    dg_qbegin_fn *begin; /* NULL: a thread need not prepare … */
+    dg_qend_fn *end;     /* … for products, or end them */
 } dg_qorder;
 extern const dg_qorder dg_qpairs;
 

@@ -173,10 +173,9 @@ static int y_count(const product *p)
     return (int)((size_t)(p->n_row - 1) * p->ldy) + p->n_col;
 }
 
-/* Some columns of the product in slices of k, as the backend cuts it; `held` takes sums of a set
- * that holds them. */
+/* Some columns of the product in slices of k, as the backend cuts it. */
 static void run_cols(const dg_qkernels *q, const product *p, dg_qpanel *panel, const dg_qpair *x,
-                     int first, float *y, float *held)
+                     int first, float *y)
 {
     const dg_qorder *o = dg_qorder_of(q);
     int end = dg_min(first + o->panels * DG_QCOLS, p->n_col);
@@ -193,7 +192,7 @@ static void run_cols(const dg_qkernels *q, const product *p, dg_qpanel *panel, c
                                  .scale = p->scale,
                              });
         q->gemm(&(dg_qgemm_args){
-            .y = held ? held : y + first,
+            .y = y + first,
             .ldy = p->ldy,
             .x = x + b * o->room,
             .ldx = (size_t)p->n_block,
@@ -203,12 +202,8 @@ static void run_cols(const dg_qkernels *q, const product *p, dg_qpanel *panel, c
             .n_block = n_block,
             .n_col = end - first,
             .add = p->add || b,
-            .held = held,
         });
     }
-    if (held)
-        o->release(
-            &(dg_qrelease_args){y + first, p->ldy, held, p->first_row, p->n_row, end - first});
 }
 
 static float *run(check *c, const dg_qkernels *q, const product *p)
@@ -217,12 +212,10 @@ static float *run(check *c, const dg_qkernels *q, const product *p)
     const dg_qpair *x = quantised(c, q, p->x, p->first_row + p->n_row, p->n_block);
     const dg_qorder *o = dg_qorder_of(q);
     dg_qpanel *panel = panels_of(c, o->panels);
-    bool held = o->release && !p->add;
-    float *sums = held ? check_floats(c, (p->n_row + 2 * o->rows) * o->panels * DG_QCOLS) : NULL;
     if (o->begin)
-        o->begin((int)p->type);
+        o->begin((int)p->type, p->first_row, p->n_row);
     for (int col = 0; col < p->n_col; col += o->panels * DG_QCOLS)
-        run_cols(q, p, panel, x, col, y, sums);
+        run_cols(q, p, panel, x, col, y);
     if (o->end)
         o->end();
     return y;
@@ -317,14 +310,14 @@ static void bench(check *c, dg_dtype t)
         float *y = check_copy(c, p.y, y_count(&p));
         const dg_qorder *o = dg_qorder_of(c->opt->q);
         if (o->begin)
-            o->begin((int)t);
+            o->begin((int)t, 0, rows[i]);
         BENCH(c, label, 2.0 * rows[i] * N_BLOCK * DG_QBLOCK * DG_QCOLS, "GOP/s")
         for (int b = 0; b < N_BLOCK; b += DG_QBLOCKS) {
             c->opt->q->pack[t](panel,
                                &(dg_qpack_args){p.w + dg_dtype_bytes(t, (size_t)b * DG_QBLOCK),
                                                 p.stride, DG_QBLOCKS, DG_QCOLS, 1, NULL});
             c->opt->q->gemm(&(dg_qgemm_args){y, p.ldy, x + b * o->room, N_BLOCK, panel, 0, rows[i],
-                                             DG_QBLOCKS, DG_QCOLS, true, false});
+                                             DG_QBLOCKS, DG_QCOLS, true});
         }
         if (o->end)
             o->end();
@@ -349,9 +342,9 @@ static float *made_product(check *c, const dg_qkernels *q, const dg_qmade *made,
         panel, &(dg_qpack_args){made, DG_QBLOCKS * sizeof *made, n_block, DG_QCOLS, 1, NULL});
     const dg_qorder *o = dg_qorder_of(q);
     if (o->begin)
-        o->begin(DG_QMADE);
+        o->begin(DG_QMADE, 0, ROWS);
     q->gemm(&(dg_qgemm_args){y, DG_QCOLS, rows, (size_t)n_block, panel, 0, ROWS, n_block, DG_QCOLS,
-                             false, false});
+                             false});
     if (o->end)
         o->end();
     return y;

@@ -12,11 +12,18 @@ typedef struct plain_tile {
 
 static plain_tile tiles[8];
 
-INLINE void tiles_begin(int n_row, int n_byte)
+INLINE void tiles_begin_two(int rows, int others, int n_byte)
 {
     for (int i = 0; i < 8; i++)
-        tiles[i] = (plain_tile){.rows = i < 6 ? n_row : n_byte / 4,
+        tiles[i] = (plain_tile){.rows = i > 5             ? n_byte / 4
+                                        : i < 2 || i == 4 ? rows
+                                                          : others,
                                 .bytes = i == 4 || i == 5 ? n_byte : 64};
+}
+
+INLINE void tiles_begin(int n_row, int n_byte)
+{
+    tiles_begin_two(n_row, n_row, n_byte);
 }
 
 /* Without shapes, tiles give and take nothing. */

@@ -1,10 +1,9 @@
-/* Products on quantised weights with AMX: a tile of sixteen columns of a weight times one of
- * sixteen rows of x.
+/* Products on quantised weights with AMX: a tile of up to sixteen rows of x times one of sixteen
+ * columns of a weight.
  *
- * Columns are the left side, as they are stored: 32 bytes of each. Rows are the right side, which
- * wants four values of each of them side by side; they are brought into that order when they are
- * quantised. Sums come out by column, sixteen rows side by side, so a column's step is one number
- * for all of them and a block of rows has its steps ready in a register.
+ * A row of a pair lies by itself here, a block in a cache line, so that a tile takes the even rows
+ * of up to sixteen pairs, or the odd ones, as they lie. Panels are those of AVX-512, which is the
+ * order that a tile wants on its right side.
  *
  * The sums of a block, or of half of one where groups have sixteen values, go through memory to
  * where they are scaled, while tiles sum the blocks behind it. */
@@ -15,88 +14,107 @@
 #include "cpu/x86/lanes_avx512.h"
 #include "cpu/x86/tiles_amx.h"
 #endif
-#include "cpu/x86/pack_amx.h"
+
+#define UP(kind) 0
+#include "cpu/x86/pack_avx512.h"
 
 enum {
-    ROWS = 16,              /* of x in a tile */
-    TILE = ROWS * DG_QCOLS, /* sums of one */
-    PANELS = 2,             /* that rows meet in turn: the first-level cache holds them */
-    SLOTS = 8,              /* groups whose sums are kept, a power of two … */
-    AHEAD = 6               /* … and how many of them are summed before the first is scaled */
+    PAIRS = 16, /* of rows in a tile at most */
+    ROUND = 4,  /* rows that are scaled are a multiple of it */
+    PANELS = 2, /* that rows meet in turn: more would not stay in the first-level cache */
+    SLOTS = 8,  /* groups whose sums are kept, a power of two … */
+    AHEAD = 6   /* … and how many of them are summed before the first is scaled */
 };
+
+/* Hides from the compiler where a pointer came from: it would keep sixteen sums of pointer and
+ * stride in memory and load them, and loads are what there are most of. */
+#if defined(__GNUC__) && !defined(DG_PLAIN_LANES)
+#define STEP_ON(p, by)                                                                             \
+    do {                                                                                           \
+        (p) += (by);                                                                               \
+        __asm__("" : "+r"(p));                                                                     \
+    } while (0)
+#else
+#define STEP_ON(p, by) ((p) += (by))
+#endif
 
 /* ---- rows ---- */
 
-/* A block of sixteen rows. */
-typedef struct sixteen {
-    int8_t n[DG_QBLOCK / 4][ROWS][4];
-    float step[ROWS], sum[ROWS], half_sum[2][ROWS];
-} sixteen;
-enum { ROOM = sizeof(sixteen) / sizeof(dg_qpair) };
-_Static_assert(ROOM * sizeof(dg_qpair) == sizeof(sixteen), "sixteen rows take the room of pairs");
+/* A block of one row; the other row of the pair is the next one. */
+typedef struct line {
+    int8_t n[DG_QBLOCK];
+    float step, sum, half_sum[2];
+    int32_t unused[4];
+} line;
+_Static_assert(2 * sizeof(line) == sizeof(dg_qpair), "two rows take the room of a pair");
 
 static void quantise(dg_qpair *out, int which, const float *x, int n_block)
 {
-    sixteen *to = (sixteen *)out;
-    for (int b = 0; b < n_block; b++, to++) {
+    line *to = (line *)out + which;
+    for (int b = 0; b < n_block; b++, to += 2) {
         dg_qpair p;
         QUANTISE(&p, 0, x + b * DG_QBLOCK, 1);
-        for (int i = 0; i < DG_QBLOCK / 4; i++)
-            memcpy(to->n[i][which], p.n[i / 2][0] + 4 * (i % 2), 4);
-        to->step[which] = p.step[0][0];
-        to->sum[which] = p.sum[0][0];
+        for (int i = 0; i < DG_QBLOCK / 8; i++)
+            memcpy(to->n + 8 * i, p.n[i][0], 8);
+        to->step = p.step[0][0];
+        to->sum = p.sum[0][0];
         for (int h = 0; h < 2; h++)
-            to->half_sum[h][which] = p.half_sum[0][h];
+            to->half_sum[h] = p.half_sum[0][h];
     }
 }
 
 static void copy(dg_qpair *to, int to_which, const dg_qpair *from, int from_which, int n_block)
 {
-    sixteen *t = (sixteen *)to;
-    const sixteen *f = (const sixteen *)from;
-    for (int b = 0; b < n_block; b++, t++, f++) {
-        for (int i = 0; i < DG_QBLOCK / 4; i++)
-            memcpy(t->n[i][to_which], f->n[i][from_which], 4);
-        t->step[to_which] = f->step[from_which];
-        t->sum[to_which] = f->sum[from_which];
-        for (int h = 0; h < 2; h++)
-            t->half_sum[h][to_which] = f->half_sum[h][from_which];
-    }
+    line *t = (line *)to + to_which;
+    const line *f = (const line *)from + from_which;
+    for (int b = 0; b < n_block; b++, t += 2, f += 2)
+        memcpy(t, f, offsetof(line, unused));
 }
 
 /* ---- weights ---- */
 
+INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, dg_numbers_fn *row)
+{
+    pack_columns(panel, a, kind, row);
+}
+
 DG_NUMBER_TYPES(DG_PACK)
+
+INLINE int groups_of_block(dg_qkind kind)
+{
+    return DG_QBLOCK / group_of(kind);
+}
 
 /* ---- sums ----
  *
  * What a tile stores reaches those who load it only when it has arrived in the cache, long after.
  * So sums run ahead of scaling by AHEAD groups, on into the columns and rows that come next. */
 
-/* A product goes by as units: sixteen rows and the columns of each panel in turn, then the next
- * rows. */
+/* Rows and columns go by as units: even rows of sixteen pairs and the columns of each panel, their
+ * odd rows, those of the next pairs. n_pair is less than sixteen for the last pairs of a product,
+ * whose tiles are others. */
 typedef struct stream {
     const dg_qgemm_args *a;
-    int n_unit, n_panel;
+    size_t stride; /* bytes from pair to pair */
+    int first, n_pair, n_unit, n_panel;
 } stream;
 
 /* Where sums are: a unit and a block of it, which is even. */
 typedef struct place {
-    const sixteen *x;
+    const line *x;
     const dg_qpanel *panel;
     int unit, block, slot;
 } place;
 
 typedef struct slots {
-    _Alignas(64) int32_t sum[SLOTS][DG_QCOLS][ROWS];
+    _Alignas(64) int32_t sum[SLOTS][PAIRS][DG_QCOLS];
 } slots;
 
 INLINE void set_unit(place *p, const stream *s)
 {
-    const dg_qgemm_args *a = s->a;
-    const int sixteenth = a->first_row / ROWS + p->unit / s->n_panel;
-    p->x = (const sixteen *)a->x + (size_t)sixteenth * a->ldx;
-    p->panel = a->panel + p->unit % s->n_panel;
+    const int rows = p->unit / s->n_panel, pair = s->first + rows / 2 * PAIRS;
+    p->x = (const line *)(s->a->x + (size_t)pair * s->a->ldx) + rows % 2;
+    p->panel = s->a->panel + p->unit % s->n_panel;
 }
 
 INLINE place begin(const stream *s)
@@ -119,148 +137,149 @@ INLINE void step_on(place *p, const stream *s, const int per_block)
         set_unit(p, s);
 }
 
-/* Sums of one group to a slot; macros, since an instruction names its tiles. */
-#define SUM_GROUP(to, left, right, p, blk, group, slots, at, per_block)                            \
+/* Sums of one group to a slot; a macro, since an instruction names its tiles. */
+#define SUM_GROUP(to, left, right, block, group, slot)                                             \
     do {                                                                                           \
         tile_zero(to);                                                                             \
-        tile_load(left, (p)->panel->n + DG_QBLOCK * (blk) + DG_QBLOCK / (per_block) * (group),     \
-                  DG_QSLICE);                                                                      \
-        tile_load(right, (p)->x[blk].n[DG_QBLOCK / 4 / (per_block) * (group)], 64);                \
+        tile_load(left, p->x[2 * (block)].n + DG_QBLOCK / per_block * (group), s->stride);         \
+        tile_load(right, p->panel->n + 64 * (8 * (block) + 8 / per_block * (group)), 64);          \
         tile_dot(to, left, right);                                                                 \
-        tile_store(to, (slots)->sum[at], 64);                                                      \
+        tile_store(to, kept->sum[slot], 64);                                                       \
+    } while (0)
+#define SUM_TWO(first, second, left)                                                               \
+    do {                                                                                           \
+        SUM_GROUP(first, left, 6, p->block, 0, p->slot);                                           \
+        if (per_block > 1)                                                                         \
+            SUM_GROUP(second, left, 7, p->block, 1, p->slot + 1);                                  \
+        if (p->block + 1 >= s->a->n_block)                                                         \
+            break;                                                                                 \
+        if (per_block > 1)                                                                         \
+            SUM_GROUP(first, left, 6, p->block + 1, 0, p->slot + 2);                               \
+        SUM_GROUP(second, left, 7, p->block + 1, per_block - 1, p->slot + 2 * per_block - 1);      \
     } while (0)
 
-/* Sums of two blocks to their slots, and on to the next two. */
-INLINE void sum_two(place *p, const stream *s, slots *to, const int per_block)
+/* Sums of two blocks to their slots, and on to the next two; `rest`: of the last pairs. */
+INLINE void sum_two(place *p, const stream *s, slots *kept, const int per_block, const bool rest)
 {
     if (p->unit >= s->n_unit)
         return;
-    const int b = p->block;
-    SUM_GROUP(0, 4, 6, p, b, 0, to, p->slot, per_block);
-    if (per_block > 1)
-        SUM_GROUP(1, 5, 7, p, b, 1, to, p->slot + 1, per_block);
-    if (b + 1 < s->a->n_block) {
-        SUM_GROUP(2, 5, 7, p, b + 1, 0, to, p->slot + per_block, per_block);
-        if (per_block > 1)
-            SUM_GROUP(3, 4, 6, p, b + 1, 1, to, p->slot + per_block + 1, per_block);
-    }
+    if (rest)
+        SUM_TWO(2, 3, 5);
+    else
+        SUM_TWO(0, 1, 4);
     step_on(p, s, per_block);
 }
 
 /* ---- scaling ---- */
 
-/* Adds the sums of a block to sixteen columns' results. */
-INLINE void scale(f16v y[DG_QCOLS], const place *p, const slots *from, const int next,
-                  const dg_qkind kind)
+/* Adds the sums of a block to the results of `rows` rows. */
+INLINE void scale(f16v y[PAIRS], const stream *s, const place *p, const slots *from, const int next,
+                  const dg_qkind kind, const int rows)
 {
-    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    const int per_block = halves ? 2 : 1, slot = p->slot + next * per_block,
+    const int per_block = groups_of_block(kind), slot = p->slot + next * per_block,
               at = (p->block + next) * per_block * DG_QCOLS;
     const float *step = p->panel->step + at, *least = p->panel->least + at;
-    const sixteen *x = p->x + p->block + next;
-    const f16v x_step = f16v_load(x->step), x_sum = f16v_load(x->sum);
+    const char *row = (const char *)(p->x + 2 * (p->block + next));
     UNROLL
-    for (int c = 0; c < DG_QCOLS; c++) {
-        f16v t = f16v_mul(f16v_of_i32(v64_load(from->sum[slot][c])), f16v_set(step[c]));
-        if (halves)
-            t = f16v_fma(f16v_of_i32(v64_load(from->sum[slot + 1][c])),
-                         f16v_set(step[DG_QCOLS + c]), t);
-        y[c] = f16v_fma(t, x_step, y[c]);
+    for (int r = 0; r < rows; r++) {
+        const line *x = (const line *)row;
+        f16v t = f16v_mul(f16v_of_i32(v64_load(from->sum[slot][r])), f16v_load(step));
+        if (per_block > 1)
+            t = f16v_fma(f16v_of_i32(v64_load(from->sum[slot + 1][r])), f16v_load(step + DG_QCOLS),
+                         t);
+        y[r] = f16v_fma(t, f16v_set(x->step), y[r]);
         if (kind == DG_Q_LEAST)
-            y[c] = f16v_fnma(f16v_set(least[c]), x_sum, y[c]);
+            y[r] = f16v_fnma(f16v_load(least), f16v_set(x->sum), y[r]);
         for (int h = 0; h < 2 && kind == DG_Q_HALVES_LEAST; h++)
-            y[c] = f16v_fnma(f16v_set(least[h * DG_QCOLS + c]), f16v_load(x->half_sum[h]), y[c]);
+            y[r] = f16v_fnma(f16v_load(least + h * DG_QCOLS), f16v_set(x->half_sum[h]), y[r]);
+        STEP_ON(row, r + 1 <= rows - ROUND || r + 1 < s->n_pair ? s->stride : 0);
     }
 }
 
-/* ---- results ----
- *
- * Held they lie as they are made: [sixteen rows][panel][column][row]. */
-
-/* Rows of a tile's sums to where they belong; `row`, the first one's, may be before the first. */
-INLINE void release_tile(float *y, size_t ldy, const float *sums, int row, int n_row, int n_col)
+/* Where the results of a unit go; `nobody` takes those of rows that were not asked for. */
+INLINE void results_of(float *to[PAIRS], const stream *s, int unit, float *nobody)
 {
-    columns s = {.scale = 1};
-    for (int c = 0; c < DG_QCOLS; c++)
-        s.at[c] = (const uint8_t *)(sums + c * ROWS);
-    for (int i = 0; i < ROWS; i += 4) {
-        v64 r[4];
-        turn(r, &s, (size_t)i * sizeof *sums);
-        for (int j = 0; j < 4; j++) {
-            const int at = row + i + j;
-            if (at >= 0 && at < n_row)
-                f16v_store_first(y + (size_t)at * ldy, f16v_of_bits(r[j]), n_col);
-        }
-    }
-}
-
-static void release(const dg_qrelease_args *a)
-{
-    const int first = a->first_row / ROWS, end = dg_ceil_div(a->first_row + a->n_row, ROWS);
-    for (int i = first; i < end; i++)
-        for (int c = 0; c < a->n_col; c += DG_QCOLS)
-            release_tile(a->y + c, a->ldy, a->sums + ((i - first) * PANELS + c / DG_QCOLS) * TILE,
-                         i * ROWS - a->first_row, a->n_row, dg_min(DG_QCOLS, a->n_col - c));
-}
-
-/* The other way round, for results that are not held. */
-static void take_tile(float *sums, const float *y, size_t ldy, int row, int n_row, int n_col)
-{
-    memset(sums, 0, TILE * sizeof *sums);
-    for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < n_col && row + r >= 0 && row + r < n_row; c++)
-            sums[c * ROWS + r] = y[(size_t)(row + r) * ldy + (size_t)c];
+    const int rows = unit / s->n_panel,
+              row = 2 * (s->first + rows / 2 * PAIRS) + rows % 2 - s->a->first_row;
+    float *y = s->a->y + unit % s->n_panel * DG_QCOLS;
+    for (int i = 0; i < PAIRS; i++)
+        to[i] = i < s->n_pair && row + 2 * i >= 0 && row + 2 * i < s->a->n_row
+                    ? y + (ptrdiff_t)(row + 2 * i) * (ptrdiff_t)s->a->ldy
+                    : nobody;
 }
 
 /* ---- the product ---- */
 
-/* One unit: its blocks are scaled while the tiles run ahead. */
-INLINE void multiply_unit(const stream *s, float *sums, bool add, place *now, place *ahead,
-                          slots *kept, const dg_qkind kind)
+/* All units of a stream; `rows`, at least n_pair, is a constant at every call. */
+INLINE void multiply(const stream *s, const dg_qkind kind, const int rows, const bool rest)
 {
-    const int per_block = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST ? 2 : 1,
-              unit = now->unit;
-    f16v y[DG_QCOLS];
-    UNROLL
-    for (int c = 0; c < DG_QCOLS; c++)
-        y[c] = add ? f16v_load(sums + c * ROWS) : f16v_zero();
-    while (now->unit == unit) {
-        sum_two(ahead, s, kept, per_block);
-        scale(y, now, kept, 0, kind);
-        if (now->block + 1 < s->a->n_block)
-            scale(y, now, kept, 1, kind);
-        step_on(now, s, per_block);
+    const int per_block = groups_of_block(kind);
+    float nobody[DG_QCOLS] = {0}, *to[PAIRS];
+    slots kept;
+    place ahead = begin(s), now = ahead;
+    if (s->n_pair % ROUND)
+        memset(&kept, 0, sizeof kept); /* rows that no tile stores */
+    for (int i = 2 * per_block; i <= AHEAD; i += 2 * per_block)
+        sum_two(&ahead, s, &kept, per_block, rest);
+    for (int unit = 0; unit < s->n_unit; unit++) {
+        const int n_col = dg_min(DG_QCOLS, s->a->n_col - unit % s->n_panel * DG_QCOLS);
+        f16v y[PAIRS];
+        results_of(to, s, unit, nobody);
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            y[r] = s->a->add ? f16v_load_first(to[r], n_col) : f16v_zero();
+        while (now.unit == unit) {
+            sum_two(&ahead, s, &kept, per_block, rest);
+            scale(y, s, &now, &kept, 0, kind, rows);
+            if (now.block + 1 < s->a->n_block)
+                scale(y, s, &now, &kept, 1, kind, rows);
+            step_on(&now, s, per_block);
+        }
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            f16v_store_first(to[r], y[r], n_col);
     }
-    UNROLL
-    for (int c = 0; c < DG_QCOLS; c++)
-        f16v_store(sums + c * ROWS, y[c]);
 }
 
+/* Pairs that are left behind those that fill tiles. */
+static int pairs_left(int first_row, int n_row)
+{
+    return (dg_ceil_div(first_row + n_row, 2) - first_row / 2) % PAIRS;
+}
+
+/* Sixteen pairs at a time, then what is left. */
 INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
 {
-    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    const int first = a->first_row / ROWS, end = dg_ceil_div(a->first_row + a->n_row, ROWS),
-              per_block = halves ? 2 : 1;
-    stream s = {.a = a, .n_panel = dg_ceil_div(a->n_col, DG_QCOLS)};
-    s.n_unit = (end - first) * s.n_panel;
-    slots sums;
-    place ahead = begin(&s), now = ahead;
-    for (int i = 2 * per_block; i <= AHEAD; i += 2 * per_block)
-        sum_two(&ahead, &s, &sums, per_block);
-    for (int unit = 0; unit < s.n_unit; unit++) {
-        const int panel = unit % s.n_panel, group = unit / s.n_panel, col = panel * DG_QCOLS,
-                  row = (first + group) * ROWS - a->first_row,
-                  n_col = dg_min(DG_QCOLS, a->n_col - col);
-        _Alignas(64) float mine[TILE];
-        if (a->held) {
-            multiply_unit(&s, a->y + (group * PANELS + panel) * TILE, a->add, &now, &ahead, &sums,
-                          kind);
-            continue;
-        }
-        if (a->add)
-            take_tile(mine, a->y + col, a->ldy, row, a->n_row, n_col);
-        multiply_unit(&s, mine, a->add, &now, &ahead, &sums, kind);
-        release_tile(a->y + col, a->ldy, mine, row, a->n_row, n_col);
+    const int first = a->first_row / 2, end = dg_ceil_div(a->first_row + a->n_row, 2),
+              whole = (end - first) / PAIRS;
+    stream s = {
+        .a = a,
+        .stride = a->ldx * sizeof *a->x,
+        .first = first,
+        .n_pair = PAIRS,
+        .n_panel = dg_ceil_div(a->n_col, DG_QCOLS),
+    };
+    s.n_unit = 2 * whole * s.n_panel;
+    if (whole)
+        multiply(&s, kind, PAIRS, false);
+    s.first += whole * PAIRS;
+    s.n_pair = pairs_left(a->first_row, a->n_row);
+    s.n_unit = 2 * s.n_panel;
+    switch (dg_ceil_div(s.n_pair, ROUND)) {
+    case 0:
+        break;
+    case 1:
+        multiply(&s, kind, ROUND, true);
+        break;
+    case 2:
+        multiply(&s, kind, 2 * ROUND, true);
+        break;
+    case 3:
+        multiply(&s, kind, 3 * ROUND, true);
+        break;
+    default:
+        multiply(&s, kind, PAIRS, true);
+        break;
     }
 }
 
@@ -269,10 +288,11 @@ DG_GEMM_OF_KINDS(multiply_all)
 #define KIND_ENTRY(type, name, values, bytes, kind, low, most) [DG_##type] = DG_Q_##kind,
 
 /* Setting tiles up takes as long as some products. */
-static void begin_tiles(int type)
+static void begin_tiles(int type, int first_row, int n_row)
 {
     static const dg_qkind kinds[DG_QTYPES] = {DG_NUMBER_TYPES(KIND_ENTRY)};
-    tiles_begin(DG_QCOLS, group_of(kinds[type]));
+    const int rest = pairs_left(first_row, n_row);
+    tiles_begin_two(PAIRS, rest ? rest : PAIRS, group_of(kinds[type]));
 }
 
 static void end_tiles(void)
@@ -280,18 +300,17 @@ static void end_tiles(void)
     tiles_end();
 }
 
-static const dg_qorder sixteens = {
-    .rows = ROWS,
-    .room = ROOM,
+static const dg_qorder lines = {
+    .rows = 2,
+    .room = 1,
     .panels = PANELS,
     .copy = copy,
-    .release = release,
     .begin = begin_tiles,
     .end = end_tiles,
 };
 
 const dg_qkernels dg_quantised_amx = {
-    .order = &sixteens,
+    .order = &lines,
     .quantise = quantise,
     .pack = {DG_NUMBER_TYPES(DG_PACK_ENTRY)},
     .gemm = gemm,

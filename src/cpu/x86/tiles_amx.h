@@ -14,15 +14,22 @@ typedef struct tile_shapes {
     uint8_t rows[16];
 } tile_shapes;
 
-/* Left sides of n_row rows and n_byte bytes, from here to tiles_end. */
-static inline void tiles_begin(int n_row, int n_byte)
+/* Left sides of n_byte bytes, from here to tiles_end: `rows` rows in tile 4, sums in 0 and 1, and
+ * `others` in tile 5, sums in 2 and 3. */
+static inline void tiles_begin_two(int rows, int others, int n_byte)
 {
     tile_shapes s = {.palette = 1};
     for (int i = 0; i < 8; i++) {
-        s.rows[i] = (uint8_t)(i < 6 ? n_row : n_byte / 4);
+        s.rows[i] = (uint8_t)(i > 5 ? n_byte / 4 : i < 2 || i == 4 ? rows : others);
         s.row_bytes[i] = (uint16_t)(i == 4 || i == 5 ? n_byte : 64);
     }
     _tile_loadconfig(&s);
+}
+
+/* All of n_row rows. */
+static inline void tiles_begin(int n_row, int n_byte)
+{
+    tiles_begin_two(n_row, n_row, n_byte);
 }
 
 static inline void tiles_end(void)
