@@ -155,6 +155,7 @@ static void parts(const expert_job *of)
     job.sort.row = (int32_t *)device_memory((size_t)n_pair * 4);
     job.sort.place = (int32_t *)device_memory((size_t)n_pair * 4);
     job.sort.piece = (dg_expert_piece *)device_memory((size_t)dg_most_pieces(n_pair, N_EXPERT) * sizeof(dg_expert_piece));
+    job.sort.done = (uint32_t *)device_memory((size_t)dg_most_pieces(n_pair, N_EXPERT) * 4);
     job.sort.n_piece = (int32_t *)device_memory(4);
     job.sort.counter = (int32_t *)device_memory(DG_PIECE_COUNTERS * 4);
     job.sort.n_tile = dg_most_tiles(n_pair, N_EXPERT);
@@ -167,6 +168,9 @@ static void parts(const expert_job *of)
     job.stream.x_bytes = N_EMBD * 2;
     job.stream.out = {DG_CUDA_BF16, h_rows, N_FF};
     us[1] = time_layers(enqueue_groups, &job, N_LAYER);
+    job.stream.read_once = true;
+    printf("  read once: gate+up %.1f", time_layers(enqueue_groups, &job, N_LAYER));
+    job.stream.read_once = false;
     set_weights(&job.stream, &job.sort, N_EMBD, N_FF, pool + 2 * mat_bytes, pool + 2 * mat_bytes);
     job.stream.row = NULL;
     job.stream.x = (const unsigned char *)h_rows;
@@ -174,6 +178,8 @@ static void parts(const expert_job *of)
     job.stream.down = true;
     job.stream.out = {DG_CUDA_BF16, out_rows, N_EMBD};
     us[2] = time_layers(enqueue_groups, &job, N_LAYER);
+    job.stream.read_once = true;
+    printf(", down %.1f\n", time_layers(enqueue_groups, &job, N_LAYER));
     job.combine = {job.stream.out, job.sort.place, of->weight, out_rows, N_EMBD, of->n_row, N_USED, N_EMBD};
     us[3] = time_layers(enqueue_combine, &job, N_LAYER);
     printf("  sort %.1f us, gate+up %.1f, down %.1f, combine %.1f\n", us[0], us[1], us[2], us[3]);
@@ -182,6 +188,7 @@ static void parts(const expert_job *of)
     cudaFree(job.sort.place);
     cudaFree(job.sort.piece);
     cudaFree(job.sort.n_piece);
+    cudaFree(job.sort.done);
     cudaFree(job.sort.counter);
     cudaFree(job.sort.tile);
     cudaFree(job.counter);

@@ -303,6 +303,7 @@ static dg_stream_job stream_job(const dg_cuda_experts_args *a, const experts_scr
     dg_stream_job job = {};
     job.n_pair = a->n_row * a->n_used;
     job.piece_rows = piece_rows(a);
+    job.read_once = 2 * job.n_pair <= job.piece_rows * a->gate->n_mat;
     job.piece = s.piece;
     job.n_piece = s.counter + DG_PIECE_COUNTERS;
     job.next = s.counter + step;

@@ -96,6 +96,7 @@ typedef struct dg_stream_job {
     bool down;
     bool follows_stream; /* the launch is the first behind another stream's work */
     bool before_down;    /* down's launch is the next */
+    bool read_once;      /* few experts have a second piece that reads the same weights */
     float factor;
     dg_cuda_rows out; /* h, or down's results, both at places */
     uint32_t zero;    /* 0, which the compiler does not know */

@@ -179,7 +179,10 @@ static __device__ __forceinline__ void fill_weights(const group_ring<F> &ring, f
         int room = from.room[side];
         for (int tile = 0; tile < item.n_tile[side]; tile += room, room = job.tiles) {
             int n = min(room, item.n_tile[side] - tile);
-            dg_bulk_g2s(ring.w(side, tile), w, (uint32_t)(n * BYTES), ring.full());
+            if (job.read_once)
+                dg_bulk_g2s<true>(ring.w(side, tile), w, (uint32_t)(n * BYTES), ring.full());
+            else
+                dg_bulk_g2s(ring.w(side, tile), w, (uint32_t)(n * BYTES), ring.full());
             w += ((size_t)room + (size_t)(job.n_unit - 1) * (size_t)job.tiles) * BYTES;
         }
         from.w[side] += (size_t)job.tiles * BYTES;

@@ -210,35 +210,113 @@ static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
     return loaded;
 }
 
-/* Two channels of a place at a time, times `all`. Every lane takes part in every exchange: only
- * stores depend on what there is. */
+/* A result, or h. */
+template <bool DOWN, int NT>
+static __device__ __forceinline__ float result_of(const float acc[2][NT][4], const float factor[2],
+                                                  float all, int m, int j, int i)
+{
+    return all * (DOWN ? acc[m][j][i] * factor[m]
+                       : gated(acc[0][j][i] * factor[0], acc[1][j][i] * factor[1]));
+}
+
+/* Floats: two channels of a place at a time. Every lane takes part in every exchange: only stores
+ * depend on what there is. */
+template <bool DOWN, int NT>
+static __device__ __forceinline__ void store_floats(const dg_stream_job &job,
+                                                    const stream_item &item, float all,
+                                                    const float factor[2],
+                                                    const float acc[2][NT][4], int m, int channel)
+{
+    int lane = (int)threadIdx.x % 32, place = lane % 4 * 2 + lane / 4 % 2;
+    channel += lane / 4 & ~1;
+    size_t at = (size_t)(item.first + place) * (size_t)job.out.ld + (size_t)channel;
+#pragma unroll
+    for (int j = 0; j < NT; j++, at += 8 * (size_t)job.out.ld)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            channel_pair pair = pair_channels(result_of<DOWN, NT>(acc, factor, all, m, j, i),
+                                              result_of<DOWN, NT>(acc, factor, all, m, j, i + 1));
+            if (j * 8 + place < item.n && channel + i * 4 < job.out.ld)
+                store_pair(job.out.data, DG_CUDA_F32, at + (size_t)(i * 4), pair);
+        }
+}
+
+/* A word with one channel of two places, channels lane / 4: two channels of one place, of 2 (lane %
+ * 4) + lane / 4 % 2. */
+static __device__ __forceinline__ uint32_t pair_words(uint32_t word)
+{
+    uint32_t other = __shfl_xor_sync(DG_ALL_LANES, word, 4);
+    return __byte_perm(word, other, threadIdx.x & 4 ? 0x3276 : 0x5410);
+}
+
+/* Of four words that four lanes have each, 8 apart, a lane gets the one of its number from all. */
+static __device__ __forceinline__ void exchange_words(uint32_t v[4])
+{
+#pragma unroll
+    for (int by = 1; by < 4; by *= 2) {
+        bool upper = (int)threadIdx.x / 8 & by;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (i & by)
+                continue;
+            uint32_t other = __shfl_xor_sync(DG_ALL_LANES, upper ? v[i] : v[i + by], 8 * by);
+            if (upper)
+                v[i] = other;
+            else
+                v[i + by] = other;
+        }
+    }
+}
+
+/* 16-bit values: 8 channels of a place at a time, so that every store fills sectors of memory. */
+template <bool DOWN, dg_cuda_form FORM, int NT>
+static __device__ __forceinline__ void store_eights(const dg_stream_job &job,
+                                                    const stream_item &item, float all,
+                                                    const float factor[2],
+                                                    const float acc[2][NT][4], int m, int channel)
+{
+    int lane = (int)threadIdx.x % 32, part = lane / 8,
+        place = part / 2 * 8 + lane % 4 * 2 + lane / 4 % 2;
+    channel += part % 2 * 8;
+    uint16_t *to = (uint16_t *)job.out.data + (size_t)(item.first + place) * (size_t)job.out.ld +
+                   (size_t)channel;
+#pragma unroll
+    for (int j = 0; j < NT; j += 2, to += 16 * (size_t)job.out.ld) {
+        uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (j + i / 2 >= NT) {
+                v[i] = 0;
+                continue;
+            }
+            float low = result_of<DOWN, NT>(acc, factor, all, m, j + i / 2, i % 2 * 2),
+                  high = result_of<DOWN, NT>(acc, factor, all, m, j + i / 2, i % 2 * 2 + 1);
+            v[i] = pair_words(FORM == DG_CUDA_BF16 ? dg_pack_bf16(low, high)
+                                                   : dg_store_f16(low, high));
+        }
+        exchange_words(v);
+        if (j * 8 + place < item.n && channel < job.out.ld)
+            *(uint4 *)to = make_uint4(v[0], v[1], v[2], v[3]);
+    }
+}
+
+/* Times `all`. Rows are multiples of 8 long. */
 template <bool DOWN, dg_cuda_form FORM, int NT>
 static __device__ __forceinline__ void store_results_as(const dg_stream_job &job,
                                                         const stream_item &item, float all,
                                                         const float factor[2],
                                                         const float acc[2][NT][4])
 {
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    int place = lane % 4 * 2 + lane / 4 % 2, left = item.n - place;
+    int warp = (int)threadIdx.x / 32;
 #pragma unroll
     for (int m = 0; m < (DOWN ? 2 : 1); m++) {
-        int channel = (item.group[m] * job.tiles + item.tile + warp) * 16 + (lane / 4 & ~1);
-        int wide = m && item.group[1] == item.group[0] ? 0 : job.out.ld - channel;
-        size_t at = (size_t)(item.first + place) * (size_t)job.out.ld + (size_t)channel;
-#pragma unroll
-        for (int j = 0; j < NT; j++, at += 8 * (size_t)job.out.ld)
-#pragma unroll
-            for (int i = 0; i < 4; i += 2) {
-                float v[2];
-#pragma unroll
-                for (int t = 0; t < 2; t++)
-                    v[t] = all * (DOWN ? acc[m][j][i + t] * factor[m]
-                                       : gated(acc[0][j][i + t] * factor[0],
-                                               acc[1][j][i + t] * factor[1]));
-                channel_pair pair = pair_channels(v[0], v[1]);
-                if (j * 8 < left && i * 4 < wide)
-                    store_pair(job.out.data, FORM, at + (size_t)(i * 4), pair);
-            }
+        int channel = (item.group[m] * job.tiles + item.tile + warp) * 16;
+        if (m && item.group[1] == item.group[0])
+            return;
+        if constexpr (FORM == DG_CUDA_F32)
+            store_floats<DOWN, NT>(job, item, all, factor, acc, m, channel);
+        else
+            store_eights<DOWN, FORM, NT>(job, item, all, factor, acc, m, channel);
     }
 }
 
