@@ -180,9 +180,10 @@ static void enqueue_combine(cudaStream_t stream, void *arg, int layer)
     (void)layer;
 }
 
-/* The launch with something left out, and with stages of other sizes: where the time goes, and what there is to choose from. */
-enum { AS_IT_IS, WITHOUT_PRODUCTS, WITHOUT_STORES, WITHOUT_BOTH, STAGES_OF_1, STAGES_OF_2, STAGES_OF_4, WIDE, WIDE_2, PATIENT, PATIENT_2, LOOP_1, LOOP_2, WIDE_LOOP_1, WIDE_LOOP_2, N_CANDIDATE };
-static const char *const candidate_name[] = {"as it is", "without products", "without stores", "without both", "stages of 1 unit", "of 2", "of 4", "wide", "wide, of 2", "patient", "patient, of 2", "1 at once", "2 at once", "wide, 1 at once", "wide, 2 at once"};
+/* The launch with something left out, with stages of other sizes, and in its other form: where the time goes, and what there is
+ * to choose from. */
+enum { AS_IT_IS, WITHOUT_PRODUCTS, WITHOUT_STORES, WITHOUT_BOTH, STAGES_OF_3, OTHER, OTHER_3, SHORTER, N_CANDIDATE };
+static const char *const candidate_name[] = {"as it is", "without products", "without stores", "without both", "stages of 3 units", "other form", "other form, of 3", "shorter loop"};
 
 template <class F> struct no_products : F {};
 template <class F> struct stream_stage<no_products<F>> : stream_stage<F> {};
@@ -204,104 +205,49 @@ template <class F, int UNITS_> struct stream_stage<stages_of<F, UNITS_>> {
 template <class F, int UNITS_> struct stream_row<stages_of<F, UNITS_>> : stream_row<F> {};
 template <class F, int UNITS_, int NT_MAX, int NT> struct byte_unit<stages_of<F, UNITS_>, NT_MAX, NT> : byte_unit<F, NT_MAX, NT> {};
 
-/* The form with warps of their own for weights and rows, which sleep while they wait. */
-template <class F> struct patient : F {};
-template <class F> struct stream_stage<patient<F>> : stream_stage<F> {};
-template <class F> struct stream_row<patient<F>> : stream_row<F> {};
-template <class F, int NT_MAX, int NT> struct byte_unit<patient<F>, NT_MAX, NT> : byte_unit<F, NT_MAX, NT> {};
-template <class F> struct stage_wait<patient<F>> {
-    static __device__ __forceinline__ void wait(uint64_t *bar, int parity)
+/* Two chunks of Q4_K in a line of instructions. */
+struct short_q4_k : format_q4_k_bytes {};
+template <> struct stream_stage<short_q4_k> : stream_stage<format_q4_k_bytes> {};
+template <> struct stream_row<short_q4_k> : stream_row<format_q4_k_bytes> {};
+template <int NT_MAX, int NT> struct byte_unit<short_q4_k, NT_MAX, NT> {
+    static __device__ __forceinline__ uint32_t multiply(float acc[2][NT][4], const unsigned char *const unit[2], const unsigned char *x)
     {
-        uint32_t done;
-        for (;;) {
-            asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.b32 %0, 1, 0, p;\n\t}"
-                         : "=r"(done)
-                         : "r"(dg_shared_address(bar)), "r"(parity)
-                         : "memory");
-            if (done)
-                return;
-            __nanosleep(100);
-        }
+        return multiply_bytes<NT_MAX, NT, 2>(acc, unit, x);
     }
 };
 
-/* A stage's units in shorter lines of instructions. */
-template <class F, int UNITS_> struct at_once : F {};
-template <class F, int UNITS_> struct stream_stage<at_once<F, UNITS_>> : stream_stage<F> {};
-template <class F, int UNITS_> struct stream_row<at_once<F, UNITS_>> : stream_row<F> {};
-template <class F, int UNITS_, int NT_MAX, int NT> struct byte_unit<at_once<F, UNITS_>, NT_MAX, NT> : byte_unit<F, NT_MAX, NT> {};
-template <class F, int UNITS_> struct stream_unroll<at_once<F, UNITS_>> {
-    static constexpr int UNITS = UNITS_;
-};
-
-/* The form that the product uses. */
-template <class F, bool DOWN> static cudaError_t stream_form(cudaStream_t stream, const dg_stream_job &job)
+/* One warp copies weights and gathers rows, or warps of their own. */
+template <class F, bool DOWN> static cudaError_t stream_form(cudaStream_t stream, const dg_stream_job &job, bool one_warp)
 {
-    if constexpr (stream_row<F>::IS_BYTES)
-        return lean::launch_stream<F, DOWN, 4>(stream, job);
-    else
-        return launch_half<F, DOWN, 4>(stream, job);
-}
-
-template <class F, bool DOWN> static cudaError_t no_product_form(cudaStream_t stream, const dg_stream_job &job)
-{
-    if constexpr (stream_row<F>::IS_BYTES)
-        return lean::launch_stream<no_products<F>, DOWN, 4>(stream, job);
-    else
-        return launch_half<no_products<F>, DOWN, 4>(stream, job);
+    return one_warp ? lean::launch_stream<F, DOWN, 4>(stream, job) : launch_half<F, DOWN, 4>(stream, job);
 }
 
 template <class F, bool DOWN> static cudaError_t stream_part(cudaStream_t stream, dg_stream_job job, int n_in, int candidate)
 {
+    bool one_warp = stream_row<F>::IS_BYTES && !(DOWN && F::BLOCK == DG_INT4_VALUES), other = candidate == OTHER || candidate == OTHER_3;
     job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
     if (candidate == WITHOUT_STORES || candidate == WITHOUT_BOTH)
         job.out.ld = 0;
     if (candidate == WITHOUT_PRODUCTS || candidate == WITHOUT_BOTH)
-        return no_product_form<F, DOWN>(stream, job);
-    if constexpr (stream_row<F>::IS_BYTES) {
-        if (candidate == WIDE)
-            return launch_half<F, DOWN, 4>(stream, job);
-        if (candidate == PATIENT)
-            return launch_half<patient<F>, DOWN, 4>(stream, job);
-    }
-    if constexpr (F::UNIT == 64 && stream_row<F>::IS_BYTES) {
-        if (candidate == STAGES_OF_2)
-            return stream_form<stages_of<F, 2>, DOWN>(stream, job);
-        if (candidate == LOOP_1)
-            return stream_form<at_once<F, 1>, DOWN>(stream, job);
-        if (candidate == LOOP_2)
-            return stream_form<at_once<F, 2>, DOWN>(stream, job);
-        if (candidate == WIDE_LOOP_1)
-            return launch_half<at_once<F, 1>, DOWN, 4>(stream, job);
-        if (candidate == WIDE_LOOP_2)
-            return launch_half<at_once<F, 2>, DOWN, 4>(stream, job);
-        if (candidate == WIDE_2)
-            return launch_half<stages_of<F, 2>, DOWN, 4>(stream, job);
-        if (candidate == PATIENT_2)
-            return launch_half<patient<stages_of<F, 2>>, DOWN, 4>(stream, job);
-    }
-    return stream_form<F, DOWN>(stream, job);
+        return stream_form<no_products<F>, DOWN>(stream, job, one_warp);
+    if constexpr (F::UNIT == 64 && stream_row<F>::IS_BYTES)
+        if (candidate == STAGES_OF_3 || candidate == OTHER_3)
+            return stream_form<stages_of<F, 3>, DOWN>(stream, job, one_warp != other);
+    if constexpr (F::UNIT == 256)
+        if (candidate == SHORTER)
+            return stream_form<short_q4_k, DOWN>(stream, job, one_warp);
+    return stream_form<F, DOWN>(stream, job, one_warp != other);
 }
 
 /* Whether the candidate differs from what is there. */
 static bool is_candidate(dg_dtype type, int candidate)
 {
-    bool bytes = type == DG_INT4 || type == DG_Q4_K || type == DG_Q5_0;
     switch (candidate) {
-    case STAGES_OF_1:
-    case STAGES_OF_4:
-        return false;
-    case STAGES_OF_2:
-    case WIDE_2:
-    case PATIENT_2:
-    case LOOP_1:
-    case LOOP_2:
-    case WIDE_LOOP_1:
-    case WIDE_LOOP_2:
-        return bytes && type != DG_Q4_K;
-    case WIDE:
-    case PATIENT:
-        return bytes;
+    case STAGES_OF_3:
+    case OTHER_3:
+        return type == DG_INT4 || type == DG_Q5_0;
+    case SHORTER:
+        return type == DG_Q4_K;
     default:
         return true;
     }
