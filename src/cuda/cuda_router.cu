@@ -13,7 +13,7 @@
 #include "cuda/cuda_device.cuh"
 
 enum { ROUTE_ROWS = 32, ROUTE_EXPERTS = 64, ROUTE_PART = 352, ROUTE_CHUNK = 16 };
-enum { ROUTE_WARPS = 8, ROUTE_THREAD = 32 * ROUTE_WARPS };
+enum { ROUTE_WARPS = 4, ROUTE_THREAD = 32 * ROUTE_WARPS };
 
 /* Sums of warps meet ROUTE_MEET tiles of 8 experts at a time. */
 enum { ROUTE_MEET = 2, ROUTE_MET = 2 * ROUTE_MEET * 4 };
@@ -86,6 +86,28 @@ static __device__ __forceinline__ void split(uint32_t *high, uint32_t *low, floa
 
 typedef float route_sums[ROUTE_ROWS / 16][ROUTE_EXPERTS / 8][4];
 
+/* Tiles n and n + 1 of experts: four sums take turns, as each waits for its last product. */
+static __device__ __forceinline__ void multiply_two(route_sums acc, int n,
+                                                    const uint32_t high[ROUTE_ROWS / 16][4],
+                                                    const uint32_t low[ROUTE_ROWS / 16][4],
+                                                    const float4 w[2], int half)
+{
+    uint32_t w_high[2][2], w_low[2][2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        split(&w_high[i][0], &w_low[i][0], half ? w[i].z : w[i].x);
+        split(&w_high[i][1], &w_low[i][1], half ? w[i].w : w[i].y);
+    }
+#pragma unroll
+    for (int turn = 0; turn < 3; turn++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int m = 0; m < ROUTE_ROWS / 16; m++)
+                dg_mma_tf32(acc[m][n + i], turn == 0 ? low[m] : high[m],
+                            turn == 1 ? w_low[i] : w_high[i]);
+}
+
 /* Two products of eight values of k: of each four the first two, then the others. */
 static __device__ __forceinline__ void multiply_chunk(route_sums acc, const route_chunk &c)
 {
@@ -99,22 +121,13 @@ static __device__ __forceinline__ void multiply_chunk(route_sums acc, const rout
             split(&high[i / 2][2 + i % 2], &low[i / 2][2 + i % 2], half ? v.w : v.y);
         }
 #pragma unroll
-        for (int n = 0; n < ROUTE_EXPERTS / 8; n++) {
-            uint32_t w_high[2], w_low[2];
-            split(&w_high[0], &w_low[0], half ? c.w[n].z : c.w[n].x);
-            split(&w_high[1], &w_low[1], half ? c.w[n].w : c.w[n].y);
-#pragma unroll
-            for (int m = 0; m < ROUTE_ROWS / 16; m++) {
-                dg_mma_tf32(acc[m][n], low[m], w_high);
-                dg_mma_tf32(acc[m][n], high[m], w_low);
-                dg_mma_tf32(acc[m][n], high[m], w_high);
-            }
-        }
+        for (int n = 0; n < ROUTE_EXPERTS / 8; n += 2)
+            multiply_two(acc, n, high, low, c.w + n, half);
     }
 }
 
 /* What warps have is added up in the order of warps. A lane's values m, n, i of ROUTE_MEET tiles
- * are number (m ROUTE_MEET + n) 4 + i of ROUTE_MET; a thread then has two neighbouring experts. */
+ * are number (m ROUTE_MEET + n) 4 + i of ROUTE_MET; a warp then has one m and n. */
 static __device__ __forceinline__ void store_sums(const dg_cuda_route_args &a, route_sums acc,
                                                   int first_row, int first_expert)
 {
@@ -122,27 +135,31 @@ static __device__ __forceinline__ void store_sums(const dg_cuda_route_args &a, r
     int t = (int)threadIdx.x, lane = t % 32, warp = t / 32;
     float *sums = (float *)a.scratch + blockIdx.z * route_ld(a.n_expert);
     size_t row_ld = (size_t)route_parts(a.n) * route_ld(a.n_expert);
-    int m = warp / (2 * ROUTE_MEET), n = warp / 2 % ROUTE_MEET, i = warp % 2 * 2;
-    int row = first_row + 16 * m + lane / 4 + 4 * i, expert = first_expert + 8 * n + lane % 4 * 2;
-    static_assert(2 * ROUTE_WARPS == ROUTE_MET, "two values a thread");
+    int first = first_row + 16 * (warp / ROUTE_MEET) + lane / 4;
+    static_assert(4 * ROUTE_WARPS == ROUTE_MET, "four values a thread");
 #pragma unroll
     for (int tile = 0; tile < ROUTE_EXPERTS / 8; tile += ROUTE_MEET) {
+        int expert = first_expert + 8 * (tile + warp % ROUTE_MEET) + lane % 4 * 2;
         __syncthreads();
 #pragma unroll
         for (int v = 0; v < ROUTE_MET; v++)
             met[warp][v][lane] = acc[v / 4 / ROUTE_MEET][tile + v / 4 % ROUTE_MEET][v % 4];
         __syncthreads();
-        float2 sum = make_float2(met[0][2 * warp][lane], met[0][2 * warp + 1][lane]);
 #pragma unroll
-        for (int w = 1; w < ROUTE_WARPS; w++) {
-            sum.x += met[w][2 * warp][lane];
-            sum.y += met[w][2 * warp + 1][lane];
+        for (int i = 0; i < 4; i += 2) {
+            float2 sum = make_float2(0, 0);
+#pragma unroll
+            for (int w = 0; w < ROUTE_WARPS; w++) {
+                sum.x += met[w][4 * warp + i][lane];
+                sum.y += met[w][4 * warp + i + 1][lane];
+            }
+            int row = first + 4 * i;
+            float *to = sums + (size_t)row * row_ld + (size_t)expert;
+            if (row < a.n_row && expert + 1 < a.n_expert)
+                *(float2 *)to = sum;
+            else if (row < a.n_row && expert < a.n_expert)
+                *to = sum.x;
         }
-        float *to = sums + (size_t)row * row_ld + (size_t)(expert + 8 * tile);
-        if (row < a.n_row && expert + 8 * tile + 1 < a.n_expert)
-            *(float2 *)to = sum;
-        else if (row < a.n_row && expert + 8 * tile < a.n_expert)
-            *to = sum.x;
     }
 }
 
@@ -169,29 +186,32 @@ static __device__ __forceinline__ void store_squares(const dg_cuda_route_args &a
     ((float *)a.scratch)[line * route_ld(a.n_expert) + (size_t)a.n_expert] = sum;
 }
 
-/* 128 registers a thread: two of its warps and two of a product's share the registers of a quarter
- * of an SM. */
+/* The next chunk is on its way while one is multiplied. Four warps, so that each has the registers
+ * that this takes even where a product's two have their share of the same quarter of an SM. */
 template <bool FOURS>
 static __global__ void __launch_bounds__(ROUTE_THREAD, 2) route_products(dg_cuda_route_args a)
 {
+    enum { STRIDE = ROUTE_WARPS * ROUTE_CHUNK };
     float acc[ROUTE_ROWS / 16][ROUTE_EXPERTS / 8][4] = {}, squares[ROUTE_ROWS / 8] = {};
     int first_row = (int)blockIdx.x * ROUTE_ROWS, first_expert = (int)blockIdx.y * ROUTE_EXPERTS;
     int begin = (int)blockIdx.z * ROUTE_PART, end = min(begin + ROUTE_PART, a.n);
+    int k = begin + (int)threadIdx.x / 32 * ROUTE_CHUNK;
+    route_chunk now = {}, next;
     dg_grid_wait();
     dg_grid_launch_next();
+    if (k < end)
+        load_chunk<FOURS>(now, a, first_row, first_expert, k);
 #pragma unroll 1
-    for (int k = begin + (int)threadIdx.x / 32 * ROUTE_CHUNK; k < end;
-         k += ROUTE_WARPS * ROUTE_CHUNK) {
-        route_chunk chunk;
-        load_chunk<FOURS>(chunk, a, first_row, first_expert, k);
+    for (; k < end; k += STRIDE, now = next) {
+        load_chunk<FOURS>(next, a, first_row, first_expert, k + STRIDE < end ? k + STRIDE : a.n);
 #pragma unroll
         for (int i = 0; i < ROUTE_ROWS / 8; i++) {
-            float4 &v = chunk.x[i];
+            float4 &v = now.x[i];
             squares[i] += square_of(v);
-            v = make_float4(v.x * chunk.scale.x, v.y * chunk.scale.y, v.z * chunk.scale.z,
-                            v.w * chunk.scale.w);
+            v = make_float4(v.x * now.scale.x, v.y * now.scale.y, v.z * now.scale.z,
+                            v.w * now.scale.w);
         }
-        multiply_chunk(acc, chunk);
+        multiply_chunk(acc, now);
     }
     static_assert(ROUTE_PART % ROUTE_CHUNK == 0, "chunks");
     if (blockIdx.y == 0)
