@@ -76,7 +76,7 @@ static void *run(void *arg)
     while (dg_clock_now() - start < LEAST_SECONDS) {
         double began = dg_clock_now();
         if (o->begin)
-            o->begin((int)b->type, 0, b->n_row);
+            o->begin(0, b->n_row);
         for (int c = 0; c < COLS; c += width)
             multiply_cols(b, b->w + (size_t)part * COLS * row, c, dg_min(c + width, COLS));
         if (o->end)

@@ -165,7 +165,7 @@ static void narrow_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
     dg_cpu_matmul all = *m;
     all.soon = end_col;
     if (o && o->begin)
-        o->begin((int)m->w->type, m->q_row, m->n_row);
+        o->begin(m->q_row, m->n_row);
     for (int c = first_col; c < end_col; c += TASK_COLS) {
         int end = dg_min(c + TASK_COLS, end_col);
         if (m->n_row <= FEW_ROWS || m->n_row > MATMUL_ROWS)

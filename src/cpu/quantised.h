@@ -132,8 +132,8 @@ typedef struct dg_qturn_args {
 } dg_qturn_args;
 typedef void dg_qturn_fn(dg_qmade *out, const dg_qturn_args *a);
 
-/* Between these a thread multiplies the same rows with weights of one type. */
-typedef void dg_qbegin_fn(int type, int first_row, int n_row);
+/* Between these a thread multiplies the same rows with weights. */
+typedef void dg_qbegin_fn(int first_row, int n_row);
 typedef void dg_qend_fn(void);
 
 /* How an instruction set keeps rows, and how its products are called. */

@@ -213,7 +213,7 @@ static float *run(check *c, const dg_qkernels *q, const product *p)
     const dg_qorder *o = dg_qorder_of(q);
     dg_qpanel *panel = panels_of(c, o->panels);
     if (o->begin)
-        o->begin((int)p->type, p->first_row, p->n_row);
+        o->begin(p->first_row, p->n_row);
     for (int col = 0; col < p->n_col; col += o->panels * DG_QCOLS)
         run_cols(q, p, panel, x, col, y);
     if (o->end)
@@ -310,7 +310,7 @@ static void bench(check *c, dg_dtype t)
         float *y = check_copy(c, p.y, y_count(&p));
         const dg_qorder *o = dg_qorder_of(c->opt->q);
         if (o->begin)
-            o->begin((int)t, 0, rows[i]);
+            o->begin(0, rows[i]);
         BENCH(c, label, 2.0 * rows[i] * N_BLOCK * DG_QBLOCK * DG_QCOLS, "GOP/s")
         for (int b = 0; b < N_BLOCK; b += DG_QBLOCKS) {
             c->opt->q->pack[t](panel,
@@ -342,7 +342,7 @@ static float *made_product(check *c, const dg_qkernels *q, const dg_qmade *made,
         panel, &(dg_qpack_args){made, DG_QBLOCKS * sizeof *made, n_block, DG_QCOLS, 1, NULL});
     const dg_qorder *o = dg_qorder_of(q);
     if (o->begin)
-        o->begin(DG_QMADE, 0, ROWS);
+        o->begin(0, ROWS);
     q->gemm(&(dg_qgemm_args){y, DG_QCOLS, rows, (size_t)n_block, panel, 0, ROWS, n_block, DG_QCOLS,
                              false});
     if (o->end)

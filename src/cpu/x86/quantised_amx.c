@@ -5,8 +5,9 @@
  * of up to sixteen pairs, or the odd ones, as they lie. Panels are those of AVX-512, which is the
  * order that a tile wants on its right side.
  *
- * The sums of a block, or of half of one where groups have sixteen values, go through memory to
- * where they are scaled, while tiles sum the blocks behind it. */
+ * The sums of a block go through memory to where they are scaled, while tiles sum the blocks behind
+ * it. Where groups have sixteen values that would be twice as many sums: those products are dots of
+ * AVX-512, which are as fast then. */
 #include <string.h>
 #include "base/common.h"
 #include "cpu/quantised.h"
@@ -15,14 +16,14 @@
 #include "cpu/x86/tiles_amx.h"
 #endif
 
-#define UP(kind) 0
+#define UP(kind) ((kind) == DG_Q_HALVES ? 128 : 0)
 #include "cpu/x86/pack_avx512.h"
 
 enum {
     PAIRS = 16, /* of rows in a tile at most */
     ROUND = 4,  /* rows that are scaled are a multiple of it */
     PANELS = 2, /* that rows meet in turn: more would not stay in the first-level cache */
-    SLOTS = 8,  /* groups whose sums are kept, a power of two … */
+    SLOTS = 8,  /* blocks whose sums are kept, a power of two … */
     AHEAD = 6   /* … and how many of them are summed before the first is scaled */
 };
 
@@ -44,7 +45,7 @@ enum {
 typedef struct line {
     int8_t n[DG_QBLOCK];
     float step, sum, half_sum[2];
-    int32_t unused[4];
+    int32_t bias[2], unused[2];
 } line;
 _Static_assert(2 * sizeof(line) == sizeof(dg_qpair), "two rows take the room of a pair");
 
@@ -58,8 +59,10 @@ static void quantise(dg_qpair *out, int which, const float *x, int n_block)
             memcpy(to->n + 8 * i, p.n[i][0], 8);
         to->step = p.step[0][0];
         to->sum = p.sum[0][0];
-        for (int h = 0; h < 2; h++)
+        for (int h = 0; h < 2; h++) {
             to->half_sum[h] = p.half_sum[0][h];
+            to->bias[h] = p.bias[0][h];
+        }
     }
 }
 
@@ -80,15 +83,67 @@ INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, 
 
 DG_NUMBER_TYPES(DG_PACK)
 
-INLINE int groups_of_block(dg_qkind kind)
+/* ---- dots ---- */
+
+typedef struct dot_row {
+    const line *x;
+} dot_row;
+
+INLINE dot_row dot_row_at(const dg_qgemm_args *a, int row)
 {
-    return DG_QBLOCK / group_of(kind);
+    return (dot_row){(const line *)(a->x + (size_t)(row / 2) * a->ldx) + row % 2};
+}
+
+INLINE void dot_next(dot_row *r)
+{
+    r->x += 2;
+}
+
+INLINE v64 dot_four(const dot_row *r, int four)
+{
+    int32_t bytes;
+    memcpy(&bytes, r->x->n + 4 * four, sizeof bytes);
+    return v64_set32(bytes);
+}
+
+INLINE int32_t dot_bias(const dot_row *r, int half)
+{
+    return r->x->bias[half];
+}
+
+INLINE float dot_step(const dot_row *r)
+{
+    return r->x->step;
+}
+
+INLINE float dot_sum(const dot_row *r)
+{
+    return r->x->sum;
+}
+
+INLINE float dot_half_sum(const dot_row *r, int half)
+{
+    return r->x->half_sum[half];
+}
+
+#include "cpu/x86/dots_avx512.h"
+
+/* Panel after panel. */
+INLINE void dot_panels(const dg_qgemm_args *a, const dg_qkind kind)
+{
+    for (int c = 0; c < a->n_col; c += DG_QCOLS) {
+        dg_qgemm_args one = *a;
+        one.y += c;
+        one.panel += c / DG_QCOLS;
+        one.n_col = dg_min(DG_QCOLS, a->n_col - c);
+        dot_all(&one, kind);
+    }
 }
 
 /* ---- sums ----
  *
  * What a tile stores reaches those who load it only when it has arrived in the cache, long after.
- * So sums run ahead of scaling by AHEAD groups, on into the columns and rows that come next. */
+ * So sums run ahead of scaling by AHEAD blocks, on into the columns and rows that come next. */
 
 /* Rows and columns go by as units: even rows of sixteen pairs and the columns of each panel, their
  * odd rows, those of the next pairs. n_pair is less than sixteen for the last pairs of a product,
@@ -125,9 +180,9 @@ INLINE place begin(const stream *s)
 }
 
 /* Past two blocks, or the one that is left. */
-INLINE void step_on(place *p, const stream *s, const int per_block)
+INLINE void step_on(place *p, const stream *s)
 {
-    p->slot = (p->slot + 2 * per_block) % SLOTS;
+    p->slot = (p->slot + 2) % SLOTS;
     p->block += 2;
     if (p->block < s->a->n_block)
         return;
@@ -137,37 +192,32 @@ INLINE void step_on(place *p, const stream *s, const int per_block)
         set_unit(p, s);
 }
 
-/* Sums of one group to a slot; a macro, since an instruction names its tiles. */
-#define SUM_GROUP(to, left, right, block, group, slot)                                             \
+/* Sums of one block to a slot; a macro, since an instruction names its tiles. */
+#define SUM_BLOCK(to, left, right, next)                                                           \
     do {                                                                                           \
         tile_zero(to);                                                                             \
-        tile_load(left, p->x[2 * (block)].n + DG_QBLOCK / per_block * (group), s->stride);         \
-        tile_load(right, p->panel->n + 64 * (8 * (block) + 8 / per_block * (group)), 64);          \
+        tile_load(left, p->x[2 * (p->block + (next))].n, s->stride);                               \
+        tile_load(right, p->panel->n + DG_QBLOCK * DG_QCOLS * (p->block + (next)), 64);            \
         tile_dot(to, left, right);                                                                 \
-        tile_store(to, kept->sum[slot], 64);                                                       \
-    } while (0)
-#define SUM_TWO(first, second, left)                                                               \
-    do {                                                                                           \
-        SUM_GROUP(first, left, 6, p->block, 0, p->slot);                                           \
-        if (per_block > 1)                                                                         \
-            SUM_GROUP(second, left, 7, p->block, 1, p->slot + 1);                                  \
-        if (p->block + 1 >= s->a->n_block)                                                         \
-            break;                                                                                 \
-        if (per_block > 1)                                                                         \
-            SUM_GROUP(first, left, 6, p->block + 1, 0, p->slot + 2);                               \
-        SUM_GROUP(second, left, 7, p->block + 1, per_block - 1, p->slot + 2 * per_block - 1);      \
+        tile_store(to, kept->sum[p->slot + (next)], 64);                                           \
     } while (0)
 
 /* Sums of two blocks to their slots, and on to the next two; `rest`: of the last pairs. */
-INLINE void sum_two(place *p, const stream *s, slots *kept, const int per_block, const bool rest)
+INLINE void sum_two(place *p, const stream *s, slots *kept, const bool rest)
 {
     if (p->unit >= s->n_unit)
         return;
-    if (rest)
-        SUM_TWO(2, 3, 5);
-    else
-        SUM_TWO(0, 1, 4);
-    step_on(p, s, per_block);
+    const bool two = p->block + 1 < s->a->n_block;
+    if (rest) {
+        SUM_BLOCK(2, 5, 6, 0);
+        if (two)
+            SUM_BLOCK(3, 5, 7, 1);
+    } else {
+        SUM_BLOCK(0, 4, 6, 0);
+        if (two)
+            SUM_BLOCK(1, 4, 7, 1);
+    }
+    step_on(p, s);
 }
 
 /* ---- scaling ---- */
@@ -176,22 +226,16 @@ INLINE void sum_two(place *p, const stream *s, slots *kept, const int per_block,
 INLINE void scale(f16v y[PAIRS], const stream *s, const place *p, const slots *from, const int next,
                   const dg_qkind kind, const int rows)
 {
-    const int per_block = groups_of_block(kind), slot = p->slot + next * per_block,
-              at = (p->block + next) * per_block * DG_QCOLS;
+    const int slot = p->slot + next, at = (p->block + next) * DG_QCOLS;
     const float *step = p->panel->step + at, *least = p->panel->least + at;
     const char *row = (const char *)(p->x + 2 * (p->block + next));
     UNROLL
     for (int r = 0; r < rows; r++) {
         const line *x = (const line *)row;
-        f16v t = f16v_mul(f16v_of_i32(v64_load(from->sum[slot][r])), f16v_load(step));
-        if (per_block > 1)
-            t = f16v_fma(f16v_of_i32(v64_load(from->sum[slot + 1][r])), f16v_load(step + DG_QCOLS),
-                         t);
+        const f16v t = f16v_mul(f16v_of_i32(v64_load(from->sum[slot][r])), f16v_load(step));
         y[r] = f16v_fma(t, f16v_set(x->step), y[r]);
         if (kind == DG_Q_LEAST)
             y[r] = f16v_fnma(f16v_load(least), f16v_set(x->sum), y[r]);
-        for (int h = 0; h < 2 && kind == DG_Q_HALVES_LEAST; h++)
-            y[r] = f16v_fnma(f16v_load(least + h * DG_QCOLS), f16v_set(x->half_sum[h]), y[r]);
         STEP_ON(row, r + 1 <= rows - ROUND || r + 1 < s->n_pair ? s->stride : 0);
     }
 }
@@ -213,14 +257,13 @@ INLINE void results_of(float *to[PAIRS], const stream *s, int unit, float *nobod
 /* All units of a stream; `rows`, at least n_pair, is a constant at every call. */
 INLINE void multiply(const stream *s, const dg_qkind kind, const int rows, const bool rest)
 {
-    const int per_block = groups_of_block(kind);
     float nobody[DG_QCOLS] = {0}, *to[PAIRS];
     slots kept;
     place ahead = begin(s), now = ahead;
     if (s->n_pair % ROUND)
         memset(&kept, 0, sizeof kept); /* rows that no tile stores */
-    for (int i = 2 * per_block; i <= AHEAD; i += 2 * per_block)
-        sum_two(&ahead, s, &kept, per_block, rest);
+    for (int i = 0; i < AHEAD; i += 2)
+        sum_two(&ahead, s, &kept, rest);
     for (int unit = 0; unit < s->n_unit; unit++) {
         const int n_col = dg_min(DG_QCOLS, s->a->n_col - unit % s->n_panel * DG_QCOLS);
         f16v y[PAIRS];
@@ -229,11 +272,11 @@ INLINE void multiply(const stream *s, const dg_qkind kind, const int rows, const
         for (int r = 0; r < rows; r++)
             y[r] = s->a->add ? f16v_load_first(to[r], n_col) : f16v_zero();
         while (now.unit == unit) {
-            sum_two(&ahead, s, &kept, per_block, rest);
+            sum_two(&ahead, s, &kept, rest);
             scale(y, s, &now, &kept, 0, kind, rows);
             if (now.block + 1 < s->a->n_block)
                 scale(y, s, &now, &kept, 1, kind, rows);
-            step_on(&now, s, per_block);
+            step_on(&now, s);
         }
         UNROLL
         for (int r = 0; r < rows; r++)
@@ -250,6 +293,10 @@ static int pairs_left(int first_row, int n_row)
 /* Sixteen pairs at a time, then what is left. */
 INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
 {
+    if (kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST) {
+        dot_panels(a, kind);
+        return;
+    }
     const int first = a->first_row / 2, end = dg_ceil_div(a->first_row + a->n_row, 2),
               whole = (end - first) / PAIRS;
     stream s = {
@@ -285,14 +332,11 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
 
 DG_GEMM_OF_KINDS(multiply_all)
 
-#define KIND_ENTRY(type, name, values, bytes, kind, low, most) [DG_##type] = DG_Q_##kind,
-
 /* Setting tiles up takes as long as some products. */
-static void begin_tiles(int type, int first_row, int n_row)
+static void begin_tiles(int first_row, int n_row)
 {
-    static const dg_qkind kinds[DG_QTYPES] = {DG_NUMBER_TYPES(KIND_ENTRY)};
     const int rest = pairs_left(first_row, n_row);
-    tiles_begin_two(PAIRS, rest ? rest : PAIRS, group_of(kinds[type]));
+    tiles_begin_two(PAIRS, rest ? rest : PAIRS, DG_QBLOCK);
 }
 
 static void end_tiles(void)
