@@ -145,26 +145,39 @@ static void pack_straight_q4_k(dg_qpanel *panel, const dg_qpack_args *a)
 /* Blocks of 32 values without a least value, `bytes` long; `numbers` makes them. */
 typedef int8x16x2_t numbers_of_fn(const uint8_t *b);
 
+/* The steps of four blocks from b on, which they begin with; the last one's again behind it. */
+INLINE float32x4_t four_steps(const uint8_t *src, int b, int n_block, const int bytes)
+{
+    float16_t step[4];
+    for (int i = 0; i < 4; i++)
+        memcpy(&step[i], src + dg_min(b + i, n_block - 1) * bytes, sizeof step[i]);
+    return vcvt_f32_f16(vld1_f16(step));
+}
+
 INLINE void pack_straight(dg_qpanel *panel, const dg_qpack_args *a, const int bytes,
                           numbers_of_fn *numbers)
 {
+    float32x4_t most = vdupq_n_f32(0);
     panel->kind = DG_Q_PLAIN;
-    panel->lifted = a->scale == 1;
     for (int c = 0; c < a->n_col; c += 2) {
         const uint8_t *src = (const uint8_t *)a->src + (size_t)c * a->stride,
                       *next = c + 1 < a->n_col ? src + a->stride : src;
         const int half = c / HALF, pair = c % HALF / 2, at = half * HALF_STEPS + pair * 4;
         int8_t *n = (int8_t *)panel->n + half * HALF_N + pair * 16;
-        for (int b = 0; b < a->n_block; b++, src += bytes, next += bytes) {
-            int8x16x2_t x = numbers(src), y = numbers(next);
+        for (int b = 0; b < a->n_block; b++) {
+            int8x16x2_t x = numbers(src + b * bytes), y = numbers(next + b * bytes);
             set_numbers(n, b * DG_QBLOCK, x.val[0], y.val[0]);
             set_numbers(n, b * DG_QBLOCK + 16, x.val[1], y.val[1]);
-            float s = stored_half(src), t = stored_half(next);
-            set_group(panel->step + at + b * PAIRS * 4, s, t, a->scale);
-            set_group(panel->lift + at + b * PAIRS * 4, s, t, -COUNT_ZERO);
-            panel->lifted &= isfinite(s) && isfinite(t);
+        }
+        for (int b = 0; b < a->n_block; b += 4) {
+            float32x4_t s = four_steps(src, b, a->n_block, bytes),
+                        t = four_steps(next, b, a->n_block, bytes);
+            set_four(panel->step + at + b * PAIRS * 4, s, t, a->scale);
+            set_four(panel->lift + at + b * PAIRS * 4, s, t, -COUNT_ZERO);
+            most = vmaxq_f32(most, vmaxq_f32(vabsq_f32(s), vabsq_f32(t)));
         }
     }
+    panel->lifted = a->scale == 1 && isfinite(vmaxvq_f32(most)); /* NaN is the largest */
 }
 
 INLINE int8x16x2_t straight_q8_0(const uint8_t *b)
@@ -172,26 +185,97 @@ INLINE int8x16x2_t straight_q8_0(const uint8_t *b)
     return (int8x16x2_t){{vld1q_s8((const int8_t *)b + 2), vld1q_s8((const int8_t *)b + 18)}};
 }
 
-/* Sixteen where the sixteen bits of h are set. */
-INLINE uint8x16_t fifth_bits(const uint8_t *h)
+/* Sixteen less where a number's fifth bit is not set: bytes `at` and `at` + 1 of h have them. */
+INLINE int8x16_t with_fifth_bits(uint8x16_t low, uint8x16_t h, const int at)
 {
-    static const uint8_t bit[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    uint8x16_t bytes = vcombine_u8(vdup_n_u8(h[0]), vdup_n_u8(h[1]));
-    return vandq_u8(vtstq_u8(bytes, vld1q_u8(bit)), vdupq_n_u8(16));
+    static const uint8_t bit[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128},
+                         byte[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+    uint8x16_t where = vaddq_u8(vld1q_u8(byte), vdupq_n_u8((uint8_t)at)),
+               set = vtstq_u8(vqtbl1q_u8(h, where), vld1q_u8(bit));
+    return vreinterpretq_s8_u8(vsubq_u8(low, vbicq_u8(vdupq_n_u8(16), set)));
 }
 
 INLINE int8x16x2_t straight_q5_0(const uint8_t *b)
 {
-    uint8x16_t q = vld1q_u8(b + 6);
-    uint8x16_t low = vorrq_u8(vandq_u8(q, vdupq_n_u8(15)), fifth_bits(b + 2)),
-               high = vorrq_u8(vshrq_n_u8(q, 4), fifth_bits(b + 4));
-    const int8x16_t by = vdupq_n_s8(16);
-    return (int8x16x2_t){
-        {vsubq_s8(vreinterpretq_s8_u8(low), by), vsubq_s8(vreinterpretq_s8_u8(high), by)}};
+    uint32_t bits;
+    memcpy(&bits, b + 2, sizeof bits);
+    uint8x16_t q = vld1q_u8(b + 6), h = vreinterpretq_u8_u32(vdupq_n_u32(bits));
+    return (int8x16x2_t){{with_fifth_bits(vandq_u8(q, vdupq_n_u8(15)), h, 0),
+                          with_fifth_bits(vshrq_n_u8(q, 4), h, 2)}};
+}
+
+/* Four floats of four scales. */
+INLINE float32x4_t scaled(int16x4_t scale, float d)
+{
+    return vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(scale)), d);
+}
+
+/* Sixteen numbers: four bits of `low`, two of `high` from bit `at` on. */
+INLINE int8x16_t six_bits(uint8x16_t low, uint8x16_t high, const int at)
+{
+    uint8x16_t two = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - at)));
+    uint8x16_t n = vorrq_u8(low, vandq_u8(two, vdupq_n_u8(0x30)));
+    return vsubq_s8(vreinterpretq_s8_u8(n), vdupq_n_s8(32));
+}
+
+/* 128 values have 64 bytes of low halves and 32 of upper bits; sixteen share a scale. */
+INLINE void numbers_of_q6_k(int8_t *n, const uint8_t *x, const uint8_t *y)
+{
+    const uint8x16_t low = vdupq_n_u8(15);
+    for (int i = 0; i < 4; i++) {
+        const int at = i / 2 * 64 + i % 2 * 16, top = 128 + i * 16, k = i / 2 * 128 + i % 2 * 16;
+        uint8x16_t a = vld1q_u8(x + at), b = vld1q_u8(x + at + 32), h = vld1q_u8(x + top),
+                   c = vld1q_u8(y + at), d = vld1q_u8(y + at + 32), g = vld1q_u8(y + top);
+        set_numbers(n, k, six_bits(vandq_u8(a, low), h, 0), six_bits(vandq_u8(c, low), g, 0));
+        set_numbers(n, k + 32, six_bits(vandq_u8(b, low), h, 2), six_bits(vandq_u8(d, low), g, 2));
+        set_numbers(n, k + 64, six_bits(vshrq_n_u8(a, 4), h, 4), six_bits(vshrq_n_u8(c, 4), g, 4));
+        set_numbers(n, k + 96, six_bits(vshrq_n_u8(b, 4), h, 6), six_bits(vshrq_n_u8(d, 4), g, 6));
+    }
+}
+
+static void pack_straight_q6_k(dg_qpanel *panel, const dg_qpack_args *a)
+{
+    enum { SCALES = 192, STEP_AT = 208 };
+    panel->kind = DG_Q_HALVES;
+    panel->lifted = a->scale == 1;
+    for (int c = 0; c < a->n_col; c += 2) {
+        const uint8_t *src = (const uint8_t *)a->src + (size_t)c * a->stride,
+                      *next = c + 1 < a->n_col ? src + a->stride : src;
+        const int half = c / HALF, pair = c % HALF / 2, at = half * HALF_STEPS + pair * 4;
+        numbers_of_q6_k((int8_t *)panel->n + half * HALF_N + pair * 16, src, next);
+        const float d = stored_half(src + STEP_AT), e = stored_half(next + STEP_AT);
+        for (int i = 0; i < 2; i++) {
+            int16x8_t s = vmovl_s8(vld1_s8((const int8_t *)src + SCALES + 8 * i)),
+                      t = vmovl_s8(vld1_s8((const int8_t *)next + SCALES + 8 * i));
+            const int to = at + 8 * i * PAIRS * 4, on = to + 4 * PAIRS * 4;
+            const float32x4_t s0 = scaled(vget_low_s16(s), d), s1 = scaled(vget_high_s16(s), d),
+                              t0 = scaled(vget_low_s16(t), e), t1 = scaled(vget_high_s16(t), e);
+            set_four(panel->step + to, s0, t0, a->scale);
+            set_four(panel->lift + to, s0, t0, -COUNT_ZERO);
+            set_four(panel->step + on, s1, t1, a->scale);
+            set_four(panel->lift + on, s1, t1, -COUNT_ZERO);
+        }
+        panel->lifted &= isfinite(d) && isfinite(e);
+    }
+}
+
+/* Columns are far apart, and what is read of one at a time is short: without asking for what comes
+ * behind it, every panel waits for memory. */
+INLINE void fetch_next(const dg_qpack_args *a, int bytes)
+{
+    const uint8_t *p = a->next;
+    for (int c = 0; p && c < a->n_col; c++, p += a->stride)
+        for (int at = 0; at < bytes + 63; at += 64)
+            __builtin_prefetch(p + at);
 }
 
 INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, dg_numbers_fn *row)
 {
+    fetch_next(a, panel->stored);
+    if (row == row_q6_k) {
+        pack_straight_q6_k(panel, a);
+        return;
+    }
     if (row == row_q4_k) {
         pack_straight_q4_k(panel, a);
         return;
