@@ -172,8 +172,11 @@ INLINE void tile(const dg_bgemm_args *a, int r0, const int pairs)
     if (a->add)
         for (int p = 0; p < pairs; p++)
             load_rows(acc[p], y[2 * p], y[2 * p + 1], a->n_col);
+    const size_t on = (size_t)(2 * pairs) * a->ldx;
     for (int k = 0; k < a->n_k; k += STEP, panel += 2 * FOUR) {
         uint16x8_t first[TILE], second[TILE];
+        for (int p = 0; p < pairs; p++)
+            __builtin_prefetch(x[p] + on + 2 * k, 0, 3); /* the rows that come next */
         for (int p = 0; p < pairs; p++) {
             first[p] = vld1q_u16(x[p] + 2 * k);
             second[p] = vld1q_u16(x[p] + 2 * k + 8);
