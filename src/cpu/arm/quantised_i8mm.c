@@ -237,7 +237,7 @@ static void pack_straight_q6_k(dg_qpanel *panel, const dg_qpack_args *a)
 {
     enum { SCALES = 192, STEP_AT = 208 };
     panel->kind = DG_Q_HALVES;
-    panel->lifted = a->scale == 1;
+    panel->lifted = false; /* see multiply_kind */
     for (int c = 0; c < a->n_col; c += 2) {
         const uint8_t *src = (const uint8_t *)a->src + (size_t)c * a->stride,
                       *next = c + 1 < a->n_col ? src + a->stride : src;
@@ -251,11 +251,8 @@ static void pack_straight_q6_k(dg_qpanel *panel, const dg_qpack_args *a)
             const float32x4_t s0 = scaled(vget_low_s16(s), d), s1 = scaled(vget_high_s16(s), d),
                               t0 = scaled(vget_low_s16(t), e), t1 = scaled(vget_high_s16(t), e);
             set_four(panel->step + to, s0, t0, a->scale);
-            set_four(panel->lift + to, s0, t0, -COUNT_ZERO);
             set_four(panel->step + on, s1, t1, a->scale);
-            set_four(panel->lift + on, s1, t1, -COUNT_ZERO);
         }
-        panel->lifted &= isfinite(d) && isfinite(e);
     }
 }
 
@@ -335,6 +332,14 @@ INLINE float32x4_t load_again(const float *p)
     return v;
 }
 
+/* sum + the products of two rows of x and two columns. Written out, since not every compiler's
+ * header has it by itself. */
+INLINE int32x4_t add_products(int32x4_t sum, int8x16_t x, int8x16_t w)
+{
+    __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(x), "w"(w));
+    return sum;
+}
+
 /* sum = the products of 8 * n_eight values from eight `first` on. */
 INLINE void sum_products(sums sum, const dg_qpair *const x[TILE], const int8_t *n, const int first,
                          const int n_eight, const int rows)
@@ -350,7 +355,7 @@ INLINE void sum_products(sums sum, const dg_qpair *const x[TILE], const int8_t *
         for (int p = 0; p < rows; p++) {
             int8x16_t both = vld1q_s8(x[p]->n[i][0]);
             for (int c = 0; c < PAIRS; c++)
-                sum[p][c] = vmmlaq_s32(sum[p][c], both, w[c]);
+                sum[p][c] = add_products(sum[p][c], both, w[c]);
         }
     }
 }
@@ -390,19 +395,18 @@ INLINE void take_least(tile y, const float *least, const float32x4_t sum[TILE], 
 INLINE void add_block(tile y, const dg_qpair *const x[TILE], const half_block *w,
                       const dg_qkind kind, const bool lifted, const int rows)
 {
-    sums sum;
+    sums sum, second;
     float32x4_t xs[TILE];
     tile part;
     const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
     sum_products(sum, x, w->n, 0, halves ? 2 : 4, rows);
+    if (halves)
+        sum_products(second, x, w->n, 2, 2, rows);
     scale_sums(part, sum, w, lifted, rows);
-    if (halves) {
-        sum_products(sum, x, w->n, 2, 2, rows);
-        for (int c = 0; c < PAIRS; c++) {
-            float32x4_t step = vld1q_f32(w->step + 4 * (PAIRS + c));
-            for (int p = 0; p < rows; p++)
-                part[p][c] = vfmaq_f32(part[p][c], uncounted(sum[p][c]), step);
-        }
+    for (int c = 0; c < PAIRS && halves; c++) {
+        float32x4_t step = vld1q_f32(w->step + 4 * (PAIRS + c));
+        for (int p = 0; p < rows; p++)
+            part[p][c] = vfmaq_f32(part[p][c], uncounted(second[p][c]), step);
     }
     for (int p = 0; p < rows; p++) {
         xs[p] = vld1q_f32(x[p]->step[0]);
@@ -544,9 +548,11 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind, const bool
         multiply(a, pair, kind, lifted, 1);
 }
 
+/* Halves of a block have no register left for lifts: they would be copied to and fro. */
 INLINE void multiply_kind(const dg_qgemm_args *a, const dg_qkind kind)
 {
-    if (a->panel->lifted)
+    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
+    if (a->panel->lifted && !halves)
         multiply_all(a, kind, true);
     else
         multiply_all(a, kind, false);
