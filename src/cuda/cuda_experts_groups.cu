@@ -18,7 +18,9 @@
 enum {
     SIDE_TILES = 8, /* of each of an item's two sides */
     GROUP_TILES = 4,
-    FILLERS = 128, /* two warps of them where rows lie sorted */
+    FILLERS = 128,            /* two warps of them where rows lie sorted */
+    GATHERERS = FILLERS - 32, /* the others: the first warp has weights to copy */
+    GATHERED = GATHERERS / 8, /* rows at a time, a thread for each 16 bytes of 128 */
     MULTIPLIERS = 256,
     GROUP_THREADS = FILLERS + MULTIPLIERS,
     STAGES = 4,
@@ -121,12 +123,12 @@ static __host__ __device__ __forceinline__ int items_of_piece(const dg_stream_jo
 
 /* ---- the warpgroup that fills the ring ---- */
 
-/* What a thread copies of an item: the first one weights, all of them a piece of 16 bytes of rows
- * 16 apart. */
+/* What a thread copies of an item: the first one weights, gatherers a piece of 16 bytes of rows
+ * GATHERED apart. */
 struct fill_source {
-    const unsigned char *w[2], *x;    /* w: the first tile of each side, at the next unit */
-    int room[2];                      /* tiles from there on that lie together */
-    uint32_t row[DG_GROUP_ROWS / 16]; /* where they begin, in 16 bytes */
+    const unsigned char *w[2], *x; /* w: the first tile of each side, at the next unit */
+    int room[2];                   /* tiles from there on that lie together */
+    uint32_t row[(DG_GROUP_ROWS + GATHERED - 1) / GATHERED]; /* where they begin, in 16 bytes */
     int n_row;
 };
 
@@ -151,10 +153,10 @@ static __device__ __forceinline__ void find_weights(fill_source &from, const dg_
                                                                   int thread)
 {
     from.x = job.x + thread % 8 * 16;
-    from.n_row = (item.n + 15) / 16;
+    from.n_row = min((item.n + 7) / 8 * 8, (int)DG_GROUP_ROWS) - thread / 8;
 #pragma unroll
-    for (int i = 0; i < DG_GROUP_ROWS / 16; i++) {
-        int place = item.first + min(16 * i + thread / 8, item.n - 1);
+    for (int i = 0; i * GATHERED < DG_GROUP_ROWS; i++) {
+        int place = item.first + min(GATHERED * i + thread / 8, item.n - 1);
         from.row[i] = (uint32_t)job.row[place] * (uint32_t)(job.x_bytes / 16);
     }
 }
@@ -204,11 +206,15 @@ template <class F>
 static __device__ __forceinline__ void gather_rows(const group_ring<F> &ring, fill_source &from,
                                                    int thread)
 {
-    unsigned char *x = ring.x() + slab_offset(thread / 8, thread % 8);
+    /* of every second one the pieces are exchanged alike */
+    unsigned char *x[2] = {ring.x() + slab_offset(thread / 8, thread % 8),
+                           ring.x() + slab_offset(thread / 8 + GATHERED, thread % 8)};
+    static_assert(2 * GATHERED % 8 == 0, "pieces of rows are exchanged by their number of eight");
 #pragma unroll
-    for (int i = 0; i < DG_GROUP_ROWS / 16; i++)
-        if (i < from.n_row)
-            dg_cp_async16(x + i * 16 * SLAB_ROW_BYTES, from.x + (size_t)from.row[i] * 16);
+    for (int i = 0; i * GATHERED < DG_GROUP_ROWS; i++)
+        if (i * GATHERED < from.n_row)
+            dg_cp_async16(x[i % 2] + i / 2 * 2 * GATHERED * SLAB_ROW_BYTES,
+                          from.x + (size_t)from.row[i] * 16);
     from.x += SLAB_ROW_BYTES;
     dg_cp_async_mbar_arrive(ring.full());
 }
@@ -259,15 +265,15 @@ static __device__ __forceinline__ void fill_item(group_ring<F> &ring, const dg_s
         dg_grid_wait();
     }
     int taken = thread == 0 ? atomicAdd(job.next, 1) : 0;
-    if (!SORTED)
-        find_rows(from, job, item, thread);
+    if (!SORTED && thread >= 32)
+        find_rows(from, job, item, thread - 32);
     for (int unit = 0; unit < job.n_unit; unit++, ring.advance()) {
         await_empty(ring);
         if (thread == 0 && unit >= ahead)
             begin_stage(ring, from, job, item, x_bytes, unit == 0);
-        if constexpr (!SORTED)
-            gather_rows(ring, from, thread);
-        else if (thread == 32)
+        if (!SORTED && thread >= 32)
+            gather_rows(ring, from, thread - 32);
+        if (SORTED && thread == 32)
             fill_boxes(ring, map, item, unit);
         if (thread == 0 && unit == ask)
             following = item_at(job, (int)gridDim.x + taken);
@@ -298,7 +304,7 @@ static __device__ __forceinline__ void fill(group_ring<F> ring, const dg_stream_
         ring.control->item[ring.slot] = group_item{};
         dg_mbar_arrive(ring.full());
     }
-    if (!SORTED)
+    if (!SORTED && thread >= 32)
         dg_mbar_arrive(ring.full());
 }
 
@@ -549,7 +555,7 @@ static __device__ __forceinline__ void group_items(const dg_stream_job &job,
     group_ring<F> ring = {shared, (group_control *)control, 0, 0};
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            dg_mbar_init(ring.control->full + i, SORTED ? 1 : FILLERS + 1);
+            dg_mbar_init(ring.control->full + i, SORTED ? 1 : GATHERERS + 1);
             dg_mbar_init(ring.control->empty + i, MULTIPLIERS / 32);
         }
         dg_mbar_init_fence();
