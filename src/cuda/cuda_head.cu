@@ -38,11 +38,17 @@ static __device__ __forceinline__ void copy_words(const slab_ring<T> &ring, cons
     }
 }
 
-/* tanh u = 1 - 2 / (e^2u + 1), times the cap. */
-static __device__ __forceinline__ float softcap_fast(float v, float cap, float two_over_cap)
+/* tanh u = 1 - 2 / (e^2u + 1), times the cap; of two words with one division, e^2u up to 2^60 so
+ * that the product of both is a number. u is v times half of a factor, as a power of two. */
+static __device__ __forceinline__ void softcap_two(float z[2], float v, float w, float cap,
+                                                   float factor)
 {
-    float e = dg_exp2_fast(v * two_over_cap);
-    return cap - __fdividef(2 * cap, e + 1);
+    v *= factor;
+    w *= factor;
+    float e = dg_exp2_fast(v > 60 ? 60 : v) + 1, f = dg_exp2_fast(w > 60 ? 60 : w) + 1,
+          both = __fdividef(2 * cap, e * f);
+    z[0] = cap - both * f;
+    z[1] = cap - both * e;
 }
 
 /* What a row does to its logits on the way out. A row with lists has them changed before the
@@ -79,58 +85,102 @@ static __device__ __forceinline__ void put_pair(float *to, int word, int n_vocab
                 to[word + i] = i ? high : low;
 }
 
-/* What the soft embedding wants of a row's words of a chunk: e of each is against its maximum. */
-static __device__ __forceinline__ void leave_words(const dg_cuda_words_args &a, int r, int first,
-                                                   const float e[LANE_WORDS], float top)
+/* Where in a chunk the four neighbours are that slab_four() makes of words i ... i + 3 of a lane's.
+ */
+static __device__ __forceinline__ int four_at(int i)
 {
-    uint32_t *p =
-        (uint32_t *)((uint16_t *)a.w.p + (size_t)r * (size_t)padded(a.n_vocab) + (size_t)first);
-    float share = top_share(top);
-#pragma unroll
-    for (int i = 0; i < LANE_WORDS; i += 2)
-        p[i * 2] = a.leaves == DG_CUDA_BF16 ? dg_pack_bf16(e[i] * share, e[i + 1] * share)
-                                            : dg_pack_f16(e[i] * share, e[i + 1] * share);
+    return (i / 2 + (int)threadIdx.x % 2) * 8 + slab_four_column();
 }
 
-/* One row's words of a chunk: acc[j][half] and the one behind it, for eight tiles j of columns. */
-[[maybe_unused]] static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a,
-                                                                     const row_way &way, int r,
-                                                                     int chunk, float acc[8][4],
-                                                                     int half, float factor)
+/* What the soft embedding wants of a row's words of a chunk: e of each is against its maximum. By
+ * all lanes: two lanes' pairs become four neighbours, as by slab_four(). */
+template <dg_cuda_form FORM>
+static __device__ __forceinline__ void leave_words(const dg_cuda_words_args &a, int r, bool there,
+                                                   int chunk, const float e[LANE_WORDS], float top)
+{
+    unsigned char *p = (unsigned char *)a.w.p +
+                       2 * ((size_t)r * (size_t)padded(a.n_vocab) + (size_t)chunk * CHUNK_WORDS);
+    float share = top_share(top);
+    bool odd = threadIdx.x % 2;
+#pragma unroll
+    for (int i = 0; i < LANE_WORDS; i += 4) {
+        uint32_t pair = pack_shares<FORM>(e[i] * share, e[i + 1] * share),
+                 next = pack_shares<FORM>(e[i + 2] * share, e[i + 3] * share);
+        uint32_t other = __shfl_xor_sync(DG_ALL_LANES, odd ? pair : next, 1);
+        if (there)
+            *(uint2 *)(p + 2 * four_at(i)) = odd ? uint2{other, next} : uint2{pair, other};
+    }
+}
+
+/* Word i of a lane's, whose first is `first`. */
+static __device__ __forceinline__ int word_at(int first, int i)
+{
+    return first + i / 2 * 8 + i % 2;
+}
+
+/* The logits of a row's words of a chunk, divided by the temperature. */
+template <bool PLAIN>
+static __device__ __forceinline__ void store_words(const row_way &way, bool there, int chunk,
+                                                   int n_vocab, const float z[LANE_WORDS])
+{
+    int first = chunk * CHUNK_WORDS + (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < LANE_WORDS && PLAIN; i += 4) {
+        float4 four = slab_four(make_float2(z[i], z[i + 1]), make_float2(z[i + 2], z[i + 3]));
+        if (there)
+            *(float4 *)(way.z + chunk * CHUNK_WORDS + four_at(i)) = four;
+    }
+#pragma unroll
+    for (int i = 0; i < LANE_WORDS && !PLAIN && there; i += 2)
+        put_pair(way.z, first + i * 4, n_vocab, way.paired, z[i], z[i + 1]);
+}
+
+/* One row's words of a chunk: acc[j][half] and the one behind it, for eight tiles j of columns.
+ * PLAIN: the vocabulary does not end in it, four words can be stored at once, and nobody wants a
+ * copy of the logits. */
+template <dg_cuda_form FORM, bool PLAIN>
+static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a, const row_way &way,
+                                                    int r, int chunk, float acc[8][4], int half,
+                                                    float factor)
 {
     float z[LANE_WORDS];
     int first = chunk * CHUNK_WORDS + (int)threadIdx.x % 4 * 2;
     bool there = r < a.n_row;
 #pragma unroll
-    for (int i = 0; i < LANE_WORDS; i++) {
-        float v = acc[i / 2][half * 2 + i % 2] * factor;
-        z[i] = way.cap > 0 ? softcap_fast(v, way.cap, way.two_over_cap) : v;
+    for (int i = 0; i < LANE_WORDS; i += 2) {
+        float v = acc[i / 2][half * 2], w = acc[i / 2][half * 2 + 1];
+        if (way.cap > 0) {
+            softcap_two(z + i, v, w, way.cap, factor * way.two_over_cap);
+        } else {
+            z[i] = v * factor;
+            z[i + 1] = w * factor;
+        }
     }
-    if (there && way.logits)
+    if (!PLAIN && there && way.logits)
 #pragma unroll
         for (int i = 0; i < LANE_WORDS; i += 2)
             put_pair(way.logits, first + i * 4, a.n_vocab, way.paired, z[i], z[i + 1]);
     chunk_stats stats = {-INFINITY, 0x7FFFFFFF, 0, 0};
 #pragma unroll
     for (int i = 0; i < LANE_WORDS; i++) {
-        int word = first + i / 2 * 8 + i % 2;
         z[i] *= way.heat;
-        if (word < a.n_vocab)
-            take_larger(stats.top, stats.at, z[i], word);
+        if (PLAIN || word_at(first, i) < a.n_vocab)
+            stats.top = fmaxf(stats.top, z[i]);
     }
+#pragma unroll
+    for (int i = LANE_WORDS - 1; i >= 0; i--) /* the lowest of equals */
+        if (z[i] == stats.top && (PLAIN || word_at(first, i) < a.n_vocab))
+            stats.at = word_at(first, i);
     for (int with = 1; with < 4; with *= 2) {
         float top = __shfl_xor_sync(DG_ALL_LANES, stats.top, with);
         int at = __shfl_xor_sync(DG_ALL_LANES, stats.at, with);
         take_larger(stats.top, stats.at, top, at);
     }
-    if (there)
-#pragma unroll
-        for (int i = 0; i < LANE_WORDS; i += 2)
-            put_pair(way.z, first + i * 4, a.n_vocab, way.paired, z[i], z[i + 1]);
+    store_words<PLAIN>(way, there, chunk, a.n_vocab, z);
 #pragma unroll
     for (int i = 0; i < LANE_WORDS; i++) {
         float below = z[i] - stats.top;
-        bool word = first + i / 2 * 8 + i % 2 < a.n_vocab;
+        bool word = PLAIN || word_at(first, i) < a.n_vocab;
         z[i] = word ? dg_exp2_fast(below * LOG2_E) : 0;
         if (word) {
             stats.mass += z[i];
@@ -141,13 +191,31 @@ static __device__ __forceinline__ void leave_words(const dg_cuda_words_args &a, 
         stats.mass += __shfl_xor_sync(DG_ALL_LANES, stats.mass, with);
         stats.slope += __shfl_xor_sync(DG_ALL_LANES, stats.slope, with);
     }
-    if (!there)
-        return;
     if (a.leaves != DG_CUDA_F32)
-        leave_words(a, r, first, z, stats.top); /* by now e^(z - top) */
-    if (threadIdx.x % 4 == 0)
+        leave_words<FORM>(a, r, there, chunk, z, stats.top); /* by now e^(z - top) */
+    if (there && threadIdx.x % 4 == 0)
         put_stats(a, r, chunk, stats);
 }
+
+template <dg_cuda_form FORM, bool PLAIN>
+static __device__ __forceinline__ void finish_tile(const dg_cuda_words_args &a,
+                                                   float acc[head_shape::N / 8][4], int first_chunk,
+                                                   int first_row, float factor)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int r = first_row + slab_row<head_shape>(0, half * 2);
+        row_way way = way_of(a, min(r, a.n_row - 1));
+#pragma unroll
+        for (int i = 0; i < HEAD_CHUNKS; i++)
+            if (PLAIN || first_chunk + i < chunk_count(a.n_vocab))
+                finish_chunk<FORM, PLAIN>(a, way, r, first_chunk + i, acc + i * 8, half, factor);
+    }
+}
+
+/* The first warpgroup begins two stages before the other and stays ahead, so that one multiplies
+ * while the other finishes a tile. */
+enum { HEAD_LEAD = 2 };
 
 template <dg_cuda_form FORM>
 static __device__ __forceinline__ void multiply_words(const head_job &job, const head_maps &maps)
@@ -168,23 +236,27 @@ static __device__ __forceinline__ void multiply_words(const head_job &job, const
         return;
     const dg_cuda_words_args &a = job.a;
     float factor = factor_of(job.table.scale, 0);
-    int chunks = chunk_count(a.n_vocab);
+    bool plain = a.n_vocab % 4 == 0 && !a.logits;
+    int lead = 0;
     if (blockIdx.x == 0)
         clear_marks(a, T::CONSUMERS);
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
         float acc[T::MT][T::N / 8][4] = {};
-        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_stage);
+        if (tile == (int)blockIdx.x && threadIdx.x < 128) {
+            lead = min((int)HEAD_LEAD, job.n_stage);
+            slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, lead);
+            dg_bar_arrive(1, T::CONSUMERS);
+        } else if (tile == (int)blockIdx.x) {
+            dg_bar_sync(1, T::CONSUMERS);
+        }
+        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_stage - lead);
+        lead = 0;
         int first = tile / job.n_row_block * HEAD_CHUNKS,
             first_row = tile % job.n_row_block * T::TOKENS;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int r = first_row + slab_row<T>(0, half * 2);
-            row_way way = way_of(a, min(r, a.n_row - 1));
-#pragma unroll
-            for (int i = 0; i < HEAD_CHUNKS; i++)
-                if (first + i < chunks)
-                    finish_chunk(a, way, r, first + i, acc[0] + i * 8, half, factor);
-        }
+        if (plain && (first + HEAD_CHUNKS) * CHUNK_WORDS <= a.n_vocab)
+            finish_tile<FORM, true>(a, acc[0], first, first_row, factor);
+        else
+            finish_tile<FORM, false>(a, acc[0], first, first_row, factor);
     }
 }
 
@@ -202,7 +274,8 @@ extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_wor
     typedef head_shape T;
     int device = 0, n_sm = 1, n_stage = x.ld / SLAB_VALUES;
     head_maps maps = {};
-    if (!table->slabs || a->n_row > DG_CUDA_WORD_ROWS)
+    if (!table->slabs || a->n_row > DG_CUDA_WORD_ROWS ||
+        (a->leaves != DG_CUDA_F32 && a->leaves != x.form))
         return cudaErrorInvalidValue;
     if (a->n_row < 1)
         return cudaSuccess;
