@@ -298,7 +298,7 @@ def train(trainer, batches, torch, M, device):
     args, tally = trainer.args, Tally(torch, device)
     begun = last = saved = time.time()
     step, n_sample, pending = 0, 0, []
-    work, mean_loss, mean_uneven = 0.0, None, 0.0
+    work, mean_loss, mean_uneven, waited = 0.0, None, 0.0, 0.0  # waited: for the device, which is then what bounds the speed
     end = min(begun + args.minutes * 60, START + args.deadline - args.reserve)
     checked = begun
     while True:
@@ -322,17 +322,20 @@ def train(trainer, batches, torch, M, device):
             pending.append(torch.cuda.Event())
             pending[-1].record()
             if len(pending) > 4:
+                began = time.time()
                 pending.pop(0).synchronize()
+                waited += time.time() - began
         if now - last >= args.report:
             value, mean_uneven = mean_loss.item(), uneven.item()
             say(f"step {step}  {n_sample / (now - last):.0f} samples/s  loss {value:.4f}  lr {lr:.2e}  experts {mean_uneven:.3f}  "
                 f"unseen {trainer.last_unseen.item():.4f}  "
                 f"queue {batches.ready.qsize()}+{batches.feed.depth()}  fresh {batches.fresh} again {batches.again} "
-                f"too long {batches.skipped}  {work / (now - last) / 1e12:.0f} TFLOP/s ({work / (now - last) / 9.9e14:.0%})")
+                f"too long {batches.skipped}  {work / (now - last) / 1e12:.0f} TFLOP/s ({work / (now - last) / 9.9e14:.0%}), waiting {waited / (now - last):.0%}"
+                + (f", {torch.cuda.max_memory_allocated() / 1e9:.0f} GB" if device.type == "cuda" else ""))
             tally.report()
             if value != value:
                 raise SystemExit("the loss is not a number")
-            last, n_sample, work = now, 0, 0.0
+            last, n_sample, work, waited = now, 0, 0.0, 0.0
         if args.check and now - checked > args.check and end - now > args.check / 2:
             write_mix(args.mix, check(trainer, args.check_prompts))
             checked = now
