@@ -53,7 +53,7 @@ typedef struct painter {
     bool isolated;          /* inside right-to-left letters */
     bool in_word;           /* the last cell was part of one */
     bool full, failed;
-    const cli_span *spans, *end; /* what comes, to see how long a word is */
+    const cli_span *end; /* of the spans that are painted: a word may reach into the next one */
 } painter;
 
 static void put(painter *p, const char *text, size_t n)
@@ -226,9 +226,11 @@ static void paint_status(painter *p, const char *status)
     cli_span span = {status, strlen(status), CLI_STATUS};
     painter line = *p;
     line.view = &narrow;
+    line.end = &span + 1;
     line.in_word = true; /* cut at the edge, wherever that is */
     paint_span(&line, &span);
     line.view = p->view;
+    line.end = p->end;
     *p = line;
 }
 
@@ -267,8 +269,7 @@ bool cli_view_frame(cli_canvas_view *v, const cli_span *spans, size_t n, const c
                  .out = out,
                  .style = CLI_SETTLED,
                  .in_word = v->word_cells != 0,
-                 .spans = spans,
-                 .end = spans + n};
+                 .end = n ? spans + n : spans};
     /* one row for the status; one stays free, so that the frame never pushes its own first row out
      */
     p.n_row = clamp(v->rows - 2, 1, v->rows);
