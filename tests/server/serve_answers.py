@@ -154,7 +154,7 @@ def memory():
 def json_answers():
     """Held to JSON, a model that has learnt nothing answers with JSON."""
     with Server("-q") as s:
-        for i in range(4):
+        for i in range(2):
             before = s.metric("vllm:request_success_total")
             status, body = s.chat("List nothing.", response_format={"type": "json_object"}, max_tokens=60, seed=i)
             n = s.metric("vllm:request_success_total") - before
@@ -168,9 +168,8 @@ def json_answers():
                               ({"regex": "[a-f]{3}"}, lambda t: re.fullmatch("[a-f]{3}", t)),
                               ({"grammar": 'root ::= "a" root | "b"'}, lambda t: re.fullmatch("a*b", t)),
                               ({"structured_outputs": {"json": schema}, "whitespace": "compact"}, lambda t: " " not in t and json.loads(t))):
-            for n in (60, 200):
-                status, body = s.chat("Hello", max_tokens=n, **fields)
-                check(f"held to {fields}", status == 200 and holds(text_of(body)), body)
+            status, body = s.chat("Hello", max_tokens=60, **fields)
+            check(f"held to {fields}", status == 200 and holds(text_of(body)), body)
             status, _, data = s.request("POST", "/v1/completions", {"prompt": "Hello", "max_tokens": 60, **fields})
             check("completions too", status == 200 and holds(json.loads(data)["choices"][0]["text"]), data)
         status, body = s.chat("Hello", max_tokens=2, json_schema=schema)
