@@ -1,0 +1,351 @@
+/* Packing for the matrix instruction of 8-bit integers: see quantised_i8mm.c for a panel's order.
+ * Four columns at a time, whose pairs lie side by side: stores are what packing waits for, and one
+ * of two registers takes no longer than one of one. An expert has few rows for each panel, so it
+ * counts: the types that models mostly have go from blocks to the panel without a stop in memory.
+ */
+#ifndef DG_CPU_ARM_PACK_I8MM_H
+#define DG_CPU_ARM_PACK_I8MM_H
+
+enum {
+    HALF = 8,                            /* columns of half a panel */
+    PAIRS = HALF / 2,                    /* of columns */
+    HALF_N = DG_QSLICE * HALF,           /* bytes of its numbers */
+    HALF_STEPS = DG_QGROUPS * PAIRS * 4, /* floats of its steps */
+    FOUR = 4                             /* columns that are packed together */
+};
+
+/* Integers are counted from the bits of 1.5 * 2^23 on, where a float's unit is 1: then the sum is a
+ * float already, counted(t) = 1.5 * 2^23 + t. Sums are less than 2^22. */
+#define COUNT_ZERO 0x1.8p23f
+
+/* ---- into a panel ---- */
+
+/* Where four columns' blocks are, and where their numbers and steps go. */
+typedef struct four_columns {
+    const uint8_t *at[FOUR];
+    int8_t *n;
+    int step; /* in step, lift and least */
+} four_columns;
+
+/* Columns from c on; behind the last one it is the last again, which nobody looks at. */
+INLINE four_columns columns_from(dg_qpanel *panel, const dg_qpack_args *a, int c)
+{
+    const int half = c / HALF, pair = c % HALF / 2;
+    four_columns f = {.n = (int8_t *)panel->n + half * HALF_N + pair * 16,
+                      .step = half * HALF_STEPS + pair * 4};
+    for (int i = 0; i < FOUR; i++)
+        f.at[i] = (const uint8_t *)a->src + (size_t)dg_min(c + i, a->n_col - 1) * a->stride;
+    return f;
+}
+
+INLINE void store_two(void *to, int8x16_t a, int8x16_t b)
+{
+    __asm__("stp %q1, %q2, [%3]" : "=m"(*(int8_t(*)[32])to) : "w"(a), "w"(b), "r"(to));
+}
+
+/* Sixteen numbers of each column from value k on. */
+INLINE void set_numbers(int8_t *to, int k, const int8x16_t v[FOUR])
+{
+    int64x2_t x[FOUR];
+    for (int i = 0; i < FOUR; i++)
+        x[i] = vreinterpretq_s64_s8(v[i]);
+    to += k / 8 * PAIRS * 16;
+    store_two(to, vreinterpretq_s8_s64(vzip1q_s64(x[0], x[1])),
+              vreinterpretq_s8_s64(vzip1q_s64(x[2], x[3])));
+    store_two(to + PAIRS * 16, vreinterpretq_s8_s64(vzip2q_s64(x[0], x[1])),
+              vreinterpretq_s8_s64(vzip2q_s64(x[2], x[3])));
+}
+
+INLINE int8x16_t twice(float32x4_t both, const int which)
+{
+    int64x2_t x = vreinterpretq_s64_f32(both);
+    return vreinterpretq_s8_s64(which ? vzip2q_s64(x, x) : vzip1q_s64(x, x));
+}
+
+/* Four groups' steps of each column times `scale`: both columns of a pair, twice. */
+INLINE void set_steps(float *to, const float32x4_t v[FOUR], float scale)
+{
+    float32x4_t x[FOUR];
+    for (int i = 0; i < FOUR; i++)
+        x[i] = vmulq_n_f32(v[i], scale);
+    for (int i = 0; i < 2; i++, to += 2 * PAIRS * 4) {
+        float32x4_t a = i ? vzip2q_f32(x[0], x[1]) : vzip1q_f32(x[0], x[1]),
+                    b = i ? vzip2q_f32(x[2], x[3]) : vzip1q_f32(x[2], x[3]);
+        store_two(to, twice(a, 0), twice(b, 0));
+        store_two(to + PAIRS * 4, twice(a, 1), twice(b, 1));
+    }
+}
+
+/* t * step is fma(counted(t), step, lift) with a lift of -1.5 * 2^23 * step, to the same bits where
+ * the lift is exact: where a step has at most 22 bits. Stored ones have up to 19; only a scale
+ * makes more. Steps that are no numbers, or huge, go the long way too. */
+INLINE bool fit_for_lift(const float *step, int n_group)
+{
+    bool fits = true;
+    for (int g = 0; g < n_group; g++)
+        fits &= fabsf(step[g]) < 0x1p100f;
+    return fits;
+}
+
+/* ---- Q4_K ---- */
+
+typedef struct scales {
+    float32x4_t step[2], least[2];
+} scales;
+
+INLINE float32x4_t floats_of(uint16x4_t x)
+{
+    return vcvtq_f32_u32(vmovl_u16(x));
+}
+
+/* Steps and least values are six bits: the first four of each are the low ones of bytes 0 to 7, the
+ * others lie in halves of bytes 8 to 11 and the upper bits of the first eight. */
+INLINE scales scales_of(const uint8_t *b)
+{
+    static const int8_t by[8] = {0, 0, 0, 0, -4, -4, -4, -4};
+    uint32_t last;
+    memcpy(&last, b + 12, sizeof last);
+    uint8x8_t first = vld1_u8(b + 4), rest = vreinterpret_u8_u32(vdup_n_u32(last));
+    rest = vand_u8(vshl_u8(rest, vld1_s8(by)), vdup_n_u8(15));
+    rest = vorr_u8(rest, vshl_n_u8(vshr_n_u8(first, 6), 4));
+    uint16x8_t low = vmovl_u8(vand_u8(first, vdup_n_u8(63))), high = vmovl_u8(rest);
+    float d = stored_half(b), dmin = stored_half(b + 2);
+    return (scales){{vmulq_n_f32(floats_of(vget_low_u16(low)), d),
+                     vmulq_n_f32(floats_of(vget_low_u16(high)), d)},
+                    {vmulq_n_f32(floats_of(vget_high_u16(low)), dmin),
+                     vmulq_n_f32(floats_of(vget_high_u16(high)), dmin)}};
+}
+
+INLINE void scales_of_q4_k(dg_qpanel *panel, const four_columns *f, float scale)
+{
+    scales s[FOUR];
+    for (int i = 0; i < FOUR; i++) {
+        s[i] = scales_of(f->at[i]);
+        panel->lifted &= isfinite(stored_half(f->at[i]));
+    }
+    for (int h = 0; h < 2; h++) {
+        const int to = f->step + 4 * h * PAIRS * 4;
+        const float32x4_t step[FOUR] = {s[0].step[h], s[1].step[h], s[2].step[h], s[3].step[h]},
+                          least[FOUR] = {s[0].least[h], s[1].least[h], s[2].least[h],
+                                         s[3].least[h]};
+        set_steps(panel->step + to, step, scale);
+        set_steps(panel->lift + to, step, -COUNT_ZERO);
+        set_steps(panel->least + to, least, scale);
+    }
+}
+
+static void pack_straight_q4_k(dg_qpanel *panel, const dg_qpack_args *a)
+{
+    panel->kind = DG_Q_LEAST;
+    panel->lifted = a->scale == 1;
+    for (int c = 0; c < a->n_col; c += FOUR) {
+        const four_columns f = columns_from(panel, a, c);
+        for (int i = 0; i < 8; i++) { /* 32 bytes are 32 low halves, then 32 high ones */
+            const int k = i / 2 * 64 + i % 2 * 16;
+            int8x16_t low[FOUR], high[FOUR];
+            for (int j = 0; j < FOUR; j++) {
+                uint8x16_t x = vld1q_u8(f.at[j] + 16 + 16 * i);
+                low[j] = vreinterpretq_s8_u8(vandq_u8(x, vdupq_n_u8(15)));
+                high[j] = vreinterpretq_s8_u8(vshrq_n_u8(x, 4));
+            }
+            set_numbers(f.n, k, low);
+            set_numbers(f.n, k + 32, high);
+        }
+        scales_of_q4_k(panel, &f, a->scale);
+    }
+}
+
+/* ---- blocks of 32 values without a least value: their step, then what `numbers` makes them of
+ * ----
+ */
+
+typedef int8x16x2_t numbers_of_fn(const uint8_t *b);
+
+/* The steps of four blocks from b on; the last one's again behind it. */
+INLINE float32x4_t four_steps(const uint8_t *src, int b, int n_block, const int bytes)
+{
+    float16_t step[4];
+    for (int i = 0; i < 4; i++)
+        memcpy(&step[i], src + dg_min(b + i, n_block - 1) * bytes, sizeof step[i]);
+    return vcvt_f32_f16(vld1_f16(step));
+}
+
+INLINE void pack_straight(dg_qpanel *panel, const dg_qpack_args *a, const int bytes,
+                          numbers_of_fn *numbers)
+{
+    float32x4_t most = vdupq_n_f32(0);
+    panel->kind = DG_Q_PLAIN;
+    for (int c = 0; c < a->n_col; c += FOUR) {
+        const four_columns f = columns_from(panel, a, c);
+        for (int b = 0; b < a->n_block; b++) {
+            int8x16_t first[FOUR], second[FOUR];
+            for (int i = 0; i < FOUR; i++) {
+                int8x16x2_t x = numbers(f.at[i] + b * bytes);
+                first[i] = x.val[0];
+                second[i] = x.val[1];
+            }
+            set_numbers(f.n, b * DG_QBLOCK, first);
+            set_numbers(f.n, b * DG_QBLOCK + 16, second);
+        }
+        for (int b = 0; b < a->n_block; b += 4) {
+            float32x4_t step[FOUR];
+            for (int i = 0; i < FOUR; i++) {
+                step[i] = four_steps(f.at[i], b, a->n_block, bytes);
+                most = vmaxq_f32(most, vabsq_f32(step[i]));
+            }
+            set_steps(panel->step + f.step + b * PAIRS * 4, step, a->scale);
+            set_steps(panel->lift + f.step + b * PAIRS * 4, step, -COUNT_ZERO);
+        }
+    }
+    panel->lifted = a->scale == 1 && isfinite(vmaxvq_f32(most)); /* NaN is the largest */
+}
+
+INLINE int8x16x2_t straight_q8_0(const uint8_t *b)
+{
+    return (int8x16x2_t){{vld1q_s8((const int8_t *)b + 2), vld1q_s8((const int8_t *)b + 18)}};
+}
+
+/* Sixteen less where a number's fifth bit is not set: bytes `at` and `at` + 1 of h have them. */
+INLINE int8x16_t with_fifth_bits(uint8x16_t low, uint8x16_t h, const int at)
+{
+    static const uint8_t bit[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128},
+                         byte[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+    uint8x16_t where = vaddq_u8(vld1q_u8(byte), vdupq_n_u8((uint8_t)at)),
+               set = vtstq_u8(vqtbl1q_u8(h, where), vld1q_u8(bit));
+    return vreinterpretq_s8_u8(vsubq_u8(low, vbicq_u8(vdupq_n_u8(16), set)));
+}
+
+INLINE int8x16x2_t straight_q5_0(const uint8_t *b)
+{
+    uint32_t bits;
+    memcpy(&bits, b + 2, sizeof bits);
+    uint8x16_t q = vld1q_u8(b + 6), h = vreinterpretq_u8_u32(vdupq_n_u32(bits));
+    return (int8x16x2_t){{with_fifth_bits(vandq_u8(q, vdupq_n_u8(15)), h, 0),
+                          with_fifth_bits(vshrq_n_u8(q, 4), h, 2)}};
+}
+
+/* ---- Q6_K ---- */
+
+/* Four floats of four scales. */
+INLINE float32x4_t scaled(int16x4_t scale, float d)
+{
+    return vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(scale)), d);
+}
+
+/* Sixteen numbers: four bits of `low`, two of `high` from bit `at` on. */
+INLINE int8x16_t six_bits(uint8x16_t low, uint8x16_t high, const int at)
+{
+    uint8x16_t two = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - at)));
+    uint8x16_t n = vorrq_u8(low, vandq_u8(two, vdupq_n_u8(0x30)));
+    return vsubq_s8(vreinterpretq_s8_u8(n), vdupq_n_s8(32));
+}
+
+/* 128 values have 64 bytes of low halves and 32 of upper bits. */
+INLINE void numbers_of_q6_k(const four_columns *f)
+{
+    const uint8x16_t low = vdupq_n_u8(15);
+    for (int i = 0; i < 4; i++) {
+        const int at = i / 2 * 64 + i % 2 * 16, top = 128 + i * 16, k = i / 2 * 128 + i % 2 * 16;
+        int8x16_t v[4][FOUR];
+        for (int j = 0; j < FOUR; j++) {
+            uint8x16_t a = vld1q_u8(f->at[j] + at), b = vld1q_u8(f->at[j] + at + 32),
+                       h = vld1q_u8(f->at[j] + top);
+            v[0][j] = six_bits(vandq_u8(a, low), h, 0);
+            v[1][j] = six_bits(vandq_u8(b, low), h, 2);
+            v[2][j] = six_bits(vshrq_n_u8(a, 4), h, 4);
+            v[3][j] = six_bits(vshrq_n_u8(b, 4), h, 6);
+        }
+        for (int m = 0; m < 4; m++)
+            set_numbers(f->n, k + 32 * m, v[m]);
+    }
+}
+
+/* Sixteen values share a scale. */
+static void pack_straight_q6_k(dg_qpanel *panel, const dg_qpack_args *a)
+{
+    enum { SCALES = 192, STEP_AT = 208 };
+    panel->kind = DG_Q_HALVES;
+    panel->lifted = false; /* see multiply_kind */
+    for (int c = 0; c < a->n_col; c += FOUR) {
+        const four_columns f = columns_from(panel, a, c);
+        numbers_of_q6_k(&f);
+        for (int g = 0; g < DG_QGROUPS; g += 8) {
+            float32x4_t low[FOUR], high[FOUR];
+            for (int i = 0; i < FOUR; i++) {
+                const float d = stored_half(f.at[i] + STEP_AT);
+                int16x8_t s = vmovl_s8(vld1_s8((const int8_t *)f.at[i] + SCALES + g));
+                low[i] = scaled(vget_low_s16(s), d);
+                high[i] = scaled(vget_high_s16(s), d);
+            }
+            set_steps(panel->step + f.step + g * PAIRS * 4, low, a->scale);
+            set_steps(panel->step + f.step + (g + 4) * PAIRS * 4, high, a->scale);
+        }
+    }
+}
+
+/* ---- all the others ---- */
+
+INLINE void set_groups(float *to, const float *const v[FOUR], int n_group, float scale)
+{
+    for (int g = 0; g < n_group; g += 4) {
+        const float32x4_t x[FOUR] = {vld1q_f32(v[0] + g), vld1q_f32(v[1] + g), vld1q_f32(v[2] + g),
+                                     vld1q_f32(v[3] + g)};
+        set_steps(to + g * PAIRS * 4, x, scale);
+    }
+}
+
+INLINE void pack_numbers(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind,
+                         dg_numbers_fn *row)
+{
+    const int n_value = a->n_block * DG_QBLOCK, n_group = n_value / group_of(kind);
+    panel->kind = kind;
+    panel->lifted = a->scale == 1;
+    for (int c = 0; c < a->n_col; c += FOUR) {
+        const four_columns f = columns_from(panel, a, c);
+        dg_numbers w[FOUR];
+        for (int i = 0; i < FOUR; i++) {
+            row(&w[i], f.at[i], n_value);
+            panel->lifted = panel->lifted && fit_for_lift(w[i].step, n_group);
+        }
+        for (int k = 0; k < n_value; k += 16) {
+            const int8x16_t v[FOUR] = {vld1q_s8(w[0].n + k), vld1q_s8(w[1].n + k),
+                                       vld1q_s8(w[2].n + k), vld1q_s8(w[3].n + k)};
+            set_numbers(f.n, k, v);
+        }
+        const float *step[FOUR] = {w[0].step, w[1].step, w[2].step, w[3].step},
+                    *least[FOUR] = {w[0].least, w[1].least, w[2].least, w[3].least};
+        set_groups(panel->step + f.step, step, n_group, a->scale);
+        set_groups(panel->lift + f.step, step, n_group, -COUNT_ZERO);
+        if (kind == DG_Q_LEAST || kind == DG_Q_HALVES_LEAST)
+            set_groups(panel->least + f.step, least, n_group, a->scale);
+    }
+}
+
+/* Columns are far apart, and what is read of one at a time is short: without asking for what comes
+ * behind it, every panel waits for memory. */
+INLINE void fetch_next(const dg_qpack_args *a, int bytes)
+{
+    const uint8_t *p = a->next;
+    for (int c = 0; p && c < a->n_col; c++, p += a->stride)
+        for (int at = 0; at < bytes + 63; at += 64)
+            __builtin_prefetch(p + at);
+}
+
+INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, dg_numbers_fn *row)
+{
+    fetch_next(a, panel->stored);
+    if (row == row_q4_k)
+        pack_straight_q4_k(panel, a);
+    else if (row == row_q8_0)
+        pack_straight(panel, a, 34, straight_q8_0);
+    else if (row == row_q5_0)
+        pack_straight(panel, a, 22, straight_q5_0);
+    else if (row == row_q6_k)
+        pack_straight_q6_k(panel, a);
+    else
+        pack_numbers(panel, a, kind, row);
+}
+
+DG_NUMBER_TYPES(DG_PACK)
+
+#endif
