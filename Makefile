@@ -150,7 +150,7 @@ DEFINES     += -DDG_HAVE_CUDA=1
 endif
 
 # Private: they are not for $(BUILD)/flags, which these files depend on.
-$(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o $(BUILD)/src/image/%.o: private OPT = -O3
+$(BUILD)/src/cpu/%.o $(BUILD)/src/tensor/%.o $(BUILD)/src/image/%.o $(BUILD)/src/engine/guide_weights.o: private OPT = -O3
 # A thread sanitizer that follows every number of a product takes minutes for what the numbers take seconds for; whose
 # rows a thread works on is decided in src/cpu itself, which it does follow.
 $(BUILD)/src/cpu/ref/%.o $(BUILD)/src/cpu/arm/%.o $(BUILD)/src/cpu/x86/%.o: private SANITIZE := $(if $(filter thread,$(SAN)),,$(SANITIZE))

@@ -406,33 +406,38 @@ dgemma_status dg_token_step(const dg_token_trie *t, dg_language *l, dg_place *at
 
 /* ---- spelling ---- */
 
+size_t dg_token_trie_longest(const dg_token_trie *t, const char *bytes, size_t n, int32_t *token)
+{
+    size_t longest = 0, depth = 0;
+    uint32_t i = 0, end = (uint32_t)t->all.n;
+    while (i < end && depth < n) {
+        const branch *b = &t->all.at[i];
+        if (b->byte != (uint8_t)bytes[depth]) {
+            i = b->end;
+            continue;
+        }
+        depth++;
+        if (b->token >= 0) {
+            *token = b->token;
+            longest = depth;
+        }
+        end = b->end;
+        i++;
+    }
+    return longest;
+}
+
 dgemma_status dg_token_trie_spell(const dg_token_trie *t, const char *bytes, size_t n,
                                   dg_tokens *out, dgemma_error *err)
 {
-    for (size_t from = 0; from < n;) {
-        size_t longest = 0, depth = 0;
-        int32_t token = -1;
-        uint32_t i = 0, end = (uint32_t)t->all.n;
-        while (i < end && from + depth < n) {
-            const branch *b = &t->all.at[i];
-            if (b->byte != (uint8_t)bytes[from + depth]) {
-                i = b->end;
-                continue;
-            }
-            depth++;
-            if (b->token >= 0) {
-                token = b->token;
-                longest = depth;
-            }
-            end = b->end;
-            i++;
-        }
-        if (token < 0)
+    for (size_t from = 0, len; from < n; from += len) {
+        int32_t token;
+        len = dg_token_trie_longest(t, bytes + from, n - from, &token);
+        if (!len)
             return dg_fail(err, DGEMMA_E_UNSUPPORTED, "the vocabulary has no token for byte 0x%02X",
                            (unsigned char)bytes[from]);
         if (!dg_tokens_push(out, token))
             return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-        from += longest;
     }
     return DGEMMA_OK;
 }

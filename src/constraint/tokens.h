@@ -66,6 +66,9 @@ dgemma_status dg_token_edges_find(const dg_token_trie *t, dg_language *l, dg_pla
 dgemma_status dg_token_step(const dg_token_trie *t, dg_language *l, dg_place *at, int32_t token,
                             dgemma_error *err);
 
+/* The longest token with which these bytes begin, and its length; 0: there is none. */
+size_t dg_token_trie_longest(const dg_token_trie *t, const char *bytes, size_t n, int32_t *token);
+
 /* Appends tokens whose bytes are these: the longest that fits, again and again. */
 dgemma_status dg_token_trie_spell(const dg_token_trie *t, const char *bytes, size_t n,
                                   dg_tokens *out, dgemma_error *err);

@@ -9,14 +9,14 @@ typedef struct node {
     uint32_t state;
     uint32_t back;  /* the link of the best way here */
     double best;    /* log-probability of that way */
-    double forward; /* log of the mass of all ways here */
-    double rest;    /* log of the mass of all ways from here to an end */
+    double forward; /* mass of all ways here, against the largest of the position */
+    double rest;    /* mass of all ways from here to an end, likewise */
 } node;
 
 typedef struct link {
     uint32_t from, to; /* nodes */
     dg_word_edge edge;
-    dg_word_weight weight;
+    dg_word_weight weight; /* its p against the largest of the position, if that has none */
 } link;
 
 /* Nodes and links of all positions one after the other; those of position i are
@@ -129,8 +129,7 @@ static dgemma_status find_node(dg_word *w, size_t first, uint32_t state, uint32_
         dgemma_status st = GROW(w, node, w->n_node + 1, MAX_NODES, err);
         if (st)
             return st;
-        w->node[w->n_node++] =
-            (node){.state = state, .best = -INFINITY, .forward = -INFINITY, .rest = -INFINITY};
+        w->node[w->n_node++] = (node){.state = state, .best = -INFINITY};
         w->slot[at] = (uint32_t)w->n_node;
         *out = (uint32_t)w->n_node - 1;
         if (2 * (w->n_node - first) >= w->n_slot)
@@ -174,13 +173,38 @@ static dgemma_status follow(dg_word *w, const dg_word_graph *g, size_t position,
     return st;
 }
 
-static int compare_best(const void *x, const void *y, void *user)
+/* Whether a is better than b: by its way, then by which was found first. */
+static bool is_better(const node *nodes, uint32_t a, uint32_t b)
 {
-    const node *nodes = user;
-    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
-    if (nodes[a].best != nodes[b].best)
-        return nodes[a].best > nodes[b].best ? -1 : 1;
-    return (a > b) - (a < b);
+    return nodes[a].best != nodes[b].best ? nodes[a].best > nodes[b].best : a < b;
+}
+
+/* Puts the k best of n in front, in any order. */
+static void select_best(const node *nodes, uint32_t *order, size_t n, size_t k)
+{
+    size_t lo = 0, hi = n;
+    while (hi - lo > 1) {
+        uint32_t pivot = order[lo + (hi - lo) / 2];
+        size_t i = lo, j = hi - 1;
+        for (;;) {
+            while (is_better(nodes, order[i], pivot))
+                i++;
+            while (is_better(nodes, pivot, order[j]))
+                j--;
+            if (i >= j)
+                break;
+            uint32_t swap = order[i];
+            order[i++] = order[j];
+            order[j--] = swap;
+        }
+        /* those before i are better than those from it on; i == j: it is the pivot */
+        if (k < i)
+            hi = i;
+        else if (k > i)
+            lo = i + (i == j);
+        else
+            return;
+    }
 }
 
 /* Leaves the best `beam` nodes of a position, and the one that is kept, in the order in which they
@@ -197,7 +221,7 @@ static dgemma_status prune(dg_word *w, size_t position, size_t beam, const uint3
     uint32_t *order = w->order, *renamed = w->order + n;
     for (size_t i = 0; i < n; i++)
         order[i] = (uint32_t)(first + i);
-    qsort_r(order, n, sizeof *order, compare_best, w->node);
+    select_best(w->node, order, n, beam);
     memset(renamed, 0, n * sizeof *renamed);
     for (size_t i = 0; i < n; i++)
         if (i < beam || (keep && w->node[order[i]].state == keep[position + 1]))
@@ -224,14 +248,37 @@ static dgemma_status prune(dg_word *w, size_t position, size_t beam, const uint3
     return DGEMMA_OK;
 }
 
-static double add_logs(double a, double b)
+/* Probabilities of a position's links; against the largest where they are too small for a double.
+ * Returns the logarithm of what they are against. */
+static double weigh_links(link *l, size_t n)
 {
-    if (a < b) {
-        double swap = a;
-        a = b;
-        b = swap;
+    double most = -INFINITY, largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        most = fmax(most, l[i].weight.mass);
+        largest = fmax(largest, l[i].weight.p);
     }
-    return b == -INFINITY ? a : a + dg_log(1 + dg_exp(b - a));
+    if (largest > 0 && most < dg_log(largest) + 1e-6) /* who is missing is of no account */
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        l[i].weight.p = dg_exp(l[i].weight.mass - most);
+    return most;
+}
+
+/* Mass of the nodes behind a position's links, from that of those in front. Returns the logarithm
+ * of what it is against. */
+static double pass_on(dg_word *w, size_t position)
+{
+    size_t first = w->first_link[position], n = w->n_link - first;
+    double scale = weigh_links(w->link + first, n), most = 0;
+    for (size_t i = first; i < first + n; i++)
+        w->node[w->link[i].to].forward += w->node[w->link[i].from].forward * w->link[i].weight.p;
+    for (size_t i = w->first_node[position + 1]; i < w->n_node; i++)
+        most = fmax(most, w->node[i].forward);
+    if (!(most > 0))
+        return scale;
+    for (size_t i = w->first_node[position + 1]; i < w->n_node; i++)
+        w->node[i].forward /= most;
+    return scale + dg_log(most);
 }
 
 static dgemma_status forwards(dg_word *w, const dg_word_graph *g, const dg_word_options *o,
@@ -240,7 +287,8 @@ static dgemma_status forwards(dg_word *w, const dg_word_graph *g, const dg_word_
     dgemma_status st = GROW(w, node, 1, MAX_NODES, err);
     if (st)
         return st;
-    w->node[0] = (node){.state = o->start, .rest = -INFINITY};
+    w->node[0] = (node){.state = o->start, .forward = 1};
+    w->log_mass = 0;
     w->n_node = 1;
     w->first_node[0] = w->first_link[0] = 0;
     w->first_node[1] = 1;
@@ -252,11 +300,8 @@ static dgemma_status forwards(dg_word *w, const dg_word_graph *g, const dg_word_
         if (!st)
             st = prune(w, i, o->beam, o->keep, err);
         w->first_link[i + 1] = w->n_link;
-        for (size_t k = w->first_link[i]; k < w->n_link && !st; k++) {
-            const link *l = &w->link[k];
-            node *to = &w->node[l->to];
-            to->forward = add_logs(to->forward, w->node[l->from].forward + l->weight.mass);
-        }
+        if (!st)
+            w->log_mass += pass_on(w, i);
     }
     w->first_node[w->n + 1] = w->n_node;
     return st;
@@ -266,15 +311,23 @@ static dgemma_status forwards(dg_word *w, const dg_word_graph *g, const dg_word_
 
 static void backwards(dg_word *w)
 {
-    for (size_t k = w->first_node[w->n]; k < w->n_node; k++)
-        w->node[k].rest = 0; /* who does not fit at the end is not there */
-    for (size_t i = w->n; i-- > 0;)
+    double total = 0;
+    for (size_t k = w->first_node[w->n]; k < w->n_node; k++) {
+        w->node[k].rest = 1; /* who does not fit at the end is not there */
+        total += w->node[k].forward;
+    }
+    w->log_mass += dg_log(total);
+    for (size_t i = w->n; i-- > 0;) {
+        double most = 0;
         for (size_t k = w->first_link[i]; k < w->first_link[i + 1]; k++) {
             const link *l = &w->link[k];
-            node *from = &w->node[l->from];
-            from->rest = add_logs(from->rest, l->weight.mass + w->node[l->to].rest);
+            w->node[l->from].rest += l->weight.p * w->node[l->to].rest;
         }
-    w->log_mass = w->node[0].rest;
+        for (size_t k = w->first_node[i]; k < w->first_node[i + 1]; k++)
+            most = fmax(most, w->node[k].rest);
+        for (size_t k = w->first_node[i]; k < w->first_node[i + 1] && most > 0; k++)
+            w->node[k].rest /= most;
+    }
 }
 
 static void trace(dg_word *w)
@@ -357,54 +410,71 @@ static int compare_shares(const void *x, const void *y)
     return (a->token > b->token) - (a->token < b->token);
 }
 
-/* Edges of several states may have the same token: their shares are summed in the order of the
- * links, which qsort alone would not keep. */
-dgemma_status dg_word_shares(dg_word *w, size_t position, const dg_word_share **shares, size_t *n,
-                             dgemma_error *err)
+/* The share of an edge's token at the position; edges of several states may have the same. */
+static dg_word_share *share_of(dg_word *w, const dg_word_edge *edge, size_t *n)
+{
+    uint32_t key = (uint32_t)edge->token * 2 + edge->is_class;
+    size_t at = (key * UINT32_C(2654435769)) >> 7 & (w->n_slot - 1);
+    for (; w->slot[at]; at = (at + 1) & (w->n_slot - 1)) {
+        dg_word_share *s = &w->share[w->slot[at] - 1];
+        if (s->token == edge->token && s->is_class == edge->is_class)
+            return s;
+    }
+    w->share[*n] = (dg_word_share){.token = edge->token, .is_class = edge->is_class};
+    w->slot[at] = (uint32_t)++ * n;
+    return &w->share[*n - 1];
+}
+
+/* Shares at a position in the order in which they are met; a link without mass has none. */
+static dgemma_status sum_shares(dg_word *w, size_t position, size_t *n, dgemma_error *err)
 {
     size_t first = w->first_link[position], n_link = w->first_link[position + 1] - first;
     dgemma_status st = GROW(w, share, n_link + 1, MAX_LINKS + 1, err);
+    if (!st)
+        st = clear_slots(w, n_link, err);
     if (st)
         return st;
-    for (size_t i = 0; i < n_link; i++)
-        w->share[i] = (dg_word_share){.token = w->link[first + i].edge.token,
-                                      .is_class = w->link[first + i].edge.is_class};
-    qsort(w->share, n_link, sizeof *w->share, compare_shares);
+    double total = 0;
     *n = 0;
-    for (size_t i = 0; i < n_link; i++)
-        if (!*n || compare_shares(&w->share[*n - 1], &w->share[i]))
-            w->share[(*n)++] = w->share[i];
     for (size_t i = first; i < first + n_link; i++) {
         const link *l = &w->link[i];
-        dg_word_share key = {.token = l->edge.token, .is_class = l->edge.is_class};
-        dg_word_share *s = bsearch(&key, w->share, *n, sizeof key, compare_shares);
-        s->q +=
-            dg_exp(w->node[l->from].forward + l->weight.mass + w->node[l->to].rest - w->log_mass);
+        double q = w->node[l->from].forward * l->weight.p * w->node[l->to].rest;
+        if (!(q > 0))
+            continue;
+        dg_word_share *s = share_of(w, &l->edge, n);
+        s->q += q;
+        s->weight = l->weight;
+        total += q;
     }
-    *shares = w->share;
+    for (size_t i = 0; i < *n; i++)
+        w->share[i].q /= total;
     return DGEMMA_OK;
 }
 
-dgemma_status dg_word_entropy(dg_word *w, const dg_word_graph *graph, size_t position,
-                              double *entropy, dgemma_error *err)
+dgemma_status dg_word_shares(dg_word *w, size_t position, const dg_word_share **shares, size_t *n,
+                             dgemma_error *err)
 {
-    const dg_word_share *share;
+    dgemma_status st = sum_shares(w, position, n, err);
+    if (!st)
+        qsort(w->share, *n, sizeof *w->share, compare_shares);
+    *shares = w->share;
+    return st;
+}
+
+dgemma_status dg_word_entropy(dg_word *w, size_t position, double *entropy, dgemma_error *err)
+{
     size_t n;
-    dgemma_status st = dg_word_shares(w, position, &share, &n, err);
+    dgemma_status st = sum_shares(w, position, &n, err);
     if (st)
         return st;
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
-        double q = share[i].q;
-        if (!(q > 0))
-            continue;
-        if (!share[i].is_class) {
+        double q = w->share[i].q;
+        const dg_word_weight *c = &w->share[i].weight;
+        if (!w->share[i].is_class)
             sum -= q * dg_log(q);
-            continue;
-        }
-        dg_word_edge edge = {.token = share[i].token, .is_class = true};
-        dg_word_weight c = graph->weigh(graph->user, position, &edge);
-        sum += q * (c.mass - dg_log(q)) - q / dg_exp(c.mass) * c.inner;
+        else
+            sum += q * (c->mass - dg_log(q)) - q / dg_exp(c->mass) * c->inner;
     }
     *entropy = sum > 0 ? sum : 0;
     return DGEMMA_OK;
@@ -414,14 +484,19 @@ void dg_word_draw(const dg_word *w, const double *uniform, dg_word_edge *edges)
 {
     uint32_t at = 0;
     for (size_t i = 0; i < w->n; i++) {
-        double left = uniform[i];
         const link *chosen = NULL;
+        double left = 0;
+        for (size_t k = w->first_link[i]; k < w->first_link[i + 1]; k++)
+            if (w->link[k].from == at)
+                left += w->link[k].weight.p * w->node[w->link[k].to].rest;
+        left *= uniform[i];
         for (size_t k = w->first_link[i]; k < w->first_link[i + 1]; k++) {
             const link *l = &w->link[k];
-            if (l->from != at || !(w->node[l->to].rest > -INFINITY))
+            double p = l->weight.p * w->node[l->to].rest;
+            if (l->from != at || !(p > 0))
                 continue;
             chosen = l;
-            left -= dg_exp(l->weight.mass + w->node[l->to].rest - w->node[at].rest);
+            left -= p;
             if (left < 0)
                 break;
         }

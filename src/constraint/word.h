@@ -19,12 +19,12 @@ typedef struct dg_word_edge {
     bool is_class;
 } dg_word_edge;
 
-/* What a position thinks of a token (all three are its log-probability then, but for the last) or
- * of a class. */
+/* What a position thinks of a token or of a class. */
 typedef struct dg_word_weight {
     double best;  /* log-probability of the likeliest one */
-    double mass;  /* log of the probability of all together */
+    double mass;  /* log of the probability of all together; of a token the same */
     double inner; /* of a class: sum of p ln p over its tokens */
+    double p;     /* e^mass, where whoever weighs has it anyway; 0: too small, or not known */
 } dg_word_weight;
 
 typedef struct dg_word_graph {
@@ -81,13 +81,13 @@ typedef struct dg_word_share {
     int32_t token;
     bool is_class;
     double q;
+    dg_word_weight weight;
 } dg_word_share;
 dgemma_status dg_word_shares(dg_word *w, size_t position, const dg_word_share **shares, size_t *n,
                              dgemma_error *err);
 
 /* Entropy of the distribution at a position, in nats; inside a class it is that of the model. */
-dgemma_status dg_word_entropy(dg_word *w, const dg_word_graph *graph, size_t position,
-                              double *entropy, dgemma_error *err);
+dgemma_status dg_word_entropy(dg_word *w, size_t position, double *entropy, dgemma_error *err);
 
 /* Draws one sequence: uniform[i] in [0, 1) decides at position i. Inside a class the choice is the
  * caller's. */

@@ -22,7 +22,7 @@ void dg_guide_forget_places(dg_guide *g)
 {
     if (g->cap_place)
         memset(g->place, 0, g->cap_place * sizeof *g->place);
-    g->n_touched = 0;
+    g->n_touched = g->n_kept = 0;
 }
 
 static dgemma_status touch(dg_guide *g, dg_place at, dgemma_error *err)
@@ -55,56 +55,59 @@ static void note_symbol(void *user, uint32_t symbol)
     g->symbol_id[g->n_symbol_at++] = symbol;
 }
 
-/* A short ending from a place, in tokens; symbols as -1 - symbol. */
-static dgemma_status spell_ending(dg_guide *g, dg_place at, dgemma_error *err)
+/* The next token of the ending, from byte *from and symbol *symbol on, and where it leads. */
+static dgemma_status step_on(dg_guide *g, size_t *from, size_t *symbol, int32_t *token,
+                             dg_place *at, dgemma_error *err)
 {
-    g->ending.len = g->spelled.n = g->n_symbol_at = 0;
-    dgemma_status st = dg_language_ending(g->language, at, &g->ending, note_symbol, g, err);
-    if (!st && g->n_symbol_at == SIZE_MAX)
-        st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    size_t from = 0;
-    for (size_t i = 0; !st && i <= g->n_symbol_at; i++) {
-        size_t to = i < g->n_symbol_at ? g->symbol_at[i] : g->ending.len;
-        if (to > from)
-            st = dg_token_trie_spell(g->o.trie, g->ending.data + from, to - from, &g->spelled, err);
-        from = to;
-        if (!st && i < g->n_symbol_at &&
-            !dg_tokens_push(&g->spelled, -1 - (int32_t)g->symbol_id[i]))
-            st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    size_t to = *symbol < g->n_symbol_at ? g->symbol_at[*symbol] : g->ending.len;
+    if (*from == to) {
+        uint32_t id = g->symbol_id[(*symbol)++];
+        *token = g->symbol[id];
+        return dg_language_symbol(g->language, at, id, err);
     }
-    return st;
+    size_t len = dg_token_trie_longest(g->o.trie, g->ending.data + *from, to - *from, token);
+    if (!len)
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "the vocabulary has no token for byte 0x%02X",
+                       (unsigned char)g->ending.data[*from]);
+    *from += len;
+    return dg_token_step(g->o.trie, g->language, at, *token, err);
 }
 
-static dgemma_status step_on(dg_guide *g, dg_place *at, int32_t token, dgemma_error *err)
-{
-    if (token < 0)
-        return dg_language_symbol(g->language, at, (uint32_t)(-1 - token), err);
-    return dg_token_step(g->o.trie, g->language, at, token, err);
-}
-
-/* Walks an ending's tokens from `at`, and notes at each place on the way how far it is from there,
- * and what comes next. A place whose way is known already may have a shorter one: so what is noted
- * only ever falls, and behind each place there is one that is nearer to the end. */
+/* Goes along a short ending from `at` as far as a place whose way is known, and notes at each place
+ * how far it is to the end, and what comes next: so behind each there is one that is nearer. */
 static dgemma_status find_way(dg_guide *g, dg_place at, dgemma_error *err)
 {
     known_place *p;
-    dgemma_status st = spell_ending(g, at, err);
-    uint32_t n = (uint32_t)g->spelled.n;
-    for (uint32_t i = 0; i <= n && !st; i++) {
+    size_t from = 0, symbol = 0;
+    uint32_t n = 0;
+    g->ending.len = g->n_symbol_at = 0;
+    dgemma_status st = dg_language_ending(g->language, at, &g->ending, note_symbol, g, err);
+    if (!st && g->n_symbol_at == SIZE_MAX)
+        st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st)
         st = place_of(g, at, &p, err);
-        uint32_t need = n - i + 1;
-        if (st || (p->need && p->need <= need))
-            break;
-        int32_t token = i < n ? g->spelled.ids[i] : 0;
-        p->need = need;
-        p->token = token < 0 ? g->symbol[-1 - token] : token;
-        p->listed = -1;
-        if (i < n)
-            st = step_on(g, &at, token, err);
-        if (!st && at == DG_PLACE_DEAD)
+    while (!st && !p->need && (from < g->ending.len || symbol < g->n_symbol_at)) {
+        int32_t token;
+        dg_place to = at;
+        st = step_on(g, &from, &symbol, &token, &to, err);
+        if (!st && to == DG_PLACE_DEAD)
             st = dg_fail(err, DGEMMA_E_INTERNAL, "a constraint's ending is not part of it");
-        p->to = at;
+        if (!st)
+            st = GUIDE_GROW(g, way, n + 1, err);
+        if (st)
+            break;
+        g->place[at].token = token;
+        g->place[at].to = to;
+        g->way[n++] = at;
+        at = to;
+        st = place_of(g, at, &p, err);
     }
+    uint32_t need = st ? 0 : p->need ? p->need : 1;
+    if (!st)
+        p->need = need;
+    for (uint32_t i = n; i-- > 0 && !st;)
+        if (!g->place[g->way[i]].need)
+            g->place[g->way[i]].need = need + n - i;
     return st;
 }
 
@@ -186,7 +189,8 @@ static dgemma_status add_likely(dg_guide *g, dg_place from, size_t position, int
     return st;
 }
 
-static dgemma_status add_place(dg_guide *g, dg_place at, size_t position, dgemma_error *err)
+/* What may follow at a place whatever the position, into the scratch. */
+static dgemma_status find_edges(dg_guide *g, dg_place at, dgemma_error *err)
 {
     const dg_group_edge *edge;
     size_t n;
@@ -195,27 +199,41 @@ static dgemma_status add_place(dg_guide *g, dg_place at, size_t position, dgemma
     dg_edges bytes;
     dgemma_status st = need_of_place(g, at, &need, err);
     if (!st)
-        st = touch(g, at, err);
-    if (!st)
         st = dg_token_groups_edges(g->groups, at, &edge, &n, &wide, err);
     if (st)
         return st;
     for (size_t i = 0; i < n && !st; i++)
         st = add(g, edge[i].to + FIRST_PLACE,
                  (int32_t)edge[i].group + (edge[i].is_class ? 0 : FIRST_GROUP), true, err);
-    bool free_text = n && edge->is_class;
     known_place *p = &g->place[at];
-    if (p->listed < 0)
-        p->listed = !need || lists_way(g, p, edge, n);
+    p->wide = wide;
+    p->free_text = n && edge->is_class;
+    p->listed = !need || lists_way(g, p, edge, n);
     if (!st && !p->listed)
         st = add(g, p->to + FIRST_PLACE, p->token, false, err);
-    if (!st && wide)
-        st = add_likely(g, at, position, p->listed ? -1 : p->token, free_text, err);
     if (!st)
         st = dg_language_edges(g->language, at, &bytes, err);
     for (int i = 0; !st && bytes.accepts && i < g->o.n_stop; i++)
         st = add(g, STATE_DONE, g->o.stop[i], false, err);
     return st;
+}
+
+/* Edges of a place are found once; a way to the end that has become shorter since is not needed. */
+static dgemma_status keep_edges(dg_guide *g, dg_place at, dgemma_error *err)
+{
+    size_t first = g->n_edge;
+    dgemma_status st = find_edges(g, at, err);
+    size_t n = g->n_edge - first;
+    if (!st)
+        st = GUIDE_GROW(g, kept, g->n_kept + n + 1, err);
+    if (st)
+        return st;
+    memcpy(g->kept + g->n_kept, g->edge + first, n * sizeof *g->kept);
+    g->n_edge = first;
+    g->place[at].first_edge = (uint32_t)g->n_kept;
+    g->place[at].n_edge = (uint32_t)n;
+    g->n_kept += n;
+    return DGEMMA_OK;
 }
 
 static dgemma_status add_thought(dg_guide *g, uint32_t state, dgemma_error *err)
@@ -231,21 +249,48 @@ static dgemma_status add_thought(dg_guide *g, uint32_t state, dgemma_error *err)
     return st ? st : add(g, start, g->o.think_close, false, err);
 }
 
+/* What a position adds to a place's own edges. */
+static dgemma_status add_own(dg_guide *g, uint32_t state, dg_place at, size_t position,
+                             dgemma_error *err)
+{
+    const known_place *p = &g->place[at];
+    int32_t but = p->listed ? -1 : p->token;
+    bool wide = p->wide, free_text = p->free_text;
+    size_t n = p->n_edge;
+    dgemma_status st = GUIDE_GROW(g, edge, n, err);
+    if (st)
+        return st;
+    memcpy(g->edge, g->kept + p->first_edge, n * sizeof *g->edge);
+    g->n_edge = n;
+    if (wide)
+        st = add_likely(g, at, position, but, free_text, err);
+    if (!st && state == STATE_START && g->may_think)
+        st = add(g, STATE_HEAD, g->o.think_open, false, err);
+    return st;
+}
+
 dgemma_status dg_guide_edges(void *user, uint32_t state, size_t position,
                              const dg_word_edge **edges, size_t *n, dgemma_error *err)
 {
     dg_guide *g = user;
     dg_place at = dg_guide_place(g, state);
-    dgemma_status st = DGEMMA_OK;
+    dgemma_status st = at == DG_PLACE_DEAD ? DGEMMA_OK : touch(g, at, err);
     g->n_edge = 0;
+    if (!st && at != DG_PLACE_DEAD && !g->place[at].n_edge)
+        st = keep_edges(g, at, err);
+    if (st)
+        return st;
+    if (at != DG_PLACE_DEAD && state != STATE_START && !g->place[at].wide) {
+        *edges = g->kept + g->place[at].first_edge;
+        *n = g->place[at].n_edge;
+        return DGEMMA_OK;
+    }
     if (state == STATE_DONE)
         st = add(g, STATE_DONE, g->o.pad, false, err);
     else if (at == DG_PLACE_DEAD)
         st = add_thought(g, state, err);
     else
-        st = add_place(g, at, position, err);
-    if (!st && state == STATE_START && g->may_think)
-        st = add(g, STATE_HEAD, g->o.think_open, false, err);
+        st = add_own(g, state, at, position, err);
     *edges = g->edge;
     *n = g->n_edge;
     return st;

@@ -25,10 +25,14 @@ enum { SMALL_GROUP = 8 };
 
 /* What is known of a place. */
 typedef struct known_place {
-    uint32_t need; /* tokens of a way to the end, + 1; 0: not looked for yet */
-    int32_t token; /* the first of that way, */
-    dg_place to;   /* and where it leads */
-    uint32_t seen; /* the step that last looked at it */
+    uint32_t need;  /* tokens of a way to the end, + 1; 0: not looked for yet */
+    int32_t token;  /* the first of that way, */
+    dg_place to;    /* and where it leads */
+    uint32_t seen;  /* the step that last looked at it */
+    uint32_t asked; /* the question that had its tokens */
+    uint32_t first_edge,
+        n_edge; /* in `kept`, but for what a position adds; 0: not looked for yet */
+    bool wide, free_text;
     int8_t listed; /* the way's first token is among its edges; -1: not looked for yet */
 } known_place;
 
@@ -54,7 +58,8 @@ struct dg_guide {
     size_t cap_place;
     dg_place *touched; /* places of the last step, in the order of their positions */
     size_t n_touched, cap_touched;
-    dg_tokens spelled; /* scratch */
+    dg_place *way; /* scratch: places on a way to the end, and its bytes */
+    size_t cap_way;
     dg_buf ending;
     size_t *symbol_at; /* [n_symbol_at] where in `ending` symbols stand, and which */
     uint32_t *symbol_id;
@@ -74,6 +79,8 @@ struct dg_guide {
     size_t cap_group, n_member, cap_member, n_slot, cap_weight, cap_weighed;
 
     /* the step */
+    dg_word_edge *kept; /* edges of places */
+    size_t n_kept, cap_kept;
     dg_word_edge *edge; /* scratch */
     size_t n_edge, cap_edge;
     dg_word_edge *drawn; /* [n_canvas] */

@@ -49,7 +49,6 @@ static bool allocate(dg_guide *g)
     size_t n = (size_t)g->o.n_canvas;
     dg_asked *a = &g->asked;
     dg_buf_init(&g->ending, ENDING_MAX);
-    dg_tokens_init(&g->spelled, ENDING_MAX);
     g->symbol = dg_calloc(g->o.syntax->n_symbol + 1, sizeof *g->symbol);
     g->id = dg_array(DG_ASKED_MAX, sizeof *g->id);
     g->slot_of = dg_calloc(dg_token_trie_count(g->o.trie), sizeof *g->slot_of);
@@ -73,6 +72,7 @@ dgemma_status dg_guide_create(dg_guide **out, const dg_guide_options *options, d
     if (!g)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     g->o = *options;
+    g->version = 1; /* no place was in a question yet */
     if (g->o.n_think_head > MAX_HEAD)
         g->o.n_think_head = MAX_HEAD;
     g->may_think = g->o.think_open >= 0 && g->o.think_close >= 0;
@@ -106,15 +106,13 @@ void dg_guide_free(dg_guide *g)
     dg_word_free(g->word);
     dg_token_groups_free(g->groups);
     dg_language_free(g->language);
-    void *list[] = {g->symbol,        g->place,        g->touched,
-                    g->symbol_at,     g->symbol_id,    g->id,
-                    g->slot_of,       g->group,        g->member,
-                    g->weight,        g->weighed,      g->edge,
-                    g->drawn,         g->path,         g->asked.found,
-                    g->asked.logprob, g->asked.top_id, g->asked.top_logprob};
+    void *list[] = {
+        g->symbol,  g->place,       g->touched,       g->symbol_at,    g->symbol_id,
+        g->id,      g->slot_of,     g->group,         g->member,       g->weight,
+        g->weighed, g->way,         g->kept,          g->edge,         g->drawn,
+        g->path,    g->asked.found, g->asked.logprob, g->asked.top_id, g->asked.top_logprob};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         dg_free(list[i]);
-    dg_tokens_clear(&g->spelled);
     dg_buf_clear(&g->ending);
     dg_free(g);
 }
@@ -208,11 +206,10 @@ static void read_word(dg_guide *g, const dg_guide_step *s)
 
 static dgemma_status read_entropy(dg_guide *g, const dg_guide_step *s, dgemma_error *err)
 {
-    dg_word_graph graph = {g, dg_guide_edges, dg_guide_weigh, fits};
     dgemma_status st = DGEMMA_OK;
     for (int i = s->first; i < s->n && !st; i++) {
         double entropy = 0;
-        st = dg_word_entropy(g->word, &graph, (size_t)(i - s->first), &entropy, err);
+        st = dg_word_entropy(g->word, (size_t)(i - s->first), &entropy, err);
         s->entropy[i] = (float)entropy;
         s->forced[i] = entropy < certain || g->path[i] == STATE_DONE;
     }

@@ -8,8 +8,9 @@
  * than the last of those, in nats. */
 static const double unknown = 5;
 
-/* Tokens that are so much less likely than the best of their group do not count in its sums. */
-static const double negligible = 40;
+/* Tokens that are further below the best of their group, in nats, count as if they were not: those
+ * of a group weigh less than a millionth of it together. */
+static const float negligible = -24;
 
 /* ---- the question ---- */
 
@@ -39,9 +40,20 @@ static void forget_question(dg_guide *g)
     g->n_member = 0;
 }
 
+/* All places of the last step were in the last question, as far as there was room. */
+static bool knows_all(const dg_guide *g)
+{
+    for (size_t i = 0; i < g->n_touched; i++)
+        if (g->place[g->touched[i]].asked != g->version)
+            return false;
+    return g->n_touched > 0;
+}
+
 dgemma_status dg_guide_question(dg_guide *g, dgemma_error *err)
 {
     dgemma_status st = DGEMMA_OK;
+    if (knows_all(g))
+        return st;
     forget_question(g);
     ask_for(g, g->o.pad);
     for (int i = 0; i < g->o.n_stop; i++)
@@ -58,6 +70,7 @@ dgemma_status dg_guide_question(dg_guide *g, dgemma_error *err)
         size_t n, n_token;
         bool wide;
         st = dg_token_groups_edges(g->groups, g->touched[i], &edge, &n, &wide, err);
+        g->place[g->touched[i]].asked = g->version;
         for (size_t k = 0; k < n && !st && room; k++) {
             if (edge[k].is_class)
                 continue;
@@ -173,32 +186,89 @@ static void take_best(void *user, int32_t token, double logprob)
         *b = (best_token){token, logprob};
 }
 
-typedef struct group_sums {
-    double best, mass, inner; /* against the best */
-} group_sums;
-
-static void take_sums(void *user, int32_t token, double logprob)
+/* e^x for -80 <= x <= 0, within 3e-7 of it: for sums of many. */
+static inline float exp_below(float x)
 {
+    float y = x * 1.44269504f;
+    int whole = (int)y - 1; /* what is left is from 0 to 1 */
+    float f = (y - (float)whole) * 0.693147181f - 0.346573590f;
+    float e =
+        1 + f * (1 + f * (0.5f + f * (0.166666667f + f * (0.0416666667f + f * 0.00833333333f))));
+    union {
+        uint32_t bits;
+        float value;
+    } power = {.bits = (uint32_t)(whole + 127) << 23};
+    return e * 1.41421356f * power.value;
+}
+
+/* The largest of some, and what e^(x - largest) and its product with x sum up to; the order of the
+ * sums is that of four columns. x is used up. */
+typedef struct sums {
+    float best;
+    double mass, inner;
+} sums;
+
+static sums sum_exps(float *x, size_t n)
+{
+    float top[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, p[DG_ASKED_MAX + 4];
+    double mass[4] = {0}, inner[4] = {0};
+    for (; n % 4; n++)
+        x[n] = -INFINITY; /* there is room */
+    for (size_t i = 0; i < n; i += 4)
+        for (int k = 0; k < 4; k++)
+            top[k] = x[i + (size_t)k] > top[k] ? x[i + (size_t)k] : top[k];
+    float best = top[0];
+    for (int k = 1; k < 4; k++)
+        best = top[k] > best ? top[k] : best;
+    for (size_t i = 0; i < n; i++) {
+        x[i] = x[i] > best + negligible ? x[i] : best + negligible;
+        p[i] = exp_below(x[i] - best);
+    }
+    for (size_t i = 0; i < n; i += 4)
+        for (int k = 0; k < 4; k++) {
+            mass[k] += (double)p[i + (size_t)k];
+            inner[k] += (double)(p[i + (size_t)k] * x[i + (size_t)k]);
+        }
+    return (sums){best, mass[0] + mass[1] + (mass[2] + mass[3]),
+                  inner[0] + inner[1] + (inner[2] + inner[3])};
+}
+
+typedef struct known_tokens {
+    float logprob[DG_ASKED_MAX + 4];
+    size_t n;
+} known_tokens;
+
+static void take_known(void *user, int32_t token, double logprob)
+{
+    known_tokens *k = user;
     (void)token;
-    group_sums *s = user;
-    double below = logprob - s->best;
-    if (below < -negligible)
-        return;
-    double p = dg_exp(below);
-    s->mass += p;
-    s->inner += p * logprob;
+    if (k->n < DG_ASKED_MAX)
+        k->logprob[k->n++] = (float)logprob;
+}
+
+static dg_word_weight weigh_token(double logprob)
+{
+    return (dg_word_weight){logprob, logprob, 0, dg_exp(logprob)};
 }
 
 static dg_word_weight weigh_group(dg_guide *g, int row, uint32_t group)
 {
-    best_token best = {-1, -INFINITY};
-    each_token(g, row, group, take_best, &best);
-    group_sums s = {.best = best.logprob};
-    if (!(best.logprob > -INFINITY))
-        return (dg_word_weight){-INFINITY, -INFINITY, 0};
-    each_token(g, row, group, take_sums, &s);
-    return (dg_word_weight){best.logprob, best.logprob + dg_log(s.mass),
-                            dg_exp(best.logprob) * s.inner};
+    known_tokens k;
+    k.n = 0;
+    const known_group *known = group_of(g, group);
+    const float *logprob = g->asked.logprob + (size_t)row * (size_t)g->asked.n_id;
+    if (known && known->whole)
+        for (; k.n < known->n; k.n++)
+            k.logprob[k.n] = logprob[g->member[known->first + k.n]];
+    else
+        each_token(g, row, group, take_known, &k);
+    if (k.n == 1)
+        return weigh_token((double)k.logprob[0]);
+    sums s = sum_exps(k.logprob, k.n);
+    if (!(s.best > -INFINITY))
+        return (dg_word_weight){-INFINITY, -INFINITY, 0, 0};
+    double best = (double)s.best, scale = dg_exp(best);
+    return (dg_word_weight){best, best + dg_log(s.mass), scale * s.inner, scale * s.mass};
 }
 
 /* Large groups are added up once for each row of a step. */
@@ -230,15 +300,13 @@ dg_word_weight dg_guide_weigh(void *user, size_t position, const dg_word_edge *e
 {
     dg_guide *g = user;
     int row = g->first + (int)position;
-    if (!edge->is_class) {
-        double p = dg_guide_logprob(g, row, edge->token);
-        return (dg_word_weight){p, p, 0};
-    }
+    if (!edge->is_class)
+        return weigh_token(dg_guide_logprob(g, row, edge->token));
     if (edge->token >= FIRST_GROUP)
         return group_weight(g, row, (uint32_t)(edge->token - FIRST_GROUP));
     const dg_class_finding *f =
         &g->asked.found[(size_t)row * DG_ASKED_CLASSES + (size_t)edge->token];
-    return (dg_word_weight){f->best, f->mass, f->inner};
+    return (dg_word_weight){f->best, f->mass, f->inner, dg_exp(f->mass)};
 }
 
 /* ---- from edges to tokens ---- */
