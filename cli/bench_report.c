@@ -119,7 +119,9 @@ static void tell_people(bench_report *r, const dgemma_bench_result *f)
         fprintf(r->out, "%.0f tokens/s\n", cli_per(f->context, f->median));
         break;
     case DGEMMA_BENCH_STEP:
-        print_times(r, "step", f);
+        print_times(r, f->name ? f->name : "step", f);
+        if (f->name)
+            fprintf(r->out, "%+.1f %%, ", 100 * (f->median / r->step - 1));
         print_shares(r, f);
         if (f->host_seconds > 0)
             fprintf(r->out, "host %.0f us (%.2f %%), ", 1e6 * f->host_seconds,
@@ -230,7 +232,7 @@ void bench_report_tell(bench_report *r, const dgemma_bench_result *f)
 {
     if (f->kind == DGEMMA_BENCH_MACHINE)
         keep_rates(r, f);
-    if (f->kind == DGEMMA_BENCH_STEP)
+    if (f->kind == DGEMMA_BENCH_STEP && !f->name)
         r->step = f->median;
     if (r->json)
         tell_programs(r, f);

@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "bench_report.h"
-#include "cli.h"
+#include "constraint_args.h"
 
 static volatile sig_atomic_t interrupted;
 
@@ -96,6 +96,7 @@ int cmd_bench(int argc, char **argv)
     dgemma_bench_options opt = dgemma_bench_defaults();
     bool help = false, json = false;
     const char *kv_type = NULL;
+    cli_constraint_args constraint = {0};
     const cli_option options[] = {
         {0, "what to measure", NULL, NULL, NULL, NULL},
         {'m', "model", "MODEL", "a model's file or folder (the one that comes with dgemma)",
@@ -120,6 +121,8 @@ int cmd_bench(int argc, char **argv)
         {0, "stages", NULL, "where the time of a step goes", cli_set_switch, &opt.stages},
         {0, "answer", NULL, "canvases go on as an answer's do (random words in each step)",
          cli_set_switch, &opt.answer},
+        {0, "constrained", "SCHEMA", "steps held to a JSON Schema too: a file, or the schema",
+         cli_set_string, &constraint.schema},
         {0, "no-rates", NULL, "do not measure what the machine could do", cli_set_switch,
          &opt.no_rates},
         {0, "json", NULL, "print JSON, times in seconds", cli_set_switch, &json},
@@ -153,5 +156,10 @@ int cmd_bench(int argc, char **argv)
     }
     if (!opt.synthetic && !cli_model_or_default(&opt.engine.model_path))
         return EXIT_FAILED;
-    return measure(&opt, json);
+    dgemma_error err = {0};
+    if (constraint.schema && cli_constraint_make(&opt.constraint, "bench", &constraint, &err))
+        return cli_fail(&err);
+    int code = measure(&opt, json);
+    dgemma_constraint_free(opt.constraint);
+    return code;
 }

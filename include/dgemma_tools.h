@@ -191,7 +191,7 @@ typedef struct dgemma_bench_result {
     dgemma_bench_kind kind;
     int n_threads; /* of the CPU; 0: a device computes */
     int context, batch, chunk, n_steps;
-    const char *name; /* until the callback returns */
+    const char *name; /* until the callback returns. STEP: NULL, or "constrained" */
 
     int n;                                    /* how often it was measured, after what warms up */
     double median, lower, upper, least, most; /* lower, upper: quartiles */
@@ -246,6 +246,8 @@ typedef struct dgemma_bench_options {
                                  temperatures, and words stay that were accepted. False: random
                                  words in each step */
     bool no_rates;            /* do not measure the machine */
+    dgemma_constraint *constraint; /* each step is measured a second time, its canvases held to
+                                      this; or NULL. A synthetic model has made words */
     dgemma_bench_fn *on_result;
     dgemma_bench_watch_fn *on_watch; /* or NULL */
     void *user;

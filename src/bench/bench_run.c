@@ -266,7 +266,25 @@ static dgemma_status measure_steps(run *r, int *n)
     f.above_bytes = dg_bench_above_bytes(&r->s);
     f.kv_bytes = dg_kv_bytes_held(r->s.kv);
     f.peak_bytes = dg_memory_now().peak;
+    f.name = r->s.guided ? "constrained" : NULL;
     return tell(r, &f);
+}
+
+/* The same steps, held to the constraint. */
+static dgemma_status measure_guided(run *r)
+{
+    int n;
+    dg_bench_guided *guided = NULL;
+    dgemma_status st = watch(r, "the constraint");
+    if (!st)
+        st = dg_bench_guided_open(&guided, r->opt->constraint, r->model.cfg,
+                                  r->model.loaded.tokenizer, r->s.batch, r->err);
+    r->s.guided = guided;
+    if (!st)
+        st = measure_steps(r, &n);
+    r->s.guided = NULL;
+    dg_bench_guided_close(guided);
+    return st;
 }
 
 static dgemma_status measure_block(run *r, int n)
@@ -311,6 +329,8 @@ static dgemma_status measure_at(run *r, int context, int batch, bool whole)
     st = dg_bench_place(&r->s, context, batch, rows, r->err);
     if (!st)
         st = measure_steps(r, &n);
+    if (!st && r->opt->constraint)
+        st = measure_guided(r);
     if (!st && r->opt->stages && whole)
         st = tell_stages(r);
     if (!st && whole)

@@ -288,8 +288,12 @@ static void go_on(dg_bench_session *s)
 
 static dgemma_status run_canvases(dg_bench_session *s, dgemma_error *err)
 {
+    if (s->guided)
+        dg_bench_guided_ask(s->guided, s->work);
     dgemma_status st =
         dg_forward_run(s->forward, &(dg_pass){.work = s->work, .n_work = s->batch}, err);
+    if (!st && s->guided)
+        st = dg_bench_guided_take(s->guided, s->work, err);
     for (int i = 0; i < s->batch; i++)
         s->work[i].first_step = false;
     if (!s->canvas)

@@ -3,6 +3,7 @@
 #ifndef DG_BENCH_BENCH_SESSION_H
 #define DG_BENCH_BENCH_SESSION_H
 
+#include "bench/bench_guided.h"
 #include "bench/bench_stages.h"
 #include "dgemma_tools.h"
 #include "diffusion/canvas.h"
@@ -52,7 +53,8 @@ typedef struct dg_bench_session {
     size_t n_token;
     float *entropy;
     double *uniform;
-    dg_canvas *canvas; /* [batch] of answers; NULL: random words */
+    dg_bench_guided *guided; /* borrowed: steps are held to a constraint; or NULL */
+    dg_canvas *canvas;       /* [batch] of answers; NULL: random words */
     dg_draws draws;
 } dg_bench_session;
 
