@@ -152,7 +152,7 @@ static int read_key(EditLine *edit, wchar_t *out)
 
 /* Pasted text up to the mark at its end, as it is but for control characters; line ends become part
  * of the message. */
-static unsigned char paste(EditLine *edit, int key)
+static unsigned char paste(EditLine *edit, wint_t key)
 {
     static const wchar_t end[] = L"\033[201~";
     enum { PIECE = 256 };
@@ -220,7 +220,8 @@ static bool open_editor(cli_line_input *in, bool keep_history)
     el_wset(in->edit, EL_GETCFN, read_key);
     el_set(in->edit, EL_PROMPT_ESC, prompt, '\1');
     bind_keys(in->edit);
-    el_set(in->edit, EL_ADDFN, "dgemma-paste", "Inserts what is pasted", paste);
+    /* wide: of the others libedit makes copies that it never frees */
+    el_wset(in->edit, EL_ADDFN, L"dgemma-paste", L"Inserts what is pasted", paste);
     el_set(in->edit, EL_BIND, "\\e[200~", "dgemma-paste", NULL);
     open_history(in, keep_history);
     el_source(in->edit, NULL);
