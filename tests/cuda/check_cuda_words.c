@@ -153,7 +153,7 @@ static void check_soft(dg_dtype type, int capability)
  */
 static void check_head(dg_dtype type)
 {
-    enum { N_ROW = 70, NO_SOFT = 7 };
+    enum { N_ROW = 140, NO_SOFT = 7 };
     static const int32_t banned[] = {3, 700}, bias_id[] = {5, 999};
     static const float bias[] = {4, -2};
     if (!case_begin("words: head over %s", dg_dtype_name(type)))
@@ -170,7 +170,7 @@ static void check_head(dg_dtype type)
           entropy[N_ROW];
     int32_t argmax[N_ROW];
     dg_cuda_word_row row[N_ROW] = {{0}};
-    float *soft_rows = device_bytes(N_ROW * N_EMBD * 4), *soft[2];
+    float *soft_rows = device_bytes(N_ROW * N_EMBD * 4), *soft[3], *copy = device_bytes(n * 4);
     for (int r = 0; r < N_ROW; r++) {
         row[r].temperature = r % 2 ? 0.7f : 1;
         row[r].soft = r == NO_SOFT ? NULL : soft_rows + (size_t)r * N_EMBD;
@@ -187,14 +187,15 @@ static void check_head(dg_dtype type)
                             .softcap = 6,
                             .measured = true,
                             .changed = true,
-                            .logits = device_bytes(n * 4),
                             .drop = DG_CUDA_SOFT_DROP,
                             .out = {device_bytes(sizeof entropy), device_bytes(sizeof argmax),
                                     device_bytes(sizeof argmax), NULL, NULL, NULL}};
     dg_cuda_words_place(&a.w, device_bytes(dg_cuda_words_bytes(N_ROW, N_VOCAB, N_EMBD)), N_ROW,
                         N_VOCAB, N_EMBD);
-    for (int i = 0; i < 2; i++) { /* p of the head and of those with lists; and made afterwards */
-        a.leaves = i ? DG_CUDA_F32 : dg_cuda_form_of(type);
+    /* p of the head and of those with lists; and made afterwards; and without a copy of logits */
+    for (int i = 0; i < 3; i++) {
+        a.leaves = i == 1 ? DG_CUDA_F32 : dg_cuda_form_of(type);
+        a.logits = i < 2 ? copy : NULL;
         launched(dg_cuda_words_head(NULL, &a, &t.matrix, x));
         launched(dg_cuda_words_find(NULL, &a));
         launched(dg_cuda_words_soft(NULL, &a, &t.matrix, 2));
@@ -202,8 +203,9 @@ static void check_head(dg_dtype type)
         device_read(soft[i], soft_rows, N_ROW * N_EMBD * 4);
     }
     expect_same("soft of both", soft[0], soft[1], N_ROW * N_EMBD * 4);
+    expect_same("soft without logits", soft[0], soft[2], N_ROW * N_EMBD * 4);
     device_read(z, a.w.z, n * 4);
-    device_read(logits, a.logits, n * 4);
+    device_read(logits, copy, n * 4);
     device_read(entropy, a.out.entropy, sizeof entropy);
     device_read(argmax, a.out.argmax, sizeof argmax);
     for (int r = 0; r < N_ROW; r++) {
