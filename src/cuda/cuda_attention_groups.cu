@@ -398,6 +398,14 @@ static __device__ __forceinline__ float2 *values_of(float *record, int part, int
     return (float2 *)(record + RECORD_VALUES + part * T::D) + half * T::ND * 4 + threadIdx.x % 4;
 }
 
+/* The same for blocks that exchange parts, where a thread's values of two tiles of dimensions are
+ * neighbours: half as many stores and loads. */
+template <typename T>
+static __device__ __forceinline__ float4 *fours_of(float *record, int part, int half)
+{
+    return (float4 *)(record + RECORD_VALUES + part * T::D) + half * T::ND * 2 + threadIdx.x % 4;
+}
+
 /* Puts what earlier parts came to, which was left as part 0, before this one. */
 template <typename T>
 static __device__ __forceinline__ void fold_earlier(lines<T> *l, const dg_cuda_attention_args &a,
@@ -445,11 +453,13 @@ static __device__ __forceinline__ void exchange(lines<T> *l, const dg_cuda_atten
         if (half == 0 && lane % 4 == 0)
             __stcg((float2 *)(record[h] + RECORD_STAT) + PART,
                    make_float2(l->most[0][h], l->sum[0][h]));
-        float2 *values = values_of<T>(record[h], PART, half);
+        float4 *fours = fours_of<T>(record[h], PART, half);
 #pragma unroll
-        for (int n = 0; n < T::ND; n++)
+        for (int n = 0; n < T::ND; n += 2)
             if (n / SHARE != PART)
-                __stcg(values + 4 * n, make_float2(l->o[0][n][2 * h], l->o[0][n][2 * h + 1]));
+                __stcg(fours + 2 * n,
+                       make_float4(l->o[0][n][2 * h], l->o[0][n][2 * h + 1], l->o[0][n + 1][2 * h],
+                                   l->o[0][n + 1][2 * h + 1]));
     }
     dg_bar_sync(3, T::CONSUMERS);
     if (threadIdx.x == 0) {
@@ -466,12 +476,16 @@ static __device__ __forceinline__ void exchange(lines<T> *l, const dg_cuda_atten
         for (int p = 0; p < PARTS; p++) {
             stat[p] = p == PART ? make_float2(l->most[0][h], l->sum[0][h])
                                 : __ldcg((const float2 *)(record[h] + RECORD_STAT) + p);
-            const float2 *values = values_of<T>(record[h], p, half);
+            const float4 *fours = fours_of<T>(record[h], p, half);
 #pragma unroll
-            for (int i = 0; i < SHARE; i++)
-                v[p][i] = p == PART ? make_float2(l->o[0][FIRST + i][2 * h],
-                                                  l->o[0][FIRST + i][2 * h + 1])
-                                    : __ldcg(values + 4 * (FIRST + i));
+            for (int i = 0; i < SHARE; i += 2) {
+                const float *own = l->o[0][FIRST + i] + 2 * h,
+                            *next = l->o[0][FIRST + i + 1] + 2 * h;
+                float4 four = p == PART ? make_float4(own[0], own[1], next[0], next[1])
+                                        : __ldcg(fours + 2 * (FIRST + i));
+                v[p][i] = make_float2(four.x, four.y);
+                v[p][i + 1] = make_float2(four.z, four.w);
+            }
         }
         float2 sofar = stat[0];
 #pragma unroll
