@@ -130,7 +130,7 @@ static bool fits(const dense_case *shape, int tile)
 /* Microseconds of each tile, where there is a choice. */
 static void dense_tiles(dense_job *job, int n_layer)
 {
-    static const char *const name[DG_SLAB_TILES] = {"256x128", "192x128", "128x192", "128x128", "64x128", "64x96", "64x88"};
+    static const char *const name[DG_SLAB_TILES] = {"256x128", "192x128", "128x192", "128x128", "64x128", "64x96"};
     if (!dg_cuda_has_groups())
         return;
     printf("|   tiles of rows x weights |");

@@ -17,9 +17,8 @@ typedef enum dg_slab_tile {
     DG_SLAB_192X128,
     DG_SLAB_128X192, /* not gated */
     DG_SLAB_128X128,
-    DG_SLAB_64X128, /* 128 values of k a stage, like those that follow */
-    DG_SLAB_64X96,  /* not gated */
-    DG_SLAB_64X88,  /* not gated */
+    DG_SLAB_64X128, /* 128 values of k a stage */
+    DG_SLAB_64X96,  /* likewise; not gated */
     DG_SLAB_TILES,
     DG_SLAB_BEST = DG_SLAB_TILES /* what choose_tile says */
 } dg_slab_tile;

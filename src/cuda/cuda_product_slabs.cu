@@ -136,15 +136,11 @@ static __device__ __forceinline__ void store_rows(const slab_job &job, const sla
             float *y = part.y + (size_t)row * part.ldy,
                   of_all = factor * factor_of_row<FORM>(job, row);
 #pragma unroll
-            for (int j = 0; j + 1 < T::N / 8; j += 2)
+            for (int j = 0; j < T::N / 8; j += 2)
                 store_fours(part, y, row < job.n_row, at.first_out + slab_out<T>(j),
                             at.first_out + slab_out<T>(j + 1),
                             make_float2(acc[m][j][i] * of_all, acc[m][j][i + 1] * of_all),
                             make_float2(acc[m][j + 1][i] * of_all, acc[m][j + 1][i + 1] * of_all));
-            constexpr int LAST = T::N / 8 - 1; /* of an odd number, on its own */
-            if (LAST % 2 == 0 && row < job.n_row)
-                store_two(part, y, at.first_out + slab_out<T>(LAST) + slab_column(0),
-                          make_float2(acc[m][LAST][i] * of_all, acc[m][LAST][i + 1] * of_all));
         }
 }
 
@@ -228,7 +224,6 @@ typedef slab_shape<2, 1, 192> slab_128x192;
 typedef slab_shape<2, 1, 128> slab_128x128;
 typedef slab_shape<1, 1, 128, 2> slab_64x128;
 typedef slab_shape<1, 1, 96, 2, 32> slab_64x96;
-typedef slab_shape<1, 1, 88, 2, 8> slab_64x88;
 
 /* Tiles of so many columns, `share` rows each of some slabs, over n_out. */
 static int part_blocks(int n_out, int columns, int share)
@@ -256,8 +251,7 @@ static dg_slab_tile choose_tile(const slab_job &job)
     static const struct {
         int tokens, columns, share, ns;
     } tile[DG_SLAB_TILES] = {{256, 128, 64, 700}, {192, 128, 64, 525}, {128, 192, 64, 525},
-                             {128, 128, 64, 355}, {64, 128, 64, 225},  {64, 96, 32, 185},
-                             {64, 88, 8, 175}};
+                             {128, 128, 64, 355}, {64, 128, 64, 225},  {64, 96, 32, 190}};
     const int tile_ns = 3500; /* to begin and to end one */
     int device = 0, n_sm = 1, best = DG_SLAB_256X128;
     double least = 0;
@@ -337,10 +331,8 @@ static cudaError_t launch_form(cudaStream_t stream, const slab_job &job, const v
         return launch_slabs<FORM, slab_128x128>(stream, job, w, x);
     case DG_SLAB_64X128:
         return launch_slabs<FORM, slab_64x128>(stream, job, w, x);
-    case DG_SLAB_64X96:
-        return launch_slabs<FORM, slab_64x96>(stream, job, w, x);
     default:
-        return launch_slabs<FORM, slab_64x88>(stream, job, w, x);
+        return launch_slabs<FORM, slab_64x96>(stream, job, w, x);
     }
 }
 

@@ -46,8 +46,9 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
            (uint64_t)(1024 / 16) << 32 | (uint64_t)1 << 62;
 }
 
-#define ACC4(i)   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define ACC8(i)   ACC4(i), ACC4(i + 4)
+#define ACC8(i)                                                                                    \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
 #define ACC16(i)  ACC8(i), ACC8(i + 8)
 #define ACC32(i)  ACC16(i), ACC16(i + 16)
 #define ACC64(i)  ACC32(i), ACC32(i + 32)
@@ -55,8 +56,7 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 #define REGS_32                                                                                    \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,"       \
     "%24,%25,%26,%27,%28,%29,%30,%31"
-#define REGS_44 REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43"
-#define REGS_48 REGS_44 ",%44,%45,%46,%47"
+#define REGS_48 REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define REGS_64                                                                                    \
     REGS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%"   \
             "52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
@@ -73,8 +73,6 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
                  : __VA_ARGS__                                                                     \
                  : "l"(x), "l"(w), "r"(1), "n"(SIDE == SLAB_K_DOWN ? 1 : 0))
 #define WGMMA_64(type) WGMMA("m64n64k16", type, REGS_32, "%32, %33", "%34", "%35", ACC32(0))
-#define WGMMA_88(type)                                                                             \
-    WGMMA("m64n88k16", type, REGS_44, "%44, %45", "%46", "%47", ACC32(0), ACC8(32), ACC4(40))
 #define WGMMA_96(type)                                                                             \
     WGMMA("m64n96k16", type, REGS_48, "%48, %49", "%50", "%51", ACC32(0), ACC16(32))
 #define WGMMA_128(type) WGMMA("m64n128k16", type, REGS_64, "%64, %65", "%66", "%67", ACC64(0))
@@ -84,8 +82,6 @@ static __device__ __forceinline__ uint64_t slab_descriptor(const unsigned char *
 #define WGMMA_OF(type)                                                                             \
     if constexpr (N == 64)                                                                         \
         WGMMA_64(type);                                                                            \
-    else if constexpr (N == 88)                                                                    \
-        WGMMA_88(type);                                                                            \
     else if constexpr (N == 96)                                                                    \
         WGMMA_96(type);                                                                            \
     else if constexpr (N == 128)                                                                   \
@@ -115,8 +111,6 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
     if constexpr (FORM == DG_CUDA_E4M3) {
         if constexpr (N == 64)
             WGMMA_BYTES("m64n64k32", REGS_32, "%32, %33", "%34", ACC32(0));
-        else if constexpr (N == 88)
-            WGMMA_BYTES("m64n88k32", REGS_44, "%44, %45", "%46", ACC32(0), ACC8(32), ACC4(40));
         else if constexpr (N == 96)
             WGMMA_BYTES("m64n96k32", REGS_48, "%48, %49", "%50", ACC32(0), ACC16(32));
         else if constexpr (N == 128)
@@ -130,24 +124,21 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
     } else {
         WGMMA_OF("f16");
     }
-    static_assert(N == 64 || N == 88 || N == 96 || N == 128 || N == 192 || N == 256, "columns");
+    static_assert(N == 64 || N == 96 || N == 128 || N == 192 || N == 256, "columns");
 }
 
-#undef ACC4
 #undef ACC8
 #undef ACC16
 #undef ACC32
 #undef ACC64
 #undef ACC128
 #undef REGS_32
-#undef REGS_44
 #undef REGS_48
 #undef REGS_64
 #undef REGS_96
 #undef REGS_128
 #undef WGMMA
 #undef WGMMA_64
-#undef WGMMA_88
 #undef WGMMA_96
 #undef WGMMA_128
 #undef WGMMA_192
