@@ -42,25 +42,21 @@ static void multiply_cols(const bench *b, const unsigned char *weights, int firs
     const dg_qorder *o = dg_qorder_of(b->q);
     for (int k = 0; k < BLOCKS; k += DG_QBLOCKS) {
         const size_t at = dg_dtype_bytes(b->type, (size_t)k * DG_QBLOCK);
-        const bool last = k + DG_QBLOCKS >= BLOCKS;
-        for (int c = first; c < end; c += DG_QCOLS) {
-            const unsigned char *w = weights + (size_t)c * row;
-            b->q->pack[b->type](
-                &b->panel[(c - first) / DG_QCOLS],
-                &(dg_qpack_args){
-                    .src = w + at,
-                    .stride = row,
-                    .n_block = DG_QBLOCKS,
-                    .n_col = DG_QCOLS,
-                    .scale = 1,
-                    .next = last
-                                ? w + COLS * row
-                                : w + dg_dtype_bytes(b->type, (size_t)(k + DG_QBLOCKS) * DG_QBLOCK),
-                });
-        }
+        const unsigned char *w = weights + (size_t)first * row;
+        const dg_qsoon soon = {
+            .at = k + DG_QBLOCKS < BLOCKS ? w + at + dg_dtype_bytes(b->type, DG_QSLICE)
+                                          : w + COLS * row,
+            .stride = row,
+            .bytes = (int)dg_dtype_bytes(b->type, DG_QSLICE),
+            .n_col = end - first,
+        };
+        for (int c = first; c < end; c += DG_QCOLS)
+            b->q->pack[b->type](&b->panel[(c - first) / DG_QCOLS],
+                                &(dg_qpack_args){weights + (size_t)c * row + at, row, DG_QBLOCKS,
+                                                 DG_QCOLS, 1, NULL});
         if (b->n_row)
             b->q->gemm(&(dg_qgemm_args){b->y + first, COLS, b->x + k * o->room, BLOCKS, b->panel, 0,
-                                        b->n_row, DG_QBLOCKS, end - first, k > 0});
+                                        b->n_row, DG_QBLOCKS, end - first, k > 0, soon});
     }
 }
 

@@ -33,13 +33,20 @@ static void pack(const dg_cpu *cpu, const dg_cpu_worker *worker, const dg_cpu_ma
     cpu->k.pack_cols[DG_F32](worker->panel, worker->widened, SLICE_K * sizeof(float), n_k, n_col);
 }
 
-/* What a thread packs after a panel: the next values along k, behind the last ones the columns that
- * come next. */
-static const void *soon_packed(const dg_cpu_matmul *m, int c, int k)
+/* What a thread packs after columns [first, end) from k on: their next values, behind the last ones
+ * the columns that come next. */
+static dg_qsoon soon_packed(const dg_cpu_matmul *m, int first, int end, int k)
 {
-    if (k + DG_QSLICE < m->w->n_in)
-        return stored_at(m->w, m->mat, c, k + DG_QSLICE);
-    return c + TASK_COLS < m->soon ? stored_at(m->w, m->mat, c + TASK_COLS, 0) : NULL;
+    const dg_weight *w = m->w;
+    bool last = k + DG_QSLICE >= w->n_in;
+    int c = last ? first + TASK_COLS : first, at = last ? 0 : k + DG_QSLICE;
+    int n_k = dg_min(DG_QSLICE, w->n_in - at);
+    return (dg_qsoon){
+        .at = !last || end + TASK_COLS <= m->soon ? stored_at(w, m->mat, c, at) : NULL,
+        .stride = w->row_bytes,
+        .bytes = (int)dg_dtype_bytes(w->type, (size_t)n_k),
+        .n_col = end - first,
+    };
 }
 
 /* The same columns in whole numbers, as many at a time as gemm takes. */
@@ -55,6 +62,8 @@ static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
         for (int first = first_col; first < end_col; first += width) {
             int n_block = dg_min(DG_QSLICE, w->n_in - k) / DG_QBLOCK,
                 end = dg_min(first + width, end_col);
+            dg_qsoon soon = soon_packed(m, first, end, k);
+            const unsigned char *next = soon.at;
             for (int c = first; c < end; c += DG_QCOLS)
                 q->pack[w->type](&panel[(c - first) / DG_QCOLS],
                                  &(dg_qpack_args){
@@ -63,7 +72,7 @@ static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
                                      .n_block = n_block,
                                      .n_col = dg_min(DG_QCOLS, end - c),
                                      .scale = w->scale ? w->scale[m->mat] : 1,
-                                     .next = soon_packed(m, c, k),
+                                     .next = next ? next + (size_t)(c - first) * soon.stride : NULL,
                                  });
             q->gemm(&(dg_qgemm_args){
                 .y = m->y + (first - m->y_col),
@@ -76,6 +85,7 @@ static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
                 .n_block = n_block,
                 .n_col = end - first,
                 .add = k > 0,
+                .soon = soon,
             });
         }
 }

@@ -103,6 +103,12 @@ typedef void dg_qpack_fn(dg_qpanel *panel, const dg_qpack_args *a);
  *     halves    y = fma(fma(t1, w1, t0 * w0), x.step, y)
  *     least     then y = fma(-least, x.sum, y);  of halves: fma(-least0, x.half_sum[0], y), then
  *               the second half's */
+typedef struct dg_qsoon { /* rows of a weight that will be packed next; at NULL: not known */
+    const void *at;
+    size_t stride;
+    int bytes, n_col;
+} dg_qsoon;
+
 typedef struct dg_qgemm_args {
     float *y;
     size_t ldy;
@@ -111,6 +117,7 @@ typedef struct dg_qgemm_args {
     const dg_qpanel *panel;
     int first_row, n_row, n_block, n_col;
     bool add;
+    dg_qsoon soon; /* the same, of all panels: a set may ask for it here or when it packs */
 } dg_qgemm_args;
 typedef void dg_qgemm_fn(const dg_qgemm_args *a);
 

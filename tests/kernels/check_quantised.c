@@ -202,6 +202,8 @@ static void run_cols(const dg_qkernels *q, const product *p, dg_qpanel *panel, c
             .n_block = n_block,
             .n_col = end - first,
             .add = p->add || b,
+            .soon = {w, p->stride, (int)dg_dtype_bytes(p->type, (size_t)n_block * DG_QBLOCK),
+                     end - first},
         });
     }
 }
@@ -316,8 +318,17 @@ static void bench(check *c, dg_dtype t)
             c->opt->q->pack[t](panel,
                                &(dg_qpack_args){p.w + dg_dtype_bytes(t, (size_t)b * DG_QBLOCK),
                                                 p.stride, DG_QBLOCKS, DG_QCOLS, 1, NULL});
-            c->opt->q->gemm(&(dg_qgemm_args){y, p.ldy, x + b * o->room, N_BLOCK, panel, 0, rows[i],
-                                             DG_QBLOCKS, DG_QCOLS, true});
+            c->opt->q->gemm(&(dg_qgemm_args){y,
+                                             p.ldy,
+                                             x + b * o->room,
+                                             N_BLOCK,
+                                             panel,
+                                             0,
+                                             rows[i],
+                                             DG_QBLOCKS,
+                                             DG_QCOLS,
+                                             true,
+                                             {0}});
         }
         if (o->end)
             o->end();
@@ -343,8 +354,8 @@ static float *made_product(check *c, const dg_qkernels *q, const dg_qmade *made,
     const dg_qorder *o = dg_qorder_of(q);
     if (o->begin)
         o->begin(0, ROWS);
-    q->gemm(&(dg_qgemm_args){y, DG_QCOLS, rows, (size_t)n_block, panel, 0, ROWS, n_block, DG_QCOLS,
-                             false});
+    q->gemm(&(dg_qgemm_args){
+        y, DG_QCOLS, rows, (size_t)n_block, panel, 0, ROWS, n_block, DG_QCOLS, false, {0}});
     if (o->end)
         o->end();
     return y;

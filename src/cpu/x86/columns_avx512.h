@@ -98,14 +98,43 @@ INLINE void step_of_block(dg_qpanel *panel, const columns *s, int b, size_t at)
     f16v_store(panel->step + b * DG_QCOLS, f16v_mul(d, f16v_set(s->scale)));
 }
 
-/* Columns are far apart, and what is read of one at a time is short: without asking for what comes
- * behind it, every panel waits for memory. */
-INLINE void fetch_next(const dg_qpack_args *a, int bytes)
+/* ---- what comes next ----
+ *
+ * Columns are far apart, and what is read of one at a time is short: without asking for it, every
+ * panel waits for memory. Asked for all at once, it keeps what is needed now waiting. */
+
+typedef struct fetch {
+    const uint8_t *at;
+    size_t stride;
+    int bytes, line;
+    int n_col; /* that are left */
+    int some;  /* lines at a time */
+} fetch;
+
+/* All of it in n_turn turns. */
+INLINE fetch fetch_of(const dg_qsoon *s, int n_turn)
 {
-    const uint8_t *p = a->next;
-    for (int c = 0; p && c < a->n_col; c++, p += a->stride)
-        for (int at = 0; at < bytes + 63; at += 64)
-            __builtin_prefetch(p + at);
+    const int lines = s->n_col * (s->bytes / 64 + 2);
+    return (fetch){
+        .at = s->at,
+        .stride = s->stride,
+        .bytes = s->bytes,
+        .n_col = s->at ? s->n_col : 0,
+        .some = (lines + n_turn - 1) / (n_turn > 0 ? n_turn : 1),
+    };
+}
+
+INLINE void fetch_some(fetch *f)
+{
+    for (int i = 0; i < f->some && f->n_col > 0; i++) {
+        __builtin_prefetch(f->at + f->line);
+        f->line += 64;
+        if (f->line >= f->bytes + 63) {
+            f->line = 0;
+            f->at += f->stride;
+            f->n_col--;
+        }
+    }
 }
 
 #endif

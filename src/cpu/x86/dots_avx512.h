@@ -12,7 +12,7 @@
 #ifndef DG_CPU_X86_DOTS_AVX512_H
 #define DG_CPU_X86_DOTS_AVX512_H
 
-#include "cpu/numbers_body.h"
+#include "cpu/x86/columns_avx512.h"
 
 enum { DOT_ROWS = 8 /* that meet the columns together */ };
 
@@ -64,7 +64,8 @@ INLINE void dot_block(f16v y[DOT_ROWS], const dot_row x[DOT_ROWS], const uint8_t
 }
 
 /* `rows` rows from row `first` on; a constant at every call. */
-INLINE void dot_rows(const dg_qgemm_args *a, int first, const dg_qkind kind, const int rows)
+INLINE void dot_rows(const dg_qgemm_args *a, fetch *soon, int first, const dg_qkind kind,
+                     const int rows)
 {
     const int per_block = DG_QBLOCK / group_of(kind);
     float *to = a->y + (size_t)first * a->ldy;
@@ -79,6 +80,7 @@ INLINE void dot_rows(const dg_qgemm_args *a, int first, const dg_qkind kind, con
         const int at = b * per_block * DG_QCOLS;
         dot_block(y, x, a->panel->n + b * DG_QBLOCK * DG_QCOLS, a->panel->step + at,
                   a->panel->least + at, kind, rows);
+        fetch_some(soon);
         UNROLL
         for (int r = 0; r < rows; r++)
             dot_next(&x[r]);
@@ -88,16 +90,22 @@ INLINE void dot_rows(const dg_qgemm_args *a, int first, const dg_qkind kind, con
         f16v_store_first(to + (size_t)r * a->ldy, y[r], a->n_col);
 }
 
+/* Times that dot_all asks for what comes next. */
+INLINE int dot_turns(const dg_qgemm_args *a)
+{
+    return (a->n_row / DOT_ROWS + (a->n_row % DOT_ROWS + 1) / 2) * a->n_block;
+}
+
 /* All rows and the columns of one panel. */
-INLINE void dot_all(const dg_qgemm_args *a, const dg_qkind kind)
+INLINE void dot_all(const dg_qgemm_args *a, fetch *soon, const dg_qkind kind)
 {
     int row = 0;
     for (; row + DOT_ROWS <= a->n_row; row += DOT_ROWS)
-        dot_rows(a, row, kind, DOT_ROWS);
+        dot_rows(a, soon, row, kind, DOT_ROWS);
     for (; row + 2 <= a->n_row; row += 2)
-        dot_rows(a, row, kind, 2);
+        dot_rows(a, soon, row, kind, 2);
     if (row < a->n_row)
-        dot_rows(a, row, kind, 1);
+        dot_rows(a, soon, row, kind, 1);
 }
 
 #endif

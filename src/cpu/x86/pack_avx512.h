@@ -144,7 +144,6 @@ INLINE void pack_columns(dg_qpanel *panel, const dg_qpack_args *a, const dg_qkin
 {
     const columns s = columns_of(a);
     panel->kind = kind;
-    fetch_next(a, panel->stored);
     if (row == row_q4_k)
         columns_q4_k(panel, &s, a->n_block);
     else if (row == row_q6_k)

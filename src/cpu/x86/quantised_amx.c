@@ -131,12 +131,13 @@ INLINE float dot_half_sum(const dot_row *r, int half)
 /* Panel after panel. */
 INLINE void dot_panels(const dg_qgemm_args *a, const dg_qkind kind)
 {
+    fetch soon = fetch_of(&a->soon, dot_turns(a) * dg_ceil_div(a->n_col, DG_QCOLS));
     for (int c = 0; c < a->n_col; c += DG_QCOLS) {
         dg_qgemm_args one = *a;
         one.y += c;
         one.panel += c / DG_QCOLS;
         one.n_col = dg_min(DG_QCOLS, a->n_col - c);
-        dot_all(&one, kind);
+        dot_all(&one, &soon, kind);
     }
 }
 
@@ -255,7 +256,8 @@ INLINE void results_of(float *to[PAIRS], const stream *s, int unit, float *nobod
 /* ---- the product ---- */
 
 /* All units of a stream; `rows`, at least n_pair, is a constant at every call. */
-INLINE void multiply(const stream *s, const dg_qkind kind, const int rows, const bool rest)
+INLINE void multiply(const stream *s, fetch *soon, const dg_qkind kind, const int rows,
+                     const bool rest)
 {
     float nobody[DG_QCOLS] = {0}, *to[PAIRS];
     slots kept;
@@ -272,6 +274,7 @@ INLINE void multiply(const stream *s, const dg_qkind kind, const int rows, const
         for (int r = 0; r < rows; r++)
             y[r] = s->a->add ? f16v_load_first(to[r], n_col) : f16v_zero();
         while (now.unit == unit) {
+            fetch_some(soon);
             sum_two(&ahead, s, &kept, rest);
             scale(y, s, &now, &kept, 0, kind, rows);
             if (now.block + 1 < s->a->n_block)
@@ -307,8 +310,10 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
         .n_panel = dg_ceil_div(a->n_col, DG_QCOLS),
     };
     s.n_unit = 2 * whole * s.n_panel;
+    fetch soon = fetch_of(&a->soon, 2 * dg_ceil_div(end - first, PAIRS) * s.n_panel *
+                                        dg_ceil_div(a->n_block, 2));
     if (whole)
-        multiply(&s, kind, PAIRS, false);
+        multiply(&s, &soon, kind, PAIRS, false);
     s.first += whole * PAIRS;
     s.n_pair = pairs_left(a->first_row, a->n_row);
     s.n_unit = 2 * s.n_panel;
@@ -316,16 +321,16 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
     case 0:
         break;
     case 1:
-        multiply(&s, kind, ROUND, true);
+        multiply(&s, &soon, kind, ROUND, true);
         break;
     case 2:
-        multiply(&s, kind, 2 * ROUND, true);
+        multiply(&s, &soon, kind, 2 * ROUND, true);
         break;
     case 3:
-        multiply(&s, kind, 3 * ROUND, true);
+        multiply(&s, &soon, kind, 3 * ROUND, true);
         break;
     default:
-        multiply(&s, kind, PAIRS, true);
+        multiply(&s, &soon, kind, PAIRS, true);
         break;
     }
 }

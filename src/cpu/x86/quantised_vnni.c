@@ -61,7 +61,13 @@ INLINE float dot_half_sum(const dot_row *r, int half)
 
 #include "cpu/x86/dots_avx512.h"
 
-DG_GEMM_OF_KINDS(dot_all)
+INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
+{
+    fetch soon = fetch_of(&a->soon, dot_turns(a));
+    dot_all(a, &soon, kind);
+}
+
+DG_GEMM_OF_KINDS(multiply_all)
 
 const dg_qkernels dg_quantised_vnni = {
     .quantise = QUANTISE,
