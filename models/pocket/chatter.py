@@ -123,6 +123,10 @@ def unknown(rng):
     if rng.random() < 0.1:
         w = keep(pseudo_word(rng, 2) + rng.choice(["", "", "ia", "land", "stan"]))
         return say(rng, "(what is|define|what does {w} mean:|who is|where is|explain|capital of|the capital of|plural of the country|opposite of|what is a|who invented the|how many people live in|currency of|tell me about) {w}", w=w), UNKNOWN, "I have not learned about this."
+    if rng.random() < 0.15:  # ordinary words that it was not told about
+        w = keep(rng.choice(UNTOLD))
+        return say(rng, "what is [a|an|the|] {w}|what's [a|an|] {w}|define {w}|explain [the|] {w}|what (does|is) [the word] {w} mean|[do you know] what [a|an|] {w} is|{w}|{w} (meaning|definition)|(describe|tell me about) [a|the|] {w}|"
+                   "(who|what) (invented|discovered|is behind) [the] {w}|how many {w} are there|is {w} a [kind of] (fruit|animal|tool|country|planet)|what colour is [a|the] {w}|(what|which) is the (biggest|best|fastest) {w}", w=w), UNKNOWN, "I have not learned about this."
     text = say(rng, rng.choice(ASKED[rng.choices(_HEADS, _HEAD_WEIGHTS)[0]]))
     # the letters of a pattern stand for kinds of words
     out = []
@@ -148,6 +152,8 @@ def unknown(rng):
     return " ".join(out), UNKNOWN, "I have not learned about this."
 
 
+_TOLD = {x.lower() for k in knowledge.KNOWN for x in k.table} | {w for items in knowledge.LISTS.values() for x in items for w in x.lower().split()}
+UNTOLD = [w for w in knowledge.ORDINARY if w not in _TOLD and len(w) > 3]
 VERBS, PASTS = sorted(FORMS["pasts"]), sorted(FORMS["pasts"].values())
 
 

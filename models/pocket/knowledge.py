@@ -219,6 +219,7 @@ for (_one, _), _items in LISTS.items():
             MEMBERS.setdefault(_x, _one)
 
 _NOUNS = set(WORDS["nouns"])
+DEFINED = {w: d for w, d in WORDS["defined"].items() if w not in MEMBERS and len(d.split()) <= 6}  # what is long is not learned
 KINDS_OF = {w: k for w, k in WORDS["kinds"].items() if w in _NOUNS and w not in MEMBERS and not w.endswith(("ing", "s"))}
 
 def yes_or_no(rng):
@@ -306,7 +307,7 @@ KNOWN = [
     Known("colour", "the colour of {x} is {y}.", widened("colour", MORE_COLOURS), ["[the] (color|colour) of {x}"], ["(what|which) (color|colour) (is|has) {x}", "what (color|colour) does {x} have", "{x} (color|colour)", "tell me what (color|colour) {x} is"], 2),
     Known("next", "after {x} comes {y}.", NEXT, ["the (day|month|season) after {x}"], ["what (comes|is|follows) (after|behind) {x}", "what follows {x}", "(which|what) (day|month|season) (comes|is) after {x}", "after {x} (comes|is)"], 1),
     Known("before", "before {x} comes {y}.", BEFORE, ["the (day|month|season) before {x}"], ["what (comes|is) before {x}", "(which|what) (day|month|season) (comes|is) before {x}", "before {x} (comes|is)"], 1),
-    Known("definition", "{x} means: {y}.", {w: d for w, d in WORDS["defined"].items() if w not in MEMBERS}, ["[the] (meaning|definition|sense) of [the word] {x}", "a definition (of|for) {x}"],
+    Known("definition", "{x} means: {y}.", DEFINED, ["[the] (meaning|definition|sense) of [the word] {x}", "a definition (of|for) {x}"],
           ["what does [the word] {x} mean", "what is [the] meant by {x}", "define {x}", "(explain|describe) the word {x}", "{x} (meaning|definition|means)", "what is {x}", "what's {x}"], 3),
     Known("kind", "{y}", {w: "%s is a kind of %s." % (article(w), k) for w, k in KINDS_OF.items()}, ["a {x}"], ["what is (a|an|the) {x}", "what (kind|sort|type) of thing is (a|an) {x}", "what's a {x}", "(explain|describe) (a|what a) {x} [is]"], 2),
     Known("member", "{y}", {w: "%s is %s." % (article(w) if one not in ("planet", "month", "season", "continent", "metal", "sport", "drink", "colour") else w, article(one)) for w, one in MEMBERS.items()}, [],
