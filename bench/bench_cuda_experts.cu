@@ -180,10 +180,9 @@ static void enqueue_combine(cudaStream_t stream, void *arg, int layer)
     (void)layer;
 }
 
-/* The launch with something left out, with stages of other sizes, and in its other form: where the time goes, and what there is
- * to choose from. */
-enum { AS_IT_IS, WITHOUT_PRODUCTS, WITHOUT_STORES, WITHOUT_BOTH, STAGES_OF_3, OTHER, OTHER_3, SHORTER, N_CANDIDATE };
-static const char *const candidate_name[] = {"as it is", "without products", "without stores", "without both", "stages of 3 units", "other form", "other form, of 3", "shorter loop"};
+/* The launch with something left out: where the time goes. */
+enum { AS_IT_IS, WITHOUT_PRODUCTS, WITHOUT_STORES, WITHOUT_BOTH, N_CANDIDATE };
+static const char *const candidate_name[] = {"as it is", "without products", "without stores", "without both"};
 
 template <class F> struct no_products : F {};
 template <class F> struct stream_stage<no_products<F>> : stream_stage<F> {};
@@ -197,25 +196,6 @@ template <class F, int NT_MAX, int NT> struct byte_unit<no_products<F>, NT_MAX, 
     }
 };
 
-template <class F, int UNITS_> struct stages_of : F {};
-template <class F, int UNITS_> struct stream_stage<stages_of<F, UNITS_>> {
-    static constexpr int UNITS = UNITS_;
-    static constexpr int K16 = UNITS * stream_row<F>::UNIT_BYTES / 16;
-};
-template <class F, int UNITS_> struct stream_row<stages_of<F, UNITS_>> : stream_row<F> {};
-template <class F, int UNITS_, int NT_MAX, int NT> struct byte_unit<stages_of<F, UNITS_>, NT_MAX, NT> : byte_unit<F, NT_MAX, NT> {};
-
-/* Two chunks of Q4_K in a line of instructions. */
-struct short_q4_k : format_q4_k_bytes {};
-template <> struct stream_stage<short_q4_k> : stream_stage<format_q4_k_bytes> {};
-template <> struct stream_row<short_q4_k> : stream_row<format_q4_k_bytes> {};
-template <int NT_MAX, int NT> struct byte_unit<short_q4_k, NT_MAX, NT> {
-    static __device__ __forceinline__ uint32_t multiply(float acc[2][NT][4], const unsigned char *const unit[2], const unsigned char *x)
-    {
-        return multiply_bytes<NT_MAX, NT, 2>(acc, unit, x);
-    }
-};
-
 /* One warp copies weights and gathers rows, or warps of their own. */
 template <class F, bool DOWN> static cudaError_t stream_form(cudaStream_t stream, const dg_stream_job &job, bool one_warp)
 {
@@ -224,33 +204,13 @@ template <class F, bool DOWN> static cudaError_t stream_form(cudaStream_t stream
 
 template <class F, bool DOWN> static cudaError_t stream_part(cudaStream_t stream, dg_stream_job job, int n_in, int candidate)
 {
-    bool one_warp = stream_row<F>::IS_BYTES && !(DOWN && F::BLOCK == DG_INT4_VALUES), other = candidate == OTHER || candidate == OTHER_3;
+    bool one_warp = stream_row<F>::IS_BYTES && !(DOWN && F::BLOCK == DG_INT4_VALUES);
     job.n_unit = (n_in + F::UNIT - 1) / F::UNIT;
     if (candidate == WITHOUT_STORES || candidate == WITHOUT_BOTH)
         job.out.ld = 0;
     if (candidate == WITHOUT_PRODUCTS || candidate == WITHOUT_BOTH)
         return stream_form<no_products<F>, DOWN>(stream, job, one_warp);
-    if constexpr (F::UNIT == 64 && stream_row<F>::IS_BYTES)
-        if (candidate == STAGES_OF_3 || candidate == OTHER_3)
-            return stream_form<stages_of<F, 3>, DOWN>(stream, job, one_warp != other);
-    if constexpr (F::UNIT == 256)
-        if (candidate == SHORTER)
-            return stream_form<short_q4_k, DOWN>(stream, job, one_warp);
-    return stream_form<F, DOWN>(stream, job, one_warp != other);
-}
-
-/* Whether the candidate differs from what is there. */
-static bool is_candidate(dg_dtype type, int candidate)
-{
-    switch (candidate) {
-    case STAGES_OF_3:
-    case OTHER_3:
-        return type == DG_INT4 || type == DG_Q5_0;
-    case SHORTER:
-        return type == DG_Q4_K;
-    default:
-        return true;
-    }
+    return stream_form<F, DOWN>(stream, job, one_warp);
 }
 
 template <bool DOWN> static cudaError_t stream_type(cudaStream_t stream, const dg_stream_job &s, const part_job *job)
@@ -311,9 +271,7 @@ static void candidates(part_job *job, int n_layer, const char *what)
 {
     printf("  %s %s:", what, dg_dtype_name(job->type));
     for (job->candidate = 0; job->candidate < N_CANDIDATE; job->candidate++)
-        if (is_candidate(job->type, job->candidate))
-            printf("%s %s %.1f us", job->candidate ? "," : "", candidate_name[job->candidate], time_layers(enqueue_stream, job, n_layer));
-    printf("\n");
+        printf(" %s %.1f us%s", candidate_name[job->candidate], time_layers(enqueue_stream, job, n_layer), job->candidate == N_CANDIDATE - 1 ? "\n" : ",");
     job->candidate = AS_IT_IS;
 }
 

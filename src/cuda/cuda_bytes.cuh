@@ -123,7 +123,7 @@ static __device__ __forceinline__ byte_scales begin_bytes(const unsigned char *h
 
 /* Adds a unit to the sums of NT tiles of 8 rows, for two tiles of weights. x: as a stage has it, 16
  * bytes of k after the other, NT_MAX tiles in each, from the lane's own row and matrix on. */
-template <int NT_MAX, int NT, int AT_ONCE = 4>
+template <int NT_MAX, int NT>
 static __device__ __forceinline__ uint32_t multiply_bytes(float acc[2][NT][4],
                                                           const unsigned char *const unit[2],
                                                           const unsigned char *x)
@@ -134,7 +134,7 @@ static __device__ __forceinline__ uint32_t multiply_bytes(float acc[2][NT][4],
     int sum[2][NT][4] = {};
     uint32_t loaded = 0;
     const unsigned char *own = x + lane / 8 * NT_MAX * 128 + lane % 8 * 16;
-#pragma unroll AT_ONCE
+#pragma unroll
     for (int chunk = 0; chunk < 4; chunk++) {
         uint32_t a[2][2][4];
         int scale[2][2][2];

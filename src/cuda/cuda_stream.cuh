@@ -75,19 +75,11 @@ static __device__ __forceinline__ unsigned char *ring_stage(const stream_ring &r
     return ring.stages + ring.slot * ring.bytes;
 }
 
-/* How those that fill the ring wait. */
-template <class F> struct stage_wait {
-    static __device__ __forceinline__ void wait(uint64_t *bar, int parity)
-    {
-        dg_mbar_wait(bar, parity);
-    }
-};
-
 /* The ring's next stage, when nobody reads it any more. */
-template <class F> static __device__ __forceinline__ void ring_take(const stream_ring &ring)
+static __device__ __forceinline__ void ring_take(const stream_ring &ring)
 {
     if (ring.turn > 0)
-        stage_wait<F>::wait(ring.empty + ring.slot, (ring.turn - 1) & 1);
+        dg_mbar_wait(ring.empty + ring.slot, (ring.turn - 1) & 1);
 }
 
 /* Item `number` of this block's. */
@@ -239,7 +231,7 @@ static __device__ __forceinline__ void copy_item(stream_ring &ring, const dg_str
     constexpr int UNITS = stream_stage<F>::UNITS;
     weight_source weights = weights_of<F>(job, item);
     for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring)) {
-        ring_take<F>(ring);
+        ring_take(ring);
         copy_weights<F>(ring_stage(ring), ring.full + ring.slot, job, weights, item,
                         min(UNITS, job.n_unit - unit));
         for (int side = 0; side < 2; side++)
@@ -302,7 +294,7 @@ static __device__ __forceinline__ void gather_item(stream_ring &ring, const dg_s
     for (int unit = 0; unit < job.n_unit; unit += UNITS, ring_advance(ring)) {
         int n_piece = min(UNITS, job.n_unit - unit) * ROW / 16;
         unsigned char *x = ring_stage(ring) + x_at;
-        ring_take<F>(ring);
+        ring_take(ring);
 #pragma unroll
         for (int j = 0; j < NT_MAX; j++) {
             if (j >= n_tile)
