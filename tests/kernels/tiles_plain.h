@@ -50,14 +50,14 @@ INLINE void tile_store(int t, void *p, size_t stride)
         memcpy((int8_t *)p + (size_t)r * stride, tiles[t].at[r], (size_t)tiles[t].bytes);
 }
 
-INLINE void tile_dot(int to, int a, int b)
+INLINE void tile_dot_unsigned(int to, int a, int b)
 {
     for (int r = 0; r < tiles[to].rows; r++) {
         int32_t sum[16];
         memcpy(sum, tiles[to].at[r], sizeof sum);
         for (int k = 0; k < tiles[a].bytes; k++)
             for (int c = 0; c < 16; c++)
-                sum[c] += tiles[a].at[r][k] * tiles[b].at[k / 4][4 * c + k % 4];
+                sum[c] += tiles[a].at[r][k] * (uint8_t)tiles[b].at[k / 4][4 * c + k % 4];
         memcpy(tiles[to].at[r], sum, sizeof sum);
     }
 }

@@ -6,8 +6,8 @@
  * order that a tile wants on its right side.
  *
  * The sums of a block go through memory to where they are scaled, while tiles sum the blocks behind
- * it. Where groups have sixteen values that would be twice as many sums: those products are dots of
- * AVX-512, which are as fast then. */
+ * it. Where groups have sixteen values that would be twice as many sums, and few rows do not wait
+ * for as long as that takes: those products are dots of AVX-512, which take the same panels. */
 #include <string.h>
 #include "base/common.h"
 #include "cpu/quantised.h"
@@ -16,15 +16,16 @@
 #include "cpu/x86/tiles_amx.h"
 #endif
 
-#define UP(kind) ((kind) == DG_Q_HALVES ? 128 : 0)
+#define UP(kind) ((kind) == DG_Q_PLAIN || (kind) == DG_Q_HALVES ? 128 : 0)
 #include "cpu/x86/pack_avx512.h"
 
 enum {
-    PAIRS = 16, /* of rows in a tile at most */
-    ROUND = 4,  /* rows that are scaled are a multiple of it */
-    PANELS = 2, /* that rows meet in turn: more would not stay in the first-level cache */
-    SLOTS = 8,  /* blocks whose sums are kept, a power of two … */
-    AHEAD = 6   /* … and how many of them are summed before the first is scaled */
+    PAIRS = 16,   /* of rows in a tile at most */
+    ROUND = 4,    /* rows that are scaled are a multiple of it */
+    PANELS = 2,   /* that rows meet in turn: more would not stay in the first-level cache */
+    SLOTS = 8,    /* blocks whose sums are kept, a power of two … */
+    AHEAD = 6,    /* … and how many of them are summed before the first is scaled */
+    FEW_ROWS = 32 /* fewer have no use for tiles */
 };
 
 /* Hides from the compiler where a pointer came from: it would keep sixteen sums of pointer and
@@ -45,7 +46,7 @@ enum {
 typedef struct line {
     int8_t n[DG_QBLOCK];
     float step, sum, half_sum[2];
-    int32_t bias[2], unused[2];
+    int32_t bias[2], whole_bias, unused;
 } line;
 _Static_assert(2 * sizeof(line) == sizeof(dg_qpair), "two rows take the room of a pair");
 
@@ -63,6 +64,7 @@ static void quantise(dg_qpair *out, int which, const float *x, int n_block)
             to->half_sum[h] = p.half_sum[0][h];
             to->bias[h] = p.bias[0][h];
         }
+        to->whole_bias = to->bias[0] + to->bias[1];
     }
 }
 
@@ -199,7 +201,7 @@ INLINE void step_on(place *p, const stream *s)
         tile_zero(to);                                                                             \
         tile_load(left, p->x[2 * (p->block + (next))].n, s->stride);                               \
         tile_load(right, p->panel->n + DG_QBLOCK * DG_QCOLS * (p->block + (next)), 64);            \
-        tile_dot(to, left, right);                                                                 \
+        tile_dot_unsigned(to, left, right);                                                        \
         tile_store(to, kept->sum[p->slot + (next)], 64);                                           \
     } while (0)
 
@@ -233,7 +235,10 @@ INLINE void scale(f16v y[PAIRS], const stream *s, const place *p, const slots *f
     UNROLL
     for (int r = 0; r < rows; r++) {
         const line *x = (const line *)row;
-        const f16v t = f16v_mul(f16v_of_i32(v64_load(from->sum[slot][r])), f16v_load(step));
+        v64 sum = v64_load(from->sum[slot][r]);
+        if (UP(kind))
+            sum = v64_add32(sum, v64_set32(x->whole_bias));
+        const f16v t = f16v_mul(f16v_of_i32(sum), f16v_load(step));
         y[r] = f16v_fma(t, f16v_set(x->step), y[r]);
         if (kind == DG_Q_LEAST)
             y[r] = f16v_fnma(f16v_load(least), f16v_set(x->sum), y[r]);
@@ -296,7 +301,7 @@ static int pairs_left(int first_row, int n_row)
 /* Sixteen pairs at a time, then what is left. */
 INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
 {
-    if (kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST) {
+    if (kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST || a->n_row < FEW_ROWS) {
         dot_panels(a, kind);
         return;
     }
@@ -340,6 +345,8 @@ DG_GEMM_OF_KINDS(multiply_all)
 /* Setting tiles up takes as long as some products. */
 static void begin_tiles(int first_row, int n_row)
 {
+    if (n_row < FEW_ROWS)
+        return;
     const int rest = pairs_left(first_row, n_row);
     tiles_begin_two(PAIRS, rest ? rest : PAIRS, DG_QBLOCK);
 }
