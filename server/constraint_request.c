@@ -345,7 +345,7 @@ static bool put_names(dg_buf *out, const json_t *schema)
     bool ok = true, first = true;
     json_object_foreach(properties, name, value)
     {
-        if (out->len > MAX_TOLD)
+        if (out->len + strlen(name) > MAX_TOLD)
             break;
         ok = ok && dg_buf_puts(out, first ? " Its members are called " : ", ") &&
              dg_buf_puts(out, name);

@@ -286,6 +286,7 @@ START_TEST(test_prompts)
         "{'messages':[{'role':'user','content':'Q'}],'json_schema':{},'schema_in_prompt':false}",
         "{'messages':[{'role':'user','content':'Q'}],'guided_json':'{}','schema_in_prompt':false}",
         "{'messages':[{'role':'user','content':'Q'}],'regex':'a'}",
+        "{'messages':[{'role':'user','content':'Q'}],'response_format':{'type':'text'}}",
         ("{'messages':[{'role':'user','content':'Q'}],'response_format':{'type':'json_object'},"
          "'schema_in_prompt':false}"),
     };
@@ -304,6 +305,16 @@ START_TEST(test_prompts)
     ck_assert(read_with(NULL, &c, &e, dg_openai_read_chat, long_body));
     ck_assert_ptr_nonnull(strstr(c.messages, "Its members are called first, second."));
     ck_assert_ptr_null(strstr(c.messages, "xxx"));
+    dg_chat_clear(&c);
+    /* but for those that are too long themselves */
+    static char long_name[31000];
+    n = snprintf(long_name, sizeof long_name,
+                 "{'messages':[{'role':'user','content':'Q'}],'json_schema':{'properties':"
+                 "{'first':{},'");
+    memset(long_name + n, 'x', 30000);
+    strcpy(long_name + n + 30000, "':{}}}}");
+    ck_assert_msg(read_with(NULL, &c, &e, dg_openai_read_chat, long_name), "%s", e.message);
+    ck_assert_ptr_nonnull(strstr(c.messages, "Its members are called first."));
     dg_chat_clear(&c);
 }
 END_TEST
