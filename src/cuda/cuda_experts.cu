@@ -308,7 +308,6 @@ static dg_stream_job stream_job(const dg_cuda_experts_args *a, const experts_scr
     dg_stream_job job = {};
     job.n_pair = a->n_row * a->n_used;
     job.piece_rows = piece_rows(a);
-    job.read_once = 2 * job.n_pair <= job.piece_rows * a->gate->n_mat;
     job.piece = s.piece;
     job.n_piece = s.counter + DG_PIECE_COUNTERS;
     job.next = s.counter + step;
@@ -331,6 +330,7 @@ static dg_stream_job gate_job(const dg_cuda_experts_args *a, const experts_scrat
                               const dg_cuda_rows &h)
 {
     dg_stream_job job = stream_job(a, s, 0);
+    job.read_once = 2 * job.n_pair <= job.piece_rows * a->gate->n_mat;
     job.row = s.row;
     job.x = (const unsigned char *)a->x.data;
     job.x_bytes = row_bytes(a->x);
