@@ -45,6 +45,7 @@ static dgemma_status make_guides(dg_bench_guided *g, const dg_syntax *syntax, co
                           .n_stop = cfg->n_stop ? cfg->n_stop : 1,
                           .pad = cfg->pad_token < 0 ? 0 : cfg->pad_token,
                           .n_canvas = g->n_canvas,
+                          .n_most = INT32_MAX,
                           .think_open = -1,
                           .think_close = -1};
     dgemma_status st = DGEMMA_OK;

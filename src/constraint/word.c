@@ -500,6 +500,10 @@ void dg_word_draw(const dg_word *w, const double *uniform, dg_word_edge *edges)
             if (left < 0)
                 break;
         }
+        if (!chosen) { /* at the first: all of them are too improbable for a number */
+            memcpy(edges + i, w->path + i, (w->n - i) * sizeof *edges);
+            return;
+        }
         edges[i] = chosen->edge;
         at = chosen->to;
     }

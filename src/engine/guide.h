@@ -21,6 +21,7 @@ typedef struct dg_guide_options {
     int n_stop;
     int32_t pad;
     int n_canvas; /* most positions of a canvas */
+    int n_most;   /* tokens that the answer may have in all; what is further off is not looked at */
 
     /* As in dg_block_loop_config. */
     int think_open, think_close;

@@ -73,20 +73,34 @@ static dgemma_status step_on(dg_guide *g, size_t *from, size_t *symbol, int32_t 
     return dg_token_step(g->o.trie, g->language, at, *token, err);
 }
 
+/* The automaton has no room for the way from `at`, nor from the n places that it came through. They
+ * are not tried again, which would take as long each time. */
+static dgemma_status note_lost(dg_guide *g, dg_place at, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!g->place[g->way[i]].need)
+            g->place[g->way[i]].need = NEED_LOST;
+    g->place[at].need = NEED_LOST;
+    return DGEMMA_OK;
+}
+
 /* Goes along a short ending from `at` as far as a place whose way is known, and notes at each place
- * how far it is to the end, and what comes next: so behind each there is one that is nearer. */
+ * how far it is to the end, and what comes next: so behind each there is one that is nearer. Stops
+ * where no answer could follow. */
 static dgemma_status find_way(dg_guide *g, dg_place at, dgemma_error *err)
 {
     known_place *p;
+    dg_place first = at;
     size_t from = 0, symbol = 0;
     uint32_t n = 0;
     g->ending.len = g->n_symbol_at = 0;
-    dgemma_status st = dg_language_ending(g->language, at, &g->ending, note_symbol, g, err);
+    dgemma_status st = place_of(g, at, &p, err);
+    if (st)
+        return st;
+    st = dg_language_ending(g->language, at, &g->ending, note_symbol, g, err);
     if (!st && g->n_symbol_at == SIZE_MAX)
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    if (!st)
-        st = place_of(g, at, &p, err);
-    while (!st && !p->need && (from < g->ending.len || symbol < g->n_symbol_at)) {
+    while (!st && !p->need && n <= g->n_most && (from < g->ending.len || symbol < g->n_symbol_at)) {
         int32_t token;
         dg_place to = at;
         st = step_on(g, &from, &symbol, &token, &to, err);
@@ -102,13 +116,20 @@ static dgemma_status find_way(dg_guide *g, dg_place at, dgemma_error *err)
         at = to;
         st = place_of(g, at, &p, err);
     }
-    uint32_t need = st ? 0 : p->need ? p->need : 1;
-    if (!st)
-        p->need = need;
-    for (uint32_t i = n; i-- > 0 && !st;)
+    bool lost = st == DGEMMA_E_LIMIT || st == DGEMMA_E_UNSUPPORTED;
+    if (lost)
+        return note_lost(g, first, n);
+    if (st)
+        return st;
+    if (n > g->n_most || p->need >= NEED_FAR) {
+        g->place[first].need = p->need == NEED_LOST ? NEED_LOST : NEED_FAR;
+        return DGEMMA_OK;
+    }
+    p->need = p->need ? p->need : 1;
+    for (uint32_t i = n, need = p->need; i-- > 0;)
         if (!g->place[g->way[i]].need)
             g->place[g->way[i]].need = need + n - i;
-    return st;
+    return DGEMMA_OK;
 }
 
 static dgemma_status need_of_place(dg_guide *g, dg_place at, uint32_t *need, dgemma_error *err)

@@ -23,9 +23,13 @@ enum { FIRST_GROUP = DG_ASKED_CLASSES };
 /* Groups of up to so many tokens are added up again for each state that has them. */
 enum { SMALL_GROUP = 8 };
 
+/* In the place of a number: further than an answer may be; not found, the language is too complex.
+ */
+enum { NEED_FAR = 1 << 30, NEED_LOST };
+
 /* What is known of a place. */
 typedef struct known_place {
-    uint32_t need;  /* tokens of a way to the end, + 1; 0: not looked for yet */
+    uint32_t need;  /* tokens of a way to the end, + 1; 0: not looked for yet; NEED_… */
     int32_t token;  /* the first of that way, */
     dg_place to;    /* and where it leads */
     uint32_t seen;  /* the step that last looked at it */
@@ -52,6 +56,7 @@ struct dg_guide {
     dg_word *word;
     int32_t *symbol; /* ids of the syntax's symbols */
     bool may_think;
+    uint32_t n_most; /* tokens of a way that is looked for */
 
     /* places */
     known_place *place;

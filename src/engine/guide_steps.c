@@ -27,6 +27,15 @@ dgemma_status dg_guide_grow(void **array, size_t *cap, size_t n, size_t size, dg
 
 /* ---- life cycle ---- */
 
+/* Tokens with which an answer, or what is in front of it, ends: no text goes on behind them. */
+static bool is_reserved(const dg_guide *g, int32_t token)
+{
+    bool stop = token == g->o.pad || token == g->o.think_open || token == g->o.think_close;
+    for (int i = 0; i < g->o.n_stop; i++)
+        stop |= token == g->o.stop[i];
+    return token >= 0 && stop;
+}
+
 /* Special tokens that the language names, by their ids. */
 static dgemma_status find_symbols(dg_guide *g, dgemma_error *err)
 {
@@ -35,6 +44,10 @@ static dgemma_status find_symbols(dg_guide *g, dgemma_error *err)
         const dg_symbol *symbol = &s->symbol[i];
         g->symbol[i] =
             symbol->name ? dg_tokenizer_added_id(g->o.tokenizer, symbol->name) : symbol->id;
+        if (is_reserved(g, g->symbol[i]))
+            return dg_fail(err, DGEMMA_E_ARG,
+                           "the constraint names token %d, which ends a turn or marks a thought",
+                           (int)g->symbol[i]);
         if (g->symbol[i] < 0 || (size_t)g->symbol[i] >= dg_token_trie_count(g->o.trie))
             return symbol->name ? dg_fail(err, DGEMMA_E_ARG,
                                           "the vocabulary has no special token %s", symbol->name)
@@ -87,9 +100,14 @@ dgemma_status dg_guide_create(dg_guide **out, const dg_guide_options *options, d
     if (!st)
         st = dg_word_create(&g->word, err);
     if (!st) {
+        int need; /* its number is told where it is too large */
         g->path[0] = g->o.in_thought ? STATE_THOUGHT : STATE_START;
-        st = dg_guide_explore(g, err);
+        g->n_most = UINT32_MAX;
+        st = dg_guide_need(g, &need, err);
+        g->n_most = (uint32_t)(g->o.n_most > 0 ? g->o.n_most : 0);
     }
+    if (!st)
+        st = dg_guide_explore(g, err);
     if (!st)
         st = dg_guide_question(g, err);
     if (st)
@@ -121,6 +139,8 @@ dgemma_status dg_guide_need(dg_guide *g, int *need, dgemma_error *err)
 {
     uint32_t n;
     dgemma_status st = dg_guide_need_of(g, g->path[0], &n, err);
+    if (!st && n + 1 >= NEED_FAR)
+        st = dg_fail(err, DGEMMA_E_LIMIT, "the constraint is too complex for the vocabulary");
     *need = st ? 0 : (int)n;
     return st;
 }
@@ -150,7 +170,8 @@ static bool fits(void *user, uint32_t state, size_t position)
     dgemma_error ignored;
     if (state == STATE_DONE)
         return true;
-    if (dg_guide_need_of(g, state, &need, &ignored)) {
+    bool known = !dg_guide_need_of(g, state, &need, &ignored);
+    if (!known || need + 1 >= NEED_LOST) {
         g->unfit = true;
         return false;
     }

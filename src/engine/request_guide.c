@@ -1,4 +1,5 @@
 #include "engine/request_guide.h"
+#include "base/common.h"
 #include "engine/engine.h"
 
 dgemma_status dg_request_constrain(dgemma_request *r, dgemma_engine *e,
@@ -9,6 +10,10 @@ dgemma_status dg_request_constrain(dgemma_request *r, dgemma_engine *e,
     dgemma_status st = dg_engine_trie(e, &trie, err);
     if (st)
         return st;
+    if (!model->n_stop)
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                       "constraints: the model has no token that ends a turn");
+    int n_room = r->cfg.n_context - r->cfg.n_prompt;
     r->constraint = dg_constraint_hold(o->constraint);
     dg_guide_options options = {
         .syntax = r->constraint->syntax,
@@ -16,7 +21,8 @@ dgemma_status dg_request_constrain(dgemma_request *r, dgemma_engine *e,
         .tokenizer = e->loaded.tokenizer,
         .stop = model->stop_token,
         .n_stop = model->n_stop,
-        .pad = model->pad_token,
+        .pad = model->pad_token >= 0 ? model->pad_token : model->stop_token[0],
+        .n_most = dg_min(o->max_tokens, n_room),
         .n_canvas = r->cfg.canvas_length,
         .think_open = e->think_open,
         .think_close = e->think_close,
@@ -33,7 +39,7 @@ dgemma_status dg_request_constrain(dgemma_request *r, dgemma_engine *e,
         st = dg_fail(err, DGEMMA_E_ARG,
                      "max_tokens is %d: the shortest answer that satisfies the constraint needs %d",
                      o->max_tokens, r->cfg.n_least);
-    if (!st && r->cfg.n_least > r->cfg.n_context - r->cfg.n_prompt)
+    if (!st && r->cfg.n_least > n_room)
         st = dg_fail_context(err, (size_t)r->cfg.n_context, (size_t)r->cfg.n_prompt, true);
     return st;
 }

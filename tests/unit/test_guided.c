@@ -3,10 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/buf.h"
 #include "base/common.h"
+#include "base/file.h"
 #include "dgemma_tools.h"
 #include "suites.h"
 #include "support/cpu_engine.h"
+#include "support/temp_dir.h"
 
 static const char random_model[] = "tests/fixtures/golden/sampler_finishes/model";
 static const char pocket[] = "models/pocket/pocket.gguf";
@@ -125,6 +128,87 @@ START_TEST(random_weights_say_what_is_valid)
 }
 END_TEST
 
+/* At such temperatures what the language wants is too improbable for a number. */
+START_TEST(cold_schedules_say_what_is_valid)
+{
+    dgemma_engine *e = open_engine(pocket, 2);
+    dgemma_constraint *c = make(&languages[_i]);
+    said s;
+    dgemma_request_options o = options_for(e, c, 3);
+    o.t_min = o.t_max = 1e-3f;
+    answer(e, &o, &s);
+    check(c, &s, languages[_i].text);
+    dgemma_constraint_free(c);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* A way that no answer could go to its end is not looked at, and holds nobody up. */
+START_TEST(long_ways_are_left_alone)
+{
+    static const language far[] = {
+        {DGEMMA_CONSTRAINT_REGEX, "([a-m]+ ){3,50}(y([a-z]{4000}){13})?[.]"},
+        {DGEMMA_CONSTRAINT_REGEX, "[a-z ]{5,60}(Y[a-z]{4096}|Z([0-9]{4096}){14})?[.]"},
+    };
+    dgemma_engine *e = open_engine(pocket, 2);
+    dgemma_constraint *c = make(&far[_i]);
+    said s;
+    dgemma_request_options o = options_for(e, c, 1);
+    answer(e, &o, &s);
+    check(c, &s, far[_i].text);
+    dgemma_constraint_free(c);
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* What ends a turn, fills a canvas or marks a thought is no part of a text. */
+START_TEST(reserved_tokens_are_refused)
+{
+    static const char *const texts[] = {
+        "root ::= \"a\" <turn|> \"b\"",
+        "root ::= \"a\" <pad> \"b\"",
+        "root ::= \"a\" <|channel> [a-z]{30} <channel|> \"b\"",
+    };
+    dgemma_engine *e = open_engine(pocket, 1);
+    for (size_t i = 0; i < DG_COUNT(texts); i++) {
+        dgemma_constraint *c = make(&(language){DGEMMA_CONSTRAINT_GRAMMAR, texts[i]});
+        dgemma_request_options o = options_for(e, c, 0);
+        dgemma_request *r = NULL;
+        dgemma_error err = {0};
+        ck_assert_int_eq(dgemma_request_submit(&r, e, &o, &err), DGEMMA_E_ARG);
+        ck_assert_msg(strstr(err.msg, "ends a turn or marks a thought"), "%s", err.msg);
+        dgemma_constraint_free(c);
+    }
+    dgemma_engine_close(e);
+}
+END_TEST
+
+START_TEST(models_without_padding_can_be_held)
+{
+    static const char key[] = "tokenizer.ggml.padding_token_id";
+    dg_buf file;
+    dgemma_error err = {0};
+    dg_buf_init(&file, 64 << 20);
+    ck_assert_msg(!dg_file_read(&file, pocket, &err), "%s", err.msg);
+    char *at = memmem(file.data, file.len, key, sizeof key - 1);
+    ck_assert_ptr_nonnull(at);
+    *at = 'x';
+    dg_test_root_make();
+    FILE *copy = fopen(dg_test_in_root("pocket.gguf"), "wb");
+    ck_assert(copy && fwrite(file.data, 1, file.len, copy) == file.len && !fclose(copy));
+    dg_buf_clear(&file);
+    dgemma_engine *e = open_engine(dg_test_in_root("pocket.gguf"), 1);
+    dgemma_constraint *c = make(&(language){DGEMMA_CONSTRAINT_REGEX, "Paris|London"});
+    said s;
+    dgemma_request_options o = options_for(e, c, 0);
+    answer(e, &o, &s);
+    check(c, &s, "without padding");
+    dgemma_constraint_free(c);
+    dgemma_engine_close(e);
+    dg_test_root_remove();
+}
+END_TEST
+
 /* Tokens that a refusal says are needed. */
 static int need_of(dgemma_engine *e, dgemma_request_options o)
 {
@@ -238,6 +322,10 @@ Suite *guided_suite(void)
     TCase *t = tcase_create("guided");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, random_weights_say_what_is_valid, 0, (int)DG_COUNT(languages));
+    tcase_add_loop_test(t, cold_schedules_say_what_is_valid, 0, DG_COUNT(languages));
+    tcase_add_loop_test(t, long_ways_are_left_alone, 0, 2);
+    tcase_add_test(t, reserved_tokens_are_refused);
+    tcase_add_test(t, models_without_padding_can_be_held);
     tcase_add_loop_test(t, any_budget_that_is_enough_suffices, 0, 2);
     tcase_add_test(t, company_and_threads_change_nothing);
     tcase_add_test(t, a_choice_is_the_models);
