@@ -109,7 +109,10 @@ bool cli_parse(const char *command, const cli_option *options, size_t n_option, 
         const char *word = argv[i], *value;
         if (words_only || word[0] != '-' || !word[1]) {
             if (*n_rest == max_rest) {
-                fprintf(stderr, "dgemma %s: \"%s\" is one word too many\n", command, word);
+                fprintf(stderr,
+                        "dgemma %s: \"%s\" is one word too many; a text of several is put in "
+                        "quotes\n",
+                        command, word);
                 return false;
             }
             rest[(*n_rest)++] = word;

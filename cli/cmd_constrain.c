@@ -1,4 +1,4 @@
-/* dgemma constrain: which texts a schema, an expression or a grammar lets be, without a model. */
+/* dgemma constrain: which texts a schema, an expression or a grammar allows, without a model. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
@@ -112,6 +112,9 @@ static int judge_all(const constrain_args *a, dgemma_constraint *c)
     if (dg_file_read(&text, a->file ? a->file : "-", &err)) {
         cli_fail(&err);
         code = EXIT_USAGE;
+    } else if (!a->file && !text.len) {
+        fputs("dgemma constrain: there is no text on standard input\n", stderr);
+        code = EXIT_USAGE;
     } else if (!a->file || a->lines)
         code = judge_lines(a, c, text.data ? text.data : "", text.len);
     else {
@@ -187,7 +190,7 @@ static const char *mistake(const constrain_args *a)
 
 static const char usage[] =
     "usage: dgemma constrain CONSTRAINT [OPTION]... [TEXT]\n\n"
-    "Says of a text whether a constraint lets it be: accepted, prefix (it could become so) or\n"
+    "Says of a text whether a constraint allows it: accepted, prefix (it could become so) or\n"
     "rejected, and from which byte on. The text is the last word, a file, or each line of what\n"
     "comes through a pipe. Special tokens stand in it by their names. No model is needed. Exits\n"
     "with 0 when all texts are accepted, with 1 when some are not, with 2 when the constraint is\n"

@@ -73,11 +73,22 @@ static bool stdin_has_text(void)
     return true;
 }
 
+/* How many options are to be read from standard input. */
+static int count_stdin(const run_args *a)
+{
+    const char *const path[] = {a->file, a->messages_file, a->tools_file, a->constraint.schema,
+                                a->constraint.grammar};
+    int n = 0;
+    for (size_t i = 0; i < sizeof path / sizeof path[0]; i++)
+        n += path[i] && strcmp(path[i], "-") == 0;
+    return n;
+}
+
 /* The text that a file or a pipe has for the prompt, into *buf. False: it cannot be read. */
 static bool read_text(const run_args *a, dg_buf *buf, dgemma_error *err)
 {
     const char *path = a->file ? a->file : "-";
-    if (!a->file && !stdin_has_text())
+    if (!a->file && (count_stdin(a) || !stdin_has_text()))
         return true;
     if (dg_file_read(buf, path, err))
         return false;
@@ -471,7 +482,9 @@ static const char *prompt_mistake(const run_args *a)
     if ((a->raw || a->tokens) && (a->request.system || a->tools_file || a->request.think))
         return "--system, --tools and --think go with a chat, not with --raw or --tokens";
     if (cli_constraint_count(&a->constraint) > 1)
-        return "give one of --json-schema, --json-object, --regex, --choice, --grammar";
+        return "give one of --json-schema, --json-object, --regex, --choice, --grammar, not two";
+    if (count_stdin(a) > 1)
+        return "two options ask for standard input";
     return NULL;
 }
 

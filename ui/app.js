@@ -253,7 +253,7 @@ function handlers(m, view, later) {
         call(c) { (m.calls ||= []).push(c); },
         draft(d) { view.panel.add(d); view.wait(''); later(); },
         timings(t) { m.timings = t; },
-        finish(reason) { if (reason === 'length') m.note = 'Cut off: the answer reached its greatest length.'; },
+        finish(reason) { if (reason === 'length') m.note = 'Cut off: the answer reached the longest length allowed.'; },
     };
 }
 
@@ -462,7 +462,7 @@ function takeFromOtherTab() {
         scrollToEnd();
     } else if (theirs.messages.some((m) => !ours.includes(m.id))) {
         chat.id = newId();
-        tell('This chat went on in another tab: here it is kept as one of its own.');
+        tell('This chat went on in another tab: here it is kept as a separate chat.');
     }
 }
 
@@ -592,7 +592,7 @@ addEventListener('storage', (e) => {
     if (e.key?.startsWith(PREFIX + 'chat')) listChats();
 });
 
-if (store.forTab) $('kept').textContent = 'This browser forbids to keep anything: chats go with this tab.';
+if (store.forTab) $('kept').textContent = 'This browser lets pages store nothing: chats are lost when the tab is closed.';
 setTheme(store.theme());
 setThinking(settings.thinking);
 openChat(store.chats()[0]?.id);

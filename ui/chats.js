@@ -110,6 +110,6 @@ async function importChat(file) {
         save(added);
         openChat(added.id);
     } catch {
-        tell(`${file.name} is not a chat: a JSON file with a list of messages, as Export writes them, is wanted.`);
+        tell(`${file.name} is not a chat: that is a JSON file with a list of messages, as Export writes it.`);
     }
 }

@@ -42,7 +42,7 @@ async function copyText(text) {
 
 function copyButton(text) {
     const button = textButton('Copy', async () => {
-        button.textContent = (await copyText(text())) ? 'Copied' : 'Not possible here';
+        button.textContent = (await copyText(text())) ? 'Copied' : 'Could not copy';
         setTimeout(() => { button.textContent = 'Copy'; }, 1500);
     });
     return button;

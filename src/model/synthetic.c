@@ -243,11 +243,10 @@ dgemma_status dg_synthetic_open(dg_synthetic **out, const dg_synthetic_options *
     const model_shape *sh = find_shape(opt->shape);
     int n_layer = opt->n_layer || !sh ? opt->n_layer : sh->n_layer;
     if (!p)
-        return dg_fail(err, DGEMMA_E_ARG, "weights of type \"%.40s\": known are %s", opt->type,
+        return dg_fail(err, DGEMMA_E_ARG, "the type \"%.40s\" is not known: %s are", opt->type,
                        dg_preset_names());
     if (!sh)
-        return dg_fail(err, DGEMMA_E_ARG,
-                       "a model of shape \"%.40s\": \"26b-a4b\" and \"tiny\" are known",
+        return dg_fail(err, DGEMMA_E_ARG, "the shape \"%.40s\" is not known: 26b-a4b and tiny are",
                        opt->shape);
     if (n_layer < 1 || n_layer > sh->n_layer)
         return dg_fail(err, DGEMMA_E_ARG, "%d layers: the shape %s has 1 to %d", n_layer, sh->name,

@@ -88,8 +88,8 @@ check "no such weights" fails_saying '"fp8" and "int4" are known' tiny --weights
 check "no such context" fails_saying "context 1000000: 0 to" tiny -c 1000000
 check "no such batch" fails_saying "batch 0" tiny -b 0
 check "threads without end" fails_saying "threads 5000" tiny -t 5000
-check "no such type" fails_saying "known are" "$DGEMMA" bench --synthetic Q17
-check "no such shape" fails_saying "are known" "$DGEMMA" bench --synthetic Q8_0 --shape round
+check "no such type" fails_saying "is not known: BF16" "$DGEMMA" bench --synthetic Q17
+check "no such shape" fails_saying "is not known: 26b-a4b" "$DGEMMA" bench --synthetic Q8_0 --shape round
 check "a model and a synthetic one" fails_saying "not both" tiny -m "$temp/tiny.gguf"
 check "layers of a file" fails_saying "of a synthetic model" "$DGEMMA" bench -m "$temp/tiny.gguf" --layers 1
 check "no such model" fails_saying "No such file" "$DGEMMA" bench -m "$temp/none.gguf"

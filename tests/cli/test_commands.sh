@@ -96,10 +96,13 @@ check "constrain, and left out" says accepted constrain --schema "$temp/unique.j
 check "constrain, a schema as a word" says accepted constrain --json-schema '{"type": "integer"}' 7
 check "run, held to a schema" says '{"a": ' "$DGEMMA" run -q -m "$model" --json-schema "$temp/schema.json" --steps 2 hello
 check "run, held to two things" fails_saying "give one of" "$DGEMMA" run -q -m "$model" --regex x --choice y hello
+check "run, a schema from a pipe" says '{"a": ' sh -c '"$0" run -q -m "$1" --json-schema - --steps 2 hello <"$2"' "$DGEMMA" "$model" "$temp/schema.json"
+check "run, two that ask for a pipe" fails_saying "two options ask for standard input" "$DGEMMA" run -q -m "$model" --json-schema - --file - hello
 check "run, a schema that is refused" fails_saying uniqueItems "$DGEMMA" run -q -m "$model" --json-schema "$temp/unique.json" hello
 check "run, too few tokens for the schema" fails_saying "needs" "$DGEMMA" run -q -m "$model" --json-schema "$temp/schema.json" -n 2 hello
 check "constrain, lines" says accepted sh -c 'printf "aab\nb\n" | "$0" constrain --grammar "$1"' "$DGEMMA" "$temp/ab.gbnf"
 check "constrain, lines of which one is not" fails_saying rejected sh -c 'printf "aab\nbb\n" | "$0" constrain --grammar "$1"' "$DGEMMA" "$temp/ab.gbnf"
+check "constrain, no line at all" fails_saying "there is no text" sh -c '"$0" constrain --regex a </dev/null' "$DGEMMA"
 check "constrain, a file" says accepted constrain --regex '\{.*\}' --file "$temp/schema.json" --lines
 check "constrain, at random" says '{"a": ' constrain --schema "$temp/schema.json" --random 5
 constrain --json-object --random 20 --seed 3 --json >"$temp/drawn"

@@ -41,8 +41,8 @@ check "not a tokenizer" fails_saying "tokenizer.json" "$DGEMMA" synth --shape ti
 check "a file that is there" fails_saying "is there already" "$DGEMMA" synth --shape tiny -o "$tiny"
 check "a folder" fails_saying "is a folder" "$DGEMMA" synth --shape tiny -f -o "$temp"
 check "no file" fails_saying "-o FILE" "$DGEMMA" synth --shape tiny
-check "no such shape" fails_saying "are known" "$DGEMMA" synth --shape huge -o "$temp/half.gguf"
-check "no such type" fails_saying "known are BF16" "$DGEMMA" synth --shape tiny --type Q9 -o "$temp/half.gguf"
+check "no such shape" fails_saying 'the shape "huge" is not known' "$DGEMMA" synth --shape huge -o "$temp/half.gguf"
+check "no such type" fails_saying "is not known: BF16" "$DGEMMA" synth --shape tiny --type Q9 -o "$temp/half.gguf"
 check "more layers than there are" fails_saying "has 1 to 12" "$DGEMMA" synth --shape tiny --layers 13 -o "$temp/half.gguf"
 check "no layers" fails_saying "does not fit" "$DGEMMA" synth --shape tiny --layers 0 -o "$temp/half.gguf"
 check "layers beyond all numbers" fails_saying "does not fit" "$DGEMMA" synth --layers 99999999999999999999 -o "$temp/half.gguf"

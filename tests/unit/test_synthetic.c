@@ -366,8 +366,8 @@ START_TEST(refused)
     static const struct {
         dg_synthetic_options opt;
         const char *say;
-    } bad[] = {{{.type = "Q9"}, "known are BF16"},
-               {{.type = "BF16", .shape = "huge"}, "\"tiny\" are known"},
+    } bad[] = {{{.type = "Q9"}, "is not known: BF16"},
+               {{.type = "BF16", .shape = "huge"}, "26b-a4b and tiny are"},
                {{.type = "BF16", .n_layer = 31}, "has 1 to 30"},
                {{.type = "BF16", .n_layer = -1}, "has 1 to 30"}};
     for (size_t i = 0; i < DG_COUNT(bad); i++) {
