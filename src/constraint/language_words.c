@@ -170,9 +170,12 @@ dgemma_status dg_language_ending(dg_language *l, dg_place at, dg_buf *out, dg_en
             ok = write_part(&w, w.part[--w.n]);
     }
     dg_free(w.part);
-    return ok ? DGEMMA_OK
-              : dg_fail(err, DGEMMA_E_LIMIT,
-                        "the shortest text is longer than there is room or memory for");
+    if (ok)
+        return DGEMMA_OK;
+    /* nothing that is written at a time is half as long as a text may be */
+    return out->len < out->max / 2
+               ? dg_fail(err, DGEMMA_E_NOMEM, "no memory for the shortest text")
+               : dg_fail(err, DGEMMA_E_LIMIT, "the shortest text is longer than there is room for");
 }
 
 /* ---- words at random ---- */

@@ -170,8 +170,9 @@ static bool fits(void *user, uint32_t state, size_t position)
     dgemma_error ignored;
     if (state == STATE_DONE)
         return true;
-    bool known = !dg_guide_need_of(g, state, &need, &ignored);
-    if (!known || need + 1 >= NEED_LOST) {
+    dgemma_status st = dg_guide_need_of(g, state, &need, &ignored);
+    g->no_memory |= st == DGEMMA_E_NOMEM;
+    if (st || need + 1 >= NEED_LOST) {
         g->unfit = true;
         return false;
     }
