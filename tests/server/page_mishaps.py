@@ -83,7 +83,7 @@ def forbidden_storage():
         b.click("#new-chat")
         b.ask("Two")
         check("it works without storage", b.texts() == ["Two", "yes"] and b.js(LISTED) == ["Two", "One"], b.texts())
-        check("and says so", "forbids" in b.js("return document.querySelector('#kept').textContent"))
+        check("and says so", "store nothing" in b.js("return document.querySelector('#kept').textContent"))
         b.quiet("forbidden storage")
 
 
