@@ -11,6 +11,7 @@
 #include "suites.h"
 #include "support/alloc_fail.h"
 #include "support/chat_limits.h"
+#include "support/judge.h"
 
 /* JSON is written with ' for " here. */
 static bool read_body(const dg_chat_limits *limits, dg_chat *c, dg_http_error *e, dg_read_fn *read,
@@ -38,14 +39,6 @@ static bool read_held(dg_chat *c, dg_http_error *e, dg_read_fn *read, const char
     dg_chat_limits limits = dg_test_chat_limits;
     limits.constrains = true;
     return read_body(&limits, c, e, read, body);
-}
-
-static dgemma_verdict judge(dgemma_constraint *c, const char *text)
-{
-    dgemma_match m;
-    dgemma_error err = {0};
-    ck_assert_msg(!dgemma_constraint_check(c, text, strlen(text), &m, &err), "%s", err.msg);
-    return m.verdict;
 }
 
 #define CHAT(fields)  dg_openai_read_chat, "{'messages':[{'role':'user','content':'Q'}]," fields "}"
@@ -108,8 +101,10 @@ START_TEST(test_every_dialect)
     dg_http_error e = {0};
     ck_assert_msg(read_with(NULL, &c, &e, h->read, h->body), "%s: %s", h->body, e.message);
     ck_assert_msg(c.constraint && c.options.constraint == c.constraint, "%s", h->body);
-    ck_assert_msg(judge(c.constraint, h->good) == DGEMMA_ACCEPTED, "%s: %s", h->body, h->good);
-    ck_assert_msg(judge(c.constraint, h->bad) != DGEMMA_ACCEPTED, "%s: %s", h->body, h->bad);
+    ck_assert_msg(dg_test_judge(c.constraint, h->good) == DGEMMA_ACCEPTED, "%s: %s", h->body,
+                  h->good);
+    ck_assert_msg(dg_test_judge(c.constraint, h->bad) != DGEMMA_ACCEPTED, "%s: %s", h->body,
+                  h->bad);
     dg_chat_clear(&c);
 }
 END_TEST
@@ -216,8 +211,10 @@ START_TEST(test_turns)
     dg_http_error e = {0};
     ck_assert_msg(read_held(&c, &e, t->read, t->body), "%s: %s", t->body, e.message);
     ck_assert_msg(c.constraint && c.options.constraint == c.constraint, "%s", t->body);
-    ck_assert_msg(judge(c.constraint, t->good) == DGEMMA_ACCEPTED, "%s: %s", t->body, t->good);
-    ck_assert_msg(judge(c.constraint, t->bad) != DGEMMA_ACCEPTED, "%s: %s", t->body, t->bad);
+    ck_assert_msg(dg_test_judge(c.constraint, t->good) == DGEMMA_ACCEPTED, "%s: %s", t->body,
+                  t->good);
+    ck_assert_msg(dg_test_judge(c.constraint, t->bad) != DGEMMA_ACCEPTED, "%s: %s", t->body,
+                  t->bad);
     /* nobody has to look at the answer, and nothing is put into the model's mouth */
     ck_assert(!c.must_call && !c.want_json && c.options.tool_choice <= DGEMMA_TOOLS_NONE);
     dg_chat_clear(&c);
@@ -356,7 +353,7 @@ START_TEST(test_cache)
         ck_assert(read_with(cache, &c, &e, dg_openai_read_completion, body));
         dg_chat_clear(&c);
     }
-    ck_assert(judge(first.constraint, "{\"a\": 1}") == DGEMMA_ACCEPTED);
+    ck_assert(dg_test_judge(first.constraint, "{\"a\": 1}") == DGEMMA_ACCEPTED);
     ck_assert(read_with(cache, &c, &e, CHAT("'json_schema':" SCHEMA)));
     ck_assert(c.constraint != first.constraint);
     dg_chat_clear(&c);

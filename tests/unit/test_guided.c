@@ -109,6 +109,21 @@ static void check(dgemma_constraint *c, const said *s, const char *what)
     ck_assert(s->stats.end == DGEMMA_END_STOP || s->stats.end == DGEMMA_END_LENGTH);
 }
 
+/* A model's answer in a language, on a schedule that stays at one temperature (0: its own). */
+static void hold(const char *path, const language *l, uint64_t seed, float temperature)
+{
+    dgemma_engine *e = open_engine(path, 2);
+    dgemma_constraint *c = make(l);
+    dgemma_request_options o = options_for(e, c, seed);
+    if (temperature > 0)
+        o.t_min = o.t_max = temperature;
+    said s;
+    answer(e, &o, &s);
+    check(c, &s, l->text);
+    dgemma_constraint_free(c);
+    dgemma_engine_close(e);
+}
+
 START_TEST(random_weights_say_what_is_valid)
 {
     dgemma_engine *e = open_engine(random_model, 1);
@@ -131,15 +146,7 @@ END_TEST
 /* At such temperatures what the language wants is too improbable for a number. */
 START_TEST(cold_schedules_say_what_is_valid)
 {
-    dgemma_engine *e = open_engine(pocket, 2);
-    dgemma_constraint *c = make(&languages[_i]);
-    said s;
-    dgemma_request_options o = options_for(e, c, 3);
-    o.t_min = o.t_max = 1e-3f;
-    answer(e, &o, &s);
-    check(c, &s, languages[_i].text);
-    dgemma_constraint_free(c);
-    dgemma_engine_close(e);
+    hold(pocket, &languages[_i], 3, 1e-3f);
 }
 END_TEST
 
@@ -150,14 +157,7 @@ START_TEST(long_ways_are_left_alone)
         {DGEMMA_CONSTRAINT_REGEX, "([a-m]+ ){3,50}(y([a-z]{4000}){13})?[.]"},
         {DGEMMA_CONSTRAINT_REGEX, "[a-z ]{5,60}(Y[a-z]{4096}|Z([0-9]{4096}){14})?[.]"},
     };
-    dgemma_engine *e = open_engine(pocket, 2);
-    dgemma_constraint *c = make(&far[_i]);
-    said s;
-    dgemma_request_options o = options_for(e, c, 1);
-    answer(e, &o, &s);
-    check(c, &s, far[_i].text);
-    dgemma_constraint_free(c);
-    dgemma_engine_close(e);
+    hold(pocket, &far[_i], 1, 0);
 }
 END_TEST
 
@@ -197,14 +197,8 @@ START_TEST(models_without_padding_can_be_held)
     FILE *copy = fopen(dg_test_in_root("pocket.gguf"), "wb");
     ck_assert(copy && fwrite(file.data, 1, file.len, copy) == file.len && !fclose(copy));
     dg_buf_clear(&file);
-    dgemma_engine *e = open_engine(dg_test_in_root("pocket.gguf"), 1);
-    dgemma_constraint *c = make(&(language){DGEMMA_CONSTRAINT_REGEX, "Paris|London"});
-    said s;
-    dgemma_request_options o = options_for(e, c, 0);
-    answer(e, &o, &s);
-    check(c, &s, "without padding");
-    dgemma_constraint_free(c);
-    dgemma_engine_close(e);
+    hold(dg_test_in_root("pocket.gguf"), &(language){DGEMMA_CONSTRAINT_REGEX, "Paris|London"}, 0,
+         0);
     dg_test_root_remove();
 }
 END_TEST

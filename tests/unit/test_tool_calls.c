@@ -8,6 +8,7 @@
 #include "dgemma_tools.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
+#include "support/judge.h"
 #include "text/call_syntax.h"
 #include "text/json_tree.h"
 
@@ -35,15 +36,6 @@ static dgemma_constraint *must_make(const char *tools, dgemma_tool_choice choice
     dgemma_error err = {0};
     ck_assert_msg(!make(&c, tools, choice, only, single, &err), "%s: %s", tools, err.msg);
     return c;
-}
-
-static dgemma_verdict judge(dgemma_constraint *c, const char *text)
-{
-    dgemma_match m;
-    dgemma_error err = {0};
-    ck_assert_msg(!dgemma_constraint_check(c, text, strlen(text), &m, &err), "%s: %s", text,
-                  err.msg);
-    return m.verdict;
 }
 
 /* ---- turns ---- */
@@ -87,7 +79,8 @@ START_TEST(turns_by_tool_choice)
     };
     for (size_t i = 0; i < DG_COUNT(list); i++) {
         dgemma_constraint *c = must_make(two_tools, list[i].choice, list[i].only, list[i].single);
-        ck_assert_msg(judge(c, list[i].text) == list[i].verdict, "case %zu: %s", i, list[i].text);
+        ck_assert_msg(dg_test_judge(c, list[i].text) == list[i].verdict, "case %zu: %s", i,
+                      list[i].text);
         dgemma_constraint_free(c);
     }
     /* where none is wanted the mark of a call is text like any other, and no special token */
@@ -111,14 +104,16 @@ START_TEST(an_answer_or_calls)
     dgemma_constraint *c;
     dgemma_error err = {0};
     ck_assert(!dgemma_constraint_create(&c, &opt, &err));
-    ck_assert(judge(c, "{\"a\": 1}") == DGEMMA_ACCEPTED);
-    ck_assert(judge(c, OPEN "stop{}" CLOSE OPEN "stop{}" CLOSE) == DGEMMA_ACCEPTED);
-    ck_assert(judge(c, "Hello") == DGEMMA_REJECTED && judge(c, "") == DGEMMA_PREFIX);
-    ck_assert(judge(c, "{\"a\": 1}" OPEN) == DGEMMA_REJECTED);
+    ck_assert(dg_test_judge(c, "{\"a\": 1}") == DGEMMA_ACCEPTED);
+    ck_assert(dg_test_judge(c, OPEN "stop{}" CLOSE OPEN "stop{}" CLOSE) == DGEMMA_ACCEPTED);
+    ck_assert(dg_test_judge(c, "Hello") == DGEMMA_REJECTED &&
+              dg_test_judge(c, "") == DGEMMA_PREFIX);
+    ck_assert(dg_test_judge(c, "{\"a\": 1}" OPEN) == DGEMMA_REJECTED);
     dgemma_constraint_free(c);
     opt.tool_choice = DGEMMA_TOOLS_REQUIRED;
     ck_assert(!dgemma_constraint_create(&c, &opt, &err));
-    ck_assert(judge(c, "{") == DGEMMA_REJECTED && judge(c, OPEN "stop{}" CLOSE) == DGEMMA_ACCEPTED);
+    ck_assert(dg_test_judge(c, "{") == DGEMMA_REJECTED &&
+              dg_test_judge(c, OPEN "stop{}" CLOSE) == DGEMMA_ACCEPTED);
     dgemma_constraint_free(c);
     answer.kind = DGEMMA_CONSTRAINT_GRAMMAR;
     ck_assert(dgemma_constraint_create(&c, &opt, &err) == DGEMMA_E_UNSUPPORTED);
@@ -134,9 +129,9 @@ START_TEST(thirty_two_calls_at_most)
     dgemma_constraint *c = must_make(two_tools, DGEMMA_TOOLS_REQUIRED, "stop", false);
     for (int i = 0; i < 32; i++)
         strcat(text, OPEN "stop{}" CLOSE);
-    ck_assert(judge(c, text) == DGEMMA_ACCEPTED);
+    ck_assert(dg_test_judge(c, text) == DGEMMA_ACCEPTED);
     strcat(text, OPEN);
-    ck_assert(judge(c, text) == DGEMMA_REJECTED);
+    ck_assert(dg_test_judge(c, text) == DGEMMA_REJECTED);
     dgemma_constraint_free(c);
 }
 END_TEST
@@ -196,7 +191,7 @@ START_TEST(arguments_by_schema)
             strcpy(copy, good ? list[i].good : list[i].bad);
             for (char *text; (text = strsep(&next, "\t")) != NULL;) {
                 snprintf(whole, sizeof whole, OPEN "f%s" CLOSE, text);
-                ck_assert_msg((judge(c, whole) == DGEMMA_ACCEPTED) == (good == 1), "%s: %s",
+                ck_assert_msg((dg_test_judge(c, whole) == DGEMMA_ACCEPTED) == (good == 1), "%s: %s",
                               list[i].parameters, text);
             }
         }
@@ -225,9 +220,9 @@ START_TEST(what_schemas_cannot_say_is_left_out)
         dgemma_constraint *c = tool_with(list[i].parameters, false);
         ck_assert_str_eq(dgemma_constraint_ignored(c), list[i].ignored);
         snprintf(text, sizeof text, OPEN "f%s" CLOSE, list[i].good);
-        ck_assert_msg(judge(c, text) == DGEMMA_ACCEPTED, "%s", text);
+        ck_assert_msg(dg_test_judge(c, text) == DGEMMA_ACCEPTED, "%s", text);
         snprintf(text, sizeof text, OPEN "f%s" CLOSE, list[i].bad);
-        ck_assert_msg(judge(c, text) == DGEMMA_REJECTED, "%s", text);
+        ck_assert_msg(dg_test_judge(c, text) == DGEMMA_REJECTED, "%s", text);
         dgemma_constraint_free(c);
     }
 }
@@ -267,6 +262,14 @@ START_TEST(tools_that_are_refused)
         dgemma_status st = make(&c, list[i].tools, list[i].choice, NULL, false, &err);
         ck_assert_msg(st == list[i].status && strstr(err.msg, list[i].says), "%s: %d %s",
                       list[i].tools, st, err.msg);
+    }
+    for (int choice = 0; choice < 4; choice++) { /* of none, nobody asks for names */
+        dgemma_constraint *c = NULL;
+        dgemma_error err = {0};
+        dgemma_status st = make(&c, two_tools, (dgemma_tool_choice)choice, "sto", false, &err);
+        ck_assert_int_eq(st, choice == DGEMMA_TOOLS_NONE ? DGEMMA_OK : DGEMMA_E_ARG);
+        ck_assert(!st || strstr(err.msg, "none is called \"sto\""));
+        dgemma_constraint_free(c);
     }
     dgemma_match m;
     dgemma_error err = {0};
@@ -452,7 +455,8 @@ START_TEST(what_is_drawn_is_read_and_holds)
             char *text;
             size_t len, before = n_call;
             ck_assert(!dgemma_constraint_random(c, 5, i, i % 400, &text, &len, &err));
-            ck_assert_msg(judge(c, text) == DGEMMA_ACCEPTED || memchr(text, '\0', len), "%s", text);
+            ck_assert_msg(dg_test_judge(c, text) == DGEMMA_ACCEPTED || memchr(text, '\0', len),
+                          "%s", text);
             for (const char *at = text; next_call(&at, text + len, &name, &arguments); n_call++)
                 check_call(tools.root, &name, &arguments);
             n_turn[required] += n_call > before;
