@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "cells.h"
 #include "cli.h"
 
@@ -94,6 +95,15 @@ static const cli_option *read_option(const cli_option *options, size_t n, const 
     return find(options, n, word + 2, equals ? (size_t)(equals - word - 2) : strlen(word + 2));
 }
 
+/* What a setter takes, where the help does not say it: NULL. */
+static const char *wanted(const cli_option *o)
+{
+    return o->set == cli_set_int || o->set == cli_set_seed ? "a whole number from 0 on"
+           : o->set == cli_set_count                       ? "a whole number from 1 on"
+           : o->set == cli_set_float                       ? "a number"
+                                                           : NULL;
+}
+
 /* Of "-nx" and "--max-tokens=x", what names the option. */
 static size_t option_len(const char *word)
 {
@@ -140,12 +150,29 @@ bool cli_parse(const char *command, const cli_option *options, size_t n_option, 
             return false;
         }
         if (!o->set(o->target, o->value ? value : "")) {
-            fprintf(stderr, "dgemma %s: %.*s: \"%s\" does not fit; %s: %s\n", command,
-                    (int)option_len(word), word, value, o->value, o->help);
+            fprintf(stderr, "dgemma %s: %.*s: \"%s\" does not fit%s%s; %s: %s\n", command,
+                    (int)option_len(word), word, value, wanted(o) ? ", wanted " : "",
+                    wanted(o) ? wanted(o) : "", o->value, o->help);
             return false;
         }
     }
     return true;
+}
+
+/* From the column where the text stands already, no line longer than 100. */
+static void print_wrapped(FILE *out, const char *text, size_t left)
+{
+    enum { WIDTH = 100 };
+    while (strlen(text) > WIDTH - left) {
+        size_t n = WIDTH - left;
+        while (n && text[n] != ' ')
+            n--;
+        if (!n)
+            break;
+        fprintf(out, "%.*s\n%*s", (int)n, text, (int)left, "");
+        text += n + 1;
+    }
+    fprintf(out, "%s\n", text);
 }
 
 void cli_print_help(const char *usage, const cli_option *options, size_t n_option)
@@ -162,7 +189,8 @@ void cli_print_help(const char *usage, const cli_option *options, size_t n_optio
         snprintf(left, sizeof left, "%c%c%s--%s%s%s", o->letter ? '-' : ' ',
                  o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name, o->value ? " " : "",
                  o->value ? o->value : "");
-        fprintf(out, "  %-26s %s\n", left, o->help);
+        fprintf(out, "  %-26s ", left);
+        print_wrapped(out, o->help, strlen(left) > 26 ? strlen(left) + 3 : 29);
     }
 }
 
@@ -245,6 +273,11 @@ void cli_name_options(dgemma_error *err)
     memcpy(err->msg, text, n + 1);
 }
 
+void cli_name_file(dgemma_error *err, const char *path)
+{
+    dg_fail_prefix(err, err->status, strcmp(path, "-") ? path : "standard input");
+}
+
 /* Messages repeat what files say, and a terminal obeys what it is sent. */
 int cli_fail(const dgemma_error *failed)
 {
@@ -253,6 +286,12 @@ int cli_fail(const dgemma_error *failed)
     fputs("dgemma: ", stderr);
     cli_safe_write(stderr, err->msg, strlen(err->msg));
     fputc('\n', stderr);
+    if (err->status == DGEMMA_E_NOMEM && strstr(err->msg, "on the device"))
+        fputs("dgemma: a shorter --context, --weights fp8 or int4, or fewer answers together "
+              "(--parallel) take less of it;\n"
+              "dgemma: --device cpu takes none, and `dgemma inspect MODEL` says what a model "
+              "needs\n",
+              stderr);
     return err->status == DGEMMA_E_ARG ? EXIT_USAGE : EXIT_FAILED;
 }
 

@@ -69,6 +69,9 @@ void cli_progress_end(cli_progress *p);
 /* "dgemma: message" on stderr; returns the exit code for the status. */
 int cli_fail(const dgemma_error *err);
 
+/* The message with the file in front that it is about; "-" is standard input. */
+void cli_name_file(dgemma_error *err, const char *path);
+
 /* The message with the library's names as they are typed here: "t_min" is "--t-min". */
 void cli_name_options(dgemma_error *err);
 

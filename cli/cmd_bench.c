@@ -64,12 +64,14 @@ static bool set_list(void *target, const char *text)
     }
 }
 
-static const char usage[] =
-    "usage: dgemma bench [OPTION]... [-m MODEL | --synthetic TYPE]\n\n"
-    "Measures denoise steps, a block, and the encoding of a prompt, beside what this machine could "
-    "do at best,\nmeasured in the same run. Lists are gone through one at a time, the others at "
-    "the most threads, the first\ncontext and the first batch. Contexts are filled with keys and "
-    "values of a few tokens, again and again.\n";
+static const char usage[] = "usage: dgemma bench [OPTION]... [-m MODEL | --synthetic TYPE]\n\n"
+                            "Measures denoise steps, a block, and the encoding of a prompt, beside "
+                            "what this machine could\n"
+                            "do at best, measured in the same run. Lists are gone through one at a "
+                            "time, the others at the\n"
+                            "most threads, the first context and the first batch. Contexts are "
+                            "filled with keys and values\n"
+                            "of a few tokens, again and again.\n";
 
 static int measure(dgemma_bench_options *opt, bool json)
 {

@@ -298,10 +298,10 @@ static bool set_color(void *target, const char *text)
 
 static const char usage[] =
     "usage: dgemma chat [OPTION]...\n\n"
-    "Talks with a model. On a terminal the canvas is drawn while it settles: what is certain is "
-    "bright, what is still noise\n"
-    "is dim. The finished answer stays as plain text. /help lists what can be said beside "
-    "messages.\n\n"
+    "Talks with a model. On a terminal the canvas is drawn while it settles: what is certain is\n"
+    "bright, what is still noise is dim. The finished answer stays as plain text. /help lists "
+    "what\n"
+    "can be said beside messages.\n\n"
     "  dgemma chat\n"
     "  dgemma chat -m MODEL --think -p \"What is 47 + 85?\"\n"
     "  printf '%s\\n' \"Hello.\" \"And in French?\" | dgemma chat -m MODEL\n";

@@ -185,7 +185,7 @@ static const char *mistake(const constrain_args *a)
         return "give the text once: as a word, or with --file";
     if (a->random && (a->text || a->file || a->lines))
         return "--random makes texts of its own";
-    return NULL;
+    return cli_constraint_mistake(c);
 }
 
 static const char usage[] =

@@ -202,10 +202,11 @@ static void print_json(const inspect_args *a, const dgemma_file *file, const dge
     printf("%s}\n", a->tensors ? "]" : "");
 }
 
-static const char usage[] =
-    "usage: dgemma inspect [OPTION]... [MODEL]\n\n"
-    "Says what is in a model file and how much memory running it takes, and fails when its tensors "
-    "are not those that its config asks for. Only headers are read.\n";
+static const char usage[] = "usage: dgemma inspect [OPTION]... [MODEL]\n\n"
+                            "Says what is in a model file and how much memory running it takes, "
+                            "and fails when its tensors\n"
+                            "are not those that its config asks for. Only headers are read.\n\n"
+                            "  dgemma inspect model.gguf --context 32768 --batch 4\n";
 
 int cmd_inspect(int argc, char **argv)
 {

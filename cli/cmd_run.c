@@ -341,6 +341,24 @@ static void catch_interrupt(void)
     sigaction(SIGINT, &act, NULL);
 }
 
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* What is wrong with a conversation or with tools is wrong in a file; one may have both. */
+static void name_file(const run_args *a, dgemma_error *err)
+{
+    bool tools = begins(err->msg, "tools");
+    const char *path =
+        tools && a->tools_file ? a->tools_file
+        : tools || begins(err->msg, "messages") || begins(err->msg, "the conversation")
+            ? a->messages_file
+            : NULL;
+    if (path)
+        cli_name_file(err, path);
+}
+
 /* Events until the last one, whose statistics go into *stats. A block may take minutes in which no
  * event comes, so Ctrl-C is looked for in between. */
 static dgemma_status generate(run_state *s, const dgemma_request_options *req, dgemma_stats *stats,
@@ -349,8 +367,10 @@ static dgemma_status generate(run_state *s, const dgemma_request_options *req, d
     dgemma_request *request;
     dgemma_event e = {.kind = DGEMMA_EVENT_PROMPT};
     dgemma_status st = dgemma_request_submit(&request, s->engine, req, err);
-    if (st)
+    if (st) {
+        name_file(s->args, err);
         return st;
+    }
     while (e.kind != DGEMMA_EVENT_END) {
         if (interrupted || s->failed)
             dgemma_request_cancel(request);
@@ -457,9 +477,8 @@ static bool add_video(void *target, const char *path)
 
 static const char usage[] =
     "usage: dgemma run [OPTION]... [PROMPT]\n\n"
-    "Answers one prompt: the last word, a file (--file), what comes through a pipe, or text and "
-    "words together. The answer\n"
-    "goes to standard output, everything else to standard error.\n\n"
+    "Answers one prompt: the last word, a file (--file), what comes through a pipe, or text and\n"
+    "words together. The answer goes to standard output, everything else to standard error.\n\n"
     "  dgemma run -m ~/models/diffusiongemma-26B-A4B-it \"What is the capital of France?\"\n"
     "  dgemma run -m MODEL --draft --seed 7 \"Write a couplet about the sea.\"   watch the canvas "
     "settle\n"
@@ -467,9 +486,9 @@ static const char usage[] =
     "  git diff | dgemma run -m MODEL --think --system \"You review code.\" --json > answer.json\n"
     "  dgemma run -m MODEL --image cat.jpg --image dog.jpg \"Which one is <|image|>, which "
     "<|image|>?\"\n"
-    "  dgemma run -m MODEL --messages chat.json --tools tools.json\n"
-    "  dgemma run -m MODEL --json-schema person.json \"Turn this into JSON: Ada is 36 "
-    "years old and lives in Paris.\"\n";
+    "  dgemma run -m MODEL --messages examples/chat.json --tools examples/tools.json\n"
+    "  dgemma run -m MODEL --json-schema examples/person.json \"Turn this into JSON: Ada is "
+    "36.\"\n";
 
 /* Two ways of giving the prompt at once, or none that makes sense. */
 static const char *prompt_mistake(const run_args *a)
@@ -485,7 +504,7 @@ static const char *prompt_mistake(const run_args *a)
         return "give one of --json-schema, --json-object, --regex, --choice, --grammar, not two";
     if (count_stdin(a) > 1)
         return "two options ask for standard input";
-    return NULL;
+    return cli_constraint_mistake(&a->constraint);
 }
 
 int cmd_run(int argc, char **argv)

@@ -256,14 +256,14 @@ static void settle(serve_args *a)
 
 static const char usage[] =
     "usage: dgemma serve [OPTION]...\n\n"
-    "Answers requests over HTTP in the form of OpenAI's API (also Anthropic's and Ollama's), many "
-    "at a time. In a browser it is a chat that shows the canvas settle. Ctrl-C or SIGTERM finishes "
+    "Answers requests over HTTP in the form of OpenAI's API (also Anthropic's and Ollama's), many\n"
+    "at a time. In a browser it is a chat that shows the canvas settle. Ctrl-C or SIGTERM "
+    "finishes\n"
     "what is under way.\n\n"
     "  dgemma serve\n"
-    "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", "
-    "\"content\": \"Hello\"}]}'\n"
-    "  dgemma serve -m model.gguf --host 0.0.0.0 --api-key-file keys --tls-cert cert.pem "
-    "--tls-key key.pem\n";
+    "  curl http://127.0.0.1:8080/v1/chat/completions \\\n"
+    "      -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"
+    "  dgemma serve -m model.gguf --host 0.0.0.0 --port 80 --api-key-file keys\n";
 
 int cmd_serve(int argc, char **argv)
 {
@@ -303,15 +303,17 @@ int cmd_serve(int argc, char **argv)
          "repeated",
          add_word, &a.image_hosts},
         {0, "limits", NULL, NULL, NULL, NULL},
-        {0, "parallel", "N", "answers that run together (16)", cli_set_int, &a.engine.max_running},
-        {0, "max-active", "N", "answers that run or wait; more get status 429 (256)", cli_set_int,
+        {0, "parallel", "N", "answers that run together (16)", cli_set_count,
+         &a.engine.max_running},
+        {0, "max-active", "N", "answers that run or wait; more get status 429 (256)", cli_set_count,
          &a.server.max_active},
-        {0, "max-connections", "N", "open connections (1024)", cli_set_int,
+        {0, "max-connections", "N", "open connections (1024)", cli_set_count,
          &a.server.max_connections},
-        {0, "max-body", "MB", "size of a request (32)", cli_set_int, &a.max_body_mb},
+        {0, "max-body", "MB", "size of a request (32)", cli_set_count, &a.max_body_mb},
         {0, "max-images", "N", "pictures and videos in a request (16)", cli_set_int,
          &a.server.max_images},
-        {0, "max-choices", "N", "answers to one request (16)", cli_set_int, &a.server.max_choices},
+        {0, "max-choices", "N", "answers to one request (16)", cli_set_count,
+         &a.server.max_choices},
         {0, "timeout", "S", "seconds for an answer, waiting included, from 1 (900)", cli_set_count,
          &a.timeout},
         {0, "fetch-timeout", "S", "seconds for pictures to be fetched (10)", cli_set_int, &a.fetch},

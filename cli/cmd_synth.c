@@ -42,9 +42,10 @@ static bool show_progress(void *user, double fraction)
 
 static const char usage[] =
     "usage: dgemma synth [OPTION]... -o FILE\n\n"
-    "Writes a GGUF file with seeded random weights in the shape and the types of a published one, "
-    "with a\ntokenizer and a chat template in it: to measure speed and memory without the "
-    "checkpoint. It loads and runs\nlike any other model; what it says means nothing.\n";
+    "Writes a GGUF file with seeded random weights in the shape and the types of a published one,\n"
+    "with a tokenizer and a chat template in it: to measure speed and memory without the "
+    "checkpoint.\n"
+    "It loads and runs like any other model; what it says means nothing.\n";
 
 static int write_model(const dgemma_synth_options *opt)
 {

@@ -63,16 +63,15 @@ static bool find_reference(const char *model, char *out, size_t size)
     return len > 0 && (size_t)len < size && dg_file_exists(out);
 }
 
-static const char usage[] = "usage: dgemma verify [OPTION]... [MODEL]\n\n"
-                            "Replays values of a trusted implementation on a model and says "
-                            "whether it computes the same. Without --reference these\n"
-                            "are those in MODEL.reference.json beside MODEL.gguf, as the pocket "
-                            "model has one, or else the values published for the\n"
-                            "released checkpoint: first six layers alone, then all of "
-                            "them.\n\n"
-                            "  dgemma verify diffusiongemma-26B-A4B-it\n"
-                            "  dgemma verify --record good-model > good.json      then: dgemma "
-                            "verify --reference good.json converted.gguf\n";
+static const char usage[] =
+    "usage: dgemma verify [OPTION]... [MODEL]\n\n"
+    "Replays values of a trusted implementation on a model and says whether it computes the same.\n"
+    "Without --reference these are those in MODEL.reference.json beside MODEL.gguf, as the pocket\n"
+    "model has one, or else the values published for the released checkpoint: first six layers\n"
+    "alone, then all of them.\n\n"
+    "  dgemma verify diffusiongemma-26B-A4B-it\n"
+    "  dgemma verify --record good-model > good.json\n"
+    "  dgemma verify --reference good.json converted.gguf\n";
 
 int cmd_verify(int argc, char **argv)
 {

@@ -63,6 +63,15 @@ int cli_constraint_count(const cli_constraint_args *a)
            (a->tools != NULL) + a->json_object;
 }
 
+const char *cli_constraint_mistake(const cli_constraint_args *a)
+{
+    if (a->compact && !a->schema && !a->json_object)
+        return "--compact goes with --json-schema or --json-object";
+    if (a->lenient && !a->schema)
+        return "--lenient goes with --json-schema";
+    return NULL;
+}
+
 /* A word that is none of the others names a tool. */
 static void set_tools(dgemma_constraint_options *opt, const cli_constraint_args *a)
 {
@@ -121,8 +130,11 @@ dgemma_status cli_constraint_make(dgemma_constraint **out, const char *command,
     if (path)
         opt.text = text.data ? text.data : "";
     opt.text_len = path ? text.len : opt.text ? strlen(opt.text) : 0;
-    if (!st)
+    if (!st) {
         st = dgemma_constraint_create(out, &opt, err);
+        if (st && path)
+            cli_name_file(err, path);
+    }
     if (!st)
         tell_ignored(command, dgemma_constraint_ignored(*out));
     dg_buf_clear(&text);

@@ -22,6 +22,9 @@ void cli_options_add_tools(cli_options *o, cli_constraint_args *a);
 /* How many were named. */
 int cli_constraint_count(const cli_constraint_args *a);
 
+/* What is said of a constraint that is not there; NULL: nothing. */
+const char *cli_constraint_mistake(const cli_constraint_args *a);
+
 /* Compiles the one that was named; what of a lenient schema is left out is said on standard error.
  * *out belongs to the caller. */
 dgemma_status cli_constraint_make(dgemma_constraint **out, const char *command,

@@ -21,6 +21,17 @@ static const struct {
     {"verify", cmd_verify, "hold what a model computes to a reference"},
 };
 
+typedef int command(int argc, char **argv);
+
+static command *find(const char *name)
+{
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (!strcmp(name, commands[i].name))
+            return commands[i].run;
+    fprintf(stderr, "dgemma: there is no command \"%s\"; dgemma --help lists them\n", name);
+    return NULL;
+}
+
 static void print_help(FILE *out)
 {
     fputs("dgemma " DGEMMA_VERSION
@@ -29,7 +40,7 @@ static void print_help(FILE *out)
           out);
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
-    fputs("\ndgemma COMMAND --help tells more; dgemma --version prints the version.\n", out);
+    fputs("\ndgemma help COMMAND tells more; dgemma --version prints the version.\n", out);
 }
 
 static int run(int argc, char **argv)
@@ -39,15 +50,16 @@ static int run(int argc, char **argv)
         printf("dgemma %s\n", dgemma_version());
         return EXIT_OK;
     }
+    if (!strcmp(name, "help") && argc > 2) {
+        command *of = find(argv[2]);
+        return of ? of(2, (char *[]){argv[2], "--help", NULL}) : EXIT_USAGE;
+    }
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         print_help(argc > 1 ? stdout : stderr);
         return argc > 1 ? EXIT_OK : EXIT_USAGE;
     }
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (!strcmp(name, commands[i].name))
-            return commands[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "dgemma: there is no command \"%s\"; dgemma --help lists them\n", name);
-    return EXIT_USAGE;
+    command *named = find(name);
+    return named ? named(argc - 1, argv + 1) : EXIT_USAGE;
 }
 
 /* What is opened where a standard descriptor is closed, a file or a socket, would take what is

@@ -175,6 +175,23 @@ static dgemma_status any_call(dg_syntax *s, const dg_calls_options *o, const dg_
     return st;
 }
 
+/* A name that is nobody's is a slip, and would be a tool that is never called. */
+static dgemma_status check_allowed(const dg_calls_options *o, const dg_json *tools,
+                                   dgemma_error *err)
+{
+    for (size_t i = 0; i < o->n_allowed; i++) {
+        bool found = false;
+        size_t index = 0;
+        for (const dg_json *m = tools->child; m && !found; m = m->next, index++) {
+            tool t;
+            found = read_tool(&t, m, index) && dg_text_is(t.name, o->allowed[i]);
+        }
+        if (!found)
+            return dg_fail(err, DGEMMA_E_ARG, "tools: none is called \"%.100s\"", o->allowed[i]);
+    }
+    return DGEMMA_OK;
+}
+
 static dgemma_status turn_node(dg_syntax *s, const dg_calls_options *o, const dg_json *tools,
                                dg_node *out, dgemma_error *err)
 {
@@ -188,6 +205,8 @@ static dgemma_status turn_node(dg_syntax *s, const dg_calls_options *o, const dg
     if (o->mode == DG_CALLS_NONE)
         return DGEMMA_OK;
     dgemma_status st = any_call(s, o, tools, &call, err);
+    if (!st)
+        st = check_allowed(o, tools, err);
     if (st)
         return st;
     if (must && call == DG_NODE_NEVER && !s->status)

@@ -35,10 +35,19 @@ const dg_json *dg_json_get(const dg_json *v, const char *key)
     return NULL;
 }
 
+/* Lines and columns as editors count them: a column is a character. */
 static dgemma_status fail(const reader *r, const char *what)
 {
-    return dg_fail(r->err, DGEMMA_E_ARG, "%s: JSON: %s at byte %zu", r->where, what,
-                   (size_t)(r->at - r->start));
+    size_t line = 1, column = 1;
+    for (const char *c = r->start; c < r->at; c++) {
+        if (*c == '\n') {
+            line++;
+            column = 1;
+        } else if (((unsigned char)*c & 0xC0) != 0x80)
+            column++;
+    }
+    return dg_fail(r->err, DGEMMA_E_ARG, "%s: JSON: %s at line %zu, column %zu", r->where, what,
+                   line, column);
 }
 
 static void skip_space(reader *r)

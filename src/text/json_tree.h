@@ -40,7 +40,7 @@ typedef struct dg_json_tree {
 } dg_json_tree;
 
 /* Strict JSON in UTF-8 (no surrogates by themselves). The document is borrowed for as long as the
- * tree lives. `where` names it in messages, which give the byte offset. DGEMMA_E_ARG: malformed,
+ * tree lives. `where` names it in messages, which give line and column. DGEMMA_E_ARG: malformed,
  * DGEMMA_E_LIMIT: one of the limits above. */
 dgemma_status dg_json_read(dg_json_tree *out, const char *json, size_t len, const char *where,
                            dgemma_error *err);

@@ -137,6 +137,36 @@ start=$(dd if="$file" bs=1 skip=8 count="$header" 2>/dev/null | tr '}' '\n' |
 head -c 128 /dev/zero | dd of="$file" bs=1 seek=$((8 + header + start)) conv=notrunc 2>/dev/null
 check "verify names the layer" fails_saying "OFF  layer 2" "$DGEMMA" verify --reference "$temp/good.json" --kv-type f32 "$temp/spoilt"
 
+# ---- what newcomers try ----
+check "help COMMAND" says "usage: dgemma run" "$DGEMMA" help run
+check "help of no command" fails_saying 'no command "dance"' "$DGEMMA" help dance
+check "a number that is none" fails_saying "wanted a whole number from 0 on" "$DGEMMA" run -t fish hi
+check "a fraction that is none" fails_saying "wanted a number" "$DGEMMA" run --top-p fish hi
+for limit in parallel max-active max-connections max-body max-choices; do
+    check "serve --$limit 0" fails_saying "wanted a whole number from 1 on" "$DGEMMA" serve --$limit 0
+done
+printf '{"type": "object",\n "\303\251": {"a": }}' >"$temp/broken.json"
+for option in json-schema grammar; do
+    check "run, a broken --$option has a name" fails_saying "$temp/broken.json: the " "$DGEMMA" run -q --$option "$temp/broken.json" hi
+done
+check "a broken schema has a line" fails_saying "$temp/broken.json: the schema: JSON: not a value at line 2, column 13" constrain --json-schema "$temp/broken.json" x
+check "broken tools have a line" fails_saying "$temp/broken.json: tools: JSON: not a value at line 2" "$DGEMMA" run -q -m "$model" --tools "$temp/broken.json" hi
+check "a broken conversation has a line" fails_saying "$temp/broken.json: the conversation: JSON: not a value at line 2" "$DGEMMA" run -q -m "$model" --messages "$temp/broken.json"
+check "a broken schema from a pipe" fails_saying "standard input: the schema" sh -c '"$0" constrain --json-schema - x <"$1"' "$DGEMMA" "$temp/broken.json"
+check "a tool that is nobody's" fails_saying 'none is called "fly"' constrain --tools "$temp/tools.json" --tool-choice fly x
+check "compact, of nothing" fails_saying "--compact goes with" "$DGEMMA" run -m "$model" --compact hi
+check "lenient, of nothing" fails_saying "--lenient goes with" constrain --regex a --lenient a
+narrow() {
+    for command in run chat serve inspect tokenize constrain devices bench synth verify; do
+        "$DGEMMA" "$command" --help | awk -v c="$command" 'length > 100 { print c ": " $0; wide = 1 } END { exit wide }' || return 1
+    done
+}
+check "help is at most 100 columns wide" narrow
+check "the example of a schema" says accepted constrain --json-schema examples/person.json '{"name": "Ada", "age": 36}'
+check "what it refuses" fails_saying "rejected at byte 23: could go on with [0-9]" constrain --json-schema examples/person.json '{"name": "Ada", "age": -1}'
+check "the example of a picture" says "red circle" "$DGEMMA" run -q --image examples/picture.png "What is in the picture?"
+check "the example of a conversation" says Rome "$DGEMMA" run -q --messages examples/chat.json --tools examples/tools.json
+
 # ---- documents that repeat what --help says ----
 in_man_page() {
     for command in run chat serve inspect tokenize constrain bench synth verify; do

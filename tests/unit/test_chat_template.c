@@ -536,6 +536,8 @@ START_TEST(refuses_what_is_not_json)
     };
     for (size_t i = 0; i < DG_COUNT(bad); i++)
         refuse(bad[i], "JSON");
+    refuse("[", "the conversation: JSON: not a value at line 1, column 2");
+    refuse("[1,\n \"\u00e9\u65e5\", x]", "not a value at line 2, column 8");
     expect_refused("[\0]", 3, DG_CHAT_REVISION_B, DGEMMA_E_ARG, "JSON");
     /* fine: a NUL in a string, and a key that comes twice */
     expect_both(
