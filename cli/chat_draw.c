@@ -225,6 +225,7 @@ bool cli_draw_event(cli_chat_draw *d, const dgemma_event *e)
         return show_text(d, e);
     case DGEMMA_EVENT_TOOL_CALL:
         return show_call(d, e);
+    case DGEMMA_EVENT_READ:
     case DGEMMA_EVENT_END:
         break;
     }

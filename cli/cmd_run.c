@@ -261,6 +261,7 @@ static void take_event(run_state *s, const dgemma_event *e)
     case DGEMMA_EVENT_TOOL_CALL:
         kept = keep_call(s, e);
         break;
+    case DGEMMA_EVENT_READ:
     case DGEMMA_EVENT_PROMPT:
     case DGEMMA_EVENT_END:
         break;

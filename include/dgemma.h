@@ -291,7 +291,17 @@ typedef struct dgemma_logit_bias {
     float bias; /* -1000 to 1000 */
 } dgemma_logit_bias;
 
-enum { DGEMMA_MAX_CACHE_SALT = 256 };
+enum { DGEMMA_MAX_CACHE_SALT = 256, DGEMMA_MAX_READ_IDS = 512 };
+
+/* A canvas that is looked at once and thrown away: how likely is each of some tokens at each of its
+ * positions, beside the words that are given there? One pass says it. */
+typedef struct dgemma_read {
+    const int32_t *tokens; /* [n_tokens] what the canvas begins as; -1: noise, by the seed */
+    const uint8_t *pinned; /* [n_tokens] 1: stays in every step; NULL: all that is given does */
+    size_t n_tokens;       /* 1 to the model's canvas_length */
+    const int32_t *ids;    /* [n_ids] tokens whose log-probabilities are wanted */
+    size_t n_ids;
+} dgemma_read;
 
 typedef struct dgemma_request_options {
     /* The prompt: one of these five. A chat prompt is one message of a user; `messages` a
@@ -380,6 +390,11 @@ typedef struct dgemma_request_options {
     float confidence_threshold;
     int canvas_length;
 
+    /* Read this canvas behind the prompt instead of writing an answer: a READ event after
+     * max_denoise_steps steps, 1 is what it is made for. Every step has temperature 1. Goes with no
+     * constraint. Or NULL */
+    const dgemma_read *read;
+
     bool drafts; /* send a DRAFT event for each step */
     dgemma_step_fn *on_step;
     void *step_user;
@@ -399,6 +414,9 @@ typedef enum dgemma_event_kind {
     DGEMMA_EVENT_THINKING,  /* a piece of thought: text */
     DGEMMA_EVENT_TEXT,      /* a piece of the answer: text */
     DGEMMA_EVENT_TOOL_CALL, /* tool_name, and the arguments as a JSON object in text */
+    DGEMMA_EVENT_READ,      /* a canvas was read: tokens (most likely ones), entropy, logprobs as in
+                               BLOCK; and [n_tokens, n_top] in top_tokens the ids that were asked for,
+                               in that order, with their log-probabilities in top_logprobs */
     DGEMMA_EVENT_END /* the last one: stats, and status with its message in text when it failed */
 } dgemma_event_kind;
 
@@ -482,6 +500,11 @@ DGEMMA_API dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engi
 typedef struct dgemma_prompt dgemma_prompt;
 DGEMMA_API dgemma_status dgemma_prompt_create(dgemma_prompt **out, dgemma_engine *engine,
                                               const dgemma_request_options *opt, dgemma_error *err);
+/* A prompt that goes on with further tokens, in *out; `prompt` stays as it is, and may be freed.
+ * DGEMMA_E_CONTEXT: the context has no room for them. */
+DGEMMA_API dgemma_status dgemma_prompt_extend(dgemma_prompt **out, dgemma_engine *engine,
+                                              dgemma_prompt *prompt, const int32_t *tokens,
+                                              size_t n, dgemma_error *err);
 DGEMMA_API size_t dgemma_prompt_length(const dgemma_prompt *prompt); /* tokens, with pictures */
 DGEMMA_API void dgemma_prompt_free(dgemma_prompt *prompt);           /* NULL is fine */
 
@@ -520,6 +543,102 @@ typedef bool dgemma_event_fn(void *user, const dgemma_event *event);
 DGEMMA_API dgemma_status dgemma_generate(dgemma_engine *engine, const dgemma_request_options *opt,
                                          dgemma_event_fn *on_event, void *user, dgemma_stats *stats,
                                          dgemma_error *err);
+
+/* ---- decisions ----
+ *
+ * Questions about a text or pictures whose answers are labels. The model is shown the questions and
+ * a canvas in which everything but the labels is written already; one pass over it says how likely
+ * each label is (docs/decisions.md). Exact, and the same whatever else the engine does. */
+
+enum {
+    DGEMMA_MAX_QUESTIONS = 256,
+    DGEMMA_MAX_OPTIONS = 255, /* of a choice */
+    DGEMMA_MAX_LEVELS = 10,   /* of a score */
+    DGEMMA_MAX_SAMPLES = 32,
+    DGEMMA_MAX_READS = 1024 /* of one decision: canvases, samples and orders */
+};
+
+typedef enum dgemma_question_kind {
+    DGEMMA_QUESTION_YES_NO,
+    DGEMMA_QUESTION_CHOICE, /* one of its options */
+    DGEMMA_QUESTION_SCORE   /* a level, the lowest first, from 0 */
+} dgemma_question_kind;
+
+typedef struct dgemma_option {
+    const char *name;        /* of YES_NO not looked at */
+    const char *description; /* or NULL */
+} dgemma_option;
+
+typedef struct dgemma_question {
+    dgemma_question_kind kind;
+    const char *text;
+    const dgemma_option *options; /* of YES_NO: what yes and what no mean; or none */
+    size_t n_options;
+} dgemma_question;
+
+typedef struct dgemma_decide_options {
+    /* What the questions are about: a text, perhaps empty, with pictures in front of it; or a
+     * conversation as in dgemma_request_options, whose pictures are where it has them. */
+    const char *state, *messages;
+    const dgemma_media *media;
+    size_t n_media;
+    int image_tokens;
+    const dgemma_question *questions;
+    size_t n_questions;
+
+    uint64_t seed; /* of the noise where labels stand */
+    int samples;   /* reads with other noise, of which probabilities are averaged; 0: one, and
+                      three more where the labels' entropy is above 0.1 */
+    int orders;    /* average over so many orders of the options, each turned on by one */
+    int steps;     /* of denoising before labels are read, 1 to 8; more than one is rarely better */
+    int think;     /* tokens of thought in front of the reads, up to 4096; 0: none */
+    bool independent;   /* each question has a prompt and a canvas of its own */
+    double temperature; /* divides the labels' log-probabilities: above 1 for a model that is surer
+                           than it should be */
+    const char *cache_salt; /* as in dgemma_request_options */
+} dgemma_decide_options;
+
+/* One sample, one order, one step, no thought, temperature 1, seed 0. */
+DGEMMA_API dgemma_decide_options dgemma_decide_defaults(void);
+
+typedef struct dgemma_answer {
+    const double *probability; /* [n_options] sums up to 1; of YES_NO: of yes, of no */
+    size_t n_options;
+    size_t best;       /* the likeliest, the first of equal ones */
+    double score;      /* sum of i * probability[i] */
+    double confidence; /* how far the likeliest is ahead of the next; 1: there is no other */
+    double label_mass; /* what the labels had of all the model's probability, before the rest was
+                          left out */
+    double entropy;    /* of probability, in nats */
+    double
+        standard_error; /* of probability[best], over samples and orders; 0: there was one read */
+    int n_reads;
+} dgemma_answer;
+
+typedef struct dgemma_decision dgemma_decision;
+
+/* Decides; *out, with the answers, belongs to the caller (dgemma_decision_free). Any thread, which
+ * waits. DGEMMA_E_ARG: a question that makes no sense; DGEMMA_E_CONTEXT, DGEMMA_E_LIMIT: as for
+ * requests, or more reads than DGEMMA_MAX_READS; DGEMMA_E_UNSUPPORTED: the model has no chat
+ * template, or too few labels of one token. */
+DGEMMA_API dgemma_status dgemma_decide(dgemma_decision **out, dgemma_engine *engine,
+                                       const dgemma_decide_options *opt, dgemma_error *err);
+
+/* The same for who does not wait: start, then advance whenever `notify` (as for requests) is
+ * called, until it says that all is done; its status then says whether there are answers. One
+ * thread at a time. Nothing in *opt is kept. */
+DGEMMA_API dgemma_status dgemma_decision_start(dgemma_decision **out, dgemma_engine *engine,
+                                               const dgemma_decide_options *opt, dgemma_error *err);
+DGEMMA_API void dgemma_decision_notify(dgemma_decision *d, dgemma_notify_fn *fn, void *user);
+DGEMMA_API bool dgemma_decision_advance(dgemma_decision *d, dgemma_status *st, dgemma_error *err);
+DGEMMA_API void dgemma_decision_free(dgemma_decision *d); /* ends what runs; NULL is fine */
+
+/* Once it is done. Arrays and texts live as long as the decision. */
+DGEMMA_API const dgemma_answer *dgemma_decision_answer(const dgemma_decision *d, size_t question);
+DGEMMA_API const char *dgemma_decision_thought(const dgemma_decision *d); /* "": there was none */
+
+/* Of all its requests: prompts counted once, output is thought, times added up. */
+DGEMMA_API void dgemma_decision_stats(const dgemma_decision *d, dgemma_stats *stats);
 
 #ifdef __cplusplus
 }

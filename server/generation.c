@@ -221,6 +221,7 @@ static bool keep(dg_generation *g, dg_choice *c, const dgemma_event *e)
         return dg_buf_append(&c->text, e->text, e->text_len);
     case DGEMMA_EVENT_TOOL_CALL:
         return keep_call(g, c, e);
+    case DGEMMA_EVENT_READ:
     case DGEMMA_EVENT_PROMPT:
     case DGEMMA_EVENT_DRAFT:
     case DGEMMA_EVENT_END:

@@ -156,6 +156,7 @@ static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
         call = call_object(json_array_get(c->calls, last - 1), last - 1);
         send(g, c, json_string(""), (saying){.calls_tools = true, .calls = json_pack("[o]", call)});
         break;
+    case DGEMMA_EVENT_READ:
     case DGEMMA_EVENT_PROMPT:
     case DGEMMA_EVENT_BLOCK:
     case DGEMMA_EVENT_DRAFT:

@@ -275,6 +275,7 @@ static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
         send_chunk(g, c, empty_delta(g), finish_reason(g, c), last ? "timings" : NULL,
                    last ? dg_openai_timings(g) : NULL);
         break;
+    case DGEMMA_EVENT_READ:
     case DGEMMA_EVENT_PROMPT:
     case DGEMMA_EVENT_BLOCK:
         break;

@@ -262,6 +262,7 @@ static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
     case DGEMMA_EVENT_END:
         close_text(g, c, is_cut(c) ? "incomplete" : "completed");
         break;
+    case DGEMMA_EVENT_READ:
     case DGEMMA_EVENT_PROMPT:
     case DGEMMA_EVENT_BLOCK:
     case DGEMMA_EVENT_DRAFT:

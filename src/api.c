@@ -243,6 +243,8 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
         return dg_fail(
             err, DGEMMA_E_ARG,
             "a constraint goes with no answer_prefix and no tool_choice that opens a call");
+    if (o->read && o->constraint)
+        return dg_fail(err, DGEMMA_E_ARG, "a read goes with no constraint");
     if (o->n_stop && !e->loaded.tokenizer)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "stop strings need a tokenizer, which the model lacks");
@@ -321,6 +323,25 @@ static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
     return st ? st : copy_stops(r, o, err);
 }
 
+/* The request reads one canvas, at temperature 1, to its last step. */
+static dgemma_status set_read(dgemma_request *r, const dgemma_engine *e,
+                              const dgemma_request_options *o, dgemma_error *err)
+{
+    if (!e->be->answers)
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "reads do not work on %s yet", e->be->name);
+    dgemma_status st = dg_read_create(&r->read, o->read, &e->loaded.cfg, err);
+    if (st)
+        return st;
+    dg_block_loop_config *cfg = &r->cfg;
+    cfg->read = r->read;
+    cfg->canvas_length = r->read->n;
+    cfg->max_tokens = 1;
+    cfg->diffusion.t_min = cfg->diffusion.t_max = 1;
+    cfg->diffusion.confidence = 0;
+    cfg->diffusion.settled_steps = 0;
+    return dg_block_loop_check(cfg, &e->loaded.cfg, err);
+}
+
 /* The prompt of the options: made before, or now. The caller's (dg_prompt_release). */
 static dgemma_status prompt_of(dgemma_prompt **out, const dgemma_engine *e,
                                const dgemma_request_options *o, dgemma_error *err)
@@ -351,6 +372,8 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
         st = fill_request(r, e, o, err);
     if (!st && o->constraint)
         st = dg_request_constrain(r, e, o, err);
+    if (!st && o->read)
+        st = set_read(r, e, o, err);
     if (!st)
         st = dg_scheduler_submit(e->scheduler, r, err);
     if (st)
@@ -367,6 +390,16 @@ dgemma_status dgemma_prompt_create(dgemma_prompt **out, dgemma_engine *e,
 {
     dgemma_status st = check_options(e, o, err);
     return st ? st : prompt_of(out, e, o, err);
+}
+
+dgemma_status dgemma_prompt_extend(dgemma_prompt **out, dgemma_engine *e, dgemma_prompt *p,
+                                   const int32_t *tokens, size_t n, dgemma_error *err)
+{
+    if (p->engine != e)
+        return dg_fail(err, DGEMMA_E_ARG, "the prompt was made for another engine");
+    if (n > (size_t)e->n_context || p->tokens.n + n >= (size_t)e->n_context)
+        return dg_fail_context(err, (size_t)e->n_context, p->tokens.n + n, true);
+    return dg_prompt_extend(out, p, tokens, n, err);
 }
 
 size_t dgemma_prompt_length(const dgemma_prompt *p)

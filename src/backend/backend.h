@@ -151,8 +151,9 @@ enum { DG_ASKED_MAX = 2048, DG_ASKED_CLASSES = 8, DG_ASKED_TOP = 64 };
 typedef struct dg_asked {
     const int32_t *id; /* [n_id] ascending */
     int n_id;
-    const uint8_t *class_of; /* [n_vocab], each below DG_ASKED_CLASSES */
-    unsigned classes;        /* a mask: those that are reported */
+    const uint8_t
+        *class_of;    /* [n_vocab], each below DG_ASKED_CLASSES; NULL where no class is reported */
+    unsigned classes; /* a mask: those that are reported */
 
     float *logprob;          /* [n, n_id] */
     dg_class_finding *found; /* [n, DG_ASKED_CLASSES] */

@@ -77,7 +77,7 @@ size_t dg_cuda_asked_bytes(const dg_cuda *cu, const dg_segment *s, const dg_aske
         return 0;
     size_t bytes = rounded((size_t)a->n_id * sizeof *a->id) +
                    rounded((size_t)s->n_row * DG_ASKED_CLASSES * sizeof(double));
-    if (!before || before->class_of != a->class_of)
+    if (a->classes && (!before || before->class_of != a->class_of))
         bytes += rounded((size_t)cu->plan.n_vocab);
     return bytes;
 }
@@ -96,7 +96,7 @@ dg_cuda_asked dg_cuda_ask(dg_cuda *cu, const dg_segment *s, size_t *at, size_t *
     for (size_t i = 0; i < (size_t)s->n_row * DG_ASKED_CLASSES; i++)
         uniform[i] = a->found[i].uniform;
     *at += ids + draws;
-    if (cu->class_of != a->class_of) {
+    if (a->classes && cu->class_of != a->class_of) {
         memcpy(host + ids + draws, a->class_of, (size_t)cu->plan.n_vocab);
         cu->class_of = a->class_of;
         cu->device_class_of = device + ids + draws;

@@ -263,6 +263,25 @@ static dgemma_status tell_block(dg_answer *a, dgemma_error *err)
                          : st; /* the parser reports our own wish to stop as cancelled */
 }
 
+/* What was read of a canvas. */
+static void tell_read(dg_answer *a)
+{
+    const dg_canvas *c = &a->loop->canvas;
+    const dg_read *r = a->loop->cfg.read;
+    send(a, &(dgemma_event){
+                .kind = DGEMMA_EVENT_READ,
+                .step = c->step - 1,
+                .tokens = c->argmax,
+                .n_tokens = (size_t)c->n,
+                .entropy = c->entropy,
+                .mean_entropy = c->mean_entropy,
+                .logprobs = a->loop->logprobs.logprob,
+                .top_tokens = r->id,
+                .top_logprobs = r->logprob,
+                .n_top = r->n_id,
+            });
+}
+
 /* A short prompt goes in the pass that makes the first step: each has its part, by rows. */
 static void count_time(dg_answer *a, const dg_block_loop *loop, int n_prompt, double seconds)
 {
@@ -287,9 +306,11 @@ dgemma_status dg_answer_pass(dg_answer *a, dg_block_loop *loop, double seconds, 
     dgemma_status st = DGEMMA_OK;
     if (loop->canvas_in_pass && a->cfg.on_step)
         st = ask_step(a, loop, go_on, err);
-    if (!st && *go_on && loop->block_done)
+    if (!st && *go_on && loop->cfg.read && loop->end)
+        tell_read(a);
+    else if (!st && *go_on && loop->block_done)
         st = tell_block(a, err);
-    else if (!st && *go_on && loop->canvas_in_pass)
+    else if (!st && *go_on && loop->canvas_in_pass && !loop->cfg.read)
         st = tell_settled(a, err);
     if (a->no_memory) /* the parser was told to stop, and reports that */
         st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for the answer's events");

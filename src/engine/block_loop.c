@@ -48,7 +48,8 @@ dgemma_status dg_block_loop_check(const dg_block_loop_config *cfg, const dg_conf
 {
     if (cfg->n_prompt < 1)
         return dg_fail(err, DGEMMA_E_ARG, "the prompt is empty");
-    if (cfg->n_prompt >= cfg->n_context)
+    if (cfg->n_prompt >= cfg->n_context ||
+        (cfg->read && cfg->read->n > cfg->n_context - cfg->n_prompt))
         return dg_fail_context(err, (size_t)cfg->n_context, (size_t)cfg->n_prompt, true);
     for (int i = 0; i < cfg->n_prompt; i++)
         if (cfg->prompt[i] < 0 || cfg->prompt[i] >= model->n_vocab)
@@ -144,6 +145,8 @@ void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant)
         return;
     if (!l->canvas_open) {
         dg_canvas_begin(&l->canvas, &l->cfg.diffusion, &l->cfg.draws, l->block, grant.n_canvas);
+        if (l->cfg.read)
+            dg_read_begin(l->cfg.read, l->canvas.token);
         l->canvas_open = true;
         l->n_read = 0;
     }
@@ -157,6 +160,10 @@ void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant)
     w->uniform = l->canvas.uniform;
     if (l->cfg.guide)
         l->options.asked = dg_guide_ask(l->cfg.guide, l->canvas.uniform, l->canvas.n);
+    if (l->cfg.read) {
+        dg_read_hold(l->cfg.read, l->canvas.token);
+        l->options.asked = &l->cfg.read->asked;
+    }
     w->options = &l->options;
     w->entropy = l->canvas.entropy;
     w->argmax = l->canvas.argmax;
@@ -315,6 +322,16 @@ static dgemma_status guide_canvas(dg_block_loop *l, dgemma_error *err)
     return dg_guide_take(l->cfg.guide, &s, err);
 }
 
+/* What was read is no text: nothing of it is kept. */
+static void take_read(dg_block_loop *l)
+{
+    if (!l->canvas.finished)
+        return;
+    dg_read_take(l->cfg.read);
+    l->canvas_open = false;
+    l->end = DG_END_STOP;
+}
+
 dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err)
 {
     dg_canvas *c = &l->canvas;
@@ -329,6 +346,10 @@ dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err)
     dg_canvas_advance(c, &l->cfg.draws);
     dg_logprobs_keep(&l->logprobs, c->entropy, n_pinned, c->n);
     l->n_step++;
+    if (l->cfg.read) {
+        take_read(l);
+        return DGEMMA_OK;
+    }
     l->thought_closed = false;
     if (c->finished && is_padding(l)) {
         l->end = DG_END_STOP;

@@ -13,6 +13,7 @@
 #include "engine/grants.h"
 #include "engine/guide.h"
 #include "engine/logprobs.h"
+#include "engine/read.h"
 #include "model/forward.h"
 
 typedef struct dg_block_loop_config {
@@ -48,11 +49,12 @@ typedef struct dg_block_loop_config {
     dg_guide
         *guide; /* holds the answer to a language, of which n_least tokens are a text; or NULL */
     int n_least;
+    dg_read *read; /* one canvas is read behind the prompt, and nothing is said; or NULL */
 } dg_block_loop_config;
 
 typedef enum dg_block_loop_end {
     DG_END_NONE,   /* still running */
-    DG_END_STOP,   /* the model ended its turn, or left a whole block empty */
+    DG_END_STOP,   /* the model ended its turn, or left a whole block empty; or all was read */
     DG_END_LENGTH, /* max_tokens are there */
     DG_END_CONTEXT /* the context is full */
 } dg_block_loop_end;

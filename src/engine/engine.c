@@ -134,7 +134,8 @@ static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *o
     dgemma_status st = dg_model_load(&e->model, cfg, e->loaded.checkpoint, e->be, err);
     if (!st)
         st = dg_forward_create(&e->forward, e->model, e->kv,
-                               dg_scheduler_rows(cfg, e->be, e->max_running), e->max_running, err);
+                               dg_scheduler_rows(cfg, e->be, e->max_running),
+                               e->max_running + DG_MAX_READS, err);
     if (!st)
         st = open_vision(e, err);
     if (!st && !progress(opt, 1))
@@ -172,6 +173,7 @@ static dgemma_status open_scheduler(dgemma_engine *e, const dgemma_engine_option
         .images =
             e->image_attention == DGEMMA_IMAGES_IN_WINDOW ? DG_IMAGES_IN_WINDOW : DG_IMAGES_WHOLE,
         .max_running = e->max_running,
+        .max_reads = DG_MAX_READS,
         .queue_length = opt->queue_length ? opt->queue_length : DG_DEFAULT_QUEUE,
         .kv_bytes = opt->kv_bytes ? opt->kv_bytes : kv_bytes_for(e, opt),
         .prefix_cache = !opt->no_prefix_cache,
@@ -233,7 +235,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .numerics = dg_device_numerics(e->be, e->loaded.checkpoint, dg_kv_config_of(e->kv)),
         .n_threads = e->n_thread,
         .weight_bytes = weights,
-        .work_bytes = dg_forward_bytes(cfg, e->be, e->kv, rows, e->max_running),
+        .work_bytes = dg_forward_bytes(cfg, e->be, e->kv, rows, e->max_running + DG_MAX_READS),
         .request_bytes = dg_block_loop_bytes(cfg, cfg->canvas_length),
         .kv_bytes_full = dg_scheduler_kv_bytes(cfg, e->be, e->kv, e->n_context, 1),
     };

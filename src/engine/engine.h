@@ -14,6 +14,7 @@ enum {
     DG_DEFAULT_RUNNING = 16,
     DG_DEFAULT_QUEUE = 1024,
     DG_MAX_RUNNING = 1024,
+    DG_MAX_READS = 64, /* that run together, beside those that write */
     DG_PICTURE_CACHE_BYTES = 256 << 20,
     DG_PICTURE_BYTES = 1 << 30 /* of prompts; about 500 pictures of the usual size */
 };

@@ -13,6 +13,7 @@ struct dgemma_prompt {
     atomic_int n_holder;
     const dgemma_engine *engine; /* to know it again, no more */
     dg_tokens tokens;
+    dgemma_prompt *base;  /* held: whose pictures these are, if it goes on from another; or NULL */
     dg_pictures pictures; /* pictures.salt is the next */
     char *salt;           /* NULL: none */
     bool in_thought;      /* the prompt ends inside a thought */
@@ -20,6 +21,10 @@ struct dgemma_prompt {
     bool in_text;         /* it ends with the beginning of the answer's text */
     size_t n_opening;     /* tokens at its end that open a tool call */
 };
+
+/* A prompt that goes on with n more tokens. */
+dgemma_status dg_prompt_extend(dgemma_prompt **out, dgemma_prompt *base, const int32_t *tokens,
+                               size_t n, dgemma_error *err);
 
 dgemma_prompt *dg_prompt_hold(dgemma_prompt *p); /* returns p */
 void dg_prompt_release(dgemma_prompt *p);        /* NULL is fine */

@@ -21,5 +21,6 @@ void dg_request_release(dgemma_request *r)
         dg_free(r->answer.stop[i]);
     dg_free(r->answer.stop);
     dg_sampling_clear(&r->sampling);
+    dg_read_free(r->read);
     dg_free(r);
 }

@@ -21,6 +21,7 @@ struct dgemma_request {
     dg_sampling sampling;
     dgemma_constraint *constraint; /* held until the request has ended, with the next; or NULL */
     dg_guide *guide;
+    dg_read *read; /* or NULL */
     double submitted;
     size_t kv_bytes;      /* set aside for it while it runs */
     size_t feature_bytes; /* of its pictures, likewise until its prompt is encoded */

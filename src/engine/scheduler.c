@@ -27,17 +27,19 @@ struct dg_scheduler {
     dg_scheduler_config cfg;
 
     /* the thread's own */
-    running *slots;  /* [max_running] */
-    running **order; /* [max_running] all slots; the first n_running are taken, oldest first */
+    int n_slot;      /* max_running and max_reads */
+    running *slots;  /* [n_slot] */
+    running **order; /* [n_slot] all slots; the first n_running are taken, oldest first */
     int n_running;
+    int n_reads;              /* of those, that read */
     int turn;                 /* who is first in the next pass */
     uint64_t tower_turn;      /* counts passes of the tower */
     size_t reserved;          /* of keys and values, by kv_bytes of running requests */
     size_t features_reserved; /* by their feature_bytes */
     dg_prefix_cache *prefix;  /* NULL: nothing is kept */
-    dg_want *want;            /* [max_running] in the order of `order`, for the next pass */
-    dg_grant *grant;          /* [max_running] likewise */
-    dg_work *work;            /* [max_running] */
+    dg_want *want;            /* [n_slot] in the order of `order`, for the next pass */
+    dg_grant *grant;          /* [n_slot] likewise */
+    dg_work *work;            /* [n_slot] */
 
     pthread_t thread;
     bool thread_started;
@@ -152,14 +154,21 @@ static int peek(dg_scheduler *s, const dgemma_request *last, dgemma_request *r[P
     return n;
 }
 
-/* The first in the queue that does not wait for another's prompt. A few are taken at a time, so
- * that the lock is not held while prompts are compared: whoever submits would wait for it. */
+/* Those who read and those who write do not wait for each other's places. */
+static bool has_place(const dg_scheduler *s, const dgemma_request *r)
+{
+    return r->read ? s->n_reads < s->cfg.max_reads : s->n_running - s->n_reads < s->cfg.max_running;
+}
+
+/* The first in the queue that has a place and does not wait for another's prompt. A few are taken
+ * at a time, so that the lock is not held while prompts are compared: whoever submits would wait
+ * for it. */
 static dgemma_request *first_ready(dg_scheduler *s)
 {
     dgemma_request *r[PEEK], *last = NULL;
     for (int n; (n = peek(s, last, r)) > 0; last = r[n - 1])
         for (int i = 0; i < n; i++)
-            if (!begins_like_another(s, r[i]))
+            if (has_place(s, r[i]) && !begins_like_another(s, r[i]))
                 return r[i];
     return NULL;
 }
@@ -295,6 +304,7 @@ static void end_finished(dg_scheduler *s)
         }
         s->turn -= i < turn;
         s->reserved -= u->r->kv_bytes;
+        s->n_reads -= u->r->read != NULL;
         drop_features(s, u);
         set_running(s, s->counters.n_running - 1);
         end_request(s, u);
@@ -352,12 +362,13 @@ static void start(dg_scheduler *s, running *u, dgemma_request *r)
 /* Lets in who can be. */
 static void admit(dg_scheduler *s, dgemma_engine_counters *done)
 {
-    while (s->n_running < s->cfg.max_running) {
+    while (s->n_running < s->n_slot) {
         dgemma_request *r = dequeue(s);
         if (!r)
             return;
         running *u = s->order[s->n_running++];
         s->reserved += r->kv_bytes;
+        s->n_reads += r->read != NULL;
         s->features_reserved += r->feature_bytes;
         start(s, u, r);
         done->n_prompt_tokens += (uint64_t)r->cfg.n_prompt;
@@ -576,8 +587,9 @@ dgemma_status dg_scheduler_create(dg_scheduler **out, const dg_scheduler_config 
     dg_scheduler *s = dg_calloc(1, sizeof *s);
     if (!s)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    size_t n = (size_t)cfg->max_running;
     s->cfg = *cfg;
+    s->n_slot = cfg->max_running + cfg->max_reads;
+    size_t n = (size_t)s->n_slot;
     s->last = &s->first;
     s->counters.kv_bytes_total = cfg->kv_bytes;
     pthread_mutex_init(&s->lock, NULL);

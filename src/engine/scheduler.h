@@ -8,6 +8,9 @@
  *     a pass      of each running request what it wants next: a piece of its prompt, a finished
  *                 block to commit, a step of its canvas
  *
+ * Requests that only read a canvas have places of their own: many short ones share passes with
+ * those that write, and neither waits for the other's places.
+ *
  * When not all fit into a pass, those left out come first in the next one. Prompts share what is
  * theirs of a pass, at most half of it while canvases run, so that a long one delays nobody for
  * long. Memory that no running request holds keeps prefixes for requests to come, and is given up
@@ -38,7 +41,8 @@ typedef struct dg_scheduler_config {
     size_t feature_bytes;       /* of pictures in running requests, those of one apart */
     dg_image_rule images;
     int max_running, queue_length;
-    size_t kv_bytes;   /* the cache's bound */
+    int max_reads;   /* requests that read a canvas have places of their own, beside max_running */
+    size_t kv_bytes; /* the cache's bound */
     bool prefix_cache; /* keep keys and values for requests to come */
     int turn_token;    /* opens a turn; -1: none does */
 } dg_scheduler_config;

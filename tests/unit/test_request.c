@@ -66,6 +66,7 @@ static bool on_event(void *user, const dgemma_event *e)
         a->text_len += e->text_len;
         break;
     case DGEMMA_EVENT_TOOL_CALL:
+    case DGEMMA_EVENT_READ:
         break;
     case DGEMMA_EVENT_END:
         a->n_end++;

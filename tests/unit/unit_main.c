@@ -33,7 +33,7 @@ static make_suite *const suites[] = {
     answer_suite,         constraint_suite,    calls_language_suite,
     word_suite,           asked_suite,         tokens_suite,
     stream_suite,         person_suite,        guided_suite,
-    answer_form_suite,    attention_suite,
+    answer_form_suite,    attention_suite,     decide_suite,
 };
 
 int main(int argc, char **argv)

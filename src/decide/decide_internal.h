@@ -1,0 +1,83 @@
+/* Shared by the files of decisions: decide.c is their life, decide_layout.c what the model is
+ * shown, decide_answers.c what its numbers mean. */
+#ifndef DG_DECIDE_INTERNAL_H
+#define DG_DECIDE_INTERNAL_H
+
+#include "base/buf.h"
+#include "dgemma.h"
+
+enum {
+    DECIDE_WIDTH = 64,  /* positions of a canvas, as far as its questions allow */
+    DECIDE_ROUND = 16,  /* of which it has a multiple */
+    DECIDE_LINES = 8,   /* lines that it has room for, at least */
+    DECIDE_LINE = 16,   /* tokens of a line: "q256: label", and the line's end */
+    DECIDE_HEAD = 16,   /* of an empty thought */
+    DECIDE_LABEL = 4,   /* bytes of a label, with its NUL */
+    DECIDE_FLIGHT = 64, /* requests of one decision that wait or run at a time */
+    DECIDE_MORE = 3     /* further samples where one leaves doubt */
+};
+
+typedef struct decide_label {
+    char text[DECIDE_LABEL];
+    int32_t id; /* the token it is in its question's line */
+} decide_label;
+
+/* A question with its labels. */
+typedef struct decide_question {
+    dgemma_question_kind kind;
+    char *text;
+    dgemma_option *options; /* owned, with their strings */
+    size_t n_options;
+    decide_label *labels; /* [n_options]; NULL: one option needs none */
+    int32_t line[DECIDE_LINE];
+    int n_line, slot; /* its tokens, and which of them is the label */
+    double *probability;
+    dgemma_answer answer;
+} decide_question;
+
+/* What all prompts and canvases are made with. */
+typedef struct decide_layout {
+    dgemma_engine *engine;
+    int canvas_length;
+    int32_t head[DECIDE_HEAD]; /* an empty thought, where the template leaves that to the model */
+    int n_head;
+    int32_t newline, close, pad, think_open, think_close;
+} decide_layout;
+
+dgemma_status decide_layout_init(decide_layout *l, dgemma_engine *e, dgemma_error *err);
+
+/* Gives each question its labels and its line; those with one option need none. */
+dgemma_status decide_label_all(const decide_layout *l, decide_question *q, size_t n,
+                               dgemma_error *err);
+
+/* What the model is told: the questions list[0 … n) with their options, which `order` turns on. */
+bool decide_instructions(dg_buf *out, const decide_question *q, const size_t *list, size_t n,
+                         size_t order);
+
+/* A user's message of a text behind n pictures, as JSON. */
+bool decide_message(dg_buf *out, const char *text, size_t n_media);
+
+/* How many of the questions list[0 … n) one canvas takes, 0: not even the first. */
+size_t decide_fit(const decide_layout *l, const decide_question *q, const size_t *list, size_t n,
+                  bool thought);
+
+/* The canvas of those n: tokens[DECIDE_WIDTH or canvas_length], -1 where the label of list[i]
+ * stands, which is slots[i]. Returns its width. */
+int decide_canvas(const decide_layout *l, const decide_question *q, const size_t *list, size_t n,
+                  bool thought, int32_t *tokens, int *slots);
+
+/* ---- decide_answers.c: pure ---- */
+
+/* p = softmax(logprob / temperature), and in *mass the sum of exp(logprob). */
+void decide_softmax(double *p, double *mass, const double *logprob, size_t n, double temperature);
+
+/* Which option the label i stands for, with the options turned on by `order`. */
+size_t decide_turned(size_t i, size_t n, size_t order);
+
+double decide_entropy(const double *p, size_t n);
+
+/* Of reads[n_reads][n] distributions the mean, and all that is told of it. */
+void decide_average(dgemma_answer *a, double *mean, const double *const *reads, const double *mass,
+                    size_t n_reads, size_t n);
+
+#endif
