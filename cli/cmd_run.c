@@ -488,8 +488,8 @@ static const char usage[] =
     "  dgemma run -m MODEL --image cat.jpg --image dog.jpg \"Which one is <|image|>, which "
     "<|image|>?\"\n"
     "  dgemma run -m MODEL --messages examples/chat.json --tools examples/tools.json\n"
-    "  dgemma run -m MODEL --json-schema examples/person.json \"Turn this into JSON: Ada is "
-    "36.\"\n";
+    "  dgemma run -m MODEL --json-schema examples/person.json \\\n"
+    "      \"Turn this into JSON: Ada is 36 years old and lives in Paris.\"\n";
 
 /* Two ways of giving the prompt at once, or none that makes sense. */
 static const char *prompt_mistake(const run_args *a)
