@@ -12,28 +12,27 @@
 #include <stdint.h>
 #include "base/error.h"
 
-/* From a state to the next, by one token or by any of a class. */
+/* From a state to the next. A label is a token, or several that the caller takes for one edge;
+ * states and labels are small numbers, for there are tables of them. */
 typedef struct dg_word_edge {
-    uint32_t to;
-    int32_t token; /* or which class */
-    bool is_class;
+    uint32_t to, label;
 } dg_word_edge;
 
-/* What a position thinks of a token or of a class. */
+/* What a position thinks of a label. */
 typedef struct dg_word_weight {
-    double best;  /* log-probability of the likeliest one */
-    double mass;  /* log of the probability of all together; of a token the same */
-    double inner; /* of a class: sum of p ln p over its tokens */
-    double p;     /* e^mass, where whoever weighs has it anyway; 0: too small, or not known */
+    double best;   /* log-probability of its likeliest token */
+    double mass;   /* log of the probability of all its tokens together */
+    double p;      /* e^mass, where whoever weighs has it anyway; 0: too small, or not known */
+    double spread; /* entropy among them, in nats; 0: one token, or all the same to the caller */
 } dg_word_weight;
 
 typedef struct dg_word_graph {
     void *user;
-    /* The edges of a state at a position, always in the same order, at most one for a token. They
+    /* The edges of a state at a position, always in the same order, at most one for a label. They
      * live until the next call. */
     dgemma_status (*edges)(void *user, uint32_t state, size_t position, const dg_word_edge **edges,
                            size_t *n, dgemma_error *err);
-    dg_word_weight (*weigh)(void *user, size_t position, const dg_word_edge *edge);
+    dg_word_weight (*weigh)(void *user, size_t position, uint32_t label);
     /* A sequence may be at this state behind `position` tokens: at the end of the canvas, that what
      * is missing fits behind it; before it, that it fits at all. */
     bool (*fits)(void *user, uint32_t state, size_t position);
@@ -45,9 +44,11 @@ typedef struct dg_word_options {
     size_t n; /* positions */
     uint32_t start;
     size_t beam; /* states at a position, by the best way to them; 0: all */
-    /* [n + 1], or NULL: a way through the graph that is never cut off, such as the path of the step
-     * before, or one that is known to end in time. It starts at `start`. */
-    const uint32_t *keep;
+    /* [n], or NULL: a sequence that the graph has, such as the path of the step before. It is never
+     * cut off; and what is seen to be less probable, and to have less than 1e-14 of its mass, is
+     * left out. That changes no result by 1e-9. */
+    const dg_word_edge *known;
+    const double *most; /* [n], or NULL: log-probability that no token of a position exceeds */
 } dg_word_options;
 
 typedef struct dg_word dg_word;
@@ -75,21 +76,18 @@ bool dg_word_cut(const dg_word *w);        /* the beam has left something out */
  * is that far. */
 bool dg_word_bounded(const dg_word *w);
 
-/* The distribution at a position: which edges' tokens, and how probable, in ascending order of
- * tokens and classes. */
+/* The distribution at a position: labels that came up there, and how probable each is. */
 typedef struct dg_word_share {
-    int32_t token;
-    bool is_class;
+    uint32_t label;
     double q;
     dg_word_weight weight;
 } dg_word_share;
-dgemma_status dg_word_shares(dg_word *w, size_t position, const dg_word_share **shares, size_t *n,
-                             dgemma_error *err);
+const dg_word_share *dg_word_shares(const dg_word *w, size_t position, size_t *n);
 
-/* Entropy of the distribution at a position, in nats; inside a class it is that of the model. */
-dgemma_status dg_word_entropy(dg_word *w, size_t position, double *entropy, dgemma_error *err);
+/* Entropy of the distribution at a position, in nats; inside a label it is that of the model. */
+double dg_word_entropy(const dg_word *w, size_t position);
 
-/* Draws one sequence: uniform[i] in [0, 1) decides at position i. Inside a class the choice is the
+/* Draws one sequence: uniform[i] in [0, 1) decides at position i. Inside a label the choice is the
  * caller's. */
 void dg_word_draw(const dg_word *w, const double *uniform, dg_word_edge *edges);
 

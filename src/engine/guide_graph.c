@@ -162,12 +162,17 @@ dgemma_status dg_guide_need_of(dg_guide *g, uint32_t state, uint32_t *need, dgem
 
 /* ---- edges ---- */
 
-static dgemma_status add(dg_guide *g, uint32_t to, int32_t token, bool is_class, dgemma_error *err)
+static dgemma_status add(dg_guide *g, uint32_t to, uint32_t label, dgemma_error *err)
 {
     dgemma_status st = GUIDE_GROW(g, edge, g->n_edge + 1, err);
     if (!st)
-        g->edge[g->n_edge++] = (dg_word_edge){to, token, is_class};
+        g->edge[g->n_edge++] = (dg_word_edge){to, label};
     return st;
+}
+
+static dgemma_status add_token(dg_guide *g, uint32_t to, int32_t token, dgemma_error *err)
+{
+    return add(g, to, FIRST_TOKEN + (uint32_t)token, err);
 }
 
 /* Whether the first token of the way to the end is one of the place's edges. */
@@ -205,7 +210,7 @@ static dgemma_status add_likely(dg_guide *g, dg_place from, size_t position, int
             continue;
         st = dg_token_step(g->o.trie, g->language, &at, top[i], err);
         if (!st && at != DG_PLACE_DEAD)
-            st = add(g, at + FIRST_PLACE, top[i], false, err);
+            st = add_token(g, at + FIRST_PLACE, top[i], err);
     }
     return st;
 }
@@ -224,18 +229,18 @@ static dgemma_status find_edges(dg_guide *g, dg_place at, dgemma_error *err)
     if (st)
         return st;
     for (size_t i = 0; i < n && !st; i++)
-        st = add(g, edge[i].to + FIRST_PLACE,
-                 (int32_t)edge[i].group + (edge[i].is_class ? 0 : FIRST_GROUP), true, err);
+        st = add(g, edge[i].to + FIRST_PLACE, edge[i].group + (edge[i].is_class ? 0 : FIRST_GROUP),
+                 err);
     known_place *p = &g->place[at];
     p->wide = wide;
     p->free_text = n && edge->is_class;
     p->listed = !need || lists_way(g, p, edge, n);
     if (!st && !p->listed)
-        st = add(g, p->to + FIRST_PLACE, p->token, false, err);
+        st = add_token(g, p->to + FIRST_PLACE, p->token, err);
     if (!st)
         st = dg_language_edges(g->language, at, &bytes, err);
-    for (int i = 0; !st && bytes.accepts && i < g->o.n_stop; i++)
-        st = add(g, STATE_DONE, g->o.stop[i], false, err);
+    if (!st && bytes.accepts)
+        st = add(g, STATE_DONE, LABEL_END, err);
     return st;
 }
 
@@ -261,13 +266,13 @@ static dgemma_status add_thought(dg_guide *g, uint32_t state, dgemma_error *err)
 {
     uint32_t done = state == STATE_THOUGHT ? (uint32_t)g->o.n_think_head : state - STATE_HEAD;
     if (done < (uint32_t)g->o.n_think_head)
-        return add(g, state + 1, g->o.think_head[done], false, err);
+        return add_token(g, state + 1, g->o.think_head[done], err);
     dgemma_status st = DGEMMA_OK;
     if (state == STATE_THOUGHT || g->o.thinks)
         for (int c = DG_TOKEN_CLASS_PLAIN; c < DG_TOKEN_N_CLASS && !st; c++)
-            st = add(g, STATE_THOUGHT, c, true, err);
+            st = add(g, STATE_THOUGHT, (uint32_t)c, err);
     uint32_t start = dg_language_start(g->language) + FIRST_PLACE;
-    return st ? st : add(g, start, g->o.think_close, false, err);
+    return st ? st : add_token(g, start, g->o.think_close, err);
 }
 
 /* What a position adds to a place's own edges. */
@@ -286,7 +291,7 @@ static dgemma_status add_own(dg_guide *g, uint32_t state, dg_place at, size_t po
     if (wide)
         st = add_likely(g, at, position, but, free_text, err);
     if (!st && state == STATE_START && g->may_think)
-        st = add(g, STATE_HEAD, g->o.think_open, false, err);
+        st = add_token(g, STATE_HEAD, g->o.think_open, err);
     return st;
 }
 
@@ -295,6 +300,12 @@ dgemma_status dg_guide_edges(void *user, uint32_t state, size_t position,
 {
     dg_guide *g = user;
     dg_place at = dg_guide_place(g, state);
+    if (state >= FIRST_PLACE && at < g->cap_place && g->place[at].seen == g->step &&
+        g->place[at].n_edge && !g->place[at].wide) { /* most are of this kind */
+        *edges = g->kept + g->place[at].first_edge;
+        *n = g->place[at].n_edge;
+        return DGEMMA_OK;
+    }
     dgemma_status st = at == DG_PLACE_DEAD ? DGEMMA_OK : touch(g, at, err);
     g->n_edge = 0;
     if (!st && at != DG_PLACE_DEAD && !g->place[at].n_edge)
@@ -307,7 +318,7 @@ dgemma_status dg_guide_edges(void *user, uint32_t state, size_t position,
         return DGEMMA_OK;
     }
     if (state == STATE_DONE)
-        st = add(g, STATE_DONE, g->o.pad, false, err);
+        st = add_token(g, STATE_DONE, g->o.pad, err);
     else if (at == DG_PLACE_DEAD)
         st = add_thought(g, state, err);
     else
@@ -315,6 +326,12 @@ dgemma_status dg_guide_edges(void *user, uint32_t state, size_t position,
     *edges = g->edge;
     *n = g->n_edge;
     return st;
+}
+
+bool dg_guide_is_passing(const dg_guide *g, uint32_t state, uint32_t label)
+{
+    dg_place at = dg_guide_place(g, state);
+    return at != DG_PLACE_DEAD && g->place[at].wide && label >= FIRST_TOKEN;
 }
 
 dgemma_status dg_guide_explore(dg_guide *g, dgemma_error *err)

@@ -17,11 +17,8 @@ enum {
     FIRST_PLACE = STATE_HEAD + MAX_HEAD + 1
 };
 
-/* Labels of edges that stand for several tokens: classes, then groups. */
-enum { FIRST_GROUP = DG_ASKED_CLASSES };
-
-/* Groups of up to so many tokens are added up again for each state that has them. */
-enum { SMALL_GROUP = 8 };
+/* Labels of edges: classes of tokens, whatever ends the turn, groups of tokens, single ones. */
+enum { LABEL_END = DG_ASKED_CLASSES, FIRST_GROUP, FIRST_TOKEN = FIRST_GROUP + DG_TOKEN_MAX_GROUPS };
 
 /* In the place of a number: further than an answer may be; not found, the language is too complex.
  */
@@ -42,11 +39,9 @@ typedef struct known_place {
 
 /* A group in the light of what is asked. */
 typedef struct known_group {
-    uint32_t version;   /* of the question */
-    uint32_t first, n;  /* of its tokens in `member`, which are asked for */
-    bool whole;         /* all of them are */
-    uint32_t slot_step; /* its weights of this step are in slot `slot` */
-    uint32_t slot;
+    uint32_t version;  /* of the question */
+    uint32_t first, n; /* of its tokens in `member`, which are asked for */
+    bool whole;        /* all of them are */
 } known_group;
 
 struct dg_guide {
@@ -79,9 +74,7 @@ struct dg_guide {
     /* weights */
     known_group *group;
     uint16_t *member;
-    dg_word_weight *weight; /* [slots, n_canvas] */
-    bool *weighed;          /* likewise */
-    size_t cap_group, n_member, cap_member, n_slot, cap_weight, cap_weighed;
+    size_t cap_group, n_member, cap_member;
 
     /* the step */
     dg_word_edge *kept; /* edges of places */
@@ -90,6 +83,9 @@ struct dg_guide {
     size_t n_edge, cap_edge;
     dg_word_edge *drawn; /* [n_canvas] */
     uint32_t *path;      /* [n_canvas + 1] the state at each position */
+    dg_word_edge *known; /* [n_canvas] the edges of that path */
+    bool knows_path;     /* the next step of the block has them too */
+    double *most;        /* [n_canvas] log-probability of the likeliest token */
     uint32_t step;       /* counts up */
     int first;           /* position of the canvas that the word begins at */
     int64_t room;        /* from there on */
@@ -100,12 +96,17 @@ struct dg_guide {
 
 dgemma_status dg_guide_grow(void **array, size_t *cap, size_t n, size_t size, dgemma_error *err);
 #define GUIDE_GROW(g, name, n, err)                                                                \
-    dg_guide_grow((void **)&(g)->name, &(g)->cap_##name, n, sizeof *(g)->name, err)
+    ((n) <= (g)->cap_##name                                                                        \
+         ? DGEMMA_OK                                                                               \
+         : dg_guide_grow((void **)&(g)->name, &(g)->cap_##name, n, sizeof *(g)->name, err))
 
 /* ---- guide_graph.c ---- */
 
 dgemma_status dg_guide_edges(void *user, uint32_t state, size_t position,
                              const dg_word_edge **edges, size_t *n, dgemma_error *err);
+
+/* The state has this edge only because the token is among the likeliest of a position. */
+bool dg_guide_is_passing(const dg_guide *g, uint32_t state, uint32_t label);
 
 /* Tokens from a state to the end of the answer. */
 dgemma_status dg_guide_need_of(dg_guide *g, uint32_t state, uint32_t *need, dgemma_error *err);
@@ -118,14 +119,14 @@ dgemma_status dg_guide_explore(dg_guide *g, dgemma_error *err);
 
 /* ---- guide_weights.c ---- */
 
-dg_word_weight dg_guide_weigh(void *user, size_t position, const dg_word_edge *edge);
+dg_word_weight dg_guide_weigh(void *user, size_t position, uint32_t label);
 
 /* Asks for the tokens of the places that were touched. */
 dgemma_status dg_guide_question(dg_guide *g, dgemma_error *err);
 
-/* The token that an edge stands for at a position of the canvas: the likeliest, or one drawn. */
-int32_t dg_guide_best_token(dg_guide *g, int row, const dg_word_edge *edge);
-int32_t dg_guide_drawn_token(dg_guide *g, int row, const dg_word_edge *edge, double uniform);
+/* The token that a label stands for at a position of the canvas: the likeliest, or one drawn. */
+int32_t dg_guide_best_token(dg_guide *g, int row, uint32_t label);
+int32_t dg_guide_drawn_token(dg_guide *g, int row, uint32_t label, double uniform);
 
 /* What the model thinks of a token. */
 double dg_guide_logprob(const dg_guide *g, int row, int32_t token);

@@ -67,6 +67,8 @@ static bool allocate(dg_guide *g)
     g->slot_of = dg_calloc(dg_token_trie_count(g->o.trie), sizeof *g->slot_of);
     g->drawn = dg_array(n, sizeof *g->drawn);
     g->path = dg_array(n + 1, sizeof *g->path);
+    g->known = dg_array(n, sizeof *g->known);
+    g->most = dg_array(n, sizeof *g->most);
     *a = (dg_asked){
         .id = g->id,
         .class_of = dg_token_trie_classes(g->o.trie),
@@ -75,8 +77,8 @@ static bool allocate(dg_guide *g)
         .top_id = dg_array(n * DG_ASKED_TOP, sizeof *a->top_id),
         .top_logprob = dg_array(n * DG_ASKED_TOP, sizeof *a->top_logprob),
     };
-    return g->symbol && g->id && g->slot_of && g->drawn && g->path && a->logprob && a->found &&
-           a->top_id && a->top_logprob;
+    return g->symbol && g->id && g->slot_of && g->drawn && g->path && g->known && g->most &&
+           a->logprob && a->found && a->top_id && a->top_logprob;
 }
 
 dgemma_status dg_guide_create(dg_guide **out, const dg_guide_options *options, dgemma_error *err)
@@ -125,10 +127,10 @@ void dg_guide_free(dg_guide *g)
     dg_token_groups_free(g->groups);
     dg_language_free(g->language);
     void *list[] = {
-        g->symbol,  g->place,       g->touched,       g->symbol_at,    g->symbol_id,
-        g->id,      g->slot_of,     g->group,         g->member,       g->weight,
-        g->weighed, g->way,         g->kept,          g->edge,         g->drawn,
-        g->path,    g->asked.found, g->asked.logprob, g->asked.top_id, g->asked.top_logprob};
+        g->symbol, g->place,       g->touched,       g->symbol_at,    g->symbol_id,
+        g->id,     g->slot_of,     g->group,         g->member,       g->way,
+        g->kept,   g->edge,        g->drawn,         g->path,         g->known,
+        g->most,   g->asked.found, g->asked.logprob, g->asked.top_id, g->asked.top_logprob};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         dg_free(list[i]);
     dg_buf_clear(&g->ending);
@@ -170,6 +172,11 @@ static bool fits(void *user, uint32_t state, size_t position)
     dgemma_error ignored;
     if (state == STATE_DONE)
         return true;
+    if (state >= FIRST_PLACE && state - FIRST_PLACE < g->cap_place) { /* known of most */
+        need = g->place[state - FIRST_PLACE].need;
+        if (need && need < NEED_FAR)
+            return (int64_t)need - 1 <= g->room - (int64_t)position;
+    }
     dgemma_status st = dg_guide_need_of(g, state, &need, &ignored);
     g->no_memory |= st == DGEMMA_E_NOMEM;
     if (st || need + 1 >= NEED_LOST) {
@@ -179,12 +186,26 @@ static bool fits(void *user, uint32_t state, size_t position)
     return (int64_t)need <= g->room - (int64_t)position;
 }
 
+/* What no token of a position exceeds. Sums over classes are in double, likeliest tokens are not.
+ */
+static void find_most(dg_guide *g, size_t n)
+{
+    const float *top = g->asked.top_logprob + (size_t)g->first * DG_ASKED_TOP;
+    for (size_t i = 0; i < n; i++)
+        g->most[i] = fmin((double)top[i * DG_ASKED_TOP] + 1e-5, 0);
+}
+
 static dgemma_status solve(dg_guide *g, size_t n, size_t beam, dgemma_error *err)
 {
     dg_word_graph graph = {g, dg_guide_edges, dg_guide_weigh, fits};
-    dg_word_options o = {.n = n, .start = g->path[g->first], .beam = beam};
+    dg_word_options o = {.n = n,
+                         .start = g->path[g->first],
+                         .beam = beam,
+                         .known = g->knows_path ? g->known + g->first : NULL,
+                         .most = g->most};
+    find_most(g, n);
     g->step++;
-    g->n_touched = g->n_slot = 0;
+    g->n_touched = 0;
     g->no_memory = g->unfit = false;
     dgemma_status st = dg_word_solve(g->word, &graph, &o, err);
     if (g->no_memory)
@@ -204,6 +225,7 @@ static dgemma_status forget(dg_guide *g, uint32_t *state, dgemma_error *err)
         *state = at + FIRST_PLACE;
     dg_token_groups_forget(g->groups);
     dg_guide_forget_places(g);
+    g->knows_path = false;
     return st;
 }
 
@@ -211,31 +233,31 @@ static dgemma_status forget(dg_guide *g, uint32_t *state, dgemma_error *err)
 static void read_word(dg_guide *g, const dg_guide_step *s)
 {
     const dg_word_edge *edge = dg_word_path(g->word);
+    g->knows_path = true;
     dg_word_draw(g->word, s->uniform + s->first, g->drawn);
     for (int i = s->first; i < s->n; i++) {
         const dg_word_edge *e = &edge[i - s->first];
         double whole, low = modf(s->uniform[i] * 0x1p24, &whole);
         g->path[i + 1] = e->to;
-        s->argmax[i] = dg_guide_best_token(g, i, e);
+        g->known[i] = *e;
+        g->knows_path &= !dg_guide_is_passing(g, g->path[i], e->label);
+        s->argmax[i] = dg_guide_best_token(g, i, e->label);
         s->drawn[i] =
-            s->cold ? s->argmax[i] : dg_guide_drawn_token(g, i, &g->drawn[i - s->first], low);
+            s->cold ? s->argmax[i] : dg_guide_drawn_token(g, i, g->drawn[i - s->first].label, low);
         if (s->logprob)
-            s->logprob[i] = (float)(e->is_class && e->token < FIRST_GROUP
-                                        ? dg_guide_weigh(g, (size_t)(i - s->first), e).best
+            s->logprob[i] = (float)(e->label < DG_ASKED_CLASSES
+                                        ? dg_guide_weigh(g, (size_t)(i - s->first), e->label).best
                                         : dg_guide_logprob(g, i, s->argmax[i]));
     }
 }
 
-static dgemma_status read_entropy(dg_guide *g, const dg_guide_step *s, dgemma_error *err)
+static void read_entropy(const dg_guide *g, const dg_guide_step *s)
 {
-    dgemma_status st = DGEMMA_OK;
-    for (int i = s->first; i < s->n && !st; i++) {
-        double entropy = 0;
-        st = dg_word_entropy(g->word, (size_t)(i - s->first), &entropy, err);
+    for (int i = s->first; i < s->n; i++) {
+        double entropy = dg_word_entropy(g->word, (size_t)(i - s->first));
         s->entropy[i] = (float)entropy;
         s->forced[i] = entropy < certain || g->path[i] == STATE_DONE;
     }
-    return st;
 }
 
 dgemma_status dg_guide_take(dg_guide *g, const dg_guide_step *s, dgemma_error *err)
@@ -256,8 +278,8 @@ dgemma_status dg_guide_take(dg_guide *g, const dg_guide_step *s, dgemma_error *e
         return dg_fail(err, st, "%s", why.msg);
     g->bounded = dg_word_bounded(g->word);
     read_word(g, s);
-    st = read_entropy(g, s, err);
-    return st ? st : dg_guide_question(g, err);
+    read_entropy(g, s);
+    return dg_guide_question(g, err);
 }
 
 /* ---- blocks ---- */
@@ -266,6 +288,7 @@ dgemma_status dg_guide_commit(dg_guide *g, int n, bool thought_closed, dgemma_er
 {
     uint32_t state = g->path[n];
     dgemma_status st = DGEMMA_OK;
+    g->knows_path = false;
     if (dg_language_measure(g->language).n_place > MANY_PLACES)
         st = forget(g, &state, err);
     if (thought_closed) {

@@ -8,8 +8,8 @@
  * than the last of those, in nats. */
 static const double unknown = 5;
 
-/* Tokens that are further below the best of their group, in nats, count as if they were not: those
- * of a group weigh less than a millionth of it together. */
+/* Tokens that are further below the best of their group, in nats, count as if they were no further:
+ * those of a group weigh less than a millionth of it together. */
 static const float negligible = -24;
 
 /* ---- the question ---- */
@@ -248,7 +248,13 @@ static void take_known(void *user, int32_t token, double logprob)
 
 static dg_word_weight weigh_token(double logprob)
 {
-    return (dg_word_weight){logprob, logprob, 0, dg_exp(logprob)};
+    return (dg_word_weight){logprob, logprob, dg_exp(logprob), 0};
+}
+
+static dg_word_weight weigh_sums(double best, double mass, double inner)
+{
+    double scale = dg_exp(best), log_mass = best + dg_log(mass);
+    return (dg_word_weight){best, log_mass, scale * mass, log_mass - inner / mass};
 }
 
 static dg_word_weight weigh_group(dg_guide *g, int row, uint32_t group)
@@ -257,6 +263,8 @@ static dg_word_weight weigh_group(dg_guide *g, int row, uint32_t group)
     k.n = 0;
     const known_group *known = group_of(g, group);
     const float *logprob = g->asked.logprob + (size_t)row * (size_t)g->asked.n_id;
+    if (known && known->whole && known->n == 1)
+        return weigh_token((double)logprob[g->member[known->first]]);
     if (known && known->whole)
         for (; k.n < known->n; k.n++)
             k.logprob[k.n] = logprob[g->member[known->first + k.n]];
@@ -266,86 +274,105 @@ static dg_word_weight weigh_group(dg_guide *g, int row, uint32_t group)
         return weigh_token((double)k.logprob[0]);
     sums s = sum_exps(k.logprob, k.n);
     if (!(s.best > -INFINITY))
-        return (dg_word_weight){-INFINITY, -INFINITY, 0, 0};
-    double best = (double)s.best, scale = dg_exp(best);
-    return (dg_word_weight){best, best + dg_log(s.mass), scale * s.inner, scale * s.mass};
+        return weigh_token(-INFINITY);
+    return weigh_sums((double)s.best, s.mass, s.inner);
 }
 
-/* Large groups are added up once for each row of a step. */
-static dg_word_weight group_weight(dg_guide *g, int row, uint32_t group)
+/* By which token a turn ends is no uncertainty about the text: all of them count as one. */
+static dg_word_weight weigh_end(dg_guide *g, int row)
 {
-    dgemma_error ignored;
-    size_t n_token, n = (size_t)g->o.n_canvas;
-    dg_token_groups_tokens(g->groups, group, &n_token);
-    known_group *k = n_token > SMALL_GROUP ? group_of(g, group) : NULL;
-    if (!k)
-        return weigh_group(g, row, group);
-    if (k->slot_step != g->step) {
-        if (GUIDE_GROW(g, weight, (g->n_slot + 1) * n, &ignored) ||
-            GUIDE_GROW(g, weighed, (g->n_slot + 1) * n, &ignored))
-            return weigh_group(g, row, group);
-        k->slot_step = g->step;
-        k->slot = (uint32_t)g->n_slot++;
-        memset(g->weighed + k->slot * n, 0, n * sizeof *g->weighed);
-    }
-    size_t at = k->slot * n + (size_t)row;
-    if (!g->weighed[at]) {
-        g->weight[at] = weigh_group(g, row, group);
-        g->weighed[at] = true;
-    }
-    return g->weight[at];
+    double best = -INFINITY, mass = 0;
+    for (int i = 0; i < g->o.n_stop; i++)
+        best = fmax(best, dg_guide_logprob(g, row, g->o.stop[i]));
+    if (!(best > -INFINITY))
+        return weigh_token(-INFINITY);
+    for (int i = 0; i < g->o.n_stop; i++)
+        mass += dg_exp(dg_guide_logprob(g, row, g->o.stop[i]) - best);
+    return (dg_word_weight){best, best + dg_log(mass), dg_exp(best) * mass, 0};
 }
 
-dg_word_weight dg_guide_weigh(void *user, size_t position, const dg_word_edge *edge)
+static dg_word_weight weigh_class(const dg_class_finding *f)
+{
+    if (!(f->best > -INFINITY))
+        return weigh_token(-INFINITY);
+    double p = dg_exp(f->mass);
+    return (dg_word_weight){f->best, f->mass, p, f->mass - f->inner / p};
+}
+
+dg_word_weight dg_guide_weigh(void *user, size_t position, uint32_t label)
 {
     dg_guide *g = user;
     int row = g->first + (int)position;
-    if (!edge->is_class)
-        return weigh_token(dg_guide_logprob(g, row, edge->token));
-    if (edge->token >= FIRST_GROUP)
-        return group_weight(g, row, (uint32_t)(edge->token - FIRST_GROUP));
-    const dg_class_finding *f =
-        &g->asked.found[(size_t)row * DG_ASKED_CLASSES + (size_t)edge->token];
-    return (dg_word_weight){f->best, f->mass, f->inner, dg_exp(f->mass)};
+    if (label >= FIRST_TOKEN)
+        return weigh_token(dg_guide_logprob(g, row, (int32_t)(label - FIRST_TOKEN)));
+    if (label >= FIRST_GROUP)
+        return weigh_group(g, row, label - FIRST_GROUP);
+    if (label == LABEL_END)
+        return weigh_end(g, row);
+    return weigh_class(&g->asked.found[(size_t)row * DG_ASKED_CLASSES + label]);
 }
 
-/* ---- from edges to tokens ---- */
+/* ---- from labels to tokens ---- */
 
-int32_t dg_guide_best_token(dg_guide *g, int row, const dg_word_edge *edge)
+/* Those of an end, of a group or of a single token. */
+static void each_of_label(dg_guide *g, int row, uint32_t label, take_fn *take, void *user)
 {
-    if (!edge->is_class)
-        return edge->token;
-    if (edge->token < FIRST_GROUP)
-        return g->asked.found[(size_t)row * DG_ASKED_CLASSES + (size_t)edge->token].id;
+    if (label >= FIRST_TOKEN) {
+        int32_t token = (int32_t)(label - FIRST_TOKEN);
+        take(user, token, dg_guide_logprob(g, row, token));
+    } else if (label >= FIRST_GROUP) {
+        each_token(g, row, label - FIRST_GROUP, take, user);
+    } else {
+        for (int i = 0; i < g->o.n_stop; i++)
+            take(user, g->o.stop[i], dg_guide_logprob(g, row, g->o.stop[i]));
+    }
+}
+
+int32_t dg_guide_best_token(dg_guide *g, int row, uint32_t label)
+{
+    if (label < DG_ASKED_CLASSES)
+        return g->asked.found[(size_t)row * DG_ASKED_CLASSES + label].id;
     best_token best = {-1, -INFINITY};
-    each_token(g, row, (uint32_t)(edge->token - FIRST_GROUP), take_best, &best);
+    each_of_label(g, row, label, take_best, &best);
     return best.token;
 }
 
 typedef struct draw {
-    double left; /* of the group's mass */
+    double left; /* of the label's mass */
+    double most; /* what all are against */
     int32_t token;
     bool done;
 } draw;
 
+static void take_mass(void *user, int32_t token, double logprob)
+{
+    draw *d = user;
+    (void)token;
+    d->left += dg_exp(logprob - d->most);
+}
+
 static void take_draw(void *user, int32_t token, double logprob)
 {
     draw *d = user;
-    if (d->done || !(logprob > -INFINITY))
+    double p = dg_exp(logprob - d->most);
+    if (d->done || !(p > 0))
         return;
     d->token = token;
-    d->left -= dg_exp(logprob);
+    d->left -= p;
     d->done = d->left < 0;
 }
 
-int32_t dg_guide_drawn_token(dg_guide *g, int row, const dg_word_edge *edge, double uniform)
+int32_t dg_guide_drawn_token(dg_guide *g, int row, uint32_t label, double uniform)
 {
-    if (!edge->is_class)
-        return edge->token;
-    if (edge->token < FIRST_GROUP)
-        return g->asked.found[(size_t)row * DG_ASKED_CLASSES + (size_t)edge->token].drawn;
-    uint32_t group = (uint32_t)(edge->token - FIRST_GROUP);
-    draw d = {.left = uniform * dg_exp(group_weight(g, row, group).mass), .token = -1};
-    each_token(g, row, group, take_draw, &d);
-    return d.token < 0 ? dg_guide_best_token(g, row, edge) : d.token;
+    if (label < DG_ASKED_CLASSES)
+        return g->asked.found[(size_t)row * DG_ASKED_CLASSES + label].drawn;
+    best_token best = {-1, -INFINITY};
+    each_of_label(g, row, label, take_best, &best);
+    if (label >= FIRST_TOKEN || !(best.logprob > -INFINITY))
+        return best.token;
+    draw d = {.most = best.logprob, .token = best.token};
+    each_of_label(g, row, label, take_mass, &d);
+    d.left *= uniform;
+    each_of_label(g, row, label, take_draw, &d);
+    return d.token;
 }
