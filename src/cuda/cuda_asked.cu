@@ -4,6 +4,13 @@
 
 enum { WARP = 32, CHUNK_LANES = 16, EACH = CHUNK_WORDS / CHUNK_LANES };
 
+/* Words that may be among the likeliest; where there are more they are looked for one by one. */
+enum { MOST_NEAR = 1024 };
+
+/* Classes whose likeliest word is so far below the row's, in nats, are weighed against their own.
+ */
+#define FAR_BELOW 40.0f
+
 /* ---- the likeliest words ---- */
 
 /* By one warp: of a chunk's words that are not among the first n found, the likeliest, the lowest
@@ -35,18 +42,16 @@ static __device__ __forceinline__ float next_of_chunk(const float *z, int n_voca
     return best[1];
 }
 
-/* The chunk with the largest maximum has the next word; what is left of it gives its next. */
-static __device__ __forceinline__ void list_likeliest(const dg_cuda_words_args &a, int r,
-                                                      double log_total, float *top_of)
+/* The chunk with the largest maximum has the next word; what is left of it gives its next. For rows
+ * with so many equal words that others find no end. */
+static __device__ __noinline__ void extract_likeliest(const dg_cuda_words_args &a, int r,
+                                                      double log_total, float *top_of, int *found)
 {
     __shared__ float tops[ROW_THREADS / 32];
     __shared__ int ats[ROW_THREADS / 32];
-    __shared__ int found[DG_CUDA_ASKED_TOP];
     int t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab);
     const dg_cuda_asked *asked = &a.row[r].asked;
     const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
-    for (int i = t; i < chunks; i += ROW_THREADS)
-        top_of[i] = a.w.top[(size_t)r * (size_t)chunks + (size_t)i];
     for (int n = 0; n < DG_CUDA_ASKED_TOP; n++) {
         __syncthreads();
         float top = -INFINITY;
@@ -70,6 +75,88 @@ static __device__ __forceinline__ void list_likeliest(const dg_cuda_words_args &
     __syncthreads();
 }
 
+/* Numbers in the order of the floats; NaN, which is never larger, below all. */
+static __device__ __forceinline__ uint32_t order_of(float v)
+{
+    uint32_t bits = __float_as_uint(v);
+    return v != v ? 0 : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+/* The largest number that at least DG_CUDA_ASKED_TOP of n values reach; 0: there are not so many.
+ */
+static __device__ __forceinline__ uint32_t reached(const float *value, int n, int *counts)
+{
+    uint32_t least = 0;
+    for (int bit = 31; bit >= 0; bit--) {
+        uint32_t tried = least | 1u << bit;
+        int mine = 0;
+        for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS)
+            mine += order_of(value[i]) >= tried;
+        for (int with = WARP / 2; with > 0; with /= 2)
+            mine += __shfl_xor_sync(DG_ALL_LANES, mine, with);
+        int *count = counts + bit % 2 * (ROW_THREADS / WARP);
+        if (threadIdx.x % WARP == 0)
+            count[threadIdx.x / WARP] = mine;
+        __syncthreads();
+        mine = 0;
+        for (int i = 0; i < ROW_THREADS / WARP; i++)
+            mine += count[i];
+        least = mine >= DG_CUDA_ASKED_TOP ? tried : least;
+    }
+    return least;
+}
+
+/* The likeliest words are in the chunks with the largest maxima, and above the least of those: the
+ * few words there are ranked by how many are before them. */
+static __device__ __forceinline__ void list_likeliest(const dg_cuda_words_args &a, int r,
+                                                      double log_total, float *top_of)
+{
+    __shared__ int counts[2 * (ROW_THREADS / WARP)], n_near, found[DG_CUDA_ASKED_TOP];
+    __shared__ float near[MOST_NEAR];
+    __shared__ int near_id[MOST_NEAR];
+    int t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab);
+    const dg_cuda_asked *asked = &a.row[r].asked;
+    const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
+    if (t == 0)
+        n_near = 0;
+    for (int i = t; i < chunks; i += ROW_THREADS)
+        top_of[i] = a.w.top[(size_t)r * (size_t)chunks + (size_t)i];
+    __syncthreads();
+    uint32_t least = max(reached(top_of, chunks, counts), order_of(-INFINITY) + 1);
+    /* 16 lanes have a chunk */
+    for (int chunk = t / CHUNK_LANES; chunk < chunks; chunk += ROW_THREADS / CHUNK_LANES)
+        for (int i = 0; i < EACH && order_of(top_of[chunk]) >= least; i++) {
+            int word = chunk * CHUNK_WORDS + t % CHUNK_LANES * EACH + i;
+            if (word >= a.n_vocab || order_of(z[word]) < least)
+                continue;
+            int at = atomicAdd(&n_near, 1);
+            if (at < MOST_NEAR) {
+                near[at] = z[word];
+                near_id[at] = word;
+            }
+        }
+    __syncthreads();
+    int n = n_near;
+    if (n > MOST_NEAR) {
+        extract_likeliest(a, r, log_total, top_of, found);
+        return;
+    }
+    for (int i = t; i < n; i += ROW_THREADS) {
+        int before = 0;
+        for (int k = 0; k < n; k++)
+            before += near[k] > near[i] || (near[k] == near[i] && near_id[k] < near_id[i]);
+        if (before < DG_CUDA_ASKED_TOP) {
+            asked->top_id[before] = near_id[i];
+            asked->top_logprob[before] = (float)((double)near[i] - log_total);
+        }
+    }
+    for (int i = n + t; i < DG_CUDA_ASKED_TOP; i += ROW_THREADS) {
+        asked->top_id[i] = -1;
+        asked->top_logprob[i] = -INFINITY;
+    }
+    __syncthreads();
+}
+
 /* ---- classes ---- */
 
 struct class_shared {
@@ -79,35 +166,59 @@ struct class_shared {
     int ats[ROW_THREADS / 32];
 };
 
-/* The class's likeliest word. */
-static __device__ __forceinline__ float class_max(const dg_cuda_words_args &a, const float *z,
-                                                  const uint8_t *class_of, unsigned c, int *at,
-                                                  class_shared &s)
+/* The words of a lane's part of a chunk, and their classes; those that there are not have none. */
+struct lane_words {
+    float z[EACH];
+    unsigned class_of[EACH];
+};
+
+static __device__ __forceinline__ lane_words load_words(const float *z, const uint8_t *class_of,
+                                                        int first, int n_vocab, bool whole)
 {
-    float top = -INFINITY;
-    *at = 0x7FFFFFFF;
-    for (int i = (int)threadIdx.x; i < a.n_vocab; i += ROW_THREADS)
-        if (class_of[i] == c)
-            take_larger(top, *at, z[i], i);
-    block_argmax(top, *at, s.tops, s.ats);
-    return top;
+    lane_words w;
+    static_assert(EACH == 4, "loaded in one piece");
+    if (whole && first + EACH <= n_vocab) {
+        float4 v = *(const float4 *)(z + first);
+        uint32_t c = *(const uint32_t *)(class_of + first);
+        w.z[0] = v.x;
+        w.z[1] = v.y;
+        w.z[2] = v.z;
+        w.z[3] = v.w;
+        for (int i = 0; i < EACH; i++)
+            w.class_of[i] = c >> 8 * i & 255;
+        return w;
+    }
+    for (int i = 0; i < EACH; i++) {
+        bool there = first + i < n_vocab;
+        w.z[i] = there ? z[first + i] : -INFINITY;
+        w.class_of[i] = there ? (unsigned)class_of[first + i] : (unsigned)DG_CUDA_ASKED_CLASSES;
+    }
+    return w;
 }
 
-/* Mass of each chunk's words of the class, against their maximum; 16 lanes have a chunk. */
-static __device__ __forceinline__ void weigh_class(const dg_cuda_words_args &a, const float *z,
-                                                   const uint8_t *class_of, unsigned c, float top,
-                                                   float *mass_of, class_shared &s)
+/* The class's likeliest word, and the mass of each chunk's words of the class against `against`; 16
+ * lanes have a chunk. */
+static __device__ __forceinline__ float weigh_class(const dg_cuda_words_args &a, const float *z,
+                                                    const uint8_t *class_of, unsigned c,
+                                                    float against, float *mass_of, int *at,
+                                                    class_shared &s)
 {
     int t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab), lane = t % CHUNK_LANES;
+    bool whole = a.n_vocab % EACH == 0;
     double slopes = 0;
+    float top = -INFINITY;
+    int top_at = 0x7FFFFFFF;
+#pragma unroll 4
     for (int base = 0; base < chunks; base += ROW_THREADS / CHUNK_LANES) {
         int chunk = base + t / CHUNK_LANES, first = chunk * CHUNK_WORDS + lane * EACH;
+        lane_words w = load_words(z, class_of, first, a.n_vocab, whole);
         float mass = 0, slope = 0;
         for (int i = 0; i < EACH; i++)
-            if (first + i < a.n_vocab && class_of[first + i] == c) {
-                float below = z[first + i] - top, e = word_mass(z[first + i], top);
+            if (w.class_of[i] == c) {
+                float below = w.z[i] - against, e = word_mass(w.z[i], against);
+                take_larger(top, top_at, w.z[i], first + i);
                 mass += e;
-                slope += below * e;
+                slope += e > 0 ? below * e : 0;
             }
         for (int with = CHUNK_LANES / 2; with > 0; with /= 2) {
             mass += __shfl_xor_sync(DG_ALL_LANES, mass, with);
@@ -117,6 +228,8 @@ static __device__ __forceinline__ void weigh_class(const dg_cuda_words_args &a, 
         if (lane == 0 && chunk < chunks)
             mass_of[chunk] = mass;
     }
+    block_argmax(top, top_at, s.tops, s.ats);
+    *at = top_at;
     if (lane == 0)
         s.slope[t / CHUNK_LANES] = slopes;
     __syncthreads();
@@ -126,11 +239,12 @@ static __device__ __forceinline__ void weigh_class(const dg_cuda_words_args &a, 
         sum += (double)mass_of[i];
     s.share[t] = sum;
     __syncthreads();
+    return top;
 }
 
 /* By one thread: the word of the class at which this much of its mass has gone by. */
 static __device__ int draw_of_class(const dg_cuda_words_args &a, const float *z,
-                                    const uint8_t *class_of, unsigned c, float top,
+                                    const uint8_t *class_of, unsigned c, float against,
                                     const float *mass_of, const class_shared &s, double target)
 {
     int chunks = chunk_count(a.n_vocab), each = (chunks + ROW_THREADS - 1) / ROW_THREADS;
@@ -148,7 +262,7 @@ static __device__ int draw_of_class(const dg_cuda_words_args &a, const float *z,
     for (int i = chunk * CHUNK_WORDS; i < min((chunk + 1) * CHUNK_WORDS, a.n_vocab); i++) {
         if (class_of[i] != c)
             continue;
-        float e = word_mass(z[i], top);
+        float e = word_mass(z[i], against);
         sum += (double)e;
         if (e > 0)
             word = i;
@@ -165,9 +279,13 @@ static __device__ void sum_class(const dg_cuda_words_args &a, int r, unsigned c,
     const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
     dg_cuda_class_finding f = {-INFINITY, -INFINITY, 0, -1, -1};
     int at;
-    float top = class_max(a, z, asked->class_of, c, &at, s);
-    if (at != 0x7FFFFFFF)
-        weigh_class(a, z, asked->class_of, c, top, mass_of, s);
+    float against = (float)a.w.sums[2 * r + 1];
+    float top = weigh_class(a, z, asked->class_of, c, against, mass_of, &at, s);
+    if (at != 0x7FFFFFFF && top < against - FAR_BELOW) {
+        against = top;
+        __syncthreads();
+        weigh_class(a, z, asked->class_of, c, against, mass_of, &at, s);
+    }
     if (threadIdx.x == 0) {
         if (at != 0x7FFFFFFF) {
             double mass = 0, slope = 0;
@@ -175,12 +293,13 @@ static __device__ void sum_class(const dg_cuda_words_args &a, int r, unsigned c,
                 mass += s.share[i];
             for (int i = 0; i < ROW_THREADS / CHUNK_LANES; i++)
                 slope += s.slope[i];
+            double scale = (double)against - log_total;
             f.best = (double)top - log_total;
-            f.mass = f.best + log(mass);
-            f.inner = exp(f.best) * (slope + f.best * mass);
+            f.mass = scale + log(mass);
+            f.inner = exp(scale) * (slope + scale * mass);
             f.id = at;
-            f.drawn =
-                draw_of_class(a, z, asked->class_of, c, top, mass_of, s, asked->uniform[c] * mass);
+            f.drawn = draw_of_class(a, z, asked->class_of, c, against, mass_of, s,
+                                    asked->uniform[c] * mass);
         }
         asked->found[c] = f;
     }
