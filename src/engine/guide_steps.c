@@ -168,20 +168,21 @@ const dg_asked *dg_guide_ask(dg_guide *g, const double *uniform, int n)
 static bool fits(void *user, uint32_t state, size_t position)
 {
     dg_guide *g = user;
-    uint32_t need;
     dgemma_error ignored;
+    uint32_t need = 0;
     if (state == STATE_DONE)
         return true;
-    if (state >= FIRST_PLACE && state - FIRST_PLACE < g->cap_place) { /* known of most */
+    if (state >= FIRST_PLACE && state - FIRST_PLACE < g->cap_place)
         need = g->place[state - FIRST_PLACE].need;
-        if (need && need < NEED_FAR)
-            return (int64_t)need - 1 <= g->room - (int64_t)position;
-    }
-    dgemma_status st = dg_guide_need_of(g, state, &need, &ignored);
-    g->no_memory |= st == DGEMMA_E_NOMEM;
-    if (st || need + 1 >= NEED_LOST) {
-        g->unfit = true;
-        return false;
+    if (need && need < NEED_FAR) { /* known of most */
+        need--;
+    } else {
+        dgemma_status st = dg_guide_need_of(g, state, &need, &ignored);
+        g->no_memory |= st == DGEMMA_E_NOMEM;
+        if (st || need + 1 >= NEED_LOST) {
+            g->unfit = true;
+            return false;
+        }
     }
     return (int64_t)need <= g->room - (int64_t)position;
 }

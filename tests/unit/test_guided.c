@@ -288,6 +288,27 @@ START_TEST(a_choice_is_the_models)
 }
 END_TEST
 
+/* By which of several tokens a turn ends is no reason to go on. */
+START_TEST(a_text_without_choice_is_settled_soon)
+{
+    static const char *const only[] = {"A"};
+    dgemma_constraint *c;
+    dgemma_constraint_options opt = {
+        .kind = DGEMMA_CONSTRAINT_CHOICE, .choices = only, .n_choices = 1};
+    ck_assert(!dgemma_constraint_create(&c, &opt, NULL));
+    dgemma_engine *e = open_engine(pocket, 2);
+    dgemma_request_options o = options_for(e, c, 1);
+    o.max_denoise_steps = 24;
+    said s;
+    answer(e, &o, &s);
+    ck_assert_str_eq(s.text, only[0]);
+    ck_assert_int_eq(s.stats.end, DGEMMA_END_STOP);
+    ck_assert_int_le(s.stats.n_steps, 6);
+    dgemma_constraint_free(c);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 START_TEST(special_tokens_are_named)
 {
     dgemma_engine *e = open_engine(pocket, 2);
@@ -323,6 +344,7 @@ Suite *guided_suite(void)
     tcase_add_loop_test(t, any_budget_that_is_enough_suffices, 0, 2);
     tcase_add_test(t, company_and_threads_change_nothing);
     tcase_add_test(t, a_choice_is_the_models);
+    tcase_add_test(t, a_text_without_choice_is_settled_soon);
     tcase_add_test(t, special_tokens_are_named);
     suite_add_tcase(s, t);
     return s;
