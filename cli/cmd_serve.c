@@ -26,6 +26,7 @@ typedef struct serve_args {
     words keys, origins, image_hosts;
     const char *key_file, *tls_cert, *tls_key, *kv_type, *name;
     int max_body_mb, kv_mb, gpu_mb, timeout, receive, fetch, ping, drain;
+    float decision_temperature;
     bool quiet, help;
 } serve_args;
 
@@ -246,6 +247,7 @@ static void settle(serve_args *a)
     a->server.fetch_seconds = a->fetch;
     a->server.ping_seconds = a->ping;
     a->server.max_running = a->engine.max_running;
+    a->server.decision_temperature = (double)a->decision_temperature;
     /* the server refuses before the engine would */
     a->engine.queue_length = a->server.max_active;
     a->engine.kv_bytes = (size_t)a->kv_mb << 20;
@@ -275,6 +277,7 @@ int cmd_serve(int argc, char **argv)
     a.fetch = (int)a.server.fetch_seconds;
     a.ping = (int)a.server.ping_seconds;
     a.drain = 120;
+    a.decision_temperature = 1;
     const cli_option options[] = {
         {0, "model", NULL, NULL, NULL, NULL},
         {'m', "model", "PATH", "GGUF file or Hugging Face checkpoint folder (the pocket model)",
@@ -303,6 +306,9 @@ int cmd_serve(int argc, char **argv)
          "repeated",
          add_word, &a.image_hosts},
         {0, "limits", NULL, NULL, NULL, NULL},
+        {0, "decision-temperature", "T",
+         "divides log-probabilities of labels in decisions (1; see dgemma decide --calibrate)",
+         cli_set_float, &a.decision_temperature},
         {0, "parallel", "N", "answers that run together (16)", cli_set_count,
          &a.engine.max_running},
         {0, "max-active", "N", "answers that run or wait; more get status 429 (256)", cli_set_count,

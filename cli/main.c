@@ -15,6 +15,7 @@ static const struct {
     {"inspect", cmd_inspect, "what is in a model file, and the memory it takes"},
     {"tokenize", cmd_tokenize, "text to token ids, and back"},
     {"constrain", cmd_constrain, "which texts a schema or a grammar allows"},
+    {"decide", cmd_decide, "answer questions with labels, and how likely they are"},
     {"devices", cmd_devices, "what a model can run on here"},
     {"bench", cmd_bench, "how fast a model runs here, and how fast it could"},
     {"synth", cmd_synth, "make a model with random weights, to measure speed with"},

@@ -159,9 +159,19 @@ bool dg_call_admit(dg_call *c, size_t n_choice, dg_http_error *e)
     return ok;
 }
 
+static void leave(dg_call *c)
+{
+    dg_server *s = c->server;
+    pthread_mutex_lock(&s->lock);
+    s->n_admitted -= c->n_admitted;
+    c->n_admitted = 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* ---- workers ---- */
 
-static void cancel_generation(dg_call *c, dg_cancel why)
+/* Its requests end, and the client is told why. */
+static void cancel(dg_call *c, dg_cancel why)
 {
     dg_http_error e;
     if (why == DG_CANCEL_TIMEOUT)
@@ -171,37 +181,52 @@ static void cancel_generation(dg_call *c, dg_cancel why)
         dg_refuse(&e, 503, "shutting_down", NULL, "the server is shutting down");
     else
         dg_refuse(&e, 499, "client_closed_request", NULL, "the client closed the connection");
-    dg_generation_cancel(c->generation, &e);
+    if (c->generation)
+        dg_generation_cancel(c->generation, &e);
+    if (c->deciding) {
+        dg_deciding_cancel(c->deciding, &e);
+        dg_deciding_free(c->deciding);
+        c->deciding = NULL;
+        leave(c);
+    }
 }
 
 /* The place is free before the client knows that it is: one that asks again at once finds it. */
 static void end_generation(dg_call *c)
 {
-    dg_server *s = c->server;
-    pthread_mutex_lock(&s->lock);
-    s->n_admitted -= c->n_admitted;
-    c->n_admitted = 0;
-    pthread_mutex_unlock(&s->lock);
+    leave(c);
     dg_generation_end(c->generation);
     dg_generation_stats(c->generation, &c->stats);
     dg_generation_free(c->generation);
     c->generation = NULL;
 }
 
+static void end_deciding(dg_call *c)
+{
+    dg_deciding_stats(c->deciding, &c->stats);
+    dg_deciding_free(c->deciding);
+    c->deciding = NULL;
+}
+
 /* Does what there is to do now. True: the call is over and nobody needs it any more. */
-static bool work_on(dg_call *c, bool gone, dg_cancel cancel, bool silent)
+static bool work_on(dg_call *c, bool gone, dg_cancel why, bool silent)
 {
     if (!c->started) {
         c->started = true;
         if (!gone)
             c->route->work(c);
     }
-    if (c->generation && (gone || cancel))
-        cancel_generation(c, gone ? DG_CANCEL_HANGUP : cancel);
+    if ((c->generation || c->deciding) && (gone || why))
+        cancel(c, gone ? DG_CANCEL_HANGUP : why);
     if (c->generation && dg_generation_advance(c->generation))
         end_generation(c);
     if (c->generation && silent)
         dg_generation_ping(c->generation);
+    if (c->deciding && dg_deciding_done(c->deciding)) {
+        leave(c);
+        dg_deciding_answer(c->deciding);
+        end_deciding(c);
+    }
     return gone && !c->generation;
 }
 
@@ -227,10 +252,10 @@ void *dg_worker_main(void *server)
     pthread_mutex_lock(&s->lock);
     for (dg_call *c; (c = dequeue(s));) {
         bool gone = c->gone, silent = c->silent;
-        dg_cancel cancel = c->cancel;
+        dg_cancel why = c->cancel;
         c->silent = false;
         pthread_mutex_unlock(&s->lock);
-        bool over = work_on(c, gone, cancel, silent);
+        bool over = work_on(c, gone, why, silent);
         if (over)
             free_call(c);
         pthread_mutex_lock(&s->lock);

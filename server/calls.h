@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include "auth.h"
 #include "chat_request.h"
+#include "deciding.h"
 #include "exchange.h"
 #include "fetch.h"
 #include "generation.h"
@@ -22,10 +23,11 @@ typedef struct dg_server dg_server; /* see below; its face is server.h */
 typedef struct dg_route {
     const char *method, *path; /* "/v1/models/" stands for all below it, "/" for itself */
     void (*work)(dg_call *c);
-    bool now, open;            /* open: without a key */
-    bool generates;            /* refused while draining */
-    dg_read_fn *read;          /* of a route that generates */
-    const dg_dialect *dialect; /* of answers and errors; NULL: errors in OpenAI's form */
+    bool now, open;             /* open: without a key */
+    bool generates;             /* refused while draining */
+    dg_read_fn *read;           /* of a route that generates */
+    const dg_dialect *dialect;  /* of answers and errors; NULL: errors in OpenAI's form */
+    const dg_decide_wire *wire; /* of a route that decides */
 } dg_route;
 
 typedef enum dg_cancel { DG_GO_ON, DG_CANCEL_HANGUP, DG_CANCEL_TIMEOUT, DG_CANCEL_STOP } dg_cancel;
@@ -46,6 +48,9 @@ struct dg_call {
     /* workers: one at a time */
     bool started;
     dg_generation *generation;
+    dg_deciding *deciding;
+    dg_header timing[2]; /* of a decision, with its text */
+    char timing_text[80];
     size_t n_admitted;  /* choices that count against max_active */
     dgemma_stats stats; /* for the log */
 

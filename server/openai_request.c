@@ -187,9 +187,18 @@ static bool read_bias(reader *r)
     return true;
 }
 
+/* Why nobody gets them, and what to ask instead. */
+static const char no_prompt_logprobs[] =
+    "tokens of a prompt have no log-probabilities: the model predicts the words of a canvas, never "
+    "the next word of a prompt. POST /v1/decisions weighs given answers";
+
 /* What both routes have in common. */
 static bool read_common(reader *r)
 {
+    const json_t *of_prompt = dg_field_get(r->root, "prompt_logprobs");
+    if (of_prompt && !json_is_false(of_prompt))
+        return dg_refuse(r->e, 400, "unsupported", "prompt_logprobs", "prompt_logprobs: %s",
+                         no_prompt_logprobs);
     static const dg_field stream_fields[] = {
         {"include_usage", DG_FIELD_BOOL, offsetof(dg_chat, include_usage), 0, 0},
     };
@@ -473,7 +482,8 @@ static bool refuse_old(reader *r)
     if (suffix && *suffix)
         return dg_refuse(r->e, 400, "unsupported", "suffix", "suffix: text cannot be put before");
     if (json_is_true(json_object_get(r->root, "echo")))
-        return dg_refuse(r->e, 400, "unsupported", "echo", "echo: the prompt is not given back");
+        return dg_refuse(r->e, 400, "unsupported", "echo", "echo: the prompt is not given back; %s",
+                         no_prompt_logprobs);
     return true;
 }
 

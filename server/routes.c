@@ -9,6 +9,7 @@
 #include "anthropic_request.h"
 #include "anthropic_response.h"
 #include "call_body.h"
+#include "decisions.h"
 #include "json_fields.h"
 #include "json_text.h"
 #include "ollama_models.h"
@@ -19,6 +20,7 @@
 #include "page.h"
 #include "responses_request.h"
 #include "responses_response.h"
+#include "systemone.h"
 
 /* ---- answers of the model ---- */
 
@@ -53,6 +55,42 @@ static void generate(dg_call *c)
         dg_log_print(c->server->log, "%s asks %.*s", c->x.id, (int)c->body.len,
                      c->body.data ? c->body.data : "");
     if (!start(c, &e))
+        dg_exchange_refuse(&c->x, &e);
+    dg_call_forget_body(c);
+}
+
+/* ---- decisions ---- */
+
+static bool start_deciding(dg_call *c, dg_http_error *e)
+{
+    dg_server *s = c->server;
+    json_t *root = dg_call_body(c, e);
+    if (!root)
+        return false;
+    if (!dg_call_admit(c, 1, e)) {
+        json_decref(root);
+        return false;
+    }
+    dg_deciding_setup cfg = {
+        .engine = s->engine,
+        .model = s->opt.model_name,
+        .cache_salt = c->cache_salt,
+        .temperature = s->opt.decision_temperature,
+        .max_images = s->opt.max_images,
+        .wire = c->route->wire,
+        .to = &c->x,
+        .headers = c->timing,
+        .timing = c->timing_text,
+        .notify = dg_call_ring,
+        .notify_user = c,
+    };
+    return dg_deciding_start(&c->deciding, &cfg, root, e);
+}
+
+static void decide(dg_call *c)
+{
+    dg_http_error e;
+    if (!start_deciding(c, &e))
         dg_exchange_refuse(&c->x, &e);
     dg_call_forget_body(c);
 }
@@ -265,6 +303,8 @@ static void preflight(dg_call *c)
 
 /* ---- the table ---- */
 
+static const dg_dialect systemone_errors = {.error = dg_systemone_error};
+
 #define GENERATES(where, reader, writer)                                                           \
     {                                                                                              \
         .method = "POST", .path = (where), .work = generate, .generates = true, .read = (reader),  \
@@ -282,6 +322,17 @@ static const dg_route routes[] = {
     GENERATES("/v1/messages", dg_anthropic_read, dg_anthropic),
     GENERATES("/api/chat", dg_ollama_read_chat, dg_ollama_chat),
     GENERATES("/api/generate", dg_ollama_read_generate, dg_ollama_generate),
+    {.method = "POST",
+     .path = "/v1/systemone",
+     .work = decide,
+     .generates = true,
+     .dialect = &systemone_errors,
+     .wire = &dg_systemone},
+    {.method = "POST",
+     .path = "/v1/decisions",
+     .work = decide,
+     .generates = true,
+     .wire = &dg_decisions},
     {.method = "POST",
      .path = "/v1/messages/count_tokens",
      .work = dg_anthropic_count,

@@ -16,6 +16,7 @@ dg_server_options dg_server_defaults(void)
         .max_connections = 1024,
         .max_active = 256,
         .max_running = 16,
+        .decision_temperature = 1,
         .max_body_bytes = (size_t)32 << 20,
         .max_all_body_bytes = (size_t)512 << 20,
         .max_choices = 16,

@@ -23,6 +23,7 @@ typedef struct dg_server_options {
     int max_connections;
     int max_active;              /* answers that run or wait; more are refused */
     int max_running;             /* of those, what the engine runs together: for /slots */
+    double decision_temperature; /* of decisions that name none */
     size_t max_body_bytes;       /* of one request */
     size_t max_all_body_bytes;   /* of all that are being read or answered */
     int max_choices, max_images; /* of one request */

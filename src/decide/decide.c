@@ -344,6 +344,27 @@ static bool next_of(group *g, flight *f)
     return false;
 }
 
+/* It was not sent off after all. */
+static void take_back(flight *f)
+{
+    if (f->canvas)
+        f->canvas->n_begun--;
+    else {
+        f->group->thinking = false;
+        dg_free(f->group->tokens);
+        f->group->tokens = NULL;
+    }
+    *f = (flight){0};
+}
+
+static flight *any_flight(dgemma_decision *d)
+{
+    for (size_t i = 0; i < DECIDE_FLIGHT; i++)
+        if (d->flights[i].request)
+            return &d->flights[i];
+    return NULL;
+}
+
 /* Sends off what can be. */
 static void begin_all(dgemma_decision *d)
 {
@@ -359,6 +380,11 @@ static void begin_all(dgemma_decision *d)
             return;
         }
         d->status = f->canvas ? begin_read(d, f, &d->err) : begin_thought(d, f, &d->err);
+        if (d->status == DGEMMA_E_LIMIT && any_flight(d)) {
+            take_back(f); /* the engine's queue is full: when one of ours ends there is room */
+            d->status = DGEMMA_OK;
+            return;
+        }
     }
 }
 
@@ -515,14 +541,6 @@ static dgemma_status answer_all(dgemma_decision *d, dgemma_error *err)
 }
 
 /* ---- life cycle ---- */
-
-static flight *any_flight(dgemma_decision *d)
-{
-    for (size_t i = 0; i < DECIDE_FLIGHT; i++)
-        if (d->flights[i].request)
-            return &d->flights[i];
-    return NULL;
-}
 
 static void end_all(dgemma_decision *d)
 {

@@ -157,7 +157,7 @@ check "a tool that is nobody's" fails_saying 'none is called "fly"' constrain --
 check "compact, of nothing" fails_saying "--compact goes with" "$DGEMMA" run -m "$model" --compact hi
 check "lenient, of nothing" fails_saying "--lenient goes with" constrain --regex a --lenient a
 narrow() {
-    for command in run chat serve inspect tokenize constrain devices bench synth verify; do
+    for command in run chat serve inspect tokenize constrain decide devices bench synth verify; do
         "$DGEMMA" "$command" --help | awk -v c="$command" 'length > 100 { print c ": " $0; wide = 1 } END { exit wide }' || return 1
     done
 }
@@ -167,9 +167,34 @@ check "what it refuses" fails_saying "rejected at byte 23: could go on with [0-9
 check "the example of a picture" says "red circle" "$DGEMMA" run -q --image examples/picture.png "What is in the picture?"
 check "the example of a conversation" says Rome "$DGEMMA" run -q --messages examples/chat.json --tools examples/tools.json
 
+# ---- decide ----
+differ() { ! cmp -s "$1" "$2"; }
+decide() { "$DGEMMA" decide -m models/pocket/pocket.gguf "$@"; }
+printf '{"questions": {"warm": {"type": "noul", "instructions": "Is it warm?"}, "town": {"type": "choice", "criteria": {"Rome": "in Italy", "Oslo": null}}, "loud": {"type": "score", "criteria": ["low", "high"]}}}' >"$temp/questions.json"
+check "decide" says "Is it warm?: " decide --yes-no "Is it warm?" "The sun shines."
+check "decide, a score" says ", score " decide --score "How loud?=low,high" ""
+check "decide, questions of a file" says "town: " decide --questions "$temp/questions.json" --state examples/person.json
+decide --json --questions "$temp/questions.json" x >"$temp/decided"
+decide --json --questions "$temp/questions.json" -t 1 --cpu-flags ref --seed 1 x >"$temp/redecided"
+check "decide, in JSON" says '"choice": ' cat "$temp/decided"
+check "decide, another seed is another noise" differ "$temp/decided" "$temp/redecided"
+decide --json --questions "$temp/questions.json" -t 3 x >"$temp/redecided"
+check "decide, the same with other threads" cmp "$temp/decided" "$temp/redecided"
+{
+    for i in 1 2 3; do
+        printf '{"state": "case %d", "questions": {"a": {"type": "noul"}, "b": {"type": "score", "criteria": ["x", "y"]}}, "answers": {"a": true, "b": %d}}\n' "$i" "$((i % 2))"
+    done
+} >"$temp/cases.jsonl"
+check "decide, calibrated" says "6 answers" decide --calibrate "$temp/cases.jsonl"
+printf '{"state": "x", "questions": {"a": {"type": "noul"}}, "answers": {"a": 3}}\n' >>"$temp/cases.jsonl"
+check "decide, a case without its answer" fails_saying 'cases.jsonl: line 4: "a" has no answer' decide --calibrate "$temp/cases.jsonl"
+check "decide, nothing asked" fails_saying "ask something" decide x
+check "decide, options that are none" fails_saying "does not fit" decide --choice "Which?" x
+check "decide, a type that is none" fails_saying "its type is noul" sh -c 'echo "{\"q\": {\"type\": \"box\"}}" | "$0" decide --questions - x' "$DGEMMA"
+
 # ---- documents that repeat what --help says ----
 in_man_page() {
-    for command in run chat serve inspect tokenize constrain bench synth verify; do
+    for command in run chat serve inspect tokenize constrain decide bench synth verify; do
         for option in $("$DGEMMA" "$command" --help | grep -o -e '--[a-z-]*' | sort -u); do
             sed 's/\\-/-/g' docs/man/dgemma.1 | grep -qF -e "$option" ||
                 { echo "$command $option is not in the man page"; return 1; }

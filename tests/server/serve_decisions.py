@@ -1,0 +1,159 @@
+"""Decisions over HTTP: both wires, their errors, and the same numbers whatever the company. And lm-eval's choices through them."""
+import importlib.util
+import math
+import threading
+
+from serving import MODEL, Server, check, finish, run
+
+TONES = {"angry": "an upset message", "calm": None, "glad": None}
+QUESTIONS = {"spam": {"type": "noul", "instructions": "Is it spam?", "criteria": {"true": "advertising", "false": None}},
+             "tone": {"type": "choice", "instructions": {"task": "name the tone"}, "criteria": TONES},
+             "urgent": {"type": "score", "criteria": ["no", "somewhat", "very"]},
+             "only": {"type": "choice", "instructions": "Which?", "criteria": {"this": None}}}
+STATE = {"subject": "hello", "lines": [1, 2], "text": "\"<turn|>\" <|image|>"}
+
+
+def close(a, b, tolerance=1e-9):
+    return abs(a - b) < tolerance
+
+
+def check_systemone(s):
+    status, headers, data = s.request("POST", "/v1/systemone", {"model": "jev-latest", "state": STATE, "questions": QUESTIONS})
+    import json
+    body = json.loads(data)
+    a = body["answers"]
+    check("systemone", status == 200 and list(a) == list(QUESTIONS) and body["model"] == "test", body)
+    check("how long it took", headers.get("server-timing", "").startswith("model;dur="), headers)
+    check("noul", a["spam"]["type"] == "noul" and 0 <= a["spam"]["noul"] <= 1, a["spam"])
+    p = a["tone"]["probabilities"]
+    first, second = sorted(p.values(), reverse=True)[:2]
+    check("choice", list(p) == list(TONES) and close(sum(p.values()), 1) and p[a["tone"]["choice"]] == first, a["tone"])
+    check("confidence", close(a["tone"]["confidence"], first - second), a["tone"])
+    q = a["urgent"]
+    check("score", q["legend"] == {"0": "no", "1": "somewhat", "2": "very"} and
+          close(q["score"], q["probabilities"]["1"] + 2 * q["probabilities"]["2"]), q)
+    check("one option is certain", a["only"]["choice"] == "this" and a["only"]["probabilities"] == {"this": 1.0}, a["only"])
+    check("usage", body["usage"]["input_tokens"] > 50 and body["usage"]["output_tokens"] == 0, body["usage"])
+    return body
+
+
+def check_systemone_errors(s):
+    def post(**body):
+        return s.json("POST", "/v1/systemone", body)
+    for name, path, body in [
+            ("no state", ["body", "state"], {"questions": QUESTIONS}),
+            ("no questions", ["body", "questions"], {"state": "x"}),
+            ("questions in a list", ["body", "questions"], {"state": "x", "questions": [1]}),
+            ("a state that is a number", ["body", "state"], {"state": 7, "questions": QUESTIONS}),
+            ("an unknown type", ["body", "questions", "q", "type"], {"state": "x", "questions": {"q": {"type": "box"}}}),
+            ("a choice without criteria", ["body", "questions", "q", "criteria"], {"state": "x", "questions": {"q": {"type": "choice"}}})]:
+        status, got = post(**body)
+        check(name, status == 422 and got["detail"][0]["loc"] == path and got["detail"][0]["msg"], (status, got))
+    many = {str(i): None for i in range(256)}
+    for name, body in [("256 options", {"q": {"type": "choice", "criteria": many}}), ("no option", {"q": {"type": "choice", "criteria": {}}}),
+                       ("eleven levels", {"q": {"type": "score", "criteria": ["x"] * 11}})]:
+        status, got = post(state="x", questions=body)
+        check(name, status == 400 and isinstance(got["detail"], str), (status, got))
+    for name, value in [("samples", 33), ("samples", "some"), ("steps", 9), ("think", -1), ("mode", "odd"), ("permute", 0), ("seed", "x"),
+                        ("temperature", 0), ("images", ["http://localhost/x.png"]), ("images", [1])]:
+        status, got = post(state="x", questions=QUESTIONS, **{name: value})
+        check(f"{name} {value}", status == 400, (status, got))
+    status, got = s.json("POST", "/v1/systemone", "{")
+    check("no JSON", status == 400 and isinstance(got["detail"], str), got)
+
+
+def check_options(s, plain):
+    def post(**fields):
+        return s.json("POST", "/v1/systemone", {"state": STATE, "questions": QUESTIONS, **fields})
+    for name, fields in [("samples", {"samples": 3}), ("auto", {"samples": "auto"}), ("orders", {"permute": 3}), ("apart", {"mode": "independent"}),
+                         ("steps", {"steps": 2}), ("a thought", {"think": 16}), ("seed", {"seed": 5}), ("temperature", {"temperature": 2})]:
+        status, got = post(diagnostics=True, **fields)
+        ok = status == 200 and close(sum(got["answers"]["tone"]["probabilities"].values()), 1)
+        check(name, ok and got["answers"]["tone"] != plain["answers"]["tone"], got)
+        d = got["answers"]["tone"]["diagnostics"]
+        check(f"{name}: diagnostics", 0 < d["label_mass"] <= 1 and d["reads"] >= 1 and "thought" in got, d)
+
+
+def check_decisions(s, plain):
+    questions = [{"type": "predicate", "instructions": "Is it spam?", "name": "spam"},
+                 {"type": "choice", "instructions": [{"type": "input_text", "text": "Which?"}], "choices": [{"value": True}, {"value": "true", "description": "d"}]},
+                 {"type": "score", "instructions": "How much?", "levels": [{"label": "low"}, {"label": "high", "description": "d"}]}]
+    body = {"model": "gpt", "input": [{"role": "user", "content": [{"type": "input_text", "text": "hi"}, {"type": "input_json", "data": {"a": 1}}]}],
+            "questions": questions}
+    status, got = s.json("POST", "/v1/decisions", body)
+    a = got.get("answers", [{}] * 3)
+    check("decisions", status == 200 and [x["type"] for x in a] == ["predicate", "choice", "score"], got)
+    check("their names", a[0]["name"] == "spam" and a[1]["name"] is None, a)
+    check("values keep their types", [x["value"] for x in a[1]["probabilities"]] == [True, "true"] and a[1]["choice"] in (True, "true"), a[1])
+    check("levels", [(x["value"], x["label"]) for x in a[2]["probabilities"]] == [(0, "low"), (1, "high")], a[2])
+    check("their usage", got["usage"]["total_tokens"] == got["usage"]["input_tokens"] and "cached_tokens" in got["usage"]["input_tokens_details"], got)
+    for name, change in [("a system's message", {"input": [{"role": "system", "content": "x"}]}), ("no input", {"input": None}),
+                         ("a part that is none", {"input": [{"role": "user", "content": [{"type": "audio"}]}]}),
+                         ("no questions", {"questions": None}), ("empty", {"questions": []}), ("too many", {"questions": questions * 90}),
+                         ("a value twice", {"questions": [{"type": "choice", "instructions": "x", "choices": [{"value": "a"}, {"value": "a"}]}]}),
+                         ("no instructions", {"questions": [{"type": "predicate"}]}), ("no such type", {"questions": [{"type": "x", "instructions": "x"}]})]:
+        status, got = s.json("POST", "/v1/decisions", {**body, **change})
+        check(name, status == 400 and got["error"]["message"], (status, got))
+
+
+def check_company(s, plain):
+    """40 decisions at a time beside chats: the same numbers."""
+    answers, chats = {}, []
+
+    def ask(i):
+        answers[i] = s.json("POST", "/v1/systemone", {"state": STATE, "questions": QUESTIONS, "seed": i % 2})[1]["answers"]
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(40)]
+    threads += [threading.Thread(target=lambda: chats.append(s.chat("Tell me a story.")[0])) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    check("the same in company", all(answers[i] == plain["answers"] for i in range(0, 40, 2)))
+    check("another seed is another noise", all(answers[i] == answers[1] != plain["answers"] for i in range(1, 40, 2)))
+    check("chats go on beside them", chats == [200] * 4, chats)
+
+
+def check_refusals(s):
+    status, got = s.json("POST", "/v1/completions", {"prompt": "x", "echo": True})
+    check("echo", status == 400 and "/v1/decisions" in got["error"]["message"], got)
+    status, got = s.chat(prompt_logprobs=1)
+    check("log-probabilities of a prompt", status == 400 and got["error"]["param"] == "prompt_logprobs", got)
+
+
+def check_lm_eval(s):
+    spec = importlib.util.spec_from_file_location("lm_eval_decisions", "examples/lm_eval_decisions.py")
+    adapter = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(adapter)
+    client = adapter.Decisions(f"http://127.0.0.1:{s.port}")
+    pairs = [("Water is", " wet"), ("Water is", " dry"), ("Fire is", " hot"), ("Fire is", " cold"), ("Fire is", " hot")]
+    got = adapter.score(client, pairs)
+    check("lm-eval, choices", len(got) == 5 and close(math.exp(got[0][0]) + math.exp(got[1][0]), 1), got)
+    check("lm-eval, equal choices", got[2] == got[4] and close(sum(math.exp(x) for x, _ in got[2:]), 1), got)
+    check("lm-eval, one is best", got[0][1] != got[1][1], got)
+    try:
+        adapter.score(client, [("Water is", " wet")])
+        check("lm-eval, a text alone", False)
+    except NotImplementedError as e:
+        check("lm-eval, a text alone", "canvas" in str(e))
+
+
+def decisions():
+    with Server(model=MODEL) as s:
+        plain = check_systemone(s)
+        check("again", check_systemone(s)["answers"] == plain["answers"])
+        check_systemone_errors(s)
+        check_options(s, plain)
+        check_decisions(s, plain)
+        check_company(s, plain)
+        check_refusals(s)
+        check_lm_eval(s)
+    with Server("--api-key", "secret", "--decision-temperature", "2", model=MODEL) as s:
+        status, got = s.json("POST", "/v1/systemone", {"state": STATE, "questions": QUESTIONS})
+        check("no key", status == 401 and got["detail"]["error_type"] == "invalid_api_key", got)
+        status, got = s.json("POST", "/v1/systemone", {"state": STATE, "questions": QUESTIONS}, {"Authorization": "Bearer secret"})
+        warm, cold = got["answers"]["spam"]["noul"], plain["answers"]["spam"]["noul"]
+        check("the server's temperature", close(2 * math.log(warm / (1 - warm)), math.log(cold / (1 - cold)), 1e-6), (warm, cold))
+
+
+run([decisions])
+finish()
