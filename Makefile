@@ -142,12 +142,10 @@ CUDA_CODE   := $(foreach a,$(if $(filter all,$(CUDA_ARCHS)),$(CUDA_EVERY),$(CUDA
 CUDA_OBJ    := $(patsubst src/cuda/%.cu,build/cuda/%.o,$(wildcard src/cuda/*.cu))
 CUDA_LIBS   := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -lstdc++
 CUDA_INC    := -isystem $(CUDA_HOME)/include
-DEFINES     += -DDG_HAVE_CUDA=1
 endif
 ifeq ($(CUDA),emulated)
 CUDA_OBJ     = $(filter-out $(BUILD)/host/tests/cuda/check_%,$(CUDA_HOST))
 CUDA_INC    := -Itests/cuda/emulated
-DEFINES     += -DDG_HAVE_CUDA=1
 endif
 
 # Private: they are not for $(BUILD)/flags, which these files depend on.
@@ -168,6 +166,9 @@ $(BUILD)/src/cpu/x86/quantised_amx.o $(BUILD)/src/cpu/x86/bfloat_amx.o: private 
 $(BUILD)/src/cpu/arm/peak_matrix.o: private ISA = -march=armv8.2-a+fp16+dotprod+i8mm+bf16
 $(BUILD)/src/cpu/x86/peak_vnni.o: private ISA = -mavx512f -mavx512vnni
 $(BUILD)/src/cpu/x86/peak_amx.o: private ISA = -mamx-tile -mamx-int8 -mamx-bf16
+# The one file that knows whether there is a CUDA backend: with one and without one share all other objects.
+$(BUILD)/src/engine/device.o: private DEFINES += $(if $(filter 0,$(CUDA)),,-DDG_HAVE_CUDA=1)
+$(BUILD)/src/engine/device.o: $(BUILD)/sources
 $(BUILD)/src/cuda/%.o: private INCLUDES += $(CUDA_INC)
 $(BUILD)/tests/%.o: private INCLUDES += -Itests -I.
 $(BUILD)/cli/cmd_serve.o: private INCLUDES += -I.
@@ -201,12 +202,14 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/libfuzzer/%,$(SRC_fuzz))
 CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/check_kernels) \
            $(if $(SRC_golden),$(BUILD)/dgemma-golden) $(if $(SRC_pty),$(BUILD)/pty_tests) \
            $(if $(SAN),,$(if $(SRC_cuda_test),$(BUILD)/cuda_host_tests) $(if $(SRC_device_test),$(BUILD)/device_tests))
-SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/tools/*.sh tests/pocket/*.sh)
+# Of those in tests/tools one looks at what a sanitizer is in.
+SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh) \
+           $(if $(SAN),tests/tools/test_jinja.sh,$(wildcard tests/tools/*.sh))
 
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test gpu-report cuda-host cuda-golden test-long test-valid test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-run deps deps-all install uninstall format format-check \
+.PHONY: all run test test-programs gpu-report cuda-host cuda-golden test-long test-valid test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -409,8 +412,10 @@ build/deps-browser.ok: tools/deps.sh | build/deps-build.ok build/deps-test.ok
 deps:
 	@CC='$(CC)' sh tools/deps.sh build test
 
-deps-all:
+deps-most:
 	@CC='$(CC)' sh tools/deps.sh build test fuzz format cxx video links
+
+deps-all: deps-most
 	@$(MAKE) --no-print-directory build/deps-browser.ok
 
 # ---- running and testing ----
@@ -418,7 +423,9 @@ deps-all:
 run: all
 	@sh tools/first_run.sh $(if $(filter release,$(CFG)),build/dgemma,$(PROGRAM)) $(if $(RUN_MODEL),-m '$(RUN_MODEL)') $(RUN_ARGS)
 
-test: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start $(if $(filter 0 no,$(BROWSER)),,build/deps-browser.ok)
+test-programs: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_start
+
+test: test-programs $(if $(filter 0 no,$(BROWSER)),,build/deps-browser.ok)
 	@BROWSER='$(BROWSER)' BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
 	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
 
@@ -477,8 +484,13 @@ bench: all $(BUILD)/check_kernels $(BUILD)/bench_vision $(BUILD)/bench_batch $(B
 	$(BUILD)/bench_start -m models/pocket/pocket.gguf $(if $(PROGRAM),--program $(PROGRAM))
 
 # The library is built once more, with coverage for libFuzzer, in its own folder.
-fuzz: build/deps-fuzz.ok
+fuzz: fuzz-build
 	$(MAKE) --no-print-directory CC='$(FUZZ_CC)' CFG=fuzz SAN=fuzzer-no-link,address,undefined fuzz-run
+
+fuzz-build: build/deps-fuzz.ok
+	$(MAKE) --no-print-directory CC='$(FUZZ_CC)' CFG=fuzz SAN=fuzzer-no-link,address,undefined fuzz-programs
+
+fuzz-programs: $(FUZZERS)
 
 $(BUILD)/libfuzzer/%: private ALL_LDFLAGS += -fsanitize=fuzzer
 $(BUILD)/libfuzzer/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_view)) $(SUPPORT) $(SERVER) $(LIB_A)

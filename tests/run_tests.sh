@@ -5,14 +5,17 @@
 #
 # Each closes with `N passed, N failed, N skipped`; one that ends without it, or with a status that
 # contradicts it, counts as one failure more. The last line printed is the sum in the same form.
-# The unit tests take as long as all others, so they run beside them, and are shown at the end.
+#
+# Two lanes, so that two processors have work to the end. Scripts go one after the other in the first, since they
+# share the program, which some of them link anew, and clients that are installed once. The second begins with the
+# unit tests, which take as long as all scripts; what it does is shown at the end. Other programs need nothing but
+# themselves: each goes to the lane that is free first.
 # From the environment: BUILD (this configuration's folder), DGEMMA (the program; empty: none), CC, SAN.
 set -u
 
-log=$BUILD/test.$$.log
-status=$BUILD/test.$$.status
-beside=$BUILD/test.$$.beside
-passed=0 failed=0 skipped=0
+temp=$BUILD/test.$$
+mkdir -p "$temp"
+trap 'rm -rf "$temp"' EXIT
 
 # The search for leaks at the end of a process takes 5 s on aarch64, where it walks through all address
 # space; so it is off where there are many processes, and the unit tests run in a single one there.
@@ -27,72 +30,89 @@ if [ -n "${SAN:-}" ]; then
     export CK_TIMEOUT_MULTIPLIER
 fi
 
+# add LINE OTHERWISE: a closing line to the sums; without one, six other words
+add() {
+    line=$(echo "$1" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$')
+    # shellcheck disable=SC2086 # the line is six words
+    set -- ${line:-$2}
+    passed=$((passed + $1)) failed=$((failed + $3)) skipped=$((skipped + $5))
+    n_failed=$3
+}
+
 run() {
     echo "== $*"
     # A hung test must not hang the run.
     start=$(date +%s)
-    { timeout 1800 "$@" 2>&1 </dev/null; echo $? >"$status"; } | tee "$log"
-    code=$(cat "$status")
+    { timeout 1800 "$@" 2>&1 </dev/null; echo $? >"$temp/$lane.status"; } | tee "$temp/$lane.log"
+    code=$(cat "$temp/$lane.status")
     echo "   in $(($(date +%s) - start)) s"
-    line=$(tail -n 1 "$log" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$')
+    add "$(tail -n 1 "$temp/$lane.log")" "0 passed, 1 failed, 0 skipped"
     if [ -z "$line" ]; then
         echo "FAILED: ended with status $code and without a closing line"
-        failed=$((failed + 1))
-        return
-    fi
-    # shellcheck disable=SC2086 # the line is six words
-    set -- $line
-    passed=$((passed + $1)) failed=$((failed + $3)) skipped=$((skipped + $5))
-    if [ "$code" -ne 0 ] && [ "$3" -eq 0 ]; then
+    elif [ "$code" -ne 0 ] && [ "$n_failed" -eq 0 ]; then
         echo "FAILED: status $code in spite of the closing line"
         failed=$((failed + 1))
     fi
 }
 
-# Adds the sum of the run that went on beside this one.
-join() {
-    wait "$1"
-    cat "$beside"
-    line=$(tail -n 1 "$beside" | grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$')
-    # shellcheck disable=SC2086 # the line is six words
-    set -- ${line:-0 passed, 1 failed, 0 skipped}
-    passed=$((passed + $1)) failed=$((failed + $3)) skipped=$((skipped + $5))
-}
-
-other=
-n_test=$#
-for test in "$@"; do
-    name=${test##*/}
+run_test() {
+    name=${1##*/}
     ASAN_OPTIONS=$leaks_on
     case $name in
     *.sh)
         ASAN_OPTIONS=$leaks_off
-        run sh "$test"
+        run sh "$1"
         ;;
     pty_tests)
         ASAN_OPTIONS=$leaks_off
-        run "$test"
+        run "$1"
         ;;
     unit_tests)
-        if [ "$n_test" -gt 1 ]; then
-            sh "$0" "$test" >"$beside" 2>&1 &
-            other=$!
-            continue
-        fi
         # For leaks, all in one process.
         case ${SAN:-} in
-        *address*) run env CK_FORK=no "$test" ;;
-        *) run "$test" ;;
+        *address*) run env CK_FORK=no "$1" ;;
+        *) run "$1" ;;
         esac
         ;;
-    fuzz_*) run "$test" "tests/fuzz/corpus/${name#fuzz_}" ;;
-    dgemma-golden) run "$test" tests/fixtures/golden ;;
-    *) run "$test" ;;
+    fuzz_*) run "$1" "tests/fuzz/corpus/${name#fuzz_}" ;;
+    dgemma-golden) run "$1" tests/fixtures/golden ;;
+    *) run "$1" ;;
     esac
-done
+}
 
-[ -z "$other" ] || join "$other"
-rm -f "$log" "$status" "$beside"
+# lane_of TEST: whose it is
+lane_of() {
+    case ${1##*/} in
+    *.sh | pty_tests) echo first ;;
+    unit_tests) echo second ;;
+    *) echo either ;;
+    esac
+}
+
+# run_lane NAME TEST...: those that are its own, then those that nobody has begun
+run_lane() {
+    lane=$1
+    shift
+    passed=0 failed=0 skipped=0
+    for turn in "$lane" either; do
+        number=0
+        for test in "$@"; do
+            number=$((number + 1))
+            [ "$(lane_of "$test")" = "$turn" ] && mkdir "$temp/$number" 2>/dev/null && run_test "$test"
+        done
+    done
+    echo "$passed passed, $failed failed, $skipped skipped" >"$temp/$lane.sum"
+}
+
+run_lane second "$@" >"$temp/beside" 2>&1 &
+(run_lane first "$@")
+wait
+cat "$temp/beside"
+
+passed=0 failed=0 skipped=0
+for lane in first second; do
+    add "$(cat "$temp/$lane.sum")" "0 passed, 1 failed, 0 skipped"
+done
 echo
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

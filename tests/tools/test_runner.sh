@@ -28,10 +28,18 @@ check "failures add up" sum 1 "4 passed, 2 failed, 1 skipped" ./good ./bad
 check "no closing line" sum 1 "3 passed, 1 failed, 1 skipped" ./dead ./good
 check "a status against its line" sum 1 "7 passed, 1 failed, 1 skipped" ./good ./liar
 program unit_tests "5 passed, 0 failed, 0 skipped" 0
-check "the unit tests, beside others" sum 0 "8 passed, 0 failed, 1 skipped" ./unit_tests ./good
-check "their closing line, shown last" [ "$(tail -n 3 "$temp/out" | head -n 1)" = "5 passed, 0 failed, 0 skipped" ]
+program good.sh "3 passed, 0 failed, 1 skipped" 0
+check "the unit tests, beside others" sum 0 "11 passed, 0 failed, 2 skipped" ./unit_tests ./good.sh ./good
+shown_last() { grep '^== ' "$temp/out" | tail -n 1 | grep -q unit_tests; }
+sum 0 "8 passed, 0 failed, 1 skipped" ./unit_tests ./good.sh >/dev/null
+check "they are shown last" shown_last
 program unit_tests "4 passed, 1 failed, 0 skipped" 1
 check "their failures count" sum 1 "7 passed, 1 failed, 1 skipped" ./unit_tests ./good
+# Two that wait for each other, each in a lane of its own, and a third that nobody may run twice.
+meet() { printf '#!/bin/sh\n: >%s.here\ni=0; until [ -e %s.here ]; do i=$((i + 1)); [ $i -lt 200 ] || exit 1; sleep 0.1; done\necho "1 passed, 0 failed, 0 skipped"\n' "$1" "$2" >"$temp/$1"; chmod +x "$temp/$1"; }
+meet one two
+meet two one
+check "programs go to both lanes" sum 0 "5 passed, 0 failed, 1 skipped" ./one ./good ./two
 no_browser() { BROWSER=0 sh tests/server/test_page.sh >"$temp/out" && grep -q '^skipped: the page in a browser: BROWSER=0' "$temp/out"; }
 check "without a browser, by name" no_browser
 without_packages() { make -n test BROWSER=0 >"$temp/out" 2>&1 && ! grep -q 'deps.sh browser' "$temp/out"; }
