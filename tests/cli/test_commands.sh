@@ -5,6 +5,8 @@
 model=tests/fixtures/golden/sampler_finishes/model
 bare=tests/fixtures/golden/text/model
 
+commands=$("$DGEMMA" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
+
 # says TEXT COMMAND...: the command succeeds and prints a line with TEXT in it
 says() {
     text=$1
@@ -13,6 +15,8 @@ says() {
     cat "$temp/says.log"
     grep -qF -- "$text" "$temp/says.log"
 }
+
+check "commands are listed" says verify echo $commands
 
 # ---- inspect ----
 check "inspect" says "6 layers, 96 wide, 384 words" "$DGEMMA" inspect "$model"
@@ -157,7 +161,7 @@ check "a tool that is nobody's" fails_saying 'none is called "fly"' constrain --
 check "compact, of nothing" fails_saying "--compact goes with" "$DGEMMA" run -m "$model" --compact hi
 check "lenient, of nothing" fails_saying "--lenient goes with" constrain --regex a --lenient a
 narrow() {
-    for command in run chat serve inspect tokenize constrain decide devices bench synth verify; do
+    for command in $commands; do
         "$DGEMMA" "$command" --help | awk -v c="$command" 'length > 100 { print c ": " $0; wide = 1 } END { exit wide }' || return 1
     done
 }
@@ -194,7 +198,7 @@ check "decide, a type that is none" fails_saying "its type is noul" sh -c 'echo 
 
 # ---- documents that repeat what --help says ----
 in_man_page() {
-    for command in run chat serve inspect tokenize constrain decide bench synth verify; do
+    for command in $commands; do
         for option in $("$DGEMMA" "$command" --help | grep -o -e '--[a-z-]*' | sort -u); do
             sed 's/\\-/-/g' docs/man/dgemma.1 | grep -qF -e "$option" ||
                 { echo "$command $option is not in the man page"; return 1; }
