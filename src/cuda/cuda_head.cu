@@ -4,9 +4,11 @@
 #include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
 
-/* Tiles of 256 words: with 128 and twice as many rows, products and copies together asked for an
- * eighth more than shared memory gives. */
-typedef slab_shape<2, 1, 256> head_shape;
+/* All rows of a canvas in a tile, so that a word's weights come once. */
+typedef slab_shape<2, 2, 128> head_shape;
+
+/* Who copies is a warpgroup, so that it can leave its registers to those that multiply. */
+enum { HEAD_THREADS = head_shape::CONSUMERS + 128 };
 
 /* The quad's lanes have a row's words of a chunk, 16 each. */
 enum { HEAD_CHUNKS = head_shape::N / CHUNK_WORDS, LANE_WORDS = CHUNK_WORDS / 4 };
@@ -199,18 +201,21 @@ static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a,
 
 template <dg_cuda_form FORM, bool PLAIN>
 static __device__ __forceinline__ void finish_tile(const dg_cuda_words_args &a,
-                                                   float acc[head_shape::N / 8][4], int first_chunk,
-                                                   int first_row, float factor)
+                                                   float acc[head_shape::MT][head_shape::N / 8][4],
+                                                   int first_chunk, int first_row, float factor)
 {
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int r = first_row + slab_row<head_shape>(0, half * 2);
-        row_way way = way_of(a, min(r, a.n_row - 1));
+    for (int m = 0; m < head_shape::MT; m++)
 #pragma unroll
-        for (int i = 0; i < HEAD_CHUNKS; i++)
-            if (PLAIN || first_chunk + i < chunk_count(a.n_vocab))
-                finish_chunk<FORM, PLAIN>(a, way, r, first_chunk + i, acc + i * 8, half, factor);
-    }
+        for (int half = 0; half < 2; half++) {
+            int r = first_row + slab_row<head_shape>(m, half * 2);
+            row_way way = way_of(a, min(r, a.n_row - 1));
+#pragma unroll
+            for (int i = 0; i < HEAD_CHUNKS; i++)
+                if (PLAIN || first_chunk + i < chunk_count(a.n_vocab))
+                    finish_chunk<FORM, PLAIN>(a, way, r, first_chunk + i, acc[m] + i * 8, half,
+                                              factor);
+        }
 }
 
 /* The first warpgroup begins two stages before the other and stays ahead, so that one multiplies
@@ -230,10 +235,13 @@ static __device__ __forceinline__ void multiply_words(const head_job &job, const
     }
     slab_ring_init(ring);
     dg_grid_wait();
-    if (threadIdx.x == T::CONSUMERS)
-        copy_words(ring, job, maps);
-    if (threadIdx.x >= T::CONSUMERS)
+    if (threadIdx.x >= T::CONSUMERS) {
+        warpgroup_fewer_registers<24>();
+        if (threadIdx.x == T::CONSUMERS)
+            copy_words(ring, job, maps);
         return;
+    }
+    warpgroup_more_registers<240>();
     const dg_cuda_words_args &a = job.a;
     float factor = factor_of(job.table.scale, 0);
     bool plain = a.n_vocab % 4 == 0 && !a.logits;
@@ -254,14 +262,14 @@ static __device__ __forceinline__ void multiply_words(const head_job &job, const
         int first = tile / job.n_row_block * HEAD_CHUNKS,
             first_row = tile % job.n_row_block * T::TOKENS;
         if (plain && (first + HEAD_CHUNKS) * CHUNK_WORDS <= a.n_vocab)
-            finish_tile<FORM, true>(a, acc[0], first, first_row, factor);
+            finish_tile<FORM, true>(a, acc, first, first_row, factor);
         else
-            finish_tile<FORM, false>(a, acc[0], first, first_row, factor);
+            finish_tile<FORM, false>(a, acc, first, first_row, factor);
     }
 }
 
 template <dg_cuda_form FORM>
-static __global__ void __launch_bounds__(head_shape::THREADS, 1)
+static __global__ void __launch_bounds__(HEAD_THREADS, 1)
     head_words(head_job job, const __grid_constant__ head_maps maps)
 {
     if constexpr (DG_WITH_GROUPS)
@@ -290,8 +298,8 @@ extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_wor
         word_blocks = (chunk_count(a->n_vocab) + HEAD_CHUNKS - 1) / HEAD_CHUNKS;
     head_job job = {*a, *table, n_stage, row_blocks, row_blocks * word_blocks};
     dim3 grid((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm));
-    return x.form == DG_CUDA_BF16 ? DG_LAUNCH(head_words<DG_CUDA_BF16>, grid, T::THREADS,
+    return x.form == DG_CUDA_BF16 ? DG_LAUNCH(head_words<DG_CUDA_BF16>, grid, HEAD_THREADS,
                                               (size_t)T::SHARED, stream, job, maps)
-                                  : DG_LAUNCH(head_words<DG_CUDA_F16>, grid, T::THREADS,
+                                  : DG_LAUNCH(head_words<DG_CUDA_F16>, grid, HEAD_THREADS,
                                               (size_t)T::SHARED, stream, job, maps);
 }
