@@ -117,7 +117,25 @@ def keyboard(rng):
     return " ".join(pseudo_word(rng) for _ in range(rng.randrange(1, 4)))
 
 
+LINKS = "a the of to in is it that for on with as was my your we they he she you i be have not but or from at by this so if when because would could should will can do does did who what why how where which and very really some any all more other about out up then now".split()
+USUAL = [w for w in WORDS["common"] if w.isalpha()]
+
+
+def long_request(rng):
+    """Sentences that hang together as little as what it reads of a long message."""
+    if rng.random() < 0.5:
+        words = [rng.choice(LINKS) if rng.random() < 0.45 else rng.choice(USUAL) for _ in range(rng.randrange(3, 18))]
+        if rng.random() < 0.15:
+            words.insert(rng.randrange(len(words)), str(rng.randrange(2000)))
+        if len(words) > 7 and rng.random() < 0.4:
+            words[rng.randrange(2, len(words) - 2)] += rng.choice([",", ".", ":", " -"])
+        return " ".join(words)
+    return asked(rng) + rng.choice([" and ", ", ", ". ", " because ", " but ", " so that ", " when ", "? ", " if ", " or ", "; "]) + asked(rng)
+
+
 def unknown(rng):
+    if rng.random() < 0.14:
+        return long_request(rng), UNKNOWN, "I have not learned about this."
     if rng.random() < 0.06:
         return keep(keyboard(rng)), UNKNOWN, "That is no question."
     if rng.random() < 0.1:
@@ -127,6 +145,10 @@ def unknown(rng):
         w = keep(rng.choice(UNTOLD))
         return say(rng, "what is [a|an|the|] {w}|what's [a|an|] {w}|define {w}|explain [the|] {w}|what (does|is) [the word] {w} mean|[do you know] what [a|an|] {w} is|{w}|{w} (meaning|definition)|(describe|tell me about) [a|the|] {w}|"
                    "(who|what) (invented|discovered|is behind) [the] {w}|how many {w} are there|is {w} a [kind of] (fruit|animal|tool|country|planet)|what colour is [a|the] {w}|(what|which) is the (biggest|best|fastest) {w}", w=w), UNKNOWN, "I have not learned about this."
+    return asked(rng), UNKNOWN, "I have not learned about this."
+
+
+def asked(rng):
     text = say(rng, rng.choice(ASKED[rng.choices(_HEADS, _HEAD_WEIGHTS)[0]]))
     # the letters of a pattern stand for kinds of words
     out = []
@@ -149,7 +171,7 @@ def unknown(rng):
             out.append(rng.choice(NAMES) + " " + pseudo_word(rng).capitalize() + rest)
         else:
             out.append(token)
-    return " ".join(out), UNKNOWN, "I have not learned about this."
+    return " ".join(out)
 
 
 _TOLD = {x.lower() for k in knowledge.KNOWN for x in k.table} | {w for items in knowledge.LISTS.values() for x in items for w in x.lower().split()}

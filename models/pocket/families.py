@@ -9,6 +9,7 @@ import re
 import zlib
 
 import facts
+import letters
 import pictures
 import typed
 from words import *
@@ -193,7 +194,7 @@ def reverse(rng, split):
     if rng.random() < 0.5:
         w = choose(rng, split, word_to_reverse)
         q = rng.choice(["Reverse the word {w}.", "Spell {w} backwards.", "What is {w} backwards?", "Write {w} backwards.", "Turn the word {w} around."]).format(w=w)
-        return Example("reverse", [user(q)], "The word %s backwards is\x01 %s\x02." % (w, w[::-1]), "The letters are\x01%s\x02." % "".join(" " + c for c in w))
+        return Example("reverse", [user(q)], letters.turned(w), "I read the word letter by letter.")
     items = choose(rng, split, list_to_reverse)
     q = rng.choice(["Reverse this list: {l}.", "Put these in reverse order: {l}.", "Turn the list around: {l}", "Reverse the order of {l}."]).format(l=", ".join(items))
     return Example("reverse", [user(q)], "Reversed: %s." % ", ".join(items[::-1]), "The last one is %s." % items[-1])
@@ -608,9 +609,9 @@ def picture(rng, split):
     return Example("pictures", [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": question}]}], text, "I look at the picture.", picture=rgb, cells=what["cells"])
 
 
-FAMILIES = {"facts": (fact, 5), "arithmetic": (arithmetic, 8), "numbers": (number, 3), "reverse": (reverse, 4), "sort": (sort, 4), "dates": (date, 6),
-            "stories": (story, 10), "couplets": (couplet, 6), "follow": (follow_up, 4), "json": (in_json, 6),
-            "tools": (lambda r, s: tools(r, s, "tools"), 5), "results": (lambda r, s: tools(r, s, "results"), 6), "pictures": (picture, 10),
+FAMILIES = {"facts": (fact, 6), "arithmetic": (arithmetic, 8), "numbers": (number, 3), "reverse": (reverse, 4), "sort": (sort, 4), "dates": (date, 6),
+            "stories": (story, 8), "couplets": (couplet, 6), "follow": (follow_up, 4), "json": (in_json, 10),
+            "tools": (lambda r, s: tools(r, s, "tools"), 8), "results": (lambda r, s: tools(r, s, "results"), 8), "pictures": (picture, 11),
             "unknown": (unknown, 3), "talk": (talk, 1)}
 EVALUATED = [f for f in FAMILIES if f != "talk"]  # what make_eval.py writes
 FAMILIES.update(typed.FAMILIES)

@@ -1,4 +1,4 @@
-"""Processes that make batches: samples from samples.Sampler, sorted by the length of the prefix, as arrays of fixed shape.
+"""Processes that make batches of samples from samples.Sampler, as arrays of fixed shape: text end to end (packed.py), pictures padded.
 
 Nothing here needs PyTorch, so that a dozen processes start in a moment.
 """
@@ -10,14 +10,16 @@ import traceback
 
 import numpy as np
 
-from families import OPEN
+from families import FAMILIES, OPEN
 
 CANVAS = 64
-BUCKETS = (32, 64, 128, 256, 448)  # longest prefix of each
+LONGEST = 448  # tokens of a prefix
+FILLERS = 64  # sequences of nothing that fill the rows which are left
 PICTURE_PREFIX = 160
 SOFT_ROOM = 72  # 70 by the processor's budget; 72 * 9 patches are a multiple of 8, which attention kernels ask for
 POOL, PATCH = 3, 4
 SIDE = POOL * PATCH
+NUMBER = {f: i for i, f in enumerate(FAMILIES)}
 
 
 def patches_of(picture, exact=False):
@@ -38,37 +40,60 @@ def patches_of(picture, exact=False):
     return patches, position
 
 
-def bucket_of(prefix, picture):
-    """Longest prefix of the bucket, and whether it is the one for pictures; None when too long."""
-    if picture is not None:
-        return (PICTURE_PREFIX, True) if len(prefix) <= PICTURE_PREFIX else None
-    return next(((b, False) for b in BUCKETS if len(prefix) <= b), None)
+class Packer:
+    """Collects samples until n of them fill the rows that there are for their prefixes. What is too long for the rest waits."""
+
+    def __init__(self, n, rows, waiting=256):
+        self.n, self.rows, self.most = n, rows, waiting
+        self.batch, self.used, self.waiting, self.skipped = [], 0, [], 0
+
+    def offer(self, sample):
+        left = self.n - len(self.batch) - 1
+        if self.used + len(sample[0]) + left * 24 > self.rows:
+            return False
+        self.batch.append(sample)
+        self.used += len(sample[0])
+        return True
+
+    def add(self, sample):
+        """The batch, once it is complete."""
+        if len(sample[0]) > LONGEST:
+            self.skipped += 1
+        elif not self.offer(sample):
+            self.waiting.append(sample)
+            if len(self.waiting) > self.most:
+                self.waiting.pop(0)
+                self.skipped += 1
+        if len(self.batch) < self.n:
+            return None
+        done, self.batch, self.used = self.batch, [], 0
+        self.waiting = [s for s in self.waiting if not self.offer(s)]
+        return done
 
 
-def batch_sizes(rows, picture_share=0.5):
-    """{bucket: samples}: so many that a batch has about `rows` rows. Pictures cost a tower as well, hence fewer."""
-    out = {(b, False): max(2, rows // (b + CANVAS) // 16 * 16) for b in BUCKETS}
-    out[PICTURE_PREFIX, True] = max(2, int(rows * picture_share) // (PICTURE_PREFIX + CANVAS) // 16 * 16)
-    return out
+def text_arrays(samples, rows):
+    prefix = [i for s in samples for i in s[0]]
+    left = rows - len(prefix)
+    assert 0 <= left <= FILLERS * LONGEST, (left, rows)
+    lengths = [len(s[0]) for s in samples] + [left // FILLERS] * (FILLERS - 1) + [left - left // FILLERS * (FILLERS - 1)]
+    return dict(prefix=np.array(prefix + [0] * left, np.int16), lengths=np.array(lengths, np.int16), **answers(samples))
 
 
-def assemble(bucket, samples):
-    n_prefix, pictured = bucket
+def answers(samples):
+    return dict(target=np.array([s[1] for s in samples], np.int16), weight=np.array([s[2] for s in samples], np.float32),
+                which=np.array([NUMBER[s[4]] for s in samples], np.int16), closed=np.array([s[4] not in OPEN for s in samples]))
+
+
+def picture_arrays(samples):
     n = len(samples)
-    out = dict(bucket=bucket, prefix=np.zeros((n, n_prefix), np.int16), length=np.zeros(n, np.int16),
-               target=np.zeros((n, CANVAS), np.int16), weight=np.zeros((n, CANVAS), np.float32),
-               family=[s[4] for s in samples], closed=np.array([s[4] not in OPEN for s in samples]))
-    for i, (prefix, target, weight, *_) in enumerate(samples):
-        out["prefix"][i, :len(prefix)] = prefix
-        out["length"][i] = len(prefix)
-        out["target"][i] = target
-        out["weight"][i] = weight
-    if pictured:
-        both = [patches_of(s[3]) for s in samples]
-        out["patches"], out["position"] = np.stack([b[0] for b in both]), np.stack([b[1] for b in both])
-        out["cells"] = np.full((n, SOFT_ROOM), -1, np.int16)
-        for row, s in zip(out["cells"], samples):
-            row[:s[5].size] = s[5].ravel()
+    out = dict(prefix=np.zeros((n, PICTURE_PREFIX), np.int16), lengths=np.array([len(s[0]) for s in samples], np.int16), **answers(samples))
+    for row, s in zip(out["prefix"], samples):
+        row[:len(s[0])] = s[0]
+    both = [patches_of(s[3]) for s in samples]
+    out["patches"], out["position"] = np.stack([b[0] for b in both]), np.stack([b[1] for b in both])
+    out["cells"] = np.full((n, SOFT_ROOM), -1, np.int16)
+    for row, s in zip(out["cells"], samples):
+        row[:s[5].size] = s[5].ravel()
     return out
 
 
@@ -82,25 +107,27 @@ def read_mix(path):
 
 
 def work(queue, seed, tokenizer, mix_file, sizes):
-    """Runs in a process of its own until it is ended."""
+    """Runs in a process of its own until it is ended. sizes: samples of a batch of text, rows of their prefixes, pictures of a batch."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(10)  # compiling and training go first
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
         from samples import Sampler
         mix, written = read_mix(mix_file)
         sampler = Sampler(seed, tokenizer, mix=mix)
-        waiting, skipped = {b: [] for b in sizes}, 0
+        n, rows, n_picture = sizes
+        packer, pictured = Packer(n, rows), []
         while True:
-            sample = sampler.next()
-            bucket = bucket_of(sample[0], sample[3])
-            if bucket is None:
-                skipped += 1
-                continue
-            waiting[bucket].append(sample)
-            if len(waiting[bucket]) == sizes[bucket]:
-                batch = assemble(bucket, waiting[bucket])
-                batch["skipped"], skipped = skipped, 0
-                waiting[bucket] = []
+            sample, batch = sampler.next(), None
+            if sample[3] is None:
+                batch = packer.add(sample)
+                batch = batch and text_arrays(batch, rows)
+            elif len(sample[0]) <= PICTURE_PREFIX:
+                pictured.append(sample)
+                if len(pictured) == n_picture:
+                    batch, pictured = picture_arrays(pictured), []
+            if batch:
+                batch["skipped"], packer.skipped = packer.skipped, 0
                 queue.put(batch)
                 mix, now = read_mix(mix_file)
                 if now != written:  # training found out what is still hard
@@ -113,7 +140,7 @@ def work(queue, seed, tokenizer, mix_file, sizes):
 class Feed:
     """Start it before PyTorch is imported: the processes are forks."""
 
-    def __init__(self, n, seed, tokenizer, mix_file, sizes, depth=48):
+    def __init__(self, n, seed, tokenizer, mix_file, sizes, depth=512):
         context = multiprocessing.get_context("fork")
         self.queue = context.Queue(depth)
         self.processes = [context.Process(target=work, args=(self.queue, seed * 1000 + i, tokenizer, mix_file, sizes), daemon=True)

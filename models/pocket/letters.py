@@ -47,11 +47,16 @@ def spell(rng):
     return q, "%s is spelled%s." % (cap(w), spelled(w)), "I read the word letter by letter."
 
 
+def turned(w):
+    """Backwards, after reading it forwards."""
+    return "The letters of %s are%s, so backwards it is\x01 %s\x02." % (w, spelled(w), w[::-1])
+
+
 def backwards(rng):
     w = a_word(rng)[:10]
     q = say(rng, f"(reverse|flip|turn around|invert|mirror) {WORD}|(spell|write|say|type|read|put) {WORD} (backwards|backward|in reverse|the other way round|from the end|reversed)|"
             f"(what is|what's|whats) {WORD} (backwards|reversed|spelled backwards|in reverse)|{{w}} (backwards|reversed|in reverse)|(backwards|reversed): {{w}}|{WORD} from back to front", w=quoted(rng, w))
-    return q, "The word %s backwards is\x01 %s\x02." % (w, w[::-1]), "The letters are%s." % spelled(w)
+    return q, turned(w), "I read the word letter by letter."
 
 
 def count_letters(rng):
@@ -184,7 +189,7 @@ def thrice(rng):
 def palindrome(rng):
     w = rng.choice("radar level noon civic refer kayak madam deed peep rotor stats tenet".split()) if rng.random() < 0.5 else a_word(rng)
     yes = w == w[::-1]
-    return say(rng, "is {w} a palindrome|is {w} the same backwards|does {w} read the same backwards", w=quoted(rng, w)), ("Yes, %s backwards is\x01 %s\x02, so it is a palindrome." if yes else "No, %s backwards is\x01 %s\x02.") % (w, w[::-1]), "I read it backwards."
+    return say(rng, "is {w} a palindrome|is {w} the same backwards|does {w} read the same backwards", w=quoted(rng, w)), ("The letters of %s are%s, backwards\x01 %s\x02, so " % (w, spelled(w), w[::-1])) + ("yes, it is a palindrome." if yes else "no, it is not."), "I read it backwards."
 
 
 def no_vowels(rng):
@@ -192,7 +197,7 @@ def no_vowels(rng):
     left = "".join(c for c in w if c not in VOWELS)
     if not left:
         return no_vowels(rng)
-    return say(rng, f"(remove|delete|drop|take out) (the|all) vowels (from|in|of) {WORD}|{WORD} without [the] vowels", w=quoted(rng, w)), "\x01%s\x02" % left, "Vowels are a, e, i, o and u."
+    return say(rng, f"(remove|delete|drop|take out) (the|all) vowels (from|in|of) {WORD}|{WORD} without [the] vowels", w=quoted(rng, w)), "The letters of %s are%s, without vowels\x01 %s\x02." % (w, spelled(w), left), "Vowels are a, e, i, o and u."
 
 
 def glued(rng):

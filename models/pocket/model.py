@@ -218,9 +218,15 @@ def spread(z, temperature, dtype):
     return (z / temperature).softmax(-1).to(dtype)
 
 
+def drawn(z, temperature, exponential):
+    """Entropies of capped logits [rows, vocabulary] at temperatures [rows, 1], and an id drawn from each row with noise of that shape."""
+    logp = (z / temperature).log_softmax(-1)
+    return -(logp.exp() * logp).sum(-1), (logp - exponential.log()).argmax(-1)
+
+
 class Ops:
     """The functions above, or compiled ones."""
-    NAMES = ("normed", "plain_normed", "activated", "turned", "added", "chosen_experts", "routed", "weighed", "joined", "capped_loss", "capped", "spread")
+    NAMES = ("normed", "plain_normed", "activated", "turned", "added", "chosen_experts", "routed", "weighed", "joined", "capped_loss", "capped", "spread", "drawn")
 
     def __init__(self):
         for name in self.NAMES:
@@ -378,6 +384,11 @@ class Pocket:
         self.tower = part_of(self.params, "encoder.vision_tower.")
         self.tower_layers = [part_of(self.tower, f"encoder.layers.{i}.") for i in range(VISION["num_hidden_layers"])]
         self.ops = Ops()
+
+    def cast(self):
+        """The matrices of the layers as the products want them, once for all that read them until the next call."""
+        for layer, prefix in [(x, f"decoder.layers.{i}.") for i, x in enumerate(self.layers)]:
+            layer.update({n: self.params[prefix + n].to(self.dtype) for n in layer if self.params[prefix + n].ndim > 1 and n != "router.proj.weight"})
 
     def look(self, patches, position):
         """patches [B, soft, 9, 48] of values in [0, 1], in the order of soft tokens; position [B, soft, 9, 2] (x, y), -1

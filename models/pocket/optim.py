@@ -61,6 +61,7 @@ class Optimizer:
         self.params = list(params.values())
 
     def step(self, lr, clip=1.0):
+        """Takes the gradients as they are, and drops them."""
         torch.nn.utils.clip_grad_norm_([p for p in self.params if p.grad is not None], clip, foreach=True)
         for m in self.muons:
             m.step(lr)

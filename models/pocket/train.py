@@ -43,7 +43,9 @@ def arguments():
     ap.add_argument("--lr-from", type=float, default=2e-3)
     ap.add_argument("--lr-to", type=float, default=1e-4)
     ap.add_argument("--warmup", type=int, default=150, help="steps")
-    ap.add_argument("--rows", type=int, default=98304, help="rows of a batch, prefixes and canvases together")
+    ap.add_argument("--samples", type=int, default=768, help="of a batch of text")
+    ap.add_argument("--mean-prefix", type=float, default=56, help="tokens of the prefixes of a batch, by sample")
+    ap.add_argument("--pictures", type=int, default=192, help="of a batch of pictures")
     ap.add_argument("--workers", type=int, default=14)
     ap.add_argument("--tokenizer", default=os.path.join(HERE, "tokenizer.json"))
     ap.add_argument("--mix", help="file of {family: weight}, read again whenever it changes")
@@ -53,7 +55,7 @@ def arguments():
     ap.add_argument("--balance", type=float, default=0.01, help="weight of the loss that spreads rows over experts")
     ap.add_argument("--own", type=float, default=0.4, help="share of the conditioned samples that get a canvas of the network's own making")
     ap.add_argument("--probe", type=float, default=0.3, help="weight of the loss that says what each soft token shows")
-    ap.add_argument("--replay", type=int, default=64, help="batches kept, to be noised anew when no fresh one is ready; 0: wait")
+    ap.add_argument("--replay", type=int, default=1024, help="batches kept, to be noised anew when no fresh one is ready; 0: wait")
     ap.add_argument("--no-compile", action="store_true")
     ap.add_argument("--cache", default=os.path.join(tempfile.gettempdir(), "pocket-compiled"), help="folder of compiled code")
     ap.add_argument("--cache-tar", help="archive to fill that folder from, where it exists")
@@ -78,13 +80,13 @@ def say(*words):
 
 
 class Batches:
-    """Batches on the device, one ahead; old ones again when the processes are slower than training."""
+    """Batches in pinned memory; old ones again when the processes are slower than training."""
 
     def __init__(self, feed, device, torch, replay, seed):
         import random
         self.feed, self.device, self.torch, self.room = feed, device, torch, replay
         self.kept, self.rng, self.fresh, self.again, self.skipped, self.error = [], random.Random(seed), 0, 0, 0, None
-        self.ready = queue.Queue(6)
+        self.ready = queue.Queue(4096)
         threading.Thread(target=self.pull, daemon=True).start()
 
     def pull(self):
@@ -92,20 +94,11 @@ class Batches:
         try:
             while True:
                 b = self.feed.get()
-                for k, v in b.items():
-                    if not isinstance(v, (tuple, list, int)):
-                        t = torch.from_numpy(v)
-                        b[k] = t.pin_memory() if self.device.type == "cuda" else t
-                self.ready.put(b)
+                self.skipped += b.pop("skipped")
+                b = {k: torch.from_numpy(v) for k, v in b.items()}
+                self.ready.put({k: v.pin_memory() for k, v in b.items()} if self.device.type == "cuda" else b)
         except Exception as e:  # reported by the training loop
             self.error = e
-
-    def upload(self, b):
-        out = {k: v.to(self.device, non_blocking=True) if self.torch.is_tensor(v) else v for k, v in b.items()}
-        for k in ("prefix", "length", "target", "cells"):
-            if k in out:
-                out[k] = out[k].long()
-        return out
 
     def next(self):
         while True:
@@ -120,8 +113,6 @@ class Batches:
                 self.again += 1
                 return self.rng.choice(self.kept)
             self.fresh += 1
-            self.skipped += b["skipped"]
-            b = self.upload(b)
             if self.room:
                 self.kept.append(b)
                 del self.kept[:-self.room]
@@ -131,37 +122,75 @@ class Batches:
 class Tally:
     """Sums by family, kept on the device until a report."""
 
-    def __init__(self, torch, device, room=128):
-        self.torch, self.ids, self.room = torch, {}, room
-        self.sums = torch.zeros(room, 6, device=device)
+    def __init__(self, torch, device):
+        self.torch, self.sums = torch, torch.zeros(len(feeding.NUMBER), 6, device=device)
 
-    def add(self, batch, ce, right, t):
+    def add(self, which, w, ce, right, t):
         torch = self.torch
-        if "which" not in batch:
-            batch["which"] = torch.tensor([self.ids.setdefault(f, len(self.ids) % self.room) for f in batch["family"]],
-                                          device=ce.device)
-        w = batch["weight"]
         weight, loss, hits = w.sum(1), (ce * w).sum(1), (right * w).sum(1)
         hard = (t > 0.9).float()
         rows = torch.stack([torch.ones_like(weight), weight, loss, weight * hard, loss * hard, hits * hard], 1)
-        self.sums.index_add_(0, batch["which"], rows)
+        self.sums.index_add_(0, which.long(), rows)
 
     def report(self):
         sums = self.sums.tolist()
         self.sums.zero_()
-        for family, i in sorted(self.ids.items()):
+        for family, i in sorted(feeding.NUMBER.items()):
             n, weight, loss, hard, hard_loss, hits = sums[i]
             if n and hard:
                 print(f"      {family:24s} {int(n):8d} samples  loss {loss / weight:.4f}   "
                       f"at full noise: loss {hard_loss / hard:.4f}, right {100 * hits / hard:5.1f} %", flush=True)
 
 
+class Step:
+    """Loss and gradients of one batch. On a GPU a graph that is recorded once: shapes never change."""
+
+    def __init__(self, trainer, torch, device, example):
+        self.trainer, self.torch, self.params = trainer, torch, list(trainer.net.params.values()) + [trainer.probe]
+        self.inputs = {k: v.to(device) for k, v in example.items()}
+        self.graph = None
+        if device.type != "cuda":
+            return
+        begun, side = time.time(), torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                self.compute()
+                for p in self.params:
+                    p.grad = None
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        warm = time.time()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.out = self.compute()
+        self.grads = [p.grad for p in self.params]
+        torch.cuda.synchronize()
+        say(f"recorded in {time.time() - warm:.1f} s, warm after {warm - begun:.1f} s, {torch.cuda.max_memory_allocated() / 1e9:.0f} GB")
+
+    def compute(self):
+        total, *rest = self.trainer.loss(self.inputs)
+        total.backward()
+        return rest
+
+    def run(self, batch):
+        for k, v in batch.items():
+            self.inputs[k].copy_(v, non_blocking=True)
+        if not self.graph:
+            return self.compute()
+        self.graph.replay()
+        for p, g in zip(self.params, self.grads):
+            p.grad = g
+        return self.out
+
+
 class Trainer:
     def __init__(self, args, torch, M, device, image_id):
         from optim import Average, Optimizer
         import evaluate
-        self.args, self.torch, self.M, self.image_id, self.evaluation = args, torch, M, image_id, evaluate
-        self.largest = max(feeding.batch_sizes(args.rows).values())
+        import packed
+        self.args, self.torch, self.M, self.image_id, self.evaluation, self.packed = args, torch, M, image_id, evaluate, packed
         if args.init:
             weights = M.load_weights(args.init, args.init_stem)
         elif args.warm:
@@ -184,59 +213,72 @@ class Trainer:
         noise = torch.rand(target.shape, device=target.device) < t[:, None]
         return torch.where(noise, torch.randint_like(target, self.M.TEXT["vocab_size"]), target)
 
-    def thought(self, job, target, canvas, t, closed):
-        """The signal for half of the samples: what the network makes of the same canvas or, as often, of a noisier one; and the
-        canvases, some of them made of what it thought."""
-        torch, M, n = self.torch, self.M, len(target) // 2
+    def thought(self, look, target, canvas, t, closed):
+        """The signal for half of the samples: what the network makes of the same canvas or, as often, of a noisier one (`look`: canvases
+        of the first samples -> logits); and the canvases, some of them made of what it thought."""
+        torch, n = self.torch, len(target) // 2
         other = self.noised(target[:n], t[:n] + (1 - t[:n]) * torch.rand_like(t[:n]))
         same = torch.rand(n, 1, device=target.device) < 0.5
-        first = torch.where(same, canvas[:n], other)
         # with gradients on and then dropped: so the compiled code is the one of the second pass
-        z = self.net.logits(M.part_of_job(job, n), first)
+        z = look(torch.where(same, canvas[:n], other)).detach()
         temperature = 0.4 + 0.4 * torch.rand(n, 1, 1, device=target.device)
         soft = self.net.soft_of(z, temperature).detach()
-        canvas = torch.cat([self.own_canvas(z.detach() / temperature, canvas[:n], target[:n], closed[:n]), canvas[n:]])
+        canvas = torch.cat([self.own_canvas(z, temperature, canvas[:n], target[:n], closed[:n]), canvas[n:]])
         return torch.cat([soft, soft.new_zeros(len(target) - n, *soft.shape[1:])]), canvas
 
-    def own_canvas(self, z, canvas, target, closed):
+    def own_canvas(self, z, temperature, canvas, target, closed):
         """For some of the samples the canvas that the sampler would make of these logits. Where one answer is right (`closed`) its
         mistakes come along, to be put right. A story would become another one than the target, and the network would learn to
         believe nothing that it reads: there the sampler draws, where it settles something, what the target has."""
         torch = self.torch
-        logp = z.log_softmax(-1)
-        accepted = self.evaluation.accept(-(logp.exp() * logp).sum(-1), self.evaluation.BOUND)
-        drawn = (logp - torch.empty_like(logp).exponential_().log()).argmax(-1)
-        drawn = torch.where(closed[:, None], drawn, target)
+        rows = z.flatten(0, 1)
+        entropy, drawn = self.net.ops.drawn(rows, temperature.expand(-1, z.shape[1], 1).reshape(-1, 1), torch.empty_like(rows).exponential_())
+        accepted = self.evaluation.accept(entropy.view(target.shape), self.evaluation.BOUND)
+        drawn = torch.where(closed[:, None], drawn.view(target.shape), target)
         own = torch.where(accepted, drawn, torch.randint_like(target, self.M.TEXT["vocab_size"]))
         use = torch.rand(len(z), 1, device=z.device) < self.args.own
         return torch.where(use, own, canvas)
 
-    def loss(self, batch):
-        torch, net, target = self.torch, self.net, batch["target"]
+    def loss(self, b):
+        """What is minimised, then what is reported: loss, unevenness, and by token its loss and whether it is right, and the noise."""
+        torch, target = self.torch, b["target"].long()
+        self.net.cast()
         t = torch.rand(len(target), device=target.device)
         t = torch.where(torch.rand_like(t) < self.args.full_noise, torch.ones_like(t), t)
-        canvas = self.noised(target, t)
-        extra = {}
-        if "patches" in batch:
-            extra = dict(image_id=self.image_id, patches=batch["patches"].float() / 255, position=batch["position"].long())
-        job = net.prepare(batch["prefix"], batch["length"], **extra)
-        seen = None if job["soft"] is None else job["soft"].detach()
-        with_signal, canvas = self.thought({**job, "soft": seen}, target, canvas, t, batch["closed"])
-        x, uneven = net.rows(job, canvas, with_signal)
-        ce, right = net.loss(x, target)
-        w = batch["weight"]
+        x, uneven, extra = (self.pictured if "patches" in b else self.text)(b, target, self.noised(target, t), t)
+        ce, right = self.net.loss(x, target)
+        w = b["weight"]
         loss = (ce * w).sum() / w.sum()
-        # batches of long samples are small: without this factor their samples would count for more
-        total = loss + self.args.balance * uneven
-        if "cells" in batch:
-            total = total + self.args.probe * self.unseen(job["soft"], batch["cells"])
-        return total * (len(target) / self.largest), loss.detach(), uneven.detach(), ce.detach(), right, t
+        total = loss + self.args.balance * uneven + self.args.probe * extra
+        # batches of pictures are small: without this factor their samples would count for more
+        return total * (len(target) / self.args.samples), loss.detach(), uneven.detach(), ce.detach(), right, t
+
+    def text(self, b, target, canvas, t):
+        packed, net, prefix = self.packed, self.net, b["prefix"].long()
+        layout = packed.Layout(b["lengths"].long(), len(prefix))
+        left, read = packed.read(net, layout, prefix)
+        still = [(k.detach(), v.detach()) for k, v in left]
+
+        def look(first):
+            x = packed.write(net, layout, still, first, x_zero[:len(first)])[0]
+            return net.ops.capped(net.raw_logits(x.view(*first.shape, -1))).view(*first.shape, -1)
+        x_zero = self.torch.zeros(*target.shape, self.M.TEXT["hidden_size"], device=target.device)
+        signal, canvas = self.thought(look, target, canvas, t, b["closed"])
+        x, written = packed.write(net, layout, left, canvas, signal)
+        return x.view(*target.shape, -1), packed.uneven(read, written), 0.0
+
+    def pictured(self, b, target, canvas, t):
+        job = self.net.prepare(b["prefix"].long(), b["lengths"].long(), image_id=self.image_id, patches=b["patches"].float() / 255, position=b["position"].long())
+        still = {**job, "soft": job["soft"].detach()}
+        signal, canvas = self.thought(lambda first: self.net.logits(self.M.part_of_job(still, len(first)), first), target, canvas, t, b["closed"])
+        x, uneven = self.net.rows(job, canvas, signal)
+        return x, uneven, self.unseen(job["soft"], b["cells"].long())
 
     def unseen(self, soft, cells):
         """How much the probe cannot tell. It looks at normed rows: making them large would not help it."""
         z = self.torch.nn.functional.linear(self.M.rms(soft), self.probe)
         loss = self.torch.nn.functional.cross_entropy(z.flatten(0, 1), cells.flatten(), ignore_index=-1)
-        self.last_unseen = loss.detach()
+        self.last_unseen.copy_(loss.detach())
         return loss
 
     def save(self):
@@ -250,32 +292,12 @@ class Trainer:
         os.rmdir(parts)
 
 
-def flops(M, batch):
-    """Of a step's matrix products: forward, twice that backward, and the first pass of half of the samples."""
-    n, prefix = batch["prefix"].shape
-    rows = prefix + M.CANVAS
+def flops(M, rows, n):
+    """Of a step's matrix products: forward, twice that backward, and the first look at half of the canvases."""
     per_row = sum(p[0] * p[1] * (p[2] if len(p) == 3 else 1) for name, p in M.shapes().items()
                   if len(p) > 1 and name.startswith("decoder.layers"))
-    attention = sum(2 * rows * 4 * (64 if k == "S" else 128) for k in M.KINDS)
-    return 2 * n * (rows * (per_row + attention) + 2 * M.CANVAS * M.TEXT["vocab_size"] * M.TEXT["hidden_size"]) * 3.5
-
-
-def warm_up(trainer, torch, sizes, device):
-    """Runs every bucket once on made-up batches, so that compilation is over before the clock of the schedule starts."""
-    for (n_prefix, pictured), n in sizes.items():
-        begun = time.time()
-        b = dict(prefix=torch.full((n, n_prefix), 5, device=device), length=torch.full((n,), n_prefix, device=device),
-                 target=torch.full((n, feeding.CANVAS), 7, device=device), weight=torch.ones(n, feeding.CANVAS, device=device),
-                 closed=torch.ones(n, dtype=torch.bool, device=device))
-        if pictured:
-            b["patches"] = torch.zeros(n, feeding.SOFT_ROOM, 9, 48, dtype=torch.uint8, device=device)
-            b["position"] = torch.zeros(n, feeding.SOFT_ROOM, 9, 2, dtype=torch.int16, device=device)
-        trainer.loss(b)[0].backward()
-        for p in trainer.net.params.values():
-            p.grad = None
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        say(f"bucket {n_prefix}{' with pictures' if pictured else ''} of {n}: {time.time() - begun:.1f} s")
+    head = M.CANVAS * M.TEXT["vocab_size"] * M.TEXT["hidden_size"]
+    return 2 * (3 * rows * per_row + n * (0.5 * M.CANVAS * per_row + 4 * head))
 
 
 def check(trainer, per_family, until=None):
@@ -294,11 +316,11 @@ def write_mix(path, shares, allowed=0.03):
     os.replace(path + ".new", path)
 
 
-def train(trainer, batches, torch, M, device):
+def train(trainer, steps, batches, torch, M, device):
     args, tally = trainer.args, Tally(torch, device)
     begun = last = saved = time.time()
     step, n_sample, pending = 0, 0, []
-    work, mean_loss, mean_uneven, waited = 0.0, None, 0.0, 0.0  # waited: for the device, which is then what bounds the speed
+    work, mean_loss, waited = 0.0, None, 0.0  # waited: for the device, which is then what bounds the speed
     end = min(begun + args.minutes * 60, START + args.deadline - args.reserve)
     checked = begun
     while True:
@@ -308,16 +330,18 @@ def train(trainer, batches, torch, M, device):
         part = (now - begun) / (end - begun)
         lr = (args.lr_from + (args.lr_to - args.lr_from) * part) * min(1.0, (step + 1) / args.warmup)
         batch = batches.next()
-        total, loss, uneven, ce, right, t = trainer.loss(batch)
-        total.backward()
+        pictured = "patches" in batch
+        loss, uneven, ce, right, t = steps[pictured].run(batch)
         trainer.optimizer.step(lr)
-        if trainer.probe.grad is not None:
+        if pictured:
             trainer.probe_optimizer.step()
             trainer.probe.grad = None
         trainer.average.update()
-        tally.add(batch, ce, right, t)
-        step, n_sample, work = step + 1, n_sample + len(t), work + flops(M, batch)
-        mean_loss = loss if mean_loss is None else mean_loss.lerp(loss, 0.02)
+        inputs = steps[pictured].inputs
+        tally.add(inputs["which"], inputs["weight"], ce, right, t)
+        rows = batch["prefix"].numel() + M.CANVAS * len(batch["target"])
+        step, n_sample, work = step + 1, n_sample + len(batch["target"]), work + flops(M, rows, len(batch["target"]))
+        mean_loss = loss.clone() if mean_loss is None else mean_loss.lerp(loss, 0.02)
         if device.type == "cuda":  # the clock above must not run far ahead of the device
             pending.append(torch.cuda.Event())
             pending[-1].record()
@@ -326,12 +350,11 @@ def train(trainer, batches, torch, M, device):
                 pending.pop(0).synchronize()
                 waited += time.time() - began
         if now - last >= args.report:
-            value, mean_uneven = mean_loss.item(), uneven.item()
-            say(f"step {step}  {n_sample / (now - last):.0f} samples/s  loss {value:.4f}  lr {lr:.2e}  experts {mean_uneven:.3f}  "
+            value = mean_loss.item()
+            say(f"step {step}  {n_sample / (now - last):.0f} samples/s  loss {value:.4f}  lr {lr:.2e}  experts {uneven.item():.3f}  "
                 f"unseen {trainer.last_unseen.item():.4f}  "
                 f"queue {batches.ready.qsize()}+{batches.feed.depth()}  fresh {batches.fresh} again {batches.again} "
-                f"too long {batches.skipped}  {work / (now - last) / 1e12:.0f} TFLOP/s ({work / (now - last) / 9.9e14:.0%}), waiting {waited / (now - last):.0%}"
-                + (f", {torch.cuda.max_memory_allocated() / 1e9:.0f} GB" if device.type == "cuda" else ""))
+                f"too long {batches.skipped}  {work / (now - last) / 1e12:.0f} TFLOP/s ({work / (now - last) / 9.9e14:.0%}), waiting {waited / (now - last):.0%}")
             tally.report()
             if value != value:
                 raise SystemExit("the loss is not a number")
@@ -352,7 +375,7 @@ def main():
     if args.mix and not os.path.exists(args.mix):
         raise SystemExit(f"{args.mix}: no such file")
     args.mix = args.mix or os.path.join(args.out, "mix.json")
-    sizes = feeding.batch_sizes(args.rows)
+    sizes = args.samples, int(args.samples * args.mean_prefix) // 128 * 128, args.pictures
     feed = feeding.Feed(args.workers, args.seed, args.tokenizer, args.mix, sizes)
     restore_cache(args)
     import torch
@@ -368,13 +391,16 @@ def main():
     say(f"{sum(p.numel() for p in trainer.net.params.values()) / 1e6:.2f} M parameters on {device}")
     batches = Batches(feed, device, torch, args.replay, args.seed)
     try:
-        if not args.no_compile:
-            warm_up(trainer, torch, sizes, device)
-            if args.save_cache:
-                with tarfile.open(os.path.join(args.out, "compiled.tar.gz"), "w:gz", compresslevel=1) as t:
-                    t.add(args.cache, ".")
-                say(f"compiled code: {os.path.getsize(os.path.join(args.out, 'compiled.tar.gz')) >> 20} MiB")
-        train(trainer, batches, torch, M, device)
+        steps = {}
+        while len(steps) < 2:  # one of each kind
+            batch = batches.next()
+            if ("patches" in batch) not in steps:
+                steps["patches" in batch] = Step(trainer, torch, device, batch)
+        if args.save_cache:
+            with tarfile.open(os.path.join(args.out, "compiled.tar.gz"), "w:gz", compresslevel=1) as t:
+                t.add(args.cache, ".")
+            say(f"compiled code: {os.path.getsize(os.path.join(args.out, 'compiled.tar.gz')) >> 20} MiB")
+        train(trainer, steps, batches, torch, M, device)
     finally:
         feed.close()
     trainer.save()

@@ -2,6 +2,7 @@
 
 What is asked in eval/people.txt in four words or more is never trained on; of everything else one question in 40 is held back, by a
 hash of its text, for a look at each family while training."""
+import json
 import os
 import re
 import zlib
@@ -68,7 +69,7 @@ def words(rng):
     if kind < 0.25:
         task = rng.choice([letters.spell, letters.backwards, letters.count_letters])
         q, a, thought = task(rng)
-        found = re.search("letters of ([a-z]+) are|word ([a-z]+) backwards|^([A-Za-z]+) is spelled", a)
+        found = re.search("letters of ([a-z]+) are|^([A-Za-z]+) is spelled", a)
         return Turn(q, a, thought, ("word", next(g for g in found.groups() if g).lower()))
     return Turn(*letters.ask(rng))
 
@@ -90,7 +91,7 @@ def poem(rng):
     return Turn(*chatter.rhyme(rng))
 
 
-SINGLE = {"ask": (fact, 30), "calc": (calculation, 22), "letters": (words, 26), "chat": (talk, 12), "dunno": (dunno, 14), "tale": (tale, 14), "poem": (poem, 8)}
+SINGLE = {"ask": (fact, 30), "calc": (calculation, 26), "letters": (words, 38), "chat": (talk, 9), "dunno": (dunno, 18), "tale": (tale, 8), "poem": (poem, 7)}
 
 
 def go_on(rng, before):
@@ -224,6 +225,94 @@ def as_json(rng, split):
             return Example("json", [user(q)], dump(v), "The answer must be JSON.", check={"kind": "json", "value": v})
 
 
+# what the server says to the model where an answer is held to a form (server/constraint_request.c)
+WISH = "Answer with JSON that this schema describes and nothing else: no explanation, no code fence.\n"
+ANY_OBJECT = "Answer with one JSON object and nothing else: no explanation, no code fence."
+MEMBERS = {"name": "name name name person first_name who", "age": "age age age years", "city": "city city city town home location", "food": "food food meal likes", "animal": "animal animal pet"}
+TOLD = {"age": "is {v}|is {v} years old|is {v} years old|age is {v}|age {v}", "city": "lives in {v}|lives in {v}|is from {v}|comes from {v}", "food": "likes {v}|eats {v}|loves {v}", "animal": "has a {v}|has a pet {v}|owns a {v}"}
+
+
+def person(rng):
+    """A text about somebody, and what it says by member, in the order of the text."""
+    from words import ANIMALS, FOODS
+    values = {"age": rng.randrange(1, 99), "city": rng.choice(CITIES), "food": rng.choice(FOODS), "animal": rng.choice(ANIMALS)}
+    chosen = rng.sample(list(values), rng.choice([1, 2, 2, 2, 3]))
+    name = rng.choice(NAMES + ["Bob", "Peter", "Alice", "Maria", "John", "Mary"])
+    parts = [rng.choice(TOLD[k].split("|")).format(v=values[k]) for k in chosen]
+    text = name + " " + (", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0])
+    return text, {"name": name, **{k: values[k] for k in chosen}}
+
+
+def schema_of(rng, members):
+    """members: [(name, value)] -> a schema as its writer would put it down."""
+    kinds = {str: "string", int: rng.choice(["integer", "integer", "number"]), bool: "boolean"}
+    properties = {k: {"type": "array", "items": {"type": kinds[type(v[0])]}} if isinstance(v, list) else {"type": kinds[type(v)]} for k, v in members}
+    for k, p in properties.items():
+        if rng.random() < 0.1:
+            p["description"] = "the " + k
+    out = {"type": "object", "properties": properties}
+    if rng.random() < 0.85:
+        out["required"] = [k for k, _ in members]
+    if rng.random() < 0.4:
+        out["additionalProperties"] = False
+    if rng.random() < 0.1:
+        out = {"title": rng.choice(["Answer", "Person", "Result", "Record"]), **out}
+    return out
+
+
+def wanted(rng):
+    """(question, [(member, value)]): what somebody asks who holds the answer to a form."""
+    kind = rng.random()
+    if kind < 0.45:
+        text, told = person(rng)
+        members = [(rng.choice(MEMBERS[k].split()), v) for k, v in told.items()]
+        if rng.random() < 0.4:
+            rng.shuffle(members)
+        q = say(rng, "{t}|{t}|(turn this into json|extract the data|as json|json|extract the person|who is this|read this|fill in the form)[:] {t}|[extract the data from:] {t}", t=keep(text))
+        return q, members
+    if kind < 0.7:
+        known = rng.choices(KNOWN, WEIGHTS)[0]
+        x = known.pick(rng)
+        if known.key.isalpha() and isinstance(known.table[x], str) and known.table[x].replace(" ", "").isalpha() and rng.random() < 0.6:
+            return known.ask(rng, x), [(rng.choice([known.key, "answer"]), known.table[x])]
+        return known.ask(rng, x), [("answer", plain_text(known.say(x)))]
+    if kind < 0.85:
+        q, _, _, value = sums.ask(rng)
+        return (q, [(rng.choice(["answer", "result", "value", "sum"]), value)]) if value is not None else wanted(rng)
+    if kind < 0.93:
+        q, a = knowledge.yes_or_no(rng)[:2]
+        return (q, [(rng.choice(["answer", "yes", "correct", "true"]), a.startswith("Yes"))]) if a.startswith(("Yes", "No")) else wanted(rng)
+    items = [letters.a_word(rng) for _ in range(rng.randrange(2, 5))]
+    return say(rng, "(sort|order|put in order|sort these words)[:] {l}", l=keep(", ".join(items))), [(rng.choice(["words", "items", "list", "sorted"]), sorted(items))]
+
+
+def plain_text(text):
+    return re.sub("[\x01-\x06]", "", text)
+
+
+def in_form(rng, split):
+    """JSON whose members are named beforehand: by the schema that the server puts into the system turn, or in the question."""
+    from families import Example, SYSTEMS, dump, user
+    while True:
+        q, members = wanted(rng)
+        if len({k for k, _ in members}) < len(members):
+            continue
+        v, way, system = dict(members), rng.random(), None
+        if way < 0.7:
+            system = WISH + json.dumps(schema_of(rng, members), separators=(",", ":"))
+        elif way < 0.85 and len(members) == 1:
+            v, system = {"answer": members[0][1]}, ANY_OBJECT
+        else:
+            names = [k for k, _ in members]
+            listed = ", ".join(names) if rng.random() < 0.5 or len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+            q = say(rng, "(answer|reply|write|give me|as|in|make) json with [the] (keys|fields|members|key|field) {n}[:] {q}|{q} (answer|reply) in json with [the] (keys|fields|key) {n}", n=keep(listed), q=q.rstrip("?.! ") + ".")
+        if system and rng.random() < 0.15:
+            system = rng.choice(SYSTEMS) + "\n\n" + system
+        q = as_typed(rng, q, polite=False) if rng.random() < 0.5 else plain_text(q)[:1].upper() + plain_text(q)[1:]
+        if allowed(q, split):
+            return Example("json", ([{"role": "system", "content": system}] if system else []) + [user(q)], dump(v), "The answer must be JSON.", check={"kind": "json", "value": v})
+
+
 FAMILIES = {name: (single(name), weight) for name, (_, weight) in SINGLE.items()}
-FAMILIES.update(mixed=(conversation, 34), typed_tools=(tool_call, 5), typed_json=(as_json, 5))
+FAMILIES.update(mixed=(conversation, 38), typed_tools=(tool_call, 6), typed_json=(as_json, 6), typed_form=(in_form, 7))
 OPEN = ("tale", "poem")
