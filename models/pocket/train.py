@@ -75,6 +75,9 @@ def restore_cache(args):
             t.extractall(args.cache, filter="data")
 
 
+PINNING = threading.Lock()  # no memory is pinned while a graph is recorded
+
+
 def say(*words):
     print(f"[{time.time() - START:6.1f}]", *words, flush=True)
 
@@ -96,7 +99,9 @@ class Batches:
                 b = self.feed.get()
                 self.skipped += b.pop("skipped")
                 b = {k: torch.from_numpy(v) for k, v in b.items()}
-                self.ready.put({k: v.pin_memory() for k, v in b.items()} if self.device.type == "cuda" else b)
+                with PINNING:
+                    b = {k: v.pin_memory() for k, v in b.items()} if self.device.type == "cuda" else b
+                self.ready.put(b)
         except Exception as e:  # reported by the training loop
             self.error = e
 
@@ -163,7 +168,7 @@ class Step:
         torch.cuda.empty_cache()
         warm = time.time()
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with PINNING, torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.out = self.compute()
         self.grads = [p.grad for p in self.params]
         torch.cuda.synchronize()
