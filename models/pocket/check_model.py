@@ -1,5 +1,5 @@
 """Holds model.py to transformers: the same random weights, prefixes of several lengths, with and without conditioning on a
-previous step, with and without a picture.
+previous step, with and without a picture; and packed.py to model.py, gradients too.
 
     python3 check_model.py          prints the largest differences; fails above 1e-4
 """
@@ -10,6 +10,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 import export
+import packed
 from feed import patches_of
 from model import CANVAS, TEXT, Pocket, new_weights
 
@@ -49,6 +50,33 @@ def theirs(model, ids, canvas, logits, picture):
     return model(decoder_input_ids=canvas[None], past_key_values=cache, self_conditioning_logits=logits).logits[0]
 
 
+def packed_differs(weights):
+    """The largest difference of a row, and of a gradient in parts of its largest value, between packed and dense rows."""
+    lengths, rows = [3, 20, 47, 48, 120, 1], 640
+    spare = rows - sum(lengths) - (packed.FILLERS - 1)
+    prefix, canvas = torch.randint(3, 4000, (rows,)), torch.randint(3, 4000, (len(lengths), CANVAS))
+    target, signal = torch.randint(3, 4000, canvas.shape), torch.randn(*canvas.shape, TEXT["hidden_size"])
+    dense = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
+    for row, part in zip(dense, prefix.split(lengths + [rows - sum(lengths)])):
+        row[:len(part)] = part
+
+    def packed_rows(net):
+        layout = packed.Layout(torch.tensor(lengths + [1] * (packed.FILLERS - 1) + [spare]), rows)
+        left, read = packed.read(net, layout, prefix)
+        x, written = packed.write(net, layout, left, canvas, signal)
+        return x.view(*canvas.shape, -1), packed.uneven(read, written)
+
+    found = []
+    for way in (packed_rows, lambda net: net.rows(net.prepare(dense, torch.tensor(lengths)), canvas, signal)):
+        net = Pocket(weights, train=True)
+        x, uneven = way(net)
+        (net.loss(x, target)[0].mean() + uneven).backward()
+        found.append((x.detach(), {n: p.grad for n, p in net.params.items() if p.grad is not None}))
+    (x, g), (y, h) = found
+    largest = max(t.abs().max() for t in h.values())
+    return (x - y).abs().max().item() / y.abs().max().item(), max((g[n] - h[n]).abs().max().item() for n in h) / largest.item()
+
+
 def main():
     torch.manual_seed(5)
     rng = np.random.default_rng(5)
@@ -84,6 +112,10 @@ def main():
     if not worst < LIMIT:
         sys.exit(f"differs from transformers by {worst:.2e}, wanted less than {LIMIT}")
     print("agrees with transformers")
+    apart = packed_differs(weights)
+    print("packed rows: off by %.2e, gradients by %.2e of the largest" % apart)
+    if not max(apart) < LIMIT:
+        sys.exit("packed rows are others")
 
 
 if __name__ == "__main__":

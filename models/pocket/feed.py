@@ -19,6 +19,7 @@ PICTURE_PREFIX = 160
 SOFT_ROOM = 72  # 70 by the processor's budget; 72 * 9 patches are a multiple of 8, which attention kernels ask for
 POOL, PATCH = 3, 4
 SIDE = POOL * PATCH
+EARLY = 5  # processes that begin at once
 NUMBER = {f: i for i, f in enumerate(FAMILIES)}
 
 
@@ -106,10 +107,11 @@ def read_mix(path):
         return None, 0
 
 
-def work(queue, seed, tokenizer, mix_file, sizes):
+def work(queue, seed, tokenizer, mix_file, sizes, go):
     """Runs in a process of its own until it is ended. sizes: samples of a batch of text, rows of their prefixes, pictures of a batch."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(10)  # compiling and training go first
+    go.wait()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
         from samples import Sampler
@@ -142,11 +144,16 @@ class Feed:
 
     def __init__(self, n, seed, tokenizer, mix_file, sizes, depth=512):
         context = multiprocessing.get_context("fork")
-        self.queue = context.Queue(depth)
-        self.processes = [context.Process(target=work, args=(self.queue, seed * 1000 + i, tokenizer, mix_file, sizes), daemon=True)
-                          for i in range(n)]
+        self.queue, at_once, self.later = context.Queue(depth), context.Event(), context.Event()
+        at_once.set()
+        self.processes = [context.Process(target=work, args=(self.queue, seed * 1000 + i, tokenizer, mix_file, sizes, at_once if i < EARLY else self.later),
+                                          daemon=True) for i in range(n)]
         for p in self.processes:
             p.start()
+
+    def all_go(self):
+        """Nothing is compiled any more: the processes that waited begin, too."""
+        self.later.set()
 
     def get(self, timeout=None):
         """The next batch; queue.Empty after `timeout` seconds."""

@@ -218,18 +218,21 @@ def spread(z, temperature, dtype):
     return (z / temperature).softmax(-1).to(dtype)
 
 
-def drawn(z, temperature, exponential):
-    """Entropies of capped logits [rows, vocabulary] at temperatures [rows, 1], and an id drawn from each row with noise of that shape."""
-    logp = (z / temperature).log_softmax(-1)
-    return -(logp.exp() * logp).sum(-1), (logp - exponential.log()).argmax(-1)
+def thoughts(z, temperature, exponential, dtype):
+    """Of raw logits [rows, vocabulary] at temperatures [rows, 1]: probabilities, entropies, and ids drawn with noise of that shape."""
+    cap = TEXT["final_logit_softcapping"]
+    logp = (cap * torch.tanh(z.float() / cap) / temperature).log_softmax(-1)
+    p = logp.exp()
+    return p.to(dtype), -(p * logp).sum(-1), (logp - exponential.log()).argmax(-1)
 
 
 class Ops:
     """The functions above, or compiled ones."""
-    NAMES = ("normed", "plain_normed", "activated", "turned", "added", "chosen_experts", "routed", "weighed", "joined", "capped_loss", "capped", "spread", "drawn")
+    NAMES = ("normed", "plain_normed", "activated", "turned", "added", "chosen_experts", "routed", "weighed", "joined", "capped_loss", "thoughts")
+    PLAIN = ("capped", "spread")  # for answers only: not worth compiling
 
     def __init__(self):
-        for name in self.NAMES:
+        for name in self.NAMES + self.PLAIN:
             setattr(self, name, globals()[name])
 
     def compile(self):

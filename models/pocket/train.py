@@ -167,10 +167,15 @@ class Step:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         warm = time.time()
-        self.graph = torch.cuda.CUDAGraph()
-        with PINNING, torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            self.out = self.compute()
-        self.grads = [p.grad for p in self.params]
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with PINNING, torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self.out = self.compute()
+            self.graph, self.grads = graph, [p.grad for p in self.params]
+        except RuntimeError as e:
+            say(f"not recorded, every step is launched piece by piece: {e}")
+            for p in self.params:
+                p.grad = None
         torch.cuda.synchronize()
         say(f"recorded in {time.time() - warm:.1f} s, warm after {warm - begun:.1f} s, {torch.cuda.max_memory_allocated() / 1e9:.0f} GB")
 
@@ -220,28 +225,27 @@ class Trainer:
 
     def thought(self, look, target, canvas, t, closed):
         """The signal for half of the samples: what the network makes of the same canvas or, as often, of a noisier one (`look`: canvases
-        of the first samples -> logits); and the canvases, some of them made of what it thought."""
+        of the first samples -> raw logits); and the canvases, some of them made of what it thought."""
         torch, n = self.torch, len(target) // 2
         other = self.noised(target[:n], t[:n] + (1 - t[:n]) * torch.rand_like(t[:n]))
         same = torch.rand(n, 1, device=target.device) < 0.5
         # with gradients on and then dropped: so the compiled code is the one of the second pass
         z = look(torch.where(same, canvas[:n], other)).detach()
-        temperature = 0.4 + 0.4 * torch.rand(n, 1, 1, device=target.device)
-        soft = self.net.soft_of(z, temperature).detach()
-        canvas = torch.cat([self.own_canvas(z, temperature, canvas[:n], target[:n], closed[:n]), canvas[n:]])
-        return torch.cat([soft, soft.new_zeros(len(target) - n, *soft.shape[1:])]), canvas
+        temperature = (0.4 + 0.4 * torch.rand(n, 1, device=target.device)).expand(target[:n].shape).reshape(-1, 1)
+        p, entropy, drawn = self.net.ops.thoughts(z, temperature, torch.empty(z.shape, device=z.device).exponential_(), self.net.dtype)
+        soft = self.M.linear(p, self.net.table.t(), self.net.dtype).detach().float().view(n, target.shape[1], -1) * self.M.TEXT["hidden_size"] ** 0.5
+        own = self.own_canvas(entropy.view(target[:n].shape), drawn.view(target[:n].shape), canvas[:n], target[:n], closed[:n])
+        return torch.cat([soft, soft.new_zeros(len(target) - n, *soft.shape[1:])]), torch.cat([own, canvas[n:]])
 
-    def own_canvas(self, z, temperature, canvas, target, closed):
-        """For some of the samples the canvas that the sampler would make of these logits. Where one answer is right (`closed`) its
+    def own_canvas(self, entropy, drawn, canvas, target, closed):
+        """For some of the samples the canvas that the sampler would make of what was drawn. Where one answer is right (`closed`) its
         mistakes come along, to be put right. A story would become another one than the target, and the network would learn to
         believe nothing that it reads: there the sampler draws, where it settles something, what the target has."""
         torch = self.torch
-        rows = z.flatten(0, 1)
-        entropy, drawn = self.net.ops.drawn(rows, temperature.expand(-1, z.shape[1], 1).reshape(-1, 1), torch.empty_like(rows).exponential_())
-        accepted = self.evaluation.accept(entropy.view(target.shape), self.evaluation.BOUND)
-        drawn = torch.where(closed[:, None], drawn.view(target.shape), target)
+        accepted = self.evaluation.accept(entropy, self.evaluation.BOUND)
+        drawn = torch.where(closed[:, None], drawn, target)
         own = torch.where(accepted, drawn, torch.randint_like(target, self.M.TEXT["vocab_size"]))
-        use = torch.rand(len(z), 1, device=z.device) < self.args.own
+        use = torch.rand(len(target), 1, device=target.device) < self.args.own
         return torch.where(use, own, canvas)
 
     def loss(self, b):
@@ -266,7 +270,7 @@ class Trainer:
 
         def look(first):
             x = packed.write(net, layout, still, first, x_zero[:len(first)])[0]
-            return net.ops.capped(net.raw_logits(x.view(*first.shape, -1))).view(*first.shape, -1)
+            return net.raw_logits(x.view(*first.shape, -1))
         x_zero = self.torch.zeros(*target.shape, self.M.TEXT["hidden_size"], device=target.device)
         signal, canvas = self.thought(look, target, canvas, t, b["closed"])
         x, written = packed.write(net, layout, left, canvas, signal)
@@ -275,7 +279,7 @@ class Trainer:
     def pictured(self, b, target, canvas, t):
         job = self.net.prepare(b["prefix"].long(), b["lengths"].long(), image_id=self.image_id, patches=b["patches"].float() / 255, position=b["position"].long())
         still = {**job, "soft": job["soft"].detach()}
-        signal, canvas = self.thought(lambda first: self.net.logits(self.M.part_of_job(still, len(first)), first), target, canvas, t, b["closed"])
+        signal, canvas = self.thought(lambda first: self.net.raw_logits(self.net.rows(self.M.part_of_job(still, len(first)), first)[0]), target, canvas, t, b["closed"])
         x, uneven = self.net.rows(job, canvas, signal)
         return x, uneven, self.unseen(job["soft"], b["cells"].long())
 
@@ -401,6 +405,7 @@ def main():
             batch = batches.next()
             if ("patches" in batch) not in steps:
                 steps["patches" in batch] = Step(trainer, torch, device, batch)
+                feed.all_go()
         if args.save_cache:
             with tarfile.open(os.path.join(args.out, "compiled.tar.gz"), "w:gz", compresslevel=1) as t:
                 t.add(args.cache, ".")
