@@ -1,4 +1,6 @@
-"""Muon for matrices, AdamW for the rest, and the moving average of the weights."""
+"""Muon for matrices, AdamW for the rest, and the moving average of the weights.
+
+Rates are tensors on the device, so that all of it can stand in a recorded graph."""
 import torch
 
 PLAIN = ("embed_tokens.weight", "position_embedding_table", "router.proj.weight")  # matrices that are tables or tiny
@@ -45,45 +47,51 @@ class Muon:
             ahead = torch._foreach_lerp(grads, speed, self.momentum)
             parts = [as_matrices(n, g) for (n, _), g in zip(named, ahead)]
             u = orthogonal(torch.cat(parts))
-            step = 0.2 * max(u.shape[1:]) ** 0.5 * lr
+            u = u * (-0.2 * max(u.shape[1:]) ** 0.5 * lr)
             updates = [d.reshape(p.shape) for d, p in zip(u.split([len(x) for x in parts]), params)]
             torch._foreach_mul_(params, 1 - lr * self.decay)
-            torch._foreach_add_(params, updates, alpha=-step)
+            torch._foreach_add_(params, updates)
+
+
+def adam(params, lr, betas):
+    """AdamW without decay, whose rate is a tensor."""
+    way = dict(fused=True, capturable=True) if lr.is_cuda else dict(foreach=False)
+    return torch.optim.AdamW(params, lr=lr, betas=betas, eps=1e-10, weight_decay=0.0, **way)
 
 
 class Optimizer:
+    """`lr`: set it before a step."""
+
     def __init__(self, params, device):
+        self.lr = torch.zeros((), device=device)
         matrices = [(n, p) for n, p in params.items() if p.ndim >= 2 and not n.endswith(PLAIN)]
         # the tower apart: its matrices of the same shape as the text's must not wait for a picture
         self.muons = [Muon([x for x in matrices if x[0].startswith(part)]) for part in ("decoder.", "encoder.")]
-        rest = [p for n, p in params.items() if p.ndim < 2 or n.endswith(PLAIN)]
-        self.adam = torch.optim.AdamW(rest, lr=0.0, betas=(0.9, 0.98), eps=1e-10, weight_decay=0.0, fused=device.type == "cuda")
+        self.adam = adam([p for n, p in params.items() if p.ndim < 2 or n.endswith(PLAIN)], self.lr, (0.9, 0.98))
         self.params = list(params.values())
 
-    def step(self, lr, clip=1.0):
-        """Takes the gradients as they are, and drops them."""
+    def step(self, clip=1.0):
         torch.nn.utils.clip_grad_norm_([p for p in self.params if p.grad is not None], clip, foreach=True)
         for m in self.muons:
-            m.step(lr)
-        for g in self.adam.param_groups:
-            g["lr"] = lr
+            m.step(self.lr)
         self.adam.step()
-        for p in self.params:
-            p.grad = None
 
 
 class Average:
     """Exponential moving average of the weights: short at first, `decay` in the end."""
 
-    def __init__(self, params, decay):
-        self.names, self.live, self.decay, self.n = list(params), list(params.values()), decay, 0
+    def __init__(self, params, decay, device):
+        self.names, self.live, self.decay = list(params), list(params.values()), decay
+        self.n = torch.zeros((), device=device)
         self.mean = [p.detach().clone() for p in self.live]
 
     @torch.no_grad()
     def update(self):
         self.n += 1
-        keep = min(self.decay, self.n / (self.n + 9))
-        torch._foreach_lerp_(self.mean, [p.detach() for p in self.live], 1 - keep)
+        keep = (self.n / (self.n + 9)).clamp_max(self.decay)
+        apart = torch._foreach_sub([p.detach() for p in self.live], self.mean)
+        torch._foreach_mul_(apart, 1 - keep)
+        torch._foreach_add_(self.mean, apart)
 
     def weights(self):
         return dict(zip(self.names, self.mean))

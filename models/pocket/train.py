@@ -148,21 +148,21 @@ class Tally:
 
 
 class Step:
-    """Loss and gradients of one batch. On a GPU a graph that is recorded once: shapes never change."""
+    """All of a step for batches of one kind. On a GPU a graph that is recorded once: shapes never change. Launched piece by piece,
+    the two thousand kernels of a step keep the host busy for longer than the device."""
 
     def __init__(self, trainer, torch, device, example):
-        self.trainer, self.torch, self.params = trainer, torch, list(trainer.net.params.values()) + [trainer.probe]
+        self.trainer, self.params = trainer, list(trainer.net.params.values()) + [trainer.probe]
         self.inputs = {k: v.to(device) for k, v in example.items()}
         self.graph = None
         if device.type != "cuda":
             return
         begun, side = time.time(), torch.cuda.Stream()
+        trainer.optimizer.lr.zero_()  # until training begins nothing is to change
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):
                 self.compute()
-                for p in self.params:
-                    p.grad = None
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
@@ -171,18 +171,26 @@ class Step:
         try:
             with PINNING, torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self.out = self.compute()
-            self.graph, self.grads = graph, [p.grad for p in self.params]
+            self.graph = graph
         except RuntimeError as e:
             say(f"not recorded, every step is launched piece by piece: {e}")
-            for p in self.params:
-                p.grad = None
         torch.cuda.synchronize()
         say(f"recorded in {time.time() - warm:.1f} s, warm after {warm - begun:.1f} s, {torch.cuda.max_memory_allocated() / 1e9:.0f} GB")
 
     def compute(self):
-        total, *rest = self.trainer.loss(self.inputs)
+        """-> mean loss and unevenness"""
+        t, b = self.trainer, self.inputs
+        for p in self.params:
+            p.grad = None
+        total, loss, uneven, ce, right, noise = t.loss(b)
         total.backward()
-        return rest
+        t.optimizer.step()
+        if t.probe.grad is not None:
+            t.probe_optimizer.step()
+        t.average.update()
+        t.tally.add(b["which"], b["weight"], ce, right, noise)
+        t.mean_loss.lerp_(loss, 0.02)
+        return loss, uneven
 
     def run(self, batch):
         for k, v in batch.items():
@@ -190,14 +198,12 @@ class Step:
         if not self.graph:
             return self.compute()
         self.graph.replay()
-        for p, g in zip(self.params, self.grads):
-            p.grad = g
         return self.out
 
 
 class Trainer:
     def __init__(self, args, torch, M, device, image_id):
-        from optim import Average, Optimizer
+        from optim import Average, Optimizer, adam
         import evaluate
         import packed
         self.args, self.torch, self.M, self.image_id, self.evaluation, self.packed = args, torch, M, image_id, evaluate, packed
@@ -209,10 +215,11 @@ class Trainer:
         else:
             weights = M.new_weights(args.seed)
         self.net = M.Pocket(weights, device, torch.bfloat16 if device.type == "cuda" else torch.float32, train=True)
-        self.optimizer, self.average = Optimizer(self.net.params, device), Average(self.net.params, args.ema)
+        self.optimizer, self.average = Optimizer(self.net.params, device), Average(self.net.params, args.ema, device)
         self.probe = torch.zeros(pictures.N_CELL, M.TEXT["hidden_size"], device=device, requires_grad=True)
         self.last_unseen = torch.zeros((), device=device)
-        self.probe_optimizer = torch.optim.AdamW([self.probe], lr=3e-3, weight_decay=0.0)
+        self.probe_optimizer = adam([self.probe], torch.full((), 3e-3, device=device), (0.9, 0.999))
+        self.tally, self.mean_loss = Tally(torch, device), torch.zeros((), device=device)
         if not args.no_compile:
             torch._dynamo.config.recompile_limit = 32
             torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is written
@@ -326,31 +333,26 @@ def write_mix(path, shares, allowed=0.03):
 
 
 def train(trainer, steps, batches, torch, M, device):
-    args, tally = trainer.args, Tally(torch, device)
+    args, tally, mean_loss = trainer.args, trainer.tally, trainer.mean_loss
     begun = last = saved = time.time()
     step, n_sample, pending = 0, 0, []
-    work, mean_loss, waited = 0.0, None, 0.0  # waited: for the device, which is then what bounds the speed
+    work, waited = 0.0, 0.0  # waited: for the device, which is then what bounds the speed
     end = min(begun + args.minutes * 60, START + args.deadline - args.reserve)
     checked = begun
+    tally.sums.zero_()
     while True:
         now = time.time()
         if now >= end or args.steps and step == args.steps:
             break
         part = (now - begun) / (end - begun)
         lr = (args.lr_from + (args.lr_to - args.lr_from) * part) * min(1.0, (step + 1) / args.warmup)
+        trainer.optimizer.lr.fill_(lr)
         batch = batches.next()
-        pictured = "patches" in batch
-        loss, uneven, ce, right, t = steps[pictured].run(batch)
-        trainer.optimizer.step(lr)
-        if pictured:
-            trainer.probe_optimizer.step()
-            trainer.probe.grad = None
-        trainer.average.update()
-        inputs = steps[pictured].inputs
-        tally.add(inputs["which"], inputs["weight"], ce, right, t)
+        loss, uneven = steps["patches" in batch].run(batch)
+        if not step:
+            mean_loss.copy_(loss)
         rows = batch["prefix"].numel() + M.CANVAS * len(batch["target"])
         step, n_sample, work = step + 1, n_sample + len(batch["target"]), work + flops(M, rows, len(batch["target"]))
-        mean_loss = loss.clone() if mean_loss is None else mean_loss.lerp(loss, 0.02)
         if device.type == "cuda":  # the clock above must not run far ahead of the device
             pending.append(torch.cuda.Event())
             pending[-1].record()
