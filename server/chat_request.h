@@ -36,6 +36,15 @@ typedef struct dg_chat {
     dgemma_constraint *constraint; /* owned: what answers are held to, or NULL */
     const json_t *schema;          /* that of the constraint, borrowed from the root, or NULL */
     bool logprobs;
+    bool tokens_as_ids; /* tokens of log-probabilities are named "token_id:N" */
+
+    /* A canvas that is read instead of an answer that is written; what the read points to is owned.
+     */
+    bool reads;
+    bool read_among; /* probabilities are those among the ids that were asked for */
+    dgemma_read read;
+    int32_t *read_tokens, *read_ids;
+    uint8_t *read_pinned;
 } dg_chat;
 
 void dg_chat_clear(dg_chat *c);

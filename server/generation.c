@@ -1,4 +1,5 @@
 #include "generation.h"
+#include <math.h>
 #include <string.h>
 #include <time.h>
 #include "base/alloc.h"
@@ -85,6 +86,7 @@ static bool submit(dg_generation *g, dg_choice *c, dg_http_error *e)
     c->submitted = dg_clock_now();
     o.seed = c->seed;
     o.prompt = g->prompts[c->index / g->chat.n_choice];
+    o.read = g->chat.reads ? &g->chat.read : NULL;
     if (dgemma_request_submit(&c->request, g->cfg.engine, &o, &err))
         return dg_refuse_status(e, &err, g->chat.n_prompt ? "prompt" : "messages");
     dgemma_request_notify(c->request, g->cfg.notify, g->cfg.notify_user);
@@ -177,6 +179,10 @@ json_t *dg_token_text(const dgemma_engine *engine, int32_t id, json_t **bytes)
 static json_t *logprob_entry(dg_generation *g, int32_t id, float logprob)
 {
     json_t *bytes = json_array(), *text = dg_token_text(g->cfg.engine, id, &bytes);
+    if (g->chat.tokens_as_ids) {
+        json_decref(text);
+        text = json_sprintf("token_id:%d", (int)id);
+    }
     return json_pack("{s:o,s:f,s:o}", "token", text, "logprob", (double)logprob, "bytes", bytes);
 }
 
@@ -196,6 +202,43 @@ static bool keep_logprobs(dg_generation *g, dg_choice *c, const dgemma_event *e)
         dg_json_add(&c->logprobs, entry);
     }
     return c->logprobs != NULL;
+}
+
+/* Among the tokens that were asked for alone. */
+static double logprob_of_all(const float *logprob, int n)
+{
+    double best = -INFINITY, sum = 0;
+    for (int i = 0; i < n; i++)
+        best = fmax(best, (double)logprob[i]);
+    for (int i = 0; i < n; i++)
+        sum += exp((double)logprob[i] - best);
+    return best + log(sum);
+}
+
+/* What a canvas said: its most likely tokens as text, and what was asked of each position. */
+static bool keep_read(dg_generation *g, dg_choice *c, const dgemma_event *e)
+{
+    char *text = NULL;
+    size_t len = 0;
+    dgemma_event among = *e;
+    float *logprobs = NULL;
+    size_t n = e->n_tokens * (size_t)e->n_top;
+    if (dgemma_detokenize(g->cfg.engine, e->tokens, e->n_tokens, &text, &len, NULL))
+        return false;
+    bool ok = dg_buf_append(&c->text, text, len);
+    dgemma_free(text);
+    if (ok && g->chat.read_among && n) {
+        logprobs = dg_array(n, sizeof *logprobs);
+        ok = logprobs != NULL;
+        for (size_t i = 0; ok && i < n; i++) {
+            const float *row = e->top_logprobs + i / (size_t)e->n_top * (size_t)e->n_top;
+            logprobs[i] = (float)((double)e->top_logprobs[i] - logprob_of_all(row, e->n_top));
+        }
+        among.top_logprobs = logprobs;
+    }
+    ok = ok && (!g->chat.logprobs || keep_logprobs(g, c, &among));
+    dg_free(logprobs);
+    return ok;
 }
 
 static bool keep_call(dg_generation *g, dg_choice *c, const dgemma_event *e)
@@ -222,6 +265,7 @@ static bool keep(dg_generation *g, dg_choice *c, const dgemma_event *e)
     case DGEMMA_EVENT_TOOL_CALL:
         return keep_call(g, c, e);
     case DGEMMA_EVENT_READ:
+        return keep_read(g, c, e);
     case DGEMMA_EVENT_PROMPT:
     case DGEMMA_EVENT_DRAFT:
     case DGEMMA_EVENT_END:

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "canvas_request.h"
 #include "constraint_request.h"
 #include "json_fields.h"
 #include "json_text.h"
@@ -31,6 +32,9 @@ void dg_chat_clear(dg_chat *c)
     dg_free(c->prefix);
     dg_free(c->stop);
     dg_free(c->bias);
+    dg_free(c->read_tokens);
+    dg_free(c->read_ids);
+    dg_free(c->read_pinned);
     dgemma_constraint_free(c->constraint);
     json_decref(c->callable);
     json_decref(c->root);
@@ -216,7 +220,7 @@ static bool read_common(reader *r)
         dg_fields_known(diffusion, "diffusion.", diffusion_fields, DG_COUNT(diffusion_fields),
                         r->e) &&
         read_fields(r, diffusion, "diffusion.", diffusion_fields, DG_COUNT(diffusion_fields)) &&
-        read_seed(r) && read_stop(r) && read_bias(r);
+        read_seed(r) && read_stop(r) && read_bias(r) && dg_openai_read_canvas(c, r->limits, r->e);
     if (c->options.top_k < 0)
         c->options.top_k = 0; /* what some clients send for "all" */
     c->options.drafts = c->options.drafts && c->stream;

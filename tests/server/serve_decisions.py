@@ -120,6 +120,42 @@ def check_refusals(s):
     check("log-probabilities of a prompt", status == 400 and got["error"]["param"] == "prompt_logprobs", got)
 
 
+def check_xargs(s):
+    """vLLM's arguments: a canvas that is brought along and read."""
+    _, got = s.json("POST", "/tokenize", {"content": "The capital of France is"})
+    seed = got["tokens"] + [0] * (16 - len(got["tokens"]))
+    asked, slot = [300, 5, 4000], len(got["tokens"])
+
+    def read(**change):
+        args = {"diffusion_seed_canvas": seed, "diffusion_canvas_length": 16, "diffusion_pinned": list(range(slot)), "diffusion_max_steps": 1,
+                "diffusion_read_only": True}
+        args.update(change.pop("vllm_xargs", {}))
+        return s.chat("What is the capital of France?", logprobs=True, top_logprobs=3, logprob_token_ids=asked, return_tokens_as_token_ids=True,
+                      vllm_xargs={k: v for k, v in args.items() if v is not None}, **change)
+    status, got = read()
+    rows = got["choices"][0]["logprobs"]["content"] if status == 200 else []
+    check("a canvas is read", len(rows) == 16 and got["usage"]["completion_tokens"] == 0, got)
+    check("what was asked of it", all([t["token"] for t in r["top_logprobs"]] == [f"token_id:{i}" for i in asked] for r in rows), rows[:1])
+    check("its probabilities", all(sum(math.exp(t["logprob"]) for t in r["top_logprobs"]) < 1 + 1e-6 for r in rows))
+    check("the word behind it", got["choices"][0]["message"]["content"].startswith("The capital of France is Paris"), got["choices"][0]["message"])
+    check("the same again", read()[1]["choices"][0]["logprobs"] == got["choices"][0]["logprobs"])
+    _, among = read(vllm_xargs={"diffusion_constrained": True})
+    check("among what was asked", all(close(sum(math.exp(t["logprob"]) for t in r["top_logprobs"]), 1, 1e-6)
+                                      for r in among["choices"][0]["logprobs"]["content"]), among)
+    status, noise = read(vllm_xargs={"diffusion_seed_canvas": None, "diffusion_pinned": None, "diffusion_canvas_length": 8})
+    check("a canvas of noise", status == 200 and len(noise["choices"][0]["logprobs"]["content"]) == 8, noise)
+    for name, change in [("a canvas of another length", {"vllm_xargs": {"diffusion_canvas_length": 17}}), ("pins without a canvas", {"vllm_xargs": {"diffusion_seed_canvas": None}}),
+                         ("a pin outside", {"vllm_xargs": {"diffusion_pinned": [16]}}), ("tokens that are none", {"vllm_xargs": {"diffusion_seed_canvas": [-1] * 16}}),
+                         ("a canvas that is too long", {"vllm_xargs": {"diffusion_canvas_length": 100000}}), ("no list", {"vllm_xargs": {"diffusion_pinned": 3}}),
+                         ("a canvas to write on", {"vllm_xargs": {"diffusion_read_only": False}}), ("a stream", {"stream": True}),
+                         ("steps among some", {"vllm_xargs": {"diffusion_constrained": True, "diffusion_max_steps": 2}}),
+                         ("no object", {"vllm_xargs": {"diffusion_max_steps": 0}})]:
+        status, got = read(**change)
+        check(f"xargs: {name}", status == 400 and got["error"]["param"], (status, got))
+    status, got = s.chat(vllm_xargs={"diffusion_read_only": True}, logprob_token_ids=[1] * 513)
+    check("too many ids", status == 400 and got["error"]["param"] == "logprob_token_ids", got)
+
+
 def check_lm_eval(s):
     spec = importlib.util.spec_from_file_location("lm_eval_decisions", "examples/lm_eval_decisions.py")
     adapter = importlib.util.module_from_spec(spec)
@@ -146,6 +182,7 @@ def decisions():
         check_decisions(s, plain)
         check_company(s, plain)
         check_refusals(s)
+        check_xargs(s)
         check_lm_eval(s)
     with Server("--api-key", "secret", "--decision-temperature", "2", model=MODEL) as s:
         status, got = s.json("POST", "/v1/systemone", {"state": STATE, "questions": QUESTIONS})
