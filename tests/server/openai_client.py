@@ -227,9 +227,28 @@ def prefixes():
                   == (warm[0], warm[1].choices[0].message.content))
 
 
+def decisions():
+    """decisions.create, of clients that have it."""
+    with Server("-q") as s:
+        c = client(s)
+        if not hasattr(c, "decisions"):
+            skip("openai client: decisions", f"{openai.__version__} has none")
+            return
+        d = c.decisions.create(model="any", input="I was charged twice!", questions=[
+            {"type": "predicate", "name": "billing", "instructions": "Is it about billing?"},
+            {"type": "choice", "instructions": "What is the tone?", "choices": [{"value": "angry"}, {"value": True, "description": "calm"}]},
+            {"type": "score", "instructions": "How urgent?", "levels": [{"label": "can wait"}, {"label": "today"}]}])
+        p, choice, score = d.answers
+        check("a predicate", p.type == "predicate" and p.name == "billing" and 0 <= p.probability <= 1, p)
+        check("a choice", choice.choice in ("angry", True) and abs(sum(x.probability for x in choice.probabilities) - 1) < 1e-9, choice)
+        check("a score", [x.label for x in score.probabilities] == ["can wait", "today"] and 0 <= score.score <= 1, score)
+        check("their usage", d.usage.total_tokens == d.usage.input_tokens > 20 and d.model == "test", d.usage)
+        raises("a question that is none", openai.BadRequestError, lambda: c.decisions.create(model="any", input="x", questions=[]))
+
+
 Server.model = MODEL
 run([chat_and_stream, seeds, errors, abort])
-for case in (logprobs, prefixes, sampling, tools, reasoning, pictures):
+for case in (logprobs, prefixes, sampling, tools, reasoning, pictures, decisions):
     if HAS_POCKET:
         run([case])
     else:
