@@ -3,7 +3,6 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "json_fields.h"
-#include "openai_request.h"
 
 static const char seeds[] = "vllm_xargs.diffusion_seed_canvas",
                   pins[] = "vllm_xargs.diffusion_pinned", ids[] = "logprob_token_ids";
@@ -17,7 +16,7 @@ static bool read_list(const json_t *object, const char *name, const char *where,
         return true;
     if (!json_is_array(list))
         return dg_refuse(e, 400, "invalid_type", where, "%s: wanted a list of numbers", where);
-    return dg_openai_read_ids(list, n_most, where, out, n, e);
+    return dg_field_ids(list, n_most, where, out, n, e);
 }
 
 /* Which positions of the canvas stay; without the list none does. */

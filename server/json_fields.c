@@ -1,6 +1,7 @@
 #include "json_fields.h"
 #include <stdio.h>
 #include <string.h>
+#include "base/alloc.h"
 
 json_t *dg_field_get(const json_t *object, const char *name)
 {
@@ -88,6 +89,29 @@ bool dg_fields_read(void *out, const json_t *object, const char *where, const dg
                 return wrong(e, name, "true or false");
             *(bool *)at = json_is_true(v);
         }
+    }
+    return true;
+}
+
+bool dg_field_ids(const json_t *list, int n_most, const char *param, int32_t **out, size_t *n,
+                  dg_http_error *e)
+{
+    size_t i;
+    json_t *v;
+    *n = json_array_size(list);
+    *out = dg_array(*n + 1, sizeof **out);
+    if (!*out)
+        return dg_refuse(e, 503, "out_of_memory", param, "out of memory for %zu tokens", *n);
+    json_array_foreach(list, i, v)
+    {
+        json_int_t id = json_integer_value(v);
+        if (!json_is_integer(v) || id < 0 || id >= n_most) {
+            dg_free(*out);
+            *out = NULL;
+            return dg_refuse(e, 400, "invalid_value", param, "%s[%zu]: wanted a token id below %d",
+                             param, i, n_most);
+        }
+        (*out)[i] = (int32_t)id;
     }
     return true;
 }

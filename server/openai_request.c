@@ -422,29 +422,6 @@ bool dg_openai_read_chat(dg_chat *out, json_t *root, const dg_chat_limits *limit
 
 /* ---- completions ---- */
 
-bool dg_openai_read_ids(const json_t *list, int n_vocab, const char *param, int32_t **out,
-                        size_t *n, dg_http_error *e)
-{
-    size_t i;
-    json_t *v;
-    *n = json_array_size(list);
-    *out = dg_array(*n + 1, sizeof **out);
-    if (!*out)
-        return dg_refuse(e, 503, "out_of_memory", param, "out of memory for %zu tokens", *n);
-    json_array_foreach(list, i, v)
-    {
-        json_int_t id = json_integer_value(v);
-        if (!json_is_integer(v) || id < 0 || id >= n_vocab) {
-            dg_free(*out);
-            *out = NULL;
-            return dg_refuse(e, 400, "invalid_value", param, "%s[%zu]: wanted a token id below %d",
-                             param, i, n_vocab);
-        }
-        (*out)[i] = (int32_t)id;
-    }
-    return true;
-}
-
 static bool add_prompt(reader *r, const json_t *v)
 {
     dg_raw_prompt *p = &r->out->prompts[r->out->n_prompt];
@@ -452,8 +429,7 @@ static bool add_prompt(reader *r, const json_t *v)
     if (!p->text && !json_is_array(v))
         return dg_refuse(r->e, 400, "invalid_type", "prompt",
                          "prompt: wanted text, token ids, or a list of them");
-    if (!p->text &&
-        !dg_openai_read_ids(v, r->limits->n_vocab, "prompt", &p->tokens, &p->n_token, r->e))
+    if (!p->text && !dg_field_ids(v, r->limits->n_vocab, "prompt", &p->tokens, &p->n_token, r->e))
         return false;
     r->out->n_prompt++;
     return true;

@@ -6,8 +6,4 @@
 
 dg_read_fn dg_openai_read_chat, dg_openai_read_completion;
 
-/* Token ids of a JSON array, in memory of the caller's (dg_free). */
-bool dg_openai_read_ids(const json_t *list, int n_vocab, const char *param, int32_t **out,
-                        size_t *n, dg_http_error *e);
-
 #endif

@@ -153,7 +153,7 @@ static bool detokenize_body(dg_call *c, const json_t *root, dg_http_error *e)
     char *text = NULL;
     dgemma_error err = {0};
     if (!dg_field_list(root, "tokens", &list, e) ||
-        !dg_openai_read_ids(list, c->server->info.n_vocab, "tokens", &ids, &n, e))
+        !dg_field_ids(list, c->server->info.n_vocab, "tokens", &ids, &n, e))
         return false;
     dgemma_status st = dgemma_detokenize(c->server->engine, ids, n, &text, &len, &err);
     dg_free(ids);
