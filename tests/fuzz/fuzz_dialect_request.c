@@ -6,11 +6,13 @@
 #include <string.h>
 #include "server/anthropic_request.h"
 #include "server/anthropic_response.h"
+#include "server/decisions.h"
 #include "server/json_body.h"
 #include "server/ollama_request.h"
 #include "server/ollama_response.h"
 #include "server/responses_request.h"
 #include "server/responses_response.h"
+#include "server/systemone.h"
 #include "support/chat_limits.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -52,17 +54,45 @@ static void check_chat(const dg_chat *c)
     json_decref(messages);
 }
 
-static void check_refusal(const dg_http_error *e, const dg_dialect *dialect)
+typedef json_t *error_fn(const dg_http_error *e);
+
+static void check_refusal(const dg_http_error *e, error_fn *error)
 {
     require(e->status >= 400 && e->status < 600 && e->message[0]);
-    json_t *object = dialect->error(e);
+    json_t *object = error(e);
     require(object != NULL);
     json_decref(object);
+}
+
+/* Questions of a decision: refused, or such as the library takes. */
+static void check_decision(const dg_decide_wire *wire, error_fn *error, const char *text,
+                           size_t len)
+{
+    dg_http_error e = {0};
+    dg_decide_body b = {.options = dgemma_decide_defaults(), .max_images = 4};
+    b.root = dg_json_body(text, len, &e);
+    if (!b.root || !wire->read(&b, &e)) {
+        check_refusal(&e, error);
+    } else {
+        const dgemma_decide_options *o = &b.options;
+        require(!o->state != !o->messages && o->n_questions && o->questions == b.questions);
+        for (size_t i = 0; i < o->n_questions; i++) {
+            const dgemma_question *q = &b.questions[i];
+            require(q->text && q->n_options <= DGEMMA_MAX_OPTIONS);
+            for (size_t k = 0; q->kind != DGEMMA_QUESTION_YES_NO && k < q->n_options; k++)
+                require(q->options[k].name != NULL);
+        }
+    }
+    dg_decide_body_clear(&b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     size_t r = 0;
+    if (size && data[0] == 's')
+        check_decision(&dg_systemone, dg_systemone_error, (const char *)data + 1, size - 1);
+    if (size && data[0] == 'd')
+        check_decision(&dg_decisions, dg_error_object, (const char *)data + 1, size - 1);
     while (size && r < sizeof routes / sizeof *routes && routes[r].letter != (char)data[0])
         r++;
     if (!size || r == sizeof routes / sizeof *routes)
@@ -74,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_chat(&c);
         dg_chat_clear(&c);
     } else {
-        check_refusal(&e, routes[r].dialect);
+        check_refusal(&e, routes[r].dialect->error);
     }
     return 0;
 }
