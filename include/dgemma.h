@@ -353,6 +353,29 @@ typedef struct dgemma_request_options {
      * tool_choice that opens a call. */
     dgemma_constraint *constraint;
 
+    /* The answer fills a gap in a text: `suffix` is what stands behind it, answer_prefix what
+     * stands before. As much of the suffix as fits is pinned behind the gap, in the same canvas, so
+     * that the model sees both sides; the answer is the gap alone, and is at most max_tokens and
+     * five eighths of a canvas long. Its length is found by trying some (docs/canvas.md), unless
+     * keep_length says that it is the passage's. The prompt may be left out: the model is then
+     * asked in our words to write what is missing, or the passage anew, as `instruction` says.
+     * Goes with no constraint, no thinking, no tools, and with no canvas. */
+    const char *suffix;  /* may be empty: the text ends behind the gap. NULL: no gap */
+    const char *passage; /* what stood in the gap, for an instruction and keep_length; or NULL */
+    const char *instruction; /* or NULL; goes with no prompt but ours */
+    bool keep_length;        /* the gap starts from the passage, at `strength` */
+
+    /* What the canvases start with in place of noise, token by token from the answer's first on:
+     * ids, or -1 where nothing is known. Where `pinned` is not 0 the token stays in every canvas
+     * and in the answer, is never renoised and costs no uncertainty (NULL: nowhere). What is not
+     * pinned becomes noise with the probability `strength`, and with a canvas that is known
+     * throughout that part of the steps is made: at 1 all of it is noise, at 0 nothing changes.
+     * Goes with no constraint; with n_logprobs only where nothing is pinned. */
+    const int32_t *canvas;
+    const uint8_t *pinned;
+    size_t n_canvas;
+    float strength; /* 0 to 1 */
+
     uint64_t seed;
     int max_tokens;          /* of the answer, thoughts included */
     const char *const *stop; /* strings that end the answer where they appear in its text */
@@ -400,8 +423,8 @@ typedef struct dgemma_request_options {
     void *step_user;
 } dgemma_request_options;
 
-/* What the model asks for, seed 0, thinking off, answers of up to 4,096 tokens, and draws as the
- * schedule has them. */
+/* What the model asks for, seed 0, thinking off, answers of up to 4,096 tokens, strength 1, and
+ * draws as the schedule has them. */
 DGEMMA_API dgemma_request_options dgemma_request_defaults(const dgemma_engine *engine);
 
 typedef enum dgemma_event_kind {
@@ -437,8 +460,11 @@ typedef struct dgemma_stats {
     int n_pictures,
         n_pictures_encoded; /* encoded: those that were not known from an earlier request */
     int n_blocks, n_converged, n_steps; /* converged: blocks that settled before their last step */
-    uint64_t n_positions;               /* of the canvases in all steps */
-    double queue_seconds;               /* waiting for the engine */
+    int n_tries;     /* lengths of a gap that were tried; their steps count among n_steps */
+    float agreement; /* of the tokens pinned in the last canvas, for how many the model would have
+                        said the same, 0 to 1; behind a gap of those in the text. 1: none was */
+    uint64_t n_positions;   /* of the canvases in all steps */
+    double queue_seconds;   /* waiting for the engine */
     double prompt_seconds;  /* passes that encoded the prompt; one that made a step too counts here
                                and there, by rows */
     double denoise_seconds; /* passes with a step */
@@ -457,6 +483,9 @@ typedef struct dgemma_event {
     size_t n_tokens;
     const float *entropy;
     const uint8_t *accepted;
+    const uint8_t *pinned; /* DRAFT: 1 where a token was given and stays; NULL: nowhere */
+    int n_gap;   /* DRAFT: positions of the gap, at the canvas's beginning; 0: there is none */
+    bool trying; /* DRAFT: to see whether the gap has that length */
     float mean_entropy;
     bool converged; /* BLOCK: it settled before its last step */
     int n_canvas;   /* BLOCK: positions of its canvas */

@@ -8,6 +8,7 @@
 #include "engine/prompt.h"
 #include "engine/request.h"
 #include "engine/request_guide.h"
+#include "engine/request_start.h"
 
 /* Colder, and logits divided by it could overflow; the readers of a model's config say the same. */
 #define LEAST_TEMPERATURE 1e-6f
@@ -158,6 +159,7 @@ dgemma_request_options dgemma_request_defaults(const dgemma_engine *e)
         .stability_threshold = g->stability,
         .confidence_threshold = g->confidence,
         .canvas_length = e->loaded.cfg.canvas_length,
+        .strength = 1,
     };
 }
 
@@ -224,8 +226,9 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
 {
     int n = (o->chat_prompt != NULL) + (o->messages != NULL) + (o->raw_prompt != NULL) +
             (o->tokens != NULL) + (o->prompt != NULL);
-    bool chat = o->chat_prompt || o->messages || o->prompt; /* a prompt was checked when made */
-    if (n != 1)
+    /* A prompt was checked when made; of a gap without one we make it. */
+    bool chat = o->chat_prompt || o->messages || o->prompt || (!n && o->suffix);
+    if (n != 1 && (n || !o->suffix))
         return dg_fail(err, DGEMMA_E_ARG, "%s",
                        n ? "more than one prompt was given" : "there is no prompt");
     if (!chat && (o->system || o->tools || o->thinking))
@@ -253,6 +256,8 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
         st = check_choice(o, chat, err);
     if (!st)
         st = dg_sampling_check(o, e->loaded.cfg.n_vocab, err);
+    if (!st)
+        st = dg_request_start_check(e, o, err);
     return st ? st : check_diffusion(e, o, err);
 }
 
@@ -370,6 +375,8 @@ dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *e,
         st = dg_sampling_init(&r->sampling, o, err);
     if (!st)
         st = fill_request(r, e, o, err);
+    if (!st)
+        st = dg_request_start(r, e, o, err);
     if (!st && o->constraint)
         st = dg_request_constrain(r, e, o, err);
     if (!st && o->read)

@@ -18,12 +18,15 @@ dgemma_status dg_canvas_init(dg_canvas *c, int capacity, dgemma_error *err)
         .previous = dg_calloc(n, sizeof *c->previous),
         .noise = dg_calloc(n, sizeof *c->noise),
         .order = dg_calloc(n, sizeof *c->order),
+        .pins = {.at = dg_calloc(n, sizeof *c->pins.at),
+                 .token = dg_calloc(n, sizeof *c->pins.token)},
         .settle = {.token = dg_calloc(n, sizeof *c->settle.token),
                    .run = dg_calloc(n, sizeof *c->settle.run)},
         .capacity = capacity,
     };
     if (c->token && c->argmax && c->drawn && c->entropy && c->forced && c->accepted && c->uniform &&
-        c->previous && c->noise && c->order && c->settle.token && c->settle.run)
+        c->previous && c->noise && c->order && c->settle.token && c->settle.run && c->pins.at &&
+        c->pins.token)
         return DGEMMA_OK;
     dg_canvas_clear(c);
     return dg_fail(err, DGEMMA_E_NOMEM, "no memory for a canvas of %d tokens", capacity);
@@ -41,6 +44,8 @@ void dg_canvas_clear(dg_canvas *c)
     dg_free(c->previous);
     dg_free(c->noise);
     dg_free(c->order);
+    dg_free(c->pins.at);
+    dg_free(c->pins.token);
     dg_free(c->settle.token);
     dg_free(c->settle.run);
     *c = (dg_canvas){0};
@@ -53,13 +58,31 @@ void dg_canvas_begin(dg_canvas *c, const dg_diffusion_options *opt, const dg_dra
     c->opt = *opt;
     c->block = block;
     c->n = n;
-    c->step = 0;
+    c->step = c->first_step = 0;
     c->finished = c->converged = false;
     c->stability = (dg_stability){0};
     memset(c->forced, 0, (size_t)n);
+    dg_pins_begin(&c->pins, n);
     dg_settle_begin(&c->settle, n);
     draws->initial(draws, block, c->token, n);
     draws->uniform(draws, block, 0, c->uniform, n);
+}
+
+void dg_canvas_start(dg_canvas *c, const dg_draws *draws, const dg_start *start)
+{
+    double *u = c->uniform; /* filled anew below */
+    draws->start(draws, c->block, u, c->n);
+    if (dg_pins_start(&c->pins, start, u, c->token, c->n))
+        c->first_step = dg_pins_skipped_steps(start->strength, c->opt.max_steps);
+    memcpy(c->forced, c->pins.at, (size_t)c->n);
+    draws->uniform(draws, c->block, c->first_step, u, c->n);
+    c->step = c->first_step;
+}
+
+void dg_canvas_hold(dg_canvas *c)
+{
+    dg_pins_hold(&c->pins, c->token, c->n);
+    dg_settle_hold(&c->settle, c->token);
 }
 
 float dg_canvas_temperature(const dg_canvas *c)
@@ -79,6 +102,7 @@ static void pin(dg_canvas *c)
 void dg_canvas_advance(dg_canvas *c, const dg_draws *draws)
 {
     assert(!c->finished);
+    dg_pins_take(&c->pins, c->argmax, c->drawn, c->entropy, c->n);
     dg_settle_hold(&c->settle, c->argmax);
     dg_sampler_accept(c->accepted, c->order, c->entropy, c->n, c->opt.entropy_bound);
     draws->noise(draws, c->block, c->step, c->noise, c->n);
@@ -92,6 +116,8 @@ void dg_canvas_advance(dg_canvas *c, const dg_draws *draws)
     if (c->opt.settled_steps)
         pin(c);
     c->converged = c->converged || c->settle.n == c->n;
+    if (c->pins.n == c->n) /* there is nothing to find */
+        c->converged = true;
     c->step++;
     c->finished = c->converged || c->step == c->opt.max_steps;
     if (!c->finished)

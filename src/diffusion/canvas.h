@@ -7,9 +7,10 @@
  * up
  *
  * Nothing is frozen: a position accepted now can become noise later. What is kept in the end is the
- * arg-max of the last step, not the canvas. The one exception, when asked for, is a beginning that
- * has settled (settle.h): there drawn, arg-max and canvas hold the pinned tokens. The model itself
- * is not known here: a step's outcome comes in as three small arrays. */
+ * arg-max of the last step, not the canvas. Two exceptions, when asked for: tokens that were given
+ * beforehand and pinned (pins.h), and a beginning that has settled (settle.h). There drawn, arg-max
+ * and canvas hold the pinned tokens. The model itself is not known here: a step's outcome comes in
+ * as three small arrays. */
 #ifndef DG_DIFFUSION_CANVAS_H
 #define DG_DIFFUSION_CANVAS_H
 
@@ -17,14 +18,16 @@
 #include <stdint.h>
 #include "base/error.h"
 #include "diffusion/draws.h"
+#include "diffusion/pins.h"
 #include "diffusion/schedule.h"
 #include "diffusion/settle.h"
 #include "diffusion/stopping.h"
 
 typedef struct dg_canvas {
     dg_diffusion_options opt;
-    int block, n;             /* which block; tokens in it */
-    int step;                 /* steps taken so far */
+    int block, n; /* which block; tokens in it */
+    int step;     /* the coming one; the first is 0, or later after a start */
+    int first_step;
     bool finished, converged; /* converged: by the stop rule, not by running out of steps */
 
     int32_t *token; /* [n] what goes into the next step */
@@ -34,14 +37,16 @@ typedef struct dg_canvas {
     int32_t *drawn;    /* [n] */
     float *entropy;    /* [n] */
     uint8_t *forced;   /* [n] nothing else could stand there: it says nothing of how sure the model
-                          is. Set by who holds the canvas to a language, 0 otherwise */
+                          is. Set where a token is pinned, and by who holds the canvas to a
+                          language; 0 otherwise */
     uint8_t *accepted; /* [n] */
     float mean_entropy;
 
     /* the coming step's draw per position; filled by dg_canvas_begin and dg_canvas_advance */
     double *uniform; /* [n] */
 
-    dg_settle settle; /* settle.n: how many positions are pinned */
+    dg_pins pins;
+    dg_settle settle; /* settle.n: how many positions are pinned at the beginning */
     dg_stability stability;
     int32_t *previous; /* [n] the last step's arg-max */
     int32_t *noise;    /* [n] scratch */
@@ -56,6 +61,12 @@ void dg_canvas_clear(dg_canvas *c);
 /* Starts block number `block` with n <= capacity random tokens. */
 void dg_canvas_begin(dg_canvas *c, const dg_diffusion_options *opt, const dg_draws *draws,
                      int block, int n);
+
+/* Right after that: begins with what is known in place of noise. */
+void dg_canvas_start(dg_canvas *c, const dg_draws *draws, const dg_start *start);
+
+/* Puts what is pinned into the canvas of the coming step, should somebody have moved it. */
+void dg_canvas_hold(dg_canvas *c);
 
 /* The temperature of the coming step. */
 float dg_canvas_temperature(const dg_canvas *c);

@@ -1,7 +1,7 @@
 #include "diffusion/draws.h"
 #include "base/rng.h"
 
-enum { STREAM_INITIAL, STREAM_NOISE, STREAM_TOKEN };
+enum { STREAM_INITIAL, STREAM_NOISE, STREAM_TOKEN, STREAM_START };
 
 static void random_ids(const dg_draws *d, const dg_rng_key *key, int32_t *ids, int n)
 {
@@ -28,8 +28,19 @@ static void uniform(const dg_draws *d, int block, int step, double *u, int n)
         u[i] = dg_rng_uniform(&key, (uint32_t)i);
 }
 
+static void start(const dg_draws *d, int block, double *u, int n)
+{
+    dg_rng_key key = {.seed = d->seed, .stream = STREAM_START, .block = (uint32_t)block};
+    for (int i = 0; i < n; i++)
+        u[i] = dg_rng_uniform(&key, (uint32_t)i);
+}
+
 dg_draws dg_draws_seeded(uint64_t seed, int n_vocab)
 {
-    return (dg_draws){
-        .initial = initial, .noise = noise, .uniform = uniform, .seed = seed, .n_vocab = n_vocab};
+    return (dg_draws){.initial = initial,
+                      .noise = noise,
+                      .uniform = uniform,
+                      .start = start,
+                      .seed = seed,
+                      .n_vocab = n_vocab};
 }

@@ -15,6 +15,9 @@ struct dg_draws {
      */
     void (*uniform)(const dg_draws *d, int block, int step, double *u, int n);
 
+    /* likewise: decides whether a token that a canvas may start with does (pins.h) */
+    void (*start)(const dg_draws *d, int block, double *u, int n);
+
     uint64_t seed; /* dg_draws_seeded */
     int n_vocab;
     const void *recorded; /* whatever a test's functions need */

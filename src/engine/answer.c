@@ -46,8 +46,20 @@ static bool add_text(void *user, const char *text, size_t len)
     return !a->no_memory;
 }
 
+/* Blanks that were taken off the prompt's end, for the model writes them with the next word, are
+ * not sent again. */
+static void drop_blanks(dg_answer *a, dg_text *text)
+{
+    for (; a->n_blank && text->len; text->data++, text->len--, a->n_blank--)
+        if (*text->data != ' ') {
+            a->n_blank = 0;
+            return;
+        }
+}
+
 static void push_text(dg_answer *a, dg_text text)
 {
+    drop_blanks(a, &text);
     if (!dg_stop_strings_push(a->stop, text.data, text.len, add_text, a))
         a->no_memory = true;
     a->stop_found = dg_stop_strings_found(a->stop);
@@ -106,7 +118,11 @@ static bool on_output(void *user, const dg_output_event *e)
 dgemma_status dg_answer_init(dg_answer *a, const dg_answer_config *cfg, const dg_block_loop *loop,
                              dg_stream *stream, dgemma_error *err)
 {
-    *a = (dg_answer){.cfg = *cfg, .loop = loop, .stream = stream, .start = dg_clock_now()};
+    *a = (dg_answer){.cfg = *cfg,
+                     .loop = loop,
+                     .stream = stream,
+                     .start = dg_clock_now(),
+                     .n_blank = cfg->n_blank};
     dg_buf_init(&a->run, (size_t)1 << 30);
     if (!cfg->tokenizer)
         return DGEMMA_OK;
@@ -153,6 +169,9 @@ static void tell_draft(dg_answer *a)
                 .n_tokens = (size_t)c->n,
                 .entropy = c->entropy,
                 .accepted = c->accepted,
+                .pinned = c->pins.n ? c->pins.at : NULL,
+                .n_gap = a->loop->cfg.infill ? c->n - c->pins.n : 0,
+                .trying = a->loop->trying,
                 .mean_entropy = c->mean_entropy,
             });
 }
@@ -330,6 +349,14 @@ dgemma_end dg_answer_reason(const dg_answer *a, dgemma_status st, bool cancelled
     return a->loop->end == DG_END_LENGTH ? DGEMMA_END_LENGTH : DGEMMA_END_CONTEXT;
 }
 
+static float agreement(const dg_block_loop *r)
+{
+    const dg_pins *p = &r->canvas.pins;
+    if (r->cfg.infill)
+        return dg_infill_agreement(r->cfg.infill, p);
+    return p->n ? (float)p->n_agree / (float)p->n : 1;
+}
+
 void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool cancelled)
 {
     const dg_block_loop *r = a->loop;
@@ -341,6 +368,8 @@ void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool
     a->stats.n_blocks = r->n_block + (r->canvas_open && r->n_read);
     a->stats.n_converged = r->n_converged;
     a->stats.n_steps = r->n_step;
+    a->stats.n_tries = r->n_try;
+    a->stats.agreement = agreement(r);
     a->stats.kv_bytes = r->kv ? dg_kv_seq_bytes(r->kv, &r->seq) : 0;
     dg_stream_push(a->stream, &(dgemma_event){
                                   .kind = DGEMMA_EVENT_END,

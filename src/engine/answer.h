@@ -14,6 +14,7 @@ typedef struct dg_answer_config {
     bool drafts;
     bool in_thought;        /* the prompt has opened a thought */
     bool in_text;           /* the prompt holds the beginning of the answer */
+    int n_blank;            /* so many blanks at the beginning of the text are the prompt's */
     bool single_call;       /* end after the first call */
     const int32_t *opening; /* [n_opening] borrowed: tokens at the prompt's end that are the
                          answer's structure, which the parser must see; or NULL */
@@ -32,6 +33,7 @@ typedef struct dg_answer {
     dg_stop_strings *stop;
     double start;
     double block_seconds; /* of denoise_seconds, the open block's */
+    int n_blank;          /* to be left out of the text that comes next */
     int n_told;           /* tokens of the block that went to the parser */
     int n_behind; /* tokens of the last block behind the place where the answer ended: not said */
     dg_buf run;   /* text to be sent, of one kind */

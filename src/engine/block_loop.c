@@ -22,6 +22,13 @@ static void limit_thoughts(dg_block_loop *l)
     l->think_limit = cfg->think_budget < 0 ? most : dg_min(cfg->think_budget, most);
 }
 
+static void ban_thoughts(dg_block_loop *l)
+{
+    l->banned[0] = l->cfg.think_open;
+    l->options.banned = l->banned;
+    l->options.n_banned = l->cfg.think_open >= 0;
+}
+
 /* The longest picture in tokens: it must fit into one pass. */
 int dg_block_loop_longest_picture(const dg_block_loop_config *cfg)
 {
@@ -58,6 +65,17 @@ dgemma_status dg_block_loop_check(const dg_block_loop_config *cfg, const dg_conf
     return DGEMMA_OK;
 }
 
+/* No thought opens in a gap. */
+static void begin_gap(dg_block_loop *l)
+{
+    const dg_infill *f = l->cfg.infill;
+    if (f->length)
+        l->gap = (dg_gap){.length = f->length, .found = true};
+    else
+        dg_gap_begin(&l->gap, f->most);
+    ban_thoughts(l);
+}
+
 dgemma_status dg_block_loop_init(dg_block_loop *l, const dg_model *model, dg_kv_cache *kv,
                                  const dg_block_loop_config *cfg, dgemma_error *err)
 {
@@ -80,7 +98,12 @@ dgemma_status dg_block_loop_init(dg_block_loop *l, const dg_model *model, dg_kv_
         (size_t)dg_max(cfg->n_prompt, cfg->canvas_length + 2); /* a block and a thought's end */
     l->pending = dg_array(n, sizeof *l->pending);
     l->soft = model->be->alloc(model->be, dg_block_loop_bytes(&model->cfg, cfg->canvas_length));
-    if (!l->pending || !l->soft) {
+    if (cfg->infill) {
+        l->start_token = dg_array((size_t)cfg->canvas_length, sizeof *l->start_token);
+        l->start_pinned = dg_array((size_t)cfg->canvas_length, sizeof *l->start_pinned);
+        begin_gap(l);
+    }
+    if (!l->pending || !l->soft || (cfg->infill && (!l->start_token || !l->start_pinned))) {
         dg_block_loop_clear(l);
         return dg_fail(err, DGEMMA_E_NOMEM, "no memory for the request");
     }
@@ -98,6 +121,8 @@ void dg_block_loop_clear(dg_block_loop *l)
     l->model->be->free(l->model->be, l->soft);
     dg_canvas_clear(&l->canvas);
     dg_logprobs_clear(&l->logprobs);
+    dg_free(l->start_token);
+    dg_free(l->start_pinned);
     dg_free(l->pending);
     *l = (dg_block_loop){0};
 }
@@ -106,7 +131,8 @@ void dg_block_loop_clear(dg_block_loop *l)
 static int canvas_length(const dg_block_loop *l)
 {
     int position = l->seq.n_token + (l->n_pending - l->n_encoded);
-    return dg_min(l->cfg.canvas_length, l->cfg.n_context - position);
+    int most = dg_min(l->cfg.canvas_length, l->cfg.n_context - position);
+    return l->cfg.infill ? dg_infill_positions(l->cfg.infill, l->gap.length, most) : most;
 }
 
 static bool encodes_prompt(const dg_block_loop *l)
@@ -127,6 +153,27 @@ void dg_block_loop_want(const dg_block_loop *l, dg_want *w)
     };
 }
 
+/* Of a length that is only tried nothing is sent. */
+static void begin_canvas(dg_block_loop *l, int n)
+{
+    const dg_block_loop_config *cfg = &l->cfg;
+    dg_diffusion_options opt = cfg->diffusion;
+    dg_start start = cfg->start;
+    if (cfg->infill) {
+        start = dg_infill_start(cfg->infill, l->gap.length, n, l->start_token, l->start_pinned);
+        opt.settled_steps = l->gap.found ? opt.settled_steps : 0;
+    } else if (start.n > l->n_placed) {
+        start.token += l->n_placed;
+        start.pinned += start.pinned ? l->n_placed : 0;
+        start.n -= l->n_placed;
+    } else {
+        start.n = 0;
+    }
+    dg_canvas_begin(&l->canvas, &opt, &cfg->draws, l->block, n);
+    if (start.n)
+        dg_canvas_start(&l->canvas, &cfg->draws, &start);
+}
+
 void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant)
 {
     assert(!l->end);
@@ -144,17 +191,17 @@ void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant)
     if (!l->canvas_in_pass)
         return;
     if (!l->canvas_open) {
-        dg_canvas_begin(&l->canvas, &l->cfg.diffusion, &l->cfg.draws, l->block, grant.n_canvas);
+        begin_canvas(l, grant.n_canvas);
         if (l->cfg.read)
             dg_read_begin(l->cfg.read, l->canvas.token);
         l->canvas_open = true;
         l->n_read = 0;
     }
-    dg_settle_hold(&l->canvas.settle, l->canvas.token); /* a step callback may have moved it */
+    dg_canvas_hold(&l->canvas); /* a step callback may have moved it */
     w->canvas = l->canvas.token;
     w->n_canvas = l->canvas.n;
     w->soft = l->soft;
-    w->first_step = l->canvas.step == 0 || l->cfg.no_self_conditioning;
+    w->first_step = l->canvas.step == l->canvas.first_step || l->cfg.no_self_conditioning;
     w->last_step = l->canvas.step + 1 == l->cfg.diffusion.max_steps || l->cfg.no_self_conditioning;
     w->temperature = dg_canvas_temperature(&l->canvas);
     w->uniform = l->canvas.uniform;
@@ -206,12 +253,20 @@ static bool thinks_too_long(dg_block_loop *l, int32_t token)
     return !l->n_head_left && l->n_thought >= l->think_limit;
 }
 
+/* Positions of the canvas that can be text of the answer: where it fills a gap, those. */
+static int text_length(const dg_block_loop *l)
+{
+    return l->cfg.infill ? l->gap.length : l->canvas.n;
+}
+
 /* Reads on up to position `end` of the block: up to the first stop token, the answer's limit, or
  * the end of the thinking budget. True: nothing behind l->n_read counts. */
 static bool read_block(dg_block_loop *l, int end)
 {
     const dg_canvas *c = &l->canvas;
     const dg_block_loop_config *cfg = &l->cfg;
+    int n_text = text_length(l);
+    end = dg_min(end, n_text);
     while (l->n_read < end) {
         int32_t token = c->argmax[l->n_read];
         if (is_stop(&l->model->cfg, token)) {
@@ -229,9 +284,13 @@ static bool read_block(dg_block_loop *l, int end)
             return true;
         }
     }
-    if (end == c->n && l->n_output + l->n_read == cfg->max_tokens)
+    if (cfg->infill && end == n_text) {
+        l->end = DG_END_STOP;
+        l->stop_token = cfg->infill->close >= 0 ? cfg->infill->close : l->model->cfg.pad_token;
+    } else if (end == n_text && l->n_output + l->n_read == cfg->max_tokens) {
         l->end = DG_END_LENGTH;
-    return end == c->n;
+    }
+    return end == n_text;
 }
 
 /* What was said is encoded with the next pass, at the positions it had as a canvas; behind a
@@ -248,6 +307,7 @@ static void commit_block(dg_block_loop *l)
     }
     l->n_pending = n;
     l->n_encoded = 0;
+    l->n_placed += n;
     if (l->seq.n_token + n >= l->cfg.n_context)
         l->end = DG_END_CONTEXT;
 }
@@ -285,9 +345,7 @@ static dgemma_status finish_block(dg_block_loop *l, dgemma_error *err)
     l->n_output += l->n_block_token;
     if (l->thought_closed) {
         l->in_thought = false;
-        l->banned[0] = l->cfg.think_open;
-        l->options.banned = l->banned;
-        l->options.n_banned = l->cfg.think_open >= 0;
+        ban_thoughts(l);
     }
     l->block_done = true;
     l->canvas_open = false;
@@ -332,6 +390,22 @@ static void take_read(dg_block_loop *l)
     l->end = DG_END_STOP;
 }
 
+/* While the gap's length is looked for, a canvas has a few steps, and the next one another length.
+ */
+static bool tries_length(dg_block_loop *l)
+{
+    const dg_canvas *c = &l->canvas;
+    l->trying = l->cfg.infill && !l->gap.found;
+    if (!l->trying)
+        return false;
+    if (c->step - c->first_step == DG_GAP_STEPS || c->finished) {
+        dg_gap_push(&l->gap, c->pins.n - c->pins.n_agree, c->mean_entropy);
+        l->canvas_open = false;
+        l->n_try++;
+    }
+    return true;
+}
+
 dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err)
 {
     dg_canvas *c = &l->canvas;
@@ -350,6 +424,8 @@ dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err)
         take_read(l);
         return DGEMMA_OK;
     }
+    if (tries_length(l))
+        return DGEMMA_OK;
     l->thought_closed = false;
     if (c->finished && is_padding(l)) {
         l->end = DG_END_STOP;

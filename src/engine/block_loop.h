@@ -12,6 +12,7 @@
 #include "diffusion/canvas.h"
 #include "engine/grants.h"
 #include "engine/guide.h"
+#include "engine/infill.h"
 #include "engine/logprobs.h"
 #include "engine/read.h"
 #include "model/forward.h"
@@ -50,6 +51,11 @@ typedef struct dg_block_loop_config {
         *guide; /* holds the answer to a language, of which n_least tokens are a text; or NULL */
     int n_least;
     dg_read *read; /* one canvas is read behind the prompt, and nothing is said; or NULL */
+
+    /* What the canvases start with, token by token of the answer; start.n 0: noise. Or the gap that
+     * the answer fills, which ends it; NULL: there is none. Borrowed, and not with a guide. */
+    dg_start start;
+    const dg_infill *infill;
 } dg_block_loop_config;
 
 typedef enum dg_block_loop_end {
@@ -72,6 +78,12 @@ typedef struct dg_block_loop {
     dg_canvas canvas;
     float *soft; /* [canvas_length, n_embd] backend memory */
     int block;
+    int n_placed; /* positions of the canvases before this one */
+    dg_gap gap;   /* of cfg.infill */
+    bool trying;  /* the last step was to see whether the gap has that length */
+    int n_try;
+    int32_t *start_token; /* [canvas_length] what a canvas around a gap starts with */
+    uint8_t *start_pinned;
     bool canvas_open;    /* the block was begun and is not finished */
     bool canvas_in_pass; /* what dg_block_loop_plan put into the pass */
     int n_token_in_pass;

@@ -5,8 +5,9 @@
 #include "base/common.h"
 #include "engine/block_loop.h"
 #include "engine/engine.h"
+#include "engine/infill_prompt.h"
 
-enum { MEDIA_MAX_BYTES = 256 << 20 };
+enum { MEDIA_MAX_BYTES = 256 << 20, MOST_BLANKS = 16 };
 
 static const char image_mark[] = "<|image|>", video_mark[] = "<|video|>";
 
@@ -208,7 +209,8 @@ static dgemma_status choose_tools(builder *b, dg_conversation *c)
 }
 
 /* Puts the beginning into the model's mouth: text, then a call. What people wrote is text, whatever
- * markers it holds. */
+ * markers it holds. Before a gap blanks at its end are left to the model: it writes them as one
+ * token with the word that follows. */
 static dgemma_status add_opening(builder *b)
 {
     const dgemma_request_options *o = b->o;
@@ -216,9 +218,13 @@ static dgemma_status add_opening(builder *b)
     dg_tokens *out = &b->out->tokens;
     dgemma_status st = DGEMMA_OK;
     if (has_prefix(o)) {
-        st = dg_tokenizer_encode(t, o->answer_prefix, strlen(o->answer_prefix), 0, out, b->err);
-        b->out->in_text = true;
+        size_t len = strlen(o->answer_prefix), kept = len;
+        while (o->suffix && kept && len - kept < MOST_BLANKS && o->answer_prefix[kept - 1] == ' ')
+            kept--;
+        st = dg_tokenizer_encode(t, o->answer_prefix, kept, 0, out, b->err);
+        b->out->n_blank = (int)(len - kept);
     }
+    b->out->in_text = has_prefix(o) || o->suffix;
     if (st || !forces_call(o))
         return st;
     size_t before = out->n;
@@ -401,10 +407,18 @@ dgemma_status dg_prompt_build(dgemma_prompt **out, const dgemma_engine *e,
     p->engine = e;
     p->salt = o->cache_salt ? dg_strdup(o->cache_salt) : NULL;
     dg_tokens_init(&p->tokens, (size_t)max_tokens);
-    builder b = {.e = e, .o = o, .out = p, .err = err};
-    dgemma_status st =
-        o->cache_salt && !p->salt ? dg_fail(err, DGEMMA_E_NOMEM, "out of memory") : build(&b);
+    dgemma_request_options asked = *o;
+    dg_buf words;
+    dg_buf_init(&words, DG_ENCODE_MAX_TEXT);
+    bool ok = !o->cache_salt || p->salt;
+    if (o->suffix && !o->chat_prompt && !o->messages) {
+        ok = ok && dg_infill_prompt(&words, o);
+        asked.chat_prompt = words.data;
+    }
+    builder b = {.e = e, .o = &asked, .out = p, .err = err};
+    dgemma_status st = ok ? build(&b) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     p->pictures.salt = p->salt;
+    dg_buf_clear(&words);
     if (st) {
         dg_prompt_release(p);
         return st;

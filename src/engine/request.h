@@ -22,6 +22,9 @@ struct dgemma_request {
     dgemma_constraint *constraint; /* held until the request has ended, with the next; or NULL */
     dg_guide *guide;
     dg_read *read; /* or NULL */
+    dg_infill infill; /* of cfg.infill */
+    int32_t *given;   /* tokens of the infill, or of cfg.start */
+    uint8_t *pinned;  /* of cfg.start */
     double submitted;
     size_t kv_bytes;      /* set aside for it while it runs */
     size_t feature_bytes; /* of its pictures, likewise until its prompt is encoded */

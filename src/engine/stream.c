@@ -101,7 +101,7 @@ static node *copy_event(const dgemma_event *e)
     size_t n_top = n * (size_t)e->n_top;
     size_t bytes = sizeof(node) + room_for(e->tokens, n * sizeof *e->tokens) +
                    room_for(e->entropy, n * sizeof *e->entropy) + room_for(e->accepted, n) +
-                   room_for(e->logprobs, n * sizeof *e->logprobs) +
+                   room_for(e->pinned, n) + room_for(e->logprobs, n * sizeof *e->logprobs) +
                    room_for(e->top_tokens, n_top * sizeof *e->top_tokens) +
                    room_for(e->top_logprobs, n_top * sizeof *e->top_logprobs) +
                    room_for(e->text, e->text_len + 1) + room_for(e->tool_name, name);
@@ -113,6 +113,7 @@ static node *copy_event(const dgemma_event *e)
     copy->event.tokens = put(&at, e->tokens, n * sizeof *e->tokens);
     copy->event.entropy = put(&at, e->entropy, n * sizeof *e->entropy);
     copy->event.accepted = put(&at, e->accepted, n);
+    copy->event.pinned = put(&at, e->pinned, n);
     copy->event.logprobs = put(&at, e->logprobs, n * sizeof *e->logprobs);
     copy->event.top_tokens = put(&at, e->top_tokens, n_top * sizeof *e->top_tokens);
     copy->event.top_logprobs = put(&at, e->top_logprobs, n_top * sizeof *e->top_logprobs);

@@ -38,6 +38,7 @@ Suite *image_suite(void);
 Suite *preprocess_suite(void);
 Suite *video_suite(void);
 Suite *diffusion_suite(void);
+Suite *pins_suite(void);
 Suite *settle_suite(void);
 Suite *router_suite(void);
 Suite *forward_suite(void);

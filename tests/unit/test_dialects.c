@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "server/anthropic_request.h"
+#include "server/canvas_request.h"
 #include "server/errors.h"
 #include "server/json_body.h"
 #include "server/ollama_request.h"
@@ -244,6 +245,7 @@ typedef struct verdict {
     const char *body, *param;
 } verdict;
 
+#define EDIT(rest)     "{'text':'a \xC3\xA9 bc'," rest "}"
 #define CHAT(fields)   dg_openai_read_chat, "{'messages':[{'role':'user','content':'Q'}]," fields "}"
 #define SAID(messages) dg_openai_read_chat, "{'messages':[" messages "]}"
 #define PICTURE        "{'type':'image_url'}"
@@ -296,7 +298,52 @@ static const verdict verdicts[] = {
     {dg_openai_read_completion, "{'prompt':[1,-1]}", "prompt"},
     {dg_openai_read_completion, "{'prompt':7}", "prompt"},
     {dg_openai_read_completion, "{'prompt':[]}", "prompt"},
-    {dg_openai_read_completion, "{'prompt':'a','suffix':'b'}", "suffix"},
+    {dg_openai_read_completion, "{'prompt':'a','suffix':'b'}", NULL},
+    {dg_openai_read_completion, "{'prompt':[1,2],'suffix':'b'}", "prompt"},
+    {dg_openai_read_completion, "{'prompt':'a','suffix':7}", "suffix"},
+    {CHAT("'diffusion':{'canvas':{'tokens':[1,null,3],'keep':[[0,1],[2,3]],'strength':0.5}}"),
+     NULL},
+    {CHAT("'diffusion':{'canvas':7}"), "canvas"},
+    {CHAT("'diffusion':{'canvas':{'tokens':[]}}"), "diffusion.canvas.tokens"},
+    {CHAT("'diffusion':{'canvas':{'keep':[]}}"), "diffusion.canvas.tokens"},
+    {CHAT("'diffusion':{'canvas':{'tokens':[1000]}}"), "diffusion.canvas.tokens"},
+    {CHAT("'diffusion':{'canvas':{'tokens':[-2]}}"), "diffusion.canvas.tokens"},
+    {CHAT("'diffusion':{'canvas':{'tokens':['a']}}"), "diffusion.canvas.tokens"},
+    {CHAT("'diffusion':{'canvas':{'tokens':[1,2],'keep':[[0,3]]}}"), "diffusion.canvas.keep"},
+    {CHAT("'diffusion':{'canvas':{'tokens':[1,2],'keep':[[1,0]]}}"), "diffusion.canvas.keep"},
+    {CHAT("'diffusion':{'canvas':{'tokens':[1,2],'keep':[[-1,1]]}}"), "diffusion.canvas.keep"},
+    {CHAT("'diffusion':{'canvas':{'tokens':[1,2],'keep':[0]}}"), "diffusion.canvas.keep"},
+    {CHAT("'diffusion':{'canvas':{'tokens':[1,null],'keep':[[0,2]]}}"), "diffusion.canvas.keep"},
+    {CHAT("'diffusion':{'canvas':{'tokens':[1],'strength':2}}"), "diffusion.canvas.strength"},
+    {CHAT("'diffusion':{'canvas':{'tokens':[1],'text':'x'}}"), "diffusion.canvas"},
+    {dg_infill_read, "{'input_prefix':'a','input_suffix':'b','n_predict':-1,'seed':-1}", NULL},
+    {dg_infill_read, "{'input_suffix':'','input_extra':[{'filename':'f','text':'t'}]}", NULL},
+    {dg_infill_read, "{}", "input_prefix"},
+    {dg_infill_read, "{'input_prefix':7}", "input_prefix"},
+    {dg_infill_read, "{'input_prefix':'a','input_extra':[{'filename':'f'}]}", "input_extra"},
+    {dg_infill_read, "{'input_prefix':'a','n_predict':0}", "max_tokens"},
+    {dg_edit_read, EDIT("'ranges':[[0,1],[3,4]]"), NULL},
+    {dg_edit_read, EDIT("'ranges':[[1,1]],'instruction':'x'"), NULL},
+    {dg_edit_read, EDIT("'ranges':[[4,5]],'strength':0"), NULL},
+    {dg_edit_read, EDIT("'ranges':[[4,7]]"), "ranges"},
+    {dg_edit_read, EDIT("'ranges':[[2,1]]"), "ranges"},
+    {dg_edit_read, EDIT("'ranges':[[2,3],[0,1]]"), "ranges"},
+    {dg_edit_read, EDIT("'ranges':[[0,2],[1,3]]"), "ranges"},
+    {dg_edit_read, EDIT("'ranges':[[-1,2]]"), "ranges"},
+    {dg_edit_read, EDIT("'ranges':[[0,1.5]]"), "ranges"},
+    {dg_edit_read, EDIT("'ranges':[]"), "ranges"},
+    {dg_edit_read, EDIT("'ranges':7"), "ranges"},
+    {dg_edit_read, EDIT("'ranges':[[1,2]],'lengths':'same'"), "ranges"}, /* a blank */
+    {dg_edit_read, EDIT("'ranges':[[0,1]],'lengths':'long'"), "lengths"},
+    {dg_edit_read, EDIT("'ranges':[[0,1]],'lengths':'auto','strength':0.5"), "strength"},
+    {dg_edit_read, EDIT("'ranges':[[0,1]],'strength':-1"), "strength"},
+    {dg_edit_read, EDIT("'ranges':[[0,1]],'instruction':7"), "instruction"},
+    {dg_edit_read, EDIT("'ranges':[[0,1]],'n':2"), "n"},
+    {dg_edit_read, EDIT("'ranges':[[0,1]],'messages':[{'role':'user','content':'a'}]"), NULL},
+    {dg_edit_read, EDIT("'ranges':[[0,1]],'messages':[{'role':'assistant','content':'a'}]"),
+     "messages"},
+    {dg_edit_read, EDIT("'ranges':[[0,1]],'messages':[{'role':'user','content':[]}]"), "messages"},
+    {dg_edit_read, "{'ranges':[[0,0]]}", "text"},
     {dg_openai_read_completion, "{'prompt':'a','echo':true}", "echo"},
     {dg_openai_read_completion, "{'prompt':'a','suffix':'','echo':false,'logprobs':0}", NULL},
     {dg_openai_read_completion, "{'prompt':'a','logprobs':21}", "logprobs"},
@@ -340,7 +387,8 @@ static const verdict verdicts[] = {
     {OLLAMA("'options':{'num_predict':'x'}"), "options.num_predict"},
     {dg_ollama_read_chat, "{'messages':[{'role':'user','images':[7]}]}", "images"},
     {dg_ollama_read_chat, "{'messages':[{'role':'assistant','tool_calls':[{}]}]}", "messages"},
-    {dg_ollama_read_generate, "{'prompt':'Q','suffix':'x'}", "suffix"},
+    {dg_ollama_read_generate, "{'prompt':'Q','suffix':'x'}", NULL},
+    {dg_ollama_read_generate, "{'prompt':'Q','suffix':'x','images':['AAAA']}", "images"},
     {dg_ollama_read_generate, "{'prompt':'Q','context':[1]}", "context"},
     {dg_ollama_read_generate, "{'prompt':'Q','suffix':'','context':[]}", NULL},
     {dg_ollama_read_generate, "{'prompt':'Q','raw':true,'images':['AAAA']}", "images"},

@@ -1,0 +1,29 @@
+#include "engine/infill.h"
+#include "base/common.h"
+
+int dg_infill_positions(const dg_infill *f, int length, int n_canvas)
+{
+    bool closed = f->whole && f->close >= 0;
+    return closed && f->pad >= 0 ? n_canvas : dg_min(length + f->n_after + closed, n_canvas);
+}
+
+dg_start dg_infill_start(const dg_infill *f, int length, int n, int32_t *token, uint8_t *pinned)
+{
+    for (int i = 0; i < n; i++) {
+        int behind = i - length;
+        pinned[i] = behind >= 0;
+        if (behind < 0)
+            token[i] = f->known ? f->known[i] : -1;
+        else
+            token[i] = behind < f->n_after    ? f->after[behind]
+                       : behind == f->n_after ? f->close
+                                              : f->pad;
+    }
+    return (dg_start){.token = token, .pinned = pinned, .n = n, .strength = f->strength};
+}
+
+float dg_infill_agreement(const dg_infill *f, const dg_pins *pins)
+{
+    int n = f->n_after + (f->whole && f->close >= 0), wrong = dg_min(pins->n - pins->n_agree, n);
+    return n ? 1 - (float)wrong / (float)n : 1;
+}

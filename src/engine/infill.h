@@ -1,0 +1,33 @@
+/* A canvas around a gap: the answer is what stands in front of a text that is given.
+ *
+ *     gap | the text behind it, pinned | the end of the turn and padding, pinned
+ *
+ * What stands before the gap is the end of the prompt. Where not all of the text behind it fits,
+ * the canvas ends with the part that does. */
+#ifndef DG_ENGINE_INFILL_H
+#define DG_ENGINE_INFILL_H
+
+#include "diffusion/gap.h"
+#include "diffusion/pins.h"
+
+typedef struct dg_infill {
+    const int32_t *after; /* [n_after] pinned behind the gap; borrowed */
+    int n_after;
+    bool whole;           /* nothing comes behind that: the turn ends */
+    int32_t close, pad;   /* the tokens for it; -1: none, and the canvas ends earlier */
+    int most;             /* tokens of the gap, at most */
+    int length;           /* of the gap; 0: to be found */
+    const int32_t *known; /* [length] what the gap starts with; NULL: noise. Borrowed */
+    float strength;       /* of that start */
+} dg_infill;
+
+/* Positions of a canvas of up to n_canvas whose gap has `length` tokens. */
+int dg_infill_positions(const dg_infill *f, int length, int n_canvas);
+
+/* What a canvas of n positions starts with; the two arrays have room for them. */
+dg_start dg_infill_start(const dg_infill *f, int length, int n, int32_t *token, uint8_t *pinned);
+
+/* How much of the text behind the gap the model agrees with, 0 to 1. */
+float dg_infill_agreement(const dg_infill *f, const dg_pins *pins);
+
+#endif
