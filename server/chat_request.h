@@ -8,21 +8,25 @@
 #include "dgemma.h"
 #include "errors.h"
 
-/* A prompt that is no conversation. */
+/* A prompt that is no conversation, or the end of one: a gap may be in the answer to it. */
 typedef struct dg_raw_prompt {
     const char *text; /* or */
-    int32_t *tokens;  /* owned */
+    int32_t *tokens;  /* owned; or */
     size_t n_token;
+    char *before, *passage, *after; /* owned: a gap in a text, and what stood in it or NULL */
+    size_t start, end;              /* of an edit: the passage's bytes in the text */
 } dg_raw_prompt;
 
 typedef struct dg_chat {
     json_t *root;                    /* owned: strings below are borrowed from it */
     dgemma_request_options options;  /* the prompt is set for each choice */
-    char *messages, *tools, *prefix; /* owned; a conversation, or */
+    char *messages, *tools, *prefix; /* owned; a conversation, or (for a gap, and) */
     dg_raw_prompt *prompts;          /* owned; prompts as they stand */
     size_t n_prompt;
     const char **stop;       /* owned */
     dgemma_logit_bias *bias; /* owned */
+    int32_t *canvas;         /* owned: what the answers start from, and */
+    uint8_t *pinned;         /* what of it stays */
     int n_choice;            /* answers for each prompt, with seeds counted up; 0: none is wanted,
                                 only to know that the model is there */
     bool stream, include_usage;

@@ -52,6 +52,16 @@ void dg_generation_free(dg_generation *g)
     dg_free(g);
 }
 
+/* What is around the gap that prompt number i is to fill, if it is one. */
+static void set_gap(const dg_generation *g, size_t i, dgemma_request_options *o)
+{
+    if (!g->chat.n_prompt || !g->chat.prompts[i].after)
+        return;
+    o->answer_prefix = g->chat.prompts[i].before;
+    o->passage = g->chat.prompts[i].passage;
+    o->suffix = g->chat.prompts[i].after;
+}
+
 /* Rendered, tokenised and read once, for all choices and attempts. */
 static bool make_prompts(dg_generation *g, size_t n, dg_http_error *e)
 {
@@ -66,9 +76,10 @@ static bool make_prompts(dg_generation *g, size_t n, dg_http_error *e)
             o.raw_prompt = p->text;
             o.tokens = p->tokens;
             o.n_tokens = p->n_token;
-        } else {
-            o.messages = g->chat.messages;
         }
+        if (!g->chat.n_prompt || g->chat.prompts->after)
+            o.messages = g->chat.messages;
+        set_gap(g, g->n_prompt, &o);
         if (dgemma_prompt_create(&g->prompts[g->n_prompt], g->cfg.engine, &o, &err))
             return dg_refuse_status(e, &err, g->chat.n_prompt ? "prompt" : "messages");
         g->n_prompt++;
@@ -85,6 +96,7 @@ static bool submit(dg_generation *g, dg_choice *c, dg_http_error *e)
     c->n_attempt++;
     c->submitted = dg_clock_now();
     o.seed = c->seed;
+    set_gap(g, (size_t)(c->index / g->chat.n_choice), &o);
     o.prompt = g->prompts[c->index / g->chat.n_choice];
     o.read = g->chat.reads ? &g->chat.read : NULL;
     if (dgemma_request_submit(&c->request, g->cfg.engine, &o, &err))
@@ -295,6 +307,8 @@ static void add_stats(dgemma_stats *sum, const dgemma_stats *s)
     sum->n_blocks += s->n_blocks;
     sum->n_converged += s->n_converged;
     sum->n_steps += s->n_steps;
+    sum->n_tries += s->n_tries;
+    sum->agreement = s->agreement;
     sum->n_positions += s->n_positions;
     sum->queue_seconds += s->queue_seconds;
     sum->prompt_seconds += s->prompt_seconds;

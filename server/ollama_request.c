@@ -218,7 +218,7 @@ bool dg_ollama_read_chat(dg_chat *out, json_t *root, const dg_chat_limits *limit
 /* What would change the prompt in ways that are not known here. */
 static bool refuse_others(dg_translation *t)
 {
-    static const char *const names[] = {"suffix", "template", "context"};
+    static const char *const names[] = {"template", "context"};
     for (size_t i = 0; i < DG_COUNT(names); i++) {
         const json_t *v = dg_field_get(t->root, names[i]);
         if (v && json_string_length(v) + json_array_size(v) > 0)
@@ -240,6 +240,16 @@ static bool end_raw(dg_translation *t, const json_t *images, dg_chat *out)
     return dg_translate_end(t, ok, dg_openai_read_completion, out);
 }
 
+/* What stands before a gap and behind it. */
+static bool end_suffix(dg_translation *t, const json_t *images, dg_chat *out)
+{
+    bool ok = !json_array_size(images) ||
+              dg_refuse(t->e, 400, "unsupported", "images", "images: not with a suffix");
+    dg_translate_copy(t, "prompt", "prompt");
+    dg_translate_copy(t, "suffix", "suffix");
+    return dg_translate_end(t, ok, dg_openai_read_completion, out);
+}
+
 static void say_prompt(dg_translation *t, json_t *prompt, const json_t *images)
 {
     json_t *system = json_object_get(t->root, "system");
@@ -253,17 +263,20 @@ bool dg_ollama_read_generate(dg_chat *out, json_t *root, const dg_chat_limits *l
                              uint64_t seed, dg_http_error *e)
 {
     dg_translation t;
-    const char *text, *system;
+    const char *text, *system, *suffix;
     json_t *images, *prompt = json_object_get(root, "prompt");
     dg_translate_begin(&t, root, limits, seed, e);
     bool ok = read_common(&t) && dg_field_string(root, "prompt", &text, e) &&
               dg_field_string(root, "system", &system, e) &&
+              dg_field_string(root, "suffix", &suffix, e) &&
               dg_field_list(root, "images", &images, e) && check_images(&t, images, "") &&
               refuse_others(&t);
     if (!ok)
         return dg_translate_end(&t, false, dg_openai_read_chat, out);
     if (!(text && *text) && !json_array_size(images))
         return end_empty(&t, out);
+    if (suffix && *suffix)
+        return end_suffix(&t, images, out);
     if (json_is_true(json_object_get(root, "raw")))
         return end_raw(&t, images, out);
     say_prompt(&t, text ? prompt : NULL, images);

@@ -11,6 +11,7 @@
 #include "json_fields.h"
 #include "json_text.h"
 #include "openai_tools.h"
+#include "start_request.h"
 #include "translate.h"
 
 enum { MAX_STOP = 64, MAX_BIAS = 1024, MAX_PROMPTS = 1024 };
@@ -24,9 +25,15 @@ typedef struct reader {
 
 void dg_chat_clear(dg_chat *c)
 {
-    for (size_t i = 0; i < c->n_prompt; i++)
+    for (size_t i = 0; i < c->n_prompt; i++) {
         dg_free(c->prompts[i].tokens);
+        dg_free(c->prompts[i].before);
+        dg_free(c->prompts[i].passage);
+        dg_free(c->prompts[i].after);
+    }
     dg_free(c->prompts);
+    dg_free(c->canvas);
+    dg_free(c->pinned);
     dg_free(c->messages);
     dg_free(c->tools);
     dg_free(c->prefix);
@@ -47,9 +54,13 @@ void dg_chat_forget_prompt(dg_chat *c)
     json_t *asked = json_object_get(c->root, "asked");
     dg_free(c->messages);
     c->messages = NULL;
-    for (size_t i = 0; i < c->n_prompt; i++) {
-        dg_free(c->prompts[i].tokens);
-        c->prompts[i] = (dg_raw_prompt){0};
+    for (size_t i = 0; i < c->n_prompt; i++) { /* what is around a gap is not of the prompt alone */
+        dg_raw_prompt *p = &c->prompts[i];
+        dg_free(p->tokens);
+        dg_free(p->before);
+        p->text = NULL;
+        p->tokens = NULL;
+        p->before = NULL;
     }
     for (size_t i = 0; i < DG_COUNT(names); i++) {
         json_object_del(c->root, names[i]);
@@ -217,6 +228,7 @@ static bool read_common(reader *r)
         dg_field_object(r->root, "stream_options", &stream, r->e) &&
         read_fields(r, stream, "stream_options.", stream_fields, DG_COUNT(stream_fields)) &&
         dg_field_object(r->root, "diffusion", &diffusion, r->e) &&
+        dg_canvas_read(c, diffusion, r->limits->n_vocab, r->e) &&
         dg_fields_known(diffusion, "diffusion.", diffusion_fields, DG_COUNT(diffusion_fields),
                         r->e) &&
         read_fields(r, diffusion, "diffusion.", diffusion_fields, DG_COUNT(diffusion_fields)) &&
@@ -453,14 +465,28 @@ static bool read_prompts(reader *r)
     return check_choices(r, n);
 }
 
-/* What the old interface had and we do not. */
-static bool refuse_old(reader *r)
+/* With a suffix prompts are what stands before a gap. `fill`: though it be empty. */
+static bool read_suffix(reader *r)
 {
     const char *suffix;
     if (!dg_field_string(r->root, "suffix", &suffix, r->e))
         return false;
-    if (suffix && *suffix)
-        return dg_refuse(r->e, 400, "unsupported", "suffix", "suffix: text cannot be put before");
+    if (!suffix || !(*suffix || json_is_true(json_object_get(r->root, "fill"))))
+        return true;
+    for (size_t i = 0; i < r->out->n_prompt; i++) {
+        dg_raw_prompt *p = &r->out->prompts[i];
+        if (!p->text)
+            return dg_refuse(r->e, 400, "invalid_type", "prompt",
+                             "prompt: wanted text, with a suffix");
+        if (!dg_canvas_gap(p, p->text, NULL, suffix, r->e))
+            return false;
+    }
+    return true;
+}
+
+/* What the old interface had and we do not. */
+static bool refuse_old(reader *r)
+{
     if (json_is_true(json_object_get(r->root, "echo")))
         return dg_refuse(r->e, 400, "unsupported", "echo", "echo: the prompt is not given back; %s",
                          no_prompt_logprobs);
@@ -494,7 +520,7 @@ bool dg_openai_read_completion(dg_chat *out, json_t *root, const dg_chat_limits 
 {
     reader r = begin(out, root, limits, seed, e);
     bound_length(&r);
-    return finish(read_common(&r) && read_prompts(&r) && refuse_old(&r) && read_old_logprobs(&r) &&
-                      read_constraint(&r),
+    return finish(read_common(&r) && read_prompts(&r) && read_suffix(&r) && refuse_old(&r) &&
+                      read_old_logprobs(&r) && read_constraint(&r),
                   out);
 }

@@ -57,6 +57,8 @@ static json_t *diffusion_timings(const dg_generation *g, const dgemma_stats *s)
         per(s->n_steps, s->n_blocks), "tokens_per_step", per(s->n_output, s->n_steps),
         "ms_per_step", 1e3 * per(s->denoise_seconds, s->n_steps), "canvas_tokens",
         s->n_blocks * g->chat.options.canvas_length, "seed", (json_int_t)g->chat.options.seed);
+    if (g->chat.options.canvas || (g->chat.n_prompt && g->chat.prompts->after))
+        dg_json_put(&out, "agreement", json_real((double)s->agreement));
     if (g->chat.constraint)
         dg_json_put(&out, "constraint",
                     json_pack("{s:o,s:b}", "ignored", ignored_keywords(g->chat.constraint),
@@ -233,8 +235,16 @@ static json_t *text_delta(const dg_generation *g, const dgemma_event *e)
     return json_pack("{s:o}", is_chat(g) ? "content" : "text", dg_json_text(e->text, e->text_len));
 }
 
+static json_t *marks(const uint8_t *mark, size_t n)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < n; i++)
+        dg_json_add(&out, json_integer(mark[i]));
+    return out;
+}
+
 /* Clients that do not know drafts see a chunk that adds nothing. */
-static json_t *draft(const dg_generation *g, const dgemma_event *e)
+json_t *dg_openai_draft(const dg_generation *g, const dgemma_event *e)
 {
     json_t *pieces = json_array(), *entropy = json_array(), *accepted = json_array();
     for (size_t i = 0; i < e->n_tokens; i++) {
@@ -244,10 +254,15 @@ static json_t *draft(const dg_generation *g, const dgemma_event *e)
         dg_json_add(&entropy, json_real((double)(long)(nats * 1e4 + 0.5) / 1e4));
         dg_json_add(&accepted, json_integer(e->accepted ? e->accepted[i] : 0));
     }
-    return json_pack("{s:s,s:i,s:i,s:i,s:f,s:o,s:o,s:o}", "type", "draft", "block", e->block,
-                     "step", e->step, "max_steps", g->chat.options.max_denoise_steps,
-                     "mean_entropy", (double)e->mean_entropy, "pieces", pieces, "entropy", entropy,
-                     "accepted", accepted);
+    json_t *out = json_pack("{s:s,s:i,s:i,s:i,s:f,s:o,s:o,s:o}", "type", "draft", "block", e->block,
+                            "step", e->step, "max_steps", g->chat.options.max_denoise_steps,
+                            "mean_entropy", (double)e->mean_entropy, "pieces", pieces, "entropy",
+                            entropy, "accepted", accepted);
+    if (e->pinned)
+        dg_json_put(&out, "pinned", marks(e->pinned, e->n_tokens));
+    if (e->n_gap)
+        dg_json_put(&out, "gap", json_pack("{s:i,s:b}", "length", e->n_gap, "trying", e->trying));
+    return out;
 }
 
 static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
@@ -269,7 +284,7 @@ static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
         send_chunk(g, c, call_delta(g, c), NULL, NULL, NULL);
         break;
     case DGEMMA_EVENT_DRAFT:
-        send_chunk(g, c, empty_delta(g), NULL, "diffusion", draft(g, e));
+        send_chunk(g, c, empty_delta(g), NULL, "diffusion", dg_openai_draft(g, e));
         break;
     case DGEMMA_EVENT_END:
         send_chunk(g, c, empty_delta(g), finish_reason(g, c), last ? "timings" : NULL,

@@ -9,6 +9,9 @@ extern const dg_dialect dg_openai_chat, dg_openai_completion;
 /* A comment line, which every reader of server-sent events skips. */
 void dg_sse_ping(dg_generation *g);
 
+/* A step of a canvas: pieces, entropy, accepted, and what is pinned. The caller owns it. */
+json_t *dg_openai_draft(const dg_generation *g, const dgemma_event *e);
+
 /* llama-server's `timings`, with an object `diffusion` in it. The caller owns it. */
 json_t *dg_openai_timings(const dg_generation *g);
 

@@ -9,6 +9,7 @@
 #include "anthropic_request.h"
 #include "anthropic_response.h"
 #include "call_body.h"
+#include "canvas_response.h"
 #include "decisions.h"
 #include "json_fields.h"
 #include "json_text.h"
@@ -20,6 +21,7 @@
 #include "page.h"
 #include "responses_request.h"
 #include "responses_response.h"
+#include "start_request.h"
 #include "systemone.h"
 
 /* ---- answers of the model ---- */
@@ -317,6 +319,8 @@ static const dg_route routes[] = {
     GENERATES("/chat/completions", dg_openai_read_chat, dg_openai_chat),
     GENERATES("/v1/completions", dg_openai_read_completion, dg_openai_completion),
     GENERATES("/completions", dg_openai_read_completion, dg_openai_completion),
+    GENERATES("/infill", dg_infill_read, dg_infill),
+    GENERATES("/v1/edit", dg_edit_read, dg_edit),
     GENERATES("/v1/responses", dg_responses_read, dg_responses),
     GENERATES("/responses", dg_responses_read, dg_responses),
     GENERATES("/v1/messages", dg_anthropic_read, dg_anthropic),

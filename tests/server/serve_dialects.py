@@ -174,7 +174,7 @@ STATUS = [
     ("a generation", GENERATE, prompt(), 200, '"response"'),
     ("a prompt that is none", GENERATE, prompt(prompt=5), 400, "prompt"),
     ("a system prompt that is none", GENERATE, prompt(system=5), 400, "system"),
-    ("a suffix", GENERATE, prompt(suffix="x"), 400, "suffix"),
+    ("a suffix", GENERATE, prompt(suffix="x"), 200, '"done":true'),
     ("a template", GENERATE, prompt(template="x"), 400, "template"),
     ("an old context", GENERATE, prompt(context=[1]), 400, "context"),
     ("a raw prompt", GENERATE, prompt(raw=True), 200, '"response"'),

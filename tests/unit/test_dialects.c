@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "server/anthropic_request.h"
-#include "server/canvas_request.h"
 #include "server/errors.h"
 #include "server/json_body.h"
 #include "server/ollama_request.h"
 #include "server/openai_request.h"
 #include "server/responses_request.h"
+#include "server/start_request.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
 #include "support/chat_limits.h"
