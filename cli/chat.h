@@ -16,6 +16,8 @@ typedef struct cli_chat {
     bool interactive;  /* a person types */
     bool leave;        /* /exit */
     bool ask_again;    /* /retry: the last message of the user waits for its answer */
+    char *passage;     /* /rewrite: of the last answer, this is to be written anew, */
+    char *how;         /* like this; both owned, NULL: nothing is */
     char *saved;       /* the file that the conversation was last saved to; NULL: none */
     bool failed;       /* something that was asked could not be done */
     dgemma_stats last; /* of the last answer */

@@ -220,6 +220,34 @@ static void do_retry(cli_chat *c, const char *arg)
         cli_chat_fail(c, "There is nothing to ask again.");
 }
 
+/* "PASSAGE" in quotes, then how. */
+static void do_rewrite(cli_chat *c, const char *arg)
+{
+    const char *said = cli_log_last_answer(&c->log), *end = *arg == '"' ? strrchr(arg, '"') : NULL;
+    if (!said || !end || end < arg + 2) {
+        cli_chat_fail(c, said ? "/rewrite takes words of the last answer in quotes, and behind "
+                                "them how: /rewrite \"is large\" shorter"
+                              : "There is no answer yet.");
+        return;
+    }
+    c->passage = dg_strdup(arg + 1);
+    c->how = dg_strdup(end + 1 + strspn(end + 1, " \t"));
+    if (c->passage)
+        c->passage[end - arg - 1] = '\0';
+    bool found = c->passage && c->how && strstr(said, c->passage);
+    if (found) {
+        cli_chat_say(c, "Anew, with seed %llu.", (unsigned long long)++c->args.seed);
+        return;
+    }
+    if (!c->passage || !c->how)
+        cli_chat_fail(c, "dgemma: out of memory");
+    else
+        cli_chat_fail(c, "The last answer does not say \"%s\".", c->passage);
+    dg_free(c->passage);
+    dg_free(c->how);
+    c->passage = c->how = NULL;
+}
+
 static void do_exit(cli_chat *c, const char *arg)
 {
     (void)arg;
@@ -239,6 +267,7 @@ static const struct command {
     {"seed", "N", "the same seed gives the same answer", do_seed},
     {"steps", "N", "most denoising steps for a block", do_steps},
     {"retry", "", "the last message again, with the next seed", do_retry},
+    {"rewrite", "\"WORDS\" [HOW]", "words of the last answer anew, all else stays", do_rewrite},
     {"stats", "", "how long the last answer took, and all of them", do_stats},
     {"save", "[!] FILE", "the conversation as JSON, in OpenAI's form; ! replaces a file", do_save},
     {"load", "FILE", "go on with a conversation from such a file", do_load},
@@ -249,7 +278,7 @@ static void do_help(cli_chat *c, const char *arg)
 {
     (void)arg;
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        cli_chat_say(c, "  /%-6s %-19s %s", commands[i].name, commands[i].arg, commands[i].help);
+        cli_chat_say(c, "  /%-7s %-19s %s", commands[i].name, commands[i].arg, commands[i].help);
     cli_chat_say(c,
                  "A line that ends in a backslash goes on in the next one, and so does all between "
                  "\"\"\" and \"\"\"; a message that starts with a slash gets two.");

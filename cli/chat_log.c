@@ -168,6 +168,43 @@ dgemma_status cli_log_add_assistant(cli_chat_log *log, const dg_buf *text, const
     return message && !json_array_append_new(log->messages, message) ? DGEMMA_OK : no_memory(err);
 }
 
+static json_t *last_answer(const cli_chat_log *log)
+{
+    size_t n = cli_log_count(log);
+    json_t *last = n ? json_array_get(log->messages, n - 1) : NULL;
+    return last && !strcmp(role_of(last), "assistant") ? last : NULL;
+}
+
+const char *cli_log_last_answer(const cli_chat_log *log)
+{
+    return json_string_value(json_object_get(last_answer(log), "content"));
+}
+
+dgemma_status cli_log_set_answer(cli_chat_log *log, const dg_buf *text, dgemma_error *err)
+{
+    return json_object_set_new(last_answer(log), "content",
+                               json_stringn(text->len ? text->data : "", text->len))
+               ? no_memory(err)
+               : DGEMMA_OK;
+}
+
+char *cli_log_text_before(const cli_chat_log *log, const char *how)
+{
+    json_t *all = json_deep_copy(log->messages);
+    size_t n = json_array_size(all);
+    bool ok = n > 1 && !json_array_remove(all, n - 1);
+    json_t *asked = ok ? json_array_get(all, n - 2) : NULL;
+    json_t *content = json_object_get(asked, "content");
+    if (*how && json_is_string(content))
+        ok = !json_object_set_new(asked, "content",
+                                  json_sprintf("%s\n\n(%s)", json_string_value(content), how));
+    else if (*how && json_is_array(content))
+        ok = !json_array_append_new(content, json_pack("{s:s, s:s}", "type", "text", "text", how));
+    char *text = ok ? json_dumps(all, JSON_COMPACT) : NULL;
+    json_decref(all);
+    return text;
+}
+
 bool cli_log_back_to_user(cli_chat_log *log)
 {
     for (size_t n = cli_log_count(log); n > 0; n--)

@@ -32,6 +32,14 @@ dgemma_status cli_log_add_user(cli_chat_log *log, const char *text, size_t len, 
 dgemma_status cli_log_add_assistant(cli_chat_log *log, const dg_buf *text, const dg_buf *thinking,
                                     dgemma_error *err);
 
+/* The text of the answer that the conversation ends with; NULL: there is none. */
+const char *cli_log_last_answer(const cli_chat_log *log);
+/* It becomes another text; thoughts stay. */
+dgemma_status cli_log_set_answer(cli_chat_log *log, const dg_buf *text, dgemma_error *err);
+/* The conversation in front of it, with `how` behind the user's last words if it says something:
+ * for the caller to free(). NULL: out of memory. */
+char *cli_log_text_before(const cli_chat_log *log, const char *how);
+
 /* Takes away what came after the last message of the user; false: there is none. */
 bool cli_log_back_to_user(cli_chat_log *log);
 /* Takes the last message away; its pictures wait for the next one if they are kept. */

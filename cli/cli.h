@@ -96,6 +96,8 @@ int cmd_inspect(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_constrain(int argc, char **argv);
 int cmd_decide(int argc, char **argv);
+int cmd_infill(int argc, char **argv);
+int cmd_edit(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_synth(int argc, char **argv);
 int cmd_devices(int argc, char **argv);

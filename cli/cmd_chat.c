@@ -26,6 +26,7 @@ typedef struct answer {
     dg_buf text, thinking;
     bool failed; /* memory, or the terminal is gone */
     bool stopped;
+    bool gap; /* it fills a gap: shown when it is whole, and of the canvas no mere tries */
     int killed_by;
 } answer;
 
@@ -36,7 +37,8 @@ static void take_event(cli_chat *c, answer *a, const dgemma_event *e)
                                                       : NULL;
     if (kept && !dg_buf_append(kept, e->text, e->text_len))
         a->failed = true;
-    if (!a->failed && !cli_draw_event(&c->draw, e))
+    bool shown = !a->gap || (e->kind == DGEMMA_EVENT_DRAFT && !e->trying);
+    if (!a->failed && shown && !cli_draw_event(&c->draw, e))
         a->failed = true;
 }
 
@@ -153,6 +155,83 @@ static int answer_last(cli_chat *c)
     return a.killed_by ? a.killed_by : a.failed ? BROKEN : 0;
 }
 
+/* ---- passages written anew ---- */
+
+/* Shows the answer with its new passage, which takes the old one's place in the conversation. */
+static void keep_rewritten(cli_chat *c, answer *a, const char *before, const char *after)
+{
+    dgemma_error err = {0};
+    dg_buf whole;
+    dg_buf_init(&whole, ANSWER_MAX);
+    bool ok = dg_buf_puts(&whole, before) &&
+              dg_buf_append(&whole, a->text.data ? a->text.data : "", a->text.len) &&
+              dg_buf_puts(&whole, after);
+    if (!ok || !cli_draw_event(&c->draw, &(dgemma_event){.kind = DGEMMA_EVENT_TEXT,
+                                                         .text = whole.data,
+                                                         .text_len = whole.len}))
+        a->failed = true;
+    else if (cli_log_set_answer(&c->log, &whole, &err))
+        cli_chat_fail(c, "dgemma: %s", err.msg);
+    dg_buf_clear(&whole);
+}
+
+/* Fills the gap that the passage leaves in the last answer; `before` and `after` are around it. */
+static int fill_gap(cli_chat *c, const char *messages, const char *before, const char *after)
+{
+    dgemma_error err = {0};
+    dgemma_request *request = NULL;
+    dgemma_request_options o = dgemma_request_defaults(c->engine);
+    cli_request_apply(&c->args, &o);
+    o.thinking = false;
+    o.messages = messages;
+    o.answer_prefix = before;
+    o.suffix = after;
+    o.drafts = c->draw.live;
+    if (dgemma_request_submit(&request, c->engine, &o, &err)) {
+        cli_name_options(&err);
+        cli_chat_fail(c, "dgemma: %s", err.msg);
+        return 0;
+    }
+    answer a = {.gap = true};
+    dgemma_event end;
+    dg_buf_init(&a.text, ANSWER_MAX);
+    dg_buf_init(&a.thinking, ANSWER_MAX);
+    cli_terminal_begin_answer(c->draw.live);
+    cli_draw_begin(&c->draw);
+    follow(c, request, &a, &end);
+    if (!a.failed && !end.status && end.stats.end == DGEMMA_END_STOP)
+        keep_rewritten(c, &a, before, after);
+    if (!a.failed && !cli_draw_end(&c->draw))
+        a.failed = true;
+    cli_terminal_end_answer();
+    count(c, &end.stats);
+    explain_end(c, &end);
+    dgemma_request_free(request);
+    dg_buf_clear(&a.text);
+    dg_buf_clear(&a.thinking);
+    return a.killed_by ? a.killed_by : a.failed ? BROKEN : 0;
+}
+
+static int rewrite_passage(cli_chat *c)
+{
+    const char *said = cli_log_last_answer(&c->log), *at = strstr(said, c->passage);
+    char *messages = cli_log_text_before(&c->log, c->how), *before = dg_strdup(said);
+    char *after = dg_strdup(at + strlen(c->passage));
+    int ended_by = 0;
+    if (messages && before && after) {
+        before[at - said] = '\0';
+        ended_by = fill_gap(c, messages, before, after);
+    } else
+        cli_chat_fail(c, "dgemma: out of memory");
+    free(messages);
+    dg_free(before);
+    dg_free(after);
+    dg_free(c->passage);
+    dg_free(c->how);
+    c->passage = c->how = NULL;
+    return ended_by;
+}
+
 /* ---- the conversation ---- */
 
 static int say_message(cli_chat *c, const char *text, size_t len)
@@ -175,6 +254,8 @@ static int take_line(cli_chat *c, const char *line, size_t len)
     if (line[1] == '/')
         return say_message(c, line + 1, len - 1);
     cli_chat_command(c, line);
+    if (c->passage)
+        return rewrite_passage(c);
     bool again = c->ask_again;
     c->ask_again = false;
     return again ? answer_last(c) : 0;

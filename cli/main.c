@@ -14,6 +14,8 @@ static const struct {
     {"serve", cmd_serve, "answer requests over HTTP, as OpenAI's API has them"},
     {"inspect", cmd_inspect, "what is in a model file, and the memory it takes"},
     {"tokenize", cmd_tokenize, "text to token ids, and back"},
+    {"infill", cmd_infill, "write what is missing between two texts"},
+    {"edit", cmd_edit, "write a passage of a text anew"},
     {"constrain", cmd_constrain, "which texts a schema or a grammar allows"},
     {"decide", cmd_decide, "answer questions with labels, and how likely they are"},
     {"devices", cmd_devices, "what a model can run on here"},

@@ -21,7 +21,7 @@ struct dgemma_request {
     dg_sampling sampling;
     dgemma_constraint *constraint; /* held until the request has ended, with the next; or NULL */
     dg_guide *guide;
-    dg_read *read; /* or NULL */
+    dg_read *read;    /* or NULL */
     dg_infill infill; /* of cfg.infill */
     int32_t *given;   /* tokens of the infill, or of cfg.start */
     uint8_t *pinned;  /* of cfg.start */

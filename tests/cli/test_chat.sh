@@ -40,6 +40,14 @@ check "a picture that is none" fails_chat "not a PNG" -m "$model" --image README
 check "a system message that is no UTF-8" fails_chat "UTF-8" -m "$model" --system "$(printf '\377')"
 
 says() { grep -qF -- "$1" "$temp/err" || { cat "$temp/err"; return 1; }; }
+# a word of the answer written anew: the rest of it stays, in what is shown and in what is kept
+rewrite() {
+    word=$(grep -o '[a-z]' "$temp/once" | head -n 1)
+    printf '%s\n' "Hello there" "/rewrite \"$word\" shorter" "/save $temp/anew.json" | chat --steps 8 >"$temp/anew" || return 1
+    says "Anew, with seed 4." && grep -c '"role"' "$temp/anew.json" | grep -qx 2 && grep -qF "$(cat "$temp/once")" "$temp/anew"
+}
+printf 'Hello there\n' | chat --steps 8 >"$temp/once"
+check "a passage anew" rewrite
 # a model that loses the end of its file between two lines: no signal, but words
 cp -r "$model" "$temp/cut"
 chmod -R u+w "$temp/cut"

@@ -70,6 +70,33 @@ check "inspect tells why a tower is not used" says "not used: $temp/mmproj-empty
 check "run tells it too" says "without pictures: $temp/mmproj-empty.gguf" "$DGEMMA" run -m "$temp/beside.gguf" -n 2 Hello
 check "inspect, no such model" fails_saying "No such file" "$DGEMMA" inspect "$temp/none"
 
+# ---- infill and edit ----
+printf 'It was' >"$temp/before"
+printf ' and so on.' >"$temp/after"
+printf 'The tower is v\303\251ry tall.\n' >"$temp/text"
+check "infill" says "lengths" "$DGEMMA" infill -m "$model" --prefix "$temp/before" --suffix "$temp/after" -n 4 --steps 3
+whole() {
+    "$DGEMMA" infill -q -m "$model" --prefix "$temp/before" --suffix "$temp/after" -n 4 --steps 3 --whole >"$temp/whole" || return 1
+    head -c 6 "$temp/whole" | cmp - "$temp/before" && tail -c 11 "$temp/whole" | cmp - "$temp/after"
+}
+check "infill --whole" whole
+check "infill, of what?" fails_saying "give --prefix" "$DGEMMA" infill
+check "infill, standard input twice" fails_saying "two options" "$DGEMMA" infill --prefix - --suffix -
+outside() { # all but the passage is as it was
+    "$DGEMMA" edit -q -m "$model" --steps 3 -n 8 "$temp/text" --range 13:17 "$@" >"$temp/edited" || return 1
+    head -c 13 "$temp/edited" | cmp - "$temp/kept" && tail -c 7 "$temp/edited" | cmp - "$temp/rest"
+}
+head -c 13 "$temp/text" >"$temp/kept"
+tail -c 7 "$temp/text" >"$temp/rest"
+check "edit" outside --say "Shorter."
+check "edit, as many tokens" outside --same-length
+unchanged() { "$DGEMMA" edit -q -m "$model" "$temp/text" --range 4:9 --range 13:17 --strength 0 | cmp - "$temp/text"; }
+check "edit of strength 0" unchanged
+check "edit, what is not there" fails_saying "beyond the text" "$DGEMMA" edit -m "$model" "$temp/text" --range 13:99
+check "edit, ranges out of order" fails_saying "does not fit" "$DGEMMA" edit "$temp/text" --range 4:9 --range 2:3
+check "edit, no range" fails_saying "give --range" "$DGEMMA" edit "$temp/text"
+check "edit, a strength that is none" fails_saying "0 to 1" "$DGEMMA" edit "$temp/text" --range 1:2 --strength 2
+
 # ---- tokenize ----
 ids=$("$DGEMMA" tokenize -m "$model" "Hello <|turn> there" 2>/dev/null)
 check "tokenize and back" says "Hello <|turn> there" "$DGEMMA" tokenize -m "$model" --decode "$ids"

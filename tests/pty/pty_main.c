@@ -505,9 +505,10 @@ static bool commands(void)
     start_with(100, 40, "ASAN_OPTIONS=detect_leaks=1",
                (char *[]){"--pace", "2", "-n", "16", "--system", "Be brief.", NULL});
     CHECK(pty_wait_prompt(&session));
-    CHECK(ask("/help", "/save   [!] FILE"));
+    CHECK(ask("/help", "/save    [!] FILE"));
     CHECK(ask("/stats", "no answer yet"));
     CHECK(ask("/retry", "nothing to ask again"));
+    CHECK(ask("/rewrite \"a\"", "There is no answer yet."));
     CHECK(ask("/dance", "no command /dance"));
     CHECK(ask("/think", "Thinking is off, thoughts are shown."));
     CHECK(ask("/think on", "Thinking is on"));
@@ -520,6 +521,8 @@ static bool commands(void)
     CHECK(ask("Hello", NULL));
     CHECK(ask("/stats", "in 1 block and 3 steps"));
     CHECK(ask("/retry", "Again, with seed 1."));
+    CHECK(ask("/rewrite", "words of the last answer in quotes"));
+    CHECK(ask("/rewrite \"no such words\"", "does not say \"no such words\""));
     CHECK(ask("/image", "needs a file"));
     CHECK(ask("/image README.md", "not a PNG"));
     CHECK(ask("/image tests/fixtures/golden/vision/image.png", "1 picture for the next message"));
