@@ -3,7 +3,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/file.h"
-#include "gap.h"
+#include "passage.h"
 
 enum { MAX_RANGES = 16 };
 

@@ -1,7 +1,7 @@
 /* dgemma infill: the text between two others. */
 #include <string.h>
 #include "base/file.h"
-#include "gap.h"
+#include "passage.h"
 
 typedef struct infill_args {
     cli_request_args request;

@@ -254,7 +254,7 @@ static dgemma_engine *open_engine(const char *path)
     dgemma_error err = {0};
     dgemma_engine_options opt = dg_test_engine_defaults();
     opt.model_path = path;
-    opt.n_threads = 2;
+    opt.n_threads = 1; /* several would wait for each other on a busy machine */
     ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     return e;
 }
@@ -304,7 +304,6 @@ enum { COUPLET = 1 };
 static const char *const questions[] = {
     "What is the capital of France?",
     "Write a couplet about the sea.",
-    "What colour is grass?",
 };
 
 START_TEST(a_finished_canvas_stays_and_its_holes_are_filled)

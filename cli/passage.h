@@ -1,6 +1,6 @@
 /* Gaps in texts, for the commands that fill them and write passages anew. */
-#ifndef DG_CLI_GAP_H
-#define DG_CLI_GAP_H
+#ifndef DG_CLI_PASSAGE_H
+#define DG_CLI_PASSAGE_H
 
 #include "base/buf.h"
 #include "request_args.h"

@@ -1,4 +1,4 @@
-#include "gap.h"
+#include "passage.h"
 #include <ctype.h>
 #include "base/error.h"
 
