@@ -29,7 +29,7 @@ typedef struct bench {
     int n_row;  /* 0: unpacking alone */
     int n_part; /* sets of COLS columns, which follow each other */
     const unsigned char *w;
-    const dg_qpair *x;
+    const dg_qpair *x[2]; /* the second for super-blocks */
     float *y;
     dg_qpanel *panel;
     double best; /* seconds for COLS columns */
@@ -40,6 +40,8 @@ static void multiply_cols(const bench *b, const unsigned char *weights, int firs
 {
     const size_t row = dg_dtype_bytes(b->type, BLOCKS * DG_QBLOCK);
     const dg_qorder *o = dg_qorder_of(b->q);
+    const bool super = dg_qtype_super(b->type);
+    const size_t room = dg_qrow_room(o, BLOCKS * DG_QBLOCK, super);
     for (int k = 0; k < BLOCKS; k += DG_QBLOCKS) {
         const size_t at = dg_dtype_bytes(b->type, (size_t)k * DG_QBLOCK);
         const unsigned char *w = weights + (size_t)first * row;
@@ -55,8 +57,10 @@ static void multiply_cols(const bench *b, const unsigned char *weights, int firs
                                 &(dg_qpack_args){weights + (size_t)c * row + at, row, DG_QBLOCKS,
                                                  DG_QCOLS, 1, NULL});
         if (b->n_row)
-            b->q->gemm(&(dg_qgemm_args){b->y + first, COLS, b->x + k * o->room, BLOCKS, b->panel, 0,
-                                        b->n_row, DG_QBLOCKS, end - first, k > 0, soon});
+            b->q->gemm(&(dg_qgemm_args){b->y + first, COLS,
+                                        b->x[super] + dg_qvalue_at(o, k * DG_QBLOCK, super), room,
+                                        b->panel, 0, b->n_row, DG_QBLOCKS, end - first, k > 0,
+                                        soon});
     }
 }
 
@@ -72,7 +76,7 @@ static void *run(void *arg)
     while (dg_clock_now() - start < LEAST_SECONDS) {
         double began = dg_clock_now();
         if (o->begin)
-            o->begin(0, b->n_row);
+            o->begin(0, b->n_row, dg_qtype_super(b->type));
         for (int c = 0; c < COLS; c += width)
             multiply_cols(b, b->w + (size_t)part * COLS * row, c, dg_min(c + width, COLS));
         if (o->end)
@@ -95,15 +99,17 @@ static void *room(size_t n)
     return memset(p, 0, (n + 63) / 64 * 64);
 }
 
-static const dg_qpair *rows_of(const dg_qkernels *q)
+static const dg_qpair *rows_of(const dg_qkernels *q, bool super)
 {
     float x[BLOCKS * DG_QBLOCK];
     const dg_qorder *o = dg_qorder_of(q);
-    dg_qpair *out = room(dg_qrow_at(o, MOST_ROWS, BLOCKS) * sizeof *out);
+    const size_t row = dg_qrow_room(o, BLOCKS * DG_QBLOCK, super);
+    dg_qpair *out = room(dg_qrow_at(o, MOST_ROWS, row) * sizeof *out);
     for (int r = 0; r < MOST_ROWS; r++) {
         for (int i = 0; i < BLOCKS * DG_QBLOCK; i++)
             x[i] = (float)((i + r) % 97) - 48;
-        q->quantise(out + dg_qrow_at(o, r, BLOCKS), dg_qrow_which(o, r), x, BLOCKS);
+        (super ? q->quantise_super : q->quantise)(out + dg_qrow_at(o, r, row), dg_qrow_which(o, r),
+                                                  x, BLOCKS);
     }
     return out;
 }
@@ -116,11 +122,11 @@ static void *fill(void *arg)
     return NULL;
 }
 
-static bench make(const dg_qkernels *q, const dg_qpair *x, unsigned char *w)
+static bench make(const dg_qkernels *q, const dg_qpair *const x[2], unsigned char *w)
 {
     return (bench){.q = q,
                    .w = w,
-                   .x = x,
+                   .x = {x[0], x[1]},
                    .y = room((MOST_ROWS + 32) * COLS * sizeof(float)),
                    .panel = room((size_t)dg_qorder_of(q)->panels * sizeof(dg_qpanel))};
 }
@@ -184,7 +190,7 @@ static void bench_set(const char *name, const options *o, void *const *weights)
     dg_kernels_init(&k, flags);
     if (!k.q)
         return;
-    const dg_qpair *x = rows_of(k.q);
+    const dg_qpair *x[2] = {rows_of(k.q, false), rows_of(k.q, true)};
     for (int i = 0; i < o->n_thread; i++)
         b[i] = make(k.q, x, weights[i]);
     for (size_t t = 0; t < DG_COUNT(types); t++)
@@ -193,7 +199,8 @@ static void bench_set(const char *name, const options *o, void *const *weights)
         free(b[i].y);
         free(b[i].panel);
     }
-    free((void *)x);
+    for (int i = 0; i < 2; i++)
+        free((void *)x[i]);
 }
 
 static int list_of(int *rows, char *text)

@@ -99,6 +99,8 @@ typedef struct expert_job {
     int n_active, n_pair;
     int first_pair; /* pairs are numbered row * n_used + choice; this is the first row's */
     bool integer_gate, integer_up, integer_down;
+    const dg_weight *numbers[2]; /* a weight whose products take rows as whole numbers, and one
+                                    whose numbers are in super-blocks; NULL: none */
 } expert_job;
 
 /* Sorts the pairs by expert (stable), and lists the experts that have any. */
@@ -124,13 +126,24 @@ static void sort_pairs(expert_job *job)
     start[0] = 0;
 }
 
-/* Where an expert's rows of n_in numbers start in q_expert: at places that are whole for rows that
- * lie together, so each expert may leave some empty. */
-static dg_qpair *expert_rows(const dg_cpu *cpu, int e, int n_in)
+/* Where an expert's rows start in q_expert as products with w take them: at places that are whole
+ * for rows that lie together, so each expert may leave some empty. */
+static dg_qpair *expert_rows(const dg_cpu *cpu, int e, const dg_weight *w)
 {
+    const bool super = dg_qtype_super(w->type);
     const dg_qorder *o = dg_qorder_of(cpu->k.q);
     int row = (cpu->expert_start[e] / o->rows + e) * o->rows;
-    return cpu->q_expert + dg_qrow_at(o, row, n_in / DG_QBLOCK);
+    return cpu->q_expert[super] + dg_qrow_at(o, row, dg_qrow_room(o, w->n_in, super));
+}
+
+/* Row `row` of the pass, as products with w take it, to place `place` of an expert's. */
+static void gather_numbers(const dg_cpu *cpu, int e, int place, int row, const dg_weight *w)
+{
+    const bool super = dg_qtype_super(w->type);
+    const dg_qorder *o = dg_qorder_of(cpu->k.q);
+    const size_t room = dg_qrow_room(o, w->n_in, super);
+    o->copy(expert_rows(cpu, e, w) + dg_qrow_at(o, place, room), dg_qrow_which(o, place),
+            cpu->q_rows[super] + dg_qrow_at(o, row, room), dg_qrow_which(o, row), room);
 }
 
 /* Brings an expert's rows together, as floats or quantised or both. */
@@ -139,19 +152,17 @@ static void gather(void *arg, int task, int worker)
     (void)worker;
     const expert_job *job = arg;
     const dg_cpu *cpu = job->cpu;
-    const dg_qorder *o = cpu->q_expert ? dg_qorder_of(cpu->k.q) : NULL;
-    int e = cpu->active[task], first = cpu->expert_start[e], n_block = cpu->plan.n_embd / DG_QBLOCK;
+    int e = cpu->active[task], first = cpu->expert_start[e];
     size_t n = (size_t)cpu->plan.n_embd;
-    dg_qpair *to = o ? expert_rows(cpu, e, cpu->plan.n_embd) : NULL;
     for (int slot = first; slot < cpu->expert_start[e + 1]; slot++) {
         int row = (job->first_pair + cpu->pair_of[slot]) / job->a->n_used;
         int at = row - job->a->rows.first, place = slot - first;
         if (!job->integer_gate || !job->integer_up)
             memcpy(cpu->expert_x + (size_t)slot * n, cpu->normed + (size_t)row * n,
                    n * sizeof *cpu->expert_x);
-        if (job->integer_gate || job->integer_up)
-            o->copy(to + dg_qrow_at(o, place, n_block), dg_qrow_which(o, place),
-                    cpu->q_rows + dg_qrow_at(o, at, n_block), dg_qrow_which(o, at), n_block);
+        for (int i = 0; i < 2; i++)
+            if (job->numbers[i])
+                gather_numbers(cpu, e, place, at, job->numbers[i]);
     }
 }
 
@@ -173,7 +184,7 @@ static void expert_up(void *arg, int task, int worker)
         .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
         .w = w,
         .mat = e,
-        .q = (up ? job->integer_up : job->integer_gate) ? expert_rows(cpu, e, w->n_in) : NULL,
+        .q = (up ? job->integer_up : job->integer_gate) ? expert_rows(cpu, e, w) : NULL,
     };
     int first = task % n_block * EXPERT_COLS;
     dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + EXPERT_COLS, w->n_out), worker);
@@ -185,15 +196,13 @@ static void expert_gelu(void *arg, int task, int worker)
     (void)worker;
     const expert_job *job = arg;
     const dg_cpu *cpu = job->cpu;
-    const dg_qkernels *q = cpu->k.q;
-    const dg_qorder *o = cpu->q_expert ? dg_qorder_of(q) : NULL;
-    int n = job->a->w->down.n_in, e = cpu->active[task], first = cpu->expert_start[e];
+    const dg_weight *w = &job->a->w->down;
+    int n = w->n_in, e = cpu->active[task], first = cpu->expert_start[e];
     for (int slot = first; slot < cpu->expert_start[e + 1]; slot++) {
         float *h = cpu->expert_h + (size_t)slot * 2 * (size_t)n;
         cpu->k.gelu_mul(h, h, h + n, n);
         if (job->integer_down)
-            q->quantise(expert_rows(cpu, e, n) + dg_qrow_at(o, slot - first, n / DG_QBLOCK),
-                        dg_qrow_which(o, slot - first), h, n / DG_QBLOCK);
+            dg_cpu_quantise_row(cpu, expert_rows(cpu, e, w), slot - first, h, w);
     }
 }
 
@@ -213,7 +222,7 @@ static void expert_down(void *arg, int task, int worker)
         .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
         .w = w,
         .mat = e,
-        .q = job->integer_down ? expert_rows(cpu, e, w->n_in) : NULL,
+        .q = job->integer_down ? expert_rows(cpu, e, w) : NULL,
     };
     int first = task % n_block * EXPERT_COLS;
     dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + EXPERT_COLS, w->n_out), worker);
@@ -259,9 +268,14 @@ void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
 
     dg_cpu_norm_rows(cpu, cpu->normed, a->x, a->w->norm, a->rows);
     size_t n_embd = (size_t)cpu->plan.n_embd;
-    if (job.integer_gate || job.integer_up)
-        dg_cpu_quantise(cpu, cpu->normed + (size_t)a->rows.first * n_embd, n_embd, n_row,
-                        cpu->plan.n_embd);
+    if (job.integer_gate)
+        job.numbers[dg_qtype_super(a->w->gate.type)] = &a->w->gate;
+    if (job.integer_up)
+        job.numbers[dg_qtype_super(a->w->up.type)] = &a->w->up;
+    for (int i = 0; i < 2; i++)
+        if (job.numbers[i])
+            dg_cpu_quantise(cpu, cpu->normed + (size_t)a->rows.first * n_embd, n_embd, n_row,
+                            job.numbers[i]);
     dg_pool_run(cpu->pool, job.n_active, gather, &job);
     dg_pool_run(cpu->pool, job.n_active * up_blocks, expert_up, &job);
     dg_pool_run(cpu->pool, job.n_active, expert_gelu, &job);

@@ -58,6 +58,8 @@ static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
     const dg_weight *w = m->w;
     dg_qpanel *panel = cpu->worker[worker].qpanel;
     const int width = o->panels * DG_QCOLS;
+    const bool super = dg_qtype_super(w->type);
+    const size_t room = dg_qrow_room(o, w->n_in, super);
     for (int k = 0; k < w->n_in; k += DG_QSLICE)
         for (int first = first_col; first < end_col; first += width) {
             int n_block = dg_min(DG_QSLICE, w->n_in - k) / DG_QBLOCK,
@@ -77,8 +79,8 @@ static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
             q->gemm(&(dg_qgemm_args){
                 .y = m->y + (first - m->y_col),
                 .ldy = m->ldy,
-                .x = m->q + k / DG_QBLOCK * o->room,
-                .ldx = (size_t)(w->n_in / DG_QBLOCK),
+                .x = m->q + dg_qvalue_at(o, k, super),
+                .ldx = room,
                 .panel = panel,
                 .first_row = m->q_row,
                 .n_row = m->n_row,
@@ -175,7 +177,7 @@ static void narrow_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
     dg_cpu_matmul all = *m;
     all.soon = end_col;
     if (o && o->begin)
-        o->begin(m->q_row, m->n_row);
+        o->begin(m->q_row, m->n_row, dg_qtype_super(m->w->type));
     for (int c = first_col; c < end_col; c += TASK_COLS) {
         int end = dg_min(c + TASK_COLS, end_col);
         if (m->n_row <= FEW_ROWS || m->n_row > MATMUL_ROWS)
@@ -294,14 +296,15 @@ void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m)
 void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n)
 {
     matmul_job job = {.cpu = cpu};
-    const dg_qpair *q = NULL;
+    const dg_qpair *q[2] = {NULL, NULL}; /* the second of super-blocks */
     for (int i = 0; i < n; i++) {
         job.m[i] = m[i];
         if (!dg_cpu_integer(cpu, m[i].w))
             continue;
-        if (!q)
-            q = dg_cpu_quantise(cpu, m->x, m->ldx, m->n_row, m->w->n_in);
-        job.m[i].q = q;
+        const dg_qpair **rows = &q[dg_qtype_super(m[i].w->type)];
+        if (!*rows)
+            *rows = dg_cpu_quantise(cpu, m->x, m->ldx, m->n_row, m[i].w);
+        job.m[i].q = *rows;
     }
     run_job(cpu, &job, n);
 }

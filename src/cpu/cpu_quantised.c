@@ -10,53 +10,61 @@ bool dg_cpu_integer(const dg_cpu *cpu, const dg_weight *w)
     return cpu->integer && cpu->k.q->pack[w->type];
 }
 
+/* Rows of super-blocks take less. */
 size_t dg_cpu_qrows_bytes(const dg_qkernels *q, size_t n_row, int n_in)
 {
     const dg_qorder *o = dg_qorder_of(q);
-    size_t rows = (size_t)o->rows, n_block = (size_t)dg_ceil_div(n_in, DG_QBLOCK);
-    return (n_row + rows - 1) / rows * n_block * (size_t)o->room * sizeof(dg_qpair);
+    size_t rows = (size_t)o->rows, room = dg_qrow_room(o, n_in + DG_QBLOCK - 1, false);
+    return (n_row + rows - 1) / rows * room * sizeof(dg_qpair);
 }
 
+/* All that a pair or super-block has lies by eight bytes of one row and eight of the other. */
 static void copy_in_pairs(dg_qpair *to, int to_which, const dg_qpair *from, int from_which,
-                          int n_block)
+                          size_t n_pair)
 {
-    for (int b = 0; b < n_block; b++) {
-        for (int i = 0; i < 4; i++)
-            memcpy(to[b].n[i][to_which], from[b].n[i][from_which], 8);
-        for (int i = 0; i < 2; i++) {
-            to[b].step[to_which][i] = from[b].step[from_which][i];
-            to[b].sum[to_which][i] = from[b].sum[from_which][i];
-            to[b].half_sum[to_which][i] = from[b].half_sum[from_which][i];
-            to[b].bias[to_which][i] = from[b].bias[from_which][i];
-        }
-    }
+    enum { EIGHT = 8, EIGHTS = sizeof(dg_qpair) / (2 * EIGHT) };
+    uint8_t *t = (uint8_t *)to + EIGHT * to_which;
+    const uint8_t *f = (const uint8_t *)from + EIGHT * from_which;
+    for (size_t i = 0; i < n_pair * EIGHTS; i++)
+        memcpy(t + i * 2 * EIGHT, f + i * 2 * EIGHT, EIGHT);
 }
 
-const dg_qorder dg_qpairs = {.rows = 2, .room = 1, .panels = 1, .copy = copy_in_pairs};
+const dg_qorder dg_qpairs = {.rows = 2, .panels = 1, .copy = copy_in_pairs};
 
 typedef struct quantise_job {
     const dg_cpu *cpu;
     const float *x;
     size_t ldx;
-    int n_row, n_block;
+    int n_row;
+    const dg_weight *w;
+    dg_qpair *to;
 } quantise_job;
+
+void dg_cpu_quantise_row(const dg_cpu *cpu, dg_qpair *rows, int row, const float *x,
+                         const dg_weight *w)
+{
+    const bool super = dg_qtype_super(w->type);
+    const dg_qkernels *q = cpu->k.q;
+    const dg_qorder *o = dg_qorder_of(q);
+    dg_quantise_fn *quantise = super ? q->quantise_super : q->quantise;
+    quantise(rows + dg_qrow_at(o, row, dg_qrow_room(o, w->n_in, super)), dg_qrow_which(o, row), x,
+             w->n_in / DG_QBLOCK);
+}
 
 /* Rows that lie together: their numbers share cache lines. */
 static void quantise_task(void *arg, int task, int worker)
 {
     (void)worker;
     const quantise_job *job = arg;
-    const dg_qkernels *q = job->cpu->k.q;
-    const dg_qorder *o = dg_qorder_of(q);
     for (int row = task * QUANTISE_ROWS; row < dg_min((task + 1) * QUANTISE_ROWS, job->n_row);
          row++)
-        q->quantise(job->cpu->q_rows + dg_qrow_at(o, row, job->n_block), dg_qrow_which(o, row),
-                    job->x + (size_t)row * job->ldx, job->n_block);
+        dg_cpu_quantise_row(job->cpu, job->to, row, job->x + (size_t)row * job->ldx, job->w);
 }
 
-const dg_qpair *dg_cpu_quantise(dg_cpu *cpu, const float *x, size_t ldx, int n_row, int n_in)
+const dg_qpair *dg_cpu_quantise(dg_cpu *cpu, const float *x, size_t ldx, int n_row,
+                                const dg_weight *w)
 {
-    quantise_job job = {cpu, x, ldx, n_row, n_in / DG_QBLOCK};
+    quantise_job job = {cpu, x, ldx, n_row, w, cpu->q_rows[dg_qtype_super(w->type)]};
     dg_pool_run(cpu->pool, dg_ceil_div(n_row, QUANTISE_ROWS), quantise_task, &job);
-    return cpu->q_rows;
+    return job.to;
 }

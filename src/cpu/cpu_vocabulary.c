@@ -318,7 +318,7 @@ void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
                         .n_tile = dg_ceil_div(n_vocab, VOCAB_TILE)};
     begin_rows(&job);
     if (job.integer && !batch->given)
-        job.q = job.q_all = dg_cpu_quantise(cpu, a->x, (size_t)n_embd, n_all, n_embd);
+        job.q = job.q_all = dg_cpu_quantise(cpu, a->x, (size_t)n_embd, n_all, a->table);
     if (job.soft)
         dg_cpu_soft_begin(&job);
     walk_words(&job);

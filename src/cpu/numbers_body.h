@@ -153,7 +153,75 @@ static inline void numbers_iq4_xs(int8_t *n, float *step, float *least, const ui
     }
 }
 
-/* ---- blocks of 256 ---- */
+/* ---- super-blocks of 256 ---- */
+
+/* How the steps and least values of a super-block's groups follow from its own. */
+typedef struct dg_scales {
+    float step, least;
+    int8_t times[DG_QGROUPS];
+    uint8_t less[DG_QGROUPS];
+} dg_scales;
+
+/* Eight groups of Q4_K and Q5_K: six bits each, in twelve bytes. */
+static inline void six_bit_scales(dg_scales *out, const uint8_t *b)
+{
+    const uint8_t *s = b + 4;
+    out->step = stored_half(b);
+    out->least = stored_half(b + 2);
+    for (int g = 0; g < 4; g++) {
+        out->times[g] = (int8_t)(s[g] & 63);
+        out->less[g] = (uint8_t)(s[g + 4] & 63);
+        out->times[g + 4] = (int8_t)((s[g + 8] & 15) | s[g] >> 6 << 4);
+        out->less[g + 4] = (uint8_t)(s[g + 8] >> 4 | s[g + 4] >> 6 << 4);
+    }
+}
+
+static inline void scales_q2_k(dg_scales *out, const uint8_t *b)
+{
+    out->step = stored_half(b + 80);
+    out->least = stored_half(b + 82);
+    for (int g = 0; g < 16; g++) {
+        out->times[g] = (int8_t)(b[g] & 15);
+        out->less[g] = (uint8_t)(b[g] >> 4);
+    }
+}
+
+static inline void scales_q3_k(dg_scales *out, const uint8_t *b)
+{
+    const uint8_t *s = b + 96;
+    out->step = stored_half(b + 108);
+    for (int g = 0; g < 16; g++) {
+        int low = g < 8 ? s[g] & 15 : s[g - 8] >> 4, high = s[8 + g % 4] >> g / 4 * 2 & 3;
+        out->times[g] = (int8_t)((low | high << 4) - 32);
+    }
+}
+
+static inline void scales_q6_k(dg_scales *out, const uint8_t *b)
+{
+    out->step = stored_half(b + 208);
+    memcpy(out->times, b + 192, sizeof out->times);
+}
+
+/* Those of a type that has them. */
+static inline void scales_of_type(dg_scales *out, int type, const uint8_t *b)
+{
+    if (type == DG_Q2_K)
+        scales_q2_k(out, b);
+    else if (type == DG_Q3_K)
+        scales_q3_k(out, b);
+    else if (type == DG_Q6_K)
+        scales_q6_k(out, b);
+    else
+        six_bit_scales(out, b);
+}
+
+static inline void steps_of(float *step, float *least, const dg_scales *s, int n_group)
+{
+    for (int g = 0; g < n_group; g++) {
+        step[g] = s->step * (float)s->times[g];
+        least[g] = s->least * (float)s->less[g];
+    }
+}
 
 /* The 16 two-bit numbers of group g: 32 bytes hold 128 of them, one bit pair after the other. */
 static inline void bit_pairs(int8_t n[16], const uint8_t *q, int g)
@@ -166,47 +234,32 @@ static inline void bit_pairs(int8_t n[16], const uint8_t *q, int g)
 
 static inline void numbers_q2_k(int8_t *n, float *step, float *least, const uint8_t *b)
 {
-    const float d = stored_half(b + 80), dmin = stored_half(b + 82);
-    for (int g = 0; g < 16; g++) {
+    dg_scales s;
+    scales_q2_k(&s, b);
+    steps_of(step, least, &s, 16);
+    for (int g = 0; g < 16; g++)
         bit_pairs(n + 16 * g, b + 16, g);
-        step[g] = d * (float)(b[g] & 15);
-        least[g] = dmin * (float)(b[g] >> 4);
-    }
 }
 
 static inline void numbers_q3_k(int8_t *n, float *step, float *least, const uint8_t *b)
 {
-    (void)least;
-    const uint8_t *scale = b + 96;
-    const float d = stored_half(b + 108);
+    dg_scales s = {0};
+    scales_q3_k(&s, b);
+    steps_of(step, least, &s, 16);
     for (int g = 0; g < 16; g++) {
         const uint8_t *mask = b + 16 * (g % 2);
-        int low = g < 8 ? scale[g] & 15 : scale[g - 8] >> 4;
-        int high = scale[8 + g % 4] >> g / 4 * 2 & 3;
         int8_t *to = n + 16 * g;
         bit_pairs(to, b + 32, g);
         for (int i = 0; i < 16; i++)
             to[i] = (int8_t)(to[i] - 4 + (mask[i] >> g / 2 & 1) * 4);
-        step[g] = d * (float)((low | high << 4) - 32);
-    }
-}
-
-/* Steps and least values of the eight groups of Q4_K and Q5_K: six bits each, in twelve bytes. */
-static inline void six_bit_scales(float step[8], float least[8], const uint8_t *b)
-{
-    const float d = stored_half(b), dmin = stored_half(b + 2);
-    const uint8_t *s = b + 4;
-    for (int g = 0; g < 4; g++) {
-        step[g] = d * (float)(s[g] & 63);
-        least[g] = dmin * (float)(s[g + 4] & 63);
-        step[g + 4] = d * (float)((s[g + 8] & 15) | s[g] >> 6 << 4);
-        least[g + 4] = dmin * (float)(s[g + 8] >> 4 | s[g + 4] >> 6 << 4);
     }
 }
 
 static inline void numbers_q4_k(int8_t *n, float *step, float *least, const uint8_t *b)
 {
-    six_bit_scales(step, least, b);
+    dg_scales s;
+    six_bit_scales(&s, b);
+    steps_of(step, least, &s, 8);
     for (int pair = 0; pair < 4; pair++)
         low_and_high(n + 64 * pair, b + 16 + 32 * pair, 32);
 }
@@ -214,7 +267,9 @@ static inline void numbers_q4_k(int8_t *n, float *step, float *least, const uint
 static inline void numbers_q5_k(int8_t *n, float *step, float *least, const uint8_t *b)
 {
     const uint8_t *high = b + 16;
-    six_bit_scales(step, least, b);
+    dg_scales s;
+    six_bit_scales(&s, b);
+    steps_of(step, least, &s, 8);
     for (int pair = 0; pair < 4; pair++) {
         int8_t *to = n + 64 * pair;
         low_and_high(to, b + 48 + 32 * pair, 32);
@@ -227,10 +282,9 @@ static inline void numbers_q5_k(int8_t *n, float *step, float *least, const uint
 
 static inline void numbers_q6_k(int8_t *n, float *step, float *least, const uint8_t *b)
 {
-    (void)least;
-    const float d = stored_half(b + 208);
-    for (int g = 0; g < 16; g++)
-        step[g] = d * (float)(int8_t)b[192 + g];
+    dg_scales s = {0};
+    scales_q6_k(&s, b);
+    steps_of(step, least, &s, 16);
     for (int quarter = 0; quarter < 8; quarter++) {
         const uint8_t *low = b + 64 * (quarter / 4) + 32 * (quarter % 2);
         const uint8_t *high = b + 128 + 32 * (quarter / 4);
@@ -259,11 +313,11 @@ static inline void numbers_made(int8_t *n, float *step, float *least, const uint
     X(Q4_1, q4_1, 32, 20, LEAST, 0, 15)                                                            \
     X(Q5_0, q5_0, 32, 22, PLAIN, 16, 31)                                                           \
     X(Q5_1, q5_1, 32, 24, LEAST, 0, 31)                                                            \
-    X(Q2_K, q2_k, 256, 84, HALVES_LEAST, 0, 3)                                                     \
-    X(Q3_K, q3_k, 256, 110, HALVES, 4, 7)                                                          \
-    X(Q4_K, q4_k, 256, 144, LEAST, 0, 15)                                                          \
-    X(Q5_K, q5_k, 256, 176, LEAST, 0, 31)                                                          \
-    X(Q6_K, q6_k, 256, 210, HALVES, 32, 63)                                                        \
+    X(Q2_K, q2_k, 256, 84, SUPER_HALVES_LEAST, 0, 3)                                               \
+    X(Q3_K, q3_k, 256, 110, SUPER_HALVES, 4, 7)                                                    \
+    X(Q4_K, q4_k, 256, 144, SUPER_LEAST, 0, 15)                                                    \
+    X(Q5_K, q5_k, 256, 176, SUPER_LEAST, 0, 31)                                                    \
+    X(Q6_K, q6_k, 256, 210, SUPER_HALVES, 32, 63)                                                  \
     X(IQ4_NL, iq4_nl, 32, 18, PLAIN, 128, 256)                                                     \
     X(IQ4_XS, iq4_xs, 256, 136, PLAIN, 128, 256)                                                   \
     X(MXFP4, mxfp4, 32, 17, PLAIN, 16, 28)                                                         \
@@ -272,12 +326,18 @@ static inline void numbers_made(int8_t *n, float *step, float *least, const uint
 
 static inline int group_of(dg_qkind kind)
 {
-    return kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST ? 16 : 32;
+    return kind == DG_Q_HALVES || kind >= DG_Q_SUPER_HALVES ? 16 : 32;
 }
 
-/* A pack function of each type over pack_panel(panel, args, kind, numbers function), which the file
- * that includes this defines, and the table's entries. The numbers function takes n_value values
- * from b on. */
+/* There are least values. */
+static inline bool has_least(dg_qkind kind)
+{
+    return kind == DG_Q_LEAST || kind == DG_Q_SUPER_LEAST || kind == DG_Q_SUPER_HALVES_LEAST;
+}
+
+/* A pack function of each type over pack_panel(panel, args, type, kind, numbers function), which the
+ * file that includes this defines, and the table's entries. The numbers function takes n_value
+ * values from b on. */
 typedef void dg_numbers_fn(dg_numbers *out, const uint8_t *b, int n_value);
 #define DG_NUMBERS(type, name, values, bytes, kind, low, most)                                     \
     static inline void row_##name(dg_numbers *out, const uint8_t *b, int n_value)                  \
@@ -295,7 +355,7 @@ DG_NUMBER_TYPES(DG_NUMBERS)
         panel->up = (low);                                                                         \
         panel->stored = DG_QBLOCK * a->n_block / (values) * (bytes);                               \
         panel->most = (most_);                                                                     \
-        pack_panel(panel, a, DG_Q_##kind, row_##name);                                             \
+        pack_panel(panel, a, DG_##type, DG_Q_##kind, row_##name);                                  \
     }
 #define DG_PACK_ENTRY(type, name, values, bytes, kind, low, most) [DG_##type] = pack_##name,
 
@@ -313,8 +373,14 @@ DG_NUMBER_TYPES(DG_NUMBERS)
         case DG_Q_HALVES:                                                                          \
             multiply(a, DG_Q_HALVES);                                                              \
             break;                                                                                 \
-        case DG_Q_HALVES_LEAST:                                                                    \
-            multiply(a, DG_Q_HALVES_LEAST);                                                        \
+        case DG_Q_SUPER_LEAST:                                                                     \
+            multiply(a, DG_Q_SUPER_LEAST);                                                         \
+            break;                                                                                 \
+        case DG_Q_SUPER_HALVES:                                                                    \
+            multiply(a, DG_Q_SUPER_HALVES);                                                        \
+            break;                                                                                 \
+        case DG_Q_SUPER_HALVES_LEAST:                                                              \
+            multiply(a, DG_Q_SUPER_HALVES_LEAST);                                                  \
             break;                                                                                 \
         }                                                                                          \
     }

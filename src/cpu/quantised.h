@@ -1,10 +1,11 @@
 /* Products on quantised weights in whole numbers: what docs/quantised-products.md explains, and the
  * contract of the kernels that do it.
  *
- * Activations become whole numbers with a step for each 32 of them, once per row; weights keep the
- * numbers, steps and least values that their blocks have. A sum of 32 products of whole numbers is
- * exact in any order, and what is done to it in floats has one order, written below. So every
- * instruction set gives the bits of the plain C, and a row's result depends on that row alone. */
+ * Activations become whole numbers once per row, with a step for each 32 of them or for each 256,
+ * as the blocks of the weight are; weights keep the numbers, steps and least values that their
+ * blocks have. A sum of products of whole numbers is exact in any order, and what is done to it in
+ * floats has one order, written below. So every instruction set gives the bits of the plain C, and
+ * a row's result depends on that row alone. */
 #ifndef DG_CPU_QUANTISED_H
 #define DG_CPU_QUANTISED_H
 
@@ -14,8 +15,8 @@
 #include "tensor/dtype.h"
 
 enum {
-    DG_QBLOCK = 32,                     /* activations that share a step */
-    DG_QSLICE = 256,                    /* values along k that a panel holds at most */
+    DG_QBLOCK = 32,                     /* activations that share a step … */
+    DG_QSLICE = 256,                    /* … or these do, which is what a panel holds at most */
     DG_QBLOCKS = DG_QSLICE / DG_QBLOCK, /* of a panel */
     DG_QCOLS = 16,                      /* columns of a panel */
     DG_QGROUPS = DG_QSLICE / 16         /* runs of weights with a step of their own, at most */
@@ -28,33 +29,64 @@ enum {
  * |x|). Below 2^-100 a maximum counts as 0. Where a value is not finite the step is NaN, and so is
  * everything that is made of it. */
 typedef struct dg_qpair {
-    int8_t n[4][2][8];    /* [eight of 32][row][value] -127 … 127 */
-    float step[2][2];     /* [row], twice */
-    float sum[2][2];      /* [row], twice: the step times the sum of the numbers */
-    float half_sum[2][2]; /* [row][half]: the same of sixteen numbers */
-    int32_t bias[2][2];   /* [row][half]: -128 times the sum of sixteen numbers */
+    int8_t n[4][2][8];  /* [eight of 32][row][value] -127 … 127 */
+    float step[2][2];   /* [row], twice */
+    float sum[2][2];    /* [row], twice: the step times the sum of the numbers */
+    int32_t bias[2][2]; /* [row][half]: -128 times the sum of sixteen numbers */
+    int32_t unused[2][2];
 } dg_qpair;
 
-/* An instruction set may keep more rows together, in an order of its own: dg_qorder says how many
- * and in the room of how many pairs. What is said of pairs below holds for those as well.
+/* The same of 256 values with one step, for weights in super-blocks. Sums of groups are at most
+ * 4,064: they lie as 64 * high + low, so that they are multiplied like numbers, first those of each
+ * 32 values, then those of each sixteen. */
+typedef struct dg_qsuper {
+    int8_t n[DG_QSLICE / 8][2][8];
+    int8_t high[3][2][8], low[3][2][8];
+    float step[2][2];
+    int32_t bias[DG_QGROUPS / 2][2][2]; /* [two of sixteen groups][row]: -32 times sums of sixteen */
+    int32_t unused[2][2];
+} dg_qsuper;
+enum { DG_QSUPER = sizeof(dg_qsuper) / sizeof(dg_qpair) /* pairs whose place it takes */ };
+_Static_assert(sizeof(dg_qsuper) == 6 * sizeof(dg_qpair), "both lie in lines of the cache");
+
+/* An instruction set may keep rows in another order, or one by one in half the room: dg_qorder says
+ * so. What is said of pairs below holds for that as well.
  *
- * Row `which` of n_block consecutive blocks of a pair, from 32 * n_block floats. */
+ * Row `which` of n_block consecutive blocks of a pair, from 32 * n_block floats. Of super-blocks:
+ * whole ones. */
 typedef void dg_quantise_fn(dg_qpair *out, int which, const float *x, int n_block);
 
-/* The same numbers in another place. */
+/* The same numbers in another place, so many pairs of them. */
 typedef void dg_qrow_copy_fn(dg_qpair *to, int to_which, const dg_qpair *from, int from_which,
-                             int n_block);
+                             size_t n_pair);
 
 /* ---- weights ---- */
 
 /* How a type's values follow from their numbers: value k is n[k] * step[k / group], less least[k /
  * group] where there are least values. */
 typedef enum dg_qkind {
-    DG_Q_PLAIN,       /* groups of 32 */
-    DG_Q_LEAST,       /* groups of 32 with least values */
-    DG_Q_HALVES,      /* groups of 16 */
-    DG_Q_HALVES_LEAST /* groups of 16 with least values */
+    DG_Q_PLAIN,  /* groups of 32 */
+    DG_Q_LEAST,  /* groups of 32 with least values */
+    DG_Q_HALVES, /* groups of 16 */
+
+    /* In super-blocks of 256 a step is a whole number of the super-block's, and so are least
+     * values: value k is n[k] * times[k / group] * step - less[k / group] * least. */
+    DG_Q_SUPER_LEAST,       /* groups of 32 with least values */
+    DG_Q_SUPER_HALVES,      /* groups of 16 */
+    DG_Q_SUPER_HALVES_LEAST /* groups of 16 with least values */
 } dg_qkind;
+
+static inline bool dg_qkind_super(dg_qkind kind)
+{
+    return kind >= DG_Q_SUPER_LEAST;
+}
+
+/* Which types these are: their products take rows with a step for 256 values. */
+static inline bool dg_qtype_super(int type)
+{
+    return type == DG_Q2_K || type == DG_Q3_K || type == DG_Q4_K || type == DG_Q5_K ||
+           type == DG_Q6_K;
+}
 
 /* Blocks that the backend makes itself have a place behind the stored types. Their steps have at
  * most twelve bits, so that no product with them is rounded before its time. */
@@ -70,10 +102,14 @@ typedef struct dg_qpanel {
     _Alignas(64) uint8_t n[DG_QSLICE * DG_QCOLS];
     _Alignas(64) float step[2 * DG_QGROUPS * DG_QCOLS];
     _Alignas(64) float least[2 * DG_QGROUPS * DG_QCOLS];
-    _Alignas(
-        64) float lift[2 * DG_QGROUPS * DG_QCOLS]; /* this and `lifted`: for the instruction set */
+    union {
+        _Alignas(64) float lift[2 * DG_QGROUPS * DG_QCOLS]; /* for the instruction set … */
+        _Alignas(64) int32_t times[2 * DG_QGROUPS * DG_QCOLS];
+    };
+    _Alignas(64) uint8_t less[DG_QGROUPS * DG_QCOLS];
+    _Alignas(64) uint8_t high[DG_QSLICE * DG_QCOLS]; /* … as are this … */
     dg_qkind kind;
-    bool lifted;
+    bool lifted; /* … and this */
     int stored; /* bytes of a column, as it was stored */
     int up;     /* a power of two, or 0: with it added, no number is below 0 … */
     int most;   /* … and none above this; 256: bytes with a sign */
@@ -101,8 +137,13 @@ typedef void dg_qpack_fn(dg_qpanel *panel, const dg_qpack_args *a);
  *
  *     plain     y = fma(t * w, x.step, y)
  *     halves    y = fma(fma(t1, w1, t0 * w0), x.step, y)
- *     least     then y = fma(-least, x.sum, y);  of halves: fma(-least0, x.half_sum[0], y), then
- *               the second half's */
+ *     least     then y = fma(-least, x.sum, y)
+ *
+ * For each super-block, p being the sum over its groups of t times their `times`, and m that of
+ * their sums of numbers times `less`, both exact in 32 bits and then rounded to the nearest float:
+ *
+ *     super     y = fma(p * w, x.step, y)
+ *     least     y = fma(fma(-m, least, p * w), x.step, y) */
 typedef struct dg_qsoon { /* rows of a weight that will be packed next; at NULL: not known */
     const void *at;
     size_t stride;
@@ -139,14 +180,13 @@ typedef struct dg_qturn_args {
 } dg_qturn_args;
 typedef void dg_qturn_fn(dg_qmade *out, const dg_qturn_args *a);
 
-/* Between these a thread multiplies the same rows with weights. */
-typedef void dg_qbegin_fn(int first_row, int n_row);
+/* Between these a thread multiplies the same rows with weights, all of super-blocks or none. */
+typedef void dg_qbegin_fn(int first_row, int n_row, bool super);
 typedef void dg_qend_fn(void);
 
-/* How an instruction set keeps rows, and how its products are called. */
+/* How an instruction set wants rows and panels. */
 typedef struct dg_qorder {
-    int rows;   /* of x that lie together … */
-    int room;   /* … where so many pairs would */
+    int rows;   /* that lie together: 2, or 1 in half the room */
     int panels; /* that gemm takes at most */
     dg_qrow_copy_fn *copy;
     dg_qbegin_fn *begin; /* NULL: a thread need not prepare … */
@@ -157,7 +197,7 @@ extern const dg_qorder dg_qpairs;
 /* What an instruction set offers; a panel goes to the product of the set that packed it. */
 typedef struct dg_qkernels {
     const dg_qorder *order; /* NULL: pairs, and a panel at a time */
-    dg_quantise_fn *quantise;
+    dg_quantise_fn *quantise, *quantise_super;
     dg_qpack_fn *pack[DG_QTYPES]; /* NULL for what is not a block type */
     dg_qgemm_fn *gemm;
 } dg_qkernels;
@@ -167,16 +207,49 @@ static inline const dg_qorder *dg_qorder_of(const dg_qkernels *q)
     return q->order ? q->order : &dg_qpairs;
 }
 
-/* Where blocks of `row` start among rows of n_block blocks; which one it is of those that lie
- * together there. */
-static inline size_t dg_qrow_at(const dg_qorder *o, int row, int n_block)
+/* Where the numbers of values from k on start in rows that lie together, in pairs; k is a multiple
+ * of DG_QSLICE. */
+static inline size_t dg_qvalue_at(const dg_qorder *o, int k, bool super)
 {
-    return (size_t)(row / o->rows) * (size_t)n_block * (size_t)o->room;
+    return (size_t)(k / DG_QSLICE * (super ? DG_QSUPER : DG_QBLOCKS) * o->rows / 2);
+}
+
+/* What rows of n_in values take that lie together, in pairs. It is odd: rows that are a power of
+ * two apart would drive each other out of the caches. */
+static inline size_t dg_qrow_room(const dg_qorder *o, int n_in, bool super)
+{
+    const int n_pair = super ? n_in / DG_QSLICE * DG_QSUPER : n_in / DG_QBLOCK;
+    return (size_t)((n_pair * o->rows + 1) / 2) | 1;
+}
+
+/* Where `row` starts among rows that take so much room; which one it is of those that lie together
+ * there. */
+static inline size_t dg_qrow_at(const dg_qorder *o, int row, size_t room)
+{
+    return (size_t)(row / o->rows) * room;
 }
 
 static inline int dg_qrow_which(const dg_qorder *o, int row)
 {
     return row % o->rows;
+}
+
+/* The rest of a row of a super-block, from the sums of each sixteen of its numbers. */
+static inline void dg_qsuper_sums(dg_qsuper *out, int which, const int sum[DG_QGROUPS], float step)
+{
+    for (int g = 0; g < DG_QGROUPS; g++) {
+        const int high = (sum[g] + 32) >> 6;
+        out->high[1 + g / 8][which][g % 8] = (int8_t)high;
+        out->low[1 + g / 8][which][g % 8] = (int8_t)(sum[g] - 64 * high);
+        out->bias[g / 2][which][g % 2] = -32 * sum[g];
+    }
+    for (int g = 0; g < DG_QBLOCKS; g++) {
+        const int both = sum[2 * g] + sum[2 * g + 1], high = (both + 32) >> 6;
+        out->high[0][which][g] = (int8_t)high;
+        out->low[0][which][g] = (int8_t)(both - 64 * high);
+    }
+    for (int i = 0; i < 2; i++)
+        out->step[which][i] = step;
 }
 
 extern const dg_qkernels dg_quantised_ref;

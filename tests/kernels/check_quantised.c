@@ -43,74 +43,122 @@ static float *odd_rows(check *c, int n, bool finite)
     return x;
 }
 
-static bool same_pairs(const dg_qpair *a, const dg_qpair *b, int n)
+/* Floats may be NaN on both sides. */
+static bool same_floats(const float *a, const float *b)
 {
-    for (int i = 0; i < n; i++)
-        for (int w = 0; w < 2; w++) {
-            if (memcmp(a[i].bias[w], b[i].bias[w], sizeof a[i].bias[w]) != 0)
-                return false;
-            for (int k = 0; k < 4; k++)
-                if (memcmp(a[i].n[k][w], b[i].n[k][w], 8) != 0)
-                    return false;
-            const float *p[] = {a[i].step[w], a[i].sum[w], a[i].half_sum[w]},
-                        *q[] = {b[i].step[w], b[i].sum[w], b[i].half_sum[w]};
-            for (int k = 0; k < 3; k++)
-                for (int j = 0; j < 2; j++)
-                    if (!(isnan(p[k][j]) && isnan(q[k][j])) && p[k][j] != q[k][j])
-                        return false;
-        }
+    for (int i = 0; i < 2; i++)
+        if (!(isnan(a[i]) && isnan(b[i])) && a[i] != b[i])
+            return false;
     return true;
 }
 
+static bool same_pair(const dg_qpair *a, const dg_qpair *b)
+{
+    for (int w = 0; w < 2; w++) {
+        if (memcmp(a->bias[w], b->bias[w], sizeof a->bias[w]) != 0 ||
+            !same_floats(a->step[w], b->step[w]) || !same_floats(a->sum[w], b->sum[w]))
+            return false;
+        for (int k = 0; k < 4; k++)
+            if (memcmp(a->n[k][w], b->n[k][w], 8) != 0)
+                return false;
+    }
+    return true;
+}
+
+static bool same_super(const dg_qsuper *a, const dg_qsuper *b)
+{
+    return memcmp(a->n, b->n, sizeof a->n) == 0 && memcmp(a->high, b->high, sizeof a->high) == 0 &&
+           memcmp(a->low, b->low, sizeof a->low) == 0 &&
+           memcmp(a->bias, b->bias, sizeof a->bias) == 0 && same_floats(a->step[0], b->step[0]) &&
+           same_floats(a->step[1], b->step[1]);
+}
+
+static bool same_rows(const dg_qpair *a, const dg_qpair *b, int n_block, bool super)
+{
+    for (int i = 0; i < n_block && !super; i++)
+        if (!same_pair(&a[i], &b[i]))
+            return false;
+    for (int i = 0; i < n_block / DG_QBLOCKS && super; i++)
+        if (!same_super((const dg_qsuper *)a + i, (const dg_qsuper *)b + i))
+            return false;
+    return true;
+}
+
+/* Number i of row `which` of the reference, and its step. */
+static int number_at(const dg_qpair *row, int which, int i, bool super, float *step)
+{
+    const dg_qsuper *s = (const dg_qsuper *)row + i / DG_QSLICE;
+    const dg_qpair *p = row + i / DG_QBLOCK;
+    *step = super ? s->step[which][0] : p->step[which][0];
+    return super ? s->n[i % DG_QSLICE / 8][which][i % 8] : p->n[i % DG_QBLOCK / 8][which][i % 8];
+}
+
 /* Room for so many rows, of which none is there. */
-static dg_qpair *no_rows(check *c, const dg_qkernels *q, int n_row, int n_block)
+static dg_qpair *no_rows(check *c, const dg_qkernels *q, int n_row, int n_block, bool super)
 {
     const dg_qorder *o = dg_qorder_of(q);
-    size_t n = dg_qrow_at(o, n_row + o->rows - 1, n_block);
+    size_t n =
+        dg_qrow_at(o, n_row + o->rows - 1, dg_qrow_room(o, n_block * DG_QBLOCK, super));
     dg_qpair *pair = check_bytes(c, n * sizeof *pair);
     memset(pair, 0, n * sizeof *pair);
     return pair;
 }
 
 /* Rows of x as pairs, by `q`; every other one by way of another place. */
-static dg_qpair *quantised(check *c, const dg_qkernels *q, const float *x, int n_row, int n_block)
+static dg_qpair *quantised(check *c, const dg_qkernels *q, const float *x, int n_row, int n_block,
+                           bool super)
 {
     const dg_qorder *o = dg_qorder_of(q);
-    dg_qpair *pair = no_rows(c, q, n_row, n_block), *other = no_rows(c, q, 1, n_block);
+    const size_t room = dg_qrow_room(o, n_block * DG_QBLOCK, super);
+    dg_quantise_fn *quantise = super ? q->quantise_super : q->quantise;
+    dg_qpair *pair = no_rows(c, q, n_row, n_block, super),
+             *other = no_rows(c, q, 1, n_block, super);
     for (int r = 0; r < n_row; r++) {
         const float *from = x + (size_t)r * (size_t)n_block * DG_QBLOCK;
-        dg_qpair *to = pair + dg_qrow_at(o, r, n_block);
+        dg_qpair *to = pair + dg_qrow_at(o, r, room);
         int which = dg_qrow_which(o, r), place = o->rows - 1 - which;
-        q->quantise(r % 2 ? other : to, r % 2 ? place : which, from, n_block);
+        quantise(r % 2 ? other : to, r % 2 ? place : which, from, n_block);
         if (r % 2)
-            o->copy(to, which, other, place, n_block);
+            o->copy(to, which, other, place, room);
     }
     return pair;
+}
+
+static void check_quantise_rows(check *c, int n_block, bool super)
+{
+    const int n = n_block * DG_QBLOCK;
+    const float *x = odd_rows(c, 2 * n, n_block / DG_QBLOCKS % 2);
+    const dg_qpair *got = quantised(c, c->opt->q, x, 2, n_block, super),
+                   *want = quantised(c, c->ref->q, x, 2, n_block, super);
+    if (!c->opt->q->order && !same_rows(got, want, n_block, super))
+        check_fail(c, "%d blocks differ from the reference", n_block);
+    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < n; i++) {
+            float step, value = x[r * n + i];
+            int number = number_at(want, r, i, super, &step);
+            double off = (double)step * number - (double)value;
+            if (isfinite(step) && fabs(off) > 0.5001 * (double)step + 0x1p-100)
+                check_fail(c, "%g became %g", (double)value, off + (double)value);
+        }
+    check_release(c);
 }
 
 static void check_quantise(check *c)
 {
     check_begin(c, "quantise");
-    for (int n_block = 1; n_block <= 40; n_block++) {
-        int n = 2 * n_block;
-        const float *x = odd_rows(c, n * DG_QBLOCK, n_block % 2);
-        const dg_qpair *got = quantised(c, c->opt->q, x, 2, n_block),
-                       *want = quantised(c, c->ref->q, x, 2, n_block);
-        if (!c->opt->q->order && !same_pairs(got, want, n_block))
-            check_fail(c, "%d blocks differ from the reference", n_block);
-        for (int r = 0; r < 2; r++)
-            for (int i = 0; i < n_block * DG_QBLOCK; i++) {
-                const dg_qpair *p = &want[i / DG_QBLOCK];
-                float step = p->step[r][0], value = x[r * n_block * DG_QBLOCK + i];
-                double off = (double)step * p->n[i % DG_QBLOCK / 8][r][i % 8] - (double)value;
-                if (isfinite(step) && fabs(off) > 0.5001 * (double)step + 0x1p-100)
-                    check_fail(c, "%g became %g", (double)value, off + (double)value);
-            }
-        check_release(c);
-    }
+    for (int n_block = 1; n_block <= 40; n_block++)
+        check_quantise_rows(c, n_block, false);
     const float *x = check_normal(c, 2816, 1);
-    dg_qpair *out = no_rows(c, c->opt->q, 1, 88);
+    dg_qpair *out = no_rows(c, c->opt->q, 1, 88, false);
     BENCH(c, "n 2816", 2816, "Gelem/s") c->opt->q->quantise(out, 0, x, 88);
+    check_end(c);
+
+    check_begin(c, "quantise_super");
+    for (int n_block = DG_QBLOCKS; n_block <= 12 * DG_QBLOCKS; n_block += DG_QBLOCKS)
+        check_quantise_rows(c, n_block, true);
+    x = check_normal(c, 2816, 1);
+    out = no_rows(c, c->opt->q, 1, 88, true);
+    BENCH(c, "n 2816", 2816, "Gelem/s") c->opt->q->quantise_super(out, 0, x, 88);
     check_end(c);
 }
 
@@ -178,6 +226,7 @@ static void run_cols(const dg_qkernels *q, const product *p, dg_qpanel *panel, c
                      int first, float *y)
 {
     const dg_qorder *o = dg_qorder_of(q);
+    const bool super = dg_qtype_super(p->type);
     int end = dg_min(first + o->panels * DG_QCOLS, p->n_col);
     for (int b = 0; b < p->n_block; b += DG_QBLOCKS) {
         int n_block = dg_min(DG_QBLOCKS, p->n_block - b);
@@ -194,8 +243,8 @@ static void run_cols(const dg_qkernels *q, const product *p, dg_qpanel *panel, c
         q->gemm(&(dg_qgemm_args){
             .y = y + first,
             .ldy = p->ldy,
-            .x = x + b * o->room,
-            .ldx = (size_t)p->n_block,
+            .x = x + dg_qvalue_at(o, b * DG_QBLOCK, super),
+            .ldx = dg_qrow_room(o, p->n_block * DG_QBLOCK, super),
             .panel = panel,
             .first_row = p->first_row,
             .n_row = p->n_row,
@@ -211,11 +260,12 @@ static void run_cols(const dg_qkernels *q, const product *p, dg_qpanel *panel, c
 static float *run(check *c, const dg_qkernels *q, const product *p)
 {
     float *y = check_copy(c, p->y, y_count(p));
-    const dg_qpair *x = quantised(c, q, p->x, p->first_row + p->n_row, p->n_block);
+    const bool super = dg_qtype_super(p->type);
+    const dg_qpair *x = quantised(c, q, p->x, p->first_row + p->n_row, p->n_block, super);
     const dg_qorder *o = dg_qorder_of(q);
     dg_qpanel *panel = panels_of(c, o->panels);
     if (o->begin)
-        o->begin(p->first_row, p->n_row);
+        o->begin(p->first_row, p->n_row, super);
     for (int col = 0; col < p->n_col; col += o->panels * DG_QCOLS)
         run_cols(q, p, panel, x, col, y);
     if (o->end)
@@ -247,8 +297,10 @@ static product make_product(check *c, dg_dtype t, int n_row, int n_block, int n_
 static void true_product(check *c, const product *p, float *want, float *size)
 {
     const int n = p->n_block * DG_QBLOCK;
+    const bool super = dg_qtype_super(p->type);
+    const size_t room = dg_qrow_room(&dg_qpairs, n, super);
     float *w = check_floats(c, n);
-    const dg_qpair *x = quantised(c, c->ref->q, p->x, p->first_row + p->n_row, p->n_block);
+    const dg_qpair *x = quantised(c, c->ref->q, p->x, p->first_row + p->n_row, p->n_block, super);
     memcpy(want, p->y, (size_t)y_count(p) * sizeof *want);
     memset(size, 0, (size_t)y_count(p) * sizeof *size);
     for (int col = 0; col < p->n_col; col++) {
@@ -258,13 +310,13 @@ static void true_product(check *c, const product *p, float *want, float *size)
             largest = fmax(largest, fabs((double)w[k]));
         for (int r = 0; r < p->n_row; r++) {
             int row = p->first_row + r;
-            const dg_qpair *from = x + row / 2 * p->n_block;
+            const dg_qpair *from = x + dg_qrow_at(&dg_qpairs, row, room);
             size_t at = (size_t)r * p->ldy + (size_t)col;
             double sum = p->add ? (double)want[at] : 0, total = fabs(sum);
             for (int k = 0; k < n; k++) {
-                const dg_qpair *b = &from[k / DG_QBLOCK];
-                double value = (double)b->step[row % 2][0] *
-                               b->n[k % DG_QBLOCK / 8][row % 2][k % 8] * (double)p->scale;
+                float step;
+                double number = number_at(from, row % 2, k, super, &step),
+                       value = (double)step * number * (double)p->scale;
                 sum += value * (double)w[k];
                 total += fabs(value) * largest;
             }
@@ -308,11 +360,12 @@ static void bench(check *c, dg_dtype t)
         snprintf(label, sizeof label, "n_row %d", rows[i]);
         product p = make_product(c, t, rows[i], N_BLOCK, DG_QCOLS);
         dg_qpanel *panel = panels_of(c, 1);
-        const dg_qpair *x = quantised(c, c->opt->q, p.x, rows[i] + p.first_row, N_BLOCK);
+        const bool super = dg_qtype_super(t);
+        const dg_qpair *x = quantised(c, c->opt->q, p.x, rows[i] + p.first_row, N_BLOCK, super);
         float *y = check_copy(c, p.y, y_count(&p));
         const dg_qorder *o = dg_qorder_of(c->opt->q);
         if (o->begin)
-            o->begin(0, rows[i]);
+            o->begin(0, rows[i], super);
         BENCH(c, label, 2.0 * rows[i] * N_BLOCK * DG_QBLOCK * DG_QCOLS, "GOP/s")
         for (int b = 0; b < N_BLOCK; b += DG_QBLOCKS) {
             c->opt->q->pack[t](panel,
@@ -320,8 +373,8 @@ static void bench(check *c, dg_dtype t)
                                                 p.stride, DG_QBLOCKS, DG_QCOLS, 1, NULL});
             c->opt->q->gemm(&(dg_qgemm_args){y,
                                              p.ldy,
-                                             x + b * o->room,
-                                             N_BLOCK,
+                                             x + dg_qvalue_at(o, b * DG_QBLOCK, super),
+                                             dg_qrow_room(o, N_BLOCK * DG_QBLOCK, super),
                                              panel,
                                              0,
                                              rows[i],
@@ -348,14 +401,14 @@ static float *made_product(check *c, const dg_qkernels *q, const dg_qmade *made,
     enum { ROWS = 5 };
     float *y = check_floats(c, ROWS * DG_QCOLS);
     dg_qpanel *panel = panels_of(c, 1);
-    const dg_qpair *rows = quantised(c, q, x, ROWS, n_block);
+    const dg_qpair *rows = quantised(c, q, x, ROWS, n_block, false);
     q->pack[DG_QMADE](
         panel, &(dg_qpack_args){made, DG_QBLOCKS * sizeof *made, n_block, DG_QCOLS, 1, NULL});
     const dg_qorder *o = dg_qorder_of(q);
     if (o->begin)
-        o->begin(0, ROWS);
+        o->begin(0, ROWS, false);
     q->gemm(&(dg_qgemm_args){
-        y, DG_QCOLS, rows, (size_t)n_block, panel, 0, ROWS, n_block, DG_QCOLS, false, {0}});
+        y, DG_QCOLS, rows, dg_qrow_room(o, n_block * DG_QBLOCK, false), panel, 0, ROWS, n_block, DG_QCOLS, false, {0}});
     if (o->end)
         o->end();
     return y;

@@ -13,6 +13,7 @@ typedef union v64 {
     uint8_t u[64];
     int32_t i[16];
     uint32_t w[16];
+    uint16_t h[32];
     uint64_t d[8];
 } v64;
 
@@ -23,12 +24,18 @@ typedef struct f16v {
 /* Functions stay functions: what is made of them is checked, not timed. */
 #define INLINE static __attribute__((noinline, unused))
 #define UNROLL
-#define QUANTISE     quantise_plain
-#define float_of_f16 dg_f16_to_float
+#define QUANTISE       quantise_plain
+#define QUANTISE_SUPER quantise_super_plain
+#define float_of_f16   dg_f16_to_float
 
 static inline void quantise_plain(dg_qpair *out, int which, const float *x, int n_block)
 {
     dg_quantised_ref.quantise(out, which, x, n_block);
+}
+
+static inline void quantise_super_plain(dg_qpair *out, int which, const float *x, int n_block)
+{
+    dg_quantised_ref.quantise_super(out, which, x, n_block);
 }
 
 INLINE void i8_look_up(int8_t *out, const int8_t *n, const int8_t table[16])
@@ -163,6 +170,41 @@ INLINE v64 v64_add32(v64 a, v64 b)
 {
     for (int k = 0; k < 16; k++)
         a.w[k] += b.w[k];
+    return a;
+}
+
+INLINE v64 v64_mul32(v64 a, v64 b)
+{
+    for (int k = 0; k < 16; k++)
+        a.w[k] *= b.w[k];
+    return a;
+}
+
+INLINE v64 v64_mul16(v64 a, v64 b)
+{
+    for (int k = 0; k < 32; k++)
+        a.h[k] = (uint16_t)((uint32_t)a.h[k] * b.h[k]);
+    return a;
+}
+
+INLINE v64 v64_sub16(v64 a, v64 b)
+{
+    for (int k = 0; k < 32; k++)
+        a.h[k] = (uint16_t)(a.h[k] - b.h[k]);
+    return a;
+}
+
+INLINE v64 v64_byte_left16(v64 a)
+{
+    for (int k = 0; k < 32; k++)
+        a.h[k] = (uint16_t)(a.h[k] << 8);
+    return a;
+}
+
+INLINE v64 v64_byte_right16(v64 a)
+{
+    for (int k = 0; k < 32; k++)
+        a.h[k] = (uint16_t)(a.h[k] >> 8);
     return a;
 }
 

@@ -62,6 +62,18 @@ INLINE void tile_dot_unsigned(int to, int a, int b)
     }
 }
 
+INLINE void tile_dot_signed(int to, int a, int b)
+{
+    for (int r = 0; r < tiles[to].rows; r++) {
+        int32_t sum[16];
+        memcpy(sum, tiles[to].at[r], sizeof sum);
+        for (int k = 0; k < tiles[a].bytes; k++)
+            for (int c = 0; c < 16; c++)
+                sum[c] += tiles[a].at[r][k] * tiles[b].at[k / 4][4 * c + k % 4];
+        memcpy(tiles[to].at[r], sum, sizeof sum);
+    }
+}
+
 INLINE float bfloat_at(const int8_t *p)
 {
     uint16_t bits;

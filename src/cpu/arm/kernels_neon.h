@@ -9,7 +9,7 @@ void dg_vector_set_neon(dg_kernels *k); /* all kernels but the matrix product */
 
 /* Products on quantised weights. */
 extern dg_qturn_fn *const dg_turn_neon[DG_DTYPE_COMPUTE];
-dg_quantise_fn dg_quantise_neon;
+dg_quantise_fn dg_quantise_neon, dg_quantise_super_neon;
 extern const dg_qkernels dg_quantised_i8mm;
 
 extern const dg_bkernels dg_bfloat_neon;

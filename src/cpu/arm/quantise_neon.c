@@ -40,7 +40,6 @@ static inline void set_block(dg_qpair *out, int which, const float *from)
     for (int i = 0; i < 2; i++) {
         out->step[which][i] = step;
         out->sum[which][i] = step * (float)(sum[0] + sum[1]);
-        out->half_sum[which][i] = step * (float)sum[i];
         out->bias[which][i] = -128 * sum[i];
     }
 }

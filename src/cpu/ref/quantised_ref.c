@@ -33,7 +33,6 @@ static void set_block(dg_qpair *out, int which, const float x[DG_QBLOCK])
     for (int i = 0; i < 2; i++) {
         out->step[which][i] = step;
         out->sum[which][i] = step * (float)(sum[0] + sum[1]);
-        out->half_sum[which][i] = step * (float)sum[i];
         out->bias[which][i] = -128 * sum[i];
     }
 }
@@ -44,10 +43,58 @@ static void quantise(dg_qpair *out, int which, const float *x, int n_block)
         set_block(&out[b], which, x + b * DG_QBLOCK);
 }
 
+static void set_super(dg_qsuper *out, int which, const float x[DG_QSLICE])
+{
+    float largest = 0;
+    bool finite = true;
+    for (int i = 0; i < DG_QSLICE; i++) {
+        finite &= (bool)isfinite(x[i]);
+        largest = fmaxf(largest, fabsf(x[i]));
+    }
+    bool some = finite && largest >= 0x1p-100f;
+    float inverse = some ? 127 / largest : 0;
+    int sum[DG_QGROUPS] = {0};
+    for (int i = 0; i < DG_QSLICE; i++) {
+        int n = some ? (int)rintf(x[i] * inverse) : 0;
+        out->n[i / 8][which][i % 8] = (int8_t)n;
+        sum[i / 16] += n;
+    }
+    dg_qsuper_sums(out, which, sum, some ? largest / 127 : finite ? 0 : NAN);
+}
+
+static void quantise_super(dg_qpair *out, int which, const float *x, int n_block)
+{
+    for (int b = 0; b < n_block; b += DG_QBLOCKS, out += DG_QSUPER)
+        set_super((dg_qsuper *)out, which, x + b * DG_QBLOCK);
+}
+
 /* ---- weights ---- */
 
-static void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, dg_numbers_fn *row)
+static void pack_super(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_numbers_fn *row)
 {
+    for (int c = 0; c < a->n_col; c++) {
+        const uint8_t *from = (const uint8_t *)a->src + (size_t)c * a->stride;
+        dg_numbers w = {0};
+        dg_scales s = {0};
+        row(&w, from, DG_QSLICE);
+        scales_of_type(&s, type, from);
+        memcpy(panel->n + c * DG_QSLICE, w.n, sizeof w.n);
+        memcpy(panel->less + c * DG_QGROUPS, s.less, sizeof s.less);
+        for (int g = 0; g < DG_QGROUPS; g++)
+            panel->times[c * DG_QGROUPS + g] = s.times[g];
+        panel->step[c] = s.step * a->scale;
+        panel->least[c] = s.least * a->scale;
+    }
+}
+
+static void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_qkind kind,
+                       dg_numbers_fn *row)
+{
+    if (dg_qkind_super(kind)) {
+        panel->kind = kind;
+        pack_super(panel, a, type, row);
+        return;
+    }
     int n_value = a->n_block * DG_QBLOCK;
     panel->kind = kind;
     for (int c = 0; c < a->n_col; c++) {
@@ -66,28 +113,43 @@ DG_NUMBER_TYPES(DG_PACK)
 /* ---- the product ---- */
 
 /* The sum of sixteen products. */
-static float half_sum(const dg_qpair *x, int which, const uint8_t *n, int half)
+static int half_sum(const int8_t (*x)[2][8], int which, const uint8_t *n, int half)
 {
     int sum = 0;
     for (int i = 16 * half; i < 16 * half + 16; i++)
-        sum += x->n[i / 8][which][i % 8] * (int8_t)n[i];
-    return (float)sum;
+        sum += x[i / 8][which][i % 8] * (int8_t)n[i];
+    return sum;
 }
 
 /* One block of one row and one column: numbers n, step and least value(s) from `step` and `least`
  * on. */
 static float add_block(float y, const dg_qpair *x, int which, const dg_qpanel *p, int at, int g)
 {
-    float t0 = half_sum(x, which, p->n + at, 0), t1 = half_sum(x, which, p->n + at, 1);
-    const float *w = p->step + g, *least = p->least + g;
-    bool halves = group_of(p->kind) == 16;
-    float t = halves ? fmaf(t1, w[1], t0 * w[0]) : (t0 + t1) * w[0];
+    float t0 = (float)half_sum(x->n, which, p->n + at, 0),
+          t1 = (float)half_sum(x->n, which, p->n + at, 1);
+    const float *w = p->step + g;
+    float t = group_of(p->kind) == 16 ? fmaf(t1, w[1], t0 * w[0]) : (t0 + t1) * w[0];
     y = fmaf(t, x->step[which][0], y);
-    if (p->kind == DG_Q_LEAST)
-        y = fmaf(-least[0], x->sum[which][0], y);
-    for (int i = 0; i < 2 && p->kind == DG_Q_HALVES_LEAST; i++)
-        y = fmaf(-least[i], x->half_sum[which][i], y);
-    return y;
+    return p->kind == DG_Q_LEAST ? fmaf(-p->least[g], x->sum[which][0], y) : y;
+}
+
+/* One super-block of one row and column c. */
+static float add_super(float y, const dg_qsuper *x, int which, const dg_qpanel *p, int c)
+{
+    const int per = group_of(p->kind) / 16, sums = per == 2 ? 0 : 1;
+    int32_t product = 0, least = 0;
+    for (int i = 0; i < DG_QGROUPS; i++) {
+        int times = p->times[c * DG_QGROUPS + i / per];
+        product += half_sum(x->n, which, p->n + c * DG_QSLICE, i) * times;
+    }
+    for (int g = 0; g < DG_QGROUPS / per && has_least(p->kind); g++) {
+        int high = x->high[sums + g / 8][which][g % 8], low = x->low[sums + g / 8][which][g % 8];
+        least += (64 * high + low) * p->less[c * DG_QGROUPS + g];
+    }
+    float t = (float)product * p->step[c];
+    if (has_least(p->kind))
+        t = fmaf(-(float)least, p->least[c], t);
+    return fmaf(t, x->step[which][0], y);
 }
 
 static void gemm(const dg_qgemm_args *a)
@@ -99,15 +161,17 @@ static void gemm(const dg_qgemm_args *a)
             int row = a->first_row + i;
             const dg_qpair *x = a->x + (size_t)(row / 2) * a->ldx;
             float *y = a->y + (size_t)i * a->ldy + c, sum = a->add ? *y : 0;
-            for (int b = 0; b < a->n_block; b++)
+            for (int b = 0; b < a->n_block && !dg_qkind_super(p->kind); b++)
                 sum = add_block(sum, &x[b], row % 2, p, c * DG_QSLICE + b * DG_QBLOCK,
                                 c * DG_QGROUPS + b * per_block);
-            *y = sum;
+            *y = dg_qkind_super(p->kind) ? add_super(sum, (const dg_qsuper *)x, row % 2, p, c)
+                                         : sum;
         }
 }
 
 const dg_qkernels dg_quantised_ref = {
     .quantise = quantise,
+    .quantise_super = quantise_super,
     .pack = {DG_NUMBER_TYPES(DG_PACK_ENTRY)},
     .gemm = gemm,
 };

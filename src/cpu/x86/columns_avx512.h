@@ -51,45 +51,70 @@ INLINE v64 high_halves(v64 a)
     return low_halves(v64_right32(a, 4));
 }
 
-INLINE void set_step(float *to, f16v d, v64 times, float scale)
-{
-    f16v_store(to, f16v_mul(f16v_mul(d, f16v_of_i32(times)), f16v_set(scale)));
-}
-
 /* ---- steps and least values ---- */
 
+/* What the groups of a super-block are scaled with, four to a word, and its own step and least
+ * value. */
+typedef struct super_scales {
+    v64 times[4], less[4];
+    f16v step, least;
+} super_scales;
+
 /* numbers_body.h's six_bit_scales, of all columns. */
-INLINE void steps_q4_k(dg_qpanel *panel, const columns *s)
+INLINE super_scales scales_of_q4_k(const columns *s)
 {
     v64 head[4];
     turn(head, s, 0);
-    const f16v d = f16v_of_f16(head[0]), dmin = f16v_of_f16(v64_right32(head[0], 16));
-    const v64 six = v64_set32(63), four = v64_set32(15), top = v64_set32(48);
-    UNROLL
-    for (int g = 0; g < 4; g++) {
-        const v64 a = v64_right32(head[1], 8 * g), b = v64_right32(head[2], 8 * g),
-                  c = v64_right32(head[3], 8 * g);
-        float *step = panel->step + g * DG_QCOLS, *least = panel->least + g * DG_QCOLS;
-        set_step(step, d, v64_and(a, six), s->scale);
-        set_step(least, dmin, v64_and(b, six), s->scale);
-        set_step(step + 4 * DG_QCOLS, d, v64_or(v64_and(c, four), v64_and(v64_right32(a, 2), top)),
-                 s->scale);
-        set_step(least + 4 * DG_QCOLS, dmin,
-                 v64_or(v64_and(v64_right32(c, 4), four), v64_and(v64_right32(b, 2), top)),
-                 s->scale);
-    }
+    const v64 six = v64_set8(63), four = v64_set8(15), top = v64_set8(48);
+    const v64 a = head[1], b = head[2], c = head[3];
+    return (super_scales){
+        .times = {v64_and(a, six),
+                  v64_or(v64_and(c, four), v64_and(v64_right32(a, 2), top))},
+        .less = {v64_and(b, six), v64_or(v64_and(v64_right32(c, 4), four),
+                                         v64_and(v64_right32(b, 2), top))},
+        .step = f16v_mul(f16v_of_f16(head[0]), f16v_set(s->scale)),
+        .least = f16v_mul(f16v_of_f16(v64_right32(head[0], 16)), f16v_set(s->scale)),
+    };
 }
 
-INLINE void steps_q6_k(dg_qpanel *panel, const columns *s)
+INLINE super_scales scales_of_q6_k(const columns *s)
 {
-    v64 scale[4];
-    turn(scale, s, 192);
-    const f16v d = f16v_of_f16(v64_right32(v64_gather(s->at[0] + 206, s->apart), 16));
-    UNROLL
-    for (int g = 0; g < 16; g++) {
-        v64 times = v64_right_signed32(v64_left32(scale[g / 4], 24 - 8 * (g % 4)), 24);
-        set_step(panel->step + g * DG_QCOLS, d, times, s->scale);
+    super_scales out;
+    const v64 last = v64_gather(s->at[0] + 206, s->apart);
+    turn(out.times, s, 192);
+    out.step = f16v_mul(f16v_of_f16(v64_right32(last, 16)), f16v_set(s->scale));
+    return out;
+}
+
+/* Of a type that is taken column by column. */
+INLINE super_scales scales_of_columns(const columns *s, int type)
+{
+    uint8_t times[4][4 * DG_QCOLS], less[4][4 * DG_QCOLS];
+    float step[DG_QCOLS], least[DG_QCOLS];
+    super_scales out;
+    for (int c = 0; c < DG_QCOLS; c++) {
+        dg_scales one = {0};
+        scales_of_type(&one, type, s->at[c]);
+        for (int g = 0; g < DG_QGROUPS; g++) {
+            times[g / 4][4 * c + g % 4] = (uint8_t)one.times[g];
+            less[g / 4][4 * c + g % 4] = one.less[g];
+        }
+        step[c] = one.step * s->scale;
+        least[c] = one.least * s->scale;
     }
+    for (int i = 0; i < 4; i++) {
+        out.times[i] = v64_load(times[i]);
+        out.less[i] = v64_load(less[i]);
+    }
+    out.step = f16v_load(step);
+    out.least = f16v_load(least);
+    return out;
+}
+
+/* What group g is scaled with, in words. */
+INLINE v64 times_of_group(const super_scales *s, const int g)
+{
+    return v64_right_signed32(v64_left32(s->times[g / 4], 24 - 8 * (g % 4)), 24);
 }
 
 INLINE void step_of_block(dg_qpanel *panel, const columns *s, int b, size_t at)

@@ -8,7 +8,7 @@
  *     dot_next          its next block
  *     dot_four          four numbers of the block, in every word
  *     dot_bias          what sums of each half start with
- *     dot_step, dot_sum, dot_half_sum   as in dg_qpair */
+ *     dot_step, dot_sum   as in dg_qpair */
 #ifndef DG_CPU_X86_DOTS_AVX512_H
 #define DG_CPU_X86_DOTS_AVX512_H
 
@@ -39,7 +39,7 @@ INLINE void dot_products(v64 sum[DOT_ROWS], const dot_row x[DOT_ROWS], const uin
 INLINE void dot_block(f16v y[DOT_ROWS], const dot_row x[DOT_ROWS], const uint8_t *n,
                       const float *step, const float *least, const dg_qkind kind, const int rows)
 {
-    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
+    const bool halves = kind == DG_Q_HALVES;
     v64 sum[DOT_ROWS];
     f16v part[DOT_ROWS];
     dot_products(sum, x, n, 0, !halves, kind, rows);
@@ -57,9 +57,6 @@ INLINE void dot_block(f16v y[DOT_ROWS], const dot_row x[DOT_ROWS], const uint8_t
         y[r] = f16v_fma(part[r], f16v_set(dot_step(&x[r])), y[r]);
         if (kind == DG_Q_LEAST)
             y[r] = f16v_fnma(f16v_load(least), f16v_set(dot_sum(&x[r])), y[r]);
-        for (int h = 0; h < 2 && kind == DG_Q_HALVES_LEAST; h++)
-            y[r] =
-                f16v_fnma(f16v_load(least + h * DG_QCOLS), f16v_set(dot_half_sum(&x[r], h)), y[r]);
     }
 }
 

@@ -12,9 +12,10 @@
 typedef __m512i v64; /* bytes, or sixteen words of 32 bits */
 typedef __m512 f16v; /* sixteen floats */
 
-#define QUANTISE dg_quantise_avx2
-#define INLINE   static inline __attribute__((always_inline))
-#define UNROLL   _Pragma("GCC unroll 16")
+#define QUANTISE       dg_quantise_avx2
+#define QUANTISE_SUPER dg_quantise_super_avx2
+#define INLINE         static inline __attribute__((always_inline))
+#define UNROLL         _Pragma("GCC unroll 16")
 
 /* No load and no store needs alignment. */
 static inline v64 v64_load(const void *p)
@@ -110,6 +111,33 @@ static inline v64 v64_add8(v64 a, v64 b)
 static inline v64 v64_add32(v64 a, v64 b)
 {
     return _mm512_add_epi32(a, b);
+}
+
+static inline v64 v64_mul32(v64 a, v64 b)
+{
+    return _mm512_mullo_epi32(a, b);
+}
+
+/* Halves of words. */
+static inline v64 v64_mul16(v64 a, v64 b)
+{
+    return _mm512_mullo_epi16(a, b);
+}
+
+static inline v64 v64_sub16(v64 a, v64 b)
+{
+    return _mm512_sub_epi16(a, b);
+}
+
+/* Shifted by a byte. */
+static inline v64 v64_byte_left16(v64 a)
+{
+    return _mm512_slli_epi16(a, 8);
+}
+
+static inline v64 v64_byte_right16(v64 a)
+{
+    return _mm512_srli_epi16(a, 8);
 }
 
 /* Words shifted; `right_signed` keeps the sign. */

@@ -1,7 +1,10 @@
 /* Panels of quantised weights for AVX-512: a row of a panel, 64 bytes, holds four values along k of
  * each of sixteen columns; row j those from 4 j on. Whoever includes this defines first
  *     UP(kind)       what is added to every number of that kind
- * Steps and least values lie by group, sixteen columns side by side.
+ *     PLANES         numbers of super-blocks are multiplied by what their group is scaled with, and
+ *                    lie in two planes: the low bytes of the products and the high ones
+ * Steps and least values lie by group, sixteen columns side by side, and so do `times` where there
+ * are no planes; `less` lies by four groups.
  *
  * The types that most of a model is stored in are turned before they are unpacked: words of sixteen
  * columns' blocks side by side, and then shifts and masks on whole registers. */
@@ -18,24 +21,59 @@ INLINE void put(dg_qpanel *panel, int j, v64 n, const dg_qkind kind)
     v64_store(panel->n + 64 * j, n);
 }
 
-/* ---- Q4_K ---- */
+/* ---- super-blocks ---- */
 
-INLINE void columns_q4_k(dg_qpanel *panel, const columns *s, int n_block)
+enum { SUPER_UP = 32 }; /* what is added to numbers that may be negative */
+
+/* What a group is scaled with, in both halves of each word, and that times `up`. */
+typedef struct group_scale {
+    v64 times, lift;
+    bool lifted;
+} group_scale;
+
+INLINE group_scale scale_of_group(const super_scales *s, const int g, const int up)
 {
-    (void)n_block;
-    steps_q4_k(panel, s);
-    for (int m = 0; m < 8; m++) { /* sixteen bytes: of a pair of groups, the first or second half */
-        const int j = 16 * (m / 2) + 4 * (m % 2);
-        v64 w[4];
-        turn(w, s, 16 + 16 * (size_t)m);
-        for (int i = 0; i < 4; i++) {
-            put(panel, j + i, low_halves(w[i]), DG_Q_LEAST);
-            put(panel, j + 8 + i, high_halves(w[i]), DG_Q_LEAST);
-        }
-    }
+    group_scale out = {.lifted = up != 0};
+    if (!PLANES)
+        return out;
+    const v64 t = times_of_group(s, g);
+    out.times = v64_or(v64_left32(t, 16), v64_and(t, v64_set32(0xFFFF)));
+    if (up)
+        out.lift = v64_mul16(out.times, v64_set32(up << 16 | up));
+    return out;
 }
 
-/* ---- Q6_K ---- */
+/* Row j as numbers that are `up` higher than they are. */
+INLINE void put_super(dg_qpanel *panel, const int j, v64 n, const group_scale *s)
+{
+    if (!PLANES) {
+        v64_store(panel->n + 64 * j, n);
+        return;
+    }
+    const v64 low = v64_set32(0x00FF00FF), high = v64_set32((int32_t)0xFF00FF00);
+    v64 even = v64_mul16(v64_and(n, low), s->times), odd = v64_mul16(v64_byte_right16(n), s->times);
+    if (s->lifted) {
+        even = v64_sub16(even, s->lift);
+        odd = v64_sub16(odd, s->lift);
+    }
+    v64_store(panel->n + 64 * j, v64_or(v64_and(even, low), v64_byte_left16(odd)));
+    v64_store(panel->high + 64 * j, v64_or(v64_byte_right16(even), v64_and(odd, high)));
+}
+
+INLINE void set_super(dg_qpanel *panel, const super_scales *s, const dg_qkind kind)
+{
+    const int n_group = DG_QSLICE / group_of(kind);
+    f16v_store(panel->step, s->step);
+    UNROLL
+    for (int g = 0; g < n_group && !PLANES; g++)
+        v64_store(panel->times + g * DG_QCOLS, times_of_group(s, g));
+    if (!has_least(kind))
+        return;
+    f16v_store(panel->least, s->least);
+    UNROLL
+    for (int i = 0; i < n_group / 4; i++)
+        v64_store(panel->less + 64 * i, s->less[i]);
+}
 
 /* Of two bits in each byte of `high`, counted from `pair` on, the fifth and sixth of a number. */
 INLINE v64 upper_bits(v64 high, int pair)
@@ -44,10 +82,29 @@ INLINE v64 upper_bits(v64 high, int pair)
     return v64_and(moved, v64_set8(0x30));
 }
 
-INLINE void columns_q6_k(dg_qpanel *panel, const columns *s, int n_block)
+INLINE void columns_q4_k(dg_qpanel *panel, const columns *s)
 {
-    (void)n_block;
-    steps_q6_k(panel, s);
+    const super_scales scales = scales_of_q4_k(s);
+    set_super(panel, &scales, DG_Q_SUPER_LEAST);
+    UNROLL
+    for (int m = 0; m < 8; m++) { /* sixteen bytes: of a pair of groups, the first or second half */
+        const int j = 16 * (m / 2) + 4 * (m % 2);
+        const group_scale low = scale_of_group(&scales, m / 2 * 2, 0),
+                          high = scale_of_group(&scales, m / 2 * 2 + 1, 0);
+        v64 w[4];
+        turn(w, s, 16 + 16 * (size_t)m);
+        for (int i = 0; i < 4; i++) {
+            put_super(panel, j + i, low_halves(w[i]), &low);
+            put_super(panel, j + 8 + i, high_halves(w[i]), &high);
+        }
+    }
+}
+
+INLINE void columns_q6_k(dg_qpanel *panel, const columns *s)
+{
+    const super_scales scales = scales_of_q6_k(s);
+    set_super(panel, &scales, DG_Q_SUPER_HALVES);
+    UNROLL
     for (int m = 0; m < 4; m++) { /* sixteen of 32 in one half of the block */
         const size_t half = (size_t)m / 2, sixteen = (size_t)m % 2;
         v64 low[2][4], high[4];
@@ -55,12 +112,15 @@ INLINE void columns_q6_k(dg_qpanel *panel, const columns *s, int n_block)
         turn(low[0], s, 64 * half + 16 * sixteen);
         turn(low[1], s, 64 * half + 32 + 16 * sixteen);
         UNROLL
-        for (int q = 0; q < 4; q++)
+        for (int q = 0; q < 4; q++) {
+            const group_scale t =
+                scale_of_group(&scales, 8 * (int)half + 2 * q + (int)sixteen, SUPER_UP);
             UNROLL
-        for (int i = 0; i < 4; i++) {
-            v64 n = q < 2 ? low_halves(low[q][i]) : high_halves(low[q - 2][i]);
-            n = v64_add8(v64_or(n, upper_bits(high[i], 2 * q)), v64_set8(-32));
-            put(panel, 32 * (int)half + 8 * q + 4 * (int)sixteen + i, n, DG_Q_HALVES);
+            for (int i = 0; i < 4; i++) {
+                v64 n = q < 2 ? low_halves(low[q][i]) : high_halves(low[q - 2][i]);
+                n = v64_or(n, upper_bits(high[i], 2 * q));
+                put_super(panel, 32 * (int)half + 8 * q + 4 * (int)sixteen + i, n, &t);
+            }
         }
     }
 }
@@ -134,24 +194,48 @@ INLINE void columns_of_numbers(dg_qpanel *panel, const columns *from, int n_bloc
     for (int g = 0; g < n_group; g++)
         for (int c = 0; c < DG_QCOLS; c++) {
             panel->step[g * DG_QCOLS + c] = w[c].step[g] * s.scale;
-            if (kind == DG_Q_LEAST || kind == DG_Q_HALVES_LEAST)
+            if (kind == DG_Q_LEAST)
                 panel->least[g * DG_QCOLS + c] = w[c].least[g] * s.scale;
         }
 }
 
-INLINE void pack_columns(dg_qpanel *panel, const dg_qpack_args *a, const dg_qkind kind,
+INLINE void columns_of_super(dg_qpanel *panel, const columns *from, int type, const dg_qkind kind,
+                             dg_numbers_fn *row)
+{
+    const super_scales scales = scales_of_columns(from, type);
+    const int up = has_least(kind) ? 0 : SUPER_UP;
+    dg_numbers w[DG_QCOLS];
+    columns s = *from;
+    set_super(panel, &scales, kind);
+    for (int c = 0; c < DG_QCOLS; c++) {
+        row(&w[c], from->at[c], DG_QSLICE);
+        s.at[c] = (const uint8_t *)w[c].n;
+    }
+    UNROLL
+    for (int k = 0; k < DG_QSLICE; k += 16) {
+        const group_scale t = scale_of_group(&scales, k / group_of(kind), up);
+        v64 n[4];
+        turn(n, &s, (size_t)k);
+        for (int i = 0; i < 4; i++)
+            put_super(panel, k / 4 + i, up ? v64_add8(n[i], v64_set8(up)) : n[i], &t);
+    }
+}
+
+INLINE void pack_columns(dg_qpanel *panel, const dg_qpack_args *a, int type, const dg_qkind kind,
                          dg_numbers_fn *row)
 {
     const columns s = columns_of(a);
     panel->kind = kind;
     if (row == row_q4_k)
-        columns_q4_k(panel, &s, a->n_block);
+        columns_q4_k(panel, &s);
     else if (row == row_q6_k)
-        columns_q6_k(panel, &s, a->n_block);
+        columns_q6_k(panel, &s);
     else if (row == row_q8_0)
         columns_q8_0(panel, &s, a->n_block);
     else if (row == row_q5_0)
         columns_q5_0(panel, &s, a->n_block);
+    else if (dg_qkind_super(kind))
+        columns_of_super(panel, &s, type, kind, row);
     else
         columns_of_numbers(panel, &s, a->n_block, kind, row);
 }

@@ -1,7 +1,8 @@
 /* Panels of quantised weights for x86: four values along k of sixteen columns side by side, which
  * is what instructions that add up four products of bytes take.
  *     n      [four of 256][column] four bytes
- *     step   [group][column]; least alike */
+ *     step   [group][column]; least alike
+ *     times  [group][column] twice in 16 bits; less [four groups][column] four bytes */
 #ifndef DG_CPU_X86_PACK_X86_H
 #define DG_CPU_X86_PACK_X86_H
 
@@ -42,8 +43,20 @@ static inline void set_numbers(dg_qpanel *panel, const dg_numbers w[8], int firs
     }
 }
 
+/* One column of super-blocks. */
+static inline void set_scales(dg_qpanel *panel, const dg_scales *s, int c, float scale)
+{
+    panel->step[c] = s->step * scale;
+    panel->least[c] = s->least * scale;
+    for (int g = 0; g < DG_QGROUPS; g++) {
+        const uint32_t half = (uint32_t)s->times[g] & 0xFFFF;
+        panel->times[g * DG_QCOLS + c] = (int32_t)(half << 16 | half);
+        panel->less[g / 4 * 4 * DG_QCOLS + 4 * c + g % 4] = s->less[g];
+    }
+}
+
 static inline __attribute__((always_inline)) void pack_columns(dg_qpanel *panel,
-                                                               const dg_qpack_args *a,
+                                                               const dg_qpack_args *a, int type,
                                                                dg_qkind kind, dg_numbers_fn *row,
                                                                int up)
 {
@@ -53,13 +66,21 @@ static inline __attribute__((always_inline)) void pack_columns(dg_qpanel *panel,
         dg_numbers w[8];
         for (int i = 0; i < 8; i++) { /* the last column stands in for those beyond it */
             int c = first + i < a->n_col ? first + i : a->n_col - 1;
-            row(&w[i], (const uint8_t *)a->src + (size_t)c * a->stride, n_value);
+            const uint8_t *from = (const uint8_t *)a->src + (size_t)c * a->stride;
+            row(&w[i], from, n_value);
+            if (dg_qkind_super(kind)) {
+                dg_scales s = {0};
+                scales_of_type(&s, type, from);
+                set_scales(panel, &s, first + i, a->scale);
+            }
         }
         set_numbers(panel, w, first, n_value, up);
+        if (dg_qkind_super(kind))
+            continue;
         for (int g = 0; g < n_group; g++)
             for (int i = 0; i < 8; i++)
                 panel->step[g * DG_QCOLS + first + i] = w[i].step[g] * a->scale;
-        if (kind == DG_Q_LEAST || kind == DG_Q_HALVES_LEAST)
+        if (kind == DG_Q_LEAST)
             for (int g = 0; g < n_group; g++)
                 for (int i = 0; i < 8; i++)
                     panel->least[g * DG_QCOLS + first + i] = w[i].least[g] * a->scale;

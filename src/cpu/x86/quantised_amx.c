@@ -1,13 +1,13 @@
 /* Products on quantised weights with AMX: a tile of up to sixteen rows of x times one of sixteen
  * columns of a weight.
  *
- * A row of a pair lies by itself here, a block in a cache line, so that a tile takes the even rows
- * of up to sixteen pairs, or the odd ones, as they lie. Panels are those of AVX-512, which is the
- * order that a tile wants on its right side.
+ * Rows lie one by one here, a block in a cache line, so that a tile takes up to sixteen of them as
+ * they lie. Panels are those of AVX-512, which is the order that a tile wants on its right side.
  *
- * The sums of a block go through memory to where they are scaled, while tiles sum the blocks behind
- * it. Where groups have sixteen values that would be twice as many sums, and few rows do not wait
- * for as long as that takes: those products are dots of AVX-512, which take the same panels. */
+ * Super-blocks are summed in tiles to their end: super_amx.h. The sums of a block of 32 go through
+ * memory to where they are scaled, while tiles sum the blocks behind it. Where groups have sixteen
+ * values that would be twice as many sums, and few rows do not wait for as long as that takes: those
+ * products are dots of AVX-512, which take the same panels. */
 #include <string.h>
 #include "base/common.h"
 #include "cpu/quantised.h"
@@ -17,10 +17,11 @@
 #endif
 
 #define UP(kind) ((kind) == DG_Q_PLAIN || (kind) == DG_Q_HALVES ? 128 : 0)
+enum { PLANES = 1 };
 #include "cpu/x86/pack_avx512.h"
 
 enum {
-    PAIRS = 16,   /* of rows in a tile at most */
+    ROWS = 16,    /* of a tile at most */
     ROUND = 4,    /* rows that are scaled are a multiple of it */
     PANELS = 2,   /* that rows meet in turn: more would not stay in the first-level cache */
     SLOTS = 8,    /* blocks whose sums are kept, a power of two … */
@@ -42,45 +43,44 @@ enum {
 
 /* ---- rows ---- */
 
-/* A block of one row; the other row of the pair is the next one. */
+/* A block of one row. */
 typedef struct line {
     int8_t n[DG_QBLOCK];
-    float step, sum, half_sum[2];
-    int32_t bias[2], whole_bias, unused;
+    float step, sum;
+    int32_t bias[2], whole_bias, unused[3];
 } line;
 _Static_assert(2 * sizeof(line) == sizeof(dg_qpair), "two rows take the room of a pair");
 
 static void quantise(dg_qpair *out, int which, const float *x, int n_block)
 {
-    line *to = (line *)out + which;
-    for (int b = 0; b < n_block; b++, to += 2) {
+    (void)which; /* the only one */
+    line *to = (line *)out;
+    for (int b = 0; b < n_block; b++, to++) {
         dg_qpair p;
         QUANTISE(&p, 0, x + b * DG_QBLOCK, 1);
         for (int i = 0; i < DG_QBLOCK / 8; i++)
             memcpy(to->n + 8 * i, p.n[i][0], 8);
         to->step = p.step[0][0];
         to->sum = p.sum[0][0];
-        for (int h = 0; h < 2; h++) {
-            to->half_sum[h] = p.half_sum[0][h];
+        for (int h = 0; h < 2; h++)
             to->bias[h] = p.bias[0][h];
-        }
         to->whole_bias = to->bias[0] + to->bias[1];
     }
 }
 
-static void copy(dg_qpair *to, int to_which, const dg_qpair *from, int from_which, int n_block)
+static void copy(dg_qpair *to, int to_which, const dg_qpair *from, int from_which, size_t n_pair)
 {
-    line *t = (line *)to + to_which;
-    const line *f = (const line *)from + from_which;
-    for (int b = 0; b < n_block; b++, t += 2, f += 2)
-        memcpy(t, f, offsetof(line, unused));
+    (void)to_which;
+    (void)from_which;
+    memcpy(to, from, n_pair * sizeof *to);
 }
 
 /* ---- weights ---- */
 
-INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, dg_numbers_fn *row)
+INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_qkind kind,
+                       dg_numbers_fn *row)
 {
-    pack_columns(panel, a, kind, row);
+    pack_columns(panel, a, type, kind, row);
 }
 
 DG_NUMBER_TYPES(DG_PACK)
@@ -93,12 +93,12 @@ typedef struct dot_row {
 
 INLINE dot_row dot_row_at(const dg_qgemm_args *a, int row)
 {
-    return (dot_row){(const line *)(a->x + (size_t)(row / 2) * a->ldx) + row % 2};
+    return (dot_row){(const line *)(a->x + (size_t)row * a->ldx)};
 }
 
 INLINE void dot_next(dot_row *r)
 {
-    r->x += 2;
+    r->x++;
 }
 
 INLINE v64 dot_four(const dot_row *r, int four)
@@ -123,11 +123,6 @@ INLINE float dot_sum(const dot_row *r)
     return r->x->sum;
 }
 
-INLINE float dot_half_sum(const dot_row *r, int half)
-{
-    return r->x->half_sum[half];
-}
-
 #include "cpu/x86/dots_avx512.h"
 
 /* Panel after panel. */
@@ -148,13 +143,12 @@ INLINE void dot_panels(const dg_qgemm_args *a, const dg_qkind kind)
  * What a tile stores reaches those who load it only when it has arrived in the cache, long after.
  * So sums run ahead of scaling by AHEAD blocks, on into the columns and rows that come next. */
 
-/* Rows and columns go by as units: even rows of sixteen pairs and the columns of each panel, their
- * odd rows, those of the next pairs. n_pair is less than sixteen for the last pairs of a product,
- * whose tiles are others. */
+/* Rows and columns go by as units: sixteen rows and the columns of each panel, then the next rows.
+ * n_row is less than sixteen for the last rows of a product, whose tiles are others. */
 typedef struct stream {
     const dg_qgemm_args *a;
-    size_t stride; /* bytes from pair to pair */
-    int first, n_pair, n_unit, n_panel;
+    size_t stride; /* bytes from row to row */
+    int first, n_row, n_unit, n_panel;
 } stream;
 
 /* Where sums are: a unit and a block of it, which is even. */
@@ -165,13 +159,13 @@ typedef struct place {
 } place;
 
 typedef struct slots {
-    _Alignas(64) int32_t sum[SLOTS][PAIRS][DG_QCOLS];
+    _Alignas(64) int32_t sum[SLOTS][ROWS][DG_QCOLS];
 } slots;
 
 INLINE void set_unit(place *p, const stream *s)
 {
-    const int rows = p->unit / s->n_panel, pair = s->first + rows / 2 * PAIRS;
-    p->x = (const line *)(s->a->x + (size_t)pair * s->a->ldx) + rows % 2;
+    const int row = s->a->first_row + s->first + p->unit / s->n_panel * ROWS;
+    p->x = (const line *)(s->a->x + (size_t)row * s->a->ldx);
     p->panel = s->a->panel + p->unit % s->n_panel;
 }
 
@@ -199,13 +193,13 @@ INLINE void step_on(place *p, const stream *s)
 #define SUM_BLOCK(to, left, right, next)                                                           \
     do {                                                                                           \
         tile_zero(to);                                                                             \
-        tile_load(left, p->x[2 * (p->block + (next))].n, s->stride);                               \
+        tile_load(left, p->x[p->block + (next)].n, s->stride);                                     \
         tile_load(right, p->panel->n + DG_QBLOCK * DG_QCOLS * (p->block + (next)), 64);            \
         tile_dot_unsigned(to, left, right);                                                        \
         tile_store(to, kept->sum[p->slot + (next)], 64);                                           \
     } while (0)
 
-/* Sums of two blocks to their slots, and on to the next two; `rest`: of the last pairs. */
+/* Sums of two blocks to their slots, and on to the next two; `rest`: of the last rows. */
 INLINE void sum_two(place *p, const stream *s, slots *kept, const bool rest)
 {
     if (p->unit >= s->n_unit)
@@ -226,12 +220,12 @@ INLINE void sum_two(place *p, const stream *s, slots *kept, const bool rest)
 /* ---- scaling ---- */
 
 /* Adds the sums of a block to the results of `rows` rows. */
-INLINE void scale(f16v y[PAIRS], const stream *s, const place *p, const slots *from, const int next,
+INLINE void scale(f16v y[ROWS], const stream *s, const place *p, const slots *from, const int next,
                   const dg_qkind kind, const int rows)
 {
     const int slot = p->slot + next, at = (p->block + next) * DG_QCOLS;
     const float *step = p->panel->step + at, *least = p->panel->least + at;
-    const char *row = (const char *)(p->x + 2 * (p->block + next));
+    const char *row = (const char *)(p->x + p->block + next);
     UNROLL
     for (int r = 0; r < rows; r++) {
         const line *x = (const line *)row;
@@ -242,38 +236,37 @@ INLINE void scale(f16v y[PAIRS], const stream *s, const place *p, const slots *f
         y[r] = f16v_fma(t, f16v_set(x->step), y[r]);
         if (kind == DG_Q_LEAST)
             y[r] = f16v_fnma(f16v_load(least), f16v_set(x->sum), y[r]);
-        STEP_ON(row, r + 1 <= rows - ROUND || r + 1 < s->n_pair ? s->stride : 0);
+        STEP_ON(row, r + 1 <= rows - ROUND || r + 1 < s->n_row ? s->stride : 0);
     }
 }
 
 /* Where the results of a unit go; `nobody` takes those of rows that were not asked for. */
-INLINE void results_of(float *to[PAIRS], const stream *s, int unit, float *nobody)
+INLINE void results_of(float *to[ROWS], const stream *s, int unit, float *nobody)
 {
-    const int rows = unit / s->n_panel,
-              row = 2 * (s->first + rows / 2 * PAIRS) + rows % 2 - s->a->first_row;
+    const int row = s->first + unit / s->n_panel * ROWS;
     float *y = s->a->y + unit % s->n_panel * DG_QCOLS;
-    for (int i = 0; i < PAIRS; i++)
-        to[i] = i < s->n_pair && row + 2 * i >= 0 && row + 2 * i < s->a->n_row
-                    ? y + (ptrdiff_t)(row + 2 * i) * (ptrdiff_t)s->a->ldy
-                    : nobody;
+    for (int i = 0; i < ROWS; i++)
+        to[i] = i < s->n_row ? y + (size_t)(row + i) * s->a->ldy : nobody;
 }
+
+#include "cpu/x86/super_amx.h"
 
 /* ---- the product ---- */
 
-/* All units of a stream; `rows`, at least n_pair, is a constant at every call. */
+/* All units of a stream; `rows`, at least n_row, is a constant at every call. */
 INLINE void multiply(const stream *s, fetch *soon, const dg_qkind kind, const int rows,
                      const bool rest)
 {
-    float nobody[DG_QCOLS] = {0}, *to[PAIRS];
+    float nobody[DG_QCOLS] = {0}, *to[ROWS];
     slots kept;
     place ahead = begin(s), now = ahead;
-    if (s->n_pair % ROUND)
+    if (s->n_row % ROUND)
         memset(&kept, 0, sizeof kept); /* rows that no tile stores */
     for (int i = 0; i < AHEAD; i += 2)
         sum_two(&ahead, s, &kept, rest);
     for (int unit = 0; unit < s->n_unit; unit++) {
         const int n_col = dg_min(DG_QCOLS, s->a->n_col - unit % s->n_panel * DG_QCOLS);
-        f16v y[PAIRS];
+        f16v y[ROWS];
         results_of(to, s, unit, nobody);
         UNROLL
         for (int r = 0; r < rows; r++)
@@ -292,37 +285,32 @@ INLINE void multiply(const stream *s, fetch *soon, const dg_qkind kind, const in
     }
 }
 
-/* Pairs that are left behind those that fill tiles. */
-static int pairs_left(int first_row, int n_row)
-{
-    return (dg_ceil_div(first_row + n_row, 2) - first_row / 2) % PAIRS;
-}
-
-/* Sixteen pairs at a time, then what is left. */
+/* Sixteen rows at a time, then what is left. */
 INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
 {
-    if (kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST || a->n_row < FEW_ROWS) {
+    if (dg_qkind_super(kind)) {
+        super_all(a, kind);
+        return;
+    }
+    if (kind == DG_Q_HALVES || a->n_row < FEW_ROWS) {
         dot_panels(a, kind);
         return;
     }
-    const int first = a->first_row / 2, end = dg_ceil_div(a->first_row + a->n_row, 2),
-              whole = (end - first) / PAIRS;
+    const int whole = a->n_row / ROWS;
     stream s = {
         .a = a,
         .stride = a->ldx * sizeof *a->x,
-        .first = first,
-        .n_pair = PAIRS,
+        .n_row = ROWS,
         .n_panel = dg_ceil_div(a->n_col, DG_QCOLS),
     };
-    s.n_unit = 2 * whole * s.n_panel;
-    fetch soon = fetch_of(&a->soon, 2 * dg_ceil_div(end - first, PAIRS) * s.n_panel *
+    s.n_unit = whole * s.n_panel;
+    fetch soon = fetch_of(&a->soon, dg_ceil_div(a->n_row, ROWS) * s.n_panel *
                                         dg_ceil_div(a->n_block, 2));
-    if (whole)
-        multiply(&s, &soon, kind, PAIRS, false);
-    s.first += whole * PAIRS;
-    s.n_pair = pairs_left(a->first_row, a->n_row);
-    s.n_unit = 2 * s.n_panel;
-    switch (dg_ceil_div(s.n_pair, ROUND)) {
+    multiply(&s, &soon, kind, ROWS, false);
+    s.first = whole * ROWS;
+    s.n_row = a->n_row % ROWS;
+    s.n_unit = s.n_panel;
+    switch (dg_ceil_div(s.n_row, ROUND)) {
     case 0:
         break;
     case 1:
@@ -335,7 +323,7 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
         multiply(&s, &soon, kind, 3 * ROUND, true);
         break;
     default:
-        multiply(&s, &soon, kind, PAIRS, true);
+        multiply(&s, &soon, kind, ROWS, true);
         break;
     }
 }
@@ -343,12 +331,14 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
 DG_GEMM_OF_KINDS(multiply_all)
 
 /* Setting tiles up takes as long as some products. */
-static void begin_tiles(int first_row, int n_row)
+static void begin_tiles(int first_row, int n_row, bool super)
 {
-    if (n_row < FEW_ROWS)
-        return;
-    const int rest = pairs_left(first_row, n_row);
-    tiles_begin_two(PAIRS, rest ? rest : PAIRS, DG_QBLOCK);
+    (void)first_row;
+    const int rest = n_row % ROWS;
+    if (super)
+        tiles_begin(dg_min(n_row, ROWS), SUPER_BYTES);
+    else if (n_row >= FEW_ROWS)
+        tiles_begin_two(ROWS, rest ? rest : ROWS, DG_QBLOCK);
 }
 
 static void end_tiles(void)
@@ -357,8 +347,7 @@ static void end_tiles(void)
 }
 
 static const dg_qorder lines = {
-    .rows = 2,
-    .room = 1,
+    .rows = 1,
     .panels = PANELS,
     .copy = copy,
     .begin = begin_tiles,
@@ -368,6 +357,7 @@ static const dg_qorder lines = {
 const dg_qkernels dg_quantised_amx = {
     .order = &lines,
     .quantise = quantise,
+    .quantise_super = quantise_super,
     .pack = {DG_NUMBER_TYPES(DG_PACK_ENTRY)},
     .gemm = gemm,
 };

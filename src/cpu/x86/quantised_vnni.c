@@ -7,11 +7,13 @@
 #endif
 
 #define UP(kind) ((kind) == DG_Q_PLAIN || (kind) == DG_Q_HALVES ? 128 : 0)
+enum { PLANES = 0 };
 #include "cpu/x86/pack_avx512.h"
 
-INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, dg_numbers_fn *row)
+INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_qkind kind,
+                       dg_numbers_fn *row)
 {
-    pack_columns(panel, a, kind, row);
+    pack_columns(panel, a, type, kind, row);
 }
 
 DG_NUMBER_TYPES(DG_PACK)
@@ -54,23 +56,113 @@ INLINE float dot_sum(const dot_row *r)
     return r->x->sum[r->which][0];
 }
 
-INLINE float dot_half_sum(const dot_row *r, int half)
+#include "cpu/x86/dots_avx512.h"
+
+/* ---- super-blocks ---- */
+
+/* A row's numbers, four more bytes of it every other eight. */
+INLINE v64 super_four(const dg_qsuper *x, int which, int four)
 {
-    return r->x->half_sum[r->which][half];
+    int32_t bytes;
+    memcpy(&bytes, &x->n[four / 2][which][four % 2 * 4], sizeof bytes);
+    return v64_set32(bytes);
 }
 
-#include "cpu/x86/dots_avx512.h"
+INLINE v64 sums_four(const int8_t x[3][2][8], int which, int four)
+{
+    int32_t bytes;
+    memcpy(&bytes, &x[four / 2][which][four % 2 * 4], sizeof bytes);
+    return v64_set32(bytes);
+}
+
+/* The sum over groups of their sums of numbers times `less`. */
+INLINE v64 super_least(const dg_qsuper *x, int which, const uint8_t *less, const bool halves)
+{
+    v64 high = v64_set32(0), low = high;
+    const int first = halves ? 2 : 0, count = halves ? 4 : 2;
+    UNROLL
+    for (int i = 0; i < count; i++) {
+        const v64 w = v64_load(less + 64 * i);
+        high = v64_dot(high, w, sums_four(x->high, which, first + i));
+        low = v64_dot(low, w, sums_four(x->low, which, first + i));
+    }
+    return v64_add32(v64_left32(high, 6), low);
+}
+
+/* `rows` rows from row `first` on; a constant at every call. */
+INLINE void super_rows(const dg_qgemm_args *a, fetch *soon, int first, const dg_qkind kind,
+                       const int rows)
+{
+    const dg_qpanel *p = a->panel;
+    const bool halves = group_of(kind) == 16;
+    const int fours = halves ? 4 : 8;
+    const dg_qsuper *x[DOT_ROWS];
+    v64 all[DOT_ROWS];
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        x[r] = (const dg_qsuper *)(a->x + (size_t)((a->first_row + first + r) / 2) * a->ldx);
+        all[r] = v64_set32(0);
+    }
+    for (int g = 0; g < DG_QSLICE / 4 / fours; g++) {
+        v64 sum[DOT_ROWS];
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            sum[r] = v64_set32(kind == DG_Q_SUPER_HALVES
+                                   ? x[r]->bias[g / 2][(a->first_row + first + r) % 2][g % 2]
+                                   : 0);
+        UNROLL
+        for (int i = 0; i < fours; i++) {
+            const v64 w = v64_load(p->n + 64 * (g * fours + i));
+            UNROLL
+            for (int r = 0; r < rows; r++)
+                sum[r] = v64_dot(sum[r], w,
+                                 super_four(x[r], (a->first_row + first + r) % 2, g * fours + i));
+        }
+        const v64 times = v64_load(p->times + g * DG_QCOLS);
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            all[r] = v64_add32(all[r], v64_mul32(sum[r], times));
+        fetch_some(soon);
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        float *y = a->y + (size_t)(first + r) * a->ldy;
+        const int which = (a->first_row + first + r) % 2;
+        f16v t = f16v_mul(f16v_of_i32(all[r]), f16v_load(p->step));
+        if (has_least(kind))
+            t = f16v_fnma(f16v_of_i32(super_least(x[r], which, p->less, halves)),
+                          f16v_load(p->least), t);
+        t = f16v_fma(t, f16v_set(x[r]->step[which][0]),
+                     a->add ? f16v_load_first(y, a->n_col) : f16v_zero());
+        f16v_store_first(y, t, a->n_col);
+    }
+}
+
+INLINE void super_all(const dg_qgemm_args *a, fetch *soon, const dg_qkind kind)
+{
+    int row = 0;
+    for (; row + DOT_ROWS <= a->n_row; row += DOT_ROWS)
+        super_rows(a, soon, row, kind, DOT_ROWS);
+    for (; row + 2 <= a->n_row; row += 2)
+        super_rows(a, soon, row, kind, 2);
+    if (row < a->n_row)
+        super_rows(a, soon, row, kind, 1);
+}
 
 INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
 {
     fetch soon = fetch_of(&a->soon, dot_turns(a));
-    dot_all(a, &soon, kind);
+    if (dg_qkind_super(kind))
+        super_all(a, &soon, kind);
+    else
+        dot_all(a, &soon, kind);
 }
 
 DG_GEMM_OF_KINDS(multiply_all)
 
 const dg_qkernels dg_quantised_vnni = {
     .quantise = QUANTISE,
+    .quantise_super = QUANTISE_SUPER,
     .pack = {DG_NUMBER_TYPES(DG_PACK_ENTRY)},
     .gemm = gemm,
 };

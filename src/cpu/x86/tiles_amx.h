@@ -42,6 +42,7 @@ static inline void tiles_end(void)
 #define tile_load(t, p, stride)     _tile_loadd(t, p, stride)
 #define tile_store(t, p, stride)    _tile_stored(t, p, stride)
 #define tile_dot_unsigned(to, a, b) _tile_dpbsud(to, a, b)   /* products of bytes, b's unsigned */
+#define tile_dot_signed(to, a, b)   _tile_dpbssd(to, a, b)   /* b's signed */
 #define tile_dot_bfloat(to, a, b)   _tile_dpbf16ps(to, a, b) /* of bfloat16 numbers, to floats */
 
 #endif
