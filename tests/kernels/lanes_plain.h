@@ -173,13 +173,6 @@ INLINE v64 v64_add32(v64 a, v64 b)
     return a;
 }
 
-INLINE v64 v64_mul32(v64 a, v64 b)
-{
-    for (int k = 0; k < 16; k++)
-        a.w[k] *= b.w[k];
-    return a;
-}
-
 INLINE v64 v64_mul16(v64 a, v64 b)
 {
     for (int k = 0; k < 32; k++)
@@ -307,6 +300,14 @@ INLINE f16v f16v_of_i32(v64 a)
     f16v v;
     for (int k = 0; k < 16; k++)
         v.f[k] = (float)a.i[k];
+    return v;
+}
+
+INLINE v64 v64_of_f16v(f16v a)
+{
+    v64 v;
+    for (int k = 0; k < 16; k++)
+        v.i[k] = (int32_t)rintf(a.f[k]);
     return v;
 }
 

@@ -113,11 +113,6 @@ static inline v64 v64_add32(v64 a, v64 b)
     return _mm512_add_epi32(a, b);
 }
 
-static inline v64 v64_mul32(v64 a, v64 b)
-{
-    return _mm512_mullo_epi32(a, b);
-}
-
 /* Halves of words. */
 static inline v64 v64_mul16(v64 a, v64 b)
 {
@@ -219,6 +214,12 @@ static inline void f16v_store_first(float *p, f16v a, int n)
 static inline f16v f16v_of_i32(v64 a)
 {
     return _mm512_cvtepi32_ps(a);
+}
+
+/* The nearest whole numbers. */
+static inline v64 v64_of_f16v(f16v a)
+{
+    return _mm512_cvtps_epi32(a);
 }
 
 /* The same bits. */

@@ -3,8 +3,8 @@
  *     UP(kind)       what is added to every number of that kind
  *     PLANES         numbers of super-blocks are multiplied by what their group is scaled with, and
  *                    lie in two planes: the low bytes of the products and the high ones
- * Steps and least values lie by group, sixteen columns side by side, and so do `times` where there
- * are no planes; `less` lies by four groups.
+ * Steps and least values lie by group, sixteen columns side by side, and so does, as floats in
+ * `lift`, what groups are scaled with where there are no planes; `less` lies by four groups.
  *
  * The types that most of a model is stored in are turned before they are unpacked: words of sixteen
  * columns' blocks side by side, and then shifts and masks on whole registers. */
@@ -66,7 +66,7 @@ INLINE void set_super(dg_qpanel *panel, const super_scales *s, const dg_qkind ki
     f16v_store(panel->step, s->step);
     UNROLL
     for (int g = 0; g < n_group && !PLANES; g++)
-        v64_store(panel->times + g * DG_QCOLS, times_of_group(s, g));
+        f16v_store(panel->lift + g * DG_QCOLS, f16v_of_i32(times_of_group(s, g)));
     if (!has_least(kind))
         return;
     f16v_store(panel->least, s->least);

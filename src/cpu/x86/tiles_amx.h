@@ -4,8 +4,28 @@
 #ifndef DG_CPU_X86_TILES_AMX_H
 #define DG_CPU_X86_TILES_AMX_H
 
-#include <immintrin.h>
+#include <stddef.h>
 #include <stdint.h>
+
+/* The instructions are written out: a compiler's own functions do not say which memory they read, so
+ * that what was stored there just before may never have been stored. Macros, since an instruction
+ * names its tiles. */
+#define TILE_READS(p)               "m"(*(const char(*)[])(p))
+#define tile_zero(t)                __asm__ volatile("tilezero %%tmm" #t : :)
+#define tile_load(t, p, stride)                                                                    \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t                                               \
+                     :                                                                             \
+                     : "r"(p), "r"((size_t)(stride)), TILE_READS(p))
+#define tile_store(t, p, stride)                                                                   \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)"                                           \
+                     :                                                                             \
+                     : "r"(p), "r"((size_t)(stride))                                               \
+                     : "memory")
+#define TILE_DOT(name, to, a, b)                                                                   \
+    __asm__ volatile(name " %%tmm" #b ", %%tmm" #a ", %%tmm" #to : :)
+#define tile_dot_unsigned(to, a, b) TILE_DOT("tdpbsud", to, a, b) /* of bytes, b's unsigned */
+#define tile_dot_signed(to, a, b)   TILE_DOT("tdpbssd", to, a, b)
+#define tile_dot_bfloat(to, a, b)   TILE_DOT("tdpbf16ps", to, a, b) /* to floats */
 
 /* What the instruction reads: palette 1, then bytes of a row and rows of each tile. */
 typedef struct tile_shapes {
@@ -23,7 +43,7 @@ static inline void tiles_begin_two(int rows, int others, int n_byte)
         s.rows[i] = (uint8_t)(i > 5 ? n_byte / 4 : i < 2 || i == 4 ? rows : others);
         s.row_bytes[i] = (uint16_t)(i == 4 || i == 5 ? n_byte : 64);
     }
-    _tile_loadconfig(&s);
+    __asm__ volatile("ldtilecfg %0" : : "m"(s));
 }
 
 /* All of n_row rows. */
@@ -34,15 +54,7 @@ static inline void tiles_begin(int n_row, int n_byte)
 
 static inline void tiles_end(void)
 {
-    _tile_release();
+    __asm__ volatile("tilerelease" : :);
 }
-
-/* Macros, since an instruction names its tiles. */
-#define tile_zero(t)                _tile_zero(t)
-#define tile_load(t, p, stride)     _tile_loadd(t, p, stride)
-#define tile_store(t, p, stride)    _tile_stored(t, p, stride)
-#define tile_dot_unsigned(to, a, b) _tile_dpbsud(to, a, b)   /* products of bytes, b's unsigned */
-#define tile_dot_signed(to, a, b)   _tile_dpbssd(to, a, b)   /* b's signed */
-#define tile_dot_bfloat(to, a, b)   _tile_dpbf16ps(to, a, b) /* of bfloat16 numbers, to floats */
 
 #endif
