@@ -57,10 +57,9 @@ static void multiply_cols(const bench *b, const unsigned char *weights, int firs
                                 &(dg_qpack_args){weights + (size_t)c * row + at, row, DG_QBLOCKS,
                                                  DG_QCOLS, 1, NULL});
         if (b->n_row)
-            b->q->gemm(&(dg_qgemm_args){b->y + first, COLS,
-                                        b->x[super] + dg_qvalue_at(o, k * DG_QBLOCK, super), room,
-                                        b->panel, 0, b->n_row, DG_QBLOCKS, end - first, k > 0,
-                                        soon});
+            b->q->gemm(&(dg_qgemm_args){
+                b->y + first, COLS, b->x[super] + dg_qvalue_at(o, k * DG_QBLOCK, super), room,
+                b->panel, 0, b->n_row, DG_QBLOCKS, end - first, k > 0, soon});
     }
 }
 

@@ -191,7 +191,8 @@ size_t dg_cpu_qrows_bytes(const dg_qkernels *q, size_t n_row, int n_in);
 void dg_cpu_quantise_row(const dg_cpu *cpu, dg_qpair *rows, int row, const float *x,
                          const dg_weight *w);
 
-/* Rows of floats, ldx apart, as products with this weight take them, to cpu->q_rows, on the pool. */
+/* Rows of floats, ldx apart, as products with this weight take them, to cpu->q_rows, on the pool.
+ */
 const dg_qpair *dg_cpu_quantise(dg_cpu *cpu, const float *x, size_t ldx, int n_row,
                                 const dg_weight *w);
 

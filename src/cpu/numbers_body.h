@@ -335,8 +335,8 @@ static inline bool has_least(dg_qkind kind)
     return kind == DG_Q_LEAST || kind == DG_Q_SUPER_LEAST || kind == DG_Q_SUPER_HALVES_LEAST;
 }
 
-/* A pack function of each type over pack_panel(panel, args, type, kind, numbers function), which the
- * file that includes this defines, and the table's entries. The numbers function takes n_value
+/* A pack function of each type over pack_panel(panel, args, type, kind, numbers function), which
+ * the file that includes this defines, and the table's entries. The numbers function takes n_value
  * values from b on. */
 typedef void dg_numbers_fn(dg_numbers *out, const uint8_t *b, int n_value);
 #define DG_NUMBERS(type, name, values, bytes, kind, low, most)                                     \

@@ -43,7 +43,8 @@ typedef struct dg_qsuper {
     int8_t n[DG_QSLICE / 8][2][8];
     int8_t high[3][2][8], low[3][2][8];
     float step[2][2];
-    int32_t bias[DG_QGROUPS / 2][2][2]; /* [two of sixteen groups][row]: -32 times sums of sixteen */
+    int32_t bias[DG_QGROUPS / 2][2]
+                [2]; /* [two of sixteen groups][row]: -32 times sums of sixteen */
     int32_t unused[2][2];
 } dg_qsuper;
 enum { DG_QSUPER = sizeof(dg_qsuper) / sizeof(dg_qpair) /* pairs whose place it takes */ };
@@ -110,9 +111,9 @@ typedef struct dg_qpanel {
     _Alignas(64) uint8_t high[DG_QSLICE * DG_QCOLS]; /* … as are this … */
     dg_qkind kind;
     bool lifted; /* … and this */
-    int stored; /* bytes of a column, as it was stored */
-    int up;     /* a power of two, or 0: with it added, no number is below 0 … */
-    int most;   /* … and none above this; 256: bytes with a sign */
+    int stored;  /* bytes of a column, as it was stored */
+    int up;      /* a power of two, or 0: with it added, no number is below 0 … */
+    int most;    /* … and none above this; 256: bytes with a sign */
 } dg_qpanel;
 
 /* Packs n_block times 32 values of n_col rows of a matrix, `stride` bytes apart, which become

@@ -97,8 +97,7 @@ static int number_at(const dg_qpair *row, int which, int i, bool super, float *s
 static dg_qpair *no_rows(check *c, const dg_qkernels *q, int n_row, int n_block, bool super)
 {
     const dg_qorder *o = dg_qorder_of(q);
-    size_t n =
-        dg_qrow_at(o, n_row + o->rows - 1, dg_qrow_room(o, n_block * DG_QBLOCK, super));
+    size_t n = dg_qrow_at(o, n_row + o->rows - 1, dg_qrow_room(o, n_block * DG_QBLOCK, super));
     dg_qpair *pair = check_bytes(c, n * sizeof *pair);
     memset(pair, 0, n * sizeof *pair);
     return pair;
@@ -407,8 +406,17 @@ static float *made_product(check *c, const dg_qkernels *q, const dg_qmade *made,
     const dg_qorder *o = dg_qorder_of(q);
     if (o->begin)
         o->begin(0, ROWS, false);
-    q->gemm(&(dg_qgemm_args){
-        y, DG_QCOLS, rows, dg_qrow_room(o, n_block * DG_QBLOCK, false), panel, 0, ROWS, n_block, DG_QCOLS, false, {0}});
+    q->gemm(&(dg_qgemm_args){y,
+                             DG_QCOLS,
+                             rows,
+                             dg_qrow_room(o, n_block * DG_QBLOCK, false),
+                             panel,
+                             0,
+                             ROWS,
+                             n_block,
+                             DG_QCOLS,
+                             false,
+                             {0}});
     if (o->end)
         o->end();
     return y;

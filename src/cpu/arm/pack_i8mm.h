@@ -87,57 +87,58 @@ INLINE bool fit_for_lift(const float *step, int n_group)
     return fits;
 }
 
-/* ---- Q4_K ---- */
+/* ---- scales of super-blocks ---- */
 
-typedef struct scales {
-    float32x4_t step[2], least[2];
-} scales;
-
-INLINE float32x4_t floats_of(uint16x4_t x)
+/* Columns i and i + 1 of a super-block's floats: both, twice. */
+INLINE void set_both(float *to, const float v[FOUR], const int i, float scale)
 {
-    return vcvtq_f32_u32(vmovl_u16(x));
+    const float both[4] = {v[i] * scale, v[i + 1] * scale, v[i] * scale, v[i + 1] * scale};
+    vst1q_f32(to, vld1q_f32(both));
 }
 
-/* Steps and least values are six bits: the first four of each are the low ones of bytes 0 to 7, the
- * others lie in halves of bytes 8 to 11 and the upper bits of the first eight. */
-INLINE scales scales_of(const uint8_t *b)
+/* What eight groups from g on of columns a and b are scaled with, as words: both columns', twice.
+ */
+INLINE void set_times(int32_t *to, int8x8_t a, int8x8_t b)
 {
-    static const int8_t by[8] = {0, 0, 0, 0, -4, -4, -4, -4};
-    uint32_t last;
-    memcpy(&last, b + 12, sizeof last);
-    uint8x8_t first = vld1_u8(b + 4), rest = vreinterpret_u8_u32(vdup_n_u32(last));
-    rest = vand_u8(vshl_u8(rest, vld1_s8(by)), vdup_n_u8(15));
-    rest = vorr_u8(rest, vshl_n_u8(vshr_n_u8(first, 6), 4));
-    uint16x8_t low = vmovl_u8(vand_u8(first, vdup_n_u8(63))), high = vmovl_u8(rest);
-    float d = stored_half(b), dmin = stored_half(b + 2);
-    return (scales){{vmulq_n_f32(floats_of(vget_low_u16(low)), d),
-                     vmulq_n_f32(floats_of(vget_low_u16(high)), d)},
-                    {vmulq_n_f32(floats_of(vget_high_u16(low)), dmin),
-                     vmulq_n_f32(floats_of(vget_high_u16(high)), dmin)}};
+    const int8x8x2_t both = vzip_s8(a, b);
+    for (int i = 0; i < 4; i++) {
+        const int16x8_t four = vmovl_s8(both.val[i / 2]);
+        const int64x2_t two =
+            vreinterpretq_s64_s32(vmovl_s16(i % 2 ? vget_high_s16(four) : vget_low_s16(four)));
+        vst1q_s32(to + 2 * i * PAIRS * 4, vreinterpretq_s32_s64(vzip1q_s64(two, two)));
+        vst1q_s32(to + (2 * i + 1) * PAIRS * 4, vreinterpretq_s32_s64(vzip2q_s64(two, two)));
+    }
 }
 
-INLINE void scales_of_q4_k(dg_qpanel *panel, const four_columns *f, float scale)
+INLINE void set_scales(dg_qpanel *panel, const four_columns *f, int c, int type, dg_qkind kind,
+                       float scale)
 {
-    scales s[FOUR];
+    dg_scales s[FOUR];
+    float step[FOUR], least[FOUR];
     for (int i = 0; i < FOUR; i++) {
-        s[i] = scales_of(f->at[i]);
-        panel->lifted &= isfinite(stored_half(f->at[i]));
+        s[i] = (dg_scales){0};
+        scales_of_type(&s[i], type, f->at[i]);
+        step[i] = s[i].step;
+        least[i] = s[i].least;
     }
-    for (int h = 0; h < 2; h++) {
-        const int to = f->step + 4 * h * PAIRS * 4;
-        const float32x4_t step[FOUR] = {s[0].step[h], s[1].step[h], s[2].step[h], s[3].step[h]},
-                          least[FOUR] = {s[0].least[h], s[1].least[h], s[2].least[h],
-                                         s[3].least[h]};
-        set_steps(panel->step + to, step, scale);
-        set_steps(panel->lift + to, step, -COUNT_ZERO);
-        set_steps(panel->least + to, least, scale);
+    uint8_t *less = panel->less + c / HALF * (HALF * DG_QGROUPS) + c % HALF / 2 * 16;
+    for (int i = 0; i < FOUR; i += 2) {
+        set_both(panel->step + f->step + 2 * i, step, i, scale);
+        set_both(panel->least + f->step + 2 * i, least, i, scale);
+        for (int g = 0; g < DG_QSLICE / group_of(kind); g += 8) {
+            set_times(panel->times + f->step + g * PAIRS * 4 + 2 * i, vld1_s8(s[i].times + g),
+                      vld1_s8(s[i + 1].times + g));
+            vst1q_u8(less + g / 8 * PAIRS * 16 + 8 * i,
+                     vcombine_u8(vld1_u8(s[i].less + g), vld1_u8(s[i + 1].less + g)));
+        }
     }
 }
+
+/* ---- Q4_K ---- */
 
 static void pack_straight_q4_k(dg_qpanel *panel, const dg_qpack_args *a)
 {
-    panel->kind = DG_Q_LEAST;
-    panel->lifted = a->scale == 1;
+    panel->kind = DG_Q_SUPER_LEAST;
     for (int c = 0; c < a->n_col; c += FOUR) {
         const four_columns f = columns_from(panel, a, c);
         for (int i = 0; i < 8; i++) { /* 32 bytes are 32 low halves, then 32 high ones */
@@ -151,7 +152,7 @@ static void pack_straight_q4_k(dg_qpanel *panel, const dg_qpack_args *a)
             set_numbers(f.n, k, low);
             set_numbers(f.n, k + 32, high);
         }
-        scales_of_q4_k(panel, &f, a->scale);
+        set_scales(panel, &f, c, DG_Q4_K, DG_Q_SUPER_LEAST, a->scale);
     }
 }
 
@@ -226,12 +227,6 @@ INLINE int8x16x2_t straight_q5_0(const uint8_t *b)
 
 /* ---- Q6_K ---- */
 
-/* Four floats of four scales. */
-INLINE float32x4_t scaled(int16x4_t scale, float d)
-{
-    return vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(scale)), d);
-}
-
 /* Sixteen numbers: four bits of `low`, two of `high` from bit `at` on. */
 INLINE int8x16_t six_bits(uint8x16_t low, uint8x16_t high, const int at)
 {
@@ -260,26 +255,13 @@ INLINE void numbers_of_q6_k(const four_columns *f)
     }
 }
 
-/* Sixteen values share a scale. */
 static void pack_straight_q6_k(dg_qpanel *panel, const dg_qpack_args *a)
 {
-    enum { SCALES = 192, STEP_AT = 208 };
-    panel->kind = DG_Q_HALVES;
-    panel->lifted = false; /* see multiply_kind */
+    panel->kind = DG_Q_SUPER_HALVES;
     for (int c = 0; c < a->n_col; c += FOUR) {
         const four_columns f = columns_from(panel, a, c);
         numbers_of_q6_k(&f);
-        for (int g = 0; g < DG_QGROUPS; g += 8) {
-            float32x4_t low[FOUR], high[FOUR];
-            for (int i = 0; i < FOUR; i++) {
-                const float d = stored_half(f.at[i] + STEP_AT);
-                int16x8_t s = vmovl_s8(vld1_s8((const int8_t *)f.at[i] + SCALES + g));
-                low[i] = scaled(vget_low_s16(s), d);
-                high[i] = scaled(vget_high_s16(s), d);
-            }
-            set_steps(panel->step + f.step + g * PAIRS * 4, low, a->scale);
-            set_steps(panel->step + f.step + (g + 4) * PAIRS * 4, high, a->scale);
-        }
+        set_scales(panel, &f, c, DG_Q6_K, DG_Q_SUPER_HALVES, a->scale);
     }
 }
 
@@ -294,7 +276,7 @@ INLINE void set_groups(float *to, const float *const v[FOUR], int n_group, float
     }
 }
 
-INLINE void pack_numbers(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind,
+INLINE void pack_numbers(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_qkind kind,
                          dg_numbers_fn *row)
 {
     const int n_value = a->n_block * DG_QBLOCK, n_group = n_value / group_of(kind);
@@ -312,11 +294,15 @@ INLINE void pack_numbers(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind
                                        vld1q_s8(w[2].n + k), vld1q_s8(w[3].n + k)};
             set_numbers(f.n, k, v);
         }
+        if (dg_qkind_super(kind)) {
+            set_scales(panel, &f, c, type, kind, a->scale);
+            continue;
+        }
         const float *step[FOUR] = {w[0].step, w[1].step, w[2].step, w[3].step},
                     *least[FOUR] = {w[0].least, w[1].least, w[2].least, w[3].least};
         set_groups(panel->step + f.step, step, n_group, a->scale);
         set_groups(panel->lift + f.step, step, n_group, -COUNT_ZERO);
-        if (kind == DG_Q_LEAST || kind == DG_Q_HALVES_LEAST)
+        if (kind == DG_Q_LEAST)
             set_groups(panel->least + f.step, least, n_group, a->scale);
     }
 }
@@ -331,7 +317,8 @@ INLINE void fetch_next(const dg_qpack_args *a, int bytes)
             __builtin_prefetch(p + at);
 }
 
-INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, dg_numbers_fn *row)
+INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_qkind kind,
+                       dg_numbers_fn *row)
 {
     fetch_next(a, panel->stored);
     if (row == row_q4_k)
@@ -343,7 +330,7 @@ INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, dg_qkind kind, 
     else if (row == row_q6_k)
         pack_straight_q6_k(panel, a);
     else
-        pack_numbers(panel, a, kind, row);
+        pack_numbers(panel, a, type, kind, row);
 }
 
 DG_NUMBER_TYPES(DG_PACK)

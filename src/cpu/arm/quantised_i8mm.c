@@ -3,7 +3,9 @@
  *
  * A panel is two halves of eight columns, and each half four pairs of columns:
  *     n      [half][block][eight of 32][pair] sixteen bytes: eight of each column
- *     step   [half][group][pair] four floats: both columns' steps, twice; least alike */
+ *     step   [half][group][pair] four floats: both columns' steps, twice; least alike
+ *     times  [half][group][pair] four words, alike; less [half][eight groups][pair] sixteen bytes
+ */
 #include <arm_neon.h>
 #include <math.h>
 #include <string.h>
@@ -52,24 +54,39 @@ INLINE int32x4_t add_products(int32x4_t sum, int8x16_t x, int8x16_t w)
     return sum;
 }
 
-/* sum = the products of 8 * n_eight values from eight `first` on. */
-INLINE void sum_products(sums sum, const dg_qpair *const x[TILE], const int8_t *n, const int first,
-                         const int n_eight, const int rows)
+/* sum += the products of eights [first, first + n_eight) of x and n. */
+INLINE void add_eights(sums sum, const int8_t (*const x[TILE])[2][8], const int8_t *n,
+                       const int first, const int n_eight, const int rows)
 {
-    static const float start[4] = {COUNT_ZERO, COUNT_ZERO, COUNT_ZERO, COUNT_ZERO};
-    for (int p = 0; p < rows; p++)
-        for (int c = 0; c < PAIRS; c++)
-            sum[p][c] = vreinterpretq_s32_f32(load_again(start));
     for (int i = first; i < first + n_eight; i++) {
         int8x16_t w[PAIRS];
         for (int c = 0; c < PAIRS; c++)
             w[c] = vld1q_s8(n + (i * PAIRS + c) * 16);
         for (int p = 0; p < rows; p++) {
-            int8x16_t both = vld1q_s8(x[p]->n[i][0]);
+            int8x16_t both = vld1q_s8(x[p][i][0]);
             for (int c = 0; c < PAIRS; c++)
                 sum[p][c] = add_products(sum[p][c], both, w[c]);
         }
     }
+}
+
+INLINE void start_sums(sums sum, const float start[4], const int rows)
+{
+    for (int p = 0; p < rows; p++)
+        for (int c = 0; c < PAIRS; c++)
+            sum[p][c] = vreinterpretq_s32_f32(load_again(start));
+}
+
+/* sum = the products of 8 * n_eight values from eight `first` on. */
+INLINE void sum_products(sums sum, const dg_qpair *const x[TILE], const int8_t *n, const int first,
+                         const int n_eight, const int rows)
+{
+    static const float start[4] = {COUNT_ZERO, COUNT_ZERO, COUNT_ZERO, COUNT_ZERO};
+    const int8_t(*from[TILE])[2][8];
+    for (int p = 0; p < rows; p++)
+        from[p] = x[p]->n;
+    start_sums(sum, start, rows);
+    add_eights(sum, from, n, first, n_eight, rows);
 }
 
 INLINE float32x4_t counted(int32x4_t sum)
@@ -110,7 +127,7 @@ INLINE void add_block(tile y, const dg_qpair *const x[TILE], const half_block *w
     sums sum, second;
     float32x4_t xs[TILE];
     tile part;
-    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
+    const bool halves = kind == DG_Q_HALVES;
     sum_products(sum, x, w->n, 0, halves ? 2 : 4, rows);
     if (halves)
         sum_products(second, x, w->n, 2, 2, rows);
@@ -130,15 +147,75 @@ INLINE void add_block(tile y, const dg_qpair *const x[TILE], const half_block *w
             xs[p] = vld1q_f32(x[p]->sum[0]);
         take_least(y, w->least, xs, rows);
     }
-    if (kind == DG_Q_HALVES_LEAST)
-        for (int half = 0; half < 2; half++) {
-            for (int p = 0; p < rows; p++) { /* row 0's two halves, then row 1's */
-                float32x4_t all = vld1q_f32(x[p]->half_sum[0]);
-                xs[p] = half ? vtrn2q_f32(all, all) : vtrn1q_f32(all, all);
-            }
-            take_least(y, w->least + 4 * PAIRS * half, xs, rows);
-        }
 }
+
+/* ---- super-blocks ---- */
+
+static const float no_sum[4] = {0, 0, 0, 0};
+
+/* least = the sum over groups of their sums of numbers times `less`. */
+INLINE void sum_least(sums least, const dg_qsuper *const x[TILE], const int8_t *less,
+                      const bool halves, const int rows)
+{
+    const int8_t(*high[TILE])[2][8], (*low[TILE])[2][8];
+    const int first = halves ? 1 : 0;
+    for (int p = 0; p < rows; p++) {
+        high[p] = x[p]->high + first;
+        low[p] = x[p]->low + first;
+    }
+    start_sums(least, no_sum, rows);
+    add_eights(least, high, less, 0, halves ? 2 : 1, rows);
+    for (int p = 0; p < rows; p++)
+        for (int c = 0; c < PAIRS; c++)
+            least[p][c] = vshlq_n_s32(least[p][c], 6);
+    add_eights(least, low, less, 0, halves ? 2 : 1, rows);
+}
+
+/* all = the sum over groups of their sums of products times `times`. */
+INLINE void sum_super(sums all, const dg_qsuper *const from[TILE], const int8_t *n,
+                      const int32_t *times, const int eights, const int rows)
+{
+    const int8_t(*x[TILE])[2][8];
+    for (int p = 0; p < rows; p++)
+        x[p] = from[p]->n;
+    start_sums(all, no_sum, rows);
+    for (int i = 0; i < DG_QSLICE / 8; i += eights) {
+        sums sum;
+        start_sums(sum, no_sum, rows);
+        add_eights(sum, x, n, 0, eights, rows);
+        for (int c = 0; c < PAIRS; c++) {
+            const int32x4_t t = vld1q_s32(times + 4 * c);
+            for (int p = 0; p < rows; p++)
+                all[p][c] = vmlaq_s32(all[p][c], sum[p][c], t);
+        }
+        for (int p = 0; p < rows; p++)
+            x[p] += eights;
+        n += eights * PAIRS * 16;
+        times += PAIRS * 4;
+    }
+}
+
+/* t = what a super-block's sums come to before the step of x. */
+INLINE void super_part(tile t, const dg_qsuper *const x[TILE], const dg_qpanel *panel, int half,
+                       const dg_qkind kind, const int rows)
+{
+    const bool halves = group_of(kind) == 16;
+    const float *step = panel->step + half * HALF_STEPS, *least = panel->least + half * HALF_STEPS;
+    sums sum;
+    sum_super(sum, x, (const int8_t *)panel->n + half * HALF_N, panel->times + half * HALF_STEPS,
+              halves ? 2 : 4, rows);
+    for (int p = 0; p < rows; p++)
+        for (int c = 0; c < PAIRS; c++)
+            t[p][c] = vmulq_f32(vcvtq_f32_s32(sum[p][c]), vld1q_f32(step + 4 * c));
+    if (!has_least(kind))
+        return;
+    sum_least(sum, x, (const int8_t *)panel->less + half * HALF * DG_QGROUPS, halves, rows);
+    for (int p = 0; p < rows; p++)
+        for (int c = 0; c < PAIRS; c++)
+            t[p][c] = vfmsq_f32(t[p][c], vcvtq_f32_s32(sum[p][c]), vld1q_f32(least + 4 * c));
+}
+
+/* ---- results ---- */
 
 /* Results of rows 2p and 2p + 1 lie in y by pairs of columns, in memory row by row. */
 INLINE void load_rows(float32x4_t y[PAIRS], const float *row0, const float *row1)
@@ -173,7 +250,9 @@ INLINE void multiply_half(float *to, size_t ld, const dg_qpair *const from[TILE]
         .lift = a->panel->lift + half * HALF_STEPS,
     };
     const dg_qpair *x[TILE];
-    tile y;
+    tile y, part;
+    if (dg_qkind_super(kind))
+        super_part(part, (const dg_qsuper *const *)from, a->panel, half, kind, rows);
     for (int p = 0; p < rows; p++) {
         x[p] = from[p];
         for (int c = 0; c < PAIRS; c++)
@@ -182,7 +261,12 @@ INLINE void multiply_half(float *to, size_t ld, const dg_qpair *const from[TILE]
     if (a->add)
         for (int p = 0; p < rows; p++)
             load_rows(y[p], to + (size_t)(2 * p) * ld, to + (size_t)(2 * p + 1) * ld);
-    for (int b = 0; b < a->n_block; b++) {
+    for (int p = 0; p < rows && dg_qkind_super(kind); p++) {
+        const float32x4_t xs = vld1q_f32(((const dg_qsuper *)from[p])->step[0]);
+        for (int c = 0; c < PAIRS; c++)
+            y[p][c] = vfmaq_f32(y[p][c], part[p][c], xs);
+    }
+    for (int b = 0; b < a->n_block && !dg_qkind_super(kind); b++) {
         add_block(y, x, &w, kind, lifted, rows);
         for (int p = 0; p < rows; p++)
             x[p]++;
@@ -208,13 +292,14 @@ static void copy_tile(float spare[2 * TILE][HALF], const dg_qgemm_args *a, int a
 }
 
 /* The next rows on their way from the second-level cache. */
-INLINE void fetch_ahead(const dg_qgemm_args *a, int first, const int rows)
+INLINE void fetch_ahead(const dg_qgemm_args *a, int first, const dg_qkind kind, const int rows)
 {
+    const int n_pair = dg_qkind_super(kind) ? DG_QSUPER : a->n_block;
     if (2 * (first + rows) > a->first_row + a->n_row)
         return;
     for (int p = 0; p < rows; p++) {
         const char *x = (const char *)(a->x + (size_t)(first + p) * a->ldx);
-        for (int i = 0; i < a->n_block * (int)sizeof *a->x; i += 64)
+        for (int i = 0; i < n_pair * (int)sizeof *a->x; i += 64)
             __builtin_prefetch(x + i, 0, 3);
     }
 }
@@ -228,7 +313,7 @@ INLINE void multiply(const dg_qgemm_args *a, int first, const dg_qkind kind, con
     const dg_qpair *x[TILE];
     for (int p = 0; p < rows; p++)
         x[p] = a->x + (size_t)(first + p) * a->ldx;
-    fetch_ahead(a, first + rows, rows);
+    fetch_ahead(a, first + rows, kind, rows);
     for (int c = 0; c < a->n_col; c += HALF) {
         float spare[2 * TILE][HALF];
         const bool whole = inside && a->n_col - c >= HALF;
@@ -247,7 +332,7 @@ INLINE void multiply(const dg_qgemm_args *a, int first, const dg_qkind kind, con
 /* Three pairs of rows are 24 registers of sums and results; halves of a block need more of them. */
 INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind, const bool lifted)
 {
-    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
+    const bool halves = kind == DG_Q_HALVES;
     const int tall = halves ? 2 : TILE;
     int pair = a->first_row / 2, end = dg_ceil_div(a->first_row + a->n_row, 2);
     for (; pair + tall <= end; pair += tall)
@@ -263,33 +348,17 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind, const bool
 /* Halves of a block have no register left for lifts: they would be copied to and fro. */
 INLINE void multiply_kind(const dg_qgemm_args *a, const dg_qkind kind)
 {
-    const bool halves = kind == DG_Q_HALVES || kind == DG_Q_HALVES_LEAST;
-    if (a->panel->lifted && !halves)
+    if (a->panel->lifted && (kind == DG_Q_PLAIN || kind == DG_Q_LEAST))
         multiply_all(a, kind, true);
     else
         multiply_all(a, kind, false);
 }
 
-static void gemm(const dg_qgemm_args *a)
-{
-    switch (a->panel->kind) {
-    case DG_Q_PLAIN:
-        multiply_kind(a, DG_Q_PLAIN);
-        break;
-    case DG_Q_LEAST:
-        multiply_kind(a, DG_Q_LEAST);
-        break;
-    case DG_Q_HALVES:
-        multiply_kind(a, DG_Q_HALVES);
-        break;
-    case DG_Q_HALVES_LEAST:
-        multiply_kind(a, DG_Q_HALVES_LEAST);
-        break;
-    }
-}
+DG_GEMM_OF_KINDS(multiply_kind)
 
 const dg_qkernels dg_quantised_i8mm = {
     .quantise = dg_quantise_neon,
+    .quantise_super = dg_quantise_super_neon,
     .pack = {DG_NUMBER_TYPES(DG_PACK_ENTRY)},
     .gemm = gemm,
 };

@@ -164,8 +164,8 @@ static void gemm(const dg_qgemm_args *a)
             for (int b = 0; b < a->n_block && !dg_qkind_super(p->kind); b++)
                 sum = add_block(sum, &x[b], row % 2, p, c * DG_QSLICE + b * DG_QBLOCK,
                                 c * DG_QGROUPS + b * per_block);
-            *y = dg_qkind_super(p->kind) ? add_super(sum, (const dg_qsuper *)x, row % 2, p, c)
-                                         : sum;
+            *y =
+                dg_qkind_super(p->kind) ? add_super(sum, (const dg_qsuper *)x, row % 2, p, c) : sum;
         }
 }
 

@@ -68,10 +68,9 @@ INLINE super_scales scales_of_q4_k(const columns *s)
     const v64 six = v64_set8(63), four = v64_set8(15), top = v64_set8(48);
     const v64 a = head[1], b = head[2], c = head[3];
     return (super_scales){
-        .times = {v64_and(a, six),
-                  v64_or(v64_and(c, four), v64_and(v64_right32(a, 2), top))},
-        .less = {v64_and(b, six), v64_or(v64_and(v64_right32(c, 4), four),
-                                         v64_and(v64_right32(b, 2), top))},
+        .times = {v64_and(a, six), v64_or(v64_and(c, four), v64_and(v64_right32(a, 2), top))},
+        .less = {v64_and(b, six),
+                 v64_or(v64_and(v64_right32(c, 4), four), v64_and(v64_right32(b, 2), top))},
         .step = f16v_mul(f16v_of_f16(head[0]), f16v_set(s->scale)),
         .least = f16v_mul(f16v_of_f16(v64_right32(head[0], 16)), f16v_set(s->scale)),
     };

@@ -6,8 +6,8 @@
  *
  * Super-blocks are summed in tiles to their end: super_amx.h. The sums of a block of 32 go through
  * memory to where they are scaled, while tiles sum the blocks behind it. Where groups have sixteen
- * values that would be twice as many sums, and few rows do not wait for as long as that takes: those
- * products are dots of AVX-512, which take the same panels. */
+ * values that would be twice as many sums, and few rows do not wait for as long as that takes:
+ * those products are dots of AVX-512, which take the same panels. */
 #include <string.h>
 #include "base/common.h"
 #include "cpu/quantised.h"
@@ -304,8 +304,8 @@ INLINE void multiply_all(const dg_qgemm_args *a, const dg_qkind kind)
         .n_panel = dg_ceil_div(a->n_col, DG_QCOLS),
     };
     s.n_unit = whole * s.n_panel;
-    fetch soon = fetch_of(&a->soon, dg_ceil_div(a->n_row, ROWS) * s.n_panel *
-                                        dg_ceil_div(a->n_block, 2));
+    fetch soon =
+        fetch_of(&a->soon, dg_ceil_div(a->n_row, ROWS) * s.n_panel * dg_ceil_div(a->n_block, 2));
     multiply(&s, &soon, kind, ROWS, false);
     s.first = whole * ROWS;
     s.n_row = a->n_row % ROWS;

@@ -218,8 +218,8 @@ INLINE void add_group(__m256i sum[ROWS], const line l[ROWS], const uint8_t *n, _
             for (int r = 0; r < rows; r++) {
                 const dg_qsuper *x = (const dg_qsuper *)l[r].x;
                 const int four = first + k;
-                const __m256i t = _mm256_maddubs_epi16(
-                    w, four_bytes(&x->n[four / 2][l[r].which][four % 2 * 4]));
+                const __m256i t =
+                    _mm256_maddubs_epi16(w, four_bytes(&x->n[four / 2][l[r].which][four % 2 * 4]));
                 twos[r] = k == i ? t : _mm256_add_epi16(twos[r], t);
             }
         }
@@ -263,8 +263,8 @@ INLINE void add_super(__m256 y[ROWS], const line l[ROWS], const dg_qpanel *p, in
         const __m256i up = _mm256_set1_epi16((int16_t)p->up),
                       by = _mm256_srli_epi32(_mm256_mullo_epi16(times, up), 16);
         for (int r = 0; r < rows; r++) {
-            const __m256i x = _mm256_set1_epi32(
-                ((const dg_qsuper *)l[r].x)->bias[g / 2][l[r].which][g % 2] / 32);
+            const __m256i x =
+                _mm256_set1_epi32(((const dg_qsuper *)l[r].x)->bias[g / 2][l[r].which][g % 2] / 32);
             sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(x, by));
         }
     }

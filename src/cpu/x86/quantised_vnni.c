@@ -109,8 +109,8 @@ INLINE void super_products(v64 sum[DOT_ROWS], const uint8_t *const x[DOT_ROWS], 
 
 /* `rows` rows from row `first` on; a constant at every call. What groups are scaled with is
  * multiplied in floats, which is faster than in words and exact for sums below 2^24: those of
- * `chain` times 32 values. Rows are gone through with a pointer each, so that distances from it take
- * a byte in an instruction. */
+ * `chain` times 32 values. Rows are gone through with a pointer each, so that distances from it
+ * take a byte in an instruction. */
 INLINE void super_rows(const dg_qgemm_args *a, fetch *soon, int first, const dg_qkind kind,
                        const int chain, const int rows)
 {

@@ -1,9 +1,9 @@
-/* Products on super-blocks with AMX. Numbers of a weight are multiplied by what their group is scaled
- * with when they are packed, and lie in two planes of bytes, so that tiles sum a whole super-block:
- * 256 values in four steps of 64. What leaves the tiles is two sums for each result.
+/* Products on super-blocks with AMX. Numbers of a weight are multiplied by what their group is
+ * scaled with when they are packed, and lie in two planes of bytes, so that tiles sum a whole
+ * super-block: 256 values in four steps of 64. What leaves the tiles is two sums for each result.
  *
- * Every tile has sixteen rows, or all that there are; the last one begins so early that it ends with
- * the last row, and of what it gives only the rows are kept that are new. */
+ * Every tile has sixteen rows, or all that there are; the last one begins so early that it ends
+ * with the last row, and of what it gives only the rows are kept that are new. */
 #ifndef DG_CPU_X86_SUPER_AMX_H
 #define DG_CPU_X86_SUPER_AMX_H
 
@@ -49,7 +49,7 @@ typedef struct super_sums {
 } super_sums;
 
 /* 64 values of a unit; a macro, since an instruction names its tiles. */
-#define SUPER_LEFT(tile, u, step)  tile_load(tile, (u)->x->n + SUPER_BYTES * (step), stride)
+#define SUPER_LEFT(tile, u, step) tile_load(tile, (u)->x->n + SUPER_BYTES * (step), stride)
 #define SUPER_RIGHT(u, step)                                                                       \
     do {                                                                                           \
         tile_load(6, (u)->panel->n + SUPER_BYTES * DG_QCOLS * (step), 64);                         \
@@ -149,8 +149,7 @@ INLINE super_unit super_unit_at(const dg_qgemm_args *a, int t, int c)
 INLINE void super_all(const dg_qgemm_args *a, const dg_qkind kind)
 {
     const int n_tile = dg_ceil_div(a->n_row, ROWS), n_panel = dg_ceil_div(a->n_col, DG_QCOLS),
-              pairs = n_tile / 2 * n_panel,
-              n_turn = pairs + n_tile % 2 * dg_ceil_div(n_panel, 2),
+              pairs = n_tile / 2 * n_panel, n_turn = pairs + n_tile % 2 * dg_ceil_div(n_panel, 2),
               n_row = dg_min(a->n_row, ROWS);
     const size_t stride = a->ldx * sizeof *a->x;
     fetch soon = fetch_of(&a->soon, n_turn);

@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The instructions are written out: a compiler's own functions do not say which memory they read, so
- * that what was stored there just before may never have been stored. Macros, since an instruction
- * names its tiles. */
-#define TILE_READS(p)               "m"(*(const char(*)[])(p))
-#define tile_zero(t)                __asm__ volatile("tilezero %%tmm" #t : :)
+/* The instructions are written out: a compiler's own functions do not say which memory they read,
+ * so that what was stored there just before may never have been stored. Macros, since an
+ * instruction names its tiles. */
+#define TILE_READS(p) "m"(*(const char(*)[])(p))
+#define tile_zero(t)  __asm__ volatile("tilezero %%tmm" #t : :)
 #define tile_load(t, p, stride)                                                                    \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t                                               \
                      :                                                                             \
@@ -21,8 +21,7 @@
                      :                                                                             \
                      : "r"(p), "r"((size_t)(stride))                                               \
                      : "memory")
-#define TILE_DOT(name, to, a, b)                                                                   \
-    __asm__ volatile(name " %%tmm" #b ", %%tmm" #a ", %%tmm" #to : :)
+#define TILE_DOT(name, to, a, b)    __asm__ volatile(name " %%tmm" #b ", %%tmm" #a ", %%tmm" #to : :)
 #define tile_dot_unsigned(to, a, b) TILE_DOT("tdpbsud", to, a, b) /* of bytes, b's unsigned */
 #define tile_dot_signed(to, a, b)   TILE_DOT("tdpbssd", to, a, b)
 #define tile_dot_bfloat(to, a, b)   TILE_DOT("tdpbf16ps", to, a, b) /* to floats */
