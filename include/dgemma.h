@@ -140,8 +140,8 @@ typedef struct dgemma_model_info {
     bool foreign_template; /* the checkpoint brings a template that is neither: "a" is used unless
                               told otherwise */
     const char *backend;   /* "neon", "i8mm", "bf16", "avx2", "vnni", "amx", "ref" */
-    const char *numerics;  /* "integer", "portable", "integer-reference", "reference"; "-bfmmla" or
-                              "-amx" behind them where attention or pictures use a processor's own
+    const char *numerics;  /* "integer-2", "portable", "integer-2-reference", "reference"; "-bfmmla"
+                              or "-amx" behind them where attention or pictures use a processor's own
                               products: machines of one profile give the same text for the same
                               seed, to the bit. On a GPU "cuda", or "cuda-fp8" and "cuda-int4" with
                               narrower weights: GPUs of one kind do */

@@ -121,11 +121,10 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
         const dg_qkernels *q = cpu->k.q;
         size_t expert_rows = pairs + (size_t)dg_qorder_of(q)->rows * (size_t)p->n_expert;
         int expert_in = dg_max(p->n_embd, p->n_ff_expert);
-        for (int i = 0; i < 2; i++) {
-            cpu->q_rows[i] = dg_cpu_take(t, dg_cpu_qrows_bytes(q, rows, widest), 1);
-            cpu->q_expert[i] = dg_cpu_take(
-                t, dg_cpu_qrows_bytes(q, expert_rows > rows ? expert_rows : rows, expert_in), 1);
-        }
+        size_t all = dg_cpu_qrows_bytes(q, rows, widest),
+               experts = dg_cpu_qrows_bytes(q, expert_rows, expert_in);
+        cpu->q_rows = dg_cpu_take(t, all, 1);
+        cpu->q_expert = dg_cpu_take(t, experts > all ? experts : all, 1);
         cpu->q_soft = dg_cpu_take(t, dg_cpu_qrows_bytes(cpu->k.q_words, rows, VOCAB_TILE), 1);
     }
 

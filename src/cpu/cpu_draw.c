@@ -97,7 +97,7 @@ static void walk_filtered(dg_vocab_job *job)
     int n_vocab = a->table->n_out;
     size_t n_embd = (size_t)a->table->n_in, room = o ? dg_qrow_room(o, a->table->n_in, super) : 0;
     job->x = cpu->normed;
-    job->q = job->q_all ? cpu->q_expert[super] : NULL;
+    job->q = job->q_all ? cpu->q_expert : NULL;
     job->n_row = 0;
     job->tile = cpu->tile[0];
     for (int r = 0; r < job->n_all; r++) {
@@ -109,9 +109,8 @@ static void walk_filtered(dg_vocab_job *job)
             continue;
         }
         if (job->q_all)
-            o->copy(cpu->q_expert[super] + dg_qrow_at(o, job->n_row, room),
-                    dg_qrow_which(o, job->n_row), job->q_all + dg_qrow_at(o, r, room),
-                    dg_qrow_which(o, r), room);
+            o->copy(cpu->q_expert + dg_qrow_at(o, job->n_row, room), dg_qrow_which(o, job->n_row),
+                    job->q_all + dg_qrow_at(o, r, room), dg_qrow_which(o, r), room);
         else if (!job->batch->given)
             memcpy(cpu->normed + (size_t)job->n_row * n_embd, a->x + (size_t)r * n_embd,
                    n_embd * sizeof *a->x);

@@ -98,9 +98,9 @@ typedef struct expert_job {
     const dg_experts_args *a;
     int n_active, n_pair;
     int first_pair; /* pairs are numbered row * n_used + choice; this is the first row's */
-    bool integer_gate, integer_up, integer_down;
-    const dg_weight *numbers[2]; /* a weight whose products take rows as whole numbers, and one
-                                    whose numbers are in super-blocks; NULL: none */
+    const dg_weight *first[2]; /* of first products that take the same rows: gate, up or both */
+    int place[2];              /* where their results go in a row */
+    int n_first;
 } expert_job;
 
 /* Sorts the pairs by expert (stable), and lists the experts that have any. */
@@ -133,7 +133,7 @@ static dg_qpair *expert_rows(const dg_cpu *cpu, int e, const dg_weight *w)
     const bool super = dg_qtype_super(w->type);
     const dg_qorder *o = dg_qorder_of(cpu->k.q);
     int row = (cpu->expert_start[e] / o->rows + e) * o->rows;
-    return cpu->q_expert[super] + dg_qrow_at(o, row, dg_qrow_room(o, w->n_in, super));
+    return cpu->q_expert + dg_qrow_at(o, row, dg_qrow_room(o, w->n_in, super));
 }
 
 /* Row `row` of the pass, as products with w take it, to place `place` of an expert's. */
@@ -143,10 +143,10 @@ static void gather_numbers(const dg_cpu *cpu, int e, int place, int row, const d
     const dg_qorder *o = dg_qorder_of(cpu->k.q);
     const size_t room = dg_qrow_room(o, w->n_in, super);
     o->copy(expert_rows(cpu, e, w) + dg_qrow_at(o, place, room), dg_qrow_which(o, place),
-            cpu->q_rows[super] + dg_qrow_at(o, row, room), dg_qrow_which(o, row), room);
+            cpu->q_rows + dg_qrow_at(o, row, room), dg_qrow_which(o, row), room);
 }
 
-/* Brings an expert's rows together, as floats or quantised or both. */
+/* Brings an expert's rows together, as the first products take them. */
 static void gather(void *arg, int task, int worker)
 {
     (void)worker;
@@ -156,38 +156,56 @@ static void gather(void *arg, int task, int worker)
     size_t n = (size_t)cpu->plan.n_embd;
     for (int slot = first; slot < cpu->expert_start[e + 1]; slot++) {
         int row = (job->first_pair + cpu->pair_of[slot]) / job->a->n_used;
-        int at = row - job->a->rows.first, place = slot - first;
-        if (!job->integer_gate || !job->integer_up)
+        if (dg_cpu_integer(cpu, job->first[0]))
+            gather_numbers(cpu, e, slot - first, row - job->a->rows.first, job->first[0]);
+        else
             memcpy(cpu->expert_x + (size_t)slot * n, cpu->normed + (size_t)row * n,
                    n * sizeof *cpu->expert_x);
-        for (int i = 0; i < 2; i++)
-            if (job->numbers[i])
-                gather_numbers(cpu, e, place, at, job->numbers[i]);
     }
 }
 
-/* One block of columns of one expert's first product, x -> (gate, up): gate's blocks, then up's. */
+/* One block of columns of one expert's first products, x -> (gate, up): one's blocks, then the
+ * other's. */
 static void expert_up(void *arg, int task, int worker)
 {
     const expert_job *job = arg;
     const dg_cpu *cpu = job->cpu;
-    int n_block = dg_ceil_div(job->a->w->gate.n_out, EXPERT_COLS);
-    int e = cpu->active[task / (2 * n_block)];
-    bool up = task / n_block % 2;
-    const dg_weight *w = up ? &job->a->w->up : &job->a->w->gate;
+    int n_block = dg_ceil_div(job->first[0]->n_out, EXPERT_COLS);
+    int e = cpu->active[task / (job->n_first * n_block)], which = task / n_block % job->n_first;
+    const dg_weight *w = job->first[which];
     size_t at = (size_t)cpu->expert_start[e], ldy = 2 * (size_t)w->n_out;
     dg_cpu_matmul m = {
-        .y = cpu->expert_h + at * ldy + (up ? w->n_out : 0),
+        .y = cpu->expert_h + at * ldy + job->place[which],
         .x = cpu->expert_x + at * (size_t)w->n_in,
         .ldy = ldy,
         .ldx = (size_t)w->n_in,
         .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
         .w = w,
         .mat = e,
-        .q = (up ? job->integer_up : job->integer_gate) ? expert_rows(cpu, e, w) : NULL,
+        .q = dg_cpu_integer(cpu, w) ? expert_rows(cpu, e, w) : NULL,
     };
     int first = task % n_block * EXPERT_COLS;
     dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + EXPERT_COLS, w->n_out), worker);
+}
+
+/* First products with n weights that take the same rows, from `which` of gate and up on. */
+static void first_products(expert_job *job, int which, int n)
+{
+    const dg_expert_weights *w = job->a->w;
+    dg_cpu *cpu = job->cpu;
+    dg_rows rows = job->a->rows;
+    size_t n_embd = (size_t)cpu->plan.n_embd;
+    for (int i = 0; i < n; i++) {
+        job->first[i] = which + i ? &w->up : &w->gate;
+        job->place[i] = which + i ? w->gate.n_out : 0;
+    }
+    job->n_first = n;
+    if (dg_cpu_integer(cpu, job->first[0]))
+        dg_cpu_quantise(cpu, cpu->q_rows, cpu->normed + (size_t)rows.first * n_embd, n_embd,
+                        rows.end - rows.first, job->first[0]);
+    dg_pool_run(cpu->pool, job->n_active, gather, job);
+    dg_pool_run(cpu->pool, job->n_active * n * dg_ceil_div(w->gate.n_out, EXPERT_COLS), expert_up,
+                job);
 }
 
 /* gelu(gate) * up of an expert's rows, quantised if that is what the second product takes. */
@@ -201,7 +219,7 @@ static void expert_gelu(void *arg, int task, int worker)
     for (int slot = first; slot < cpu->expert_start[e + 1]; slot++) {
         float *h = cpu->expert_h + (size_t)slot * 2 * (size_t)n;
         cpu->k.gelu_mul(h, h, h + n, n);
-        if (job->integer_down)
+        if (dg_cpu_integer(cpu, w))
             dg_cpu_quantise_row(cpu, expert_rows(cpu, e, w), slot - first, h, w);
     }
 }
@@ -222,7 +240,7 @@ static void expert_down(void *arg, int task, int worker)
         .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
         .w = w,
         .mat = e,
-        .q = job->integer_down ? expert_rows(cpu, e, w) : NULL,
+        .q = dg_cpu_integer(cpu, w) ? expert_rows(cpu, e, w) : NULL,
     };
     int first = task % n_block * EXPERT_COLS;
     dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + EXPERT_COLS, w->n_out), worker);
@@ -251,33 +269,25 @@ void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
     int n_row = a->rows.end - a->rows.first;
-    int up_blocks = 2 * dg_ceil_div(a->w->gate.n_out, EXPERT_COLS);
     int down_blocks = dg_ceil_div(a->w->down.n_out, EXPERT_COLS);
+    const dg_weight *gate = &a->w->gate, *up = &a->w->up;
     expert_job job = {
         .cpu = cpu,
         .a = a,
         .n_pair = n_row * a->n_used,
         .first_pair = a->rows.first * a->n_used,
-        .integer_gate = dg_cpu_integer(cpu, &a->w->gate),
-        .integer_up = dg_cpu_integer(cpu, &a->w->up),
-        .integer_down = dg_cpu_integer(cpu, &a->w->down),
     };
     sort_pairs(&job);
     for (int i = 0; i < job.n_pair; i++)
         cpu->pair_of[job.n_pair + cpu->pair_of[i]] = i;
 
     dg_cpu_norm_rows(cpu, cpu->normed, a->x, a->w->norm, a->rows);
-    size_t n_embd = (size_t)cpu->plan.n_embd;
-    if (job.integer_gate)
-        job.numbers[dg_qtype_super(a->w->gate.type)] = &a->w->gate;
-    if (job.integer_up)
-        job.numbers[dg_qtype_super(a->w->up.type)] = &a->w->up;
-    for (int i = 0; i < 2; i++)
-        if (job.numbers[i])
-            dg_cpu_quantise(cpu, cpu->normed + (size_t)a->rows.first * n_embd, n_embd, n_row,
-                            job.numbers[i]);
-    dg_pool_run(cpu->pool, job.n_active, gather, &job);
-    dg_pool_run(cpu->pool, job.n_active * up_blocks, expert_up, &job);
+    if (dg_cpu_integer(cpu, gate) == dg_cpu_integer(cpu, up) &&
+        dg_qtype_super(gate->type) == dg_qtype_super(up->type))
+        first_products(&job, 0, 2);
+    else
+        for (int i = 0; i < 2; i++)
+            first_products(&job, i, 1);
     dg_pool_run(cpu->pool, job.n_active, expert_gelu, &job);
     dg_pool_run(cpu->pool, job.n_active * down_blocks, expert_down, &job);
     dg_pool_run(cpu->pool, n_row, combine, &job);

@@ -100,8 +100,9 @@ typedef struct dg_cpu {
     int *active;           /* [n_expert] experts that have rows */
     float *expert_x;       /* [n_row * n_used][n_embd] gathered inputs, then outputs */
     float *expert_h;       /* [n_row * n_used][2 * n_ff_expert] */
-    dg_qpair *q_rows[2];   /* rows that products take, as whole numbers; of super-blocks */
-    dg_qpair *q_expert[2]; /* those of experts, which start with rows that lie together */
+    dg_qpair *q_rows;      /* rows that products take, as whole numbers */
+    dg_qpair *q_expert;    /* those of experts, which start with rows that lie together; or the same
+                              rows once more, where products take them in both ways */
 
     /* the vocabulary end */
     float *tile[2];    /* [n_row][VOCAB_TILE] each: one tile is looked at, the next one is made; the
@@ -191,10 +192,9 @@ size_t dg_cpu_qrows_bytes(const dg_qkernels *q, size_t n_row, int n_in);
 void dg_cpu_quantise_row(const dg_cpu *cpu, dg_qpair *rows, int row, const float *x,
                          const dg_weight *w);
 
-/* Rows of floats, ldx apart, as products with this weight take them, to cpu->q_rows, on the pool.
- */
-const dg_qpair *dg_cpu_quantise(dg_cpu *cpu, const float *x, size_t ldx, int n_row,
-                                const dg_weight *w);
+/* Rows of floats, ldx apart, as products with this weight take them, on the pool. */
+void dg_cpu_quantise(dg_cpu *cpu, dg_qpair *to, const float *x, size_t ldx, int n_row,
+                     const dg_weight *w);
 
 /* ---- cpu_kv.c: pages ----
  *

@@ -296,15 +296,17 @@ void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m)
 void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n)
 {
     matmul_job job = {.cpu = cpu};
-    const dg_qpair *q[2] = {NULL, NULL}; /* the second of super-blocks */
+    dg_qpair *q[2] = {NULL, NULL}; /* the second of super-blocks */
     for (int i = 0; i < n; i++) {
         job.m[i] = m[i];
         if (!dg_cpu_integer(cpu, m[i].w))
             continue;
-        const dg_qpair **rows = &q[dg_qtype_super(m[i].w->type)];
-        if (!*rows)
-            *rows = dg_cpu_quantise(cpu, m->x, m->ldx, m->n_row, m[i].w);
-        job.m[i].q = *rows;
+        const int way = dg_qtype_super(m[i].w->type);
+        if (!q[way]) {
+            q[way] = q[!way] ? cpu->q_expert : cpu->q_rows;
+            dg_cpu_quantise(cpu, q[way], m->x, m->ldx, m->n_row, m[i].w);
+        }
+        job.m[i].q = q[way];
     }
     run_job(cpu, &job, n);
 }

@@ -61,10 +61,9 @@ static void quantise_task(void *arg, int task, int worker)
         dg_cpu_quantise_row(job->cpu, job->to, row, job->x + (size_t)row * job->ldx, job->w);
 }
 
-const dg_qpair *dg_cpu_quantise(dg_cpu *cpu, const float *x, size_t ldx, int n_row,
-                                const dg_weight *w)
+void dg_cpu_quantise(dg_cpu *cpu, dg_qpair *to, const float *x, size_t ldx, int n_row,
+                     const dg_weight *w)
 {
-    quantise_job job = {cpu, x, ldx, n_row, w, cpu->q_rows[dg_qtype_super(w->type)]};
+    quantise_job job = {cpu, x, ldx, n_row, w, to};
     dg_pool_run(cpu->pool, dg_ceil_div(n_row, QUANTISE_ROWS), quantise_task, &job);
-    return job.to;
 }

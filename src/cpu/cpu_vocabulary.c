@@ -317,8 +317,10 @@ void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
                         .n_draw_tile = dg_ceil_div(n_vocab, DRAW_TILE),
                         .n_tile = dg_ceil_div(n_vocab, VOCAB_TILE)};
     begin_rows(&job);
-    if (job.integer && !batch->given)
-        job.q = job.q_all = dg_cpu_quantise(cpu, a->x, (size_t)n_embd, n_all, a->table);
+    if (job.integer && !batch->given) {
+        dg_cpu_quantise(cpu, cpu->q_rows, a->x, (size_t)n_embd, n_all, a->table);
+        job.q = job.q_all = cpu->q_rows;
+    }
     if (job.soft)
         dg_cpu_soft_begin(&job);
     walk_words(&job);

@@ -121,8 +121,8 @@ const char *dg_cpu_flags_name(unsigned flags)
 const char *dg_cpu_profile(unsigned flags, bool integer)
 {
     if (flags & (DG_CPU_NEON | DG_CPU_AVX2))
-        return integer ? "integer" : "portable";
-    return integer ? "integer-reference" : "reference";
+        return integer ? "integer-2" : "portable";
+    return integer ? "integer-2-reference" : "reference";
 }
 
 void dg_kernels_init(dg_kernels *k, unsigned flags)

@@ -41,8 +41,8 @@ const char *dg_cpu_flags_name(unsigned flags); /* the best set in flags; "ref" f
 /* Which bits the kernels of `flags` give. "portable": those of NEON and AVX2, which are the same;
  * "reference": those of plain C, which are the same on every processor, but others than the fast
  * kernels' as they are rounded elsewhere. With products on quantised weights in whole numbers,
- * whose bits are the same everywhere, "integer" and "integer-reference": the name says where all
- * the rest is rounded. */
+ * whose bits are the same everywhere, "integer-2" and "integer-2-reference": the number says how
+ * they are rounded, and counts up when that changes, the name where all the rest is. */
 const char *dg_cpu_profile(unsigned flags, bool integer);
 
 /* Matrix products go through panels: DG_PANEL columns of a matrix side by side, widened to float,

@@ -389,7 +389,7 @@ START_TEST(numerics_are_told)
     opt.model_path = "models/pocket/pocket.gguf";
     opt.cpu = "ref";
     ck_assert_int_eq(dgemma_model_estimate(&info, &opt, &err), DGEMMA_OK);
-    ck_assert_str_eq(info.numerics, "integer-reference");
+    ck_assert_str_eq(info.numerics, "integer-2-reference");
     opt.profile = "float";
     ck_assert_int_eq(dgemma_model_estimate(&info, &opt, &err), DGEMMA_OK);
     ck_assert_str_eq(info.numerics, "reference");

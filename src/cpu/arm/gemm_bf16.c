@@ -204,7 +204,7 @@ static void gemm(const dg_bgemm_args *a)
 
 const dg_bkernels dg_bfloat_neon = {
     .profile = "portable-bfmmla",
-    .block_profile = "integer-bfmmla",
+    .block_profile = "integer-2-bfmmla",
     .step = STEP,
     .rows = 2,
     .place = place,

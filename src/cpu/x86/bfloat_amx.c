@@ -160,7 +160,7 @@ static void gemm(const dg_bgemm_args *a)
 
 const dg_bkernels dg_bfloat_amx = {
     .profile = "portable-amx",
-    .block_profile = "integer-amx",
+    .block_profile = "integer-2-amx",
     .step = STEP,
     .rows = 1,
     .place = place,
