@@ -74,7 +74,7 @@ static void *run(void *arg)
     b->best = 1e9;
     while (dg_clock_now() - start < LEAST_SECONDS) {
         double began = dg_clock_now();
-        if (o->begin)
+        if (o->begin && b->n_row)
             o->begin(0, b->n_row, dg_qtype_super(b->type));
         for (int c = 0; c < COLS; c += width)
             multiply_cols(b, b->w + (size_t)part * COLS * row, c, dg_min(c + width, COLS));

@@ -78,11 +78,6 @@ unsigned dg_cpu_flags(void)
 #endif
 }
 
-unsigned dg_cpu_best(void)
-{
-    return dg_cpu_flags() & ~(unsigned)DG_CPU_AMX;
-}
-
 /* The set called name[0..n); DG_COUNT(sets) when there is none. */
 static size_t find_set(const char *name, size_t n)
 {

@@ -28,10 +28,6 @@ enum {
  * save tiles. 0 gives the reference kernels alone. */
 unsigned dg_cpu_flags(void);
 
-/* Of those the ones that are fastest together: AVX-512 VNNI where there is AMX, too, whose products
- * take a fifth longer as they are now (docs/performance.md). */
-unsigned dg_cpu_best(void);
-
 /* "neon", "i8mm", "bf16", "avx2", "vnni", "amx", "ref" … into flags, each with the sets that it
  * builds on, comma separated; false for an unknown name, *flags untouched then. And back. A name
  * this processor does not have is accepted: hold the result against dg_cpu_flags(). */

@@ -146,6 +146,6 @@ size_t dg_device_list(dgemma_device *device, size_t cap, dgemma_error *why)
         return 0;
     device[0] = (dgemma_device){.name = "cpu"};
     snprintf(device[0].description, sizeof device[0].description, "%d processors, kernels for %s",
-             dg_cpu_count(), dg_cpu_flags_name(dg_cpu_best()));
+             dg_cpu_count(), dg_cpu_flags_name(dg_cpu_flags()));
     return 1 + list_cuda(device + 1, cap - 1, why);
 }

@@ -13,7 +13,7 @@
 dgemma_status dg_engine_backend(dg_backend **out, int *n_thread, const dgemma_engine_options *opt,
                                 dgemma_error *err)
 {
-    unsigned flags = dg_cpu_flags(), wanted = dg_cpu_best();
+    unsigned flags = dg_cpu_flags(), wanted = flags;
     if (opt->cpu && !dg_cpu_flags_parse(&wanted, opt->cpu))
         return dg_fail(
             err, DGEMMA_E_ARG,

@@ -50,7 +50,7 @@ static dgemma_status bench_open(bench *b, const dgemma_engine_options *opt, int 
                                 dgemma_error *err)
 {
     *b = (bench){0};
-    unsigned flags = dg_cpu_best();
+    unsigned flags = dg_cpu_flags();
     if (opt->cpu && (!dg_cpu_flags_parse(&flags, opt->cpu) || flags & ~dg_cpu_flags()))
         return dg_fail(err, DGEMMA_E_ARG, "the instruction set \"%s\" is not there", opt->cpu);
     dg_cpu_options cpu = {opt->n_threads ? opt->n_threads : dg_cpu_count(), flags, true};

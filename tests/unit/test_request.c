@@ -343,7 +343,7 @@ END_TEST
 static const char *numerics_of(const char *set)
 {
     dg_kernels k;
-    dg_kernels_init(&k, dg_cpu_best());
+    dg_kernels_init(&k, dg_cpu_flags());
     return k.b ? k.b->profile : !strcmp(set, "ref") ? "reference" : "portable";
 }
 
