@@ -139,8 +139,9 @@ typedef struct dg_class_finding {
     double best;       /* log-probability of the likeliest; -infinity: it has no words */
     double mass;       /* log of the probability of all together */
     double inner;      /* sum of p ln p */
+    double warm;       /* log of the sum of p^power; with power 1 that is mass */
     double uniform;    /* in: in [0, 1), for the draw; used up */
-    int32_t id, drawn; /* the likeliest, the lowest id on ties; one drawn by p */
+    int32_t id, drawn; /* the likeliest, the lowest id on ties; one drawn by p^power */
 } dg_class_finding;
 
 /* What a request wants to know of p at each row of its canvas, beside what everybody gets: exact
@@ -154,6 +155,7 @@ typedef struct dg_asked {
     const uint8_t
         *class_of;    /* [n_vocab], each below DG_ASKED_CLASSES; NULL where no class is reported */
     unsigned classes; /* a mask: those that are reported */
+    float power;      /* where there are classes, above 0: 1 / temperature of draws inside them */
 
     float *logprob;          /* [n, n_id] */
     dg_class_finding *found; /* [n, DG_ASKED_CLASSES] */

@@ -102,7 +102,7 @@ void dg_bench_guided_close(dg_bench_guided *g)
 void dg_bench_guided_ask(dg_bench_guided *g, dg_work *work)
 {
     for (int i = 0; i < g->batch; i++) {
-        g->options[i].asked = dg_guide_ask(g->guide[i], work[i].uniform, g->n_canvas);
+        g->options[i].asked = dg_guide_ask(g->guide[i], work[i].uniform, g->n_canvas, NULL);
         work[i].options = &g->options[i];
     }
 }

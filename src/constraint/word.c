@@ -236,8 +236,9 @@ static double scale_weights(dg_word_share *s, size_t n)
     return most;
 }
 
-/* The same against the largest that a link still has: the beam has left none of the others. */
-static double scale_links(dg_word *w, size_t position)
+/* The same against the largest that a link still has: the beam has left none of the others. The
+ * position's weights are those before `end`. */
+static double scale_links(dg_word *w, size_t position, size_t end)
 {
     double most = -INFINITY;
     for (size_t k = w->first_node[position]; k < w->first_node[position + 1]; k++)
@@ -245,7 +246,7 @@ static double scale_links(dg_word *w, size_t position)
             double mass = w->weight[w->link[w->node[k].first_link + i].weight].weight.mass;
             most = mass > most ? mass : most;
         }
-    for (size_t i = w->first_weight[position]; i < w->n_weight; i++) {
+    for (size_t i = w->first_weight[position]; i < end; i++) {
         dg_word_weight *x = &w->weight[i].weight;
         x->p = x->mass > most ? 0 : dg_exp(x->mass - most);
     }
@@ -362,7 +363,7 @@ static dgemma_status pass_on(dg_word *w, size_t position, const dg_word_options 
         st = sweep(w, position, err);
     double most = most_forward(w, position);
     if (most < hardly) {
-        scale = scale_links(w, position);
+        scale = scale_links(w, position, w->n_weight);
         sum_forward(w, position);
         most = most_forward(w, position);
     }
@@ -552,6 +553,27 @@ const dg_word_share *dg_word_shares(const dg_word *w, size_t position, size_t *n
 double dg_word_entropy(const dg_word *w, size_t position)
 {
     return w->entropy[position];
+}
+
+void dg_word_reweigh(dg_word *w, double (*weigh)(void *user, size_t position, uint32_t label),
+                     void *user)
+{
+    for (size_t i = w->n; i-- > 0;) {
+        double most = 0;
+        for (size_t k = w->first_weight[i]; k < w->first_weight[i + 1]; k++)
+            w->weight[k].weight.mass = weigh(user, i, w->weight[k].label);
+        scale_links(w, i, w->first_weight[i + 1]);
+        for (size_t k = w->first_node[i]; k < w->first_node[i + 1]; k++) {
+            node *from = &w->node[k];
+            const link *l = w->link + from->first_link;
+            from->rest = 0;
+            for (uint32_t j = 0; j < from->n_link; j++)
+                from->rest += w->weight[l[j].weight].weight.p * w->node[l[j].to].rest;
+            most = from->rest > most ? from->rest : most;
+        }
+        for (size_t k = w->first_node[i]; k < w->first_node[i + 1] && most > 0; k++)
+            w->node[k].rest /= most;
+    }
 }
 
 void dg_word_draw(const dg_word *w, const double *uniform, dg_word_edge *edges)

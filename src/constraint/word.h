@@ -87,6 +87,11 @@ const dg_word_share *dg_word_shares(const dg_word *w, size_t position, size_t *n
 /* Entropy of the distribution at a position, in nats; inside a label it is that of the model. */
 double dg_word_entropy(const dg_word *w, size_t position);
 
+/* Other weights, logarithms, for the draws that follow; path, shares and entropies stay. A sequence
+ * was not known then: what it left out may count now. */
+void dg_word_reweigh(dg_word *w, double (*weigh)(void *user, size_t position, uint32_t label),
+                     void *user);
+
 /* Draws one sequence: uniform[i] in [0, 1) decides at position i. Inside a label the choice is the
  * caller's. */
 void dg_word_draw(const dg_word *w, const double *uniform, dg_word_edge *edges);

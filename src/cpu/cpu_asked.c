@@ -47,17 +47,27 @@ static int mask_class(float *out, const float *z, const uint8_t *class_of, int n
     return found;
 }
 
+/* Another number in [0, 1), which has nothing to do with u. */
+static double other_number(double u)
+{
+    uint64_t x = (uint64_t)(u * 0x1p53) + UINT64_C(0x9E3779B97F4A7C15);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
+}
+
 /* Moves the draw to this tile with the share that its mass has of all so far; the number that
- * decided is stretched, and decides again. */
+ * decided is stretched, and decides again. Which word of the tile it is must not depend on it:
+ * those that small numbers lead to would all be left again. */
 static void draw_on(dg_class_finding *f, const float *e, int n, double mass, int first)
 {
-    double share = mass / (f->mass + mass);
+    double share = mass / (f->warm + mass);
     if (!(f->uniform < share)) {
         f->uniform = fmin((f->uniform - share) / (1 - share), 1 - 0x1p-53);
         return;
     }
     f->uniform /= share;
-    double target = f->uniform * mass, sum = 0;
+    double target = other_number(f->uniform) * mass, sum = 0;
     for (int i = 0; i < n && !(sum > target); i++) {
         sum += e[i];
         if (e[i] > 0)
@@ -65,7 +75,9 @@ static void draw_on(dg_class_finding *f, const float *e, int n, double mass, int
     }
 }
 
-static void take_class(const dg_vocab_job *job, dg_class_finding *f, const float *z, float *e)
+/* z and e are used up. */
+static void take_class(const dg_vocab_job *job, dg_class_finding *f, float *z, float *e,
+                       float power)
 {
     const dg_kernels *k = &job->cpu->k;
     float top;
@@ -74,6 +86,7 @@ static void take_class(const dg_vocab_job *job, dg_class_finding *f, const float
         double shift = f->best - top, shrink = f->id < 0 ? 0 : dg_exp(shift);
         f->inner = f->mass > 0 ? shrink * (f->inner + shift * f->mass) : 0;
         f->mass *= shrink;
+        f->warm *= f->id < 0 ? 0 : dg_exp(shift * power);
         f->best = top;
         f->id = job->first + at;
     }
@@ -85,9 +98,17 @@ static void take_class(const dg_vocab_job *job, dg_class_finding *f, const float
     }
     if (!(mass > 0))
         return;
-    draw_on(f, e, job->n, mass, job->first);
     f->mass += mass;
     f->inner += slope;
+    if (power != 1) {
+        mass = 0;
+        for (int i = 0; i < job->n; i++)
+            z[i] = (z[i] - (float)f->best) * power;
+        for (int i = 0; i < job->n; i += DRAW_TILE)
+            mass += k->exp_sums(e + i, z + i, dg_min(DRAW_TILE, job->n - i), 0).mass;
+    }
+    draw_on(f, e, job->n, mass, job->first);
+    f->warm += mass;
 }
 
 void dg_cpu_asked_tile(const dg_vocab_job *job, int row, const float *z, int worker)
@@ -105,7 +126,7 @@ void dg_cpu_asked_tile(const dg_vocab_job *job, int row, const float *z, int wor
     float *masked = job->cpu->worker[worker].words, *e = masked + VOCAB_TILE;
     for (unsigned c = 0; c < DG_ASKED_CLASSES; c++)
         if (a->classes >> c & 1 && mask_class(masked, z, a->class_of + job->first, job->n, c))
-            take_class(job, &a->found[p.row * DG_ASKED_CLASSES + c], masked, e);
+            take_class(job, &a->found[p.row * DG_ASKED_CLASSES + c], masked, e, a->power);
 }
 
 void dg_cpu_asked_end(const dg_vocab_job *job, int row)
@@ -123,11 +144,12 @@ void dg_cpu_asked_end(const dg_vocab_job *job, int row)
     for (unsigned c = 0; c < DG_ASKED_CLASSES; c++) {
         dg_class_finding *f = &a->found[p.row * DG_ASKED_CLASSES + c];
         if (f->id < 0) {
-            f->mass = -INFINITY;
+            f->mass = f->warm = -INFINITY;
             continue;
         }
         f->best -= total;
         f->inner = dg_exp(f->best) * (f->inner + f->best * f->mass);
         f->mass = f->best + dg_log(f->mass);
+        f->warm = f->best * a->power + dg_log(f->warm);
     }
 }

@@ -110,6 +110,7 @@ dg_cuda_asked dg_cuda_ask(dg_cuda *cu, const dg_segment *s, size_t *at, size_t *
                            .uniform = (const double *)(const void *)(device + ids),
                            .class_of = cu->device_class_of,
                            .classes = a->classes,
+                           .power = a->power,
                            .logprob = to.logprob,
                            .found = to.found,
                            .top_id = to.top_id,
@@ -140,6 +141,7 @@ static void hand_out(const dg_asked *a, const answers *from, size_t n)
             a->found[i] = (dg_class_finding){.best = f->best,
                                              .mass = f->mass,
                                              .inner = f->inner,
+                                             .warm = f->warm,
                                              .id = f->id,
                                              .drawn = f->drawn};
     }

@@ -160,8 +160,8 @@ static __device__ __forceinline__ void list_likeliest(const dg_cuda_words_args &
 /* ---- classes ---- */
 
 struct class_shared {
-    double share[ROW_THREADS]; /* of a thread's chunks */
-    double slope[ROW_THREADS / CHUNK_LANES];
+    double share[ROW_THREADS]; /* of a thread's chunks, for the draw */
+    double mass[ROW_THREADS / CHUNK_LANES], slope[ROW_THREADS / CHUNK_LANES];
     float tops[ROW_THREADS / 32];
     int ats[ROW_THREADS / 32];
 };
@@ -196,42 +196,47 @@ static __device__ __forceinline__ lane_words load_words(const float *z, const ui
     return w;
 }
 
-/* The class's likeliest word, and the mass of each chunk's words of the class against `against`; 16
- * lanes have a chunk. */
+/* The class's likeliest word, and the mass of each chunk's words of the class against `against`,
+ * for the draw that of p^power; 16 lanes have a chunk. */
 static __device__ __forceinline__ float weigh_class(const dg_cuda_words_args &a, const float *z,
                                                     const uint8_t *class_of, unsigned c,
-                                                    float against, float *mass_of, int *at,
-                                                    class_shared &s)
+                                                    float power, float against, float *mass_of,
+                                                    int *at, class_shared &s)
 {
     int t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab), lane = t % CHUNK_LANES;
     bool whole = a.n_vocab % EACH == 0;
-    double slopes = 0;
+    double masses = 0, slopes = 0;
     float top = -INFINITY;
     int top_at = 0x7FFFFFFF;
 #pragma unroll 4
     for (int base = 0; base < chunks; base += ROW_THREADS / CHUNK_LANES) {
         int chunk = base + t / CHUNK_LANES, first = chunk * CHUNK_WORDS + lane * EACH;
         lane_words w = load_words(z, class_of, first, a.n_vocab, whole);
-        float mass = 0, slope = 0;
+        float mass = 0, slope = 0, warm = 0;
         for (int i = 0; i < EACH; i++)
             if (w.class_of[i] == c) {
                 float below = w.z[i] - against, e = word_mass(w.z[i], against);
                 take_larger(top, top_at, w.z[i], first + i);
                 mass += e;
                 slope += e > 0 ? below * e : 0;
+                warm += power == 1 ? e : expf(below * power);
             }
         for (int with = CHUNK_LANES / 2; with > 0; with /= 2) {
             mass += __shfl_xor_sync(DG_ALL_LANES, mass, with);
             slope += __shfl_xor_sync(DG_ALL_LANES, slope, with);
+            warm += __shfl_xor_sync(DG_ALL_LANES, warm, with);
         }
+        masses += (double)mass;
         slopes += (double)slope;
         if (lane == 0 && chunk < chunks)
-            mass_of[chunk] = mass;
+            mass_of[chunk] = warm;
     }
     block_argmax(top, top_at, s.tops, s.ats);
     *at = top_at;
-    if (lane == 0)
+    if (lane == 0) {
+        s.mass[t / CHUNK_LANES] = masses;
         s.slope[t / CHUNK_LANES] = slopes;
+    }
     __syncthreads();
     int each = (chunks + ROW_THREADS - 1) / ROW_THREADS;
     double sum = 0;
@@ -244,7 +249,7 @@ static __device__ __forceinline__ float weigh_class(const dg_cuda_words_args &a,
 
 /* By one thread: the word of the class at which this much of its mass has gone by. */
 static __device__ int draw_of_class(const dg_cuda_words_args &a, const float *z,
-                                    const uint8_t *class_of, unsigned c, float against,
+                                    const uint8_t *class_of, unsigned c, float power, float against,
                                     const float *mass_of, const class_shared &s, double target)
 {
     int chunks = chunk_count(a.n_vocab), each = (chunks + ROW_THREADS - 1) / ROW_THREADS;
@@ -262,7 +267,7 @@ static __device__ int draw_of_class(const dg_cuda_words_args &a, const float *z,
     for (int i = chunk * CHUNK_WORDS; i < min((chunk + 1) * CHUNK_WORDS, a.n_vocab); i++) {
         if (class_of[i] != c)
             continue;
-        float e = word_mass(z[i], against);
+        float e = power == 1 ? word_mass(z[i], against) : expf((z[i] - against) * power);
         sum += (double)e;
         if (e > 0)
             word = i;
@@ -277,29 +282,32 @@ static __device__ void sum_class(const dg_cuda_words_args &a, int r, unsigned c,
 {
     const dg_cuda_asked *asked = &a.row[r].asked;
     const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
-    dg_cuda_class_finding f = {-INFINITY, -INFINITY, 0, -1, -1};
+    dg_cuda_class_finding f = {-INFINITY, -INFINITY, 0, -INFINITY, -1, -1};
     int at;
-    float against = (float)a.w.sums[2 * r + 1];
-    float top = weigh_class(a, z, asked->class_of, c, against, mass_of, &at, s);
-    if (at != 0x7FFFFFFF && top < against - FAR_BELOW) {
+    float against = (float)a.w.sums[2 * r + 1], power = asked->power;
+    float top = weigh_class(a, z, asked->class_of, c, power, against, mass_of, &at, s);
+    if (at != 0x7FFFFFFF && (against - top) * fmaxf(power, 1) > FAR_BELOW) {
         against = top;
         __syncthreads();
-        weigh_class(a, z, asked->class_of, c, against, mass_of, &at, s);
+        weigh_class(a, z, asked->class_of, c, power, against, mass_of, &at, s);
     }
     if (threadIdx.x == 0) {
         if (at != 0x7FFFFFFF) {
-            double mass = 0, slope = 0;
+            double mass = 0, slope = 0, warm = 0;
             for (int i = 0; i < ROW_THREADS; i++)
-                mass += s.share[i];
-            for (int i = 0; i < ROW_THREADS / CHUNK_LANES; i++)
+                warm += s.share[i];
+            for (int i = 0; i < ROW_THREADS / CHUNK_LANES; i++) {
+                mass += s.mass[i];
                 slope += s.slope[i];
+            }
             double scale = (double)against - log_total;
             f.best = (double)top - log_total;
             f.mass = scale + log(mass);
             f.inner = exp(scale) * (slope + scale * mass);
+            f.warm = scale * power + log(warm);
             f.id = at;
-            f.drawn = draw_of_class(a, z, asked->class_of, c, against, mass_of, s,
-                                    asked->uniform[c] * mass);
+            f.drawn = draw_of_class(a, z, asked->class_of, c, power, against, mass_of, s,
+                                    asked->uniform[c] * warm);
         }
         asked->found[c] = f;
     }

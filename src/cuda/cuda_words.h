@@ -28,7 +28,7 @@ typedef enum dg_cuda_draw {
 /* What a row is asked about words (dg_asked), and where the answers go. top_id NULL: nothing. */
 enum { DG_CUDA_ASKED_TOP = 64, DG_CUDA_ASKED_CLASSES = 8 };
 typedef struct dg_cuda_class_finding {
-    double best, mass, inner;
+    double best, mass, inner, warm;
     int32_t id, drawn;
 } dg_cuda_class_finding;
 typedef struct dg_cuda_asked {
@@ -37,6 +37,7 @@ typedef struct dg_cuda_asked {
     const uint8_t *class_of; /* [n_vocab] */
     int n_id;
     unsigned classes;
+    float power;
     float *logprob, *top_logprob; /* [n_id], [DG_CUDA_ASKED_TOP] */
     dg_cuda_class_finding *found; /* [DG_CUDA_ASKED_CLASSES] */
     int32_t *top_id;              /* [DG_CUDA_ASKED_TOP] */

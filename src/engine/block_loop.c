@@ -206,7 +206,8 @@ void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant)
     w->temperature = dg_canvas_temperature(&l->canvas);
     w->uniform = l->canvas.uniform;
     if (l->cfg.guide)
-        l->options.asked = dg_guide_ask(l->cfg.guide, l->canvas.uniform, l->canvas.n);
+        l->options.asked =
+            dg_guide_ask(l->cfg.guide, l->canvas.uniform, l->canvas.n, l->options.draw);
     if (l->cfg.read) {
         dg_read_hold(l->cfg.read, l->canvas.token);
         l->options.asked = &l->cfg.read->asked;
@@ -364,13 +365,12 @@ static dgemma_status finish_block(dg_block_loop *l, dgemma_error *err)
 static dgemma_status guide_canvas(dg_block_loop *l, dgemma_error *err)
 {
     dg_canvas *c = &l->canvas;
-    const dg_draw_options *draw = l->cfg.vocabulary.draw;
     dg_guide_step s = {
         .first = c->settle.n,
         .n = c->n,
         .room = dg_min(l->cfg.max_tokens - l->n_output, l->cfg.n_context - l->seq.n_token),
         .uniform = c->uniform,
-        .cold = draw && draw->temperature == 0,
+        .draw = l->options.draw,
         .argmax = c->argmax,
         .drawn = c->drawn,
         .entropy = c->entropy,

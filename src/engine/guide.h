@@ -40,15 +40,16 @@ void dg_guide_free(dg_guide *g); /* NULL is fine */
 dgemma_status dg_guide_need(dg_guide *g, int *need, dgemma_error *err);
 
 /* What the guide wants to know of the next step over a canvas of n positions, `uniform` being their
- * draws. The guide's own, until the next call. */
-const dg_asked *dg_guide_ask(dg_guide *g, const double *uniform, int n);
+ * draws; `draw` as in dg_vocabulary_options. The guide's own, until the next call. */
+const dg_asked *dg_guide_ask(dg_guide *g, const double *uniform, int n,
+                             const dg_draw_options *draw);
 
 /* A step whose answers have come. Positions before `first` are pinned. */
 typedef struct dg_guide_step {
     int first, n;
-    int64_t room;          /* tokens that the answer may have from the canvas's first on */
-    const double *uniform; /* [n] as asked */
-    bool cold;             /* the draw is the most probable text */
+    int64_t room;                /* tokens that the answer may have from the canvas's first on */
+    const double *uniform;       /* [n] as asked, */
+    const dg_draw_options *draw; /* and this: at temperature 0 the most probable text is drawn */
 
     /* [n], written from `first` on */
     int32_t *argmax, *drawn;

@@ -81,14 +81,17 @@ struct dg_guide {
     size_t n_kept, cap_kept;
     dg_word_edge *edge; /* scratch */
     size_t n_edge, cap_edge;
-    dg_word_edge *drawn; /* [n_canvas] */
-    uint32_t *path;      /* [n_canvas + 1] the state at each position */
-    dg_word_edge *known; /* [n_canvas] the edges of that path */
-    bool knows_path;     /* the next step of the block has them too */
-    double *most;        /* [n_canvas] log-probability of the likeliest token */
-    uint32_t step;       /* counts up */
-    int first;           /* position of the canvas that the word begins at */
-    int64_t room;        /* from there on */
+    dg_word_edge *drawn;  /* [n_canvas] */
+    uint32_t *path;       /* [n_canvas + 1] the state at each position */
+    dg_word_edge *known;  /* [n_canvas] the edges of that path */
+    bool knows_path;      /* the next step of the block has them too */
+    double *most;         /* [n_canvas] log-probability of the likeliest token */
+    dg_draw_options draw; /* of the step */
+    bool warms;           /* draws are not from the model's own probabilities */
+    float *least;         /* [n_canvas] log-probability of tokens that filters let be */
+    uint32_t step;        /* counts up */
+    int first;            /* position of the canvas that the word begins at */
+    int64_t room;         /* from there on */
     bool bounded;
     bool no_memory; /* a weight could not be made: the step fails */
     bool unfit;     /* how far a place is from the end was not found out */
@@ -120,6 +123,13 @@ dgemma_status dg_guide_explore(dg_guide *g, dgemma_error *err);
 /* ---- guide_weights.c ---- */
 
 dg_word_weight dg_guide_weigh(void *user, size_t position, uint32_t label);
+
+/* The logarithm of what the draw thinks of it: to the power of 1 / temperature, and where filters
+ * leave tokens out these are next to impossible. */
+double dg_guide_warm(void *user, size_t position, uint32_t label);
+
+/* Which log-probability filters ask for at each of n rows from `first` on. */
+void dg_guide_filter(dg_guide *g, int first, int n);
 
 /* Asks for the tokens of the places that were touched. */
 dgemma_status dg_guide_question(dg_guide *g, dgemma_error *err);

@@ -69,6 +69,7 @@ static bool allocate(dg_guide *g)
     g->path = dg_array(n + 1, sizeof *g->path);
     g->known = dg_array(n, sizeof *g->known);
     g->most = dg_array(n, sizeof *g->most);
+    g->least = dg_array(n, sizeof *g->least);
     *a = (dg_asked){
         .id = g->id,
         .class_of = dg_token_trie_classes(g->o.trie),
@@ -77,8 +78,8 @@ static bool allocate(dg_guide *g)
         .top_id = dg_array(n * DG_ASKED_TOP, sizeof *a->top_id),
         .top_logprob = dg_array(n * DG_ASKED_TOP, sizeof *a->top_logprob),
     };
-    return g->symbol && g->id && g->slot_of && g->drawn && g->path && g->known && g->most &&
-           a->logprob && a->found && a->top_id && a->top_logprob;
+    return g->symbol && g->least && g->id && g->slot_of && g->drawn && g->path && g->known &&
+           g->most && a->logprob && a->found && a->top_id && a->top_logprob;
 }
 
 dgemma_status dg_guide_create(dg_guide **out, const dg_guide_options *options, dgemma_error *err)
@@ -126,11 +127,13 @@ void dg_guide_free(dg_guide *g)
     dg_word_free(g->word);
     dg_token_groups_free(g->groups);
     dg_language_free(g->language);
-    void *list[] = {
-        g->symbol, g->place,       g->touched,       g->symbol_at,    g->symbol_id,
-        g->id,     g->slot_of,     g->group,         g->member,       g->way,
-        g->kept,   g->edge,        g->drawn,         g->path,         g->known,
-        g->most,   g->asked.found, g->asked.logprob, g->asked.top_id, g->asked.top_logprob};
+    void *list[] = {g->symbol,        g->place,        g->touched,
+                    g->symbol_at,     g->symbol_id,    g->id,
+                    g->slot_of,       g->group,        g->member,
+                    g->way,           g->kept,         g->edge,
+                    g->drawn,         g->path,         g->known,
+                    g->most,          g->least,        g->asked.found,
+                    g->asked.logprob, g->asked.top_id, g->asked.top_logprob};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         dg_free(list[i]);
     dg_buf_clear(&g->ending);
@@ -149,11 +152,19 @@ dgemma_status dg_guide_need(dg_guide *g, int *need, dgemma_error *err)
 
 /* ---- a step ---- */
 
-const dg_asked *dg_guide_ask(dg_guide *g, const double *uniform, int n)
+/* The draw is from other probabilities than the model's. */
+static bool is_warm(const dg_draw_options *d)
+{
+    return d && d->temperature > 0 &&
+           (d->temperature < 1 || d->temperature > 1 || d->top_k || d->top_p < 1 || d->min_p > 0);
+}
+
+const dg_asked *dg_guide_ask(dg_guide *g, const double *uniform, int n, const dg_draw_options *draw)
 {
     bool thought = g->path[0] == STATE_THOUGHT || g->path[0] == STATE_START ||
                    (g->path[0] >= STATE_HEAD && g->path[0] < FIRST_PLACE);
     g->asked.classes = 1u << DG_TOKEN_CLASS_PLAIN;
+    g->asked.power = is_warm(draw) ? 1 / draw->temperature : 1;
     if (thought && (g->o.thinks || g->o.in_thought))
         g->asked.classes |= 1u << DG_TOKEN_CLASS_OTHER;
     /* the lower bits of a number decide inside a class, where the higher ones have led to it */
@@ -202,7 +213,7 @@ static dgemma_status solve(dg_guide *g, size_t n, size_t beam, dgemma_error *err
     dg_word_options o = {.n = n,
                          .start = g->path[g->first],
                          .beam = beam,
-                         .known = g->knows_path ? g->known + g->first : NULL,
+                         .known = g->knows_path && !g->warms ? g->known + g->first : NULL,
                          .most = g->most};
     find_most(g, n);
     g->step++;
@@ -234,7 +245,10 @@ static dgemma_status forget(dg_guide *g, uint32_t *state, dgemma_error *err)
 static void read_word(dg_guide *g, const dg_guide_step *s)
 {
     const dg_word_edge *edge = dg_word_path(g->word);
+    bool cold = s->draw && s->draw->temperature == 0;
     g->knows_path = true;
+    if (g->warms)
+        dg_word_reweigh(g->word, dg_guide_warm, g);
     dg_word_draw(g->word, s->uniform + s->first, g->drawn);
     for (int i = s->first; i < s->n; i++) {
         const dg_word_edge *e = &edge[i - s->first];
@@ -244,7 +258,7 @@ static void read_word(dg_guide *g, const dg_guide_step *s)
         g->knows_path &= !dg_guide_is_passing(g, g->path[i], e->label);
         s->argmax[i] = dg_guide_best_token(g, i, e->label);
         s->drawn[i] =
-            s->cold ? s->argmax[i] : dg_guide_drawn_token(g, i, g->drawn[i - s->first].label, low);
+            cold ? s->argmax[i] : dg_guide_drawn_token(g, i, g->drawn[i - s->first].label, low);
         if (s->logprob)
             s->logprob[i] = (float)(e->label < DG_ASKED_CLASSES
                                         ? dg_guide_weigh(g, (size_t)(i - s->first), e->label).best
@@ -265,6 +279,11 @@ dgemma_status dg_guide_take(dg_guide *g, const dg_guide_step *s, dgemma_error *e
 {
     g->first = s->first;
     g->room = s->room - s->first;
+    g->warms = is_warm(s->draw);
+    if (g->warms) {
+        g->draw = *s->draw;
+        dg_guide_filter(g, s->first, s->n - s->first);
+    }
     size_t n = (size_t)(s->n - s->first);
     if (!n)
         return DGEMMA_OK;

@@ -337,24 +337,89 @@ int32_t dg_guide_best_token(dg_guide *g, int row, uint32_t label)
     return best.token;
 }
 
+/* ---- draws ---- */
+
+/* A token that filters leave out is so much less likely to be drawn, in nats: as good as never
+ * where there is another way, and yet the last way on. */
+static const double left_out = 100;
+
+void dg_guide_filter(dg_guide *g, int first, int n)
+{
+    const dg_draw_options *d = &g->draw;
+    for (int row = first; row < first + n; row++) {
+        const float *top = g->asked.top_logprob + (size_t)row * DG_ASKED_TOP;
+        int most = d->top_k && d->top_k < DG_ASKED_TOP ? d->top_k : DG_ASKED_TOP, kept = 0;
+        double mass = 0, least = -INFINITY;
+        if (d->min_p > 0)
+            least = (double)top[0] + dg_log((double)d->min_p) * (double)d->temperature;
+        for (; kept < most && (double)top[kept] >= least && mass < (double)d->top_p; kept++)
+            mass += dg_exp((double)top[kept]);
+        bool filters = d->top_k || d->top_p < 1 || d->min_p > 0;
+        g->least[row] = filters ? top[kept ? kept - 1 : 0] : -INFINITY;
+    }
+}
+
+static double warm_logprob(const dg_guide *g, int row, double logprob)
+{
+    double warm = logprob / (double)g->draw.temperature;
+    return logprob < (double)g->least[row] ? warm - left_out : warm;
+}
+
+/* Calls `take` with each token that a draw by this label can give; of a class those that filters
+ * let be, if there are such. */
+static bool each_drawn(dg_guide *g, int row, uint32_t label, take_fn *take, void *user)
+{
+    if (label >= DG_ASKED_CLASSES) {
+        each_of_label(g, row, label, take, user);
+        return true;
+    }
+    bool any = false;
+    for (int i = 0; i < DG_ASKED_TOP && g->warms && g->least[row] > -INFINITY; i++) {
+        size_t at = (size_t)row * DG_ASKED_TOP + (size_t)i;
+        if (g->asked.top_id[at] < 0 || g->asked.top_logprob[at] < g->least[row] ||
+            g->asked.class_of[g->asked.top_id[at]] != label)
+            continue;
+        take(user, g->asked.top_id[at], (double)g->asked.top_logprob[at]);
+        any = true;
+    }
+    return any;
+}
+
 typedef struct draw {
-    double left; /* of the label's mass */
+    const dg_guide *g;
+    int row;
     double most; /* what all are against */
+    double left; /* of the label's mass */
     int32_t token;
     bool done;
 } draw;
+
+static double weight_of(const draw *d, double logprob)
+{
+    return d->g->warms ? warm_logprob(d->g, d->row, logprob) : logprob;
+}
+
+static void take_most(void *user, int32_t token, double logprob)
+{
+    draw *d = user;
+    double weight = weight_of(d, logprob);
+    if (d->token < 0 || weight > d->most) {
+        d->most = weight;
+        d->token = token;
+    }
+}
 
 static void take_mass(void *user, int32_t token, double logprob)
 {
     draw *d = user;
     (void)token;
-    d->left += dg_exp(logprob - d->most);
+    d->left += dg_exp(weight_of(d, logprob) - d->most);
 }
 
 static void take_draw(void *user, int32_t token, double logprob)
 {
     draw *d = user;
-    double p = dg_exp(logprob - d->most);
+    double p = dg_exp(weight_of(d, logprob) - d->most);
     if (d->done || !(p > 0))
         return;
     d->token = token;
@@ -362,17 +427,36 @@ static void take_draw(void *user, int32_t token, double logprob)
     d->done = d->left < 0;
 }
 
+/* What all tokens of a label weigh together in a draw; false: a class, which draws by itself. */
+static bool sum_label(dg_guide *g, int row, uint32_t label, draw *d)
+{
+    *d = (draw){.g = g, .row = row, .most = -INFINITY, .token = -1};
+    if (!each_drawn(g, row, label, take_most, d))
+        return false;
+    if (d->most > -INFINITY)
+        each_drawn(g, row, label, take_mass, d);
+    return true;
+}
+
+double dg_guide_warm(void *user, size_t position, uint32_t label)
+{
+    dg_guide *g = user;
+    int row = g->first + (int)position;
+    draw d;
+    if (sum_label(g, row, label, &d))
+        return d.most > -INFINITY ? d.most + dg_log(d.left) : -INFINITY;
+    double warm = g->asked.found[(size_t)row * DG_ASKED_CLASSES + label].warm;
+    return g->least[row] > -INFINITY ? warm - left_out : warm;
+}
+
 int32_t dg_guide_drawn_token(dg_guide *g, int row, uint32_t label, double uniform)
 {
-    if (label < DG_ASKED_CLASSES)
+    draw d;
+    if (!sum_label(g, row, label, &d))
         return g->asked.found[(size_t)row * DG_ASKED_CLASSES + label].drawn;
-    best_token best = {-1, -INFINITY};
-    each_of_label(g, row, label, take_best, &best);
-    if (label >= FIRST_TOKEN || !(best.logprob > -INFINITY))
-        return best.token;
-    draw d = {.most = best.logprob, .token = best.token};
-    each_of_label(g, row, label, take_mass, &d);
+    if (label >= FIRST_TOKEN || !(d.most > -INFINITY))
+        return d.token;
     d.left *= uniform;
-    each_of_label(g, row, label, take_draw, &d);
+    each_drawn(g, row, label, take_draw, &d);
     return d.token;
 }

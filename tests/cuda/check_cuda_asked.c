@@ -24,6 +24,11 @@ static double uniform_of(int row)
     return (row + 0.5) / N_ROW;
 }
 
+static float power_of(int row)
+{
+    return row == 4 ? 0.5f : row == 3 ? 2 : 1;
+}
+
 /* Rows [first, first + n) of z together; row 2 asks nothing. */
 static void ask(answers *got, const float *z, int first, int n)
 {
@@ -49,6 +54,7 @@ static void ask(answers *got, const float *z, int first, int n)
                                            .uniform = draws + r * N_CLASS,
                                            .class_of = classes,
                                            .classes = 2 | 4 | 8,
+                                           .power = power_of(r),
                                            .logprob = there->logprob[r],
                                            .top_logprob = there->top_logprob[r],
                                            .top_id = there->top_id[r],
@@ -71,7 +77,7 @@ static void ask(answers *got, const float *z, int first, int n)
 static void expect_class(const float *z, double total, const dg_cuda_class_finding *f, int c,
                          int row)
 {
-    double mass = 0, inner = 0, before = 0, best = -INFINITY;
+    double mass = 0, inner = 0, warm = 0, before = 0, best = -INFINITY, power = power_of(row);
     int id = -1;
     for (int v = 0; v < n_vocab; v++) {
         double p = exp(z[v]) / total;
@@ -81,16 +87,18 @@ static void expect_class(const float *z, double total, const dg_cuda_class_findi
         best = fmax(best, log(p));
         mass += p;
         inner += p * log(p);
-        before += v < f->drawn ? p : 0;
+        warm += pow(p, power);
+        before += v < f->drawn ? pow(p, power) : 0;
     }
     if (f->id != id || (id < 0 && (f->drawn >= 0 || !isinf(f->mass))))
         case_fail("row %d, class %d: %d, not %d", row, c, (int)f->id, id);
     if (id < 0)
         return;
-    float found[] = {(float)f->best, (float)f->mass, (float)f->inner};
-    double want[] = {best, log(mass), inner};
-    expect_close("class", found, want, 3, 1e-5, 1e-5);
-    double target = uniform_of(row) * mass, covers = before + exp(z[f->drawn]) / total;
+    float found[] = {(float)f->best, (float)f->mass, (float)f->inner, (float)f->warm};
+    double want[] = {best, log(mass), inner, log(warm)};
+    expect_close("class", found, want, 4, 1e-5, 1e-5);
+    double target = uniform_of(row) * warm;
+    double covers = before + pow(exp(z[f->drawn]) / total, power);
     if (class_of[f->drawn] != c || before > target * (1 + 1e-5) || covers < target * (1 - 1e-5))
         case_fail("row %d, class %d: drawn %d", row, c, (int)f->drawn);
 }

@@ -19,6 +19,7 @@ Suite *calls_language_suite(void);
 Suite *answer_form_suite(void);
 Suite *constraint_suite(void);
 Suite *word_suite(void);
+Suite *guide_suite(void);
 Suite *guided_suite(void);
 Suite *asked_suite(void);
 Suite *tokens_suite(void);

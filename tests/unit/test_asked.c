@@ -16,6 +16,11 @@ typedef struct questions {
     dg_vocabulary_options options[N_ROW];
 } questions;
 
+static float power_of(int row)
+{
+    return row % 3 == 1 ? 0.5f : row % 3 ? 2 : 1;
+}
+
 /* Class 1: most words; 2: some of the last tile; 3 is asked for and has none; 0 is not reported. */
 static void ask(questions *q, bench *b)
 {
@@ -25,8 +30,15 @@ static void ask(questions *q, bench *b)
     for (int r = 0; r < N_ROW; r++) {
         for (int c = 0; c < DG_ASKED_CLASSES; c++)
             q->found[r][c].uniform = b->uniform[r];
-        q->asked[r] = (dg_asked){q->id,         N_ASKED,     q->class_of,  2 | 4 | 8,
-                                 q->logprob[r], q->found[r], q->top_id[r], q->top_logprob[r]};
+        q->asked[r] = (dg_asked){.id = q->id,
+                                 .n_id = N_ASKED,
+                                 .class_of = q->class_of,
+                                 .classes = 2 | 4 | 8,
+                                 .power = power_of(r),
+                                 .logprob = q->logprob[r],
+                                 .found = q->found[r],
+                                 .top_id = q->top_id[r],
+                                 .top_logprob = q->top_logprob[r]};
         q->options[r] = (dg_vocabulary_options){.asked = &q->asked[r]};
         b->options[r] = &q->options[r];
     }
@@ -36,7 +48,7 @@ static void ask(questions *q, bench *b)
 static void check_class(const bench *b, const questions *q, int row, int c)
 {
     const dg_class_finding *f = &q->found[row][c];
-    double total = 0, mass = 0, inner = 0, best = -INFINITY;
+    double total = 0, mass = 0, inner = 0, warm = 0, best = -INFINITY;
     const float *logits = b->logits + (size_t)row * N_VOCAB;
     int id = -1;
     for (int v = 0; v < N_VOCAB; v++)
@@ -49,10 +61,12 @@ static void check_class(const bench *b, const questions *q, int row, int c)
         best = fmax(best, log(p));
         mass += p;
         inner += p * log(p);
+        warm += pow(p, (double)power_of(row));
     }
     ck_assert_int_eq(f->id, id);
     ck_assert(id < 0 ? f->drawn < 0 : q->class_of[f->drawn] == c);
     ck_assert(id < 0 ? isinf(f->mass) : fabs(f->mass - log(mass)) < 1e-4);
+    ck_assert(id < 0 ? isinf(f->warm) : fabs(f->warm - log(warm)) < 1e-4);
     ck_assert(id < 0 ? isinf(f->best) : fabs(f->best - best) < 1e-4);
     ck_assert_double_eq_tol(f->inner, inner, 1e-4 * (1 + fabs(inner)));
 }
@@ -87,12 +101,13 @@ START_TEST(what_is_asked_about_words)
 }
 END_TEST
 
-/* Of numbers spread evenly, as many pick a word as its share of the class says. */
+/* As many numbers pick a word as its share of the class says, wherever in its tile it stands. */
 START_TEST(draws_inside_a_class)
 {
     static bench b;
     static questions q;
-    enum { ROUNDS = 40 };
+    static const float powers[] = {1, 0.5f, 2};
+    enum { ROUNDS = 120 };
     bench_open(&b, false, 1, 2);
     int n_best = 0;
     double share = 0;
@@ -103,13 +118,16 @@ START_TEST(draws_inside_a_class)
             b.uniform[r] = (k * N_ROW + r + 0.5) / (ROUNDS * N_ROW);
         }
         ask(&q, &b);
+        for (int r = 0; r < N_ROW; r++)
+            q.asked[r].power = powers[_i];
         ck_assert_int_eq(bench_run(&b, 0, N_ROW, 30, NULL, NULL), DGEMMA_OK);
         for (int r = 0; r < N_ROW; r++)
             n_best += q.found[r][1].drawn == q.found[r][1].id;
-        share = exp(q.found[0][1].best - q.found[0][1].mass);
+        share = exp(q.found[0][1].best * (double)powers[_i] - q.found[0][1].warm);
     }
-    ck_assert_msg(fabs(n_best - share * ROUNDS * N_ROW) < 3, "%d of %d for %g", n_best,
-                  ROUNDS * N_ROW, share);
+    double n = ROUNDS * N_ROW; /* five standard deviations */
+    ck_assert_msg(fabs(n_best - share * n) < 5 * sqrt(n * share * (1 - share)), "%d of %d for %g",
+                  n_best, ROUNDS * N_ROW, share);
     bench_close(&b);
 }
 END_TEST
@@ -119,7 +137,7 @@ Suite *asked_suite(void)
     Suite *s = suite_create("asked");
     TCase *t = tcase_create("asked");
     tcase_add_loop_test(t, what_is_asked_about_words, 0, 6);
-    tcase_add_test(t, draws_inside_a_class);
+    tcase_add_loop_test(t, draws_inside_a_class, 0, 3);
     suite_add_tcase(s, t);
     return s;
 }
