@@ -107,7 +107,7 @@ START_TEST(draws_inside_a_class)
     static bench b;
     static questions q;
     static const float powers[] = {1, 0.5f, 2};
-    enum { ROUNDS = 120 };
+    enum { ROUNDS = 240 };
     bench_open(&b, false, 1, 2);
     int n_best = 0;
     double share = 0;
