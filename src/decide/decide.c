@@ -273,11 +273,16 @@ static void answer_certain(decide_question *q)
 static dgemma_status prepare(dgemma_decision *d, dgemma_error *err)
 {
     size_t list[DGEMMA_MAX_QUESTIONS], n = 0;
+    bool turns = false;
     for (size_t i = 0; i < d->n_questions; i++)
         if (d->questions[i].n_options > 1)
             list[n++] = i;
         else
             answer_certain(&d->questions[i]);
+    for (size_t i = 0; i < n; i++)
+        turns |= d->questions[list[i]].kind == DGEMMA_QUESTION_CHOICE;
+    if (!turns)
+        d->o.orders = 1; /* there is nothing to turn */
     d->done = !n;
     size_t samples = d->o.samples ? (size_t)d->o.samples : 1 + DECIDE_MORE;
     size_t canvases = d->o.independent ? n : (n + DECIDE_LINES - 1) / DECIDE_LINES;
@@ -445,7 +450,7 @@ static void keep_read(dgemma_decision *d, const flight *f, const dgemma_event *e
         const decide_question *q = &d->questions[f->group->list[c->first + i]];
         double p[DGEMMA_MAX_OPTIONS], mass;
         for (size_t k = 0; k < q->n_options; k++)
-            to[decide_turned(k, q->n_options, f->group->order)] =
+            to[decide_turned(q, k, f->group->order)] =
                 logprob_of(c, e, c->slot[i], q->labels[k].id);
         decide_softmax(p, &mass, to, q->n_options, d->o.temperature);
         most = fmax(most, decide_entropy(p, q->n_options));

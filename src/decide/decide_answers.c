@@ -18,9 +18,9 @@ void decide_softmax(double *p, double *mass, const double *logprob, size_t n, do
         p[i] /= sum;
 }
 
-size_t decide_turned(size_t i, size_t n, size_t order)
+size_t decide_turned(const decide_question *q, size_t i, size_t order)
 {
-    return (i + order) % n;
+    return q->kind == DGEMMA_QUESTION_CHOICE ? (i + order) % q->n_options : i;
 }
 
 double decide_entropy(const double *p, size_t n)

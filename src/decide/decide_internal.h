@@ -71,8 +71,9 @@ int decide_canvas(const decide_layout *l, const decide_question *q, const size_t
 /* p = softmax(logprob / temperature), and in *mass the sum of exp(logprob). */
 void decide_softmax(double *p, double *mass, const double *logprob, size_t n, double temperature);
 
-/* Which option the label i stands for, with the options turned on by `order`. */
-size_t decide_turned(size_t i, size_t n, size_t order);
+/* Which option the label i stands for, with the options of a choice turned on by `order`; yes, no
+ * and levels are always what they are called. */
+size_t decide_turned(const decide_question *q, size_t i, size_t order);
 
 double decide_entropy(const double *p, size_t n);
 

@@ -208,7 +208,7 @@ static bool put_question(dg_buf *out, const decide_question *q, size_t number, s
     snprintf(head, sizeof head, "\nq%zu: ", number + 1);
     bool ok = dg_buf_puts(out, head) && dg_buf_puts(out, q->text) && dg_buf_puts(out, "\n");
     for (size_t i = 0; ok && i < q->n_options; i++) {
-        size_t option = decide_turned(i, q->n_options, order);
+        size_t option = decide_turned(q, i, order);
         const dgemma_option *o = q->options ? &q->options[option] : NULL;
         const char *name = q->kind == DGEMMA_QUESTION_YES_NO ? words[option] : o ? o->name : NULL;
         bool said = name && !strcmp(name, q->labels[i].text);

@@ -550,7 +550,18 @@ START_TEST(orders_thoughts_and_pictures)
     ck_assert_int_eq(dgemma_decision_answer(d, 1)->n_reads, 4);
     dgemma_decision_free(d);
 
+    /* yes and no are what they are called, in whatever order: there is one read of them */
+    o.questions = &questions[3];
+    o.n_questions = 1;
+    dgemma_decision *turned = decide(e, &o);
     o.orders = 1;
+    dgemma_decision *straight = decide(e, &o);
+    ck_assert(same(turned, straight, 1));
+    ck_assert_int_eq(dgemma_decision_answer(turned, 0)->n_reads, 1);
+    dgemma_decision_free(turned);
+    dgemma_decision_free(straight);
+    o.questions = questions;
+    o.n_questions = N_QUESTION;
     o.think = 20;
     d = decide(e, &o);
     check_sums(d, N_QUESTION);
