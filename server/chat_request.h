@@ -30,6 +30,7 @@ typedef struct dg_chat {
     int n_choice;            /* answers for each prompt, with seeds counted up; 0: none is wanted,
                                 only to know that the model is there */
     bool stream, include_usage;
+    bool draft_ids; /* drafts say the tokens' ids too */
     bool hide_thinking;
     json_t *callable; /* owned: an object with the names of the tools whose calls are answered;
                          those of others go out as text. NULL: every call is one */

@@ -110,6 +110,7 @@ static const dg_field diffusion_fields[] = {
     {"canvas_length", DG_FIELD_INT, OPTION(canvas_length), 1, INT_MAX},
     {"settled_steps", DG_FIELD_INT, OPTION(settled_steps), 0, 100000},
     {"drafts", DG_FIELD_BOOL, OPTION(drafts), 0, 0},
+    {"ids", DG_FIELD_BOOL, offsetof(dg_chat, draft_ids), 0, 0},
 };
 
 static bool read_fields(reader *r, const json_t *object, const char *where, const dg_field *fields,

@@ -235,6 +235,14 @@ static json_t *text_delta(const dg_generation *g, const dgemma_event *e)
     return json_pack("{s:o}", is_chat(g) ? "content" : "text", dg_json_text(e->text, e->text_len));
 }
 
+static json_t *token_ids(const dgemma_event *e)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < e->n_tokens; i++)
+        dg_json_add(&out, json_integer(e->tokens[i]));
+    return out;
+}
+
 static json_t *marks(const uint8_t *mark, size_t n)
 {
     json_t *out = json_array();
@@ -258,6 +266,8 @@ json_t *dg_openai_draft(const dg_generation *g, const dgemma_event *e)
                             "step", e->step, "max_steps", g->chat.options.max_denoise_steps,
                             "mean_entropy", (double)e->mean_entropy, "pieces", pieces, "entropy",
                             entropy, "accepted", accepted);
+    if (g->chat.draft_ids)
+        dg_json_put(&out, "ids", token_ids(e));
     if (e->pinned)
         dg_json_put(&out, "pinned", marks(e->pinned, e->n_tokens));
     if (e->n_gap)

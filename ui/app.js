@@ -147,23 +147,42 @@ function readTools() {
     return undefined;
 }
 
+// What answers are held to; undefined: what stands there is no schema.
+function readSchema() {
+    const text = field('schema').value.trim();
+    $('schema-error').textContent = '';
+    if (!text) return null;
+    try {
+        const schema = JSON.parse(text);
+        if (schema && typeof schema === 'object' && !Array.isArray(schema)) return schema;
+        $('schema-error').textContent = 'A schema is a JSON object.';
+    } catch (e) {
+        $('schema-error').textContent = 'This is not JSON: ' + e.message;
+    }
+    return undefined;
+}
+
 function readSettings() {
-    const next = {system: field('system').value, toolsText: field('tools').value, settled: field('settled').checked, thinking: settings.thinking};
+    const next = {system: field('system').value, toolsText: field('tools').value, schemaText: field('schema').value, settled: field('settled').checked, thinking: settings.thinking};
     for (const name of Object.keys(NUMBERS)) next[name] = readNumber(name);
     const tools = readTools();
+    const schema = readSchema();
     next.tools = tools === undefined ? null : tools;
+    next.schema = schema ?? null;
     settings = next;
     store.saveSettings(settings);
-    return tools !== undefined;
+    return tools !== undefined && schema !== undefined;
 }
 
 function showSettings() {
     field('system').value = settings.system || '';
     field('tools').value = settings.toolsText || '';
+    field('schema').value = settings.schemaText || '';
     field('settled').checked = !!settings.settled;
     for (const name of Object.keys(NUMBERS)) field(name).value = settings[name] ?? '';
     field('key').value = store.key();
     readTools();
+    readSchema();
 }
 
 function setThinking(on) {
@@ -216,14 +235,17 @@ function wireMessages(messages) {
     return out;
 }
 
-function requestBody(messages, seed) {
-    const body = {messages: wireMessages(withNewestPictures(messages)), stream: true, diffusion: {drafts: true}};
+// canvas: tokens that the answer starts from; it goes with no form that the answer is held to.
+function requestBody(messages, seed, canvas) {
+    const body = {messages: wireMessages(withNewestPictures(messages)), stream: true, diffusion: {drafts: true, ids: true}};
+    if (canvas) body.diffusion.canvas = canvas;
+    else if (settings.schema) body.response_format = {type: 'json_schema', json_schema: {name: 'answer', schema: settings.schema}};
     for (const name of ['steps', 't_min', 't_max', 'entropy_bound'])
         if (settings[name] != null) body.diffusion[name] = settings[name];
     if (settings.settled) body.diffusion.settled_steps = settings.settled_steps ?? 2;
     if (settings.max_tokens != null) body.max_tokens = settings.max_tokens;
     if (settings.thinking) body.enable_thinking = true;
-    if (settings.tools?.length) body.tools = settings.tools;
+    if (settings.tools?.length && !canvas) body.tools = settings.tools;
     const chosen = seed ?? settings.seed;
     if (chosen != null) body.seed = chosen;
     return body;
@@ -276,9 +298,9 @@ function earlier(cut) {
 const cameToNothing = (m) => m.state && !m.text && !m.calls?.length;
 
 // cut: what this answer takes the place of.
-async function answer(seed, cut) {
+async function answer(seed, cut, canvas) {
     const asked = chat, m = {id: newId(), role: 'assistant', text: '', ...earlier(cut)};
-    const body = requestBody(asked.messages, seed);
+    const body = requestBody(asked.messages, seed, canvas);
     const view = new AnswerView(m, actions);
     const controller = new AbortController();
     asked.messages.push(m);
@@ -351,6 +373,12 @@ const actions = {
     retry(m) {
         const used = m.timings?.diffusion?.seed;
         if (canRedo(m) && m.role === 'assistant') answer(settings.seed != null && used != null ? used + 1 : undefined, cutFrom(m));
+    },
+
+    // The answer again around tokens of its canvas that stay.
+    redo(m, tokens, keep) {
+        const used = m.timings?.diffusion?.seed;
+        if (canRedo(m)) answer(used != null ? used + 1 : undefined, cutFrom(m), {tokens, keep});
     },
 
     edit(m, text) {
@@ -435,7 +463,7 @@ function setRunning(value) {
 
 // The page may go in the middle of an answer: what came of it is kept as stopped.
 function keepSoFar() {
-    if (!running || running.chat.deleted) return;
+    if (!running || running.edits || running.chat.deleted) return;
     const {chat: asked, m, cut} = running, stopped = {...m, state: 'stopped'};
     const messages = cut && cameToNothing(stopped) ? asked.messages.slice(0, cut.index).concat(cut.messages) : [...asked.messages.slice(0, -1), stopped];
     save({...asked, messages});

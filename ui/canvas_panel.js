@@ -26,7 +26,8 @@ function frameOf(draft) {
         taken += accepted[i] = draft.accepted[i] ? 1 : 0;
         sum += draft.entropy[i];
     }
-    return {block: draft.block, step: draft.step, maxSteps: draft.max_steps, pieces: draft.pieces.map(keepPiece), levels, accepted, taken,
+    return {block: draft.block, step: draft.step, maxSteps: draft.max_steps, pieces: draft.pieces.map(keepPiece), ids: draft.ids, levels, accepted, taken,
+        pinned: draft.pinned,
         mean: n ? sum / n : 0};
 }
 
@@ -65,7 +66,10 @@ class CanvasPanel {
         this.plot.append(this.share, this.edges, this.mean, this.head);
         this.plot.addEventListener('pointerdown', (e) => this.point(e));
         this.plot.addEventListener('pointermove', (e) => e.buttons && this.point(e));
-        this.el = h('details', {class: 'panel', open: true, hidden: true}, this.title, this.cells,
+        this.pins = new Map();  // of a finished canvas, by block: positions that are to stay
+        this.again = h('button', {type: 'button', class: 'text redo', hidden: true, onclick: () => this.sendPins()}, 'Keep these, write the rest again');
+        this.cells.addEventListener('click', (e) => this.pin([...this.cells.childNodes].indexOf(e.target)));
+        this.el = h('details', {class: 'panel', open: true, hidden: true}, this.title, this.cells, this.again,
             h('div', {class: 'scrub'}, this.play, this.slider, this.where), this.plot, legend());
         this.el.addEventListener('toggle', () => this.draw());
         this.showLatest = onceAFrame(() => {
@@ -94,6 +98,34 @@ class CanvasPanel {
         CanvasPanel.kept.set(this.message, this);
         CanvasPanel.giveUpOldest();
         this.draw();
+    }
+
+    // ---- pins ----
+
+    // The canvas as it was when its block ended; only there can tokens be pinned.
+    lastOf(block) {
+        return this.frames.findLast((f) => f.block === block);
+    }
+
+    pin(i) {
+        const frame = this.frames[this.at];
+        if (i < 0 || !this.ended || !frame?.ids || frame !== this.lastOf(frame.block)) return;
+        const pins = this.pins.get(frame.block) ?? new Set();
+        if (!pins.delete(i)) pins.add(i);
+        this.pins.set(frame.block, pins);
+        this.again.hidden = ![...this.pins.values()].some((p) => p.size);
+        this.drawCells(frame);
+    }
+
+    sendPins() {
+        const tokens = [], keep = [];
+        for (let block = 0; this.lastOf(block)?.ids; block++)
+            for (const [i, id] of this.lastOf(block).ids.entries()) {
+                const stays = this.pins.get(block)?.has(i);
+                if (stays) keep.push([tokens.length, tokens.length + 1]);
+                tokens.push(stays ? id : null);
+            }
+        this.redo?.(tokens, keep);
     }
 
     static forget(message) {
@@ -159,13 +191,14 @@ class CanvasPanel {
     }
 
     drawCells(frame) {
-        const n = frame.pieces.length;
+        const n = frame.pieces.length, pins = frame === this.lastOf(frame.block) ? this.pins.get(frame.block) : null;
         while (this.cells.childNodes.length < n) this.cells.append(h('span'));
         while (this.cells.childNodes.length > n) this.cells.lastChild.remove();
         this.drawn.length = n;
         for (let i = 0; i < n; i++) {
             const piece = frame.pieces[i];
-            const look = (frame.accepted[i] ? 'in e' : 'out e') + frame.levels[i] + (SIGNS.test(piece) ? ' sign' : '');
+            const look = (frame.accepted[i] ? 'in e' : 'out e') + frame.levels[i] + (SIGNS.test(piece) ? ' sign' : '')
+                + (frame.pinned?.[i] || pins?.has(i) ? ' pinned' : '');
             const was = this.drawn[i] || (this.drawn[i] = {});
             const cell = this.cells.childNodes[i];
             if (was.piece !== piece) cell.textContent = visible(was.piece = piece);

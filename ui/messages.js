@@ -94,6 +94,8 @@ function toolArticle(m) {
 // ---- what the model says ----
 
 class AnswerView {
+    static of = new WeakMap();  // by its article
+
     constructor(m, actions) {
         this.m = m;
         this.actions = actions;
@@ -107,6 +109,8 @@ class AnswerView {
         this.panel = CanvasPanel.kept.get(m.id) || new CanvasPanel(m.id);
         this.el = h('article', {class: 'assistant', 'aria-label': 'Answer'}, this.thoughts, this.body, this.calls, this.note, this.panel.el, this.tools);
         this.shown = {text: null, thinking: null};
+        this.panel.redo = (tokens, keep) => actions.redo(m, tokens, keep);
+        AnswerView.of.set(this.el, this);
     }
 
     // As the answer comes; at most once for each frame of the screen.
@@ -131,6 +135,7 @@ class AnswerView {
         this.el.classList.remove('live');
         this.thoughtTitle.textContent = 'Thoughts';
         this.update();
+        showText(this.body, m.text);
         this.calls.replaceChildren();
         if (m.calls?.length) this.showCalls(pending);
         const text = m.note || (m.state === 'stopped' ? 'Stopped' + (m.text ? '.' : ' before the first block was finished.') : '')
@@ -139,7 +144,7 @@ class AnswerView {
         this.note.textContent = text;
         this.note.hidden = !text;
         this.tools.replaceChildren(speedLine(m.timings), ...(m.others?.length ? [pager(m, actions)] : []),
-            asking(textButton('Retry', () => actions.retry(m), 'Another answer'), actions), copyButton(() => m.text));
+            ...editButtons(this), asking(textButton('Retry', () => actions.retry(m), 'Another answer'), actions), copyButton(() => m.text));
     }
 
     showCalls(pending) {

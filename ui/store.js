@@ -91,7 +91,7 @@ const store = {
 
     settings() {
         const value = readJson(longStorage, 'settings', {});
-        return {...value, system: asText(value.system), toolsText: asText(value.toolsText), tools: asList(value.tools)};
+        return {...value, system: asText(value.system), toolsText: asText(value.toolsText), tools: asList(value.tools), schemaText: asText(value.schemaText)};
     },
     saveSettings: (value) => tryWrite('settings', value),
 

@@ -27,7 +27,7 @@ if [ $# -eq 0 ] && [ -n "${SAN:-}" ]; then
     skip "the page with scripted answers" "nothing of it runs in the sanitized program"
     set -- page_chat
 fi
-[ $# -gt 0 ] || set -- page_chat page_scripted page_desk page_mishaps
+[ $# -gt 0 ] || set -- page_chat page_scripted page_desk page_rewrite page_mishaps
 for name in "$@"; do
     python3 "tests/server/$name.py" >"$temp/suite.log" 2>&1
     sed '$d' "$temp/suite.log"
