@@ -83,7 +83,7 @@ static inline bool dg_qkind_super(dg_qkind kind)
 }
 
 /* Which types these are: their products take rows with a step for 256 values. */
-static inline bool dg_qtype_super(int type)
+static inline bool dg_qtype_super(dg_dtype type)
 {
     return type == DG_Q2_K || type == DG_Q3_K || type == DG_Q4_K || type == DG_Q5_K ||
            type == DG_Q6_K;

@@ -10,7 +10,7 @@
 /* The instructions are written out: a compiler's own functions do not say which memory they read,
  * so that what was stored there just before may never have been stored. Macros, since an
  * instruction names its tiles. */
-#define TILE_READS(p) "m"(*(const char(*)[])(p))
+#define TILE_READS(p) "m"(*(const char(*)[1 << 16])(p)) /* as much as may have been stored */
 #define tile_zero(t)  __asm__ volatile("tilezero %%tmm" #t : :)
 #define tile_load(t, p, stride)                                                                    \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t                                               \
