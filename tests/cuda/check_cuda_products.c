@@ -654,6 +654,8 @@ void check_cuda_products(void)
     check_product(DG_Q5_0, 9, 2112, usual);
     check_gated(DG_Q4_K, DG_CUDA_F16, 12, 2112, 256, usual);
     check_experts(DG_Q4_K, DG_Q5_0, 40, real, false, few);
+    check_experts(DG_INT4, DG_INT4, 40, real, false, few);
+    check_experts(DG_Q8_0, DG_Q5_0, 20, real, false, usual); /* bytes of h behind halves of x */
     check_experts(DG_Q4_K, DG_Q8_0, 150, real, true, usual);
     check_experts(DG_Q6_K, DG_Q8_0, 30, real, true, little);
     check_experts(DG_Q4_0, DG_F32, 10, one, false, usual);
