@@ -564,7 +564,7 @@ START_TEST(what_makes_no_sense_is_refused)
     refuse(e, &o, DGEMMA_E_ARG, "go with a suffix");
     char *long_text = malloc(4001);
     for (int i = 0; i < 4000; i++)
-        long_text[i] = i % 2 ? ' ' : 'a' + (char)(i / 2 % 26);
+        long_text[i] = (char)(i % 2 ? ' ' : 'a' + i / 2 % 26);
     long_text[4000] = 0;
     o = gap;
     o.keep_length = true;
