@@ -127,7 +127,8 @@ static int run(edit_args *a)
 static const char usage[] =
     "usage: dgemma edit FILE --range START:END [OPTION]...\n\n"
     "Writes passages of a text anew and prints the whole; what is outside of them stays as it is,\n"
-    "byte for byte. Places are counted in characters (code points) from 0. The model was not trained\n"
+    "byte for byte. Places are counted in characters (code points) from 0. The model was not "
+    "trained\n"
     "for this: see docs/canvas.md.\n\n"
     "  dgemma edit -m MODEL letter.txt --range 120:180 --say \"Shorter.\"\n"
     "  dgemma edit -m MODEL poem.txt --range 0:40 --strength 0.6 --seed 3\n";

@@ -62,8 +62,10 @@ static int run(infill_args *a)
 
 static const char usage[] =
     "usage: dgemma infill --prefix FILE --suffix FILE [OPTION]...\n\n"
-    "Writes what is missing between two texts. The canvas holds the gap and what stands behind it,\n"
-    "so the model sees both sides; how long the gap is, is found by trying lengths (docs/canvas.md).\n"
+    "Writes what is missing between two texts. The canvas holds the gap and what stands behind "
+    "it,\n"
+    "so the model sees both sides; how long the gap is, is found by trying lengths "
+    "(docs/canvas.md).\n"
     "The model was not trained for this.\n\n"
     "  dgemma infill -m MODEL --prefix before.txt --suffix after.txt\n"
     "  dgemma infill -m MODEL --prefix a.c --suffix b.c --say \"The body of the loop.\" --whole\n";
