@@ -200,7 +200,7 @@ def options():
                    thinking=True, settled=True)
         text = b.tell("What is 84 + 68?")
         asked = b.js("return window.asked.at(-1)")
-        want = {"steps": 20, "t_min": 0.3, "t_max": 0.7, "entropy_bound": 0.2, "settled_steps": 2, "drafts": True}
+        want = {"steps": 20, "t_min": 0.3, "t_max": 0.7, "entropy_bound": 0.2, "settled_steps": 2, "drafts": True, "ids": True}
         check("settings reach the server", asked["diffusion"] == want and asked["seed"] == 11 and asked["max_tokens"] == 200
               and asked["messages"][0]["role"] == "system" and asked["enable_thinking"] is True, asked)
         check("the answer", "152" in text, text)
