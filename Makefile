@@ -189,6 +189,7 @@ WRAP_ALLOC = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=aligned_alloc
 # And each test gives back what it took; see tests/unit/leak_check.c.
 COUNTED    = dg_malloc dg_calloc dg_array dg_array_resize dg_malloc_aligned dg_strdup dg_strndup dg_free tcase_create
 WRAP_ALLOC += $(COUNTED:%=-Wl,--wrap=%)
+WRAP_MARKS = -Wl,--wrap=_mark_point
 
 # ---- what is made ----
 
@@ -335,7 +336,7 @@ $(BUILD)/dgemma: $(call obj,$(SRC_cli)) $(SERVER) $(LIB_A)
 build/dgemma: $(BUILD)/dgemma
 	@ln -f $< $@
 
-$(BUILD)/unit_tests: private ALL_LDFLAGS += $(WRAP_ALLOC)
+$(BUILD)/unit_tests: private ALL_LDFLAGS += $(WRAP_ALLOC) $(WRAP_MARKS)
 $(BUILD)/unit_tests: private PKGS += check gnutls
 $(BUILD)/unit_tests: $(call obj,$(SRC_unit) $(SRC_support) $(SRC_view) $(filter-out %_eval.c,$(SRC_pocket))) $(SERVER) $(LIB_A)
 	$(link)
