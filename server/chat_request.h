@@ -32,12 +32,10 @@ typedef struct dg_chat {
     bool stream, include_usage;
     bool draft_ids; /* drafts say the tokens' ids too */
     bool hide_thinking;
-    json_t *callable; /* owned: an object with the names of the tools whose calls are answered;
-                         those of others go out as text. NULL: every call is one */
-    bool must_call;   /* the answer must have a call, is nothing else, and no constraint says so */
-    bool old_functions;            /* calls go out in the form from before there were tools */
-    bool want_json;                /* the answer must be a JSON object, and no constraint says so */
-    bool any_object;               /* the model is told that it is to be one */
+    json_t *callable;   /* owned: an object with the names of the tools whose calls are answered;
+                           those of others go out as text. NULL: every call is one */
+    bool old_functions; /* calls go out in the form from before there were tools */
+    bool any_object;    /* the model is told that it is to be one */
     dgemma_constraint *constraint; /* owned: what answers are held to, or NULL */
     const json_t *schema;          /* that of the constraint, borrowed from the root, or NULL */
     bool logprobs;
@@ -63,7 +61,6 @@ typedef struct dg_chat_limits {
     int n_vocab;
     int max_choices; /* of all prompts together */
     int max_images;
-    bool constrains;                  /* the engine can hold answers to a constraint */
     dg_constraint_cache *constraints; /* those of requests before; NULL: nothing is kept */
 } dg_chat_limits;
 

@@ -247,11 +247,9 @@ static void rename_parameters(const finder *f, char *param)
 
 /* Whether turns are held to the syntax of calls: where tools may be called, and where there are
  * some and none is to be. */
-static bool holds_calls(const finder *f, const dg_chat_limits *limits)
+static bool holds_calls(const finder *f)
 {
     const dgemma_request_options *o = &f->out->options;
-    if (!limits->constrains || json_is_false(json_object_get(f->root, "constrain_tools")))
-        return false;
     return f->out->tools || (o->tool_choice == DGEMMA_TOOLS_NONE &&
                              json_array_size(json_object_get(f->root, "tools")));
 }
@@ -282,7 +280,6 @@ static bool hold_calls(finder *f, const dg_chat_limits *limits,
         o->tool_choice = DGEMMA_TOOLS_AUTO;
         o->tool_name = NULL;
     }
-    f->out->must_call = false;
     return true;
 }
 
@@ -290,16 +287,12 @@ static bool hold_calls(finder *f, const dg_chat_limits *limits,
 
 static bool check_words(finder *f)
 {
-    static const char *const switches[] = {"schema_in_prompt", "constrain_tools"};
     const json_t *space = dg_field_get(f->root, "whitespace");
+    const json_t *told = dg_field_get(f->root, "schema_in_prompt");
     if (space && !dg_json_says(space, "compact") && !dg_json_says(space, "usual"))
         return wrong(f, "invalid_value", "whitespace", "usual and compact are known");
-    for (size_t i = 0; i < DG_COUNT(switches); i++) {
-        const json_t *v = dg_field_get(f->root, switches[i]);
-        if (v && !json_is_boolean(v))
-            return wrong(f, "invalid_type", switches[i], "wanted true or false");
-    }
-    return true;
+    return !told || json_is_boolean(told) ||
+           wrong(f, "invalid_type", "schema_in_prompt", "wanted true or false");
 }
 
 /* Compiled by itself first, so that what is wrong with it is told as its own. */
@@ -311,7 +304,7 @@ static bool hold(finder *f, const dg_chat_limits *limits, asked *a)
         return false;
     if (dg_constraint_cache_get(limits->constraints, &out->constraint, &a->options, &err))
         return refuse(f, f->at, &err);
-    if (!holds_calls(f, limits) || out->options.tool_choice == DGEMMA_TOOLS_NONE)
+    if (!holds_calls(f) || out->options.tool_choice == DGEMMA_TOOLS_NONE)
         return true;
     dgemma_constraint_free(out->constraint);
     out->constraint = NULL;
@@ -326,10 +319,9 @@ bool dg_constraint_read(dg_chat *out, const dg_chat_limits *limits, dg_http_erro
         !read_bare_fields(&f))
         return false;
     out->any_object = f.there && f.kind == DGEMMA_CONSTRAINT_JSON_OBJECT;
-    out->want_json = out->any_object && !limits->constrains;
     out->schema = f.there && f.kind == DGEMMA_CONSTRAINT_JSON_SCHEMA ? f.value : NULL;
-    if (!f.there || out->want_json)
-        return !holds_calls(&f, limits) || hold_calls(&f, limits, NULL);
+    if (!f.there)
+        return !holds_calls(&f) || hold_calls(&f, limits, NULL);
     bool ok = hold(&f, limits, &a);
     asked_clear(&a);
     return ok;

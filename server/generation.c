@@ -4,24 +4,11 @@
 #include <time.h>
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "json_body.h"
 #include "json_text.h"
 
-enum {
-    MAX_ATTEMPTS = 3, /* at an answer that must have a certain form */
-    MAX_TEXT = 64 << 20
-};
+enum { MAX_TEXT = 64 << 20 };
 
 /* ---- life cycle ---- */
-
-static void choice_reset(dg_choice *c)
-{
-    dg_buf_clear(&c->text);
-    dg_buf_clear(&c->thinking);
-    json_array_clear(c->calls);
-    json_array_clear(c->logprobs);
-    c->has_broken_call = false;
-}
 
 static bool choice_init(dg_choice *c, int index)
 {
@@ -62,7 +49,7 @@ static void set_gap(const dg_generation *g, size_t i, dgemma_request_options *o)
     o->suffix = g->chat.prompts[i].after;
 }
 
-/* Rendered, tokenised and read once, for all choices and attempts. */
+/* Rendered, tokenised and read once, for all choices. */
 static bool make_prompts(dg_generation *g, size_t n, dg_http_error *e)
 {
     g->prompts = dg_calloc(n + 1, sizeof *g->prompts); /* there may be none */
@@ -91,9 +78,7 @@ static bool submit(dg_generation *g, dg_choice *c, dg_http_error *e)
 {
     dgemma_request_options o = g->chat.options;
     dgemma_error err = {0};
-    /* every attempt of every choice has a seed of its own */
-    c->seed = o.seed + (uint64_t)c->index + (uint64_t)c->n_attempt * g->n_choice;
-    c->n_attempt++;
+    c->seed = o.seed + (uint64_t)c->index; /* every choice has one of its own */
     c->submitted = dg_clock_now();
     o.seed = c->seed;
     set_gap(g, (size_t)(c->index / g->chat.n_choice), &o);
@@ -292,7 +277,6 @@ static void tell(dg_generation *g, dg_choice *c, const dgemma_event *e)
         return;
     if (!g->chat.stream || g->over)
         return;
-    c->told |= e->kind == DGEMMA_EVENT_TEXT || e->kind == DGEMMA_EVENT_THINKING;
     g->cfg.dialect->event(g, c, e);
 }
 
@@ -326,94 +310,6 @@ void dg_generation_stats(const dg_generation *g, dgemma_stats *sum)
         add_stats(sum, &g->choices[i].stats);
 }
 
-/* ---- answers that must have a certain form ---- */
-
-/* What is between the fences that models like to put around JSON. */
-static void unfence(const char **text, size_t *len)
-{
-    const char *start = *text, *end = *text + *len;
-    while (start < end && strchr(" \t\r\n", *start))
-        start++;
-    while (end > start && strchr(" \t\r\n", end[-1]))
-        end--;
-    if (end - start >= 6 && !memcmp(start, "```", 3) && !memcmp(end - 3, "```", 3)) {
-        const char *line = memchr(start, '\n', (size_t)(end - start));
-        if (line && line < end - 3) {
-            start = line + 1;
-            end -= 3;
-        }
-    }
-    *text = start;
-    *len = (size_t)(end - start);
-}
-
-/* Leaves the object alone in the choice's text; false when there is none. */
-static bool settle_json(dg_choice *c)
-{
-    const char *text = c->text.data ? c->text.data : "";
-    size_t len = c->text.len;
-    dg_http_error ignored;
-    unfence(&text, &len);
-    json_t *value = dg_json_body(text, len, &ignored);
-    json_decref(value);
-    if (!value)
-        return false;
-    memmove(c->text.data, text, len);
-    c->text.len = len;
-    c->text.data[len] = '\0';
-    return true;
-}
-
-typedef enum fault { FAULT_NONE, FAULT_NO_CALL, FAULT_BROKEN_CALL, FAULT_NO_JSON } fault;
-
-/* Why the answer may not go out as it is. One that was cut is not mended by trying again:
- * finish_reason tells. */
-static fault find_fault(const dg_generation *g, dg_choice *c)
-{
-    bool cut = c->stats.end == DGEMMA_END_LENGTH || c->stats.end == DGEMMA_END_CONTEXT;
-    if (cut || g->chat.constraint || json_array_size(c->calls))
-        return FAULT_NONE;
-    if (g->chat.must_call)
-        return FAULT_NO_CALL;
-    if (c->has_broken_call)
-        return FAULT_BROKEN_CALL;
-    return g->chat.want_json && !settle_json(c) ? FAULT_NO_JSON : FAULT_NONE;
-}
-
-static void refuse_fault(dg_http_error *e, const dg_generation *g, fault f, int n_attempt)
-{
-    const char *name = g->chat.options.tool_name;
-    if (f == FAULT_NO_CALL)
-        dg_refuse(e, 422, "tool_not_called", "tool_choice",
-                  "the model was asked %d times and did not call %s", n_attempt,
-                  name ? name : "a tool");
-    else if (f == FAULT_BROKEN_CALL)
-        dg_refuse(e, 422, "tool_call_not_valid", "tools",
-                  "the model was asked %d times and wrote calls that cannot be read", n_attempt);
-    else
-        dg_refuse(e, 422, "json_not_valid", "response_format",
-                  "the model was asked %d times and did not answer with a JSON object", n_attempt);
-}
-
-/* Whether the client is told only what is certain: calls at once, the rest at the end. */
-static bool withholds(const dg_generation *g)
-{
-    return g->chat.want_json || g->chat.must_call;
-}
-
-static void tell_withheld(dg_generation *g, dg_choice *c)
-{
-    if (c->thinking.len)
-        tell(g, c,
-             &(dgemma_event){.kind = DGEMMA_EVENT_THINKING,
-                             .text = c->thinking.data,
-                             .text_len = c->thinking.len});
-    if (c->text.len)
-        tell(g, c,
-             &(dgemma_event){
-                 .kind = DGEMMA_EVENT_TEXT, .text = c->text.data, .text_len = c->text.len});
-}
-
 /* ---- the end of a choice ---- */
 
 static void fail_choice(dg_generation *g, const dgemma_event *e)
@@ -428,37 +324,18 @@ static void fail_choice(dg_generation *g, const dgemma_event *e)
     dg_generation_cancel(g, &why);
 }
 
-/* What was told is not taken back, so there is no other answer after it. */
-static void try_again(dg_generation *g, dg_choice *c, fault f)
-{
-    dg_http_error why;
-    bool over = c->n_attempt == MAX_ATTEMPTS || c->told;
-    if (over)
-        refuse_fault(&why, g, f, c->n_attempt);
-    else
-        choice_reset(c);
-    if (over || !submit(g, c, &why))
-        dg_generation_cancel(g, &why);
-}
-
 static void end_choice(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
     dgemma_request *done = c->request; /* the event lives in it */
     c->request = NULL;
     dg_metrics_request(g->cfg.metrics, &e->stats, dg_clock_now() - c->submitted);
-    add_stats(&c->stats, &e->stats);
-    bool failed = e->status || e->stats.end == DGEMMA_END_CANCELLED;
-    fault f = g->over || failed ? FAULT_NONE : find_fault(g, c);
+    c->stats = e->stats;
     if (g->over)
         ;
-    else if (failed)
+    else if (e->status || e->stats.end == DGEMMA_END_CANCELLED)
         fail_choice(g, e);
-    else if (f)
-        try_again(g, c, f);
     else {
         g->n_ended++;
-        if (withholds(g))
-            tell_withheld(g, c);
         tell(g, c, e);
     }
     dgemma_request_free(done);
@@ -473,16 +350,11 @@ static void fail_for_memory(dg_generation *g)
 
 static void take(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
-    bool withheld = withholds(g) && e->kind != DGEMMA_EVENT_TOOL_CALL;
-    if (e->kind == DGEMMA_EVENT_TEXT && (g->chat.must_call || (e->broken_call && g->chat.tools))) {
-        c->has_broken_call = true; /* the model's own syntax, which means nothing to clients */
-        return;
-    }
     if (!g->over && !keep(g, c, e))
         fail_for_memory(g);
     if (e->kind == DGEMMA_EVENT_END)
         end_choice(g, c, e);
-    else if (!withheld)
+    else
         tell(g, c, e);
 }
 

@@ -10,16 +10,14 @@
 /* One answer. */
 typedef struct dg_choice {
     dgemma_request *request; /* NULL once it has ended */
-    int index, n_attempt;
+    int index;
     uint64_t seed;
-    double submitted; /* when this attempt was */
+    double submitted; /* when it was */
     dg_buf text, thinking;
-    json_t *calls;        /* [{id, type, function}] */
-    json_t *logprobs;     /* entries that were not sent yet */
-    size_t n_text;        /* bytes sent with logprobs, for text_offset */
-    bool has_broken_call; /* something was to be a call and cannot be read; it is not sent */
-    bool told;            /* some of its text or thoughts is on a stream */
-    dgemma_stats stats;   /* of all attempts; `end` is the last one's */
+    json_t *calls;      /* [{id, type, function}] */
+    json_t *logprobs;   /* entries that were not sent yet */
+    size_t n_text;      /* bytes sent with logprobs, for text_offset */
+    dgemma_stats stats; /* once it has ended */
 } dg_choice;
 
 typedef struct dg_generation dg_generation;

@@ -185,7 +185,6 @@ static bool require_call(dg_chat *out, const json_t *tools, dg_http_error *e)
     if (!n)
         return dg_refuse(e, 400, "invalid_value", "tool_choice",
                          "tool_choice: a call is required, and there are no tools");
-    out->must_call = true;
     out->options.tool_choice = n == 1 ? DGEMMA_TOOLS_NAMED : DGEMMA_TOOLS_REQUIRED;
     out->options.tool_name = n == 1 ? name_of(json_array_get(tools, 0)) : NULL;
     return let_call(out, tools, e);
@@ -219,7 +218,6 @@ static bool read_choice(dg_chat *out, json_t *tools, dg_http_error *e)
         return read_word(out, choice, tools, e);
     if (!check_name(tools, name_of(choice), e))
         return false;
-    out->must_call = true;
     out->options.tool_choice = DGEMMA_TOOLS_NAMED;
     out->options.tool_name = name_of(choice);
     json_t *one = json_pack("[O]", find(tools, name_of(choice)));

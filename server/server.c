@@ -158,12 +158,9 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
     bool copied = copy_options(s, opt);
     s->metrics = dg_metrics_create();
     s->gpu = s->info.gpu_address ? dg_gpu_open(s->info.gpu_address) : NULL;
-    s->limits = (dg_chat_limits){dgemma_request_defaults(engine),
-                                 s->info.n_vocab,
-                                 s->opt.max_choices,
-                                 s->opt.max_images,
-                                 s->info.constrains,
-                                 dg_constraint_cache_create()};
+    s->limits =
+        (dg_chat_limits){dgemma_request_defaults(engine), s->info.n_vocab, s->opt.max_choices,
+                         s->opt.max_images, dg_constraint_cache_create()};
     if (!copied || !s->metrics || !s->limits.constraints)
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st && s->image_hosts.n)

@@ -33,14 +33,6 @@ static bool read_with(dg_constraint_cache *cache, dg_chat *c, dg_http_error *e, 
     return read_body(&limits, c, e, read, body);
 }
 
-/* By an engine that can hold answers to something. */
-static bool read_held(dg_chat *c, dg_http_error *e, dg_read_fn *read, const char *body)
-{
-    dg_chat_limits limits = dg_test_chat_limits;
-    limits.constrains = true;
-    return read_body(&limits, c, e, read, body);
-}
-
 #define CHAT(fields)  dg_openai_read_chat, "{'messages':[{'role':'user','content':'Q'}]," fields "}"
 #define RAW(fields)   dg_openai_read_completion, "{'prompt':'Q'," fields "}"
 #define ITEMS(fields) dg_responses_read, "{'input':'Q'," fields "}"
@@ -209,14 +201,14 @@ START_TEST(test_turns)
     const turn *t = &turns[_i];
     dg_chat c;
     dg_http_error e = {0};
-    ck_assert_msg(read_held(&c, &e, t->read, t->body), "%s: %s", t->body, e.message);
+    ck_assert_msg(read_with(NULL, &c, &e, t->read, t->body), "%s: %s", t->body, e.message);
     ck_assert_msg(c.constraint && c.options.constraint == c.constraint, "%s", t->body);
     ck_assert_msg(dg_test_judge(c.constraint, t->good) == DGEMMA_ACCEPTED, "%s: %s", t->body,
                   t->good);
     ck_assert_msg(dg_test_judge(c.constraint, t->bad) != DGEMMA_ACCEPTED, "%s: %s", t->body,
                   t->bad);
-    /* nobody has to look at the answer, and nothing is put into the model's mouth */
-    ck_assert(!c.must_call && !c.want_json && c.options.tool_choice <= DGEMMA_TOOLS_NONE);
+    /* nothing is put into the model's mouth */
+    ck_assert(c.options.tool_choice <= DGEMMA_TOOLS_NONE);
     dg_chat_clear(&c);
 }
 END_TEST
@@ -227,12 +219,11 @@ START_TEST(test_turns_that_are_free)
         {CHAT("'n':1"), "", ""},
         {CHAT("'tool_choice':'none'"), "", ""},
         {CHAT("'tools':[]"), "", ""},
-        {CHAT("'tools':[" TOOL "],'constrain_tools':false"), "", ""},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         dg_chat c;
         dg_http_error e = {0};
-        ck_assert(read_held(&c, &e, list[i].read, list[i].body));
+        ck_assert(read_with(NULL, &c, &e, list[i].read, list[i].body));
         ck_assert_msg(!c.constraint && !c.options.constraint, "%s", list[i].body);
         dg_chat_clear(&c);
     }
@@ -255,12 +246,11 @@ START_TEST(test_tools_that_are_refused)
          "invalid_value", "/tools", "no tool can be called"},
         {CHAT("'tools':[" TOOL "],'grammar':'root ::= [ab]'"), "unsupported_schema", "/tools",
          "a grammar goes with no tools"},
-        {CHAT("'constrain_tools':7"), "invalid_type", "constrain_tools", "true or false"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         dg_chat c;
         dg_http_error e = {0};
-        ck_assert_msg(!read_held(&c, &e, list[i].read, list[i].body), "%s", list[i].body);
+        ck_assert_msg(!read_with(NULL, &c, &e, list[i].read, list[i].body), "%s", list[i].body);
         ck_assert_str_eq(e.code, list[i].code);
         ck_assert_str_eq(e.param, list[i].param);
         ck_assert_msg(strstr(e.message, list[i].says), "%s", e.message);

@@ -12,6 +12,7 @@
 #include "suites.h"
 #include "support/alloc_fail.h"
 #include "support/chat_limits.h"
+#include "support/judge.h"
 
 /* JSON is written with ' for " here. */
 static char *quoted(const char *text)
@@ -185,8 +186,10 @@ START_TEST(test_options)
                         "false,'tool_choice':{'type':'function','name':'f'}," FLAT "}",
                         &e));
     ck_assert_int_eq(c.options.max_tokens, 5);
-    ck_assert(c.stream && c.want_json && c.options.thinking && c.options.single_tool_call);
-    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_NAMED);
+    ck_assert(c.stream && c.any_object && c.options.thinking && c.options.single_tool_call);
+    ck_assert_int_eq(dg_test_judge(c.constraint, "<|tool_call>call:f{}<tool_call|>"),
+                     DGEMMA_ACCEPTED);
+    ck_assert_int_eq(dg_test_judge(c.constraint, "{"), DGEMMA_REJECTED);
     ck_assert_str_eq(c.options.tools,
                      "[{\"type\":\"function\",\"function\":{\"name\":\"f\","
                      "\"description\":\"d\",\"parameters\":{\"type\":\"object\"}}}]");
@@ -203,8 +206,9 @@ START_TEST(test_options)
     ck_assert_int_eq(c.options.top_k, 3);
     ck_assert_uint_eq(c.options.n_stop, 2);
     ck_assert_str_eq(c.options.stop[1], "b");
-    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_NAMED); /* the only one there is */
-    ck_assert(c.must_call);
+    ck_assert_int_eq(dg_test_judge(c.constraint, "<|tool_call>call:f{}<tool_call|>"),
+                     DGEMMA_ACCEPTED);
+    ck_assert_int_eq(dg_test_judge(c.constraint, "H"), DGEMMA_REJECTED);
     dg_chat_clear(&c);
     ck_assert(read_body(dg_anthropic_read, &c, "{" ASK "}", &e));
     ck_assert(!c.options.thinking && c.hide_thinking && !c.stream);
@@ -215,7 +219,8 @@ START_TEST(test_options)
                         ",'options':{'num_predict':5,'seed':9,'temperature':0.5,'min_p':0.25,"
                         "'stop':['a']},'format':'json','think':'high'}",
                         &e));
-    ck_assert(c.stream && c.want_json && c.options.thinking); /* a stream unless told otherwise */
+    ck_assert(c.stream && c.any_object && c.options.thinking); /* a stream unless told otherwise */
+    ck_assert_int_eq(dg_test_judge(c.constraint, "{}"), DGEMMA_ACCEPTED);
     ck_assert_int_eq(c.options.max_tokens, 5);
     ck_assert_uint_eq(c.options.seed, 9);
     ck_assert(c.options.temperature == 0.5F && c.options.min_p == 0.25F && c.options.n_stop == 1);
@@ -435,7 +440,7 @@ START_TEST(test_more_options)
                         "'preserve_thinking':true}}",
                         &e));
     ck_assert_str_eq(c.options.stop[1], "b");
-    ck_assert(!c.options.thinking && c.hide_thinking && !c.options.drafts && !c.want_json);
+    ck_assert(!c.options.thinking && c.hide_thinking && !c.options.drafts && !c.constraint);
     ck_assert_ptr_nonnull(strstr(c.messages, "\"preserve_thinking\":true"));
     dg_chat_forget_prompt(&c);
     ck_assert_ptr_null(c.messages);

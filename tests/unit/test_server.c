@@ -1,6 +1,7 @@
 /* The server's pure parts: keys and origins, bodies, answers that are written, the metrics page. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
@@ -16,6 +17,7 @@
 #include "suites.h"
 #include "support/alloc_fail.h"
 #include "support/chat_limits.h"
+#include "support/judge.h"
 
 static bool read_chat(dg_chat *c, const char *body, dg_http_error *e)
 {
@@ -271,6 +273,19 @@ END_TEST
     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":"               \
     "{\"type\":\"object\",\"properties\":{\"a\":{\"minimum\":0.1}}}}}]"
 
+/* The answer is a call of `one`, never of `other` and never text; nothing is put into the model's
+ * mouth. */
+static void check_forced(const dg_chat *c, const char *one, const char *other)
+{
+    char call[64];
+    snprintf(call, sizeof call, "<|tool_call>call:%s{}<tool_call|>", one);
+    ck_assert_int_eq(dg_test_judge(c->constraint, call), DGEMMA_ACCEPTED);
+    snprintf(call, sizeof call, "<|tool_call>call:%s", other);
+    ck_assert_int_eq(dg_test_judge(c->constraint, call), DGEMMA_REJECTED);
+    ck_assert_int_eq(dg_test_judge(c->constraint, "H"), DGEMMA_REJECTED);
+    ck_assert_int_eq(c->options.tool_choice, DGEMMA_TOOLS_AUTO);
+}
+
 START_TEST(test_tools)
 {
     dg_chat c;
@@ -278,7 +293,8 @@ START_TEST(test_tools)
     ck_assert(read_chat(&c, "{" TOOLS "}", &e));
     ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_AUTO);
     ck_assert_ptr_nonnull(strstr(c.options.tools, "{\"minimum\":0.1}")); /* as it was written */
-    ck_assert(!c.must_call && !c.callable);
+    ck_assert(!c.callable);
+    ck_assert_int_eq(dg_test_judge(c.constraint, "Hello"), DGEMMA_ACCEPTED);
     dg_chat_clear(&c);
     ck_assert(read_chat(&c, "{" TOOLS ",\"tool_choice\":\"none\"}", &e));
     ck_assert_ptr_null(c.options.tools);
@@ -286,15 +302,13 @@ START_TEST(test_tools)
     dg_chat_clear(&c);
     ck_assert(read_chat(
         &c, "{" TOOLS ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false}", &e));
-    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_NAMED); /* there is only one */
-    ck_assert_str_eq(c.options.tool_name, "f");
-    ck_assert(c.options.single_tool_call && c.must_call && json_object_get(c.callable, "f"));
+    ck_assert(c.options.single_tool_call && json_object_get(c.callable, "f"));
+    check_forced(&c, "f", "g");
     dg_chat_clear(&c);
     ck_assert(read_chat(
         &c, "{" TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}}}",
         &e));
-    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_NAMED);
-    ck_assert_str_eq(c.options.tool_name, "f");
+    check_forced(&c, "f", "g");
     dg_chat_clear(&c);
     ck_assert(!read_chat(
         &c, "{" TOOLS ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}}",
@@ -318,18 +332,17 @@ START_TEST(test_some_tools)
     dg_chat c;
     dg_http_error e;
     ck_assert(read_chat(&c, "{" TWO_TOOLS ",\"tool_choice\":\"required\"}", &e));
-    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_REQUIRED);
-    ck_assert(c.must_call && json_object_get(c.callable, "f") && json_object_get(c.callable, "g"));
+    check_forced(&c, "f", "h");
+    check_forced(&c, "g", "h");
+    ck_assert(json_object_get(c.callable, "f") && json_object_get(c.callable, "g"));
     dg_chat_clear(&c);
     ck_assert(read_chat(&c, "{" TWO_TOOLS "," ALLOW_G("auto") "}", &e));
     ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_AUTO);
     ck_assert_str_eq(c.options.tools, "[{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]");
-    ck_assert(!c.must_call && json_object_size(c.callable) == 1 &&
-              json_object_get(c.callable, "g"));
+    ck_assert(json_object_size(c.callable) == 1 && json_object_get(c.callable, "g"));
     dg_chat_clear(&c);
     ck_assert(read_chat(&c, "{" TWO_TOOLS "," ALLOW_G("required") "}", &e));
-    ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_NAMED);
-    ck_assert_str_eq(c.options.tool_name, "g");
+    check_forced(&c, "g", "f");
     dg_chat_clear(&c);
     ck_assert(!read_chat(&c, "{" TOOLS "," ALLOW_G("auto") "}", &e));
     ck_assert_str_eq(e.param, "tool_choice");
@@ -347,8 +360,8 @@ START_TEST(test_functions)
     dg_chat c;
     dg_http_error e;
     ck_assert(read_chat(&c, "{" FUNCTIONS "}", &e));
-    ck_assert(c.old_functions && c.must_call && c.options.single_tool_call);
-    ck_assert_str_eq(c.options.tool_name, "f");
+    ck_assert(c.old_functions && c.options.single_tool_call);
+    check_forced(&c, "f", "g");
     ck_assert_str_eq(c.options.tools, "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]");
     ck_assert_ptr_nonnull(strstr(c.messages, "\"tool_calls\":[{\"id\":\"call_1\","));
     ck_assert_ptr_nonnull(strstr(c.messages, "\"role\":\"tool\""));
@@ -368,7 +381,8 @@ START_TEST(test_messages)
                         "{\"role\":\"user\",\"content\":\"x\"}],"
                         "\"response_format\":{\"type\":\"json_object\"}}",
                         &e));
-    ck_assert(c.want_json);
+    ck_assert(c.any_object);
+    ck_assert_int_eq(dg_test_judge(c.constraint, "{}"), DGEMMA_ACCEPTED);
     ck_assert_ptr_nonnull(strstr(c.messages, "Be brief.\\n\\nAnswer with one JSON object"));
     dg_chat_clear(&c);
     ck_assert(read_chat(&c,
