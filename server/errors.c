@@ -30,6 +30,8 @@ static const char *field_of(const char *message, const char *otherwise)
         {"top_p is", "top_p"},
         {"max_tokens is", "max_tokens"},
         {"canvas_length is", "diffusion.canvas_length"},
+        {"canvas: ", "diffusion.canvas"},
+        {"a constraint goes with no suffix", "suffix"},
         {"stop string", "stop"},
         {"tools", "tools"},
     };

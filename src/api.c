@@ -242,7 +242,8 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
     if (o->cache_salt && strlen(o->cache_salt) > DGEMMA_MAX_CACHE_SALT)
         return dg_fail(err, DGEMMA_E_ARG, "cache_salt has %zu bytes: at most %d are possible",
                        strlen(o->cache_salt), DGEMMA_MAX_CACHE_SALT);
-    if (o->constraint && (o->answer_prefix || o->tool_choice >= DGEMMA_TOOLS_REQUIRED))
+    if (o->constraint && !o->suffix && /* before a gap there is always a prefix */
+        (o->answer_prefix || o->tool_choice >= DGEMMA_TOOLS_REQUIRED))
         return dg_fail(
             err, DGEMMA_E_ARG,
             "a constraint goes with no answer_prefix and no tool_choice that opens a call");

@@ -41,7 +41,8 @@ def gaps():
         pieces, _ = stream(s, "/infill", fill)
         check("/infill as a stream", "".join(p["content"] for p in pieces) == whole["content"] and pieces[-1]["stop"], pieces)
         for name, extra in [("a constraint", {"guided_regex": "[0-9]+"}), ("token ids", {"prompt": [5]})]:
-            check(f"a suffix and {name}", s.json("POST", "/v1/completions", {**body, **extra})[0] == 400)
+            status, refused = s.json("POST", "/v1/completions", {**body, **extra})
+            check(f"a suffix and {name}", status == 400 and "suffix" in refused["error"]["message"], refused)
 
 
 def edits():
@@ -77,6 +78,8 @@ def pins():
         status, body = s.chat(seed=2, max_tokens=20, diffusion={"steps": 3, "canvas": canvas})
         check("pinned tokens are in the answer", status == 200 and "The answer is here" in body["choices"][0]["message"]["content"], body)
         check("and counted", 0 <= body["timings"]["diffusion"]["agreement"] <= 1)
+        status, refused = s.chat(diffusion={"canvas": {"tokens": ids[:1] * 100000}})
+        check("a canvas beyond the context", status == 400 and refused["error"]["param"] == "diffusion.canvas", refused)
         check("not with log-probabilities", s.chat(logprobs=True, diffusion={"canvas": canvas})[0] == 400)
         check("nor with a constraint",
               s.chat(response_format={"type": "json_object"}, diffusion={"canvas": canvas})[0] == 400)
