@@ -155,6 +155,8 @@ check "constrain, no such file" fails_saying "No such file" constrain --schema "
 "$DGEMMA" verify --record --kv-type f32 "$bare" >"$temp/good.json"
 check "verify against its own record" says passed "$DGEMMA" verify --reference "$temp/good.json" --kv-type f32 "$bare"
 check "verify with the reference kernels" says passed "$DGEMMA" verify --reference "$temp/good.json" --kv-type f32 --cpu-flags ref "$bare"
+"$DGEMMA" verify --record --kv-type f32 models/pocket/pocket.gguf >"$temp/pocket.json"
+check "a record holds for other last bits" says passed "$DGEMMA" verify --reference "$temp/pocket.json" models/pocket/pocket.gguf
 check "verify, a record and a reference" fails_saying "makes a reference" "$DGEMMA" verify --record -r "$temp/good.json" "$bare"
 check "verify another model" fails_saying "OFF  embedding" "$DGEMMA" verify --reference "$temp/good.json" "$model"
 check "verify without a reference" fails_saying "give a reference" "$DGEMMA" verify "$bare"
