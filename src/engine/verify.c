@@ -7,8 +7,7 @@
 #include "base/common.h"
 #include "base/pool.h"
 #include "base/real.h"
-#include "cpu/cpu_backend.h"
-#include "cpu/kernels.h"
+#include "engine/engine.h"
 #include "engine/loader.h"
 #include "engine/published.h"
 #include "model/forward.h"
@@ -46,20 +45,20 @@ static void bench_close(bench *b)
     dg_loaded_clear(&b->loaded);
 }
 
-/* n_layer 0: all of them. */
+/* n_layer 0: all of them. Unless told otherwise the CPU computes, with products in floats. */
 static dgemma_status bench_open(bench *b, const dgemma_engine_options *opt, int n_layer, int n_row,
                                 dgemma_error *err)
 {
     *b = (bench){0};
-    unsigned flags = dg_cpu_flags();
-    if (opt->cpu && (!dg_cpu_flags_parse(&flags, opt->cpu) || flags & ~dg_cpu_flags()))
-        return dg_fail(err, DGEMMA_E_ARG, "the instruction set \"%s\" is not there", opt->cpu);
-    dg_cpu_options cpu = {opt->n_threads ? opt->n_threads : dg_cpu_count(), flags, true};
+    dgemma_engine_options how = *opt;
+    how.device = opt->device ? opt->device : "cpu";
+    how.profile = opt->profile ? opt->profile : "float";
+    int n_thread;
     dgemma_status st = dg_load(&b->loaded, opt->model_path, err);
     if (!st && n_layer)
         b->loaded.cfg.n_layer = dg_min(n_layer, b->loaded.cfg.n_layer);
     const dg_config *cfg = &b->loaded.cfg;
-    st = st ? st : dg_cpu_open(&b->be, &cpu, err);
+    st = st ? st : dg_engine_backend(&b->be, &n_thread, &how, err);
     st = st ? st : dg_model_load(&b->model, cfg, b->loaded.checkpoint, b->be, err);
     st = st ? st
             : dg_kv_cache_create(&b->kv, cfg, b->be,

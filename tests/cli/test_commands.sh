@@ -158,6 +158,7 @@ check "verify with the reference kernels" says passed "$DGEMMA" verify --referen
 "$DGEMMA" verify --record --kv-type f32 models/pocket/pocket.gguf >"$temp/pocket.json"
 check "a record holds for other last bits" says passed "$DGEMMA" verify --reference "$temp/pocket.json" models/pocket/pocket.gguf
 check "verify, a record and a reference" fails_saying "makes a reference" "$DGEMMA" verify --record -r "$temp/good.json" "$bare"
+check "verify on a device that is not there" fails_saying CUDA "$DGEMMA" verify --reference "$temp/good.json" --device cuda:99 "$bare"
 check "verify another model" fails_saying "OFF  embedding" "$DGEMMA" verify --reference "$temp/good.json" "$model"
 check "verify without a reference" fails_saying "give a reference" "$DGEMMA" verify "$bare"
 # a model with one weight of layer 2 changed
