@@ -34,7 +34,8 @@ typedef enum dgemma_status {
     DGEMMA_E_LIMIT = -6,       /* a stated limit was exceeded */
     DGEMMA_E_CANCELLED = -7,   /* a callback asked to stop */
     DGEMMA_E_INTERNAL = -8,    /* a bug or a broken device */
-    DGEMMA_E_CONTEXT = -9      /* the prompt leaves no room for an answer in the context */
+    DGEMMA_E_CONTEXT = -9,     /* the prompt leaves no room for an answer in the context */
+    DGEMMA_E_BUSY = -10        /* too much is waiting already; the same may be possible later */
 } dgemma_status;
 
 typedef struct dgemma_error {
@@ -515,8 +516,8 @@ typedef struct dgemma_request dgemma_request;
  * *opt is kept but on_step and step_user. *out belongs to the caller (dgemma_request_free).
  * DGEMMA_E_ARG: an option makes no sense; DGEMMA_E_CONTEXT: the prompt does not fit, and the
  * message says how long the context is and how long the prompt, as far as it was read;
- * DGEMMA_E_LIMIT: too many requests are waiting, or this one could never have the memory it may
- * need. */
+ * DGEMMA_E_BUSY: too many requests are waiting; DGEMMA_E_LIMIT: this one could never have the
+ * memory it may need. */
 DGEMMA_API dgemma_status dgemma_request_submit(dgemma_request **out, dgemma_engine *engine,
                                                const dgemma_request_options *opt,
                                                dgemma_error *err);
@@ -647,9 +648,9 @@ typedef struct dgemma_answer {
 typedef struct dgemma_decision dgemma_decision;
 
 /* Decides; *out, with the answers, belongs to the caller (dgemma_decision_free). Any thread, which
- * waits. DGEMMA_E_ARG: a question that makes no sense; DGEMMA_E_CONTEXT, DGEMMA_E_LIMIT: as for
- * requests, or more reads than DGEMMA_MAX_READS; DGEMMA_E_UNSUPPORTED: the model has no chat
- * template, or too few labels of one token. */
+ * waits. DGEMMA_E_ARG: a question that makes no sense; DGEMMA_E_CONTEXT, DGEMMA_E_BUSY,
+ * DGEMMA_E_LIMIT: as for requests, or more reads than DGEMMA_MAX_READS; DGEMMA_E_UNSUPPORTED: the
+ * model has no chat template, or too few labels of one token. */
 DGEMMA_API dgemma_status dgemma_decide(dgemma_decision **out, dgemma_engine *engine,
                                        const dgemma_decide_options *opt, dgemma_error *err);
 

@@ -1,6 +1,5 @@
 #include "deciding.h"
 #include <stdio.h>
-#include <string.h>
 #include "base/alloc.h"
 #include "base/clock.h"
 
@@ -13,16 +12,6 @@ struct dg_deciding {
     dgemma_error err;
 };
 
-/* Whoever finds the engine's queue full may come again. */
-static bool refuse(dg_http_error *e, const dgemma_error *err)
-{
-    if (err->status != DGEMMA_E_LIMIT || !strstr(err->msg, "waiting already"))
-        return dg_refuse_status(e, err, "questions");
-    dg_refuse(e, 429, "queue_full", NULL, "%s", err->msg);
-    e->retry_after = 1;
-    return false;
-}
-
 static bool start(dg_deciding *g, dg_http_error *e)
 {
     dgemma_error err = {0};
@@ -34,7 +23,7 @@ static bool start(dg_deciding *g, dg_http_error *e)
     if (!g->cfg.wire->read(&g->body, e))
         return false;
     if (dgemma_decision_start(&g->decision, g->cfg.engine, o, &err))
-        return refuse(e, &err);
+        return dg_refuse_status(e, &err, "questions");
     dgemma_decision_notify(g->decision, g->cfg.notify, g->cfg.notify_user);
     return true;
 }
@@ -77,7 +66,7 @@ bool dg_deciding_done(dg_deciding *g)
 void dg_deciding_answer(dg_deciding *g)
 {
     dg_http_error e;
-    if (g->status && !refuse(&e, &g->err))
+    if (g->status && !dg_refuse_status(&e, &g->err, "questions"))
         dg_exchange_refuse(g->cfg.to, &e);
     else
         answer(g);

@@ -31,7 +31,9 @@ static const char *field_of(const char *message, const char *otherwise)
         {"max_tokens is", "max_tokens"},
         {"canvas_length is", "diffusion.canvas_length"},
         {"canvas: ", "diffusion.canvas"},
+        {"a constraint goes with no canvas", "diffusion.canvas"},
         {"a constraint goes with no suffix", "suffix"},
+        {"a read goes with no", "vllm_xargs.diffusion_read_only"},
         {"stop string", "stop"},
         {"tools", "tools"},
     };
@@ -58,8 +60,12 @@ bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *par
         e->n_context = err->n_context;
         e->n_prompt = err->n_prompt;
         return false;
-    case DGEMMA_E_LIMIT: /* a full queue is refused before the library is asked */
+    case DGEMMA_E_LIMIT:
         return dg_refuse(e, 400, "limit_exceeded", field, "%s", err->msg);
+    case DGEMMA_E_BUSY:
+        dg_refuse(e, 429, "queue_full", NULL, "%s", err->msg);
+        e->retry_after = 1;
+        return false;
     case DGEMMA_E_NOMEM:
         dg_refuse(e, 503, "out_of_memory", NULL, "%s", err->msg);
         e->retry_after = 5;

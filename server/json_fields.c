@@ -108,8 +108,8 @@ bool dg_field_ids(const json_t *list, int n_most, const char *param, int32_t **o
         if (!json_is_integer(v) || id < 0 || id >= n_most) {
             dg_free(*out);
             *out = NULL;
-            return dg_refuse(e, 400, "invalid_value", param, "%s[%zu]: wanted a token id below %d",
-                             param, i, n_most);
+            return dg_refuse(e, 400, "invalid_value", param,
+                             "%s[%zu]: wanted a whole number from 0 to %d", param, i, n_most - 1);
         }
         (*out)[i] = (int32_t)id;
     }

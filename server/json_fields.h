@@ -29,8 +29,8 @@ bool dg_field_object(const json_t *object, const char *name, json_t **out, dg_ht
 bool dg_field_string(const json_t *object, const char *name, const char **out, dg_http_error *e);
 bool dg_field_list(const json_t *object, const char *name, json_t **out, dg_http_error *e);
 
-/* A list of whole numbers from 0 up to n_most, to memory of the caller's (dg_free); `param` is what
- * the list is called. */
+/* A list of whole numbers from 0 and below n_most, to memory of the caller's (dg_free); `param` is
+ * what the list is called. */
 bool dg_field_ids(const json_t *list, int n_most, const char *param, int32_t **out, size_t *n,
                   dg_http_error *e);
 

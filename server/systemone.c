@@ -218,16 +218,14 @@ const dg_decide_wire dg_systemone = {read, write};
 
 /* ---- errors ---- */
 
-/* ["body", …] of a path with slashes. */
+/* ["body", …] of "state" or of "questions/NAME/type"; a name may have slashes of its own. */
 static json_t *place(const char *path)
 {
-    json_t *loc = json_pack("[s]", "body");
-    while (*path) {
-        size_t n = strcspn(path, "/");
-        dg_json_add(&loc, dg_json_text(path, n));
-        path += n + (path[n] == '/');
-    }
-    return loc;
+    const char *first = strchr(path, '/'), *last = strrchr(path, '/');
+    if (first == last)
+        return json_pack("[s,s]", "body", path);
+    return json_pack("[s,o,o,s]", "body", dg_json_text(path, (size_t)(first - path)),
+                     dg_json_text(first + 1, (size_t)(last - first - 1)), last + 1);
 }
 
 json_t *dg_systemone_error(const dg_http_error *e)

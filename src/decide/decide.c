@@ -385,8 +385,8 @@ static void begin_all(dgemma_decision *d)
             return;
         }
         d->status = f->canvas ? begin_read(d, f, &d->err) : begin_thought(d, f, &d->err);
-        if (d->status == DGEMMA_E_LIMIT && any_flight(d)) {
-            take_back(f); /* the engine's queue is full: when one of ours ends there is room */
+        if (d->status == DGEMMA_E_BUSY && any_flight(d)) {
+            take_back(f); /* when one of ours ends there is room */
             d->status = DGEMMA_OK;
             return;
         }

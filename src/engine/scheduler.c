@@ -107,7 +107,7 @@ dgemma_status dg_scheduler_submit(dg_scheduler *s, dgemma_request *r, dgemma_err
                        (r->kv_bytes >> 20) + 1, s->cfg.kv_bytes >> 20);
     pthread_mutex_lock(&s->lock);
     if (s->counters.n_waiting >= s->cfg.queue_length)
-        st = dg_fail(err, DGEMMA_E_LIMIT, "%d requests are waiting already", s->counters.n_waiting);
+        st = dg_fail(err, DGEMMA_E_BUSY, "%d requests are waiting already", s->counters.n_waiting);
     else {
         atomic_fetch_add(&r->n_holder, 1);
         *s->last = r;

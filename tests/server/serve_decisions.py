@@ -46,6 +46,8 @@ def check_systemone_errors(s):
             ("questions in a list", ["body", "questions"], {"state": "x", "questions": [1]}),
             ("a state that is a number", ["body", "state"], {"state": 7, "questions": QUESTIONS}),
             ("an unknown type", ["body", "questions", "q", "type"], {"state": "x", "questions": {"q": {"type": "box"}}}),
+            ("a name with slashes", ["body", "questions", "a/b//c", "type"], {"state": "x", "questions": {"a/b//c": {"type": "box"}}}),
+            ("a question without a name", ["body", "questions", "", "type"], {"state": "x", "questions": {"": {"type": "box"}}}),
             ("a choice without criteria", ["body", "questions", "q", "criteria"], {"state": "x", "questions": {"q": {"type": "choice"}}})]:
         status, got = post(**body)
         check(name, status == 422 and got["detail"][0]["loc"] == path and got["detail"][0]["msg"], (status, got))
@@ -152,6 +154,10 @@ def check_xargs(s):
                          ("no object", {"vllm_xargs": {"diffusion_max_steps": 0}})]:
         status, got = read(**change)
         check(f"xargs: {name}", status == 400 and got["error"]["param"], (status, got))
+    status, got = read(vllm_xargs={"diffusion_pinned": [0, 16]})
+    check("a pin outside is told where pins may be", got["error"]["message"] == "vllm_xargs.diffusion_pinned[1]: wanted a whole number from 0 to 15", got)
+    status, got = read(response_format={"type": "json_object"})
+    check("a read beside a constraint", status == 400 and got["error"]["param"] == "vllm_xargs.diffusion_read_only", got)
     status, got = s.chat(vllm_xargs={"diffusion_read_only": True}, logprob_token_ids=[1] * 513)
     check("too many ids", status == 400 and got["error"]["param"] == "logprob_token_ids", got)
 

@@ -483,7 +483,7 @@ START_TEST(options_of_scheduling_are_checked)
     ck_assert(dgemma_request_wait(r[0], &event, 60));
     r[1] = record_submit(e, &opt);
     r[2] = record_submit(e, &opt);
-    ck_assert_int_eq(dgemma_request_submit(&none, e, &opt, &err), DGEMMA_E_LIMIT);
+    ck_assert_int_eq(dgemma_request_submit(&none, e, &opt, &err), DGEMMA_E_BUSY);
     dgemma_engine_counters c;
     dgemma_engine_count(e, &c);
     ck_assert_int_eq(c.n_running, 1);

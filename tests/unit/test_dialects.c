@@ -520,6 +520,11 @@ START_TEST(test_statuses)
         {DGEMMA_E_UNSUPPORTED, "tools", 400, "unsupported", "tools"},
         {DGEMMA_E_CONTEXT, "too long", 400, "context_length_exceeded", "messages"},
         {DGEMMA_E_LIMIT, "stop string 1", 400, "limit_exceeded", "stop"},
+        {DGEMMA_E_ARG, "a read goes with no constraint", 400, "invalid_value",
+         "vllm_xargs.diffusion_read_only"},
+        {DGEMMA_E_ARG, "a constraint goes with no canvas", 400, "invalid_value",
+         "diffusion.canvas"},
+        {DGEMMA_E_BUSY, "8 requests are waiting already", 429, "queue_full", ""},
         {DGEMMA_E_NOMEM, "out", 503, "out_of_memory", ""},
         {DGEMMA_E_INTERNAL, "oh", 500, NULL, ""},
     };
@@ -531,7 +536,7 @@ START_TEST(test_statuses)
         ck_assert_int_eq(e.status, cases[i].status);
         ck_assert_pstr_eq(e.code, cases[i].code);
         ck_assert_str_eq(e.param, cases[i].param);
-        ck_assert_int_eq(e.retry_after > 0, e.status == 503);
+        ck_assert_int_eq(e.retry_after > 0, e.status == 503 || e.status == 429);
         ck_assert_int_eq(dg_error_is_context(&e), cases[i].st == DGEMMA_E_CONTEXT);
         if (dg_error_is_context(&e))
             ck_assert(e.n_context == 5 && e.n_prompt == 6);
@@ -539,6 +544,7 @@ START_TEST(test_statuses)
         const char *type =
             json_string_value(json_object_get(json_object_get(object, "error"), "type"));
         ck_assert_str_eq(type, e.status == 400   ? "invalid_request_error"
+                               : e.status == 429 ? "rate_limit_error"
                                : e.status == 503 ? "unavailable_error"
                                                  : "server_error");
         json_decref(object);
