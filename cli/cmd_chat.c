@@ -117,6 +117,31 @@ static void keep_answer(cli_chat *c, const answer *a)
  * came; or this, when the terminal or the memory is gone. */
 enum { BROKEN = -1 };
 
+static void begin_answer(cli_chat *c, dgemma_request *request, answer *a, dgemma_event *end)
+{
+    dg_buf_init(&a->text, ANSWER_MAX);
+    dg_buf_init(&a->thinking, ANSWER_MAX);
+    cli_terminal_begin_answer(c->draw.live);
+    cli_draw_begin(&c->draw);
+    follow(c, request, a, end);
+}
+
+/* Frees the request. */
+static int end_answer(cli_chat *c, dgemma_request *request, answer *a, const dgemma_event *end)
+{
+    if (!a->failed && !cli_draw_end(&c->draw))
+        a->failed = true;
+    cli_terminal_end_answer();
+    count(c, &end->stats);
+    if (!a->gap)
+        keep_answer(c, a);
+    explain_end(c, end);
+    dgemma_request_free(request);
+    dg_buf_clear(&a->text);
+    dg_buf_clear(&a->thinking);
+    return a->killed_by ? a->killed_by : a->failed ? BROKEN : 0;
+}
+
 /* Answers the last message. */
 static int answer_last(cli_chat *c)
 {
@@ -138,21 +163,8 @@ static int answer_last(cli_chat *c)
     }
     answer a = {.failed = false};
     dgemma_event end;
-    dg_buf_init(&a.text, ANSWER_MAX);
-    dg_buf_init(&a.thinking, ANSWER_MAX);
-    cli_terminal_begin_answer(c->draw.live);
-    cli_draw_begin(&c->draw);
-    follow(c, request, &a, &end);
-    if (!a.failed && !cli_draw_end(&c->draw))
-        a.failed = true;
-    cli_terminal_end_answer();
-    count(c, &end.stats);
-    keep_answer(c, &a);
-    explain_end(c, &end);
-    dgemma_request_free(request);
-    dg_buf_clear(&a.text);
-    dg_buf_clear(&a.thinking);
-    return a.killed_by ? a.killed_by : a.failed ? BROKEN : 0;
+    begin_answer(c, request, &a, &end);
+    return end_answer(c, request, &a, &end);
 }
 
 /* ---- passages written anew ---- */
@@ -194,22 +206,10 @@ static int fill_gap(cli_chat *c, const char *messages, const char *before, const
     }
     answer a = {.gap = true};
     dgemma_event end;
-    dg_buf_init(&a.text, ANSWER_MAX);
-    dg_buf_init(&a.thinking, ANSWER_MAX);
-    cli_terminal_begin_answer(c->draw.live);
-    cli_draw_begin(&c->draw);
-    follow(c, request, &a, &end);
+    begin_answer(c, request, &a, &end);
     if (!a.failed && !end.status && end.stats.end == DGEMMA_END_STOP)
         keep_rewritten(c, &a, before, after);
-    if (!a.failed && !cli_draw_end(&c->draw))
-        a.failed = true;
-    cli_terminal_end_answer();
-    count(c, &end.stats);
-    explain_end(c, &end);
-    dgemma_request_free(request);
-    dg_buf_clear(&a.text);
-    dg_buf_clear(&a.thinking);
-    return a.killed_by ? a.killed_by : a.failed ? BROKEN : 0;
+    return end_answer(c, request, &a, &end);
 }
 
 static int rewrite_passage(cli_chat *c)
@@ -409,11 +409,7 @@ int cmd_chat(int argc, char **argv)
     };
     cli_options options = {.n = 0};
     cli_options_add(&options, head, sizeof head / sizeof head[0]);
-    cli_options_add_model(&options, &c.args);
-    cli_options_add_answer(&options, &c.args);
-    cli_options_add_draws(&options, &c.args);
-    cli_options_add_diffusion(&options, &c.args);
-    cli_options_add_machine(&options, &c.args);
+    cli_options_add_request(&options, &c.args);
     cli_options_add(&options, output, sizeof output / sizeof output[0]);
 
     size_t n_rest;

@@ -126,10 +126,9 @@ static int run(edit_args *a)
 
 static const char usage[] =
     "usage: dgemma edit FILE --range START:END [OPTION]...\n\n"
-    "Writes passages of a text anew and prints the whole; what is outside of them stays as it is,\n"
-    "byte for byte. Places are counted in characters (code points) from 0. The model was not "
-    "trained\n"
-    "for this: see docs/canvas.md.\n\n"
+    "Writes passages of a text anew and prints the whole; all else stays, byte for byte. Places\n"
+    "are counted in characters (code points) from 0. The model was not trained for this: see\n"
+    "docs/canvas.md.\n\n"
     "  dgemma edit -m MODEL letter.txt --range 120:180 --say \"Shorter.\"\n"
     "  dgemma edit -m MODEL poem.txt --range 0:40 --strength 0.6 --seed 3\n";
 
@@ -154,11 +153,7 @@ int cmd_edit(int argc, char **argv)
     };
     cli_options options = {.n = 0};
     cli_options_add(&options, head, sizeof head / sizeof head[0]);
-    cli_options_add_model(&options, &a.request);
-    cli_options_add_answer(&options, &a.request);
-    cli_options_add_draws(&options, &a.request);
-    cli_options_add_diffusion(&options, &a.request);
-    cli_options_add_machine(&options, &a.request);
+    cli_options_add_request(&options, &a.request);
     cli_options_add(&options, output, sizeof output / sizeof output[0]);
     size_t n_rest;
     int code;

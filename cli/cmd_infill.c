@@ -62,11 +62,9 @@ static int run(infill_args *a)
 
 static const char usage[] =
     "usage: dgemma infill --prefix FILE --suffix FILE [OPTION]...\n\n"
-    "Writes what is missing between two texts. The canvas holds the gap and what stands behind "
-    "it,\n"
-    "so the model sees both sides; how long the gap is, is found by trying lengths "
-    "(docs/canvas.md).\n"
-    "The model was not trained for this.\n\n"
+    "Writes what is missing between two texts. The canvas holds the gap and what stands behind,\n"
+    "so the model sees both sides; the gap's length is found by trying some. The model was not\n"
+    "trained for this: see docs/canvas.md.\n\n"
     "  dgemma infill -m MODEL --prefix before.txt --suffix after.txt\n"
     "  dgemma infill -m MODEL --prefix a.c --suffix b.c --say \"The body of the loop.\" --whole\n";
 
@@ -89,11 +87,7 @@ int cmd_infill(int argc, char **argv)
     };
     cli_options options = {.n = 0};
     cli_options_add(&options, head, sizeof head / sizeof head[0]);
-    cli_options_add_model(&options, &a.request);
-    cli_options_add_answer(&options, &a.request);
-    cli_options_add_draws(&options, &a.request);
-    cli_options_add_diffusion(&options, &a.request);
-    cli_options_add_machine(&options, &a.request);
+    cli_options_add_request(&options, &a.request);
     cli_options_add(&options, output, sizeof output / sizeof output[0]);
     size_t n_rest;
     int code;

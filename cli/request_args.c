@@ -163,6 +163,15 @@ void cli_options_add_machine(cli_options *o, cli_request_args *a)
     ADD(o, rows);
 }
 
+void cli_options_add_request(cli_options *o, cli_request_args *a)
+{
+    cli_options_add_model(o, a);
+    cli_options_add_answer(o, a);
+    cli_options_add_draws(o, a);
+    cli_options_add_diffusion(o, a);
+    cli_options_add_machine(o, a);
+}
+
 /* ---- what they come to ---- */
 
 bool cli_request_check(const char *command, cli_request_args *a, int *code)

@@ -4,11 +4,6 @@
 #include "json_text.h"
 #include "openai_response.h"
 
-static void fail_stream(dg_generation *g, const dg_http_error *e)
-{
-    dg_exchange_event(g->cfg.to, dg_error_object(e));
-}
-
 static void begin_stream(dg_generation *g)
 {
     (void)g; /* nothing is said before there is something to say */
@@ -34,15 +29,10 @@ static void infill_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
                                                dg_json_text(e->text, e->text_len), "stop", 0));
 }
 
-static json_t *choice_text(const dg_choice *c)
-{
-    return dg_json_text(c->text.data ? c->text.data : "", c->text.len);
-}
-
 static void infill_done(dg_generation *g)
 {
     if (!g->chat.stream) {
-        dg_exchange_reply(g->cfg.to, 200, infill_end(g, choice_text(&g->choices[0])));
+        dg_exchange_reply(g->cfg.to, 200, infill_end(g, dg_json_buf(&g->choices[0].text)));
         return;
     }
     dg_exchange_event(g->cfg.to, infill_end(g, json_string("")));
@@ -54,7 +44,7 @@ const dg_dialect dg_infill = {
     .begin = begin_stream,
     .event = infill_event,
     .end = infill_done,
-    .fail = fail_stream,
+    .fail = dg_openai_fail,
     .ping = dg_sse_ping,
     .error = dg_error_object,
 };
@@ -129,9 +119,9 @@ static json_t *edit_result(const dg_generation *g)
     ok = ok && dg_buf_puts(&whole, text + at);
     if (ok)
         out = json_pack("{s:s,s:s,s:o,s:o,s:I,s:f,s:i,s:i,s:I,s:o}", "object", "edit", "model",
-                        g->cfg.model, "text", dg_json_text(whole.data ? whole.data : "", whole.len),
-                        "ranges", ranges, "changed_tokens", (json_int_t)changed, "agreement",
-                        (double)agreement, "steps", stats.n_steps, "tries", stats.n_tries, "seed",
+                        g->cfg.model, "text", dg_json_buf(&whole), "ranges", ranges,
+                        "changed_tokens", (json_int_t)changed, "agreement", (double)agreement,
+                        "steps", stats.n_steps, "tries", stats.n_tries, "seed",
                         (json_int_t)g->chat.options.seed, "timings", dg_openai_timings(g));
     else
         json_decref(ranges);
@@ -163,7 +153,7 @@ const dg_dialect dg_edit = {
     .begin = begin_stream,
     .event = edit_event,
     .end = edit_done,
-    .fail = fail_stream,
+    .fail = dg_openai_fail,
     .ping = dg_sse_ping,
     .error = dg_error_object,
 };

@@ -21,6 +21,11 @@ json_t *dg_json_text(const char *bytes, size_t len)
     return out;
 }
 
+json_t *dg_json_buf(const dg_buf *b)
+{
+    return dg_json_text(b->data ? b->data : "", b->len);
+}
+
 static void give_up(json_t **whole)
 {
     json_decref(*whole);

@@ -3,9 +3,11 @@
 #define DG_SERVER_JSON_TEXT_H
 
 #include <jansson.h>
+#include "base/buf.h"
 
 /* A JSON string of any bytes: what is not UTF-8 becomes U+FFFD. NULL: out of memory. */
 json_t *dg_json_text(const char *bytes, size_t len);
+json_t *dg_json_buf(const dg_buf *b);
 
 /* Sets a member, adds to a list; the value is taken. Where memory is out, or a value is NULL
  * because it was out before, the whole is given up and becomes NULL: nobody is sent an answer with

@@ -119,7 +119,7 @@ static json_t *whole(const dg_generation *g, dg_choice *c)
         s.thinking = dg_json_text(c->thinking.data, c->thinking.len);
     if (s.calls_tools)
         s.calls = all_calls(c);
-    json_t *text = dg_json_text(c->text.data ? c->text.data : "", c->text.len);
+    json_t *text = dg_json_buf(&c->text);
     json_t *body = object(g, text, s, true);
     put_logprobs(&body, g, c);
     return body;

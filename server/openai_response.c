@@ -129,11 +129,6 @@ static json_t *take_logprobs(const dg_generation *g, dg_choice *c)
 
 /* ---- whole answers ---- */
 
-static json_t *buffer_text(const dg_buf *b)
-{
-    return dg_json_text(b->data ? b->data : "", b->len);
-}
-
 /* Servers disagree on the name of this field, and clients read one or the other. */
 static void put_reasoning(json_t **message, json_t *text)
 {
@@ -145,7 +140,7 @@ static void put_reasoning(json_t **message, json_t *text)
 static void put_the_rest(json_t **holder, const dg_generation *g, const dg_choice *c)
 {
     if (c->thinking.len && !g->chat.hide_thinking)
-        put_reasoning(holder, buffer_text(&c->thinking));
+        put_reasoning(holder, dg_json_buf(&c->thinking));
     if (!json_array_size(c->calls))
         return;
     if (g->chat.old_functions)
@@ -158,7 +153,7 @@ static void put_the_rest(json_t **holder, const dg_generation *g, const dg_choic
 static json_t *whole_choice(const dg_generation *g, dg_choice *c)
 {
     bool has_calls = json_array_size(c->calls) > 0;
-    json_t *text = has_calls && !c->text.len ? json_null() : buffer_text(&c->text);
+    json_t *text = has_calls && !c->text.len ? json_null() : dg_json_buf(&c->text);
     if (is_chat(g)) {
         json_t *message =
             json_pack("{s:s,s:o,s:n}", "role", "assistant", "content", text, "refusal");
@@ -324,7 +319,7 @@ static void end(dg_generation *g)
     (g->chat.stream ? end_stream : reply_whole)(g);
 }
 
-static void fail_stream(dg_generation *g, const dg_http_error *e)
+void dg_openai_fail(dg_generation *g, const dg_http_error *e)
 {
     dg_exchange_event(g->cfg.to, dg_error_object(e));
 }
@@ -339,7 +334,7 @@ const dg_dialect dg_openai_chat = {
     .begin = begin_stream,
     .event = stream_event,
     .end = end,
-    .fail = fail_stream,
+    .fail = dg_openai_fail,
     .ping = dg_sse_ping,
     .error = dg_error_object,
 };
@@ -350,7 +345,7 @@ const dg_dialect dg_openai_completion = {
     .begin = begin_stream,
     .event = stream_event,
     .end = end,
-    .fail = fail_stream,
+    .fail = dg_openai_fail,
     .ping = dg_sse_ping,
     .error = dg_error_object,
 };

@@ -1,5 +1,6 @@
 /* Pinned tokens, canvases that start from a text, and gaps of unknown length: the rules on small
  * arrays, then requests on the pocket model and on one of random weights. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/common.h"
@@ -489,87 +490,60 @@ static void refuse(dgemma_engine *e, const dgemma_request_options *o, dgemma_sta
     ck_assert_msg(strstr(err.msg, says) != NULL, "\"%s\" is not in \"%s\"", says, err.msg);
 }
 
+/* Options that were fine until one of them changed. */
+#define REFUSED(was, change, want, says)                                                           \
+    do {                                                                                           \
+        dgemma_request_options o = (was);                                                          \
+        change;                                                                                    \
+        refuse(e, &o, want, says);                                                                 \
+    } while (0)
+
 START_TEST(what_makes_no_sense_is_refused)
 {
     dgemma_engine *e = open_engine(random_model);
-    dgemma_request_options plain = dgemma_request_defaults(e), o = plain;
+    dgemma_request_options plain = dgemma_request_defaults(e);
+    plain.chat_prompt = "hi";
     int32_t ids[] = {1, 2, -1};
-    uint8_t pinned[] = {1, 0, 0};
+    uint8_t pinned[] = {1, 0, 0}, unknown[] = {1, 0, 1};
     dgemma_constraint *c = NULL;
     dgemma_constraint_options digits = {DGEMMA_CONSTRAINT_REGEX, .text = "[0-9]", .text_len = 5};
     ck_assert_int_eq(dgemma_constraint_create(&c, &digits, NULL), DGEMMA_OK);
-    plain.chat_prompt = "hi";
-    o = plain;
-    o.canvas = ids;
-    o.n_canvas = 3;
-    o.pinned = pinned;
-    dgemma_request_options canvas = o;
-    static const float wrong[] = {-0.1f, 1.1f, (float)(0.0 / 1e-300 - 1) / 0.f};
-    for (size_t i = 0; i < DG_COUNT(wrong); i++) {
-        o.strength = wrong[i];
-        refuse(e, &o, DGEMMA_E_ARG, "strength");
-    }
-    o = canvas;
-    o.n_canvas = 0;
-    refuse(e, &o, DGEMMA_E_ARG, "empty");
-    o = plain;
-    o.pinned = pinned;
-    refuse(e, &o, DGEMMA_E_ARG, "empty");
-    o = canvas;
-    pinned[2] = 1;
-    refuse(e, &o, DGEMMA_E_ARG, "2, which is pinned");
-    pinned[2] = 0;
-    ids[1] = 1 << 30;
-    refuse(e, &o, DGEMMA_E_ARG, "vocabulary");
-    ids[1] = -2;
-    refuse(e, &o, DGEMMA_E_ARG, "vocabulary");
-    ids[1] = 2;
-    o.n_canvas = (size_t)1 << 40;
-    refuse(e, &o, DGEMMA_E_LIMIT, "context");
-    o = canvas;
-    o.n_logprobs = 0;
-    refuse(e, &o, DGEMMA_E_ARG, "n_logprobs");
-    o = canvas;
-    o.constraint = c;
-    refuse(e, &o, DGEMMA_E_ARG, "constraint goes with no canvas");
-    o = canvas;
-    o.suffix = "x";
-    refuse(e, &o, DGEMMA_E_ARG, "no canvas");
+    REFUSED(plain, o.pinned = pinned, DGEMMA_E_ARG, "empty");
+    REFUSED(plain, o.passage = "x", DGEMMA_E_ARG, "go with a suffix");
 
-    o = plain;
-    o.suffix = " end";
-    dgemma_request_options gap = o;
-    o.constraint = c;
-    refuse(e, &o, DGEMMA_E_ARG, "constraint goes with no suffix");
-    o = gap;
-    o.thinking = true;
-    refuse(e, &o, DGEMMA_E_ARG, "thinking");
-    o = gap;
-    o.strength = 0.5f;
-    refuse(e, &o, DGEMMA_E_ARG, "to be found");
-    o = gap;
-    o.keep_length = true;
-    refuse(e, &o, DGEMMA_E_ARG, "needs a passage");
-    o.passage = "";
-    refuse(e, &o, DGEMMA_E_ARG, "needs a passage");
-    o = gap;
-    o.instruction = "Shorter.";
-    refuse(e, &o, DGEMMA_E_ARG, "instruction");
-    o = gap;
-    o.chat_prompt = NULL;
-    o.raw_prompt = "hi";
-    refuse(e, &o, DGEMMA_E_ARG, "suffix");
-    o = plain;
-    o.passage = "x";
-    refuse(e, &o, DGEMMA_E_ARG, "go with a suffix");
+    dgemma_request_options canvas = plain;
+    canvas.canvas = ids;
+    canvas.n_canvas = 3;
+    canvas.pinned = pinned;
+    static const float wrong[] = {-0.1f, 1.1f, NAN};
+    for (size_t i = 0; i < DG_COUNT(wrong); i++)
+        REFUSED(canvas, o.strength = wrong[i], DGEMMA_E_ARG, "strength");
+    REFUSED(canvas, o.n_canvas = 0, DGEMMA_E_ARG, "empty");
+    REFUSED(canvas, o.pinned = unknown, DGEMMA_E_ARG, "2, which is pinned");
+    REFUSED(canvas, ids[1] = 1 << 30, DGEMMA_E_ARG, "vocabulary");
+    REFUSED(canvas, ids[1] = -2, DGEMMA_E_ARG, "vocabulary");
+    ids[1] = 2;
+    REFUSED(canvas, o.n_canvas = (size_t)1 << 40, DGEMMA_E_LIMIT, "context");
+    REFUSED(canvas, o.n_logprobs = 0, DGEMMA_E_ARG, "n_logprobs");
+    REFUSED(canvas, o.constraint = c, DGEMMA_E_ARG, "constraint goes with no canvas");
+    REFUSED(canvas, o.suffix = "x", DGEMMA_E_ARG, "no canvas");
+
+    dgemma_request_options gap = plain, anew;
+    gap.suffix = " end";
+    REFUSED(gap, o.constraint = c, DGEMMA_E_ARG, "constraint goes with no suffix");
+    REFUSED(gap, o.thinking = true, DGEMMA_E_ARG, "thinking");
+    REFUSED(gap, o.strength = 0.5f, DGEMMA_E_ARG, "to be found");
+    REFUSED(gap, o.instruction = "Shorter.", DGEMMA_E_ARG, "instruction");
+    REFUSED(gap, (o.chat_prompt = NULL, o.raw_prompt = "hi"), DGEMMA_E_ARG, "suffix");
+    anew = gap;
+    anew.keep_length = true;
+    REFUSED(anew, o.passage = NULL, DGEMMA_E_ARG, "needs a passage");
+    REFUSED(anew, o.passage = "", DGEMMA_E_ARG, "needs a passage");
     char *long_text = malloc(4001);
     for (int i = 0; i < 4000; i++)
         long_text[i] = (char)(i % 2 ? ' ' : 'a' + i / 2 % 26);
     long_text[4000] = 0;
-    o = gap;
-    o.keep_length = true;
-    o.passage = long_text;
-    refuse(e, &o, DGEMMA_E_LIMIT, "written anew at a time");
+    REFUSED(anew, o.passage = long_text, DGEMMA_E_LIMIT, "written anew at a time");
     free(long_text);
     dgemma_constraint_free(c);
     dgemma_engine_close(e);
