@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/common.h"
+#include "engine/read.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
 #include "support/cpu_engine.h"
@@ -263,6 +264,31 @@ START_TEST(what_is_given_stays)
     ck_assert_msg(strstr(" Paris", text), "%s", text);
     dgemma_free(text);
     dgemma_engine_close(e);
+}
+END_TEST
+
+/* The canvas begins with all that is known; of that, the pinned stays in every step, and without a
+ * word of pins all of it. */
+START_TEST(what_is_known_and_what_is_held)
+{
+    enum { N = 4, NOISE = 40 };
+    static const int32_t token[N + 1] = {7, -1, 9, 3};
+    static const uint8_t pinned[N] = {1, 1, 0, 0};
+    static const int32_t known[N] = {7, NOISE, 9, 3}, held[N] = {7, NOISE, NOISE, NOISE};
+    const dg_config model = {.canvas_length = N, .n_vocab = 50};
+    for (int pins = 0; pins < 2; pins++) {
+        int32_t begun[N] = {NOISE, NOISE, NOISE, NOISE}, later[N] = {NOISE, NOISE, NOISE, NOISE};
+        dgemma_read from = {.tokens = token, .n_tokens = N, .pinned = pins ? pinned : NULL};
+        dg_read *r = NULL;
+        ck_assert_int_eq(dg_read_create(&r, &from, &model, NULL), DGEMMA_OK);
+        dg_read_begin(r, begun);
+        dg_read_hold(r, later);
+        ck_assert_mem_eq(begun, known, sizeof known);
+        ck_assert_mem_eq(later, pins ? held : known, sizeof known);
+        dg_read_free(r);
+        from.n_tokens = N + 1;
+        ck_assert_int_eq(dg_read_create(&r, &from, &model, NULL), DGEMMA_E_ARG);
+    }
 }
 END_TEST
 
@@ -687,6 +713,7 @@ Suite *decide_suite(void)
     tcase_add_test(t, a_read_is_the_whole_softmax);
     tcase_add_test(t, facts_in_one_pass);
     tcase_add_test(t, what_is_given_stays);
+    tcase_add_test(t, what_is_known_and_what_is_held);
     tcase_add_test(t, reads_that_make_no_sense);
     tcase_add_test(t, company_changes_no_bit);
     suite_add_tcase(s, t);

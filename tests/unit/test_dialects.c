@@ -252,6 +252,9 @@ typedef struct verdict {
 
 #define EDIT(rest)     "{'text':'a \xC3\xA9 bc'," rest "}"
 #define CHAT(fields)   dg_openai_read_chat, "{'messages':[{'role':'user','content':'Q'}]," fields "}"
+#define XARGS(args)    CHAT("'vllm_xargs':{'diffusion_read_only':true," args "}")
+#define SEED           "vllm_xargs.diffusion_seed_canvas"
+#define TWO            "'diffusion_canvas_length':2,'diffusion_seed_canvas':[7,8]"
 #define SAID(messages) dg_openai_read_chat, "{'messages':[" messages "]}"
 #define PICTURE        "{'type':'image_url'}"
 #define CLAUDE(fields) dg_anthropic_read, "{" ASK "," fields "}"
@@ -276,6 +279,31 @@ static const verdict verdicts[] = {
     {CHAT("'logit_bias':{'7':100.5}"), "logit_bias"},
     {CHAT("'logit_bias':{'7':'1'}"), "logit_bias"},
     {CHAT("'diffusion':{'stepz':1}"), "diffusion.stepz"},
+    {XARGS("'diffusion_canvas_length':256"), NULL},
+    {XARGS("'diffusion_canvas_length':257"), "vllm_xargs.diffusion_canvas_length"},
+    {XARGS("'diffusion_canvas_length':2,'diffusion_seed_canvas':[0,999]"), NULL},
+    {XARGS("'diffusion_canvas_length':2,'diffusion_seed_canvas':[0,1000]"), SEED},
+    {XARGS("'diffusion_canvas_length':2,'diffusion_seed_canvas':[0]"), SEED},
+    {XARGS("'diffusion_canvas_length':2,'diffusion_seed_canvas':[0,1,2]"), SEED},
+    {XARGS("'diffusion_seed_canvas':7"), SEED},
+    {XARGS(TWO ",'diffusion_pinned':[1,0]"), NULL},
+    {XARGS(TWO ",'diffusion_pinned':[2]"), "vllm_xargs.diffusion_pinned"},
+    {XARGS(TWO ",'diffusion_pinned':[-1]"), "vllm_xargs.diffusion_pinned"},
+    {XARGS("'diffusion_pinned':[0]"), "vllm_xargs.diffusion_pinned"},
+    {XARGS("'diffusion_pinned':[]"), "vllm_xargs.diffusion_pinned"},
+    {XARGS("'diffusion_constrained':true,'diffusion_max_steps':1"),
+     "vllm_xargs.diffusion_constrained"},
+    {XARGS("'diffusion_max_steps':2},'logprob_token_ids':[999],'x':{"), NULL},
+    {XARGS("'diffusion_max_steps':2},'logprob_token_ids':[1000],'x':{"), "logprob_token_ids"},
+    {XARGS("'diffusion_constrained':true,'diffusion_max_steps':1},'logprob_token_ids':[1],'x':{"),
+     NULL},
+    {XARGS("'diffusion_constrained':true,'diffusion_max_steps':2},'logprob_token_ids':[1],'x':{"),
+     "vllm_xargs.diffusion_constrained"},
+    {XARGS("'diffusion_max_steps':1},'stream':true,'x':{"), "stream"},
+    {CHAT("'vllm_xargs':{'diffusion_max_steps':1}"), NULL},
+    {CHAT("'vllm_xargs':{" TWO "}"), "vllm_xargs"},
+    {CHAT("'vllm_xargs':{'diffusion_pinned':[0]}"), "vllm_xargs"},
+    {CHAT("'vllm_xargs':{'diffusion_constrained':true}"), "vllm_xargs"},
     {CHAT("'reasoning_effort':'hard'"), "reasoning_effort"},
     {CHAT("'logprobs':true,'top_logprobs':20"), NULL},
     {CHAT("'logprobs':true,'top_logprobs':21"), "top_logprobs"},
@@ -505,6 +533,31 @@ START_TEST(test_more_options)
 }
 END_TEST
 
+/* A canvas that is brought along and read. */
+START_TEST(test_canvas_reads)
+{
+    static const verdict known = {
+        XARGS("'diffusion_canvas_length':3,'diffusion_seed_canvas':[7,8,9],"
+              "'diffusion_pinned':[2,0]},'logprob_token_ids':[5,4],'x':{"),
+        NULL};
+    static const verdict noise = {XARGS("'diffusion_canvas_length':2"), NULL};
+    dg_chat c;
+    dg_http_error e;
+    ck_assert_msg(read_body(known.read, &c, known.body, &e), "%s", e.message);
+    ck_assert(c.reads && !c.read_among && c.read.n_tokens == 3 && c.read.n_ids == 2);
+    ck_assert_mem_eq(c.read.tokens, ((int32_t[]){7, 8, 9}), 3 * sizeof(int32_t));
+    ck_assert_mem_eq(c.read.pinned, ((uint8_t[]){1, 0, 1}), 3);
+    ck_assert_mem_eq(c.read.ids, ((int32_t[]){5, 4}), 2 * sizeof(int32_t));
+    dg_chat_clear(&c);
+    /* nothing is known, nothing stays */
+    ck_assert_msg(read_body(noise.read, &c, noise.body, &e), "%s", e.message);
+    ck_assert_uint_eq(c.read.n_tokens, 2);
+    ck_assert_mem_eq(c.read.tokens, ((int32_t[]){-1, -1}), 2 * sizeof(int32_t));
+    ck_assert_mem_eq(c.read.pinned, ((uint8_t[]){0, 0}), 2);
+    dg_chat_clear(&c);
+}
+END_TEST
+
 /* What the library says, as clients hear it. */
 START_TEST(test_statuses)
 {
@@ -595,6 +648,7 @@ Suite *dialects_suite(void)
     tcase_add_test(c, test_options);
     tcase_add_test(c, test_more_options);
     tcase_add_test(c, test_statuses);
+    tcase_add_test(c, test_canvas_reads);
     tcase_add_loop_test(c, test_no_memory, 0, 3);
     suite_add_tcase(s, c);
     return s;

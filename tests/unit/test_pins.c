@@ -89,6 +89,7 @@ START_TEST(pinned_tokens_cost_no_uncertainty)
     dg_canvas_begin(&c, &usual, &draws, 0, 4);
     dg_canvas_start(&c, &draws,
                     &(dg_start){(int32_t[]){1, -1, -1, 4}, (uint8_t[]){1, 0, 0, 1}, 4, 1});
+    ck_assert(c.token[0] == 1 && c.token[3] == 4); /* from the start, whatever the strength */
     for (int i = 0; i < 4; i++)
         c.argmax[i] = c.drawn[i] = 20 + i;
     memcpy(c.entropy, (float[]){3, 0.06f, 0.05f, 3}, 4 * sizeof(float));
@@ -201,6 +202,8 @@ START_TEST(lengths_are_tried_until_one_agrees)
     ck_assert_int_le(n_try, 15 + 6);
     search(1, 1, &n_try);
     ck_assert_int_eq(n_try, 0);
+    search(2, 5, &n_try); /* that there is nothing shorter does not end the search */
+    ck_assert_int_eq(n_try, 5);
 
     /* the ladder, of equal agreement the more certain, of equal ones the first */
     dg_gap g;
@@ -227,6 +230,13 @@ START_TEST(a_canvas_around_a_gap)
                      12 * sizeof *token);
     ck_assert_mem_eq(pinned, ((uint8_t[]){0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}), 12);
     ck_assert_int_eq(s.n, 12);
+    dg_pins pins = {.n = 10, .n_agree = 9}; /* three tokens and the end count, padding does not */
+    ck_assert_float_eq_tol(dg_infill_agreement(&f, &pins), 3.f / 4, 1e-6f);
+    pins.n_agree = 2;
+    ck_assert_float_eq(dg_infill_agreement(&f, &pins), 0);
+    f.close = -1; /* no end is known: the text behind the gap is all that is pinned */
+    ck_assert_int_eq(dg_infill_positions(&f, 2, 12), 5);
+    f.close = 106;
     f.pad = -1;
     ck_assert_int_eq(dg_infill_positions(&f, 2, 12), 6);
     f.whole = false;
@@ -237,7 +247,7 @@ START_TEST(a_canvas_around_a_gap)
     s = dg_infill_start(&f, 2, 5, token, pinned);
     ck_assert_mem_eq(token, ((int32_t[]){1, 2, 5, 6, 7}), 5 * sizeof *token);
     ck_assert(s.strength == 0.5f && !pinned[1] && pinned[2]);
-    dg_pins pins = {.n = 3, .n_agree = 2};
+    pins = (dg_pins){.n = 3, .n_agree = 2};
     ck_assert_float_eq_tol(dg_infill_agreement(&f, &pins), 2.f / 3, 1e-6f);
     f.n_after = 0;
     ck_assert_float_eq(dg_infill_agreement(&f, &(dg_pins){0}), 1);
