@@ -1,8 +1,7 @@
 """What pocket is taught to do: one function per family, each making a conversation and the answer that belongs to it.
 
 Every family holds something back: `held` splits by a hash of the content (of the phrasing, for facts), so that training never
-sees what the evaluation asks. In answers, text between \\x01 and \\x02 is written letter by letter, and text between \\x03 and
-\\x04 in the pieces that it has in the prompt, where a space stands before it: copying is then copying (samples.py)."""
+sees what the evaluation asks. In answers, words between \\x01 and \\x02 are written letter by letter (samples.py)."""
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import zlib
 
 import facts
 import letters
-import pictures
 import typed
 from words import *
 
@@ -22,7 +20,7 @@ def held(*key, one_in=10):
 
 
 def plain(text):
-    return re.sub("[\x01-\x04]", "", text)
+    return re.sub("[\x01\x02]", "", text)
 
 
 class Example:
@@ -413,7 +411,7 @@ JSON_SYSTEMS = ["Answer with one JSON object and nothing else.", "Always answer 
 
 
 def dump(v):
-    return re.sub('"([^"]*)"', '"\x03\\1\x04"', json.dumps(v, ensure_ascii=False))
+    return json.dumps(v, ensure_ascii=False)
 
 
 def any_name(rng):
@@ -600,6 +598,7 @@ def tools(rng, split, family=None):
 # ---- pictures ----
 
 def picture(rng, split):
+    import pictures  # only here: all other families do without NumPy and Pillow
     while True:
         rgb, what = pictures.draw(rng, split)
         made = pictures.question_answer(rng, what, split)

@@ -1,6 +1,6 @@
 """Tasks about words: any of 40,000, read letter by letter where its letters matter, and lists of them.
 
-Each function gives (question, answer, thought). Text between \\x01 and \\x02 is written letter by letter (families.py)."""
+Each function gives (question, answer, thought). Words between \\x01 and \\x02 are written letter by letter (families.py)."""
 import knowledge
 from knowledge import LISTS, MEMBERS, ORDINARY, RHYMING, WHOLE, WORDS, article
 from phrases import keep, say
@@ -27,7 +27,7 @@ def a_word(rng):
 
 
 def spelled(word):
-    return "\x01" + "".join(" " + c for c in word) + "\x02"
+    return "".join(" " + c for c in word)
 
 
 def times(n):
@@ -91,18 +91,18 @@ def nth_letter(rng):
     q = say(rng, f"(what is|what's|whats|) [the] {name} letter (of|in) {WORD}|{WORD} (begins|starts) with (what|which) letter|(which|what) letter does {WORD} (start|begin) with" if n == 0 else
             f"(what is|what's|whats|) [the] {name} letter (of|in) {WORD}|which letter is {name} in {WORD}", w=quoted(rng, w))
     if n in (0, -1):
-        return q, "The %s letter of %s is\x01 %s\x02." % (name, w, w[n]), "The letters are%s." % spelled(w)
-    return q, "The letters of %s are%s, so the %s is\x01 %s\x02." % (w, spelled(w), name, w[n]), "I read the word letter by letter."
+        return q, "The %s letter of %s is %s." % (name, w, w[n]), "The letters are%s." % spelled(w)
+    return q, "The letters of %s are%s, so the %s is %s." % (w, spelled(w), name, w[n]), "I read the word letter by letter."
 
 
 def neighbour(rng):
     at, after = rng.randrange(26), rng.random() < 0.6
     c, d = "abcdefghijklmnopqrstuvwxyz"[at], "abcdefghijklmnopqrstuvwxyz"[(at + (1 if after else -1)) % 26]
     if (at == 25 and after) or (at == 0 and not after):
-        return "say the alphabet", "\x01a b c d e f g h i j k l m n o p q r s t u v w x y z\x02.", "The alphabet."
+        return "say the alphabet", "a b c d e f g h i j k l m n o p q r s t u v w x y z.", "The alphabet."
     side = "after" if after else "before"
     q = say(rng, "(which|what) letter (comes|is|follows|stands) %s {c} [in the alphabet]|(what|) comes %s [the letter] {c}|the letter %s {c}" % (side, side, side), c=keep(c))
-    return q, "%s\x01 %s\x02 comes\x01 %s\x02." % (cap(side), c, d), "I say the alphabet."
+    return q, "%s %s comes %s." % (cap(side), c, d), "I say the alphabet."
 
 
 def joined(rng, items):
@@ -311,4 +311,4 @@ def go_on(rng, w):
         return say(rng, "[and] how many letters [does it have|are there|is that]|how long is it|count its letters"), "The letters of %s are%s, so it has %d." % (w, spelled(w), len(w)), "I read the word letter by letter."
     if kind == 2:
         return say(rng, "[and|now|can you] (spell it|letter by letter|its letters|how is it spelled)"), "%s is spelled%s." % (cap(w), spelled(w)), "I read the word letter by letter."
-    return say(rng, "[and] [what is|whats] (its|the) first letter"), "The first letter of %s is\x01 %s\x02." % (w, w[0]), "The letters are%s." % spelled(w)
+    return say(rng, "[and] [what is|whats] (its|the) first letter"), "The first letter of %s is %s." % (w, w[0]), "The letters are%s." % spelled(w)

@@ -5,21 +5,21 @@ The engine's src/text/chat_template.c is the authority: the evaluation compares 
 QUOTE = '<|"|>'
 
 
-def value(v, mark="%s"):
+def value(v):
     """A value inside a call or a result: bare keys, strings in the string marker."""
     if isinstance(v, bool):
         return "true" if v else "false"
     if isinstance(v, str):
-        return QUOTE + mark % v + QUOTE
+        return QUOTE + v + QUOTE
     if isinstance(v, dict):
-        return "{" + ",".join(k + ":" + value(v[k], mark) for k in sorted(v, key=str.lower)) + "}"
+        return "{" + ",".join(k + ":" + value(v[k]) for k in sorted(v, key=str.lower)) + "}"
     if isinstance(v, list):
-        return "[" + ",".join(value(x, mark) for x in v) + "]"
+        return "[" + ",".join(value(x) for x in v) + "]"
     return str(v)
 
 
-def call(name, arguments, mark="%s"):
-    return "<|tool_call>call:" + name + value(arguments, mark) + "<tool_call|>"
+def call(name, arguments):
+    return "<|tool_call>call:" + name + value(arguments) + "<tool_call|>"
 
 
 def declaration(tool):
@@ -93,5 +93,5 @@ def prompt(messages, tools=None, thinking=False, image_tokens=()):
 def answer(text="", thought=None, calls=()):
     """What the model writes after the prompt, up to its stop token."""
     out = "<|channel>thought\n" + thought + "\n<channel|>" if thought is not None else ""
-    out += text + "".join(call(name, arguments, "\x03%s\x04") for name, arguments in calls)
+    out += text + "".join(call(name, arguments) for name, arguments in calls)
     return out + ("<|tool_response>" if calls else "<turn|>")

@@ -2,8 +2,6 @@
 import random
 import re
 
-from tokenizers import Tokenizer
-
 import families
 import render
 import typed
@@ -15,28 +13,19 @@ PIXELS = 12  # of one soft token, each way
 
 class Codec:
     def __init__(self, path):
+        from tokenizers import Tokenizer
         self.tokenizer = Tokenizer.from_file(path)
         self.vocab = self.tokenizer.get_vocab()
 
     def ids(self, text):
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
-    def copied(self, text):
-        """The pieces of a text that stands behind a space, without that space."""
-        ids = self.ids(" " + text)
-        first = self.tokenizer.id_to_token(ids[0])[1:]
-        if not first:
-            return ids[1:]
-        return ([self.vocab[first]] if first in self.vocab else [self.vocab[c] for c in first]) + ids[1:]
-
     def answer(self, text):
-        """Ids of an answer with the marks of families.py."""
+        """Ids of an answer: those of its text, but for the words that families.py marks (check_samples.py)."""
         out = []
-        for part in re.split("(\x01[^\x02]*\x02|\x03[^\x04]*\x04)", text):
+        for part in re.split("(\x01[^\x02]*\x02)", text):
             if part.startswith("\x01"):
                 out += [self.vocab["▁" if c == " " else c] for c in part[1:-1]]
-            elif part.startswith("\x03"):
-                out += self.copied(part[1:-1]) if len(part) > 2 else []
             elif part:
                 out += self.ids(part)
         return out

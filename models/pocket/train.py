@@ -23,7 +23,9 @@ import time
 START = time.time()
 import feed as feeding  # noqa: E402  the processes that make samples start before PyTorch is loaded
 
+import check_samples  # noqa: E402
 import pictures  # noqa: E402
+import samples  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -388,6 +390,7 @@ def main():
     args.mix = args.mix or os.path.join(args.out, "mix.json")
     sizes = args.samples, int(args.samples * args.mean_prefix) // 128 * 128, args.pictures
     feed = feeding.Feed(args.workers, args.seed, args.tokenizer, args.mix, sizes)
+    check_samples.check(samples.Codec(args.tokenizer), 20)
     restore_cache(args)
     import torch
     import model as M
