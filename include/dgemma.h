@@ -132,7 +132,6 @@ typedef struct dgemma_model_info {
     int n_vocab, n_layer, n_embd, n_expert, n_expert_used;
     int context_length, canvas_length;
     bool has_tokenizer;
-    bool constrains;            /* answers can be held to a constraint, where it runs now */
     bool has_vision;            /* it can look at pictures */
     const char *vision_ignored; /* what is wrong with the mmproj file beside the model, which is not
                                    used for that; lives as long as the engine. NULL: nothing */

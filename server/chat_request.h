@@ -32,10 +32,8 @@ typedef struct dg_chat {
     bool stream, include_usage;
     bool draft_ids; /* drafts say the tokens' ids too */
     bool hide_thinking;
-    json_t *callable;   /* owned: an object with the names of the tools whose calls are answered;
-                           those of others go out as text. NULL: every call is one */
-    bool old_functions; /* calls go out in the form from before there were tools */
-    bool any_object;    /* the model is told that it is to be one */
+    bool old_functions;            /* calls go out in the form from before there were tools */
+    bool any_object;               /* the model is told that it is to be one */
     dgemma_constraint *constraint; /* owned: what answers are held to, or NULL */
     const json_t *schema;          /* that of the constraint, borrowed from the root, or NULL */
     bool logprobs;

@@ -358,12 +358,8 @@ static void take(dg_generation *g, dg_choice *c, const dgemma_event *e)
         tell(g, c, e);
 }
 
-static bool is_answered(const dg_chat *chat, const char *tool)
-{
-    return !chat->callable || json_object_get(chat->callable, tool);
-}
-
-/* A call that nobody can answer, as text that a reader understands. */
+/* A call where there are no tools, as text that a reader understands. Where there are some, the
+ * constraint lets only these be called. */
 static void take_call_as_text(dg_generation *g, dg_choice *c, const dgemma_event *call)
 {
     json_t *name = dg_json_text(call->tool_name, strlen(call->tool_name));
@@ -390,7 +386,7 @@ bool dg_generation_advance(dg_generation *g)
         dg_choice *c = &g->choices[i];
         dgemma_event e;
         while (c->request && dgemma_request_wait(c->request, &e, 0))
-            if (e.kind == DGEMMA_EVENT_TOOL_CALL && !is_answered(&g->chat, e.tool_name))
+            if (e.kind == DGEMMA_EVENT_TOOL_CALL && !g->chat.tools)
                 take_call_as_text(g, c, &e);
             else
                 take(g, c, &e);

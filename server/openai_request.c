@@ -43,7 +43,6 @@ void dg_chat_clear(dg_chat *c)
     dg_free(c->read_ids);
     dg_free(c->read_pinned);
     dgemma_constraint_free(c->constraint);
-    json_decref(c->callable);
     json_decref(c->root);
     *c = (dg_chat){0};
 }

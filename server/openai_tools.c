@@ -139,23 +139,8 @@ static bool check_name(const json_t *tools, const char *name, dg_http_error *e)
                                           "tool_choice: no tool is called \"%.100s\"", name);
 }
 
-/* Calls of these alone go out as calls. */
-static bool let_call(dg_chat *out, const json_t *tools, dg_http_error *e)
-{
-    size_t i;
-    json_t *tool;
-    json_decref(out->callable);
-    out->callable = json_object();
-    bool ok = out->callable != NULL;
-    json_array_foreach(tools, i, tool)
-    {
-        ok = ok && !json_object_set_new(out->callable, name_of(tool), json_true());
-    }
-    return ok || no_memory(e);
-}
-
-/* The model is told of these alone: what it does not know of it will hardly call. */
-static bool read_allowed(dg_chat *out, json_t *tools, const json_t *allowed, dg_http_error *e)
+/* The model is told of these alone, and can call no others. */
+static bool read_allowed(json_t *tools, const json_t *allowed, dg_http_error *e)
 {
     json_t *named = json_object_get(allowed, "tools"), *tool;
     size_t i;
@@ -172,7 +157,6 @@ static bool read_allowed(dg_chat *out, json_t *tools, const json_t *allowed, dg_
         if (ok && !find(left, name_of(tool)))
             ok = !json_array_append(left, find(tools, name_of(tool))) || no_memory(e);
     }
-    ok = ok && let_call(out, left, e);
     if (ok && tools)
         ok = (!json_array_clear(tools) && !json_array_extend(tools, left)) || no_memory(e);
     json_decref(left);
@@ -187,7 +171,7 @@ static bool require_call(dg_chat *out, const json_t *tools, dg_http_error *e)
                          "tool_choice: a call is required, and there are no tools");
     out->options.tool_choice = n == 1 ? DGEMMA_TOOLS_NAMED : DGEMMA_TOOLS_REQUIRED;
     out->options.tool_name = n == 1 ? name_of(json_array_get(tools, 0)) : NULL;
-    return let_call(out, tools, e);
+    return true;
 }
 
 static bool read_word(dg_chat *out, const json_t *word, const json_t *tools, dg_http_error *e)
@@ -211,7 +195,7 @@ static bool read_choice(dg_chat *out, json_t *tools, dg_http_error *e)
     if (dg_json_says(json_object_get(choice, "type"), "allowed_tools")) {
         const json_t *inner = json_object_get(choice, "allowed_tools");
         const json_t *allowed = inner ? inner : choice;
-        return read_allowed(out, tools, allowed, e) &&
+        return read_allowed(tools, allowed, e) &&
                read_word(out, json_object_get(allowed, "mode"), tools, e);
     }
     if (!json_is_object(choice))
@@ -220,10 +204,7 @@ static bool read_choice(dg_chat *out, json_t *tools, dg_http_error *e)
         return false;
     out->options.tool_choice = DGEMMA_TOOLS_NAMED;
     out->options.tool_name = name_of(choice);
-    json_t *one = json_pack("[O]", find(tools, name_of(choice)));
-    bool ok = one ? let_call(out, one, e) : no_memory(e);
-    json_decref(one);
-    return ok;
+    return true;
 }
 
 bool dg_openai_read_tools(dg_chat *out, dg_http_error *e)
@@ -238,7 +219,7 @@ bool dg_openai_read_tools(dg_chat *out, dg_http_error *e)
         return false;
     out->options.single_tool_call |= json_is_false(parallel);
     if (!json_array_size(tools) || out->options.tool_choice == DGEMMA_TOOLS_NONE)
-        return let_call(out, NULL, e);
+        return true;
     out->tools = dg_json_dump(tools, NULL);
     out->options.tools = out->tools;
     return out->tools || no_memory(e);

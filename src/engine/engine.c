@@ -224,7 +224,6 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .context_length = e->n_context,
         .canvas_length = cfg->canvas_length,
         .has_tokenizer = e->loaded.tokenizer != NULL,
-        .constrains = e->loaded.tokenizer && e->be->answers,
         .has_vision = cfg->vision.present,
         .vision_ignored = e->loaded.tower_ignored,
         .has_chat_template = e->loaded.tokenizer && dg_chat_supported(e->loaded.tokenizer),

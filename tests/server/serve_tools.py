@@ -171,6 +171,19 @@ def calls():
         check("in Anthropic's words", calls_of(MESSAGES, s.json("POST", MESSAGES, body)[1])[0] == two[:1])
 
 
+def no_tools():
+    """A call where there are no tools to call comes as text: the prompt of a completion declares what it likes."""
+    q = '<|"|>'
+    prompt = (f"<|turn>system\n<|tool>declaration:get_weather{{description:{q}Get the weather in a city.{q},parameters:{{properties:"
+              f"{{city:{{description:{q}The city{q},type:{q}STRING{q}}}}},required:[{q}city{q}],type:{q}OBJECT{q}}}}}<tool|><turn|>\n"
+              f"<|turn>user\n{WEATHER}<turn|>\n<|turn>model\n")
+    with Server("-q", model=MODEL) as s:
+        status, answer = s.json("POST", "/v1/completions", {"prompt": prompt, "seed": 3})
+        choice = answer["choices"][0] if status == 200 else {}
+        check("a call without tools is text", choice.get("text") == '{"name": "get_weather", "arguments": {"city":"Paris"}}'
+              and choice["finish_reason"] == "stop", answer)
+
+
 def allowed():
     """Of the tools that are declared some may be called."""
     with Server("-q", model=MODEL) as s:
@@ -225,7 +238,7 @@ def functions():
 
 
 run([gibberish])
-for case in (no_call, broken_calls, held, calls, allowed, functions):
+for case in (no_call, no_tools, broken_calls, held, calls, allowed, functions):
     if HAS_POCKET:
         run([case])
     else:

@@ -293,16 +293,14 @@ START_TEST(test_tools)
     ck_assert(read_chat(&c, "{" TOOLS "}", &e));
     ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_AUTO);
     ck_assert_ptr_nonnull(strstr(c.options.tools, "{\"minimum\":0.1}")); /* as it was written */
-    ck_assert(!c.callable);
     ck_assert_int_eq(dg_test_judge(c.constraint, "Hello"), DGEMMA_ACCEPTED);
     dg_chat_clear(&c);
     ck_assert(read_chat(&c, "{" TOOLS ",\"tool_choice\":\"none\"}", &e));
     ck_assert_ptr_null(c.options.tools);
-    ck_assert_uint_eq(json_object_size(c.callable), 0);
     dg_chat_clear(&c);
     ck_assert(read_chat(
         &c, "{" TOOLS ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false}", &e));
-    ck_assert(c.options.single_tool_call && json_object_get(c.callable, "f"));
+    ck_assert(c.options.single_tool_call);
     check_forced(&c, "f", "g");
     dg_chat_clear(&c);
     ck_assert(read_chat(
@@ -334,12 +332,12 @@ START_TEST(test_some_tools)
     ck_assert(read_chat(&c, "{" TWO_TOOLS ",\"tool_choice\":\"required\"}", &e));
     check_forced(&c, "f", "h");
     check_forced(&c, "g", "h");
-    ck_assert(json_object_get(c.callable, "f") && json_object_get(c.callable, "g"));
     dg_chat_clear(&c);
     ck_assert(read_chat(&c, "{" TWO_TOOLS "," ALLOW_G("auto") "}", &e));
     ck_assert_int_eq(c.options.tool_choice, DGEMMA_TOOLS_AUTO);
     ck_assert_str_eq(c.options.tools, "[{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]");
-    ck_assert(json_object_size(c.callable) == 1 && json_object_get(c.callable, "g"));
+    ck_assert_int_eq(dg_test_judge(c.constraint, "<|tool_call>call:g{"), DGEMMA_PREFIX);
+    ck_assert_int_eq(dg_test_judge(c.constraint, "<|tool_call>call:f{"), DGEMMA_REJECTED);
     dg_chat_clear(&c);
     ck_assert(read_chat(&c, "{" TWO_TOOLS "," ALLOW_G("required") "}", &e));
     check_forced(&c, "g", "f");
