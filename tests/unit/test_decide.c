@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/common.h"
+#include "decide/decide_internal.h"
 #include "engine/read.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
 #include "support/cpu_engine.h"
+#include "support/record_events.h"
 
 static const char pocket[] = "models/pocket/pocket.gguf";
 
@@ -421,6 +423,39 @@ static bool same(const dgemma_decision *a, const dgemma_decision *b, size_t n)
     return equal;
 }
 
+/* Two reads of three options, by hand. */
+START_TEST(what_the_numbers_mean)
+{
+    const double first[] = {0.5, 0.5, 0}, second[] = {0.75, 0, 0.25};
+    const double *const reads[] = {first, second}, mass[] = {0.5, 1};
+    double mean[3], p[2], sum;
+    dgemma_answer a;
+    decide_average(&a, mean, reads, mass, 2, 3);
+    ck_assert(mean[0] == 0.625 && mean[1] == 0.25 && mean[2] == 0.125);
+    ck_assert(a.best == 0 && a.n_reads == 2 && a.n_options == 3);
+    ck_assert(a.score == 0.5 && a.confidence == 0.375 && a.label_mass == 0.75);
+    ck_assert_double_eq_tol(a.standard_error, 0.125, 1e-12);
+    decide_average(&a, mean, reads, mass, 1, 3); /* one is not off, and 0 log 0 is 0 */
+    ck_assert_double_eq(a.standard_error, 0);
+    ck_assert_double_eq_tol(a.entropy, log(2), 1e-12);
+
+    decide_softmax(p, &sum, (double[]){log(0.4), log(0.1)}, 2, 1);
+    ck_assert_double_eq_tol(p[0], 0.8, 1e-12);
+    ck_assert_double_eq_tol(sum, 0.5, 1e-12);
+    decide_softmax(p, &sum, (double[]){log(0.4), log(0.1)}, 2, 2); /* the odds' square root */
+    ck_assert_double_eq_tol(p[0], 2. / 3, 1e-12);
+    decide_softmax(p, &sum, (double[]){-INFINITY, -INFINITY}, 2, 1); /* nothing is known of them */
+    ck_assert(p[0] == 0.5 && p[1] == 0.5 && sum == 0);
+
+    decide_question q = {.kind = DGEMMA_QUESTION_CHOICE, .n_options = 3};
+    ck_assert_uint_eq(decide_turned(&q, 2, 2), 1);
+    q.kind = DGEMMA_QUESTION_YES_NO;
+    ck_assert_uint_eq(decide_turned(&q, 1, 1), 1);
+    q.kind = DGEMMA_QUESTION_SCORE;
+    ck_assert_uint_eq(decide_turned(&q, 1, 1), 1);
+}
+END_TEST
+
 START_TEST(several_questions_in_one_canvas)
 {
     dgemma_engine *e = open_engine(2);
@@ -613,6 +648,39 @@ START_TEST(orders_thoughts_and_pictures)
 }
 END_TEST
 
+/* A decision of more reads than may wait makes them one after another; where others fill the queue
+ * it is told so. */
+START_TEST(a_queue_that_is_full)
+{
+    dgemma_engine *wide = open_engine(1), *e = NULL;
+    dgemma_engine_options eo = dg_test_engine_defaults();
+    eo.model_path = pocket;
+    eo.n_threads = 1;
+    eo.max_running = eo.queue_length = 1;
+    ck_assert_int_eq(dgemma_engine_open(&e, &eo, NULL), DGEMMA_OK);
+    dgemma_decide_options o = decide_options();
+    o.independent = true;
+    o.samples = 2;
+    dgemma_decision *d = decide(e, &o), *at_once = decide(wide, &o);
+    ck_assert(same(d, at_once, N_QUESTION));
+    dgemma_decision_free(d);
+    dgemma_decision_free(at_once);
+
+    dgemma_request_options endless = record_endless(e);
+    dgemma_request *runs = NULL, *waits = NULL;
+    dgemma_event event;
+    dgemma_error err = {0};
+    ck_assert_int_eq(dgemma_request_submit(&runs, e, &endless, &err), DGEMMA_OK);
+    ck_assert(dgemma_request_wait(runs, &event, 60));
+    ck_assert_int_eq(dgemma_request_submit(&waits, e, &endless, &err), DGEMMA_OK);
+    ck_assert_int_eq(dgemma_decide(&d, e, &o, &err), DGEMMA_E_BUSY);
+    dgemma_request_free(waits);
+    dgemma_request_free(runs);
+    dgemma_engine_close(e);
+    dgemma_engine_close(wide);
+}
+END_TEST
+
 START_TEST(decisions_that_make_no_sense)
 {
     dgemma_engine *e = open_engine(1);
@@ -717,12 +785,16 @@ Suite *decide_suite(void)
     tcase_add_test(t, reads_that_make_no_sense);
     tcase_add_test(t, company_changes_no_bit);
     suite_add_tcase(s, t);
+    t = tcase_create("answers");
+    tcase_add_test(t, what_the_numbers_mean);
+    suite_add_tcase(s, t);
     t = tcase_create("decisions");
     tcase_set_timeout(t, 300);
     tcase_add_test(t, several_questions_in_one_canvas);
     tcase_add_test(t, samples_are_averaged);
     tcase_add_test(t, many_questions);
     tcase_add_test(t, orders_thoughts_and_pictures);
+    tcase_add_test(t, a_queue_that_is_full);
     tcase_add_test(t, decisions_that_make_no_sense);
     tcase_add_test(t, decisions_that_are_given_up);
     tcase_add_test(t, decisions_without_memory);
