@@ -69,7 +69,10 @@ static dgemma_status take_off(flight *f, dgemma_engine *e, const pocket_prompt *
     dgemma_status st = ask_prepare(&o, e, p, f->messages, opt, &messages, &tools, err);
     if (st)
         return st;
-    st = f->calls ? dgemma_request_submit(&f->request, e, &o, err) : no_memory(err);
+    st = held_constraint(&o.constraint, opt->held, p, err);
+    if (!st)
+        st = f->calls ? dgemma_request_submit(&f->request, e, &o, err) : no_memory(err);
+    dgemma_constraint_free(o.constraint);
     free(messages);
     free(tools);
     return st ? dg_fail_prefix(err, st, p->id) : DGEMMA_OK;

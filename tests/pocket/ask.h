@@ -3,12 +3,14 @@
 #define DG_TESTS_ASK_H
 
 #include "pocket/checks.h"
+#include "pocket/held.h"
 #include "pocket/prompts.h"
 
 typedef struct ask_options {
     int parallel;   /* requests in flight; at least 1 */
     int max_tokens; /* of an answer */
     int settled;    /* settled_steps of the request */
+    held_to held;
 } ask_options;
 
 typedef struct asked {

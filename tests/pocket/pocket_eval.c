@@ -329,7 +329,7 @@ static int usage(void)
           "[--max-tokens N] "
           "[--settled N] [--grammars DIR] "
           "[--failures "
-          "FILE] [--record FILE]\n       [--no-self-conditioning] FILE...\n",
+          "FILE] [--record FILE]\n       [--held own|renamed] [--no-self-conditioning] FILE...\n",
           stderr);
     return 2;
 }
@@ -346,6 +346,14 @@ static bool read_kv(evaluation *ev, const char *text)
 {
     ev->kv_f32 = strcmp(text, "f32") == 0;
     return ev->kv_f32 || strcmp(text, "bf16") == 0;
+}
+
+static bool read_held(evaluation *ev, const char *text)
+{
+    ev->ask.held = strcmp(text, "own") == 0       ? HELD_TO_OWN
+                   : strcmp(text, "renamed") == 0 ? HELD_TO_RENAMED
+                                                  : HELD_TO_NOTHING;
+    return ev->ask.held != HELD_TO_NOTHING;
 }
 
 static bool read_options(evaluation *ev, int argc, char **argv)
@@ -365,6 +373,7 @@ static bool read_options(evaluation *ev, int argc, char **argv)
         {"grammars", 1, NULL, 'g'},
         {"failures", 1, NULL, 'w'},
         {"record", 1, NULL, 'r'},
+        {"held", 1, NULL, 'c'},
         {"no-self-conditioning", 0, NULL, 'o'},
         {0},
     };
@@ -395,6 +404,9 @@ static bool read_options(evaluation *ev, int argc, char **argv)
             break;
         case 'o':
             ev->without = true;
+            break;
+        case 'c':
+            ok = read_held(ev, optarg);
             break;
         case 'k':
             ok = read_kv(ev, optarg);
