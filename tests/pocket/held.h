@@ -6,8 +6,10 @@
 
 typedef enum held_to {
     HELD_TO_NOTHING,
-    HELD_TO_OWN,    /* JSON to objects of the keys and types that are wanted, calls to the tools that are shown */
-    HELD_TO_RENAMED /* JSON to the same with keys that the model has never written, and nothing else */
+    HELD_TO_OWN, /* JSON to objects of the keys and types that are wanted, calls to the tools that
+                    are shown */
+    HELD_TO_RENAMED /* JSON to the same with keys that the model has never written, and nothing else
+                     */
 } held_to;
 
 /* *out is NULL where there is nothing to hold this prompt's answer to; otherwise the caller's. */

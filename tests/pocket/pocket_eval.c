@@ -17,6 +17,7 @@
  *     --grammars DIR          of stories and couplets (models/pocket/grammar)
  *     --failures FILE         JSONL: the wrong answers, and why
  *     --record FILE           JSONL: the tokens of prompts and answers, for compare_transformers.py
+ *     --held own|renamed      hold answers to schemas and tools, to see what that costs (held.h)
  *     --no-self-conditioning  then all of it again without, to compare the steps it takes */
 #include <getopt.h>
 #include <stdio.h>
