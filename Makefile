@@ -430,7 +430,7 @@ test-programs: all $(CHECKS) $(REPLAY) $(RENDER) $(POCKET_EVAL) $(BUILD)/bench_s
 
 test: test-programs $(if $(filter 0 no,$(BROWSER)),,build/deps-browser.ok)
 	@BROWSER='$(BROWSER)' BUILD='$(BUILD)' DGEMMA='$(PROGRAM)' CC='$(CC)' SAN='$(SAN)' \
-	    sh tests/run_tests.sh $(CHECKS) $(REPLAY) $(SCRIPTS)
+	    sh tests/run_tests.sh $(SCRIPTS) $(CHECKS) $(REPLAY)
 
 # Many clients for a minute, with all that clients do; SOAK_ARGS: --clients, --seconds or --minutes, --model.
 soak: all

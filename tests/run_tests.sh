@@ -6,10 +6,10 @@
 # Each closes with `N passed, N failed, N skipped`; one that ends without it, or with a status that
 # contradicts it, counts as one failure more. The last line printed is the sum in the same form.
 #
-# Two lanes, so that two processors have work to the end. Scripts go one after the other in the first, since they
-# share the program, which some of them link anew, and clients that are installed once. The second begins with the
-# unit tests, which take as long as all scripts; what it does is shown at the end. Other programs need nothing but
-# themselves: each goes to the lane that is free first.
+# Three lanes for two processors, since a script often waits. In the first go the scripts that share the program, which
+# some of them link anew; in the second the unit tests; in the third clients of the server, which are installed once,
+# with a copy of the program. Others need nothing but themselves, and the page nothing but that copy: each goes to the
+# lane that is free first. What the second and the third do is shown at the end.
 # From the environment: BUILD (this configuration's folder), DGEMMA (the program; empty: none), CC, SAN.
 set -u
 
@@ -58,6 +58,10 @@ run() {
 run_test() {
     name=${1##*/}
     ASAN_OPTIONS=$leaks_on
+    case $1 in
+    */server/*.sh) DGEMMA=${program:+$temp/dgemma} ;;
+    *) DGEMMA=$program ;;
+    esac
     case $name in
     *.sh)
         ASAN_OPTIONS=$leaks_off
@@ -82,10 +86,12 @@ run_test() {
 
 # lane_of TEST: whose it is
 lane_of() {
-    case ${1##*/} in
-    *.sh | pty_tests) echo first ;;
-    unit_tests) echo second ;;
-    *) echo either ;;
+    case $1 in
+    */test_page.sh) echo any ;;
+    */server/*.sh) echo third ;;
+    *.sh | */pty_tests) echo first ;;
+    */unit_tests) echo second ;;
+    *) echo any ;;
     esac
 }
 
@@ -94,7 +100,7 @@ run_lane() {
     lane=$1
     shift
     passed=0 failed=0 skipped=0
-    for turn in "$lane" either; do
+    for turn in "$lane" any; do
         number=0
         for test in "$@"; do
             number=$((number + 1))
@@ -104,13 +110,18 @@ run_lane() {
     echo "$passed passed, $failed failed, $skipped skipped" >"$temp/$lane.sum"
 }
 
-run_lane second "$@" >"$temp/beside" 2>&1 &
+program=${DGEMMA:-}
+export DGEMMA
+[ -z "$program" ] || cp "$program" "$temp/dgemma"
+
+run_lane second "$@" >"$temp/second.out" 2>&1 &
+run_lane third "$@" >"$temp/third.out" 2>&1 &
 (run_lane first "$@")
 wait
-cat "$temp/beside"
+cat "$temp/third.out" "$temp/second.out"
 
 passed=0 failed=0 skipped=0
-for lane in first second; do
+for lane in first second third; do
     add "$(cat "$temp/$lane.sum")" "0 passed, 1 failed, 0 skipped"
 done
 echo

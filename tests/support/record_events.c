@@ -8,7 +8,6 @@ dgemma_engine *record_engine(dgemma_engine_options opt)
     dgemma_error err = {0};
     if (!opt.model_path)
         opt.model_path = "tests/fixtures/golden/sampler_finishes/model";
-    opt.n_threads = 2;
     ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     return e;
 }

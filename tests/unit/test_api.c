@@ -23,7 +23,6 @@ static dgemma_engine *open_with(dgemma_engine_options opt)
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     opt.model_path = model_path;
-    opt.n_threads = 2;
     ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     return e;
 }

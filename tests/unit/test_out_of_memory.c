@@ -20,33 +20,30 @@
 #include "suites.h"
 #include "support/alloc_fail.h"
 #include "support/cpu_engine.h"
+#include "support/sanitized.h"
 
 /* Of the allocations of a request over HTTP the plain run makes each fail, a sanitized one every
  * third: it takes five times as long, and neighbours are mostly of one kind. */
-#ifdef __SANITIZE_ADDRESS__
-enum { STRIDE = 3 };
-#else
-enum { STRIDE = 1 };
-#endif
+enum { STRIDE = DG_TEST_ADDRESS_SANITIZER ? 3 : 1 };
 
 static const char folder_path[] = "tests/fixtures/golden/sampler_finishes/model";
 static const char pocket_path[] = "models/pocket/pocket.gguf";
 static const char picture_path[] = "tests/fixtures/golden/vision/image.png";
 
-static dgemma_status try_open(dgemma_engine **e, const char *path, dgemma_error *err)
+static dgemma_status try_open(dgemma_engine **e, const char *path, int n_thread, dgemma_error *err)
 {
     dgemma_engine_options opt = dg_test_engine_defaults();
     opt.model_path = path;
-    opt.n_threads = 2;
+    opt.n_threads = n_thread;
     opt.context_length = 512;
     return dgemma_engine_open(e, &opt, err);
 }
 
-static dgemma_engine *open_engine(const char *path)
+static dgemma_engine *open_engine(const char *path, int n_thread)
 {
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
-    ck_assert_msg(try_open(&e, path, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_msg(try_open(&e, path, n_thread, &err) == DGEMMA_OK, "%s", err.msg);
     dgemma_model_info info;
     dgemma_engine_info(e, &info);
     ck_assert(info.has_vision);
@@ -66,7 +63,7 @@ START_TEST(loading)
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     dg_test_fail_alloc_at(LONG_MAX);
-    dgemma_status st = try_open(&e, path, &err);
+    dgemma_status st = try_open(&e, path, 2, &err);
     long most = dg_test_alloc_count();
     dg_test_alloc_done();
     ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
@@ -75,7 +72,7 @@ START_TEST(loading)
     for (long n = 1; n <= most; n += n > ALL_FIRST && n < most - ALL_LAST ? SOME : 1) {
         e = NULL;
         dg_test_fail_alloc_at(n);
-        st = try_open(&e, path, &err);
+        st = try_open(&e, path, 2, &err);
         dg_test_alloc_done();
         dgemma_engine_close(e);
         if (_i && st != DGEMMA_E_NOMEM)
@@ -133,7 +130,7 @@ static dgemma_status ask(dgemma_engine *e, answer *a, dgemma_error *err)
 /* One engine lives through all of it, and answers as before. */
 START_TEST(requests)
 {
-    dgemma_engine *e = open_engine(folder_path);
+    dgemma_engine *e = open_engine(folder_path, 2);
     dgemma_error err = {0};
     answer first, now;
     ck_assert_msg(ask(e, &first, &err) == DGEMMA_OK, "%s", err.msg);
@@ -174,7 +171,7 @@ static void open_site(site *s)
     opt.port = 0;
     opt.model_name = "m";
     opt.n_worker = 2;
-    s->engine = open_engine(folder_path);
+    s->engine = open_engine(folder_path, 1); /* several would spin, waiting for each other */
     ck_assert_msg(dg_server_start(&s->server, s->engine, &opt, &err) == DGEMMA_OK, "%s", err.msg);
 }
 

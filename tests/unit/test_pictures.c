@@ -27,7 +27,6 @@ static dgemma_engine *open_engine(void)
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     opt.model_path = model_path;
-    opt.n_threads = 2;
     ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     dgemma_model_info info;
     dgemma_engine_info(e, &info);
@@ -313,7 +312,6 @@ static dgemma_engine *open_with(size_t bytes)
     dgemma_engine_options opt = dg_test_engine_defaults();
     dgemma_engine *e = NULL;
     opt.model_path = model_path;
-    opt.n_threads = 2;
     opt.picture_bytes = bytes;
     ck_assert_int_eq(dgemma_engine_open(&e, &opt, NULL), DGEMMA_OK);
     return e;

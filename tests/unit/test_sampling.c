@@ -77,7 +77,6 @@ static dgemma_engine *open_engine(const char *cpu)
     dgemma_engine *e = NULL;
     dgemma_error err = {0};
     opt.model_path = model_path;
-    opt.n_threads = 2;
     opt.cpu = cpu;
     ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     return e;

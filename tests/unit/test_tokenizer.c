@@ -12,18 +12,8 @@
 #include "base/utf8.h"
 #include "gemma_vocabulary.h"
 #include "support/alloc_fail.h"
+#include "support/sanitized.h"
 #include "text/tokenizer.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
 
 #define VECTORS "tests/data/tokenizer/test_vectors/"
 
@@ -374,7 +364,8 @@ START_TEST(is_fast_on_a_megabyte)
     };
     for (size_t i = 0; i < DG_COUNT(patterns); i++) {
         double seconds = seconds_to_encode(patterns[i]);
-        ck_assert_msg(seconds < (SANITIZED ? 20 : 1), "\"%s\": %.2f s", patterns[i], seconds);
+        ck_assert_msg(seconds < (DG_TEST_ADDRESS_SANITIZER || DG_TEST_THREAD_SANITIZER ? 20 : 1),
+                      "\"%s\": %.2f s", patterns[i], seconds);
     }
 }
 END_TEST
