@@ -71,6 +71,7 @@ Suite *server_suite(void);
 Suite *http_suite(void);
 Suite *connection_suite(void);
 Suite *dialects_suite(void);
+Suite *reads_suite(void);
 Suite *decide_suite(void);
 
 #endif

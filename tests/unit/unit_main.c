@@ -34,7 +34,7 @@ static make_suite *const suites[] = {
     word_suite,           guide_suite,         asked_suite,
     tokens_suite,         stream_suite,        person_suite,
     guided_suite,         answer_form_suite,   attention_suite,
-    decide_suite,         pins_suite,
+    reads_suite,          decide_suite,        pins_suite,
 };
 
 int main(int argc, char **argv)
