@@ -1,6 +1,7 @@
 /* A request's canvas, held to a language. The model says what it thinks of each position; the guide
- * finds the most probable text that the language lets be, which takes the place of the arg-max, and
- * how sure one may be of each position given that the text is in the language.
+ * finds the most probable text that the language lets be, which takes the place of the arg-max.
+ * Where the two agree nothing changes; where they do not, it says how sure one may be of the
+ * position given that the text is in the language.
  *
  * It knows where in the language the answer stands, and carries that from block to block. Thoughts
  * run free in front of it. What it lets be can always be brought to an end within the tokens that
@@ -51,11 +52,14 @@ typedef struct dg_guide_step {
     const double *uniform;       /* [n] as asked, */
     const dg_draw_options *draw; /* and this: at temperature 0 the most probable text is drawn */
 
-    /* [n], written from `first` on */
+    /* [n], from `first` on: the model's own, which stays where its arg-max is what the text holds.
+     * Elsewhere the text's, one drawn from the language, and the entropy given the language. */
     int32_t *argmax, *drawn;
     float *entropy;
-    uint8_t *forced; /* the language leaves no choice, or the answer is over */
-    float *logprob;  /* of argmax in the model's own distribution; or NULL */
+    float *logprob; /* of argmax in the model's own distribution; or NULL */
+
+    uint8_t *forced; /* [n] written: the model was overruled, and the language leaves no choice or
+                        the answer is over */
 } dg_guide_step;
 
 /* Takes in what was asked. DGEMMA_E_LIMIT: the language is too complex for the canvas. */

@@ -241,37 +241,40 @@ static dgemma_status forget(dg_guide *g, uint32_t *state, dgemma_error *err)
     return st;
 }
 
-/* The path of the word in states and tokens, and a draw. */
+/* One position where the text holds another token than the model's own. */
+static void overrule(dg_guide *g, const dg_guide_step *s, int i)
+{
+    uint32_t label = g->known[i].label;
+    bool cold = s->draw && s->draw->temperature == 0;
+    double whole, low = modf(s->uniform[i] * 0x1p24, &whole);
+    double entropy = dg_word_entropy(g->word, (size_t)(i - s->first));
+    s->argmax[i] = dg_guide_best_token(g, i, label);
+    s->drawn[i] =
+        cold ? s->argmax[i] : dg_guide_drawn_token(g, i, g->drawn[i - s->first].label, low);
+    s->entropy[i] = (float)entropy;
+    s->forced[i] = entropy < certain || g->path[i] == STATE_DONE;
+    if (s->logprob)
+        s->logprob[i] =
+            (float)(label < DG_ASKED_CLASSES ? dg_guide_weigh(g, (size_t)(i - s->first), label).best
+                                             : dg_guide_logprob(g, i, s->argmax[i]));
+}
+
+/* The path of the word in states and tokens, and a draw. Where the model says the same by itself,
+ * what it thinks of the position stays as it is. */
 static void read_word(dg_guide *g, const dg_guide_step *s)
 {
     const dg_word_edge *edge = dg_word_path(g->word);
-    bool cold = s->draw && s->draw->temperature == 0;
     g->knows_path = true;
     if (g->warms)
         dg_word_reweigh(g->word, dg_guide_warm, g);
     dg_word_draw(g->word, s->uniform + s->first, g->drawn);
     for (int i = s->first; i < s->n; i++) {
-        const dg_word_edge *e = &edge[i - s->first];
-        double whole, low = modf(s->uniform[i] * 0x1p24, &whole);
-        g->path[i + 1] = e->to;
-        g->known[i] = *e;
-        g->knows_path &= !dg_guide_is_passing(g, g->path[i], e->label);
-        s->argmax[i] = dg_guide_best_token(g, i, e->label);
-        s->drawn[i] =
-            cold ? s->argmax[i] : dg_guide_drawn_token(g, i, g->drawn[i - s->first].label, low);
-        if (s->logprob)
-            s->logprob[i] = (float)(e->label < DG_ASKED_CLASSES
-                                        ? dg_guide_weigh(g, (size_t)(i - s->first), e->label).best
-                                        : dg_guide_logprob(g, i, s->argmax[i]));
-    }
-}
-
-static void read_entropy(const dg_guide *g, const dg_guide_step *s)
-{
-    for (int i = s->first; i < s->n; i++) {
-        double entropy = dg_word_entropy(g->word, (size_t)(i - s->first));
-        s->entropy[i] = (float)entropy;
-        s->forced[i] = entropy < certain || g->path[i] == STATE_DONE;
+        g->known[i] = edge[i - s->first];
+        g->path[i + 1] = g->known[i].to;
+        g->knows_path &= !dg_guide_is_passing(g, g->path[i], g->known[i].label);
+        s->forced[i] = false;
+        if (dg_guide_best_token(g, i, g->known[i].label) != s->argmax[i])
+            overrule(g, s, i);
     }
 }
 
@@ -298,7 +301,6 @@ dgemma_status dg_guide_take(dg_guide *g, const dg_guide_step *s, dgemma_error *e
         return dg_fail(err, st, "%s", why.msg);
     g->bounded = dg_word_bounded(g->word);
     read_word(g, s);
-    read_entropy(g, s);
     return dg_guide_question(g, err);
 }
 

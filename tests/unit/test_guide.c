@@ -182,11 +182,11 @@ static dg_class_finding find_class(const step *s, const dg_asked *a, int i, int 
     return f;
 }
 
-/* Answers what the guide asks, and has it take that in. */
-static void take(step *s, int32_t *argmax, int32_t *drawn, float *entropy)
+/* Answers what the guide asks, and has it take that in, with the model's own outcome in the arrays.
+ */
+static void take_own(step *s, int32_t *argmax, int32_t *drawn, float *entropy, uint8_t *forced)
 {
     dgemma_error err = {0};
-    uint8_t forced[N];
     const dg_asked *a = dg_guide_ask(s->guide, s->uniform, N, &s->draw);
     for (int i = 0; i < N; i++) {
         for (int k = 0; k < a->n_id; k++)
@@ -210,6 +210,15 @@ static void take(step *s, int32_t *argmax, int32_t *drawn, float *entropy)
                        .entropy = entropy,
                        .forced = forced};
     ck_assert_msg(!dg_guide_take(s->guide, &g, &err), "%s", err.msg);
+}
+
+/* Likewise where the model wants something else at every position. */
+static void take(step *s, int32_t *argmax, int32_t *drawn, float *entropy)
+{
+    uint8_t forced[N];
+    for (int i = 0; i < N; i++)
+        argmax[i] = -1;
+    take_own(s, argmax, drawn, entropy, forced);
 }
 
 /* By which token a turn ends does not count. */
@@ -265,6 +274,65 @@ START_TEST(a_step_is_as_all_sequences_say)
         check_step(&s);
         close_step(&s);
     }
+}
+END_TEST
+
+/* Makes a token the likeliest of its position, by far. */
+static void insist(step *s, int i, int32_t token)
+{
+    for (int v = 0; v < s->n_vocab; v++)
+        s->p[i][v] -= 9;
+    s->p[i][token] = -0.05;
+}
+
+/* Where the text holds what the model says by itself, entropy and draw stay the model's own, also
+ * beside a position where it does not. */
+START_TEST(what_the_model_says_by_itself_is_left_alone)
+{
+    for (int wrong = -1; wrong < N; wrong++) {
+        step s;
+        int32_t argmax[N], drawn[N];
+        float entropy[N];
+        uint8_t forced[N];
+        open_step(&s, "[0-9]{3}", 4);
+        const word *w = &s.words[17];
+        for (int i = 0; i < N; i++)
+            insist(&s, i, i == wrong ? EOS : w->token[i]);
+        find_words(&s);
+        for (int i = 0; i < N; i++) {
+            argmax[i] = s.top[i][0];
+            drawn[i] = -5 - i;
+            entropy[i] = 7 + (float)i;
+        }
+        take_own(&s, argmax, drawn, entropy, forced);
+        for (int i = 0; i < N; i++) {
+            ck_assert_int_eq(argmax[i] == s.top[i][0], i != wrong);
+            ck_assert_int_eq(drawn[i] == -5 - i, i != wrong);
+            ck_assert_int_eq(entropy[i] == 7 + (float)i, i != wrong);
+            ck_assert(!forced[i]); /* ten digits are a choice */
+        }
+        close_step(&s);
+    }
+}
+END_TEST
+
+/* Overruled where the language leaves no choice: that is no doubt of the model's. */
+START_TEST(what_is_forced_is_marked_where_the_model_is_overruled)
+{
+    step s;
+    int32_t argmax[N], drawn[N];
+    float entropy[N];
+    uint8_t forced[N];
+    open_step(&s, "[0-9]é[0-9]?", 2); /* whose second character has two bytes, and no other way */
+    find_words(&s);
+    for (int i = 0; i < N; i++) {
+        argmax[i] = -1;
+        entropy[i] = 7;
+    }
+    take_own(&s, argmax, drawn, entropy, forced);
+    ck_assert(!forced[0] && entropy[0] > 0);
+    ck_assert(forced[1] && entropy[1] < 1e-9f);
+    close_step(&s);
 }
 END_TEST
 
@@ -381,6 +449,8 @@ Suite *guide_suite(void)
     TCase *t = tcase_create("guide");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, a_step_is_as_all_sequences_say, 0, DG_COUNT(languages));
+    tcase_add_test(t, what_the_model_says_by_itself_is_left_alone);
+    tcase_add_test(t, what_is_forced_is_marked_where_the_model_is_overruled);
     tcase_add_loop_test(t, draws_are_as_warm_as_they_should_be, 0, DG_COUNT(languages));
     tcase_add_test(t, draws_are_the_same_again);
     suite_add_tcase(s, t);

@@ -288,6 +288,36 @@ START_TEST(a_choice_is_the_models)
 }
 END_TEST
 
+/* A constraint that the model keeps to anyway costs it neither a step nor a word. */
+START_TEST(what_would_be_said_anyway_is_said_as_soon)
+{
+    static const struct {
+        const char *prompt;
+        language held;
+    } asked[] = {
+        {"What is the capital of France?", {DGEMMA_CONSTRAINT_REGEX, "[^\\x00]*"}},
+        {"Turn this into JSON: Ada is 36 years old and lives in Paris.",
+         {DGEMMA_CONSTRAINT_JSON_OBJECT, ""}},
+    };
+    dgemma_engine *e = open_engine(pocket, 2);
+    dgemma_constraint *c = make(&asked[_i].held);
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        dgemma_request_options o = dgemma_request_defaults(e);
+        o.chat_prompt = asked[_i].prompt;
+        o.seed = seed;
+        said plain, held;
+        answer(e, &o, &plain);
+        o.constraint = c;
+        answer(e, &o, &held);
+        check(c, &plain, "it is in the language");
+        ck_assert_str_eq(held.text, plain.text);
+        ck_assert_int_eq(held.stats.n_steps, plain.stats.n_steps);
+    }
+    dgemma_constraint_free(c);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 /* By which of several tokens a turn ends is no reason to go on. */
 START_TEST(a_text_without_choice_is_settled_soon)
 {
@@ -344,6 +374,7 @@ Suite *guided_suite(void)
     tcase_add_loop_test(t, any_budget_that_is_enough_suffices, 0, 2);
     tcase_add_test(t, company_and_threads_change_nothing);
     tcase_add_test(t, a_choice_is_the_models);
+    tcase_add_loop_test(t, what_would_be_said_anyway_is_said_as_soon, 0, 2);
     tcase_add_test(t, a_text_without_choice_is_settled_soon);
     tcase_add_test(t, special_tokens_are_named);
     suite_add_tcase(s, t);
