@@ -50,7 +50,7 @@ class Packer:
 
     def offer(self, sample):
         left = self.n - len(self.batch) - 1
-        if self.used + len(sample[0]) + left * 24 > self.rows:
+        if left < 0 or self.used + len(sample[0]) + left * 24 > self.rows:
             return False
         self.batch.append(sample)
         self.used += len(sample[0])
