@@ -2,7 +2,7 @@
 
     python3 compare_transformers.py [--prompts 200] [--engine ../../build/release/pocket_eval]
 
-The engine answers prompts of the evaluation, evenly spread over the families, with keys and values in float32, and puts the
+The engine answers prompts of the evaluation, evenly spread over the families, with products, keys and values in float32, and puts the
 tokens of prompts and answers on record. transformers then gets the same tokens and, for each canvas and step, the draws
 that the engine makes from the prompt's seed. Prints how many answers are equal, token by token; fails below 99 %.
 
@@ -117,7 +117,7 @@ def ask_engine(args, files):
     """The records of tests/pocket/pocket_eval.c; a low score is not our business here."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "record.jsonl")
-        command = [args.engine, "-m", args.model, "--kv", "f32", "--max-tokens", str(args.max_tokens), "--record", path,
+        command = [args.engine, "-m", args.model, "--kv", "f32", "--profile", "float", "--max-tokens", str(args.max_tokens), "--record", path,
                    "--limit", str(-(-args.prompts // len(files))), "--grammars", os.path.join(HERE, "grammar"), *files]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if done.returncode not in (0, 1):
