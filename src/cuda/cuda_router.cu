@@ -229,42 +229,43 @@ static __device__ __forceinline__ int pick_expert(int i)
     return i / 4 * 128 + (int)threadIdx.x % 32 * 4 + i % 4;
 }
 
-/* The sums of a row over its parts, and the squares of x; eight parts are on their way at once.
- * Beyond the last expert is what happens to be there. */
+/* The sums of a row over its parts, and the squares of x; eight parts are on their way at once: no
+ * branch stands between them, which the compiler would put the loads behind. Beyond the last part
+ * is the last one's, times nothing; beyond the last expert what happens to be there. */
 template <int PER>
 static __device__ __forceinline__ float add_parts(float p[PER], const dg_cuda_route_args &a,
                                                   int row)
 {
     constexpr int AT_ONCE = PER > 4 ? 1 : 8;
-    int n_part = route_parts(a.n), last = (a.n_expert - 1) / 4 * 4;
-    size_t ld = route_ld(a.n_expert);
-    const float *sums = (const float *)a.scratch + (size_t)row * (size_t)n_part * ld;
+    int n_part = route_parts(a.n), last = (a.n_expert - 1) / 4 * 4, ld = (int)route_ld(a.n_expert);
+    const float *sums = (const float *)a.scratch + (size_t)row * (size_t)(n_part * ld);
     float squares = 0;
 #pragma unroll
     for (int i = 0; i < PER; i++)
         p[i] = 0;
+#pragma unroll 1
     for (int first = 0; first < n_part; first += AT_ONCE) {
         float4 four[AT_ONCE][PER / 4];
         float square[AT_ONCE];
 #pragma unroll
         for (int part = 0; part < AT_ONCE; part++) {
-            const float *line = sums + (size_t)min(first + part, n_part - 1) * ld;
+            const float *line = sums + min(first + part, n_part - 1) * ld;
             square[part] = __ldcg(line + a.n_expert);
 #pragma unroll
             for (int i = 0; i < PER / 4; i++)
                 four[part][i] = __ldcg((const float4 *)(line + min(pick_expert(4 * i), last)));
         }
+        __syncwarp(); /* no load behind this */
 #pragma unroll
         for (int part = 0; part < AT_ONCE; part++) {
-            if (first + part >= n_part)
-                break;
-            squares += square[part];
+            bool there = first + part < n_part;
+            squares += there ? square[part] : 0;
 #pragma unroll
             for (int i = 0; i < PER / 4; i++) {
-                p[4 * i] += four[part][i].x;
-                p[4 * i + 1] += four[part][i].y;
-                p[4 * i + 2] += four[part][i].z;
-                p[4 * i + 3] += four[part][i].w;
+                p[4 * i] += there ? four[part][i].x : 0;
+                p[4 * i + 1] += there ? four[part][i].y : 0;
+                p[4 * i + 2] += there ? four[part][i].z : 0;
+                p[4 * i + 3] += there ? four[part][i].w : 0;
             }
         }
     }
@@ -316,6 +317,7 @@ static __device__ __forceinline__ route_choices pick_largest(uint32_t key[PER], 
 {
     int lane = (int)threadIdx.x % 32;
     route_choices chosen = {};
+#pragma unroll 1
     for (int j = 0; j < n_used; j++) {
         uint32_t best = key[0];
         int at = pick_expert(0);
@@ -341,9 +343,10 @@ static __device__ __forceinline__ route_choices pick_largest(uint32_t key[PER], 
 }
 
 template <int PER>
-static __global__ void __launch_bounds__(32 * PICK_WARPS) route_pick(dg_cuda_route_args a)
+static __global__ void __launch_bounds__(32 * PICK_WARPS, 2) route_pick(dg_cuda_route_args a)
 {
     __shared__ float expert_scale[32 * PER];
+#pragma unroll 1
     for (int i = (int)threadIdx.x; i < a.n_expert; i += 32 * PICK_WARPS)
         expert_scale[i] = a.expert_scale[i]; /* far away, and wanted last */
     __syncthreads();
@@ -363,6 +366,7 @@ static __global__ void __launch_bounds__(32 * PICK_WARPS) route_pick(dg_cuda_rou
 #pragma unroll
     for (int i = 0; i < MAX_USED / 32; i++) {
         chosen.value[i] /= sum;
+#pragma unroll 1
         for (int j = 32 * i; j < min(a.n_used, 32 * (i + 1)); j++)
             chosen_sum += __shfl_sync(DG_ALL_LANES, chosen.value[i], j % 32);
     }
