@@ -212,7 +212,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh) \
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test test-programs gpu-report cuda-host cuda-golden test-long test-valid test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all install uninstall format format-check \
+.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -262,13 +262,18 @@ $(patsubst bench/%.cu,$(BUILD)/%,$(wildcard bench/bench_cuda_*.cu)): $(BUILD)/be
 	$(link)
 
 
+cuda-kernels: $(CUDA_OBJ)
+
 -include $(wildcard build/cuda/*.d)
 
 # CUDA kernels on the host, compiled as C++ that needs nothing of its library.
 CXX        = $(patsubst %clang,%clang++,$(patsubst %cc,%c++,$(patsubst %gcc,%g++,$(CC))))
 CUDA_HOST  := $(patsubst %,$(BUILD)/host/%.o,$(basename $(SRC_emulated)))
-CXX_FLAGS  = -std=c++17 -x c++ -fno-exceptions -fno-rtti -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -g $(if $(SAN),-O0,-O2) \
+CXX_FLAGS  = -std=c++17 -x c++ -fno-exceptions -fno-rtti -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror) -g $(CXX_OPT) \
              -ffp-contract=off $(SANITIZE) $(CXX_SHARED) -Itests/cuda/emulated $(INCLUDES) -Itests
+CXX_OPT    = $(if $(SAN),-O0,-O2)
+# The emulated device's sums are loops that -O3 makes vectors of.
+$(BUILD)/host/tests/cuda/emulated/%.o: private CXX_OPT = $(if $(SAN),-O0,-O3)
 # With CUDA=emulated they are in the shared library, too.
 CXX_SHARED = $(if $(filter emulated,$(CUDA)),-fPIC -fvisibility=hidden)
 ifneq ($(shell command -v $(lastword $(CXX))),)
