@@ -16,7 +16,7 @@ fresh() {
 }
 # wrong NAME [TEXT]: the runner must fail, and say why
 wrong() {
-    check "$1" fails_saying "${2:-FAILED}" "$BUILD/dgemma-golden" "$temp/x"
+    check "$1" fails_saying "${2:-FAILED}" "$BUILD/dgemma-golden" --threads 1 "$temp/x"
 }
 # Where a tensor's data starts in a file: the header's length, and the offset it names.
 offset_of() {
