@@ -346,11 +346,11 @@ static dg_node side(dg_syntax *s, const dg_number_rule *rule, bool negative)
     if (b.multiple) {
         size_t n = (DG_NUMBER_DIGITS + 1) * (size_t)b.multiple;
         b.remainder = dg_calloc(2 * n, sizeof *b.remainder);
-        b.open = b.remainder + n;
         if (!b.remainder) {
             dg_syntax_fail(s, DGEMMA_E_NOMEM, "out of memory");
             return DG_NODE_NEVER;
         }
+        b.open = b.remainder + n;
     }
     dg_node id = band_node(&b);
     dg_free(b.remainder);
