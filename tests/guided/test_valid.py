@@ -72,7 +72,7 @@ def main():
     for model in MODELS:
         out = subprocess.run([sys.argv[1], model, str(n_answer)], input="\n".join(schemas) + "\n", text=True,
                              capture_output=True, check=False)
-        lines = out.stdout.splitlines()
+        lines = out.stdout.split("\n")[:-1]  # a string may hold other characters that end lines
         if out.returncode or len(lines) != n_schema * n_answer:
             print(f"{model}: {len(lines)} of {n_schema * n_answer} answers\n{out.stderr}")
             return 1
