@@ -369,6 +369,8 @@ static dgemma_status guide_canvas(dg_block_loop *l, dgemma_error *err)
         .first = c->settle.n,
         .n = c->n,
         .room = dg_min(l->cfg.max_tokens - l->n_output, l->cfg.n_context - l->seq.n_token),
+        .canvas = c->token,
+        .accepted = c->step > c->first_step ? c->accepted : NULL,
         .uniform = c->uniform,
         .draw = l->options.draw,
         .argmax = c->argmax,

@@ -49,6 +49,8 @@ const dg_asked *dg_guide_ask(dg_guide *g, const double *uniform, int n,
 typedef struct dg_guide_step {
     int first, n;
     int64_t room;                /* tokens that the answer may have from the canvas's first on */
+    const int32_t *canvas;       /* [n] what the model saw, */
+    const uint8_t *accepted;     /* [n] and where the step before had put it there; NULL: nowhere */
     const double *uniform;       /* [n] as asked, */
     const dg_draw_options *draw; /* and this: at temperature 0 the most probable text is drawn */
 

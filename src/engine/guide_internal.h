@@ -91,6 +91,7 @@ struct dg_guide {
     float *least;         /* [n_canvas] log-probability of tokens that filters let be */
     uint32_t step;        /* counts up */
     int first;            /* position of the canvas that the word begins at */
+    int n_held;           /* so many edges of `known` from there on are all that may be */
     int64_t room;         /* from there on */
     bool bounded;
     bool no_memory; /* a weight could not be made: the step fails */
@@ -137,6 +138,9 @@ dgemma_status dg_guide_question(dg_guide *g, dgemma_error *err);
 /* The token that a label stands for at a position of the canvas: the likeliest, or one drawn. */
 int32_t dg_guide_best_token(dg_guide *g, int row, uint32_t label);
 int32_t dg_guide_drawn_token(dg_guide *g, int row, uint32_t label, double uniform);
+
+/* The label stands for this token, perhaps among others. */
+bool dg_guide_has_token(const dg_guide *g, uint32_t label, int32_t token);
 
 /* What the model thinks of a token. */
 double dg_guide_logprob(const dg_guide *g, int row, int32_t token);

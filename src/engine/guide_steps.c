@@ -207,19 +207,87 @@ static void find_most(dg_guide *g, size_t n)
         g->most[i] = fmin((double)top[i * DG_ASKED_TOP] + 1e-5, 0);
 }
 
-static dgemma_status solve(dg_guide *g, size_t n, size_t beam, dgemma_error *err)
+/* The edge of a state by this token; false: the language or the room does not let it be there. */
+static dgemma_status find_edge(dg_guide *g, uint32_t state, size_t position, int32_t token,
+                               dg_word_edge *out, bool *found, dgemma_error *err)
 {
-    dg_word_graph graph = {g, dg_guide_edges, dg_guide_weigh, fits};
+    const dg_word_edge *edge;
+    size_t n, i = 0;
+    *found = false;
+    dgemma_status st = dg_guide_edges(g, state, position, &edge, &n, err);
+    if (st)
+        return st;
+    while (i < n && !dg_guide_has_token(g, edge[i].label, token))
+        i++;
+    if (i == n)
+        return DGEMMA_OK;
+    *out = edge[i];
+    *found = fits(g, out->to, position + 1);
+    g->bounded |= !*found;
+    return DGEMMA_OK;
+}
+
+/* Where a step has overruled the model, and it has seen that and insists, it will not come round:
+ * what it says behind is about another text. Then the text keeps, from the left, to what the model
+ * says as far as that may be, and otherwise to what it was told; from the first place that has
+ * neither it is the most probable one. */
+static dgemma_status hold_beginning(dg_guide *g, const dg_guide_step *s, dgemma_error *err)
+{
+    uint32_t state = g->path[s->first], was = state;
+    bool found = true, insists = false;
+    g->n_held = 0;
+    for (int i = s->first; i < s->n; i++) {
+        size_t position = (size_t)(i - s->first);
+        dg_word_edge edge = {0};
+        dgemma_status st = find_edge(g, state, position, s->argmax[i], &edge, &found, err);
+        if (!st && !found && s->accepted && s->accepted[i]) {
+            st = find_edge(g, state, position, s->canvas[i], &edge, &found, err);
+            insists |= found;
+            if (edge.label != LABEL_END)
+                edge.label = FIRST_TOKEN + (uint32_t)s->canvas[i];
+        }
+        if (st)
+            return st;
+        if (!found)
+            break;
+        was = g->known[i].to;
+        g->known[i] = edge;
+        state = edge.to;
+        g->n_held++;
+    }
+    if (!insists)
+        g->n_held = 0;
+    g->knows_path &= was == state; /* what is known goes on from there */
+    return DGEMMA_OK;
+}
+
+static dgemma_status held_edges(void *user, uint32_t state, size_t position,
+                                const dg_word_edge **edges, size_t *n, dgemma_error *err)
+{
+    const dg_guide *g = user;
+    if (position >= (size_t)g->n_held)
+        return dg_guide_edges(user, state, position, edges, n, err);
+    *edges = &g->known[(size_t)g->first + position];
+    *n = 1;
+    return DGEMMA_OK;
+}
+
+static dgemma_status solve(dg_guide *g, const dg_guide_step *s, size_t beam, dgemma_error *err)
+{
+    size_t n = (size_t)(s->n - s->first);
+    dg_word_graph graph = {g, held_edges, dg_guide_weigh, fits};
+    g->step++;
+    g->n_touched = 0;
+    g->no_memory = g->unfit = g->bounded = false;
+    dgemma_status st = hold_beginning(g, s, err);
     dg_word_options o = {.n = n,
                          .start = g->path[g->first],
                          .beam = beam,
                          .known = g->knows_path && !g->warms ? g->known + g->first : NULL,
                          .most = g->most};
     find_most(g, n);
-    g->step++;
-    g->n_touched = 0;
-    g->no_memory = g->unfit = false;
-    dgemma_status st = dg_word_solve(g->word, &graph, &o, err);
+    if (!st)
+        st = dg_word_solve(g->word, &graph, &o, err);
     if (g->no_memory)
         st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for a constraint");
     if (st == DGEMMA_E_ARG && g->unfit)
@@ -287,19 +355,18 @@ dgemma_status dg_guide_take(dg_guide *g, const dg_guide_step *s, dgemma_error *e
         g->draw = *s->draw;
         dg_guide_filter(g, s->first, s->n - s->first);
     }
-    size_t n = (size_t)(s->n - s->first);
-    if (!n)
+    if (s->n == s->first)
         return DGEMMA_OK;
     dgemma_error why = {0};
-    dgemma_status st = solve(g, n, DG_WORD_BEAM, &why);
+    dgemma_status st = solve(g, s, DG_WORD_BEAM, &why);
     if (st == DGEMMA_E_LIMIT) {
         st = forget(g, &g->path[s->first], &why);
         if (!st)
-            st = solve(g, n, NARROW_BEAM, &why);
+            st = solve(g, s, NARROW_BEAM, &why);
     }
     if (st)
         return dg_fail(err, st, "%s", why.msg);
-    g->bounded = dg_word_bounded(g->word);
+    g->bounded |= dg_word_bounded(g->word);
     read_word(g, s);
     return dg_guide_question(g, err);
 }

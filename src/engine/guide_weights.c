@@ -314,6 +314,20 @@ dg_word_weight dg_guide_weigh(void *user, size_t position, uint32_t label)
 
 /* ---- from labels to tokens ---- */
 
+bool dg_guide_has_token(const dg_guide *g, uint32_t label, int32_t token)
+{
+    bool stop = false;
+    if (token < 0)
+        return false;
+    if (label >= FIRST_TOKEN)
+        return label - FIRST_TOKEN == (uint32_t)token;
+    if (label >= FIRST_GROUP)
+        return in_group(g, label - FIRST_GROUP, token);
+    for (int i = 0; i < g->o.n_stop; i++)
+        stop |= g->o.stop[i] == token;
+    return label == LABEL_END ? stop : g->asked.class_of[token] == label;
+}
+
 /* Those of an end, of a group or of a single token. */
 static void each_of_label(dg_guide *g, int row, uint32_t label, take_fn *take, void *user)
 {

@@ -35,6 +35,8 @@ typedef struct step {
     size_t n_word;
     bool has_class;
     dg_draw_options draw;
+    int32_t canvas[N];   /* what the model saw, */
+    uint8_t accepted[N]; /* and where it was put there */
 } step;
 
 static const int32_t stops[] = {EOS, TURN_END};
@@ -203,6 +205,8 @@ static void take_own(step *s, int32_t *argmax, int32_t *drawn, float *entropy, u
     }
     dg_guide_step g = {.n = N,
                        .room = 1000,
+                       .canvas = s->canvas,
+                       .accepted = s->accepted,
                        .uniform = s->uniform,
                        .draw = &s->draw,
                        .argmax = argmax,
@@ -313,6 +317,103 @@ START_TEST(what_the_model_says_by_itself_is_left_alone)
         }
         close_step(&s);
     }
+}
+END_TEST
+
+/* Bytes come first in the vocabulary, letters later. */
+static int32_t token_of(const step *s, char letter)
+{
+    size_t len;
+    int32_t found = -1;
+    for (int32_t v = 0; v < s->n_vocab; v++) {
+        const char *text = dg_token_trie_text(s->trie, v, &len);
+        if (text && len == 1 && *text == letter)
+            found = v;
+    }
+    ck_assert_int_ge(found, 0);
+    return found;
+}
+
+/* The most probable text is "xbd", since the model wants a d. Told that there is an x it still
+ * wants none: then what it says of places behind is about another text, and the a that comes first
+ * is kept. */
+START_TEST(a_model_that_insists_is_read_from_the_left)
+{
+    for (int told = 0; told < 2; told++) {
+        step s;
+        int32_t argmax[N], drawn[N];
+        float entropy[N];
+        uint8_t forced[N];
+        open_step(&s, "x(a[0-9]|bd)", 4);
+        int32_t a = token_of(&s, 'a'), b = token_of(&s, 'b'), d = token_of(&s, 'd');
+        insist(&s, 0, EOS);
+        insist(&s, 1, a);
+        insist(&s, 2, d);
+        s.p[1][b] = -3;
+        find_words(&s);
+        for (int i = 0; i < N; i++)
+            argmax[i] = s.top[i][0];
+        s.canvas[0] = token_of(&s, 'x');
+        s.accepted[0] = told != 0;
+        take_own(&s, argmax, drawn, entropy, forced);
+        ck_assert_int_eq(argmax[0], token_of(&s, 'x'));
+        ck_assert_int_eq(argmax[1], told ? a : b);
+        ck_assert_int_eq(argmax[2] == d, !told);
+        close_step(&s);
+    }
+}
+END_TEST
+
+/* The same where it had come to an a, and was not told otherwise. */
+START_TEST(a_model_that_was_told_nothing_is_read_as_a_whole)
+{
+    step s;
+    int32_t argmax[N], drawn[N];
+    float entropy[N];
+    uint8_t forced[N];
+    open_step(&s, "a[0-9]{2}|bcd", 4);
+    insist(&s, 0, token_of(&s, 'a'));
+    insist(&s, 1, token_of(&s, 'c'));
+    insist(&s, 2, token_of(&s, 'd'));
+    s.p[0][token_of(&s, 'b')] = -3;
+    find_words(&s);
+    for (int i = 0; i < N; i++)
+        argmax[i] = s.top[i][0];
+    take_own(&s, argmax, drawn, entropy, forced);
+    ck_assert_int_eq(argmax[0], token_of(&s, 'b'));
+    close_step(&s);
+}
+END_TEST
+
+/* What a step has put there against the model's will stays while the model says nothing better. */
+START_TEST(what_the_model_was_told_stays)
+{
+    step s;
+    open_step(&s, "[ab][0-9]{2}", 4);
+    int32_t a = token_of(&s, 'a'), b = token_of(&s, 'b');
+    const struct {
+        int32_t wanted;
+        bool accepted;
+        int32_t told, text;
+    } cases[] = {
+        {EOS, false, a, b},                      /* noise */
+        {EOS, true, a, a},  {EOS, true, PAD, b}, /* not in the language */
+        {b, true, a, b},    {a, true, b, a},
+    };
+    for (size_t k = 0; k < DG_COUNT(cases); k++) {
+        int32_t argmax[N] = {cases[k].wanted, -1, -1}, drawn[N];
+        float entropy[N];
+        uint8_t forced[N];
+        s.p[0][EOS] = s.p[0][b] = -5;
+        s.p[0][a] = -6;
+        s.p[0][cases[k].wanted] = -0.5;
+        find_words(&s);
+        s.canvas[0] = cases[k].told;
+        s.accepted[0] = cases[k].accepted;
+        take_own(&s, argmax, drawn, entropy, forced);
+        ck_assert_msg(argmax[0] == cases[k].text, "case %zu", k);
+    }
+    close_step(&s);
 }
 END_TEST
 
@@ -450,6 +551,9 @@ Suite *guide_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, a_step_is_as_all_sequences_say, 0, DG_COUNT(languages));
     tcase_add_test(t, what_the_model_says_by_itself_is_left_alone);
+    tcase_add_test(t, a_model_that_insists_is_read_from_the_left);
+    tcase_add_test(t, a_model_that_was_told_nothing_is_read_as_a_whole);
+    tcase_add_test(t, what_the_model_was_told_stays);
     tcase_add_test(t, what_is_forced_is_marked_where_the_model_is_overruled);
     tcase_add_loop_test(t, draws_are_as_warm_as_they_should_be, 0, DG_COUNT(languages));
     tcase_add_test(t, draws_are_the_same_again);
