@@ -4,7 +4,7 @@
 #include "cuda/cuda_device.cuh"
 #include "cuda/cuda_experts.cuh"
 
-enum { SORT_THREADS = 256, SORT_EACH = 8, SORT_RUN = SORT_THREADS * SORT_EACH };
+enum { SORT_THREADS = 256, SORT_FEW = 8, SORT_MANY = 32 };
 enum { COMBINE_THREADS = 256, NARROW_THREADS = 256 };
 
 /* ---- sorting ---- */
@@ -105,50 +105,64 @@ static __device__ inline expert_place find_place(const dg_sort_job &job, const i
     return sum;
 }
 
-/* The experts of SORT_EACH pairs from `first` on, all asked for at once; -1 beyond the last. */
-struct some_pairs {
-    int expert[SORT_EACH];
+/* The experts of EACH pairs from `first` on, all asked for at once; -1 beyond the last. */
+template <int EACH> struct some_pairs {
+    int expert[EACH];
 };
 
-static __device__ __forceinline__ some_pairs pairs_from(const dg_sort_job &job, int first)
+template <int EACH>
+static __device__ __forceinline__ some_pairs<EACH> pairs_from(const dg_sort_job &job, int first)
 {
-    some_pairs some;
+    some_pairs<EACH> some;
+    if (first + EACH <= job.n_pair && (uintptr_t)job.expert % 16 == 0) {
 #pragma unroll
-    for (int i = 0; i < SORT_EACH; i++)
-        some.expert[i] = first + i < job.n_pair ? job.expert[first + i] : -1;
+        for (int i = 0; i < EACH; i += 4) {
+            int4 four = *(const int4 *)(job.expert + first + i);
+            some.expert[i] = four.x;
+            some.expert[i + 1] = four.y;
+            some.expert[i + 2] = four.z;
+            some.expert[i + 3] = four.w;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            some.expert[i] = first + i < job.n_pair ? job.expert[first + i] : -1;
+    }
     return some;
 }
 
 /* Every pair counts for its expert; a first run of pairs stays in registers. */
+template <int EACH>
 static __device__ __forceinline__ void count_pairs(const dg_sort_job &job, int *count,
-                                                   const some_pairs &first_run)
+                                                   const some_pairs<EACH> &first_run)
 {
-    some_pairs now = first_run;
-    for (int base = 0; base < job.n_pair; base += SORT_RUN) {
+    some_pairs<EACH> now = first_run;
+    for (int base = 0; base < job.n_pair; base += SORT_THREADS * EACH) {
         if (base > 0)
-            now = pairs_from(job, base + (int)threadIdx.x * SORT_EACH);
+            now = pairs_from<EACH>(job, base + (int)threadIdx.x * EACH);
 #pragma unroll
-        for (int i = 0; i < SORT_EACH; i++)
+        for (int i = 0; i < EACH; i++)
             if (now.expert[i] >= 0)
                 atomicAdd(&count[now.expert[i]], 1);
     }
 }
 
 /* The expert's pairs get places from `placed` on, in the order of their numbers. */
+template <int EACH>
 static __device__ __forceinline__ void place_pairs(const dg_sort_job &job, int expert, int placed,
-                                                   const some_pairs &first_run)
+                                                   const some_pairs<EACH> &first_run)
 {
-    some_pairs now = first_run;
-    for (int base = 0; base < job.n_pair; base += SORT_RUN) {
-        int first = base + (int)threadIdx.x * SORT_EACH, mine = 0, total;
+    some_pairs<EACH> now = first_run;
+    for (int base = 0; base < job.n_pair; base += SORT_THREADS * EACH) {
+        int first = base + (int)threadIdx.x * EACH, mine = 0, total;
         if (base > 0)
-            now = pairs_from(job, first);
+            now = pairs_from<EACH>(job, first);
 #pragma unroll
-        for (int i = 0; i < SORT_EACH; i++)
+        for (int i = 0; i < EACH; i++)
             mine += now.expert[i] == expert;
         int at = placed + block_scan(mine, &total);
 #pragma unroll
-        for (int i = 0; i < SORT_EACH; i++)
+        for (int i = 0; i < EACH; i++)
             if (now.expert[i] == expert) {
                 job.row[at] = (first + i) / job.n_used;
                 job.place[first + i] = at++;
@@ -171,6 +185,7 @@ static __device__ __forceinline__ void narrow_some(const dg_sort_job &job, const
 /* A block for each expert: counts the pairs of all, finds where its own begin, and places them.
  * Further blocks, if any, make bytes of rows, which do not wait for the routes where the rows are
  * older than those. */
+template <int EACH>
 static __global__ void __launch_bounds__(SORT_THREADS)
     sort_pairs(dg_sort_job job, dg_byte_rows rows)
 {
@@ -190,7 +205,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     __syncthreads();
     dg_grid_wait();
     dg_grid_launch_next();
-    some_pairs first_run = pairs_from(job, t * SORT_EACH);
+    some_pairs<EACH> first_run = pairs_from<EACH>(job, t * EACH);
     count_pairs(job, count, first_run);
     __syncthreads();
     int n = count[expert];
@@ -216,8 +231,11 @@ cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_
         units = groups->out ? groups->n_row * (groups->ld / 8)
                 : rows->out ? rows->n_row * rows->n_unit
                             : 0;
-    return DG_LAUNCH(sort_pairs, dim3((unsigned)(job->n_expert + (units + each - 1) / each)),
-                     SORT_THREADS, (size_t)job->n_expert * sizeof(int), stream, *job, *rows);
+    dim3 grid((unsigned)(job->n_expert + (units + each - 1) / each));
+    size_t shared = (size_t)job->n_expert * sizeof(int);
+    if (job->n_pair <= SORT_THREADS * SORT_FEW)
+        return DG_LAUNCH(sort_pairs<SORT_FEW>, grid, SORT_THREADS, shared, stream, *job, *rows);
+    return DG_LAUNCH(sort_pairs<SORT_MANY>, grid, SORT_THREADS, shared, stream, *job, *rows);
 }
 
 /* ---- h as bytes ---- */

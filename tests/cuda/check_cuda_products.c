@@ -661,7 +661,8 @@ void check_cuda_products(void)
     check_experts(DG_Q4_0, DG_F32, 10, one, false, usual);
     check_experts(DG_BF16, DG_BF16, 1, one, false, usual);
     check_experts(DG_F32, DG_BF16, 33, all, false, two);
-    check_experts(DG_BF16, DG_BF16, 300, all, false, usual); /* pairs for two runs of the sort */
+    check_experts(DG_BF16, DG_BF16, 300, all, false, usual);  /* pairs for a long run of the sort */
+    check_experts(DG_BF16, DG_BF16, 1030, all, false, usual); /* and for two */
     check_experts(DG_BF16, DG_Q6_K, 300, one, true, little);
     check_experts(DG_BF16, DG_F16, 300, many, true, few); /* by warpgroups */
     check_experts(DG_F16, DG_BF16, 90, short_rows, false, usual);

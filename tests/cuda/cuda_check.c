@@ -8,7 +8,7 @@
 #include <time.h>
 #include "tensor/dtype.h"
 
-enum { MAX_MEMORY = 1024 };
+enum { MAX_MEMORY = 16384 };
 
 static struct {
     char name[160];
