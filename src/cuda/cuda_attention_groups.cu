@@ -391,44 +391,81 @@ static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared
     return __fmaf_rn(next, f.y, __fmul_rn(sofar, f.x));
 }
 
-/* Where this thread's values of a part lie in the record of one of its lines. */
-template <typename T>
-static __device__ __forceinline__ float2 *values_of(float *record, int part, int half)
-{
-    return (float2 *)(record + RECORD_VALUES + part * T::D) + half * T::ND * 4 + threadIdx.x % 4;
-}
-
-/* The same for blocks that exchange parts, where a thread's values of two tiles of dimensions are
- * neighbours: half as many stores and loads. */
+/* Where this thread's values of a part lie in the record of one of its lines, for the blocks that
+ * exchange parts: those of two tiles of dimensions are neighbours, which halves stores and loads.
+ */
 template <typename T>
 static __device__ __forceinline__ float4 *fours_of(float *record, int part, int half)
 {
     return (float4 *)(record + RECORD_VALUES + part * T::D) + half * T::ND * 2 + threadIdx.x % 4;
 }
 
-/* Puts what earlier parts came to, which was left as part 0, before this one. */
+/* Where a thread that works on all parts of its lines puts what they came to so far, which nobody
+ * else reads: lanes beside each other have neighbouring fours. Room for twice the lines of a canvas
+ * keeps a last tile that is not full out of the next head's. */
 template <typename T>
-static __device__ __forceinline__ void fold_earlier(lines<T> *l, const dg_cuda_attention_args &a,
+static __device__ __forceinline__ float4 *kept_fours(const dg_cuda_attention_args &a,
+                                                     const line_tile &t, int group, int kv_head,
+                                                     int line, int half)
+{
+    int pages = (t.seg.n_row + DG_CUDA_PAGE - 1) / DG_CUDA_PAGE;
+    size_t lines = 2 * (size_t)DG_CUDA_PAGE * group,
+           first = lines * ((size_t)t.seg.canvas_page * a.kv.n_kv_head + (size_t)pages * kv_head);
+    float *kept = (float *)a.scratch + (first + t.first_line + line) * T::D + half * 8 * T::ND * 8;
+    return (float4 *)kept + threadIdx.x % 32;
+}
+
+/* What has been added up of a thread's two lines: maximum and sum. */
+struct kept_sums {
+    float2 line[2];
+};
+
+template <typename T>
+static __device__ __forceinline__ kept_sums keep_parts(const lines<T> &l,
+                                                       const dg_cuda_attention_args &a,
+                                                       const line_tile &t, int group, int kv_head,
+                                                       int first_line, int half)
+{
+    kept_sums kept;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        kept.line[h] = make_float2(l.most[0][h], l.sum[0][h]);
+        if (first_line + 8 * h >= t.n_line)
+            continue;
+        float4 *fours = kept_fours<T>(a, t, group, kv_head, first_line + 8 * h, half);
+#pragma unroll
+        for (int n = 0; n < T::ND; n += 2)
+            __stcg(fours + 16 * n, make_float4(l.o[0][n][2 * h], l.o[0][n][2 * h + 1],
+                                               l.o[0][n + 1][2 * h], l.o[0][n + 1][2 * h + 1]));
+    }
+    return kept;
+}
+
+/* Puts what earlier parts came to before this one. */
+template <typename T>
+static __device__ __forceinline__ void fold_earlier(lines<T> *l, kept_sums kept,
+                                                    const dg_cuda_attention_args &a,
                                                     const line_tile &t, int group, int kv_head,
                                                     int first_line, int half)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        int line = first_line + 8 * h + (int)threadIdx.x % 32 / 4;
-        if (line >= t.n_line)
-            continue;
-        float *record = record_of<T>(a, t, group, kv_head, line);
-        float2 sofar = __ldcg((const float2 *)(record + RECORD_STAT));
-        float2 f = fold_factors(&sofar, make_float2(l->most[0][h], l->sum[0][h]));
-        const float2 *values = values_of<T>(record, 0, half);
-#pragma unroll
-        for (int n = 0; n < T::ND; n++) {
-            float2 v = __ldcg(values + 4 * n);
-            l->o[0][n][2 * h] = fold(v.x, l->o[0][n][2 * h], f);
-            l->o[0][n][2 * h + 1] = fold(v.y, l->o[0][n][2 * h + 1], f);
-        }
+        float2 sofar = kept.line[h],
+               f = fold_factors(&sofar, make_float2(l->most[0][h], l->sum[0][h]));
         l->most[0][h] = sofar.x;
         l->sum[0][h] = sofar.y;
+        if (first_line + 8 * h >= t.n_line)
+            continue;
+        const float4 *fours = kept_fours<T>(a, t, group, kv_head, first_line + 8 * h, half);
+#pragma unroll
+        for (int n = 0; n < T::ND; n += 2) {
+            float4 v = __ldcg(fours + 16 * n);
+            float *o = l->o[0][n] + 2 * h, *next = l->o[0][n + 1] + 2 * h;
+            o[0] = fold(v.x, o[0], f);
+            o[1] = fold(v.y, o[1], f);
+            next[0] = fold(v.z, next[0], f);
+            next[1] = fold(v.w, next[1], f);
+        }
     }
 }
 
@@ -539,15 +576,6 @@ static __device__ __forceinline__ void attend_one(unsigned char *shared, group_r
 #undef EXCHANGE
 }
 
-/* Those who read a line's statistics: the lanes of a warp, or of both halves' warps. */
-template <typename T> static __device__ __forceinline__ void meet_readers(void)
-{
-    if constexpr (T::HALVES > 1)
-        dg_bar_sync(3, T::CONSUMERS);
-    else
-        __syncwarp();
-}
-
 /* All parts of the tile, one after the other. */
 template <typename T>
 static __device__ __forceinline__ void attend_all(unsigned char *shared, group_ring *ring,
@@ -556,17 +584,14 @@ static __device__ __forceinline__ void attend_all(unsigned char *shared, group_r
                                                   int n_turn, int n_part, int first_line, int half)
 {
     lines<T> l;
+    kept_sums kept = {};
     for (int part = 0; part < n_part; part++) {
         int2 turns = turns_of(n_turn, part, n_part);
         attend<T>(&l, shared, ring, t, first_line, turns.x, turns.y, turns.x);
-        if (part > 0) {
-            fold_earlier<T>(&l, a, t, group, kv_head, first_line, half);
-            meet_readers<T>();
-        }
-        if (part + 1 < n_part) {
-            leave_part<T>(l, a, t, group, kv_head, first_line, half, 0);
-            meet_readers<T>();
-        }
+        if (part > 0)
+            fold_earlier<T>(&l, kept, a, t, group, kv_head, first_line, half);
+        if (part + 1 < n_part)
+            kept = keep_parts<T>(l, a, t, group, kv_head, first_line, half);
     }
     store_lines<T>(&l, a, t, group, kv_head, first_line, half);
 }
