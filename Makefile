@@ -137,6 +137,8 @@ LDLIBS      = $(PKG_LIBS) -lgif -lm -ldl $(CUDA_LIBS)
 # The kernels: by nvcc, the same objects for every configuration, or by the C++ compiler for the emulated device.
 ifeq ($(CUDA),1)
 CUDA_HOME   := $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(NVCC)))))
+# what only newer architectures call is declared for all of them
+CUDA_QUIET  := -diag-suppress 177
 CUDA_KNOWN  := $(shell $(NVCC) --list-gpu-code 2>/dev/null)
 CUDA_CODE   := $(foreach a,$(if $(filter all,$(CUDA_ARCHS)),$(CUDA_EVERY),$(CUDA_ARCHS)),$(if $(filter sm_$(a:a=),$(CUDA_KNOWN)),-gencode arch=compute_$(a)$(comma)code=sm_$(a)))
 CUDA_OBJ    := $(patsubst src/cuda/%.cu,build/cuda/%.o,$(wildcard src/cuda/*.cu))
@@ -241,7 +243,7 @@ $(call obj,$(SRC_unit)): | build/deps-test.ok
 
 build/cuda/%.o: src/cuda/%.cu build/cuda/flags
 	$(call say,NVCC $<)
-	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions -Iinclude -Isrc -MMD -MF $(@:.o=.d) -c -o $@ $<
+	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_QUIET) $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions -Iinclude -Isrc -MMD -MF $(@:.o=.d) -c -o $@ $<
 
 # The same checks as cuda_host_tests, on a device; and the kernels' speed.
 $(BUILD)/device/%.o: %.c $(BUILD)/flags
@@ -252,7 +254,7 @@ $(BUILD)/device/%.o: %.c $(BUILD)/flags
 $(BUILD)/device/%.o: %.cu build/cuda/flags
 	@mkdir -p $(@D)
 	$(call say,NVCC $<)
-	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_CODE) -Iinclude -Isrc -Itests -c -o $@ $<
+	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_QUIET) $(CUDA_CODE) -Iinclude -Isrc -Itests -c -o $@ $<
 
 SRC_device := $(wildcard tests/cuda/*.c tests/cuda/*.cu)
 $(BUILD)/cuda_tests: $(patsubst %,$(BUILD)/device/%.o,$(basename $(SRC_device))) $(CUDA_OBJ) $(call obj,src/cuda/cuda_places.c $(SRC_base) $(SRC_tensor))
