@@ -316,7 +316,7 @@ static dgemma_status set_up_log(cli_chat *c, dgemma_error *err)
 
 /* What the smallest model answers as well as the largest; tests/pocket/test_prompts.sh asks it. */
 static const char try_first[] =
-    "What is the capital of France? What is 17 + 25? Write a couplet about the sea.";
+    "What is the capital of France? What is 17 + 25? Tell me a story about a fox.";
 
 /* With a model that is loaded. */
 static int run(cli_chat *c, const chat_args *a)

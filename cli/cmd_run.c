@@ -481,7 +481,7 @@ static const char usage[] =
     "Answers one prompt: the last word, a file (--file), what comes through a pipe, or text and\n"
     "words together. The answer goes to standard output, everything else to standard error.\n\n"
     "  dgemma run -m ~/models/diffusiongemma-26B-A4B-it \"What is the capital of France?\"\n"
-    "  dgemma run -m MODEL --draft --seed 7 \"Write a couplet about the sea.\"   watch the canvas "
+    "  dgemma run -m MODEL --draft --seed 7 \"Tell me a story about a fox.\"   watch the canvas "
     "settle\n"
     "  cat notes.txt | dgemma run -m MODEL \"Summarise this.\"\n"
     "  git diff | dgemma run -m MODEL --think --system \"You review code.\" --json > answer.json\n"

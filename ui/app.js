@@ -1,7 +1,7 @@
 // The page: which chat is open, what is under way, and what the buttons do.
 
 const SAMPLES = ['Tell me a story about Ada and a brave otter in the library.', 'What is the capital of France?', 'What is 17 + 25?',
-    'Write a couplet about the sea.'];  // tests/pocket/test_prompts.sh asks the smallest model
+    'Write a rhyming couplet about a sleepy cat and the moon.'];  // tests/pocket/test_prompts.sh asks the smallest model
 const NUMBERS = {seed: [-Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER, true], max_tokens: [1, 1e6, true], steps: [1, 1e5, true],
     t_min: [0.001, 100], t_max: [0.001, 100], entropy_bound: [0, 1e6], settled_steps: [1, 1e5, true]};
 const BUSY_TRIES = 20;
