@@ -60,8 +60,9 @@ typedef struct dg_guide_step {
     float *entropy;
     float *logprob; /* of argmax in the model's own distribution; or NULL */
 
-    uint8_t *forced; /* [n] written: the model was overruled, and the language leaves no choice or
-                        the answer is over */
+    /* [n] written: the model was overruled, and nothing else could be there, since the language
+     * leaves no choice, the answer is over or the text keeps to what the model was told. */
+    uint8_t *forced;
 } dg_guide_step;
 
 /* Takes in what was asked. DGEMMA_E_LIMIT: the language is too complex for the canvas. */

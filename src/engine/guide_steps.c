@@ -207,13 +207,15 @@ static void find_most(dg_guide *g, size_t n)
         g->most[i] = fmin((double)top[i * DG_ASKED_TOP] + 1e-5, 0);
 }
 
-/* The edge of a state by this token; false: the language or the room does not let it be there. */
+/* The edge of a state by this token, and how it may be taken. */
+typedef enum way { WAY_NONE, WAY_WITHOUT_ROOM, WAY_OPEN } way;
+
 static dgemma_status find_edge(dg_guide *g, uint32_t state, size_t position, int32_t token,
-                               dg_word_edge *out, bool *found, dgemma_error *err)
+                               dg_word_edge *out, way *found, dgemma_error *err)
 {
     const dg_word_edge *edge;
     size_t n, i = 0;
-    *found = false;
+    *found = WAY_NONE;
     dgemma_status st = dg_guide_edges(g, state, position, &edge, &n, err);
     if (st)
         return st;
@@ -222,33 +224,35 @@ static dgemma_status find_edge(dg_guide *g, uint32_t state, size_t position, int
     if (i == n)
         return DGEMMA_OK;
     *out = edge[i];
-    *found = fits(g, out->to, position + 1);
-    g->bounded |= !*found;
+    *found = fits(g, out->to, position + 1) ? WAY_OPEN : WAY_WITHOUT_ROOM;
     return DGEMMA_OK;
 }
 
-/* Where a step has overruled the model, and it has seen that and insists, it will not come round:
- * what it says behind is about another text. Then the text keeps, from the left, to what the model
- * says as far as that may be, and otherwise to what it was told; from the first place that has
- * neither it is the most probable one. */
+/* Where a token was accepted, and the model has seen it and wants one that cannot be there, it will
+ * not come round: what it says behind is about another text. Then the text keeps, from the left, to
+ * what the model says as far as that may be, and otherwise to what was accepted, which is what the
+ * model was told; from the first place that has neither it is the most probable one. */
 static dgemma_status hold_beginning(dg_guide *g, const dg_guide_step *s, dgemma_error *err)
 {
     uint32_t state = g->path[s->first], was = state;
-    bool found = true, insists = false;
+    bool knew_path = g->knows_path, insists = false;
     g->n_held = 0;
+    g->knows_path = false; /* until the known edges are whole again */
     for (int i = s->first; i < s->n; i++) {
         size_t position = (size_t)(i - s->first);
         dg_word_edge edge = {0};
+        way found;
         dgemma_status st = find_edge(g, state, position, s->argmax[i], &edge, &found, err);
-        if (!st && !found && s->accepted && s->accepted[i]) {
+        g->bounded |= found == WAY_WITHOUT_ROOM; /* the model would have gone on */
+        if (!st && found != WAY_OPEN && s->accepted && s->accepted[i]) {
             st = find_edge(g, state, position, s->canvas[i], &edge, &found, err);
-            insists |= found;
+            insists |= found == WAY_OPEN;
             if (edge.label != LABEL_END)
                 edge.label = FIRST_TOKEN + (uint32_t)s->canvas[i];
         }
         if (st)
             return st;
-        if (!found)
+        if (found != WAY_OPEN)
             break;
         was = g->known[i].to;
         g->known[i] = edge;
@@ -257,7 +261,7 @@ static dgemma_status hold_beginning(dg_guide *g, const dg_guide_step *s, dgemma_
     }
     if (!insists)
         g->n_held = 0;
-    g->knows_path &= was == state; /* what is known goes on from there */
+    g->knows_path = knew_path && was == state; /* what is known goes on from there */
     return DGEMMA_OK;
 }
 

@@ -20,6 +20,7 @@ Suite *answer_form_suite(void);
 Suite *constraint_suite(void);
 Suite *word_suite(void);
 Suite *guide_suite(void);
+Suite *told_suite(void);
 Suite *guided_suite(void);
 Suite *asked_suite(void);
 Suite *tokens_suite(void);
