@@ -88,6 +88,11 @@ bool dg_openai_read_canvas(dg_chat *c, const dg_chat_limits *limits, dg_http_err
         return dg_refuse(e, 400, "unsupported", "vllm_xargs",
                          "vllm_xargs: a canvas that is brought along is read, with "
                          "diffusion_read_only, and not written on");
+    if (!c->reads && dg_field_get(c->root, ids))
+        return dg_refuse(e, 400, "unsupported", ids,
+                         "%s goes with vllm_xargs.diffusion_read_only: answers are written over "
+                         "several steps, and have top_logprobs",
+                         ids);
     if (!c->reads)
         return true;
     int most = limits->defaults.canvas_length;

@@ -311,12 +311,24 @@ static bool hold(finder *f, const dg_chat_limits *limits, asked *a)
     return hold_calls(f, limits, &a->options);
 }
 
+static bool find(finder *f)
+{
+    return check_words(f) && read_response_format(f) && read_structured_outputs(f) &&
+           read_bare_fields(f);
+}
+
+bool dg_constraint_absent(const json_t *root, dg_http_error *e)
+{
+    finder f = {.root = root, .e = e};
+    return find(&f) && (!f.there || wrong(&f, "unsupported", f.at,
+                                          "what is written into a gap is held to no form"));
+}
+
 bool dg_constraint_read(dg_chat *out, const dg_chat_limits *limits, dg_http_error *e)
 {
     finder f = {.out = out, .root = out->root, .e = e};
     asked a = {0};
-    if (!check_words(&f) || !read_response_format(&f) || !read_structured_outputs(&f) ||
-        !read_bare_fields(&f))
+    if (!find(&f))
         return false;
     out->any_object = f.there && f.kind == DGEMMA_CONSTRAINT_JSON_OBJECT;
     out->schema = f.there && f.kind == DGEMMA_CONSTRAINT_JSON_SCHEMA ? f.value : NULL;

@@ -107,7 +107,8 @@ bool dg_decide_extensions(dg_decide_body *b, dg_http_error *e)
         {"permute", DG_FIELD_INT, offsetof(dgemma_decide_options, orders), 1, DGEMMA_MAX_OPTIONS},
     };
     const json_t *seed = dg_field_get(b->root, "seed"),
-                 *temperature = dg_field_get(b->root, "temperature");
+                 *temperature = dg_field_get(b->root, "temperature"),
+                 *diagnostics = dg_field_get(b->root, "diagnostics");
     if (!dg_fields_read(&b->options, b->root, "", fields, sizeof fields / sizeof *fields, e))
         return false;
     if (seed && !json_is_integer(seed))
@@ -117,7 +118,10 @@ bool dg_decide_extensions(dg_decide_body *b, dg_http_error *e)
     b->options.seed = seed ? (uint64_t)json_integer_value(seed) : 0;
     if (temperature)
         b->options.temperature = json_number_value(temperature);
-    b->diagnostics = json_is_true(json_object_get(b->root, "diagnostics"));
+    if (diagnostics && !json_is_boolean(diagnostics))
+        return dg_refuse(e, 400, "invalid_type", "diagnostics",
+                         "diagnostics: wanted true or false");
+    b->diagnostics = json_is_true(diagnostics);
     return read_samples(b, e) && read_mode(b, e);
 }
 

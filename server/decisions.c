@@ -65,6 +65,9 @@ static bool read_message(dg_decide_body *b, size_t i, const json_t *message, jso
 static bool read_input(dg_decide_body *b, dg_http_error *e)
 {
     const json_t *input = dg_field_get(b->root, "input");
+    if (dg_field_get(b->root, "images"))
+        return dg_refuse(e, 400, "unsupported", "images",
+                         "images: pictures are input_image parts of input");
     b->options.state = json_string_value(input);
     if (b->options.state)
         return true;

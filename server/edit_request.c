@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "constraint_request.h"
 #include "start_request.h"
 #include "json_fields.h"
 #include "json_text.h"
@@ -180,7 +181,8 @@ bool dg_edit_read(dg_chat *out, json_t *root, const dg_chat_limits *limits, uint
 {
     edit d = {0};
     dg_translate_begin(&d.t, root, limits, seed, e);
-    bool ok = read_text(&d) && read_lengths(&d) && read_ranges(&d) && read_messages(&d);
+    bool ok = dg_constraint_absent(root, e) && read_text(&d) && read_lengths(&d) &&
+              read_ranges(&d) && read_messages(&d);
     json_t *prompts = json_array();
     for (size_t i = 0; ok && i < d.n; i++)
         dg_translate_add(&d.t, prompts, json_string(""));

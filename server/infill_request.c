@@ -2,6 +2,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "constraint_request.h"
 #include "start_request.h"
 #include "json_fields.h"
 #include "openai_request.h"
@@ -50,8 +51,8 @@ bool dg_infill_read(dg_chat *out, json_t *root, const dg_chat_limits *limits, ui
     dg_translate_begin(&t, root, limits, seed, e);
     bool ok = dg_field_string(root, "input_prefix", &before, e) &&
               dg_field_string(root, "input_suffix", &after, e) &&
-              dg_field_string(root, "prompt", &begun, e) && read_extra(&t) &&
-              dg_translate_stop(&t, root, "stop");
+              dg_field_string(root, "prompt", &begun, e) && dg_constraint_absent(root, e) &&
+              read_extra(&t) && dg_translate_stop(&t, root, "stop");
     if (ok && !before && !after)
         ok = dg_refuse(e, 400, "missing_field", "input_prefix",
                        "wanted input_prefix and input_suffix: what stands around the gap");

@@ -57,7 +57,7 @@ def check_systemone_errors(s):
         status, got = post(state="x", questions=body)
         check(name, status == 400 and isinstance(got["detail"], str), (status, got))
     for name, value in [("samples", 33), ("samples", "some"), ("steps", 9), ("think", -1), ("mode", "odd"), ("permute", 0), ("seed", "x"),
-                        ("temperature", 0), ("images", ["http://localhost/x.png"]), ("images", [1])]:
+                        ("temperature", 0), ("diagnostics", "yes"), ("images", ["http://localhost/x.png"]), ("images", [1])]:
         status, got = post(state="x", questions=QUESTIONS, **{name: value})
         check(f"{name} {value}", status == 400, (status, got))
     status, got = s.json("POST", "/v1/systemone", "{")
@@ -91,7 +91,7 @@ def check_decisions(s, plain):
     check("their usage", got["usage"]["total_tokens"] == got["usage"]["input_tokens"] and "cached_tokens" in got["usage"]["input_tokens_details"], got)
     for name, change in [("a system's message", {"input": [{"role": "system", "content": "x"}]}), ("no input", {"input": None}),
                          ("a part that is none", {"input": [{"role": "user", "content": [{"type": "audio"}]}]}),
-                         ("no questions", {"questions": None}), ("empty", {"questions": []}), ("too many", {"questions": questions * 90}),
+                         ("pictures beside the input", {"images": ["data:image/png;base64,"]}), ("no questions", {"questions": None}), ("empty", {"questions": []}), ("too many", {"questions": questions * 90}),
                          ("a value twice", {"questions": [{"type": "choice", "instructions": "x", "choices": [{"value": "a"}, {"value": "a"}]}]}),
                          ("no instructions", {"questions": [{"type": "predicate"}]}), ("no such type", {"questions": [{"type": "x", "instructions": "x"}]})]:
         status, got = s.json("POST", "/v1/decisions", {**body, **change})
