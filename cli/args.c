@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "cells.h"
 #include "cli.h"
 
@@ -276,6 +277,16 @@ void cli_name_options(dgemma_error *err)
 void cli_name_file(dgemma_error *err, const char *path)
 {
     dg_fail_prefix(err, err->status, strcmp(path, "-") ? path : "standard input");
+}
+
+dgemma_status cli_read_text(dg_buf *out, const char *path, dgemma_error *err)
+{
+    dgemma_status st = dg_file_read(out, path, err);
+    if (!st && out->len && memchr(out->data, 0, out->len)) {
+        st = dg_fail(err, DGEMMA_E_ARG, "there is a NUL byte in the text");
+        cli_name_file(err, path);
+    }
+    return st;
 }
 
 /* Messages repeat what files say, and a terminal obeys what it is sent. */

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "base/buf.h"
 #include "dgemma.h"
 
 /* Exit codes. */
@@ -68,6 +69,10 @@ void cli_progress_end(cli_progress *p);
 
 /* "dgemma: message" on stderr; returns the exit code for the status. */
 int cli_fail(const dgemma_error *err);
+
+/* A file's text, which goes to the model: a NUL byte would cut it short, and is refused. "-" is
+ * standard input. */
+dgemma_status cli_read_text(dg_buf *out, const char *path, dgemma_error *err);
 
 /* The message with the file in front that it is about; "-" is standard input. */
 void cli_name_file(dgemma_error *err, const char *path);

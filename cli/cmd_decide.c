@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "decide_questions.h"
 #include "request_args.h"
 
@@ -51,13 +52,15 @@ static int decide(decide_args *a, dgemma_engine *e)
     dgemma_decision *d = NULL;
     dg_buf state;
     dg_buf_init(&state, STATE_MAX);
-    dgemma_status st = a->state ? dg_file_read(&state, a->state, &err) : DGEMMA_OK;
+    dgemma_status st = a->state ? cli_read_text(&state, a->state, &err) : DGEMMA_OK;
     a->o.state = a->text ? a->text : state.data ? state.data : "";
     a->o.questions = a->questions.list;
     a->o.n_questions = a->questions.n;
     a->o.media = a->request.media;
     a->o.n_media = a->request.n_media;
     a->o.image_tokens = a->request.image_tokens;
+    if (!st && !dg_utf8_valid(a->o.state, strlen(a->o.state)))
+        st = dg_fail(&err, DGEMMA_E_ARG, "%s: it is not UTF-8", a->state ? a->state : "the state");
     if (!st)
         st = dgemma_decide(&d, e, &a->o, &err);
     bool printed = true;
@@ -245,6 +248,8 @@ static int run(decide_args *a)
         fprintf(stderr, "dgemma decide: %s\n", wrong);
         return EXIT_USAGE;
     }
+    if (cli_questions_check(&a->questions, &err))
+        return cli_fail(&err);
     if (!cli_request_check("decide", &a->request, &code))
         return code;
     cli_guard_model(a->request.engine.model_path);

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
-#include "base/file.h"
+#include "base/error.h"
 #include "passage.h"
 
 enum { MAX_RANGES = 16 };
@@ -102,7 +102,7 @@ static int run(edit_args *a)
     dg_buf text;
     dg_buf_init(&text, CLI_GAP_TEXT_MAX);
     int code = EXIT_OK;
-    if (dg_file_read(&text, a->file, &err))
+    if (cli_read_text(&text, a->file, &err))
         code = cli_fail(&err);
     else if (!text.data && !dg_buf_append(&text, "", 0))
         code = EXIT_FAILED;

@@ -1,6 +1,5 @@
 /* dgemma infill: the text between two others. */
 #include <string.h>
-#include "base/file.h"
 #include "passage.h"
 
 typedef struct infill_args {
@@ -50,8 +49,8 @@ static int run(infill_args *a)
     dg_buf_init(&prefix, CLI_GAP_TEXT_MAX);
     dg_buf_init(&suffix, CLI_GAP_TEXT_MAX);
     int code;
-    if ((a->prefix_file && dg_file_read(&prefix, a->prefix_file, &err)) ||
-        (a->suffix_file && dg_file_read(&suffix, a->suffix_file, &err)))
+    if ((a->prefix_file && cli_read_text(&prefix, a->prefix_file, &err)) ||
+        (a->suffix_file && cli_read_text(&suffix, a->suffix_file, &err)))
         code = cli_fail(&err);
     else
         code = fill(a, &prefix, &suffix);

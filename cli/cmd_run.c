@@ -90,14 +90,7 @@ static bool read_text(const run_args *a, dg_buf *buf, dgemma_error *err)
     const char *path = a->file ? a->file : "-";
     if (!a->file && (count_stdin(a) || !stdin_has_text()))
         return true;
-    if (dg_file_read(buf, path, err))
-        return false;
-    if (buf->len && memchr(buf->data, 0, buf->len)) {
-        dg_fail(err, DGEMMA_E_ARG, "%s: the prompt has a NUL byte in it",
-                strcmp(path, "-") ? path : "standard input");
-        return false;
-    }
-    return true;
+    return !cli_read_text(buf, path, err);
 }
 
 /* The prompt from wherever it comes; NULL when there is none. What a file or a pipe has stands in

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 
 enum { FILE_MAX = 64 << 20 };
 
@@ -60,6 +61,46 @@ bool cli_questions_add(cli_questions *q, dgemma_question_kind kind, const char *
         list += len;
     }
     return o != NULL;
+}
+
+static const char *name_of(const cli_questions *q, size_t i)
+{
+    return q->name[i] ? q->name[i] : q->list[i].text;
+}
+
+static bool is_text(const char *text)
+{
+    return dg_utf8_valid(text, strlen(text));
+}
+
+static dgemma_status check_options(const dgemma_question *q, const char *name, dgemma_error *err)
+{
+    for (size_t i = 0; q->kind != DGEMMA_QUESTION_YES_NO && i < q->n_options; i++) {
+        const char *option = q->options[i].name;
+        if (!is_text(option))
+            return dg_fail(err, DGEMMA_E_ARG, "question \"%.64s\": option %zu is not UTF-8", name,
+                           i + 1);
+        for (size_t k = 0; k < i && q->kind == DGEMMA_QUESTION_CHOICE; k++)
+            if (!strcmp(q->options[k].name, option))
+                return dg_fail(err, DGEMMA_E_ARG, "question \"%.64s\" has option \"%.64s\" twice",
+                               name, option);
+    }
+    return DGEMMA_OK;
+}
+
+dgemma_status cli_questions_check(const cli_questions *q, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    for (size_t i = 0; i < q->n && !st; i++) {
+        if (!is_text(name_of(q, i)) || !is_text(q->list[i].text))
+            return dg_fail(err, DGEMMA_E_ARG, "question %zu is not UTF-8", i + 1);
+        for (size_t k = 0; k < i; k++)
+            if (!strcmp(name_of(q, k), name_of(q, i)))
+                return dg_fail(err, DGEMMA_E_ARG, "question \"%.64s\" is asked twice",
+                               name_of(q, i));
+        st = check_options(&q->list[i], name_of(q, i), err);
+    }
+    return st;
 }
 
 /* ---- files ---- */
@@ -206,7 +247,7 @@ static const char *option_name(const dgemma_question *q, size_t i)
 void cli_answer_print(FILE *out, const cli_questions *q, size_t i, const dgemma_answer *a)
 {
     const dgemma_question *asked = &q->list[i];
-    fprintf(out, "%s: %s %.4f", q->name[i] ? q->name[i] : asked->text, option_name(asked, a->best),
+    fprintf(out, "%s: %s %.4f", name_of(q, i), option_name(asked, a->best),
             a->probability[a->best]);
     if (asked->kind == DGEMMA_QUESTION_SCORE)
         fprintf(out, ", score %.3f", a->score);
@@ -243,7 +284,7 @@ bool cli_answers_print_json(FILE *out, const cli_questions *q, const dgemma_deci
 {
     json_t *all = json_object();
     for (size_t i = 0; i < q->n; i++)
-        json_object_set_new(all, q->name[i] ? q->name[i] : q->list[i].text,
+        json_object_set_new(all, name_of(q, i),
                             json_answer(&q->list[i], dgemma_decision_answer(d, i)));
     char *text = json_dumps(all, JSON_REAL_PRECISION(17));
     if (text)

@@ -21,6 +21,10 @@ bool cli_questions_add(cli_questions *q, dgemma_question_kind kind, const char *
  * object that has them as "questions"; "-" is standard input. */
 dgemma_status cli_questions_read(cli_questions *q, const char *path, dgemma_error *err);
 
+/* Names that are not UTF-8, or that two questions or two options share, are refused: answers go by
+ * their names. */
+dgemma_status cli_questions_check(const cli_questions *q, dgemma_error *err);
+
 /* A line of a file of cases: {"state", "questions", "answers": {"id": true | "name" | level}}.
  * *state is the caller's (dg_free); answer[i] the option that is right. */
 dgemma_status cli_case_read(cli_questions *q, char **state, size_t *answer, const char *line,

@@ -222,6 +222,16 @@ check "decide, the same with other threads" cmp "$temp/decided" "$temp/redecided
 check "decide, calibrated" says "6 answers" decide --calibrate "$temp/cases.jsonl"
 printf '{"state": "x", "questions": {"a": {"type": "noul"}}, "answers": {"a": 3}}\n' >>"$temp/cases.jsonl"
 check "decide, a case without its answer" fails_saying 'cases.jsonl: line 4: "a" has no answer' decide --calibrate "$temp/cases.jsonl"
+check "decide, an option twice" fails_saying 'has option "a" twice' decide --choice "Which?=a,b,a" x
+check "decide, a question twice" fails_saying '"Is it?" is asked twice' decide --yes-no "Is it?" --yes-no "Is it?" x
+printf 'a\000b' >"$temp/nul"
+printf 'a\377b' >"$temp/latin"
+check "decide, a question that is no text" fails_saying "question 1 is not UTF-8" decide --json --yes-no "$(cat "$temp/latin")" x
+check "decide, an option that is no text" fails_saying "option 2 is not UTF-8" decide --json --score "Which?=a,$(cat "$temp/latin")" x
+check "decide, a state that is no text" fails_saying "latin: it is not UTF-8" decide --yes-no "Is it?" --state "$temp/latin"
+check "decide, a state with a NUL byte" fails_saying "nul: there is a NUL byte" decide --yes-no "Is it?" --state "$temp/nul"
+check "infill, a NUL byte" fails_saying "nul: there is a NUL byte" "$DGEMMA" infill -q -m "$model" --prefix "$temp/nul" --suffix "$temp/after"
+check "edit, a NUL byte" fails_saying "nul: there is a NUL byte" "$DGEMMA" edit -q -m "$model" "$temp/nul" --range 0:1
 check "decide, nothing asked" fails_saying "ask something" decide x
 check "decide, options that are none" fails_saying "does not fit" decide --choice "Which?" x
 check "decide, a type that is none" fails_saying "its type is noul" sh -c 'echo "{\"q\": {\"type\": \"box\"}}" | "$0" decide --questions - x' "$DGEMMA"
