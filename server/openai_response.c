@@ -1,6 +1,8 @@
 #include "openai_response.h"
+#include <stdio.h>
 #include <string.h>
 #include "json_text.h"
+#include "schema_check.h"
 
 static bool is_chat(const dg_generation *g)
 {
@@ -49,6 +51,57 @@ static json_t *ignored_keywords(const dgemma_constraint *constraint)
     return list;
 }
 
+/* Which of these, and of what they leave open, the answers violate. */
+static void check_calls(json_t **list, const dg_generation *g, const dg_choice *c)
+{
+    json_t *tools = g->chat.tools ? json_loads(g->chat.tools, 0, NULL) : NULL, *tool, *call;
+    size_t i, k;
+    json_array_foreach(c->calls, i, call)
+    {
+        const json_t *made = json_object_get(call, "function");
+        const json_t *text = json_object_get(made, "arguments");
+        json_t *arguments = json_loads(json_string_value(text), JSON_DECODE_ANY, NULL);
+        json_array_foreach(tools, k, tool)
+        {
+            const json_t *declared = json_object_get(tool, "function");
+            char base[64];
+            snprintf(base, sizeof base, "/%zu/function/parameters", k);
+            if (arguments &&
+                json_equal(json_object_get(declared, "name"), json_object_get(made, "name")))
+                dg_schema_check(list, json_object_get(declared, "parameters"), arguments, base);
+        }
+        json_decref(arguments);
+    }
+    json_decref(tools);
+}
+
+static json_t *violated_keywords(const dg_generation *g)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < g->n_choice; i++) {
+        const dg_choice *c = &g->choices[i];
+        json_t *value = g->chat.schema && c->text.len
+                            ? json_loadb(c->text.data, c->text.len, JSON_DECODE_ANY, NULL)
+                            : NULL;
+        if (value)
+            dg_schema_check(&list, g->chat.schema, value, "");
+        json_decref(value);
+        check_calls(&list, g, c);
+    }
+    return list;
+}
+
+static json_t *constraint_timings(const dg_generation *g, const dgemma_stats *s)
+{
+    json_t *ignored = ignored_keywords(g->chat.constraint);
+    bool checks = json_array_size(ignored) > 0;
+    json_t *out = json_pack("{s:o,s:b}", "ignored", ignored, "closed_by_budget",
+                            s->end == DGEMMA_END_LENGTH || s->end == DGEMMA_END_CONTEXT);
+    if (checks)
+        dg_json_put(&out, "violated", violated_keywords(g));
+    return out;
+}
+
 static json_t *diffusion_timings(const dg_generation *g, const dgemma_stats *s)
 {
     json_t *out = json_pack(
@@ -60,10 +113,7 @@ static json_t *diffusion_timings(const dg_generation *g, const dgemma_stats *s)
     if (g->chat.options.canvas || (g->chat.n_prompt && g->chat.prompts->after))
         dg_json_put(&out, "agreement", json_real((double)s->agreement));
     if (g->chat.constraint)
-        dg_json_put(&out, "constraint",
-                    json_pack("{s:o,s:b}", "ignored", ignored_keywords(g->chat.constraint),
-                              "closed_by_budget",
-                              s->end == DGEMMA_END_LENGTH || s->end == DGEMMA_END_CONTEXT));
+        dg_json_put(&out, "constraint", constraint_timings(g, s));
     return out;
 }
 

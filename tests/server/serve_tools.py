@@ -149,6 +149,30 @@ def held():
             else:
                 check("what is not held to is told", answer["timings"]["diffusion"]["constraint"]["ignored"]
                       == ["uniqueItems at #/0/function/parameters/properties/tags"], answer)
+        violations(s)
+
+
+def violations(s):
+    """Answers that have no choice but to violate what they are not held to, or not to."""
+    def told(answer):
+        constraint = answer["timings"]["diffusion"]["constraint"]
+        return constraint["ignored"], constraint.get("violated")
+    for name, second, violated in (("violated", 1, ["uniqueItems at #/properties/two"]), ("kept", 2, [])):
+        two = {"type": "array", "prefixItems": [{"const": 1}, {"const": second}], "minItems": 2, "items": False, "uniqueItems": True}
+        schema = {"type": "object", "properties": {"two": two}, "required": ["two"]}
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": False}}
+        ignored = ["uniqueItems at #/properties/two"]
+        status, answer = s.chat(response_format=form, max_tokens=100)
+        check(f"a keyword that is not held to, {name}", status == 200 and told(answer) == (ignored, violated), answer)
+        stream = s.open_stream(response_format=form, max_tokens=100)
+        check("in a stream too", f'"violated":{json.dumps(violated)}' in read_all(stream).decode(), name)
+        body = forced(CHAT, CAPITAL, ["f"], "f")
+        body["tools"][0]["function"].update(parameters=schema)
+        status, answer = s.json("POST", CHAT, body)
+        inside = [line.replace("#", "#/0/function/parameters") for line in violated]
+        check(f"and in a call, {name}", status == 200 and told(answer)[1] == inside, answer)
+    form["json_schema"]["schema"] = {"type": "integer"}
+    check("nothing is looked at where nothing was left out", told(s.chat(response_format=form)[1]) == ([], None))
 
 
 def calls():
