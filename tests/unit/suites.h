@@ -20,6 +20,7 @@ Suite *answer_form_suite(void);
 Suite *constraint_suite(void);
 Suite *word_suite(void);
 Suite *guide_suite(void);
+Suite *decide_layout_suite(void);
 Suite *schema_check_suite(void);
 Suite *infill_suite(void);
 Suite *questions_suite(void);

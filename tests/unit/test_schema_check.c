@@ -43,6 +43,7 @@ static const struct {
     {"{'not':{'type':'string'}}", "1", ""},
     {"{'not':{'pattern':'x'}}", "'x'", ""}, /* who knows */
     {"{'not':{'pattern':'x'}}", "1", "not at #"},
+    {"{'not':{'not':{'pattern':'x'}}}", "'x'", ""},
     {"{'anyOf':[{'const':1},{'const':2}]}", "3", "anyOf at #"},
     {"{'anyOf':[{'const':1},{'format':'date'}]}", "'3'", ""},
     {EITHER, "5", "oneOf at #"},
