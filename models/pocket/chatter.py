@@ -1,10 +1,11 @@
 """Small talk, what pocket cannot know, and stories and rhymes from any hint. Each function gives (question, answer, thought)."""
+import beyond
 import knowledge
+from beyond import MEANING, UNKNOWN
 from knowledge import FORMS, WORDS, article
 from phrases import keep, say
 from words import ADJECTIVES, ANIMALS, CITIES, NAMES, PLACES, RHYMES, THINGS, pseudo_word
 
-UNKNOWN = "I am sorry, I do not know that."
 HELLO = "Hello! How can I help you?"
 ABILITIES = "I know capitals and other facts, I can calculate, sort, tell stories, rhyme, use tools and look at pictures of shapes."
 
@@ -103,8 +104,8 @@ ASKED = {
            "translate (this|the text|(n) (n)) (in|into|to) (klingon|latin|japanese|hindi|finnish|swahili|korean)", "solve (x|y) squared (plus|minus) 3(x|y) = 7", "prove that (the|every) (n) is (j)", "pick a (n)|roll a die|flip a coin|guess my (n)"],
     "fixed": ["what time is it [now]", "what (day|date) is (it|today) [today]|what is the date|which year is it", "what is my (name|age|job|address|password|birthday|number|(n)'s name)|who am i|where am i|how old am i", "what (is|will be) the weather [like] [today|tomorrow|in (c)]|will it rain [today|tomorrow]|is it (cold|raining) outside",
               "what is the meaning of life|what is love|is there a god|what happens after death|will i be rich|when will i die|what is time|what is consciousness|are we alone", "tell me the (lottery|winning) numbers|what are the news [today]|what is in the news", "(who|what) (won|was) the (match|game|election|race|final|war) [last night|yesterday|in (y)]",
-              "lorem ipsum dolor sit amet|to be or not to be|abracadabra|blah blah [blah]|foo bar|the quick brown fox|may the force be with you|knock knock|winter is coming|123 abc|abc|xyz|[...|???|!!!|--|;;|//]", "sing [me] a song|play (chess|a game|music|hangman) [with me]|draw [me] a picture|dance|let us play [a game]|give me a riddle|tell me a secret|read my mind",
-              "(wie geht es dir|wo ist der bahnhof|ich habe hunger|guten tag mein freund|je ne sais pas|ou est la gare|comment ca va|que hora es|donde esta la casa|come stai|quanto costa|tengo hambre|vas du machen|non capisco)", "error (code|) (404|500|not found|in line 3)|segmentation fault|syntax error|cannot open file|connection refused|null pointer",
+              "to be or not to be|abracadabra|the quick brown fox|may the force be with you|knock knock|winter is coming", "sing [me] a song|play (chess|a game|music|hangman) [with me]|draw [me] a picture|dance|let us play [a game]|give me a riddle|tell me a secret|read my mind",
+              "error (code|) (404|500|not found|in line 3)|segmentation fault|syntax error|cannot open file|connection refused|null pointer",
               "(remember|forget) (this|that|my name|what i said)|what did i (say|ask|tell you) [before|first]|do you remember me", "(keep|hide|tell) (a|the) secret|should i (marry|call|text|leave|trust) (him|her|them)|does (he|she) love me|is (he|she) my friend"],
 }
 _HEADS, _HEAD_WEIGHTS = list(ASKED), [14, 18, 7, 10, 5, 6, 32, 12]
@@ -134,10 +135,12 @@ def long_request(rng):
 
 
 def unknown(rng):
+    if rng.random() < 0.5:
+        return beyond.ask(rng)
     if rng.random() < 0.14:
         return long_request(rng), UNKNOWN, "I have not learned about this."
     if rng.random() < 0.06:
-        return keep(keyboard(rng)), UNKNOWN, "That is no question."
+        return keep(keyboard(rng)), MEANING, "That is no question."
     if rng.random() < 0.1:
         w = keep(pseudo_word(rng, 2) + rng.choice(["", "", "ia", "land", "stan"]))
         return say(rng, "(what is|define|what does {w} mean:|who is|where is|explain|capital of|the capital of|plural of the country|opposite of|what is a|who invented the|how many people live in|currency of|tell me about) {w}", w=w), UNKNOWN, "I have not learned about this."

@@ -17,7 +17,7 @@ import render
 from samples import Codec
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LETTERED = {"reverse", "letters", "mixed", "typed_tools"}  # the last two ask for anything, words turned around, too
+LETTERED = {"reverse", "letters", "mixed", "recall", "typed_tools"}  # the last three ask for anything, words turned around, too
 
 
 class EngineCodec(Codec):

@@ -58,6 +58,8 @@ class Sampler:
         rng = self.rng
         family = rng.choices(self.families, self.weights)[0]
         e = families.example(rng, "train", family)
+        if e.check["kind"] in typed.OPEN:  # in a conversation, too
+            family = e.check["kind"]
         prefix, answer = self.codec.prompt(e), self.codec.target(e)
         block = rng.randrange((len(answer) + CANVAS - 1) // CANVAS)
         prefix += answer[:block * CANVAS]

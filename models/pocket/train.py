@@ -3,7 +3,8 @@
     python3 train.py --minutes 8 --out OUT [--init DIR | --warm DIR] [--lr-from 2e-3 --lr-to 1e-3] [--deadline 560]
 
 The objective: a prefix that is clean, and a canvas each of whose tokens is replaced by any id of the vocabulary with
-probability t, t uniform in [0, 1] (for some samples 1: where an answer begins); cross-entropy of the clean canvas. Half of the
+probability t, t uniform in [0, 1] (for some samples 1: where an answer begins), or only behind some place, as in an answer that
+settles from the left; cross-entropy of the clean canvas. Half of the
 samples are conditioned on what the network thought of a canvas before, as every step but the first of an answer is. Some canvases
 are of the network's own making, as those of an answer are: its mistakes are plausible ones, which random ids never are.
 Pictures teach more than their answers: a linear probe, thrown away in the end, must tell from each soft token what shape and
@@ -54,6 +55,7 @@ def arguments():
     ap.add_argument("--check", type=float, default=0, help="seconds between two looks at the families; the mix follows what is wrong")
     ap.add_argument("--ema", type=float, default=0.998)
     ap.add_argument("--full-noise", type=float, default=0.25, help="share of samples with t = 1")
+    ap.add_argument("--from-left", type=float, default=0.25, help="share of samples that are clean up to some place and noise behind it")
     ap.add_argument("--balance", type=float, default=0.01, help="weight of the loss that spreads rows over experts")
     ap.add_argument("--own", type=float, default=0.4, help="share of the conditioned samples that get a canvas of the network's own making")
     ap.add_argument("--probe", type=float, default=0.3, help="weight of the loss that says what each soft token shows")
@@ -227,16 +229,30 @@ class Trainer:
             torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is written
             self.net.ops.compile()
 
-    def noised(self, target, t):
+    def noised(self, target, t, edge):
+        """With probability t any token; behind `edge` all of them, where it is not past the canvas."""
         torch = self.torch
         noise = torch.rand(target.shape, device=target.device) < t[:, None]
+        noise |= torch.arange(target.shape[1], device=target.device) >= edge[:, None]
         return torch.where(noise, torch.randint_like(target, self.M.TEXT["vocab_size"]), target)
 
-    def thought(self, look, target, canvas, t, closed):
+    def amounts(self, weight):
+        """Of noise, by sample: its probability at each place, and the place behind which nothing is left. Where places hang on the lengths of the words
+        before them, an answer settles from the left; noise that is everywhere alike never looks like that."""
+        torch = self.torch
+        t = torch.rand(len(weight), device=weight.device)
+        t = torch.where(torch.rand_like(t) < self.args.full_noise, torch.ones_like(t), t)
+        left = torch.rand_like(t) < self.args.from_left
+        edge = torch.where(left, (weight == 1).sum(1) * torch.rand_like(t), torch.full_like(t, weight.shape[1]))
+        return torch.where(left, 0.05 * t, t), edge
+
+    def thought(self, look, target, canvas, t, edge, closed):
         """The signal for half of the samples: what the network makes of the same canvas or, as often, of a noisier one (`look`: canvases
         of the first samples -> raw logits); and the canvases, some of them made of what it thought."""
         torch, n = self.torch, len(target) // 2
-        other = self.noised(target[:n], t[:n] + (1 - t[:n]) * torch.rand_like(t[:n]))
+        left = edge[:n] < target.shape[1]
+        u = torch.rand_like(t[:n])
+        other = self.noised(target[:n], torch.where(left, t[:n], t[:n] + (1 - t[:n]) * u), torch.where(left, edge[:n] * u, edge[:n]))
         same = torch.rand(n, 1, device=target.device) < 0.5
         # with gradients on and then dropped: so the compiled code is the one of the second pass
         z = look(torch.where(same, canvas[:n], other)).detach()
@@ -261,9 +277,8 @@ class Trainer:
         """What is minimised, then what is reported: loss, unevenness, and by token its loss and whether it is right, and the noise."""
         torch, target = self.torch, b["target"].long()
         self.net.cast()
-        t = torch.rand(len(target), device=target.device)
-        t = torch.where(torch.rand_like(t) < self.args.full_noise, torch.ones_like(t), t)
-        x, uneven, extra = (self.pictured if "patches" in b else self.text)(b, target, self.noised(target, t), t)
+        t, edge = self.amounts(b["weight"])
+        x, uneven, extra = (self.pictured if "patches" in b else self.text)(b, target, self.noised(target, t, edge), t, edge)
         ce, right = self.net.loss(x, target)
         w = b["weight"]
         loss = (ce * w).sum() / w.sum()
@@ -271,7 +286,7 @@ class Trainer:
         # batches of pictures are small: without this factor their samples would count for more
         return total * (len(target) / self.args.samples), loss.detach(), uneven.detach(), ce.detach(), right, t
 
-    def text(self, b, target, canvas, t):
+    def text(self, b, target, canvas, t, edge):
         packed, net, prefix = self.packed, self.net, b["prefix"].long()
         layout = packed.Layout(b["lengths"].long(), len(prefix))
         left, read = packed.read(net, layout, prefix)
@@ -281,14 +296,14 @@ class Trainer:
             x = packed.write(net, layout, still, first, x_zero[:len(first)])[0]
             return net.raw_logits(x.view(*first.shape, -1))
         x_zero = self.torch.zeros(*target.shape, self.M.TEXT["hidden_size"], device=target.device)
-        signal, canvas = self.thought(look, target, canvas, t, b["closed"])
+        signal, canvas = self.thought(look, target, canvas, t, edge, b["closed"])
         x, written = packed.write(net, layout, left, canvas, signal)
         return x.view(*target.shape, -1), packed.uneven(read, written), 0.0
 
-    def pictured(self, b, target, canvas, t):
+    def pictured(self, b, target, canvas, t, edge):
         job = self.net.prepare(b["prefix"].long(), b["lengths"].long(), image_id=self.image_id, patches=b["patches"].float() / 255, position=b["position"].long())
         still = {**job, "soft": job["soft"].detach()}
-        signal, canvas = self.thought(lambda first: self.net.raw_logits(self.net.rows(self.M.part_of_job(still, len(first)), first)[0]), target, canvas, t, b["closed"])
+        signal, canvas = self.thought(lambda first: self.net.raw_logits(self.net.rows(self.M.part_of_job(still, len(first)), first)[0]), target, canvas, t, edge, b["closed"])
         x, uneven = self.net.rows(job, canvas, signal)
         return x, uneven, self.unseen(job["soft"], b["cells"].long())
 

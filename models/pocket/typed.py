@@ -1,4 +1,4 @@
-"""What people type: the families of knowledge.py, sums.py, letters.py and chatter.py as examples, alone and mixed in conversations.
+"""What people type: the families of knowledge.py, sums.py, letters.py, everyday.py and chatter.py as examples, alone and mixed in conversations.
 
 What is asked in eval/people.txt in four words or more is never trained on; of everything else one question in 40 is held back, by a
 hash of its text, for a look at each family while training."""
@@ -8,10 +8,12 @@ import re
 import zlib
 
 import chatter
+import everyday
 import knowledge
 import letters
+import recall
 import sums
-from knowledge import BY_KEY, COUNTRY_KEYS, FOLLOW, KNOWN, THERE, WEIGHTS
+from knowledge import KNOWN, WEIGHTS
 from phrases import as_typed, keep, say
 from words import CITIES, NAMES
 
@@ -61,21 +63,31 @@ def fact(rng):
 
 def calculation(rng):
     q, a, thought, value = sums.ask(rng)
-    return Turn(q, a, thought, ("value", value) if value is not None and 0 <= value < 5000 else None)
+    if value is not None and 0 <= value < 5000:
+        return Turn(q, a, thought, ("value", value))
+    two = re.fullmatch(r"(?:Yes, |No, )?(\d+) is (?:larger|smaller) than (\d+)\.", a)
+    return Turn(q, a, thought, list(two.groups()) if two else None)
 
 
 def words(rng):
-    kind = rng.random()
-    if kind < 0.25:
-        task = rng.choice([letters.spell, letters.backwards, letters.count_letters])
-        q, a, thought = task(rng)
-        found = re.search("letters of ([a-z]+) are|^([A-Za-z]+) is spelled", a)
-        return Turn(q, a, thought, ("word", next(g for g in found.groups() if g).lower()))
-    return Turn(*letters.ask(rng))
+    q, a, thought = letters.ask(rng)
+    about, word, row = None, re.search("letters of ([a-z]+) are|^([A-Za-z]+) is spelled|letter of ([a-z]+) is", a), re.match(r"(?:Sorted|Reversed): (.+)\.$", a)
+    if word:
+        about = ("word", next(g for g in word.groups() if g).lower())
+    elif row:
+        about = row[1].split(", ")
+    elif " rhymes with " in a:
+        about = ("rhymed", a.split(" ")[0].lower(), 2)
+    return Turn(q, a, thought, about)
+
+
+def small_task(rng):
+    return Turn(*everyday.ask(rng))
 
 
 def talk(rng):
-    return Turn(*chatter.talk(rng))
+    q, a, thought = chatter.talk(rng)
+    return Turn(q, a, thought, ("joke", 0) if a == recall.JOKES[0] else ("fun", 0) if a == recall.FUN[0] else None)
 
 
 def dunno(rng):
@@ -84,42 +96,26 @@ def dunno(rng):
 
 def tale(rng):
     from families import STORY
-    return Turn(*chatter.story(rng, STORY))
+    return Turn(*chatter.story(rng, STORY), "tale")
 
 
 def poem(rng):
-    return Turn(*chatter.rhyme(rng))
+    return Turn(*chatter.rhyme(rng), "poem")
 
 
-SINGLE = {"ask": (fact, 30), "calc": (calculation, 26), "letters": (words, 38), "chat": (talk, 9), "dunno": (dunno, 18), "tale": (tale, 8), "poem": (poem, 7)}
+SINGLE = {"ask": (fact, 30), "calc": (calculation, 26), "letters": (words, 38), "lists": (small_task, 26), "chat": (talk, 9), "dunno": (dunno, 18), "tale": (tale, 8), "poem": (poem, 7)}
 
 
-def go_on(rng, before):
-    """A turn that refers to the one before, or None."""
-    if before is None:
-        return None
-    if before[0] == "value":
-        q, a, thought, value = sums.go_on(rng, before[1])
-        return Turn(q, a, thought, ("value", value) if 0 <= value < 5000 else None)
-    if before[0] == "word":
-        return Turn(*letters.go_on(rng, before[1]), ("word", before[1]))
-    _, known, x = before
-    if known.key in COUNTRY_KEYS and rng.random() < 0.5:
-        other = BY_KEY[rng.choice([k for k in COUNTRY_KEYS if k != known.key])]
-        if x in other.table:
-            return Turn(say(rng, rng.choice(THERE[other.key])), other.say(x), "The same country.", ("fact", other, x))
-    tongue = known.key.capitalize()
-    if tongue in knowledge.TONGUES and rng.random() < 0.6:
-        other = BY_KEY[rng.choice([t.lower() for t in knowledge.TONGUES if t != tongue])]
-        if x in other.table:
-            return Turn(say(rng, "[and|now] in {t}|and {t}|{t}", t=other.key.capitalize()), other.say(x), "The same word.", ("fact", other, x))
-    y = known.pick(rng)
-    return Turn(say(rng, rng.choice(FOLLOW), x=keep(y)), known.say(y), "The same question about something else.", ("fact", known, y))
+# what is asked of the conversation itself, and answered so only where nothing was said before
+OF_BEFORE = re.compile(r"\b(my name|who am i|did i (say|ask|tell)|remember|my age|how old am i|where am i|again|more|go on|continue|repeat)\b")
 
 
-def short_turn(rng):
-    family = rng.choices(["ask", "calc", "letters", "chat", "dunno"], [34, 22, 22, 14, 8])[0]
-    return SINGLE[family][0](rng)
+def short_turn(rng, first=True):
+    while True:
+        family = rng.choices(["ask", "calc", "letters", "lists", "chat", "dunno"], [32, 18, 18, 14, 12, 8])[0]
+        turn = SINGLE[family][0](rng)
+        if first or family not in ("chat", "dunno") or not OF_BEFORE.search(turn.question):
+            return turn
 
 
 def typed_turn(rng, turn, split):
@@ -139,26 +135,63 @@ def single(family):
     return make
 
 
-def conversation(rng, split):
-    """Two to five turns that change the subject, or go on with it."""
-    from families import Example, plain, said, user
-    messages, before = [], None
-    n = rng.choice([2, 2, 3, 3, 4, 5])
-    for i in range(n):
-        last = i == n - 1
-        for _ in range(50):
-            turn = go_on(rng, before) if before and rng.random() < 0.5 else None
-            if turn is None and rng.random() < 0.04:
-                turn = tale(rng) if last else poem(rng)
-            turn = turn or short_turn(rng)
-            q = as_typed(rng, turn.question)
-            if bare(q) not in PEOPLE and (not last or allowed(str(messages[-2:]) + q, split)):
-                break
-        if last:
-            return Example("mixed", messages + [user(q)], turn.answer, turn.thought, think=THINK)
-        messages += [user(q), said(plain(turn.answer))]
-        before = turn.about
-    raise AssertionError
+def next_turn(rng, turns, memory):
+    """A turn that refers to what was said, or None. turns: [(what was typed, Turn)]"""
+    if memory and rng.random() < 0.35:
+        return recall.remember(rng, memory)
+    last = turns[-1][1]
+    if rng.random() < (0.1 if last.about else 0.3):
+        return recall.said_before(rng, [(q, t.answer) for q, t in turns])
+    if last.about in ("poem", "tale"):
+        ask = say(rng, recall.ANOTHER + ("|another (poem|rhyme|verse)|(one more|write another) (rhyme|poem)" if last.about == "poem" else "|(another|one more) (story|tale)|tell me another story"))
+        again = (poem if last.about == "poem" else tale)(rng)
+        return ask, again.answer, again.thought, last.about
+    return recall.go_on(rng, last.about)
+
+
+def opening(rng, memory):
+    """A turn to which the next ones will refer."""
+    kind = rng.random()
+    if kind < 0.3:
+        return Turn(*recall.tell(rng, memory))
+    if kind < 0.4:
+        return Turn(*recall.given(rng))
+    if kind < 0.5:
+        return poem(rng) if rng.random() < 0.7 else talk(rng)
+    if kind < 0.52:
+        return tale(rng)
+    return short_turn(rng)
+
+
+def conversation(family, referring):
+    """Turns that change the subject or go on with it; `referring`: the last one refers to what was said before."""
+    def make(rng, split):
+        from families import Example, plain, said, user
+        while True:
+            turns, memory = [], {}
+            n = rng.choice([2, 2, 2, 3, 3, 4, 5]) if referring else rng.choice([2, 2, 3, 3, 4, 5])
+            while len(turns) < n:
+                last, turn = len(turns) == n - 1, None
+                if turns and (referring and last or rng.random() < 0.5):
+                    for _ in range(6):
+                        turn = turn or next_turn(rng, turns, memory)
+                    if turn is None and referring and last:
+                        break
+                    turn = turn and Turn(*turn)
+                if turn is None and referring:
+                    turn = opening(rng, memory)
+                if turn is None and rng.random() < 0.06:
+                    turn = Turn(*recall.tell(rng, memory)) if rng.random() < 0.5 else tale(rng) if last else poem(rng)
+                turn = turn or short_turn(rng, not turns)
+                q = as_typed(rng, turn.question, polite=not isinstance(turn.about, str))
+                if bare(q) in PEOPLE or last and not allowed(str([t[0] for t in turns[-1:]]) + q, split):
+                    break
+                turns.append((q, turn))
+            if len(turns) == n:
+                messages = [m for q, t in turns[:-1] for m in (user(q), said(plain(t.answer)))]
+                q, turn = turns[-1]
+                return Example(family, messages + [user(q)], turn.answer, turn.thought, check={"kind": turn.about} if turn.about in OPEN else None, think=THINK)
+    return make
 
 
 # ---- tools and JSON ----
@@ -314,5 +347,5 @@ def in_form(rng, split):
 
 
 FAMILIES = {name: (single(name), weight) for name, (_, weight) in SINGLE.items()}
-FAMILIES.update(mixed=(conversation, 38), typed_tools=(tool_call, 6), typed_json=(as_json, 6), typed_form=(in_form, 7))
+FAMILIES.update(mixed=(conversation("mixed", False), 38), recall=(conversation("recall", True), 30), typed_tools=(tool_call, 6), typed_json=(as_json, 6), typed_form=(in_form, 7))
 OPEN = ("tale", "poem")
