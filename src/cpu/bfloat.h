@@ -18,25 +18,27 @@
 /* A unit of a float for each term: sums may be rounded away from the nearest. */
 #define DG_BFLOAT_LOSS 0x1p-23
 
-/* DG_PANEL columns of a matrix, n_k values of each, in the order of the instruction set; what fills
- * n_k up to a multiple of its step is 0. `stride` is the distance of the rows of src in bytes; src
- * needs no alignment, panel 64 bytes. */
+/* DG_PANEL columns of a matrix, n_k values of each: [n_k / beside][DG_PANEL][beside], what fills
+ * n_k up to a multiple of the step being 0. `stride` is the distance of the rows of src in bytes;
+ * src needs no alignment, panel 64 bytes. */
 typedef void dg_bpack_fn(uint16_t *panel, const void *src, size_t stride, int n_k, int n_col);
 
 /* Rows of x lie `rows` together, as the instruction takes them: such a group begins at its first
- * row's number times ldx, and value k of it `rows` * k further on, k being a multiple of 4. place()
- * puts n numbers, a multiple of the step, from there on into row `which` of the group. Where the
- * last group is not full the others have memory as well. */
+ * row's number times ldx, and value k of it `rows` * k further on, k being a multiple of the step.
+ * place() puts n numbers, a multiple of the step, from there on into row `which` of the group.
+ * Where the last group is not full the others have memory as well. */
 typedef void dg_bplace_fn(uint16_t *to, int which, const uint16_t *from, int n);
 
-/* y[r][c] = (add ? y[r][c] : 0) + sum over k of x[r][k] * panel[k][c], as dg_gemm_args says. Rows
- * of x have zeros from n_k on up to a multiple of the step, too. */
+/* y[r][c] = (add ? y[r][c] : 0) + sum over k of x[r][k] * w[k][c], as dg_gemm_args says. Rows of x
+ * have zeros from n_k on up to a multiple of the step, too. w lies in parts of part_k values along
+ * k, a multiple of the step or all of them; in a part a panel lies `next` numbers behind the last
+ * one. */
 typedef struct dg_bgemm_args {
     float *y;
     const uint16_t *x;
-    const uint16_t *panel;
-    size_t ldy, ldx;
-    int n_row, n_k, n_col;
+    const uint16_t *const *part;
+    size_t ldy, ldx, next;
+    int n_row, n_k, part_k, n_col;
     bool add;
 } dg_bgemm_args;
 typedef void dg_bgemm_fn(const dg_bgemm_args *a);
@@ -52,8 +54,9 @@ typedef float dg_bshares_fn(uint16_t *out, const float *z, int n, float top);
 typedef struct dg_bkernels {
     const char *profile,
         *block_profile; /* of numerics with them: see dg_backend's bfloat_profile */
-    int step;           /* values along k that are taken together; at most DG_BFLOAT_STEP */
-    int rows;           /* of x that lie together, at most DG_BFLOAT_ROWS */
+    int step;           /* values along k that are taken together; divides DG_BFLOAT_STEP */
+    int rows;           /* of x that lie together; divides DG_BFLOAT_ROWS */
+    int beside;         /* values along k of a panel's column that lie side by side */
     dg_bplace_fn *place;
     dg_bpack_fn *pack_cols; /* rows of src become columns */
     dg_bpack_fn *pack_rows; /* rows of src run along k already */
@@ -61,6 +64,6 @@ typedef struct dg_bkernels {
     dg_blargest_fn *largest;
     dg_bshares_fn *shares;
 } dg_bkernels;
-enum { DG_BFLOAT_STEP = 32, DG_BFLOAT_ROWS = 2 };
+enum { DG_BFLOAT_STEP = 32, DG_BFLOAT_ROWS = 16 };
 
 #endif

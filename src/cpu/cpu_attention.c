@@ -23,27 +23,6 @@ static void finish_heads(const head_job *job, float *rows, const float *norm, in
     }
 }
 
-/* Stores a row's keys and values in its page. */
-static void store_row(const head_job *job, int row)
-{
-    const dg_kv_store *kv = job->a->kv;
-    const dg_kv_layer *l = &kv->layout.layer[job->a->layer];
-    const dg_segment *seg = dg_batch_segment(job->cpu->batch, row);
-    size_t row_bytes = (size_t)l->head_dim * dg_dtype_size(kv->layout.type);
-    dg_narrow_fn *narrow = job->cpu->k.narrow[kv->layout.type];
-
-    int slot = row - seg->first_row + (seg->canvas ? 0 : seg->position);
-    dg_cpu_keys keys =
-        dg_cpu_keys_at(job->cpu, kv, job->a->layer, seg, slot / DG_PAGE, seg->canvas);
-    size_t within = (size_t)(slot % DG_PAGE) * row_bytes;
-    for (int h = 0; h < l->n_kv_head; h++) {
-        size_t from = ((size_t)row * (size_t)l->n_kv_head + (size_t)h) * (size_t)l->head_dim,
-               to = (size_t)h * keys.head_bytes + within;
-        narrow(keys.key + to, job->k + from, l->head_dim);
-        narrow(keys.value + to, job->v + from, l->head_dim);
-    }
-}
-
 static void finish_row(void *arg, int row, int worker)
 {
     (void)worker;
@@ -59,7 +38,30 @@ static void finish_row(void *arg, int row, int worker)
     finish_heads(job, job->k, w->k_norm, w->n_kv_head, row);
     if (row >= a->first_q_row)
         finish_heads(job, a->q, w->q_norm, w->n_head, row);
-    store_row(job, row);
+}
+
+/* One task: some rows' keys and values of one head into their pages. In panels the keys of some
+ * rows share a line of the cache, so that it is one thread's. */
+static void store_head(void *arg, int task, int worker)
+{
+    const head_job *job = arg;
+    const dg_kv_store *kv = job->a->kv;
+    const int layer = job->a->layer;
+    const dg_kv_layer *l = &kv->layout.layer[layer];
+    const int head = task % l->n_kv_head, first = task / l->n_kv_head * DG_PANEL;
+    uint16_t *spare = (uint16_t *)job->cpu->worker[worker].q;
+    for (int row = first; row < dg_min(first + DG_PANEL, job->cpu->batch->n_row); row++) {
+        const dg_segment *seg = dg_batch_segment(job->cpu->batch, row);
+        const int at = row - seg->first_row + (seg->canvas ? 0 : seg->position),
+                  slot = at % DG_PAGE;
+        const dg_cpu_keys page =
+            dg_cpu_keys_at(job->cpu, kv, layer, seg, at / DG_PAGE, seg->canvas);
+        const size_t of_head = (size_t)head * page.head_bytes,
+                     from =
+                         ((size_t)row * (size_t)l->n_kv_head + (size_t)head) * (size_t)l->head_dim;
+        dg_cpu_kv_put(job->cpu, kv, layer, page.key + of_head, slot, false, job->k + from, spare);
+        dg_cpu_kv_put(job->cpu, kv, layer, page.value + of_head, slot, true, job->v + from, spare);
+    }
 }
 
 void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
@@ -81,6 +83,7 @@ void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
     };
     dg_cpu_matmul_group(cpu, product, w->v_from_k ? 2 : 3);
     dg_pool_run(cpu->pool, n_row, finish_row, &job);
+    dg_pool_run(cpu->pool, dg_ceil_div(n_row, DG_PANEL) * w->n_kv_head, store_head, &job);
 }
 
 /* ---- attention ---- */
@@ -128,12 +131,6 @@ static void attend_page(block *b, int i, int position, int n, bool canvas)
     dg_cpu_lines_add(&b->lines, &keys);
 }
 
-/* Products of bfloat16 numbers: keys are kept as such, and heads are large enough. */
-static bool is_bfloat(const dg_cpu *cpu, const dg_attention_args *a)
-{
-    return cpu->bfloat && a->kv->layout.type == DG_BF16 && a->w->head_dim >= BFLOAT_HEAD;
-}
-
 /* Keys of a run from `first` on that begins at `position`, a multiple of ATTENTION_RUN; n of it. */
 static void attend_run(block *b, int position, int first, int n, bool canvas)
 {
@@ -142,9 +139,8 @@ static void attend_run(block *b, int position, int first, int n, bool canvas)
         dg_cpu_keys page =
             dg_cpu_keys_at(b->cpu, b->a->kv, b->a->layer, b->seg, (position + k) / DG_PAGE, canvas);
         size_t head = (size_t)b->kv_head * page.head_bytes;
-        run.key[k / DG_PAGE] = page.key + head;
-        run.value[k / DG_PAGE] = page.value + head;
-        run.stride = page.head_bytes / DG_PAGE;
+        run.key[k / DG_PAGE] = (const uint16_t *)(page.key + head);
+        run.value[k / DG_PAGE] = (const uint16_t *)(page.value + head);
     }
     dg_cpu_runs_score(&b->lines, &run);
     for (int r = 0; r < b->n_row; r++) {
@@ -172,7 +168,7 @@ static void attend_block(block *b)
         dg_span s = prefix_span(b, b->first + r);
         seen = (dg_span){dg_min(seen.first, s.first), dg_max(seen.end, s.end)};
     }
-    if (is_bfloat(b->cpu, b->a)) {
+    if (dg_cpu_kv_in_panels(b->a->kv, b->a->layer)) {
         attend_runs(b, seen, false);
         if (seg->canvas)
             attend_runs(b, (dg_span){0, seg->n_row}, true);
@@ -245,9 +241,10 @@ static void attention_task(void *arg, int task, int worker)
     l->w = &job->cpu->worker[worker];
     l->dim = b.a->w->head_dim;
     l->n = b.n_row * b.group;
+    const bool panels = dg_cpu_kv_in_panels(b.a->kv, b.a->layer);
     for (int i = 0; i < l->n; i++) {
         const float *q = query_line(&b, b.a->q, i);
-        if (is_bfloat(job->cpu, b.a))
+        if (panels)
             dg_cpu_runs_set_line(l, i, q);
         else
             memcpy(l->w->q + (size_t)i * dim, q, dim * sizeof *q);

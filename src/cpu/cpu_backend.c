@@ -62,12 +62,13 @@ void *dg_cpu_take(dg_cpu_taker *t, size_t n, size_t size)
 dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim, size_t row)
 {
     size_t dim = (size_t)max_head_dim, f = sizeof(float);
-    size_t panel = (size_t)dg_max(dg_max(SLICE_K, max_head_dim), DG_PAGE) * DG_PANEL;
+    size_t panel = (size_t)dg_max(dg_max(SLICE_K, max_head_dim), DG_PAGE) * DG_PANEL,
+           page = DG_PAGE * dim * sizeof(uint16_t) / f; /* of a head's values */
     int n_thread = dg_pool_threads(cpu->pool);
     dg_cpu_worker *all = dg_cpu_take(t, (size_t)n_thread, sizeof *all);
     for (int i = 0; i < n_thread; i++) {
         dg_cpu_worker w = {
-            .panel = dg_cpu_take(t, panel, f),
+            .panel = dg_cpu_take(t, cpu->bfloat && page > panel ? page : panel, f),
             .q = dg_cpu_take(t, ATTENTION_ROWS * dim, f),
             .out = dg_cpu_take(t, ATTENTION_ROWS * dim, f),
             .score = dg_cpu_take(t, ATTENTION_ROWS * (cpu->bfloat ? ATTENTION_RUN : DG_PAGE), f),

@@ -18,8 +18,8 @@ enum { TASK_COLS = 64, SLICE_K = 256 }; /* SLICE_K: a multiple of every block */
  * tower gains 1 %, and block types are widened twice as often. */
 enum { MATMUL_ROWS = 512 };
 
-/* Rows times heads that one attention task takes at most: each task packs its keys and values anew.
- */
+/* Rows times heads that one attention task takes at most: each task reads its keys and values anew,
+ * and packs them where they do not lie in panels. */
 enum { ATTENTION_ROWS = 128 };
 
 /* Keys that products of bfloat16 numbers take together, and the least head that is worth them:
@@ -42,7 +42,8 @@ enum { SOFT_FEW = VOCAB_TILE / 16, SOFT_WORDS = 512, SOFT_COLS = 256 };
 
 /* What one thread needs for itself. */
 typedef struct dg_cpu_worker {
-    float *panel;      /* [max(SLICE_K, max_head_dim, DG_PAGE)][DG_PANEL] */
+    float *panel;      /* [max(SLICE_K, max_head_dim, DG_PAGE)][DG_PANEL], or a page of a head's
+                          values in bfloat16 products */
     float *q, *out;    /* [ATTENTION_ROWS][max_head_dim] */
     float *score;      /* [ATTENTION_ROWS][DG_PAGE], or [ATTENTION_RUN] in bfloat16 products */
     uint16_t *share;   /* [ATTENTION_ROWS][ATTENTION_RUN] of those */
@@ -176,6 +177,12 @@ static inline int dg_cpu_padded(int n)
     return dg_ceil_div(n, DG_BFLOAT_STEP) * DG_BFLOAT_STEP;
 }
 
+/* Value k of a column in its panel. */
+static inline size_t dg_cpu_in_panel(int beside, int k, int col)
+{
+    return (size_t)((k / beside * DG_PANEL + col % DG_PANEL) * beside + k % beside);
+}
+
 /* Row `row` of x, rows of dg_cpu_padded(n) bfloat16 numbers as products take them, from n floats.
  */
 void dg_cpu_round_row(const dg_cpu *cpu, uint16_t *x, int row, const float *from, int n);
@@ -200,10 +207,12 @@ void dg_cpu_quantise(dg_cpu *cpu, dg_qpair *to, const float *x, size_t ldx, int 
  *
  * Each group has a slab of address space for all the pages it may come to have; memory is behind
  * those that are in use. In a page each layer has its place: K [n_kv_head][DG_PAGE][head_dim], then
- * V alike. */
+ * V alike. Heads that meet products of bfloat16 numbers have the order of those: of K panels of
+ * DG_PANEL keys, values of a key along k, and of V panels of DG_PANEL columns, keys along k. */
 
 struct dg_kv_store {
     dg_kv_layout layout;
+    int beside; /* of panels (see dg_bkernels); 0: no head lies in them */
     struct {
         unsigned char *base;
         size_t bytes;
@@ -228,6 +237,17 @@ typedef struct dg_cpu_keys {
 /* Page i of a segment's sequence, or of its canvas. */
 dg_cpu_keys dg_cpu_keys_at(const dg_cpu *cpu, const dg_kv_store *kv, int layer,
                            const dg_segment *seg, int i, bool canvas);
+
+/* Keys and values of this layer lie in panels. */
+bool dg_cpu_kv_in_panels(const dg_kv_store *kv, int layer);
+
+/* Puts a key of a head, or a value, into slot `slot` of its page, from head_dim floats; there is
+ * room for them as numbers in `spare`. */
+void dg_cpu_kv_put(const dg_cpu *cpu, const dg_kv_store *kv, int layer, unsigned char *head,
+                   int slot, bool value, const float *from, uint16_t *spare);
+
+/* The place of the key's or value's number i in its head's page, in numbers. */
+size_t dg_cpu_kv_place(const dg_kv_store *kv, int layer, int slot, bool value, int i);
 
 /* ---- cpu_lines.c: query lines against pages of keys ---- */
 
@@ -260,11 +280,10 @@ void dg_cpu_lines_result(const dg_cpu_lines *l, int line, float *out); /* [dim] 
 
 /* ---- cpu_runs.c: the same with products of bfloat16 numbers ---- */
 
-/* Keys [first, n) of ATTENTION_RUN in a row, which begin at a multiple of that; pages of bfloat16
- * numbers. What lies before `first`, a multiple of DG_PAGE, is not looked at. */
+/* Keys [first, n) of ATTENTION_RUN in a row, which begin at a multiple of that; a head's pages in
+ * panels. What lies before `first`, a multiple of DG_PAGE, is not looked at. */
 typedef struct dg_cpu_run {
-    const unsigned char *key[ATTENTION_RUN / DG_PAGE], *value[ATTENTION_RUN / DG_PAGE];
-    size_t stride;
+    const uint16_t *key[ATTENTION_RUN / DG_PAGE], *value[ATTENTION_RUN / DG_PAGE];
     int first, n;
 } dg_cpu_run;
 

@@ -29,6 +29,8 @@ dgemma_status dg_cpu_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_conf
     dg_kv_store *kv = dg_calloc(1, sizeof *kv);
     if (!kv)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    const dg_cpu *cpu = dg_cpu_of(be);
+    kv->beside = cpu->bfloat && cfg->type == DG_BF16 ? cpu->k.b->beside : 0;
     dgemma_status st = dg_kv_layout_init(&kv->layout, cfg, err);
     if (st) {
         dg_free(kv);
@@ -97,15 +99,70 @@ void dg_cpu_kv_copy(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t to, 
     memcpy(page_at(kv, g, to), page_at(kv, g, from), kv->layout.page_bytes[g]);
 }
 
+bool dg_cpu_kv_in_panels(const dg_kv_store *kv, int layer)
+{
+    const int dim = kv->layout.layer[layer].head_dim;
+    return kv->beside && dim >= BFLOAT_HEAD && dim % DG_BFLOAT_STEP == 0;
+}
+
+/* Where the panel of a column begins; panels have n_k values along k. */
+static size_t panel_at(int col, int n_k)
+{
+    return (size_t)(col / DG_PANEL) * (size_t)n_k * DG_PANEL;
+}
+
+size_t dg_cpu_kv_place(const dg_kv_store *kv, int layer, int slot, bool value, int i)
+{
+    const int dim = kv->layout.layer[layer].head_dim;
+    if (!dg_cpu_kv_in_panels(kv, layer))
+        return (size_t)slot * (size_t)dim + (size_t)i;
+    return value ? panel_at(i, DG_PAGE) + dg_cpu_in_panel(kv->beside, slot, i)
+                 : panel_at(slot, dim) + dg_cpu_in_panel(kv->beside, i, slot);
+}
+
+/* A key is a column of one panel, a value is row k of all panels. */
+static void put_key(uint16_t *to, int beside, const uint16_t *from, int n)
+{
+    for (int k = 0; k < n; k += beside, to += DG_PANEL * beside)
+        for (int i = 0; i < beside; i++)
+            to[i] = from[k + i];
+}
+
+static void put_value(uint16_t *to, int beside, const uint16_t *from, int n)
+{
+    for (int c = 0; c < n; c += DG_PANEL, to += DG_PAGE * DG_PANEL)
+        for (int i = 0; i < DG_PANEL; i++)
+            to[i * beside] = from[c + i];
+}
+
+void dg_cpu_kv_put(const dg_cpu *cpu, const dg_kv_store *kv, int layer, unsigned char *head,
+                   int slot, bool value, const float *from, uint16_t *spare)
+{
+    const dg_dtype type = kv->layout.type;
+    const int dim = kv->layout.layer[layer].head_dim;
+    unsigned char *to = head + dg_cpu_kv_place(kv, layer, slot, value, 0) * dg_dtype_size(type);
+    if (!dg_cpu_kv_in_panels(kv, layer)) {
+        cpu->k.narrow[type](to, from, dim);
+        return;
+    }
+    cpu->k.narrow[type](spare, from, dim);
+    (value ? put_value : put_key)((uint16_t *)to, kv->beside, spare, dim);
+}
+
 void dg_cpu_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t page, bool value,
                     float *out)
 {
     (void)be;
     const dg_kv_layer *l = &kv->layout.layer[layer];
-    dg_dtype type = kv->layout.type;
-    size_t n = dg_kv_layer_values(l);
+    const size_t n = dg_kv_layer_values(l), size = dg_dtype_size(kv->layout.type),
+                 head_bytes = DG_PAGE * (size_t)l->head_dim * size;
     const unsigned char *at = page_at(kv, l->group, page) + kv->layout.offset[layer];
-    dg_widen(out, at + (value ? n * dg_dtype_size(type) : 0), type, n);
+    at += value ? n * size : 0;
+    for (int h = 0; h < l->n_kv_head; h++, at += head_bytes)
+        for (int slot = 0; slot < DG_PAGE; slot++)
+            for (int i = 0; i < l->head_dim; i++)
+                dg_widen(out++, at + dg_cpu_kv_place(kv, layer, slot, value, i) * size,
+                         kv->layout.type, 1);
 }
 
 dg_cpu_keys dg_cpu_keys_at(const dg_cpu *cpu, const dg_kv_store *kv, int layer,

@@ -92,8 +92,8 @@ static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
         }
 }
 
-/* Some panels of bfloat16 numbers times all rows: columns [first, end), at most TASK_COLS. Rows
- * meet the panels in turn while the first-level cache holds them all. */
+/* Some panels of bfloat16 numbers times all rows: columns [first, end), at most TASK_COLS. Some
+ * rows at a time, so that the first-level cache holds them and the panels. */
 static void add_bfloat(const dg_cpu *cpu, const dg_cpu_matmul *m, int first, int end, int k,
                        uint16_t *panel)
 {
@@ -105,18 +105,19 @@ static void add_bfloat(const dg_cpu *cpu, const dg_cpu_matmul *m, int first, int
         cpu->k.b->pack_cols(panel + (c - first) * SLICE_K, stored_at(w, m->mat, c, k), w->row_bytes,
                             n_k, dg_min(DG_PANEL, end - c));
     for (int r = 0; r < m->n_row; r += BLOCK_ROWS)
-        for (int c = first; c < end; c += DG_PANEL)
-            cpu->k.b->gemm(&(dg_bgemm_args){
-                .y = m->y + (size_t)r * m->ldy + (c - m->y_col),
-                .x = m->b + (size_t)r * ldx + k * cpu->k.b->rows,
-                .panel = panel + (c - first) * SLICE_K,
-                .ldy = m->ldy,
-                .ldx = ldx,
-                .n_row = dg_min(BLOCK_ROWS, m->n_row - r),
-                .n_k = n_k,
-                .n_col = dg_min(DG_PANEL, end - c),
-                .add = k > 0,
-            });
+        cpu->k.b->gemm(&(dg_bgemm_args){
+            .y = m->y + (size_t)r * m->ldy + (first - m->y_col),
+            .x = m->b + (size_t)r * ldx + k * cpu->k.b->rows,
+            .part = &(const uint16_t *){panel},
+            .ldy = m->ldy,
+            .ldx = ldx,
+            .next = SLICE_K * DG_PANEL,
+            .n_row = dg_min(BLOCK_ROWS, m->n_row - r),
+            .n_k = n_k,
+            .part_k = SLICE_K,
+            .n_col = end - first,
+            .add = k > 0,
+        });
 }
 
 void dg_cpu_round_row(const dg_cpu *cpu, uint16_t *x, int row, const float *from, int n)

@@ -22,23 +22,19 @@ void dg_cpu_runs_set_line(const dg_cpu_lines *l, int line, const float *q)
 
 void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *run)
 {
-    const dg_bkernels *b = l->cpu->k.b;
-    uint16_t *panel = (uint16_t *)l->w->panel;
-    for (int c = run->first; c < run->n; c += DG_PANEL) {
-        const unsigned char *key = run->key[c / DG_PAGE] + (size_t)(c % DG_PAGE) * run->stride;
-        int n_col = dg_min(DG_PANEL, run->n - c);
-        b->pack_cols(panel, key, run->stride, l->dim, n_col);
-        b->gemm(&(dg_bgemm_args){
+    for (int c = run->first; c < run->n; c += DG_PAGE)
+        l->cpu->k.b->gemm(&(dg_bgemm_args){
             .y = l->w->score + c,
             .x = lines_of(l),
-            .panel = panel,
+            .part = &run->key[c / DG_PAGE],
             .ldy = RUN,
-            .ldx = (size_t)dg_cpu_padded(l->dim),
+            .ldx = (size_t)l->dim,
+            .next = (size_t)l->dim * DG_PANEL,
             .n_row = l->n,
             .n_k = l->dim,
-            .n_col = n_col,
+            .part_k = l->dim,
+            .n_col = dg_min(DG_PAGE, dg_ceil_div(run->n - c, DG_PANEL) * DG_PANEL),
         });
-    }
 }
 
 /* Carries a line's sums over to a larger score. */
@@ -71,30 +67,41 @@ void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo
     b->place(to + run->first * b->rows, which, share + run->first, padded - run->first);
 }
 
-/* Columns [c, c + n_col) of the run's values, as a panel. */
-static void pack_values(const dg_cpu_lines *l, const dg_cpu_run *run, int c, int n_col)
+/* The first n values of a page. The last products take some more: those have a share of 0, and
+ * must be numbers. */
+static const uint16_t *page_of(const dg_cpu_lines *l, const uint16_t *page, int n)
 {
-    uint16_t *panel = (uint16_t *)l->w->panel;
-    for (int k = run->first; k < run->n; k += DG_PAGE, panel += DG_PAGE * DG_PANEL)
-        l->cpu->k.b->pack_rows(panel, run->value[k / DG_PAGE] + (size_t)c * sizeof *panel,
-                               run->stride, dg_min(DG_PAGE, run->n - k), n_col);
+    const int padded = dg_cpu_padded(n);
+    const size_t next = DG_PAGE * DG_PANEL;
+    uint16_t *copy = (uint16_t *)l->w->panel;
+    if (n == padded)
+        return page;
+    for (size_t at = 0; at < DG_PAGE * (size_t)l->dim; at += next) {
+        memcpy(copy + at, page + at, (size_t)padded * DG_PANEL * sizeof *copy);
+        for (int k = n; k < padded; k++)
+            for (int c = 0; c < DG_PANEL; c++)
+                copy[at + dg_cpu_in_panel(l->cpu->k.b->beside, k, c)] = 0;
+    }
+    return copy;
 }
 
 void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *run)
 {
-    for (int c = 0; c < l->dim; c += DG_PANEL) {
-        int n_col = dg_min(DG_PANEL, l->dim - c);
-        pack_values(l, run, c, n_col);
-        l->cpu->k.b->gemm(&(dg_bgemm_args){
-            .y = l->w->out + c,
-            .x = l->w->share + run->first * l->cpu->k.b->rows,
-            .panel = (const uint16_t *)l->w->panel,
-            .ldy = (size_t)l->dim,
-            .ldx = RUN,
-            .n_row = l->n,
-            .n_k = run->n - run->first,
-            .n_col = n_col,
-            .add = true,
-        });
-    }
+    const uint16_t *part[RUN / DG_PAGE];
+    int n_part = 0;
+    for (int k = run->first; k < run->n; k += DG_PAGE)
+        part[n_part++] = page_of(l, run->value[k / DG_PAGE], dg_min(DG_PAGE, run->n - k));
+    l->cpu->k.b->gemm(&(dg_bgemm_args){
+        .y = l->w->out,
+        .x = l->w->share + run->first * l->cpu->k.b->rows,
+        .part = part,
+        .ldy = (size_t)l->dim,
+        .ldx = RUN,
+        .next = DG_PAGE * DG_PANEL,
+        .n_row = l->n,
+        .n_k = dg_cpu_padded(run->n) - run->first,
+        .part_k = DG_PAGE,
+        .n_col = l->dim,
+        .add = true,
+    });
 }

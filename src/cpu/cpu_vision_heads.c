@@ -121,18 +121,18 @@ typedef struct lines {
 
 static void score_run(const heads_job *job, const lines *l, int run, int n)
 {
-    const uint16_t *panel = keys_at(job, l->head, run);
-    for (int c = 0; c < n; c += DG_PANEL, panel += DG_PANEL * job->padded)
-        job->cpu->k.b->gemm(&(dg_bgemm_args){
-            .y = l->h->score + c,
-            .x = l->h->line,
-            .panel = panel,
-            .ldy = RUN,
-            .ldx = (size_t)job->padded,
-            .n_row = l->n,
-            .n_k = job->dim,
-            .n_col = dg_min(DG_PANEL, n - c),
-        });
+    job->cpu->k.b->gemm(&(dg_bgemm_args){
+        .y = l->h->score,
+        .x = l->h->line,
+        .part = &(const uint16_t *){keys_at(job, l->head, run)},
+        .ldy = RUN,
+        .ldx = (size_t)job->padded,
+        .next = (size_t)job->padded * DG_PANEL,
+        .n_row = l->n,
+        .n_k = job->dim,
+        .part_k = job->padded,
+        .n_col = n,
+    });
 }
 
 /* Scores to shares; sums are carried over to a new largest score. */
@@ -158,19 +158,19 @@ static void soften_line(const heads_job *job, lines *l, int i, int n)
 
 static void add_run(const heads_job *job, const lines *l, int run, int n)
 {
-    const uint16_t *panel = values_at(job, l->head, run);
-    for (int c = 0; c < job->dim; c += DG_PANEL, panel += DG_PANEL * RUN)
-        job->cpu->k.b->gemm(&(dg_bgemm_args){
-            .y = l->h->out + c,
-            .x = l->h->share,
-            .panel = panel,
-            .ldy = (size_t)job->dim,
-            .ldx = RUN,
-            .n_row = l->n,
-            .n_k = n,
-            .n_col = dg_min(DG_PANEL, job->dim - c),
-            .add = true,
-        });
+    job->cpu->k.b->gemm(&(dg_bgemm_args){
+        .y = l->h->out,
+        .x = l->h->share,
+        .part = &(const uint16_t *){values_at(job, l->head, run)},
+        .ldy = (size_t)job->dim,
+        .ldx = RUN,
+        .next = RUN * DG_PANEL,
+        .n_row = l->n,
+        .n_k = n,
+        .part_k = RUN,
+        .n_col = job->dim,
+        .add = true,
+    });
 }
 
 /* One task: LINES queries of one head. Tasks of a head follow each other, so its panels stay in the

@@ -8,6 +8,7 @@ typedef struct product {
     const uint16_t *x, *w; /* [n_row][ldx], [n_col][ldw] or, by rows, [n_k][ldw] */
     const float *y;        /* what stands there before */
     int n_row, n_k, n_col, ldx, ldw, ldy;
+    int part_k; /* values along k of which panels lie together */
     bool add, by_rows;
 } product;
 
@@ -32,6 +33,7 @@ static product make_product(check *c, int n_row, int n_k, int n_col)
                  .ldx = padded + check_int(c, 0, 5),
                  .add = check_int(c, 0, 1),
                  .by_rows = check_int(c, 0, 1)};
+    p.part_k = dg_min(step * check_int(c, 1, 3), padded);
     p.ldw = (p.by_rows ? n_col : n_k) + check_int(c, 0, 5);
     p.ldy = n_col + check_int(c, 0, 5);
     uint16_t *x = numbers(c, n_row * p.ldx);
@@ -54,15 +56,44 @@ static uint16_t *placed(check *c, const product *p)
     return x;
 }
 
+/* Columns [col, col + n) of a part of the weights, values along k from k on, as a panel. */
+static void pack(const check *c, uint16_t *panel, const product *p, int k, int col)
+{
+    const size_t at = (size_t)(p->by_rows ? k * p->ldw + col : col * p->ldw + k);
+    (p->by_rows ? c->opt->b->pack_rows : c->opt->b->pack_cols)(
+        panel, p->w + at, (size_t)p->ldw * sizeof *p->w, dg_min(p->part_k, p->n_k - k),
+        dg_min(DG_PANEL, p->n_col - col));
+}
+
 static float *run(check *c, const product *p)
 {
-    enum { MOST = (DG_QSLICE + DG_BFLOAT_STEP) * DG_PANEL };
-    uint16_t *panel = check_bytes(c, MOST * sizeof *panel);
+    enum { PARTS = 40 };
+    const uint16_t *part[PARTS];
     float *y = check_copy(c, p->y, y_count(p));
-    dg_bpack_fn *pack = p->by_rows ? c->opt->b->pack_rows : c->opt->b->pack_cols;
-    pack(panel, p->w, (size_t)p->ldw * sizeof *p->w, p->n_k, p->n_col);
-    c->opt->b->gemm(&(dg_bgemm_args){y, placed(c, p), panel, (size_t)p->ldy, (size_t)p->ldx,
-                                     p->n_row, p->n_k, p->n_col, p->add});
+    for (int k = 0; k < p->n_k; k += p->part_k) {
+        const int here =
+                      dg_ceil_div(dg_min(p->part_k, p->n_k - k), c->opt->b->step) * c->opt->b->step,
+                  panels = dg_ceil_div(p->n_col, DG_PANEL);
+        const size_t next = (size_t)(p->part_k * DG_PANEL);
+        uint16_t *w =
+            check_bytes(c, ((size_t)(panels - 1) * next + (size_t)(here * DG_PANEL)) * sizeof *w);
+        for (int col = 0; col < p->n_col; col += DG_PANEL)
+            pack(c, w + (size_t)(col / DG_PANEL) * next, p, k, col);
+        part[k / p->part_k] = w;
+    }
+    c->opt->b->gemm(&(dg_bgemm_args){
+        .y = y,
+        .x = placed(c, p),
+        .part = part,
+        .ldy = (size_t)p->ldy,
+        .ldx = (size_t)p->ldx,
+        .next = (size_t)(p->part_k * DG_PANEL),
+        .n_row = p->n_row,
+        .n_k = p->n_k,
+        .part_k = p->part_k,
+        .n_col = p->n_col,
+        .add = p->add,
+    });
     return y;
 }
 
@@ -136,28 +167,47 @@ static void check_shares(check *c, int n)
     check_release(c);
 }
 
+/* A product of rows with n_col columns, panels of all k. */
+static void bench_product(check *c, const char *what, int n_row, int n_k, int n_col, bool add)
+{
+    const int rows = dg_ceil_div(n_row, c->opt->b->rows) * c->opt->b->rows;
+    char label[48];
+    snprintf(label, sizeof label, "%s: %d x %d x %d", what, n_row, n_k, n_col);
+    dg_bgemm_args a = {
+        .y = check_normal(c, n_row * n_col, 1),
+        .x = numbers(c, rows * n_k),
+        .part = &(const uint16_t *){numbers(c, n_k * n_col)},
+        .ldy = (size_t)n_col,
+        .ldx = (size_t)n_k,
+        .next = (size_t)(n_k * DG_PANEL),
+        .n_row = n_row,
+        .n_k = n_k,
+        .part_k = n_k,
+        .n_col = n_col,
+        .add = add,
+    };
+    BENCH(c, label, 2.0 * n_row * n_k * n_col, "GFLOP/s") c->opt->b->gemm(&a);
+    check_release(c);
+}
+
+/* What attention of heads of 512 takes, with 128 lines and 256 keys. */
 static void bench(check *c)
 {
-    static const int rows[] = {1, 16, 64, 256};
-    enum { N_K = 256, WIDTH = 1152 };
+    enum { N_K = 256, WIDTH = 1152, RUN = 256, DIM = 512, LINES = 128 };
     uint16_t *panel = check_bytes(c, N_K * DG_PANEL * sizeof *panel);
     const uint16_t *w = numbers(c, DG_PANEL * WIDTH);
     BENCH(c, "pack", N_K * DG_PANEL, "Gelem/s")
     c->opt->b->pack_cols(panel, w, WIDTH * sizeof *w, N_K, DG_PANEL);
-    for (size_t i = 0; i < DG_COUNT(rows); i++) {
-        char label[32];
-        snprintf(label, sizeof label, "n_row %d", rows[i]);
-        dg_bgemm_args a = {.y = check_normal(c, rows[i] * WIDTH, 1),
-                           .x = numbers(c, (rows[i] + c->opt->b->rows) * WIDTH),
-                           .panel = panel,
-                           .ldx = WIDTH,
-                           .ldy = WIDTH,
-                           .n_row = rows[i],
-                           .n_k = N_K,
-                           .n_col = DG_PANEL};
-        BENCH(c, label, 2.0 * rows[i] * N_K * DG_PANEL, "GFLOP/s") c->opt->b->gemm(&a);
-    }
+    const float *z = check_normal(c, RUN, 1);
+    uint16_t *share = check_bytes(c, RUN * sizeof *share);
+    BENCH(c, "largest", RUN, "Gelem/s") share[0] = (uint16_t)c->opt->b->largest(z, RUN);
+    BENCH(c, "shares", RUN, "Gelem/s") c->opt->b->shares(share, z, RUN, 5);
     check_release(c);
+    static const int rows[] = {1, 16, 64, 256};
+    for (size_t i = 0; i < DG_COUNT(rows); i++)
+        bench_product(c, "product", rows[i], N_K, DG_PANEL, false);
+    bench_product(c, "scores", LINES, DIM, 64, false);
+    bench_product(c, "sums of values", LINES, RUN, DIM, true);
 }
 
 void check_bfloat(check *c)
@@ -175,7 +225,7 @@ void check_bfloat(check *c)
             if (c->few && (i + j) % 4 != 3)
                 continue;
             check_product(c, rows[i], depths[j], DG_PANEL);
-            check_product(c, rows[i], depths[j], check_int(c, 1, DG_PANEL));
+            check_product(c, rows[i], depths[j], check_int(c, 1, 4 * DG_PANEL));
         }
     for (int n = 1; n <= 256; n += n < 40 ? 1 : 27)
         check_shares(c, n);

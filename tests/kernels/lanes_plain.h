@@ -222,6 +222,14 @@ INLINE v64 v64_right_signed32(v64 a, int by)
     return a;
 }
 
+INLINE v64 v64_upper16(v64 a, v64 b)
+{
+    v64 v;
+    for (int k = 0; k < 32; k++)
+        v.h[k] = (uint16_t)((k < 16 ? a : b).w[k % 16] >> 16);
+    return v;
+}
+
 INLINE v64 v64_left64_each(v64 a, v64 by)
 {
     for (int k = 0; k < 8; k++)
@@ -318,12 +326,40 @@ INLINE f16v f16v_of_bits(v64 a)
     return v;
 }
 
+INLINE v64 bits_of_f16v(f16v a)
+{
+    v64 v;
+    memcpy(&v, &a, sizeof v);
+    return v;
+}
+
 INLINE f16v f16v_of_f16(v64 a)
 {
     f16v v;
     for (int k = 0; k < 16; k++)
         v.f[k] = dg_f16_to_float((uint16_t)a.w[k]);
     return v;
+}
+
+INLINE f16v f16v_add(f16v a, f16v b)
+{
+    for (int k = 0; k < 16; k++)
+        a.f[k] += b.f[k];
+    return a;
+}
+
+INLINE f16v f16v_sub(f16v a, f16v b)
+{
+    for (int k = 0; k < 16; k++)
+        a.f[k] -= b.f[k];
+    return a;
+}
+
+INLINE f16v f16v_max(f16v a, f16v b)
+{
+    for (int k = 0; k < 16; k++)
+        a.f[k] = a.f[k] > b.f[k] ? a.f[k] : b.f[k];
+    return a;
 }
 
 INLINE f16v f16v_mul(f16v a, f16v b)

@@ -10,7 +10,7 @@ typedef struct plain_tile {
     int8_t at[16][64];
 } plain_tile;
 
-static plain_tile tiles[8];
+static _Thread_local plain_tile tiles[8]; /* a thread has its own */
 
 INLINE void tiles_begin_two(int rows, int others, int n_byte)
 {

@@ -1,10 +1,12 @@
 /* Attention of large heads on the CPU, where products may be of bfloat16 numbers: how far it is
- * from the true one, and that a row's result is its own. */
+ * from the true one, and that a row's result is its own. Both with what the processor has and with
+ * the tiles of AMX in plain C. */
 #include <math.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
 #include "cpu/cpu_internal.h"
+#include "kernels/check.h"
 #include "suites.h"
 
 /* A prompt's rows and a canvas, both behind a prefix whose pages before the window are forgotten.
@@ -39,28 +41,34 @@ static float random_float(uint64_t *state)
     return (float)(int32_t)(*state >> 32) * 0x1p-31f;
 }
 
-static void fill(unsigned char *to, int n, float size, uint64_t *state)
-{
-    for (int i = 0; i < n; i++) {
-        float f = size * random_float(state);
-        uint16_t number;
-        dg_kernels_ref.narrow[DG_BF16](&number, &f, 1);
-        memcpy(to + (size_t)i * sizeof number, &number, sizeof number);
-    }
-}
-
 static dg_cpu_keys keys_of(const scene *s, int page, bool canvas)
 {
     return dg_cpu_keys_at(dg_cpu_of(s->be), s->kv, 0, &s->segment[canvas], page, canvas);
 }
 
-static void fill_pages(scene *s, int n_page, bool canvas, uint64_t *state)
+/* Puts n keys of every head, or values, into a page. What else is there is no number. */
+static void fill(const scene *s, unsigned char *page, int n, bool value, float size,
+                 uint64_t *state)
 {
-    for (int i = 0; i < n_page; i++) {
-        dg_cpu_keys k = keys_of(s, i, canvas);
-        int n = N_KV_HEAD * DG_PAGE * s->w.head_dim;
-        fill(k.key, n, 0.3f, state);
-        fill(k.value, n, 1, state);
+    const size_t dim = (size_t)s->w.head_dim, head = DG_PAGE * dim * sizeof(uint16_t);
+    memset(page, 255, N_KV_HEAD * head);
+    for (int h = 0; h < N_KV_HEAD; h++)
+        for (int slot = 0; slot < n; slot++) {
+            float row[MOST_DIM];
+            uint16_t spare[MOST_DIM];
+            for (size_t i = 0; i < dim; i++)
+                row[i] = size * random_float(state);
+            dg_cpu_kv_put(dg_cpu_of(s->be), s->kv, 0, page + (size_t)h * head, slot, value, row,
+                          spare);
+        }
+}
+
+static void fill_pages(scene *s, int n_key, bool canvas, uint64_t *state)
+{
+    for (int i = 0; i < n_key; i += DG_PAGE) {
+        dg_cpu_keys k = keys_of(s, i / DG_PAGE, canvas);
+        fill(s, k.key, dg_min(DG_PAGE, n_key - i), false, 0.3f, state);
+        fill(s, k.value, dg_min(DG_PAGE, n_key - i), true, 1, state);
     }
 }
 
@@ -89,13 +97,17 @@ static void place_rows(scene *s)
 }
 
 /* The same numbers whoever computes. */
-static void scene_open(scene *s, const dg_cpu_options *opt, int head_dim, int window)
+static void scene_open(scene *s, const dg_cpu_options *opt, bool tiles, int head_dim, int window)
 {
     *s = (scene){
         .layer = {DG_KV_SLIDING, N_KV_HEAD, head_dim},
         .w = {.n_head = N_HEAD, .n_kv_head = N_KV_HEAD, .head_dim = head_dim, .window = window}};
     int n_page[DG_KV_GROUPS];
     ck_assert_int_eq(dg_cpu_open(&s->be, opt, NULL), DGEMMA_OK);
+    if (tiles) {
+        dg_cpu_of(s->be)->k.b = &check_plain_bfloat;
+        dg_cpu_of(s->be)->bfloat = true;
+    }
     ck_assert_int_eq(
         s->be->kv_open(s->be, &s->kv, &(dg_kv_config){DG_BF16, 1, &s->layer}, 0, n_page, NULL),
         DGEMMA_OK);
@@ -118,8 +130,8 @@ static void scene_open(scene *s, const dg_cpu_options *opt, int head_dim, int wi
         ck_assert(s->be->kv_take(s->be, s->kv, DG_KV_SLIDING, i));
     s->be->begin(s->be, &s->batch);
     uint64_t state = 7;
-    fill_pages(s, N_PAGE, false, &state);
-    fill_pages(s, dg_ceil_div(N_CANVAS, DG_PAGE), true, &state);
+    fill_pages(s, N_KEY, false, &state);
+    fill_pages(s, N_CANVAS, true, &state);
     for (int i = 0; window && i < (PREFIX - window + 1) / DG_PAGE; i++)
         s->page[i] = DG_NO_PAGE;
     size_t n = (size_t)(N_ROW * N_HEAD * head_dim);
@@ -150,10 +162,10 @@ typedef struct truth {
     double sum, reach; /* of the shares; the most that a score's terms come to */
 } truth;
 
-static double stored(const unsigned char *at, int i)
+static double stored(const scene *s, const unsigned char *head, int slot, bool value, int i)
 {
     float f;
-    dg_kernels_ref.widen[DG_BF16](&f, at + (size_t)i * 2, 1);
+    dg_kernels_ref.widen[DG_BF16](&f, head + 2 * dg_cpu_kv_place(s->kv, 0, slot, value, i), 1);
     return (double)f;
 }
 
@@ -163,18 +175,20 @@ static void take_keys(truth *t, const scene *s, const float *q, int kv_head, dg_
     const int dim = s->w.head_dim;
     for (int p = span.first; p < span.end; p++) {
         dg_cpu_keys k = keys_of(s, p / DG_PAGE, canvas);
-        size_t at = (size_t)kv_head * k.head_bytes + (size_t)(p % DG_PAGE) * (size_t)dim * 2;
+        const size_t head = (size_t)kv_head * k.head_bytes;
+        const int slot = p % DG_PAGE;
         double score = 0, reach = 0;
         for (int i = 0; i < dim; i++) {
-            double term = (double)q[i] * stored(k.key + at, i);
+            double term = (double)q[i] * stored(s, k.key + head, slot, false, i);
             score += term;
             reach += fabs(term);
         }
         t->sum += exp(score);
         t->reach = fmax(t->reach, reach);
         for (int i = 0; i < dim; i++) {
-            t->value[i] += exp(score) * stored(k.value + at, i);
-            t->bound[i] += exp(score) * fabs(stored(k.value + at, i));
+            const double value = stored(s, k.value + head, slot, true, i);
+            t->value[i] += exp(score) * value;
+            t->bound[i] += exp(score) * fabs(value);
         }
     }
 }
@@ -207,14 +221,16 @@ static truth true_line(const scene *s, int row, int head)
 
 static const struct {
     int head_dim, window;
-} shapes[] = {{256, 0}, {256, 150}, {512, 0}, {272, 333}};
+    bool tiles; /* in plain C */
+} shapes[] = {{256, 0, false},   {256, 150, false}, {512, 0, false},  {288, 333, false},
+              {272, 333, false}, {256, 150, true},  {288, 333, true}, {512, 0, true}};
 
 /* Every result within its bound; all together within a hundredth of their size. */
 START_TEST(results_stay_within_their_bound)
 {
     scene s;
     const int dim = shapes[_i].head_dim;
-    scene_open(&s, &(dg_cpu_options){.n_thread = 2, .flags = dg_cpu_flags()}, dim,
+    scene_open(&s, &(dg_cpu_options){.n_thread = 2, .flags = dg_cpu_flags()}, shapes[_i].tiles, dim,
                shapes[_i].window);
     attend(&s, 0, N_ROW);
     double off = 0, size = 0;
@@ -238,10 +254,10 @@ START_TEST(rows_do_not_know_of_each_other)
 {
     scene s, other;
     const int dim = shapes[_i].head_dim, n = N_ROW * N_HEAD * dim;
-    scene_open(&s, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, dim,
+    scene_open(&s, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, shapes[_i].tiles, dim,
                shapes[_i].window);
-    scene_open(&other, &(dg_cpu_options){.n_thread = 3, .flags = dg_cpu_flags()}, dim,
-               shapes[_i].window);
+    scene_open(&other, &(dg_cpu_options){.n_thread = 3, .flags = dg_cpu_flags()}, shapes[_i].tiles,
+               dim, shapes[_i].window);
     attend(&s, 0, N_ROW);
     for (int row = 0, some = 1; row < N_ROW; row += some, some = some % 5 + 1)
         attend(&other, row, dg_min(row + some, N_ROW));
@@ -257,9 +273,9 @@ START_TEST(small_heads_and_the_float_profile_keep_to_floats)
     static const int dims[] = {128, BFLOAT_HEAD};
     scene s, exact;
     const int dim = dims[_i], n = N_ROW * N_HEAD * dim;
-    scene_open(&s, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, dim, 0);
+    scene_open(&s, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, false, dim, 0);
     scene_open(&exact, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags(), .exact = true},
-               dim, 0);
+               false, dim, 0);
     attend(&s, 0, N_ROW);
     attend(&exact, 0, N_ROW);
     bool same = memcmp(s.out, exact.out, (size_t)n * sizeof *s.out) == 0;

@@ -17,6 +17,7 @@
 
 enum {
     STEP = 8,             /* values along k: a register */
+    BESIDE = 4,           /* of a column */
     PAIRS = DG_PANEL / 2, /* of columns */
     FOUR = PAIRS * 8,     /* numbers of a panel for four values along k */
     TILE = 3              /* pairs of rows: 24 registers of sums */
@@ -156,27 +157,14 @@ INLINE void add_four(float32x4_t acc[TILE][PAIRS], const uint16x8_t x[TILE], con
     }
 }
 
-/* `pairs` pairs of rows from r0 on, a constant at every call; the last may have one row. */
-INLINE void tile(const dg_bgemm_args *a, int r0, const int pairs)
+/* n_k values along k from x and a part of a panel; rows that come next are `on` numbers away. */
+INLINE void add_part(float32x4_t acc[TILE][PAIRS], const uint16_t *const x[TILE],
+                     const uint16_t *panel, int n_k, size_t on, const int pairs)
 {
-    float32x4_t acc[TILE][PAIRS];
-    const uint16_t *x[TILE], *panel = a->panel;
-    float *y[2 * TILE];
-    for (int p = 0; p < pairs; p++)
-        x[p] = a->x + (size_t)(r0 + 2 * p) * a->ldx;
-    for (int i = 0; i < 2 * pairs; i++)
-        y[i] = a->y + (size_t)dg_min(r0 + i, a->n_row - 1) * a->ldy;
-    for (int p = 0; p < pairs; p++)
-        for (int c = 0; c < PAIRS; c++)
-            acc[p][c] = vdupq_n_f32(0);
-    if (a->add)
-        for (int p = 0; p < pairs; p++)
-            load_rows(acc[p], y[2 * p], y[2 * p + 1], a->n_col);
-    const size_t on = (size_t)(2 * pairs) * a->ldx;
-    for (int k = 0; k < a->n_k; k += STEP, panel += 2 * FOUR) {
+    for (int k = 0; k < n_k; k += STEP, panel += 2 * FOUR) {
         uint16x8_t first[TILE], second[TILE];
         for (int p = 0; p < pairs; p++)
-            __builtin_prefetch(x[p] + on + 2 * k, 0, 3); /* the rows that come next */
+            __builtin_prefetch(x[p] + on + 2 * k, 0, 3);
         for (int p = 0; p < pairs; p++) {
             first[p] = vld1q_u16(x[p] + 2 * k);
             second[p] = vld1q_u16(x[p] + 2 * k + 8);
@@ -184,22 +172,50 @@ INLINE void tile(const dg_bgemm_args *a, int r0, const int pairs)
         add_four(acc, first, panel, pairs);
         add_four(acc, second, panel + FOUR, pairs);
     }
+}
+
+/* Columns [c0, c0 + n_col), a panel; `pairs` pairs of rows from r0 on, a constant at every call;
+ * the last may have one row. */
+INLINE void tile(const dg_bgemm_args *a, int c0, int n_col, int r0, const int pairs)
+{
+    float32x4_t acc[TILE][PAIRS];
+    const uint16_t *x[TILE];
+    float *y[2 * TILE];
+    for (int p = 0; p < pairs; p++)
+        x[p] = a->x + (size_t)(r0 + 2 * p) * a->ldx;
+    for (int i = 0; i < 2 * pairs; i++)
+        y[i] = a->y + (size_t)dg_min(r0 + i, a->n_row - 1) * a->ldy + c0;
+    for (int p = 0; p < pairs; p++)
+        for (int c = 0; c < PAIRS; c++)
+            acc[p][c] = vdupq_n_f32(0);
+    if (a->add)
+        for (int p = 0; p < pairs; p++)
+            load_rows(acc[p], y[2 * p], y[2 * p + 1], n_col);
+    const size_t on = (size_t)(2 * pairs) * a->ldx, panel = (size_t)(c0 / DG_PANEL) * a->next;
+    for (int k = 0; k < a->n_k; k += a->part_k) {
+        add_part(acc, x, a->part[k / a->part_k] + panel, dg_min(a->part_k, a->n_k - k), on, pairs);
+        for (int p = 0; p < pairs; p++)
+            x[p] += 2 * a->part_k;
+    }
     for (int p = 0; p < pairs; p++) {
-        store_row(y[2 * p], acc[p], 0, a->n_col);
+        store_row(y[2 * p], acc[p], 0, n_col);
         if (r0 + 2 * p + 1 < a->n_row)
-            store_row(y[2 * p + 1], acc[p], 1, a->n_col);
+            store_row(y[2 * p + 1], acc[p], 1, n_col);
     }
 }
 
 static void gemm(const dg_bgemm_args *a)
 {
-    int r = 0;
-    for (; r + 2 * TILE <= a->n_row; r += 2 * TILE)
-        tile(a, r, TILE);
-    for (; r + 2 < a->n_row; r += 4)
-        tile(a, r, 2);
-    if (r < a->n_row)
-        tile(a, r, 1);
+    for (int c = 0; c < a->n_col; c += DG_PANEL) {
+        const int n_col = dg_min(DG_PANEL, a->n_col - c);
+        int r = 0;
+        for (; r + 2 * TILE <= a->n_row; r += 2 * TILE)
+            tile(a, c, n_col, r, TILE);
+        for (; r + 2 < a->n_row; r += 4)
+            tile(a, c, n_col, r, 2);
+        if (r < a->n_row)
+            tile(a, c, n_col, r, 1);
+    }
 }
 
 const dg_bkernels dg_bfloat_neon = {
@@ -207,6 +223,7 @@ const dg_bkernels dg_bfloat_neon = {
     .block_profile = "integer-2-bfmmla",
     .step = STEP,
     .rows = 2,
+    .beside = BESIDE,
     .place = place,
     .pack_cols = pack_cols,
     .pack_rows = pack_rows,

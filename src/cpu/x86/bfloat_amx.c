@@ -1,9 +1,10 @@
 /* Products of bfloat16 numbers with AMX: tiles of sixteen rows times sixteen columns, 32 values
- * along k. A panel is   [two of k][column] two numbers, rows of 64 bytes. */
+ * along k. A panel is   [two of k][column] two numbers, rows of 64 bytes. Rows of x lie sixteen
+ * together,   [32 of k][row] 32 numbers, so that a tile of either side is a KiB in one piece. */
+#include <math.h>
 #include <string.h>
 #include "base/common.h"
 #include "cpu/kernels.h"
-#include "cpu/shares_body.h"
 #ifndef DG_PLAIN_LANES /* tests bring their own */
 #include "cpu/x86/lanes_avx512.h"
 #include "cpu/x86/tiles_amx.h"
@@ -13,8 +14,8 @@
 enum {
     STEP = DG_BFLOAT_STEP,    /* values of a tile along k */
     ROWS = 16,                /* of a tile */
-    TILES = 4,                /* of rows, that meet a panel together */
-    TILE_N = STEP * DG_PANEL, /* numbers of the panel's part of a step */
+    TWO = 2 * ROWS,           /* rows or columns of two tiles */
+    TILE_N = STEP * DG_PANEL, /* numbers of a tile */
     STEP_BYTES = 2 * STEP     /* of a column */
 };
 
@@ -68,105 +69,215 @@ static void pack_rows(uint16_t *panel, const void *src, size_t stride, int n_k, 
 
 static void place(uint16_t *to, int which, const uint16_t *from, int n)
 {
-    (void)which; /* rows lie by themselves */
-    memcpy(to, from, (size_t)n * sizeof *to);
+    for (int k = 0; k < n; k += STEP)
+        v64_store(to + k * ROWS + which * STEP, v64_load(from + k));
 }
 
-/* Up to TILES tiles of rows: where their results are, and their rows of x. */
-typedef struct group {
-    float *y;
-    size_t ldy; /* bytes */
+/* Two tiles of rows times two panels, or one of either: each tile that is loaded takes part in two
+ * products. The tiles that the macros name are constants of the instructions. */
+typedef struct square {
+    char *y; /* results, ldy bytes apart */
+    size_t ldy;
     const uint16_t *x;
-    size_t ldx; /* bytes */
-    int n_tile;
-} group;
+    size_t panel; /* where the first one begins in each part */
+} square;
 
-/* Tile t of the results = those so far. A macro, since an instruction names its tiles. */
-#define BEGIN_TILE(t)                                                                              \
+#define SUMS(op)                                                                                   \
     do {                                                                                           \
-        if ((t) < g->n_tile && add)                                                                \
-            tile_load(t, (const char *)g->y + (t)*ROWS * g->ldy, g->ldy);                          \
-        else                                                                                       \
-            tile_zero(t);                                                                          \
-    } while (0)
-#define ADD_TILE(t, left)                                                                          \
-    do {                                                                                           \
-        if ((t) < g->n_tile) {                                                                     \
-            tile_load(left, (const char *)(g->x + k) + (t)*ROWS * g->ldx, g->ldx);                 \
-            tile_dot_bfloat(t, left, 6);                                                           \
-        }                                                                                          \
-    } while (0)
-#define END_TILE(t)                                                                                \
-    do {                                                                                           \
-        if ((t) < g->n_tile)                                                                       \
-            tile_store(t, (char *)g->y + (t)*ROWS * g->ldy, g->ldy);                               \
+        op(0, s->y, s->ldy);                                                                       \
+        if (cols)                                                                                  \
+            op(1, s->y + PANEL_BYTES, s->ldy);                                                     \
+        if (rows)                                                                                  \
+            op(2, s->y + ROWS * s->ldy, s->ldy);                                                   \
+        if (rows && cols)                                                                          \
+            op(3, s->y + ROWS * s->ldy + PANEL_BYTES, s->ldy);                                     \
     } while (0)
 
-INLINE void multiply_group(const dg_bgemm_args *a, const group *g, bool add)
+/* `rows`, `cols`: two of them, constants at every call. */
+INLINE void multiply_square(const dg_bgemm_args *a, const square *s, const bool rows,
+                            const bool cols)
 {
-    BEGIN_TILE(0);
-    BEGIN_TILE(1);
-    BEGIN_TILE(2);
-    BEGIN_TILE(3);
-    for (int k = 0; k < a->n_k; k += STEP) {
-        tile_load(6, a->panel + k * DG_PANEL, STEP_BYTES);
-        ADD_TILE(0, 4);
-        ADD_TILE(1, 5);
-        ADD_TILE(2, 4);
-        ADD_TILE(3, 5);
+    enum { PANEL_BYTES = DG_PANEL * sizeof(float) };
+    const uint16_t *x = s->x;
+    tile_zero(0);
+    tile_zero(1);
+    tile_zero(2);
+    tile_zero(3);
+    if (a->add)
+        SUMS(tile_load);
+    for (int k = 0; k < a->n_k; k += a->part_k) {
+        const uint16_t *w = a->part[k / a->part_k] + s->panel,
+                       *end = x + dg_min(a->part_k, a->n_k - k) * ROWS;
+        for (; x < end; x += TILE_N, w += TILE_N) {
+            tile_load(4, x, STEP_BYTES);
+            tile_load(6, w, STEP_BYTES);
+            tile_dot_bfloat(0, 4, 6);
+            if (cols) {
+                tile_load(7, w + a->next, STEP_BYTES);
+                tile_dot_bfloat(1, 4, 7);
+            }
+            if (rows) {
+                tile_load(5, x + ROWS * a->ldx, STEP_BYTES);
+                tile_dot_bfloat(2, 5, 6);
+            }
+            if (rows && cols)
+                tile_dot_bfloat(3, 5, 7);
+        }
     }
-    END_TILE(0);
-    END_TILE(1);
-    END_TILE(2);
-    END_TILE(3);
+    SUMS(tile_store);
 }
 
-/* Rows [r, r + n_row) with tiles of `rows` rows each; where not all columns are asked for, results
- * pass through a place of their own. */
-static void multiply(const dg_bgemm_args *a, int r, int n_row, int rows)
+/* Rows [r, r + n_row), at most TWO, of columns [c, c + n_col), alike; results, in whole panels, to
+ * y. */
+static void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, int r, int n_row, int c,
+                        int n_col)
 {
-    float spare[TILES * ROWS][DG_PANEL], *y = a->y + (size_t)r * a->ldy;
-    const bool whole = a->n_col == DG_PANEL;
-    const size_t bytes = (size_t)a->n_col * sizeof *y;
-    if (!whole)
-        memset(spare, 0, sizeof spare);
-    for (int i = 0; i < n_row && !whole && a->add; i++)
-        memcpy(spare[i], y + (size_t)i * a->ldy, bytes);
-    const group g = {
-        .y = whole ? y : spare[0],
-        .ldy = whole ? a->ldy * sizeof *y : sizeof spare[0],
+    const bool rows = n_row > ROWS, cols = n_col > DG_PANEL;
+    const square s = {
+        .y = (char *)y,
+        .ldy = ldy * sizeof *y,
         .x = a->x + (size_t)r * a->ldx,
-        .ldx = a->ldx * sizeof *a->x,
-        .n_tile = n_row / rows,
+        .panel = (size_t)(c / DG_PANEL) * a->next,
     };
-    multiply_group(a, &g, a->add);
-    for (int i = 0; i < n_row && !whole; i++)
+    if (rows && cols)
+        multiply_square(a, &s, true, true);
+    else if (rows)
+        multiply_square(a, &s, true, false);
+    else if (cols)
+        multiply_square(a, &s, false, true);
+    else
+        multiply_square(a, &s, false, false);
+}
+
+/* The same where a panel's columns are not all asked for: results pass through a place of their
+ * own. */
+static void multiply_some(const dg_bgemm_args *a, float *y, int r, int n_row, int c, int n_col)
+{
+    float spare[TWO][TWO] = {{0}};
+    const size_t bytes = (size_t)n_col * sizeof *y;
+    for (int i = 0; i < n_row && a->add; i++)
+        memcpy(spare[i], y + (size_t)i * a->ldy, bytes);
+    multiply_to(a, spare[0], TWO, r, n_row, c, n_col);
+    for (int i = 0; i < n_row; i++)
         memcpy(y + (size_t)i * a->ldy, spare[i], bytes);
+}
+
+static void multiply(const dg_bgemm_args *a, int r, int n_row, int c, int n_col)
+{
+    float *y = a->y + (size_t)r * a->ldy + c;
+    if (n_col % DG_PANEL)
+        multiply_some(a, y, r, n_row, c, n_col);
+    else
+        multiply_to(a, y, a->ldy, r, n_row, c, n_col);
+}
+
+/* All columns of rows [r, end), TWO at a time: panels stay in the first-level cache while rows pass
+ * by. */
+static void multiply_rows(const dg_bgemm_args *a, int r, int end)
+{
+    for (int c = 0; c < a->n_col; c += TWO)
+        for (int i = r; i < end; i += TWO)
+            multiply(a, i, dg_min(TWO, end - i), c, dg_min(TWO, a->n_col - c));
 }
 
 static void gemm(const dg_bgemm_args *a)
 {
-    const int whole = a->n_row / ROWS * ROWS;
-    if (whole)
+    const int whole = a->n_row / TWO * TWO, left = a->n_row - whole;
+    if (whole) {
         tiles_begin(ROWS, STEP_BYTES);
-    for (int r = 0; r < whole; r += TILES * ROWS)
-        multiply(a, r, dg_min(TILES * ROWS, whole - r), ROWS);
-    if (whole < a->n_row) {
-        tiles_begin(a->n_row - whole, STEP_BYTES);
-        multiply(a, whole, a->n_row - whole, a->n_row - whole);
+        multiply_rows(a, 0, whole);
+    }
+    if (left) {
+        tiles_begin_two(dg_min(left, ROWS), left > ROWS ? left - ROWS : left, STEP_BYTES);
+        multiply_rows(a, whole, a->n_row);
     }
     tiles_end();
+}
+
+/* ---- softmax ---- */
+
+enum { LANES = 16, SOME = 2 * LANES };
+
+static float largest(const float *z, int n)
+{
+    f16v most = f16v_set(-INFINITY), other = most;
+    float each[LANES], all = -INFINITY;
+    int i = 0;
+    for (; i + SOME <= n; i += SOME) {
+        most = f16v_max(f16v_load(z + i), most);
+        other = f16v_max(f16v_load(z + i + LANES), other);
+    }
+    f16v_store(each, f16v_max(most, other));
+    for (int k = 0; k < LANES; k++)
+        all = each[k] > all ? each[k] : all;
+    for (; i < n; i++)
+        all = z[i] > all ? z[i] : all;
+    return all;
+}
+
+/* 2^t for t <= 0, to 2^-16 of itself; at most 2^-126 for all that is less. With t = n + f, |f| <=
+ * 1/2, the power of f is a polynomial; adding 1.5 * 2^23 leaves n in the low bits, from where it
+ * goes to the exponent. */
+INLINE v64 power_of(f16v t)
+{
+    const f16v shift = f16v_set(0x1.8p23f);
+    t = f16v_max(t, f16v_set(-126));
+    const f16v rounded = f16v_add(t, shift), f = f16v_sub(t, f16v_sub(rounded, shift));
+    f16v p = f16v_fma(f, f16v_set(0.0096734f), f16v_set(0.055370375f));
+    p = f16v_fma(f, p, f16v_set(0.24022794f));
+    p = f16v_fma(f, p, f16v_set(0.6931508f));
+    p = f16v_fma(f, p, f16v_set(0.99999994f));
+    return v64_add32(bits_of_f16v(p), v64_left32(bits_of_f16v(rounded), 23));
+}
+
+/* Sixteen shares, rounded to bfloat16 numbers, as floats. */
+INLINE v64 shares_at(f16v z, f16v top)
+{
+    const v64 bits = power_of(f16v_mul(f16v_sub(z, top), f16v_set(0x1.715476p0f)));
+    const v64 odd = v64_and(v64_right32(bits, 16), v64_set32(1));
+    return v64_and(v64_add32(v64_add32(bits, odd), v64_set32(0x7FFF)), v64_set32(-65536));
+}
+
+static float shares(uint16_t *out, const float *z, int n, float top)
+{
+    const f16v most = f16v_set(top);
+    f16v sum[2] = {f16v_zero(), f16v_zero()};
+    float each[SOME] = {0}, all = 0;
+    int i = 0;
+    for (; i + SOME <= n; i += SOME) {
+        const v64 a = shares_at(f16v_load(z + i), most),
+                  b = shares_at(f16v_load(z + i + LANES), most);
+        sum[0] = f16v_add(sum[0], f16v_of_bits(a));
+        sum[1] = f16v_add(sum[1], f16v_of_bits(b));
+        v64_store(out + i, v64_upper16(a, b));
+    }
+    f16v_store(each, f16v_add(sum[0], sum[1]));
+    for (int k = 0; k < LANES; k++)
+        all += each[k];
+    if (i == n)
+        return all;
+    uint16_t last[SOME];
+    memcpy(each, z + i, (size_t)(n - i) * sizeof *each);
+    const v64 a = shares_at(f16v_load(each), most), b = shares_at(f16v_load(each + LANES), most);
+    v64_store(last, v64_upper16(a, b));
+    memcpy(out + i, last, (size_t)(n - i) * sizeof *out);
+    f16v_store(each, f16v_of_bits(a));
+    f16v_store(each + LANES, f16v_of_bits(b));
+    for (int k = 0; k < n - i; k++)
+        all += each[k];
+    return all;
 }
 
 const dg_bkernels dg_bfloat_amx = {
     .profile = "portable-amx",
     .block_profile = "integer-2-amx",
     .step = STEP,
-    .rows = 1,
+    .rows = ROWS,
+    .beside = 2,
     .place = place,
     .pack_cols = pack_cols,
     .pack_rows = pack_rows,
     .gemm = gemm,
-    .largest = largest_of,
-    .shares = shares_of,
+    .largest = largest,
+    .shares = shares,
 };

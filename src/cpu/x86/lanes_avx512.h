@@ -151,6 +151,15 @@ static inline v64 v64_right_signed32(v64 a, int by)
     return _mm512_srai_epi32(a, (unsigned)by);
 }
 
+/* The upper halves of a's words, then of b's. */
+static inline v64 v64_upper16(v64 a, v64 b)
+{
+    static const uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                     23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                     45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    return _mm512_permutex2var_epi16(a, _mm512_loadu_si512(odd), b);
+}
+
 /* Each 64 bits shifted by as much as those of `by` say. */
 static inline v64 v64_left64_each(v64 a, v64 by)
 {
@@ -228,10 +237,31 @@ static inline f16v f16v_of_bits(v64 a)
     return _mm512_castsi512_ps(a);
 }
 
+static inline v64 bits_of_f16v(f16v a)
+{
+    return _mm512_castps_si512(a);
+}
+
 /* Of the half-precision number in the lower half of each word. */
 static inline f16v f16v_of_f16(v64 a)
 {
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a));
+}
+
+static inline f16v f16v_add(f16v a, f16v b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static inline f16v f16v_sub(f16v a, f16v b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+/* a > b ? a : b. */
+static inline f16v f16v_max(f16v a, f16v b)
+{
+    return _mm512_max_ps(a, b);
 }
 
 static inline f16v f16v_mul(f16v a, f16v b)
