@@ -192,8 +192,9 @@ INLINE void tile(const dg_bgemm_args *a, int c0, int n_col, int r0, const int pa
         for (int p = 0; p < pairs; p++)
             load_rows(acc[p], y[2 * p], y[2 * p + 1], n_col);
     const size_t on = (size_t)(2 * pairs) * a->ldx, panel = (size_t)(c0 / DG_PANEL) * a->next;
-    for (int k = 0; k < a->n_k; k += a->part_k) {
-        add_part(acc, x, a->part[k / a->part_k] + panel, dg_min(a->part_k, a->n_k - k), on, pairs);
+    const uint16_t *const *part = a->part;
+    for (int left = a->n_k; left > 0; left -= a->part_k, part++) {
+        add_part(acc, x, *part + panel, dg_min(a->part_k, left), on, pairs);
         for (int p = 0; p < pairs; p++)
             x[p] += 2 * a->part_k;
     }

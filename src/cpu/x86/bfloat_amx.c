@@ -105,9 +105,9 @@ INLINE void multiply_square(const dg_bgemm_args *a, const square *s, const bool 
     tile_zero(3);
     if (a->add)
         SUMS(tile_load);
-    for (int k = 0; k < a->n_k; k += a->part_k) {
-        const uint16_t *w = a->part[k / a->part_k] + s->panel,
-                       *end = x + dg_min(a->part_k, a->n_k - k) * ROWS;
+    const uint16_t *const *part = a->part;
+    for (int left = a->n_k; left > 0; left -= a->part_k, part++) {
+        const uint16_t *w = *part + s->panel, *end = x + dg_min(a->part_k, left) * ROWS;
         for (; x < end; x += TILE_N, w += TILE_N) {
             tile_load(4, x, STEP_BYTES);
             tile_load(6, w, STEP_BYTES);
