@@ -4,6 +4,8 @@
 #include <string.h>
 #include "kernels/check.h"
 
+enum { MOST_PARTS = 4 };
+
 typedef struct product {
     const uint16_t *x, *w; /* [n_row][ldx], [n_col][ldw] or, by rows, [n_k][ldw] */
     const float *y;        /* what stands there before */
@@ -33,7 +35,7 @@ static product make_product(check *c, int n_row, int n_k, int n_col)
                  .ldx = padded + check_int(c, 0, 5),
                  .add = check_int(c, 0, 1),
                  .by_rows = check_int(c, 0, 1)};
-    p.part_k = dg_min(step * check_int(c, 1, 3), padded);
+    p.part_k = dg_ceil_div(padded, step * check_int(c, 1, MOST_PARTS)) * step;
     p.ldw = (p.by_rows ? n_col : n_k) + check_int(c, 0, 5);
     p.ldy = n_col + check_int(c, 0, 5);
     uint16_t *x = numbers(c, n_row * p.ldx);
@@ -67,8 +69,7 @@ static void pack(const check *c, uint16_t *panel, const product *p, int k, int c
 
 static float *run(check *c, const product *p)
 {
-    enum { PARTS = 40 };
-    const uint16_t *part[PARTS];
+    const uint16_t *part[MOST_PARTS];
     float *y = check_copy(c, p->y, y_count(p));
     for (int k = 0; k < p->n_k; k += p->part_k) {
         const int here =
