@@ -111,15 +111,15 @@ INLINE void multiply_square(const dg_bgemm_args *a, const square *s, const bool 
         for (; x < end; x += TILE_N, w += TILE_N) {
             tile_load(4, x, STEP_BYTES);
             tile_load(6, w, STEP_BYTES);
-            tile_dot_bfloat(0, 4, 6);
-            if (cols) {
-                tile_load(7, w + a->next, STEP_BYTES);
-                tile_dot_bfloat(1, 4, 7);
-            }
-            if (rows) {
+            if (rows)
                 tile_load(5, x + ROWS * a->ldx, STEP_BYTES);
+            if (cols)
+                tile_load(7, w + a->next, STEP_BYTES);
+            tile_dot_bfloat(0, 4, 6);
+            if (cols)
+                tile_dot_bfloat(1, 4, 7);
+            if (rows)
                 tile_dot_bfloat(2, 5, 6);
-            }
             if (rows && cols)
                 tile_dot_bfloat(3, 5, 7);
         }
