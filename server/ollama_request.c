@@ -241,13 +241,20 @@ static bool end_raw(dg_translation *t, const json_t *images, dg_chat *out)
 }
 
 /* What stands before a gap and behind it. */
-static bool end_suffix(dg_translation *t, const json_t *images, dg_chat *out)
+static bool end_suffix(dg_translation *t, json_t *prompt, const json_t *images, dg_chat *out)
 {
+    const json_t *think = dg_field_get(t->root, "think");
     bool ok = !json_array_size(images) ||
               dg_refuse(t->e, 400, "unsupported", "images", "images: not with a suffix");
-    dg_translate_copy(t, "prompt", "prompt");
+    ok = ok && (!think || json_is_false(think) ||
+                dg_refuse(t->e, 400, "unsupported", "think", "think: not with a suffix"));
+    dg_translate_set(t, "prompt", prompt);
     dg_translate_copy(t, "suffix", "suffix");
-    return dg_translate_end(t, ok, dg_openai_read_completion, out);
+    dg_translate_copy(t, "system", "system");
+    ok = dg_translate_end(t, ok, dg_openai_read_completion, out);
+    if (ok)
+        out->options.system = json_string_value(json_object_get(out->root, "system"));
+    return ok;
 }
 
 static void say_prompt(dg_translation *t, json_t *prompt, const json_t *images)
@@ -273,10 +280,10 @@ bool dg_ollama_read_generate(dg_chat *out, json_t *root, const dg_chat_limits *l
               refuse_others(&t);
     if (!ok)
         return dg_translate_end(&t, false, dg_openai_read_chat, out);
+    if (suffix && *suffix)
+        return end_suffix(&t, json_string(text ? text : ""), images, out);
     if (!(text && *text) && !json_array_size(images))
         return end_empty(&t, out);
-    if (suffix && *suffix)
-        return end_suffix(&t, images, out);
     if (json_is_true(json_object_get(root, "raw")))
         return end_raw(&t, images, out);
     say_prompt(&t, text ? prompt : NULL, images);

@@ -431,6 +431,8 @@ static const verdict verdicts[] = {
     {dg_ollama_read_chat, "{'messages':[{'role':'assistant','tool_calls':[{}]}]}", "messages"},
     {dg_ollama_read_generate, "{'prompt':'Q','suffix':'x'}", NULL},
     {dg_ollama_read_generate, "{'prompt':'Q','suffix':'x','images':['AAAA']}", "images"},
+    {dg_ollama_read_generate, "{'prompt':'Q','suffix':'x','think':'high'}", "think"},
+    {dg_ollama_read_generate, "{'prompt':'Q','suffix':'x','think':false}", NULL},
     {dg_ollama_read_generate, "{'prompt':'Q','context':[1]}", "context"},
     {dg_ollama_read_generate, "{'prompt':'Q','suffix':'','context':[]}", NULL},
     {dg_ollama_read_generate, "{'prompt':'Q','raw':true,'images':['AAAA']}", "images"},

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/common.h"
 #include "engine/infill_prompt.h"
+#include "server/ollama_request.h"
 #include "server/start_request.h"
 #include "suites.h"
 #include "support/chat_limits.h"
@@ -138,6 +139,23 @@ START_TEST(a_gap_as_llama_server_has_it)
 }
 END_TEST
 
+/* A gap may be where the text begins. */
+START_TEST(a_gap_as_ollama_has_it)
+{
+    dg_chat c = read_body(dg_ollama_read_generate,
+                          "{\"prompt\": \"\", \"suffix\": \"b\", \"system\": \"Be brief.\"}");
+    ck_assert_uint_eq(c.n_prompt, 1);
+    ck_assert_str_eq(c.prompts[0].before, "");
+    ck_assert_str_eq(c.prompts[0].after, "b");
+    ck_assert_str_eq(c.options.system, "Be brief.");
+    dg_chat_clear(&c);
+    c = read_body(dg_ollama_read_generate, "{\"prompt\": \"a\", \"suffix\": \"b\"}");
+    ck_assert_str_eq(c.prompts[0].before, "a");
+    ck_assert_ptr_null(c.options.system);
+    dg_chat_clear(&c);
+}
+END_TEST
+
 Suite *infill_suite(void)
 {
     Suite *s = suite_create("infill");
@@ -147,6 +165,7 @@ Suite *infill_suite(void)
     tcase_add_test(t, an_edit_is_a_gap_for_each_passage);
     tcase_add_test(t, an_edit_in_a_conversation);
     tcase_add_test(t, a_gap_as_llama_server_has_it);
+    tcase_add_test(t, a_gap_as_ollama_has_it);
     suite_add_tcase(s, t);
     return s;
 }
