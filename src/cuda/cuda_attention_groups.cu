@@ -636,12 +636,12 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
         }
         if (threadIdx.x == 0)
             make_ring<T>(ring);
-        dg_grid_wait();
-        dg_grid_launch_next();
         __syncthreads();
         int n_turn = count_turns<T>(t), n_part = count_parts<T>(a, t, n_turn);
         if (t.n_line == 0 || n_turn == 0 || (int)blockIdx.z >= n_part)
-            return;
+            return; /* at once: another block may wait for this one's place */
+        dg_grid_wait();
+        dg_grid_launch_next();
         if (warp >= T::CONSUMERS / 32) {
             warpgroup_fewer_registers<24>();
             if (warp == T::CONSUMERS / 32)
