@@ -68,14 +68,26 @@ static __global__ void lookup_slabs(dg_cuda_lookup_args a, dg_cuda_matrix table)
                                  (size_t)(token / SLAB_ROWS) * (size_t)slab_count(n) * SLAB_BYTES;
     float factor = a.scale * factor_of(table.scale, 0);
     for (int k = (int)threadIdx.x * 8; k < n; k += ROW_THREADS * 8) {
-        const uint32_t *pair =
-            (const uint32_t *)(slabs + (size_t)(k / SLAB_VALUES) * SLAB_BYTES +
-                               slab_offset(token % SLAB_ROWS, k % SLAB_VALUES / 8));
-        for (int i = 0; i < 8 && k + i < n; i++) {
-            uint16_t bits = (uint16_t)(pair[i / 2] >> i % 2 * 16);
-            float v = FORM == DG_CUDA_BF16 ? dg_bf16_at(bits) : dg_f16_at(bits);
-            x[k + i] = feature ? feature[k + i] : v * factor;
+        uint4 bits = *(const uint4 *)(slabs + (size_t)(k / SLAB_VALUES) * SLAB_BYTES +
+                                      slab_offset(token % SLAB_ROWS, k % SLAB_VALUES / 8));
+        uint32_t pair[4] = {bits.x, bits.y, bits.z, bits.w};
+        float v[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint16_t half = (uint16_t)(pair[i / 2] >> i % 2 * 16);
+            v[i] = (FORM == DG_CUDA_BF16 ? dg_bf16_at(half) : dg_f16_at(half)) * factor;
+            if (feature)
+                v[i] = k + i < n ? feature[k + i] : 0;
         }
+        if (n % 8 == 0) {
+            *(float4 *)(x + k) = make_float4(v[0], v[1], v[2], v[3]);
+            *(float4 *)(x + k + 4) = make_float4(v[4], v[5], v[6], v[7]);
+            continue;
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (k + i < n)
+                x[k + i] = v[i];
     }
 }
 
