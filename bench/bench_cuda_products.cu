@@ -281,11 +281,20 @@ static void soft(dg_dtype type)
         job.a.given = false;
         job.a.measured = true;
         job.a.softcap = 30;
+        job.a.form = dg_cuda_form_of(type);
         double head_us = time_layers(enqueue_soft, &job, 1);
         job.what = soft_job::FIND;
         double us = time_layers(enqueue_soft, &job, 1);
         printf("| head with statistics %s: %.0f us, rows' conclusions %.0f us (floor %.0f) |\n", dg_dtype_name(type), head_us, us,
                2.0 * WORD_ROWS * N_VOCAB * WIDTH / 790e6);
+        dg_cuda_words with_z = job.a.w;
+        job.a.w = dg_cuda_words_without_z(with_z);
+        job.a.leaves = true;
+        job.what = soft_job::HEAD;
+        printf("| the same without logits, with shares: %.0f us |\n", time_layers(enqueue_soft, &job, 1));
+        job.a.w = with_z;
+        job.a.leaves = false;
+        job.a.form = DG_CUDA_F32;
         job.a.given = true;
         job.a.measured = false;
     }

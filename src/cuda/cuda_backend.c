@@ -126,13 +126,20 @@ static size_t part_counter_bytes(const dg_plan *p)
            sizeof(int32_t);
 }
 
+/* Canvases' rows that a pass can have, as far as the vocabulary end works on them together. */
+static int word_rows(const dg_plan *p)
+{
+    int canvases = dg_max(1, p->n_segment / 2);
+    return dg_min(p->n_row, dg_min(canvases * DG_CUDA_WORD_ROWS, DG_CUDA_WORD_GROUP));
+}
+
 static size_t place_scratch(dg_cuda *cu, unsigned char *base, const dg_plan *p)
 {
     size_t rows = (size_t)p->n_row, at = 0,
            wide = (size_t)dg_cuda_ld(dg_max(2 * dg_cuda_ld(p->n_embd), p->max_q_dim));
     size_t pages = canvas_pages(p);
     size_t parts_bytes = dg_cuda_attention_bytes((int)(pages * DG_PAGE), p->max_q_dim),
-           words_bytes = dg_cuda_words_bytes(p->n_row, p->n_vocab, p->n_embd);
+           words_bytes = dg_cuda_words_bytes(word_rows(p), p->n_vocab, p->n_embd);
     struct {
         void **to;
         size_t bytes;
@@ -155,8 +162,10 @@ static size_t place_scratch(dg_cuda *cu, unsigned char *base, const dg_plan *p)
         *list[i].to = base ? base + at : NULL;
         at += (list[i].bytes + 255) / 256 * 256;
     }
-    if (base)
-        dg_cuda_words_place(&cu->words, cu->parts, p->n_row, p->n_vocab, p->n_embd);
+    if (base) {
+        cu->word_rows = word_rows(p);
+        dg_cuda_words_place(&cu->words, cu->parts, cu->word_rows, p->n_vocab, p->n_embd);
+    }
     return at;
 }
 

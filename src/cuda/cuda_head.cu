@@ -56,7 +56,7 @@ static __device__ __forceinline__ void softcap_two(float z[2], float v, float w,
 /* What a row does to its logits on the way out. A row with lists has them changed before the
  * temperature, by measure_words. */
 struct row_way {
-    float *z, *logits;
+    float *z, *logits; /* NULL: nobody wants them */
     float cap, two_over_cap, heat;
     bool paired;
 };
@@ -67,7 +67,7 @@ struct row_way {
     const dg_cuda_word_row *row = &a.row[r];
     bool listed = row->n_bias || row->n_banned;
     size_t at = (size_t)r * (size_t)a.n_vocab;
-    row_way way = {a.w.z + at,
+    row_way way = {a.w.z ? a.w.z + at : NULL,
                    a.logits && !listed ? a.logits + at : NULL,
                    a.softcap,
                    a.softcap > 0 ? 2 * LOG2_E / a.softcap : 0,
@@ -178,7 +178,8 @@ static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a,
         int at = __shfl_xor_sync(DG_ALL_LANES, stats.at, with);
         take_larger(stats.top, stats.at, top, at);
     }
-    store_words<PLAIN>(way, there, chunk, a.n_vocab, z);
+    if (a.w.z)
+        store_words<PLAIN>(way, there, chunk, a.n_vocab, z);
 #pragma unroll
     for (int i = 0; i < LANE_WORDS; i++) {
         float below = z[i] - stats.top;
@@ -193,7 +194,7 @@ static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a,
         stats.mass += __shfl_xor_sync(DG_ALL_LANES, stats.mass, with);
         stats.slope += __shfl_xor_sync(DG_ALL_LANES, stats.slope, with);
     }
-    if (a.leaves != DG_CUDA_F32)
+    if (a.leaves)
         leave_words<FORM>(a, r, there, chunk, z, stats.top); /* by now e^(z - top) */
     if (there && threadIdx.x % 4 == 0)
         put_stats(a, r, chunk, stats);
@@ -282,8 +283,8 @@ extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_wor
     typedef head_shape T;
     int device = 0, n_sm = 1, n_stage = x.ld / SLAB_VALUES;
     head_maps maps = {};
-    if (!table->slabs || a->n_row > DG_CUDA_WORD_ROWS ||
-        (a->leaves != DG_CUDA_F32 && a->leaves != x.form))
+    if (!table->slabs || a->form != x.form ||
+        a->n_row > (a->w.z ? DG_CUDA_WORD_ROWS : DG_CUDA_WORD_GROUP))
         return cudaErrorInvalidValue;
     if (a->n_row < 1)
         return cudaSuccess;

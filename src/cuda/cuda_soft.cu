@@ -24,7 +24,7 @@ template <int FORM, bool SLABS = false> static __global__ void write_p(dg_cuda_w
     for (int base = chunk_from(range.first); base < end; base += ROW_THREADS / 16) {
         int chunk = base + (int)threadIdx.x / 16,
             first = chunk * CHUNK_WORDS + (int)threadIdx.x % 16 * 4;
-        if (chunk >= end || !chunk_used(a, chunk))
+        if (chunk >= end || !chunk_used(a, 0, chunk))
             continue;
         bool takes = SLABS || (total > 0 && takes_mass(a, a.w.mass[first_chunk + chunk], total));
         float e[4], top = SLABS ? a.w.top[first_chunk + chunk] : 0, share = top_share(top);
@@ -108,11 +108,11 @@ static __global__ void __launch_bounds__(SOFT_THREADS)
                 acc[i][j][k] = 0;
 
     dg_grid_wait();
-    int i_chunk = next_used(a, part, 0);
+    int i_chunk = next_used(a, 0, part, 0);
     if (i_chunk >= 0)
         fetch_p(shared, a, ld, i_chunk * PARTS + part);
     for (int turn = 0; i_chunk >= 0; turn ^= 1) {
-        int chunk = i_chunk * PARTS + part, next = next_used(a, part, i_chunk + 1);
+        int chunk = i_chunk * PARTS + part, next = next_used(a, 0, part, i_chunk + 1);
         dg_cp_async_wait<0>();
         __syncthreads(); /* the chunk is there, and nobody reads the other stage any more */
         if (next >= 0)
@@ -194,17 +194,17 @@ static __device__ __forceinline__ void copy_chunk(const slab_ring<soft_shape> &r
                                                   const dg_cuda_matrix &table,
                                                   const dg_tensor_map &p, int chunk)
 {
-    int slab = (int)blockIdx.x * 2, n_slab = slab_count(table.n_in);
+    int group = (int)blockIdx.x, slab = (int)blockIdx.y * 2, n_slab = slab_count(table.n_in);
     const unsigned char *words =
         (const unsigned char *)table.data + ((size_t)chunk * (size_t)n_slab + slab) * SLAB_BYTES;
-    dg_tensor_g2s(ring.x(s), p, chunk * CHUNK_WORDS, 0, ring.full(s));
+    dg_tensor_g2s(ring.x(s), p, chunk * CHUNK_WORDS, group * SOFT_ROWS, ring.full(s));
     if (slab + 1 < n_slab) {
         dg_bulk_g2s(ring.w(s), words, 2 * SLAB_BYTES, ring.full(s));
     } else { /* columns behind the last are computed as those before, and not stored */
         dg_bulk_g2s(ring.w(s), words, SLAB_BYTES, ring.full(s));
         dg_bulk_g2s(ring.w(s) + SLAB_BYTES, words, SLAB_BYTES, ring.full(s));
     }
-    dg_bulk_g2s(ring.x(s) + soft_shape::WEIGHTS, a.w.weight + (size_t)chunk * DG_CUDA_WORD_ROWS,
+    dg_bulk_g2s(ring.x(s) + soft_shape::WEIGHTS, weights_of(a, group, chunk),
                 soft_shape::WEIGHT_BYTES, ring.full(s));
 }
 
@@ -277,8 +277,8 @@ static __device__ __forceinline__ void copy_chunks(const slab_ring<soft_shape> &
                                                    const dg_tensor_map &p)
 {
     slab_turn turn = {0, 0};
-    int part = (int)blockIdx.y;
-    for (int i = next_used(a, part, 0); i >= 0; i = next_used(a, part, i + 1)) {
+    int group = (int)blockIdx.x, part = (int)blockIdx.z;
+    for (int i = next_used(a, group, part, 0); i >= 0; i = next_used(a, group, part, i + 1)) {
         slab_fill(ring, turn);
         copy_chunk(ring, turn.stage, a, table, p, i * PARTS + part);
         slab_next<soft_shape>(turn);
@@ -292,9 +292,9 @@ static __device__ __forceinline__ void sum_chunks(const slab_ring<soft_shape> &r
                                                   const dg_cuda_matrix &table)
 {
     typedef soft_shape T;
-    int part = (int)blockIdx.y, n_stage = 0, marks = mark_count(a.n_vocab);
-    for (int i = 0; i < marks; i++)
-        n_stage += __popc(a.w.used[part * marks + i]);
+    int group = (int)blockIdx.x, part = (int)blockIdx.z, n_stage = 0;
+    for (int i = 0; i < mark_count(a.n_vocab); i++)
+        n_stage += __popc(marks_of(a, group, part)[i]);
     float acc[T::MT][T::N / 8][4] = {}, factor = factor_of(table.scale, 0);
     multiply_chunks<FORM>(acc, ring, n_stage);
     size_t n_in = (size_t)table.n_in;
@@ -305,13 +305,15 @@ static __device__ __forceinline__ void sum_chunks(const slab_ring<soft_shape> &r
         for (int j = 0; j < T::N / 8; j++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                int r = slab_row<T>(m, i), c = (int)blockIdx.x * SOFT_COLS + slab_column(j) + i % 2;
+                int r = group * SOFT_ROWS + slab_row<T>(m, i),
+                    c = (int)blockIdx.y * SOFT_COLS + slab_column(j) + i % 2;
                 if (c < table.n_in && r < a.n_row)
                     to[(size_t)r * n_in + (size_t)c] = acc[m][j][i] * factor;
             }
 }
 
-/* Block (x: 128 columns of the table, y: part of the words). */
+/* Block (x: group of rows, y: 128 columns of the table, z: part of the words): groups side by side,
+ * so that they find the same words in the second-level cache. */
 template <dg_cuda_form FORM>
 static __device__ __forceinline__ void sum_slabs(const dg_cuda_words_args &a,
                                                  const dg_cuda_matrix &table,
@@ -347,13 +349,14 @@ static cudaError_t launch_slabs(cudaStream_t stream, const dg_cuda_words_args *a
 {
     typedef soft_shape T;
     dg_tensor_map p;
-    unsigned blocks = (unsigned)(table->n_in + SOFT_COLS - 1) / SOFT_COLS;
+    dim3 grid((unsigned)word_groups(a->n_row), (unsigned)(table->n_in + SOFT_COLS - 1) / SOFT_COLS,
+              PARTS);
     cudaError_t error = dg_tensor_map_init(&p, a->w.p, a->n_row, padded(a->n_vocab), SOFT_ROWS);
-    if (!error && a->leaves != FORM)
+    if (!error && !a->leaves)
         error = DG_LAUNCH((write_p<FORM, true>), pieces, ROW_THREADS, 0, stream, *a);
     if (!error)
-        error = DG_LAUNCH(soft_slabs<FORM>, dim3(blocks, PARTS), T::THREADS, (size_t)T::SHARED,
-                          stream, *a, *table, p);
+        error =
+            DG_LAUNCH(soft_slabs<FORM>, grid, T::THREADS, (size_t)T::SHARED, stream, *a, *table, p);
     return error;
 }
 
@@ -368,7 +371,7 @@ static __global__ void soft_floats(dg_cuda_words_args a, dg_cuda_matrix table)
     if (c >= table.n_in)
         return;
     float sum = 0;
-    for (int i = next_used(a, part, 0); i >= 0; i = next_used(a, part, i + 1)) {
+    for (int i = next_used(a, 0, part, 0); i >= 0; i = next_used(a, 0, part, i + 1)) {
         int chunk = i * PARTS + part;
         for (int v = chunk * CHUNK_WORDS; v < min((chunk + 1) * CHUNK_WORDS, a.n_vocab); v++)
             sum = fmaf(p[v], w[(size_t)v * table_ld + (size_t)c], sum);
@@ -413,6 +416,8 @@ extern "C" cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_wor
 {
     if (a->n_row < 1)
         return cudaSuccess;
+    if (a->n_row > (a->w.z ? DG_CUDA_WORD_ROWS : DG_CUDA_WORD_GROUP) || (!a->w.z && !a->leaves))
+        return cudaErrorInvalidValue;
     dim3 pieces(PIECES, (unsigned)a->n_row);
     unsigned cols = (unsigned)(table->n_in + 255) / 256;
     cudaError_t error = cudaErrorInvalidValue;

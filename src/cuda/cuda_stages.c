@@ -380,7 +380,7 @@ void dg_cuda_norm_stage(dg_backend *be, const dg_norm_args *a)
     norms(cu, a->x + at, a->rows.end - a->rows.first, next);
 }
 
-/* ---- the vocabulary end, DG_CUDA_WORD_ROWS rows at a time ---- */
+/* ---- the vocabulary end ---- */
 
 static dg_cuda_findings found_from(const dg_cuda_findings *f, int first)
 {
@@ -406,6 +406,15 @@ static void head(dg_cuda *cu, const dg_vocabulary_args *a, const float *x, dg_cu
         product(cu, args->w.z, a->table, rows, n, 1);
 }
 
+/* Logits need not be kept: statistics, a plain draw and the soft embedding do without them. Then
+ * more rows fit, which share one reading of the table. */
+static bool without_z(const dg_cuda *cu, const dg_weight *table)
+{
+    const dg_cuda_shape *s = &cu->shape;
+    return dg_cuda_matrix_of(table)->slabs && !cu->batch->given && !cu->batch->out.logits &&
+           !s->changed && !s->special && !s->listed && !s->asked;
+}
+
 static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n)
 {
     const dg_batch *b = cu->batch;
@@ -414,21 +423,22 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
     /* p's memory holds the logits that a watcher wants, before p needs it */
     float *logits = b->out.logits && !b->given ? cu->words.p : NULL;
     const dg_cuda_matrix *table = dg_cuda_matrix_of(a->table);
-    dg_cuda_form leaves =
-        table->slabs && cu->shape.soft && !logits ? dg_cuda_form_of(table->type) : DG_CUDA_F32;
-    dg_cuda_words_args args = {.w = cu->words,
-                               .n_row = n,
-                               .n_vocab = n_vocab,
-                               .row = cu->on_device.word + first,
-                               .softcap = a->softcap,
-                               .given = b->given != NULL,
-                               .logits = logits,
-                               .changed = cu->shape.changed,
-                               .special = cu->shape.special,
-                               .listed = cu->shape.listed,
-                               .leaves = leaves,
-                               .drop = cu->exact ? 0 : DG_CUDA_SOFT_DROP,
-                               .out = found_from(&cu->found, first)};
+    bool forgets = without_z(cu, a->table);
+    dg_cuda_words_args args = {
+        .w = forgets ? dg_cuda_words_without_z(cu->words) : cu->words,
+        .n_row = n,
+        .n_vocab = n_vocab,
+        .row = cu->on_device.word + first,
+        .softcap = a->softcap,
+        .given = b->given != NULL,
+        .logits = logits,
+        .changed = cu->shape.changed,
+        .special = cu->shape.special,
+        .listed = cu->shape.listed,
+        .form = table->slabs && !b->given ? dg_cuda_form_of(table->type) : DG_CUDA_F32,
+        .leaves = forgets || (table->slabs && !b->given && cu->shape.soft && !logits),
+        .drop = cu->exact ? 0 : DG_CUDA_SOFT_DROP,
+        .out = found_from(&cu->found, first)};
     if (b->given)
         cu->base.upload(&cu->base, cu->words.z, b->given + before, words * sizeof(float));
     else
@@ -451,6 +461,7 @@ void dg_cuda_vocabulary_stage(dg_backend *be, const dg_vocabulary_args *a)
 {
     dg_cuda *cu = dg_cuda_of(be);
     int n = cu->batch->n_row - cu->batch->n_encode;
-    for (int first = 0; !dg_cuda_idle(cu) && first < n; first += DG_CUDA_WORD_ROWS)
-        read_rows(cu, a, first, dg_min(DG_CUDA_WORD_ROWS, n - first));
+    int most = dg_min(n, without_z(cu, a->table) ? cu->word_rows : DG_CUDA_WORD_ROWS);
+    for (int first = 0; !dg_cuda_idle(cu) && first < n; first += most)
+        read_rows(cu, a, first, dg_min(most, n - first));
 }

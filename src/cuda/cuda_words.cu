@@ -1,8 +1,8 @@
 /* The vocabulary end behind the product with the table: statistics, a draw, the most likely words.
  *
- * z is kept for up to 256 rows. measure_words, with a block for a piece of a row, applies softcap,
- * bias, bans and temperature, and finds each chunk's maximum and mass, unless the head has done so
- * (cuda_head.cu); then a block a row adds up, draws, and says what was found. */
+ * measure_words, with a block for a piece of a row, applies softcap, bias, bans and temperature,
+ * and finds each chunk's maximum and mass, unless the head has done so (cuda_head.cu), which may
+ * leave p and no logits; then a block a row adds up, draws, and says what was found. */
 #include "cuda/cuda_words.h"
 #include <float.h>
 #include "cuda/cuda_words.cuh"
@@ -16,17 +16,21 @@
 static size_t place_words(dg_cuda_words *w, unsigned char *memory, int max_row, int n_vocab,
                           int n_embd)
 {
-    size_t rows = (size_t)max_row, at = 0, chunks = (size_t)chunk_count(n_vocab);
-    size_t bytes[] = {rows * (size_t)n_vocab * 4,
-                      rows * (size_t)padded(n_vocab) * 4,
+    max_row = min(max_row, (int)DG_CUDA_WORD_GROUP);
+    size_t rows = (size_t)max_row, groups = (size_t)word_groups(max_row), at = 0,
+           chunks = (size_t)chunk_count(n_vocab);
+    /* z and p are one piece for p of the same rows without z: four times 16 bits */
+    size_t wide = (size_t)min(max_row, (int)DG_CUDA_WORD_ROWS) * (size_t)padded(n_vocab) * 4;
+    size_t bytes[] = {wide,
+                      wide,
                       rows * chunks * 4,
                       rows * chunks * 4,
                       rows * chunks * 4,
                       rows * chunks * 4,
                       rows * 2 * 8,
                       PARTS * rows * (size_t)n_embd * 4,
-                      PARTS * (size_t)mark_count(n_vocab) * 4,
-                      chunks * DG_CUDA_WORD_ROWS * 4};
+                      groups * PARTS * (size_t)mark_count(n_vocab) * 4,
+                      groups * chunks * DG_CUDA_WORD_ROWS * 4};
     void **place[] = {(void **)&w->z,    (void **)&w->p,     (void **)&w->top,  (void **)&w->top_at,
                       (void **)&w->mass, (void **)&w->slope, (void **)&w->sums, (void **)&w->part,
                       (void **)&w->used, (void **)&w->weight};
@@ -40,15 +44,13 @@ static size_t place_words(dg_cuda_words *w, unsigned char *memory, int max_row, 
 extern "C" size_t dg_cuda_words_bytes(int max_row, int n_vocab, int n_embd)
 {
     dg_cuda_words none;
-    return place_words(&none, NULL, max_row < DG_CUDA_WORD_ROWS ? max_row : DG_CUDA_WORD_ROWS,
-                       n_vocab, n_embd);
+    return place_words(&none, NULL, max_row, n_vocab, n_embd);
 }
 
 extern "C" void dg_cuda_words_place(dg_cuda_words *w, void *memory, int max_row, int n_vocab,
                                     int n_embd)
 {
-    place_words(w, (unsigned char *)memory,
-                max_row < DG_CUDA_WORD_ROWS ? max_row : DG_CUDA_WORD_ROWS, n_vocab, n_embd);
+    place_words(w, (unsigned char *)memory, max_row, n_vocab, n_embd);
 }
 
 /* ---- measure ---- */
@@ -121,7 +123,7 @@ static __device__ __forceinline__ void leave_four(const dg_cuda_words_args &a, i
         e[i] = first + i < a.n_vocab ? word_share(v[i], top, share) : 0;
     uint2 *to =
         (uint2 *)((uint16_t *)a.w.p + (size_t)r * (size_t)padded(a.n_vocab) + (size_t)first);
-    if (a.leaves == DG_CUDA_BF16)
+    if (a.form == DG_CUDA_BF16)
         *to = make_uint2(dg_pack_bf16(e[0], e[1]), dg_pack_bf16(e[2], e[3]));
     else
         *to = make_uint2(dg_pack_f16(e[0], e[1]), dg_pack_f16(e[2], e[3]));
@@ -161,87 +163,141 @@ static __global__ void measure_words(dg_cuda_words_args a)
         chunk_stats stats = four_words(v, first, chunk < end ? a.n_vocab : 0);
         if (chunk < end && t % 16 == 0)
             put_stats(a, r, chunk, stats);
-        if (chunk < end && a.leaves != DG_CUDA_F32)
+        if (chunk < end && a.leaves)
             leave_four(a, r, first, v, stats.top);
     }
 }
 
 /* ---- what was found ---- */
 
-/* Where a draw is: by thread 0, for all of a block. */
+/* A place among some that have shares, and how much of its own a draw goes beyond it. */
 struct draw_place {
-    int range, chunk; /* of a thread's chunks; of all */
-    double target;    /* the mass that is left to go */
+    int at;
+    double left;
 };
 
-/* The first chunk from `chunk` on, and below `end`, at whose end less than the target is left. */
-static __device__ __forceinline__ bool find_chunk(draw_place &at, const float *mass, int n)
+/* By a warp: the first of n places, of which value(i) is the share, at whose end more than the
+ * target is behind; rounding may leave none: then the last that has any share, and all of it. */
+template <class V>
+static __device__ __forceinline__ draw_place draw_from(double target, int n, V value)
 {
-    for (int i = 0; i < n; i++) {
-        if ((double)mass[i] > at.target) {
-            at.chunk += i;
-            return true;
+    int lane = (int)threadIdx.x % 32;
+    draw_place last = {0, INFINITY};
+    for (int base = 0; base < n; base += 32) {
+        double share = base + lane < n ? (double)value(base + lane) : 0, up_to = share;
+        for (int by = 1; by < 32; by *= 2) {
+            double other = __shfl_up_sync(DG_ALL_LANES, up_to, by);
+            up_to += lane >= by ? other : 0;
         }
-        at.target -= (double)mass[i];
-    }
-    at.chunk += n;
-    return false;
-}
-
-/* The chunk of a draw whose range of chunks is known. Rounding may leave the target at the very end
- * of a range: then further on, and behind all of them the last chunk that has any mass. By all
- * threads; `near` has room for their loads. */
-static __device__ __forceinline__ void settle_chunk(draw_place &at, const float *mass, int chunks,
-                                                    int each, float near[ROW_THREADS])
-{
-    int t = (int)threadIdx.x, first = at.range * each, n = min(each, (int)ROW_THREADS);
-    if (t < n)
-        near[t] = first + t < chunks ? mass[first + t] : 0;
-    __syncthreads();
-    if (t == 0) {
-        at.chunk = first;
-        if (!find_chunk(at, near, min(n, chunks - first)) &&
-            !find_chunk(at, mass + at.chunk, chunks - at.chunk)) {
-            do
-                at.chunk--;
-            while (at.chunk > 0 && !(mass[at.chunk] > 0));
-            at.target = INFINITY;
+        unsigned beyond = __ballot_sync(DG_ALL_LANES, up_to > target),
+                 any = __ballot_sync(DG_ALL_LANES, share > 0);
+        if (beyond) {
+            int i = __ffs((int)beyond) - 1;
+            double before = __shfl_sync(DG_ALL_LANES, up_to, i > 0 ? i - 1 : 0);
+            return draw_place{base + i, i > 0 ? target - before : target};
         }
+        if (any)
+            last.at = base + 31 - __clz((int)any);
+        target -= __shfl_sync(DG_ALL_LANES, up_to, 31);
     }
-    __syncthreads();
+    return last;
 }
 
-/* The first word of the chunk whose cumulative mass exceeds the target, or the last that has any.
- */
-static __device__ __forceinline__ int settle_word(const draw_place &at, const float *z, int n_vocab,
-                                                  float max, float near[ROW_THREADS])
+/* What a word weighs among those of its chunk, whose maximum is `top`: as p has it where there is
+ * such a p, so that a draw is the same with and without z. */
+static __device__ __forceinline__ float drawn_share(const dg_cuda_words_args &a, int r, int word,
+                                                    float top, float max)
 {
-    int t = (int)threadIdx.x, first = at.chunk * CHUNK_WORDS, word = first;
-    if (t < CHUNK_WORDS)
-        near[t] = first + t < n_vocab ? word_mass(z[first + t], max) : 0;
-    __syncthreads();
-    double sum = 0;
-    for (int i = 0; t == 0 && i < CHUNK_WORDS && !(sum > at.target); i++) {
-        sum += (double)near[i];
-        if (near[i] > 0)
-            word = first + i;
+    if (word >= a.n_vocab)
+        return 0;
+    if (!a.w.z) {
+        uint16_t bits =
+            ((const uint16_t *)a.w.p)[(size_t)r * (size_t)padded(a.n_vocab) + (size_t)word];
+        return a.form == DG_CUDA_BF16 ? dg_bf16_at(bits) : dg_f16_at(bits);
     }
-    return word;
+    float z = a.w.z[(size_t)r * (size_t)a.n_vocab + (size_t)word];
+    if (a.form == DG_CUDA_F32)
+        return word_mass(z, max);
+    float share = word_share(z, top, top_share(top));
+    return a.form == DG_CUDA_BF16 ? dg_bf16_at((uint16_t)dg_pack_bf16(share, 0))
+                                  : dg_f16_at((uint16_t)dg_pack_f16(share, 0));
 }
 
-/* The row's maximum, from its chunks'. */
-static __device__ __forceinline__ float row_max(const dg_cuda_words_args &a, int r, int *argmax)
+/* ---- what the chunks say of their row. A thread has `each` neighbours, a multiple of four; 16 are
+ * on their way at once, as no branch stands between their loads. Beyond the last are the last ones
+ * again, of which nothing is taken. FOURS: rows of chunks are aligned. ---- */
+
+enum { AT_ONCE = 4 };
+
+template <bool FOURS>
+static __device__ __forceinline__ void load_chunks(float to[AT_ONCE * 4], const float *from,
+                                                   int first, int chunks)
+{
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+        int at = first + 4 * i;
+        float4 four;
+        if (FOURS)
+            four = *(const float4 *)(from + min(at, chunks - 4));
+        else
+            four = make_float4(from[min(at, chunks - 1)], from[min(at + 1, chunks - 1)],
+                               from[min(at + 2, chunks - 1)], from[min(at + 3, chunks - 1)]);
+        to[4 * i] = four.x;
+        to[4 * i + 1] = four.y;
+        to[4 * i + 2] = four.z;
+        to[4 * i + 3] = four.w;
+    }
+}
+
+/* The row's maximum, and the first chunk that has it; below 0: none has any. */
+template <bool FOURS>
+static __device__ __forceinline__ float row_max(const float *top_of, int begin, int end, int chunks,
+                                                int *where)
 {
     __shared__ float tops[ROW_THREADS / 32];
     __shared__ int ats[ROW_THREADS / 32];
-    int chunks = chunk_count(a.n_vocab), at = 0x7FFFFFFF;
-    size_t first = (size_t)r * (size_t)chunks;
     float top = -INFINITY;
-    for (int i = (int)threadIdx.x; i < chunks; i += ROW_THREADS)
-        take_larger(top, at, a.w.top[first + (size_t)i], a.w.top_at[first + (size_t)i]);
+    int at = 0x7FFFFFFF;
+    for (int base = begin; base < end; base += AT_ONCE * 4) {
+        float some[AT_ONCE * 4];
+        load_chunks<FOURS>(some, top_of, base, chunks);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE * 4; i++)
+            if (base + i < end)
+                take_larger(top, at, some[i], base + i);
+    }
     block_argmax(top, at, tops, ats);
-    *argmax = at == 0x7FFFFFFF ? 0 : at;
+    *where = at == 0x7FFFFFFF ? -1 : at;
     return top;
+}
+
+/* What a thread's chunks have together; their masses become those against the row's maximum. */
+struct row_sums {
+    double mass, slope;
+};
+
+template <bool FOURS>
+static __device__ __forceinline__ row_sums sum_chunks(const dg_cuda_words_args &a, size_t row,
+                                                      int begin, int end, int chunks, float max)
+{
+    row_sums sum = {0, 0};
+    float *mass_of = a.w.mass + row;
+    for (int base = begin; base < end; base += AT_ONCE * 4) {
+        float top[AT_ONCE * 4], mass[AT_ONCE * 4], slope[AT_ONCE * 4];
+        load_chunks<FOURS>(top, a.w.top + row, base, chunks);
+        load_chunks<FOURS>(mass, mass_of, base, chunks);
+        load_chunks<FOURS>(slope, a.w.slope + row, base, chunks);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE * 4; i++) {
+            if (base + i >= end)
+                break;
+            float below = top[i] - max, factor = expf(below), m = mass[i];
+            mass_of[base + i] = m * factor;
+            sum.mass += (double)(m * factor);
+            sum.slope += ((double)below * m + slope[i]) * factor;
+        }
+    }
+    return sum;
 }
 
 enum { ROW_WARPS = ROW_THREADS / 32 };
@@ -249,7 +305,6 @@ enum { ROW_WARPS = ROW_THREADS / 32 };
 /* What the threads of a row have found: of each its chunks' mass, of each warp the sums. */
 struct row_shares {
     double share[ROW_THREADS], mass[ROW_WARPS], slope[ROW_WARPS];
-    double total; /* 0: of no use */
 };
 
 /* Sums of a warp in one order; every lane gets them. */
@@ -260,307 +315,131 @@ static __device__ __forceinline__ double warp_sum(double v)
     return v;
 }
 
-/* By one thread: what the shares of all say of the row. Gives the range of a plain draw, or less
- * than 0. */
-static __device__ __forceinline__ draw_place conclude_row(const dg_cuda_words_args &a, int r,
-                                                          float max, int argmax, row_shares &s)
+/* By one thread: what was found of a row. total 0: nothing. */
+static __device__ __forceinline__ void tell(const dg_cuda_words_args &a, int r, double total,
+                                            double slope, float max, int where)
 {
-    draw_place at = {-1, 0, 0};
+    double entropy = log(total) - slope / total;
+    int argmax =
+        where < 0 ? 0 : a.w.top_at[(size_t)r * (size_t)chunk_count(a.n_vocab) + (size_t)where];
+    a.w.sums[2 * r] = total;
+    a.w.sums[2 * r + 1] = (double)max;
+    a.out.entropy[r] = total > 0 ? (float)(entropy > 0 ? entropy : 0) : nanf("");
+    a.out.argmax[r] = argmax;
+    if (!(total > 0) || a.row[r].draw != DG_CUDA_DRAW_PLAIN)
+        a.out.drawn[r] = argmax;
+    if (a.listed)
+        a.out.logprob[r] = total > 0 ? (float)-log(total) : nanf("");
+}
+
+/* By a warp: a word, by ever smaller pieces of the row. */
+static __device__ __forceinline__ int draw_word(const dg_cuda_words_args &a, int r,
+                                                const row_shares &s, int each, double target,
+                                                float max)
+{
+    int chunks = chunk_count(a.n_vocab), lane = (int)threadIdx.x % 32;
+    size_t first = (size_t)r * (size_t)chunks;
+    draw_place warp = draw_from(target, ROW_WARPS, [&](int i) { return s.mass[i]; });
+    draw_place thread = draw_from(warp.left, 32, [&](int i) { return s.share[warp.at * 32 + i]; });
+    int begin = min((warp.at * 32 + thread.at) * each, chunks - 1);
+    draw_place chunk = draw_from(thread.left, min(each, chunks - begin),
+                                 [&](int i) { return a.w.mass[first + (size_t)(begin + i)]; });
+    chunk.at += begin;
+    float top = a.w.top[first + (size_t)chunk.at];
+    double mass = (double)a.w.mass[first + (size_t)chunk.at];
+    auto share = [&](int i) { return drawn_share(a, r, chunk.at * CHUNK_WORDS + i, top, max); };
+    double all = 0;
+    for (int i = lane; i < CHUNK_WORDS; i += 32)
+        all += (double)share(i);
+    all = warp_sum(all);
+    return chunk.at * CHUNK_WORDS + draw_from(chunk.left / mass * all, CHUNK_WORDS, share).at;
+}
+
+/* What the soft embedding takes of the row, by all warps but the first: each chunk's weight, and
+ * marks of those that have one. A lane has a chunk, and a warp one word of marks at a time. */
+static __device__ __forceinline__ void weigh_chunks(const dg_cuda_words_args &a, int r, float max,
+                                                    double total, uint32_t *marks)
+{
+    enum { WEIGHING = ROW_WARPS - 1 };
+    int chunks = chunk_count(a.n_vocab), n_mark = mark_count(a.n_vocab),
+        group = r / DG_CUDA_WORD_ROWS, lane = (int)threadIdx.x % 32;
+    size_t first = (size_t)r * (size_t)chunks;
+    bool soft = a.row[r].soft && total > 0;
+    for (int base = (int)threadIdx.x / 32 - 1; base < PARTS * n_mark; base += AT_ONCE * WEIGHING) {
+        float mass[AT_ONCE], top[AT_ONCE];
+        int chunk[AT_ONCE];
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; n++) {
+            int word = base + n * WEIGHING;
+            chunk[n] = (word % n_mark * 32 + lane) * PARTS + word / n_mark;
+            size_t at = first + (size_t)min(chunk[n], chunks - 1);
+            mass[n] = a.w.mass[at];
+            top[n] = a.w.top[at];
+        }
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; n++) {
+            int word = base + n * WEIGHING;
+            if (word >= PARTS * n_mark)
+                break;
+            bool there = chunk[n] < chunks, takes = there && soft && takes_mass(a, mass[n], total);
+            uint32_t taken = __ballot_sync(DG_ALL_LANES, takes);
+            if (there)
+                weights_of(a, group, chunk[n])[r % DG_CUDA_WORD_ROWS] =
+                    takes ? level_share(level_of(top[n]), level_of(max)) : 0;
+            if (lane == 0)
+                marks[word] = taken;
+        }
+    }
+}
+
+/* Block: a row. When its sums are known the first warp draws while the others weigh. */
+template <bool FOURS>
+static __global__ void __launch_bounds__(ROW_THREADS, 3) conclude_rows(dg_cuda_words_args a)
+{
+    DG_SHARED(memory);
+    uint32_t *marks = (uint32_t *)memory;
+    __shared__ row_shares s;
+    int r = (int)blockIdx.x, t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab), where;
+    int each = (chunks + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS) * 4,
+        n_mark = PARTS * mark_count(a.n_vocab);
+    int begin = min(t * each, chunks), end = min(begin + each, chunks);
+    dg_grid_wait();
+    dg_grid_launch_next();
+    size_t first = (size_t)r * (size_t)chunks;
+    double uniform = a.row[r].uniform;
+    bool draws = a.row[r].draw == DG_CUDA_DRAW_PLAIN;
+    float max = row_max<FOURS>(a.w.top + first, begin, end, chunks, &where);
+    row_sums sum = sum_chunks<FOURS>(a, first, begin, end, chunks, max);
+    s.share[t] = sum.mass;
+    sum.mass = warp_sum(sum.mass);
+    sum.slope = warp_sum(sum.slope);
+    if (t % 32 == 0) {
+        s.mass[t / 32] = sum.mass;
+        s.slope[t / 32] = sum.slope;
+    }
+    __syncthreads();
     double total = 0, slope = 0;
     for (int i = 0; i < ROW_WARPS; i++) {
         total += s.mass[i];
         slope += s.slope[i];
     }
-    bool right = total > 0 && total <= DBL_MAX && slope == slope;
-    double entropy = log(total) - slope / total;
-    s.total = right ? total : 0;
-    a.w.sums[2 * r] = s.total;
-    a.w.sums[2 * r + 1] = (double)max;
-    a.out.entropy[r] = right ? (float)(entropy > 0 ? entropy : 0) : nanf("");
-    a.out.argmax[r] = argmax;
-    a.out.drawn[r] = argmax;
-    if (a.listed)
-        a.out.logprob[r] = (float)-log(total);
-    if (!right || a.row[r].draw != DG_CUDA_DRAW_PLAIN)
-        return at;
-    int warp = 0;
-    at.target = a.row[r].uniform * total;
-    for (; warp < ROW_WARPS - 1 && s.mass[warp] <= at.target; warp++)
-        at.target -= s.mass[warp];
-    int last = warp * 32 + 31;
-    for (at.range = warp * 32; at.range < last && s.share[at.range] <= at.target; at.range++)
-        at.target -= s.share[at.range];
-    return at;
-}
-
-/* What the soft embedding takes of the row, by all threads: each chunk's weight, and a mark on
- * those that have one. */
-static __device__ __forceinline__ void weigh_chunks(const dg_cuda_words_args &a, int r, float max,
-                                                    double total)
-{
-    DG_SHARED(memory);
-    uint32_t *marks = (uint32_t *)memory;
-    int t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab), n_mark = mark_count(a.n_vocab);
-    size_t first = (size_t)r * (size_t)chunks;
-    bool soft = a.row[r].soft && total > 0;
-    for (int i = t; i < PARTS * n_mark; i += ROW_THREADS)
-        marks[i] = 0;
-    __syncthreads();
-    for (int i = t; i < chunks; i += ROW_THREADS) {
-        bool takes = soft && takes_mass(a, a.w.mass[first + (size_t)i], total);
-        a.w.weight[(size_t)i * DG_CUDA_WORD_ROWS + (size_t)r] =
-            takes ? level_share(level_of(a.w.top[first + (size_t)i]), level_of(max)) : 0;
-        if (takes)
-            atomicOr(&marks[i % PARTS * n_mark + i / PARTS / 32], 1u << i / PARTS % 32);
-    }
-    __syncthreads();
-    for (int i = t; i < PARTS * n_mark; i += ROW_THREADS)
-        if (marks[i] & ~a.w.used[i])
-            atomicOr(&a.w.used[i], marks[i]);
-}
-
-/* Block: a row. */
-static __global__ void conclude_rows(dg_cuda_words_args a)
-{
-    __shared__ row_shares s;
-    __shared__ float near[ROW_THREADS];
-    __shared__ draw_place at;
-    int r = (int)blockIdx.x, t = (int)threadIdx.x, chunks = chunk_count(a.n_vocab);
-    int each = (chunks + ROW_THREADS - 1) / ROW_THREADS, argmax;
-    dg_grid_wait();
-    dg_grid_launch_next();
-    size_t first = (size_t)r * (size_t)chunks;
-    float *mass = a.w.mass + first, max = row_max(a, r, &argmax);
-    double sum = 0, slope = 0;
-    for (int i = t * each; i < min((t + 1) * each, chunks); i++) {
-        float below = a.w.top[first + (size_t)i] - max, factor = expf(below), m = mass[i];
-        mass[i] = m * factor;
-        sum += (double)mass[i];
-        slope += ((double)below * m + a.w.slope[first + (size_t)i]) * factor;
-    }
-    s.share[t] = sum;
-    sum = warp_sum(sum);
-    slope = warp_sum(slope);
-    if (t % 32 == 0) {
-        s.mass[t / 32] = sum;
-        s.slope[t / 32] = slope;
-    }
-    __syncthreads();
-    if (t == 0)
-        at = conclude_row(a, r, max, argmax, s);
-    __syncthreads();
-    weigh_chunks(a, r, max, s.total);
-    if (at.range < 0)
-        return;
-    settle_chunk(at, mass, chunks, each, near);
-    int word = settle_word(at, a.w.z + (size_t)r * (size_t)a.n_vocab, a.n_vocab, max, near);
-    if (t == 0)
-        a.out.drawn[r] = word;
-}
-
-/* ---- draws from a hotter, colder or filtered version: a block a row, only for rows that ask for
- * it ---- */
-
-enum { BINS_A_NAT = 128, BINS = 128 * 32, SPECIAL_THREADS = 256 };
-
-struct special_shared {
-    unsigned long long mass[BINS]; /* of a rank, in 2^-32: whole numbers add up in any order */
-    unsigned count[BINS];
-    double share[SPECIAL_THREADS];
-    unsigned before[SPECIAL_THREADS / 32];
-    double edge, sure, least, quota;
-    double target;
-    int chunk, alone, last_id;
-    unsigned taken;
-};
-
-/* A cut between the words that stay and the others: `quota` words of bin `bin`, all above it. */
-struct word_cut {
-    int bin;
-    double quota, n, mass;
-};
-
-/* As the CPU's filter (backend.h): ranks in steps of 1 / 128 nat below the maximum's. */
-static __device__ word_cut cut_words(const special_shared *s, double top_bin, double max,
-                                     double least, double max_n, double max_mass)
-{
-    word_cut c = {0, 0, 1, 1};
-    for (; c.bin < BINS; c.bin++) {
-        double edge = (top_bin - c.bin) / BINS_A_NAT;
-        double words = s->count[c.bin], mass = (double)s->mass[c.bin] * 0x1p-32;
-        if (c.bin == 0) {
-            words -= 1;
-            mass = fmax(0.0, mass - exp(max - edge));
-        }
-        if (c.n >= max_n || c.mass >= max_mass || edge + 1.0 / BINS_A_NAT <= least)
-            return c;
-        if (words <= 0)
-            continue;
-        double one = mass / words * exp(edge - max), take = fmin(words, max_n - c.n);
-        if (c.mass + take * one > max_mass)
-            take = fmin(take, ceil((max_mass - c.mass) / one));
-        c.n += take;
-        c.mass += take * one;
-        if (take < words) {
-            c.quota = take;
-            return c;
+    if (!(total > 0 && total <= DBL_MAX && slope == slope))
+        total = 0; /* of no use */
+    if (t >= 32) {
+        weigh_chunks(a, r, max, total, marks);
+    } else {
+        int word = draws && total > 0 ? draw_word(a, r, s, each, uniform * total, max) : 0;
+        if (t == 0) {
+            tell(a, r, total, slope, max, where);
+            if (draws && total > 0)
+                a.out.drawn[r] = word;
         }
     }
-    return c;
-}
-
-static __device__ void find_cut(special_shared *s, const dg_cuda_word_row *row, double top_bin,
-                                double max)
-{
-    double max_n = row->top_k > 0 ? (double)row->top_k : (double)INFINITY, none = -(double)INFINITY;
-    double max_mass =
-        row->top_p < 1 ? (double)row->top_p * cut_words(s, top_bin, max, none, max_n, INFINITY).mass
-                       : (double)INFINITY;
-    s->least = row->min_p > 0 ? max + log((double)row->min_p) : none;
-    word_cut c = cut_words(s, top_bin, max, s->least, max_n, max_mass);
-    s->alone = c.n <= 1;
-    s->quota = c.quota;
-    s->edge = (top_bin - c.bin) / BINS_A_NAT;
-    s->sure = (top_bin - c.bin + 1) / BINS_A_NAT;
-}
-
-/* Counts the words of each rank. */
-static __device__ void count_ranks(special_shared *s, const float *z, int n_vocab,
-                                   float temperature, double top_bin)
-{
-    for (int i = (int)threadIdx.x; i < BINS; i += SPECIAL_THREADS) {
-        s->mass[i] = 0;
-        s->count[i] = 0;
-    }
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < n_vocab; i += SPECIAL_THREADS) {
-        float y = z[i] / temperature;
-        double bin = floor((double)(y * BINS_A_NAT)), below = top_bin - bin;
-        if (!(below >= 0 && below < BINS))
-            continue;
-        double e = exp((double)y - bin / BINS_A_NAT);
-        atomicAdd(&s->mass[(int)below], (unsigned long long)(e * 0x1p32));
-        atomicAdd(&s->count[(int)below], 1u);
-    }
-    __syncthreads();
-}
-
-/* Finds the id of the last word of the cut's bin that stays: the quota's last by id. */
-static __device__ void find_last_id(special_shared *s, const float *z, int n_vocab, int argmax,
-                                    float temperature)
-{
-    int t = (int)threadIdx.x;
-    if (t == 0) {
-        s->taken = 0;
-        s->last_id = -1;
-    }
-    __syncthreads();
-    for (int base = 0; base < n_vocab; base += SPECIAL_THREADS) {
-        int i = base + t;
-        double y = i < n_vocab ? (double)(z[i] / temperature) : -(double)INFINITY;
-        bool in = i < n_vocab && i != argmax && y >= s->edge && y < s->sure;
-        unsigned lanes = __ballot_sync(DG_ALL_LANES, in);
-        if (t % 32 == 0)
-            s->before[t / 32] = (unsigned)__popc(lanes);
-        __syncthreads();
-        unsigned rank = s->taken + (unsigned)__popc(lanes & ((1u << t % 32) - 1));
-        for (int w = 0; w < t / 32; w++)
-            rank += s->before[w];
-        if (in && (double)rank + 1 == floor(s->quota))
-            s->last_id = i;
-        __syncthreads();
-        if (t == 0)
-            for (int w = 0; w < SPECIAL_THREADS / 32; w++)
-                s->taken += s->before[w];
-        __syncthreads();
-        if ((double)s->taken >= s->quota)
-            break;
-    }
-    __syncthreads();
-}
-
-/* e^(y - max) of a word that stays, 0 of another. */
-static __device__ __forceinline__ float kept_mass(const special_shared *s, const float *z, int i,
-                                                  int argmax, float temperature, float max,
-                                                  bool filtered)
-{
-    float y = z[i] / temperature;
-    double wide = (double)y;
-    if (filtered && i != argmax) {
-        bool stays = wide >= s->sure || (wide >= s->edge && i <= s->last_id);
-        if (!stays || wide < s->least)
-            return 0;
-    }
-    return expf(y - max);
-}
-
-/* One after the other over the ranges of the threads, then over the words of one range. */
-static __device__ void draw_special(special_shared *s, const float *z, int n_vocab, int argmax,
-                                    float temperature, float max, bool filtered, double uniform,
-                                    int32_t *drawn)
-{
-    int t = (int)threadIdx.x, each = (n_vocab + SPECIAL_THREADS - 1) / SPECIAL_THREADS;
-    double sum = 0;
-    for (int i = t * each; i < min((t + 1) * each, n_vocab); i++)
-        sum += (double)kept_mass(s, z, i, argmax, temperature, max, filtered);
-    s->share[t] = sum;
-    __syncthreads();
-    if (t)
-        return;
-    double total = 0;
-    for (int i = 0; i < SPECIAL_THREADS; i++)
-        total += s->share[i];
-    double target = uniform * total;
-    int range = 0, last = 0;
-    for (; range < SPECIAL_THREADS; range++) {
-        if (s->share[range] > 0)
-            last = range;
-        if (s->share[range] > target)
-            break;
-        target -= s->share[range];
-    }
-    if (range == SPECIAL_THREADS) {
-        range = last;
-        target = INFINITY;
-    }
-    double mass = 0;
-    for (int i = range * each; i < min((range + 1) * each, n_vocab); i++) {
-        float e = kept_mass(s, z, i, argmax, temperature, max, filtered);
-        mass += (double)e;
-        if (e > 0)
-            *drawn = i;
-        if (mass > target)
-            return;
-    }
-}
-
-static __global__ void special_draws(dg_cuda_words_args a)
-{
-    DG_SHARED(memory);
-    special_shared *s = (special_shared *)memory;
-    int r = (int)blockIdx.x;
-    dg_grid_wait();
-    const dg_cuda_word_row *row = &a.row[r];
-    if (row->draw < DG_CUDA_DRAW_HEATED || !(a.w.sums[2 * r] > 0))
-        return;
-    const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
-    int argmax = a.out.argmax[r];
-    float temperature = row->draw_temperature, max = (float)a.w.sums[2 * r + 1] / temperature;
-    bool filtered = row->draw == DG_CUDA_DRAW_FILTERED;
-    if (filtered) {
-        if (!(fabsf(max) < 1e12f))
-            return; /* ranks mean nothing there: the arg-max stays */
-        double top_bin = floor((double)(max * BINS_A_NAT));
-        count_ranks(s, z, a.n_vocab, temperature, top_bin);
-        if (threadIdx.x == 0)
-            find_cut(s, row, top_bin, (double)max);
-        __syncthreads();
-        if (s->alone)
-            return;
-        find_last_id(s, z, a.n_vocab, argmax, temperature);
-    }
-    draw_special(s, z, a.n_vocab, argmax, temperature, max, filtered, row->uniform,
-                 &a.out.drawn[r]);
+    uint32_t *used = marks_of(a, r / DG_CUDA_WORD_ROWS, 0);
+    for (int i = t; i < n_mark; i += ROW_THREADS)
+        if (marks[i] & ~used[i])
+            atomicOr(&used[i], marks[i]);
 }
 
 /* ---- the most likely words: a block a row finds the next one n_top times ---- */
@@ -600,15 +479,20 @@ extern "C" cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_wor
 {
     if (a->n_row < 1)
         return cudaSuccess;
+    if (a->n_row > (a->w.z ? DG_CUDA_WORD_ROWS : DG_CUDA_WORD_GROUP) ||
+        (!a->w.z && (!a->measured || !a->leaves || a->changed || a->special || a->listed)))
+        return cudaErrorInvalidValue;
     dim3 pieces(PIECES, (unsigned)a->n_row), rows((unsigned)a->n_row);
+    size_t marks = PARTS * (size_t)mark_count(a->n_vocab) * sizeof(uint32_t);
     cudaError_t error = cudaSuccess;
     if (!a->measured || a->changed)
         error = DG_LAUNCH(measure_words, pieces, ROW_THREADS, 0, stream, *a);
-    if (!error)
-        error = DG_LAUNCH(conclude_rows, rows, ROW_THREADS,
-                          PARTS * (size_t)mark_count(a->n_vocab) * sizeof(uint32_t), stream, *a);
+    if (!error && chunk_count(a->n_vocab) % 4 == 0)
+        error = DG_LAUNCH(conclude_rows<true>, rows, ROW_THREADS, marks, stream, *a);
+    else if (!error)
+        error = DG_LAUNCH(conclude_rows<false>, rows, ROW_THREADS, marks, stream, *a);
     if (!error && a->special)
-        error = DG_LAUNCH(special_draws, rows, SPECIAL_THREADS, sizeof(special_shared), stream, *a);
+        error = dg_special_draws(stream, a);
     if (!error && a->listed)
         error = DG_LAUNCH(list_words, rows, ROW_THREADS, 0, stream, *a);
     return error;

@@ -34,18 +34,40 @@ static __host__ __device__ __forceinline__ int mark_count(int n_vocab)
     return ((chunk_count(n_vocab) + PARTS - 1) / PARTS + 31) / 32;
 }
 
-static __device__ __forceinline__ bool chunk_used(const dg_cuda_words_args &a, int chunk)
+/* DG_CUDA_WORD_ROWS rows that have marks and weights of their own. */
+static __host__ __device__ __forceinline__ int word_groups(int n_row)
+{
+    return (n_row + DG_CUDA_WORD_ROWS - 1) / DG_CUDA_WORD_ROWS;
+}
+
+/* The marks of a part, for rows of a group. */
+static __device__ __forceinline__ uint32_t *marks_of(const dg_cuda_words_args &a, int group,
+                                                     int part)
+{
+    return a.w.used + (group * PARTS + part) * mark_count(a.n_vocab);
+}
+
+static __device__ __forceinline__ bool chunk_used(const dg_cuda_words_args &a, int group, int chunk)
 {
     int i = chunk / PARTS;
-    return a.w.used[chunk % PARTS * mark_count(a.n_vocab) + i / 32] >> i % 32 & 1;
+    return marks_of(a, group, chunk % PARTS)[i / 32] >> i % 32 & 1;
+}
+
+/* The weights of a chunk, for rows of a group. */
+static __device__ __forceinline__ float *weights_of(const dg_cuda_words_args &a, int group,
+                                                    int chunk)
+{
+    return a.w.weight +
+           ((size_t)group * (size_t)chunk_count(a.n_vocab) + (size_t)chunk) * DG_CUDA_WORD_ROWS;
 }
 
 /* The number of the part's first marked chunk from number i on; below 0: there is none. */
-static __device__ __forceinline__ int next_used(const dg_cuda_words_args &a, int part, int i)
+static __device__ __forceinline__ int next_used(const dg_cuda_words_args &a, int group, int part,
+                                                int i)
 {
     int marks = mark_count(a.n_vocab);
     for (; i < marks * 32; i = (i / 32 + 1) * 32) {
-        uint32_t left = a.w.used[part * marks + i / 32] >> i % 32;
+        uint32_t left = marks_of(a, group, part)[i / 32] >> i % 32;
         if (left)
             return i + __ffs((int)left) - 1;
     }
@@ -161,7 +183,7 @@ static __device__ __forceinline__ uint32_t pack_shares(float low, float high)
 /* By `n` threads of one block, before any row concludes. */
 static __device__ __forceinline__ void clear_marks(const dg_cuda_words_args &a, int n)
 {
-    for (int i = (int)threadIdx.x; i < PARTS * mark_count(a.n_vocab); i += n)
+    for (int i = (int)threadIdx.x; i < word_groups(a.n_row) * PARTS * mark_count(a.n_vocab); i += n)
         a.w.used[i] = 0;
 }
 
@@ -170,5 +192,8 @@ static __device__ __forceinline__ float word_mass(float z, float max)
 {
     return expf(z - max);
 }
+
+/* cuda_draws.cu: of the rows that do not draw plainly, behind all other findings. */
+cudaError_t dg_special_draws(cudaStream_t stream, const dg_cuda_words_args *a);
 
 #endif

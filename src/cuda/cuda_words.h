@@ -10,9 +10,15 @@
 extern "C" {
 #endif
 
-/* Rows of the vocabulary end that are worked on together, and the words of a chunk: what the soft
- * embedding takes or leaves of a row, and the grain in which a draw is located. */
-enum { DG_CUDA_WORD_ROWS = 256, DG_CUDA_WORD_CHUNK = 64, DG_CUDA_MAX_TOP = 20 };
+/* Rows of the vocabulary end that are worked on together, with and without their logits, and the
+ * words of a chunk: what the soft embedding takes or leaves of a row, and the grain in which a draw
+ * is located. */
+enum {
+    DG_CUDA_WORD_ROWS = 256,
+    DG_CUDA_WORD_GROUP = 4 * DG_CUDA_WORD_ROWS,
+    DG_CUDA_WORD_CHUNK = 64,
+    DG_CUDA_MAX_TOP = 20
+};
 
 /* The soft embedding leaves out chunks of words that have less than `drop` / number of chunks of a
  * row's mass: less than `drop` together. */
@@ -88,9 +94,11 @@ cudaError_t dg_cuda_soft_join(cudaStream_t stream, float *x, const float *y, int
 /* out[r] = x[r] in the form of out. */
 cudaError_t dg_cuda_narrow(cudaStream_t stream, dg_cuda_rows out, const float *x, int n_row, int n);
 
-/* Scratch of the vocabulary end for up to DG_CUDA_WORD_ROWS rows. */
+/* Scratch of the vocabulary end for up to DG_CUDA_WORD_GROUP rows, of which z and p have room for
+ * DG_CUDA_WORD_ROWS. */
 typedef struct dg_cuda_words {
-    float *z; /* [rows, n_vocab]: logits, then (logits + bias) / temperature */
+    float *z; /* [rows, n_vocab]: logits, then (logits + bias) / temperature. NULL: they are not
+                 kept, and p has all of this memory (dg_cuda_words_without_z) */
     void *p;  /* [rows, dg_cuda_ld(n_vocab)] e^(z - max) in the table's form; half precision: times
                  1024. Of a table in slabs e^z / 2^level of the chunk's maximum (cuda_words.cuh) */
     /* of each chunk, [rows, chunks]: its maximum and where that is, then, against the maximum, mass
@@ -98,9 +106,10 @@ typedef struct dg_cuda_words {
      * against the row's maximum */
     float *top, *mass, *slope;
     int32_t *top_at;
-    double *sums;   /* [rows, 2]: mass, and the maximum as a double */
-    float *part;    /* [DG_CUDA_SOFT_PARTS, rows, n_embd] shares of the soft embedding */
-    uint32_t *used; /* a bit for each chunk: whether any row takes it (cuda_words.cuh) */
+    double *sums; /* [rows, 2]: mass, and the maximum as a double */
+    float *part;  /* [DG_CUDA_SOFT_PARTS, rows, n_embd] shares of the soft embedding */
+    /* of each DG_CUDA_WORD_ROWS rows: */
+    uint32_t *used; /* a bit for each chunk: whether any of them takes it (cuda_words.cuh) */
     float
         *weight; /* [chunks, DG_CUDA_WORD_ROWS] what p of a table in slabs is times: 2^(level of the
                     chunk's maximum - level of the row's), 0 where the row leaves the chunk out */
@@ -110,26 +119,36 @@ enum { DG_CUDA_SOFT_PARTS = 6 };
 size_t dg_cuda_words_bytes(int max_row, int n_vocab, int n_embd);
 void dg_cuda_words_place(dg_cuda_words *w, void *memory, int max_row, int n_vocab, int n_embd);
 
+/* The same memory without z: p of a table in slabs, of four times as many rows. */
+static inline dg_cuda_words dg_cuda_words_without_z(dg_cuda_words w)
+{
+    w.p = w.z;
+    w.z = NULL;
+    return w;
+}
+
 /* z holds the raw products of n_row rows; row[] says what is wanted of them. */
 typedef struct dg_cuda_words_args {
     dg_cuda_words w;
     int n_row, n_vocab;
     const dg_cuda_word_row *row; /* device */
     float softcap;
-    bool given;          /* z is there already: nothing is processed */
-    bool measured;       /* dg_cuda_words_head was there before */
-    dg_cuda_form leaves; /* p of a table in slabs is made in this form together with the chunks'
-                            statistics; DG_CUDA_F32: the soft embedding makes it, or nobody */
-    float *logits;       /* device [n_row, n_vocab], a copy before the temperature; or NULL */
-    bool changed;        /* some row has biases or bans */
-    bool special;        /* some row does not draw plainly */
-    bool listed;         /* log-probabilities are asked for */
-    float drop;          /* DG_CUDA_SOFT_DROP, or 0: nothing */
+    bool given;        /* z is there already: nothing is processed */
+    bool measured;     /* dg_cuda_words_head was there before */
+    dg_cuda_form form; /* of p of a table in slabs, and so of what a chunk's words weigh in a draw;
+                          DG_CUDA_F32: the table lies otherwise, or z is given */
+    bool leaves;       /* that p is made together with the chunks' statistics; otherwise the soft
+                          embedding makes it, or nobody. Without z it must be */
+    float *logits;     /* device [n_row, n_vocab], a copy before the temperature; or NULL */
+    bool changed;      /* some row has biases or bans: wants z */
+    bool special;      /* some row does not draw plainly: wants z */
+    bool listed;       /* log-probabilities are asked for: wants z */
+    float drop;        /* DG_CUDA_SOFT_DROP, or 0: nothing */
     dg_cuda_findings out;
 } dg_cuda_words_args;
 cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_words_args *a);
 
-/* Answers what rows are asked; after dg_cuda_words_find. */
+/* Answers what rows are asked, from z; after dg_cuda_words_find. */
 cudaError_t dg_cuda_words_answer(cudaStream_t stream, const dg_cuda_words_args *a);
 
 /* The product with a table that lies as slabs makes z, and what there is to say of each chunk, but

@@ -23,21 +23,21 @@ static void use_capability(int capability)
 #endif
 }
 
-static table make_table(dg_dtype type)
+static table make_table(dg_dtype type, int n_embd)
 {
-    table t = {.matrix = {type, 1, N_VOCAB, N_EMBD, NULL, NULL, false}};
-    size_t n = (size_t)N_VOCAB * N_EMBD, bytes = dg_dtype_bytes(type, n);
+    table t = {.matrix = {type, 1, N_VOCAB, n_embd, NULL, NULL, false}};
+    size_t n = (size_t)N_VOCAB * (size_t)n_embd, bytes = dg_dtype_bytes(type, n);
     unsigned char *stored = host_bytes(bytes);
     t.value = host_bytes(n * sizeof *t.value);
     dg_narrow(stored, type, random_floats(n, 0.5), n);
     dg_widen(t.value, stored, type, n);
     t.matrix.slabs = type != DG_F32 && dg_cuda_has_groups();
     const void *on_device = device_copy(stored, bytes);
-    void *packed = device_bytes(t.matrix.slabs ? dg_cuda_slab_bytes(N_VOCAB, N_EMBD)
-                                               : dg_cuda_pack_bytes(type, N_VOCAB, N_EMBD));
+    void *packed = device_bytes(t.matrix.slabs ? dg_cuda_slab_bytes(N_VOCAB, n_embd)
+                                               : dg_cuda_pack_bytes(type, N_VOCAB, n_embd));
     launched(t.matrix.slabs
-                 ? dg_cuda_pack_slabs(NULL, packed, on_device, type, N_VOCAB, N_EMBD)
-                 : dg_cuda_pack(NULL, packed, on_device, bytes, type, 1, N_VOCAB, N_EMBD));
+                 ? dg_cuda_pack_slabs(NULL, packed, on_device, type, N_VOCAB, n_embd)
+                 : dg_cuda_pack(NULL, packed, on_device, bytes, type, 1, N_VOCAB, n_embd));
     t.matrix.data = packed;
     return t;
 }
@@ -131,7 +131,7 @@ static void check_soft(dg_dtype type, int capability)
     if (!case_begin("words: soft embedding of %s, sm_%d", dg_dtype_name(type), capability))
         return;
     use_capability(capability);
-    table t = make_table(type);
+    table t = make_table(type, N_EMBD);
     float *z = make_logits();
     result all = run_rows(&t, z, 0, MAX_ROW);
     double limit = type == DG_F32 ? 2e-4 : type == DG_BF16 ? 5e-3 : 1e-3;
@@ -162,7 +162,7 @@ static void check_head(dg_dtype type)
         case_skip("the device has no products of warpgroups");
         return;
     }
-    table t = make_table(type);
+    table t = make_table(type, N_EMBD);
     size_t n = (size_t)N_ROW * N_VOCAB;
     dg_cuda_rows x =
         device_rows_of(dg_cuda_form_of(type), random_floats(N_ROW * N_EMBD, 0.5), N_ROW, N_EMBD);
@@ -186,6 +186,7 @@ static void check_head(dg_dtype type)
                             .row = device_copy(row, sizeof row),
                             .softcap = 6,
                             .measured = true,
+                            .form = dg_cuda_form_of(type),
                             .changed = true,
                             .drop = DG_CUDA_SOFT_DROP,
                             .out = {device_bytes(sizeof entropy), device_bytes(sizeof argmax),
@@ -194,7 +195,7 @@ static void check_head(dg_dtype type)
                         N_VOCAB, N_EMBD);
     /* p of the head and of those with lists; and made afterwards; and without a copy of logits */
     for (int i = 0; i < 3; i++) {
-        a.leaves = i == 1 ? DG_CUDA_F32 : dg_cuda_form_of(type);
+        a.leaves = i != 1;
         a.logits = i < 2 ? copy : NULL;
         launched(dg_cuda_words_head(NULL, &a, &t.matrix, x));
         launched(dg_cuda_words_find(NULL, &a));
@@ -244,29 +245,121 @@ static void check_head(dg_dtype type)
     case_end();
 }
 
-static void check_lookup(dg_dtype type, int capability)
+/* What the head and the vocabulary end find of rows [first, first + n_row). */
+static result find_rows(const table *t, dg_cuda_rows x, int first, int n_row, bool with_z)
+{
+    size_t n = (size_t)n_row;
+    result got = {host_bytes(n * N_EMBD * 4), host_bytes(n * 4), host_bytes(n * 4),
+                  host_bytes(n * 4)};
+    float *soft = device_bytes(n * N_EMBD * 4);
+    dg_cuda_word_row *row = host_bytes(n * sizeof *row);
+    for (int r = 0; r < n_row; r++) {
+        row[r].soft = (first + r) % 5 == 4 ? NULL : soft + (size_t)r * N_EMBD;
+        row[r].temperature = (first + r) % 3 ? 0.4f : 0.02f; /* the latter leave most words out */
+        row[r].uniform = (first + r) % 7 / 7.0 + 0.01;
+    }
+    x.data = (unsigned char *)x.data + (size_t)first * dg_cuda_row_bytes(x);
+    dg_cuda_words_args a = {
+        .n_row = n_row,
+        .n_vocab = N_VOCAB,
+        .row = device_copy(row, n * sizeof *row),
+        .softcap = 6,
+        .measured = true,
+        .form = dg_cuda_form_of(t->matrix.type),
+        .leaves = true,
+        .drop = DG_CUDA_SOFT_DROP,
+        .out = {device_bytes(n * 4), device_bytes(n * 4), device_bytes(n * 4), NULL, NULL, NULL}};
+    dg_cuda_words_place(&a.w, device_bytes(dg_cuda_words_bytes(n_row, N_VOCAB, N_EMBD)), n_row,
+                        N_VOCAB, N_EMBD);
+    if (!with_z)
+        a.w = dg_cuda_words_without_z(a.w);
+    launched(dg_cuda_words_head(NULL, &a, &t->matrix, x));
+    launched(dg_cuda_words_find(NULL, &a));
+    launched(dg_cuda_words_soft(NULL, &a, &t->matrix, 2));
+    device_read(got.soft, soft, n * N_EMBD * 4);
+    device_read(got.entropy, a.out.entropy, n * 4);
+    device_read(got.argmax, a.out.argmax, n * 4);
+    device_read(got.drawn, a.out.drawn, n * 4);
+    return got;
+}
+
+/* Rows of several canvases together and without their logits: the bits of a few that have them,
+ * which check_head holds against doubles, and draws that doubles allow. */
+static void check_group(dg_dtype type)
+{
+    enum { N_ROW = 300 };
+    static const struct {
+        int first, n;
+        bool with_z;
+    } few[] = {{200, 100, true}, {257, 2, true}, {299, 1, false}};
+    if (!case_begin("words: two groups of rows without logits, %s", dg_dtype_name(type)))
+        return;
+    if (!dg_cuda_has_groups()) {
+        case_skip("the device has no products of warpgroups");
+        return;
+    }
+    table t = make_table(type, N_EMBD);
+    dg_cuda_rows x =
+        device_rows_of(dg_cuda_form_of(type), random_floats(N_ROW * N_EMBD, 0.5), N_ROW, N_EMBD);
+    result all = find_rows(&t, x, 0, N_ROW, false);
+    for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+        int first = few[i].first;
+        size_t n = (size_t)few[i].n;
+        result some = find_rows(&t, x, first, few[i].n, few[i].with_z);
+        expect_same("soft", some.soft, all.soft + (size_t)first * N_EMBD, n * N_EMBD * 4);
+        expect_same("entropy", some.entropy, all.entropy + first, n * 4);
+        expect_same("arg-max", some.argmax, all.argmax + first, n * 4);
+        expect_same("drawn", some.drawn, all.drawn + first, n * 4);
+    }
+    float *value = rows_read(x, N_ROW, N_EMBD);
+    for (int r = 0; r < N_ROW; r++) {
+        double z[N_VOCAB], sum = 0, before = 0, max = -1e300, near = 0.01;
+        for (int v = 0; v < N_VOCAB; v++) {
+            double dot = 0;
+            for (int i = 0; i < N_EMBD; i++)
+                dot += (double)value[r * N_EMBD + i] * t.value[(size_t)v * N_EMBD + (size_t)i];
+            z[v] = 6 * tanh(dot / 6) / (r % 3 ? 0.4 : 0.02);
+            max = z[v] > max ? z[v] : max;
+        }
+        for (int v = 0; v < N_VOCAB; v++)
+            sum += exp(z[v] - max);
+        int drawn = all.drawn[r];
+        double target = (r % 7 / 7.0 + 0.01) * sum;
+        for (int v = 0; drawn >= 0 && drawn < N_VOCAB && v < drawn; v++)
+            before += exp(z[v] - max);
+        /* words of a chunk weigh what 16 bits hold of them */
+        if (drawn < 0 || drawn >= N_VOCAB || before > target + near * sum ||
+            before + exp(z[drawn] - max) < target - near * sum)
+            case_fail("row %d: drawn %d, which covers %g of %g", r, drawn, before / sum,
+                      target / sum);
+    }
+    case_end();
+}
+
+static void check_lookup(dg_dtype type, int capability, int n_embd)
 {
     enum { N_ROW = 9 };
-    if (!case_begin("words: rows of a table of %s, sm_%d", dg_dtype_name(type), capability))
+    if (!case_begin("words: rows of %d values of a table of %s, sm_%d", n_embd, dg_dtype_name(type),
+                    capability))
         return;
     use_capability(capability);
-    table t = make_table(type);
+    table t = make_table(type, n_embd);
     int32_t token[N_ROW] = {0, 1, 63, 64, 65, 500, 998, 999, 7};
     const float *feature[N_ROW] = {NULL};
-    float *given = random_floats(N_EMBD, 1), *got = host_bytes(N_ROW * N_EMBD * sizeof *got);
-    double *want = host_bytes(N_ROW * N_EMBD * sizeof *want);
-    feature[4] = device_copy(given, N_EMBD * sizeof *given);
-    float *x = device_bytes(N_ROW * N_EMBD * sizeof *x);
+    size_t n = (size_t)n_embd;
+    float *given = random_floats(n, 1), *got = host_bytes(N_ROW * n * sizeof *got);
+    double *want = host_bytes(N_ROW * n * sizeof *want);
+    feature[4] = device_copy(given, n * sizeof *given);
+    float *x = device_bytes(N_ROW * n * sizeof *x);
     dg_cuda_lookup_args a = {
         x,    &t.matrix, 3, device_copy(token, sizeof token), device_copy(feature, sizeof feature),
         N_ROW};
     launched(dg_cuda_lookup(NULL, &a));
-    device_read(got, x, N_ROW * N_EMBD * sizeof *got);
+    device_read(got, x, N_ROW * n * sizeof *got);
     for (int r = 0; r < N_ROW; r++)
-        for (int i = 0; i < N_EMBD; i++)
-            want[r * N_EMBD + i] =
-                r == 4 ? given[i] : 3.0 * t.value[(size_t)token[r] * N_EMBD + (size_t)i];
-    expect_close("x", got, want, (size_t)N_ROW * N_EMBD, 1e-6, 0);
+        for (size_t i = 0; i < n; i++)
+            want[(size_t)r * n + i] = r == 4 ? given[i] : 3.0 * t.value[(size_t)token[r] * n + i];
+    expect_close("x", got, want, N_ROW * n, 1e-6, 0);
     use_capability(90);
     case_end();
 }
@@ -275,10 +368,13 @@ void check_cuda_words(void)
 {
     check_head(DG_BF16);
     check_head(DG_F16);
+    check_group(DG_BF16);
+    check_group(DG_F16);
     static const dg_dtype types[] = {DG_F32, DG_BF16, DG_F16};
     for (int i = 0; i < 3; i++)
         for (int capability = 80; capability <= 90; capability += 10) {
-            check_lookup(types[i], capability);
+            check_lookup(types[i], capability, N_EMBD);
+            check_lookup(types[i], capability, N_EMBD - 3);
             check_soft(types[i], capability);
         }
 }
