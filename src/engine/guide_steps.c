@@ -228,7 +228,16 @@ static dgemma_status find_edge(dg_guide *g, uint32_t state, size_t position, int
     return DGEMMA_OK;
 }
 
-/* Where a token was accepted, and the model has seen it and wants one that cannot be there, it will
+static bool is_thought(uint32_t state)
+{
+    return state == STATE_THOUGHT || (state >= STATE_HEAD && state < FIRST_PLACE);
+}
+
+/* A thought is free, and where it ends is the model's own affair: a text that it does not like to
+ * write would otherwise be put off by thinking on. As far as the model says where, the text keeps
+ * to its thought.
+ *
+ * Where a token was accepted, and the model has seen it and wants one that cannot be there, it will
  * not come round: what it says behind is about another text. Then the text keeps, from the left, to
  * what the model says as far as that may be, and otherwise to what was accepted, which is what the
  * model was told; from the first place that has neither it is the most probable one. */
@@ -236,6 +245,7 @@ static dgemma_status hold_beginning(dg_guide *g, const dg_guide_step *s, dgemma_
 {
     uint32_t state = g->path[s->first], was = state;
     bool knew_path = g->knows_path, insists = false;
+    int n_thought = 0; /* with what closes it */
     g->n_held = 0;
     g->knows_path = false; /* until the known edges are whole again */
     for (int i = s->first; i < s->n; i++) {
@@ -255,12 +265,14 @@ static dgemma_status hold_beginning(dg_guide *g, const dg_guide_step *s, dgemma_
         if (found != WAY_OPEN)
             break;
         was = g->known[i].to;
+        if (is_thought(state) || is_thought(edge.to))
+            n_thought = g->n_held + 1;
         g->known[i] = edge;
         state = edge.to;
         g->n_held++;
     }
     if (!insists)
-        g->n_held = 0;
+        g->n_held = is_thought(state) ? 0 : n_thought;
     g->knows_path = knew_path && was == state; /* what is known goes on from there */
     return DGEMMA_OK;
 }

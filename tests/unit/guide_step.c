@@ -56,7 +56,7 @@ static void add_words(step *s, dg_place at, bool done, int i, word w)
     }
 }
 
-void step_open(step *s, const char *regex, uint64_t seed)
+static void open_step(step *s, const char *regex, uint64_t seed, bool thinks)
 {
     dg_buf text;
     dgemma_error err = {0};
@@ -80,8 +80,10 @@ void step_open(step *s, const char *regex, uint64_t seed)
                           .pad = PAD,
                           .n_canvas = N,
                           .n_most = 1000,
-                          .think_open = -1,
-                          .think_close = -1};
+                          .think_open = thinks ? THINK_OPEN : -1,
+                          .think_close = thinks ? THINK_CLOSE : -1,
+                          .in_thought = thinks,
+                          .thinks = thinks};
     ck_assert_msg(!dg_guide_create(&s->guide, &o, &err), "%s", err.msg);
     for (int i = 0; i < N; i++) {
         double sum = 0;
@@ -104,6 +106,16 @@ void step_find_sequences(step *s)
     s->n_word = 0;
     add_words(s, dg_language_start(s->language), false, 0, (word){.p = 0});
     ck_assert_uint_gt(s->n_word, 5);
+}
+
+void step_open(step *s, const char *regex, uint64_t seed)
+{
+    open_step(s, regex, seed, false);
+}
+
+void step_open_in_thought(step *s, const char *regex, uint64_t seed)
+{
+    open_step(s, regex, seed, true);
 }
 
 void step_close(step *s)

@@ -9,7 +9,7 @@
 #include "engine/guide.h"
 #include "suites.h"
 
-enum { N = 3, MAX_VOCAB = 512, EOS = 1, TURN_END = 7, PAD = 0 };
+enum { N = 3, MAX_VOCAB = 512, EOS = 1, TURN_END = 7, PAD = 0, THINK_OPEN = 8, THINK_CLOSE = 9 };
 
 typedef struct word {
     int32_t token[N];
@@ -48,6 +48,9 @@ double step_random(uint64_t seed, uint32_t block, uint32_t i);
 /* A step with random numbers, in a language that is a regular expression; there is room enough. */
 void step_open(step *s, const char *regex, uint64_t seed);
 void step_close(step *s);
+
+/* The same in the middle of a thought, which the sequences do not know of. */
+void step_open_in_thought(step *s, const char *regex, uint64_t seed);
 
 /* The sequences with the probabilities as they are. */
 void step_find_sequences(step *s);

@@ -234,6 +234,46 @@ START_TEST(what_is_only_on_the_canvas_does_not_go_on)
 }
 END_TEST
 
+/* The model ends its thought, and wants a q behind it, which cannot be. To think on would be more
+ * probable, for then the q could stay; but where a thought ends is the model's own affair. */
+START_TEST(a_thought_ends_where_the_model_ends_it)
+{
+    for (int ends = 0; ends < 2; ends++) {
+        step s;
+        step_open_in_thought(&s, "[xyz][0-9]*", 4);
+        int32_t q = step_token(&s, 'q');
+        step_insist(&s, 0, ends ? THINK_CLOSE : q);
+        step_insist(&s, 1, q);
+        step_insist(&s, 2, q);
+        s.p[0][ends ? q : THINK_CLOSE] = -2;
+        step_take_likeliest(&s);
+        ck_assert_int_eq(s.argmax[0], ends ? THINK_CLOSE : q);
+        ck_assert_int_eq(s.argmax[1] == q, !ends);
+        step_close(&s);
+    }
+}
+END_TEST
+
+/* Where it does not say how the thought ends, the text is the most probable as a whole: it goes on,
+ * and ends where there is no more room. */
+START_TEST(a_thought_that_does_not_end_makes_room)
+{
+    for (int wide = 0; wide < 2; wide++) {
+        step s;
+        step_open_in_thought(&s, "[xyz][0-9]*", 4);
+        for (int i = 0; i < N; i++)
+            step_insist(&s, i, step_token(&s, 'q'));
+        s.room = wide ? 1000 : 3;
+        step_take_likeliest(&s);
+        for (int i = 0; i < N; i++)
+            ck_assert_int_eq(s.argmax[i] == step_token(&s, 'q'), wide);
+        ck_assert_int_eq(s.argmax[0] == THINK_CLOSE, !wide);
+        ck_assert_int_eq(dg_guide_bounded(s.guide), !wide);
+        step_close(&s);
+    }
+}
+END_TEST
+
 /* What was told behind pins is at its own place. */
 START_TEST(a_canvas_that_begins_with_pins_is_held_behind_them)
 {
@@ -317,6 +357,8 @@ Suite *told_suite(void)
     tcase_add_test(t, what_is_only_on_the_canvas_does_not_go_on);
     tcase_add_test(t, a_canvas_that_begins_with_pins_is_held_behind_them);
     tcase_add_test(t, what_is_known_begins_behind_pins);
+    tcase_add_test(t, a_thought_ends_where_the_model_ends_it);
+    tcase_add_test(t, a_thought_that_does_not_end_makes_room);
     tcase_add_test(t, pins_take_of_the_room);
     suite_add_tcase(s, t);
     return s;
