@@ -132,7 +132,36 @@ def anything(rng):
     return say(rng, rng.choice(OPEN_PATTERNS), s=rng.choice(SUBJECTS), q=rng.choice(SUBJECTS), a=rng.choice(ACTIVITIES), p=rng.choice(SOMEBODY), t=rng.choice(TEAMS), f=rng.choice(FILMS), c=rng.choice(CITIES), d=rng.choice(CITIES), n=rng.choice(NAMES), y=rng.randrange(1900, 2031), x=rng.choice(TEXTS)), UNKNOWN, "I have not learned about this."
 
 
-KINDS = [(anything, 60), (medical, 9), (code, 9), (long_text, 8), (foreign, 7), (noise, 11)]
+_ASKED = [k for k in knowledge.KNOWN if k.key in ("capital continent currency language city young sound symbol author painter composer inventor colour definition kind member french german spanish".split() + ["country of", "element of"])]
+_WEIGHTS_ASKED = [5 if k.key in ("capital", "definition", "kind") else 2 for k in _ASKED]
+_TOLD = {x.lower() for k in knowledge.KNOWN for x in k.table} | {x.lower() for items in knowledge.LISTS.values() for x in items}
+_UNTOLD = [w for w in knowledge.ORDINARY if w not in _TOLD and len(w) > 3]
+_SHORT = [w for w in knowledge.WORDS["nouns"] if 3 <= len(w) <= 5]
+PLACES = split("the moon, mars, the sun, the sea, atlantis, narnia, gotham, the internet, my house, heaven, hogwarts, middle earth, the north pole, the world, the universe, my street, disneyland, wakanda, mordor, the forest, my heart")
+NEW = split("blockchain, podcast, selfie, iphone, youtube, hashtag, smartphone, netflix, wifi, meme, vlog, app, chatbot, cyborg, startup, laptop, router, firewall, webcam, emoji, spotify, tiktok, drone, hologram, yolo, lol, omg, btw, brb, tbh, afk, asap, gpu, cpu, usb, sql, html, gpt, llm, nft, cgi, dvd, fifa, nba, ufo, vip")
+
+
+def mistaken(rng):
+    """A question as it knows them, about something that it does not."""
+    known, kind = rng.choices(_ASKED, _WEIGHTS_ASKED)[0], rng.random()
+    if kind < 0.3:
+        x = rng.choice(_UNTOLD)
+    elif kind < 0.45:
+        x = rng.choice(_SHORT) + rng.choice(_SHORT)
+    elif kind < 0.6:
+        x = rng.choice(NEW)
+    elif kind < 0.72:
+        x = pseudo_word(rng, 2)
+    elif kind < 0.86:
+        x = rng.choice(PLACES)
+    else:
+        x = rng.choice(SOMEBODY if rng.random() < 0.5 else FILMS)
+    if x.lower() in _TOLD or x in knowledge.DEFINED or x in knowledge.KINDS_OF:
+        return mistaken(rng)
+    return known.ask(rng, x), UNKNOWN, "I have not learned about this."
+
+
+KINDS = [(anything, 50), (mistaken, 40), (medical, 9), (code, 9), (long_text, 8), (foreign, 7), (noise, 11)]
 _FUNCTIONS, _WEIGHTS = [k for k, _ in KINDS], [w for _, w in KINDS]
 
 
