@@ -6,7 +6,11 @@
 #include "base/common.h"
 #include "json_text.h"
 
-enum { MAX_DEPTH = 200, MAX_WORK = 200000, MAX_POINTER = 512 };
+enum {
+    MAX_DEPTH = 200,
+    MAX_WORK = 200000, /* keywords, members and pairs: some 50 ms */
+    MAX_POINTER = 512
+};
 
 /* In the order in which they outweigh each other where all must hold. */
 typedef enum verdict { HOLDS, UNKNOWN, VIOLATED } verdict;
@@ -436,7 +440,8 @@ static verdict check(checker *c, place at, const json_t *value)
     json_t *said;
     if (!json_is_object(at.schema))
         return held(!json_is_false(at.schema));
-    if (c->depth == MAX_DEPTH || ++c->work > MAX_WORK)
+    c->work += (int)(1 + json_object_size(at.schema) + json_object_size(value));
+    if (c->depth == MAX_DEPTH || c->work > MAX_WORK)
         return UNKNOWN;
     c->depth++;
     verdict all = both(json_is_object(value) ? check_members(c, at, value) : HOLDS,
