@@ -25,23 +25,44 @@ typedef struct options {
 
 typedef struct bench {
     const dg_qkernels *q;
+    const dg_byte_kernels *bytes; /* or NULL */
     dg_dtype type;
     int n_row;  /* 0: unpacking alone */
     int n_part; /* sets of COLS columns, which follow each other */
     const unsigned char *w;
-    const dg_qpair *x[2]; /* the second for super-blocks */
+    const dg_qpair *x[3]; /* by dg_qway */
     float *y;
     dg_qpanel *panel;
+    dg_byte_panel *byte_panel;
+    float *sums;
     double best; /* seconds for COLS columns */
 } bench;
 
-/* Columns [first, end), which are as many as the set takes. */
-static void multiply_cols(const bench *b, const unsigned char *weights, int first, int end)
+/* All columns as bytes. */
+static void multiply_bytes(const bench *b, const unsigned char *weights)
+{
+    b->bytes->product(&(dg_byte_args){
+        .y = b->y,
+        .ldy = COLS,
+        .x = b->x[DG_QWAY_BYTES],
+        .n_row = b->n_row,
+        .w = weights,
+        .stride = dg_dtype_bytes(b->type, BLOCKS * DG_QBLOCK),
+        .type = (int)b->type,
+        .n_in = BLOCKS * DG_QBLOCK,
+        .n_col = COLS,
+        .scale = 1,
+        .panel = b->byte_panel,
+        .sums = b->sums,
+    });
+}
+
+/* A panel's columns, from `first` on. */
+static void multiply_cols(const bench *b, const unsigned char *weights, int first)
 {
     const size_t row = dg_dtype_bytes(b->type, BLOCKS * DG_QBLOCK);
-    const dg_qorder *o = dg_qorder_of(b->q);
-    const bool super = dg_qtype_super(b->type);
-    const size_t room = dg_qrow_room(o, BLOCKS * DG_QBLOCK, super);
+    const dg_qway way = dg_qtype_super(b->type) ? DG_QWAY_SUPER : DG_QWAY_BLOCKS;
+    const size_t room = dg_qrow_room(BLOCKS * DG_QBLOCK, way);
     for (int k = 0; k < BLOCKS; k += DG_QBLOCKS) {
         const size_t at = dg_dtype_bytes(b->type, (size_t)k * DG_QBLOCK);
         const unsigned char *w = weights + (size_t)first * row;
@@ -50,36 +71,31 @@ static void multiply_cols(const bench *b, const unsigned char *weights, int firs
                                           : w + COLS * row,
             .stride = row,
             .bytes = (int)dg_dtype_bytes(b->type, DG_QSLICE),
-            .n_col = end - first,
+            .n_col = DG_QCOLS,
         };
-        for (int c = first; c < end; c += DG_QCOLS)
-            b->q->pack[b->type](&b->panel[(c - first) / DG_QCOLS],
-                                &(dg_qpack_args){weights + (size_t)c * row + at, row, DG_QBLOCKS,
-                                                 DG_QCOLS, 1, NULL});
+        b->q->pack[b->type](b->panel, &(dg_qpack_args){w + at, row, DG_QBLOCKS, DG_QCOLS, 1, NULL});
         if (b->n_row)
-            b->q->gemm(&(dg_qgemm_args){
-                b->y + first, COLS, b->x[super] + dg_qvalue_at(o, k * DG_QBLOCK, super), room,
-                b->panel, 0, b->n_row, DG_QBLOCKS, end - first, k > 0, soon});
+            b->q->gemm(&(dg_qgemm_args){b->y + first, COLS,
+                                        b->x[way] + dg_qvalue_at(k * DG_QBLOCK, way), room,
+                                        b->panel, 0, b->n_row, DG_QBLOCKS, DG_QCOLS, k > 0, soon});
     }
 }
 
 static void *run(void *arg)
 {
     bench *b = arg;
-    const int width = dg_qorder_of(b->q)->panels * DG_QCOLS;
     const size_t row = dg_dtype_bytes(b->type, BLOCKS * DG_QBLOCK);
     const double start = dg_clock_now();
     int part = 0, n = 0;
-    const dg_qorder *o = dg_qorder_of(b->q);
     b->best = 1e9;
     while (dg_clock_now() - start < LEAST_SECONDS) {
         double began = dg_clock_now();
-        if (o->begin && b->n_row)
-            o->begin(0, b->n_row, dg_qtype_super(b->type));
-        for (int c = 0; c < COLS; c += width)
-            multiply_cols(b, b->w + (size_t)part * COLS * row, c, dg_min(c + width, COLS));
-        if (o->end)
-            o->end();
+        const unsigned char *w = b->w + (size_t)part * COLS * row;
+        if (b->bytes && b->n_row)
+            multiply_bytes(b, w);
+        else
+            for (int c = 0; c < COLS; c += DG_QCOLS)
+                multiply_cols(b, w, c);
         double took = dg_clock_now() - began;
         b->best = took < b->best ? took : b->best;
         part = (part + 1) % b->n_part;
@@ -98,17 +114,15 @@ static void *room(size_t n)
     return memset(p, 0, (n + 63) / 64 * 64);
 }
 
-static const dg_qpair *rows_of(const dg_qkernels *q, bool super)
+static const dg_qpair *rows_of(dg_quantise_fn *quantise, dg_qway way)
 {
     float x[BLOCKS * DG_QBLOCK];
-    const dg_qorder *o = dg_qorder_of(q);
-    const size_t row = dg_qrow_room(o, BLOCKS * DG_QBLOCK, super);
-    dg_qpair *out = room(dg_qrow_at(o, MOST_ROWS, row) * sizeof *out);
+    const size_t row = dg_qrow_room(BLOCKS * DG_QBLOCK, way);
+    dg_qpair *out = room(dg_qrow_at(MOST_ROWS, row, way) * sizeof *out);
     for (int r = 0; r < MOST_ROWS; r++) {
         for (int i = 0; i < BLOCKS * DG_QBLOCK; i++)
             x[i] = (float)((i + r) % 97) - 48;
-        (super ? q->quantise_super : q->quantise)(out + dg_qrow_at(o, r, row), dg_qrow_which(o, r),
-                                                  x, BLOCKS);
+        quantise(out + dg_qrow_at(r, row, way), dg_qrow_which(r, way), x, BLOCKS);
     }
     return out;
 }
@@ -121,13 +135,16 @@ static void *fill(void *arg)
     return NULL;
 }
 
-static bench make(const dg_qkernels *q, const dg_qpair *const x[2], unsigned char *w)
+static bench make(const dg_kernels *k, const dg_qpair *const x[3], unsigned char *w)
 {
-    return (bench){.q = q,
+    return (bench){.q = k->q,
+                   .bytes = k->bytes,
                    .w = w,
-                   .x = {x[0], x[1]},
+                   .x = {x[0], x[1], x[2]},
                    .y = room((MOST_ROWS + 32) * COLS * sizeof(float)),
-                   .panel = room((size_t)dg_qorder_of(q)->panels * sizeof(dg_qpanel))};
+                   .panel = room(sizeof(dg_qpanel)),
+                   .byte_panel = room(DG_BYTE_PANELS * sizeof(dg_byte_panel)),
+                   .sums = room(MOST_ROWS * DG_BYTE_COLS * sizeof(float))};
 }
 
 /* fn(arg of each thread). */
@@ -189,16 +206,20 @@ static void bench_set(const char *name, const options *o, void *const *weights)
     dg_kernels_init(&k, flags);
     if (!k.q)
         return;
-    const dg_qpair *x[2] = {rows_of(k.q, false), rows_of(k.q, true)};
+    const dg_qpair *x[3] = {rows_of(k.q->quantise, DG_QWAY_BLOCKS),
+                            rows_of(k.q->quantise_super, DG_QWAY_SUPER),
+                            k.bytes ? rows_of(k.bytes->quantise, DG_QWAY_BYTES) : NULL};
     for (int i = 0; i < o->n_thread; i++)
-        b[i] = make(k.q, x, weights[i]);
+        b[i] = make(&k, x, weights[i]);
     for (size_t t = 0; t < DG_COUNT(types); t++)
         bench_type(name, types[t], b, o);
     for (int i = 0; i < o->n_thread; i++) {
         free(b[i].y);
         free(b[i].panel);
+        free(b[i].byte_panel);
+        free(b[i].sums);
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         free((void *)x[i]);
 }
 

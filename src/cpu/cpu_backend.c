@@ -76,7 +76,8 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
                 dg_cpu_take(t, cpu->bfloat ? ATTENTION_ROWS * ATTENTION_RUN : 0, sizeof(uint16_t)),
             .row = dg_cpu_take(t, row, f),
             .widened = dg_cpu_take(t, SLICE_K * TASK_COLS, f),
-            .qpanel = dg_cpu_take(t, TASK_COLS / DG_QCOLS, sizeof(dg_qpanel)),
+            .qpanel = dg_cpu_take(t, 1, sizeof(dg_qpanel)),
+            .bpanel = dg_cpu_take(t, cpu->k.bytes ? DG_BYTE_PANELS : 0, sizeof(dg_byte_panel)),
             .sums = dg_cpu_take(t, cpu->integer || cpu->bfloat ? MATMUL_ROWS * TASK_COLS : 0, f),
             .made = dg_cpu_take(t, cpu->integer ? DG_QSLICE * DG_QBLOCKS : 0, sizeof(dg_qmade)),
             .kept = dg_cpu_take(t, VOCAB_TILE, sizeof(dg_likely)),
@@ -119,14 +120,13 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
     cpu->tile[1] = cpu->expert_h;
     if (cpu->integer) {
         int widest = dg_max(dg_max(p->n_embd, p->n_ff), p->max_q_dim);
-        const dg_qkernels *q = cpu->k.q;
-        size_t expert_rows = pairs + (size_t)dg_qorder_of(q)->rows * (size_t)p->n_expert;
+        size_t expert_rows = pairs + 2 * (size_t)p->n_expert;
         int expert_in = dg_max(p->n_embd, p->n_ff_expert);
-        size_t all = dg_cpu_qrows_bytes(q, rows, widest),
-               experts = dg_cpu_qrows_bytes(q, expert_rows, expert_in);
+        size_t all = dg_cpu_qrows_bytes(rows, widest),
+               experts = dg_cpu_qrows_bytes(expert_rows, expert_in);
         cpu->q_rows = dg_cpu_take(t, all, 1);
         cpu->q_expert = dg_cpu_take(t, experts > all ? experts : all, 1);
-        cpu->q_soft = dg_cpu_take(t, dg_cpu_qrows_bytes(cpu->k.q_words, rows, VOCAB_TILE), 1);
+        cpu->q_soft = dg_cpu_take(t, dg_cpu_qrows_bytes(rows, VOCAB_TILE), 1);
     }
 
     cpu->tile[0] = dg_cpu_take(t, words, f);

@@ -92,10 +92,8 @@ static void walk_filtered(dg_vocab_job *job)
 {
     const dg_vocabulary_args *a = job->a;
     dg_cpu *cpu = job->cpu;
-    const dg_qorder *o = job->q_all ? dg_qorder_of(cpu->k.q) : NULL;
-    const bool super = dg_qtype_super(a->table->type);
     int n_vocab = a->table->n_out;
-    size_t n_embd = (size_t)a->table->n_in, room = o ? dg_qrow_room(o, a->table->n_in, super) : 0;
+    size_t n_embd = (size_t)a->table->n_in;
     job->x = cpu->normed;
     job->q = job->q_all ? cpu->q_expert : NULL;
     job->n_row = 0;
@@ -109,8 +107,8 @@ static void walk_filtered(dg_vocab_job *job)
             continue;
         }
         if (job->q_all)
-            o->copy(cpu->q_expert + dg_qrow_at(o, job->n_row, room), dg_qrow_which(o, job->n_row),
-                    job->q_all + dg_qrow_at(o, r, room), dg_qrow_which(o, r), room);
+            dg_cpu_copy_row(cpu->q_expert, job->n_row, job->q_all, r, a->table->n_in,
+                            dg_cpu_way(cpu, a->table));
         else if (!job->batch->given)
             memcpy(cpu->normed + (size_t)job->n_row * n_embd, a->x + (size_t)r * n_embd,
                    n_embd * sizeof *a->x);

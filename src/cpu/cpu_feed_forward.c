@@ -130,20 +130,15 @@ static void sort_pairs(expert_job *job)
  * for rows that lie together, so each expert may leave some empty. */
 static dg_qpair *expert_rows(const dg_cpu *cpu, int e, const dg_weight *w)
 {
-    const bool super = dg_qtype_super(w->type);
-    const dg_qorder *o = dg_qorder_of(cpu->k.q);
-    int row = (cpu->expert_start[e] / o->rows + e) * o->rows;
-    return cpu->q_expert + dg_qrow_at(o, row, dg_qrow_room(o, w->n_in, super));
+    const dg_qway way = dg_cpu_way(cpu, w);
+    int rows = dg_qway_rows(way), row = (cpu->expert_start[e] / rows + e) * rows;
+    return cpu->q_expert + dg_qrow_at(row, dg_qrow_room(w->n_in, way), way);
 }
 
 /* Row `row` of the pass, as products with w take it, to place `place` of an expert's. */
 static void gather_numbers(const dg_cpu *cpu, int e, int place, int row, const dg_weight *w)
 {
-    const bool super = dg_qtype_super(w->type);
-    const dg_qorder *o = dg_qorder_of(cpu->k.q);
-    const size_t room = dg_qrow_room(o, w->n_in, super);
-    o->copy(expert_rows(cpu, e, w) + dg_qrow_at(o, place, room), dg_qrow_which(o, place),
-            cpu->q_rows + dg_qrow_at(o, row, room), dg_qrow_which(o, row), room);
+    dg_cpu_copy_row(expert_rows(cpu, e, w), place, cpu->q_rows, row, w->n_in, dg_cpu_way(cpu, w));
 }
 
 /* Brings an expert's rows together, as the first products take them. */
@@ -283,7 +278,7 @@ void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
 
     dg_cpu_norm_rows(cpu, cpu->normed, a->x, a->w->norm, a->rows);
     if (dg_cpu_integer(cpu, gate) == dg_cpu_integer(cpu, up) &&
-        dg_qtype_super(gate->type) == dg_qtype_super(up->type))
+        dg_cpu_way(cpu, gate) == dg_cpu_way(cpu, up))
         first_products(&job, 0, 2);
     else
         for (int i = 0; i < 2; i++)

@@ -26,6 +26,9 @@ enum { ATTENTION_ROWS = 128 };
  * smaller ones keep to floats, which give the same bits everywhere. */
 enum { ATTENTION_RUN = 4 * DG_PAGE, BFLOAT_HEAD = 256 };
 
+/* Values along k from which on weights are multiplied as bytes where the processor can. */
+enum { BYTES_IN = 512 };
+
 /* Patches that the vision tower's matrices take together: bounds their scratch. */
 enum { VISION_ROWS = 1024 };
 
@@ -42,20 +45,21 @@ enum { SOFT_FEW = VOCAB_TILE / 16, SOFT_WORDS = 512, SOFT_COLS = 256 };
 
 /* What one thread needs for itself. */
 typedef struct dg_cpu_worker {
-    float *panel;      /* [max(SLICE_K, max_head_dim, DG_PAGE)][DG_PANEL], or a page of a head's
-                          values in bfloat16 products */
-    float *q, *out;    /* [ATTENTION_ROWS][max_head_dim] */
-    float *score;      /* [ATTENTION_ROWS][DG_PAGE], or [ATTENTION_RUN] in bfloat16 products */
-    uint16_t *share;   /* [ATTENTION_ROWS][ATTENTION_RUN] of those */
-    float *row;        /* [max(VOCAB_TILE, n_embd, n_expert)] */
-    float *widened;    /* [SLICE_K * TASK_COLS] a piece of a weight of a block type as floats, or
-                       panels of bfloat16 numbers */
-    dg_qpanel *qpanel; /* [TASK_COLS / DG_QCOLS] */
-    float *sums;       /* [MATMUL_ROWS][TASK_COLS] of a product of narrow numbers */
-    dg_qmade *made;    /* [DG_QSLICE][DG_QBLOCKS] words turned for the soft embedding */
-    dg_likely *kept;   /* [VOCAB_TILE] words of a tile that count for it */
-    uint16_t *slot;    /* [VOCAB_TILE] what a tile's words are to a filter, or where they lie */
-    float *words;      /* [SOFT_WORDS][SOFT_COLS] */
+    float *panel;    /* [max(SLICE_K, max_head_dim, DG_PAGE)][DG_PANEL], or a page of a head's
+                        values in bfloat16 products */
+    float *q, *out;  /* [ATTENTION_ROWS][max_head_dim] */
+    float *score;    /* [ATTENTION_ROWS][DG_PAGE], or [ATTENTION_RUN] in bfloat16 products */
+    uint16_t *share; /* [ATTENTION_ROWS][ATTENTION_RUN] of those */
+    float *row;      /* [max(VOCAB_TILE, n_embd, n_expert)] */
+    float *widened;  /* [SLICE_K * TASK_COLS] a piece of a weight of a block type as floats, or
+                     panels of bfloat16 numbers */
+    dg_qpanel *qpanel;
+    dg_byte_panel *bpanel; /* [DG_BYTE_PANELS] */
+    float *sums;           /* [MATMUL_ROWS][TASK_COLS] of a product of narrow numbers */
+    dg_qmade *made;        /* [DG_QSLICE][DG_QBLOCKS] words turned for the soft embedding */
+    dg_likely *kept;       /* [VOCAB_TILE] words of a tile that count for it */
+    uint16_t *slot;        /* [VOCAB_TILE] what a tile's words are to a filter, or where they lie */
+    float *words;          /* [SOFT_WORDS][SOFT_COLS] */
 } dg_cpu_worker;
 
 /* The vision tower's pass and scratch. */
@@ -192,8 +196,15 @@ void dg_cpu_round_row(const dg_cpu *cpu, uint16_t *x, int row, const float *from
 /* Products with this weight are products of whole numbers. */
 bool dg_cpu_integer(const dg_cpu *cpu, const dg_weight *w);
 
-/* Rows of n_in numbers, as the products of `q` take them. */
-size_t dg_cpu_qrows_bytes(const dg_qkernels *q, size_t n_row, int n_in);
+/* How rows lie for products with this weight. */
+dg_qway dg_cpu_way(const dg_cpu *cpu, const dg_weight *w);
+
+/* Rows of n_in numbers, whatever products take them. */
+size_t dg_cpu_qrows_bytes(size_t n_row, int n_in);
+
+/* Row from_row of rows of n_in numbers, as row to_row of others. */
+void dg_cpu_copy_row(dg_qpair *to, int to_row, const dg_qpair *from, int from_row, int n_in,
+                     dg_qway way);
 
 /* Row `row` of those that start at `rows`, as products with this weight take it. */
 void dg_cpu_quantise_row(const dg_cpu *cpu, dg_qpair *rows, int row, const float *x,

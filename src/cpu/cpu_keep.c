@@ -108,8 +108,8 @@ static void quantise_kept(const dg_vocab_job *job, int row, float *z)
     memset(z + job->n, 0, (size_t)(n_block * DG_QBLOCK - job->n) * sizeof *z);
     for (int b = 0; b < n_block; b += DG_QBLOCKS) {
         int k = b * DG_QBLOCK;
-        cpu->k.q_words->quantise(dg_cpu_soft_pairs(job, k) + (size_t)(row / 2) * DG_QBLOCKS,
-                                 row % 2, z + k, dg_min(DG_QBLOCKS, n_block - b));
+        cpu->k.q->quantise(dg_cpu_soft_pairs(job, k) + (size_t)(row / 2) * DG_QBLOCKS, row % 2,
+                           z + k, dg_min(DG_QBLOCKS, n_block - b));
     }
 }
 

@@ -49,38 +49,32 @@ static dg_qsoon soon_packed(const dg_cpu_matmul *m, int first, int end, int k)
     };
 }
 
-/* The same columns in whole numbers, as many at a time as gemm takes. */
+/* The same columns in whole numbers. */
 static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker)
 {
     const dg_qkernels *q = cpu->k.q;
-    const dg_qorder *o = dg_qorder_of(q);
     const dg_weight *w = m->w;
     dg_qpanel *panel = cpu->worker[worker].qpanel;
-    const int width = o->panels * DG_QCOLS;
-    const bool super = dg_qtype_super(w->type);
-    const size_t room = dg_qrow_room(o, w->n_in, super);
+    const dg_qway way = dg_cpu_way(cpu, w);
     for (int k = 0; k < w->n_in; k += DG_QSLICE)
-        for (int first = first_col; first < end_col; first += width) {
+        for (int first = first_col; first < end_col; first += DG_QCOLS) {
             int n_block = dg_min(DG_QSLICE, w->n_in - k) / DG_QBLOCK,
-                end = dg_min(first + width, end_col);
+                end = dg_min(first + DG_QCOLS, end_col);
             dg_qsoon soon = soon_packed(m, first, end, k);
-            const unsigned char *next = soon.at;
-            for (int c = first; c < end; c += DG_QCOLS)
-                q->pack[w->type](&panel[(c - first) / DG_QCOLS],
-                                 &(dg_qpack_args){
-                                     .src = stored_at(w, m->mat, c, k),
-                                     .stride = w->row_bytes,
-                                     .n_block = n_block,
-                                     .n_col = dg_min(DG_QCOLS, end - c),
-                                     .scale = w->scale ? w->scale[m->mat] : 1,
-                                     .next = next ? next + (size_t)(c - first) * soon.stride : NULL,
-                                 });
+            q->pack[w->type](panel, &(dg_qpack_args){
+                                        .src = stored_at(w, m->mat, first, k),
+                                        .stride = w->row_bytes,
+                                        .n_block = n_block,
+                                        .n_col = end - first,
+                                        .scale = w->scale ? w->scale[m->mat] : 1,
+                                        .next = soon.at,
+                                    });
             q->gemm(&(dg_qgemm_args){
                 .y = m->y + (first - m->y_col),
                 .ldy = m->ldy,
-                .x = m->q + dg_qvalue_at(o, k, super),
-                .ldx = room,
+                .x = m->q + dg_qvalue_at(k, way),
+                .ldx = dg_qrow_room(w->n_in, way),
                 .panel = panel,
                 .first_row = m->q_row,
                 .n_row = m->n_row,
@@ -90,6 +84,29 @@ static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
                 .soon = soon,
             });
         }
+}
+
+/* The same as bytes. */
+static void byte_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
+                      int worker)
+{
+    const dg_weight *w = m->w;
+    for (int r = 0; r < m->n_row; r += DG_BYTE_ROWS)
+        cpu->k.bytes->product(&(dg_byte_args){
+            .y = m->y + (size_t)r * m->ldy + (first_col - m->y_col),
+            .ldy = m->ldy,
+            .x = m->q,
+            .first_row = m->q_row + r,
+            .n_row = dg_min(DG_BYTE_ROWS, m->n_row - r),
+            .w = stored_at(w, m->mat, first_col, 0),
+            .stride = w->row_bytes,
+            .type = (int)w->type,
+            .n_in = w->n_in,
+            .n_col = end_col - first_col,
+            .scale = w->scale ? w->scale[m->mat] : 1,
+            .panel = cpu->worker[worker].bpanel,
+            .sums = cpu->worker[worker].sums,
+        });
 }
 
 /* Some panels of bfloat16 numbers times all rows: columns [first, end), at most TASK_COLS. Some
@@ -174,11 +191,12 @@ static void narrow_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
                         int worker)
 {
     enum { FEW_ROWS = 8 };
-    const dg_qorder *o = m->q ? dg_qorder_of(cpu->k.q) : NULL;
     dg_cpu_matmul all = *m;
     all.soon = end_col;
-    if (o && o->begin)
-        o->begin(m->q_row, m->n_row, dg_qtype_super(m->w->type));
+    if (m->q && dg_cpu_way(cpu, m->w) == DG_QWAY_BYTES) {
+        byte_cols(cpu, m, first_col, end_col, worker);
+        return;
+    }
     for (int c = first_col; c < end_col; c += TASK_COLS) {
         int end = dg_min(c + TASK_COLS, end_col);
         if (m->n_row <= FEW_ROWS || m->n_row > MATMUL_ROWS)
@@ -186,8 +204,6 @@ static void narrow_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
         else
             hold_narrow(cpu, &all, c, end, worker);
     }
-    if (o && o->end)
-        o->end();
 }
 
 void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
@@ -297,14 +313,15 @@ void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m)
 void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n)
 {
     matmul_job job = {.cpu = cpu};
-    dg_qpair *q[2] = {NULL, NULL}; /* the second of super-blocks */
+    dg_qpair *q[3] = {NULL, NULL, NULL}, *to = cpu->q_rows; /* each way that is wanted */
     for (int i = 0; i < n; i++) {
         job.m[i] = m[i];
         if (!dg_cpu_integer(cpu, m[i].w))
             continue;
-        const int way = dg_qtype_super(m[i].w->type);
+        const dg_qway way = dg_cpu_way(cpu, m[i].w);
         if (!q[way]) {
-            q[way] = q[!way] ? cpu->q_expert : cpu->q_rows;
+            q[way] = to; /* the weights of a group are as long, so there are two ways at most */
+            to = cpu->q_expert;
             dg_cpu_quantise(cpu, q[way], m->x, m->ldx, m->n_row, m[i].w);
         }
         job.m[i].q = q[way];

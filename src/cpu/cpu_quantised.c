@@ -10,12 +10,22 @@ bool dg_cpu_integer(const dg_cpu *cpu, const dg_weight *w)
     return cpu->integer && cpu->k.q->pack[w->type];
 }
 
-/* Rows of super-blocks take less. */
-size_t dg_cpu_qrows_bytes(const dg_qkernels *q, size_t n_row, int n_in)
+/* Products along few values keep to numbers as they are stored: a small model is fast enough, and
+ * gives the same bits everywhere. */
+dg_qway dg_cpu_way(const dg_cpu *cpu, const dg_weight *w)
 {
-    const dg_qorder *o = dg_qorder_of(q);
-    size_t rows = (size_t)o->rows, room = dg_qrow_room(o, n_in + DG_QBLOCK - 1, false);
-    return (n_row + rows - 1) / rows * room * sizeof(dg_qpair);
+    if (cpu->k.bytes && w->n_in >= BYTES_IN)
+        return DG_QWAY_BYTES;
+    return dg_qtype_super(w->type) ? DG_QWAY_SUPER : DG_QWAY_BLOCKS;
+}
+
+/* Blocks take more than super-blocks, and bytes what a whole slice does. */
+size_t dg_cpu_qrows_bytes(size_t n_row, int n_in)
+{
+    const int whole = dg_ceil_div(n_in, DG_QSLICE) * DG_QSLICE;
+    const size_t pairs = (n_row + 1) / 2 * dg_qrow_room(whole, DG_QWAY_BLOCKS),
+                 single = n_row * dg_qrow_room(whole, DG_QWAY_BYTES);
+    return (pairs > single ? pairs : single) * sizeof(dg_qpair);
 }
 
 /* All that a pair or super-block has lies by eight bytes of one row and eight of the other. */
@@ -29,7 +39,17 @@ static void copy_in_pairs(dg_qpair *to, int to_which, const dg_qpair *from, int 
         memcpy(t + i * 2 * EIGHT, f + i * 2 * EIGHT, EIGHT);
 }
 
-const dg_qorder dg_qpairs = {.rows = 2, .panels = 1, .copy = copy_in_pairs};
+void dg_cpu_copy_row(dg_qpair *to, int to_row, const dg_qpair *from, int from_row, int n_in,
+                     dg_qway way)
+{
+    const size_t room = dg_qrow_room(n_in, way);
+    to += dg_qrow_at(to_row, room, way);
+    from += dg_qrow_at(from_row, room, way);
+    if (way == DG_QWAY_BYTES)
+        memcpy(to, from, room * sizeof *to);
+    else
+        copy_in_pairs(to, dg_qrow_which(to_row, way), from, dg_qrow_which(from_row, way), room);
+}
 
 typedef struct quantise_job {
     const dg_cpu *cpu;
@@ -43,11 +63,11 @@ typedef struct quantise_job {
 void dg_cpu_quantise_row(const dg_cpu *cpu, dg_qpair *rows, int row, const float *x,
                          const dg_weight *w)
 {
-    const bool super = dg_qtype_super(w->type);
-    const dg_qkernels *q = cpu->k.q;
-    const dg_qorder *o = dg_qorder_of(q);
-    dg_quantise_fn *quantise = super ? q->quantise_super : q->quantise;
-    quantise(rows + dg_qrow_at(o, row, dg_qrow_room(o, w->n_in, super)), dg_qrow_which(o, row), x,
+    const dg_qway way = dg_cpu_way(cpu, w);
+    dg_quantise_fn *quantise = way == DG_QWAY_BYTES   ? cpu->k.bytes->quantise
+                               : way == DG_QWAY_SUPER ? cpu->k.q->quantise_super
+                                                      : cpu->k.q->quantise;
+    quantise(rows + dg_qrow_at(row, dg_qrow_room(w->n_in, way), way), dg_qrow_which(row, way), x,
              w->n_in / DG_QBLOCK);
 }
 

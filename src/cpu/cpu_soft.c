@@ -148,16 +148,15 @@ static void add_integer(const soft_part *p)
             w->made, &(dg_qturn_args){stored_words(p, k), table->row_bytes, n_word, p->n_col});
         for (int c = 0; c < p->n_col; c += DG_QCOLS) {
             int n_col = dg_min(DG_QCOLS, p->n_col - c);
-            cpu->k.q_words->pack[DG_QMADE](w->qpanel,
-                                           &(dg_qpack_args){
-                                               .src = w->made + c * DG_QBLOCKS,
-                                               .stride = DG_QBLOCKS * sizeof *w->made,
-                                               .n_block = n_block,
-                                               .n_col = n_col,
-                                               .scale = table->scale ? table->scale[0] : 1,
-                                           });
+            cpu->k.q->pack[DG_QMADE](w->qpanel, &(dg_qpack_args){
+                                                    .src = w->made + c * DG_QBLOCKS,
+                                                    .stride = DG_QBLOCKS * sizeof *w->made,
+                                                    .n_block = n_block,
+                                                    .n_col = n_col,
+                                                    .scale = table->scale ? table->scale[0] : 1,
+                                                });
             for (int r = p->first_row, n; (n = dense_run(p, &r)) > 0; r += n)
-                cpu->k.q_words->gemm(&(dg_qgemm_args){
+                cpu->k.q->gemm(&(dg_qgemm_args){
                     .y = cpu->soft[r] + p->first_col + c,
                     .ldy = (size_t)table->n_in,
                     .x = dg_cpu_soft_pairs(job, k),

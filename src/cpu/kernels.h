@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "cpu/bfloat.h"
+#include "cpu/bytes.h"
 #include "cpu/quantised.h"
 #include "tensor/dtype.h"
 
@@ -135,7 +136,7 @@ typedef struct dg_kernels {
     dg_add_rows_fn *add_rows;
     dg_qturn_fn *const *turn; /* [DG_DTYPE_COMPUTE], NULL for types with least values */
     const dg_qkernels *q; /* products on quantised weights: quantised.h. NULL: floats are faster */
-    const dg_qkernels *q_words; /* those of words, whose rows are in pairs: each comes by itself */
+    const dg_byte_kernels *bytes; /* the same as bytes: bytes.h. NULL: no faster */
     const dg_bkernels *b; /* products of bfloat16 numbers: bfloat.h. NULL: floats are as fast */
 } dg_kernels;
 

@@ -50,16 +50,12 @@ typedef struct dg_qsuper {
 enum { DG_QSUPER = sizeof(dg_qsuper) / sizeof(dg_qpair) /* pairs whose place it takes */ };
 _Static_assert(sizeof(dg_qsuper) == 6 * sizeof(dg_qpair), "both lie in lines of the cache");
 
-/* An instruction set may keep rows in another order, or one by one in half the room: dg_qorder says
- * so. What is said of pairs below holds for that as well.
- *
- * Row `which` of n_block consecutive blocks of a pair, from 32 * n_block floats. Of super-blocks:
+/* Row `which` of n_block consecutive blocks of a pair, from 32 * n_block floats. Of super-blocks:
  * whole ones. */
 typedef void dg_quantise_fn(dg_qpair *out, int which, const float *x, int n_block);
 
-/* The same numbers in another place, so many pairs of them. */
-typedef void dg_qrow_copy_fn(dg_qpair *to, int to_which, const dg_qpair *from, int from_which,
-                             size_t n_pair);
+/* How rows lie: in pairs as above, or one by one as bytes.h says. */
+typedef enum dg_qway { DG_QWAY_BLOCKS, DG_QWAY_SUPER, DG_QWAY_BYTES } dg_qway;
 
 /* ---- weights ---- */
 
@@ -130,8 +126,7 @@ typedef void dg_qpack_fn(dg_qpanel *panel, const dg_qpack_args *a);
 
 /* y[i][c] = (add ? y[i][c] : 0) + the product of row first_row + i of x with column c, for i <
  * n_row, c < n_col. `x` is the first block that the panel meets of the first pair of rows; the next
- * pair's is ldx blocks on. More than DG_QCOLS columns have panels that follow each other, at most
- * as many as the set takes.
+ * pair's is ldx blocks on.
  *
  * For each block in ascending order, t being the exact sum of products of numbers (t0 and t1: of
  * each half), w the weight's step and x the activation's:
@@ -159,7 +154,7 @@ typedef struct dg_qgemm_args {
     const dg_qpanel *panel;
     int first_row, n_row, n_block, n_col;
     bool add;
-    dg_qsoon soon; /* the same, of all panels: a set may ask for it here or when it packs */
+    dg_qsoon soon; /* the same: a set may ask for it here or when it packs */
 } dg_qgemm_args;
 typedef void dg_qgemm_fn(const dg_qgemm_args *a);
 
@@ -181,58 +176,54 @@ typedef struct dg_qturn_args {
 } dg_qturn_args;
 typedef void dg_qturn_fn(dg_qmade *out, const dg_qturn_args *a);
 
-/* Between these a thread multiplies the same rows with weights, all of super-blocks or none. */
-typedef void dg_qbegin_fn(int first_row, int n_row, bool super);
-typedef void dg_qend_fn(void);
-
-/* How an instruction set wants rows and panels. */
-typedef struct dg_qorder {
-    int rows;   /* that lie together: 2, or 1 in half the room */
-    int panels; /* that gemm takes at most */
-    dg_qrow_copy_fn *copy;
-    dg_qbegin_fn *begin; /* NULL: a thread need not prepare … */
-    dg_qend_fn *end;     /* … for products, or end them */
-} dg_qorder;
-extern const dg_qorder dg_qpairs;
-
 /* What an instruction set offers; a panel goes to the product of the set that packed it. */
 typedef struct dg_qkernels {
-    const dg_qorder *order; /* NULL: pairs, and a panel at a time */
     dg_quantise_fn *quantise, *quantise_super;
     dg_qpack_fn *pack[DG_QTYPES]; /* NULL for what is not a block type */
     dg_qgemm_fn *gemm;
 } dg_qkernels;
 
-static inline const dg_qorder *dg_qorder_of(const dg_qkernels *q)
+/* ---- where rows are ---- */
+
+/* Rows that lie together. */
+static inline int dg_qway_rows(dg_qway way)
 {
-    return q->order ? q->order : &dg_qpairs;
+    return way == DG_QWAY_BYTES ? 1 : 2;
 }
 
-/* Where the numbers of values from k on start in rows that lie together, in pairs; k is a multiple
- * of DG_QSLICE. */
-static inline size_t dg_qvalue_at(const dg_qorder *o, int k, bool super)
+/* Where the numbers of values from k on start in rows that lie in pairs; k is a multiple of
+ * DG_QSLICE. */
+static inline size_t dg_qvalue_at(int k, dg_qway way)
 {
-    return (size_t)(k / DG_QSLICE * (super ? DG_QSUPER : DG_QBLOCKS) * o->rows / 2);
+    return (size_t)(k / DG_QSLICE * (way == DG_QWAY_SUPER ? DG_QSUPER : DG_QBLOCKS));
 }
 
 /* What rows of n_in values take that lie together, in pairs. It is odd: rows that are a power of
  * two apart would drive each other out of the caches. */
-static inline size_t dg_qrow_room(const dg_qorder *o, int n_in, bool super)
+static inline size_t dg_qrow_room(int n_in, dg_qway way)
 {
-    const int n_pair = super ? n_in / DG_QSLICE * DG_QSUPER : n_in / DG_QBLOCK;
-    return (size_t)((n_pair * o->rows + 1) / 2) | 1;
+    const size_t n_slice = ((size_t)n_in + DG_QSLICE - 1) / DG_QSLICE;
+    switch (way) {
+    case DG_QWAY_SUPER:
+        return n_slice * DG_QSUPER | 1;
+    case DG_QWAY_BYTES:
+        return (n_slice * (DG_QSLICE + sizeof(float)) + sizeof(dg_qpair) - 1) / sizeof(dg_qpair) |
+               1;
+    default:
+        return (size_t)(n_in / DG_QBLOCK) | 1;
+    }
 }
 
 /* Where `row` starts among rows that take so much room; which one it is of those that lie together
  * there. */
-static inline size_t dg_qrow_at(const dg_qorder *o, int row, size_t room)
+static inline size_t dg_qrow_at(int row, size_t room, dg_qway way)
 {
-    return (size_t)(row / o->rows) * room;
+    return (size_t)(row / dg_qway_rows(way)) * room;
 }
 
-static inline int dg_qrow_which(const dg_qorder *o, int row)
+static inline int dg_qrow_which(int row, dg_qway way)
 {
-    return row % o->rows;
+    return row % dg_qway_rows(way);
 }
 
 /* The rest of a row of a super-block, from the sums of each sixteen of its numbers. */

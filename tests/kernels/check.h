@@ -44,11 +44,13 @@ void check_rows(check *c);   /* rmsnorm, rope, sum, dot, argmax */
 void check_math(check *c);   /* gelu_mul, softcap, exp_shift, exp_sums */
 void check_words(check *c);
 void check_quantised(check *c);
+void check_byte_products(check *c);
 void check_bfloat(check *c);
 
 /* Products of instruction sets in plain C. */
 extern const dg_bkernels check_plain_bfloat;
-extern const dg_qkernels check_plain_vnni, check_plain_amx;
+extern const dg_qkernels check_plain_vnni;
+extern const dg_byte_kernels check_plain_bytes;
 dg_gemm_panel_fn check_plain_gemm;
 
 /* What k gives for fixed inputs is what was recorded. */
@@ -67,6 +69,10 @@ float *check_floats(check *c, int n);
 float *check_normal(check *c, int n, double scale); /* bell-shaped around 0 */
 float *check_copy(check *c, const float *x, int n);
 void check_release(check *c);
+
+/* Blocks of anything, with scales that are numbers, `n_row` rows `stride` apart on an odd address.
+ */
+unsigned char *check_blocks(check *c, dg_dtype t, int n_row, size_t row_bytes, size_t stride);
 
 uint64_t check_bits(check *c);
 double check_uniform(check *c, double low, double high);

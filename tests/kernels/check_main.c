@@ -33,23 +33,26 @@ static void check_set(check *c, const char *name)
     check_math(c);
     check_words(c);
     check_quantised(c);
+    check_byte_products(c);
     check_bfloat(c);
     check_known(c, &opt, false);
     c->opt = NULL;
 }
 
-/* What a set does, with its instructions in plain C. */
-static void check_plain(check *c, const char *name, const dg_qkernels *q, const dg_bkernels *b)
+/* What sets do, with their instructions in plain C. */
+static void check_plain(check *c)
 {
     dg_kernels opt = dg_kernels_ref;
-    opt.q = q;
-    opt.b = b;
+    opt.q = &check_plain_vnni;
     c->opt = &opt;
-    c->set = name;
+    c->set = "vnni, in plain C";
     c->few = true; /* slow, and slower with a sanitizer */
     check_quantised(c);
-    if (b)
-        check_bfloat(c);
+    opt.bytes = &check_plain_bytes;
+    opt.b = &check_plain_bfloat;
+    c->set = "amx, in plain C";
+    check_byte_products(c);
+    check_bfloat(c);
     c->few = false;
     c->opt = NULL;
 }
@@ -131,8 +134,7 @@ int main(int argc, char **argv)
             check_set(&c, sets[i]);
     if (!only) {
         check_plain_floats(&c);
-        check_plain(&c, "vnni, in plain C", &check_plain_vnni, NULL);
-        check_plain(&c, "amx, in plain C", &check_plain_amx, &check_plain_bfloat);
+        check_plain(&c);
     }
     printf("%d passed, %d failed, %d skipped\n", c.passed, c.failed, c.skipped);
     return c.failed ? 1 : 0;

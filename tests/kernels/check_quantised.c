@@ -93,33 +93,30 @@ static int number_at(const dg_qpair *row, int which, int i, bool super, float *s
     return super ? s->n[i % DG_QSLICE / 8][which][i % 8] : p->n[i % DG_QBLOCK / 8][which][i % 8];
 }
 
-/* Room for so many rows, of which none is there. */
-static dg_qpair *no_rows(check *c, const dg_qkernels *q, int n_row, int n_block, bool super)
+static dg_qway way_of(bool super)
 {
-    const dg_qorder *o = dg_qorder_of(q);
-    size_t n = dg_qrow_at(o, n_row + o->rows - 1, dg_qrow_room(o, n_block * DG_QBLOCK, super));
+    return super ? DG_QWAY_SUPER : DG_QWAY_BLOCKS;
+}
+
+/* Room for so many rows, of which none is there. */
+static dg_qpair *no_rows(check *c, int n_row, int n_block, bool super)
+{
+    size_t n = (size_t)(n_row + 1) / 2 * dg_qrow_room(n_block * DG_QBLOCK, way_of(super));
     dg_qpair *pair = check_bytes(c, n * sizeof *pair);
     memset(pair, 0, n * sizeof *pair);
     return pair;
 }
 
-/* Rows of x as pairs, by `q`; every other one by way of another place. */
+/* Rows of x as pairs, by `q`. */
 static dg_qpair *quantised(check *c, const dg_qkernels *q, const float *x, int n_row, int n_block,
                            bool super)
 {
-    const dg_qorder *o = dg_qorder_of(q);
-    const size_t room = dg_qrow_room(o, n_block * DG_QBLOCK, super);
+    const size_t room = dg_qrow_room(n_block * DG_QBLOCK, way_of(super));
     dg_quantise_fn *quantise = super ? q->quantise_super : q->quantise;
-    dg_qpair *pair = no_rows(c, q, n_row, n_block, super),
-             *other = no_rows(c, q, 1, n_block, super);
-    for (int r = 0; r < n_row; r++) {
-        const float *from = x + (size_t)r * (size_t)n_block * DG_QBLOCK;
-        dg_qpair *to = pair + dg_qrow_at(o, r, room);
-        int which = dg_qrow_which(o, r), place = o->rows - 1 - which;
-        quantise(r % 2 ? other : to, r % 2 ? place : which, from, n_block);
-        if (r % 2)
-            o->copy(to, which, other, place, room);
-    }
+    dg_qpair *pair = no_rows(c, n_row, n_block, super);
+    for (int r = 0; r < n_row; r++)
+        quantise(pair + (size_t)(r / 2) * room, r % 2, x + (size_t)r * (size_t)n_block * DG_QBLOCK,
+                 n_block);
     return pair;
 }
 
@@ -129,7 +126,7 @@ static void check_quantise_rows(check *c, int n_block, bool super)
     const float *x = odd_rows(c, 2 * n, n_block / DG_QBLOCKS % 2);
     const dg_qpair *got = quantised(c, c->opt->q, x, 2, n_block, super),
                    *want = quantised(c, c->ref->q, x, 2, n_block, super);
-    if (!c->opt->q->order && !same_rows(got, want, n_block, super))
+    if (!same_rows(got, want, n_block, super))
         check_fail(c, "%d blocks differ from the reference", n_block);
     for (int r = 0; r < 2; r++)
         for (int i = 0; i < n; i++) {
@@ -148,7 +145,7 @@ static void check_quantise(check *c)
     for (int n_block = 1; n_block <= 40; n_block++)
         check_quantise_rows(c, n_block, false);
     const float *x = check_normal(c, 2816, 1);
-    dg_qpair *out = no_rows(c, c->opt->q, 1, 88, false);
+    dg_qpair *out = no_rows(c, 1, 88, false);
     BENCH(c, "n 2816", 2816, "Gelem/s") c->opt->q->quantise(out, 0, x, 88);
     check_end(c);
 
@@ -156,7 +153,7 @@ static void check_quantise(check *c)
     for (int n_block = DG_QBLOCKS; n_block <= 12 * DG_QBLOCKS; n_block += DG_QBLOCKS)
         check_quantise_rows(c, n_block, true);
     x = check_normal(c, 2816, 1);
-    out = no_rows(c, c->opt->q, 1, 88, true);
+    out = no_rows(c, 1, 88, true);
     BENCH(c, "n 2816", 2816, "Gelem/s") c->opt->q->quantise_super(out, 0, x, 88);
     check_end(c);
 }
@@ -165,8 +162,7 @@ static void check_quantise(check *c)
 
 /* Blocks of anything, with scales that are numbers, `n_row` rows `stride` apart on an odd address.
  */
-static unsigned char *random_blocks(check *c, dg_dtype t, int n_row, size_t row_bytes,
-                                    size_t stride)
+unsigned char *check_blocks(check *c, dg_dtype t, int n_row, size_t row_bytes, size_t stride)
 {
     static const struct {
         dg_dtype type;
@@ -220,38 +216,35 @@ static int y_count(const product *p)
     return (int)((size_t)(p->n_row - 1) * p->ldy) + p->n_col;
 }
 
-/* Some columns of the product in slices of k, as the backend cuts it. */
+/* Sixteen columns of the product in slices of k, as the backend cuts it. */
 static void run_cols(const dg_qkernels *q, const product *p, dg_qpanel *panel, const dg_qpair *x,
                      int first, float *y)
 {
-    const dg_qorder *o = dg_qorder_of(q);
     const bool super = dg_qtype_super(p->type);
-    int end = dg_min(first + o->panels * DG_QCOLS, p->n_col);
+    int n_col = dg_min(DG_QCOLS, p->n_col - first);
     for (int b = 0; b < p->n_block; b += DG_QBLOCKS) {
         int n_block = dg_min(DG_QBLOCKS, p->n_block - b);
         const unsigned char *w = p->w + dg_dtype_bytes(p->type, (size_t)b * DG_QBLOCK);
-        for (int col = first; col < end; col += DG_QCOLS)
-            q->pack[p->type](&panel[(col - first) / DG_QCOLS],
-                             &(dg_qpack_args){
-                                 .src = w + (size_t)col * p->stride,
-                                 .stride = p->stride,
-                                 .n_block = n_block,
-                                 .n_col = dg_min(DG_QCOLS, end - col),
-                                 .scale = p->scale,
-                             });
+        q->pack[p->type](panel, &(dg_qpack_args){
+                                    .src = w + (size_t)first * p->stride,
+                                    .stride = p->stride,
+                                    .n_block = n_block,
+                                    .n_col = n_col,
+                                    .scale = p->scale,
+                                });
         q->gemm(&(dg_qgemm_args){
             .y = y + first,
             .ldy = p->ldy,
-            .x = x + dg_qvalue_at(o, b * DG_QBLOCK, super),
-            .ldx = dg_qrow_room(o, p->n_block * DG_QBLOCK, super),
+            .x = x + dg_qvalue_at(b * DG_QBLOCK, way_of(super)),
+            .ldx = dg_qrow_room(p->n_block * DG_QBLOCK, way_of(super)),
             .panel = panel,
             .first_row = p->first_row,
             .n_row = p->n_row,
             .n_block = n_block,
-            .n_col = end - first,
+            .n_col = n_col,
             .add = p->add || b,
             .soon = {w, p->stride, (int)dg_dtype_bytes(p->type, (size_t)n_block * DG_QBLOCK),
-                     end - first},
+                     n_col},
         });
     }
 }
@@ -261,14 +254,9 @@ static float *run(check *c, const dg_qkernels *q, const product *p)
     float *y = check_copy(c, p->y, y_count(p));
     const bool super = dg_qtype_super(p->type);
     const dg_qpair *x = quantised(c, q, p->x, p->first_row + p->n_row, p->n_block, super);
-    const dg_qorder *o = dg_qorder_of(q);
-    dg_qpanel *panel = panels_of(c, o->panels);
-    if (o->begin)
-        o->begin(p->first_row, p->n_row, super);
-    for (int col = 0; col < p->n_col; col += o->panels * DG_QCOLS)
+    dg_qpanel *panel = panels_of(c, 1);
+    for (int col = 0; col < p->n_col; col += DG_QCOLS)
         run_cols(q, p, panel, x, col, y);
-    if (o->end)
-        o->end();
     return y;
 }
 
@@ -286,7 +274,7 @@ static product make_product(check *c, dg_dtype t, int n_row, int n_block, int n_
                  .add = check_int(c, 0, 1)};
     p.x = odd_rows(c, (p.first_row + n_row) * n_block * DG_QBLOCK, true);
     p.y = check_normal(c, y_count(&p), 1);
-    p.w = random_blocks(c, t, n_col, row_bytes, p.stride);
+    p.w = check_blocks(c, t, n_col, row_bytes, p.stride);
     return p;
 }
 
@@ -297,7 +285,7 @@ static void true_product(check *c, const product *p, float *want, float *size)
 {
     const int n = p->n_block * DG_QBLOCK;
     const bool super = dg_qtype_super(p->type);
-    const size_t room = dg_qrow_room(&dg_qpairs, n, super);
+    const size_t room = dg_qrow_room(n, way_of(super));
     float *w = check_floats(c, n);
     const dg_qpair *x = quantised(c, c->ref->q, p->x, p->first_row + p->n_row, p->n_block, super);
     memcpy(want, p->y, (size_t)y_count(p) * sizeof *want);
@@ -309,7 +297,7 @@ static void true_product(check *c, const product *p, float *want, float *size)
             largest = fmax(largest, fabs((double)w[k]));
         for (int r = 0; r < p->n_row; r++) {
             int row = p->first_row + r;
-            const dg_qpair *from = x + dg_qrow_at(&dg_qpairs, row, room);
+            const dg_qpair *from = x + (size_t)(row / 2) * room;
             size_t at = (size_t)r * p->ldy + (size_t)col;
             double sum = p->add ? (double)want[at] : 0, total = fabs(sum);
             for (int k = 0; k < n; k++) {
@@ -359,31 +347,11 @@ static void bench(check *c, dg_dtype t)
         snprintf(label, sizeof label, "n_row %d", rows[i]);
         product p = make_product(c, t, rows[i], N_BLOCK, DG_QCOLS);
         dg_qpanel *panel = panels_of(c, 1);
-        const bool super = dg_qtype_super(t);
-        const dg_qpair *x = quantised(c, c->opt->q, p.x, rows[i] + p.first_row, N_BLOCK, super);
+        const dg_qpair *x =
+            quantised(c, c->opt->q, p.x, rows[i] + p.first_row, N_BLOCK, dg_qtype_super(t));
         float *y = check_copy(c, p.y, y_count(&p));
-        const dg_qorder *o = dg_qorder_of(c->opt->q);
-        if (o->begin)
-            o->begin(0, rows[i], super);
         BENCH(c, label, 2.0 * rows[i] * N_BLOCK * DG_QBLOCK * DG_QCOLS, "GOP/s")
-        for (int b = 0; b < N_BLOCK; b += DG_QBLOCKS) {
-            c->opt->q->pack[t](panel,
-                               &(dg_qpack_args){p.w + dg_dtype_bytes(t, (size_t)b * DG_QBLOCK),
-                                                p.stride, DG_QBLOCKS, DG_QCOLS, 1, NULL});
-            c->opt->q->gemm(&(dg_qgemm_args){y,
-                                             p.ldy,
-                                             x + dg_qvalue_at(o, b * DG_QBLOCK, super),
-                                             dg_qrow_room(o, N_BLOCK * DG_QBLOCK, super),
-                                             panel,
-                                             0,
-                                             rows[i],
-                                             DG_QBLOCKS,
-                                             DG_QCOLS,
-                                             true,
-                                             {0}});
-        }
-        if (o->end)
-            o->end();
+        run_cols(c->opt->q, &p, panel, x, 0, y);
         if (i == 0)
             BENCH(c, "pack", DG_QSLICE * DG_QCOLS, "Gelem/s")
         c->opt->q->pack[t](panel, &(dg_qpack_args){p.w, p.stride, DG_QBLOCKS, DG_QCOLS, 1, NULL});
@@ -403,13 +371,10 @@ static float *made_product(check *c, const dg_qkernels *q, const dg_qmade *made,
     const dg_qpair *rows = quantised(c, q, x, ROWS, n_block, false);
     q->pack[DG_QMADE](
         panel, &(dg_qpack_args){made, DG_QBLOCKS * sizeof *made, n_block, DG_QCOLS, 1, NULL});
-    const dg_qorder *o = dg_qorder_of(q);
-    if (o->begin)
-        o->begin(0, ROWS, false);
     q->gemm(&(dg_qgemm_args){y,
                              DG_QCOLS,
                              rows,
-                             dg_qrow_room(o, n_block * DG_QBLOCK, false),
+                             dg_qrow_room(n_block * DG_QBLOCK, DG_QWAY_BLOCKS),
                              panel,
                              0,
                              ROWS,
@@ -417,8 +382,6 @@ static float *made_product(check *c, const dg_qkernels *q, const dg_qmade *made,
                              DG_QCOLS,
                              false,
                              {0}});
-    if (o->end)
-        o->end();
     return y;
 }
 
@@ -427,7 +390,7 @@ static void check_turned(check *c, dg_dtype t, int n_word)
     enum { COLS = DG_QSLICE, SIZE = COLS * DG_QBLOCKS };
     const int n_block = dg_ceil_div(n_word, DG_QBLOCK);
     const size_t row_bytes = dg_dtype_bytes(t, COLS), stride = row_bytes + 3;
-    const unsigned char *w = random_blocks(c, t, n_word, row_bytes, stride);
+    const unsigned char *w = check_blocks(c, t, n_word, row_bytes, stride);
     dg_qmade *want = check_bytes(c, SIZE * sizeof *want), *got = check_bytes(c, SIZE * sizeof *got);
     memset(want, 0, SIZE * sizeof *want);
     memset(got, 0, SIZE * sizeof *got);
@@ -462,7 +425,7 @@ void check_words(check *c)
     for (size_t i = 0; i < DG_COUNT(types); i++)
         for (size_t k = 0; k < DG_COUNT(words) && c->ref->turn[types[i]]; k++)
             check_turned(c, types[i], words[k]);
-    const unsigned char *w = random_blocks(c, DG_Q6_K, DG_QSLICE, 210, 2310);
+    const unsigned char *w = check_blocks(c, DG_Q6_K, DG_QSLICE, 210, 2310);
     dg_qmade *out = check_bytes(c, DG_QSLICE * DG_QBLOCKS * sizeof *out);
     BENCH(c, "Q6_K, 256 words", DG_QSLICE * DG_QSLICE, "Gelem/s")
     c->opt->turn[DG_Q6_K](out, &(dg_qturn_args){w, 2310, DG_QSLICE, DG_QSLICE});
@@ -492,8 +455,6 @@ void check_quantised(check *c)
                     continue;
                 check_product(c, t, rows[k], depths[j], DG_QCOLS);
                 check_product(c, t, rows[k], depths[j], check_int(c, 1, DG_QCOLS));
-                if (dg_qorder_of(c->opt->q)->panels > 1)
-                    check_product(c, t, rows[k], depths[j], check_int(c, DG_QCOLS + 1, 90));
             }
         if (c->bench)
             bench(c, t);

@@ -187,10 +187,10 @@ INLINE v64 v64_sub16(v64 a, v64 b)
     return a;
 }
 
-INLINE v64 v64_byte_left16(v64 a)
+INLINE v64 v64_add16(v64 a, v64 b)
 {
-    for (int k = 0; k < 32; k++)
-        a.h[k] = (uint16_t)(a.h[k] << 8);
+    for (int i = 0; i < 32; i++)
+        a.h[i] = (uint16_t)(a.h[i] + b.h[i]);
     return a;
 }
 
@@ -366,6 +366,48 @@ INLINE f16v f16v_mul(f16v a, f16v b)
 {
     for (int k = 0; k < 16; k++)
         a.f[k] *= b.f[k];
+    return a;
+}
+
+INLINE f16v f16v_add(f16v a, f16v b)
+{
+    for (int i = 0; i < 16; i++)
+        a.f[i] += b.f[i];
+    return a;
+}
+
+INLINE f16v f16v_sub(f16v a, f16v b)
+{
+    for (int i = 0; i < 16; i++)
+        a.f[i] -= b.f[i];
+    return a;
+}
+
+INLINE f16v f16v_div(f16v a, f16v b)
+{
+    for (int i = 0; i < 16; i++)
+        a.f[i] = b.f[i] == 0 ? INFINITY : a.f[i] / b.f[i]; /* nobody divides 0 by it */
+    return a;
+}
+
+INLINE f16v f16v_abs(f16v a)
+{
+    for (int i = 0; i < 16; i++)
+        a.f[i] = fabsf(a.f[i]);
+    return a;
+}
+
+INLINE f16v f16v_larger(f16v a, f16v b)
+{
+    for (int i = 0; i < 16; i++)
+        a.f[i] = a.f[i] > b.f[i] ? a.f[i] : b.f[i];
+    return a;
+}
+
+INLINE f16v f16v_where_least(f16v a, f16v least, f16v b)
+{
+    for (int i = 0; i < 16; i++)
+        a.f[i] = a.f[i] >= least.f[i] ? b.f[i] : 0;
     return a;
 }
 

@@ -6,10 +6,10 @@ void dg_kernels_init_arm(dg_kernels *k, unsigned flags)
         dg_vector_set_neon(k);
         k->gemm_panel = dg_gemm_panel_neon;
         k->turn = dg_turn_neon;
-        k->q = k->q_words = NULL;
+        k->q = NULL;
     }
     if (flags & DG_CPU_I8MM)
-        k->q = k->q_words = &dg_quantised_i8mm;
+        k->q = &dg_quantised_i8mm;
     if (flags & DG_CPU_BF16)
         k->b = &dg_bfloat_neon;
 }

@@ -213,5 +213,4 @@ const dg_kernels dg_kernels_ref = {
     .axpy = BY_TYPE(axpy),
     .turn = dg_turn_ref,
     .q = &dg_quantised_ref,
-    .q_words = &dg_quantised_ref,
 };

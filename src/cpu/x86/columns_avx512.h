@@ -51,6 +51,35 @@ INLINE v64 high_halves(v64 a)
     return low_halves(v64_right32(a, 4));
 }
 
+/* Of two bits in each byte of `high`, counted from `pair` on, the fifth and sixth of a number. */
+INLINE v64 upper_bits(v64 high, int pair)
+{
+    const v64 moved = pair < 4 ? v64_left32(high, 4 - pair) : v64_right32(high, pair - 4);
+    return v64_and(moved, v64_set8(0x30));
+}
+
+/* Orders of v64_shuffle8 that give byte p of each word to all four of it. */
+#define WORD(p)    (p), (p), (p), (p)
+#define QUARTER(p) WORD(p), WORD(4 + (p)), WORD(8 + (p)), WORD(12 + (p))
+#define FOURFOLD(p)                                                                                \
+    {                                                                                              \
+        QUARTER(p), QUARTER(p), QUARTER(p), QUARTER(p)                                             \
+    }
+static const uint8_t fourfold[4][64] = {FOURFOLD(0), FOURFOLD(1), FOURFOLD(2), FOURFOLD(3)};
+
+/* Where eight words of 32 numbers have their fifth bits, which lie together: of word j the byte
+ * that has those of its four numbers, in each byte, and the bit of each. */
+INLINE v64 fifth_byte(v64 fifth, const int j)
+{
+    return v64_shuffle8(fifth, v64_load(fourfold[j / 2]));
+}
+
+INLINE v64 fifth_bits(const int j)
+{
+    static const uint32_t bits[2] = {0x08040201, 0x80402010};
+    return v64_set32((int32_t)bits[j % 2]);
+}
+
 /* ---- steps and least values ---- */
 
 /* What the groups of a super-block are scaled with, four to a word, and its own step and least
@@ -114,6 +143,12 @@ INLINE super_scales scales_of_columns(const columns *s, int type)
 INLINE v64 times_of_group(const super_scales *s, const int g)
 {
     return v64_right_signed32(v64_left32(s->times[g / 4], 24 - 8 * (g % 4)), 24);
+}
+
+/* Of its least value. */
+INLINE v64 less_of_group(const super_scales *s, const int g)
+{
+    return v64_and(v64_right32(s->less[g / 4], 8 * (g % 4)), v64_set32(255));
 }
 
 INLINE void step_of_block(dg_qpanel *panel, const columns *s, int b, size_t at)

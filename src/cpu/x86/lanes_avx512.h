@@ -124,12 +124,12 @@ static inline v64 v64_sub16(v64 a, v64 b)
     return _mm512_sub_epi16(a, b);
 }
 
-/* Shifted by a byte. */
-static inline v64 v64_byte_left16(v64 a)
+static inline v64 v64_add16(v64 a, v64 b)
 {
-    return _mm512_slli_epi16(a, 8);
+    return _mm512_add_epi16(a, b);
 }
 
+/* Shifted by a byte. */
 static inline v64 v64_byte_right16(v64 a)
 {
     return _mm512_srli_epi16(a, 8);
@@ -267,6 +267,39 @@ static inline f16v f16v_max(f16v a, f16v b)
 static inline f16v f16v_mul(f16v a, f16v b)
 {
     return _mm512_mul_ps(a, b);
+}
+
+static inline f16v f16v_add(f16v a, f16v b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static inline f16v f16v_sub(f16v a, f16v b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+static inline f16v f16v_div(f16v a, f16v b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+static inline f16v f16v_abs(f16v a)
+{
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7FFFFFFF)));
+}
+
+/* a where it is larger than b, else b. */
+static inline f16v f16v_larger(f16v a, f16v b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+/* b where a is at least `least`, else 0. */
+static inline f16v f16v_where_least(f16v a, f16v least, f16v b)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, least, _CMP_GE_OQ), b);
 }
 
 /* a * b + c, one rounding. */

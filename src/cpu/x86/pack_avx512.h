@@ -1,10 +1,8 @@
 /* Panels of quantised weights for AVX-512: a row of a panel, 64 bytes, holds four values along k of
  * each of sixteen columns; row j those from 4 j on. Whoever includes this defines first
  *     UP(kind)       what is added to every number of that kind
- *     PLANES         numbers of super-blocks are multiplied by what their group is scaled with, and
- *                    lie in two planes: the low bytes of the products and the high ones
  * Steps and least values lie by group, sixteen columns side by side, and so does, as floats in
- * `lift`, what groups are scaled with where there are no planes; `less` lies by four groups.
+ * `lift`, what groups are scaled with; `less` lies by four groups.
  *
  * The types that most of a model is stored in are turned before they are unpacked: words of sixteen
  * columns' blocks side by side, and then shifts and masks on whole registers. */
@@ -25,39 +23,10 @@ INLINE void put(dg_qpanel *panel, int j, v64 n, const dg_qkind kind)
 
 enum { SUPER_UP = 32 }; /* what is added to numbers that may be negative */
 
-/* What a group is scaled with, in both halves of each word, and that times `up`. */
-typedef struct group_scale {
-    v64 times, lift;
-    bool lifted;
-} group_scale;
-
-INLINE group_scale scale_of_group(const super_scales *s, const int g, const int up)
-{
-    group_scale out = {.lifted = up != 0};
-    if (!PLANES)
-        return out;
-    const v64 t = times_of_group(s, g);
-    out.times = v64_or(v64_left32(t, 16), v64_and(t, v64_set32(0xFFFF)));
-    if (up)
-        out.lift = v64_mul16(out.times, v64_set32(up << 16 | up));
-    return out;
-}
-
 /* Row j as numbers that are `up` higher than they are. */
-INLINE void put_super(dg_qpanel *panel, const int j, v64 n, const group_scale *s)
+INLINE void put_super(dg_qpanel *panel, const int j, v64 n)
 {
-    if (!PLANES) {
-        v64_store(panel->n + 64 * j, n);
-        return;
-    }
-    const v64 low = v64_set32(0x00FF00FF), high = v64_set32((int32_t)0xFF00FF00);
-    v64 even = v64_mul16(v64_and(n, low), s->times), odd = v64_mul16(v64_byte_right16(n), s->times);
-    if (s->lifted) {
-        even = v64_sub16(even, s->lift);
-        odd = v64_sub16(odd, s->lift);
-    }
-    v64_store(panel->n + 64 * j, v64_or(v64_and(even, low), v64_byte_left16(odd)));
-    v64_store(panel->high + 64 * j, v64_or(v64_byte_right16(even), v64_and(odd, high)));
+    v64_store(panel->n + 64 * j, n);
 }
 
 INLINE void set_super(dg_qpanel *panel, const super_scales *s, const dg_qkind kind)
@@ -65,7 +34,7 @@ INLINE void set_super(dg_qpanel *panel, const super_scales *s, const dg_qkind ki
     const int n_group = DG_QSLICE / group_of(kind);
     f16v_store(panel->step, s->step);
     UNROLL
-    for (int g = 0; g < n_group && !PLANES; g++)
+    for (int g = 0; g < n_group; g++)
         f16v_store(panel->lift + g * DG_QCOLS, f16v_of_i32(times_of_group(s, g)));
     if (!has_least(kind))
         return;
@@ -75,13 +44,6 @@ INLINE void set_super(dg_qpanel *panel, const super_scales *s, const dg_qkind ki
         v64_store(panel->less + 64 * i, s->less[i]);
 }
 
-/* Of two bits in each byte of `high`, counted from `pair` on, the fifth and sixth of a number. */
-INLINE v64 upper_bits(v64 high, int pair)
-{
-    const v64 moved = pair < 4 ? v64_left32(high, 4 - pair) : v64_right32(high, pair - 4);
-    return v64_and(moved, v64_set8(0x30));
-}
-
 INLINE void columns_q4_k(dg_qpanel *panel, const columns *s)
 {
     const super_scales scales = scales_of_q4_k(s);
@@ -89,13 +51,11 @@ INLINE void columns_q4_k(dg_qpanel *panel, const columns *s)
     UNROLL
     for (int m = 0; m < 8; m++) { /* sixteen bytes: of a pair of groups, the first or second half */
         const int j = 16 * (m / 2) + 4 * (m % 2);
-        const group_scale low = scale_of_group(&scales, m / 2 * 2, 0),
-                          high = scale_of_group(&scales, m / 2 * 2 + 1, 0);
         v64 w[4];
         turn(w, s, 16 + 16 * (size_t)m);
         for (int i = 0; i < 4; i++) {
-            put_super(panel, j + i, low_halves(w[i]), &low);
-            put_super(panel, j + 8 + i, high_halves(w[i]), &high);
+            put_super(panel, j + i, low_halves(w[i]));
+            put_super(panel, j + 8 + i, high_halves(w[i]));
         }
     }
 }
@@ -113,28 +73,17 @@ INLINE void columns_q6_k(dg_qpanel *panel, const columns *s)
         turn(low[1], s, 64 * half + 32 + 16 * sixteen);
         UNROLL
         for (int q = 0; q < 4; q++) {
-            const group_scale t =
-                scale_of_group(&scales, 8 * (int)half + 2 * q + (int)sixteen, SUPER_UP);
             UNROLL
             for (int i = 0; i < 4; i++) {
                 v64 n = q < 2 ? low_halves(low[q][i]) : high_halves(low[q - 2][i]);
                 n = v64_or(n, upper_bits(high[i], 2 * q));
-                put_super(panel, 32 * (int)half + 8 * q + 4 * (int)sixteen + i, n, &t);
+                put_super(panel, 32 * (int)half + 8 * q + 4 * (int)sixteen + i, n);
             }
         }
     }
 }
 
 /* ---- blocks of 32 ---- */
-
-/* Orders of v64_shuffle8 that give byte p of each word to all four of it. */
-#define WORD(p)    (p), (p), (p), (p)
-#define QUARTER(p) WORD(p), WORD(4 + (p)), WORD(8 + (p)), WORD(12 + (p))
-#define FOURFOLD(p)                                                                                \
-    {                                                                                              \
-        QUARTER(p), QUARTER(p), QUARTER(p), QUARTER(p)                                             \
-    }
-static const uint8_t fourfold[4][64] = {FOURFOLD(0), FOURFOLD(1), FOURFOLD(2), FOURFOLD(3)};
 
 INLINE void columns_q8_0(dg_qpanel *panel, const columns *s, int n_block)
 {
@@ -162,12 +111,8 @@ INLINE void columns_q5_0(dg_qpanel *panel, const columns *s, int n_block)
         turn(w, s, at + 6);
         UNROLL
         for (int j = 0; j < 8; j++) {
-            /* the byte that has four numbers' bits, in each byte of its word */
-            static const uint32_t bits[2] = {0x08040201, 0x80402010};
-            v64 order = v64_load(fourfold[j / 2]);
             v64 n = j < 4 ? low_halves(w[j]) : high_halves(w[j - 4]);
-            n = v64_sub8_where_clear(n, sixteen, v64_shuffle8(fifth, order),
-                                     v64_set32((int32_t)bits[j % 2]));
+            n = v64_sub8_where_clear(n, sixteen, fifth_byte(fifth, j), fifth_bits(j));
             put(panel, 8 * b + j, n, DG_Q_PLAIN);
         }
     }
@@ -213,11 +158,10 @@ INLINE void columns_of_super(dg_qpanel *panel, const columns *from, int type, co
     }
     UNROLL
     for (int k = 0; k < DG_QSLICE; k += 16) {
-        const group_scale t = scale_of_group(&scales, k / group_of(kind), up);
         v64 n[4];
         turn(n, &s, (size_t)k);
         for (int i = 0; i < 4; i++)
-            put_super(panel, k / 4 + i, up ? v64_add8(n[i], v64_set8(up)) : n[i], &t);
+            put_super(panel, k / 4 + i, up ? v64_add8(n[i], v64_set8(up)) : n[i]);
     }
 }
 

@@ -7,7 +7,6 @@
 #endif
 
 #define UP(kind) ((kind) == DG_Q_PLAIN || (kind) == DG_Q_HALVES ? 128 : 0)
-enum { PLANES = 0 };
 #include "cpu/x86/pack_avx512.h"
 
 INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_qkind kind,

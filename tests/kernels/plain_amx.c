@@ -1,7 +1,0 @@
-/* The product with AMX, its instructions in plain C: what it does is checked everywhere. */
-#define DG_PLAIN_LANES   1
-#define dg_quantised_amx check_plain_amx
-#include "kernels/check.h"
-#include "kernels/lanes_plain.h"
-#include "kernels/tiles_plain.h"
-#include "cpu/x86/quantised_amx.c"
