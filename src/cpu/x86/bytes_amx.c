@@ -15,7 +15,11 @@
 #endif
 #include "cpu/x86/pack_bytes.h"
 
-enum { ROWS = 16 /* of a tile at most */, BYTES = 64 /* along k that a tile takes */ };
+enum {
+    ROWS = 16,       /* of a tile at most */
+    BYTES = 64,      /* along k that a tile takes */
+    MOST_BYTES = 288 /* that a slice of a column is stored in */
+};
 
 static void quantise(dg_qpair *out, int which, const float *x, int n_block)
 {
@@ -70,7 +74,7 @@ typedef struct work {
 } work;
 
 /* Tiles along k with every other part; all that they need is loaded first. */
-INLINE void sum_part(const work *w, const int part)
+INLINE void sum_part(const work *w, int part)
 {
     const bool two = w->n_unit == 2;
     const int step = part / 2;
@@ -104,36 +108,40 @@ INLINE void sum_part(const work *w, const int part)
     }
 }
 
-/* Sums of row r of unit u to results. */
-INLINE void scale_row(const work *w, int u, int r)
+/* Sums of rows [r, end) of unit u to results. */
+INLINE void scale_rows(const work *w, int u, int r, int end)
 {
     const unit *t = &w->u[u];
-    const int row = t->row + r;
-    const f16v x = f16v_set(*(const float *)((const int8_t *)t->step + (size_t)r * w->stride));
-    float *held = w->held + row * DG_BYTE_COLS, *y = w->y + (size_t)row * w->ldy;
-    UNROLL
-    for (int i = 0; i < 2; i++) {
-        const int n_col = w->n_col - i * DG_QCOLS;
-        const f16v s = f16v_mul(f16v_of_i32(v64_load(w->to->of[u][i][r])),
-                                f16v_load(w->panel->step + i * DG_QCOLS)),
-                   all = f16v_fma(s, x, w->begins ? f16v_zero() : f16v_load(held + i * DG_QCOLS));
-        if (!w->ends || n_col <= 0)
-            f16v_store(held + i * DG_QCOLS, all);
-        else
-            f16v_store_first(y + i * DG_QCOLS, all, dg_min(n_col, DG_QCOLS));
+    const f16v step[2] = {f16v_load(w->panel->step), f16v_load(w->panel->step + DG_QCOLS)};
+    const int n_col[2] = {dg_min(w->n_col, DG_QCOLS),
+                          dg_max(0, dg_min(w->n_col - DG_QCOLS, DG_QCOLS))};
+    r = dg_max(r, t->first);
+    end = dg_min(end, w->n_row);
+    const int8_t *x = (const int8_t *)t->step + (size_t)r * w->stride;
+    float *held = w->held + (t->row + r) * DG_BYTE_COLS, *y = w->y + (size_t)(t->row + r) * w->ldy;
+    for (; r < end; r++, x += w->stride, held += DG_BYTE_COLS, y += w->ldy) {
+        const f16v by = f16v_set(*(const float *)x);
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const f16v s = f16v_mul(f16v_of_i32(v64_load(w->to->of[u][i][r])), step[i]),
+                       all = f16v_fma(s, by,
+                                      w->begins ? f16v_zero() : f16v_load(held + i * DG_QCOLS));
+            if (w->ends)
+                f16v_store_first(y + i * DG_QCOLS, all, n_col[i]);
+            else
+                f16v_store(held + i * DG_QCOLS, all);
+        }
     }
 }
 
 /* Part `part` of what tiles do, and of scaling what they did before. */
-INLINE void do_part(const work *now, const work *before, const int part)
+INLINE void do_part(const work *now, const work *before, int part)
 {
     enum { SOME = ROWS / PARTS };
     if (now->n_unit)
         sum_part(now, part);
     for (int u = 0; u < before->n_unit; u++)
-        for (int r = part * SOME; r < (part + 1) * SOME; r++)
-            if (r >= before->u[u].first && r < before->n_row)
-                scale_row(before, u, r);
+        scale_rows(before, u, part * SOME, (part + 1) * SOME);
 }
 
 /* ---- the product ---- */
@@ -149,23 +157,44 @@ INLINE place next_place(const dg_byte_args *a, place p)
     return p.k < a->n_in ? p : (place){p.c + DG_BYTE_COLS, 0};
 }
 
+/* Columns that are not sixteen, side by side; the last one stands in for those beyond it. */
+typedef struct few_columns {
+    uint8_t at[DG_QCOLS][MOST_BYTES];
+} few_columns;
+
+/* How far columns are from the first one. */
+INLINE v64 apart_by(size_t stride)
+{
+    int32_t apart[DG_QCOLS];
+    for (int c = 0; c < DG_QCOLS; c++)
+        apart[c] = (int32_t)stride * c;
+    return v64_load(apart);
+}
+
 /* Both halves of a panel; where there are no columns for the second, the first one's again. */
-INLINE void begin_packing(packing p[2], const dg_byte_args *a, place at, dg_byte_panel *panel)
+INLINE void begin_packing(packing p[2], few_columns few[2], const dg_byte_args *a, place at,
+                          size_t slice_bytes, dg_byte_panel *panel)
 {
     for (int i = 0; i < 2; i++) {
-        const int c = at.c + i * DG_QCOLS < a->n_col ? at.c + i * DG_QCOLS : at.c;
-        p[i].n_block = dg_min(DG_QSLICE, a->n_in - at.k) / DG_QBLOCK;
+        const int c = at.c + i * DG_QCOLS < a->n_col ? at.c + i * DG_QCOLS : at.c,
+                  n_block = dg_min(DG_QSLICE, a->n_in - at.k) / DG_QBLOCK;
+        p[i].n_block = n_block;
         p[i].to = panel->n + i * DG_QSLICE * DG_QCOLS;
         p[i].step = panel->step + i * DG_QCOLS;
         p[i].scale = a->scale;
-        p[i].s = columns_of(&(dg_qpack_args){
-            .src = (const uint8_t *)a->w + (size_t)c * a->stride +
-                   (at.k ? dg_dtype_bytes((dg_dtype)a->type, (size_t)at.k) : 0),
-            .stride = a->stride,
-            .n_block = p[i].n_block,
-            .n_col = dg_min(DG_QCOLS, a->n_col - c),
-            .scale = 1,
-        });
+        p[i].at = (const uint8_t *)a->w + (size_t)c * a->stride +
+                  (size_t)(at.k / DG_QSLICE) * slice_bytes;
+        if (p[i].stride == a->stride && c + DG_QCOLS <= a->n_col)
+            continue;
+        p[i].stride = a->stride;
+        if (c + DG_QCOLS > a->n_col) {
+            for (int k = 0; k < DG_QCOLS; k++)
+                memcpy(few[i].at[k], p[i].at + (size_t)dg_min(k, a->n_col - c - 1) * a->stride,
+                       slice_bytes * (size_t)n_block / DG_QBLOCKS);
+            p[i].at = few[i].at[0];
+            p[i].stride = sizeof few[i].at[0];
+        }
+        p[i].apart = apart_by(p[i].stride);
     }
 }
 
@@ -181,16 +210,19 @@ INLINE void set_units(work *w, const dg_byte_args *a, int k, int first, int n, s
     }
 }
 
-/* The columns of the panel that comes next, line after line. */
-typedef struct ahead {
-    const uint8_t *at, *end;
-    int lines; /* with each part */
-} ahead;
-
-INLINE void fetch_ahead(ahead *f)
+/* Asks for what is packed later: an eighth of the columns from p.c on, the slice at p.k. They come
+ * from memory, a little of each, and the first-level cache has no room for them. */
+INLINE void fetch_part(const dg_byte_args *a, place p, size_t slice_bytes, int part)
 {
-    for (int i = 0; i < f->lines && f->at < f->end; i++, f->at += 64)
-        __builtin_prefetch(f->at, 0, 2); /* the first-level cache is full */
+    enum { SOME = DG_BYTE_COLS / PARTS };
+    const int first = p.c + part * SOME;
+    if (p.k >= a->n_in)
+        return;
+    const uint8_t *at =
+        (const uint8_t *)a->w + (size_t)first * a->stride + (size_t)(p.k / DG_QSLICE) * slice_bytes;
+    for (int c = first; c < dg_min(first + SOME, a->n_col); c++, at += a->stride)
+        for (size_t i = 0; i < slice_bytes; i += 64)
+            __builtin_prefetch(at + i, 0, 2);
 }
 
 INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, const int most,
@@ -200,20 +232,17 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
               n_slice = dg_ceil_div(a->n_in, DG_QSLICE),
               n_place = n_slice * dg_ceil_div(a->n_col, DG_BYTE_COLS);
     const size_t room = dg_qrow_room(a->n_in, DG_QWAY_BYTES);
-    const uint8_t *weights = a->w;
+    const size_t slice_bytes = dg_dtype_bytes((dg_dtype)a->type, DG_QSLICE);
     sums kept[2];
     work turn[2] = {{.n_unit = 0}, {.n_unit = 0}};
-    packing p[2];
+    packing p[2] = {{.stride = 0}, {.stride = 0}};
+    few_columns few[2];
     place at = {0, 0};
-    ahead soon = {
-        .at = weights + (size_t)DG_BYTE_COLS * a->stride,
-        .end = weights + (size_t)a->n_col * a->stride,
-        .lines = (int)(DG_BYTE_COLS * a->stride / 64) / (n_slice * PARTS) + 1,
-    };
     int which = 0;
     tiles_begin(dg_min(a->n_row, ROWS), BYTES);
-    begin_packing(p, a, at, a->panel);
-    UNROLL
+    for (int part = 0; part < 2 * PARTS; part++)
+        fetch_part(a, (place){0, part / PARTS * DG_QSLICE}, slice_bytes, part % PARTS);
+    begin_packing(p, few, a, at, slice_bytes, a->panel);
     for (int part = 0; part < PARTS; part++)
         for (int i = 0; i < 2; i++)
             pack_part(&p[i], part, kind, up, most, row);
@@ -223,7 +252,7 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
         const bool more = i + 1 < n_place;
         at = next_place(a, at);
         if (more)
-            begin_packing(p, a, at, a->panel + (i + 1) % DG_BYTE_PANELS);
+            begin_packing(p, few, a, at, slice_bytes, a->panel + (i + 1) % DG_BYTE_PANELS);
         for (int t = 0; t < n_turn; t++, which = !which) {
             work *now = &turn[which];
             *now = (work){
@@ -242,13 +271,14 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
             set_units(now, a, here.k, 2 * t, dg_min(2, n_tile - 2 * t), room);
             const int from = more ? PARTS * t / n_turn : PARTS,
                       end = more ? PARTS * (t + 1) / n_turn : PARTS;
-            UNROLL
             for (int part = 0; part < PARTS; part++) {
                 do_part(now, &turn[!which], part);
                 if (part >= from && part < end) {
                     for (int h = 0; h < 2; h++)
                         pack_part(&p[h], part, kind, up, most, row);
-                    fetch_ahead(&soon);
+                    fetch_part(a, (place){at.c + DG_BYTE_COLS, at.k}, slice_bytes, part);
+                    if (at.c == 0)
+                        fetch_part(a, (place){0, at.k + DG_QSLICE}, slice_bytes, part);
                 }
             }
         }

@@ -24,13 +24,11 @@ INLINE columns columns_of(const dg_qpack_args *a)
     return s;
 }
 
-/* Sixteen bytes of each column, `from` bytes on: word i of all of them in out[i]. */
-INLINE void turn(v64 out[4], const columns *s, size_t from)
+/* Word i of all columns in out[i], from four columns in each of r. */
+INLINE void turn_quarters(v64 out[4], const v64 r[4])
 {
-    v64 r[4], low[2], high[2];
-    for (int i = 0; i < 4; i++)
-        r[i] = v64_load_quarters(s->at[i] + from, s->at[4 + i] + from, s->at[8 + i] + from,
-                                 s->at[12 + i] + from);
+    v64 low[2], high[2];
+    UNROLL
     for (int i = 0; i < 2; i++) {
         low[i] = v64_low32(r[2 * i], r[2 * i + 1]);
         high[i] = v64_high32(r[2 * i], r[2 * i + 1]);
@@ -39,6 +37,29 @@ INLINE void turn(v64 out[4], const columns *s, size_t from)
     out[1] = v64_high64(low[0], low[1]);
     out[2] = v64_low64(high[0], high[1]);
     out[3] = v64_high64(high[0], high[1]);
+}
+
+/* Sixteen bytes of each column, `from` bytes on: word i of all of them in out[i]. */
+INLINE void turn(v64 out[4], const columns *s, size_t from)
+{
+    v64 r[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        r[i] = v64_load_quarters(s->at[i] + from, s->at[4 + i] + from, s->at[8 + i] + from,
+                                 s->at[12 + i] + from);
+    turn_quarters(out, r);
+}
+
+/* The same of columns that are `apart` bytes from each other. */
+INLINE void turn_apart(v64 out[4], const uint8_t *at, size_t apart)
+{
+    const uint8_t *p[4] = {at, at + 4 * apart, at + 8 * apart, at + 12 * apart};
+    v64 r[4];
+    UNROLL
+    for (size_t i = 0; i < 4; i++)
+        r[i] = v64_load_quarters(p[0] + i * apart, p[1] + i * apart, p[2] + i * apart,
+                                 p[3] + i * apart);
+    turn_quarters(out, r);
 }
 
 INLINE v64 low_halves(v64 a)
@@ -89,29 +110,27 @@ typedef struct super_scales {
     f16v step, least;
 } super_scales;
 
-/* numbers_body.h's six_bit_scales, of all columns. */
-INLINE super_scales scales_of_q4_k(const columns *s)
+/* numbers_body.h's six_bit_scales, of all columns, from the first sixteen bytes of their blocks. */
+INLINE super_scales scales_of_q4_k(const v64 head[4], float scale)
 {
-    v64 head[4];
-    turn(head, s, 0);
     const v64 six = v64_set8(63), four = v64_set8(15), top = v64_set8(48);
     const v64 a = head[1], b = head[2], c = head[3];
     return (super_scales){
         .times = {v64_and(a, six), v64_or(v64_and(c, four), v64_and(v64_right32(a, 2), top))},
         .less = {v64_and(b, six),
                  v64_or(v64_and(v64_right32(c, 4), four), v64_and(v64_right32(b, 2), top))},
-        .step = f16v_mul(f16v_of_f16(head[0]), f16v_set(s->scale)),
-        .least = f16v_mul(f16v_of_f16(v64_right32(head[0], 16)), f16v_set(s->scale)),
+        .step = f16v_mul(f16v_of_f16(head[0]), f16v_set(scale)),
+        .least = f16v_mul(f16v_of_f16(v64_right32(head[0], 16)), f16v_set(scale)),
     };
 }
 
-INLINE super_scales scales_of_q6_k(const columns *s)
+/* From the sixteen bytes from 192 on, and the last four. */
+INLINE super_scales scales_of_q6_k(const v64 times[4], v64 last, float scale)
 {
-    super_scales out;
-    const v64 last = v64_gather(s->at[0] + 206, s->apart);
-    turn(out.times, s, 192);
-    out.step = f16v_mul(f16v_of_f16(v64_right32(last, 16)), f16v_set(s->scale));
-    return out;
+    return (super_scales){
+        .times = {times[0], times[1], times[2], times[3]},
+        .step = f16v_mul(f16v_of_f16(v64_right32(last, 16)), f16v_set(scale)),
+    };
 }
 
 /* Of a type that is taken column by column. */

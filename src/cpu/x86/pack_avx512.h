@@ -46,7 +46,9 @@ INLINE void set_super(dg_qpanel *panel, const super_scales *s, const dg_qkind ki
 
 INLINE void columns_q4_k(dg_qpanel *panel, const columns *s)
 {
-    const super_scales scales = scales_of_q4_k(s);
+    v64 head[4];
+    turn(head, s, 0);
+    const super_scales scales = scales_of_q4_k(head, s->scale);
     set_super(panel, &scales, DG_Q_SUPER_LEAST);
     UNROLL
     for (int m = 0; m < 8; m++) { /* sixteen bytes: of a pair of groups, the first or second half */
@@ -62,7 +64,10 @@ INLINE void columns_q4_k(dg_qpanel *panel, const columns *s)
 
 INLINE void columns_q6_k(dg_qpanel *panel, const columns *s)
 {
-    const super_scales scales = scales_of_q6_k(s);
+    v64 times[4];
+    turn(times, s, 192);
+    const super_scales scales =
+        scales_of_q6_k(times, v64_gather(s->at[0] + 206, s->apart), s->scale);
     set_super(panel, &scales, DG_Q_SUPER_HALVES);
     UNROLL
     for (int m = 0; m < 4; m++) { /* sixteen of 32 in one half of the block */

@@ -13,12 +13,25 @@ enum { PARTS = 8 };
 /* Sixteen columns that are being packed: A and 128 - B of each group, in both halves of a word;
  * numbers are `up` higher than they are, and 128 - B is made so much lower. */
 typedef struct packing {
-    columns s;
+    const uint8_t *at; /* the slice in the first column … */
+    size_t stride;     /* … and how far apart it is in the others … */
+    v64 apart;         /* … each from the first */
     v64 times[DG_QGROUPS], lift[DG_QGROUPS];
     uint8_t *to;
     float *step, scale;
     int n_block;
 } packing;
+
+/* Sixteen bytes of each column, `from` bytes on. */
+INLINE void turn_slice(v64 out[4], const packing *p, size_t from)
+{
+    turn_apart(out, p->at + from, p->stride);
+}
+
+INLINE v64 gather_slice(const packing *p, size_t from)
+{
+    return v64_gather(p->at + from, p->apart);
+}
 
 INLINE v64 in_both_halves(v64 a)
 {
@@ -30,6 +43,7 @@ INLINE void set_bytes(packing *p, const f16v *a, const f16v *b, int n_group, con
                       const int up, const int most)
 {
     f16v reach = f16v_zero(), poison = f16v_zero();
+    UNROLL
     for (int g = 0; g < n_group; g++) {
         f16v r, off = f16v_sub(a[g], a[g]);
         if (least) {
@@ -46,6 +60,7 @@ INLINE void set_bytes(packing *p, const f16v *a, const f16v *b, int n_group, con
                ratio = f16v_where_least(reach, f16v_set(DG_BYTE_LEAST),
                                         f16v_div(f16v_set(DG_BYTE_FULL), reach));
     f16v_store(p->step, f16v_mul(step, f16v_set(p->scale)));
+    UNROLL
     for (int g = 0; g < n_group; g++) {
         const v64 times = in_both_halves(v64_of_f16v(f16v_mul(a[g], ratio)));
         v64 lift = v64_set32(128 << 16 | 128);
@@ -59,7 +74,7 @@ INLINE void set_bytes(packing *p, const f16v *a, const f16v *b, int n_group, con
 }
 
 /* Row j of numbers of group g. */
-INLINE void put_bytes(const packing *p, const int j, v64 n, const int g)
+INLINE void put_bytes(const packing *p, int j, v64 n, int g)
 {
     const v64 low = v64_set32(0x00FF00FF), high = v64_set32((int32_t)0xFF00FF00);
     const v64 even = v64_add16(v64_mul16(v64_and(n, low), p->times[g]), p->lift[g]),
@@ -82,26 +97,26 @@ INLINE void set_super(packing *p, const super_scales *s, const int n_group, cons
     set_bytes(p, a, b, n_group, least, up, most);
 }
 
-INLINE void part_q4_k(const packing *p, const int part)
+INLINE void part_q4_k(const packing *p, int part)
 {
     const int m = part; /* sixteen bytes: of a pair of groups, the first or second half */
     const int j = 16 * (m / 2) + 4 * (m % 2), g = m / 2 * 2;
     v64 w[4];
-    turn(w, &p->s, 16 + 16 * (size_t)m);
+    turn_slice(w, p, 16 + 16 * (size_t)m);
     UNROLL
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         put_bytes(p, j + i, low_halves(w[i]), g);
+    UNROLL
+    for (int i = 0; i < 4; i++)
         put_bytes(p, j + 8 + i, high_halves(w[i]), g + 1);
-    }
 }
 
-/* Sixteen of 32 in one half of the block, and of four such runs every other one. */
-INLINE void part_q6_k(const packing *p, const int part)
+/* Sixteen of 32 in one half of the block, and of four such runs the even or the odd ones. */
+INLINE void runs_q6_k(const packing *p, int half, int sixteen, const int odd)
 {
-    const int half = part / 4, sixteen = part / 2 % 2, odd = part % 2;
     v64 low[4], high[4];
-    turn(high, &p->s, (size_t)(128 + 32 * half + 16 * sixteen));
-    turn(low, &p->s, (size_t)(64 * half + 32 * odd + 16 * sixteen));
+    turn_slice(high, p, (size_t)(128 + 32 * half + 16 * sixteen));
+    turn_slice(low, p, (size_t)(64 * half + 32 * odd + 16 * sixteen));
     UNROLL
     for (int q = odd; q < 4; q += 2) {
         UNROLL
@@ -113,6 +128,14 @@ INLINE void part_q6_k(const packing *p, const int part)
     }
 }
 
+INLINE void part_q6_k(const packing *p, int part)
+{
+    if (part % 2)
+        runs_q6_k(p, part / 4, part / 2 % 2, 1);
+    else
+        runs_q6_k(p, part / 4, part / 2 % 2, 0);
+}
+
 /* ---- blocks of 32 ---- */
 
 /* The steps of blocks of so many bytes, which begin with them. */
@@ -120,29 +143,29 @@ INLINE void set_blocks(packing *p, const size_t bytes, const int up)
 {
     f16v a[DG_QBLOCKS];
     for (int b = 0; b < p->n_block; b++)
-        a[b] = f16v_of_f16(v64_gather(p->s.at[0] + bytes * (size_t)b, p->s.apart));
+        a[b] = f16v_of_f16(gather_slice(p, bytes * (size_t)b));
     set_bytes(p, a, a, p->n_block, false, up, 0);
 }
 
-INLINE void part_q8_0(const packing *p, const int b)
+INLINE void part_q8_0(const packing *p, int b)
 {
     UNROLL
     for (int m = 0; m < 2; m++) {
         v64 w[4];
-        turn(w, &p->s, 34 * (size_t)b + 2 + 16 * (size_t)m);
+        turn_slice(w, p, 34 * (size_t)b + 2 + 16 * (size_t)m);
         UNROLL
         for (int i = 0; i < 4; i++)
             put_bytes(p, 8 * b + 4 * m + i, v64_add8(w[i], v64_set8(128)), b);
     }
 }
 
-INLINE void part_q5_0(const packing *p, const int b)
+INLINE void part_q5_0(const packing *p, int b)
 {
     const v64 sixteen = v64_set8(16);
     const size_t at = 22 * (size_t)b;
-    const v64 fifth = v64_gather(p->s.at[0] + at + 2, p->s.apart);
+    const v64 fifth = gather_slice(p, at + 2);
     v64 w[4];
-    turn(w, &p->s, at + 6);
+    turn_slice(w, p, at + 6);
     UNROLL
     for (int j = 0; j < 8; j++) {
         const v64 n = v64_or(j < 4 ? low_halves(w[j]) : high_halves(w[j - 4]), sixteen);
@@ -160,11 +183,8 @@ INLINE void pack_numbers(packing *p, const dg_qkind kind, const int up, const in
     const int n_value = p->n_block * DG_QBLOCK, group = group_of(kind), n_group = n_value / group;
     dg_numbers w[DG_QCOLS];
     f16v a[DG_QGROUPS], b[DG_QGROUPS];
-    columns s = p->s;
-    for (int c = 0; c < DG_QCOLS; c++) {
-        row(&w[c], p->s.at[c], n_value);
-        s.at[c] = (const uint8_t *)w[c].n;
-    }
+    for (int c = 0; c < DG_QCOLS; c++)
+        row(&w[c], p->at + (size_t)c * p->stride, n_value);
     for (int g = 0; g < n_group; g++) {
         float step[DG_QCOLS], least[DG_QCOLS];
         for (int c = 0; c < DG_QCOLS; c++) {
@@ -177,25 +197,29 @@ INLINE void pack_numbers(packing *p, const dg_qkind kind, const int up, const in
     set_bytes(p, a, b, n_group, has_least(kind), up, most);
     for (int k = 0; k < n_value; k += 16) {
         v64 n[4];
-        turn(n, &s, (size_t)k);
+        turn_apart(n, (const uint8_t *)w[0].n + k, sizeof w[0]);
         for (int i = 0; i < 4; i++)
             put_bytes(p, k / 4 + i, v64_add8(n[i], v64_set8(up)), k / group);
     }
 }
 
 /* Part after part, the first one first: it is in it that types without parts are packed. */
-INLINE void pack_part(packing *p, const int part, const dg_qkind kind, const int up, const int most,
+INLINE void pack_part(packing *p, int part, const dg_qkind kind, const int up, const int most,
                       dg_numbers_fn *row)
 {
     if (row == row_q4_k) {
         if (part == 0) {
-            const super_scales s = scales_of_q4_k(&p->s);
+            v64 head[4];
+            turn_slice(head, p, 0);
+            const super_scales s = scales_of_q4_k(head, 1);
             set_super(p, &s, DG_QBLOCKS, true, up, most);
         }
         part_q4_k(p, part);
     } else if (row == row_q6_k) {
         if (part == 0) {
-            const super_scales s = scales_of_q6_k(&p->s);
+            v64 times[4];
+            turn_slice(times, p, 192);
+            const super_scales s = scales_of_q6_k(times, gather_slice(p, 206), 1);
             set_super(p, &s, DG_QGROUPS, false, up, most);
         }
         part_q6_k(p, part);
