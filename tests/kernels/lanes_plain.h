@@ -369,20 +369,6 @@ INLINE f16v f16v_mul(f16v a, f16v b)
     return a;
 }
 
-INLINE f16v f16v_add(f16v a, f16v b)
-{
-    for (int i = 0; i < 16; i++)
-        a.f[i] += b.f[i];
-    return a;
-}
-
-INLINE f16v f16v_sub(f16v a, f16v b)
-{
-    for (int i = 0; i < 16; i++)
-        a.f[i] -= b.f[i];
-    return a;
-}
-
 INLINE f16v f16v_div(f16v a, f16v b)
 {
     for (int i = 0; i < 16; i++)

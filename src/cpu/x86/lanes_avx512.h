@@ -269,16 +269,6 @@ static inline f16v f16v_mul(f16v a, f16v b)
     return _mm512_mul_ps(a, b);
 }
 
-static inline f16v f16v_add(f16v a, f16v b)
-{
-    return _mm512_add_ps(a, b);
-}
-
-static inline f16v f16v_sub(f16v a, f16v b)
-{
-    return _mm512_sub_ps(a, b);
-}
-
 static inline f16v f16v_div(f16v a, f16v b)
 {
     return _mm512_div_ps(a, b);
