@@ -550,6 +550,11 @@ struct dg_backend {
     const char *bfloat_profile, *bfloat_block_profile;
     int bfloat_head;
 
+    /* Of a model with weights of block types whose rows have byte_in values or more; NULL: none is
+     * different. */
+    const char *byte_profile;
+    int byte_in;
+
     bool answers; /* what segments ask about words (dg_asked) */
 
     /* Rows of a pass that this backend likes: canvases' together, and those of one prompt. */

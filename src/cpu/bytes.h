@@ -54,6 +54,7 @@ enum { DG_BYTE_ROWS = 512, DG_BYTE_PANELS = 3 };
 typedef void dg_byte_product_fn(const dg_byte_args *a);
 
 typedef struct dg_byte_kernels {
+    const char *profile;      /* of numerics with them: see dg_backend's byte_profile */
     dg_quantise_fn *quantise; /* a row by itself */
     dg_byte_product_fn *product;
 } dg_byte_kernels;

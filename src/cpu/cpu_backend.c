@@ -217,6 +217,8 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
         .bfloat_profile = cpu->bfloat ? cpu->k.b->profile : NULL,
         .bfloat_block_profile = cpu->bfloat ? cpu->k.b->block_profile : NULL,
         .bfloat_head = BFLOAT_HEAD,
+        .byte_profile = cpu->integer && cpu->k.bytes ? cpu->k.bytes->profile : NULL,
+        .byte_in = BYTES_IN,
         .canvas_rows = DG_CPU_CANVAS_ROWS,
         .prompt_rows = DG_CPU_PROMPT_ROWS,
         .picture_patches = DG_CPU_PICTURE_PATCHES,

@@ -103,14 +103,17 @@ dgemma_status dg_device_measure(dg_backend *be, double *read, double *multiply, 
 const char *dg_device_numerics(const dg_backend *be, const dg_checkpoint *ck,
                                const dg_kv_config *kv)
 {
-    bool blocks = false, bfloat = false;
+    bool blocks = false, bfloat = false, bytes = false;
     for (int i = 0; i < kv->n_layer && kv->type == DG_BF16; i++)
         bfloat = bfloat || kv->layer[i].head_dim >= be->bfloat_head;
     for (size_t i = 0; i < dg_checkpoint_count(ck); i++) {
         const dg_tensor *t = dg_checkpoint_at(ck, i);
         blocks = blocks || dg_dtype_is_block(t->type);
+        bytes = bytes || (dg_dtype_is_block(t->type) && t->shape[t->n_dim - 1] >= be->byte_in);
         bfloat = bfloat || (t->type == DG_BF16 && strstr(t->name, "vision"));
     }
+    if (bytes && be->byte_profile)
+        return be->byte_profile;
     if (bfloat && be->bfloat_profile)
         return blocks ? be->bfloat_block_profile : be->bfloat_profile;
     return blocks && be->block_profile ? be->block_profile : be->profile;

@@ -12,6 +12,7 @@ Suite *rng_suite(void);
 Suite *real_suite(void);
 Suite *known_answers_suite(void);
 Suite *attention_suite(void);
+Suite *byte_products_suite(void);
 Suite *pool_suite(void);
 Suite *tensor_suite(void);
 Suite *narrowed_suite(void);

@@ -35,8 +35,8 @@ static make_suite *const suites[] = {
     schema_check_suite,   infill_suite,        questions_suite,
     told_suite,           asked_suite,         tokens_suite,
     stream_suite,         person_suite,        guided_suite,
-    answer_form_suite,    attention_suite,     reads_suite,
-    decide_suite,         pins_suite,
+    answer_form_suite,    attention_suite,     byte_products_suite,
+    reads_suite,          decide_suite,        pins_suite,
 };
 
 int main(int argc, char **argv)

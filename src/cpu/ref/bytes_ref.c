@@ -105,4 +105,5 @@ static void product(const dg_byte_args *a)
         }
 }
 
-const dg_byte_kernels dg_bytes_ref = {.quantise = quantise, .product = product};
+const dg_byte_kernels dg_bytes_ref = {
+    .profile = "integer-bytes-reference", .quantise = quantise, .product = product};

@@ -303,4 +303,5 @@ static void product(const dg_byte_args *a)
     of_type[a->type](a);
 }
 
-const dg_byte_kernels dg_bytes_amx = {.quantise = quantise, .product = product};
+const dg_byte_kernels dg_bytes_amx = {
+    .profile = "integer-bytes-amx", .quantise = quantise, .product = product};

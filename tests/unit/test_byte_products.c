@@ -1,0 +1,182 @@
+/* The CPU backend with weights as bytes, as it is with AMX, by the product in plain C: experts
+ * whose rows go through both products. */
+#include <math.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "cpu/cpu_internal.h"
+#include "suites.h"
+
+enum {
+    N_ROW = 9,
+    N_EXPERT = 3,
+    N_USED = 2,
+    N_EMBD = 512,
+    N_FF = 544, /* two slices and a block */
+};
+
+typedef struct scene {
+    dg_backend *be;
+    dg_batch batch;
+    dg_expert_weights w;
+    void *data[3];
+    float norm[N_EMBD], x[N_ROW * N_EMBD], out[N_ROW * N_EMBD], weight[N_ROW * N_USED];
+    int32_t expert[N_ROW * N_USED];
+} scene;
+
+static uint32_t next(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+static float random_float(uint32_t *state)
+{
+    return (float)next(state) / (float)(1 << 23) - 1;
+}
+
+/* Blocks of anything; steps, the halves at `first` and `second` of each, are 2^-7 to 2^-6. */
+static void set_weight(dg_weight *w, void **data, dg_dtype type, int n_out, int n_in, int first,
+                       int second, uint32_t *state)
+{
+    const size_t block = dg_dtype_bytes(type, (size_t)dg_dtype_block(type)),
+                 row = dg_dtype_bytes(type, (size_t)n_in), n = N_EXPERT * (size_t)n_out * row;
+    uint8_t *p = dg_array(n, 1);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (uint8_t)next(state);
+    for (size_t i = 0; i < n; i += block)
+        for (int k = 0; k < 2; k++)
+            p[i + (size_t)(k ? second : first) + 1] =
+                0x20 | (p[i + (size_t)(k ? second : first) + 1] & 3);
+    *data = p;
+    *w = (dg_weight){.type = type,
+                     .n_mat = N_EXPERT,
+                     .n_out = n_out,
+                     .n_in = n_in,
+                     .row_bytes = row,
+                     .mat_bytes = (size_t)n_out * row,
+                     .data = p};
+}
+
+static void scene_open(scene *s, bool exact, int threads)
+{
+    uint32_t state = 5;
+    memset(s, 0, sizeof *s);
+    ck_assert_int_eq(
+        dg_cpu_open(&s->be,
+                    &(dg_cpu_options){.n_thread = threads, .flags = dg_cpu_flags(), .exact = exact},
+                    NULL),
+        DGEMMA_OK);
+    dg_cpu *cpu = dg_cpu_of(s->be);
+    cpu->k.bytes = &dg_bytes_ref;
+    cpu->integer = !exact;
+    set_weight(&s->w.gate, &s->data[0], DG_Q4_K, N_FF, N_EMBD, 0, 2, &state);
+    set_weight(&s->w.up, &s->data[1], DG_Q6_K, N_FF, N_EMBD, 208, 208, &state);
+    set_weight(&s->w.down, &s->data[2], DG_Q5_0, N_EMBD, N_FF, 0, 0, &state);
+    s->w.norm = s->w.post_norm = s->norm;
+    for (int i = 0; i < N_EMBD; i++)
+        s->norm[i] = 1;
+    for (int i = 0; i < N_ROW * N_EMBD; i++)
+        s->x[i] = random_float(&state);
+    for (int i = 0; i < N_ROW * N_USED; i++) {
+        s->expert[i] =
+            i % N_USED ? (s->expert[i - 1] + 1) % N_EXPERT : (int)(next(&state) % N_EXPERT);
+        s->weight[i] = 0.5f;
+    }
+    const dg_plan plan = {.n_row = N_ROW,
+                          .n_embd = N_EMBD,
+                          .n_ff = 32,
+                          .n_vocab = 32,
+                          .max_head_dim = 32,
+                          .max_group = 1,
+                          .max_q_dim = 32,
+                          .max_kv_dim = 32,
+                          .n_segment = 1,
+                          .kv_type = DG_BF16,
+                          .n_expert = N_EXPERT,
+                          .n_expert_used = N_USED,
+                          .n_ff_expert = N_FF,
+                          .rms_eps = 1e-6f};
+    ck_assert_int_eq(s->be->plan(s->be, &plan, NULL), DGEMMA_OK);
+    s->batch = (dg_batch){.n_row = N_ROW};
+    s->be->begin(s->be, &s->batch);
+}
+
+static void scene_close(scene *s)
+{
+    s->be->finish(s->be, NULL);
+    s->be->close(s->be);
+    for (int i = 0; i < 3; i++)
+        dg_free(s->data[i]);
+}
+
+static void run(scene *s, int first, int end)
+{
+    s->be->experts(s->be, &(dg_experts_args){.out = s->out,
+                                             .x = s->x,
+                                             .expert = s->expert,
+                                             .weight = s->weight,
+                                             .n_used = N_USED,
+                                             .w = &s->w,
+                                             .rows = {first, end}});
+}
+
+/* Activations and weights of eight bits: results move by about one per cent of their size. */
+START_TEST(experts_as_bytes_are_near_those_in_floats)
+{
+    static scene s, exact;
+    scene_open(&s, false, 1);
+    scene_open(&exact, true, 1);
+    ck_assert_int_eq(dg_cpu_way(dg_cpu_of(s.be), &s.w.down), DG_QWAY_BYTES);
+    run(&s, 0, N_ROW);
+    run(&exact, 0, N_ROW);
+    double off = 0, size = 0;
+    for (int i = 0; i < N_ROW * N_EMBD; i++) {
+        off += pow((double)s.out[i] - (double)exact.out[i], 2);
+        size += pow((double)exact.out[i], 2);
+    }
+    ck_assert_double_gt(off, 0);
+    ck_assert_double_lt(sqrt(off / size), 0.03);
+    scene_close(&s);
+    scene_close(&exact);
+}
+END_TEST
+
+START_TEST(a_row_does_not_know_of_others_or_of_threads)
+{
+    static scene all, alone;
+    scene_open(&all, false, 3);
+    scene_open(&alone, false, 1);
+    run(&all, 0, N_ROW);
+    for (int r = 0; r < N_ROW; r++)
+        run(&alone, r, r + 1);
+    ck_assert_mem_eq(all.out, alone.out, sizeof all.out);
+    scene_close(&all);
+    scene_close(&alone);
+}
+END_TEST
+
+/* Small models have the same bits everywhere. */
+START_TEST(few_values_stay_as_they_are_stored)
+{
+    static scene s;
+    scene_open(&s, false, 1);
+    dg_weight w = s.w.gate;
+    w.n_in = 256;
+    ck_assert_int_eq(dg_cpu_way(dg_cpu_of(s.be), &w), DG_QWAY_SUPER);
+    w.type = DG_Q8_0;
+    ck_assert_int_eq(dg_cpu_way(dg_cpu_of(s.be), &w), DG_QWAY_BLOCKS);
+    scene_close(&s);
+}
+END_TEST
+
+Suite *byte_products_suite(void)
+{
+    Suite *s = suite_create("byte_products");
+    TCase *t = tcase_create("experts");
+    tcase_add_test(t, experts_as_bytes_are_near_those_in_floats);
+    tcase_add_test(t, a_row_does_not_know_of_others_or_of_threads);
+    tcase_add_test(t, few_values_stay_as_they_are_stored);
+    suite_add_tcase(s, t);
+    return s;
+}
