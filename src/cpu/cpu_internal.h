@@ -27,7 +27,7 @@ enum { ATTENTION_ROWS = 128 };
 enum { ATTENTION_RUN = 4 * DG_PAGE, BFLOAT_HEAD = 256 };
 
 /* Values along k from which on weights are multiplied as bytes where the processor can. */
-enum { BYTES_IN = 512 };
+enum { BYTES_IN = 640 };
 
 /* Patches that the vision tower's matrices take together: bounds their scratch. */
 enum { VISION_ROWS = 1024 };

@@ -11,8 +11,8 @@ enum {
     N_ROW = 9,
     N_EXPERT = 3,
     N_USED = 2,
-    N_EMBD = 512,
-    N_FF = 544, /* two slices and a block */
+    N_EMBD = 768,
+    N_FF = 800, /* three slices and a block */
 };
 
 typedef struct scene {
@@ -162,7 +162,7 @@ START_TEST(few_values_stay_as_they_are_stored)
     static scene s;
     scene_open(&s, false, 1);
     dg_weight w = s.w.gate;
-    w.n_in = 256;
+    w.n_in = 512; /* the widest of the pocket model */
     ck_assert_int_eq(dg_cpu_way(dg_cpu_of(s.be), &w), DG_QWAY_SUPER);
     w.type = DG_Q8_0;
     ck_assert_int_eq(dg_cpu_way(dg_cpu_of(s.be), &w), DG_QWAY_BLOCKS);
