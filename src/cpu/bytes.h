@@ -13,7 +13,7 @@
  *     A = a * (32512 / reach), B = b * (32512 / reach), to the nearest whole number,
  *     byte = (n * A - B + 128) >> 8
  *
- * which is off by less than 0.77 of the step: half for rounding, and 127 / 512 for A and B. For
+ * which is off by less than 0.76 of the step: half for rounding, and 127 / 512 for A and B. For
  * each slice in ascending order, t being the sum of products of a row's numbers and a column's
  * bytes,
  *
