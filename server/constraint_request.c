@@ -77,6 +77,19 @@ static const char *original(const finder *f, const char *at)
     return said && json_object_get(f->root, "asked") ? said : at;
 }
 
+/* Beside a schema; `at` is the schema's pointer. */
+static bool read_strict(finder *f, const json_t *object, const char *at)
+{
+    char strict[128];
+    const json_t *v = dg_field_get(object, "strict");
+    f->lenient = json_is_false(v);
+    if (!v || json_is_boolean(v))
+        return true;
+    const char *last = strrchr(at, '/');
+    snprintf(strict, sizeof strict, "%.*s/strict", (int)(last ? last - at : 0), at);
+    return wrong(f, "invalid_type", strict, "wanted true or false");
+}
+
 static bool read_response_format(finder *f)
 {
     json_t *format, *inner;
@@ -99,8 +112,8 @@ static bool read_response_format(finder *f)
     at = original(f, at);
     if (!schema)
         return wrong(f, "invalid_value", at, "wanted a schema");
-    f->lenient = json_is_false(json_object_get(inner ? inner : format, "strict"));
-    return take(f, DGEMMA_CONSTRAINT_JSON_SCHEMA, schema, at);
+    return read_strict(f, inner ? inner : format, at) &&
+           take(f, DGEMMA_CONSTRAINT_JSON_SCHEMA, schema, at);
 }
 
 /* vLLM's; before 0.12 the same words stood in the body, with guided_ in front. */

@@ -1,4 +1,5 @@
 /* POST /infill: llama-server's body as that of a completion with a suffix. */
+#include <limits.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -43,6 +44,18 @@ static void copy_number(dg_translation *t, const char *name, const char *as)
         dg_translate_copy(t, name, as);
 }
 
+/* A number that is wrong is refused under the name that the client knows. */
+static bool read_most(dg_translation *t)
+{
+    int most = 1;
+    static const dg_field field = {"n_predict", DG_FIELD_INT, 0, 1, INT_MAX};
+    bool unbounded = json_integer_value(dg_field_get(t->root, field.name)) == -1;
+    if (!unbounded && !dg_fields_read(&most, t->root, "", &field, 1, t->e))
+        return false;
+    copy_number(t, field.name, "max_tokens");
+    return true;
+}
+
 bool dg_infill_read(dg_chat *out, json_t *root, const dg_chat_limits *limits, uint64_t seed,
                     dg_http_error *e)
 {
@@ -52,7 +65,7 @@ bool dg_infill_read(dg_chat *out, json_t *root, const dg_chat_limits *limits, ui
     bool ok = dg_field_string(root, "input_prefix", &before, e) &&
               dg_field_string(root, "input_suffix", &after, e) &&
               dg_field_string(root, "prompt", &begun, e) && dg_constraint_absent(root, e) &&
-              read_extra(&t) && dg_translate_stop(&t, root, "stop");
+              read_extra(&t) && dg_translate_stop(&t, root, "stop") && read_most(&t);
     if (ok && !before && !after)
         ok = dg_refuse(e, 400, "missing_field", "input_prefix",
                        "wanted input_prefix and input_suffix: what stands around the gap");
@@ -61,7 +74,6 @@ bool dg_infill_read(dg_chat *out, json_t *root, const dg_chat_limits *limits, ui
                          json_sprintf("%s%s", before ? before : "", begun ? begun : ""));
         dg_translate_set(&t, "suffix", json_string(after ? after : ""));
         dg_translate_set(&t, "fill", json_true());
-        copy_number(&t, "n_predict", "max_tokens");
         copy_number(&t, "seed", "seed");
     }
     ok = dg_translate_end(&t, ok, dg_openai_read_completion, out);

@@ -94,6 +94,14 @@ static const char *name_of(const json_t *tool)
     return json_string_value(json_object_get(function ? function : tool, "name"));
 }
 
+/* Beside the function, or in it. */
+static bool strict_is_sound(const json_t *tool)
+{
+    const json_t *outer = dg_field_get(tool, "strict");
+    const json_t *inner = dg_field_get(json_object_get(tool, "function"), "strict");
+    return (!outer || json_is_boolean(outer)) && (!inner || json_is_boolean(inner));
+}
+
 static bool check_tools(const json_t *tools, dg_http_error *e)
 {
     size_t i;
@@ -107,6 +115,9 @@ static bool check_tools(const json_t *tools, dg_http_error *e)
         if (!name_of(tool))
             return dg_refuse(e, 400, "invalid_value", "tools", "tools[%zu].function.name: missing",
                              i);
+        if (!strict_is_sound(tool))
+            return dg_refuse(e, 400, "invalid_type", "tools",
+                             "tools[%zu], strict: wanted true or false", i);
     }
     return true;
 }

@@ -139,6 +139,16 @@ static const refused refusals[] = {
     {CLAUDE("'output_config':{'format':{'type':'json_schema','schema':{}}},"
             "'output_format':{'type':'json_schema','schema':{}}"),
      "invalid_value", "output_format", "one of them"},
+    {CHAT("'response_format':{'type':'json_schema','json_schema':{'schema':{},'strict':'no'}}"),
+     "invalid_type", "/response_format/json_schema/strict", "wanted true or false"},
+    {CHAT("'response_format':{'type':'json_schema','schema':{},'strict':0}"), "invalid_type",
+     "/response_format/strict", "response_format.strict: wanted true or false"},
+    {ITEMS("'text':{'format':{'type':'json_schema','schema':{},'strict':1}}"), "invalid_type",
+     "/text/format/strict", "text.format.strict: wanted true or false"},
+    {CHAT("'tools':[{'type':'function','function':{'name':'f','strict':'true'}}]"), "invalid_type",
+     "tools", "tools[0], strict"},
+    {CLAUDE("'tools':[{'name':'g'},{'name':'f','strict':1}]"), "invalid_type", "tools",
+     "tools[1], strict"},
     {CHAT("'schema_in_prompt':1"), "invalid_type", "schema_in_prompt", "true or false"},
     {CHAT("'whitespace':'much'"), "invalid_value", "whitespace", "usual and compact"},
 };

@@ -356,7 +356,7 @@ static const verdict verdicts[] = {
     {dg_infill_read, "{}", "input_prefix"},
     {dg_infill_read, "{'input_prefix':7}", "input_prefix"},
     {dg_infill_read, "{'input_prefix':'a','input_extra':[{'filename':'f'}]}", "input_extra"},
-    {dg_infill_read, "{'input_prefix':'a','n_predict':0}", "max_tokens"},
+    {dg_infill_read, "{'input_prefix':'a','n_predict':0}", "n_predict"},
     {dg_infill_read, "{'input_prefix':'a','grammar':'','response_format':{'type':'text'}}", NULL},
     {dg_infill_read, "{'input_prefix':'a','grammar':'root ::= [x]'}", "/grammar"},
     {dg_infill_read, "{'input_prefix':'a','json_schema':{}}", "/json_schema"},

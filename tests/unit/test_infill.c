@@ -139,6 +139,23 @@ START_TEST(a_gap_as_llama_server_has_it)
 }
 END_TEST
 
+START_TEST(a_wrong_number_is_refused_by_its_name)
+{
+    static const char *const wrong[] = {"0", "-2", "\"5\"", "1.5", "99999999999"};
+    for (size_t i = 0; i < DG_COUNT(wrong); i++) {
+        char body[100];
+        dg_chat c;
+        dg_http_error e = {0};
+        snprintf(body, sizeof body, "{\"input_suffix\": \"c\", \"n_predict\": %s}", wrong[i]);
+        json_t *root = json_loads(body, 0, NULL);
+        ck_assert(!dg_infill_read(&c, root, &dg_test_chat_limits, 7, &e));
+        ck_assert_int_eq(e.status, 400);
+        ck_assert_str_eq(e.param, "n_predict");
+        ck_assert_ptr_nonnull(strstr(e.message, "n_predict"));
+    }
+}
+END_TEST
+
 /* A gap may be where the text begins. */
 START_TEST(a_gap_as_ollama_has_it)
 {
@@ -165,6 +182,7 @@ Suite *infill_suite(void)
     tcase_add_test(t, an_edit_is_a_gap_for_each_passage);
     tcase_add_test(t, an_edit_in_a_conversation);
     tcase_add_test(t, a_gap_as_llama_server_has_it);
+    tcase_add_test(t, a_wrong_number_is_refused_by_its_name);
     tcase_add_test(t, a_gap_as_ollama_has_it);
     suite_add_tcase(s, t);
     return s;
