@@ -4,7 +4,9 @@ import asyncio
 import importlib.util
 import os
 
-from typing import Literal
+from datetime import date
+from enum import Enum
+from typing import Annotated, Literal, Optional, Union
 
 from serving import MODEL, Server, check, finish, run, skip
 
@@ -25,8 +27,52 @@ def person_model():
     return Person
 
 
+def order_model():
+    """What pydantic makes of types that people use: nested, optional, recursive, told apart by a word, with patterns and dates."""
+    from pydantic import BaseModel, Field
+
+    class Size(Enum):
+        SMALL = "small"
+        LARGE = "large"
+
+    class Card(BaseModel):
+        kind: Literal["card"]
+        number: str = Field(pattern=r"^\d{4}-\d{4}$")
+
+    class Cash(BaseModel):
+        kind: Literal["cash"]
+        amount: float = Field(gt=0, lt=1000)
+
+    class Part(BaseModel):
+        name: str = Field(min_length=1, max_length=12)
+        parts: list["Part"] = Field(max_length=2)
+
+    class Order(BaseModel):
+        day: date
+        size: Size
+        note: Optional[str] = Field(max_length=20)
+        pay: Annotated[Union[Card, Cash], Field(discriminator="kind")]
+        parts: list[Part] = Field(min_length=1, max_length=2)
+        place: tuple[int, int]
+
+    return Order
+
+
 def is_person(p):
     return p.name in ("Ada", "Grace") and 1 <= p.age <= 120 and p.mood in ("glad", "sad")
+
+
+def ask_in_detail(s, Order):
+    """A schema of many keywords, by a tool that is forced and by response_format."""
+    import openai
+    c = openai.OpenAI(base_url=f"http://127.0.0.1:{s.port}/v1", api_key="x", max_retries=0)
+    schema = Order.model_json_schema()
+    said = {"model": "test", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 400}
+    answer = c.chat.completions.create(**said, response_format={"type": "json_schema", "json_schema": {"name": "order", "schema": schema}})
+    yield "response_format", Order.model_validate_json(answer.choices[0].message.content)
+    tool = {"type": "function", "function": {"name": "order", "parameters": schema, "strict": True}}
+    answer = c.chat.completions.create(**said, tools=[tool], tool_choice={"type": "function", "function": {"name": "order"}})
+    yield "a tool", Order.model_validate_json(answer.choices[0].message.tool_calls[0].function.arguments)
 
 
 def ask_openai(s, Person):
@@ -126,8 +172,10 @@ def is_there(module):
 
 
 def every_client():
-    Person = person_model()
+    Person, Order = person_model(), order_model()
     with Server("-q", model=MODEL) as s:
+        for name, got in ask_in_detail(s, Order):
+            check(f"in detail, {name}", isinstance(got, Order), repr(got))
         for module, ask in CLIENTS.items():
             if not is_there(module):
                 skip(f"schemas with {module}", "it is not installed")
