@@ -71,7 +71,7 @@ dgemma_status dg_image_prepare(dg_patches *out, const dg_image *img, const dg_pa
                                dgemma_error *err)
 {
     *out = (dg_patches){0};
-    int tw, th;
+    int tw = 0, th = 0;
     dgemma_status st = dg_image_target_size(img->width, img->height, rule, &tw, &th, err);
     if (st)
         return st;
