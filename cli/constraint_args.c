@@ -96,10 +96,10 @@ static dgemma_constraint_kind kind_of(const cli_constraint_args *a)
                             : DGEMMA_CONSTRAINT_CHOICE;
 }
 
-/* A schema is an object; no file is called like that. */
+/* An object, or one of the two words that are schemas; no file is called like that. */
 static bool is_schema(const char *text)
 {
-    return text[strspn(text, " \t\r\n")] == '{';
+    return text[strspn(text, " \t\r\n")] == '{' || !strcmp(text, "true") || !strcmp(text, "false");
 }
 
 static void tell_ignored(const char *command, const char *list)

@@ -205,6 +205,8 @@ static bool read_class(reader *r, piece *out)
 {
     dg_points set = {0};
     bool negated = take(r, '^');
+    if (is_next(r, ']')) /* to some the class ends here, to others this is its first member */
+        return refuse(r, DGEMMA_E_UNSUPPORTED, "] as the first in a class is written \\]");
     bool ok = read_members(r, &set);
     if (ok) {
         if (negated)
@@ -229,6 +231,9 @@ static bool read_number(reader *r, uint32_t *n)
 static bool read_braces(reader *r, uint32_t *min, uint32_t *max)
 {
     size_t from = r->at;
+    if (r->len - from > 2 && r->text[from] == '{' && r->text[from + 1] == ',' &&
+        r->text[from + 2] >= '0' && r->text[from + 2] <= '9') /* a count to some, text to others */
+        return refuse(r, DGEMMA_E_UNSUPPORTED, "{,n} is written {0,n}");
     if (take(r, '{') && read_number(r, min)) {
         *max = *min;
         if (take(r, ',') && !read_number(r, max))
@@ -261,7 +266,7 @@ static bool repeat(reader *r, piece *p)
 {
     uint32_t min, max;
     if (!read_count(r, &min, &max))
-        return true;
+        return !r->status;
     take(r, '?'); /* lazy */
     if (p->starts || p->ends)
         return refuse(r, DGEMMA_E_UNSUPPORTED, "an anchor with a count is not supported");
@@ -329,6 +334,8 @@ static bool read_atom(reader *r, piece *out)
         r->at = brace;
         return refuse(r, DGEMMA_E_ARG, "there is nothing to repeat");
     }
+    if (r->status)
+        return false;
     if (take(r, '.')) {
         dg_points_add(&set, '\n', '\n');
         dg_points_add(&set, '\r', '\r');

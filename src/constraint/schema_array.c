@@ -8,19 +8,32 @@ typedef struct array_rule {
     size_t n_prefix;
 } array_rule;
 
+/* What a claim says of the first items, and of those behind them. Before 2020 a list of "items" was
+ * what "prefixItems" is, and "additionalItems" the others. */
+typedef struct array_items {
+    const dg_json *first, *rest;
+    const char *name; /* of the first */
+} array_items;
+
+static array_items items_of(const dg_claim *claim)
+{
+    const dg_json *items = dg_claim_get(claim, "items");
+    const dg_json *prefix = dg_claim_get(claim, "prefixItems");
+    if (!prefix && items && items->kind == DG_JSON_ARRAY)
+        return (array_items){items, dg_claim_get(claim, "additionalItems"), "items"};
+    return (array_items){prefix, items, "prefixItems"};
+}
+
 static bool read_array_claim(dg_schema *c, const dg_claim *claim, array_rule *r)
 {
-    const dg_json *prefix = dg_claim_get(claim, "prefixItems");
-    const dg_json *items = dg_claim_get(claim, "items");
+    array_items items = items_of(claim);
+    const dg_json *prefix = items.first;
     uint32_t min = 0, max = DG_SCHEMA_MAX_ITEMS;
     if (prefix && prefix->kind != DG_JSON_ARRAY)
-        return dg_schema_refuse(c, DGEMMA_E_ARG, claim->schema, "prefixItems",
+        return dg_schema_refuse(c, DGEMMA_E_ARG, claim->schema, items.name,
                                 "has to be a list of schemas");
-    if (items && items->kind == DG_JSON_ARRAY)
-        return dg_schema_refuse(c, DGEMMA_E_UNSUPPORTED, claim->schema, "items",
-                                "is not supported as a list: \"prefixItems\" is");
     if (prefix && prefix->n_child > DG_SCHEMA_MAX_ITEMS)
-        return dg_schema_refuse(c, DGEMMA_E_LIMIT, claim->schema, "prefixItems", "is above 1024");
+        return dg_schema_refuse(c, DGEMMA_E_LIMIT, claim->schema, items.name, "is above 1024");
     if (!dg_claims_count(c, claim, "minItems", DG_SCHEMA_MAX_ITEMS + 1, &min) ||
         !dg_claims_count(c, claim, "maxItems", DG_SCHEMA_MAX_ITEMS, &max))
         return false;
@@ -40,12 +53,12 @@ static dg_node item_node(dg_schema *c, const dg_claims *list, size_t place)
     dg_claims item = {0};
     dg_node node = DG_NODE_NEVER;
     for (size_t i = 0; i < list->n; i++) {
-        const dg_json *prefix = dg_claim_get(&list->at[i], "prefixItems");
-        const dg_json *own = prefix ? prefix->child : NULL;
+        array_items items = items_of(&list->at[i]);
+        const dg_json *own = items.first ? items.first->child : NULL;
         for (size_t k = 0; k < place && own; k++)
             own = own->next;
         if (!own)
-            own = dg_claim_get(&list->at[i], "items");
+            own = items.rest;
         if (own && !dg_claims_add(c, &item, own, 0))
             goto end;
     }

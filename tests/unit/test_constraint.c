@@ -128,7 +128,11 @@ START_TEST(expressions_that_are_refused)
         {"a{3,2}", DGEMMA_E_ARG, "backwards"},
         {"[z-a]", DGEMMA_E_ARG, "backwards"},
         {"a\xff", DGEMMA_E_ARG, "UTF-8"},
-        {"[]", DGEMMA_E_ARG, "nothing satisfies"},
+        {"[]", DGEMMA_E_UNSUPPORTED, "written \\]"},
+        {"[^]a]", DGEMMA_E_UNSUPPORTED, "written \\]"},
+        {"a{,2}", DGEMMA_E_UNSUPPORTED, "written {0,n}"},
+        {"{,2}", DGEMMA_E_UNSUPPORTED, "written {0,n}"},
+        {"[^\\s\\S]", DGEMMA_E_ARG, "nothing satisfies"},
         {"(a{1000}){1000}", DGEMMA_E_LIMIT, "multiply"},
         {"a{5000}", DGEMMA_E_LIMIT, "4096"},
         {"[ab]*a[ab]{24}", DGEMMA_E_LIMIT, "too many ways"},
@@ -240,6 +244,13 @@ START_TEST(schemas_of_objects_and_arrays)
         {"{\"type\": \"array\", \"prefixItems\": [{\"type\": \"null\"}, {\"type\": \"boolean\"}], "
          "\"items\": false}",
          "[]\t[null]\t[null, true]", "[true]\t[null, true, 1]"},
+        {"{\"type\": \"array\", \"items\": [{\"type\": \"null\"}, {\"type\": \"boolean\"}], "
+         "\"additionalItems\": {\"type\": \"integer\"}}",
+         "[]\t[null]\t[null, true, 1, 2]", "[true]\t[null, 1]\t[null, true, null]"},
+        {"{\"type\": \"array\", \"items\": [{\"type\": \"null\"}], \"additionalItems\": false}",
+         "[]\t[null]", "[null, null]"},
+        {"{\"type\": \"array\", \"items\": {\"type\": \"null\"}, \"additionalItems\": false}",
+         "[null, null]", "[1]"},
         {"{\"type\": \"array\", \"prefixItems\": [{\"type\": \"null\"}], \"minItems\": 2}",
          "[null, 1]\t[null, [], {}]", "[null]\t[1, 1]"},
         {"{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"object\", \"properties\": "
