@@ -43,8 +43,10 @@ void dg_pins_hold(const dg_pins *p, int32_t *canvas, int n)
 void dg_pins_take(dg_pins *p, int32_t *argmax, int32_t *drawn, float *entropy, int n)
 {
     p->n_agree = 0;
+    p->doubt = 0;
     for (int i = 0; p->n && i < n; i++)
         if (p->at[i]) {
+            p->doubt += entropy[i];
             p->n_agree += argmax[i] == p->token[i];
             argmax[i] = drawn[i] = p->token[i];
             entropy[i] = 0;

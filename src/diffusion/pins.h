@@ -22,6 +22,7 @@ typedef struct dg_start {
 typedef struct dg_pins {
     int n;          /* how many positions are pinned */
     int n_agree;    /* at how many of them the last step's arg-max was the pinned token */
+    float doubt;    /* the entropy that the last step had there, together */
     uint8_t *at;    /* 1 where pinned */
     int32_t *token; /* what stands there */
 } dg_pins;
@@ -41,8 +42,8 @@ int dg_pins_skipped_steps(float strength, int max_steps);
 /* Puts the pinned tokens in their places. */
 void dg_pins_hold(const dg_pins *p, int32_t *canvas, int n);
 
-/* Takes in a step: counts the arg-max tokens that agree, puts the pinned ones in their places in
- * argmax and drawn, and makes them certain. */
+/* Takes in a step: counts the arg-max tokens that agree, adds up the entropies, puts the pinned
+ * tokens in their places in argmax and drawn, and makes them certain. */
 void dg_pins_take(dg_pins *p, int32_t *argmax, int32_t *drawn, float *entropy, int n);
 
 #endif

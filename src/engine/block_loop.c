@@ -401,7 +401,8 @@ static bool tries_length(dg_block_loop *l)
     if (!l->trying)
         return false;
     if (c->step - c->first_step == DG_GAP_STEPS || c->finished) {
-        dg_gap_push(&l->gap, c->pins.n - c->pins.n_agree, c->mean_entropy);
+        dg_gap_push(&l->gap, c->pins.n - c->pins.n_agree, c->mean_entropy + c->pins.doubt,
+                    dg_infill_seen(l->cfg.infill, c->argmax, l->gap.length));
         l->canvas_open = false;
         l->n_try++;
     }

@@ -22,6 +22,25 @@ dg_start dg_infill_start(const dg_infill *f, int length, int n, int32_t *token, 
     return (dg_start){.token = token, .pinned = pinned, .n = n, .strength = f->strength};
 }
 
+int dg_infill_seen(const dg_infill *f, const int32_t *text, int length)
+{
+    enum { LOOKED_AT = 8, ENOUGH = 3 };
+    int n = dg_min(f->n_after + (f->whole && f->close >= 0), LOOKED_AT);
+    int best = 0, most = dg_min(n, ENOUGH) - 1;
+    if (n == 1 && f->n_after) /* one word may stand anywhere */
+        return 0;
+    for (int at = 1; n && at < length; at++) {
+        int equal = 0;
+        for (int i = 0; i < n && at + i < length; i++)
+            equal += text[at + i] == (i < f->n_after ? f->after[i] : f->close);
+        if (equal > most) {
+            most = equal;
+            best = at;
+        }
+    }
+    return best;
+}
+
 float dg_infill_agreement(const dg_infill *f, const dg_pins *pins)
 {
     int n = f->n_after + (f->whole && f->close >= 0), wrong = dg_min(pins->n - pins->n_agree, n);

@@ -27,6 +27,10 @@ int dg_infill_positions(const dg_infill *f, int length, int n_canvas);
 /* What a canvas of n positions starts with; the two arrays have room for them. */
 dg_start dg_infill_start(const dg_infill *f, int length, int n, int32_t *token, uint8_t *pinned);
 
+/* Where in a gap's text, [length], the model wrote what follows it, as far as that can be told from
+ * the beginning of it; 0: nowhere. */
+int dg_infill_seen(const dg_infill *f, const int32_t *text, int length);
+
 /* How much of the text behind the gap the model agrees with, 0 to 1. */
 float dg_infill_agreement(const dg_infill *f, const dg_pins *pins);
 

@@ -185,7 +185,7 @@ static int search(int length, int most, int *n_try)
         ck_assert_int_lt(*n_try, most + 1);
         ck_assert(g.length >= 1 && g.length <= most && !g.tried[g.length]);
         int off = abs(g.length - length);
-        dg_gap_push(&g, dg_min(off, 5) * 4, 0.1f * (float)off);
+        dg_gap_push(&g, dg_min(off, 5) * 4, 0.1f * (float)off, 0);
     }
     return g.length;
 }
@@ -212,10 +212,76 @@ START_TEST(lengths_are_tried_until_one_agrees)
     for (size_t i = 0; i < DG_COUNT(order); i++) {
         ck_assert(!g.found);
         ck_assert_int_eq(g.length, order[i]);
-        dg_gap_push(&g, 3, order[i] == 8 || order[i] == 9 ? 0.5f : 0.7f);
+        dg_gap_push(&g, 3, order[i] == 8 || order[i] == 9 ? 0.5f : 0.7f, 0);
     }
     ck_assert(g.found);
     ck_assert_int_eq(g.length, 8);
+}
+END_TEST
+
+/* A length that the model itself points to is tried next, though no neighbour tells of it. */
+START_TEST(lengths_that_were_seen_are_tried)
+{
+    dg_gap g;
+    int n_try = 0;
+    dg_gap_begin(&g, 40);
+    for (; !g.found; n_try++)
+        dg_gap_push(&g, g.length == 5 ? 0 : 4, 0, g.length == 8 ? 5 : 0);
+    ck_assert_int_eq(g.length, 5);
+    ck_assert_int_le(n_try, 15);
+
+    /* of equal doubt the one that was seen, and the more often the better */
+    dg_gap_begin(&g, 16);
+    while (!g.found)
+        dg_gap_push(&g, 1, 0.05f, g.length == 8 ? 5 : g.length > 8 ? 11 : 0);
+    ck_assert_int_eq(g.length, 11);
+
+    /* not every one, and none that there is no room for */
+    dg_gap_begin(&g, 16);
+    for (n_try = 0; !g.found; n_try++)
+        dg_gap_push(&g, g.length, 0, 17);
+    ck_assert_int_eq(g.length, 1);
+    dg_gap_begin(&g, DG_GAP_MOST);
+    for (n_try = 0; !g.found; n_try++) {
+        ck_assert(!g.tried[g.length]);
+        dg_gap_push(&g, g.length, 0, DG_GAP_MOST - 2 * n_try);
+    }
+    ck_assert_int_eq(g.length, 1);
+    ck_assert_int_le(n_try, 18 + DG_GAP_SEEN);
+}
+END_TEST
+
+START_TEST(what_follows_is_seen_in_a_gap)
+{
+    static const int32_t after[] = {5, 6, 7, 8};
+    dg_infill f = {.after = after, .n_after = 4, .whole = true, .close = 9, .pad = 0};
+    static const struct {
+        int32_t text[10];
+        int n_after, at;
+    } cases[] = {
+        {{1, 2, 5, 6, 7, 8, 9, 0, 0, 0}, 4, 2},
+        {{1, 2, 3, 5, 6, 7, 9, 9, 0, 0}, 4, 3}, /* one that differs */
+        {{1, 2, 3, 4, 6, 7, 8, 0, 0, 0}, 4, 3}, /* the first may be written otherwise */
+        {{1, 5, 6, 1, 5, 6, 7, 1, 1, 1}, 4, 4}, /* the longest */
+        {{1, 5, 6, 7, 1, 5, 6, 7, 1, 1}, 4, 1}, /* the first of equal ones */
+        {{1, 2, 5, 6, 1, 1, 1, 1, 1, 1}, 4, 0}, /* too little */
+        {{5, 6, 7, 8, 9, 0, 0, 0, 0, 0}, 4, 0}, /* there would be no gap */
+        {{1, 5, 9, 0, 0, 0, 0, 0, 0, 0}, 1, 1}, /* all that there is */
+        {{1, 5, 1, 1, 1, 1, 1, 1, 1, 9}, 1, 0},
+        {{1, 1, 9, 1, 1, 9, 1, 1, 1, 1}, 0, 2}, /* the end alone */
+    };
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        f.n_after = cases[i].n_after;
+        ck_assert_msg(dg_infill_seen(&f, cases[i].text, 10) == cases[i].at, "case %zu", i);
+    }
+    f.n_after = 4;
+    ck_assert_int_eq(dg_infill_seen(&f, cases[0].text, 4), 0); /* behind the gap nothing is read */
+    f.whole = false;
+    ck_assert_int_eq(dg_infill_seen(&f, cases[1].text, 10), 3);
+    f.n_after = 1; /* one word may stand anywhere */
+    ck_assert_int_eq(dg_infill_seen(&f, cases[1].text, 10), 0);
+    f.n_after = 0;
+    ck_assert_int_eq(dg_infill_seen(&f, cases[1].text, 10), 0);
 }
 END_TEST
 
@@ -608,6 +674,8 @@ Suite *pins_suite(void)
     tcase_add_test(t, a_gap_is_done_when_its_own_places_are_certain);
     tcase_add_test(t, strength_says_how_much_becomes_noise);
     tcase_add_test(t, lengths_are_tried_until_one_agrees);
+    tcase_add_test(t, lengths_that_were_seen_are_tried);
+    tcase_add_test(t, what_follows_is_seen_in_a_gap);
     tcase_add_test(t, a_canvas_around_a_gap);
     suite_add_tcase(s, t);
     TCase *r = tcase_create("requests");
