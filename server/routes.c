@@ -211,10 +211,15 @@ static json_t *model_object(const dg_server *s)
                      "numerics", i->numerics ? i->numerics : "");
 }
 
+/* As OpenAI lists them, and as clients of /v1/systemone want to read it; of the day nothing is
+ * known. */
 static void models(dg_call *c)
 {
+    const char *name = c->server->opt.model_name;
     dg_exchange_reply(&c->x, 200,
-                      json_pack("{s:s,s:[o]}", "object", "list", "data", model_object(c->server)));
+                      json_pack("{s:s,s:[o],s:[{s:s,s:s,s:s}]}", "object", "list", "data",
+                                model_object(c->server), "models", "name", name, "description",
+                                "answers any name", "release_date", ""));
 }
 
 static void one_model(dg_call *c)

@@ -122,6 +122,19 @@ def check_refusals(s):
     check("log-probabilities of a prompt", status == 400 and got["error"]["param"] == "prompt_logprobs", got)
 
 
+def check_xargs_of_tokens(s, seed, slot, asked):
+    """As servers in front of vLLM think first and then read: a prompt of ids, a thought, and a canvas behind it."""
+    prompt = [2] + s.json("POST", "/tokenize", {"content": "What is the capital of France?"})[1]["tokens"]
+    status, got = s.json("POST", "/v1/completions", {"prompt": prompt, "max_tokens": 8, "logprobs": 0, "return_tokens_as_token_ids": True, "stop_token_ids": [101]})
+    thought = [int(t.split(":")[1]) for t in got["choices"][0]["logprobs"]["tokens"]] if status == 200 else []
+    check("a thought by its ids", 0 < len(thought) <= 9, got)
+    args = {"diffusion_seed_canvas": seed, "diffusion_canvas_length": 16, "diffusion_max_steps": 1, "diffusion_read_only": True}
+    status, got = s.json("POST", "/v1/completions", {"prompt": prompt + thought, "max_tokens": slot + 1, "logprobs": 20, "logprob_token_ids": asked,
+                                                     "return_tokens_as_token_ids": True, "vllm_xargs": args})
+    rows = got["choices"][0]["logprobs"]["top_logprobs"] if status == 200 else []
+    check("a canvas behind a prompt of ids", len(rows) == 16 and all(list(r) == [f"token_id:{i}" for i in asked] for r in rows), got)
+
+
 def check_xargs(s):
     """vLLM's arguments: a canvas that is brought along and read."""
     _, got = s.json("POST", "/tokenize", {"content": "The capital of France is"})
@@ -158,6 +171,7 @@ def check_xargs(s):
     check("a pin outside is told where pins may be", got["error"]["message"] == "vllm_xargs.diffusion_pinned[1]: wanted a whole number from 0 to 15", got)
     status, got = read(response_format={"type": "json_object"})
     check("a read beside a constraint", status == 400 and got["error"]["param"] == "vllm_xargs.diffusion_read_only", got)
+    check_xargs_of_tokens(s, seed, slot, asked)
     status, got = s.chat(vllm_xargs={"diffusion_read_only": True}, logprob_token_ids=[1] * 513)
     check("too many ids", status == 400 and got["error"]["param"] == "logprob_token_ids", got)
 
