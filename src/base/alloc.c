@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 bool dg_size_mul(size_t *out, size_t a, size_t b)
 {
@@ -41,11 +42,32 @@ void *dg_array_resize(void *p, size_t n, size_t size)
     return dg_size_mul(&bytes, n, size) ? realloc(p, bytes ? bytes : 1) : NULL;
 }
 
+/* From here on memory begins with a huge page: of less, small models want little and want it soon.
+ */
+static const size_t LARGE = (size_t)16 * DG_HUGE_PAGE;
+
 void *dg_malloc_aligned(size_t bytes)
 {
-    if (bytes > SIZE_MAX - 64)
+    const size_t unit = bytes < LARGE ? 64 : DG_HUGE_PAGE;
+    if (bytes > SIZE_MAX - unit)
         return NULL;
-    return aligned_alloc(64, (bytes + 63) / 64 * 64 + (bytes ? 0 : 64));
+    void *p = aligned_alloc(unit, (bytes + unit - 1) / unit * unit + (bytes ? 0 : unit));
+    if (p && bytes >= LARGE)
+        dg_prefer_huge_pages(p, bytes);
+    return p;
+}
+
+void dg_prefer_huge_pages(void *p, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    const uintptr_t first = ((uintptr_t)p + DG_HUGE_PAGE - 1) / DG_HUGE_PAGE * DG_HUGE_PAGE,
+                    end = ((uintptr_t)p + bytes) / DG_HUGE_PAGE * DG_HUGE_PAGE;
+    if (first < end)
+        (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
+#else
+    (void)p;
+    (void)bytes;
+#endif
 }
 
 char *dg_strndup(const char *s, size_t n)

@@ -28,11 +28,13 @@ dgemma_status dg_file_map_open(dg_file_map *map, const char *path, dgemma_error 
         void *p = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED)
             st = dg_fail(err, DGEMMA_E_IO, "%s: cannot map: %s", path, strerror(errno));
-        else
+        else {
+            dg_prefer_huge_pages(p, (size_t)info.st_size);
             *map = (dg_file_map){.data = p,
                                  .size = (size_t)info.st_size,
                                  .device = info.st_dev,
                                  .inode = info.st_ino};
+        }
     }
     close(fd);
     return st;

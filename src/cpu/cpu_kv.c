@@ -1,5 +1,6 @@
 /* The CPU's pages of keys and values. */
 #include <assert.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,6 +21,12 @@ void dg_cpu_kv_close(dg_backend *be, dg_kv_store *kv)
             munmap(kv->slab[g].base, kv->slab[g].bytes);
     dg_kv_layout_clear(&kv->layout);
     dg_free(kv);
+}
+
+/* Pages of the group are so large that huge pages of the system waste little. */
+static bool is_huge(const dg_kv_store *kv, int g)
+{
+    return kv->layout.page_bytes[g] >= DG_HUGE_PAGE / 2;
 }
 
 dgemma_status dg_cpu_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,
@@ -51,6 +58,8 @@ dgemma_status dg_cpu_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_conf
                            room >> 20);
         }
         kv->slab[g].base = base;
+        if (is_huge(kv, g))
+            dg_prefer_huge_pages(base, kv->slab[g].bytes);
     }
     *out = kv;
     return DGEMMA_OK;
@@ -66,11 +75,17 @@ static unsigned char *page_at(const dg_kv_store *kv, dg_kv_group g, int32_t page
 static void system_pages(const dg_kv_store *kv, dg_kv_group g, int32_t page, bool whole,
                          unsigned char **first, size_t *bytes)
 {
-    size_t unit = (size_t)sysconf(_SC_PAGESIZE), begin = (size_t)page * kv->layout.page_bytes[g],
-           end = begin + kv->layout.page_bytes[g];
+    const size_t small = (size_t)sysconf(_SC_PAGESIZE),
+                 unit = whole && is_huge(kv, g) ? DG_HUGE_PAGE : small;
+    const uintptr_t slab = (uintptr_t)kv->slab[g].base,
+                    slab_end = slab + (kv->slab[g].bytes + small - 1) / small * small;
+    uintptr_t begin = slab + (size_t)page * kv->layout.page_bytes[g],
+              end = begin + kv->layout.page_bytes[g];
     begin = (whole ? begin : begin + unit - 1) / unit * unit;
     end = (whole ? end + unit - 1 : end) / unit * unit;
-    *first = kv->slab[g].base + begin;
+    begin = begin < slab ? slab : begin;
+    end = end > slab_end ? slab_end : end;
+    *first = kv->slab[g].base + (begin - slab);
     *bytes = end > begin ? end - begin : 0;
 }
 
