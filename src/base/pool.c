@@ -175,6 +175,37 @@ void dg_pool_run(dg_pool *p, int n_task, dg_task_fn *fn, void *arg)
     pthread_mutex_unlock(&p->lock);
 }
 
+/* ---- tasks that know the next one ---- */
+
+typedef struct ahead_job {
+    dg_ahead_fn *fn;
+    void *arg;
+    int n_task;
+    atomic_int next_task;
+} ahead_job;
+
+static int take_ahead(ahead_job *job)
+{
+    int task = atomic_fetch_add_explicit(&job->next_task, 1, memory_order_relaxed);
+    return task < job->n_task ? task : -1;
+}
+
+static void run_ahead(void *arg, int nth, int worker)
+{
+    (void)nth;
+    ahead_job *job = arg;
+    for (int task = take_ahead(job), next; task >= 0; task = next) {
+        next = take_ahead(job);
+        job->fn(job->arg, task, next, worker);
+    }
+}
+
+void dg_pool_run_ahead(dg_pool *p, int n_task, dg_ahead_fn *fn, void *arg)
+{
+    ahead_job job = {.fn = fn, .arg = arg, .n_task = n_task};
+    dg_pool_run(p, dg_min(n_task, p->n_thread), run_ahead, &job);
+}
+
 int dg_cpu_count(void)
 {
     cpu_set_t set;

@@ -18,6 +18,11 @@ int dg_pool_threads(const dg_pool *pool);
 typedef void dg_task_fn(void *arg, int task, int worker);
 void dg_pool_run(dg_pool *pool, int n_task, dg_task_fn *fn, void *arg);
 
+/* The same, and each task is told which one its worker takes next, behind the last one -1: what
+ * that will need can be asked for in time. */
+typedef void dg_ahead_fn(void *arg, int task, int next, int worker);
+void dg_pool_run_ahead(dg_pool *pool, int n_task, dg_ahead_fn *fn, void *arg);
+
 /* Processors this process may run on. */
 int dg_cpu_count(void);
 

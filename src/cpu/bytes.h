@@ -49,6 +49,9 @@ typedef struct dg_byte_args {
     float scale;
     dg_byte_panel *panel; /* [DG_BYTE_PANELS] to work with … */
     float *sums;          /* … and [n_row][DG_BYTE_COLS] */
+    const void *soon;     /* bytes that the next product begins with; NULL: not known … */
+    size_t soon_bytes;    /* … its first DG_BYTE_COLS columns at most */
+    bool asked;           /* this one's were named so by the last */
 } dg_byte_args;
 enum { DG_BYTE_ROWS = 512, DG_BYTE_PANELS = 3 };
 typedef void dg_byte_product_fn(const dg_byte_args *a);

@@ -159,28 +159,50 @@ static void gather(void *arg, int task, int worker)
     }
 }
 
+/* A task's product and its first column. */
+typedef struct expert_part {
+    dg_cpu_matmul m;
+    int first_col;
+} expert_part;
+
+/* A task and what its worker takes next. */
+static void multiply_part(const dg_cpu *cpu, expert_part now, const expert_part *next, int worker)
+{
+    now.m.asked = cpu->worker[worker].asked;
+    now.m.next = next ? &next->m : NULL;
+    now.m.next_col = next ? next->first_col : 0;
+    cpu->worker[worker].asked = next;
+    dg_cpu_matmul_cols(cpu, &now.m, now.first_col,
+                       dg_min(now.first_col + EXPERT_COLS, now.m.w->n_out), worker);
+}
+
 /* One block of columns of one expert's first products, x -> (gate, up): one's blocks, then the
  * other's. */
-static void expert_up(void *arg, int task, int worker)
+static expert_part up_part(const expert_job *job, int task)
 {
-    const expert_job *job = arg;
     const dg_cpu *cpu = job->cpu;
     int n_block = dg_ceil_div(job->first[0]->n_out, EXPERT_COLS);
     int e = cpu->active[task / (job->n_first * n_block)], which = task / n_block % job->n_first;
     const dg_weight *w = job->first[which];
     size_t at = (size_t)cpu->expert_start[e], ldy = 2 * (size_t)w->n_out;
-    dg_cpu_matmul m = {
-        .y = cpu->expert_h + at * ldy + job->place[which],
-        .x = cpu->expert_x + at * (size_t)w->n_in,
-        .ldy = ldy,
-        .ldx = (size_t)w->n_in,
-        .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
-        .w = w,
-        .mat = e,
-        .q = dg_cpu_integer(cpu, w) ? expert_rows(cpu, e, w) : NULL,
-    };
-    int first = task % n_block * EXPERT_COLS;
-    dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + EXPERT_COLS, w->n_out), worker);
+    return (expert_part){.first_col = task % n_block * EXPERT_COLS,
+                         .m = {
+                             .y = cpu->expert_h + at * ldy + job->place[which],
+                             .x = cpu->expert_x + at * (size_t)w->n_in,
+                             .ldy = ldy,
+                             .ldx = (size_t)w->n_in,
+                             .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
+                             .w = w,
+                             .mat = e,
+                             .q = dg_cpu_integer(cpu, w) ? expert_rows(cpu, e, w) : NULL,
+                         }};
+}
+
+static void expert_up(void *arg, int task, int next, int worker)
+{
+    const expert_job *job = arg;
+    const expert_part soon = up_part(job, next < 0 ? task : next);
+    multiply_part(job->cpu, up_part(job, task), next < 0 ? NULL : &soon, worker);
 }
 
 /* First products with n weights that take the same rows, from `which` of gate and up on. */
@@ -199,8 +221,8 @@ static void first_products(expert_job *job, int which, int n)
         dg_cpu_quantise(cpu, cpu->q_rows, cpu->normed + (size_t)rows.first * n_embd, n_embd,
                         rows.end - rows.first, job->first[0]);
     dg_pool_run(cpu->pool, job->n_active, gather, job);
-    dg_pool_run(cpu->pool, job->n_active * n * dg_ceil_div(w->gate.n_out, EXPERT_COLS), expert_up,
-                job);
+    dg_pool_run_ahead(cpu->pool, job->n_active * n * dg_ceil_div(w->gate.n_out, EXPERT_COLS),
+                      expert_up, job);
 }
 
 /* gelu(gate) * up of an expert's rows, quantised if that is what the second product takes. */
@@ -220,25 +242,30 @@ static void expert_gelu(void *arg, int task, int worker)
 }
 
 /* Likewise the second: gelu(gate) * up -> out, over the inputs that are no longer needed. */
-static void expert_down(void *arg, int task, int worker)
+static expert_part down_part(const expert_job *job, int task)
 {
-    const expert_job *job = arg;
     const dg_cpu *cpu = job->cpu;
     const dg_weight *w = &job->a->w->down;
     int n_block = dg_ceil_div(w->n_out, EXPERT_COLS), e = cpu->active[task / n_block];
     size_t at = (size_t)cpu->expert_start[e], ldx = 2 * (size_t)w->n_in;
-    dg_cpu_matmul m = {
-        .y = cpu->expert_x + at * (size_t)w->n_out,
-        .x = cpu->expert_h + at * ldx,
-        .ldy = (size_t)w->n_out,
-        .ldx = ldx,
-        .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
-        .w = w,
-        .mat = e,
-        .q = dg_cpu_integer(cpu, w) ? expert_rows(cpu, e, w) : NULL,
-    };
-    int first = task % n_block * EXPERT_COLS;
-    dg_cpu_matmul_cols(cpu, &m, first, dg_min(first + EXPERT_COLS, w->n_out), worker);
+    return (expert_part){.first_col = task % n_block * EXPERT_COLS,
+                         .m = {
+                             .y = cpu->expert_x + at * (size_t)w->n_out,
+                             .x = cpu->expert_h + at * ldx,
+                             .ldy = (size_t)w->n_out,
+                             .ldx = ldx,
+                             .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
+                             .w = w,
+                             .mat = e,
+                             .q = dg_cpu_integer(cpu, w) ? expert_rows(cpu, e, w) : NULL,
+                         }};
+}
+
+static void expert_down(void *arg, int task, int next, int worker)
+{
+    const expert_job *job = arg;
+    const expert_part soon = down_part(job, next < 0 ? task : next);
+    multiply_part(job->cpu, down_part(job, task), next < 0 ? NULL : &soon, worker);
 }
 
 /* Adds up a row's experts in the order of their rank and norms the sum. slot_of is where each pair
@@ -284,6 +311,6 @@ void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
         for (int i = 0; i < 2; i++)
             first_products(&job, i, 1);
     dg_pool_run(cpu->pool, job.n_active, expert_gelu, &job);
-    dg_pool_run(cpu->pool, job.n_active * down_blocks, expert_down, &job);
+    dg_pool_run_ahead(cpu->pool, job.n_active * down_blocks, expert_down, &job);
     dg_pool_run(cpu->pool, n_row, combine, &job);
 }

@@ -60,6 +60,7 @@ typedef struct dg_cpu_worker {
     dg_likely *kept;       /* [VOCAB_TILE] words of a tile that count for it */
     uint16_t *slot;        /* [VOCAB_TILE] what a tile's words are to a filter, or where they lie */
     float *words;          /* [SOFT_WORDS][SOFT_COLS] */
+    bool asked;            /* the last task of experts asked for what this one begins with */
 } dg_cpu_worker;
 
 /* The vision tower's pass and scratch. */
@@ -163,6 +164,9 @@ typedef struct dg_cpu_matmul {
     const dg_qpair *q; /* rows of n_in values, quantised; NULL: none */
     const uint16_t *b; /* rows of dg_cpu_padded(n_in) bfloat16 numbers; NULL: none */
     int soon;          /* behind the last column that this thread will take next; 0: none */
+    const struct dg_cpu_matmul *next; /* what this thread multiplies next, from next_col on … */
+    int next_col;                     /* … and NULL where that is not known */
+    bool asked;                       /* this is what was next the last time */
 } dg_cpu_matmul;
 void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker);

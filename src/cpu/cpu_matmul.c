@@ -90,7 +90,8 @@ static void add_integer(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
 static void byte_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                       int worker)
 {
-    const dg_weight *w = m->w;
+    const dg_weight *w = m->w, *next = m->next ? m->next->w : NULL;
+    const int n_soon = next ? dg_min(DG_BYTE_COLS, next->n_out - m->next_col) : 0;
     for (int r = 0; r < m->n_row; r += DG_BYTE_ROWS)
         cpu->k.bytes->product(&(dg_byte_args){
             .y = m->y + (size_t)r * m->ldy + (first_col - m->y_col),
@@ -106,6 +107,9 @@ static void byte_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, 
             .scale = w->scale ? w->scale[m->mat] : 1,
             .panel = cpu->worker[worker].bpanel,
             .sums = cpu->worker[worker].sums,
+            .soon = next ? stored_at(next, m->next->mat, m->next_col, 0) : NULL,
+            .soon_bytes = next ? (size_t)n_soon * next->row_bytes : 0,
+            .asked = m->asked,
         });
 }
 

@@ -210,9 +210,8 @@ INLINE void set_units(work *w, const dg_byte_args *a, int k, int first, int n, s
     }
 }
 
-/* Asks for what is packed later: an eighth of the columns from p.c on, the slice at p.k. They come
- * from memory, a little of each, and the first-level cache has no room for them. */
-INLINE void fetch_part(const dg_byte_args *a, place p, size_t slice_bytes, int part)
+/* Asks for an eighth of a slice of the columns from p.c on, which are packed soon. */
+INLINE void fetch_slice(const dg_byte_args *a, place p, size_t slice_bytes, int part)
 {
     enum { SOME = DG_BYTE_COLS / PARTS };
     const int first = p.c + part * SOME;
@@ -223,6 +222,31 @@ INLINE void fetch_part(const dg_byte_args *a, place p, size_t slice_bytes, int p
     for (int c = first; c < dg_min(first + SOME, a->n_col); c++, at += a->stride)
         for (size_t i = 0; i < slice_bytes; i += 64)
             __builtin_prefetch(at + i, 0, 2);
+}
+
+/* What is packed after the columns that are being packed: the next ones, or the next product's. It
+ * comes from memory, where bytes in ascending order are the fastest, and the first-level cache has
+ * no room for it. */
+typedef struct stream {
+    const uint8_t *at, *end;
+    size_t some; /* with each part */
+} stream;
+
+INLINE stream stream_behind(const dg_byte_args *a, int c, int n_part)
+{
+    const int n_col = dg_min(DG_BYTE_COLS, a->n_col - c);
+    const uint8_t *at = n_col > 0 ? (const uint8_t *)a->w + (size_t)c * a->stride : a->soon;
+    const size_t bytes = n_col > 0 ? (size_t)n_col * a->stride : a->soon_bytes;
+    if (!at)
+        return (stream){NULL, NULL, 0};
+    return (stream){at, at + bytes, (bytes / (size_t)n_part / 64 + 1) * 64};
+}
+
+INLINE void fetch_stream(stream *s)
+{
+    const uint8_t *end = s->end - s->at > (ptrdiff_t)s->some ? s->at + s->some : s->end;
+    for (; s->at < end; s->at += 64)
+        __builtin_prefetch(s->at, 0, 2);
 }
 
 INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, const int most,
@@ -240,8 +264,9 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
     place at = {0, 0};
     int which = 0;
     tiles_begin(dg_min(a->n_row, ROWS), BYTES);
-    for (int part = 0; part < 2 * PARTS; part++)
-        fetch_part(a, (place){0, part / PARTS * DG_QSLICE}, slice_bytes, part % PARTS);
+    for (int part = 0; part < 2 * PARTS && !a->asked; part++)
+        fetch_slice(a, (place){0, part / PARTS * DG_QSLICE}, slice_bytes, part % PARTS);
+    stream soon = {NULL, NULL, 0};
     begin_packing(p, few, a, at, slice_bytes, a->panel);
     for (int part = 0; part < PARTS; part++)
         for (int i = 0; i < 2; i++)
@@ -251,6 +276,8 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
         const int n_value = p[0].n_block * DG_QBLOCK;
         const bool more = i + 1 < n_place;
         at = next_place(a, at);
+        if (here.k == 0)
+            soon = stream_behind(a, here.c + DG_BYTE_COLS, n_slice * PARTS);
         if (more)
             begin_packing(p, few, a, at, slice_bytes, a->panel + (i + 1) % DG_BYTE_PANELS);
         for (int t = 0; t < n_turn; t++, which = !which) {
@@ -269,17 +296,16 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
                 .n_col = a->n_col - here.c,
             };
             set_units(now, a, here.k, 2 * t, dg_min(2, n_tile - 2 * t), room);
-            const int from = more ? PARTS * t / n_turn : PARTS,
-                      end = more ? PARTS * (t + 1) / n_turn : PARTS;
+            const int from = PARTS * t / n_turn, end = PARTS * (t + 1) / n_turn;
             for (int part = 0; part < PARTS; part++) {
                 do_part(now, &turn[!which], part);
-                if (part >= from && part < end) {
-                    for (int h = 0; h < 2; h++)
-                        pack_part(&p[h], part, kind, up, most, row);
-                    fetch_part(a, (place){at.c + DG_BYTE_COLS, at.k}, slice_bytes, part);
-                    if (at.c == 0)
-                        fetch_part(a, (place){0, at.k + DG_QSLICE}, slice_bytes, part);
-                }
+                if (part < from || part >= end)
+                    continue;
+                for (int h = 0; h < 2 && more; h++)
+                    pack_part(&p[h], part, kind, up, most, row);
+                fetch_stream(&soon);
+                if (at.c == 0 && !a->asked)
+                    fetch_slice(a, (place){0, at.k + DG_QSLICE}, slice_bytes, part);
             }
         }
     }
