@@ -108,15 +108,13 @@ INLINE void sum_part(const work *w, int part)
     }
 }
 
-/* Sums of rows [r, end) of unit u to results. */
-INLINE void scale_rows(const work *w, int u, int r, int end)
+/* Sums of rows [r, end) of unit u to results; `begins`, `ends`: as in w, constants. */
+INLINE void scale_some(const work *w, int u, int r, int end, const bool begins, const bool ends)
 {
     const unit *t = &w->u[u];
     const f16v step[2] = {f16v_load(w->panel->step), f16v_load(w->panel->step + DG_QCOLS)};
     const int n_col[2] = {dg_min(w->n_col, DG_QCOLS),
                           dg_max(0, dg_min(w->n_col - DG_QCOLS, DG_QCOLS))};
-    r = dg_max(r, t->first);
-    end = dg_min(end, w->n_row);
     const int8_t *x = (const int8_t *)t->step + (size_t)r * w->stride;
     float *held = w->held + (t->row + r) * DG_BYTE_COLS, *y = w->y + (size_t)(t->row + r) * w->ldy;
     for (; r < end; r++, x += w->stride, held += DG_BYTE_COLS, y += w->ldy) {
@@ -124,24 +122,39 @@ INLINE void scale_rows(const work *w, int u, int r, int end)
         UNROLL
         for (int i = 0; i < 2; i++) {
             const f16v s = f16v_mul(f16v_of_i32(v64_load(w->to->of[u][i][r])), step[i]),
-                       all = f16v_fma(s, by,
-                                      w->begins ? f16v_zero() : f16v_load(held + i * DG_QCOLS));
-            if (w->ends)
-                f16v_store_first(y + i * DG_QCOLS, all, n_col[i]);
-            else
+                       all = f16v_fma(s, by, begins ? f16v_zero() : f16v_load(held + i * DG_QCOLS));
+            if (!ends)
                 f16v_store(held + i * DG_QCOLS, all);
+            else if (n_col[1] == DG_QCOLS)
+                f16v_store(y + i * DG_QCOLS, all);
+            else
+                f16v_store_first(y + i * DG_QCOLS, all, n_col[i]);
         }
     }
+}
+
+/* Part `part` of it: of two units one after the other. */
+INLINE void scale_part(const work *w, int part)
+{
+    const int n = w->n_unit * ROWS / PARTS, at = part * n, u = at / ROWS,
+              r = dg_max(at % ROWS, w->u[u].first), end = dg_min(at % ROWS + n, w->n_row);
+    if (!w->begins && !w->ends)
+        scale_some(w, u, r, end, false, false);
+    else if (w->begins && w->ends)
+        scale_some(w, u, r, end, true, true);
+    else if (w->begins)
+        scale_some(w, u, r, end, true, false);
+    else
+        scale_some(w, u, r, end, false, true);
 }
 
 /* Part `part` of what tiles do, and of scaling what they did before. */
 INLINE void do_part(const work *now, const work *before, int part)
 {
-    enum { SOME = ROWS / PARTS };
     if (now->n_unit)
         sum_part(now, part);
-    for (int u = 0; u < before->n_unit; u++)
-        scale_rows(before, u, part * SOME, (part + 1) * SOME);
+    if (before->n_unit)
+        scale_part(before, part);
 }
 
 /* ---- the product ---- */
@@ -162,15 +175,6 @@ typedef struct few_columns {
     uint8_t at[DG_QCOLS][MOST_BYTES];
 } few_columns;
 
-/* How far columns are from the first one. */
-INLINE v64 apart_by(size_t stride)
-{
-    int32_t apart[DG_QCOLS];
-    for (int c = 0; c < DG_QCOLS; c++)
-        apart[c] = (int32_t)stride * c;
-    return v64_load(apart);
-}
-
 /* Both halves of a panel; where there are no columns for the second, the first one's again. */
 INLINE void begin_packing(packing p[2], few_columns few[2], const dg_byte_args *a, place at,
                           size_t slice_bytes, dg_byte_panel *panel)
@@ -184,8 +188,6 @@ INLINE void begin_packing(packing p[2], few_columns few[2], const dg_byte_args *
         p[i].scale = a->scale;
         p[i].at = (const uint8_t *)a->w + (size_t)c * a->stride +
                   (size_t)(at.k / DG_QSLICE) * slice_bytes;
-        if (p[i].stride == a->stride && c + DG_QCOLS <= a->n_col)
-            continue;
         p[i].stride = a->stride;
         if (c + DG_QCOLS > a->n_col) {
             for (int k = 0; k < DG_QCOLS; k++)
@@ -194,7 +196,6 @@ INLINE void begin_packing(packing p[2], few_columns few[2], const dg_byte_args *
             p[i].at = few[i].at[0];
             p[i].stride = sizeof few[i].at[0];
         }
-        p[i].apart = apart_by(p[i].stride);
     }
 }
 

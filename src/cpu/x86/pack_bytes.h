@@ -14,9 +14,9 @@ enum { PARTS = 8 };
  * numbers are `up` higher than they are, and 128 - B is made so much lower. */
 typedef struct packing {
     const uint8_t *at; /* the slice in the first column … */
-    size_t stride;     /* … and how far apart it is in the others … */
-    v64 apart;         /* … each from the first */
+    size_t stride;     /* … and how far apart it is in the others */
     v64 times[DG_QGROUPS], lift[DG_QGROUPS];
+    v64 kept[DG_QBLOCKS]; /* words for later parts: fifth bits of Q5_0, upper ones of Q6_K */
     uint8_t *to;
     float *step, scale;
     int n_block;
@@ -28,33 +28,32 @@ INLINE void turn_slice(v64 out[4], const packing *p, size_t from)
     turn_apart(out, p->at + from, p->stride);
 }
 
-INLINE v64 gather_slice(const packing *p, size_t from)
-{
-    return v64_gather(p->at + from, p->apart);
-}
-
 INLINE v64 in_both_halves(v64 a)
 {
     return v64_or(v64_left32(a, 16), v64_and(a, v64_set32(0xFFFF)));
 }
 
-/* From the steps and least values of the groups. */
-INLINE void set_bytes(packing *p, const f16v *a, const f16v *b, int n_group, const bool least,
-                      const int up, const int most)
+/* 0, or NaN where a is not finite. */
+INLINE f16v poison_of(f16v a)
 {
-    f16v reach = f16v_zero(), poison = f16v_zero();
+    return f16v_sub(a, a);
+}
+
+/* From the steps and least values of the groups; `poison` as poison_of all of them. */
+INLINE void set_bytes(packing *p, const f16v *a, const f16v *b, f16v poison, int n_group,
+                      const bool least, const int up, const int most)
+{
+    f16v reach = f16v_zero();
     UNROLL
     for (int g = 0; g < n_group; g++) {
-        f16v r, off = f16v_sub(a[g], a[g]);
+        f16v r;
         if (least) {
             const f16v low = f16v_abs(b[g]),
                        high = f16v_abs(f16v_fnma(f16v_set((float)most), a[g], b[g]));
             r = f16v_larger(low, high);
-            off = f16v_add(off, f16v_sub(b[g], b[g]));
         } else
             r = f16v_mul(f16v_set((float)up), f16v_abs(a[g]));
         reach = f16v_larger(r, reach);
-        poison = f16v_add(poison, off);
     }
     const f16v step = f16v_add(f16v_div(reach, f16v_set(127)), poison),
                ratio = f16v_where_least(reach, f16v_set(DG_BYTE_LEAST),
@@ -84,7 +83,8 @@ INLINE void put_bytes(const packing *p, int j, v64 n, int g)
 
 /* ---- super-blocks ---- */
 
-/* The same from what a super-block's groups are scaled with. */
+/* The same from what a super-block's groups are scaled with: small numbers, which no finite step
+ * makes too large. */
 INLINE void set_super(packing *p, const super_scales *s, const int n_group, const bool least,
                       const int up, const int most)
 {
@@ -94,7 +94,9 @@ INLINE void set_super(packing *p, const super_scales *s, const int n_group, cons
         a[g] = f16v_mul(s->step, f16v_of_i32(times_of_group(s, g)));
         b[g] = least ? f16v_mul(s->least, f16v_of_i32(less_of_group(s, g))) : f16v_zero();
     }
-    set_bytes(p, a, b, n_group, least, up, most);
+    const f16v poison = poison_of(s->step);
+    set_bytes(p, a, b, least ? f16v_add(poison, poison_of(s->least)) : poison, n_group, least, up,
+              most);
 }
 
 INLINE void part_q4_k(const packing *p, int part)
@@ -111,11 +113,12 @@ INLINE void part_q4_k(const packing *p, int part)
         put_bytes(p, j + 8 + i, high_halves(w[i]), g + 1);
 }
 
-/* Sixteen of 32 in one half of the block, and of four such runs the even or the odd ones. */
-INLINE void runs_q6_k(const packing *p, int half, int sixteen, const int odd)
+/* Sixteen of 32 in one half of the block, and of four such runs the even or then the odd ones. */
+INLINE void runs_q6_k(packing *p, int half, int sixteen, const int odd)
 {
-    v64 low[4], high[4];
-    turn_slice(high, p, (size_t)(128 + 32 * half + 16 * sixteen));
+    v64 low[4], *high = p->kept;
+    if (!odd)
+        turn_slice(high, p, (size_t)(128 + 32 * half + 16 * sixteen));
     turn_slice(low, p, (size_t)(64 * half + 32 * odd + 16 * sixteen));
     UNROLL
     for (int q = odd; q < 4; q += 2) {
@@ -128,7 +131,7 @@ INLINE void runs_q6_k(const packing *p, int half, int sixteen, const int odd)
     }
 }
 
-INLINE void part_q6_k(const packing *p, int part)
+INLINE void part_q6_k(packing *p, int part)
 {
     if (part % 2)
         runs_q6_k(p, part / 4, part / 2 % 2, 1);
@@ -138,13 +141,19 @@ INLINE void part_q6_k(const packing *p, int part)
 
 /* ---- blocks of 32 ---- */
 
-/* The steps of blocks of so many bytes, which begin with them. */
-INLINE void set_blocks(packing *p, const size_t bytes, const int up)
+/* What the blocks begin with: steps, and in Q5_0 the fifth bits. */
+INLINE void set_blocks(packing *p, const size_t bytes, const bool fifth, const int up)
 {
-    f16v a[DG_QBLOCKS];
-    for (int b = 0; b < p->n_block; b++)
-        a[b] = f16v_of_f16(gather_slice(p, bytes * (size_t)b));
-    set_bytes(p, a, a, p->n_block, false, up, 0);
+    f16v a[DG_QBLOCKS], poison = f16v_zero();
+    for (int b = 0; b < p->n_block; b++) {
+        v64 w[4];
+        turn_slice(w, p, bytes * (size_t)b);
+        a[b] = f16v_of_f16(w[0]);
+        poison = f16v_add(poison, poison_of(a[b]));
+        if (fifth)
+            p->kept[b] = v64_or(v64_right32(w[0], 16), v64_left32(w[1], 16));
+    }
+    set_bytes(p, a, a, poison, p->n_block, false, up, 0);
 }
 
 INLINE void part_q8_0(const packing *p, int b)
@@ -163,7 +172,7 @@ INLINE void part_q5_0(const packing *p, int b)
 {
     const v64 sixteen = v64_set8(16);
     const size_t at = 22 * (size_t)b;
-    const v64 fifth = gather_slice(p, at + 2);
+    const v64 fifth = p->kept[b];
     v64 w[4];
     turn_slice(w, p, at + 6);
     UNROLL
@@ -182,7 +191,7 @@ INLINE void pack_numbers(packing *p, const dg_qkind kind, const int up, const in
 {
     const int n_value = p->n_block * DG_QBLOCK, group = group_of(kind), n_group = n_value / group;
     dg_numbers w[DG_QCOLS];
-    f16v a[DG_QGROUPS], b[DG_QGROUPS];
+    f16v a[DG_QGROUPS], b[DG_QGROUPS], poison = f16v_zero();
     for (int c = 0; c < DG_QCOLS; c++)
         row(&w[c], p->at + (size_t)c * p->stride, n_value);
     for (int g = 0; g < n_group; g++) {
@@ -193,8 +202,9 @@ INLINE void pack_numbers(packing *p, const dg_qkind kind, const int up, const in
         }
         a[g] = f16v_load(step);
         b[g] = f16v_load(least);
+        poison = f16v_add(poison, f16v_add(poison_of(a[g]), poison_of(b[g])));
     }
-    set_bytes(p, a, b, n_group, has_least(kind), up, most);
+    set_bytes(p, a, b, poison, n_group, has_least(kind), up, most);
     for (int k = 0; k < n_value; k += 16) {
         v64 n[4];
         turn_apart(n, (const uint8_t *)w[0].n + k, sizeof w[0]);
@@ -217,15 +227,16 @@ INLINE void pack_part(packing *p, int part, const dg_qkind kind, const int up, c
         part_q4_k(p, part);
     } else if (row == row_q6_k) {
         if (part == 0) {
-            v64 times[4];
+            v64 times[4], last[4];
             turn_slice(times, p, 192);
-            const super_scales s = scales_of_q6_k(times, gather_slice(p, 206), 1);
+            turn_slice(last, p, 194);
+            const super_scales s = scales_of_q6_k(times, last[3], 1);
             set_super(p, &s, DG_QGROUPS, false, up, most);
         }
         part_q6_k(p, part);
     } else if (row == row_q8_0 || row == row_q5_0) {
         if (part == 0)
-            set_blocks(p, row == row_q8_0 ? 34 : 22, up);
+            set_blocks(p, row == row_q8_0 ? 34 : 22, row == row_q5_0, up);
         if (part < p->n_block && row == row_q8_0)
             part_q8_0(p, part);
         else if (part < p->n_block)
