@@ -25,6 +25,27 @@ static int dense_from(const dg_vocab_job *job)
 
 /* ---- lists of words ---- */
 
+/* Words that are passed over together. */
+enum { SOME = 16 };
+
+/* Words [first, end) of them, at most SOME. */
+static int some_above(dg_likely *out, const float *e, int first, int end, float least)
+{
+    int n = 0;
+    if (end - first == SOME) {
+        unsigned any = 0;
+        for (int i = 0; i < SOME; i++)
+            any |= e[first + i] >= least;
+        if (!any)
+            return 0;
+    }
+    for (int i = first; i < end; i++) {
+        out[n] = (dg_likely){i, e[i]};
+        n += e[i] >= least && e[i] > 0;
+    }
+    return n;
+}
+
 /* The words of the tile that are at least `least`; *sum is what they weigh. */
 static int words_above(dg_likely *out, const dg_vocab_job *job, const dg_vocab_tile *t, float least,
                        double *sum)
@@ -33,10 +54,8 @@ static int words_above(dg_likely *out, const dg_vocab_job *job, const dg_vocab_t
     for (int first = 0; first < job->n; first += DRAW_TILE) {
         if (!(t->most[first / DRAW_TILE] >= least))
             continue;
-        for (int i = first; i < dg_min(first + DRAW_TILE, job->n); i++) {
-            out[n] = (dg_likely){i, t->e[i]};
-            n += t->e[i] >= least && t->e[i] > 0;
-        }
+        for (int i = first; i < dg_min(first + DRAW_TILE, job->n); i += SOME)
+            n += some_above(out + n, t->e, i, dg_min(i + SOME, job->n), least);
     }
     *sum = 0;
     for (int i = 0; i < n; i++)

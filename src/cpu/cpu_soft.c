@@ -48,6 +48,7 @@ typedef struct soft_part {
     const dg_vocab_job *job;
     int first_col, n_col, worker;
     int first_row, end_row;
+    size_t before, bytes; /* of a word: before these columns, and theirs */
 } soft_part;
 
 static bool is_dense(const dg_vocab_job *job, int row)
@@ -82,7 +83,7 @@ static const unsigned char *stored_words(const soft_part *p, int word)
 {
     const dg_weight *table = p->job->a->table;
     return (const unsigned char *)table->data + (size_t)(p->job->first + word) * table->row_bytes +
-           dg_dtype_bytes(table->type, (size_t)p->first_col);
+           p->before;
 }
 
 static words words_at(const soft_part *p, int word, int n_word)
@@ -188,8 +189,7 @@ static void mark_words(const soft_part *p, uint16_t *place)
 static void fetch_word(const soft_part *p, int word)
 {
     const unsigned char *at = stored_words(p, word);
-    const size_t n = dg_dtype_bytes(p->job->a->table->type, (size_t)p->n_col);
-    for (size_t i = 0; i < n + 63; i += 64)
+    for (size_t i = 0; i < p->bytes + 63; i += 64)
         __builtin_prefetch(at + i);
 }
 
@@ -282,11 +282,13 @@ static soft_part part_of(const soft_cut *cut, int task, int worker)
 {
     const dg_weight *table = cut->job->a->table;
     int cols = soft_cols(table), first_row = task / cut->n_col_task * cut->rows,
-        first_col = task % cut->n_col_task * cols;
+        first_col = task % cut->n_col_task * cols, n_col = dg_min(cols, table->n_in - first_col);
     return (soft_part){
         .job = cut->job,
         .first_col = first_col,
-        .n_col = dg_min(cols, table->n_in - first_col),
+        .n_col = n_col,
+        .before = dg_dtype_bytes(table->type, (size_t)first_col),
+        .bytes = dg_dtype_bytes(table->type, (size_t)n_col),
         .worker = worker,
         .first_row = first_row,
         .end_row = dg_min(first_row + cut->rows, cut->job->n_all),
