@@ -75,13 +75,14 @@ void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
     float *q = a->q + (size_t)q0 * q_dim, *k = cpu->k_row, *v = cpu->v_row;
     head_job job = {cpu, a, k, v};
 
-    dg_cpu_norm_rows(cpu, cpu->normed, a->x, w->norm, (dg_rows){0, n_row});
+    const dg_cpu_norm_args norm = {cpu->normed, a->x, w->norm};
     const dg_cpu_matmul product[] = {
         {k, x, kv_dim, n_embd, n_row, &w->k, .mat = 0},
         {q, q_x, q_dim, n_embd, n_row - q0, &w->q, .q_row = q0},
         {v, x, kv_dim, n_embd, n_row, &w->v, .mat = 0},
     };
-    dg_cpu_matmul_group(cpu, product, w->v_from_k ? 2 : 3);
+    dg_cpu_matmul_group(cpu, product, w->v_from_k ? 2 : 3,
+                        &(dg_cpu_made){dg_cpu_norm_row, &norm, 0});
     dg_pool_run(cpu->pool, n_row, finish_row, &job);
     dg_pool_run(cpu->pool, dg_ceil_div(n_row, DG_PANEL) * w->n_kv_head, store_head, &job);
 }

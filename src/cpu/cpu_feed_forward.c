@@ -13,53 +13,49 @@ void dg_cpu_dense(dg_backend *be, const dg_dense_args *a)
     size_t first = (size_t)a->rows.first * n_embd;
     float *wide = cpu->wide, *normed = cpu->normed + first, *out = a->out + first;
 
-    dg_cpu_norm_rows(cpu, cpu->normed, a->x, w->norm, a->rows);
+    const dg_cpu_norm_args norm = {cpu->normed, a->x, w->norm};
+    const dg_cpu_made normal = {dg_cpu_norm_row, &norm, a->rows.first},
+                      gelu = {dg_cpu_gelu_row, &(dg_cpu_gelu_args){wide, n_ff}, 0};
     const dg_cpu_matmul gate_up[] = {
         {wide, normed, ld, n_embd, n, &w->gate, .mat = 0},
         {wide + n_ff, normed, ld, n_embd, n, &w->up, .mat = 0},
     };
-    dg_cpu_matmul_group(cpu, gate_up, 2);
-    dg_cpu_gelu_rows(cpu, wide, n_ff, n);
-    dg_cpu_matmul_group(cpu, &(dg_cpu_matmul){out, wide, n_embd, ld, n, &w->down, .mat = 0}, 1);
+    dg_cpu_matmul_group(cpu, gate_up, 2, &normal);
+    dg_cpu_matmul_group(cpu, &(dg_cpu_matmul){out, wide, n_embd, ld, n, &w->down, .mat = 0}, 1,
+                        &gelu);
     dg_cpu_norm_rows(cpu, a->out, a->out, w->post_norm, a->rows);
 }
 
 /* ---- router ---- */
 
-typedef struct route_job {
-    dg_cpu *cpu;
-    const dg_route_args *a;
-} route_job;
-
-static void router_input(void *arg, int task, int worker)
+static void router_input(dg_cpu *cpu, const void *args, int row, int worker)
 {
     (void)worker;
-    const route_job *job = arg;
-    const dg_route_args *a = job->a;
-    int n = job->cpu->plan.n_embd;
-    size_t at = (size_t)(a->rows.first + task) * (size_t)n;
-    float *u = job->cpu->normed + at, down = 1 / sqrtf((float)n);
-    job->cpu->k.rmsnorm(u, a->x + at, NULL, n, job->cpu->plan.rms_eps);
+    const dg_route_args *a = args;
+    int n = cpu->plan.n_embd;
+    size_t at = (size_t)row * (size_t)n;
+    float *u = cpu->normed + at, down = 1 / sqrtf((float)n);
+    cpu->k.rmsnorm(u, a->x + at, NULL, n, cpu->plan.rms_eps);
     for (int i = 0; i < n; i++)
         u[i] = u[i] * a->w->scale[i] * down;
 }
 
 /* Softmax over all experts, then the largest; renormalised, so the softmax's own sum cancels. */
-static void choose(void *arg, int task, int worker)
+static void choose(dg_cpu *cpu, const void *args, int row, int worker)
 {
-    const route_job *job = arg;
-    const dg_router_weights *w = job->a->w;
-    int n = w->proj.n_out, row = job->a->rows.first + task;
+    const dg_route_args *a = args;
+    const dg_router_weights *w = a->w;
+    int n = w->proj.n_out;
     size_t at = (size_t)row * (size_t)w->n_used;
-    int32_t *expert = job->a->expert + at;
-    float *weight = job->a->weight + at, *p = job->cpu->worker[worker].row, top;
+    int32_t *expert = a->expert + at;
+    float *weight = a->weight + at, *p = cpu->worker[worker].row, top;
 
-    const float *g = job->cpu->router + (size_t)row * (size_t)n;
-    job->cpu->k.argmax(g, n, &top);
-    job->cpu->k.exp_shift(p, g, n, top);
+    const float *g = cpu->router + (size_t)row * (size_t)n;
+    cpu->k.argmax(g, n, &top);
+    cpu->k.exp_shift(p, g, n, top);
     double sum = 0;
     for (int j = 0; j < w->n_used; j++) {
-        expert[j] = job->cpu->k.argmax(p, n, &weight[j]);
+        expert[j] = cpu->k.argmax(p, n, &weight[j]);
         p[expert[j]] = -1;
         sum += weight[j];
     }
@@ -70,11 +66,9 @@ static void choose(void *arg, int task, int worker)
 void dg_cpu_route(dg_backend *be, const dg_route_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
-    route_job job = {cpu, a};
     const dg_weight *w = &a->w->proj;
     int n = a->rows.end - a->rows.first;
     size_t n_out = (size_t)w->n_out, n_in = (size_t)w->n_in, first = (size_t)a->rows.first;
-    dg_pool_run(cpu->pool, n, router_input, &job);
     const dg_cpu_matmul product = {
         .y = cpu->router + first * n_out,
         .x = cpu->normed + first * n_in,
@@ -83,8 +77,8 @@ void dg_cpu_route(dg_backend *be, const dg_route_args *a)
         .n_row = n,
         .w = w,
     };
-    dg_cpu_matmul_group(cpu, &product, 1);
-    dg_pool_run(cpu->pool, n, choose, &job);
+    dg_cpu_matmul_group(cpu, &product, 1, &(dg_cpu_made){router_input, a, a->rows.first});
+    dg_cpu_for_rows(cpu, choose, a, a->rows);
 }
 
 /* ---- experts ---- */
@@ -135,27 +129,26 @@ static dg_qpair *expert_rows(const dg_cpu *cpu, int e, const dg_weight *w)
     return cpu->q_expert + dg_qrow_at(row, dg_qrow_room(w->n_in, way), way);
 }
 
-/* Row `row` of the pass, as products with w take it, to place `place` of an expert's. */
-static void gather_numbers(const dg_cpu *cpu, int e, int place, int row, const dg_weight *w)
+/* Norms a row, quantises it if that is what the first products take, and hands it to its experts.
+ */
+static void expert_input(dg_cpu *cpu, const void *args, int row, int worker)
 {
-    dg_cpu_copy_row(expert_rows(cpu, e, w), place, cpu->q_rows, row, w->n_in, dg_cpu_way(cpu, w));
-}
-
-/* Brings an expert's rows together, as the first products take them. */
-static void gather(void *arg, int task, int worker)
-{
-    (void)worker;
-    const expert_job *job = arg;
-    const dg_cpu *cpu = job->cpu;
-    int e = cpu->active[task], first = cpu->expert_start[e];
-    size_t n = (size_t)cpu->plan.n_embd;
-    for (int slot = first; slot < cpu->expert_start[e + 1]; slot++) {
-        int row = (job->first_pair + cpu->pair_of[slot]) / job->a->n_used;
-        if (dg_cpu_integer(cpu, job->first[0]))
-            gather_numbers(cpu, e, slot - first, row - job->a->rows.first, job->first[0]);
+    const expert_job *job = args;
+    const dg_weight *w = job->first[0];
+    const int n = cpu->plan.n_embd, n_used = job->a->n_used, at = row - job->a->rows.first;
+    const int *slot = cpu->pair_of + job->n_pair + at * n_used;
+    const int32_t *expert = job->a->expert + (size_t)row * (size_t)n_used;
+    const float *x = cpu->normed + (size_t)row * (size_t)n;
+    dg_cpu_norm_row(cpu, &(dg_cpu_norm_args){cpu->normed, job->a->x, job->a->w->norm}, row, worker);
+    if (dg_cpu_integer(cpu, w))
+        dg_cpu_quantise_row(cpu, cpu->q_rows, at, x, w);
+    for (int j = 0; j < n_used; j++) {
+        const int e = expert[j];
+        if (dg_cpu_integer(cpu, w))
+            dg_cpu_copy_row(expert_rows(cpu, e, w), slot[j] - cpu->expert_start[e], cpu->q_rows, at,
+                            w->n_in, dg_cpu_way(cpu, w));
         else
-            memcpy(cpu->expert_x + (size_t)slot * n, cpu->normed + (size_t)row * n,
-                   n * sizeof *cpu->expert_x);
+            memcpy(cpu->expert_x + (size_t)slot[j] * (size_t)n, x, (size_t)n * sizeof *x);
     }
 }
 
@@ -210,17 +203,12 @@ static void first_products(expert_job *job, int which, int n)
 {
     const dg_expert_weights *w = job->a->w;
     dg_cpu *cpu = job->cpu;
-    dg_rows rows = job->a->rows;
-    size_t n_embd = (size_t)cpu->plan.n_embd;
     for (int i = 0; i < n; i++) {
         job->first[i] = which + i ? &w->up : &w->gate;
         job->place[i] = which + i ? w->gate.n_out : 0;
     }
     job->n_first = n;
-    if (dg_cpu_integer(cpu, job->first[0]))
-        dg_cpu_quantise(cpu, cpu->q_rows, cpu->normed + (size_t)rows.first * n_embd, n_embd,
-                        rows.end - rows.first, job->first[0]);
-    dg_pool_run(cpu->pool, job->n_active, gather, job);
+    dg_cpu_for_rows(cpu, expert_input, job, job->a->rows);
     dg_pool_run_ahead(cpu->pool, job->n_active * n * dg_ceil_div(w->gate.n_out, EXPERT_COLS),
                       expert_up, job);
 }
@@ -303,7 +291,6 @@ void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
     for (int i = 0; i < job.n_pair; i++)
         cpu->pair_of[job.n_pair + cpu->pair_of[i]] = i;
 
-    dg_cpu_norm_rows(cpu, cpu->normed, a->x, a->w->norm, a->rows);
     if (dg_cpu_integer(cpu, gate) == dg_cpu_integer(cpu, up) &&
         dg_cpu_way(cpu, gate) == dg_cpu_way(cpu, up))
         first_products(&job, 0, 2);

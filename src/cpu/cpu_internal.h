@@ -175,9 +175,11 @@ void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
 void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m);
 
 /* Products of the same rows, which are quantised once where a weight asks for it. The first product
- * takes all of them, each other one those from its q_row on. Up to MATMUL_GROUP. */
+ * takes all of them, each other one those from its q_row on. Up to MATMUL_GROUP. `made`: how each
+ * row is made first; NULL: they are there. */
 enum { MATMUL_GROUP = 3 };
-void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n);
+typedef struct dg_cpu_made dg_cpu_made;
+void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n, const dg_cpu_made *made);
 
 /* n up to what the products of bfloat16 numbers of every instruction set take. */
 static inline int dg_cpu_padded(int n)
@@ -214,9 +216,14 @@ void dg_cpu_copy_row(dg_qpair *to, int to_row, const dg_qpair *from, int from_ro
 void dg_cpu_quantise_row(const dg_cpu *cpu, dg_qpair *rows, int row, const float *x,
                          const dg_weight *w);
 
-/* Rows of floats, ldx apart, as products with this weight take them, on the pool. */
-void dg_cpu_quantise(dg_cpu *cpu, dg_qpair *to, const float *x, size_t ldx, int n_row,
-                     const dg_weight *w);
+/* Rows of floats, ldx apart, as products take them, on the pool: in up to two ways, each the one of
+ * a weight. `made` as in dg_cpu_matmul_group. */
+typedef struct dg_cpu_quantised {
+    const dg_weight *w;
+    dg_qpair *to;
+} dg_cpu_quantised;
+void dg_cpu_quantise(dg_cpu *cpu, const dg_cpu_quantised *way, int n_way, const float *x,
+                     size_t ldx, int n_row, const dg_cpu_made *made);
 
 /* ---- cpu_kv.c: pages ----
  *
@@ -314,10 +321,27 @@ void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *run);
 typedef void dg_cpu_row_fn(dg_cpu *cpu, const void *args, int row, int worker);
 void dg_cpu_for_rows(dg_cpu *cpu, dg_cpu_row_fn *fn, const void *args, dg_rows rows);
 
+/* How rows from `first` on are made, one by one, where a product is what they are made for. */
+struct dg_cpu_made {
+    dg_cpu_row_fn *fn;
+    const void *args;
+    int first;
+};
+
 /* y = RMSNorm(x, w) of rows n_embd long; w may be NULL, y may be x. */
+typedef struct dg_cpu_norm_args {
+    float *y;
+    const float *x, *w;
+} dg_cpu_norm_args;
+void dg_cpu_norm_row(dg_cpu *cpu, const void *args, int row, int worker);
 void dg_cpu_norm_rows(dg_cpu *cpu, float *y, const float *x, const float *w, dg_rows rows);
 
 /* gate[r][0..n) = gelu(gate) * up, up being the second half of rows that are 2n long. */
+typedef struct dg_cpu_gelu_args {
+    float *gate_up;
+    int n;
+} dg_cpu_gelu_args;
+void dg_cpu_gelu_row(dg_cpu *cpu, const void *args, int row, int worker);
 void dg_cpu_gelu_rows(dg_cpu *cpu, float *gate_up, int n, int n_row);
 
 /* ---- the stages ---- */

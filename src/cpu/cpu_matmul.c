@@ -242,7 +242,7 @@ typedef struct matmul_job {
     const dg_cpu *cpu;
     dg_cpu_matmul m[MATMUL_GROUP];
     int n_task[MATMUL_GROUP];
-    int rows; /* that a task takes */
+    int rows, cols; /* that a task takes */
 } matmul_job;
 
 /* Some columns of some rows of one product; the columns of the same rows follow each other. */
@@ -253,37 +253,45 @@ static void matmul_task(void *arg, int task, int worker)
     for (; task >= job->n_task[i]; i++)
         task -= job->n_task[i];
     dg_cpu_matmul part = job->m[i];
-    int n_block = dg_ceil_div(part.w->n_out, TASK_COLS);
-    int col = task % n_block * TASK_COLS, row = task / n_block * job->rows;
+    int n_block = dg_ceil_div(part.w->n_out, job->cols);
+    int col = task % n_block * job->cols, row = task / n_block * job->rows;
     part.y += (size_t)row * part.ldy;
     part.x += (size_t)row * part.ldx;
     part.q_row += row;
     if (part.b)
         part.b += (size_t)row * (size_t)dg_cpu_padded(part.w->n_in);
     part.n_row = dg_min(job->rows, part.n_row - row);
-    dg_cpu_matmul_cols(job->cpu, &part, col, dg_min(col + TASK_COLS, part.w->n_out), worker);
+    dg_cpu_matmul_cols(job->cpu, &part, col, dg_min(col + job->cols, part.w->n_out), worker);
 }
 
-/* Tasks of the products when each takes so many rows. */
-static int count_tasks(matmul_job *job, int n, int rows)
+/* Tasks of the products when each takes so many rows and columns. */
+static int count_tasks(matmul_job *job, int n, int rows, int cols)
 {
     int n_task = 0;
     job->rows = rows;
+    job->cols = cols;
     for (int i = 0; i < n; i++) {
         const dg_cpu_matmul *m = &job->m[i];
         job->n_task[i] =
-            m->n_row < 1 ? 0 : dg_ceil_div(m->n_row, rows) * dg_ceil_div(m->w->n_out, TASK_COLS);
+            m->n_row < 1 ? 0 : dg_ceil_div(m->n_row, rows) * dg_ceil_div(m->w->n_out, cols);
         n_task += job->n_task[i];
     }
     return n_task;
 }
 
-/* How many rows a task takes: fewer where that lets all threads end together, but each task packs
- * its columns anew, which costs about as much as PACK_ROWS rows. */
-static int choose_rows(const dg_cpu *cpu, matmul_job *job, int n)
+/* The fewest columns that a task may take: those that are packed together. */
+static int least_cols(const matmul_job *job)
 {
-    enum { LEAST_ROWS = 16, PACK_ROWS = 16 };
-    int n_thread = dg_pool_threads(cpu->pool), most = 0, best = MATMUL_ROWS;
+    return job->m[0].b ? TASK_COLS : job->m[0].q ? DG_BYTE_COLS : DG_PANEL;
+}
+
+/* How many rows and columns a task takes: fewer where that lets all threads end together, but each
+ * task packs its columns anew, which costs about as much as PACK_ROWS rows. Returns how many tasks
+ * there are. */
+static int cut_job(const dg_cpu *cpu, matmul_job *job, int n)
+{
+    enum { LEAST_ROWS = 16, PACK_ROWS = 32 };
+    int n_thread = dg_pool_threads(cpu->pool), most = 0, best = MATMUL_ROWS, best_cols = TASK_COLS;
     for (int i = 0; i < n; i++)
         most = dg_max(most, dg_min(MATMUL_ROWS, job->m[i].n_row));
     int64_t least = INT64_MAX;
@@ -292,19 +300,22 @@ static int choose_rows(const dg_cpu *cpu, matmul_job *job, int n)
         if (parts > 1 && rows < LEAST_ROWS)
             break;
         rows = parts > 1 ? dg_ceil_div(rows, DG_BFLOAT_ROWS) * DG_BFLOAT_ROWS : MATMUL_ROWS;
-        int rounds = dg_ceil_div(count_tasks(job, n, rows), n_thread);
-        int64_t cost = (int64_t)rounds * (dg_min(rows, most) + PACK_ROWS);
-        if (cost < least) {
-            least = cost;
-            best = rows;
+        for (int cols = TASK_COLS; cols >= least_cols(job); cols /= 2) {
+            int rounds = dg_ceil_div(count_tasks(job, n, rows, cols), n_thread);
+            int64_t cost = (int64_t)rounds * (dg_min(rows, most) + PACK_ROWS) * cols;
+            if (cost < least) {
+                least = cost;
+                best = rows;
+                best_cols = cols;
+            }
         }
     }
-    return best;
+    return count_tasks(job, n, best, best_cols);
 }
 
 static void run_job(dg_cpu *cpu, matmul_job *job, int n)
 {
-    int n_task = count_tasks(job, n, choose_rows(cpu, job, n));
+    int n_task = cut_job(cpu, job, n);
     if (n_task)
         dg_pool_run(cpu->pool, n_task, matmul_task, job);
 }
@@ -314,21 +325,24 @@ void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m)
     run_job(cpu, &(matmul_job){.cpu = cpu, .m = {*m}}, 1);
 }
 
-void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n)
+void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n, const dg_cpu_made *made)
 {
     matmul_job job = {.cpu = cpu};
-    dg_qpair *q[3] = {NULL, NULL, NULL}, *to = cpu->q_rows; /* each way that is wanted */
+    dg_qpair *const to[] = {cpu->q_rows, cpu->q_expert};
+    dg_cpu_quantised way[2] = {
+        {NULL, NULL}}; /* the weights of a group are as long, so there are two at most */
+    int n_way = 0;
     for (int i = 0; i < n; i++) {
         job.m[i] = m[i];
         if (!dg_cpu_integer(cpu, m[i].w))
             continue;
-        const dg_qway way = dg_cpu_way(cpu, m[i].w);
-        if (!q[way]) {
-            q[way] = to; /* the weights of a group are as long, so there are two ways at most */
-            to = cpu->q_expert;
-            dg_cpu_quantise(cpu, q[way], m->x, m->ldx, m->n_row, m[i].w);
-        }
-        job.m[i].q = q[way];
+        int k = 0;
+        while (k < n_way && dg_cpu_way(cpu, way[k].w) != dg_cpu_way(cpu, m[i].w))
+            k++;
+        if (k == n_way)
+            way[n_way++] = (dg_cpu_quantised){m[i].w, to[k]};
+        job.m[i].q = way[k].to;
     }
+    dg_cpu_quantise(cpu, way, n_way, m->x, m->ldx, m->n_row, made);
     run_job(cpu, &job, n);
 }

@@ -3,7 +3,7 @@
 #include "cpu/cpu_internal.h"
 
 /* Rows that a task quantises: a multiple of those that lie together in any order. */
-enum { QUANTISE_ROWS = 16 };
+enum { QUANTISE_ROWS = 4 };
 
 bool dg_cpu_integer(const dg_cpu *cpu, const dg_weight *w)
 {
@@ -52,12 +52,13 @@ void dg_cpu_copy_row(dg_qpair *to, int to_row, const dg_qpair *from, int from_ro
 }
 
 typedef struct quantise_job {
-    const dg_cpu *cpu;
+    dg_cpu *cpu;
+    const dg_cpu_quantised *way;
+    int n_way;
     const float *x;
     size_t ldx;
     int n_row;
-    const dg_weight *w;
-    dg_qpair *to;
+    const dg_cpu_made *made;
 } quantise_job;
 
 void dg_cpu_quantise_row(const dg_cpu *cpu, dg_qpair *rows, int row, const float *x,
@@ -74,16 +75,22 @@ void dg_cpu_quantise_row(const dg_cpu *cpu, dg_qpair *rows, int row, const float
 /* Rows that lie together: their numbers share cache lines. */
 static void quantise_task(void *arg, int task, int worker)
 {
-    (void)worker;
     const quantise_job *job = arg;
+    const dg_cpu_made *made = job->made;
     for (int row = task * QUANTISE_ROWS; row < dg_min((task + 1) * QUANTISE_ROWS, job->n_row);
-         row++)
-        dg_cpu_quantise_row(job->cpu, job->to, row, job->x + (size_t)row * job->ldx, job->w);
+         row++) {
+        if (made)
+            made->fn(job->cpu, made->args, made->first + row, worker);
+        for (int i = 0; i < job->n_way; i++)
+            dg_cpu_quantise_row(job->cpu, job->way[i].to, row, job->x + (size_t)row * job->ldx,
+                                job->way[i].w);
+    }
 }
 
-void dg_cpu_quantise(dg_cpu *cpu, dg_qpair *to, const float *x, size_t ldx, int n_row,
-                     const dg_weight *w)
+void dg_cpu_quantise(dg_cpu *cpu, const dg_cpu_quantised *way, int n_way, const float *x,
+                     size_t ldx, int n_row, const dg_cpu_made *made)
 {
-    quantise_job job = {cpu, x, ldx, n_row, w, to};
-    dg_pool_run(cpu->pool, dg_ceil_div(n_row, QUANTISE_ROWS), quantise_task, &job);
+    quantise_job job = {cpu, way, n_way, x, ldx, n_row, made};
+    if (n_way || made)
+        dg_pool_run(cpu->pool, dg_ceil_div(n_row, QUANTISE_ROWS), quantise_task, &job);
 }

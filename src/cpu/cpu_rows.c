@@ -4,7 +4,7 @@
 #include "cpu/cpu_internal.h"
 
 /* Rows that one task takes: enough work to be worth the hand-over. */
-enum { TASK_ROWS = 8 };
+enum { TASK_ROWS = 4 };
 
 typedef struct row_job {
     dg_cpu *cpu;
@@ -30,15 +30,10 @@ void dg_cpu_for_rows(dg_cpu *cpu, dg_cpu_row_fn *fn, const void *args, dg_rows r
 
 /* ---- norms and activations ---- */
 
-typedef struct norm_rows {
-    float *y;
-    const float *x, *w;
-} norm_rows;
-
-static void norm_row(dg_cpu *cpu, const void *args, int row, int worker)
+void dg_cpu_norm_row(dg_cpu *cpu, const void *args, int row, int worker)
 {
     (void)worker;
-    const norm_rows *a = args;
+    const dg_cpu_norm_args *a = args;
     int n = cpu->plan.n_embd;
     size_t at = (size_t)row * (size_t)n;
     cpu->k.rmsnorm(a->y + at, a->x + at, a->w, n, cpu->plan.rms_eps);
@@ -46,7 +41,7 @@ static void norm_row(dg_cpu *cpu, const void *args, int row, int worker)
 
 void dg_cpu_norm_rows(dg_cpu *cpu, float *y, const float *x, const float *w, dg_rows rows)
 {
-    dg_cpu_for_rows(cpu, norm_row, &(norm_rows){y, x, w}, rows);
+    dg_cpu_for_rows(cpu, dg_cpu_norm_row, &(dg_cpu_norm_args){y, x, w}, rows);
 }
 
 void dg_cpu_norm(dg_backend *be, const dg_norm_args *a)
@@ -54,22 +49,17 @@ void dg_cpu_norm(dg_backend *be, const dg_norm_args *a)
     dg_cpu_norm_rows(dg_cpu_of(be), a->y, a->x, a->w, a->rows);
 }
 
-typedef struct gelu_rows {
-    float *gate_up;
-    int n;
-} gelu_rows;
-
-static void gelu_row(dg_cpu *cpu, const void *args, int row, int worker)
+void dg_cpu_gelu_row(dg_cpu *cpu, const void *args, int row, int worker)
 {
     (void)worker;
-    const gelu_rows *a = args;
+    const dg_cpu_gelu_args *a = args;
     float *gate = a->gate_up + (size_t)row * 2 * (size_t)a->n;
     cpu->k.gelu_mul(gate, gate, gate + a->n, a->n);
 }
 
 void dg_cpu_gelu_rows(dg_cpu *cpu, float *gate_up, int n, int n_row)
 {
-    dg_cpu_for_rows(cpu, gelu_row, &(gelu_rows){gate_up, n}, (dg_rows){0, n_row});
+    dg_cpu_for_rows(cpu, dg_cpu_gelu_row, &(dg_cpu_gelu_args){gate_up, n}, (dg_rows){0, n_row});
 }
 
 /* ---- into the residual stream ---- */
@@ -131,14 +121,15 @@ void dg_cpu_condition(dg_backend *be, const dg_condition_args *a)
     int n = a->rows.end - a->rows.first, n_ff = w->gate.n_out;
     size_t n_embd = (size_t)cpu->plan.n_embd, ld = 2 * (size_t)n_ff;
     float *wide = cpu->wide, *normed = cpu->normed;
-    dg_cpu_for_rows(cpu, soft_row, a, a->rows);
+    const dg_cpu_made soft = {soft_row, a, a->rows.first},
+                      gelu = {dg_cpu_gelu_row, &(dg_cpu_gelu_args){wide, n_ff}, 0};
     const dg_cpu_matmul gate_up[] = {
         {wide, normed, ld, n_embd, n, &w->gate, .mat = 0},
         {wide + n_ff, normed, ld, n_embd, n, &w->up, .mat = 0},
     };
-    dg_cpu_matmul_group(cpu, gate_up, 2);
-    dg_cpu_gelu_rows(cpu, wide, n_ff, n);
-    dg_cpu_matmul_group(cpu, &(dg_cpu_matmul){normed, wide, n_embd, ld, n, &w->down, .mat = 0}, 1);
+    dg_cpu_matmul_group(cpu, gate_up, 2, &soft);
+    dg_cpu_matmul_group(cpu, &(dg_cpu_matmul){normed, wide, n_embd, ld, n, &w->down, .mat = 0}, 1,
+                        &gelu);
     dg_cpu_for_rows(cpu, condition_row, a, a->rows);
 }
 
@@ -186,7 +177,7 @@ void dg_cpu_attention_out(dg_backend *be, const dg_attention_out_args *a)
         .n_row = a->rows.end - a->rows.first,
         .w = w,
     };
-    dg_cpu_matmul_group(cpu, &product, 1);
+    dg_cpu_matmul_group(cpu, &product, 1, NULL);
     dg_cpu_for_rows(cpu, attention_out_row, a, a->rows);
 }
 

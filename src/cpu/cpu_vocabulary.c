@@ -318,7 +318,8 @@ void dg_cpu_vocabulary(dg_backend *be, const dg_vocabulary_args *a)
                         .n_tile = dg_ceil_div(n_vocab, VOCAB_TILE)};
     begin_rows(&job);
     if (job.integer && !batch->given) {
-        dg_cpu_quantise(cpu, cpu->q_rows, a->x, (size_t)n_embd, n_all, a->table);
+        dg_cpu_quantise(cpu, &(dg_cpu_quantised){a->table, cpu->q_rows}, 1, a->x, (size_t)n_embd,
+                        n_all, NULL);
         job.q = job.q_all = cpu->q_rows;
     }
     if (job.soft)
