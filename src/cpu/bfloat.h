@@ -37,6 +37,7 @@ typedef struct dg_bgemm_args {
     float *y;
     const uint16_t *x;
     const uint16_t *const *part;
+    const uint16_t *soon; /* panels of a part that are multiplied next; NULL: not known */
     size_t ldy, ldx, next;
     int n_row, n_k, part_k, n_col;
     bool add;

@@ -70,8 +70,9 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
         dg_cpu_worker w = {
             .panel = dg_cpu_take(t, cpu->bfloat && page > panel ? page : panel, f),
             .q = dg_cpu_take(t, ATTENTION_ROWS * dim, f),
-            .out = dg_cpu_take(t, ATTENTION_ROWS * dim, f),
-            .score = dg_cpu_take(t, ATTENTION_ROWS * (cpu->bfloat ? ATTENTION_RUN : DG_PAGE), f),
+            .out = dg_cpu_take(t, ATTENTION_ROWS * (dim + LINE_ROOM), f),
+            .score = dg_cpu_take(
+                t, ATTENTION_ROWS * (cpu->bfloat ? ATTENTION_RUN + LINE_ROOM : DG_PAGE), f),
             .share =
                 dg_cpu_take(t, cpu->bfloat ? ATTENTION_ROWS * ATTENTION_RUN : 0, sizeof(uint16_t)),
             .row = dg_cpu_take(t, row, f),

@@ -26,6 +26,10 @@ enum { ATTENTION_ROWS = 128 };
  * smaller ones keep to floats, which give the same bits everywhere. */
 enum { ATTENTION_RUN = 4 * DG_PAGE, BFLOAT_HEAD = 256 };
 
+/* Floats between the lines of scores and of sums beyond what they hold: at powers of two lines
+ * drive each other out of the first-level cache. */
+enum { LINE_ROOM = 16 };
+
 /* Values along k from which on weights are multiplied as bytes where the processor can. */
 enum { BYTES_IN = 640 };
 
@@ -47,8 +51,10 @@ enum { SOFT_FEW = VOCAB_TILE / 16, SOFT_WORDS = 512, SOFT_COLS = 256 };
 typedef struct dg_cpu_worker {
     float *panel;    /* [max(SLICE_K, max_head_dim, DG_PAGE)][DG_PANEL], or a page of a head's
                         values in bfloat16 products */
-    float *q, *out;  /* [ATTENTION_ROWS][max_head_dim] */
-    float *score;    /* [ATTENTION_ROWS][DG_PAGE], or [ATTENTION_RUN] in bfloat16 products */
+    float *q;        /* [ATTENTION_ROWS][max_head_dim] */
+    float *out;      /* [ATTENTION_ROWS][max_head_dim + LINE_ROOM] */
+    float *score;    /* [ATTENTION_ROWS][DG_PAGE], or [ATTENTION_RUN + LINE_ROOM] in bfloat16
+                        products */
     uint16_t *share; /* [ATTENTION_ROWS][ATTENTION_RUN] of those */
     float *row;      /* [max(VOCAB_TILE, n_embd, n_expert)] */
     float *widened;  /* [SLICE_K * TASK_COLS] a piece of a weight of a block type as floats, or
@@ -281,6 +287,12 @@ typedef struct dg_cpu_lines {
     float max[ATTENTION_ROWS];
     double sum[ATTENTION_ROWS];
 } dg_cpu_lines;
+
+/* A line's sums. */
+static inline float *dg_cpu_line_sums(const dg_cpu_lines *l, int line)
+{
+    return l->w->out + (size_t)line * (size_t)(l->dim + LINE_ROOM);
+}
 
 /* Up to DG_PAGE keys and their values, in rows `stride` bytes apart. */
 typedef struct dg_cpu_page {

@@ -12,7 +12,7 @@ void dg_cpu_lines_begin(dg_cpu_lines *l)
         l->max[i] = -INFINITY;
         l->sum[i] = 0;
     }
-    memset(l->w->out, 0, (size_t)l->n * (size_t)l->dim * sizeof *l->w->out);
+    memset(l->w->out, 0, (size_t)l->n * (size_t)(l->dim + LINE_ROOM) * sizeof *l->w->out);
 }
 
 void dg_cpu_lines_score(const dg_cpu_lines *l, const dg_cpu_page *page)
@@ -48,7 +48,7 @@ void dg_cpu_lines_soften(dg_cpu_lines *l, int line, int lo, int hi, int n)
     if (top > l->max[line]) {
         /* 0 for the first keys: max starts at -infinity */
         float shrink = (float)dg_exp((double)(l->max[line] - top));
-        float *out = l->w->out + (size_t)line * (size_t)l->dim;
+        float *out = dg_cpu_line_sums(l, line);
         for (int i = 0; i < l->dim; i++)
             out[i] *= shrink;
         l->sum[line] *= shrink;
@@ -71,7 +71,7 @@ void dg_cpu_lines_add(const dg_cpu_lines *l, const dg_cpu_page *page)
             .y = l->w->out + c,
             .x = l->w->score,
             .panel = l->w->panel,
-            .ldy = (size_t)l->dim,
+            .ldy = (size_t)(l->dim + LINE_ROOM),
             .ldx = DG_PAGE,
             .n_row = l->n,
             .n_k = page->n,
@@ -83,7 +83,7 @@ void dg_cpu_lines_add(const dg_cpu_lines *l, const dg_cpu_page *page)
 
 void dg_cpu_lines_result(const dg_cpu_lines *l, int line, float *out)
 {
-    const float *from = l->w->out + (size_t)line * (size_t)l->dim;
+    const float *from = dg_cpu_line_sums(l, line);
     float scale = (float)(1 / l->sum[line]);
     for (int i = 0; i < l->dim; i++)
         out[i] = from[i] * scale;

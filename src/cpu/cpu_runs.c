@@ -7,7 +7,7 @@
 #include "base/real.h"
 #include "cpu/cpu_internal.h"
 
-enum { RUN = ATTENTION_RUN };
+enum { RUN = ATTENTION_RUN, SCORES = RUN + LINE_ROOM };
 
 /* Lines as bfloat16 numbers lie where those of floats would. */
 static uint16_t *lines_of(const dg_cpu_lines *l)
@@ -27,7 +27,8 @@ void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *run)
             .y = l->w->score + c,
             .x = lines_of(l),
             .part = &run->key[c / DG_PAGE],
-            .ldy = RUN,
+            .soon = c + DG_PAGE < run->n ? run->key[c / DG_PAGE + 1] : NULL,
+            .ldy = SCORES,
             .ldx = (size_t)l->dim,
             .next = (size_t)l->dim * DG_PANEL,
             .n_row = l->n,
@@ -40,7 +41,7 @@ void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *run)
 /* Carries a line's sums over to a larger score. */
 static void raise_line(dg_cpu_lines *l, int line, float top)
 {
-    float *out = l->w->out + (size_t)line * (size_t)l->dim;
+    float *out = dg_cpu_line_sums(l, line);
     const float shrink = (float)dg_exp((double)(l->max[line] - top)); /* 0 for the first keys */
     for (int i = 0; i < l->dim; i++)
         out[i] *= shrink;
@@ -51,7 +52,7 @@ static void raise_line(dg_cpu_lines *l, int line, float top)
 void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo, int hi)
 {
     const dg_bkernels *b = l->cpu->k.b;
-    const float *score = l->w->score + (size_t)line * RUN;
+    const float *score = l->w->score + (size_t)line * SCORES;
     const int which = line % b->rows, padded = dg_cpu_padded(run->n);
     uint16_t share[RUN], *to = l->w->share + (size_t)(line - which) * RUN;
     lo = dg_min(dg_max(lo, run->first), run->n);
@@ -95,7 +96,7 @@ void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *run)
         .y = l->w->out,
         .x = l->w->share + run->first * l->cpu->k.b->rows,
         .part = part,
-        .ldy = (size_t)l->dim,
+        .ldy = (size_t)(l->dim + LINE_ROOM),
         .ldx = RUN,
         .next = DG_PAGE * DG_PANEL,
         .n_row = l->n,

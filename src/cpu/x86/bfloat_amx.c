@@ -79,7 +79,9 @@ typedef struct square {
     char *y; /* results, ldy bytes apart */
     size_t ldy;
     const uint16_t *x;
-    size_t panel; /* where the first one begins in each part */
+    size_t panel;         /* where the first one begins in each part */
+    const uint16_t *soon; /* panels that come next; NULL: the next ones of each part */
+    int ask, ask_end;     /* lines of their tiles that are asked for here */
 } square;
 
 #define SUMS(op)                                                                                   \
@@ -107,14 +109,19 @@ INLINE void multiply_square(const dg_bgemm_args *a, const square *s, const bool 
         SUMS(tile_load);
     const uint16_t *const *part = a->part;
     for (int left = a->n_k; left > 0; left -= a->part_k, part++) {
-        const uint16_t *w = *part + s->panel, *end = x + dg_min(a->part_k, left) * ROWS;
-        for (; x < end; x += TILE_N, w += TILE_N) {
+        const uint16_t *w = *part + s->panel, *end = x + dg_min(a->part_k, left) * ROWS,
+                       *soon = s->soon ? s->soon : w + 2 * a->next;
+        for (; x < end; x += TILE_N, w += TILE_N, soon += TILE_N) {
             tile_load(4, x, STEP_BYTES);
             tile_load(6, w, STEP_BYTES);
             if (rows)
                 tile_load(5, x + ROWS * a->ldx, STEP_BYTES);
             if (cols)
                 tile_load(7, w + a->next, STEP_BYTES);
+            for (int i = s->ask; i < s->ask_end; i++) {
+                __builtin_prefetch(soon + i * STEP, 0, 2);
+                __builtin_prefetch(soon + a->next + i * STEP, 0, 2);
+            }
             tile_dot_bfloat(0, 4, 6);
             if (cols)
                 tile_dot_bfloat(1, 4, 7);
@@ -127,18 +134,32 @@ INLINE void multiply_square(const dg_bgemm_args *a, const square *s, const bool 
     SUMS(tile_store);
 }
 
+/* What is multiplied after these columns, from memory that no cache may have: each pass of rows
+ * asks for its share. */
+INLINE void ask_for_next(square *s, const dg_bgemm_args *a, int r, int n_row, int c)
+{
+    if (c + TWO >= a->n_col) {
+        if (!a->soon || a->n_k > a->part_k)
+            return;
+        s->soon = a->soon;
+    }
+    s->ask = ROWS * r / a->n_row;
+    s->ask_end = ROWS * (r + n_row) / a->n_row;
+}
+
 /* Rows [r, r + n_row), at most TWO, of columns [c, c + n_col), alike; results, in whole panels, to
  * y. */
 static void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, int r, int n_row, int c,
                         int n_col)
 {
     const bool rows = n_row > ROWS, cols = n_col > DG_PANEL;
-    const square s = {
+    square s = {
         .y = (char *)y,
         .ldy = ldy * sizeof *y,
         .x = a->x + (size_t)r * a->ldx,
         .panel = (size_t)(c / DG_PANEL) * a->next,
     };
+    ask_for_next(&s, a, r, n_row, c);
     if (rows && cols)
         multiply_square(a, &s, true, true);
     else if (rows)
