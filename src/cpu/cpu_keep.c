@@ -25,20 +25,34 @@ static int dense_from(const dg_vocab_job *job)
 
 /* ---- lists of words ---- */
 
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 /* Words that are passed over together. */
 enum { SOME = 16 };
+
+/* None of SOME is at least what has these bits. None is negative, and such floats compare as their
+ * bits do: a difference below 0 has the highest bit, in all of them. Compilers make vectors of it.
+ */
+__attribute__((noinline)) static bool all_below(const float *e, uint32_t least)
+{
+    uint32_t bits[SOME], all = ~0u;
+    memcpy(bits, e, sizeof bits);
+    for (int i = 0; i < SOME; i++)
+        all &= bits[i] - least;
+    return all >> 31;
+}
 
 /* Words [first, end) of them, at most SOME. */
 static int some_above(dg_likely *out, const float *e, int first, int end, float least)
 {
     int n = 0;
-    if (end - first == SOME) {
-        unsigned any = 0;
-        for (int i = 0; i < SOME; i++)
-            any |= e[first + i] >= least;
-        if (!any)
-            return 0;
-    }
+    if (end - first == SOME && all_below(e + first, bits_of(least)))
+        return 0;
     for (int i = first; i < end; i++) {
         out[n] = (dg_likely){i, e[i]};
         n += e[i] >= least && e[i] > 0;
@@ -65,9 +79,7 @@ static int words_above(dg_likely *out, const dg_vocab_job *job, const dg_vocab_t
 
 static int exponent_of(float x)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (int)(bits >> 23);
+    return (int)(bits_of(x) >> 23);
 }
 
 /* Leaves out the least likely words that weigh no more than `most` together, by powers of two; adds

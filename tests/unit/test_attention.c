@@ -286,6 +286,35 @@ START_TEST(small_heads_and_the_float_profile_keep_to_floats)
 }
 END_TEST
 
+/* Pages of a MiB, which lie in huge pages of the system where there are any: each is usable to its
+ * last byte, and gone when it was given back, while its neighbours stay. */
+START_TEST(large_pages_come_and_go)
+{
+    enum { BYTES = 1 << 20, PAGES = 5 };
+    const dg_kv_layer layer = {DG_KV_SLIDING, 8, 512};
+    dg_backend *be;
+    dg_kv_store *kv;
+    int n_page[DG_KV_GROUPS];
+    ck_assert_int_eq(dg_cpu_open(&be, &(dg_cpu_options){.n_thread = 1}, NULL), DGEMMA_OK);
+    ck_assert_int_eq(be->kv_open(be, &kv, &(dg_kv_config){DG_BF16, 1, &layer},
+                                 PAGES * BYTES + BYTES / 2, n_page, NULL),
+                     DGEMMA_OK);
+    ck_assert_int_eq(n_page[DG_KV_SLIDING], PAGES);
+    unsigned char *slab = kv->slab[DG_KV_SLIDING].base;
+    for (int i = PAGES - 1; i >= 0; i--) {
+        ck_assert(be->kv_take(be, kv, DG_KV_SLIDING, i));
+        memset(slab + i * BYTES, i + 1, BYTES);
+    }
+    be->kv_give(be, kv, DG_KV_SLIDING, 2);
+    ck_assert(be->kv_take(be, kv, DG_KV_SLIDING, 2));
+    for (int i = 0; i < PAGES; i++)
+        for (int k = 0; k < BYTES; k += 509)
+            ck_assert_int_eq(slab[i * BYTES + k], i == 2 ? 0 : i + 1);
+    be->kv_close(be, kv);
+    be->close(be);
+}
+END_TEST
+
 Suite *attention_suite(void)
 {
     Suite *s = suite_create("attention");
@@ -293,6 +322,7 @@ Suite *attention_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, results_stay_within_their_bound, 0, (int)DG_COUNT(shapes));
     tcase_add_loop_test(t, rows_do_not_know_of_each_other, 0, (int)DG_COUNT(shapes));
+    tcase_add_test(t, large_pages_come_and_go);
     tcase_add_loop_test(t, small_heads_and_the_float_profile_keep_to_floats, 0, 4);
     suite_add_tcase(s, t);
     return s;

@@ -77,6 +77,14 @@ START_TEST(memory_is_usable)
         memset(p, 1, n);
         dg_free(p);
     }
+    const size_t large = (size_t)40 << 20; /* much of it in huge pages, if there are any */
+    unsigned char *p = dg_malloc_aligned(large + 5);
+    ck_assert_ptr_nonnull(p);
+    ck_assert_uint_eq((uintptr_t)p % DG_HUGE_PAGE, 0);
+    for (size_t i = 0; i < large + 5; i += 4096 * 97)
+        p[i] = 1;
+    p[large + 4] = 1;
+    dg_free(p);
     void *nothing = dg_array(0, 8);
     ck_assert_ptr_nonnull(nothing); /* not the same as "no memory" */
     dg_free(nothing);

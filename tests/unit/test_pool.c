@@ -53,6 +53,47 @@ START_TEST(each_task_runs_once)
 }
 END_TEST
 
+typedef struct promises {
+    tally all;
+    int promised[MAX_THREAD]; /* what each worker was told that it takes next; -2: nothing yet */
+} promises;
+
+static void keep_promise(void *arg, int task, int next, int worker)
+{
+    promises *p = arg;
+    count_task(&p->all, task, worker);
+    if (p->promised[worker] != -2 && p->promised[worker] != task)
+        atomic_fetch_add(&p->all.bad, 1);
+    if (next < -1 || next >= p->all.n_task || (next >= 0 && next <= task))
+        atomic_fetch_add(&p->all.bad, 1);
+    p->promised[worker] = next;
+}
+
+/* Loop test: _i is the number of threads. */
+START_TEST(a_worker_takes_what_it_was_told)
+{
+    static promises p;
+    static const int counts[] = {0, 1, 2, 7, 64, MAX_TASK};
+    dg_pool *pool;
+    ck_assert_int_eq(dg_pool_create(&pool, _i, NULL), DGEMMA_OK);
+    p.all.n_thread = _i;
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        p.all.n_task = counts[k];
+        for (int i = 0; i < MAX_TASK; i++)
+            atomic_store(&p.all.ran[i], 0);
+        for (int i = 0; i < MAX_THREAD; i++)
+            p.promised[i] = -2;
+        dg_pool_run_ahead(pool, counts[k], keep_promise, &p);
+        for (int i = 0; i < MAX_TASK; i++)
+            ck_assert_int_eq(atomic_load(&p.all.ran[i]), i < counts[k]);
+        for (int i = 0; i < MAX_THREAD; i++)
+            ck_assert(p.promised[i] < 0); /* nothing that was promised is left */
+    }
+    ck_assert_int_eq(atomic_load(&p.all.bad), 0);
+    dg_pool_free(pool);
+}
+END_TEST
+
 static void add_one(void *arg, int task, int worker)
 {
     (void)worker;
@@ -156,6 +197,7 @@ Suite *pool_suite(void)
     Suite *s = suite_create("pool");
     TCase *c = tcase_create("pool");
     tcase_add_loop_test(c, each_task_runs_once, 1, MAX_THREAD + 1);
+    tcase_add_loop_test(c, a_worker_takes_what_it_was_told, 1, MAX_THREAD + 1);
     tcase_add_loop_test(c, many_jobs_follow_each_other, 1, MAX_THREAD + 1);
     tcase_add_test(c, sleepers_wake_up);
     tcase_add_test(c, two_pools_at_once);
