@@ -105,7 +105,7 @@ void step_find_sequences(step *s)
 {
     s->n_word = 0;
     add_words(s, dg_language_start(s->language), false, 0, (word){.p = 0});
-    ck_assert_uint_gt(s->n_word, 5);
+    ck_assert_uint_gt(s->n_word, 0);
 }
 
 void step_open(step *s, const char *regex, uint64_t seed)
