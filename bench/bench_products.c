@@ -1,19 +1,26 @@
 /* Products on quantised weights of each instruction set, on one core or on several at a time:
  *
  *     bench_products [--threads N] [--rows N,...] [--cold] [SET...]
+ *     bench_products --error
  *
  * Each thread has 64 columns of 2,816 values of its own for each type of a Q4_K_M file, with --cold
  * so many that they come from memory. Prints what unpacking them takes, and products with so many
  * rows, unpacking included: products of numbers a second, nanoseconds for a panel of sixteen
- * columns and 256 values, with --cold also the bytes that all threads read. */
+ * columns and 256 values, with --cold also the bytes that all threads read.
+ *
+ * With --error: how far results in whole numbers are from those of the same weights in floats, for
+ * each type, by the definitions in plain C: numbers as they are stored, then bytes. */
 #include <getopt.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
 #include "base/common.h"
+#include "base/rng.h"
 #include "cpu/kernels.h"
+#include "model/synthetic_types.h"
 
 enum { BLOCKS = 88, COLS = 64, MOST_ROWS = 256, MOST_THREADS = 256, COLD_BYTES = 40 << 20 };
 static const double LEAST_SECONDS = 0.03;
@@ -223,6 +230,91 @@ static void bench_set(const char *name, const options *o, void *const *weights)
         free((void *)x[i]);
 }
 
+/* ---- errors ---- */
+
+enum { ERROR_ROWS = 64, N_IN = BLOCKS * DG_QBLOCK };
+
+/* Close to a normal distribution: twelve uniform numbers less their mean. */
+static float normal(const dg_rng_key *key, uint32_t i)
+{
+    double sum = -6;
+    for (uint32_t k = 0; k < 12; k++)
+        sum += dg_rng_uniform(key, 12 * i + k);
+    return (float)sum;
+}
+
+static const dg_qpair *quantised(dg_quantise_fn *quantise, dg_qway way, const float *x)
+{
+    const size_t row = dg_qrow_room(N_IN, way);
+    dg_qpair *out = room(dg_qrow_at(ERROR_ROWS, row, way) * sizeof *out);
+    for (int r = 0; r < ERROR_ROWS; r++)
+        quantise(out + dg_qrow_at(r, row, way), dg_qrow_which(r, way), x + (size_t)r * N_IN,
+                 BLOCKS);
+    return out;
+}
+
+/* Of results in y, as a share of the size of the true ones. */
+static double error_of(const float *y, const double *exact)
+{
+    double off = 0, all = 0;
+    for (int i = 0; i < ERROR_ROWS * COLS; i++) {
+        off += (y[i] - exact[i]) * (y[i] - exact[i]);
+        all += exact[i] * exact[i];
+    }
+    return sqrt(off / all);
+}
+
+static void print_error(dg_dtype type, bench *b, const dg_kernels *k, const float *x)
+{
+    static double exact[ERROR_ROWS * COLS];
+    const size_t row = dg_dtype_bytes(type, N_IN);
+    unsigned char *w = room(COLS * row);
+    float wide[N_IN];
+    dg_random_weights(w, type, COLS * row, 1);
+    for (int c = 0; c < COLS; c++) {
+        k->widen[type](wide, w + (size_t)c * row, N_IN);
+        for (int r = 0; r < ERROR_ROWS; r++) {
+            double sum = 0;
+            for (int i = 0; i < N_IN; i++)
+                sum += (double)x[(size_t)r * N_IN + (size_t)i] * wide[i];
+            exact[r * COLS + c] = sum;
+        }
+    }
+    b->type = type;
+    b->n_row = ERROR_ROWS;
+    for (int c = 0; c < COLS; c += DG_QCOLS)
+        multiply_cols(b, w, c);
+    printf("%-7s numbers %.2f %%", dg_dtype_name(type), 100 * error_of(b->y, exact));
+    multiply_bytes(b, w);
+    printf("  bytes %.2f %%\n", 100 * error_of(b->y, exact));
+    free(w);
+}
+
+static void print_errors(void)
+{
+    const dg_rng_key key = {.seed = 1};
+    float *x = room((size_t)ERROR_ROWS * N_IN * sizeof *x);
+    dg_kernels k;
+    dg_kernels_init(&k, 0);
+    for (uint32_t i = 0; i < ERROR_ROWS * N_IN; i++)
+        x[i] = normal(&key, i);
+    const dg_qpair *rows[3] = {quantised(k.q->quantise, DG_QWAY_BLOCKS, x),
+                               quantised(k.q->quantise_super, DG_QWAY_SUPER, x),
+                               quantised(dg_bytes_ref.quantise, DG_QWAY_BYTES, x)};
+    bench b = make(&k, rows, NULL);
+    b.bytes = &dg_bytes_ref;
+    for (int type = 0; type < DG_DTYPE_COMPUTE; type++)
+        if (k.q->pack[type])
+            print_error((dg_dtype)type, &b, &k, x);
+    free(b.y);
+    free(b.panel);
+    free(b.byte_panel);
+    free(b.sums);
+    for (int i = 0; i < 3; i++)
+        free((void *)rows[i]);
+    free(x);
+}
+
 static int list_of(int *rows, char *text)
 {
     int n = 0;
@@ -236,6 +328,7 @@ int main(int argc, char **argv)
     static const struct option known[] = {{"threads", required_argument, NULL, 't'},
                                           {"rows", required_argument, NULL, 'r'},
                                           {"cold", no_argument, NULL, 'c'},
+                                          {"error", no_argument, NULL, 'e'},
                                           {0}};
     static const char *all[] = {"i8mm", "avx2", "vnni", "amx"};
     options opt = {.n_thread = 1, .rows = {1, 16, 24, 256}, .n_rows = 4};
@@ -246,7 +339,10 @@ int main(int argc, char **argv)
             opt.n_rows = list_of(opt.rows, optarg);
         else if (o == 'c')
             opt.cold = true;
-        else
+        else if (o == 'e') {
+            print_errors();
+            return 0;
+        } else
             return 2;
     }
     void *weights[MOST_THREADS] = {NULL};
