@@ -460,9 +460,11 @@ typedef struct dgemma_stats {
     int n_pictures,
         n_pictures_encoded; /* encoded: those that were not known from an earlier request */
     int n_blocks, n_converged, n_steps; /* converged: blocks that settled before their last step */
-    int n_tries;     /* lengths of a gap that were tried; their steps count among n_steps */
-    float agreement; /* of the tokens pinned in the last canvas, for how many the model would have
-                        said the same, 0 to 1; behind a gap of those in the text. 1: none was */
+    int n_tries;      /* lengths of a gap that were tried; their steps count among n_steps */
+    float agreement;  /* of the tokens pinned in the last canvas, for how many the model would have
+                         said the same, 0 to 1; behind a gap of those in the text. 1: none was */
+    float resistance; /* to a constraint: nats for each position by which the model would have
+                         written something else, the mean of all steps; 0: it would not have */
     uint64_t n_positions;   /* of the canvases in all steps */
     double queue_seconds;   /* waiting for the engine */
     double prompt_seconds;  /* passes that encoded the prompt; one that made a step too counts here
@@ -487,9 +489,10 @@ typedef struct dgemma_event {
     int n_gap;   /* DRAFT: positions of the gap, at the canvas's beginning; 0: there is none */
     bool trying; /* DRAFT: to see whether the gap has that length */
     float mean_entropy;
-    bool converged; /* BLOCK: it settled before its last step */
-    int n_canvas;   /* BLOCK: positions of its canvas */
-    double seconds; /* BLOCK: its part of denoise_seconds */
+    float resistance; /* DRAFT: to a constraint, in this step, as in dgemma_stats */
+    bool converged;   /* BLOCK: it settled before its last step */
+    int n_canvas;     /* BLOCK: positions of its canvas */
+    double seconds;   /* BLOCK: its part of denoise_seconds */
     /* BLOCK, when n_logprobs was asked for: log-probability of each token at the step that ended
      * the block (or settled it, where that was earlier), at that step's own temperature, without
      * the draw's temperature and filters; and [n_tokens, n_top] the most likely tokens there, most

@@ -293,6 +293,7 @@ static void add_stats(dgemma_stats *sum, const dgemma_stats *s)
     sum->n_steps += s->n_steps;
     sum->n_tries += s->n_tries;
     sum->agreement = s->agreement;
+    sum->resistance = s->resistance;
     sum->n_positions += s->n_positions;
     sum->queue_seconds += s->queue_seconds;
     sum->prompt_seconds += s->prompt_seconds;

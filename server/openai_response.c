@@ -95,8 +95,9 @@ static json_t *constraint_timings(const dg_generation *g, const dgemma_stats *s)
 {
     json_t *ignored = ignored_keywords(g->chat.constraint);
     bool checks = json_array_size(ignored) > 0;
-    json_t *out = json_pack("{s:o,s:b}", "ignored", ignored, "closed_by_budget",
-                            s->end == DGEMMA_END_LENGTH || s->end == DGEMMA_END_CONTEXT);
+    json_t *out = json_pack("{s:o,s:b,s:f}", "ignored", ignored, "closed_by_budget",
+                            s->end == DGEMMA_END_LENGTH || s->end == DGEMMA_END_CONTEXT,
+                            "resistance", (double)s->resistance);
     if (checks)
         dg_json_put(&out, "violated", violated_keywords(g));
     return out;
@@ -313,6 +314,8 @@ json_t *dg_openai_draft(const dg_generation *g, const dgemma_event *e)
                             entropy, "accepted", accepted);
     if (g->chat.draft_ids)
         dg_json_put(&out, "ids", token_ids(e));
+    if (g->chat.constraint)
+        dg_json_put(&out, "resistance", json_real((double)e->resistance));
     if (e->pinned)
         dg_json_put(&out, "pinned", marks(e->pinned, e->n_tokens));
     if (e->n_gap)

@@ -161,6 +161,7 @@ static void tell_progress(dg_answer *a)
 static void tell_draft(dg_answer *a)
 {
     const dg_canvas *c = &a->loop->canvas;
+    const dg_guide *guide = a->loop->cfg.guide;
     send(a, &(dgemma_event){
                 .kind = DGEMMA_EVENT_DRAFT,
                 .block = c->block,
@@ -173,6 +174,7 @@ static void tell_draft(dg_answer *a)
                 .n_gap = a->loop->cfg.infill ? c->n - c->pins.n : 0,
                 .trying = a->loop->trying,
                 .mean_entropy = c->mean_entropy,
+                .resistance = guide ? dg_guide_resistance(guide) : 0,
             });
 }
 
@@ -370,6 +372,7 @@ void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool
     a->stats.n_steps = r->n_step;
     a->stats.n_tries = r->n_try;
     a->stats.agreement = agreement(r);
+    a->stats.resistance = r->n_step ? (float)(r->resistance / r->n_step) : 0;
     a->stats.kv_bytes = r->kv ? dg_kv_seq_bytes(r->kv, &r->seq) : 0;
     dg_stream_push(a->stream, &(dgemma_event){
                                   .kind = DGEMMA_EVENT_END,

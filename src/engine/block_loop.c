@@ -423,6 +423,8 @@ dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err)
     dg_canvas_advance(c, &l->cfg.draws);
     dg_logprobs_keep(&l->logprobs, c->entropy, n_pinned, c->n);
     l->n_step++;
+    if (l->cfg.guide)
+        l->resistance += (double)dg_guide_resistance(l->cfg.guide);
     if (l->cfg.read) {
         take_read(l);
         return DGEMMA_OK;

@@ -111,6 +111,7 @@ typedef struct dg_block_loop {
     /* what happened so far */
     int n_output; /* tokens of the answer, without the stop token */
     int n_block, n_converged, n_step;
+    double resistance; /* of the guide's steps, added up */
 } dg_block_loop;
 
 /* A prompt that leaves no room in the context, in the words that clients of such servers look for.

@@ -78,4 +78,8 @@ dgemma_status dg_guide_complete(dg_guide *g, bool *complete, dgemma_error *err);
 /* The last step would have gone on with something more probable, had there been room. */
 bool dg_guide_bounded(const dg_guide *g);
 
+/* How much the model resisted in the last step: the negative logarithm of what it gave all texts
+ * that could be, for each position; 0 where it thought of nothing else. */
+float dg_guide_resistance(const dg_guide *g);
+
 #endif

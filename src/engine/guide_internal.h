@@ -94,6 +94,7 @@ struct dg_guide {
     int n_held;           /* so many edges of `known` from there on are all that may be */
     int64_t room;         /* from there on */
     bool bounded;
+    float resistance;
     bool no_memory; /* a weight could not be made: the step fails */
     bool unfit;     /* how far a place is from the end was not found out */
 };

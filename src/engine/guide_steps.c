@@ -383,6 +383,7 @@ dgemma_status dg_guide_take(dg_guide *g, const dg_guide_step *s, dgemma_error *e
     if (st)
         return dg_fail(err, st, "%s", why.msg);
     g->bounded |= dg_word_bounded(g->word);
+    g->resistance = (float)fmax(-dg_word_log_mass(g->word) / (s->n - s->first), 0);
     read_word(g, s);
     return dg_guide_question(g, err);
 }
@@ -421,4 +422,9 @@ dgemma_status dg_guide_complete(dg_guide *g, bool *complete, dgemma_error *err)
 bool dg_guide_bounded(const dg_guide *g)
 {
     return g->bounded;
+}
+
+float dg_guide_resistance(const dg_guide *g)
+{
+    return g->resistance;
 }

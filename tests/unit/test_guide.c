@@ -35,6 +35,7 @@ static void check_step(step *s, double most_above)
         score += s->p[i][s->argmax[i]];
     }
     ck_assert_double_eq_tol(score, best, 1e-6);
+    ck_assert_double_eq_tol((double)dg_guide_resistance(s->guide), fmax(-log(z) / N, 0), 1e-5);
 }
 
 static const char *const languages[] = {"a[ab]*", "(ab|ba|c)+d?", "[0-9]{1,2}(,[0-9])*",

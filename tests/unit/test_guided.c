@@ -312,6 +312,8 @@ START_TEST(what_would_be_said_anyway_is_said_as_soon)
         check(c, &plain, "it is in the language");
         ck_assert_str_eq(held.text, plain.text);
         ck_assert_int_eq(held.stats.n_steps, plain.stats.n_steps);
+        ck_assert_float_eq(plain.stats.resistance, 0);
+        ck_assert_float_lt(held.stats.resistance, 0.05f);
     }
     dgemma_constraint_free(c);
     dgemma_engine_close(e);
@@ -334,6 +336,7 @@ START_TEST(a_text_without_choice_is_settled_soon)
     ck_assert_str_eq(s.text, only[0]);
     ck_assert_int_eq(s.stats.end, DGEMMA_END_STOP);
     ck_assert_int_le(s.stats.n_steps, 6);
+    ck_assert_float_gt(s.stats.resistance, 0.1f); /* it would have said something else */
     dgemma_constraint_free(c);
     dgemma_engine_close(e);
 }
