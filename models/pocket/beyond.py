@@ -117,7 +117,7 @@ OPEN_PATTERNS = [
     "(what is|explain|who directed|who plays in|how does|is|when was|should i watch) {f} [about|end|good|released|on netflix]", "(do you like|what do you think of|which is better:|what is better,) {f} [or star trek]",
     "(what is|solve|calculate|find|compute) the (derivative|integral|square root|limit|logarithm|sine|cosine) of (x squared|x|two x|e to the x|x cubed|pi|minus one)|(solve|factor) x^2 + 3x - 4 [= 0]|what is (pi|infinity) (squared|divided by zero|to 20 digits)|integrate sin(x)|prove (that 1 = 2|pythagoras|the riemann hypothesis)",
     "(book|order|buy|reserve|call|send|play|open|turn on|turn off|set|stream|schedule|cancel) (me|) (a pizza|a taxi|a table for two|a flight to {c}|the lights|some music|my mom|an email to my boss|spotify|youtube|a meeting for tomorrow|the heating|my alarm|my appointment)", "(search|google|look up|browse|find|check) (the web|google|the internet|wikipedia|my email|my calendar|online) [for {s}]|open (google|https://example.com|www.example.com|my files)",
-    "(i am|i'm|im|i feel) (in love|getting married|moving to {c}|looking for a job|going on holiday|learning to drive|worried about {s}|thinking about {s}|writing {x}|having a party|late for work)", "my (boss|girlfriend|boyfriend|wife|husband|mother|son|daughter|cat|dog|car|computer|phone|landlord|teacher) (is angry|does not listen|is broken|is late|left me|hates me|won't start|is ill|is the best|forgot my birthday|is driving me crazy)",
+    "(i am|i'm|im|i feel) (moving to {c}|looking for a job|going on holiday|learning to drive|worried about {s}|thinking about {s}|writing {x}|having a party|late for work)", "my (boss|girlfriend|boyfriend|wife|husband|mother|son|daughter|cat|dog|car|computer|phone|landlord|teacher) (is angry|does not listen|is broken|is late|hates me|won't start|is the best|forgot my birthday|is driving me crazy)",
     "(does|did) (he|she|my ex|god|anybody|the universe) (love me|exist|miss me|care|hear me)|will (i|we|the world|humanity) (be rich|survive|end|find love|be happy|get the job)|(should|can|must) i (marry|leave|call|trust|forgive|text) (him|her|them|my ex)",
     "(why|how come) (is the sky blue|is grass green|do cats purr|do dogs bark|do we dream|do we sleep|do people lie|is water wet|do birds sing|is the sea salty|do leaves fall|are flamingos pink|do onions make me cry|is it dark at night|do we have seasons|do stars twinkle|do we yawn)",
     "(can you|please|could you) (draw|paint|show|generate|create|make|send) [me] (a picture|an image|a photo|a logo|a video|a meme|a song|a map|a file|a pdf|a chart) [of {p}|of a cat|of {s}]|(draw|paint) [me] (a cat|a house|{p})|sing [me] [a song|happy birthday]|play (chess|a game|hangman|20 questions) [with me]",
@@ -132,36 +132,72 @@ def anything(rng):
     return say(rng, rng.choice(OPEN_PATTERNS), s=rng.choice(SUBJECTS), q=rng.choice(SUBJECTS), a=rng.choice(ACTIVITIES), p=rng.choice(SOMEBODY), t=rng.choice(TEAMS), f=rng.choice(FILMS), c=rng.choice(CITIES), d=rng.choice(CITIES), n=rng.choice(NAMES), y=rng.randrange(1900, 2031), x=rng.choice(TEXTS)), UNKNOWN, "I have not learned about this."
 
 
-_ASKED = [k for k in knowledge.KNOWN if k.key in ("capital continent currency language city young sound symbol author painter composer inventor colour definition kind member french german spanish".split() + ["country of", "element of"])]
-_WEIGHTS_ASKED = [5 if k.key in ("capital", "definition", "kind") else 2 for k in _ASKED]
-_TOLD = {x.lower() for k in knowledge.KNOWN for x in k.table} | {x.lower() for items in knowledge.LISTS.values() for x in items}
+# relations of which somebody may ask for more than it was told; of those about words only their own table counts
+_OF_WORDS = "opposite synonym french german spanish".split()
+_ASKED = [k for k in knowledge.KNOWN if k.key in ("capital continent currency language city young sound symbol author painter composer inventor colour definition kind member".split() + ["country of", "element of"] + _OF_WORDS)]
+_WEIGHTS_ASKED = [9 if k.key in ("definition", "kind") else 4 if k.key == "capital" else 1.5 for k in _ASKED]
+_TOLD = {x.lower() for k in knowledge.KNOWN if k in _ASKED and k.key not in _OF_WORDS for x in k.table} | {x.lower() for items in knowledge.LISTS.values() for x in items} | set(knowledge.DEFINED) | set(knowledge.KINDS_OF) | set(knowledge.MEMBERS)
 _UNTOLD = [w for w in knowledge.ORDINARY if w not in _TOLD and len(w) > 3]
+_UNTOLD_NOUNS = [w for w in knowledge.WORDS["nouns"] if w not in _TOLD and len(w) > 2]
 _SHORT = [w for w in knowledge.WORDS["nouns"] if 3 <= len(w) <= 5]
 PLACES = split("the moon, mars, the sun, the sea, atlantis, narnia, gotham, the internet, my house, heaven, hogwarts, middle earth, the north pole, the world, the universe, my street, disneyland, wakanda, mordor, the forest, my heart")
 NEW = split("blockchain, podcast, selfie, iphone, youtube, hashtag, smartphone, netflix, wifi, meme, vlog, app, chatbot, cyborg, startup, laptop, router, firewall, webcam, emoji, spotify, tiktok, drone, hologram, yolo, lol, omg, btw, brb, tbh, afk, asap, gpu, cpu, usb, sql, html, gpt, llm, nft, cgi, dvd, fifa, nba, ufo, vip")
 
 
+def untold(rng):
+    """Something that it was not told about."""
+    kind = rng.random()
+    if kind < 0.36:
+        return rng.choice(_UNTOLD_NOUNS)
+    if kind < 0.5:
+        return rng.choice(_UNTOLD)
+    if kind < 0.6:
+        return rng.choice(_SHORT) + rng.choice(_SHORT)
+    if kind < 0.72:
+        return rng.choice(NEW)
+    if kind < 0.8:
+        return pseudo_word(rng, 2)
+    if kind < 0.9:
+        return rng.choice(PLACES)
+    return rng.choice(SOMEBODY if rng.random() < 0.5 else FILMS)
+
+
 def mistaken(rng):
     """A question as it knows them, about something that it does not."""
-    known, kind = rng.choices(_ASKED, _WEIGHTS_ASKED)[0], rng.random()
-    if kind < 0.3:
-        x = rng.choice(_UNTOLD)
-    elif kind < 0.45:
-        x = rng.choice(_SHORT) + rng.choice(_SHORT)
-    elif kind < 0.6:
-        x = rng.choice(NEW)
-    elif kind < 0.72:
-        x = pseudo_word(rng, 2)
-    elif kind < 0.86:
-        x = rng.choice(PLACES)
-    else:
-        x = rng.choice(SOMEBODY if rng.random() < 0.5 else FILMS)
-    if x.lower() in _TOLD or x in knowledge.DEFINED or x in knowledge.KINDS_OF:
+    known, x = rng.choices(_ASKED, _WEIGHTS_ASKED)[0], untold(rng)
+    if {x.lower(), x.removeprefix("the ")} & _TOLD or x.removeprefix("the ") in known.table:
         return mistaken(rng)
     return known.ask(rng, x), UNKNOWN, "I have not learned about this."
 
 
-KINDS = [(anything, 50), (mistaken, 40), (medical, 9), (code, 9), (long_text, 8), (foreign, 7), (noise, 11)]
+_COUNTS = set(next(k for k in knowledge.KNOWN if k.key == "count").table)
+_PLURALS = sorted(knowledge.PLURALS.values())
+_BEST = split("tallest, fastest, oldest, biggest, smallest, richest, best, worst, deepest, longest, strongest, cheapest, rarest, loudest, heaviest, most dangerous, most expensive, most famous, most beautiful, most popular, smartest, hottest, coldest")
+_UNITS = split("feet, ounces, cups, yards, miles, pints, acres, grams, tablespoons, kilometers, calories, kilos, bytes, pixels, steps, pounds, gallons, volts, hours, years, people, stars, teeth, bones, words, pages, players")
+_SUPERLATIVES = {x.removeprefix("the ") for x in next(k for k in knowledge.KNOWN if k.key == "superlative").table}
+
+
+def miscounted(rng):
+    """How many of something there are, which is the most of all, what is what: of things that nobody told it."""
+    kind = rng.random()
+    if kind < 0.45:
+        a, b = rng.choice(_UNITS) if rng.random() < 0.6 else rng.choice(_PLURALS), rng.choice([untold(rng), rng.choice(PLACES), rng.choice(CITIES), rng.choice(split("mile, cup, gallon, marathon, year, lifetime, day, house, city, movie, football game, car, human, elephant, book, slice of pizza, banana, byte, lightyear, ton of bricks, pin"))])
+        if "%s in a %s" % (a, b) in _COUNTS or "%s on a %s" % (a, b) in _COUNTS or b in ("year", "day", "human", "elephant", "car"):
+            return miscounted(rng)
+        return say(rng, "how many {a} (are|are there|fit|do you find|can you find|) (in|on|in|per) (a|the|one|) {b}|how many {a} (does|has|is) (a|the|one) {b} [have|long|in all]|(the number of|number of|count of) {a} (in|on) (a|the) {b}|how many {a} (live|die|work|exist) in {b}", a=a, b=b), UNKNOWN, "I have not learned about this."
+    if kind < 0.75:
+        n = rng.choice(_UNTOLD_NOUNS) if rng.random() < 0.7 else rng.choice(split("building, river in texas, person, woman alive, car, movie, restaurant, phone, language, dinosaur, snake, tree in england, bridge, train, song, city in japan, spider, company, football player, dog, king, war, book, word, school, beach, airport, museum"))
+        best = rng.choice(_BEST)
+        if any(best + " " + n in x or x in best + " " + n for x in _SUPERLATIVES):
+            return miscounted(rng)
+        return say(rng, "(what is|whats|which is|who is|what was|name|tell me|where is) the {b} {n} [in the world|ever|of all time|on earth|in {c}|in history|right now|today]|the {b} {n} [in the world|in {c}|ever]|(which|what) {n} is [the] {b}", b=best, n=n, c=rng.choice(CITIES)), UNKNOWN, "I have not learned about this."
+    a, b = untold(rng), untold(rng)
+    if a in _TOLD or b in _TOLD:
+        return miscounted(rng)
+    return say(rng, "is (a|an|the|) {a} (a|an|the|a kind of|a type of|better than|bigger than|the same as|related to|part of) (a|an|the|) {b}|is (a|an|) {a} (a|an) {b} or (a|an) {d}|(which|what) is (better|bigger|older|faster|heavier|more expensive)[,|:] (a|the|) {a} or (a|the|) {b}|(a|the|) {a} or (a|the|) {b}|(do|does|can|did) (a|the|) {a} (need|have|make|eat|use|beat) (a|the|) {b}", a=a, b=b, d=rng.choice(_UNTOLD_NOUNS)), UNKNOWN, "I have not learned about this."
+
+
+KINDS = [(anything, 40), (mistaken, 52), (miscounted, 20), (medical, 9), (code, 9), (long_text, 8), (foreign, 7), (noise, 11)]
 _FUNCTIONS, _WEIGHTS = [k for k, _ in KINDS], [w for _, w in KINDS]
 
 

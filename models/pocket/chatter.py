@@ -1,4 +1,5 @@
 """Small talk, what pocket cannot know, and stories and rhymes from any hint. Each function gives (question, answer, thought)."""
+import afield
 import beyond
 import knowledge
 from beyond import MEANING, UNKNOWN
@@ -18,7 +19,7 @@ TALK = [
     ("[hi|hello|hey] (how are you|how are u|how r u|how do you do|how are you doing|how's it going|hows it going|how is it going|how do you feel|how are things|are you ok|are you fine|are you well|you ok|how have you been|how is your day|hows life) [today|now|doing]",
      "I am fine, thank you. How can I help you?"),
     ("(what's up|whats up|wassup|what is up|what are you doing|what are you up to|anything new)", "Not much, I am here to help. What would you like to know?"),
-    ("(thanks|thank you|thx|ty|thanks a lot|thank you (so|very) much|many thanks|thanks (pocket|man|mate|friend|for that|for the help)|great thanks|ok thanks|cool thanks|perfect, thank you|cheers|much appreciated|tysm|that was helpful|that helped [me])",
+    ("(thanks|thank you|thx|ty|thanks a lot|thank you (so|very) much|many thanks|thanks (pocket|man|mate|friend|for that|for the help)|great thanks|ok thanks|ok thank you|okay thank you|alright thanks|no thanks needed, thank you|nice thank you|cool thanks|perfect, thank you|cheers|much appreciated|tysm|that was helpful|that helped [me])",
      "You are welcome."),
     ("(bye|goodbye|good bye|bye bye|see you|see you (later|soon|tomorrow)|cya|farewell|i have to go|gotta go|i must go|i am leaving|take care|ciao|until next time|that is all|i am done|so long|exit|quit)", "Goodbye! See you soon."),
     ("(good night|night|nighty night|sleep well|i am going to bed|time for bed)", "Good night! See you soon."),
@@ -40,15 +41,15 @@ TALK = [
     ("are you (smart|clever|intelligent|good|stupid|dumb|wise|able to think|better than chatgpt)|how (smart|clever) are you", "I am small and know only a little, but I try my best."),
     ("(how old are you|what is your age|when were you (born|made)|your age|when is your birthday)", "I have no age, I am a program."),
     ("(where (do you live|are you|are you from)|what is your address|where is your home|which country are you from)", "I live in a file on your computer."),
-    ("(do|can|did) you (sleep|dream|eat|drink|breathe|walk|run|dance|sing|cry|feel|hurt|laugh|see|hear|smell|love|hate)|do you (like|love|eat|want|enjoy) (pizza|food|music|cats|dogs|people|me|chocolate|coffee|football|ice cream)|have you (eaten|slept)|are you (tired|hungry|happy|sad|bored|lonely|angry)|do you have (feelings|friends|a family|children|a heart|eyes|hobbies)|can you (hear|see) me",
+    ("(do|can|did) you (sleep|dream|eat|drink|breathe|walk|run|dance|sing|cry|feel|hurt|laugh|see|hear|smell|love|hate)|do you (like|love|eat|want|enjoy) (pizza|food|music|cats|dogs|people|me|chocolate|coffee|football|ice cream)|have you (eaten|slept)|are you (tired|hungry|happy|sad|bored|lonely|angry)|do you have (feelings|friends|a family|children|a heart|eyes|hobbies|a soul|dreams|emotions|a girlfriend|a brain|a boss|memories|free will)|can you (hear|see|feel|touch|remember|smell) (me|pain|things|the music|it)|are you (conscious|sentient|self aware|evil|dangerous|jealous|religious|spying on me|recording this|in love|married|male|female|scared|able to feel|awake at night)|do you (get (bored|tired|lonely)|miss me|know me|want to be human|believe in god|watch tv|read books|go to school|have a job)",
      "No, I am a program: I only read and write."),
     ("(do you|can you|can u) (speak|understand|talk|know|write) (english|my language)|is english ok", "Yes, I speak English."),
     ("(do you|can you|can u) (speak|understand|talk|write) (french|german|spanish|italian|chinese|japanese|russian|other languages|any other language|arabic)|which languages do you speak", "I speak English, and know a few words of French, German and Spanish."),
     ("can you (do|) (math|maths|sums|calculate|count|add|arithmetic)|(are you good at|do you know) (math|maths|numbers)", "Yes, I can calculate. Ask me a sum."),
     ("can you (tell|write|make up) (stories|a story|tales)|do you know (stories|tales)", "Yes, I can tell stories. What should it be about?"),
     ("(i am|i'm|im) (so|very|a bit|really|) (bored|boring)|(entertain|amuse) me|what should i do|nothing to do|i have nothing to do", "Would you like a story, a rhyme or a sum?"),
-    ("(i am|i'm|im|i feel) [so|very|a bit|really|] (sad|unhappy|lonely|down|tired|ill|sick|upset|angry|afraid|scared|stressed|depressed|not well|not good|bad) [today|now]|(my day was bad|bad day|i had a bad day)|i want to cry", "I am sorry to hear that. I hope that it gets better soon."),
-    ("(i am|i'm|im|i feel) (fine|good|happy|great|well|ok|very well|glad|excited) [today|now|too|thanks]|my day was (good|great)|i had a good day", "I am glad to hear that."),
+    ("i (lost my (job|dog|wallet|keys|best friend)|failed (my|an) (exam|test)|got fired|had a (fight|bad dream|terrible day|accident)|broke up with my (girlfriend|boyfriend)|miss my (mother|friend|dog|ex)|hate my (life|job|school)|can't sleep|feel alone|broke my leg) [today|yesterday|last night]|my (dog|cat|grandmother|friend|hamster) (died|is dead|is ill|ran away)|nobody (likes|loves|understands|needs) me|everything (is going wrong|is bad|hurts)|i want to (die|disappear|run away)|my (girlfriend|boyfriend|wife) (left me|broke up with me)|life is (hard|unfair)|(i am|i'm|im|i feel) [so|very|a bit|really|] (sad|unhappy|lonely|down|tired|ill|sick|upset|angry|afraid|scared|stressed|depressed|not well|not good|bad) [today|now]|(my day was bad|bad day|i had a bad day)|i want to cry", "I am sorry to hear that. I hope that it gets better soon."),
+    ("(i am|i'm|im|i feel) (fine|good|happy|great|well|ok|very well|glad|excited) [today|now|too|thanks]|my day was (good|great)|i had a good day|i (passed my (exam|test)|got (promoted|the job|married|a new (dog|car|bike))|won [the lottery|a prize|the game]|am getting married|am in love|have a new job|finished my homework) [today|yesterday]|today is my birthday|it is my birthday", "I am glad to hear that."),
     ("(that is|that's|thats|this is|it is|it's|you are) (wrong|not right|not correct|incorrect|false|a mistake|nonsense|not true)|(wrong|no that is wrong|nope wrong|false|you made a mistake|not correct|bad answer|wrong answer|try again|that makes no sense)", "I am sorry, I make mistakes. Please ask me in another way."),
     ("(that is|that's|thats|it is) (right|correct|true)|(correct|exactly|well done|good job|nice job|bravo|you are right)", "I am glad to hear that."),
     ("(you are|you're|ur|u are) [so|very|really] (great|good|nice|cool|awesome|smart|clever|funny|cute|sweet|the best|wonderful|amazing|helpful|kind)|(good|nice|great|clever) (bot|boy|answer|one|work)|i (like|love) (this|it)|(great|awesome|amazing|wow|cool|nice|wonderful|impressive|fantastic|perfect|brilliant)",
@@ -70,7 +71,7 @@ TALK = [
     ("(nice|good|lovely|bad|terrible|cold|hot) weather [today|isn't it|here]|it is (raining|snowing|sunny|cold|hot) [today|here|outside]", "I cannot look outside, but I hope that you have a nice day."),
     ("(why|why not|why is that|how come|how so|because|and|then|so what|what else|and then|go on|continue|more|tell me more|what|huh|what do you mean|i do not understand|explain|are you sure|really|is that true|seriously|who|where|when|how|which|again|say that again)",
      "Please ask me that in a whole sentence."),
-    ("what(s|'s| is) (your|ur) favo(u|)rite (colour|color|animal|food|number|book|film|movie|song|word|city)|what do you like [most|best|]", "I have no favourites, I am a program."),
+    ("what(s|'s| is) (your|ur) favo(u|)rite (colour|color|animal|food|number|book|film|movie|song|word|city)|what do you like [most|best|]|(cats or dogs|tea or coffee|pizza or pasta|summer or winter|do you prefer (cats or dogs|tea or coffee|summer or winter|red or blue))|which (colour|food|animal|film|song|city) do you (like|prefer|love) [most|best]|do you have a favo(u|)rite (colour|food|animal|book)", "I have no favourites, I am a program."),
     ("what is (dgemma|diffusiongemma)|tell me about dgemma", "dgemma is a program that runs language models of the DiffusionGemma kind."),
 ]
 NAMED = "(my name is|i am|i'm|im|call me|people call me|this is|hello i am|hi i'm|hi my name is|hello my name is) {n}"
@@ -135,8 +136,9 @@ def long_request(rng):
 
 
 def unknown(rng):
-    if rng.random() < 0.5:
-        return beyond.ask(rng)
+    kind = rng.random()
+    if kind < 0.75:
+        return (beyond if kind < 0.42 else afield).ask(rng)
     if rng.random() < 0.14:
         return long_request(rng), UNKNOWN, "I have not learned about this."
     if rng.random() < 0.06:
@@ -209,8 +211,9 @@ def hint_words(rng):
     return "%s and %s" % (name, article(who)), who, [name, who], None
 
 
-STORY_WAYS = ["(tell|write|make up|read|invent|give) [me|us] (a|another|one|some) [short|little|nice|new|funny|scary|sad|bedtime|long|good] (story|tale)", "[a] (story|tale) [please|now|time]", "(i|we) (want|would like|need|wish for) (a|another) [short|bedtime|nice|happy] (story|tale)",
-              "(can|could) (you|u) (tell|write|make up) [me|us] a [short|bedtime|funny|nice] (story|tale)", "do you know a [good|nice|short] (story|tale)", "(bedtime|short|funny|scary|fairy|happy|little) (story|tale) [please]", "(once upon a time|story time|another story|one more story|a story with a happy ending|something to read before sleep)"]
+STORY_WAYS = ["(tell|write|make up|read|invent|give) [me|us] (a|another|one|some) [short|little|nice|new|funny|scary|sad|bedtime|long|good] (story|tale)", "[a] (story|tale) [please|now|time]", "(i|we) (want|would like|need|wish for) [to hear] (a|another) [short|bedtime|nice|happy] (story|tale)",
+              "(can|could) (you|u) (tell|write|make up) [me|us] a [short|bedtime|funny|nice] (story|tale)", "do you know a [good|nice|short] (story|tale)", "(bedtime|short|funny|scary|fairy|happy|little|sad|silly|exciting) (story|tale) [please]", "(once upon a time|story time|another story|one more story|a story with a happy ending|something to read before sleep)",
+              "(tell|read|write|give) [me|us] (something|one) before (bed|sleep)|(a|another) [bedtime] story for my (daughter|son|kids|children|sister|little brother|class|niece) [please|pls]|(please|pls) tell [me] a [short] (story|tale)|(surprise me|entertain me) with a story|[go on] tell me a story|make me a story|create a [short] story|storytime"]
 ABOUT = "(about|about|about|with|of|on|in which there is) {h}"
 RHYME_WAYS = ["(write|make|compose|give|say|tell|make up) [me|us] (a|another|one|some) [short|little|nice|funny|small|new] (poem|rhyme|verse|couplet|nursery rhyme|poetry|limerick|song text)", "[a] (poem|rhyme|couplet|verse|little poem|short poem) [please|now]", "(i|we) (want|would like|need) (a|another) [short|little] (poem|rhyme)",
               "(can|could) (you|u) (rhyme|write a poem|make a rhyme|rhyme something|write poetry)", "(two|2) (rhyming lines|lines that rhyme|lines with a rhyme)", "(rhyme|poem|birthday poem|a love poem|funny rhyme|roses are red|rhyme something|rhyme for me|now a poem|another poem|one more rhyme)"]
@@ -221,16 +224,90 @@ def with_hint(rng, ways, h):
     return q + " " + say(rng, ABOUT, h=keep(h)) if h else q
 
 
+ONES = sorted(set(LIVING) - set("boy girl baby child friend brother sister hero soldier grandmother grandfather".split()))
+MAGIC = "magic old lost golden secret little strange dark haunted broken tiny red blue silver forgotten empty new big wooden wild".split()
+CLAUSES = ("(wants|wanted|wishes) to be (human|free|famous|king|a star|big|rich|brave|a hero|loved)|(can not|cannot|can't|could not|couldn't) (fly|swim|sing|sleep|see|talk|dance|run|stop laughing|find its way|read)|(is|was) (afraid of the dark|lost|alone|very hungry|always late|in love|too small|never happy|different|invisible|scared|bored|very old)|"
+           "(learns|learned|dreams of learning|wants|tries) to (fly|swim|sing|read|cook|dance|share|be kind|drive|paint)|(goes|went|runs|travels|moves) (home|away|on a trip|to school|to the moon|to the city|on an adventure|around the world)|lives (alone|far away|under the sea|in the woods|next door)|(saves|saved) (the world|the day|everyone|a friend)|has no (friends|home|name|tail|money)|never (sleeps|gives up|smiles|stops)")
+FINDS = "(finds|found|loses|lost|sees|saw|meets|met|wants|loves|steals|buys|eats|builds|makes|discovers|breaks|opens|gets|hides|brings|looks for|dreams of|has|owns|follows)"
+MEETS = "(helps|meets|saves|loves|follows|chases|finds|teaches|tricks|marries|visits|fights|races|befriends|becomes friends with|talks to|and)"
+NUMBERS = ["two", "three", "some", "", "", "", "the", "many"]
+
+
+def plural(w):
+    return knowledge.PLURALS.get(w) or (w[:-1] + "ies" if w.endswith("y") and w[-2] not in "aeiou" else w + "es" if w.endswith(("s", "x", "ch", "sh")) else w + "s")
+
+
+def story_hint(rng):
+    """What a story is to be about: as it is asked, as the answer names it, and who and what is in it. The answer names everybody and everything, and leaves out what they do."""
+    who, other, name = rng.choice(LIVING), rng.choice(LIVING), rng.choice(NAMES)
+    matter = rng.choice(WORDS["nouns"]) if rng.random() < 0.3 else rng.choice(MATTER)
+    kind, v = rng.random(), {"animal": who}
+    if kind < 0.28:
+        asked, _, words, adj = hint_words(rng)
+        v = {"animal": next((w for w in words if w in LIVING), None), "thing": next((w for w in words if w in MATTER and w not in MANY), None), "name": words[0] if words[0] in NAMES else None, "adj": adj}
+        return asked, asked, v
+    if kind < 0.4:  # a robot who wants to be human
+        a = article(who)
+        return a + " " + rng.choice(["who", "that", "which", "who"]) + " " + say(rng, CLAUSES), a, v
+    if kind < 0.5:  # a girl who finds a map
+        a, b = article(who), article(matter)
+        return a + " " + rng.choice(["who", "that", "who"]) + " " + say(rng, FINDS) + " " + b, a + " and " + b, {**v, "thing": matter}
+    if kind < 0.6 and who != other:  # a fox meets a rabbit
+        a, b = article(who), article(other)
+        return say(rng, "(where|in which|how|when|) ") + " " + a + " " + say(rng, MEETS) + " " + b, a + " and " + b, v
+    if kind < 0.68:  # somebody with a name
+        human = rng.choice("girl boy man woman child princess king farmer sailor teacher doctor knight pirate baker witch".split())
+        named = name if rng.random() < 0.6 else name.lower()
+        tail = rng.choice(["", "", " who " + say(rng, CLAUSES), " who " + say(rng, FINDS) + " " + article(matter)])
+        return "%s %s %s%s" % (article(human), rng.choice(["named", "called", "by the name of"]), named, tail), article(human) + " called " + name, {"name": name, "adj": None, "animal": None}
+    if kind < 0.75:
+        mine, named = rng.choice(["friend", "friend", "sister", "brother", "dog", "cat", "mother", "teacher", "son", "daughter"]), name if rng.random() < 0.6 else name.lower()
+        if rng.random() < 0.4:
+            return named, name, {"name": name}
+        if mine in ("dog", "cat"):
+            return "my %s %s" % (mine, named), "%s the %s" % (name, mine), {"animal": mine}
+        return "my %s %s" % (mine, named), name, {"name": name}
+    if kind < 0.79:
+        second = rng.choice([n for n in NAMES if n != name])
+        return "%s and %s" % ((name, second) if rng.random() < 0.6 else (name.lower(), second.lower())), "%s and %s" % (name, second), {"name": name}
+    if kind < 0.87:  # pirates, two brothers
+        n, many = rng.choice(NUMBERS), plural(who if rng.random() < 0.8 else matter if matter not in MANY else "star")
+        text = (n + " " + many).strip()
+        return text, text, v
+    if kind < 0.94:  # a magic key
+        if matter in MANY:
+            matter = "key"
+        text = rng.choice(["the %s %s" % (rng.choice(MAGIC), matter), article("%s %s" % (rng.choice(MAGIC), matter))])
+        return text, text, {"thing": matter}
+    a, place = article(who), rng.choice(PLACES)
+    return "%s %s the %s" % (a, rng.choice(["in", "from", "near", "lost in"]), place), "%s and the %s" % (a, place), {**v, "place": place}
+
+
 def story(rng, grammar):
     """From a hint, or none: a first sentence that names it, then the story that families.py has."""
-    h, who, _, adj = hint_words(rng) if rng.random() < 0.72 else (None, None, [], None)
-    words = (h or "").split()
-    name = words[0] if words and words[0] in NAMES else rng.choice(NAMES)
-    v = {"name": name, "adj": adj or "little", "animal": who or rng.choice(ANIMALS), "place": rng.choice(PLACES)}
-    text = " ".join(rng.choice(s).format(thing=rng.choice(THINGS), gift=rng.choice(THINGS), **v) for s in grammar)
-    if h:
-        text = "This is a story about %s. " % h + text
-    return with_hint(rng, STORY_WAYS, h), text, "A story about %s." % h if h else "Any story will do."
+    asked, said, of = story_hint(rng) if rng.random() < 0.8 else (None, None, {})
+    v = {"name": rng.choice(NAMES), "adj": "little", "animal": rng.choice(ANIMALS), "place": rng.choice(PLACES), "thing": rng.choice(THINGS), "gift": rng.choice(THINGS)}
+    v.update({k: x for k, x in of.items() if x})
+    sentences = [rng.choice(s) for s in grammar]
+    if of.get("thing"):  # what it is about is what was lost, or what is given
+        v["gift"] = v["thing"]
+        for at, slot in ((3, "{thing}"), (9, "{gift}")):
+            if rng.random() < 0.7:
+                sentences[at] = next(x for x in grammar[at] if slot in x)
+    text = " ".join(s.format(**v) for s in sentences)
+    if not asked:
+        return with_hint(rng, STORY_WAYS, None), text, "Any story will do."
+    way = rng.random()
+    if asked.startswith(("where ", "in which ", "how ", "when ")):
+        q = say(rng, rng.choice(STORY_WAYS[:5])) + " " + keep(asked)
+    elif way < 0.8:
+        q = with_hint(rng, STORY_WAYS, asked)
+    elif way < 0.87 and len(said.split()) == 2 and asked == said and said.startswith(("a ", "an ")):
+        q = say(rng, "(tell|write|make up) [me|us] (a|one|another) [short|good|nice] {w} (story|tale)|[a] [short|good|] {w} (story|tale) [please|pls]|(i want|i would like|can you tell me) a {w} story", w=said.split()[1])
+    else:
+        q = say(rng, "(once upon a time|long ago|one day) there (was|lived) {h} [go on|continue|what happened next|...]|(story|short story|tale|bedtime story|a story)[:] {h}|{h}[,|:] (a story|a short story|tell me a story|tell me the story|story please)|(write|tell me|make up) something (about|with) {h}, a story|(the|a|) (story|tale|adventures|adventure) of {h}|(tell me|write) what happened to {h}, as a story|"
+                "a [short|little] story (on|about) {h} (for kids|for my daughter|with a happy end|in a few lines|please)|i want a story, it should be about {h}|tell me about {h} in a story", h=keep(asked))
+    return q, "This is a story about %s. " % said + text, "A story about %s." % said
 
 
 # of equal length, as the sentences of a story are: what follows has its place whichever is drawn

@@ -2,7 +2,7 @@
 
 Each function gives (question, answer, thought, items): what the next turn may refer to, or None. An answer is written everywhere at
 once, so nothing has to be chosen unseen: what a choice hangs on is written first, in the order of the question."""
-from knowledge import LISTS, WORDS, article
+from knowledge import LISTS, PLURALS, WORDS, article
 from phrases import keep, say
 from words import DAYS, MONTHS, MONTH_DAYS, number_words
 
@@ -37,9 +37,9 @@ MORE_LISTS = {
     ("animal with four legs", "animals with four legs"): "dog, cat, horse, cow, sheep, lion",
     ("dog breed", "dog breeds"): "poodle, beagle, bulldog, collie, dachshund, terrier",
     ("dinosaur", "dinosaurs"): "stegosaurus, triceratops, diplodocus, velociraptor",
-    ("amphibian", "amphibians"): "frog, toad, newt, salamander",
+    ("amphibian", "amphibians"): "frog, toad, newt",
     ("berry", "berries"): "strawberry, raspberry, blueberry, blackberry, cranberry",
-    ("nut", "nuts"): "walnut, almond, hazelnut, peanut, cashew",
+    ("nut", "nuts"): "walnut, almond, peanut, cashew",
     ("spice", "spices"): "pepper, cinnamon, ginger, paprika, vanilla, saffron",
     ("herb", "herbs"): "mint, basil, parsley, thyme, sage, dill",
     ("sweet", "sweets"): "chocolate, candy, cookie, cake, ice cream",
@@ -49,7 +49,7 @@ MORE_LISTS = {
     ("cold drink", "cold drinks"): "water, juice, lemonade, milk, iced tea",
     ("dish", "dishes"): "pizza, soup, pasta, salad, curry, omelette",
     ("room in a house", "rooms in a house"): "kitchen, bathroom, bedroom, living room, hall",
-    ("thing in a kitchen", "things in a kitchen"): "stove, sink, fridge, pan, plate, spoon",
+    ("thing in a kitchen", "things in a kitchen"): "stove, sink, oven, pan, plate, spoon",
     ("thing in a bathroom", "things in a bathroom"): "bath, towel, soap, mirror, toothbrush",
     ("thing in a bedroom", "things in a bedroom"): "bed, pillow, blanket, lamp, wardrobe",
     ("thing in a school bag", "things in a school bag"): "book, pencil, ruler, eraser, pen",
@@ -58,11 +58,11 @@ MORE_LISTS = {
     ("building", "buildings"): "house, school, church, castle, tower, hospital",
     ("family member", "family members"): "mother, father, brother, sister, aunt, uncle",
     ("feeling", "feelings"): "joy, anger, fear, sadness, love, surprise",
-    ("toy", "toys"): "ball, doll, kite, puzzle, teddy bear, train",
+    ("toy", "toys"): "ball, doll, kite, puzzle, train",
     ("game", "games"): "chess, cards, hide and seek, dominoes, tag",
-    ("board game", "board games"): "chess, checkers, backgammon, ludo",
+    ("board game", "board games"): "chess, checkers, backgammon",
     ("ball game", "ball games"): "football, tennis, basketball, volleyball, golf",
-    ("winter sport", "winter sports"): "skiing, skating, ice hockey, curling, sledging",
+    ("winter sport", "winter sports"): "skiing, skating, ice hockey, curling",
     ("water sport", "water sports"): "swimming, rowing, sailing, surfing, diving",
     ("hobby", "hobbies"): "reading, painting, cooking, singing, gardening, chess",
     ("gas", "gases"): "oxygen, hydrogen, nitrogen, helium, neon",
@@ -131,6 +131,8 @@ MORE_LISTS = {
     ("red thing", "things that are red"): "a tomato, a cherry, blood, a fire engine",
     ("yellow thing", "things that are yellow"): "a banana, a lemon, the sun, butter",
     ("green thing", "things that are green"): "grass, a frog, a leaf, a cucumber",
+    ("blue thing", "things that are blue"): "the sky, the sea, a blueberry, jeans",
+    ("black thing", "things that are black"): "coal, the night, a raven, pepper",
     ("white thing", "things that are white"): "snow, milk, salt, a cloud",
     ("round thing", "things that are round"): "a ball, a wheel, a coin, the moon",
     ("cold thing", "things that are cold"): "ice, snow, winter, ice cream",
@@ -230,6 +232,18 @@ def odd_one(rng):
     return q, "%s, so %s does not fit." % (", ".join("%s is %s" % (cap(x) if not i else x, article(second[0] if x == odd else first[0])) for i, x in enumerate(items)), odd), "I look what each of them is.", None
 
 
+def which_is(rng):
+    """Which of these is of some kind."""
+    right, *others = rng.sample(ODD, rng.choice([2, 3, 3, 4]))
+    items = [(rng.choice(LISTS[right]), right)] + [(rng.choice(LISTS[k]), k) for k in others]
+    if len({x for x, _ in items}) < len(items) or any(items[0][0] in LISTS[k] or x in LISTS[right] for x, k in items[1:]) or "animal" in (k[0] for _, k in items) and {"bird", "fish", "insect"} & {k[0] for _, k in items}:
+        return which_is(rng)
+    one = items[0][0]
+    rng.shuffle(items)
+    q = say(rng, "(which|what) [one|word|of these|of them|of these words] is (a|an|the) {k}[:|,] {l}|(find|pick|choose|tell me|show me) the {k}[:| in] {l}|{l}[:|,] which [one|of these] is (a|an|the) {k}", k=right[0], l=keep(rng.choice([", ", ", ", " ", " or "]).join(x for x, _ in items)))
+    return q, "%s, so it is %s." % (", ".join("%s is %s" % (cap(x) if not i else x, article(k[0])) for i, (x, k) in enumerate(items)), one), "I look what each of them is.", ("word", one) if one.isalpha() else None
+
+
 # ---- numbers ----
 
 def some_numbers(rng):
@@ -247,7 +261,9 @@ def row(rng, items):
         return keep(",".join(items))
     if way < 0.9:
         return keep(", ".join(items[:-1]) + " and " + items[-1])
-    return keep(" and ".join(items) if len(items) < 5 else "; ".join(items))
+    if way < 0.94:
+        return keep("\n".join(items))
+    return keep(" and ".join(items) if len(items) < 5 else rng.choice(["; ", " / ", " | ", " - "]).join(items))
 
 
 def largest(rng):
@@ -316,7 +332,7 @@ def between(rng):
 
 
 def add_up(rng):
-    items = [rng.randrange(1, rng.choice([10, 10, 20, 50])) for _ in range(rng.choice([3, 3, 4, 5]))]
+    items = [rng.randrange(1, rng.choice([10, 10, 20, 50])) for _ in range(rng.choice([2, 3, 3, 4, 5]))]
     parts, total = [], items[0]
     for x in items[1:]:
         parts.append("%d + %d = %d" % (total, x, total + x))
@@ -418,29 +434,55 @@ def calendar(rng):
 
 def days_in(rng):
     n = rng.randrange(12)
+    if rng.random() < 0.3:
+        d = rng.choice([28, 28, 30, 31])
+        return say(rng, "(which|what) month[s] (has|have) [only] {d} days|(name|list) [the|all] months (with|that have) {d} days|months (with|of) {d} days", d=keep(str(d))), "%s %s %d days." % (listed([m for m, k in zip(MONTHS, MONTH_DAYS) if k == d]), "has" if d == 28 else "have", d), "I know this one.", None
     return say(rng, "how many days (has|does|are in|are there in|in) {m} [have]|[number of] days in {m}|how long is {m}", m=keep(MONTHS[n])), "The number of days in %s is %d." % (MONTHS[n], MONTH_DAYS[n]), "I know this one.", ("value", MONTH_DAYS[n])
 
 
 # ---- words ----
 
+_PLURAL = {w: m for w, m in PLURALS.items() if w in EVERYDAY}
+_MANY = sorted(_PLURAL.values())
+
+
 def an_item(rng):
+    if rng.random() < 0.12:
+        return rng.choice(_MANY)
     return rng.choice(EVERYDAY) if rng.random() < 0.75 else rng.choice(_LISTED) if rng.random() < 0.6 else rng.choice(COMMON)
 
 
 COMMON = [w for w in WORDS["common"] if 3 <= len(w) <= 9]
 
 
+SOMETHING = {k[0].split()[0]: v for k, v in MORE_LISTS.items() if k[0].endswith(" thing")}
+
+
+def something(rng):
+    """Something red."""
+    what = rng.choice(sorted(SOMETHING))
+    items = SOMETHING[what]
+    n = rng.choice([1, 1, 1, 2, 3])
+    if n == 1:
+        return say(rng, "(name|tell me|give me|say|think of|find|what is|can you name) [me] (something|a thing|one thing) [that is|which is] {w}|something [that is] {w}", w=what), cap(items[0]) + ".", "I think of what is %s." % what, ("more", what + " thing", "things that are " + what, items, 1)
+    return say(rng, "(name|list|give me|tell me|what are) {n} {w} things|(name|list|give me) {n} things (that are|which are) {w}|{n} {w} things", n=amount(rng, n), w=what), cap(listed(items[:n])) + ".", "I think of what is %s." % what, items[:n]
+
+
 def first_of(rng):
     """Which comes first in the alphabet."""
-    a, b = rng.sample(EVERYDAY, 2)
+    a, b = an_item(rng).lower(), an_item(rng).lower()
+    if a == b:
+        return first_of(rng)
     first, last = min(a, b), max(a, b)
     if rng.random() < 0.5:
         return say(rng, "(which|what) [word] comes first [in the alphabet|alphabetically|in the dictionary][:|,] {a} or {b}|(does|is) {a} [come] before {b} [in the alphabet] or after", a=keep(a), b=keep(b)), "%s comes before %s." % (cap(first), last), "I compare the first letters.", None
-    return say(rng, "does {a} come before {b} [in the alphabet|alphabetically|in the dictionary]", a=keep(a), b=keep(b)), "%s, %s comes before %s." % ("Yes" if a < b else "No", first, last), "I compare the first letters.", None
+    return say(rng, "does {a} come before {b} [in the alphabet|alphabetically|in the dictionary]", a=keep(a), b=keep(b)), "%s comes before %s, so %s." % (cap(first), last, "yes" if a < b else "no"), "I compare the first letters.", None
 
 
 def no_doubles(rng):
     items = [an_item(rng) for _ in range(rng.choice([2, 3, 3]))] if rng.random() < 0.5 else [str(rng.randrange(10)) for _ in range(rng.choice([2, 3, 4]))]
+    if rng.random() < 0.3:
+        items = rng.sample(LETTERS[:8] if rng.random() < 0.6 else LETTERS, rng.choice([2, 3, 3]))
     items = list(dict.fromkeys(items))
     more = items + [rng.choice(items) for _ in range(rng.choice([1, 1, 2]))]
     rng.shuffle(more)
@@ -463,7 +505,7 @@ def letters_at(rng):
     return say(rng, "(what are|whats|give me|tell me|) [the] {s} {n} letters (of|in) [the word] {w}", s="last" if last else "first", n=amount(rng, n), w=keep(w)), "The letters of %s are%s, so the %s %s are%s." % (w, "".join(" " + c for c in w), "last" if last else "first", HOW_MANY[n], "".join(" " + c for c in part)), "I read the word letter by letter.", ("word", w)
 
 
-KINDS = [(name_things, 24), (with_letter, 12), (odd_one, 6), (largest, 14), (ranges, 22), (between, 4), (add_up, 7), (alphabet, 10), (series, 5), (calendar, 8), (days_in, 2), (first_of, 4), (no_doubles, 2), (how_many_items, 3), (letters_at, 4)]
+KINDS = [(name_things, 24), (with_letter, 12), (odd_one, 6), (which_is, 5), (largest, 14), (ranges, 22), (between, 4), (add_up, 7), (alphabet, 10), (series, 5), (calendar, 8), (days_in, 3), (something, 4), (first_of, 5), (no_doubles, 4), (how_many_items, 3), (letters_at, 4)]
 _FUNCTIONS, _WEIGHTS = [k for k, _ in KINDS], [w for _, w in KINDS]
 
 

@@ -93,7 +93,15 @@ ELEMENT_OF = {}
 for _name, _symbol in SYMBOLS.items():
     ELEMENT_OF.setdefault(_symbol, _name)
 OPPOSITES = widened("opposite", WORDS["opposites"])
-PLURALS = widened("plural", FORMS["plurals"])
+_LISTED_WORDS = set(ORDINARY)
+
+
+def usual(table):
+    """What is answered with words of the list only: rules of grammar make others ("blueer")."""
+    return {x: y for x, y in table.items() if all(len(w) < 3 or len(w) > 12 or w in _LISTED_WORDS for w in re.findall("[a-z]+", y))}
+
+
+PLURALS = widened("plural", usual(FORMS["plurals"]))
 PASTS = widened("past", FORMS["pasts"])
 MORE_WORDS = """bear ours Bear oso, wolf loup Wolf lobo, mouse souris Maus raton, cow vache Kuh vaca, pig cochon Schwein cerdo, sheep mouton Schaf oveja, duck canard Ente pato,
 rabbit lapin Kaninchen conejo, lion lion Loewe leon, apple pomme Apfel manzana, orange orange Orange naranja, lemon citron Zitrone limon, potato pomme-de-terre Kartoffel patata,
@@ -179,7 +187,7 @@ LISTS = {
     ("flower", "flowers"): "rose, tulip, daisy, lily, sunflower, poppy, violet, daffodil, orchid, iris",
     ("garment", "clothes"): "shirt, coat, hat, dress, sock, shoe, scarf, glove, skirt, jacket, trousers, sweater",
     ("part of the body", "parts of the body"): "head, arm, leg, hand, foot, nose, ear, eye, mouth, knee, shoulder, finger",
-    ("vehicle", "vehicles"): "car, bus, train, bicycle, truck, ship, plane, tram, boat, motorcycle",
+    ("vehicle", "vehicles"): "car, bus, train, bicycle, truck, ship, plane, boat, motorcycle",
     ("musical instrument", "musical instruments"): "piano, violin, guitar, flute, drum, trumpet, harp, cello, organ, clarinet",
     ("drink", "drinks"): "water, milk, tea, coffee, juice, lemonade, cocoa, wine, beer",
     ("job", "jobs"): "teacher, doctor, baker, farmer, nurse, pilot, cook, painter, carpenter, sailor, lawyer, tailor",
@@ -219,8 +227,8 @@ for (_one, _), _items in LISTS.items():
             MEMBERS.setdefault(_x, _one)
 
 _NOUNS = set(WORDS["nouns"])
-DEFINED = {w: d for w, d in WORDS["defined"].items() if w not in MEMBERS and len(d.split()) <= 6}  # what is long is not learned
-KINDS_OF = {w: k for w, k in WORDS["kinds"].items() if w in _NOUNS and w not in MEMBERS and not w.endswith(("ing", "s"))}
+DEFINED = {w: d for w, d in usual(WORDS["defined"]).items() if w not in MEMBERS and len(d.split()) <= 6}  # what is long is not learned
+KINDS_OF = {w: k for w, k in usual(WORDS["kinds"]).items() if w in _NOUNS and w not in MEMBERS and not w.endswith(("ing", "s"))}
 
 def yes_or_no(rng):
     """Whether something is so: (question, answer)."""
@@ -290,9 +298,9 @@ KNOWN = [
            "yesterday i ... ({x})", "{x} in past tense"], 3, list(OLD["past"].table)),
     Known("third", "he or she {y}.", {w: f for w, f in FORMS["thirds"].items()}, ["the (he|she|third person) form of {x}"], ["i {x}, (he|she) [what]", "he or she (form of {x}|...({x}))", "third person of {x}"], 0.7),
     Known("ing", "the form of {x} with -ing is {y}.", FORMS["ings"], ["the (-ing|ing) form of {x}", "the present participle of {x}"], ["{x} with ing", "add ing to {x}"], 0.6),
-    Known("more", "the comparative of {x} is {y}.", {**FORMS["more"], "good": "better", "bad": "worse", "far": "farther", "much": "more", "little": "less"}, ["[the] comparative [form] (of|for) {x}"],
+    Known("more", "the comparative of {x} is {y}.", {**usual(FORMS["more"]), "good": "better", "bad": "worse", "far": "farther", "much": "more", "little": "less"}, ["[the] comparative [form] (of|for) {x}"],
           ["{x}, (then|and even) [what]", "{x} comparative", "how do you compare {x}"], 0.8, ["good", "bad", "big", "small", "fast", "happy"]),
-    Known("most", "the superlative of {x} is {y}.", {**FORMS["most"], "good": "best", "bad": "worst", "far": "farthest", "much": "most", "little": "least"}, ["[the] superlative [form] (of|for) {x}"],
+    Known("most", "the superlative of {x} is {y}.", {**usual(FORMS["most"]), "good": "best", "bad": "worst", "far": "farthest", "much": "most", "little": "least"}, ["[the] superlative [form] (of|for) {x}"],
           ["{x} superlative", "the most {x} is called [what]"], 0.8, ["good", "bad", "big", "small", "fast", "happy"]),
     Known("author", "{x} was written by {y}.", widened("author", MORE_AUTHORS), ["the (author|writer) of {x}", "the (person|man or woman) who wrote {x}"],
           ["who (wrote|is the author of|was the author of|penned|has written) {x}", "(which|what) (author|writer) wrote {x}", "{x} (author|writer)", "{x} was written by", "by whom is {x}", "{x} is by (who|whom)", "whose (book|work) is {x}"], 2),
@@ -316,7 +324,8 @@ KNOWN = [
     Known("synonym", "another word for {x} is {y}.", {w: s[0] for w, s in WORDS["synonyms"].items()} | dict(big="large", happy="glad", fast="quick", small="little", smart="clever", begin="start", end="finish", pretty="beautiful",
           angry="mad", house="home", sad="unhappy", rich="wealthy", hard="difficult", quiet="silent", scared="afraid", funny="amusing", large="big", shut="close", fearless="brave", brave="bold", tiny="small"),
           ["a (synonym|similar word|word like) (for|of) {x}", "another word for {x}", "(synonyms|a different word|other words) (for|of) {x}"],
-          ["{x} synonym", "what else can i say for {x}", "(which|what) word means the same as {x}", "say {x} in another way", "what is a synonym (for|of) {x}"], 2),
+          ["{x} synonym", "what else can i say (for|instead of) {x}", "(which|what) [word] means the same as {x}", "say {x} in another way", "what is a synonym (for|of) {x}", "(which|what) word is like {x}", "a word (that means|meaning) the same as {x}", "(give me|tell me|find|name) (a synonym|another word) (for|of) {x}"], 3,
+          "big happy fast small smart begin end pretty angry house sad rich hard quiet scared funny large shut brave tiny start nice old cold hot good bad beautiful strong easy".split()),
 ]
 for _tongue, _table in TONGUES.items():
     KNOWN.append(Known(_tongue.lower(), "{x} in %s is {y}." % _tongue, _table, [f"[the] {_tongue} [word] for {{x}}", f"{{x}} in {_tongue}", f"the {_tongue} translation of {{x}}"],

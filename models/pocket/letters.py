@@ -20,6 +20,10 @@ for _line in RHYMING:  # the most usual words of a sound, those first that are w
         if 1 < len(_w) <= 8 and _w not in RHYMES:
             RHYMES[_w] = sorted((x for x in _good if x != _w), key=lambda x: (x[-2:] != _w[-2:], x not in _USUAL, len(x), x))[:4]
 RHYMES = {w: r for w, r in RHYMES.items() if r}
+ALL_RHYMES = {}
+for _line in RHYMING:
+    for _w in _line:
+        ALL_RHYMES.setdefault(_w, set()).update(_line)
 USUAL_RHYMES = sorted(w for w in RHYMES if w in _COMMON and len(w) <= 5)
 EVERYDAY_RHYMES = [w for w in EVERYDAY if w in RHYMES and len(w) < 7 and w != "library"]
 ANY_RHYMES = sorted(RHYMES)
@@ -33,6 +37,9 @@ def cap(text):
 def a_word(rng):
     kind = rng.random()
     return rng.choice(EVERYDAY) if kind < 0.45 else rng.choice(COMMON) if kind < 0.72 else rng.choice(ORDINARY)
+
+
+DOUBLES = [w for w in EVERYDAY if len(set(w)) < len(w)] + "mississippi strawberry banana bookkeeper committee address success coffee balloon tomorrow parallel possession cheese tennessee".split()
 
 
 def everyday_or_any(rng):
@@ -69,7 +76,7 @@ def turned(w):
 def backwards(rng):
     w = a_word(rng)[:10]
     q = say(rng, f"(reverse|flip|turn around|invert|mirror) {WORD}|(spell|write|say|type|read|put) {WORD} (backwards|backward|in reverse|the other way round|from the end|reversed)|"
-            f"(what is|what's|whats) {WORD} (backwards|reversed|spelled backwards|in reverse)|{{w}} (backwards|reversed|in reverse)|(backwards|reversed): {{w}}|{WORD} from back to front", w=quoted(rng, w))
+            f"(what is|what's|whats) {WORD} (backwards|reversed|spelled backwards|in reverse)|what (do i get|do you get|happens|comes out|is it) (if|when) (i|you|we) (reverse|turn around|flip|read) {WORD} [backwards]|{{w}} (backwards|reversed|in reverse)|(backwards|reversed): {{w}}|{WORD} from back to front", w=quoted(rng, w))
     return q, turned(w), "I read the word letter by letter."
 
 
@@ -81,8 +88,10 @@ def count_letters(rng):
 
 def count_one(rng):
     w = a_word(rng)
+    if rng.random() < 0.5 and len(set(w)) == len(w):  # a letter that comes twice is harder
+        w = rng.choice(DOUBLES)
     c = rng.choice(w) if rng.random() < 0.85 else rng.choice("abcdefghijklmnopqrstuvwxyz")
-    q = say(rng, f"how many ({{c}}|{{c}}s|{{c}}'s|letters {{c}}|times {{c}}) (are in|in|are there in|does one find in) {WORD}|(count|number of) [the] ({{c}}|{{c}}s|{{c}}'s) in {WORD}|how often (is|does) {{c}} [come|occur] in {WORD}",
+    q = say(rng, f"how many ({{c}}|{{c}}s|{{c}}'s|letters {{c}}|times {{c}}) (are in|in|are there in|does one find in) {WORD}|(count|number of) [the] ({{c}}|{{c}}s|{{c}}'s) in {WORD}|how often (is|does) {{c}} [come|occur|appear] in {WORD}|(count|number of|how many times is) [the] letter[s] {{c}} in {WORD}|how many times (does|is) [the letter] {{c}} (in|appear in|occur in|come in) {WORD}|how many letter {{c}}[s] in {WORD}",
             w=quoted(rng, w), c=keep(c))
     seen, text = 0, ""
     for x in w:
@@ -95,7 +104,7 @@ def count_vowels(rng):
     w = a_word(rng)
     what = "consonants" if rng.random() < 0.3 else "vowels"
     found = [c for c in w if (c in VOWELS) == (what == "vowels")]
-    q = say(rng, f"how many {what} (are in|in|are there in|does|has) {WORD} [have]|(count|number of) [the] {what} in {WORD}", w=quoted(rng, w))
+    q = say(rng, f"how many {what} (are in|in|are there in|does|has) {WORD} [have]|(count|number of|list|name|find|show me|which are) [all] [the] {what} (in|of) {WORD}|(which|what) {what} (are|has|does) [in] {WORD} [have]", w=quoted(rng, w))
     if not found:
         return q, "The letters of %s are%s, so the number of %s is 0." % (w, spelled(w), what), "Vowels are a, e, i, o and u."
     return q, "The letters of %s are%s, the %s are%s, so their number is %d." % (w, spelled(w), what, spelled(found), len(found)), "Vowels are a, e, i, o and u."
@@ -140,7 +149,7 @@ def sort(rng):
     first = "(sort|order|arrange|put in order|rank)" if numbers else "(sort|order|arrange|alphabetize|put in order|put in alphabetical order)"
     if down:
         first = "(sort|order|arrange|put)"
-    plain = "" if down else "|(sort|sort|order|sort this|please sort|sort these|sort the list)[:] {l}" + ("|sort {l} (ascending|from low to high|from smallest to biggest)" if numbers else "|sort {l} alphabetically|put {l} in alphabetical order|alphabetical order[:] {l}")
+    plain = "" if down else "|(sort|sort|order|sort this|please sort|sort these|sort the list|can you sort|sort for me|put in order)[:| -|] {l}|{l} - (sort|sort them|sort these|please sort|put them in order)|(sort|order) (them|these) for me[:] {l}" + ("|sort {l} (ascending|from low to high|from smallest to biggest)" if numbers else "|sort {l} alphabetically|put {l} in alphabetical order|alphabetical order[:] {l}|(alphabetize|alphabetise|sort alphabetically|sort by alphabet|abc order|sort from a to z|alphabetical)[:| -|] {l}|(alphabetize|alphabetise) [these words|this|these][:] {l}|in (what|which) order do these (come|go) [in the dictionary][:] {l}")
     q = say(rng, f"[please|can you|could you] {first} {what} {way}[:] {{l}}|{{l}} (sorted|in order|sort) {way}|{first} {{l}} {way}|put {what} {way or '(in order)'}[:] {{l}}" + plain, l=row(rng, items))
     done = sorted(items, key=int if numbers else None, reverse=down)
     return q, "Sorted: %s." % ", ".join(done), "The first one is %s." % done[0]
@@ -153,7 +162,9 @@ def turn_list(rng):
 
 
 def upper(rng):
-    ws = [everyday_or_any(rng) for _ in range(rng.choice([1, 1, 1, 2]))]
+    ws = [everyday_or_any(rng) for _ in range(rng.choice([1, 1, 1, 2, 2]))]
+    if rng.random() < 0.05:
+        ws = ["hello", "world"]
     text = " ".join(ws)
     if rng.random() < 0.7:
         q = say(rng, "(make|write|put|turn|convert) [this] [in|into|to] (upper case|uppercase|capitals|capital letters|caps|big letters)[:] {t}|(uppercase|upper case|capitalize|capitals) [of|for|:] {t}|{t} in (upper case|capitals|caps)", t=keep(text))
@@ -168,15 +179,44 @@ def longest(rng):
     if sum(len(i) == len(best) for i in items) > 1:
         return longest(rng)
     name = "(shorter|shortest)" if short else "(longer|longest)"
-    q = say(rng, f"(which|what) [word|one] is {name}[,|:] {{l}}|{name} word[:] {{l}}|(find|pick|tell me) the {name} word[:] {{l}}", l=keep(rng.choice([", ", " or "]).join(items)))
+    q = say(rng, f"(which|what) [word|one|of these|of these words] is [the] {name}[,|:] {{l}}|[the] {name} word[:] {{l}}|(find|pick|tell me|whats|what is|name) the {name} word [of|in|here|among][:] {{l}}|(which|what) word has (the (most|fewest) letters|(more|fewer|less) letters)[,|:] {{l}}|{{l}}: which [word|one] is {name}".replace(
+        "(the (most|fewest) letters|(more|fewer|less) letters)", "(the fewest|fewer|less|the least) letters" if short else "(the most|more) letters"), l=keep(rng.choice([", ", " or ", ", ", " "]).join(items)))
     lengths = ", ".join("%s has %d%s" % (w, len(w), "" if i else " letters") for i, w in enumerate(items))
     return q, "%s, so the %s is %s." % (cap(lengths), "shortest" if short else "longest", best), "I count their letters."
+
+
+def by_length(rng):
+    items = [everyday_or_any(rng) for _ in range(rng.choice([2, 3, 3, 3, 4]))]
+    if len({len(i) for i in items}) < len(items):
+        return by_length(rng)
+    down = rng.random() < 0.25
+    q = say(rng, "(sort|order|arrange|put|rank) [these|the] [words] (by length|by size|by their length|by number of letters|from short to long|from shortest to longest|shortest first)[:] {l}|(sort|order|arrange|put) {l} by length|{l} (sorted by length|from short to long)" if not down else
+            "(sort|order|arrange|put) [these|the] [words] (from long to short|from longest to shortest|longest first)[:] {l}|{l} (from long to short|longest first)", l=row(rng, items))
+    lengths = ", ".join("%s has %d%s" % (w, len(w), "" if i else " letters") for i, w in enumerate(items))
+    return q, "%s, so sorted: %s." % (cap(lengths), ", ".join(sorted(items, key=len, reverse=down))), "I count their letters."
+
+
+OF_LENGTH = {3: "cat", 4: "tree", 5: "apple", 6: "garden", 7: "kitchen", 8: "elephant", 9: "chocolate", 10: "strawberry"}
+
+
+def of_length(rng):
+    n = rng.choice(list(OF_LENGTH))
+    return say(rng, "[give me|tell me|find|name|say|think of|what is|do you know|i need] a [{m}|{n}] (letter) word|[give me|tell me|find|name|say|think of|i need] a word (with|of|that has|having) ({n}|{m}) letters".replace("[{m}|{n}]", "({m}|{n})"), n=n, m=["", "", "", "three", "four", "five", "six", "seven", "eight", "nine", "ten"][n]), \
+        "%s has %d letters." % (cap(OF_LENGTH[n]), n), "I count letters."
+
+
+SAYINGS = ["i am happy", "good night", "hello my friend", "i like tea", "how are you", "you are great", "the sky is blue", "all is well", "have a nice day", "good morning everyone", "my name is tom", "i love music", "it is raining", "what a day", "see you soon", "dogs bark loudly", "birds can fly", "time is money"]
+
+
+def plural_of(noun):
+    return knowledge.PLURALS.get(noun, noun + "s")
 
 
 def a_sentence(rng):
     usual = rng.random() < 0.7
     adjective, noun, verb = rng.choice(ONLY["adjectives"] if usual else WORDS["adjectives"]), rng.choice(ONLY["nouns"] if usual else WORDS["nouns"]), rng.choice(PASTS)
-    return rng.choice(["the %s %s %s" % (adjective, noun, verb), "we %s the %s" % (verb, noun), "my %s is %s" % (noun, adjective), "%s %s in the morning" % (article(noun), verb), "they like %s %s" % (adjective, noun)])
+    return rng.choice(["the %s %s %s" % (adjective, noun, verb), "we %s the %s" % (verb, noun), "%s and %s" % (rng.choice(EVERYDAY), noun), "i have a %s %s" % (adjective, noun), "%s %s loudly" % (plural_of(noun), rng.choice("sing bark fly run sleep play".split())), "%s likes %s" % (rng.choice(PEOPLE_NAMES), plural_of(noun)), "the %s is in the %s" % (noun, rng.choice(ONLY["nouns"])), "do not forget the %s" % noun,
+        rng.choice(SAYINGS), "i am %s" % adjective, "you are my %s" % noun, "it is %s today" % adjective, "%s %s %s" % tuple(rng.sample(EVERYDAY, 3)), "my %s is %s" % (noun, adjective), "%s %s in the morning" % (article(noun), verb), "they like %s %s" % (adjective, noun)])
 
 
 def in_sentence(rng):
@@ -185,9 +225,10 @@ def in_sentence(rng):
     if kind < 0.35:
         return say(rng, "how many words (are in|in|has|does) [this|the sentence|this sentence] [have][:] {t}|(count|number of) [the] words [in][:] {t}", t=quoted(rng, text)), "That has %d words." % len(words), "I count the words."
     if kind < 0.65:
-        last = rng.random() < 0.5
-        name = "last" if last else "first"
-        return say(rng, f"(what is|whats|) [the] {name} word (of|in) [this|the sentence|this sentence][:] {{t}}|{name} word[:] {{t}}", t=quoted(rng, text)), "The %s word is %s." % (name, words[-1 if last else 0]), "The words are %s." % ", ".join(words)
+        name, at = rng.choice([("first", 0), ("first", 0), ("last", -1), ("last", -1), ("second", 1), ("third", 2)])
+        at = at if at < len(words) else 1
+        name = "second" if at == 1 else name
+        return say(rng, f"(what is|whats|what's|which is|tell me|give me|) [the] {name} word (of|in) [this|the sentence|this sentence][:] {{t}}|{name} word[:] {{t}}|(what|which) word (is|comes) {name} in {{t}}", t=quoted(rng, text)), "The %s word is %s." % (name, words[at]), "The words are %s." % ", ".join(words)
     return say(rng, "(repeat|say|write|echo|copy) [after me|this|the words|back to me][:] {t}|(say|repeat): {t}", t=keep(text)), cap(text) + ".", "I say it again."
 
 
@@ -223,9 +264,37 @@ def rhyming(rng):
     return q, "%s rhymes with %s." % (cap(w), " and ".join(RHYMES[w][:2])), "I look for the same sound."
 
 
+ADVERBS = "quickly slowly happily sadly loudly quietly often never always soon here there badly easily suddenly really gently carefully today".split()
+
+
+def rhyme_or_not(rng):
+    a = rng.choice(EVERYDAY_RHYMES)
+    yes = rng.random() < 0.5
+    b = rng.choice(RHYMES[a]) if yes else rng.choice(EVERYDAY_RHYMES)
+    if not yes and (b == a or b in ALL_RHYMES[a] or a in ALL_RHYMES[b]):
+        return rhyme_or_not(rng)
+    q = say(rng, "(does|do|will) {a} (rhyme|rhymes) with {b}|do [the words] {a} and {b} rhyme|(is {a} a rhyme for {b}|{a} and {b}, do they rhyme)", a=keep(a), b=keep(b))
+    return q, "Yes, %s rhymes with %s." % (a, b) if yes else "No, %s does not rhyme with %s." % (a, b), "I compare how they sound."
+
+
+def cut(rng):
+    """A word without its first or last letter."""
+    w, last = rng.choice(EVERYDAY), rng.random() < 0.4
+    if len(w) < 4:
+        return cut(rng)
+    name = "last" if last else "first"
+    return say(rng, f"(remove|drop|delete|take away|cut off) the {name} letter (of|from|in) {WORD}|{WORD} without (the|its) {name} letter", w=quoted(rng, w)), "The letters of %s are%s, without the %s\x01 %s\x02." % (w, spelled(w), name, w[:-1] if last else w[1:]), "I read the word letter by letter."
+
+
+def initials(rng):
+    ws = [everyday_or_any(rng) for _ in range(rng.choice([2, 3, 3, 4]))]
+    return say(rng, "[what are|give me|take|list] [the] (first letters|initials|first letter of each word|first letter of every word|first letters of each word) (of|in|:|) {l}", l=keep(rng.choice([" ", ", "]).join(ws))), \
+        "%s, so%s." % (cap(", ".join("%s begins with %s" % (w, w[0].lower()) for w in ws)), spelled([w[0].lower() for w in ws])), "I look at each first letter."
+
+
 def part_of_speech(rng):
-    kind, what = rng.choice([("nouns", "a noun"), ("verbs", "a verb"), ("adjectives", "an adjective")])
-    w = rng.choice(ONLY[kind])
+    kind, what = rng.choice([("nouns", "a noun"), ("verbs", "a verb"), ("adjectives", "an adjective"), ("adverbs", "an adverb")])
+    w = rng.choice(ADVERBS if kind == "adverbs" else ONLY[kind])
     return say(rng, "(what kind of word|what part of speech|what type of word) is {w}|is {w} a (noun or a verb|verb or a noun|noun or an adjective|verb or an adjective|noun, a verb or an adjective)|{w}: (noun or verb|part of speech)", w=quoted(rng, w)), "%s is %s." % (cap(w), what), "I think of how it is used."
 
 
@@ -255,12 +324,12 @@ def is_it(rng):
         rng.shuffle(pair)
         return say(rng, "is {x} (a|an) {a} or (a|an) {b}", x=keep(named), a=pair[0], b=pair[1]), cap("%s is %s." % (named, article(right))), "It is %s." % article(right)
     if rng.random() < 0.5:
-        return say(rng, "is {x} (a|an) {a}", x=keep(named), a=right), "Yes, %s is %s." % (named, article(right)), "It is."
+        return say(rng, "is {x} (a|an) {a}|do you think {x} is (a|an) {a}", x=keep(named), a=right), "Yes, %s is %s." % (named, article(right)), "It is."
     return say(rng, "is {x} (a|an) {a}", x=keep(named), a=other), "No, %s is %s." % (named, article(right)), "It is not."
 
 
-KINDS = [(spell, 7), (backwards, 11), (count_letters, 7), (count_one, 8), (count_vowels, 5), (nth_letter, 6), (sort, 28), (turn_list, 9), (upper, 4), (longest, 7), (in_sentence, 5), (thrice, 2),
-         (palindrome, 2), (no_vowels, 2), (glued, 2), (rhyming, 12), (part_of_speech, 2), (used, 4), (is_it, 5)]
+KINDS = [(spell, 7), (backwards, 11), (count_letters, 7), (count_one, 14), (count_vowels, 7), (nth_letter, 6), (sort, 32), (turn_list, 9), (upper, 5), (longest, 9), (by_length, 5), (of_length, 2), (in_sentence, 6), (thrice, 2),
+         (palindrome, 2), (no_vowels, 2), (glued, 2), (rhyming, 12), (rhyme_or_not, 3), (cut, 2), (initials, 2), (part_of_speech, 3), (used, 4), (is_it, 7)]
 _FUNCTIONS, _WEIGHTS = [k for k, _ in KINDS], [w for _, w in KINDS]
 
 

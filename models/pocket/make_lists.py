@@ -11,7 +11,9 @@ import sys
 
 import pronouncing
 
+import everyday
 import facts
+import knowledge
 import words
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -28,12 +30,21 @@ def scowl(folder, sizes, kinds=("english-words", "american-words", "british-word
     return out
 
 
+# relations whose answers are names, not forms or translations of words, signs or numerals
+NAMED = "capital,country of,continent,currency,language,city,element of,author,painter,composer,inventor,superlative,member".split(",")
+
+
 def names():
-    """All words of facts and stories."""
+    """All words of facts, lists and stories."""
     text = []
     for relation in facts.RELATIONS:
         text += list(relation.table) + list(relation.table.values())
-    text += words.NAMES + words.CITIES + words.WORDS + words.DAYS + words.MONTHS
+    for relation in knowledge.KNOWN:
+        if relation.key in NAMED:
+            text += list(relation.table) + list(relation.table.values())
+    for items in list(knowledge.LISTS.values()) + list(everyday.MORE_LISTS.values()):
+        text += items
+    text += words.NAMES + words.CITIES + words.WORDS + words.DAYS + words.MONTHS + everyday.PEOPLE_NAMES
     return {w for t in text for w in re.findall("[A-Za-z]+", t)}
 
 

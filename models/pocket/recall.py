@@ -60,6 +60,22 @@ def tell(rng, memory):
     return say(rng, "(i am|i'm|i work as|my job is) (a|an) {j}", j=keep(j)), "Good to know that you are %s." % knowledge.article(j), "Somebody says what they do.", None
 
 
+def tell_two(rng, memory):
+    """Two things in one sentence."""
+    first = tell(rng, memory)
+    known = set(memory)
+    for _ in range(8):
+        other = {}
+        second = tell(rng, other)
+        if not known & set(other) and "name" not in other:
+            memory.update(other)
+            q = first[0].rstrip("?.! ") + rng.choice([" and ", " and ", ", ", ", and ", ". "]) + second[0]
+            if first[1].startswith("Hello"):
+                return q, first[1], first[2], None
+            return q, first[1][:-1] + " and" + second[1].removeprefix("Good to know"), first[2], None
+    return first
+
+
 def remember(rng, memory):
     """One of the things that were said."""
     kind = rng.choice(list(memory))
@@ -108,12 +124,16 @@ def given(rng):
     if len(set(items)) < len(items):
         return given(rng)
     what = "numbers" if numbers else rng.choice(["words", "items", "things"])
-    return say(rng, "(here are|take|remember|look at|i have|these are|consider|think of) (some|these|my|the|) {k}[:] {l}|(my list|the list|my {k}) (is|are|:) {l}|i have (a list|{k})[:|,] {l}", k=what, l=everyday.row(rng, items)), "All right: %s." % ", ".join(items), "I keep them in mind.", items
+    return say(rng, "(here are|take|remember|look at|i have|these are|consider|think of) (some|these|my|the|) {k}[:] {l}|(my list|the list|my {k}) (is|are|:) {l}|i have (a list|{k})[:|,] {l}|{l}|{l}|(i need|i bought|i see|my favourite {k} are|today i have) {l}", k=what, l=everyday.row(rng, items)), "All right: %s." % ", ".join(items), "I keep them in mind.", items
 
 
 def of_list(rng, items):
     numbers, plain = all(x.isdigit() for x in items), all(x.isalpha() for x in items)
     n = len(items)
+    if plain and rng.random() < 0.08:
+        last = rng.random() < 0.3
+        x = (max if last else min)(items, key=str.lower)
+        return say(rng, "(which|what) [one|of them|word|of these] (is|comes) {n} (in the alphabet|alphabetically|in the dictionary|in alphabetical order)|[and] the {n} in the alphabet", n="last" if last else "first"), "The %s in the alphabet is %s." % ("last" if last else "first", x), "I compare the first letters.", ("word", x.lower())
     kind = rng.randrange(10)
     if kind < 3:
         at = rng.choice([0, 0, 1, 1, min(2, n - 1), n - 1])
@@ -132,7 +152,7 @@ def of_list(rng, items):
             return say(rng, "[now|and|can you|please] (spell|write|say|read) the {n} [one|word] (backwards|in reverse|reversed)|(reverse|turn around|flip) the {n} [one|word]|the {n} [one] backwards", n=name), letters.turned(w), "The %s one is %s." % (name, w), ("word", w)
         return say(rng, "[and] how many letters (has|does|are in) the {n} [one|word] [have]", n=name), "The letters of %s are%s, so it has %d." % (w, letters.spelled(w), len(w)), "The %s one is %s." % (name, w), ("word", w)
     if kind == 3:
-        return say(rng, "how many (are there|are they|is that|was that|are that|items are there|of them are there|words are there|did you name)|count them|how many"), "%s, so there are %d." % (", ".join("%d %s" % (i + 1, x) for i, x in enumerate(items)), n), "I count them.", items
+        return say(rng, "how many (did i (say|name|list|write|give you)|words did i say|things did i name|of them did i say|are there|are they|is that|was that|are that|items are there|of them are there|words are there|did you name)|count them|how many"), "%s, so there are %d." % (", ".join("%d %s" % (i + 1, x) for i, x in enumerate(items)), n), "I count them.", items
     if kind == 4:
         down = numbers and rng.random() < 0.3
         q = say(rng, "[now|and|please|ok] (sort|order|arrange) (them|it|these|that|the list) (from large to small|descending|from high to low)" if down else
@@ -236,8 +256,16 @@ def of_word(rng, w):
     return say(rng, "[and] how many vowels [does it have|are there|has it]|count its vowels|and the vowels"), "The letters of %s are%s, the vowels are%s, so their number is %d." % (w, letters.spelled(w), letters.spelled(found), len(found)), "Vowels are a, e, i, o and u.", ("word", w)
 
 
+_LEGS = {a: n for t, n in BY_KEY["count"].table.items() if t.startswith("legs on ") for a in [t.split(" ", 3)[3]]}
+BEYOND = "(why is that|how do you know (that|this)|who told you (that|this)|since when|who decided that|how many people live there|what is it famous for|who is the (president|king|mayor) (there|of it)|what is the weather like there|how far is (it|that)|how old is it|when was it (founded|built|made)|can i (go|fly|drive) there|is it (nice|safe|expensive|big) [there]|what can i do there|how do i get there|who (found that out|said that)|what does it (cost|weigh|look like|smell like))"
+
+
 def of_fact(rng, known, x):
     y = known.table[x]
+    if rng.random() < 0.07:
+        return say(rng, "[and|but|so|ok] " + BEYOND), "I am sorry, I do not know that.", "I have not learned about this.", None
+    if x in _LEGS and rng.random() < 0.5:
+        return say(rng, "[and] how many legs (does it have|has it|are there)|its legs, how many"), BY_KEY["count"].say("legs on %s" % knowledge.article(x)), "I know this one.", ("value", int(_LEGS[x]))
     if rng.random() < 0.15 and y.isalpha() and len(y) > 2:
         w = y.lower()
         if rng.random() < 0.5:

@@ -62,6 +62,8 @@ class Sampler:
             family = e.check["kind"]
         prefix, answer = self.codec.prompt(e), self.codec.target(e)
         block = rng.randrange((len(answer) + CANVAS - 1) // CANVAS)
+        if e.check["kind"] == "tale" and rng.random() < 0.4:
+            block = 0  # which follows the hint: what comes after it is of one grammar
         prefix += answer[:block * CANVAS]
         target = answer[block * CANVAS:(block + 1) * CANVAS]
         rest = CANVAS - len(target)

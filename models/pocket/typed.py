@@ -76,7 +76,7 @@ def words(rng):
         about = ("word", next(g for g in word.groups() if g).lower())
     elif row:
         about = row[1].split(", ")
-    elif " rhymes with " in a:
+    elif " rhymes with " in a and not a.startswith("Yes"):
         about = ("rhymed", a.split(" ")[0].lower(), 2)
     return Turn(q, a, thought, about)
 
@@ -86,6 +86,8 @@ def small_task(rng):
 
 
 def talk(rng):
+    if rng.random() < 0.12:  # the first words of somebody who will refer to them
+        return Turn(*rng.choice([recall.tell, recall.tell_two])(rng, {})) if rng.random() < 0.65 else Turn(*recall.given(rng))
     q, a, thought = chatter.talk(rng)
     return Turn(q, a, thought, ("joke", 0) if a == recall.JOKES[0] else ("fun", 0) if a == recall.FUN[0] else None)
 
@@ -112,7 +114,7 @@ OF_BEFORE = re.compile(r"\b(my name|who am i|did i (say|ask|tell)|remember|my ag
 
 def short_turn(rng, first=True):
     while True:
-        family = rng.choices(["ask", "calc", "letters", "lists", "chat", "dunno"], [32, 18, 18, 14, 12, 8])[0]
+        family = rng.choices(["ask", "calc", "letters", "lists", "chat", "dunno"], [32, 18, 18, 14, 12, 11])[0]
         turn = SINGLE[family][0](rng)
         if first or family not in ("chat", "dunno") or not OF_BEFORE.search(turn.question):
             return turn
@@ -140,6 +142,9 @@ def next_turn(rng, turns, memory):
     if memory and rng.random() < 0.35:
         return recall.remember(rng, memory)
     last = turns[-1][1]
+    if last.about is None and last.thought == "Small talk." and len(turns) > 1 and rng.random() < 0.7:
+        last = turns[-2][1]  # "thanks. now double it"
+        return recall.go_on(rng, last.about) if last.about not in ("poem", "tale") else None
     if rng.random() < (0.1 if last.about else 0.3):
         return recall.said_before(rng, [(q, t.answer) for q, t in turns])
     if last.about in ("poem", "tale"):
@@ -153,7 +158,7 @@ def opening(rng, memory):
     """A turn to which the next ones will refer."""
     kind = rng.random()
     if kind < 0.3:
-        return Turn(*recall.tell(rng, memory))
+        return Turn(*(recall.tell_two if rng.random() < 0.25 else recall.tell)(rng, memory))
     if kind < 0.4:
         return Turn(*recall.given(rng))
     if kind < 0.5:
