@@ -58,7 +58,7 @@ check "a prompt that is none" fails_saying "line 1: family, id, messages or chec
 if [ -f "$pocket" ]; then
     # that engine and model fit together; what the model must reach is for make pocket-eval to say, and answers are
     # the same under a sanitizer
-    limit=12
+    limit=14
     [ -z "${SAN:-}" ] || limit=2
     check "the small model, $limit prompts of each family" "$eval" -m "$pocket" --limit $limit --slack 1 models/pocket/eval/*.jsonl
 else

@@ -36,8 +36,8 @@ typedef struct pass_case {
 } pass_case;
 
 static const pass_case passes[] = {
-    {NULL, pocket, DG_BF16, false, true, UINT64_C(0x85C091742CAE4466)},
-    {NULL, pocket, DG_BF16, false, false, UINT64_C(0xE306EA1BB7DB789D)},
+    {NULL, pocket, DG_BF16, false, true, UINT64_C(0xE8D9AD2959DA4839)},
+    {NULL, pocket, DG_BF16, false, false, UINT64_C(0x82954983228E7BE6)},
     {"text", NULL, DG_F32, false, false, UINT64_C(0x31CB666607B1FA81)},
     {"text", NULL, DG_F32, true, false, UINT64_C(0xD114CF118FA5CCF9)},
     {"wide", NULL, DG_BF16, false, false, UINT64_C(0x7C34C69309A14446)},
@@ -138,28 +138,28 @@ static const char seed_6[] = "176 65 9 154 93 130 128 117 17 155 343 215 92 319 
                              "334 170 175 198 174 ";
 
 static const answer_case answers[] = {
-    {pocket, story, false, true, false, 1, 1, 1, 0, 0, UINT64_C(0x81D89700AE81F23C),
-     "This is a story about a fox. A long time ago Emma lived near the big library. The sky was "
-     "on and"},
-    {pocket, story, false, true, false, 2, 1, 1, 0, 0, UINT64_C(0x0C348E77BDB9A1E4),
-     "This is a story about a fox. One sunny morning Theo set out for the old library. The sky "
-     "was was and"},
-    {pocket, story, false, true, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0x100618379E0057C8),
-     "This is a story about a fox. One sunny morning Anna set out for the old castle. A soft was"
-     " was blowing"},
+    {pocket, story, false, true, false, 1, 1, 1, 0, 0, UINT64_C(0xAD76CF3D431A19F1),
+     "This is a story about a fox. A long time ago Tom lived near the big harbour. The sky was "
+     "shining and"},
+    {pocket, story, false, true, false, 2, 1, 1, 0, 0, UINT64_C(0x28A2EA0C74B8D1EF),
+     "This is a story about a fox. One sunny morning Ravi set out for the old harbour. The sky "
+     "was on and"},
+    {pocket, story, false, true, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0x6FA87D5E13B6091D),
+     "This is a story about a fox. A long time ago Jon lived near the big island. The sky was on"
+     " and"},
     {pocket, "What is in the picture?", false, true, true, 4, 1, 1, 0, 0,
-     UINT64_C(0xE81492CC46F2A9E5), "The number 65 in white."},
-    {pocket, story, false, false, false, 1, 1, 1, 0, 0, UINT64_C(0x36EBE8055F9829C2),
-     "This is a story about a fox. A long time ago Emma lived near the big library. The sky was "
+     UINT64_C(0xF7EB9E4018D13B03), "The number 65 in white."},
+    {pocket, story, false, false, false, 1, 1, 1, 0, 0, UINT64_C(0xDBA5BF319A38EDBD),
+     "This is a story about a fox. A long time ago Maya lived near the big harbour. The sky was "
      "on and"},
-    {pocket, story, false, false, false, 2, 1, 1, 0, 0, UINT64_C(0x44C82F6F7BF3F62A),
-     "This is a story about a fox. One sunny morning Ruth set out for the old library. A A was "
-     "was blowing"},
-    {pocket, story, false, false, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0x2B507F772692CDFD),
-     "This is a story about a fox. One sunny morning Mona set out for the old castle. A A was "
-     "was blowing"},
+    {pocket, story, false, false, false, 2, 1, 1, 0, 0, UINT64_C(0xF970429443F42FDC),
+     "This is a story about a fox. One sunny morning Maya set out for the old harbour. The sky "
+     "was on and"},
+    {pocket, story, false, false, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0x220E21A3CC9B5DDC),
+     "This is a story about a fox. A long time ago Jon lived near the big island. The sky was on"
+     " and"},
     {pocket, "What is in the picture?", false, false, true, 4, 1, 1, 0, 0,
-     UINT64_C(0x978D7BEF71A05259), "The number 65 in white."},
+     UINT64_C(0x78D7DEE411907A0E), "The number 65 in white."},
     {fixture, "hello", false, false, false, 5, 1, 1, 0, 0, UINT64_C(0x7F2AA27BF55F1BCE), seed_5},
     {fixture, "hello", true, false, false, 5, 1, 1, 0, 0, UINT64_C(0x4A7223428E3A1713), seed_5},
     {fixture, "hello", false, false, false, 6, 0.7f, 1, 0, 0, UINT64_C(0x5C10A424488A4291), seed_6},
