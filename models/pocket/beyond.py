@@ -144,6 +144,21 @@ PLACES = split("the moon, mars, the sun, the sea, atlantis, narnia, gotham, the 
 NEW = split("blockchain, podcast, selfie, iphone, youtube, hashtag, smartphone, netflix, wifi, meme, vlog, app, chatbot, cyborg, startup, laptop, router, firewall, webcam, emoji, spotify, tiktok, drone, hologram, yolo, lol, omg, btw, brb, tbh, afk, asap, gpu, cpu, usb, sql, html, gpt, llm, nft, cgi, dvd, fifa, nba, ufo, vip")
 
 
+_NARROW = "young sound symbol author painter composer inventor colour".split()
+_ANIMALS = sorted({x for (one, _), items in knowledge.LISTS.items() if one in ("animal", "bird", "mammal", "insect", "reptile", "fish") for x in items})
+_OTHERS = _ANIMALS * 3 + sorted(knowledge.MEMBERS) + sorted(knowledge.CAPITALS)
+_LISTED = {many for _, many in knowledge.LISTS}
+
+
+def mislisted(rng):
+    """Some of a kind of which it knows none."""
+    n = rng.choice(_UNTOLD_NOUNS)
+    many = rng.choice(split("philosophers, viruses, diseases, actors, bands, films, car brands, companies, software, gods, kings, presidents, wars, poems, dances, religions, constellations, phones, laptops, stocks, vitamins, mushrooms, snakes, cocktails, universities, airlines, football teams, books by stephen king, video games, computer games, operating systems, martial arts, yoga poses, chess openings, greek gods, pop stars, memes, laws, crimes")) if rng.random() < 0.4 else knowledge.PLURALS.get(n, n + "s")
+    if many in _LISTED:
+        return mislisted(rng)
+    return say(rng, "(name|list|tell me|give me|i need|can you name|show me|write down) (a few|some|two|three|3|four|five|5|ten|10|the best|all|popular|famous) {m} [please|from {c}|of the 90s|in the world]|(what are|which are) (some|the best|the most famous|three|five) {m}|(types|kinds|examples|a list) of {m}|(which|what) {m} (are there|do you know|exist|are good)", m=many, c=rng.choice(CITIES)), UNKNOWN, "I have not learned about this."
+
+
 def untold(rng):
     """Something that it was not told about."""
     kind = rng.random()
@@ -164,7 +179,13 @@ def untold(rng):
 
 def mistaken(rng):
     """A question as it knows them, about something that it does not."""
-    known, x = rng.choices(_ASKED, _WEIGHTS_ASKED)[0], untold(rng)
+    known = rng.choices(_ASKED, _WEIGHTS_ASKED)[0]
+    if known.key in _NARROW and rng.random() < 0.5:  # what it knows, but not of this side
+        x = rng.choice(_OTHERS)
+        if x in known.table or x.lower() in known.table or known.key == "colour" and x not in _ANIMALS:
+            return mistaken(rng)
+        return known.ask(rng, x), UNKNOWN, "I have not learned about this."
+    x = untold(rng)
     if {x.lower(), x.removeprefix("the ")} & _TOLD or x.removeprefix("the ") in known.table:
         return mistaken(rng)
     return known.ask(rng, x), UNKNOWN, "I have not learned about this."
@@ -197,7 +218,7 @@ def miscounted(rng):
     return say(rng, "is (a|an|the|) {a} (a|an|the|a kind of|a type of|better than|bigger than|the same as|related to|part of) (a|an|the|) {b}|is (a|an|) {a} (a|an) {b} or (a|an) {d}|(which|what) is (better|bigger|older|faster|heavier|more expensive)[,|:] (a|the|) {a} or (a|the|) {b}|(a|the|) {a} or (a|the|) {b}|(do|does|can|did) (a|the|) {a} (need|have|make|eat|use|beat) (a|the|) {b}", a=a, b=b, d=rng.choice(_UNTOLD_NOUNS)), UNKNOWN, "I have not learned about this."
 
 
-KINDS = [(anything, 40), (mistaken, 52), (miscounted, 20), (medical, 9), (code, 9), (long_text, 8), (foreign, 7), (noise, 11)]
+KINDS = [(anything, 40), (mistaken, 52), (miscounted, 20), (mislisted, 14), (medical, 9), (code, 9), (long_text, 8), (foreign, 7), (noise, 11)]
 _FUNCTIONS, _WEIGHTS = [k for k, _ in KINDS], [w for _, w in KINDS]
 
 

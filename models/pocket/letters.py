@@ -93,11 +93,10 @@ def count_one(rng):
     c = rng.choice(w) if rng.random() < 0.85 else rng.choice("abcdefghijklmnopqrstuvwxyz")
     q = say(rng, f"how many ({{c}}|{{c}}s|{{c}}'s|letters {{c}}|times {{c}}) (are in|in|are there in|does one find in) {WORD}|(count|number of) [the] ({{c}}|{{c}}s|{{c}}'s) in {WORD}|how often (is|does) {{c}} [come|occur|appear] in {WORD}|(count|number of|how many times is) [the] letter[s] {{c}} in {WORD}|how many times (does|is) [the letter] {{c}} (in|appear in|occur in|come in) {WORD}|how many letter {{c}}[s] in {WORD}",
             w=quoted(rng, w), c=keep(c))
-    seen, text = 0, ""
-    for x in w:
-        seen += x == c
-        text += " %s%s" % (x, "(%d)" % seen if x == c else "")
-    return q, "The letters of %s are%s, so it has %s %d %s." % (w, text, c, seen, "time" if seen == 1 else "times"), "I count the letter %s." % c
+    seen = w.count(c)
+    if not seen:
+        return q, "The letters of %s are%s, so the number of %s is 0." % (w, spelled(w), c), "I count the letter %s." % c
+    return q, "The letters of %s are%s, of %s there are%s, so their number is %d." % (w, spelled(w), c, spelled(c * seen), seen), "I count the letter %s." % c
 
 
 def count_vowels(rng):

@@ -127,14 +127,15 @@ def given(rng):
     return say(rng, "(here are|take|remember|look at|i have|these are|consider|think of) (some|these|my|the|) {k}[:] {l}|(my list|the list|my {k}) (is|are|:) {l}|i have (a list|{k})[:|,] {l}|{l}|{l}|(i need|i bought|i see|my favourite {k} are|today i have) {l}", k=what, l=everyday.row(rng, items)), "All right: %s." % ", ".join(items), "I keep them in mind.", items
 
 
-def of_list(rng, items):
+def of_list(rng, items, them=False):
+    """`them`: in words that mean the list, though something else was said since."""
     numbers, plain = all(x.isdigit() for x in items), all(x.isalpha() for x in items)
     n = len(items)
     if plain and rng.random() < 0.08:
         last = rng.random() < 0.3
         x = (max if last else min)(items, key=str.lower)
         return say(rng, "(which|what) [one|of them|word|of these] (is|comes) {n} (in the alphabet|alphabetically|in the dictionary|in alphabetical order)|[and] the {n} in the alphabet", n="last" if last else "first"), "The %s in the alphabet is %s." % ("last" if last else "first", x), "I compare the first letters.", ("word", x.lower())
-    kind = rng.randrange(10)
+    kind = rng.choice([3, 4, 5, 9]) if them else rng.randrange(10)
     if kind < 3:
         at = rng.choice([0, 0, 1, 1, min(2, n - 1), n - 1])
         name = "last" if at == n - 1 and rng.random() < 0.7 else NTH[at] if at < len(NTH) else "last"

@@ -145,6 +145,8 @@ def next_turn(rng, turns, memory):
     if last.about is None and last.thought == "Small talk." and len(turns) > 1 and rng.random() < 0.7:
         last = turns[-2][1]  # "thanks. now double it"
         return recall.go_on(rng, last.about) if last.about not in ("poem", "tale") else None
+    if len(turns) > 1 and isinstance(turns[-2][1].about, list) and not isinstance(last.about, list) and rng.random() < 0.3:
+        return recall.of_list(rng, turns[-2][1].about, them=True)  # "add them up", after "which is the biggest"
     if rng.random() < (0.1 if last.about else 0.3):
         return recall.said_before(rng, [(q, t.answer) for q, t in turns])
     if last.about in ("poem", "tale"):
