@@ -39,18 +39,20 @@
                                                         ")?|" H16 "(?::" H16 "){6}::|(?:" H16      \
                                                         ":){6}" IPV4 "|::(?:ffff:)?" IPV4 ")"
 
+/* In all fewer than 2,083 characters, which is what schemas of web addresses often allow. */
 #define URI_PLAIN "[A-Za-z0-9._~!$&'()*+,;=:@-]"
 #define URI_CODE  "%[0-9A-Fa-f]{2}"
 #define URI_CHAR  "(?:" URI_PLAIN "|" URI_CODE ")"
-#define URI_NAME  "(?:[A-Za-z0-9._~!$&'()*+,;=-]|" URI_CODE ")*"
+#define URI_NAME  "(?:[A-Za-z0-9._~!$&'()*+,;=-]|" URI_CODE "){0,40}"
 #define URI_REST                                                                                   \
-    "(?:\\?(?:" URI_PLAIN "|[/?]|" URI_CODE ")*)?(?:#(?:" URI_PLAIN "|[/?]|" URI_CODE ")*)?"
+    "(?:\\?(?:" URI_PLAIN "|[/?]|" URI_CODE "){0,100})?(?:#(?:" URI_PLAIN "|[/?]|" URI_CODE        \
+    "){0,60})?"
 #define URI_AUTHORITY                                                                              \
     "//(?:" URI_NAME "(?::" URI_NAME ")?@)?(?:" URI_NAME "|\\[" IPV6 "\\])(?::\\d{1,5})?"
-#define URI_SEGMENTS "(?:/" URI_CHAR "*)*"
+#define URI_SEGMENTS "(?:/" URI_CHAR "{0,40}){0,6}"
 #define URI                                                                                        \
     "[A-Za-z][A-Za-z0-9+.-]{0,30}:(?:" URI_AUTHORITY URI_SEGMENTS "|/(?:" URI_CHAR                 \
-    "+" URI_SEGMENTS ")?|(?:" URI_CHAR "+" URI_SEGMENTS ")?)" URI_REST
+    "{1,40}" URI_SEGMENTS ")?|(?:" URI_CHAR "{1,40}" URI_SEGMENTS ")?)" URI_REST
 
 static const struct {
     const char *name, *regex;
@@ -72,5 +74,20 @@ const char *dg_format_regex(const char *name, size_t len)
     for (size_t i = 0; i < DG_COUNT(formats); i++)
         if (strlen(formats[i].name) == len && !memcmp(formats[i].name, name, len))
             return formats[i].regex;
+    return NULL;
+}
+
+/* A Decimal as pydantic writes it: signs, digits and a point, but not without a digit. */
+static const struct {
+    const char *pattern, *regex;
+} reworded[] = {
+    {"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$", "^[+-]?(?:\\d+\\.?\\d*|\\.\\d+)$"},
+};
+
+const char *dg_pattern_reworded(const char *pattern, size_t len)
+{
+    for (size_t i = 0; i < DG_COUNT(reworded); i++)
+        if (strlen(reworded[i].pattern) == len && !memcmp(reworded[i].pattern, pattern, len))
+            return reworded[i].regex;
     return NULL;
 }

@@ -8,4 +8,8 @@
 /* The expression for the whole string; NULL: the format is a note, to us. */
 const char *dg_format_regex(const char *name, size_t len);
 
+/* A pattern that many schemas have and that needs a look-ahead, in other words: what it matches
+ * anywhere in a string, neither more nor less. NULL: it is none of those. */
+const char *dg_pattern_reworded(const char *pattern, size_t len);
+
 #endif

@@ -159,12 +159,13 @@ static bool read_string_claim(dg_schema *c, const dg_claim *claim, string_rule *
         return false;
     if (pattern && pattern->kind != DG_JSON_STRING)
         return dg_schema_refuse(c, DGEMMA_E_ARG, claim->schema, "pattern", "has to be a string");
-    if (pattern && !set_regex(c, r,
-                              &(string_rule){.who = claim,
-                                             .keyword = "pattern",
-                                             .regex = pattern->text.data ? pattern->text.data : "",
-                                             .len = pattern->text.len,
-                                             .search = true}))
+    string_rule own = {.who = claim, .keyword = "pattern", .regex = "", .search = true};
+    if (pattern && pattern->text.len) {
+        const char *other = dg_pattern_reworded(pattern->text.data, pattern->text.len);
+        own.regex = other ? other : pattern->text.data;
+        own.len = other ? strlen(other) : pattern->text.len;
+    }
+    if (pattern && !set_regex(c, r, &own))
         return false;
     const char *format = f && f->kind == DG_JSON_STRING && f->text.len
                              ? dg_format_regex(f->text.data, f->text.len)
