@@ -234,6 +234,13 @@ static dg_byte_blocks x_groups(const dg_cuda_experts_args *a, const experts_scra
     return rows;
 }
 
+/* A block that has no more of gate and up begins with down: then it does not matter that blocks
+ * come to the end of gate and up at different times. */
+static bool goes_on_with_down(const dg_cuda_experts_args *a)
+{
+    return !down_of_bytes(a->down);
+}
+
 static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
                         const experts_scratch &s, bool older_rows)
 {
@@ -244,6 +251,7 @@ static cudaError_t sort(cudaStream_t stream, const dg_cuda_experts_args *a,
     job.n_used = a->n_used;
     job.n_expert = a->gate->n_mat;
     job.piece_rows = piece_rows(a);
+    job.in_turn = goes_on_with_down(a) && !in_groups(a);
     job.start = s.start;
     job.row = s.row;
     job.place = s.place;
@@ -340,7 +348,7 @@ static dg_stream_job gate_job(const dg_cuda_experts_args *a, const experts_scrat
     job.scale[1] = a->up->scale;
     job.factor = h.form == DG_CUDA_F16 ? 1 / DG_CUDA_GATED : 1;
     job.follows_stream = a->sorted;
-    job.before_down = !down_of_bytes(a->down);
+    job.before_down = goes_on_with_down(a);
     job.out = h;
     if (of_bytes(a->gate)) {
         job.x = s.x_bytes;

@@ -36,7 +36,7 @@ typedef struct dg_sort_job {
     int32_t *start;         /* [n_expert + 1], places of an expert's pairs */
     int32_t *row;           /* [n_pair]: the row at a place */
     int32_t *place;         /* [n_pair]: where a pair went */
-    dg_expert_piece *piece; /* those of experts with most rows first */
+    dg_expert_piece *piece; /* those of experts with most rows first, or in_turn */
     int32_t *n_piece;
     uint32_t *done;       /* of a piece, set to zero */
     int32_t *counter;     /* [DG_PIECE_COUNTERS], set to zero */
@@ -44,6 +44,7 @@ typedef struct dg_sort_job {
     int n_tile;
     dg_byte_blocks groups; /* rows of x to be made bytes; out NULL: none */
     bool older_rows;       /* x was there before the launch before this one */
+    bool in_turn;          /* pieces of many rows and of few in turn */
 } dg_sort_job;
 
 /* Pieces and tiles that so many pairs can have at most. */

@@ -35,6 +35,11 @@ static __device__ __forceinline__ int pieces_of(int n, int piece_rows)
     return (eights_of(n) + piece_rows / 8 - 1) / (piece_rows / 8);
 }
 
+/* Where an expert's pairs begin, and what lies before its tiles and pieces. */
+struct expert_place {
+    int first, tiles, pieces, all_pieces;
+};
+
 /* Expert `expert` has n pairs from `first` on, behind `before` tiles of lower experts. */
 static __device__ __forceinline__ void list_tiles(const dg_sort_job &job, int expert, int first,
                                                   int n, int before)
@@ -47,15 +52,26 @@ static __device__ __forceinline__ void list_tiles(const dg_sort_job &job, int ex
             job.tile[i] = dg_expert_tile{0, 0, 0, 0};
 }
 
+/* Where the piece goes that would be number `piece` of all, if those of many rows came first: they
+ * and those of few in turn. The one kind is bound by products and the other by the reading of
+ * weights; blocks that work at the same time then share what there is of both. */
+static __device__ __forceinline__ int turn_of(int piece, int all)
+{
+    int half = (all + 1) / 2;
+    return piece < half ? 2 * piece : 2 * (piece - half) + 1;
+}
+
 /* The same for its pieces, behind those of busier experts. */
-static __device__ __forceinline__ void list_pieces(const dg_sort_job &job, int expert, int first,
-                                                   int n, int before)
+static __device__ __forceinline__ void list_pieces(const dg_sort_job &job, int expert, int n,
+                                                   const expert_place &place)
 {
     int eights = eights_of(n), pieces = pieces_of(n, job.piece_rows);
     for (int i = (int)threadIdx.x; i < pieces; i += (int)blockDim.x) {
         int from = eights * i / pieces * 8, end = min(eights * (i + 1) / pieces * 8, n);
-        job.piece[before + i] = dg_expert_piece{expert, first + from, end - from, 0};
-        job.done[before + i] = 0;
+        int number = place.pieces + i,
+            at = job.in_turn ? turn_of(number, place.all_pieces) : number;
+        job.piece[at] = dg_expert_piece{expert, place.first + from, end - from, 0};
+        job.done[at] = 0;
     }
 }
 
@@ -79,11 +95,6 @@ static __device__ inline int block_scan(int value, int *total)
     }
     return before + sum - value;
 }
-
-/* Where an expert's pairs begin, and what lies before its tiles and pieces. */
-struct expert_place {
-    int first, tiles, pieces, all_pieces;
-};
 
 /* By every warp on its own. */
 static __device__ inline expert_place find_place(const dg_sort_job &job, const int *count,
@@ -212,7 +223,7 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     expert_place place = find_place(job, count, expert);
     place_pairs(job, expert, place.first, first_run);
     list_tiles(job, expert, place.first, n, place.tiles);
-    list_pieces(job, expert, place.first, n, place.pieces);
+    list_pieces(job, expert, n, place);
     if (t == 0) {
         job.start[expert] = place.first;
         if (expert == job.n_expert - 1)

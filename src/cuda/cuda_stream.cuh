@@ -2,13 +2,13 @@
  * 32 or 64 rows. One launch for gate and up and down, or one for each.
  *
  * A block for each multiprocessor takes items from a counter: a piece of an expert's rows and a
- * share of its tiles, gate and up before down, experts with most rows first. Four warps fill a ring
- * of stages: one thread copies weights in contiguous packed pieces, three warps gather rows. (One
- * warp for both needed some 1,300 cycles a stage, however small: with four-bit weights that was the
- * limit.) The others have two 16-row tiles of weights each (gate and up of the same channels, or
- * two of down) and multiply them with up to 8 NT_MAX rows. A row's results come from its own column
- * of the mma, in one chain of ascending k: they do not depend on the rows beside it, nor on who
- * computes the item.
+ * share of its tiles, gate and up before down, experts with most rows first or in turn with those
+ * of few. Four warps fill a ring of stages: one thread copies weights in contiguous packed pieces,
+ * three warps gather rows. (One warp for both needed some 1,300 cycles a stage, however small: with
+ * four-bit weights that was the limit.) The others have two 16-row tiles of weights each (gate and
+ * up of the same channels, or two of down) and multiply them with up to 8 NT_MAX rows. A row's
+ * results come from its own column of the mma, in one chain of ascending k: they do not depend on
+ * the rows beside it, nor on who computes the item.
  *
  * Pieces of one expert are neighbours in the list, so that their weights come from the second-level
  * cache all but once.
