@@ -189,11 +189,8 @@ template <class F> struct stream_stage<no_products<F>> : stream_stage<F> {};
 template <class F> struct stream_row<no_products<F>> : stream_row<F> {
     static constexpr bool IS_BYTES = true;
 };
-template <class F, int NT_MAX, int NT> struct byte_unit<no_products<F>, NT_MAX, NT> {
-    static __device__ __forceinline__ uint32_t multiply(float (*)[NT][4], const unsigned char *const *, const unsigned char *)
-    {
-        return 0;
-    }
+template <class F, int NT_MAX, int NT> struct byte_units<no_products<F>, NT_MAX, NT> {
+    static __device__ __forceinline__ void multiply(float (*)[NT][4], const unsigned char *const *, const unsigned char *, int, int) {}
 };
 
 /* One warp copies weights and gathers rows, or warps of their own. */

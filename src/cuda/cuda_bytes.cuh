@@ -97,7 +97,10 @@ struct format_q4_k_bytes {
     }
 };
 
-/* What a lane keeps of a unit's head, for rows g and g + 8. */
+/* What a lane keeps of a unit's head, for rows g and g + 8. Numbers of rows g + 8 are multiplied
+ * where they lie, in the high halves of bytes and so 16 times too large: d makes up for it, and
+ * every result has the bits it would have. (The largest sum, 8 * 63 * 32 * 240 * 127, is an int.)
+ */
 struct byte_scales {
     uint2 scale[2];
     uint32_t least[2]; /* of blocks 2 t and 2 t + 1 as halves */
@@ -115,7 +118,7 @@ static __device__ __forceinline__ byte_scales begin_bytes(const unsigned char *h
         uint32_t factors = word_at(head + F::FACTORS + row * 4);
         s.scale[lower] = *(const uint2 *)(head + row * 8);
         s.least[lower] = dg_half2_add(__byte_perm(least, 0x64646464u, 0x4140), MINUS_1024);
-        s.d[lower] = dg_f16_at((uint16_t)(factors & 0xFFFFu));
+        s.d[lower] = dg_f16_at((uint16_t)(factors & 0xFFFFu)) * (lower ? 0.0625f : 1.0f);
         s.minus_dmin[lower] = -dg_f16_at((uint16_t)(factors >> 16));
     }
     return s;
@@ -124,15 +127,14 @@ static __device__ __forceinline__ byte_scales begin_bytes(const unsigned char *h
 /* Adds a unit to the sums of NT tiles of 8 rows, for two tiles of weights. x: as a stage has it, 16
  * bytes of k after the other, NT_MAX tiles in each, from the lane's own row and matrix on. */
 template <int NT_MAX, int NT>
-static __device__ __forceinline__ uint32_t multiply_bytes(float acc[2][NT][4],
-                                                          const unsigned char *const unit[2],
-                                                          const unsigned char *x)
+static __device__ __forceinline__ void multiply_bytes(float acc[2][NT][4],
+                                                      const unsigned char *const unit[2],
+                                                      const unsigned char *x)
 {
     typedef format_q4_k_bytes F;
     int lane = (int)threadIdx.x % 32;
     byte_scales s[2] = {begin_bytes(unit[0], lane), begin_bytes(unit[1], lane)};
     int sum[2][NT][4] = {};
-    uint32_t loaded = 0;
     const unsigned char *own = x + lane / 8 * NT_MAX * 128 + lane % 8 * 16;
 #pragma unroll
     for (int chunk = 0; chunk < 4; chunk++) {
@@ -142,11 +144,10 @@ static __device__ __forceinline__ uint32_t multiply_bytes(float acc[2][NT][4],
         for (int m = 0; m < 2; m++) {
             uint4 q = *(const uint4 *)(unit[m] + F::HEAD + chunk * F::CHUNK + lane * 16);
             uint32_t word[4] = {q.x, q.y, q.z, q.w};
-            loaded ^= chunk == 3 ? q.w : 0;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 a[m][i / 2][i % 2 * 2] = word[i] & 0x0F0F0F0Fu;
-                a[m][i / 2][i % 2 * 2 + 1] = word[i] >> 4 & 0x0F0F0F0Fu;
+                a[m][i / 2][i % 2 * 2 + 1] = word[i] & 0xF0F0F0F0u;
             }
 #pragma unroll
             for (int block = 0; block < 2; block++)
@@ -161,7 +162,6 @@ static __device__ __forceinline__ uint32_t multiply_bytes(float acc[2][NT][4],
         for (int j = 0; j < NT; j++) {
             uint32_t b[4];
             dg_ldmatrix_x4(b, own + (chunk * 4 * NT_MAX + j) * 128);
-            loaded ^= chunk == 3 ? b[3] : 0;
 #pragma unroll
             for (int block = 0; block < 2; block++)
 #pragma unroll
@@ -180,7 +180,6 @@ static __device__ __forceinline__ uint32_t multiply_bytes(float acc[2][NT][4],
         const unsigned char *factor = x + (BYTE_FACTOR / 16 * NT_MAX + j) * 128 + lane % 4 * 32;
         float of[2] = {*(const float *)factor, *(const float *)(factor + 16)};
         dg_ldmatrix_x2(b, x + ((BYTE_SUMS / 16 + lane / 8 % 2) * NT_MAX + j) * 128 + lane % 8 * 16);
-        loaded ^= b[1] ^ __float_as_uint(of[0]) ^ __float_as_uint(of[1]);
 #pragma unroll
         for (int m = 0; m < 2; m++) {
             float least[4] = {0, 0, 0, 0};
@@ -194,7 +193,6 @@ static __device__ __forceinline__ uint32_t multiply_bytes(float acc[2][NT][4],
             }
         }
     }
-    return loaded;
 }
 
 /* ---- blocks of 32 ---- */
@@ -293,23 +291,21 @@ enum : int { INTEGER_BITS = 0x4B400000 };
 /* Adds a unit of 64 to the sums of NT tiles of 8 rows, for two tiles of weights: 1 / STEP times
  * what they are. x: as a stage has it. */
 template <class F, int NT_MAX, int NT>
-static __device__ __forceinline__ uint32_t multiply_blocks(float acc[2][NT][4],
-                                                           const unsigned char *const unit[2],
-                                                           const unsigned char *x)
+static __device__ __forceinline__ void multiply_blocks(float acc[2][NT][4],
+                                                       const unsigned char *const unit[2],
+                                                       const unsigned char *x)
 {
     int lane = (int)threadIdx.x % 32;
-    uint32_t a[2][2][4], loaded = 0;
+    uint32_t a[2][2][4];
     float step[2][2][2], base[2][2][2]; /* base: what INTEGER_BITS add, exact as steps are halves */
 #pragma unroll
     for (int m = 0; m < 2; m++) {
         F::numbers(a[m], unit[m], lane);
-        loaded ^= a[m][0][0] ^ a[m][1][3];
 #pragma unroll
         for (int block = 0; block < 2; block++) {
             uint32_t d = word_at(unit[m] + F::SCALES + block * 32 + lane / 4 * 4);
             step[m][block][0] = dg_f16_at((uint16_t)(d & 0xFFFFu));
             step[m][block][1] = dg_f16_at((uint16_t)(d >> 16));
-            loaded ^= d;
 #pragma unroll
             for (int lower = 0; lower < 2; lower++)
                 base[m][block][lower] = -12582912.0f * step[m][block][lower];
@@ -322,7 +318,6 @@ static __device__ __forceinline__ uint32_t multiply_blocks(float acc[2][NT][4],
         const unsigned char *factor = x + (BLOCKS_FACTORS / 16 * NT_MAX + j) * 128 + lane % 4 * 32;
         float2 left = *(const float2 *)factor, right = *(const float2 *)(factor + 16);
         float of[2][2] = {{left.x, right.x}, {left.y, right.y}};
-        loaded ^= b[3] ^ __float_as_uint(left.y) ^ __float_as_uint(right.y);
 #pragma unroll
         for (int block = 0; block < 2; block++)
 #pragma unroll
@@ -336,7 +331,6 @@ static __device__ __forceinline__ uint32_t multiply_blocks(float acc[2][NT][4],
                         of[block][i % 2], acc[m][j][i]);
             }
     }
-    return loaded;
 }
 
 #endif

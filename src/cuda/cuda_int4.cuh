@@ -42,21 +42,51 @@ struct format_int4 {
     }
 };
 
-/* Adds a unit to the sums of NT tiles of 8 rows, for two tiles of weights. x: as a stage has it,
- * both factors of a unit alike. */
-template <int NT_MAX, int NT>
-static __device__ __forceinline__ uint32_t multiply_int4(float acc[2][NT][4],
-                                                         const unsigned char *const unit[2],
+/* Where a lane finds its part of a unit, in both tiles of weights and in x as a stage has it: from
+ * a unit to the next every place is as far, which costs fewer instructions than to find them anew.
+ */
+struct int4_places {
+    const unsigned char *numbers[2], *steps[2], *x, *factors;
+};
+
+template <int NT_MAX>
+static __device__ __forceinline__ int4_places int4_begin(const unsigned char *const unit[2],
                                                          const unsigned char *x)
 {
     int lane = (int)threadIdx.x % 32;
-    uint32_t a[2][2][4], loaded = 0;
+    int4_places at;
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        at.numbers[m] = unit[m] + lane * 16;
+        at.steps[m] = unit[m] + format_int4::STEPS + lane / 4 * 4;
+    }
+    at.x = x + lane / 8 * NT_MAX * 128 + lane % 8 * 16;
+    at.factors = x + BLOCKS_FACTORS / 16 * NT_MAX * 128 + lane % 4 * 32;
+    return at;
+}
+
+static __device__ __forceinline__ void int4_advance(int4_places &at, int unit, int x)
+{
+#pragma unroll
+    for (int m = 0; m < 2; m++) {
+        at.numbers[m] += unit;
+        at.steps[m] += unit;
+    }
+    at.x += x;
+    at.factors += x;
+}
+
+/* Adds a unit to the sums of NT tiles of 8 rows, for two tiles of weights. Both factors of a unit
+ * of x are alike. */
+template <int NT_MAX, int NT>
+static __device__ __forceinline__ void multiply_int4(float acc[2][NT][4], const int4_places &at)
+{
+    uint32_t a[2][2][4];
     float step[2][2], base[2][2]; /* base: what INTEGER_BITS add, exact as steps are bfloat16 */
 #pragma unroll
     for (int m = 0; m < 2; m++) {
-        uint4 q = *(const uint4 *)(unit[m] + lane * 16);
-        uint32_t word[4] = {q.x, q.y, q.z, q.w};
-        uint32_t steps = word_at(unit[m] + format_int4::STEPS + lane / 4 * 4);
+        uint4 q = *(const uint4 *)at.numbers[m];
+        uint32_t word[4] = {q.x, q.y, q.z, q.w}, steps = word_at(at.steps[m]);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             a[m][i / 2][i % 2 * 2] = word[i] << 4 & 0xF0F0F0F0u;
@@ -64,7 +94,6 @@ static __device__ __forceinline__ uint32_t multiply_int4(float acc[2][NT][4],
         }
         step[m][0] = dg_bf16_low(steps);
         step[m][1] = dg_bf16_high(steps);
-        loaded ^= q.w ^ steps;
 #pragma unroll
         for (int lower = 0; lower < 2; lower++)
             base[m][lower] = -12582912.0f * step[m][lower];
@@ -72,10 +101,9 @@ static __device__ __forceinline__ uint32_t multiply_int4(float acc[2][NT][4],
 #pragma unroll
     for (int j = 0; j < NT; j++) {
         uint32_t b[4];
-        dg_ldmatrix_x4(b, x + (lane / 8 * NT_MAX + j) * 128 + lane % 8 * 16);
-        const unsigned char *factor = x + (BLOCKS_FACTORS / 16 * NT_MAX + j) * 128 + lane % 4 * 32;
-        float of[2] = {*(const float *)factor, *(const float *)(factor + 16)};
-        loaded ^= b[3] ^ __float_as_uint(of[0]) ^ __float_as_uint(of[1]);
+        dg_ldmatrix_x4(b, at.x + j * 128);
+        float of[2] = {*(const float *)(at.factors + j * 128),
+                       *(const float *)(at.factors + j * 128 + 16)};
 #pragma unroll
         for (int m = 0; m < 2; m++) {
             int sum[4] = {INTEGER_BITS, INTEGER_BITS, INTEGER_BITS, INTEGER_BITS};
@@ -87,7 +115,6 @@ static __device__ __forceinline__ uint32_t multiply_int4(float acc[2][NT][4],
                                     of[i % 2], acc[m][j][i]);
         }
     }
-    return loaded;
 }
 
 #endif

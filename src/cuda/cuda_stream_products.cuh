@@ -33,27 +33,55 @@ template <> struct stream_row<format_int4> {
     static constexpr float STEP = 1;
 };
 
-/* A unit of products of bytes. */
-template <class F, int NT_MAX, int NT> struct byte_unit {
-    static __device__ __forceinline__ uint32_t multiply(float acc[2][NT][4],
-                                                        const unsigned char *const unit[2],
-                                                        const unsigned char *x)
+/* n units of products of bytes, one after the other in a loop: what is left out of one line of
+ * instructions need not be fetched (gate and up of four bits 71.7 us instead of 73.0, down of Q5_0
+ * 56.9 instead of 59.4). `step`: from a unit of weights to the next. */
+template <class F, int NT_MAX, int NT> struct byte_units {
+    static __device__ __forceinline__ void multiply(float acc[2][NT][4],
+                                                    const unsigned char *const first[2],
+                                                    const unsigned char *x, int step, int n)
     {
-        if constexpr (F::UNIT == 64)
-            return multiply_blocks<F, NT_MAX, NT>(acc, unit, x);
-        else
-            return multiply_bytes<NT_MAX, NT>(acc, unit, x);
+#pragma unroll 1
+        for (int u = 0; u < n; u++, x += BLOCKS_UNIT / 16 * NT_MAX * 128) {
+            const unsigned char *unit[2] = {first[0] + u * step, first[1] + u * step};
+            multiply_blocks<F, NT_MAX, NT>(acc, unit, x);
+        }
     }
 };
 
-template <int NT_MAX, int NT> struct byte_unit<format_int4, NT_MAX, NT> {
-    static __device__ __forceinline__ uint32_t multiply(float acc[2][NT][4],
-                                                        const unsigned char *const unit[2],
-                                                        const unsigned char *x)
+/* A stage has one. */
+template <int NT_MAX, int NT> struct byte_units<format_q4_k_bytes, NT_MAX, NT> {
+    static __device__ __forceinline__ void multiply(float acc[2][NT][4],
+                                                    const unsigned char *const first[2],
+                                                    const unsigned char *x, int, int)
     {
-        return multiply_int4<NT_MAX, NT>(acc, unit, x);
+        multiply_bytes<NT_MAX, NT>(acc, first, x);
     }
 };
+
+template <int NT_MAX, int NT> struct byte_units<format_int4, NT_MAX, NT> {
+    static __device__ __forceinline__ void multiply(float acc[2][NT][4],
+                                                    const unsigned char *const first[2],
+                                                    const unsigned char *x, int step, int n)
+    {
+        int4_places at = int4_begin<NT_MAX>(first, x);
+#pragma unroll 1
+        for (int u = 0; u < n; u++, int4_advance(at, step, BLOCKS_UNIT / 16 * NT_MAX * 128))
+            multiply_int4<NT_MAX, NT>(acc, at);
+    }
+};
+
+/* Something that needs sums of all rows and channels, and so all that was loaded for them. */
+template <int NT> static __device__ __forceinline__ uint32_t bits_of(const float acc[2][NT][4])
+{
+    uint32_t bits = 0;
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+            bits ^= __float_as_uint(acc[m][j][0]) ^ __float_as_uint(acc[m][j][3]);
+    return bits;
+}
 
 /* Units of k in a stage: 128 values, or the 256 of a long block. With 64 Q8_0 took 28 % longer;
  * with 256 gate and up of four bits take 76 us instead of 91 and down 50 instead of 59, Q5_0's down
@@ -138,25 +166,21 @@ static __device__ __forceinline__ uint32_t multiply_unit(float acc[2][NT][4],
                                                          const unsigned char *const unit[2],
                                                          const unsigned char *x)
 {
-    if constexpr (stream_row<F>::IS_BYTES) {
-        return byte_unit<F, NT_MAX, NT>::multiply(acc, unit, x);
-    } else {
-        int lane = (int)threadIdx.x % 32;
-        typename F::scales scales[2];
-        uint32_t loaded = 0;
-        x += lane / 8 * NT_MAX * 128 + lane % 8 * 16;
+    int lane = (int)threadIdx.x % 32;
+    typename F::scales scales[2];
+    uint32_t loaded = 0;
+    x += lane / 8 * NT_MAX * 128 + lane % 8 * 16;
 #pragma unroll
-        for (int m = 0; m < 2; m++)
-            F::begin(scales[m], unit[m], lane);
+    for (int m = 0; m < 2; m++)
+        F::begin(scales[m], unit[m], lane);
 #pragma unroll
-        for (int block = 0; block < F::UNIT / 32; block++) {
-            const unsigned char *chunk[2] = {unit[0] + F::HEAD + block / 2 * F::CHUNK,
-                                             unit[1] + F::HEAD + block / 2 * F::CHUNK};
-            loaded = multiply_block<F, NT_MAX, NT>(acc, chunk, scales, x + block * 4 * NT_MAX * 128,
-                                                   block);
-        }
-        return loaded;
+    for (int block = 0; block < F::UNIT / 32; block++) {
+        const unsigned char *chunk[2] = {unit[0] + F::HEAD + block / 2 * F::CHUNK,
+                                         unit[1] + F::HEAD + block / 2 * F::CHUNK};
+        loaded =
+            multiply_block<F, NT_MAX, NT>(acc, chunk, scales, x + block * 4 * NT_MAX * 128, block);
     }
+    return loaded;
 }
 
 /* Where a warp's tile of each side lies in a stage, and the next unit's behind it. */
@@ -171,27 +195,31 @@ template <class F> static __device__ __forceinline__ tile_place tile_of(const dg
     return tile_place{{first, first + stage_weights<F>(job) / 2}, job.share * BYTES};
 }
 
-/* Products of bytes take a unit after the other, of a whole stage or the last: what is left out of
- * one line of instructions need not be fetched (gate and up of four bits 71.7 us instead of 73.0,
- * down of Q5_0 56.9 instead of 59.4). Of others the loads of a unit can go before the products of
- * the one before. */
+/* Of others than products of bytes the loads of a unit can go before the products of the one
+ * before. Returns something that needs all that was loaded. */
 template <class F, int NT_MAX, int NT>
 static __device__ __forceinline__ uint32_t multiply_stage(float acc[2][NT][4],
                                                           const unsigned char *stage,
                                                           const unsigned char *x,
                                                           const tile_place &tile, int n_unit)
 {
-    constexpr int UNITS = stream_stage<F>::UNITS;
-    uint32_t loaded = 0;
-#pragma unroll(stream_row <F>::IS_BYTES ? 1 : UNITS)
-    for (int u = 0; u < UNITS; u++, x += stream_row<F>::UNIT_BYTES / 16 * NT_MAX * 128) {
-        if (u >= n_unit)
-            break;
-        const unsigned char *unit[2] = {stage + tile.side[0] + u * tile.step,
-                                        stage + tile.side[1] + u * tile.step};
-        loaded ^= multiply_unit<F, NT_MAX, NT>(acc, unit, x);
+    if constexpr (stream_row<F>::IS_BYTES) {
+        const unsigned char *first[2] = {stage + tile.side[0], stage + tile.side[1]};
+        byte_units<F, NT_MAX, NT>::multiply(acc, first, x, tile.step, n_unit);
+        return bits_of<NT>(acc);
+    } else {
+        uint32_t loaded = 0;
+#pragma unroll
+        for (int u = 0; u < stream_stage<F>::UNITS; u++) {
+            if (u >= n_unit)
+                break;
+            const unsigned char *unit[2] = {stage + tile.side[0] + u * tile.step,
+                                            stage + tile.side[1] + u * tile.step};
+            loaded ^= multiply_unit<F, NT_MAX, NT>(
+                acc, unit, x + u * (stream_row<F>::UNIT_BYTES / 16 * NT_MAX * 128));
+        }
+        return loaded;
     }
-    return loaded;
 }
 
 /* A result, or h. */
