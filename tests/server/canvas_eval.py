@@ -63,7 +63,8 @@ def main():
                 _, done = s.json("POST", "/v1/edit", {"text": before + after, "ranges": [[len(before), len(before)]], "messages": said, "seed": i})
                 tally.setdefault("a gap", []).append((done["text"] == text, done["steps"]))
                 # a blank in front of the gap is written anew, with the word behind it
-                tally.setdefault("its length", []).append((done["changed_tokens"] == size + before.endswith(" "), done["steps"]))
+                right = done["text"] == text or done["changed_tokens"] == size + before.endswith(" ")
+                tally.setdefault("its length", []).append((right, done["steps"]))
                 if done["text"] != text:
                     print(f"    {text!r} without {''.join(pieces[at:at + size])!r}: {done['text']!r}")
             print(f"{family}: " + ", ".join(f"{name} {sum(ok for ok, _ in x)}/{len(x)} in {sum(k for _, k in x) / len(x):.1f} steps"
