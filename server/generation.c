@@ -293,7 +293,9 @@ static void add_stats(dgemma_stats *sum, const dgemma_stats *s)
     sum->n_steps += s->n_steps;
     sum->n_tries += s->n_tries;
     sum->agreement = s->agreement;
-    sum->resistance = s->resistance;
+    if (s->n_steps) /* its mean; n_steps has them already */
+        sum->resistance +=
+            (s->resistance - sum->resistance) * (float)s->n_steps / (float)sum->n_steps;
     sum->n_positions += s->n_positions;
     sum->queue_seconds += s->queue_seconds;
     sum->prompt_seconds += s->prompt_seconds;

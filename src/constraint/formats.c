@@ -39,40 +39,55 @@
                                                         ")?|" H16 "(?::" H16 "){6}::|(?:" H16      \
                                                         ":){6}" IPV4 "|::(?:ffff:)?" IPV4 ")"
 
-/* In all fewer than 2,083 characters, which is what schemas of web addresses often allow. */
-#define URI_PLAIN "[A-Za-z0-9._~!$&'()*+,;=:@-]"
+/* Segments and the slashes between them are one run of characters: behind a host it begins with a
+ * slash, elsewhere it does not begin with two. How long each part may be is said in its place. */
 #define URI_CODE  "%[0-9A-Fa-f]{2}"
-#define URI_CHAR  "(?:" URI_PLAIN "|" URI_CODE ")"
-#define URI_NAME  "(?:[A-Za-z0-9._~!$&'()*+,;=-]|" URI_CODE "){0,40}"
-#define URI_REST                                                                                   \
-    "(?:\\?(?:" URI_PLAIN "|[/?]|" URI_CODE "){0,100})?(?:#(?:" URI_PLAIN "|[/?]|" URI_CODE        \
-    "){0,60})?"
-#define URI_AUTHORITY                                                                              \
-    "//(?:" URI_NAME "(?::" URI_NAME ")?@)?(?:" URI_NAME "|\\[" IPV6 "\\])(?::\\d{1,5})?"
-#define URI_SEGMENTS "(?:/" URI_CHAR "{0,40}){0,6}"
-#define URI                                                                                        \
-    "[A-Za-z][A-Za-z0-9+.-]{0,30}:(?:" URI_AUTHORITY URI_SEGMENTS "|/(?:" URI_CHAR                 \
-    "{1,40}" URI_SEGMENTS ")?|(?:" URI_CHAR "{1,40}" URI_SEGMENTS ")?)" URI_REST
+#define URI_CHAR  "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|" URI_CODE ")"
+#define URI_PATH  "(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|" URI_CODE ")"
+#define URI_QUERY "(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|" URI_CODE ")"
+#define URI_NAME  "(?:[A-Za-z0-9._~!$&'()*+,;=-]|" URI_CODE ")"
+#define URI_AUTHORITY(user, host)                                                                  \
+    "//(?:" URI_NAME user "(?::" URI_NAME user ")?@)?(?:" URI_NAME host "|\\[" IPV6                \
+    "\\])(?::\\d{1,5})?"
+#define URI_OF(user, host, path, query, fragment)                                                  \
+    "[A-Za-z][A-Za-z0-9+.-]{0,30}:(?:" URI_AUTHORITY(user, host) "(?:/" URI_PATH path              \
+                                                                 ")?|/(?:" URI_CHAR URI_PATH path  \
+                                                                 ")?|(?:" URI_CHAR URI_PATH path   \
+                                                                 ")?)(?:\\?" URI_QUERY query       \
+                                                                 ")?(?:#" URI_QUERY fragment ")?"
 
-static const struct {
+typedef struct format {
     const char *name, *regex;
-} formats[] = {
+} format;
+
+static const format formats[] = {
     {"date-time", DATE "T" TIME},
     {"date", DATE},
     {"time", TIME},
     {"duration", DURATION},
     {"email", EMAIL},
     {"hostname", HOST},
-    {"uri", URI},
+    {"uri", URI_OF("*", "*", "*", "*", "*")},
     {"ipv4", IPV4},
     {"ipv6", IPV6},
     {"uuid", "[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}"},
 };
 
-const char *dg_format_regex(const char *name, size_t len)
+/* Fewer than the 2,083 characters that schemas of web addresses often allow. */
+static const format limited_uri = {"uri",
+                                   URI_OF("{0,20}", "{0,64}", "{0,250}", "{0,200}", "{0,100}")};
+
+static bool is_named(const format *f, const char *name, size_t len)
 {
+    return strlen(f->name) == len && !memcmp(f->name, name, len);
+}
+
+const char *dg_format_regex(const char *name, size_t len, bool limited)
+{
+    if (limited && is_named(&limited_uri, name, len))
+        return limited_uri.regex;
     for (size_t i = 0; i < DG_COUNT(formats); i++)
-        if (strlen(formats[i].name) == len && !memcmp(formats[i].name, name, len))
+        if (is_named(&formats[i], name, len))
             return formats[i].regex;
     return NULL;
 }

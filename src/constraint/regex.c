@@ -231,9 +231,14 @@ static bool read_number(reader *r, uint32_t *n)
 static bool read_braces(reader *r, uint32_t *min, uint32_t *max)
 {
     size_t from = r->at;
-    if (r->len - from > 2 && r->text[from] == '{' && r->text[from + 1] == ',' &&
-        r->text[from + 2] >= '0' && r->text[from + 2] <= '9') /* a count to some, text to others */
-        return refuse(r, DGEMMA_E_UNSUPPORTED, "{,n} is written {0,n}");
+    if (take(r, '{') && take(r, ',')) { /* a count to some, text to others */
+        read_number(r, max);
+        const bool counts = take(r, '}');
+        r->at = from;
+        if (counts)
+            return refuse(r, DGEMMA_E_UNSUPPORTED, "{,n} is written {0,n}");
+    }
+    r->at = from;
     if (take(r, '{') && read_number(r, min)) {
         *max = *min;
         if (take(r, ',') && !read_number(r, max))

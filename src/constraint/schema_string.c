@@ -168,7 +168,7 @@ static bool read_string_claim(dg_schema *c, const dg_claim *claim, string_rule *
     if (pattern && !set_regex(c, r, &own))
         return false;
     const char *format = f && f->kind == DG_JSON_STRING && f->text.len
-                             ? dg_format_regex(f->text.data, f->text.len)
+                             ? dg_format_regex(f->text.data, f->text.len, r->max != DG_UNBOUNDED)
                              : NULL;
     return !format || set_regex(c, r,
                                 &(string_rule){.who = claim,

@@ -10,8 +10,8 @@
  * results come from its own column of the mma, in one chain of ascending k: they do not depend on
  * the rows beside it, nor on who computes the item.
  *
- * Pieces of one expert are neighbours in the list, so that their weights come from the second-level
- * cache all but once.
+ * Pieces of one expert are neighbours in the list, or next but one where experts of many rows and
+ * of few are taken in turn, so that their weights come from the second-level cache all but once.
  *
  * Nothing waits for weights to be asked for. Of one launch, down's follow those of gate and up in
  * the ring; h of a piece is gathered when all warps that had a part of it have counted themselves.

@@ -367,6 +367,7 @@ dgemma_status dg_guide_take(dg_guide *g, const dg_guide_step *s, dgemma_error *e
     g->first = s->first;
     g->room = s->room - s->first;
     g->warms = is_warm(s->draw);
+    g->resistance = 0;
     if (g->warms) {
         g->draw = *s->draw;
         dg_guide_filter(g, s->first, s->n - s->first);

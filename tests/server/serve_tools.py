@@ -1,5 +1,6 @@
 """Tools that must be called, may be called, or were called functions once: in every dialect, whole and streamed."""
 import json
+import re
 
 from serving import HAS_POCKET, MODEL, Server, check, events, finish, read_all, run, skip
 
@@ -164,8 +165,11 @@ def violations(s):
         ignored = ["uniqueItems at #/properties/two"]
         status, answer = s.chat(response_format=form, max_tokens=100)
         check(f"a keyword that is not held to, {name}", status == 200 and told(answer) == (ignored, violated), answer)
-        stream = s.open_stream(response_format=form, max_tokens=100)
-        check("in a stream too", f'"violated":{json.dumps(violated)}' in read_all(stream).decode(), name)
+        check("how much the model resists is told", answer["timings"]["diffusion"]["constraint"]["resistance"] > 0, answer)
+        stream = read_all(s.open_stream(response_format=form, max_tokens=100, diffusion={"drafts": True})).decode()
+        check("in a stream too", f'"violated":{json.dumps(violated)}' in stream, name)
+        drafts = re.findall(r'"type": ?"draft".*?"resistance": ?([0-9.e-]+)', stream)
+        check("and in each draft", drafts and max(map(float, drafts)) > 0, stream[:2000])
         body = forced(CHAT, CAPITAL, ["f"], "f")
         body["tools"][0]["function"].update(parameters=schema)
         status, answer = s.json("POST", CHAT, body)

@@ -132,6 +132,7 @@ START_TEST(expressions_that_are_refused)
         {"[^]a]", DGEMMA_E_UNSUPPORTED, "written \\]"},
         {"a{,2}", DGEMMA_E_UNSUPPORTED, "written {0,n}"},
         {"{,2}", DGEMMA_E_UNSUPPORTED, "written {0,n}"},
+        {"a{,}", DGEMMA_E_UNSUPPORTED, "written {0,n}"},
         {"[^\\s\\S]", DGEMMA_E_ARG, "nothing satisfies"},
         {"(a{1000}){1000}", DGEMMA_E_LIMIT, "multiply"},
         {"a{5000}", DGEMMA_E_LIMIT, "4096"},
@@ -202,9 +203,16 @@ START_TEST(schemas_of_strings)
         {"{\"type\": \"string\", \"format\": \"email\"}", "\"a.b@example.org\"", "\"a\"\t\"@b\""},
         {"{\"type\": \"string\", \"format\": \"hostname\"}", "\"a-b.example\"", "\"-a\"\t\"a..b\""},
         {"{\"type\": \"string\", \"format\": \"uri\"}",
-         "\"http://a.b:80/c?d=e#f\"\t\"urn:x:y\"\t\"http://[::1]/\"", "\"a b\"\t\"//x\"\t\"a:/ \""},
+         "\"http://a.b:80/c?d=e#f\"\t\"urn:x:y\"\t\"http://[::1]/\"\t\"a:/b/c\"\t\"a://\"\t"
+         "\"https://user:word@some-long-name-of-a-machine.in-a-region.services.example.org/a\"\t"
+         "\"https://example.org/one/two/three/four/five/six/seven/eight/nine.html\"\t"
+         "\"urn:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6\"",
+         "\"a b\"\t\"//x\"\t\"a:/ \"\t\"http://a/%4\"\t\"http://[::1\""},
         {"{\"type\": \"string\", \"format\": \"uri\", \"minLength\": 1, \"maxLength\": 2083}",
-         "\"https://example.org/a/b?c=d#e\"\t\"a:\"", "\"\"\t\"a b\""},
+         "\"https://example.org/a/b?c=d#e\"\t\"a:\"\t"
+         "\"https://some-long-name-of-a-machine.in-a-region.services.example.org/\"\t"
+         "\"https://example.org/one/two/three/four/five/six/seven/eight/nine.html\"",
+         "\"\"\t\"a b\""},
         {"{\"type\": \"string\", \"format\": \"ipv4\"}", "\"1.20.255.0\"",
          "\"256.1.1.1\"\t\"1.2.3\""},
         {"{\"type\": \"string\", \"format\": \"ipv6\"}",

@@ -46,6 +46,7 @@ START_TEST(a_step_is_as_all_sequences_say)
     step s;
     for (uint64_t seed = 0; seed < 4; seed++) {
         step_open(&s, languages[_i], seed);
+        ck_assert_uint_gt(s.n_word, 5);
         double most_above = _i == 3 ? 0.02 : 1e-5; /* inside a character, bytes count twice */
         check_step(&s, most_above);
         ck_assert_int_eq(s.has_class, _i == 3);
