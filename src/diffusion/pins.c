@@ -4,13 +4,14 @@
 
 void dg_pins_begin(dg_pins *p, int n)
 {
-    p->n = p->n_agree = 0;
+    p->n = p->n_agree = p->end = 0;
     memset(p->at, 0, (size_t)n);
 }
 
 bool dg_pins_start(dg_pins *p, const dg_start *start, const double *u, int32_t *canvas, int n)
 {
     bool known = start->n >= n;
+    p->end = start->n - start->n_padding;
     for (int i = 0; i < n && i < start->n; i++) {
         if (start->token[i] < 0) {
             known = false;
@@ -46,7 +47,7 @@ void dg_pins_take(dg_pins *p, int32_t *argmax, int32_t *drawn, float *entropy, i
     p->doubt = 0;
     for (int i = 0; p->n && i < n; i++)
         if (p->at[i]) {
-            p->doubt += entropy[i];
+            p->doubt += i < p->end ? entropy[i] : 0;
             p->n_agree += argmax[i] == p->token[i];
             argmax[i] = drawn[i] = p->token[i];
             entropy[i] = 0;

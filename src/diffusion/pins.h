@@ -15,6 +15,7 @@ typedef struct dg_start {
     const int32_t *token;  /* [n] -1: nothing is known of the position, it starts as noise */
     const uint8_t *pinned; /* [n] where a token is known; NULL: nowhere */
     int n;                 /* what is behind these starts as noise */
+    int n_padding;         /* the last of these: what the model makes of them tells nothing */
     float strength; /* 0 to 1: how likely a known token that is not pinned starts as noise all the
                        same. At 0 all known tokens are pinned */
 } dg_start;
@@ -22,7 +23,8 @@ typedef struct dg_start {
 typedef struct dg_pins {
     int n;          /* how many positions are pinned */
     int n_agree;    /* at how many of them the last step's arg-max was the pinned token */
-    float doubt;    /* the entropy that the last step had there, together */
+    int end;        /* of those that are not padding */
+    float doubt;    /* the entropy that the last step had at those, together */
     uint8_t *at;    /* 1 where pinned */
     int32_t *token; /* what stands there */
 } dg_pins;

@@ -19,7 +19,11 @@ dg_start dg_infill_start(const dg_infill *f, int length, int n, int32_t *token, 
                        : behind == f->n_after ? f->close
                                               : f->pad;
     }
-    return (dg_start){.token = token, .pinned = pinned, .n = n, .strength = f->strength};
+    return (dg_start){.token = token,
+                      .pinned = pinned,
+                      .n = n,
+                      .n_padding = dg_max(0, n - length - f->n_after - 1),
+                      .strength = f->strength};
 }
 
 int dg_infill_seen(const dg_infill *f, const int32_t *text, int length)

@@ -85,7 +85,8 @@ static dgemma_status start_canvas(dgemma_request *r, const dgemma_request_option
     memcpy(r->given, o->canvas, n * sizeof *r->given);
     if (o->pinned)
         memcpy(r->pinned, o->pinned, n);
-    r->cfg.start = (dg_start){r->given, r->pinned, (int)n, o->strength};
+    r->cfg.start =
+        (dg_start){.token = r->given, .pinned = r->pinned, .n = (int)n, .strength = o->strength};
     return DGEMMA_OK;
 }
 

@@ -51,7 +51,10 @@ START_TEST(pinned_tokens_hold_through_every_step)
         opt.settled_steps = k % 3 == 0 ? 2 : 0;
         dg_canvas_begin(&c, &opt, &draws, (int)k, n);
         dg_canvas_start(&c, &draws,
-                        &(dg_start){token, pinned, n, (float)dg_rng_below(&key, 1, 5) / 4 + 0.01f});
+                        &(dg_start){.token = token,
+                                    .pinned = pinned,
+                                    .n = n,
+                                    .strength = (float)dg_rng_below(&key, 1, 5) / 4 + 0.01f});
         ck_assert_int_eq(c.pins.n, n_pinned);
         while (!c.finished) {
             for (int i = 0; i < n; i++)
@@ -88,12 +91,17 @@ START_TEST(pinned_tokens_cost_no_uncertainty)
     dg_draws draws = dg_draws_seeded(4, 50);
     dg_canvas_begin(&c, &usual, &draws, 0, 4);
     dg_canvas_start(&c, &draws,
-                    &(dg_start){(int32_t[]){1, -1, -1, 4}, (uint8_t[]){1, 0, 0, 1}, 4, 1});
+                    &(dg_start){.token = (int32_t[]){1, -1, -1, 4},
+                                .pinned = (uint8_t[]){1, 0, 0, 1},
+                                .n = 4,
+                                .n_padding = 1,
+                                .strength = 1});
     ck_assert(c.token[0] == 1 && c.token[3] == 4); /* from the start, whatever the strength */
     for (int i = 0; i < 4; i++)
         c.argmax[i] = c.drawn[i] = 20 + i;
-    memcpy(c.entropy, (float[]){3, 0.06f, 0.05f, 3}, 4 * sizeof(float));
+    memcpy(c.entropy, (float[]){3, 0.06f, 0.05f, 4}, 4 * sizeof(float));
     dg_canvas_advance(&c, &draws);
+    ck_assert_float_eq(c.pins.doubt, 3); /* but for padding, what they would have cost */
     ck_assert_mem_eq(c.token, ((int32_t[]){1, 21, 22, 4}), 4 * sizeof(int32_t));
     ck_assert_int_eq(c.pins.n_agree, 0);
     dg_canvas_clear(&c);
@@ -114,7 +122,8 @@ START_TEST(a_gap_is_done_when_its_own_places_are_certain)
         pinned[i] = i >= GAP;
     }
     dg_canvas_begin(&c, &usual, &draws, 0, N);
-    dg_canvas_start(&c, &draws, &(dg_start){token, pinned, N, 1});
+    dg_canvas_start(&c, &draws,
+                    &(dg_start){.token = token, .pinned = pinned, .n = N, .strength = 1});
     for (int step = 0; step < 6; step++) {
         ck_assert(!c.finished);
         for (int i = 0; i < N; i++) {
@@ -147,7 +156,7 @@ START_TEST(strength_says_how_much_becomes_noise)
     int before = 0;
     for (size_t k = 0; k < DG_COUNT(strengths); k++) {
         dg_canvas_begin(&c, &usual, &draws, 3, N);
-        dg_canvas_start(&c, &draws, &(dg_start){token, NULL, N, strengths[k]});
+        dg_canvas_start(&c, &draws, &(dg_start){.token = token, .n = N, .strength = strengths[k]});
         int kept = 0;
         for (int i = 0; i < N; i++) {
             ck_assert(c.token[i] == token[i] || c.token[i] == from_noise.token[i]);
@@ -161,13 +170,13 @@ START_TEST(strength_says_how_much_becomes_noise)
     }
     /* at 1 it is the canvas from noise, its draws and all */
     dg_canvas_begin(&c, &usual, &draws, 3, N);
-    dg_canvas_start(&c, &draws, &(dg_start){token, NULL, N, 1});
+    dg_canvas_start(&c, &draws, &(dg_start){.token = token, .n = N, .strength = 1});
     ck_assert_mem_eq(c.token, from_noise.token, N * sizeof *c.token);
     ck_assert_mem_eq(c.uniform, from_noise.uniform, N * sizeof *c.uniform);
     /* where something is not known, all steps are made */
     token[7] = -1;
     dg_canvas_begin(&c, &usual, &draws, 3, N);
-    dg_canvas_start(&c, &draws, &(dg_start){token, NULL, N, 0.25f});
+    dg_canvas_start(&c, &draws, &(dg_start){.token = token, .n = N, .strength = 0.25f});
     ck_assert_int_eq(c.step, 0);
     ck_assert_int_eq(c.token[7], from_noise.token[7]);
     free(token);
@@ -296,7 +305,7 @@ START_TEST(a_canvas_around_a_gap)
     ck_assert_mem_eq(token, ((int32_t[]){-1, -1, 5, 6, 7, 106, 0, 0, 0, 0, 0, 0}),
                      12 * sizeof *token);
     ck_assert_mem_eq(pinned, ((uint8_t[]){0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}), 12);
-    ck_assert_int_eq(s.n, 12);
+    ck_assert(s.n == 12 && s.n_padding == 6);
     dg_pins pins = {.n = 10, .n_agree = 9}; /* three tokens and the end count, padding does not */
     ck_assert_float_eq_tol(dg_infill_agreement(&f, &pins), 3.f / 4, 1e-6f);
     pins.n_agree = 2;
@@ -313,7 +322,7 @@ START_TEST(a_canvas_around_a_gap)
     f.strength = 0.5f;
     s = dg_infill_start(&f, 2, 5, token, pinned);
     ck_assert_mem_eq(token, ((int32_t[]){1, 2, 5, 6, 7}), 5 * sizeof *token);
-    ck_assert(s.strength == 0.5f && !pinned[1] && pinned[2]);
+    ck_assert(s.strength == 0.5f && !pinned[1] && pinned[2] && s.n_padding == 0);
     pins = (dg_pins){.n = 3, .n_agree = 2};
     ck_assert_float_eq_tol(dg_infill_agreement(&f, &pins), 2.f / 3, 1e-6f);
     f.n_after = 0;
