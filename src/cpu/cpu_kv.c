@@ -23,10 +23,10 @@ void dg_cpu_kv_close(dg_backend *be, dg_kv_store *kv)
     dg_free(kv);
 }
 
-/* Pages of the group are so large that huge pages of the system waste little. */
-static bool is_huge(const dg_kv_store *kv, int g)
+/* Pages of ours are so large that huge pages of the system waste little. */
+static bool is_huge(size_t page_bytes)
 {
-    return kv->layout.page_bytes[g] >= DG_HUGE_PAGE / 2;
+    return page_bytes >= DG_HUGE_PAGE / 2;
 }
 
 dgemma_status dg_cpu_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,
@@ -58,7 +58,7 @@ dgemma_status dg_cpu_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_conf
                            room >> 20);
         }
         kv->slab[g].base = base;
-        if (is_huge(kv, g))
+        if (is_huge(kv->layout.page_bytes[g]))
             dg_prefer_huge_pages(base, kv->slab[g].bytes);
     }
     *out = kv;
@@ -76,7 +76,7 @@ static void system_pages(const dg_kv_store *kv, dg_kv_group g, int32_t page, boo
                          unsigned char **first, size_t *bytes)
 {
     const size_t small = (size_t)sysconf(_SC_PAGESIZE),
-                 unit = whole && is_huge(kv, g) ? DG_HUGE_PAGE : small;
+                 unit = whole && is_huge(kv->layout.page_bytes[g]) ? DG_HUGE_PAGE : small;
     const uintptr_t slab = (uintptr_t)kv->slab[g].base,
                     slab_end = slab + (kv->slab[g].bytes + small - 1) / small * small;
     uintptr_t begin = slab + (size_t)page * kv->layout.page_bytes[g],
