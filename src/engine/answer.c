@@ -158,19 +158,21 @@ static void tell_progress(dg_answer *a)
                             .n_total = a->loop->cfg.n_prompt});
 }
 
+/* A canvas is told from where the answer's text begins. */
 static void tell_draft(dg_answer *a)
 {
     const dg_canvas *c = &a->loop->canvas;
+    int first = a->loop->n_given;
     const dg_guide *guide = a->loop->cfg.guide;
     send(a, &(dgemma_event){
                 .kind = DGEMMA_EVENT_DRAFT,
                 .block = c->block,
                 .step = c->step - 1,
-                .tokens = c->argmax,
-                .n_tokens = (size_t)c->n,
-                .entropy = c->entropy,
-                .accepted = c->accepted,
-                .pinned = c->pins.n ? c->pins.at : NULL,
+                .tokens = c->argmax + first,
+                .n_tokens = (size_t)(c->n - first),
+                .entropy = c->entropy + first,
+                .accepted = c->accepted + first,
+                .pinned = c->pins.n ? c->pins.at + first : NULL,
                 .n_gap = a->loop->cfg.infill ? c->n - c->pins.n : 0,
                 .trying = a->loop->trying,
                 .mean_entropy = c->mean_entropy,
@@ -211,20 +213,21 @@ static dgemma_event block_event(const dg_answer *a, int n)
     const dg_canvas *c = &r->canvas;
     const dg_logprobs *l = &r->logprobs;
     bool top = l->n_top > 0;
+    size_t first = (size_t)r->n_given;
     return (dgemma_event){
         .kind = DGEMMA_EVENT_BLOCK,
         .seconds = a->block_seconds,
         .n_canvas = c->n,
         .block = c->block,
         .step = c->step - 1,
-        .tokens = c->argmax,
+        .tokens = c->argmax + r->n_given,
         .n_tokens = (size_t)n,
         .mean_entropy = c->mean_entropy,
         .converged = c->converged,
-        .entropy = l->entropy,
-        .logprobs = l->logprob,
-        .top_tokens = top ? l->top : NULL,
-        .top_logprobs = top ? l->top_logprob : NULL,
+        .entropy = l->entropy ? l->entropy + first : NULL,
+        .logprobs = l->logprob ? l->logprob + first : NULL,
+        .top_tokens = top ? l->top + first * (size_t)l->n_top : NULL,
+        .top_logprobs = top ? l->top_logprob + first * (size_t)l->n_top : NULL,
         .n_top = l->n_top,
     };
 }
@@ -233,9 +236,10 @@ static dgemma_event block_event(const dg_answer *a, int n)
  * stop string ends the answer, those behind it are not part of it. */
 static dgemma_status tell_tokens(dg_answer *a, int n, dgemma_error *err)
 {
+    const int32_t *text = a->loop->canvas.argmax + a->loop->n_given;
     dgemma_status st = DGEMMA_OK;
     while (!st && a->n_told < n)
-        st = dg_output_parser_push(a->parser, &a->loop->canvas.argmax[a->n_told++], 1, err);
+        st = dg_output_parser_push(a->parser, &text[a->n_told++], 1, err);
     return st;
 }
 
@@ -364,7 +368,7 @@ void dg_answer_end(dg_answer *a, dgemma_status st, const dgemma_error *err, bool
     const dg_block_loop *r = a->loop;
     a->stats.end = dg_answer_reason(a, st, cancelled);
     a->stats.stop_string = a->stop ? dg_stop_strings_found(a->stop) : 0;
-    a->stats.n_prompt = r->cfg.n_prompt;
+    a->stats.n_prompt = r->cfg.n_prompt + r->n_given;
     a->stats.n_output = r->n_output + (r->canvas_open ? r->n_read : 0) - a->n_behind;
     a->stats.n_thinking = dg_min(r->n_thought, a->stats.n_output);
     a->stats.n_blocks = r->n_block + (r->canvas_open && r->n_read);

@@ -71,8 +71,11 @@ static void begin_gap(dg_block_loop *l)
     const dg_infill *f = l->cfg.infill;
     if (f->length)
         l->gap = (dg_gap){.length = f->length, .found = true};
+    else if (f->whole && !f->n_after) /* the model itself says where it ends */
+        l->gap = (dg_gap){.length = DG_GAP_MOST, .found = true};
     else
         dg_gap_begin(&l->gap, f->most);
+    l->n_given = f->n_before;
     ban_thoughts(l);
 }
 
@@ -254,10 +257,12 @@ static bool thinks_too_long(dg_block_loop *l, int32_t token)
     return !l->n_head_left && l->n_thought >= l->think_limit;
 }
 
-/* Positions of the canvas that can be text of the answer: where it fills a gap, those. */
+/* Positions of the canvas, from n_given on, that can be text of the answer: where it fills a gap,
+ * those. */
 static int text_length(const dg_block_loop *l)
 {
-    return l->cfg.infill ? l->gap.length : l->canvas.n;
+    int n = l->canvas.n - l->n_given;
+    return l->cfg.infill ? dg_min(l->gap.length, n) : n;
 }
 
 /* Reads on up to position `end` of the block: up to the first stop token, the answer's limit, or
@@ -267,9 +272,9 @@ static bool read_block(dg_block_loop *l, int end)
     const dg_canvas *c = &l->canvas;
     const dg_block_loop_config *cfg = &l->cfg;
     int n_text = text_length(l);
-    end = dg_min(end, n_text);
+    end = dg_min(end - l->n_given, n_text);
     while (l->n_read < end) {
-        int32_t token = c->argmax[l->n_read];
+        int32_t token = c->argmax[l->n_given + l->n_read];
         if (is_stop(&l->model->cfg, token)) {
             l->end = DG_END_STOP;
             l->stop_token = token;
@@ -316,7 +321,7 @@ static void commit_block(dg_block_loop *l)
 /* The model has nothing more to say, and would go on saying it in every block to come. */
 static bool is_padding(const dg_block_loop *l)
 {
-    int n = 0;
+    int n = l->n_given;
     while (n < l->canvas.n && l->canvas.argmax[n] == l->model->cfg.pad_token)
         n++;
     return n == l->canvas.n;
@@ -402,7 +407,7 @@ static bool tries_length(dg_block_loop *l)
         return false;
     if (c->step - c->first_step == DG_GAP_STEPS || c->finished) {
         dg_gap_push(&l->gap, c->pins.n - c->pins.n_agree, c->mean_entropy + c->pins.doubt,
-                    dg_infill_seen(l->cfg.infill, c->argmax, l->gap.length));
+                    dg_infill_seen(l->cfg.infill, c->argmax + l->n_given, l->gap.length));
         l->canvas_open = false;
         l->n_try++;
     }

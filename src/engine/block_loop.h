@@ -82,13 +82,14 @@ typedef struct dg_block_loop {
     dg_gap gap;   /* of cfg.infill */
     bool trying;  /* the last step was to see whether the gap has that length */
     int n_try;
+    int n_given;          /* tokens of the canvas that stand before a gap: no text of the answer */
     int32_t *start_token; /* [canvas_length] what a canvas around a gap starts with */
     uint8_t *start_pinned;
     bool canvas_open;    /* the block was begun and is not finished */
     bool canvas_in_pass; /* what dg_block_loop_plan put into the pass */
     int n_token_in_pass;
 
-    /* tokens of the open block that are final: canvas.argmax[0 … n_read) is new text already. 0
+    /* tokens of the open block that are final: [0 … n_read) from n_given on is new text already. 0
      * unless settled_steps is set. */
     int n_read;
     dg_logprobs logprobs;
@@ -138,8 +139,8 @@ void dg_block_loop_want(const dg_block_loop *l, dg_want *w);
 void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant);
 
 /* Takes in the outcome of the pass that dg_block_loop_plan asked for. Afterwards: canvas holds the
- * step just made, if canvas_in_pass; block_done says that canvas.argmax[0 … n_block_token) is new
- * text; end that it was the last. It fails only where a guide does. */
+ * step just made, if canvas_in_pass; block_done says that canvas.argmax[n_given …] has
+ * n_block_token of new text; end that it was the last. It fails only where a guide does. */
 dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err);
 
 /* Bytes a request needs beside the cache's pages. */

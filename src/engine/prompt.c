@@ -221,7 +221,9 @@ static dgemma_status add_opening(builder *b)
         size_t len = strlen(o->answer_prefix), kept = len;
         while (o->suffix && kept && len - kept < MOST_BLANKS && o->answer_prefix[kept - 1] == ' ')
             kept--;
+        size_t before = out->n;
         st = dg_tokenizer_encode(t, o->answer_prefix, kept, 0, out, b->err);
+        b->out->n_prefix = (int)(out->n - before);
         b->out->n_blank = (int)(len - kept);
     }
     b->out->in_text = has_prefix(o) || o->suffix;

@@ -19,6 +19,7 @@ struct dgemma_prompt {
     bool in_thought;      /* the prompt ends inside a thought */
     bool thinks;          /* the model was told to think */
     bool in_text;         /* it ends with the beginning of the answer's text */
+    int n_prefix;         /* tokens at its end that are the beginning of the answer's text */
     int n_blank;          /* that answer_prefix has at its end beyond what the tokens say */
     size_t n_opening;     /* tokens at its end that open a tool call */
 };

@@ -4,9 +4,10 @@
 #include "base/common.h"
 #include "engine/prompt.h"
 
-/* Of a canvas of 256, 160 for a gap of unknown length and 96 for what stands behind it; a passage
- * that keeps its length may have 192. */
-enum { EIGHTHS = 8, GAP_EIGHTHS = 5, PASSAGE_EIGHTHS = 6 };
+/* Of a canvas of 256, 128 for a gap of unknown length and the rest for what stands around it; a
+ * passage that keeps its length may have 192. Of the rest what stands behind has three quarters at
+ * most, unless there is less before. */
+enum { QUARTERS = 4, GAP_QUARTERS = 2, PASSAGE_QUARTERS = 3, BEHIND_QUARTERS = 3 };
 
 static dgemma_status check_canvas(const dgemma_engine *e, const dgemma_request_options *o,
                                   dgemma_error *err)
@@ -138,9 +139,9 @@ static dgemma_status start_gap(dgemma_request *r, const dgemma_engine *e,
     *f = (dg_infill){
         .close = turn_close(e), .pad = e->loaded.cfg.pad_token, .strength = o->strength};
     dgemma_status st = o->keep_length ? encode_passage(&given, r, e, o->passage, err) : DGEMMA_OK;
-    int n_passage = (int)given.n, longest = n_canvas * PASSAGE_EIGHTHS / EIGHTHS;
+    int n_passage = (int)given.n, longest = n_canvas * PASSAGE_QUARTERS / QUARTERS;
     f->length = n_passage;
-    f->most = dg_min(dg_min(o->max_tokens, n_canvas * GAP_EIGHTHS / EIGHTHS), DG_GAP_MOST);
+    f->most = dg_min(dg_min(o->max_tokens, n_canvas * GAP_QUARTERS / QUARTERS), DG_GAP_MOST);
     if (!st && n_passage > dg_min(longest, o->max_tokens))
         st = dg_fail(err, DGEMMA_E_LIMIT,
                      "a passage of %d tokens: at most %d can be written anew at a time", n_passage,
@@ -154,10 +155,14 @@ static dgemma_status start_gap(dgemma_request *r, const dgemma_engine *e,
         dg_tokens_clear(&given);
         return st;
     }
-    int n_suffix = (int)given.n - n_passage;
+    int n_suffix = (int)given.n - n_passage, n_prefix = r->prompt->n_prefix;
+    int behind = dg_max(room - n_prefix, room * BEHIND_QUARTERS / QUARTERS);
     r->given = given.ids; /* now the request's */
-    f->whole = !cut && n_suffix <= room;
-    f->n_after = dg_min(n_suffix, room);
+    f->whole = !cut && n_suffix <= behind;
+    f->n_after = dg_min(n_suffix, behind);
+    f->n_before = dg_min(n_prefix, room - f->n_after);
+    r->cfg.n_prompt -= f->n_before;
+    f->before = r->cfg.prompt + r->cfg.n_prompt;
     f->known = n_passage ? r->given : NULL;
     f->after = n_suffix ? r->given + n_passage : NULL;
     r->cfg.infill = f;

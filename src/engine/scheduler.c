@@ -371,7 +371,7 @@ static void admit(dg_scheduler *s, dgemma_engine_counters *done)
         s->n_reads += r->read != NULL;
         s->features_reserved += r->feature_bytes;
         start(s, u, r);
-        done->n_prompt_tokens += (uint64_t)r->cfg.n_prompt;
+        done->n_prompt_tokens += (uint64_t)(r->cfg.n_prompt + u->loop.n_given);
         done->n_prompt_cached += (uint64_t)u->answer.stats.n_prompt_cached;
         set_running(s, s->n_running);
     }
