@@ -1,8 +1,8 @@
 """How well the pocket model fills what was cut out of its own answers (docs/canvas.md has the figures):
 
-    DGEMMA=build/dgemma python3 tests/server/canvas_eval.py [N]
+    DGEMMA=build/dgemma python3 tests/server/canvas_eval.py [N [FAMILY...]]
 
-N requests of each family of models/pocket/eval. A finished canvas as a start, holes of 4 and 8 tokens whose length is known, and
+N requests of each family, or those named, of models/pocket/eval. A finished canvas as a start, holes of 4 and 8 tokens whose length is known, and
 gaps of 1 to 8 tokens whose length is not. A couplet has several openings and several ends by the rules that the model learnt from:
 where those fit around a hole, each is as right as the one that stood there. So two figures are told, `as it was` and `right`: as it
 was, or another answer that the family's own check takes. Fails where `right` is below what docs/canvas.md promises."""
@@ -90,10 +90,9 @@ def cut_and_fill(s, rng, tally, row, seed):
 
 def main():
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 100
-    rng = random.Random(1)
     with Server("-q", model=MODEL) as s:
-        for family in FAMILIES:
-            tally = Tally(family)
+        for family in sys.argv[2:] or FAMILIES:
+            tally, rng = Tally(family), random.Random(1)
             for seed, row in enumerate(rows(family, n)):
                 cut_and_fill(s, rng, tally, row, seed)
             tally.tell()
