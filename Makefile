@@ -387,6 +387,10 @@ $(BUILD)/bench_batch: $(call obj,bench/bench_batch.c) $(LIB_A)
 $(BUILD)/bench_products: $(call obj,bench/bench_products.c) $(LIB_A)
 	$(link)
 
+# The word over a canvas that is held to a schema.
+$(BUILD)/bench_word: $(call obj,bench/bench_word.c) $(LIB_A)
+	$(link)
+
 # From nothing to the first canvas.
 $(BUILD)/bench_start: $(call obj,bench/bench_start.c) $(LIB_A)
 	$(link)
@@ -486,10 +490,11 @@ pocket-eval: $(POCKET_EVAL)
 	$(POCKET_EVAL) -m models/pocket/pocket.gguf $(POCKET_ARGS) $(or $(wildcard models/pocket/eval/*.jsonl models/pocket/eval/*.txt),\
 	    $(error models/pocket/eval has no prompts))
 
-bench: all $(BUILD)/check_kernels $(BUILD)/bench_vision $(BUILD)/bench_batch $(BUILD)/bench_start $(BUILD)/bench_products
+bench: all $(BUILD)/check_kernels $(BUILD)/bench_vision $(BUILD)/bench_batch $(BUILD)/bench_start $(BUILD)/bench_products $(BUILD)/bench_word
 	$(BUILD)/check_kernels --bench
 	$(BUILD)/bench_vision
 	$(BUILD)/bench_products
+	$(BUILD)/bench_word
 	$(BUILD)/bench_batch
 	$(BUILD)/bench_start -m models/pocket/pocket.gguf $(if $(PROGRAM),--program $(PROGRAM))
 

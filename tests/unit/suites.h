@@ -19,6 +19,7 @@ Suite *narrowed_suite(void);
 Suite *calls_language_suite(void);
 Suite *answer_form_suite(void);
 Suite *constraint_suite(void);
+Suite *constraint_cost_suite(void);
 Suite *word_suite(void);
 Suite *guide_suite(void);
 Suite *decide_layout_suite(void);

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/clock.h"
 #include "base/common.h"
 #include "constraint/constraint.h"
 #include "constraint/language.h"
@@ -478,62 +477,6 @@ START_TEST(choices)
 }
 END_TEST
 
-/* ---- hostile input ---- */
-
-static char *repeated(const char *head, const char *part, size_t n, const char *tail)
-{
-    size_t len = strlen(part);
-    char *text = malloc(strlen(head) + n * len + strlen(tail) + 1);
-    strcpy(text, head);
-    size_t at = strlen(head);
-    for (size_t i = 0; i < n; i++, at += len)
-        memcpy(text + at, part, len);
-    strcpy(text + at, tail);
-    return text;
-}
-
-START_TEST(hostile_input_is_refused_soon)
-{
-    static const struct {
-        dgemma_constraint_kind kind;
-        const char *head, *part;
-        size_t n;
-        const char *tail;
-    } list[] = {
-        {DGEMMA_CONSTRAINT_REGEX, "", "(", 5000, ""},
-        {DGEMMA_CONSTRAINT_REGEX, "", "(?:a|b?", 90, "x"},
-        {DGEMMA_CONSTRAINT_REGEX, "", "a?", 4000, ""},
-        {DGEMMA_CONSTRAINT_REGEX, "", "(a*b*)*", 2000, ""},
-        {DGEMMA_CONSTRAINT_REGEX, "", ".*a", 40, ""},
-        {DGEMMA_CONSTRAINT_REGEX, "x", "|.{0,4000}", 200, ""},
-        {DGEMMA_CONSTRAINT_JSON_SCHEMA, "", "[", 5000, ""},
-        {DGEMMA_CONSTRAINT_JSON_SCHEMA, "", "{\"items\":", 90, "{}"},
-        {DGEMMA_CONSTRAINT_JSON_SCHEMA, "{\"enum\": [1", ", 1", 20000, "]}"},
-        {DGEMMA_CONSTRAINT_JSON_SCHEMA, "{\"anyOf\": [{}", ", {\"$ref\": \"#/anyOf/1\"}", 50, "]}"},
-        {DGEMMA_CONSTRAINT_JSON_SCHEMA, "{\"allOf\": [{}",
-         ", {\"anyOf\": [{\"minimum\": 1}, {\"maximum\": 2}, {\"minLength\": 2}]}", 40, "]}"},
-        {DGEMMA_CONSTRAINT_JSON_SCHEMA, "", " ", 4 << 20, ""},
-        {DGEMMA_CONSTRAINT_GRAMMAR, "root ::= ", "(", 5000, ""},
-        {DGEMMA_CONSTRAINT_GRAMMAR, "root ::= a\na ::= \"\"", " | \"(\" a \")\" a", 500, ""},
-        {DGEMMA_CONSTRAINT_GRAMMAR, "root ::= ", "[ab]* \"a\" ", 60, "[ab]{30}"},
-    };
-    for (size_t i = 0; i < DG_COUNT(list); i++) {
-        char *text = repeated(list[i].head, list[i].part, list[i].n, list[i].tail);
-        dgemma_constraint *c = NULL;
-        dgemma_error err = {0};
-        double start = dg_clock_now();
-        dgemma_status st = make(&c, list[i].kind, text, &err);
-        double seconds = dg_clock_now() - start;
-        ck_assert_msg(seconds < 5, "case %zu took %.2f s", i, seconds); /* under a sanitizer */
-        ck_assert_msg(!st || err.msg[0], "case %zu", i);
-        if (!st)
-            ck_assert(dgemma_constraint_measure(c).bytes < 64 << 20);
-        dgemma_constraint_free(c);
-        free(text);
-    }
-}
-END_TEST
-
 START_TEST(forgetting_changes_nothing)
 {
     static const char schema[] = "{\"type\": \"array\", \"items\": {\"anyOf\": [{\"$ref\": \"#\"}, "
@@ -659,7 +602,6 @@ Suite *constraint_suite(void)
     tcase_add_test(c, grammars_that_are_refused);
     tcase_add_test(c, special_tokens_are_no_text);
     tcase_add_test(c, choices);
-    tcase_add_test(c, hostile_input_is_refused_soon);
     tcase_add_test(c, forgetting_changes_nothing);
     tcase_add_test(c, memory_may_run_out_anywhere);
     tcase_add_test(c, a_constraint_is_shared);
