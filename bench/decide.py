@@ -4,7 +4,8 @@
 
 Starts `dgemma serve` with the options behind `--` and asks it questions from 1, 4, 16 and 64 clients at a time: one question of four
 options about a text that is different each time, behind questions that stay, so that the system turn is known and the state is new. The
-second half has so many chats beside it. Prints a table in Markdown.
+second half has so many chats beside it. Prints a table in Markdown. Before it, one question about a text that is known, over and over:
+how long it takes on one connection, and how much of that is the pass of the model.
 """
 import argparse
 import http.client
@@ -35,6 +36,22 @@ def decide(port, i):
 def chat(port, i):
     return post(port, "/v1/chat/completions", {"messages": [{"role": "user", "content": "Tell me a story."}], "seed": i,
                                                "max_tokens": 256})[0]
+
+
+def known(port, times=200):
+    """Medians in ms of a question about a known text: as the client sees it, in the server, in the model's pass."""
+    c, found = http.client.HTTPConnection("127.0.0.1", port, timeout=120), []
+    body = json.dumps({"state": "The parcel has not come yet.", "questions": {"late": {"type": "noul", "instructions": "Is it late?"}}})
+    for _ in range(times + 1):
+        start = time.perf_counter()
+        c.request("POST", "/v1/systemone", body, {"Content-Type": "application/json"})
+        r = c.getresponse()
+        r.read()
+        seen = 1e3 * (time.perf_counter() - start)
+        told = dict(re.findall(r"(\w+);dur=([0-9.]+)", r.getheader("Server-Timing")))
+        found.append((seen, float(told["total"]), float(told["model"])))
+    c.close()
+    return [sorted(x)[times // 2] for x in zip(*found[1:])]
 
 
 class Crowd:
@@ -93,6 +110,9 @@ def main():
                               stderr=subprocess.DEVNULL)
     try:
         port = int(re.search(r":(\d+)$", server.stdout.readline().decode().strip()).group(1))
+        seen, total, model = known(port)
+        print(f"a question about a known text: {seen:.2f} ms, {total:.2f} of them in the server, {model:.2f} in the pass: "
+              f"{total / model:.2f} times the pass, {seen / model:.2f} with the client\n")
         print("| clients | chats beside | decisions/s | median ms | p99 ms | chats/s | failed |\n| --: | --: | --: | --: | --: | --: | --: |")
         for chats in (0, a.chats):
             for n in CLIENTS:

@@ -206,7 +206,7 @@ static dg_known *find_known(dg_schema *c, const dg_claims *list)
 static bool take_branch(dg_schema *c, const dg_claims *list, size_t i, uint8_t done,
                         const dg_json *branch, dg_claims *out)
 {
-    enum { MAX_WORK = 1 << 17 };
+    enum { MAX_WORK = 1 << 16 };
     c->work += list->n;
     if (c->work > MAX_WORK)
         return dg_schema_refuse(c, DGEMMA_E_LIMIT, list->at[i].schema,

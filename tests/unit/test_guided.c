@@ -248,9 +248,9 @@ START_TEST(company_and_threads_change_nothing)
         check(c[i], &alone[i], languages[i].text);
     }
     dgemma_engine_close(e);
-    e = open_engine(pocket, 4);
-    dgemma_request *r[2 * DG_COUNT(languages)];
-    for (size_t i = 0; i < DG_COUNT(r); i++) { /* two of each share a constraint, one has a twin */
+    e = open_engine(pocket, 8);
+    dgemma_request *r[16];
+    for (size_t i = 0; i < DG_COUNT(r); i++) { /* some share a constraint, and have a twin */
         dgemma_request_options o =
             options_for(e, c[i % DG_COUNT(languages)], i % DG_COUNT(languages));
         ck_assert(!dgemma_request_submit(&r[i], e, &o, NULL));
