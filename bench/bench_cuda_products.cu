@@ -1,6 +1,6 @@
 /* Times the products of the CUDA backend on the shapes of the model, against floors measured in the same run.
  *
- *   make build/release/bench_cuda_products && build/release/bench_cuda_products [dense | head | rows | repeat | packing]
+ *   make build/release/bench_cuda_products && build/release/bench_cuda_products [dense | bytes | head | rows | repeat | packing]
  *
  * Each figure is the median of replays of a graph of several layers with weights of their own, 3 GB together, so that
  * none come from a cache. floor: the time in which a kernel that only reads takes the same bytes in; eta: floor / time.
@@ -19,6 +19,8 @@ static unsigned char *stored; /* of one */
 static float *out_rows;
 static uint32_t *sink;
 static uint16_t *x_rows[2]; /* bfloat16, half */
+static float *x_floats;
+static unsigned char *x_bytes; /* rows of E4M3, of as many values as use_rows() says */
 static void *h_rows;
 
 typedef struct dense_case {
@@ -38,7 +40,7 @@ typedef struct dense_job {
 /* As weights lie on this device. */
 static size_t dense_bytes(dg_dtype type, int n_out, int n_in)
 {
-    return dg_cuda_has_groups() ? dg_cuda_slab_bytes(n_out, n_in) : dg_cuda_pack_bytes(type, n_out, n_in);
+    return dg_cuda_has_groups() ? dg_cuda_slab_bytes(n_out, type == DG_FP8 ? (n_in + 1) / 2 : n_in) : dg_cuda_pack_bytes(type, n_out, n_in);
 }
 
 static void dense_pack(void *packed, dg_dtype type, int n_out, int n_in)
@@ -51,7 +53,33 @@ static void dense_pack(void *packed, dg_dtype type, int n_out, int n_in)
 static dg_cuda_rows rows_of(dg_dtype type, int n)
 {
     dg_cuda_form form = dg_cuda_form_of(type);
+    if (type == DG_FP8)
+        return {DG_CUDA_E4M3, x_bytes, (n + 127) / 128 * 128};
     return {form, x_rows[form == DG_CUDA_F16], dg_cuda_ld(n)};
+}
+
+static void use_rows(dg_dtype type, int n_row, int n)
+{
+    if (type == DG_FP8)
+        check(dg_cuda_narrow(0, rows_of(type, n), x_floats, n_row, n), "rows");
+}
+
+/* One row as the products read it. */
+static void read_row(float *x, dg_dtype type, int row, int n)
+{
+    dg_cuda_rows rows = rows_of(type, n);
+    size_t bytes = dg_cuda_row_bytes(rows);
+    unsigned char *stored_row = (unsigned char *)host_memory(bytes);
+    float factor;
+    check(cudaMemcpy(stored_row, (unsigned char *)rows.data + (size_t)row * bytes, bytes, cudaMemcpyDeviceToHost), "x");
+    if (rows.form != DG_CUDA_E4M3) {
+        dg_widen(x, stored_row, rows.form == DG_CUDA_F16 ? DG_F16 : DG_BF16, (size_t)rows.ld);
+    } else {
+        memcpy(&factor, stored_row + rows.ld, sizeof factor);
+        for (int i = 0; i < rows.ld; i++)
+            x[i] = dg_e4m3_to_float(stored_row[i]) * factor;
+    }
+    free(stored_row);
 }
 
 static void enqueue_dense(cudaStream_t stream, void *arg, int layer)
@@ -70,7 +98,7 @@ static void enqueue_dense(cudaStream_t stream, void *arg, int layer)
         n_y += (size_t)job->n_row * (size_t)shape->n_out[p];
     }
     if (shape->gated) {
-        dg_cuda_rows h = {a.x.form, h_rows, dg_cuda_ld(shape->n_out[0])};
+        dg_cuda_rows h = {a.x.form == DG_CUDA_E4M3 ? DG_CUDA_BF16 : a.x.form, h_rows, dg_cuda_ld(shape->n_out[0])};
         dg_cuda_gated_args g = {job->n_row, a.x, &w[0], &w[1], h};
         check(job->tile == DG_SLAB_BEST ? dg_cuda_gated(stream, &g) : dg_cuda_gated_slabs(stream, &g, job->tile), "gated");
     } else {
@@ -82,17 +110,16 @@ static void enqueue_dense(cudaStream_t stream, void *arg, int layer)
 static double dense_error(const dense_job *job)
 {
     const dense_case *shape = job->shape;
-    int n_out = shape->n_out[0], n_in = shape->n_in, ld = dg_cuda_ld(n_in);
+    int n_out = shape->n_out[0], n_in = shape->n_in, ld = (n_in + 127) / 128 * 128;
     size_t row_bytes = dg_dtype_bytes(job->type, (size_t)n_in);
     float *w = (float *)host_memory(2 * (size_t)n_in * sizeof *w), *x = (float *)host_memory((size_t)ld * sizeof *x);
-    unsigned char *bytes = (unsigned char *)host_memory(row_bytes + (size_t)ld * 2);
+    unsigned char *bytes = (unsigned char *)host_memory(row_bytes);
     double worst = 0, largest = 1e-30;
     for (int i = 0; i < 48; i++) {
         int out = (int)(mixed((uint64_t)i) % (uint32_t)n_out), row = (int)(mixed((uint64_t)i + 1000) % (uint32_t)job->n_row);
-        dg_cuda_form form = dg_cuda_form_of(job->type);
+        dg_cuda_form form = job->type == DG_FP8 ? DG_CUDA_BF16 : dg_cuda_form_of(job->type);
         double sum[2] = {};
-        check(cudaMemcpy(bytes, x_rows[form == DG_CUDA_F16] + (size_t)row * (size_t)ld, (size_t)ld * 2, cudaMemcpyDeviceToHost), "x");
-        dg_widen(x, bytes, form == DG_CUDA_F16 ? DG_F16 : DG_BF16, (size_t)ld);
+        read_row(x, job->type, row, n_in);
         check(cudaMemcpy(bytes, stored + (size_t)out * row_bytes, row_bytes, cudaMemcpyDeviceToHost), "w");
         dg_widen(w, bytes, job->type, (size_t)n_in);
         for (int k = 0; k < n_in; k++)
@@ -209,9 +236,10 @@ static double dense(const dense_case *shape, dg_dtype type, const int *n_row, in
     double floor_us = time_layers(enqueue_floor, &least, n_layer);
     for (int i = 0; i < n_run; i++) {
         job.n_row = n_row[i];
+        use_rows(type, n_row[i], shape->n_in);
         enqueue_dense(0, &job, 0);
         check(cudaDeviceSynchronize(), "run");
-        double error = dense_error(&job), math_us = flop * n_row[i] / 790e6;
+        double error = dense_error(&job), math_us = flop * n_row[i] / (type == DG_FP8 ? 1580e6 : 790e6);
         us = time_layers(enqueue_dense, &job, n_layer);
         double most = math_us > floor_us ? math_us : floor_us;
         printf("| %-16s %-6s | %4d | %8.1f | %5.0f | %5.0f | %7.1f | %.3f | %.1e |\n", shape->name, dg_dtype_name(type), n_row[i],
@@ -228,15 +256,15 @@ static double dense(const dense_case *shape, dg_dtype type, const int *n_row, in
 enum { N_VOCAB = 262144, WIDTH = 2816, WORD_ROWS = 256 };
 
 /* Logits of chance; `peak` raises one word of a row. */
-static __global__ void fill_logits(float *z, float spread, float peak)
+static __global__ void fill_logits(float *z, size_t n, float spread, float peak)
 {
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (size_t)WORD_ROWS * N_VOCAB; i += (size_t)gridDim.x * blockDim.x)
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
         z[i] = normal(i) * spread + (i % N_VOCAB == mixed(i / N_VOCAB) % N_VOCAB ? peak : 0);
 }
 
 typedef struct soft_job {
     dg_cuda_words_args a;
-    dg_cuda_matrix table;
+    dg_cuda_matrix table, head;
     enum { HEAD, FIND, SOFT } what;
 } soft_job;
 
@@ -244,11 +272,39 @@ static void enqueue_soft(cudaStream_t stream, void *arg, int)
 {
     soft_job *job = (soft_job *)arg;
     if (job->what == soft_job::HEAD)
-        check(dg_cuda_words_head(stream, &job->a, &job->table, rows_of(job->table.type, WIDTH)), "head");
+        check(dg_cuda_words_head(stream, &job->a, &job->head, rows_of(job->head.type, WIDTH)), "head");
     else if (job->what == soft_job::FIND)
         check(dg_cuda_words_find(stream, &job->a), "words");
     else
         check(dg_cuda_words_soft(stream, &job->a, &job->table, 1), "soft");
+}
+
+/* The head without logits many times over: shares and statistics must have the bits of the first run. */
+static void head_repeat(soft_job *job, int n_run)
+{
+    size_t shares = (size_t)WORD_ROWS * N_VOCAB / 2, stats = (size_t)WORD_ROWS * (N_VOCAB / DG_CUDA_WORD_CHUNK);
+    const void *got[] = {job->a.w.p, job->a.w.top, job->a.w.top_at, job->a.w.mass, job->a.w.slope};
+    void *want[5];
+    unsigned *count = (unsigned *)device_memory(4), n_different;
+    for (int run = 0; run <= n_run; run++) {
+        enqueue_soft(0, job, 0);
+        for (int i = 0; i < 5; i++) {
+            size_t n = i ? stats : shares;
+            if (run == 0) {
+                want[i] = device_memory(n * 4);
+                check(cudaMemcpy(want[i], got[i], n * 4, cudaMemcpyDeviceToDevice), "copy");
+            } else {
+                count_differences<<<1056, 256>>>((const uint32_t *)want[i], (const uint32_t *)got[i], n, count);
+            }
+            if (run % 100 == 0)
+                check(cudaMemset((void *)got[i], 0xFF, n * 4), "clear");
+        }
+    }
+    check(cudaMemcpy(&n_different, count, 4, cudaMemcpyDeviceToHost), "compare");
+    printf("| head %s, values that differ in %d runs: %u |\n", dg_dtype_name(job->head.type), n_run, n_different);
+    for (int i = 0; i < 5; i++)
+        cudaFree(want[i]);
+    cudaFree(count);
 }
 
 static void soft(dg_dtype type)
@@ -276,7 +332,7 @@ static void soft(dg_dtype type)
     job.a.drop = DG_CUDA_SOFT_DROP;
     fill_stored(stored, type, (size_t)N_VOCAB * WIDTH);
     dense_pack(pool, type, N_VOCAB, WIDTH);
-    job.table = {type, 1, N_VOCAB, WIDTH, pool, NULL, dg_cuda_has_groups()};
+    job.table = job.head = {type, 1, N_VOCAB, WIDTH, pool, NULL, dg_cuda_has_groups()};
     if (job.table.slabs) {
         job.a.given = false;
         job.a.measured = true;
@@ -292,6 +348,15 @@ static void soft(dg_dtype type)
         job.a.leaves = true;
         job.what = soft_job::HEAD;
         printf("| the same without logits, with shares: %.0f us |\n", time_layers(enqueue_soft, &job, 1));
+        head_repeat(&job, 1000);
+        use_rows(DG_FP8, WORD_ROWS, WIDTH);
+        fill_stored(stored, DG_FP8, (size_t)N_VOCAB * WIDTH);
+        job.head.type = DG_FP8;
+        job.head.data = pool + dense_bytes(type, N_VOCAB, WIDTH);
+        dense_pack((void *)job.head.data, DG_FP8, N_VOCAB, WIDTH);
+        printf("| the same with a head of E4M3: %.0f us (floor %.0f) |\n", time_layers(enqueue_soft, &job, 1),
+               2.0 * WORD_ROWS * N_VOCAB * WIDTH / 1580e6);
+        head_repeat(&job, 1000);
         job.a.w = with_z;
         job.a.leaves = false;
         job.a.form = DG_CUDA_F32;
@@ -299,7 +364,7 @@ static void soft(dg_dtype type)
         job.a.measured = false;
     }
     for (int peaked = 0; peaked < 2; peaked++) {
-        fill_logits<<<2048, 256>>>(job.a.w.z, peaked ? 2 : 1, peaked ? 32 : 0);
+        fill_logits<<<2048, 256>>>(job.a.w.z, (size_t)WORD_ROWS * N_VOCAB, peaked ? 2 : 1, peaked ? 32 : 0);
         job.what = soft_job::FIND;
         double find_us = time_layers(enqueue_soft, &job, 1);
         job.what = soft_job::SOFT;
@@ -356,6 +421,9 @@ int main(int argc, char **argv)
         x_rows[half] = (uint16_t *)device_memory((size_t)MAX_ROWS * 8192 * 2);
         fill_values<<<1024, 256>>>(x_rows[half], (size_t)MAX_ROWS * 8192, half, 1, 3);
     }
+    x_floats = (float *)device_memory((size_t)WORD_ROWS * 8192 * sizeof(float));
+    x_bytes = (unsigned char *)device_memory((size_t)WORD_ROWS * (8192 + DG_CUDA_ROW_FACTOR));
+    fill_logits<<<1024, 256>>>(x_floats, (size_t)WORD_ROWS * 8192, 1, 0);
     printf("%s, %d multiprocessors\n\n| product | rows | us | GB/s | TFLOP/s | floor us | eta | error |\n|---|---|---|---|---|---|---|---|\n",
            device.name, device.multiProcessorCount);
     bool all = argc < 2;
@@ -371,6 +439,11 @@ int main(int argc, char **argv)
             dense(&head, t ? DG_Q6_K : DG_BF16, canvas, 1);
             soft(t ? DG_Q6_K : DG_BF16);
         }
+    }
+    if (dg_cuda_has_groups() && (all || !strcmp(argv[1], "bytes"))) {
+        static const dense_case *const layer[] = {&qkv, &o, &qk, &o2, &gate_up};
+        for (int i = 0; i < 5; i++)
+            dense(layer[i], DG_FP8, canvas, 1);
     }
     if (argc > 1 && !strcmp(argv[1], "head")) {
         dense(&head, DG_BF16, canvas, 1);

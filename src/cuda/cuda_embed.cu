@@ -187,23 +187,3 @@ extern "C" cudaError_t dg_cuda_soft_join(cudaStream_t stream, float *x, const fl
         return cudaSuccess;
     return DG_LAUNCH(soft_join, dim3((unsigned)n_row), ROW_THREADS, 0, stream, x, y, n, eps);
 }
-
-/* ---- rows as they are ---- */
-
-static __global__ void narrow_rows(dg_cuda_rows out, const float *x, int n)
-{
-    size_t r = blockIdx.x;
-    dg_grid_wait();
-    dg_grid_launch_next();
-    for (int i = (int)threadIdx.x; i < out.ld; i += ROW_THREADS)
-        store_one(out.data, out.form, r * (size_t)out.ld + (size_t)i,
-                  i < n ? x[r * (size_t)n + (size_t)i] : 0);
-}
-
-extern "C" cudaError_t dg_cuda_narrow(cudaStream_t stream, dg_cuda_rows out, const float *x,
-                                      int n_row, int n)
-{
-    if (n_row < 1)
-        return cudaSuccess;
-    return DG_LAUNCH(narrow_rows, dim3((unsigned)n_row), ROW_THREADS, 0, stream, out, x, n);
-}

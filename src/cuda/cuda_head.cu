@@ -1,6 +1,7 @@
 /* The LM head on sm_90a: rows of x times the table out of slabs (cuda_slabs.cuh), and from the
  * products while they are in registers what the vocabulary end wants of them: the softcap, the
  * temperature, and each chunk's statistics (word_stats), in one order for every row. */
+#include "cuda/cuda_rows.cuh"
 #include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
 
@@ -16,6 +17,7 @@ enum { HEAD_CHUNKS = head_shape::N / CHUNK_WORDS, LANE_WORDS = CHUNK_WORDS / 4 }
 typedef struct head_job {
     dg_cuda_words_args a;
     dg_cuda_matrix table;
+    dg_cuda_rows x;
     int n_stage, n_row_block, n_tile;
 } head_job;
 
@@ -53,33 +55,39 @@ static __device__ __forceinline__ void softcap_two(float z[2], float v, float w,
     z[1] = cap - both * e;
 }
 
-/* What a row does to its logits on the way out. A row with lists has them changed before the
- * temperature, by measure_words. */
+/* What becomes of a tile's products. TILE_ANY: all there is. TILE_PLAIN: the vocabulary does not
+ * end in it, four words can be stored at once, and nobody wants a copy of the logits. TILE_LEAN:
+ * nor z, p is left, all rows are there and have a softcap; no branch stands between a thread's
+ * chunks, so that they hide each other's latencies. */
+enum tile_kind { TILE_ANY, TILE_PLAIN, TILE_LEAN };
+
+/* What the rows of a thread do to their products on the way out; fetched before these are there. A
+ * row with lists has its logits changed before the temperature, by measure_words. */
 struct row_way {
-    float *z, *logits; /* NULL: nobody wants them */
-    float cap, two_over_cap, heat;
-    bool paired;
+    float heat, factor; /* factor: of the sums, the table's, and of E4M3 the row's; with a softcap
+                           as softcap_two() wants it */
+    bool listed;
 };
 
-[[maybe_unused]] static __device__ __forceinline__ row_way way_of(const dg_cuda_words_args &a,
-                                                                  int r)
+template <dg_cuda_form X>
+static __device__ __forceinline__ row_way way_of(const head_job &job, int r)
 {
-    const dg_cuda_word_row *row = &a.row[r];
-    bool listed = row->n_bias || row->n_banned;
-    size_t at = (size_t)r * (size_t)a.n_vocab;
-    row_way way = {a.w.z ? a.w.z + at : NULL,
-                   a.logits && !listed ? a.logits + at : NULL,
-                   a.softcap,
-                   a.softcap > 0 ? 2 * LOG2_E / a.softcap : 0,
-                   listed ? 1 : 1 / row->temperature,
-                   a.n_vocab % 2 == 0};
+    r = min(r, job.a.n_row - 1);
+    const dg_cuda_word_row *row = &job.a.row[r];
+    row_way way = {1, factor_of(job.table.scale, 0), row->n_bias || row->n_banned};
+    if (!way.listed)
+        way.heat = 1 / row->temperature;
+    if (X == DG_CUDA_E4M3)
+        way.factor *= *factor_of_row(job.x, r);
+    if (job.a.softcap > 0)
+        way.factor *= 2 * LOG2_E / job.a.softcap;
     return way;
 }
 
-static __device__ __forceinline__ void put_pair(float *to, int word, int n_vocab, bool paired,
-                                                float low, float high)
+static __device__ __forceinline__ void put_pair(float *to, int word, int n_vocab, float low,
+                                                float high)
 {
-    if (paired && word < n_vocab)
+    if (n_vocab % 2 == 0 && word < n_vocab)
         *(float2 *)(to + word) = make_float2(low, high);
     else
         for (int i = 0; i < 2; i++)
@@ -96,7 +104,7 @@ static __device__ __forceinline__ int four_at(int i)
 
 /* What the soft embedding wants of a row's words of a chunk: e of each is against its maximum. By
  * all lanes: two lanes' pairs become four neighbours, as by slab_four(). */
-template <dg_cuda_form FORM>
+template <dg_cuda_form FORM, tile_kind KIND>
 static __device__ __forceinline__ void leave_words(const dg_cuda_words_args &a, int r, bool there,
                                                    int chunk, const float e[LANE_WORDS], float top)
 {
@@ -109,7 +117,7 @@ static __device__ __forceinline__ void leave_words(const dg_cuda_words_args &a, 
         uint32_t pair = pack_shares<FORM>(e[i] * share, e[i + 1] * share),
                  next = pack_shares<FORM>(e[i + 2] * share, e[i + 3] * share);
         uint32_t other = __shfl_xor_sync(DG_ALL_LANES, odd ? pair : next, 1);
-        if (there)
+        if (KIND == TILE_LEAN || there)
             *(uint2 *)(p + 2 * four_at(i)) = odd ? uint2{other, next} : uint2{pair, other};
     }
 }
@@ -122,46 +130,48 @@ static __device__ __forceinline__ int word_at(int first, int i)
 
 /* The logits of a row's words of a chunk, divided by the temperature. */
 template <bool PLAIN>
-static __device__ __forceinline__ void store_words(const row_way &way, bool there, int chunk,
-                                                   int n_vocab, const float z[LANE_WORDS])
+static __device__ __forceinline__ void store_words(const dg_cuda_words_args &a, int r, int chunk,
+                                                   const float z[LANE_WORDS])
 {
     int first = chunk * CHUNK_WORDS + (int)threadIdx.x % 4 * 2;
+    bool there = r < a.n_row;
+    float *to = a.w.z + (size_t)r * (size_t)a.n_vocab;
 #pragma unroll
     for (int i = 0; i < LANE_WORDS && PLAIN; i += 4) {
         float4 four = slab_four(make_float2(z[i], z[i + 1]), make_float2(z[i + 2], z[i + 3]));
         if (there)
-            *(float4 *)(way.z + chunk * CHUNK_WORDS + four_at(i)) = four;
+            *(float4 *)(to + chunk * CHUNK_WORDS + four_at(i)) = four;
     }
 #pragma unroll
     for (int i = 0; i < LANE_WORDS && !PLAIN && there; i += 2)
-        put_pair(way.z, first + i * 4, n_vocab, way.paired, z[i], z[i + 1]);
+        put_pair(to, first + i * 4, a.n_vocab, z[i], z[i + 1]);
 }
 
-/* One row's words of a chunk: acc[j][half] and the one behind it, for eight tiles j of columns.
- * PLAIN: the vocabulary does not end in it, four words can be stored at once, and nobody wants a
- * copy of the logits. */
-template <dg_cuda_form FORM, bool PLAIN>
-static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a, const row_way &way,
-                                                    int r, int chunk, float acc[8][4], int half,
-                                                    float factor)
+/* One row's words of a chunk: acc[j][half] and the one behind it, for eight tiles j of columns. */
+template <dg_cuda_form FORM, tile_kind KIND>
+static __device__ __forceinline__ chunk_stats finish_chunk(const dg_cuda_words_args &a,
+                                                           const row_way &way, int r, int chunk,
+                                                           float acc[8][4], int half)
 {
+    constexpr bool PLAIN = KIND != TILE_ANY, LEAN = KIND == TILE_LEAN;
     float z[LANE_WORDS];
     int first = chunk * CHUNK_WORDS + (int)threadIdx.x % 4 * 2;
     bool there = r < a.n_row;
 #pragma unroll
     for (int i = 0; i < LANE_WORDS; i += 2) {
         float v = acc[i / 2][half * 2], w = acc[i / 2][half * 2 + 1];
-        if (way.cap > 0) {
-            softcap_two(z + i, v, w, way.cap, factor * way.two_over_cap);
+        if (LEAN || a.softcap > 0) {
+            softcap_two(z + i, v, w, a.softcap, way.factor);
         } else {
-            z[i] = v * factor;
-            z[i + 1] = w * factor;
+            z[i] = v * way.factor;
+            z[i + 1] = w * way.factor;
         }
     }
-    if (!PLAIN && there && way.logits)
+    if (!PLAIN && there && a.logits && !way.listed)
 #pragma unroll
         for (int i = 0; i < LANE_WORDS; i += 2)
-            put_pair(way.logits, first + i * 4, a.n_vocab, way.paired, z[i], z[i + 1]);
+            put_pair(a.logits + (size_t)r * (size_t)a.n_vocab, first + i * 4, a.n_vocab, z[i],
+                     z[i + 1]);
     chunk_stats stats = {-INFINITY, 0x7FFFFFFF, 0, 0};
 #pragma unroll
     for (int i = 0; i < LANE_WORDS; i++) {
@@ -173,13 +183,14 @@ static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a,
     for (int i = LANE_WORDS - 1; i >= 0; i--) /* the lowest of equals */
         if (z[i] == stats.top && (PLAIN || word_at(first, i) < a.n_vocab))
             stats.at = word_at(first, i);
+#pragma unroll
     for (int with = 1; with < 4; with *= 2) {
         float top = __shfl_xor_sync(DG_ALL_LANES, stats.top, with);
         int at = __shfl_xor_sync(DG_ALL_LANES, stats.at, with);
         take_larger(stats.top, stats.at, top, at);
     }
-    if (a.w.z)
-        store_words<PLAIN>(way, there, chunk, a.n_vocab, z);
+    if (!LEAN && a.w.z)
+        store_words<PLAIN>(a, r, chunk, z);
 #pragma unroll
     for (int i = 0; i < LANE_WORDS; i++) {
         float below = z[i] - stats.top;
@@ -190,32 +201,59 @@ static __device__ __forceinline__ void finish_chunk(const dg_cuda_words_args &a,
             stats.slope = fmaf(below, z[i], stats.slope);
         }
     }
+#pragma unroll
     for (int with = 1; with < 4; with *= 2) {
         stats.mass += __shfl_xor_sync(DG_ALL_LANES, stats.mass, with);
         stats.slope += __shfl_xor_sync(DG_ALL_LANES, stats.slope, with);
     }
-    if (a.leaves)
-        leave_words<FORM>(a, r, there, chunk, z, stats.top); /* by now e^(z - top) */
-    if (there && threadIdx.x % 4 == 0)
-        put_stats(a, r, chunk, stats);
+    if (LEAN || a.leaves)
+        leave_words<FORM, KIND>(a, r, there, chunk, z, stats.top); /* by now e^(z - top) */
+    return stats;
 }
 
-template <dg_cuda_form FORM, bool PLAIN>
-static __device__ __forceinline__ void finish_tile(const dg_cuda_words_args &a,
-                                                   float acc[head_shape::MT][head_shape::N / 8][4],
-                                                   int first_chunk, int first_row, float factor)
+/* Of two chunks, the first of them even: each lane of a row's four has one of the statistics. */
+static __device__ __forceinline__ void put_two_stats(const dg_cuda_words_args &a, int r, int chunk,
+                                                     const chunk_stats two[2])
 {
+    float *to[4] = {a.w.top, (float *)a.w.top_at, a.w.mass, a.w.slope};
+    int which = (int)threadIdx.x % 4;
+    float of[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        of[i] = which == 0   ? two[i].top
+                : which == 1 ? __int_as_float(two[i].at)
+                : which == 2 ? two[i].mass
+                             : two[i].slope;
+    float *all = which == 0 ? to[0] : which == 1 ? to[1] : which == 2 ? to[2] : to[3];
+    *(float2 *)(all + (size_t)r * (size_t)chunk_count(a.n_vocab) + (size_t)chunk) =
+        make_float2(of[0], of[1]);
+}
+
+template <dg_cuda_form FORM, tile_kind KIND>
+static __device__ __forceinline__ void finish_tile(const dg_cuda_words_args &a,
+                                                   const row_way way[head_shape::MT][2],
+                                                   float acc[head_shape::MT][head_shape::N / 8][4],
+                                                   int first_chunk, int first_row)
+{
+    static_assert(HEAD_CHUNKS == 2, "a tile's chunks are a pair");
 #pragma unroll
     for (int m = 0; m < head_shape::MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int r = first_row + slab_row<head_shape>(m, half * 2);
-            row_way way = way_of(a, min(r, a.n_row - 1));
+            chunk_stats stats[HEAD_CHUNKS];
 #pragma unroll
-            for (int i = 0; i < HEAD_CHUNKS; i++)
-                if (PLAIN || first_chunk + i < chunk_count(a.n_vocab))
-                    finish_chunk<FORM, PLAIN>(a, way, r, first_chunk + i, acc[m] + i * 8, half,
-                                              factor);
+            for (int i = 0; i < HEAD_CHUNKS; i++) {
+                int chunk = first_chunk + i;
+                if (KIND == TILE_ANY && chunk >= chunk_count(a.n_vocab))
+                    break;
+                stats[i] =
+                    finish_chunk<FORM, KIND>(a, way[m][half], r, chunk, acc[m] + i * 8, half);
+                if (KIND != TILE_LEAN && r < a.n_row && threadIdx.x % 4 == 0)
+                    put_stats(a, r, chunk, stats[i]);
+            }
+            if (KIND == TILE_LEAN)
+                put_two_stats(a, r, first_chunk, stats);
         }
 }
 
@@ -223,7 +261,8 @@ static __device__ __forceinline__ void finish_tile(const dg_cuda_words_args &a,
  * while the other finishes a tile. */
 enum { HEAD_LEAD = 2 };
 
-template <dg_cuda_form FORM>
+/* X: the form of both operands; FORM: that of p. */
+template <dg_cuda_form X, dg_cuda_form FORM>
 static __device__ __forceinline__ void multiply_words(const head_job &job, const head_maps &maps)
 {
     typedef head_shape T;
@@ -244,46 +283,63 @@ static __device__ __forceinline__ void multiply_words(const head_job &job, const
     }
     warpgroup_more_registers<240>();
     const dg_cuda_words_args &a = job.a;
-    float factor = factor_of(job.table.scale, 0);
-    bool plain = a.n_vocab % 4 == 0 && !a.logits;
+    bool plain = a.n_vocab % 4 == 0 && !a.logits,
+         lean = plain && !a.w.z && a.leaves && a.softcap > 0 && chunk_count(a.n_vocab) % 2 == 0;
     int lead = 0;
     if (blockIdx.x == 0)
         clear_marks(a, T::CONSUMERS);
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
+        int first = tile / job.n_row_block * HEAD_CHUNKS,
+            first_row = tile % job.n_row_block * T::TOKENS;
+        row_way way[T::MT][2];
+#pragma unroll
+        for (int i = 0; i < T::MT * 2; i++)
+            way[i / 2][i % 2] = way_of<X>(job, first_row + slab_row<T>(i / 2, i % 2 * 2));
         float acc[T::MT][T::N / 8][4] = {};
         if (tile == (int)blockIdx.x && threadIdx.x < 128) {
             lead = min((int)HEAD_LEAD, job.n_stage);
-            slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, lead);
+            slab_multiply<X, SLAB_K_ALONG>(acc, ring, turn, lead);
             dg_bar_arrive(1, T::CONSUMERS);
         } else if (tile == (int)blockIdx.x) {
             dg_bar_sync(1, T::CONSUMERS);
         }
-        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_stage - lead);
+        slab_multiply<X, SLAB_K_ALONG>(acc, ring, turn, job.n_stage - lead);
         lead = 0;
-        int first = tile / job.n_row_block * HEAD_CHUNKS,
-            first_row = tile % job.n_row_block * T::TOKENS;
-        if (plain && (first + HEAD_CHUNKS) * CHUNK_WORDS <= a.n_vocab)
-            finish_tile<FORM, true>(a, acc, first, first_row, factor);
+        bool whole = plain && (first + HEAD_CHUNKS) * CHUNK_WORDS <= a.n_vocab;
+        if (whole && lean && first_row + T::TOKENS <= a.n_row)
+            finish_tile<FORM, TILE_LEAN>(a, way, acc, first, first_row);
+        else if (whole)
+            finish_tile<FORM, TILE_PLAIN>(a, way, acc, first, first_row);
         else
-            finish_tile<FORM, false>(a, acc, first, first_row, factor);
+            finish_tile<FORM, TILE_ANY>(a, way, acc, first, first_row);
     }
 }
 
-template <dg_cuda_form FORM>
+template <dg_cuda_form X, dg_cuda_form FORM>
 static __global__ void __launch_bounds__(HEAD_THREADS, 1)
     head_words(head_job job, const __grid_constant__ head_maps maps)
 {
     if constexpr (DG_WITH_GROUPS)
-        multiply_words<FORM>(job, maps);
+        multiply_words<X, FORM>(job, maps);
+}
+
+template <dg_cuda_form X, dg_cuda_form FORM>
+static cudaError_t launch_head(cudaStream_t stream, const head_job &job, const head_maps &maps,
+                               int n_block)
+{
+    return DG_LAUNCH((head_words<X, FORM>), dim3((unsigned)n_block), HEAD_THREADS,
+                     (size_t)head_shape::SHARED, stream, job, maps);
 }
 
 extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_words_args *a,
                                           const dg_cuda_matrix *table, dg_cuda_rows x)
 {
     typedef head_shape T;
-    int device = 0, n_sm = 1, n_stage = x.ld / SLAB_VALUES;
+    bool bytes = x.form == DG_CUDA_E4M3, bf16 = a->form == DG_CUDA_BF16;
+    int device = 0, n_sm = 1, n_stage = x.ld / (bytes ? 2 * SLAB_VALUES : SLAB_VALUES);
     head_maps maps = {};
-    if (!table->slabs || a->form != x.form ||
+    if (!table->slabs || (a->form != DG_CUDA_BF16 && a->form != DG_CUDA_F16) ||
+        x.form != dg_cuda_rows_for(table, NULL).form || (!bytes && a->form != x.form) ||
         a->n_row > (a->w.z ? DG_CUDA_WORD_ROWS : DG_CUDA_WORD_GROUP))
         return cudaErrorInvalidValue;
     if (a->n_row < 1)
@@ -297,10 +353,11 @@ extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_wor
         return error;
     int row_blocks = (a->n_row + T::TOKENS - 1) / T::TOKENS,
         word_blocks = (chunk_count(a->n_vocab) + HEAD_CHUNKS - 1) / HEAD_CHUNKS;
-    head_job job = {*a, *table, n_stage, row_blocks, row_blocks * word_blocks};
-    dim3 grid((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm));
-    return x.form == DG_CUDA_BF16 ? DG_LAUNCH(head_words<DG_CUDA_BF16>, grid, HEAD_THREADS,
-                                              (size_t)T::SHARED, stream, job, maps)
-                                  : DG_LAUNCH(head_words<DG_CUDA_F16>, grid, HEAD_THREADS,
-                                              (size_t)T::SHARED, stream, job, maps);
+    head_job job = {*a, *table, x, n_stage, row_blocks, row_blocks * word_blocks};
+    int n_block = job.n_tile < n_sm ? job.n_tile : n_sm;
+    if (bytes)
+        return bf16 ? launch_head<DG_CUDA_E4M3, DG_CUDA_BF16>(stream, job, maps, n_block)
+                    : launch_head<DG_CUDA_E4M3, DG_CUDA_F16>(stream, job, maps, n_block);
+    return bf16 ? launch_head<DG_CUDA_BF16, DG_CUDA_BF16>(stream, job, maps, n_block)
+                : launch_head<DG_CUDA_F16, DG_CUDA_F16>(stream, job, maps, n_block);
 }

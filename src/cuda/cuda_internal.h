@@ -154,11 +154,18 @@ typedef struct dg_cuda_weight {
     bool down;            /* down of experts */
     const float *plain;   /* the router's: float rows without padding */
     void *memory, *scale; /* what it owns on the device */
+    const struct dg_cuda_weight *head; /* the table once more, as the head multiplies it; or NULL */
 } dg_cuda_weight;
 
 static inline const dg_cuda_matrix *dg_cuda_matrix_of(const dg_weight *w)
 {
     return &((const dg_cuda_weight *)w->data)->matrix;
+}
+
+static inline const dg_cuda_matrix *dg_cuda_head_of(const dg_weight *table)
+{
+    const dg_cuda_weight *w = (const dg_cuda_weight *)table->data;
+    return w->head ? &w->head->matrix : &w->matrix;
 }
 
 dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,

@@ -26,13 +26,13 @@ static __device__ __forceinline__ void read_values(float v[N], const narrow_job 
         v[i] = first + i < job.n_in ? dg_value_at<TYPE>(from, first + i) : 0;
 }
 
-/* Block (x: NARROW_THREADS * NARROW_EACH values, y: row, z: matrix); a thread has values that lie
+/* Block (x: row, y: NARROW_THREADS * NARROW_EACH values, z: matrix); a thread has values that lie
  * NARROW_THREADS apart. The factors begin as zeros and hold the bits of the largest size, which are
  * in the order of the sizes. */
 template <int TYPE> static __global__ void find_largest(narrow_job job)
 {
-    int first = (int)blockIdx.x * NARROW_THREADS * NARROW_EACH + (int)threadIdx.x;
-    int row = (int)blockIdx.y, mat = (int)blockIdx.z, most = 0;
+    int first = (int)blockIdx.y * NARROW_THREADS * NARROW_EACH + (int)threadIdx.x;
+    int row = (int)blockIdx.x, mat = (int)blockIdx.z, most = 0;
     dg_grid_wait();
     for (int i = 0; i < NARROW_EACH; i++) {
         float v;
@@ -55,8 +55,8 @@ static __global__ void make_factors(narrow_job job, int n_mat)
 /* The same blocks; a thread makes NARROW_EACH bytes. */
 template <int TYPE> static __global__ void narrow_to_fp8(narrow_job job)
 {
-    int first = ((int)blockIdx.x * NARROW_THREADS + (int)threadIdx.x) * NARROW_EACH;
-    int row = (int)blockIdx.y, mat = (int)blockIdx.z, ld = job.ld;
+    int first = ((int)blockIdx.y * NARROW_THREADS + (int)threadIdx.x) * NARROW_EACH;
+    int row = (int)blockIdx.x, mat = (int)blockIdx.z, ld = job.ld;
     float v[NARROW_EACH];
     uint32_t word[4] = {0, 0, 0, 0};
     dg_grid_wait();
@@ -75,8 +75,8 @@ template <int TYPE> static __global__ void narrow_to_fp8(narrow_job job)
 template <int TYPE>
 static __global__ void __launch_bounds__(NARROW_THREADS) narrow_to_int4(narrow_job job)
 {
-    int block = (int)blockIdx.x * NARROW_THREADS + (int)threadIdx.x;
-    int row = (int)blockIdx.y, mat = (int)blockIdx.z, n_block = job.ld / DG_INT4_VALUES;
+    int block = (int)blockIdx.y * NARROW_THREADS + (int)threadIdx.x;
+    int row = (int)blockIdx.x, mat = (int)blockIdx.z, n_block = job.ld / DG_INT4_VALUES;
     float v[DG_INT4_VALUES];
     dg_grid_wait();
     if (block >= n_block)
@@ -90,7 +90,7 @@ template <int TYPE>
 static cudaError_t launch_narrow(cudaStream_t stream, const narrow_job &job, dg_dtype to, int n_mat)
 {
     int each = NARROW_THREADS * (to == DG_INT4 ? (int)DG_INT4_VALUES : (int)NARROW_EACH);
-    dim3 grid((unsigned)((job.ld + each - 1) / each), (unsigned)job.n_out, (unsigned)n_mat);
+    dim3 grid((unsigned)job.n_out, (unsigned)((job.ld + each - 1) / each), (unsigned)n_mat);
     if (to == DG_INT4)
         return DG_LAUNCH(narrow_to_int4<TYPE>, grid, NARROW_THREADS, 0, stream, job);
     cudaError_t error = cudaMemsetAsync(job.factor, 0, (size_t)n_mat * sizeof(float), stream);

@@ -4,6 +4,7 @@
  * the row's length alone. */
 #include "cuda/cuda_rows.cuh"
 #include "cuda/cuda_blocks.cuh"
+#include "cuda/cuda_words.h"
 
 /* One row of rows [n_row, ld]: y is what this thread has in `row`, times a factor and w; zeros
  * behind the end. */
@@ -111,6 +112,44 @@ extern "C" cudaError_t dg_cuda_norm(cudaStream_t stream, dg_cuda_rows out, const
 {
     dg_cuda_rows none = {DG_CUDA_F32, NULL, 0};
     return dg_cuda_norm2(stream, out, w, none, NULL, x, n_row, n, eps);
+}
+
+/* ---- rows as they are ---- */
+
+template <int V>
+static __global__ void __launch_bounds__(N_THREAD)
+    narrow_rows(dg_cuda_rows out, const float *x, int n)
+{
+    __shared__ float part[N_WARP];
+    int r = (int)blockIdx.x, most = 0;
+    const float *from = x + (size_t)r * (size_t)n;
+    bool bytes = out.form == DG_CUDA_E4M3;
+    dg_grid_wait();
+    dg_grid_launch_next();
+    for (int i = (int)threadIdx.x * V; bytes && i < n; i += N_THREAD * V)
+        most = max(most, most_of<V>(load<V>(from + i)));
+    float of_row = bytes ? dg_fp8_factor(block_most(most, part)) : 1;
+    for (int i = (int)threadIdx.x * V; i < out.ld; i += N_THREAD * V) {
+        values<V> some = {};
+        if (i < n)
+            some = load<V>(from + i);
+        if (bytes)
+            store_bytes<V>(bytes_of_row(out, r), i, some, 1 / of_row);
+        else
+            store_form<V>(out.form, out.data, (size_t)r * (size_t)out.ld + (size_t)i, some);
+    }
+    if (bytes && threadIdx.x == 0)
+        *factor_of_row(out, r) = of_row;
+}
+
+extern "C" cudaError_t dg_cuda_narrow(cudaStream_t stream, dg_cuda_rows out, const float *x,
+                                      int n_row, int n)
+{
+    if (n_row < 1)
+        return cudaSuccess;
+    if (n % 4 == 0 && aligned(x) && aligned(out.data))
+        return DG_LAUNCH(narrow_rows<4>, n_row, N_THREAD, 0, stream, out, x, n);
+    return DG_LAUNCH(narrow_rows<1>, n_row, N_THREAD, 0, stream, out, x, n);
 }
 
 /* ---- the embedding ---- */

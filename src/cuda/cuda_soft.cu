@@ -3,6 +3,7 @@
  * that nothing of it depends on the other rows. Partial sums over fixed ranges of words are added
  * up in order. */
 #include "cuda/cuda_formats.cuh"
+#include "cuda/cuda_rows.cuh"
 #include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
 
@@ -379,24 +380,45 @@ static __global__ void soft_floats(dg_cuda_words_args a, dg_cuda_matrix table)
     a.w.part[((size_t)part * (size_t)a.n_row + (size_t)r) * (size_t)table.n_in + (size_t)c] = sum;
 }
 
-/* Block (x: columns, y: row). In slabs the shares are of 2^level, not of e^max. */
+/* Block (x: columns, V of a thread, y: row). In slabs the shares are of 2^level, not of e^max. */
+template <int V>
 static __global__ void soft_sum(dg_cuda_words_args a, int n_embd, float scale, bool slabs)
 {
-    int c = (int)(blockIdx.x * blockDim.x + threadIdx.x), r = (int)blockIdx.y;
+    int c = (int)(blockIdx.x * blockDim.x + threadIdx.x) * V, r = (int)blockIdx.y;
     dg_grid_wait();
     dg_grid_launch_next();
     float *soft = a.row[r].soft;
     if (!soft || c >= n_embd)
         return;
-    float sum = 0;
+    values<V> part[PARTS], sum = {};
+#pragma unroll
     for (int i = 0; i < PARTS; i++)
-        sum += a.w.part[((size_t)i * (size_t)a.n_row + (size_t)r) * (size_t)n_embd + (size_t)c];
+        part[i] = load<V>(a.w.part + ((size_t)i * (size_t)a.n_row + (size_t)r) * (size_t)n_embd +
+                          (size_t)c);
     double total = a.w.sums[2 * r];
     if (slabs) {
         float max = (float)a.w.sums[2 * r + 1];
         total *= (double)top_share(max);
     }
-    soft[c] = total > 0 ? sum * (float)((double)scale / total) : nanf("");
+    float factor = total > 0 ? (float)((double)scale / total) : nanf("");
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+#pragma unroll
+        for (int i = 0; i < PARTS; i++)
+            sum.v[v] += part[i].v[v];
+        sum.v[v] *= factor;
+    }
+    store<V>(soft + c, sum);
+}
+
+/* `soft` of rows are whole rows one after the other (dg_cuda_word_row). */
+static cudaError_t launch_sum(cudaStream_t stream, const dg_cuda_words_args *a, int n_embd,
+                              float scale, bool slabs)
+{
+    int each = n_embd % 4 ? 1 : 4;
+    dim3 grid((unsigned)((n_embd / each + 255) / 256), (unsigned)a->n_row);
+    return each == 4 ? DG_LAUNCH(soft_sum<4>, grid, 256, 0, stream, *a, n_embd, scale, slabs)
+                     : DG_LAUNCH(soft_sum<1>, grid, 256, 0, stream, *a, n_embd, scale, slabs);
 }
 
 template <class F>
@@ -434,7 +456,5 @@ extern "C" cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_wor
         DG_FOR_FORMAT(table->type, error = launch_soft<F>(stream, a, table, pieces), break)
     }
     float factor = dg_cuda_form_of(table->type) == DG_CUDA_F16 ? scale / HALF_P : scale;
-    return error ? error
-                 : DG_LAUNCH(soft_sum, dim3(cols, (unsigned)a->n_row), 256, 0, stream, *a,
-                             table->n_in, factor, table->slabs);
+    return error ? error : launch_sum(stream, a, table->n_in, factor, table->slabs);
 }

@@ -396,12 +396,12 @@ static dg_cuda_findings found_from(const dg_cuda_findings *f, int first)
 static void head(dg_cuda *cu, const dg_vocabulary_args *a, const float *x, dg_cuda_words_args *args)
 {
     int n = args->n_row, n_embd = a->table->n_in;
-    dg_cuda_rows rows = rows_for(cu->rows, a->table);
+    const dg_cuda_matrix *table = dg_cuda_head_of(a->table);
+    dg_cuda_rows rows = dg_cuda_rows_for(table, cu->rows.data);
     dg_cuda_failed(cu, dg_cuda_narrow(cu->stream, rows, x, n, n_embd), "the head");
-    args->measured = dg_cuda_matrix_of(a->table)->slabs;
+    args->measured = table->slabs;
     if (args->measured)
-        dg_cuda_failed(cu, dg_cuda_words_head(cu->stream, args, dg_cuda_matrix_of(a->table), rows),
-                       "the head");
+        dg_cuda_failed(cu, dg_cuda_words_head(cu->stream, args, table, rows), "the head");
     else
         product(cu, args->w.z, a->table, rows, n, 1);
 }

@@ -7,8 +7,8 @@
  * Where the caller asks for narrower weights, those of experts are made so on the device: they are
  * nine tenths of the model, and reading them is what a step waits for. Dense products of a canvas
  * are bound by arithmetic: those of a layer whose rows of x can be E4M3, too (all but down of the
- * MLP, whose rows come from many blocks), are E4M3 where that is multiplied twice as fast; the
- * table stays as wide as it is. */
+ * MLP, whose rows come from many blocks), are E4M3 where that is multiplied twice as fast. The
+ * table stays as wide as it is for embeddings, and is there once more as E4M3 for the head. */
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
@@ -265,6 +265,28 @@ static dgemma_status check_type(const dg_cuda *cu, const dg_weight_source *from,
     return DGEMMA_OK;
 }
 
+/* The table once more for the head, a byte a value, where its rows of x can be E4M3, too. */
+static dgemma_status send_head(dg_cuda *cu, dg_cuda_weight *table, const dg_tensor *t,
+                               dgemma_error *err)
+{
+    dg_cuda_weight *head = dg_calloc(1, sizeof *head);
+    if (!head)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    head->next = cu->weights;
+    cu->weights = head;
+    head->matrix = table->matrix;
+    head->matrix.type = DG_FP8;
+    head->staged = t->type;
+    size_t packed = packed_bytes(head),
+           row_bytes = dg_dtype_bytes(t->type, (size_t)head->matrix.n_in);
+    head->matrix.data = head->memory = cu->base.alloc(&cu->base, packed);
+    dgemma_status st = head->memory ? send_scale(cu, head, t, err) : no_room(cu, t, packed, err);
+    if (!st)
+        st = send(cu, head, t, t->data, row_bytes * (size_t)head->matrix.n_out, 0, row_bytes, err);
+    table->head = head;
+    return st;
+}
+
 dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,
                                   dgemma_error *err)
 {
@@ -303,9 +325,11 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
     size_t row_bytes = dg_dtype_bytes(d->staged, (size_t)n_in);
     if (d->staged == t->type) {
         dgemma_status st = t->scale || type == DG_FP8 ? send_scale(cu, d, t, err) : DGEMMA_OK;
-        return st ? st
-                  : send(cu, d, t, t->data, row_bytes * (size_t)n_all_row,
-                         row_bytes * (size_t)from->first_row, row_bytes, err);
+        if (!st)
+            st = send(cu, d, t, t->data, row_bytes * (size_t)n_all_row,
+                      row_bytes * (size_t)from->first_row, row_bytes, err);
+        bool again = from->role == DG_ROLE_EMBED && cu->narrow && slabs && !dg_dtype_is_block(type);
+        return st || !again ? st : send_head(cu, d, t, err);
     }
     void *host = widened(t, n_mat, n_all_row, from->first_row, from->n_row, n_in, type);
     dgemma_status st =

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "cuda/cuda_check.h"
+#include "cuda/cuda_words.h"
 #include "tensor/dtype.h"
 
 static const char *const form_name[] = {"f32", "bf16", "f16", "e4m3"};
@@ -68,6 +69,19 @@ static void check_norm(dg_cuda_form form, dg_cuda_form form2, int n_row, int n)
                  1e-6 + form_step(form2), form_least(form2));
     expect_close("without weight", rows_read(one, n_row, n), norms_of(x, NULL, n_row, n, 1e-6), all,
                  1e-6 + form_step(form), form_least(form));
+    case_end();
+}
+
+/* Byte for byte as the host rounds them. */
+static void check_as_they_are(dg_cuda_form form, int n_row, int n)
+{
+    if (!case_begin("rows as they are: %s, %d x %d", form_name[form], n_row, n))
+        return;
+    size_t all = (size_t)n_row * (size_t)n;
+    const float *x = random_floats(all, 3);
+    dg_cuda_rows out = device_rows(form, n_row, n), want = device_rows_of(form, x, n_row, n);
+    launched(dg_cuda_narrow(NULL, out, device_floats(x, all), n_row, n));
+    expect_same("rows", rows_read(out, n_row, n), rows_read(want, n_row, n), all * sizeof(float));
     case_end();
 }
 
@@ -477,6 +491,8 @@ void check_cuda_rows(void)
         check_norm(DG_CUDA_BF16, DG_CUDA_F16, sizes[i][0], sizes[i][1]);
         check_norm(DG_CUDA_F16, DG_CUDA_F32, sizes[i][0], sizes[i][1]);
         check_norm(DG_CUDA_E4M3, DG_CUDA_E4M3, sizes[i][0], sizes[i][1]);
+        for (int form = DG_CUDA_BF16; form <= DG_CUDA_E4M3; form++)
+            check_as_they_are((dg_cuda_form)form, sizes[i][0], sizes[i][1]);
         check_add_norm(sizes[i][0], sizes[i][1]);
         check_join(sizes[i][0], sizes[i][1], 1);
     }

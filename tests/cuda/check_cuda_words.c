@@ -5,13 +5,14 @@
 #include "cuda/cuda_check.h"
 #include "cuda/cuda_words.h"
 #include "tensor/dtype.h"
+#include "tensor/narrowed.h"
 
 /* The last piece of the vocabulary is not whole, and most pieces are empty. */
 enum { N_VOCAB = 1000, N_EMBD = 200, MAX_ROW = 40 };
 
 typedef struct table {
-    dg_cuda_matrix matrix;
-    float *value; /* [N_VOCAB, N_EMBD] */
+    dg_cuda_matrix matrix, head; /* head: as the head multiplies it */
+    float *value, *head_value;   /* [N_VOCAB, N_EMBD] */
 } table;
 
 static void use_capability(int capability)
@@ -39,7 +40,38 @@ static table make_table(dg_dtype type, int n_embd)
                  ? dg_cuda_pack_slabs(NULL, packed, on_device, type, N_VOCAB, n_embd)
                  : dg_cuda_pack(NULL, packed, on_device, bytes, type, 1, N_VOCAB, n_embd));
     t.matrix.data = packed;
+    t.head = t.matrix;
+    t.head_value = t.value;
     return t;
+}
+
+/* The same with a head of E4M3. */
+static table with_bytes(table t)
+{
+    enum { N = N_VOCAB * N_EMBD };
+    unsigned char *stored = host_bytes(N);
+    float most = 0;
+    for (int i = 0; i < N; i++)
+        most = fmaxf(most, fabsf(t.value[i]));
+    float factor = dg_fp8_factor(dg_narrowed_bits(most));
+    t.head_value = host_bytes(N * sizeof *t.head_value);
+    for (int i = 0; i < N; i++) {
+        stored[i] = dg_float_to_e4m3(t.value[i] / factor);
+        t.head_value[i] = dg_e4m3_to_float(stored[i]) * factor;
+    }
+    void *packed = device_bytes(dg_cuda_slab_bytes(N_VOCAB, N_EMBD / 2));
+    launched(dg_cuda_pack_slabs(NULL, packed, device_copy(stored, N), DG_FP8, N_VOCAB, N_EMBD));
+    t.head.type = DG_FP8;
+    t.head.data = packed;
+    t.head.scale = device_copy(&factor, sizeof factor);
+    return t;
+}
+
+/* Rows of x for the head. */
+static dg_cuda_rows head_rows(const table *t, int n_row)
+{
+    return device_rows_of(dg_cuda_rows_for(&t->head, NULL).form,
+                          random_floats((size_t)n_row * N_EMBD, 0.5), n_row, N_EMBD);
 }
 
 typedef struct result {
@@ -151,21 +183,22 @@ static void check_soft(dg_dtype type, int capability)
 
 /* Softcap, lists and temperature of rows through the head, against doubles; on devices with slabs.
  */
-static void check_head(dg_dtype type)
+static void check_head(dg_dtype type, bool bytes)
 {
     enum { N_ROW = 140, NO_SOFT = 7 };
     static const int32_t banned[] = {3, 700}, bias_id[] = {5, 999};
     static const float bias[] = {4, -2};
-    if (!case_begin("words: head over %s", dg_dtype_name(type)))
+    if (!case_begin("words: head over %s%s", dg_dtype_name(type), bytes ? " as E4M3" : ""))
         return;
     if (!dg_cuda_has_groups()) {
         case_skip("the device has no products of warpgroups");
         return;
     }
     table t = make_table(type, N_EMBD);
+    t = bytes ? with_bytes(t) : t;
     size_t n = (size_t)N_ROW * N_VOCAB;
-    dg_cuda_rows x =
-        device_rows_of(dg_cuda_form_of(type), random_floats(N_ROW * N_EMBD, 0.5), N_ROW, N_EMBD);
+    double step = bytes ? 2e-3 : 1e-5; /* sums of E4M3 lose their last bits in the tensor cores */
+    dg_cuda_rows x = head_rows(&t, N_ROW);
     float *value = rows_read(x, N_ROW, N_EMBD), *z = host_bytes(n * 4), *logits = host_bytes(n * 4),
           entropy[N_ROW];
     int32_t argmax[N_ROW];
@@ -197,7 +230,7 @@ static void check_head(dg_dtype type)
     for (int i = 0; i < 3; i++) {
         a.leaves = i != 1;
         a.logits = i < 2 ? copy : NULL;
-        launched(dg_cuda_words_head(NULL, &a, &t.matrix, x));
+        launched(dg_cuda_words_head(NULL, &a, &t.head, x));
         launched(dg_cuda_words_find(NULL, &a));
         launched(dg_cuda_words_soft(NULL, &a, &t.matrix, 2));
         soft[i] = host_bytes(N_ROW * N_EMBD * 4);
@@ -215,7 +248,8 @@ static void check_head(dg_dtype type)
         for (int v = 0; v < N_VOCAB; v++) {
             double dot = 0;
             for (int i = 0; i < N_EMBD; i++)
-                dot += (double)value[r * N_EMBD + i] * t.value[(size_t)v * N_EMBD + (size_t)i];
+                dot += (double)value[r * N_EMBD + i] *
+                       (double)t.head_value[(size_t)v * N_EMBD + (size_t)i];
             want[v] = 6 * tanh(dot / 6);
             if (row[r].n_bias)
                 want[v] = v == 3 || v == 700 ? -1e30 : want[v] + (v == 5 ? 4 : v == 999 ? -2 : 0);
@@ -228,10 +262,10 @@ static void check_head(dg_dtype type)
             slope += (wanted_z[v] - max) * exp(wanted_z[v] - max);
         }
         double right = log(sum) - slope / sum;
-        expect_close("logits", logits + (size_t)r * N_VOCAB, want, N_VOCAB, 1e-5, 2e-5);
-        expect_close("z", z + (size_t)r * N_VOCAB, wanted_z, N_VOCAB, 1e-5, 3e-5);
-        expect_close("entropy", &entropy[r], &right, 1, 1e-5, 1e-5);
-        if (fabs(wanted_z[argmax[r]] - max) > 1e-4)
+        expect_close("logits", logits + (size_t)r * N_VOCAB, want, N_VOCAB, step, 2 * step);
+        expect_close("z", z + (size_t)r * N_VOCAB, wanted_z, N_VOCAB, step, 3 * step);
+        expect_close("entropy", &entropy[r], &right, 1, step, step);
+        if (fabs(wanted_z[argmax[r]] - max) > 10 * step)
             case_fail("row %d: arg-max %d, not %d", r, argmax[r], best);
         double wanted[N_EMBD] = {0};
         for (int v = 0; v < N_VOCAB; v++)
@@ -240,7 +274,7 @@ static void check_head(dg_dtype type)
                              (double)t.value[(size_t)v * N_EMBD + (size_t)i];
         if (r != NO_SOFT)
             expect_relative("soft", soft[0] + (size_t)r * N_EMBD, wanted, N_EMBD,
-                            type == DG_BF16 ? 5e-3 : 1e-3);
+                            (type == DG_BF16 ? 5e-3 : 1e-3) + step);
     }
     case_end();
 }
@@ -273,7 +307,7 @@ static result find_rows(const table *t, dg_cuda_rows x, int first, int n_row, bo
                         N_VOCAB, N_EMBD);
     if (!with_z)
         a.w = dg_cuda_words_without_z(a.w);
-    launched(dg_cuda_words_head(NULL, &a, &t->matrix, x));
+    launched(dg_cuda_words_head(NULL, &a, &t->head, x));
     launched(dg_cuda_words_find(NULL, &a));
     launched(dg_cuda_words_soft(NULL, &a, &t->matrix, 2));
     device_read(got.soft, soft, n * N_EMBD * 4);
@@ -285,22 +319,23 @@ static result find_rows(const table *t, dg_cuda_rows x, int first, int n_row, bo
 
 /* Rows of several canvases together and without their logits: the bits of a few that have them,
  * which check_head holds against doubles, and draws that doubles allow. */
-static void check_group(dg_dtype type)
+static void check_group(dg_dtype type, bool bytes)
 {
     enum { N_ROW = 300 };
     static const struct {
         int first, n;
         bool with_z;
     } few[] = {{200, 100, true}, {257, 2, true}, {299, 1, false}};
-    if (!case_begin("words: two groups of rows without logits, %s", dg_dtype_name(type)))
+    if (!case_begin("words: two groups of rows without logits, %s%s", dg_dtype_name(type),
+                    bytes ? " as E4M3" : ""))
         return;
     if (!dg_cuda_has_groups()) {
         case_skip("the device has no products of warpgroups");
         return;
     }
     table t = make_table(type, N_EMBD);
-    dg_cuda_rows x =
-        device_rows_of(dg_cuda_form_of(type), random_floats(N_ROW * N_EMBD, 0.5), N_ROW, N_EMBD);
+    t = bytes ? with_bytes(t) : t;
+    dg_cuda_rows x = head_rows(&t, N_ROW);
     result all = find_rows(&t, x, 0, N_ROW, false);
     for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
         int first = few[i].first;
@@ -313,11 +348,12 @@ static void check_group(dg_dtype type)
     }
     float *value = rows_read(x, N_ROW, N_EMBD);
     for (int r = 0; r < N_ROW; r++) {
-        double z[N_VOCAB], sum = 0, before = 0, max = -1e300, near = 0.01;
+        double z[N_VOCAB], sum = 0, before = 0, max = -1e300, near = bytes ? 0.1 : 0.01;
         for (int v = 0; v < N_VOCAB; v++) {
             double dot = 0;
             for (int i = 0; i < N_EMBD; i++)
-                dot += (double)value[r * N_EMBD + i] * t.value[(size_t)v * N_EMBD + (size_t)i];
+                dot += (double)value[r * N_EMBD + i] *
+                       (double)t.head_value[(size_t)v * N_EMBD + (size_t)i];
             z[v] = 6 * tanh(dot / 6) / (r % 3 ? 0.4 : 0.02);
             max = z[v] > max ? z[v] : max;
         }
@@ -327,7 +363,7 @@ static void check_group(dg_dtype type)
         double target = (r % 7 / 7.0 + 0.01) * sum;
         for (int v = 0; drawn >= 0 && drawn < N_VOCAB && v < drawn; v++)
             before += exp(z[v] - max);
-        /* words of a chunk weigh what 16 bits hold of them */
+        /* words of a chunk weigh what 16 bits hold of them; sums of E4M3 lose their last bits */
         if (drawn < 0 || drawn >= N_VOCAB || before > target + near * sum ||
             before + exp(z[drawn] - max) < target - near * sum)
             case_fail("row %d: drawn %d, which covers %g of %g", r, drawn, before / sum,
@@ -366,10 +402,12 @@ static void check_lookup(dg_dtype type, int capability, int n_embd)
 
 void check_cuda_words(void)
 {
-    check_head(DG_BF16);
-    check_head(DG_F16);
-    check_group(DG_BF16);
-    check_group(DG_F16);
+    check_head(DG_BF16, false);
+    check_head(DG_F16, false);
+    check_head(DG_F16, true);
+    check_group(DG_BF16, false);
+    check_group(DG_F16, false);
+    check_group(DG_BF16, true);
     static const dg_dtype types[] = {DG_F32, DG_BF16, DG_F16};
     for (int i = 0; i < 3; i++)
         for (int capability = 80; capability <= 90; capability += 10) {
