@@ -152,7 +152,8 @@ cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_words_args *a)
 cudaError_t dg_cuda_words_answer(cudaStream_t stream, const dg_cuda_words_args *a);
 
 /* The product with a table that lies as slabs makes z, and what there is to say of each chunk, but
- * for rows with biases or bans, whose z is as the softcap gives it; dg_cuda_words_find follows. */
+ * for rows with biases or bans, whose z is as the softcap gives it; dg_cuda_words_find follows. The
+ * table may be a second one of E4M3 with rows of E4M3; p is of a->form all the same. */
 cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_words_args *a,
                                const dg_cuda_matrix *table, dg_cuda_rows x);
 
