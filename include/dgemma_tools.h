@@ -98,7 +98,8 @@ typedef struct dgemma_synth_options {
     const char *path;
     const char *shape; /* "26b-a4b", the published one, or "tiny", for tests */
     const char *type;  /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q4_1",
-                          "IQ4_NL", "IQ4_XS", "MXFP4_MOE", "Q2_K": as llama.cpp mixes types */
+                          "IQ4_NL", "IQ4_XS", "MXFP4_MOE", "Q2_K", "IQ3_XXS", "IQ2_S", "IQ2_XXS",
+                          "IQ1_S": as llama.cpp mixes types */
     int n_layer;       /* 0: all of the shape's */
     uint64_t seed;     /* the same seed, the same file */
     bool skewed;       /* the busiest expert has four times the mean of tokens; else all alike */

@@ -294,6 +294,10 @@ static inline void numbers_q6_k(int8_t *n, float *step, float *least, const uint
     }
 }
 
+/* ---- types of one to three bits ---- */
+
+#include "cpu/low_numbers_body.h"
+
 /* ---- what the backend makes itself ---- */
 
 static inline void numbers_made(int8_t *n, float *step, float *least, const uint8_t *b)
@@ -306,7 +310,8 @@ static inline void numbers_made(int8_t *n, float *step, float *least, const uint
 /* ---- all of them ---- */
 
 /* Type, name, values and bytes of a block, kind, a power of two that makes every number positive
- * (0: they are), and the largest one then; 256: numbers of a whole byte. */
+ * (0: they are), and the largest one then; 256: too large
+ * to be added up in 16 bits. */
 #define DG_NUMBER_TYPES(X)                                                                         \
     X(Q8_0, q8_0, 32, 34, PLAIN, 128, 256)                                                         \
     X(Q4_0, q4_0, 32, 18, PLAIN, 8, 15)                                                            \
@@ -322,6 +327,15 @@ static inline void numbers_made(int8_t *n, float *step, float *least, const uint
     X(IQ4_XS, iq4_xs, 256, 136, PLAIN, 128, 256)                                                   \
     X(MXFP4, mxfp4, 32, 17, PLAIN, 16, 28)                                                         \
     X(NVFP4, nvfp4, 64, 36, HALVES, 16, 28)                                                        \
+    X(IQ1_S, iq1_s, 256, 50, PLAIN, 16, 25)                                                        \
+    X(IQ1_M, iq1_m, 256, 56, HALVES, 16, 25)                                                       \
+    X(IQ2_XXS, iq2_xxs, 256, 66, PLAIN, 64, 256)                                                   \
+    X(IQ2_XS, iq2_xs, 256, 74, HALVES, 64, 256)                                                    \
+    X(IQ2_S, iq2_s, 256, 82, HALVES, 64, 256)                                                      \
+    X(IQ3_XXS, iq3_xxs, 256, 98, PLAIN, 64, 256)                                                   \
+    X(IQ3_S, iq3_s, 256, 110, PLAIN, 16, 31)                                                       \
+    X(TQ1_0, tq1_0, 256, 54, PLAIN, 1, 2)                                                          \
+    X(TQ2_0, tq2_0, 256, 66, PLAIN, 2, 4)                                                          \
     X(QMADE, made, 32, 36, PLAIN, 128, 256)
 
 static inline int group_of(dg_qkind kind)

@@ -19,7 +19,16 @@
     X(IQ4_NL, iq4_nl, PLAIN, 128)                                                                  \
     X(IQ4_XS, iq4_xs, PLAIN, 128)                                                                  \
     X(MXFP4, mxfp4, PLAIN, 12)                                                                     \
-    X(NVFP4, nvfp4, HALVES, 12)
+    X(NVFP4, nvfp4, HALVES, 12)                                                                    \
+    X(IQ1_S, iq1_s, PLAIN, 9)                                                                      \
+    X(IQ1_M, iq1_m, HALVES, 9)                                                                     \
+    X(IQ2_XXS, iq2_xxs, PLAIN, 43)                                                                 \
+    X(IQ2_XS, iq2_xs, HALVES, 43)                                                                  \
+    X(IQ2_S, iq2_s, HALVES, 43)                                                                    \
+    X(IQ3_XXS, iq3_xxs, PLAIN, 62)                                                                 \
+    X(IQ3_S, iq3_s, PLAIN, 15)                                                                     \
+    X(TQ1_0, tq1_0, PLAIN, 1)                                                                      \
+    X(TQ2_0, tq2_0, PLAIN, 2)
 
 /* The least step of twelve bits that is not below x: products with it lose nothing early. */
 static inline float short_step(float x)

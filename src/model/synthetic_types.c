@@ -30,6 +30,14 @@ static const dg_preset presets[] = {
      DG_MXFP4, DG_MXFP4, DG_WIDER_NONE},
     {"Q2_K", 10, DG_Q6_K, DG_Q2_K, DG_Q3_K, DG_Q3_K, DG_Q3_K, DG_Q2_K, DG_Q4_0, DG_Q4_0, DG_Q4_0,
      DG_Q4_0, DG_WIDER_NONE},
+    {"IQ3_XXS", 23, DG_Q5_K, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ4_NL,
+     DG_Q4_0, DG_IQ4_NL, DG_Q4_0, DG_WIDER_FIRST},
+    {"IQ2_S", 28, DG_Q5_K, DG_IQ2_XS, DG_IQ3_S, DG_Q4_K, DG_Q4_K, DG_IQ2_XS, DG_IQ4_NL, DG_IQ4_NL,
+     DG_IQ4_NL, DG_IQ4_NL, DG_WIDER_NONE},
+    {"IQ2_XXS", 19, DG_Q5_K, DG_IQ2_XXS, DG_IQ2_XXS, DG_Q4_K, DG_Q4_K, DG_IQ2_XXS, DG_IQ4_NL,
+     DG_Q4_0, DG_IQ4_NL, DG_Q4_0, DG_WIDER_FIRST},
+    {"IQ1_S", 24, DG_Q5_K, DG_IQ1_S, DG_IQ2_XXS, DG_Q4_K, DG_Q4_K, DG_IQ1_S, DG_IQ4_NL, DG_Q4_0,
+     DG_IQ4_NL, DG_Q4_0, DG_WIDER_FIRST},
 };
 
 const dg_preset *dg_preset_find(const char *name)
@@ -42,7 +50,8 @@ const dg_preset *dg_preset_find(const char *name)
 
 const char *dg_preset_names(void)
 {
-    return "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE, Q2_K";
+    return "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE, Q2_K, "
+           "IQ3_XXS, IQ2_S, IQ2_XXS, IQ1_S";
 }
 
 bool dg_preset_is_wider(const dg_preset *p, int index, int n)
@@ -83,7 +92,18 @@ static const struct {
     {DG_Q3_K, {108, -1}, {4.6e-4f, 0}},     {DG_Q4_K, {0, 2}, {1.0e-4f, 7.5e-4f}},
     {DG_Q5_K, {0, 2}, {4.9e-5f, 7.6e-4f}},  {DG_Q6_K, {208, -1}, {1.5e-5f, 0}},
     {DG_IQ4_NL, {0, -1}, {2.9e-4f, 0}},     {DG_IQ4_XS, {0, -1}, {1.6e-5f, 0}},
+    {DG_IQ1_S, {0, -1}, {3.2e-3f, 0}},      {DG_IQ2_XXS, {0, -1}, {4.1e-4f, 0}},
+    {DG_IQ2_XS, {0, -1}, {4.1e-4f, 0}},     {DG_IQ2_S, {0, -1}, {4.1e-4f, 0}},
+    {DG_IQ3_XXS, {0, -1}, {1.6e-4f, 0}},    {DG_IQ3_S, {0, -1}, {1.45e-4f, 0}},
+    {DG_TQ1_0, {52, -1}, {3.0e-2f, 0}},     {DG_TQ2_0, {64, -1}, {3.5e-2f, 0}},
 };
+
+/* The half of IQ1_M: four bits of it on top of each of four words. */
+static void spread_half(unsigned char *words, uint16_t h)
+{
+    for (int k = 0; k < 4; k++)
+        words[2 * k + 1] = (unsigned char)((words[2 * k + 1] & 15) | (h >> 4 * k & 15) << 4);
+}
 
 static void set_scales(unsigned char *b, dg_dtype type, uint64_t r)
 {
@@ -94,6 +114,10 @@ static void set_scales(unsigned char *b, dg_dtype type, uint64_t r)
                 put_f16(b + scales[i].at[k], scales[i].scale[k] * jitter);
     if (type == DG_MXFP4)
         b[0] = (unsigned char)(119 + (r & 1)); /* a power of two */
+    if (type == DG_IQ1_M)
+        spread_half(b + 48, dg_float_to_f16(3.2e-3f * jitter));
+    for (int i = 0; i < 64 && type == DG_TQ2_0; i++) /* 3 stands for 2: it becomes 0 */
+        b[i] = (unsigned char)(b[i] & ~((b[i] & b[i] >> 1 & 0x55) << 1));
 }
 
 /* Sign and mantissa stay random; the exponent is one of the four around 2^-6. */

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+#include "tensor/blocks_low.h"
 
 /* In every formula a product is rounded before something is added to it: it stands in a statement
  * of its own, where no compiler may fuse the two. */
@@ -249,11 +250,14 @@ static void widen_iq4_xs(float *out, const byte *b)
 typedef void widen_fn(float *out, const byte *b);
 
 static widen_fn *const widen_block[DG_DTYPE_COMPUTE] = {
-    [DG_Q8_0] = widen_q8_0,   [DG_Q4_0] = widen_q4_0,     [DG_Q4_1] = widen_q4_1,
-    [DG_Q5_0] = widen_q5_0,   [DG_Q5_1] = widen_q5_1,     [DG_Q2_K] = widen_q2_k,
-    [DG_Q3_K] = widen_q3_k,   [DG_Q4_K] = widen_q4_k,     [DG_Q5_K] = widen_q5_k,
-    [DG_Q6_K] = widen_q6_k,   [DG_IQ4_NL] = widen_iq4_nl, [DG_IQ4_XS] = widen_iq4_xs,
-    [DG_MXFP4] = widen_mxfp4, [DG_NVFP4] = widen_nvfp4,
+    [DG_Q8_0] = widen_q8_0,      [DG_Q4_0] = widen_q4_0,          [DG_Q4_1] = widen_q4_1,
+    [DG_Q5_0] = widen_q5_0,      [DG_Q5_1] = widen_q5_1,          [DG_Q2_K] = widen_q2_k,
+    [DG_Q3_K] = widen_q3_k,      [DG_Q4_K] = widen_q4_k,          [DG_Q5_K] = widen_q5_k,
+    [DG_Q6_K] = widen_q6_k,      [DG_IQ4_NL] = widen_iq4_nl,      [DG_IQ4_XS] = widen_iq4_xs,
+    [DG_MXFP4] = widen_mxfp4,    [DG_NVFP4] = widen_nvfp4,        [DG_IQ1_S] = dg_widen_iq1_s,
+    [DG_IQ1_M] = dg_widen_iq1_m, [DG_IQ2_XXS] = dg_widen_iq2_xxs, [DG_IQ2_XS] = dg_widen_iq2_xs,
+    [DG_IQ2_S] = dg_widen_iq2_s, [DG_IQ3_XXS] = dg_widen_iq3_xxs, [DG_IQ3_S] = dg_widen_iq3_s,
+    [DG_TQ1_0] = dg_widen_tq1_0, [DG_TQ2_0] = dg_widen_tq2_0,
 };
 
 void dg_blocks_widen(float *out, const void *in, dg_dtype type, size_t n)

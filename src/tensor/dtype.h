@@ -33,6 +33,15 @@ typedef enum dg_dtype {
     DG_IQ4_XS,
     DG_MXFP4,
     DG_NVFP4,
+    DG_IQ1_S,
+    DG_IQ1_M,
+    DG_IQ2_XXS,
+    DG_IQ2_XS,
+    DG_IQ2_S,
+    DG_IQ3_XXS,
+    DG_IQ3_S,
+    DG_TQ1_0,
+    DG_TQ2_0,
     DG_DTYPE_COMPUTE, /* types below this one can be weights */
 
     /* only seen in traces and index tensors */

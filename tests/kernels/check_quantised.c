@@ -6,10 +6,6 @@
 #include <string.h>
 #include "tensor/blocks.h"
 
-static const dg_dtype types[] = {DG_Q8_0,   DG_Q4_0,   DG_Q4_1,  DG_Q5_0, DG_Q5_1,
-                                 DG_Q2_K,   DG_Q3_K,   DG_Q4_K,  DG_Q5_K, DG_Q6_K,
-                                 DG_IQ4_NL, DG_IQ4_XS, DG_MXFP4, DG_NVFP4};
-
 /* ---- activations ---- */
 
 /* Rows with blocks of zeros, of tiny values, of one large one, and of what is no number. */
@@ -167,10 +163,12 @@ unsigned char *check_blocks(check *c, dg_dtype t, int n_row, size_t row_bytes, s
     static const struct {
         dg_dtype type;
         int at[2]; /* halves of a block that must be numbers of ordinary size; -1: none */
-    } scales[] = {{DG_Q8_0, {0, -1}},   {DG_Q4_0, {0, -1}},   {DG_Q4_1, {0, 2}},
-                  {DG_Q5_0, {0, -1}},   {DG_Q5_1, {0, 2}},    {DG_Q2_K, {80, 82}},
-                  {DG_Q3_K, {108, -1}}, {DG_Q4_K, {0, 2}},    {DG_Q5_K, {0, 2}},
-                  {DG_Q6_K, {208, -1}}, {DG_IQ4_NL, {0, -1}}, {DG_IQ4_XS, {0, -1}}};
+    } scales[] = {
+        {DG_Q8_0, {0, -1}},    {DG_Q4_0, {0, -1}},    {DG_Q4_1, {0, 2}},    {DG_Q5_0, {0, -1}},
+        {DG_Q5_1, {0, 2}},     {DG_Q2_K, {80, 82}},   {DG_Q3_K, {108, -1}}, {DG_Q4_K, {0, 2}},
+        {DG_Q5_K, {0, 2}},     {DG_Q6_K, {208, -1}},  {DG_IQ4_NL, {0, -1}}, {DG_IQ4_XS, {0, -1}},
+        {DG_IQ1_S, {0, -1}},   {DG_IQ2_XXS, {0, -1}}, {DG_IQ2_XS, {0, -1}}, {DG_IQ2_S, {0, -1}},
+        {DG_IQ3_XXS, {0, -1}}, {DG_IQ3_S, {0, -1}},   {DG_TQ1_0, {52, -1}}, {DG_TQ2_0, {64, -1}}};
     const size_t block = dg_dtype_bytes(t, dg_dtype_block(t));
     unsigned char *p = check_bytes(c, (size_t)(n_row - 1) * stride + row_bytes + 1);
     for (size_t i = 0; i < (size_t)(n_row - 1) * stride + row_bytes + 1; i++)
@@ -179,6 +177,8 @@ unsigned char *check_blocks(check *c, dg_dtype t, int n_row, size_t row_bytes, s
     for (int r = 0; r < n_row; r++)
         for (size_t b = 0; b < row_bytes; b += block) {
             unsigned char *at = p + (size_t)r * stride + b;
+            if (t == DG_IQ1_M) /* the top of its half: around 2^-9 */
+                at[55] = (unsigned char)((at[55] & 0x8F) | 0x10);
             if (t == DG_MXFP4)
                 at[0] = (unsigned char)check_int(c, 110, 130);
             for (size_t i = 0; i < DG_COUNT(scales); i++)
@@ -422,9 +422,9 @@ void check_words(check *c)
 {
     static const int words[] = {1, 31, 32, 33, 100, 256};
     check_begin(c, "turned words");
-    for (size_t i = 0; i < DG_COUNT(types); i++)
-        for (size_t k = 0; k < DG_COUNT(words) && c->ref->turn[types[i]]; k++)
-            check_turned(c, types[i], words[k]);
+    for (dg_dtype t = DG_DTYPE_FLOAT; t < DG_DTYPE_COMPUTE; t++)
+        for (size_t k = 0; k < DG_COUNT(words) && c->ref->turn[t]; k++)
+            check_turned(c, t, words[k]);
     const unsigned char *w = check_blocks(c, DG_Q6_K, DG_QSLICE, 210, 2310);
     dg_qmade *out = check_bytes(c, DG_QSLICE * DG_QBLOCKS * sizeof *out);
     BENCH(c, "Q6_K, 256 words", DG_QSLICE * DG_QSLICE, "Gelem/s")
@@ -443,8 +443,7 @@ void check_quantised(check *c)
         return;
     }
     check_quantise(c);
-    for (size_t i = 0; i < DG_COUNT(types); i++) {
-        dg_dtype t = types[i];
+    for (dg_dtype t = DG_DTYPE_FLOAT; t < DG_DTYPE_COMPUTE; t++) {
         int least = (int)dg_dtype_block(t) / DG_QBLOCK;
         char name[32];
         snprintf(name, sizeof name, "product %s", dg_dtype_name(t));

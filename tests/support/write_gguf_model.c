@@ -76,16 +76,21 @@ static void tame(unsigned char *b, dg_dtype type)
         dg_dtype type;
         int at[2], n;
     } half[] = {
-        {DG_Q4_0, {0, 0}, 1},   {DG_Q4_1, {0, 2}, 2},   {DG_Q5_0, {0, 0}, 1},
-        {DG_Q5_1, {0, 2}, 2},   {DG_Q2_K, {80, 82}, 2}, {DG_Q3_K, {108, 0}, 1},
-        {DG_Q4_K, {0, 2}, 2},   {DG_Q5_K, {0, 2}, 2},   {DG_Q6_K, {208, 0}, 1},
-        {DG_IQ4_NL, {0, 0}, 1}, {DG_IQ4_XS, {0, 0}, 1},
+        {DG_Q4_0, {0, 0}, 1},    {DG_Q4_1, {0, 2}, 2},   {DG_Q5_0, {0, 0}, 1},
+        {DG_Q5_1, {0, 2}, 2},    {DG_Q2_K, {80, 82}, 2}, {DG_Q3_K, {108, 0}, 1},
+        {DG_Q4_K, {0, 2}, 2},    {DG_Q5_K, {0, 2}, 2},   {DG_Q6_K, {208, 0}, 1},
+        {DG_IQ4_NL, {0, 0}, 1},  {DG_IQ4_XS, {0, 0}, 1}, {DG_IQ1_S, {0, 0}, 1},
+        {DG_IQ2_XXS, {0, 0}, 1}, {DG_IQ2_XS, {0, 0}, 1}, {DG_IQ2_S, {0, 0}, 1},
+        {DG_IQ3_XXS, {0, 0}, 1}, {DG_IQ3_S, {0, 0}, 1},  {DG_TQ1_0, {52, 0}, 1},
+        {DG_TQ2_0, {64, 0}, 1},
     };
     for (size_t i = 0; i < DG_COUNT(half); i++)
         for (int k = 0; k < half[i].n && half[i].type == type; k++) {
             /* an exponent of at most 3: below 2^-11 */
             b[half[i].at[k] + 1] = (unsigned char)(b[half[i].at[k] + 1] & 0x8F);
         }
+    if (type == DG_IQ1_M) /* the top of the half is the top of the last word */
+        b[55] = (unsigned char)(b[55] & 0x8F);
     if (type == DG_MXFP4)
         b[0] = (unsigned char)(118 + b[0] % 6);
     for (int i = 0; i < 4 && type == DG_NVFP4; i++)

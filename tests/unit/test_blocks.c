@@ -1,4 +1,5 @@
 /* Every block type against the values that ggml's own code gives, and the Q8_0 quantiser. */
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -71,6 +72,51 @@ START_TEST(values_are_those_of_ggml)
 }
 END_TEST
 
+static uint64_t digest_of(const void *data, size_t n)
+{
+    const unsigned char *p = data;
+    uint64_t h = UINT64_C(0xCBF29CE484222325);
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ p[i]) * UINT64_C(0x100000001B3);
+    return h;
+}
+
+/* 64 blocks of each type, with scales that are zero, subnormal and negative: to the bit. */
+static void check_digests(const json_t *line, dg_dtype type)
+{
+    const json_t *blocks = json_object_get(line, "hex"), *digests = json_object_get(line, "digest");
+    ck_assert_uint_eq(json_array_size(blocks), 64);
+    for (size_t i = 0; i < json_array_size(blocks); i++) {
+        float got[256];
+        char digest[17];
+        size_t n_byte, n = dg_dtype_block(type);
+        unsigned char *bytes = from_hex(json_string_value(json_array_get(blocks, i)), &n_byte);
+        ck_assert_uint_eq(dg_dtype_bytes(type, n), n_byte);
+        dg_widen(got, bytes + 1, type, n);
+        snprintf(digest, sizeof digest, "%016" PRIx64, digest_of(got, n * sizeof *got));
+        ck_assert_msg(strcmp(digest, json_string_value(json_array_get(digests, i))) == 0,
+                      "block %zu of %s", i, dg_dtype_name(type));
+        dg_free(bytes);
+    }
+}
+
+START_TEST(few_bits_are_those_of_gguf_tools)
+{
+    FILE *f = fopen("tests/data/gguf/low_bit_vectors.jsonl", "r");
+    ck_assert_ptr_nonnull(f);
+    int n_type = 0;
+    json_error_t bad;
+    for (json_t *line; (line = json_loadf(f, JSON_DISABLE_EOF_CHECK, &bad)); json_decref(line)) {
+        dg_dtype type;
+        ck_assert(find_type(&type, json_string_value(json_object_get(line, "type"))));
+        check_digests(line, type);
+        n_type++;
+    }
+    fclose(f);
+    ck_assert_int_eq(n_type, 11);
+}
+END_TEST
+
 /* Any bytes are a block: nothing traps, and widening in pieces gives the same. */
 START_TEST(any_bytes_in_any_pieces)
 {
@@ -120,6 +166,7 @@ Suite *blocks_suite(void)
     Suite *s = suite_create("blocks");
     TCase *c = tcase_create("blocks");
     tcase_add_test(c, values_are_those_of_ggml);
+    tcase_add_test(c, few_bits_are_those_of_gguf_tools);
     tcase_add_test(c, any_bytes_in_any_pieces);
     tcase_add_test(c, q8_0_is_the_nearest);
     suite_add_tcase(s, c);

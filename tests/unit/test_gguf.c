@@ -434,8 +434,10 @@ START_TEST(tensors)
     expect(DGEMMA_E_FORMAT, "overflows");
     one_tensor("w", 1, wide, 8, 0);
     expect(DGEMMA_E_FORMAT, "rows of 33 values, wanted a multiple of 32 for Q8_0");
-    one_tensor("w", 1, small, 22, 0);
-    expect(DGEMMA_E_UNSUPPORTED, "type IQ2_S (22)");
+    one_tensor("w", 1, small, 15, 0);
+    expect(DGEMMA_E_UNSUPPORTED, "type Q8_K (15)");
+    one_tensor("w", 1, small, 42, 0);
+    expect(DGEMMA_E_UNSUPPORTED, "type Q2_0 (42)");
     one_tensor("w", 1, small, 4, 0);
     expect(DGEMMA_E_UNSUPPORTED, "type unknown (4)");
     one_tensor("w", 1, small, 1000, 0);

@@ -177,7 +177,16 @@ STORED_TYPE(bf16, DG_BF16)
     X(IQ4_NL)                                                                                      \
     X(IQ4_XS)                                                                                      \
     X(MXFP4)                                                                                       \
-    X(NVFP4)
+    X(NVFP4)                                                                                       \
+    X(IQ1_S)                                                                                       \
+    X(IQ1_M)                                                                                       \
+    X(IQ2_XXS)                                                                                     \
+    X(IQ2_XS)                                                                                      \
+    X(IQ2_S)                                                                                       \
+    X(IQ3_XXS)                                                                                     \
+    X(IQ3_S)                                                                                       \
+    X(TQ1_0)                                                                                       \
+    X(TQ2_0)
 
 #define WIDEN(type)                                                                                \
     static void widen_##type(float *out, const void *in, int n)                                    \

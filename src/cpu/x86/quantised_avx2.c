@@ -355,6 +355,8 @@ static void gemm(const dg_qgemm_args *a)
         multiply_all(a, (form){DG_Q_LEAST, 8});
     else if (kind == DG_Q_LEAST)
         multiply_all(a, (form){DG_Q_LEAST, 4});
+    else if (kind == DG_Q_HALVES && per == 0)
+        multiply_all(a, (form){DG_Q_HALVES, 0});
     else if (kind == DG_Q_HALVES)
         multiply_all(a, (form){DG_Q_HALVES, 4});
     else if (kind == DG_Q_SUPER_LEAST && per == 8)
