@@ -79,10 +79,13 @@ def main():
     parser.add_argument("--limit", type=int, help="documents of a task")
     parser.add_argument("--samples", type=int, default=1, help="reads with other noise, averaged")
     parser.add_argument("--permute", type=int, default=1, help="orders of the choices, averaged")
+    parser.add_argument("--include", help="a folder with tasks of one's own")
     a = parser.parse_args()
     import lm_eval
+    from lm_eval.tasks import TaskManager
     client = Decisions(a.base_url, a.key, a.samples, a.permute)
-    results = lm_eval.simple_evaluate(model=make_model(client), tasks=a.tasks.split(","), limit=a.limit, bootstrap_iters=0)
+    results = lm_eval.simple_evaluate(model=make_model(client), tasks=a.tasks.split(","), limit=a.limit, bootstrap_iters=0,
+                                      task_manager=TaskManager(include_path=a.include))
     print(lm_eval.utils.make_table(results))
 
 
