@@ -87,14 +87,20 @@ void dg_cpu_route(dg_backend *be, const dg_route_args *a)
  * task, and an expert's rows are few. */
 enum { EXPERT_COLS = 4 * TASK_COLS };
 
+/* A product of all experts; pair i of the sorted ones is row i of x and of y. */
+typedef struct expert_product {
+    const dg_weight *w;
+    float *y, *x;
+    size_t ldy, ldx;
+} expert_product;
+
 typedef struct expert_job {
     dg_cpu *cpu;
     const dg_experts_args *a;
     int n_active, n_pair;
     int first_pair; /* pairs are numbered row * n_used + choice; this is the first row's */
-    const dg_weight *first[2]; /* of first products that take the same rows: gate, up or both */
-    int place[2];              /* where their results go in a row */
-    int n_first;
+    expert_product product[2]; /* at work, with the same rows: gate, up or both; down */
+    int n_product;
 } expert_job;
 
 /* Sorts the pairs by expert (stable), and lists the experts that have any. */
@@ -134,7 +140,7 @@ static dg_qpair *expert_rows(const dg_cpu *cpu, int e, const dg_weight *w)
 static void expert_input(dg_cpu *cpu, const void *args, int row, int worker)
 {
     const expert_job *job = args;
-    const dg_weight *w = job->first[0];
+    const dg_weight *w = job->product[0].w;
     const int n = cpu->plan.n_embd, n_used = job->a->n_used, at = row - job->a->rows.first;
     const int *slot = cpu->pair_of + job->n_pair + at * n_used;
     const int32_t *expert = job->a->expert + (size_t)row * (size_t)n_used;
@@ -169,48 +175,56 @@ static void multiply_part(const dg_cpu *cpu, expert_part now, const expert_part 
                        dg_min(now.first_col + EXPERT_COLS, now.m.w->n_out), worker);
 }
 
-/* One block of columns of one expert's first products, x -> (gate, up): one's blocks, then the
- * other's. */
-static expert_part up_part(const expert_job *job, int task)
+/* One block of columns of one expert: one product's blocks, then the other's. */
+static expert_part part_of(const expert_job *job, int task)
 {
     const dg_cpu *cpu = job->cpu;
-    int n_block = dg_ceil_div(job->first[0]->n_out, EXPERT_COLS);
-    int e = cpu->active[task / (job->n_first * n_block)], which = task / n_block % job->n_first;
-    const dg_weight *w = job->first[which];
-    size_t at = (size_t)cpu->expert_start[e], ldy = 2 * (size_t)w->n_out;
+    const int n_block = dg_ceil_div(job->product[0].w->n_out, EXPERT_COLS),
+              e = cpu->active[task / (job->n_product * n_block)];
+    const expert_product *p = &job->product[task / n_block % job->n_product];
+    const size_t at = (size_t)cpu->expert_start[e];
     return (expert_part){.first_col = task % n_block * EXPERT_COLS,
                          .m = {
-                             .y = cpu->expert_h + at * ldy + job->place[which],
-                             .x = cpu->expert_x + at * (size_t)w->n_in,
-                             .ldy = ldy,
-                             .ldx = (size_t)w->n_in,
+                             .y = p->y + at * p->ldy,
+                             .x = p->x + at * p->ldx,
+                             .ldy = p->ldy,
+                             .ldx = p->ldx,
                              .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
-                             .w = w,
+                             .w = p->w,
                              .mat = e,
-                             .q = dg_cpu_integer(cpu, w) ? expert_rows(cpu, e, w) : NULL,
+                             .q = dg_cpu_integer(cpu, p->w) ? expert_rows(cpu, e, p->w) : NULL,
                          }};
 }
 
-static void expert_up(void *arg, int task, int next, int worker)
+static void expert_task(void *arg, int task, int next, int worker)
 {
     const expert_job *job = arg;
-    const expert_part soon = up_part(job, next < 0 ? task : next);
-    multiply_part(job->cpu, up_part(job, task), next < 0 ? NULL : &soon, worker);
+    const expert_part soon = part_of(job, next < 0 ? task : next);
+    multiply_part(job->cpu, part_of(job, task), next < 0 ? NULL : &soon, worker);
 }
 
-/* First products with n weights that take the same rows, from `which` of gate and up on. */
+static void multiply_experts(expert_job *job)
+{
+    const int n_block = dg_ceil_div(job->product[0].w->n_out, EXPERT_COLS);
+    dg_pool_run_ahead(job->cpu->pool, job->n_active * job->n_product * n_block, expert_task, job);
+}
+
+/* x -> (gate, up) with n weights that take the same rows, from `which` of the two on. */
 static void first_products(expert_job *job, int which, int n)
 {
     const dg_expert_weights *w = job->a->w;
     dg_cpu *cpu = job->cpu;
-    for (int i = 0; i < n; i++) {
-        job->first[i] = which + i ? &w->up : &w->gate;
-        job->place[i] = which + i ? w->gate.n_out : 0;
-    }
-    job->n_first = n;
+    for (int i = 0; i < n; i++)
+        job->product[i] = (expert_product){
+            .w = which + i ? &w->up : &w->gate,
+            .y = cpu->expert_h + (which + i ? w->gate.n_out : 0),
+            .x = cpu->expert_x,
+            .ldy = 2 * (size_t)w->gate.n_out,
+            .ldx = (size_t)w->gate.n_in,
+        };
+    job->n_product = n;
     dg_cpu_for_rows(cpu, expert_input, job, job->a->rows);
-    dg_pool_run_ahead(cpu->pool, job->n_active * n * dg_ceil_div(w->gate.n_out, EXPERT_COLS),
-                      expert_up, job);
+    multiply_experts(job);
 }
 
 /* gelu(gate) * up of an expert's rows, quantised if that is what the second product takes. */
@@ -229,31 +243,21 @@ static void expert_gelu(void *arg, int task, int worker)
     }
 }
 
-/* Likewise the second: gelu(gate) * up -> out, over the inputs that are no longer needed. */
-static expert_part down_part(const expert_job *job, int task)
+/* gelu(gate) * up -> out, over the inputs that are no longer needed. */
+static void second_product(expert_job *job)
 {
-    const dg_cpu *cpu = job->cpu;
     const dg_weight *w = &job->a->w->down;
-    int n_block = dg_ceil_div(w->n_out, EXPERT_COLS), e = cpu->active[task / n_block];
-    size_t at = (size_t)cpu->expert_start[e], ldx = 2 * (size_t)w->n_in;
-    return (expert_part){.first_col = task % n_block * EXPERT_COLS,
-                         .m = {
-                             .y = cpu->expert_x + at * (size_t)w->n_out,
-                             .x = cpu->expert_h + at * ldx,
-                             .ldy = (size_t)w->n_out,
-                             .ldx = ldx,
-                             .n_row = cpu->expert_start[e + 1] - cpu->expert_start[e],
-                             .w = w,
-                             .mat = e,
-                             .q = dg_cpu_integer(cpu, w) ? expert_rows(cpu, e, w) : NULL,
-                         }};
-}
-
-static void expert_down(void *arg, int task, int next, int worker)
-{
-    const expert_job *job = arg;
-    const expert_part soon = down_part(job, next < 0 ? task : next);
-    multiply_part(job->cpu, down_part(job, task), next < 0 ? NULL : &soon, worker);
+    dg_cpu *cpu = job->cpu;
+    job->product[0] = (expert_product){
+        .w = w,
+        .y = cpu->expert_x,
+        .x = cpu->expert_h,
+        .ldy = (size_t)w->n_out,
+        .ldx = 2 * (size_t)w->n_in,
+    };
+    job->n_product = 1;
+    dg_pool_run(cpu->pool, job->n_active, expert_gelu, job);
+    multiply_experts(job);
 }
 
 /* Adds up a row's experts in the order of their rank and norms the sum. slot_of is where each pair
@@ -279,7 +283,6 @@ void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
 {
     dg_cpu *cpu = dg_cpu_of(be);
     int n_row = a->rows.end - a->rows.first;
-    int down_blocks = dg_ceil_div(a->w->down.n_out, EXPERT_COLS);
     const dg_weight *gate = &a->w->gate, *up = &a->w->up;
     expert_job job = {
         .cpu = cpu,
@@ -297,7 +300,6 @@ void dg_cpu_experts(dg_backend *be, const dg_experts_args *a)
     else
         for (int i = 0; i < 2; i++)
             first_products(&job, i, 1);
-    dg_pool_run(cpu->pool, job.n_active, expert_gelu, &job);
-    dg_pool_run_ahead(cpu->pool, job.n_active * down_blocks, expert_down, &job);
+    second_product(&job);
     dg_pool_run(cpu->pool, n_row, combine, &job);
 }
