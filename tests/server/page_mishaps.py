@@ -69,6 +69,7 @@ def full_of_pictures():
         b.ask("Two")
         check("pictures go before chats do", b.js(KEPT) == 2 and "without its pictures" in b.told(), b.told())
         b.load()
+        b.wait("document.querySelector('#thread article')", what="the chat that was kept")
         check("the words are kept", "Two" in b.texts()[0] and "not kept" in b.texts()[0], b.texts())
         b.quiet("full of pictures")
 
