@@ -26,6 +26,7 @@ Suite *decide_layout_suite(void);
 Suite *schema_check_suite(void);
 Suite *infill_suite(void);
 Suite *questions_suite(void);
+Suite *deciding_suite(void);
 Suite *told_suite(void);
 Suite *guided_suite(void);
 Suite *asked_suite(void);

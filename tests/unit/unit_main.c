@@ -33,11 +33,11 @@ static make_suite *const suites[] = {
     answer_suite,         constraint_suite,    constraint_cost_suite,
     calls_language_suite, word_suite,          guide_suite,
     decide_layout_suite,  schema_check_suite,  infill_suite,
-    questions_suite,      told_suite,          asked_suite,
-    tokens_suite,         stream_suite,        person_suite,
-    guided_suite,         answer_form_suite,   attention_suite,
-    byte_products_suite,  reads_suite,         decide_suite,
-    pins_suite,
+    questions_suite,      deciding_suite,      told_suite,
+    asked_suite,          tokens_suite,        stream_suite,
+    person_suite,         guided_suite,        answer_form_suite,
+    attention_suite,      byte_products_suite, reads_suite,
+    decide_suite,         pins_suite,
 };
 
 int main(int argc, char **argv)
