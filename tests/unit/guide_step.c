@@ -56,7 +56,7 @@ static void add_words(step *s, dg_place at, bool done, int i, word w)
     }
 }
 
-static void open_step(step *s, const char *regex, uint64_t seed, bool thinks)
+static void open_step(step *s, const char *language, uint64_t seed, bool thinks)
 {
     dg_buf text;
     dgemma_error err = {0};
@@ -68,8 +68,10 @@ static void open_step(step *s, const char *regex, uint64_t seed, bool thinks)
     ck_assert(!dg_token_trie_create(&s->trie, s->tokenizer, 0, &err));
     s->n_vocab = (int)dg_token_trie_count(s->trie);
     ck_assert_int_le(s->n_vocab, MAX_VOCAB);
-    dgemma_constraint_options opt = {
-        .kind = DGEMMA_CONSTRAINT_REGEX, .text = regex, .text_len = strlen(regex)};
+    dgemma_constraint_options opt = {.kind = language[0] == '{' ? DGEMMA_CONSTRAINT_JSON_SCHEMA
+                                                                : DGEMMA_CONSTRAINT_REGEX,
+                                     .text = language,
+                                     .text_len = strlen(language)};
     ck_assert_msg(!dgemma_constraint_create(&s->constraint, &opt, &err), "%s", err.msg);
     ck_assert(!dg_language_create(&s->language, s->constraint->syntax, &err));
     dg_guide_options o = {.syntax = s->constraint->syntax,
@@ -108,9 +110,9 @@ void step_find_sequences(step *s)
     ck_assert_uint_gt(s->n_word, 0);
 }
 
-void step_open(step *s, const char *regex, uint64_t seed)
+void step_open(step *s, const char *language, uint64_t seed)
 {
-    open_step(s, regex, seed, false);
+    open_step(s, language, seed, false);
 }
 
 void step_open_in_thought(step *s, const char *regex, uint64_t seed)

@@ -45,8 +45,9 @@ typedef struct step {
 
 double step_random(uint64_t seed, uint32_t block, uint32_t i);
 
-/* A step with random numbers, in a language that is a regular expression; there is room enough. */
-void step_open(step *s, const char *regex, uint64_t seed);
+/* A step with random numbers, in a language that is a regular expression, or a JSON Schema, which
+ * begins with a brace; there is room enough. */
+void step_open(step *s, const char *language, uint64_t seed);
 void step_close(step *s);
 
 /* The same in the middle of a thought, which the sequences do not know of. */
