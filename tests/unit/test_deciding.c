@@ -199,25 +199,31 @@ START_TEST(what_cannot_be_asked_is_refused)
 }
 END_TEST
 
-/* Where others fill the queue the client may come again. */
+/* Where others fill the queue the client may come again: at once, or when a decision of many reads
+ * has made some of them. */
 START_TEST(a_queue_that_is_full)
 {
+    static const char many[] = "{'state': 'The sky is blue.', 'samples': 32, 'questions': "
+                               "{'c': {'type': 'noul', 'instructions': 'Is it?'}}}";
     dgemma_request_options endless = record_endless(call.engine);
     dgemma_request *runs = NULL, *waits = NULL;
     dgemma_event event;
+    dg_deciding_setup cfg = setup();
     ck_assert(!dgemma_request_submit(&runs, call.engine, &endless, NULL));
     ck_assert(dgemma_request_wait(runs, &event, 60));
-    ck_assert(!dgemma_request_submit(&waits, call.engine, &endless, NULL));
-    dg_deciding_setup cfg = setup();
-    dg_deciding *g = NULL;
-    dg_http_error e = {0};
-    if (dg_deciding_start(&g, &cfg, body_of(choice), &e)) {
-        json_decref(finish(g));
-        e.status = call.to.status;
-        ck_assert_int_gt(call.to.retry_after, 0);
-    }
-    ck_assert_int_eq(e.status, 429);
+    dg_deciding *g = start(&cfg, many), *second = NULL;
+    while (dgemma_request_submit(&waits, call.engine, &endless, NULL)) /* its first read waits */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    json_t *root = finish(g);
+    ck_assert_int_eq(call.to.status, 429);
+    ck_assert_int_gt(call.to.retry_after, 0);
+    ck_assert_ptr_nonnull(json_object_get(root, "error"));
+    json_decref(root);
     dg_deciding_free(g);
+
+    dg_http_error e = {0};
+    ck_assert(!dg_deciding_start(&second, &cfg, body_of(choice), &e));
+    ck_assert(e.status == 429 && e.retry_after > 0);
     dgemma_request_free(waits);
     dgemma_request_free(runs);
 }
@@ -245,7 +251,7 @@ START_TEST(without_memory)
     for (long n = 1;; n++) {
         dg_deciding *g = NULL;
         dg_http_error e = {0};
-        json_t *body = body_of(choice);
+        json_t *body = json_incref(body_of(choice));
         dg_test_fail_alloc_at(n);
         bool ok = dg_deciding_start(&g, &cfg, body, &e);
         bool reached = dg_test_alloc_done();
@@ -253,6 +259,8 @@ START_TEST(without_memory)
         if (n == 1)
             ck_assert(!ok && e.status == 503 && !strcmp(e.code, "out_of_memory"));
         dg_deciding_free(g);
+        ck_assert_uint_eq(body->refcount, 1); /* ours: the other was taken in any case */
+        json_decref(body);
         if (!reached)
             break;
     }
