@@ -166,7 +166,7 @@ $(BUILD)/src/cpu/arm/%_i8mm.o: private ISA = -march=armv8.2-a+dotprod+i8mm
 $(BUILD)/src/cpu/arm/%_bf16.o: private ISA = -march=armv8.2-a+bf16
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
 $(BUILD)/src/cpu/x86/%_vnni.o $(BUILD)/src/cpu/x86/%_amx.o: private ISA = -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512vnni
-$(BUILD)/src/cpu/x86/bytes_amx.o $(BUILD)/src/cpu/x86/bfloat_amx.o: private ISA += -mamx-tile -mamx-int8 -mamx-bf16
+$(BUILD)/src/cpu/x86/bytes_amx.o $(BUILD)/src/cpu/x86/bfloat_amx.o: private ISA += -mamx-tile -mamx-int8 -mamx-bf16 -mavx512bf16
 $(BUILD)/src/cpu/arm/peak_matrix.o: private ISA = -march=armv8.2-a+fp16+dotprod+i8mm+bf16
 $(BUILD)/src/cpu/x86/peak_vnni.o: private ISA = -mavx512f -mavx512vnni
 $(BUILD)/src/cpu/x86/peak_amx.o: private ISA = -mamx-tile -mamx-int8 -mamx-bf16

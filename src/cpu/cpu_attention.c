@@ -1,5 +1,7 @@
 /* Queries, keys, values; the cache's one writer; attention over the cache's pages. */
+#include <math.h>
 #include <string.h>
+#include "base/real.h"
 #include "cpu/cpu_internal.h"
 
 /* ---- q, k, v ---- */
@@ -89,16 +91,25 @@ void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
 
 /* ---- attention ---- */
 
-/* One task: a few consecutive rows of a segment, all query heads that share one key head. Query
- * line i of the task is row i / group, head i % group of the key head. */
+/* One task: a few consecutive rows of a segment, all query heads that share one key head, one part
+ * of the keys. Query line i of the task is row i / group, head i % group of the key head. */
 typedef struct block {
     const dg_cpu *cpu;
     const dg_attention_args *a;
     const dg_segment *seg;
     int first, n_row;   /* rows of the batch */
     int kv_head, group; /* group: query heads per key head */
+    int part, n_part;
     dg_cpu_lines lines;
 } block;
+
+/* Parts of the keys before a segment: a matter of where its canvas is, whoever shares the pass.
+ * Prompts have tasks enough by their rows, and sliding layers see few keys. */
+static int parts_of(const dg_attention_args *a, const dg_segment *seg)
+{
+    const bool few = a->w->window || seg->position < PARTED_KEYS;
+    return seg->canvas && !few && dg_cpu_kv_in_panels(a->kv, a->layer) ? ATTENTION_PARTS : 1;
+}
 
 /* The prefix keys that a row sees. */
 static dg_span prefix_span(const block *b, int row)
@@ -132,7 +143,7 @@ static void attend_page(block *b, int i, int position, int n, bool canvas)
     dg_cpu_lines_add(&b->lines, &keys);
 }
 
-/* Keys of a run from `first` on that begins at `position`, a multiple of ATTENTION_RUN; n of it. */
+/* Keys of a run from `first` on that begins at `position`, a multiple of its keys; n of it. */
 static void attend_run(block *b, int position, int first, int n, bool canvas)
 {
     dg_cpu_run run = {.first = first, .n = n};
@@ -156,9 +167,19 @@ static void attend_run(block *b, int position, int first, int n, bool canvas)
 /* Keys [seen.first, seen.end), and what lies in their pages before them. */
 static void attend_runs(block *b, dg_span seen, bool canvas)
 {
-    int from = seen.first / DG_PAGE * DG_PAGE;
-    for (int p = from / ATTENTION_RUN * ATTENTION_RUN; p < seen.end; p += ATTENTION_RUN)
-        attend_run(b, p, dg_max(0, from - p), dg_min(ATTENTION_RUN, seen.end - p), canvas);
+    const int from = seen.first / DG_PAGE * DG_PAGE, run = b->cpu->k.b->keys;
+    for (int p = from / run * run; p < seen.end; p += run)
+        attend_run(b, p, dg_max(0, from - p), dg_min(run, seen.end - p), canvas);
+}
+
+/* The task's part of the keys before a canvas, in whole runs. The last ones are small: they are
+ * what threads take when others have nothing left to do. */
+static dg_span part_span(const block *b)
+{
+    static const int eighths[ATTENTION_PARTS + 1] = {0, 3, 6, 7, 8};
+    const int run = b->cpu->k.b->keys, n = dg_ceil_div(b->seg->position, run);
+    return (dg_span){n * eighths[b->part] / 8 * run,
+                     dg_min(n * eighths[b->part + 1] / 8 * run, b->seg->position)};
 }
 
 static void attend_block(block *b)
@@ -170,8 +191,8 @@ static void attend_block(block *b)
         seen = (dg_span){dg_min(seen.first, s.first), dg_max(seen.end, s.end)};
     }
     if (dg_cpu_kv_in_panels(b->a->kv, b->a->layer)) {
-        attend_runs(b, seen, false);
-        if (seg->canvas)
+        attend_runs(b, b->n_part > 1 ? part_span(b) : seen, false);
+        if (seg->canvas && b->part == b->n_part - 1)
             attend_runs(b, (dg_span){0, seg->n_row}, true);
         return;
     }
@@ -196,7 +217,7 @@ typedef struct attention_job {
     int rows_per_task, group;
 } attention_job;
 
-/* Finds the task's rows: tasks run over segments, row blocks of a segment, key heads. */
+/* Finds the task's rows: tasks run over segments, parts of its keys, row blocks, key heads. */
 static bool locate(const attention_job *job, int task, block *b)
 {
     const dg_batch *batch = job->cpu->batch;
@@ -207,13 +228,15 @@ static bool locate(const attention_job *job, int task, block *b)
         int first = dg_max(seg->first_row, job->a->rows.first);
         int end = dg_min(seg->first_row + seg->n_row, job->a->rows.end);
         int n_block = first < end ? dg_ceil_div(end - first, job->rows_per_task) : 0;
-        if (at < n_block) {
+        b->n_part = parts_of(job->a, seg);
+        if (at < n_block * b->n_part) {
             b->seg = seg;
-            b->first = first + at * job->rows_per_task;
+            b->part = at / n_block;
+            b->first = first + at % n_block * job->rows_per_task;
             b->n_row = dg_min(job->rows_per_task, end - b->first);
             return true;
         }
-        at -= n_block;
+        at -= n_block * b->n_part;
     }
     return false;
 }
@@ -225,10 +248,77 @@ static int count_blocks(const attention_job *job)
         const dg_segment *seg = &job->cpu->batch->segment[s];
         int first = dg_max(seg->first_row, job->a->rows.first);
         int end = dg_min(seg->first_row + seg->n_row, job->a->rows.end);
-        n += first < end ? dg_ceil_div(end - first, job->rows_per_task) : 0;
+        if (first < end)
+            n += dg_ceil_div(end - first, job->rows_per_task) * parts_of(job->a, seg);
     }
     return n;
 }
+
+/* ---- parts ---- */
+
+static dg_cpu_part *part_at(const attention_job *job, int part, int row, int head)
+{
+    const size_t n_row = (size_t)job->cpu->plan.n_row, n_head = (size_t)job->a->w->n_head;
+    return job->cpu->part + ((size_t)part * n_row + (size_t)row) * n_head + (size_t)head;
+}
+
+static float *part_sums(const attention_job *job, int part, int row, int head)
+{
+    const size_t n_row = (size_t)job->cpu->plan.n_row, n_head = (size_t)job->a->w->n_head,
+                 line = (size_t)row * n_head + (size_t)head, dim = (size_t)job->a->w->head_dim;
+    return part ? job->cpu->part_sums + ((size_t)(part - 1) * n_row * n_head + line) * dim
+                : job->a->out + line * dim;
+}
+
+static void put_part(const attention_job *job, const block *b, int line)
+{
+    const dg_cpu_lines *l = &b->lines;
+    const int row = b->first + line / b->group, head = b->kv_head * b->group + line % b->group;
+    *part_at(job, b->part, row, head) = (dg_cpu_part){l->max[line], l->sum[line]};
+    memcpy(part_sums(job, b->part, row, head), dg_cpu_line_sums(l, line),
+           (size_t)l->dim * sizeof(float));
+}
+
+/* A line's parts come together in their order. */
+static void join_parts(const attention_job *job, int n_part, int row, int head)
+{
+    const int dim = job->a->w->head_dim;
+    float *out = part_sums(job, 0, row, head), top = part_at(job, 0, row, head)->max;
+    double share[ATTENTION_PARTS], sum = 0;
+    for (int p = 1; p < n_part; p++)
+        top = fmaxf(top, part_at(job, p, row, head)->max);
+    for (int p = 0; p < n_part; p++) {
+        const dg_cpu_part *part = part_at(job, p, row, head);
+        share[p] = dg_exp((double)(part->max - top));
+        sum += share[p] * part->sum;
+    }
+    const float first = (float)(share[0] / sum);
+    for (int i = 0; i < dim; i++)
+        out[i] *= first;
+    for (int p = 1; p < n_part; p++)
+        job->cpu->k.axpy[DG_F32](out, (float)(share[p] / sum), part_sums(job, p, row, head), dim);
+}
+
+static void join_row(void *arg, int task, int worker)
+{
+    (void)worker;
+    const attention_job *job = arg;
+    const int row = job->a->rows.first + task,
+              n_part = parts_of(job->a, dg_batch_segment(job->cpu->batch, row));
+    for (int head = 0; head < job->a->w->n_head && n_part > 1; head++)
+        join_parts(job, n_part, row, head);
+}
+
+static bool has_parts(const attention_job *job)
+{
+    const dg_batch *batch = job->cpu->batch;
+    for (int s = 0; s < batch->n_segment; s++)
+        if (parts_of(job->a, &batch->segment[s]) > 1)
+            return true;
+    return false;
+}
+
+/* ---- a task ---- */
 
 static void attention_task(void *arg, int task, int worker)
 {
@@ -254,7 +344,10 @@ static void attention_task(void *arg, int task, int worker)
     dg_cpu_lines_begin(l);
     attend_block(&b);
     for (int i = 0; i < l->n; i++)
-        dg_cpu_lines_result(l, i, query_line(&b, b.a->out, i));
+        if (b.n_part > 1)
+            put_part(job, &b, i);
+        else
+            dg_cpu_lines_result(l, i, query_line(&b, b.a->out, i));
 }
 
 void dg_cpu_attention(dg_backend *be, const dg_attention_args *a)
@@ -267,4 +360,6 @@ void dg_cpu_attention(dg_backend *be, const dg_attention_args *a)
     for (int i = 0; i < 2 && count_blocks(&job) * a->w->n_kv_head < enough; i++)
         job.rows_per_task = dg_max(1, job.rows_per_task / 2);
     dg_pool_run(cpu->pool, count_blocks(&job) * a->w->n_kv_head, attention_task, &job);
+    if (has_parts(&job))
+        dg_pool_run(cpu->pool, a->rows.end - a->rows.first, join_row, &job);
 }

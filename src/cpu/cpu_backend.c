@@ -63,7 +63,8 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
 {
     size_t dim = (size_t)max_head_dim, f = sizeof(float);
     size_t panel = (size_t)dg_max(dg_max(SLICE_K, max_head_dim), DG_PAGE) * DG_PANEL,
-           page = DG_PAGE * dim * sizeof(uint16_t) / f; /* of a head's values */
+           page = DG_PAGE * dim * sizeof(uint16_t) / f, /* of a head's values */
+        run = cpu->bfloat ? (size_t)cpu->k.b->keys : 0;
     int n_thread = dg_pool_threads(cpu->pool);
     dg_cpu_worker *all = dg_cpu_take(t, (size_t)n_thread, sizeof *all);
     for (int i = 0; i < n_thread; i++) {
@@ -71,10 +72,8 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
             .panel = dg_cpu_take(t, cpu->bfloat && page > panel ? page : panel, f),
             .q = dg_cpu_take(t, ATTENTION_ROWS * dim, f),
             .out = dg_cpu_take(t, ATTENTION_ROWS * (dim + LINE_ROOM), f),
-            .score = dg_cpu_take(
-                t, ATTENTION_ROWS * (cpu->bfloat ? ATTENTION_RUN + LINE_ROOM : DG_PAGE), f),
-            .share =
-                dg_cpu_take(t, cpu->bfloat ? ATTENTION_ROWS * ATTENTION_RUN : 0, sizeof(uint16_t)),
+            .score = dg_cpu_take(t, ATTENTION_ROWS * (run ? run + LINE_ROOM : DG_PAGE), f),
+            .share = dg_cpu_take(t, ATTENTION_ROWS * run, sizeof(uint16_t)),
             .row = dg_cpu_take(t, row, f),
             .widened = dg_cpu_take(t, SLICE_K * TASK_COLS, f),
             .qpanel = dg_cpu_take(t, 1, sizeof(dg_qpanel)),
@@ -104,16 +103,21 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
     size_t canvas_pages = rows / DG_PAGE + 1 + (size_t)p->n_segment;
     cpu->canvas = dg_cpu_take(t, canvas_pages * DG_PAGE * 2 * (size_t)p->max_kv_dim,
                               dg_dtype_size(p->kv_type));
+    size_t lines = rows * (size_t)p->max_q_dim / BFLOAT_HEAD;
+    cpu->part = dg_cpu_take(t, cpu->bfloat ? ATTENTION_PARTS * lines : 0, sizeof *cpu->part);
     cpu->wide = dg_cpu_take(t, rows * 2 * (size_t)p->n_ff, f);
     cpu->router = dg_cpu_take(t, rows * (size_t)p->n_expert, f);
     cpu->pair_of = dg_cpu_take(t, 2 * pairs, sizeof *cpu->pair_of);
     cpu->expert_start = dg_cpu_take(t, (size_t)p->n_expert + 1, sizeof *cpu->expert_start);
     cpu->active = dg_cpu_take(t, (size_t)p->n_expert, sizeof *cpu->active);
-    /* the ranks of words and their second tile use what the experts have left: vocabulary and
-     * experts are never at work together */
+    /* attention's parts, the ranks of words and their second tile use what the experts have left:
+     * attention, experts and vocabulary are never at work together */
     size_t n_bin = rows * DRAW_BINS, gathered = pairs * (size_t)p->n_embd * f,
-           ranks = n_bin * (sizeof *cpu->bin_mass + sizeof *cpu->bin_count);
+           ranks = n_bin * (sizeof *cpu->bin_mass + sizeof *cpu->bin_count),
+           parts = cpu->bfloat ? (ATTENTION_PARTS - 1) * rows * (size_t)p->max_q_dim * f : 0;
+    gathered = gathered > parts ? gathered : parts;
     cpu->expert_x = dg_cpu_take(t, gathered > ranks ? gathered : ranks, 1);
+    cpu->part_sums = cpu->expert_x;
     cpu->bin_mass = (double *)cpu->expert_x;
     cpu->bin_count = cpu->bin_mass ? (uint32_t *)(cpu->bin_mass + n_bin) : NULL;
     size_t words = rows * VOCAB_TILE, hidden = pairs * 2 * (size_t)p->n_ff_expert;

@@ -22,9 +22,14 @@ enum { MATMUL_ROWS = 512 };
  * and packs them where they do not lie in panels. */
 enum { ATTENTION_ROWS = 128 };
 
-/* Keys that products of bfloat16 numbers take together, and the least head that is worth them:
- * smaller ones keep to floats, which give the same bits everywhere. */
-enum { ATTENTION_RUN = 4 * DG_PAGE, BFLOAT_HEAD = 256 };
+/* Keys that products of bfloat16 numbers take together at most, and the least head that is worth
+ * them: smaller ones keep to floats, which give the same bits everywhere. */
+enum { ATTENTION_RUN = 8 * DG_PAGE, BFLOAT_HEAD = 256 };
+
+/* Parts that the keys before a canvas are cut into, with tasks of their own, in such products, and
+ * keys from which on they are: threads are not equally fast, and with few tasks most of them wait
+ * for the slowest. */
+enum { ATTENTION_PARTS = 4, PARTED_KEYS = 4096 };
 
 /* Floats between the lines of scores and of sums beyond what they hold: at powers of two lines
  * drive each other out of the first-level cache. */
@@ -53,9 +58,9 @@ typedef struct dg_cpu_worker {
                         values in bfloat16 products */
     float *q;        /* [ATTENTION_ROWS][max_head_dim] */
     float *out;      /* [ATTENTION_ROWS][max_head_dim + LINE_ROOM] */
-    float *score;    /* [ATTENTION_ROWS][DG_PAGE], or [ATTENTION_RUN + LINE_ROOM] in bfloat16
+    float *score;    /* [ATTENTION_ROWS][DG_PAGE], or [a run's keys + LINE_ROOM] in bfloat16
                         products */
-    uint16_t *share; /* [ATTENTION_ROWS][ATTENTION_RUN] of those */
+    uint16_t *share; /* [ATTENTION_ROWS][a run's keys] of those */
     float *row;      /* [max(VOCAB_TILE, n_embd, n_expert)] */
     float *widened;  /* [SLICE_K * TASK_COLS] a piece of a weight of a block type as floats, or
                      panels of bfloat16 numbers */
@@ -84,6 +89,12 @@ typedef struct dg_cpu_vision {
     uint16_t *keys, *values;    /* a picture's, as panels: see cpu_vision_heads.c */
     struct dg_cpu_heads *heads; /* [threads] */
 } dg_cpu_vision;
+
+/* What one part of the keys comes to for a line, beside the sums of its values. */
+typedef struct dg_cpu_part {
+    float max;
+    double sum; /* of the shares */
+} dg_cpu_part;
 
 typedef struct dg_cpu {
     dg_backend base;
@@ -115,6 +126,11 @@ typedef struct dg_cpu {
     dg_qpair *q_rows;      /* rows that products take, as whole numbers */
     dg_qpair *q_expert;    /* those of experts, which start with rows that lie together; or the same
                               rows once more, where products take them in both ways */
+
+    /* attention's parts; the sums of the first lie where the result will, those of others in the
+     * memory of expert_x */
+    dg_cpu_part *part; /* [ATTENTION_PARTS][n_row][n_head] */
+    float *part_sums;  /* [ATTENTION_PARTS - 1][n_row][n_head][head_dim] */
 
     /* the vocabulary end */
     float *tile[2];    /* [n_row][VOCAB_TILE] each: one tile is looked at, the next one is made; the
@@ -314,7 +330,7 @@ void dg_cpu_lines_result(const dg_cpu_lines *l, int line, float *out); /* [dim] 
 
 /* ---- cpu_runs.c: the same with products of bfloat16 numbers ---- */
 
-/* Keys [first, n) of ATTENTION_RUN in a row, which begin at a multiple of that; a head's pages in
+/* Keys [first, n) of a run, which begins at a multiple of the kernels' keys; a head's pages in
  * panels. What lies before `first`, a multiple of DG_PAGE, is not looked at. */
 typedef struct dg_cpu_run {
     const uint16_t *key[ATTENTION_RUN / DG_PAGE], *value[ATTENTION_RUN / DG_PAGE];

@@ -1,13 +1,22 @@
 /* Query lines against runs of keys with products of bfloat16 numbers: queries are rounded, keys and
- * values are stored so, shares of softmax are rounded to eight bits; sums are floats. A run is
- * ATTENTION_RUN keys from a multiple of that on, whatever lines share the task and whichever of its
- * pages they see: keys that a line does not see have a share of 0, which changes no sum. So a
- * line's result does not depend on others. */
+ * values are stored so, shares of softmax are rounded to eight bits; sums are floats. A run is as
+ * many keys as the kernels like, from a multiple of that on, whatever lines share the task and
+ * whichever of its pages they see: keys that a line does not see have a share of 0, which changes
+ * no sum. So a line's result does not depend on others. */
 #include <string.h>
 #include "base/real.h"
 #include "cpu/cpu_internal.h"
 
-enum { RUN = ATTENTION_RUN, SCORES = RUN + LINE_ROOM };
+/* Keys of a run, and floats between the lines of their scores. */
+static int run_of(const dg_cpu_lines *l)
+{
+    return l->cpu->k.b->keys;
+}
+
+static size_t scores_of(const dg_cpu_lines *l)
+{
+    return (size_t)(run_of(l) + LINE_ROOM);
+}
 
 /* Lines as bfloat16 numbers lie where those of floats would. */
 static uint16_t *lines_of(const dg_cpu_lines *l)
@@ -28,7 +37,7 @@ void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *run)
             .x = lines_of(l),
             .part = &run->key[c / DG_PAGE],
             .soon = c + DG_PAGE < run->n ? run->key[c / DG_PAGE + 1] : NULL,
-            .ldy = SCORES,
+            .ldy = scores_of(l),
             .ldx = (size_t)l->dim,
             .next = (size_t)l->dim * DG_PANEL,
             .n_row = l->n,
@@ -52,9 +61,9 @@ static void raise_line(dg_cpu_lines *l, int line, float top)
 void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo, int hi)
 {
     const dg_bkernels *b = l->cpu->k.b;
-    const float *score = l->w->score + (size_t)line * SCORES;
+    const float *score = l->w->score + (size_t)line * scores_of(l);
     const int which = line % b->rows, padded = dg_cpu_padded(run->n);
-    uint16_t share[RUN], *to = l->w->share + (size_t)(line - which) * RUN;
+    uint16_t share[ATTENTION_RUN], *to = l->w->share + (size_t)((line - which) * run_of(l));
     lo = dg_min(dg_max(lo, run->first), run->n);
     hi = dg_max(lo, dg_min(hi, run->n));
     memset(share + run->first, 0, (size_t)(lo - run->first) * sizeof *share);
@@ -88,7 +97,7 @@ static const uint16_t *page_of(const dg_cpu_lines *l, const uint16_t *page, int 
 
 void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *run)
 {
-    const uint16_t *part[RUN / DG_PAGE];
+    const uint16_t *part[ATTENTION_RUN / DG_PAGE];
     int n_part = 0;
     for (int k = run->first; k < run->n; k += DG_PAGE)
         part[n_part++] = page_of(l, run->value[k / DG_PAGE], dg_min(DG_PAGE, run->n - k));
@@ -97,7 +106,7 @@ void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *run)
         .x = l->w->share + run->first * l->cpu->k.b->rows,
         .part = part,
         .ldy = (size_t)(l->dim + LINE_ROOM),
-        .ldx = RUN,
+        .ldx = (size_t)run_of(l),
         .next = DG_PAGE * DG_PANEL,
         .n_row = l->n,
         .n_k = dg_cpu_padded(run->n) - run->first,

@@ -41,15 +41,16 @@ static bool has_vnni(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
-/* Tiles are large, and the system has to be asked for room to save them. */
+/* Tiles are large, and the system has to be asked for room to save them. What has them has vectors
+ * of bfloat16 numbers as well. */
 static bool has_amx(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18, OSXSAVE = 1 << 27 };
     enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 };
     const unsigned all = AMX_BF16 | AMX_TILE | AMX_INT8;
     unsigned eax, ebx, ecx, edx, low, high;
-    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (edx & all) != all ||
-        !__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & OSXSAVE))
+    if (!__builtin_cpu_supports("avx512bf16") || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) ||
+        (edx & all) != all || !__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & OSXSAVE))
         return false;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (low >> 17 & 3) == 3 && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;

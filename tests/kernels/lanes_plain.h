@@ -222,14 +222,6 @@ INLINE v64 v64_right_signed32(v64 a, int by)
     return a;
 }
 
-INLINE v64 v64_upper16(v64 a, v64 b)
-{
-    v64 v;
-    for (int k = 0; k < 32; k++)
-        v.h[k] = (uint16_t)((k < 16 ? a : b).w[k % 16] >> 16);
-    return v;
-}
-
 INLINE v64 v64_left64_each(v64 a, v64 by)
 {
     for (int k = 0; k < 8; k++)
@@ -415,6 +407,48 @@ INLINE v64 v64_dot(v64 sum, v64 a, v64 b)
 {
     for (int k = 0; k < 64; k++)
         sum.i[k / 4] += a.u[k] * b.b[k];
+    return sum;
+}
+
+INLINE float f16v_largest(f16v a)
+{
+    float most = a.f[0];
+    for (int k = 1; k < 16; k++)
+        most = a.f[k] > most ? a.f[k] : most;
+    return most;
+}
+
+INLINE float f16v_total(f16v a)
+{
+    float sum = 0;
+    for (int k = 0; k < 16; k++)
+        sum += a.f[k];
+    return sum;
+}
+
+INLINE uint16_t bfloat_of(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return fabsf(f) < 0x1p-126f ? 0 : (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
+}
+
+INLINE v64 v64_of_bfloats(f16v a, f16v b)
+{
+    v64 v;
+    for (int k = 0; k < 32; k++)
+        v.h[k] = bfloat_of((k < 16 ? a : b).f[k % 16]);
+    return v;
+}
+
+INLINE f16v f16v_add_bfloats(f16v sum, v64 numbers)
+{
+    for (int k = 0; k < 32; k++) {
+        const uint32_t bits = (uint32_t)numbers.h[k ^ 1] << 16;
+        float f;
+        memcpy(&f, &bits, sizeof f);
+        sum.f[k / 2] += f;
+    }
     return sum;
 }
 

@@ -44,6 +44,11 @@ INLINE void tile_load(int t, const void *p, size_t stride)
         memcpy(tiles[t].at[r], (const int8_t *)p + (size_t)r * stride, (size_t)tiles[t].bytes);
 }
 
+INLINE void tile_load_once(int t, const void *p, size_t stride)
+{
+    tile_load(t, p, stride);
+}
+
 INLINE void tile_store(int t, void *p, size_t stride)
 {
     for (int r = 0; r < tiles[t].rows; r++)

@@ -225,6 +225,7 @@ const dg_bkernels dg_bfloat_neon = {
     .step = STEP,
     .rows = 2,
     .beside = BESIDE,
+    .keys = 256,
     .place = place,
     .pack_cols = pack_cols,
     .pack_rows = pack_rows,

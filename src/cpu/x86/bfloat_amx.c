@@ -112,10 +112,10 @@ INLINE void multiply_square(const dg_bgemm_args *a, const square *s, const bool 
         const uint16_t *w = *part + s->panel, *end = x + dg_min(a->part_k, left) * ROWS,
                        *soon = s->soon ? s->soon : w + 2 * a->next;
         for (; x < end; x += TILE_N, w += TILE_N, soon += TILE_N) {
-            tile_load(4, x, STEP_BYTES);
+            tile_load_once(4, x, STEP_BYTES);
             tile_load(6, w, STEP_BYTES);
             if (rows)
-                tile_load(5, x + ROWS * a->ldx, STEP_BYTES);
+                tile_load_once(5, x + ROWS * a->ldx, STEP_BYTES);
             if (cols)
                 tile_load(7, w + a->next, STEP_BYTES);
             for (int i = s->ask; i < s->ask_end; i++) {
@@ -193,7 +193,7 @@ static void multiply(const dg_bgemm_args *a, int r, int n_row, int c, int n_col)
 }
 
 /* All columns of rows [r, end), TWO at a time: panels stay in the first-level cache while rows pass
- * by. */
+ * by, which are loaded past it. */
 static void multiply_rows(const dg_bgemm_args *a, int r, int end)
 {
     for (int c = 0; c < a->n_col; c += TWO)
@@ -222,71 +222,59 @@ enum { LANES = 16, SOME = 2 * LANES };
 static float largest(const float *z, int n)
 {
     f16v most = f16v_set(-INFINITY), other = most;
-    float each[LANES], all = -INFINITY;
     int i = 0;
     for (; i + SOME <= n; i += SOME) {
         most = f16v_max(f16v_load(z + i), most);
         other = f16v_max(f16v_load(z + i + LANES), other);
     }
-    f16v_store(each, f16v_max(most, other));
-    for (int k = 0; k < LANES; k++)
-        all = each[k] > all ? each[k] : all;
+    float all = f16v_largest(f16v_max(most, other));
     for (; i < n; i++)
         all = z[i] > all ? z[i] : all;
     return all;
 }
 
-/* 2^t for t <= 0, to 2^-16 of itself; at most 2^-126 for all that is less. With t = n + f, |f| <=
+/* 2^t for t <= 0, to 2^-13 of itself; at most 2^-126 for all that is less. With t = n + f, |f| <=
  * 1/2, the power of f is a polynomial; adding 1.5 * 2^23 leaves n in the low bits, from where it
  * goes to the exponent. */
-INLINE v64 power_of(f16v t)
+INLINE f16v power_of(f16v t)
 {
     const f16v shift = f16v_set(0x1.8p23f);
     t = f16v_max(t, f16v_set(-126));
     const f16v rounded = f16v_add(t, shift), f = f16v_sub(t, f16v_sub(rounded, shift));
-    f16v p = f16v_fma(f, f16v_set(0.0096734f), f16v_set(0.055370375f));
-    p = f16v_fma(f, p, f16v_set(0.24022794f));
-    p = f16v_fma(f, p, f16v_set(0.6931508f));
-    p = f16v_fma(f, p, f16v_set(0.99999994f));
-    return v64_add32(bits_of_f16v(p), v64_left32(bits_of_f16v(rounded), 23));
+    f16v p = f16v_fma(f, f16v_set(0.05517134f), f16v_set(0.24261117f));
+    p = f16v_fma(f, p, f16v_set(0.69326103f));
+    p = f16v_fma(f, p, f16v_set(0.99992807f));
+    return f16v_of_bits(v64_add32(bits_of_f16v(p), v64_left32(bits_of_f16v(rounded), 23)));
 }
 
-/* Sixteen shares, rounded to bfloat16 numbers, as floats. */
-INLINE v64 shares_at(f16v z, f16v top)
+/* SOME of them as bfloat16 numbers. */
+INLINE v64 some_shares(const float *z, f16v top)
 {
-    const v64 bits = power_of(f16v_mul(f16v_sub(z, top), f16v_set(0x1.715476p0f)));
-    const v64 odd = v64_and(v64_right32(bits, 16), v64_set32(1));
-    return v64_and(v64_add32(v64_add32(bits, odd), v64_set32(0x7FFF)), v64_set32(-65536));
+    const f16v log2e = f16v_set(0x1.715476p0f), a = f16v_mul(f16v_sub(f16v_load(z), top), log2e),
+               b = f16v_mul(f16v_sub(f16v_load(z + LANES), top), log2e);
+    return v64_of_bfloats(power_of(a), power_of(b));
 }
 
 static float shares(uint16_t *out, const float *z, int n, float top)
 {
     const f16v most = f16v_set(top);
-    f16v sum[2] = {f16v_zero(), f16v_zero()};
-    float each[SOME] = {0}, all = 0;
+    f16v sum = f16v_zero();
     int i = 0;
     for (; i + SOME <= n; i += SOME) {
-        const v64 a = shares_at(f16v_load(z + i), most),
-                  b = shares_at(f16v_load(z + i + LANES), most);
-        sum[0] = f16v_add(sum[0], f16v_of_bits(a));
-        sum[1] = f16v_add(sum[1], f16v_of_bits(b));
-        v64_store(out + i, v64_upper16(a, b));
+        const v64 some = some_shares(z + i, most);
+        v64_store(out + i, some);
+        sum = f16v_add_bfloats(sum, some);
     }
-    f16v_store(each, f16v_add(sum[0], sum[1]));
-    for (int k = 0; k < LANES; k++)
-        all += each[k];
-    if (i == n)
-        return all;
-    uint16_t last[SOME];
-    memcpy(each, z + i, (size_t)(n - i) * sizeof *each);
-    const v64 a = shares_at(f16v_load(each), most), b = shares_at(f16v_load(each + LANES), most);
-    v64_store(last, v64_upper16(a, b));
-    memcpy(out + i, last, (size_t)(n - i) * sizeof *out);
-    f16v_store(each, f16v_of_bits(a));
-    f16v_store(each + LANES, f16v_of_bits(b));
-    for (int k = 0; k < n - i; k++)
-        all += each[k];
-    return all;
+    if (i < n) {
+        float last[SOME] = {0};
+        uint16_t number[SOME];
+        memcpy(last, z + i, (size_t)(n - i) * sizeof *last);
+        v64_store(number, some_shares(last, most));
+        memset(number + (n - i), 0, (size_t)(SOME - (n - i)) * sizeof *number);
+        memcpy(out + i, number, (size_t)(n - i) * sizeof *number);
+        sum = f16v_add_bfloats(sum, v64_load(number));
+    }
+    return f16v_total(sum);
 }
 
 const dg_bkernels dg_bfloat_amx = {
@@ -295,6 +283,7 @@ const dg_bkernels dg_bfloat_amx = {
     .step = STEP,
     .rows = ROWS,
     .beside = 2,
+    .keys = 512,
     .place = place,
     .pack_cols = pack_cols,
     .pack_rows = pack_rows,

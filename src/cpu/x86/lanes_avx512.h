@@ -151,15 +151,6 @@ static inline v64 v64_right_signed32(v64 a, int by)
     return _mm512_srai_epi32(a, (unsigned)by);
 }
 
-/* The upper halves of a's words, then of b's. */
-static inline v64 v64_upper16(v64 a, v64 b)
-{
-    static const uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
-                                     23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
-                                     45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-    return _mm512_permutex2var_epi16(a, _mm512_loadu_si512(odd), b);
-}
-
 /* Each 64 bits shifted by as much as those of `by` say. */
 static inline v64 v64_left64_each(v64 a, v64 by)
 {
@@ -309,6 +300,30 @@ static inline f16v f16v_fnma(f16v a, f16v b, f16v c)
 static inline v64 v64_dot(v64 sum, v64 a, v64 b)
 {
     return _mm512_dpbusd_epi32(sum, a, b);
+}
+#endif
+
+static inline float f16v_largest(f16v a)
+{
+    return _mm512_reduce_max_ps(a);
+}
+
+static inline float f16v_total(f16v a)
+{
+    return _mm512_reduce_add_ps(a);
+}
+
+#ifdef __AVX512BF16__
+/* The nearest bfloat16 numbers of a, then of b; 0 for what is below 2^-126. */
+static inline v64 v64_of_bfloats(f16v a, f16v b)
+{
+    return (v64)_mm512_cvtne2ps_pbh(b, a);
+}
+
+/* Adds bfloat16 numbers 2 i and 2 i + 1 to each sum i. */
+static inline f16v f16v_add_bfloats(f16v sum, v64 numbers)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)numbers, (__m512bh)_mm512_set1_epi16(0x3F80));
 }
 #endif
 

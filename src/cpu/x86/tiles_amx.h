@@ -16,6 +16,11 @@
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t                                               \
                      :                                                                             \
                      : "r"(p), "r"((size_t)(stride)), TILE_READS(p))
+/* The same of what the first-level cache need not keep. */
+#define tile_load_once(t, p, stride)                                                               \
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t                                             \
+                     :                                                                             \
+                     : "r"(p), "r"((size_t)(stride)), TILE_READS(p))
 #define tile_store(t, p, stride)                                                                   \
     __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)"                                           \
                      :                                                                             \
