@@ -88,7 +88,7 @@ static dgemma_status line_of(const decide_layout *l, size_t number, const char *
 }
 
 /* Takes the label, if it makes a line that differs from the first label's in one token, at the same
- * place as all before, and no other label is that token. */
+ * place as all before. No other label is that token: tokens say what the text was. */
 static dgemma_status try_label(const decide_layout *l, decide_question *q, size_t number,
                                const char *text, size_t *n_label, dgemma_error *err)
 {
@@ -109,9 +109,6 @@ static dgemma_status try_label(const decide_layout *l, decide_question *q, size_
             }
         if (differ != 1 || (q->slot >= 0 && at != q->slot))
             return DGEMMA_OK;
-        for (size_t i = 1; i < *n_label; i++)
-            if (q->labels[i].id == ids[at])
-                return DGEMMA_OK;
         q->slot = at;
         q->labels[0].id = q->line[at];
     }

@@ -109,6 +109,71 @@ START_TEST(labels_run_out)
 }
 END_TEST
 
+/* Tokens of the first question's line with a label; where it differs from `line`, -1: in length, or
+ * nowhere, or more than once. */
+static int difference(dgemma_engine *e, const char *label, const int32_t *line, size_t n_line)
+{
+    int32_t ids[DECIDE_LINE];
+    char text[32];
+    size_t n;
+    int at = -1;
+    snprintf(text, sizeof text, "q1: %s\n", label);
+    if (dgemma_tokenize(e, text, strlen(text), false, ids, DECIDE_LINE, &n, NULL) || n != n_line)
+        return -1;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] != line[i]) {
+            if (at >= 0)
+                return -1;
+            at = (int)i;
+        }
+    return at;
+}
+
+/* In a vocabulary of bytes and a few pieces, "aA" differs from "A" in one token, which stands at
+ * another place, and "aB" in two. Of all that could be labels those are taken that are one token
+ * where "B" has it. */
+START_TEST(labels_stand_where_the_others_do)
+{
+    enum { OPTIONS = 20000, LETTERS = 52, SINGLE = LETTERS, PAIRS = LETTERS * LETTERS };
+    enum { SMALL_THREES = 26 * 26 * 26 };
+    static dgemma_option options[OPTIONS];
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    dgemma_engine_options opt = dg_test_engine_defaults();
+    dgemma_engine *e = NULL;
+    dgemma_error err = {0};
+    decide_layout bytes;
+    int32_t line[DECIDE_LINE];
+    size_t n_line, n_good = 1, n_elsewhere = 0; /* A itself */
+    opt.model_path = "tests/fixtures/golden/sampler_finishes/model";
+    ck_assert_msg(!dgemma_engine_open(&e, &opt, &err), "%s", err.msg);
+    ck_assert_msg(!decide_layout_init(&bytes, e, &err), "%s", err.msg);
+    ck_assert(!dgemma_tokenize(e, "q1: A\n", 6, false, line, DECIDE_LINE, &n_line, &err));
+    int slot = difference(e, "B", line, n_line);
+    ck_assert_int_ge(slot, 0);
+    for (int i = 0; i < SINGLE + PAIRS + SMALL_THREES; i++) {
+        int k = i - SINGLE - PAIRS;
+        char label[4] = {letters[i % LETTERS], i < SINGLE ? '\0' : letters[i / LETTERS - 1], '\0'};
+        if (k >= 0)
+            memcpy(
+                label,
+                (char[4]){(char)('a' + k % 26), (char)('a' + k / 26 % 26), (char)('a' + k / 676)},
+                4);
+        int at = difference(e, label, line, n_line);
+        n_good += at == slot;
+        n_elsewhere += at >= 0 && at != slot;
+    }
+    ck_assert_uint_gt(n_elsewhere, 0);
+    decide_question q = {
+        .kind = DGEMMA_QUESTION_CHOICE, .text = "?", .options = options, .n_options = OPTIONS};
+    char says[40];
+    snprintf(says, sizeof says, "one token for %zu", n_good);
+    ck_assert_int_eq(decide_label_all(&bytes, &q, 1, &err), DGEMMA_E_UNSUPPORTED);
+    ck_assert_msg(strstr(err.msg, says) != NULL, "%s, not %s", err.msg, says);
+    dg_free(q.labels);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 static const char *told(dg_buf *out, const size_t *list, size_t n, size_t order)
 {
     out->len = 0;
@@ -222,6 +287,7 @@ Suite *decide_layout_suite(void)
     tcase_add_test(t, a_label_is_one_token_at_one_place);
     tcase_add_test(t, labels_are_words_digits_and_letters);
     tcase_add_test(t, labels_run_out);
+    tcase_add_test(t, labels_stand_where_the_others_do);
     tcase_add_test(t, questions_are_told_with_their_options);
     tcase_add_test(t, a_message_is_json);
     tcase_add_test(t, a_canvas_is_its_text);
