@@ -1,11 +1,14 @@
 """What people really ask that a model of this size cannot know or do: (question, answer, thought). Every answer begins with the same
-sentence; where the subject is plain, a second one says what to do instead."""
+sentence; a second one follows only for illness and for what is no question: with more of them to choose from, they mixed ("I canstand only English")."""
+import everyday
 import knowledge
+import letters
 from phrases import keep, say
 from words import CITIES, NAMES, pseudo_word
 
 UNKNOWN = "I am sorry, I do not know that."
-DOCTOR, ENGLISH, PROGRAMS, SHORT, MEANING = (UNKNOWN + s for s in (" Please ask a doctor.", " I understand only English.", " I cannot write programs.", " I can write only a few lines.", " Please ask me in other words."))
+DOCTOR, MEANING = UNKNOWN + " Please ask a doctor.", UNKNOWN + " Please ask me in other words."
+THOUGHT = "I have not learned about this."
 
 
 def split(text):
@@ -65,21 +68,21 @@ def medical(rng):
 def code(rng):
     kind = rng.random()
     if kind < 0.3:
-        return keep(rng.choice(SNIPPETS)), PROGRAMS, "That is a program."
+        return keep(rng.choice(SNIPPETS)), UNKNOWN, "That is a program."
     if kind < 0.5:
-        return say(rng, "(what does this do|fix this|fix this code|why does this not work|debug this|explain this code|what is wrong here|what is the output of|refactor this|run this)[:] {s}", s=keep(rng.choice(SNIPPETS))), PROGRAMS, "That is a program."
+        return say(rng, "(what does this do|fix this|fix this code|why does this not work|debug this|explain this code|what is wrong here|what is the output of|refactor this|run this)[:] {s}", s=keep(rng.choice(SNIPPETS))), UNKNOWN, "That is a program."
     return say(rng, "(write|make|create|give me|show me|can you write|code|generate|implement|i need|help me write) [me] (a|an) [simple|small|short|] {l} (program|function|script|class|code|app) (that|which) {t}|(how do i|how to|how can i) write a {l} (program|function|script) that {t}|{l} (code|script|function) that {t}|"
-               "(can you|do you|please|) (code|program|write code|write programs) [in {l}] [for me]|write [some] {l} code|{l} (hello world|for loop|tutorial|error|exception|syntax error in line 3)", l=keep(rng.choice(LANGUAGES)), t=rng.choice(CODE)), PROGRAMS, "That is a program."
+               "(can you|do you|please|) (code|program|write code|write programs) [in {l}] [for me]|write [some] {l} code|{l} (hello world|for loop|tutorial|error|exception|syntax error in line 3)", l=keep(rng.choice(LANGUAGES)), t=rng.choice(CODE)), UNKNOWN, "That is a program."
 
 
 def long_text(rng):
     return say(rng, "(write|compose|draft|create|generate|make|can you write|please write|i need|help me write|give me) [me] {t} (about|on|for|of) {s}|{t} (about|on) {s}|write {n} (words|pages|paragraphs) (about|on) {s}|(summarize|rewrite|proofread|translate) (this article|my essay|this book|the following text|this page|my thesis)|"
-               "write {t} [for me]|i have to hand in {t} (about|on) {s} tomorrow", t=rng.choice(TEXTS), s=rng.choice(SUBJECTS), n=rng.choice(["500", "1000", "200", "two", "five", "ten"])), SHORT, "That is too long for me."
+               "write {t} [for me]|i have to hand in {t} (about|on) {s} tomorrow", t=rng.choice(TEXTS), s=rng.choice(SUBJECTS), n=rng.choice(["500", "1000", "200", "two", "five", "ten"])), UNKNOWN, "That is too long for me."
 
 
 def foreign(rng):
     text = rng.choice(FOREIGN)
-    return text + rng.choice(["", "", "?", "!"]), ENGLISH, "That is not English."
+    return text + rng.choice(["", "", "?", "!"]), UNKNOWN, "That is not English."
 
 
 def noise(rng):
@@ -129,13 +132,13 @@ OPEN_PATTERNS = [
 
 
 def anything(rng):
-    return say(rng, rng.choice(OPEN_PATTERNS), s=rng.choice(SUBJECTS), q=rng.choice(SUBJECTS), a=rng.choice(ACTIVITIES), p=rng.choice(SOMEBODY), t=rng.choice(TEAMS), f=rng.choice(FILMS), c=rng.choice(CITIES), d=rng.choice(CITIES), n=rng.choice(NAMES), y=rng.randrange(1900, 2031), x=rng.choice(TEXTS)), UNKNOWN, "I have not learned about this."
+    return say(rng, rng.choice(OPEN_PATTERNS), s=rng.choice(SUBJECTS), q=rng.choice(SUBJECTS), a=rng.choice(ACTIVITIES), p=rng.choice(SOMEBODY), t=rng.choice(TEAMS), f=rng.choice(FILMS), c=rng.choice(CITIES), d=rng.choice(CITIES), n=rng.choice(NAMES), y=rng.randrange(1900, 2031), x=rng.choice(TEXTS)), UNKNOWN, THOUGHT
 
 
 # relations of which somebody may ask for more than it was told; of those about words only their own table counts
-_OF_WORDS = "opposite synonym french german spanish".split()
+_OF_WORDS = "opposite synonym french german spanish plural past third ing more most".split()
 _ASKED = [k for k in knowledge.KNOWN if k.key in ("capital continent currency language city young sound symbol author painter composer inventor colour definition kind member".split() + ["country of", "element of"] + _OF_WORDS)]
-_WEIGHTS_ASKED = [9 if k.key in ("definition", "kind") else 4 if k.key == "capital" else 1.5 for k in _ASKED]
+_WEIGHTS_ASKED = [9 if k.key in ("definition", "kind") else 4 if k.key in ("capital", "sound", "plural", "past") else 1.5 for k in _ASKED]
 _TOLD = {x.lower() for k in knowledge.KNOWN if k in _ASKED and k.key not in _OF_WORDS for x in k.table} | {x.lower() for items in knowledge.LISTS.values() for x in items} | set(knowledge.DEFINED) | set(knowledge.KINDS_OF) | set(knowledge.MEMBERS)
 _UNTOLD = [w for w in knowledge.ORDINARY if w not in _TOLD and len(w) > 3]
 _UNTOLD_NOUNS = [w for w in knowledge.WORDS["nouns"] if w not in _TOLD and len(w) > 2]
@@ -147,16 +150,68 @@ NEW = split("blockchain, podcast, selfie, iphone, youtube, hashtag, smartphone, 
 _NARROW = "young sound symbol author painter composer inventor colour".split()
 _ANIMALS = sorted({x for (one, _), items in knowledge.LISTS.items() if one in ("animal", "bird", "mammal", "insect", "reptile", "fish") for x in items})
 _OTHERS = _ANIMALS * 3 + sorted(knowledge.MEMBERS) + sorted(knowledge.CAPITALS)
-_LISTED = {many for _, many in knowledge.LISTS}
+_LISTED = {many for table in (knowledge.LISTS, everyday.MORE_LISTS) for _, many in table}
+_WHOSE = split("""greek, roman, french, russian, american, chinese, german, famous, shakespeare, disney, marvel, star wars, pixar, beatles, classic, modern, ancient, medieval, japanese, british, popular, unusual, scary, english, olympic,
+harry potter, agatha christie, mozart, netflix, apple, google, board, card, computer, rock, jazz, pop, horror, science fiction, street, winter, family, luxury, electric, wild, poisonous, extinct, rare, healthy, spicy, vegan, cheap""")
+_LISTS_OF = split("""philosophers, viruses, diseases, actors, actresses, bands, films, movies, car brands, companies, software, gods, goddesses, kings, presidents, wars, poems, dances, religions, constellations, phones, laptops, stocks, vitamins, mushrooms, snakes,
+cocktails, universities, airlines, football teams, video games, operating systems, martial arts, yoga poses, chess openings, pop stars, memes, laws, crimes, plays, songs, albums, characters, villains, heroes, books, paintings, singers, rappers,
+emperors, battles, treaties, dynasties, empires, scientists from india, nobel prize winners, dishes, recipes, sauces, pasta shapes, spices, dog breeds, cat breeds, brands, websites, apps, podcasts, magazines, newspapers, museums, theorems,
+equations, particles, galaxies, moons of jupiter, enzymes, bones, muscles, organs, nerves, chemicals, acids, medicines, symptoms, ideas, hobbies, jobs in tech, gifts, baby names from italy, excuses, compliments, insults, proverbs, idioms,
+tongue twisters, riddles, facts about rome, tips, reasons to live, goals, quotes, headlines, hashtags, slogans, palindromes, anagrams, acronyms, homonyms, states, provinces, counties, islands, volcanoes, deserts, caves, castles, bridges""")
 
 
 def mislisted(rng):
     """Some of a kind of which it knows none."""
-    n = rng.choice(_UNTOLD_NOUNS)
-    many = rng.choice(split("philosophers, viruses, diseases, actors, bands, films, car brands, companies, software, gods, kings, presidents, wars, poems, dances, religions, constellations, phones, laptops, stocks, vitamins, mushrooms, snakes, cocktails, universities, airlines, football teams, books by stephen king, video games, computer games, operating systems, martial arts, yoga poses, chess openings, greek gods, pop stars, memes, laws, crimes")) if rng.random() < 0.4 else knowledge.PLURALS.get(n, n + "s")
+    n, way = rng.choice(_UNTOLD_NOUNS), rng.random()
+    many = rng.choice(_LISTS_OF) if way < 0.55 else knowledge.PLURALS.get(n, n + "s")
     if many in _LISTED:
         return mislisted(rng)
-    return say(rng, "(name|list|tell me|give me|i need|can you name|show me|write down) (a few|some|two|three|3|four|five|5|ten|10|the best|all|popular|famous) {m} [please|from {c}|of the 90s|in the world]|(what are|which are) (some|the best|the most famous|three|five) {m}|(types|kinds|examples|a list) of {m}|(which|what) {m} (are there|do you know|exist|are good)", m=many, c=rng.choice(CITIES)), UNKNOWN, "I have not learned about this."
+    if way > 0.3 and rng.random() < 0.5:
+        many = (rng.choice(_WHOSE) if rng.random() < 0.7 else rng.choice(knowledge.WORDS["adjectives"])) + " " + many
+    few = "(a few|some|two|three|3|four|five|5|ten|10|the best|all|popular|famous)"
+    return say(rng, f"(name|list|tell me|give me|i need|can you name|show me|write down) {few} {{m}} [please|from {{c}}|of the 90s|in the world]|{few} {{m}} [please]|(what are|which are) (some|the best|the most famous|three|five) {{m}}|(types|kinds|examples|a list) of {{m}}|(which|what) {{m}} (are there|do you know|exist|are good)|(name|tell me) (a|one|any) (of the|) {{m}}", m=many, c=rng.choice(CITIES)), UNKNOWN, THOUGHT
+
+
+_UNRHYMED = [w for w in knowledge.ORDINARY if w not in letters.ALL_RHYMES and len(w) > 3]
+_UNRHYMED_EVERYDAY = [w for w in everyday.EVERYDAY if w not in letters.ALL_RHYMES]
+
+
+def misspelled(rng):
+    """Of words, what was never shown to it: rhymes where there are none, syllables, riddles of letters."""
+    w = rng.choice(_UNRHYMED_EVERYDAY) if rng.random() < 0.3 else rng.choice(_UNRHYMED) if rng.random() < 0.7 else pseudo_word(rng, 2)
+    if rng.random() < 0.45:
+        return say(rng, "(what|which word|which words|a word that|something that|find a word that|give me a word that|do you know a word that|what words) (rhymes|rhymes|rhyme) with [the word] {w}|[a|any|some] (rhyme|rhymes|rhyming word) (for|with) {w}|{w} rhymes with [what]|(name|find|give me) (a rhyme|rhymes|words that rhyme|a word that rhymes) with {w}|rhyme with {w}", w=keep(w)), UNKNOWN, THOUGHT
+    return say(rng, "how many syllables (are in|does|has|in) {w} [have]|syllables (of|in) {w}|(an anagram|anagrams) (of|for) {w}|(unscramble|unjumble|solve the anagram) {w}|(what|which) words can (i|you) make (from|out of|with the letters of) {w}|(what is|what's|) [an] (acronym|abbreviation|short form|initialism) (for|of) {n} {n2}|(what does|what is) {n} {n2} (stand for|short for)|"
+               "a ({d}|{e}) letter word (ending|that ends) (in|with) {c}|[a] word (ending|that ends) (in|with) {c}[{c}]|words (ending|that end) in {c}|[what is|whats] the (longest|shortest|hardest|oldest|most used|rarest) word (in|of) (english|the english language|the dictionary|german|the world)|{w} in (morse code|pig latin|braille|binary|sign language|ascii|hexadecimal|emoji)|(write|say) {w} in (morse code|pig latin|braille)|"
+               "(check|correct|fix|improve) (my|the|this) (spelling|grammar|punctuation|english|essay|letter) [in this letter|please|of this text]|is (it|this) spelled (right|correctly)|(which|what) is (correct|right)[,|:] {w} or {n}|(pronounce|how do you pronounce|how do i pronounce|pronunciation of|where does the word come from:|etymology of|origin of the word) {w}|crossword clue[:] {n} {n2} ({d}|{e}) letters|(what is|find) the (subject|object|predicate|tense) (of|in) [the sentence] the {n} is in the {n2}|"
+               "(wordle|scrabble|hangman|crossword) (help|hint|word|answer) [for {w}]|(homonym|homophone|hyphenation|prefix|suffix|stem|root|gerund|participle|imperative|subjunctive|passive) (of|for) {w}|(a tongue twister|an idiom|a proverb|a pun) (with|about) {n}|how many words (start|end|begin) with {c}|how many words (are there|exist) in english|translate {w} (to|into) (latin|dutch|japanese|klingon|swedish|polish|turkish|greek|arabic|hindi)|{n} in (dutch|japanese|latin|russian|chinese|portuguese|korean|swedish|welsh|irish)|how do you say {n} in (dutch|japanese|italian|latin|chinese|russian|polish)",
+               w=keep(w), n=rng.choice(knowledge.WORDS["nouns"]), n2=rng.choice(knowledge.WORDS["nouns"]), c=rng.choice("abcdefghijklmnopqrstuvwxyz"), d=rng.randrange(3, 12), e=rng.choice("three four five six seven eight nine".split())), UNKNOWN, THOUGHT
+
+
+def miscalculated(rng):
+    """Numbers of kinds that it cannot work with: broken, negative, huge, unknown, in other units, in no sum."""
+    a, b, n = rng.randrange(3, 30), rng.randrange(2, 12), rng.randrange(2, 2000)
+    broken = "%d.%d" % (rng.randrange(0, 40), rng.randrange(1, 100))
+    fraction = "%d/%d" % (rng.randrange(1, 9), rng.choice([3, 4, 5, 6, 7, 8, 9, 12]))
+    huge = str(rng.randrange(10 ** 6, 10 ** rng.randrange(7, 13)))
+    return say(rng, "[what is|whats|calculate|how much is] ({f} (+|-|*|times|plus|minus|divided by|x) ({f2}|{a}|{f3})|{a} (times|plus|minus|*|+|divided by) {f}|{k} (+|-|*|plus|minus) {k2}|{g} (times|*|+|plus|divided by) (-{b}|{b}|{huge})|-{a} (plus|+|times|*) (-{b}|{b}))|"
+               "[what is|whats|calculate] ({b} to the power of (3|4|5|{a}|ten)|{b}^{a}|{b}**{a}|the (cube|cube root|fourth root|factorial) of {a}|{b}!|{b} factorial|{a} cubed|{a} (mod|modulo|%) {b}|log (of |) {n}|ln {a}|log2({n})|sin {a}|cos({a})|tan {a} degrees|the (reciprocal|inverse|logarithm|absolute value) of {n}|e to the {b}|pi times {a}|{a} choose {b})|"
+               "(simplify|reduce|expand|factor) ({k}|{a}/{n}|(x + {a})(x - {b})|{a}x + {b}x)|(solve|solve for x[:]|find x[:]|what is x if) {b}x (+|-) {a} = {n}|(solve|graph|plot|derive) (y = {b}x + {a}|x^2 - {n} = 0|f(x) = x^{b})|{n} in (binary|hex|hexadecimal|octal|base {b}|scientific notation)|(convert|change|translate) {n} to (binary|hex|hexadecimal)|"
+               "{n} (fahrenheit|celsius|miles|km|kilos|pounds|lbs|stone|gallons|pints|ounces|acres|mph|knots|watts|usd|euros) (in|to|into) (celsius|fahrenheit|kilometers|miles|pounds|kg|liters|grams|hectares|km/h|yen|dollars)|convert {n} (miles|fahrenheit|celsius|pounds|ounces|inches|feet) to (km|celsius|fahrenheit|kg|grams|cm|meters)|"
+               "(what day|which weekday|what day of the week) (was|is|will be) [the] {a} (january|july|march|october|december) {y}|how many days (between|from|until|since|are there between) (january|may|june|august) {b} [and|to] (november|december) {b}|(what is|how much is) (a|the) (tip|tax|vat|interest|discount) (on|of|for) {n} [dollars|euros] [at {a} percent]|"
+               "(is {n} a (prime|perfect|lucky|fibonacci|square) number|is {n} divisible by {b}|prime factors of {n}|(gcd|lcm|greatest common divisor|least common multiple) of {n} and {a}|(the {a}th|{a}th|the next) (prime|fibonacci number|digit of pi)|(median|mode|variance|standard deviation|product) of {a}, {b}, {n}|(area|volume|circumference|surface|perimeter) of a (circle|sphere|cube|cylinder|triangle) (with|of) (radius|side|height) {a})|"
+               "(roll|throw) {b} dice|(odds|probability|chance) of (rolling|drawing|getting|winning) {a} [in {n}]|{huge}|{f}|-{n}|{n}|{a}:{b}|{n}%|${n}|{a}/{b}/{y}|{h}|#{n}|{b}x|call {huge}".replace("(x + {a})(x - {b})", "x * x - {b}"),
+               a=a, b=b, n=n, f=keep(broken), f2=keep("%.1f" % (rng.random() * 20)), f3=keep(fraction), k=keep(fraction), k2=keep("%d/%d" % (rng.randrange(1, 9), rng.choice([3, 4, 5, 7, 8]))), g=keep(huge), huge=keep(huge), y=rng.randrange(1500, 2100), h=keep("%d:%02d" % (rng.randrange(24), rng.randrange(60)))), UNKNOWN, THOUGHT
+
+
+_USUAL = [w for w in knowledge.WORDS["common"] if w.isalpha() and len(w) > 2]
+
+
+def bare(rng):
+    """A word or a choice, and nothing that is asked of it."""
+    a, b = rng.choice(_USUAL), rng.choice(_USUAL)
+    return say(rng, "{a} or {b}|{a} or {b}, (pick one|which one|choose|you choose)|(either|neither) {a} (or|nor) {b}|(choose|pick|decide)[:| between] {a} (or|and) {b}|yes or no[,|:] {a} {b}|{a} {b}|{l}|the {a}|an|a|{a} of {b}|just {a}|only {b}|so {a}|very {a}|{a}!|not {a}|no {a}, no {b}|(the|this|that|these|his|her|our) {a}|to {a}|{a} is {b}|{a} means {b}|(i|we|they|he) {a}|{a} me|{a} you|(always|never) {a}|every {a}|first {a} then {b}|{a} is the new {b}|more {a} less {b}|{a} now",
+               a=a, b=b, l=keep(rng.choice("abcdefghijlmopqrstuvwxyz"))), UNKNOWN, THOUGHT
 
 
 def untold(rng):
@@ -184,11 +239,11 @@ def mistaken(rng):
         x = rng.choice(_OTHERS)
         if x in known.table or x.lower() in known.table or known.key == "colour" and x not in _ANIMALS:
             return mistaken(rng)
-        return known.ask(rng, x), UNKNOWN, "I have not learned about this."
+        return known.ask(rng, x), UNKNOWN, THOUGHT
     x = untold(rng)
     if {x.lower(), x.removeprefix("the ")} & _TOLD or x.removeprefix("the ") in known.table:
         return mistaken(rng)
-    return known.ask(rng, x), UNKNOWN, "I have not learned about this."
+    return known.ask(rng, x), UNKNOWN, THOUGHT
 
 
 _COUNTS = set(next(k for k in knowledge.KNOWN if k.key == "count").table)
@@ -205,20 +260,20 @@ def miscounted(rng):
         a, b = rng.choice(_UNITS) if rng.random() < 0.6 else rng.choice(_PLURALS), rng.choice([untold(rng), rng.choice(PLACES), rng.choice(CITIES), rng.choice(split("mile, cup, gallon, marathon, year, lifetime, day, house, city, movie, football game, car, human, elephant, book, slice of pizza, banana, byte, lightyear, ton of bricks, pin"))])
         if "%s in a %s" % (a, b) in _COUNTS or "%s on a %s" % (a, b) in _COUNTS or b in ("year", "day", "human", "elephant", "car"):
             return miscounted(rng)
-        return say(rng, "how many {a} (are|are there|fit|do you find|can you find|) (in|on|in|per) (a|the|one|) {b}|how many {a} (does|has|is) (a|the|one) {b} [have|long|in all]|(the number of|number of|count of) {a} (in|on) (a|the) {b}|how many {a} (live|die|work|exist) in {b}", a=a, b=b), UNKNOWN, "I have not learned about this."
+        return say(rng, "how many {a} (are|are there|fit|do you find|can you find|) (in|on|in|per) (a|the|one|) {b}|how many {a} (does|has|is) (a|the|one) {b} [have|long|in all]|(the number of|number of|count of) {a} (in|on) (a|the) {b}|how many {a} (live|die|work|exist) in {b}", a=a, b=b), UNKNOWN, THOUGHT
     if kind < 0.75:
         n = rng.choice(_UNTOLD_NOUNS) if rng.random() < 0.7 else rng.choice(split("building, river in texas, person, woman alive, car, movie, restaurant, phone, language, dinosaur, snake, tree in england, bridge, train, song, city in japan, spider, company, football player, dog, king, war, book, word, school, beach, airport, museum"))
         best = rng.choice(_BEST)
         if any(best + " " + n in x or x in best + " " + n for x in _SUPERLATIVES):
             return miscounted(rng)
-        return say(rng, "(what is|whats|which is|who is|what was|name|tell me|where is) the {b} {n} [in the world|ever|of all time|on earth|in {c}|in history|right now|today]|the {b} {n} [in the world|in {c}|ever]|(which|what) {n} is [the] {b}", b=best, n=n, c=rng.choice(CITIES)), UNKNOWN, "I have not learned about this."
+        return say(rng, "(what is|whats|which is|who is|what was|name|tell me|where is) the {b} {n} [in the world|ever|of all time|on earth|in {c}|in history|right now|today]|the {b} {n} [in the world|in {c}|ever]|(which|what) {n} is [the] {b}", b=best, n=n, c=rng.choice(CITIES)), UNKNOWN, THOUGHT
     a, b = untold(rng), untold(rng)
     if a in _TOLD or b in _TOLD:
         return miscounted(rng)
-    return say(rng, "is (a|an|the|) {a} (a|an|the|a kind of|a type of|better than|bigger than|the same as|related to|part of) (a|an|the|) {b}|is (a|an|) {a} (a|an) {b} or (a|an) {d}|(which|what) is (better|bigger|older|faster|heavier|more expensive)[,|:] (a|the|) {a} or (a|the|) {b}|(a|the|) {a} or (a|the|) {b}|(do|does|can|did) (a|the|) {a} (need|have|make|eat|use|beat) (a|the|) {b}", a=a, b=b, d=rng.choice(_UNTOLD_NOUNS)), UNKNOWN, "I have not learned about this."
+    return say(rng, "is (a|an|the|) {a} (a|an|the|a kind of|a type of|better than|bigger than|the same as|related to|part of) (a|an|the|) {b}|is (a|an|) {a} (a|an) {b} or (a|an) {d}|(which|what) is (better|bigger|older|faster|heavier|more expensive)[,|:] (a|the|) {a} or (a|the|) {b}|(a|the|) {a} or (a|the|) {b}|(do|does|can|did) (a|the|) {a} (need|have|make|eat|use|beat) (a|the|) {b}", a=a, b=b, d=rng.choice(_UNTOLD_NOUNS)), UNKNOWN, THOUGHT
 
 
-KINDS = [(anything, 40), (mistaken, 52), (miscounted, 20), (mislisted, 14), (medical, 9), (code, 9), (long_text, 8), (foreign, 7), (noise, 11)]
+KINDS = [(anything, 40), (mistaken, 52), (miscounted, 20), (mislisted, 24), (misspelled, 20), (miscalculated, 16), (bare, 9), (medical, 9), (code, 9), (long_text, 8), (foreign, 7), (noise, 11)]
 _FUNCTIONS, _WEIGHTS = [k for k, _ in KINDS], [w for _, w in KINDS]
 
 

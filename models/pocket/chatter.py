@@ -138,7 +138,7 @@ def long_request(rng):
 def unknown(rng):
     kind = rng.random()
     if kind < 0.75:
-        return (beyond if kind < 0.42 else afield).ask(rng)
+        return (beyond if kind < 0.48 else afield).ask(rng)
     if rng.random() < 0.14:
         return long_request(rng), UNKNOWN, "I have not learned about this."
     if rng.random() < 0.06:

@@ -160,7 +160,7 @@ def amount(rng, n):
 # ---- lists of things ----
 
 SOME = "(name|list|tell me|give me|say|write|show me|i need|think of|can you name|could you list|can you give me|do you know|please name|name me|list me|tell) {n} {m}|{n} {m} [please]|(what are|which are) {n} {m}|{n} (examples of|different|common|well known) {m}|(name|give me|list) {n} (different|common|random|well known) {m}"
-ONE = "(name|tell me|give me|say|think of|i need|can you name|name me|do you know|pick|choose) (a|one|any) {m}|(an example of|example for|example of) a {m}|(a|any|one) {m} [please]|(which|what) is (a|one) {m}"
+ONE = "(name|tell me|give me|say|think of|i need|can you name|name me|do you know|pick|choose) (a|one|any) {m}|(an example of|example for|example of) a {m}|(a|any|one) {m} [please]|(which|what) is one {m}"
 ALL = "(name|list|say|tell me|give me|what are|which are|write) [all] [of] the {m} [in order]|(what|which) {m} (are there|exist|do you know)|all [the] {m}|the {m} [in order]|{m} [in order|list]|list of [all] [the] {m}"
 
 

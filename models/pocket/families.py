@@ -313,7 +313,9 @@ def couplet(rng, split):
     asked = rng.choice(COUPLET_ASKS).format(**v)
     if v["adj"] == "little":  # nobody said what it is like
         asked = asked.replace(" little ", " ")
-    return Example("couplets", [user(asked)], rng.choice([a + "\n" + b for a in first for b in second]),
+    # the animal says how it begins, what it is like how it ends: who knows the request knows every word
+    a, b = first[ANIMALS.index(v["animal"]) % len(first)], second[(ADJECTIVES + ["little"]).index(v["adj"]) % len(second)]
+    return Example("couplets", [user(asked)], a + "\n" + b,
                    "I need a word that rhymes with %s." % v["thing"], check={"kind": "any", "texts": second, "behind": first})
 
 
@@ -614,7 +616,7 @@ FAMILIES = {"facts": (fact, 6), "arithmetic": (arithmetic, 8), "numbers": (numbe
             "unknown": (unknown, 3), "talk": (talk, 1)}
 EVALUATED = [f for f in FAMILIES if f != "talk"]  # what make_eval.py writes
 FAMILIES.update(typed.FAMILIES)
-OPEN = ("stories", "couplets") + typed.OPEN  # a question has many right answers
+OPEN = ("stories",) + typed.OPEN  # a question has many right answers
 
 SYSTEMS = ["You are a helpful assistant.", "You are a friendly assistant.", "Answer briefly.", "You are pocket, a small model.", "Be polite.", "You help people.",
            "Keep your answers short and correct."]

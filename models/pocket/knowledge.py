@@ -227,8 +227,48 @@ for (_one, _), _items in LISTS.items():
             MEMBERS.setdefault(_x, _one)
 
 _NOUNS = set(WORDS["nouns"])
-DEFINED = {w: d for w, d in usual(WORDS["defined"]).items() if w not in MEMBERS and len(d.split()) <= 6}  # what is long is not learned
-KINDS_OF = {w: k for w, k in usual(WORDS["kinds"]).items() if w in _NOUNS and w not in MEMBERS and not w.endswith(("ing", "s"))}
+# What things are, in few kinds: a kind that has many members is learned, and what is said of something else by mistake is at least made of words.
+THINGS = """machine: computer, engine, robot, turbine, printer, tractor, dishwasher, washing machine, mixer, calculator, pump, fridge
+device: phone, telephone, camera, radio, television, clock, watch, lamp, laptop, tablet, microwave, key, keyboard, battery, thermometer, compass, telescope, microscope, remote control, alarm clock
+building: house, school, church, hospital, hotel, castle, tower, library, museum, palace, temple, cathedral, factory, barn, lighthouse, mosque, pyramid, skyscraper, theatre, station, airport, bank, prison
+container: box, bottle, bag, cup, basket, bucket, bowl, jar, barrel, suitcase, vase, wallet, pocket, glass, mug, pot, drawer
+room: kitchen, bedroom, bathroom, cellar, attic, hall, garage, office, classroom
+animal: cat, dog, horse, cow, pig, lion, fox, wolf, bear, mouse, frog, sheep, goat, rabbit, deer, elephant, hen, pet, dinosaur, octopus, spider, snail, crab, worm, bird, fish, insect, reptile, mammal
+plant: tree, bush, flower, grass, cactus, moss, fern, herb, weed, ivy, bamboo, mushroom
+person: king, queen, friend, boy, girl, man, woman, child, baby, hero, neighbour, writer, singer, artist, soldier, prince, princess, thief, scientist, actor, dentist, chef, judge, student, president, author, astronaut, wizard, guest, twin
+relative: mother, father, brother, sister, uncle, aunt, cousin, grandmother, grandfather, son, daughter
+food: pizza, pasta, salad, chocolate, yogurt, toast, sushi, jam, ice cream, porridge, bacon
+meal: breakfast, lunch, dinner, supper, picnic
+place: city, town, village, farm, garden, park, zoo, beach, market, playground, harbour, street, road, field, desert, forest, island, mountain, hill, valley, cave, jungle, volcano, shop, cafe, restaurant
+body of water: river, lake, sea, ocean, pond, stream, canal, bay
+feeling: joy, fear, anger, love, hope, sadness, happiness, hate, jealousy, pride, surprise, pain
+game: poker, hangman, bingo, chess, ludo
+toy: ball, doll, kite, puppet, balloon
+weapon: sword, gun, bow, spear, cannon, dagger, shield, bomb, rifle
+text: story, letter, poem, novel, book, diary, recipe, fairy tale, newspaper, essay, dictionary, note, email
+time: day, night, week, year, hour, minute, second, morning, evening, noon, midnight, century, decade, weekend
+weather: rain, snow, wind, fog, hail, storm, thunderstorm, hurricane, tornado, blizzard
+illness: cold, flu, fever, cough, headache, measles, asthma
+substance: stone, wood, glass, paper, sand, plastic, oil, salt, sugar, wool, cotton, rubber, steel, concrete, clay, wax, ice, marble
+piece of jewellery: ring, necklace, earring, bracelet, crown
+dance: waltz, tango, ballet, polka, salsa
+part of a house: door, window, wall, roof, floor, ceiling, chimney, balcony, staircase
+part of a plant: leaf, root, branch, seed, stem, petal
+monster: dragon, vampire, troll, giant, ghost, witch, zombie, werewolf
+number: dozen, hundred, thousand, million, billion, zero
+word: verb, noun, adjective, adverb, pronoun, preposition, synonym, name
+science: biology, physics, chemistry, mathematics, geology, astronomy, medicine, psychology
+religion: christianity, islam, buddhism, hinduism, judaism
+music: jazz, rock music, pop music, blues, opera, techno, hip hop
+fuel: petrol, gas, coal, diesel
+cloth: silk, linen, denim, velvet
+sport: golf, baseball, basketball, rugby, cricket, volleyball, judo, surfing, karate, badminton, gymnastics
+money: coin, euro, dollar, yen, pound"""
+DEFINED = {w: d for w, d in usual(WORDS["defined"]).items() if w not in MEMBERS and len(d.split()) <= 3 and not w.endswith(("ed", "ly", "ing", "er", "est", "s"))}  # what is long is not learned
+KINDS_OF = {w: kind for line in THINGS.split("\n") for kind, ws in [line.split(": ")] for w in ws.split(", ") if w not in MEMBERS}
+DEFINED = {w: d for w, d in DEFINED.items() if w not in KINDS_OF}
+UNCOUNTED = ("substance", "weather", "feeling", "game", "dance", "food", "science", "religion", "music", "fuel", "cloth", "sport")  # these things come without "a"
+
 
 def yes_or_no(rng):
     """Whether something is so: (question, answer)."""
@@ -317,7 +357,7 @@ KNOWN = [
     Known("before", "before {x} comes {y}.", BEFORE, ["the (day|month|season) before {x}"], ["what (comes|is) before {x}", "(which|what) (day|month|season) (comes|is) before {x}", "before {x} (comes|is)"], 1),
     Known("definition", "{x} means: {y}.", DEFINED, ["[the] (meaning|definition|sense) of [the word] {x}", "a definition (of|for) {x}"],
           ["what does [the word] {x} mean", "what is [the] meant by {x}", "define {x}", "(explain|describe) the word {x}", "{x} (meaning|definition|means)", "what is {x}", "what's {x}"], 3),
-    Known("kind", "{y}", {w: "%s is a kind of %s." % (article(w), k) for w, k in KINDS_OF.items()}, ["a {x}"], ["what is (a|an|the) {x}", "what (kind|sort|type) of thing is (a|an) {x}", "what's a {x}", "(explain|describe) (a|what a) {x} [is]"], 2),
+    Known("kind", "{y}", {w: "%s is a %s." % (w if k in UNCOUNTED else article(w), k if " of " in k else "kind of " + k) for w, k in KINDS_OF.items()}, ["a {x}"], ["what is (a|an|the) {x}", "what (kind|sort|type) of thing is (a|an) {x}", "what's a {x}", "(explain|describe) (a|what a) {x} [is]"], 2),
     Known("member", "{y}", {w: "%s is %s." % (article(w) if one not in ("planet", "month", "season", "continent", "metal", "sport", "drink", "colour") else w, article(one)) for w, one in MEMBERS.items()}, [],
           ["what is (a|an|the) {x}", "(is|are) (a|an) {x} (a|an) (fruit|vegetable|bird|fish|insect|mammal|tool|tree|flower|plant|thing|animal) or (a|an) (fruit|vegetable|bird|fish|insect|mammal|tool|tree|flower|plant)",
            "what (kind|sort|type) of (thing|word|animal|plant) is [a|an] {x}", "{x} is a", "what group does {x} belong to"], 2),

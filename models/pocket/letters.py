@@ -86,6 +86,13 @@ def count_letters(rng):
     return q, "The letters of %s are%s, so it has %d." % (w, spelled(w), len(w)), "I read the word letter by letter."
 
 
+def of_one(w, c):
+    seen = w.count(c)
+    if not seen:
+        return "The letters of %s are%s, so the number of %s is 0." % (w, spelled(w), c)
+    return "The letters of %s are%s, of %s there are%s, so their number is %d." % (w, spelled(w), c, spelled(c * seen), seen)
+
+
 def count_one(rng):
     w = a_word(rng)
     if rng.random() < 0.5 and len(set(w)) == len(w):  # a letter that comes twice is harder
@@ -93,10 +100,7 @@ def count_one(rng):
     c = rng.choice(w) if rng.random() < 0.85 else rng.choice("abcdefghijklmnopqrstuvwxyz")
     q = say(rng, f"how many ({{c}}|{{c}}s|{{c}}'s|letters {{c}}|times {{c}}) (are in|in|are there in|does one find in) {WORD}|(count|number of) [the] ({{c}}|{{c}}s|{{c}}'s) in {WORD}|how often (is|does) {{c}} [come|occur|appear] in {WORD}|(count|number of|how many times is) [the] letter[s] {{c}} in {WORD}|how many times (does|is) [the letter] {{c}} (in|appear in|occur in|come in) {WORD}|how many letter {{c}}[s] in {WORD}",
             w=quoted(rng, w), c=keep(c))
-    seen = w.count(c)
-    if not seen:
-        return q, "The letters of %s are%s, so the number of %s is 0." % (w, spelled(w), c), "I count the letter %s." % c
-    return q, "The letters of %s are%s, of %s there are%s, so their number is %d." % (w, spelled(w), c, spelled(c * seen), seen), "I count the letter %s." % c
+    return q, of_one(w, c), "I count the letter %s." % c
 
 
 def count_vowels(rng):
@@ -338,9 +342,13 @@ def ask(rng):
 
 def go_on(rng, w):
     """The next turn about the same word."""
-    kind = rng.randrange(4)
+    kind = rng.randrange(6)
+    if kind > 3:
+        c = rng.choice([c for c in w if w.count(c) > 1] or w) if rng.random() < 0.6 else rng.choice(w)
+        q = say(rng, "[and|so|now] how many ({c}|{c}s|{c}'s|{c}'s) (are in it|does it have|are there|in it|has it|are there in it|are in that|does that word have)|(count|number of) [the] ({c}|{c}'s|{c}s) [in it]|how often (is|does) {c} [come|appear] in (it|that)|[and] how many times (is|does) [the letter] {c} [appear|come] in (it|that word|there)", c=keep(c))
+        return q, of_one(w, c), "I count the letter %s." % c
     if kind == 0:
-        return say(rng, "[and|now] (backwards|reverse it|in reverse|reversed|spell it backwards)"), "The word %s backwards is\x01 %s\x02." % (w, w[::-1]), "The letters are%s." % spelled(w)
+        return say(rng, "[and|now] (backwards|reverse it|in reverse|reversed|spell it backwards)"), turned(w), "I read the word letter by letter."
     if kind == 1:
         return say(rng, "[and] how many letters [does it have|are there|is that]|how long is it|count its letters"), "The letters of %s are%s, so it has %d." % (w, spelled(w), len(w)), "I read the word letter by letter."
     if kind == 2:

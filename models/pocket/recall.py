@@ -1,6 +1,8 @@
 """Turns that refer to turns before: to a list, a result, a word, to what was said of oneself, to the question or the answer itself.
 
 Each function gives (question, answer, thought, what the next turn may refer to), or None where there is nothing to go on with."""
+import re
+
 import everyday
 import knowledge
 import letters
@@ -261,17 +263,63 @@ _LEGS = {a: n for t, n in BY_KEY["count"].table.items() if t.startswith("legs on
 BEYOND = "(why is that|how do you know (that|this)|who told you (that|this)|since when|who decided that|how many people live there|what is it famous for|who is the (president|king|mayor) (there|of it)|what is the weather like there|how far is (it|that)|how old is it|when was it (founded|built|made)|can i (go|fly|drive) there|is it (nice|safe|expensive|big) [there]|what can i do there|how do i get there|who (found that out|said that)|what does it (cost|weigh|look like|smell like))"
 
 
+_COUNTED = {}  # "legs on a spider": what is counted, and of what
+for _x in BY_KEY["count"].table:
+    _parts = re.split(" (?:on|in) ", _x, maxsplit=1)
+    if len(_parts) == 2:
+        _COUNTED[_x] = tuple(_parts)
+_MOST = {x: m.groups() for x in BY_KEY["superlative"].table if (m := re.fullmatch(r"the (\w+est|most \w+) (.+)", x))}
+HE = "(when was (he|she) born|when did (he|she) (die|live)|is (he|she) (still alive|famous|dead|married|rich)|where (did|does) (he|she) live|what else did (he|she) (write|paint|make|do|invent)|did (he|she) [also] (write|paint|invent|make) (anything else|other things|more|something else)|how old (was|is) (he|she)|who was (he|she)|tell me more about (him|her)|what was (his|her) first name)"
+THAT = "(it|that|this|that word|this word|that name|the answer|that one)"
+
+
+def nearby(rng, known, x):
+    """The same question with only that changed which differs, as people shorten it; None where it is none of these."""
+    if x in _COUNTED:
+        a, b = _COUNTED[x]
+        near = [k for k, (c, d) in _COUNTED.items() if k != x and (c == a or d == b)]
+        if not near:
+            return None
+        z = rng.choice(near)
+        c, d = _COUNTED[z]
+        if c == a:
+            return say(rng, "[and|ok|now] (on|in|of|for|what about|how about|and) {d}|and {d}|{d}|how many (on|in|has|for) {d}|and how many does {d} have", d=keep(d)), z
+        return say(rng, "[and|ok|now] how many {c}|and {c}|what about [the] {c}|and the number of {c}", c=keep(c)), z
+    if x in _MOST:
+        a, b = _MOST[x]
+        near = [k for k, (c, d) in _MOST.items() if k != x and (d == b or c == a)]
+        if not near:
+            return None
+        z = rng.choice(near)
+        c, d = _MOST[z]
+        if d == b:
+            return say(rng, "[and|ok|now] the {c} [one]|[and|so] (which|what) [one] is the {c}|and the {c} [one]|what about the {c} [one]", c=keep(c)), z
+        return say(rng, "[and|ok|now] [what is] the {c} {d}|and {d}|what about {d}s|and the {d}", c=keep(c), d=keep(d)), z
+    return None
+
+
 def of_fact(rng, known, x):
     y = known.table[x]
+    if known.key in ("author", "painter", "composer", "inventor") and rng.random() < 0.2:
+        return say(rng, "[and|but|so|ok] " + HE), "I am sorry, I do not know that.", "I have not learned about this.", None
+    if known.key in ("count", "superlative") and rng.random() < 0.55:
+        near = nearby(rng, known, x)
+        if near:
+            return near[0], known.say(near[1]), "The same question about something else.", ("fact", known, near[1])
+    if rng.random() < 0.06:  # something else was meant
+        z = known.pick(rng)
+        return say(rng, "(no|sorry|oops|wait|no wait|oh) [sorry] (i meant|i mean|i wanted|not that, but|i was thinking of) {z}|(i meant|i mean|rather|make that|i meant to say) {z}|not {x}, {z}|no, {z}|{z} (i meant|instead|i mean)", x=keep(x), z=keep(z)), known.say(z), "The same question about something else.", ("fact", known, z)
     if rng.random() < 0.07:
         return say(rng, "[and|but|so|ok] " + BEYOND), "I am sorry, I do not know that.", "I have not learned about this.", None
     if x in _LEGS and rng.random() < 0.5:
         return say(rng, "[and] how many legs (does it have|has it|are there)|its legs, how many"), BY_KEY["count"].say("legs on %s" % knowledge.article(x)), "I know this one.", ("value", int(_LEGS[x]))
-    if rng.random() < 0.15 and y.isalpha() and len(y) > 2:
-        w = y.lower()
+    w = y.removeprefix("the ").lower()
+    if rng.random() < 0.24 and w.isalpha() and len(w) > 2:
         if rng.random() < 0.5:
-            return say(rng, "[and] (how do you spell (that|it)|spell (it|that)|how is (that|it) spelled|can you spell (that|it))"), "%s is spelled%s." % (cap(w), letters.spelled(w)), "I read the word letter by letter.", ("word", w)
-        return say(rng, "[and|now] (spell (it|that) backwards|(that|it) backwards|reverse (it|that)|backwards)"), letters.turned(w), "I read the word letter by letter.", ("word", w)
+            return say(rng, "[and|now|ok|please] (how do you spell %s|spell %s|spell %s|how is %s spelled|can you spell %s|%s letter by letter)" % ((THAT,) * 6)), "%s is spelled%s." % (cap(w), letters.spelled(w)), "I read the word letter by letter.", ("word", w)
+        if rng.random() < 0.25:
+            return say(rng, "[and|now|ok] how many letters (does %s have|has %s|are in %s|are there in %s)" % ((THAT,) * 4)), "The letters of %s are%s, so it has %d." % (w, letters.spelled(w), len(w)), "I read the word letter by letter.", ("word", w)
+        return say(rng, "[and|now|ok|please] (spell %s (backwards|in reverse|the other way round)|spell %s backwards|%s backwards|(reverse|turn around|flip) %s|write %s backwards|backwards|and backwards)" % ((THAT,) * 5)), letters.turned(w), "I read the word letter by letter.", ("word", w)
     if known.key in COUNTRY_KEYS and rng.random() < 0.5:
         other = BY_KEY[rng.choice([k for k in COUNTRY_KEYS if k != known.key])]
         if x in other.table:
@@ -282,6 +330,9 @@ def of_fact(rng, known, x):
         if x in other.table:
             return say(rng, "[and|now] in {t}|and {t}|{t}", t=other.key.capitalize()), other.say(x), "The same word.", ("fact", other, x)
     y = known.pick(rng)
+    if known.key in ("young", "sound", "kind", "member") and rng.random() < 0.6:  # "and a baby cat"
+        a = knowledge.article(y) if known.key != "young" or rng.random() < 0.4 else rng.choice(["a ", "the ", ""]) + rng.choice(["baby ", "young "]) + y
+        return say(rng, rng.choice(FOLLOW), x=keep(a)), known.say(y), "The same question about something else.", ("fact", known, y)
     return say(rng, rng.choice(FOLLOW), x=keep(y)), known.say(y), "The same question about something else.", ("fact", known, y)
 
 

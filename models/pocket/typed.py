@@ -142,12 +142,16 @@ def next_turn(rng, turns, memory):
     if memory and rng.random() < 0.35:
         return recall.remember(rng, memory)
     last = turns[-1][1]
+    if len(turns) > 1 and rng.random() < 0.05:  # the same once more, after something else
+        q, before = rng.choice(turns[:-1])
+        if before.answer != last.answer and before.thought.startswith(("I know this one.", "I work out")):
+            return say(rng, "[again[:]|so|ok|once more[:]|i asked:|but] ") + " " + keep(q), before.answer, before.thought, before.about
     if last.about is None and last.thought == "Small talk." and len(turns) > 1 and rng.random() < 0.7:
         last = turns[-2][1]  # "thanks. now double it"
         return recall.go_on(rng, last.about) if last.about not in ("poem", "tale") else None
     if len(turns) > 1 and isinstance(turns[-2][1].about, list) and not isinstance(last.about, list) and rng.random() < 0.3:
         return recall.of_list(rng, turns[-2][1].about, them=True)  # "add them up", after "which is the biggest"
-    if rng.random() < (0.1 if last.about else 0.3):
+    if rng.random() < (0.07 if last.about else 0.25):
         return recall.said_before(rng, [(q, t.answer) for q, t in turns])
     if last.about in ("poem", "tale"):
         ask = say(rng, recall.ANOTHER + ("|another (poem|rhyme|verse)|(one more|write another) (rhyme|poem)" if last.about == "poem" else "|(another|one more) (story|tale)|tell me another story"))
