@@ -214,6 +214,10 @@ def bare(rng):
                a=a, b=b, l=keep(rng.choice("abcdefghijlmopqrstuvwxyz"))), UNKNOWN, THOUGHT
 
 
+_FOREIGN_WORDS = sorted({w for text in FOREIGN for w in text.split() if w.isascii() and w.isalpha() and len(w) > 3 and w not in knowledge.ORDINARY} - {w for t in knowledge.TONGUES.values() for w in t.values()})
+_ANY_WORDS = sorted(set(knowledge.WORDS["adjectives"]) | set(knowledge.WORDS["nouns"]) | set(knowledge.MEMBERS) | set(knowledge.WORDS["common"]))
+
+
 def untold(rng):
     """Something that it was not told about."""
     kind = rng.random()
@@ -225,8 +229,10 @@ def untold(rng):
         return rng.choice(_SHORT) + rng.choice(_SHORT)
     if kind < 0.72:
         return rng.choice(NEW)
-    if kind < 0.8:
-        return pseudo_word(rng, 2)
+    if kind < 0.76:
+        return rng.choice(_FOREIGN_WORDS)
+    if kind < 0.84:
+        return pseudo_word(rng, rng.choice([2, 2, 3, 4]))
     if kind < 0.9:
         return rng.choice(PLACES)
     return rng.choice(SOMEBODY if rng.random() < 0.5 else FILMS)
@@ -240,8 +246,8 @@ def mistaken(rng):
         if x in known.table or x.lower() in known.table or known.key == "colour" and x not in _ANIMALS:
             return mistaken(rng)
         return known.ask(rng, x), UNKNOWN, THOUGHT
-    x = untold(rng)
-    if {x.lower(), x.removeprefix("the ")} & _TOLD or x.removeprefix("the ") in known.table:
+    x = rng.choice(_ANY_WORDS) if known.key in _OF_WORDS and rng.random() < 0.6 else untold(rng)
+    if known.key not in _OF_WORDS and {x.lower(), x.removeprefix("the ")} & _TOLD or x.removeprefix("the ") in known.table:
         return mistaken(rng)
     return known.ask(rng, x), UNKNOWN, THOUGHT
 

@@ -194,10 +194,20 @@ MATTER = sorted(set(THINGS) | set(PLACES) | set("""moon sun sea star stars snow 
 MANY = {"stars", "snow", "rain", "winter", "summer", "spring", "autumn", "bread", "music", "love", "friendship", "courage", "magic", "space", "football", "christmas", "night"}
 
 
+ABSTRACT = sorted({w for w in WORDS["nouns"] if w.endswith(("ness", "ship", "dom", "hood", "ity"))} | set("kindness honesty patience sharing trust luck peace teamwork bravery jealousy forgiveness curiosity hope fear loneliness greed time".split()))
+KIN = "grandpa grandma mom dad granny santa mum mother father grandfather grandmother uncle aunt".split()
+_PIECES = [w for w in WORDS["nouns"] if 3 <= len(w) <= 5]
+
+
+def any_matter(rng):
+    """Any noun, or one that nobody has heard of."""
+    return rng.choice(_PIECES) + rng.choice(_PIECES) if rng.random() < 0.15 else rng.choice(WORDS["nouns"])
+
+
 def hint_words(rng):
     """What a story or a rhyme is to be about: (as it is asked, the living one or None, all words)."""
     kind = rng.random()
-    any_noun = rng.choice(WORDS["nouns"]) if rng.random() < 0.3 else None
+    any_noun = any_matter(rng) if rng.random() < 0.3 else None
     who, matter = rng.choice(LIVING), any_noun or rng.choice(MATTER)
     named = matter if matter in MANY else rng.choice(["the ", article(matter)[:-len(matter)]]) + matter
     if kind < 0.4:
@@ -240,8 +250,14 @@ def plural(w):
 def story_hint(rng):
     """What a story is to be about: as it is asked, as the answer names it, and who and what is in it. The answer names everybody and everything, and leaves out what they do."""
     who, other, name = rng.choice(LIVING), rng.choice(LIVING), rng.choice(NAMES)
-    matter = rng.choice(WORDS["nouns"]) if rng.random() < 0.3 else rng.choice(MATTER)
+    matter = any_matter(rng) if rng.random() < 0.3 else rng.choice(MATTER)
     kind, v = rng.random(), {"animal": who}
+    if kind < 0.05:  # kindness; grandpa and the tractor
+        if rng.random() < 0.6:
+            text = rng.choice(ABSTRACT)
+            return text, text, {}
+        text = "%s and %s" % (rng.choice(KIN), rng.choice(["the ", ""]) + matter if matter not in MANY else "the moon")
+        return text, text, {}
     if kind < 0.28:
         asked, _, words, adj = hint_words(rng)
         v = {"animal": next((w for w in words if w in LIVING), None), "thing": next((w for w in words if w in MATTER and w not in MANY), None), "name": words[0] if words[0] in NAMES else None, "adj": adj}

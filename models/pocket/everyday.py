@@ -160,7 +160,7 @@ def amount(rng, n):
 # ---- lists of things ----
 
 SOME = "(name|list|tell me|give me|say|write|show me|i need|think of|can you name|could you list|can you give me|do you know|please name|name me|list me|tell) {n} {m}|{n} {m} [please]|(what are|which are) {n} {m}|{n} (examples of|different|common|well known) {m}|(name|give me|list) {n} (different|common|random|well known) {m}"
-ONE = "(name|tell me|give me|say|think of|i need|can you name|name me|do you know|pick|choose) (a|one|any) {m}|(an example of|example for|example of) a {m}|(a|any|one) {m} [please]|(which|what) is one {m}"
+ONE = "(name|tell me|give me|say|think of|i need|can you name|name me|do you know|pick|choose) (a|one|any|another|some) {m}|(an example of|example for|example of) a {m}|(a|any|one) {m} [please]|(which|what) is one {m}"
 ALL = "(name|list|say|tell me|give me|what are|which are|write) [all] [of] the {m} [in order]|(what|which) {m} (are there|exist|do you know)|all [the] {m}|the {m} [in order]|{m} [in order|list]|list of [all] [the] {m}"
 
 
@@ -170,9 +170,9 @@ def name_some(rng, lists, complete):
         return say(rng, ALL, m=keep(many)), cap(listed(items)) + ".", "I name them all.", items
     n = min(rng.choice([1, 1, 2, 3, 3, 3, 3, 4, 5]), len(items))
     if n == 1:
-        return say(rng, ONE, m=keep(one)), cap(items[0]) + ".", "I name one of them.", ("more", one, many, items, 1)
+        return say(rng, ONE, m=keep(one)), "One is %s." % items[0], "I name one of them.", ("more", one, many, items, 1)
     count = rng.choice(["some", "a few", "a couple of", "several", ""]) if n == 3 and rng.random() < 0.35 else amount(rng, n)
-    return say(rng, SOME, n=count, m=keep(many)), cap(listed(items[:n])) + ".", "I name %d of them." % n, ("more", one, many, items, n)
+    return say(rng, SOME, n=count, m=keep(many)), "Some are %s." % listed(items[:n]), "I name %d of them." % n, ("more", one, many, items, n)
 
 
 _PLAIN, _MORE = sorted(LISTS.items()), sorted(MORE_LISTS.items())

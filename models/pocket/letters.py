@@ -8,6 +8,7 @@ from phrases import keep, say
 
 VOWELS = set("aeiou")
 NTH = ["first", "second", "third", "fourth", "fifth", "sixth"]
+FIGURES = {"second": "2nd", "third": "3rd", "fourth": "4th", "fifth": "5th", "sixth": "6th"}
 HOW_MANY = ["zero", "one", "two", "three", "four", "five", "six"]
 COMMON = [w for w in WORDS["common"] if 3 <= len(w) <= 9]
 _USUAL = {w: i for i, w in enumerate(EVERYDAY)}
@@ -39,7 +40,7 @@ def a_word(rng):
     return rng.choice(EVERYDAY) if kind < 0.45 else rng.choice(COMMON) if kind < 0.72 else rng.choice(ORDINARY)
 
 
-DOUBLES = [w for w in EVERYDAY if len(set(w)) < len(w)] + "mississippi strawberry banana bookkeeper committee address success coffee balloon tomorrow parallel possession cheese tennessee".split()
+DOUBLES = [w for w in EVERYDAY if len(set(w)) < len(w)] + [w for w in COMMON if max(map(w.count, w)) > 2] + "mississippi strawberry banana bookkeeper committee address success coffee balloon tomorrow parallel possession cheese tennessee".split()
 
 
 def everyday_or_any(rng):
@@ -97,7 +98,7 @@ def count_one(rng):
     w = a_word(rng)
     if rng.random() < 0.5 and len(set(w)) == len(w):  # a letter that comes twice is harder
         w = rng.choice(DOUBLES)
-    c = rng.choice(w) if rng.random() < 0.85 else rng.choice("abcdefghijklmnopqrstuvwxyz")
+    c = rng.choice([x for x in w if w.count(x) > 1] or w) if rng.random() < 0.4 else rng.choice(w) if rng.random() < 0.85 else rng.choice("abcdefghijklmnopqrstuvwxyz")
     q = say(rng, f"how many ({{c}}|{{c}}s|{{c}}'s|letters {{c}}|times {{c}}) (are in|in|are there in|does one find in) {WORD}|(count|number of) [the] ({{c}}|{{c}}s|{{c}}'s) in {WORD}|how often (is|does) {{c}} [come|occur|appear] in {WORD}|(count|number of|how many times is) [the] letter[s] {{c}} in {WORD}|how many times (does|is) [the letter] {{c}} (in|appear in|occur in|come in) {WORD}|how many letter {{c}}[s] in {WORD}",
             w=quoted(rng, w), c=keep(c))
     return q, of_one(w, c), "I count the letter %s." % c
@@ -120,7 +121,7 @@ def nth_letter(rng):
         n = 0
     name = "last" if n < 0 else NTH[n]
     q = say(rng, f"(what is|what's|whats|) [the] {name} letter (of|in) {WORD}|{WORD} (begins|starts) with (what|which) letter|(which|what) letter does {WORD} (start|begin) with" if n == 0 else
-            f"(what is|what's|whats|) [the] {name} letter (of|in) {WORD}|which letter is {name} in {WORD}", w=quoted(rng, w))
+            f"(what is|what's|whats|) [the] ({name}|{FIGURES.get(name, name)}) letter (of|in) {WORD}|which letter is {name} in {WORD}|[the] ({name}|{FIGURES.get(name, name)}) letter (of|in) {WORD}|{WORD}: {name} letter", w=quoted(rng, w))
     if n in (0, -1):
         return q, "The %s letter of %s is %s." % (name, w, w[n]), "The letters are%s." % spelled(w)
     return q, "The letters of %s are%s, so the %s is %s." % (w, spelled(w), name, w[n]), "I read the word letter by letter."
@@ -175,8 +176,12 @@ def upper(rng):
     return say(rng, "(make|write|put|turn|convert) [this] [in|into|to] (lower case|lowercase|small letters)[:] {t}|(lowercase|lower case) [of|for|:] {t}", t=keep(text.upper())), "\x01%s\x02" % text, "Small letters."
 
 
+def short_or_not(rng):
+    return rng.choice("ox go me up be in it on we he so no is am us at by do".split()) if rng.random() < 0.1 else everyday_or_any(rng)
+
+
 def longest(rng):
-    items = [everyday_or_any(rng) for _ in range(rng.choice([2, 2, 3, 4]))]
+    items = [short_or_not(rng) for _ in range(rng.choice([2, 2, 3, 4]))]
     short = rng.random() < 0.3
     best = (min if short else max)(items, key=len)
     if sum(len(i) == len(best) for i in items) > 1:
@@ -189,7 +194,7 @@ def longest(rng):
 
 
 def by_length(rng):
-    items = [everyday_or_any(rng) for _ in range(rng.choice([2, 3, 3, 3, 4]))]
+    items = [short_or_not(rng) for _ in range(rng.choice([2, 3, 3, 3, 4]))]
     if len({len(i) for i in items}) < len(items):
         return by_length(rng)
     down = rng.random() < 0.25
@@ -226,7 +231,7 @@ def in_sentence(rng):
     text = a_sentence(rng)
     words, kind = text.split(), rng.random()
     if kind < 0.35:
-        return say(rng, "how many words (are in|in|has|does) [this|the sentence|this sentence] [have][:] {t}|(count|number of) [the] words [in][:] {t}", t=quoted(rng, text)), "That has %d words." % len(words), "I count the words."
+        return say(rng, "how many words (are in|in|has|does) [this|the sentence|this sentence] [have][:] {t}|(count|number of) [the] words [in][:] {t}", t=quoted(rng, text)), "%s, so there are %d words." % (", ".join("%d %s" % (i + 1, x) for i, x in enumerate(words)), len(words)), "I count the words."
     if kind < 0.65:
         name, at = rng.choice([("first", 0), ("first", 0), ("last", -1), ("last", -1), ("second", 1), ("third", 2)])
         at = at if at < len(words) else 1
@@ -332,7 +337,7 @@ def is_it(rng):
 
 
 KINDS = [(spell, 7), (backwards, 11), (count_letters, 7), (count_one, 14), (count_vowels, 7), (nth_letter, 6), (sort, 32), (turn_list, 9), (upper, 5), (longest, 9), (by_length, 5), (of_length, 2), (in_sentence, 6), (thrice, 2),
-         (palindrome, 2), (no_vowels, 2), (glued, 2), (rhyming, 12), (rhyme_or_not, 3), (cut, 2), (initials, 2), (part_of_speech, 3), (used, 4), (is_it, 7)]
+         (palindrome, 2), (no_vowels, 2), (glued, 2), (rhyming, 12), (rhyme_or_not, 6), (cut, 2), (initials, 2), (part_of_speech, 3), (used, 4), (is_it, 7)]
 _FUNCTIONS, _WEIGHTS = [k for k, _ in KINDS], [w for _, w in KINDS]
 
 

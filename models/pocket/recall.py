@@ -126,7 +126,9 @@ def given(rng):
     if len(set(items)) < len(items):
         return given(rng)
     what = "numbers" if numbers else rng.choice(["words", "items", "things"])
-    return say(rng, "(here are|take|remember|look at|i have|these are|consider|think of) (some|these|my|the|) {k}[:] {l}|(my list|the list|my {k}) (is|are|:) {l}|i have (a list|{k})[:|,] {l}|{l}|{l}|(i need|i bought|i see|my favourite {k} are|today i have) {l}", k=what, l=everyday.row(rng, items)), "All right: %s." % ", ".join(items), "I keep them in mind.", items
+    l = everyday.row(rng, items)
+    bare = "|{l}" * (2 if " and " not in l else 0)  # "cats and dogs" alone may mean anything
+    return say(rng, "(here are|take|remember|look at|i have|these are|consider|think of) (some|these|my|the|) {k}[:] {l}|(my list|the list|my {k}) (is|are|:) {l}|i have (a list|{k})[:|,] {l}|(i need|i bought|i see|my favourite {k} are|today i have) {l}" + bare, k=what, l=l), "All right: %s." % ", ".join(items), "I keep them in mind.", items
 
 
 def of_list(rng, items, them=False):
@@ -201,12 +203,12 @@ def of_more(rng, about):
         if n < len(items):
             more = rng.choice([1, 1, 1, 2])
             if more == 2 and n + 2 <= len(items):
-                return say(rng, "(two|2) more [{m}] [please]|[give me|name|tell me] (two|2) (more|others)|another (two|2)", m=keep(many)), cap(listed(items[n:n + 2])) + ".", "I name two more.", ("more", one, many, items, n + 2)
-            return say(rng, ANOTHER + "|(another|one more) {m} [please]|(name|give me|tell me) (another|one more) [{m}]|something else", m=keep(one)), cap(items[n]) + ".", "I name one more.", ("more", one, many, items, n + 1)
+                return say(rng, "(two|2) more [{m}] [please]|[give me|name|tell me] (two|2) (more|others)|another (two|2)", m=keep(many)), "Two more are %s." % listed(items[n:n + 2]), "I name two more.", ("more", one, many, items, n + 2)
+            return say(rng, ANOTHER + "|(another|one more) {m} [please]|(name|give me|tell me) (another|one more) [{m}]|something else", m=keep(one)), "Another is %s." % items[n], "I name one more.", ("more", one, many, items, n + 1)
         return None
     (one, many), items = rng.choice(everyday._PLAIN)
     n = min(n, len(items))
-    return say(rng, "[and|now|ok] (what about|how about|and|now) {m}|[and] {m}|the same (for|with) {m}", m=keep(many if n > 1 else one)), cap(listed(items[:n])) + ".", "The same with something else.", ("more", one, many, items, n)
+    return say(rng, "[and|now|ok] (what about|how about|and|now) {m}|[and] {m}|the same (for|with) {m}" + ("" if n > 1 else "|[and|now|ok] (a|one|name a|give me a) {m}"), m=keep(many if n > 1 else one)), ("Some are %s." if n > 1 else "One is %s.") % listed(items[:n]), "The same with something else.", ("more", one, many, items, n)
 
 
 # ---- results, words, facts ----
