@@ -349,7 +349,7 @@ KNOWN = [
     Known("inventor", "we owe {x} to {y}.", widened("inventor", MORE_INVENTORS), ["the (inventor|discoverer|maker|father) of {x}"],
           ["who (invented|discovered|made|found|came up with|built the first|thought of) {x}", "(which|what) (person|scientist) (invented|discovered) {x}", "{x} (inventor|discovered by|invented by)", "{x} was (invented|discovered) by (who|whom)"], 1.5),
     Known("superlative", "{x} is {y}.", widened("superlative", MORE_SUPERLATIVES), ["{x}", "{x}", "the name of {x}"], ["(what|which|who) is {x}", "(which|what) one is {x}", "{x} (name|is)"], 3),
-    Known("count", "the number of {x} is {y}.", widened("count", MORE_COUNTS), ["the (number|count|amount) of {x}"], ["how many {x} [are there]", "how many {x} (do we have|are known|exist)", "(number|no) of {x}", "how much {x}", "{x}: how many"], 3),
+    Known("count", "the number of {x} is {y}.", widened("count", MORE_COUNTS), ["the (number|count|amount) of {x}"], ["how many {x} [are there]", "how many {x} (do we have|are known|exist)", "(number|no) of {x}", "how much {x}", "{x}: how many"], 4),
     Known("roman", "{x} in Roman numerals is {y}.", {**ROMAN, **OLD["roman"].table}, ["{x} in roman numerals", "the roman (numeral|number) (for|of) {x}"],
           ["how do you write {x} in roman numerals", "{x} (to|as) roman [numerals|numeral|number]", "convert {x} to roman [numerals]", "roman (numeral|number) {x}"], 1),
     Known("colour", "the colour of {x} is {y}.", widened("colour", MORE_COLOURS), ["[the] (color|colour) of {x}"], ["(what|which) (color|colour) (is|has) {x}", "what (color|colour) does {x} have", "{x} (color|colour)", "tell me what (color|colour) {x} is"], 2),

@@ -355,6 +355,9 @@ def go_on(rng, about):
         return of_fact(rng, about[1], about[2])
     if kind == "rhymed":
         _, w, at = about
+        if rng.random() < 0.4:
+            w = rng.choice(letters.EVERYDAY_RHYMES)
+            return say(rng, "[and|ok|now] (one|a rhyme|a word|what|something) (for|with) {w}|and [with] {w}|what about {w}|and what rhymes with {w}|and for {w}|now {w}", w=keep(w)), "%s rhymes with %s." % (cap(w), " and ".join(letters.RHYMES[w][:2])), "I look for the same sound.", ("rhymed", w, 2)
         if at < len(letters.RHYMES[w]):
             return say(rng, ANOTHER + "|(another|one more) (rhyme|word) [please]|what else [rhymes with it]|anything else"), "%s rhymes with %s." % (cap(w), letters.RHYMES[w][at]), "The next one.", ("rhymed", w, at + 1)
         return None

@@ -21,6 +21,9 @@ def number(rng, n):
 
 def operands(rng):
     op = rng.choice("++--**/")
+    if op == "-" and rng.random() < 0.15:  # from a round number, with a carry at every digit
+        a = rng.choice([10, 20, 30, 40, 50, 60, 80, 90, 100, 100, 100, 200, 300, 500, 1000, 1000, 2000])
+        return a, op, rng.randrange(1, a)
     size = lambda: rng.randrange(10 ** rng.choice([1, 1, 2, 2, 2, 3, 3, 4]))
     if op == "/":
         b = rng.randrange(2, rng.choice([10, 10, 13, 21]))
