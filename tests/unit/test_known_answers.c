@@ -36,8 +36,8 @@ typedef struct pass_case {
 } pass_case;
 
 static const pass_case passes[] = {
-    {NULL, pocket, DG_BF16, false, true, UINT64_C(0xE8D9AD2959DA4839)},
-    {NULL, pocket, DG_BF16, false, false, UINT64_C(0x82954983228E7BE6)},
+    {NULL, pocket, DG_BF16, false, true, UINT64_C(0xA52F09ECA6ADCEE3)},
+    {NULL, pocket, DG_BF16, false, false, UINT64_C(0x74A49E916F46E66F)},
     {"text", NULL, DG_F32, false, false, UINT64_C(0x31CB666607B1FA81)},
     {"text", NULL, DG_F32, true, false, UINT64_C(0xD114CF118FA5CCF9)},
     {"wide", NULL, DG_BF16, false, false, UINT64_C(0x7C34C69309A14446)},
@@ -138,28 +138,28 @@ static const char seed_6[] = "176 65 9 154 93 130 128 117 17 155 343 215 92 319 
                              "334 170 175 198 174 ";
 
 static const answer_case answers[] = {
-    {pocket, story, false, true, false, 1, 1, 1, 0, 0, UINT64_C(0xAD76CF3D431A19F1),
-     "This is a story about a fox. A long time ago Tom lived near the big harbour. The sky was "
-     "shining and"},
-    {pocket, story, false, true, false, 2, 1, 1, 0, 0, UINT64_C(0x28A2EA0C74B8D1EF),
-     "This is a story about a fox. One sunny morning Ravi set out for the old harbour. The sky "
-     "was on and"},
-    {pocket, story, false, true, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0x6FA87D5E13B6091D),
-     "This is a story about a fox. A long time ago Jon lived near the big island. The sky was on"
-     " and"},
+    {pocket, story, false, true, false, 1, 1, 1, 0, 0, UINT64_C(0x46CA3A9FD4F8E8BE),
+     "This is a story about a fox. A long time ago Olga lived near the big desert. A sky was "
+     "blue and"},
+    {pocket, story, false, true, false, 2, 1, 1, 0, 0, UINT64_C(0x8ACC1C3A0BF8FD53),
+     "This is a story about a fox. A long time ago Gina lived near the big orchard. A sky was "
+     "blue and"},
+    {pocket, story, false, true, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0xB982060FA9907F2B),
+     "This is a story about a fox. A long time ago Iris lived near the big forest. A soft was "
+     "blue and"},
     {pocket, "What is in the picture?", false, true, true, 4, 1, 1, 0, 0,
-     UINT64_C(0xF7EB9E4018D13B03), "The number 65 in white."},
-    {pocket, story, false, false, false, 1, 1, 1, 0, 0, UINT64_C(0xDBA5BF319A38EDBD),
-     "This is a story about a fox. A long time ago Maya lived near the big harbour. The sky was "
-     "on and"},
-    {pocket, story, false, false, false, 2, 1, 1, 0, 0, UINT64_C(0xF970429443F42FDC),
-     "This is a story about a fox. One sunny morning Maya set out for the old harbour. The sky "
-     "was on and"},
-    {pocket, story, false, false, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0x220E21A3CC9B5DDC),
-     "This is a story about a fox. A long time ago Jon lived near the big island. The sky was on"
-     " and"},
+     UINT64_C(0x4A978CBC7FF324BB), "The number 65 in white."},
+    {pocket, story, false, false, false, 1, 1, 1, 0, 0, UINT64_C(0x480E7BCDB2F751B6),
+     "This is a story about a fox. A long time ago Omar lived near the big forest. A sky was "
+     "blue and"},
+    {pocket, story, false, false, false, 2, 1, 1, 0, 0, UINT64_C(0xC61B8BFBEB444378),
+     "This is a story about a fox. A long time ago Gina lived near the big orchard. A sky was "
+     "blue and"},
+    {pocket, story, false, false, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0xD11F12CA3BCDED73),
+     "This is a story about a fox. A long time ago Jon lived near the big forest. A soft was was"
+     " blowing"},
     {pocket, "What is in the picture?", false, false, true, 4, 1, 1, 0, 0,
-     UINT64_C(0x78D7DEE411907A0E), "The number 65 in white."},
+     UINT64_C(0x49A0F6638C47FCCE), "The number 65 in white."},
     {fixture, "hello", false, false, false, 5, 1, 1, 0, 0, UINT64_C(0x7F2AA27BF55F1BCE), seed_5},
     {fixture, "hello", true, false, false, 5, 1, 1, 0, 0, UINT64_C(0x4A7223428E3A1713), seed_5},
     {fixture, "hello", false, false, false, 6, 0.7f, 1, 0, 0, UINT64_C(0x5C10A424488A4291), seed_6},
