@@ -86,7 +86,8 @@ typedef struct dg_cuda {
     const char *where;
     atomic_int lost; /* a cudaError_t that no call gets past any more */
 
-    struct dg_cuda_weight *weights; /* freed at close */
+    struct dg_cuda_weight *weights;     /* freed at close */
+    const struct dg_cuda_weight *table; /* the embedding's */
     void *stage;                    /* of weights on their way */
     size_t stage_bytes;
 
@@ -122,6 +123,7 @@ typedef struct dg_cuda {
     dg_cuda_choices choices; /* of the experts' rows that join() sums */
     const float *experts_x;  /* rows of x whose norm for the experts has been made, or NULL */
     bool routed_aside;       /* the router of these rows is on the side stream */
+    const float *headed;     /* rows whose norm for the head has been made, or NULL */
     dg_cuda_shape shape;
     bool replay, capture;
     dg_cuda_graph graph[DG_CUDA_GRAPHS];
@@ -162,10 +164,9 @@ static inline const dg_cuda_matrix *dg_cuda_matrix_of(const dg_weight *w)
     return &((const dg_cuda_weight *)w->data)->matrix;
 }
 
-static inline const dg_cuda_matrix *dg_cuda_head_of(const dg_weight *table)
+static inline const dg_cuda_matrix *dg_cuda_head_of(const dg_cuda_weight *table)
 {
-    const dg_cuda_weight *w = (const dg_cuda_weight *)table->data;
-    return w->head ? &w->head->matrix : &w->matrix;
+    return table->head ? &table->head->matrix : &table->matrix;
 }
 
 dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,

@@ -376,8 +376,10 @@ void dg_cuda_norm_stage(dg_backend *be, const dg_norm_args *a)
     size_t at = (size_t)a->rows.first * (size_t)n;
     if (dg_cuda_idle(cu))
         return;
-    dg_cuda_next next[2] = {{{DG_CUDA_F32, a->y + at, n}, a->w}};
+    dg_cuda_next next[2] = {{{DG_CUDA_F32, a->y + at, n}, a->w},
+                            {dg_cuda_rows_for(dg_cuda_head_of(cu->table), cu->rows.data), a->w}};
     norms(cu, a->x + at, a->rows.end - a->rows.first, next);
+    cu->headed = a->y + at;
 }
 
 /* ---- the vocabulary end ---- */
@@ -393,12 +395,16 @@ static dg_cuda_findings found_from(const dg_cuda_findings *f, int first)
 }
 
 /* z of n rows; with a table in slabs also what there is to say of its chunks. */
-static void head(dg_cuda *cu, const dg_vocabulary_args *a, const float *x, dg_cuda_words_args *args)
+static void head(dg_cuda *cu, const dg_vocabulary_args *a, int first, dg_cuda_words_args *args)
 {
     int n = args->n_row, n_embd = a->table->n_in;
-    const dg_cuda_matrix *table = dg_cuda_head_of(a->table);
+    const float *x = a->x + (size_t)first * (size_t)n_embd;
+    const dg_cuda_matrix *table = dg_cuda_head_of((const dg_cuda_weight *)a->table->data);
     dg_cuda_rows rows = dg_cuda_rows_for(table, cu->rows.data);
-    dg_cuda_failed(cu, dg_cuda_narrow(cu->stream, rows, x, n, n_embd), "the head");
+    if (cu->headed == a->x)
+        rows = rows_from(rows, first);
+    else
+        dg_cuda_failed(cu, dg_cuda_narrow(cu->stream, rows, x, n, n_embd), "the head");
     args->measured = table->slabs;
     if (args->measured)
         dg_cuda_failed(cu, dg_cuda_words_head(cu->stream, args, table, rows), "the head");
@@ -418,7 +424,7 @@ static bool without_z(const dg_cuda *cu, const dg_weight *table)
 static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n)
 {
     const dg_batch *b = cu->batch;
-    int n_vocab = a->table->n_out, n_embd = a->table->n_in;
+    int n_vocab = a->table->n_out;
     size_t words = (size_t)n * (size_t)n_vocab, before = (size_t)first * (size_t)n_vocab;
     /* p's memory holds the logits that a watcher wants, before p needs it */
     float *logits = b->out.logits && !b->given ? cu->words.p : NULL;
@@ -442,7 +448,7 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
     if (b->given)
         cu->base.upload(&cu->base, cu->words.z, b->given + before, words * sizeof(float));
     else
-        head(cu, a, a->x + (size_t)first * (size_t)n_embd, &args);
+        head(cu, a, first, &args);
     dg_cuda_failed(cu, dg_cuda_words_find(cu->stream, &args), "the vocabulary");
     if (cu->shape.asked)
         dg_cuda_failed(cu, dg_cuda_words_answer(cu->stream, &args), "the vocabulary");
@@ -464,4 +470,5 @@ void dg_cuda_vocabulary_stage(dg_backend *be, const dg_vocabulary_args *a)
     int most = dg_min(n, without_z(cu, a->table) ? cu->word_rows : DG_CUDA_WORD_ROWS);
     for (int first = 0; !dg_cuda_idle(cu) && first < n; first += most)
         read_rows(cu, a, first, dg_min(most, n - first));
+    cu->headed = NULL;
 }

@@ -306,6 +306,8 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
     *w =
         (dg_weight){.type = t->type, .n_mat = n_mat, .n_out = from->n_row, .n_in = n_in, .data = d};
     dg_dtype type = type_for(cu, from);
+    if (from->role == DG_ROLE_EMBED)
+        cu->table = d;
     d->gated = from->role == DG_ROLE_EXPERT_GATE || from->role == DG_ROLE_EXPERT_UP;
     d->down = from->role == DG_ROLE_EXPERT_DOWN;
     bool slabs = !is_routed(from->role) && !many && type != DG_F32 && dg_cuda_has_groups();
