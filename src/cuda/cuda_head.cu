@@ -5,14 +5,16 @@
 #include "cuda/cuda_slabs.cuh"
 #include "cuda/cuda_words.cuh"
 
-/* All rows of a canvas in a tile, so that a word's weights come once. */
-typedef slab_shape<2, 2, 128> head_shape;
+/* Few rows and many words: operands of wide products are read less often out of shared memory,
+ * which products wait for. Tiles of the same words follow each other, so that these come once. */
+typedef slab_shape<2, 1, 256> head_shape;
 
 /* Who copies is a warpgroup, so that it can leave its registers to those that multiply. */
-enum { HEAD_THREADS = head_shape::CONSUMERS + 128 };
+enum { HEAD_THREADS = head_shape::CONSUMERS + 128, HEAD_CHUNKS = head_shape::N / CHUNK_WORDS };
+static_assert(HEAD_CHUNKS % 2 == 0, "statistics are left of two chunks at once");
 
 /* The quad's lanes have a row's words of a chunk, 16 each. */
-enum { HEAD_CHUNKS = head_shape::N / CHUNK_WORDS, LANE_WORDS = CHUNK_WORDS / 4 };
+enum { LANE_WORDS = CHUNK_WORDS / 4 };
 
 typedef struct head_job {
     dg_cuda_words_args a;
@@ -102,20 +104,19 @@ static __device__ __forceinline__ int four_at(int i)
     return (i / 2 + (int)threadIdx.x % 2) * 8 + slab_four_column();
 }
 
-/* What the soft embedding wants of a row's words of a chunk: e of each is against its maximum. By
- * all lanes: two lanes' pairs become four neighbours, as by slab_four(). */
+/* What the soft embedding wants of a row's words of a chunk. By all lanes: two lanes' pairs become
+ * four neighbours, as by slab_four(). */
 template <dg_cuda_form FORM, tile_kind KIND>
 static __device__ __forceinline__ void leave_words(const dg_cuda_words_args &a, int r, bool there,
-                                                   int chunk, const float e[LANE_WORDS], float top)
+                                                   int chunk, const float e[LANE_WORDS])
 {
     unsigned char *p = (unsigned char *)a.w.p +
                        2 * ((size_t)r * (size_t)padded(a.n_vocab) + (size_t)chunk * CHUNK_WORDS);
-    float share = top_share(top);
     bool odd = threadIdx.x % 2;
 #pragma unroll
     for (int i = 0; i < LANE_WORDS; i += 4) {
-        uint32_t pair = pack_shares<FORM>(e[i] * share, e[i + 1] * share),
-                 next = pack_shares<FORM>(e[i + 2] * share, e[i + 3] * share);
+        uint32_t pair = pack_shares<FORM>(e[i], e[i + 1]),
+                 next = pack_shares<FORM>(e[i + 2], e[i + 3]);
         uint32_t other = __shfl_xor_sync(DG_ALL_LANES, odd ? pair : next, 1);
         if (KIND == TILE_LEAN || there)
             *(uint2 *)(p + 2 * four_at(i)) = odd ? uint2{other, next} : uint2{pair, other};
@@ -147,6 +148,26 @@ static __device__ __forceinline__ void store_words(const dg_cuda_words_args &a, 
         put_pair(to, first + i * 4, a.n_vocab, z[i], z[i + 1]);
 }
 
+/* Two words' logits, before the temperature. */
+static __device__ __forceinline__ void put_logits(const dg_cuda_words_args &a, int r, int word,
+                                                  float v, float w, float factor)
+{
+    float z[2] = {v * factor, w * factor};
+    if (a.softcap > 0)
+        softcap_two(z, v, w, a.softcap, factor);
+    put_pair(a.logits + (size_t)r * (size_t)a.n_vocab, word, a.n_vocab, z[0], z[1]);
+}
+
+/* Sums of shares p = 2^b, b the logarithm below `level`, and of b p, become those of e = e^(z -
+ * top) and (z - top) e: p is e times the share of the top, and b is (z - top) / ln 2 plus its b. */
+static __device__ __forceinline__ void against_top(chunk_stats &stats, float level)
+{
+    const float ln2 = 0.69314718f;
+    float below = fmaf(stats.top, LOG2_E, -level), share = dg_exp2_fast(below);
+    stats.slope = __fdividef(fmaf(-below, stats.mass, stats.slope) * ln2, share);
+    stats.mass = __fdividef(stats.mass, share);
+}
+
 /* One row's words of a chunk: acc[j][half] and the one behind it, for eight tiles j of columns. */
 template <dg_cuda_form FORM, tile_kind KIND>
 static __device__ __forceinline__ chunk_stats finish_chunk(const dg_cuda_words_args &a,
@@ -154,60 +175,63 @@ static __device__ __forceinline__ chunk_stats finish_chunk(const dg_cuda_words_a
                                                            float acc[8][4], int half)
 {
     constexpr bool PLAIN = KIND != TILE_ANY, LEAN = KIND == TILE_LEAN;
-    float z[LANE_WORDS];
+    float z[LANE_WORDS], cap = a.softcap * way.heat;
     int first = chunk * CHUNK_WORDS + (int)threadIdx.x % 4 * 2;
     bool there = r < a.n_row;
 #pragma unroll
     for (int i = 0; i < LANE_WORDS; i += 2) {
         float v = acc[i / 2][half * 2], w = acc[i / 2][half * 2 + 1];
+        if (!PLAIN && there && a.logits && !way.listed)
+            put_logits(a, r, word_at(first, i), v, w, way.factor);
         if (LEAN || a.softcap > 0) {
-            softcap_two(z + i, v, w, a.softcap, way.factor);
+            softcap_two(z + i, v, w, cap, way.factor);
         } else {
-            z[i] = v * way.factor;
-            z[i + 1] = w * way.factor;
+            z[i] = v * way.factor * way.heat;
+            z[i + 1] = w * way.factor * way.heat;
         }
     }
-    if (!PLAIN && there && a.logits && !way.listed)
+    /* in two chains each, which run beside each other */
+    float most[2] = {-INFINITY, -INFINITY}, mass[2] = {}, slope[2] = {};
+    int at[2] = {0x7FFFFFFF, 0x7FFFFFFF};
 #pragma unroll
-        for (int i = 0; i < LANE_WORDS; i += 2)
-            put_pair(a.logits + (size_t)r * (size_t)a.n_vocab, first + i * 4, a.n_vocab, z[i],
-                     z[i + 1]);
-    chunk_stats stats = {-INFINITY, 0x7FFFFFFF, 0, 0};
-#pragma unroll
-    for (int i = 0; i < LANE_WORDS; i++) {
-        z[i] *= way.heat;
+    for (int i = 0; i < LANE_WORDS; i++)
         if (PLAIN || word_at(first, i) < a.n_vocab)
-            stats.top = fmaxf(stats.top, z[i]);
-    }
+            most[i % 2] = fmaxf(most[i % 2], z[i]);
+    chunk_stats stats = {fmaxf(most[0], most[1]), 0, 0, 0};
 #pragma unroll
     for (int i = LANE_WORDS - 1; i >= 0; i--) /* the lowest of equals */
         if (z[i] == stats.top && (PLAIN || word_at(first, i) < a.n_vocab))
-            stats.at = word_at(first, i);
+            at[i % 2] = word_at(first, i);
+    stats.at = min(at[0], at[1]);
 #pragma unroll
     for (int with = 1; with < 4; with *= 2) {
         float top = __shfl_xor_sync(DG_ALL_LANES, stats.top, with);
-        int at = __shfl_xor_sync(DG_ALL_LANES, stats.at, with);
-        take_larger(stats.top, stats.at, top, at);
+        int other = __shfl_xor_sync(DG_ALL_LANES, stats.at, with);
+        take_larger(stats.top, stats.at, top, other);
     }
     if (!LEAN && a.w.z)
         store_words<PLAIN>(a, r, chunk, z);
+    float level = level_of(stats.top);
 #pragma unroll
-    for (int i = 0; i < LANE_WORDS; i++) {
-        float below = z[i] - stats.top;
+    for (int i = 0; i < LANE_WORDS; i++) { /* as word_share() */
+        float below = fmaf(z[i], LOG2_E, -level);
         bool word = PLAIN || word_at(first, i) < a.n_vocab;
-        z[i] = word ? dg_exp2_fast(below * LOG2_E) : 0;
+        z[i] = word ? dg_exp2_fast(below) : 0;
         if (word) {
-            stats.mass += z[i];
-            stats.slope = fmaf(below, z[i], stats.slope);
+            mass[i % 2] += z[i];
+            slope[i % 2] = fmaf(below, z[i], slope[i % 2]);
         }
     }
+    stats.mass = mass[0] + mass[1];
+    stats.slope = slope[0] + slope[1];
 #pragma unroll
     for (int with = 1; with < 4; with *= 2) {
         stats.mass += __shfl_xor_sync(DG_ALL_LANES, stats.mass, with);
         stats.slope += __shfl_xor_sync(DG_ALL_LANES, stats.slope, with);
     }
     if (LEAN || a.leaves)
-        leave_words<FORM, KIND>(a, r, there, chunk, z, stats.top); /* by now e^(z - top) */
+        leave_words<FORM, KIND>(a, r, there, chunk, z);
+    against_top(stats, level);
     return stats;
 }
 
@@ -235,25 +259,25 @@ static __device__ __forceinline__ void finish_tile(const dg_cuda_words_args &a,
                                                    float acc[head_shape::MT][head_shape::N / 8][4],
                                                    int first_chunk, int first_row)
 {
-    static_assert(HEAD_CHUNKS == 2, "a tile's chunks are a pair");
+    typedef head_shape T;
 #pragma unroll
-    for (int m = 0; m < head_shape::MT; m++)
+    for (int m = 0; m < T::MT; m++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int r = first_row + slab_row<head_shape>(m, half * 2);
-            chunk_stats stats[HEAD_CHUNKS];
+        for (int i = 0; i < HEAD_CHUNKS; i++) { /* two rows, two chunks */
+            int half = i % 2, pair = i / 2 * 2, r = first_row + slab_row<T>(m, half * 2);
+            chunk_stats stats[2];
 #pragma unroll
-            for (int i = 0; i < HEAD_CHUNKS; i++) {
-                int chunk = first_chunk + i;
+            for (int n = 0; n < 2; n++) {
+                int chunk = first_chunk + pair + n;
                 if (KIND == TILE_ANY && chunk >= chunk_count(a.n_vocab))
                     break;
-                stats[i] =
-                    finish_chunk<FORM, KIND>(a, way[m][half], r, chunk, acc[m] + i * 8, half);
+                stats[n] = finish_chunk<FORM, KIND>(a, way[m][half], r, chunk,
+                                                    acc[m] + (pair + n) * 8, half);
                 if (KIND != TILE_LEAN && r < a.n_row && threadIdx.x % 4 == 0)
-                    put_stats(a, r, chunk, stats[i]);
+                    put_stats(a, r, chunk, stats[n]);
             }
             if (KIND == TILE_LEAN)
-                put_two_stats(a, r, first_chunk, stats);
+                put_two_stats(a, r, first_chunk + pair, stats);
         }
 }
 
@@ -324,40 +348,40 @@ static __global__ void __launch_bounds__(HEAD_THREADS, 1)
 }
 
 template <dg_cuda_form X, dg_cuda_form FORM>
-static cudaError_t launch_head(cudaStream_t stream, const head_job &job, const head_maps &maps,
-                               int n_block)
+static cudaError_t launch_head(cudaStream_t stream, head_job job)
 {
-    return DG_LAUNCH((head_words<X, FORM>), dim3((unsigned)n_block), HEAD_THREADS,
-                     (size_t)head_shape::SHARED, stream, job, maps);
+    typedef head_shape T;
+    int device = 0, n_sm = 1, n_row = job.a.n_row, chunks = chunk_count(job.a.n_vocab);
+    head_maps maps = {};
+    job.n_stage = job.x.ld / (X == DG_CUDA_E4M3 ? 2 * SLAB_VALUES : SLAB_VALUES);
+    job.n_row_block = (n_row + T::TOKENS - 1) / T::TOKENS;
+    job.n_tile = job.n_row_block * ((chunks + HEAD_CHUNKS - 1) / HEAD_CHUNKS);
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
+    cudaError_t error =
+        slab_map_rows<T>(&maps.x, job.x.data, n_row, job.n_stage, dg_cuda_row_bytes(job.x));
+    if (!error)
+        error = slab_map_weights<T>(&maps.table, job.table.data, job.table.n_out, job.n_stage, 0);
+    return error ? error
+                 : DG_LAUNCH((head_words<X, FORM>),
+                             dim3((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm)), HEAD_THREADS,
+                             (size_t)T::SHARED, stream, job, maps);
 }
 
 extern "C" cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_words_args *a,
                                           const dg_cuda_matrix *table, dg_cuda_rows x)
 {
-    typedef head_shape T;
     bool bytes = x.form == DG_CUDA_E4M3, bf16 = a->form == DG_CUDA_BF16;
-    int device = 0, n_sm = 1, n_stage = x.ld / (bytes ? 2 * SLAB_VALUES : SLAB_VALUES);
-    head_maps maps = {};
     if (!table->slabs || (a->form != DG_CUDA_BF16 && a->form != DG_CUDA_F16) ||
         x.form != dg_cuda_rows_for(table, NULL).form || (!bytes && a->form != x.form) ||
         a->n_row > (a->w.z ? DG_CUDA_WORD_ROWS : DG_CUDA_WORD_GROUP))
         return cudaErrorInvalidValue;
     if (a->n_row < 1)
         return cudaSuccess;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
-    cudaError_t error = slab_map_rows<T>(&maps.x, x.data, a->n_row, n_stage, dg_cuda_row_bytes(x));
-    if (!error)
-        error = slab_map_weights<T>(&maps.table, table->data, table->n_out, n_stage, 0);
-    if (error)
-        return error;
-    int row_blocks = (a->n_row + T::TOKENS - 1) / T::TOKENS,
-        word_blocks = (chunk_count(a->n_vocab) + HEAD_CHUNKS - 1) / HEAD_CHUNKS;
-    head_job job = {*a, *table, x, n_stage, row_blocks, row_blocks * word_blocks};
-    int n_block = job.n_tile < n_sm ? job.n_tile : n_sm;
+    head_job job = {*a, *table, x, 0, 0, 0};
     if (bytes)
-        return bf16 ? launch_head<DG_CUDA_E4M3, DG_CUDA_BF16>(stream, job, maps, n_block)
-                    : launch_head<DG_CUDA_E4M3, DG_CUDA_F16>(stream, job, maps, n_block);
-    return bf16 ? launch_head<DG_CUDA_BF16, DG_CUDA_BF16>(stream, job, maps, n_block)
-                : launch_head<DG_CUDA_F16, DG_CUDA_F16>(stream, job, maps, n_block);
+        return bf16 ? launch_head<DG_CUDA_E4M3, DG_CUDA_BF16>(stream, job)
+                    : launch_head<DG_CUDA_E4M3, DG_CUDA_F16>(stream, job);
+    return bf16 ? launch_head<DG_CUDA_BF16, DG_CUDA_BF16>(stream, job)
+                : launch_head<DG_CUDA_F16, DG_CUDA_F16>(stream, job);
 }

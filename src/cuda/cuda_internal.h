@@ -88,7 +88,7 @@ typedef struct dg_cuda {
 
     struct dg_cuda_weight *weights;     /* freed at close */
     const struct dg_cuda_weight *table; /* the embedding's */
-    void *stage;                    /* of weights on their way */
+    void *stage;                        /* of weights on their way */
     size_t stage_bytes;
 
     dg_plan plan;

@@ -28,10 +28,10 @@ template <int FORM, bool SLABS = false> static __global__ void write_p(dg_cuda_w
         if (chunk >= end || !chunk_used(a, 0, chunk))
             continue;
         bool takes = SLABS || (total > 0 && takes_mass(a, a.w.mass[first_chunk + chunk], total));
-        float e[4], top = SLABS ? a.w.top[first_chunk + chunk] : 0, share = top_share(top);
+        float e[4], level = SLABS ? level_of(a.w.top[first_chunk + chunk]) : 0;
         for (int i = 0; i < 4; i++) {
             float v = takes && first + i < a.n_vocab ? z[first + i] : -INFINITY;
-            e[i] = SLABS ? word_share(v, top, share) : word_mass(v, max);
+            e[i] = SLABS ? word_share(v, level) : word_mass(v, max);
             if (FORM == DG_CUDA_F16 && !SLABS)
                 e[i] *= HALF_P;
         }

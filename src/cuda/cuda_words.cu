@@ -118,9 +118,9 @@ static __device__ __forceinline__ chunk_stats four_words(const float v[4], int f
 static __device__ __forceinline__ void leave_four(const dg_cuda_words_args &a, int r, int first,
                                                   const float v[4], float top)
 {
-    float e[4], share = top_share(top);
+    float e[4], level = level_of(top);
     for (int i = 0; i < 4; i++)
-        e[i] = first + i < a.n_vocab ? word_share(v[i], top, share) : 0;
+        e[i] = first + i < a.n_vocab ? word_share(v[i], level) : 0;
     uint2 *to =
         (uint2 *)((uint16_t *)a.w.p + (size_t)r * (size_t)padded(a.n_vocab) + (size_t)first);
     if (a.form == DG_CUDA_BF16)
@@ -218,7 +218,7 @@ static __device__ __forceinline__ float drawn_share(const dg_cuda_words_args &a,
     float z = a.w.z[(size_t)r * (size_t)a.n_vocab + (size_t)word];
     if (a.form == DG_CUDA_F32)
         return word_mass(z, max);
-    float share = word_share(z, top, top_share(top));
+    float share = word_share(z, level_of(top));
     return a.form == DG_CUDA_BF16 ? dg_bf16_at((uint16_t)dg_pack_bf16(share, 0))
                                   : dg_f16_at((uint16_t)dg_pack_f16(share, 0));
 }

@@ -161,10 +161,10 @@ static __device__ __forceinline__ float top_share(float top)
     return dg_exp2_fast(fmaf(top, LOG2_E, -level_of(top)));
 }
 
-/* e^z / 2^level of top; with its share, as the head has it. */
-static __device__ __forceinline__ float word_share(float z, float top, float share)
+/* e^z / 2^level, as the head has it. */
+static __device__ __forceinline__ float word_share(float z, float level)
 {
-    return dg_exp2_fast((z - top) * LOG2_E) * share;
+    return dg_exp2_fast(fmaf(z, LOG2_E, -level));
 }
 
 /* Exactly 2^(level - row's); too small for a float, or not a number: 0. */
