@@ -291,7 +291,7 @@ typedef struct dgemma_logit_bias {
     float bias; /* -1000 to 1000 */
 } dgemma_logit_bias;
 
-enum { DGEMMA_MAX_CACHE_SALT = 256, DGEMMA_MAX_READ_IDS = 512 };
+enum { DGEMMA_MAX_CACHE_SALT = 256, DGEMMA_MAX_READ_IDS = 512, DGEMMA_MAX_STOP_TOKENS = 16 };
 
 /* A canvas that is looked at once and thrown away: how likely is each of some tokens at each of its
  * positions, beside the words that are given there? One pass says it. */
@@ -380,6 +380,9 @@ typedef struct dgemma_request_options {
     int max_tokens;          /* of the answer, thoughts included */
     const char *const *stop; /* strings that end the answer where they appear in its text */
     size_t n_stop;
+    const int32_t *stop_tokens; /* likewise tokens, in thoughts too, beside the model's own; at most
+                                   DGEMMA_MAX_STOP_TOKENS, and not with a constraint */
+    size_t n_stop_tokens;
 
     /* The draw of each step. Entropy, acceptance, the end of a block and self-conditioning keep the
      * schedule; the draw alone is made from the logits divided by temperature too, and from the

@@ -67,6 +67,19 @@ static bool read_ids(dg_chat *c, const dg_chat_limits *limits, dg_http_error *e)
                      DGEMMA_MAX_READ_IDS);
 }
 
+/* vLLM's tokens that end an answer. */
+static bool read_stop_tokens(dg_chat *c, const dg_chat_limits *limits, dg_http_error *e)
+{
+    static const char name[] = "stop_token_ids";
+    size_t *n = &c->options.n_stop_tokens;
+    if (!read_list(c->root, name, name, limits->n_vocab, &c->stop_tokens, n, e))
+        return false;
+    c->options.stop_tokens = c->stop_tokens;
+    return *n <= DGEMMA_MAX_STOP_TOKENS ||
+           dg_refuse(e, 400, "invalid_value", name, "%s: %zu tokens, at most %d", name, *n,
+                     DGEMMA_MAX_STOP_TOKENS);
+}
+
 bool dg_openai_read_canvas(dg_chat *c, const dg_chat_limits *limits, dg_http_error *e)
 {
     static const dg_field fields[] = {
@@ -80,6 +93,8 @@ bool dg_openai_read_canvas(dg_chat *c, const dg_chat_limits *limits, dg_http_err
     json_t *args;
     const json_t *as_ids = dg_field_get(c->root, "return_tokens_as_token_ids");
     c->tokens_as_ids = json_is_true(as_ids);
+    if (!read_stop_tokens(c, limits, e))
+        return false;
     if (!dg_field_object(c->root, "vllm_xargs", &args, e) ||
         !dg_fields_read(c, args, "vllm_xargs.", fields, DG_COUNT(fields), e))
         return false;

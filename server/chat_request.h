@@ -44,7 +44,7 @@ typedef struct dg_chat {
     bool reads;
     bool read_among; /* probabilities are those among the ids that were asked for */
     dgemma_read read;
-    int32_t *read_tokens, *read_ids;
+    int32_t *read_tokens, *read_ids, *stop_tokens;
     uint8_t *read_pinned;
 } dg_chat;
 

@@ -35,6 +35,7 @@ static const char *field_of(const char *message, const char *otherwise)
         {"a constraint goes with no suffix", "suffix"},
         {"a read goes with no", "vllm_xargs.diffusion_read_only"},
         {"stop string", "stop"},
+        {"stop token", "stop_token_ids"},
         {"tools", "tools"},
     };
     for (size_t i = 0; i < DG_COUNT(fields); i++)

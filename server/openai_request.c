@@ -41,6 +41,7 @@ void dg_chat_clear(dg_chat *c)
     dg_free(c->bias);
     dg_free(c->read_tokens);
     dg_free(c->read_ids);
+    dg_free(c->stop_tokens);
     dg_free(c->read_pinned);
     dgemma_constraint_free(c->constraint);
     json_decref(c->root);

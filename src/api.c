@@ -221,6 +221,29 @@ static dgemma_status check_media(const dgemma_request_options *o, dgemma_error *
     return DGEMMA_OK;
 }
 
+/* The model's own ends go with a constraint; another token would cut its text anywhere. */
+static dgemma_status check_stop_tokens(const dg_config *cfg, const dgemma_request_options *o,
+                                       dgemma_error *err)
+{
+    if (o->n_stop_tokens > DGEMMA_MAX_STOP_TOKENS)
+        return dg_fail(err, DGEMMA_E_ARG, "%zu stop tokens: at most %d are possible",
+                       o->n_stop_tokens, DGEMMA_MAX_STOP_TOKENS);
+    for (size_t i = 0; i < o->n_stop_tokens; i++) {
+        bool own = false;
+        for (int k = 0; k < cfg->n_stop; k++)
+            own |= cfg->stop_token[k] == o->stop_tokens[i];
+        if (o->stop_tokens[i] < 0 || o->stop_tokens[i] >= cfg->n_vocab)
+            return dg_fail(err, DGEMMA_E_ARG, "stop token %d is not in the vocabulary of %d",
+                           (int)o->stop_tokens[i], cfg->n_vocab);
+        if (!own && o->constraint)
+            return dg_fail(err, DGEMMA_E_ARG,
+                           "stop token %d goes with no constraint: it could end a text that is not "
+                           "whole",
+                           (int)o->stop_tokens[i]);
+    }
+    return DGEMMA_OK;
+}
+
 static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_options *o,
                                    dgemma_error *err)
 {
@@ -252,7 +275,9 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
     if (o->n_stop && !e->loaded.tokenizer)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "stop strings need a tokenizer, which the model lacks");
-    dgemma_status st = check_media(o, err);
+    dgemma_status st = check_stop_tokens(&e->loaded.cfg, o, err);
+    if (!st)
+        st = check_media(o, err);
     if (!st)
         st = check_choice(o, chat, err);
     if (!st)
@@ -321,6 +346,8 @@ static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
         .on_step = o->on_step,
         .step_user = o->step_user,
     };
+    for (size_t i = 0; i < o->n_stop_tokens; i++)
+        r->cfg.stop_token[r->cfg.n_stop_token++] = o->stop_tokens[i];
     dgemma_status st = dg_block_loop_check(&r->cfg, model, err);
     int longest = dg_block_loop_longest_picture(&r->cfg);
     if (!st && longest > dg_forward_max_row(e->forward))

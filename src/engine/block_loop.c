@@ -9,14 +9,26 @@ size_t dg_block_loop_bytes(const dg_config *cfg, int canvas_length)
     return (size_t)canvas_length * (size_t)cfg->n_embd * sizeof(float);
 }
 
+static bool is_stop(const dg_block_loop *l, int32_t token)
+{
+    const dg_config *model = &l->model->cfg;
+    bool found = false;
+    for (int i = 0; i < model->n_stop; i++)
+        found |= model->stop_token[i] == token;
+    for (int i = 0; i < l->cfg.n_stop_token; i++)
+        found |= l->cfg.stop_token[i] == token;
+    return found;
+}
+
 /* Tokens that thoughts may have: what was asked for, but never so many that none are left for the
- * answer. Where there is hardly any room the words before a thought count too. */
+ * answer, if one is to come behind them. Where there is hardly any room the words before a thought
+ * count too. */
 static void limit_thoughts(dg_block_loop *l)
 {
     const dg_block_loop_config *cfg = &l->cfg;
     int room = dg_min(cfg->max_tokens, cfg->n_context - cfg->n_prompt);
     int answer = dg_max(dg_min(cfg->canvas_length, room / 2), dg_min(cfg->n_least, room));
-    int most = room - answer - 1;
+    int most = is_stop(l, cfg->think_close) ? room : room - answer - 1;
     l->n_head = most >= cfg->n_think_head ? cfg->n_think_head : 0;
     most = dg_max(0, most - l->n_head);
     l->think_limit = cfg->think_budget < 0 ? most : dg_min(cfg->think_budget, most);
@@ -224,14 +236,6 @@ void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant)
     w->top_logprob = l->logprobs.step_top_logprob;
 }
 
-static bool is_stop(const dg_config *cfg, int32_t token)
-{
-    for (int i = 0; i < cfg->n_stop; i++)
-        if (cfg->stop_token[i] == token)
-            return true;
-    return false;
-}
-
 /* The word is the next of those before a thought. */
 static bool takes_head(dg_block_loop *l, int32_t token)
 {
@@ -275,7 +279,7 @@ static bool read_block(dg_block_loop *l, int end)
     end = dg_min(end - l->n_given, n_text);
     while (l->n_read < end) {
         int32_t token = c->argmax[l->n_given + l->n_read];
-        if (is_stop(&l->model->cfg, token)) {
+        if (is_stop(l, token)) {
             l->end = DG_END_STOP;
             l->stop_token = token;
             return true;
@@ -287,6 +291,10 @@ static bool read_block(dg_block_loop *l, int end)
         l->n_read++;
         if (thinks_too_long(l, token)) {
             l->thought_closed = true;
+            if (is_stop(l, cfg->think_close)) { /* which is put there now */
+                l->end = DG_END_STOP;
+                l->stop_token = cfg->think_close;
+            }
             return true;
         }
     }

@@ -47,6 +47,9 @@ typedef struct dg_block_loop_config {
     bool in_thought;
     int think_budget;
 
+    int32_t stop_token[DGEMMA_MAX_STOP_TOKENS]; /* that end the answer beside the model's own */
+    int n_stop_token;
+
     dg_guide
         *guide; /* holds the answer to a language, of which n_least tokens are a text; or NULL */
     int n_least;

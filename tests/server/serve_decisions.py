@@ -3,7 +3,7 @@ import importlib.util
 import math
 import threading
 
-from serving import MODEL, Server, check, finish, run
+from serving import HAS_POCKET, MODEL, Server, check, finish, run
 
 TONES = {"angry": "an upset message", "calm": None, "glad": None}
 QUESTIONS = {"spam": {"type": "noul", "instructions": "Is it spam?", "criteria": {"true": "advertising", "false": None}},
@@ -122,6 +122,26 @@ def check_refusals(s):
     check("log-probabilities of a prompt", status == 400 and got["error"]["param"] == "prompt_logprobs", got)
 
 
+def check_stop_tokens(s):
+    """A token that ends the answer: with the end of a thought for it, a thought is all that is said, and it has all tokens."""
+    def ask(**fields):
+        return s.chat("What is 7 + 5?", chat_template_kwargs={"enable_thinking": True}, logprobs=True, **fields)
+    _, free = ask(max_tokens=64)
+    status, got = ask(max_tokens=64, stop_token_ids=[101])
+    one, other = (x["choices"][0] for x in (free, got))
+    check("a thought ends the answer", status == 200 and one["message"]["content"] and not other["message"]["content"]
+          and other["message"]["reasoning"] == one["message"]["reasoning"] and other["finish_reason"] == "stop", got)
+    status, got = ask(max_tokens=8, stop_token_ids=[101])
+    check("or its tokens are used up", status == 200 and not got["choices"][0]["message"]["content"] and got["usage"]["completion_tokens"] == 8, got)
+    form = {"type": "json_object"}
+    status, got = s.chat(response_format=form, stop_token_ids=[101])
+    check("no text of a form is cut", status == 400 and got["error"]["param"] == "stop_token_ids", got)
+    check("the model's own ends go with any", s.chat(response_format=form, stop_token_ids=[106], max_tokens=60)[0] == 200)
+    for ids in ([1 << 20], [-1], list(range(17)), "x", [1.5]):
+        status, got = s.chat(stop_token_ids=ids)
+        check(f"refused: {str(ids)[:20]}", status == 400 and got["error"]["param"].startswith("stop_token_ids"), got)
+
+
 def check_xargs_of_tokens(s, seed, slot, asked):
     """As servers in front of vLLM think first and then read: a prompt of ids, a thought, and a canvas behind it."""
     prompt = [2] + s.json("POST", "/tokenize", {"content": "What is the capital of France?"})[1]["tokens"]
@@ -204,6 +224,8 @@ def decisions():
         check_refusals(s)
         check_xargs(s)
         check_lm_eval(s)
+        if HAS_POCKET:
+            check_stop_tokens(s)
     with Server("--api-key", "secret", "--decision-temperature", "2", model=MODEL) as s:
         status, got = s.json("POST", "/v1/systemone", {"state": STATE, "questions": QUESTIONS})
         check("no key", status == 401 and got["detail"]["error_type"] == "invalid_api_key", got)

@@ -179,6 +179,30 @@ START_TEST(nothing_comes_after_the_stop_token)
 }
 END_TEST
 
+/* Any token can be one: the answer is what was said before it. */
+START_TEST(a_token_of_ones_own_ends_the_answer)
+{
+    answer *a = calloc(2, sizeof *a);
+    dgemma_engine *e = open_engine(0, 2);
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.raw_prompt = "abc";
+    opt.max_tokens = 12;
+    ask(e, &opt, &a[0]);
+    ck_assert_uint_gt(a[0].n_ids, 4);
+    size_t first = 0;
+    while (a[0].ids[first] != a[0].ids[3])
+        first++;
+    opt.stop_tokens = (int32_t[]){383, a[0].ids[3]};
+    opt.n_stop_tokens = 2;
+    ask(e, &opt, &a[1]);
+    ck_assert_int_eq(a[1].stats.end, DGEMMA_END_STOP);
+    ck_assert_uint_eq(a[1].n_ids, first);
+    ck_assert_mem_eq(a[1].ids, a[0].ids, first * sizeof *a[0].ids);
+    dgemma_engine_close(e);
+    free(a);
+}
+END_TEST
+
 /* Near the end of the context the canvas is cut, and the request ends there. */
 START_TEST(context_is_respected)
 {
@@ -312,7 +336,9 @@ START_TEST(options_are_checked)
     REFUSED(opt.confidence_threshold = -1);
     REFUSED(opt.canvas_length = 0);
     REFUSED(opt.canvas_length = 17);
-    static const int32_t outside[] = {2, 384};
+    static const int32_t outside[] = {2, 384}, many[DGEMMA_MAX_STOP_TOKENS + 1];
+    REFUSED((opt.stop_tokens = outside, opt.n_stop_tokens = 2));
+    REFUSED((opt.stop_tokens = many, opt.n_stop_tokens = DGEMMA_MAX_STOP_TOKENS + 1));
     REFUSED((opt.chat_prompt = NULL, opt.tokens = outside, opt.n_tokens = 2));
     REFUSED((opt.chat_prompt = NULL, opt.tokens = outside, opt.n_tokens = 0));
     dgemma_engine_close(e);
@@ -494,6 +520,7 @@ Suite *request_suite(void)
     tcase_add_test(t, padding_is_no_answer);
     tcase_add_test(t, max_tokens_cuts);
     tcase_add_test(t, nothing_comes_after_the_stop_token);
+    tcase_add_test(t, a_token_of_ones_own_ends_the_answer);
     tcase_add_test(t, context_is_respected);
     tcase_add_test(t, long_prompts_show_progress);
     tcase_add_test(t, callback_may_cancel);
