@@ -593,7 +593,7 @@ help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
 	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
 	@echo 'make test             every test; the last line is the sum. The page is tested in Chromium, which is installed for it; BROWSER=0: not'
-	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, answers under schemas, CUDA on the host, test-x86'
+	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, answers under schemas, calls, gaps, lm-eval, CUDA on the host, test-x86'
 	@echo 'make test-x86         the numbers on an emulated x86-64: kernels, functions, answers of seeds (X86_ARGS: suites)'
 	@echo 'make mutations        small errors that a unit test has to notice (MUTATE_ARGS: --only PATTERN, --list)'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'

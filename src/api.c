@@ -236,10 +236,11 @@ static dgemma_status check_stop_tokens(const dg_config *cfg, const dgemma_reques
             return dg_fail(err, DGEMMA_E_ARG, "stop token %d is not in the vocabulary of %d",
                            (int)o->stop_tokens[i], cfg->n_vocab);
         if (!own && o->constraint)
-            return dg_fail(err, DGEMMA_E_ARG,
-                           "stop token %d goes with no constraint: it could end a text that is not "
-                           "whole",
-                           (int)o->stop_tokens[i]);
+            return dg_fail(
+                err, DGEMMA_E_ARG,
+                "stop token %d cannot go with a constraint: it could end a text that is not "
+                "whole",
+                (int)o->stop_tokens[i]);
     }
     return DGEMMA_OK;
 }

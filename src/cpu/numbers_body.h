@@ -310,8 +310,8 @@ static inline void numbers_made(int8_t *n, float *step, float *least, const uint
 /* ---- all of them ---- */
 
 /* Type, name, values and bytes of a block, kind, a power of two that makes every number positive
- * (0: they are), and the largest one then; 256: too large
- * to be added up in 16 bits. */
+ * (0: they are), and the largest one then; 256: too large to be added up in 16 bits, multiplied as
+ * bytes with a sign. */
 #define DG_NUMBER_TYPES(X)                                                                         \
     X(Q8_0, q8_0, 32, 34, PLAIN, 128, 256)                                                         \
     X(Q4_0, q4_0, 32, 18, PLAIN, 8, 15)                                                            \

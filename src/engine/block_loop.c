@@ -77,13 +77,19 @@ dgemma_status dg_block_loop_check(const dg_block_loop_config *cfg, const dg_conf
     return DGEMMA_OK;
 }
 
+/* The model itself says where it ends. */
+static bool open_ended(const dg_infill *f)
+{
+    return f->whole && !f->n_after && !f->length;
+}
+
 /* No thought opens in a gap. */
 static void begin_gap(dg_block_loop *l)
 {
     const dg_infill *f = l->cfg.infill;
     if (f->length)
         l->gap = (dg_gap){.length = f->length, .found = true};
-    else if (f->whole && !f->n_after) /* the model itself says where it ends */
+    else if (open_ended(f))
         l->gap = (dg_gap){.length = DG_GAP_MOST, .found = true};
     else
         dg_gap_begin(&l->gap, f->most);
@@ -298,7 +304,9 @@ static bool read_block(dg_block_loop *l, int end)
             return true;
         }
     }
-    if (cfg->infill && end == n_text) {
+    if (cfg->infill && end == n_text && open_ended(cfg->infill)) {
+        l->end = DG_END_LENGTH; /* the canvas is full, and the model has not ended */
+    } else if (cfg->infill && end == n_text) {
         l->end = DG_END_STOP;
         l->stop_token = cfg->infill->close >= 0 ? cfg->infill->close : l->model->cfg.pad_token;
     } else if (end == n_text && l->n_output + l->n_read == cfg->max_tokens) {

@@ -64,7 +64,7 @@ typedef struct dg_block_loop_config {
 typedef enum dg_block_loop_end {
     DG_END_NONE,   /* still running */
     DG_END_STOP,   /* the model ended its turn, or left a whole block empty; or all was read */
-    DG_END_LENGTH, /* max_tokens are there */
+    DG_END_LENGTH, /* max_tokens are there, or a gap without a text behind it filled its canvas */
     DG_END_CONTEXT /* the context is full */
 } dg_block_loop_end;
 

@@ -572,6 +572,23 @@ START_TEST(a_gap_of_unknown_length)
 }
 END_TEST
 
+/* Nothing stands behind the gap, and the rest of the canvas is too short for what there is to say.
+ */
+START_TEST(a_story_is_longer_than_its_canvas)
+{
+    static said s;
+    dgemma_engine *e = open_engine(pocket);
+    dgemma_request_options o = dgemma_request_defaults(e);
+    o.chat_prompt = "Tell me a story about a fox.";
+    o.answer_prefix = "This is a story about a fox. ";
+    o.suffix = "";
+    ask(e, &o, &s);
+    ck_assert_int_gt(s.stats.n_output, 32);
+    ck_assert_int_eq(s.stats.end, DGEMMA_END_LENGTH);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 /* What a step's canvas must begin with. */
 typedef struct {
     const int32_t *token;
@@ -773,6 +790,7 @@ Suite *pins_suite(void)
     tcase_add_test(r, a_finished_canvas_stays_and_its_holes_are_filled);
     tcase_add_test(r, pins_hold_over_blocks_and_in_company);
     tcase_add_test(r, a_gap_of_unknown_length);
+    tcase_add_test(r, a_story_is_longer_than_its_canvas);
     tcase_add_test(r, what_stands_before_a_gap_is_pinned);
     tcase_add_test(r, a_gap_without_a_prompt);
     tcase_add_test(r, what_makes_no_sense_is_refused);
