@@ -152,12 +152,14 @@ START_TEST(labels_stand_where_the_others_do)
     ck_assert_int_ge(slot, 0);
     for (int i = 0; i < SINGLE + PAIRS + SMALL_THREES; i++) {
         int k = i - SINGLE - PAIRS;
-        char label[4] = {letters[i % LETTERS], i < SINGLE ? '\0' : letters[i / LETTERS - 1], '\0'};
+        char label[4] = {letters[i % LETTERS]};
         if (k >= 0)
             memcpy(
                 label,
-                (char[4]){(char)('a' + k % 26), (char)('a' + k / 26 % 26), (char)('a' + k / 676)},
-                4);
+                (char[3]){(char)('a' + k % 26), (char)('a' + k / 26 % 26), (char)('a' + k / 676)},
+                3);
+        else if (i >= SINGLE)
+            label[1] = letters[i / LETTERS - 1];
         int at = difference(e, label, line, n_line);
         n_good += at == slot;
         n_elsewhere += at >= 0 && at != slot;
