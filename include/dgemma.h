@@ -301,6 +301,8 @@ typedef struct dgemma_read {
     size_t n_tokens;       /* 1 to the model's canvas_length */
     const int32_t *ids;    /* [n_ids] tokens whose log-probabilities are wanted */
     size_t n_ids;
+    bool among; /* as if there were no others: probabilities, the most likely token, entropy and
+                   draws are those among the ids, of which there must be one, in every step */
 } dgemma_read;
 
 typedef struct dgemma_request_options {
@@ -442,7 +444,8 @@ typedef enum dgemma_event_kind {
     DGEMMA_EVENT_TOOL_CALL, /* tool_name, and the arguments as a JSON object in text */
     DGEMMA_EVENT_READ,      /* a canvas was read: tokens (most likely ones), entropy, logprobs as in
                                BLOCK; and [n_tokens, n_top] in top_tokens the ids that were asked for,
-                               in that order, with their log-probabilities in top_logprobs */
+                               in that order, with their log-probabilities in top_logprobs; where
+                               none were, the most likely tokens as in BLOCK */
     DGEMMA_EVENT_END /* the last one: stats, and status with its message in text when it failed */
 } dgemma_event_kind;
 
@@ -486,6 +489,8 @@ typedef struct dgemma_event {
     int block, step;     /* DRAFT, BLOCK: from 0 */
     const int32_t *tokens;
     size_t n_tokens;
+    bool stop_token; /* BLOCK: one of stop_tokens ended the answer; it stands behind the tokens, at
+                        [n_tokens], with what is told of each, and is none of them */
     const float *entropy;
     const uint8_t *accepted;
     const uint8_t *pinned; /* DRAFT: 1 where a token was given and stays; NULL: nowhere */

@@ -1,11 +1,14 @@
 #include "canvas_request.h"
 #include <limits.h>
+#include <stdio.h>
+#include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
 #include "json_fields.h"
 
 static const char seeds[] = "vllm_xargs.diffusion_seed_canvas",
-                  pins[] = "vllm_xargs.diffusion_pinned", ids[] = "logprob_token_ids";
+                  pins[] = "vllm_xargs.diffusion_pinned", ids[] = "logprob_token_ids",
+                  samples[] = "vllm_xargs.diffusion_samples";
 
 static bool read_list(const json_t *object, const char *name, const char *where, int n_most,
                       int32_t **out, size_t *n, dg_http_error *e)
@@ -80,6 +83,48 @@ static bool read_stop_tokens(dg_chat *c, const dg_chat_limits *limits, dg_http_e
                      DGEMMA_MAX_STOP_TOKENS);
 }
 
+/* The same canvas with other noise, as so many choices: what is not pinned is drawn anew for each.
+ */
+static bool read_samples(dg_chat *c, const json_t *args, int n, const dg_chat_limits *limits,
+                         dg_http_error *e)
+{
+    if (n > limits->max_choices)
+        return dg_refuse(e, 400, "invalid_value", samples, "%s is %d: 1 to %d are possible",
+                         samples, n, limits->max_choices);
+    if (n > 1 && !dg_field_get(args, "diffusion_pinned"))
+        return dg_refuse(e, 400, "invalid_value", samples,
+                         "%s goes with diffusion_seed_canvas and diffusion_pinned", samples);
+    if (n > 1 && c->n_choice != 1)
+        return dg_refuse(e, 400, "invalid_value", samples, "%s does not go with n", samples);
+    for (size_t i = 0; n > 1 && i < c->read.n_tokens; i++)
+        if (!c->read_pinned[i])
+            c->read_tokens[i] = -1;
+    c->n_choice = n > 1 ? n : c->n_choice;
+    return true;
+}
+
+/* Arguments of other models pass; one of these that is not known would be missed. */
+static bool refuse_unknown(const json_t *args, dg_http_error *e)
+{
+    static const char *const known[] = {"diffusion_seed_canvas",   "diffusion_pinned",
+                                        "diffusion_canvas_length", "diffusion_max_steps",
+                                        "diffusion_read_only",     "diffusion_constrained",
+                                        "diffusion_samples"};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)args, key, value)
+    {
+        char name[sizeof e->param];
+        size_t i = 0;
+        while (i < DG_COUNT(known) && strcmp(known[i], key) != 0)
+            i++;
+        snprintf(name, sizeof name, "vllm_xargs.%s", key);
+        if (i == DG_COUNT(known) && !strncmp(key, "diffusion_", 10))
+            return dg_refuse(e, 400, "unknown_parameter", name, "%s: not known", name);
+    }
+    return true;
+}
+
 bool dg_openai_read_canvas(dg_chat *c, const dg_chat_limits *limits, dg_http_error *e)
 {
     static const dg_field fields[] = {
@@ -87,19 +132,22 @@ bool dg_openai_read_canvas(dg_chat *c, const dg_chat_limits *limits, dg_http_err
          100000},
         {"diffusion_canvas_length", DG_FIELD_INT, offsetof(dg_chat, options.canvas_length), 1,
          INT_MAX},
-        {"diffusion_read_only", DG_FIELD_BOOL, offsetof(dg_chat, reads), 0, 0},
-        {"diffusion_constrained", DG_FIELD_BOOL, offsetof(dg_chat, read_among), 0, 0},
+        {"diffusion_read_only", DG_FIELD_SWITCH, offsetof(dg_chat, reads), 0, 0},
+        {"diffusion_constrained", DG_FIELD_SWITCH, offsetof(dg_chat, read.among), 0, 0},
     };
+    static const dg_field sample_field = {"diffusion_samples", DG_FIELD_INT, 0, 1, 32};
+    int n_sample = 1;
     json_t *args;
     const json_t *as_ids = dg_field_get(c->root, "return_tokens_as_token_ids");
     c->tokens_as_ids = json_is_true(as_ids);
     if (!read_stop_tokens(c, limits, e))
         return false;
-    if (!dg_field_object(c->root, "vllm_xargs", &args, e) ||
-        !dg_fields_read(c, args, "vllm_xargs.", fields, DG_COUNT(fields), e))
+    if (!dg_field_object(c->root, "vllm_xargs", &args, e) || !refuse_unknown(args, e) ||
+        !dg_fields_read(c, args, "vllm_xargs.", fields, DG_COUNT(fields), e) ||
+        !dg_fields_read(&n_sample, args, "vllm_xargs.", &sample_field, 1, e))
         return false;
     if (!c->reads && (dg_field_get(args, "diffusion_seed_canvas") ||
-                      dg_field_get(args, "diffusion_pinned") || c->read_among))
+                      dg_field_get(args, "diffusion_pinned") || c->read.among || n_sample > 1))
         return dg_refuse(e, 400, "unsupported", "vllm_xargs",
                          "vllm_xargs: a canvas that is brought along is read, with "
                          "diffusion_read_only, and not written on");
@@ -118,9 +166,8 @@ bool dg_openai_read_canvas(dg_chat *c, const dg_chat_limits *limits, dg_http_err
         return dg_refuse(e, 400, "unsupported", "stream", "stream: a read comes in one piece");
     if (!read_ids(c, limits, e) || !read_seeds(c, args, limits, e) || !read_pins(c, args, e))
         return false;
-    if (c->read_among && (c->options.max_denoise_steps > 1 || !c->read.n_ids))
-        return dg_refuse(e, 400, "unsupported", "vllm_xargs.diffusion_constrained",
-                         "vllm_xargs.diffusion_constrained goes with logprob_token_ids and with "
-                         "diffusion_max_steps 1");
-    return true;
+    if (c->read.among && !c->read.n_ids)
+        return dg_refuse(e, 400, "invalid_value", "vllm_xargs.diffusion_constrained",
+                         "vllm_xargs.diffusion_constrained goes with logprob_token_ids");
+    return read_samples(c, args, n_sample, limits, e);
 }

@@ -42,7 +42,6 @@ typedef struct dg_chat {
     /* A canvas that is read instead of an answer that is written; what the read points to is owned.
      */
     bool reads;
-    bool read_among; /* probabilities are those among the ids that were asked for */
     dgemma_read read;
     int32_t *read_tokens, *read_ids, *stop_tokens;
     uint8_t *read_pinned;

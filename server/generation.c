@@ -1,5 +1,4 @@
 #include "generation.h"
-#include <math.h>
 #include <string.h>
 #include <time.h>
 #include "base/alloc.h"
@@ -183,15 +182,27 @@ static json_t *logprob_entry(dg_generation *g, int32_t id, float logprob)
     return json_pack("{s:o,s:f,s:o}", "token", text, "logprob", (double)logprob, "bytes", bytes);
 }
 
-/* A block's log-probabilities in OpenAI's form, with what a diffusion model adds. */
+/* Where ids were asked for, each position's own token comes before them, as in vLLM. */
+static bool wants_own(const dg_generation *g)
+{
+    return g->chat.reads && g->chat.read.n_ids;
+}
+
+/* Log-probabilities of a block, or of a canvas that was read, in OpenAI's form, with what a
+ * diffusion model adds. */
 static bool keep_logprobs(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
-    for (size_t i = 0; e->logprobs && i < e->n_tokens; i++) {
+    bool own = wants_own(g);
+    size_t n = e->n_tokens + e->stop_token;
+    for (size_t i = 0; e->logprobs && i < n; i++) {
         json_t *entry = logprob_entry(g, e->tokens[i], e->logprobs[i]);
         json_t *top = json_array();
+        if (own)
+            dg_json_add(&top, logprob_entry(g, e->tokens[i], e->logprobs[i]));
         for (int k = 0; e->top_tokens && k < e->n_top; k++) {
             size_t at = i * (size_t)e->n_top + (size_t)k;
-            dg_json_add(&top, logprob_entry(g, e->top_tokens[at], e->top_logprobs[at]));
+            if (!own || e->top_tokens[at] != e->tokens[i])
+                dg_json_add(&top, logprob_entry(g, e->top_tokens[at], e->top_logprobs[at]));
         }
         dg_json_put(&entry, "top_logprobs", top);
         if (e->entropy)
@@ -201,41 +212,16 @@ static bool keep_logprobs(dg_generation *g, dg_choice *c, const dgemma_event *e)
     return c->logprobs != NULL;
 }
 
-/* Among the tokens that were asked for alone. */
-static double logprob_of_all(const float *logprob, int n)
-{
-    double best = -INFINITY, sum = 0;
-    for (int i = 0; i < n; i++)
-        best = fmax(best, (double)logprob[i]);
-    for (int i = 0; i < n; i++)
-        sum += exp((double)logprob[i] - best);
-    return best + log(sum);
-}
-
 /* What a canvas said: its most likely tokens as text, and what was asked of each position. */
 static bool keep_read(dg_generation *g, dg_choice *c, const dgemma_event *e)
 {
     char *text = NULL;
     size_t len = 0;
-    dgemma_event among = *e;
-    float *logprobs = NULL;
-    size_t n = e->n_tokens * (size_t)e->n_top;
     if (dgemma_detokenize(g->cfg.engine, e->tokens, e->n_tokens, &text, &len, NULL))
         return false;
     bool ok = dg_buf_append(&c->text, text, len);
     dgemma_free(text);
-    if (ok && g->chat.read_among && n) {
-        logprobs = dg_array(n, sizeof *logprobs);
-        ok = logprobs != NULL;
-        for (size_t i = 0; ok && i < n; i++) {
-            const float *row = e->top_logprobs + i / (size_t)e->n_top * (size_t)e->n_top;
-            logprobs[i] = (float)((double)e->top_logprobs[i] - logprob_of_all(row, e->n_top));
-        }
-        among.top_logprobs = logprobs;
-    }
-    ok = ok && (!g->chat.logprobs || keep_logprobs(g, c, &among));
-    dg_free(logprobs);
-    return ok;
+    return ok && (!g->chat.logprobs || keep_logprobs(g, c, e));
 }
 
 static bool keep_call(dg_generation *g, dg_choice *c, const dgemma_event *e)

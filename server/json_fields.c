@@ -52,6 +52,17 @@ static bool read_number(void *at, const json_t *v, const char *name, const dg_fi
     return true;
 }
 
+static bool read_bool(bool *at, const json_t *v, const char *name, const dg_field *f,
+                      dg_http_error *e)
+{
+    bool number = f->type == DG_FIELD_SWITCH && json_is_integer(v);
+    json_int_t n = json_integer_value(v);
+    if (!json_is_boolean(v) && (!number || n < 0 || n > 1))
+        return wrong(e, name, f->type == DG_FIELD_SWITCH ? "true, false, 1 or 0" : "true or false");
+    *at = json_is_true(v) || n;
+    return true;
+}
+
 bool dg_fields_known(const json_t *object, const char *where, const dg_field *fields, size_t n,
                      dg_http_error *e)
 {
@@ -81,14 +92,9 @@ bool dg_fields_read(void *out, const json_t *object, const char *where, const dg
         if (!v)
             continue;
         snprintf(name, sizeof name, "%s%s", where, f->name);
-        if (f->type != DG_FIELD_BOOL) {
-            if (!read_number(at, v, name, f, e))
-                return false;
-        } else {
-            if (!json_is_boolean(v))
-                return wrong(e, name, "true or false");
-            *(bool *)at = json_is_true(v);
-        }
+        bool number = f->type == DG_FIELD_INT || f->type == DG_FIELD_FLOAT;
+        if (!(number ? read_number(at, v, name, f, e) : read_bool(at, v, name, f, e)))
+            return false;
     }
     return true;
 }

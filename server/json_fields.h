@@ -4,7 +4,12 @@
 
 #include "errors.h"
 
-typedef enum dg_field_type { DG_FIELD_BOOL, DG_FIELD_INT, DG_FIELD_FLOAT } dg_field_type;
+typedef enum dg_field_type {
+    DG_FIELD_BOOL,
+    DG_FIELD_SWITCH, /* a bool too, which may come as 0 or 1 */
+    DG_FIELD_INT,
+    DG_FIELD_FLOAT
+} dg_field_type;
 
 typedef struct dg_field {
     const char *name;

@@ -249,6 +249,7 @@ static void deliver(dg_answer *a, int n, bool over)
 {
     int n_kept = a->stop_found ? a->n_told : n;
     dgemma_event block = block_event(a, n_kept);
+    block.stop_token = !a->stop_found && a->loop->end == DG_END_STOP && a->loop->stop_named;
     send_run(a);
     if (!dg_stream_deliver(a->stream, over || a->stop_found ? &block : NULL))
         a->no_memory = true;
@@ -293,6 +294,7 @@ static void tell_read(dg_answer *a)
 {
     const dg_canvas *c = &a->loop->canvas;
     const dg_read *r = a->loop->cfg.read;
+    const dg_logprobs *l = &a->loop->logprobs;
     send(a, &(dgemma_event){
                 .kind = DGEMMA_EVENT_READ,
                 .step = c->step - 1,
@@ -300,10 +302,10 @@ static void tell_read(dg_answer *a)
                 .n_tokens = (size_t)c->n,
                 .entropy = c->entropy,
                 .mean_entropy = c->mean_entropy,
-                .logprobs = a->loop->logprobs.logprob,
-                .top_tokens = r->id,
-                .top_logprobs = r->logprob,
-                .n_top = r->n_id,
+                .logprobs = l->logprob,
+                .top_tokens = r->n_id ? r->id : l->top,
+                .top_logprobs = r->n_id ? r->logprob : l->top_logprob,
+                .n_top = r->n_id ? r->n_id : l->n_top,
             });
 }
 

@@ -9,14 +9,21 @@ size_t dg_block_loop_bytes(const dg_config *cfg, int canvas_length)
     return (size_t)canvas_length * (size_t)cfg->n_embd * sizeof(float);
 }
 
+/* One of those that the request has named. */
+static bool is_named_stop(const dg_block_loop *l, int32_t token)
+{
+    bool found = false;
+    for (int i = 0; i < l->cfg.n_stop_token; i++)
+        found |= l->cfg.stop_token[i] == token;
+    return found;
+}
+
 static bool is_stop(const dg_block_loop *l, int32_t token)
 {
     const dg_config *model = &l->model->cfg;
-    bool found = false;
+    bool found = is_named_stop(l, token);
     for (int i = 0; i < model->n_stop; i++)
         found |= model->stop_token[i] == token;
-    for (int i = 0; i < l->cfg.n_stop_token; i++)
-        found |= l->cfg.stop_token[i] == token;
     return found;
 }
 
@@ -288,6 +295,7 @@ static bool read_block(dg_block_loop *l, int end)
         if (is_stop(l, token)) {
             l->end = DG_END_STOP;
             l->stop_token = token;
+            l->stop_named = is_named_stop(l, token);
             return true;
         }
         if (l->n_output + l->n_read == cfg->max_tokens) {
@@ -440,6 +448,12 @@ dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err)
     dgemma_status st = l->cfg.guide ? guide_canvas(l, err) : DGEMMA_OK;
     if (st)
         return st;
+    if (l->cfg.read)
+        dg_read_narrow(l->cfg.read, &(dg_read_step){.uniform = c->uniform,
+                                                    .entropy = c->entropy,
+                                                    .logprob = l->logprobs.step_logprob,
+                                                    .argmax = c->argmax,
+                                                    .drawn = c->drawn});
     int n_pinned = c->settle.n;
     dg_canvas_advance(c, &l->cfg.draws);
     dg_logprobs_keep(&l->logprobs, c->entropy, n_pinned, c->n);

@@ -111,6 +111,8 @@ typedef struct dg_block_loop {
 
     dg_block_loop_end end;
     int32_t stop_token; /* the one that ended it, when end is DG_END_STOP; perhaps padding */
+    bool stop_named;    /* it stands in the canvas behind the block's tokens, and is one of
+                           cfg.stop_token */
 
     /* what happened so far */
     int n_output; /* tokens of the answer, without the stop token */

@@ -1,4 +1,5 @@
 #include "engine/read.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
@@ -11,6 +12,8 @@ static dgemma_status check(const dgemma_read *r, const dg_config *model, dgemma_
     if (r->n_ids > DGEMMA_MAX_READ_IDS)
         return dg_fail(err, DGEMMA_E_LIMIT, "a read asks for %zu tokens: at most %d are possible",
                        r->n_ids, DGEMMA_MAX_READ_IDS);
+    if (r->among && !r->n_ids)
+        return dg_fail(err, DGEMMA_E_ARG, "a read among some tokens: none is given");
     for (size_t i = 0; i < r->n_tokens; i++)
         if (r->tokens[i] < -1 || r->tokens[i] >= model->n_vocab)
             return dg_fail(err, DGEMMA_E_ARG,
@@ -78,6 +81,7 @@ dgemma_status dg_read_create(dg_read **out, const dgemma_read *from, const dg_co
     if (r) {
         r->n = (int)from->n_tokens;
         r->n_id = (int)from->n_ids;
+        r->among = from->among;
     }
     if (!r || !allocate(r)) {
         dg_read_free(r);
@@ -123,6 +127,44 @@ void dg_read_hold(const dg_read *r, int32_t *canvas)
     for (int i = 0; i < r->n; i++)
         if (r->pinned[i])
             canvas[i] = r->token[i];
+}
+
+/* Log-probabilities of one position become those among themselves. The greatest of them. */
+static int normalise(float *logprob, int n)
+{
+    int best = 0;
+    double sum = 0;
+    for (int i = 1; i < n; i++)
+        best = logprob[i] > logprob[best] ? i : best;
+    double most = (double)logprob[best];
+    for (int i = 0; i < n; i++)
+        sum += exp((double)logprob[i] - most);
+    for (int i = 0; i < n; i++)
+        logprob[i] = (float)((double)logprob[i] - most - log(sum));
+    return best;
+}
+
+void dg_read_narrow(dg_read *r, const dg_read_step *s)
+{
+    int n = r->asked.n_id;
+    for (int i = 0; r->among && i < r->n; i++) {
+        float *logprob = r->asked.logprob + (size_t)i * (size_t)n;
+        if (isnan(s->entropy[i])) /* so are the others */
+            continue;
+        int best = normalise(logprob, n), drawn = -1;
+        double entropy = 0, sum = 0;
+        for (int k = 0; k < n; k++) {
+            double p = exp((double)logprob[k]);
+            entropy -= p > 0 ? p * (double)logprob[k] : 0;
+            sum += p;
+            drawn = drawn < 0 && sum > s->uniform[i] ? k : drawn;
+        }
+        s->entropy[i] = (float)entropy;
+        s->argmax[i] = r->sorted[best];
+        s->drawn[i] = r->sorted[drawn < 0 ? best : drawn]; /* the sum may have stayed below 1 */
+        if (s->logprob)
+            s->logprob[i] = logprob[best];
+    }
 }
 
 void dg_read_take(dg_read *r)

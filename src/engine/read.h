@@ -14,6 +14,7 @@ typedef struct dg_read {
     int n_id;
     int32_t *id;    /* [n, n_id] as they were asked for, the same at each position */
     float *logprob; /* [n, n_id] log-probabilities of those, once it was taken */
+    bool among;     /* they are all there is */
 
     dg_asked asked;  /* what the vocabulary end is to answer: */
     int32_t *sorted; /* its ids, ascending, each once, */
@@ -30,7 +31,18 @@ void dg_read_free(dg_read *r); /* NULL is fine */
 void dg_read_begin(const dg_read *r, int32_t *canvas);
 void dg_read_hold(const dg_read *r, int32_t *canvas);
 
-/* The pass has answered: fills logprob. */
+/* What a step found out about each position; logprob, of the arg-max, may be NULL. */
+typedef struct dg_read_step {
+    const double *uniform;
+    float *entropy, *logprob;
+    int32_t *argmax, *drawn;
+} dg_read_step;
+
+/* The pass has answered. Where the ids are all there is, puts what is true among them in the place
+ * of what it found. The soft embedding, which it has made too, stays that of all words. */
+void dg_read_narrow(dg_read *r, const dg_read_step *s);
+
+/* The last pass has answered, and was narrowed: fills logprob. */
 void dg_read_take(dg_read *r);
 
 #endif

@@ -97,7 +97,7 @@ static size_t room_for(const void *data, size_t n)
 
 static node *copy_event(const dgemma_event *e)
 {
-    size_t n = e->n_tokens, name = e->tool_name ? strlen(e->tool_name) + 1 : 0;
+    size_t n = e->n_tokens + e->stop_token, name = e->tool_name ? strlen(e->tool_name) + 1 : 0;
     size_t n_top = n * (size_t)e->n_top;
     size_t bytes = sizeof(node) + room_for(e->tokens, n * sizeof *e->tokens) +
                    room_for(e->entropy, n * sizeof *e->entropy) + room_for(e->accepted, n) +

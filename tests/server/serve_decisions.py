@@ -129,6 +129,9 @@ def check_stop_tokens(s):
     _, free = ask(max_tokens=64)
     status, got = ask(max_tokens=64, stop_token_ids=[101])
     one, other = (x["choices"][0] for x in (free, got))
+    tokens = [t["token"] for t in other["logprobs"]["content"]]
+    check("the token that ended it is told", tokens == [t["token"] for t in one["logprobs"]["content"]][:len(tokens)] and tokens[-1] == "<channel|>"
+          and "<channel|>" not in tokens[:-1] and got["usage"]["completion_tokens"] == len(tokens) - 1, tokens)
     check("a thought ends the answer", status == 200 and one["message"]["content"] and not other["message"]["content"]
           and other["message"]["reasoning"] == one["message"]["reasoning"] and other["finish_reason"] == "stop", got)
     status, got = ask(max_tokens=8, stop_token_ids=[101])
@@ -142,6 +145,11 @@ def check_stop_tokens(s):
         check(f"refused: {str(ids)[:20]}", status == 400 and got["error"]["param"].startswith("stop_token_ids"), got)
 
 
+def own_first(own, asked):
+    """The tokens told of a position: its most likely one, then those that were asked for."""
+    return [own] + [t for t in (f"token_id:{i}" for i in asked) if t != own]
+
+
 def check_xargs_of_tokens(s, seed, slot, asked):
     """As servers in front of vLLM think first and then read: a prompt of ids, a thought, and a canvas behind it."""
     prompt = [2] + s.json("POST", "/tokenize", {"content": "What is the capital of France?"})[1]["tokens"]
@@ -152,7 +160,8 @@ def check_xargs_of_tokens(s, seed, slot, asked):
     status, got = s.json("POST", "/v1/completions", {"prompt": prompt + thought, "max_tokens": slot + 1, "logprobs": 20, "logprob_token_ids": asked,
                                                      "return_tokens_as_token_ids": True, "vllm_xargs": args})
     rows = got["choices"][0]["logprobs"]["top_logprobs"] if status == 200 else []
-    check("a canvas behind a prompt of ids", len(rows) == 16 and all(list(r) == [f"token_id:{i}" for i in asked] for r in rows), got)
+    own = got["choices"][0]["logprobs"]["tokens"] if status == 200 else []
+    check("a canvas behind a prompt of ids", len(rows) == 16 and all(list(r) == own_first(o, asked) for o, r in zip(own, rows)), got)
 
 
 def check_xargs(s):
@@ -165,25 +174,50 @@ def check_xargs(s):
         args = {"diffusion_seed_canvas": seed, "diffusion_canvas_length": 16, "diffusion_pinned": list(range(slot)), "diffusion_max_steps": 1,
                 "diffusion_read_only": True}
         args.update(change.pop("vllm_xargs", {}))
-        return s.chat("What is the capital of France?", logprobs=True, top_logprobs=3, logprob_token_ids=asked, return_tokens_as_token_ids=True,
-                      vllm_xargs={k: v for k, v in args.items() if v is not None}, **change)
+        return s.chat("What is the capital of France?", **{"logprobs": True, "top_logprobs": 3, "logprob_token_ids": asked, "return_tokens_as_token_ids": True,
+                                                           "vllm_xargs": {k: v for k, v in args.items() if v is not None}, **change})
     status, got = read()
     rows = got["choices"][0]["logprobs"]["content"] if status == 200 else []
     check("a canvas is read", len(rows) == 16 and got["usage"]["completion_tokens"] == 0, got)
-    check("what was asked of it", all([t["token"] for t in r["top_logprobs"]] == [f"token_id:{i}" for i in asked] for r in rows), rows[:1])
+    check("what was asked of it", all([t["token"] for t in r["top_logprobs"]] == own_first(r["token"], asked)
+                                      and r["top_logprobs"][0]["logprob"] == r["logprob"] for r in rows), rows[:1])
+    own = [int(r["token"].split(":")[1]) for r in rows]
+    _, known = read(logprob_token_ids=sorted(set(own)))
+    check("the position's own, asked for too", all([t["token"] for t in k["top_logprobs"]] == own_first(r["token"], sorted(set(own)))
+                                                   and close(k["logprob"], r["logprob"], 1e-9) for r, k in zip(rows, known["choices"][0]["logprobs"]["content"])), known)
+    _, likely = read(logprob_token_ids=None)
+    likely = likely["choices"][0]["logprobs"]["content"]
+    check("the most likely where none is asked for", len(likely) == 16 and all(
+        len(k["top_logprobs"]) == 3 and k["top_logprobs"][0]["token"] == r["token"] and k["top_logprobs"][0]["logprob"] == r["logprob"]
+        and [t["logprob"] for t in k["top_logprobs"]] == sorted((t["logprob"] for t in k["top_logprobs"]), reverse=True)
+        for r, k in zip(rows, likely)), likely[:1])
     check("its probabilities", all(sum(math.exp(t["logprob"]) for t in r["top_logprobs"]) < 1 + 1e-6 for r in rows))
     check("the word behind it", got["choices"][0]["message"]["content"].startswith("The capital of France is Paris"), got["choices"][0]["message"])
     check("the same again", read()[1]["choices"][0]["logprobs"] == got["choices"][0]["logprobs"])
-    _, among = read(vllm_xargs={"diffusion_constrained": True})
-    check("among what was asked", all(close(sum(math.exp(t["logprob"]) for t in r["top_logprobs"]), 1, 1e-6)
-                                      for r in among["choices"][0]["logprobs"]["content"]), among)
+    for steps in (1, 3):
+        status, among = read(vllm_xargs={"diffusion_constrained": True, "diffusion_max_steps": steps})
+        check(f"among what was asked, steps {steps}", status == 200 and all(
+            close(sum(math.exp(t["logprob"]) for t in r["top_logprobs"]), 1, 1e-6) and len(r["top_logprobs"]) == 3
+            and r["token"] == max(r["top_logprobs"], key=lambda t: t["logprob"])["token"] == r["top_logprobs"][0]["token"]
+            for r in among["choices"][0]["logprobs"]["content"]), among)
+    _, numbers = read(vllm_xargs={"diffusion_read_only": 1, "diffusion_constrained": 0})
+    check("switches are numbers too", numbers["choices"][0]["logprobs"] == got["choices"][0]["logprobs"], numbers)
+    status, several = read(seed=5, vllm_xargs={"diffusion_samples": 3})
+    said = [c["logprobs"]["content"] for c in several["choices"]] if status == 200 else []
+    check("samples are choices", len(said) == 3 and all(len(c) == 16 for c in said) and said[0] != said[1] != said[2] != said[0], several)
+    check("the same samples again", read(seed=5, vllm_xargs={"diffusion_samples": 3})[1]["choices"] == several["choices"])
+    check("each has the seed behind the one before", read(seed=6, vllm_xargs={"diffusion_samples": 2})[1]["choices"][0]["logprobs"]
+          == several["choices"][1]["logprobs"])
     status, noise = read(vllm_xargs={"diffusion_seed_canvas": None, "diffusion_pinned": None, "diffusion_canvas_length": 8})
     check("a canvas of noise", status == 200 and len(noise["choices"][0]["logprobs"]["content"]) == 8, noise)
     for name, change in [("a canvas of another length", {"vllm_xargs": {"diffusion_canvas_length": 17}}), ("pins without a canvas", {"vllm_xargs": {"diffusion_seed_canvas": None}}),
                          ("a pin outside", {"vllm_xargs": {"diffusion_pinned": [16]}}), ("tokens that are none", {"vllm_xargs": {"diffusion_seed_canvas": [-1] * 16}}),
                          ("a canvas that is too long", {"vllm_xargs": {"diffusion_canvas_length": 100000}}), ("no list", {"vllm_xargs": {"diffusion_pinned": 3}}),
                          ("a canvas to write on", {"vllm_xargs": {"diffusion_read_only": False}}), ("a stream", {"stream": True}),
-                         ("steps among some", {"vllm_xargs": {"diffusion_constrained": True, "diffusion_max_steps": 2}}),
+                         ("among none", {"vllm_xargs": {"diffusion_constrained": True}, "logprob_token_ids": None}),
+                         ("a switch that is 2", {"vllm_xargs": {"diffusion_constrained": 2}}), ("an unknown name", {"vllm_xargs": {"diffusion_sample": 2}}),
+                         ("samples of a canvas without pins", {"vllm_xargs": {"diffusion_samples": 2, "diffusion_pinned": None}}),
+                         ("samples and n", {"vllm_xargs": {"diffusion_samples": 2}, "n": 2}), ("33 samples", {"vllm_xargs": {"diffusion_samples": 33}}),
                          ("no object", {"vllm_xargs": {"diffusion_max_steps": 0}})]:
         status, got = read(**change)
         check(f"xargs: {name}", status == 400 and got["error"]["param"], (status, got))

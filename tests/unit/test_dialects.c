@@ -254,6 +254,7 @@ typedef struct verdict {
 #define CHAT(fields)   dg_openai_read_chat, "{'messages':[{'role':'user','content':'Q'}]," fields "}"
 #define XARGS(args)    CHAT("'vllm_xargs':{'diffusion_read_only':true," args "}")
 #define SEED           "vllm_xargs.diffusion_seed_canvas"
+#define SAMPLES        "vllm_xargs.diffusion_samples"
 #define TWO            "'diffusion_canvas_length':2,'diffusion_seed_canvas':[7,8]"
 #define SAID(messages) dg_openai_read_chat, "{'messages':[" messages "]}"
 #define PICTURE        "{'type':'image_url'}"
@@ -298,7 +299,26 @@ static const verdict verdicts[] = {
     {XARGS("'diffusion_constrained':true,'diffusion_max_steps':1},'logprob_token_ids':[1],'x':{"),
      NULL},
     {XARGS("'diffusion_constrained':true,'diffusion_max_steps':2},'logprob_token_ids':[1],'x':{"),
+     NULL},
+    {XARGS("'diffusion_constrained':1},'logprob_token_ids':[1],'x':{"), NULL},
+    {XARGS("'diffusion_constrained':0"), NULL},
+    {XARGS("'diffusion_constrained':2},'logprob_token_ids':[1],'x':{"),
      "vllm_xargs.diffusion_constrained"},
+    {XARGS("'diffusion_constrained':'1'},'logprob_token_ids':[1],'x':{"),
+     "vllm_xargs.diffusion_constrained"},
+    {CHAT("'vllm_xargs':{'diffusion_read_only':1.0}"), "vllm_xargs.diffusion_read_only"},
+    {CHAT("'stream':1"), "stream"},
+    {XARGS(TWO ",'diffusion_pinned':[0],'diffusion_samples':8"), NULL},
+    {XARGS(TWO ",'diffusion_pinned':[0],'diffusion_samples':9"), SAMPLES},
+    {XARGS(TWO ",'diffusion_pinned':[0],'diffusion_samples':0"), SAMPLES},
+    {XARGS(TWO ",'diffusion_pinned':[0],'diffusion_samples':true"), SAMPLES},
+    {XARGS(TWO ",'diffusion_pinned':[0],'diffusion_samples':2},'n':2,'x':{"), SAMPLES},
+    {XARGS(TWO ",'diffusion_samples':2"), SAMPLES},
+    {XARGS(TWO ",'diffusion_samples':1"), NULL},
+    {XARGS("'diffusion_sample':2"), "vllm_xargs.diffusion_sample"},
+    {CHAT("'vllm_xargs':{'diffusion_steps':null}"), "vllm_xargs.diffusion_steps"},
+    {CHAT("'vllm_xargs':{'diffusion_samples':2}"), "vllm_xargs"},
+    {CHAT("'vllm_xargs':{'else':2}"), NULL},
     {XARGS("'diffusion_max_steps':1},'stream':true,'x':{"), "stream"},
     {CHAT("'vllm_xargs':{'diffusion_max_steps':1}"), NULL},
     {CHAT("'logprob_token_ids':[1]"), "logprob_token_ids"},
@@ -552,10 +572,12 @@ START_TEST(test_canvas_reads)
               "'diffusion_pinned':[2,0]},'logprob_token_ids':[5,4],'x':{"),
         NULL};
     static const verdict noise = {XARGS("'diffusion_canvas_length':2"), NULL};
+    static const verdict several = {XARGS(TWO ",'diffusion_pinned':[1],'diffusion_samples':3"),
+                                    NULL};
     dg_chat c;
     dg_http_error e;
     ck_assert_msg(read_body(known.read, &c, known.body, &e), "%s", e.message);
-    ck_assert(c.reads && !c.read_among && c.read.n_tokens == 3 && c.read.n_ids == 2);
+    ck_assert(c.reads && !c.read.among && c.read.n_tokens == 3 && c.read.n_ids == 2);
     ck_assert_mem_eq(c.read.tokens, ((int32_t[]){7, 8, 9}), 3 * sizeof(int32_t));
     ck_assert_mem_eq(c.read.pinned, ((uint8_t[]){1, 0, 1}), 3);
     ck_assert_mem_eq(c.read.ids, ((int32_t[]){5, 4}), 2 * sizeof(int32_t));
@@ -565,6 +587,11 @@ START_TEST(test_canvas_reads)
     ck_assert_uint_eq(c.read.n_tokens, 2);
     ck_assert_mem_eq(c.read.tokens, ((int32_t[]){-1, -1}), 2 * sizeof(int32_t));
     ck_assert_mem_eq(c.read.pinned, ((uint8_t[]){0, 0}), 2);
+    dg_chat_clear(&c);
+    /* of each sample what is pinned is known */
+    ck_assert_msg(read_body(several.read, &c, several.body, &e), "%s", e.message);
+    ck_assert_int_eq(c.n_choice, 3);
+    ck_assert_mem_eq(c.read.tokens, ((int32_t[]){-1, 8}), 2 * sizeof(int32_t));
     dg_chat_clear(&c);
 }
 END_TEST

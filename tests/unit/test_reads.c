@@ -22,8 +22,8 @@ static dgemma_engine *open_engine(int n_thread)
 enum { N_VOCAB = 4096, WIDTH = 16, MAX_IDS = DGEMMA_MAX_READ_IDS };
 
 typedef struct reading {
-    int32_t token[WIDTH];
-    float entropy[WIDTH], logprob[WIDTH][MAX_IDS];
+    int32_t token[WIDTH], asked[WIDTH][MAX_IDS];
+    float entropy[WIDTH], own[WIDTH], logprob[WIDTH][MAX_IDS];
     size_t n_ids;
     int n_read;
     dgemma_stats stats;
@@ -50,8 +50,12 @@ static void finish(dgemma_request *q, reading *to)
             ck_assert_uint_eq(e.n_tokens, WIDTH);
             memcpy(to->token, e.tokens, sizeof to->token);
             memcpy(to->entropy, e.entropy, sizeof to->entropy);
-            for (size_t i = 0; i < WIDTH && e.n_top; i++)
+            if (e.logprobs)
+                memcpy(to->own, e.logprobs, sizeof to->own);
+            for (size_t i = 0; i < WIDTH && e.n_top; i++) {
+                memcpy(to->asked[i], e.top_tokens + i * to->n_ids, to->n_ids * sizeof(int32_t));
                 memcpy(to->logprob[i], e.top_logprobs + i * to->n_ids, to->n_ids * sizeof(float));
+            }
         }
         if (e.kind == DGEMMA_EVENT_END) {
             ck_assert_msg(!e.status, "%s", e.text);
@@ -261,6 +265,111 @@ START_TEST(what_is_given_stays)
 }
 END_TEST
 
+/* Who asks for no ids hears the most likely ones, and their chances are those that asking for them
+ * would have told. */
+START_TEST(the_most_likely_where_none_is_asked_for)
+{
+    enum { TOP = 5 };
+    dgemma_engine *e = open_engine(1);
+    int32_t token[WIDTH];
+    static reading top, asked;
+    sentence(e, token);
+    dgemma_read r = {.tokens = token, .n_tokens = WIDTH};
+    dgemma_request_options o = read_options(e, &r);
+    o.n_logprobs = TOP;
+    read_now(e, &o, &top);
+    ck_assert_uint_eq(top.n_ids, TOP);
+    for (int i = 0; i < WIDTH; i++) {
+        ck_assert_int_eq(top.asked[i][0], top.token[i]);
+        ck_assert(top.logprob[i][0] == top.own[i]);
+        r.ids = top.asked[i];
+        r.n_ids = TOP;
+        read_now(e, &o, &asked);
+        for (int k = 0; k < TOP; k++) {
+            ck_assert(!k || top.logprob[i][k] <= top.logprob[i][k - 1]);
+            ck_assert_float_eq_tol(top.logprob[i][k], asked.logprob[i][k], 1e-6f);
+        }
+    }
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* Among some words: as if there were no others, in the first step and in those behind it. */
+START_TEST(a_read_among_some_words)
+{
+    enum { SOME = 6 };
+    dgemma_engine *e = open_engine(1);
+    int32_t token[WIDTH], ids[SOME] = {300, 5, 4000, 301, 299, 17};
+    static reading of_all, some, steps, again;
+    sentence(e, token);
+    dgemma_read r = {.tokens = token, .n_tokens = WIDTH, .ids = ids, .n_ids = SOME};
+    dgemma_request_options o = read_options(e, &r);
+    o.n_logprobs = 0;
+    read_now(e, &o, &of_all);
+    r.among = true;
+    read_now(e, &o, &some);
+    for (int i = 0; i < WIDTH; i++) {
+        double mass = 0, entropy = 0;
+        int best = 0;
+        for (int k = 0; k < SOME; k++) {
+            mass += exp((double)of_all.logprob[i][k]);
+            best = some.logprob[i][k] > some.logprob[i][best] ? k : best;
+        }
+        for (int k = 0; k < SOME; k++) {
+            double lp = (double)of_all.logprob[i][k] - log(mass);
+            ck_assert_double_eq_tol((double)some.logprob[i][k], lp, 1e-5);
+            entropy -= exp(lp) * lp;
+        }
+        ck_assert_int_eq(some.token[i], ids[best]);
+        ck_assert(some.own[i] == some.logprob[i][best]);
+        ck_assert_double_eq_tol((double)some.entropy[i], entropy, 1e-5);
+    }
+    o.max_denoise_steps = 3;
+    read_now(e, &o, &steps);
+    read_now(e, &o, &again);
+    ck_assert(!memcmp(&steps.logprob, &again.logprob, sizeof again.logprob));
+    ck_assert(memcmp(&steps.logprob, &some.logprob, sizeof some.logprob) != 0);
+    for (int i = 0; i < WIDTH; i++) {
+        double mass = 0;
+        for (int k = 0; k < SOME; k++)
+            mass += exp((double)steps.logprob[i][k]);
+        ck_assert_double_eq_tol(mass, 1, 1e-6);
+    }
+    dgemma_engine_close(e);
+}
+END_TEST
+
+/* What takes the place of a pass's own findings: a draw is the first word behind which the sum lies
+ * above the number, and a position that is not a number stays one. */
+START_TEST(what_is_true_among_some)
+{
+    enum { N = 3 };
+    const dg_config model = {.canvas_length = N, .n_vocab = 50};
+    const int32_t noise[N] = {-1, -1, -1}, ids[] = {30, 10, 20, 10};
+    dgemma_read from = {.tokens = noise, .n_tokens = N, .ids = ids, .n_ids = 4, .among = true};
+    dg_read *r = NULL;
+    ck_assert_int_eq(dg_read_create(&r, &from, &model, NULL), DGEMMA_OK);
+    ck_assert_int_eq(r->asked.n_id, 3);
+    for (int i = 0; i < N; i++) { /* 10, 20 and 30: 1 to 2 to 1 */
+        r->asked.logprob[i * 3] = r->asked.logprob[i * 3 + 2] = -9;
+        r->asked.logprob[i * 3 + 1] = -9 + logf(2);
+    }
+    float entropy[N] = {1, 1, NAN}, logprob[N] = {-1, -1, -1};
+    int32_t argmax[N] = {1, 1, 1}, drawn[N] = {2, 2, 2};
+    dg_read_narrow(r,
+                   &(dg_read_step){(double[]){0.2, 0.7501, 0.5}, entropy, logprob, argmax, drawn});
+    dg_read_take(r);
+    ck_assert_mem_eq(argmax, ((int32_t[]){20, 20, 1}), sizeof argmax);
+    ck_assert_mem_eq(drawn, ((int32_t[]){10, 30, 2}), sizeof drawn);
+    ck_assert_float_eq_tol(entropy[0], 1.5f * logf(2), 1e-6f);
+    ck_assert_float_eq_tol(logprob[1], -logf(2), 1e-6f);
+    ck_assert_float_eq_tol(r->logprob[4 + 0], -logf(4), 1e-6f); /* in the order of asking */
+    ck_assert_float_eq_tol(r->logprob[4 + 2], -logf(2), 1e-6f);
+    ck_assert(isnan(entropy[2]) && logprob[2] == -1);
+    dg_read_free(r);
+}
+END_TEST
+
 /* The canvas begins with all that is known; of that, the pinned stays in every step, and without a
  * word of pins all of it. */
 START_TEST(what_is_known_and_what_is_held)
@@ -300,6 +409,7 @@ START_TEST(reads_that_make_no_sense)
         {.tokens = negative, .n_tokens = 1},
         {.tokens = token, .n_tokens = 1, .ids = far, .n_ids = 1},
         {.tokens = token, .n_tokens = 1, .ids = negative, .n_ids = 1},
+        {.tokens = token, .n_tokens = 1, .among = true},
         {.tokens = token, .n_tokens = 1, .ids = many, .n_ids = MAX_IDS + 1},
     };
     for (size_t i = 0; i < DG_COUNT(wrong); i++) {
@@ -362,6 +472,9 @@ Suite *reads_suite(void)
     tcase_add_test(t, a_read_is_the_whole_softmax);
     tcase_add_test(t, facts_in_one_pass);
     tcase_add_test(t, what_is_given_stays);
+    tcase_add_test(t, the_most_likely_where_none_is_asked_for);
+    tcase_add_test(t, a_read_among_some_words);
+    tcase_add_test(t, what_is_true_among_some);
     tcase_add_test(t, what_is_known_and_what_is_held);
     tcase_add_test(t, reads_that_make_no_sense);
     tcase_add_test(t, company_changes_no_bit);

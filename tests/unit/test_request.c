@@ -33,6 +33,8 @@ typedef struct answer {
     size_t text_len;
     int n_draft, n_block, n_prompt_event, n_end, longest_canvas, shortest_canvas;
     int cancel_after; /* drafts; 0: never */
+    bool stopped;     /* by a token of its own: */
+    int32_t stop_token;
     dgemma_stats stats;
 } answer;
 
@@ -58,6 +60,8 @@ static bool on_event(void *user, const dgemma_event *e)
         ck_assert_int_eq(e->block, a->n_block++);
         memcpy(a->ids + a->n_ids, e->tokens, e->n_tokens * sizeof *a->ids);
         a->n_ids += e->n_tokens;
+        a->stopped = e->stop_token;
+        a->stop_token = e->stop_token ? e->tokens[e->n_tokens] : -1;
         break;
     case DGEMMA_EVENT_TEXT:
     case DGEMMA_EVENT_THINKING:
@@ -179,7 +183,7 @@ START_TEST(nothing_comes_after_the_stop_token)
 }
 END_TEST
 
-/* Any token can be one: the answer is what was said before it. */
+/* Any token can be one: the answer is what was said before it, and it is told behind that. */
 START_TEST(a_token_of_ones_own_ends_the_answer)
 {
     answer *a = calloc(2, sizeof *a);
@@ -198,6 +202,7 @@ START_TEST(a_token_of_ones_own_ends_the_answer)
     ck_assert_int_eq(a[1].stats.end, DGEMMA_END_STOP);
     ck_assert_uint_eq(a[1].n_ids, first);
     ck_assert_mem_eq(a[1].ids, a[0].ids, first * sizeof *a[0].ids);
+    ck_assert(!a[0].stopped && a[1].stopped && a[1].stop_token == a[0].ids[3]);
     dgemma_engine_close(e);
     free(a);
 }
