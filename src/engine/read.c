@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "base/real.h"
 
 static dgemma_status check(const dgemma_read *r, const dg_config *model, dgemma_error *err)
 {
@@ -138,9 +139,9 @@ static int normalise(float *logprob, int n)
         best = logprob[i] > logprob[best] ? i : best;
     double most = (double)logprob[best];
     for (int i = 0; i < n; i++)
-        sum += exp((double)logprob[i] - most);
+        sum += dg_exp((double)logprob[i] - most);
     for (int i = 0; i < n; i++)
-        logprob[i] = (float)((double)logprob[i] - most - log(sum));
+        logprob[i] = (float)((double)logprob[i] - most - dg_log(sum));
     return best;
 }
 
@@ -154,7 +155,7 @@ void dg_read_narrow(dg_read *r, const dg_read_step *s)
         int best = normalise(logprob, n), drawn = -1;
         double entropy = 0, sum = 0;
         for (int k = 0; k < n; k++) {
-            double p = exp((double)logprob[k]);
+            double p = dg_exp((double)logprob[k]);
             entropy -= p > 0 ? p * (double)logprob[k] : 0;
             sum += p;
             drawn = drawn < 0 && sum > s->uniform[i] ? k : drawn;

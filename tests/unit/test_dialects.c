@@ -307,6 +307,8 @@ static const verdict verdicts[] = {
     {XARGS("'diffusion_constrained':'1'},'logprob_token_ids':[1],'x':{"),
      "vllm_xargs.diffusion_constrained"},
     {CHAT("'vllm_xargs':{'diffusion_read_only':1.0}"), "vllm_xargs.diffusion_read_only"},
+    {CHAT("'vllm_xargs':{'diffusion_read_only':1," TWO "}"), NULL},
+    {CHAT("'vllm_xargs':{'diffusion_read_only':0," TWO "}"), "vllm_xargs"},
     {CHAT("'stream':1"), "stream"},
     {XARGS(TWO ",'diffusion_pinned':[0],'diffusion_samples':8"), NULL},
     {XARGS(TWO ",'diffusion_pinned':[0],'diffusion_samples':9"), SAMPLES},

@@ -343,9 +343,9 @@ END_TEST
  * above the number, and a position that is not a number stays one. */
 START_TEST(what_is_true_among_some)
 {
-    enum { N = 3 };
+    enum { N = 4 };
     const dg_config model = {.canvas_length = N, .n_vocab = 50};
-    const int32_t noise[N] = {-1, -1, -1}, ids[] = {30, 10, 20, 10};
+    const int32_t noise[N] = {-1, -1, -1, -1}, ids[] = {30, 10, 20, 10};
     dgemma_read from = {.tokens = noise, .n_tokens = N, .ids = ids, .n_ids = 4, .among = true};
     dg_read *r = NULL;
     ck_assert_int_eq(dg_read_create(&r, &from, &model, NULL), DGEMMA_OK);
@@ -354,13 +354,14 @@ START_TEST(what_is_true_among_some)
         r->asked.logprob[i * 3] = r->asked.logprob[i * 3 + 2] = -9;
         r->asked.logprob[i * 3 + 1] = -9 + logf(2);
     }
-    float entropy[N] = {1, 1, NAN}, logprob[N] = {-1, -1, -1};
-    int32_t argmax[N] = {1, 1, 1}, drawn[N] = {2, 2, 2};
-    dg_read_narrow(r,
-                   &(dg_read_step){(double[]){0.2, 0.7501, 0.5}, entropy, logprob, argmax, drawn});
+    r->asked.logprob[3 * 3 + 1] = -9; /* all alike */
+    const double uniform[N] = {0.2, 0.7501, 0.5, 0.5};
+    float entropy[N] = {1, 1, NAN, 1}, logprob[N] = {-1, -1, -1, -1};
+    int32_t argmax[N] = {1, 1, 1, 1}, drawn[N] = {2, 2, 2, 2};
+    dg_read_narrow(r, &(dg_read_step){uniform, entropy, logprob, argmax, drawn});
     dg_read_take(r);
-    ck_assert_mem_eq(argmax, ((int32_t[]){20, 20, 1}), sizeof argmax);
-    ck_assert_mem_eq(drawn, ((int32_t[]){10, 30, 2}), sizeof drawn);
+    ck_assert_mem_eq(argmax, ((int32_t[]){20, 20, 1, 10}), sizeof argmax);
+    ck_assert_mem_eq(drawn, ((int32_t[]){10, 30, 2, 20}), sizeof drawn);
     ck_assert_float_eq_tol(entropy[0], 1.5f * logf(2), 1e-6f);
     ck_assert_float_eq_tol(logprob[1], -logf(2), 1e-6f);
     ck_assert_float_eq_tol(r->logprob[4 + 0], -logf(4), 1e-6f); /* in the order of asking */
