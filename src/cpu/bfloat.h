@@ -58,6 +58,7 @@ typedef struct dg_bkernels {
     int step;           /* values along k that are taken together; divides DG_BFLOAT_STEP */
     int rows;           /* of x that lie together; divides DG_BFLOAT_ROWS */
     int beside;         /* values along k of a panel's column that lie side by side */
+    int block;          /* rows of x that a panel meets before the next one does */
     int keys;           /* that attention takes together: whole pages, ATTENTION_RUN at most */
     dg_bplace_fn *place;
     dg_bpack_fn *pack_cols; /* rows of src become columns */

@@ -113,29 +113,32 @@ static void byte_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, 
         });
 }
 
-/* Some panels of bfloat16 numbers times all rows: columns [first, end), at most TASK_COLS. Some
- * rows at a time, so that the first-level cache holds them and the panels. */
+/* Values along k that are multiplied at a time as bfloat16 numbers, of which `widened` has room for
+ * twice as many: the more, the less often sums come and go. */
+enum { BFLOAT_SLICE = 2 * SLICE_K };
+
+/* Some panels of bfloat16 numbers times all rows: columns [first, end), at most TASK_COLS, values
+ * [k, k + n_k). */
 static void add_bfloat(const dg_cpu *cpu, const dg_cpu_matmul *m, int first, int end, int k,
-                       uint16_t *panel)
+                       int n_k, uint16_t *panel)
 {
-    enum { BLOCK_ROWS = 48 };
     const dg_weight *w = m->w;
+    const int block = cpu->k.b->block;
     const size_t ldx = (size_t)dg_cpu_padded(w->n_in);
-    const int n_k = dg_min(SLICE_K, w->n_in - k);
     for (int c = first; c < end; c += DG_PANEL)
-        cpu->k.b->pack_cols(panel + (c - first) * SLICE_K, stored_at(w, m->mat, c, k), w->row_bytes,
-                            n_k, dg_min(DG_PANEL, end - c));
-    for (int r = 0; r < m->n_row; r += BLOCK_ROWS)
+        cpu->k.b->pack_cols(panel + (c - first) * BFLOAT_SLICE, stored_at(w, m->mat, c, k),
+                            w->row_bytes, n_k, dg_min(DG_PANEL, end - c));
+    for (int r = 0; r < m->n_row; r += block)
         cpu->k.b->gemm(&(dg_bgemm_args){
             .y = m->y + (size_t)r * m->ldy + (first - m->y_col),
             .x = m->b + (size_t)r * ldx + k * cpu->k.b->rows,
             .part = &(const uint16_t *){panel},
             .ldy = m->ldy,
             .ldx = ldx,
-            .next = SLICE_K * DG_PANEL,
-            .n_row = dg_min(BLOCK_ROWS, m->n_row - r),
+            .next = BFLOAT_SLICE * DG_PANEL,
+            .n_row = dg_min(block, m->n_row - r),
             .n_k = n_k,
-            .part_k = SLICE_K,
+            .part_k = BFLOAT_SLICE,
             .n_col = end - first,
             .add = k > 0,
         });
@@ -155,13 +158,15 @@ void dg_cpu_round_row(const dg_cpu *cpu, uint16_t *x, int row, const float *from
     }
 }
 
-/* The same columns of bfloat16 numbers. */
+/* The same columns of bfloat16 numbers, in slices of about the same length. */
 static void add_bfloats(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker)
 {
-    for (int k = 0; k < m->w->n_in; k += SLICE_K)
+    const int n_in = m->w->n_in, n_slice = dg_ceil_div(n_in, BFLOAT_SLICE),
+              slice = dg_ceil_div(dg_ceil_div(n_in, n_slice), DG_BFLOAT_STEP) * DG_BFLOAT_STEP;
+    for (int k = 0; k < n_in; k += slice)
         for (int c = first_col; c < end_col; c += TASK_COLS)
-            add_bfloat(cpu, m, c, dg_min(c + TASK_COLS, end_col), k,
+            add_bfloat(cpu, m, c, dg_min(c + TASK_COLS, end_col), k, dg_min(slice, n_in - k),
                        (uint16_t *)cpu->worker[worker].widened);
 }
 

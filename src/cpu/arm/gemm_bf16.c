@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/common.h"
 #include "cpu/arm/kernels_neon.h"
-#include "cpu/shares_body.h"
+#include "cpu/arm/shares_bf16.h"
 
 /* See gemm_neon.c. */
 #if defined(__GNUC__) && !defined(__clang__)
@@ -101,7 +101,19 @@ static void pack_rows(uint16_t *panel, const void *src, size_t stride, int n_k, 
         }
 }
 
-/* ---- the product ---- */
+/* ---- rows ---- */
+
+void dg_narrow_bf16(void *out, const float *in, int n)
+{
+    uint16_t *to = out;
+    int i = 0;
+    for (; i + STEP <= n; i += STEP)
+        vst1q_u16(to + i, bfloats_of(vld1q_f32(in + i), vld1q_f32(in + i + 4)));
+    for (; i < n; i++) {
+        const float32x4_t one = vdupq_n_f32(in[i]);
+        to[i] = vgetq_lane_u16(bfloats_of(one, one), 0);
+    }
+}
 
 static void place(uint16_t *to, int which, const uint16_t *from, int n)
 {
@@ -109,6 +121,8 @@ static void place(uint16_t *to, int which, const uint16_t *from, int n)
     for (int k = 0; k < n; k += 4, to += 8)
         vst1_u16(to, vld1_u16(from + k));
 }
+
+/* ---- the product ---- */
 
 /* sum + the products of two rows of x and two columns; of rows' numbers the first four are one's,
  * the others the other's. Written out, since not every compiler's header has it by itself. */
@@ -118,16 +132,9 @@ INLINE float32x4_t add_products(float32x4_t sum, uint16x8_t x, uint16x8_t w)
     return sum;
 }
 
-/* Rows 2p and 2p + 1 of y, n_col columns, to pairs of columns, and back. */
-INLINE void load_rows(float32x4_t acc[PAIRS], const float *row0, const float *row1, int n_col)
+/* Two rows of y to pairs of columns, and back. */
+INLINE void load_rows(float32x4_t acc[PAIRS], const float *row0, const float *row1)
 {
-    float spare[2][DG_PANEL] = {{0}};
-    if (n_col < DG_PANEL) {
-        memcpy(spare[0], row0, (size_t)n_col * sizeof *row0);
-        memcpy(spare[1], row1, (size_t)n_col * sizeof *row1);
-        row0 = spare[0];
-        row1 = spare[1];
-    }
     for (int c = 0; c < PAIRS; c += 2) {
         float64x2_t a = vreinterpretq_f64_f32(vld1q_f32(row0 + 2 * c)),
                     b = vreinterpretq_f64_f32(vld1q_f32(row1 + 2 * c));
@@ -136,15 +143,13 @@ INLINE void load_rows(float32x4_t acc[PAIRS], const float *row0, const float *ro
     }
 }
 
-INLINE void store_row(float *row, const float32x4_t acc[PAIRS], const int which, int n_col)
+INLINE void store_rows(float *row0, float *row1, const float32x4_t acc[PAIRS])
 {
-    float spare[DG_PANEL], *to = n_col < DG_PANEL ? spare : row;
     for (int c = 0; c < PAIRS; c += 2) {
         float64x2_t a = vreinterpretq_f64_f32(acc[c]), b = vreinterpretq_f64_f32(acc[c + 1]);
-        vst1q_f32(to + 2 * c, vreinterpretq_f32_f64(which ? vzip2q_f64(a, b) : vzip1q_f64(a, b)));
+        vst1q_f32(row0 + 2 * c, vreinterpretq_f32_f64(vzip1q_f64(a, b)));
+        vst1q_f32(row1 + 2 * c, vreinterpretq_f32_f64(vzip2q_f64(a, b)));
     }
-    if (n_col < DG_PANEL)
-        memcpy(row, spare, (size_t)n_col * sizeof *row);
 }
 
 INLINE void add_four(float32x4_t acc[TILE][PAIRS], const uint16x8_t x[TILE], const uint16_t *panel,
@@ -157,66 +162,99 @@ INLINE void add_four(float32x4_t acc[TILE][PAIRS], const uint16x8_t x[TILE], con
     }
 }
 
-/* n_k values along k from x and a part of a panel; rows that come next are `on` numbers away. */
+INLINE void add_step(float32x4_t acc[TILE][PAIRS], const uint16_t *const x[TILE], int k,
+                     const uint16_t *panel, const int pairs)
+{
+    uint16x8_t first[TILE], second[TILE];
+    for (int p = 0; p < pairs; p++) {
+        first[p] = vld1q_u16(x[p] + 2 * k);
+        second[p] = vld1q_u16(x[p] + 2 * k + 8);
+    }
+    add_four(acc, first, panel, pairs);
+    add_four(acc, second, panel + FOUR, pairs);
+}
+
+/* n_k values along k from x and a part of a panel; rows that come next are `on` numbers away, and
+ * two steps are a line of the cache. */
 INLINE void add_part(float32x4_t acc[TILE][PAIRS], const uint16_t *const x[TILE],
                      const uint16_t *panel, int n_k, size_t on, const int pairs)
 {
-    for (int k = 0; k < n_k; k += STEP, panel += 2 * FOUR) {
-        uint16x8_t first[TILE], second[TILE];
+    int k = 0;
+    for (; k + STEP < n_k; k += 2 * STEP, panel += 4 * FOUR) {
         for (int p = 0; p < pairs; p++)
             __builtin_prefetch(x[p] + on + 2 * k, 0, 3);
-        for (int p = 0; p < pairs; p++) {
-            first[p] = vld1q_u16(x[p] + 2 * k);
-            second[p] = vld1q_u16(x[p] + 2 * k + 8);
-        }
-        add_four(acc, first, panel, pairs);
-        add_four(acc, second, panel + FOUR, pairs);
+        add_step(acc, x, k, panel, pairs);
+        add_step(acc, x, k + STEP, panel + 2 * FOUR, pairs);
     }
+    if (k < n_k)
+        add_step(acc, x, k, panel, pairs);
 }
 
-/* Columns [c0, c0 + n_col), a panel; `pairs` pairs of rows from r0 on, a constant at every call;
- * the last may have one row. */
-INLINE void tile(const dg_bgemm_args *a, int c0, int n_col, int r0, const int pairs)
+/* A whole panel from column c on times `pairs` pairs of rows from r on, a constant at every call;
+ * results to y. */
+INLINE void tile(const dg_bgemm_args *a, float *y, size_t ldy, int r, int c, const int pairs)
 {
     float32x4_t acc[TILE][PAIRS];
     const uint16_t *x[TILE];
-    float *y[2 * TILE];
     for (int p = 0; p < pairs; p++)
-        x[p] = a->x + (size_t)(r0 + 2 * p) * a->ldx;
-    for (int i = 0; i < 2 * pairs; i++)
-        y[i] = a->y + (size_t)dg_min(r0 + i, a->n_row - 1) * a->ldy + c0;
+        x[p] = a->x + (size_t)(r + 2 * p) * a->ldx;
     for (int p = 0; p < pairs; p++)
-        for (int c = 0; c < PAIRS; c++)
-            acc[p][c] = vdupq_n_f32(0);
+        for (int i = 0; i < PAIRS; i++)
+            acc[p][i] = vdupq_n_f32(0);
     if (a->add)
         for (int p = 0; p < pairs; p++)
-            load_rows(acc[p], y[2 * p], y[2 * p + 1], n_col);
-    const size_t on = (size_t)(2 * pairs) * a->ldx, panel = (size_t)(c0 / DG_PANEL) * a->next;
+            load_rows(acc[p], y + (size_t)(2 * p) * ldy, y + (size_t)(2 * p + 1) * ldy);
+    for (int i = 0; i < 2 * pairs; i++) /* what comes next */
+        __builtin_prefetch(y + (size_t)(2 * pairs + i) * ldy, 1, 3);
+    const size_t on = (size_t)(2 * pairs) * a->ldx, panel = (size_t)(c / DG_PANEL) * a->next;
     const uint16_t *const *part = a->part;
     for (int left = a->n_k; left > 0; left -= a->part_k, part++) {
         add_part(acc, x, *part + panel, dg_min(a->part_k, left), on, pairs);
         for (int p = 0; p < pairs; p++)
             x[p] += 2 * a->part_k;
     }
-    for (int p = 0; p < pairs; p++) {
-        store_row(y[2 * p], acc[p], 0, n_col);
-        if (r0 + 2 * p + 1 < a->n_row)
-            store_row(y[2 * p + 1], acc[p], 1, n_col);
-    }
+    for (int p = 0; p < pairs; p++)
+        store_rows(y + (size_t)(2 * p) * ldy, y + (size_t)(2 * p + 1) * ldy, acc[p]);
+}
+
+/* Rows [r, r + n_row), at most 2 * TILE, of a whole panel's columns from c on; the last pair has
+ * both rows. */
+static void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, int r, int n_row, int c)
+{
+    if (n_row > 4)
+        tile(a, y, ldy, r, c, TILE);
+    else if (n_row > 2)
+        tile(a, y, ldy, r, c, 2);
+    else
+        tile(a, y, ldy, r, c, 1);
+}
+
+/* The same where a row of the last pair or some of the columns are not asked for: results pass
+ * through a place of their own, which leaves a whole tile's code without branches between its
+ * registers. */
+static void multiply_some(const dg_bgemm_args *a, float *y, int r, int n_row, int c, int n_col)
+{
+    float spare[2 * TILE][DG_PANEL] = {{0}};
+    const size_t bytes = (size_t)n_col * sizeof *y;
+    for (int i = 0; i < n_row && a->add; i++)
+        memcpy(spare[i], y + (size_t)i * a->ldy, bytes);
+    multiply_to(a, spare[0], DG_PANEL, r, n_row, c);
+    for (int i = 0; i < n_row; i++)
+        memcpy(y + (size_t)i * a->ldy, spare[i], bytes);
 }
 
 static void gemm(const dg_bgemm_args *a)
 {
-    for (int c = 0; c < a->n_col; c += DG_PANEL) {
-        const int n_col = dg_min(DG_PANEL, a->n_col - c);
-        int r = 0;
-        for (; r + 2 * TILE <= a->n_row; r += 2 * TILE)
-            tile(a, c, n_col, r, TILE);
-        for (; r + 2 < a->n_row; r += 4)
-            tile(a, c, n_col, r, 2);
-        if (r < a->n_row)
-            tile(a, c, n_col, r, 1);
-    }
+    for (int c = 0; c < a->n_col; c += DG_PANEL)
+        for (int r = 0; r < a->n_row; r += 2 * TILE) {
+            const int n_row = dg_min(2 * TILE, a->n_row - r),
+                      n_col = dg_min(DG_PANEL, a->n_col - c);
+            float *y = a->y + (size_t)r * a->ldy + c;
+            if (n_row % 2 || n_col < DG_PANEL)
+                multiply_some(a, y, r, n_row, c, n_col);
+            else
+                multiply_to(a, y, a->ldy, r, n_row, c);
+        }
 }
 
 const dg_bkernels dg_bfloat_neon = {
@@ -225,6 +263,7 @@ const dg_bkernels dg_bfloat_neon = {
     .step = STEP,
     .rows = 2,
     .beside = BESIDE,
+    .block = 24, /* 24 KiB of 512 values each: the first-level cache has 64 and a panel 16 */
     .keys = 256,
     .place = place,
     .pack_cols = pack_cols,

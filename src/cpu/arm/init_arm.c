@@ -10,6 +10,8 @@ void dg_kernels_init_arm(dg_kernels *k, unsigned flags)
     }
     if (flags & DG_CPU_I8MM)
         k->q = &dg_quantised_i8mm;
-    if (flags & DG_CPU_BF16)
+    if (flags & DG_CPU_BF16) {
+        k->narrow[DG_BF16] = dg_narrow_bf16;
         k->b = &dg_bfloat_neon;
+    }
 }

@@ -283,6 +283,7 @@ const dg_bkernels dg_bfloat_amx = {
     .step = STEP,
     .rows = ROWS,
     .beside = 2,
+    .block = 96,
     .keys = 512,
     .place = place,
     .pack_cols = pack_cols,
