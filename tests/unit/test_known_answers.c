@@ -36,8 +36,8 @@ typedef struct pass_case {
 } pass_case;
 
 static const pass_case passes[] = {
-    {NULL, pocket, DG_BF16, false, true, UINT64_C(0xA52F09ECA6ADCEE3)},
-    {NULL, pocket, DG_BF16, false, false, UINT64_C(0x74A49E916F46E66F)},
+    {NULL, pocket, DG_BF16, false, true, UINT64_C(0x546B229EF37E6F0B)},
+    {NULL, pocket, DG_BF16, false, false, UINT64_C(0xF9DB485974413FBB)},
     {"text", NULL, DG_F32, false, false, UINT64_C(0x31CB666607B1FA81)},
     {"text", NULL, DG_F32, true, false, UINT64_C(0xD114CF118FA5CCF9)},
     {"wide", NULL, DG_BF16, false, false, UINT64_C(0x7C34C69309A14446)},
@@ -138,28 +138,28 @@ static const char seed_6[] = "176 65 9 154 93 130 128 117 17 155 343 215 92 319 
                              "334 170 175 198 174 ";
 
 static const answer_case answers[] = {
-    {pocket, story, false, true, false, 1, 1, 1, 0, 0, UINT64_C(0x46CA3A9FD4F8E8BE),
-     "This is a story about a fox. A long time ago Olga lived near the big desert. A sky was "
-     "blue and"},
-    {pocket, story, false, true, false, 2, 1, 1, 0, 0, UINT64_C(0x8ACC1C3A0BF8FD53),
-     "This is a story about a fox. A long time ago Gina lived near the big orchard. A sky was "
-     "blue and"},
-    {pocket, story, false, true, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0xB982060FA9907F2B),
-     "This is a story about a fox. A long time ago Iris lived near the big forest. A soft was "
-     "blue and"},
+    {pocket, story, false, true, false, 1, 1, 1, 0, 0, UINT64_C(0x596B173B2426F6CB),
+     "This is a story about a fox. A long time ago Maya lived near the big valley. The sky was "
+     "shining and"},
+    {pocket, story, false, true, false, 2, 1, 1, 0, 0, UINT64_C(0xAE35A4F0C29CF0B1),
+     "This is a story about a fox. A long time ago Oscar lived near the big harbour. The sky was"
+     " shining and"},
+    {pocket, story, false, true, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0x5FE6096385CEE894),
+     "This is a story about a fox. A long time ago Ken lived near the big harbour. The sky was "
+     "shining and"},
     {pocket, "What is in the picture?", false, true, true, 4, 1, 1, 0, 0,
-     UINT64_C(0x4A978CBC7FF324BB), "The number 65 in white."},
-    {pocket, story, false, false, false, 1, 1, 1, 0, 0, UINT64_C(0x480E7BCDB2F751B6),
-     "This is a story about a fox. A long time ago Omar lived near the big forest. A sky was "
-     "blue and"},
-    {pocket, story, false, false, false, 2, 1, 1, 0, 0, UINT64_C(0xC61B8BFBEB444378),
-     "This is a story about a fox. A long time ago Gina lived near the big orchard. A sky was "
-     "blue and"},
-    {pocket, story, false, false, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0xD11F12CA3BCDED73),
-     "This is a story about a fox. A long time ago Jon lived near the big forest. A soft was was"
-     " blowing"},
+     UINT64_C(0x7F09DD4B9AC201CB), "The number 65 in white."},
+    {pocket, story, false, false, false, 1, 1, 1, 0, 0, UINT64_C(0x491211586EC7E786),
+     "This is a story about a fox. A long time ago Ken lived near the big valley. The sky was "
+     "shining and"},
+    {pocket, story, false, false, false, 2, 1, 1, 0, 0, UINT64_C(0x5719A72911BCDBCA),
+     "This is a story about a fox. A long time ago Oscar lived near the big harbour. The sky was"
+     " shining and"},
+    {pocket, story, false, false, false, 3, 1.5f, 0.9f, 0.02f, 50, UINT64_C(0x0BF1165A8AEFDF2E),
+     "This is a story about a fox. A long time ago Ken lived near the big harbour. The sky was "
+     "shining and"},
     {pocket, "What is in the picture?", false, false, true, 4, 1, 1, 0, 0,
-     UINT64_C(0x49A0F6638C47FCCE), "The number 65 in white."},
+     UINT64_C(0x82BB9813CEE2112F), "The number 65 in white."},
     {fixture, "hello", false, false, false, 5, 1, 1, 0, 0, UINT64_C(0x7F2AA27BF55F1BCE), seed_5},
     {fixture, "hello", true, false, false, 5, 1, 1, 0, 0, UINT64_C(0x4A7223428E3A1713), seed_5},
     {fixture, "hello", false, false, false, 6, 0.7f, 1, 0, 0, UINT64_C(0x5C10A424488A4291), seed_6},
