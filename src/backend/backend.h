@@ -54,7 +54,8 @@ typedef enum dg_weight_role {
 } dg_weight_role;
 
 /* Where a weight comes from: rows [first_row, first_row + n_row) of a tensor [n_out, n_in], or of
- * each matrix of [n_mat, n_out, n_in]. The tensor outlives the weight. */
+ * each matrix of [n_mat, n_out, n_in]. The tensor has data; that outlives the weight where the
+ * backend borrows it. */
 typedef struct dg_weight_source {
     const dg_tensor *tensor;
     dg_weight_role role;
@@ -554,6 +555,9 @@ struct dg_backend {
      * different. */
     const char *byte_profile;
     int byte_in;
+
+    /* Weights stay where their tensors' data is: it must outlive them. */
+    bool borrows_weights;
 
     bool answers; /* what segments ask about words (dg_asked) */
 

@@ -217,6 +217,7 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
     cpu->base = (dg_backend){
         .name = dg_cpu_flags_name(opt->flags),
         .answers = true,
+        .borrows_weights = true,
         .profile = dg_cpu_profile(opt->flags, false),
         .block_profile = dg_cpu_profile(opt->flags, cpu->integer),
         .bfloat_profile = cpu->bfloat ? cpu->k.b->profile : NULL,

@@ -1,7 +1,8 @@
 /* The block types of GGUF files as whole numbers with their steps and least values, written once
  * for all instruction sets: whoever includes this defines float_of_f16 and i8_look_up first.
  * src/tensor/blocks.c says what the blocks mean, and tests hold these against it: n * step - least
- * are the same bits. The loops are plain, and compilers turn them into vectors. */
+ * are the same bits, except of E4M3, which is rounded. The loops are plain, and compilers turn them
+ * into vectors. */
 #ifndef DG_CPU_NUMBERS_BODY_H
 #define DG_CPU_NUMBERS_BODY_H
 
@@ -298,6 +299,39 @@ static inline void numbers_q6_k(int8_t *n, float *step, float *least, const uint
 
 #include "cpu/low_numbers_body.h"
 
+/* ---- E4M3, whose values are no multiples of a step ---- */
+
+/* The size of an E4M3 number; what is none counts as 480. */
+static inline float size_of_e4m3(uint8_t b)
+{
+    const uint32_t low = (b & 0x78u) == 0; /* a subnormal one: of the next exponent, less its one */
+    return float_of_bits((((b & 0x7Fu) | low << 3) << 20) + (120u << 23)) - (float)low * 0x1p-6f;
+}
+
+/* The step of 32 is what makes their largest 127, and a number is the nearest multiple of it. */
+static inline void numbers_e4m3(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    float d;
+    memcpy(&d, b, sizeof d);
+    b += sizeof d;
+    for (int g = 0; g < 2; g++, n += 32, b += 32) {
+        uint8_t top = 0;
+        for (int i = 0; i < 32; i++)
+            top = (b[i] & 0x7F) > top ? (uint8_t)(b[i] & 0x7F) : top;
+        const float most = size_of_e4m3(top), inverse = top ? 127 / most : 0;
+        for (int i = 0; i < 32; i++) {
+            /* added to this, a float is rounded to a whole number, which its lowest bits are */
+            const float rounded = size_of_e4m3(b[i]) * inverse + 0x1.8p23f;
+            uint32_t bits;
+            memcpy(&bits, &rounded, sizeof bits);
+            const int size = (int)(bits & 0xFFu);
+            n[i] = (int8_t)(b[i] & 0x80 ? -size : size);
+        }
+        step[g] = d * (most / 127);
+    }
+}
+
 /* ---- what the backend makes itself ---- */
 
 static inline void numbers_made(int8_t *n, float *step, float *least, const uint8_t *b)
@@ -336,6 +370,7 @@ static inline void numbers_made(int8_t *n, float *step, float *least, const uint
     X(IQ3_S, iq3_s, 256, 110, PLAIN, 16, 31)                                                       \
     X(TQ1_0, tq1_0, 256, 54, PLAIN, 1, 2)                                                          \
     X(TQ2_0, tq2_0, 256, 66, PLAIN, 2, 4)                                                          \
+    X(E4M3, e4m3, 64, 68, PLAIN, 128, 256)                                                         \
     X(QMADE, made, 32, 36, PLAIN, 128, 256)
 
 static inline int group_of(dg_qkind kind)

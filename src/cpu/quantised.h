@@ -85,6 +85,12 @@ static inline bool dg_qtype_super(dg_dtype type)
            type == DG_Q6_K;
 }
 
+/* Whose steps are any floats. */
+static inline bool dg_qtype_long_steps(int type)
+{
+    return type >= DG_DTYPE_GGUF && type < DG_DTYPE_COMPUTE;
+}
+
 /* Blocks that the backend makes itself have a place behind the stored types. Their steps have at
  * most twelve bits, so that no product with them is rounded before its time. */
 typedef struct dg_qmade {

@@ -9,11 +9,13 @@
 #include "base/common.h"
 #include "base/file.h"
 #include "format/gguf_model.h"
+#include "format/modules.h"
 #include "format/safetensors.h"
 
-#define CONFIG_NAME  "config.json"
-#define WEIGHTS_NAME "model.safetensors"
-#define INDEX_NAME   "model.safetensors.index.json"
+#define CONFIG_NAME   "config.json"
+#define WEIGHTS_NAME  "model.safetensors"
+#define INDEX_NAME    "model.safetensors.index.json"
+#define MODELOPT_NAME "hf_quant_config.json"
 
 static const size_t index_max = 16u << 20; /* the published index of 1047 tensors has 0.1 MB */
 static const size_t shard_max = 4096;
@@ -37,7 +39,8 @@ struct dg_checkpoint {
     size_t n_shard;
     dg_gguf_model gguf;
 
-    entry *entry; /* sorted by name */
+    dg_modules modules; /* what a folder has in parts; the parts are no entries */
+    entry *entry;       /* sorted by name */
     size_t n_entry;
 };
 
@@ -308,6 +311,19 @@ static void add_entries(dg_checkpoint *ck, const dg_tensor *tensor, size_t n, co
         ck->entry[ck->n_entry++] = (entry){.tensor = tensor[i], .from = from};
 }
 
+/* In the order of names, of which each is there once. */
+static dgemma_status sort_entries(dg_checkpoint *ck, dgemma_error *err)
+{
+    qsort(ck->entry, ck->n_entry, sizeof *ck->entry, compare_entries);
+    for (size_t i = 1; i < ck->n_entry; i++) {
+        const entry *a = &ck->entry[i - 1], *b = &ck->entry[i];
+        if (compare_entries(a, b) == 0)
+            return dg_fail(err, DGEMMA_E_FORMAT, "%s: tensor %.150s is in both %.100s and %.100s",
+                           ck->dir, a->tensor.name, a->from, b->from);
+    }
+    return DGEMMA_OK;
+}
+
 /* One list of all tensors. */
 static dgemma_status merge(dg_checkpoint *ck, dgemma_error *err)
 {
@@ -323,16 +339,8 @@ static dgemma_status merge(dg_checkpoint *ck, dgemma_error *err)
         add_entries(ck, s->content.tensor, s->content.n_tensor, s->name);
     }
     add_entries(ck, ck->gguf.tensor, ck->gguf.n_tensor, "the file");
-    qsort(ck->entry, ck->n_entry, sizeof *ck->entry, compare_entries);
-    for (size_t i = 1; i < ck->n_entry; i++) {
-        const entry *a = &ck->entry[i - 1], *b = &ck->entry[i];
-        if (compare_entries(a, b) == 0)
-            return dg_fail(err, DGEMMA_E_FORMAT, "%s: tensor %.150s is in both %.100s and %.100s",
-                           ck->dir, a->tensor.name, a->from, b->from);
-    }
-    return DGEMMA_OK;
+    return sort_entries(ck, err);
 }
-
 static const entry *find_entry(const dg_checkpoint *ck, const char *name)
 {
     entry key = {.tensor.name = name};
@@ -451,6 +459,73 @@ static dgemma_status open_indexed(dg_checkpoint *ck, dgemma_error *err)
     return st;
 }
 
+/* ---- quantised folders ---- */
+
+static const size_t config_max = 16u << 20; /* lists of modules can be long */
+
+/* A document as JSON; NULL where it is not there or is none, which is for its reader to say. */
+static json_t *load_document(const dg_checkpoint *ck, const char *name)
+{
+    dg_buf text;
+    dg_buf_init(&text, config_max);
+    json_t *root = NULL;
+    if (!dg_checkpoint_document(ck, name, &text, NULL))
+        root = json_loadb(text.data ? text.data : "", text.len, 0, NULL);
+    dg_buf_clear(&text);
+    return root;
+}
+
+static dgemma_status read_quantisation(const dg_checkpoint *ck, dg_quantisation *q,
+                                       dgemma_error *err)
+{
+    json_t *config = load_document(ck, CONFIG_NAME), *other = load_document(ck, MODELOPT_NAME),
+           *text = json_object_get(config, "text_config"),
+           *outer = json_object_get(config, "quantization_config"),
+           *inner = json_object_get(text, "quantization_config"),
+           *modelopt = json_object_get(other, "quantization");
+    dgemma_status st = DGEMMA_OK;
+    *q = (dg_quantisation){0};
+    if (json_is_object(outer))
+        st = dg_quantisation_read(q, outer, CONFIG_NAME, "quantization_config.", err);
+    else if (json_is_object(inner))
+        st = dg_quantisation_read(q, inner, CONFIG_NAME, "text_config.quantization_config.", err);
+    else if (json_is_object(modelopt))
+        st = dg_quantisation_read_modelopt(q, modelopt, MODELOPT_NAME, "quantization.", err);
+    json_decref(config);
+    json_decref(other);
+    return st;
+}
+
+/* Puts tensors in the place of their parts. */
+static dgemma_status replace_parts(dg_checkpoint *ck, dgemma_error *err)
+{
+    const dg_modules *m = &ck->modules;
+    size_t n = 0;
+    if (!m->n_tensor)
+        return DGEMMA_OK;
+    for (size_t i = 0; i < ck->n_entry; i++)
+        if (!m->used[i])
+            ck->entry[n++] = ck->entry[i];
+    ck->n_entry = n; /* each tensor had a part: there is room */
+    add_entries(ck, m->tensor, m->n_tensor, "its parts");
+    return sort_entries(ck, err);
+}
+
+static dgemma_status join_modules(dg_checkpoint *ck, dgemma_error *err)
+{
+    dg_tensor *part = dg_array(ck->n_entry, sizeof *part);
+    if (!part)
+        return no_memory(ck->dir, err);
+    for (size_t i = 0; i < ck->n_entry; i++)
+        part[i] = ck->entry[i].tensor;
+    dg_quantisation q;
+    dgemma_status st = read_quantisation(ck, &q, err);
+    if (!st)
+        st = dg_modules_join(&ck->modules, part, ck->n_entry, &q, ck->dir, err);
+    dg_free(part);
+    return st ? st : replace_parts(ck, err);
+}
+
 dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_error *err)
 {
     *out = NULL;
@@ -476,6 +551,8 @@ dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_e
         st = open_indexed(ck, err);
     else
         st = open_lone(ck, err);
+    if (!st && ck->n_shard)
+        st = join_modules(ck, err);
     if (st)
         goto fail;
     *out = ck;
@@ -555,6 +632,7 @@ void dg_checkpoint_close(dg_checkpoint *ck)
     }
     dg_free(ck->shard);
     dg_gguf_model_close(&ck->gguf);
+    dg_modules_clear(&ck->modules);
     dg_free(ck->entry);
     dg_free(ck->dir);
     dg_free(ck);

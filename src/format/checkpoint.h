@@ -1,7 +1,8 @@
 /* A checkpoint on disk, one face for every format: tensors by name, and the documents beside them.
  * Either a Hugging Face folder (plain, or a hub cache folder) with one safetensors file or shards
  * and an index, or a GGUF file or split. Tensor names are those of the Hugging Face checkpoint, in
- * both. Weights stay mapped, nothing is copied. */
+ * both. Weights stay mapped, nothing is copied; those that a folder keeps in parts have pieces in
+ * place of data (tensor/matrix_pieces.h). */
 #ifndef DG_FORMAT_CHECKPOINT_H
 #define DG_FORMAT_CHECKPOINT_H
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/common.h"
+#include "format/quantisation.h"
 #include "model/config_limits.h"
 #include "tensor/dtype.h"
 
@@ -161,14 +162,13 @@ static void require_on(const section *s, const char *key)
 
 /* ---- what is refused ---- */
 
-static void refuse_quantised(const section *s)
+/* What is known is the business of whoever puts the tensors together. */
+static void check_quantised(const section *s)
 {
     section q = child(s, "quantization_config");
-    if (!q.obj)
-        return;
-    const json_t *method = value(&q, "quant_method");
-    refuse(&q, DGEMMA_E_UNSUPPORTED, "quant_method", method,
-           "no quantization_config: only F32, F16 and BF16 weights are read");
+    dg_quantisation known;
+    if (q.obj && !s->r->status)
+        s->r->status = dg_quantisation_read(&known, q.obj, s->r->where, q.path, s->r->err);
 }
 
 static void check_architecture(const section *top, const section *text)
@@ -179,8 +179,8 @@ static void check_architecture(const section *top, const section *text)
     require_text(top, "model_type", "diffusion_gemma");
     if (text->obj != top->obj)
         require_text(text, "model_type", "diffusion_gemma_text");
-    refuse_quantised(top);
-    refuse_quantised(text);
+    check_quantised(top);
+    check_quantised(text);
     require_on(top, "tie_word_embeddings");
     require_on(text, "tie_word_embeddings");
     require_on(text, "enable_moe_block");
@@ -364,7 +364,7 @@ static void read_vision(dg_vision_config *v, const section *top)
     if (!tower.obj)
         return;
     require_text(&tower, "model_type", "gemma4_vision");
-    refuse_quantised(&tower);
+    check_quantised(&tower);
     require_text(&tower, "hidden_activation", "gelu_pytorch_tanh");
     require_off(&tower, "attention_bias");
     v->present = true;

@@ -180,6 +180,7 @@ dgemma_status dg_model_load(dg_model **out, const dg_config *cfg, const dg_check
     dgemma_status st =
         m->layer ? dg_weights_run(&l, walk) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     m->vectors = l.vectors;
+    m->made = l.made;
     if (st) {
         dg_model_free(m);
         return st;
@@ -193,6 +194,7 @@ void dg_model_free(dg_model *m)
     if (!m)
         return;
     m->be->free(m->be, m->vectors);
+    dg_made_free(m->made);
     dg_free(m->layer);
     dg_free(m);
 }

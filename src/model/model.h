@@ -31,6 +31,7 @@ typedef struct dg_model {
     float *rope_frequency[DG_KV_GROUPS];
 
     float *vectors; /* all float vectors above, in one piece */
+    struct dg_made *made;
 } dg_model;
 
 /* Whether a checkpoint has the tensors that the config asks for, each in its shape. Loads nothing.

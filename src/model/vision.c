@@ -23,6 +23,7 @@ struct dg_vision {
     int n_angle;                 /* coordinates that have angles: what a picture may be wide */
     float *cos, *sin;            /* [n_angle, head_dim / 4] */
     float *vectors;              /* all float vectors above, in one piece */
+    dg_made *made;
 
     float *x; /* residual stream of the largest pass so far */
     int max_patch;
@@ -176,6 +177,7 @@ dgemma_status dg_vision_load(dg_vision **out, const dg_config *cfg, const dg_che
     dgemma_status st =
         v->layer ? dg_weights_run(&l, walk) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     v->vectors = l.vectors;
+    v->made = l.made;
     if (st) {
         dg_vision_free(v);
         return st;
@@ -190,6 +192,7 @@ void dg_vision_free(dg_vision *v)
         return;
     v->be->free(v->be, v->x);
     v->be->free(v->be, v->vectors);
+    dg_made_free(v->made);
     dg_free(v->layer);
     dg_free(v);
 }

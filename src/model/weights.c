@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "tensor/matrix_pieces.h"
 
 enum { NAME_MAX_BYTES = 192 };
 
@@ -49,6 +50,45 @@ bool dg_weights_has(const dg_weights *w, const char *prefix, const char *name)
     return dg_checkpoint_find(w->ck, full) != NULL;
 }
 
+void dg_made_free(dg_made *made)
+{
+    for (dg_made *next; made; made = next) {
+        next = made->next;
+        dg_free(made->data);
+        dg_free(made);
+    }
+}
+
+/* The rows that are asked for of a tensor in pieces become a tensor; they are kept where the
+ * backend does not copy them. */
+static void take_pieces(dg_weights *w, dg_weight *out, dg_weight_source from)
+{
+    dg_tensor t = *from.tensor;
+    int64_t *n_row = &t.shape[t.n_dim - 2];
+    t.bytes = t.bytes / (size_t)*n_row * (size_t)from.n_row;
+    dg_made *made = dg_calloc(1, sizeof *made);
+    void *data = dg_malloc_aligned(t.bytes);
+    if (!made || !data)
+        w->st = dg_fail(w->err, DGEMMA_E_NOMEM, "%s: no memory for %zu MiB", t.name,
+                        (t.bytes >> 20) + 1);
+    else
+        w->st = dg_pieces_make(data, &t, from.first_row, from.n_row, w->err);
+    *n_row = from.n_row;
+    t.data = data;
+    t.pieces = NULL;
+    from.tensor = &t;
+    from.first_row = 0;
+    if (!w->st)
+        w->st = w->be->weight_init(w->be, out, &from, w->err);
+    if (w->st || !w->be->borrows_weights) {
+        dg_free(data);
+        dg_free(made);
+        return;
+    }
+    *made = (dg_made){w->made, data};
+    w->made = made;
+}
+
 static void take(dg_weights *w, dg_weight *out, dg_weights_part part, const int64_t *shape,
                  int n_dim, const char *prefix, const char *name)
 {
@@ -58,8 +98,11 @@ static void take(dg_weights *w, dg_weight *out, dg_weights_part part, const int6
         w->matrix_bytes += t->bytes / (size_t)n_all * (size_t)n_row;
     if (!t || !w->load)
         return;
-    w->st = w->be->weight_init(
-        w->be, out, &(dg_weight_source){t, part.role, part.layer, part.first_row, n_row}, w->err);
+    dg_weight_source from = {t, part.role, part.layer, part.first_row, n_row};
+    if (t->pieces)
+        take_pieces(w, out, from);
+    else
+        w->st = w->be->weight_init(w->be, out, &from, w->err);
 }
 
 void dg_weights_matrix(dg_weights *w, dg_weight *out, dg_weights_part part, int n_out, int n_in,

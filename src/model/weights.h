@@ -11,6 +11,13 @@
 typedef struct dg_weights dg_weights;
 typedef void dg_weights_walk_fn(dg_weights *w);
 
+/* Values that were made of a tensor's pieces, where weights stay in that memory. */
+typedef struct dg_made {
+    struct dg_made *next;
+    void *data;
+} dg_made;
+void dg_made_free(dg_made *made); /* all of them; NULL is fine */
+
 struct dg_weights {
     void *owner; /* what the walk fills in */
     const dg_checkpoint *ck;
@@ -18,6 +25,7 @@ struct dg_weights {
     bool load;      /* second walk */
     float *vectors; /* all vectors in one piece, the owner's to free */
     size_t n_float;
+    dg_made *made;       /* the owner's to free, when nothing reads the weights any more */
     size_t matrix_bytes; /* as they are stored */
     dgemma_status st;
     dgemma_error *err;
@@ -26,8 +34,8 @@ struct dg_weights {
 /* The first walk alone: whether everything is there, in its shape. Needs no backend. */
 dgemma_status dg_weights_check(dg_weights *w, dg_weights_walk_fn *walk);
 
-/* Runs both walks. w->vectors is the owner's in any case; it may be NULL. DGEMMA_E_NOMEM before
- * anything is loaded: a device has less memory than is stored. */
+/* Runs both walks. w->vectors and w->made are the owner's in any case; they may be NULL.
+ * DGEMMA_E_NOMEM before anything is loaded: a device has less memory than is stored. */
 dgemma_status dg_weights_run(dg_weights *w, dg_weights_walk_fn *walk);
 
 /* What a matrix is for, and which of the tensor's rows it takes; n_row 0: all. */

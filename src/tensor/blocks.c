@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "tensor/blocks_low.h"
+#include "tensor/narrowed.h"
 
 /* In every formula a product is rounded before something is added to it: it stands in a statement
  * of its own, where no compiler may fuse the two. */
@@ -114,7 +115,7 @@ static void widen_mxfp4(float *out, const byte *b)
     looked_up(out, n, e2m1, ldexpf(1, b[0] - 128));
 }
 
-/* ---- a block of 64 ---- */
+/* ---- blocks of 64 ---- */
 
 /* Half of an unsigned float of eight bits: exponent in bits 3 to 6 with bias 7, mantissa below. */
 static float half_e4m3(byte s)
@@ -137,6 +138,15 @@ static void widen_nvfp4(float *out, const byte *b)
             out[16 * g + 8 + i] = d * e2m1[q[i] >> 4];
         }
     }
+}
+
+/* A float that E4M3 numbers are multiplied by, then 64 of them. */
+static void widen_e4m3(float *out, const byte *b)
+{
+    float d;
+    memcpy(&d, b, sizeof d);
+    for (int i = 0; i < 64; i++)
+        out[i] = dg_e4m3_to_float(b[sizeof d + (size_t)i]) * d;
 }
 
 /* ---- blocks of 256 ---- */
@@ -257,7 +267,7 @@ static widen_fn *const widen_block[DG_DTYPE_COMPUTE] = {
     [DG_MXFP4] = widen_mxfp4,    [DG_NVFP4] = widen_nvfp4,        [DG_IQ1_S] = dg_widen_iq1_s,
     [DG_IQ1_M] = dg_widen_iq1_m, [DG_IQ2_XXS] = dg_widen_iq2_xxs, [DG_IQ2_XS] = dg_widen_iq2_xs,
     [DG_IQ2_S] = dg_widen_iq2_s, [DG_IQ3_XXS] = dg_widen_iq3_xxs, [DG_IQ3_S] = dg_widen_iq3_s,
-    [DG_TQ1_0] = dg_widen_tq1_0, [DG_TQ2_0] = dg_widen_tq2_0,
+    [DG_TQ1_0] = dg_widen_tq1_0, [DG_TQ2_0] = dg_widen_tq2_0,     [DG_E4M3] = widen_e4m3,
 };
 
 void dg_blocks_widen(float *out, const void *in, dg_dtype type, size_t n)

@@ -1,5 +1,5 @@
-/* The block types of GGUF files: what each block means, in plain C. These are the definitions that
- * faster kernels are checked against. */
+/* The block types, of GGUF files and those that other files are put into: what each block means, in
+ * plain C. These are the definitions that faster kernels are checked against. */
 #ifndef DG_TENSOR_BLOCKS_H
 #define DG_TENSOR_BLOCKS_H
 

@@ -42,13 +42,25 @@ typedef enum dg_dtype {
     DG_IQ3_S,
     DG_TQ1_0,
     DG_TQ2_0,
+    DG_DTYPE_GGUF, /* types below this one can be in GGUF files */
+
+    /* blocks that are made of published checkpoints' parts: see matrix_pieces.h */
+    DG_E4M3 = DG_DTYPE_GGUF,
     DG_DTYPE_COMPUTE, /* types below this one can be weights */
 
-    /* only seen in traces and index tensors */
+    /* only seen in traces, index tensors and parts of quantised matrices */
     DG_F64 = DG_DTYPE_COMPUTE,
     DG_I64,
     DG_I32,
+    DG_I16,
+    DG_I8,
+    DG_U64,
+    DG_U32,
+    DG_U16,
     DG_U8,
+    DG_F8_E4M3,
+    DG_F8_E5M2,
+    DG_F8_E8M0,
     DG_DTYPE_FILE, /* types below this one can be in files */
 
     /* weights made narrower when a device loads them: see narrowed.h */

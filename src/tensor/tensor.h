@@ -9,15 +9,19 @@
 
 enum { DG_MAX_DIM = 4 };
 
+struct dg_pieces;
+
 typedef struct dg_tensor {
     const char *name; /* belongs to the file the tensor came from */
     dg_dtype type;
     int n_dim; /* 0 for a scalar */
     int64_t shape[DG_MAX_DIM];
-    const void *data; /* may be unaligned */
+    const void *data; /* may be unaligned; NULL where there are pieces */
     size_t bytes;
     const float *scale; /* of a block type, where it has factors of its own: one for each matrix,
                            that is [shape[0]] with three dimensions, else one; NULL: none */
+    const struct dg_pieces *pieces; /* what its values are to be made of: see matrix_pieces.h. NULL:
+                                       they are there */
 } dg_tensor;
 
 /* Elements; shapes are checked for overflow when a file is read. */

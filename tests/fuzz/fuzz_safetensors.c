@@ -1,8 +1,9 @@
 /* A safetensors file of arbitrary bytes: what is accepted lies inside the buffer and can be found
- * by name. */
+ * by name, and what is in parts can be put together. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include "format/modules.h"
 #include "format/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -23,6 +24,26 @@ static void check_tensor(const dg_safetensors *st, const dg_tensor *t, const uin
     check(dg_safetensors_find(st, t->name) == t);
 }
 
+/* Matrices in parts: all their rows are read, whatever they hold. */
+static void run_modules(const dg_safetensors *st)
+{
+    enum { MOST = 1 << 22 };
+    dg_modules m;
+    dgemma_error err = {0};
+    dg_quantisation q = {.n_block = 2, .block = {{128, 128}, {2, 64}}};
+    dgemma_status status = dg_modules_join(&m, st->tensor, st->n_tensor, &q, "fuzz", &err);
+    check(status == DGEMMA_OK || (err.status == status && err.msg[0] && !m.tensor));
+    for (size_t i = 0; i < m.n_tensor; i++) {
+        const dg_tensor *t = &m.tensor[i];
+        check(dg_dtype_bytes(t->type, dg_tensor_count(t)) == t->bytes && t->pieces && !t->data);
+        void *out = t->bytes <= MOST ? malloc(t->bytes) : NULL;
+        if (out)
+            dg_pieces_make(out, t, 0, t->shape[t->n_dim - 2], &err);
+        free(out);
+    }
+    dg_modules_clear(&m);
+}
+
 static void run(const uint8_t *data, size_t size)
 {
     dg_safetensors st;
@@ -31,6 +52,7 @@ static void run(const uint8_t *data, size_t size)
     check(status == DGEMMA_OK || (err.status == status && err.msg[0] && !st.tensor));
     for (size_t i = 0; i < st.n_tensor; i++)
         check_tensor(&st, &st.tensor[i], data, size);
+    run_modules(&st);
     dg_safetensors_clear(&st);
 }
 

@@ -18,7 +18,8 @@ void tiny_open(tiny_model *t, const tiny_options *opt)
     snprintf(path, sizeof path, "tests/fixtures/golden/%s/model",
              opt->fixture ? opt->fixture : "text");
     dg_generation_config unused;
-    dgemma_status st = dg_checkpoint_open(&t->ck, opt->gguf ? opt->gguf : path, &err);
+    const char *other = opt->gguf ? opt->gguf : opt->folder;
+    dgemma_status st = dg_checkpoint_open(&t->ck, other ? other : path, &err);
     if (opt->gguf)
         st = st ? st : dg_config_from_gguf(&t->cfg, &unused, t->ck, &err);
     else {

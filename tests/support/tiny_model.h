@@ -7,6 +7,7 @@
 typedef struct tiny_options {
     const char *fixture; /* a name below tests/fixtures/golden; NULL: "text" */
     const char *gguf;    /* a GGUF file in its place */
+    const char *folder;  /* a checkpoint's in its place */
     float embed_scale;   /* 0: as the model says */
     int n_thread;        /* 0: 1 */
     bool reference;      /* the plain-C kernels */

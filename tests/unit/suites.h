@@ -34,6 +34,7 @@ Suite *tokens_suite(void);
 Suite *blocks_suite(void);
 Suite *safetensors_suite(void);
 Suite *checkpoint_suite(void);
+Suite *modules_suite(void);
 Suite *gguf_suite(void);
 Suite *gguf_model_suite(void);
 Suite *config_suite(void);

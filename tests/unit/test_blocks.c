@@ -67,7 +67,7 @@ START_TEST(values_are_those_of_ggml)
         seen[type] = true;
     }
     fclose(f);
-    for (int t = 0; t < DG_DTYPE_COMPUTE; t++)
+    for (int t = 0; t < DG_DTYPE_GGUF; t++)
         ck_assert_msg(seen[t], "no vectors for %s", dg_dtype_name((dg_dtype)t));
 }
 END_TEST

@@ -567,12 +567,12 @@ Suite *gguf_model_suite(void)
     tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(c, f32_equals_safetensors);
     tcase_add_test(c, every_way_to_write_it_is_the_same);
-    tcase_add_loop_test(c, stored_values_are_their_floats, DG_F16, DG_DTYPE_COMPUTE);
+    tcase_add_loop_test(c, stored_values_are_their_floats, DG_F16, DG_DTYPE_GGUF);
     tcase_add_test(c, factors_count);
     tcase_add_test(c, q8_0_is_close);
     tcase_add_test(c, threads_leave_no_trace);
-    tcase_add_loop_test(c, whole_numbers_are_close, DG_DTYPE_FLOAT, DG_DTYPE_COMPUTE);
-    tcase_add_loop_test(c, whole_numbers_change_what_is_said, DG_DTYPE_FLOAT, DG_DTYPE_COMPUTE);
+    tcase_add_loop_test(c, whole_numbers_are_close, DG_DTYPE_FLOAT, DG_DTYPE_GGUF);
+    tcase_add_loop_test(c, whole_numbers_change_what_is_said, DG_DTYPE_FLOAT, DG_DTYPE_GGUF);
     tcase_add_test(c, encoder_scalars_may_be_absent);
     tcase_add_test(c, foreign_file_has_the_same_logits);
     suite_add_tcase(s, c);

@@ -97,7 +97,7 @@ static const struct {
     {"{\"x\":[]}", 0, DGEMMA_E_FORMAT, "x has no dtype"},
     {"{\"x\\u0000y\":" T("U8", "[0]", 0, 0) "}", 0, DGEMMA_E_FORMAT, "not JSON"},
     {"{\"x\":{\"dtype\":7}}", 0, DGEMMA_E_FORMAT, "x has no dtype"},
-    {"{\"x\":" T("F8_E4M3", "[4]", 0, 4) "}", 4, DGEMMA_E_UNSUPPORTED, "x has dtype F8_E4M3"},
+    {"{\"x\":" T("F4", "[4]", 0, 4) "}", 4, DGEMMA_E_UNSUPPORTED, "x has dtype F4"},
     {"{\"x\":" T("bf16", "[4]", 0, 8) "}", 8, DGEMMA_E_UNSUPPORTED, "x has dtype bf16"},
     {"{\"x\":{\"dtype\":\"U8\"}}", 0, DGEMMA_E_FORMAT, "shape"},
     {"{\"x\":" T("U8", "4", 0, 4) "}", 4, DGEMMA_E_FORMAT, "shape"},

@@ -164,8 +164,11 @@ START_TEST(types_have_names_and_sizes)
         const char *name;
         size_t size;
     } want[] = {
-        {DG_F32, "F32", 4}, {DG_F16, "F16", 2}, {DG_BF16, "BF16", 2}, {DG_F64, "F64", 8},
-        {DG_I64, "I64", 8}, {DG_I32, "I32", 4}, {DG_U8, "U8", 1},
+        {DG_F32, "F32", 4},         {DG_F16, "F16", 2},         {DG_BF16, "BF16", 2},
+        {DG_F64, "F64", 8},         {DG_I64, "I64", 8},         {DG_I32, "I32", 4},
+        {DG_I16, "I16", 2},         {DG_I8, "I8", 1},           {DG_U64, "U64", 8},
+        {DG_U32, "U32", 4},         {DG_U16, "U16", 2},         {DG_U8, "U8", 1},
+        {DG_F8_E4M3, "F8_E4M3", 1}, {DG_F8_E5M2, "F8_E5M2", 1}, {DG_F8_E8M0, "F8_E8M0", 1},
     };
     ck_assert_uint_eq(DG_COUNT(want) + DG_DTYPE_COMPUTE - DG_DTYPE_FLOAT, DG_DTYPE_FILE);
     for (size_t i = 0; i < DG_COUNT(want); i++) {

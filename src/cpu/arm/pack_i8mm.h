@@ -77,8 +77,9 @@ INLINE void set_steps(float *to, const float32x4_t v[FOUR], float scale)
 }
 
 /* t * step is fma(counted(t), step, lift) with a lift of -1.5 * 2^23 * step, to the same bits where
- * the lift is exact: where a step has at most 22 bits. Stored ones have up to 19; only a scale
- * makes more. Steps that are no numbers, or huge, go the long way too. */
+ * the lift is exact: where a step has at most 22 bits. Those of GGUF files have up to 19; only a
+ * scale makes more, or a float that is stored. Steps that are no numbers, or huge, go the long way
+ * too. */
 INLINE bool fit_for_lift(const float *step, int n_group)
 {
     bool fits = true;
@@ -281,7 +282,7 @@ INLINE void pack_numbers(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_
 {
     const int n_value = a->n_block * DG_QBLOCK, n_group = n_value / group_of(kind);
     panel->kind = kind;
-    panel->lifted = a->scale == 1;
+    panel->lifted = a->scale == 1 && !dg_qtype_long_steps(type);
     for (int c = 0; c < a->n_col; c += FOUR) {
         const four_columns f = columns_from(panel, a, c);
         dg_numbers w[FOUR];

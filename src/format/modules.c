@@ -1,0 +1,386 @@
+#include "format/modules.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+
+enum { NAME_BYTES = 256, EXPERT_MAX = 1 << 16 };
+
+/* One matrix that was found, before experts are put together. */
+typedef struct found {
+    const char *target; /* the tensor it belongs to */
+    int expert;         /* -1: it is all of it */
+    const char *name;   /* in errors */
+    dg_form form;
+    dg_dtype type;
+    int64_t n_out, n_in;
+    dg_piece piece;
+    float factor;
+} found;
+
+typedef struct joining {
+    dg_modules *m;
+    const dg_tensor *part;
+    size_t n;
+    const dg_quantisation *q;
+    const char *where;
+    dgemma_error *err;
+    found *found;
+    size_t n_found;
+    char *name_end;
+} joining;
+
+/* ---- names ---- */
+
+static bool has_suffix(const char *s, const char *suffix)
+{
+    size_t n = strlen(s), k = strlen(suffix);
+    return n > k && strcmp(s + n - k, suffix) == 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const dg_tensor *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+/* The tensor beside `t`, whose name ends in `from`, that ends in `to` instead; or NULL. */
+static const dg_tensor *beside(const joining *j, const dg_tensor *t, const char *from,
+                               const char *to)
+{
+    char name[NAME_BYTES];
+    int stem = (int)(strlen(t->name) - strlen(from));
+    if (snprintf(name, sizeof name, "%.*s%s", stem, t->name, to) >= NAME_BYTES)
+        return NULL;
+    dg_tensor key = {.name = name};
+    return bsearch(&key, j->part, j->n, sizeof key, by_name);
+}
+
+/* "….experts.17.gate_proj" of a name: the length of what is before the number, the number, and the
+ * projection behind it. */
+static bool is_expert(const char *stem, size_t n, size_t *before, int *expert, const char **proj)
+{
+    static const char *const known[] = {".gate_proj", ".up_proj", ".down_proj"};
+    for (size_t i = 0; i < DG_COUNT(known); i++) {
+        size_t k = strlen(known[i]), at = n - k;
+        if (n <= k || strncmp(stem + at, known[i], k) != 0)
+            continue;
+        size_t digits = 0;
+        while (digits < at && stem[at - digits - 1] >= '0' && stem[at - digits - 1] <= '9')
+            digits++;
+        size_t end = at - digits;
+        if (digits < 1 || digits > 5 || (digits > 1 && stem[end] == '0') || end < 9 ||
+            strncmp(stem + end - 9, ".experts.", 9) != 0)
+            return false;
+        *expert = atoi(stem + end);
+        *before = end;
+        *proj = known[i] + 1;
+        return *expert < EXPERT_MAX;
+    }
+    return false;
+}
+
+/* Names the tensor that the matrix behind `t` belongs to. */
+static void name_target(joining *j, found *f, const dg_tensor *t, const char *suffix)
+{
+    size_t stem = strlen(t->name) - strlen(suffix), before;
+    const char *proj;
+    char *to = j->name_end;
+    if (is_expert(t->name, stem, &before, &f->expert, &proj)) {
+        memcpy(to, t->name, before);
+        strcpy(to + before, proj);
+    } else {
+        f->expert = -1;
+        memcpy(to, t->name, stem);
+        strcpy(to + stem, ".weight");
+    }
+    f->target = to;
+    j->name_end += strlen(to) + 1;
+}
+
+/* ---- what a matrix is ---- */
+
+static dgemma_status misfit(const joining *j, const dg_tensor *t, const char *wanted)
+{
+    char shape[DG_SHAPE_TEXT];
+    return dg_fail(j->err, DGEMMA_E_FORMAT, "%s: %.150s is %s of type %s, wanted %s", j->where,
+                   t->name, dg_shape_text(shape, t->shape, t->n_dim), dg_dtype_name(t->type),
+                   wanted);
+}
+
+static void use(const joining *j, const dg_tensor *t)
+{
+    j->m->used[t - j->part] = true;
+}
+
+/* The part beside `t`, or a refusal that names it. */
+static dgemma_status need(const joining *j, const dg_tensor **out, const dg_tensor *t,
+                          const char *from, const char *to)
+{
+    *out = beside(j, t, from, to);
+    if (!*out)
+        return dg_fail(j->err, DGEMMA_E_UNSUPPORTED,
+                       "%s: %.150s is of type %s and has no \"%s\" beside it", j->where, t->name,
+                       dg_dtype_name(t->type), to + 1);
+    use(j, *out);
+    return DGEMMA_OK;
+}
+
+static bool is_shape(const dg_tensor *t, int64_t rows, int64_t cols)
+{
+    return t->n_dim == 2 && t->shape[0] == rows && t->shape[1] == cols;
+}
+
+/* A matrix of n_out rows of n_in values, whose rows fill blocks. */
+static dgemma_status take_shape(const joining *j, found *f, const dg_tensor *t, int64_t per_element)
+{
+    f->type = dg_form_type(f->form, t->type);
+    if (t->n_dim != 2 || t->shape[0] < 1 || t->shape[1] < 1)
+        return misfit(j, t, "a matrix");
+    f->n_out = t->shape[0];
+    f->n_in = t->shape[1] * per_element;
+    if ((uint64_t)f->n_in % dg_dtype_block(f->type))
+        return dg_fail(j->err, DGEMMA_E_UNSUPPORTED,
+                       "%s: %.150s has rows of %lld values, which do not fill blocks of %s",
+                       j->where, t->name, (long long)f->n_in, dg_dtype_name(f->type));
+    return DGEMMA_OK;
+}
+
+/* One factor of a matrix, which is a positive number. */
+static dgemma_status take_factor(const joining *j, float *out, const dg_tensor *t)
+{
+    if (t->type != DG_F32 || dg_tensor_count(t) != 1)
+        return misfit(j, t, "one value of F32");
+    dg_widen(out, t->data, DG_F32, 1);
+    if (!(*out > 0 && isfinite(*out)))
+        return dg_fail(j->err, DGEMMA_E_FORMAT, "%s: %.150s is %g, wanted a positive number",
+                       j->where, t->name, (double)*out);
+    return DGEMMA_OK;
+}
+
+static int64_t parts(int64_t n, int64_t size)
+{
+    return (n + size - 1) / size;
+}
+
+/* Bytes of E4M3 with a scale for the matrix, for each row, or for blocks of a size that the config
+ * has. */
+static dgemma_status find_e4m3(joining *j, found *f, const dg_tensor *t)
+{
+    const char *inverse = ".weight_scale_inv"; /* what some call the same factor */
+    const dg_tensor *scale = NULL;
+    f->form = DG_FORM_E4M3;
+    dgemma_status st = take_shape(j, f, t, 1);
+    if (!st)
+        st = need(j, &scale, t, ".weight",
+                  beside(j, t, ".weight", inverse) ? inverse : ".weight_scale");
+    if (st)
+        return st;
+    dg_piece *p = &f->piece;
+    *p = (dg_piece){t->data, scale->data, scale->type, f->n_out, f->n_in, 1};
+    if (scale->type >= DG_DTYPE_FLOAT)
+        return misfit(j, scale, "scales of F32, F16 or BF16");
+    if (dg_tensor_count(scale) == 1)
+        return DGEMMA_OK;
+    p->scale_rows = 1;
+    if (is_shape(scale, f->n_out, 1) || (scale->n_dim == 1 && scale->shape[0] == f->n_out))
+        return DGEMMA_OK;
+    for (int i = 0; i < j->q->n_block; i++) {
+        p->scale_rows = j->q->block[i].rows;
+        p->scale_cols = j->q->block[i].cols;
+        p->n_scale_col = parts(f->n_in, p->scale_cols);
+        if (is_shape(scale, parts(f->n_out, p->scale_rows), p->n_scale_col))
+            return DGEMMA_OK;
+    }
+    return misfit(j, scale,
+                  "a scale for the matrix, for each row or for blocks as the config says");
+}
+
+/* Nibbles of E2M1. The factor is written as what to divide by, or as what to multiply with. */
+static dgemma_status find_e2m1(joining *j, found *f, const dg_tensor *t, const char *suffix,
+                               const char *factor, bool divide)
+{
+    const dg_tensor *scale = NULL, *global = NULL;
+    dgemma_status st = need(j, &scale, t, suffix, ".weight_scale");
+    if (st)
+        return st;
+    bool nv = scale->type == DG_F8_E4M3;
+    int64_t group = nv ? 16 : 32;
+    f->form = nv ? DG_FORM_NVFP4 : DG_FORM_MXFP4;
+    st = take_shape(j, f, t, 2);
+    if (st)
+        return st;
+    if ((!nv && scale->type != DG_U8 && scale->type != DG_F8_E8M0) ||
+        !is_shape(scale, f->n_out, f->n_in / group))
+        return misfit(j, scale, "a scale of F8_E4M3 for sixteen values, or of U8 for 32");
+    f->piece = (dg_piece){t->data, scale->data, scale->type, 1, group, f->n_in / group};
+    if (!nv)
+        return DGEMMA_OK;
+    st = need(j, &global, t, suffix, factor);
+    if (!st)
+        st = take_factor(j, &f->factor, global);
+    if (!st && divide)
+        f->factor = 1 / f->factor;
+    return st;
+}
+
+/* A matrix of floats, which is only taken where it is one expert's. */
+static dgemma_status find_plain(joining *j, found *f, const dg_tensor *t)
+{
+    f->form = DG_FORM_PLAIN;
+    f->piece = (dg_piece){.values = t->data};
+    return take_shape(j, f, t, 1);
+}
+
+/* Parts that change what a matrix means, and that nothing here understands. */
+static dgemma_status check_unknown(const joining *j, const dg_tensor *t)
+{
+    static const char *const unknown[] = {".pre_quant_scale", ".weight_g_idx", ".weight_zero_point",
+                                          ".qweight",         ".qzeros",       ".quant_map",
+                                          ".absmax",          ".scales",       ".bitmask"};
+    for (size_t i = 0; i < DG_COUNT(unknown); i++)
+        if (has_suffix(t->name, unknown[i]))
+            return dg_fail(j->err, DGEMMA_E_UNSUPPORTED,
+                           "%s: %.150s belongs to a form of quantised weights that is not read",
+                           j->where, t->name);
+    return DGEMMA_OK;
+}
+
+/* Adds what `t` holds the values of, if it does. */
+static dgemma_status find_one(joining *j, const dg_tensor *t)
+{
+    found f = {.name = t->name, .factor = 1};
+    const char *suffix = has_suffix(t->name, ".weight") ? ".weight" : ".weight_packed";
+    if (!has_suffix(t->name, suffix))
+        return check_unknown(j, t);
+    if (strlen(t->name) >= NAME_BYTES / 2)
+        return DGEMMA_OK;
+    bool packed = suffix[sizeof ".weight" - 1] != '\0';
+    name_target(j, &f, t, suffix);
+    dgemma_status st = DGEMMA_OK;
+    if (packed && t->type == DG_U8)
+        st = find_e2m1(j, &f, t, suffix, ".weight_global_scale", true);
+    else if (packed)
+        st = misfit(j, t, "U8: other packed weights are not read");
+    else if (t->type == DG_F8_E4M3)
+        st = find_e4m3(j, &f, t);
+    else if (t->type == DG_U8)
+        st = find_e2m1(j, &f, t, suffix, ".weight_scale_2", false);
+    else if (t->type < DG_DTYPE_FLOAT && f.expert >= 0)
+        st = find_plain(j, &f, t);
+    else
+        return DGEMMA_OK;
+    use(j, t);
+    if (!st)
+        j->found[j->n_found++] = f;
+    return st;
+}
+
+/* ---- tensors ---- */
+
+static int by_target(const void *a, const void *b)
+{
+    const found *x = a, *y = b;
+    int order = strcmp(x->target, y->target);
+    return order ? order : (x->expert > y->expert) - (x->expert < y->expert);
+}
+
+/* Matrices [first, end) are those of one tensor. */
+static dgemma_status add_tensor(joining *j, size_t first, size_t end)
+{
+    const found *f = &j->found[first];
+    dg_modules *m = j->m;
+    for (size_t i = first; i < end; i++) {
+        const found *g = &j->found[i];
+        if (f->expert >= 0 && g->expert != (int)(i - first))
+            return dg_fail(j->err, DGEMMA_E_FORMAT, "%s: %.150s: expert %d is missing", j->where,
+                           f->target, (int)(i - first));
+        if (g->form != f->form || g->type != f->type || g->n_out != f->n_out || g->n_in != f->n_in)
+            return dg_fail(j->err, DGEMMA_E_UNSUPPORTED,
+                           "%s: %.150s is [%lld, %lld] of %s and %.150s [%lld, %lld] of %s; all "
+                           "experts of a layer are read in one form",
+                           j->where, f->name, (long long)f->n_out, (long long)f->n_in,
+                           dg_dtype_name(f->type), g->name, (long long)g->n_out, (long long)g->n_in,
+                           dg_dtype_name(g->type));
+        m->piece[i] = g->piece;
+        m->factor[i] = g->factor;
+    }
+    dg_tensor *t = &m->tensor[m->n_tensor];
+    dg_pieces *p = &m->pieces[m->n_tensor++];
+    *p = (dg_pieces){f->form, &m->piece[first]};
+    *t = (dg_tensor){.name = f->target, .type = f->type, .n_dim = 2, .shape = {f->n_out, f->n_in}};
+    if (f->expert >= 0) {
+        t->n_dim = 3;
+        t->shape[0] = (int64_t)(end - first);
+        t->shape[1] = f->n_out;
+        t->shape[2] = f->n_in;
+    }
+    /* what the file has of it takes more than two thirds of this: it cannot overflow */
+    t->bytes = dg_dtype_bytes(f->type, dg_tensor_count(t));
+    t->scale = f->form == DG_FORM_NVFP4 ? &m->factor[first] : NULL;
+    t->pieces = p;
+    return DGEMMA_OK;
+}
+
+static dgemma_status add_tensors(joining *j)
+{
+    qsort(j->found, j->n_found, sizeof *j->found, by_target);
+    dgemma_status st = DGEMMA_OK;
+    for (size_t first = 0, end; !st && first < j->n_found; first = end) {
+        for (end = first + 1; end < j->n_found; end++)
+            if (strcmp(j->found[end].target, j->found[first].target) != 0)
+                break;
+        if (j->found[first].expert < 0 && end - first > 1)
+            return dg_fail(j->err, DGEMMA_E_FORMAT, "%s: %.150s and %.150s are the same weight",
+                           j->where, j->found[first].name, j->found[first + 1].name);
+        st = add_tensor(j, first, end);
+    }
+    return st;
+}
+
+static dgemma_status reserve(joining *j)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < j->n; i++)
+        bytes += strlen(j->part[i].name) + sizeof ".weight";
+    dg_modules *m = j->m;
+    m->tensor = dg_array(j->n, sizeof *m->tensor);
+    m->used = dg_calloc(j->n, sizeof *m->used);
+    m->pieces = dg_array(j->n, sizeof *m->pieces);
+    m->piece = dg_array(j->n, sizeof *m->piece);
+    m->factor = dg_array(j->n, sizeof *m->factor);
+    m->names = j->name_end = dg_malloc(bytes);
+    j->found = dg_array(j->n, sizeof *j->found);
+    if (!m->tensor || !m->used || !m->pieces || !m->piece || !m->factor || !m->names || !j->found)
+        return dg_fail(j->err, DGEMMA_E_NOMEM, "%s: out of memory", j->where);
+    return DGEMMA_OK;
+}
+
+dgemma_status dg_modules_join(dg_modules *out, const dg_tensor *part, size_t n,
+                              const dg_quantisation *q, const char *where, dgemma_error *err)
+{
+    *out = (dg_modules){0};
+    joining j = {.m = out, .part = part, .n = n, .q = q, .where = where, .err = err};
+    dgemma_status st = reserve(&j);
+    for (size_t i = 0; !st && i < n; i++)
+        st = find_one(&j, &part[i]);
+    if (!st)
+        st = add_tensors(&j);
+    dg_free(j.found);
+    if (st)
+        dg_modules_clear(out);
+    return st;
+}
+
+void dg_modules_clear(dg_modules *m)
+{
+    dg_free(m->tensor);
+    dg_free(m->used);
+    dg_free(m->pieces);
+    dg_free(m->piece);
+    dg_free(m->factor);
+    dg_free(m->names);
+    *m = (dg_modules){0};
+}

@@ -1,0 +1,169 @@
+#include "format/quantisation.h"
+#include <stdio.h>
+#include <string.h>
+#include "base/common.h"
+
+/* One object of the document. */
+typedef struct section {
+    const json_t *obj;
+    const char *where, *path;
+    dgemma_error *err;
+} section;
+
+static const json_t *value(const section *s, const char *key)
+{
+    const json_t *v = json_object_get(s->obj, key);
+    return json_is_null(v) ? NULL : v;
+}
+
+enum { SHOWN = 64 };
+
+/* A value as JSON text, one line, cut to a readable length. */
+static const char *show(char out[SHOWN], const json_t *v)
+{
+    if (!v)
+        return "missing";
+    size_t n = json_dumpb(v, out, SHOWN - 1, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT);
+    if (n >= SHOWN) {
+        memcpy(out + SHOWN - 4, "...", 3);
+        n = SHOWN - 1;
+    }
+    out[n] = '\0';
+    return out;
+}
+
+static dgemma_status refuse(const section *s, const char *key, const char *wanted)
+{
+    char text[SHOWN];
+    return dg_fail(s->err, DGEMMA_E_UNSUPPORTED, "%s: %s%s is %s, wanted %s", s->where, s->path,
+                   key, show(text, value(s, key)), wanted);
+}
+
+/* Whether the value is one of the words in `known`, which are separated by spaces. */
+static bool is_one_of(const json_t *v, const char *known)
+{
+    const char *word = json_string_value(v);
+    size_t n = word ? strlen(word) : 0;
+    for (const char *at = known; n && *at; at += strcspn(at, " "), at += *at == ' ')
+        if (strncmp(at, word, n) == 0 && (at[n] == ' ' || !at[n]))
+            return true;
+    return false;
+}
+
+static bool is_empty(const json_t *v)
+{
+    return !v || (json_is_object(v) && json_object_size(v) == 0) ||
+           (json_is_array(v) && json_array_size(v) == 0);
+}
+
+/* "[128, 128]": rows and columns of a matrix that share a scale. */
+static dgemma_status read_block(dg_quantisation *q, const section *s, const char *key)
+{
+    const json_t *v = value(s, key), *rows = json_array_get(v, 0), *cols = json_array_get(v, 1);
+    if (!v)
+        return DGEMMA_OK;
+    json_int_t r = json_integer_value(rows), c = json_integer_value(cols);
+    if (json_array_size(v) != 2 || r < 1 || r > 1 << 20 || c < 64 || c > 1 << 20 || c % 64)
+        return refuse(s, key, "two whole numbers, the second a multiple of 64");
+    if (q->n_block == DG_QUANT_BLOCKS)
+        return refuse(s, key, "at most sixteen sizes of blocks");
+    q->block[q->n_block].rows = (int)r;
+    q->block[q->n_block++].cols = (int)c;
+    return DGEMMA_OK;
+}
+
+/* ---- compressed-tensors ---- */
+
+#define FORMATS                                                                                    \
+    "float-quantized naive-quantized nvfp4-pack-quantized mxfp4-pack-quantized mixed-precision "   \
+    "dense"
+
+static dgemma_status check_format(const section *s)
+{
+    return !value(s, "format") || is_one_of(value(s, "format"), FORMATS)
+               ? DGEMMA_OK
+               : refuse(s, "format", "one of: " FORMATS);
+}
+
+static dgemma_status read_group(dg_quantisation *q, const section *top, const char *name,
+                                const json_t *group)
+{
+    char path[192];
+    snprintf(path, sizeof path, "%.60sconfig_groups.%.60s.", top->path, name);
+    section s = {group, top->where, path, top->err};
+    const json_t *weights = value(&s, "weights");
+    if (!json_is_object(group) || (weights && !json_is_object(weights)))
+        return refuse(&s, "weights", "an object");
+    dgemma_status st = check_format(&s);
+    char inner[208];
+    snprintf(inner, sizeof inner, "%sweights.", path);
+    section w = {weights, top->where, inner, top->err};
+    return st ? st : read_block(q, &w, "block_structure");
+}
+
+static dgemma_status read_compressed(dg_quantisation *q, const section *s)
+{
+    dgemma_status st = check_format(s);
+    const json_t *sparsity = value(s, "sparsity_config"), *groups = value(s, "config_groups");
+    if (!st && !is_empty(sparsity) && !is_one_of(json_object_get(sparsity, "format"), "dense"))
+        st = refuse(s, "sparsity_config", "none: sparse weights are not read");
+    if (!st && !is_empty(value(s, "transform_config")))
+        st = refuse(s, "transform_config", "none: rotated weights are not read");
+    const char *name;
+    json_t *group;
+    json_object_foreach((json_t *)(uintptr_t)groups, name, group)
+    {
+        if (!st)
+            st = read_group(q, s, name, group);
+    }
+    return st;
+}
+
+/* ---- modelopt ---- */
+
+#define ALGORITHMS "FP8 FP8_PER_CHANNEL_PER_TOKEN NVFP4 W4A16_NVFP4 MIXED_PRECISION"
+
+static dgemma_status read_modelopt(const section *s)
+{
+    if (is_one_of(value(s, "quant_algo"), ALGORITHMS))
+        return DGEMMA_OK;
+    return refuse(s, "quant_algo", "one of: " ALGORITHMS);
+}
+
+dgemma_status dg_quantisation_read_modelopt(dg_quantisation *out, const json_t *config,
+                                            const char *where, const char *path, dgemma_error *err)
+{
+    *out = (dg_quantisation){.method = DG_QUANT_MODELOPT};
+    return read_modelopt(&(section){config, where, path, err});
+}
+
+/* ---- all of them ---- */
+
+static const struct {
+    const char *name;
+    dg_quant_method method;
+} methods[] = {
+    {"compressed-tensors", DG_QUANT_COMPRESSED_TENSORS},
+    {"modelopt", DG_QUANT_MODELOPT},
+    {"fp8", DG_QUANT_FP8},
+};
+
+dgemma_status dg_quantisation_read(dg_quantisation *out, const json_t *config, const char *where,
+                                   const char *path, dgemma_error *err)
+{
+    section s = {config, where, path, err};
+    *out = (dg_quantisation){0};
+    for (size_t i = 0; i < DG_COUNT(methods); i++)
+        if (is_one_of(value(&s, "quant_method"), methods[i].name))
+            out->method = methods[i].method;
+    switch (out->method) {
+    case DG_QUANT_COMPRESSED_TENSORS:
+        return read_compressed(out, &s);
+    case DG_QUANT_MODELOPT:
+        return read_modelopt(&s);
+    case DG_QUANT_FP8:
+        return read_block(out, &s, "weight_block_size");
+    default:
+        return refuse(&s, "quant_method", "\"compressed-tensors\", \"modelopt\" or \"fp8\"");
+    }
+}

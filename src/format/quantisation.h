@@ -1,0 +1,37 @@
+/* What a folder says about its quantised weights: "quantization_config" of config.json, or
+ * hf_quant_config.json. Names and shapes of the tensors say what each matrix is; this says which of
+ * the known ways they follow, and what cannot be seen from shapes. What is not known is refused by
+ * its key. */
+#ifndef DG_FORMAT_QUANTISATION_H
+#define DG_FORMAT_QUANTISATION_H
+
+#include <jansson.h>
+#include "base/error.h"
+
+typedef enum dg_quant_method {
+    DG_QUANT_NONE,
+    DG_QUANT_COMPRESSED_TENSORS,
+    DG_QUANT_MODELOPT,
+    DG_QUANT_FP8
+} dg_quant_method;
+
+enum { DG_QUANT_BLOCKS = 16 };
+
+typedef struct dg_quantisation {
+    dg_quant_method method;
+    int n_block; /* sizes of the blocks of a matrix that share a scale, where there are some */
+    struct {
+        int rows, cols;
+    } block[DG_QUANT_BLOCKS];
+} dg_quantisation;
+
+/* Reads the object "quantization_config". `where` and `path` ("quantization_config.") begin errors:
+ * DGEMMA_E_UNSUPPORTED for what is not known. */
+dgemma_status dg_quantisation_read(dg_quantisation *out, const json_t *config, const char *where,
+                                   const char *path, dgemma_error *err);
+
+/* The same of "quantization" in hf_quant_config.json. */
+dgemma_status dg_quantisation_read_modelopt(dg_quantisation *out, const json_t *config,
+                                            const char *where, const char *path, dgemma_error *err);
+
+#endif

@@ -1,0 +1,468 @@
+/* modules: matrices that quantised folders keep in parts. What the formats' own tools made (see
+ * tools/make_quantised_golden.py) has the values that they say; a model whose matrices are in parts
+ * gives the logits of the same values in floats; what does not fit is refused by name. */
+#include "suites.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "base/file.h"
+#include "format/checkpoint.h"
+#include "format/modules.h"
+#include "format/safetensors.h"
+#include "support/alloc_fail.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+#include "support/write_safetensors.h"
+#include "tensor/narrowed.h"
+
+static const dg_tensor *find(const dg_tensor *t, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(t[i].name, name) == 0)
+            return &t[i];
+    return NULL;
+}
+
+/* All values of a tensor in pieces, in memory of the caller's. */
+static float *values_of(const dg_tensor *t)
+{
+    dgemma_error err = {0};
+    int64_t n_row = t->shape[t->n_dim - 2];
+    void *made = dg_malloc(t->bytes);
+    size_t n = dg_tensor_count(t);
+    float *out = dg_array(n, sizeof *out);
+    ck_assert_msg(dg_pieces_make(made, t, 0, n_row, &err) == DGEMMA_OK, "%s", err.msg);
+    dg_tensor whole = *t;
+    whole.data = made;
+    dg_tensor_widen(out, &whole, n);
+    dg_free(made);
+    return out;
+}
+
+/* ---- vectors ---- */
+
+static const struct {
+    const char *form;
+    dg_dtype type;
+    float off; /* where a factor is multiplied in another order */
+} forms[] = {
+    {"FP8", DG_E4M3, 0},
+    {"FP8_DYNAMIC", DG_E4M3, 0},
+    {"FP8_BLOCK", DG_E4M3, 0},
+    {"NVFP4A16", DG_NVFP4, 0x1p-22f},
+    {"MXFP4A16", DG_MXFP4, 0},
+    {"modelopt-FP8", DG_E4M3, 0},
+    {"modelopt-NVFP4", DG_NVFP4, 0x1p-22f},
+};
+
+START_TEST(values_are_those_of_the_tools)
+{
+    static const char path[] = "tests/data/quantised/vectors.safetensors";
+    dg_file_map map;
+    dg_safetensors st;
+    dg_modules m;
+    dgemma_error err = {0};
+    dg_quantisation q = {.method = DG_QUANT_COMPRESSED_TENSORS, .n_block = 1, .block = {{2, 64}}};
+    ck_assert_msg(dg_file_map_open(&map, path, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_int_eq(dg_safetensors_parse(&st, map.data, map.size, path, &err), DGEMMA_OK);
+    ck_assert_msg(dg_modules_join(&m, st.tensor, st.n_tensor, &q, path, &err) == DGEMMA_OK, "%s",
+                  err.msg);
+    ck_assert_uint_eq(m.n_tensor, DG_COUNT(forms));
+    for (size_t f = 0; f < DG_COUNT(forms); f++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.weight", forms[f].form);
+        const dg_tensor *t = find(m.tensor, m.n_tensor, name);
+        ck_assert_msg(t && t->type == forms[f].type && t->n_dim == 2, "%s", name);
+        snprintf(name, sizeof name, "want.%s", forms[f].form);
+        const dg_tensor *want = dg_safetensors_find(&st, name);
+        ck_assert(want && want->type == DG_F32 && want->shape[0] == t->shape[0] &&
+                  want->shape[1] == t->shape[1]);
+        float *got = values_of(t);
+        for (size_t i = 0; i < dg_tensor_count(t); i++) {
+            float v;
+            memcpy(&v, (const char *)want->data + i * sizeof v, sizeof v);
+            ck_assert_msg(fabsf(got[i] - v) <= forms[f].off * fabsf(v), "%s[%zu] is %.9g, not %.9g",
+                          name, i, (double)got[i], (double)v);
+        }
+        dg_free(got);
+    }
+    dg_modules_clear(&m);
+    dg_safetensors_clear(&st);
+    dg_file_map_close(&map);
+}
+END_TEST
+
+/* ---- a whole model ---- */
+
+enum { TENSORS = 1024, NAME = 128 };
+
+/* A folder that is being made. */
+typedef struct folder {
+    dg_tensor tensor[TENSORS];
+    char name[TENSORS][NAME];
+    bool owned[TENSORS];
+    size_t n;
+} folder;
+
+static void add(folder *f, const char *name, const char *suffix, dg_tensor t, void *data)
+{
+    ck_assert_uint_lt(f->n, TENSORS);
+    snprintf(f->name[f->n], NAME, "%s%s", name, suffix);
+    t.name = f->name[f->n];
+    if (data)
+        t.data = data;
+    f->owned[f->n] = data != NULL;
+    f->tensor[f->n++] = t;
+}
+
+static dg_tensor shaped(dg_dtype type, int64_t rows, int64_t cols)
+{
+    return (dg_tensor){.type = type, .n_dim = 2, .shape = {rows, cols}};
+}
+
+/* A matrix as E4M3 with a scale for each row, and what its values are then. */
+static void add_e4m3(folder *parts, folder *plain, const char *name, const float *w, int64_t rows,
+                     int64_t cols)
+{
+    size_t n = (size_t)(rows * cols);
+    unsigned char *q = dg_malloc(n);
+    uint16_t *scale = dg_array((size_t)rows, sizeof *scale);
+    float *value = dg_array(n, sizeof *value);
+    for (size_t i = 0; i < n; i++) {
+        size_t row = i / (size_t)cols;
+        if (i % (size_t)cols == 0) {
+            float most = 0;
+            for (int64_t k = 0; k < cols; k++)
+                most = fmaxf(most, fabsf(w[i + (size_t)k]));
+            scale[row] = dg_float_to_bf16(most / 448);
+        }
+        float s = dg_bf16_to_float(scale[row]);
+        q[i] = dg_float_to_e4m3(w[i] / s);
+        value[i] = dg_e4m3_to_float(q[i]) * s;
+    }
+    add(parts, name, ".weight", shaped(DG_F8_E4M3, rows, cols), q);
+    add(parts, name, ".weight_scale", shaped(DG_BF16, rows, 1), scale);
+    add(plain, name, ".weight", shaped(DG_F32, rows, cols), value);
+}
+
+/* The same as NVFP4; the global scale, a power of two, is what to divide by. */
+static void add_nvfp4(folder *parts, folder *plain, const char *name, const float *w, int64_t rows,
+                      int64_t cols)
+{
+    static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    size_t n = (size_t)(rows * cols);
+    unsigned char *q = dg_calloc(n / 2, 1), *scale = dg_malloc(n / 16);
+    float *value = dg_array(n, sizeof *value), *global = dg_malloc(sizeof *global);
+    *global = 64;
+    for (size_t i = 0; i < n; i++) {
+        if (i % 16 == 0) {
+            float most = 0;
+            for (size_t k = 0; k < 16; k++)
+                most = fmaxf(most, fabsf(w[i + k]));
+            scale[i / 16] = dg_float_to_e4m3(most / 6 * *global);
+        }
+        float s = dg_e4m3_to_float(scale[i / 16]) / *global;
+        int best = 0;
+        for (int k = 1; k < 8; k++)
+            if (fabsf(e2m1[k] * s - fabsf(w[i])) < fabsf(e2m1[best] * s - fabsf(w[i])))
+                best = k;
+        int nibble = best | (w[i] < 0 ? 8 : 0);
+        q[i / 2] = (unsigned char)(q[i / 2] | nibble << 4 * (i % 2));
+        value[i] = (w[i] < 0 ? -e2m1[best] : e2m1[best]) * s;
+    }
+    dg_tensor one = {.type = DG_F32, .n_dim = 1, .shape = {1}};
+    add(parts, name, ".weight_packed", shaped(DG_U8, rows, cols / 2), q);
+    add(parts, name, ".weight_scale", shaped(DG_F8_E4M3, rows, cols / 16), scale);
+    add(parts, name, ".weight_global_scale", one, global);
+    add(plain, name, ".weight", shaped(DG_F32, rows, cols), value);
+}
+
+/* A matrix of the source: attention as E4M3, experts and MLP as asked, gate and up of an expert by
+ * themselves. */
+static void add_matrix(folder *parts, folder *plain, const char *name, const dg_tensor *t,
+                       size_t first, int64_t rows, bool nvfp4)
+{
+    int64_t cols = t->shape[t->n_dim - 1];
+    size_t n = (size_t)(rows * cols);
+    float *w = dg_array(n, sizeof *w);
+    dg_widen(w, (const char *)t->data + first * dg_dtype_size(t->type), t->type, n);
+    if (nvfp4 && !strstr(name, "self_attn"))
+        add_nvfp4(parts, plain, name, w, rows, cols);
+    else
+        add_e4m3(parts, plain, name, w, rows, cols);
+    dg_free(w);
+}
+
+static void add_experts(folder *parts, folder *plain, const dg_tensor *t, bool nvfp4)
+{
+    const char *end = strrchr(t->name, '.') + 1;
+    bool both = strcmp(end, "gate_up_proj") == 0;
+    int64_t rows = both ? t->shape[1] / 2 : t->shape[1];
+    for (int64_t e = 0; e < t->shape[0]; e++)
+        for (int half = 0; half <= both; half++) {
+            char name[NAME];
+            size_t first = (size_t)((e * t->shape[1] + half * rows) * t->shape[2]);
+            snprintf(name, sizeof name, "%.*s%d.%s", (int)(end - t->name), t->name, (int)e,
+                     !both  ? "down_proj"
+                     : half ? "up_proj"
+                            : "gate_proj");
+            add_matrix(parts, plain, name, t, first, rows, nvfp4);
+        }
+}
+
+/* The logits of a canvas behind a prompt. */
+static float *logits_of(const char *dir, bool exact, size_t *n)
+{
+    tiny_model t;
+    tiny_canvas c;
+    dg_kv_seq seq = {0};
+    tiny_open(&t, &(tiny_options){.folder = dir, .exact = exact});
+    int32_t *ids = tiny_ids(&t, 21, 3);
+    tiny_canvas_init(&c, &t, 16, 4);
+    tiny_encode(&t, &seq, ids, 21, 21);
+    tiny_denoise(&t, &seq, &c, true);
+    *n = 16 * (size_t)t.cfg.n_vocab;
+    float *out = dg_array(*n, sizeof *out);
+    memcpy(out, c.logits, *n * sizeof *out);
+    dg_free(ids);
+    tiny_canvas_clear(&c);
+    dg_kv_seq_clear(t.kv, &seq);
+    tiny_close(&t);
+    return out;
+}
+
+START_TEST(logits_are_those_of_the_values)
+{
+    static folder parts, plain;
+    dg_checkpoint *ck;
+    dgemma_error err = {0};
+    dg_buf config;
+    dg_buf_init(&config, 1 << 20);
+    parts.n = plain.n = 0;
+    ck_assert_int_eq(dg_checkpoint_open(&ck, "tests/fixtures/golden/wide/model", &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_checkpoint_document(ck, "config.json", &config, &err), DGEMMA_OK);
+    for (size_t i = 0; i < dg_checkpoint_count(ck); i++) {
+        const dg_tensor *t = dg_checkpoint_at(ck, i);
+        bool decoder = strncmp(t->name, "model.decoder.layers.", 21) == 0;
+        if (decoder && t->n_dim == 3)
+            add_experts(&parts, &plain, t, _i);
+        else if (decoder && (strstr(t->name, "_proj.weight") || strstr(t->name, ".mlp."))) {
+            char name[NAME];
+            snprintf(name, sizeof name, "%.*s", (int)(strlen(t->name) - 7), t->name);
+            add_matrix(&parts, &plain, name, t, 0, t->shape[0], _i);
+        } else {
+            add(&parts, t->name, "", *t, NULL);
+            add(&plain, t->name, "", *t, NULL);
+        }
+    }
+    char dir[2][DG_TEST_PATH];
+    for (int i = 0; i < 2; i++) {
+        folder *f = i ? &plain : &parts;
+        dg_test_path(dir[i], dg_test_root, i ? "plain" : "parts");
+        ck_assert_int_eq(mkdir(dir[i], 0700), 0);
+        ck_assert(dg_test_write_file(dir[i], "config.json", config.data, config.len));
+        char path[DG_TEST_PATH];
+        ck_assert(dg_test_write_safetensors(dg_test_path(path, dir[i], "model.safetensors"),
+                                            f->tensor, f->n));
+        for (size_t k = 0; k < f->n; k++)
+            if (f->owned[k])
+                dg_free((void *)(uintptr_t)f->tensor[k].data);
+    }
+    dg_checkpoint_close(ck);
+    dg_buf_clear(&config);
+
+    size_t n;
+    float *got = logits_of(dir[0], true, &n), *want = logits_of(dir[1], true, &n),
+          *integer = logits_of(dir[0], false, &n);
+    ck_assert_msg(memcmp(got, want, n * sizeof *got) == 0, "the logits differ");
+    /* The fixture makes another answer of any rounding: there is no bound. */
+    ck_assert(memcmp(integer, want, n * sizeof *integer) != 0);
+    for (size_t i = 0; i < n; i++)
+        ck_assert(isfinite(integer[i]));
+    dg_free(got);
+    dg_free(want);
+    dg_free(integer);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+static const unsigned char some[64 * 64];
+
+/* A tensor in a few letters: its type, then its shape. */
+typedef struct part {
+    const char *name;
+    dg_dtype type;
+    int n_dim;
+    int64_t rows, cols;
+} part;
+
+static dgemma_status join(dg_modules *m, const part *p, dgemma_error *err)
+{
+    dg_tensor t[8];
+    size_t n = 0;
+    for (; n < DG_COUNT(t) && p[n].name; n++)
+        t[n] = (dg_tensor){.name = p[n].name,
+                           .type = p[n].type,
+                           .n_dim = p[n].n_dim,
+                           .shape = {p[n].rows, p[n].cols},
+                           .data = some};
+    dg_quantisation q = {.n_block = 1, .block = {{2, 64}}};
+    return dg_modules_join(m, t, n, &q, "DIR", err);
+}
+
+#define EXPERT(e, proj, ...)                                                                       \
+    {                                                                                              \
+        "x.experts." #e "." proj "_proj.weight", __VA_ARGS__                                       \
+    }
+
+static const struct {
+    part part[6]; /* sorted by name */
+    dgemma_status status;
+    const char *says;
+} bad[] = {
+    {{{"a.weight", DG_F8_E4M3, 2, 4, 64}},
+     DGEMMA_E_UNSUPPORTED,
+     "a.weight is of type F8_E4M3 and has no \"weight_scale\" beside it"},
+    {{{"a.weight", DG_F8_E4M3, 2, 4, 32}},
+     DGEMMA_E_UNSUPPORTED,
+     "a.weight has rows of 32 values, which do not fill blocks of E4M3"},
+    {{{"a.weight", DG_F8_E4M3, 1, 64, 0}},
+     DGEMMA_E_FORMAT,
+     "a.weight is [64] of type F8_E4M3, wanted a"},
+    {{{"a.weight", DG_F8_E4M3, 2, 4, 64}, {"a.weight_scale", DG_F32, 2, 5, 1}},
+     DGEMMA_E_FORMAT,
+     "a.weight_scale is [5, 1] of type F32, wanted a scale for the matrix"},
+    {{{"a.weight", DG_F8_E4M3, 2, 4, 128}, {"a.weight_scale", DG_F32, 2, 2, 3}},
+     DGEMMA_E_FORMAT,
+     "a.weight_scale is [2, 3]"},
+    {{{"a.weight", DG_F8_E4M3, 2, 4, 64}, {"a.weight_scale", DG_I32, 2, 4, 1}},
+     DGEMMA_E_FORMAT,
+     "wanted scales of F32, F16 or BF16"},
+    {{{"a.weight_packed", DG_U8, 2, 4, 32}, {"a.weight_scale", DG_F8_E4M3, 2, 4, 4}},
+     DGEMMA_E_UNSUPPORTED,
+     "has no \"weight_global_scale\" beside it"},
+    {{{"a.weight_global_scale", DG_F32, 1, 1, 0},
+      {"a.weight_packed", DG_U8, 2, 4, 32},
+      {"a.weight_scale", DG_F8_E4M3, 2, 4, 4}},
+     DGEMMA_E_FORMAT,
+     "a.weight_global_scale is 0, wanted a positive number"},
+    {{{"a.weight_global_scale", DG_F32, 1, 2, 0},
+      {"a.weight_packed", DG_U8, 2, 4, 32},
+      {"a.weight_scale", DG_F8_E4M3, 2, 4, 4}},
+     DGEMMA_E_FORMAT,
+     "a.weight_global_scale is [2] of type F32, wanted one value of F32"},
+    {{{"a.weight_packed", DG_U8, 2, 4, 32}, {"a.weight_scale", DG_F8_E4M3, 2, 4, 3}},
+     DGEMMA_E_FORMAT,
+     "a.weight_scale is [4, 3]"},
+    {{{"a.weight_packed", DG_U8, 2, 4, 32}, {"a.weight_scale", DG_F32, 2, 4, 2}},
+     DGEMMA_E_FORMAT,
+     "a.weight_scale is [4, 2] of type F32"},
+    {{{"a.pre_quant_scale", DG_F32, 1, 64, 0}},
+     DGEMMA_E_UNSUPPORTED,
+     "a.pre_quant_scale belongs to"},
+    {{EXPERT(0, "up", DG_BF16, 2, 2, 4), EXPERT(2, "up", DG_BF16, 2, 2, 4)},
+     DGEMMA_E_FORMAT,
+     "x.experts.up_proj: expert 1 is missing"},
+    {{EXPERT(0, "up", DG_BF16, 2, 2, 4), EXPERT(1, "up", DG_BF16, 2, 2, 8)},
+     DGEMMA_E_UNSUPPORTED,
+     "all experts of a layer are read in one form"},
+    {{EXPERT(0, "up", DG_BF16, 2, 2, 4), EXPERT(1, "up", DG_F16, 2, 2, 4)},
+     DGEMMA_E_UNSUPPORTED,
+     "x.experts.0.up_proj.weight is [2, 4] of BF16 and x.experts.1.up_proj.weight [2, 4] of F16"},
+};
+
+START_TEST(refuses)
+{
+    dg_modules m;
+    dgemma_error err = {0};
+    dgemma_status st = join(&m, bad[_i].part, &err);
+    ck_assert_msg(st == bad[_i].status, "status %d: %s", st, err.msg);
+    ck_assert_msg(strstr(err.msg, bad[_i].says), "%s", err.msg);
+    ck_assert_ptr_null(m.tensor);
+}
+END_TEST
+
+/* Experts one by one become a tensor, in the order of their numbers; what looks like one but is not
+ * stays. */
+START_TEST(experts_are_put_together)
+{
+    static const part parts[] = {
+        EXPERT(0, "down", DG_BF16, 2, 2, 4), EXPERT(01, "down", DG_BF16, 2, 2, 4),
+        EXPERT(1, "down", DG_BF16, 2, 2, 4), {"x.experts.1.norm.weight", DG_BF16, 2, 2, 4},
+        {"y.weight", DG_BF16, 2, 2, 4},      {NULL, 0, 0, 0, 0}};
+    dg_modules m;
+    dgemma_error err = {0};
+    ck_assert_msg(join(&m, parts, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_uint_eq(m.n_tensor, 1);
+    const dg_tensor *t = m.tensor;
+    ck_assert_str_eq(t->name, "x.experts.down_proj");
+    ck_assert(t->n_dim == 3 && t->shape[0] == 2 && t->shape[1] == 2 && t->shape[2] == 4);
+    ck_assert_uint_eq(t->bytes, 32);
+    ck_assert(m.used[0] && !m.used[1] && m.used[2] && !m.used[3] && !m.used[4]);
+    dg_modules_clear(&m);
+}
+END_TEST
+
+/* A scale or value that is not a number is found when rows are made. */
+START_TEST(numbers_are_checked)
+{
+    unsigned char value[128] = {0}, made[136];
+    uint16_t scale[2] = {0, 0};
+    dg_piece piece = {value, scale, DG_BF16, 1, 64, 1};
+    dg_pieces pieces = {DG_FORM_E4M3, &piece};
+    dg_tensor t = {.name = "t", .type = DG_E4M3, .n_dim = 2, .shape = {2, 64}, .pieces = &pieces};
+    dgemma_error err = {0};
+    ck_assert_int_eq(dg_pieces_make(made, &t, 0, 2, &err), DGEMMA_OK);
+    value[70] = 0xFF;
+    ck_assert_int_eq(dg_pieces_make(made, &t, 0, 1, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_pieces_make(made, &t, 1, 1, &err), DGEMMA_E_FORMAT);
+    ck_assert_msg(strstr(err.msg, "t: row 1 of matrix 0 has"), "%s", err.msg);
+    value[70] = 0;
+    scale[1] = 0x7F80;
+    ck_assert_int_eq(dg_pieces_make(made, &t, 0, 2, &err), DGEMMA_E_FORMAT);
+}
+END_TEST
+
+START_TEST(survives_no_memory)
+{
+    static const part parts[] = {{"a.weight", DG_F8_E4M3, 2, 4, 64},
+                                 {"a.weight_scale", DG_F32, 2, 4, 1},
+                                 {NULL, 0, 0, 0, 0}};
+    for (long n = 1;; n++) {
+        dg_modules m;
+        dg_test_fail_alloc_at(n);
+        dgemma_status st = join(&m, parts, NULL);
+        bool reached = dg_test_alloc_done();
+        ck_assert_int_eq(st == DGEMMA_OK, m.tensor != NULL);
+        dg_modules_clear(&m);
+        if (!reached) {
+            ck_assert_int_eq(st, DGEMMA_OK);
+            break;
+        }
+        ck_assert_int_eq(st, DGEMMA_E_NOMEM);
+    }
+}
+END_TEST
+
+Suite *modules_suite(void)
+{
+    Suite *s = suite_create("modules");
+    TCase *c = tcase_create("values");
+    tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
+    tcase_add_test(c, values_are_those_of_the_tools);
+    tcase_add_loop_test(c, logits_are_those_of_the_values, 0, 2);
+    tcase_add_test(c, experts_are_put_together);
+    suite_add_tcase(s, c);
+
+    c = tcase_create("hostile");
+    tcase_add_loop_test(c, refuses, 0, DG_COUNT(bad));
+    tcase_add_test(c, numbers_are_checked);
+    tcase_add_test(c, survives_no_memory);
+    suite_add_tcase(s, c);
+    return s;
+}
