@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "base/file.h"
+#include "format/checkpoint_folder.h"
 #include "format/gguf_model.h"
 #include "format/modules.h"
 #include "format/safetensors.h"
@@ -44,23 +45,11 @@ struct dg_checkpoint {
     size_t n_entry;
 };
 
-/* ---- which folder ---- */
-
-static bool has_suffix(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), k = strlen(suffix);
-    return n >= k && strcmp(s + n - k, suffix) == 0;
-}
-
-/* A name that stays in its folder. */
-static bool is_plain_name(const char *s)
-{
-    return *s && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 && strcmp(s, "..") != 0;
-}
+/* ---- what a name is ---- */
 
 static bool is_gguf(const char *path)
 {
-    if (has_suffix(path, ".gguf"))
+    if (dg_has_suffix(path, ".gguf"))
         return true;
     dg_file_map map;
     if (dg_file_map_open(&map, path, NULL))
@@ -75,130 +64,12 @@ static dgemma_status no_memory(const char *path, dgemma_error *err)
     return dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", path);
 }
 
-/* What a folder holds of one kind: the number of names and a copy of one of them. */
-typedef struct listing {
-    size_t n;
-    char *name; /* NULL when n is 0 or memory is out */
-} listing;
-
-typedef bool wanted_fn(const char *name, const char *suffix);
-
-static listing list_files(const char *dir, wanted_fn *wanted, const char *suffix)
-{
-    listing found = {0};
-    DIR *d = opendir(dir);
-    if (!d)
-        return found;
-    for (const struct dirent *e; (e = readdir(d));) {
-        if (e->d_name[0] == '.' || !wanted(e->d_name, suffix))
-            continue;
-        if (found.n++ == 0)
-            found.name = dg_strdup(e->d_name);
-    }
-    closedir(d);
-    return found;
-}
-
-static listing list_suffix(const char *dir, const char *suffix)
-{
-    return list_files(dir, has_suffix, suffix);
-}
-
 /* A GGUF file that a model begins with: neither the vision part of one nor a later shard. */
 static bool is_gguf_model(const char *name, const char *suffix)
 {
     int no = 1, count;
-    return has_suffix(name, suffix) && !strstr(name, "mmproj") &&
+    return dg_has_suffix(name, suffix) && !strstr(name, "mmproj") &&
            !(dg_gguf_is_shard(name, &no, &count) && no != 1);
-}
-
-/* The revision that refs/main names; *name is NULL where there is no such file, or no name in it.
- * False: no memory. */
-static bool read_main_ref(const char *cache, char **name)
-{
-    char *path = dg_path_join(cache, "refs/main");
-    dg_buf text;
-    dg_buf_init(&text, 256);
-    *name = NULL;
-    dgemma_status st = path ? dg_file_read(&text, path, NULL) : DGEMMA_E_NOMEM;
-    bool ok = st != DGEMMA_E_NOMEM;
-    if (!st && text.data) {
-        text.data[strcspn(text.data, " \t\r\n")] = '\0';
-        if (is_plain_name(text.data))
-            ok = (*name = dg_strdup(text.data)) != NULL;
-    }
-    dg_buf_clear(&text);
-    dg_free(path);
-    return ok;
-}
-
-/* From a hub cache folder, models--ORG--NAME, to the snapshot inside. Takes `snapshots`, the folder
- * of them. */
-static dgemma_status enter_cache(char **dir, const char *cache, char *snapshots, dgemma_error *err)
-{
-    dgemma_status st = DGEMMA_OK;
-    char *revision;
-    bool ok = read_main_ref(cache, &revision);
-    *dir = revision ? dg_path_join(snapshots, revision) : NULL;
-    if (!ok || (revision && !*dir))
-        st = no_memory(cache, err);
-    if (st || (*dir && dg_file_is_dir(*dir)))
-        goto done;
-
-    /* A reference to a revision that was never fetched is as good as none. */
-    dg_free(*dir);
-    *dir = NULL;
-    listing all = list_suffix(snapshots, "");
-    if (all.n == 1 && all.name)
-        *dir = dg_path_join(snapshots, all.name);
-    dg_free(all.name);
-    if (all.n != 1)
-        st = dg_fail(err, DGEMMA_E_IO,
-                     "%s: a hub cache folder with %zu snapshots and no refs/main that names one; "
-                     "give the folder of a snapshot",
-                     cache, all.n);
-    else if (!*dir)
-        st = no_memory(cache, err);
-
-done:
-    dg_free(revision);
-    dg_free(snapshots);
-    return st;
-}
-
-static char *folder_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        return dg_strdup(".");
-    return slash == path ? dg_strdup("/") : dg_strndup(path, (size_t)(slash - path));
-}
-
-static dgemma_status find_dir(char **dir, const char *path, dgemma_error *err)
-{
-    struct stat info;
-    *dir = NULL;
-    if (stat(path, &info) != 0)
-        return dg_fail(err, DGEMMA_E_IO,
-                       "%s: %s; a model is a GGUF file or the folder of a checkpoint", path,
-                       strerror(errno));
-
-    if (!S_ISDIR(info.st_mode)) {
-        if (!has_suffix(path, ".safetensors") && !has_suffix(path, ".json"))
-            return dg_fail(
-                err, DGEMMA_E_ARG,
-                "%s: neither a GGUF file nor the folder of a checkpoint or a file of one", path);
-        *dir = folder_of(path);
-        return *dir ? DGEMMA_OK : no_memory(path, err);
-    }
-
-    char *snapshots = dg_path_join(path, "snapshots");
-    if (snapshots && dg_file_is_dir(snapshots) && !dg_file_exists_in(path, CONFIG_NAME))
-        return enter_cache(dir, path, snapshots, err);
-    *dir = dg_strdup(path);
-    bool ok = snapshots && *dir;
-    dg_free(snapshots);
-    return ok ? DGEMMA_OK : no_memory(path, err);
 }
 
 /* ---- which files ---- */
@@ -249,7 +120,7 @@ static dgemma_status list_shards(dg_checkpoint *ck, json_t *map, const char *whe
     json_object_foreach(map, tensor, value)
     {
         const char *name = json_string_value(value);
-        if (!name || !is_plain_name(name)) {
+        if (!name || !dg_is_plain_name(name)) {
             st = dg_fail(err, DGEMMA_E_FORMAT,
                          "%s: \"weight_map\" puts %.150s in %.150s, not a file of this folder",
                          where, tensor, name ? name : "something that is no name");
@@ -385,7 +256,7 @@ static dgemma_status no_weights(const char *dir, dgemma_error *err)
 {
     static const char *const other[] = {".bin", ".pth", ".pt"};
     for (size_t i = 0; i < DG_COUNT(other); i++) {
-        listing found = list_suffix(dir, other[i]);
+        dg_listing found = dg_folder_list_suffix(dir, other[i]);
         if (!found.name)
             continue;
         dgemma_status st =
@@ -412,7 +283,7 @@ static dgemma_status open_gguf(dg_checkpoint *ck, char *path, dgemma_error *err)
 /* A folder without safetensors: its only GGUF model. */
 static dgemma_status open_lone_gguf(dg_checkpoint *ck, dgemma_error *err)
 {
-    listing found = list_files(ck->dir, is_gguf_model, ".gguf");
+    dg_listing found = dg_folder_list(ck->dir, is_gguf_model, ".gguf");
     char *path = found.n == 1 && found.name ? dg_path_join(ck->dir, found.name) : NULL;
     dg_free(found.name);
     if (found.n == 0)
@@ -426,7 +297,7 @@ static dgemma_status open_lone_gguf(dg_checkpoint *ck, dgemma_error *err)
 /* A folder without the usual names: its only safetensors file. */
 static dgemma_status open_lone(dg_checkpoint *ck, dgemma_error *err)
 {
-    listing found = list_suffix(ck->dir, ".safetensors");
+    dg_listing found = dg_folder_list_suffix(ck->dir, ".safetensors");
     dgemma_status st;
     if (found.n == 0)
         st = open_lone_gguf(ck, err);
@@ -542,7 +413,7 @@ dgemma_status dg_checkpoint_open(dg_checkpoint **out, const char *path, dgemma_e
         *out = ck;
         return DGEMMA_OK;
     }
-    st = find_dir(&ck->dir, path, err);
+    st = dg_folder_find(&ck->dir, path, err);
     if (st)
         goto fail;
     if (dg_file_exists_in(ck->dir, WEIGHTS_NAME))
@@ -570,7 +441,7 @@ static bool first_mmproj(const char *dir, char **best)
     DIR *d = opendir(dir);
     *best = NULL;
     for (const struct dirent *e; ok && d && (e = readdir(d));) {
-        if (strncmp(e->d_name, "mmproj", 6) != 0 || !has_suffix(e->d_name, ".gguf") ||
+        if (strncmp(e->d_name, "mmproj", 6) != 0 || !dg_has_suffix(e->d_name, ".gguf") ||
             (*best && strcmp(*best, e->d_name) < 0))
             continue;
         dg_free(*best);
@@ -587,7 +458,7 @@ dgemma_status dg_checkpoint_open_mmproj(dg_checkpoint **out, const dg_checkpoint
     *out = NULL;
     if (!dg_checkpoint_gguf(model))
         return DGEMMA_OK;
-    char *dir = folder_of(model->dir), *name = NULL;
+    char *dir = dg_folder_of(model->dir), *name = NULL;
     bool ok = dir && first_mmproj(dir, &name);
     char *path = name ? dg_path_join(dir, name) : NULL;
     dgemma_status st = DGEMMA_OK;
