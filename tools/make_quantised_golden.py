@@ -8,13 +8,15 @@ FIXTURE is a folder of kind `forward`: tests/fixtures/golden/wide, or what tools
 the same kind for dgemma-golden: OUT/model has the quantised weights, split and named as published files are (experts one by
 one), and OUT/trace.safetensors what transformers computes in float32 with the weights that the tool gives back for them.
 
-FORM is a preset of compressed-tensors (FP8, FP8_DYNAMIC, FP8_BLOCK, NVFP4A16, MXFP4A16, …), or modelopt-FP8, modelopt-NVFP4.
-Attention is quantised in FP8 forms only, self-conditioning, router, embedding and tower in none, as in the published files.
+FORM is a preset of compressed-tensors (FP8, FP8_DYNAMIC, FP8_BLOCK, NVFP4A16, MXFP4A16, INT8, W4A16, W4A16_ASYM), for four bits with
+the group's size and the scales' type behind it (W4A16:32:float16); or modelopt-FP8, modelopt-NVFP4; or what AutoRound packs:
+autoround-gptq (zeros stored less by one), autoround-gptqmodel, autoround-awq, with zeros of 8 when -sym is behind it.
+Attention is quantised in forms of eight bits only, self-conditioning, router, embedding and tower in none, as in the published files.
 
 --vectors: a small matrix in every form, "FORM.weight" and what is beside it, and its values, "want.FORM", for the unit tests.
 There blocks are two rows by 64 columns.
 
-Needs torch, transformers, safetensors and compressed-tensors or nvidia-modelopt.
+Needs torch, transformers, safetensors and compressed-tensors, nvidia-modelopt or auto-round.
 """
 import argparse
 import json
@@ -69,13 +71,17 @@ class CompressedTensors:
         from compressed_tensors.compressors.base import BaseCompressor
         from compressed_tensors.compressors.format import infer_module_format
         from compressed_tensors.quantization.quant_scheme import preset_name_to_scheme
+        preset, group, dtype = (preset.split(":") + [None, None])[:3]
+        self.dtype = getattr(torch, dtype or "float32")
         self.scheme = preset_name_to_scheme(preset, ["Linear"])
         self.args = self.scheme.weights
+        if group:
+            self.args.group_size = int(group)
         if block and self.args.block_structure:
             self.args.block_structure = block
         self.format = infer_module_format(torch.nn.Linear, self.scheme)
         self.compressor = BaseCompressor.get_value_from_registry(self.format.value)
-        self.attention = preset.startswith("FP8") or self.args.type == "int"
+        self.attention = self.args.num_bits == 8
 
     def scales(self, w):
         from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
@@ -99,6 +105,7 @@ class CompressedTensors:
 
     def quantise(self, w):
         """What the file has of a matrix, by suffix."""
+        w = w.to(self.dtype)
         scale, zero, gscale = self.scales(w)
         state = dict(weight=w, weight_scale=scale, weight_zero_point=zero)
         if gscale is not None:
@@ -119,7 +126,8 @@ class CompressedTensors:
             return dequantize(x_q=x, scale=scale, args=self.args, global_scale=parts.get("weight_global_scale"),
                               dtype=torch.float32)
         if "weight_packed" in parts:
-            return self.compressor.decompress(dict(parts), self.scheme)["weight"].float()
+            wide = dict(parts, weight_scale=parts["weight_scale"].float())
+            return self.compressor.decompress(wide, self.scheme)["weight"].float()
         return dequantize(x_q=parts["weight"], scale=parts["weight_scale"].float(), args=self.args, dtype=torch.float32)
 
     def config(self, ignore):
@@ -157,6 +165,53 @@ class ModelOpt:
                     producer=dict(name="modelopt", version="0"), **(dict(group_size=16) if self.algorithm == "NVFP4" else {}))
 
 
+class AutoRound:
+    attention = False
+
+    def __init__(self, form):
+        self.symmetric = form.endswith("-sym")
+        self.packing = form.split("-")[1]
+
+    def quantise(self, w, group=64):
+        groups = w.unflatten(1, (-1, group))
+        low, high = groups.amin(-1).clamp(max=0), groups.amax(-1).clamp(min=0)
+        if self.symmetric:
+            scale = (torch.maximum(high, -low) / 7.5).half().float()
+            zero = torch.full_like(scale, 8)
+        else:
+            scale = ((high - low) / 15).half().float()
+            zero = (-low / scale).round().clamp(1, 15)
+        linear = torch.nn.Linear(w.shape[1], w.shape[0], bias=False)
+        linear.weight.data = w
+        if self.packing == "awq":
+            from auto_round.export.export_to_awq.utils import WQLinear_GEMM
+            packed = WQLinear_GEMM.from_linear(linear, 4, group, scales=scale.t().contiguous(), zeros=zero.t().contiguous(),
+                                               device="cpu")
+        else:
+            if self.packing == "gptq":
+                from auto_round_extension.torch.qlinear_torch_zp import QuantLinear
+            else:
+                from auto_round_extension.torch.qlinear_torch import QuantLinear
+            packed = QuantLinear(4, group, w.shape[1], w.shape[0], False)
+            packed.device = torch.device("cpu")
+            packed.pack(linear, scale, zero, None, device="cpu")
+        self.packed, self.group = packed, group
+        return {k: getattr(packed, k).detach() for k in ("qweight", "qzeros", "scales")}
+
+    def values(self, parts):
+        """Of the matrix that was quantised last."""
+        if self.packing == "awq":
+            from auto_round.export.export_to_awq.utils import dequantize_gemm
+            return dequantize_gemm(parts["qweight"], parts["qzeros"], parts["scales"].float(), 4, self.group).t().contiguous()
+        self.packed.scales = self.packed.scales.float()
+        return self.packed(torch.eye(self.packed.infeatures)).t().contiguous()
+
+    def config(self, ignore):
+        packing = {"gptq": "auto_round:auto_gptq", "gptqmodel": "auto_round:gptqmodel", "awq": "auto_round:auto_awq"}
+        return dict(quant_method="auto-round", bits=4, group_size=64, sym=self.symmetric, data_type="int",
+                    packing_format=packing[self.packing], extra_config={name: dict(bits=16) for name in ignore})
+
+
 def recompute(model, t):
     """What the trace expects, from its inputs."""
     out = {k: t[k] for k in ("prompt", "canvas.0", "canvas.1", "canvas.2", "commit")}
@@ -184,18 +239,26 @@ def recompute(model, t):
     return {k: v.contiguous().clone() for k, v in out.items()}
 
 
-FORMS = ["FP8", "FP8_DYNAMIC", "FP8_BLOCK", "NVFP4A16", "MXFP4A16", "modelopt-FP8", "modelopt-NVFP4"]
+FORMS = ["FP8", "FP8_DYNAMIC", "FP8_BLOCK", "NVFP4A16", "MXFP4A16", "modelopt-FP8", "modelopt-NVFP4",
+         "INT8", "W4A16:32:float16", "W4A16:64:bfloat16", "W4A16_ASYM:64:float16", "autoround-gptq", "autoround-gptqmodel-sym",
+         "autoround-awq"]
 
 
 def tool_of(form, block=None):
+    if form.startswith("autoround-"):
+        return AutoRound(form)
     return ModelOpt(form.split("-")[1]) if form.startswith("modelopt-") else CompressedTensors(form, block)
 
 
 def write_vectors(path):
     out = {}
-    w = torch.randn(5, 192, generator=torch.Generator().manual_seed(17)) * torch.tensor([1, 0.01, 3, 0.2, 0.05])[:, None]
+    sizes = torch.tensor([1, 0.01, 3, 0.2, 0.05, 1, 0.5, 2] * 4)[:, None]
+    rows = torch.randn(32, 192, generator=torch.Generator().manual_seed(17)) * sizes
     for form in FORMS:
         tool = tool_of(form, (2, 64))
+        w = rows[:16 if "ASYM" in form else 5]
+        if form.startswith("autoround-"):
+            w = rows[:, :128].contiguous()
         parts = tool.quantise(w)
         out[f"want.{form}"] = tool.values(parts).contiguous()
         out.update({f"{form}.{suffix}": t.contiguous() for suffix, t in parts.items()})
@@ -225,7 +288,7 @@ def main():
         parts = tool.quantise(w.float())
         values[name] = tool.values(parts)
         for suffix, t in parts.items():
-            stored[name.removesuffix("weight") + suffix] = t.contiguous()
+            stored[name.removesuffix("weight") + suffix] = t.contiguous().clone()
 
     model = DiffusionGemmaForBlockDiffusion.from_pretrained(source, dtype=torch.float32, attn_implementation="eager").eval()
     missing, extra = model.load_state_dict(join_experts(values, plain), strict=False)

@@ -301,35 +301,80 @@ static inline void numbers_q6_k(int8_t *n, float *step, float *least, const uint
 
 /* ---- E4M3, whose values are no multiples of a step ---- */
 
-/* The size of an E4M3 number; what is none counts as 480. */
-static inline float size_of_e4m3(uint8_t b)
+/* An E4M3 number without its sign: `part` (up to 15) times 2^(exponent - 10); what is none counts
+ * as 480. */
+static inline int e4m3_exponent(uint8_t b)
 {
-    const uint32_t low = (b & 0x78u) == 0; /* a subnormal one: of the next exponent, less its one */
-    return float_of_bits((((b & 0x7Fu) | low << 3) << 20) + (120u << 23)) - (float)low * 0x1p-6f;
+    const int exponent = b >> 3 & 15;
+    return exponent | (exponent == 0);
 }
 
-/* The step of 32 is what makes their largest 127, and a number is the nearest multiple of it. */
+static inline int e4m3_part(uint8_t b)
+{
+    return (b & 7) | ((b & 0x78) != 0) << 3;
+}
+
+/* Eight numbers in whole steps: part * inverse / 256, less by powers of two where an exponent is
+ * below the largest, to the nearest. All of it fits 16 bits: at its most, part * inverse is 15 / 8
+ * * 127 * 256. */
+static inline void eight_e4m3(int8_t n[8], const uint8_t b[8], const uint8_t exponent[8],
+                              const int8_t factor[8], uint16_t top, uint16_t inverse)
+{
+    for (int i = 0; i < 8; i++) {
+        const uint16_t part = (uint16_t)((uint16_t)e4m3_part(b[i]) * inverse),
+                       less = (uint16_t)((uint8_t)factor[i] << 1 | (exponent[i] == top) << 9),
+                       twice = (uint16_t)((uint32_t)part * less >> 16),
+                       size = (uint16_t)((twice + 1) >> 1), minus = (uint16_t)(0 - (b[i] >> 7));
+        n[i] = (int8_t)(uint16_t)((size ^ minus) - minus);
+    }
+}
+
+/* The step of 32 is what makes their largest 127; a number is off by at most 0.54 of it. */
 static inline void numbers_e4m3(int8_t *n, float *step, float *least, const uint8_t *b)
 {
+    /* of exponents below the largest 2^(8 - difference), of the largest nothing: 256 is no byte */
+    static const uint8_t powers[32] = {[7] = 1, 2, 4, 8, 16, 32, 64, 128};
+    static const uint16_t inverses[16] = {0,    32512, 16256, 10837, 8128, 6502, 5419, 4645,
+                                          4064, 3612,  3251,  2956,  2709, 2501, 2322, 2167};
     (void)least;
     float d;
     memcpy(&d, b, sizeof d);
-    b += sizeof d;
-    for (int g = 0; g < 2; g++, n += 32, b += 32) {
-        uint8_t top = 0;
-        for (int i = 0; i < 32; i++)
-            top = (b[i] & 0x7F) > top ? (uint8_t)(b[i] & 0x7F) : top;
-        const float most = size_of_e4m3(top), inverse = top ? 127 / most : 0;
+    for (int g = 0; g < 2; g++) {
+        uint8_t byte[32], exponent[32], most = 0;
+        int8_t power[16], factor[32], number[32];
+        memcpy(byte, b + sizeof d + 32 * g, sizeof byte);
         for (int i = 0; i < 32; i++) {
-            /* added to this, a float is rounded to a whole number, which its lowest bits are */
-            const float rounded = size_of_e4m3(b[i]) * inverse + 0x1.8p23f;
-            uint32_t bits;
-            memcpy(&bits, &rounded, sizeof bits);
-            const int size = (int)(bits & 0xFFu);
-            n[i] = (int8_t)(b[i] & 0x80 ? -size : size);
+            const uint8_t size = byte[i] & 0x7F;
+            most = size > most ? size : most;
+            exponent[i] = (uint8_t)e4m3_exponent(byte[i]);
         }
-        step[g] = d * (most / 127);
+        const int top = e4m3_exponent(most), part = e4m3_part(most);
+        memcpy(power, powers + 15 - top, sizeof power);
+        for (int i = 0; i < 32; i += 16)
+            i8_look_up(factor + i, (const int8_t *)exponent + i, power);
+        for (int i = 0; i < 32; i += 8)
+            eight_e4m3(number + i, byte + i, exponent + i, factor + i, (uint16_t)top,
+                       inverses[part]);
+        memcpy(n + 32 * g, number, sizeof number);
+        step[g] = d * (float_of_bits((uint32_t)(top + 117) << 23) * (float)part / 127);
     }
+}
+
+/* ---- bytes and nibbles with floats beside them ---- */
+
+static inline void numbers_bytes(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    memcpy(step, b, sizeof *step);
+    step[1] = step[0];
+    memcpy(n, b + sizeof *step, 64);
+}
+
+static inline void numbers_affine4(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    memcpy(step, b, sizeof *step);
+    memcpy(least, b + sizeof *step, sizeof *least);
+    low_and_high(n, b + 8, 16);
 }
 
 /* ---- what the backend makes itself ---- */
@@ -371,6 +416,8 @@ static inline void numbers_made(int8_t *n, float *step, float *least, const uint
     X(TQ1_0, tq1_0, 256, 54, PLAIN, 1, 2)                                                          \
     X(TQ2_0, tq2_0, 256, 66, PLAIN, 2, 4)                                                          \
     X(E4M3, e4m3, 64, 68, PLAIN, 128, 256)                                                         \
+    X(BYTES, bytes, 64, 68, PLAIN, 128, 256)                                                       \
+    X(AFFINE4, affine4, 32, 24, LEAST, 0, 15)                                                      \
     X(QMADE, made, 32, 36, PLAIN, 128, 256)
 
 static inline int group_of(dg_qkind kind)

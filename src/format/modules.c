@@ -133,18 +133,19 @@ static bool is_shape(const dg_tensor *t, int64_t rows, int64_t cols)
     return t->n_dim == 2 && t->shape[0] == rows && t->shape[1] == cols;
 }
 
-/* A matrix of n_out rows of n_in values, whose rows fill blocks. */
-static dgemma_status take_shape(const joining *j, found *f, const dg_tensor *t, int64_t per_element)
+/* A matrix of n_out rows of n_in values, which fill blocks. */
+static dgemma_status take_shape(const joining *j, found *f, const dg_tensor *t, int64_t n_out,
+                                int64_t n_in)
 {
-    f->type = dg_form_type(f->form, t->type);
-    if (t->n_dim != 2 || t->shape[0] < 1 || t->shape[1] < 1)
+    f->type = dg_form_type(f->form, &f->piece, t->type);
+    if (t->n_dim != 2 || n_out < 1 || n_in < 1)
         return misfit(j, t, "a matrix");
-    f->n_out = t->shape[0];
-    f->n_in = t->shape[1] * per_element;
-    if ((uint64_t)f->n_in % dg_dtype_block(f->type))
+    f->n_out = n_out;
+    f->n_in = n_in;
+    if ((uint64_t)n_in % dg_dtype_block(f->type))
         return dg_fail(j->err, DGEMMA_E_UNSUPPORTED,
                        "%s: %.150s has rows of %lld values, which do not fill blocks of %s",
-                       j->where, t->name, (long long)f->n_in, dg_dtype_name(f->type));
+                       j->where, t->name, (long long)n_in, dg_dtype_name(f->type));
     return DGEMMA_OK;
 }
 
@@ -165,21 +166,27 @@ static int64_t parts(int64_t n, int64_t size)
     return (n + size - 1) / size;
 }
 
-/* Bytes of E4M3 with a scale for the matrix, for each row, or for blocks of a size that the config
- * has. */
-static dgemma_status find_e4m3(joining *j, found *f, const dg_tensor *t)
+/* Bytes with a scale for the matrix, for each row, or for blocks of a size that the config has. */
+static dgemma_status find_bytes(joining *j, found *f, const dg_tensor *t)
 {
     const char *inverse = ".weight_scale_inv"; /* what some call the same factor */
     const dg_tensor *scale = NULL;
-    f->form = DG_FORM_E4M3;
-    dgemma_status st = take_shape(j, f, t, 1);
+    f->form = t->type == DG_I8 ? DG_FORM_INT8 : DG_FORM_E4M3;
+    dgemma_status st = take_shape(j, f, t, t->shape[0], t->shape[1]);
     if (!st)
         st = need(j, &scale, t, ".weight",
                   beside(j, t, ".weight", inverse) ? inverse : ".weight_scale");
+    if (!st && beside(j, t, ".weight", ".weight_zero_point"))
+        st = misfit(j, t, "no weight_zero_point beside it");
     if (st)
         return st;
     dg_piece *p = &f->piece;
-    *p = (dg_piece){t->data, scale->data, scale->type, f->n_out, f->n_in, 1};
+    *p = (dg_piece){.values = t->data,
+                    .scale = scale->data,
+                    .scale_type = scale->type,
+                    .scale_rows = f->n_out,
+                    .scale_cols = f->n_in,
+                    .n_scale_col = 1};
     if (scale->type >= DG_DTYPE_FLOAT)
         return misfit(j, scale, "scales of F32, F16 or BF16");
     if (dg_tensor_count(scale) == 1)
@@ -209,13 +216,18 @@ static dgemma_status find_e2m1(joining *j, found *f, const dg_tensor *t, const c
     bool nv = scale->type == DG_F8_E4M3;
     int64_t group = nv ? 16 : 32;
     f->form = nv ? DG_FORM_NVFP4 : DG_FORM_MXFP4;
-    st = take_shape(j, f, t, 2);
+    st = take_shape(j, f, t, t->shape[0], 2 * t->shape[1]);
     if (st)
         return st;
     if ((!nv && scale->type != DG_U8 && scale->type != DG_F8_E8M0) ||
         !is_shape(scale, f->n_out, f->n_in / group))
         return misfit(j, scale, "a scale of F8_E4M3 for sixteen values, or of U8 for 32");
-    f->piece = (dg_piece){t->data, scale->data, scale->type, 1, group, f->n_in / group};
+    f->piece = (dg_piece){.values = t->data,
+                          .scale = scale->data,
+                          .scale_type = scale->type,
+                          .scale_rows = 1,
+                          .scale_cols = group,
+                          .n_scale_col = f->n_in / group};
     if (!nv)
         return DGEMMA_OK;
     st = need(j, &global, t, suffix, factor);
@@ -226,48 +238,147 @@ static dgemma_status find_e2m1(joining *j, found *f, const dg_tensor *t, const c
     return st;
 }
 
+/* ---- four bits ---- */
+
+/* Groups of a row's values have a scale each: at least 32, and whole blocks. */
+static dgemma_status take_groups(const joining *j, found *f, const dg_tensor *scale,
+                                 int64_t n_group, int64_t n_in)
+{
+    dg_piece *p = &f->piece;
+    p->scale = scale->data;
+    p->scale_type = scale->type;
+    p->n_scale_col = n_group;
+    p->scale_cols = n_group > 0 ? n_in / n_group : 0;
+    if (scale->n_dim != 2 || scale->type >= DG_DTYPE_FLOAT || n_group < 1 || n_in % n_group ||
+        p->scale_cols % 32)
+        return misfit(j, scale, "a scale of F32, F16 or BF16 for each group of 32 or more values");
+    return DGEMMA_OK;
+}
+
+/* The group of each column, where there is such a list. */
+static dgemma_status take_order(const joining *j, found *f, const dg_tensor *t, int64_t n_in)
+{
+    if (!t)
+        return DGEMMA_OK;
+    use(j, t);
+    if (t->type != DG_I32 || t->n_dim != 1 || t->shape[0] != n_in)
+        return misfit(j, t, "a number of I32 for each column");
+    f->piece.group = t->data;
+    return DGEMMA_OK;
+}
+
+/* compressed-tensors: rows of words, which say how long they are. */
+static dgemma_status find_int4(joining *j, found *f, const dg_tensor *t)
+{
+    const char *suffix = ".weight_packed";
+    const dg_tensor *scale, *size, *zero = beside(j, t, suffix, ".weight_zero_point");
+    dgemma_status st = need(j, &size, t, suffix, ".weight_shape");
+    if (!st)
+        st = need(j, &scale, t, suffix, ".weight_scale");
+    if (st)
+        return st;
+    int64_t want[2];
+    if (size->type != DG_I64 || size->n_dim != 1 || size->shape[0] != 2 || t->n_dim != 2)
+        return misfit(j, size, "rows and columns as I64");
+    memcpy(want, size->data, sizeof want);
+    if (want[0] != t->shape[0] || want[1] != 8 * t->shape[1])
+        return misfit(j, t, "eight numbers of four bits in a word, as weight_shape says");
+    f->form = DG_FORM_INT4;
+    f->piece = (dg_piece){.values = t->data, .scale_rows = 1};
+    st = take_groups(j, f, scale, scale->shape[1], want[1]);
+    if (!st && scale->shape[0] != want[0])
+        st = misfit(j, scale, "a row for each of the matrix");
+    if (!st && zero) {
+        use(j, zero);
+        f->piece.zero = zero->data;
+        if (zero->type != DG_I32 || !is_shape(zero, parts(want[0], 8), f->piece.n_scale_col))
+            st = misfit(j, zero, "eight zeros of four bits in a word, along the columns");
+    }
+    if (!st)
+        st = take_order(j, f, beside(j, t, suffix, ".weight_g_idx"), want[1]);
+    return st ? st : take_shape(j, f, t, want[0], want[1]);
+}
+
+/* GPTQ packs along the rows of the matrix, AWQ along its columns: the shape tells. */
+static dgemma_status find_gptq(joining *j, found *f, const dg_tensor *t)
+{
+    const char *suffix = ".qweight";
+    const dg_tensor *scale, *zero;
+    dgemma_status st = need(j, &scale, t, suffix, ".scales");
+    if (!st)
+        st = need(j, &zero, t, suffix, ".qzeros");
+    if (!st && j->q->method == DG_QUANT_NONE)
+        st = misfit(j, t, "a quantization_config that says how it is packed");
+    if (st)
+        return st;
+    int64_t n_out = scale->n_dim == 2 ? scale->shape[1] : 0;
+    bool awq = t->n_dim == 2 && t->shape[1] * 8 == n_out;
+    if (t->type != DG_I32 || t->n_dim != 2 || n_out < 1 || (!awq && t->shape[1] != n_out))
+        return misfit(j, t, "eight numbers of four bits in a word, as many columns as scales has");
+    int64_t n_in = awq ? t->shape[0] : 8 * t->shape[0];
+    f->form = awq ? DG_FORM_AWQ : DG_FORM_GPTQ;
+    f->piece = (dg_piece){.values = t->data,
+                          .scale_rows = 1,
+                          .zero = zero->data,
+                          .symmetric = j->q->symmetric,
+                          .zero_less = awq ? 0 : j->q->zero_less};
+    st = take_groups(j, f, scale, scale->shape[0], n_in);
+    if (!st && (n_out % 8 || zero->type != DG_I32 || !is_shape(zero, scale->shape[0], n_out / 8)))
+        st = misfit(j, zero, "eight zeros of four bits in a word, a row for each of scales");
+    if (!st)
+        st = take_order(j, f, beside(j, t, suffix, ".g_idx"), n_in);
+    return st ? st : take_shape(j, f, t, n_out, n_in);
+}
+
 /* A matrix of floats, which is only taken where it is one expert's. */
 static dgemma_status find_plain(joining *j, found *f, const dg_tensor *t)
 {
     f->form = DG_FORM_PLAIN;
     f->piece = (dg_piece){.values = t->data};
-    return take_shape(j, f, t, 1);
+    return take_shape(j, f, t, t->shape[0], t->shape[1]);
 }
 
 /* Parts that change what a matrix means, and that nothing here understands. */
 static dgemma_status check_unknown(const joining *j, const dg_tensor *t)
 {
-    static const char *const unknown[] = {".pre_quant_scale", ".weight_g_idx", ".weight_zero_point",
-                                          ".qweight",         ".qzeros",       ".quant_map",
-                                          ".absmax",          ".scales",       ".bitmask"};
+    static const char *const unknown[] = {".pre_quant_scale", ".quant_map", ".absmax", ".bitmask"};
+    bool refused = has_suffix(t->name, ".scales") && !beside(j, t, ".scales", ".qweight");
     for (size_t i = 0; i < DG_COUNT(unknown); i++)
-        if (has_suffix(t->name, unknown[i]))
-            return dg_fail(j->err, DGEMMA_E_UNSUPPORTED,
-                           "%s: %.150s belongs to a form of quantised weights that is not read",
-                           j->where, t->name);
+        refused = refused || has_suffix(t->name, unknown[i]);
+    if (refused)
+        return dg_fail(j->err, DGEMMA_E_UNSUPPORTED,
+                       "%s: %.150s belongs to a form of quantised weights that is not read",
+                       j->where, t->name);
     return DGEMMA_OK;
 }
 
 /* Adds what `t` holds the values of, if it does. */
 static dgemma_status find_one(joining *j, const dg_tensor *t)
 {
+    static const char *const suffixes[] = {".weight", ".weight_packed", ".qweight"};
+    enum { WEIGHT, PACKED, QWEIGHT, NONE };
     found f = {.name = t->name, .factor = 1};
-    const char *suffix = has_suffix(t->name, ".weight") ? ".weight" : ".weight_packed";
-    if (!has_suffix(t->name, suffix))
+    int kind = WEIGHT;
+    while (kind < NONE && !has_suffix(t->name, suffixes[kind]))
+        kind++;
+    if (kind == NONE)
         return check_unknown(j, t);
     if (strlen(t->name) >= NAME_BYTES / 2)
         return DGEMMA_OK;
-    bool packed = suffix[sizeof ".weight" - 1] != '\0';
-    name_target(j, &f, t, suffix);
+    name_target(j, &f, t, suffixes[kind]);
     dgemma_status st = DGEMMA_OK;
-    if (packed && t->type == DG_U8)
-        st = find_e2m1(j, &f, t, suffix, ".weight_global_scale", true);
-    else if (packed)
-        st = misfit(j, t, "U8: other packed weights are not read");
-    else if (t->type == DG_F8_E4M3)
-        st = find_e4m3(j, &f, t);
+    if (kind == QWEIGHT)
+        st = find_gptq(j, &f, t);
+    else if (kind == PACKED && t->type == DG_U8)
+        st = find_e2m1(j, &f, t, suffixes[kind], ".weight_global_scale", true);
+    else if (kind == PACKED && t->type == DG_I32)
+        st = find_int4(j, &f, t);
+    else if (kind == PACKED)
+        st = misfit(j, t, "U8 or I32: other packed weights are not read");
+    else if (t->type == DG_F8_E4M3 || t->type == DG_I8)
+        st = find_bytes(j, &f, t);
     else if (t->type == DG_U8)
-        st = find_e2m1(j, &f, t, suffix, ".weight_scale_2", false);
+        st = find_e2m1(j, &f, t, suffixes[kind], ".weight_scale_2", false);
     else if (t->type < DG_DTYPE_FLOAT && f.expert >= 0)
         st = find_plain(j, &f, t);
     else

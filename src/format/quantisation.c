@@ -75,7 +75,8 @@ static dgemma_status read_block(dg_quantisation *q, const section *s, const char
 /* ---- compressed-tensors ---- */
 
 #define FORMATS                                                                                    \
-    "float-quantized naive-quantized nvfp4-pack-quantized mxfp4-pack-quantized mixed-precision "   \
+    "float-quantized naive-quantized int-quantized pack-quantized nvfp4-pack-quantized "           \
+    "mxfp4-pack-quantized mixed-precision "                                                        \
     "dense"
 
 static dgemma_status check_format(const section *s)
@@ -137,6 +138,44 @@ dgemma_status dg_quantisation_read_modelopt(dg_quantisation *out, const json_t *
     return read_modelopt(&(section){config, where, path, err});
 }
 
+/* ---- GPTQ, AWQ and AutoRound ---- */
+
+static dgemma_status check_four_bits(const section *s)
+{
+    return json_integer_value(value(s, "bits")) == 4 ? DGEMMA_OK : refuse(s, "bits", "4");
+}
+
+static dgemma_status read_gptq(dg_quantisation *q, const section *s)
+{
+    const json_t *format = value(s, "checkpoint_format");
+    if (format && !is_one_of(format, "gptq gptq_v2"))
+        return refuse(s, "checkpoint_format", "\"gptq\" or \"gptq_v2\"");
+    q->symmetric = json_is_true(value(s, "sym"));
+    q->zero_less = !is_one_of(format, "gptq_v2");
+    return check_four_bits(s);
+}
+
+static dgemma_status read_awq(const section *s)
+{
+    const json_t *version = value(s, "version");
+    if (version && !is_one_of(version, "gemm GEMM"))
+        return refuse(s, "version", "\"gemm\"");
+    return check_four_bits(s);
+}
+
+#define PACKINGS                                                                                   \
+    "auto_round auto_round:auto_gptq auto_round:gptqmodel auto_round:auto_awq auto_gptq auto_awq"
+
+static dgemma_status read_auto_round(dg_quantisation *q, const section *s)
+{
+    const json_t *packing = value(s, "packing_format");
+    if (packing && !is_one_of(packing, PACKINGS))
+        return refuse(s, "packing_format", "one of: " PACKINGS);
+    q->symmetric = json_is_true(value(s, "sym"));
+    q->zero_less = is_one_of(packing, "auto_round:auto_gptq auto_gptq");
+    return check_four_bits(s);
+}
+
 /* ---- all of them ---- */
 
 static const struct {
@@ -146,6 +185,9 @@ static const struct {
     {"compressed-tensors", DG_QUANT_COMPRESSED_TENSORS},
     {"modelopt", DG_QUANT_MODELOPT},
     {"fp8", DG_QUANT_FP8},
+    {"gptq", DG_QUANT_GPTQ},
+    {"awq", DG_QUANT_AWQ},
+    {"auto-round", DG_QUANT_AUTO_ROUND},
 };
 
 dgemma_status dg_quantisation_read(dg_quantisation *out, const json_t *config, const char *where,
@@ -163,7 +205,15 @@ dgemma_status dg_quantisation_read(dg_quantisation *out, const json_t *config, c
         return read_modelopt(&s);
     case DG_QUANT_FP8:
         return read_block(out, &s, "weight_block_size");
+    case DG_QUANT_GPTQ:
+        return read_gptq(out, &s);
+    case DG_QUANT_AWQ:
+        return read_awq(&s);
+    case DG_QUANT_AUTO_ROUND:
+        return read_auto_round(out, &s);
     default:
-        return refuse(&s, "quant_method", "\"compressed-tensors\", \"modelopt\" or \"fp8\"");
+        return refuse(
+            &s, "quant_method",
+            "\"compressed-tensors\", \"modelopt\", \"fp8\", \"gptq\", \"awq\" or \"auto-round\"");
     }
 }

@@ -6,13 +6,17 @@
 #define DG_FORMAT_QUANTISATION_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include "base/error.h"
 
 typedef enum dg_quant_method {
     DG_QUANT_NONE,
     DG_QUANT_COMPRESSED_TENSORS,
     DG_QUANT_MODELOPT,
-    DG_QUANT_FP8
+    DG_QUANT_FP8,
+    DG_QUANT_GPTQ,
+    DG_QUANT_AWQ,
+    DG_QUANT_AUTO_ROUND
 } dg_quant_method;
 
 enum { DG_QUANT_BLOCKS = 16 };
@@ -23,6 +27,10 @@ typedef struct dg_quantisation {
     struct {
         int rows, cols;
     } block[DG_QUANT_BLOCKS];
+
+    /* of GPTQ, AWQ and AutoRound */
+    bool symmetric; /* zeros are 8 */
+    int zero_less;  /* zeros are stored less by one */
 } dg_quantisation;
 
 /* Reads the object "quantization_config". `where` and `path` ("quantization_config.") begin errors:

@@ -11,6 +11,18 @@ static void join(char out[NAME_MAX_BYTES], const char *prefix, const char *name)
     snprintf(out, NAME_MAX_BYTES, "%s%s", prefix, name);
 }
 
+/* Files of some tools have the layers of the encoder alone, of which the decoder's are copies. */
+static const dg_tensor *find_either(const dg_weights *w, const char *name)
+{
+    static const char decoder[] = "model.decoder.";
+    const dg_tensor *t = dg_checkpoint_find(w->ck, name);
+    if (t || strncmp(name, decoder, sizeof decoder - 1) != 0)
+        return t;
+    char other[NAME_MAX_BYTES];
+    join(other, "model.encoder.language_model.", name + sizeof decoder - 1);
+    return dg_checkpoint_find(w->ck, other);
+}
+
 static const dg_tensor *find(dg_weights *w, const int64_t *shape, int n_dim, const char *prefix,
                              const char *name)
 {
@@ -18,7 +30,7 @@ static const dg_tensor *find(dg_weights *w, const int64_t *shape, int n_dim, con
     join(full, prefix, name);
     if (w->st)
         return NULL;
-    const dg_tensor *t = dg_checkpoint_find(w->ck, full);
+    const dg_tensor *t = find_either(w, full);
     if (!t) {
         w->st = dg_fail(w->err, DGEMMA_E_FORMAT, "%s: tensor %s is missing",
                         dg_checkpoint_dir(w->ck), full);
@@ -47,7 +59,7 @@ bool dg_weights_has(const dg_weights *w, const char *prefix, const char *name)
 {
     char full[NAME_MAX_BYTES];
     join(full, prefix, name);
-    return dg_checkpoint_find(w->ck, full) != NULL;
+    return find_either(w, full) != NULL;
 }
 
 void dg_made_free(dg_made *made)

@@ -115,6 +115,16 @@ static void widen_mxfp4(float *out, const byte *b)
     looked_up(out, n, e2m1, ldexpf(1, b[0] - 128));
 }
 
+/* Two floats, step and least value, then nibbles. */
+static void widen_affine4(float *out, const byte *b)
+{
+    byte n[32];
+    float scale[2];
+    memcpy(scale, b, sizeof scale);
+    nibbles(n, b + sizeof scale);
+    shifted(out, n, scale[0], -scale[1]);
+}
+
 /* ---- blocks of 64 ---- */
 
 /* Half of an unsigned float of eight bits: exponent in bits 3 to 6 with bias 7, mantissa below. */
@@ -147,6 +157,15 @@ static void widen_e4m3(float *out, const byte *b)
     memcpy(&d, b, sizeof d);
     for (int i = 0; i < 64; i++)
         out[i] = dg_e4m3_to_float(b[sizeof d + (size_t)i]) * d;
+}
+
+/* A float, then 64 numbers with a sign. */
+static void widen_bytes(float *out, const byte *b)
+{
+    float d;
+    memcpy(&d, b, sizeof d);
+    for (int i = 0; i < 64; i++)
+        out[i] = (float)(int8_t)b[sizeof d + (size_t)i] * d;
 }
 
 /* ---- blocks of 256 ---- */
@@ -268,6 +287,7 @@ static widen_fn *const widen_block[DG_DTYPE_COMPUTE] = {
     [DG_IQ1_M] = dg_widen_iq1_m, [DG_IQ2_XXS] = dg_widen_iq2_xxs, [DG_IQ2_XS] = dg_widen_iq2_xs,
     [DG_IQ2_S] = dg_widen_iq2_s, [DG_IQ3_XXS] = dg_widen_iq3_xxs, [DG_IQ3_S] = dg_widen_iq3_s,
     [DG_TQ1_0] = dg_widen_tq1_0, [DG_TQ2_0] = dg_widen_tq2_0,     [DG_E4M3] = widen_e4m3,
+    [DG_BYTES] = widen_bytes,    [DG_AFFINE4] = widen_affine4,
 };
 
 void dg_blocks_widen(float *out, const void *in, dg_dtype type, size_t n)

@@ -34,6 +34,8 @@ static const struct {
     [DG_TQ1_0] = {"TQ1_0", 256, 54},
     [DG_TQ2_0] = {"TQ2_0", 256, 66},
     [DG_E4M3] = {"E4M3", 64, 68},
+    [DG_BYTES] = {"BYTES", 64, 68},
+    [DG_AFFINE4] = {"AFFINE4", 32, 24},
     [DG_F64] = {"F64", 1, 8},
     [DG_I64] = {"I64", 1, 8},
     [DG_I32] = {"I32", 1, 4},

@@ -46,6 +46,8 @@ typedef enum dg_dtype {
 
     /* blocks that are made of published checkpoints' parts: see matrix_pieces.h */
     DG_E4M3 = DG_DTYPE_GGUF,
+    DG_BYTES,
+    DG_AFFINE4,
     DG_DTYPE_COMPUTE, /* types below this one can be weights */
 
     /* only seen in traces, index tensors and parts of quantised matrices */

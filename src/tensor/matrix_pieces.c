@@ -5,11 +5,25 @@
 
 typedef unsigned char byte;
 
-dg_dtype dg_form_type(dg_form form, dg_dtype stored)
+dg_dtype dg_form_type(dg_form form, const dg_piece *piece, dg_dtype stored)
 {
-    static const dg_dtype type[] = {
-        [DG_FORM_E4M3] = DG_E4M3, [DG_FORM_NVFP4] = DG_NVFP4, [DG_FORM_MXFP4] = DG_MXFP4};
-    return form == DG_FORM_PLAIN ? stored : type[form];
+    switch (form) {
+    case DG_FORM_E4M3:
+        return DG_E4M3;
+    case DG_FORM_NVFP4:
+        return DG_NVFP4;
+    case DG_FORM_MXFP4:
+        return DG_MXFP4;
+    case DG_FORM_INT8:
+        return DG_BYTES;
+    case DG_FORM_INT4:
+    case DG_FORM_GPTQ:
+    case DG_FORM_AWQ:
+        return piece->scale_type == DG_F16 && (!piece->zero || piece->symmetric) ? DG_Q4_0
+                                                                                 : DG_AFFINE4;
+    default:
+        return stored;
+    }
 }
 
 /* The scales of a row, as bytes. */
@@ -34,7 +48,8 @@ static void pairs_to_halves(byte *out, const byte *in, int n)
 
 enum { E4M3_BLOCK = 64, NVFP4_BLOCK = 64, NVFP4_GROUP = 16, MXFP4_BLOCK = 32 };
 
-static bool row_e4m3(byte *out, const dg_piece *p, int64_t row, int64_t n)
+/* E4M3 and INT8, which differ in what the bytes mean. */
+static bool row_of_bytes(byte *out, const dg_piece *p, int64_t row, int64_t n, bool e4m3)
 {
     const byte *from = (const byte *)p->values + (size_t)row * (size_t)n,
                *scale = scales_of(p, row);
@@ -44,7 +59,7 @@ static bool row_e4m3(byte *out, const dg_piece *p, int64_t row, int64_t n)
         float d;
         dg_widen(&d, scale + (size_t)(i / p->scale_cols) * size, p->scale_type, 1);
         finite &= isfinite(d);
-        for (int k = 0; k < E4M3_BLOCK; k++)
+        for (int k = 0; k < E4M3_BLOCK && e4m3; k++)
             finite &= (from[i + k] & 0x7F) != 0x7F;
         memcpy(out, &d, sizeof d);
         memcpy(out + sizeof d, from + i, E4M3_BLOCK);
@@ -82,16 +97,105 @@ static bool row_mxfp4(byte *out, const dg_piece *p, int64_t row, int64_t n)
     return finite;
 }
 
+/* ---- whole numbers of four bits ---- */
+
+static int nibble_of(const void *words, int64_t word, int64_t nibble)
+{
+    uint32_t w;
+    memcpy(&w, (const byte *)words + (size_t)word * sizeof w, sizeof w);
+    return (int)(w >> 4 * nibble & 15);
+}
+
+/* Where AWQ has an output of eight in its word. */
+static const int awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+static int number_of(const dg_tensor *t, const dg_piece *p, int64_t row, int64_t col)
+{
+    const int64_t n_out = t->shape[t->n_dim - 2], n_in = t->shape[t->n_dim - 1];
+    switch (t->pieces->form) {
+    case DG_FORM_GPTQ:
+        return nibble_of(p->values, col / 8 * n_out + row, col % 8);
+    case DG_FORM_AWQ:
+        return nibble_of(p->values, (col * n_out + row) / 8, awq_place[row % 8]);
+    default:
+        return nibble_of(p->values, (row * n_in + col) / 8, col % 8);
+    }
+}
+
+/* -1: none that is known. */
+static int zero_of(const dg_tensor *t, const dg_piece *p, int64_t row, int64_t group)
+{
+    const int64_t n_out = t->shape[t->n_dim - 2];
+    if (!p->zero)
+        return 8;
+    if (t->pieces->form == DG_FORM_INT4)
+        return nibble_of(p->zero, row / 8 * p->n_scale_col + group, row % 8);
+    int64_t place = t->pieces->form == DG_FORM_AWQ ? awq_place[row % 8] : row % 8;
+    int stored = nibble_of(p->zero, (group * n_out + row) / 8, place);
+    if (p->symmetric)
+        return stored == 7 || stored == 8 ? 8 : -1;
+    return (stored + p->zero_less) & 15;
+}
+
+static const byte *scale_of(const dg_tensor *t, const dg_piece *p, int64_t row, int64_t group)
+{
+    const int64_t n_out = t->shape[t->n_dim - 2];
+    bool by_row = t->pieces->form == DG_FORM_INT4;
+    int64_t at = by_row ? row * p->n_scale_col + group : group * n_out + row;
+    return (const byte *)p->scale + (size_t)at * dg_dtype_size(p->scale_type);
+}
+
+enum { NIBBLES = 32 };
+
+static bool row_int4(byte *out, const dg_tensor *t, const dg_piece *p, int64_t row)
+{
+    const int64_t n_in = t->shape[t->n_dim - 1];
+    bool finite = true;
+    for (int64_t i = 0; i < n_in; i += NIBBLES) {
+        const int64_t group = i / p->scale_cols;
+        const byte *scale = scale_of(t, p, row, group);
+        float d[2];
+        dg_widen(d, scale, p->scale_type, 1);
+        const int zero = zero_of(t, p, row, group);
+        d[1] = d[0] * (float)zero;
+        finite &= isfinite(d[0]) && isfinite(d[1]) && zero >= 0;
+        const bool half = t->type == DG_Q4_0;
+        memcpy(out, half ? scale : (const byte *)d, half ? 2 : sizeof d);
+        out += half ? 2 : sizeof d;
+        for (int k = 0; k < NIBBLES / 2; k++)
+            *out++ = (byte)(number_of(t, p, row, i + k) | number_of(t, p, row, i + k + NIBBLES / 2)
+                                                              << 4);
+    }
+    return finite;
+}
+
+/* Columns of a file may have been sorted by how much they matter: such are not read. */
+static bool in_order(const dg_piece *p, int64_t n_in)
+{
+    for (int64_t i = 0; p->group && i < n_in; i++) {
+        int32_t group;
+        memcpy(&group, (const byte *)p->group + (size_t)i * sizeof group, sizeof group);
+        if (group != i / p->scale_cols && group != -1)
+            return false;
+    }
+    return true;
+}
+
 static bool make_row(byte *out, const dg_tensor *t, const dg_piece *p, int64_t row)
 {
     const int64_t n = t->shape[t->n_dim - 1];
     switch (t->pieces->form) {
     case DG_FORM_E4M3:
-        return row_e4m3(out, p, row, n);
+    case DG_FORM_INT8:
+        return row_of_bytes(out, p, row, n, t->pieces->form == DG_FORM_E4M3);
     case DG_FORM_NVFP4:
         return row_nvfp4(out, p, row, n);
     case DG_FORM_MXFP4:
         return row_mxfp4(out, p, row, n);
+    case DG_FORM_INT4:
+    case DG_FORM_GPTQ:
+    case DG_FORM_AWQ:
+        return row_int4(out, t, p, row);
     default: {
         const size_t bytes = dg_dtype_bytes(t->type, (size_t)n);
         memcpy(out, (const byte *)p->values + (size_t)row * bytes, bytes);
@@ -106,12 +210,18 @@ dgemma_status dg_pieces_make(void *out, const dg_tensor *t, int64_t first_row, i
     const int64_t n_mat = t->n_dim == 3 ? t->shape[0] : 1;
     const size_t bytes = dg_dtype_bytes(t->type, (size_t)t->shape[t->n_dim - 1]);
     byte *to = out;
-    for (int64_t mat = 0; mat < n_mat; mat++)
+    for (int64_t mat = 0; mat < n_mat; mat++) {
+        if (!in_order(&t->pieces->piece[mat], t->shape[t->n_dim - 1]))
+            return dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                           "%s: matrix %lld has its columns in groups of another order (g_idx), "
+                           "which are not read",
+                           t->name, (long long)mat);
         for (int64_t row = first_row; row < first_row + n_row; row++, to += bytes)
             if (!make_row(to, t, &t->pieces->piece[mat], row))
                 return dg_fail(err, DGEMMA_E_FORMAT,
-                               "%s: row %lld of matrix %lld has a scale or a value that is not a "
-                               "number",
+                               "%s: row %lld of matrix %lld has a scale, a zero or a value that "
+                               "cannot be",
                                t->name, (long long)row, (long long)mat);
+    }
     return DGEMMA_OK;
 }

@@ -6,14 +6,33 @@
  *     NVFP4   nibbles of E2M1, the low one first, times an E4M3 scale
  *             for sixteen of them, times the matrix's factor              NVFP4, the same factor
  *     MXFP4   the same with a power of two for 32 of them                 MXFP4
- *     PLAIN   floats                                                      as they are */
+ *     INT8    a byte with a sign, times the scale of its row              BYTES
+ *     PLAIN   floats                                                      as they are
+ *
+ * and whole numbers of four bits, (n - zero) times the scale of a group of the row, where zero is 8
+ * or stored for each group. They become Q4_0 where zero is 8 and scales are halves, else AFFINE4.
+ *
+ *     INT4    of a row eight in a word, the first one lowest; zeros of eight rows in a word
+ *     GPTQ    of a column eight neighbours along the row in a word, [n_in / 8, n_out]; scales
+ *             [n_group, n_out]; zeros [n_group, n_out / 8], in some files less by one
+ *     AWQ     of eight columns one in a word, [n_in, n_out / 8], in the order 0 2 4 6 1 3 5 7;
+ * scales as in GPTQ, zeros in that order too */
 #ifndef DG_TENSOR_PIECES_H
 #define DG_TENSOR_PIECES_H
 
 #include "base/error.h"
 #include "tensor/tensor.h"
 
-typedef enum dg_form { DG_FORM_PLAIN, DG_FORM_E4M3, DG_FORM_NVFP4, DG_FORM_MXFP4 } dg_form;
+typedef enum dg_form {
+    DG_FORM_PLAIN,
+    DG_FORM_E4M3,
+    DG_FORM_NVFP4,
+    DG_FORM_MXFP4,
+    DG_FORM_INT8,
+    DG_FORM_INT4,
+    DG_FORM_GPTQ,
+    DG_FORM_AWQ
+} dg_form;
 
 /* One matrix. Scale (r, c) is that of rows [r * scale_rows, …) and columns [c * scale_cols, …). */
 typedef struct dg_piece {
@@ -21,6 +40,12 @@ typedef struct dg_piece {
     dg_dtype scale_type;
     int64_t scale_rows, scale_cols;
     int64_t n_scale_col;
+
+    /* of four bits */
+    const void *zero;  /* NULL: 8 */
+    bool symmetric;    /* 8, whatever is stored: 8, or 7 */
+    int zero_less;     /* what is stored is less by so much, modulo sixteen */
+    const void *group; /* the group of each column, which must be the usual one; NULL: it is */
 } dg_piece;
 
 typedef struct dg_pieces {
@@ -28,11 +53,12 @@ typedef struct dg_pieces {
     const dg_piece *piece; /* one for each matrix of the tensor */
 } dg_pieces;
 
-/* The type of the blocks; of floats their own. */
-dg_dtype dg_form_type(dg_form form, dg_dtype stored);
+/* The type of the blocks that a matrix becomes; `stored` is that of floats. */
+dg_dtype dg_form_type(dg_form form, const dg_piece *piece, dg_dtype stored);
 
 /* Rows [first_row, first_row + n_row) of each matrix of a tensor that has pieces, one after the
- * other. DGEMMA_E_FORMAT: a scale or a value is not a number. */
+ * other. DGEMMA_E_FORMAT: a scale, a zero or a value cannot be, or
+ * columns are in another order. */
 dgemma_status dg_pieces_make(void *out, const dg_tensor *t, int64_t first_row, int64_t n_row,
                              dgemma_error *err);
 

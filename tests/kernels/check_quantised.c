@@ -179,11 +179,11 @@ unsigned char *check_blocks(check *c, dg_dtype t, int n_row, size_t row_bytes, s
             unsigned char *at = p + (size_t)r * stride + b;
             if (t == DG_IQ1_M) /* the top of its half: around 2^-9 */
                 at[55] = (unsigned char)((at[55] & 0x8F) | 0x10);
-            if (t == DG_E4M3) {
+            for (size_t i = 0; i < block && t == DG_E4M3; i++)
+                at[i] = (at[i] & 0x7F) == 0x7F ? 0 : at[i];
+            for (int k = 0; k < 1 + (t == DG_AFFINE4) && t >= DG_DTYPE_GGUF; k++) {
                 float d = (float)check_uniform(c, -0.02, 0.02);
-                for (size_t i = 0; i < block; i++)
-                    at[i] = (at[i] & 0x7F) == 0x7F ? 0 : at[i];
-                memcpy(at, &d, sizeof d);
+                memcpy(at + 4 * k, &d, sizeof d);
             }
             if (t == DG_MXFP4)
                 at[0] = (unsigned char)check_int(c, 110, 130);

@@ -57,6 +57,13 @@ static const struct {
     {"MXFP4A16", DG_MXFP4, 0},
     {"modelopt-FP8", DG_E4M3, 0},
     {"modelopt-NVFP4", DG_NVFP4, 0x1p-22f},
+    {"INT8", DG_BYTES, 0},
+    {"W4A16:32:float16", DG_Q4_0, 0},
+    {"W4A16:64:bfloat16", DG_AFFINE4, 0},
+    {"W4A16_ASYM:64:float16", DG_AFFINE4, 0},
+    {"autoround-gptq", DG_AFFINE4, 0},
+    {"autoround-gptqmodel-sym", DG_Q4_0, 0},
+    {"autoround-awq", DG_AFFINE4, 0},
 };
 
 START_TEST(values_are_those_of_the_tools)
@@ -66,13 +73,18 @@ START_TEST(values_are_those_of_the_tools)
     dg_safetensors st;
     dg_modules m;
     dgemma_error err = {0};
-    dg_quantisation q = {.method = DG_QUANT_COMPRESSED_TENSORS, .n_block = 1, .block = {{2, 64}}};
     ck_assert_msg(dg_file_map_open(&map, path, &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert_int_eq(dg_safetensors_parse(&st, map.data, map.size, path, &err), DGEMMA_OK);
-    ck_assert_msg(dg_modules_join(&m, st.tensor, st.n_tensor, &q, path, &err) == DGEMMA_OK, "%s",
-                  err.msg);
-    ck_assert_uint_eq(m.n_tensor, DG_COUNT(forms));
     for (size_t f = 0; f < DG_COUNT(forms); f++) {
+        /* what only the config says */
+        dg_quantisation q = {.method = DG_QUANT_AUTO_ROUND,
+                             .n_block = 1,
+                             .block = {{2, 64}},
+                             .symmetric = strstr(forms[f].form, "-sym") != NULL,
+                             .zero_less = strcmp(forms[f].form, "autoround-gptq") == 0};
+        ck_assert_msg(dg_modules_join(&m, st.tensor, st.n_tensor, &q, path, &err) == DGEMMA_OK,
+                      "%s", err.msg);
+        ck_assert_uint_eq(m.n_tensor, DG_COUNT(forms));
         char name[64];
         snprintf(name, sizeof name, "%s.weight", forms[f].form);
         const dg_tensor *t = find(m.tensor, m.n_tensor, name);
@@ -89,8 +101,8 @@ START_TEST(values_are_those_of_the_tools)
                           name, i, (double)got[i], (double)v);
         }
         dg_free(got);
+        dg_modules_clear(&m);
     }
-    dg_modules_clear(&m);
     dg_safetensors_clear(&st);
     dg_file_map_close(&map);
 }
@@ -311,7 +323,7 @@ static dgemma_status join(dg_modules *m, const part *p, dgemma_error *err)
                            .n_dim = p[n].n_dim,
                            .shape = {p[n].rows, p[n].cols},
                            .data = some};
-    dg_quantisation q = {.n_block = 1, .block = {{2, 64}}};
+    dg_quantisation q = {.method = DG_QUANT_GPTQ, .n_block = 1, .block = {{2, 64}}};
     return dg_modules_join(m, t, n, &q, "DIR", err);
 }
 
@@ -362,6 +374,45 @@ static const struct {
     {{{"a.weight_packed", DG_U8, 2, 4, 32}, {"a.weight_scale", DG_F32, 2, 4, 2}},
      DGEMMA_E_FORMAT,
      "a.weight_scale is [4, 2] of type F32"},
+    {{{"a.weight", DG_I8, 2, 4, 64},
+      {"a.weight_scale", DG_F32, 2, 4, 1},
+      {"a.weight_zero_point", DG_I8, 2, 4, 1}},
+     DGEMMA_E_FORMAT,
+     "a.weight is [4, 64] of type I8, wanted no weight_zero_point beside it"},
+    {{{"a.weight_packed", DG_I32, 2, 4, 8}}, DGEMMA_E_UNSUPPORTED, "has no \"weight_shape\""},
+    {{{"a.weight_packed", DG_I32, 2, 4, 8},
+      {"a.weight_scale", DG_F16, 2, 4, 2},
+      {"a.weight_shape", DG_I64, 1, 2, 0}},
+     DGEMMA_E_FORMAT,
+     "a.weight_packed is [4, 8] of type I32, wanted eight numbers of four bits in a word, as "
+     "weight"},
+    {{{"a.weight_packed", DG_I32, 2, 4, 8},
+      {"a.weight_scale", DG_F16, 2, 4, 2},
+      {"a.weight_shape", DG_I64, 1, 3, 0}},
+     DGEMMA_E_FORMAT,
+     "a.weight_shape is [3] of type I64, wanted rows and columns as I64"},
+    {{{"a.weight_packed", DG_I16, 2, 4, 8}}, DGEMMA_E_FORMAT, "wanted U8 or I32"},
+    {{{"a.qweight", DG_I32, 2, 8, 8}, {"a.scales", DG_F16, 2, 2, 8}},
+     DGEMMA_E_UNSUPPORTED,
+     "has no \"qzeros\""},
+    {{{"a.qweight", DG_I32, 2, 8, 7}, {"a.qzeros", DG_I32, 2, 2, 1}, {"a.scales", DG_F16, 2, 2, 8}},
+     DGEMMA_E_FORMAT,
+     "a.qweight is [8, 7] of type I32, wanted eight numbers of four bits in a word, as many"},
+    {{{"a.qweight", DG_I32, 2, 8, 8}, {"a.qzeros", DG_I32, 2, 2, 2}, {"a.scales", DG_F16, 2, 2, 8}},
+     DGEMMA_E_FORMAT,
+     "a.qzeros is [2, 2] of type I32, wanted eight zeros"},
+    {{{"a.qweight", DG_I32, 2, 8, 8}, {"a.qzeros", DG_I32, 2, 4, 1}, {"a.scales", DG_F16, 2, 4, 8}},
+     DGEMMA_E_FORMAT,
+     "a.scales is [4, 8] of type F16, wanted a scale of F32, F16 or BF16 for each group of 32"},
+    {{{"a.g_idx", DG_I32, 1, 63, 0},
+      {"a.qweight", DG_I32, 2, 8, 8},
+      {"a.qzeros", DG_I32, 2, 2, 1},
+      {"a.scales", DG_F16, 2, 2, 8}},
+     DGEMMA_E_FORMAT,
+     "a.g_idx is [63] of type I32, wanted a number of I32 for each column"},
+    {{{"a.scales", DG_F16, 2, 2, 8}, {"a.weight", DG_U32, 2, 2, 8}},
+     DGEMMA_E_UNSUPPORTED,
+     "a.scales belongs to a form of quantised weights that is not read"},
     {{{"a.pre_quant_scale", DG_F32, 1, 64, 0}},
      DGEMMA_E_UNSUPPORTED,
      "a.pre_quant_scale belongs to"},
@@ -413,7 +464,12 @@ START_TEST(numbers_are_checked)
 {
     unsigned char value[128] = {0}, made[136];
     uint16_t scale[2] = {0, 0};
-    dg_piece piece = {value, scale, DG_BF16, 1, 64, 1};
+    dg_piece piece = {.values = value,
+                      .scale = scale,
+                      .scale_type = DG_BF16,
+                      .scale_rows = 1,
+                      .scale_cols = 64,
+                      .n_scale_col = 1};
     dg_pieces pieces = {DG_FORM_E4M3, &piece};
     dg_tensor t = {.name = "t", .type = DG_E4M3, .n_dim = 2, .shape = {2, 64}, .pieces = &pieces};
     dgemma_error err = {0};
@@ -425,6 +481,40 @@ START_TEST(numbers_are_checked)
     value[70] = 0;
     scale[1] = 0x7F80;
     ck_assert_int_eq(dg_pieces_make(made, &t, 0, 2, &err), DGEMMA_E_FORMAT);
+}
+END_TEST
+
+/* Columns in an order of their own, and zeros that are not what the config says. */
+START_TEST(orders_and_zeros_are_checked)
+{
+    uint32_t value[8 * 8] = {0}, zero[2];
+    uint16_t scale[2 * 8] = {0};
+    int32_t group[64];
+    unsigned char made[8 * 36];
+    dg_piece piece = {.values = value,
+                      .scale = scale,
+                      .scale_type = DG_F16,
+                      .scale_rows = 1,
+                      .scale_cols = 32,
+                      .n_scale_col = 2,
+                      .zero = zero,
+                      .symmetric = true,
+                      .group = group};
+    dg_pieces pieces = {DG_FORM_GPTQ, &piece};
+    dg_tensor t = {.name = "t", .type = DG_Q4_0, .n_dim = 2, .shape = {8, 64}, .pieces = &pieces};
+    dgemma_error err = {0};
+    zero[0] = 0x77777777;
+    zero[1] = 0x88888888;
+    for (int i = 0; i < 64; i++)
+        group[i] = i / 32;
+    ck_assert_int_eq(dg_pieces_make(made, &t, 0, 8, &err), DGEMMA_OK);
+    zero[1] = 0x88988888;
+    ck_assert_int_eq(dg_pieces_make(made, &t, 0, 5, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_pieces_make(made, &t, 0, 8, &err), DGEMMA_E_FORMAT);
+    ck_assert_msg(strstr(err.msg, "row 5 of matrix 0 has a scale, a zero"), "%s", err.msg);
+    group[3] = 1;
+    ck_assert_int_eq(dg_pieces_make(made, &t, 0, 5, &err), DGEMMA_E_UNSUPPORTED);
+    ck_assert_msg(strstr(err.msg, "groups of another order (g_idx)"), "%s", err.msg);
 }
 END_TEST
 
@@ -462,6 +552,7 @@ Suite *modules_suite(void)
     c = tcase_create("hostile");
     tcase_add_loop_test(c, refuses, 0, DG_COUNT(bad));
     tcase_add_test(c, numbers_are_checked);
+    tcase_add_test(c, orders_and_zeros_are_checked);
     tcase_add_test(c, survives_no_memory);
     suite_add_tcase(s, c);
     return s;

@@ -187,7 +187,9 @@ STORED_TYPE(bf16, DG_BF16)
     X(IQ3_S)                                                                                       \
     X(TQ1_0)                                                                                       \
     X(TQ2_0)                                                                                       \
-    X(E4M3)
+    X(E4M3)                                                                                        \
+    X(BYTES)                                                                                       \
+    X(AFFINE4)
 
 #define WIDEN(type)                                                                                \
     static void widen_##type(float *out, const void *in, int n)                                    \
