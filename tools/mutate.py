@@ -92,7 +92,7 @@ def bring_up_to_date(tree, copy):
     wanted = set(source_files(tree))
     for name in wanted:
         source, target = os.path.join(tree, name), os.path.join(copy, name)
-        if os.path.islink(source) or (os.path.exists(target) and read(source) == read(target)):
+        if not os.path.exists(source) or (os.path.exists(target) and read(source) == read(target)):
             continue
         os.makedirs(os.path.dirname(target), exist_ok=True)
         shutil.copyfile(source, target)

@@ -31,15 +31,14 @@ typedef void dg_bplace_fn(uint16_t *to, int which, const uint16_t *from, int n);
 
 /* y[r][c] = (add ? y[r][c] : 0) + sum over k of x[r][k] * w[k][c], as dg_gemm_args says. Rows of x
  * have zeros from n_k on up to a multiple of the step, too. w lies in parts of part_k values along
- * k, a multiple of the step or all of them; in a part a panel lies `next` numbers behind the last
- * one. */
+ * k, a multiple of the step or all of them; or, where part_col is not 0, of so many columns, whole
+ * panels in twos. In a part a panel lies `next` numbers behind the last one. */
 typedef struct dg_bgemm_args {
     float *y;
     const uint16_t *x;
     const uint16_t *const *part;
-    const uint16_t *soon; /* panels of a part that are multiplied next; NULL: not known */
     size_t ldy, ldx, next;
-    int n_row, n_k, part_k, n_col;
+    int n_row, n_k, part_k, n_col, part_col;
     bool add;
 } dg_bgemm_args;
 typedef void dg_bgemm_fn(const dg_bgemm_args *a);

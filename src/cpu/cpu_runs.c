@@ -31,20 +31,19 @@ void dg_cpu_runs_set_line(const dg_cpu_lines *l, int line, const float *q)
 
 void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *run)
 {
-    for (int c = run->first; c < run->n; c += DG_PAGE)
-        l->cpu->k.b->gemm(&(dg_bgemm_args){
-            .y = l->w->score + c,
-            .x = lines_of(l),
-            .part = &run->key[c / DG_PAGE],
-            .soon = c + DG_PAGE < run->n ? run->key[c / DG_PAGE + 1] : NULL,
-            .ldy = scores_of(l),
-            .ldx = (size_t)l->dim,
-            .next = (size_t)l->dim * DG_PANEL,
-            .n_row = l->n,
-            .n_k = l->dim,
-            .part_k = l->dim,
-            .n_col = dg_min(DG_PAGE, dg_ceil_div(run->n - c, DG_PANEL) * DG_PANEL),
-        });
+    l->cpu->k.b->gemm(&(dg_bgemm_args){
+        .y = l->w->score + run->first,
+        .x = lines_of(l),
+        .part = run->key + run->first / DG_PAGE,
+        .ldy = scores_of(l),
+        .ldx = (size_t)l->dim,
+        .next = (size_t)l->dim * DG_PANEL,
+        .n_row = l->n,
+        .n_k = l->dim,
+        .part_k = l->dim,
+        .n_col = dg_ceil_div(run->n - run->first, DG_PANEL) * DG_PANEL,
+        .part_col = DG_PAGE,
+    });
 }
 
 /* Carries a line's sums over to a larger score. */

@@ -67,21 +67,21 @@ static void pack(const check *c, uint16_t *panel, const product *p, int k, int c
         dg_min(DG_PANEL, p->n_col - col));
 }
 
-static float *run(check *c, const product *p)
+/* Panels of columns [first, end), values along k from k on. */
+static const uint16_t *panels(check *c, const product *p, int k, int first, int end)
 {
-    const uint16_t *part[MOST_PARTS];
+    const int here = dg_ceil_div(dg_min(p->part_k, p->n_k - k), c->opt->b->step) * c->opt->b->step;
+    const size_t next = (size_t)(p->part_k * DG_PANEL),
+                 n = (size_t)dg_ceil_div(end - first, DG_PANEL);
+    uint16_t *w = check_bytes(c, ((n - 1) * next + (size_t)(here * DG_PANEL)) * sizeof *w);
+    for (int col = first; col < end; col += DG_PANEL)
+        pack(c, w + (size_t)((col - first) / DG_PANEL) * next, p, k, col);
+    return w;
+}
+
+static float *multiply(check *c, const product *p, const uint16_t *const *part, int part_col)
+{
     float *y = check_copy(c, p->y, y_count(p));
-    for (int k = 0; k < p->n_k; k += p->part_k) {
-        const int here =
-                      dg_ceil_div(dg_min(p->part_k, p->n_k - k), c->opt->b->step) * c->opt->b->step,
-                  panels = dg_ceil_div(p->n_col, DG_PANEL);
-        const size_t next = (size_t)(p->part_k * DG_PANEL);
-        uint16_t *w =
-            check_bytes(c, ((size_t)(panels - 1) * next + (size_t)(here * DG_PANEL)) * sizeof *w);
-        for (int col = 0; col < p->n_col; col += DG_PANEL)
-            pack(c, w + (size_t)(col / DG_PANEL) * next, p, k, col);
-        part[k / p->part_k] = w;
-    }
     c->opt->b->gemm(&(dg_bgemm_args){
         .y = y,
         .x = placed(c, p),
@@ -93,9 +93,31 @@ static float *run(check *c, const product *p)
         .n_k = p->n_k,
         .part_k = p->part_k,
         .n_col = p->n_col,
+        .part_col = part_col,
         .add = p->add,
     });
     return y;
+}
+
+static float *run(check *c, const product *p)
+{
+    const uint16_t *part[MOST_PARTS];
+    for (int k = 0; k < p->n_k; k += p->part_k)
+        part[k / p->part_k] = panels(c, p, k, 0, p->n_col);
+    return multiply(c, p, part, 0);
+}
+
+/* The same with weights in parts of some columns. */
+static float *run_columns(check *c, const product *p)
+{
+    const int two = 2 * DG_PANEL,
+              part_col = dg_ceil_div(p->n_col, two * check_int(c, 1, MOST_PARTS)) * two;
+    const uint16_t *part[MOST_PARTS];
+    product whole = *p;
+    whole.part_k = dg_ceil_div(p->n_k, c->opt->b->step) * c->opt->b->step;
+    for (int col = 0; col < p->n_col; col += part_col)
+        part[col / part_col] = panels(c, &whole, 0, col, dg_min(col + part_col, p->n_col));
+    return multiply(c, &whole, part, part_col);
 }
 
 static double value(const check *c, uint16_t bits)
@@ -133,6 +155,9 @@ static void check_product(check *c, int n_row, int n_k, int n_col)
     const float *want = true_product(c, &p, size), *got = run(c, &p);
     check_close(c, got, want, y_count(&p),
                 (check_tol){.abs = (n_k + 2) * DG_BFLOAT_LOSS, .size = size});
+    const float *columns = run_columns(c, &p);
+    for (int r = 0; r < n_row; r++)
+        check_same(c, "weights by columns", columns + r * p.ldy, got + r * p.ldy, n_col);
 
     /* A row by itself, and a column by itself. */
     product one = p;

@@ -174,6 +174,7 @@ START_TEST(nothing_comes_after_the_stop_token)
         memset(a, 0, sizeof *a);
         ask(e, &opt, a);
         stopped += a->stats.end == DGEMMA_END_STOP;
+        ck_assert(!a->stopped); /* by no token of its own */
         for (size_t i = 0; i < a->n_ids; i++)
             ck_assert(a->ids[i] != 1 && a->ids[i] != 7);
     }

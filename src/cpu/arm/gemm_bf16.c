@@ -174,10 +174,10 @@ INLINE void add_step(float32x4_t acc[TILE][PAIRS], const uint16_t *const x[TILE]
     add_four(acc, second, panel + FOUR, pairs);
 }
 
-/* n_k values along k from x and a part of a panel; rows that come next are `on` numbers away, and
- * two steps are a line of the cache. */
-INLINE void add_part(float32x4_t acc[TILE][PAIRS], const uint16_t *const x[TILE],
-                     const uint16_t *panel, int n_k, size_t on, const int pairs)
+/* n_k values along k; rows that come next are `on` numbers away, and two steps are a line of the
+ * cache. */
+INLINE void add_panel(float32x4_t acc[TILE][PAIRS], const uint16_t *const x[TILE],
+                      const uint16_t *panel, int n_k, size_t on, const int pairs)
 {
     int k = 0;
     for (; k + STEP < n_k; k += 2 * STEP, panel += 4 * FOUR) {
@@ -190,71 +190,100 @@ INLINE void add_part(float32x4_t acc[TILE][PAIRS], const uint16_t *const x[TILE]
         add_step(acc, x, k, panel, pairs);
 }
 
-/* A whole panel from column c on times `pairs` pairs of rows from r on, a constant at every call;
- * results to y. */
-INLINE void tile(const dg_bgemm_args *a, float *y, size_t ldy, int r, int c, const int pairs)
+/* A panel's columns times `pairs` pairs of rows from r on, a constant at every call; results to y.
+ */
+INLINE void tile(const dg_bgemm_args *a, const uint16_t *panel, float *y, size_t ldy, int r,
+                 const int pairs)
 {
     float32x4_t acc[TILE][PAIRS];
     const uint16_t *x[TILE];
     for (int p = 0; p < pairs; p++)
         x[p] = a->x + (size_t)(r + 2 * p) * a->ldx;
     for (int p = 0; p < pairs; p++)
-        for (int i = 0; i < PAIRS; i++)
-            acc[p][i] = vdupq_n_f32(0);
+        for (int c = 0; c < PAIRS; c++)
+            acc[p][c] = vdupq_n_f32(0);
     if (a->add)
         for (int p = 0; p < pairs; p++)
             load_rows(acc[p], y + (size_t)(2 * p) * ldy, y + (size_t)(2 * p + 1) * ldy);
     for (int i = 0; i < 2 * pairs; i++) /* what comes next */
         __builtin_prefetch(y + (size_t)(2 * pairs + i) * ldy, 1, 3);
-    const size_t on = (size_t)(2 * pairs) * a->ldx, panel = (size_t)(c / DG_PANEL) * a->next;
-    const uint16_t *const *part = a->part;
-    for (int left = a->n_k; left > 0; left -= a->part_k, part++) {
-        add_part(acc, x, *part + panel, dg_min(a->part_k, left), on, pairs);
-        for (int p = 0; p < pairs; p++)
-            x[p] += 2 * a->part_k;
-    }
+    add_panel(acc, x, panel, a->n_k, (size_t)(2 * pairs) * a->ldx, pairs);
     for (int p = 0; p < pairs; p++)
         store_rows(y + (size_t)(2 * p) * ldy, y + (size_t)(2 * p + 1) * ldy, acc[p]);
 }
 
-/* Rows [r, r + n_row), at most 2 * TILE, of a whole panel's columns from c on; the last pair has
- * both rows. */
-static void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, int r, int n_row, int c)
+/* Rows [r, r + n_row), at most 2 * TILE, of all columns; the last pair has both rows. */
+static void multiply_to(const dg_bgemm_args *a, const uint16_t *panel, float *y, size_t ldy, int r,
+                        int n_row)
 {
     if (n_row > 4)
-        tile(a, y, ldy, r, c, TILE);
+        tile(a, panel, y, ldy, r, TILE);
     else if (n_row > 2)
-        tile(a, y, ldy, r, c, 2);
+        tile(a, panel, y, ldy, r, 2);
     else
-        tile(a, y, ldy, r, c, 1);
+        tile(a, panel, y, ldy, r, 1);
 }
 
 /* The same where a row of the last pair or some of the columns are not asked for: results pass
  * through a place of their own, which leaves a whole tile's code without branches between its
  * registers. */
-static void multiply_some(const dg_bgemm_args *a, float *y, int r, int n_row, int c, int n_col)
+static void multiply_some(const dg_bgemm_args *a, const uint16_t *panel, int r, int n_row)
 {
-    float spare[2 * TILE][DG_PANEL] = {{0}};
-    const size_t bytes = (size_t)n_col * sizeof *y;
+    float spare[2 * TILE][DG_PANEL] = {{0}}, *y = a->y + (size_t)r * a->ldy;
+    const size_t bytes = (size_t)a->n_col * sizeof *y;
     for (int i = 0; i < n_row && a->add; i++)
         memcpy(spare[i], y + (size_t)i * a->ldy, bytes);
-    multiply_to(a, spare[0], DG_PANEL, r, n_row, c);
+    multiply_to(a, panel, spare[0], DG_PANEL, r, n_row);
     for (int i = 0; i < n_row; i++)
         memcpy(y + (size_t)i * a->ldy, spare[i], bytes);
 }
 
+/* All rows of the columns of one panel. */
+static void multiply_panel(const dg_bgemm_args *a, const uint16_t *panel)
+{
+    for (int r = 0; r < a->n_row; r += 2 * TILE) {
+        const int n_row = dg_min(2 * TILE, a->n_row - r);
+        if (n_row % 2 || a->n_col < DG_PANEL)
+            multiply_some(a, panel, r, n_row);
+        else
+            multiply_to(a, panel, a->y + (size_t)r * a->ldy, a->ldy, r, n_row);
+    }
+}
+
+/* A panel whose parts lie in several pages, from number `at` on in each, is put together first:
+ * pages are a power of two apart, and parts drove each other out of the first-level cache. */
+static void multiply_parts(const dg_bgemm_args *a, size_t at)
+{
+    enum { SOME = 256 };
+    uint16_t panel[SOME * DG_PANEL];
+    dg_bgemm_args some = *a;
+    for (int k = 0; k < a->n_k; k += some.n_k) {
+        some.n_k = 0;
+        for (int n; k + some.n_k < a->n_k && some.n_k < SOME; some.n_k += n) {
+            const int from = k + some.n_k, in_part = from % a->part_k;
+            n = dg_min(dg_min(a->part_k - in_part, SOME - some.n_k), a->n_k - from);
+            memcpy(panel + some.n_k * DG_PANEL, a->part[from / a->part_k] + at + in_part * DG_PANEL,
+                   (size_t)(dg_ceil_div(n, STEP) * STEP * DG_PANEL) * sizeof *panel);
+        }
+        some.x = a->x + 2 * k;
+        some.add = a->add || k > 0;
+        multiply_panel(&some, panel);
+    }
+}
+
 static void gemm(const dg_bgemm_args *a)
 {
-    for (int c = 0; c < a->n_col; c += DG_PANEL)
-        for (int r = 0; r < a->n_row; r += 2 * TILE) {
-            const int n_row = dg_min(2 * TILE, a->n_row - r),
-                      n_col = dg_min(DG_PANEL, a->n_col - c);
-            float *y = a->y + (size_t)r * a->ldy + c;
-            if (n_row % 2 || n_col < DG_PANEL)
-                multiply_some(a, y, r, n_row, c, n_col);
-            else
-                multiply_to(a, y, a->ldy, r, n_row, c);
-        }
+    dg_bgemm_args one = *a;
+    for (int c = 0; c < a->n_col; c += DG_PANEL) {
+        const int in_part = a->part_col ? c % a->part_col : c;
+        const size_t at = (size_t)(in_part / DG_PANEL) * a->next;
+        one.y = a->y + c;
+        one.n_col = dg_min(DG_PANEL, a->n_col - c);
+        if (a->n_k > a->part_k)
+            multiply_parts(&one, at);
+        else
+            multiply_panel(&one, a->part[a->part_col ? c / a->part_col : 0] + at);
+    }
 }
 
 const dg_bkernels dg_bfloat_neon = {

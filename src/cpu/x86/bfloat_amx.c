@@ -78,7 +78,9 @@ static void place(uint16_t *to, int which, const uint16_t *from, int n)
 typedef struct square {
     char *y; /* results, ldy bytes apart */
     size_t ldy;
+    const char *next_y; /* results that come next, alike; NULL: not known */
     const uint16_t *x;
+    const uint16_t *const *part;
     size_t panel;         /* where the first one begins in each part */
     const uint16_t *soon; /* panels that come next; NULL: the next ones of each part */
     int ask, ask_end;     /* lines of their tiles that are asked for here */
@@ -95,6 +97,16 @@ typedef struct square {
             op(3, s->y + ROWS * s->ldy + PANEL_BYTES, s->ldy);                                     \
     } while (0)
 
+/* Two rows of results that are two panels wide; returns the place of the next two. */
+INLINE const char *ask_for_results(const char *y, size_t ldy)
+{
+    for (int i = 0; i < 2; i++, y += ldy) {
+        __builtin_prefetch(y, 1, 3);
+        __builtin_prefetch(y + 64, 1, 3);
+    }
+    return y;
+}
+
 /* `rows`, `cols`: two of them, constants at every call. */
 INLINE void multiply_square(const dg_bgemm_args *a, const square *s, const bool rows,
                             const bool cols)
@@ -107,7 +119,8 @@ INLINE void multiply_square(const dg_bgemm_args *a, const square *s, const bool 
     tile_zero(3);
     if (a->add)
         SUMS(tile_load);
-    const uint16_t *const *part = a->part;
+    const uint16_t *const *part = s->part;
+    const char *next_y = s->next_y;
     for (int left = a->n_k; left > 0; left -= a->part_k, part++) {
         const uint16_t *w = *part + s->panel, *end = x + dg_min(a->part_k, left) * ROWS,
                        *soon = s->soon ? s->soon : w + 2 * a->next;
@@ -122,6 +135,8 @@ INLINE void multiply_square(const dg_bgemm_args *a, const square *s, const bool 
                 __builtin_prefetch(soon + i * STEP, 0, 2);
                 __builtin_prefetch(soon + a->next + i * STEP, 0, 2);
             }
+            if (rows && cols && next_y)
+                next_y = ask_for_results(next_y, s->ldy);
             tile_dot_bfloat(0, 4, 6);
             if (cols)
                 tile_dot_bfloat(1, 4, 7);
@@ -134,30 +149,42 @@ INLINE void multiply_square(const dg_bgemm_args *a, const square *s, const bool 
     SUMS(tile_store);
 }
 
+/* Panels from column c on: their part, and where they begin in it. */
+INLINE const uint16_t *const *part_of(const dg_bgemm_args *a, int c)
+{
+    return a->part + (a->part_col ? c / a->part_col : 0);
+}
+
+INLINE size_t place_in_part(const dg_bgemm_args *a, int c)
+{
+    return (size_t)((a->part_col ? c % a->part_col : c) / DG_PANEL) * a->next;
+}
+
 /* What is multiplied after these columns, from memory that no cache may have: each pass of rows
  * asks for its share. */
 INLINE void ask_for_next(square *s, const dg_bgemm_args *a, int r, int n_row, int c)
 {
-    if (c + TWO >= a->n_col) {
-        if (!a->soon || a->n_k > a->part_k)
-            return;
-        s->soon = a->soon;
-    }
+    if (c + TWO >= a->n_col)
+        return;
+    if (a->part_col)
+        s->soon = *part_of(a, c + TWO) + place_in_part(a, c + TWO);
     s->ask = ROWS * r / a->n_row;
     s->ask_end = ROWS * (r + n_row) / a->n_row;
 }
 
 /* Rows [r, r + n_row), at most TWO, of columns [c, c + n_col), alike; results, in whole panels, to
- * y. */
-static void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, int r, int n_row, int c,
-                        int n_col)
+ * y, and those that come next to next_y. */
+static void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, const float *next_y, int r,
+                        int n_row, int c, int n_col)
 {
     const bool rows = n_row > ROWS, cols = n_col > DG_PANEL;
     square s = {
         .y = (char *)y,
         .ldy = ldy * sizeof *y,
+        .next_y = (const char *)next_y,
         .x = a->x + (size_t)r * a->ldx,
-        .panel = (size_t)(c / DG_PANEL) * a->next,
+        .part = part_of(a, c),
+        .panel = place_in_part(a, c),
     };
     ask_for_next(&s, a, r, n_row, c);
     if (rows && cols)
@@ -178,7 +205,7 @@ static void multiply_some(const dg_bgemm_args *a, float *y, int r, int n_row, in
     const size_t bytes = (size_t)n_col * sizeof *y;
     for (int i = 0; i < n_row && a->add; i++)
         memcpy(spare[i], y + (size_t)i * a->ldy, bytes);
-    multiply_to(a, spare[0], TWO, r, n_row, c, n_col);
+    multiply_to(a, spare[0], TWO, NULL, r, n_row, c, n_col);
     for (int i = 0; i < n_row; i++)
         memcpy(y + (size_t)i * a->ldy, spare[i], bytes);
 }
@@ -186,10 +213,13 @@ static void multiply_some(const dg_bgemm_args *a, float *y, int r, int n_row, in
 static void multiply(const dg_bgemm_args *a, int r, int n_row, int c, int n_col)
 {
     float *y = a->y + (size_t)r * a->ldy + c;
+    const float *next_y = r + 2 * TWO <= a->n_row   ? y + TWO * a->ldy
+                          : c + 2 * TWO <= a->n_col ? a->y + c + TWO
+                                                    : NULL;
     if (n_col % DG_PANEL)
         multiply_some(a, y, r, n_row, c, n_col);
     else
-        multiply_to(a, y, a->ldy, r, n_row, c, n_col);
+        multiply_to(a, y, a->ldy, next_y, r, n_row, c, n_col);
 }
 
 /* All columns of rows [r, end), TWO at a time: panels stay in the first-level cache while rows pass
