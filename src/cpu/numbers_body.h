@@ -329,13 +329,31 @@ static inline void eight_e4m3(int8_t n[8], const uint8_t b[8], const uint8_t exp
     }
 }
 
-/* The step of 32 is what makes their largest 127; a number is off by at most 0.54 of it. */
-static inline void numbers_e4m3(int8_t *n, float *step, float *least, const uint8_t *b)
+/* How 32 of them become whole steps: the step is what makes their largest 127, and a number is off
+ * by at most 0.54 of it. */
+typedef struct dg_e4m3_scale {
+    uint16_t top, inverse;
+    const uint8_t *power; /* of each exponent 2^(8 - how far it is below the largest); of the
+                             largest itself 0, as 256 is no byte */
+    float step;           /* of numbers that nothing multiplies */
+} dg_e4m3_scale;
+
+static inline dg_e4m3_scale e4m3_scale(uint8_t most)
 {
-    /* of exponents below the largest 2^(8 - difference), of the largest nothing: 256 is no byte */
     static const uint8_t powers[32] = {[7] = 1, 2, 4, 8, 16, 32, 64, 128};
     static const uint16_t inverses[16] = {0,    32512, 16256, 10837, 8128, 6502, 5419, 4645,
                                           4064, 3612,  3251,  2956,  2709, 2501, 2322, 2167};
+    const int top = e4m3_exponent(most), part = e4m3_part(most);
+    return (dg_e4m3_scale){
+        .top = (uint16_t)top,
+        .inverse = inverses[part],
+        .power = powers + 15 - top,
+        .step = float_of_bits((uint32_t)(top + 117) << 23) * (float)part * (1.0f / 127),
+    };
+}
+
+static inline void numbers_e4m3(int8_t *n, float *step, float *least, const uint8_t *b)
+{
     (void)least;
     float d;
     memcpy(&d, b, sizeof d);
@@ -348,15 +366,14 @@ static inline void numbers_e4m3(int8_t *n, float *step, float *least, const uint
             most = size > most ? size : most;
             exponent[i] = (uint8_t)e4m3_exponent(byte[i]);
         }
-        const int top = e4m3_exponent(most), part = e4m3_part(most);
-        memcpy(power, powers + 15 - top, sizeof power);
+        const dg_e4m3_scale s = e4m3_scale(most);
+        memcpy(power, s.power, sizeof power);
         for (int i = 0; i < 32; i += 16)
             i8_look_up(factor + i, (const int8_t *)exponent + i, power);
         for (int i = 0; i < 32; i += 8)
-            eight_e4m3(number + i, byte + i, exponent + i, factor + i, (uint16_t)top,
-                       inverses[part]);
+            eight_e4m3(number + i, byte + i, exponent + i, factor + i, s.top, s.inverse);
         memcpy(n + 32 * g, number, sizeof number);
-        step[g] = d * (float_of_bits((uint32_t)(top + 117) << 23) * (float)part / 127);
+        step[g] = d * s.step;
     }
 }
 

@@ -109,17 +109,13 @@ static int nibble_of(const void *words, int64_t word, int64_t nibble)
 /* Where AWQ has an output of eight in its word. */
 static const int awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
+/* Of GPTQ or AWQ. */
 static int number_of(const dg_tensor *t, const dg_piece *p, int64_t row, int64_t col)
 {
-    const int64_t n_out = t->shape[t->n_dim - 2], n_in = t->shape[t->n_dim - 1];
-    switch (t->pieces->form) {
-    case DG_FORM_GPTQ:
+    const int64_t n_out = t->shape[t->n_dim - 2];
+    if (t->pieces->form == DG_FORM_GPTQ)
         return nibble_of(p->values, col / 8 * n_out + row, col % 8);
-    case DG_FORM_AWQ:
-        return nibble_of(p->values, (col * n_out + row) / 8, awq_place[row % 8]);
-    default:
-        return nibble_of(p->values, (row * n_in + col) / 8, col % 8);
-    }
+    return nibble_of(p->values, (col * n_out + row) / 8, awq_place[row % 8]);
 }
 
 /* -1: none that is known. */
@@ -147,6 +143,18 @@ static const byte *scale_of(const dg_tensor *t, const dg_piece *p, int64_t row, 
 
 enum { NIBBLES = 32 };
 
+static void take_nibbles(byte *out, const dg_tensor *t, const dg_piece *p, int64_t row, int64_t col)
+{
+    const int64_t n_in = t->shape[t->n_dim - 1];
+    if (t->pieces->form == DG_FORM_INT4) { /* words lie as their bytes do: lowest first */
+        pairs_to_halves(out, (const byte *)p->values + (size_t)(row * n_in + col) / 2, NIBBLES);
+        return;
+    }
+    for (int k = 0; k < NIBBLES / 2; k++)
+        out[k] = (byte)(number_of(t, p, row, col + k) | number_of(t, p, row, col + k + NIBBLES / 2)
+                                                            << 4);
+}
+
 static bool row_int4(byte *out, const dg_tensor *t, const dg_piece *p, int64_t row)
 {
     const int64_t n_in = t->shape[t->n_dim - 1];
@@ -162,9 +170,8 @@ static bool row_int4(byte *out, const dg_tensor *t, const dg_piece *p, int64_t r
         const bool half = t->type == DG_Q4_0;
         memcpy(out, half ? scale : (const byte *)d, half ? 2 : sizeof d);
         out += half ? 2 : sizeof d;
-        for (int k = 0; k < NIBBLES / 2; k++)
-            *out++ = (byte)(number_of(t, p, row, i + k) | number_of(t, p, row, i + k + NIBBLES / 2)
-                                                              << 4);
+        take_nibbles(out, t, p, row, i);
+        out += NIBBLES / 2;
     }
     return finite;
 }

@@ -207,6 +207,14 @@ INLINE int8x16x2_t straight_q8_0(const uint8_t *b)
     return (int8x16x2_t){{vld1q_s8((const int8_t *)b + 2), vld1q_s8((const int8_t *)b + 18)}};
 }
 
+INLINE int8x16x2_t straight_q4_0(const uint8_t *b)
+{
+    const int8x16_t eight = vdupq_n_s8(8);
+    uint8x16_t q = vld1q_u8(b + 2);
+    return (int8x16x2_t){{vsubq_s8(vreinterpretq_s8_u8(vandq_u8(q, vdupq_n_u8(15))), eight),
+                          vsubq_s8(vreinterpretq_s8_u8(vshrq_n_u8(q, 4)), eight)}};
+}
+
 /* Sixteen less where a number's fifth bit is not set: bytes `at` and `at` + 1 of h have them. */
 INLINE int8x16_t with_fifth_bits(uint8x16_t low, uint8x16_t h, const int at)
 {
@@ -266,8 +274,6 @@ static void pack_straight_q6_k(dg_qpanel *panel, const dg_qpack_args *a)
     }
 }
 
-/* ---- all the others ---- */
-
 INLINE void set_groups(float *to, const float *const v[FOUR], int n_group, float scale)
 {
     for (int g = 0; g < n_group; g += 4) {
@@ -276,6 +282,103 @@ INLINE void set_groups(float *to, const float *const v[FOUR], int n_group, float
         set_steps(to + g * PAIRS * 4, x, scale);
     }
 }
+
+/* ---- NVFP4 ---- */
+
+/* The steps of a block's four groups: halves of E4M3 numbers without sign, which are 2^-8 of what
+ * they are when they are put where a half has its exponent. */
+INLINE float32x4_t steps_of_nvfp4(const uint8_t *b)
+{
+    uint32_t four;
+    memcpy(&four, b, sizeof four);
+    const uint8x8_t s = vreinterpret_u8_u32(vdup_n_u32(four));
+    const uint8x8_t number = vbic_u8(vand_u8(s, vdup_n_u8(0x7F)), vceq_u8(s, vdup_n_u8(0x7F)));
+    const uint16x4_t half = vshl_n_u16(vget_low_u16(vmovl_u8(number)), 7);
+    return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(half)), 0x1p7f);
+}
+
+static void pack_straight_nvfp4(dg_qpanel *panel, const dg_qpack_args *a)
+{
+    const int8x16_t table = vld1q_s8(twice_e2m1);
+    panel->kind = DG_Q_HALVES;
+    panel->lifted = a->scale == 1;
+    for (int c = 0; c < a->n_col; c += FOUR) {
+        const four_columns f = columns_from(panel, a, c);
+        float steps[FOUR][DG_QGROUPS];
+        for (int b = 0; b < a->n_block / 2; b++)
+            for (int g = 0; g < 4; g++) {
+                int8x16_t v[FOUR];
+                for (int i = 0; i < FOUR; i++) {
+                    const uint8_t *block = f.at[i] + b * 36;
+                    const uint8x8_t q = vld1_u8(block + 4 + 8 * g);
+                    const uint8x16_t n = vcombine_u8(vand_u8(q, vdup_n_u8(15)), vshr_n_u8(q, 4));
+                    v[i] = vqtbl1q_s8(table, n);
+                    if (g == 0)
+                        vst1q_f32(steps[i] + 4 * b, steps_of_nvfp4(block));
+                }
+                set_numbers(f.n, 64 * b + 16 * g, v);
+            }
+        const float *step[FOUR] = {steps[0], steps[1], steps[2], steps[3]};
+        set_groups(panel->step + f.step, step, 2 * a->n_block, a->scale);
+        set_groups(panel->lift + f.step, step, 2 * a->n_block, -COUNT_ZERO);
+    }
+}
+
+/* ---- E4M3: numbers_body.h's eight_e4m3, of sixteen ---- */
+
+INLINE uint8x8_t sizes_of_e4m3(uint8x8_t part, uint8x8_t factor, uint8x8_t is_top, uint16_t inverse)
+{
+    const uint16x8_t product = vmulq_n_u16(vmovl_u8(part), inverse),
+                     less = vorrq_u16(vshll_n_u8(factor, 1), vshlq_n_u16(vmovl_u8(is_top), 9));
+    const uint32x4_t low = vmull_u16(vget_low_u16(product), vget_low_u16(less)),
+                     high = vmull_high_u16(product, less);
+    return vrshrn_n_u16(vshrn_high_n_u32(vshrn_n_u32(low, 16), high, 16), 1);
+}
+
+INLINE int8x16_t sixteen_e4m3(uint8x16_t b, const dg_e4m3_scale *s)
+{
+    const uint8x16_t size = vandq_u8(b, vdupq_n_u8(0x7F)), one = vdupq_n_u8(1),
+                     exponent = vmaxq_u8(vshrq_n_u8(size, 3), one),
+                     whole = vandq_u8(vcgtq_u8(size, vdupq_n_u8(7)), vdupq_n_u8(8)),
+                     part = vorrq_u8(vandq_u8(size, vdupq_n_u8(7)), whole),
+                     factor = vqtbl1q_u8(vld1q_u8(s->power), exponent),
+                     is_top = vandq_u8(vceqq_u8(exponent, vdupq_n_u8((uint8_t)s->top)), one);
+    const uint8x16_t n = vcombine_u8(
+        sizes_of_e4m3(vget_low_u8(part), vget_low_u8(factor), vget_low_u8(is_top), s->inverse),
+        sizes_of_e4m3(vget_high_u8(part), vget_high_u8(factor), vget_high_u8(is_top), s->inverse));
+    const int8x16_t minus = vshrq_n_s8(vreinterpretq_s8_u8(b), 7);
+    return vsubq_s8(veorq_s8(vreinterpretq_s8_u8(n), minus), minus);
+}
+
+static void pack_straight_e4m3(dg_qpanel *panel, const dg_qpack_args *a)
+{
+    panel->kind = DG_Q_PLAIN;
+    panel->lifted = false; /* steps are any floats */
+    for (int c = 0; c < a->n_col; c += FOUR) {
+        const four_columns f = columns_from(panel, a, c);
+        float steps[FOUR][DG_QBLOCKS] = {{0}};
+        for (int b = 0; b < a->n_block; b++) {
+            int8x16_t first[FOUR], second[FOUR];
+            for (int i = 0; i < FOUR; i++) {
+                const uint8_t *block = f.at[i] + b / 2 * 68, *at = block + 4 + b % 2 * DG_QBLOCK;
+                const uint8x16_t x = vld1q_u8(at), y = vld1q_u8(at + 16), sign = vdupq_n_u8(0x80);
+                const dg_e4m3_scale s =
+                    e4m3_scale(vmaxvq_u8(vmaxq_u8(vbicq_u8(x, sign), vbicq_u8(y, sign))));
+                float d;
+                memcpy(&d, block, sizeof d);
+                first[i] = sixteen_e4m3(x, &s);
+                second[i] = sixteen_e4m3(y, &s);
+                steps[i][b] = d * s.step;
+            }
+            set_numbers(f.n, b * DG_QBLOCK, first);
+            set_numbers(f.n, b * DG_QBLOCK + 16, second);
+        }
+        const float *step[FOUR] = {steps[0], steps[1], steps[2], steps[3]};
+        set_groups(panel->step + f.step, step, a->n_block, a->scale);
+    }
+}
+
+/* ---- all the others ---- */
 
 INLINE void pack_numbers(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_qkind kind,
                          dg_numbers_fn *row)
@@ -326,10 +429,16 @@ INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_qk
         pack_straight_q4_k(panel, a);
     else if (row == row_q8_0)
         pack_straight(panel, a, 34, straight_q8_0);
+    else if (row == row_q4_0)
+        pack_straight(panel, a, 18, straight_q4_0);
     else if (row == row_q5_0)
         pack_straight(panel, a, 22, straight_q5_0);
     else if (row == row_q6_k)
         pack_straight_q6_k(panel, a);
+    else if (row == row_nvfp4)
+        pack_straight_nvfp4(panel, a);
+    else if (row == row_e4m3)
+        pack_straight_e4m3(panel, a);
     else
         pack_numbers(panel, a, type, kind, row);
 }
