@@ -469,6 +469,18 @@ static __device__ __forceinline__ void fold_earlier(lines<T> *l, kept_sums kept,
     }
 }
 
+/* Pairs of every eighth column from `column` on, in a form that is known: no branch between them.
+ */
+template <dg_cuda_form FORM, int N>
+static __device__ __forceinline__ void store_share(dg_cuda_rows out, int row, int column,
+                                                   const float2 v[N], float factor)
+{
+    out.form = FORM;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        store_result(out, row, column + 8 * i, v[i].x * factor, v[i].y * factor);
+}
+
 /* Part PART of PARTS: leaves what the other blocks fold, waits for theirs, and folds and stores its
  * own share of the dimensions. */
 template <typename T, int PARTS, int PART>
@@ -506,13 +518,14 @@ static __device__ __forceinline__ void exchange(lines<T> *l, const dg_cuda_atten
     }
     dg_bar_sync(3, T::CONSUMERS);
 
+    /* of both lines before anything is stored: a load is not moved over a store */
+    float2 stat[2][PARTS], v[2][PARTS][SHARE];
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float2 stat[PARTS], v[PARTS][SHARE];
+    for (int h = 0; h < 2; h++)
 #pragma unroll
         for (int p = 0; p < PARTS; p++) {
-            stat[p] = p == PART ? make_float2(l->most[0][h], l->sum[0][h])
-                                : __ldcg((const float2 *)(record[h] + RECORD_STAT) + p);
+            stat[h][p] = p == PART ? make_float2(l->most[0][h], l->sum[0][h])
+                                   : __ldcg((const float2 *)(record[h] + RECORD_STAT) + p);
             const float4 *fours = fours_of<T>(record[h], p, half);
 #pragma unroll
             for (int i = 0; i < SHARE; i += 2) {
@@ -520,27 +533,35 @@ static __device__ __forceinline__ void exchange(lines<T> *l, const dg_cuda_atten
                             *next = l->o[0][FIRST + i + 1] + 2 * h;
                 float4 four = p == PART ? make_float4(own[0], own[1], next[0], next[1])
                                         : __ldcg(fours + 2 * (FIRST + i));
-                v[p][i] = make_float2(four.x, four.y);
-                v[p][i + 1] = make_float2(four.z, four.w);
+                v[h][p][i] = make_float2(four.x, four.y);
+                v[h][p][i + 1] = make_float2(four.z, four.w);
             }
         }
-        float2 sofar = stat[0];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float2 sofar = stat[h][0];
 #pragma unroll
         for (int p = 1; p < PARTS; p++) {
-            float2 f = fold_factors(&sofar, stat[p]);
+            float2 f = fold_factors(&sofar, stat[h][p]);
 #pragma unroll
             for (int i = 0; i < SHARE; i++)
-                v[0][i] = make_float2(fold(v[0][i].x, v[p][i].x, f), fold(v[0][i].y, v[p][i].y, f));
+                v[h][0][i] = make_float2(fold(v[h][0][i].x, v[h][p][i].x, f),
+                                         fold(v[h][0][i].y, v[h][p][i].y, f));
         }
         if (!there[h])
             continue;
         int at = t.first_line + first_line + 8 * h + lane / 4;
         int row = t.seg.first_row + at / group, head = kv_head * group + at % group;
         float factor = sofar.y == 0 ? 0 : 1 / sofar.y;
-#pragma unroll
-        for (int i = 0; i < SHARE; i++)
-            store_result(a.out, row, head * T::D + (half * T::ND + FIRST + i) * 8 + 2 * (lane % 4),
-                         v[0][i].x * factor, v[0][i].y * factor);
+        int column = head * T::D + (half * T::ND + FIRST) * 8 + 2 * (lane % 4);
+        if (a.out.form == DG_CUDA_F16)
+            store_share<DG_CUDA_F16, SHARE>(a.out, row, column, v[h][0], factor);
+        else if (a.out.form == DG_CUDA_BF16)
+            store_share<DG_CUDA_BF16, SHARE>(a.out, row, column, v[h][0], factor);
+        else if (a.out.form == DG_CUDA_E4M3)
+            store_share<DG_CUDA_E4M3, SHARE>(a.out, row, column, v[h][0], factor);
+        else
+            store_share<DG_CUDA_F32, SHARE>(a.out, row, column, v[h][0], factor);
     }
 }
 
