@@ -59,8 +59,12 @@ static bool row_of_bytes(byte *out, const dg_piece *p, int64_t row, int64_t n, b
         float d;
         dg_widen(&d, scale + (size_t)(i / p->scale_cols) * size, p->scale_type, 1);
         finite &= isfinite(d);
-        for (int k = 0; k < E4M3_BLOCK && e4m3; k++)
-            finite &= (from[i + k] & 0x7F) != 0x7F;
+        byte most = 0;
+        for (int k = 0; k < E4M3_BLOCK; k++) {
+            const byte here = from[i + k] & 0x7F;
+            most = here > most ? here : most;
+        }
+        finite &= !e4m3 || most != 0x7F;
         memcpy(out, &d, sizeof d);
         memcpy(out + sizeof d, from + i, E4M3_BLOCK);
     }
