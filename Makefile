@@ -254,7 +254,7 @@ $(BUILD)/device/%.o: %.c $(BUILD)/flags
 $(BUILD)/device/%.o: %.cu build/cuda/flags
 	@mkdir -p $(@D)
 	$(call say,NVCC $<)
-	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_QUIET) $(CUDA_CODE) -Iinclude -Isrc -Itests -c -o $@ $<
+	$(Q)$(NVCC) -std=c++17 -O3 $(CUDA_QUIET) $(CUDA_CODE) -Iinclude -Isrc -Itests -MMD -MF $(@:.o=.d) -c -o $@ $<
 
 SRC_device := $(wildcard tests/cuda/*.c tests/cuda/*.cu)
 $(BUILD)/cuda_tests: $(patsubst %,$(BUILD)/device/%.o,$(basename $(SRC_device))) $(CUDA_OBJ) $(call obj,src/cuda/cuda_places.c $(SRC_base) $(SRC_tensor))
@@ -266,7 +266,7 @@ $(patsubst bench/%.cu,$(BUILD)/%,$(wildcard bench/bench_cuda_*.cu)): $(BUILD)/be
 
 cuda-kernels: $(CUDA_OBJ)
 
--include $(wildcard build/cuda/*.d)
+-include $(wildcard build/cuda/*.d $(BUILD)/device/*/*.d $(BUILD)/device/*/*/*.d)
 
 # CUDA kernels on the host, compiled as C++ that needs nothing of its library.
 CXX        = $(patsubst %clang,%clang++,$(patsubst %cc,%c++,$(patsubst %gcc,%g++,$(CC))))
