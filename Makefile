@@ -239,7 +239,7 @@ $(BUILD)/%.o: %.c $(BUILD)/flags | build/deps-build.ok
 	$(call say,CC $<)
 	$(Q)$(CC) $(ALL_CFLAGS) $(PKG_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(call obj,$(SRC_unit) $(SRC_support)): | build/deps-test.ok
+$(call obj,$(SRC_unit) $(SRC_support) $(SRC_device_test)): | build/deps-test.ok
 
 build/cuda/%.o: src/cuda/%.cu build/cuda/flags
 	$(call say,NVCC $<)
