@@ -191,8 +191,8 @@ static void timed_close(dg_backend *be)
     dg_free(t);
 }
 
-/* The face below has to have every function of a backend that the model calls: whoever adds one
- * adds it there too, and its size here. */
+/* The face below has to have every function of a backend that the model calls, and every field that
+ * says what it does: whoever adds one adds it there too, and its size here. */
 _Static_assert(sizeof(dg_backend) == 51 * sizeof(void *), "a backend's function is not passed on");
 
 dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *err)
@@ -220,6 +220,8 @@ dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *e
         .bfloat_head = inner->bfloat_head,
         .byte_profile = inner->byte_profile,
         .byte_in = inner->byte_in,
+        .borrows_weights = inner->borrows_weights,
+        .answers = inner->answers,
         .canvas_rows = inner->canvas_rows,
         .prompt_rows = inner->prompt_rows,
         .picture_patches = inner->picture_patches,

@@ -149,16 +149,20 @@ static dgemma_status take_shape(const joining *j, found *f, const dg_tensor *t, 
     return DGEMMA_OK;
 }
 
-/* One factor of a matrix, which is a positive number. */
-static dgemma_status take_factor(const joining *j, float *out, const dg_tensor *t)
+/* One factor of a matrix, or what to divide by: a positive number, and so is the factor. */
+static dgemma_status take_factor(const joining *j, float *out, const dg_tensor *t, bool divide)
 {
     if (t->type != DG_F32 || dg_tensor_count(t) != 1)
         return misfit(j, t, "one value of F32");
-    dg_widen(out, t->data, DG_F32, 1);
-    if (!(*out > 0 && isfinite(*out)))
-        return dg_fail(j->err, DGEMMA_E_FORMAT, "%s: %.150s is %g, wanted a positive number",
-                       j->where, t->name, (double)*out);
-    return DGEMMA_OK;
+    float v;
+    dg_widen(&v, t->data, DG_F32, 1);
+    if (v > 0 && isfinite(v)) {
+        *out = divide ? 1 / v : v;
+        if (isfinite(*out))
+            return DGEMMA_OK;
+    }
+    return dg_fail(j->err, DGEMMA_E_FORMAT, "%s: %.150s is %g, wanted a positive number%s",
+                   j->where, t->name, (double)v, divide ? " to divide by" : "");
 }
 
 static int64_t parts(int64_t n, int64_t size)
@@ -211,6 +215,8 @@ static dgemma_status find_e2m1(joining *j, found *f, const dg_tensor *t, const c
 {
     const dg_tensor *scale = NULL, *global = NULL;
     dgemma_status st = need(j, &scale, t, suffix, ".weight_scale");
+    if (!st && beside(j, t, suffix, ".weight_zero_point"))
+        st = misfit(j, t, "no weight_zero_point beside it");
     if (st)
         return st;
     bool nv = scale->type == DG_F8_E4M3;
@@ -231,11 +237,7 @@ static dgemma_status find_e2m1(joining *j, found *f, const dg_tensor *t, const c
     if (!nv)
         return DGEMMA_OK;
     st = need(j, &global, t, suffix, factor);
-    if (!st)
-        st = take_factor(j, &f->factor, global);
-    if (!st && divide)
-        f->factor = 1 / f->factor;
-    return st;
+    return st ? st : take_factor(j, &f->factor, global, divide);
 }
 
 /* ---- four bits ---- */
@@ -307,14 +309,17 @@ static dgemma_status find_gptq(joining *j, found *f, const dg_tensor *t)
     dgemma_status st = need(j, &scale, t, suffix, ".scales");
     if (!st)
         st = need(j, &zero, t, suffix, ".qzeros");
-    if (!st && j->q->method == DG_QUANT_NONE)
-        st = misfit(j, t, "a quantization_config that says how it is packed");
+    dg_quant_method method = j->q->method;
+    if (!st && method != DG_QUANT_GPTQ && method != DG_QUANT_AWQ && method != DG_QUANT_AUTO_ROUND)
+        st = misfit(j, t, "a quantization_config of GPTQ, AWQ or AutoRound beside it");
     if (st)
         return st;
     int64_t n_out = scale->n_dim == 2 ? scale->shape[1] : 0;
     bool awq = t->n_dim == 2 && t->shape[1] * 8 == n_out;
     if (t->type != DG_I32 || t->n_dim != 2 || n_out < 1 || (!awq && t->shape[1] != n_out))
         return misfit(j, t, "eight numbers of four bits in a word, as many columns as scales has");
+    if (method == (awq ? DG_QUANT_GPTQ : DG_QUANT_AWQ))
+        return misfit(j, t, "words packed as the quantization_config's method does");
     int64_t n_in = awq ? t->shape[0] : 8 * t->shape[0];
     f->form = awq ? DG_FORM_AWQ : DG_FORM_GPTQ;
     f->piece = (dg_piece){.values = t->data,
@@ -363,6 +368,9 @@ static dgemma_status find_one(joining *j, const dg_tensor *t)
         kind++;
     if (kind == NONE)
         return check_unknown(j, t);
+    for (int i = 0; i < t->n_dim; i++) /* with a zero beside it, any number is a size */
+        if (t->shape[i] > INT64_MAX / 8)
+            return misfit(j, t, "sizes that a matrix can have");
     if (strlen(t->name) >= NAME_BYTES / 2)
         return DGEMMA_OK;
     name_target(j, &f, t, suffixes[kind]);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/common.h"
+#include "format/json_show.h"
 
 /* One object of the document. */
 typedef struct section {
@@ -16,27 +17,11 @@ static const json_t *value(const section *s, const char *key)
     return json_is_null(v) ? NULL : v;
 }
 
-enum { SHOWN = 64 };
-
-/* A value as JSON text, one line, cut to a readable length. */
-static const char *show(char out[SHOWN], const json_t *v)
-{
-    if (!v)
-        return "missing";
-    size_t n = json_dumpb(v, out, SHOWN - 1, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT);
-    if (n >= SHOWN) {
-        memcpy(out + SHOWN - 4, "...", 3);
-        n = SHOWN - 1;
-    }
-    out[n] = '\0';
-    return out;
-}
-
 static dgemma_status refuse(const section *s, const char *key, const char *wanted)
 {
-    char text[SHOWN];
+    char text[DG_JSON_SHOWN];
     return dg_fail(s->err, DGEMMA_E_UNSUPPORTED, "%s: %s%s is %s, wanted %s", s->where, s->path,
-                   key, show(text, value(s, key)), wanted);
+                   key, dg_json_show(text, value(s, key)), wanted);
 }
 
 /* Whether the value is one of the words in `known`, which are separated by spaces. */
@@ -172,7 +157,7 @@ static dgemma_status read_auto_round(dg_quantisation *q, const section *s)
     if (packing && !is_one_of(packing, PACKINGS))
         return refuse(s, "packing_format", "one of: " PACKINGS);
     q->symmetric = json_is_true(value(s, "sym"));
-    q->zero_less = is_one_of(packing, "auto_round:auto_gptq auto_gptq");
+    q->zero_less = !packing || is_one_of(packing, "auto_round:auto_gptq auto_gptq");
     return check_four_bits(s);
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/common.h"
+#include "format/json_show.h"
 #include "format/quantisation.h"
 #include "model/config_limits.h"
 #include "tensor/dtype.h"
@@ -26,24 +27,6 @@ typedef struct section {
     char path[128];    /* "text_config.", "" for the document itself */
 } section;
 
-enum { SHOWN = 64 };
-
-/* A value as JSON text, one line, cut to a readable length. */
-static const char *show(char out[SHOWN], const json_t *v)
-{
-    if (!v)
-        return "missing";
-    size_t n =
-        json_dumpb(v, out, SHOWN - 1,
-                   JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT | JSON_REAL_PRECISION(9));
-    if (n >= SHOWN) {
-        memcpy(out + SHOWN - 4, "...", 3);
-        n = SHOWN - 1;
-    }
-    out[n] = '\0';
-    return out;
-}
-
 static void refuse(const section *s, dgemma_status status, const char *key, const json_t *found,
                    const char *fmt, ...) DG_PRINTF(5, 6);
 
@@ -53,13 +36,13 @@ static void refuse(const section *s, dgemma_status status, const char *key, cons
 {
     if (s->r->status)
         return;
-    char wanted[160], text[SHOWN];
+    char wanted[160], text[DG_JSON_SHOWN];
     va_list args;
     va_start(args, fmt);
     vsnprintf(wanted, sizeof wanted, fmt, args);
     va_end(args);
     s->r->status = dg_fail(s->r->err, status, "%s: %s%.80s is %s, wanted %s", s->r->where, s->path,
-                           key, show(text, found), wanted);
+                           key, dg_json_show(text, found), wanted);
 }
 
 /* The value of a key; NULL when it is absent or null. */

@@ -29,7 +29,7 @@ static void gate_and_up(dg_weights *l, dg_expert_weights *e, int index, const ch
     int n = config_of(l)->n_embd, n_ff = config_of(l)->n_ff_expert;
     dg_weights_part gate = {DG_ROLE_EXPERT_GATE, index, 0, n_ff},
                     up = {DG_ROLE_EXPERT_UP, index, 0, n_ff};
-    if (dg_weights_has(l, prefix, "experts.gate_proj")) {
+    if (dg_weights_goes_by(l, prefix, "experts.gate_proj", "experts.gate_up_proj")) {
         experts(l, &e->gate, gate, n_ff, n, prefix, "experts.gate_proj");
         experts(l, &e->up, up, n_ff, n, prefix, "experts.up_proj");
         return;

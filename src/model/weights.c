@@ -11,13 +11,14 @@ static void join(char out[NAME_MAX_BYTES], const char *prefix, const char *name)
     snprintf(out, NAME_MAX_BYTES, "%s%s", prefix, name);
 }
 
-/* Files of some tools have the layers of the encoder alone, of which the decoder's are copies. */
-static const dg_tensor *find_either(const dg_weights *w, const char *name)
+/* Files of some tools have the layers of the encoder alone, of which the decoder's are copies: all
+ * but their scalars, which are each its own. */
+static const dg_tensor *find_copy(const dg_weights *w, const char *name)
 {
     static const char decoder[] = "model.decoder.";
-    const dg_tensor *t = dg_checkpoint_find(w->ck, name);
-    if (t || strncmp(name, decoder, sizeof decoder - 1) != 0)
-        return t;
+    const char *end = strrchr(name, '.');
+    if (strncmp(name, decoder, sizeof decoder - 1) != 0 || strcmp(end, ".layer_scalar") == 0)
+        return NULL;
     char other[NAME_MAX_BYTES];
     join(other, "model.encoder.language_model.", name + sizeof decoder - 1);
     return dg_checkpoint_find(w->ck, other);
@@ -30,7 +31,9 @@ static const dg_tensor *find(dg_weights *w, const int64_t *shape, int n_dim, con
     join(full, prefix, name);
     if (w->st)
         return NULL;
-    const dg_tensor *t = find_either(w, full);
+    const dg_tensor *t = dg_checkpoint_find(w->ck, full);
+    if (!t)
+        t = find_copy(w, full);
     if (!t) {
         w->st = dg_fail(w->err, DGEMMA_E_FORMAT, "%s: tensor %s is missing",
                         dg_checkpoint_dir(w->ck), full);
@@ -55,11 +58,15 @@ static const dg_tensor *find(dg_weights *w, const int64_t *shape, int n_dim, con
     return t;
 }
 
-bool dg_weights_has(const dg_weights *w, const char *prefix, const char *name)
+bool dg_weights_goes_by(const dg_weights *w, const char *prefix, const char *name,
+                        const char *other)
 {
-    char full[NAME_MAX_BYTES];
+    char full[NAME_MAX_BYTES], instead[NAME_MAX_BYTES];
     join(full, prefix, name);
-    return find_either(w, full) != NULL;
+    join(instead, prefix, other);
+    if (dg_checkpoint_find(w->ck, full))
+        return true;
+    return !dg_checkpoint_find(w->ck, instead) && find_copy(w, full);
 }
 
 void dg_made_free(dg_made *made)

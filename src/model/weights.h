@@ -46,7 +46,11 @@ typedef struct dg_weights_part {
 } dg_weights_part;
 
 /* Each names its tensor in two parts. */
-bool dg_weights_has(const dg_weights *w, const char *prefix, const char *name);
+
+/* Whether a tensor that files have under either name goes by the first. */
+bool dg_weights_goes_by(const dg_weights *w, const char *prefix, const char *name,
+                        const char *other);
+
 void dg_weights_matrix(dg_weights *w, dg_weight *out, dg_weights_part part, int n_out, int n_in,
                        const char *prefix, const char *name);
 void dg_weights_matrices(dg_weights *w, dg_weight *out, dg_weights_part part,

@@ -103,11 +103,16 @@ static bool row_mxfp4(byte *out, const dg_piece *p, int64_t row, int64_t n)
 
 /* ---- whole numbers of four bits ---- */
 
-static int nibble_of(const void *words, int64_t word, int64_t nibble)
+static uint32_t word_of(const void *words, int64_t word)
 {
     uint32_t w;
     memcpy(&w, (const byte *)words + (size_t)word * sizeof w, sizeof w);
-    return (int)(w >> 4 * nibble & 15);
+    return w;
+}
+
+static int nibble_of(const void *words, int64_t word, int64_t nibble)
+{
+    return (int)(word_of(words, word) >> 4 * nibble & 15);
 }
 
 /* Where AWQ has an output of eight in its word. */
@@ -131,10 +136,11 @@ static int zero_of(const dg_tensor *t, const dg_piece *p, int64_t row, int64_t g
     if (t->pieces->form == DG_FORM_INT4)
         return nibble_of(p->zero, row / 8 * p->n_scale_col + group, row % 8);
     int64_t place = t->pieces->form == DG_FORM_AWQ ? awq_place[row % 8] : row % 8;
-    int stored = nibble_of(p->zero, (group * n_out + row) / 8, place);
+    uint32_t word = word_of(p->zero, (group * n_out + row) / 8);
+    int stored = (int)(word >> 4 * place & 15);
     if (p->symmetric)
         return stored == 7 || stored == 8 ? 8 : -1;
-    return (stored + p->zero_less) & 15;
+    return (int)((word + 0x11111111u * (uint32_t)p->zero_less) >> 4 * place & 15);
 }
 
 static const byte *scale_of(const dg_tensor *t, const dg_piece *p, int64_t row, int64_t group)

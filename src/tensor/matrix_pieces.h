@@ -44,7 +44,8 @@ typedef struct dg_piece {
     /* of four bits */
     const void *zero;  /* NULL: 8 */
     bool symmetric;    /* 8, whatever is stored: 8, or 7 */
-    int zero_less;     /* what is stored is less by so much, modulo sixteen */
+    int zero_less;     /* words of zeros are stored less by so much in each of the eight, with what
+                          a zero of 0 borrows from the next */
     const void *group; /* the group of each column, which must be the usual one; NULL: it is */
 } dg_piece;
 

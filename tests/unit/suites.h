@@ -35,6 +35,8 @@ Suite *blocks_suite(void);
 Suite *safetensors_suite(void);
 Suite *checkpoint_suite(void);
 Suite *modules_suite(void);
+Suite *quantisation_suite(void);
+Suite *weights_suite(void);
 Suite *gguf_suite(void);
 Suite *gguf_model_suite(void);
 Suite *config_suite(void);

@@ -212,6 +212,28 @@ START_TEST(stages_are_timed)
 }
 END_TEST
 
+/* What the backend says of itself, its timed face says too. */
+START_TEST(faces_say_the_same)
+{
+    dg_bench_model m;
+    dg_bench_session s;
+    open_tiny(&m, &s);
+    const dg_backend *face = s.be, *inner = s.device;
+    ck_assert_ptr_ne(face, inner);
+    ck_assert(inner->borrows_weights && face->borrows_weights);
+    ck_assert_int_eq(face->answers, inner->answers);
+    ck_assert_ptr_eq(face->name, inner->name);
+    ck_assert_ptr_eq(face->profile, inner->profile);
+    ck_assert_ptr_eq(face->block_profile, inner->block_profile);
+    ck_assert_ptr_eq(face->byte_profile, inner->byte_profile);
+    ck_assert_int_eq(face->byte_in, inner->byte_in);
+    ck_assert_int_eq(face->canvas_rows, inner->canvas_rows);
+    ck_assert_int_eq(face->prompt_rows, inner->prompt_rows);
+    dg_bench_session_close(&s);
+    dg_bench_model_close(&m);
+}
+END_TEST
+
 /* An answer's canvases have the schedule's temperatures, and begin again when its steps are used.
  */
 START_TEST(steps_of_an_answer)
@@ -489,6 +511,7 @@ Suite *bench_suite(void)
     tcase_add_test(c, room_of_many);
     tcase_add_test(c, contexts_are_filled);
     tcase_add_test(c, stages_are_timed);
+    tcase_add_test(c, faces_say_the_same);
     tcase_add_test(c, steps_of_an_answer);
     tcase_add_test(c, routers_see_the_words);
     suite_add_tcase(s, c);

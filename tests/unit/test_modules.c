@@ -313,7 +313,7 @@ typedef struct part {
     int64_t rows, cols;
 } part;
 
-static dgemma_status join(dg_modules *m, const part *p, dgemma_error *err)
+static dgemma_status join(dg_modules *m, const part *p, dg_quant_method method, dgemma_error *err)
 {
     dg_tensor t[8];
     size_t n = 0;
@@ -323,7 +323,7 @@ static dgemma_status join(dg_modules *m, const part *p, dgemma_error *err)
                            .n_dim = p[n].n_dim,
                            .shape = {p[n].rows, p[n].cols},
                            .data = some};
-    dg_quantisation q = {.method = DG_QUANT_GPTQ, .n_block = 1, .block = {{2, 64}}};
+    dg_quantisation q = {.method = method, .n_block = 1, .block = {{2, 64}}};
     return dg_modules_join(m, t, n, &q, "DIR", err);
 }
 
@@ -379,6 +379,11 @@ static const struct {
       {"a.weight_zero_point", DG_I8, 2, 4, 1}},
      DGEMMA_E_FORMAT,
      "a.weight is [4, 64] of type I8, wanted no weight_zero_point beside it"},
+    {{{"a.weight_packed", DG_U8, 2, 4, 32},
+      {"a.weight_scale", DG_U8, 2, 4, 2},
+      {"a.weight_zero_point", DG_I8, 2, 4, 2}},
+     DGEMMA_E_FORMAT,
+     "a.weight_packed is [4, 32] of type U8, wanted no weight_zero_point beside it"},
     {{{"a.weight_packed", DG_I32, 2, 4, 8}}, DGEMMA_E_UNSUPPORTED, "has no \"weight_shape\""},
     {{{"a.weight_packed", DG_I32, 2, 4, 8},
       {"a.weight_scale", DG_F16, 2, 4, 2},
@@ -410,6 +415,19 @@ static const struct {
       {"a.scales", DG_F16, 2, 2, 8}},
      DGEMMA_E_FORMAT,
      "a.g_idx is [63] of type I32, wanted a number of I32 for each column"},
+    {{{"a.qweight", DG_I32, 2, INT64_MAX / 2, 0},
+      {"a.qzeros", DG_I32, 2, 2, 1},
+      {"a.scales", DG_F16, 2, 2, 0}},
+     DGEMMA_E_FORMAT,
+     "of type I32, wanted sizes that a matrix can have"},
+    {{{"a.weight", DG_U8, 2, 0, INT64_MAX}, {"a.weight_scale", DG_U8, 2, 0, 4}},
+     DGEMMA_E_FORMAT,
+     "a.weight is [0, 9223372036854775807] of type U8, wanted sizes that a matrix can have"},
+    {{{"a.weight_packed", DG_I32, 2, 0, INT64_MAX / 8 + 1},
+      {"a.weight_scale", DG_F16, 2, 0, 4},
+      {"a.weight_shape", DG_I64, 1, 2, 0}},
+     DGEMMA_E_FORMAT,
+     "of type I32, wanted sizes that a matrix can have"},
     {{{"a.scales", DG_F16, 2, 2, 8}, {"a.weight", DG_U32, 2, 2, 8}},
      DGEMMA_E_UNSUPPORTED,
      "a.scales belongs to a form of quantised weights that is not read"},
@@ -431,10 +449,38 @@ START_TEST(refuses)
 {
     dg_modules m;
     dgemma_error err = {0};
-    dgemma_status st = join(&m, bad[_i].part, &err);
+    dgemma_status st = join(&m, bad[_i].part, DG_QUANT_GPTQ, &err);
     ck_assert_msg(st == bad[_i].status, "status %d: %s", st, err.msg);
     ck_assert_msg(strstr(err.msg, bad[_i].says), "%s", err.msg);
     ck_assert_ptr_null(m.tensor);
+}
+END_TEST
+
+/* Words are read as the config's method packs them, and only where it is one that does. */
+START_TEST(methods_fit)
+{
+    static const part gptq[] = {{"a.qweight", DG_I32, 2, 8, 8},
+                                {"a.qzeros", DG_I32, 2, 2, 1},
+                                {"a.scales", DG_F16, 2, 2, 8},
+                                {NULL, 0, 0, 0, 0}},
+                      awq[] = {{"a.qweight", DG_I32, 2, 64, 1},
+                               {"a.qzeros", DG_I32, 2, 2, 1},
+                               {"a.scales", DG_F16, 2, 2, 8},
+                               {NULL, 0, 0, 0, 0}};
+    for (dg_quant_method k = DG_QUANT_NONE; k <= DG_QUANT_AUTO_ROUND; k++)
+        for (int i = 0; i < 2; i++) {
+            dg_modules m;
+            dgemma_error err = {0};
+            dgemma_status st = join(&m, i ? awq : gptq, k, &err);
+            bool fits = k == DG_QUANT_AUTO_ROUND || k == (i ? DG_QUANT_AWQ : DG_QUANT_GPTQ);
+            ck_assert_msg((st == DGEMMA_OK) == fits, "method %d, %d: %s", k, i, err.msg);
+            if (!fits)
+                ck_assert_msg(strstr(err.msg, k < DG_QUANT_GPTQ
+                                                  ? "wanted a quantization_config of GPTQ, AWQ"
+                                                  : "wanted words packed as the quantization"),
+                              "%s", err.msg);
+            dg_modules_clear(&m);
+        }
 }
 END_TEST
 
@@ -448,7 +494,7 @@ START_TEST(experts_are_put_together)
         {"y.weight", DG_BF16, 2, 2, 4},      {NULL, 0, 0, 0, 0}};
     dg_modules m;
     dgemma_error err = {0};
-    ck_assert_msg(join(&m, parts, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_msg(join(&m, parts, DG_QUANT_NONE, &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert_uint_eq(m.n_tensor, 1);
     const dg_tensor *t = m.tensor;
     ck_assert_str_eq(t->name, "x.experts.down_proj");
@@ -518,6 +564,62 @@ START_TEST(orders_and_zeros_are_checked)
 }
 END_TEST
 
+/* Zeros are stored less by one as whole words: a zero of 0 borrows from its neighbour. */
+START_TEST(zeros_borrow)
+{
+    static const uint32_t zeros = 0xF0080105, value[4 * 8];
+    uint32_t zero = zeros - 0x11111111;
+    uint16_t scale[8];
+    for (int i = 0; i < 8; i++)
+        scale[i] = dg_float_to_bf16(1);
+    dg_piece piece = {.values = value,
+                      .scale = scale,
+                      .scale_type = DG_BF16,
+                      .scale_rows = 1,
+                      .scale_cols = 32,
+                      .n_scale_col = 1,
+                      .zero = &zero,
+                      .zero_less = 1};
+    dg_pieces pieces = {DG_FORM_GPTQ, &piece};
+    dg_tensor t = {.name = "t", .type = DG_AFFINE4, .n_dim = 2, .shape = {8, 32}};
+    t.pieces = &pieces;
+    t.bytes = dg_dtype_bytes(t.type, dg_tensor_count(&t));
+    float *got = values_of(&t);
+    for (int i = 0; i < 8 * 32; i++)
+        ck_assert_float_eq(got[i], -(float)(zeros >> i / 32 * 4 & 15));
+    dg_free(got);
+}
+END_TEST
+
+/* What is divided by must leave a factor. */
+START_TEST(factors_are_checked)
+{
+    static const struct {
+        float by;
+        dgemma_status status;
+    } of[] = {{0x1p-120f, DGEMMA_OK},
+              {0x1p-140f, DGEMMA_E_FORMAT},
+              {-1, DGEMMA_E_FORMAT},
+              {INFINITY, DGEMMA_E_FORMAT},
+              {NAN, DGEMMA_E_FORMAT}};
+    dgemma_error err = {0};
+    dg_modules m;
+    for (size_t i = 0; i < DG_COUNT(of); i++) {
+        dg_tensor t[3] = {shaped(DG_F32, 1, 1), shaped(DG_U8, 4, 32), shaped(DG_F8_E4M3, 4, 4)};
+        t[0].name = "a.weight_global_scale";
+        t[0].data = &of[i].by;
+        t[1].name = "a.weight_packed";
+        t[2].name = "a.weight_scale";
+        t[1].data = t[2].data = some;
+        dg_quantisation q = {.method = DG_QUANT_COMPRESSED_TENSORS};
+        ck_assert_int_eq(dg_modules_join(&m, t, DG_COUNT(t), &q, "DIR", &err), of[i].status);
+        if (of[i].status)
+            ck_assert_msg(strstr(err.msg, "wanted a positive number to divide by"), "%s", err.msg);
+        dg_modules_clear(&m);
+    }
+}
+END_TEST
+
 START_TEST(survives_no_memory)
 {
     static const part parts[] = {{"a.weight", DG_F8_E4M3, 2, 4, 64},
@@ -526,7 +628,7 @@ START_TEST(survives_no_memory)
     for (long n = 1;; n++) {
         dg_modules m;
         dg_test_fail_alloc_at(n);
-        dgemma_status st = join(&m, parts, NULL);
+        dgemma_status st = join(&m, parts, DG_QUANT_NONE, NULL);
         bool reached = dg_test_alloc_done();
         ck_assert_int_eq(st == DGEMMA_OK, m.tensor != NULL);
         dg_modules_clear(&m);
@@ -547,12 +649,15 @@ Suite *modules_suite(void)
     tcase_add_test(c, values_are_those_of_the_tools);
     tcase_add_loop_test(c, logits_are_those_of_the_values, 0, 2);
     tcase_add_test(c, experts_are_put_together);
+    tcase_add_test(c, zeros_borrow);
     suite_add_tcase(s, c);
 
     c = tcase_create("hostile");
     tcase_add_loop_test(c, refuses, 0, DG_COUNT(bad));
     tcase_add_test(c, numbers_are_checked);
     tcase_add_test(c, orders_and_zeros_are_checked);
+    tcase_add_test(c, factors_are_checked);
+    tcase_add_test(c, methods_fit);
     tcase_add_test(c, survives_no_memory);
     suite_add_tcase(s, c);
     return s;

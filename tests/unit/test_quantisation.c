@@ -1,0 +1,75 @@
+/* quantisation: what configs of quantised folders say. test_config has more that is refused. */
+#include "suites.h"
+#include <string.h>
+#include "base/common.h"
+#include "format/quantisation.h"
+
+static dgemma_status read_text(dg_quantisation *q, const char *text, dgemma_error *err)
+{
+    json_t *config = json_loads(text, 0, NULL);
+    ck_assert_msg(config != NULL, "%s", text);
+    dgemma_status st = dg_quantisation_read(q, config, "config.json", "q.", err);
+    json_decref(config);
+    return st;
+}
+
+#define GPTQ  "{\"quant_method\": \"gptq\", \"bits\": 4"
+#define ROUND "{\"quant_method\": \"auto-round\", \"bits\": 4"
+static const struct {
+    const char *text;
+    dg_quant_method method;
+    bool symmetric;
+    int zero_less;
+} good[] = {
+    {GPTQ "}", DG_QUANT_GPTQ, false, 1},
+    {GPTQ ", \"sym\": true, \"checkpoint_format\": \"gptq\"}", DG_QUANT_GPTQ, true, 1},
+    {GPTQ ", \"sym\": false, \"checkpoint_format\": \"gptq_v2\"}", DG_QUANT_GPTQ, false, 0},
+    {"{\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemm\"}", DG_QUANT_AWQ, false, 0},
+    {ROUND ", \"sym\": true}", DG_QUANT_AUTO_ROUND, true, 1},
+    {ROUND ", \"packing_format\": null}", DG_QUANT_AUTO_ROUND, false, 1},
+    {ROUND ", \"packing_format\": \"auto_round:auto_gptq\"}", DG_QUANT_AUTO_ROUND, false, 1},
+    {ROUND ", \"packing_format\": \"auto_round:gptqmodel\"}", DG_QUANT_AUTO_ROUND, false, 0},
+    {ROUND ", \"packing_format\": \"auto_round:auto_awq\"}", DG_QUANT_AUTO_ROUND, false, 0},
+    {"{\"quant_method\": \"fp8\"}", DG_QUANT_FP8, false, 0},
+    {"{\"quant_method\": \"compressed-tensors\"}", DG_QUANT_COMPRESSED_TENSORS, false, 0},
+    {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\"}", DG_QUANT_MODELOPT, false, 0},
+};
+
+START_TEST(reads)
+{
+    dg_quantisation q;
+    dgemma_error err = {0};
+    ck_assert_msg(read_text(&q, good[_i].text, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_int_eq(q.method, good[_i].method);
+    ck_assert_int_eq(q.symmetric, good[_i].symmetric);
+    ck_assert_int_eq(q.zero_less, good[_i].zero_less);
+}
+END_TEST
+
+#define TEN "abcdefghij"
+static const struct {
+    const char *text, *says;
+} bad[] = {
+    /* a long value is cut where the line is full */
+    {"{\"quant_method\": \"" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN "\"}",
+     "q.quant_method is \"" TEN TEN TEN TEN TEN "abcdefghi..., wanted \"compressed-tensors\""},
+};
+
+START_TEST(refuses)
+{
+    dg_quantisation q;
+    dgemma_error err = {0};
+    ck_assert_int_eq(read_text(&q, bad[_i].text, &err), DGEMMA_E_UNSUPPORTED);
+    ck_assert_msg(strstr(err.msg, bad[_i].says), "%s", err.msg);
+}
+END_TEST
+
+Suite *quantisation_suite(void)
+{
+    Suite *s = suite_create("quantisation");
+    TCase *c = tcase_create("configs");
+    tcase_add_loop_test(c, reads, 0, DG_COUNT(good));
+    tcase_add_loop_test(c, refuses, 0, DG_COUNT(bad));
+    suite_add_tcase(s, c);
+    return s;
+}
