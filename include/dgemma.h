@@ -150,8 +150,9 @@ typedef struct dgemma_model_info {
                                 long as the engine. NULL: the CPU computes */
 
     /* memory */
-    size_t weight_bytes;  /* mapped from the file, shared with other processes */
-    size_t work_bytes;    /* allocated for passes, whatever the requests */
+    size_t weight_bytes; /* mapped from the file, shared with other processes; of a quantised folder
+                            made in memory of its own */
+    size_t work_bytes;   /* allocated for passes, whatever the requests */
     size_t request_bytes; /* for each running request, beside its keys and values */
     size_t kv_bytes_full; /* keys and values of a request that fills the context */
 } dgemma_model_info;

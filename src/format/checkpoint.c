@@ -212,6 +212,7 @@ static dgemma_status merge(dg_checkpoint *ck, dgemma_error *err)
     add_entries(ck, ck->gguf.tensor, ck->gguf.n_tensor, "the file");
     return sort_entries(ck, err);
 }
+
 static const entry *find_entry(const dg_checkpoint *ck, const char *name)
 {
     entry key = {.tensor.name = name};

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "format/checkpoint_folder.h"
 #include "format/gguf_names.h"
 
 static dgemma_status no_memory(const char *path, dgemma_error *err)
@@ -172,12 +173,6 @@ typedef struct naming {
     size_t n_tensor, name_bytes, n_scale, n_patch;
 } naming;
 
-static bool has_suffix(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), k = strlen(suffix);
-    return n >= k && strcmp(s + n - k, suffix) == 0;
-}
-
 static void add(naming *n, const dg_tensor *t, const char *name, const float *scale)
 {
     size_t len = strlen(name) + 1;
@@ -223,9 +218,9 @@ static dgemma_status take_scale(naming *n, const dg_tensor *t, const float **out
 static bool is_part_of_another(const naming *n, const char *name)
 {
     char weight[DG_GGUF_NAME], scale[DG_GGUF_NAME];
-    if (has_suffix(name, ".input_scale"))
+    if (dg_has_suffix(name, ".input_scale"))
         return true;
-    if (!has_suffix(name, ".scale"))
+    if (!dg_has_suffix(name, ".scale"))
         return false;
     int stem = (int)(strlen(name) - strlen("scale"));
     snprintf(weight, sizeof weight, "%.*sweight", stem, name);

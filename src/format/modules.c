@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "format/checkpoint_folder.h"
 
 enum { NAME_BYTES = 256, EXPERT_MAX = 1 << 16 };
 
@@ -33,12 +34,6 @@ typedef struct joining {
 } joining;
 
 /* ---- names ---- */
-
-static bool has_suffix(const char *s, const char *suffix)
-{
-    size_t n = strlen(s), k = strlen(suffix);
-    return n > k && strcmp(s + n - k, suffix) == 0;
-}
 
 static int by_name(const void *a, const void *b)
 {
@@ -347,9 +342,9 @@ static dgemma_status find_plain(joining *j, found *f, const dg_tensor *t)
 static dgemma_status check_unknown(const joining *j, const dg_tensor *t)
 {
     static const char *const unknown[] = {".pre_quant_scale", ".quant_map", ".absmax", ".bitmask"};
-    bool refused = has_suffix(t->name, ".scales") && !beside(j, t, ".scales", ".qweight");
+    bool refused = dg_has_suffix(t->name, ".scales") && !beside(j, t, ".scales", ".qweight");
     for (size_t i = 0; i < DG_COUNT(unknown); i++)
-        refused = refused || has_suffix(t->name, unknown[i]);
+        refused = refused || dg_has_suffix(t->name, unknown[i]);
     if (refused)
         return dg_fail(j->err, DGEMMA_E_UNSUPPORTED,
                        "%s: %.150s belongs to a form of quantised weights that is not read",
@@ -364,7 +359,7 @@ static dgemma_status find_one(joining *j, const dg_tensor *t)
     enum { WEIGHT, PACKED, QWEIGHT, NONE };
     found f = {.name = t->name, .factor = 1};
     int kind = WEIGHT;
-    while (kind < NONE && !has_suffix(t->name, suffixes[kind]))
+    while (kind < NONE && !dg_has_suffix(t->name, suffixes[kind]))
         kind++;
     if (kind == NONE)
         return check_unknown(j, t);

@@ -22,8 +22,8 @@ typedef struct dg_modules {
     char *names;
 } dg_modules;
 
-/* `part` are all tensors of the folder, sorted by name; they stay where they are and outlive *out,
- * which is empty on failure. */
+/* `part` are all tensors of the folder, sorted by name; their names and data outlive *out, the
+ * array need not. *out is empty on failure. */
 dgemma_status dg_modules_join(dg_modules *out, const dg_tensor *part, size_t n,
                               const dg_quantisation *q, const char *where, dgemma_error *err);
 void dg_modules_clear(dg_modules *m);

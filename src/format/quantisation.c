@@ -30,7 +30,7 @@ static bool is_one_of(const json_t *v, const char *known)
     const char *word = json_string_value(v);
     size_t n = word ? strlen(word) : 0;
     for (const char *at = known; n && *at; at += strcspn(at, " "), at += *at == ' ')
-        if (strncmp(at, word, n) == 0 && (at[n] == ' ' || !at[n]))
+        if (strcspn(at, " ") == n && strncmp(at, word, n) == 0)
             return true;
     return false;
 }
@@ -95,6 +95,8 @@ static dgemma_status read_compressed(dg_quantisation *q, const section *s)
         st = refuse(s, "sparsity_config", "none: sparse weights are not read");
     if (!st && !is_empty(value(s, "transform_config")))
         st = refuse(s, "transform_config", "none: rotated weights are not read");
+    if (!st && groups && !json_is_object(groups))
+        st = refuse(s, "config_groups", "an object");
     const char *name;
     json_t *group;
     json_object_foreach((json_t *)(uintptr_t)groups, name, group)
@@ -111,7 +113,8 @@ static dgemma_status read_compressed(dg_quantisation *q, const section *s)
 
 static dgemma_status read_modelopt(const section *s)
 {
-    if (is_one_of(value(s, "quant_algo"), ALGORITHMS))
+    bool plain = json_is_null(json_object_get(s->obj, "quant_algo")); /* but for its cache */
+    if (plain || is_one_of(value(s, "quant_algo"), ALGORITHMS))
         return DGEMMA_OK;
     return refuse(s, "quant_algo", "one of: " ALGORITHMS);
 }

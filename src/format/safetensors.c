@@ -40,8 +40,8 @@ static dgemma_status read_dtype(dg_tensor *t, const json_t *info, const image *i
         return dg_fail(err, DGEMMA_E_FORMAT, "%s: tensor %.200s has no dtype", img->where, t->name);
     if (!dtype_from_name(&t->type, name))
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                       "%s: tensor %.200s has dtype %.40s; weights are read as F32, F16 or BF16",
-                       img->where, t->name, name);
+                       "%s: tensor %.200s has dtype %.40s, which is not read", img->where, t->name,
+                       name);
     return DGEMMA_OK;
 }
 

@@ -6,7 +6,7 @@
  *     NVFP4   nibbles of E2M1, the low one first, times an E4M3 scale
  *             for sixteen of them, times the matrix's factor              NVFP4, the same factor
  *     MXFP4   the same with a power of two for 32 of them                 MXFP4
- *     INT8    a byte with a sign, times the scale of its row              BYTES
+ *     INT8    a byte with a sign, times such a scale too                  BYTES
  *     PLAIN   floats                                                      as they are
  *
  * and whole numbers of four bits, (n - zero) times the scale of a group of the row, where zero is 8
@@ -16,9 +16,9 @@
  *     GPTQ    of a column eight neighbours along the row in a word, [n_in / 8, n_out]; scales
  *             [n_group, n_out]; zeros [n_group, n_out / 8], in some files less by one
  *     AWQ     of eight columns one in a word, [n_in, n_out / 8], in the order 0 2 4 6 1 3 5 7;
- * scales as in GPTQ, zeros in that order too */
-#ifndef DG_TENSOR_PIECES_H
-#define DG_TENSOR_PIECES_H
+ *             scales as in GPTQ, zeros in that order too */
+#ifndef DG_TENSOR_MATRIX_PIECES_H
+#define DG_TENSOR_MATRIX_PIECES_H
 
 #include "base/error.h"
 #include "tensor/tensor.h"
@@ -58,8 +58,8 @@ typedef struct dg_pieces {
 dg_dtype dg_form_type(dg_form form, const dg_piece *piece, dg_dtype stored);
 
 /* Rows [first_row, first_row + n_row) of each matrix of a tensor that has pieces, one after the
- * other. DGEMMA_E_FORMAT: a scale, a zero or a value cannot be, or
- * columns are in another order. */
+ * other. DGEMMA_E_FORMAT: a scale, a zero or a value cannot be; DGEMMA_E_UNSUPPORTED: columns are
+ * in another order. */
 dgemma_status dg_pieces_make(void *out, const dg_tensor *t, int64_t first_row, int64_t n_row,
                              dgemma_error *err);
 

@@ -24,13 +24,18 @@ static void check_tensor(const dg_safetensors *st, const dg_tensor *t, const uin
     check(dg_safetensors_find(st, t->name) == t);
 }
 
-/* Matrices in parts: all their rows are read, whatever they hold. */
-static void run_modules(const dg_safetensors *st)
+/* Matrices in parts: all their rows are read, whatever they hold; what a config would say of them
+ * is chosen by the bits of `how`. */
+static void run_modules(const dg_safetensors *st, unsigned how)
 {
     enum { MOST = 1 << 22 };
     dg_modules m;
     dgemma_error err = {0};
-    dg_quantisation q = {.n_block = 2, .block = {{128, 128}, {2, 64}}};
+    dg_quantisation q = {.method = (dg_quant_method)((how & 7) % (DG_QUANT_AUTO_ROUND + 1)),
+                         .n_block = 2,
+                         .block = {{128, 128}, {2, 64}},
+                         .symmetric = how & 8,
+                         .zero_less = how >> 4 & 1};
     dgemma_status status = dg_modules_join(&m, st->tensor, st->n_tensor, &q, "fuzz", &err);
     check(status == DGEMMA_OK || (err.status == status && err.msg[0] && !m.tensor));
     for (size_t i = 0; i < m.n_tensor; i++) {
@@ -52,7 +57,7 @@ static void run(const uint8_t *data, size_t size)
     check(status == DGEMMA_OK || (err.status == status && err.msg[0] && !st.tensor));
     for (size_t i = 0; i < st.n_tensor; i++)
         check_tensor(&st, &st.tensor[i], data, size);
-    run_modules(&st);
+    run_modules(&st, size ? data[size - 1] : 0);
     dg_safetensors_clear(&st);
 }
 

@@ -53,6 +53,13 @@ static const struct {
     /* a long value is cut where the line is full */
     {"{\"quant_method\": \"" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN "\"}",
      "q.quant_method is \"" TEN TEN TEN TEN TEN "abcdefghi..., wanted \"compressed-tensors\""},
+    /* two words that stand side by side in a list are none of it */
+    {GPTQ ", \"checkpoint_format\": \"gptq gptq_v2\"}",
+     "q.checkpoint_format is \"gptq gptq_v2\", wanted"},
+    {GPTQ ", \"checkpoint_format\": \"\"}", "q.checkpoint_format is \"\", wanted"},
+    {"{\"quant_method\": \"compressed-tensors\", \"config_groups\": [1]}",
+     "q.config_groups is [1], wanted an object"},
+    {"{\"quant_method\": \"modelopt\"}", "q.quant_algo is missing, wanted"},
 };
 
 START_TEST(refuses)
@@ -64,12 +71,36 @@ START_TEST(refuses)
 }
 END_TEST
 
+static const struct {
+    const char *text;
+    dgemma_status status;
+} modelopt[] = {
+    {"{\"quant_algo\": \"FP8\"}", DGEMMA_OK},
+    {"{\"quant_algo\": null, \"kv_cache_quant_algo\": \"FP8\"}", DGEMMA_OK},
+    {"{\"quant_algo\": \"W4A8_AWQ\"}", DGEMMA_E_UNSUPPORTED},
+    {"{}", DGEMMA_E_UNSUPPORTED},
+};
+
+/* A file beside the config, which may be about the cache alone. */
+START_TEST(reads_modelopt)
+{
+    dg_quantisation q;
+    dgemma_error err = {0};
+    json_t *config = json_loads(modelopt[_i].text, 0, NULL);
+    dgemma_status st = dg_quantisation_read_modelopt(&q, config, "hf.json", "quantization.", &err);
+    ck_assert_msg(st == modelopt[_i].status, "status %d: %s", st, err.msg);
+    ck_assert_int_eq(q.method, DG_QUANT_MODELOPT);
+    json_decref(config);
+}
+END_TEST
+
 Suite *quantisation_suite(void)
 {
     Suite *s = suite_create("quantisation");
     TCase *c = tcase_create("configs");
     tcase_add_loop_test(c, reads, 0, DG_COUNT(good));
     tcase_add_loop_test(c, refuses, 0, DG_COUNT(bad));
+    tcase_add_loop_test(c, reads_modelopt, 0, DG_COUNT(modelopt));
     suite_add_tcase(s, c);
     return s;
 }
