@@ -303,7 +303,8 @@ typedef struct dgemma_read {
     const int32_t *ids;    /* [n_ids] tokens whose log-probabilities are wanted */
     size_t n_ids;
     bool among; /* as if there were no others: probabilities, the most likely token, entropy and
-                   draws are those among the ids, of which there must be one, in every step */
+                   draws are those among the ids, of which there must be one, in every step;
+                   temperatures but 0 and filters do not change these draws */
 } dgemma_read;
 
 typedef struct dgemma_request_options {
@@ -401,8 +402,9 @@ typedef struct dgemma_request_options {
     const dgemma_logit_bias *logit_bias; /* added to logits before anything else: to the model they
                                             are its own. Up to 1,024, one for a token */
     size_t n_logit_bias;
-    int n_logprobs; /* most likely tokens to report with each token of a BLOCK event, itself
-                       included, up to 20; 0: only its own log-probability; -1: nothing */
+    int n_logprobs; /* most likely tokens to report with each token of a BLOCK event, or of a READ
+                       that asks for no ids, itself included, up to 20; 0: only its own
+                       log-probability; -1: nothing */
 
     /* Send the beginning of a block as soon as it has settled, and pin it: it stays in every canvas
      * that follows, nothing is taken back. The block ends once all that counts of it has settled,
@@ -451,9 +453,10 @@ typedef enum dgemma_event_kind {
 } dgemma_event_kind;
 
 typedef enum dgemma_end {
-    DGEMMA_END_STOP,    /* the model ended its turn or left a block empty, or a stop string came */
-    DGEMMA_END_LENGTH,  /* max_tokens are there */
-    DGEMMA_END_CONTEXT, /* the context is full */
+    DGEMMA_END_STOP,   /* the model ended its turn or left a block empty, or a stop string or one of
+                          stop_tokens came */
+    DGEMMA_END_LENGTH, /* max_tokens are there */
+    DGEMMA_END_CONTEXT,    /* the context is full */
     DGEMMA_END_TOOL_CALLS, /* the model waits for the results of its tool calls */
     DGEMMA_END_CANCELLED,  /* somebody said so */
     DGEMMA_END_FAILED      /* see the status */

@@ -10,6 +10,9 @@ static const char seeds[] = "vllm_xargs.diffusion_seed_canvas",
                   pins[] = "vllm_xargs.diffusion_pinned", ids[] = "logprob_token_ids",
                   samples[] = "vllm_xargs.diffusion_samples";
 
+/* Log-probabilities in the answers to one request. */
+enum { MAX_TOLD = 1 << 18 };
+
 static bool read_list(const json_t *object, const char *name, const char *where, int n_most,
                       int32_t **out, size_t *n, dg_http_error *e)
 {
@@ -170,4 +173,16 @@ bool dg_openai_read_canvas(dg_chat *c, const dg_chat_limits *limits, dg_http_err
         return dg_refuse(e, 400, "invalid_value", "vllm_xargs.diffusion_constrained",
                          "vllm_xargs.diffusion_constrained goes with logprob_token_ids");
     return read_samples(c, args, n_sample, limits, e);
+}
+
+bool dg_openai_check_canvas(const dg_chat *c, dg_http_error *e)
+{
+    if (!c->reads || !c->logprobs)
+        return true;
+    size_t others = c->read.n_ids ? c->read.n_ids : (size_t)c->options.n_logprobs,
+           n_choice = (size_t)c->n_choice * (c->n_prompt ? c->n_prompt : 1),
+           n = n_choice * c->read.n_tokens * (others + 1);
+    return n <= MAX_TOLD ||
+           dg_refuse(e, 400, "limit_exceeded", c->read.n_ids ? ids : "logprobs",
+                     "%zu log-probabilities of all choices together, at most %d", n, MAX_TOLD);
 }

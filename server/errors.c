@@ -103,7 +103,8 @@ static const char *type_of(int status)
 
 json_t *dg_error_object(const dg_http_error *e)
 {
-    return json_pack("{s:{s:o,s:s,s:s?,s:s?}}", "error", "message",
+    json_t *param = e->param[0] ? dg_json_text(e->param, strlen(e->param)) : json_null();
+    return json_pack("{s:{s:o,s:s,s:o,s:s?}}", "error", "message",
                      dg_json_text(e->message, strlen(e->message)), "type", type_of(e->status),
-                     "param", e->param[0] ? e->param : NULL, "code", e->code);
+                     "param", param, "code", e->code);
 }

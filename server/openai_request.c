@@ -429,7 +429,7 @@ bool dg_openai_read_chat(dg_chat *out, json_t *root, const dg_chat_limits *limit
     reader r = begin(out, root, limits, seed, e);
     return finish(dg_openai_read_functions(out, e) && read_common(&r) && check_choices(&r, 1) &&
                       read_thinking(&r) && dg_openai_read_tools(out, e) && read_logprobs(&r) &&
-                      read_messages(&r),
+                      dg_openai_check_canvas(out, e) && read_messages(&r),
                   out);
 }
 
@@ -522,6 +522,7 @@ bool dg_openai_read_completion(dg_chat *out, json_t *root, const dg_chat_limits 
     reader r = begin(out, root, limits, seed, e);
     bound_length(&r);
     return finish(read_common(&r) && read_prompts(&r) && read_suffix(&r) && refuse_old(&r) &&
-                      read_old_logprobs(&r) && read_constraint(&r),
+                      read_old_logprobs(&r) && dg_openai_check_canvas(out, e) &&
+                      read_constraint(&r),
                   out);
 }

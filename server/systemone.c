@@ -223,9 +223,10 @@ static json_t *place(const char *path)
 {
     const char *first = strchr(path, '/'), *last = strrchr(path, '/');
     if (first == last)
-        return json_pack("[s,s]", "body", path);
-    return json_pack("[s,o,o,s]", "body", dg_json_text(path, (size_t)(first - path)),
-                     dg_json_text(first + 1, (size_t)(last - first - 1)), last + 1);
+        return json_pack("[s,o]", "body", dg_json_text(path, strlen(path)));
+    return json_pack("[s,o,o,o]", "body", dg_json_text(path, (size_t)(first - path)),
+                     dg_json_text(first + 1, (size_t)(last - first - 1)),
+                     dg_json_text(last + 1, strlen(last + 1)));
 }
 
 json_t *dg_systemone_error(const dg_http_error *e)

@@ -271,6 +271,15 @@ static dgemma_status tell_settled(dg_answer *a, dgemma_error *err)
     return a->stop_found ? DGEMMA_OK : st;
 }
 
+/* The answer was ended by a token that the request has named and that would be text. */
+static bool ended_by_word(const dg_answer *a)
+{
+    const dg_tokenizer *t = a->cfg.tokenizer;
+    int32_t id = a->loop->stop_token;
+    return a->loop->stop_named &&
+           (!dg_tokenizer_is_special(t, id) || id == dg_tokenizer_added_id(t, "<|\"|>"));
+}
+
 static dgemma_status tell_block(dg_answer *a, dgemma_error *err)
 {
     const dg_block_loop *r = a->loop;
@@ -280,7 +289,7 @@ static dgemma_status tell_block(dg_answer *a, dgemma_error *err)
         st = tell_tokens(a, r->n_block_token, err);
     if (a->parser && !st && r->thought_closed)
         st = dg_output_parser_push(a->parser, &(int32_t){r->cfg.think_close}, 1, err);
-    if (a->parser && !st && r->end == DG_END_STOP)
+    if (a->parser && !st && r->end == DG_END_STOP && !ended_by_word(a))
         st = dg_output_parser_push(a->parser, &(int32_t){r->stop_token}, 1, err);
     if (a->parser && !st && r->end)
         st = dg_output_parser_finish(a->parser, err); /* its END event gives out all text */

@@ -441,6 +441,7 @@ static bool tries_length(dg_block_loop *l)
 dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err)
 {
     dg_canvas *c = &l->canvas;
+    const dg_draw_options *draw = l->options.draw;
     l->block_done = false;
     l->n_encoded += l->n_token_in_pass;
     if (!l->canvas_in_pass)
@@ -453,7 +454,8 @@ dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err)
                                                     .entropy = c->entropy,
                                                     .logprob = l->logprobs.step_logprob,
                                                     .argmax = c->argmax,
-                                                    .drawn = c->drawn});
+                                                    .drawn = c->drawn,
+                                                    .cold = draw && draw->temperature == 0});
     int n_pinned = c->settle.n;
     dg_canvas_advance(c, &l->cfg.draws);
     dg_logprobs_keep(&l->logprobs, c->entropy, n_pinned, c->n);
@@ -470,6 +472,7 @@ dgemma_status dg_block_loop_take(dg_block_loop *l, dgemma_error *err)
     if (c->finished && is_padding(l)) {
         l->end = DG_END_STOP;
         l->stop_token = l->model->cfg.pad_token;
+        l->stop_named = l->n_read < text_length(l) && is_named_stop(l, l->stop_token);
     } else if (!read_block(l, c->finished ? c->n : c->settle.n)) {
         return DGEMMA_OK;
     }

@@ -162,7 +162,8 @@ void dg_read_narrow(dg_read *r, const dg_read_step *s)
         }
         s->entropy[i] = (float)entropy;
         s->argmax[i] = r->sorted[best];
-        s->drawn[i] = r->sorted[drawn < 0 ? best : drawn]; /* the sum may have stayed below 1 */
+        drawn = drawn < 0 || s->cold ? best : drawn; /* the sum may have stayed below 1 */
+        s->drawn[i] = r->sorted[drawn];
         if (s->logprob)
             s->logprob[i] = logprob[best];
     }

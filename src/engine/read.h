@@ -36,6 +36,7 @@ typedef struct dg_read_step {
     const double *uniform;
     float *entropy, *logprob;
     int32_t *argmax, *drawn;
+    bool cold; /* the most likely is drawn */
 } dg_read_step;
 
 /* The pass has answered. Where the ids are all there is, puts what is true among them in the place

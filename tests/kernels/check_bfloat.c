@@ -239,7 +239,7 @@ static void bench(check *c)
 void check_bfloat(check *c)
 {
     static const int rows[] = {1, 2, 3, 4, 5, 6, 7, 11, 16, 17, 33, 66};
-    static const int depths[] = {1, 2, 4, 7, 8, 31, 32, 33, 72, 256};
+    static const int depths[] = {1, 2, 4, 7, 8, 31, 32, 33, 72, 256, 523};
     if (!c->opt->b) {
         printf("%-5s bfloat           skipped: floats are as fast there\n", c->set);
         c->skipped++;

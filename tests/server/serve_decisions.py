@@ -136,6 +136,15 @@ def check_stop_tokens(s):
           and other["message"]["reasoning"] == one["message"]["reasoning"] and other["finish_reason"] == "stop", got)
     status, got = ask(max_tokens=8, stop_token_ids=[101])
     check("or its tokens are used up", status == 200 and not got["choices"][0]["message"]["content"] and got["usage"]["completion_tokens"] == 8, got)
+    status, got = s.chat("Tell me a story.", logprobs=True, return_tokens_as_token_ids=True, max_tokens=32)
+    tokens = [t["token"] for t in got["choices"][0]["logprobs"]["content"]]
+    word = int(tokens[5].split(":")[1])
+    before = tokens[:tokens.index(tokens[5])]
+    status, got = s.chat("Tell me a story.", logprobs=True, return_tokens_as_token_ids=True, max_tokens=32, stop_token_ids=[word])
+    text = s.json("POST", "/detokenize", {"tokens": [int(t.split(":")[1]) for t in before]})[1]["content"]
+    one = got["choices"][0]
+    check("a word that ends it is not in the text", status == 200 and one["message"]["content"] == text and one["finish_reason"] == "stop"
+          and [t["token"] for t in one["logprobs"]["content"]] == before + [tokens[5]] and got["usage"]["completion_tokens"] == len(before), (text, got))
     form = {"type": "json_object"}
     status, got = s.chat(response_format=form, stop_token_ids=[101])
     check("no text of a form is cut", status == 400 and got["error"]["param"] == "stop_token_ids", got)
@@ -228,6 +237,14 @@ def check_xargs(s):
     check_xargs_of_tokens(s, seed, slot, asked)
     status, got = s.chat(vllm_xargs={"diffusion_read_only": True}, logprob_token_ids=[1] * 513)
     check("too many ids", status == 400 and got["error"]["param"] == "logprob_token_ids", got)
+    for n in (127, 512):
+        status, got = read(n=16, logprob_token_ids=[5] * n, vllm_xargs={"diffusion_seed_canvas": None, "diffusion_pinned": None, "diffusion_canvas_length": 64})
+        check(f"16 choices with {n} ids", status == 200 if n == 127 else status == 400 and got["error"]["code"] == "limit_exceeded"
+              and str(16 * 64 * (n + 1)) in got["error"]["message"], (status, str(got)[:300]))
+    for n in (119, 120):
+        for letters in ("", "a"):
+            status, got = s.chat(vllm_xargs={"diffusion_" + letters + "é" * n: 1})
+            check(f"a long name that is not known, {n}{letters}", status == 400 and got["error"]["code"] == "unknown_parameter", (status, got))
 
 
 def check_lm_eval(s):

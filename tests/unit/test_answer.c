@@ -12,11 +12,12 @@ enum {
     CALL_OPEN,
     CALL_CLOSE,
     TURN_CLOSE,
+    QUOTE,
     N_VOCAB,
     MOST = 64
 };
-static const char *const markers[] = {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>",
-                                      "<turn|>"};
+static const char *const markers[] = {"<|channel>",   "<channel|>", "<|tool_call>",
+                                      "<tool_call|>", "<turn|>",    "<|\"|>"};
 
 static dg_tokenizer *tokenizer;
 static dg_model model;
@@ -360,6 +361,35 @@ START_TEST(the_stop_token_is_told)
 }
 END_TEST
 
+/* A word that was named as an end is no text, and completes no stop string. */
+START_TEST(a_word_that_ends_the_answer_is_not_told)
+{
+    static const int32_t words[] = {'x', QUOTE};
+    char *stop[] = {"cx", "c\""};
+    for (int i = 0; i < 2; i++) {
+        begin((dg_answer_config){.stop = stop, .n_stop = 2});
+        step("abc");
+        finish(DG_END_STOP);
+        argmax[3] = loop.stop_token = words[i];
+        loop.stop_named = true;
+        pass(0);
+        dgemma_event event = expect(DGEMMA_EVENT_BLOCK);
+        ck_assert(event.stop_token && event.n_tokens == 3 && event.tokens[3] == words[i]);
+        expect_text(DGEMMA_EVENT_TEXT, "abc");
+        expect_none();
+        dg_answer_clear(&answer);
+    }
+    begin((dg_answer_config){0}); /* what closes something does so all the same */
+    step("a<|tool_call>call:f{x:1");
+    finish(DG_END_STOP);
+    loop.stop_token = CALL_CLOSE;
+    pass(0);
+    expect(DGEMMA_EVENT_BLOCK);
+    expect_text(DGEMMA_EVENT_TEXT, "a");
+    expect(DGEMMA_EVENT_TOOL_CALL);
+}
+END_TEST
+
 /* What has settled is told at once, and once; the block comes when it is over. */
 START_TEST(settled_text_does_not_wait)
 {
@@ -484,6 +514,7 @@ Suite *answer_suite(void)
     tcase_add_test(t, an_answer_begins_where_the_prompt_ends);
     tcase_add_test(t, a_thought_that_was_cut_is_closed);
     tcase_add_test(t, the_stop_token_is_told);
+    tcase_add_test(t, a_word_that_ends_the_answer_is_not_told);
     tcase_add_test(t, settled_text_does_not_wait);
     tcase_add_test(t, nothing_follows_a_stop_string);
     tcase_add_test(t, a_stop_string_ends_the_block);

@@ -83,6 +83,28 @@ START_TEST(a_block_of_padding_ends_the_answer)
 }
 END_TEST
 
+/* Who has named padding as an end hears of it. */
+START_TEST(padding_may_be_named)
+{
+    tiny_model t;
+    tiny_open(&t, &(tiny_options){0});
+    for (int named = 0; named < 2; named++) {
+        dg_block_loop l;
+        dg_block_loop_config cfg = config(&t);
+        cfg.n_stop_token = named;
+        cfg.stop_token[0] = t.cfg.pad_token;
+        ck_assert_int_eq(dg_block_loop_init(&l, t.model, t.kv, &cfg, NULL), DGEMMA_OK);
+        say(&l, NULL, 0);
+        ck_assert_int_eq(l.end, DG_END_STOP);
+        ck_assert_int_eq(l.stop_token, t.cfg.pad_token);
+        ck_assert_int_eq(l.stop_named, named);
+        ck_assert_int_eq(l.n_block_token, 0);
+        dg_block_loop_clear(&l);
+    }
+    tiny_close(&t);
+}
+END_TEST
+
 /* One that is not padding, anywhere in the block, and a model that names no padding. */
 START_TEST(anything_else_goes_on)
 {
@@ -692,6 +714,7 @@ Suite *block_loop_suite(void)
     Suite *s = suite_create("block_loop");
     TCase *t = tcase_create("block_loop");
     tcase_add_test(t, a_block_of_padding_ends_the_answer);
+    tcase_add_test(t, padding_may_be_named);
     tcase_add_test(t, anything_else_goes_on);
     tcase_add_test(t, no_thought_opens_after_the_last);
     tcase_add_test(t, a_cut_thought_is_closed_as_learnt);

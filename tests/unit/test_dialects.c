@@ -598,6 +598,59 @@ START_TEST(test_canvas_reads)
 }
 END_TEST
 
+/* 8 x 256 x (127 + 1) log-probabilities in the answers to one request, and no more. */
+START_TEST(test_how_much_is_told)
+{
+    static const char *const asks[] = {
+        "'messages':[{'role':'user','content':'Q'}],'n':8,'logprobs':true",
+        "'prompt':['a','b','c','d'],'n':2,'logprobs':0", "'prompt':'a','n':8"};
+    static char ids[512], body[1024];
+    for (int i = 0; i < 3; i++)
+        for (int n = 127; n <= 128; n++) {
+            dg_chat c;
+            dg_http_error e = {0};
+            memset(ids, 0, sizeof ids);
+            for (int k = 0; k < n; k++)
+                strcat(ids, k ? ",5" : "5");
+            snprintf(body, sizeof body,
+                     "{%s,'logprob_token_ids':[%s],'vllm_xargs':{'diffusion_read_only':1,"
+                     "'diffusion_canvas_length':256}}",
+                     asks[i], ids);
+            bool fits = n == 127 || i == 2; /* who asks for none is told none */
+            bool ok = read_body(i ? dg_openai_read_completion : dg_openai_read_chat, &c, body, &e);
+            ck_assert_msg(ok == fits, "%d, %d: %s", i, n, e.message);
+            if (ok) {
+                dg_chat_clear(&c);
+                continue;
+            }
+            ck_assert_int_eq(e.status, 400);
+            ck_assert_str_eq(e.code, "limit_exceeded");
+            ck_assert_str_eq(e.param, "logprob_token_ids");
+            ck_assert(strstr(e.message, "264192") && strstr(e.message, "262144"));
+        }
+}
+END_TEST
+
+/* A name that is cut in the middle of a letter: names of both parities, so that one of them is. */
+START_TEST(test_long_names)
+{
+    static const char letters[] = "\xC3\xA9";
+    for (int odd = 0; odd < 2; odd++) {
+        char name[400] = "a";
+        dg_http_error e;
+        for (size_t n = (size_t)odd; n + 2 < sizeof name; n += 2)
+            memcpy(name + n, letters, sizeof letters);
+        ck_assert(!dg_refuse(&e, 400, "unknown_parameter", name, "%s: not known", name));
+        json_t *object = dg_error_object(&e);
+        const char *param =
+            json_string_value(json_object_get(json_object_get(object, "error"), "param"));
+        ck_assert_ptr_nonnull(param);
+        ck_assert_int_eq(strncmp(param, name, 250), 0);
+        json_decref(object);
+    }
+}
+END_TEST
+
 /* What the library says, as clients hear it. */
 START_TEST(test_statuses)
 {
@@ -689,6 +742,8 @@ Suite *dialects_suite(void)
     tcase_add_test(c, test_more_options);
     tcase_add_test(c, test_statuses);
     tcase_add_test(c, test_canvas_reads);
+    tcase_add_test(c, test_how_much_is_told);
+    tcase_add_test(c, test_long_names);
     tcase_add_loop_test(c, test_no_memory, 0, 3);
     suite_add_tcase(s, c);
     return s;

@@ -300,7 +300,7 @@ START_TEST(a_read_among_some_words)
     enum { SOME = 6 };
     dgemma_engine *e = open_engine(1);
     int32_t token[WIDTH], ids[SOME] = {300, 5, 4000, 301, 299, 17};
-    static reading of_all, some, steps, again;
+    static reading of_all, some, steps, again, cold;
     sentence(e, token);
     dgemma_read r = {.tokens = token, .n_tokens = WIDTH, .ids = ids, .n_ids = SOME};
     dgemma_request_options o = read_options(e, &r);
@@ -329,6 +329,15 @@ START_TEST(a_read_among_some_words)
     read_now(e, &o, &again);
     ck_assert(!memcmp(&steps.logprob, &again.logprob, sizeof again.logprob));
     ck_assert(memcmp(&steps.logprob, &some.logprob, sizeof some.logprob) != 0);
+    bool differs = false; /* with one seed or another the most likely is not drawn */
+    for (o.seed = 0; !differs && o.seed < 20; o.seed++) {
+        o.temperature = 1;
+        read_now(e, &o, &again);
+        o.temperature = 0;
+        read_now(e, &o, &cold);
+        differs = memcmp(&again.logprob, &cold.logprob, sizeof cold.logprob) != 0;
+    }
+    ck_assert(differs);
     for (int i = 0; i < WIDTH; i++) {
         double mass = 0;
         for (int k = 0; k < SOME; k++)
@@ -358,7 +367,7 @@ START_TEST(what_is_true_among_some)
     const double uniform[N] = {0.2, 0.7501, 0.5, 0.5};
     float entropy[N] = {1, 1, NAN, 1}, logprob[N] = {-1, -1, -1, -1};
     int32_t argmax[N] = {1, 1, 1, 1}, drawn[N] = {2, 2, 2, 2};
-    dg_read_narrow(r, &(dg_read_step){uniform, entropy, logprob, argmax, drawn});
+    dg_read_narrow(r, &(dg_read_step){uniform, entropy, logprob, argmax, drawn, false});
     dg_read_take(r);
     ck_assert_mem_eq(argmax, ((int32_t[]){20, 20, 1, 10}), sizeof argmax);
     ck_assert_mem_eq(drawn, ((int32_t[]){10, 30, 2, 20}), sizeof drawn);
@@ -367,6 +376,8 @@ START_TEST(what_is_true_among_some)
     ck_assert_float_eq_tol(r->logprob[4 + 0], -logf(4), 1e-6f); /* in the order of asking */
     ck_assert_float_eq_tol(r->logprob[4 + 2], -logf(2), 1e-6f);
     ck_assert(isnan(entropy[2]) && logprob[2] == -1);
+    dg_read_narrow(r, &(dg_read_step){uniform, entropy, logprob, argmax, drawn, true});
+    ck_assert_mem_eq(drawn, ((int32_t[]){20, 20, 2, 10}), sizeof drawn);
     dg_read_free(r);
 }
 END_TEST
