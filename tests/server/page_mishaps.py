@@ -257,6 +257,7 @@ def unanswered_calls():
         b.click(".send-results")
         b.wait(RUNNING)
         b.load()
+        b.wait("document.querySelectorAll('#thread article').length > 2", what="the chat that was kept")
         check("a result is kept when it is sent", b.texts()[2].endswith("seen"), b.texts())
         hold.set()
         b.quiet("unanswered calls")
