@@ -1,6 +1,7 @@
 #include "support/tiny_model.h"
 #include <check.h>
 #include <stdio.h>
+#include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
 #include "base/rng.h"
@@ -120,4 +121,25 @@ void tiny_denoise(tiny_model *t, dg_kv_seq *seq, tiny_canvas *c, bool first_step
     dgemma_status st =
         dg_forward_run(t->forward, &(dg_pass){.work = &work, .n_work = 1, .taps = &taps}, &err);
     ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
+}
+
+float *tiny_logits(const tiny_options *options, size_t *n)
+{
+    enum { PROMPT = 21, CANVAS = 16 };
+    tiny_model t;
+    tiny_canvas c;
+    dg_kv_seq seq = {0};
+    tiny_open(&t, options);
+    int32_t *ids = tiny_ids(&t, PROMPT, 3);
+    tiny_canvas_init(&c, &t, CANVAS, 4);
+    tiny_encode(&t, &seq, ids, PROMPT, PROMPT);
+    tiny_denoise(&t, &seq, &c, true);
+    *n = CANVAS * (size_t)t.cfg.n_vocab;
+    float *out = dg_array(*n, sizeof *out);
+    memcpy(out, c.logits, *n * sizeof *out);
+    dg_free(ids);
+    tiny_canvas_clear(&c);
+    dg_kv_seq_clear(t.kv, &seq);
+    tiny_close(&t);
+    return out;
 }

@@ -51,4 +51,7 @@ int32_t *tiny_ids(const tiny_model *t, int n, unsigned seed);
 void tiny_encode(tiny_model *t, dg_kv_seq *seq, const int32_t *ids, int n, int chunk);
 void tiny_denoise(tiny_model *t, dg_kv_seq *seq, tiny_canvas *c, bool first_step);
 
+/* The logits of a canvas behind a prompt, *n of them; for dg_free. */
+float *tiny_logits(const tiny_options *options, size_t *n);
+
 #endif

@@ -226,27 +226,6 @@ static void add_experts(folder *parts, folder *plain, const dg_tensor *t, bool n
         }
 }
 
-/* The logits of a canvas behind a prompt. */
-static float *logits_of(const char *dir, bool exact, size_t *n)
-{
-    tiny_model t;
-    tiny_canvas c;
-    dg_kv_seq seq = {0};
-    tiny_open(&t, &(tiny_options){.folder = dir, .exact = exact});
-    int32_t *ids = tiny_ids(&t, 21, 3);
-    tiny_canvas_init(&c, &t, 16, 4);
-    tiny_encode(&t, &seq, ids, 21, 21);
-    tiny_denoise(&t, &seq, &c, true);
-    *n = 16 * (size_t)t.cfg.n_vocab;
-    float *out = dg_array(*n, sizeof *out);
-    memcpy(out, c.logits, *n * sizeof *out);
-    dg_free(ids);
-    tiny_canvas_clear(&c);
-    dg_kv_seq_clear(t.kv, &seq);
-    tiny_close(&t);
-    return out;
-}
-
 START_TEST(logits_are_those_of_the_values)
 {
     static folder parts, plain;
@@ -288,8 +267,9 @@ START_TEST(logits_are_those_of_the_values)
     dg_buf_clear(&config);
 
     size_t n;
-    float *got = logits_of(dir[0], true, &n), *want = logits_of(dir[1], true, &n),
-          *integer = logits_of(dir[0], false, &n);
+    float *got = tiny_logits(&(tiny_options){.folder = dir[0], .exact = true}, &n),
+          *want = tiny_logits(&(tiny_options){.folder = dir[1], .exact = true}, &n),
+          *integer = tiny_logits(&(tiny_options){.folder = dir[0]}, &n);
     ck_assert_msg(memcmp(got, want, n * sizeof *got) == 0, "the logits differ");
     /* The fixture makes another answer of any rounding: there is no bound. */
     ck_assert(memcmp(integer, want, n * sizeof *integer) != 0);

@@ -66,30 +66,11 @@ static void end(folder *f, char dir[DG_TEST_PATH], const char *without)
     dg_checkpoint_close(f->ck);
 }
 
-static float *logits_of(const char *dir, size_t *n)
-{
-    tiny_model t;
-    tiny_canvas c;
-    dg_kv_seq seq = {0};
-    tiny_open(&t, &(tiny_options){.folder = dir});
-    int32_t *ids = tiny_ids(&t, 9, 3);
-    tiny_canvas_init(&c, &t, 8, 4);
-    tiny_encode(&t, &seq, ids, 9, 9);
-    tiny_denoise(&t, &seq, &c, true);
-    *n = 8 * (size_t)t.cfg.n_vocab;
-    float *out = dg_array(*n, sizeof *out);
-    memcpy(out, c.logits, *n * sizeof *out);
-    dg_free(ids);
-    tiny_canvas_clear(&c);
-    dg_kv_seq_clear(t.kv, &seq);
-    tiny_close(&t);
-    return out;
-}
-
 static void check_same(const char *dir)
 {
     size_t n, m;
-    float *got = logits_of(dir, &n), *want = logits_of(FIXTURE, &m);
+    float *got = tiny_logits(&(tiny_options){.folder = dir}, &n),
+          *want = tiny_logits(&(tiny_options){.folder = FIXTURE}, &m);
     ck_assert_uint_eq(n, m);
     ck_assert_mem_eq(got, want, n * sizeof *got);
     dg_free(got);
