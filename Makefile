@@ -175,7 +175,7 @@ $(BUILD)/src/engine/device.o: private DEFINES += $(if $(filter 0,$(CUDA)),,-DDG_
 $(BUILD)/src/engine/device.o: $(BUILD)/sources
 $(BUILD)/src/cuda/%.o: private INCLUDES += $(CUDA_INC)
 $(BUILD)/tests/%.o: private INCLUDES += -Itests -I.
-$(BUILD)/cli/cmd_serve.o: private INCLUDES += -I.
+$(BUILD)/cli/cmd_serve.o $(BUILD)/cli/cmd_batch.o: private INCLUDES += -I.
 $(BUILD)/server/%.o: private PKGS += gnutls
 $(BUILD)/server/fetch.o: private DEFINES += $(if $(CURL_PKG),-DHAVE_CURL=1)
 $(BUILD)/server/fetch.o: private PKGS += $(CURL_PKG)
@@ -395,6 +395,7 @@ $(BUILD)/bench_word: $(call obj,bench/bench_word.c) $(LIB_A)
 $(BUILD)/bench_start: $(call obj,bench/bench_start.c) $(LIB_A)
 	$(link)
 
+$(REPLAY) $(FUZZERS): private PKGS += gnutls
 $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_view)) $(SUPPORT) $(SERVER) $(LIB_A)
 	$(link)
 

@@ -51,6 +51,9 @@ bool cli_parse_ids(const char *command, const char *text, int32_t **out, size_t 
 bool cli_model_or_default(const char **path);
 bool cli_model_quietly(const char **path); /* without that line */
 
+/* The part of a path that names the model, in it; slashes at its end are taken off. */
+const char *cli_model_name(char *path);
+
 /* From now on, a file of this model that is cut short while it is in use is no end by a signal:
  * what runs on the engine fails, and before there is one the program ends with a line about it.
  * The path must stay; the engine is forgotten (NULL) before it is closed. */
@@ -97,6 +100,7 @@ void cli_json_string(FILE *out, const char *text, size_t len);
 int cmd_run(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
+int cmd_batch(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_constrain(int argc, char **argv);

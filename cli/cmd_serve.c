@@ -59,16 +59,6 @@ static const char *read_keys(words *keys, char *text)
     return NULL;
 }
 
-/* The part of a path that names the model. */
-static const char *base_name(char *path)
-{
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        path[--n] = '\0';
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 /* ---- running ---- */
 
 /* Who reads the log may have stopped reading. A pipe that takes anything takes a line. */
@@ -223,7 +213,7 @@ static int serve(serve_args *a)
         a->server.n_image_host = a->image_hosts.n;
         a->server.tls_certificate = cert.data;
         a->server.tls_key = key.data;
-        a->server.model_name = a->name ? a->name : base_name(path);
+        a->server.model_name = a->name ? a->name : cli_model_name(path);
         warn(a);
         dgemma_status st = dgemma_engine_open(&engine, &a->engine, &err);
         cli_progress_end(&progress);

@@ -70,3 +70,12 @@ bool cli_model_quietly(const char **path)
 {
     return find_model(path, true);
 }
+
+const char *cli_model_name(char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        path[--n] = '\0';
+    const char *slash = strrchr(path, '/');
+    return slash && slash[1] ? slash + 1 : path;
+}

@@ -12,6 +12,7 @@ static const struct {
     {"run", cmd_run, "answer one prompt"},
     {"chat", cmd_chat, "talk with a model and watch the canvas settle"},
     {"serve", cmd_serve, "answer requests over HTTP, as OpenAI's API has them"},
+    {"batch", cmd_batch, "answer the requests of a file, as OpenAI's batches have them"},
     {"inspect", cmd_inspect, "what is in a model file, and the memory it takes"},
     {"tokenize", cmd_tokenize, "text to token ids, and back"},
     {"infill", cmd_infill, "write what is missing between two texts"},

@@ -84,5 +84,6 @@ Suite *connection_suite(void);
 Suite *dialects_suite(void);
 Suite *reads_suite(void);
 Suite *decide_suite(void);
+Suite *batch_suite(void);
 
 #endif
