@@ -1,43 +1,14 @@
 /* dgemma synth: a model file with random weights of a published shape, to measure speed with. */
-#include <signal.h>
 #include <string.h>
-#include <unistd.h>
 #include "base/clock.h"
 #include "cells.h"
 #include "cli.h"
 #include "dgemma_tools.h"
-
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    interrupted = 1;
-}
-
-typedef struct synth_progress {
-    double start, shown;
-    bool terminal, drawn;
-} synth_progress;
+#include "write_progress.h"
 
 static bool show_progress(void *user, double fraction)
 {
-    enum { WIDTH = 30 };
-    synth_progress *p = user;
-    double now = dg_clock_now();
-    if (interrupted)
-        return false;
-    if (!p->terminal || now - p->start < 1 || now - p->shown < 0.2)
-        return true;
-    char bar[WIDTH + 1];
-    for (int i = 0; i < WIDTH; i++)
-        bar[i] = i < (int)(fraction * WIDTH) ? '#' : '.';
-    bar[WIDTH] = '\0';
-    fprintf(stderr, "\rwriting [%s] %3.0f %%, %.0f s left ", bar, 100 * fraction,
-            (now - p->start) * (1 - fraction) / fraction);
-    p->shown = now;
-    p->drawn = true;
-    return true;
+    return write_progress_show(user, fraction);
 }
 
 static const char usage[] =
@@ -51,13 +22,10 @@ static int write_model(const dgemma_synth_options *opt)
 {
     dgemma_error err = {0};
     uint64_t bytes;
-    synth_progress *p = opt->progress_user;
-    struct sigaction act = {.sa_handler = on_interrupt};
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
+    write_progress *p = opt->progress_user;
+    write_progress_begin(p);
     dgemma_status st = dgemma_synth(opt, &bytes, &err);
-    if (p->drawn)
-        fputs("\r\033[K", stderr);
+    write_progress_hide(p);
     if (st == DGEMMA_E_CANCELLED) {
         fputs("dgemma synth: interrupted; nothing is left of the file\n", stderr);
         return EXIT_INTERRUPTED;
@@ -104,7 +72,7 @@ int cmd_synth(int argc, char **argv)
         fputs("dgemma synth: say which file to write: -o FILE\n", stderr);
         return EXIT_USAGE;
     }
-    synth_progress p = {.start = dg_clock_now(), .terminal = isatty(STDERR_FILENO)};
+    write_progress p;
     opt.on_progress = show_progress;
     opt.progress_user = &p;
     return write_model(&opt);

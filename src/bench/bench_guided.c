@@ -3,36 +3,16 @@
 #include "bench/synth_vocabulary.h"
 #include "engine/constraint_data.h"
 
-enum { TYPE_CONTROL = 3, MAX_ADDED = 64, ROOM = 1 << 20 };
+enum { ROOM = 1 << 20 };
 
 struct dg_bench_guided {
-    dg_synth_vocabulary made;
-    dg_tokenizer *own; /* of those */
+    dg_tokenizer *own; /* of made words, as many as the model has; or NULL */
     dg_token_trie *trie;
     int batch, n_canvas;
     dg_guide **guide;               /* [batch] */
     dg_vocabulary_options *options; /* [batch] */
     uint8_t *forced;                /* [n_canvas] */
 };
-
-/* A tokenizer of made words, as many as the model has. */
-static dgemma_status make_tokenizer(dg_bench_guided *g, int n_vocab, dgemma_error *err)
-{
-    dgemma_status st = dg_synth_vocabulary_make(&g->made, n_vocab, err);
-    if (st)
-        return st;
-    dg_added_token added[MAX_ADDED];
-    size_t n = 0;
-    for (size_t i = 0; i < g->made.n && n < MAX_ADDED; i++)
-        if (g->made.type[i] == TYPE_CONTROL)
-            added[n++] = (dg_added_token){(int32_t)i, true};
-    dg_vocabulary v = {.where = "made words",
-                       .pieces = g->made.piece,
-                       .n_piece = g->made.n,
-                       .added = added,
-                       .n_added = n};
-    return dg_tokenizer_create(&g->own, &v, err);
-}
 
 static dgemma_status make_guides(dg_bench_guided *g, const dg_syntax *syntax, const dg_config *cfg,
                                  const dg_tokenizer *tokenizer, dgemma_error *err)
@@ -70,7 +50,7 @@ dgemma_status dg_bench_guided_open(dg_bench_guided **out, dgemma_constraint *con
                            ? DGEMMA_OK
                            : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st && !tokenizer)
-        st = make_tokenizer(g, cfg->n_vocab, err);
+        st = dg_synth_tokenizer(&g->own, cfg->n_vocab, err);
     if (!tokenizer)
         tokenizer = g->own;
     if (!st)
@@ -95,7 +75,6 @@ void dg_bench_guided_close(dg_bench_guided *g)
     dg_free(g->forced);
     dg_token_trie_free(g->trie);
     dg_tokenizer_free(g->own);
-    dg_synth_vocabulary_clear(&g->made);
     dg_free(g);
 }
 

@@ -1,5 +1,4 @@
 #include "bench/synth_file.h"
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/alloc.h"
@@ -8,8 +7,11 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "bench/synth_vocabulary.h"
+#include "engine/gguf_vocabulary.h"
 #include "format/gguf_model.h"
 #include "format/gguf_names.h"
+#include "model/config_gguf_put.h"
+#include "model/presets.h"
 #include "model/synthetic.h"
 #include "model/synthetic_types.h"
 
@@ -34,77 +36,18 @@ typedef struct synth {
 
 /* ---- keys ---- */
 
-static const char *prefixed(char out[96], const char *key)
-{
-    snprintf(out, 96, "diffusion-gemma.%s", key);
-    return out;
-}
-
-static void put_int(synth *s, const char *key, int value)
-{
-    char name[96];
-    dg_gguf_put_int(&s->w, prefixed(name, key), DG_GGUF_U32, value);
-}
-
-static void put_layers(synth *s)
-{
-    int64_t kv[DG_MAX_LAYER], sliding[DG_MAX_LAYER];
-    char name[96];
-    size_t n = (size_t)s->cfg->n_layer;
-    for (size_t i = 0; i < n; i++) {
-        kv[i] = s->cfg->layer[i].n_kv_head;
-        sliding[i] = s->cfg->layer[i].sliding;
-    }
-    dg_gguf_put_ints(&s->w, prefixed(name, "attention.head_count_kv"), DG_GGUF_I32, kv, n);
-    dg_gguf_put_ints(&s->w, prefixed(name, "attention.sliding_window_pattern"), DG_GGUF_BOOL,
-                     sliding, n);
-}
-
 static void put_keys(synth *s)
 {
-    const dg_config *c = s->cfg;
-    const dg_layer_config *global = &c->layer[c->n_layer - 1], *local = &c->layer[0];
     const dg_generation_config g = dg_generation_defaults();
     char name[96];
     snprintf(name, sizeof name, "synthetic %s", s->opt->shape);
-    dg_gguf_put_string(&s->w, "general.architecture", "diffusion-gemma");
-    dg_gguf_put_string(&s->w, "general.type", "model");
     dg_gguf_put_string(&s->w, "general.name", name);
     dg_gguf_put_string(&s->w, "general.description",
                        "Random weights, for measuring speed: what it says means nothing.");
     dg_gguf_put_int(&s->w, "general.file_type", DG_GGUF_U32,
                     dg_preset_find(s->opt->type)->file_type);
     dg_gguf_put_int(&s->w, "general.quantization_version", DG_GGUF_U32, 2);
-    put_int(s, "block_count", c->n_layer);
-    put_int(s, "context_length", c->n_context);
-    put_int(s, "embedding_length", c->n_embd);
-    put_int(s, "feed_forward_length", c->n_ff);
-    put_int(s, "attention.head_count", c->n_head);
-    put_int(s, "expert_count", c->n_expert);
-    put_int(s, "expert_used_count", c->n_expert_used);
-    put_int(s, "expert_feed_forward_length", c->n_ff_expert);
-    put_int(s, "attention.key_length", global->head_dim);
-    put_int(s, "attention.value_length", global->head_dim);
-    put_int(s, "attention.key_length_swa", local->head_dim);
-    put_int(s, "attention.value_length_swa", local->head_dim);
-    put_int(s, "rope.dimension_count", global->head_dim);
-    put_int(s, "rope.dimension_count_swa", local->head_dim);
-    put_int(s, "attention.sliding_window", local->window ? local->window : 1);
-    put_int(s, "attention.shared_kv_layers", 0);
-    put_int(s, "embedding_length_per_layer_input", 0);
-    put_layers(s);
-    dg_gguf_put_float(&s->w, prefixed(name, "rope.freq_base"), global->rope_theta);
-    dg_gguf_put_float(&s->w, prefixed(name, "rope.freq_base_swa"), local->rope_theta);
-    dg_gguf_put_float(&s->w, prefixed(name, "attention.layer_norm_rms_epsilon"), c->rms_eps);
-    dg_gguf_put_float(&s->w, prefixed(name, "final_logit_softcapping"), c->logit_softcap);
-    dg_gguf_put_int(&s->w, prefixed(name, "attention.causal"), DG_GGUF_BOOL, 0);
-    dg_gguf_put_int(&s->w, "diffusion.canvas_length", DG_GGUF_U32, c->canvas_length);
-    dg_gguf_put_int(&s->w, "diffusion.eb_max_steps", DG_GGUF_U32, g.max_steps);
-    dg_gguf_put_float(&s->w, "diffusion.eb_t_min", g.t_min);
-    dg_gguf_put_float(&s->w, "diffusion.eb_t_max", g.t_max);
-    dg_gguf_put_float(&s->w, "diffusion.eb_entropy_bound", g.entropy_bound);
-    dg_gguf_put_int(&s->w, "diffusion.eb_stability_threshold", DG_GGUF_U32, g.stability);
-    dg_gguf_put_float(&s->w, "diffusion.eb_confidence_threshold", g.confidence);
+    dg_config_put(&s->w, s->cfg, &g);
 }
 
 /* ---- the tokenizer ---- */
@@ -119,11 +62,11 @@ static dgemma_status check_count(const synth *s, size_t n, dgemma_error *err)
 
 static dgemma_status make_vocabulary(synth *s, dgemma_error *err)
 {
-    dg_synth_vocabulary v;
-    dgemma_status st = dg_synth_vocabulary_make(&v, s->cfg->n_vocab, err);
+    dg_tokenizer *t;
+    dgemma_status st = dg_synth_tokenizer(&t, s->cfg->n_vocab, err);
     if (!st)
-        st = dg_synth_vocabulary_put(&v, &s->w, err);
-    dg_synth_vocabulary_clear(&v);
+        st = dg_gguf_vocabulary_put(&s->w, t, dg_synth_template, err);
+    dg_tokenizer_free(t);
     return st;
 }
 
@@ -154,7 +97,6 @@ static dgemma_status copy_vocabulary(synth *s, const char *path, dgemma_error *e
 static dgemma_status read_vocabulary(synth *s, const char *path, dgemma_error *err)
 {
     dg_tokenizer *t = NULL;
-    dg_synth_vocabulary v = {0};
     dg_buf doc;
     dg_buf_init(&doc, TOKENIZER_MAX);
     dgemma_status st = dg_file_read(&doc, path, err);
@@ -164,10 +106,7 @@ static dgemma_status read_vocabulary(synth *s, const char *path, dgemma_error *e
     if (!st)
         st = check_count(s, (size_t)dg_tokenizer_count(t), err);
     if (!st)
-        st = dg_synth_vocabulary_of(&v, t, err);
-    if (!st)
-        st = dg_synth_vocabulary_put(&v, &s->w, err);
-    dg_synth_vocabulary_clear(&v);
+        st = dg_gguf_vocabulary_put(&s->w, t, dg_synth_template, err);
     dg_tokenizer_free(t);
     return st;
 }
@@ -191,18 +130,6 @@ static dgemma_status put_tokenizer(synth *s, dgemma_error *err)
 
 /* ---- tensors ---- */
 
-/* What a global head's frequencies are divided by: the pairs that stand still, by very much. */
-static void list_rope(synth *s)
-{
-    const dg_layer_config *global = &s->cfg->layer[s->cfg->n_layer - 1];
-    int half = global->head_dim / 2;
-    for (int i = 0; i < half; i++)
-        s->rope[i] = i < global->n_rope_pair ? 1 : 1e30f;
-    dg_tensor *t = &s->tensor[s->n_tensor];
-    snprintf(s->name[s->n_tensor++], DG_GGUF_NAME, "rope_freqs.weight");
-    *t = (dg_tensor){.type = DG_F32, .n_dim = 1, .shape = {half}, .data = s->rope};
-}
-
 static dgemma_status list_tensors(synth *s, dgemma_error *err)
 {
     const dg_checkpoint *ck = dg_synthetic_checkpoint(s->model);
@@ -213,7 +140,8 @@ static dgemma_status list_tensors(synth *s, dgemma_error *err)
     s->given_type = dg_calloc(n + 1, sizeof *s->given_type);
     if (!s->tensor || !s->name || !s->rope || !s->given_type)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    list_rope(s);
+    *s->tensor = dg_config_rope_freqs(s->rope, s->cfg);
+    snprintf(s->name[s->n_tensor++], DG_GGUF_NAME, "%s", s->tensor->name);
     for (size_t i = 0; i < n; i++) {
         dg_tensor *t = &s->tensor[s->n_tensor];
         *t = *dg_checkpoint_at(ck, i);
@@ -317,15 +245,6 @@ static dgemma_status write_tensors(synth *s, dgemma_error *err)
 
 /* ---- the file ---- */
 
-static dgemma_status check_space(const synth *s, dgemma_error *err)
-{
-    uint64_t need = dg_gguf_writer_bytes(&s->w), there = dg_file_space(s->opt->path);
-    if (need <= there)
-        return DGEMMA_OK;
-    return dg_fail(err, DGEMMA_E_IO, "%s: the file takes %.1f GB, and %.1f GB are free there",
-                   s->opt->path, (double)need * 1e-9, (double)there * 1e-9);
-}
-
 static dgemma_status fill_header(synth *s, dgemma_error *err)
 {
     dg_synthetic_options as = {.shape = s->opt->shape,
@@ -342,22 +261,13 @@ static dgemma_status fill_header(synth *s, dgemma_error *err)
     return st ? st : list_tensors(s, err);
 }
 
-/* Under another name until it is whole, so that nobody finds half a model. */
-static dgemma_status write_file(synth *s, const char *partial, dgemma_error *err)
+static dgemma_status write_file(synth *s, dgemma_error *err)
 {
-    dg_gguf_writer_open(&s->w, partial);
+    dg_gguf_writer_open(&s->w, s->opt->path);
     dgemma_status st = s->w.error.status ? DGEMMA_OK : write_tensors(s, err);
     dgemma_error why = {0};
     dgemma_status closed = dg_gguf_writer_close(&s->w, &why);
-    if (st)
-        return st;
-    if (closed)
-        return dg_fail(err, closed, "%s", why.msg);
-    if (rename(partial, s->opt->path) == 0)
-        return DGEMMA_OK;
-    st = dg_fail(err, DGEMMA_E_IO, "%s: %s", s->opt->path, strerror(errno));
-    remove(partial);
-    return st;
+    return st || !closed ? st : dg_fail(err, closed, "%s", why.msg);
 }
 
 static void clear(synth *s)
@@ -375,23 +285,16 @@ static void clear(synth *s)
 dgemma_status dg_synth_write(const dgemma_synth_options *opt, uint64_t *bytes, dgemma_error *err)
 {
     synth s = {.opt = opt};
-    if (dg_file_is_dir(opt->path))
-        return dg_fail(err, DGEMMA_E_ARG, "%s is a folder", opt->path);
-    if (!opt->replace && dg_file_exists(opt->path))
-        return dg_fail(err, DGEMMA_E_ARG, "%s is there already", opt->path);
-    char *partial = dg_malloc(strlen(opt->path) + sizeof ".partial");
-    if (!partial)
-        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    sprintf(partial, "%s.partial", opt->path);
     dg_gguf_writer_init(&s.w, 0);
-    dgemma_status st = fill_header(&s, err);
+    dgemma_status st = dg_gguf_writer_check(&s.w, opt->path, opt->replace, err);
     if (!st)
-        st = check_space(&s, err);
+        st = fill_header(&s, err);
+    if (!st)
+        st = dg_gguf_writer_check(&s.w, opt->path, opt->replace, err);
     if (!st) {
         *bytes = dg_gguf_writer_bytes(&s.w);
-        st = write_file(&s, partial, err);
+        st = write_file(&s, err);
     }
     clear(&s);
-    dg_free(partial);
     return st;
 }

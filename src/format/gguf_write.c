@@ -1,8 +1,12 @@
 #include "format/gguf_write.h"
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "base/alloc.h"
+#include "base/file.h"
 
 static const size_t header_max = (size_t)1 << 30;
 
@@ -204,8 +208,50 @@ uint64_t dg_gguf_writer_bytes(const dg_gguf_writer *w)
     return aligned(w, HEAD_BYTES + w->values.len + w->tensors.len) + w->data_bytes;
 }
 
+dgemma_status dg_gguf_writer_check(const dg_gguf_writer *w, const char *path, bool replace,
+                                   dgemma_error *err)
+{
+    struct stat info;
+    uint64_t need = dg_gguf_writer_bytes(w), there = dg_file_space(path);
+    if (dg_file_is_dir(path))
+        return dg_fail(err, DGEMMA_E_ARG, "%s is a folder", path);
+    if (lstat(path, &info) == 0) {
+        if (!replace)
+            return dg_fail(err, DGEMMA_E_ARG, "%s is there already", path);
+        if (!S_ISREG(info.st_mode) && !S_ISLNK(info.st_mode))
+            return dg_fail(err, DGEMMA_E_ARG, "%s is not a plain file", path);
+    }
+    if (need <= there)
+        return DGEMMA_OK;
+    return dg_fail(err, DGEMMA_E_IO, "%s: the file takes %.1f GB, and %.1f GB are free there", path,
+                   (double)need * 1e-9, (double)there * 1e-9);
+}
+
+/* An empty file for this writer alone. The lock goes with the file, also when the program is
+ * killed; a file system without locks does without. */
+static FILE *open_alone(dg_gguf_writer *w)
+{
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    struct stat held, named;
+    int fd = open(w->partial, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    bool taken =
+        fd >= 0 && fcntl(fd, F_OFD_SETLK, &all) != 0 && (errno == EAGAIN || errno == EACCES);
+    if (!taken && fd >= 0) /* it had the lock, and was given its name since it was opened */
+        taken =
+            fstat(fd, &held) == 0 && (stat(w->partial, &named) != 0 || named.st_ino != held.st_ino);
+    FILE *file = fd >= 0 && !taken && ftruncate(fd, 0) == 0 ? fdopen(fd, "wb") : NULL;
+    if (!file) {
+        fail(w, DGEMMA_E_IO, taken ? "somebody else is writing it" : strerror(errno));
+        if (fd >= 0)
+            close(fd);
+    }
+    return file;
+}
+
 void dg_gguf_writer_open(dg_gguf_writer *w, const char *path)
 {
+    static const char suffix[] = ".partial";
+    const size_t n = strlen(path);
     dg_buf head;
     dg_buf_init(&head, 64);
     append(w, &head, "GGUF", 4);
@@ -213,12 +259,13 @@ void dg_gguf_writer_open(dg_gguf_writer *w, const char *path)
     append_number(w, &head, w->n_tensor, 8);
     append_number(w, &head, w->n_value, 8);
     w->path = dg_strdup(path);
-    if (!w->path)
+    w->partial = dg_malloc(n + sizeof suffix);
+    if (!w->path || !w->partial)
         fail(w, DGEMMA_E_NOMEM, "out of memory");
     if (!w->error.status) {
-        w->file = fopen(path, "wb");
-        if (!w->file)
-            fail(w, DGEMMA_E_IO, strerror(errno));
+        memcpy(w->partial, path, n);
+        memcpy(w->partial + n, suffix, sizeof suffix);
+        w->file = open_alone(w);
     }
     write_bytes(w, head.data, head.len);
     write_bytes(w, w->values.data, w->values.len);
@@ -261,19 +308,38 @@ void dg_gguf_write_data(dg_gguf_writer *w, const void *data, size_t bytes)
     dg_gguf_write_part(w, data, bytes);
 }
 
+void dg_gguf_writer_give_up(dg_gguf_writer *w)
+{
+    fail(w, DGEMMA_E_CANCELLED, "given up");
+}
+
+/* All of it is on the disk before it gets its name, which it gets while nobody else can have the
+ * lock. */
+static void finish_file(dg_gguf_writer *w)
+{
+    if (!w->error.status && fflush(w->file) != 0)
+        fail(w, DGEMMA_E_IO, strerror(errno));
+    if (!w->error.status && fsync(fileno(w->file)) != 0 && errno != EINVAL && errno != EROFS)
+        fail(w, DGEMMA_E_IO, strerror(errno));
+    if (!w->error.status && rename(w->partial, w->path) != 0)
+        fail(w, DGEMMA_E_IO, strerror(errno));
+    if (w->error.status)
+        remove(w->partial);
+    fclose(w->file);
+}
+
 dgemma_status dg_gguf_writer_close(dg_gguf_writer *w, dgemma_error *err)
 {
     if (w->n_written != w->n_tensor)
         fail(w, DGEMMA_E_INTERNAL, "not every tensor got its data");
-    if (w->file && fclose(w->file) != 0)
-        fail(w, DGEMMA_E_IO, strerror(errno));
-    if (w->file && w->error.status)
-        remove(w->path);
+    if (w->file)
+        finish_file(w);
     dgemma_error error = w->error;
     dg_buf_clear(&w->values);
     dg_buf_clear(&w->tensors);
     dg_buf_clear(&w->sizes);
     dg_free(w->path);
+    dg_free(w->partial);
     *w = (dg_gguf_writer){0};
     return error.status ? dg_fail(err, error.status, "%s", error.msg) : DGEMMA_OK;
 }

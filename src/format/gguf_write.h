@@ -24,7 +24,7 @@ typedef struct dg_gguf_writer {
     dg_buf sizes; /* uint64_t of each tensor: what dg_gguf_write_data is held to */
     uint64_t n_written, part_bytes; /* tensors, and of the next one */
     FILE *file;
-    char *path;
+    char *path, *partial; /* the name that it gets, and the one that it has */
     dgemma_error error;
 } dg_gguf_writer;
 
@@ -52,7 +52,14 @@ void dg_gguf_put_tensor(dg_gguf_writer *w, const dg_tensor *t);
 /* Of the file as it will be. */
 uint64_t dg_gguf_writer_bytes(const dg_gguf_writer *w);
 
-/* Creates the file and writes all that was put; nothing more may be put. */
+/* Whether the file may be written: DGEMMA_E_ARG where it is there already and not to be replaced,
+ * or is no plain file; DGEMMA_E_IO where the disk has no room for it. */
+dgemma_status dg_gguf_writer_check(const dg_gguf_writer *w, const char *path, bool replace,
+                                   dgemma_error *err);
+
+/* Creates the file and writes all that was put; nothing more may be put. Until it is closed it is
+ * called PATH.partial, so that nobody finds half a model; two that write the same one are a failure
+ * of the second. */
 void dg_gguf_writer_open(dg_gguf_writer *w, const char *path);
 
 /* The whole data of the next tensor, in the order they were announced. */
@@ -61,8 +68,11 @@ void dg_gguf_write_data(dg_gguf_writer *w, const void *data, size_t bytes);
 /* The same piece by piece: the next bytes of the tensor that is being written. */
 void dg_gguf_write_part(dg_gguf_writer *w, const void *data, size_t bytes);
 
-/* Frees everything. A tensor whose data did not come is a failure too; an unfinished file is
- * removed. */
+/* The file is not wanted after all: closing it fails. */
+void dg_gguf_writer_give_up(dg_gguf_writer *w);
+
+/* Gives the file its name, in place of one that is there, and frees everything. A tensor whose data
+ * did not come is a failure too; an unfinished file is removed. */
 dgemma_status dg_gguf_writer_close(dg_gguf_writer *w, dgemma_error *err);
 
 #endif

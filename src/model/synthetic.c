@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "model/presets.h"
 #include "model/synthetic_router.h"
 #include "model/synthetic_types.h"
 
@@ -61,31 +62,27 @@ static void add(dg_synthetic *s, dg_dtype type, const char *prefix, const char *
     s->n++;
 }
 
-static void add_mlp(dg_synthetic *s, const dg_preset *p, const char *prefix, dg_dtype down)
+/* [a, b], or with c matrices [a, b, c]. */
+static void add_matrix(dg_synthetic *s, const dg_preset *p, const char *prefix, const char *name,
+                       int a, int b, int c)
 {
-    int n = s->cfg.n_embd, n_ff = s->cfg.n_ff;
-    add(s, p->wide, prefix, "gate_proj.weight", n_ff, n, 0);
-    add(s, p->wide, prefix, "up_proj.weight", n_ff, n, 0);
-    add(s, down, prefix, "down_proj.weight", n, n_ff, 0);
+    char full[NAME_BYTES];
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    add(s, dg_preset_type(p, &s->cfg, full, c ? c : b), prefix, name, a, b, c);
 }
 
-/* Values are counted by themselves: global layers have none. */
-static dg_dtype value_type(const dg_synthetic *s, const dg_preset *p, int index)
+static void add_mlp(dg_synthetic *s, const dg_preset *p, const char *prefix)
 {
-    int n = 0, place = 0;
-    for (int i = 0; i < s->cfg.n_layer; i++)
-        if (!s->cfg.layer[i].v_from_k) {
-            place += i < index;
-            n++;
-        }
-    return dg_preset_is_wider(p, place, n) ? p->value_wider : p->value;
+    int n = s->cfg.n_embd, n_ff = s->cfg.n_ff;
+    add_matrix(s, p, prefix, "gate_proj.weight", n_ff, n, 0);
+    add_matrix(s, p, prefix, "up_proj.weight", n_ff, n, 0);
+    add_matrix(s, p, prefix, "down_proj.weight", n, n_ff, 0);
 }
 
 static void add_layer(dg_synthetic *s, const dg_preset *p, int index)
 {
     const dg_config *cfg = &s->cfg;
     const dg_layer_config *lc = &cfg->layer[index];
-    bool wider = dg_preset_is_wider(p, index, cfg->n_layer);
     int n = cfg->n_embd, q = cfg->n_head * lc->head_dim, kv = lc->n_kv_head * lc->head_dim;
     char d[48], m[64];
     static const char *const norms[] = {"input_layernorm.weight",
@@ -102,21 +99,20 @@ static void add_layer(dg_synthetic *s, const dg_preset *p, int index)
         if (i == 1 || i == 4) /* what they give is added to the residual stream */
             s->tensor[s->n - 1].data = s->post_norm;
     }
-    add(s, p->wide, d, "self_attn.q_proj.weight", q, n, 0);
-    add(s, p->wide, d, "self_attn.k_proj.weight", kv, n, 0);
+    add_matrix(s, p, d, "self_attn.q_proj.weight", q, n, 0);
+    add_matrix(s, p, d, "self_attn.k_proj.weight", kv, n, 0);
     if (!lc->v_from_k)
-        add(s, value_type(s, p, index), d, "self_attn.v_proj.weight", kv, n, 0);
-    add(s, p->out, d, "self_attn.o_proj.weight", n, q, 0);
+        add_matrix(s, p, d, "self_attn.v_proj.weight", kv, n, 0);
+    add_matrix(s, p, d, "self_attn.o_proj.weight", n, q, 0);
     add(s, DG_F32, d, "self_attn.q_norm.weight", lc->head_dim, 0, 0);
     add(s, DG_F32, d, "self_attn.k_norm.weight", lc->head_dim, 0, 0);
     snprintf(m, sizeof m, "%smlp.", d);
-    add_mlp(s, p, m, wider ? p->down_wider : p->down);
+    add_mlp(s, p, m);
     add(s, DG_BF16, d, "router.proj.weight", cfg->n_expert, n, 0);
     s->tensor[s->n - 1].data = s->router + (size_t)index * (size_t)cfg->n_expert * (size_t)n;
     add(s, DG_F32, d, "router.per_expert_scale", cfg->n_expert, 0, 0);
-    add(s, p->expert, d, "experts.gate_up_proj", cfg->n_expert, 2 * cfg->n_ff_expert, n);
-    add(s, wider ? p->expert_down_wider : p->expert_down, d, "experts.down_proj", cfg->n_expert, n,
-        cfg->n_ff_expert);
+    add_matrix(s, p, d, "experts.gate_up_proj", cfg->n_expert, 2 * cfg->n_ff_expert, n);
+    add_matrix(s, p, d, "experts.down_proj", cfg->n_expert, n, cfg->n_ff_expert);
     add(s, DG_F32, d, "layer_scalar", 1, 0, 0);
     snprintf(m, sizeof m, "model.encoder.language_model.layers.%d.", index);
     add(s, DG_F32, m, "layer_scalar", 1, 0, 0);
@@ -126,12 +122,12 @@ static void list_tensors(dg_synthetic *s, const dg_preset *p)
 {
     const dg_config *cfg = &s->cfg;
     const char *d = "model.decoder.";
-    add(s, p->table, d, "embed_tokens.weight", cfg->n_vocab, cfg->n_embd, 0);
+    add_matrix(s, p, d, "embed_tokens.weight", cfg->n_vocab, cfg->n_embd, 0);
     add(s, DG_F32, d, "norm.weight", cfg->n_embd, 0, 0);
     s->tensor[s->n - 1].data = s->norm;
     add(s, DG_F32, d, "self_conditioning.pre_norm.weight", cfg->n_embd, 0, 0);
     s->tensor[s->n - 1].data = s->soft_norm;
-    add_mlp(s, p, "model.decoder.self_conditioning.", p->down);
+    add_mlp(s, p, "model.decoder.self_conditioning.");
     for (int i = 0; i < cfg->n_layer; i++)
         add_layer(s, p, i);
 }

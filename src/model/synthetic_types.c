@@ -2,69 +2,6 @@
 #include <string.h>
 #include "base/common.h"
 
-/* ---- presets ----  What llama.cpp's quantisation makes of this shape: rows of 704 and 2112 values
- * fill no blocks of 256, so their types fall back. */
-
-static const dg_preset presets[] = {
-    {"BF16", 32, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16,
-     DG_BF16, DG_WIDER_NONE},
-    {"F16", 1, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16,
-     DG_WIDER_NONE},
-    {"Q8_0", 7, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0,
-     DG_Q8_0, DG_WIDER_NONE},
-    {"Q6_K", 18, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q8_0, DG_Q8_0, DG_Q8_0,
-     DG_Q8_0, DG_WIDER_NONE},
-    {"Q5_K_M", 17, DG_Q6_K, DG_Q5_K, DG_Q5_K, DG_Q5_K, DG_Q6_K, DG_Q5_K, DG_Q5_1, DG_Q8_0, DG_Q5_1,
-     DG_Q8_0, DG_WIDER_MORE_BITS},
-    {"Q4_K_M", 15, DG_Q6_K, DG_Q4_K, DG_Q4_K, DG_Q4_K, DG_Q6_K, DG_Q4_K, DG_Q5_0, DG_Q8_0, DG_Q5_0,
-     DG_Q8_0, DG_WIDER_MORE_BITS},
-    {"Q4_0", 2, DG_Q6_K, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0,
-     DG_Q4_0, DG_WIDER_NONE},
-    {"Q4_1", 3, DG_Q6_K, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1,
-     DG_Q4_1, DG_WIDER_NONE},
-    {"IQ4_NL", 25, DG_Q6_K, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL,
-     DG_Q5_1, DG_IQ4_NL, DG_Q5_1, DG_WIDER_FIRST},
-    {"IQ4_XS", 30, DG_Q6_K, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_NL,
-     DG_Q5_1, DG_IQ4_NL, DG_Q5_1, DG_WIDER_FIRST},
-    {"MXFP4_MOE", 38, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_MXFP4, DG_Q8_0, DG_Q8_0,
-     DG_MXFP4, DG_MXFP4, DG_WIDER_NONE},
-    {"Q2_K", 10, DG_Q6_K, DG_Q2_K, DG_Q3_K, DG_Q3_K, DG_Q3_K, DG_Q2_K, DG_Q4_0, DG_Q4_0, DG_Q4_0,
-     DG_Q4_0, DG_WIDER_NONE},
-    {"IQ3_XXS", 23, DG_Q5_K, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ4_NL,
-     DG_Q4_0, DG_IQ4_NL, DG_Q4_0, DG_WIDER_FIRST},
-    {"IQ2_S", 28, DG_Q5_K, DG_IQ2_XS, DG_IQ3_S, DG_Q4_K, DG_Q4_K, DG_IQ2_XS, DG_IQ4_NL, DG_IQ4_NL,
-     DG_IQ4_NL, DG_IQ4_NL, DG_WIDER_NONE},
-    {"IQ2_XXS", 19, DG_Q5_K, DG_IQ2_XXS, DG_IQ2_XXS, DG_Q4_K, DG_Q4_K, DG_IQ2_XXS, DG_IQ4_NL,
-     DG_Q4_0, DG_IQ4_NL, DG_Q4_0, DG_WIDER_FIRST},
-    {"IQ1_S", 24, DG_Q5_K, DG_IQ1_S, DG_IQ2_XXS, DG_Q4_K, DG_Q4_K, DG_IQ1_S, DG_IQ4_NL, DG_Q4_0,
-     DG_IQ4_NL, DG_Q4_0, DG_WIDER_FIRST},
-};
-
-const dg_preset *dg_preset_find(const char *name)
-{
-    for (size_t i = 0; i < DG_COUNT(presets); i++)
-        if (strcmp(presets[i].name, name) == 0)
-            return &presets[i];
-    return NULL;
-}
-
-const char *dg_preset_names(void)
-{
-    return "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE, Q2_K, "
-           "IQ3_XXS, IQ2_S, IQ2_XXS, IQ1_S";
-}
-
-bool dg_preset_is_wider(const dg_preset *p, int index, int n)
-{
-    int eighth = n / 8;
-    if (p->rule == DG_WIDER_FIRST)
-        return index < eighth;
-    return p->rule == DG_WIDER_MORE_BITS &&
-           (index < eighth || index >= 7 * n / 8 || (index - eighth) % 3 == 2);
-}
-
-/* ---- content ---- */
-
 static uint64_t mix(uint64_t *state)
 {
     uint64_t z = *state += 0x9E3779B97F4A7C15u;

@@ -1,4 +1,5 @@
 #include "text/bpe.h"
+#include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "base/utf8.h"
@@ -108,6 +109,35 @@ void dg_bpe_clear(dg_bpe *b)
     dg_free(b->merges.entries);
     dg_free(b->joins.entries);
     *b = (dg_bpe){0};
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const dg_pair_entry *x = a, *y = b;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+bool dg_bpe_merges(const dg_bpe *b, dg_merges *m)
+{
+    const size_t n_slot = (size_t)1 << b->merges.bits;
+    size_t n = 0;
+    dg_pair_entry *used = dg_array(n_slot, sizeof *used);
+    m->at = dg_array(n_slot, sizeof *m->at);
+    if (used && m->at) {
+        for (size_t i = 0; i < n_slot; i++)
+            if (b->merges.entries[i].key)
+                used[n++] = b->merges.entries[i];
+        qsort(used, n, sizeof *used, by_rank);
+        for (size_t i = 0; i < n; i++) {
+            uint64_t pair = used[i].key - 1; /* as pair_key has it */
+            m->at[i] =
+                (dg_merge_ids){(int32_t)(pair >> 32), (int32_t)(pair & 0xFFFFFFFF), used[i].merged};
+        }
+        m->n = m->cap = n;
+    }
+    bool ok = used && m->at;
+    dg_free(used);
+    return ok;
 }
 
 bool dg_bpe_joins(const dg_bpe *b, uint32_t left, uint32_t right)

@@ -34,6 +34,9 @@ dgemma_status dg_bpe_init(dg_bpe *b, const dg_pieces *p, const dg_merges *m, con
                           dgemma_error *err);
 void dg_bpe_clear(dg_bpe *b);
 
+/* The merges, in the order of their rank. *m is zero before. False: out of memory. */
+bool dg_bpe_merges(const dg_bpe *b, dg_merges *m);
+
 /* Whether some merge joins left to right (code points). */
 bool dg_bpe_joins(const dg_bpe *b, uint32_t left, uint32_t right);
 

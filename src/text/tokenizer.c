@@ -158,6 +158,16 @@ int32_t dg_tokenizer_bos(const dg_tokenizer *t)
     return t->bos;
 }
 
+bool dg_tokenizer_merges(const dg_tokenizer *t, dg_merges *m)
+{
+    return dg_bpe_merges(&t->bpe, m);
+}
+
+bool dg_tokenizer_keeps_spaces(const dg_tokenizer *t)
+{
+    return t->keep_spaces;
+}
+
 /* ---- text to tokens ---- */
 
 void dg_tokens_init(dg_tokens *t, size_t max)

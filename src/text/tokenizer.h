@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/error.h"
+#include "text/merges.h"
 #include "text/vocabulary.h"
 
 typedef struct dg_tokenizer dg_tokenizer;
@@ -30,6 +31,11 @@ dg_piece dg_tokenizer_piece(const dg_tokenizer *t, int32_t id);
 int32_t dg_tokenizer_added_id(const dg_tokenizer *t, const char *name);
 bool dg_tokenizer_is_special(const dg_tokenizer *t, int32_t id);
 int32_t dg_tokenizer_bos(const dg_tokenizer *t); /* of <bos>; -1 when there is none */
+
+/* What files keep of it beside the pieces: the merges in the order of their rank, for the caller to
+ * clear (*m is zero before; false: out of memory), and whether a space stays one in pieces. */
+bool dg_tokenizer_merges(const dg_tokenizer *t, dg_merges *m);
+bool dg_tokenizer_keeps_spaces(const dg_tokenizer *t);
 
 /* ---- text to tokens ---- */
 

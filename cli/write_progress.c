@@ -1,0 +1,48 @@
+#include "write_progress.h"
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+#include "base/clock.h"
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+void write_progress_begin(write_progress *p)
+{
+    struct sigaction act = {.sa_handler = on_interrupt};
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGHUP, &act, NULL);
+    *p = (write_progress){.start = dg_clock_now(), .terminal = isatty(STDERR_FILENO)};
+}
+
+bool write_progress_show(write_progress *p, double fraction)
+{
+    enum { WIDTH = 30 };
+    double now = dg_clock_now();
+    if (interrupted)
+        return false;
+    if (!p->terminal || now - p->start < 1 || now - p->shown < 0.2)
+        return true;
+    char bar[WIDTH + 1];
+    for (int i = 0; i < WIDTH; i++)
+        bar[i] = i < (int)(fraction * WIDTH) ? '#' : '.';
+    bar[WIDTH] = '\0';
+    fprintf(stderr, "\rwriting [%s] %3.0f %%, %.0f s left ", bar, 100 * fraction,
+            (now - p->start) * (1 - fraction) / fraction);
+    p->shown = now;
+    p->drawn = true;
+    return true;
+}
+
+void write_progress_hide(write_progress *p)
+{
+    if (p->drawn)
+        fputs("\r\033[K", stderr);
+    p->drawn = false;
+}
