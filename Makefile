@@ -72,12 +72,13 @@ endif
 SRC_cuda      := $(if $(filter 0,$(CUDA)),,$(wildcard src/cuda/*.c))
 SRC_model     := $(wildcard src/model/*.c)
 SRC_engine    := $(wildcard src/engine/*.c)
+SRC_convert   := $(wildcard src/convert/*.c)
 SRC_decide    := $(wildcard src/decide/*.c)
 SRC_bench_lib := $(wildcard src/bench/*.c)
 SRC_api       := $(wildcard src/*.c)
 
 SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_constraint) $(SRC_image) $(SRC_diffusion) $(SRC_format) \
-           $(SRC_backend) $(SRC_cpu) $(SRC_cuda) $(SRC_model) $(SRC_engine) $(SRC_decide) $(SRC_bench_lib) $(SRC_api)
+           $(SRC_backend) $(SRC_cpu) $(SRC_cuda) $(SRC_model) $(SRC_engine) $(SRC_convert) $(SRC_decide) $(SRC_bench_lib) $(SRC_api)
 
 # ---- the program, and the tests ----
 

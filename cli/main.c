@@ -21,6 +21,7 @@ static const struct {
     {"decide", cmd_decide, "answer questions with labels, and how likely they are"},
     {"devices", cmd_devices, "what a model can run on here"},
     {"bench", cmd_bench, "how fast a model runs here, and how fast it could"},
+    {"quantize", cmd_quantize, "write a model with weights of other types"},
     {"synth", cmd_synth, "make a model with random weights, to measure speed with"},
     {"verify", cmd_verify, "hold what a model computes to a reference"},
 };

@@ -117,6 +117,59 @@ DGEMMA_API dgemma_synth_options dgemma_synth_defaults(void); /* 26b-a4b, Q4_K_M;
 DGEMMA_API dgemma_status dgemma_synth(const dgemma_synth_options *opt, uint64_t *bytes,
                                       dgemma_error *err);
 
+/* ---- models in other types ----
+ *
+ * From any form that is read to a GGUF file with weights of other types, as llama.cpp names their
+ * mixtures, and with everything else that the model has but its vision tower. Tensor by tensor:
+ * weights are read from where they are mapped, and under 1 GiB of memory is taken. */
+
+typedef struct dgemma_quantized {
+    const char *name;        /* as in the file; until the callback returns */
+    const char *from, *type; /* "BF16", "Q4_K"; static */
+    int n_dim;
+    int64_t shape[4]; /* the last dimension runs fastest */
+    size_t bytes;
+    double error; /* of a matrix: the root of the squares that its values are off, over that of
+                     their own; 0 where nothing is lost, and in a dry run */
+} dgemma_quantized;
+
+/* Told of each tensor when it is written. */
+typedef void dgemma_quantized_fn(void *user, const dgemma_quantized *tensor);
+
+typedef struct dgemma_quantize_options {
+    const char *model_path; /* what is read */
+    const char *path;       /* what is written; a dry run does without */
+    const char *type;       /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q4_1",
+                               "IQ4_NL", "MXFP4_MOE" */
+    bool replace;           /* a file that is there already */
+    bool dry_run;           /* tell of each tensor what it would be, and write nothing */
+    int n_threads;          /* 0: as many as there are processors */
+    dgemma_quantized_fn *on_tensor;  /* or NULL */
+    dgemma_progress_fn *on_progress; /* or NULL; return false to give up */
+    void *user;
+} dgemma_quantize_options;
+
+typedef struct dgemma_quantize_result {
+    uint64_t bytes;        /* of the file */
+    uint64_t tensor_bytes; /* of its tensors */
+    uint64_t source_bytes; /* of those that they were made from */
+    uint64_t n_weights;
+    size_t n_tensors;
+    size_t n_left_out; /* tensors of the source that are not in the file: the vision tower's */
+    bool requantized;  /* some were of a narrower type already: what they had lost stays lost */
+    double error;      /* as above, of all matrices together */
+} dgemma_quantize_result;
+
+DGEMMA_API dgemma_quantize_options dgemma_quantize_defaults(void); /* Q4_K_M; no paths */
+
+/* Writes the file, beside its name as NAME.partial until it is whole; that is removed when
+ * something fails, and written anew after a program was killed. DGEMMA_E_ARG: an option makes no
+ * sense, the file is there, or is one of those that are read; DGEMMA_E_IO: there is no room for it,
+ * which is looked at first, or it cannot be written; DGEMMA_E_UNSUPPORTED: a type that is read and
+ * not written; otherwise what loading a model can meet. */
+DGEMMA_API dgemma_status dgemma_quantize(const dgemma_quantize_options *opt,
+                                         dgemma_quantize_result *result, dgemma_error *err);
+
 /* ---- constraints, without a model ----
  *
  * A constraint looked at by itself (docs/constraints.md): which texts are in its language, what

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "bench/bench_run.h"
 #include "bench/synth_file.h"
+#include "convert/quantize.h"
 #include "engine/device.h"
 #include "engine/loader.h"
 #include "engine/verify.h"
@@ -140,6 +141,29 @@ dgemma_status dgemma_synth(const dgemma_synth_options *opt, uint64_t *bytes, dge
     dgemma_status st = dg_synth_write(opt, &size, err);
     if (!st && bytes)
         *bytes = size;
+    return st;
+}
+
+dgemma_quantize_options dgemma_quantize_defaults(void)
+{
+    return (dgemma_quantize_options){.type = "Q4_K_M"};
+}
+
+dgemma_status dgemma_quantize(const dgemma_quantize_options *opt, dgemma_quantize_result *result,
+                              dgemma_error *err)
+{
+    dgemma_quantize_result made = {0};
+    if (!opt || !opt->model_path || !*opt->model_path)
+        return dg_fail(err, DGEMMA_E_ARG, "no model was named");
+    if (!opt->dry_run && (!opt->path || !*opt->path))
+        return dg_fail(err, DGEMMA_E_ARG, "no file to write was named");
+    if (!opt->type)
+        return dg_fail(err, DGEMMA_E_ARG, "no type was named");
+    if (opt->n_threads < 0 || opt->n_threads > 1024)
+        return dg_fail(err, DGEMMA_E_ARG, "%d threads: 1 to 1024 can be", opt->n_threads);
+    dgemma_status st = dg_quantize(opt, &made, err);
+    if (!st && result)
+        *result = made;
     return st;
 }
 

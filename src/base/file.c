@@ -104,6 +104,11 @@ uint64_t dg_file_space(const char *path)
     return known ? (uint64_t)info.f_bavail * info.f_frsize : UINT64_MAX;
 }
 
+bool dg_file_map_is(const dg_file_map *map, const struct stat *info)
+{
+    return map->device == info->st_dev && map->inode == info->st_ino;
+}
+
 bool dg_file_exists(const char *path)
 {
     return access(path, R_OK) == 0;

@@ -28,6 +28,10 @@ bool dg_file_map_patch(dg_file_map *map, const void *address);
 /* DGEMMA_E_IO: the file, opened as `path`, is shorter than its map, or was. */
 dgemma_status dg_file_map_check(const dg_file_map *map, const char *path, dgemma_error *err);
 
+/* Whether it is the file that stat(2) told this of. */
+struct stat;
+bool dg_file_map_is(const dg_file_map *map, const struct stat *info);
+
 /* Appends the whole file (a pipe or "-" for standard input works too) to *out. DGEMMA_E_LIMIT past
  * out->max. */
 dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err);

@@ -539,6 +539,19 @@ dgemma_status dg_checkpoint_check(const dg_checkpoint *ck, dgemma_error *err)
     return st;
 }
 
+bool dg_checkpoint_reads(const dg_checkpoint *ck, const char *path)
+{
+    struct stat info;
+    bool found = false;
+    if (stat(path, &info) != 0)
+        return false;
+    for (size_t i = 0; i < ck->n_shard; i++)
+        found |= dg_file_map_is(&ck->shard[i].file, &info);
+    for (size_t i = 0; i < ck->gguf.n_file; i++)
+        found |= dg_file_map_is(&ck->gguf.file[i].map, &info);
+    return found;
+}
+
 const char *dg_checkpoint_dir(const dg_checkpoint *ck)
 {
     return ck->dir;

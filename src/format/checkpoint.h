@@ -40,6 +40,9 @@ dgemma_status dg_checkpoint_check(const dg_checkpoint *ck, dgemma_error *err);
 dgemma_status dg_checkpoint_open_mmproj(dg_checkpoint **out, const dg_checkpoint *model,
                                         dgemma_error *err);
 
+/* Whether `path` is one of the files that the weights are in. */
+bool dg_checkpoint_reads(const dg_checkpoint *ck, const char *path);
+
 /* The folder the weights were found in, or the GGUF file. */
 const char *dg_checkpoint_dir(const dg_checkpoint *ck);
 

@@ -257,6 +257,7 @@ if command -v bash >/dev/null; then
     check "completion of values" says bf16 complete dgemma run --kv-type b
     check "completion for chat" says --no-live complete dgemma chat --no-l
     check "completion of types" says Q4_K_M complete dgemma bench --synthetic Q4_K
+    check "completion of types to write" says Q4_K_M complete dgemma quantize --type Q4_K
     check "completion of colours" says always complete dgemma chat --color a
 else
     skip "completions" "there is no bash"

@@ -1,0 +1,134 @@
+/* dgemma quantize: a model's weights in other types, as a GGUF file. */
+#include <string.h>
+#include "base/clock.h"
+#include "cells.h"
+#include "cli.h"
+#include "dgemma_tools.h"
+#include "write_progress.h"
+
+typedef struct quantize_watch {
+    write_progress progress;
+    bool quiet, dry_run, headed;
+} quantize_watch;
+
+static const char usage[] =
+    "usage: dgemma quantize [OPTION]... IN OUT\n\n"
+    "Writes a model, in any form that dgemma reads, as a GGUF file with weights of other types,\n"
+    "mixed as llama.cpp mixes them under the same names. Norms and routers stay F32; a vision "
+    "tower\n"
+    "is not part of such a file. For each matrix its type, bits a weight, and how far its values\n"
+    "are off: the root of their squared errors over that of their squares.\n";
+
+static bool on_progress(void *user, double fraction)
+{
+    quantize_watch *watch = user;
+    return write_progress_show(&watch->progress, fraction);
+}
+
+static void on_tensor(void *user, const dgemma_quantized *t)
+{
+    quantize_watch *watch = user;
+    double n = 1;
+    char shape[64] = "";
+    if (watch->quiet || t->n_dim < 2 || strcmp(t->type, "F32") == 0)
+        return;
+    for (int i = 0; i < t->n_dim; i++) {
+        size_t at = strlen(shape);
+        n *= (double)t->shape[i];
+        snprintf(shape + at, sizeof shape - at, "%s%lld", i ? " x " : "", (long long)t->shape[i]);
+    }
+    write_progress_hide(&watch->progress);
+    if (!watch->headed)
+        printf("%-32s %-18s %-7s    %-7s %6s %8s%s\n", "tensor", "shape", "from", "to", "bits",
+               "MB", watch->dry_run ? "" : "  error");
+    watch->headed = true;
+    cli_safe_write(stdout, t->name, strlen(t->name));
+    int pad = 32 - (int)strlen(t->name);
+    printf("%*s %-18s %-7s -> %-7s %6.2f %8.2f", pad > 0 ? pad : 0, "", shape, t->from, t->type,
+           8 * (double)t->bytes / n, (double)t->bytes * 1e-6);
+    if (!watch->dry_run)
+        printf(" %5.2f %%", 100 * t->error);
+    putchar('\n');
+}
+
+static void print_total(const dgemma_quantize_options *opt, const dgemma_quantize_result *r,
+                        double seconds)
+{
+    if (opt->path)
+        cli_safe_write(stdout, opt->path, strlen(opt->path));
+    else
+        fputs("the file", stdout);
+    printf(": %s, %zu tensors, %.1f MB of %.1f, %.2f bits a weight", opt->type, r->n_tensors,
+           (double)r->bytes * 1e-6, (double)r->source_bytes * 1e-6,
+           8 * (double)r->tensor_bytes / (double)r->n_weights);
+    if (opt->dry_run)
+        puts("; nothing was written");
+    else
+        printf(", error %.2f %%, in %.1f s\n", 100 * r->error, seconds);
+    fflush(stdout);
+    if (r->n_left_out)
+        fprintf(stderr,
+                "dgemma quantize: %zu tensors of other parts (a vision tower) are left out\n",
+                r->n_left_out);
+    if (r->requantized)
+        fputs("dgemma quantize: weights were quantised before; what they lost then stays lost\n",
+              stderr);
+}
+
+static int quantize(const dgemma_quantize_options *opt)
+{
+    quantize_watch *watch = opt->user;
+    dgemma_error err = {0};
+    dgemma_quantize_result result;
+    cli_guard_model(opt->model_path);
+    write_progress_begin(&watch->progress);
+    dgemma_status st = dgemma_quantize(opt, &result, &err);
+    write_progress_hide(&watch->progress);
+    if (st == DGEMMA_E_CANCELLED) {
+        fputs("dgemma quantize: interrupted; nothing is left of the file\n", stderr);
+        return EXIT_INTERRUPTED;
+    }
+    if (st)
+        return cli_fail(&err);
+    print_total(opt, &result, dg_clock_now() - watch->progress.start);
+    return EXIT_OK;
+}
+
+int cmd_quantize(int argc, char **argv)
+{
+    dgemma_quantize_options opt = dgemma_quantize_defaults();
+    quantize_watch watch = {0};
+    bool help = false;
+    const cli_option options[] = {
+        {0, "options", NULL, NULL, NULL, NULL},
+        {0, "type", "TYPE",
+         "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, Q4_1, IQ4_NL, MXFP4_MOE (Q4_K_M)",
+         cli_set_string, &opt.type},
+        {'t', "threads", "N", "threads (as many as there are processors)", cli_set_count,
+         &opt.n_threads},
+        {'n', "dry-run", NULL, "print what each tensor would be, and write nothing", cli_set_switch,
+         &opt.dry_run},
+        {'f', "force", NULL, "replace a file that is there", cli_set_switch, &opt.replace},
+        {'q', "quiet", NULL, "print the sum alone", cli_set_switch, &watch.quiet},
+        {'h', "help", NULL, "this text", cli_set_switch, &help},
+    };
+    const char *path[2] = {0};
+    size_t n_option = sizeof options / sizeof options[0], n_path;
+    if (!cli_parse("quantize", options, n_option, argc, argv, path, 2, &n_path))
+        return EXIT_USAGE;
+    if (help) {
+        cli_print_help(usage, options, n_option);
+        return EXIT_OK;
+    }
+    if (n_path < 1 || (n_path < 2 && !opt.dry_run)) {
+        fputs("dgemma quantize: say what to read and which file to write: IN OUT\n", stderr);
+        return EXIT_USAGE;
+    }
+    opt.model_path = path[0];
+    opt.path = path[1];
+    opt.on_tensor = on_tensor;
+    opt.on_progress = on_progress;
+    opt.user = &watch;
+    watch.dry_run = opt.dry_run;
+    return quantize(&opt);
+}

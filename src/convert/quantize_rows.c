@@ -1,0 +1,149 @@
+#include "convert/quantize_rows.h"
+#include <math.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "tensor/blocks_narrow.h"
+#include "tensor/matrix_pieces.h"
+
+bool dg_rows_scratch_init(dg_rows_scratch *s, size_t n_value)
+{
+    s->values = dg_malloc_aligned(n_value * sizeof(float));
+    s->back = dg_malloc_aligned(n_value * sizeof(float));
+    s->stored = dg_malloc_aligned(n_value * sizeof(float)); /* no type takes more */
+    return s->values && s->back && s->stored;
+}
+
+void dg_rows_scratch_clear(dg_rows_scratch *s)
+{
+    dg_free(s->values);
+    dg_free(s->back);
+    dg_free(s->stored);
+    *s = (dg_rows_scratch){0};
+}
+
+static int64_t rows_of(const dg_tensor *t)
+{
+    return t->n_dim < 2 ? 1 : t->shape[t->n_dim - 2];
+}
+
+size_t dg_rows_length(const dg_planned *to)
+{
+    const dg_tensor *t = &to->tensor;
+    return t->n_dim < 2 ? dg_tensor_count(t) : (size_t)t->shape[t->n_dim - 1];
+}
+
+/* Neighbouring rows of one matrix of one source. */
+typedef struct run_of_rows {
+    const dg_tensor *from;
+    int64_t matrix, first, n;
+} run_of_rows;
+
+/* Those that row `at` of the file's tensor begins, at most n. */
+static run_of_rows run_at(const dg_planned *to, int64_t at, int64_t n)
+{
+    const int64_t in_each = rows_of(to->from[0]), in_all = rows_of(&to->tensor);
+    const int64_t row = at % in_all, source = row / in_each;
+    run_of_rows r = {to->from[source], at / in_all, row % in_each, n};
+    if (r.n > in_each - r.first)
+        r.n = in_each - r.first;
+    return r;
+}
+
+/* As the source has them: in the file, or made of its pieces in `room`. */
+static dgemma_status stored_rows(const unsigned char **out, const run_of_rows *r,
+                                 unsigned char *room, dgemma_error *err)
+{
+    const dg_tensor *t = r->from;
+    const size_t length = t->n_dim < 2 ? dg_tensor_count(t) : (size_t)t->shape[t->n_dim - 1];
+    if (!t->pieces) {
+        int64_t row = r->matrix * rows_of(t) + r->first;
+        *out = (const unsigned char *)t->data + (size_t)row * dg_dtype_bytes(t->type, length);
+        return DGEMMA_OK;
+    }
+    dg_pieces one = {t->pieces->form, t->pieces->piece + r->matrix};
+    dg_tensor matrix = *t;
+    matrix.n_dim = 2;
+    matrix.shape[0] = rows_of(t);
+    matrix.shape[1] = (int64_t)length;
+    matrix.pieces = &one;
+    *out = room;
+    return dg_pieces_make(room, &matrix, r->first, r->n, err);
+}
+
+static void multiply(float *values, size_t n, float factor)
+{
+    for (size_t i = 0; i < n; i++)
+        values[i] *= factor;
+}
+
+static bool all_finite(const float *values, size_t n)
+{
+    float sum = 0; /* 0 times what is not finite is NaN */
+    for (size_t i = 0; i < n; i++)
+        sum += 0 * values[i];
+    return sum == 0;
+}
+
+static void add_error(dg_rows_error *error, const dg_rows_scratch *s, size_t n)
+{
+    double off = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)s->back[i] - (double)s->values[i];
+        off += d * d;
+        size += (double)s->values[i] * (double)s->values[i];
+    }
+    error->off += off;
+    error->size += size;
+}
+
+static dgemma_status not_finite(const dg_planned *to, const run_of_rows *r, bool before,
+                                dgemma_error *err)
+{
+    return dg_fail(err, DGEMMA_E_FORMAT,
+                   before ? "%s: rows from %lld of matrix %lld have a value that is not finite"
+                          : "%s: rows from %lld of matrix %lld have a value that is too large for "
+                            "the type",
+                   to->name, (long long)r->first, (long long)r->matrix);
+}
+
+static dgemma_status make_run(unsigned char *out, const dg_planned *to, const run_of_rows *r,
+                              dg_rows_scratch *s, dg_rows_error *error, dgemma_error *err)
+{
+    const dg_dtype type = to->tensor.type;
+    const size_t length = dg_rows_length(to), n = (size_t)r->n * length;
+    const bool same = type == r->from->type && !r->from->scale;
+    const unsigned char *stored;
+    dgemma_status st = stored_rows(&stored, r, s->stored, err);
+    if (st)
+        return st;
+    dg_widen(s->values, stored, r->from->type, n);
+    if (r->from->scale)
+        multiply(s->values, n, r->from->scale[r->matrix]);
+    if (!all_finite(s->values, n) && !same)
+        return not_finite(to, r, true, err);
+    if (same)
+        memcpy(out, stored, dg_dtype_bytes(type, n));
+    else if (type < DG_DTYPE_FLOAT)
+        dg_narrow(out, type, s->values, n);
+    else
+        dg_blocks_narrow(out, type, s->values, NULL, n);
+    dg_widen(s->back, out, type, n);
+    if (!all_finite(s->back, n) && !same)
+        return not_finite(to, r, false, err);
+    if (to->tensor.n_dim > 1)
+        add_error(error, s, n);
+    return DGEMMA_OK;
+}
+
+dgemma_status dg_rows_make(unsigned char *out, const dg_planned *to, int64_t first, int64_t n_row,
+                           dg_rows_scratch *s, dg_rows_error *error, dgemma_error *err)
+{
+    const size_t bytes = dg_dtype_bytes(to->tensor.type, dg_rows_length(to));
+    dgemma_status st = DGEMMA_OK;
+    for (int64_t at = first; !st && at < first + n_row;) {
+        run_of_rows r = run_at(to, at, first + n_row - at);
+        st = make_run(out + (size_t)(at - first) * bytes, to, &r, s, error, err);
+        at += r.n;
+    }
+    return st;
+}

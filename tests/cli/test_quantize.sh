@@ -1,0 +1,80 @@
+#!/bin/sh
+# dgemma quantize: files that load and answer, what it prints, what it refuses, and what a kill leaves.
+. tests/support/shell_test.sh
+
+pocket=models/pocket/pocket.gguf
+folder=tests/fixtures/golden/sampler_finishes/model
+types="BF16 F16 Q8_0 Q6_K Q5_K_M Q4_K_M Q4_0 Q4_1 IQ4_NL MXFP4_MOE"
+
+# says TEXT COMMAND...: the command succeeds and prints a line with TEXT in it
+says() {
+    text=$1
+    shift
+    "$@" >"$temp/says.log" 2>&1 </dev/null || { cat "$temp/says.log"; return 1; }
+    cat "$temp/says.log"
+    grep -qF -- "$text" "$temp/says.log"
+}
+nothing_left() { ! ls "$temp" | grep -q '^half'; }
+quantize() { "$DGEMMA" quantize "$@"; }
+
+# ---- every type ----
+for type in $types; do
+    check "$type" says "$type, 188 tensors" quantize -q --type "$type" "$pocket" "$temp/$type.gguf"
+    check "$type loads" says "8 layers, 256 wide" "$DGEMMA" inspect "$temp/$type.gguf"
+    check "$type answers" says "Paris" "$DGEMMA" run -q -m "$temp/$type.gguf" --seed 1 "What is the capital of France?"
+done
+check "Q8_0 of Q8_0 loses nothing" says "error 0.00 %" quantize -q -f --type Q8_0 "$pocket" "$temp/Q8_0.gguf"
+check "a folder" says "Q4_0, 143 tensors" quantize -q --type Q4_0 "$folder" "$temp/folder.gguf"
+check "without its tower" says "(a vision tower) are left out" quantize -q -f --type Q4_0 "$folder" "$temp/folder.gguf"
+check "which runs" says "ended by" "$DGEMMA" run -m "$temp/folder.gguf" -n 8 --steps 2 --raw Hello
+
+# ---- the report ----
+check "a line for each matrix" says "blk.7.ffn_down_exps.weight       8 x 256 x 96       Q8_0    -> Q8_0      8.50" \
+    quantize -f "$pocket" "$temp/Q4_K_M.gguf"
+check "with what is lost" says "error 5." quantize -f "$pocket" "$temp/Q4_K_M.gguf"
+check "what was lost before is told" says "what they lost then stays lost" quantize -q -f "$pocket" "$temp/Q4_K_M.gguf"
+check "a dry run" says "blk.1.ffn_down.weight            256 x 384          Q8_0    -> Q5_0      5.50" quantize --dry-run "$pocket"
+check "has the size" says "7.1 MB of 11.1, 5.40 bits a weight; nothing was written" quantize -n "$pocket" "$temp/half.gguf"
+check "and leaves nothing" nothing_left
+
+# ---- what makes no sense ----
+check "a file that is there" fails_saying "is there already" quantize "$pocket" "$temp/Q8_0.gguf"
+check "onto itself" fails_saying "is what is read" quantize -f --type Q4_0 "$temp/Q8_0.gguf" "$temp/Q8_0.gguf"
+ln -s Q8_0.gguf "$temp/link.gguf"
+check "onto itself by another name" fails_saying "is what is read" quantize -f --type Q4_0 "$temp/Q8_0.gguf" "$temp/link.gguf"
+check "a folder as the file" fails_saying "is a folder" quantize -f "$pocket" "$temp"
+check "no file" fails_saying "IN OUT" quantize "$pocket"
+check "nothing at all" fails_saying "IN OUT" quantize
+check "no such model" fails_saying "No such file" quantize "$temp/none.gguf" "$temp/half.gguf"
+check "no such type" fails_saying "is not known: BF16" quantize --type Q9 "$pocket" "$temp/half.gguf"
+check "a type that is only read" fails_saying "nothing is turned into that" quantize --type IQ1_S "$pocket" "$temp/half.gguf"
+check "a mmproj file" fails_saying "clip" quantize models/pocket/mmproj-pocket.gguf "$temp/half.gguf"
+check "no such folder" fails_saying "No such file" quantize "$pocket" "$temp/no/half.gguf"
+check "nothing is left of them" nothing_left
+
+# a limit on the size of files, as a full disk would be
+cut_short() { ( trap '' XFSZ; ulimit -f 2000; quantize "$pocket" "$temp/half.gguf" ); }
+check "no room on the way" fails_saying "half.gguf" cut_short
+check "nothing is left of it" nothing_left
+
+# ---- killed: there is no file under the name, and the next run makes one ----
+killed() {
+    for hundredths in 01 03 06 10 17 26 38 52; do
+        "$DGEMMA" quantize -q -t 1 "$pocket" "$temp/killed.gguf" >/dev/null 2>&1 &
+        sleep "0.$hundredths"
+        kill -KILL $! 2>/dev/null || { wait $!; rm -f "$temp/killed.gguf"; continue; }
+        wait $! && { rm -f "$temp/killed.gguf"; continue; } # it was faster
+        [ ! -e "$temp/killed.gguf" ] || { echo "a file after 0.$hundredths s"; return 1; }
+    done
+    quantize -q "$pocket" "$temp/killed.gguf" && [ ! -e "$temp/killed.gguf.partial" ] &&
+        cmp "$temp/killed.gguf" "$temp/Q4_K_M.gguf"
+}
+check "a kill leaves no file" killed
+interrupted() {
+    timeout -s INT -k 20 0.3 "$DGEMMA" quantize -t 1 "$pocket" "$temp/half.gguf"
+    status=$?
+    [ "$status" -eq 0 ] && rm -f "$temp/half.gguf" # it was faster
+    nothing_left
+}
+check "an interrupt leaves nothing" interrupted
+finish
