@@ -209,13 +209,13 @@ CHECKS  := $(if $(SRC_unit),$(BUILD)/unit_tests) $(if $(SRC_kernels),$(BUILD)/ch
            $(if $(SRC_golden),$(BUILD)/dgemma-golden) $(if $(SRC_pty),$(BUILD)/pty_tests) \
            $(if $(SAN),,$(if $(SRC_cuda_test),$(BUILD)/cuda_host_tests) $(if $(SRC_device_test),$(BUILD)/device_tests))
 # Of those in tests/tools one looks at what a sanitizer is in.
-SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh) \
+SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh tests/python/*.sh) \
            $(if $(SAN),tests/tools/test_jinja.sh,$(wildcard tests/tools/*.sh))
 
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all install uninstall format format-check \
+.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -591,6 +591,13 @@ uninstall:
 	    $(patsubst models/pocket/%,$(DATADIR)/%,$(POCKET))
 	-rmdir $(DATADIR)
 
+# The Python package with library and pocket model inside; `pip install .` makes the same. PYTHON: another one.
+PYTHON ?= python3
+
+wheel: $(LIB_SO)
+	$(PYTHON) -m pip wheel --disable-pip-version-check --no-deps --wheel-dir build/wheel .
+	@ls build/wheel/dgemma-$(VERSION)-*.whl
+
 help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
 	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
@@ -606,6 +613,7 @@ help:
 	@echo 'make bench-serve      throughput of the server by concurrency'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
+	@echo 'make wheel            the Python package, with the library and the pocket model in it: build/wheel'
 	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR; uninstall takes it away'
 	@echo 'make check            layers, file names, layout; also check-layers, check-names, format-check'
 	@echo 'make format           lay the code out by .clang-format'

@@ -1,0 +1,9 @@
+import dgemma
+import pytest
+
+
+@pytest.fixture(scope="session")
+def model():
+    """The pocket model, for all tests. One thread: tests run beside others."""
+    with dgemma.Model(threads=1) as m:
+        yield m

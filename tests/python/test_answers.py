@@ -1,0 +1,212 @@
+"""What a model answers, whole and in pieces, alone and together."""
+import json
+
+import dgemma
+import pytest
+
+PARIS = "What is the capital of France?"
+ENDLESS = {"max_denoise_steps": 100000, "stability_threshold": 100000, "max_tokens": 16}
+
+
+def test_chat(model):
+    answer = model.chat(PARIS)
+    assert "Paris" in answer.text and str(answer) == answer.text
+    assert answer.finish_reason == "stop"
+    assert answer.stats.n_prompt == model.count(PARIS)
+    assert answer.stats.n_output > 0 and answer.stats.n_steps > 0
+    assert model.detokenize(answer.tokens).startswith(answer.text)
+
+
+def test_a_conversation(model):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": PARIS},
+                {"role": "assistant", "content": "The capital of France is Paris."}, {"role": "user", "content": "Thank you!"}]
+    assert model.chat(messages).text
+    assert model.count(messages) > model.count(PARIS)
+
+
+def test_generate_takes_the_prompt_as_it_stands(model):
+    prompt = f"<bos><|turn>user\n{PARIS}<turn|>\n<|turn>model\n"
+    tokens = model.tokenize(prompt, markers=True)
+    assert model.generate(prompt, max_tokens=32).tokens == model.generate(tokens, max_tokens=32).tokens
+
+
+def test_a_seed_gives_the_same_answer_alone_and_in_a_batch(model):
+    asked = [f"Tell me a story about a {animal}." for animal in ("fox", "dog", "cat", "bird")]
+    alone = [model.chat(text, seed=i, max_tokens=32).tokens for i, text in enumerate(asked)]
+    together = model.chat_batch(asked, seeds=range(4), max_tokens=32)
+    assert [a.tokens for a in together] == alone
+    assert model.chat_batch([]) == []
+    assert [a.tokens for a in model.generate_batch(["a", "b"], max_tokens=8)] == [
+        model.generate(p, max_tokens=8).tokens for p in "ab"]
+
+
+def test_a_batch_longer_than_the_queue():
+    with dgemma.Model(parallel=2, queue=3, threads=1) as small:
+        answers = small.chat_batch([f"What is {i} + 1?" for i in range(12)], max_tokens=16)
+        assert len(answers) == 12 and all(a.text for a in answers)
+
+
+def test_stream_is_the_answer_in_pieces(model):
+    stream = model.stream(PARIS)
+    events = list(stream)
+    assert [e.kind for e in events if e.kind == "end"] == ["end"] and events[-1].kind == "end"
+    assert "".join(e.text for e in events if e.kind == "text") == stream.answer.text == model.chat(PARIS).text
+    assert events[-1].stats == stream.answer.stats
+
+
+def test_drafts_are_arrays(model):
+    numpy = pytest.importorskip("numpy")
+    drafts = [e for e in model.stream(PARIS, drafts=True) if e.kind == "draft"]
+    n = model.info["canvas_length"]
+    assert drafts and [d.step for d in drafts] == list(range(len(drafts)))
+    for d in drafts:
+        assert isinstance(d.tokens, numpy.ndarray) and d.tokens.dtype == numpy.int32 and d.tokens.shape == (n,)
+        assert d.entropy.dtype == numpy.float32 and d.accepted.dtype == numpy.uint8
+    assert drafts[0].mean_entropy > drafts[-1].mean_entropy
+    assert not numpy.shares_memory(drafts[0].tokens, drafts[1].tokens)
+
+
+def test_logprobs(model):
+    answer = model.chat(PARIS, logprobs=3)
+    assert len(answer.logprobs) == len(answer.tokens) == len(answer.top_logprobs)
+    assert all(p <= 0 for p in answer.logprobs)
+    assert all(len(top) == 3 and token in top for token, top in zip(answer.tokens, answer.top_logprobs))
+
+
+def test_stop_and_length(model):
+    assert "Paris" not in model.chat(PARIS, stop=["Paris"]).text
+    assert model.chat(PARIS, stop="Paris").stats.stop_string == 1
+    assert model.chat("Tell me a story about a fox.", max_tokens=5).finish_reason == "length"
+
+
+def test_tool_calls(model):
+    tools = [{"type": "function", "function": {"name": "get_weather", "description": "The weather in a city",
+              "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}]
+    answer = model.chat("What is the weather in Paris?", tools=tools, tool_choice="get_weather")
+    assert answer.finish_reason == "tool_calls"
+    assert answer.tool_calls[0].name == "get_weather" and isinstance(answer.tool_calls[0].arguments, dict)
+
+
+def test_pictures(model):
+    path = "examples/picture.png"
+    with open(path, "rb") as f:
+        data = f.read()
+    asked = "What is in the picture?"
+    assert model.chat(asked, images=[path]).tokens == model.chat(asked, images=[data]).tokens
+    assert model.count(asked, images=[path]) > model.count(asked)
+    with pytest.raises(dgemma.Error, match="picture|image|PNG"):
+        model.chat(asked, images=[b"not a picture"])
+    with pytest.raises(TypeError):
+        model.chat(asked, images=path)
+
+
+# ---- forms ----
+
+PERSON = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name", "age"],
+          "additionalProperties": False}
+ADA = "Turn this into JSON: Ada is 36 years old and lives in Paris."
+
+
+def test_schema(model):
+    answer = model.chat(ADA, schema=PERSON)
+    assert set(answer.json()) == {"name", "age"} and isinstance(answer.json()["age"], int)
+    assert answer.parsed == answer.json()
+    assert model.chat(ADA, schema=json.dumps(PERSON)).tokens == answer.tokens
+    held = dgemma.Constraint(schema=PERSON)
+    assert all(a.tokens == answer.tokens for a in model.chat_batch([ADA] * 3, constraint=held))
+
+
+def test_a_class_as_schema(model):
+    class Person:
+        @staticmethod
+        def model_json_schema():
+            return PERSON
+
+        @classmethod
+        def model_validate_json(cls, text):
+            person = cls()
+            person.__dict__.update(json.loads(text))
+            return person
+
+    assert isinstance(model.chat(ADA, schema=Person).parsed, Person)
+
+
+def test_other_forms(model):
+    assert model.chat("Yes or no?", choices=["yes", "no"]).text in ("yes", "no")
+    assert model.chat("A number?", regex="[0-9]{3}").text.isdigit()
+    assert model.chat("a?", grammar='root ::= "a" | "b"').text in ("a", "b")
+    assert isinstance(model.chat(ADA, json_object=True, max_tokens=64).json(), dict)
+    lenient = dgemma.Constraint(schema={"type": "array", "uniqueItems": True}, lenient=True)
+    assert lenient.ignored == ["uniqueItems at #"] or "uniqueItems" in lenient.ignored[0]
+
+
+def test_infill(model):
+    assert isinstance(model.infill("The capital of France is ", ".", max_tokens=16).text, str)
+
+
+def test_pinned_tokens(model):
+    ids = model.tokenize("Rome is old")
+    answer = model.chat(PARIS, canvas=ids, pinned=[True] * len(ids), max_tokens=32)
+    assert answer.tokens[:len(ids)] == ids
+
+
+# ---- decisions ----
+
+def test_decisions(model):
+    asked = {"warm": dgemma.YesNo("Is it warm?"), "colour": dgemma.Choice("Which colour?", ["red", "blue", "green"]),
+             "loud": dgemma.Score("How loud is it?", {"low": "a whisper", "high": None})}
+    found = model.decide("The sun shines.", asked)
+    assert list(found) == list(asked)
+    for name, names in (("warm", {"yes", "no"}), ("colour", {"red", "blue", "green"}), ("loud", {"low", "high"})):
+        d = found[name]
+        assert set(d.probabilities) == names and abs(sum(d.probabilities.values()) - 1) < 1e-6
+        assert d.best == max(d.probabilities, key=d.probabilities.get)
+    assert bool(found["warm"]) == (found["warm"].best == "yes")
+    with pytest.raises(TypeError):
+        bool(found["colour"])
+    assert model.decide("The sun shines.", asked) == found
+    assert model.decide("x", {"q": dgemma.YesNo("Is it?")}, samples=4)["q"].n_reads == 4
+
+
+# ---- mistakes ----
+
+@pytest.mark.parametrize("options, error", [
+    ({"max_tokens": 0}, dgemma.InvalidRequest),
+    ({"max_tokens": "many"}, TypeError),
+    ({"max_tokens": 2**40}, ValueError),
+    ({"seed": -1}, ValueError),
+    ({"temperature": -1}, dgemma.InvalidRequest),
+    ({"schema": {"type": "nothing"}}, dgemma.Error),
+    ({"schema": PERSON, "regex": "a"}, ValueError),
+    ({"stop": ["a\0b"]}, ValueError),
+    ({"temprature": 1}, TypeError),
+    ({"canvas": [1, 2], "pinned": [1]}, ValueError),
+    ({"tools": "no JSON"}, dgemma.InvalidRequest),
+])
+def test_mistakes_are_told(model, options, error):
+    with pytest.raises(error) as told:
+        model.chat("Hello", **options)
+    assert str(told.value)
+
+
+def test_a_prompt_that_does_not_fit():
+    with dgemma.Model(context=300, threads=1) as m, pytest.raises(dgemma.ContextExceeded) as told:
+        m.chat("word " * 1000)
+    assert told.value.n_context == 300 and told.value.n_prompt > 0
+
+
+def test_a_model_that_is_not_there(tmp_path):
+    with pytest.raises(OSError, match="nowhere"):
+        dgemma.Model(tmp_path / "nowhere.gguf")
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF\3\0\0\0" + b"\xff" * 60)
+    with pytest.raises(dgemma.BrokenFile):
+        dgemma.Model(tmp_path / "broken.gguf")
+
+
+def test_a_closed_model():
+    m = dgemma.Model(threads=1)
+    m.close()
+    m.close()
+    with pytest.raises(dgemma.Error, match="closed"):
+        m.chat("Hello")
+    assert "closed" in repr(m)
