@@ -25,7 +25,7 @@ typedef struct serve_args {
     dg_server_options server;
     words keys, origins, image_hosts;
     const char *key_file, *tls_cert, *tls_key, *kv_type, *name;
-    int max_body_mb, kv_mb, gpu_mb, timeout, receive, fetch, ping, drain;
+    int max_body_mb, kv_mb, gpu_mb, timeout, receive, fetch, ping, drain, drain_delay;
     float decision_temperature;
     bool quiet, help;
 } serve_args;
@@ -113,36 +113,55 @@ static void serve_until_told(dg_server *server, const serve_args *a)
     stop_signals(&set);
     sigwait(&set, &number);
     print_line(NULL, "dgemma: stopping: answers under way are finished, a second signal ends them");
+    dg_server_leave(server);
+    bool hurry = a->drain_delay &&
+                 sigtimedwait(&set, NULL, &(struct timespec){.tv_sec = a->drain_delay}) > 0;
     dg_server_drain(server);
     double until = dg_clock_now() + a->drain;
-    while (dg_clock_now() < until && !dg_server_wait_idle(server, 0.1))
-        if (sigtimedwait(&set, NULL, &(struct timespec){0}) > 0)
-            break;
+    while (!hurry && dg_clock_now() < until && !dg_server_wait_idle(server, 0.1))
+        hurry = sigtimedwait(&set, NULL, &(struct timespec){0}) > 0;
     dg_server_stop(server);
 }
 
-static int run_server(const serve_args *a, dgemma_engine *engine)
+/* The model is there: says where it can be asked, which it can from now on. */
+static void announce(const serve_args *a, dg_server *server, dgemma_engine *engine)
 {
-    dg_server *server = NULL;
-    dgemma_error err = {0};
     dgemma_model_info info;
-    cli_guard_engine(engine);
+    bool six = strchr(a->server.host, ':') != NULL; /* an address, not a name */
     dgemma_engine_info(engine, &info);
     cli_warn_of_model(&a->engine, &info);
-    int code = EXIT_OK;
-    if (dg_server_start(&server, engine, &a->server, &err)) {
-        code = cli_fail(&err);
+    printf("listening on %s://%s%s%s:%d\n", a->server.tls_key ? "https" : "http", six ? "[" : "",
+           a->server.host, six ? "]" : "", dg_server_port(server));
+    fflush(stdout);
+}
+
+/* The port is open while the model is loaded: who asks is told so, not left to wonder. */
+static int run_server(serve_args *a)
+{
+    dg_server *server = NULL;
+    dgemma_engine *engine = NULL;
+    dgemma_error err = {0};
+    cli_progress progress;
+    dgemma_status st = dg_server_start(&server, NULL, &a->server, &err);
+    if (st)
+        return cli_fail(&err);
+    a->engine.on_progress = loading;
+    cli_progress_attach(&progress, &a->engine);
+    st = dgemma_engine_open(&engine, &a->engine, &err);
+    cli_progress_end(&progress);
+    cli_guard_engine(engine);
+    if (!st)
+        st = dg_server_attach(server, engine, &err);
+    if (st) {
+        dg_server_stop(server);
     } else {
-        bool six = strchr(a->server.host, ':') != NULL; /* an address, not a name */
-        printf("listening on %s://%s%s%s:%d\n", a->server.tls_key ? "https" : "http",
-               six ? "[" : "", a->server.host, six ? "]" : "", dg_server_port(server));
-        fflush(stdout);
+        announce(a, server, engine);
         serve_until_told(server, a);
     }
     cli_guard_engine(NULL);
     dgemma_engine_close(engine);
     dg_server_free(server);
-    return code;
+    return st ? cli_fail(&err) : EXIT_OK;
 }
 
 static void warn(const serve_args *a)
@@ -183,8 +202,6 @@ static int serve(serve_args *a)
 {
     dgemma_error err = {0};
     dg_buf keys, cert, key;
-    dgemma_engine *engine = NULL;
-    cli_progress progress;
     sigset_t set;
     char *path = dg_strdup(a->engine.model_path ? a->engine.model_path : "");
     int code;
@@ -196,8 +213,6 @@ static int serve(serve_args *a)
     sigprocmask(SIG_BLOCK, &set, NULL); /* for all threads to come */
     signal(SIGPIPE, SIG_IGN);
     allow_files(a->server.max_connections);
-    a->engine.on_progress = loading;
-    cli_progress_attach(&progress, &a->engine);
     if ((a->key_file && dg_file_read(&keys, a->key_file, &err)) ||
         (a->tls_cert && dg_file_read(&cert, a->tls_cert, &err)) ||
         (a->tls_key && dg_file_read(&key, a->tls_key, &err))) {
@@ -215,9 +230,7 @@ static int serve(serve_args *a)
         a->server.tls_key = key.data;
         a->server.model_name = a->name ? a->name : cli_model_name(path);
         warn(a);
-        dgemma_status st = dgemma_engine_open(&engine, &a->engine, &err);
-        cli_progress_end(&progress);
-        code = st ? cli_fail(&err) : run_server(a, engine);
+        code = run_server(a);
     }
     dg_buf_clear(&keys);
     dg_buf_clear(&cert);
@@ -319,6 +332,9 @@ int cmd_serve(int argc, char **argv)
          cli_set_int, &a.server.idle_seconds},
         {0, "ping", "S", "seconds of silence before a stream says that it is alive (15)",
          cli_set_int, &a.ping},
+        {0, "drain-delay", "S",
+         "seconds for balancers to see that /health fails, before requests are refused (0)",
+         cli_set_int, &a.drain_delay},
         {0, "drain-timeout", "S", "seconds for answers under way when told to stop (120)",
          cli_set_int, &a.drain},
         {0, "log", NULL, NULL, NULL, NULL},

@@ -38,11 +38,11 @@ static void write_log(const dg_call *c)
         dg_log_print(c->server->log,
                      "%s %s %s %d %.0f ms, prompt %d (%d cached), output %d in %d blocks and %d "
                      "steps, queue %.0f ms, first text %.0f ms",
-                     c->x.id, c->method, c->path, status, ms, st->n_prompt, st->n_prompt_cached,
+                     c->name, c->method, c->path, status, ms, st->n_prompt, st->n_prompt_cached,
                      st->n_output, st->n_blocks, st->n_steps, 1e3 * st->queue_seconds,
                      1e3 * st->first_text_seconds);
     else
-        dg_log_print(c->server->log, "%s %s %s %d %.0f ms", c->x.id, c->method, c->path, status,
+        dg_log_print(c->server->log, "%s %s %s %d %.0f ms", c->name, c->method, c->path, status,
                      ms);
     dg_metrics_http(c->server->metrics, status);
 }

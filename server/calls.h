@@ -24,6 +24,7 @@ typedef struct dg_route {
     const char *method, *path; /* "/v1/models/" stands for all below it, "/" for itself */
     void (*work)(dg_call *c);
     bool now, open;             /* open: without a key */
+    bool always;                /* also while the model is loaded */
     bool generates;             /* refused while draining */
     dg_read_fn *read;           /* of a route that generates */
     const dg_dialect *dialect;  /* of answers and errors; NULL: errors in OpenAI's form */
@@ -41,6 +42,7 @@ struct dg_call {
     char path[128];        /* printable */
     char method[16];
     char cache_salt[16]; /* of its key: no other's prefixes are used */
+    char name[65];       /* in the log and for the client: its own, or the one that came with it */
     dg_buf body;
     size_t n_fetched; /* bytes of its pictures that came from elsewhere */
     double arrived;
@@ -76,7 +78,9 @@ struct dg_server {
     bool only_this_machine; /* reached by no other, and without a key */
     double started;
     atomic_size_t body_bytes;
-    atomic_bool draining, stopping;
+    atomic_bool ready;             /* there is an engine: what is above may be read */
+    atomic_bool leaving, draining; /* /health says so; new requests are refused */
+    atomic_bool stopping;
 
     pthread_mutex_t lock; /* for what follows, and for what names it above */
     pthread_cond_t work, idle;

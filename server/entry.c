@@ -46,8 +46,8 @@ static bool on_headers(dg_exchange *x, dg_buf *to)
     lines all = {.out = to}, *out = &all;
     char seconds[16];
     add(out, "Content-Type", c->x.content_type);
-    add(out, "x-request-id", c->x.id);
-    add(out, "request-id", c->x.id); /* Anthropic's name for it */
+    add(out, "x-request-id", c->name);
+    add(out, "request-id", c->name); /* Anthropic's name for it */
     add(out, "X-Content-Type-Options", "nosniff");
     bool says_how_to_cache = false;
     for (const dg_header *h = c->x.headers; h && h->name; h++) {
@@ -85,6 +85,21 @@ static bool refuse_late(dg_http_error *e)
     dg_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
     e->retry_after = 5;
     return false;
+}
+
+static bool refuse_early(dg_http_error *e)
+{
+    dg_refuse(e, 503, "loading", NULL, "Loading model");
+    e->retry_after = 2;
+    return false;
+}
+
+/* One name through the logs of all who pass it on, where it is a plain one. */
+static void name_call(dg_call *c, const char *given)
+{
+    size_t n = given ? strlen(given) : 0;
+    bool plain = n && n < sizeof c->name && dg_head_is_token(given, n);
+    strcpy(c->name, plain ? given : c->x.id);
 }
 
 static void name_methods(dg_call *c, const dg_route *route)
@@ -125,6 +140,8 @@ static bool may_enter(dg_call *c, const dg_head *h, dg_http_error *e)
     }
     if (!c->route)
         return dg_refuse(e, 404, "not_found", NULL, "there is no %s", c->path);
+    if (!c->route->always && !atomic_load(&s->ready))
+        return refuse_early(e);
     const char *encoding = dg_head_get(h, "Content-Encoding");
     if (encoding && strcasecmp(encoding, "identity"))
         return dg_refuse(e, 415, "unsupported_encoding", NULL,
@@ -144,6 +161,7 @@ static dg_exchange *on_head(void *server, const dg_head *head)
     c->head = head;
     copy_printable(c->method, sizeof c->method, head->method);
     copy_printable(c->path, sizeof c->path, head->path);
+    name_call(c, dg_head_get(head, "X-Request-Id"));
     if (!may_enter(c, head, &e))
         dg_exchange_refuse(&c->x, &e);
     else if (!c->route->now)

@@ -1,4 +1,5 @@
 #include "metrics.h"
+#include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -241,6 +242,18 @@ static void print_turns(page *p, const dgemma_engine_counters *e)
           p->label, n);
 }
 
+/* Room for keys and values as those count it who share requests out: in blocks of tokens. Sliding
+ * layers forget, so that a token has no size of its own; a request that fills the context has. */
+static void print_blocks(page *p, const dg_metrics_context *c)
+{
+    enum { BLOCK = 64 };
+    double tokens = per((double)c->engine.kv_bytes_total, (double)c->info.kv_bytes_full) *
+                    c->info.context_length;
+    head(p, "vllm:cache_config_info", "gauge", "room for keys and values, in blocks of tokens");
+    print(p, "vllm:cache_config_info{%s,block_size=\"%d\",num_gpu_blocks=\"%.0f\"} 1\n", p->label,
+          BLOCK, floor(tokens / BLOCK));
+}
+
 static void print_engine(page *p, const dg_metrics_context *c)
 {
     const dgemma_engine_counters *e = &c->engine;
@@ -249,6 +262,7 @@ static void print_engine(page *p, const dg_metrics_context *c)
     number(p, "vllm:num_requests_waiting", G, "requests in the queue", e->n_waiting);
     number(p, "vllm:kv_cache_usage_perc", G, "memory for keys and values in use, 0 to 1",
            per((double)e->kv_bytes_used, (double)e->kv_bytes_total));
+    print_blocks(p, c);
     number(p, "llamacpp:requests_processing", G, "requests in the batch", e->n_running);
     number(p, "llamacpp:requests_deferred", G, "requests in the queue", e->n_waiting);
     number(p, "llamacpp:n_decode_total", C, "passes of the model", (double)e->n_passes);

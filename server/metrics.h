@@ -22,6 +22,7 @@ void dg_metrics_http(dg_metrics *m, int status);
 /* What is known elsewhere. */
 typedef struct dg_metrics_context {
     const char *model;
+    dgemma_model_info info;
     dgemma_engine_counters engine;
     dg_process process;
     dg_gpu_state gpu;

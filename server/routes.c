@@ -54,7 +54,7 @@ static void generate(dg_call *c)
 {
     dg_http_error e;
     if (c->server->opt.log_prompts)
-        dg_log_print(c->server->log, "%s asks %.*s", c->x.id, (int)c->body.len,
+        dg_log_print(c->server->log, "%s asks %.*s", c->name, (int)c->body.len,
                      c->body.data ? c->body.data : "");
     if (!start(c, &e))
         dg_exchange_refuse(&c->x, &e);
@@ -190,7 +190,7 @@ static void detokenize(dg_call *c)
 
 static void health(dg_call *c)
 {
-    bool draining = atomic_load(&c->server->draining);
+    bool draining = atomic_load(&c->server->leaving);
     dgemma_status broken = draining ? DGEMMA_OK : dgemma_engine_check(c->server->engine, NULL);
     dg_exchange_reply(&c->x, draining || broken ? 503 : 200,
                       json_pack("{s:s}", "status",
@@ -284,7 +284,7 @@ static void slots(dg_call *c)
 static void metrics(dg_call *c)
 {
     dg_server *s = c->server;
-    dg_metrics_context context = {.model = s->opt.model_name};
+    dg_metrics_context context = {.model = s->opt.model_name, .info = s->info};
     dg_buf page;
     dg_buf_init(&page, 1 << 20);
     dgemma_engine_count(s->engine, &context.engine);
@@ -319,7 +319,7 @@ static const dg_dialect systemone_errors = {.error = dg_systemone_error};
     }
 
 static const dg_route routes[] = {
-    {.method = "GET", .path = "/", .work = dg_page_send, .now = true, .open = true},
+    {.method = "GET", .path = "/", .work = dg_page_send, .now = true, .open = true, .always = true},
     GENERATES("/v1/chat/completions", dg_openai_read_chat, dg_openai_chat),
     GENERATES("/chat/completions", dg_openai_read_chat, dg_openai_chat),
     GENERATES("/v1/completions", dg_openai_read_completion, dg_openai_completion),
@@ -388,7 +388,7 @@ static const dg_route nowhere_routes[] = {
 };
 
 static const dg_route preflight_route = {
-    .method = "OPTIONS", .path = "*", .work = preflight, .now = true, .open = true};
+    .method = "OPTIONS", .path = "*", .work = preflight, .now = true, .open = true, .always = true};
 
 static bool path_fits(const dg_route *r, const char *path)
 {

@@ -130,7 +130,7 @@ static dgemma_status start_http(dg_server *s, dgemma_error *err)
     return dg_http_start(s->http, err);
 }
 
-static void init(dg_server *s, dgemma_engine *engine)
+static void init(dg_server *s)
 {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -140,9 +140,22 @@ static void init(dg_server *s, dgemma_engine *engine)
     pthread_cond_init(&s->idle, &attr);
     pthread_condattr_destroy(&attr);
     s->last_queued = &s->first_queued;
-    s->engine = engine;
     s->started = dg_clock_now();
+}
+
+/* Nobody reads what is set here before `ready` is. */
+dgemma_status dg_server_attach(dg_server *s, dgemma_engine *engine, dgemma_error *err)
+{
+    s->engine = engine;
     dgemma_engine_info(engine, &s->info);
+    s->gpu = s->info.gpu_address ? dg_gpu_open(s->info.gpu_address) : NULL;
+    s->limits =
+        (dg_chat_limits){dgemma_request_defaults(engine), s->info.n_vocab, s->opt.max_choices,
+                         s->opt.max_images, dg_constraint_cache_create()};
+    if (!s->limits.constraints)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    atomic_store(&s->ready, true);
+    return DGEMMA_OK;
 }
 
 dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_server_options *opt,
@@ -154,15 +167,13 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
     dg_server *s = dg_calloc(1, sizeof *s);
     if (!s)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    init(s, engine);
+    init(s);
     bool copied = copy_options(s, opt);
     s->metrics = dg_metrics_create();
-    s->gpu = s->info.gpu_address ? dg_gpu_open(s->info.gpu_address) : NULL;
-    s->limits =
-        (dg_chat_limits){dgemma_request_defaults(engine), s->info.n_vocab, s->opt.max_choices,
-                         s->opt.max_images, dg_constraint_cache_create()};
-    if (!copied || !s->metrics || !s->limits.constraints)
+    if (!copied || !s->metrics)
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st && engine)
+        st = dg_server_attach(s, engine, err);
     if (!st && s->image_hosts.n)
         st = dg_fetcher_open(&s->fetcher, s->image_hosts, &s->stopping, err);
     if (!st && opt->log)
@@ -182,8 +193,14 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
 
 /* ---- stopping ---- */
 
+void dg_server_leave(dg_server *s)
+{
+    atomic_store(&s->leaving, true);
+}
+
 void dg_server_drain(dg_server *s)
 {
+    dg_server_leave(s);
     atomic_store(&s->draining, true);
 }
 

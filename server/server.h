@@ -12,10 +12,15 @@ typedef struct dg_server dg_server;
 
 dg_server_options dg_server_defaults(void);
 
-/* Listens and answers from here on. The engine is borrowed until dg_server_free. */
+/* Listens and answers from here on. The engine is borrowed until dg_server_free; NULL: everything
+ * but the page is answered with 503, "loading", until dg_server_attach brings one. */
 dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_server_options *opt,
                               dgemma_error *err);
+dgemma_status dg_server_attach(dg_server *s, dgemma_engine *engine, dgemma_error *err);
 int dg_server_port(const dg_server *s);
+
+/* /health says that it is going away, and all else is as before: balancers learn it late. */
+void dg_server_leave(dg_server *s);
 
 /* New requests are refused with 503 from now on; those that were accepted go on. */
 void dg_server_drain(dg_server *s);

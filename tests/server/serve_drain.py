@@ -85,6 +85,21 @@ def second_signal():
     check("exit 0 again", s.process.wait(20 * SLOW) == 0, s.output())
 
 
+def delay():
+    """Balancers look at /health once in a while: until they have, what they send is answered."""
+    s = Server("-q", "--drain-delay", "3")
+    s.process.send_signal(signal.SIGTERM)
+    start = time.time()
+    check("health fails at once", s.wait_status("/health", 503) and time.time() - start < 3)
+    check("requests are answered all the same", s.chat(max_tokens=8)[0] == 200 and time.time() - start < 3)
+    check("exit 0 when the time is over", s.process.wait(20 * SLOW) == 0 and time.time() - start >= 3, s.output())
+    s = Server("-q", "--drain-delay", "600")
+    s.process.send_signal(signal.SIGTERM)
+    s.wait_status("/health", 503)
+    s.process.send_signal(signal.SIGTERM)
+    check("a second signal does not wait for it", s.process.wait(20 * SLOW) == 0, s.output())
+
+
 def deadline():
     s = Server("-q", "--drain-timeout", "1")
     c = s.open_stream(**ENDLESS)
@@ -173,5 +188,5 @@ def any_moment():
         check(f"nobody gets nonsense meanwhile ({seed})", not strange, strange)
 
 
-run([drain_under_load, model_cut_short, second_signal, deadline, half_a_body, idle, any_moment])
+run([drain_under_load, model_cut_short, second_signal, delay, deadline, half_a_body, idle, any_moment])
 finish()

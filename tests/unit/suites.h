@@ -88,5 +88,6 @@ Suite *dialects_suite(void);
 Suite *reads_suite(void);
 Suite *decide_suite(void);
 Suite *batch_suite(void);
+Suite *replica_suite(void);
 
 #endif
