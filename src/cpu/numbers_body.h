@@ -1,8 +1,8 @@
 /* The block types of GGUF files as whole numbers with their steps and least values, written once
  * for all instruction sets: whoever includes this defines float_of_f16 and i8_look_up first.
  * src/tensor/blocks.c says what the blocks mean, and tests hold these against it: n * step - least
- * are the same bits, except of E4M3, which is rounded. The loops are plain, and compilers turn them
- * into vectors. */
+ * are the same bits, except of E4M3 and AFFINE8, which are rounded. The loops are plain, and
+ * compilers turn them into vectors. */
 #ifndef DG_CPU_NUMBERS_BODY_H
 #define DG_CPU_NUMBERS_BODY_H
 
@@ -394,6 +394,27 @@ static inline void numbers_affine4(int8_t *n, float *step, float *least, const u
     low_and_high(n, b + 8, 16);
 }
 
+/* Bytes with a least value are more than a byte: they become the nearest of 127 steps, as E4M3
+ * does. */
+static inline void numbers_affine8(int8_t *n, float *step, float *least, const uint8_t *b)
+{
+    (void)least;
+    float d[2], v[32], most = 0;
+    memcpy(d, b, sizeof d);
+    for (int i = 0; i < 32; i++) {
+        const float product = (float)(b[8 + i] - 128) * d[0];
+        v[i] = product - d[1];
+        const float size = v[i] < 0 ? -v[i] : v[i];
+        most = size > most ? size : most;
+    }
+    const float inverse = most > 0x1p-100f ? 127 / most : 0;
+    *step = most / 127;
+    for (int i = 0; i < 32; i++) {
+        const float at = v[i] * inverse + 12582912.0f; /* to the nearest whole number */
+        n[i] = (int8_t)(at - 12582912.0f);
+    }
+}
+
 /* ---- what the backend makes itself ---- */
 
 static inline void numbers_made(int8_t *n, float *step, float *least, const uint8_t *b)
@@ -435,6 +456,7 @@ static inline void numbers_made(int8_t *n, float *step, float *least, const uint
     X(E4M3, e4m3, 64, 68, PLAIN, 128, 256)                                                         \
     X(BYTES, bytes, 64, 68, PLAIN, 128, 256)                                                       \
     X(AFFINE4, affine4, 32, 24, LEAST, 0, 15)                                                      \
+    X(AFFINE8, affine8, 32, 40, PLAIN, 128, 256)                                                   \
     X(QMADE, made, 32, 36, PLAIN, 128, 256)
 
 static inline int group_of(dg_qkind kind)

@@ -30,7 +30,8 @@
     X(TQ1_0, tq1_0, PLAIN, 1)                                                                      \
     X(TQ2_0, tq2_0, PLAIN, 2)                                                                      \
     X(E4M3, e4m3, PLAIN, 127)                                                                      \
-    X(BYTES, bytes, PLAIN, 128)
+    X(BYTES, bytes, PLAIN, 128)                                                                    \
+    X(AFFINE8, affine8, PLAIN, 127)
 
 /* The least step of twelve bits that is not below x: products with it lose nothing early. */
 static inline float short_step(float x)

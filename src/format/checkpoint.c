@@ -354,13 +354,16 @@ static dgemma_status read_quantisation(const dg_checkpoint *ck, dg_quantisation 
            *text = json_object_get(config, "text_config"),
            *outer = json_object_get(config, "quantization_config"),
            *inner = json_object_get(text, "quantization_config"),
-           *modelopt = json_object_get(other, "quantization");
+           *modelopt = json_object_get(other, "quantization"),
+           *mlx = json_object_get(config, "quantization");
     dgemma_status st = DGEMMA_OK;
     *q = (dg_quantisation){0};
     if (json_is_object(outer))
         st = dg_quantisation_read(q, outer, CONFIG_NAME, "quantization_config.", err);
     else if (json_is_object(inner))
         st = dg_quantisation_read(q, inner, CONFIG_NAME, "text_config.quantization_config.", err);
+    else if (json_is_object(mlx))
+        st = dg_quantisation_read(q, mlx, CONFIG_NAME, "quantization.", err);
     else if (json_is_object(modelopt))
         st = dg_quantisation_read_modelopt(q, modelopt, MODELOPT_NAME, "quantization.", err);
     json_decref(config);

@@ -11,9 +11,9 @@ enum { NAME_BYTES = 256, EXPERT_MAX = 1 << 16 };
 
 /* One matrix that was found, before experts are put together. */
 typedef struct found {
-    const char *target; /* the tensor it belongs to */
-    int expert;         /* -1: it is all of it */
-    const char *name;   /* in errors */
+    char *target;     /* the tensor it belongs to */
+    int expert;       /* -1: it is all of it */
+    const char *name; /* in errors */
     dg_form form;
     dg_dtype type;
     int64_t n_out, n_in;
@@ -128,12 +128,12 @@ static bool is_shape(const dg_tensor *t, int64_t rows, int64_t cols)
     return t->n_dim == 2 && t->shape[0] == rows && t->shape[1] == cols;
 }
 
-/* A matrix of n_out rows of n_in values, which fill blocks. */
-static dgemma_status take_shape(const joining *j, found *f, const dg_tensor *t, int64_t n_out,
-                                int64_t n_in)
+/* n_out rows of n_in values, which fill blocks. */
+static dgemma_status take_rows(const joining *j, found *f, const dg_tensor *t, int64_t n_out,
+                               int64_t n_in)
 {
     f->type = dg_form_type(f->form, &f->piece, t->type);
-    if (t->n_dim != 2 || n_out < 1 || n_in < 1)
+    if (n_out < 1 || n_in < 1)
         return misfit(j, t, "a matrix");
     f->n_out = n_out;
     f->n_in = n_in;
@@ -142,6 +142,13 @@ static dgemma_status take_shape(const joining *j, found *f, const dg_tensor *t, 
                        "%s: %.150s has rows of %lld values, which do not fill blocks of %s",
                        j->where, t->name, (long long)n_in, dg_dtype_name(f->type));
     return DGEMMA_OK;
+}
+
+/* The same of a tensor that is one matrix. */
+static dgemma_status take_shape(const joining *j, found *f, const dg_tensor *t, int64_t n_out,
+                                int64_t n_in)
+{
+    return t->n_dim == 2 ? take_rows(j, f, t, n_out, n_in) : misfit(j, t, "a matrix");
 }
 
 /* One factor of a matrix, or what to divide by: a positive number, and so is the factor. */
@@ -330,6 +337,53 @@ static dgemma_status find_gptq(joining *j, found *f, const dg_tensor *t)
     return st ? st : take_shape(j, f, t, n_out, n_in);
 }
 
+static bool is_stacked(const dg_tensor *t)
+{
+    return t->type == DG_U32 && t->n_dim == 3 && t->bytes > 0 && t->shape[0] <= EXPERT_MAX;
+}
+
+/* MLX: words of a row, the first number lowest. The width follows from how many words there are for
+ * a group, where the config leaves no choice. All experts may be in one tensor. */
+static dgemma_status find_mlx(joining *j, found *f, const dg_tensor *t)
+{
+    const char *suffix = ".weight";
+    const dg_tensor *scale, *bias;
+    dgemma_status st = need(j, &scale, t, suffix, ".scales");
+    if (!st)
+        st = need(j, &bias, t, suffix, ".biases");
+    if (st)
+        return st;
+    const int last = t->n_dim - 1;
+    bool alike = (t->n_dim == 2 || is_stacked(t)) && scale->n_dim == t->n_dim &&
+                 bias->n_dim == t->n_dim && scale->type < DG_DTYPE_FLOAT &&
+                 bias->type == scale->type;
+    for (int i = 0; i <= last && alike; i++)
+        alike = bias->shape[i] == scale->shape[i] &&
+                (i == last || scale->shape[i] == t->shape[i]) && t->shape[i] > 0;
+    if (!alike || scale->shape[last] < 1 || scale->shape[last] > INT32_MAX)
+        return misfit(j, scale, "scales and biases of F32, F16 or BF16 for the groups of each row");
+    const int64_t n_group = scale->shape[last];
+    int bits = 0, group = 0;
+    for (int i = 0; i < j->q->n_width; i++)
+        if (t->shape[last] * 32 == n_group * j->q->width[i].group * j->q->width[i].bits) {
+            if (bits && bits != j->q->width[i].bits)
+                return misfit(j, t, "numbers of one width: two that the config has would fit");
+            bits = j->q->width[i].bits;
+            group = j->q->width[i].group;
+        }
+    if (!bits)
+        return misfit(j, t, "words for its groups, as the config's \"quantization\" has them");
+    f->form = bits == 8 ? DG_FORM_MLX8 : DG_FORM_MLX4;
+    f->piece = (dg_piece){.values = t->data,
+                          .scale = scale->data,
+                          .bias = bias->data,
+                          .scale_type = scale->type,
+                          .scale_rows = 1,
+                          .scale_cols = group,
+                          .n_scale_col = n_group};
+    return take_rows(j, f, t, t->shape[last - 1], n_group * group);
+}
+
 /* A matrix of floats, which is only taken where it is one expert's. */
 static dgemma_status find_plain(joining *j, found *f, const dg_tensor *t)
 {
@@ -342,7 +396,10 @@ static dgemma_status find_plain(joining *j, found *f, const dg_tensor *t)
 static dgemma_status check_unknown(const joining *j, const dg_tensor *t)
 {
     static const char *const unknown[] = {".pre_quant_scale", ".quant_map", ".absmax", ".bitmask"};
-    bool refused = dg_has_suffix(t->name, ".scales") && !beside(j, t, ".scales", ".qweight");
+    const dg_tensor *words =
+        dg_has_suffix(t->name, ".scales") ? beside(j, t, ".scales", ".weight") : NULL;
+    bool refused = dg_has_suffix(t->name, ".scales") && !beside(j, t, ".scales", ".qweight") &&
+                   !(words && words->type == DG_U32);
     for (size_t i = 0; i < DG_COUNT(unknown); i++)
         refused = refused || dg_has_suffix(t->name, unknown[i]);
     if (refused)
@@ -350,6 +407,28 @@ static dgemma_status check_unknown(const joining *j, const dg_tensor *t)
                        "%s: %.150s belongs to a form of quantised weights that is not read",
                        j->where, t->name);
     return DGEMMA_OK;
+}
+
+/* One matrix, or those of all experts, which MLX has in one tensor: "….experts.down_proj.weight"
+ * is called as in the plain checkpoint then. */
+static void add_found(joining *j, const found *f, const dg_tensor *t)
+{
+    if (!is_stacked(t)) {
+        j->found[j->n_found++] = *f;
+        return;
+    }
+    const int64_t n = t->shape[0];
+    const size_t values = t->bytes / (size_t)n, scales = (size_t)(f->n_out * f->piece.n_scale_col) *
+                                                         dg_dtype_size(f->piece.scale_type);
+    *strrchr(f->target, '.') = '\0';
+    for (int64_t e = 0; e < n; e++) {
+        found one = *f;
+        one.expert = (int)e;
+        one.piece.values = (const char *)f->piece.values + (size_t)e * values;
+        one.piece.scale = (const char *)f->piece.scale + (size_t)e * scales;
+        one.piece.bias = (const char *)f->piece.bias + (size_t)e * scales;
+        j->found[j->n_found++] = one;
+    }
 }
 
 /* Adds what `t` holds the values of, if it does. */
@@ -382,13 +461,15 @@ static dgemma_status find_one(joining *j, const dg_tensor *t)
         st = find_bytes(j, &f, t);
     else if (t->type == DG_U8)
         st = find_e2m1(j, &f, t, suffixes[kind], ".weight_scale_2", false);
+    else if (t->type == DG_U32)
+        st = find_mlx(j, &f, t);
     else if (t->type < DG_DTYPE_FLOAT && f.expert >= 0)
         st = find_plain(j, &f, t);
     else
         return DGEMMA_OK;
     use(j, t);
     if (!st)
-        j->found[j->n_found++] = f;
+        add_found(j, &f, t);
     return st;
 }
 
@@ -456,17 +537,19 @@ static dgemma_status add_tensors(joining *j)
 
 static dgemma_status reserve(joining *j)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < j->n; i++)
+    size_t bytes = 0, n_found = 0; /* each expert takes bytes of a file: no overflow */
+    for (size_t i = 0; i < j->n; i++) {
         bytes += strlen(j->part[i].name) + sizeof ".weight";
+        n_found += is_stacked(&j->part[i]) ? (size_t)j->part[i].shape[0] : 1;
+    }
     dg_modules *m = j->m;
     m->tensor = dg_array(j->n, sizeof *m->tensor);
     m->used = dg_calloc(j->n, sizeof *m->used);
     m->pieces = dg_array(j->n, sizeof *m->pieces);
-    m->piece = dg_array(j->n, sizeof *m->piece);
-    m->factor = dg_array(j->n, sizeof *m->factor);
+    m->piece = dg_array(n_found, sizeof *m->piece);
+    m->factor = dg_array(n_found, sizeof *m->factor);
     m->names = j->name_end = dg_malloc(bytes);
-    j->found = dg_array(j->n, sizeof *j->found);
+    j->found = dg_array(n_found, sizeof *j->found);
     if (!m->tensor || !m->used || !m->pieces || !m->piece || !m->factor || !m->names || !j->found)
         return dg_fail(j->err, DGEMMA_E_NOMEM, "%s: out of memory", j->where);
     return DGEMMA_OK;

@@ -164,6 +164,51 @@ static dgemma_status read_auto_round(dg_quantisation *q, const section *s)
     return check_four_bits(s);
 }
 
+/* ---- MLX ---- */
+
+bool dg_quantisation_is_mlx(const json_t *config)
+{
+    return !json_object_get(config, "quant_method") &&
+           json_is_integer(json_object_get(config, "bits")) &&
+           json_is_integer(json_object_get(config, "group_size"));
+}
+
+static dgemma_status read_width(dg_quantisation *q, const section *s)
+{
+    json_int_t bits = json_integer_value(value(s, "bits")),
+               group = json_integer_value(value(s, "group_size"));
+    if (value(s, "mode") && !is_one_of(value(s, "mode"), "affine"))
+        return refuse(s, "mode", "\"affine\"");
+    if (bits != 4 && bits != 8)
+        return refuse(s, "bits", "4 or 8");
+    if (group < 32 || group > 1 << 20 || group % 32)
+        return refuse(s, "group_size", "a multiple of 32");
+    for (int i = 0; i < q->n_width; i++)
+        if (q->width[i].bits == bits && q->width[i].group == group)
+            return DGEMMA_OK;
+    if (q->n_width == DG_QUANT_BLOCKS)
+        return refuse(s, "group_size", "at most sixteen sizes of groups");
+    q->width[q->n_width].bits = (int)bits;
+    q->width[q->n_width++].group = (int)group;
+    return DGEMMA_OK;
+}
+
+/* Beside the width of most matrices there are modules with one of their own, or with false. */
+static dgemma_status read_mlx(dg_quantisation *q, const section *s)
+{
+    dgemma_status st = read_width(q, s);
+    const char *name;
+    json_t *module;
+    json_object_foreach((json_t *)(uintptr_t)s->obj, name, module)
+    {
+        char path[192];
+        snprintf(path, sizeof path, "%.60s%.120s.", s->path, name);
+        if (!st && json_is_object(module))
+            st = read_width(q, &(section){module, s->where, path, s->err});
+    }
+    return st;
+}
+
 /* ---- all of them ---- */
 
 static const struct {
@@ -183,6 +228,10 @@ dgemma_status dg_quantisation_read(dg_quantisation *out, const json_t *config, c
 {
     section s = {config, where, path, err};
     *out = (dg_quantisation){0};
+    if (dg_quantisation_is_mlx(config)) {
+        out->method = DG_QUANT_MLX;
+        return read_mlx(out, &s);
+    }
     for (size_t i = 0; i < DG_COUNT(methods); i++)
         if (is_one_of(value(&s, "quant_method"), methods[i].name))
             out->method = methods[i].method;

@@ -16,7 +16,8 @@ typedef enum dg_quant_method {
     DG_QUANT_FP8,
     DG_QUANT_GPTQ,
     DG_QUANT_AWQ,
-    DG_QUANT_AUTO_ROUND
+    DG_QUANT_AUTO_ROUND,
+    DG_QUANT_MLX
 } dg_quant_method;
 
 enum { DG_QUANT_BLOCKS = 16 };
@@ -28,6 +29,12 @@ typedef struct dg_quantisation {
         int rows, cols;
     } block[DG_QUANT_BLOCKS];
 
+    /* of MLX: the widths that numbers have, each with a size of groups */
+    int n_width;
+    struct {
+        int bits, group;
+    } width[DG_QUANT_BLOCKS];
+
     /* of GPTQ, AWQ and AutoRound */
     bool symmetric; /* zeros are 8 */
     int zero_less;  /* zeros are stored less by one */
@@ -37,6 +44,9 @@ typedef struct dg_quantisation {
  * DGEMMA_E_UNSUPPORTED for what is not known. */
 dgemma_status dg_quantisation_read(dg_quantisation *out, const json_t *config, const char *where,
                                    const char *path, dgemma_error *err);
+
+/* Whether it is MLX's: there is no method in it, but bits and a size of groups. */
+bool dg_quantisation_is_mlx(const json_t *config);
 
 /* The same of "quantization" in hf_quant_config.json. */
 dgemma_status dg_quantisation_read_modelopt(dg_quantisation *out, const json_t *config,

@@ -125,6 +125,17 @@ static void widen_affine4(float *out, const byte *b)
     shifted(out, n, scale[0], -scale[1]);
 }
 
+/* The same with bytes, of which 128 is zero. */
+static void widen_affine8(float *out, const byte *b)
+{
+    float scale[2];
+    memcpy(scale, b, sizeof scale);
+    for (int i = 0; i < 32; i++) {
+        float product = (float)(b[sizeof scale + (size_t)i] - 128) * scale[0];
+        out[i] = product - scale[1];
+    }
+}
+
 /* ---- blocks of 64 ---- */
 
 /* Half of an unsigned float of eight bits: exponent in bits 3 to 6 with bias 7, mantissa below. */
@@ -287,7 +298,7 @@ static widen_fn *const widen_block[DG_DTYPE_COMPUTE] = {
     [DG_IQ1_M] = dg_widen_iq1_m, [DG_IQ2_XXS] = dg_widen_iq2_xxs, [DG_IQ2_XS] = dg_widen_iq2_xs,
     [DG_IQ2_S] = dg_widen_iq2_s, [DG_IQ3_XXS] = dg_widen_iq3_xxs, [DG_IQ3_S] = dg_widen_iq3_s,
     [DG_TQ1_0] = dg_widen_tq1_0, [DG_TQ2_0] = dg_widen_tq2_0,     [DG_E4M3] = widen_e4m3,
-    [DG_BYTES] = widen_bytes,    [DG_AFFINE4] = widen_affine4,
+    [DG_BYTES] = widen_bytes,    [DG_AFFINE4] = widen_affine4,    [DG_AFFINE8] = widen_affine8,
 };
 
 void dg_blocks_widen(float *out, const void *in, dg_dtype type, size_t n)

@@ -36,6 +36,7 @@ static const struct {
     [DG_E4M3] = {"E4M3", 64, 68},
     [DG_BYTES] = {"BYTES", 64, 68},
     [DG_AFFINE4] = {"AFFINE4", 32, 24},
+    [DG_AFFINE8] = {"AFFINE8", 32, 40},
     [DG_F64] = {"F64", 1, 8},
     [DG_I64] = {"I64", 1, 8},
     [DG_I32] = {"I32", 1, 4},

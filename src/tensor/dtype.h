@@ -48,6 +48,7 @@ typedef enum dg_dtype {
     DG_E4M3 = DG_DTYPE_GGUF,
     DG_BYTES,
     DG_AFFINE4,
+    DG_AFFINE8,
     DG_DTYPE_COMPUTE, /* types below this one can be weights */
 
     /* only seen in traces, index tensors and parts of quantised matrices */

@@ -21,6 +21,10 @@ dg_dtype dg_form_type(dg_form form, const dg_piece *piece, dg_dtype stored)
     case DG_FORM_AWQ:
         return piece->scale_type == DG_F16 && (!piece->zero || piece->symmetric) ? DG_Q4_0
                                                                                  : DG_AFFINE4;
+    case DG_FORM_MLX4:
+        return DG_AFFINE4;
+    case DG_FORM_MLX8:
+        return DG_AFFINE8;
     default:
         return stored;
     }
@@ -186,6 +190,34 @@ static bool row_int4(byte *out, const dg_tensor *t, const dg_piece *p, int64_t r
     return finite;
 }
 
+/* MLX: scales and biases lie alike. A byte less 128 has a least value that is so many steps less.
+ */
+static bool row_mlx(byte *out, const dg_tensor *t, const dg_piece *p, int64_t row)
+{
+    const bool wide = t->pieces->form == DG_FORM_MLX8;
+    const int64_t n_in = t->shape[t->n_dim - 1];
+    const size_t size = dg_dtype_size(p->scale_type), n_byte = wide ? NIBBLES : NIBBLES / 2;
+    const byte *from = (const byte *)p->values + (size_t)(row * n_in) / (wide ? 1 : 2);
+    bool finite = true;
+    for (int64_t i = 0; i < n_in; i += NIBBLES, from += n_byte) {
+        const size_t at = (size_t)(row * p->n_scale_col + i / p->scale_cols) * size;
+        float d[2];
+        dg_widen(&d[0], (const byte *)p->scale + at, p->scale_type, 1);
+        dg_widen(&d[1], (const byte *)p->bias + at, p->scale_type, 1);
+        finite &= isfinite(d[1]) && isfinite(d[1] + 255 * d[0]); /* both ends of the range */
+        const float shift = wide ? 128 * d[0] : 0;
+        d[1] = -(d[1] + shift);
+        memcpy(out, d, sizeof d);
+        out += sizeof d;
+        if (wide)
+            memcpy(out, from, n_byte);
+        else
+            pairs_to_halves(out, from, NIBBLES);
+        out += n_byte;
+    }
+    return finite;
+}
+
 /* Columns of a file may have been sorted by how much they matter: such are not read. */
 static bool in_order(const dg_piece *p, int64_t n_in)
 {
@@ -213,6 +245,9 @@ static bool make_row(byte *out, const dg_tensor *t, const dg_piece *p, int64_t r
     case DG_FORM_GPTQ:
     case DG_FORM_AWQ:
         return row_int4(out, t, p, row);
+    case DG_FORM_MLX4:
+    case DG_FORM_MLX8:
+        return row_mlx(out, t, p, row);
     default: {
         const size_t bytes = dg_dtype_bytes(t->type, (size_t)n);
         memcpy(out, (const byte *)p->values + (size_t)row * bytes, bytes);

@@ -16,7 +16,10 @@
  *     GPTQ    of a column eight neighbours along the row in a word, [n_in / 8, n_out]; scales
  *             [n_group, n_out]; zeros [n_group, n_out / 8], in some files less by one
  *     AWQ     of eight columns one in a word, [n_in, n_out / 8], in the order 0 2 4 6 1 3 5 7;
- *             scales as in GPTQ, zeros in that order too */
+ *             scales as in GPTQ, zeros in that order too
+ *
+ * MLX has numbers without a sign, four or eight bits each and the first one lowest, times the scale
+ * of a group of the row, plus its bias: they become AFFINE4 and AFFINE8. */
 #ifndef DG_TENSOR_MATRIX_PIECES_H
 #define DG_TENSOR_MATRIX_PIECES_H
 
@@ -31,7 +34,9 @@ typedef enum dg_form {
     DG_FORM_INT8,
     DG_FORM_INT4,
     DG_FORM_GPTQ,
-    DG_FORM_AWQ
+    DG_FORM_AWQ,
+    DG_FORM_MLX4,
+    DG_FORM_MLX8
 } dg_form;
 
 /* One matrix. Scale (r, c) is that of rows [r * scale_rows, …) and columns [c * scale_cols, …). */
@@ -46,6 +51,7 @@ typedef struct dg_piece {
     bool symmetric;    /* 8, whatever is stored: 8, or 7 */
     int zero_less;     /* words of zeros are stored less by so much in each of the eight, with what
                           a zero of 0 borrows from the next */
+    const void *bias;  /* of MLX: as many as scales, of their type */
     const void *group; /* the group of each column, which must be the usual one; NULL: it is */
 } dg_piece;
 

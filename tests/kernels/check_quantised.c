@@ -156,6 +156,12 @@ static void check_quantise(check *c)
 
 /* ---- products ---- */
 
+/* Values that whole numbers of a byte do not hold are rounded to them. */
+static bool is_rounded(dg_dtype t)
+{
+    return t == DG_E4M3 || t == DG_AFFINE8;
+}
+
 /* Blocks of anything, with scales that are numbers, `n_row` rows `stride` apart on an odd address.
  */
 unsigned char *check_blocks(check *c, dg_dtype t, int n_row, size_t row_bytes, size_t stride)
@@ -181,7 +187,8 @@ unsigned char *check_blocks(check *c, dg_dtype t, int n_row, size_t row_bytes, s
                 at[55] = (unsigned char)((at[55] & 0x8F) | 0x10);
             for (size_t i = 0; i < block && t == DG_E4M3; i++)
                 at[i] = (at[i] & 0x7F) == 0x7F ? 0 : at[i];
-            for (int k = 0; k < 1 + (t == DG_AFFINE4) && t >= DG_DTYPE_GGUF; k++) {
+            for (int k = 0; k < 1 + (t == DG_AFFINE4 || t == DG_AFFINE8) && t >= DG_DTYPE_GGUF;
+                 k++) {
                 float d = (float)check_uniform(c, -0.02, 0.02);
                 memcpy(at + 4 * k, &d, sizeof d);
             }
@@ -328,8 +335,8 @@ static void check_product(check *c, dg_dtype t, int n_row, int n_block, int n_co
     float *sum = check_floats(c, y_count(&p)), *size = check_floats(c, y_count(&p));
     true_product(c, &p, sum, size);
     /* four roundings for each block and two of the weights, of sums no larger than 4 * size; E4M3
-     * becomes the nearest of 127 steps first */
-    const double nearest = t == DG_E4M3 ? 0.501 / 127 : 0;
+     * and AFFINE8 become the nearest of 127 steps first */
+    const double nearest = is_rounded(t) ? 0.501 / 127 : 0;
     check_close(c, want, sum, y_count(&p),
                 (check_tol){.abs = 4 * (4 * n_block + 6) * 0x1p-24 + nearest, .size = size});
 
@@ -415,7 +422,7 @@ static void check_turned(check *c, dg_dtype t, int n_word)
         for (int i = 0; i < COLS; i++) {
             const dg_qmade *b = &want[i * DG_QBLOCKS + v / DG_QBLOCK];
             double off = (double)b->step * b->n[v % DG_QBLOCK] - (double)value[i];
-            const double most = t == DG_E4M3 ? 1.2501 : 0.7501; /* which is rounded twice */
+            const double most = is_rounded(t) ? 1.2501 : 0.7501; /* rounded twice */
             if (fabs(off) > most * (double)b->step)
                 check_fail(c, "%g became %g", (double)value[i], off + (double)value[i]);
         }

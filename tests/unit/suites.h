@@ -33,6 +33,7 @@ Suite *asked_suite(void);
 Suite *tokens_suite(void);
 Suite *blocks_suite(void);
 Suite *blocks_narrow_suite(void);
+Suite *mlx_suite(void);
 Suite *quantize_suite(void);
 Suite *quantize_rows_suite(void);
 Suite *safetensors_suite(void);

@@ -189,7 +189,8 @@ STORED_TYPE(bf16, DG_BF16)
     X(TQ2_0)                                                                                       \
     X(E4M3)                                                                                        \
     X(BYTES)                                                                                       \
-    X(AFFINE4)
+    X(AFFINE4)                                                                                     \
+    X(AFFINE8)
 
 #define WIDEN(type)                                                                                \
     static void widen_##type(float *out, const void *in, int n)                                    \

@@ -18,7 +18,7 @@
 enum {
     ROWS = 16,       /* of a tile at most */
     BYTES = 64,      /* along k that a tile takes */
-    MOST_BYTES = 288 /* that a slice of a column is stored in */
+    MOST_BYTES = 320 /* that a slice of a column is stored in */
 };
 
 static void quantise(dg_qpair *out, int which, const float *x, int n_block)
