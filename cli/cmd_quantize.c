@@ -65,6 +65,9 @@ static void print_total(const dgemma_quantize_options *opt, const dgemma_quantiz
         puts("; nothing was written");
     else
         printf(", error %.2f %%, in %.1f s\n", 100 * r->error, seconds);
+    if (opt->importance_path)
+        printf("%zu %s weighted by the importance file\n", r->n_weighted,
+               r->n_weighted == 1 ? "matrix" : "matrices");
     fflush(stdout);
     if (r->n_left_out)
         fprintf(stderr,
@@ -104,6 +107,8 @@ int cmd_quantize(int argc, char **argv)
         {0, "type", "TYPE",
          "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, Q4_1, IQ4_NL, MXFP4_MOE (Q4_K_M)",
          cli_set_string, &opt.type},
+        {0, "imatrix", "FILE", "an importance file, by which errors weigh", cli_set_string,
+         &opt.importance_path},
         {'t', "threads", "N", "threads (as many as there are processors)", cli_set_count,
          &opt.n_threads},
         {'n', "dry-run", NULL, "print what each tensor would be, and write nothing", cli_set_switch,

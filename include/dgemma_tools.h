@@ -130,7 +130,8 @@ typedef struct dgemma_quantized {
     int64_t shape[4]; /* the last dimension runs fastest */
     size_t bytes;
     double error; /* of a matrix: the root of the squares that its values are off, over that of
-                     their own; 0 where nothing is lost, and in a dry run */
+                     their own, both weighted as errors are; 0 where nothing is lost, and in a dry
+                     run */
 } dgemma_quantized;
 
 /* Told of each tensor when it is written. */
@@ -141,9 +142,11 @@ typedef struct dgemma_quantize_options {
     const char *path;       /* what is written; a dry run does without */
     const char *type;       /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q4_1",
                                "IQ4_NL", "MXFP4_MOE" */
-    bool replace;           /* a file that is there already */
-    bool dry_run;           /* tell of each tensor what it would be, and write nothing */
-    int n_threads;          /* 0: as many as there are processors */
+    const char *importance_path;     /* a file of llama.cpp's ("imatrix"), by which errors weigh; or
+                                        NULL */
+    bool replace;                    /* a file that is there already */
+    bool dry_run;                    /* tell of each tensor what it would be, and write nothing */
+    int n_threads;                   /* 0: as many as there are processors */
     dgemma_quantized_fn *on_tensor;  /* or NULL */
     dgemma_progress_fn *on_progress; /* or NULL; return false to give up */
     void *user;
@@ -155,6 +158,7 @@ typedef struct dgemma_quantize_result {
     uint64_t source_bytes; /* of those that they were made from */
     uint64_t n_weights;
     size_t n_tensors;
+    size_t n_weighted; /* matrices that the importance file has weights for */
     size_t n_left_out; /* tensors of the source that are not in the file: the vision tower's */
     bool requantized;  /* some were of a narrower type already: what they had lost stays lost */
     double error;      /* as above, of all matrices together */

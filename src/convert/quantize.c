@@ -29,6 +29,7 @@ typedef struct quantizing {
     dgemma_quantize_result *result;
     const dg_preset *preset;
     dg_loaded l;
+    dg_importance importance;
     dg_quantize_plan plan;
     dg_gguf_writer w;
     dg_pool *pool;
@@ -57,6 +58,21 @@ static bool is_stale(dg_gguf_text key)
     return false;
 }
 
+/* Where the weights of errors came from, as llama.cpp tells it; of a path the last part. */
+static void put_importance(quantizing *q)
+{
+    const dg_importance *imp = &q->importance;
+    const char *path = q->opt->importance_path, *slash = path ? strrchr(path, '/') : NULL;
+    if (!path)
+        return;
+    dg_gguf_put_string(&q->w, "quantize.imatrix.file", slash ? slash + 1 : path);
+    if (imp->data_set)
+        dg_gguf_put_string(&q->w, "quantize.imatrix.dataset", imp->data_set);
+    dg_gguf_put_int(&q->w, "quantize.imatrix.entries_count", DG_GGUF_U32, (int64_t)imp->n_entry);
+    if (imp->n_chunk > 0 && imp->n_chunk <= INT32_MAX)
+        dg_gguf_put_int(&q->w, "quantize.imatrix.chunks_count", DG_GGUF_U32, imp->n_chunk);
+}
+
 static dgemma_status put_keys(quantizing *q, dgemma_error *err)
 {
     const dg_gguf *g = dg_checkpoint_gguf(q->l.checkpoint);
@@ -75,6 +91,7 @@ static dgemma_status put_keys(quantizing *q, dgemma_error *err)
     }
     dg_gguf_put_int(&q->w, "general.file_type", DG_GGUF_U32, q->preset->file_type);
     dg_gguf_put_int(&q->w, "general.quantization_version", DG_GGUF_U32, 2);
+    put_importance(q);
     return st;
 }
 
@@ -88,8 +105,11 @@ static dgemma_status open_source(quantizing *q, dgemma_error *err)
     dgemma_status st = dg_load(&q->l, opt->model_path, err);
     if (!st)
         st = dg_model_check(&q->l.cfg, q->l.checkpoint, err);
+    if (!st && opt->importance_path)
+        st = dg_importance_open(&q->importance, opt->importance_path, err);
     if (!st)
-        st = dg_quantize_plan_make(&q->plan, &q->l, q->preset, err);
+        st = dg_quantize_plan_make(&q->plan, &q->l, q->preset,
+                                   opt->importance_path ? &q->importance : NULL, err);
     if (!st)
         st = put_keys(q, err);
     for (size_t i = 0; !st && i < q->plan.n; i++) {
@@ -249,6 +269,7 @@ static void describe(quantizing *q)
     dgemma_quantize_result *r = q->result;
     *r = (dgemma_quantize_result){.bytes = dg_gguf_writer_bytes(&q->w),
                                   .n_tensors = q->plan.n,
+                                  .n_weighted = q->plan.n_weighted,
                                   .n_left_out = q->plan.n_left_out};
     for (size_t i = 0; i < q->plan.n; i++) {
         const dg_planned *t = &q->plan.tensor[i];
@@ -272,6 +293,7 @@ static void clear(quantizing *q)
     dg_free(q->task);
     dg_free(q->scratch);
     dg_quantize_plan_clear(&q->plan);
+    dg_importance_clear(&q->importance);
     dg_loaded_clear(&q->l);
 }
 

@@ -12,6 +12,7 @@ typedef struct planning {
     dg_quantize_plan *plan;
     const dg_loaded *l;
     const dg_preset *preset;
+    const dg_importance *imp;
     dgemma_error *err;
 } planning;
 
@@ -112,6 +113,30 @@ static dgemma_status join_experts(planning *p, dg_planned *to, const char *name)
     return DGEMMA_OK;
 }
 
+/* What the importance file has for a matrix: weights for all its experts, or each expert's own. */
+static dgemma_status weigh(planning *p, dg_planned *to)
+{
+    static const char both[] = "ffn_gate_up_exps.weight";
+    const dg_tensor *t = &to->tensor;
+    const dg_importance_entry *e = p->imp ? dg_importance_find(p->imp, to->name) : NULL;
+    if (p->imp && !e && ends(to->name, both)) { /* made where gate and up are apart: same inputs */
+        char gate[DG_GGUF_NAME];
+        with_end(gate, to->name, both, "ffn_gate_exps.weight");
+        e = dg_importance_find(p->imp, gate);
+    }
+    if (!e || t->n_dim < 2 || t->type < DG_DTYPE_FLOAT)
+        return DGEMMA_OK;
+    const size_t n_in = (size_t)row_of(t), n_mat = t->n_dim == 3 ? (size_t)t->shape[0] : 1;
+    if (e->n != n_in && (e->n / n_in != n_mat || e->n % n_in))
+        return dg_fail(p->err, DGEMMA_E_FORMAT,
+                       "%s has %zu weights in the importance file, wanted %zu for each of %zu",
+                       to->name, e->n, n_in, n_mat);
+    to->importance = e->weight;
+    to->importance_step = e->n == n_in ? 0 : n_in;
+    p->plan->n_weighted++;
+    return DGEMMA_OK;
+}
+
 static dgemma_status plan_one(planning *p, const dg_tensor *t)
 {
     char room[DG_GGUF_NAME], fused[DG_GGUF_NAME], gguf[DG_GGUF_NAME];
@@ -142,7 +167,8 @@ static dgemma_status plan_one(planning *p, const dg_tensor *t)
     if (st)
         return st;
     set_type(to, dg_preset_type(p->preset, &p->l->cfg, name, row_of(&to->tensor)));
-    return check_type(p, to);
+    st = check_type(p, to);
+    return st ? st : weigh(p, to);
 }
 
 /* What is in no layer first, then layer by layer. */
@@ -155,9 +181,9 @@ static int by_place(const void *a, const void *b)
 }
 
 dgemma_status dg_quantize_plan_make(dg_quantize_plan *plan, const dg_loaded *l, const dg_preset *p,
-                                    dgemma_error *err)
+                                    const dg_importance *imp, dgemma_error *err)
 {
-    planning all = {.plan = plan, .l = l, .preset = p, .err = err};
+    planning all = {.plan = plan, .l = l, .preset = p, .imp = imp, .err = err};
     const size_t n = dg_checkpoint_count(l->checkpoint);
     *plan = (dg_quantize_plan){0};
     plan->tensor = dg_array(n + 1, sizeof *plan->tensor);
@@ -173,6 +199,9 @@ dgemma_status dg_quantize_plan_make(dg_quantize_plan *plan, const dg_loaded *l, 
         dg_planned *rope = add(&all, &plan->rope_tensor);
         snprintf(rope->name, sizeof rope->name, "%s", plan->rope_tensor.name);
     }
+    if (!st && imp && !plan->n_weighted)
+        st = dg_fail(err, DGEMMA_E_FORMAT,
+                     "the importance file has nothing for any matrix that is quantised");
     qsort(plan->tensor, plan->n, sizeof *plan->tensor, by_place);
     for (size_t i = 0; i < plan->n; i++)
         plan->tensor[i].tensor.name = plan->tensor[i].name;

@@ -3,6 +3,7 @@
 #ifndef DG_CONVERT_QUANTIZE_PLAN_H
 #define DG_CONVERT_QUANTIZE_PLAN_H
 
+#include "convert/importance.h"
 #include "convert/quantize_rows.h"
 #include "engine/loader.h"
 #include "model/presets.h"
@@ -10,15 +11,17 @@
 typedef struct dg_quantize_plan {
     dg_planned *tensor; /* in the order of the file: what is in no layer first */
     size_t n;
+    size_t n_weighted; /* matrices that an importance file is for */
     size_t n_left_out; /* tensors that GGUF has elsewhere or not at all */
     float *rope;       /* of rope_freqs.weight, where a checkpoint does not have it */
     dg_tensor rope_tensor;
 } dg_quantize_plan;
 
-/* `l` outlives *plan. DGEMMA_E_UNSUPPORTED: a type that nothing is narrowed to here. Clear *plan
- * also after a failure. */
+/* `l` and `imp`, which may be NULL, outlive *plan. DGEMMA_E_UNSUPPORTED: a type that nothing is
+ * narrowed to here; DGEMMA_E_FORMAT: the importance file is for another model. Clear *plan also
+ * after a failure. */
 dgemma_status dg_quantize_plan_make(dg_quantize_plan *plan, const dg_loaded *l, const dg_preset *p,
-                                    dgemma_error *err);
+                                    const dg_importance *imp, dgemma_error *err);
 void dg_quantize_plan_clear(dg_quantize_plan *plan);
 
 #endif

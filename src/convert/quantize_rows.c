@@ -84,16 +84,30 @@ static bool all_finite(const float *values, size_t n)
     return sum == 0;
 }
 
-static void add_error(dg_rows_error *error, const dg_rows_scratch *s, size_t n)
+/* Of rows of `length` values, with a weight for each column where there are some. */
+static void add_error(dg_rows_error *error, const dg_rows_scratch *s, size_t n, const float *weight,
+                      size_t length)
 {
     double off = 0, size = 0;
     for (size_t i = 0; i < n; i++) {
-        double d = (double)s->back[i] - (double)s->values[i];
-        off += d * d;
-        size += (double)s->values[i] * (double)s->values[i];
+        double v = (double)s->values[i], d = (double)s->back[i] - v;
+        double w = weight ? (double)weight[i % length] : 1;
+        off += w * d * d;
+        size += w * v * v;
     }
     error->off += off;
     error->size += size;
+}
+
+static void narrow_rows(unsigned char *out, dg_dtype type, const float *values, size_t n,
+                        const float *weight, size_t length)
+{
+    if (!weight) {
+        dg_blocks_narrow(out, type, values, NULL, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i += length, out += dg_dtype_bytes(type, length))
+        dg_blocks_narrow(out, type, values + i, weight, length);
 }
 
 static dgemma_status not_finite(const dg_planned *to, const run_of_rows *r, bool before,
@@ -112,6 +126,8 @@ static dgemma_status make_run(unsigned char *out, const dg_planned *to, const ru
     const dg_dtype type = to->tensor.type;
     const size_t length = dg_rows_length(to), n = (size_t)r->n * length;
     const bool same = type == r->from->type && !r->from->scale;
+    const float *weight =
+        to->importance ? to->importance + (size_t)r->matrix * to->importance_step : NULL;
     const unsigned char *stored;
     dgemma_status st = stored_rows(&stored, r, s->stored, err);
     if (st)
@@ -126,12 +142,12 @@ static dgemma_status make_run(unsigned char *out, const dg_planned *to, const ru
     else if (type < DG_DTYPE_FLOAT)
         dg_narrow(out, type, s->values, n);
     else
-        dg_blocks_narrow(out, type, s->values, NULL, n);
+        narrow_rows(out, type, s->values, n, weight, length);
     dg_widen(s->back, out, type, n);
     if (!all_finite(s->back, n) && !same)
         return not_finite(to, r, false, err);
     if (to->tensor.n_dim > 1)
-        add_error(error, s, n);
+        add_error(error, s, n, weight, length);
     return DGEMMA_OK;
 }
 

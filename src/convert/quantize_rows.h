@@ -14,6 +14,10 @@ typedef struct dg_planned {
     /* Rows of each matrix: those of the first, then those of the second, where there is one (gate
      * and up, which GGUF has in one tensor). */
     const dg_tensor *from[2];
+    /* How much each column's errors weigh; NULL: all alike. The next matrix's are importance_step
+     * on. */
+    const float *importance;
+    size_t importance_step;
     bool verbatim; /* no part of the model that is known here: stays byte by byte */
 } dg_planned;
 
@@ -27,7 +31,7 @@ enum { DG_ROWS_SCRATCH_BYTES = 3 * sizeof(float) }; /* for each value */
 bool dg_rows_scratch_init(dg_rows_scratch *s, size_t n_value);
 void dg_rows_scratch_clear(dg_rows_scratch *s);
 
-/* Sums of squares: of what values are off, and of the values. */
+/* Sums of squares: of what values are off, and of the values; weighted as errors are. */
 typedef struct dg_rows_error {
     double off, size;
 } dg_rows_error;

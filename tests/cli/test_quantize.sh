@@ -17,6 +17,16 @@ says() {
 nothing_left() { ! ls "$temp" | grep -q '^half'; }
 quantize() { "$DGEMMA" quantize "$@"; }
 
+# An importance file of the older form: one matrix, whose first half of inputs matters less
+{
+    printf '\001\000\000\000\023\000\000\000blk.0.attn_q.weight\001\000\000\000\000\001\000\000'
+    i=0
+    while [ $i -lt 256 ]; do
+        [ $i -lt 128 ] && printf '\000\000\200\077' || printf '\000\000\200\100'
+        i=$((i + 1))
+    done
+} >"$temp/imatrix.dat"
+
 # ---- every type ----
 for type in $types; do
     check "$type" says "$type, 188 tensors" quantize -q --type "$type" "$pocket" "$temp/$type.gguf"
@@ -36,6 +46,13 @@ check "what was lost before is told" says "what they lost then stays lost" quant
 check "a dry run" says "blk.1.ffn_down.weight            256 x 384          Q8_0    -> Q5_0      5.50" quantize --dry-run "$pocket"
 check "has the size" says "7.1 MB of 11.1, 5.40 bits a weight; nothing was written" quantize -n "$pocket" "$temp/half.gguf"
 check "and leaves nothing" nothing_left
+
+# ---- weights of errors ----
+check "an importance file" says "1 matrix weighted" quantize -q --type Q4_0 --imatrix "$temp/imatrix.dat" "$pocket" "$temp/weighted.gguf"
+check "changes the file" fails_saying "differ" cmp "$temp/weighted.gguf" "$temp/Q4_0.gguf"
+check "not one" fails_saying "no importance file" quantize --imatrix "$pocket" "$pocket" "$temp/half.gguf"
+check "of another model" fails_saying "nothing for any matrix" quantize --imatrix tests/fuzz/corpus/importance/short.dat "$pocket" "$temp/half.gguf"
+check "of another size" fails_saying "weights in the importance file" quantize --imatrix tests/fuzz/corpus/importance/two.gguf "$pocket" "$temp/half.gguf"
 
 # ---- what makes no sense ----
 check "a file that is there" fails_saying "is there already" quantize "$pocket" "$temp/Q8_0.gguf"

@@ -34,6 +34,7 @@ Suite *tokens_suite(void);
 Suite *blocks_suite(void);
 Suite *blocks_narrow_suite(void);
 Suite *mlx_suite(void);
+Suite *importance_suite(void);
 Suite *quantize_suite(void);
 Suite *quantize_rows_suite(void);
 Suite *safetensors_suite(void);

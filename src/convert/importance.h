@@ -1,0 +1,34 @@
+/* Importance files ("imatrix"): for the inputs of each matrix, the mean of their squares over some
+ * text, by which the errors of its columns weigh. Those of llama.cpp are read, in GGUF and in the
+ * older form. */
+#ifndef DG_CONVERT_IMPORTANCE_H
+#define DG_CONVERT_IMPORTANCE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "base/error.h"
+
+typedef struct dg_importance_entry {
+    const char *name; /* of a matrix, as GGUF has it; not ended by a NUL */
+    size_t name_len;
+    float *weight; /* [n], matrix by matrix; those of each matrix have a mean of 1 */
+    size_t n, n_mat;
+} dg_importance_entry;
+
+typedef struct dg_importance {
+    dg_importance_entry *entry; /* sorted by name */
+    size_t n_entry;
+    int64_t n_chunk; /* of the text that it was made with; 0: not known */
+    char *names, *data_set;
+} dg_importance;
+
+/* DGEMMA_E_FORMAT: it is not such a file, or a value in it cannot be. Empty after a failure. */
+dgemma_status dg_importance_open(dg_importance *out, const char *path, dgemma_error *err);
+dgemma_status dg_importance_parse(dg_importance *out, const void *data, size_t size,
+                                  const char *where, dgemma_error *err);
+void dg_importance_clear(dg_importance *imp);
+
+/* NULL: the file has nothing for this matrix. */
+const dg_importance_entry *dg_importance_find(const dg_importance *imp, const char *name);
+
+#endif
