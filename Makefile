@@ -215,7 +215,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh te
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel install uninstall format format-check \
+.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-ray test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -476,9 +476,13 @@ test-lm-eval: all
 # What takes too long for every change: mutations, a minute of fuzzing a target, ten minutes of many clients, the
 # numbers of the other architecture.
 test-long: all
-	@status=0; for goal in mutations fuzz soak test-valid test-tools test-gaps test-lm-eval cuda-host cuda-golden $(if $(filter x86_64-%,$(TARGET)),,test-x86); do \
+	@status=0; for goal in mutations fuzz soak test-valid test-tools test-gaps test-lm-eval test-ray cuda-host cuda-golden $(if $(filter x86_64-%,$(TARGET)),,test-x86); do \
 	    echo "== make $$goal"; $(MAKE) --no-print-directory $$goal FUZZ_SECONDS=60 SOAK_ARGS='--minutes 10' || status=1; \
 	done; exit $$status
+
+# Rows over Ray, which is installed for it: several workers, one of them killed, as one process. RAY_ARGS: rows, model.
+test-ray: $(LIB_SO)
+	@BUILD='$(BUILD)' SAN='$(SAN)' sh tests/python/ray/test_ray.sh $(RAY_ARGS)
 
 bench-serve: all build/deps-bench.ok
 	@DGEMMA='$(PROGRAM)' sh bench/serve.sh $(SERVE_ARGS)
@@ -602,7 +606,7 @@ help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
 	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
 	@echo 'make test             every test; the last line is the sum. The page is tested in Chromium, which is installed for it; BROWSER=0: not'
-	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, answers under schemas, calls, gaps, lm-eval, CUDA on the host, test-x86'
+	@echo 'make test-long        what takes longer: mutations, a minute of fuzzing a target, a soak of ten minutes, answers under schemas, calls, gaps, lm-eval, Ray, CUDA on the host, test-x86'
 	@echo 'make test-x86         the numbers on an emulated x86-64: kernels, functions, answers of seeds (X86_ARGS: suites)'
 	@echo 'make mutations        small errors that a unit test has to notice (MUTATE_ARGS: --only PATTERN, --list)'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'

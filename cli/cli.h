@@ -70,6 +70,9 @@ typedef struct cli_progress {
 void cli_progress_attach(cli_progress *p, dgemma_engine_options *opt);
 void cli_progress_end(cli_progress *p);
 
+/* "READY=1", "STOPPING=1" to the service manager, where one listens. */
+void cli_notify(const char *state);
+
 /* "dgemma: message" on stderr; returns the exit code for the status. */
 int cli_fail(const dgemma_error *err);
 

@@ -113,6 +113,7 @@ static void serve_until_told(dg_server *server, const serve_args *a)
     stop_signals(&set);
     sigwait(&set, &number);
     print_line(NULL, "dgemma: stopping: answers under way are finished, a second signal ends them");
+    cli_notify("STOPPING=1");
     dg_server_leave(server);
     bool hurry = a->drain_delay &&
                  sigtimedwait(&set, NULL, &(struct timespec){.tv_sec = a->drain_delay}) > 0;
@@ -133,6 +134,7 @@ static void announce(const serve_args *a, dg_server *server, dgemma_engine *engi
     printf("listening on %s://%s%s%s:%d\n", a->server.tls_key ? "https" : "http", six ? "[" : "",
            a->server.host, six ? "]" : "", dg_server_port(server));
     fflush(stdout);
+    cli_notify("READY=1");
 }
 
 /* The port is open while the model is loaded: who asks is told so, not left to wonder. */

@@ -19,11 +19,12 @@ from .errors import (
     OutOfMemory, Unsupported,
 )
 from .events import Answer, Block, Draft, End, Event, Prompt, Stats, Step, Text, Thinking, ToolCall
+from .mapper import ChatMapper
 from .model import Model
 from .stream import Stream
 
 __all__ = [
-    "Answer", "Block", "BrokenFile", "Busy", "Cancelled", "Choice", "Constraint", "ContextExceeded", "Decision", "Decisions",
+    "Answer", "Block", "BrokenFile", "Busy", "Cancelled", "ChatMapper", "Choice", "Constraint", "ContextExceeded", "Decision", "Decisions",
     "Draft", "End", "Error", "Event", "FileProblem", "InternalError", "InvalidRequest", "LimitExceeded", "Model",
     "OutOfMemory", "Prompt", "Score", "Stats", "Step", "Stream", "Text", "Thinking", "ToolCall", "Unsupported", "YesNo",
     "__version__", "pocket_model",

@@ -168,6 +168,27 @@ def test_decisions(model):
     assert model.decide("x", {"q": dgemma.YesNo("Is it?")}, samples=4)["q"].n_reads == 4
 
 
+# ---- rows ----
+
+def test_rows():
+    mapper = dgemma.ChatMapper(model_options={"threads": 1}, max_tokens=32)
+    batch = {"id": ["a", "b", "c"], "prompt": [PARIS, "What is 2 + 3?", PARIS]}
+    out = mapper(batch)
+    assert out["id"] == batch["id"] and "Paris" in out["answer"][0] and "5" in out["answer"][1]
+    assert out["finish_reason"] == ["stop"] * 3 and out["error"] == [""] * 3
+    alone = mapper({"id": ["b"], "prompt": ["What is 2 + 3?"]})
+    assert alone["answer"] == [out["answer"][1]]
+    talk = [{"role": "user", "content": PARIS}]
+    mixed = mapper({"messages": [talk, json.dumps(talk), "no JSON", []], "seed": [1, 1, 1, 1]})
+    assert mixed["answer"][0] == mixed["answer"][1] != "" and mixed["error"][:2] == ["", ""]
+    assert all(mixed["error"][2:]) and mixed["finish_reason"][2:] == ["failed", "failed"]
+    with pytest.raises(KeyError):
+        mapper({"text": ["x"]})
+    with pytest.raises(TypeError):
+        dgemma.ChatMapper(max_token=3)
+    assert dgemma.mapper.seed_of("foobar") == 0xBF9CF968  # as FNV's authors have it
+
+
 # ---- mistakes ----
 
 @pytest.mark.parametrize("options, error", [

@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -100,6 +101,21 @@ def delay():
     check("a second signal does not wait for it", s.process.wait(20 * SLOW) == 0, s.output())
 
 
+def service_manager():
+    """systemd's way: a datagram when requests are answered, and one when it goes."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(folder + "/notify")
+        told.settimeout(20 * SLOW)
+        os.environ["NOTIFY_SOCKET"] = folder + "/notify"
+        try:
+            s = Server("-q")
+        finally:
+            del os.environ["NOTIFY_SOCKET"]
+        check("it is ready", told.recv(100) == b"READY=1" and s.request("GET", "/health")[0] == 200)
+        s.process.send_signal(signal.SIGTERM)
+        check("it is stopping", told.recv(100) == b"STOPPING=1" and s.process.wait(20 * SLOW) == 0)
+
+
 def deadline():
     s = Server("-q", "--drain-timeout", "1")
     c = s.open_stream(**ENDLESS)
@@ -188,5 +204,5 @@ def any_moment():
         check(f"nobody gets nonsense meanwhile ({seed})", not strange, strange)
 
 
-run([drain_under_load, model_cut_short, second_signal, delay, deadline, half_a_body, idle, any_moment])
+run([drain_under_load, model_cut_short, second_signal, delay, service_manager, deadline, half_a_body, idle, any_moment])
 finish()

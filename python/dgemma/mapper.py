@@ -1,0 +1,88 @@
+"""For engines that hand rows around, Ray Data above all: a model that maps batches of them to answers.
+
+    ds = ray.data.read_json("questions.jsonl")                      # rows with "id" and "messages", or "prompt"
+    ds = ds.map_batches(dgemma.ChatMapper, fn_constructor_kwargs={"model": "model.gguf", "max_tokens": 200},
+                        compute=ray.data.ActorPoolStrategy(size=4), batch_size=32)
+    ds.write_json("answers")
+
+Ray need not be there; the class is called with columns and returns columns.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Mapping
+
+from ._options import OPTIONS
+from .errors import Error
+from .model import Model
+
+_AHEAD = 256  # rows that the model is asked at a time
+
+
+def seed_of(name: str) -> int:
+    """The seed that `dgemma batch` gives a request without one: FNV-1a of its name, 32 bits."""
+    h = 2166136261
+    for byte in name.encode("utf-8"):
+        h = (h ^ byte) * 16777619 % 2**32
+    return h
+
+
+class ChatMapper:
+    """Answers a batch of rows: columns in, the same columns and four more out.
+
+    A row has `messages`, a conversation in OpenAI's form or as JSON text, or `prompt`, what a user says. Its seed is
+    `seed` where it has that column, else it follows from `id`: so a row has the same answer whatever worker gets it, in
+    whatever company, and however often it is tried. New are `answer`, `thinking`, `finish_reason` and `error`, which is
+    empty where all is well: a row that cannot be answered does not end the others.
+
+    `options` are those of `Model.chat`; `model_options` those of `Model`.
+    """
+
+    def __init__(self, model: str | None = None, model_options: Mapping[str, Any] | None = None, **options: Any):
+        unknown = sorted(set(options) - set(OPTIONS))
+        if unknown:
+            raise TypeError(f"there is no option {unknown[0]}")
+        self._model = Model(model, **(model_options or {}))
+        self._options = options
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        column = "messages" if "messages" in batch else "prompt"
+        if column not in batch:
+            raise KeyError("the rows have neither messages nor a prompt")
+        read = _conversation if column == "messages" else str
+        found: list[tuple[str, str, str, str]] = []
+        n = len(batch[column])
+        for at in range(0, n, _AHEAD):
+            rows = range(at, min(n, at + _AHEAD))
+            streams = [self._start(read, batch[column][i], self._seed(batch, i)) for i in rows]
+            found += [self._end(s) for s in streams]
+        names = ("answer", "thinking", "finish_reason", "error")
+        return {**batch, **{name: [row[k] for row in found] for k, name in enumerate(names)}}
+
+    def _seed(self, batch: Mapping[str, Any], i: int) -> int:
+        if "seed" in batch:
+            return int(batch["seed"][i])
+        return seed_of(str(batch["id"][i])) if "id" in batch else int(self._options.get("seed", 0))
+
+    def _start(self, read: Callable[[Any], Any], asked: Any, seed: int) -> Any:
+        try:
+            return self._model.stream(read(asked), **{**self._options, "seed": seed})
+        except (Error, TypeError, ValueError) as e:
+            return e
+
+    def _end(self, stream: Any) -> tuple[str, str, str, str]:
+        if isinstance(stream, Exception):
+            return "", "", "failed", str(stream)
+        try:
+            answer = stream.result()
+        except Error as e:
+            return "", "", "failed", str(e)
+        return answer.text, answer.thinking, answer.finish_reason, ""
+
+
+def _conversation(asked: Any) -> Any:
+    """Columns of engines may hold lists as arrays, and objects as text."""
+    if isinstance(asked, str):
+        return json.loads(asked)
+    return [{key: value for key, value in dict(message).items() if value is not None} for message in asked]
