@@ -48,7 +48,8 @@ int cmd_synth(int argc, char **argv)
         {0, "shape", "NAME", "26b-a4b, as published, or tiny, for tests (26b-a4b)", cli_set_string,
          &opt.shape},
         {0, "type", "TYPE",
-         "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE, Q2_K, "
+         "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_D, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE, "
+         "Q2_K, "
          "IQ3_XXS, IQ2_S, IQ2_XXS, IQ1_S (Q4_K_M)",
          cli_set_string, &opt.type},
         {'l', "layers", "N", "so many layers (all of the shape's)", cli_set_count, &opt.n_layer},

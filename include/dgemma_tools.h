@@ -97,9 +97,9 @@ DGEMMA_API dgemma_status dgemma_verify_record(const dgemma_engine_options *opt, 
 typedef struct dgemma_synth_options {
     const char *path;
     const char *shape; /* "26b-a4b", the published one, or "tiny", for tests */
-    const char *type;  /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q4_1",
-                          "IQ4_NL", "IQ4_XS", "MXFP4_MOE", "Q2_K", "IQ3_XXS", "IQ2_S", "IQ2_XXS",
-                          "IQ1_S": as llama.cpp mixes types */
+    const char *type;  /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_D", "Q4_0",
+                          "Q4_1", "IQ4_NL", "IQ4_XS", "MXFP4_MOE", "Q2_K", "IQ3_XXS", "IQ2_S",
+                          "IQ2_XXS",  "IQ1_S": as llama.cpp mixes types */
     int n_layer;       /* 0: all of the shape's */
     uint64_t seed;     /* the same seed, the same file */
     bool skewed;       /* the busiest expert has four times the mean of tokens; else all alike */
@@ -140,8 +140,8 @@ typedef void dgemma_quantized_fn(void *user, const dgemma_quantized *tensor);
 typedef struct dgemma_quantize_options {
     const char *model_path; /* what is read */
     const char *path;       /* what is written; a dry run does without */
-    const char *type;       /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q4_1",
-                               "IQ4_NL", "MXFP4_MOE" */
+    const char *type;       /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_D", "Q4_0",
+                               "Q4_1", "IQ4_NL", "MXFP4_MOE" */
     const char *importance_path;     /* a file of llama.cpp's ("imatrix"), by which errors weigh; or
                                         NULL */
     bool replace;                    /* a file that is there already */

@@ -5,37 +5,41 @@
 
 static const dg_preset presets[] = {
     {"BF16", 32, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16, DG_BF16,
-     DG_BF16, DG_WIDER_NONE},
+     DG_BF16, DG_BF16, DG_WIDER_NONE},
     {"F16", 1, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16, DG_F16,
-     DG_WIDER_NONE},
+     DG_F16, DG_WIDER_NONE},
     {"Q8_0", 7, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0,
-     DG_Q8_0, DG_WIDER_NONE},
+     DG_Q8_0, DG_Q8_0, DG_WIDER_NONE},
     {"Q6_K", 18, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K, DG_Q6_K,
-     DG_Q6_K, DG_WIDER_NONE},
-    {"Q5_K_M", 17, DG_Q6_K, DG_Q5_K, DG_Q5_K, DG_Q5_K, DG_Q6_K, DG_Q5_K, DG_Q5_K, DG_Q6_K, DG_Q5_K,
-     DG_Q6_K, DG_WIDER_MORE_BITS},
-    {"Q4_K_M", 15, DG_Q6_K, DG_Q4_K, DG_Q4_K, DG_Q4_K, DG_Q6_K, DG_Q4_K, DG_Q4_K, DG_Q6_K, DG_Q4_K,
-     DG_Q6_K, DG_WIDER_MORE_BITS},
+     DG_Q6_K, DG_Q6_K, DG_WIDER_NONE},
+    {"Q5_K_M", 17, DG_Q6_K, DG_Q5_K, DG_Q5_K, DG_Q5_K, DG_Q6_K, DG_Q5_K, DG_Q5_K, DG_Q5_K, DG_Q6_K,
+     DG_Q5_K, DG_Q6_K, DG_WIDER_MORE_BITS},
+    {"Q4_K_M", 15, DG_Q6_K, DG_Q4_K, DG_Q4_K, DG_Q4_K, DG_Q6_K, DG_Q4_K, DG_Q4_K, DG_Q4_K, DG_Q6_K,
+     DG_Q4_K, DG_Q6_K, DG_WIDER_MORE_BITS},
+    /* Ours. Where Q4_K_M wants a few bits more for down, rows of 704 and 2112 make Q8_0 of them;
+     * here all layers have Q5_1, and what that saves goes to where it takes more off the error. */
+    {"Q4_K_D", 15, DG_Q6_K, DG_Q4_K, DG_Q5_K, DG_Q5_K, DG_Q5_K, DG_Q4_K, DG_Q5_K, DG_Q5_K, DG_Q5_K,
+     DG_Q5_K, DG_Q5_K, DG_WIDER_EDGES},
     {"Q4_0", 2, DG_Q6_K, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0, DG_Q4_0,
-     DG_Q4_0, DG_WIDER_NONE},
+     DG_Q4_0, DG_Q4_0, DG_WIDER_NONE},
     {"Q4_1", 3, DG_Q6_K, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1, DG_Q4_1,
-     DG_Q4_1, DG_WIDER_NONE},
+     DG_Q4_1, DG_Q4_1, DG_WIDER_NONE},
     {"IQ4_NL", 25, DG_Q6_K, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL, DG_IQ4_NL,
-     DG_Q5_K, DG_IQ4_NL, DG_Q5_K, DG_WIDER_FIRST},
+     DG_IQ4_NL, DG_Q5_K, DG_IQ4_NL, DG_Q5_K, DG_WIDER_FIRST},
     {"IQ4_XS", 30, DG_Q6_K, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_XS, DG_IQ4_XS,
-     DG_Q5_K, DG_IQ4_XS, DG_Q5_K, DG_WIDER_FIRST},
-    {"MXFP4_MOE", 38, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_MXFP4, DG_Q8_0, DG_Q8_0,
-     DG_MXFP4, DG_MXFP4, DG_WIDER_NONE},
-    {"Q2_K", 10, DG_Q6_K, DG_Q2_K, DG_Q3_K, DG_Q3_K, DG_Q3_K, DG_Q2_K, DG_Q3_K, DG_Q3_K, DG_Q3_K,
-     DG_Q3_K, DG_WIDER_NONE},
+     DG_IQ4_XS, DG_Q5_K, DG_IQ4_XS, DG_Q5_K, DG_WIDER_FIRST},
+    {"MXFP4_MOE", 38, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_Q8_0, DG_MXFP4, DG_MXFP4, DG_Q8_0,
+     DG_Q8_0, DG_MXFP4, DG_MXFP4, DG_WIDER_NONE},
+    {"Q2_K", 10, DG_Q6_K, DG_Q2_K, DG_Q3_K, DG_Q3_K, DG_Q3_K, DG_Q2_K, DG_Q2_K, DG_Q3_K, DG_Q3_K,
+     DG_Q3_K, DG_Q3_K, DG_WIDER_NONE},
     {"IQ3_XXS", 23, DG_Q5_K, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ3_XXS, DG_IQ3_XXS,
-     DG_Q3_K, DG_IQ3_XXS, DG_Q3_K, DG_WIDER_FIRST},
+     DG_IQ3_XXS, DG_Q3_K, DG_IQ3_XXS, DG_Q3_K, DG_WIDER_FIRST},
     {"IQ2_S", 28, DG_Q5_K, DG_IQ2_XS, DG_IQ3_S, DG_Q4_K, DG_Q4_K, DG_IQ2_XS, DG_IQ2_XS, DG_IQ2_XS,
-     DG_IQ2_XS, DG_IQ2_XS, DG_WIDER_NONE},
+     DG_IQ2_XS, DG_IQ2_XS, DG_IQ2_XS, DG_WIDER_NONE},
     {"IQ2_XXS", 19, DG_Q5_K, DG_IQ2_XXS, DG_IQ2_XXS, DG_Q4_K, DG_Q4_K, DG_IQ2_XXS, DG_IQ2_XXS,
-     DG_Q2_K, DG_IQ2_XXS, DG_Q2_K, DG_WIDER_FIRST},
-    {"IQ1_S", 24, DG_Q5_K, DG_IQ1_S, DG_IQ2_XXS, DG_Q4_K, DG_Q4_K, DG_IQ1_S, DG_IQ1_S, DG_Q2_K,
-     DG_IQ1_S, DG_Q2_K, DG_WIDER_FIRST},
+     DG_IQ2_XXS, DG_Q2_K, DG_IQ2_XXS, DG_Q2_K, DG_WIDER_FIRST},
+    {"IQ1_S", 24, DG_Q5_K, DG_IQ1_S, DG_IQ2_XXS, DG_Q4_K, DG_Q4_K, DG_IQ1_S, DG_IQ1_S, DG_IQ1_S,
+     DG_Q2_K, DG_IQ1_S, DG_Q2_K, DG_WIDER_FIRST},
 };
 
 const dg_preset *dg_preset_find(const char *name)
@@ -48,18 +52,25 @@ const dg_preset *dg_preset_find(const char *name)
 
 const char *dg_preset_names(void)
 {
-    return "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE, Q2_K, "
-           "IQ3_XXS, IQ2_S, IQ2_XXS, IQ1_S";
+    return "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_D, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE, "
+           "Q2_K, IQ3_XXS, IQ2_S, IQ2_XXS, IQ1_S";
 }
 
 /* Whether number `index` of `n` tensors of a kind gets the wider type. */
 static bool is_wider(const dg_preset *p, int index, int n)
 {
-    int eighth = n / 8;
-    if (p->rule == DG_WIDER_FIRST)
-        return index < eighth;
-    return p->rule == DG_WIDER_MORE_BITS &&
-           (index < eighth || index >= 7 * n / 8 || (index - eighth) % 3 == 2);
+    const int eighth = n / 8;
+    const bool first = index < eighth, last = index >= 7 * n / 8;
+    switch (p->rule) {
+    case DG_WIDER_FIRST:
+        return first;
+    case DG_WIDER_EDGES:
+        return first || last;
+    case DG_WIDER_MORE_BITS:
+        return first || last || (index - eighth) % 3 == 2;
+    default:
+        return false;
+    }
 }
 
 /* Values are counted by themselves: global layers have none. */
@@ -129,6 +140,6 @@ dg_dtype dg_preset_type(const dg_preset *p, const dg_config *cfg, const char *na
             return fitting(p->wide, n_in);
     for (size_t i = 0; i < DG_COUNT(expert); i++)
         if (ends_in(name, expert[i]))
-            return fitting(p->expert, n_in);
+            return fitting(wider ? p->expert_wider : p->expert, n_in);
     return DG_F32;
 }

@@ -1,13 +1,20 @@
-/* Which tensor gets which type: mixtures by the names that they have in llama.cpp, and of what they
- * give for this model. */
+/* Which tensor gets which type: mixtures by the names that they have in llama.cpp, and one of our
+ * own. */
 #ifndef DG_MODEL_PRESETS_H
 #define DG_MODEL_PRESETS_H
 
 #include "model/config.h"
 #include "tensor/dtype.h"
 
-/* Which layers get the wider of two types, as llama.cpp chooses them. */
-typedef enum dg_wider { DG_WIDER_NONE, DG_WIDER_MORE_BITS, DG_WIDER_FIRST } dg_wider;
+/* Which layers get the wider of two types: as llama.cpp chooses them, and the first and last
+ * eighth.
+ */
+typedef enum dg_wider {
+    DG_WIDER_NONE,
+    DG_WIDER_MORE_BITS,
+    DG_WIDER_FIRST,
+    DG_WIDER_EDGES
+} dg_wider;
 
 /* Types as they are where rows fill their blocks. */
 typedef struct dg_preset {
@@ -16,7 +23,7 @@ typedef struct dg_preset {
     dg_dtype table; /* token embeddings */
     dg_dtype wide;  /* matrices that are not named below */
     dg_dtype out, value, value_wider;
-    dg_dtype expert; /* gate and up */
+    dg_dtype expert, expert_wider; /* gate and up */
     dg_dtype down, down_wider, expert_down, expert_down_wider;
     dg_wider rule;
 } dg_preset;

@@ -20,9 +20,9 @@
 #include "text/chat_template.h"
 #include "text/merges.h"
 
-static const char *const names[] = {"BF16",    "F16",   "Q8_0",    "Q6_K",   "Q5_K_M",    "Q4_K_M",
-                                    "Q4_0",    "Q4_1",  "IQ4_NL",  "IQ4_XS", "MXFP4_MOE", "Q2_K",
-                                    "IQ3_XXS", "IQ2_S", "IQ2_XXS", "IQ1_S"};
+static const char *const names[] = {"BF16",   "F16",     "Q8_0",  "Q6_K",    "Q5_K_M", "Q4_K_M",
+                                    "Q4_K_D", "Q4_0",    "Q4_1",  "IQ4_NL",  "IQ4_XS", "MXFP4_MOE",
+                                    "Q2_K",   "IQ3_XXS", "IQ2_S", "IQ2_XXS", "IQ1_S"};
 
 static void open_or_fail(dg_synthetic **s, const char *shape, const char *type, int n_layer)
 {
@@ -53,16 +53,16 @@ START_TEST(types_of_the_published_q4_k_m)
 }
 END_TEST
 
-/* MiB of weights of published files, from their headers. */
+/* MiB of weights of published files, from their headers; Q4_K_D is our own. */
 START_TEST(sizes_of_published_files)
 {
     static const struct {
         const char *type;
         int mib;
-    } known[] = {{"BF16", 48184},   {"Q8_0", 25619},   {"Q6_K", 21590},      {"Q5_K_M", 18244},
-                 {"Q4_K_M", 16013}, {"Q4_0", 13765},   {"Q4_1", 15225},      {"IQ4_NL", 13904},
-                 {"IQ4_XS", 13406}, {"Q2_K", 10084},   {"MXFP4_MOE", 14048}, {"IQ3_XXS", 10793},
-                 {"IQ2_S", 9407},   {"IQ2_XXS", 8860}, {"IQ1_S", 7897}};
+    } known[] = {{"BF16", 48184},    {"Q8_0", 25619},   {"Q6_K", 21590},   {"Q5_K_M", 18244},
+                 {"Q4_K_M", 16013},  {"Q4_K_D", 15640}, {"Q4_0", 13765},   {"Q4_1", 15225},
+                 {"IQ4_NL", 13904},  {"IQ4_XS", 13406}, {"Q2_K", 10084},   {"MXFP4_MOE", 14048},
+                 {"IQ3_XXS", 10793}, {"IQ2_S", 9407},   {"IQ2_XXS", 8860}, {"IQ1_S", 7897}};
     for (size_t i = 0; i < DG_COUNT(known); i++) {
         dg_synthetic *s;
         open_or_fail(&s, NULL, known[i].type, 0);
