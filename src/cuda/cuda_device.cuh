@@ -441,6 +441,22 @@ static __device__ __forceinline__ uint32_t dg_pack_e4m3(float low, float high)
 #endif
 }
 
+/* Two pairs of halves as E4M3, those of `low` in the low 16 bits. */
+static __device__ __forceinline__ uint32_t dg_e4m3_of_halves(uint32_t low, uint32_t high)
+{
+#if __CUDA_ARCH__ >= 890
+    uint32_t bytes;
+    asm("{\n\t.reg .b16 first, second;\n\tcvt.rn.satfinite.e4m3x2.f16x2 first, %1;\n\t"
+        "cvt.rn.satfinite.e4m3x2.f16x2 second, %2;\n\tmov.b32 %0, {first, second};\n\t}"
+        : "=r"(bytes)
+        : "r"(low), "r"(high));
+    return bytes;
+#else
+    (void)low, (void)high; /* only kernels of sm_90a ask for it */
+    return 0;
+#endif
+}
+
 /* Two E4M3 values, of the low 16 bits of `bytes`, as halves: exact. */
 static __device__ __forceinline__ uint32_t dg_e4m3_pair(uint32_t bytes)
 {
@@ -687,6 +703,14 @@ static inline uint32_t dg_e4m3_pair(uint32_t bytes)
 static inline float dg_f16_at(uint16_t bits)
 {
     return emu_half_to_float(bits);
+}
+static inline uint32_t dg_e4m3_of_halves(uint32_t low, uint32_t high)
+{
+    uint32_t pair[2] = {low, high}, bytes = 0;
+    for (int i = 0; i < 4; i++)
+        bytes |= (uint32_t)dg_float_to_e4m3(dg_f16_at((uint16_t)(pair[i / 2] >> i % 2 * 16)))
+                 << 8 * i;
+    return bytes;
 }
 static inline uint32_t dg_half2_fma(uint32_t a, uint32_t b, uint32_t c)
 {

@@ -156,7 +156,8 @@ typedef struct dg_cuda_weight {
     bool down;            /* down of experts */
     const float *plain;   /* the router's: float rows without padding */
     void *memory, *scale; /* what it owns on the device */
-    const struct dg_cuda_weight *head; /* the table once more, as the head multiplies it; or NULL */
+    /* the table once more, as the head and the soft embedding multiply it; or NULL */
+    const struct dg_cuda_weight *head, *soft;
 } dg_cuda_weight;
 
 static inline const dg_cuda_matrix *dg_cuda_matrix_of(const dg_weight *w)
@@ -167,6 +168,11 @@ static inline const dg_cuda_matrix *dg_cuda_matrix_of(const dg_weight *w)
 static inline const dg_cuda_matrix *dg_cuda_head_of(const dg_cuda_weight *table)
 {
     return table->head ? &table->head->matrix : &table->matrix;
+}
+
+static inline const dg_cuda_matrix *dg_cuda_soft_of(const dg_cuda_weight *table)
+{
+    return table->soft ? &table->soft->matrix : &table->matrix;
 }
 
 dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,

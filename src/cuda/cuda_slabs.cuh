@@ -30,6 +30,13 @@ static __device__ __forceinline__ int slab_offset(int row, int piece)
     return row * SLAB_ROW_BYTES + (piece ^ row % 8) * 16;
 }
 
+/* A turned table (cuda_soft_bytes.cu) has 64 bytes of k to a column, and this is where 16-byte
+ * piece 0 ... 3 of one is. */
+static __device__ __forceinline__ int turned_offset(int column, int piece)
+{
+    return column * 64 + (piece ^ column / 2 % 4) * 16;
+}
+
 /* ---- one product: 16 values of k ---- */
 
 /* How the second operand lies: rows of it along k, as weights do for a projection, or the rows are
@@ -127,6 +134,21 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
     static_assert(N == 64 || N == 96 || N == 128 || N == 192 || N == 256, "columns");
 }
 
+/* acc += 32 values of k, number `step` of two: the warp's fragment of E4M3 and 256 columns of a
+ * turned table. Its pieces are swapped within 512 bytes, the distance from 8 columns to the next.
+ */
+static __device__ __forceinline__ void turned_mma(float acc[32][4], const uint32_t a[4],
+                                                  const unsigned char *columns, int step)
+{
+    float *d = acc[0];
+    uint64_t w = (uint64_t)((dg_shared_address(columns + step * 32) & 0x3FFFFu) >> 4) |
+                 (uint64_t)1 << 16 | (uint64_t)(512 / 16) << 32 | (uint64_t)2 << 62;
+    asm volatile("wgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {" REGS_128
+                 "}, {%128,%129,%130,%131}, %132, 1, 1, 1;"
+                 : ACC128(0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(w));
+}
+
 #undef ACC8
 #undef ACC16
 #undef ACC32
@@ -181,6 +203,18 @@ static __device__ __forceinline__ void slab_mma(float acc[N / 8][4], const unsig
             byte_mma(acc[j], a, b);
         else
             mma_of<FORM>(acc[j], a, b);
+    }
+}
+
+static __device__ __forceinline__ void turned_mma(float acc[32][4], const uint32_t a[4],
+                                                  const unsigned char *columns, int step)
+{
+    int lane = (int)threadIdx.x % 32;
+    uint32_t b[2];
+#pragma unroll
+    for (int j = 0; j < 32; j++) {
+        dg_ldmatrix_x2(b, columns + turned_offset(j * 8 + lane % 8, step * 2 + lane / 8 % 2));
+        byte_mma(acc[j], a, b);
     }
 }
 

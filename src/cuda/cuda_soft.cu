@@ -448,6 +448,15 @@ extern "C" cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_wor
         if (!error)
             error = DG_LAUNCH(soft_floats, dim3(cols, (unsigned)a->n_row, PARTS), 256, 0, stream,
                               *a, *table);
+    } else if (table->type == DG_FP8) {
+        if (a->leaves && a->form != DG_CUDA_F16)
+            return error;
+        error = a->leaves
+                    ? cudaSuccess
+                    : DG_LAUNCH((write_p<DG_CUDA_F16, true>), pieces, ROW_THREADS, 0, stream, *a);
+        if (!error)
+            error = dg_soft_bytes(stream, a, table);
+        return error ? error : launch_sum(stream, a, table->n_in, scale / DG_BYTE_P, false);
     } else if (table->slabs) {
         error = dg_cuda_form_of(table->type) == DG_CUDA_BF16
                     ? launch_slabs<DG_CUDA_BF16>(stream, a, table, pieces)

@@ -428,7 +428,7 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
     size_t words = (size_t)n * (size_t)n_vocab, before = (size_t)first * (size_t)n_vocab;
     /* p's memory holds the logits that a watcher wants, before p needs it */
     float *logits = b->out.logits && !b->given ? cu->words.p : NULL;
-    const dg_cuda_matrix *table = dg_cuda_matrix_of(a->table);
+    const dg_cuda_matrix *table = dg_cuda_soft_of((const dg_cuda_weight *)a->table->data);
     bool forgets = without_z(cu, a->table);
     dg_cuda_words_args args = {
         .w = forgets ? dg_cuda_words_without_z(cu->words) : cu->words,

@@ -8,7 +8,8 @@
  * nine tenths of the model, and reading them is what a step waits for. Dense products of a canvas
  * are bound by arithmetic: those of a layer whose rows of x can be E4M3, too (all but down of the
  * MLP, whose rows come from many blocks), are E4M3 where that is multiplied twice as fast. The
- * table stays as wide as it is for embeddings, and is there once more as E4M3 for the head. */
+ * table stays as wide as it is for embeddings, and is there twice more as E4M3: for the head, and
+ * turned for the soft embedding. */
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
@@ -287,6 +288,28 @@ static dgemma_status send_head(dg_cuda *cu, dg_cuda_weight *table, const dg_tens
     return st;
 }
 
+/* And once more for the soft embedding, turned. */
+static dgemma_status turn_head(dg_cuda *cu, dg_cuda_weight *table, const dg_tensor *t,
+                               dgemma_error *err)
+{
+    dg_cuda_weight *soft = dg_calloc(1, sizeof *soft);
+    if (!soft)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    soft->next = cu->weights;
+    cu->weights = soft;
+    soft->matrix = table->head->matrix;
+    const dg_cuda_matrix *m = &soft->matrix;
+    size_t bytes = dg_cuda_turned_bytes(m->n_out, m->n_in);
+    soft->memory = cu->base.alloc(&cu->base, bytes);
+    if (!soft->memory)
+        return no_room(cu, t, bytes, err);
+    dg_cuda_failed(cu, dg_cuda_turn_slabs(cu->stream, soft->memory, m->data, m->n_out, m->n_in),
+                   "weights");
+    soft->matrix.data = soft->memory;
+    table->soft = soft;
+    return DGEMMA_OK;
+}
+
 dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,
                                   dgemma_error *err)
 {
@@ -331,7 +354,9 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
             st = send(cu, d, t, t->data, row_bytes * (size_t)n_all_row,
                       row_bytes * (size_t)from->first_row, row_bytes, err);
         bool again = from->role == DG_ROLE_EMBED && cu->narrow && slabs && !dg_dtype_is_block(type);
-        return st || !again ? st : send_head(cu, d, t, err);
+        if (!st && again)
+            st = send_head(cu, d, t, err);
+        return st || !again ? st : turn_head(cu, d, t, err);
     }
     void *host = widened(t, n_mat, n_all_row, from->first_row, from->n_row, n_in, type);
     dgemma_status st =

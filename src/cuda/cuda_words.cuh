@@ -193,6 +193,13 @@ static __device__ __forceinline__ float word_mass(float z, float max)
     return expf(z - max);
 }
 
+/* What the largest probability of a row is as a byte. */
+#define DG_BYTE_P 256.0f
+
+/* cuda_soft_bytes.cu: parts of the soft embedding out of a turned table; p is there, halves. */
+cudaError_t dg_soft_bytes(cudaStream_t stream, const dg_cuda_words_args *a,
+                          const dg_cuda_matrix *table);
+
 /* cuda_draws.cu: of the rows that do not draw plainly, behind all other findings. */
 cudaError_t dg_special_draws(cudaStream_t stream, const dg_cuda_words_args *a);
 

@@ -159,9 +159,17 @@ cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_words_args *a,
 
 /* soft = sum_v p_v table[v] * scale, of the rows that have one; after dg_cuda_words_find. What is
  * left out of a row weighs less than `drop` (2^-14) of its mass; the rest of the error is that of
- * probabilities in 16 bits. */
+ * probabilities in 16 bits. A table of DG_FP8 is a turned one: p must be halves, and is multiplied
+ * as E4M3 (cuda_soft_bytes.cu). */
 cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_words_args *a,
                                const dg_cuda_matrix *table, float scale);
+
+/* A table's slabs of E4M3 for the soft embedding: words along k, columns up to a multiple of
+ * DG_TURNED_COLUMNS. */
+enum { DG_TURNED_COLUMNS = 256 };
+size_t dg_cuda_turned_bytes(int n_out, int n_in);
+cudaError_t dg_cuda_turn_slabs(cudaStream_t stream, void *turned, const void *slabs, int n_out,
+                               int n_in);
 
 #ifdef __cplusplus
 }
