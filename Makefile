@@ -215,7 +215,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh te
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-ray test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel install uninstall format format-check \
+.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-ray test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel dist install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -602,6 +602,14 @@ wheel: $(LIB_SO)
 	$(PYTHON) -m pip wheel --disable-pip-version-check --no-deps --wheel-dir build/wheel .
 	@ls build/wheel/dgemma-$(VERSION)-*.whl
 
+# What is committed, as a tarball: the same bytes each time.
+DIST := build/dgemma-$(VERSION).tar.gz
+
+dist:
+	@mkdir -p build
+	git archive --format=tar --prefix=dgemma-$(VERSION)/ HEAD | gzip -9n > $(DIST)
+	@sha256sum $(DIST)
+
 help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
 	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
@@ -618,6 +626,7 @@ help:
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
 	@echo 'make wheel            the Python package, with the library and the pocket model in it: build/wheel'
+	@echo 'make dist             build/dgemma-$(VERSION).tar.gz, of what is committed: the same bytes each time'
 	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR; uninstall takes it away'
 	@echo 'make check            layers, file names, layout; also check-layers, check-names, format-check'
 	@echo 'make format           lay the code out by .clang-format'

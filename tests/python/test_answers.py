@@ -41,7 +41,7 @@ def test_a_seed_gives_the_same_answer_alone_and_in_a_batch(model):
 
 
 def test_a_batch_longer_than_the_queue():
-    with dgemma.Model(parallel=2, queue=3, threads=1) as small:
+    with dgemma.Model(parallel=2, queue=3, device="cpu", threads=1) as small:
         answers = small.chat_batch([f"What is {i} + 1?" for i in range(12)], max_tokens=16)
         assert len(answers) == 12 and all(a.text for a in answers)
 
@@ -171,7 +171,7 @@ def test_decisions(model):
 # ---- rows ----
 
 def test_rows():
-    mapper = dgemma.ChatMapper(model_options={"threads": 1}, max_tokens=32)
+    mapper = dgemma.ChatMapper(model_options={"device": "cpu", "threads": 1}, max_tokens=32)
     batch = {"id": ["a", "b", "c"], "prompt": [PARIS, "What is 2 + 3?", PARIS]}
     out = mapper(batch)
     assert out["id"] == batch["id"] and "Paris" in out["answer"][0] and "5" in out["answer"][1]
@@ -211,7 +211,7 @@ def test_mistakes_are_told(model, options, error):
 
 
 def test_a_prompt_that_does_not_fit():
-    with dgemma.Model(context=300, threads=1) as m, pytest.raises(dgemma.ContextExceeded) as told:
+    with dgemma.Model(context=300, device="cpu", threads=1) as m, pytest.raises(dgemma.ContextExceeded) as told:
         m.chat("word " * 1000)
     assert told.value.n_context == 300 and told.value.n_prompt > 0
 
@@ -225,7 +225,7 @@ def test_a_model_that_is_not_there(tmp_path):
 
 
 def test_a_closed_model():
-    m = dgemma.Model(threads=1)
+    m = dgemma.Model(device='cpu', threads=1)
     m.close()
     m.close()
     with pytest.raises(dgemma.Error, match="closed"):

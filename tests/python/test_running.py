@@ -203,23 +203,23 @@ def run_python(code, *before):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_child_is_told_to_make_its_own(model):
-    r = run_python("import dgemma, os\nm = dgemma.Model(threads=1)\npid = os.fork()\nif pid == 0:\n"
+    r = run_python("import dgemma, os\nm = dgemma.Model(device='cpu', threads=1)\npid = os.fork()\nif pid == 0:\n"
                    "    try: m.chat('Hello')\n    except dgemma.Error as e: print(e)\n    os._exit(0)\n"
                    "os.waitpid(pid, 0)\nprint(m.chat('Hello').finish_reason)")
     assert r.returncode == 0 and "before fork" in r.stdout and "stop" in r.stdout, r.stderr
 
 
 def test_a_program_may_end_at_any_time():
-    r = run_python("import dgemma\nm = dgemma.Model(threads=1)\ns = m.stream('Hello', on_step=lambda s: None, "
+    r = run_python("import dgemma\nm = dgemma.Model(device='cpu', threads=1)\ns = m.stream('Hello', on_step=lambda s: None, "
                    "max_denoise_steps=100000, stability_threshold=100000)\nnext(iter(s))\nprint('left')")
     assert r.returncode == 0 and r.stdout == "left\n" and not r.stderr, r.stderr
-    kept = run_python("import dgemma\nm = dgemma.Model(threads=1)\ns = m.stream('Hello', on_step=lambda s: None, "
+    kept = run_python("import dgemma\nm = dgemma.Model(device='cpu', threads=1)\ns = m.stream('Hello', on_step=lambda s: None, "
                       "max_denoise_steps=100000, stability_threshold=100000)\nprint('left')")
     assert kept.returncode == 0 and kept.stdout == "left\n" and not kept.stderr, kept.stderr
 
 
 def test_without_numpy():
-    r = run_python("import sys\nsys.modules['numpy'] = None\nimport dgemma\nm = dgemma.Model(threads=1)\n"
+    r = run_python("import sys\nsys.modules['numpy'] = None\nimport dgemma\nm = dgemma.Model(device='cpu', threads=1)\n"
                    "d = [e for e in m.stream('Hello', drafts=True) if e.kind == 'draft'][-1]\n"
                    "seen = []\nm.chat('Hello', on_step=lambda s: seen.append(list(s.argmax)[:3]))\n"
                    "print(type(d.tokens).__name__, d.tokens.typecode, len(d.entropy), bool(seen))")
@@ -228,7 +228,7 @@ def test_without_numpy():
 
 def test_ctrl_c_is_heard():
     code = ("import dgemma, signal, threading, _thread\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-            "m = dgemma.Model(threads=1)\nthreading.Timer(0.3, _thread.interrupt_main).start()\n"
+            "m = dgemma.Model(device='cpu', threads=1)\nthreading.Timer(0.3, _thread.interrupt_main).start()\n"
             "try:\n    m.chat('Hello', max_denoise_steps=100000, stability_threshold=100000)\n"
             "except KeyboardInterrupt:\n    print('heard')\n")
     r = run_python(code)

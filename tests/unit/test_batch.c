@@ -11,6 +11,7 @@
 #include "server/batch_output.h"
 #include "server/line_reader.h"
 #include "suites.h"
+#include "support/alloc_fail.h"
 
 /* ---- lines ---- */
 
@@ -211,6 +212,26 @@ START_TEST(lines_have_a_limit)
 }
 END_TEST
 
+START_TEST(the_limit_is_meant)
+{
+    char path[32], text[203];
+    memset(text, 'x', sizeof text);
+    text[100] = text[202] = '\n'; /* 100 bytes, and 101 */
+    int fd = file_of(text, sizeof text, path);
+    dg_line_reader r;
+    bool more, fits, too_long;
+    dg_line_reader_init(&r, fd, path, 100);
+    ck_assert_int_eq(dg_line_next(&r, &more, NULL), DGEMMA_OK);
+    fits = more && !r.too_long;
+    ck_assert_int_eq(dg_line_next(&r, &more, NULL), DGEMMA_OK);
+    too_long = more && r.too_long;
+    dg_line_reader_clear(&r);
+    close(fd);
+    unlink(path);
+    ck_assert(fits && too_long);
+}
+END_TEST
+
 /* Killed at any byte, the file is read back with every answer that was whole, and goes on. */
 START_TEST(a_file_that_was_cut_short_goes_on)
 {
@@ -270,6 +291,54 @@ START_TEST(other_files_are_left_alone)
 }
 END_TEST
 
+/* ---- without memory ---- */
+
+/* Each allocation fails once: a line is refused and may be asked again, a file is left as it was.
+ */
+START_TEST(memory_may_be_out)
+{
+    char path[32];
+    dg_buf answers;
+    dg_buf_init(&answers, 4096);
+    ck_assert(dg_batch_answer_print(&answers, "a", mark, 200, "{}", 2));
+    ck_assert(dg_batch_answer_print(&answers, "b", mark, 200, "{}", 2));
+    close(file_of(answers.data, answers.len, path));
+    for (long n = 1;; n++) {
+        dg_batch_line l;
+        dg_batch_ids ids;
+        dg_batch_output o;
+        dg_http_error e = {0};
+        dgemma_error err = {0};
+        struct stat after;
+        dg_buf out;
+        dg_buf_init(&out, 4096);
+        dg_batch_ids_init(&ids, 8);
+        dg_test_fail_alloc_at(n);
+        bool read = reads(&l,
+                          "{\"custom_id\":\"x\",\"method\":\"POST\",\"url\":\"/v1/responses\","
+                          "\"body\":{\"a\":[1]}}",
+                          &e);
+        bool printed = read && dg_batch_answer_print(&out, l.custom_id, l.mark, 200, "{}", 2);
+        dgemma_status st = dg_batch_output_open(&o, path, &ids, &err);
+        bool reached = dg_test_alloc_done();
+        ck_assert(read || e.status == 503);
+        ck_assert(reached || (read && printed && !st && ids.n == 2));
+        ck_assert_msg(!st || st == DGEMMA_E_NOMEM || st == DGEMMA_E_LIMIT || st == DGEMMA_E_FORMAT,
+                      "%s", err.msg);
+        dg_batch_line_clear(&l);
+        dg_batch_output_close(&o, false, NULL);
+        dg_batch_ids_clear(&ids);
+        dg_buf_clear(&out);
+        ck_assert_int_eq(stat(path, &after), 0);
+        ck_assert_uint_eq((size_t)after.st_size, answers.len);
+        if (!reached)
+            break;
+    }
+    unlink(path);
+    dg_buf_clear(&answers);
+}
+END_TEST
+
 Suite *batch_suite(void)
 {
     Suite *s = suite_create("batch");
@@ -283,8 +352,10 @@ Suite *batch_suite(void)
     t = tcase_create("files");
     tcase_add_test(t, names_are_kept_apart);
     tcase_add_test(t, lines_have_a_limit);
+    tcase_add_test(t, the_limit_is_meant);
     tcase_add_test(t, a_file_that_was_cut_short_goes_on);
     tcase_add_test(t, other_files_are_left_alone);
+    tcase_add_test(t, memory_may_be_out);
     suite_add_tcase(s, t);
     return s;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "server/server.h"
 #include "suites.h"
+#include "support/cpu_engine.h"
 
 static const char folder[] = "tests/fixtures/golden/sampler_finishes/model";
 
@@ -47,10 +48,9 @@ static dgemma_engine *load(void)
 {
     dgemma_error err = {0};
     dgemma_engine *e = NULL;
-    dgemma_engine_options opt = dgemma_engine_defaults();
+    dgemma_engine_options opt = dg_test_engine_defaults();
     opt.model_path = folder;
     opt.n_threads = 1;
-    opt.device = "cpu";
     ck_assert_msg(dgemma_engine_open(&e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     return e;
 }

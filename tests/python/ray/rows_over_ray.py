@@ -15,7 +15,7 @@ import ray
 
 N_ROW = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
 MODEL = os.path.abspath(sys.argv[2] if len(sys.argv) > 2 else "tests/fixtures/golden/sampler_finishes/model")
-OPTIONS = {"model": MODEL, "model_options": {"threads": 1}, "max_tokens": 8, "max_denoise_steps": 2}
+OPTIONS = {"model": MODEL, "model_options": {"device": "cpu", "threads": 1}, "max_tokens": 8, "max_denoise_steps": 2}
 ROWS = [{"id": f"row {i}", "prompt": f"Question {i}: what is {i % 97} + {i % 31}?"} for i in range(N_ROW)]
 failures = 0
 
