@@ -234,7 +234,8 @@ class Model:
 
     def chat_batch(self, conversations: Iterable[str | Messages], *, seeds: Sequence[int] | None = None,
                    **options: Any) -> list[Answer]:
-        """Answers many conversations together; each answer is what it would be alone."""
+        """Answers many conversations together; each answer is what it would be alone. One that fails raises, and ends the
+        others."""
         return self._batch(self._conversation, conversations, seeds, options)
 
     def generate_batch(self, prompts: Iterable[str | Sequence[int]], *, seeds: Sequence[int] | None = None,
