@@ -5,8 +5,8 @@
 #include "model/model.h"
 #include "model/vision.h"
 
-/* Documents beside the weights. The published tokenizer.json has 33 MB; a hostile one takes some 75
- * times its size in memory while it is parsed. */
+/* Documents beside the weights. The published tokenizer.json has 33 MB; what a tree of one takes is
+ * bounded by its values (base/json_values.h). */
 enum { CONFIG_MAX = 4 << 20, TOKENIZER_MAX = 64 << 20 };
 
 static dgemma_status read_config(dg_loaded *l, dgemma_error *err)

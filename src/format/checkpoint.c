@@ -1,6 +1,5 @@
 #include "format/checkpoint.h"
 #include <dirent.h>
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,16 +8,15 @@
 #include "base/common.h"
 #include "base/file.h"
 #include "format/checkpoint_folder.h"
+#include "format/checkpoint_quantisation.h"
 #include "format/gguf_model.h"
 #include "format/modules.h"
 #include "format/safetensors.h"
 
-#define CONFIG_NAME   "config.json"
-#define WEIGHTS_NAME  "model.safetensors"
-#define INDEX_NAME    "model.safetensors.index.json"
-#define MODELOPT_NAME "hf_quant_config.json"
+#define CONFIG_NAME  "config.json"
+#define WEIGHTS_NAME "model.safetensors"
+#define INDEX_NAME   "model.safetensors.index.json"
 
-static const size_t index_max = 16u << 20; /* the published index of 1047 tensors has 0.1 MB */
 static const size_t shard_max = 4096;
 
 typedef struct shard {
@@ -131,23 +129,6 @@ static dgemma_status list_shards(dg_checkpoint *ck, json_t *map, const char *whe
     if (!st)
         st = name_shards(ck, file, n, where, err);
     dg_free(file);
-    return st;
-}
-
-static dgemma_status load_index(json_t **out, const char *path, dgemma_error *err)
-{
-    dg_buf text;
-    dg_buf_init(&text, index_max);
-    dgemma_status st = dg_file_read(&text, path, err);
-    if (!st) {
-        json_error_t at;
-        *out = json_loadb(text.data ? text.data : "", text.len, JSON_REJECT_DUPLICATES, &at);
-        if (!*out && !at.text[0]) /* jansson is silent when its memory is out */
-            st = no_memory(path, err);
-        else if (!*out)
-            st = dg_fail(err, DGEMMA_E_FORMAT, "%s: line %d: %s", path, at.line, at.text);
-    }
-    dg_buf_clear(&text);
     return st;
 }
 
@@ -318,7 +299,7 @@ static dgemma_status open_indexed(dg_checkpoint *ck, dgemma_error *err)
     if (!where)
         return no_memory(ck->dir, err);
     json_t *index = NULL;
-    dgemma_status st = load_index(&index, where, err);
+    dgemma_status st = dg_folder_json(&index, ck->dir, INDEX_NAME, err);
     json_t *map = json_object_get(index, "weight_map");
     if (!st)
         st = list_shards(ck, map, where, err);
@@ -332,44 +313,6 @@ static dgemma_status open_indexed(dg_checkpoint *ck, dgemma_error *err)
 }
 
 /* ---- quantised folders ---- */
-
-static const size_t config_max = 16u << 20; /* lists of modules can be long */
-
-/* A document as JSON; NULL where it is not there or is none, which is for its reader to say. */
-static json_t *load_document(const dg_checkpoint *ck, const char *name)
-{
-    dg_buf text;
-    dg_buf_init(&text, config_max);
-    json_t *root = NULL;
-    if (!dg_checkpoint_document(ck, name, &text, NULL))
-        root = json_loadb(text.data ? text.data : "", text.len, 0, NULL);
-    dg_buf_clear(&text);
-    return root;
-}
-
-static dgemma_status read_quantisation(const dg_checkpoint *ck, dg_quantisation *q,
-                                       dgemma_error *err)
-{
-    json_t *config = load_document(ck, CONFIG_NAME), *other = load_document(ck, MODELOPT_NAME),
-           *text = json_object_get(config, "text_config"),
-           *outer = json_object_get(config, "quantization_config"),
-           *inner = json_object_get(text, "quantization_config"),
-           *modelopt = json_object_get(other, "quantization"),
-           *mlx = json_object_get(config, "quantization");
-    dgemma_status st = DGEMMA_OK;
-    *q = (dg_quantisation){0};
-    if (json_is_object(outer))
-        st = dg_quantisation_read(q, outer, CONFIG_NAME, "quantization_config.", err);
-    else if (json_is_object(inner))
-        st = dg_quantisation_read(q, inner, CONFIG_NAME, "text_config.quantization_config.", err);
-    else if (json_is_object(mlx))
-        st = dg_quantisation_read(q, mlx, CONFIG_NAME, "quantization.", err);
-    else if (json_is_object(modelopt))
-        st = dg_quantisation_read_modelopt(q, modelopt, MODELOPT_NAME, "quantization.", err);
-    json_decref(config);
-    json_decref(other);
-    return st;
-}
 
 /* Puts tensors in the place of their parts. */
 static dgemma_status replace_parts(dg_checkpoint *ck, dgemma_error *err)
@@ -394,7 +337,7 @@ static dgemma_status join_modules(dg_checkpoint *ck, dgemma_error *err)
     for (size_t i = 0; i < ck->n_entry; i++)
         part[i] = ck->entry[i].tensor;
     dg_quantisation q;
-    dgemma_status st = read_quantisation(ck, &q, err);
+    dgemma_status st = dg_quantisation_find(&q, ck->dir, err);
     if (!st)
         st = dg_modules_join(&ck->modules, part, ck->n_entry, &q, ck->dir, err);
     dg_free(part);

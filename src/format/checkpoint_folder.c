@@ -6,8 +6,11 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/json_values.h"
 
 #define CONFIG_NAME "config.json"
+
+static const size_t document_max = 16u << 20; /* the published index of 1047 tensors has 0.1 MB */
 
 bool dg_has_suffix(const char *s, const char *suffix)
 {
@@ -133,4 +136,32 @@ dgemma_status dg_folder_find(char **dir, const char *path, dgemma_error *err)
     bool ok = snapshots && *dir;
     dg_free(snapshots);
     return ok ? DGEMMA_OK : no_memory(path, err);
+}
+
+static dgemma_status load_json(json_t **out, const char *path, dgemma_error *err)
+{
+    dg_buf text;
+    dg_buf_init(&text, document_max);
+    dgemma_status st = dg_file_read(&text, path, err);
+    if (!st)
+        st = dg_json_limit(text.data, text.len, DG_DOCUMENT_VALUES, path, err);
+    if (!st) {
+        json_error_t at;
+        *out = json_loadb(text.data ? text.data : "", text.len, JSON_REJECT_DUPLICATES, &at);
+        if (!*out && !at.text[0]) /* jansson is silent when its memory is out */
+            st = no_memory(path, err);
+        else if (!*out)
+            st = dg_fail(err, DGEMMA_E_FORMAT, "%s: line %d: %s", path, at.line, at.text);
+    }
+    dg_buf_clear(&text);
+    return st;
+}
+
+dgemma_status dg_folder_json(json_t **out, const char *dir, const char *name, dgemma_error *err)
+{
+    *out = NULL;
+    char *path = dg_path_join(dir, name);
+    dgemma_status st = path ? load_json(out, path, err) : no_memory(dir, err);
+    dg_free(path);
+    return st;
 }

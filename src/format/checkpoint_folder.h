@@ -2,6 +2,7 @@
 #ifndef DG_FORMAT_CHECKPOINT_FOLDER_H
 #define DG_FORMAT_CHECKPOINT_FOLDER_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include "base/error.h"
@@ -22,6 +23,9 @@ typedef struct dg_listing {
 typedef bool dg_wanted_fn(const char *name, const char *suffix);
 dg_listing dg_folder_list(const char *dir, dg_wanted_fn *wanted, const char *suffix);
 dg_listing dg_folder_list_suffix(const char *dir, const char *suffix);
+
+/* A document that the folder has, as JSON (json_decref). */
+dgemma_status dg_folder_json(json_t **out, const char *dir, const char *name, dgemma_error *err);
 
 bool dg_has_suffix(const char *s, const char *suffix);
 bool dg_is_plain_name(const char *s); /* that stays in its folder */

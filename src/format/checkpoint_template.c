@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "base/json_values.h"
 #include "format/checkpoint.h"
 
 /* The published one has 17 kB; tokenizer_config.json may list every token. */
@@ -49,6 +50,9 @@ static const json_t *pick(const json_t *root)
 static dgemma_status from_config(const dg_buf *doc, char **out, dgemma_error *err)
 {
     static const char where[] = "tokenizer_config.json";
+    dgemma_status st = dg_json_limit(doc->data, doc->len, DG_DOCUMENT_VALUES, where, err);
+    if (st)
+        return st;
     json_error_t at;
     json_t *root = json_loadb(doc->data ? doc->data : "", doc->len, 0, &at);
     if (!root && !at.text[0]) /* jansson is silent when its memory is out */
@@ -56,7 +60,6 @@ static dgemma_status from_config(const dg_buf *doc, char **out, dgemma_error *er
     if (!root)
         return dg_fail(err, DGEMMA_E_FORMAT, "%s: line %d: %s", where, at.line, at.text);
     const json_t *text = pick(root);
-    dgemma_status st = DGEMMA_OK;
     if (json_is_string(text))
         st = copy(out, json_string_value(text), json_string_length(text), where, err);
     json_decref(root);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "base/json_values.h"
 
 enum { LENGTH_BYTES = 8 };
 
@@ -198,6 +199,9 @@ static dgemma_status check_layout(dg_safetensors *st, const image *img, dgemma_e
 static dgemma_status read_header(dg_safetensors *st, const char *header, size_t len,
                                  const image *img, dgemma_error *err)
 {
+    dgemma_status status = dg_json_limit(header, len, DG_DOCUMENT_VALUES, img->where, err);
+    if (status)
+        return status;
     json_error_t at;
     json_t *root = json_loadb(header, len, JSON_REJECT_DUPLICATES, &at);
     if (!root && !at.text[0]) /* jansson is silent when its memory is out */
@@ -205,11 +209,10 @@ static dgemma_status read_header(dg_safetensors *st, const char *header, size_t 
     if (!root)
         return dg_fail(err, DGEMMA_E_FORMAT, "%s: the safetensors header is not JSON: %s, byte %d",
                        img->where, at.text, at.position);
-    dgemma_status status =
-        json_is_object(root)
-            ? read_tensors(st, root, img, err)
-            : dg_fail(err, DGEMMA_E_FORMAT, "%s: the safetensors header is not a JSON object",
-                      img->where);
+    status = json_is_object(root)
+                 ? read_tensors(st, root, img, err)
+                 : dg_fail(err, DGEMMA_E_FORMAT, "%s: the safetensors header is not a JSON object",
+                           img->where);
     json_decref(root);
     return status;
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "base/json_values.h"
 #include "base/utf8.h"
 
 typedef struct reader {
@@ -317,28 +318,11 @@ static dgemma_status read_value(reader *r, dg_json *v)
 
 /* ---- the whole ---- */
 
-/* At least as many values as the document can have: one, and one after each [ { and comma outside
- * of strings. */
-static size_t count_values(const char *json, size_t len)
-{
-    size_t n = 1;
-    bool quoted = false;
-    for (size_t i = 0; i < len; i++) {
-        if (json[i] == '"')
-            quoted = !quoted;
-        else if (quoted && json[i] == '\\')
-            i++;
-        else if (!quoted && (json[i] == '[' || json[i] == '{' || json[i] == ','))
-            n++;
-    }
-    return n;
-}
-
 dgemma_status dg_json_read(dg_json_tree *out, const char *json, size_t len, const char *where,
                            dgemma_error *err)
 {
     *out = (dg_json_tree){0};
-    size_t n_value = len > DG_JSON_MAX_BYTES ? 0 : count_values(json, len);
+    size_t n_value = len > DG_JSON_MAX_BYTES ? 0 : dg_json_values(json, len);
     if (!n_value || n_value > DG_JSON_MAX_VALUES)
         return dg_fail(err, DGEMMA_E_LIMIT, "%s: JSON of %zu bytes, or with more than %d values",
                        where, len, DG_JSON_MAX_VALUES);

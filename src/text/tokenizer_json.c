@@ -7,6 +7,10 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "base/json_values.h"
+
+/* Twice what a vocabulary of 262,144 words and its merges has. */
+enum { VALUES_MAX = 1 << 22 };
 
 #define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
 
@@ -359,6 +363,9 @@ dgemma_status dg_tokenizer_from_json(dg_tokenizer **out, const char *json, size_
                                      const char *where, dgemma_error *err)
 {
     *out = NULL;
+    dgemma_status st = dg_json_limit(json, len, VALUES_MAX, where, err);
+    if (st)
+        return st;
     json_error_t at;
     json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &at);
     if (!root && !at.text[0]) /* jansson is silent when its memory is out */
@@ -366,7 +373,7 @@ dgemma_status dg_tokenizer_from_json(dg_tokenizer **out, const char *json, size_
     if (!root)
         return dg_fail(err, DGEMMA_E_FORMAT, "%s: line %d: %s", where, at.line, at.text);
     reader r = {.where = where, .err = err, .root = root};
-    dgemma_status st = read_all(&r, out);
+    st = read_all(&r, out);
     dg_free(r.pieces);
     dg_free(r.merges);
     dg_free(r.added);

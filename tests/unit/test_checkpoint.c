@@ -288,6 +288,58 @@ START_TEST(refuses_index)
 }
 END_TEST
 
+#define QUANTISED(algo) "{\"quantization\": {\"quant_algo\": \"" algo "\"}}"
+static const struct {
+    const char *config, *beside;
+    const char *says; /* NULL: it is opened */
+} quantised[] = {
+    {"{}", QUANTISED("FP8"), NULL},
+    {"{}", QUANTISED("INT4_AWQ"), "hf_quant_config.json: quantization.quant_algo is \"INT4_AWQ\""},
+    {"{}", "{\"quantization\": ", "hf_quant_config.json: line 1"},
+    {"{}", "{\"quantization\": \"FP8\"}", "hf_quant_config.json: no object \"quantization\""},
+    {"{}", "[]", "hf_quant_config.json: no object \"quantization\""},
+    /* the config itself goes before it; where that is none, its reader says so */
+    {"{\"quantization_config\": {\"quant_method\": \"fp8\"}}", "{", NULL},
+    {"{\"text_config\": {\"quantization_config\": {\"quant_method\": \"hqq\"}}}", "{",
+     "text_config.quantization_config.quant_method is \"hqq\""},
+    {"{", QUANTISED("FP8"), NULL},
+};
+
+START_TEST(reads_how_it_is_quantised)
+{
+    write_weights("model.safetensors", "a");
+    write_text("config.json", quantised[_i].config);
+    write_text("hf_quant_config.json", quantised[_i].beside);
+    if (quantised[_i].says) {
+        dg_checkpoint *ck = NULL;
+        dgemma_error err = {0};
+        ck_assert_int_ne(dg_checkpoint_open(&ck, dg_test_in_root(""), &err), DGEMMA_OK);
+        ck_assert_msg(strstr(err.msg, quantised[_i].says), "%s", err.msg);
+    } else {
+        dg_checkpoint_close(open_good(""));
+    }
+}
+END_TEST
+
+/* A document of many small values would be a tree of many times its size. */
+START_TEST(counts_values)
+{
+    static const char *const names[] = {"config.json", "hf_quant_config.json",
+                                        "model.safetensors.index.json"};
+    enum { VALUES = 1100000 };
+    char *text = malloc(3 * VALUES + 1);
+    ck_assert_ptr_nonnull(text);
+    for (int i = 0; i < VALUES; i++)
+        memcpy(text + 3 * i, i ? ",{}" : "[{}", 4);
+    memcpy(text + 3 * VALUES - 1, "]", 2);
+    write_text(names[_i], text);
+    free(text);
+    if (_i < 2)
+        write_weights("model.safetensors", "a");
+    expect("", DGEMMA_E_LIMIT, "more than 1048576 JSON values");
+}
+END_TEST
+
 START_TEST(survives_no_memory)
 {
     make_cache();
@@ -334,6 +386,8 @@ Suite *checkpoint_suite(void)
     tcase_add_test(c, other_formats);
     tcase_add_test(c, broken_weights);
     tcase_add_loop_test(c, refuses_index, 0, (int)DG_COUNT(broken_index));
+    tcase_add_loop_test(c, reads_how_it_is_quantised, 0, (int)DG_COUNT(quantised));
+    tcase_add_loop_test(c, counts_values, 0, 3);
     tcase_add_test(c, survives_no_memory);
     suite_add_tcase(s, c);
     return s;
