@@ -184,6 +184,8 @@ static dgemma_status find_bytes(joining *j, found *f, const dg_tensor *t)
                   beside(j, t, ".weight", inverse) ? inverse : ".weight_scale");
     if (!st && beside(j, t, ".weight", ".weight_zero_point"))
         st = misfit(j, t, "no weight_zero_point beside it");
+    if (!st && t->type == DG_I8 && j->q->asymmetric)
+        st = misfit(j, t, "a config that does not say \"symmetric\": false");
     if (st)
         return st;
     dg_piece *p = &f->piece;
@@ -298,6 +300,9 @@ static dgemma_status find_int4(joining *j, found *f, const dg_tensor *t)
         if (zero->type != DG_I32 || !is_shape(zero, parts(want[0], 8), f->piece.n_scale_col))
             st = misfit(j, zero, "eight zeros of four bits in a word, along the columns");
     }
+    if (!st && !zero && j->q->asymmetric)
+        st = misfit(j, t,
+                    "a weight_zero_point beside it, since the config says \"symmetric\": false");
     if (!st)
         st = take_order(j, f, beside(j, t, suffix, ".weight_g_idx"), want[1]);
     return st ? st : take_shape(j, f, t, want[0], want[1]);

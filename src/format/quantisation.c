@@ -84,6 +84,7 @@ static dgemma_status read_group(dg_quantisation *q, const section *top, const ch
     char inner[208];
     snprintf(inner, sizeof inner, "%sweights.", path);
     section w = {weights, top->where, inner, top->err};
+    q->asymmetric &= json_is_false(value(&w, "symmetric"));
     return st ? st : read_block(q, &w, "block_structure");
 }
 
@@ -99,6 +100,7 @@ static dgemma_status read_compressed(dg_quantisation *q, const section *s)
         st = refuse(s, "config_groups", "an object");
     const char *name;
     json_t *group;
+    q->asymmetric = json_object_size(groups) > 0;
     json_object_foreach((json_t *)(uintptr_t)groups, name, group)
     {
         if (!st)

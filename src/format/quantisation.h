@@ -35,6 +35,8 @@ typedef struct dg_quantisation {
         int bits, group;
     } width[DG_QUANT_BLOCKS];
 
+    bool asymmetric; /* of compressed-tensors: all groups say that there are zeros */
+
     /* of GPTQ, AWQ and AutoRound */
     bool symmetric; /* zeros are 8 */
     int zero_less;  /* zeros are stored less by one */

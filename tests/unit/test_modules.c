@@ -423,6 +423,30 @@ static const struct {
     {{{"a.pre_quant_scale", DG_F32, 1, 64, 0}},
      DGEMMA_E_UNSUPPORTED,
      "a.pre_quant_scale belongs to"},
+    {{{"a.weight.quant_map", DG_F32, 1, 64, 0}}, DGEMMA_E_UNSUPPORTED, "quant_map belongs to"},
+    {{{"a.weight.absmax", DG_F32, 1, 64, 0}}, DGEMMA_E_UNSUPPORTED, "absmax belongs to"},
+    {{{"a.weight.bitmask", DG_U8, 1, 64, 0}}, DGEMMA_E_UNSUPPORTED, "bitmask belongs to"},
+    {{{"a.qweight", DG_I32, 2, 8, 8}, {"a.qzeros", DG_I32, 2, 2, 1}, {"a.scales", DG_I16, 2, 2, 8}},
+     DGEMMA_E_FORMAT,
+     "a.scales is [2, 8] of type I16, wanted a scale of F32, F16 or BF16"},
+    {{{"a.g_idx", DG_I64, 1, 64, 0},
+      {"a.qweight", DG_I32, 2, 8, 8},
+      {"a.qzeros", DG_I32, 2, 2, 1},
+      {"a.scales", DG_F16, 2, 2, 8}},
+     DGEMMA_E_FORMAT,
+     "a.g_idx is [64] of type I64, wanted a number of I32 for each column"},
+    {{{"a.qweight", DG_I32, 2, 8, 8},
+      {"a.qzeros", DG_I32, 2, 2, 1},
+      {"a.scales", DG_F16, 2, 2, 8},
+      {"a.weight", DG_F8_E4M3, 2, 8, 64},
+      {"a.weight_scale", DG_F32, 2, 8, 1}},
+     DGEMMA_E_FORMAT,
+     "are the same weight"},
+    {{{"a.weight", DG_U8, 2, 4, 32},
+      {"a.weight_scale", DG_F8_E4M3, 2, 4, 4},
+      {"a.weight_scale_2", DG_F32, 1, 1, 0}},
+     DGEMMA_E_FORMAT,
+     "a.weight_scale_2 is 0, wanted a positive number"},
     {{EXPERT(0, "up", DG_BF16, 2, 2, 4), EXPERT(2, "up", DG_BF16, 2, 2, 4)},
      DGEMMA_E_FORMAT,
      "x.experts.up_proj: expert 1 is missing"},
@@ -442,6 +466,108 @@ START_TEST(refuses)
     ck_assert_msg(st == bad[_i].status, "status %d: %s", st, err.msg);
     ck_assert_msg(strstr(err.msg, bad[_i].says), "%s", err.msg);
     ck_assert_ptr_null(m.tensor);
+}
+END_TEST
+
+/* Four bits of compressed-tensors: what lies beside the words has the shape that they say. */
+START_TEST(shapes_of_four_bits_fit)
+{
+    static const struct {
+        int64_t said[2], scale_rows, zero_rows; /* of a matrix of 12 rows */
+        const char *says;
+    } of[] = {{{12, 64}, 12, 2, NULL},
+              {{11, 64}, 12, 2, "a.weight_packed is [12, 8]"},
+              {{12, 56}, 12, 2, "a.weight_packed is [12, 8]"},
+              {{12, 64}, 11, 2, "a.weight_scale is [11, 2] of type F16, wanted a row for each"},
+              {{12, 64}, 12, 1, "a.weight_zero_point is [1, 2] of type I32, wanted eight zeros"}};
+    for (size_t i = 0; i < DG_COUNT(of); i++) {
+        dg_tensor t[] = {shaped(DG_I32, 12, 8), shaped(DG_F16, of[i].scale_rows, 2),
+                         shaped(DG_I64, 2, 0), shaped(DG_I32, of[i].zero_rows, 2)};
+        static const char *const name[] = {"a.weight_packed", "a.weight_scale", "a.weight_shape",
+                                           "a.weight_zero_point"};
+        for (size_t k = 0; k < DG_COUNT(t); k++) {
+            t[k].name = name[k];
+            t[k].data = some;
+        }
+        t[2].n_dim = 1;
+        t[2].data = of[i].said;
+        dg_quantisation q = {.method = DG_QUANT_COMPRESSED_TENSORS};
+        dgemma_error err = {0};
+        dg_modules m;
+        dgemma_status st = dg_modules_join(&m, t, DG_COUNT(t), &q, "DIR", &err);
+        ck_assert_msg(st == (of[i].says ? DGEMMA_E_FORMAT : DGEMMA_OK), "%zu: %s", i, err.msg);
+        ck_assert_msg(!of[i].says || strstr(err.msg, of[i].says), "%s", err.msg);
+        dg_modules_clear(&m);
+        if (of[i].says)
+            continue;
+        q.asymmetric = true; /* zeros are there, or it is no such matrix */
+        ck_assert_int_eq(dg_modules_join(&m, t, DG_COUNT(t), &q, "DIR", &err), DGEMMA_OK);
+        dg_modules_clear(&m);
+        ck_assert_int_eq(dg_modules_join(&m, t, 3, &q, "DIR", &err), DGEMMA_E_FORMAT);
+        ck_assert_msg(strstr(err.msg, "wanted a weight_zero_point beside it"), "%s", err.msg);
+        q.asymmetric = false;
+        ck_assert_int_eq(dg_modules_join(&m, t, 3, &q, "DIR", &err), DGEMMA_OK);
+        dg_modules_clear(&m);
+    }
+}
+END_TEST
+
+/* A scale for the matrix, however many dimensions it has; its other name; the second of two sizes
+ * of blocks. */
+START_TEST(scales_are_found)
+{
+    static const struct {
+        part scale;
+        int64_t rows, cols; /* that share one */
+    } of[] = {{{"a.weight_scale", DG_F32, 0, 0, 0}, 4, 256},
+              {{"a.weight_scale", DG_F32, 2, 1, 1}, 4, 256},
+              {{"a.weight_scale", DG_BF16, 1, 4, 0}, 1, 256},
+              {{"a.weight_scale_inv", DG_F32, 2, 4, 1}, 1, 256},
+              {{"a.weight_scale_inv", DG_F32, 2, 2, 4}, 2, 64},
+              {{"a.weight_scale_inv", DG_F32, 2, 2, 2}, 3, 192}};
+    for (size_t i = 0; i < DG_COUNT(of); i++) {
+        dg_tensor t[] = {shaped(DG_F8_E4M3, 4, 256), shaped(of[i].scale.type, 0, 0)};
+        t[0].name = "a.weight";
+        t[1].name = of[i].scale.name;
+        t[0].data = t[1].data = some;
+        t[1].n_dim = of[i].scale.n_dim;
+        t[1].shape[0] = of[i].scale.rows;
+        t[1].shape[1] = of[i].scale.cols;
+        dg_quantisation q = {.method = DG_QUANT_FP8, .n_block = 2, .block = {{2, 64}, {3, 192}}};
+        dgemma_error err = {0};
+        dg_modules m;
+        ck_assert_msg(dg_modules_join(&m, t, DG_COUNT(t), &q, "DIR", &err) == DGEMMA_OK, "%zu: %s",
+                      i, err.msg);
+        ck_assert_int_eq(m.piece[0].scale_rows, of[i].rows);
+        ck_assert_int_eq(m.piece[0].scale_cols, of[i].cols);
+        dg_modules_clear(&m);
+    }
+}
+END_TEST
+
+/* Every expert has its own factor. */
+START_TEST(experts_have_factors)
+{
+    static const float factor[] = {0.5f, 3};
+    dg_tensor t[6];
+    char name[6][64];
+    static const char *const suffix[] = {".weight", ".weight_scale", ".weight_scale_2"};
+    for (int i = 0; i < 6; i++) {
+        t[i] = i % 3 == 0   ? shaped(DG_U8, 4, 32)
+               : i % 3 == 1 ? shaped(DG_F8_E4M3, 4, 4)
+                            : shaped(DG_F32, 1, 1);
+        snprintf(name[i], sizeof name[i], "x.experts.%d.up_proj%s", i / 3, suffix[i % 3]);
+        t[i].name = name[i];
+        t[i].data = i % 3 == 2 ? (const void *)&factor[i / 3] : some;
+    }
+    dg_quantisation q = {.method = DG_QUANT_MODELOPT};
+    dgemma_error err = {0};
+    dg_modules m;
+    ck_assert_msg(dg_modules_join(&m, t, DG_COUNT(t), &q, "DIR", &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_uint_eq(m.n_tensor, 1);
+    ck_assert_float_eq(m.tensor->scale[0], factor[0]);
+    ck_assert_float_eq(m.tensor->scale[1], factor[1]);
+    dg_modules_clear(&m);
 }
 END_TEST
 
@@ -470,6 +596,19 @@ START_TEST(methods_fit)
                               "%s", err.msg);
             dg_modules_clear(&m);
         }
+
+    /* AWQ stores zeros as they are, whatever is true of GPTQ in such a config */
+    dg_tensor t[] = {shaped(DG_I32, 64, 1), shaped(DG_I32, 2, 1), shaped(DG_F16, 2, 8)};
+    for (size_t i = 0; i < DG_COUNT(t); i++) {
+        t[i].name = awq[i].name;
+        t[i].data = some;
+    }
+    dg_modules m;
+    dgemma_error err = {0};
+    dg_quantisation q = {.method = DG_QUANT_AUTO_ROUND, .zero_less = 1};
+    ck_assert_int_eq(dg_modules_join(&m, t, DG_COUNT(t), &q, "DIR", &err), DGEMMA_OK);
+    ck_assert_int_eq(m.piece[0].zero_less, 0);
+    dg_modules_clear(&m);
 }
 END_TEST
 
@@ -477,10 +616,13 @@ END_TEST
  * stays. */
 START_TEST(experts_are_put_together)
 {
-    static const part parts[] = {
-        EXPERT(0, "down", DG_BF16, 2, 2, 4), EXPERT(01, "down", DG_BF16, 2, 2, 4),
-        EXPERT(1, "down", DG_BF16, 2, 2, 4), {"x.experts.1.norm.weight", DG_BF16, 2, 2, 4},
-        {"y.weight", DG_BF16, 2, 2, 4},      {NULL, 0, 0, 0, 0}};
+    static const part parts[] = {EXPERT(0, "down", DG_BF16, 2, 2, 4),
+                                 EXPERT(01, "down", DG_BF16, 2, 2, 4),
+                                 EXPERT(1, "down", DG_BF16, 2, 2, 4),
+                                 {"x.experts.1.norm.weight", DG_BF16, 2, 2, 4},
+                                 EXPERT(65536, "up", DG_BF16, 2, 2, 4),
+                                 {"y.weight", DG_BF16, 2, 2, 4},
+                                 {NULL, 0, 0, 0, 0}};
     dg_modules m;
     dgemma_error err = {0};
     ck_assert_msg(join(&m, parts, DG_QUANT_NONE, &err) == DGEMMA_OK, "%s", err.msg);
@@ -489,7 +631,7 @@ START_TEST(experts_are_put_together)
     ck_assert_str_eq(t->name, "x.experts.down_proj");
     ck_assert(t->n_dim == 3 && t->shape[0] == 2 && t->shape[1] == 2 && t->shape[2] == 4);
     ck_assert_uint_eq(t->bytes, 32);
-    ck_assert(m.used[0] && !m.used[1] && m.used[2] && !m.used[3] && !m.used[4]);
+    ck_assert(m.used[0] && !m.used[1] && m.used[2] && !m.used[3] && !m.used[4] && !m.used[5]);
     dg_modules_clear(&m);
 }
 END_TEST
@@ -516,6 +658,50 @@ START_TEST(numbers_are_checked)
     value[70] = 0;
     scale[1] = 0x7F80;
     ck_assert_int_eq(dg_pieces_make(made, &t, 0, 2, &err), DGEMMA_E_FORMAT);
+}
+END_TEST
+
+/* The same of scales that are bytes, and of four bits. */
+START_TEST(scales_are_checked)
+{
+    enum { BF16_MAX = 0x7F7F, BF16_INF = 0x7F80, BF16_NAN = 0x7FC0 };
+    static const struct {
+        dg_form form;
+        dg_dtype type, scale_type;
+        int scale_cols;
+        unsigned scale;
+        dgemma_status status;
+    } of[] = {
+        {DG_FORM_NVFP4, DG_NVFP4, DG_F8_E4M3, 16, 0x7E, DGEMMA_OK},
+        {DG_FORM_NVFP4, DG_NVFP4, DG_F8_E4M3, 16, 0x7F, DGEMMA_E_FORMAT},
+        {DG_FORM_NVFP4, DG_NVFP4, DG_F8_E4M3, 16, 0x81, DGEMMA_E_FORMAT},
+        {DG_FORM_MXFP4, DG_MXFP4, DG_U8, 32, 0xFE, DGEMMA_OK},
+        {DG_FORM_MXFP4, DG_MXFP4, DG_U8, 32, 0xFF, DGEMMA_E_FORMAT},
+        {DG_FORM_INT4, DG_AFFINE4, DG_BF16, 32, 0x3F80, DGEMMA_OK},
+        {DG_FORM_INT4, DG_AFFINE4, DG_BF16, 32, BF16_MAX, DGEMMA_E_FORMAT}, /* times eight */
+        {DG_FORM_INT4, DG_AFFINE4, DG_BF16, 32, BF16_INF, DGEMMA_E_FORMAT},
+        {DG_FORM_INT4, DG_AFFINE4, DG_BF16, 32, BF16_NAN, DGEMMA_E_FORMAT},
+        {DG_FORM_INT4, DG_Q4_0, DG_F16, 32, 0x7C00, DGEMMA_E_FORMAT},
+    };
+    for (size_t i = 0; i < DG_COUNT(of); i++) {
+        unsigned char value[32] = {0}, scale[8] = {0}, made[64];
+        const size_t size = dg_dtype_size(of[i].scale_type),
+                     last = (size_t)(64 / of[i].scale_cols) - 1;
+        for (size_t k = 0; k < size; k++)
+            scale[last * size + k] = (unsigned char)(of[i].scale >> 8 * k);
+        dg_piece piece = {.values = value,
+                          .scale = scale,
+                          .scale_type = of[i].scale_type,
+                          .scale_rows = 1,
+                          .scale_cols = of[i].scale_cols,
+                          .n_scale_col = 64 / of[i].scale_cols};
+        dg_pieces pieces = {of[i].form, &piece};
+        dg_tensor t = {
+            .name = "t", .type = of[i].type, .n_dim = 2, .shape = {1, 64}, .pieces = &pieces};
+        dgemma_error err = {0};
+        dgemma_status st = dg_pieces_make(made, &t, 0, 1, &err);
+        ck_assert_msg(st == of[i].status, "%zu: status %d: %s", i, st, err.msg);
+    }
 }
 END_TEST
 
@@ -550,6 +736,20 @@ START_TEST(orders_and_zeros_are_checked)
     group[3] = 1;
     ck_assert_int_eq(dg_pieces_make(made, &t, 0, 5, &err), DGEMMA_E_UNSUPPORTED);
     ck_assert_msg(strstr(err.msg, "groups of another order (g_idx)"), "%s", err.msg);
+
+    /* what was never set is the usual order; and the second matrix is looked at, too */
+    int32_t unset[64];
+    memset(unset, 0xFF, sizeof unset);
+    dg_piece both[2] = {piece, piece};
+    unsigned char twice[2 * sizeof made];
+    both[0].group = unset;
+    zero[1] = 0x88888888;
+    t = (dg_tensor){.name = "t", .type = DG_Q4_0, .n_dim = 3, .shape = {2, 8, 64}};
+    t.pieces = &(dg_pieces){DG_FORM_GPTQ, both};
+    ck_assert_int_eq(dg_pieces_make(twice, &t, 0, 8, &err), DGEMMA_E_UNSUPPORTED);
+    ck_assert_msg(strstr(err.msg, "matrix 1 has its columns"), "%s", err.msg);
+    both[1].group = unset;
+    ck_assert_int_eq(dg_pieces_make(twice, &t, 0, 8, &err), DGEMMA_OK);
 }
 END_TEST
 
@@ -638,12 +838,16 @@ Suite *modules_suite(void)
     tcase_add_test(c, values_are_those_of_the_tools);
     tcase_add_loop_test(c, logits_are_those_of_the_values, 0, 2);
     tcase_add_test(c, experts_are_put_together);
+    tcase_add_test(c, experts_have_factors);
+    tcase_add_test(c, scales_are_found);
     tcase_add_test(c, zeros_borrow);
     suite_add_tcase(s, c);
 
     c = tcase_create("hostile");
     tcase_add_loop_test(c, refuses, 0, DG_COUNT(bad));
+    tcase_add_test(c, shapes_of_four_bits_fit);
     tcase_add_test(c, numbers_are_checked);
+    tcase_add_test(c, scales_are_checked);
     tcase_add_test(c, orders_and_zeros_are_checked);
     tcase_add_test(c, factors_are_checked);
     tcase_add_test(c, methods_fit);

@@ -1,5 +1,6 @@
 /* quantisation: what configs of quantised folders say. test_config has more that is refused. */
 #include "suites.h"
+#include <stdio.h>
 #include <string.h>
 #include "base/common.h"
 #include "format/quantisation.h"
@@ -46,6 +47,51 @@ START_TEST(reads)
 }
 END_TEST
 
+/* Seventeen sizes of blocks, one in each group. */
+START_TEST(sizes_are_counted)
+{
+    for (int n = DG_QUANT_BLOCKS; n <= DG_QUANT_BLOCKS + 1; n++) {
+        char text[4096] = "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {";
+        for (int i = 0; i < n; i++)
+            snprintf(text + strlen(text), sizeof text - strlen(text),
+                     "%s\"g%d\": {\"weights\": {\"block_structure\": [%d, 128]}}", i ? ", " : "", i,
+                     i + 1);
+        snprintf(text + strlen(text), sizeof text - strlen(text), "}}");
+        dg_quantisation q;
+        dgemma_error err = {0};
+        dgemma_status st = read_text(&q, text, &err);
+        ck_assert_int_eq(st, n > DG_QUANT_BLOCKS ? DGEMMA_E_UNSUPPORTED : DGEMMA_OK);
+        ck_assert_msg(!st || strstr(err.msg, "at most sixteen sizes of blocks"), "%s", err.msg);
+        ck_assert(st || (q.n_block == n && q.block[n - 1].rows == n));
+    }
+}
+END_TEST
+
+/* Zeros are asked for where every group has them. */
+START_TEST(reads_symmetric)
+{
+    static const struct {
+        const char *groups;
+        bool asymmetric;
+    } of[] = {{"", false},
+              {"\"a\": {\"weights\": {\"symmetric\": false}}", true},
+              {"\"a\": {\"weights\": {\"symmetric\": true}}", false},
+              {"\"a\": {\"weights\": {}}", false},
+              {"\"a\": {\"weights\": {\"symmetric\": false}}, \"b\": {}", false}};
+    for (size_t i = 0; i < DG_COUNT(of); i++) {
+        char text[256];
+        dg_quantisation q;
+        dgemma_error err = {0};
+        snprintf(text, sizeof text,
+                 "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {%s}}",
+                 of[i].groups);
+        ck_assert_msg(read_text(&q, text, &err) == DGEMMA_OK, "%s", err.msg);
+        ck_assert_msg(q.asymmetric == of[i].asymmetric, "%s", text);
+    }
+}
+END_TEST
+
+#define FP8 "{\"quant_method\": \"fp8\", \"weight_block_size\": "
 #define TEN "abcdefghij"
 static const struct {
     const char *text, *says;
@@ -60,6 +106,12 @@ static const struct {
     {"{\"quant_method\": \"compressed-tensors\", \"config_groups\": [1]}",
      "q.config_groups is [1], wanted an object"},
     {"{\"quant_method\": \"modelopt\"}", "q.quant_algo is missing, wanted"},
+    {"{\"quant_method\": \"awq\", \"bits\": 8}", "q.bits is 8, wanted 4"},
+    {FP8 "[0, 128]}", "q.weight_block_size is [0,128], wanted two whole numbers"},
+    {FP8 "[128, 32]}", "q.weight_block_size is [128,32], wanted two whole numbers"},
+    {FP8 "[128, 96]}", "q.weight_block_size is [128,96], wanted two whole numbers"},
+    {FP8 "[128, 2097152]}", "wanted two whole numbers"},
+    {FP8 "[128]}", "wanted two whole numbers"},
 };
 
 START_TEST(refuses)
@@ -100,6 +152,8 @@ Suite *quantisation_suite(void)
     TCase *c = tcase_create("configs");
     tcase_add_loop_test(c, reads, 0, DG_COUNT(good));
     tcase_add_loop_test(c, refuses, 0, DG_COUNT(bad));
+    tcase_add_test(c, sizes_are_counted);
+    tcase_add_test(c, reads_symmetric);
     tcase_add_loop_test(c, reads_modelopt, 0, DG_COUNT(modelopt));
     suite_add_tcase(s, c);
     return s;
