@@ -141,14 +141,19 @@ bool dg_openai_read_canvas(dg_chat *c, const dg_chat_limits *limits, dg_http_err
     static const dg_field sample_field = {"diffusion_samples", DG_FIELD_INT, 0, 1, 32};
     int n_sample = 1;
     json_t *args;
-    const json_t *as_ids = dg_field_get(c->root, "return_tokens_as_token_ids");
-    c->tokens_as_ids = json_is_true(as_ids);
-    if (!read_stop_tokens(c, limits, e))
+    static const dg_field as_ids = {"return_tokens_as_token_ids", DG_FIELD_SWITCH,
+                                    offsetof(dg_chat, tokens_as_ids), 0, 0};
+    if (!read_stop_tokens(c, limits, e) || !dg_fields_read(c, c->root, "", &as_ids, 1, e))
         return false;
     if (!dg_field_object(c->root, "vllm_xargs", &args, e) || !refuse_unknown(args, e) ||
         !dg_fields_read(c, args, "vllm_xargs.", fields, DG_COUNT(fields), e) ||
         !dg_fields_read(&n_sample, args, "vllm_xargs.", &sample_field, 1, e))
         return false;
+    int most = limits->defaults.canvas_length;
+    if ((c->reads || dg_field_get(args, "diffusion_canvas_length")) &&
+        c->options.canvas_length > most)
+        return dg_refuse(e, 400, "invalid_value", "vllm_xargs.diffusion_canvas_length",
+                         "vllm_xargs.diffusion_canvas_length: 1 to %d are possible", most);
     if (!c->reads && (dg_field_get(args, "diffusion_seed_canvas") ||
                       dg_field_get(args, "diffusion_pinned") || c->read.among || n_sample > 1))
         return dg_refuse(e, 400, "unsupported", "vllm_xargs",
@@ -161,10 +166,6 @@ bool dg_openai_read_canvas(dg_chat *c, const dg_chat_limits *limits, dg_http_err
                          ids);
     if (!c->reads)
         return true;
-    int most = limits->defaults.canvas_length;
-    if (c->options.canvas_length > most)
-        return dg_refuse(e, 400, "invalid_value", "vllm_xargs.diffusion_canvas_length",
-                         "vllm_xargs.diffusion_canvas_length: 1 to %d are possible", most);
     if (c->stream)
         return dg_refuse(e, 400, "unsupported", "stream", "stream: a read comes in one piece");
     if (!read_ids(c, limits, e) || !read_seeds(c, args, limits, e) || !read_pins(c, args, e))

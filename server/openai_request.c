@@ -382,7 +382,11 @@ static bool read_thinking(reader *r)
                          "reasoning_effort: " DG_EFFORTS " are known");
     if (effort)
         r->out->options.thinking = strcmp(effort, off[0]) != 0 && strcmp(effort, off[1]) != 0;
-    r->out->hide_thinking = json_is_false(json_object_get(r->root, "include_reasoning"));
+    static const dg_field include = {"include_reasoning", DG_FIELD_BOOL, 0, 0, 0};
+    bool shown = true;
+    if (!dg_fields_read(&shown, r->root, "", &include, 1, r->e))
+        return false;
+    r->out->hide_thinking = !shown;
     return read_fields(r, kwargs, "chat_template_kwargs.", kwargs_fields,
                        DG_COUNT(kwargs_fields)) &&
            read_fields(r, r->root, "", chat_fields, DG_COUNT(chat_fields));

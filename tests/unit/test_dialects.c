@@ -256,6 +256,7 @@ typedef struct verdict {
 #define SEED           "vllm_xargs.diffusion_seed_canvas"
 #define SAMPLES        "vllm_xargs.diffusion_samples"
 #define TWO            "'diffusion_canvas_length':2,'diffusion_seed_canvas':[7,8]"
+#define FIFTEEN        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15"
 #define SAID(messages) dg_openai_read_chat, "{'messages':[" messages "]}"
 #define PICTURE        "{'type':'image_url'}"
 #define CLAUDE(fields) dg_anthropic_read, "{" ASK "," fields "}"
@@ -328,6 +329,16 @@ static const verdict verdicts[] = {
     {CHAT("'vllm_xargs':{" TWO "}"), "vllm_xargs"},
     {CHAT("'vllm_xargs':{'diffusion_pinned':[0]}"), "vllm_xargs"},
     {CHAT("'vllm_xargs':{'diffusion_constrained':true}"), "vllm_xargs"},
+    {CHAT("'vllm_xargs':{'diffusion_max_steps':0}"), "vllm_xargs.diffusion_max_steps"},
+    {CHAT("'vllm_xargs':{'diffusion_canvas_length':256}"), NULL},
+    {CHAT("'vllm_xargs':{'diffusion_canvas_length':257}"), "vllm_xargs.diffusion_canvas_length"},
+    {CHAT("'return_tokens_as_token_ids':1"), NULL},
+    {CHAT("'return_tokens_as_token_ids':'yes'"), "return_tokens_as_token_ids"},
+    {CHAT("'include_reasoning':'no'"), "include_reasoning"},
+    {CHAT("'stop_token_ids':[999," FIFTEEN "]"), NULL},
+    {CHAT("'stop_token_ids':[1000]"), "stop_token_ids"},
+    {CHAT("'stop_token_ids':[1,2," FIFTEEN "]"), "stop_token_ids"},
+    {CHAT("'stop_token_ids':7"), "stop_token_ids"},
     {CHAT("'reasoning_effort':'hard'"), "reasoning_effort"},
     {CHAT("'logprobs':true,'top_logprobs':20"), NULL},
     {CHAT("'logprobs':true,'top_logprobs':21"), "top_logprobs"},
@@ -661,6 +672,7 @@ START_TEST(test_statuses)
         const char *code, *param;
     } cases[] = {
         {DGEMMA_E_ARG, "top_p is 7", 400, "invalid_value", "top_p"},
+        {DGEMMA_E_ARG, "canvas_length is 9", 400, "invalid_value", "diffusion.canvas_length"},
         {DGEMMA_E_ARG, "what", 400, "invalid_value", "messages"},
         {DGEMMA_E_FORMAT, "no picture", 400, "invalid_value", "messages"},
         {DGEMMA_E_UNSUPPORTED, "tools", 400, "unsupported", "tools"},
