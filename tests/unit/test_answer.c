@@ -390,6 +390,43 @@ START_TEST(a_word_that_ends_the_answer_is_not_told)
 }
 END_TEST
 
+/* Where a stop string comes first, the token behind it has ended nothing. */
+START_TEST(a_stop_string_comes_before_the_token)
+{
+    char *stop[] = {"b"};
+    begin((dg_answer_config){.stop = stop, .n_stop = 1});
+    step("abc");
+    finish(DG_END_STOP);
+    argmax[3] = loop.stop_token = 'x';
+    loop.stop_named = true;
+    pass(0);
+    dgemma_event event = expect(DGEMMA_EVENT_BLOCK);
+    ck_assert(!event.stop_token && event.n_tokens == 2);
+    expect_text(DGEMMA_EVENT_TEXT, "a");
+    expect_none();
+}
+END_TEST
+
+/* A canvas that begins with what was given is told from behind it on. */
+START_TEST(drafts_begin_behind_what_was_given)
+{
+    begin((dg_answer_config){.drafts = true});
+    step("abcde");
+    loop.n_given = 2;
+    loop.n_read = 0;
+    for (int i = 0; i < loop.canvas.n; i++) {
+        entropy[i] = (float)i;
+        accepted[i] = i == 2;
+    }
+    pass(0);
+    dgemma_event event = expect(DGEMMA_EVENT_DRAFT);
+    ck_assert_uint_eq(event.n_tokens, (size_t)loop.canvas.n - 2);
+    ck_assert_int_eq(event.tokens[0], 'c');
+    ck_assert_float_eq(event.entropy[0], 2);
+    ck_assert(event.accepted[0] && !event.accepted[1]);
+}
+END_TEST
+
 /* What has settled is told at once, and once; the block comes when it is over. */
 START_TEST(settled_text_does_not_wait)
 {
@@ -515,6 +552,8 @@ Suite *answer_suite(void)
     tcase_add_test(t, a_thought_that_was_cut_is_closed);
     tcase_add_test(t, the_stop_token_is_told);
     tcase_add_test(t, a_word_that_ends_the_answer_is_not_told);
+    tcase_add_test(t, a_stop_string_comes_before_the_token);
+    tcase_add_test(t, drafts_begin_behind_what_was_given);
     tcase_add_test(t, settled_text_does_not_wait);
     tcase_add_test(t, nothing_follows_a_stop_string);
     tcase_add_test(t, a_stop_string_ends_the_block);

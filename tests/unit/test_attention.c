@@ -285,6 +285,36 @@ START_TEST(rows_do_not_know_of_each_other)
 }
 END_TEST
 
+/* Two canvases behind the same long prefix, whose keys are both taken in parts: with the same
+ * queries and keys they have the same results. */
+START_TEST(long_canvases_do_not_know_of_each_other)
+{
+    enum { ROWS = N_ROW / 2 };
+    scene s;
+    const shape of = shapes[DG_COUNT(shapes) - 1 - (size_t)_i];
+    scene_open(&s, &(dg_cpu_options){.n_thread = 2, .flags = dg_cpu_flags()}, of);
+    const size_t n = (size_t)(ROWS * N_HEAD * of.head_dim);
+    s.batch.n_row = 2 * ROWS;
+    s.batch.n_encode = 0;
+    for (int i = 0; i < 2; i++) {
+        uint64_t state = 5;
+        s.segment[i] = s.segment[1];
+        s.segment[i].first_row = i * ROWS;
+        s.segment[i].n_row = ROWS;
+        dg_cpu_keys k = dg_cpu_keys_at(dg_cpu_of(s.be), s.kv, 0, &s.segment[i], 0, true);
+        fill(&s, k.key, ROWS, false, 0.3f, &state);
+        fill(&s, k.value, ROWS, true, 1, &state);
+    }
+    memcpy(s.q + n, s.q, n * sizeof *s.q);
+    memset(s.out, 255, 2 * n * sizeof *s.out);
+    attend(&s, 0, 2 * ROWS);
+    ck_assert_mem_eq(s.out, s.out + n, n * sizeof *s.out);
+    for (size_t i = 0; i < n; i++)
+        ck_assert(isfinite(s.out[i]));
+    scene_close(&s);
+}
+END_TEST
+
 /* Where the processor has the instructions, and only there and for large heads, they are used. */
 START_TEST(small_heads_and_the_float_profile_keep_to_floats)
 {
@@ -341,6 +371,7 @@ Suite *attention_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, results_stay_within_their_bound, 0, (int)DG_COUNT(shapes));
     tcase_add_loop_test(t, rows_do_not_know_of_each_other, 0, (int)DG_COUNT(shapes));
+    tcase_add_loop_test(t, long_canvases_do_not_know_of_each_other, 0, 2);
     tcase_add_test(t, large_pages_come_and_go);
     tcase_add_loop_test(t, small_heads_and_the_float_profile_keep_to_floats, 0, 4);
     suite_add_tcase(s, t);
