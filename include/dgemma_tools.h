@@ -141,7 +141,7 @@ typedef struct dgemma_quantize_options {
     const char *model_path; /* what is read */
     const char *path;       /* what is written; a dry run does without */
     const char *type;       /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_D", "Q4_0",
-                               "Q4_1", "IQ4_NL", "MXFP4_MOE" */
+                               "Q4_1", "IQ4_NL", "IQ4_XS", "MXFP4_MOE" */
     const char *importance_path;     /* a file of llama.cpp's ("imatrix"), by which errors weigh; or
                                         NULL */
     bool replace;                    /* a file that is there already */

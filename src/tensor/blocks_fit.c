@@ -155,6 +155,9 @@ dg_fitted_range dg_fit_range(const float *x, const float *w, int n, int hi, bool
 
 /* ---- levels ---- */
 
+const float dg_nl_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                1,    13,   25,  38,  53,  69,  89,  113};
+
 int dg_nearest_level(float x, const float level[16])
 {
     int at = 0;
@@ -166,15 +169,23 @@ int dg_nearest_level(float x, const float level[16])
 static fit try_levels(const float *x, const float *w, int n, const float level[16], float per)
 {
     float with[LANES] = {0}, squares[LANES] = {0};
-    for (int i = 0; i < n; i += LANES)
+    for (int i = 0; i < n; i += LANES) {
+        float at[LANES], q[LANES];
         for (int k = 0; k < LANES; k++) {
-            float at = x[i + k] * per, q = level[0];
-            for (int j = 0; j < 15; j++)
-                q = at > 0.5f * (level[j] + level[j + 1]) ? level[j + 1] : q;
-            float wq = w[i + k] * q;
-            with[k] += wq * x[i + k];
-            squares[k] += wq * q;
+            at[k] = x[i + k] * per;
+            q[k] = level[0];
         }
+        for (int j = 0; j < 15; j++) { /* in the middle: the lower one */
+            const float middle = 0.5f * (level[j] + level[j + 1]), above = level[j + 1];
+            for (int k = 0; k < LANES; k++)
+                q[k] = at[k] > middle ? above : q[k];
+        }
+        for (int k = 0; k < LANES; k++) {
+            float wq = w[i + k] * q[k];
+            with[k] += wq * x[i + k];
+            squares[k] += wq * q[k];
+        }
+    }
     return fit_of(sum(with), sum(squares));
 }
 

@@ -29,7 +29,8 @@ typedef struct dg_fitted_range {
 } dg_fitted_range;
 dg_fitted_range dg_fit_range(const float *x, const float *w, int n, int hi, bool below);
 
-/* y = step level[q], sixteen levels in rising order. */
+/* y = step level[q], sixteen levels in rising order; those of IQ4_NL and IQ4_XS. */
+extern const float dg_nl_levels[16];
 float dg_fit_levels(const float *x, const float *w, int n, const float level[16]);
 
 /* The level that is nearest to x. */

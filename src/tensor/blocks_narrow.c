@@ -90,15 +90,12 @@ static void narrow_q5_1(byte *out, const float *x, const float *w)
 
 /* ---- levels ---- */
 
-static const float levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                 1,    13,   25,  38,  53,  69,  89,  113};
-
 static void narrow_iq4_nl(byte *out, const float *x, const float *w)
 {
     int n[32];
-    float per = inverse(put_half(out, dg_fit_levels(x, w, 32, levels)));
+    float per = inverse(put_half(out, dg_fit_levels(x, w, 32, dg_nl_levels)));
     for (int i = 0; i < 32; i++)
-        n[i] = dg_nearest_level(x[i] * per, levels);
+        n[i] = dg_nearest_level(x[i] * per, dg_nl_levels);
     put_nibbles(out + 2, n);
 }
 
@@ -159,10 +156,10 @@ static void narrow_q8_0(byte *out, const float *x, const float *w)
 typedef void narrow_fn(byte *out, const float *x, const float *w);
 
 static narrow_fn *const narrow_block[DG_DTYPE_COMPUTE] = {
-    [DG_Q8_0] = narrow_q8_0,    [DG_Q4_0] = narrow_q4_0,    [DG_Q4_1] = narrow_q4_1,
-    [DG_Q5_0] = narrow_q5_0,    [DG_Q5_1] = narrow_q5_1,    [DG_IQ4_NL] = narrow_iq4_nl,
-    [DG_MXFP4] = narrow_mxfp4,  [DG_Q4_K] = dg_narrow_q4_k, [DG_Q5_K] = dg_narrow_q5_k,
-    [DG_Q6_K] = dg_narrow_q6_k,
+    [DG_Q8_0] = narrow_q8_0,    [DG_Q4_0] = narrow_q4_0,        [DG_Q4_1] = narrow_q4_1,
+    [DG_Q5_0] = narrow_q5_0,    [DG_Q5_1] = narrow_q5_1,        [DG_IQ4_NL] = narrow_iq4_nl,
+    [DG_MXFP4] = narrow_mxfp4,  [DG_Q4_K] = dg_narrow_q4_k,     [DG_Q5_K] = dg_narrow_q5_k,
+    [DG_Q6_K] = dg_narrow_q6_k, [DG_IQ4_XS] = dg_narrow_iq4_xs,
 };
 
 bool dg_blocks_can_narrow(dg_dtype type)

@@ -281,3 +281,90 @@ void dg_narrow_q6_k(byte *out, const float *x, const float *w)
         }
     }
 }
+
+/* ---- IQ4_XS: d (scale - 32) level, eight groups of 32 ---- */
+
+static float level_error(const float *x, const float *w, float step)
+{
+    const float per = inverse(step);
+    float error = 0;
+    for (int i = 0; i < GROUP; i++) {
+        float off = x[i] - step * dg_nl_levels[dg_nearest_level(x[i] * per, dg_nl_levels)];
+        error += w[i] * off * off;
+    }
+    return error;
+}
+
+static float choose_level_scales(float d, int scale[GROUPS], const float *x, const float *w)
+{
+    float total = 0;
+    for (int g = 0; g < GROUPS; g++) {
+        const int from = scale[g];
+        float least = INFINITY;
+        for (int s = from - 1; s <= from + 1; s++) {
+            if (s < -32 || s > 31)
+                continue;
+            float error = level_error(x + GROUP * g, w + GROUP * g, d * (float)s);
+            if (error < least) {
+                least = error;
+                scale[g] = s;
+            }
+        }
+        total += least;
+    }
+    return total;
+}
+
+/* The block's step for the scales and levels that there are. */
+static float fit_levels_of_block(float d, const int scale[GROUPS], const float *x, const float *w)
+{
+    double with = 0, squares = 0;
+    for (int i = 0; i < BLOCK; i++) {
+        const float per = inverse(d * (float)scale[i / GROUP]);
+        double a = (double)scale[i / GROUP] *
+                   (double)dg_nl_levels[dg_nearest_level(x[i] * per, dg_nl_levels)];
+        with += (double)w[i] * a * (double)x[i];
+        squares += (double)w[i] * a * a;
+    }
+    return squares > 0 ? as_half((float)(with / squares)) : 0;
+}
+
+void dg_narrow_iq4_xs(byte *out, const float *x, const float *w)
+{
+    float each[GROUPS], most = 0;
+    int scale[GROUPS], high = 0;
+    for (int g = 0; g < GROUPS; g++) {
+        each[g] = dg_fit_levels(x + GROUP * g, w + GROUP * g, GROUP, dg_nl_levels);
+        most = fabsf(each[g]) > fabsf(most) ? each[g] : most;
+    }
+    float d = as_half(most / -32);
+    for (int g = 0; g < GROUPS; g++)
+        scale[g] = (int)dg_nearest_in(each[g], inverse(d), -32, 31);
+    float error = choose_level_scales(d, scale, x, w);
+    for (int k = 0; k < ROUNDS; k++) {
+        int next[GROUPS];
+        memcpy(next, scale, sizeof next);
+        const float step = fit_levels_of_block(d, scale, x, w);
+        const float with = step != 0 ? choose_level_scales(step, next, x, w) : INFINITY;
+        if (!(with < error))
+            break;
+        d = step;
+        error = with;
+        memcpy(scale, next, sizeof next);
+    }
+    put_half(out, d);
+    memset(out + 4, 0, 4);
+    for (int g = 0; g < GROUPS; g++) {
+        const float per = inverse(d * (float)scale[g]);
+        byte *q = out + 8 + 16 * g;
+        out[4 + g / 2] |= (byte)(((scale[g] + 32) & 15) << 4 * (g % 2));
+        high |= ((scale[g] + 32) >> 4) << 2 * g;
+        for (int i = 0; i < 16; i++) {
+            int low = dg_nearest_level(x[GROUP * g + i] * per, dg_nl_levels),
+                top = dg_nearest_level(x[GROUP * g + 16 + i] * per, dg_nl_levels);
+            q[i] = (byte)(low | top << 4);
+        }
+    }
+    out[2] = (byte)(high & 255);
+    out[3] = (byte)(high >> 8);
+}

@@ -6,5 +6,6 @@
 void dg_narrow_q4_k(unsigned char *out, const float *x, const float *w);
 void dg_narrow_q5_k(unsigned char *out, const float *x, const float *w);
 void dg_narrow_q6_k(unsigned char *out, const float *x, const float *w);
+void dg_narrow_iq4_xs(unsigned char *out, const float *x, const float *w);
 
 #endif

@@ -4,7 +4,7 @@
 
 pocket=models/pocket/pocket.gguf
 folder=tests/fixtures/golden/sampler_finishes/model
-types="BF16 F16 Q8_0 Q6_K Q5_K_M Q4_K_M Q4_K_D Q4_0 Q4_1 IQ4_NL MXFP4_MOE"
+types="BF16 F16 Q8_0 Q6_K Q5_K_M Q4_K_M Q4_K_D Q4_0 Q4_1 IQ4_NL IQ4_XS MXFP4_MOE"
 
 # says TEXT COMMAND...: the command succeeds and prints a line with TEXT in it
 says() {

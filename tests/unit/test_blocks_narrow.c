@@ -16,10 +16,10 @@ static const struct {
     dg_dtype type;
     double normal, tailed;
 } types[] = {
-    {DG_Q8_0, 0.0059, 0.0081}, {DG_Q4_0, 0.088, 0.13},  {DG_Q4_1, 0.076, 0.095},
-    {DG_Q5_0, 0.044, 0.066},   {DG_Q5_1, 0.037, 0.047}, {DG_Q4_K, 0.076, 0.096},
-    {DG_Q5_K, 0.038, 0.048},   {DG_Q6_K, 0.019, 0.026}, {DG_IQ4_NL, 0.081, 0.105},
-    {DG_MXFP4, 0.123, 0.145},
+    {DG_Q8_0, 0.0059, 0.0081}, {DG_Q4_0, 0.088, 0.13},    {DG_Q4_1, 0.076, 0.095},
+    {DG_Q5_0, 0.044, 0.066},   {DG_Q5_1, 0.037, 0.047},   {DG_Q4_K, 0.076, 0.096},
+    {DG_Q5_K, 0.038, 0.048},   {DG_Q6_K, 0.019, 0.026},   {DG_IQ4_NL, 0.081, 0.105},
+    {DG_MXFP4, 0.123, 0.145},  {DG_IQ4_XS, 0.081, 0.105},
 };
 
 static double draw(uint64_t seed, uint32_t i)
@@ -175,13 +175,26 @@ START_TEST(odd_values)
 }
 END_TEST
 
+/* Where all values are positive, minima of K types, which are subtracted, are none. */
+START_TEST(positive_values)
+{
+    static float x[N];
+    fill(x, false);
+    for (int i = 0; i < N; i++)
+        x[i] = 0.2f + fabsf(x[i]);
+    double got = narrowed(x, types[_i].type, NULL, NULL);
+    ck_assert_msg(got < (types[_i].type == DG_MXFP4 ? 0.12 : 0.05), "%s: %g",
+                  dg_dtype_name(types[_i].type), got);
+}
+END_TEST
+
 /* Bytes that do not change unnoticed: those of files that people have made. */
 START_TEST(bytes_stay)
 {
     static const uint64_t known[] = {
         0x161F0905F5E1FAA9, 0x78DFC6B4C112992C, 0x2286C51FA4A20587, 0xB86D2BBE961F5C7A,
         0xCDF981FFF7B539B1, 0xB70AE2B118C231F8, 0x3C4CD786AA083E7F, 0x23E1008C61A712E1,
-        0x7A9F03211BEEF5BA, 0x8260B5DCB3E11831,
+        0x7A9F03211BEEF5BA, 0x8260B5DCB3E11831, 0xB62FF2721704DD6A,
     };
     static float x[N];
     static unsigned char bytes[N * 4];
@@ -250,6 +263,7 @@ Suite *blocks_narrow_suite(void)
     tcase_add_loop_test(t, what_matters_is_kept, 0, n);
     tcase_add_loop_test(t, blocks_come_back, 0, n);
     tcase_add_loop_test(t, odd_values, 0, n);
+    tcase_add_loop_test(t, positive_values, 0, n);
     tcase_add_loop_test(t, bytes_stay, 0, n);
     tcase_add_test(t, down_rows_of_ours);
     tcase_add_test(t, which_types);

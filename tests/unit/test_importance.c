@@ -196,7 +196,7 @@ END_TEST
 
 enum { WIDE = 256, EXPERTS = 8 };
 
-/* The squared error of a matrix, weighted. */
+/* The squared error of a matrix, weighted: of experts with weights for each. */
 static double error_of(const char *path, const char *name, const float *weight)
 {
     dgemma_error err = {0};
@@ -207,10 +207,11 @@ static double error_of(const char *path, const char *name, const float *weight)
     const size_t n = dg_tensor_count(x), in = (size_t)x->shape[x->n_dim - 1];
     float *v = dg_array(n, sizeof *v), *u = dg_array(n, sizeof *u);
     double sum = 0;
+    const size_t each = x->n_dim == 3 ? n / (size_t)x->shape[0] : n;
     dg_tensor_widen(v, x, n);
     dg_tensor_widen(u, y, n);
     for (size_t i = 0; i < n; i++)
-        sum += (double)weight[i % in] * pow((double)v[i] - (double)u[i], 2);
+        sum += (double)weight[i / each * in + i % in] * pow((double)v[i] - (double)u[i], 2);
     dg_free(v);
     dg_free(u);
     dg_checkpoint_close(a);
@@ -223,7 +224,7 @@ START_TEST(what_matters_is_kept)
     static float sum[EXPERTS * WIDE], count[EXPERTS];
     char plain[DG_TEST_PATH], weighted[DG_TEST_PATH], file[DG_TEST_PATH];
     for (size_t i = 0; i < EXPERTS * WIDE; i++)
-        sum[i] = (float)(1 + (i % WIDE * 37) % 97); /* all experts' alike */
+        sum[i] = (float)(1 + i * 37 % 97);
     for (int i = 0; i < EXPERTS; i++)
         count[i] = 3;
     const line of_model[] = {{"blk.1.attn_q.weight", 1, WIDE, sum, count},
@@ -247,7 +248,7 @@ START_TEST(what_matters_is_kept)
     for (int i = 0; i < 3; i++) {
         double with = error_of(weighted, names[i], sum), without = error_of(plain, names[i], sum);
         if (i < 2)
-            ck_assert_msg(with < 0.98 * without, "%s: %g, without %g", names[i], with, without);
+            ck_assert_msg(with < 0.96 * without, "%s: %g, without %g", names[i], with, without);
         else
             ck_assert(with == without);
     }

@@ -14,10 +14,11 @@
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
 #include "support/write_gguf_model.h"
+#include "support/write_safetensors.h"
 
 static const char folder[] = "tests/fixtures/golden/sampler_finishes/model";
-static const char *const names[] = {"BF16",   "F16",  "Q8_0", "Q6_K",   "Q5_K_M",   "Q4_K_M",
-                                    "Q4_K_D", "Q4_0", "Q4_1", "IQ4_NL", "MXFP4_MOE"};
+static const char *const names[] = {"BF16",   "F16",  "Q8_0", "Q6_K",   "Q5_K_M",    "Q4_K_M",
+                                    "Q4_K_D", "Q4_0", "Q4_1", "IQ4_NL", "MXFP4_MOE", "IQ4_XS"};
 
 static dgemma_quantize_options options_for(const char *from, const char *path, const char *type)
 {
@@ -43,7 +44,7 @@ static void quantize(const char *from, const char *path, const char *type,
 START_TEST(a_folder_becomes_a_file)
 {
     static const double most[] = {1e-9, 1e-3, 0.006, 0.006, 0.03, 0.035,
-                                  0.03, 0.07, 0.06,  0.065, 0.07};
+                                  0.03, 0.07, 0.06,  0.065, 0.07, 0.065};
     char path[DG_TEST_PATH];
     dgemma_error err = {0};
     dgemma_quantize_result r;
@@ -96,12 +97,70 @@ START_TEST(a_file_computes_the_same)
 }
 END_TEST
 
+static void copy_document(const char *dir, const char *name)
+{
+    char path[DG_TEST_PATH];
+    dgemma_error err = {0};
+    dg_buf doc;
+    dg_buf_init(&doc, 1 << 24);
+    ck_assert_int_eq(dg_file_read(&doc, dg_test_path(path, folder, name), &err), DGEMMA_OK);
+    ck_assert(dg_test_write_file(dir, name, doc.data, doc.len));
+    dg_buf_clear(&doc);
+}
+
 static void read_whole(dg_buf *out, const char *path)
 {
     dgemma_error err = {0};
     dg_buf_init(out, 1 << 26);
     ck_assert_msg(dg_file_read(out, path, &err) == DGEMMA_OK, "%s", err.msg);
 }
+
+/* Some tools write the encoder's layers in place of the decoder's, or beside them: it is the same
+ * file. */
+START_TEST(copies_of_layers)
+{
+    enum { TENSORS = 1024 };
+    static const char decoder[] = "model.decoder.layers.", scalar[] = ".layer_scalar";
+    static dg_tensor tensor[TENSORS];
+    static char name[TENSORS][160];
+    char path[2][DG_TEST_PATH], safetensors[DG_TEST_PATH];
+    dgemma_error err = {0};
+    dg_checkpoint *ck;
+    size_t n = 0;
+    ck_assert_int_eq(dg_checkpoint_open(&ck, folder, &err), DGEMMA_OK);
+    for (size_t i = 0; i < dg_checkpoint_count(ck); i++) {
+        const dg_tensor *t = dg_checkpoint_at(ck, i);
+        const bool layer = strncmp(t->name, decoder, sizeof decoder - 1) == 0 &&
+                           strcmp(strrchr(t->name, '.'), scalar) != 0;
+        ck_assert_uint_lt(n + 1, TENSORS);
+        if (!layer || _i)
+            tensor[n++] = *t;
+        if (!layer)
+            continue;
+        snprintf(name[n], sizeof name[n], "model.encoder.language_model.layers.%s",
+                 t->name + sizeof decoder - 1);
+        tensor[n] = *t;
+        tensor[n].name = name[n];
+        n++;
+    }
+    ck_assert(dg_test_write_safetensors(
+        dg_test_path(safetensors, dg_test_root, "model.safetensors"), tensor, n));
+    dg_checkpoint_close(ck);
+    copy_document(dg_test_root, "config.json");
+    copy_document(dg_test_root, "generation_config.json");
+    copy_document(dg_test_root, "tokenizer.json");
+    dg_buf got[2];
+    for (int i = 0; i < 2; i++) {
+        dg_test_path(path[i], dg_test_root, i ? "a.gguf" : "b.gguf");
+        quantize(i ? folder : dg_test_root, path[i], "Q8_0", NULL);
+        read_whole(&got[i], path[i]);
+    }
+    ck_assert_uint_eq(got[0].len, got[1].len);
+    ck_assert_mem_eq(got[0].data, got[1].data, got[0].len);
+    dg_buf_clear(&got[0]);
+    dg_buf_clear(&got[1]);
+}
+END_TEST
 
 /* Threads, and whether a file is made anew, make no difference; nor does a second time in the same
  * types. */
@@ -381,6 +440,7 @@ Suite *quantize_suite(void)
     tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_loop_test(c, a_folder_becomes_a_file, 0, (int)DG_COUNT(names));
     tcase_add_test(c, a_file_computes_the_same);
+    tcase_add_loop_test(c, copies_of_layers, 0, 2);
     tcase_add_test(c, a_file_is_always_the_same);
     tcase_add_loop_test(c, a_file_becomes_a_file, 0, 5);
     tcase_add_test(c, a_report_of_each_tensor);
