@@ -161,7 +161,7 @@ typedef struct dgemma_quantize_result {
     size_t n_weighted; /* matrices that the importance file has weights for */
     size_t n_left_out; /* tensors of the source that are not in the file: the vision tower's */
     bool requantized;  /* some were of a narrower type already: what they had lost stays lost */
-    double error;      /* as above, of all matrices together */
+    double error;      /* as above, of all matrices together that are not F32 */
 } dgemma_quantize_result;
 
 DGEMMA_API dgemma_quantize_options dgemma_quantize_defaults(void); /* Q4_K_M; no paths */

@@ -104,6 +104,17 @@ uint64_t dg_file_space(const char *path)
     return known ? (uint64_t)info.f_bavail * info.f_frsize : UINT64_MAX;
 }
 
+void dg_file_map_forget(const dg_file_map *map, const void *data, size_t size)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)data,
+                    start = (uintptr_t)map->data, first = (at + page - 1) / page * page,
+                    end = (at + size) / page * page;
+    const bool inside =
+        map->data && at >= start && at - start <= map->size && size <= map->size - (at - start);
+    if (inside && end > first) /* whole pages: what lies beside them may be needed */
+        madvise((void *)first, end - first, MADV_DONTNEED);
+}
+
 bool dg_file_map_is(const dg_file_map *map, const struct stat *info)
 {
     return map->device == info->st_dev && map->inode == info->st_ino;

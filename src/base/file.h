@@ -28,6 +28,10 @@ bool dg_file_map_patch(dg_file_map *map, const void *address);
 /* DGEMMA_E_IO: the file, opened as `path`, is shorter than its map, or was. */
 dgemma_status dg_file_map_check(const dg_file_map *map, const char *path, dgemma_error *err);
 
+/* Bytes that will not be needed soon, where they are in the map: their pages no longer count as
+ * memory of this program, and are read again if they are needed after all. */
+void dg_file_map_forget(const dg_file_map *map, const void *data, size_t size);
+
 /* Whether it is the file that stat(2) told this of. */
 struct stat;
 bool dg_file_map_is(const dg_file_map *map, const struct stat *info);

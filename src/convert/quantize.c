@@ -235,8 +235,12 @@ static dgemma_status write_tensors(quantizing *q, dgemma_error *err)
         }
         if (!st && !q->w.error.status)
             report(q, q->now, &error);
-        q->total.off += error.off;
-        q->total.size += error.size;
+        if (q->now->tensor.type != DG_F32) { /* routers stay as they are, and can be large */
+            q->total.off += error.off;
+            q->total.size += error.size;
+        }
+        for (int k = 0; k < 2 && q->now->from[k]; k++)
+            dg_checkpoint_forget(q->l.checkpoint, q->now->from[k]);
     }
     return st ? st : dg_checkpoint_check(q->l.checkpoint, err);
 }

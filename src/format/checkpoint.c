@@ -1,5 +1,4 @@
 #include "format/checkpoint.h"
-#include <dirent.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -381,44 +380,6 @@ fail:
     return st;
 }
 
-/* The first by name, *best NULL where there is none. False: no memory. */
-static bool first_mmproj(const char *dir, char **best)
-{
-    bool ok = true;
-    DIR *d = opendir(dir);
-    *best = NULL;
-    for (const struct dirent *e; ok && d && (e = readdir(d));) {
-        if (strncmp(e->d_name, "mmproj", 6) != 0 || !dg_has_suffix(e->d_name, ".gguf") ||
-            (*best && strcmp(*best, e->d_name) < 0))
-            continue;
-        dg_free(*best);
-        ok = (*best = dg_strdup(e->d_name)) != NULL;
-    }
-    if (d)
-        closedir(d);
-    return ok;
-}
-
-dgemma_status dg_checkpoint_open_mmproj(dg_checkpoint **out, const dg_checkpoint *model,
-                                        dgemma_error *err)
-{
-    *out = NULL;
-    if (!dg_checkpoint_gguf(model))
-        return DGEMMA_OK;
-    char *dir = dg_folder_of(model->dir), *name = NULL;
-    bool ok = dir && first_mmproj(dir, &name);
-    char *path = name ? dg_path_join(dir, name) : NULL;
-    dgemma_status st = DGEMMA_OK;
-    if (path)
-        st = dg_checkpoint_open(out, path, err);
-    else if (!ok || name)
-        st = no_memory(model->dir, err);
-    dg_free(dir);
-    dg_free(name);
-    dg_free(path);
-    return st;
-}
-
 dgemma_status dg_checkpoint_of(dg_checkpoint **out, const char *name, const dg_tensor *tensor,
                                size_t n, dgemma_error *err)
 {
@@ -483,6 +444,14 @@ dgemma_status dg_checkpoint_check(const dg_checkpoint *ck, dgemma_error *err)
     for (size_t i = 0; !st && i < ck->gguf.n_file; i++)
         st = dg_file_map_check(&ck->gguf.file[i].map, ck->gguf.file[i].path, err);
     return st;
+}
+
+void dg_checkpoint_forget(const dg_checkpoint *ck, const dg_tensor *t)
+{
+    for (size_t i = 0; i < ck->n_shard; i++)
+        dg_file_map_forget(&ck->shard[i].file, t->data, t->bytes);
+    for (size_t i = 0; i < ck->gguf.n_file; i++)
+        dg_file_map_forget(&ck->gguf.file[i].map, t->data, t->bytes);
 }
 
 bool dg_checkpoint_reads(const dg_checkpoint *ck, const char *path)
