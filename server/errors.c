@@ -8,6 +8,10 @@
 /* Agents shorten a conversation when they read this, so it means nothing else. */
 static const char context_code[] = "context_length_exceeded";
 
+/* How the library begins where a constraint was compiled and turns out to be too much later, when
+ * nobody knows any more which field it came from. */
+static const char too_complex[] = "the constraint is too complex";
+
 bool dg_refuse(dg_http_error *e, int status, const char *code, const char *param, const char *fmt,
                ...)
 {
@@ -62,6 +66,8 @@ bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *par
         e->n_prompt = err->n_prompt;
         return false;
     case DGEMMA_E_LIMIT:
+        if (!strncmp(err->msg, too_complex, strlen(too_complex)))
+            return dg_refuse(e, 400, "schema_too_complex", NULL, "%s", err->msg);
         return dg_refuse(e, 400, "limit_exceeded", field, "%s", err->msg);
     case DGEMMA_E_BUSY:
         dg_refuse(e, 429, "queue_full", NULL, "%s", err->msg);

@@ -215,6 +215,9 @@ static bool read_common(reader *r)
     if (of_prompt && !json_is_false(of_prompt))
         return dg_refuse(r->e, 400, "unsupported", "prompt_logprobs", "prompt_logprobs: %s",
                          no_prompt_logprobs);
+    if (json_is_true(json_object_get(r->root, "echo")))
+        return dg_refuse(r->e, 400, "unsupported", "echo", "echo: the prompt is not given back; %s",
+                         no_prompt_logprobs);
     static const dg_field stream_fields[] = {
         {"include_usage", DG_FIELD_BOOL, offsetof(dg_chat, include_usage), 0, 0},
     };
@@ -489,15 +492,6 @@ static bool read_suffix(reader *r)
     return true;
 }
 
-/* What the old interface had and we do not. */
-static bool refuse_old(reader *r)
-{
-    if (json_is_true(json_object_get(r->root, "echo")))
-        return dg_refuse(r->e, 400, "unsupported", "echo", "echo: the prompt is not given back; %s",
-                         no_prompt_logprobs);
-    return true;
-}
-
 static bool read_old_logprobs(reader *r)
 {
     const json_t *v = dg_field_get(r->root, "logprobs");
@@ -525,8 +519,7 @@ bool dg_openai_read_completion(dg_chat *out, json_t *root, const dg_chat_limits 
 {
     reader r = begin(out, root, limits, seed, e);
     bound_length(&r);
-    return finish(read_common(&r) && read_prompts(&r) && read_suffix(&r) && refuse_old(&r) &&
-                      read_old_logprobs(&r) && dg_openai_check_canvas(out, e) &&
-                      read_constraint(&r),
+    return finish(read_common(&r) && read_prompts(&r) && read_suffix(&r) && read_old_logprobs(&r) &&
+                      dg_openai_check_canvas(out, e) && read_constraint(&r),
                   out);
 }

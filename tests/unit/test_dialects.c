@@ -420,6 +420,8 @@ static const verdict verdicts[] = {
     {dg_edit_read, EDIT("'ranges':[[0,1]],'messages':[{'role':'user','content':[]}]"), "messages"},
     {dg_edit_read, "{'ranges':[[0,0]]}", "text"},
     {dg_openai_read_completion, "{'prompt':'a','echo':true}", "echo"},
+    {CHAT("'echo':true"), "echo"},
+    {CHAT("'echo':false"), NULL},
     {dg_openai_read_completion, "{'prompt':'a','suffix':'','echo':false,'logprobs':0}", NULL},
     {dg_openai_read_completion, "{'prompt':'a','logprobs':21}", "logprobs"},
 
@@ -678,6 +680,8 @@ START_TEST(test_statuses)
         {DGEMMA_E_UNSUPPORTED, "tools", 400, "unsupported", "tools"},
         {DGEMMA_E_CONTEXT, "too long", 400, "context_length_exceeded", "messages"},
         {DGEMMA_E_LIMIT, "stop string 1", 400, "limit_exceeded", "stop"},
+        {DGEMMA_E_LIMIT, "the constraint is too complex for the canvas", 400, "schema_too_complex",
+         ""},
         {DGEMMA_E_ARG, "a read goes with no constraint", 400, "invalid_value",
          "vllm_xargs.diffusion_read_only"},
         {DGEMMA_E_ARG, "a constraint goes with no canvas", 400, "invalid_value",
