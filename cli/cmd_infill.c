@@ -86,7 +86,7 @@ int cmd_infill(int argc, char **argv)
     };
     cli_options options = {.n = 0};
     cli_options_add(&options, head, sizeof head / sizeof head[0]);
-    cli_options_add_request(&options, &a.request);
+    cli_options_add_passage(&options, &a.request);
     cli_options_add(&options, output, sizeof output / sizeof output[0]);
     size_t n_rest;
     int code;

@@ -75,8 +75,9 @@ void cli_options_add_model(cli_options *o, cli_request_args *a)
         {0, "image", "FILE",
          "a picture for the prompt, where it says <|image|> or in front; may be repeated",
          add_image, a},
-        {0, "image-tokens", "N", "what a picture may cost: 70, 140, 280, 560 or 1120 tokens (280)",
-         cli_set_int, &a->image_tokens},
+        {0, "image-tokens", "N",
+         "what a picture may cost: 70, 140, 280, 560 or 1120 tokens (the model's)", cli_set_int,
+         &a->image_tokens},
         {0, "image-attention", "RULE",
          "how a picture's tokens see each other: whole, window or causal (whole)",
          set_image_attention, &a->engine.image_attention},
@@ -84,6 +85,15 @@ void cli_options_add_model(cli_options *o, cli_request_args *a)
          cli_set_string, &a->engine.mmproj},
         {0, "chat-template", "a|b", "revision of the chat format (the checkpoint's own)",
          cli_set_string, &a->engine.chat_template},
+    };
+    ADD(o, rows);
+}
+
+static void add_ends(cli_options *o, cli_request_args *a)
+{
+    const cli_option rows[] = {
+        {0, "stop", "TEXT", "end where this appears in the answer; may be repeated", add_stop, a},
+        {'s', "seed", "N", "the same seed gives the same answer (0)", cli_set_seed, &a->seed},
     };
     ADD(o, rows);
 }
@@ -98,10 +108,9 @@ void cli_options_add_answer(cli_options *o, cli_request_args *a)
         {0, "hide-thinking", NULL, "do not show thoughts", cli_set_switch, &a->hide_thinking},
         {'n', "max-tokens", "N", "longest answer, thoughts included (4096)", cli_set_int,
          &a->max_tokens},
-        {0, "stop", "TEXT", "end where this appears in the answer; may be repeated", add_stop, a},
-        {'s', "seed", "N", "the same seed gives the same answer (0)", cli_set_seed, &a->seed},
     };
     ADD(o, rows);
+    add_ends(o, a);
 }
 
 void cli_options_add_draws(cli_options *o, cli_request_args *a)
@@ -167,6 +176,20 @@ void cli_options_add_request(cli_options *o, cli_request_args *a)
 {
     cli_options_add_model(o, a);
     cli_options_add_answer(o, a);
+    cli_options_add_draws(o, a);
+    cli_options_add_diffusion(o, a);
+    cli_options_add_machine(o, a);
+}
+
+void cli_options_add_passage(cli_options *o, cli_request_args *a)
+{
+    const cli_option rows[] = {
+        {0, "passage", NULL, NULL, NULL, NULL},
+        {'n', "max-tokens", "N", "longest passage (4096)", cli_set_int, &a->max_tokens},
+    };
+    cli_options_add_model(o, a);
+    ADD(o, rows);
+    add_ends(o, a);
     cli_options_add_draws(o, a);
     cli_options_add_diffusion(o, a);
     cli_options_add_machine(o, a);

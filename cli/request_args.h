@@ -36,6 +36,7 @@ void cli_options_add_draws(cli_options *o, cli_request_args *a);     /* with its
 void cli_options_add_diffusion(cli_options *o, cli_request_args *a); /* with its heading */
 void cli_options_add_machine(cli_options *o, cli_request_args *a);   /* with its heading */
 void cli_options_add_request(cli_options *o, cli_request_args *a);   /* all of these */
+void cli_options_add_passage(cli_options *o, cli_request_args *a);   /* all but thoughts */
 
 /* One more file for the prompt; false when there are too many. */
 bool cli_request_add_media(cli_request_args *a, const char *path, bool video);

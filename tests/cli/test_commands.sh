@@ -80,6 +80,7 @@ whole() {
     head -c 6 "$temp/whole" | cmp - "$temp/before" && tail -c 11 "$temp/whole" | cmp - "$temp/after"
 }
 check "infill --whole" whole
+check "infill does not think" fails_saying "no option --think" "$DGEMMA" infill --think --prefix "$temp/before"
 check "infill, of what?" fails_saying "give --prefix" "$DGEMMA" infill
 check "infill, standard input twice" fails_saying "two options" "$DGEMMA" infill --prefix - --suffix -
 outside() { # all but the passage is as it was
