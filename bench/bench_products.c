@@ -37,7 +37,7 @@ typedef struct bench {
     int n_row;  /* 0: unpacking alone */
     int n_part; /* sets of COLS columns, which follow each other */
     const unsigned char *w;
-    const dg_qpair *x[3]; /* by dg_qway */
+    const dg_qpair *x[3]; /* in blocks, in super-blocks, as bytes */
     float *y;
     dg_qpanel *panel;
     dg_byte_panel *byte_panel;
@@ -51,7 +51,7 @@ static void multiply_bytes(const bench *b, const unsigned char *weights)
     b->bytes->product(&(dg_byte_args){
         .y = b->y,
         .ldy = COLS,
-        .x = b->x[DG_QWAY_BYTES],
+        .x = b->x[2],
         .n_row = b->n_row,
         .w = weights,
         .stride = dg_dtype_bytes(b->type, BLOCKS * DG_QBLOCK),
@@ -151,7 +151,7 @@ static bench make(const dg_kernels *k, const dg_qpair *const x[3], unsigned char
                    .y = room((MOST_ROWS + 32) * COLS * sizeof(float)),
                    .panel = room(sizeof(dg_qpanel)),
                    .byte_panel = room(DG_BYTE_PANELS * sizeof(dg_byte_panel)),
-                   .sums = room(MOST_ROWS * DG_BYTE_COLS * sizeof(float))};
+                   .sums = room((MOST_ROWS + 2) * DG_BYTE_COLS * sizeof(float))};
 }
 
 /* fn(arg of each thread). */
@@ -215,7 +215,7 @@ static void bench_set(const char *name, const options *o, void *const *weights)
         return;
     const dg_qpair *x[3] = {rows_of(k.q->quantise, DG_QWAY_BLOCKS),
                             rows_of(k.q->quantise_super, DG_QWAY_SUPER),
-                            k.bytes ? rows_of(k.bytes->quantise, DG_QWAY_BYTES) : NULL};
+                            k.bytes ? rows_of(k.bytes->quantise, k.bytes->way) : NULL};
     for (int i = 0; i < o->n_thread; i++)
         b[i] = make(&k, x, weights[i]);
     for (size_t t = 0; t < DG_COUNT(types); t++)

@@ -3,7 +3,8 @@
  * one step in a row and one in a column, so that nothing has to be scaled before its end.
  *
  * Rows lie one by one: their numbers, slices filled up with zeros, and behind them the steps of the
- * slices. Numbers and steps are those of dg_qsuper.
+ * slices. Or they lie in pairs: eight numbers of one row, eight of the other, and behind them for
+ * each slice both rows' steps, each twice. Numbers and steps are those of dg_qsuper.
  *
  * A column's value is n * a - b, with the steps a and least values b of its groups. `reach` is what
  * no value of the column's slice exceeds: of types without least values the largest up * |a|, of
@@ -48,7 +49,7 @@ typedef struct dg_byte_args {
     int type, n_in, n_col;
     float scale;
     dg_byte_panel *panel; /* [DG_BYTE_PANELS] to work with … */
-    float *sums;          /* … and [n_row][DG_BYTE_COLS] */
+    float *sums;          /* … and [n_row + 2][DG_BYTE_COLS] */
     const void *soon;     /* bytes that the next product begins with; NULL: not known … */
     size_t soon_bytes;    /* … its first DG_BYTE_COLS columns at most */
     bool asked;           /* this one's were named so by the last */
@@ -58,6 +59,7 @@ typedef void dg_byte_product_fn(const dg_byte_args *a);
 
 typedef struct dg_byte_kernels {
     const char *profile;      /* of numerics with them: see dg_backend's byte_profile */
+    dg_qway way;              /* how its rows lie */
     dg_quantise_fn *quantise; /* a row by itself */
     dg_byte_product_fn *product;
 } dg_byte_kernels;

@@ -202,7 +202,7 @@ static void narrow_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col
     enum { FEW_ROWS = 8 };
     dg_cpu_matmul all = *m;
     all.soon = end_col;
-    if (m->q && dg_cpu_way(cpu, m->w) == DG_QWAY_BYTES) {
+    if (m->q && dg_cpu_way(cpu, m->w) >= DG_QWAY_BYTES) {
         byte_cols(cpu, m, first_col, end_col, worker);
         return;
     }

@@ -15,7 +15,7 @@ bool dg_cpu_integer(const dg_cpu *cpu, const dg_weight *w)
 dg_qway dg_cpu_way(const dg_cpu *cpu, const dg_weight *w)
 {
     if (cpu->k.bytes && w->n_in >= BYTES_IN)
-        return DG_QWAY_BYTES;
+        return cpu->k.bytes->way;
     return dg_qtype_super(w->type) ? DG_QWAY_SUPER : DG_QWAY_BLOCKS;
 }
 
@@ -65,7 +65,7 @@ void dg_cpu_quantise_row(const dg_cpu *cpu, dg_qpair *rows, int row, const float
                          const dg_weight *w)
 {
     const dg_qway way = dg_cpu_way(cpu, w);
-    dg_quantise_fn *quantise = way == DG_QWAY_BYTES   ? cpu->k.bytes->quantise
+    dg_quantise_fn *quantise = way >= DG_QWAY_BYTES   ? cpu->k.bytes->quantise
                                : way == DG_QWAY_SUPER ? cpu->k.q->quantise_super
                                                       : cpu->k.q->quantise;
     quantise(rows + dg_qrow_at(row, dg_qrow_room(w->n_in, way), way), dg_qrow_which(row, way), x,

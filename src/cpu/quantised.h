@@ -54,8 +54,8 @@ _Static_assert(sizeof(dg_qsuper) == 6 * sizeof(dg_qpair), "both lie in lines of 
  * whole ones. */
 typedef void dg_quantise_fn(dg_qpair *out, int which, const float *x, int n_block);
 
-/* How rows lie: in pairs as above, or one by one as bytes.h says. */
-typedef enum dg_qway { DG_QWAY_BLOCKS, DG_QWAY_SUPER, DG_QWAY_BYTES } dg_qway;
+/* How rows lie: in pairs as above, or as bytes.h says, one by one or in pairs. */
+typedef enum dg_qway { DG_QWAY_BLOCKS, DG_QWAY_SUPER, DG_QWAY_BYTES, DG_QWAY_BYTE_PAIRS } dg_qway;
 
 /* ---- weights ---- */
 
@@ -214,6 +214,10 @@ static inline size_t dg_qrow_room(int n_in, dg_qway way)
         return n_slice * DG_QSUPER | 1;
     case DG_QWAY_BYTES:
         return (n_slice * (DG_QSLICE + sizeof(float)) + sizeof(dg_qpair) - 1) / sizeof(dg_qpair) |
+               1;
+    case DG_QWAY_BYTE_PAIRS: /* two rows' steps, twice */
+        return (n_slice * (2 * DG_QSLICE + 4 * sizeof(float)) + sizeof(dg_qpair) - 1) /
+                   sizeof(dg_qpair) |
                1;
     default:
         return (size_t)(n_in / DG_QBLOCK) | 1;

@@ -23,12 +23,13 @@ static int y_count(const product *p)
 static dg_qpair *rows_of(check *c, const dg_byte_kernels *k, const product *p)
 {
     const int n_row = p->first_row + p->n_row;
-    const size_t room = dg_qrow_room(p->n_in, DG_QWAY_BYTES);
-    dg_qpair *rows = check_bytes(c, (size_t)n_row * room * sizeof *rows);
-    memset(rows, 0, (size_t)n_row * room * sizeof *rows);
+    const size_t room = dg_qrow_room(p->n_in, k->way),
+                 bytes = dg_qrow_at(n_row + 1, room, k->way) * sizeof(dg_qpair);
+    dg_qpair *rows = check_bytes(c, bytes);
+    memset(rows, 0, bytes);
     for (int r = 0; r < n_row; r++)
-        k->quantise(rows + (size_t)r * room, 0, p->x + (size_t)r * (size_t)p->n_in,
-                    p->n_in / DG_QBLOCK);
+        k->quantise(rows + dg_qrow_at(r, room, k->way), dg_qrow_which(r, k->way),
+                    p->x + (size_t)r * (size_t)p->n_in, p->n_in / DG_QBLOCK);
     return rows;
 }
 
@@ -57,7 +58,7 @@ static dg_byte_args args_of(check *c, const product *p, const dg_qpair *x, float
         .n_col = p->n_col,
         .scale = p->scale,
         .panel = panels_of(c),
-        .sums = check_floats(c, p->n_row * DG_BYTE_COLS),
+        .sums = check_floats(c, (p->n_row + 2) * DG_BYTE_COLS),
     };
 }
 
@@ -146,6 +147,28 @@ static void check_product(check *c, dg_dtype t, int n_row, int n_block, int n_co
     check_release(c);
 }
 
+/* The numbers and steps of a row by itself. */
+typedef struct one_row {
+    const int8_t *n;
+    const float *step;
+} one_row;
+
+static one_row row_at(check *c, const dg_qpair *rows, dg_qway way, int row, int n_in)
+{
+    const int n_slice = dg_ceil_div(n_in, DG_QSLICE), which = dg_qrow_which(row, way);
+    dg_qpair *at = (dg_qpair *)rows + dg_qrow_at(row, dg_qrow_room(n_in, way), way);
+    if (way == DG_QWAY_BYTES)
+        return (one_row){(const int8_t *)at, dg_byte_steps(at, n_in)};
+    int8_t *n = check_bytes(c, (size_t)n_slice * DG_QSLICE);
+    float *step = check_floats(c, n_slice);
+    const float *steps = (const float *)((int8_t *)at + 2 * n_slice * DG_QSLICE);
+    for (int i = 0; i < n_slice * DG_QSLICE / 8; i++)
+        memcpy(n + 8 * i, (const int8_t *)at + 16 * i + 8 * which, 8);
+    for (int i = 0; i < n_slice; i++)
+        step[i] = steps[4 * i + 2 * which];
+    return (one_row){n, step};
+}
+
 /* Rows with zeros, with one large value, and with what is no number. */
 static void check_rows_of_bytes(check *c)
 {
@@ -157,14 +180,12 @@ static void check_rows_of_bytes(check *c)
         x[2 * p.n_in + check_int(c, 0, p.n_in - 1)] = n_block % 2 ? INFINITY : NAN;
         p.x = x;
         const dg_qpair *got = rows_of(c, c->opt->bytes, &p), *want = rows_of(c, &dg_bytes_ref, &p);
-        const size_t room = dg_qrow_room(p.n_in, DG_QWAY_BYTES);
         for (int r = 0; r < 3; r++) {
-            dg_qpair *a = (dg_qpair *)got + (size_t)r * room,
-                     *b = (dg_qpair *)want + (size_t)r * room;
-            if (memcmp(a, b, (size_t)dg_ceil_div(n_block, DG_QBLOCKS) * DG_QSLICE) != 0)
+            const one_row a = row_at(c, got, c->opt->bytes->way, r, p.n_in),
+                          b = row_at(c, want, DG_QWAY_BYTES, r, p.n_in);
+            if (memcmp(a.n, b.n, (size_t)dg_ceil_div(n_block, DG_QBLOCKS) * DG_QSLICE) != 0)
                 check_fail(c, "%d blocks differ from the reference", n_block);
-            check_same(c, "the reference", dg_byte_steps(a, p.n_in), dg_byte_steps(b, p.n_in),
-                       dg_ceil_div(n_block, DG_QBLOCKS));
+            check_same(c, "the reference", a.step, b.step, dg_ceil_div(n_block, DG_QBLOCKS));
         }
         check_release(c);
     }

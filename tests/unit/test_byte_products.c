@@ -1,5 +1,5 @@
-/* The CPU backend with weights as bytes, as it is with AMX, by the product in plain C: experts
- * whose rows go through both products. */
+/* The CPU backend with weights as bytes, as it is with AMX or BFMMLA, by the product in plain C and
+ * by the processor's own: experts whose rows go through both products. */
 #include <math.h>
 #include <string.h>
 #include "base/alloc.h"
@@ -60,7 +60,8 @@ static void set_weight(dg_weight *w, void **data, dg_dtype type, int n_out, int 
                      .data = p};
 }
 
-static void scene_open(scene *s, bool exact, int threads)
+/* `own`: with the processor's product where it has one. */
+static void scene_open_with(scene *s, bool exact, int threads, bool own)
 {
     uint32_t state = 5;
     memset(s, 0, sizeof *s);
@@ -70,7 +71,8 @@ static void scene_open(scene *s, bool exact, int threads)
                     NULL),
         DGEMMA_OK);
     dg_cpu *cpu = dg_cpu_of(s->be);
-    cpu->k.bytes = &dg_bytes_ref;
+    if (!own || !cpu->k.bytes)
+        cpu->k.bytes = &dg_bytes_ref;
     cpu->integer = !exact;
     set_weight(&s->w.gate, &s->data[0], DG_Q4_K, N_FF, N_EMBD, 0, 2, &state);
     set_weight(&s->w.up, &s->data[1], DG_Q6_K, N_FF, N_EMBD, 208, 208, &state);
@@ -103,6 +105,11 @@ static void scene_open(scene *s, bool exact, int threads)
     ck_assert_int_eq(s->be->plan(s->be, &plan, NULL), DGEMMA_OK);
     s->batch = (dg_batch){.n_row = N_ROW};
     s->be->begin(s->be, &s->batch);
+}
+
+static void scene_open(scene *s, bool exact, int threads)
+{
+    scene_open_with(s, exact, threads, false);
 }
 
 static void scene_close(scene *s)
@@ -181,6 +188,25 @@ START_TEST(rows_that_threads_share_are_those_of_one)
 }
 END_TEST
 
+/* However its rows lie, and wherever an expert's begin. */
+START_TEST(the_processor_gives_the_bits_of_plain_c)
+{
+    static scene own, plain;
+    scene_open_with(&own, false, 3, true);
+    scene_open(&plain, false, 1);
+    run(&own, 0, N_ROW);
+    run(&plain, 0, N_ROW);
+    ck_assert_mem_eq(own.out, plain.out, sizeof own.out);
+    run(&own, 3, 8);
+    ck_assert_mem_eq(own.out, plain.out, sizeof own.out);
+    run_dense(&own, 0, N_ROW);
+    run_dense(&plain, 0, N_ROW);
+    ck_assert_mem_eq(own.out, plain.out, sizeof own.out);
+    scene_close(&own);
+    scene_close(&plain);
+}
+END_TEST
+
 /* Small models have the same bits everywhere. */
 START_TEST(few_values_stay_as_they_are_stored)
 {
@@ -202,6 +228,7 @@ Suite *byte_products_suite(void)
     tcase_add_test(t, experts_as_bytes_are_near_those_in_floats);
     tcase_add_test(t, a_row_does_not_know_of_others_or_of_threads);
     tcase_add_test(t, rows_that_threads_share_are_those_of_one);
+    tcase_add_test(t, the_processor_gives_the_bits_of_plain_c);
     tcase_add_test(t, few_values_stay_as_they_are_stored);
     suite_add_tcase(s, t);
     return s;

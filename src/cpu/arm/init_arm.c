@@ -14,4 +14,6 @@ void dg_kernels_init_arm(dg_kernels *k, unsigned flags)
         k->narrow[DG_BF16] = dg_narrow_bf16;
         k->b = &dg_bfloat_neon;
     }
+    if (flags & DG_CPU_I8MM && flags & DG_CPU_BF16) /* one alone keeps the bits of all machines */
+        k->bytes = &dg_bytes_i8mm;
 }

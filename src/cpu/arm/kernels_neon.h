@@ -11,6 +11,7 @@ void dg_vector_set_neon(dg_kernels *k); /* all kernels but the matrix product */
 extern dg_qturn_fn *const dg_turn_neon[DG_DTYPE_COMPUTE];
 dg_quantise_fn dg_quantise_neon, dg_quantise_super_neon;
 extern const dg_qkernels dg_quantised_i8mm;
+extern const dg_byte_kernels dg_bytes_i8mm;
 
 /* With the instructions for bfloat16 numbers. */
 dg_narrow_fn dg_narrow_bf16;

@@ -1,59 +1,18 @@
 /* Packing for the matrix instruction of 8-bit integers: see quantised_i8mm.c for a panel's order.
- * Four columns at a time, whose pairs lie side by side: stores are what packing waits for, and one
- * of two registers takes no longer than one of one. An expert has few rows for each panel, so it
- * counts: the types that models mostly have go from blocks to the panel without a stop in memory.
- */
+ * The types that models mostly have go from blocks to the panel without a stop in memory. */
 #ifndef DG_CPU_ARM_PACK_I8MM_H
 #define DG_CPU_ARM_PACK_I8MM_H
-
-enum {
-    HALF = 8,                            /* columns of half a panel */
-    PAIRS = HALF / 2,                    /* of columns */
-    HALF_N = DG_QSLICE * HALF,           /* bytes of its numbers */
-    HALF_STEPS = DG_QGROUPS * PAIRS * 4, /* floats of its steps */
-    FOUR = 4                             /* columns that are packed together */
-};
 
 /* Integers are counted from the bits of 1.5 * 2^23 on, where a float's unit is 1: then the sum is a
  * float already, counted(t) = 1.5 * 2^23 + t. Sums are less than 2^22. */
 #define COUNT_ZERO 0x1.8p23f
 
-/* ---- into a panel ---- */
+enum { HALF_STEPS = DG_QGROUPS * PAIRS * 4 }; /* floats of half a panel's steps */
 
-/* Where four columns' blocks are, and where their numbers and steps go. */
-typedef struct four_columns {
-    const uint8_t *at[FOUR];
-    int8_t *n;
-    int step; /* in step, lift and least */
-} four_columns;
-
-/* Columns from c on; behind the last one it is the last again, which nobody looks at. */
-INLINE four_columns columns_from(dg_qpanel *panel, const dg_qpack_args *a, int c)
+/* Where those of column c begin in step, lift and least. */
+INLINE int step_of(int c)
 {
-    const int half = c / HALF, pair = c % HALF / 2;
-    four_columns f = {.n = (int8_t *)panel->n + half * HALF_N + pair * 16,
-                      .step = half * HALF_STEPS + pair * 4};
-    for (int i = 0; i < FOUR; i++)
-        f.at[i] = (const uint8_t *)a->src + (size_t)dg_min(c + i, a->n_col - 1) * a->stride;
-    return f;
-}
-
-INLINE void store_two(void *to, int8x16_t a, int8x16_t b)
-{
-    __asm__("stp %q1, %q2, [%3]" : "=m"(*(int8_t(*)[32])to) : "w"(a), "w"(b), "r"(to));
-}
-
-/* Sixteen numbers of each column from value k on. */
-INLINE void set_numbers(int8_t *to, int k, const int8x16_t v[FOUR])
-{
-    int64x2_t x[FOUR];
-    for (int i = 0; i < FOUR; i++)
-        x[i] = vreinterpretq_s64_s8(v[i]);
-    to += k / 8 * PAIRS * 16;
-    store_two(to, vreinterpretq_s8_s64(vzip1q_s64(x[0], x[1])),
-              vreinterpretq_s8_s64(vzip1q_s64(x[2], x[3])));
-    store_two(to + PAIRS * 16, vreinterpretq_s8_s64(vzip2q_s64(x[0], x[1])),
-              vreinterpretq_s8_s64(vzip2q_s64(x[2], x[3])));
+    return c / HALF * HALF_STEPS + c % HALF / 2 * 4;
 }
 
 INLINE int8x16_t twice(float32x4_t both, const int which)
@@ -124,10 +83,10 @@ INLINE void set_scales(dg_qpanel *panel, const four_columns *f, int c, int type,
     }
     uint8_t *less = panel->less + c / HALF * (HALF * DG_QGROUPS) + c % HALF / 2 * 16;
     for (int i = 0; i < FOUR; i += 2) {
-        set_both(panel->step + f->step + 2 * i, step, i, scale);
-        set_both(panel->least + f->step + 2 * i, least, i, scale);
+        set_both(panel->step + step_of(c) + 2 * i, step, i, scale);
+        set_both(panel->least + step_of(c) + 2 * i, least, i, scale);
         for (int g = 0; g < DG_QSLICE / group_of(kind); g += 8) {
-            set_times(panel->times + f->step + g * PAIRS * 4 + 2 * i, vld1_s8(s[i].times + g),
+            set_times(panel->times + step_of(c) + g * PAIRS * 4 + 2 * i, vld1_s8(s[i].times + g),
                       vld1_s8(s[i + 1].times + g));
             vst1q_u8(less + g / 8 * PAIRS * 16 + 8 * i,
                      vcombine_u8(vld1_u8(s[i].less + g), vld1_u8(s[i + 1].less + g)));
@@ -141,7 +100,7 @@ static void pack_straight_q4_k(dg_qpanel *panel, const dg_qpack_args *a)
 {
     panel->kind = DG_Q_SUPER_LEAST;
     for (int c = 0; c < a->n_col; c += FOUR) {
-        const four_columns f = columns_from(panel, a, c);
+        const four_columns f = columns_from(panel->n, a->src, a->stride, a->n_col, c);
         for (int i = 0; i < 8; i++) { /* 32 bytes are 32 low halves, then 32 high ones */
             const int k = i / 2 * 64 + i % 2 * 16;
             int8x16_t low[FOUR], high[FOUR];
@@ -161,24 +120,13 @@ static void pack_straight_q4_k(dg_qpanel *panel, const dg_qpack_args *a)
  * ----
  */
 
-typedef int8x16x2_t numbers_of_fn(const uint8_t *b);
-
-/* The steps of four blocks from b on; the last one's again behind it. */
-INLINE float32x4_t four_steps(const uint8_t *src, int b, int n_block, const int bytes)
-{
-    float16_t step[4];
-    for (int i = 0; i < 4; i++)
-        memcpy(&step[i], src + dg_min(b + i, n_block - 1) * bytes, sizeof step[i]);
-    return vcvt_f32_f16(vld1_f16(step));
-}
-
 INLINE void pack_straight(dg_qpanel *panel, const dg_qpack_args *a, const int bytes,
                           numbers_of_fn *numbers)
 {
     float32x4_t most = vdupq_n_f32(0);
     panel->kind = DG_Q_PLAIN;
     for (int c = 0; c < a->n_col; c += FOUR) {
-        const four_columns f = columns_from(panel, a, c);
+        const four_columns f = columns_from(panel->n, a->src, a->stride, a->n_col, c);
         for (int b = 0; b < a->n_block; b++) {
             int8x16_t first[FOUR], second[FOUR];
             for (int i = 0; i < FOUR; i++) {
@@ -195,54 +143,14 @@ INLINE void pack_straight(dg_qpanel *panel, const dg_qpack_args *a, const int by
                 step[i] = four_steps(f.at[i], b, a->n_block, bytes);
                 most = vmaxq_f32(most, vabsq_f32(step[i]));
             }
-            set_steps(panel->step + f.step + b * PAIRS * 4, step, a->scale);
-            set_steps(panel->lift + f.step + b * PAIRS * 4, step, -COUNT_ZERO);
+            set_steps(panel->step + step_of(c) + b * PAIRS * 4, step, a->scale);
+            set_steps(panel->lift + step_of(c) + b * PAIRS * 4, step, -COUNT_ZERO);
         }
     }
     panel->lifted = a->scale == 1 && isfinite(vmaxvq_f32(most)); /* NaN is the largest */
 }
 
-INLINE int8x16x2_t straight_q8_0(const uint8_t *b)
-{
-    return (int8x16x2_t){{vld1q_s8((const int8_t *)b + 2), vld1q_s8((const int8_t *)b + 18)}};
-}
-
-INLINE int8x16x2_t straight_q4_0(const uint8_t *b)
-{
-    const int8x16_t eight = vdupq_n_s8(8);
-    uint8x16_t q = vld1q_u8(b + 2);
-    return (int8x16x2_t){{vsubq_s8(vreinterpretq_s8_u8(vandq_u8(q, vdupq_n_u8(15))), eight),
-                          vsubq_s8(vreinterpretq_s8_u8(vshrq_n_u8(q, 4)), eight)}};
-}
-
-/* Sixteen less where a number's fifth bit is not set: bytes `at` and `at` + 1 of h have them. */
-INLINE int8x16_t with_fifth_bits(uint8x16_t low, uint8x16_t h, const int at)
-{
-    static const uint8_t bit[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128},
-                         byte[16] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
-    uint8x16_t where = vaddq_u8(vld1q_u8(byte), vdupq_n_u8((uint8_t)at)),
-               set = vtstq_u8(vqtbl1q_u8(h, where), vld1q_u8(bit));
-    return vreinterpretq_s8_u8(vsubq_u8(low, vbicq_u8(vdupq_n_u8(16), set)));
-}
-
-INLINE int8x16x2_t straight_q5_0(const uint8_t *b)
-{
-    uint32_t bits;
-    memcpy(&bits, b + 2, sizeof bits);
-    uint8x16_t q = vld1q_u8(b + 6), h = vreinterpretq_u8_u32(vdupq_n_u32(bits));
-    return (int8x16x2_t){{with_fifth_bits(vandq_u8(q, vdupq_n_u8(15)), h, 0),
-                          with_fifth_bits(vshrq_n_u8(q, 4), h, 2)}};
-}
-
 /* ---- Q6_K ---- */
-
-/* Sixteen numbers: four bits of `low`, two of `high` from bit `at` on. */
-INLINE int8x16_t six_bits(uint8x16_t low, uint8x16_t high, const int at)
-{
-    uint8x16_t two = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - at)));
-    uint8x16_t n = vorrq_u8(low, vandq_u8(two, vdupq_n_u8(0x30)));
-    return vsubq_s8(vreinterpretq_s8_u8(n), vdupq_n_s8(32));
-}
 
 /* 128 values have 64 bytes of low halves and 32 of upper bits. */
 INLINE void numbers_of_q6_k(const four_columns *f)
@@ -268,7 +176,7 @@ static void pack_straight_q6_k(dg_qpanel *panel, const dg_qpack_args *a)
 {
     panel->kind = DG_Q_SUPER_HALVES;
     for (int c = 0; c < a->n_col; c += FOUR) {
-        const four_columns f = columns_from(panel, a, c);
+        const four_columns f = columns_from(panel->n, a->src, a->stride, a->n_col, c);
         numbers_of_q6_k(&f);
         set_scales(panel, &f, c, DG_Q6_K, DG_Q_SUPER_HALVES, a->scale);
     }
@@ -285,25 +193,13 @@ INLINE void set_groups(float *to, const float *const v[FOUR], int n_group, float
 
 /* ---- NVFP4 ---- */
 
-/* The steps of a block's four groups: halves of E4M3 numbers without sign, which are 2^-8 of what
- * they are when they are put where a half has its exponent. */
-INLINE float32x4_t steps_of_nvfp4(const uint8_t *b)
-{
-    uint32_t four;
-    memcpy(&four, b, sizeof four);
-    const uint8x8_t s = vreinterpret_u8_u32(vdup_n_u32(four));
-    const uint8x8_t number = vbic_u8(vand_u8(s, vdup_n_u8(0x7F)), vceq_u8(s, vdup_n_u8(0x7F)));
-    const uint16x4_t half = vshl_n_u16(vget_low_u16(vmovl_u8(number)), 7);
-    return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(half)), 0x1p7f);
-}
-
 static void pack_straight_nvfp4(dg_qpanel *panel, const dg_qpack_args *a)
 {
     const int8x16_t table = vld1q_s8(twice_e2m1);
     panel->kind = DG_Q_HALVES;
     panel->lifted = a->scale == 1;
     for (int c = 0; c < a->n_col; c += FOUR) {
-        const four_columns f = columns_from(panel, a, c);
+        const four_columns f = columns_from(panel->n, a->src, a->stride, a->n_col, c);
         float steps[FOUR][DG_QGROUPS];
         for (int b = 0; b < a->n_block / 2; b++)
             for (int g = 0; g < 4; g++) {
@@ -319,43 +215,19 @@ static void pack_straight_nvfp4(dg_qpanel *panel, const dg_qpack_args *a)
                 set_numbers(f.n, 64 * b + 16 * g, v);
             }
         const float *step[FOUR] = {steps[0], steps[1], steps[2], steps[3]};
-        set_groups(panel->step + f.step, step, 2 * a->n_block, a->scale);
-        set_groups(panel->lift + f.step, step, 2 * a->n_block, -COUNT_ZERO);
+        set_groups(panel->step + step_of(c), step, 2 * a->n_block, a->scale);
+        set_groups(panel->lift + step_of(c), step, 2 * a->n_block, -COUNT_ZERO);
     }
 }
 
-/* ---- E4M3: numbers_body.h's eight_e4m3, of sixteen ---- */
-
-INLINE uint8x8_t sizes_of_e4m3(uint8x8_t part, uint8x8_t factor, uint8x8_t is_top, uint16_t inverse)
-{
-    const uint16x8_t product = vmulq_n_u16(vmovl_u8(part), inverse),
-                     less = vorrq_u16(vshll_n_u8(factor, 1), vshlq_n_u16(vmovl_u8(is_top), 9));
-    const uint32x4_t low = vmull_u16(vget_low_u16(product), vget_low_u16(less)),
-                     high = vmull_high_u16(product, less);
-    return vrshrn_n_u16(vshrn_high_n_u32(vshrn_n_u32(low, 16), high, 16), 1);
-}
-
-INLINE int8x16_t sixteen_e4m3(uint8x16_t b, const dg_e4m3_scale *s)
-{
-    const uint8x16_t size = vandq_u8(b, vdupq_n_u8(0x7F)), one = vdupq_n_u8(1),
-                     exponent = vmaxq_u8(vshrq_n_u8(size, 3), one),
-                     whole = vandq_u8(vcgtq_u8(size, vdupq_n_u8(7)), vdupq_n_u8(8)),
-                     part = vorrq_u8(vandq_u8(size, vdupq_n_u8(7)), whole),
-                     factor = vqtbl1q_u8(vld1q_u8(s->power), exponent),
-                     is_top = vandq_u8(vceqq_u8(exponent, vdupq_n_u8((uint8_t)s->top)), one);
-    const uint8x16_t n = vcombine_u8(
-        sizes_of_e4m3(vget_low_u8(part), vget_low_u8(factor), vget_low_u8(is_top), s->inverse),
-        sizes_of_e4m3(vget_high_u8(part), vget_high_u8(factor), vget_high_u8(is_top), s->inverse));
-    const int8x16_t minus = vshrq_n_s8(vreinterpretq_s8_u8(b), 7);
-    return vsubq_s8(veorq_s8(vreinterpretq_s8_u8(n), minus), minus);
-}
+/* ---- E4M3 ---- */
 
 static void pack_straight_e4m3(dg_qpanel *panel, const dg_qpack_args *a)
 {
     panel->kind = DG_Q_PLAIN;
     panel->lifted = false; /* steps are any floats */
     for (int c = 0; c < a->n_col; c += FOUR) {
-        const four_columns f = columns_from(panel, a, c);
+        const four_columns f = columns_from(panel->n, a->src, a->stride, a->n_col, c);
         float steps[FOUR][DG_QBLOCKS] = {{0}};
         for (int b = 0; b < a->n_block; b++) {
             int8x16_t first[FOUR], second[FOUR];
@@ -374,7 +246,7 @@ static void pack_straight_e4m3(dg_qpanel *panel, const dg_qpack_args *a)
             set_numbers(f.n, b * DG_QBLOCK + 16, second);
         }
         const float *step[FOUR] = {steps[0], steps[1], steps[2], steps[3]};
-        set_groups(panel->step + f.step, step, a->n_block, a->scale);
+        set_groups(panel->step + step_of(c), step, a->n_block, a->scale);
     }
 }
 
@@ -387,7 +259,7 @@ INLINE void pack_numbers(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_
     panel->kind = kind;
     panel->lifted = a->scale == 1 && !dg_qtype_long_steps(type);
     for (int c = 0; c < a->n_col; c += FOUR) {
-        const four_columns f = columns_from(panel, a, c);
+        const four_columns f = columns_from(panel->n, a->src, a->stride, a->n_col, c);
         dg_numbers w[FOUR];
         for (int i = 0; i < FOUR; i++) {
             row(&w[i], f.at[i], n_value);
@@ -404,10 +276,10 @@ INLINE void pack_numbers(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_
         }
         const float *step[FOUR] = {w[0].step, w[1].step, w[2].step, w[3].step},
                     *least[FOUR] = {w[0].least, w[1].least, w[2].least, w[3].least};
-        set_groups(panel->step + f.step, step, n_group, a->scale);
-        set_groups(panel->lift + f.step, step, n_group, -COUNT_ZERO);
+        set_groups(panel->step + step_of(c), step, n_group, a->scale);
+        set_groups(panel->lift + step_of(c), step, n_group, -COUNT_ZERO);
         if (kind == DG_Q_LEAST)
-            set_groups(panel->least + f.step, least, n_group, a->scale);
+            set_groups(panel->least + step_of(c), least, n_group, a->scale);
     }
 }
 

@@ -6,20 +6,13 @@
  *     step   [half][group][pair] four floats: both columns' steps, twice; least alike
  *     times  [half][group][pair] four words, alike; less [half][eight groups][pair] sixteen bytes
  */
-#include <arm_neon.h>
 #include <math.h>
-#include <string.h>
-#include "base/common.h"
-#include "cpu/arm/kernels_neon.h"
-#include "cpu/arm/lanes_neon.h"
-#include "cpu/numbers_body.h"
+#include "cpu/arm/i8mm.h"
 
 /* See gemm_neon.c. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-schedule-insns")
 #endif
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum { TILE = 3 }; /* pairs of rows that are multiplied together, at most */
 #include "cpu/arm/pack_i8mm.h"
@@ -44,14 +37,6 @@ INLINE float32x4_t load_again(const float *p)
     float32x4_t v;
     __asm__ volatile("ldr %q0, %1" : "=w"(v) : "m"(*(const float(*)[4])p));
     return v;
-}
-
-/* sum + the products of two rows of x and two columns. Written out, since not every compiler's
- * header has it by itself. */
-INLINE int32x4_t add_products(int32x4_t sum, int8x16_t x, int8x16_t w)
-{
-    __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(x), "w"(w));
-    return sum;
 }
 
 /* sum += the products of eights [first, first + n_eight) of x and n. */

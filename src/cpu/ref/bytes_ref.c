@@ -106,4 +106,8 @@ static void product(const dg_byte_args *a)
 }
 
 const dg_byte_kernels dg_bytes_ref = {
-    .profile = "integer-bytes-reference", .quantise = quantise, .product = product};
+    .profile = "integer-bytes-reference",
+    .way = DG_QWAY_BYTES,
+    .quantise = quantise,
+    .product = product,
+};

@@ -8,7 +8,7 @@
  * between them both are waited for less. */
 #include <string.h>
 #include "base/common.h"
-#include "cpu/bytes.h"
+#include "cpu/byte_stream.h"
 #ifndef DG_PLAIN_LANES /* tests bring their own */
 #include "cpu/x86/lanes_avx512.h"
 #include "cpu/x86/tiles_amx.h"
@@ -225,31 +225,6 @@ INLINE void fetch_slice(const dg_byte_args *a, place p, size_t slice_bytes, int 
             __builtin_prefetch(at + i, 0, 2);
 }
 
-/* What is packed after the columns that are being packed: the next ones, or the next product's. It
- * comes from memory, where bytes in ascending order are the fastest, and the first-level cache has
- * no room for it. */
-typedef struct stream {
-    const uint8_t *at, *end;
-    size_t some; /* with each part */
-} stream;
-
-INLINE stream stream_behind(const dg_byte_args *a, int c, int n_part)
-{
-    const int n_col = dg_min(DG_BYTE_COLS, a->n_col - c);
-    const uint8_t *at = n_col > 0 ? (const uint8_t *)a->w + (size_t)c * a->stride : a->soon;
-    const size_t bytes = n_col > 0 ? (size_t)n_col * a->stride : a->soon_bytes;
-    if (!at)
-        return (stream){NULL, NULL, 0};
-    return (stream){at, at + bytes, (bytes / (size_t)n_part / 64 + 1) * 64};
-}
-
-INLINE void fetch_stream(stream *s)
-{
-    const uint8_t *end = s->end - s->at > (ptrdiff_t)s->some ? s->at + s->some : s->end;
-    for (; s->at < end; s->at += 64)
-        __builtin_prefetch(s->at, 0, 2);
-}
-
 INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, const int most,
                      dg_numbers_fn *row)
 {
@@ -267,7 +242,7 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
     tiles_begin(dg_min(a->n_row, ROWS), BYTES);
     for (int part = 0; part < 2 * PARTS && !a->asked; part++)
         fetch_slice(a, (place){0, part / PARTS * DG_QSLICE}, slice_bytes, part % PARTS);
-    stream soon = {NULL, NULL, 0};
+    dg_byte_stream soon = {NULL, NULL, 0};
     begin_packing(p, few, a, at, slice_bytes, a->panel);
     for (int part = 0; part < PARTS; part++)
         for (int i = 0; i < 2; i++)
@@ -278,7 +253,7 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
         const bool more = i + 1 < n_place;
         at = next_place(a, at);
         if (here.k == 0)
-            soon = stream_behind(a, here.c + DG_BYTE_COLS, n_slice * PARTS);
+            soon = dg_stream_from(a, here.c + DG_BYTE_COLS, n_slice * PARTS);
         if (more)
             begin_packing(p, few, a, at, slice_bytes, a->panel + (i + 1) % DG_BYTE_PANELS);
         for (int t = 0; t < n_turn; t++, which = !which) {
@@ -304,7 +279,7 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
                     continue;
                 for (int h = 0; h < 2 && more; h++)
                     pack_part(&p[h], part, kind, up, most, row);
-                fetch_stream(&soon);
+                dg_stream_fetch(&soon);
                 if (at.c == 0 && !a->asked)
                     fetch_slice(a, (place){0, at.k + DG_QSLICE}, slice_bytes, part);
             }
@@ -331,4 +306,8 @@ static void product(const dg_byte_args *a)
 }
 
 const dg_byte_kernels dg_bytes_amx = {
-    .profile = "integer-bytes-amx", .quantise = quantise, .product = product};
+    .profile = "integer-bytes-amx",
+    .way = DG_QWAY_BYTES,
+    .quantise = quantise,
+    .product = product,
+};
