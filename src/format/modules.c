@@ -182,6 +182,8 @@ static dgemma_status find_bytes(joining *j, found *f, const dg_tensor *t)
     if (!st)
         st = need(j, &scale, t, ".weight",
                   beside(j, t, ".weight", inverse) ? inverse : ".weight_scale");
+    if (!st && beside(j, t, ".weight", inverse) && beside(j, t, ".weight", ".weight_scale"))
+        st = misfit(j, t, "weight_scale or weight_scale_inv beside it, not both");
     if (!st && beside(j, t, ".weight", ".weight_zero_point"))
         st = misfit(j, t, "no weight_zero_point beside it");
     if (!st && t->type == DG_I8 && j->q->asymmetric)
@@ -303,6 +305,8 @@ static dgemma_status find_int4(joining *j, found *f, const dg_tensor *t)
     if (!st && !zero && j->q->asymmetric)
         st = misfit(j, t,
                     "a weight_zero_point beside it, since the config says \"symmetric\": false");
+    if (!st && j->q->wide)
+        st = misfit(j, t, "a config that says \"num_bits\": 4");
     if (!st)
         st = take_order(j, f, beside(j, t, suffix, ".weight_g_idx"), want[1]);
     return st ? st : take_shape(j, f, t, want[0], want[1]);
@@ -326,7 +330,7 @@ static dgemma_status find_gptq(joining *j, found *f, const dg_tensor *t)
     if (t->type != DG_I32 || t->n_dim != 2 || n_out < 1 || (!awq && t->shape[1] != n_out))
         return misfit(j, t, "eight numbers of four bits in a word, as many columns as scales has");
     if (method == (awq ? DG_QUANT_GPTQ : DG_QUANT_AWQ))
-        return misfit(j, t, "words packed as the quantization_config's method does");
+        return misfit(j, t, "words packed as the quantization_config says");
     int64_t n_in = awq ? t->shape[0] : 8 * t->shape[0];
     f->form = awq ? DG_FORM_AWQ : DG_FORM_GPTQ;
     f->piece = (dg_piece){.values = t->data,
@@ -337,6 +341,8 @@ static dgemma_status find_gptq(joining *j, found *f, const dg_tensor *t)
     st = take_groups(j, f, scale, scale->shape[0], n_in);
     if (!st && (n_out % 8 || zero->type != DG_I32 || !is_shape(zero, scale->shape[0], n_out / 8)))
         st = misfit(j, zero, "eight zeros of four bits in a word, a row for each of scales");
+    if (!st && j->q->ordered && !beside(j, t, suffix, ".g_idx"))
+        st = misfit(j, t, "a g_idx beside it, since the config says \"desc_act\": true");
     if (!st)
         st = take_order(j, f, beside(j, t, suffix, ".g_idx"), n_in);
     return st ? st : take_shape(j, f, t, n_out, n_in);

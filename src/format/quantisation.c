@@ -85,6 +85,7 @@ static dgemma_status read_group(dg_quantisation *q, const section *top, const ch
     snprintf(inner, sizeof inner, "%sweights.", path);
     section w = {weights, top->where, inner, top->err};
     q->asymmetric &= json_is_false(value(&w, "symmetric"));
+    q->wide &= json_integer_value(value(&w, "num_bits")) > 4;
     return st ? st : read_block(q, &w, "block_structure");
 }
 
@@ -100,7 +101,7 @@ static dgemma_status read_compressed(dg_quantisation *q, const section *s)
         st = refuse(s, "config_groups", "an object");
     const char *name;
     json_t *group;
-    q->asymmetric = json_object_size(groups) > 0;
+    q->asymmetric = q->wide = json_object_size(groups) > 0;
     json_object_foreach((json_t *)(uintptr_t)groups, name, group)
     {
         if (!st)
@@ -142,6 +143,7 @@ static dgemma_status read_gptq(dg_quantisation *q, const section *s)
         return refuse(s, "checkpoint_format", "\"gptq\" or \"gptq_v2\"");
     q->symmetric = json_is_true(value(s, "sym"));
     q->zero_less = !is_one_of(format, "gptq_v2");
+    q->ordered = json_is_true(value(s, "desc_act"));
     return check_four_bits(s);
 }
 
@@ -156,6 +158,7 @@ static dgemma_status read_awq(const section *s)
 #define PACKINGS                                                                                   \
     "auto_round auto_round:auto_gptq auto_round:gptqmodel auto_round:auto_awq auto_gptq auto_awq"
 
+/* Where it says that it packs as another one does, it is that one. */
 static dgemma_status read_auto_round(dg_quantisation *q, const section *s)
 {
     const json_t *packing = value(s, "packing_format");
@@ -163,6 +166,10 @@ static dgemma_status read_auto_round(dg_quantisation *q, const section *s)
         return refuse(s, "packing_format", "one of: " PACKINGS);
     q->symmetric = json_is_true(value(s, "sym"));
     q->zero_less = !packing || is_one_of(packing, "auto_round:auto_gptq auto_gptq");
+    if (is_one_of(packing, "auto_round:auto_awq auto_awq"))
+        q->method = DG_QUANT_AWQ;
+    else if (is_one_of(packing, "auto_round:auto_gptq auto_round:gptqmodel auto_gptq"))
+        q->method = DG_QUANT_GPTQ;
     return check_four_bits(s);
 }
 

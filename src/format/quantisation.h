@@ -35,11 +35,14 @@ typedef struct dg_quantisation {
         int bits, group;
     } width[DG_QUANT_BLOCKS];
 
-    bool asymmetric; /* of compressed-tensors: all groups say that there are zeros */
+    /* of compressed-tensors, where all groups say so */
+    bool asymmetric; /* there are zeros */
+    bool wide;       /* numbers have more bits than four */
 
     /* of GPTQ, AWQ and AutoRound */
     bool symmetric; /* zeros are 8 */
     int zero_less;  /* zeros are stored less by one */
+    bool ordered;   /* columns have groups of their own: "desc_act" */
 } dg_quantisation;
 
 /* Reads the object "quantization_config". `where` and `path` ("quantization_config.") begin errors:

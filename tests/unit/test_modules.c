@@ -423,6 +423,11 @@ static const struct {
     {{{"a.pre_quant_scale", DG_F32, 1, 64, 0}},
      DGEMMA_E_UNSUPPORTED,
      "a.pre_quant_scale belongs to"},
+    {{{"a.weight", DG_F8_E4M3, 2, 4, 64},
+      {"a.weight_scale", DG_F32, 1, 4, 0},
+      {"a.weight_scale_inv", DG_F32, 1, 4, 0}},
+     DGEMMA_E_FORMAT,
+     "wanted weight_scale or weight_scale_inv beside it, not both"},
     {{{"a.weight.quant_map", DG_F32, 1, 64, 0}}, DGEMMA_E_UNSUPPORTED, "quant_map belongs to"},
     {{{"a.weight.absmax", DG_F32, 1, 64, 0}}, DGEMMA_E_UNSUPPORTED, "absmax belongs to"},
     {{{"a.weight.bitmask", DG_U8, 1, 64, 0}}, DGEMMA_E_UNSUPPORTED, "bitmask belongs to"},
@@ -508,6 +513,9 @@ START_TEST(shapes_of_four_bits_fit)
         q.asymmetric = false;
         ck_assert_int_eq(dg_modules_join(&m, t, 3, &q, "DIR", &err), DGEMMA_OK);
         dg_modules_clear(&m);
+        q.wide = true;
+        ck_assert_int_eq(dg_modules_join(&m, t, 3, &q, "DIR", &err), DGEMMA_E_FORMAT);
+        ck_assert_msg(strstr(err.msg, "wanted a config that says \"num_bits\": 4"), "%s", err.msg);
     }
 }
 END_TEST
@@ -609,6 +617,9 @@ START_TEST(methods_fit)
     ck_assert_int_eq(dg_modules_join(&m, t, DG_COUNT(t), &q, "DIR", &err), DGEMMA_OK);
     ck_assert_int_eq(m.piece[0].zero_less, 0);
     dg_modules_clear(&m);
+    q.ordered = true;
+    ck_assert_int_eq(dg_modules_join(&m, t, DG_COUNT(t), &q, "DIR", &err), DGEMMA_E_FORMAT);
+    ck_assert_msg(strstr(err.msg, "wanted a g_idx beside it"), "%s", err.msg);
 }
 END_TEST
 

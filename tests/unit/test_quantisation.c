@@ -28,9 +28,12 @@ static const struct {
     {"{\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemm\"}", DG_QUANT_AWQ, false, 0},
     {ROUND ", \"sym\": true}", DG_QUANT_AUTO_ROUND, true, 1},
     {ROUND ", \"packing_format\": null}", DG_QUANT_AUTO_ROUND, false, 1},
-    {ROUND ", \"packing_format\": \"auto_round:auto_gptq\"}", DG_QUANT_AUTO_ROUND, false, 1},
-    {ROUND ", \"packing_format\": \"auto_round:gptqmodel\"}", DG_QUANT_AUTO_ROUND, false, 0},
-    {ROUND ", \"packing_format\": \"auto_round:auto_awq\"}", DG_QUANT_AUTO_ROUND, false, 0},
+    {ROUND ", \"packing_format\": \"auto_round:auto_gptq\"}", DG_QUANT_GPTQ, false, 1},
+    {ROUND ", \"packing_format\": \"auto_round:gptqmodel\"}", DG_QUANT_GPTQ, false, 0},
+    {ROUND ", \"packing_format\": \"auto_round:auto_awq\"}", DG_QUANT_AWQ, false, 0},
+    {ROUND ", \"packing_format\": \"auto_round\"}", DG_QUANT_AUTO_ROUND, false, 0},
+    {ROUND ", \"packing_format\": \"auto_gptq\"}", DG_QUANT_GPTQ, false, 1},
+    {ROUND ", \"packing_format\": \"auto_awq\"}", DG_QUANT_AWQ, false, 0},
     {"{\"quant_method\": \"fp8\"}", DG_QUANT_FP8, false, 0},
     {"{\"quant_method\": \"compressed-tensors\"}", DG_QUANT_COMPRESSED_TENSORS, false, 0},
     {"{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\"}", DG_QUANT_MODELOPT, false, 0},
@@ -44,6 +47,19 @@ START_TEST(reads)
     ck_assert_int_eq(q.method, good[_i].method);
     ck_assert_int_eq(q.symmetric, good[_i].symmetric);
     ck_assert_int_eq(q.zero_less, good[_i].zero_less);
+}
+END_TEST
+
+START_TEST(reads_order)
+{
+    static const char *const text[] = {GPTQ "}", GPTQ ", \"desc_act\": false}",
+                                       GPTQ ", \"desc_act\": true}"};
+    for (size_t i = 0; i < DG_COUNT(text); i++) {
+        dg_quantisation q;
+        dgemma_error err = {0};
+        ck_assert_msg(read_text(&q, text[i], &err) == DGEMMA_OK, "%s", err.msg);
+        ck_assert(q.ordered == (i == 2));
+    }
 }
 END_TEST
 
@@ -67,17 +83,21 @@ START_TEST(sizes_are_counted)
 }
 END_TEST
 
-/* Zeros are asked for where every group has them. */
-START_TEST(reads_symmetric)
+/* What is true of every group is asked of every matrix. */
+START_TEST(reads_groups)
 {
     static const struct {
         const char *groups;
-        bool asymmetric;
-    } of[] = {{"", false},
-              {"\"a\": {\"weights\": {\"symmetric\": false}}", true},
-              {"\"a\": {\"weights\": {\"symmetric\": true}}", false},
-              {"\"a\": {\"weights\": {}}", false},
-              {"\"a\": {\"weights\": {\"symmetric\": false}}, \"b\": {}", false}};
+        bool asymmetric, wide;
+    } of[] = {{"", false, false},
+              {"\"a\": {\"weights\": {\"symmetric\": false}}", true, false},
+              {"\"a\": {\"weights\": {\"symmetric\": true}}", false, false},
+              {"\"a\": {\"weights\": {\"num_bits\": 8}}", false, true},
+              {"\"a\": {\"weights\": {\"num_bits\": 4}}", false, false},
+              {"\"a\": {\"weights\": {\"num_bits\": 8}}, \"b\": {\"weights\": {\"num_bits\": 4}}",
+               false, false},
+              {"\"a\": {\"weights\": {}}", false, false},
+              {"\"a\": {\"weights\": {\"symmetric\": false}}, \"b\": {}", false, false}};
     for (size_t i = 0; i < DG_COUNT(of); i++) {
         char text[256];
         dg_quantisation q;
@@ -86,7 +106,7 @@ START_TEST(reads_symmetric)
                  "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {%s}}",
                  of[i].groups);
         ck_assert_msg(read_text(&q, text, &err) == DGEMMA_OK, "%s", err.msg);
-        ck_assert_msg(q.asymmetric == of[i].asymmetric, "%s", text);
+        ck_assert_msg(q.asymmetric == of[i].asymmetric && q.wide == of[i].wide, "%s", text);
     }
 }
 END_TEST
@@ -152,8 +172,9 @@ Suite *quantisation_suite(void)
     TCase *c = tcase_create("configs");
     tcase_add_loop_test(c, reads, 0, DG_COUNT(good));
     tcase_add_loop_test(c, refuses, 0, DG_COUNT(bad));
+    tcase_add_test(c, reads_order);
     tcase_add_test(c, sizes_are_counted);
-    tcase_add_test(c, reads_symmetric);
+    tcase_add_test(c, reads_groups);
     tcase_add_loop_test(c, reads_modelopt, 0, DG_COUNT(modelopt));
     suite_add_tcase(s, c);
     return s;
