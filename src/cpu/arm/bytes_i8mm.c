@@ -6,11 +6,6 @@
 #include "cpu/arm/pack_bytes_i8mm.h"
 #include "cpu/byte_stream.h"
 
-/* See gemm_neon.c. */
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("no-schedule-insns")
-#endif
-
 enum {
     TILE = 6,                      /* pairs of rows that are multiplied together, at most */
     PANEL_PAIRS = DG_BYTE_COLS / 2 /* of columns */
@@ -45,6 +40,12 @@ static void quantise(dg_qpair *out, int which, const float *x, int n_block)
 }
 
 /* ---- a tile ---- */
+
+/* See gemm_neon.c; packing is better left to the compiler. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("no-schedule-insns")
+#endif
 
 /* Pairs of rows and a slice of a panel's columns. */
 typedef struct slice {
@@ -159,6 +160,10 @@ static void multiply_slice(const slice *s)
         pair += rows;
     }
 }
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
 
 /* ---- the product ---- */
 
