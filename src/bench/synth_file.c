@@ -65,7 +65,7 @@ static dgemma_status make_vocabulary(synth *s, dgemma_error *err)
     dg_tokenizer *t;
     dgemma_status st = dg_synth_tokenizer(&t, s->cfg->n_vocab, err);
     if (!st)
-        st = dg_gguf_vocabulary_put(&s->w, t, dg_synth_template, err);
+        st = dg_gguf_vocabulary_put(&s->w, t, s->cfg->n_vocab, dg_synth_template, err);
     dg_tokenizer_free(t);
     return st;
 }
@@ -106,7 +106,7 @@ static dgemma_status read_vocabulary(synth *s, const char *path, dgemma_error *e
     if (!st)
         st = check_count(s, (size_t)dg_tokenizer_count(t), err);
     if (!st)
-        st = dg_gguf_vocabulary_put(&s->w, t, dg_synth_template, err);
+        st = dg_gguf_vocabulary_put(&s->w, t, s->cfg->n_vocab, dg_synth_template, err);
     dg_tokenizer_free(t);
     return st;
 }

@@ -1,6 +1,7 @@
 #include "convert/quantize.h"
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/alloc.h"
 #include "base/common.h"
 #include "base/pool.h"
@@ -87,7 +88,8 @@ static dgemma_status put_keys(quantizing *q, dgemma_error *err)
                          "%s: no tokenizer.json in the folder, and a GGUF file has it inside",
                          dg_checkpoint_dir(q->l.checkpoint));
         else
-            st = dg_gguf_vocabulary_put(&q->w, q->l.tokenizer, q->l.chat_template, err);
+            st = dg_gguf_vocabulary_put(&q->w, q->l.tokenizer, q->l.cfg.n_vocab, q->l.chat_template,
+                                        err);
     }
     dg_gguf_put_int(&q->w, "general.file_type", DG_GGUF_U32, q->preset->file_type);
     dg_gguf_put_int(&q->w, "general.quantization_version", DG_GGUF_U32, 2);
@@ -258,14 +260,36 @@ static dgemma_status write_file(quantizing *q, dgemma_error *err)
 
 /* ---- all of it ---- */
 
-/* A model is not written over one of its own files. */
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static dgemma_status check_not_read(const quantizing *q, const char *path, dgemma_error *err)
+{
+    const char *importance = q->opt->importance_path;
+    if (dg_checkpoint_reads(q->l.checkpoint, path) ||
+        (importance && is_same_file(importance, path)))
+        return dg_fail(err, DGEMMA_E_ARG, "%s is what is read", path);
+    return DGEMMA_OK;
+}
+
+/* Nothing is written over a file that is read, neither at the end nor on the way. */
 static dgemma_status check_target(const quantizing *q, dgemma_error *err)
 {
-    if (q->opt->path && dg_checkpoint_reads(q->l.checkpoint, q->opt->path))
-        return dg_fail(err, DGEMMA_E_ARG, "%s is what is read", q->opt->path);
-    if (q->opt->dry_run)
-        return DGEMMA_OK;
-    return dg_gguf_writer_check(&q->w, q->opt->path, q->opt->replace, err);
+    const char *path = q->opt->path;
+    if (!path)
+        return DGEMMA_OK; /* a dry run */
+    char *partial = dg_gguf_partial_path(path);
+    dgemma_status st = partial ? check_not_read(q, path, err)
+                               : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", path);
+    if (!st)
+        st = check_not_read(q, partial, err);
+    dg_free(partial);
+    if (st || q->opt->dry_run)
+        return st;
+    return dg_gguf_writer_check(&q->w, path, q->opt->replace, err);
 }
 
 static void describe(quantizing *q)

@@ -65,13 +65,18 @@ static int64_t row_of(const dg_tensor *t)
 static dgemma_status check_type(const planning *p, const dg_planned *to)
 {
     const dg_dtype type = to->tensor.type;
-    if (to->from[0]->type >= DG_DTYPE_COMPUTE ||
-        (to->from[1] && to->from[1]->type >= DG_DTYPE_COMPUTE))
-        return dg_fail(p->err, DGEMMA_E_UNSUPPORTED, "%s is of type %s, which weights cannot have",
-                       to->from[0]->name, dg_dtype_name(to->from[0]->type));
+    bool same = true; /* rows are copied */
+    for (int k = 0; k < 2 && to->from[k]; k++) {
+        const dg_tensor *from = to->from[k];
+        if (from->type >= DG_DTYPE_COMPUTE)
+            return dg_fail(p->err, DGEMMA_E_UNSUPPORTED,
+                           "%s is of type %s, which weights cannot have", from->name,
+                           dg_dtype_name(from->type));
+        same = same && from->type == type && !from->scale;
+    }
     if (dg_tensor_count(&to->tensor) == 0)
         return dg_fail(p->err, DGEMMA_E_FORMAT, "%s is empty", to->from[0]->name);
-    if (type < DG_DTYPE_FLOAT || dg_blocks_can_narrow(type) || type == to->from[0]->type)
+    if (type < DG_DTYPE_FLOAT || dg_blocks_can_narrow(type) || same)
         return DGEMMA_OK;
     return dg_fail(p->err, DGEMMA_E_UNSUPPORTED,
                    "%s would be %s with the type %s, and nothing is turned into that here yet",

@@ -2,9 +2,10 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "engine/gguf_vocabulary.h"
 
 /* Values of tokenizer.ggml.token_type that count. */
-enum { TYPE_CONTROL = 3, TYPE_USER_DEFINED = 4 };
+enum { TYPE_CONTROL = 3, TYPE_USER_DEFINED = 4, TYPE_UNUSED = 5 };
 
 /* Gemma 4's own: special whatever the file types them as (real files type <eos> as a normal token,
  * and those of tools and channels as user defined, so that llama.cpp prints them). */
@@ -129,6 +130,20 @@ static dgemma_status take_added(parts *p)
     return DGEMMA_OK;
 }
 
+/* Pieces that only fill up the rows of the embeddings are no text of the model's. */
+static void drop_padding(parts *p)
+{
+    const dg_gguf_value *types = dg_gguf_find(p->g, "tokenizer.ggml.token_type");
+    for (; p->n_piece; p->n_piece--) {
+        const size_t last = p->n_piece - 1;
+        const dg_piece *piece = &p->pieces[last];
+        int64_t type = 0;
+        dg_gguf_int(types, last, &type);
+        if (type != TYPE_UNUSED || !dg_gguf_is_padding(piece->text, piece->len, last))
+            return;
+    }
+}
+
 static dgemma_status check_kind(const parts *p)
 {
     const dg_gguf_value *v = dg_gguf_find(p->g, "tokenizer.ggml.model");
@@ -154,6 +169,8 @@ dgemma_status dg_gguf_tokenizer(dg_tokenizer **out, const dg_gguf *g, const char
         st = take_merges(&p);
     if (!st)
         st = take_added(&p);
+    if (!st)
+        drop_padding(&p); /* they were not added */
     if (!st)
         st = dg_tokenizer_create(out,
                                  &(dg_vocabulary){

@@ -1,10 +1,11 @@
 #include "engine/gguf_vocabulary.h"
+#include <stdio.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
 
 /* Values of tokenizer.ggml.token_type. */
-enum { TYPE_NORMAL = 1, TYPE_CONTROL = 3, TYPE_USER_DEFINED = 4, TYPE_BYTE = 6 };
+enum { TYPE_NORMAL = 1, TYPE_CONTROL = 3, TYPE_USER_DEFINED = 4, TYPE_UNUSED = 5, TYPE_BYTE = 6 };
 
 /* Special, and typed as if they were not, as in published files: llama.cpp prints what is user
  * defined, and who reads calls and thoughts there looks for them in the text. */
@@ -38,19 +39,41 @@ static dgemma_status no_memory(const dg_tokenizer *t, dgemma_error *err)
                    (int)dg_tokenizer_count(t));
 }
 
-static dgemma_status put_pieces(dg_gguf_writer *w, const dg_tokenizer *t, dgemma_error *err)
+enum { PADDING_NAME = 32 };
+
+static size_t name_padding(char out[PADDING_NAME], size_t id)
 {
-    const size_t n = (size_t)dg_tokenizer_count(t);
+    return (size_t)snprintf(out, PADDING_NAME, "[PAD%zu]", id);
+}
+
+bool dg_gguf_is_padding(const char *text, size_t len, size_t id)
+{
+    char name[PADDING_NAME];
+    return name_padding(name, id) == len && memcmp(name, text, len) == 0;
+}
+
+static dgemma_status put_pieces(dg_gguf_writer *w, const dg_tokenizer *t, int n_vocab,
+                                dgemma_error *err)
+{
+    const size_t n_piece = (size_t)dg_tokenizer_count(t);
+    const size_t n = n_vocab > 0 && (size_t)n_vocab > n_piece ? (size_t)n_vocab : n_piece;
     dg_gguf_text *text = dg_array(n, sizeof *text);
     float *score = dg_array(n, sizeof *score);
     int64_t *type = dg_array(n, sizeof *type);
-    const bool ok = text && score && type;
-    for (size_t i = 0; ok && i < n; i++) {
+    char(*padding)[PADDING_NAME] = dg_array(n - n_piece + 1, sizeof *padding);
+    const bool ok = text && score && type && padding;
+    for (size_t i = 0; ok && i < n_piece; i++) {
         dg_piece piece = dg_tokenizer_piece(t, (int32_t)i);
         text[i] = (dg_gguf_text){piece.text, piece.len};
-        score[i] = -1000; /* as published: nobody reads them */
         type[i] = type_of(t, (int32_t)i);
     }
+    for (size_t i = n_piece; ok && i < n; i++) {
+        char *name = padding[i - n_piece];
+        text[i] = (dg_gguf_text){name, name_padding(name, i)};
+        type[i] = TYPE_UNUSED;
+    }
+    for (size_t i = 0; ok && i < n; i++)
+        score[i] = -1000; /* as published: nobody reads them */
     if (ok) {
         dg_gguf_put_strings(w, "tokenizer.ggml.tokens", text, n);
         dg_gguf_put_floats(w, "tokenizer.ggml.scores", score, n);
@@ -59,6 +82,7 @@ static dgemma_status put_pieces(dg_gguf_writer *w, const dg_tokenizer *t, dgemma
     dg_free(text);
     dg_free(score);
     dg_free(type);
+    dg_free(padding);
     return ok ? DGEMMA_OK : no_memory(t, err);
 }
 
@@ -102,14 +126,14 @@ static void put_id(dg_gguf_writer *w, const char *key, int id)
         dg_gguf_put_int(w, key, DG_GGUF_U32, id);
 }
 
-dgemma_status dg_gguf_vocabulary_put(dg_gguf_writer *w, const dg_tokenizer *t,
+dgemma_status dg_gguf_vocabulary_put(dg_gguf_writer *w, const dg_tokenizer *t, int n_vocab,
                                      const char *chat_template, dgemma_error *err)
 {
     if (dg_tokenizer_keeps_spaces(t))
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "the tokenizer keeps spaces as they are, which GGUF has no name for");
     dg_gguf_put_string(w, "tokenizer.ggml.model", "gemma4");
-    dgemma_status st = put_pieces(w, t, err);
+    dgemma_status st = put_pieces(w, t, n_vocab, err);
     if (!st)
         st = put_merges(w, t, err);
     put_id(w, "tokenizer.ggml.bos_token_id", dg_tokenizer_bos(t));

@@ -233,12 +233,18 @@ static FILE *open_alone(dg_gguf_writer *w)
 {
     struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     struct stat held, named;
-    int fd = open(w->partial, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(w->partial, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (fd < 0 ? errno == ELOOP || errno == ENXIO
+               : fstat(fd, &held) != 0 || !S_ISREG(held.st_mode) || held.st_nlink > 1) {
+        fail(w, DGEMMA_E_ARG, "what is there as .partial is not a plain file");
+        if (fd >= 0)
+            close(fd);
+        return NULL;
+    }
     bool taken =
         fd >= 0 && fcntl(fd, F_OFD_SETLK, &all) != 0 && (errno == EAGAIN || errno == EACCES);
     if (!taken && fd >= 0) /* it had the lock, and was given its name since it was opened */
-        taken =
-            fstat(fd, &held) == 0 && (stat(w->partial, &named) != 0 || named.st_ino != held.st_ino);
+        taken = stat(w->partial, &named) != 0 || named.st_ino != held.st_ino;
     FILE *file = fd >= 0 && !taken && ftruncate(fd, 0) == 0 ? fdopen(fd, "wb") : NULL;
     if (!file) {
         fail(w, DGEMMA_E_IO, taken ? "somebody else is writing it" : strerror(errno));
@@ -248,10 +254,20 @@ static FILE *open_alone(dg_gguf_writer *w)
     return file;
 }
 
-void dg_gguf_writer_open(dg_gguf_writer *w, const char *path)
+char *dg_gguf_partial_path(const char *path)
 {
     static const char suffix[] = ".partial";
     const size_t n = strlen(path);
+    char *partial = dg_malloc(n + sizeof suffix);
+    if (partial) {
+        memcpy(partial, path, n);
+        memcpy(partial + n, suffix, sizeof suffix);
+    }
+    return partial;
+}
+
+void dg_gguf_writer_open(dg_gguf_writer *w, const char *path)
+{
     dg_buf head;
     dg_buf_init(&head, 64);
     append(w, &head, "GGUF", 4);
@@ -259,14 +275,11 @@ void dg_gguf_writer_open(dg_gguf_writer *w, const char *path)
     append_number(w, &head, w->n_tensor, 8);
     append_number(w, &head, w->n_value, 8);
     w->path = dg_strdup(path);
-    w->partial = dg_malloc(n + sizeof suffix);
+    w->partial = dg_gguf_partial_path(path);
     if (!w->path || !w->partial)
         fail(w, DGEMMA_E_NOMEM, "out of memory");
-    if (!w->error.status) {
-        memcpy(w->partial, path, n);
-        memcpy(w->partial + n, suffix, sizeof suffix);
+    if (!w->error.status)
         w->file = open_alone(w);
-    }
     write_bytes(w, head.data, head.len);
     write_bytes(w, w->values.data, w->values.len);
     write_bytes(w, w->tensors.data, w->tensors.len);

@@ -57,9 +57,13 @@ uint64_t dg_gguf_writer_bytes(const dg_gguf_writer *w);
 dgemma_status dg_gguf_writer_check(const dg_gguf_writer *w, const char *path, bool replace,
                                    dgemma_error *err);
 
+/* The name of the file at `path` while it is written, in memory of the caller's; NULL: out of
+ * memory. */
+char *dg_gguf_partial_path(const char *path);
+
 /* Creates the file and writes all that was put; nothing more may be put. Until it is closed it is
  * called PATH.partial, so that nobody finds half a model; two that write the same one are a failure
- * of the second. */
+ * of the second, and so is a link, a pipe or a device of that name. */
 void dg_gguf_writer_open(dg_gguf_writer *w, const char *path);
 
 /* The whole data of the next tensor, in the order they were announced. */

@@ -3,12 +3,17 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/alloc.h"
 #include "base/common.h"
 #include "base/file.h"
+#include "convert/quantize_plan.h"
 #include "dgemma_tools.h"
+#include "engine/gguf_tokenizer.h"
+#include "engine/gguf_vocabulary.h"
 #include "engine/loader.h"
+#include "format/gguf_model.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
 #include "support/temp_dir.h"
@@ -61,6 +66,8 @@ START_TEST(a_folder_becomes_a_file)
     ck_assert_mem_eq(l.cfg.layer, from.cfg.layer, sizeof l.cfg.layer);
     ck_assert_mem_eq(&l.generation, &from.generation, sizeof l.generation);
     ck_assert_int_eq(dg_tokenizer_count(l.tokenizer), dg_tokenizer_count(from.tokenizer));
+    const dg_gguf *g = dg_checkpoint_gguf(l.checkpoint);
+    ck_assert_uint_eq(dg_gguf_find(g, "tokenizer.ggml.tokens")->n, (size_t)from.cfg.n_vocab);
 
     static const char said[] = "Hello there, <bos> and \xC3\xA9 100 times";
     dg_tokens a, b;
@@ -281,6 +288,80 @@ START_TEST(a_file_becomes_a_file)
 }
 END_TEST
 
+/* Every row of the embeddings has a piece, as llama.cpp wants it; those that only fill up are none
+ * to us. */
+START_TEST(a_piece_for_each_row)
+{
+    enum { ROWS = 390 };
+    static const char *const keys[] = {"tokenizer.ggml.tokens", "tokenizer.ggml.scores",
+                                       "tokenizer.ggml.token_type"};
+    static const char said[] = "[PAD389]";
+    char path[DG_TEST_PATH];
+    dgemma_error err = {0};
+    dg_loaded l;
+    dg_gguf_writer w;
+    dg_gguf_model file;
+    dg_tokenizer *back;
+    ck_assert_int_eq(dg_load(&l, folder, &err), DGEMMA_OK);
+    dg_gguf_writer_init(&w, 0);
+    ck_assert_int_eq(dg_gguf_vocabulary_put(&w, l.tokenizer, ROWS, NULL, &err), DGEMMA_OK);
+    dg_gguf_writer_open(&w, dg_test_path(path, dg_test_root, "v.gguf"));
+    ck_assert_int_eq(dg_gguf_writer_close(&w, &err), DGEMMA_OK);
+    ck_assert_msg(dg_gguf_model_open(&file, path, &err) == DGEMMA_OK, "%s", err.msg);
+    const dg_gguf *g = &file.file[0].content;
+    for (size_t i = 0; i < DG_COUNT(keys); i++)
+        ck_assert_uint_eq(dg_gguf_find(g, keys[i])->n, ROWS);
+    int64_t type = 0;
+    dg_gguf_text text, last = {0};
+    dg_gguf_strings s = dg_gguf_strings_of(dg_gguf_find(g, keys[0]));
+    while (dg_gguf_strings_next(&s, &text))
+        last = text;
+    ck_assert(last.len == strlen(said) && memcmp(last.text, said, last.len) == 0);
+    ck_assert(dg_gguf_int(dg_gguf_find(g, keys[2]), ROWS - 1, &type) && type == 5);
+
+    ck_assert_msg(dg_gguf_tokenizer(&back, g, path, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_int_eq(dg_tokenizer_count(back), dg_tokenizer_count(l.tokenizer));
+    dg_tokens ids;
+    dg_tokens_init(&ids, 100);
+    ck_assert_int_eq(dg_tokenizer_encode(back, said, strlen(said), DG_ENCODE_ADDED, &ids, &err),
+                     DGEMMA_OK);
+    for (size_t i = 0; i < ids.n; i++)
+        ck_assert_int_lt(ids.ids[i], dg_tokenizer_count(back));
+    dg_tokens_clear(&ids);
+    dg_tokenizer_free(back);
+    dg_gguf_model_close(&file);
+    dg_loaded_clear(&l);
+}
+END_TEST
+
+/* A type that only is read stays where all sources of a tensor have it, without factors. */
+START_TEST(a_type_that_only_is_read)
+{
+    static const float scale[2] = {1, 2};
+    static dg_loaded l = {.cfg.n_layer = 1};
+    const dg_preset *preset = dg_preset_find("IQ3_XXS");
+    dg_tensor t[2];
+    for (int i = 0; i < 2; i++)
+        t[i] = (dg_tensor){.name = i ? "model.decoder.layers.0.experts.up_proj"
+                                     : "model.decoder.layers.0.experts.gate_proj",
+                           .type = DG_IQ3_XXS,
+                           .n_dim = 3,
+                           .shape = {2, 1, 256},
+                           .bytes = dg_dtype_bytes(DG_IQ3_XXS, 512)};
+    if (_i == 1 || _i == 2)
+        t[_i - 1].type = DG_BF16;
+    if (_i == 3 || _i == 4)
+        t[_i - 3].scale = scale;
+    dgemma_error err = {0};
+    dg_quantize_plan plan;
+    ck_assert_int_eq(dg_checkpoint_of(&l.checkpoint, "made", t, 2, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_quantize_plan_make(&plan, &l, preset, NULL, &err),
+                     _i ? DGEMMA_E_UNSUPPORTED : DGEMMA_OK);
+    dg_quantize_plan_clear(&plan);
+    dg_checkpoint_close(l.checkpoint);
+}
+END_TEST
+
 /* ---- the report ---- */
 
 typedef struct seen {
@@ -409,6 +490,46 @@ START_TEST(one_writer_at_a_time)
 }
 END_TEST
 
+/* What has the name of the unfinished file is not written to unless it is one. */
+START_TEST(what_is_there_as_partial)
+{
+    enum { IS_SOURCE, LINK, HARD_LINK, PIPE, FOLDER };
+    char path[DG_TEST_PATH], partial[DG_TEST_PATH], other[DG_TEST_PATH];
+    dgemma_error err = {0};
+    dg_buf before, after;
+    dg_test_path(partial, dg_test_root, "m.gguf.partial");
+    dg_test_path(other, dg_test_root, "other");
+    quantize(folder, other, "Q8_0", NULL);
+    read_whole(&before, other);
+    int made = _i == IS_SOURCE ? rename(other, partial)
+               : _i == LINK    ? symlink("other", partial)
+               : _i == PIPE    ? mkfifo(partial, 0600)
+               : _i == FOLDER  ? mkdir(partial, 0700)
+                               : link(other, partial);
+    ck_assert_int_eq(made, 0);
+    dgemma_quantize_options opt = options_for(_i == IS_SOURCE ? partial : folder,
+                                              dg_test_path(path, dg_test_root, "m.gguf"), "Q4_0");
+    ck_assert_int_eq(dgemma_quantize(&opt, NULL, &err), _i == FOLDER ? DGEMMA_E_IO : DGEMMA_E_ARG);
+    const char *why = _i == IS_SOURCE ? "is what is read"
+                      : _i == FOLDER  ? "m.gguf"
+                                      : "is not a plain file";
+    ck_assert_msg(strstr(err.msg, why) != NULL, "%s", err.msg);
+    if (_i == LINK || _i == HARD_LINK) {
+        opt.model_path = other;
+        ck_assert_int_eq(dgemma_quantize(&opt, NULL, &err), DGEMMA_E_ARG);
+        ck_assert_ptr_nonnull(strstr(err.msg, "is what is read"));
+    }
+    read_whole(&after, _i == IS_SOURCE ? partial : other);
+    ck_assert_uint_eq(before.len, after.len);
+    ck_assert_mem_eq(before.data, after.data, after.len);
+    ck_assert(!dg_file_exists(path));
+    struct stat info;
+    ck_assert_int_eq(lstat(partial, &info), 0);
+    dg_buf_clear(&before);
+    dg_buf_clear(&after);
+}
+END_TEST
+
 /* Wherever memory is out, nothing is left. */
 START_TEST(too_little_memory)
 {
@@ -443,9 +564,12 @@ Suite *quantize_suite(void)
     tcase_add_loop_test(c, copies_of_layers, 0, 2);
     tcase_add_test(c, a_file_is_always_the_same);
     tcase_add_loop_test(c, a_file_becomes_a_file, 0, 5);
+    tcase_add_test(c, a_piece_for_each_row);
+    tcase_add_loop_test(c, a_type_that_only_is_read, 0, 5);
     tcase_add_test(c, a_report_of_each_tensor);
     tcase_add_test(c, nothing_is_left_of_a_failure);
     tcase_add_test(c, one_writer_at_a_time);
+    tcase_add_loop_test(c, what_is_there_as_partial, 0, 5);
     tcase_add_test(c, too_little_memory);
     suite_add_tcase(s, c);
     return s;
