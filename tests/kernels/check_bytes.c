@@ -147,6 +147,23 @@ static void check_product(check *c, dg_dtype t, int n_row, int n_block, int n_co
     check_release(c);
 }
 
+/* Steps of any bits: zero, too small to count, infinite or no numbers. Results are the reference's,
+ * or no number where it has none. */
+static void check_any_steps(check *c, dg_dtype t)
+{
+    enum { N_BLOCK = 16, N_COL = 70 };
+    product p = make_product(c, t, 5, N_BLOCK, N_COL);
+    const size_t row_bytes = dg_dtype_bytes(t, (size_t)N_BLOCK * DG_QBLOCK);
+    unsigned char *w = (unsigned char *)p.w;
+    for (int col = 0; col < N_COL; col++)
+        for (size_t i = 0; i < row_bytes; i++) /* or all but a few bits are 0 */
+            w[(size_t)col * p.stride + i] =
+                (unsigned char)(check_bits(c) & (col % 2 ? 0xFF : 0x11));
+    const float *want = run(c, &dg_bytes_ref, &p), *got = run(c, c->opt->bytes, &p);
+    check_same(c, "steps of any bits", got, want, y_count(&p));
+    check_release(c);
+}
+
 /* The numbers and steps of a row by itself. */
 typedef struct one_row {
     const int8_t *n;
@@ -226,6 +243,7 @@ void check_byte_products(check *c)
                 check_product(c, t, rows[k], depths[j], check_int(c, 1, DG_BYTE_COLS));
                 check_product(c, t, rows[k], depths[j], check_int(c, DG_BYTE_COLS, 90));
             }
+        check_any_steps(c, t);
         if (c->bench)
             bench(c, t);
         check_end(c);

@@ -68,13 +68,19 @@ INLINE int32x4_t start_count(void)
     return vreinterpretq_s32_f32(vdupq_n_f32(COUNT_ZERO));
 }
 
+/* The steps of both columns of a pair, twice. */
+INLINE float32x4_t both_twice(const float *step)
+{
+    const float32x2_t both = vld1_f32(step);
+    return vcombine_f32(both, both);
+}
+
 /* `rows` pairs of rows times eight columns of the panel, from c on. */
 INLINE void multiply_eight(const slice *s, const int8_t *x, const int8_t *ahead, const float *by,
                            float *restrict held, int c, const int rows)
 {
     const int8_t *n = (const int8_t *)s->panel->n + c / HALF * HALF_N,
                  *end = n + s->n_eight * PAIRS * 16;
-    const double *step = (const double *)(s->panel->step + c); /* of both columns of a pair */
     const size_t stride = s->stride;
     int32x4_t sum[TILE][PAIRS];
     UNROLL
@@ -104,7 +110,7 @@ INLINE void multiply_eight(const slice *s, const int8_t *x, const int8_t *ahead,
     float32x4_t steps[PAIRS];
     UNROLL
     for (int i = 0; i < PAIRS; i++)
-        steps[i] = vreinterpretq_f32_f64(vld1q_dup_f64(step + i));
+        steps[i] = both_twice(s->panel->step + c + 2 * i);
     UNROLL
     for (int p = 0; p < rows; p++) {
         const float32x4_t xs = vld1q_f32((const float *)((const int8_t *)by + (size_t)p * stride));

@@ -33,13 +33,8 @@ typedef struct factors {
     factor of[DG_QGROUPS][FOUR];
 } factors;
 
-/* 0, or NaN where a is not finite. */
-INLINE float32x4_t poison_of(float32x4_t a)
-{
-    return vsubq_f32(a, a);
-}
-
-/* What no value of each column exceeds. */
+/* What no value of each column exceeds. Where a step is not finite this is not either: then the
+ * column's step is NaN, or infinite with bytes that are all 0, and what is made of it NaN. */
 INLINE float32x4_t reach_of(const group_steps *s, const int n_group, const bool least, const int up,
                             const int most)
 {
@@ -59,14 +54,12 @@ INLINE int32x4_t nearest(float32x4_t v)
     return vreinterpretq_s32_f32(vaddq_f32(v, vdupq_n_f32(0x1.8p23f)));
 }
 
-/* The steps of columns from c on, and the factors of their groups; `poison` as poison_of all that a
- * column has. */
+/* The steps of columns from c on, and the factors of their groups. */
 INLINE void set_factors(factors *by, const packing *p, int c, const group_steps *s,
-                        const int n_group, float32x4_t poison, const bool least, const int up,
-                        const int most)
+                        const int n_group, const bool least, const int up, const int most)
 {
     const float32x4_t reach = reach_of(s, n_group, least, up, most),
-                      step = vaddq_f32(vdivq_f32(reach, vdupq_n_f32(127)), poison),
+                      step = vdivq_f32(reach, vdupq_n_f32(127)),
                       all = vdivq_f32(vdupq_n_f32(DG_BYTE_FULL), reach);
     const uint32x4_t some = vcgeq_f32(reach, vdupq_n_f32(DG_BYTE_LEAST));
     const float32x4_t ratio = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(all), some));
@@ -211,8 +204,7 @@ INLINE void factors_of_q4_k(factors *by, const packing *p, int c, const four_col
         s.b[4 * i + 2] = vmulq_f32(byte_as_float(less[i], 2), least);
         s.b[4 * i + 3] = vmulq_f32(byte_as_float(less[i], 3), least);
     }
-    set_factors(by, p, c, &s, DG_QBLOCKS, vaddq_f32(poison_of(step), poison_of(least)), true, up,
-                most);
+    set_factors(by, p, c, &s, DG_QBLOCKS, true, up, most);
 }
 
 INLINE void pack_q4_k(const four_columns *f, const factors *by)
@@ -249,13 +241,10 @@ INLINE void factors_of_blocks(factors *by, const packing *p, int c, const four_c
                               const int bytes, const int up)
 {
     const int last = p->n_value / DG_QBLOCK - 1;
-    float32x4_t poison = vdupq_n_f32(0);
     group_steps s;
-    for (int b = 0; b < DG_QBLOCKS; b++) { /* behind the last one it is the last again */
+    for (int b = 0; b < DG_QBLOCKS; b++) /* behind the last one it is the last again */
         s.a[b] = halves_at(f, dg_min(b, last) * bytes);
-        poison = vaddq_f32(poison, poison_of(s.a[b]));
-    }
-    set_factors(by, p, c, &s, DG_QBLOCKS, poison, false, up, 0);
+    set_factors(by, p, c, &s, DG_QBLOCKS, false, up, 0);
 }
 
 /* Whose numbers are four bits each. */
@@ -342,7 +331,7 @@ INLINE void factors_of_q6_k(factors *by, const packing *p, int c, const four_col
         s.a[4 * k + 2] = vmulq_f32(vsubq_f32(byte_as_float(times, 2), zero), step);
         s.a[4 * k + 3] = vmulq_f32(vsubq_f32(byte_as_float(times, 3), zero), step);
     }
-    set_factors(by, p, c, &s, DG_QGROUPS, poison_of(step), false, up, 0);
+    set_factors(by, p, c, &s, DG_QGROUPS, false, up, 0);
 }
 
 /* Numbers: four bits of `low`, two of `high` from bit 2 q on. */
@@ -386,7 +375,6 @@ INLINE void pack_numbers(const packing *p, int c, const four_columns *f, const d
                          const int up, const int most, dg_numbers_fn *row)
 {
     const int group = group_of(kind), n_group = DG_QSLICE / group;
-    float32x4_t poison = vdupq_n_f32(0);
     dg_numbers w[FOUR];
     group_steps s;
     factors by;
@@ -400,11 +388,8 @@ INLINE void pack_numbers(const packing *p, int c, const four_columns *f, const d
                     b[FOUR] = {w[0].least[g], w[1].least[g], w[2].least[g], w[3].least[g]};
         s.a[g] = vld1q_f32(a);
         s.b[g] = vld1q_f32(b);
-        poison = vaddq_f32(poison, poison_of(s.a[g]));
-        if (has_least(kind))
-            poison = vaddq_f32(poison, poison_of(s.b[g]));
     }
-    set_factors(&by, p, c, &s, n_group, poison, has_least(kind), up, most);
+    set_factors(&by, p, c, &s, n_group, has_least(kind), up, most);
     for (int k = 0; k < p->n_value; k += 16) {
         uint8x16_t n[FOUR];
         int8x16_t v[FOUR];
