@@ -141,13 +141,16 @@ static int answer(batch_args *a, dg_batch *b, reporter *r)
     dgemma_model_info info;
     dg_batch_progress sum = {0};
     cli_progress progress;
+    sigset_t set;
+    stop_signals(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL); /* for all threads to come */
     a->request.engine.on_progress = loading;
     cli_progress_attach(&progress, &a->request.engine);
     dgemma_status st = dgemma_engine_open(&engine, &a->request.engine, &err);
     cli_progress_end(&progress);
     if (st) {
         dg_batch_free(b);
-        return cli_fail(&err);
+        return st == DGEMMA_E_CANCELLED ? EXIT_INTERRUPTED : cli_fail(&err);
     }
     cli_guard_engine(engine);
     dgemma_engine_info(engine, &info);
@@ -181,7 +184,6 @@ static int run(batch_args *a)
 {
     dgemma_error err = {0};
     dg_batch *b = NULL;
-    sigset_t set;
     reporter r = {.terminal = isatty(STDERR_FILENO), .quiet = a->quiet};
     char *errors = a->batch.errors ? NULL : errors_path(a->batch.out);
     char *path = dg_strdup(a->request.engine.model_path);
@@ -193,8 +195,6 @@ static int run(batch_args *a)
         fputs("dgemma: out of memory\n", stderr);
     } else {
         a->batch.model_name = a->name ? a->name : cli_model_name(path);
-        stop_signals(&set);
-        sigprocmask(SIG_BLOCK, &set, NULL); /* for all threads to come */
         code = dg_batch_open(&b, &a->batch, &err) ? cli_fail(&err) : answer(a, b, &r);
     }
     dg_free(errors);
@@ -210,7 +210,8 @@ static void settle(batch_args *a)
     a->batch.n_ahead = 2 * a->parallel; /* the next ones wait already when one ends */
     a->batch.decision_temperature = (double)a->decision_temperature;
     e->max_running = a->parallel;
-    e->queue_length = a->batch.n_ahead + a->batch.max_choices + DGEMMA_MAX_READS;
+    e->queue_length = 64 * a->batch.n_ahead + /* a decision is many reads */
+                      a->batch.max_choices + DGEMMA_MAX_READS;
     e->kv_bytes = (size_t)a->kv_mb << 20;
     e->gpu_bytes = (size_t)a->gpu_mb << 20;
 }
@@ -279,6 +280,11 @@ int cmd_batch(int argc, char **argv)
     }
     if (n_rest < 2) {
         fputs("dgemma batch: name the file of requests and the one for answers\n", stderr);
+        return EXIT_USAGE;
+    }
+    if (!strcmp(rest[1], "-")) {
+        fputs("dgemma batch: answers have to be read back, so they go to a file, not to -\n",
+              stderr);
         return EXIT_USAGE;
     }
     a.batch.in = rest[0];

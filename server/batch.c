@@ -53,13 +53,14 @@ static dgemma_status count_lines(dg_batch *b, dgemma_error *err)
     dgemma_status st = DGEMMA_OK;
     if (!S_ISREG(b->in_file.st_mode))
         return DGEMMA_OK;
+    off_t start = lseek(b->in, 0, SEEK_CUR); /* of standard input, others may have read some */
     dg_line_reader_init(&r, b->in, b->opt.in, b->opt.max_line_bytes);
     while (!st && more) {
         st = dg_line_next(&r, &more, err);
         b->sum.n_line += !st && more && !is_blank(&r);
     }
     dg_line_reader_clear(&r);
-    if (!st && lseek(b->in, 0, SEEK_SET) < 0)
+    if (!st && (start < 0 || lseek(b->in, start, SEEK_SET) < 0))
         st = dg_fail(err, DGEMMA_E_IO, "%s: %s", b->opt.in, strerror(errno));
     if (!st && b->sum.n_line > DG_BATCH_LINES)
         st = dg_fail(err, DGEMMA_E_LIMIT,
@@ -84,15 +85,22 @@ static dgemma_status open_input(dg_batch *b, dgemma_error *err)
 /* Nothing is written where it would replace what is read. */
 static dgemma_status check_paths(const dg_batch *b, dgemma_error *err)
 {
-    struct stat out, errors;
-    bool has_out = !stat(b->opt.out, &out), has_errors = !stat(b->opt.errors, &errors);
-    if (has_out && same_file(&out, &b->in_file))
+    struct stat out;
+    if (!stat(b->opt.out, &out) && same_file(&out, &b->in_file))
         return dg_fail(err, DGEMMA_E_ARG, "%s: it is the file of requests", b->opt.out);
-    if (has_errors && (same_file(&errors, &b->in_file) || (has_out && same_file(&errors, &out))))
-        return dg_fail(err, DGEMMA_E_ARG, "%s: it is not for errors alone", b->opt.errors);
     if (!strcmp(b->opt.out, b->opt.errors))
         return dg_fail(err, DGEMMA_E_ARG, "%s: answers and errors go to two files", b->opt.out);
     return DGEMMA_OK;
+}
+
+/* When the file of answers is there: a name of its own may be another name of that one. */
+static dgemma_status open_errors(dg_batch *b, dgemma_error *err)
+{
+    struct stat errors;
+    if (!stat(b->opt.errors, &errors) &&
+        (same_file(&errors, &b->in_file) || same_file(&errors, &b->out.file)))
+        return dg_fail(err, DGEMMA_E_ARG, "%s: it is not for errors alone", b->opt.errors);
+    return dg_batch_output_create(&b->errors, b->opt.errors, err);
 }
 
 dgemma_status dg_batch_open(dg_batch **out, const dg_batch_options *opt, dgemma_error *err)
@@ -115,7 +123,7 @@ dgemma_status dg_batch_open(dg_batch **out, const dg_batch_options *opt, dgemma_
     if (!st)
         st = dg_batch_output_open(&b->out, opt->out, &b->ids, err);
     if (!st)
-        st = dg_batch_output_create(&b->errors, opt->errors, err);
+        st = open_errors(b, err);
     if (st) {
         dg_batch_free(b);
         return st;
@@ -212,7 +220,8 @@ static bool is_new(dg_batch *b, const dg_batch_line *l, dg_http_error *e)
     e->status = 0;
     if (!id)
         return dg_refuse(e, 400, "limit_exceeded", "custom_id",
-                         "a batch has at most %d lines, or memory is out", DG_BATCH_LINES);
+                         "requests and answers have more than %zu names, or memory is out",
+                         b->ids.max);
     if (id->line && id->line != b->lines.number)
         return dg_refuse(e, 400, "duplicate_custom_id", "custom_id",
                          "custom_id: line %llu has the same", (unsigned long long)id->line);
@@ -247,6 +256,20 @@ static dgemma_status end_jobs(dg_batch *b, dgemma_error *err)
             st = end_job(b, at, err);
         else
             at = &(*at)->next;
+    return st;
+}
+
+/* Takes what came, writes it, and tells who waits for news. */
+static dgemma_status hear(void *batch, dgemma_error *err)
+{
+    dg_batch *b = batch;
+    dgemma_status st = end_jobs(b, err);
+    if (!st)
+        st = dg_batch_output_sync(&b->out, err);
+    if (!st)
+        st = dg_batch_output_sync(&b->errors, err);
+    if (!st && !b->opt.tick(b->opt.tick_user, &b->sum))
+        st = dg_fail(err, DGEMMA_E_CANCELLED, "stopped");
     return st;
 }
 
@@ -363,12 +386,14 @@ dgemma_status dg_batch_run(dg_batch *b, dgemma_engine *engine, dg_batch_progress
     dgemma_status st = b->setup.metrics && b->setup.limits.constraints
                            ? DGEMMA_OK
                            : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st)
+        st = dg_batch_output_empty(&b->errors, err);
+    b->lines.idle = S_ISREG(b->in_file.st_mode) ? NULL : hear;
+    b->lines.idle_user = b;
     while (!st && (!b->at_end || b->held || b->jobs)) {
         st = take_lines(b, err);
         if (!st)
-            st = end_jobs(b, err);
-        if (!st && !b->opt.tick(b->opt.tick_user, &b->sum))
-            st = dg_fail(err, DGEMMA_E_CANCELLED, "stopped");
+            st = hear(b, err);
         if (!st && b->jobs && (is_full(b) || (b->at_end && !b->held)))
             wait_for_bell(b);
     }

@@ -140,12 +140,12 @@ static const char *skip(const char *at, const char *end, const char *text)
     return at && (size_t)(end - at) >= n && !memcmp(at, text, n) ? at + n : NULL;
 }
 
-/* Only its two ends are looked at, where all that is wanted stands: an answer may be large. */
+/* Only its two ends are read, where all that is wanted stands: an answer may be large. */
 bool dg_batch_answer_read(const char *text, size_t len, char *custom_id, char *mark)
 {
     const char *end = text + len, *at = skip(text, end, id_key);
-    if (!at || end - at < DG_BATCH_MARK)
-        return false;
+    if (!at || end - at < DG_BATCH_MARK || memchr(text, 0, len))
+        return false; /* zeros: the power went while it was written */
     memcpy(mark, at, DG_BATCH_MARK);
     mark[DG_BATCH_MARK] = '\0';
     at = skip(at + DG_BATCH_MARK, end, custom_key);

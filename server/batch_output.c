@@ -95,6 +95,14 @@ static dgemma_status open_file(dg_batch_output *o, const char *path, int flags, 
     return DGEMMA_OK;
 }
 
+static dgemma_status lock(const dg_batch_output *o, dgemma_error *err)
+{
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(o->fd, F_OFD_SETLK, &all) && (errno == EAGAIN || errno == EACCES)
+               ? dg_fail(err, DGEMMA_E_BUSY, "%s: another batch is writing to it", o->path)
+               : DGEMMA_OK;
+}
+
 dgemma_status dg_batch_output_open(dg_batch_output *o, const char *path, dg_batch_ids *ids,
                                    dgemma_error *err)
 {
@@ -104,9 +112,9 @@ dgemma_status dg_batch_output_open(dg_batch_output *o, const char *path, dg_batc
     if (!S_ISREG(o->file.st_mode))
         return dg_fail(err, DGEMMA_E_ARG,
                        "%s: it is no file, and answers have to be read back from one", path);
-    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (fcntl(o->fd, F_OFD_SETLK, &all) && (errno == EAGAIN || errno == EACCES))
-        return dg_fail(err, DGEMMA_E_BUSY, "%s: another batch is writing to it", path);
+    st = lock(o, err);
+    if (st)
+        return st;
     if (!o->file.st_size)
         sync_folder(path);
     return read_back(o, ids, err);
@@ -115,9 +123,22 @@ dgemma_status dg_batch_output_open(dg_batch_output *o, const char *path, dg_batc
 dgemma_status dg_batch_output_create(dg_batch_output *o, const char *path, dgemma_error *err)
 {
     dgemma_status st = open_file(o, path, O_WRONLY, err);
-    if (!st && S_ISREG(o->file.st_mode) && ftruncate(o->fd, 0))
-        st = fail(o, "be made anew", err);
+    if (!st && S_ISREG(o->file.st_mode))
+        st = lock(o, err);
+    if (st && o->fd >= 0) { /* somebody else's: it stays as it is */
+        close(o->fd);
+        o->fd = -1;
+    }
+    o->size = st ? 0 : (uint64_t)o->file.st_size;
     return st;
+}
+
+dgemma_status dg_batch_output_empty(dg_batch_output *o, dgemma_error *err)
+{
+    if (S_ISREG(o->file.st_mode) && ftruncate(o->fd, 0))
+        return fail(o, "be made anew", err);
+    o->size = 0;
+    return DGEMMA_OK;
 }
 
 /* ---- writing ---- */
@@ -147,7 +168,12 @@ dgemma_status dg_batch_output_append(dg_batch_output *o, const char *line, size_
     }
     o->size += len;
     o->unsynced = true;
-    return dg_clock_now() - o->synced < 1 ? DGEMMA_OK : sync_file(o, err);
+    return dg_batch_output_sync(o, err);
+}
+
+dgemma_status dg_batch_output_sync(dg_batch_output *o, dgemma_error *err)
+{
+    return o->unsynced && dg_clock_now() - o->synced >= 1 ? sync_file(o, err) : DGEMMA_OK;
 }
 
 dgemma_status dg_batch_output_close(dg_batch_output *o, bool remove_empty, dgemma_error *err)

@@ -25,12 +25,16 @@ typedef struct dg_batch_output {
 dgemma_status dg_batch_output_open(dg_batch_output *o, const char *path, dg_batch_ids *ids,
                                    dgemma_error *err);
 
-/* Makes a new one for errors, in place of one that is there. */
+/* Opens one for errors, or makes it; what is in it stays until it is emptied. */
 dgemma_status dg_batch_output_create(dg_batch_output *o, const char *path, dgemma_error *err);
+dgemma_status dg_batch_output_empty(dg_batch_output *o, dgemma_error *err);
 
 /* A line. When it fails, nothing of it is in the file. */
 dgemma_status dg_batch_output_append(dg_batch_output *o, const char *line, size_t len,
                                      dgemma_error *err);
+
+/* Gives it to the disk when a second has passed; to be called now and then. */
+dgemma_status dg_batch_output_sync(dg_batch_output *o, dgemma_error *err);
 
 /* One that has nothing in it, and was made for errors, is removed. */
 dgemma_status dg_batch_output_close(dg_batch_output *o, bool remove_empty, dgemma_error *err);

@@ -1,5 +1,6 @@
 #include "line_reader.h"
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,10 +17,24 @@ void dg_line_reader_clear(dg_line_reader *r)
     dg_buf_clear(&r->in);
 }
 
+/* Until there is something to read, or its end. */
+static dgemma_status wait_for_input(dg_line_reader *r, dgemma_error *err)
+{
+    struct pollfd in = {.fd = r->fd, .events = POLLIN};
+    dgemma_status st = DGEMMA_OK;
+    int n = 0;
+    for (int ms = 0; !st && ((n = poll(&in, 1, ms)) == 0 || (n < 0 && errno == EINTR)); ms = 200)
+        st = r->idle(r->idle_user, err);
+    return st;
+}
+
 static dgemma_status read_piece(dg_line_reader *r, dgemma_error *err)
 {
     char piece[PIECE];
     ssize_t n;
+    dgemma_status st = r->idle ? wait_for_input(r, err) : DGEMMA_OK;
+    if (st)
+        return st;
     do
         n = read(r->fd, piece, sizeof piece);
     while (n < 0 && errno == EINTR);

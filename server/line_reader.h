@@ -18,6 +18,11 @@ typedef struct dg_line_reader {
     uint64_t number;  /* the line's, from 1 */
     uint64_t offset;  /* where it begins in the file */
     uint64_t next;    /* and the next one */
+
+    /* Called while nothing comes, several times a second; what it returns ends the wait. May be
+     * NULL: who reads a file waits for nobody. */
+    dgemma_status (*idle)(void *user, dgemma_error *err);
+    void *idle_user;
 } dg_line_reader;
 
 void dg_line_reader_init(dg_line_reader *r, int fd, const char *path, size_t max);

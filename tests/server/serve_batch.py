@@ -119,23 +119,33 @@ def company_changes_nothing():
 
 
 def killed_twenty_times():
-    """Within half the time that one run takes, so that there is always something left to be killed at."""
+    """Every other time at a random moment, the others while answers come; within half the time that one run takes, so that
+    there is always something left to be killed at."""
     seed = random.randrange(2**32)
     draw = random.Random(seed)
-    source, n = write("killed.jsonl", many()), 0
+    source, n, n_grown = write("killed.jsonl", many()), 0, 0
     start = time.time()
     batch(source, "whole.out.jsonl", "--parallel", "4")
     took = time.time() - start
+
+    def size():
+        return os.path.getsize(path("killed.out.jsonl")) if os.path.exists(path("killed.out.jsonl")) else 0
+
     for _ in range(400):
+        before = size()
         process = subprocess.Popen(command(source, "killed.out.jsonl", "--parallel", "4", "-q"), stderr=subprocess.DEVNULL)
         try:
-            process.wait(timeout=draw.uniform(0, took / 20) if n < 20 else LIMIT)
+            while n % 2 and n < 20 and size() <= before and process.poll() is None:
+                time.sleep(0.001)
+            process.wait(timeout=draw.uniform(0, took / (40 if n % 2 else 20)) if n < 20 else LIMIT)
             break
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
             n += 1
+            n_grown += size() > before
     check("it was killed on the way", n == 20, f"{n} times, seed {seed}")
+    check("and while the file grew", n_grown >= 5, f"{n_grown} times, seed {seed}")
     batch(source, "killed.out.jsonl")
     check(f"killed {n} times, the same answers as in one run", answers("killed.out.jsonl") == answers("many.out.jsonl"), f"seed {seed}")
     check("no error was left behind", not os.path.exists(path("killed.out.errors.jsonl")))
@@ -153,6 +163,42 @@ def stopped_by_a_signal():
     said = process.communicate(timeout=LIMIT)[1]
     check("Ctrl-C ends it", process.returncode == 130 and "goes on from here" in said, said)
     check("what was answered stays", list(answers("endless.out.jsonl")) == ["first"])
+
+
+def a_pipe_that_stays_open():
+    os.mkfifo(path("fifo"))
+    process = subprocess.Popen(command(path("fifo"), "fifo.out.jsonl"), stderr=subprocess.PIPE, text=True)
+    with open(path("fifo"), "w", encoding="utf-8") as pipe:
+        until = time.time() + LIMIT
+        for n in (1, 2):
+            pipe.write(json.dumps(chat(f"line {n}")) + "\n")
+            pipe.flush()
+            while time.time() < until and not (os.path.exists(path("fifo.out.jsonl")) and len(read("fifo.out.jsonl")) == n):
+                time.sleep(0.02)
+        check("lines of a pipe are answered while it is open", len(answers("fifo.out.jsonl")) == 2)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=LIMIT)[1]
+    check("Ctrl-C is heard while nothing comes", process.returncode == 130 and "goes on from here" in said, said)
+    nobody = subprocess.Popen(command(path("fifo"), "nobody.out.jsonl"), stderr=subprocess.PIPE)
+    time.sleep(0.3)
+    nobody.send_signal(signal.SIGTERM)
+    nobody.communicate(timeout=LIMIT)
+    check("and while nobody has opened the pipe", nobody.returncode == -signal.SIGTERM, nobody.returncode)
+
+
+def two_names_of_one_file():
+    source = write("alias.jsonl", [chat("a"), b"no JSON\n"])
+    other = os.path.join(FOLDER.name, ".", "alias.out.jsonl")
+    for when in ("before it is there", "when it is there"):
+        r = batch(source, "alias.out.jsonl", "--errors", other)
+        check(f"errors do not go where answers go, {when}", r.returncode == 2 and "errors alone" in r.stderr, r.stderr)
+        batch(source, "alias.out.jsonl")
+        check("and the answers are there", len(answers("alias.out.jsonl")) == 1)
+    told = read("alias.out.errors.jsonl")
+    r = batch(source, "alias.out.jsonl", "-m", path("nowhere.gguf"))
+    check("errors stay until a run begins", r.returncode == 1 and told and read("alias.out.errors.jsonl") == told, r.stderr)
+    r = subprocess.run([os.environ["DGEMMA"], "batch", source, "-"], capture_output=True, text=True, timeout=LIMIT, check=False)
+    check("answers do not go to standard output", r.returncode == 2, r.stderr)
 
 
 def torn_files():
@@ -256,8 +302,13 @@ def from_a_pipe():
     text = "".join(json.dumps(chat(f"p{i}")) + "\n" for i in range(3))
     r = batch("-", "pipe.out.jsonl", input=text)
     check("standard input", r.returncode == 0 and len(answers("pipe.out.jsonl")) == 3, r.stderr)
+    with open(write("rest.jsonl", [chat("read before"), chat("rest")]), "rb", buffering=0) as f:
+        f.seek(len(json.dumps(chat("read before"))) + 1)
+        r = batch("-", "rest.out.jsonl", stdin=f)
+    check("what was read of standard input before is not asked", list(answers("rest.out.jsonl")) == ["rest"], r.stderr)
 
 
-run([every_url, decisions, company_changes_nothing, killed_twenty_times, stopped_by_a_signal, torn_files, not_our_files, hostile_lines,
+run([every_url, decisions, company_changes_nothing, killed_twenty_times, stopped_by_a_signal, a_pipe_that_stays_open,
+     two_names_of_one_file, torn_files, not_our_files, hostile_lines,
      a_full_disk, from_a_pipe])
 finish()
