@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import threading
-from ctypes import byref, c_char_p, c_int32, c_uint8, c_void_p
+from ctypes import byref, c_char_p, c_int32, c_uint8, c_void_p, memmove, sizeof
 from typing import Any, Callable, Mapping, Sequence, Union
 
 from . import _abi
@@ -34,8 +35,16 @@ def to_json(value: Any) -> bytes:
     return encode(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)) or b""
 
 
+def id_of(token: Any) -> int:
+    """A token's id, numpy's whole numbers included; C would cut one that is too large."""
+    token = operator.index(token)
+    if not -2**31 <= token < 2**31:
+        raise ValueError(f"{token} is no token")
+    return token
+
+
 def ids_of(ids: Sequence[int]):
-    return (c_int32 * len(ids))(*(int(i) for i in ids))
+    return (c_int32 * len(ids))(*(id_of(i) for i in ids))
 
 
 def texts_of(texts: Sequence[str]):
@@ -88,7 +97,8 @@ class Constraint:
             o.kind = _abi.CONSTRAINT_OBJECT if json_object else _abi.CONSTRAINT_CHOICE
         o.text, o.text_len = text, len(text or b"")
         if choices is not None:
-            o.choices, o.n_choices = texts_of(choices), len(choices)
+            texts = texts_of(choices)
+            o.choices, o.n_choices = texts, len(texts)
         call(lib.dgemma_constraint_create, byref(self._handle), byref(o))
 
     @property
@@ -138,15 +148,19 @@ class Request:
             self._call_back(given["on_step"])
 
     def _set(self, name: str, value: Any) -> None:
-        if name == "seed" and not 0 <= value < 2**64:
-            raise ValueError("seed: wanted a whole number from 0 to 18446744073709551615")
         current = getattr(self.options, name)
         if isinstance(current, float):
             value = float(value)
-        elif not isinstance(value, (bool, int)):
+        elif isinstance(current, bool) and not isinstance(value, str):
+            value = bool(value)
+        elif not hasattr(value, "__index__"):
             raise TypeError(f"{name}: wanted a whole number, not {type(value).__name__}")
-        elif not isinstance(current, bool) and name != "seed" and not -2**31 <= value < 2**31:
-            raise ValueError(f"{name}: {value} is out of range")
+        else:
+            value = operator.index(value)
+            if name == "seed" and not 0 <= value < 2**64:
+                raise ValueError("seed: wanted a whole number from 0 to 18446744073709551615")
+            if name != "seed" and not -2**31 <= value < 2**31:
+                raise ValueError(f"{name}: {value} is out of range")
         setattr(self.options, name, value)
 
     def prompt(self, prompt: Any) -> None:
@@ -165,7 +179,9 @@ class Request:
 
     def _hold(self, given: Mapping[str, Any]) -> None:
         held = given.get("constraint")
-        named = {name: given[name] for name in (*_HELD, "compact", "lenient") if name in given}
+        switches = ("json_object", "compact", "lenient")  # one that is off says nothing
+        named = {name: given[name] for name in (*_HELD, "compact", "lenient")
+                 if name in given and (name not in switches or given[name])}
         if held is not None and named:
             raise ValueError("a constraint has its schema already")
         if held is None and named:
@@ -185,11 +201,11 @@ class Request:
         if "stop_tokens" in given:
             o.stop_tokens, o.n_stop_tokens = ids_of(given["stop_tokens"]), len(given["stop_tokens"])
         if "logit_bias" in given:
-            entries = [_abi.LogitBias(int(t), float(b)) for t, b in given["logit_bias"].items()]
+            entries = [_abi.LogitBias(id_of(int(t) if isinstance(t, str) else t), float(b)) for t, b in given["logit_bias"].items()]
             bias = (_abi.LogitBias * len(entries))(*entries)
             o.logit_bias, o.n_logit_bias = bias, len(bias)
         if "logprobs" in given:
-            o.n_logprobs = int(given["logprobs"])
+            self._set("n_logprobs", given["logprobs"])
         if "canvas" in given:
             self._start_from(given["canvas"], given.get("pinned"))
 
@@ -213,7 +229,13 @@ class Request:
         def step(_user, s):
             in_callback.depth = getattr(in_callback, "depth", 0) + 1
             try:
-                return on_step(Step(s.contents)) is not False
+                seen = Step(s.contents)
+                told = on_step(seen)
+                if len(seen.canvas) != s.contents.n:
+                    raise ValueError(f"the canvas has {s.contents.n} tokens, not {len(seen.canvas)}")
+                canvas = ids_of(seen.canvas)
+                memmove(s.contents.canvas, canvas, sizeof(canvas))
+                return told is None or bool(told)
             except BaseException as e:  # noqa: BLE001 - C cannot take it
                 self.raised = e
                 return False

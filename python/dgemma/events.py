@@ -29,14 +29,6 @@ def copy_array(pointer, n: int, dtype: str) -> Array | None:
     return array(_TYPES[dtype], pointer[:n])
 
 
-def view_array(pointer, n: int) -> Any:
-    """The memory itself, as long as it lives: to be read and, where C allows it, changed."""
-    if numpy is not None:
-        return numpy.ctypeslib.as_array(pointer, (n,))
-    from ctypes import POINTER, cast
-    return cast(pointer, POINTER(pointer._type_ * n)).contents
-
-
 @dataclass(frozen=True)
 class Stats:
     """Counts and times of one answer; see `dgemma_stats` in dgemma.h for each."""
@@ -240,15 +232,15 @@ class Answer:
 class Step:
     """A step of the diffusion, for a callback that takes part in it.
 
-    `canvas` is what the next step will look at and may be changed, to ids in the vocabulary; the arrays live until the
-    callback returns.
+    `canvas` is what the next step will look at: what it holds when the callback returns, ids in the vocabulary. The
+    arrays are copies, and may be kept.
     """
 
     def __init__(self, s: _abi.Step):
         self.block: int = s.block
         self.step: int = s.step
         self.finished: bool = s.finished
-        self.canvas = view_array(s.canvas, s.n)
-        self.argmax = view_array(s.argmax, s.n)
-        self.entropy = view_array(s.entropy, s.n)
-        self.accepted = view_array(s.accepted, s.n)
+        self.canvas = copy_array(s.canvas, s.n, "int32")
+        self.argmax = copy_array(s.argmax, s.n, "int32")
+        self.entropy = copy_array(s.entropy, s.n, "float32")
+        self.accepted = copy_array(s.accepted, s.n, "uint8")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
+import functools
 import os
 import threading
 import weakref
@@ -14,7 +16,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 from . import _abi, decisions
 from ._library import call, lib, pocket_model
 from ._options import File, Messages, Request, encode, ids_of, in_callback
-from .errors import Busy, Error
+from .errors import Busy, Error, OutOfMemory
 from .events import Answer
 from .stream import Bells, Stream
 
@@ -71,7 +73,7 @@ class Model:
         o.on_progress = _abi.ProgressFn(_progress(on_progress, raised))
         self._handle: c_void_p | None = c_void_p()
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._bell_thread: Bells | None = None
         try:
             call(lib.dgemma_engine_open, byref(self._handle), byref(o))
@@ -101,7 +103,8 @@ class Model:
 
     def close(self) -> None:
         """Ends what runs, and frees the model. Not while another thread is in a call with it."""
-        handle, self._handle = getattr(self, "_handle", None), None
+        with self._lock:
+            handle, self._handle = self._handle, None
         if not handle or not self._is_ours():
             return
         if getattr(in_callback, "depth", 0):  # the engine's thread cannot wait for itself
@@ -118,7 +121,8 @@ class Model:
         self.close()
 
     def __del__(self):
-        self.close()
+        if getattr(self, "_handle", None):
+            self.close()
 
     def __repr__(self) -> str:
         return f"<dgemma.Model {self.path}{'' if self._handle else ', closed'}>"
@@ -210,9 +214,9 @@ class Model:
                     try:
                         ahead.append(Stream(self, make(at)))
                         at += 1
-                    except Busy:
+                    except (Busy, OutOfMemory):  # what is ahead may hold what this one wants
                         full = True
-                        if not ahead:  # others have filled the queue
+                        if not ahead:
                             raise
                 answer = ahead[0].result()
                 ahead.popleft()
@@ -255,15 +259,28 @@ class Model:
 
     async def adecide(self, about: str | Messages, questions: Mapping[str, decisions.Question],
                       **options: Any) -> decisions.Decisions:
-        """`decide` without holding up the loop, on a thread of its own."""
-        return await asyncio.to_thread(self.decide, about, questions, **options)
+        """`decide` without holding up the loop, on a thread of its own. A task that is cancelled ends when the thread does:
+        the model may be closed then."""
+        work = functools.partial(contextvars.copy_context().run, self.decide, about, questions, **options)
+        thread = asyncio.get_running_loop().run_in_executor(None, work)
+        try:
+            return await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            while not thread.done():
+                try:
+                    await asyncio.wait([thread])
+                except asyncio.CancelledError:  # again
+                    pass
+            thread.exception()  # nobody asks for it any more
+            raise
 
 
 def _progress(on_progress: Callable[[float], bool | None] | None, raised: list[BaseException]):
     """Ctrl-C while a model is loaded is heard here."""
     def progress(_user, fraction: float) -> bool:
         try:
-            return on_progress is None or on_progress(fraction) is not False
+            told = on_progress(fraction) if on_progress else None
+            return told is None or bool(told)
         except BaseException as e:  # noqa: BLE001 - C cannot take it
             raised.append(e)
             return False

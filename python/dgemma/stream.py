@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, AsyncIterator, Iterator
 
 from . import _abi
 from ._library import call, lib
+from ._options import in_callback
 from .errors import Error, error_of
 from .events import Answer, End, Event, event_of
 
@@ -24,13 +25,16 @@ class Stream:
     """The events of one answer, in order: `for event in stream`, or `async for`.
 
     Leaving the loop, by `break`, an exception or a cancelled task, cancels the request; so do `close()` and the end of a
-    `with` block. `answer` holds what was said so far. One thread at a time.
+    `with` block. `answer` holds what was said so far. One thread at a time takes events; any may cancel and close.
     """
 
     def __init__(self, model: Model, request: Request):
         self._model = model
         self._request = request  # its callback, which C calls, lives as long as this
         self._handle: c_void_p | None = c_void_p()
+        self._lock = threading.RLock()  # of the three below; a signal's handler may come in between
+        self._taking = False  # a thread is in C with the handle
+        self._leaving = False  # and is to free it
         self.answer = Answer(schema=request.schema)
         call(lib.dgemma_request_submit, byref(self._handle), model._engine(), byref(request.options))
 
@@ -38,12 +42,21 @@ class Stream:
 
     def cancel(self) -> None:
         """Asks it to end: events come up to `End`, whose finish_reason is "cancelled". Any thread."""
-        if self._handle:
-            lib.dgemma_request_cancel(self._handle)
+        with self._lock:
+            if self._handle and self._model._is_ours():
+                lib.dgemma_request_cancel(self._handle)
 
     def close(self) -> None:
-        """Ends it, and gives back what it holds."""
-        handle, self._handle = getattr(self, "_handle", None), None
+        """Ends it, and gives back what it holds. Inside a callback it is only cancelled."""
+        with self._lock:
+            if self._taking or getattr(in_callback, "depth", 0):
+                self._leaving = self._taking
+                self.cancel()
+                return
+            handle, self._handle = self._handle, None
+        self._free(handle)  # it waits for a callback, which may want the lock
+
+    def _free(self, handle: c_void_p | None) -> None:
         if handle and self._model._is_ours():
             lib.dgemma_request_free(handle)
 
@@ -54,14 +67,27 @@ class Stream:
         self.close()
 
     def __del__(self):
-        self.close()
+        self._free(getattr(self, "_handle", None))  # nobody else has it
 
     # ---- events ----
 
     def _take(self, seconds: float) -> Event | None:
         """The next event, if one comes in that time."""
-        if not self._handle:
-            raise Error("the stream is closed")
+        with self._lock:
+            if not self._handle:
+                raise Error("the stream is closed")
+            if self._taking:
+                raise Error("another thread takes the stream's events")
+            self._taking = True
+        try:
+            return self._take_event(seconds)
+        finally:
+            with self._lock:
+                self._taking = False
+            if self._leaving:
+                self.close()
+
+    def _take_event(self, seconds: float) -> Event | None:
         e = _abi.Event()
         while lib.dgemma_request_wait(self._handle, byref(e), seconds):
             if e.kind == _abi.EVENT_END:

@@ -133,6 +133,8 @@ def test_a_class_as_schema(model):
 
 def test_other_forms(model):
     assert model.chat("Yes or no?", choices=["yes", "no"]).text in ("yes", "no")
+    assert model.chat("Yes or no?", choices="yes").text == "yes"
+    assert model.chat(PARIS, json_object=False, compact=False, lenient=False).tokens == model.chat(PARIS).tokens
     assert model.chat("A number?", regex="[0-9]{3}").text.isdigit()
     assert model.chat("a?", grammar='root ::= "a" | "b"').text in ("a", "b")
     assert isinstance(model.chat(ADA, json_object=True, max_tokens=64).json(), dict)
@@ -196,6 +198,11 @@ def test_rows():
     ({"max_tokens": "many"}, TypeError),
     ({"max_tokens": 2**40}, ValueError),
     ({"seed": -1}, ValueError),
+    ({"max_tokens": 1.5}, TypeError),
+    ({"stop_tokens": [2**32 + 5]}, ValueError),
+    ({"stop_tokens": [1.5]}, TypeError),
+    ({"logit_bias": {2**40: 1.0}}, ValueError),
+    ({"logprobs": 2**40}, ValueError),
     ({"temperature": -1}, dgemma.InvalidRequest),
     ({"schema": {"type": "nothing"}}, dgemma.Error),
     ({"schema": PERSON, "regex": "a"}, ValueError),

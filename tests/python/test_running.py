@@ -49,6 +49,48 @@ def test_cancel_from_another_thread(model):
     assert stream.result().finish_reason == "cancelled"
 
 
+def test_close_from_another_thread(model):
+    """Whatever moment it comes at, nobody touches what is freed."""
+    for i in range(30):
+        stream = model.stream("Hello", drafts=True, **ENDLESS)
+        others = [threading.Timer(0.002 * i, f) for f in (stream.close, stream.cancel, stream.close)]
+        for other in others:
+            other.start()
+        try:
+            stream.result()
+        except dgemma.Error as e:
+            assert "closed" in str(e)
+        for other in others:
+            other.join()
+    assert model.chat(PARIS).text
+
+
+def test_close_in_a_callback_cancels(model):
+    streams = []
+
+    def on_step(step):
+        if streams:
+            streams[0].close()
+
+    streams.append(model.stream("Hello", on_step=on_step, **ENDLESS))
+    assert streams[0].result().finish_reason == "cancelled"
+
+
+def test_a_stream_that_ends_in_a_callback(model):
+    """Its last reference goes on the model's own thread."""
+    kept, seen = [], []
+
+    def on_step(step):
+        seen.append(step.step)
+        kept.clear()
+
+    kept.append(model.stream("Hello", on_step=on_step, **ENDLESS))
+    assert wait_until(lambda: seen)
+    n = len(seen)
+    time.sleep(0.2)
+    assert len(seen) <= n + 1 and model.chat(PARIS).text
+
+
 def test_with(model):
     with model.stream("Hello", **ENDLESS) as stream:
         assert stream.answer.text == ""
@@ -85,6 +127,30 @@ def test_steps_see_the_canvas_and_may_change_it(model):
 
 def test_a_step_may_end_the_answer(model):
     assert model.chat("Hello", on_step=lambda s: s.step < 2, **ENDLESS).finish_reason == "cancelled"
+
+
+def test_what_a_step_says_no_with(model):
+    numpy = pytest.importorskip("numpy")
+    assert model.chat("Hello", on_step=lambda s: numpy.bool_(s.step < 2), **ENDLESS).finish_reason == "cancelled"
+
+
+def test_steps_may_be_kept(model):
+    """What they say is theirs: nothing in it changes, nor can be changed, when the step is over."""
+    kept, told = [], []
+
+    def on_step(step):
+        kept.append(step)
+        told.append([list(x) for x in (step.canvas, step.argmax, step.entropy, step.accepted)])
+
+    model.chat(PARIS, on_step=on_step)
+    assert len(told) > 1 and told[0] != told[-1]
+    assert told == [[list(x) for x in (s.canvas, s.argmax, s.entropy, s.accepted)] for s in kept]
+
+    def shortens(step):
+        step.canvas = [1, 2]
+
+    with pytest.raises(ValueError, match="canvas"):
+        model.chat(PARIS, on_step=shortens)
 
 
 def test_what_a_step_raises_arrives(model):
@@ -181,6 +247,27 @@ def test_a_cancelled_task_cancels_the_answer(model):
     assert len(seen) <= n + 1
 
 
+def test_a_cancelled_decision_leaves_nothing_behind():
+    """The thread that decides is through when its task is: the model may be closed."""
+    async def main():
+        with dgemma.Model(device="cpu", threads=1) as m:
+            questions = {str(i): dgemma.YesNo(f"Is {i} even?") for i in range(30)}
+            ended = []
+            decide = m.decide
+            m.decide = lambda *a, **kw: (decide(*a, **kw), ended.append(True))[0]
+            task = asyncio.create_task(m.adecide("Numbers.", questions, samples=8))
+            await asyncio.sleep(0.05)
+            assert not ended
+            for _ in range(2):
+                task.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return ended
+
+    assert asyncio.run(main()) == [True]
+
+
 def test_leaving_an_async_loop(model):
     seen = []
 
@@ -188,11 +275,12 @@ def test_leaving_an_async_loop(model):
         async for event in model.stream("Hello", drafts=True, on_step=lambda s: seen.append(s.step), **ENDLESS):
             if event.kind == "draft":
                 break
+        await asyncio.sleep(0)  # the loop closes what was left
+        n = len(seen)
+        await asyncio.sleep(0.2)
+        assert len(seen) <= n + 1
 
     asyncio.run(main())
-    n = len(seen)
-    time.sleep(0.2)
-    assert len(seen) <= n + 1
 
 
 # ---- processes ----
