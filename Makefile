@@ -607,7 +607,7 @@ DIST := build/dgemma-$(VERSION).tar.gz
 
 dist:
 	@mkdir -p build
-	git archive --format=tar --prefix=dgemma-$(VERSION)/ HEAD | gzip -9n > $(DIST)
+	git -c tar.umask=0002 -c core.autocrlf=false archive --format=tar --prefix=dgemma-$(VERSION)/ HEAD | gzip -9n > $(DIST)
 	@sha256sum $(DIST)
 
 help:
