@@ -14,10 +14,10 @@ typedef struct quantize_watch {
 static const char usage[] =
     "usage: dgemma quantize [OPTION]... IN OUT\n\n"
     "Writes a model, in any form that dgemma reads, as a GGUF file with weights of other types,\n"
-    "mixed as llama.cpp mixes them under the same names. Norms and routers stay F32; a vision "
-    "tower\n"
-    "is not part of such a file. For each matrix its type, bits a weight, and how far its values\n"
-    "are off: the root of their squared errors over that of their squares.\n";
+    "mixed as llama.cpp mixes them under the same names without an importance file; Q4_K_D is our\n"
+    "own. Norms and routers stay F32; a vision tower is not part of such a file. For each matrix\n"
+    "its type, bits a weight, and how far its values are off: the root of their squared errors\n"
+    "over that of their squares.\n";
 
 static bool on_progress(void *user, double fraction)
 {
@@ -69,10 +69,13 @@ static void print_total(const dgemma_quantize_options *opt, const dgemma_quantiz
         printf("%zu %s weighted by the importance file\n", r->n_weighted,
                r->n_weighted == 1 ? "matrix" : "matrices");
     fflush(stdout);
-    if (r->n_left_out)
+    if (r->n_left_out > r->n_unknown)
         fprintf(stderr,
                 "dgemma quantize: %zu tensors of other parts (a vision tower) are left out\n",
-                r->n_left_out);
+                r->n_left_out - r->n_unknown);
+    if (r->n_unknown)
+        fprintf(stderr, "dgemma quantize: %zu tensors that the model does not use are left out\n",
+                r->n_unknown);
     if (r->requantized)
         fputs("dgemma quantize: weights were quantised before; what they lost then stays lost\n",
               stderr);

@@ -140,8 +140,8 @@ typedef void dgemma_quantized_fn(void *user, const dgemma_quantized *tensor);
 typedef struct dgemma_quantize_options {
     const char *model_path; /* what is read */
     const char *path;       /* what is written; a dry run does without */
-    const char *type;       /* "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_D", "Q4_0",
-                               "Q4_1", "IQ4_NL", "IQ4_XS", "MXFP4_MOE" */
+    const char *type; /* in any case: "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_D",
+                         "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "MXFP4_MOE" */
     const char *importance_path;     /* a file of llama.cpp's ("imatrix"), by which errors weigh; or
                                         NULL */
     bool replace;                    /* a file that is there already */
@@ -159,7 +159,8 @@ typedef struct dgemma_quantize_result {
     uint64_t n_weights;
     size_t n_tensors;
     size_t n_weighted; /* matrices that the importance file has weights for */
-    size_t n_left_out; /* tensors of the source that are not in the file: the vision tower's */
+    size_t n_left_out; /* tensors of the source that are not in the file: the vision tower's, */
+    size_t n_unknown;  /* and among them those that neither it nor the language model has */
     bool requantized;  /* some were of a narrower type already: what they had lost stays lost */
     double error;      /* as above, of all matrices together that are not F32 */
 } dgemma_quantize_result;

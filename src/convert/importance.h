@@ -11,7 +11,8 @@
 typedef struct dg_importance_entry {
     const char *name; /* of a matrix, as GGUF has it; not ended by a NUL */
     size_t name_len;
-    float *weight; /* [n], matrix by matrix; those of each matrix have a mean of 1 */
+    float *weight; /* [n], matrix by matrix; of each a mean of 1 before small ones
+                      were raised */
     size_t n, n_mat;
 } dg_importance_entry;
 

@@ -103,7 +103,7 @@ static dgemma_status open_source(quantizing *q, dgemma_error *err)
     q->preset = dg_preset_find(opt->type);
     if (!q->preset)
         return dg_fail(err, DGEMMA_E_ARG, "the type \"%.40s\" is not known: %s are", opt->type,
-                       dg_preset_names());
+                       dg_preset_made_names());
     dgemma_status st = dg_load(&q->l, opt->model_path, err);
     if (!st)
         st = dg_model_check(&q->l.cfg, q->l.checkpoint, err);
@@ -276,7 +276,7 @@ static dgemma_status check_not_read(const quantizing *q, const char *path, dgemm
 }
 
 /* Nothing is written over a file that is read, neither at the end nor on the way. */
-static dgemma_status check_target(const quantizing *q, dgemma_error *err)
+static dgemma_status check_target(quantizing *q, dgemma_error *err)
 {
     const char *path = q->opt->path;
     if (!path)
@@ -298,7 +298,8 @@ static void describe(quantizing *q)
     *r = (dgemma_quantize_result){.bytes = dg_gguf_writer_bytes(&q->w),
                                   .n_tensors = q->plan.n,
                                   .n_weighted = q->plan.n_weighted,
-                                  .n_left_out = q->plan.n_left_out};
+                                  .n_left_out = q->plan.n_left_out,
+                                  .n_unknown = q->plan.n_unknown};
     for (size_t i = 0; i < q->plan.n; i++) {
         const dg_planned *t = &q->plan.tensor[i];
         r->n_weights += dg_tensor_count(&t->tensor);

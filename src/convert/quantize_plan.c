@@ -142,10 +142,27 @@ static dgemma_status weigh(planning *p, dg_planned *to)
     return DGEMMA_OK;
 }
 
+/* The head is the embedding table; a folder that has it twice must have the same twice. */
+static dgemma_status check_head(const planning *p, const dg_tensor *head)
+{
+    const dg_tensor *table =
+        dg_checkpoint_find(p->l->checkpoint, "model.decoder.embed_tokens.weight");
+    if (!table)
+        table = dg_checkpoint_find(p->l->checkpoint,
+                                   "model.encoder.language_model.embed_tokens.weight");
+    if (table && table->type == head->type && table->bytes == head->bytes && table->data &&
+        head->data && memcmp(table->data, head->data, head->bytes) == 0)
+        return DGEMMA_OK;
+    return dg_fail(p->err, DGEMMA_E_UNSUPPORTED,
+                   "%s is not the embedding table; DiffusionGemma ties them", head->name);
+}
+
 static dgemma_status plan_one(planning *p, const dg_tensor *t)
 {
     char room[DG_GGUF_NAME], fused[DG_GGUF_NAME], gguf[DG_GGUF_NAME];
     const char *name = name_in_model(room, t->name);
+    if (strcmp(name, "lm_head.weight") == 0)
+        return check_head(p, t);
     if (name != t->name && is_there(p, name))
         return DGEMMA_OK; /* a copy */
     bool gate = ends(name, ".experts.gate_proj"), up = ends(name, ".experts.up_proj");
@@ -159,6 +176,7 @@ static dgemma_status plan_one(planning *p, const dg_tensor *t)
         bool unknown = dg_checkpoint_gguf(p->l->checkpoint) && !begins(name, "model.");
         if (!unknown) {
             p->plan->n_left_out++;
+            p->plan->n_unknown += !strstr(name, "vision");
             return DGEMMA_OK;
         }
         dg_planned *same = add(p, t);

@@ -13,13 +13,14 @@ typedef struct dg_quantize_plan {
     size_t n;
     size_t n_weighted; /* matrices that an importance file is for */
     size_t n_left_out; /* tensors that GGUF has elsewhere or not at all */
+    size_t n_unknown;  /* of these, those that are not a vision tower's */
     float *rope;       /* of rope_freqs.weight, where a checkpoint does not have it */
     dg_tensor rope_tensor;
 } dg_quantize_plan;
 
 /* `l` and `imp`, which may be NULL, outlive *plan. DGEMMA_E_UNSUPPORTED: a type that nothing is
- * narrowed to here; DGEMMA_E_FORMAT: the importance file is for another model. Clear *plan also
- * after a failure. */
+ * narrowed to here, or a head that is not the embedding table; DGEMMA_E_FORMAT: the importance file
+ * is for another model. Clear *plan also after a failure. */
 dgemma_status dg_quantize_plan_make(dg_quantize_plan *plan, const dg_loaded *l, const dg_preset *p,
                                     const dg_importance *imp, dgemma_error *err);
 void dg_quantize_plan_clear(dg_quantize_plan *plan);

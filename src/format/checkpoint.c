@@ -446,10 +446,26 @@ dgemma_status dg_checkpoint_check(const dg_checkpoint *ck, dgemma_error *err)
     return st;
 }
 
+static bool has_piece(const dg_file_map *map, const dg_tensor *t)
+{
+    const size_t n = t->n_dim == 3 ? (size_t)t->shape[0] : 1;
+    for (size_t i = 0; i < n; i++) {
+        const uintptr_t at = (uintptr_t)t->pieces->piece[i].values, start = (uintptr_t)map->data;
+        if (at >= start && at - start < map->size)
+            return true;
+    }
+    return false;
+}
+
 void dg_checkpoint_forget(const dg_checkpoint *ck, const dg_tensor *t)
 {
-    for (size_t i = 0; i < ck->n_shard; i++)
-        dg_file_map_forget(&ck->shard[i].file, t->data, t->bytes);
+    for (size_t i = 0; i < ck->n_shard; i++) {
+        const dg_file_map *map = &ck->shard[i].file;
+        if (!t->pieces)
+            dg_file_map_forget(map, t->data, t->bytes);
+        else if (has_piece(map, t))
+            dg_file_map_forget(map, map->data, map->size);
+    }
     for (size_t i = 0; i < ck->gguf.n_file; i++)
         dg_file_map_forget(&ck->gguf.file[i].map, t->data, t->bytes);
 }

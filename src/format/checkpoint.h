@@ -40,8 +40,8 @@ dgemma_status dg_checkpoint_check(const dg_checkpoint *ck, dgemma_error *err);
 dgemma_status dg_checkpoint_open_mmproj(dg_checkpoint **out, const dg_checkpoint *model,
                                         dgemma_error *err);
 
-/* A tensor that will not be read soon: what is mapped of it is no longer in memory. One in pieces
- * stays. */
+/* A tensor that will not be read soon: what is mapped of it is no longer in memory. Of one in
+ * pieces, which lie apart, that are the files that they are in. */
 void dg_checkpoint_forget(const dg_checkpoint *ck, const dg_tensor *t);
 
 /* Whether `path` is one of the files that the weights are in. */

@@ -208,11 +208,12 @@ uint64_t dg_gguf_writer_bytes(const dg_gguf_writer *w)
     return aligned(w, HEAD_BYTES + w->values.len + w->tensors.len) + w->data_bytes;
 }
 
-dgemma_status dg_gguf_writer_check(const dg_gguf_writer *w, const char *path, bool replace,
+dgemma_status dg_gguf_writer_check(dg_gguf_writer *w, const char *path, bool replace,
                                    dgemma_error *err)
 {
     struct stat info;
     uint64_t need = dg_gguf_writer_bytes(w), there = dg_file_space(path);
+    w->only_new = !replace;
     if (dg_file_is_dir(path))
         return dg_fail(err, DGEMMA_E_ARG, "%s is a folder", path);
     if (lstat(path, &info) == 0) {
@@ -326,6 +327,33 @@ void dg_gguf_writer_give_up(dg_gguf_writer *w)
     fail(w, DGEMMA_E_CANCELLED, "given up");
 }
 
+/* File systems that cannot refuse to replace a file replace it. */
+static bool give_name(const dg_gguf_writer *w)
+{
+    if (w->only_new) {
+        if (renameat2(AT_FDCWD, w->partial, AT_FDCWD, w->path, RENAME_NOREPLACE) == 0)
+            return true;
+        if (errno != EINVAL && errno != ENOSYS)
+            return false;
+    }
+    return rename(w->partial, w->path) == 0;
+}
+
+/* A name is on the disk when its folder is; not every file system can be asked for that. */
+static void sync_folder(dg_gguf_writer *w)
+{
+    const char *slash = strrchr(w->path, '/');
+    const size_t n = !slash ? 0 : slash == w->path ? 1 : (size_t)(slash - w->path);
+    char *folder = n ? dg_strndup(w->path, n) : dg_strdup(".");
+    const int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    dg_free(folder);
+    if (fd < 0)
+        return; /* a folder may be written and not read */
+    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
+        fail(w, DGEMMA_E_IO, strerror(errno));
+    close(fd);
+}
+
 /* All of it is on the disk before it gets its name, which it gets while nobody else can have the
  * lock. */
 static void finish_file(dg_gguf_writer *w)
@@ -334,10 +362,12 @@ static void finish_file(dg_gguf_writer *w)
         fail(w, DGEMMA_E_IO, strerror(errno));
     if (!w->error.status && fsync(fileno(w->file)) != 0 && errno != EINVAL && errno != EROFS)
         fail(w, DGEMMA_E_IO, strerror(errno));
-    if (!w->error.status && rename(w->partial, w->path) != 0)
+    if (!w->error.status && !give_name(w))
         fail(w, DGEMMA_E_IO, strerror(errno));
     if (w->error.status)
         remove(w->partial);
+    else
+        sync_folder(w);
     fclose(w->file);
 }
 

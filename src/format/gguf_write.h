@@ -25,6 +25,7 @@ typedef struct dg_gguf_writer {
     uint64_t n_written, part_bytes; /* tensors, and of the next one */
     FILE *file;
     char *path, *partial; /* the name that it gets, and the one that it has */
+    bool only_new;        /* it gets its name only where nothing has it */
     dgemma_error error;
 } dg_gguf_writer;
 
@@ -53,8 +54,9 @@ void dg_gguf_put_tensor(dg_gguf_writer *w, const dg_tensor *t);
 uint64_t dg_gguf_writer_bytes(const dg_gguf_writer *w);
 
 /* Whether the file may be written: DGEMMA_E_ARG where it is there already and not to be replaced,
- * or is no plain file; DGEMMA_E_IO where the disk has no room for it. */
-dgemma_status dg_gguf_writer_check(const dg_gguf_writer *w, const char *path, bool replace,
+ * or is no plain file; DGEMMA_E_IO where the disk has no room for it. What is not to be replaced
+ * is not replaced either if it comes while the file is written. */
+dgemma_status dg_gguf_writer_check(dg_gguf_writer *w, const char *path, bool replace,
                                    dgemma_error *err);
 
 /* The name of the file at `path` while it is written, in memory of the caller's; NULL: out of
@@ -75,8 +77,8 @@ void dg_gguf_write_part(dg_gguf_writer *w, const void *data, size_t bytes);
 /* The file is not wanted after all: closing it fails. */
 void dg_gguf_writer_give_up(dg_gguf_writer *w);
 
-/* Gives the file its name, in place of one that is there, and frees everything. A tensor whose data
- * did not come is a failure too; an unfinished file is removed. */
+/* Gives the file its name, in place of one that may be replaced, and frees everything. A tensor
+ * whose data did not come is a failure too; an unfinished file is removed. */
 dgemma_status dg_gguf_writer_close(dg_gguf_writer *w, dgemma_error *err);
 
 #endif

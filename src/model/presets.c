@@ -1,6 +1,7 @@
 #include "model/presets.h"
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "base/common.h"
 
 static const dg_preset presets[] = {
@@ -45,15 +46,21 @@ static const dg_preset presets[] = {
 const dg_preset *dg_preset_find(const char *name)
 {
     for (size_t i = 0; i < DG_COUNT(presets); i++)
-        if (strcmp(presets[i].name, name) == 0)
+        if (strcasecmp(presets[i].name, name) == 0)
             return &presets[i];
     return NULL;
 }
 
+#define MADE "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_D, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE"
+
 const char *dg_preset_names(void)
 {
-    return "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_D, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE, "
-           "Q2_K, IQ3_XXS, IQ2_S, IQ2_XXS, IQ1_S";
+    return MADE ", Q2_K, IQ3_XXS, IQ2_S, IQ2_XXS, IQ1_S";
+}
+
+const char *dg_preset_made_names(void)
+{
+    return MADE;
 }
 
 /* Whether number `index` of `n` tensors of a kind gets the wider type. */

@@ -28,8 +28,12 @@ typedef struct dg_preset {
     dg_wider rule;
 } dg_preset;
 
-const dg_preset *dg_preset_find(const char *name); /* or NULL */
-const char *dg_preset_names(void);                 /* "BF16, F16, …", for messages */
+/* In any case, "q4_k_m"; or NULL. */
+const dg_preset *dg_preset_find(const char *name);
+
+/* "BF16, F16, …", for messages: all of them, and those whose every type floats are turned into. */
+const char *dg_preset_names(void);
+const char *dg_preset_made_names(void);
 
 /* The type of a tensor by its name in the Hugging Face checkpoint, with rows of n_in values: F32
  * for what is no matrix, and for routers. Where rows do not fill a type's blocks, one with smaller

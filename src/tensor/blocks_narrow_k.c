@@ -17,6 +17,15 @@ static float as_half(float v)
     return dg_f16_to_float(dg_float_to_f16(v));
 }
 
+/* A block's step, from which those of its groups follow. Halves as small as 2^-18 have six bits and
+ * fewer, so that one that is rounded down cuts off the largest values, or all of them: it is
+ * rounded up there. */
+static float step_as_half(float v)
+{
+    const float half = as_half(v), unit = 0x1p-24f;
+    return fabsf(v) < 0x1p-18f && fabsf(half) < fabsf(v) ? half + copysignf(unit, v) : half;
+}
+
 static void put_half(byte *out, float v)
 {
     uint16_t bits = dg_float_to_f16(v);
@@ -120,7 +129,7 @@ static ranges fit_ranges(const float *x, const float *w, int most)
         step = fmaxf(step, each[g].step);
         least = fmaxf(least, -each[g].least);
     }
-    ranges r = {.d = as_half(step / TOP), .dmin = as_half(least / TOP)};
+    ranges r = {.d = step_as_half(step / TOP), .dmin = step_as_half(least / TOP)};
     for (int g = 0; g < GROUPS; g++) {
         r.scale[g] = (int)dg_nearest_in(each[g].step, inverse(r.d), 0, TOP);
         r.min[g] = (int)dg_nearest_in(-each[g].least, inverse(r.dmin), 0, TOP);
@@ -247,7 +256,7 @@ static steps fit_steps(const float *x, const float *w)
         each[g] = dg_fit_step(x + GROUP_6 * g, w + GROUP_6 * g, GROUP_6, LOW_6, HIGH_6);
         most = fabsf(each[g]) > fabsf(most) ? each[g] : most;
     }
-    steps s = {.d = as_half(most / -128)};
+    steps s = {.d = step_as_half(most / -128)};
     for (int g = 0; g < GROUPS_6; g++)
         s.scale[g] = (int)dg_nearest_in(each[g], inverse(s.d), -128, 127);
     float error = choose_scales(&s, x, w);
@@ -337,7 +346,7 @@ void dg_narrow_iq4_xs(byte *out, const float *x, const float *w)
         each[g] = dg_fit_levels(x + GROUP * g, w + GROUP * g, GROUP, dg_nl_levels);
         most = fabsf(each[g]) > fabsf(most) ? each[g] : most;
     }
-    float d = as_half(most / -32);
+    float d = step_as_half(most / -32);
     for (int g = 0; g < GROUPS; g++)
         scale[g] = (int)dg_nearest_in(each[g], inverse(d), -32, 31);
     float error = choose_level_scales(d, scale, x, w);

@@ -290,7 +290,7 @@ static void write_file(const model *m, const char *path, int no, int n_file)
 {
     dgemma_error err = {0};
     dg_gguf_writer w;
-    dg_gguf_writer_init(&w, 0);
+    dg_gguf_writer_init(&w, m->how->alignment);
     if (no == 0)
         put_keys(&(keys){&w, m});
     if (n_file > 1) {

@@ -15,6 +15,7 @@ typedef struct dg_test_gguf {
     bool no_encoder_scalar;   /* without enc_layer_output_scale */
     bool head;                /* with an output.weight that equals token_embd.weight */
     int n_file;               /* 0, 1: one; else a split */
+    size_t alignment;         /* 0: the format's own */
     const char *omit;         /* a key to leave out, or NULL */
     const char *architecture; /* NULL: diffusion-gemma */
     bool scalar_keys;         /* per-layer keys as one value where all layers agree, prefixed

@@ -37,6 +37,7 @@ Suite *mlx_suite(void);
 Suite *importance_suite(void);
 Suite *quantize_suite(void);
 Suite *quantize_rows_suite(void);
+Suite *quantize_keys_suite(void);
 Suite *safetensors_suite(void);
 Suite *checkpoint_suite(void);
 Suite *modules_suite(void);

@@ -10,10 +10,7 @@
 #include "base/file.h"
 #include "convert/quantize_plan.h"
 #include "dgemma_tools.h"
-#include "engine/gguf_tokenizer.h"
-#include "engine/gguf_vocabulary.h"
 #include "engine/loader.h"
-#include "format/gguf_model.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
 #include "support/temp_dir.h"
@@ -261,6 +258,7 @@ START_TEST(a_file_becomes_a_file)
         {{.type = DG_BF16, .n_file = 3}, "m-00001-of-00003.gguf"},
         {{.type = DG_BF16, .no_encoder_scalar = true, .head = true}, "m.gguf"},
         {{.type = DG_BF16, .scalar_keys = true}, "m.gguf"},
+        {{.type = DG_BF16, .alignment = 64}, "m.gguf"},
     };
     char from[DG_TEST_PATH], path[DG_TEST_PATH];
     dgemma_quantize_result r;
@@ -285,52 +283,6 @@ START_TEST(a_file_becomes_a_file)
     dg_checkpoint_close(b);
     size_t n;
     dg_free(tiny_logits(&(tiny_options){.gguf = path}, &n));
-}
-END_TEST
-
-/* Every row of the embeddings has a piece, as llama.cpp wants it; those that only fill up are none
- * to us. */
-START_TEST(a_piece_for_each_row)
-{
-    enum { ROWS = 390 };
-    static const char *const keys[] = {"tokenizer.ggml.tokens", "tokenizer.ggml.scores",
-                                       "tokenizer.ggml.token_type"};
-    static const char said[] = "[PAD389]";
-    char path[DG_TEST_PATH];
-    dgemma_error err = {0};
-    dg_loaded l;
-    dg_gguf_writer w;
-    dg_gguf_model file;
-    dg_tokenizer *back;
-    ck_assert_int_eq(dg_load(&l, folder, &err), DGEMMA_OK);
-    dg_gguf_writer_init(&w, 0);
-    ck_assert_int_eq(dg_gguf_vocabulary_put(&w, l.tokenizer, ROWS, NULL, &err), DGEMMA_OK);
-    dg_gguf_writer_open(&w, dg_test_path(path, dg_test_root, "v.gguf"));
-    ck_assert_int_eq(dg_gguf_writer_close(&w, &err), DGEMMA_OK);
-    ck_assert_msg(dg_gguf_model_open(&file, path, &err) == DGEMMA_OK, "%s", err.msg);
-    const dg_gguf *g = &file.file[0].content;
-    for (size_t i = 0; i < DG_COUNT(keys); i++)
-        ck_assert_uint_eq(dg_gguf_find(g, keys[i])->n, ROWS);
-    int64_t type = 0;
-    dg_gguf_text text, last = {0};
-    dg_gguf_strings s = dg_gguf_strings_of(dg_gguf_find(g, keys[0]));
-    while (dg_gguf_strings_next(&s, &text))
-        last = text;
-    ck_assert(last.len == strlen(said) && memcmp(last.text, said, last.len) == 0);
-    ck_assert(dg_gguf_int(dg_gguf_find(g, keys[2]), ROWS - 1, &type) && type == 5);
-
-    ck_assert_msg(dg_gguf_tokenizer(&back, g, path, &err) == DGEMMA_OK, "%s", err.msg);
-    ck_assert_int_eq(dg_tokenizer_count(back), dg_tokenizer_count(l.tokenizer));
-    dg_tokens ids;
-    dg_tokens_init(&ids, 100);
-    ck_assert_int_eq(dg_tokenizer_encode(back, said, strlen(said), DG_ENCODE_ADDED, &ids, &err),
-                     DGEMMA_OK);
-    for (size_t i = 0; i < ids.n; i++)
-        ck_assert_int_lt(ids.ids[i], dg_tokenizer_count(back));
-    dg_tokens_clear(&ids);
-    dg_tokenizer_free(back);
-    dg_gguf_model_close(&file);
-    dg_loaded_clear(&l);
 }
 END_TEST
 
@@ -470,6 +422,34 @@ START_TEST(nothing_is_left_of_a_failure)
 }
 END_TEST
 
+static bool write_another(void *user, double fraction)
+{
+    return fraction < 0.5 || dg_test_write_file(dg_test_root, user, "mine", 4);
+}
+
+/* A file that comes while another is made is kept, unless it may be replaced. */
+START_TEST(what_comes_meanwhile)
+{
+    char path[DG_TEST_PATH], partial[DG_TEST_PATH];
+    dgemma_error err = {0};
+    dg_test_path(partial, dg_test_root, "m.gguf.partial");
+    dgemma_quantize_options opt =
+        options_for(folder, dg_test_path(path, dg_test_root, "m.gguf"), "Q4_0");
+    opt.on_progress = write_another;
+    opt.user = "m.gguf";
+    ck_assert_int_eq(dgemma_quantize(&opt, NULL, &err), DGEMMA_E_IO);
+    dg_buf got;
+    read_whole(&got, path);
+    ck_assert(got.len == 4 && !dg_file_exists(partial));
+    dg_buf_clear(&got);
+    opt.replace = true;
+    ck_assert_msg(dgemma_quantize(&opt, NULL, &err) == DGEMMA_OK, "%s", err.msg);
+    read_whole(&got, path);
+    ck_assert_uint_gt(got.len, 4);
+    dg_buf_clear(&got);
+}
+END_TEST
+
 /* Of two that write the same file, the second is told. */
 START_TEST(one_writer_at_a_time)
 {
@@ -563,11 +543,11 @@ Suite *quantize_suite(void)
     tcase_add_test(c, a_file_computes_the_same);
     tcase_add_loop_test(c, copies_of_layers, 0, 2);
     tcase_add_test(c, a_file_is_always_the_same);
-    tcase_add_loop_test(c, a_file_becomes_a_file, 0, 5);
-    tcase_add_test(c, a_piece_for_each_row);
+    tcase_add_loop_test(c, a_file_becomes_a_file, 0, 6);
     tcase_add_loop_test(c, a_type_that_only_is_read, 0, 5);
     tcase_add_test(c, a_report_of_each_tensor);
     tcase_add_test(c, nothing_is_left_of_a_failure);
+    tcase_add_test(c, what_comes_meanwhile);
     tcase_add_test(c, one_writer_at_a_time);
     tcase_add_loop_test(c, what_is_there_as_partial, 0, 5);
     tcase_add_test(c, too_little_memory);

@@ -33,7 +33,7 @@ static make_suite *const suites[] = {
     person_suite,         guided_suite,        answer_form_suite,   attention_suite,
     byte_products_suite,  reads_suite,         decide_suite,        pins_suite,
     batch_suite,          replica_suite,       blocks_narrow_suite, quantize_suite,
-    quantize_rows_suite,  mlx_suite,           importance_suite,
+    quantize_rows_suite,  mlx_suite,           importance_suite,    quantize_keys_suite,
 };
 
 int main(int argc, char **argv)
