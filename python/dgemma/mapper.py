@@ -55,7 +55,7 @@ class ChatMapper:
         n = len(batch[column])
         for at in range(0, n, _AHEAD):
             rows = range(at, min(n, at + _AHEAD))
-            streams = [self._start(read, batch[column][i], self._seed(batch, i)) for i in rows]
+            streams = [self._start(read, batch, column, i) for i in rows]
             found += [self._end(s) for s in streams]
         names = ("answer", "thinking", "finish_reason", "error")
         return {**batch, **{name: [row[k] for row in found] for k, name in enumerate(names)}}
@@ -65,9 +65,9 @@ class ChatMapper:
             return int(batch["seed"][i])
         return seed_of(str(batch["id"][i])) if "id" in batch else int(self._options.get("seed", 0))
 
-    def _start(self, read: Callable[[Any], Any], asked: Any, seed: int) -> Any:
+    def _start(self, read: Callable[[Any], Any], batch: Mapping[str, Any], column: str, i: int) -> Any:
         try:
-            return self._model.stream(read(asked), **{**self._options, "seed": seed})
+            return self._model.stream(read(batch[column][i]), **{**self._options, "seed": self._seed(batch, i)})
         except (Error, TypeError, ValueError) as e:
             return e
 
@@ -85,4 +85,13 @@ def _conversation(asked: Any) -> Any:
     """Columns of engines may hold lists as arrays, and objects as text."""
     if isinstance(asked, str):
         return json.loads(asked)
-    return [{key: value for key, value in dict(message).items() if value is not None} for message in asked]
+    return [_plain(dict(message)) for message in asked]
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: arrays as lists, without the empty fields that a table gives to rows which lack them."""
+    if hasattr(value, "tolist"):  # numpy's arrays and numbers
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(v) for key, v in value.items() if v is not None}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value

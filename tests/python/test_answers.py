@@ -184,11 +184,36 @@ def test_rows():
     mixed = mapper({"messages": [talk, json.dumps(talk), "no JSON", []], "seed": [1, 1, 1, 1]})
     assert mixed["answer"][0] == mixed["answer"][1] != "" and mixed["error"][:2] == ["", ""]
     assert all(mixed["error"][2:]) and mixed["finish_reason"][2:] == ["failed", "failed"]
+    seeds = mapper({"prompt": [PARIS, PARIS, PARIS], "seed": [None, "x", 1]})
+    assert [bool(e) for e in seeds["error"]] == [True, True, False] and seeds["answer"][2]
     with pytest.raises(KeyError):
         mapper({"text": ["x"]})
     with pytest.raises(TypeError):
         dgemma.ChatMapper(max_token=3)
     assert dgemma.mapper.seed_of("foobar") == 0xBF9CF968  # as FNV's authors have it
+
+
+def test_rows_of_tables():
+    numpy = pytest.importorskip("numpy")
+    mapper = dgemma.ChatMapper(model_options={"device": "cpu", "threads": 1}, max_tokens=16)
+    part = {"type": "text", "text": PARIS, "image_url": None}
+    talk = numpy.array([{"role": "user", "content": numpy.array([part], dtype=object), "tool_calls": None}], dtype=object)
+    plain = [{"role": "user", "content": [{"type": "text", "text": PARIS}]}]
+    out = mapper({"messages": [talk, plain], "seed": numpy.array([3, 3])})
+    assert out["error"] == ["", ""] and out["answer"][0] == out["answer"][1] != ""
+
+
+def test_a_batch_waits_for_memory(model):
+    """What one request wants, those before it may hold."""
+    n = [0]
+
+    def make(i):
+        n[0] += 1
+        if n[0] == 3:
+            raise dgemma.OutOfMemory("others have it")
+        return model._completion("ab"[i % 2], {"max_tokens": 4})
+
+    assert len(list(model._each(make, 4))) == 4 and n[0] == 5
 
 
 # ---- mistakes ----
