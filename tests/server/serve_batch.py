@@ -165,6 +165,16 @@ def stopped_by_a_signal():
     check("what was answered stays", list(answers("endless.out.jsonl")) == ["first"])
 
 
+def stopped_at_any_moment():
+    source, codes = write("moment.jsonl", [chat(f"endless {i}", **serving.ENDLESS) for i in range(2)]), []
+    for i in range(12):
+        process = subprocess.Popen(command(source, "moment.out.jsonl"), stderr=subprocess.DEVNULL)
+        time.sleep(0.005 * i * serving.SLOW)
+        process.send_signal(signal.SIGINT)
+        codes.append(process.wait(timeout=LIMIT))
+    check("Ctrl-C is never taken for a failure", set(codes) <= {130, -signal.SIGINT} and 130 in codes, codes)
+
+
 def a_pipe_that_stays_open():
     os.mkfifo(path("fifo"))
     process = subprocess.Popen(command(path("fifo"), "fifo.out.jsonl"), stderr=subprocess.PIPE, text=True)
@@ -308,7 +318,7 @@ def from_a_pipe():
     check("what was read of standard input before is not asked", list(answers("rest.out.jsonl")) == ["rest"], r.stderr)
 
 
-run([every_url, decisions, company_changes_nothing, killed_twenty_times, stopped_by_a_signal, a_pipe_that_stays_open,
+run([every_url, decisions, company_changes_nothing, killed_twenty_times, stopped_by_a_signal, stopped_at_any_moment, a_pipe_that_stays_open,
      two_names_of_one_file, torn_files, not_our_files, hostile_lines,
      a_full_disk, from_a_pipe])
 finish()

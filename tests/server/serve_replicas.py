@@ -1,6 +1,7 @@
 """Replicas behind HAProxy and nginx, as examples/ has them: one is killed and one told to stop while many ask."""
 import contextlib
 import http.client
+import http.server
 import json
 import os
 import random
@@ -182,5 +183,48 @@ def nginx_streams():
     replicas("nginx", True)
 
 
-run([haproxy_whole, nginx_streams])
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """A replica that has too much to do for now."""
+
+    refuses, names = 0, []
+
+    def do_GET(self):  # noqa: N802 - the library calls it so
+        Refusing.names.append(self.headers["x-request-id"])
+        self.send_response(Refusing.refuses or 200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format, *args):
+        pass
+
+
+def nginx_refusals():
+    """What all replicas refuse arrives as they said it, and the next request finds them there."""
+    if not program("nginx"):
+        return serving.skip("refusals behind nginx", "it is not installed")
+
+    def ask(**headers):
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        c.request("GET", "/health", headers=headers)
+        return c.getresponse().status
+
+    stubs = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) for _ in range(3)]
+    for s in stubs:
+        s.port = s.server_address[1]
+        threading.Thread(target=s.serve_forever, daemon=True).start()
+    with proxy("nginx", stubs) as port:
+        for refusal, tries in ((503, 3), (429, 1)):
+            Refusing.refuses, Refusing.names = refusal, []
+            first, n = ask(), len(Refusing.names)
+            Refusing.refuses = 0
+            check(f"nginx: {refusal} of all of them", (first, n) == (refusal, tries) and ask() == 200, (first, n))
+        Refusing.names = []
+        ask(**{"x-request-id": "mine"})
+        ask()
+        check("nginx: a request keeps its name, and has one", Refusing.names[0] == "mine" and len(Refusing.names[1]) == 32, Refusing.names)
+    for s in stubs:
+        s.shutdown()
+
+
+run([haproxy_whole, nginx_streams, nginx_refusals])
 finish()

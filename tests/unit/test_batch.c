@@ -164,6 +164,21 @@ END_TEST
 
 /* ---- files ---- */
 
+/* Both of its ends reached the disk before the power went, and the middle did not. */
+START_TEST(an_answer_with_zeros_is_none)
+{
+    char custom_id[DG_CUSTOM_ID_BYTES + 1], found[DG_BATCH_MARK + 1];
+    dg_buf line;
+    dg_buf_init(&line, 4096);
+    ck_assert(dg_batch_answer_print(&line, "x", mark, 200, "{\"text\":\"zero\"}", 15));
+    ck_assert(dg_buf_append(&line, "", 1)); /* for strstr */
+    ck_assert(dg_batch_answer_read(line.data, line.len - 2, custom_id, found));
+    memset(strstr(line.data, "zero"), 0, 4);
+    ck_assert(!dg_batch_answer_read(line.data, line.len - 2, custom_id, found));
+    dg_buf_clear(&line);
+}
+END_TEST
+
 /* A file with this in it; the caller closes it. */
 static int file_of(const char *text, size_t len, char *path)
 {
@@ -344,6 +359,7 @@ Suite *batch_suite(void)
     Suite *s = suite_create("batch");
     TCase *t = tcase_create("lines");
     tcase_add_test(t, a_line_says_what_is_asked);
+    tcase_add_test(t, an_answer_with_zeros_is_none);
     tcase_add_test(t, the_mark_is_of_what_is_asked_not_of_how_it_is_written);
     tcase_add_test(t, what_is_wrong_is_told);
     tcase_add_test(t, an_answer_is_found_again);
