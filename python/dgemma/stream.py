@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
+import functools
 import threading
 from ctypes import byref, c_void_p
-from typing import TYPE_CHECKING, AsyncIterator, Iterator
+from typing import TYPE_CHECKING, AsyncIterator, Callable, Iterator
 
 from . import _abi
 from ._library import call, lib
@@ -35,6 +37,7 @@ class Stream:
         self._lock = threading.RLock()  # of the three below; a signal's handler may come in between
         self._taking = False  # a thread is in C with the handle
         self._leaving = False  # and is to free it
+        self._wake: Callable[[], object] | None = None  # a loop that waits for events
         self.answer = Answer(schema=request.schema)
         call(lib.dgemma_request_submit, byref(self._handle), model._engine(), byref(request.options))
 
@@ -54,6 +57,9 @@ class Stream:
                 self.cancel()
                 return
             handle, self._handle = self._handle, None
+            if handle and self._wake:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._wake()  # nothing else will
         self._free(handle)  # it waits for a callback, which may want the lock
 
     def _free(self, handle: c_void_p | None) -> None:
@@ -116,9 +122,11 @@ class Stream:
             self.close()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        if not self._handle:
-            raise Error("the stream is closed")
-        bell = self._model._bells().add(self._handle)
+        with self._lock:
+            if not self._handle:
+                raise Error("the stream is closed")
+            bell = self._model._bells().add(self._handle)
+            self._wake = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, bell.set)
         try:
             while True:
                 bell.clear()
@@ -129,6 +137,7 @@ class Stream:
                 await bell.wait()
         finally:
             self._model._bells().remove(bell)
+            self._wake = None
             self.close()
 
     def result(self) -> Answer:

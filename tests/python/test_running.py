@@ -268,6 +268,18 @@ def test_a_cancelled_decision_leaves_nothing_behind():
     assert asyncio.run(main()) == [True]
 
 
+def test_a_stream_that_another_task_closes(model):
+    async def main():
+        stream = model.stream("Hello", **ENDLESS)
+        task = asyncio.create_task(stream.aresult())
+        await asyncio.sleep(0.05)
+        stream.close()
+        with pytest.raises(dgemma.Error, match="closed"):
+            await asyncio.wait_for(task, 10)
+
+    asyncio.run(main())
+
+
 def test_leaving_an_async_loop(model):
     seen = []
 
