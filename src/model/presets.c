@@ -1,7 +1,6 @@
 #include "model/presets.h"
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include "base/common.h"
 
 static const dg_preset presets[] = {
@@ -43,10 +42,25 @@ static const dg_preset presets[] = {
      DG_Q2_K, DG_IQ1_S, DG_Q2_K, DG_WIDER_FIRST},
 };
 
+static char upper(char c)
+{
+    return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+}
+
+/* Names are taken in any case. */
+static bool same_word(const char *a, const char *b)
+{
+    while (*a && upper(*a) == upper(*b)) {
+        a++;
+        b++;
+    }
+    return upper(*a) == upper(*b);
+}
+
 const dg_preset *dg_preset_find(const char *name)
 {
     for (size_t i = 0; i < DG_COUNT(presets); i++)
-        if (strcasecmp(presets[i].name, name) == 0)
+        if (same_word(presets[i].name, name))
             return &presets[i];
     return NULL;
 }
