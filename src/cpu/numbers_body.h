@@ -408,10 +408,12 @@ static inline void numbers_affine8(int8_t *n, float *step, float *least, const u
         most = size > most ? size : most;
     }
     const float inverse = most > 0x1p-100f ? 127 / most : 0;
-    *step = most / 127;
+    *step = most / 127 + (d[0] - d[0]) + (d[1] - d[1]); /* NaN where one of them is not finite */
     for (int i = 0; i < 32; i++) {
-        const float at = v[i] * inverse + 12582912.0f; /* to the nearest whole number */
-        n[i] = (int8_t)(at - 12582912.0f);
+        const float at = v[i] * inverse + 12582912.0f; /* to the nearest whole number: */
+        uint32_t bits;                                 /* its last byte */
+        memcpy(&bits, &at, sizeof bits);
+        n[i] = (int8_t)(uint8_t)bits;
     }
 }
 
