@@ -303,11 +303,12 @@ INLINE f16v f16v_of_i32(v64 a)
     return v;
 }
 
+/* What has no place among the integers becomes the least of them, as the instruction has it. */
 INLINE v64 v64_of_f16v(f16v a)
 {
     v64 v;
     for (int k = 0; k < 16; k++)
-        v.i[k] = (int32_t)rintf(a.f[k]);
+        v.i[k] = fabsf(a.f[k]) < 0x1p31f ? (int32_t)rintf(a.f[k]) : INT32_MIN;
     return v;
 }
 
