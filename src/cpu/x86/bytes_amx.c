@@ -291,19 +291,7 @@ INLINE void multiply(const dg_byte_args *a, const dg_qkind kind, const int up, c
     tiles_end();
 }
 
-#define MULTIPLY(type_, name, values, bytes, kind, low, most)                                      \
-    static void multiply_##name(const dg_byte_args *a)                                             \
-    {                                                                                              \
-        multiply(a, DG_Q_##kind, low, most, row_##name);                                           \
-    }
-DG_NUMBER_TYPES(MULTIPLY)
-
-static void product(const dg_byte_args *a)
-{
-#define MULTIPLY_ENTRY(type, name, values, bytes, kind, low, most) [DG_##type] = multiply_##name,
-    static dg_byte_product_fn *const of_type[DG_QTYPES] = {DG_NUMBER_TYPES(MULTIPLY_ENTRY)};
-    of_type[a->type](a);
-}
+#include "cpu/byte_types_body.h"
 
 const dg_byte_kernels dg_bytes_amx = {
     .profile = "integer-bytes-amx",
