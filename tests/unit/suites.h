@@ -41,6 +41,7 @@ Suite *quantize_keys_suite(void);
 Suite *safetensors_suite(void);
 Suite *checkpoint_suite(void);
 Suite *modules_suite(void);
+Suite *modules_model_suite(void);
 Suite *quantisation_suite(void);
 Suite *weights_suite(void);
 Suite *gguf_suite(void);

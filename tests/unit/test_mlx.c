@@ -12,22 +12,8 @@
 #include "format/modules.h"
 #include "format/safetensors.h"
 #include "suites.h"
+#include "support/parted_folder.h"
 #include "support/temp_dir.h"
-#include "support/tiny_model.h"
-#include "support/write_safetensors.h"
-
-/* All values of a tensor in pieces, in memory of the caller's. */
-static float *values_of(const dg_tensor *t)
-{
-    dgemma_error err = {0};
-    void *made = dg_malloc(t->bytes);
-    float *out = dg_array(dg_tensor_count(t), sizeof *out);
-    ck_assert_msg(dg_pieces_make(made, t, 0, t->shape[t->n_dim - 2], &err) == DGEMMA_OK, "%s",
-                  err.msg);
-    dg_widen(out, made, t->type, dg_tensor_count(t));
-    dg_free(made);
-    return out;
-}
 
 /* ---- what MLX made: see tools/make_mlx_vectors.py ---- */
 
@@ -45,7 +31,7 @@ static void check_form(const dg_safetensors *st, const dg_modules *m, const char
     ck_assert_msg(t && t->n_dim == want->n_dim, "%s", name);
     ck_assert_int_eq(t->type, bits == 4 ? DG_AFFINE4 : DG_AFFINE8);
     ck_assert_mem_eq(t->shape, want->shape, (size_t)t->n_dim * sizeof *t->shape);
-    float *got = values_of(t);
+    float *got = pieces_values(t);
     for (size_t i = 0; i < dg_tensor_count(t); i++) {
         float v;
         memcpy(&v, (const char *)want->data + i * sizeof v, sizeof v);
@@ -96,26 +82,6 @@ END_TEST
 
 /* ---- a whole model ---- */
 
-enum { TENSORS = 1024, NAME = 128 };
-
-typedef struct folder {
-    dg_tensor tensor[TENSORS];
-    char name[TENSORS][NAME];
-    bool owned[TENSORS];
-    size_t n;
-} folder;
-
-static void add(folder *f, const char *name, const char *suffix, dg_tensor t, void *data)
-{
-    ck_assert_uint_lt(f->n, TENSORS);
-    snprintf(f->name[f->n], NAME, "%s%s", name, suffix);
-    t.name = f->name[f->n];
-    if (data)
-        t.data = data;
-    f->owned[f->n] = data != NULL;
-    f->tensor[f->n++] = t;
-}
-
 /* Steps are powers of two, so that nothing of a value is lost in whatever order it is put together.
  */
 static void add_matrix(folder *parts, folder *plain, const dg_tensor *t, int bits, int group)
@@ -143,7 +109,7 @@ static void add_matrix(folder *parts, folder *plain, const dg_tensor *t, int bit
         value[i] = (float)q * s + b;
     }
     dg_free(w);
-    char module[NAME];
+    char module[FOLDER_NAME];
     size_t len = strlen(t->name), end = t->n_dim == 3 ? len : len - strlen(".weight");
     snprintf(module, sizeof module, "%.*s", (int)end, t->name);
     dg_tensor packed = {.type = DG_U32, .n_dim = t->n_dim}, beside = {.type = DG_BF16};
@@ -152,12 +118,12 @@ static void add_matrix(folder *parts, folder *plain, const dg_tensor *t, int bit
     memcpy(beside.shape, t->shape, sizeof t->shape);
     packed.shape[t->n_dim - 1] = t->shape[t->n_dim - 1] * bits / 32;
     beside.shape[t->n_dim - 1] = t->shape[t->n_dim - 1] / group;
-    add(parts, module, ".weight", packed, words);
-    add(parts, module, ".scales", beside, scale);
-    add(parts, module, ".biases", beside, bias);
+    folder_add(parts, module, ".weight", packed, words);
+    folder_add(parts, module, ".scales", beside, scale);
+    folder_add(parts, module, ".biases", beside, bias);
     dg_tensor wide = *t;
     wide.type = DG_F32;
-    add(plain, t->name, "", wide, value);
+    folder_add(plain, t->name, "", wide, value);
 }
 
 /* As mlx-vlm mixes widths: eight bits for embedding, attention, router and MLP, four for the rest.
@@ -167,25 +133,6 @@ static int bits_of(const dg_tensor *t)
     if (strncmp(t->name, "model.decoder.", 14) != 0 || t->n_dim < 2)
         return 0;
     return t->n_dim == 3 || strstr(t->name, "self_conditioning") ? 4 : 8;
-}
-
-static void write_folder(folder *f, const char *dir, const dg_buf *config, const char *quantization)
-{
-    char path[DG_TEST_PATH];
-    dg_buf doc;
-    dg_buf_init(&doc, 1 << 20);
-    ck_assert_int_eq(mkdir(dir, 0700), 0);
-    ck_assert(config->data[0] == '{');
-    dg_buf_puts(&doc, "{");
-    dg_buf_puts(&doc, quantization);
-    dg_buf_append(&doc, config->data + 1, config->len - 1);
-    ck_assert(dg_test_write_file(dir, "config.json", doc.data, doc.len));
-    ck_assert(
-        dg_test_write_safetensors(dg_test_path(path, dir, "model.safetensors"), f->tensor, f->n));
-    for (size_t k = 0; k < f->n; k++)
-        if (f->owned[k])
-            dg_free((void *)(uintptr_t)f->tensor[k].data);
-    dg_buf_clear(&doc);
 }
 
 /* Whether the page of an address counts as memory of this program; -1: nobody tells. */
@@ -209,12 +156,12 @@ static void check_forgotten(const char *dir)
     const dg_tensor *t = dg_checkpoint_find(ck, "model.decoder.layers.0.experts.down_proj");
     ck_assert(t && t->pieces);
     const void *values = t->pieces->piece[t->shape[0] - 1].values;
-    dg_free(values_of(t));
+    dg_free(pieces_values(t));
     if (is_resident(values) == 1) {
         dg_checkpoint_forget(ck, t);
         ck_assert_int_eq(is_resident(values), 0);
     }
-    dg_free(values_of(t)); /* and read again */
+    dg_free(pieces_values(t)); /* and read again */
     dg_checkpoint_close(ck);
 }
 
@@ -238,25 +185,16 @@ START_TEST(logits_are_those_of_the_values)
         if (bits_of(t)) {
             add_matrix(&parts, &plain, t, bits_of(t), 32);
         } else {
-            add(&parts, t->name, "", *t, NULL);
-            add(&plain, t->name, "", *t, NULL);
+            folder_add(&parts, t->name, "", *t, NULL);
+            folder_add(&plain, t->name, "", *t, NULL);
         }
     }
     char dir[2][DG_TEST_PATH];
-    write_folder(&parts, dg_test_path(dir[0], dg_test_root, "parts"), &config, config_of[_i]);
-    write_folder(&plain, dg_test_path(dir[1], dg_test_root, "plain"), &config, "");
+    folder_write(&parts, dg_test_path(dir[0], dg_test_root, "parts"), &config, config_of[_i]);
+    folder_write(&plain, dg_test_path(dir[1], dg_test_root, "plain"), &config, "");
     dg_checkpoint_close(ck);
     dg_buf_clear(&config);
-    size_t n;
-    float *got = tiny_logits(&(tiny_options){.folder = dir[0], .exact = true}, &n),
-          *want = tiny_logits(&(tiny_options){.folder = dir[1], .exact = true}, &n),
-          *integer = tiny_logits(&(tiny_options){.folder = dir[0]}, &n);
-    ck_assert_msg(memcmp(got, want, n * sizeof *got) == 0, "the logits differ");
-    for (size_t i = 0; i < n; i++)
-        ck_assert(isfinite(integer[i]));
-    dg_free(got);
-    dg_free(want);
-    dg_free(integer);
+    folder_check_logits(dir[0], dir[1], false);
     check_forgotten(dir[0]);
 }
 END_TEST

@@ -1,6 +1,6 @@
 /* modules: matrices that quantised folders keep in parts. What the formats' own tools made (see
- * tools/make_quantised_golden.py) has the values that they say; a model whose matrices are in parts
- * gives the logits of the same values in floats; what does not fit is refused by name. */
+ * tools/make_quantised_golden.py) has the values that they say, and what does not fit is refused by
+ * name. */
 #include "suites.h"
 #include <math.h>
 #include <stdio.h>
@@ -14,9 +14,8 @@
 #include "format/modules.h"
 #include "format/safetensors.h"
 #include "support/alloc_fail.h"
+#include "support/parted_folder.h"
 #include "support/temp_dir.h"
-#include "support/tiny_model.h"
-#include "support/write_safetensors.h"
 #include "tensor/narrowed.h"
 
 static const dg_tensor *find(const dg_tensor *t, size_t n, const char *name)
@@ -25,22 +24,6 @@ static const dg_tensor *find(const dg_tensor *t, size_t n, const char *name)
         if (strcmp(t[i].name, name) == 0)
             return &t[i];
     return NULL;
-}
-
-/* All values of a tensor in pieces, in memory of the caller's. */
-static float *values_of(const dg_tensor *t)
-{
-    dgemma_error err = {0};
-    int64_t n_row = t->shape[t->n_dim - 2];
-    void *made = dg_malloc(t->bytes);
-    size_t n = dg_tensor_count(t);
-    float *out = dg_array(n, sizeof *out);
-    ck_assert_msg(dg_pieces_make(made, t, 0, n_row, &err) == DGEMMA_OK, "%s", err.msg);
-    dg_tensor whole = *t;
-    whole.data = made;
-    dg_tensor_widen(out, &whole, n);
-    dg_free(made);
-    return out;
 }
 
 /* ---- vectors ---- */
@@ -93,7 +76,7 @@ START_TEST(values_are_those_of_the_tools)
         const dg_tensor *want = dg_safetensors_find(&st, name);
         ck_assert(want && want->type == DG_F32 && want->shape[0] == t->shape[0] &&
                   want->shape[1] == t->shape[1]);
-        float *got = values_of(t);
+        float *got = pieces_values(t);
         for (size_t i = 0; i < dg_tensor_count(t); i++) {
             float v;
             memcpy(&v, (const char *)want->data + i * sizeof v, sizeof v);
@@ -105,179 +88,6 @@ START_TEST(values_are_those_of_the_tools)
     }
     dg_safetensors_clear(&st);
     dg_file_map_close(&map);
-}
-END_TEST
-
-/* ---- a whole model ---- */
-
-enum { TENSORS = 1024, NAME = 128 };
-
-/* A folder that is being made. */
-typedef struct folder {
-    dg_tensor tensor[TENSORS];
-    char name[TENSORS][NAME];
-    bool owned[TENSORS];
-    size_t n;
-} folder;
-
-static void add(folder *f, const char *name, const char *suffix, dg_tensor t, void *data)
-{
-    ck_assert_uint_lt(f->n, TENSORS);
-    snprintf(f->name[f->n], NAME, "%s%s", name, suffix);
-    t.name = f->name[f->n];
-    if (data)
-        t.data = data;
-    f->owned[f->n] = data != NULL;
-    f->tensor[f->n++] = t;
-}
-
-static dg_tensor shaped(dg_dtype type, int64_t rows, int64_t cols)
-{
-    return (dg_tensor){.type = type, .n_dim = 2, .shape = {rows, cols}};
-}
-
-/* A matrix as E4M3 with a scale for each row, and what its values are then. */
-static void add_e4m3(folder *parts, folder *plain, const char *name, const float *w, int64_t rows,
-                     int64_t cols)
-{
-    size_t n = (size_t)(rows * cols);
-    unsigned char *q = dg_malloc(n);
-    uint16_t *scale = dg_array((size_t)rows, sizeof *scale);
-    float *value = dg_array(n, sizeof *value);
-    for (size_t i = 0; i < n; i++) {
-        size_t row = i / (size_t)cols;
-        if (i % (size_t)cols == 0) {
-            float most = 0;
-            for (int64_t k = 0; k < cols; k++)
-                most = fmaxf(most, fabsf(w[i + (size_t)k]));
-            scale[row] = dg_float_to_bf16(most / 448);
-        }
-        float s = dg_bf16_to_float(scale[row]);
-        q[i] = dg_float_to_e4m3(w[i] / s);
-        value[i] = dg_e4m3_to_float(q[i]) * s;
-    }
-    add(parts, name, ".weight", shaped(DG_F8_E4M3, rows, cols), q);
-    add(parts, name, ".weight_scale", shaped(DG_BF16, rows, 1), scale);
-    add(plain, name, ".weight", shaped(DG_F32, rows, cols), value);
-}
-
-/* The same as NVFP4; the global scale, a power of two, is what to divide by. */
-static void add_nvfp4(folder *parts, folder *plain, const char *name, const float *w, int64_t rows,
-                      int64_t cols)
-{
-    static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-    size_t n = (size_t)(rows * cols);
-    unsigned char *q = dg_calloc(n / 2, 1), *scale = dg_malloc(n / 16);
-    float *value = dg_array(n, sizeof *value), *global = dg_malloc(sizeof *global);
-    *global = 64;
-    for (size_t i = 0; i < n; i++) {
-        if (i % 16 == 0) {
-            float most = 0;
-            for (size_t k = 0; k < 16; k++)
-                most = fmaxf(most, fabsf(w[i + k]));
-            scale[i / 16] = dg_float_to_e4m3(most / 6 * *global);
-        }
-        float s = dg_e4m3_to_float(scale[i / 16]) / *global;
-        int best = 0;
-        for (int k = 1; k < 8; k++)
-            if (fabsf(e2m1[k] * s - fabsf(w[i])) < fabsf(e2m1[best] * s - fabsf(w[i])))
-                best = k;
-        int nibble = best | (w[i] < 0 ? 8 : 0);
-        q[i / 2] = (unsigned char)(q[i / 2] | nibble << 4 * (i % 2));
-        value[i] = (w[i] < 0 ? -e2m1[best] : e2m1[best]) * s;
-    }
-    dg_tensor one = {.type = DG_F32, .n_dim = 1, .shape = {1}};
-    add(parts, name, ".weight_packed", shaped(DG_U8, rows, cols / 2), q);
-    add(parts, name, ".weight_scale", shaped(DG_F8_E4M3, rows, cols / 16), scale);
-    add(parts, name, ".weight_global_scale", one, global);
-    add(plain, name, ".weight", shaped(DG_F32, rows, cols), value);
-}
-
-/* A matrix of the source: attention as E4M3, experts and MLP as asked, gate and up of an expert by
- * themselves. */
-static void add_matrix(folder *parts, folder *plain, const char *name, const dg_tensor *t,
-                       size_t first, int64_t rows, bool nvfp4)
-{
-    int64_t cols = t->shape[t->n_dim - 1];
-    size_t n = (size_t)(rows * cols);
-    float *w = dg_array(n, sizeof *w);
-    dg_widen(w, (const char *)t->data + first * dg_dtype_size(t->type), t->type, n);
-    if (nvfp4 && !strstr(name, "self_attn"))
-        add_nvfp4(parts, plain, name, w, rows, cols);
-    else
-        add_e4m3(parts, plain, name, w, rows, cols);
-    dg_free(w);
-}
-
-static void add_experts(folder *parts, folder *plain, const dg_tensor *t, bool nvfp4)
-{
-    const char *end = strrchr(t->name, '.') + 1;
-    bool both = strcmp(end, "gate_up_proj") == 0;
-    int64_t rows = both ? t->shape[1] / 2 : t->shape[1];
-    for (int64_t e = 0; e < t->shape[0]; e++)
-        for (int half = 0; half <= both; half++) {
-            char name[NAME];
-            size_t first = (size_t)((e * t->shape[1] + half * rows) * t->shape[2]);
-            snprintf(name, sizeof name, "%.*s%d.%s", (int)(end - t->name), t->name, (int)e,
-                     !both  ? "down_proj"
-                     : half ? "up_proj"
-                            : "gate_proj");
-            add_matrix(parts, plain, name, t, first, rows, nvfp4);
-        }
-}
-
-START_TEST(logits_are_those_of_the_values)
-{
-    static folder parts, plain;
-    dg_checkpoint *ck;
-    dgemma_error err = {0};
-    dg_buf config;
-    dg_buf_init(&config, 1 << 20);
-    parts.n = plain.n = 0;
-    ck_assert_int_eq(dg_checkpoint_open(&ck, "tests/fixtures/golden/wide/model", &err), DGEMMA_OK);
-    ck_assert_int_eq(dg_checkpoint_document(ck, "config.json", &config, &err), DGEMMA_OK);
-    for (size_t i = 0; i < dg_checkpoint_count(ck); i++) {
-        const dg_tensor *t = dg_checkpoint_at(ck, i);
-        bool decoder = strncmp(t->name, "model.decoder.layers.", 21) == 0;
-        if (decoder && t->n_dim == 3)
-            add_experts(&parts, &plain, t, _i);
-        else if (decoder && (strstr(t->name, "_proj.weight") || strstr(t->name, ".mlp."))) {
-            char name[NAME];
-            snprintf(name, sizeof name, "%.*s", (int)(strlen(t->name) - 7), t->name);
-            add_matrix(&parts, &plain, name, t, 0, t->shape[0], _i);
-        } else {
-            add(&parts, t->name, "", *t, NULL);
-            add(&plain, t->name, "", *t, NULL);
-        }
-    }
-    char dir[2][DG_TEST_PATH];
-    for (int i = 0; i < 2; i++) {
-        folder *f = i ? &plain : &parts;
-        dg_test_path(dir[i], dg_test_root, i ? "plain" : "parts");
-        ck_assert_int_eq(mkdir(dir[i], 0700), 0);
-        ck_assert(dg_test_write_file(dir[i], "config.json", config.data, config.len));
-        char path[DG_TEST_PATH];
-        ck_assert(dg_test_write_safetensors(dg_test_path(path, dir[i], "model.safetensors"),
-                                            f->tensor, f->n));
-        for (size_t k = 0; k < f->n; k++)
-            if (f->owned[k])
-                dg_free((void *)(uintptr_t)f->tensor[k].data);
-    }
-    dg_checkpoint_close(ck);
-    dg_buf_clear(&config);
-
-    size_t n;
-    float *got = tiny_logits(&(tiny_options){.folder = dir[0], .exact = true}, &n),
-          *want = tiny_logits(&(tiny_options){.folder = dir[1], .exact = true}, &n),
-          *integer = tiny_logits(&(tiny_options){.folder = dir[0]}, &n);
-    ck_assert_msg(memcmp(got, want, n * sizeof *got) == 0, "the logits differ");
-    /* The fixture makes another answer of any rounding: there is no bound. */
-    ck_assert(memcmp(integer, want, n * sizeof *integer) != 0);
-    for (size_t i = 0; i < n; i++)
-        ck_assert(isfinite(integer[i]));
-    dg_free(got);
-    dg_free(want);
-    dg_free(integer);
 }
 END_TEST
 
@@ -784,7 +594,7 @@ START_TEST(zeros_borrow)
     dg_tensor t = {.name = "t", .type = DG_AFFINE4, .n_dim = 2, .shape = {8, 32}};
     t.pieces = &pieces;
     t.bytes = dg_dtype_bytes(t.type, dg_tensor_count(&t));
-    float *got = values_of(&t);
+    float *got = pieces_values(&t);
     for (int i = 0; i < 8 * 32; i++)
         ck_assert_float_eq(got[i], -(float)(zeros >> i / 32 * 4 & 15));
     dg_free(got);
@@ -847,7 +657,6 @@ Suite *modules_suite(void)
     TCase *c = tcase_create("values");
     tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(c, values_are_those_of_the_tools);
-    tcase_add_loop_test(c, logits_are_those_of_the_values, 0, 2);
     tcase_add_test(c, experts_are_put_together);
     tcase_add_test(c, experts_have_factors);
     tcase_add_test(c, scales_are_found);
