@@ -131,6 +131,12 @@ bool dg_file_is_dir(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+bool dg_file_is_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 bool dg_file_exists_in(const char *dir, const char *name)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

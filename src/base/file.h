@@ -45,6 +45,7 @@ uint64_t dg_file_space(const char *path);
 
 bool dg_file_exists(const char *path);
 bool dg_file_is_dir(const char *path);
+bool dg_file_is_same(const char *a, const char *b);        /* whatever their names lead to */
 bool dg_file_exists_in(const char *dir, const char *name); /* takes no memory: it never guesses */
 
 /* dir + "/" + name in memory of the caller's (dg_free); NULL when out of memory. */

@@ -1,9 +1,9 @@
 #include "convert/quantize.h"
 #include <math.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "base/file.h"
 #include "base/pool.h"
 #include "convert/quantize_plan.h"
 #include "convert/quantize_rows.h"
@@ -260,17 +260,11 @@ static dgemma_status write_file(quantizing *q, dgemma_error *err)
 
 /* ---- all of it ---- */
 
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 static dgemma_status check_not_read(const quantizing *q, const char *path, dgemma_error *err)
 {
     const char *importance = q->opt->importance_path;
     if (dg_checkpoint_reads(q->l.checkpoint, path) ||
-        (importance && is_same_file(importance, path)))
+        (importance && dg_file_is_same(importance, path)))
         return dg_fail(err, DGEMMA_E_ARG, "%s is what is read", path);
     return DGEMMA_OK;
 }
@@ -281,7 +275,7 @@ static dgemma_status check_target(quantizing *q, dgemma_error *err)
     const char *path = q->opt->path;
     if (!path)
         return DGEMMA_OK; /* a dry run */
-    char *partial = dg_gguf_partial_path(path);
+    char *partial = dg_new_file_partial(path);
     dgemma_status st = partial ? check_not_read(q, path, err)
                                : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", path);
     if (!st)

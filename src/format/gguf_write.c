@@ -1,12 +1,6 @@
 #include "format/gguf_write.h"
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include "base/alloc.h"
-#include "base/file.h"
 
 static const size_t header_max = (size_t)1 << 30;
 
@@ -24,7 +18,7 @@ void dg_gguf_writer_init(dg_gguf_writer *w, size_t alignment)
 static void fail(dg_gguf_writer *w, dgemma_status status, const char *what)
 {
     if (!w->error.status)
-        dg_fail(&w->error, status, "%s: %s", w->path ? w->path : "GGUF", what);
+        dg_fail(&w->error, status, "%s: %s", w->file.path ? w->file.path : "GGUF", what);
 }
 
 static void append(dg_gguf_writer *w, dg_buf *to, const void *data, size_t n)
@@ -183,8 +177,10 @@ void dg_gguf_put_tensor(dg_gguf_writer *w, const dg_tensor *t)
 
 static void write_bytes(dg_gguf_writer *w, const void *data, size_t n)
 {
-    if (!w->error.status && n && fwrite(data, 1, n, w->file) != n)
-        fail(w, DGEMMA_E_IO, strerror(errno));
+    if (w->error.status)
+        return;
+    dg_new_file_write(&w->file, data, n);
+    w->error = w->file.error;
 }
 
 /* Zeros from `size` up to the next aligned place. */
@@ -211,60 +207,8 @@ uint64_t dg_gguf_writer_bytes(const dg_gguf_writer *w)
 dgemma_status dg_gguf_writer_check(dg_gguf_writer *w, const char *path, bool replace,
                                    dgemma_error *err)
 {
-    struct stat info;
-    uint64_t need = dg_gguf_writer_bytes(w), there = dg_file_space(path);
     w->only_new = !replace;
-    if (dg_file_is_dir(path))
-        return dg_fail(err, DGEMMA_E_ARG, "%s is a folder", path);
-    if (lstat(path, &info) == 0) {
-        if (!replace)
-            return dg_fail(err, DGEMMA_E_ARG, "%s is there already", path);
-        if (!S_ISREG(info.st_mode) && !S_ISLNK(info.st_mode))
-            return dg_fail(err, DGEMMA_E_ARG, "%s is not a plain file", path);
-    }
-    if (need <= there)
-        return DGEMMA_OK;
-    return dg_fail(err, DGEMMA_E_IO, "%s: the file takes %.1f GB, and %.1f GB are free there", path,
-                   (double)need * 1e-9, (double)there * 1e-9);
-}
-
-/* An empty file for this writer alone. The lock goes with the file, also when the program is
- * killed; a file system without locks does without. */
-static FILE *open_alone(dg_gguf_writer *w)
-{
-    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    struct stat held, named;
-    int fd = open(w->partial, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-    if (fd < 0 ? errno == ELOOP || errno == ENXIO
-               : fstat(fd, &held) != 0 || !S_ISREG(held.st_mode) || held.st_nlink > 1) {
-        fail(w, DGEMMA_E_ARG, "what is there as .partial is not a plain file");
-        if (fd >= 0)
-            close(fd);
-        return NULL;
-    }
-    bool taken =
-        fd >= 0 && fcntl(fd, F_OFD_SETLK, &all) != 0 && (errno == EAGAIN || errno == EACCES);
-    if (!taken && fd >= 0) /* it had the lock, and was given its name since it was opened */
-        taken = stat(w->partial, &named) != 0 || named.st_ino != held.st_ino;
-    FILE *file = fd >= 0 && !taken && ftruncate(fd, 0) == 0 ? fdopen(fd, "wb") : NULL;
-    if (!file) {
-        fail(w, DGEMMA_E_IO, taken ? "somebody else is writing it" : strerror(errno));
-        if (fd >= 0)
-            close(fd);
-    }
-    return file;
-}
-
-char *dg_gguf_partial_path(const char *path)
-{
-    static const char suffix[] = ".partial";
-    const size_t n = strlen(path);
-    char *partial = dg_malloc(n + sizeof suffix);
-    if (partial) {
-        memcpy(partial, path, n);
-        memcpy(partial + n, suffix, sizeof suffix);
-    }
-    return partial;
+    return dg_new_file_check(path, dg_gguf_writer_bytes(w), replace, err);
 }
 
 void dg_gguf_writer_open(dg_gguf_writer *w, const char *path)
@@ -275,12 +219,10 @@ void dg_gguf_writer_open(dg_gguf_writer *w, const char *path)
     append_number(w, &head, 3, 4);
     append_number(w, &head, w->n_tensor, 8);
     append_number(w, &head, w->n_value, 8);
-    w->path = dg_strdup(path);
-    w->partial = dg_gguf_partial_path(path);
-    if (!w->path || !w->partial)
-        fail(w, DGEMMA_E_NOMEM, "out of memory");
-    if (!w->error.status)
-        w->file = open_alone(w);
+    if (!w->error.status) {
+        dg_new_file_open(&w->file, path, !w->only_new);
+        w->error = w->file.error;
+    }
     write_bytes(w, head.data, head.len);
     write_bytes(w, w->values.data, w->values.len);
     write_bytes(w, w->tensors.data, w->tensors.len);
@@ -327,62 +269,15 @@ void dg_gguf_writer_give_up(dg_gguf_writer *w)
     fail(w, DGEMMA_E_CANCELLED, "given up");
 }
 
-/* File systems that cannot refuse to replace a file replace it. */
-static bool give_name(const dg_gguf_writer *w)
-{
-    if (w->only_new) {
-        if (renameat2(AT_FDCWD, w->partial, AT_FDCWD, w->path, RENAME_NOREPLACE) == 0)
-            return true;
-        if (errno != EINVAL && errno != ENOSYS)
-            return false;
-    }
-    return rename(w->partial, w->path) == 0;
-}
-
-/* A name is on the disk when its folder is; not every file system can be asked for that. */
-static void sync_folder(dg_gguf_writer *w)
-{
-    const char *slash = strrchr(w->path, '/');
-    const size_t n = !slash ? 0 : slash == w->path ? 1 : (size_t)(slash - w->path);
-    char *folder = n ? dg_strndup(w->path, n) : dg_strdup(".");
-    const int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    dg_free(folder);
-    if (fd < 0)
-        return; /* a folder may be written and not read */
-    if (fsync(fd) != 0 && errno != EINVAL && errno != EROFS)
-        fail(w, DGEMMA_E_IO, strerror(errno));
-    close(fd);
-}
-
-/* All of it is on the disk before it gets its name, which it gets while nobody else can have the
- * lock. */
-static void finish_file(dg_gguf_writer *w)
-{
-    if (!w->error.status && fflush(w->file) != 0)
-        fail(w, DGEMMA_E_IO, strerror(errno));
-    if (!w->error.status && fsync(fileno(w->file)) != 0 && errno != EINVAL && errno != EROFS)
-        fail(w, DGEMMA_E_IO, strerror(errno));
-    if (!w->error.status && !give_name(w))
-        fail(w, DGEMMA_E_IO, strerror(errno));
-    if (w->error.status)
-        remove(w->partial);
-    else
-        sync_folder(w);
-    fclose(w->file);
-}
-
 dgemma_status dg_gguf_writer_close(dg_gguf_writer *w, dgemma_error *err)
 {
     if (w->n_written != w->n_tensor)
         fail(w, DGEMMA_E_INTERNAL, "not every tensor got its data");
-    if (w->file)
-        finish_file(w);
-    dgemma_error error = w->error;
+    w->file.error = w->error;
+    dgemma_status st = dg_new_file_close(&w->file, err);
     dg_buf_clear(&w->values);
     dg_buf_clear(&w->tensors);
     dg_buf_clear(&w->sizes);
-    dg_free(w->path);
-    dg_free(w->partial);
     *w = (dg_gguf_writer){0};
-    return error.status ? dg_fail(err, error.status, "%s", error.msg) : DGEMMA_OK;
+    return st;
 }

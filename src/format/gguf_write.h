@@ -13,8 +13,8 @@
 #ifndef DG_FORMAT_GGUF_WRITE_H
 #define DG_FORMAT_GGUF_WRITE_H
 
-#include <stdio.h>
 #include "base/buf.h"
+#include "base/new_file.h"
 #include "format/gguf.h"
 
 typedef struct dg_gguf_writer {
@@ -23,9 +23,8 @@ typedef struct dg_gguf_writer {
     uint64_t n_value, n_tensor, data_bytes;
     dg_buf sizes; /* uint64_t of each tensor: what dg_gguf_write_data is held to */
     uint64_t n_written, part_bytes; /* tensors, and of the next one */
-    FILE *file;
-    char *path, *partial; /* the name that it gets, and the one that it has */
-    bool only_new;        /* it gets its name only where nothing has it */
+    dg_new_file file;
+    bool only_new; /* it gets its name only where nothing has it */
     dgemma_error error;
 } dg_gguf_writer;
 
@@ -58,10 +57,6 @@ uint64_t dg_gguf_writer_bytes(const dg_gguf_writer *w);
  * is not replaced either if it comes while the file is written. */
 dgemma_status dg_gguf_writer_check(dg_gguf_writer *w, const char *path, bool replace,
                                    dgemma_error *err);
-
-/* The name of the file at `path` while it is written, in memory of the caller's; NULL: out of
- * memory. */
-char *dg_gguf_partial_path(const char *path);
 
 /* Creates the file and writes all that was put; nothing more may be put. Until it is closed it is
  * called PATH.partial, so that nobody finds half a model; two that write the same one are a failure
