@@ -8,9 +8,8 @@
 #include "base/pool.h"
 #include "base/real.h"
 #include "engine/engine.h"
-#include "engine/loader.h"
+#include "engine/probe.h"
 #include "engine/published.h"
-#include "model/forward.h"
 
 /* How many words and values of the residual stream a record keeps of each row, of how many canvases
  * it is the best, and what a reference may ask for. */
@@ -26,46 +25,19 @@ enum {
 /* A record is held to the relative distance of whole tables. */
 #define RECORD_ALLOWED 0.02
 
-/* One model, perhaps cut after some layers, ready for single passes. */
-typedef struct bench {
-    dg_loaded loaded;
-    dg_backend *be;
-    dg_model *model;
-    dg_kv_cache *kv;
-    dg_forward *forward;
-} bench;
-
-static void bench_close(bench *b)
-{
-    dg_forward_free(b->forward);
-    dg_kv_cache_free(b->kv);
-    dg_model_free(b->model);
-    if (b->be)
-        b->be->close(b->be);
-    dg_loaded_clear(&b->loaded);
-}
-
 /* n_layer 0: all of them. Unless told otherwise the CPU computes, with products in floats. */
-static dgemma_status bench_open(bench *b, const dgemma_engine_options *opt, int n_layer, int n_row,
-                                dgemma_error *err)
+static dgemma_status probe_open(dg_probe *p, const dgemma_engine_options *opt, int n_layer,
+                                int n_row, dgemma_error *err)
 {
-    *b = (bench){0};
     dgemma_engine_options how = *opt;
     how.device = opt->device ? opt->device : "cpu";
     how.profile = opt->profile ? opt->profile : "float";
     int n_thread;
-    dgemma_status st = dg_load(&b->loaded, opt->model_path, err);
-    if (!st && n_layer)
-        b->loaded.cfg.n_layer = dg_min(n_layer, b->loaded.cfg.n_layer);
-    const dg_config *cfg = &b->loaded.cfg;
-    st = st ? st : dg_engine_backend(&b->be, &n_thread, &how, err);
-    st = st ? st : dg_model_load(&b->model, cfg, b->loaded.checkpoint, b->be, err);
-    st = st ? st
-            : dg_kv_cache_create(&b->kv, cfg, b->be,
-                                 opt->kv_type == DGEMMA_KV_F32 ? DG_F32 : DG_BF16, 0, err);
-    st = st ? st : dg_forward_create(&b->forward, b->model, b->kv, n_row, 1, err);
+    dgemma_status st = dg_probe_load(p, opt->model_path, n_layer, err);
+    st = st ? st : dg_engine_backend(&p->be, &n_thread, &how, err);
+    st = st ? st : dg_probe_start(p, opt->kv_type == DGEMMA_KV_F32 ? DG_F32 : DG_BF16, n_row, err);
     if (st)
-        bench_close(b);
+        dg_probe_clear(p);
     return st;
 }
 
@@ -86,7 +58,7 @@ static void watch(void *arg, int layer, const float *x, int n_row)
            (size_t)o->n_value * sizeof *x);
 }
 
-static dgemma_status step(bench *b, const int32_t *prompt, int n_prompt, const int32_t *canvas,
+static dgemma_status step(dg_probe *b, const int32_t *prompt, int n_prompt, const int32_t *canvas,
                           int n_canvas, outcome *o, dgemma_error *err)
 {
     const dg_config *cfg = &b->loaded.cfg;
@@ -156,12 +128,12 @@ static double before_softcap(double logit)
 static dgemma_status check_published(const dgemma_engine_options *opt, const dg_published *p,
                                      const teller *t, dgemma_error *err)
 {
-    bench b;
+    dg_probe b;
     int32_t canvas[DG_PUBLISHED_CANVAS];
     for (int i = 0; i < DG_PUBLISHED_CANVAS; i++)
         canvas[i] = i;
     dgemma_status st =
-        bench_open(&b, opt, p->n_layer, DG_PUBLISHED_PROMPT + DG_PUBLISHED_CANVAS, err);
+        probe_open(&b, opt, p->n_layer, DG_PUBLISHED_PROMPT + DG_PUBLISHED_CANVAS, err);
     if (st)
         return st;
     outcome *o = dg_calloc(1, sizeof *o);
@@ -187,7 +159,7 @@ static dgemma_status check_published(const dgemma_engine_options *opt, const dg_
     if (o)
         dg_free(o->logits);
     dg_free(o);
-    bench_close(&b);
+    dg_probe_clear(&b);
     return st;
 }
 
@@ -302,11 +274,11 @@ static dgemma_status check_logits(const json_t *logits, const outcome *o, int n_
 static dgemma_status check_reference(const dgemma_engine_options *opt, const json_t *doc,
                                      const teller *t, dgemma_error *err)
 {
-    bench b;
+    dg_probe b;
     size_t rows = json_array_size(json_object_get(doc, "prompt")) +
                   json_array_size(json_object_get(doc, "canvas"));
     dgemma_status st =
-        bench_open(&b, opt, 0, rows < 2 * MAX_TOKENS ? (int)rows + 1 : 2 * MAX_TOKENS, err);
+        probe_open(&b, opt, 0, rows < 2 * MAX_TOKENS ? (int)rows + 1 : 2 * MAX_TOKENS, err);
     if (st)
         return st;
     int n_vocab = b.loaded.cfg.n_vocab, n_prompt, n_canvas;
@@ -328,7 +300,7 @@ static dgemma_status check_reference(const dgemma_engine_options *opt, const jso
         dg_free(o->logits);
     dg_free(o);
     dg_free(prompt);
-    bench_close(&b);
+    dg_probe_clear(&b);
     return st;
 }
 
@@ -405,7 +377,7 @@ static void choose_words(recorded *r, const dg_config *cfg, int number)
         r->canvas[i] = (int32_t)((int64_t)(i + 1 + number * N_CANVAS) * 104729 % cfg->n_vocab);
 }
 
-static dgemma_status record_one(bench *b, recorded *r, dgemma_error *err)
+static dgemma_status record_one(dg_probe *b, recorded *r, dgemma_error *err)
 {
     size_t n_vocab = (size_t)b->loaded.cfg.n_vocab;
     outcome *o = dg_calloc(1, sizeof *o);
@@ -430,8 +402,8 @@ static dgemma_status record_one(bench *b, recorded *r, dgemma_error *err)
 static dgemma_status record_some(const dgemma_engine_options *opt, recorded *some,
                                  dgemma_error *err)
 {
-    bench b;
-    dgemma_status st = bench_open(&b, opt, 0, 512, err);
+    dg_probe b;
+    dgemma_status st = probe_open(&b, opt, 0, 512, err);
     if (st)
         return st;
     for (int i = 0; !st && i < RECORD_TRIES; i++) {
@@ -439,7 +411,7 @@ static dgemma_status record_some(const dgemma_engine_options *opt, recorded *som
         choose_words(&some[i], &b.loaded.cfg, i);
         st = record_one(&b, &some[i], err);
     }
-    bench_close(&b);
+    dg_probe_clear(&b);
     return st;
 }
 
