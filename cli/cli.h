@@ -112,6 +112,7 @@ int cmd_infill(int argc, char **argv);
 int cmd_edit(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_quantize(int argc, char **argv);
+int cmd_imatrix(int argc, char **argv);
 int cmd_synth(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_verify(int argc, char **argv);

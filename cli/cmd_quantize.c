@@ -87,7 +87,7 @@ static int quantize(const dgemma_quantize_options *opt)
     dgemma_error err = {0};
     dgemma_quantize_result result;
     cli_guard_model(opt->model_path);
-    write_progress_begin(&watch->progress);
+    write_progress_begin(&watch->progress, "writing");
     dgemma_status st = dgemma_quantize(opt, &result, &err);
     write_progress_hide(&watch->progress);
     if (st == DGEMMA_E_CANCELLED) {

@@ -23,7 +23,7 @@ static int write_model(const dgemma_synth_options *opt)
     dgemma_error err = {0};
     uint64_t bytes;
     write_progress *p = opt->progress_user;
-    write_progress_begin(p);
+    write_progress_begin(p, "writing");
     dgemma_status st = dgemma_synth(opt, &bytes, &err);
     write_progress_hide(p);
     if (st == DGEMMA_E_CANCELLED) {

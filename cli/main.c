@@ -22,6 +22,7 @@ static const struct {
     {"devices", cmd_devices, "what a model can run on here"},
     {"bench", cmd_bench, "how fast a model runs here, and how fast it could"},
     {"quantize", cmd_quantize, "write a model with weights of other types"},
+    {"imatrix", cmd_imatrix, "find out which inputs matter, for quantize"},
     {"synth", cmd_synth, "make a model with random weights, to measure speed with"},
     {"verify", cmd_verify, "hold what a model computes to a reference"},
 };

@@ -12,13 +12,13 @@ static void on_interrupt(int signal_number)
     interrupted = 1;
 }
 
-void write_progress_begin(write_progress *p)
+void write_progress_begin(write_progress *p, const char *what)
 {
     struct sigaction act = {.sa_handler = on_interrupt};
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGHUP, &act, NULL);
-    *p = (write_progress){.start = dg_clock_now(), .terminal = isatty(STDERR_FILENO)};
+    *p = (write_progress){.what = what, .start = dg_clock_now(), .terminal = isatty(STDERR_FILENO)};
 }
 
 bool write_progress_show(write_progress *p, double fraction)
@@ -33,7 +33,7 @@ bool write_progress_show(write_progress *p, double fraction)
     for (int i = 0; i < WIDTH; i++)
         bar[i] = i < (int)(fraction * WIDTH) ? '#' : '.';
     bar[WIDTH] = '\0';
-    fprintf(stderr, "\rwriting [%s] %3.0f %%, %.0f s left ", bar, 100 * fraction,
+    fprintf(stderr, "\r%s [%s] %3.0f %%, %.0f s left ", p->what, bar, 100 * fraction,
             (now - p->start) * (1 - fraction) / fraction);
     p->shown = now;
     p->drawn = true;

@@ -6,12 +6,13 @@
 #include <stdbool.h>
 
 typedef struct write_progress {
+    const char *what; /* is being done: "writing" */
     double start, shown;
     bool terminal, drawn;
 } write_progress;
 
 /* From now on signals are waited for. */
-void write_progress_begin(write_progress *p);
+void write_progress_begin(write_progress *p, const char *what);
 
 /* Draws, where it is a terminal and took a second already. False: give up. */
 bool write_progress_show(write_progress *p, double fraction);

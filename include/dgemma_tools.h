@@ -175,6 +175,35 @@ DGEMMA_API dgemma_quantize_options dgemma_quantize_defaults(void); /* Q4_K_M; no
 DGEMMA_API dgemma_status dgemma_quantize(const dgemma_quantize_options *opt,
                                          dgemma_quantize_result *result, dgemma_error *err);
 
+/* ---- what matters of a model ----
+ *
+ * An importance file as llama.cpp has them ("imatrix"), for dgemma_quantize_options: for each
+ * matrix, and for each expert's, the sums of the squares of its inputs while the model reads and
+ * denoises a text. Computed on the CPU with products in floats. */
+
+typedef struct dgemma_imatrix_options {
+    const char *model_path;
+    const char *text_path; /* UTF-8, at most 64 MiB; markers of turns in it are tokens */
+    const char *path;      /* what is written: GGUF; the older form where it ends in ".dat" */
+    bool replace;          /* a file that is there already */
+    int n_chunks;          /* canvases of text to take at most; 0: all of them */
+    int n_threads;         /* 0: as many as there are processors */
+    dgemma_progress_fn *on_progress; /* or NULL; return false to give up */
+    void *user;
+} dgemma_imatrix_options;
+
+typedef struct dgemma_imatrix_result {
+    int n_chunks, chunk_tokens;
+    size_t n_matrices; /* experts' matrices of a kind and layer count as one */
+    size_t n_unused;   /* matrices of experts that the text did not reach */
+} dgemma_imatrix_result;
+
+/* Writes the file, beside its name as NAME.partial until it is whole. The number of threads does
+ * not change it. DGEMMA_E_ARG: an option makes no sense, the file is there, or the text is shorter
+ * than a canvas; otherwise what loading and running a model can meet. */
+DGEMMA_API dgemma_status dgemma_imatrix(const dgemma_imatrix_options *opt,
+                                        dgemma_imatrix_result *result, dgemma_error *err);
+
 /* ---- constraints, without a model ----
  *
  * A constraint looked at by itself (docs/constraints.md): which texts are in its language, what

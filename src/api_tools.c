@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "bench/bench_run.h"
 #include "bench/synth_file.h"
+#include "convert/imatrix.h"
 #include "convert/quantize.h"
 #include "engine/device.h"
 #include "engine/loader.h"
@@ -162,6 +163,26 @@ dgemma_status dgemma_quantize(const dgemma_quantize_options *opt, dgemma_quantiz
     if (opt->n_threads < 0 || opt->n_threads > 1024)
         return dg_fail(err, DGEMMA_E_ARG, "%d threads: 1 to 1024 can be", opt->n_threads);
     dgemma_status st = dg_quantize(opt, &made, err);
+    if (!st && result)
+        *result = made;
+    return st;
+}
+
+dgemma_status dgemma_imatrix(const dgemma_imatrix_options *opt, dgemma_imatrix_result *result,
+                             dgemma_error *err)
+{
+    dgemma_imatrix_result made = {0};
+    if (!opt || !opt->model_path || !*opt->model_path)
+        return dg_fail(err, DGEMMA_E_ARG, "no model was named");
+    if (!opt->text_path || !*opt->text_path)
+        return dg_fail(err, DGEMMA_E_ARG, "no text was named");
+    if (!opt->path || !*opt->path)
+        return dg_fail(err, DGEMMA_E_ARG, "no file to write was named");
+    if (opt->n_chunks < 0)
+        return dg_fail(err, DGEMMA_E_ARG, "%d chunks: 1 or more can be", opt->n_chunks);
+    if (opt->n_threads < 0 || opt->n_threads > 1024)
+        return dg_fail(err, DGEMMA_E_ARG, "%d threads: 1 to 1024 can be", opt->n_threads);
+    dgemma_status st = dg_imatrix(opt, &made, err);
     if (!st && result)
         *result = made;
     return st;

@@ -97,13 +97,13 @@ static dgemma_status keep_names(reading *r)
 
 static dgemma_status add_gguf(reading *r, const dg_gguf *g, const dg_tensor *sums)
 {
-    static const char end[] = ".in_sum2";
+    static const char end[] = DG_IMPORTANCE_SUMS;
     char counts_name[NAME_MAX_BYTES + 16];
     const size_t len = strlen(sums->name) - (sizeof end - 1);
     if (len > NAME_MAX_BYTES)
         return wrong(r, sums->name, len, "is too long a name");
     memcpy(counts_name, sums->name, len);
-    strcpy(counts_name + len, ".counts");
+    strcpy(counts_name + len, DG_IMPORTANCE_COUNTS);
     const dg_tensor *counts = dg_gguf_tensor(g, counts_name);
     const size_t n = dg_tensor_count(sums), n_mat = counts ? dg_tensor_count(counts) : 0;
     if (!counts || counts->type != DG_F32 || sums->type != DG_F32 || n_mat < 1)
@@ -119,7 +119,7 @@ static dgemma_status add_gguf(reading *r, const dg_gguf *g, const dg_tensor *sum
 
 static bool is_sums(const dg_tensor *t)
 {
-    static const char end[] = ".in_sum2";
+    static const char end[] = DG_IMPORTANCE_SUMS;
     size_t n = strlen(t->name);
     return n > sizeof end - 1 && strcmp(t->name + n - (sizeof end - 1), end) == 0;
 }
@@ -136,9 +136,11 @@ static dgemma_status read_gguf(reading *r, const void *data, size_t size)
     dgemma_status st = dg_gguf_parse(&g, data, size, r->where, r->err);
     if (st)
         return st;
-    if (!dg_gguf_string_is(dg_gguf_find(&g, "general.type"), "imatrix"))
+    if (!dg_gguf_string_is(dg_gguf_find(&g, DG_IMPORTANCE_TYPE_KEY), DG_IMPORTANCE_TYPE))
         st = dg_fail(r->err, DGEMMA_E_FORMAT,
-                     "%s: general.type is not \"imatrix\": it is no importance file", r->where);
+                     "%s: " DG_IMPORTANCE_TYPE_KEY " is not \"" DG_IMPORTANCE_TYPE
+                     "\": it is no importance file",
+                     r->where);
     r->imp->entry = dg_calloc(g.n_tensor + 1, sizeof *r->imp->entry);
     if (!st && !r->imp->entry)
         st = no_memory(r);
@@ -147,16 +149,16 @@ static dgemma_status read_gguf(reading *r, const void *data, size_t size)
             st = add_gguf(r, &g, &g.tensor[i]);
     if (!st)
         st = keep_names(r);
-    dg_gguf_int(dg_gguf_find(&g, "imatrix.chunk_count"), 0, &r->imp->n_chunk);
+    dg_gguf_int(dg_gguf_find(&g, DG_IMPORTANCE_CHUNKS_KEY), 0, &r->imp->n_chunk);
     dg_gguf_text text;
-    dg_gguf_strings sets = dg_gguf_strings_of(dg_gguf_find(&g, "imatrix.datasets"));
+    dg_gguf_strings sets = dg_gguf_strings_of(dg_gguf_find(&g, DG_IMPORTANCE_TEXTS_KEY));
     if (!st && dg_gguf_strings_next(&sets, &text))
         st = read_text(r, text.text, text.len);
     dg_gguf_clear(&g);
     return st;
 }
 
-/* ---- the older form: numbers of four bytes, least first ---- */
+/* ---- the older form ---- */
 
 typedef struct cursor {
     const unsigned char *at;

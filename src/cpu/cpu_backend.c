@@ -1,5 +1,6 @@
 /* The CPU backend's life cycle, memory and plan. Weights stay where the file is mapped. */
 #include "cpu/cpu_backend.h"
+#include <assert.h>
 #include <string.h>
 #include "base/alloc.h"
 #include "cpu/cpu_internal.h"
@@ -267,4 +268,12 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
     };
     *out = &cpu->base;
     return DGEMMA_OK;
+}
+
+void dg_cpu_observe(dg_backend *be, dg_cpu_observe_fn *fn, void *arg)
+{
+    dg_cpu *cpu = dg_cpu_of(be);
+    assert(!cpu->integer);
+    cpu->observe = fn;
+    cpu->observe_arg = arg;
 }

@@ -20,4 +20,13 @@ typedef struct dg_cpu_options {
 
 dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_error *err);
 
+/* Told of each product of the language model's layers before it is made, on the thread that runs
+ * the pass: matrix `mat` of w, one of the model's own, meets n_row rows of floats at x, ldx apart.
+ */
+typedef void dg_cpu_observe_fn(void *arg, const dg_weight *w, int mat, const float *x, size_t ldx,
+                               int n_row);
+
+/* From the next pass on. The backend was opened with `exact`: all rows are floats then. */
+void dg_cpu_observe(dg_backend *be, dg_cpu_observe_fn *fn, void *arg);
+
 #endif

@@ -203,8 +203,21 @@ static void expert_task(void *arg, int task, int next, int worker)
     multiply_part(job->cpu, part_of(job, task), next < 0 ? NULL : &soon, worker);
 }
 
+static void tell_observer(const expert_job *job)
+{
+    const dg_cpu *cpu = job->cpu;
+    for (int i = 0; i < job->n_product * job->n_active; i++) {
+        const expert_product *p = &job->product[i % job->n_product];
+        const int e = cpu->active[i / job->n_product], first = cpu->expert_start[e];
+        cpu->observe(cpu->observe_arg, p->w, e, p->x + (size_t)first * p->ldx, p->ldx,
+                     cpu->expert_start[e + 1] - first);
+    }
+}
+
 static void multiply_experts(expert_job *job)
 {
+    if (job->cpu->observe)
+        tell_observer(job);
     const int n_block = dg_ceil_div(job->product[0].w->n_out, EXPERT_COLS);
     dg_pool_run_ahead(job->cpu->pool, job->n_active * job->n_product * n_block, expert_task, job);
 }

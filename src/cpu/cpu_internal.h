@@ -103,6 +103,8 @@ typedef struct dg_cpu {
     bool bfloat;  /* products of bfloat16 numbers with instructions for them: of the vision tower's
                      weights, and of large heads' queries, keys and values */
     dg_pool *pool;
+    dg_cpu_observe_fn *observe; /* or NULL */
+    void *observe_arg;
     const dg_batch *batch;
     dg_plan plan;
 

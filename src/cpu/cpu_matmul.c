@@ -349,5 +349,7 @@ void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n, const dg_cp
         job.m[i].q = way[k].to;
     }
     dg_cpu_quantise(cpu, way, n_way, m->x, m->ldx, m->n_row, made);
+    for (int i = 0; i < n && cpu->observe; i++)
+        cpu->observe(cpu->observe_arg, m[i].w, m[i].mat, m[i].x, m[i].ldx, m[i].n_row);
     run_job(cpu, &job, n);
 }

@@ -54,6 +54,25 @@ check "not one" fails_saying "no importance file" quantize --imatrix "$pocket" "
 check "of another model" fails_saying "nothing for any matrix" quantize --imatrix tests/fuzz/corpus/importance/short.dat "$pocket" "$temp/half.gguf"
 check "of another size" fails_saying "weights in the importance file" quantize --imatrix tests/fuzz/corpus/importance/two.gguf "$pocket" "$temp/half.gguf"
 
+# ---- importance made from a text ----
+imatrix() { "$DGEMMA" imatrix -m "$pocket" "$@"; }
+check "importance from a text" says "72 matrices, from 4 canvases of 64 tokens" imatrix docs/quantize.md --chunks 4 -o "$temp/made.gguf"
+check "the same with one thread" says "72 matrices" imatrix docs/quantize.md --chunks 4 -t 1 -o "$temp/one.gguf"
+check "byte by byte" cmp "$temp/made.gguf" "$temp/one.gguf"
+check "the older form" says "72 matrices" imatrix docs/quantize.md --chunks 4 -o "$temp/made.dat"
+check "which quantize takes" says "72 matrices weighted" quantize -q -f --type Q4_0 --imatrix "$temp/made.gguf" "$pocket" "$temp/weighted.gguf"
+check "in both forms" says "72 matrices weighted" quantize -q -f --type Q4_0 --imatrix "$temp/made.dat" "$pocket" "$temp/weighted.gguf"
+echo "a short text" >"$temp/short.txt"
+check "too little text" fails_saying "more text is needed" imatrix "$temp/short.txt" -o "$temp/half.gguf"
+check "no output" fails_saying "FILE -o OUT" imatrix docs/quantize.md
+stop_imatrix() {
+    timeout -s INT -k 20 1.5 "$DGEMMA" imatrix -m "$pocket" docs/quantize.md -o "$temp/half.gguf"
+    status=$?
+    [ "$status" -eq 0 ] && rm -f "$temp/half.gguf" # it was faster
+    nothing_left
+}
+check "an interrupted one leaves nothing" stop_imatrix
+
 # ---- what makes no sense ----
 check "a file that is there" fails_saying "is there already" quantize "$pocket" "$temp/Q8_0.gguf"
 check "onto itself" fails_saying "is what is read" quantize -f --type Q4_0 "$temp/Q8_0.gguf" "$temp/Q8_0.gguf"

@@ -35,6 +35,7 @@ Suite *blocks_suite(void);
 Suite *blocks_narrow_suite(void);
 Suite *mlx_suite(void);
 Suite *importance_suite(void);
+Suite *imatrix_suite(void);
 Suite *quantize_suite(void);
 Suite *quantize_rows_suite(void);
 Suite *quantize_keys_suite(void);

@@ -100,6 +100,7 @@ static make_suite *const suites[] = {
     quantize_rows_suite,
     mlx_suite,
     importance_suite,
+    imatrix_suite,
     quantize_keys_suite,
 };
 

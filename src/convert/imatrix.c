@@ -1,0 +1,204 @@
+/* The text is cut into canvases, and each is met as a request would meet it: denoised in a few
+ * steps behind the text before it, then encoded for the next one. In place of what the model would
+ * have drawn, a canvas holds the text itself, less and less of it noise from step to step; the soft
+ * embeddings are the model's own. */
+#include "convert/imatrix.h"
+#include <string.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "base/file.h"
+#include "base/new_file.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "convert/importance_sums.h"
+#include "cpu/cpu_backend.h"
+#include "cpu/kernels.h"
+#include "engine/probe.h"
+
+/* How much of a canvas is noise in each step, in percent, and how many canvases follow each other
+ * before a new text begins: the context grows to three canvases. */
+static const int noise_percent[] = {100, 75, 50, 25};
+enum { STEPS = DG_COUNT(noise_percent), CANVASES = 4 };
+
+/* Randomness of this tool alone; the same text always gives the same file. */
+enum { STREAM_PLACE = 101, STREAM_WORD = 102 };
+
+typedef struct measuring {
+    const dgemma_imatrix_options *opt;
+    dg_probe probe;
+    dg_importance_sums sums;
+    dg_tokens text;
+    int n_canvas, n_chunk; /* tokens of a canvas, canvases of the text */
+    int done;              /* steps */
+    dg_kv_seq seq;
+    int32_t *canvas, *argmax, *drawn;
+    float *entropy, *soft;
+    double *uniform;
+} measuring;
+
+static dgemma_status read_text(measuring *m, dgemma_error *err)
+{
+    const dg_loaded *l = &m->probe.loaded;
+    const char *path = m->opt->text_path;
+    dg_buf text;
+    if (!l->tokenizer)
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: the model has no tokenizer",
+                       m->opt->model_path);
+    dg_buf_init(&text, DG_ENCODE_MAX_TEXT);
+    dgemma_status st = dg_file_read(&text, path, err);
+    if (!st && text.len) /* turns of conversations may be in it, as the template writes them */
+        st = dg_tokenizer_encode(l->tokenizer, text.data, text.len, DG_ENCODE_ADDED, &m->text, err);
+    dg_buf_clear(&text);
+    m->n_canvas = l->cfg.canvas_length;
+    m->n_chunk = (int)(m->text.n / (size_t)m->n_canvas);
+    if (!st && m->n_chunk < 1)
+        return dg_fail(err, DGEMMA_E_ARG,
+                       "%s has %zu tokens, and a canvas takes %d: more text is needed", path,
+                       m->text.n, m->n_canvas);
+    for (size_t i = 0; !st && i < m->text.n; i++)
+        if (m->text.ids[i] >= l->cfg.n_vocab)
+            st = dg_fail(err, DGEMMA_E_FORMAT, "token %d is not in the model's vocabulary",
+                         (int)m->text.ids[i]);
+    if (m->opt->n_chunks)
+        m->n_chunk = dg_min(m->n_chunk, m->opt->n_chunks);
+    return st;
+}
+
+static dgemma_status start_model(measuring *m, dgemma_error *err)
+{
+    const dg_cpu_options how = {.n_thread = m->opt->n_threads ? m->opt->n_threads : dg_cpu_count(),
+                                .flags = dg_cpu_flags(),
+                                .exact = true};
+    const size_t n = (size_t)m->n_canvas;
+    dgemma_status st = dg_cpu_open(&m->probe.be, &how, err);
+    st = st ? st : dg_probe_start(&m->probe, DG_BF16, 2 * m->n_canvas + 1, err);
+    st = st ? st : dg_importance_sums_init(&m->sums, m->probe.model, err);
+    if (st)
+        return st;
+    dg_backend *be = m->probe.be;
+    dg_cpu_observe(be, dg_importance_sums_add, &m->sums);
+    m->canvas = dg_array(3 * n, sizeof *m->canvas);
+    m->entropy = dg_array(n, sizeof *m->entropy);
+    m->uniform = dg_calloc(n, sizeof *m->uniform);
+    m->soft = be->alloc(be, n * (size_t)m->probe.loaded.cfg.n_embd * sizeof *m->soft);
+    if (!m->canvas || !m->entropy || !m->uniform || !m->soft)
+        return dg_fail(err, DGEMMA_E_NOMEM, "no memory for a canvas of %zu tokens", n);
+    m->argmax = m->canvas + n;
+    m->drawn = m->argmax + n;
+    return DGEMMA_OK;
+}
+
+/* The chunk's words, some of which are other words instead: places that are noise now were noise
+ * before. */
+static void fill_canvas(measuring *m, int chunk, int step)
+{
+    const dg_rng_key place = {.stream = STREAM_PLACE, .block = (uint32_t)chunk},
+                     word = {
+                         .stream = STREAM_WORD, .block = (uint32_t)chunk, .step = (uint32_t)step};
+    const int32_t *text = m->text.ids + (size_t)chunk * (size_t)m->n_canvas;
+    for (int i = 0; i < m->n_canvas; i++) {
+        const bool noise = 100 * dg_rng_uniform(&place, (uint32_t)i) < noise_percent[step];
+        m->canvas[i] =
+            noise ? (int32_t)dg_rng_below(&word, (uint32_t)i, (uint32_t)m->probe.loaded.cfg.n_vocab)
+                  : text[i];
+    }
+}
+
+static bool tell(measuring *m)
+{
+    m->done++;
+    return !m->opt->on_progress ||
+           m->opt->on_progress(m->opt->user, (double)m->done / (m->n_chunk * STEPS));
+}
+
+/* One step of one chunk; the first one also encodes what stands before it. */
+static dgemma_status run_step(measuring *m, int chunk, int step, dgemma_error *err)
+{
+    const dg_config *cfg = &m->probe.loaded.cfg;
+    const dg_generation_config *g = &m->probe.loaded.generation;
+    const bool starts = chunk % CANVASES == 0;
+    const int32_t bos = cfg->bos_token;
+    const float share = (float)noise_percent[step] / 100;
+    dg_work work = {.seq = &m->seq,
+                    .canvas = m->canvas,
+                    .n_canvas = m->n_canvas,
+                    .soft = m->soft,
+                    .first_step = step == 0,
+                    .temperature = g->t_min + (g->t_max - g->t_min) * share,
+                    .uniform = m->uniform,
+                    .entropy = m->entropy,
+                    .argmax = m->argmax,
+                    .drawn = m->drawn};
+    if (step == 0 && starts) {
+        dg_kv_seq_clear(m->probe.kv, &m->seq);
+        work.token = &bos;
+        work.n_token = bos >= 0;
+    } else if (step == 0) {
+        work.token = m->text.ids + (size_t)(chunk - 1) * (size_t)m->n_canvas;
+        work.n_token = m->n_canvas;
+    }
+    fill_canvas(m, chunk, step);
+    return dg_forward_run(m->probe.forward, &(dg_pass){.work = &work, .n_work = 1}, err);
+}
+
+static dgemma_status measure(measuring *m, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    for (int i = 0; !st && i < m->n_chunk * STEPS; i++) {
+        st = run_step(m, i / STEPS, i % STEPS, err);
+        if (!st && !tell(m))
+            st = dg_fail(err, DGEMMA_E_CANCELLED, "given up");
+    }
+    return st ? st : dg_loaded_intact(&m->probe.loaded, err);
+}
+
+/* Of a path the last part: whoever reads the file has other folders. */
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void describe(const measuring *m, dgemma_imatrix_result *r)
+{
+    *r = (dgemma_imatrix_result){
+        .n_chunks = m->n_chunk, .chunk_tokens = m->n_canvas, .n_matrices = m->sums.n};
+    for (size_t i = 0; i < m->sums.n; i++)
+        for (int e = 0; e < m->sums.line[i].w->n_mat; e++)
+            r->n_unused += m->sums.line[i].count[e] == 0;
+}
+
+static void clear(measuring *m)
+{
+    if (m->probe.kv)
+        dg_kv_seq_clear(m->probe.kv, &m->seq);
+    if (m->probe.be)
+        m->probe.be->free(m->probe.be, m->soft);
+    dg_free(m->canvas);
+    dg_free(m->entropy);
+    dg_free(m->uniform);
+    dg_tokens_clear(&m->text);
+    dg_importance_sums_clear(&m->sums);
+    dg_probe_clear(&m->probe);
+}
+
+dgemma_status dg_imatrix(const dgemma_imatrix_options *opt, dgemma_imatrix_result *result,
+                         dgemma_error *err)
+{
+    measuring m = {.opt = opt};
+    dg_tokens_init(&m.text, DG_ENCODE_MAX_TEXT);
+    dgemma_status st = dg_new_file_check(opt->path, 0, opt->replace, err); /* before the work */
+    st = st ? st : dg_probe_load(&m.probe, opt->model_path, 0, err);
+    if (!st && (dg_checkpoint_reads(m.probe.loaded.checkpoint, opt->path) ||
+                dg_file_is_same(opt->text_path, opt->path)))
+        st = dg_fail(err, DGEMMA_E_ARG, "%s is what is read", opt->path);
+    st = st ? st : read_text(&m, err);
+    st = st ? st : start_model(&m, err);
+    st = st ? st : measure(&m, err);
+    const dg_importance_text text = {last_part(opt->text_path), m.n_chunk, m.n_canvas};
+    st = st ? st : dg_importance_sums_write(&m.sums, &text, opt->path, opt->replace, err);
+    if (!st)
+        describe(&m, result);
+    clear(&m);
+    return st;
+}
