@@ -76,8 +76,9 @@ void cli_options_add_model(cli_options *o, cli_request_args *a)
          "a picture for the prompt, where it says <|image|> or in front; may be repeated",
          add_image, a},
         {0, "image-tokens", "N",
-         "what a picture may cost: 70, 140, 280, 560 or 1120 tokens (the model's)", cli_set_int,
-         &a->image_tokens},
+         "what a picture may cost, at most 1120 tokens: best 70, 140, 280, 560 or 1120 (the "
+         "model's)",
+         cli_set_int, &a->image_tokens},
         {0, "image-attention", "RULE",
          "how a picture's tokens see each other: whole, window or causal (whole)",
          set_image_attention, &a->engine.image_attention},

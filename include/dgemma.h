@@ -325,8 +325,8 @@ typedef struct dgemma_request_options {
      * and in tokens each placeholder token does. */
     const dgemma_media *media;
     size_t n_media;
-    int image_tokens; /* soft tokens a picture may cost: 70, 140, 280, 560 or 1120; 0: the model's
-                         own, 280 */
+    int image_tokens; /* soft tokens a picture may cost, at most 1120; the model was trained with
+                         70, 140, 280, 560 and 1120; 0: its own, 280 */
 
     /* for chat_prompt and messages */
     const char *system; /* put in front as a system message; or NULL */

@@ -1,5 +1,5 @@
-/* Shared by the files of decisions: decide.c is their life, decide_layout.c what the model is
- * shown, decide_answers.c what its numbers mean. */
+/* Shared by the files of decisions: decide.c is their life, decide_asked.c what they are asked,
+ * decide_layout.c what the model is shown, decide_answers.c what its numbers mean. */
 #ifndef DG_DECIDE_INTERNAL_H
 #define DG_DECIDE_INTERNAL_H
 
@@ -43,6 +43,16 @@ typedef struct decide_layout {
     int n_head;
     int32_t newline, close, pad, think_open, think_close;
 } decide_layout;
+
+/* ---- decide_asked.c ---- */
+
+dgemma_status decide_check(const dgemma_decide_options *o, dgemma_error *err);
+
+/* A copy of its own, to be cleared even when memory did not suffice. */
+bool decide_copy_question(decide_question *q, const dgemma_question *from);
+void decide_clear_question(decide_question *q);
+
+/* ---- decide_layout.c ---- */
 
 dgemma_status decide_layout_init(decide_layout *l, dgemma_engine *e, dgemma_error *err);
 
