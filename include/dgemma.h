@@ -73,7 +73,8 @@ typedef struct dgemma_engine_options {
     const char
         *model_path;    /* a GGUF file, a Hugging Face checkpoint folder, or a hub cache folder */
     int n_threads;      /* 0: one for each processor this process may use */
-    int context_length; /* tokens a request may have, prompt and answer; 0: what the model allows */
+    int context_length; /* tokens a request may have, prompt and answer; 0, or more than that: what
+                           the model allows */
     dgemma_kv_type kv_type; /* how keys and values are kept */
     const char *device;     /* "cpu", "cuda", "cuda:N"; NULL or "auto": a GPU where there is one */
     const char *cpu; /* instruction sets to use, "neon", "avx2" or "ref"; NULL: the best there is */
