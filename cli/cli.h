@@ -73,6 +73,15 @@ void cli_progress_end(cli_progress *p);
 /* "READY=1", "STOPPING=1" to the service manager, where one listens. */
 void cli_notify(const char *state);
 
+/* A socket that a service manager opened for this process, and the address that it listens on. */
+typedef struct cli_socket {
+    int fd; /* 0: there is none */
+    char host[64];
+} cli_socket;
+
+/* False: there is something that is none, and a message. */
+bool cli_given_socket(cli_socket *out);
+
 /* "dgemma: message" on stderr; returns the exit code for the status. */
 int cli_fail(const dgemma_error *err);
 

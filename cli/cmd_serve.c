@@ -204,6 +204,7 @@ static int serve(serve_args *a)
 {
     dgemma_error err = {0};
     dg_buf keys, cert, key;
+    cli_socket given;
     sigset_t set;
     char *path = dg_strdup(a->engine.model_path ? a->engine.model_path : "");
     int code;
@@ -219,9 +220,13 @@ static int serve(serve_args *a)
         (a->tls_cert && dg_file_read(&cert, a->tls_cert, &err)) ||
         (a->tls_key && dg_file_read(&key, a->tls_key, &err))) {
         code = cli_fail(&err);
-    } else if (!files_say_something(a, &keys, &cert, &key)) {
+    } else if (!files_say_something(a, &keys, &cert, &key) || !cli_given_socket(&given)) {
         code = EXIT_USAGE;
     } else {
+        if (given.fd) {
+            a->server.listen_fd = given.fd;
+            a->server.host = given.host;
+        }
         a->server.keys = a->keys.words;
         a->server.n_key = a->keys.n;
         a->server.origins = a->origins.words;
@@ -304,6 +309,9 @@ int cmd_serve(int argc, char **argv)
         {0, "tls-cert", "FILE", "speak HTTPS with this certificate (PEM)", cli_set_string,
          &a.tls_cert},
         {0, "tls-key", "FILE", "and its key", cli_set_string, &a.tls_key},
+        {0, "trusted-proxies", "NETS",
+         "networks of proxies, 10.0.0.0/8,::1, whose X-Forwarded-For says who asks, in the log",
+         cli_set_string, &a.server.trusted_proxies},
         {0, "cors-origin", "ORIGIN",
          "let pages of this site use the server; * all; may be repeated", add_word, &a.origins},
         {0, "image-host", "HOST",

@@ -36,14 +36,14 @@ static void write_log(const dg_call *c)
     int status = c->x.status ? c->x.status : 499; /* its client went before it was known */
     if (c->route && c->route->generates && st->n_prompt)
         dg_log_print(c->server->log,
-                     "%s %s %s %d %.0f ms, prompt %d (%d cached), output %d in %d blocks and %d "
+                     "%s %s %s %s %d %.0f ms, prompt %d (%d cached), output %d in %d blocks and %d "
                      "steps, queue %.0f ms, first text %.0f ms",
-                     c->name, c->method, c->path, status, ms, st->n_prompt, st->n_prompt_cached,
-                     st->n_output, st->n_blocks, st->n_steps, 1e3 * st->queue_seconds,
-                     1e3 * st->first_text_seconds);
+                     c->name, c->client, c->method, c->path, status, ms, st->n_prompt,
+                     st->n_prompt_cached, st->n_output, st->n_blocks, st->n_steps,
+                     1e3 * st->queue_seconds, 1e3 * st->first_text_seconds);
     else
-        dg_log_print(c->server->log, "%s %s %s %d %.0f ms", c->name, c->method, c->path, status,
-                     ms);
+        dg_log_print(c->server->log, "%s %s %s %s %d %.0f ms", c->name, c->client, c->method,
+                     c->path, status, ms);
     dg_metrics_http(c->server->metrics, status);
 }
 

@@ -46,6 +46,7 @@ struct dg_call {
     dg_buf body;
     size_t n_fetched; /* bytes of its pictures that came from elsewhere */
     double arrived;
+    char client[DG_ADDRESS_TEXT]; /* for the log */
 
     /* workers: one at a time */
     bool started;
@@ -67,6 +68,7 @@ struct dg_server {
     dgemma_engine *engine;
     dg_server_options opt; /* strings are owned */
     dg_words keys, origins, image_hosts;
+    dg_proxies proxies;  /* whose word is taken on who asks */
     dg_fetcher *fetcher; /* NULL: no picture is fetched */
     dgemma_model_info info;
     dg_chat_limits limits;

@@ -280,7 +280,7 @@ static bool is_worth_reading(const dg_connection *c)
 
 static void begin_request(dg_connection *c)
 {
-    c->x = c->shared->handler->begin(c->shared->handler->user, &c->head);
+    c->x = c->shared->handler->begin(c->shared->handler->user, &c->head, c->peer);
     if (!c->x) {
         dg_connection_end(c);
         return;

@@ -5,6 +5,7 @@
 #define DG_SERVER_CONNECTION_H
 
 #include "chunks.h"
+#include "client_address.h"
 #include "exchange.h"
 #include "head.h"
 #include "tls.h"
@@ -14,10 +15,10 @@
 typedef struct dg_http_handler {
     void *user;
 
-    /* A head has come. BAD ones come too, to be refused. It stays where it is until end(). The
-     * answer may be decided here already; what comes of a body then is not kept. NULL: there is no
-     * memory, and the connection is closed. */
-    dg_exchange *(*begin)(void *user, const dg_head *head);
+    /* A head has come from this address. BAD ones come too, to be refused. It stays where it is
+     * until end(). The answer may be decided here already; what comes of a body then is not kept.
+     * NULL: there is no memory, and the connection is closed. */
+    dg_exchange *(*begin)(void *user, const dg_head *head, dg_address peer);
 
     /* A piece of the body; it may be refused. */
     void (*body)(dg_exchange *x, const char *data, size_t n);
@@ -63,6 +64,7 @@ typedef enum dg_connection_state {
 typedef struct dg_connection {
     const dg_connection_shared *shared;
     int fd;
+    dg_address peer;
     dg_connection_state state;
     dg_tls_session *tls;
     dg_tls_progress handshake;

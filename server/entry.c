@@ -152,7 +152,7 @@ static bool may_enter(dg_call *c, const dg_head *h, dg_http_error *e)
     return !(c->route->generates && atomic_load(&s->draining)) || refuse_late(e);
 }
 
-static dg_exchange *on_head(void *server, const dg_head *head)
+static dg_exchange *on_head(void *server, const dg_head *head, dg_address peer)
 {
     dg_http_error e;
     dg_call *c = dg_call_create(server);
@@ -161,6 +161,7 @@ static dg_exchange *on_head(void *server, const dg_head *head)
     c->head = head;
     copy_printable(c->method, sizeof c->method, head->method);
     copy_printable(c->path, sizeof c->path, head->path);
+    dg_address_print(c->client, dg_client_address(&c->server->proxies, peer, head));
     name_call(c, dg_head_get(head, "X-Request-Id"));
     if (!may_enter(c, head, &e))
         dg_exchange_refuse(&c->x, &e);

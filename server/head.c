@@ -207,12 +207,17 @@ static bool take_field(dg_head *h, char *line)
     return true;
 }
 
-const char *dg_head_get(const dg_head *h, const char *name)
+const char *dg_head_nth(const dg_head *h, const char *name, int n)
 {
     for (int i = 0; i < h->n_field; i++)
-        if (!strcasecmp(at(h, h->fields[i].name), name))
+        if (!strcasecmp(at(h, h->fields[i].name), name) && n-- == 0)
             return at(h, h->fields[i].value);
     return NULL;
+}
+
+const char *dg_head_get(const dg_head *h, const char *name)
+{
+    return dg_head_nth(h, name, 0);
 }
 
 const char *dg_head_host(const dg_head *h)

@@ -52,6 +52,9 @@ bool dg_head_begun(const dg_head *h);
 /* A field's value, NULL: it is not there. Of one that is there twice, the first. */
 const char *dg_head_get(const dg_head *h, const char *name);
 
+/* The same, of one that may be there several times: in order, from 0. */
+const char *dg_head_nth(const dg_head *h, const char *name, int n);
+
 /* Whom the request is for: what an absolute target says, otherwise the field Host. */
 const char *dg_head_host(const dg_head *h);
 

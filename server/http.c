@@ -1,5 +1,6 @@
 #include "http.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -25,7 +26,6 @@ struct dg_http {
     dg_connection_shared shared;
     dg_tls *tls;
     int max_connections;
-    bool is_local;
     int listen_fd, epoll_fd, wake_fd;
     bool is_accepting;   /* the listening socket is looked at */
     double accept_again; /* not before: there were no files left */
@@ -175,7 +175,7 @@ static void make_room(dg_http *h)
             "there are too many connections, and others came after this one");
 }
 
-static void admit(dg_http *h, int fd)
+static void admit(dg_http *h, int fd, const struct sockaddr_storage *peer)
 {
     int on = 1;
     make_room(h);
@@ -183,6 +183,7 @@ static void admit(dg_http *h, int fd)
     dg_connection *c = dg_connection_create(&h->shared, fd);
     if (!c)
         return;
+    c->peer = dg_address_of_socket(peer);
     c->interest = dg_connection_interest(c);
     struct epoll_event event = {.events = c->interest, .data.ptr = c};
     if (epoll_ctl(h->epoll_fd, EPOLL_CTL_ADD, fd, &event)) {
@@ -205,9 +206,11 @@ static bool has_room(dg_http *h)
 static void accept_some(dg_http *h)
 {
     for (int i = 0; i < ACCEPTS_AT_ONCE && has_room(h); i++) {
-        int fd = accept4(h->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        struct sockaddr_storage peer = {0};
+        socklen_t n = sizeof peer;
+        int fd = accept4(h->listen_fd, (struct sockaddr *)&peer, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            admit(h, fd);
+            admit(h, fd, &peer);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return;
         } else if (errno != ECONNABORTED && errno != EINTR) {
@@ -314,13 +317,28 @@ static dgemma_status bind_address(dg_http *h, const dg_http_options *opt, dgemma
     int code = getaddrinfo(opt->host, port, &hints, &address);
     if (code)
         return dg_fail(err, DGEMMA_E_ARG, "host %s: %s", opt->host, gai_strerror(code));
-    h->is_local = is_this_machine(address->ai_addr);
     h->listen_fd = bind_socket(address);
     int why = errno;
     freeaddrinfo(address);
     return h->listen_fd < 0 ? dg_fail(err, DGEMMA_E_IO, "cannot listen on %s port %d: %s",
                                       opt->host, opt->port, strerror(why))
                             : DGEMMA_OK;
+}
+
+/* Who gives it keeps it too: others connect to it while this process does not run. */
+static dgemma_status take_socket(dg_http *h, int fd, dgemma_error *err)
+{
+    int type = 0, listens = 0;
+    socklen_t n_type = sizeof type, n_listens = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n_type) ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n_listens) || type != SOCK_STREAM ||
+        !listens || !dg_http_port(h))
+        return dg_fail(err, DGEMMA_E_ARG, "file %d, which was given, is no TCP socket that listens",
+                       fd);
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) || fcntl(fd, F_SETFD, FD_CLOEXEC))
+        return dg_fail(err, DGEMMA_E_IO, "file %d, which was given: %s", fd, strerror(errno));
+    return DGEMMA_OK;
 }
 
 static dgemma_status watch_sockets(dg_http *h, dgemma_error *err)
@@ -343,14 +361,15 @@ dgemma_status dg_http_open(dg_http **out, const dg_http_options *opt,
     dg_http *h = dg_calloc(1, sizeof *h);
     if (!h)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    h->listen_fd = h->epoll_fd = h->wake_fd = -1;
+    h->listen_fd = opt->listen_fd ? opt->listen_fd : -1;
+    h->epoll_fd = h->wake_fd = -1;
     h->max_connections = opt->max_connections;
     pthread_mutex_init(&h->lock, NULL);
     dgemma_status st = DGEMMA_OK;
     if (opt->tls_certificate)
         st = dg_tls_open(&h->tls, opt->tls_certificate, opt->tls_key, err);
     if (!st)
-        st = bind_address(h, opt, err);
+        st = opt->listen_fd ? take_socket(h, opt->listen_fd, err) : bind_address(h, opt, err);
     if (!st)
         st = watch_sockets(h, err);
     if (st) {
@@ -375,22 +394,34 @@ dgemma_status dg_http_start(dg_http *h, dgemma_error *err)
     return h->runs ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "cannot start the server's threads");
 }
 
+typedef union own_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+} own_address;
+
+/* Of the family AF_UNSPEC: there is none. */
+static own_address own(const dg_http *h)
+{
+    own_address a = {0};
+    socklen_t n = sizeof a;
+    if (getsockname(h->listen_fd, &a.any, &n) || n > sizeof a)
+        return (own_address){0};
+    return a;
+}
+
 bool dg_http_is_local(const dg_http *h)
 {
-    return h->is_local;
+    own_address a = own(h);
+    return is_this_machine(&a.any);
 }
 
 int dg_http_port(const dg_http *h)
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } address = {0};
-    socklen_t n = sizeof address;
-    if (getsockname(h->listen_fd, &address.any, &n))
-        return 0;
-    return ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port);
+    own_address a = own(h);
+    if (a.any.sa_family == AF_INET6)
+        return ntohs(a.v6.sin6_port);
+    return a.any.sa_family == AF_INET ? ntohs(a.v4.sin_port) : 0;
 }
 
 int dg_http_n_connection(dg_http *h)

@@ -8,8 +8,9 @@
 typedef struct dg_http dg_http;
 
 typedef struct dg_http_options {
-    const char *host;                      /* an address or a name of this machine */
-    int port;                              /* 0: any that is free */
+    const char *host; /* an address or a name of this machine */
+    int port;         /* 0: any that is free */
+    int listen_fd;    /* a socket that listens already, in place of both; 0: none. It is taken */
     const char *tls_certificate, *tls_key; /* PEM text, or both NULL */
     int max_connections;
     double idle_seconds;       /* a silent connection is closed */
@@ -17,7 +18,7 @@ typedef struct dg_http_options {
     uint64_t max_unread_bytes; /* read of a body that is not wanted, before its client is told */
 } dg_http_options;
 
-/* Binds the address. The handler is borrowed. */
+/* Binds the address, or takes the socket that is given, in any case. The handler is borrowed. */
 dgemma_status dg_http_open(dg_http **out, const dg_http_options *opt,
                            const dg_http_handler *handler, dgemma_error *err);
 

@@ -115,6 +115,7 @@ static dgemma_status start_http(dg_server *s, dgemma_error *err)
     const dg_http_options opt = {
         .host = s->opt.host,
         .port = s->opt.port,
+        .listen_fd = s->opt.listen_fd,
         .tls_certificate = s->opt.tls_certificate,
         .tls_key = s->opt.tls_key,
         .max_connections = s->opt.max_connections,
@@ -169,9 +170,12 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     init(s);
     bool copied = copy_options(s, opt);
+    s->opt.trusted_proxies = NULL;
     s->metrics = dg_metrics_create();
     if (!copied || !s->metrics)
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st)
+        st = dg_proxies_read(&s->proxies, opt->trusted_proxies, err);
     if (!st && engine)
         st = dg_server_attach(s, engine, err);
     if (!st && s->image_hosts.n)

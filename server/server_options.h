@@ -7,8 +7,10 @@
 
 /* Nothing here is kept by reference but the engine and the log. */
 typedef struct dg_server_options {
-    const char *host; /* an address or a name of this machine */
-    int port;         /* 0: any that is free */
+    const char *host;            /* an address or a name of this machine */
+    int port;                    /* 0: any that is free */
+    int listen_fd;               /* a socket that listens already, in place of both; 0: none */
+    const char *trusted_proxies; /* networks with commas between them; NULL: nobody says who asks */
     const char *model_name;
     const char *const *keys; /* one of them must be sent; none: everybody may ask */
     size_t n_key;

@@ -14,12 +14,13 @@ check "options in the Kubernetes manifest" options_exist examples/kubernetes.yam
 
 unit() {
     sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' examples/dgemma.service >"$temp/dgemma.service"
-    systemd-analyze verify "$temp/dgemma.service" >"$temp/said" 2>&1 && [ ! -s "$temp/said" ] || { cat "$temp/said"; return 1; }
+    cp examples/dgemma.socket "$temp/"
+    systemd-analyze verify --man=no "$temp/dgemma.service" "$temp/dgemma.socket" >"$temp/said" 2>&1 && [ ! -s "$temp/said" ] || { cat "$temp/said"; return 1; }
 }
 if command -v systemd-analyze >/dev/null 2>&1; then
-    check "systemd's own view of the unit" unit
+    check "systemd's own view of the units" unit
 else
-    skip "systemd's own view of the unit" "there is no systemd-analyze"
+    skip "systemd's own view of the units" "there is no systemd-analyze"
 fi
 if command -v haproxy >/dev/null 2>&1; then
     check "HAProxy's own view of its configuration" haproxy -c -q -f examples/haproxy.cfg

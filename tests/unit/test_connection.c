@@ -30,8 +30,9 @@ typedef struct desk {
     echo *last;
 } desk;
 
-static dg_exchange *echo_begin(void *user, const dg_head *head)
+static dg_exchange *echo_begin(void *user, const dg_head *head, dg_address peer)
 {
+    (void)peer;
     desk *d = user;
     echo *e = dg_calloc(1, sizeof *e);
     if (!e)
