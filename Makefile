@@ -215,7 +215,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh te
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-ray test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel dist install uninstall format format-check \
+.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-ray test-deb test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel dist deb install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -484,6 +484,11 @@ test-long: all
 test-ray: $(LIB_SO)
 	@BUILD='$(BUILD)' SAN='$(SAN)' sh tests/python/ray/test_ray.sh $(RAY_ARGS)
 
+# The Debian packages, installed and run in a fresh system under build/, which root alone can do.
+test-deb: deb
+	@sh tools/deps.sh chroot || true
+	@sh tests/packages/test_installed.sh
+
 bench-serve: all build/deps-bench.ok
 	@DGEMMA='$(PROGRAM)' sh bench/serve.sh $(SERVE_ARGS)
 
@@ -558,9 +563,10 @@ clean:
 # ---- installing ----
 
 BINDIR     = $(DESTDIR)$(PREFIX)/bin
-LIBDIR     = $(DESTDIR)$(PREFIX)/lib
+LIBDIR     = $(PREFIX)/lib
+LIBS       = $(DESTDIR)$(LIBDIR)
 INCDIR     = $(DESTDIR)$(PREFIX)/include
-PKGDIR     = $(LIBDIR)/pkgconfig
+PKGDIR     = $(LIBS)/pkgconfig
 SHAREDIR   = $(DESTDIR)$(PREFIX)/share
 DATADIR    = $(SHAREDIR)/dgemma
 MANDIR     = $(SHAREDIR)/man/man1
@@ -573,15 +579,15 @@ SO_FULL    = libdgemma.so.$(VERSION)
 POCKET     = $(wildcard models/pocket/*.gguf models/pocket/*.reference.json)
 
 install: all
-	install -d $(BINDIR) $(LIBDIR) $(INCDIR) $(PKGDIR) $(MANDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(DATADIR)
+	install -d $(BINDIR) $(LIBS) $(INCDIR) $(PKGDIR) $(MANDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(DATADIR)
 	$(if $(POCKET),install -m 644 $(POCKET) $(DATADIR))
 	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(BINDIR)/dgemma)
-	install -m 644 $(LIB_A) $(LIBDIR)/libdgemma.a
-	install -m 755 $(LIB_SO) $(LIBDIR)/$(SO_FULL)
-	ln -sf $(SO_FULL) $(LIBDIR)/libdgemma.so.$(SOVER)
-	ln -sf libdgemma.so.$(SOVER) $(LIBDIR)/libdgemma.so
+	install -m 644 $(LIB_A) $(LIBS)/libdgemma.a
+	install -m 755 $(LIB_SO) $(LIBS)/$(SO_FULL)
+	ln -sf $(SO_FULL) $(LIBS)/libdgemma.so.$(SOVER)
+	ln -sf libdgemma.so.$(SOVER) $(LIBS)/libdgemma.so
 	install -m 644 include/*.h $(INCDIR)
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(strip $(PKGS))|' -e 's|@CUDA@|$(CUDA_LIBS)|' \
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))|' -e 's|@VERSION@|$(VERSION)|' -e 's|@PKGS@|$(strip $(PKGS))|' -e 's|@CUDA@|$(CUDA_LIBS)|' \
 	    dgemma.pc.in > $(PKGDIR)/dgemma.pc
 	install -m 644 docs/man/dgemma.1 $(MANDIR)/dgemma.1
 	install -m 644 completions/dgemma.bash $(BASHDIR)/dgemma
@@ -589,8 +595,8 @@ install: all
 	install -m 644 completions/dgemma.fish $(FISHDIR)/dgemma.fish
 
 uninstall:
-	rm -f $(BINDIR)/dgemma $(LIBDIR)/libdgemma.a $(LIBDIR)/libdgemma.so $(LIBDIR)/$(SO_FULL) \
-	    $(LIBDIR)/libdgemma.so.$(SOVER) $(patsubst include/%,$(INCDIR)/%,$(wildcard include/*.h)) \
+	rm -f $(BINDIR)/dgemma $(LIBS)/libdgemma.a $(LIBS)/libdgemma.so $(LIBS)/$(SO_FULL) \
+	    $(LIBS)/libdgemma.so.$(SOVER) $(patsubst include/%,$(INCDIR)/%,$(wildcard include/*.h)) \
 	    $(PKGDIR)/dgemma.pc $(MANDIR)/dgemma.1 $(BASHDIR)/dgemma $(ZSHDIR)/_dgemma $(FISHDIR)/dgemma.fish \
 	    $(patsubst models/pocket/%,$(DATADIR)/%,$(POCKET))
 	-rmdir $(DATADIR)
@@ -610,6 +616,11 @@ dist:
 	git -c tar.umask=0002 -c core.autocrlf=false archive --format=tar --prefix=dgemma-$(VERSION)/ HEAD | gzip -9n > $(DIST)
 	@sha256sum $(DIST)
 
+# Debian packages, made with the system's tools: build/packages. DEBFULLNAME and DEBEMAIL say who makes them.
+deb:
+	@CC='$(CC)' sh tools/deps.sh build video links deb
+	+@sh tools/make_deb.sh build/packages
+
 help:
 	@echo 'make                  build/dgemma, build/release/libdgemma.a and libdgemma.so.$(SOVER)'
 	@echo 'make run              chat; without a terminal, three sample prompts (RUN_MODEL, RUN_ARGS: options)'
@@ -620,6 +631,7 @@ help:
 	@echo 'make test-gaps        what was cut out of answers of the pocket model is found again'
 	@echo 'make test-lm-eval     tasks of lm-eval with several choices; installs it'
 	@echo 'make test-ray         rows over workers of Ray, of which some are killed; installs it'
+	@echo 'make test-deb         the Debian packages, installed and run in a fresh system; needs root'
 	@echo 'make test-x86         the numbers on an emulated x86-64: kernels, functions, answers of seeds (X86_ARGS: suites)'
 	@echo 'make mutations        small errors that a unit test has to notice (MUTATE_ARGS: --only PATTERN, --list)'
 	@echo 'make golden DIR=d     compare with the recorded trace in d'
@@ -632,7 +644,8 @@ help:
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
 	@echo 'make wheel            the Python package, with the library and the pocket model in it: build/wheel'
 	@echo 'make dist             build/dgemma-$(VERSION).tar.gz, of what is committed: the same bytes each time'
-	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR; uninstall takes it away'
+	@echo 'make deb              Debian packages, in build/packages: program, service, pocket model, library, headers'
+	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR (LIBDIR: its libraries); uninstall takes it away'
 	@echo 'make check            layers, file names, layout; also check-layers, check-names, format-check'
 	@echo 'make format           lay the code out by .clang-format'
 	@echo 'make clean            remove build/'

@@ -12,6 +12,8 @@
 #   browser Chromium and its driver, for the tests of the server's page; skipped without them
 #   proxies nginx and HAProxy, which the server is tested behind, and Prometheus' promtool;
 #           skipped without them, and installed for nobody who did not ask: they are services
+#   deb     Debian's tools for making packages
+#   chroot  mmdebstrap, which makes small systems to try packages in, and lintian, which reads them
 #   video   FFmpeg's libraries; dgemma builds without them, and then reads no video
 #   links   libcurl; dgemma builds without it, and then its server fetches no pictures
 #
@@ -85,6 +87,14 @@ for group in "$@"; do
     cross)
         command -v x86_64-linux-gnu-gcc >/dev/null 2>&1 || need gcc-x86-64-linux-gnu
         command -v qemu-x86_64 >/dev/null 2>&1 || need qemu-user
+        ;;
+    deb)
+        have_program dpkg-buildpackage || need dpkg-dev
+        have_program dh || need debhelper
+        ;;
+    chroot)
+        have_program mmdebstrap || need mmdebstrap
+        have_program lintian || need lintian
         ;;
     cxx) have_cxx || need g++ ;;
     video)
