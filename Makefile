@@ -26,6 +26,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= clang
 FFMPEG       ?=
 CURL         ?=
+SQLITE       ?=
 
 # `make run`: another model than the one that comes with dgemma, and options for the program.
 RUN_MODEL ?=
@@ -117,11 +118,12 @@ DEFINES  =
 
 # Libraries are asked for when a recipe runs, by which time `deps` has put pkg-config in place.
 # FFmpeg's, for video, are used where their headers are found, and loaded with the first video; FFMPEG=no
-# leaves them out. libcurl, for pictures that a server is asked to fetch, likewise (CURL=no). giflib has no
-# .pc file.
+# leaves them out. libcurl, for pictures that a server is asked to fetch, likewise (CURL=no); and SQLite, for what it
+# keeps (SQLITE=no). giflib has no .pc file.
 PKGS       = jansson libpng libjpeg libwebp libwebpdemux libxxhash
 VIDEO_PKGS = $(if $(filter no,$(FFMPEG)),,$(shell pkg-config --exists $(AV_PKGS) 2>/dev/null && echo $(AV_PKGS)))
 CURL_PKG   = $(if $(filter no,$(CURL)),,$(shell pkg-config --exists libcurl 2>/dev/null && echo libcurl))
+SQLITE_PKG = $(if $(filter no,$(SQLITE)),,$(shell pkg-config --exists sqlite3 2>/dev/null && echo sqlite3))
 AV_PKGS    = libavformat libavcodec libswscale libavutil
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
 PKG_LIBS   = $(shell pkg-config --libs $(PKGS))
@@ -180,6 +182,8 @@ $(BUILD)/cli/cmd_serve.o $(BUILD)/cli/cmd_batch.o: private INCLUDES += -I.
 $(BUILD)/server/%.o: private PKGS += gnutls
 $(BUILD)/server/fetch.o: private DEFINES += $(if $(CURL_PKG),-DHAVE_CURL=1)
 $(BUILD)/server/fetch.o: private PKGS += $(CURL_PKG)
+$(BUILD)/server/database.o: private DEFINES += $(if $(SQLITE_PKG),-DHAVE_SQLITE=1)
+$(BUILD)/server/database.o: private PKGS += $(SQLITE_PKG)
 $(BUILD)/tests/unit/%.o: private PKGS += check
 $(BUILD)/tests/cuda/%.o: private INCLUDES += -Itests/cuda/emulated -DEMULATED=1
 
@@ -337,7 +341,7 @@ $(BUILD)/page_data.o: $(BUILD)/page_data.c server/page.h $(BUILD)/flags
 $(SERVER): $(call obj,$(SRC_server)) $(BUILD)/page_data.o $(BUILD)/sources
 	$(archive)
 
-$(BUILD)/dgemma: private PKGS += libedit gnutls
+$(BUILD)/dgemma: private PKGS += libedit gnutls $(SQLITE_PKG)
 $(BUILD)/dgemma: $(call obj,$(SRC_cli)) $(SERVER) $(LIB_A)
 	$(link)
 
@@ -345,7 +349,7 @@ build/dgemma: $(BUILD)/dgemma
 	@ln -f $< $@
 
 $(BUILD)/unit_tests: private ALL_LDFLAGS += $(WRAP_ALLOC) $(WRAP_MARKS)
-$(BUILD)/unit_tests: private PKGS += check gnutls
+$(BUILD)/unit_tests: private PKGS += check gnutls $(SQLITE_PKG)
 $(BUILD)/unit_tests: $(call obj,$(SRC_unit) tests/kernels/plain_bfloat.c $(SRC_support) $(SRC_view) $(filter-out %_eval.c,$(SRC_pocket))) $(SERVER) $(LIB_A)
 	$(link)
 
@@ -396,12 +400,12 @@ $(BUILD)/bench_word: $(call obj,bench/bench_word.c) $(LIB_A)
 $(BUILD)/bench_start: $(call obj,bench/bench_start.c) $(LIB_A)
 	$(link)
 
-$(REPLAY) $(FUZZERS): private PKGS += gnutls
+$(REPLAY) $(FUZZERS): private PKGS += gnutls $(SQLITE_PKG)
 $(REPLAY): $(BUILD)/%: $(BUILD)/tests/fuzz/%.o $(call obj,$(SRC_replay) $(SRC_view)) $(SUPPORT) $(SERVER) $(LIB_A)
 	$(link)
 
 # Objects are made again when the flags changed, libraries when a file came or went.
-$(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS) $(CURL_PKG)
+$(BUILD)/flags: STAMP = $(CC) $(TARGET) $(ALL_CFLAGS) $(VIDEO_PKGS) $(CURL_PKG) $(SQLITE_PKG)
 $(BUILD)/sources: STAMP = $(SRC_lib) $(CUDA_OBJ) $(SRC_server) $(SRC_ui) $(SRC_support)
 $(BUILD)/prefix: STAMP = $(PREFIX)
 build/cuda/flags: STAMP = $(CUDA_HOME) $(CUDA_CODE)
@@ -658,6 +662,7 @@ help:
 	@echo 'CUDA=emulated         with its kernels on the host, in build/emulated: slow, for tests'
 	@echo 'FFMPEG=no             without video, even where FFmpeg is found'
 	@echo 'CURL=no               a server that fetches no pictures, even where libcurl is found'
+	@echo 'SQLITE=no             a server that keeps nothing (serve --state), even where SQLite is found'
 	@echo 'V=1                   show each command'
 	@echo 'CFG=name              objects in build/name'
 	@echo 'CFLAGS, LDFLAGS       added to ours'

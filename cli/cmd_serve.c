@@ -25,7 +25,7 @@ typedef struct serve_args {
     dg_server_options server;
     words keys, origins, image_hosts;
     const char *key_file, *tls_cert, *tls_key, *kv_type, *name;
-    int max_body_mb, kv_mb, gpu_mb, timeout, receive, fetch, ping, drain, drain_delay;
+    int max_body_mb, state_mb, kv_mb, gpu_mb, timeout, receive, fetch, ping, drain, drain_delay;
     float decision_temperature;
     bool quiet, help;
 } serve_args;
@@ -215,6 +215,7 @@ static int serve(serve_args *a)
     stop_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL); /* for all threads to come */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error, not the end */
     allow_files(a->server.max_connections);
     if ((a->key_file && dg_file_read(&keys, a->key_file, &err)) ||
         (a->tls_cert && dg_file_read(&cert, a->tls_cert, &err)) ||
@@ -252,6 +253,7 @@ static void settle(serve_args *a)
     a->server.max_body_bytes = (size_t)a->max_body_mb << 20;
     if (a->server.max_all_body_bytes < 4 * a->server.max_body_bytes)
         a->server.max_all_body_bytes = 4 * a->server.max_body_bytes;
+    a->server.state_bytes = (uint64_t)a->state_mb << 20;
     a->server.answer_seconds = a->timeout;
     a->server.receive_seconds = a->receive;
     a->server.fetch_seconds = a->fetch;
@@ -282,6 +284,7 @@ int cmd_serve(int argc, char **argv)
     serve_args a = {.engine = dgemma_engine_defaults(), .server = dg_server_defaults()};
     a.engine.max_running = a.server.max_running;
     a.max_body_mb = (int)(a.server.max_body_bytes >> 20);
+    a.state_mb = (int)(a.server.state_bytes >> 20);
     a.timeout = (int)a.server.answer_seconds;
     a.receive = (int)a.server.receive_seconds;
     a.fetch = (int)a.server.fetch_seconds;
@@ -318,6 +321,9 @@ int cmd_serve(int argc, char **argv)
          "fetch pictures by their http(s) address from this host; * from all public ones; may be "
          "repeated",
          add_word, &a.image_hosts},
+        {0, "state", "DIR",
+         "keep files, batches and responses in this folder, which is made (nothing is kept)",
+         cli_set_string, &a.server.state},
         {0, "limits", NULL, NULL, NULL, NULL},
         {0, "decision-temperature", "T",
          "divides log-probabilities of labels in decisions (1; see dgemma decide --calibrate)",
@@ -333,6 +339,9 @@ int cmd_serve(int argc, char **argv)
          &a.server.max_images},
         {0, "max-choices", "N", "answers to one request (16)", cli_set_count,
          &a.server.max_choices},
+        {0, "state-size", "MB", "all that --state keeps, together (4096)", cli_set_count,
+         &a.state_mb},
+        {0, "state-days", "N", "days that it is kept (30)", cli_set_count, &a.server.state_days},
         {0, "timeout", "S", "seconds for an answer, waiting included, from 1 (900)", cli_set_count,
          &a.timeout},
         {0, "fetch-timeout", "S", "seconds for pictures to be fetched (10)", cli_set_int, &a.fetch},

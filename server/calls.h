@@ -17,6 +17,7 @@
 
 typedef struct dg_call dg_call;
 typedef struct dg_server dg_server; /* see below; its face is server.h */
+typedef struct dg_state dg_state;   /* state.h */
 
 /* A route's work. `now` routes are quick and run on the HTTP thread, the others on a worker, with
  * the whole body there. */
@@ -26,6 +27,7 @@ typedef struct dg_route {
     bool now, open;             /* open: without a key */
     bool always;                /* also while the model is loaded */
     bool generates;             /* refused while draining */
+    bool keeps;                 /* it reads the query and the type of its body */
     dg_read_fn *read;           /* of a route that generates */
     const dg_dialect *dialect;  /* of answers and errors; NULL: errors in OpenAI's form */
     const dg_decide_wire *wire; /* of a route that decides */
@@ -41,8 +43,10 @@ struct dg_call {
     const dg_route *route; /* NULL: refused before */
     char path[128];        /* printable */
     char method[16];
-    char cache_salt[16]; /* of its key: no other's prefixes are used */
-    char name[65];       /* in the log and for the client: its own, or the one that came with it */
+    int key;                    /* which of the server's, from 1; 0: there are none */
+    char *query, *content_type; /* owned; of a route that keeps things. The type may be NULL */
+    char cache_salt[16];        /* of its key: no other's prefixes are used */
+    char name[65]; /* in the log and for the client: its own, or the one that came with it */
     dg_buf body;
     size_t n_fetched; /* bytes of its pictures that came from elsewhere */
     double arrived;
@@ -54,6 +58,8 @@ struct dg_call {
     dg_deciding *deciding;
     dg_header timing[2]; /* of a decision, with its text */
     char timing_text[80];
+    dg_header methods[2]; /* that there are, where another was used */
+    char methods_text[40];
     size_t n_admitted;  /* choices that count against max_active */
     dgemma_stats stats; /* for the log */
 
@@ -70,6 +76,7 @@ struct dg_server {
     dg_words keys, origins, image_hosts;
     dg_proxies proxies;  /* whose word is taken on who asks */
     dg_fetcher *fetcher; /* NULL: no picture is fetched */
+    dg_state *state;     /* NULL: nothing is kept */
     dgemma_model_info info;
     dg_chat_limits limits;
     dg_metrics *metrics;

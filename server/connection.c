@@ -121,6 +121,7 @@ static const char *reason(int status)
                    {404, "Not Found"},
                    {405, "Method Not Allowed"},
                    {408, "Request Timeout"},
+                   {409, "Conflict"},
                    {413, "Content Too Large"},
                    {414, "URI Too Long"},
                    {415, "Unsupported Media Type"},
@@ -130,8 +131,10 @@ static const char *reason(int status)
                    {431, "Request Header Fields Too Large"},
                    {499, "Client Closed Request"},
                    {500, "Internal Server Error"},
+                   {501, "Not Implemented"},
                    {503, "Service Unavailable"},
-                   {505, "HTTP Version Not Supported"}};
+                   {505, "HTTP Version Not Supported"},
+                   {507, "Insufficient Storage"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (reasons[i].status == status)
             return reasons[i].text;
@@ -448,7 +451,7 @@ static bool look_for_answer(dg_connection *c)
     pthread_mutex_lock(&c->x->lock);
     int status = c->x->status;
     bool is_stream = c->x->streaming;
-    size_t length = c->x->out.len;
+    size_t length = c->x->out.len + c->x->file_left;
     pthread_mutex_unlock(&c->x->lock);
     if (status)
         begin_answer(c, status, is_stream, length);

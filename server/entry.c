@@ -3,6 +3,7 @@
 #include <string.h>
 #include <strings.h>
 #include "base/alloc.h"
+#include "base/common.h"
 #include "routes.h"
 
 static dg_call *call_of(dg_exchange *x)
@@ -34,7 +35,7 @@ static void add_cors(dg_call *c, lines *out)
     add(out, "Access-Control-Expose-Headers", "x-request-id");
     if (strcmp(c->method, "OPTIONS") != 0)
         return;
-    add(out, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    add(out, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     const char *wanted = dg_head_get(c->head, "Access-Control-Request-Headers");
     add(out, "Access-Control-Allow-Headers", wanted ? wanted : "authorization, content-type");
     add(out, "Access-Control-Max-Age", "600");
@@ -102,11 +103,30 @@ static void name_call(dg_call *c, const char *given)
     strcpy(c->name, plain ? given : c->x.id);
 }
 
-static void name_methods(dg_call *c, const dg_route *route)
+static void name_methods(dg_call *c, const char *path)
 {
-    static const dg_header get[] = {{"Allow", "GET, HEAD, OPTIONS"}, {NULL, NULL}},
-                           post[] = {{"Allow", "POST, OPTIONS"}, {NULL, NULL}};
-    c->x.headers = !strcmp(route->method, "GET") ? get : post;
+    static const char *const names[] = {"GET", "POST", "DELETE"};
+    size_t n = 0;
+    for (size_t i = 0; i < DG_COUNT(names); i++) {
+        bool other;
+        if (!dg_route_find(names[i], path, &other) || other)
+            continue;
+        n += (size_t)snprintf(c->methods_text + n, sizeof c->methods_text - n, "%s, ",
+                              i ? names[i] : "GET, HEAD");
+    }
+    snprintf(c->methods_text + n, sizeof c->methods_text - n, "OPTIONS");
+    c->methods[0] = (dg_header){"Allow", c->methods_text};
+    c->x.headers = c->methods;
+}
+
+/* What the head says to a route that looks at it, when the head is not there any more. */
+static bool keep_head(dg_call *c, const dg_head *h, dg_http_error *e)
+{
+    const char *type = dg_head_get(h, "Content-Type");
+    c->query = dg_strdup(h->query);
+    c->content_type = type ? dg_strdup(type) : NULL;
+    return (c->query && (!type || c->content_type)) ||
+           dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
 }
 
 /* All that can be said before the body is there. */
@@ -131,10 +151,11 @@ static bool may_enter(dg_call *c, const dg_head *h, dg_http_error *e)
     int key = dg_auth_key(s->keys, dg_head_get(h, "Authorization"), dg_head_get(h, "X-Api-Key"));
     if (!open && key < 0)
         return dg_refuse(e, 401, "invalid_api_key", NULL, "no valid API key was sent");
+    c->key = key;
     if (!s->opt.share_cache)
         snprintf(c->cache_salt, sizeof c->cache_salt, "key %d", key);
     if (other_method) {
-        name_methods(c, route);
+        name_methods(c, h->path);
         return dg_refuse(e, 405, "method_not_allowed", NULL, "%s does not go with %s", c->method,
                          c->path);
     }
@@ -149,6 +170,8 @@ static bool may_enter(dg_call *c, const dg_head *h, dg_http_error *e)
     if (h->length > s->opt.max_body_bytes)
         return dg_refuse(e, 413, "body_too_large", NULL, "the body has %llu bytes, at most %zu",
                          (unsigned long long)h->length, s->opt.max_body_bytes);
+    if (c->route->keeps && !keep_head(c, h, e))
+        return false;
     return !(c->route->generates && atomic_load(&s->draining)) || refuse_late(e);
 }
 

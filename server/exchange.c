@@ -5,11 +5,13 @@
 #include "base/clock.h"
 #include "json_text.h"
 #include <sys/random.h>
+#include <unistd.h>
 
 bool dg_exchange_init(dg_exchange *x, void (*wake)(void *user), void *user)
 {
     unsigned char bytes[12];
-    *x = (dg_exchange){.wake = wake,
+    *x = (dg_exchange){.file = -1,
+                       .wake = wake,
                        .wake_user = user,
                        .content_type = "application/json",
                        .error_form = dg_error_object};
@@ -25,6 +27,8 @@ bool dg_exchange_init(dg_exchange *x, void (*wake)(void *user), void *user)
 void dg_exchange_clear(dg_exchange *x)
 {
     dg_buf_clear(&x->out);
+    if (x->file >= 0)
+        close(x->file);
     pthread_mutex_destroy(&x->lock);
 }
 
@@ -82,6 +86,15 @@ void dg_exchange_reply(dg_exchange *x, int status, json_t *body)
     else
         dg_exchange_reply_text(x, 503, "application/json", no_memory, sizeof no_memory - 1);
     dg_free(text);
+}
+
+void dg_exchange_reply_file(dg_exchange *x, const char *content_type, int file, size_t size)
+{
+    pthread_mutex_lock(&x->lock);
+    x->file = file;
+    x->file_left = size;
+    decide(x, 200, content_type, "", 0);
+    pthread_mutex_unlock(&x->lock);
 }
 
 void dg_exchange_refuse(dg_exchange *x, const dg_http_error *e)
@@ -165,9 +178,23 @@ bool dg_exchange_crowded(dg_exchange *x)
 
 /* ---- sending ---- */
 
+/* From the file, which a disk may have lost since. */
+static long take_from_file(dg_exchange *x, char *to, size_t max)
+{
+    ssize_t n = read(x->file, to, x->file_left < max ? x->file_left : max);
+    if (n <= 0) {
+        x->full = true;
+        return -2;
+    }
+    x->file_left -= (size_t)n;
+    return (long)n;
+}
+
 long dg_exchange_take(dg_exchange *x, char *to, size_t max)
 {
     size_t left = x->out.len - x->sent;
+    if (!left && x->file_left && !x->full)
+        return take_from_file(x, to, max);
     if (!left)
         return x->full ? -2 : x->closed ? -1 : 0;
     size_t n = left < max ? left : max;

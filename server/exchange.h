@@ -23,7 +23,9 @@ typedef struct dg_exchange {
     pthread_mutex_t lock; /* for what follows */
     dg_buf out;           /* bytes from `sent` on wait to be sent */
     size_t sent;
-    int status; /* 0: not decided yet */
+    int file;         /* owned; -1: there is none. What follows `out`, and */
+    size_t file_left; /* bytes of it that were not sent yet */
+    int status;       /* 0: not decided yet */
     const char *content_type;
     bool streaming, closed;   /* closed: nothing more will be written */
     bool full;                /* something did not fit: the client cannot have the rest */
@@ -43,6 +45,9 @@ void dg_exchange_clear(dg_exchange *x);
 void dg_exchange_reply(dg_exchange *x, int status, json_t *body);
 void dg_exchange_reply_text(dg_exchange *x, int status, const char *content_type, const char *text,
                             size_t len);
+
+/* A file of this size, from where it stands; takes the descriptor. */
+void dg_exchange_reply_file(dg_exchange *x, const char *content_type, int file, size_t size);
 void dg_exchange_refuse(dg_exchange *x, const dg_http_error *e);
 
 /* A stream: open, any number of writes, close. */

@@ -4,7 +4,7 @@
 
 void dg_head_init(dg_head *h)
 {
-    *h = (dg_head){.state = DG_HEAD_MORE, .method = "", .path = ""};
+    *h = (dg_head){.state = DG_HEAD_MORE, .method = "", .path = "", .query = ""};
     dg_buf_init(&h->text, DG_HEAD_BYTES);
 }
 
@@ -145,7 +145,9 @@ static bool take_target(dg_head *h, char *target)
     char *path = is_whole ? split_host(h, target) : target;
     if (is_whole && (!*at(h, h->host) || !is_host(at(h, h->host))))
         return refuse(h, 400, "the target names no host");
-    path[strcspn(path, "?")] = '\0';
+    size_t n = strcspn(path, "?");
+    h->query_at = (size_t)(path + n + (path[n] == '?') - h->text.data);
+    path[n] = '\0';
     h->path_at = (size_t)(path - h->text.data);
     return unescape(h, path);
 }
@@ -367,6 +369,7 @@ size_t dg_head_read(dg_head *h, const char *data, size_t n)
     if (h->n_method) { /* the text moves while it grows */
         h->method = h->text.data;
         h->path = h->path_at ? at(h, h->path_at) : "";
+        h->query = h->query_at ? at(h, h->query_at) : "";
     }
     return i;
 }

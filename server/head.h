@@ -20,16 +20,17 @@ typedef struct dg_head {
 
     /* DONE; of a BAD one what had been read, or "" */
     const char *method, *path; /* path: of the target, without its query and its escapes */
+    const char *query;         /* as it came, without its question mark */
     bool is_old;               /* HTTP/1.0 */
     bool is_chunked, keep_alive, asks_first; /* asks_first: waits for "100 Continue" */
     uint64_t length;                         /* of the body, unless it is chunked */
 
     /* its own business */
-    dg_buf text;          /* lines, with NULs where their parts end */
-    size_t line;          /* where the one being read begins */
-    bool cr, was_blank;   /* the last byte was a CR; an empty line came before the first */
-    size_t n_method;      /* bytes; 0: not read yet */
-    size_t path_at, host; /* in the text; host 0: the target names none */
+    dg_buf text;        /* lines, with NULs where their parts end */
+    size_t line;        /* where the one being read begins */
+    bool cr, was_blank; /* the last byte was a CR; an empty line came before the first */
+    size_t n_method;    /* bytes; 0: not read yet */
+    size_t path_at, query_at, host; /* in the text; host 0: the target names none */
     int n_field;
     struct {
         size_t name, value;

@@ -11,6 +11,7 @@
 #include "call_body.h"
 #include "canvas_response.h"
 #include "decisions.h"
+#include "files.h"
 #include "json_fields.h"
 #include "json_text.h"
 #include "ollama_models.h"
@@ -364,6 +365,10 @@ static const dg_route routes[] = {
      .dialect = &dg_ollama_chat},
     {.method = "POST", .path = "/tokenize", .work = tokenize},
     {.method = "POST", .path = "/detokenize", .work = detokenize},
+    {.method = "POST", .path = "/v1/files", .work = dg_files_upload, .keeps = true},
+    {.method = "GET", .path = "/v1/files", .work = dg_files_list, .keeps = true},
+    {.method = "GET", .path = "/v1/files/", .work = dg_files_get, .keeps = true},
+    {.method = "DELETE", .path = "/v1/files/", .work = dg_files_delete, .keeps = true},
     {.method = "GET", .path = "/v1/models", .work = models, .now = true},
     {.method = "GET", .path = "/v1/models/", .work = one_model, .now = true},
     {.method = "GET", .path = "/models", .work = models, .now = true},

@@ -5,6 +5,8 @@
 #include "base/clock.h"
 #include "calls.h"
 #include "entry.h"
+#include "files.h"
+#include "state.h"
 #include "watch.h"
 
 dg_server_options dg_server_defaults(void)
@@ -13,6 +15,8 @@ dg_server_options dg_server_defaults(void)
         .host = "127.0.0.1",
         .port = 8080,
         .model_name = "diffusiongemma",
+        .state_bytes = (uint64_t)4 << 30,
+        .state_days = 30,
         .max_connections = 1024,
         .max_active = 256,
         .max_running = 16,
@@ -159,6 +163,20 @@ dgemma_status dg_server_attach(dg_server *s, dgemma_engine *engine, dgemma_error
     return DGEMMA_OK;
 }
 
+/* What one key may have; together they share the bytes. */
+static dgemma_status open_state(dg_server *s, const dg_server_options *opt, dgemma_error *err)
+{
+    const dg_state_limits limits = {
+        .max_bytes = opt->state_bytes,
+        .max_files = 10000,
+        .max_batches = 1000,
+        .max_responses = 10000,
+        .keep_seconds = (int64_t)opt->state_days * 86400,
+    };
+    dgemma_status st = dg_state_open(&s->state, opt->state, &limits, s->keys, err);
+    return st ? st : dg_files_mend(s->state, err);
+}
+
 dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_server_options *opt,
                               dgemma_error *err)
 {
@@ -180,6 +198,8 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
         st = dg_server_attach(s, engine, err);
     if (!st && s->image_hosts.n)
         st = dg_fetcher_open(&s->fetcher, s->image_hosts, &s->stopping, err);
+    if (!st && opt->state)
+        st = open_state(s, opt, err);
     if (!st && opt->log)
         st = dg_log_open(&s->log, opt->log, opt->log_user, err);
     if (!st)
@@ -265,6 +285,7 @@ void dg_server_free(dg_server *s)
     free_words(&s->origins);
     free_words(&s->image_hosts);
     dg_fetcher_close(s->fetcher);
+    dg_state_close(s->state);
     dg_free((void *)s->opt.host);
     dg_free((void *)s->opt.model_name);
     dg_free((void *)s->opt.tls_certificate);

@@ -20,6 +20,9 @@ typedef struct dg_server_options {
     const char *tls_certificate, *tls_key; /* PEM text, or both NULL */
     const char *const *image_hosts; /* that pictures are fetched from; "*": all that are public */
     size_t n_image_host;
+    const char *state;    /* folder for files, batches and responses; NULL: nothing is kept */
+    uint64_t state_bytes; /* of all that is kept */
+    int state_days;       /* for how long */
 
     /* limits */
     int max_connections;

@@ -2,7 +2,7 @@
 # Puts in place what a group of targets needs: deps.sh GROUP...
 #
 #   build   a C library to build against, pkg-config, jansson, libpng, libjpeg, libwebp, giflib, libedit,
-#           xxHash, GnuTLS
+#           xxHash, GnuTLS, SQLite (dgemma builds without it, and then its server keeps nothing)
 #   test    Check, Python's Jinja to compare chat templates with, and its venv for a client of the server
 #   fuzz    clang with libFuzzer and the sanitizers
 #   format  clang-format
@@ -59,6 +59,7 @@ for group in "$@"; do
         have_lib libedit || need libedit-dev
         have_lib libxxhash || need libxxhash-dev
         have_lib gnutls || need libgnutls28-dev
+        have_lib sqlite3 || need libsqlite3-dev
         ;;
     test)
         have_pkg || need pkg-config

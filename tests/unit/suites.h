@@ -93,6 +93,7 @@ Suite *dialects_suite(void);
 Suite *reads_suite(void);
 Suite *decide_suite(void);
 Suite *batch_suite(void);
+Suite *multipart_suite(void);
 Suite *replica_suite(void);
 
 #endif

@@ -94,6 +94,7 @@ static make_suite *const suites[] = {
     decide_suite,
     pins_suite,
     batch_suite,
+    multipart_suite,
     replica_suite,
     blocks_narrow_suite,
     quantize_suite,
