@@ -1,6 +1,7 @@
 /* dgemma quantize: a model's weights in other types, as a GGUF file. */
 #include <string.h>
 #include "base/clock.h"
+#include "base/file.h"
 #include "cells.h"
 #include "cli.h"
 #include "dgemma_tools.h"
@@ -8,7 +9,7 @@
 
 typedef struct quantize_watch {
     write_progress progress;
-    bool quiet, dry_run, headed;
+    bool quiet, dry_run, headed, compared;
 } quantize_watch;
 
 static const char usage[] =
@@ -58,7 +59,7 @@ static void print_total(const dgemma_quantize_options *opt, const dgemma_quantiz
         cli_safe_write(stdout, opt->path, strlen(opt->path));
     else
         fputs("the file", stdout);
-    printf(": %s, %zu tensors, %.1f MB of %.1f, %.2f bits a weight", opt->type, r->n_tensors,
+    printf(": %s, %zu tensors, %.1f MB of %.1f, %.2f bits a weight", r->type, r->n_tensors,
            (double)r->bytes * 1e-6, (double)r->source_bytes * 1e-6,
            8 * (double)r->tensor_bytes / (double)r->n_weights);
     if (opt->dry_run)
@@ -79,6 +80,51 @@ static void print_total(const dgemma_quantize_options *opt, const dgemma_quantiz
     if (r->requantized)
         fputs("dgemma quantize: weights were quantised before; what they lost then stays lost\n",
               stderr);
+}
+
+/* ---- --check ---- */
+
+static void print_compared(const char *name, const dgemma_compared *c)
+{
+    printf("%-52s %7.2f %% %9.4f %9.1f %% %7.2f %7.2f\n", name, 100 * c->error, c->divergence,
+           100 * c->agreement, c->steps, c->source_steps);
+}
+
+static void on_prompt(void *user, const dgemma_compared *one)
+{
+    quantize_watch *watch = user;
+    write_progress_hide(&watch->progress);
+    if (!watch->compared)
+        printf("%-52s %9s %9s %11s %7s %7s\n", "prompt", "logits", "KL, nats", "same word", "steps",
+               "of IN");
+    watch->compared = true;
+    if (!watch->quiet)
+        print_compared(one->prompt, one);
+}
+
+static int compare(const dgemma_quantize_options *opt)
+{
+    quantize_watch *watch = opt->user;
+    dgemma_error err = {0};
+    dgemma_compared total;
+    dgemma_compare_options how = {.model_path = opt->model_path,
+                                  .other_path = opt->path,
+                                  .n_threads = opt->n_threads,
+                                  .on_prompt = on_prompt,
+                                  .on_progress = on_progress,
+                                  .user = watch};
+    cli_guard_model(opt->model_path);
+    write_progress_begin(&watch->progress, "comparing");
+    dgemma_status st = dgemma_compare(&how, &total, &err);
+    write_progress_hide(&watch->progress);
+    if (st == DGEMMA_E_CANCELLED) {
+        fputs("dgemma quantize: interrupted while the models were compared\n", stderr);
+        return EXIT_INTERRUPTED;
+    }
+    if (st)
+        return cli_fail(&err);
+    print_compared("all", &total);
+    return EXIT_OK;
 }
 
 static int quantize(const dgemma_quantize_options *opt)
@@ -104,7 +150,7 @@ int cmd_quantize(int argc, char **argv)
 {
     dgemma_quantize_options opt = dgemma_quantize_defaults();
     quantize_watch watch = {0};
-    bool help = false;
+    bool help = false, check = false;
     const cli_option options[] = {
         {0, "options", NULL, NULL, NULL, NULL},
         {0, "type", "TYPE",
@@ -118,6 +164,8 @@ int cmd_quantize(int argc, char **argv)
         {'n', "dry-run", NULL, "print what each tensor would be, and write nothing", cli_set_switch,
          &opt.dry_run},
         {'f', "force", NULL, "replace a file that is there", cli_set_switch, &opt.replace},
+        {0, "check", NULL, "compare OUT with IN; an OUT that is there is compared as it is",
+         cli_set_switch, &check},
         {'q', "quiet", NULL, "print the sum alone", cli_set_switch, &watch.quiet},
         {'h', "help", NULL, "this text", cli_set_switch, &help},
     };
@@ -139,5 +187,7 @@ int cmd_quantize(int argc, char **argv)
     opt.on_progress = on_progress;
     opt.user = &watch;
     watch.dry_run = opt.dry_run;
-    return quantize(&opt);
+    const bool there = check && opt.path && !opt.replace && dg_file_exists(opt.path);
+    int code = there ? EXIT_OK : quantize(&opt);
+    return code == EXIT_OK && check && !opt.dry_run ? compare(&opt) : code;
 }

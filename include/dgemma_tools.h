@@ -153,6 +153,7 @@ typedef struct dgemma_quantize_options {
 } dgemma_quantize_options;
 
 typedef struct dgemma_quantize_result {
+    const char *type;      /* by its true name; static */
     uint64_t bytes;        /* of the file */
     uint64_t tensor_bytes; /* of its tensors */
     uint64_t source_bytes; /* of those that they were made from */
@@ -174,6 +175,36 @@ DGEMMA_API dgemma_quantize_options dgemma_quantize_defaults(void); /* Q4_K_M; no
  * not written; otherwise what loading a model can meet. */
 DGEMMA_API dgemma_status dgemma_quantize(const dgemma_quantize_options *opt,
                                          dgemma_quantize_result *result, dgemma_error *err);
+
+/* ---- how far a model is from the one that it was made from ----
+ *
+ * Both answer a few prompts that are built in, and both look at the same canvases behind those
+ * prompts: the source's answers at three levels of noise, with the source's soft embeddings. On the
+ * CPU; logits of canvases with products in floats, so that they differ by the weights alone. */
+
+typedef struct dgemma_compared {
+    const char *prompt; /* static; NULL: all of them */
+    double error;       /* of logits: the root of the squares that they are off, over that of the
+                           source's own */
+    double divergence;  /* Kullback-Leibler, from the source's probabilities, at temperature 1:
+                           nats for each position */
+    double agreement;   /* of positions where both find the same token the most likely one */
+    double source_steps, steps; /* a canvas, when each answers by itself */
+} dgemma_compared;
+
+typedef struct dgemma_compare_options {
+    const char *model_path; /* the source */
+    const char *other_path; /* what was made of it */
+    int n_threads;          /* 0: as many as there are processors */
+    void (*on_prompt)(void *user, const dgemma_compared *one); /* or NULL */
+    dgemma_progress_fn *on_progress; /* or NULL; return false to give up */
+    void *user;
+} dgemma_compare_options;
+
+/* DGEMMA_E_ARG: they are not of one shape; otherwise what loading and running models can meet. Both
+ * are in memory at a time, and their logits of a canvas: half a gigabyte for the released model. */
+DGEMMA_API dgemma_status dgemma_compare(const dgemma_compare_options *opt, dgemma_compared *total,
+                                        dgemma_error *err);
 
 /* ---- what matters of a model ----
  *

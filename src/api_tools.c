@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "bench/bench_run.h"
 #include "bench/synth_file.h"
+#include "convert/compare.h"
 #include "convert/imatrix.h"
 #include "convert/quantize.h"
 #include "engine/device.h"
@@ -165,6 +166,20 @@ dgemma_status dgemma_quantize(const dgemma_quantize_options *opt, dgemma_quantiz
     dgemma_status st = dg_quantize(opt, &made, err);
     if (!st && result)
         *result = made;
+    return st;
+}
+
+dgemma_status dgemma_compare(const dgemma_compare_options *opt, dgemma_compared *total,
+                             dgemma_error *err)
+{
+    dgemma_compared all = {0};
+    if (!opt || !opt->model_path || !*opt->model_path || !opt->other_path || !*opt->other_path)
+        return dg_fail(err, DGEMMA_E_ARG, "two models are to be compared");
+    if (opt->n_threads < 0 || opt->n_threads > 1024)
+        return dg_fail(err, DGEMMA_E_ARG, "%d threads: 1 to 1024 can be", opt->n_threads);
+    dgemma_status st = dg_compare(opt, &all, err);
+    if (!st && total)
+        *total = all;
     return st;
 }
 

@@ -4,24 +4,17 @@
  * embeddings are the model's own. */
 #include "convert/imatrix.h"
 #include <string.h>
-#include "base/alloc.h"
 #include "base/common.h"
 #include "base/file.h"
 #include "base/new_file.h"
-#include "base/pool.h"
-#include "base/rng.h"
 #include "convert/importance_sums.h"
+#include "convert/noised.h"
 #include "cpu/cpu_backend.h"
-#include "cpu/kernels.h"
-#include "engine/probe.h"
 
 /* How much of a canvas is noise in each step, in percent, and how many canvases follow each other
  * before a new text begins: the context grows to three canvases. */
 static const int noise_percent[] = {100, 75, 50, 25};
 enum { STEPS = DG_COUNT(noise_percent), CANVASES = 4 };
-
-/* Randomness of this tool alone; the same text always gives the same file. */
-enum { STREAM_PLACE = 101, STREAM_WORD = 102 };
 
 typedef struct measuring {
     const dgemma_imatrix_options *opt;
@@ -31,9 +24,7 @@ typedef struct measuring {
     int n_canvas, n_chunk; /* tokens of a canvas, canvases of the text */
     int done;              /* steps */
     dg_kv_seq seq;
-    int32_t *canvas, *argmax, *drawn;
-    float *entropy, *soft;
-    double *uniform;
+    dg_noised canvas;
 } measuring;
 
 static dgemma_status read_text(measuring *m, dgemma_error *err)
@@ -66,42 +57,12 @@ static dgemma_status read_text(measuring *m, dgemma_error *err)
 
 static dgemma_status start_model(measuring *m, dgemma_error *err)
 {
-    const dg_cpu_options how = {.n_thread = m->opt->n_threads ? m->opt->n_threads : dg_cpu_count(),
-                                .flags = dg_cpu_flags(),
-                                .exact = true};
-    const size_t n = (size_t)m->n_canvas;
-    dgemma_status st = dg_cpu_open(&m->probe.be, &how, err);
-    st = st ? st : dg_probe_start(&m->probe, DG_BF16, 2 * m->n_canvas + 1, err);
+    dgemma_status st =
+        dg_noised_start(&m->canvas, &m->probe, m->n_canvas, m->n_canvas, m->opt->n_threads, err);
     st = st ? st : dg_importance_sums_init(&m->sums, m->probe.model, err);
-    if (st)
-        return st;
-    dg_backend *be = m->probe.be;
-    dg_cpu_observe(be, dg_importance_sums_add, &m->sums);
-    m->canvas = dg_array(3 * n, sizeof *m->canvas);
-    m->entropy = dg_array(n, sizeof *m->entropy);
-    m->uniform = dg_calloc(n, sizeof *m->uniform);
-    m->soft = be->alloc(be, n * (size_t)m->probe.loaded.cfg.n_embd * sizeof *m->soft);
-    if (!m->canvas || !m->entropy || !m->uniform || !m->soft)
-        return dg_fail(err, DGEMMA_E_NOMEM, "no memory for a canvas of %zu tokens", n);
-    m->argmax = m->canvas + n;
-    m->drawn = m->argmax + n;
-    return DGEMMA_OK;
-}
-
-/* The chunk's words, some of which are other words instead: places that are noise now were noise
- * before. */
-static void fill_canvas(measuring *m, int chunk, int step)
-{
-    const dg_rng_key place = {.stream = STREAM_PLACE, .block = (uint32_t)chunk},
-                     word = {
-                         .stream = STREAM_WORD, .block = (uint32_t)chunk, .step = (uint32_t)step};
-    const int32_t *text = m->text.ids + (size_t)chunk * (size_t)m->n_canvas;
-    for (int i = 0; i < m->n_canvas; i++) {
-        const bool noise = 100 * dg_rng_uniform(&place, (uint32_t)i) < noise_percent[step];
-        m->canvas[i] =
-            noise ? (int32_t)dg_rng_below(&word, (uint32_t)i, (uint32_t)m->probe.loaded.cfg.n_vocab)
-                  : text[i];
-    }
+    if (!st)
+        dg_cpu_observe(m->probe.be, dg_importance_sums_add, &m->sums);
+    return st;
 }
 
 static bool tell(measuring *m)
@@ -114,31 +75,22 @@ static bool tell(measuring *m)
 /* One step of one chunk; the first one also encodes what stands before it. */
 static dgemma_status run_step(measuring *m, int chunk, int step, dgemma_error *err)
 {
-    const dg_config *cfg = &m->probe.loaded.cfg;
-    const dg_generation_config *g = &m->probe.loaded.generation;
-    const bool starts = chunk % CANVASES == 0;
-    const int32_t bos = cfg->bos_token;
-    const float share = (float)noise_percent[step] / 100;
-    dg_work work = {.seq = &m->seq,
-                    .canvas = m->canvas,
-                    .n_canvas = m->n_canvas,
-                    .soft = m->soft,
-                    .first_step = step == 0,
-                    .temperature = g->t_min + (g->t_max - g->t_min) * share,
-                    .uniform = m->uniform,
-                    .entropy = m->entropy,
-                    .argmax = m->argmax,
-                    .drawn = m->drawn};
-    if (step == 0 && starts) {
+    const int32_t *text = m->text.ids + (size_t)chunk * (size_t)m->n_canvas,
+                  bos = m->probe.loaded.cfg.bos_token;
+    dg_noised_step s = {.seq = &m->seq,
+                        .text = text,
+                        .number = (uint32_t)chunk,
+                        .percent = noise_percent[step],
+                        .first = step == 0};
+    if (step == 0 && chunk % CANVASES == 0) {
         dg_kv_seq_clear(m->probe.kv, &m->seq);
-        work.token = &bos;
-        work.n_token = bos >= 0;
+        s.token = &bos;
+        s.n_token = bos >= 0;
     } else if (step == 0) {
-        work.token = m->text.ids + (size_t)(chunk - 1) * (size_t)m->n_canvas;
-        work.n_token = m->n_canvas;
+        s.token = text - m->n_canvas;
+        s.n_token = m->n_canvas;
     }
-    fill_canvas(m, chunk, step);
-    return dg_forward_run(m->probe.forward, &(dg_pass){.work = &work, .n_work = 1}, err);
+    return dg_noised_run(&m->canvas, &s, err);
 }
 
 static dgemma_status measure(measuring *m, dgemma_error *err)
@@ -172,11 +124,7 @@ static void clear(measuring *m)
 {
     if (m->probe.kv)
         dg_kv_seq_clear(m->probe.kv, &m->seq);
-    if (m->probe.be)
-        m->probe.be->free(m->probe.be, m->soft);
-    dg_free(m->canvas);
-    dg_free(m->entropy);
-    dg_free(m->uniform);
+    dg_noised_clear(&m->canvas);
     dg_tokens_clear(&m->text);
     dg_importance_sums_clear(&m->sums);
     dg_probe_clear(&m->probe);

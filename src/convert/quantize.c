@@ -289,7 +289,8 @@ static dgemma_status check_target(quantizing *q, dgemma_error *err)
 static void describe(quantizing *q)
 {
     dgemma_quantize_result *r = q->result;
-    *r = (dgemma_quantize_result){.bytes = dg_gguf_writer_bytes(&q->w),
+    *r = (dgemma_quantize_result){.type = q->preset->name,
+                                  .bytes = dg_gguf_writer_bytes(&q->w),
                                   .n_tensors = q->plan.n,
                                   .n_weighted = q->plan.n_weighted,
                                   .n_left_out = q->plan.n_left_out,

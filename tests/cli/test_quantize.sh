@@ -73,6 +73,13 @@ stop_imatrix() {
 }
 check "an interrupted one leaves nothing" stop_imatrix
 
+# ---- held to its source ----
+cp "$temp/Q4_0.gguf" "$temp/checked.gguf"
+check "a file that is there is compared" says "List five fruits" quantize --check "$pocket" "$temp/checked.gguf"
+check "as it is" cmp "$temp/Q4_0.gguf" "$temp/checked.gguf"
+check "one that is not is made first" says "Q8_0, 188 tensors" quantize -q --check --type q8_0 "$pocket" "$temp/made8.gguf"
+check "and is the same" says "100.0 %" quantize -q --check "$pocket" "$temp/made8.gguf"
+
 # ---- what makes no sense ----
 check "a file that is there" fails_saying "is there already" quantize "$pocket" "$temp/Q8_0.gguf"
 check "onto itself" fails_saying "is what is read" quantize -f --type Q4_0 "$temp/Q8_0.gguf" "$temp/Q8_0.gguf"

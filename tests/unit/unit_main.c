@@ -102,6 +102,7 @@ static make_suite *const suites[] = {
     mlx_suite,
     importance_suite,
     imatrix_suite,
+    compare_suite,
     quantize_keys_suite,
 };
 
