@@ -11,13 +11,17 @@ Ray need not be there; the class is called with columns and returns columns.
 from __future__ import annotations
 
 import json
+import time
+from collections import deque
 from typing import Any, Callable, Mapping
 
 from ._options import OPTIONS
-from .errors import Error
+from .errors import Busy, Error, OutOfMemory
 from .model import Model
 
 _AHEAD = 256  # rows that the model is asked at a time
+_PATIENCE = 600.0  # seconds that a row waits for a model that others keep busy
+_PAUSE = 0.05
 
 
 def seed_of(name: str) -> int:
@@ -34,7 +38,8 @@ class ChatMapper:
     A row has `messages`, a conversation in OpenAI's form or as JSON text, or `prompt`, what a user says. Its seed is
     `seed` where it has that column, else it follows from `id`: so a row has the same answer whatever worker gets it, in
     whatever company, and however often it is tried. New are `answer`, `thinking`, `finish_reason` and `error`, which is
-    empty where all is well: a row that cannot be answered does not end the others.
+    empty where all is well: a row that cannot be answered does not end the others. Rows that a busy model does not take
+    wait until it does, for ten minutes at most.
 
     `options` are those of `Model.chat`; `model_options` those of `Model`.
     """
@@ -52,11 +57,21 @@ class ChatMapper:
             raise KeyError("the rows have neither messages nor a prompt")
         read = _conversation if column == "messages" else str
         found: list[tuple[str, str, str, str]] = []
-        n = len(batch[column])
-        for at in range(0, n, _AHEAD):
-            rows = range(at, min(n, at + _AHEAD))
-            streams = [self._start(read, batch, column, i) for i in rows]
-            found += [self._end(s) for s in streams]
+        ahead: deque[Any] = deque()
+        for i in range(len(batch[column])):
+            if len(ahead) == _AHEAD:
+                found.append(self._end(ahead.popleft()))
+            tried, until = self._start(read, batch, column, i), time.monotonic() + _PATIENCE
+            while isinstance(tried, (Busy, OutOfMemory)):
+                if ahead:  # what this row wants, those before it may hold
+                    found.append(self._end(ahead.popleft()))
+                elif isinstance(tried, Busy) and time.monotonic() < until:  # another thread's
+                    time.sleep(_PAUSE)
+                else:
+                    break
+                tried = self._start(read, batch, column, i)
+            ahead.append(tried)
+        found += [self._end(s) for s in ahead]
         names = ("answer", "thinking", "finish_reason", "error")
         return {**batch, **{name: [row[k] for row in found] for k, name in enumerate(names)}}
 

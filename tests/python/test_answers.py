@@ -1,5 +1,7 @@
 """What a model answers, whole and in pieces, alone and together."""
 import json
+import threading
+import time
 
 import dgemma
 import pytest
@@ -191,6 +193,44 @@ def test_rows():
     with pytest.raises(TypeError):
         dgemma.ChatMapper(max_token=3)
     assert dgemma.mapper.seed_of("foobar") == 0xBF9CF968  # as FNV's authors have it
+
+
+def occupy(model):
+    """One that runs and one that waits, which is all that it takes."""
+    seen = []
+    first = model.stream(PARIS, on_step=lambda step: seen.append(step), **ENDLESS)
+    while not seen:
+        time.sleep(0.01)
+    return [first, model.stream(PARIS, **ENDLESS)]
+
+
+def test_rows_wait_for_a_busy_model(monkeypatch):
+    options = {"device": "cpu", "threads": 1}
+    batch = {"id": [str(i) for i in range(24)], "prompt": [PARIS] * 24}
+    want = dgemma.ChatMapper(model_options=options, max_tokens=8)(batch)["answer"]
+    mapper = dgemma.ChatMapper(model_options={**options, "parallel": 1, "queue": 1}, max_tokens=8)
+    streams = occupy(mapper._model)
+    with pytest.raises(dgemma.Busy):
+        mapper._model.stream(PARIS)
+    for stream in streams:
+        threading.Timer(0.3, stream.cancel).start()
+    outs = []
+    others = [threading.Thread(target=lambda: outs.append(mapper(batch))) for _ in range(3)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+    assert [out["error"] for out in outs] == [[""] * 24] * 3
+    assert [out["answer"] for out in outs] == [want] * 3
+
+    # Not for ever, and the rows behind it are tried as well.
+    monkeypatch.setattr(dgemma.mapper, "_PATIENCE", 0.2)
+    streams = occupy(mapper._model)
+    started = time.monotonic()
+    out = mapper({"prompt": [PARIS, PARIS]})
+    assert out["finish_reason"] == ["failed"] * 2 and all(out["error"]) and 0.4 <= time.monotonic() - started < 20
+    for stream in streams:
+        stream.close()
 
 
 def test_rows_of_tables():
