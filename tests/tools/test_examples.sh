@@ -1,6 +1,8 @@
 #!/bin/sh
 # Files in examples/ that other programs read: those programs accept them, and every option in them is one.
+# From the environment: DGEMMA, CLIENTS (all: the schemas of Kubernetes are installed).
 . tests/support/shell_test.sh
+. tests/server/client_venv.sh
 
 PATH=$PATH:/usr/sbin
 options_exist() {
@@ -31,5 +33,14 @@ if python3 -c 'import yaml' 2>/dev/null; then
     check "the Kubernetes manifest is YAML" python3 -c 'import yaml; assert len(list(yaml.safe_load_all(open("examples/kubernetes.yaml")))) == 2'
 else
     skip "the Kubernetes manifest is YAML" "there is no yaml for python3"
+fi
+# Schemas of the newest version that it knows.
+schemas() { build/kubernetes/bin/kubernetes-validate --strict examples/kubernetes.yaml; }
+if [ "${CLIENTS:-}" != all ]; then
+    skip "the Kubernetes manifest against its schemas" "CLIENTS=all installs them"
+elif installed build/kubernetes kubernetes-validate kubernetes-validate; then
+    check "the Kubernetes manifest against its schemas" schemas
+else
+    skip "the Kubernetes manifest against its schemas" "they cannot be installed here"
 fi
 finish
