@@ -41,6 +41,7 @@ have_browser() {
         { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null 2>&1
 }
 have_program() { PATH="$PATH:/usr/sbin" command -v "$1" >/dev/null 2>&1; }
+have_essential() { have_program dpkg-buildpackage && dpkg-query -W -f '${Status}' build-essential 2>/dev/null | grep -q 'ok installed'; }
 have_cxx()    { command -v c++ >/dev/null 2>&1; }
 
 missing=
@@ -90,7 +91,7 @@ for group in "$@"; do
         command -v qemu-x86_64 >/dev/null 2>&1 || need qemu-user
         ;;
     deb)
-        have_program dpkg-buildpackage || need dpkg-dev
+        have_essential || need build-essential
         have_program dh || need debhelper
         ;;
     chroot)
