@@ -219,7 +219,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh te
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-ray test-deb test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel dist deb install uninstall format format-check \
+.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-ray test-deb test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel wheel-label dist deb install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -610,7 +610,11 @@ PYTHON ?= python3
 
 wheel: $(LIB_SO)
 	$(PYTHON) -m pip wheel --disable-pip-version-check --no-deps --wheel-dir build/wheel .
-	@ls build/wheel/dgemma-$(VERSION)-*.whl
+	@ls -t build/wheel/dgemma-$(VERSION)*-*.whl | head -n 1
+
+# What a wheel's version says beside its number: the CUDA that it was made with, if it was.
+wheel-label:
+	@echo '$(if $(filter 1,$(CUDA)),cuda$(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p'))'
 
 # What is committed, as a tarball: the same bytes each time.
 DIST := build/dgemma-$(VERSION).tar.gz
@@ -646,7 +650,7 @@ help:
 	@echo 'make bench-serve      throughput of the server by concurrency'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
-	@echo 'make wheel            the Python package, with the library and the pocket model in it: build/wheel'
+	@echo 'make wheel            the Python package, with the library and the pocket model in it: build/wheel; with CUDA=1, dgemma-$(VERSION)+cuda…'
 	@echo 'make dist             build/dgemma-$(VERSION).tar.gz, of what is committed: the same bytes each time'
 	@echo 'make deb              Debian packages, in build/packages: program, service, pocket model, library, headers'
 	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR (LIBDIR: its libraries); uninstall takes it away'

@@ -20,14 +20,19 @@ MODEL = ("models/pocket/pocket.gguf", "models/pocket/mmproj-pocket.gguf")
 WORK = "build/python"
 
 
-def make_library():
+def make(*goals, **more):
     """What `make wheel NAME=VALUE` was told holds here as well; its jobs are its own."""
-    told = os.environ.pop("MAKEFLAGS", "").partition(" -- ")[2]
-    for name in ("MFLAGS", "MAKELEVEL"):
-        os.environ.pop(name, None)
+    told = os.environ.get("MAKEFLAGS", "").partition(" -- ")[2]
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
     if told:
-        os.environ["MAKEFLAGS"] = " -- " + told
-    subprocess.run(["make", LIBRARY], cwd=ROOT, check=True)
+        environment["MAKEFLAGS"] = " -- " + told
+    return subprocess.run(["make", "--no-print-directory", *goals], cwd=ROOT, check=True, env=environment, **more)
+
+
+def full_version():
+    """0.2.0, or 0.2.0+cuda13: two wheels of one version are not the same."""
+    label = make("wheel-label", stdout=subprocess.PIPE, text=True).stdout.strip()
+    return f"{VERSION}+{label}" if label else VERSION
 
 
 class BuildPackage(build_py):
@@ -35,7 +40,7 @@ class BuildPackage(build_py):
         super().run()
         if self.editable_mode:  # the package finds both in the source tree
             return
-        make_library()
+        make(LIBRARY)
         for file in (LIBRARY, *MODEL):
             shutil.copy2(ROOT / file, Path(self.build_lib) / "dgemma" / Path(file).name)
 
@@ -53,7 +58,7 @@ class BinaryDistribution(Distribution):
 
 os.makedirs(ROOT / WORK, exist_ok=True)
 setup(
-    version=VERSION,
+    version=full_version(),
     distclass=BinaryDistribution,
     cmdclass={"build_py": BuildPackage, "bdist_wheel": BuildWheel},
     options={"build": {"build_base": WORK}, "egg_info": {"egg_base": WORK}},

@@ -57,6 +57,12 @@ build_wheel() {
         ls "$temp"/wheel/dgemma-*-py3-none-linux_*.whl
 }
 check "a wheel is built" build_wheel
+# Its name tells which CUDA is in it.
+printf '#!/bin/sh\necho "Cuda compilation tools, release 12.4, V12.4.131"\n' >"$temp/nvcc"
+chmod +x "$temp/nvcc"
+label_is() { [ "$(make -s --no-print-directory wheel-label "$2" NVCC="$temp/nvcc")" = "$1" ]; }
+check "a wheel with CUDA says so in its version" label_is cuda12 CUDA=1
+check "one without does not" label_is '' CUDA=0
 # In an environment that has nothing else, away from the source.
 installs() {
     python3 -m venv --without-pip "$temp/empty" &&
