@@ -262,6 +262,8 @@ static void settle(serve_args *a)
     a->server.decision_temperature = (double)a->decision_temperature;
     /* the server refuses before the engine would */
     a->engine.queue_length = a->server.max_active;
+    if (a->server.state) /* lines of batches wait there too */
+        a->engine.queue_length += a->engine.max_running + a->server.max_choices;
     a->engine.kv_bytes = (size_t)a->kv_mb << 20;
     a->engine.gpu_bytes = (size_t)a->gpu_mb << 20;
     if (!a->quiet)

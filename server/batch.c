@@ -24,6 +24,8 @@ struct dg_batch {
     size_t n_ahead;     /* answers that they are for */
     bool held, room;    /* the last line waits for room that others have; one of them ended since */
     bool at_end;        /* of the lines */
+    bool paused;        /* who runs it wants no line asked now */
+    dg_metrics *metrics; /* owned; NULL: they are somebody else's */
 
     pthread_mutex_t lock;
     pthread_cond_t bell;
@@ -35,14 +37,6 @@ struct dg_batch {
 static bool same_file(const struct stat *a, const struct stat *b)
 {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino && S_ISREG(a->st_mode);
-}
-
-static bool is_blank(const dg_line_reader *r)
-{
-    for (size_t i = 0; i < dg_line_bytes(r); i++)
-        if (!strchr(" \t\r", dg_line_text(r)[i]) || !dg_line_text(r)[i])
-            return false;
-    return !r->too_long;
 }
 
 /* How many there will be; a pipe tells when it is over. */
@@ -57,7 +51,7 @@ static dgemma_status count_lines(dg_batch *b, dgemma_error *err)
     dg_line_reader_init(&r, b->in, b->opt.in, b->opt.max_line_bytes);
     while (!st && more) {
         st = dg_line_next(&r, &more, err);
-        b->sum.n_line += !st && more && !is_blank(&r);
+        b->sum.n_line += !st && more && !dg_line_is_blank(&r);
     }
     dg_line_reader_clear(&r);
     if (!st && (start < 0 || lseek(b->in, start, SEEK_SET) < 0))
@@ -142,7 +136,7 @@ void dg_batch_free(dg_batch *b)
         close(b->in);
     dg_line_reader_clear(&b->lines);
     dg_batch_ids_clear(&b->ids);
-    dg_metrics_free(b->setup.metrics);
+    dg_metrics_free(b->metrics);
     dg_constraint_cache_free(b->setup.limits.constraints);
     pthread_cond_destroy(&b->bell);
     pthread_mutex_destroy(&b->lock);
@@ -268,6 +262,8 @@ static dgemma_status hear(void *batch, dgemma_error *err)
         st = dg_batch_output_sync(&b->out, err);
     if (!st)
         st = dg_batch_output_sync(&b->errors, err);
+    b->sum.n_byte = b->out.size + b->errors.size;
+    b->sum.n_running = b->n_ahead;
     if (!st && !b->opt.tick(b->opt.tick_user, &b->sum))
         st = dg_fail(err, DGEMMA_E_CANCELLED, "stopped");
     return st;
@@ -322,26 +318,28 @@ static dgemma_status next_line(dg_batch *b, dgemma_error *err)
     bool more = true;
     dgemma_status st = dg_line_next(r, &more, err);
     b->at_end = !more;
-    if (!st && more && r->number == 1 && dg_line_bytes(r) >= 3 &&
-        !memcmp(dg_line_text(r), "\xEF\xBB\xBF", 3))
-        r->from += 3; /* a mark that some editors write */
+    if (!st && more)
+        dg_line_skip_mark(r);
     return st;
 }
 
 static bool is_full(const dg_batch *b)
 {
-    return b->n_ahead >= (size_t)b->opt.n_ahead || (b->held && !b->room);
+    return b->paused || b->n_ahead >= (size_t)b->opt.n_ahead || (b->held && !b->room);
 }
 
 /* Some lines, so that who waits for news hears it. */
 static dgemma_status take_lines(dg_batch *b, dgemma_error *err)
 {
     dgemma_status st = DGEMMA_OK;
-    for (int i = 0; i < 64 && !st && !is_full(b) && (b->held || !b->at_end); i++) {
+    for (int i = 0; i < 64 && !st && (b->held || !b->at_end); i++) {
+        b->paused = b->opt.may_ask && !b->opt.may_ask(b->opt.tick_user);
+        if (is_full(b))
+            break;
         if (!b->held)
             st = next_line(b, err);
         b->held = false;
-        if (!st && !b->at_end && !is_blank(&b->lines))
+        if (!st && !b->at_end && !dg_line_is_blank(&b->lines))
             st = take_line(b, err);
     }
     return st;
@@ -373,9 +371,11 @@ dgemma_status dg_batch_run(dg_batch *b, dgemma_engine *engine, dg_batch_progress
 {
     dgemma_model_info info;
     dgemma_engine_info(engine, &info);
+    b->metrics = b->opt.metrics ? NULL : dg_metrics_create();
     b->setup = (dg_batch_setup){
         .engine = engine,
-        .metrics = dg_metrics_create(),
+        .metrics = b->metrics ? b->metrics : b->opt.metrics,
+        .cache_salt = b->opt.cache_salt,
         .model_name = b->opt.model_name,
         .decision_temperature = b->opt.decision_temperature,
         .limits = {dgemma_request_defaults(engine), info.n_vocab, b->opt.max_choices,
@@ -394,7 +394,7 @@ dgemma_status dg_batch_run(dg_batch *b, dgemma_engine *engine, dg_batch_progress
         st = take_lines(b, err);
         if (!st)
             st = hear(b, err);
-        if (!st && b->jobs && (is_full(b) || (b->at_end && !b->held)))
+        if (!st && (b->jobs || b->paused) && (is_full(b) || (b->at_end && !b->held)))
             wait_for_bell(b);
     }
     cancel_jobs(b);

@@ -5,7 +5,7 @@
 #ifndef DG_SERVER_BATCH_H
 #define DG_SERVER_BATCH_H
 
-#include "dgemma.h"
+#include "metrics.h"
 
 enum { DG_BATCH_LINES = 1000000 };
 
@@ -16,6 +16,8 @@ typedef struct dg_batch_progress {
     uint64_t n_failed;
     uint64_t n_foreign; /* answers in the file that no line asks for; known at the end */
     uint64_t n_token;   /* of answers that were given */
+    uint64_t n_byte;    /* of both files */
+    size_t n_running;   /* answers that run or wait for the engine */
 } dg_batch_progress;
 
 typedef struct dg_batch_options {
@@ -26,7 +28,10 @@ typedef struct dg_batch_options {
     int max_choices, max_images; /* of one request */
     double decision_temperature;
     bool (*tick)(void *user, const dg_batch_progress *p); /* several times a second; false: stop */
-    void *tick_user;
+    bool (*may_ask)(void *user); /* before each line; false: not now. NULL: always */
+    void *tick_user;             /* of both */
+    const char *cache_salt;      /* whose prefixes are used; NULL: everybody's */
+    dg_metrics *metrics;         /* what counts its answers, borrowed; NULL: nothing does */
 } dg_batch_options;
 
 typedef struct dg_batch dg_batch;

@@ -8,6 +8,7 @@ static bool start_deciding(dg_batch_job *j, const dg_batch_setup *cfg, const dg_
     const dg_deciding_setup setup = {
         .engine = cfg->engine,
         .model = cfg->model_name,
+        .cache_salt = cfg->cache_salt,
         .temperature = cfg->decision_temperature,
         .max_images = cfg->limits.max_images,
         .wire = line->route->wire,
@@ -40,6 +41,7 @@ static bool start_generation(dg_batch_job *j, const dg_batch_setup *cfg, const d
         dg_chat_clear(&chat);
         return dg_refuse(e, 400, "unsupported", "stream", "stream: there are none in a batch");
     }
+    chat.options.cache_salt = cfg->cache_salt;
     j->n_answer = (size_t)chat.n_choice * (chat.n_prompt ? chat.n_prompt : 1);
     return dg_generation_start(&j->generation, &setup, &chat, e);
 }

@@ -10,6 +10,7 @@ typedef struct dg_batch_setup {
     dg_metrics *metrics;
     const char *model_name;
     double decision_temperature;
+    const char *cache_salt; /* NULL: everybody's prefixes are used */
     dg_chat_limits limits;
     dgemma_notify_fn *notify;
     void *notify_user;

@@ -18,6 +18,7 @@
 typedef struct dg_call dg_call;
 typedef struct dg_server dg_server; /* see below; its face is server.h */
 typedef struct dg_state dg_state;   /* state.h */
+struct dg_batch_runner;
 
 /* A route's work. `now` routes are quick and run on the HTTP thread, the others on a worker, with
  * the whole body there. */
@@ -74,9 +75,10 @@ struct dg_server {
     dgemma_engine *engine;
     dg_server_options opt; /* strings are owned */
     dg_words keys, origins, image_hosts;
-    dg_proxies proxies;  /* whose word is taken on who asks */
-    dg_fetcher *fetcher; /* NULL: no picture is fetched */
-    dg_state *state;     /* NULL: nothing is kept */
+    dg_proxies proxies;              /* whose word is taken on who asks */
+    dg_fetcher *fetcher;             /* NULL: no picture is fetched */
+    dg_state *state;                 /* NULL: nothing is kept */
+    struct dg_batch_runner *batches; /* NULL: there are none */
     dgemma_model_info info;
     dg_chat_limits limits;
     dg_metrics *metrics;

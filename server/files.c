@@ -50,7 +50,35 @@ static json_t *find_file(dg_state *s, const char *owner, const char *id, dg_http
     return found;
 }
 
+bool dg_files_is_there(dg_state *s, const char *owner, const char *id, dg_http_error *e)
+{
+    json_t *file = find_file(s, owner, id, e);
+    json_decref(file);
+    return file != NULL;
+}
+
+static dgemma_status add_row(dg_state *s, const char *owner, const char *id, const char *filename,
+                             const char *purpose, int64_t bytes, int64_t seconds, dgemma_error *err)
+{
+    int64_t now = dg_state_now();
+    return dg_database_do(s->db, err,
+                          "INSERT INTO files(id, owner, name, purpose, bytes, created, expires)"
+                          " VALUES(?, ?, ?, ?, ?, ?, ?)",
+                          "ssssiii", id, owner, filename, purpose, bytes, now, now + seconds);
+}
+
+dgemma_status dg_files_adopt(dg_state *s, const char *owner, const char *id, const char *filename,
+                             int64_t bytes, dgemma_error *err)
+{
+    return add_row(s, owner, id, filename, "batch_output", bytes, s->limits.keep_seconds, err);
+}
+
 /* ---- what is gone, and what nobody knows ---- */
+
+/* In SQL: batches that are not over. */
+#define IN_USE                                                                                     \
+    "SELECT 1 FROM batches WHERE status IN ('validating', 'in_progress', 'finalizing', "           \
+    "'cancelling')"
 
 /* The file first: where the disk is full, that makes room for the database to say so. A row without
  * a file is taken away by mend(). The lock is held. */
@@ -69,8 +97,11 @@ static dgemma_status forget_old(dg_state *s, bool *more, dgemma_error *err)
 {
     char id[DG_STATE_ID] = "";
     int64_t bytes = 0;
-    dg_rows r = dg_rows_open(s->db, err, "SELECT id, bytes FROM files WHERE expires<=? LIMIT 1",
-                             "i", dg_state_now());
+    dg_rows r =
+        dg_rows_open(s->db, err,
+                     "SELECT id, bytes FROM files WHERE expires<=? AND NOT EXISTS(" IN_USE " AND "
+                     "input=files.id) LIMIT 1",
+                     "i", dg_state_now());
     *more = dg_rows_next(&r, err);
     if (*more) {
         strncat(id, dg_rows_text(&r, 0), sizeof id - 1);
@@ -98,7 +129,9 @@ static dgemma_status count_bytes(dg_state *s, dgemma_error *err)
 
 static dgemma_status knows_file(dg_state *s, const char *name, bool *known, dgemma_error *err)
 {
-    dg_rows r = dg_rows_open(s->db, err, "SELECT 1 FROM files WHERE id=?", "s", name);
+    dg_rows r = dg_rows_open(
+        s->db, err, "SELECT 1 FROM files WHERE id=? UNION " IN_USE " AND (output=? OR errors=?)",
+        "sss", name, name, name);
     *known = dg_rows_next(&r, err);
     return dg_rows_close(&r);
 }
@@ -257,17 +290,13 @@ static bool has_room(dg_state *s, const char *owner, dg_http_error *e)
 }
 
 /* The row, and what a client is told; the lock is held. */
-static json_t *add_row(dg_state *s, const char *owner, const upload *u, dg_http_error *e)
+static json_t *add_upload(dg_state *s, const char *owner, const upload *u, dg_http_error *e)
 {
     dgemma_error err = {0};
-    int64_t now = dg_state_now();
     if (!has_room(s, owner, e))
         return NULL;
-    if (dg_database_do(s->db, &err,
-                       "INSERT INTO files(id, owner, name, purpose, bytes, created, expires)"
-                       " VALUES(?, ?, ?, 'batch', ?, ?, ?)",
-                       "sssiii", u->id, owner, u->file->filename, (int64_t)u->file->len, now,
-                       now + u->seconds)) {
+    if (add_row(s, owner, u->id, u->file->filename, "batch", (int64_t)u->file->len, u->seconds,
+                &err)) {
         dg_state_refuse(e, &err);
         return NULL;
     }
@@ -283,7 +312,7 @@ static json_t *keep(dg_state *s, const char *owner, const upload *u, dg_http_err
     if (st)
         dg_state_refuse(e, &err);
     else
-        answer = add_row(s, owner, u, e);
+        answer = add_upload(s, owner, u, e);
     bool known = true; /* a commit that failed may have been one */
     if (!answer && (knows_file(s, u->id, &known, NULL) || !known))
         unlinkat(s->folder_fd, u->id, 0);
@@ -436,6 +465,17 @@ void dg_files_get(dg_call *c)
     answer(c, file, &e);
 }
 
+/* Whether a batch still reads it; the lock is held. */
+static bool is_in_use(dg_state *s, const char *id, dg_http_error *e)
+{
+    dg_rows r = dg_rows_open(s->db, NULL, IN_USE " AND input=?", "s", id);
+    bool used = dg_rows_next(&r, NULL);
+    dg_rows_close(&r);
+    if (used)
+        dg_refuse(e, 409, "file_in_use", "file_id", "a batch that is not over reads this file");
+    return used;
+}
+
 void dg_files_delete(dg_call *c)
 {
     dg_http_error e = {0};
@@ -446,9 +486,11 @@ void dg_files_delete(dg_call *c)
         return;
     pthread_mutex_lock(&s->lock);
     json_t *file = find_file(s, dg_state_owner(c), id, &e);
-    bool gone = file && !forget(s, id, json_integer_value(json_object_get(file, "bytes")), &err);
+    bool used = file && is_in_use(s, id, &e);
+    bool gone =
+        file && !used && !forget(s, id, json_integer_value(json_object_get(file, "bytes")), &err);
     pthread_mutex_unlock(&s->lock);
-    if (file && !gone)
+    if (file && !used && !gone)
         dg_state_refuse(&e, &err);
     json_decref(file);
     answer(c, gone ? json_pack("{s:s,s:s,s:b}", "id", id, "object", "file", "deleted", 1) : NULL,

@@ -87,3 +87,17 @@ dgemma_status dg_line_next(dg_line_reader *r, bool *more, dgemma_error *err)
     r->next = r->offset + passed + r->whole;
     return DGEMMA_OK;
 }
+
+void dg_line_skip_mark(dg_line_reader *r)
+{
+    if (r->number == 1 && dg_line_bytes(r) >= 3 && !memcmp(dg_line_text(r), "\xEF\xBB\xBF", 3))
+        r->from += 3;
+}
+
+bool dg_line_is_blank(const dg_line_reader *r)
+{
+    for (size_t i = 0; i < dg_line_bytes(r); i++)
+        if (!strchr(" \t\r", dg_line_text(r)[i]) || !dg_line_text(r)[i])
+            return false;
+    return !r->too_long;
+}

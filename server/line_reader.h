@@ -32,6 +32,12 @@ void dg_line_reader_clear(dg_line_reader *r);
  * none. */
 dgemma_status dg_line_next(dg_line_reader *r, bool *more, dgemma_error *err);
 
+/* Passes over a mark that some editors write at the beginning of a file. */
+void dg_line_skip_mark(dg_line_reader *r);
+
+/* Whether nothing but spaces is in the line. */
+bool dg_line_is_blank(const dg_line_reader *r);
+
 static inline const char *dg_line_text(const dg_line_reader *r)
 {
     return r->in.data + r->from;

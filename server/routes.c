@@ -9,6 +9,7 @@
 #include "anthropic_request.h"
 #include "anthropic_response.h"
 #include "call_body.h"
+#include "batches.h"
 #include "canvas_response.h"
 #include "decisions.h"
 #include "files.h"
@@ -369,6 +370,10 @@ static const dg_route routes[] = {
     {.method = "GET", .path = "/v1/files", .work = dg_files_list, .keeps = true},
     {.method = "GET", .path = "/v1/files/", .work = dg_files_get, .keeps = true},
     {.method = "DELETE", .path = "/v1/files/", .work = dg_files_delete, .keeps = true},
+    {.method = "POST", .path = "/v1/batches", .work = dg_batches_create, .keeps = true},
+    {.method = "GET", .path = "/v1/batches", .work = dg_batches_list, .keeps = true},
+    {.method = "GET", .path = "/v1/batches/", .work = dg_batches_get, .keeps = true},
+    {.method = "POST", .path = "/v1/batches/", .work = dg_batches_cancel, .keeps = true},
     {.method = "GET", .path = "/v1/models", .work = models, .now = true},
     {.method = "GET", .path = "/v1/models/", .work = one_model, .now = true},
     {.method = "GET", .path = "/models", .work = models, .now = true},

@@ -3,6 +3,7 @@
 #include <time.h>
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "batch_runner.h"
 #include "calls.h"
 #include "entry.h"
 #include "files.h"
@@ -204,6 +205,8 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
         st = dg_log_open(&s->log, opt->log, opt->log_user, err);
     if (!st)
         st = start_threads(s, err);
+    if (!st && s->state)
+        st = dg_batch_runner_start(&s->batches, s, err);
     if (!st)
         st = start_http(s, err);
     if (st) {
@@ -249,6 +252,8 @@ void dg_server_stop(dg_server *s)
     enum { FAREWELL_SECONDS = 5 }; /* for clients to take the news */
     dg_server_drain(s);
     atomic_store(&s->stopping, true);
+    dg_batch_runner_stop(s->batches);
+    s->batches = NULL;
     pthread_mutex_lock(&s->lock);
     for (dg_call *c = s->calls; c; c = c->next)
         dg_call_cancel(c, DG_CANCEL_STOP);

@@ -152,6 +152,15 @@ static const char *const tables[] = {
     " owner TEXT NOT NULL, name TEXT NOT NULL, purpose TEXT NOT NULL, bytes INTEGER NOT NULL,"
     " created INTEGER NOT NULL, expires INTEGER NOT NULL)",
     "CREATE INDEX IF NOT EXISTS files_of ON files(owner, seq)",
+    "CREATE TABLE IF NOT EXISTS batches(seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, status TEXT NOT NULL, endpoint TEXT NOT NULL,"
+    " input TEXT NOT NULL, output TEXT NOT NULL, errors TEXT NOT NULL,"
+    " completion_window TEXT NOT NULL, metadata TEXT, faults TEXT, has_output INTEGER, has_errors"
+    " INTEGER, total INTEGER, completed INTEGER, failed INTEGER, created INTEGER NOT NULL, expires"
+    " INTEGER NOT NULL, in_progress_at INTEGER, finalizing_at INTEGER, completed_at INTEGER,"
+    " failed_at INTEGER, expired_at INTEGER, cancelling_at INTEGER, cancelled_at INTEGER)",
+    "CREATE INDEX IF NOT EXISTS batches_of ON batches(owner, seq)",
+    "CREATE INDEX IF NOT EXISTS batches_in ON batches(status, input)",
     "PRAGMA user_version=1",
 };
 
@@ -199,6 +208,11 @@ dgemma_status dg_state_open(dg_state **out, const char *path, const dg_state_lim
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     s->limits = *limits;
     s->folder_fd = -1;
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->bell, &attr);
+    pthread_condattr_destroy(&attr);
     pthread_mutex_init(&s->lock, NULL);
     dgemma_status st = read_keys(s, keys, err);
     if (!st)
@@ -220,6 +234,7 @@ void dg_state_close(dg_state *s)
     dg_database_close(s->db);
     if (s->folder_fd >= 0)
         close(s->folder_fd);
+    pthread_cond_destroy(&s->bell);
     pthread_mutex_destroy(&s->lock);
     dg_free(s->folder);
     dg_free(s->owners);

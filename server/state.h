@@ -29,7 +29,10 @@ struct dg_state {
 
     pthread_mutex_t lock; /* for what follows */
     dg_database *db;
-    uint64_t bytes; /* that are kept, or being written */
+    uint64_t bytes;            /* that are kept, or being written */
+    pthread_cond_t bell;       /* there is a batch to work at */
+    char running[DG_STATE_ID]; /* the batch that is being worked at; "": none */
+    atomic_bool cancels;       /* and is to be left */
 };
 
 /* Opens the folder, or makes it. */

@@ -1,0 +1,44 @@
+/* /v1/batches: files of requests that are answered when nobody else wants to be. The rows and their
+ * states are here, the work is batch_runner.c's. */
+#ifndef DG_SERVER_BATCHES_H
+#define DG_SERVER_BATCHES_H
+
+#include "state.h"
+
+/* In SQL: a batch that is not over. */
+#define DG_BATCH_IS_OPEN "status IN ('validating', 'in_progress', 'finalizing', 'cancelling')"
+
+/* What of a row its runner needs. */
+typedef struct dg_batch_row {
+    char id[DG_STATE_ID], owner[DG_OWNER], status[16];
+    char endpoint[32];
+    char input[DG_STATE_ID], output[DG_STATE_ID], errors[DG_STATE_ID]; /* files' names */
+    int64_t expires;
+} dg_batch_row;
+
+/* The next to be worked at: those that only have to be ended, then others than `last_owner`'s, then
+ * the oldest. It is the state's `running` from now on. False: there is none. The lock is held. */
+bool dg_batches_next(dg_state *s, const char *last_owner, dg_batch_row *out, dgemma_error *err);
+
+/* Whether one of another owner's waits. The lock is held. */
+bool dg_batches_others(dg_state *s, const char *owner);
+
+/* Its state changes: "in_progress", "finalizing" or "failed", and its time is noted. `faults` is
+ * JSON text or NULL. The lock is held. */
+dgemma_status dg_batches_set(dg_state *s, const char *id, const char *status, const char *faults,
+                             dgemma_error *err);
+dgemma_status dg_batches_count(dg_state *s, const char *id, uint64_t total, uint64_t completed,
+                               uint64_t failed, dgemma_error *err);
+
+/* It is over, as "completed", "cancelled" or "expired": its two files become files like others, and
+ * are counted. Nobody writes to them any more. The lock is held. */
+dgemma_status dg_batches_finish(dg_state *s, const dg_batch_row *b, const char *status,
+                                dgemma_error *err);
+
+/* routes */
+void dg_batches_create(dg_call *c);
+void dg_batches_list(dg_call *c);
+void dg_batches_get(dg_call *c);
+void dg_batches_cancel(dg_call *c); /* /v1/batches/ID/cancel */
+
+#endif
