@@ -25,6 +25,15 @@
 
 /* ---- memory ---- */
 
+/* What an adapter adds to the products of a matrix, or of n_mat of them: factor * B (A x). */
+typedef struct dg_low_rank {
+    int rank;       /* 0: nothing */
+    const float *a; /* [n_mat][rank][n_in] the backend's memory, both */
+    const float *b; /* [n_mat][n_out][rank] */
+    float factor;
+} dg_low_rank;
+enum { DG_MAX_RANK = 256, DG_MAX_ADAPTER = 64 };
+
 /* A matrix, or n_mat of them (experts): n_out rows of n_in values. How they lie in memory is the
  * backend's business, which made the weight by weight_init(): the CPU leaves them in the mapped
  * file, rows row_bytes and matrices mat_bytes apart. */
@@ -33,8 +42,15 @@ typedef struct dg_weight {
     int n_mat, n_out, n_in;
     size_t row_bytes, mat_bytes;
     const void *data;
-    const float *scale; /* [n_mat] factors of a block type's values; NULL: none */
+    const float *scale;         /* [n_mat] factors of a block type's values; NULL: none */
+    const dg_low_rank *adapter; /* [adapters][2]: to encoded rows, to canvas rows; NULL: none
+                                   changes this weight */
 } dg_weight;
+
+static inline const dg_low_rank *dg_weight_adapter(const dg_weight *w, int adapter, bool canvas)
+{
+    return &w->adapter[2 * adapter + canvas];
+}
 
 /* What a matrix is for: a backend may lay it out accordingly, or choose a place for it. */
 typedef enum dg_weight_role {
@@ -181,6 +197,12 @@ typedef struct dg_span {
     int first, end;
 } dg_span;
 
+/* An adapter that changes a segment's rows, and how much: its factors are multiplied by `scale`. */
+typedef struct dg_adapter_use {
+    int adapter;
+    float scale;
+} dg_adapter_use;
+
 /* A run of rows of one sequence, at consecutive positions. Encoded rows (prompt, commit) attend
  * causally and write their keys into the sequence's pages. Canvas rows attend both ways, over the
  * pages and over each other; their keys die with the pass. */
@@ -191,6 +213,8 @@ typedef struct dg_segment {
     const int32_t *page[DG_KV_GROUPS]; /* page[g][i] holds positions i * DG_PAGE … */
     int n_page[DG_KV_GROUPS];
     const float *features; /* encoded: rows of picture features, in the backend's memory; or NULL */
+    const dg_adapter_use *adapter; /* [n_adapter] */
+    int n_adapter;
 
     /* canvas: */
     float *soft; /* [n_row, n_embd] the backend's memory. In: the last step's soft embedding. Out:
@@ -560,6 +584,7 @@ struct dg_backend {
     bool borrows_weights;
 
     bool answers; /* what segments ask about words (dg_asked) */
+    bool adapts;  /* rows by the adapters of their segments */
 
     /* Rows of a pass that this backend likes: canvases' together, and those of one prompt. */
     int canvas_rows, prompt_rows;

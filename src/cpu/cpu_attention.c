@@ -80,7 +80,7 @@ void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
     const dg_cpu_norm_args norm = {cpu->normed, a->x, w->norm};
     const dg_cpu_matmul product[] = {
         {k, x, kv_dim, n_embd, n_row, &w->k, .mat = 0},
-        {q, q_x, q_dim, n_embd, n_row - q0, &w->q, .q_row = q0},
+        {q, q_x, q_dim, n_embd, n_row - q0, &w->q, .q_row = q0, .batch_row = q0},
         {v, x, kv_dim, n_embd, n_row, &w->v, .mat = 0},
     };
     dg_cpu_matmul_group(cpu, product, w->v_from_k ? 2 : 3,

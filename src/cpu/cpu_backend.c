@@ -182,6 +182,9 @@ static void cpu_begin(dg_backend *be, const dg_batch *batch)
     dg_cpu *cpu = dg_cpu_of(be);
     cpu->batch = batch;
     cpu->worker = cpu->plan_worker;
+    cpu->adapted = false;
+    for (int s = 0; s < batch->n_segment; s++)
+        cpu->adapted = cpu->adapted || batch->segment[s].n_adapter > 0;
 }
 
 static dgemma_status cpu_finish(dg_backend *be, dgemma_error *err)
@@ -218,6 +221,7 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
     cpu->base = (dg_backend){
         .name = dg_cpu_flags_name(opt->flags),
         .answers = true,
+        .adapts = true,
         .borrows_weights = true,
         .profile = dg_cpu_profile(opt->flags, false),
         .block_profile = dg_cpu_profile(opt->flags, cpu->integer),

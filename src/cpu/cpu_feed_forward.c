@@ -17,12 +17,12 @@ void dg_cpu_dense(dg_backend *be, const dg_dense_args *a)
     const dg_cpu_made normal = {dg_cpu_norm_row, &norm, a->rows.first},
                       gelu = {dg_cpu_gelu_row, &(dg_cpu_gelu_args){wide, n_ff}, 0};
     const dg_cpu_matmul gate_up[] = {
-        {wide, normed, ld, n_embd, n, &w->gate, .mat = 0},
-        {wide + n_ff, normed, ld, n_embd, n, &w->up, .mat = 0},
+        {wide, normed, ld, n_embd, n, &w->gate, .batch_row = a->rows.first},
+        {wide + n_ff, normed, ld, n_embd, n, &w->up, .batch_row = a->rows.first},
     };
+    const dg_cpu_matmul down = {out, wide, n_embd, ld, n, &w->down, .batch_row = a->rows.first};
     dg_cpu_matmul_group(cpu, gate_up, 2, &normal);
-    dg_cpu_matmul_group(cpu, &(dg_cpu_matmul){out, wide, n_embd, ld, n, &w->down, .mat = 0}, 1,
-                        &gelu);
+    dg_cpu_matmul_group(cpu, &down, 1, &gelu);
     dg_cpu_norm_rows(cpu, a->out, a->out, w->post_norm, a->rows);
 }
 
@@ -76,6 +76,7 @@ void dg_cpu_route(dg_backend *be, const dg_route_args *a)
         .ldx = n_in,
         .n_row = n,
         .w = w,
+        .batch_row = a->rows.first,
     };
     dg_cpu_matmul_group(cpu, &product, 1, &(dg_cpu_made){router_input, a, a->rows.first});
     dg_cpu_for_rows(cpu, choose, a, a->rows);
@@ -135,6 +136,14 @@ static dg_qpair *expert_rows(const dg_cpu *cpu, int e, const dg_weight *w)
     return cpu->q_expert + dg_qrow_at(row, dg_qrow_room(w->n_in, way), way);
 }
 
+static bool is_adapted(const expert_job *job)
+{
+    bool yes = false;
+    for (int i = 0; i < job->n_product; i++)
+        yes = yes || dg_cpu_is_adapted(job->cpu, job->product[i].w);
+    return yes;
+}
+
 /* Norms a row, quantises it if that is what the first products take, and hands it to its experts.
  */
 static void expert_input(dg_cpu *cpu, const void *args, int row, int worker)
@@ -153,7 +162,7 @@ static void expert_input(dg_cpu *cpu, const void *args, int row, int worker)
         if (dg_cpu_integer(cpu, w))
             dg_cpu_copy_row(expert_rows(cpu, e, w), slot[j] - cpu->expert_start[e], cpu->q_rows, at,
                             w->n_in, dg_cpu_way(cpu, w));
-        else
+        if (!dg_cpu_integer(cpu, w) || is_adapted(job))
             memcpy(cpu->expert_x + (size_t)slot[j] * (size_t)n, x, (size_t)n * sizeof *x);
     }
 }
@@ -214,12 +223,42 @@ static void tell_observer(const expert_job *job)
     }
 }
 
+/* What adapters add to an expert's rows, which are in the order of the batch: run by run of those
+ * of one segment. */
+static void adapt_task(void *arg, int task, int worker)
+{
+    const expert_job *job = arg;
+    const dg_cpu *cpu = job->cpu;
+    const int e = cpu->active[task], end = cpu->expert_start[e + 1], n_used = job->a->n_used;
+    for (int first = cpu->expert_start[e], next; first < end; first = next) {
+        const dg_segment *seg =
+            dg_batch_segment(cpu->batch, job->a->rows.first + cpu->pair_of[first] / n_used);
+        const int behind = seg->first_row + seg->n_row - job->a->rows.first;
+        for (next = first + 1; next < end && cpu->pair_of[next] / n_used < behind;)
+            next++;
+        for (int i = 0; i < job->n_product; i++) {
+            const expert_product *p = &job->product[i];
+            const dg_cpu_matmul m = {.y = p->y + (size_t)first * p->ldy,
+                                     .x = p->x + (size_t)first * p->ldx,
+                                     .ldy = p->ldy,
+                                     .ldx = p->ldx,
+                                     .n_row = next - first,
+                                     .w = p->w,
+                                     .mat = e};
+            if (dg_cpu_is_adapted(cpu, p->w))
+                dg_cpu_adapt_rows(cpu, &m, seg, worker);
+        }
+    }
+}
+
 static void multiply_experts(expert_job *job)
 {
     if (job->cpu->observe)
         tell_observer(job);
     const int n_block = dg_ceil_div(job->product[0].w->n_out, EXPERT_COLS);
     dg_pool_run_ahead(job->cpu->pool, job->n_active * job->n_product * n_block, expert_task, job);
+    if (is_adapted(job))
+        dg_pool_run(job->cpu->pool, job->n_active, adapt_task, job);
 }
 
 /* x -> (gate, up) with n weights that take the same rows, from `which` of the two on. */

@@ -106,6 +106,7 @@ typedef struct dg_cpu {
     dg_cpu_observe_fn *observe; /* or NULL */
     void *observe_arg;
     const dg_batch *batch;
+    bool adapted; /* some of its segments have adapters */
     dg_plan plan;
 
     dg_cpu_worker *worker; /* [threads] of this pass: the plan's, or the vision tower's */
@@ -191,6 +192,7 @@ typedef struct dg_cpu_matmul {
     const struct dg_cpu_matmul *next; /* what this thread multiplies next, from next_col on … */
     int next_col;                     /* … and NULL where that is not known */
     bool asked;                       /* this is what was next the last time */
+    int batch_row;                    /* the batch's row that y starts with, for adapters */
 } dg_cpu_matmul;
 void dg_cpu_matmul_cols(const dg_cpu *cpu, const dg_cpu_matmul *m, int first_col, int end_col,
                         int worker);
@@ -200,7 +202,7 @@ void dg_cpu_matmul_run(dg_cpu *cpu, const dg_cpu_matmul *m);
 
 /* Products of the same rows, which are quantised once where a weight asks for it. The first product
  * takes all of them, each other one those from its q_row on. Up to MATMUL_GROUP. `made`: how each
- * row is made first; NULL: they are there. */
+ * row is made first; NULL: they are there. Adapters have had their part when it returns. */
 enum { MATMUL_GROUP = 3 };
 typedef struct dg_cpu_made dg_cpu_made;
 void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n, const dg_cpu_made *made);
@@ -220,6 +222,22 @@ static inline size_t dg_cpu_in_panel(int beside, int k, int col)
 /* Row `row` of x, rows of dg_cpu_padded(n) bfloat16 numbers as products take them, from n floats.
  */
 void dg_cpu_round_row(const dg_cpu *cpu, uint16_t *x, int row, const float *from, int n);
+
+/* ---- cpu_adapters.c: what adapters add to products ---- */
+
+/* Some rows of this pass have an adapter that changes the weight. */
+static inline bool dg_cpu_is_adapted(const dg_cpu *cpu, const dg_weight *w)
+{
+    return cpu->adapted && w->adapter;
+}
+
+/* Adds to all rows of a product what the adapters of their segments do, on the pool. */
+void dg_cpu_adapt(dg_cpu *cpu, const dg_cpu_matmul *m);
+
+/* The same for rows that are all of one segment, on this thread; q and batch_row are not looked at.
+ */
+void dg_cpu_adapt_rows(const dg_cpu *cpu, const dg_cpu_matmul *m, const dg_segment *seg,
+                       int worker);
 
 /* ---- cpu_quantised.c ---- */
 

@@ -352,4 +352,7 @@ void dg_cpu_matmul_group(dg_cpu *cpu, const dg_cpu_matmul *m, int n, const dg_cp
     for (int i = 0; i < n && cpu->observe; i++)
         cpu->observe(cpu->observe_arg, m[i].w, m[i].mat, m[i].x, m[i].ldx, m[i].n_row);
     run_job(cpu, &job, n);
+    for (int i = 0; i < n; i++)
+        if (dg_cpu_is_adapted(cpu, m[i].w))
+            dg_cpu_adapt(cpu, &m[i]);
 }

@@ -124,12 +124,12 @@ void dg_cpu_condition(dg_backend *be, const dg_condition_args *a)
     const dg_cpu_made soft = {soft_row, a, a->rows.first},
                       gelu = {dg_cpu_gelu_row, &(dg_cpu_gelu_args){wide, n_ff}, 0};
     const dg_cpu_matmul gate_up[] = {
-        {wide, normed, ld, n_embd, n, &w->gate, .mat = 0},
-        {wide + n_ff, normed, ld, n_embd, n, &w->up, .mat = 0},
+        {wide, normed, ld, n_embd, n, &w->gate, .batch_row = a->rows.first},
+        {wide + n_ff, normed, ld, n_embd, n, &w->up, .batch_row = a->rows.first},
     };
+    const dg_cpu_matmul down = {normed, wide, n_embd, ld, n, &w->down, .batch_row = a->rows.first};
     dg_cpu_matmul_group(cpu, gate_up, 2, &soft);
-    dg_cpu_matmul_group(cpu, &(dg_cpu_matmul){normed, wide, n_embd, ld, n, &w->down, .mat = 0}, 1,
-                        &gelu);
+    dg_cpu_matmul_group(cpu, &down, 1, &gelu);
     dg_cpu_for_rows(cpu, condition_row, a, a->rows);
 }
 
@@ -176,6 +176,7 @@ void dg_cpu_attention_out(dg_backend *be, const dg_attention_out_args *a)
         .ldx = n_in,
         .n_row = a->rows.end - a->rows.first,
         .w = w,
+        .batch_row = a->rows.first,
     };
     dg_cpu_matmul_group(cpu, &product, 1, NULL);
     dg_cpu_for_rows(cpu, attention_out_row, a, a->rows);

@@ -203,7 +203,11 @@ static void add_row(dg_forward *f, int32_t token, int position, dg_span block, i
 static dg_segment *add_segment(dg_forward *f, const dg_work *w, int position, int n)
 {
     dg_segment *seg = &f->segment[f->batch.n_segment++];
-    *seg = (dg_segment){.first_row = f->batch.n_row, .n_row = n, .position = position};
+    *seg = (dg_segment){.first_row = f->batch.n_row,
+                        .n_row = n,
+                        .position = position,
+                        .adapter = w->adapter,
+                        .n_adapter = w->n_adapter};
     for (int g = 0; g < DG_KV_GROUPS; g++) {
         seg->page[g] = w->seq->table[g].page;
         seg->n_page[g] = w->seq->table[g].n;

@@ -12,6 +12,8 @@ typedef struct dg_forward dg_forward;
 /* One sequence's part of a pass. */
 typedef struct dg_work {
     dg_kv_seq *seq;
+    const dg_adapter_use *adapter; /* [n_adapter] of the model's, that change its rows */
+    int n_adapter;
 
     /* encoded at positions seq->n_token …; written into the cache */
     const int32_t *token;

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "base/real.h"
+#include "model/adapters.h"
 #include "model/weights.h"
 
 static const dg_config *config_of(const dg_weights *l)
@@ -193,6 +194,7 @@ void dg_model_free(dg_model *m)
 {
     if (!m)
         return;
+    dg_model_adapters_free(m->adapters, m->be);
     m->be->free(m->be, m->vectors);
     dg_made_free(m->made);
     dg_free(m->layer);

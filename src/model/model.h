@@ -32,6 +32,7 @@ typedef struct dg_model {
 
     float *vectors; /* all float vectors above, in one piece */
     struct dg_made *made;
+    struct dg_model_adapters *adapters; /* model/adapters.h; NULL: none */
 } dg_model;
 
 /* Whether a checkpoint has the tensors that the config asks for, each in its shape. Loads nothing.
