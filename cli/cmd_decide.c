@@ -252,6 +252,8 @@ static int run(decide_args *a)
         return cli_fail(&err);
     if (!cli_request_check("decide", &a->request, &code))
         return code;
+    a->o.adapters = a->request.lora.use;
+    a->o.n_adapters = a->request.lora.n;
     cli_guard_model(a->request.engine.model_path);
     if (dgemma_engine_open(&e, &a->request.engine, &err))
         return cli_fail(&err);

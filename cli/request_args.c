@@ -86,6 +86,7 @@ void cli_options_add_model(cli_options *o, cli_request_args *a)
          cli_set_string, &a->engine.mmproj},
         {0, "chat-template", "a|b", "revision of the chat format (the checkpoint's own)",
          cli_set_string, &a->engine.chat_template},
+        {0, "lora", "[NAME=]PATH[:SCALE]", CLI_LORA_HELP, cli_add_lora, &a->lora},
     };
     ADD(o, rows);
 }
@@ -206,6 +207,8 @@ bool cli_request_check(const char *command, cli_request_args *a, int *code)
         return false;
     }
     *code = EXIT_FAILED;
+    a->engine.adapters = a->lora.list;
+    a->engine.n_adapters = a->lora.n;
     return a->quiet ? cli_model_quietly(&a->engine.model_path)
                     : cli_model_or_default(&a->engine.model_path);
 }
@@ -218,6 +221,8 @@ void cli_request_apply(const cli_request_args *a, dgemma_request_options *o)
     o->stop = a->stop;
     o->n_stop = a->n_stop;
     o->image_tokens = a->image_tokens;
+    o->adapters = a->lora.use;
+    o->n_adapters = a->lora.n;
     if (a->max_tokens >= 0)
         o->max_tokens = a->max_tokens;
     if (a->steps >= 0)

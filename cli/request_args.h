@@ -2,7 +2,7 @@
 #ifndef DG_CLI_REQUEST_ARGS_H
 #define DG_CLI_REQUEST_ARGS_H
 
-#include "cli.h"
+#include "lora_args.h"
 
 enum { CLI_MAX_STOP = 16, CLI_MAX_MEDIA = 64, CLI_MAX_OPTION = 64 };
 
@@ -19,6 +19,7 @@ typedef struct cli_request_args {
     dgemma_media media[CLI_MAX_MEDIA];
     size_t n_media;
     int image_tokens;
+    cli_lora_args lora;
 } cli_request_args;
 
 cli_request_args cli_request_defaults(void);

@@ -69,6 +69,16 @@ typedef enum dgemma_image_attention {
     DGEMMA_IMAGES_CAUSAL     /* like text, as vLLM does */
 } dgemma_image_attention;
 
+/* A file with changes of low rank (LoRA) to the model's matrices: a folder as PEFT writes it, or a
+ * GGUF file as llama.cpp reads it (docs/adapters.md). */
+typedef struct dgemma_adapter {
+    const char *name; /* what requests call it; NULL: the last part of the path, without .gguf */
+    const char *path;
+    float scale; /* its changes are multiplied by this; 1: as the file says */
+} dgemma_adapter;
+
+enum { DGEMMA_MAX_ADAPTERS = 64, DGEMMA_MAX_ADAPTER_NAME = 128 };
+
 typedef struct dgemma_engine_options {
     const char
         *model_path;    /* a GGUF file, a Hugging Face checkpoint folder, or a hub cache folder */
@@ -89,6 +99,8 @@ typedef struct dgemma_engine_options {
                                   conversations with;       NULL: the one the checkpoint has */
     const char *mmproj; /* the GGUF file of a vision tower; NULL: mmproj*.gguf beside the model, if
                            there is one that fits it */
+    const dgemma_adapter *adapters; /* to load; requests choose among them, by their place here */
+    size_t n_adapters;
     dgemma_image_attention image_attention;
     int max_running;  /* requests that run together; others wait. 0: 16 */
     int queue_length; /* requests that may wait. 0: 1024 */
@@ -164,6 +176,20 @@ DGEMMA_API void dgemma_engine_info(const dgemma_engine *engine, dgemma_model_inf
 /* The same before loading: reads the headers and the config, allocates nothing large. */
 DGEMMA_API dgemma_status dgemma_model_estimate(dgemma_model_info *info,
                                                const dgemma_engine_options *opt, dgemma_error *err);
+
+/* The adapters that were loaded. Any thread; the strings live as long as the engine. */
+typedef struct dgemma_adapter_info {
+    const char *name, *path;
+    float scale;
+    int rank; /* the largest */
+    size_t bytes;
+    bool prompt; /* it changes how prompts are read, not canvases alone */
+} dgemma_adapter_info;
+DGEMMA_API size_t dgemma_adapter_count(const dgemma_engine *engine);
+DGEMMA_API void dgemma_adapter_describe(const dgemma_engine *engine, size_t adapter,
+                                        dgemma_adapter_info *info);
+/* The place of one by its name; -1: there is none. */
+DGEMMA_API int dgemma_adapter_find(const dgemma_engine *engine, const char *name);
 
 /* What the engine has done since it was opened and what it is doing; any thread. */
 typedef struct dgemma_engine_counters {
@@ -293,7 +319,15 @@ typedef struct dgemma_logit_bias {
     float bias; /* -1000 to 1000 */
 } dgemma_logit_bias;
 
+enum { DGEMMA_MAX_ADAPTER_USES = 8 };
 enum { DGEMMA_MAX_CACHE_SALT = 256, DGEMMA_MAX_READ_IDS = 512, DGEMMA_MAX_STOP_TOKENS = 16 };
+
+/* A loaded adapter for a request, and how much of it: the scale that it was loaded with is
+ * multiplied by this one. */
+typedef struct dgemma_adapter_use {
+    int adapter;
+    float scale;
+} dgemma_adapter_use;
 
 /* A canvas that is looked at once and thrown away: how likely is each of some tokens at each of its
  * positions, beside the words that are given there? One pass says it. */
@@ -347,6 +381,11 @@ typedef struct dgemma_request_options {
      * that nobody can tell from times or counts what others have asked. Up to DGEMMA_MAX_CACHE_SALT
      * bytes. NULL: the same as "", which those without one share. */
     const char *cache_salt;
+
+    /* Adapters for this request, each once, at most DGEMMA_MAX_ADAPTER_USES; none: the model as it
+     * is. Requests with different ones run together. */
+    const dgemma_adapter_use *adapters;
+    size_t n_adapters;
 
     /* What the answer is held to, or NULL. It begins where the answer does: behind the thought, if
      * the model thinks (or leaves an empty one), else right behind the prompt. Thoughts are free.
@@ -640,7 +679,9 @@ typedef struct dgemma_decide_options {
     bool independent;   /* each question has a prompt and a canvas of its own */
     double temperature; /* divides the labels' log-probabilities: above 1 for a model that is surer
                            than it should be */
-    const char *cache_salt; /* as in dgemma_request_options */
+    const char *cache_salt; /* as in dgemma_request_options, and the next two */
+    const dgemma_adapter_use *adapters;
+    size_t n_adapters;
 } dgemma_decide_options;
 
 /* One sample, one order, one step, no thought, temperature 1, seed 0. */

@@ -51,7 +51,7 @@ static dgemma_status check_engine_options(const dgemma_engine_options *opt, dgem
         return dg_fail(err, DGEMMA_E_ARG, "unknown kv_type %d", (int)opt->kv_type);
     if ((unsigned)opt->image_attention > DGEMMA_IMAGES_CAUSAL)
         return dg_fail(err, DGEMMA_E_ARG, "unknown image_attention %d", (int)opt->image_attention);
-    return DGEMMA_OK;
+    return dg_adapter_set_check(opt, err);
 }
 
 dgemma_status dgemma_engine_open(dgemma_engine **out, const dgemma_engine_options *opt,
@@ -80,6 +80,21 @@ dgemma_status dgemma_engine_check(const dgemma_engine *e, dgemma_error *err)
 void dgemma_engine_info(const dgemma_engine *e, dgemma_model_info *info)
 {
     dg_engine_describe(e, info);
+}
+
+size_t dgemma_adapter_count(const dgemma_engine *e)
+{
+    return (size_t)e->adapters.n;
+}
+
+void dgemma_adapter_describe(const dgemma_engine *e, size_t adapter, dgemma_adapter_info *info)
+{
+    dg_adapter_set_describe(&e->adapters, e->model, (int)adapter, info);
+}
+
+int dgemma_adapter_find(const dgemma_engine *e, const char *name)
+{
+    return dg_adapter_set_find(&e->adapters, name);
 }
 
 dgemma_status dgemma_model_estimate(dgemma_model_info *info, const dgemma_engine_options *opt,
@@ -278,6 +293,8 @@ static dgemma_status check_options(const dgemma_engine *e, const dgemma_request_
                        "stop strings need a tokenizer, which the model lacks");
     dgemma_status st = check_stop_tokens(&e->loaded.cfg, o, err);
     if (!st)
+        st = dg_adapter_uses_check(&e->adapters, o, err);
+    if (!st)
         st = check_media(o, err);
     if (!st)
         st = check_choice(o, chat, err);
@@ -347,6 +364,11 @@ static dgemma_status fill_request(dgemma_request *r, const dgemma_engine *e,
         .on_step = o->on_step,
         .step_user = o->step_user,
     };
+    r->cfg.adapter = r->adapter;
+    r->cfg.n_adapter = dg_adapter_uses(r->adapter, &e->adapters, o);
+    r->prefix_salt = dg_adapter_salt(e->model, r->adapter, r->cfg.n_adapter, prompt->salt);
+    if (!r->prefix_salt)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     for (size_t i = 0; i < o->n_stop_tokens; i++)
         r->cfg.stop_token[r->cfg.n_stop_token++] = o->stop_tokens[i];
     dgemma_status st = dg_block_loop_check(&r->cfg, model, err);

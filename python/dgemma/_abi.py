@@ -37,6 +37,10 @@ class Error(Structure):
 ProgressFn = CFUNCTYPE(c_bool, c_void_p, c_double)
 
 
+class Adapter(Structure):
+    _fields_ = [("name", c_char_p), ("path", c_char_p), ("scale", c_float)]
+
+
 class EngineOptions(Structure):
     _fields_ = [
         ("model_path", c_char_p),
@@ -49,6 +53,8 @@ class EngineOptions(Structure):
         ("weights", c_char_p),
         ("chat_template", c_char_p),
         ("mmproj", c_char_p),
+        ("adapters", POINTER(Adapter)),
+        ("n_adapters", c_size_t),
         ("image_attention", c_int),
         ("max_running", c_int),
         ("queue_length", c_int),
@@ -135,6 +141,10 @@ class LogitBias(Structure):
     _fields_ = [("token", c_int32), ("bias", c_float)]
 
 
+class AdapterUse(Structure):
+    _fields_ = [("adapter", c_int), ("scale", c_float)]
+
+
 class RequestOptions(Structure):
     _fields_ = [
         ("chat_prompt", c_char_p),
@@ -155,6 +165,8 @@ class RequestOptions(Structure):
         ("thinking", c_bool),
         ("thinking_budget", c_int),
         ("cache_salt", c_char_p),
+        ("adapters", POINTER(AdapterUse)),
+        ("n_adapters", c_size_t),
         ("constraint", c_void_p),
         ("suffix", c_char_p),
         ("passage", c_char_p),
@@ -276,6 +288,8 @@ class DecideOptions(Structure):
         ("independent", c_bool),
         ("temperature", c_double),
         ("cache_salt", c_char_p),
+        ("adapters", POINTER(AdapterUse)),
+        ("n_adapters", c_size_t),
     ]
 
 

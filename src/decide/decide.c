@@ -56,6 +56,7 @@ struct dgemma_decision {
     flight flights[DECIDE_FLIGHT];
     dgemma_notify_fn *notify;
     void *notify_user;
+    dgemma_adapter_use adapters[DGEMMA_MAX_ADAPTER_USES];
     dg_buf thought;
     dgemma_stats stats;
     dgemma_status status;
@@ -99,6 +100,8 @@ static dgemma_status make_prompt(dgemma_decision *d, group *g, const char *messa
     r.n_media = d->o.n_media;
     r.image_tokens = d->o.image_tokens;
     r.cache_salt = d->o.cache_salt;
+    r.adapters = d->adapters;
+    r.n_adapters = d->o.n_adapters;
     r.thinking = d->o.think > 0;
     if (!st)
         st = dgemma_prompt_create(&g->prompt, d->layout.engine, &r, err);
@@ -235,6 +238,8 @@ static dgemma_status begin_thought(dgemma_decision *d, flight *f, dgemma_error *
 {
     dgemma_request_options r = dgemma_request_defaults(d->layout.engine);
     r.prompt = f->group->prompt;
+    r.adapters = d->adapters;
+    r.n_adapters = d->o.n_adapters;
     r.seed = d->o.seed;
     r.thinking_budget = d->o.think;
     r.max_tokens = d->o.think + 2 * r.canvas_length; /* so that the budget is all there */
@@ -252,6 +257,8 @@ static dgemma_status begin_read(dgemma_decision *d, flight *f, dgemma_error *err
     dgemma_read read = {
         .tokens = c->token, .n_tokens = (size_t)c->width, .ids = c->ids, .n_ids = c->n_ids};
     r.prompt = f->group->prompt;
+    r.adapters = d->adapters;
+    r.n_adapters = d->o.n_adapters;
     r.read = &read;
     r.max_denoise_steps = d->o.steps;
     r.seed = d->o.seed + (uint64_t)f->sample;
@@ -508,6 +515,8 @@ dgemma_status dgemma_decision_start(dgemma_decision **out, dgemma_engine *e,
     if (!d)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     d->o = *o;
+    for (size_t i = 0; i < o->n_adapters; i++)
+        d->adapters[i] = o->adapters[i];
     d->layout.engine = e;
     dg_buf_init(&d->thought, (size_t)64 << 20);
     st = copy_questions(d, err);

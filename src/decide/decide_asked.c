@@ -44,6 +44,9 @@ dgemma_status decide_check(const dgemma_decide_options *o, dgemma_error *err)
     if (!(o->temperature >= 0.01 && o->temperature <= 100))
         return dg_fail(err, DGEMMA_E_ARG, "temperature is %g: 0.01 to 100 are possible",
                        o->temperature);
+    if (o->n_adapters > DGEMMA_MAX_ADAPTER_USES)
+        return dg_fail(err, DGEMMA_E_ARG, "%zu adapters for a decision: at most %d are possible",
+                       o->n_adapters, DGEMMA_MAX_ADAPTER_USES);
     dgemma_status st = DGEMMA_OK;
     for (size_t i = 0; !st && i < o->n_questions; i++)
         st = check_question(&o->questions[i], i, err);

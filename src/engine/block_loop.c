@@ -208,6 +208,8 @@ void dg_block_loop_plan(dg_block_loop *l, dg_work *w, dg_grant grant)
     bool prompt = encodes_prompt(l);
     *w = (dg_work){
         .seq = &l->seq,
+        .adapter = l->cfg.adapter,
+        .n_adapter = l->cfg.n_adapter,
         .token = l->pending + l->n_encoded,
         .n_token = grant.n_token,
         .block = prompt && l->cfg.block ? l->cfg.block + l->n_encoded : NULL,

@@ -20,6 +20,8 @@
 typedef struct dg_block_loop_config {
     const int32_t *prompt; /* copied; at least one token */
     int n_prompt;
+    const dg_adapter_use *adapter; /* [n_adapter] borrowed */
+    int n_adapter;
     dg_diffusion_options diffusion;
     int canvas_length; /* at most the model's */
     int max_tokens;    /* of the answer; at least 1 */

@@ -89,6 +89,9 @@ static dgemma_status open_headers(dgemma_engine *e, const dgemma_engine_options 
         st = dg_fail(err, DGEMMA_E_CANCELLED, "loading was given up");
     if (!st)
         st = dg_engine_backend(&e->be, &e->n_thread, opt, err);
+    if (!st && opt->n_adapters && !e->be->adapts)
+        st = dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                     "adapters do not work on %s yet: run them with the device cpu", e->be->name);
     if (st)
         return st;
     const dg_config *cfg = &e->loaded.cfg;
@@ -132,6 +135,8 @@ static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *o
 {
     const dg_config *cfg = &e->loaded.cfg;
     dgemma_status st = dg_model_load(&e->model, cfg, e->loaded.checkpoint, e->be, err);
+    if (!st)
+        st = dg_adapter_set_open(&e->adapters, e->model, opt, err);
     if (!st)
         st = dg_forward_create(&e->forward, e->model, e->kv,
                                dg_scheduler_rows(cfg, e->be, e->max_running),
@@ -191,6 +196,7 @@ static void close_parts(dgemma_engine *e)
     dg_vision_free(e->vision);
     dg_forward_free(e->forward);
     dg_kv_cache_free(e->kv);
+    dg_adapter_set_clear(&e->adapters);
     dg_model_free(e->model);
     if (e->be)
         e->be->close(e->be);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include "constraint/tokens.h"
 #include "dgemma.h"
+#include "engine/adapter_set.h"
 #include "engine/loader.h"
 #include "engine/picture_features.h"
 #include "engine/scheduler.h"
@@ -25,6 +26,7 @@ struct dgemma_engine {
     bool foreign_template;
     dg_backend *be;
     dg_model *model;
+    dg_adapter_set adapters;
     dg_vision *vision; /* NULL: the model has no tower */
     dg_picture_cache *pictures;
     dg_picture_memory *picture_memory;

@@ -20,6 +20,7 @@ void dg_request_release(dgemma_request *r)
     for (size_t i = 0; i < r->answer.n_stop; i++)
         dg_free(r->answer.stop[i]);
     dg_free(r->answer.stop);
+    dg_free(r->prefix_salt);
     dg_free(r->given);
     dg_free(r->pinned);
     dg_sampling_clear(&r->sampling);

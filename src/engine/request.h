@@ -21,6 +21,9 @@ struct dgemma_request {
     dg_sampling sampling;
     dgemma_constraint *constraint; /* held until the request has ended, with the next; or NULL */
     dg_guide *guide;
+    dg_adapter_use adapter[DGEMMA_MAX_ADAPTER_USES]; /* of cfg.adapter */
+    char
+        *prefix_salt; /* who may share its prefixes: the prompt's salt, and adapters that read it */
     dg_read *read;    /* or NULL */
     dg_infill infill; /* of cfg.infill */
     int32_t *given;   /* tokens of the infill, or of cfg.start */

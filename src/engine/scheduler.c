@@ -135,7 +135,7 @@ static dgemma_request *unlink_request(dg_scheduler *s, dgemma_request **link)
  * second time. */
 static bool begins_like_another(const dg_scheduler *s, const dgemma_request *r)
 {
-    dg_prefix prompt = {r->cfg.prompt, r->cfg.n_prompt, &r->prompt->pictures, r->prompt->salt};
+    dg_prefix prompt = {r->cfg.prompt, r->cfg.n_prompt, &r->prompt->pictures, r->prefix_salt};
     for (int i = 0; i < s->n_running; i++)
         if (dg_prefix_reuse_worth_waiting(&s->order[i]->prefix, &s->order[i]->loop, &prompt))
             return true;
@@ -332,7 +332,7 @@ static dgemma_status begin_encoding(dg_scheduler *s, running *u)
 static dgemma_status reuse(dg_scheduler *s, running *u)
 {
     const dg_block_loop_config *cfg = &u->r->cfg;
-    dg_prefix prompt = {cfg->prompt, cfg->n_prompt, &u->r->prompt->pictures, u->r->prompt->salt};
+    dg_prefix prompt = {cfg->prompt, cfg->n_prompt, &u->r->prompt->pictures, u->r->prefix_salt};
     int n = dg_prefix_reuse_begin(&u->prefix, s->prefix, &u->loop, &prompt, s->cfg.turn_token);
     u->answer.stats.n_prompt_cached = n;
     dgemma_event found = {.kind = DGEMMA_EVENT_PROMPT, .n_done = n, .n_total = cfg->n_prompt};

@@ -5,6 +5,8 @@
 #include <check.h>
 
 Suite *base_suite(void);
+Suite *adapted_suite(void);
+Suite *adapters_suite(void);
 Suite *answer_suite(void);
 Suite *stream_suite(void);
 Suite *utf8_suite(void);
