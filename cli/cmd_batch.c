@@ -245,6 +245,7 @@ int cmd_batch(int argc, char **argv)
          cli_set_string, &a.request.engine.mmproj},
         {0, "chat-template", "a|b", "revision of the chat format (the checkpoint's own)",
          cli_set_string, &a.request.engine.chat_template},
+        {0, "lora", "[NAME=]PATH[:SCALE]", CLI_LORA_HELP, cli_add_lora, &a.request.lora},
         {0, "batch", NULL, NULL, NULL, NULL},
         {0, "errors", "FILE", "lines that failed, made anew by each run (OUT.errors.jsonl)",
          cli_set_string, &a.batch.errors},

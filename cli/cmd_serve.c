@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "cli.h"
+#include "lora_args.h"
 #include "server/server.h"
 
 enum { MAX_WORDS = 64 /* as read_keys says */, MAX_FILE = 1 << 20 };
@@ -24,6 +24,7 @@ typedef struct serve_args {
     dgemma_engine_options engine;
     dg_server_options server;
     words keys, origins, image_hosts;
+    cli_lora_args lora;
     const char *key_file, *tls_cert, *tls_key, *kv_type, *name;
     int max_body_mb, state_mb, kv_mb, gpu_mb, timeout, receive, fetch, ping, drain, drain_delay;
     float decision_temperature;
@@ -264,6 +265,8 @@ static void settle(serve_args *a)
     a->engine.queue_length = a->server.max_active;
     if (a->server.state) /* lines of batches wait there too */
         a->engine.queue_length += a->engine.max_running + a->server.max_choices;
+    a->engine.adapters = a->lora.list;
+    a->engine.n_adapters = a->lora.n;
     a->engine.kv_bytes = (size_t)a->kv_mb << 20;
     a->engine.gpu_bytes = (size_t)a->gpu_mb << 20;
     if (!a->quiet)
@@ -302,6 +305,7 @@ int cmd_serve(int argc, char **argv)
          cli_set_string, &a.engine.mmproj},
         {0, "chat-template", "a|b", "revision of the chat format (the checkpoint's own)",
          cli_set_string, &a.engine.chat_template},
+        {0, "lora", "[NAME=]PATH[:SCALE]", CLI_LORA_HELP, cli_add_lora, &a.lora},
         {0, "who may ask", NULL, NULL, NULL, NULL},
         {0, "host", "ADDRESS", "listen on this address (127.0.0.1: this machine alone)",
          cli_set_string, &a.server.host},

@@ -2,10 +2,12 @@
 #include <stdio.h>
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "adapter_request.h"
 
 struct dg_deciding {
     dg_deciding_setup cfg;
     dg_decide_body body;
+    dg_adapter_choice adapters;
     dgemma_decision *decision;
     double started;
     dgemma_status status;
@@ -20,8 +22,12 @@ static bool start(dg_deciding *g, dg_http_error *e)
     o->temperature = g->cfg.temperature;
     o->cache_salt = g->cfg.cache_salt;
     g->body.max_images = g->cfg.max_images;
-    if (!g->cfg.wire->read(&g->body, e))
+    if (!g->cfg.wire->read(&g->body, e) ||
+        !dg_adapters_choose(&g->adapters, g->body.root, g->cfg.engine, g->cfg.model, e))
         return false;
+    g->cfg.model = g->adapters.model;
+    o->adapters = g->adapters.use;
+    o->n_adapters = g->adapters.n;
     if (dgemma_decision_start(&g->decision, g->cfg.engine, o, &err))
         return dg_refuse_status(e, &err, "questions");
     dgemma_decision_notify(g->decision, g->cfg.notify, g->cfg.notify_user);

@@ -110,6 +110,12 @@ bool dg_generation_start(dg_generation **out, const dg_generation_setup *cfg, dg
     }
     if (!ok)
         dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
+    ok = ok && dg_adapters_choose(&g->adapters, g->chat.root, cfg->engine, cfg->model, e);
+    if (ok) {
+        g->cfg.model = g->adapters.model;
+        g->chat.options.adapters = g->adapters.use;
+        g->chat.options.n_adapters = g->adapters.n;
+    }
     ok = ok && make_prompts(g, n_prompt, e);
     dg_chat_forget_prompt(&g->chat);
     for (size_t i = 0; ok && i < g->n_choice; i++)

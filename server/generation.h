@@ -3,6 +3,7 @@
 #ifndef DG_SERVER_GENERATION_H
 #define DG_SERVER_GENERATION_H
 
+#include "adapter_request.h"
 #include "chat_request.h"
 #include "exchange.h"
 #include "metrics.h"
@@ -56,6 +57,7 @@ typedef struct dg_generation_setup {
 struct dg_generation {
     dg_generation_setup cfg;
     dg_chat chat; /* owned */
+    dg_adapter_choice adapters;
     long long created;
     double started;
     dgemma_prompt **prompts; /* [n_prompt] each for as many choices */

@@ -1,25 +1,26 @@
 #include "ollama_models.h"
 #include <inttypes.h>
 #include <string.h>
+#include "adapter_request.h"
 #include "call_body.h"
 #include "json_fields.h"
 #include "json_text.h"
 
-static json_t *details(void)
+static json_t *details(const char *parent)
 {
-    return json_pack("{s:s,s:s,s:s,s:[s],s:s,s:s}", "parent_model", "", "format", "gguf", "family",
-                     "diffusion-gemma", "families", "diffusion-gemma", "parameter_size", "",
-                     "quantization_level", "");
+    return json_pack("{s:s,s:s,s:s,s:[s],s:s,s:s}", "parent_model", parent, "format", "gguf",
+                     "family", "diffusion-gemma", "families", "diffusion-gemma", "parameter_size",
+                     "", "quantization_level", "");
 }
 
 /* Stands for a model as a digest of its files would, which are not read for this: of its name and
  * its size. Clients cut it without looking how long it is. */
-static json_t *digest(const dg_server *s)
+static json_t *digest(const char *name, size_t bytes)
 {
-    uint64_t hash = 14695981039346656037u ^ s->info.weight_bytes;
+    uint64_t hash = 14695981039346656037u ^ bytes;
     uint64_t part[4];
     for (size_t i = 0; i < 4; i++) {
-        for (const char *at = s->opt.model_name; *at; at++)
+        for (const char *at = name; *at; at++)
             hash = (hash ^ (unsigned char)*at) * 1099511628211u; /* FNV-1a */
         part[i] = hash;
     }
@@ -27,16 +28,28 @@ static json_t *digest(const dg_server *s)
                         part[2], part[3]);
 }
 
+static json_t *entry(const char *name, size_t bytes, const char *parent)
+{
+    return json_pack("{s:s,s:s,s:s,s:I,s:o,s:o}", "name", name, "model", name, "modified_at",
+                     "1970-01-01T00:00:00Z", "size", (json_int_t)bytes, "digest",
+                     digest(name, bytes), "details", details(parent));
+}
+
 static json_t *model_object(const dg_server *s)
 {
-    return json_pack("{s:s,s:s,s:s,s:I,s:o,s:o}", "name", s->opt.model_name, "model",
-                     s->opt.model_name, "modified_at", "1970-01-01T00:00:00Z", "size",
-                     (json_int_t)s->info.weight_bytes, "digest", digest(s), "details", details());
+    return entry(s->opt.model_name, s->info.weight_bytes, "");
 }
 
 void dg_ollama_tags(dg_call *c)
 {
-    dg_exchange_reply(&c->x, 200, json_pack("{s:[o]}", "models", model_object(c->server)));
+    const dg_server *s = c->server;
+    json_t *list = json_pack("[o]", model_object(s));
+    for (size_t i = 0; i < dgemma_adapter_count(s->engine); i++) {
+        dgemma_adapter_info info;
+        dgemma_adapter_describe(s->engine, i, &info);
+        dg_json_add(&list, entry(info.name, info.bytes, s->opt.model_name));
+    }
+    dg_exchange_reply(&c->x, 200, json_pack("{s:o}", "models", list));
 }
 
 /* The model is loaded, and stays. */
@@ -49,11 +62,12 @@ void dg_ollama_running(dg_call *c)
     dg_exchange_reply(&c->x, 200, json_pack("{s:[o]}", "models", model));
 }
 
-/* "NAME", or "NAME:latest", which is what clients make of it. */
+/* "NAME", or "NAME:latest", which is what clients make of it; or an adapter. */
 static bool is_ours(const dg_server *s, const char *name)
 {
     size_t n = strlen(s->opt.model_name);
-    return !strncmp(name, s->opt.model_name, n) && (!name[n] || !strcmp(name + n, ":latest"));
+    return (!strncmp(name, s->opt.model_name, n) && (!name[n] || !strcmp(name + n, ":latest"))) ||
+           dg_adapter_named(s->engine, s->opt.model_name, name) >= 0;
 }
 
 static json_t *capabilities(const dgemma_model_info *i)
@@ -73,11 +87,12 @@ static json_t *show_object(const dg_server *s)
     const dgemma_model_info *i = &s->info;
     return json_pack("{s:s,s:s,s:s,s:o,s:{s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:s},s:o}", "modelfile",
                      "", "parameters", "", "template", i->chat_template ? i->chat_template : "",
-                     "details", details(), "model_info", "general.architecture", "diffusion-gemma",
-                     "general.basename", s->opt.model_name, "diffusion-gemma.context_length",
-                     i->context_length, "diffusion-gemma.embedding_length", i->n_embd,
-                     "diffusion-gemma.block_count", i->n_layer, "diffusion-gemma.expert_count",
-                     i->n_expert, "diffusion-gemma.expert_used_count", i->n_expert_used,
+                     "details", details(""), "model_info", "general.architecture",
+                     "diffusion-gemma", "general.basename", s->opt.model_name,
+                     "diffusion-gemma.context_length", i->context_length,
+                     "diffusion-gemma.embedding_length", i->n_embd, "diffusion-gemma.block_count",
+                     i->n_layer, "diffusion-gemma.expert_count", i->n_expert,
+                     "diffusion-gemma.expert_used_count", i->n_expert_used,
                      "diffusion-gemma.canvas_length", i->canvas_length, "diffusion-gemma.numerics",
                      i->numerics ? i->numerics : "", "capabilities", capabilities(i));
 }

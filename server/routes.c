@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/common.h"
+#include "adapter_request.h"
 #include "anthropic_count.h"
 #include "anthropic_request.h"
 #include "anthropic_response.h"
@@ -217,11 +218,29 @@ static json_t *model_object(const dg_server *s)
  * known. */
 static void models(dg_call *c)
 {
-    const char *name = c->server->opt.model_name;
+    const dg_server *s = c->server;
+    const char *name = s->opt.model_name;
+    json_t *data = json_pack("[o]", model_object(s)),
+           *list = json_pack("[{s:s,s:s,s:s}]", "name", name, "description", "answers any name",
+                             "release_date", "");
+    for (size_t i = 0; i < dgemma_adapter_count(s->engine); i++) {
+        dgemma_adapter_info info;
+        dgemma_adapter_describe(s->engine, i, &info);
+        dg_json_add(&data, dg_adapter_model(s->engine, i, name, s->info.context_length));
+        dg_json_add(&list, json_pack("{s:s,s:s,s:s}", "name", info.name, "description",
+                                     "an adapter of it", "release_date", ""));
+    }
     dg_exchange_reply(&c->x, 200,
-                      json_pack("{s:s,s:[o],s:[{s:s,s:s,s:s}]}", "object", "list", "data",
-                                model_object(c->server), "models", "name", name, "description",
-                                "answers any name", "release_date", ""));
+                      json_pack("{s:s,s:o,s:o}", "object", "list", "data", data, "models", list));
+}
+
+/* As llama-server lists them. */
+static void adapters(dg_call *c)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < dgemma_adapter_count(c->server->engine); i++)
+        dg_json_add(&list, dg_adapter_object(c->server->engine, i));
+    dg_exchange_reply(&c->x, 200, list);
 }
 
 static void one_model(dg_call *c)
@@ -230,6 +249,14 @@ static void one_model(dg_call *c)
     const char *name = c->path + strlen(c->route->path);
     if (!strcmp(name, c->server->opt.model_name)) {
         dg_exchange_reply(&c->x, 200, model_object(c->server));
+        return;
+    }
+    int adapter = dgemma_adapter_find(c->server->engine, name);
+    if (adapter >= 0) {
+        dg_exchange_reply(&c->x, 200,
+                          dg_adapter_model(c->server->engine, (size_t)adapter,
+                                           c->server->opt.model_name,
+                                           c->server->info.context_length));
         return;
     }
     dg_refuse(&e, 404, "model_not_found", "model", "there is no model \"%s\"", name);
@@ -379,6 +406,7 @@ static const dg_route routes[] = {
     {.method = "GET", .path = "/models", .work = models, .now = true},
     {.method = "GET", .path = "/health", .work = health, .now = true, .open = true},
     {.method = "GET", .path = "/v1/health", .work = health, .now = true, .open = true},
+    {.method = "GET", .path = "/lora-adapters", .work = adapters, .now = true},
     {.method = "GET", .path = "/props", .work = props, .now = true},
     {.method = "GET", .path = "/slots", .work = slots, .now = true},
     {.method = "GET", .path = "/metrics", .work = metrics, .now = true},

@@ -11,8 +11,9 @@ void dg_translate_begin(dg_translation *t, json_t *root, const dg_chat_limits *l
                         uint64_t seed, dg_http_error *e)
 {
     static const char *const same[] = {
-        "stream",    "temperature", "top_p",        "top_k",      "min_p",      "seed",
-        "diffusion", "model",       "image_tokens", "logit_bias", "whitespace", "schema_in_prompt"};
+        "stream",     "temperature",      "top_p", "top_k",        "min_p",
+        "seed",       "diffusion",        "model", "image_tokens", "logit_bias",
+        "whitespace", "schema_in_prompt", "lora"};
     *t = (dg_translation){
         .root = root, .chat = json_object(), .limits = limits, .seed = seed, .e = e};
     dg_translate_set(t, "asked", json_incref(root));

@@ -1,0 +1,111 @@
+#include "adapter_request.h"
+#include <math.h>
+#include <string.h>
+#include "json_fields.h"
+
+/* ---- names ---- */
+
+/* An adapter by the first n bytes of a name; -1: none. */
+static int find(const dgemma_engine *engine, const char *name, size_t n)
+{
+    char text[DGEMMA_MAX_ADAPTER_NAME + 1];
+    if (!n || n >= sizeof text)
+        return -1;
+    memcpy(text, name, n);
+    text[n] = '\0';
+    return dgemma_adapter_find(engine, text);
+}
+
+int dg_adapter_named(const dgemma_engine *engine, const char *base, const char *model)
+{
+    static const char latest[] = ":latest";
+    size_t n = strlen(model), n_base = strlen(base), n_latest = sizeof latest - 1;
+    int whole = find(engine, model, n);
+    if (whole >= 0 || !dgemma_adapter_count(engine))
+        return whole;
+    if (n >= n_latest && !strcmp(model + n - n_latest, latest))
+        n -= n_latest;
+    if (n <= n_base || strncmp(model, base, n_base) != 0 || model[n_base] != ':')
+        return find(engine, model, n);
+    int adapter = find(engine, model + n_base + 1, n - n_base - 1);
+    return adapter < 0 ? -2 : adapter;
+}
+
+/* ---- the field of llama-server ---- */
+
+static bool read_one(dgemma_adapter_use *use, const json_t *item, const dgemma_engine *engine,
+                     dg_http_error *e)
+{
+    const json_t *id = dg_field_get(item, "id"), *name = dg_field_get(item, "name"),
+                 *scale = dg_field_get(item, "scale");
+    const json_int_t n = (json_int_t)dgemma_adapter_count(engine);
+    if (!json_is_object(item) || (!json_is_integer(id) && !json_is_string(name)))
+        return dg_refuse(e, 400, "invalid_type", "lora",
+                         "lora: wanted a list of {\"id\": N, \"scale\": X}");
+    use->adapter =
+        json_is_string(name) ? find(engine, json_string_value(name), json_string_length(name))
+        : json_integer_value(id) >= 0 && json_integer_value(id) < n ? (int)json_integer_value(id)
+                                                                    : -1;
+    if (use->adapter < 0)
+        return dg_refuse(e, 400, "invalid_value", "lora",
+                         "lora: there is no such adapter: %d were loaded", (int)n);
+    use->scale = 1;
+    if (scale && !json_is_number(scale))
+        return dg_refuse(e, 400, "invalid_type", "lora", "lora: a scale is a number");
+    if (scale)
+        use->scale = (float)json_number_value(scale);
+    return true;
+}
+
+static bool read_list(dg_adapter_choice *out, const json_t *list, const dgemma_engine *engine,
+                      dg_http_error *e)
+{
+    if (!json_is_array(list) || json_array_size(list) > DGEMMA_MAX_ADAPTER_USES)
+        return dg_refuse(e, 400, "invalid_type", "lora", "lora: wanted a list of at most %d",
+                         DGEMMA_MAX_ADAPTER_USES);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!read_one(&out->use[out->n++], json_array_get(list, i), engine, e))
+            return false;
+    return true;
+}
+
+bool dg_adapters_choose(dg_adapter_choice *out, const json_t *root, const dgemma_engine *engine,
+                        const char *base, dg_http_error *e)
+{
+    const char *model = json_string_value(dg_field_get(root, "model"));
+    const json_t *list = dg_field_get(root, "lora");
+    *out = (dg_adapter_choice){.model = base};
+    if (list)
+        return read_list(out, list, engine, e);
+    int adapter = model ? dg_adapter_named(engine, base, model) : -1;
+    if (adapter == -2)
+        return dg_refuse(e, 404, "model_not_found", "model", "there is no model \"%.100s\"", model);
+    if (adapter >= 0) {
+        dgemma_adapter_info info;
+        dgemma_adapter_describe(engine, (size_t)adapter, &info);
+        out->use[out->n++] = (dgemma_adapter_use){adapter, 1};
+        out->model = info.name;
+    }
+    return true;
+}
+
+/* ---- lists ---- */
+
+json_t *dg_adapter_model(const dgemma_engine *engine, size_t adapter, const char *base,
+                         int context_length)
+{
+    dgemma_adapter_info info;
+    dgemma_adapter_describe(engine, adapter, &info);
+    return json_pack("{s:s,s:s,s:i,s:s,s:s,s:s,s:i,s:{s:i,s:I}}", "id", info.name, "object",
+                     "model", "created", 0, "owned_by", "dgemma", "root", base, "parent", base,
+                     "max_model_len", context_length, "meta", "rank", info.rank, "size",
+                     (json_int_t)info.bytes);
+}
+
+json_t *dg_adapter_object(const dgemma_engine *engine, size_t adapter)
+{
+    dgemma_adapter_info info;
+    dgemma_adapter_describe(engine, adapter, &info);
+    return json_pack("{s:I,s:s,s:s,s:f}", "id", (json_int_t)adapter, "name", info.name, "path",
+                     info.path, "scale", (double)info.scale);
+}
