@@ -16,7 +16,8 @@ static const char usage[] =
     "usage: dgemma quantize [OPTION]... IN OUT\n\n"
     "Writes a model, in any form that dgemma reads, as a GGUF file with weights of other types,\n"
     "mixed as llama.cpp mixes them under the same names without an importance file; Q4_K_D is our\n"
-    "own. Norms and routers stay F32; a vision tower is not part of such a file. For each matrix\n"
+    "own. Norms and routers stay F32; a vision tower is a file of its own, with --mmproj. For each "
+    "matrix\n"
     "its type, bits a weight, and how far its values are off: the root of their squared errors\n"
     "over that of their squares.\n";
 
@@ -70,7 +71,7 @@ static void print_total(const dgemma_quantize_options *opt, const dgemma_quantiz
         printf("%zu %s weighted by the importance file\n", r->n_weighted,
                r->n_weighted == 1 ? "matrix" : "matrices");
     fflush(stdout);
-    if (r->n_left_out > r->n_unknown)
+    if (r->n_left_out > r->n_unknown && !opt->mmproj_path)
         fprintf(stderr,
                 "dgemma quantize: %zu tensors of other parts (a vision tower) are left out\n",
                 r->n_left_out - r->n_unknown);
@@ -159,6 +160,8 @@ int cmd_quantize(int argc, char **argv)
          cli_set_string, &opt.type},
         {0, "imatrix", "FILE", "an importance file, by which errors weigh", cli_set_string,
          &opt.importance_path},
+        {0, "mmproj", "FILE", "write the vision tower too, as a file beside the model",
+         cli_set_string, &opt.mmproj_path},
         {'t', "threads", "N", "threads (as many as there are processors)", cli_set_count,
          &opt.n_threads},
         {'n', "dry-run", NULL, "print what each tensor would be, and write nothing", cli_set_switch,

@@ -144,6 +144,8 @@ typedef struct dgemma_quantize_options {
                          "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "MXFP4_MOE" */
     const char *importance_path;     /* a file of llama.cpp's ("imatrix"), by which errors weigh; or
                                         NULL */
+    const char *mmproj_path;         /* where the vision tower goes, as the mmproj file beside a
+                                        GGUF model; NULL: nowhere */
     bool replace;                    /* a file that is there already */
     bool dry_run;                    /* tell of each tensor what it would be, and write nothing */
     int n_threads;                   /* 0: as many as there are processors */

@@ -5,6 +5,7 @@
 #include "base/common.h"
 #include "base/file.h"
 #include "base/pool.h"
+#include "convert/mmproj.h"
 #include "convert/quantize_plan.h"
 #include "convert/quantize_rows.h"
 #include "engine/gguf_vocabulary.h"
@@ -107,6 +108,8 @@ static dgemma_status open_source(quantizing *q, dgemma_error *err)
     dgemma_status st = dg_load(&q->l, opt->model_path, err);
     if (!st)
         st = dg_model_check(&q->l.cfg, q->l.checkpoint, err);
+    if (!st && opt->mmproj_path && !q->l.mmproj)
+        st = dg_load_tower(&q->l, NULL, err);
     if (!st && opt->importance_path)
         st = dg_importance_open(&q->importance, opt->importance_path, err);
     if (!st)
@@ -321,6 +324,18 @@ static void clear(quantizing *q)
     dg_loaded_clear(&q->l);
 }
 
+/* The tower goes to a file of its own, once the model's is there. */
+static dgemma_status write_tower(quantizing *q, bool dry, dgemma_error *err)
+{
+    const char *path = q->opt->mmproj_path;
+    if (!path)
+        return DGEMMA_OK;
+    if (dry && q->opt->path && strcmp(path, q->opt->path) == 0)
+        return dg_fail(err, DGEMMA_E_ARG, "%s cannot be both files", path);
+    dgemma_status st = dry ? check_not_read(q, path, err) : DGEMMA_OK;
+    return st ? st : dg_mmproj_write(&q->l, path, q->opt->replace, dry, err);
+}
+
 dgemma_status dg_quantize(const dgemma_quantize_options *opt, dgemma_quantize_result *result,
                           dgemma_error *err)
 {
@@ -330,12 +345,16 @@ dgemma_status dg_quantize(const dgemma_quantize_options *opt, dgemma_quantize_re
     if (!st)
         st = check_target(&q, err);
     if (!st)
+        st = write_tower(&q, true, err);
+    if (!st)
         describe(&q);
     if (!st && opt->dry_run)
         for (size_t i = 0; i < q.plan.n; i++)
             report(&q, &q.plan.tensor[i], NULL);
     if (!st && !opt->dry_run)
         st = write_file(&q, err);
+    if (!st && !opt->dry_run)
+        st = write_tower(&q, false, err);
     if (!st && q.total.size > 0)
         result->error = sqrt(q.total.off / q.total.size);
     clear(&q);

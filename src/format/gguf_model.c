@@ -277,7 +277,7 @@ static dgemma_status name_one(naming *n, const dg_tensor *t)
     const float *scale;
     if (strcmp(t->name, "output.weight") == 0)
         return n->fill ? DGEMMA_OK : check_head(n, t);
-    if (strcmp(t->name, "v.patch_embd.weight") == 0)
+    if (strcmp(t->name, DG_GGUF_PATCH) == 0)
         return add_patch(n, t);
     if (is_part_of_another(n, t->name))
         return DGEMMA_OK;

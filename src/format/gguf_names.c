@@ -47,8 +47,8 @@ static const pair layer[] = {
 /* Of an mmproj file, outside and inside "v.blk.N.". */
 #define TOWER "model.encoder.vision_tower."
 static const pair vision[] = {
-    {"v.patch_embd.weight", TOWER "patch_embedder.input_proj.weight"},
-    {"v.position_embd.weight", TOWER "patch_embedder.position_embedding_table"},
+    {DG_GGUF_PATCH, TOWER "patch_embedder.input_proj.weight"},
+    {DG_GGUF_POSITIONS, TOWER "patch_embedder.position_embedding_table"},
     {"v.std_bias", TOWER "std_bias"},
     {"v.std_scale", TOWER "std_scale"},
     {"mm.input_projection.weight", "model.encoder.embed_vision.embedding_projection.weight"},
@@ -187,6 +187,31 @@ bool dg_gguf_name_of(char out[DG_GGUF_NAME], const char *name)
     gguf = look_back(top, DG_COUNT(top), name + sizeof decoder - 1);
     if (gguf)
         snprintf(out, DG_GGUF_NAME, "%s", gguf);
+    return gguf != NULL;
+}
+
+bool dg_gguf_vision_name_of(char out[DG_GGUF_NAME], const char *name)
+{
+    int n_digit;
+    const char *gguf = look_back(vision, DG_COUNT(vision), name),
+               *rest = in_layer_of(TOWER "encoder.layers.", name, &n_digit);
+    if (gguf)
+        snprintf(out, DG_GGUF_NAME, "%s", gguf);
+    if (!rest)
+        return gguf != NULL;
+    const char *number = rest - n_digit - 1;
+    gguf = look_back(vision_layer, DG_COUNT(vision_layer), rest);
+    if (gguf)
+        snprintf(out, DG_GGUF_NAME, "v.blk.%.*s.%s", n_digit, number, gguf);
+    for (size_t i = 0; i < DG_COUNT(vision_matrix) && !gguf; i++) {
+        const size_t n = strlen(vision_matrix[i].ours);
+        if (strncmp(rest, vision_matrix[i].ours, n) != 0 || rest[n] != '.')
+            continue;
+        gguf = look_back(vision_part, DG_COUNT(vision_part), rest + n + 1);
+        if (gguf)
+            snprintf(out, DG_GGUF_NAME, "v.blk.%.*s.%s.%s", n_digit, number, vision_matrix[i].gguf,
+                     gguf);
+    }
     return gguf != NULL;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/common.h"
+#include "model/config_gguf_put.h"
 #include "model/config_limits.h"
 #include "tensor/dtype.h"
 
@@ -395,7 +396,7 @@ dgemma_status dg_config_from_mmproj(dg_config *cfg, const dg_checkpoint *ck, dge
                 .g = dg_checkpoint_gguf(ck),
                 .where = dg_checkpoint_dir(ck),
                 .err = err};
-    *v = (dg_vision_config){.rope_theta = 100};
+    *v = (dg_vision_config){.rope_theta = DG_TOWER_ROPE_THETA};
     require_architecture(&r, "clip");
     check_projector(&r);
     if (!r.status)

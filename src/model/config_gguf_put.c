@@ -1,5 +1,6 @@
 #include "model/config_gguf_put.h"
 #include <stdio.h>
+#include "base/common.h"
 
 #define ARCHITECTURE "diffusion-gemma"
 
@@ -82,6 +83,34 @@ void dg_config_put(dg_gguf_writer *w, const dg_config *cfg, const dg_generation_
     dg_gguf_put_float(w, "diffusion.eb_entropy_bound", gen->entropy_bound);
     dg_gguf_put_int(w, "diffusion.eb_stability_threshold", DG_GGUF_U32, gen->stability);
     dg_gguf_put_float(w, "diffusion.eb_confidence_threshold", gen->confidence);
+}
+
+void dg_config_put_tower(dg_gguf_writer *w, const dg_config *cfg)
+{
+    const dg_vision_config *v = &cfg->vision;
+    const struct {
+        const char *key;
+        int value;
+    } number[] = {
+        {"clip.vision.image_size", 224}, /* which readers want, and none uses */
+        {"clip.vision.patch_size", v->patch},
+        {"clip.vision.embedding_length", v->n_embd},
+        {"clip.vision.feed_forward_length", v->n_ff},
+        {"clip.vision.block_count", v->n_layer},
+        {"clip.vision.attention.head_count", v->n_head},
+        {"clip.vision.projection_dim", cfg->n_embd},
+        {"clip.vision.projector.scale_factor", v->pool},
+        {"clip.vision.max_soft_tokens", v->max_soft}, /* a key of ours */
+    };
+    dg_gguf_put_string(w, "general.architecture", "clip");
+    dg_gguf_put_string(w, "general.type", "mmproj");
+    dg_gguf_put_int(w, "clip.has_vision_encoder", DG_GGUF_BOOL, 1);
+    dg_gguf_put_string(w, "clip.vision.projector_type", "gemma4v");
+    for (size_t i = 0; i < DG_COUNT(number); i++)
+        dg_gguf_put_int(w, number[i].key, DG_GGUF_U32, number[i].value);
+    dg_gguf_put_float(w, "clip.vision.attention.layer_norm_epsilon", v->rms_eps);
+    dg_gguf_put_floats(w, "clip.vision.image_mean", (const float[]){0, 0, 0}, 3);
+    dg_gguf_put_floats(w, "clip.vision.image_std", (const float[]){1, 1, 1}, 3);
 }
 
 /* What frequencies are divided by: those of pairs that stand still, by very much. */

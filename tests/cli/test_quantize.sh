@@ -36,6 +36,12 @@ done
 check "Q8_0 of Q8_0 loses nothing" says "error 0.00 %" quantize -q -f --type Q8_0 "$pocket" "$temp/Q8_0.gguf"
 check "a folder" says "Q4_0, 143 tensors" quantize -q --type Q4_0 "$folder" "$temp/folder.gguf"
 check "without its tower" says "(a vision tower) are left out" quantize -q -f --type Q4_0 "$folder" "$temp/folder.gguf"
+check "with its tower" says "Q4_0, 143 tensors" quantize -q -f --type Q4_0 --mmproj "$temp/mmproj-folder.gguf" "$folder" "$temp/folder.gguf"
+check "which is found beside it" says "vision" "$DGEMMA" inspect "$temp/folder.gguf"
+check "a tower from the file beside a model" says "188 tensors" quantize -q -f --type Q8_0 --mmproj "$temp/pocket-tower.gguf" "$pocket" "$temp/Q8_0.gguf"
+check "one file for both" fails_saying "cannot be both files" quantize -f --mmproj "$temp/half.gguf" "$pocket" "$temp/half.gguf"
+rm -f "$temp/mmproj-folder.gguf"
+check "no tower to write" fails_saying "no vision tower" quantize -f --mmproj "$temp/half-tower.gguf" "$temp/folder.gguf" "$temp/half.gguf"
 check "which runs" says "ended by" "$DGEMMA" run -m "$temp/folder.gguf" -n 8 --steps 2 --raw Hello
 
 # ---- the report ----

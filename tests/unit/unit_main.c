@@ -42,8 +42,8 @@ static make_suite *const suites[] = {
     decide_suite,         pins_suite,          batch_suite,
     multipart_suite,      replica_suite,       blocks_narrow_suite,
     quantize_suite,       quantize_rows_suite, mlx_suite,
-    importance_suite,     imatrix_suite,       compare_suite,
-    quantize_keys_suite,
+    importance_suite,     imatrix_suite,       mmproj_suite,
+    compare_suite,        quantize_keys_suite,
 };
 
 int main(int argc, char **argv)
