@@ -13,6 +13,8 @@ options_exist() {
 }
 check "options in the systemd unit" options_exist examples/dgemma.service
 check "options in the Kubernetes manifest" options_exist examples/kubernetes.yaml
+grep '^CMD' packaging/Containerfile >"$temp/command"
+check "options in the container" options_exist "$temp/command"
 
 unit() {
     sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' examples/dgemma.service >"$temp/dgemma.service"
