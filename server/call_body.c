@@ -39,7 +39,7 @@ bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e)
     json_t *root = dg_call_body(c, e);
     if (!root)
         return false;
-    if (!follow_links(c, root, e)) {
+    if ((c->route->prepare && !c->route->prepare(c, root, e)) || !follow_links(c, root, e)) {
         json_decref(root);
         return false;
     }

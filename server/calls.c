@@ -63,6 +63,7 @@ static void free_call(dg_call *c)
     pthread_cond_broadcast(&s->idle);
     pthread_mutex_unlock(&s->lock);
     dg_buf_clear(&c->body);
+    json_decref(c->own_input);
     dg_free(c->query);
     dg_free(c->content_type);
     dg_exchange_clear(&c->x);

@@ -25,11 +25,12 @@ struct dg_batch_runner;
 typedef struct dg_route {
     const char *method, *path; /* "/v1/models/" stands for all below it, "/" for itself */
     void (*work)(dg_call *c);
-    bool now, open;             /* open: without a key */
-    bool always;                /* also while the model is loaded */
-    bool generates;             /* refused while draining */
-    bool keeps;                 /* it reads the query and the type of its body */
-    dg_read_fn *read;           /* of a route that generates */
+    bool now, open;   /* open: without a key */
+    bool always;      /* also while the model is loaded */
+    bool generates;   /* refused while draining */
+    bool keeps;       /* it reads the query and the type of its body */
+    dg_read_fn *read; /* of a route that generates */
+    bool (*prepare)(dg_call *c, json_t *root, dg_http_error *e); /* before that; may be NULL */
     const dg_dialect *dialect;  /* of answers and errors; NULL: errors in OpenAI's form */
     const dg_decide_wire *wire; /* of a route that decides */
 } dg_route;
@@ -49,7 +50,10 @@ struct dg_call {
     char cache_salt[16];        /* of its key: no other's prefixes are used */
     char name[65]; /* in the log and for the client: its own, or the one that came with it */
     dg_buf body;
-    size_t n_fetched; /* bytes of its pictures that came from elsewhere */
+    dg_keeping keeping; /* of a response, with the id that it goes on from, */
+    char previous[64];
+    json_t *own_input; /* and its input without what was before; owned */
+    size_t n_fetched;  /* bytes of its pictures that came from elsewhere */
     double arrived;
     char client[DG_ADDRESS_TEXT]; /* for the log */
 

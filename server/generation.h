@@ -44,12 +44,24 @@ typedef struct dg_dialect {
     json_t *(*error)(const dg_http_error *e); /* the body of an answer that is none */
 } dg_dialect;
 
+/* Where an answer is kept once it is whole, by dialects that speak of that. False: it is not, and
+ * *e says why. */
+typedef bool dg_keep_fn(void *user, const json_t *answer, dg_http_error *e);
+
+typedef struct dg_keeping {
+    dg_keep_fn *keep; /* NULL: it is not to be kept */
+    void *user;
+    bool insists;         /* an answer that cannot be kept is none */
+    const char *previous; /* the kept one that it goes on from; NULL: none */
+} dg_keeping;
+
 typedef struct dg_generation_setup {
     dgemma_engine *engine;
     dg_metrics *metrics;
     const char *model; /* its name for clients */
     const dg_dialect *dialect;
     dg_exchange *to;
+    dg_keeping keeping;
     dgemma_notify_fn *notify; /* called on the engine's thread when there is something to do */
     void *notify_user;
 } dg_generation_setup;

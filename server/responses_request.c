@@ -236,9 +236,12 @@ static bool refuse_stored(dg_translation *t)
     for (size_t i = 0; i < DG_COUNT(names); i++) {
         const json_t *v = dg_field_get(t->root, names[i]);
         if (v && !json_is_false(v))
-            return dg_refuse(t->e, 400, "unsupported", names[i],
-                             "%s: nothing is kept here between requests; send the whole input",
-                             names[i]);
+            return dg_refuse(
+                t->e, 400, "unsupported", names[i],
+                i ? "%s: there are none here; send the whole input"
+                  : "%s: nothing is kept here between requests, as without --state, or "
+                    "in a batch; send the whole input",
+                names[i]);
     }
     return true;
 }

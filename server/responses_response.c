@@ -95,10 +95,11 @@ static void echo(json_t **body, const dg_generation *g)
 static json_t *response(const dg_generation *g, const char *status, json_t *items)
 {
     json_t *body =
-        json_pack("{s:o,s:s,s:I,s:s,s:n,s:n,s:s,s:o,s:n,s:b,s:n}", "id",
+        json_pack("{s:o,s:s,s:I,s:s,s:n,s:n,s:s,s:o,s:s?,s:b,s:n}", "id",
                   json_sprintf("resp_%s", g->cfg.to->id), "object", "response", "created_at",
                   (json_int_t)g->created, "status", status, "error", "incomplete_details", "model",
-                  g->cfg.model, "output", items, "previous_response_id", "store", 0, "usage");
+                  g->cfg.model, "output", items, "previous_response_id", g->cfg.keeping.previous,
+                  "store", g->cfg.keeping.keep != NULL, "usage");
     echo(&body, g);
     return body;
 }
@@ -117,6 +118,16 @@ static json_t *finished_response(const dg_generation *g, json_t *items)
     dg_json_put(&body, "usage", usage(&c->stats));
     dg_json_put(&body, "timings", dg_openai_timings(g));
     return body;
+}
+
+/* Keeps it, where that is wanted. False: *e says why it could not be, and its client insists. */
+static bool keep(const dg_generation *g, json_t **body, dg_http_error *e)
+{
+    const dg_keeping *k = &g->cfg.keeping;
+    if (!k->keep || !*body || k->keep(k->user, *body, e))
+        return true;
+    dg_json_put(body, "store", json_false());
+    return !k->insists;
 }
 
 /* ---- whole answers ---- */
@@ -147,7 +158,14 @@ static void reply_whole(dg_generation *g)
         dg_json_add(&items, call_item(g, call, "completed", json_incref(arguments_of(call))));
         g->place.n_item++;
     }
-    dg_exchange_reply(g->cfg.to, 200, finished_response(g, items));
+    dg_http_error e;
+    json_t *body = finished_response(g, items);
+    if (keep(g, &body, &e)) {
+        dg_exchange_reply(g->cfg.to, 200, body);
+    } else {
+        json_decref(body);
+        dg_exchange_refuse(g->cfg.to, &e);
+    }
 }
 
 /* ---- streams ---- */
@@ -270,17 +288,6 @@ static void stream_event(dg_generation *g, dg_choice *c, const dgemma_event *e)
     }
 }
 
-static void end(dg_generation *g)
-{
-    if (!g->chat.stream) {
-        reply_whole(g);
-        return;
-    }
-    send_event(g, is_cut(&g->choices[0]) ? "response.incomplete" : "response.completed",
-               json_pack("{s:o}", "response", finished_response(g, json_incref(g->place.items))));
-    dg_exchange_close(g->cfg.to);
-}
-
 /* ---- errors ---- */
 
 /* The client's own name for a field of a chat completion. */
@@ -316,6 +323,26 @@ static void fail_stream(dg_generation *g, const dg_http_error *e)
     dg_json_put(&error, "param",
                 json_incref(json_object_get(json_object_get(error, "error"), "param")));
     send_event(g, "error", error);
+}
+
+/* ---- the end ---- */
+
+static void end(dg_generation *g)
+{
+    dg_http_error e;
+    if (!g->chat.stream) {
+        reply_whole(g);
+        return;
+    }
+    json_t *body = finished_response(g, json_incref(g->place.items));
+    if (keep(g, &body, &e)) {
+        send_event(g, is_cut(&g->choices[0]) ? "response.incomplete" : "response.completed",
+                   json_pack("{s:o}", "response", body));
+    } else {
+        json_decref(body);
+        fail_stream(g, &e);
+    }
+    dg_exchange_close(g->cfg.to);
 }
 
 const dg_dialect dg_responses = {

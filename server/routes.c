@@ -25,6 +25,7 @@
 #include "responses_request.h"
 #include "responses_response.h"
 #include "start_request.h"
+#include "stored_responses.h"
 #include "systemone.h"
 
 /* ---- answers of the model ---- */
@@ -47,6 +48,7 @@ static bool start(dg_call *c, dg_http_error *e)
         .model = s->opt.model_name,
         .dialect = c->route->dialect,
         .to = &c->x,
+        .keeping = c->keeping,
         .notify = dg_call_ring,
         .notify_user = c,
     };
@@ -347,6 +349,12 @@ static const dg_dialect systemone_errors = {.error = dg_systemone_error};
         .dialect = &(writer)                                                                       \
     }
 
+#define RESPONDS(where)                                                                            \
+    {                                                                                              \
+        .method = "POST", .path = (where), .work = generate, .generates = true,                    \
+        .prepare = dg_stored_prepare, .read = dg_responses_read, .dialect = &dg_responses          \
+    }
+
 static const dg_route routes[] = {
     {.method = "GET", .path = "/", .work = dg_page_send, .now = true, .open = true, .always = true},
     GENERATES("/v1/chat/completions", dg_openai_read_chat, dg_openai_chat),
@@ -355,8 +363,10 @@ static const dg_route routes[] = {
     GENERATES("/completions", dg_openai_read_completion, dg_openai_completion),
     GENERATES("/infill", dg_infill_read, dg_infill),
     GENERATES("/v1/edit", dg_edit_read, dg_edit),
-    GENERATES("/v1/responses", dg_responses_read, dg_responses),
-    GENERATES("/responses", dg_responses_read, dg_responses),
+    RESPONDS("/v1/responses"),
+    RESPONDS("/responses"),
+    {.method = "GET", .path = "/v1/responses/", .work = dg_stored_get, .keeps = true},
+    {.method = "DELETE", .path = "/v1/responses/", .work = dg_stored_delete, .keeps = true},
     GENERATES("/v1/messages", dg_anthropic_read, dg_anthropic),
     GENERATES("/api/chat", dg_ollama_read_chat, dg_ollama_chat),
     GENERATES("/api/generate", dg_ollama_read_generate, dg_ollama_generate),

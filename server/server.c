@@ -8,6 +8,7 @@
 #include "entry.h"
 #include "files.h"
 #include "state.h"
+#include "stored_responses.h"
 #include "watch.h"
 
 dg_server_options dg_server_defaults(void)
@@ -175,7 +176,9 @@ static dgemma_status open_state(dg_server *s, const dg_server_options *opt, dgem
         .keep_seconds = (int64_t)opt->state_days * 86400,
     };
     dgemma_status st = dg_state_open(&s->state, opt->state, &limits, s->keys, err);
-    return st ? st : dg_files_mend(s->state, err);
+    if (!st)
+        st = dg_files_mend(s->state, err);
+    return st ? st : dg_stored_mend(s->state, err);
 }
 
 dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_server_options *opt,

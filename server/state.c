@@ -94,6 +94,12 @@ void dg_state_release(dg_state *s, uint64_t bytes)
     pthread_mutex_unlock(&s->lock);
 }
 
+void dg_state_forget_response(dg_state *s, uint64_t bytes)
+{
+    s->bytes -= bytes < s->bytes ? bytes : s->bytes;
+    s->response_bytes -= bytes < s->response_bytes ? bytes : s->response_bytes;
+}
+
 dgemma_status dg_state_begin(dg_state *s, dgemma_error *err)
 {
     return dg_database_do(s->db, err, "BEGIN IMMEDIATE", "");
@@ -161,6 +167,12 @@ static const char *const tables[] = {
     " failed_at INTEGER, expired_at INTEGER, cancelling_at INTEGER, cancelled_at INTEGER)",
     "CREATE INDEX IF NOT EXISTS batches_of ON batches(owner, seq)",
     "CREATE INDEX IF NOT EXISTS batches_in ON batches(status, input)",
+    "CREATE TABLE IF NOT EXISTS responses(seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    " id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, previous TEXT, bytes INTEGER NOT NULL,"
+    " created INTEGER NOT NULL, expires INTEGER NOT NULL, body TEXT NOT NULL, input TEXT NOT NULL,"
+    " output TEXT NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS responses_of ON responses(owner, seq)",
+    "CREATE INDEX IF NOT EXISTS responses_until ON responses(expires)",
     "PRAGMA user_version=1",
 };
 

@@ -30,6 +30,7 @@ struct dg_state {
     pthread_mutex_t lock; /* for what follows */
     dg_database *db;
     uint64_t bytes;            /* that are kept, or being written */
+    uint64_t response_bytes;   /* of those, of responses */
     pthread_cond_t bell;       /* there is a batch to work at */
     char running[DG_STATE_ID]; /* the batch that is being worked at; "": none */
     atomic_bool cancels;       /* and is to be left */
@@ -52,6 +53,9 @@ bool dg_state_name(char id[DG_STATE_ID], const char *prefix);
 /* Room for so many bytes more. False: *e says that there is none. */
 bool dg_state_reserve(dg_state *s, uint64_t bytes, dg_http_error *e);
 void dg_state_release(dg_state *s, uint64_t bytes);
+
+/* A response is gone; the lock is held. */
+void dg_state_forget_response(dg_state *s, uint64_t bytes);
 
 /* What the disk or the database said, as an answer: 507 where there is no room. */
 bool dg_state_refuse(dg_http_error *e, const dgemma_error *err);

@@ -1,4 +1,4 @@
-"""The official client with a server that keeps things: files and batches."""
+"""The official client with a server that keeps things: files, batches and responses."""
 import io
 import json
 import tempfile
@@ -65,6 +65,28 @@ def batches():
         raises("none there", openai.NotFoundError, lambda: c.batches.retrieve("batch_1"))
 
 
+def responses():
+    with tempfile.TemporaryDirectory() as folder, Server("-q", "--state", folder) as s:
+        c = client(s)
+        first = c.responses.create(model="test", input="What is the capital of France?", max_output_tokens=64)
+        second = c.responses.create(model="test", input="And of Italy?", previous_response_id=first.id, max_output_tokens=64)
+        check("one goes on from another", second.previous_response_id == first.id and second.usage.input_tokens > first.usage.input_tokens, second)
+        check("it can be had again", c.responses.retrieve(second.id).output_text == second.output_text and c.responses.retrieve(first.id).id == first.id)
+        items = list(c.responses.input_items.list(first.id))
+        check("its input", [i.content[0].text for i in items] == ["What is the capital of France?"], items)
+        with c.responses.stream(model="test", input="And of Spain?", previous_response_id=second.id, max_output_tokens=64) as stream:
+            for _ in stream:
+                pass
+            third = stream.get_final_response()
+        check("a stream is kept", c.responses.retrieve(third.id).output_text == third.output_text and third.previous_response_id == second.id)
+        c.responses.delete(third.id)
+        raises("deleted", openai.NotFoundError, lambda: c.responses.retrieve(third.id))
+        raises("nothing to go on from", openai.BadRequestError,
+               lambda: c.responses.create(model="test", input="x", previous_response_id=third.id))
+        loose = c.responses.create(model="test", input="Hello", store=False, max_output_tokens=64)
+        raises("not kept", openai.NotFoundError, lambda: c.responses.retrieve(loose.id))
+
+
 def without_state():
     with Server("-q") as s:
         e = raises("no state", openai.InternalServerError, lambda: client(s).files.list())
@@ -72,5 +94,5 @@ def without_state():
 
 
 Server.model = MODEL
-run([files, batches, without_state])
+run([files, batches, responses, without_state])
 finish()

@@ -5,7 +5,7 @@
 
 need_client openai '>=2,<3'
 if ! ldd "$DGEMMA" 2>/dev/null | grep -q libsqlite3; then
-    skip "files and batches with the official client" "dgemma was built without SQLite"
+    skip "files, batches and kept responses with the official client" "dgemma was built without SQLite"
     finish
 fi
 exec "$venv/bin/python" tests/server/state_client.py
