@@ -193,7 +193,7 @@ static const char *write_gguf(gguf_how h)
     dg_gguf_put_string(&w, "general.architecture",
                        h.architecture ? h.architecture : "diffusion-gemma");
     if (!h.no_alpha)
-        dg_gguf_put_float(&w, "adapter.lora.alpha", h.alpha ? h.alpha : 4);
+        dg_gguf_put_float(&w, "adapter.lora.alpha", h.alpha != 0 ? h.alpha : 4);
     if (h.alora)
         dg_gguf_put_ints(&w, "adapter.alora.invocation_tokens", DG_GGUF_U32, (int64_t[]){1}, 1);
     const dg_tensor t[] = {tensor(h.a ? h.a : "blk.0.attn_q.weight.lora_a", 2, 8),
