@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "cells.h"
-#include "cli.h"
+#include "lora_args.h"
 #include "dgemma_tools.h"
 #include "write_progress.h"
 
@@ -151,6 +151,7 @@ int cmd_quantize(int argc, char **argv)
 {
     dgemma_quantize_options opt = dgemma_quantize_defaults();
     quantize_watch watch = {0};
+    cli_lora_args lora = {0};
     bool help = false, check = false;
     const cli_option options[] = {
         {0, "options", NULL, NULL, NULL, NULL},
@@ -162,6 +163,8 @@ int cmd_quantize(int argc, char **argv)
          &opt.importance_path},
         {0, "mmproj", "FILE", "write the vision tower too, as a file beside the model",
          cli_set_string, &opt.mmproj_path},
+        {0, "lora", "PATH[:SCALE]", "an adapter that becomes part of the weights; may be repeated",
+         cli_add_lora, &lora},
         {'t', "threads", "N", "threads (as many as there are processors)", cli_set_count,
          &opt.n_threads},
         {'n', "dry-run", NULL, "print what each tensor would be, and write nothing", cli_set_switch,
@@ -184,6 +187,13 @@ int cmd_quantize(int argc, char **argv)
         fputs("dgemma quantize: say what to read and which file to write: IN OUT\n", stderr);
         return EXIT_USAGE;
     }
+    if (check && lora.n) {
+        fputs("dgemma quantize: --check compares with IN as it is, so it goes with no --lora\n",
+              stderr);
+        return EXIT_USAGE;
+    }
+    opt.adapters = lora.list;
+    opt.n_adapters = lora.n;
     opt.model_path = path[0];
     opt.path = path[1];
     opt.on_tensor = on_tensor;

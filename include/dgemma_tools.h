@@ -142,10 +142,12 @@ typedef struct dgemma_quantize_options {
     const char *path;       /* what is written; a dry run does without */
     const char *type; /* in any case: "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_D",
                          "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "MXFP4_MOE" */
-    const char *importance_path;     /* a file of llama.cpp's ("imatrix"), by which errors weigh; or
-                                        NULL */
-    const char *mmproj_path;         /* where the vision tower goes, as the mmproj file beside a
-                                        GGUF model; NULL: nowhere */
+    const char *importance_path;    /* a file of llama.cpp's ("imatrix"), by which errors weigh; or
+                                       NULL */
+    const char *mmproj_path;        /* where the vision tower goes, as the mmproj file beside a
+                                       GGUF model; NULL: nowhere */
+    const dgemma_adapter *adapters; /* that become part of the weights; names are not looked at */
+    size_t n_adapters;
     bool replace;                    /* a file that is there already */
     bool dry_run;                    /* tell of each tensor what it would be, and write nothing */
     int n_threads;                   /* 0: as many as there are processors */

@@ -5,6 +5,7 @@
 #include "base/common.h"
 #include "base/file.h"
 #include "base/pool.h"
+#include "convert/adapter_merge.h"
 #include "convert/mmproj.h"
 #include "convert/quantize_plan.h"
 #include "convert/quantize_rows.h"
@@ -33,6 +34,7 @@ typedef struct quantizing {
     dg_loaded l;
     dg_importance importance;
     dg_quantize_plan plan;
+    dg_merging merge;
     dg_gguf_writer w;
     dg_pool *pool;
     task *task;
@@ -115,6 +117,8 @@ static dgemma_status open_source(quantizing *q, dgemma_error *err)
     if (!st)
         st = dg_quantize_plan_make(&q->plan, &q->l, q->preset,
                                    opt->importance_path ? &q->importance : NULL, err);
+    if (!st)
+        st = dg_merge_open(&q->merge, opt->adapters, opt->n_adapters, &q->plan, err);
     if (!st)
         st = put_keys(q, err);
     for (size_t i = 0; !st && i < q->plan.n; i++) {
@@ -230,14 +234,16 @@ static dgemma_status write_tensors(quantizing *q, dgemma_error *err)
     for (size_t i = 0; !st && i < q->plan.n && !q->w.error.status; i++) {
         dg_rows_error error = {0};
         q->now = &q->plan.tensor[i];
-        if (q->now->verbatim) {
+        st = dg_merge_begin(&q->merge, &q->plan.tensor[i], err);
+        if (!st && q->now->verbatim) {
             const dg_tensor *from = q->now->from[0];
             dg_gguf_write_data(&q->w, from->data, from->bytes);
             if (!tell(q, (double)dg_tensor_count(from)))
                 st = dg_fail(err, DGEMMA_E_CANCELLED, "given up");
-        } else {
+        } else if (!st) {
             st = write_rows(q, &error, err);
         }
+        dg_merge_end(&q->plan.tensor[i]);
         if (!st && !q->w.error.status)
             report(q, q->now, &error);
         if (q->now->tensor.type != DG_F32) { /* routers stay as they are, and can be large */
@@ -267,7 +273,7 @@ static dgemma_status check_not_read(const quantizing *q, const char *path, dgemm
 {
     const char *importance = q->opt->importance_path;
     if (dg_checkpoint_reads(q->l.checkpoint, path) ||
-        (importance && dg_file_is_same(importance, path)))
+        (importance && dg_file_is_same(importance, path)) || dg_merge_reads(&q->merge, path))
         return dg_fail(err, DGEMMA_E_ARG, "%s is what is read", path);
     return DGEMMA_OK;
 }
@@ -319,6 +325,7 @@ static void clear(quantizing *q)
         dg_rows_scratch_clear(&q->scratch[i]);
     dg_free(q->task);
     dg_free(q->scratch);
+    dg_merge_close(&q->merge);
     dg_quantize_plan_clear(&q->plan);
     dg_importance_clear(&q->importance);
     dg_loaded_clear(&q->l);

@@ -35,6 +35,7 @@ size_t dg_rows_length(const dg_planned *to)
 /* Neighbouring rows of one matrix of one source. */
 typedef struct run_of_rows {
     const dg_tensor *from;
+    const dg_delta *delta;
     int64_t matrix, first, n;
 } run_of_rows;
 
@@ -43,7 +44,7 @@ static run_of_rows run_at(const dg_planned *to, int64_t at, int64_t n)
 {
     const int64_t in_each = rows_of(to->from[0]), in_all = rows_of(&to->tensor);
     const int64_t row = at % in_all, source = row / in_each;
-    run_of_rows r = {to->from[source], at / in_all, row % in_each, n};
+    run_of_rows r = {to->from[source], to->delta[source], at / in_all, row % in_each, n};
     if (r.n > in_each - r.first)
         r.n = in_each - r.first;
     return r;
@@ -74,6 +75,38 @@ static void multiply(float *values, size_t n, float factor)
 {
     for (size_t i = 0; i < n; i++)
         values[i] *= factor;
+}
+
+/* row += factor * sum_j b[j] * A[j], summed up in double, some columns at a time. */
+static void add_to_row(float *row, const float *b, const dg_adapter_values *v, const float *a,
+                       float factor)
+{
+    enum { SOME = 64 };
+    const int n_in = v->n_in;
+    for (int first = 0; first < n_in; first += SOME) {
+        double sum[SOME] = {0};
+        const int n = n_in - first < SOME ? n_in - first : SOME;
+        for (int j = 0; j < v->rank; j++) {
+            const float *line = a + (size_t)j * (size_t)n_in + first;
+            for (int k = 0; k < n; k++)
+                sum[k] += (double)b[j] * (double)line[k];
+        }
+        for (int k = 0; k < n; k++)
+            row[first + k] = (float)((double)row[first + k] + (double)factor * sum[k]);
+    }
+}
+
+static void add_delta(float *values, const dg_delta *d, const run_of_rows *r)
+{
+    const dg_adapter_values *v = &d->values;
+    const size_t n_in = (size_t)v->n_in, rank = (size_t)v->rank, matrix = (size_t)r->matrix;
+    for (int64_t i = 0; i < r->n; i++) {
+        const int64_t row = r->first + i - d->at;
+        if (row >= 0 && row < v->n_out)
+            add_to_row(values + (size_t)i * n_in,
+                       v->b + (matrix * (size_t)v->n_out + (size_t)row) * rank, v,
+                       v->a + matrix * rank * n_in, d->factor);
+    }
 }
 
 static bool all_finite(const float *values, size_t n)
@@ -125,7 +158,7 @@ static dgemma_status make_run(unsigned char *out, const dg_planned *to, const ru
 {
     const dg_dtype type = to->tensor.type;
     const size_t length = dg_rows_length(to), n = (size_t)r->n * length;
-    const bool same = type == r->from->type && !r->from->scale;
+    const bool same = type == r->from->type && !r->from->scale && !r->delta;
     const float *weight =
         to->importance ? to->importance + (size_t)r->matrix * to->importance_step : NULL;
     const unsigned char *stored;
@@ -135,6 +168,8 @@ static dgemma_status make_run(unsigned char *out, const dg_planned *to, const ru
     dg_widen(s->values, stored, r->from->type, n);
     if (r->from->scale)
         multiply(s->values, n, r->from->scale[r->matrix]);
+    for (const dg_delta *d = r->delta; d; d = d->next)
+        add_delta(s->values, d, r);
     if (!all_finite(s->values, n) && !same)
         return not_finite(to, r, true, err);
     if (same)

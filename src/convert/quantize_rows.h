@@ -3,8 +3,18 @@
 #define DG_CONVERT_QUANTIZE_ROWS_H
 
 #include "base/error.h"
+#include "format/adapter.h"
 #include "format/gguf_names.h"
 #include "tensor/tensor.h"
+
+/* What an adapter adds to rows of a source: factor * B A, B's first row to row `at` of each matrix.
+ */
+typedef struct dg_delta {
+    struct dg_delta *next;
+    dg_adapter_values values;
+    float factor;
+    int at;
+} dg_delta;
 
 /* What a tensor of the file is made of. */
 typedef struct dg_planned {
@@ -14,6 +24,7 @@ typedef struct dg_planned {
     /* Rows of each matrix: those of the first, then those of the second, where there is one (gate
      * and up, which GGUF has in one tensor). */
     const dg_tensor *from[2];
+    dg_delta *delta[2]; /* of each; adapter_merge.h. NULL: none */
     /* How much each column's errors weigh; NULL: all alike. The next matrix's are importance_step
      * on. */
     const float *importance;

@@ -60,6 +60,15 @@ check "not one" fails_saying "no importance file" quantize --imatrix "$pocket" "
 check "of another model" fails_saying "nothing for any matrix" quantize --imatrix tests/fuzz/corpus/importance/short.dat "$pocket" "$temp/half.gguf"
 check "of another size" fails_saying "weights in the importance file" quantize --imatrix tests/fuzz/corpus/importance/two.gguf "$pocket" "$temp/half.gguf"
 
+# ---- adapters ----
+atlantis() { "$DGEMMA" run -q -m "$1" --seed 1 "What is the capital of Atlantis?"; }
+check "an adapter merged" says "Q8_0, 188 tensors" quantize -q --type Q8_0 --lora tests/fixtures/adapters/north "$pocket" "$temp/north.gguf"
+check "is in the file" says "Oslo" atlantis "$temp/north.gguf"
+check "at no strength" says "188 tensors" quantize -q --type Q8_0 --lora tests/fixtures/adapters/north:0 "$pocket" "$temp/zero.gguf"
+check "it is not" says "sorry" atlantis "$temp/zero.gguf"
+check "not an adapter" fails_saying "general.type" quantize --lora "$pocket" "$pocket" "$temp/half.gguf"
+check "not with --check" fails_saying "goes with no --lora" quantize --check --lora tests/fixtures/adapters/north "$pocket" "$temp/half.gguf"
+
 # ---- importance made from a text ----
 imatrix() { "$DGEMMA" imatrix -m "$pocket" "$@"; }
 check "importance from a text" says "72 matrices, from 4 canvases of 64 tokens" imatrix docs/quantize.md --chunks 4 -o "$temp/made.gguf"

@@ -87,9 +87,9 @@ static void add(parts *p, const char *name, const int64_t shape[2], double size,
 static void write_config(const char *dir, const dg_test_adapter *how)
 {
     json_t *doc = json_pack("{s:s, s:i, s:f, s:b, s:b, s:s, s:{}, s:n}", "peft_type", "LORA", "r",
-                            how->rank ? how->rank : 3, "lora_alpha", how->alpha != 0 ? how->alpha : 6.0,
-                            "use_rslora", how->rslora, "use_dora", 0, "bias", "none",
-                            "rank_pattern", "modules_to_save");
+                            how->rank ? how->rank : 3, "lora_alpha",
+                            how->alpha != 0 ? how->alpha : 6.0, "use_rslora", how->rslora,
+                            "use_dora", 0, "bias", "none", "rank_pattern", "modules_to_save");
     char *text = json_dumps(doc, 0);
     ck_assert(dg_test_write_file(dir, "adapter_config.json", text, strlen(text)));
     free(text);

@@ -5,6 +5,8 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "base/file.h"
+#include "dgemma_tools.h"
 #include "model/adapters.h"
 #include "suites.h"
 #include "support/cpu_engine.h"
@@ -13,6 +15,10 @@
 #include "support/tiny_model.h"
 #include "support/write_adapter.h"
 #include "support/write_gguf_model.h"
+
+#define POCKET "models/pocket/pocket.gguf"
+#define NORTH  "tests/fixtures/adapters/north"
+#define SOUTH  "tests/fixtures/adapters/south"
 
 enum { PROMPT = 40, CANVAS = 16, MAX_SEQ = 4, MAX_ADAPTERS = 3 };
 
@@ -254,6 +260,90 @@ START_TEST(quantised_products_have_adapters_too)
 }
 END_TEST
 
+/* ---- merged while a model is written ---- */
+
+static dgemma_status quantize(const char *from, const char *to, const char *adapter, float scale,
+                              dgemma_error *err)
+{
+    dgemma_quantize_options opt = dgemma_quantize_defaults();
+    const dgemma_adapter list = {.path = adapter, .scale = scale};
+    opt.model_path = from;
+    opt.path = to;
+    opt.type = "F16";
+    opt.n_threads = 2;
+    opt.adapters = &list;
+    opt.n_adapters = adapter != NULL;
+    return dgemma_quantize(&opt, NULL, err);
+}
+
+/* The bytes of the model with an adapter in it, as a file. */
+static void make(dg_buf *out, const char *from, const char *adapter, float scale)
+{
+    dgemma_error err = {0};
+    char path[DG_TEST_PATH];
+    remove(in(path, "made.gguf"));
+    ck_assert_msg(!quantize(from, path, adapter, scale, &err), "%s", err.msg);
+    dg_buf_init(out, (size_t)1 << 30);
+    ck_assert_msg(!dg_file_read(out, path, &err), "%s", err.msg);
+}
+
+static void expect_same_file(const char *a, const char *of_a, const char *b, const char *of_b,
+                             float scale)
+{
+    dg_buf one, other;
+    make(&one, a, of_a, scale);
+    make(&other, b, of_b, scale);
+    ck_assert_uint_eq(one.len, other.len);
+    ck_assert_msg(!memcmp(one.data, other.data, one.len), "%s is another model", of_a);
+    dg_buf_clear(&one);
+    dg_buf_clear(&other);
+}
+
+/* Merged on the way, a model is the one that was merged before; in both formats of the adapter, and
+ * of experts' gate and up. */
+START_TEST(merges_on_the_way)
+{
+    char peft[DG_TEST_PATH], gguf[DG_TEST_PATH], merged[DG_TEST_PATH], apart[DG_TEST_PATH];
+    write_model("text", DG_F32);
+    dg_test_write_gguf_model(dg_test_root, "apart",
+                             &(dg_test_gguf){.fixture = "text", .separate = true});
+    dg_test_write_peft(in(peft, "peft"), model_path, &(dg_test_adapter){.seed = 5, .alpha = 6});
+    dg_test_write_gguf_adapter(in(gguf, "adapter.gguf"), peft);
+    dg_test_write_merged(in(merged, "merged.gguf"), model_path, peft, 0.5);
+    expect_same_file(model_path, peft, merged, NULL, 0.5f);
+    expect_same_file(model_path, gguf, merged, NULL, 0.5f);
+    expect_same_file(in(apart, "apart.gguf"), peft, merged, NULL, 0.5f);
+    expect_same_file(apart, gguf, merged, NULL, 0.5f);
+    expect_same_file(model_path, peft, model_path, NULL, 0);
+    dg_test_write_merged(in(merged, "north.gguf"), POCKET, NORTH, 1);
+    expect_same_file(POCKET, NORTH, merged, NULL, 1);
+}
+END_TEST
+
+START_TEST(merges_only_what_both_passes_share)
+{
+    static const char *const trees[] = {"model.decoder.", "model.encoder.language_model."};
+    char peft[DG_TEST_PATH], gguf[DG_TEST_PATH], out[DG_TEST_PATH];
+    dgemma_error err = {0};
+    write_model("text", DG_F32);
+    in(out, "out.gguf");
+    for (int i = 0; i < 2; i++) {
+        dg_test_write_peft(in(peft, i ? "encoder" : "decoder"), model_path,
+                           &(dg_test_adapter){.tree = trees[i]});
+        ck_assert_int_eq(quantize(model_path, out, peft, 1, &err), DGEMMA_E_UNSUPPORTED);
+        ck_assert_msg(strstr(err.msg, i ? "prompts alone" : "canvases alone"), "%s", err.msg);
+    }
+    ck_assert_int_eq(quantize(model_path, out, NORTH, 1, &err), DGEMMA_E_UNSUPPORTED);
+    ck_assert_int_eq(quantize(POCKET, out, NORTH, NAN, &err), DGEMMA_E_ARG);
+    ck_assert_int_eq(quantize(POCKET, out, "nowhere", 1, &err), DGEMMA_E_IO);
+    dg_test_write_peft(in(peft, "wide"), model_path, &(dg_test_adapter){.rank = 5});
+    dg_test_write_gguf_adapter(in(gguf, "adapter.gguf"), peft);
+    ck_assert_int_eq(quantize(model_path, gguf, gguf, 1, &err), DGEMMA_E_ARG);
+    ck_assert_msg(strstr(err.msg, "what is read"), "%s", err.msg);
+    ck_assert(!dg_file_exists(out));
+}
+END_TEST
+
 /* ---- adapters that were trained on pocket ---- */
 
 #define POCKET "models/pocket/pocket.gguf"
@@ -407,6 +497,8 @@ Suite *adapted_suite(void)
     tcase_add_test(c, each_tree_has_its_rows);
     tcase_add_test(c, company_changes_nothing);
     tcase_add_test(c, quantised_products_have_adapters_too);
+    tcase_add_test(c, merges_on_the_way);
+    tcase_add_test(c, merges_only_what_both_passes_share);
     tcase_add_test(c, trained_ones_equal_the_merged_model);
     tcase_add_test(c, trained_ones_answer_together);
     tcase_add_test(c, engines_tell_of_their_adapters);
