@@ -19,7 +19,8 @@ typedef struct run_args {
     cli_request_args request;
     cli_constraint_args constraint;
     const char *prompt, *file, *tokens, *messages_file, *tools_file;
-    bool raw, json, draft, quiet, help;
+    const char *cache_file; /* of keys and values */
+    bool raw, cache_read_only, json, draft, quiet, help;
 } run_args;
 
 typedef struct call {
@@ -411,6 +412,26 @@ static int answer(const run_args *a, dgemma_engine *engine, dgemma_request_optio
     return code;
 }
 
+/* ---- keys and values of the last time ---- */
+
+static int recall(const run_args *a, dgemma_engine *engine)
+{
+    dgemma_error err = {0};
+    if (!a->cache_file || (!dg_file_exists(a->cache_file) && !a->cache_read_only) ||
+        !dgemma_prefix_restore(engine, a->cache_file, NULL, NULL, &err))
+        return EXIT_OK;
+    return cli_fail(&err);
+}
+
+static int remember(const run_args *a, dgemma_engine *engine)
+{
+    dgemma_error err = {0};
+    if (!a->cache_file || a->cache_read_only ||
+        !dgemma_prefix_save(engine, a->cache_file, 0, NULL, NULL, &err))
+        return EXIT_OK;
+    return cli_fail(&err);
+}
+
 /* Reads what the options name, opens the model, answers. */
 static int run(run_args *a)
 {
@@ -452,7 +473,11 @@ static int run(run_args *a)
         req.messages = a->messages_file ? (messages.data ? messages.data : "") : NULL;
         req.tools = a->tools_file ? (tools.data ? tools.data : "") : NULL;
         *(a->raw ? &req.raw_prompt : &req.chat_prompt) = text;
-        code = answer(a, engine, &req);
+        code = recall(a, engine);
+        if (code == EXIT_OK)
+            code = answer(a, engine, &req);
+        if (code == EXIT_OK)
+            code = remember(a, engine);
     }
     cli_guard_engine(NULL);
     dgemma_engine_close(engine);
@@ -496,6 +521,12 @@ static const char *prompt_mistake(const run_args *a)
         return "--system, --tools and --think go with a chat, not with --raw or --tokens";
     if (cli_constraint_count(&a->constraint) > 1)
         return "give one of --json-schema, --json-object, --regex, --choice, --grammar, not two";
+    if (a->cache_read_only && !a->cache_file)
+        return "--prompt-cache-ro goes with --prompt-cache";
+    if (a->cache_file && a->request.n_media)
+        return "--prompt-cache keeps text alone, no pictures";
+    if (a->cache_file && a->request.lora.n)
+        return "--prompt-cache keeps what the model itself makes of a text, without --lora";
     if (count_stdin(a) > 1)
         return "two options ask for standard input";
     return cli_constraint_mistake(&a->constraint);
@@ -517,6 +548,10 @@ int cmd_run(int argc, char **argv)
         {0, "raw", NULL, "take the prompt as it stands: no turn markers, but those in it count",
          cli_set_switch, &a.raw},
         {0, "video", "FILE", "a video, like --image, at <|video|>", add_video, &a.request},
+        {0, "prompt-cache", "FILE",
+         "keep the prompt's keys and values there, and go on from what was kept", cli_set_string,
+         &a.cache_file},
+        {0, "prompt-cache-ro", NULL, "only read that file", cli_set_switch, &a.cache_read_only},
     };
     const cli_option output[] = {
         {0, "output", NULL, NULL, NULL, NULL},

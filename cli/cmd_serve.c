@@ -330,6 +330,8 @@ int cmd_serve(int argc, char **argv)
         {0, "state", "DIR",
          "keep files, batches and responses in this folder, which is made (nothing is kept)",
          cli_set_string, &a.server.state},
+        {0, "slot-save-path", "DIR", "a folder that POST /slots saves conversations in (none)",
+         cli_set_string, &a.server.slot_path},
         {0, "limits", NULL, NULL, NULL, NULL},
         {0, "decision-temperature", "T",
          "divides log-probabilities of labels in decisions (1; see dgemma decide --calibrate)",

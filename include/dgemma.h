@@ -209,6 +209,27 @@ typedef struct dgemma_engine_counters {
 } dgemma_engine_counters;
 DGEMMA_API void dgemma_engine_count(const dgemma_engine *engine, dgemma_engine_counters *counters);
 
+/* What was saved of a conversation, or restored. */
+typedef struct dgemma_saved_prefix {
+    int n_tokens;   /* of its longest prefix */
+    uint64_t bytes; /* of the file */
+} dgemma_saved_prefix;
+
+/* Saves keys and values that the prefix cache holds, for a later process: the conversation that was
+ * used last, or with `which` the one used before that, and so on, of those whose requests had this
+ * cache_salt (NULL: none). Restored, the same prompt and whatever begins like it need not be
+ * encoded again. A file is replaced, and never seen half written. The file is refused by other
+ * models and other numerics: DGEMMA_E_UNSUPPORTED; where it is damaged: DGEMMA_E_FORMAT.
+ * Conversations with pictures, and those
+ * whose prompt an adapter read, are not saved: DGEMMA_E_ARG, as where none is kept. Any thread;
+ * passes wait meanwhile. */
+DGEMMA_API dgemma_status dgemma_prefix_save(dgemma_engine *engine, const char *path, int which,
+                                            const char *cache_salt, dgemma_saved_prefix *saved,
+                                            dgemma_error *err);
+DGEMMA_API dgemma_status dgemma_prefix_restore(dgemma_engine *engine, const char *path,
+                                               const char *cache_salt, dgemma_saved_prefix *saved,
+                                               dgemma_error *err);
+
 /* ---- tokens ----  Any thread. */
 
 /* Token ids of a text into ids[0 … cap); *n is how many there are, and DGEMMA_E_LIMIT says that

@@ -24,6 +24,7 @@
 #include "page.h"
 #include "responses_request.h"
 #include "responses_response.h"
+#include "slots.h"
 #include "start_request.h"
 #include "stored_responses.h"
 #include "systemone.h"
@@ -299,19 +300,6 @@ static void props(dg_call *c)
     dg_exchange_reply(&c->x, 200, body);
 }
 
-/* As many as run together. Which request sits where is nobody's business. */
-static void slots(dg_call *c)
-{
-    const dg_server *s = c->server;
-    dgemma_engine_counters n;
-    dgemma_engine_count(s->engine, &n);
-    json_t *list = json_array();
-    for (int i = 0; i < s->opt.max_running; i++)
-        dg_json_add(&list, json_pack("{s:i,s:i,s:b,s:b}", "id", i, "n_ctx", s->info.context_length,
-                                     "speculative", 0, "is_processing", i < n.n_running));
-    dg_exchange_reply(&c->x, 200, list);
-}
-
 static void metrics(dg_call *c)
 {
     dg_server *s = c->server;
@@ -418,7 +406,8 @@ static const dg_route routes[] = {
     {.method = "GET", .path = "/v1/health", .work = health, .now = true, .open = true},
     {.method = "GET", .path = "/lora-adapters", .work = adapters, .now = true},
     {.method = "GET", .path = "/props", .work = props, .now = true},
-    {.method = "GET", .path = "/slots", .work = slots, .now = true},
+    {.method = "GET", .path = "/slots", .work = dg_slots_list, .now = true},
+    {.method = "POST", .path = "/slots/", .work = dg_slots_act, .keeps = true},
     {.method = "GET", .path = "/metrics", .work = metrics, .now = true},
 };
 

@@ -3,6 +3,7 @@
 #include <time.h>
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "batch_runner.h"
 #include "calls.h"
 #include "entry.h"
@@ -74,6 +75,8 @@ static bool copy_options(dg_server *s, const dg_server_options *opt)
     s->opt = *opt;
     bool ok = copy_string(&s->opt.host);
     ok = copy_string(&s->opt.model_name) && ok;
+    if (opt->slot_path)
+        ok = copy_string(&s->opt.slot_path) && ok;
     bool tls = opt->tls_certificate && opt->tls_key;
     if (tls)
         ok = copy_string(&s->opt.tls_certificate) && ok;
@@ -95,6 +98,8 @@ static dgemma_status check_options(const dg_server_options *o, dgemma_error *err
     if (o->max_connections < 8 || o->max_active < 1 || o->max_choices < 1 || o->n_worker < 1 ||
         !o->max_body_bytes)
         return dg_fail(err, DGEMMA_E_ARG, "a limit leaves no room for any request");
+    if (o->slot_path && !dg_file_is_dir(o->slot_path))
+        return dg_fail(err, DGEMMA_E_ARG, "%s is no folder to save slots in", o->slot_path);
     for (size_t i = 0; i < o->n_key; i++)
         if (!*o->keys[i] || strpbrk(o->keys[i], " \t\r\n"))
             return dg_fail(err, DGEMMA_E_ARG, "an API key is empty, or has a space in it");
@@ -296,6 +301,7 @@ void dg_server_free(dg_server *s)
     dg_state_close(s->state);
     dg_free((void *)s->opt.host);
     dg_free((void *)s->opt.model_name);
+    dg_free((void *)s->opt.slot_path);
     dg_free((void *)s->opt.tls_certificate);
     dg_free((void *)s->opt.tls_key);
     dg_free(s->workers);

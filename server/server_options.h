@@ -18,6 +18,7 @@ typedef struct dg_server_options {
     const char *const *origins; /* sites whose pages may use the server; "*": all */
     size_t n_origin;
     const char *tls_certificate, *tls_key; /* PEM text, or both NULL */
+    const char *slot_path;          /* a folder for conversations that are saved; NULL: none are */
     const char *const *image_hosts; /* that pictures are fetched from; "*": all that are public */
     size_t n_image_host;
     const char *state;    /* folder for files, batches and responses; NULL: nothing is kept */

@@ -623,6 +623,11 @@ struct dg_backend {
     void (*kv_read)(dg_backend *be, const dg_kv_store *kv, int layer, int32_t page, bool value,
                     float *out);
 
+    /* A page of a group as it lies, dg_kv_page_bytes() of it, out and in again: as the same numbers
+     * only for a backend with the same numerics. */
+    void (*kv_save)(dg_backend *be, const dg_kv_store *kv, dg_kv_group g, int32_t page, void *out);
+    void (*kv_load)(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page, const void *from);
+
     /* What plan() will allocate, and the allocation. */
     size_t (*plan_bytes)(dg_backend *be, const dg_plan *plan);
     dgemma_status (*plan)(dg_backend *be, const dg_plan *plan, dgemma_error *err);

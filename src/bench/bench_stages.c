@@ -171,6 +171,18 @@ static void timed_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int3
     of(be)->inner->kv_read(of(be)->inner, kv, layer, page, value, out);
 }
 
+static void timed_kv_save(dg_backend *be, const dg_kv_store *kv, dg_kv_group g, int32_t page,
+                          void *out)
+{
+    of(be)->inner->kv_save(of(be)->inner, kv, g, page, out);
+}
+
+static void timed_kv_load(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page,
+                          const void *from)
+{
+    of(be)->inner->kv_load(of(be)->inner, kv, g, page, from);
+}
+
 static size_t timed_plan_bytes(dg_backend *be, const dg_plan *plan)
 {
     return of(be)->inner->plan_bytes(of(be)->inner, plan);
@@ -193,7 +205,7 @@ static void timed_close(dg_backend *be)
 
 /* The face below has to have every function of a backend that the model calls, and every field that
  * says what it does: whoever adds one adds it there too, and its size here. */
-_Static_assert(sizeof(dg_backend) == 51 * sizeof(void *), "a backend's function is not passed on");
+_Static_assert(sizeof(dg_backend) == 53 * sizeof(void *), "a backend's function is not passed on");
 
 dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *err)
 {
@@ -240,6 +252,8 @@ dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *e
         .kv_give = timed_kv_give,
         .kv_copy = timed_kv_copy,
         .kv_read = timed_kv_read,
+        .kv_save = timed_kv_save,
+        .kv_load = timed_kv_load,
         .plan_bytes = timed_plan_bytes,
         .plan = timed_plan,
         .begin = timed_begin,

@@ -246,6 +246,8 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
         .kv_give = dg_cpu_kv_give,
         .kv_copy = dg_cpu_kv_copy,
         .kv_read = dg_cpu_kv_read,
+        .kv_save = dg_cpu_kv_save,
+        .kv_load = dg_cpu_kv_load,
         .plan_bytes = cpu_plan_bytes,
         .plan = cpu_plan,
         .begin = cpu_begin,

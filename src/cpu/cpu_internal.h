@@ -289,6 +289,8 @@ void dg_cpu_kv_close(dg_backend *be, dg_kv_store *kv);
 bool dg_cpu_kv_take(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page);
 void dg_cpu_kv_give(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page);
 void dg_cpu_kv_copy(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t to, int32_t from);
+void dg_cpu_kv_save(dg_backend *be, const dg_kv_store *kv, dg_kv_group g, int32_t page, void *out);
+void dg_cpu_kv_load(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page, const void *from);
 void dg_cpu_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t page, bool value,
                     float *out);
 

@@ -114,6 +114,18 @@ void dg_cpu_kv_copy(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t to, 
     memcpy(page_at(kv, g, to), page_at(kv, g, from), kv->layout.page_bytes[g]);
 }
 
+void dg_cpu_kv_save(dg_backend *be, const dg_kv_store *kv, dg_kv_group g, int32_t page, void *out)
+{
+    (void)be;
+    memcpy(out, page_at(kv, g, page), kv->layout.page_bytes[g]);
+}
+
+void dg_cpu_kv_load(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page, const void *from)
+{
+    (void)be;
+    memcpy(page_at(kv, g, page), from, kv->layout.page_bytes[g]);
+}
+
 bool dg_cpu_kv_in_panels(const dg_kv_store *kv, int layer)
 {
     const int dim = kv->layout.layer[layer].head_dim;

@@ -308,6 +308,8 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         .kv_give = dg_cuda_kv_give,
         .kv_copy = dg_cuda_kv_copy,
         .kv_read = dg_cuda_kv_read,
+        .kv_save = dg_cuda_kv_save,
+        .kv_load = dg_cuda_kv_load,
         .plan_bytes = cuda_plan_bytes,
         .plan = cuda_plan,
         .begin = dg_cuda_begin,

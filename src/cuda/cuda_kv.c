@@ -72,6 +72,18 @@ void dg_cuda_kv_copy(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t to,
              p->page_bytes[g]);
 }
 
+void dg_cuda_kv_save(dg_backend *be, const dg_kv_store *kv, dg_kv_group g, int32_t page, void *out)
+{
+    const dg_cuda_places *p = &kv->places;
+    be->download(be, out, kv->slab + dg_cuda_place_of(p, g, page), p->page_bytes[g]);
+}
+
+void dg_cuda_kv_load(dg_backend *be, dg_kv_store *kv, dg_kv_group g, int32_t page, const void *from)
+{
+    const dg_cuda_places *p = &kv->places;
+    be->upload(be, kv->slab + dg_cuda_place_of(p, g, page), from, p->page_bytes[g]);
+}
+
 /* One head's page, slot by slot: dg_cuda_slot_at() says how it lies. */
 static void read_head(dg_backend *be, float *out, const unsigned char *at, dg_dtype type, int dim)
 {

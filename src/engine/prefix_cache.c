@@ -341,26 +341,26 @@ static point *point_create(dg_prefix_cache *c, const dg_prefix *p, uint64_t *cha
     return q;
 }
 
-void dg_prefix_keep(dg_prefix_cache *c, const dg_prefix *p, const dg_kv_seq *seq)
+bool dg_prefix_keep(dg_prefix_cache *c, const dg_prefix *p, const dg_kv_seq *seq)
 {
     int parted;
     if (!could_fit(c, p)) /* all others would go for it, and then itself */
-        return;
+        return false;
     uint64_t *chain = chain_of(p);
     if (!chain)
-        return;
+        return false;
     point *q = find(c, p, chain, &parted);
     if (q && q->seq.n_token == p->n_token) { /* it is there, and now the newest */
         dg_free(chain);
-        return;
+        return true;
     }
     q = point_create(c, p, chain);
     if (!q)
-        return;
+        return false;
     q->seq.kept = true;
     if (dg_kv_share(c->kv, &q->seq, seq, p->n_token, NULL)) {
         point_free(c, q);
-        return;
+        return false;
     }
     q->older = c->first;
     c->first = q;
@@ -368,4 +368,59 @@ void dg_prefix_keep(dg_prefix_cache *c, const dg_prefix *p, const dg_kv_seq *seq
     c->host_bytes += q->host_bytes;
     while (c->host_bytes > c->max_host_bytes && dg_prefix_evict(c))
         ;
+    return true;
+}
+
+/* ---- conversations ---- */
+
+static bool is_text_of(const point *p, const char *salt)
+{
+    return !p->n_place && strcmp(p->salt, salt ? salt : "") == 0;
+}
+
+static bool begins_with(const point *p, const point *start)
+{
+    const int n = start->seq.n_token;
+    return n <= p->seq.n_token && memcmp(p->token, start->token, (size_t)n * sizeof *p->token) == 0;
+}
+
+/* No other goes on from it. */
+static bool is_end(const dg_prefix_cache *c, const point *p, const char *salt)
+{
+    for (const point *q = c->first; q; q = q->older)
+        if (q != p && is_text_of(q, salt) && begins_with(q, p))
+            return false;
+    return true;
+}
+
+/* Puts a point in its place among n, the longest first; the shortest goes where there are too many.
+ */
+static int put_point(dg_prefix_point *list, int n, int most, const point *p)
+{
+    int at = dg_min(n, most - 1);
+    if (n == most && list[at].seq->n_token > p->seq.n_token)
+        return n;
+    for (; at > 0 && list[at - 1].seq->n_token < p->seq.n_token; at--)
+        list[at] = list[at - 1];
+    list[at] = (dg_prefix_point){p->token, &p->seq};
+    return dg_min(n + 1, most);
+}
+
+int dg_prefix_conversation(const dg_prefix_cache *c, const char *salt, int which,
+                           dg_prefix_point *list, int most)
+{
+    const point *end = c->first;
+    int n = 0;
+    for (; end; end = end->older)
+        if (is_text_of(end, salt) && is_end(c, end, salt) && which-- == 0)
+            break;
+    for (const point *p = c->first; end && p; p = p->older)
+        if (is_text_of(p, salt) && begins_with(end, p))
+            n = put_point(list, n, most, p);
+    return n;
+}
+
+dg_kv_cache *dg_prefix_kv(const dg_prefix_cache *c)
+{
+    return c->kv;
 }

@@ -40,11 +40,25 @@ void dg_prefix_find(dg_prefix_cache *c, const dg_prefix *p, dg_kv_seq *seq, int 
 int dg_prefix_common(const dg_prefix *a, const dg_prefix *b);
 
 /* Keeps a point behind all tokens of *p, which are the first of what *seq holds. Where memory for
- * that is out, or the bound too low for it, nothing is kept and nothing forgotten. */
-void dg_prefix_keep(dg_prefix_cache *c, const dg_prefix *p, const dg_kv_seq *seq);
+ * that is out, or the bound too low for it, nothing is kept and nothing forgotten: false. */
+bool dg_prefix_keep(dg_prefix_cache *c, const dg_prefix *p, const dg_kv_seq *seq);
 
 /* Forgets the point that was not used for longest; false: none is left. */
 bool dg_prefix_evict(dg_prefix_cache *c);
+
+/* A point without pictures, borrowed until the cache changes. */
+typedef struct dg_prefix_point {
+    const int32_t *token; /* [seq->n_token] */
+    const dg_kv_seq *seq;
+} dg_prefix_point;
+
+/* Of the conversations with a salt (NULL: ""), the most recently used first, number `which`: its
+ * longest point and all that lie along it, the longest first, at most `most`. Points with pictures
+ * are passed over. Returns how many; 0: there are not so many conversations. */
+int dg_prefix_conversation(const dg_prefix_cache *c, const char *salt, int which,
+                           dg_prefix_point *list, int most);
+
+dg_kv_cache *dg_prefix_kv(const dg_prefix_cache *c); /* which its points are in */
 
 int dg_prefix_count(const dg_prefix_cache *c);
 

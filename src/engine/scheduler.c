@@ -23,6 +23,14 @@ typedef struct running {
     dgemma_error err;
 } running;
 
+/* What somebody waits for. */
+typedef struct call {
+    struct call *next;
+    dg_scheduler_fn *fn;
+    void *arg;
+    bool done;
+} call;
+
 struct dg_scheduler {
     dg_scheduler_config cfg;
 
@@ -43,9 +51,10 @@ struct dg_scheduler {
 
     pthread_t thread;
     bool thread_started;
-    pthread_mutex_t lock; /* for what follows */
-    pthread_cond_t arrived;
+    pthread_mutex_t lock;           /* for what follows */
+    pthread_cond_t arrived, called; /* something to do; a call was done */
     dgemma_request *first, **last;
+    call *calls;
     bool quit;
     dgemma_engine_counters counters;
 };
@@ -214,11 +223,40 @@ static dgemma_request *dequeue_cancelled(dg_scheduler *s)
 static bool wait_for_work(dg_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
-    while (!s->n_running && !s->first && !s->quit)
+    while (!s->n_running && !s->first && !s->calls && !s->quit)
         pthread_cond_wait(&s->arrived, &s->lock);
-    bool more = s->n_running || s->first;
+    bool more = s->n_running || s->first || s->calls;
     pthread_mutex_unlock(&s->lock);
     return more;
+}
+
+void dg_scheduler_call(dg_scheduler *s, dg_scheduler_fn *fn, void *arg)
+{
+    call mine = {.fn = fn, .arg = arg};
+    pthread_mutex_lock(&s->lock);
+    mine.next = s->calls;
+    s->calls = &mine;
+    pthread_cond_signal(&s->arrived);
+    while (!mine.done)
+        pthread_cond_wait(&s->called, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* True: there was one. */
+static bool run_call(dg_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    call *c = s->calls;
+    s->calls = c ? c->next : NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (!c)
+        return false;
+    c->fn(c->arg, s->prefix);
+    pthread_mutex_lock(&s->lock);
+    c->done = true;
+    pthread_cond_broadcast(&s->called);
+    pthread_mutex_unlock(&s->lock);
+    return true;
 }
 
 static bool is_closing(dg_scheduler *s)
@@ -565,6 +603,10 @@ static void *scheduler_main(void *arg)
     dg_scheduler *s = arg;
     while (wait_for_work(s)) {
         dgemma_engine_counters done = {0};
+        if (run_call(s)) {
+            publish(s, &done); /* it may have kept something */
+            continue;
+        }
         double start = dg_clock_now();
         end_finished(s);
         admit(s, &done);
@@ -594,6 +636,7 @@ dgemma_status dg_scheduler_create(dg_scheduler **out, const dg_scheduler_config 
     s->counters.kv_bytes_total = cfg->kv_bytes;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->arrived, NULL);
+    pthread_cond_init(&s->called, NULL);
     s->slots = dg_calloc(n, sizeof *s->slots);
     s->order = dg_calloc(n, sizeof *s->order);
     s->want = dg_calloc(n, sizeof *s->want);
@@ -635,6 +678,7 @@ void dg_scheduler_free(dg_scheduler *s)
     dg_free(s->grant);
     dg_free(s->work);
     pthread_cond_destroy(&s->arrived);
+    pthread_cond_destroy(&s->called);
     pthread_mutex_destroy(&s->lock);
     dg_free(s);
 }

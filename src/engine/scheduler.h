@@ -21,6 +21,7 @@
 #include "dgemma.h"
 #include "engine/loader.h"
 #include "engine/picture_features.h"
+#include "engine/prefix_cache.h"
 #include "model/forward.h"
 
 enum {
@@ -57,6 +58,11 @@ void dg_scheduler_free(dg_scheduler *s);
 /* Takes the request into the queue and a hold on it; any thread. DGEMMA_E_LIMIT: the queue is full,
  * or the request needs more keys and values than there can be. */
 dgemma_status dg_scheduler_submit(dg_scheduler *s, dgemma_request *r, dgemma_error *err);
+
+/* Runs fn on the scheduler's thread, between two passes, and waits for its end; any thread but
+ * that. `prefix` is NULL where nothing is kept. */
+typedef void dg_scheduler_fn(void *arg, dg_prefix_cache *prefix);
+void dg_scheduler_call(dg_scheduler *s, dg_scheduler_fn *fn, void *arg);
 
 void dg_scheduler_count(dg_scheduler *s, dgemma_engine_counters *counters); /* any thread */
 

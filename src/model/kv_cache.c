@@ -414,3 +414,57 @@ dgemma_status dg_kv_share(dg_kv_cache *c, dg_kv_seq *to, const dg_kv_seq *from, 
     to->shared_tail = n_token % DG_PAGE != 0;
     return DGEMMA_OK;
 }
+
+/* ---- sequences from elsewhere ---- */
+
+void dg_kv_span(const dg_kv_cache *c, dg_kv_group g, int n_token, int *first, int *end)
+{
+    *end = c->pool[g].page_bytes ? dg_ceil_div(n_token, DG_PAGE) : 0;
+    *first = dg_min(oldest_page(c, g, n_token), *end);
+}
+
+dgemma_status dg_kv_restore(dg_kv_cache *c, dg_kv_seq *seq, int n_token,
+                            int32_t *const page[DG_KV_GROUPS], dgemma_error *err)
+{
+    assert(!seq->n_token);
+    dgemma_status st = open_store(c, err);
+    for (dg_kv_group g = 0; !st && g < DG_KV_GROUPS; g++) {
+        int first, end;
+        dg_kv_span(c, g, n_token, &first, &end);
+        st = widen(seq, g, end, err);
+        seq->table[g].first = seq->table[g].n = st ? 0 : first;
+        for (int i = first; !st && i < end; i++) {
+            int32_t *at = &page[g][i - first];
+            if (*at == DG_NO_PAGE)
+                *at = page_take(c, g, err);
+            if (*at == DG_NO_PAGE)
+                st = err->status;
+            else
+                put_page(c, seq, g, seq->table[g].n++, *at);
+        }
+    }
+    if (st) {
+        const bool kept = seq->kept;
+        dg_kv_seq_clear(c, seq);
+        seq->kept = kept;
+        return st;
+    }
+    seq->n_token = n_token;
+    seq->shared_tail = n_token % DG_PAGE != 0;
+    return DGEMMA_OK;
+}
+
+size_t dg_kv_page_size(const dg_kv_cache *c, dg_kv_group g)
+{
+    return c->pool[g].page_bytes;
+}
+
+void dg_kv_page_save(const dg_kv_cache *c, dg_kv_group g, int32_t page, void *out)
+{
+    c->be->kv_save(c->be, c->store, g, page, out);
+}
+
+void dg_kv_page_load(dg_kv_cache *c, dg_kv_group g, int32_t page, const void *from)
+{
+    c->be->kv_load(c->be, c->store, g, page, from);
+}

@@ -61,6 +61,23 @@ void dg_kv_advance(dg_kv_seq *seq, int n);
 dgemma_status dg_kv_share(dg_kv_cache *c, dg_kv_seq *to, const dg_kv_seq *from, int n_token,
                           dgemma_error *err);
 
+/* Pages [*first, *end) of a group are what a sequence of n_token tokens holds when it has forgotten
+ * all that no later token can see; none where no layer is of that kind. */
+void dg_kv_span(const dg_kv_cache *c, dg_kv_group g, int n_token, int *first, int *end);
+
+/* *seq, which is empty, becomes a sequence of n_token tokens out of the pages of its spans: those
+ * that page[g][0 …] names, or new ones in place of DG_NO_PAGE, whose numbers are put there and
+ * whose content is yet to come (dg_kv_page_load). On failure it stays empty, and page[] is worth
+ * nothing.
+ */
+dgemma_status dg_kv_restore(dg_kv_cache *c, dg_kv_seq *seq, int n_token,
+                            int32_t *const page[DG_KV_GROUPS], dgemma_error *err);
+
+/* What is in a page, dg_kv_page_size() bytes as the backend has them. */
+size_t dg_kv_page_size(const dg_kv_cache *c, dg_kv_group g);
+void dg_kv_page_save(const dg_kv_cache *c, dg_kv_group g, int32_t page, void *out);
+void dg_kv_page_load(dg_kv_cache *c, dg_kv_group g, int32_t page, const void *from);
+
 /* Bytes of pages: of all that are held, of those that running sequences hold, of what one holds,
  * and what may still be taken (without a bound: SIZE_MAX). */
 size_t dg_kv_bytes_held(const dg_kv_cache *c);

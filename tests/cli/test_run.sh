@@ -54,6 +54,13 @@ expect "an answer in tokens"            0 '^[0-9 ]* $'                "$DGEMMA" 
 expect "drafts"                         0 '^block 0 step  1'          "$DGEMMA" run -m "$model" -n 20 --draft hi
 expect "JSON"                           0 '^{"text": ".*"tokens": \[.*"end": "' "$DGEMMA" run -m "$model" -n 20 -q --json hi
 
+expect "keys and values for later"      0 'prompt [0-9]* tokens;'     "$DGEMMA" run -m "$model" -n 20 --prompt-cache "$temp/kv" hi
+expect "and from the last time"         0 'of them known'             "$DGEMMA" run -m "$model" -n 20 --prompt-cache "$temp/kv" hi
+expect "only to read"                   0 'of them known'             "$DGEMMA" run -m "$model" -n 20 --prompt-cache "$temp/kv" --prompt-cache-ro hi
+expect "of other numerics"              1 'kv: it was made with numerics' "$DGEMMA" run -m "$model" --cpu-flags ref --prompt-cache "$temp/kv" hi
+expect "nothing to read"                1 'none: No such file'        "$DGEMMA" run -m "$model" --prompt-cache "$temp/none" --prompt-cache-ro hi
+expect "not with adapters"              2 'without --lora'            "$DGEMMA" run -m "$model" --prompt-cache "$temp/kv" --lora x hi
+expect "no file at all"                 2 'goes with --prompt-cache'  "$DGEMMA" run -m "$model" --prompt-cache-ro hi
 expect "a cold draw"                    0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --temperature 0 hi
 expect "filtered draws"                 0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --temperature 1.3 --top-k 40 --top-p 0.9 --min-p 0.01 hi
 expect "a temperature that is none"     2 'dgemma: --temperature is 500' "$DGEMMA" run -m "$model" --temperature 500 hi

@@ -80,6 +80,7 @@ Suite *api_suite(void);
 Suite *pictures_suite(void);
 Suite *scheduler_suite(void);
 Suite *prefix_cache_suite(void);
+Suite *saved_prefix_suite(void);
 Suite *prefix_points_suite(void);
 Suite *hostile_suite(void);
 Suite *out_of_memory_suite(void);
