@@ -125,7 +125,9 @@ dgemma_status dg_proxies_read(dg_proxies *out, const char *text, dgemma_error *e
                            "trusted proxies: '%.*s' is no address and no network like 10.0.0.0/8 "
                            "or fd00::/8",
                            n > 60 ? 60 : (int)n, rest);
-        rest += n + (rest[n] == ',');
+        rest += n;
+        if (*rest && !*++rest)
+            return dg_fail(err, DGEMMA_E_ARG, "trusted proxies: nothing follows the last comma");
     }
     return DGEMMA_OK;
 }

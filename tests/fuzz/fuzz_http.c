@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "server/chunks.h"
+#include "server/client_address.h"
 #include "server/head.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -70,6 +71,23 @@ static void check_head(const dg_head *h, const char *data, size_t n)
     }
 }
 
+/* Whoever is trusted, a client is one that can be told; and who trusts nobody hears what the socket
+ * says. */
+static void check_client(const dg_head *h)
+{
+    static const char *const trusted[] = {"", "127.0.0.1,10.0.0.0/8,fd00::/8", "0.0.0.0/0,::/0"};
+    const dg_address here = {{[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1}};
+    for (size_t i = 0; i < sizeof trusted / sizeof *trusted; i++) {
+        dg_proxies proxies;
+        char text[DG_ADDRESS_TEXT];
+        require(!dg_proxies_read(&proxies, trusted[i], NULL));
+        dg_address client = dg_client_address(&proxies, here, h);
+        dg_address_print(text, client);
+        require(strlen(text) < sizeof text && strspn(text, "0123456789abcdef.:") == strlen(text));
+        require(i || !memcmp(&client, &here, sizeof here));
+    }
+}
+
 static size_t head_bytes(const char *data, size_t n)
 {
     for (size_t i = 3; i < n; i++)
@@ -87,6 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     read_all(&whole, text, size - 1, size);
     read_all(&pieces, text, size - 1, 1 + data[0] % 64);
     check_head(&whole.head, text, head_bytes(text, size - 1));
+    check_client(&whole.head);
     require(whole.head.state == pieces.head.state && whole.head.status == pieces.head.status);
     require(whole.head.length == pieces.head.length && whole.n_taken == pieces.n_taken);
     require(!strcmp(whole.head.method, pieces.head.method) &&

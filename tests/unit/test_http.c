@@ -1,4 +1,5 @@
-/* The readers of heads and chunks, and the log that never waits: pure parts of the HTTP side. */
+/* The readers of heads and chunks, who asks behind proxies, and the log that never waits: pure
+ * parts of the HTTP side. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +7,7 @@
 #include <time.h>
 #include "base/common.h"
 #include "server/chunks.h"
+#include "server/client_address.h"
 #include "server/head.h"
 #include "server/log.h"
 #include "suites.h"
@@ -397,6 +399,74 @@ START_TEST(test_log)
 }
 END_TEST
 
+/* ---- who asks ---- */
+
+/* Whom a request of 127.0.0.1 with these fields comes from. */
+static const char *client_of(const char *trusted, const char *fields)
+{
+    static char text[DG_ADDRESS_TEXT], request[512];
+    dg_proxies proxies;
+    dg_head h;
+    ck_assert(!dg_proxies_read(&proxies, trusted, NULL));
+    snprintf(request, sizeof request, "GET / HTTP/1.1\r\nHost: a\r\n%s\r\n", fields);
+    read_in(&h, request, strlen(request), sizeof request);
+    ck_assert_int_eq(h.state, DG_HEAD_DONE);
+    dg_address here = {{[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1}};
+    dg_address_print(text, dg_client_address(&proxies, here, &h));
+    dg_head_clear(&h);
+    return text;
+}
+
+START_TEST(test_client)
+{
+    static const struct {
+        const char *trusted, *fields, *client;
+    } cases[] = {
+        {NULL, "X-Forwarded-For: 9.9.9.9\r\n", "127.0.0.1"},
+        {"", "X-Forwarded-For: 9.9.9.9\r\n", "127.0.0.1"},
+        {"127.0.0.0/8", "", "127.0.0.1"},
+        {"127.0.0.0/8", "X-Forwarded-For: 9.9.9.9\r\n", "9.9.9.9"},
+        {"127.0.0.0/31", "X-Forwarded-For: 9.9.9.9\r\n", "9.9.9.9"},
+        {"127.0.0.0/32", "X-Forwarded-For: 9.9.9.9\r\n", "127.0.0.1"},
+        {"::/0", "X-Forwarded-For: 9.9.9.9\r\n", "127.0.0.1"},
+        {"::ffff:127.0.0.1", "X-Forwarded-For: 9.9.9.9\r\n", "9.9.9.9"},
+        {"0.0.0.0/0", "X-Forwarded-For: 8.8.8.8, 9.9.9.9\r\n", "8.8.8.8"},
+        {"127.0.0.1", "X-Forwarded-For: 8.8.8.8, 9.9.9.9\r\n", "9.9.9.9"},
+        {"127.0.0.1,9.9.9.9", "X-Forwarded-For: 8.8.8.8, 9.9.9.9\r\n", "8.8.8.8"},
+        {"127.0.0.1", "X-Forwarded-For: 8.8.8.8\r\nx-forwarded-for: 9.9.9.9\r\n", "9.9.9.9"},
+        {"127.0.0.1,9.9.9.9", "X-Forwarded-For: 8.8.8.8\r\nX-A: 1\r\nX-Forwarded-For: 9.9.9.9\r\n",
+         "8.8.8.8"},
+        {"127.0.0.1,fd00::/9", "X-Forwarded-For: 2001:DB8::1, fd7f::1\r\n", "2001:db8::1"},
+        {"127.0.0.1,fd00::/9", "X-Forwarded-For: 2001:DB8::1, fd80::1\r\n", "fd80::1"},
+        {"127.0.0.1", "X-Forwarded-For: [2001:db8::1]:80\r\n", "2001:db8::1"},
+        {"127.0.0.1", "X-Forwarded-For: [2001:db8::1\r\n", "127.0.0.1"},
+        {"127.0.0.1", "X-Forwarded-For: 9.9.9.9:80\r\n", "9.9.9.9"},
+        {"127.0.0.1", "X-Forwarded-For: 9.9.9.9,\r\n", "127.0.0.1"},
+        {"127.0.0.1", "X-Forwarded-For: _hidden\r\n", "127.0.0.1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ck_assert_str_eq(client_of(cases[i].trusted, cases[i].fields), cases[i].client);
+}
+END_TEST
+
+START_TEST(test_no_proxies)
+{
+    static const char *const wrong[] = {"x",    "1.2.3.4/",   "1.2.3.4/33",   "::/129",  ",",
+                                        "::1,", "1.2.3.4/1e", "1.2.3.4/0024", "1.2.3",   "/8",
+                                        "::1 ", "10.1.0.0/8", "fd00::1/64",   "::1,,::2"};
+    dg_proxies proxies;
+    dgemma_error err;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        ck_assert_int_eq(dg_proxies_read(&proxies, wrong[i], &err), DGEMMA_E_ARG);
+    char many[DG_MAX_PROXIES * 4 + 8] = "";
+    for (int i = 0; i < DG_MAX_PROXIES; i++)
+        strcat(many, i ? ",::1" : "::1");
+    ck_assert_int_eq(dg_proxies_read(&proxies, many, &err), DGEMMA_OK);
+    ck_assert_uint_eq(proxies.n, DG_MAX_PROXIES);
+    ck_assert_int_eq(dg_proxies_read(&proxies, strcat(many, ",::1"), &err), DGEMMA_E_ARG);
+}
+END_TEST
+
 Suite *http_suite(void)
 {
     Suite *s = suite_create("http");
@@ -411,6 +481,8 @@ Suite *http_suite(void)
     tcase_add_test(t, test_head_hosts);
     tcase_add_test(t, test_chunks);
     tcase_add_test(t, test_chunks_bad);
+    tcase_add_test(t, test_client);
+    tcase_add_test(t, test_no_proxies);
     tcase_add_test(t, test_log);
     suite_add_tcase(s, t);
     return s;
