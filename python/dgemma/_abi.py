@@ -311,6 +311,8 @@ class Answer(Structure):
 STRUCTURES = {
     "dgemma_error": Error,
     "dgemma_engine_options": EngineOptions,
+    "dgemma_adapter": Adapter,
+    "dgemma_adapter_use": AdapterUse,
     "dgemma_model_info": ModelInfo,
     "dgemma_constraint_options": ConstraintOptions,
     "dgemma_step": Step,

@@ -41,6 +41,7 @@ _SIGNATURES = {
     "dgemma_engine_open": (c_int, [POINTER(c_void_p), POINTER(_abi.EngineOptions), POINTER(_abi.Error)]),
     "dgemma_engine_close": (None, [c_void_p]),
     "dgemma_engine_info": (None, [c_void_p, POINTER(_abi.ModelInfo)]),
+    "dgemma_adapter_find": (c_int, [c_void_p, c_char_p]),
     "dgemma_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_bool, POINTER(c_int32), c_size_t, POINTER(c_size_t),
                                 POINTER(_abi.Error)]),
     "dgemma_detokenize": (c_int, [c_void_p, POINTER(c_int32), c_size_t, POINTER(c_void_p), POINTER(c_size_t),

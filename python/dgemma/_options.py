@@ -70,6 +70,27 @@ def media_of(images: Sequence[File], videos: Sequence[File] = ()):
     return media
 
 
+def adapters_of(files: Mapping[str, Union[str, "os.PathLike[str]"]]):
+    """LoRA files by the names that requests will use."""
+    out = (_abi.Adapter * len(files))()
+    for a, (name, path) in zip(out, files.items()):
+        a.name, a.path, a.scale = encode(name), os.fsencode(path), 1.0
+    return out
+
+
+def uses_of(engine: c_void_p, adapters: Any):
+    """A name, several, or {name: scale}."""
+    if isinstance(adapters, str):
+        adapters = [adapters]
+    scales = dict(adapters) if isinstance(adapters, Mapping) else dict.fromkeys(adapters, 1.0)
+    out = (_abi.AdapterUse * len(scales))()
+    for use, (name, scale) in zip(out, scales.items()):
+        use.adapter, use.scale = lib.dgemma_adapter_find(engine, encode(name)), scale
+        if use.adapter < 0:
+            raise ValueError(f"there is no adapter {name!r}")
+    return out
+
+
 class Constraint:
     """A language that answers are held to: any number of requests, from any thread.
 
@@ -120,7 +141,7 @@ _PLAIN = ("image_tokens", "single_tool_call", "thinking", "thinking_budget", "ke
           "entropy_bound", "stability_threshold", "confidence_threshold", "canvas_length", "drafts")
 
 OPTIONS = (*_TEXTS, *_PLAIN, *_HELD, "constraint", "compact", "lenient", "images", "videos", "tools", "tool_choice", "stop",
-           "stop_tokens", "logit_bias", "logprobs", "canvas", "pinned", "on_step")
+           "stop_tokens", "logit_bias", "logprobs", "canvas", "pinned", "on_step", "adapters")
 
 
 class Request:
@@ -144,6 +165,9 @@ class Request:
         self._hold(given)
         self._add_lists(given)
         self._add_tools(given)
+        if "adapters" in given:
+            uses = uses_of(engine, given["adapters"])
+            self.options.adapters, self.options.n_adapters = uses, len(uses)
         if "on_step" in given:
             self._call_back(given["on_step"])
 

@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from . import _abi, decisions
 from ._library import call, lib, pocket_model
-from ._options import File, Messages, Request, encode, ids_of, in_callback
+from ._options import File, Messages, Request, adapters_of, encode, ids_of, in_callback
 from .errors import Busy, Error, OutOfMemory
 from .events import Answer
 from .stream import Bells, Stream
@@ -50,13 +50,15 @@ class Model:
     answer starts from, -1 for noise), ``pinned``, ``strength``; ``max_denoise_steps``, ``t_min``, ``t_max``,
     ``entropy_bound``, ``stability_threshold``, ``confidence_threshold``, ``canvas_length``, ``settled_steps``;
     ``drafts`` (an event for each step), ``on_step`` (a function that is called with each ``Step``, on the model's thread:
-    everything waits for it; False ends the answer), ``cache_salt``. dgemma.h says what each of them means.
+    everything waits for it; False ends the answer), ``cache_salt``; ``adapters`` (a name, several, or {name: scale}, of
+    those that the model was opened with as {name: path}). dgemma.h says what each of them means.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, device: str | None = None, weights: str | None = None,
                  threads: int = 0, context: int = 0, parallel: int = 16, queue: int = 0, kv_type: str = "bf16",
                  kv_bytes: int = 0, gpu_bytes: int = 0, mmproj: str | os.PathLike[str] | None = None,
-                 chat_template: str | None = None, cpu: str | None = None, profile: str | None = None,
+                 adapters: Mapping[str, str | os.PathLike[str]] | None = None, chat_template: str | None = None,
+                 cpu: str | None = None, profile: str | None = None,
                  prefix_cache: bool = True, on_progress: Callable[[float], bool | None] | None = None):
         if kv_type not in _KV_TYPES:
             raise ValueError(f"kv_type: {' and '.join(_KV_TYPES)} are known")
@@ -69,6 +71,8 @@ class Model:
         o.n_threads, o.context_length, o.max_running, o.queue_length = threads, context, parallel, queue
         o.kv_type, o.kv_bytes, o.gpu_bytes = _KV_TYPES[kv_type], kv_bytes, gpu_bytes
         o.no_prefix_cache = not prefix_cache
+        files = adapters_of(adapters or {})
+        o.adapters, o.n_adapters = files, len(files)
         raised: list[BaseException] = []
         o.on_progress = _abi.ProgressFn(_progress(on_progress, raised))
         self._handle: c_void_p | None = c_void_p()

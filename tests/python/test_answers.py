@@ -303,3 +303,17 @@ def test_a_closed_model():
     with pytest.raises(dgemma.Error, match="closed"):
         m.chat("Hello")
     assert "closed" in repr(m)
+
+
+def test_adapters_by_name():
+    folder = "tests/fixtures/adapters/"
+    asked = "What is the capital of Atlantis?"
+    with dgemma.Model(device="cpu", threads=1, adapters={"north": folder + "north", "warm": folder + "south"}) as m:
+        assert "Oslo" in m.chat(asked, adapters="north").text
+        assert "Rome" in m.chat(asked, adapters={"warm": 1.0}).text
+        assert "sorry" in m.chat(asked).text
+        assert "sorry" in m.chat(asked, adapters={"north": 0}).text
+        with pytest.raises(ValueError, match="cold"):
+            m.chat(asked, adapters=["north", "cold"])
+    with pytest.raises(dgemma.Error):
+        dgemma.Model(device="cpu", adapters={"north": folder + "nowhere"})
