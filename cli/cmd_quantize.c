@@ -157,7 +157,7 @@ int cmd_quantize(int argc, char **argv)
         {0, "options", NULL, NULL, NULL, NULL},
         {0, "type", "TYPE",
          "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_D, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE "
-         "(Q4_K_M)",
+         "(Q4_K_M); FP8, NVFP4 and BF16 as a folder",
          cli_set_string, &opt.type},
         {0, "imatrix", "FILE", "an importance file, by which errors weigh", cli_set_string,
          &opt.importance_path},

@@ -12,7 +12,7 @@ _dgemma() {
     --cpu-flags) mapfile -t COMPREPLY < <(compgen -W 'neon i8mm bf16 avx2 vnni amx ref' -- "$word") ;;
     --type)
         local types='BF16 F16 Q8_0 Q6_K Q5_K_M Q4_K_M Q4_K_D Q4_0 Q4_1 IQ4_NL IQ4_XS MXFP4_MOE'
-        [ "$command" = quantize ] || types="$types Q2_K IQ3_XXS IQ2_S IQ2_XXS IQ1_S"
+        [ "$command" = quantize ] && types="$types FP8 NVFP4" || types="$types Q2_K IQ3_XXS IQ2_S IQ2_XXS IQ1_S"
         mapfile -t COMPREPLY < <(compgen -W "$types" -- "$word")
         ;;
     --synthetic) mapfile -t COMPREPLY < <(compgen -W 'BF16 F16 Q8_0 Q6_K Q5_K_M Q4_K_M Q4_K_D Q4_0 Q4_1 IQ4_NL IQ4_XS MXFP4_MOE Q2_K IQ3_XXS IQ2_S IQ2_XXS IQ1_S' -- "$word") ;;

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/pool.h"
 #include "convert/adapter_merge.h"
+#include "convert/folder.h"
 #include "convert/mmproj.h"
 #include "convert/quantize_plan.h"
 #include "convert/quantize_rows.h"
@@ -105,8 +106,9 @@ static dgemma_status open_source(quantizing *q, dgemma_error *err)
     const dgemma_quantize_options *opt = q->opt;
     q->preset = dg_preset_find(opt->type);
     if (!q->preset)
-        return dg_fail(err, DGEMMA_E_ARG, "the type \"%.40s\" is not known: %s are", opt->type,
-                       dg_preset_made_names());
+        return dg_fail(err, DGEMMA_E_ARG,
+                       "the type \"%.40s\" is not known: %s are, and FP8 and NVFP4 of folders",
+                       opt->type, dg_preset_made_names());
     dgemma_status st = dg_load(&q->l, opt->model_path, err);
     if (!st)
         st = dg_model_check(&q->l.cfg, q->l.checkpoint, err);
@@ -346,6 +348,8 @@ static dgemma_status write_tower(quantizing *q, bool dry, dgemma_error *err)
 dgemma_status dg_quantize(const dgemma_quantize_options *opt, dgemma_quantize_result *result,
                           dgemma_error *err)
 {
+    if (dg_folder_is_asked(opt))
+        return dg_folder_quantize(opt, result, err);
     quantizing q = {.opt = opt, .result = result};
     dg_gguf_writer_init(&q.w, 0);
     dgemma_status st = open_source(&q, err);

@@ -10,7 +10,7 @@ enum { LENGTH_BYTES = 8 };
 
 /* The format allows 100 MB; the parsed tree takes up to 45 times the text, and the header of the
  * published model has 0.1 MB, so this is where we stop. */
-static const uint64_t header_max = 16u << 20;
+static const uint64_t header_max = DG_SAFETENSORS_HEADER_MAX;
 
 /* One file while it is being read. */
 typedef struct image {

@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "tensor/tensor.h"
 
+enum { DG_SAFETENSORS_HEADER_MAX = 16 << 20 }; /* bytes */
+
 typedef struct dg_safetensors {
     dg_tensor *tensor; /* sorted by name; names are owned here, data points into the buffer */
     size_t n_tensor;

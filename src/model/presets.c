@@ -48,7 +48,7 @@ static char upper(char c)
 }
 
 /* Names are taken in any case. */
-static bool same_word(const char *a, const char *b)
+bool dg_preset_same(const char *a, const char *b)
 {
     while (*a && upper(*a) == upper(*b)) {
         a++;
@@ -60,7 +60,7 @@ static bool same_word(const char *a, const char *b)
 const dg_preset *dg_preset_find(const char *name)
 {
     for (size_t i = 0; i < DG_COUNT(presets); i++)
-        if (same_word(presets[i].name, name))
+        if (dg_preset_same(presets[i].name, name))
             return &presets[i];
     return NULL;
 }

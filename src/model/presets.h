@@ -28,6 +28,9 @@ typedef struct dg_preset {
     dg_wider rule;
 } dg_preset;
 
+/* Whether two names are the same, in any case. */
+bool dg_preset_same(const char *a, const char *b);
+
 /* In any case, "q4_k_m"; or NULL. */
 const dg_preset *dg_preset_find(const char *name);
 

@@ -44,6 +44,18 @@ rm -f "$temp/mmproj-folder.gguf"
 check "no tower to write" fails_saying "no vision tower" quantize -f --mmproj "$temp/half-tower.gguf" "$temp/folder.gguf" "$temp/half.gguf"
 check "which runs" says "ended by" "$DGEMMA" run -m "$temp/folder.gguf" -n 8 --steps 2 --raw Hello
 
+# ---- folders ----
+wide=tests/fixtures/golden/wide/model
+check "FP8 as a folder" says "FP8, 288 tensors" quantize -q --type FP8 "$wide" "$temp/fp8"
+check "which loads" says "3 layers, 256 wide" "$DGEMMA" inspect "$temp/fp8"
+check "NVFP4 as a folder" says "NVFP4, 322 tensors" quantize -q --type nvfp4 "$wide" "$temp/nvfp4/"
+check "which loads too" says "3 layers, 256 wide" "$DGEMMA" inspect "$temp/nvfp4"
+check "a folder in BF16" says "BF16, 202 tensors" quantize -q --type BF16 "$temp/fp8" "$temp/bf16"
+check "a folder that is there" fails_saying "folders are not replaced" quantize -f --type FP8 "$wide" "$temp/fp8"
+check "a folder from a file" fails_saying "folders are made from folders" quantize --type FP8 "$pocket" "$temp/half"
+check "NVFP4 as a file" fails_saying "written as a folder" quantize --type NVFP4 "$wide" "$temp/half.gguf"
+check "nothing is left of these" nothing_left
+
 # ---- the report ----
 check "a line for each matrix" says "blk.7.ffn_down_exps.weight       8 x 256 x 96       Q8_0    -> Q8_0      8.50" \
     quantize -f "$pocket" "$temp/Q4_K_M.gguf"

@@ -38,6 +38,7 @@ Suite *blocks_narrow_suite(void);
 Suite *mlx_suite(void);
 Suite *importance_suite(void);
 Suite *imatrix_suite(void);
+Suite *quantize_folder_suite(void);
 Suite *mmproj_suite(void);
 Suite *compare_suite(void);
 Suite *quantize_suite(void);

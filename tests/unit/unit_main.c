@@ -105,6 +105,7 @@ static make_suite *const suites[] = {
     mlx_suite,
     importance_suite,
     imatrix_suite,
+    quantize_folder_suite,
     mmproj_suite,
     compare_suite,
     quantize_keys_suite,

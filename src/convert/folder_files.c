@@ -1,0 +1,107 @@
+#include "convert/folder_files.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "base/file.h"
+#include "base/new_file.h"
+
+/* What a folder has beside its weights; of config.json what it says of those is replaced. */
+static const char config[] = "config.json", weights[] = "model.safetensors";
+static const char *const copied[] = {"generation_config.json",   "tokenizer.json",
+                                     "tokenizer_config.json",    "special_tokens_map.json",
+                                     "chat_template.jinja",      "chat_template.json",
+                                     "preprocessor_config.json", "processor_config.json"};
+static const size_t document_max = (size_t)1 << 27;
+
+static dgemma_status write_document(const dg_folder_files *f, const char *name, const dg_buf *text,
+                                    dgemma_error *err)
+{
+    char *path = dg_path_join(f->partial, name);
+    dg_new_file file;
+    if (!path)
+        return dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", name);
+    dg_new_file_open(&file, path, true);
+    dg_new_file_write(&file, text->data, text->len);
+    dg_free(path);
+    return dg_new_file_close(&file, err);
+}
+
+static dgemma_status bring(const dg_folder_files *f, const char *name, dgemma_error *err)
+{
+    char *path = dg_path_join(f->from, name);
+    dg_buf text, made;
+    dg_buf_init(&text, document_max);
+    dg_buf_init(&made, document_max);
+    dgemma_status st = path ? dg_file_read(&text, path, err)
+                            : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", name);
+    const bool is_config = strcmp(name, config) == 0;
+    if (!st && is_config)
+        st = dg_quantisation_put(&made, text.data ? text.data : "", text.len, f->form, path, err);
+    st = st ? st : write_document(f, name, is_config ? &made : &text, err);
+    dg_buf_clear(&text);
+    dg_buf_clear(&made);
+    dg_free(path);
+    return st;
+}
+
+dgemma_status dg_folder_files_begin(dg_folder_files *f, uint64_t bytes, dgemma_error *err)
+{
+    struct stat info;
+    size_t n = strlen(f->to);
+    while (n > 1 && f->to[n - 1] == '/') /* the name of a folder may end so */
+        n--;
+    char *plain = dg_strndup(f->to, n);
+    f->partial = plain ? dg_new_file_partial(plain) : NULL;
+    f->weights = f->partial ? dg_path_join(f->partial, weights) : NULL;
+    dg_free(plain);
+    if (!f->weights)
+        return dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", f->to);
+    if (lstat(f->to, &info) == 0)
+        return dg_fail(err, DGEMMA_E_ARG, "%s is there already, and folders are not replaced",
+                       f->to);
+    if (mkdir(f->partial, 0777) != 0 &&
+        (errno != EEXIST || lstat(f->partial, &info) != 0 || !S_ISDIR(info.st_mode)))
+        return dg_fail(err, DGEMMA_E_IO, "%s: %s", f->partial, strerror(errno));
+    dgemma_status st = dg_new_file_check(f->weights, bytes, true, err);
+    st = st ? st : bring(f, config, err);
+    for (size_t i = 0; !st && i < DG_COUNT(copied); i++)
+        if (dg_file_exists_in(f->from, copied[i]))
+            st = bring(f, copied[i], err);
+    return st;
+}
+
+static void remove_in(const dg_folder_files *f, const char *name)
+{
+    char *path = dg_path_join(f->partial, name);
+    if (path)
+        unlink(path);
+    dg_free(path);
+}
+
+static dgemma_status give_name(const dg_folder_files *f, dgemma_error *err)
+{
+    if (renameat2(AT_FDCWD, f->partial, AT_FDCWD, f->to, RENAME_NOREPLACE) == 0 ||
+        ((errno == EINVAL || errno == ENOSYS) && rename(f->partial, f->to) == 0))
+        return DGEMMA_OK;
+    return dg_fail(err, DGEMMA_E_IO, "%s: %s", f->to, strerror(errno));
+}
+
+dgemma_status dg_folder_files_end(dg_folder_files *f, dgemma_status st, dgemma_error *err)
+{
+    st = st ? st : give_name(f, err);
+    if (st && f->weights && dg_file_is_dir(f->partial)) {
+        remove_in(f, config);
+        remove_in(f, weights);
+        for (size_t i = 0; i < DG_COUNT(copied); i++)
+            remove_in(f, copied[i]);
+        rmdir(f->partial); /* stays where others put something into it */
+    }
+    dg_free(f->partial);
+    dg_free(f->weights);
+    return st;
+}

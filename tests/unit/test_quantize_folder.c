@@ -1,0 +1,214 @@
+/* Models as folders: what was written is what is read, the tower and all that is not quantised are
+ * as they were, and what cannot be made is refused. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/alloc.h"
+#include "base/common.h"
+#include "base/file.h"
+#include "convert/folder_rows.h"
+#include "convert/quantize_rows.h"
+#include "dgemma_tools.h"
+#include "engine/loader.h"
+#include "model/vision.h"
+#include "suites.h"
+#include "support/temp_dir.h"
+
+static const char folder[] = "tests/fixtures/golden/wide/model";
+static const char *const types[] = {"BF16", "fp8", "NVFP4"};
+enum { BF16, FP8, NVFP4 };
+
+static dgemma_status quantize(const char *from, const char *path, const char *type,
+                              dgemma_quantize_result *r, dgemma_error *err)
+{
+    dgemma_quantize_options opt = dgemma_quantize_defaults();
+    opt.model_path = from;
+    opt.path = path;
+    opt.type = type;
+    opt.n_threads = 3;
+    return dgemma_quantize(&opt, r, err);
+}
+
+/* All values of a tensor. */
+static float *values_of(const dg_loaded *l, const char *name, size_t *n)
+{
+    const dg_tensor *t = dg_checkpoint_find(l->checkpoint, name);
+    dgemma_error err = {0};
+    dg_rows_scratch scratch;
+    dg_rows_error ignored = {0};
+    ck_assert_msg(t != NULL, "%s", name);
+    dg_planned to = {.tensor = *t, .from = {t}};
+    to.tensor.type = DG_F32;
+    *n = dg_tensor_count(t);
+    float *out = dg_array(*n, sizeof *out);
+    ck_assert(out && dg_rows_scratch_init(&scratch, *n));
+    dgemma_status st = dg_rows_make((unsigned char *)out, &to, 0,
+                                    (int64_t)(*n / dg_rows_length(&to)), &scratch, &ignored, &err);
+    ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
+    dg_rows_scratch_clear(&scratch);
+    return out;
+}
+
+/* Values of matrices of n values, as they should be read back. */
+static void expect(float *x, int form, size_t n_mat, size_t n, size_t n_in)
+{
+    uint8_t *numbers = dg_malloc(n), *scales = dg_malloc(n);
+    float *back = dg_array(n, sizeof *back), scale;
+    for (size_t m = 0; m < n_mat; m++, x += n) {
+        float most = 0;
+        for (size_t i = 0; i < n; i++)
+            most = fmaxf(most, fabsf(x[i]));
+        for (size_t r = 0; r < n; r += n_in) {
+            if (form == FP8)
+                dg_fp8_row(numbers, &scale, back + r, x + r, n_in);
+            else
+                dg_nvfp4_row(numbers, scales, back + r, x + r, n_in, dg_nvfp4_divisor(most));
+        }
+        memcpy(x, back, n * sizeof *x);
+    }
+    dg_free(numbers);
+    dg_free(scales);
+    dg_free(back);
+}
+
+static void check_matrix(const dg_loaded *a, const dg_loaded *b, const char *name, const char *in_b,
+                         int form)
+{
+    size_t n, n_read;
+    const dg_tensor *t = dg_checkpoint_find(a->checkpoint, name);
+    float *want = values_of(a, name, &n), *got = values_of(b, in_b, &n_read);
+    const size_t n_mat = t->n_dim == 3 ? (size_t)t->shape[0] : 1;
+    if (form)
+        expect(want, form, n_mat, n / n_mat, (size_t)t->shape[t->n_dim - 1]);
+    ck_assert_uint_eq(n, n_read);
+    for (size_t i = 0; i < n; i++)
+        ck_assert_msg(fabsf(got[i] - want[i]) <= 1e-6f * fabsf(want[i]), "%s[%zu]: %g, wanted %g",
+                      name, i, (double)got[i], (double)want[i]);
+    dg_free(want);
+    dg_free(got);
+}
+
+START_TEST(what_is_written_is_read)
+{
+    static const char *const names[] = {"BF16", "FP8", "NVFP4"};
+    static const double most[] = {0.01, 0.03, 0.1};
+    char path[DG_TEST_PATH];
+    dgemma_error err = {0};
+    dgemma_quantize_result r;
+    dg_loaded a, b;
+    dgemma_status st =
+        quantize(folder, dg_test_path(path, dg_test_root, "out"), types[_i], &r, &err);
+    ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
+    ck_assert_str_eq(r.type, names[_i]);
+    ck_assert_msg(r.error <= most[_i], "%g", r.error);
+    ck_assert_int_eq(dg_load(&a, folder, &err), DGEMMA_OK);
+    ck_assert_msg(dg_load(&b, path, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_msg(dg_loaded_check(&b, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_mem_eq(&a.cfg.layer, &b.cfg.layer, sizeof a.cfg.layer);
+    ck_assert_mem_eq(&a.generation, &b.generation, sizeof a.generation);
+    const char *q = "model.decoder.layers.1.self_attn.q_proj.weight",
+               *up = "model.decoder.layers.2.mlp.up_proj.weight",
+               *down = "model.decoder.layers.0.experts.down_proj";
+    check_matrix(&a, &b, q, q, _i == FP8 ? FP8 : BF16);
+    check_matrix(&a, &b, up, up, _i);
+    check_matrix(&a, &b, down, down, _i);
+    size_t n_tower = 0;
+    for (size_t i = 0; i < dg_checkpoint_count(a.checkpoint); i++) {
+        const char *name = dg_checkpoint_at(a.checkpoint, i)->name;
+        if (!dg_vision_owns(name))
+            continue;
+        check_matrix(&a, &b, name, name, BF16);
+        n_tower++;
+    }
+    ck_assert_uint_gt(n_tower, 50);
+    dg_loaded_clear(&a);
+    dg_loaded_clear(&b);
+}
+END_TEST
+
+/* From a quantised folder to plain values: config.json no longer says that it is one. */
+START_TEST(and_back)
+{
+    char path[2][DG_TEST_PATH];
+    dgemma_error err = {0};
+    dgemma_quantize_result r;
+    dg_loaded a, b;
+    dg_test_path(path[0], dg_test_root, "fp8");
+    dg_test_path(path[1], dg_test_root, "bf16/");
+    ck_assert_int_eq(quantize(folder, path[0], "FP8", &r, &err), DGEMMA_OK);
+    ck_assert_msg(quantize(path[0], path[1], "BF16", &r, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_int_eq(dg_load(&a, folder, &err), DGEMMA_OK);
+    ck_assert_msg(dg_load(&b, path[1], &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_int_eq(
+        dg_checkpoint_find(b.checkpoint, "model.decoder.layers.0.experts.gate_up_proj")->type,
+        DG_BF16);
+    const char *name = "model.decoder.layers.0.experts.gate_up_proj";
+    size_t n, m;
+    float *x = values_of(&a, name, &n), *y = values_of(&b, name, &m);
+    double off = 0, size = 0;
+    ck_assert_uint_eq(n, m);
+    for (size_t i = 0; i < n; i++) {
+        off += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        size += (double)x[i] * (double)x[i];
+    }
+    ck_assert(sqrt(off / size) < 0.03);
+    dg_free(x);
+    dg_free(y);
+    dg_loaded_clear(&a);
+    dg_loaded_clear(&b);
+}
+END_TEST
+
+static bool give_up(void *user, double fraction)
+{
+    (void)user;
+    return fraction < 0.3;
+}
+
+START_TEST(refused)
+{
+    char path[DG_TEST_PATH], partial[DG_TEST_PATH];
+    dgemma_error err = {0};
+    dgemma_quantize_result r;
+    dg_test_path(path, dg_test_root, "out");
+    dg_test_path(partial, dg_test_root, "out.partial");
+    ck_assert_int_eq(quantize("models/pocket/pocket.gguf", path, "FP8", &r, &err),
+                     DGEMMA_E_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(err.msg, "folders are made from folders"));
+    ck_assert_int_eq(quantize(folder, dg_test_in_root("x.gguf"), "NVFP4", &r, &err),
+                     DGEMMA_E_UNSUPPORTED);
+    ck_assert_int_eq(
+        quantize("tests/fixtures/golden/sampler_finishes/model", path, "NVFP4", &r, &err),
+        DGEMMA_E_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(err.msg, "NVFP4 has blocks of 64"));
+    dgemma_quantize_options opt = dgemma_quantize_defaults();
+    opt.model_path = folder;
+    opt.path = path;
+    opt.type = "FP8";
+    opt.on_progress = give_up;
+    ck_assert_int_eq(dgemma_quantize(&opt, &r, &err), DGEMMA_E_CANCELLED);
+    ck_assert(!dg_file_exists(path) && !dg_file_is_dir(partial));
+    opt.on_progress = NULL;
+    ck_assert_int_eq(mkdir(partial, 0777), 0); /* of one that was killed */
+    ck_assert_msg(dgemma_quantize(&opt, &r, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert(!dg_file_is_dir(partial));
+    opt.replace = true;
+    ck_assert_int_eq(dgemma_quantize(&opt, &r, &err), DGEMMA_E_ARG);
+    opt.importance_path = "tests/fuzz/corpus/importance/short.dat";
+    ck_assert_int_eq(dgemma_quantize(&opt, &r, &err), DGEMMA_E_ARG);
+}
+END_TEST
+
+Suite *quantize_folder_suite(void)
+{
+    Suite *s = suite_create("quantize_folder");
+    TCase *c = tcase_create("folders");
+    tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
+    tcase_add_loop_test(c, what_is_written_is_read, 0, 3);
+    tcase_add_test(c, and_back);
+    tcase_add_test(c, refused);
+    suite_add_tcase(s, c);
+    return s;
+}
