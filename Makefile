@@ -219,7 +219,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh te
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-ray test-deb test-container test-x86 mutations golden pocket-eval bench soak bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel wheel-label dist deb install uninstall format format-check \
+.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-ray test-deb test-container test-x86 mutations golden pocket-eval bench soak soak-state bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel wheel-label dist deb install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -453,6 +453,10 @@ test: test-programs $(if $(filter 0 no,$(BROWSER)),,build/deps-browser.ok)
 soak: all
 	@DGEMMA='$(PROGRAM)' SAN='$(SAN)' PYTHONDONTWRITEBYTECODE=1 python3 tests/server/soak.py $(SOAK_ARGS)
 
+# What --state keeps, under kills for two minutes. STATE_ARGS: --seconds, --seed.
+soak-state: all
+	@DGEMMA='$(PROGRAM)' SAN='$(SAN)' PYTHONDONTWRITEBYTECODE=1 python3 tests/server/state_soak.py $(STATE_ARGS)
+
 # Small errors, one by one: a unit test has to notice each (tests/mutations.txt). MUTATE_ARGS: --only PATTERN, --jobs N, --list.
 mutations: build/deps-build.ok build/deps-test.ok
 	@python3 tools/mutate.py $(MUTATE_ARGS)
@@ -480,7 +484,7 @@ test-lm-eval: all
 # What takes too long for every change: mutations, a minute of fuzzing a target, ten minutes of many clients, the
 # numbers of the other architecture.
 test-long: all
-	@status=0; for goal in mutations fuzz soak test-valid test-tools test-gaps test-lm-eval test-ray cuda-host cuda-golden $(if $(filter x86_64-%,$(TARGET)),,test-x86); do \
+	@status=0; for goal in mutations fuzz soak soak-state test-valid test-tools test-gaps test-lm-eval test-ray cuda-host cuda-golden $(if $(filter x86_64-%,$(TARGET)),,test-x86); do \
 	    echo "== make $$goal"; $(MAKE) --no-print-directory $$goal FUZZ_SECONDS=60 SOAK_ARGS='--minutes 10' || status=1; \
 	done; exit $$status
 
@@ -653,6 +657,7 @@ help:
 	@echo 'make gpu-report       build, test and time the CUDA backend on this machine; logs in build/gpu-report'
 	@echo 'make bench            check and time the CPU kernels, time the vision tower, requests together, the start'
 	@echo 'make soak             64 clients of all kinds for a minute: equal answers, flat memory'
+	@echo 'make soak-state       files, batches and responses of serve --state under kill -9 for two minutes (STATE_ARGS: --seconds, --seed)'
 	@echo 'make bench-serve      throughput of the server by concurrency'
 	@echo 'make fuzz             each fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) (clang)'
 	@echo 'make deps, deps-all   install what building and testing need; also clang for the checks'
