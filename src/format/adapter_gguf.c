@@ -29,32 +29,35 @@ static dgemma_status check_keys(const dg_gguf *g, double *alpha, const char *whe
     return DGEMMA_OK;
 }
 
-/* "blk.3.attn_q.weight" to "layers.3.self_attn.q_proj"; NULL: the language model has none such. */
-static char *module_of(const char *name)
+/* "blk.3.attn_q.weight" to "layers.3.self_attn.q_proj"; false: the language model has none such. */
+static bool module_of(char out[DG_GGUF_NAME], const char *name)
 {
     static const char decoder[] = "model.decoder.", weight[] = ".weight";
     char ours[DG_GGUF_NAME];
     if (strlen(name) >= DG_GGUF_NAME || !dg_gguf_rename(ours, name) ||
         strncmp(ours, decoder, sizeof decoder - 1) != 0)
-        return NULL;
-    size_t n = strlen(ours);
+        return false;
     if (dg_has_suffix(ours, weight))
-        ours[n - (sizeof weight - 1)] = '\0';
-    return dg_strdup(ours + sizeof decoder - 1);
+        ours[strlen(ours) - (sizeof weight - 1)] = '\0';
+    snprintf(out, DG_GGUF_NAME, "%s", ours + sizeof decoder - 1);
+    return true;
 }
 
 static dgemma_status add(dg_adapter *out, const dg_tensor *a, double alpha, const char *where,
                          dgemma_error *err)
 {
-    char name[DG_GGUF_NAME], other[DG_GGUF_NAME];
+    char name[DG_GGUF_NAME], other[DG_GGUF_NAME], module[DG_GGUF_NAME];
     snprintf(name, sizeof name, "%.*s", (int)(strlen(a->name) - strlen(".lora_a")), a->name);
     snprintf(other, sizeof other, "%.240s.lora_b", name);
+    if (!module_of(module, name))
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: %.200s is no matrix that can be adapted",
+                       where, name);
     dg_adapter_part *part = dg_adapter_add(out, where, err);
     if (!part)
         return err ? err->status : DGEMMA_E_LIMIT;
     *part = (dg_adapter_part){
-        .module = module_of(name),
-        .encode = true,
+        .module = dg_strdup(module),
+        .encode = strncmp(module, "self_conditioning.", 18) != 0,
         .canvas = true,
         .form = a->n_dim == 3 ? DG_ADAPTER_STACKED : DG_ADAPTER_PLAIN,
         .a = a,
@@ -62,11 +65,9 @@ static dgemma_status add(dg_adapter *out, const dg_tensor *a, double alpha, cons
         .alpha = alpha,
     };
     if (!part->module)
-        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: %.200s is no matrix that can be adapted",
-                       where, name);
+        return dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", where);
     if (!part->b)
         return dg_fail(err, DGEMMA_E_FORMAT, "%s: %.200s is missing", where, other);
-    part->encode = strncmp(part->module, "self_conditioning.", 18) != 0;
     return DGEMMA_OK;
 }
 

@@ -93,6 +93,8 @@ static dgemma_status read_config(peft *p, const char *config, size_t len)
     if (st)
         return st;
     p->doc = json_loadb(config ? config : "", len, JSON_REJECT_DUPLICATES, &wrong);
+    if (!p->doc && !wrong.text[0]) /* jansson is silent when its memory is out */
+        return dg_fail(p->err, DGEMMA_E_NOMEM, "%s: no memory for adapter_config.json", p->where);
     if (!json_is_object(p->doc))
         return dg_fail(p->err, DGEMMA_E_FORMAT, "%s: adapter_config.json: %s", p->where,
                        p->doc ? "not an object" : wrong.text);

@@ -9,6 +9,7 @@
 #include "format/gguf_write.h"
 #include "model/adapters.h"
 #include "suites.h"
+#include "support/alloc_fail.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
 #include "support/write_adapter.h"
@@ -324,6 +325,49 @@ START_TEST(refuses_what_would_break_the_model)
 }
 END_TEST
 
+static dgemma_status adapt(dg_model *m, const char *path, dgemma_error *err)
+{
+    dg_adapter a;
+    dgemma_status st = dg_adapter_open(&a, path, err);
+    if (st)
+        return st;
+    st = dg_model_adapt(m, &a, 1, err);
+    dg_adapter_close(&a);
+    return st;
+}
+
+/* Wherever memory is out, the model is as it was, and nothing is left of the adapter. Inside a
+ * document jansson may take it for a mistake in the text, or do without some bytes. */
+static void walk_allocations(const char *model, const char *path)
+{
+    tiny_model t;
+    dgemma_error err = {0};
+    bool reached = true;
+    tiny_open(&t, &(tiny_options){.gguf = model});
+    for (long n = 1; reached; n++) {
+        dg_test_fail_alloc_at(n);
+        dgemma_status st = adapt(t.model, path, &err);
+        reached = dg_test_alloc_done();
+        ck_assert(!st == !!t.model->layer[0].attention.q.adapter);
+        if (!st) {
+            tiny_close(&t);
+            tiny_open(&t, &(tiny_options){.gguf = model});
+        }
+    }
+    tiny_close(&t);
+}
+
+START_TEST(survives_without_memory)
+{
+    char model[DG_TEST_PATH], peft[DG_TEST_PATH], gguf[DG_TEST_PATH];
+    dg_test_write_gguf_model(dg_test_root, "model", &(dg_test_gguf){.fixture = "text"});
+    dg_test_write_peft(in(peft, "peft"), in(model, "model.gguf"), &(dg_test_adapter){.rank = 1});
+    dg_test_write_gguf_adapter(in(gguf, "adapter.gguf"), peft);
+    walk_allocations(model, peft);
+    walk_allocations(model, gguf);
+}
+END_TEST
+
 Suite *adapters_suite(void)
 {
     Suite *s = suite_create("adapters");
@@ -337,6 +381,7 @@ Suite *adapters_suite(void)
     tcase_add_test(c, survives_files_that_are_cut);
     tcase_add_test(c, holds_shapes_and_ranks_to_the_model);
     tcase_add_test(c, refuses_what_would_break_the_model);
+    tcase_add_test(c, survives_without_memory);
     suite_add_tcase(s, c);
     return s;
 }
