@@ -433,7 +433,7 @@ deps:
 	@CC='$(CC)' sh tools/deps.sh build test
 
 deps-most:
-	@CC='$(CC)' sh tools/deps.sh build test fuzz format cxx video links
+	@CC='$(CC)' sh tools/deps.sh build test fuzz format cxx video links deb
 
 deps-all: deps-most
 	@$(MAKE) --no-print-directory build/deps-browser.ok

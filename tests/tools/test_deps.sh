@@ -32,7 +32,7 @@ printf '#!/bin/sh\necho 1000\n' >"$temp/id"
 chmod +x "$bin/apt-get" "$temp/id"
 mv "$temp/id" "$bin/id"
 check "not root: the command" fails_saying \
-    "sudo apt-get update && sudo apt-get install -y libc6-dev libedit-dev libgif-dev libgnutls28-dev libjansson-dev libjpeg-dev libpng-dev libwebp-dev libxxhash-dev pkg-config" \
+    "sudo apt-get update && sudo apt-get install -y libc6-dev libedit-dev libgif-dev libgnutls28-dev libjansson-dev libjpeg-dev libpng-dev libsqlite3-dev libwebp-dev libxxhash-dev pkg-config" \
     in_bare_system build
 
 # As root, with an apt-get that installs anything at once.
