@@ -85,9 +85,10 @@ check "it answers with the options of its file" answers
 stops() { kill "$(cat "$root/packages/pid")" && wait "$server"; }
 check "and ends when told to" stops
 
-# A changed file of options stays with a removed package, and goes with a purged one.
+# What the service kept, and a changed file of options, stay with a removed package, and go with a purged one.
 echo '# mine' >>"$root/etc/default/dgemma"
-check "removed: options stay" eval 'inside "$root" apt-get remove -y -q dgemma-server && grep -q mine "$root/etc/default/dgemma"'
+mkdir "$root/var/lib/dgemma" && touch "$root/var/lib/dgemma/kept"
+check "removed: options and state stay" eval 'inside "$root" apt-get remove -y -q dgemma-server && grep -q mine "$root/etc/default/dgemma" && ls "$root/var/lib/dgemma/kept"'
 check "purged" inside "$root" sh -c 'rm -r /packages; apt-get purge -y -q dgemma dgemma-server dgemma-pocket libdgemma0 libdgemma-dev'
 nothing_left() {
     left=$(find "$root" -xdev -name '*dgemma*'; inside "$root" dpkg -l '*dgemma*' 2>/dev/null | grep '^[a-z][a-zU]')
