@@ -1,4 +1,5 @@
 """Batches over HTTP: states, files, gaps between others' requests, keys, kills, a disk that is full."""
+import contextlib
 import json
 import os
 import random
@@ -170,17 +171,25 @@ def keys(folder):
 
 
 def killed(folder):
-    """At random moments: every line is answered once, as without."""
-    names, rng = [f"n{i}" for i in range(40)], random.Random(3)
+    """While answers come: every line is answered once, as without."""
+    names, rng = [f"n{i}" for i in range(80)], random.Random(3)
+
+    def written():
+        size = 0
+        for name in os.listdir(f"{folder}/files"):
+            with contextlib.suppress(FileNotFoundError):  # a file for errors without any is removed
+                size += os.path.getsize(f"{folder}/files/{name}")
+        return size
+
     with Server("-q", "--state", folder) as s:
         want = answers(s, wait(s, create(s, asked(names)))["output_file_id"])
         batch = create(s, asked(names) + [line("bad", temperature="hot")])
     n_killed = 0
     while True:
         s = Server("-q", "--state", folder)
-        until = time.time() + rng.uniform(0.05, 0.8) * SLOW
-        while time.time() < until and look(s, batch)["status"] not in FINAL:
-            time.sleep(0.02)
+        enough = written() + rng.randrange(3000)  # a few answers
+        while written() < enough and look(s, batch)["status"] not in FINAL:
+            time.sleep(0.005)
         done = look(s, batch)["status"] in FINAL
         if n_killed % 3 == 2:
             check("told to stop, it stops", s.stop() == 0)
@@ -195,7 +204,7 @@ def killed(folder):
         got = answers(s, done["output_file_id"])
         check("killed at random: all answered, each once", done["status"] == "completed" and set(got) == set(names) and n_killed > 3, (done, n_killed))
         check("killed at random: the same answers", all(said(got[n]) == said(want[n]) for n in names))
-        check("killed at random: counted", done["request_counts"] == {"total": 41, "completed": 40, "failed": 1}
+        check("killed at random: counted", done["request_counts"] == {"total": 81, "completed": 80, "failed": 1}
               and set(answers(s, done["error_file_id"])) == {"bad"}, done)
         check("killed at random: no strays", set(os.listdir(f"{folder}/files")) == set(listed(s)))
 
