@@ -151,28 +151,27 @@ static dgemma_status read_version(dg_state *s, int64_t *version, dgemma_error *e
     return dg_rows_close(&r);
 }
 
-/* Each is made where it is missing, so that a folder of before has them too. */
 static const char *const tables[] = {
-    "CREATE TABLE IF NOT EXISTS files(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL "
+    "CREATE TABLE files(seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL "
     "UNIQUE,"
     " owner TEXT NOT NULL, name TEXT NOT NULL, purpose TEXT NOT NULL, bytes INTEGER NOT NULL,"
     " created INTEGER NOT NULL, expires INTEGER NOT NULL)",
-    "CREATE INDEX IF NOT EXISTS files_of ON files(owner, seq)",
-    "CREATE TABLE IF NOT EXISTS batches(seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    "CREATE INDEX files_of ON files(owner, seq)",
+    "CREATE TABLE batches(seq INTEGER PRIMARY KEY AUTOINCREMENT,"
     " id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, status TEXT NOT NULL, endpoint TEXT NOT NULL,"
     " input TEXT NOT NULL, output TEXT NOT NULL, errors TEXT NOT NULL,"
     " completion_window TEXT NOT NULL, metadata TEXT, faults TEXT, has_output INTEGER, has_errors"
     " INTEGER, total INTEGER, completed INTEGER, failed INTEGER, created INTEGER NOT NULL, expires"
     " INTEGER NOT NULL, in_progress_at INTEGER, finalizing_at INTEGER, completed_at INTEGER,"
     " failed_at INTEGER, expired_at INTEGER, cancelling_at INTEGER, cancelled_at INTEGER)",
-    "CREATE INDEX IF NOT EXISTS batches_of ON batches(owner, seq)",
-    "CREATE INDEX IF NOT EXISTS batches_in ON batches(status, input)",
-    "CREATE TABLE IF NOT EXISTS responses(seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    "CREATE INDEX batches_of ON batches(owner, seq)",
+    "CREATE INDEX batches_in ON batches(status, input)",
+    "CREATE TABLE responses(seq INTEGER PRIMARY KEY AUTOINCREMENT,"
     " id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, previous TEXT, bytes INTEGER NOT NULL,"
     " created INTEGER NOT NULL, expires INTEGER NOT NULL, body TEXT NOT NULL, input TEXT NOT NULL,"
     " output TEXT NOT NULL)",
-    "CREATE INDEX IF NOT EXISTS responses_of ON responses(owner, seq)",
-    "CREATE INDEX IF NOT EXISTS responses_until ON responses(expires)",
+    "CREATE INDEX responses_of ON responses(owner, seq)",
+    "CREATE INDEX responses_until ON responses(expires)",
     "PRAGMA user_version=1",
 };
 
@@ -180,7 +179,9 @@ static dgemma_status make_tables(dg_state *s, dgemma_error *err)
 {
     int64_t version = 0;
     dgemma_status st = read_version(s, &version, err);
-    if (!st && version && version != SCHEMA)
+    if (!st && version == SCHEMA)
+        return DGEMMA_OK; /* nothing is written: where the disk is full, it starts all the same */
+    if (!st && version)
         st = dg_fail(err, DGEMMA_E_UNSUPPORTED,
                      "%s: it was written by another version of dgemma (%lld, this one has %d)",
                      s->folder, (long long)version, SCHEMA);

@@ -222,24 +222,33 @@ def killed(folder):
 
 def fill(folder):
     """Uploads until there is no room; all that was taken is there then, and can be deleted."""
-    kept, status, answer = {}, 200, None
+    kept = {}
     with Server("-q", "--state", folder) as s:
-        while status == 200 and len(kept) < 200:
-            data = os.urandom(60000)
-            status, answer = upload(s, data)
-            if status == 200:
-                kept[answer["id"]] = data
+        for size in (60000, 5000, 1):  # to its last page
+            status = 200
+            while status == 200 and len(kept) < 1000:
+                data = os.urandom(size)
+                status, answer = upload(s, data)
+                if status == 200:
+                    kept[answer["id"]] = data
         check("a full disk: an error says so", status == 507 and answer["error"]["code"] == "insufficient_storage", (status, answer, len(kept)))
         check("a full disk: what was taken is there", len(kept) > 3 and all(content(s, i) == d for i, d in kept.items()))
         check("a full disk: and nothing else", set(os.listdir(f"{folder}/files")) == set(kept))
+    with Server("-q", "--state", folder) as s:
+        check("a full disk: after a restart", set(listed(s)) == set(kept) and upload(s, os.urandom(60000))[0] == 507)
         first = next(iter(kept))
         status, body = s.json("DELETE", f"/v1/files/{first}")
         check("a full disk: one can be deleted", status == 200, (status, body))
         check("a full disk: which makes room", upload(s, b"small")[0] == 200)
         check("a full disk: it still answers", s.chat()[0] == 200)
+        while upload(s, os.urandom(4000))[0] == 200:
+            pass
+    s = Server("-q", "--state", folder)
+    s.process.kill()
+    s.process.wait()
     with Server("-q", "--state", folder) as s:
         kept.pop(first)
-        check("a full disk: after a restart", all(content(s, i) == d for i, d in kept.items()))
+        check("a full disk: after another", all(content(s, i) == d for i, d in kept.items()))
 
 
 def full_disk(folder):
