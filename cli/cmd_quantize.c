@@ -16,10 +16,10 @@ static const char usage[] =
     "usage: dgemma quantize [OPTION]... IN OUT\n\n"
     "Writes a model, in any form that dgemma reads, as a GGUF file with weights of other types,\n"
     "mixed as llama.cpp mixes them under the same names without an importance file; Q4_K_D is our\n"
-    "own. Norms and routers stay F32; a vision tower is a file of its own, with --mmproj. For each "
-    "matrix\n"
-    "its type, bits a weight, and how far its values are off: the root of their squared errors\n"
-    "over that of their squares.\n";
+    "own. Norms and routers stay F32; a vision tower is a file of its own, with --mmproj. FP8 and\n"
+    "NVFP4 make a Hugging Face folder of another one, and so does BF16 where OUT is no *.gguf.\n"
+    "For each matrix its type, bits a weight, and how far its values are off: the root of their\n"
+    "squared errors over that of their squares.\n";
 
 static bool on_progress(void *user, double fraction)
 {
@@ -201,6 +201,8 @@ int cmd_quantize(int argc, char **argv)
     opt.user = &watch;
     watch.dry_run = opt.dry_run;
     const bool there = check && opt.path && !opt.replace && dg_file_exists(opt.path);
+    if (there && !watch.quiet)
+        fprintf(stderr, "dgemma quantize: OUT is there, and is compared as it is\n");
     int code = there ? EXIT_OK : quantize(&opt);
     return code == EXIT_OK && check && !opt.dry_run ? compare(&opt) : code;
 }

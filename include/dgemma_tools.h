@@ -120,8 +120,9 @@ DGEMMA_API dgemma_status dgemma_synth(const dgemma_synth_options *opt, uint64_t 
 /* ---- models in other types ----
  *
  * From any form that is read to a GGUF file with weights of other types, as llama.cpp names their
- * mixtures, and with everything else that the model has but its vision tower. Tensor by tensor:
- * weights are read from where they are mapped, and under 1 GiB of memory is taken. */
+ * mixtures, and with everything else that the model has but its vision tower, which can become a
+ * file of its own; or from a Hugging Face folder to another one. Tensor by tensor: weights are read
+ * from where they are mapped, and under 1 GiB of memory is taken. */
 
 typedef struct dgemma_quantized {
     const char *name;        /* as in the file; until the callback returns */
