@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/alloc.h"
 #include "base/file.h"
 #include "convert/importance.h"
@@ -11,6 +12,7 @@
 #include "dgemma_tools.h"
 #include "engine/probe.h"
 #include "suites.h"
+#include "support/alloc_fail.h"
 #include "support/temp_dir.h"
 
 static const char folder[] = "tests/fixtures/golden/sampler_finishes/model";
@@ -225,6 +227,30 @@ START_TEST(refused)
 }
 END_TEST
 
+START_TEST(survives_no_memory)
+{
+    char text[DG_TEST_PATH], out[DG_TEST_PATH];
+    int n_failed = 0;
+    dgemma_imatrix_options opt =
+        options_for(make_text(text, 30), dg_test_path(out, dg_test_root, "i.gguf"));
+    opt.n_chunks = 1;
+    for (long n = 1;; n += 1 + n / 16) {
+        dgemma_error err = {0};
+        dg_test_fail_alloc_at(n);
+        dgemma_status st = dgemma_imatrix(&opt, NULL, &err);
+        bool reached = dg_test_alloc_done();
+        ck_assert(dg_file_exists(out) == (st == DGEMMA_OK));
+        n_failed += st != DGEMMA_OK;
+        opt.replace = true;
+        if (st == DGEMMA_OK)
+            ck_assert_int_eq(unlink(out), 0);
+        if (!reached)
+            break;
+    }
+    ck_assert_int_gt(n_failed, 20);
+}
+END_TEST
+
 Suite *imatrix_suite(void)
 {
     Suite *s = suite_create("imatrix");
@@ -233,6 +259,7 @@ Suite *imatrix_suite(void)
     tcase_add_test(c, sums_are_those_of_inputs);
     tcase_add_test(c, files_say_the_same);
     tcase_add_test(c, refused);
+    tcase_add_test(c, survives_no_memory);
     suite_add_tcase(s, c);
     return s;
 }

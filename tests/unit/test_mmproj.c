@@ -8,6 +8,7 @@
 #include "model/config_gguf.h"
 #include "model/vision.h"
 #include "suites.h"
+#include "support/alloc_fail.h"
 #include "support/temp_dir.h"
 #include "support/write_tower.h"
 
@@ -109,6 +110,29 @@ START_TEST(refused)
 }
 END_TEST
 
+START_TEST(survives_no_memory)
+{
+    char path[DG_TEST_PATH], other[DG_TEST_PATH];
+    dg_test_tower how = tower(1);
+    dg_loaded l;
+    dg_test_write_tower(dg_test_path(path, dg_test_root, "model.safetensors"), &how);
+    dg_test_path(other, dg_test_root, "mmproj.gguf");
+    open_loaded(&l, path, &how.cfg);
+    for (long n = 1;; n++) {
+        dgemma_error err = {0};
+        dg_test_fail_alloc_at(n);
+        dgemma_status st = dg_mmproj_write(&l, other, true, false, &err);
+        bool reached = dg_test_alloc_done();
+        ck_assert(st == DGEMMA_OK || st == DGEMMA_E_NOMEM);
+        if (!reached) {
+            ck_assert_int_eq(st, DGEMMA_OK);
+            break;
+        }
+    }
+    dg_loaded_clear(&l);
+}
+END_TEST
+
 Suite *mmproj_suite(void)
 {
     Suite *s = suite_create("mmproj");
@@ -116,6 +140,7 @@ Suite *mmproj_suite(void)
     tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_loop_test(c, the_same_features, 0, 6);
     tcase_add_test(c, refused);
+    tcase_add_test(c, survives_no_memory);
     suite_add_tcase(s, c);
     return s;
 }

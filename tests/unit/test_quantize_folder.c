@@ -14,6 +14,7 @@
 #include "engine/loader.h"
 #include "model/vision.h"
 #include "suites.h"
+#include "support/alloc_fail.h"
 #include "support/temp_dir.h"
 
 static const char folder[] = "tests/fixtures/golden/wide/model";
@@ -201,6 +202,35 @@ START_TEST(refused)
 }
 END_TEST
 
+/* Wherever memory is out there is no folder under the name, and nothing of it beside. */
+START_TEST(survives_no_memory)
+{
+    static const char *const names[] = {"config.json", "generation_config.json",
+                                        "model.safetensors"};
+    char path[DG_TEST_PATH], partial[DG_TEST_PATH], file[DG_TEST_PATH];
+    int n_failed = 0;
+    dg_test_path(path, dg_test_root, "out");
+    dg_test_path(partial, dg_test_root, "out.partial");
+    for (long n = 1;; n += 1 + n / 16) {
+        dgemma_error err = {0};
+        dgemma_quantize_result r;
+        dg_test_fail_alloc_at(n);
+        dgemma_status st = quantize(folder, path, "NVFP4", &r, &err);
+        bool reached = dg_test_alloc_done();
+        ck_assert(!dg_file_is_dir(partial));
+        ck_assert(dg_file_is_dir(path) == (st == DGEMMA_OK));
+        n_failed += st != DGEMMA_OK;
+        for (size_t i = 0; st == DGEMMA_OK && i < DG_COUNT(names); i++)
+            ck_assert_int_eq(unlink(dg_test_path(file, path, names[i])), 0);
+        if (st == DGEMMA_OK)
+            ck_assert_int_eq(rmdir(path), 0);
+        if (!reached)
+            break;
+    }
+    ck_assert_int_gt(n_failed, 20);
+}
+END_TEST
+
 Suite *quantize_folder_suite(void)
 {
     Suite *s = suite_create("quantize_folder");
@@ -208,6 +238,7 @@ Suite *quantize_folder_suite(void)
     tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_loop_test(c, what_is_written_is_read, 0, 3);
     tcase_add_test(c, and_back);
+    tcase_add_test(c, survives_no_memory);
     tcase_add_test(c, refused);
     suite_add_tcase(s, c);
     return s;
