@@ -195,6 +195,17 @@ static dgemma_status make_tables(dg_state *s, dgemma_error *err)
     return dg_state_end(s, st, err);
 }
 
+/* An empty one, for SQLite to find: in a folder that others may look into, they may not look into
+ * this. */
+static dgemma_status make_private(const char *path, dgemma_error *err)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
+    close(fd);
+    return DGEMMA_OK;
+}
+
 static dgemma_status open_folder(dg_state *s, const char *path, dgemma_error *err)
 {
     char *database = dg_path_join(path, "state.db");
@@ -207,6 +218,8 @@ static dgemma_status open_folder(dg_state *s, const char *path, dgemma_error *er
         st = make_folder(s->folder, err);
     if (!st && (s->folder_fd = open(s->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         st = dg_fail(err, DGEMMA_E_IO, "%s: %s", s->folder, strerror(errno));
+    if (!st)
+        st = make_private(database, err);
     if (!st)
         st = dg_database_open(&s->db, database, err);
     dg_free(database);

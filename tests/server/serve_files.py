@@ -61,7 +61,9 @@ def without_state():
 
 
 def files(folder):
+    os.mkdir(folder, 0o755)
     with Server("-q", "--state", folder) as s:
+        check("others cannot look into it", all(os.stat(f"{folder}/{name}").st_mode & 0o77 == 0 for name in os.listdir(folder)), os.listdir(folder))
         data = os.urandom(300000)
         status, made = upload(s, data)
         check("a file is taken", status == 200 and made["object"] == "file" and made["bytes"] == len(data)
@@ -292,7 +294,8 @@ def in_folder(case):
 
 def has_sqlite():
     with tempfile.TemporaryDirectory() as folder:
-        os.mkdir(f"{folder}/state.db")  # so that no server starts, whatever it was built with
+        with open(f"{folder}/state.db", "wb") as f:  # so that no server starts, whatever it was built with
+            f.write(b"none" * 1000)
         return "without SQLite" not in refusal(folder)
 
 
