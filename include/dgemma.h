@@ -221,8 +221,8 @@ typedef struct dgemma_saved_prefix {
  * encoded again. A file is replaced, and never seen half written. The file is refused by other
  * models and other numerics: DGEMMA_E_UNSUPPORTED; where it is damaged: DGEMMA_E_FORMAT.
  * Conversations with pictures, and those
- * whose prompt an adapter read, are not saved: DGEMMA_E_ARG, as where none is kept. Any thread;
- * passes wait meanwhile. */
+ * whose prompt an adapter read, are not saved: DGEMMA_E_ARG, as where none is kept. Any thread but
+ * one of the engine's callbacks; passes wait meanwhile. */
 DGEMMA_API dgemma_status dgemma_prefix_save(dgemma_engine *engine, const char *path, int which,
                                             const char *cache_salt, dgemma_saved_prefix *saved,
                                             dgemma_error *err);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 #include "json_fields.h"
+#include "json_text.h"
 
 /* ---- names ---- */
 
@@ -106,6 +107,6 @@ json_t *dg_adapter_object(const dgemma_engine *engine, size_t adapter)
 {
     dgemma_adapter_info info;
     dgemma_adapter_describe(engine, adapter, &info);
-    return json_pack("{s:I,s:s,s:s,s:f}", "id", (json_int_t)adapter, "name", info.name, "path",
-                     info.path, "scale", (double)info.scale);
+    return json_pack("{s:I,s:s,s:o,s:f}", "id", (json_int_t)adapter, "name", info.name, "path",
+                     dg_json_text(info.path, strlen(info.path)), "scale", (double)info.scale);
 }

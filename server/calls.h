@@ -95,6 +95,7 @@ struct dg_server {
     atomic_size_t body_bytes;
     atomic_bool ready;             /* there is an engine: what is above may be read */
     atomic_bool leaving, draining; /* /health says so; new requests are refused */
+    atomic_bool slot_busy;         /* one conversation at a time is saved or restored */
     atomic_bool stopping;
 
     pthread_mutex_t lock; /* for what follows, and for what names it above */

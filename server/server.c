@@ -166,6 +166,11 @@ dgemma_status dg_server_attach(dg_server *s, dgemma_engine *engine, dgemma_error
                          s->opt.max_images, dg_constraint_cache_create()};
     if (!s->limits.constraints)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (dgemma_adapter_find(engine, s->opt.model_name) >= 0)
+        return dg_fail(
+            err, DGEMMA_E_ARG,
+            "an adapter is called \"%s\", like the model: --name or NAME=PATH give another",
+            s->opt.model_name);
     atomic_store(&s->ready, true);
     return DGEMMA_OK;
 }

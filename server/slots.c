@@ -42,8 +42,10 @@ static bool is_plain(const char *name)
 {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    static const char taken[] = ".partial"; /* what is not whole is called so */
     const size_t n = strlen(name);
-    return n && n <= NAME_MAX_BYTES && name[0] != '.' && strspn(name, letters) == n;
+    return n && n <= NAME_MAX_BYTES && name[0] != '.' && strspn(name, letters) == n &&
+           !(n >= sizeof taken - 1 && !strcmp(name + n - (sizeof taken - 1), taken));
 }
 
 /* Keys have files of their own, unless they share the cache. NULL: *e says why. */
@@ -51,11 +53,10 @@ static char *file_of(const dg_call *c, const char *name, dg_http_error *e)
 {
     char own[NAME_MAX_BYTES + 32];
     if (!is_plain(name)) {
-        dg_refuse(
-            e, 400, "invalid_value", "filename",
-            "filename: letters, digits, '.', '-' and '_' make a name, no dot in front, at most "
-            "%d of them",
-            NAME_MAX_BYTES);
+        dg_refuse(e, 400, "invalid_value", "filename",
+                  "filename: letters, digits, '.', '-' and '_' make a name, no dot in front and no "
+                  ".partial behind, at most %d of them",
+                  NAME_MAX_BYTES);
         return NULL;
     }
     if (c->key > 0 && c->cache_salt[0])
@@ -119,10 +120,17 @@ static bool act(dg_call *c, const json_t *root, dg_http_error *e)
     char *path = file_of(c, name, e);
     if (!path)
         return false;
+    if (atomic_exchange(&c->server->slot_busy, true)) { /* others need workers, too */
+        dg_free(path);
+        dg_refuse(e, 429, "slot_busy", NULL, "another slot is being saved or restored");
+        e->retry_after = 1;
+        return false;
+    }
     const double start = dg_clock_now();
     dgemma_engine *engine = c->server->engine;
     dgemma_status st = saves ? dgemma_prefix_save(engine, path, slot, c->cache_salt, &done, &err)
                              : dgemma_prefix_restore(engine, path, c->cache_salt, &done, &err);
+    atomic_store(&c->server->slot_busy, false);
     const bool gone = st == DGEMMA_E_IO && !saves && !dg_file_exists(path);
     dg_free(path);
     if (gone)

@@ -5,7 +5,6 @@
 #include "engine/adapter_set.h"
 #include "engine/engine.h"
 #include "engine/saved_prefix.h"
-#include "format/checkpoint_mark.h"
 
 typedef struct job {
     dgemma_engine *engine;
@@ -24,7 +23,7 @@ static job job_of(dgemma_engine *e, const char *path, const char *salt)
     dgemma_model_info info;
     dg_engine_describe(e, &info);
     return (job){.engine = e,
-                 .maker = {.model = dg_checkpoint_mark(e->loaded.checkpoint),
+                 .maker = {.model = e->mark,
                            .numerics = info.numerics,
                            .n_vocab = info.n_vocab,
                            .n_context = info.context_length},

@@ -10,6 +10,13 @@
 #include <unistd.h>
 #include "base/alloc.h"
 
+/* A file system without locks does without. */
+static void lock_for_reading(int fd)
+{
+    struct flock all = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    (void)fcntl(fd, F_OFD_SETLK, &all);
+}
+
 dgemma_status dg_file_map_open(dg_file_map *map, const char *path, dgemma_error *err)
 {
     *map = (dg_file_map){0};
@@ -33,7 +40,10 @@ dgemma_status dg_file_map_open(dg_file_map *map, const char *path, dgemma_error 
             *map = (dg_file_map){.data = p,
                                  .size = (size_t)info.st_size,
                                  .device = info.st_dev,
-                                 .inode = info.st_ino};
+                                 .inode = info.st_ino,
+                                 .fd = fd + 1};
+            lock_for_reading(fd);
+            return DGEMMA_OK;
         }
     }
     close(fd);
@@ -44,6 +54,8 @@ void dg_file_map_close(dg_file_map *map)
 {
     if (map->data)
         munmap((void *)map->data, map->size);
+    if (map->fd)
+        close(map->fd - 1);
     *map = (dg_file_map){0};
 }
 
@@ -135,6 +147,27 @@ bool dg_file_is_same(const char *a, const char *b)
 {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* The part of a path that names a folder, in memory of the caller's. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return !slash ? dg_strdup(".") : dg_strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+bool dg_file_would_be_same(const char *a, const char *b)
+{
+    const char *x = strrchr(a, '/'), *y = strrchr(b, '/');
+    if (dg_file_is_same(a, b))
+        return true;
+    if (strcmp(x ? x + 1 : a, y ? y + 1 : b) != 0)
+        return false;
+    char *in = folder_of(a), *other = folder_of(b);
+    const bool same = in && other && dg_file_is_same(in, other);
+    dg_free(in);
+    dg_free(other);
+    return same;
 }
 
 bool dg_file_exists_in(const char *dir, const char *name)

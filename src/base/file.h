@@ -14,10 +14,12 @@ typedef struct dg_file_map {
     size_t size;
     dev_t device; /* which file it is, whatever its name leads to now */
     ino_t inode;
+    int fd; /* less 1: a map of {0} has none */
     atomic_bool patched;
 } dg_file_map;
 
-/* Maps a regular file; an empty one gives data == NULL, size == 0. */
+/* Maps a regular file; an empty one gives data == NULL, size == 0. As long as it is mapped it has a
+ * lock for reading, so that it is nobody's new file (base/new_file.h), whatever it is called. */
 dgemma_status dg_file_map_open(dg_file_map *map, const char *path, dgemma_error *err);
 void dg_file_map_close(dg_file_map *map);
 
@@ -46,6 +48,7 @@ uint64_t dg_file_space(const char *path);
 bool dg_file_exists(const char *path);
 bool dg_file_is_dir(const char *path);
 bool dg_file_is_same(const char *a, const char *b);        /* whatever their names lead to */
+bool dg_file_would_be_same(const char *a, const char *b);  /* also where neither is there yet */
 bool dg_file_exists_in(const char *dir, const char *name); /* takes no memory: it never guesses */
 
 /* dir + "/" + name in memory of the caller's (dg_free); NULL when out of memory. */

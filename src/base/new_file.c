@@ -63,7 +63,8 @@ static FILE *open_alone(dg_new_file *f)
         taken = stat(f->partial, &named) != 0 || named.st_ino != held.st_ino;
     FILE *file = fd >= 0 && !taken && ftruncate(fd, 0) == 0 ? fdopen(fd, "wb") : NULL;
     if (!file) {
-        dg_new_file_fail(f, DGEMMA_E_IO, taken ? "somebody else is writing it" : strerror(errno));
+        dg_new_file_fail(f, DGEMMA_E_IO,
+                         taken ? "somebody else is writing it, or reads it" : strerror(errno));
         if (fd >= 0)
             close(fd);
     }

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "format/checkpoint_folder.h"
+#include "tensor/blocks_narrow.h"
 
 /* ---- which part changes which tensor ---- */
 
@@ -72,14 +73,20 @@ static bool find_place(place *p, const dg_adapter_part *part, const dg_tensor *t
            is_in(module, experts, ".gate_up_proj");
 }
 
-static bool is_found(const dg_adapter_part *part, const dg_quantize_plan *plan)
+/* A tensor of the plan that the part changes; NULL: there is none. */
+static const dg_planned *find_planned(const dg_adapter_part *part, const dg_quantize_plan *plan)
 {
     place p;
     for (size_t i = 0; i < plan->n; i++)
         for (int k = 0; k < 2 && plan->tensor[i].from[k]; k++)
             if (!plan->tensor[i].verbatim && find_place(&p, part, plan->tensor[i].from[k]))
-                return true;
-    return false;
+                return &plan->tensor[i];
+    return NULL;
+}
+
+static bool is_of_layers(const dg_adapter_part *part)
+{
+    return !strncmp(part->module, "layers.", 7) || !strncmp(part->module, "self_conditioning.", 18);
 }
 
 static dgemma_status check(const dg_adapter *a, const dg_quantize_plan *plan, dgemma_error *err)
@@ -93,7 +100,13 @@ static dgemma_status check(const dg_adapter *a, const dg_quantize_plan *plan, dg
                 "%s: %.80s is changed for %s alone: a file has one set of weights, so it "
                 "cannot be merged",
                 a->path, part->module, part->canvas ? "canvases" : "prompts");
-        if (!is_found(part, plan))
+        const dg_planned *to = is_of_layers(part) ? find_planned(part, plan) : NULL;
+        if (to && to->tensor.type >= DG_DTYPE_FLOAT && !dg_blocks_can_narrow(to->tensor.type))
+            return dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                           "%s: %.80s is %s, which is only copied here: nothing can be merged into "
+                           "it",
+                           a->path, part->module, dg_dtype_name(to->tensor.type));
+        if (!to)
             return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                            "%s: %.80s is no matrix of this model that can be adapted", a->path,
                            part->module);
@@ -110,6 +123,9 @@ dgemma_status dg_merge_open(dg_merging *m, const dgemma_adapter *adapter, size_t
     if (n > DGEMMA_MAX_ADAPTERS)
         return dg_fail(err, DGEMMA_E_ARG, "%zu adapters: at most %d can be merged", n,
                        DGEMMA_MAX_ADAPTERS);
+    for (size_t i = 0; i < n; i++)
+        if (!adapter[i].path || !*adapter[i].path)
+            return dg_fail(err, DGEMMA_E_ARG, "adapter %zu has no path", i);
     m->list = dg_calloc(n, sizeof *m->list);
     if (!m->list)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");

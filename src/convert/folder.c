@@ -199,6 +199,10 @@ static dgemma_status put_all(folder *f, dgemma_error *err)
         const dg_tensor *t = dg_checkpoint_at(f->l.checkpoint, i);
         if (!dg_vision_owns(t->name))
             continue;
+        if (t->type >= DG_DTYPE_COMPUTE || !dg_tensor_count(t))
+            return dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                           "%s is empty, or of type %s, which weights cannot have", t->name,
+                           dg_dtype_name(t->type));
         dg_planned *to = &f->kept[f->n_kept++];
         *to = (dg_planned){.tensor = *t, .from = {t}};
         snprintf(to->name, sizeof to->name, "%.*s", DG_GGUF_NAME - 1, t->name);

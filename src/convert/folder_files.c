@@ -64,8 +64,11 @@ dgemma_status dg_folder_files_begin(dg_folder_files *f, uint64_t bytes, dgemma_e
     if (lstat(f->to, &info) == 0)
         return dg_fail(err, DGEMMA_E_ARG, "%s is there already, and folders are not replaced",
                        f->to);
-    if (mkdir(f->partial, 0777) != 0 &&
-        (errno != EEXIST || lstat(f->partial, &info) != 0 || !S_ISDIR(info.st_mode)))
+    f->made = mkdir(f->partial, 0777) == 0;
+    if (!f->made && errno == EEXIST)
+        return dg_fail(err, DGEMMA_E_ARG,
+                       "%s is there already: if no other program writes it, remove it", f->partial);
+    if (!f->made)
         return dg_fail(err, DGEMMA_E_IO, "%s: %s", f->partial, strerror(errno));
     dgemma_status st = dg_new_file_check(f->weights, bytes, true, err);
     st = st ? st : bring(f, config, err);
@@ -94,7 +97,7 @@ static dgemma_status give_name(const dg_folder_files *f, dgemma_error *err)
 dgemma_status dg_folder_files_end(dg_folder_files *f, dgemma_status st, dgemma_error *err)
 {
     st = st ? st : give_name(f, err);
-    if (st && f->weights && dg_file_is_dir(f->partial)) {
+    if (st && f->made) {
         remove_in(f, config);
         remove_in(f, weights);
         for (size_t i = 0; i < DG_COUNT(copied); i++)

@@ -11,10 +11,12 @@ typedef struct dg_folder_files {
     const char *to;   /* its name at the end */
     dg_folder_form form;
     char *partial, *weights; /* its name until then, and the file for the weights */
+    bool made;               /* it is ours to remove */
 } dg_folder_files;
 
 /* Makes the folder with all but its weights, which take so many bytes. DGEMMA_E_ARG: something has
- * the name already. */
+ * the name already, or the one until then: perhaps a run that was killed, perhaps another that is
+ * not done. */
 dgemma_status dg_folder_files_begin(dg_folder_files *f, uint64_t bytes, dgemma_error *err);
 
 /* Gives the folder its name or, when `st` is a failure, removes what was written. Returns st, or

@@ -4,6 +4,7 @@
  * embeddings are the model's own. */
 #include "convert/imatrix.h"
 #include <string.h>
+#include "base/alloc.h"
 #include "base/common.h"
 #include "base/file.h"
 #include "base/new_file.h"
@@ -130,15 +131,35 @@ static void clear(measuring *m)
     dg_probe_clear(&m->probe);
 }
 
+/* Whether the file can be written where it is to be, and is not the text, now or on the way. */
+static dgemma_status check_place(const dgemma_imatrix_options *opt, dgemma_error *err)
+{
+    char *partial = dg_new_file_partial(opt->path);
+    dg_new_file trial;
+    dgemma_status st = partial ? dg_new_file_check(opt->path, 0, opt->replace, err)
+                               : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", opt->path);
+    if (!st &&
+        (dg_file_is_same(opt->text_path, opt->path) || dg_file_is_same(opt->text_path, partial)))
+        st = dg_fail(err, DGEMMA_E_ARG, "%s is what is read", opt->text_path);
+    if (!st && !dg_file_exists(partial)) {
+        dg_new_file_open(&trial, opt->path, opt->replace);
+        const bool opens = !trial.error.status;
+        dg_new_file_fail(&trial, DGEMMA_E_CANCELLED, "only a trial");
+        st = dg_new_file_close(&trial, err);
+        st = opens ? DGEMMA_OK : st;
+    }
+    dg_free(partial);
+    return st;
+}
+
 dgemma_status dg_imatrix(const dgemma_imatrix_options *opt, dgemma_imatrix_result *result,
                          dgemma_error *err)
 {
     measuring m = {.opt = opt};
     dg_tokens_init(&m.text, DG_ENCODE_MAX_TEXT);
-    dgemma_status st = dg_new_file_check(opt->path, 0, opt->replace, err); /* before the work */
+    dgemma_status st = check_place(opt, err); /* before the work */
     st = st ? st : dg_probe_load(&m.probe, opt->model_path, 0, err);
-    if (!st && (dg_checkpoint_reads(m.probe.loaded.checkpoint, opt->path) ||
-                dg_file_is_same(opt->text_path, opt->path)))
+    if (!st && dg_checkpoint_reads(m.probe.loaded.checkpoint, opt->path))
         st = dg_fail(err, DGEMMA_E_ARG, "%s is what is read", opt->path);
     st = st ? st : read_text(&m, err);
     st = st ? st : start_model(&m, err);

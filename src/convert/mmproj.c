@@ -82,7 +82,11 @@ static dgemma_status plan(writing *w, dgemma_error *err)
     w->longest = SOME_VALUES;
     for (size_t i = 0; !st && i < n; i++) {
         const dg_tensor *t = dg_checkpoint_at(w->ck, i);
-        if (dg_vision_owns(t->name))
+        if (dg_vision_owns(t->name) && (t->type >= DG_DTYPE_COMPUTE || !dg_tensor_count(t)))
+            st = dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                         "%s is empty, or of type %s, which weights cannot have", t->name,
+                         dg_dtype_name(t->type));
+        else if (dg_vision_owns(t->name))
             st = plan_one(w, t, err);
     }
     for (size_t i = 0; !st && i < w->n; i++)

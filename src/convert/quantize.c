@@ -275,9 +275,21 @@ static dgemma_status check_not_read(const quantizing *q, const char *path, dgemm
 {
     const char *importance = q->opt->importance_path;
     if (dg_checkpoint_reads(q->l.checkpoint, path) ||
+        (q->l.mmproj && dg_checkpoint_reads(q->l.mmproj, path)) ||
         (importance && dg_file_is_same(importance, path)) || dg_merge_reads(&q->merge, path))
         return dg_fail(err, DGEMMA_E_ARG, "%s is what is read", path);
     return DGEMMA_OK;
+}
+
+/* Neither the file nor what it is called until it is whole. */
+static dgemma_status check_path(const quantizing *q, const char *path, dgemma_error *err)
+{
+    char *partial = dg_new_file_partial(path);
+    dgemma_status st = partial ? check_not_read(q, path, err)
+                               : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", path);
+    st = st ? st : check_not_read(q, partial, err);
+    dg_free(partial);
+    return st;
 }
 
 /* Nothing is written over a file that is read, neither at the end nor on the way. */
@@ -286,12 +298,7 @@ static dgemma_status check_target(quantizing *q, dgemma_error *err)
     const char *path = q->opt->path;
     if (!path)
         return DGEMMA_OK; /* a dry run */
-    char *partial = dg_new_file_partial(path);
-    dgemma_status st = partial ? check_not_read(q, path, err)
-                               : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", path);
-    if (!st)
-        st = check_not_read(q, partial, err);
-    dg_free(partial);
+    dgemma_status st = check_path(q, path, err);
     if (st || q->opt->dry_run)
         return st;
     return dg_gguf_writer_check(&q->w, path, q->opt->replace, err);
@@ -333,15 +340,28 @@ static void clear(quantizing *q)
     dg_loaded_clear(&q->l);
 }
 
+/* Neither file is the other, nor what the other is called until it is whole. */
+static dgemma_status check_apart(const char *a, const char *b, dgemma_error *err)
+{
+    char *x = dg_new_file_partial(a), *y = dg_new_file_partial(b);
+    dgemma_status st = x && y ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", a);
+    if (!st &&
+        (dg_file_would_be_same(a, b) || dg_file_would_be_same(x, b) || dg_file_would_be_same(a, y)))
+        st = dg_fail(err, DGEMMA_E_ARG, "%s and %s would be in each other's way", a, b);
+    dg_free(x);
+    dg_free(y);
+    return st;
+}
+
 /* The tower goes to a file of its own, once the model's is there. */
 static dgemma_status write_tower(quantizing *q, bool dry, dgemma_error *err)
 {
     const char *path = q->opt->mmproj_path;
     if (!path)
         return DGEMMA_OK;
-    if (dry && q->opt->path && strcmp(path, q->opt->path) == 0)
-        return dg_fail(err, DGEMMA_E_ARG, "%s cannot be both files", path);
-    dgemma_status st = dry ? check_not_read(q, path, err) : DGEMMA_OK;
+    dgemma_status st = dry ? check_path(q, path, err) : DGEMMA_OK;
+    if (!st && q->opt->path)
+        st = check_apart(path, q->opt->path, err);
     return st ? st : dg_mmproj_write(&q->l, path, q->opt->replace, dry, err);
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/utf8.h"
 #include "model/adapters.h"
 
 #define MAX_SCALE 1000.0f
@@ -34,6 +35,8 @@ static dgemma_status check_name(const char *name, dgemma_error *err)
     if (!n || n > DGEMMA_MAX_ADAPTER_NAME)
         return dg_fail(err, DGEMMA_E_ARG, "an adapter's name has %zu bytes: 1 to %d are possible",
                        n, DGEMMA_MAX_ADAPTER_NAME);
+    if (!dg_utf8_valid(name, n))
+        return dg_fail(err, DGEMMA_E_ARG, "an adapter's name is not UTF-8");
     for (const char *c = name; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 0x7F)
             return dg_fail(err, DGEMMA_E_ARG, "an adapter's name has a control character in it");

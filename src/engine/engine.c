@@ -7,6 +7,8 @@
 #include "cpu/kernels.h"
 #include "engine/block_loop.h"
 #include "engine/device.h"
+#include "engine/saved_prefix.h"
+#include "format/checkpoint_mark.h"
 
 /* ---- opening ---- */
 
@@ -134,6 +136,7 @@ static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *o
                                 dgemma_error *err)
 {
     const dg_config *cfg = &e->loaded.cfg;
+    e->mark = dg_saved_mark(dg_checkpoint_mark(e->loaded.checkpoint), cfg);
     dgemma_status st = dg_model_load(&e->model, cfg, e->loaded.checkpoint, e->be, err);
     if (!st)
         st = dg_adapter_set_open(&e->adapters, e->model, opt, err);

@@ -22,6 +22,7 @@ enum {
 
 struct dgemma_engine {
     dg_loaded loaded;
+    uint64_t mark; /* of its weights and its config: no other model has it */
     dg_chat_revision revision;
     bool foreign_template;
     dg_backend *be;

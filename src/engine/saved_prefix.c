@@ -1,6 +1,7 @@
 #include "engine/saved_prefix.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 #include "base/alloc.h"
 #include "base/common.h"
@@ -19,6 +20,22 @@ typedef struct header {
     char numerics[DG_SAVED_NUMERICS]; /* filled up with zeros */
 } header;
 _Static_assert(sizeof(header) == 112, "a file's header has no gaps");
+
+uint64_t dg_saved_mark(uint64_t weights, const dg_config *cfg)
+{
+    char text[160];
+    int n = snprintf(text, sizeof text, "%d %d %d %d %a %a %d", cfg->n_vocab, cfg->n_head,
+                     cfg->n_expert_used, cfg->n_layer, (double)cfg->rms_eps,
+                     (double)cfg->embed_scale, cfg->bidirectional_images);
+    uint64_t mark = XXH3_64bits_withSeed(text, (size_t)n, weights);
+    for (int i = 0; i < cfg->n_layer; i++) {
+        const dg_layer_config *l = &cfg->layer[i];
+        n = snprintf(text, sizeof text, "%d %d %d %d %d %a %d", l->sliding, l->v_from_k, l->window,
+                     l->n_kv_head, l->head_dim, (double)l->rope_theta, l->n_rope_pair);
+        mark = XXH3_64bits_withSeed(text, (size_t)n, mark);
+    }
+    return mark;
+}
 
 static void put_numerics(char to[DG_SAVED_NUMERICS], const char *numerics)
 {
@@ -122,6 +139,8 @@ static dgemma_status write_all(writing *w, const header *h, const char *path, dg
     if (!page)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     dg_new_file_open(&w->file, path, true);
+    if (w->file.file) /* whoever has it has what was said */
+        (void)fchmod(fileno(w->file.file), 0600);
     put(w, h, sizeof *h);
     put(w, w->point[0].token, h->n_token * sizeof(int32_t));
     put(w, w->points.data, w->points.len);
@@ -133,6 +152,9 @@ static dgemma_status write_all(writing *w, const header *h, const char *path, dg
     const uint64_t sum = XXH3_64bits_digest(w->hash);
     dg_new_file_write(&w->file, &sum, sizeof sum);
     dg_free(page);
+    dgemma_error lost = {0};
+    if (dg_kv_check(w->kv, &lost))
+        dg_new_file_fail(&w->file, lost.status, lost.msg);
     return dg_new_file_close(&w->file, err);
 }
 
@@ -355,7 +377,18 @@ static dgemma_status load_page(restoring *r, dg_kv_group g, int32_t number, int3
     return st;
 }
 
-/* Pages for a point: those that are there already, and room for the others. */
+/* Whether so many pages would be left if nothing were kept. */
+static bool could_fit(const restoring *r, const int n[DG_KV_GROUPS])
+{
+    size_t bytes = 0, left = dg_kv_bytes_left(r->kv),
+           kept = dg_kv_bytes_held(r->kv) - dg_kv_bytes_used(r->kv);
+    for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++)
+        bytes += (size_t)n[g] * r->file->page_bytes[g];
+    return left > SIZE_MAX - kept || bytes <= left + kept;
+}
+
+/* Pages for a point: those that are there already, and room for the others. Only for the first,
+ * which is the longest, others are forgotten, and only if that can help. */
 static dgemma_status make_pages(restoring *r, int i, const int32_t *const number[DG_KV_GROUPS],
                                 int32_t *const page[DG_KV_GROUPS], const int n[DG_KV_GROUPS],
                                 dgemma_error *err)
@@ -365,7 +398,7 @@ static dgemma_status make_pages(restoring *r, int i, const int32_t *const number
             for (int k = 0; k < n[g]; k++)
                 page[g][k] = r->made[g][number[g][k]];
         dgemma_status st = dg_kv_restore(r->kv, &r->seq[i], r->file->point_tokens[i], page, err);
-        if (!st || !dg_prefix_evict(r->cache))
+        if (!st || i || !could_fit(r, n) || !dg_prefix_evict(r->cache))
             return st;
     }
 }
@@ -403,10 +436,10 @@ static dgemma_status restore_point(restoring *r, int i, const int32_t *listed, s
 }
 
 /* The longest last, so that it counts as the most recently used. */
-static dgemma_status keep_points(restoring *r, const char *salt, dgemma_error *err)
+static dgemma_status keep_points(restoring *r, int n, const char *salt, dgemma_error *err)
 {
     bool kept = true;
-    for (int i = r->file->n_point - 1; kept && i >= 0; i--)
+    for (int i = n - 1; kept && i >= 0; i--)
         kept = dg_prefix_keep(r->cache,
                               &(dg_prefix){r->file->token, r->file->point_tokens[i], NULL, salt},
                               &r->seq[i]);
@@ -429,13 +462,20 @@ dgemma_status dg_saved_restore(dg_saved_file *f, dg_prefix_cache *c, const char 
     }
     r.content = dg_malloc(most);
     dgemma_status st = ok && r.content ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    for (int i = 0; !st && i < f->n_point; i++) {
+    int n_made = 0;
+    for (; !st && n_made < f->n_point; n_made++) {
         size_t n = 0;
-        st = restore_point(&r, i, f->page + at, &n, err);
+        st = restore_point(&r, n_made, f->page + at, &n, err);
         at += n;
+        if (st && n_made && st != DGEMMA_E_FORMAT) { /* no room for those where it may be left */
+            st = DGEMMA_OK;
+            break;
+        }
     }
     if (!st)
-        st = keep_points(&r, salt, err);
+        st = dg_kv_check(r.kv, err);
+    if (!st)
+        st = keep_points(&r, n_made, salt, err);
     for (int i = 0; i < f->n_point; i++)
         dg_kv_seq_clear(r.kv, &r.seq[i]);
     for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++)

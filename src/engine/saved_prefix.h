@@ -22,10 +22,14 @@ enum { DG_SAVED_POINTS = 64, DG_SAVED_NUMERICS = 48 };
 
 /* Who made a file, or reads it. */
 typedef struct dg_saved_maker {
-    uint64_t model;       /* dg_checkpoint_mark() */
+    uint64_t model;       /* dg_saved_mark() */
     const char *numerics; /* dgemma_model_info's */
     int n_vocab, n_context;
 } dg_saved_maker;
+
+/* A number for a model: of the mark of its weights (dg_checkpoint_mark), and of what else decides
+ * which keys and values a text has. */
+uint64_t dg_saved_mark(uint64_t weights, const dg_config *cfg);
 
 /* Writes conversation `which` of a salt. DGEMMA_E_ARG: there is none. On the thread of the cache.
  */
@@ -54,8 +58,9 @@ dgemma_status dg_saved_open(dg_saved_file *f, const char *path, const dg_saved_m
                             const dg_kv_cache *kv, dgemma_error *err);
 void dg_saved_close(dg_saved_file *f); /* {0} is fine */
 
-/* Puts its points into the cache, under a salt; on the thread of the cache. What was used longest
- * ago makes room. */
+/* Puts its points into the cache, under a salt; on the thread of the cache. For the longest one
+ * others make room, those used longest ago first, if all of it can have room; the shorter ones are
+ * left out where there is none. */
 dgemma_status dg_saved_restore(dg_saved_file *f, dg_prefix_cache *c, const char *salt,
                                dgemma_error *err);
 

@@ -234,12 +234,22 @@ void dg_scheduler_call(dg_scheduler *s, dg_scheduler_fn *fn, void *arg)
 {
     call mine = {.fn = fn, .arg = arg};
     pthread_mutex_lock(&s->lock);
-    mine.next = s->calls;
-    s->calls = &mine;
+    call **last = &s->calls;
+    while (*last)
+        last = &(*last)->next;
+    *last = &mine;
     pthread_cond_signal(&s->arrived);
     while (!mine.done)
         pthread_cond_wait(&s->called, &s->lock);
     pthread_mutex_unlock(&s->lock);
+}
+
+static bool has_requests(dg_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool some = s->n_running || s->first;
+    pthread_mutex_unlock(&s->lock);
+    return some;
 }
 
 /* True: there was one. */
@@ -603,9 +613,10 @@ static void *scheduler_main(void *arg)
     dg_scheduler *s = arg;
     while (wait_for_work(s)) {
         dgemma_engine_counters done = {0};
-        if (run_call(s)) {
+        if (run_call(s)) {     /* one between two passes */
             publish(s, &done); /* it may have kept something */
-            continue;
+            if (!has_requests(s))
+                continue;
         }
         double start = dg_clock_now();
         end_finished(s);

@@ -64,7 +64,7 @@ static dgemma_status check_off(const peft *p)
     for (size_t i = 0; i < sizeof off / sizeof off[0]; i++)
         if (!is_off(value(p, off[i].key)))
             return refuse(p, off[i].key, off[i].why);
-    static const char *const moved[] = {"pissa", "olora", "corda", "loftq"};
+    static const char *const moved[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
     for (size_t i = 0; json_is_string(start) && i < sizeof moved / sizeof moved[0]; i++)
         if (!strncmp(json_string_value(start), moved[i], strlen(moved[i])))
             return refuse(p, "init_lora_weights",
@@ -124,6 +124,8 @@ static dgemma_status look_up(const peft *p, const char *key, const char *module,
     json_object_foreach(pattern, name, v)
     {
         size_t n = strlen(name), all = strlen(module);
+        if (dg_has_suffix(name, "experts.gate_up_proj") || dg_has_suffix(name, "experts.down_proj"))
+            return refuse(p, key, "a value of its own for a parameter of experts cannot be used");
         if (!n ||
             strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._") != n)
             return refuse(p, key, "only names are known as patterns");

@@ -468,3 +468,8 @@ void dg_kv_page_load(dg_kv_cache *c, dg_kv_group g, int32_t page, const void *fr
 {
     c->be->kv_load(c->be, c->store, g, page, from);
 }
+
+dgemma_status dg_kv_check(const dg_kv_cache *c, dgemma_error *err)
+{
+    return c->be->check ? c->be->check(c->be, err) : DGEMMA_OK;
+}

@@ -78,6 +78,9 @@ size_t dg_kv_page_size(const dg_kv_cache *c, dg_kv_group g);
 void dg_kv_page_save(const dg_kv_cache *c, dg_kv_group g, int32_t page, void *out);
 void dg_kv_page_load(dg_kv_cache *c, dg_kv_group g, int32_t page, const void *from);
 
+/* Whether pages can be relied on: what went wrong with the device, if anything did. */
+dgemma_status dg_kv_check(const dg_kv_cache *c, dgemma_error *err);
+
 /* Bytes of pages: of all that are held, of those that running sequences hold, of what one holds,
  * and what may still be taken (without a bound: SIZE_MAX). */
 size_t dg_kv_bytes_held(const dg_kv_cache *c);

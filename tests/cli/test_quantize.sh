@@ -116,6 +116,28 @@ cp "$temp/imatrix.dat" "$temp/weights.partial"
 check "onto the importance file" fails_saying "is what is read" quantize -f --type Q4_0 --imatrix "$temp/imatrix.dat" "$pocket" "$temp/imatrix.dat"
 check "or on the way there" fails_saying "is what is read" quantize -f --type Q4_0 --imatrix "$temp/weights.partial" "$pocket" "$temp/weights"
 check "which are as they were" cmp "$temp/imatrix.dat" "$temp/weights.partial"
+cp "$pocket" "$temp/model.gguf.partial"
+cp "$temp/model.gguf.partial" "$temp/before.gguf"
+check "a model that is called so" fails_saying "in each other's way" quantize -f --mmproj "$temp/x.gguf" "$pocket" "$temp/x.gguf.partial"
+check "the tower onto the model" fails_saying "is what is read" quantize -f --mmproj "$temp/model.gguf" "$temp/model.gguf.partial" "$temp/half.gguf"
+check "an importance file onto it" fails_saying "reads it" "$DGEMMA" imatrix -m "$temp/model.gguf.partial" --chunks 1 -o "$temp/model.gguf" docs/faq.md
+check "keys and values onto it" fails_saying "reads it" "$DGEMMA" run -m "$temp/model.gguf.partial" --prompt-cache "$temp/model.gguf" hi
+check "which is as it was" cmp "$temp/before.gguf" "$temp/model.gguf.partial"
+cp docs/faq.md "$temp/text.gguf.partial"
+check "an importance file onto its text" fails_saying "is what is read" "$DGEMMA" imatrix -m "$pocket" --chunks 1 -o "$temp/text.gguf" "$temp/text.gguf.partial"
+check "which is still there" cmp docs/faq.md "$temp/text.gguf.partial"
+check "no folder for an importance file" fails_saying "No such file" "$DGEMMA" imatrix -m "$pocket" -o "$temp/no/x.gguf" docs/faq.md
+check "the tower in the model's place" fails_saying "in each other's way" quantize -f --mmproj "$temp/./one.gguf" "$pocket" "$temp/one.gguf"
+cp "$pocket" models/pocket/mmproj-pocket.gguf "$temp"
+check "the model in its tower's place" fails_saying "is what is read" quantize -f --mmproj "$temp/new.gguf" "$temp/pocket.gguf" "$temp/mmproj-pocket.gguf"
+check "that is as it was" cmp models/pocket/mmproj-pocket.gguf "$temp/mmproj-pocket.gguf"
+rm -f "$temp"/model.gguf.partial "$temp"/text.gguf.partial "$temp"/mmproj-pocket.gguf "$temp"/pocket.gguf
+cp -r "$wide" "$temp/in.partial"
+check "a folder on the way to its own name" fails_saying "is there already" quantize --type FP8 "$temp/in.partial" "$temp/in"
+ln -s in.partial "$temp/link.partial"
+check "or a link to one" fails_saying "is there already" quantize --type FP8 "$wide" "$temp/link"
+check "which has what it had" diff -r "$wide" "$temp/in.partial"
+rm -rf "$temp/in.partial" "$temp/link.partial"
 check "a folder as the file" fails_saying "is a folder" quantize -f "$pocket" "$temp"
 check "no file" fails_saying "IN OUT" quantize "$pocket"
 check "nothing at all" fails_saying "IN OUT" quantize

@@ -31,7 +31,7 @@ def there_and_back():
         check("nothing is known of it", cached == 0)
         status, saved = act(s, "save")
         check("saved", status == 200 and saved["id_slot"] == 0 and saved["filename"] == "fox.kv" and saved["n_saved"] > 200
-              and saved["n_written"] == os.path.getsize(f"{FOLDER}/fox.kv") and saved["timings"]["save_ms"] > 0, saved)
+              and saved["n_written"] == os.path.getsize(f"{FOLDER}/fox.kv") and os.stat(f"{FOLDER}/fox.kv").st_mode & 0o777 == 0o600 and saved["timings"]["save_ms"] > 0, saved)
         ask(s, "Hello")
         status, other = act(s, "save", "hello.kv")
         check("the last one is slot 0", status == 200 and other["n_saved"] < saved["n_saved"], other)
@@ -51,7 +51,7 @@ def there_and_back():
 def refused():
     with Server("-q", "--slot-save-path", FOLDER) as s:
         ask(s, STORY)
-        for name in ("", ".", "..", "../x", "a/b", "/etc/passwd", ".hidden", "x" * 201, "a\x00b", "a b", "ä"):
+        for name in ("", ".", "..", "../x", "a/b", "/etc/passwd", ".hidden", "x.partial", "x" * 201, "a\x00b", "a b", "ä"):
             status, reply = act(s, "save", name)
             check(f"no file is called {name[:20]!r}", status == 400 and reply["error"]["param"] == "filename", reply)
         for path in ("/slots/x?action=save", "/slots/?action=save", "/slots/-1?action=save", "/slots/99999?action=save",
