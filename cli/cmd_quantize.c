@@ -201,6 +201,11 @@ int cmd_quantize(int argc, char **argv)
     opt.user = &watch;
     watch.dry_run = opt.dry_run;
     const bool there = check && opt.path && !opt.replace && dg_file_exists(opt.path);
+    if (there && opt.mmproj_path) {
+        fputs("dgemma quantize: OUT is there, and is only compared: --mmproj would write nothing\n",
+              stderr);
+        return EXIT_USAGE;
+    }
     if (there && !watch.quiet)
         fprintf(stderr, "dgemma quantize: OUT is there, and is compared as it is\n");
     int code = there ? EXIT_OK : quantize(&opt);

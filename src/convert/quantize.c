@@ -345,8 +345,9 @@ static dgemma_status check_apart(const char *a, const char *b, dgemma_error *err
 {
     char *x = dg_new_file_partial(a), *y = dg_new_file_partial(b);
     dgemma_status st = x && y ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", a);
-    if (!st &&
-        (dg_file_would_be_same(a, b) || dg_file_would_be_same(x, b) || dg_file_would_be_same(a, y)))
+    if (!st && dg_file_would_be_same(a, b))
+        st = dg_fail(err, DGEMMA_E_ARG, "%s cannot be both files", a);
+    if (!st && (dg_file_would_be_same(x, b) || dg_file_would_be_same(a, y)))
         st = dg_fail(err, DGEMMA_E_ARG, "%s and %s would be in each other's way", a, b);
     dg_free(x);
     dg_free(y);

@@ -127,7 +127,7 @@ cp docs/faq.md "$temp/text.gguf.partial"
 check "an importance file onto its text" fails_saying "is what is read" "$DGEMMA" imatrix -m "$pocket" --chunks 1 -o "$temp/text.gguf" "$temp/text.gguf.partial"
 check "which is still there" cmp docs/faq.md "$temp/text.gguf.partial"
 check "no folder for an importance file" fails_saying "No such file" "$DGEMMA" imatrix -m "$pocket" -o "$temp/no/x.gguf" docs/faq.md
-check "the tower in the model's place" fails_saying "in each other's way" quantize -f --mmproj "$temp/./one.gguf" "$pocket" "$temp/one.gguf"
+check "the tower in the model's place" fails_saying "cannot be both" quantize -f --mmproj "$temp/./one.gguf" "$pocket" "$temp/one.gguf"
 cp "$pocket" models/pocket/mmproj-pocket.gguf "$temp"
 check "the model in its tower's place" fails_saying "is what is read" quantize -f --mmproj "$temp/new.gguf" "$temp/pocket.gguf" "$temp/mmproj-pocket.gguf"
 check "that is as it was" cmp models/pocket/mmproj-pocket.gguf "$temp/mmproj-pocket.gguf"
