@@ -10,16 +10,23 @@ static uint64_t random_seed(void)
     return getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed ? seed : 0;
 }
 
+bool dg_call_hold(dg_call *c, size_t n, dg_http_error *e)
+{
+    dg_server *s = c->server;
+    return atomic_fetch_add(&s->body_bytes, n) + n <= s->opt.max_all_body_bytes ||
+           dg_refuse(e, 413, "body_too_large", NULL, "there are too many large requests at once");
+}
+
 /* Fetched pictures take room, like those that came with the body. */
 static bool follow_links(dg_call *c, json_t *root, dg_http_error *e)
 {
     dg_server *s = c->server;
     const dg_link_limits limits = {s->opt.max_body_bytes, s->opt.max_images, s->opt.fetch_seconds};
-    if (!dg_links_follow(root, s->fetcher, &limits, &c->n_fetched, e))
+    size_t n = 0;
+    if (!dg_links_follow(root, s->fetcher, &limits, &n, e))
         return false;
-    size_t all = atomic_fetch_add(&s->body_bytes, c->n_fetched) + c->n_fetched;
-    return all <= s->opt.max_all_body_bytes ||
-           dg_refuse(e, 413, "body_too_large", NULL, "there are too many pictures at once");
+    c->n_fetched += n;
+    return dg_call_hold(c, n, e);
 }
 
 json_t *dg_call_body(const dg_call *c, dg_http_error *e)
@@ -32,6 +39,8 @@ void dg_call_forget_body(dg_call *c)
     atomic_fetch_sub(&c->server->body_bytes, c->body.len + c->n_fetched);
     dg_buf_clear(&c->body);
     c->n_fetched = 0;
+    if (!c->generation)
+        dg_call_forget_input(c);
 }
 
 bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e)

@@ -47,10 +47,19 @@ static void write_log(const dg_call *c)
     dg_metrics_http(c->server->metrics, status);
 }
 
+void dg_call_forget_input(dg_call *c)
+{
+    atomic_fetch_sub(&c->server->body_bytes, c->n_own_input);
+    dg_free(c->own_input);
+    c->own_input = NULL;
+    c->n_own_input = 0;
+}
+
 static void free_call(dg_call *c)
 {
     dg_server *s = c->server;
     write_log(c);
+    dg_call_forget_input(c);
     atomic_fetch_sub(&s->body_bytes, c->body.len + c->n_fetched);
     pthread_mutex_lock(&s->lock);
     /* off the list before anything of it goes: whoever walks the list may touch what is on it */
@@ -63,7 +72,6 @@ static void free_call(dg_call *c)
     pthread_cond_broadcast(&s->idle);
     pthread_mutex_unlock(&s->lock);
     dg_buf_clear(&c->body);
-    json_decref(c->own_input);
     dg_free(c->query);
     dg_free(c->content_type);
     dg_exchange_clear(&c->x);
@@ -202,6 +210,7 @@ static void end_generation(dg_call *c)
     dg_generation_stats(c->generation, &c->stats);
     dg_generation_free(c->generation);
     c->generation = NULL;
+    dg_call_forget_input(c);
 }
 
 static void end_deciding(dg_call *c)

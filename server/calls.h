@@ -52,8 +52,9 @@ struct dg_call {
     dg_buf body;
     dg_keeping keeping; /* of a response, with the id that it goes on from, */
     char previous[64];
-    json_t *own_input; /* and its input without what was before; owned */
-    size_t n_fetched;  /* bytes of its pictures that came from elsewhere */
+    char *own_input; /* and its input without what was before, as JSON; owned, NULL: not kept */
+    size_t n_own_input;
+    size_t n_fetched; /* bytes that did not come with it: pictures, and what it goes on from */
     double arrived;
     char client[DG_ADDRESS_TEXT]; /* for the log */
 
@@ -121,6 +122,7 @@ bool dg_call_hand_over(dg_call *c);             /* to the workers; false: they t
 void dg_call_cancel(dg_call *c, dg_cancel why); /* the lock is held */
 void dg_call_ping(dg_call *c); /* says something on a silent stream; the lock is held */
 void dg_call_end(dg_call *c);  /* the HTTP side is through with it */
+void dg_call_forget_input(dg_call *c); /* own_input: nobody will keep it any more */
 bool dg_call_admit(dg_call *c, size_t n_choice, dg_http_error *e);
 void dg_call_ring(void *call); /* a dgemma_notify_fn */
 void *dg_worker_main(void *server);

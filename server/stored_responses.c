@@ -1,10 +1,12 @@
 #include "stored_responses.h"
 #include <string.h>
 #include "base/alloc.h"
+#include "call_body.h"
 #include "json_body.h"
 #include "json_fields.h"
 #include "json_text.h"
 #include "query.h"
+#include "response_items.h"
 
 enum { MAX_CHAIN = 1000 };
 
@@ -13,74 +15,37 @@ static bool no_memory(dg_http_error *e)
     return dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
 }
 
-/* ---- input, as it is kept ---- */
-
-/* Text as the list of parts that it is short for. */
-static json_t *parts_of(const json_t *message)
-{
-    json_t *content = json_object_get(message, "content");
-    const char *role = json_string_value(json_object_get(message, "role"));
-    bool said = role && !strcmp(role, "assistant");
-    return json_is_string(content) ? json_pack("[{s:s,s:O}]", "type",
-                                               said ? "output_text" : "input_text", "text", content)
-                                   : json_incref(content);
-}
-
-static const char *prefix_of(const char *type)
-{
-    return !strcmp(type, "message")                ? "msg"
-           : !strcmp(type, "function_call")        ? "fc"
-           : !strcmp(type, "function_call_output") ? "fco"
-                                                   : "rs";
-}
-
-/* An item with its type and an id, so that it can be asked for; NULL: out of memory. */
-static json_t *kept_item(const dg_call *c, const json_t *item, size_t i)
-{
-    json_t *kept = json_deep_copy(item);
-    const char *type = json_string_value(json_object_get(kept, "type"));
-    if (!json_is_object(kept))
-        return kept; /* which the reader of the request will refuse */
-    type = type ? type : "message";
-    if (!strcmp(type, "message")) {
-        dg_json_put(&kept, "type", json_string("message"));
-        dg_json_put(&kept, "content", parts_of(kept));
-    }
-    if (!json_is_string(json_object_get(kept, "id")))
-        dg_json_put(&kept, "id", json_sprintf("%s_%s_in%zu", prefix_of(type), c->x.id, i));
-    return kept;
-}
-
-/* The request's own input as a list; NULL: out of memory. */
-static json_t *own_items(const dg_call *c, const json_t *input)
-{
-    json_t *items = json_array(), *item;
-    size_t i;
-    if (json_is_string(input)) {
-        json_t *message = json_pack("{s:s,s:O}", "role", "user", "content", input);
-        dg_json_add(&items, message ? kept_item(c, message, 0) : NULL);
-        json_decref(message);
-    }
-    json_array_foreach(input, i, item) dg_json_add(&items, kept_item(c, item, i));
-    return items;
-}
-
 /* ---- the conversation before ---- */
 
-/* Puts the members of a list, which is JSON text, in front of what is there. */
-static bool put_before(dg_buf *all, const char *list)
+/* Texts of the conversation, each a list of items as JSON. They are found from the last to the
+ * first, and joined once all are there. */
+typedef struct chain {
+    char *texts[2 * MAX_CHAIN];
+    size_t n, bytes, max_bytes;
+} chain;
+
+static bool chain_add(chain *all, const char *list, dg_http_error *e)
 {
-    dg_buf joined;
     size_t n = strlen(list);
+    if (n > all->max_bytes - all->bytes)
+        return dg_refuse(e, 413, "body_too_large", "previous_response_id",
+                         "previous_response_id: the conversation before has more than %zu bytes, "
+                         "as much as a request may have",
+                         all->max_bytes);
     if (n <= 2) /* [] */
         return true;
-    dg_buf_init(&joined, all->max);
-    bool ok =
-        dg_buf_append(&joined, list + 1, n - 2) &&
-        (!all->len || (dg_buf_puts(&joined, ",") && dg_buf_append(&joined, all->data, all->len)));
-    dg_buf_clear(all);
-    *all = joined;
-    return ok;
+    if (!(all->texts[all->n] = dg_strdup(list)))
+        return no_memory(e);
+    all->n++;
+    all->bytes += n;
+    return true;
+}
+
+static void chain_free(chain *all)
+{
+    for (size_t i = 0; all && i < all->n; i++)
+        dg_free(all->texts[i]);
+    dg_free(all);
 }
 
 static bool refuse_unknown(dg_http_error *e, const char *id)
@@ -90,7 +55,7 @@ static bool refuse_unknown(dg_http_error *e, const char *id)
 }
 
 /* One response of the chain; `id` becomes that of the one before it, or "". The lock is held. */
-static bool take_link(dg_state *s, const char *owner, char id[DG_STATE_ID], dg_buf *all,
+static bool take_link(dg_state *s, const char *owner, char id[DG_STATE_ID], chain *all,
                       dg_http_error *e)
 {
     dgemma_error err = {0};
@@ -100,124 +65,159 @@ static bool take_link(dg_state *s, const char *owner, char id[DG_STATE_ID], dg_b
                              "ssi", id, owner, dg_state_now());
     bool found = dg_rows_next(&r, &err), fits = true;
     if (found) {
-        fits = put_before(all, dg_rows_text(&r, 1)) && put_before(all, dg_rows_text(&r, 0));
+        fits = chain_add(all, dg_rows_text(&r, 1), e) && chain_add(all, dg_rows_text(&r, 0), e);
         const char *previous = dg_rows_text(&r, 2);
         id[0] = '\0';
         strncat(id, previous ? previous : "", DG_STATE_ID - 1);
     }
     if (dg_rows_close(&r))
         return dg_state_refuse(e, &err);
-    if (!found)
-        return refuse_unknown(e, id);
-    return fits || dg_refuse(e, 413, "body_too_large", "previous_response_id",
-                             "previous_response_id: the conversation before has more than %zu "
-                             "bytes, as much as a request may have",
-                             all->max);
+    return found ? fits : refuse_unknown(e, id);
 }
 
-/* All of it as JSON text, without the brackets around it. */
-static bool take_chain(dg_state *s, const char *owner, const char *from, dg_buf *all,
+/* Others have their turn between two links. */
+static bool take_chain(dg_state *s, const char *owner, const char *from, chain *all,
                        dg_http_error *e)
 {
     char id[DG_STATE_ID] = "";
     bool ok = true;
     strncat(id, from, sizeof id - 1);
-    pthread_mutex_lock(&s->lock);
-    for (int n = 0; ok && id[0]; n++)
-        ok = n < MAX_CHAIN
-                 ? take_link(s, owner, id, all, e)
-                 : dg_refuse(e, 400, "limit_exceeded", "previous_response_id",
+    for (int n = 0; ok && id[0]; n++) {
+        if (n == MAX_CHAIN)
+            return dg_refuse(e, 400, "limit_exceeded", "previous_response_id",
                              "previous_response_id: a chain of more than %d responses", MAX_CHAIN);
-    pthread_mutex_unlock(&s->lock);
+        pthread_mutex_lock(&s->lock);
+        ok = take_link(s, owner, id, all, e);
+        pthread_mutex_unlock(&s->lock);
+    }
     return ok;
 }
 
-/* Read like a body, so that its limits hold for what many responses make together. NULL: *e. */
-static json_t *items_before(dg_state *s, const dg_call *c, const char *previous, dg_http_error *e)
+/* {"input": [all of it]} */
+static bool chain_join(const chain *all, dg_buf *text)
 {
-    dg_buf all, text;
-    json_t *items = NULL;
-    size_t max = c->server->opt.max_body_bytes;
-    dg_buf_init(&all, max);
-    dg_buf_init(&text, max + 64);
-    if (take_chain(s, dg_state_owner(c), previous, &all, e)) {
-        bool ok = dg_buf_puts(&text, "{\"input\":[") &&
-                  (!all.len || dg_buf_append(&text, all.data, all.len)) && dg_buf_puts(&text, "]}");
-        json_t *root = ok ? dg_json_body(text.data, text.len, e) : NULL;
-        if (!ok)
-            no_memory(e);
-        items = json_incref(json_object_get(root, "input"));
-        json_decref(root);
+    bool ok = dg_buf_puts(text, "{\"input\":[");
+    for (size_t i = all->n; ok && i-- > 0;)
+        ok = dg_buf_append(text, all->texts[i] + 1, strlen(all->texts[i]) - 2) &&
+             (!i || dg_buf_puts(text, ","));
+    return ok && dg_buf_puts(text, "]}");
+}
+
+/* Read like a body, so that its limits hold for what many responses make together. NULL: *e. */
+static json_t *items_before(dg_state *s, dg_call *c, const char *previous, dg_http_error *e)
+{
+    json_t *root = NULL;
+    dg_buf text;
+    chain *all = dg_calloc(1, sizeof *all);
+    if (!all) {
+        no_memory(e);
+        return NULL;
     }
-    dg_buf_clear(&all);
+    all->max_bytes = c->server->opt.max_body_bytes;
+    dg_buf_init(&text, all->max_bytes + 64);
+    bool ok = take_chain(s, dg_state_owner(c), previous, all, e);
+    c->n_fetched += all->bytes;
+    if (dg_call_hold(c, all->bytes, e) && ok) {
+        bool joined = chain_join(all, &text) || no_memory(e);
+        root = joined ? dg_json_body(text.data, text.len, e) : NULL;
+    }
+    chain_free(all);
     dg_buf_clear(&text);
+    json_t *items = json_incref(json_object_get(root, "input"));
+    json_decref(root);
     return items;
+}
+
+/* ---- counting ---- */
+
+dgemma_status dg_stored_mend(dg_state *s, dgemma_error *err)
+{
+    dgemma_status st =
+        dg_database_do(s->db, err, "DELETE FROM responses WHERE expires<=?", "i", dg_state_now());
+    if (st)
+        return st;
+    uint64_t before = s->response_bytes;
+    dg_rows r = dg_rows_open(s->db, err, "SELECT COALESCE(SUM(bytes), 0) FROM responses", "");
+    if (dg_rows_next(&r, err))
+        s->response_bytes = (uint64_t)dg_rows_int(&r, 0);
+    s->bytes = s->bytes - before + s->response_bytes;
+    return dg_rows_close(&r);
+}
+
+/* Those whose time is up; the lock is held. */
+static dgemma_status forget_old(dg_state *s, dgemma_error *err)
+{
+    dg_rows r = dg_rows_open(s->db, err, "SELECT 1 FROM responses WHERE expires<=? LIMIT 1", "i",
+                             dg_state_now());
+    bool some = dg_rows_next(&r, err);
+    dgemma_status st = dg_rows_close(&r);
+    return st || !some ? st : dg_stored_mend(s, err);
 }
 
 /* ---- keeping ---- */
 
-/* The oldest of this owner's makes room; false: there is none. The lock is held. */
-static bool forget_oldest(dg_state *s, const char *owner)
+static dgemma_status count_of(dg_state *s, const char *owner, int64_t *n, dgemma_error *err)
 {
-    int64_t seq = 0, bytes = 0;
-    dg_rows r = dg_rows_open(s->db, NULL,
-                             "SELECT seq, bytes FROM responses WHERE owner=? ORDER BY seq LIMIT 1",
-                             "s", owner);
-    bool found = dg_rows_next(&r, NULL);
-    if (found) {
-        seq = dg_rows_int(&r, 0);
-        bytes = dg_rows_int(&r, 1);
-    }
-    if (dg_rows_close(&r) || !found ||
-        dg_database_do(s->db, NULL, "DELETE FROM responses WHERE seq=?", "i", seq))
-        return false;
-    dg_state_forget_response(s, (uint64_t)bytes);
-    return true;
+    dg_rows r =
+        dg_rows_open(s->db, err, "SELECT COUNT(*) FROM responses WHERE owner=?", "s", owner);
+    if (dg_rows_next(&r, err))
+        *n = dg_rows_int(&r, 0);
+    return dg_rows_close(&r);
 }
 
-static int64_t count_of(dg_state *s, const char *owner)
+/* Responses take at most half of all room, and a key's older ones make room for its newer ones.
+ * What has to go: this owner's up to `last`, with so many bytes; *fits is false where all that it
+ * has would not do. The lock is held. */
+static dgemma_status find_room(dg_state *s, const char *owner, uint64_t bytes, int64_t *last,
+                               uint64_t *freed, bool *fits, dgemma_error *err)
 {
     int64_t n = 0;
-    dg_rows r =
-        dg_rows_open(s->db, NULL, "SELECT COUNT(*) FROM responses WHERE owner=?", "s", owner);
-    if (dg_rows_next(&r, NULL))
-        n = dg_rows_int(&r, 0);
-    dg_rows_close(&r);
-    return n;
+    dgemma_status st = count_of(s, owner, &n, err);
+    if (st)
+        return st;
+    dg_rows r = dg_rows_open(
+        s->db, err, "SELECT seq, bytes FROM responses WHERE owner=? ORDER BY seq", "s", owner);
+    for (*last = 0, *freed = 0;; n--) {
+        *fits = n < s->limits.max_responses &&
+                s->response_bytes - *freed + bytes <= s->limits.max_bytes / 2 &&
+                s->bytes - *freed + bytes <= s->limits.max_bytes;
+        if (*fits || !dg_rows_next(&r, err))
+            return dg_rows_close(&r);
+        *last = dg_rows_int(&r, 0);
+        *freed += (uint64_t)dg_rows_int(&r, 1);
+    }
 }
 
-/* Responses take at most half of all room, and a key's older ones make room for its newer ones. The
- * lock is held. */
-static bool make_room(dg_state *s, const char *owner, uint64_t bytes, dg_http_error *e)
-{
-    dg_database_do(s->db, NULL, "DELETE FROM responses WHERE expires<=?", "i", dg_state_now());
-    if (dg_database_changes(s->db) > 0)
-        dg_stored_mend(s, NULL);
-    uint64_t half = s->limits.max_bytes / 2;
-    for (int64_t n = count_of(s, owner);
-         n >= s->limits.max_responses || s->response_bytes + bytes > half ||
-         s->bytes + bytes > s->limits.max_bytes;
-         n--)
-        if (!forget_oldest(s, owner))
-            return dg_refuse(e, 507, "insufficient_storage", "store",
-                             "store: there is no room for the response");
-    return true;
-}
-
+/* The older ones go when the newer one is there: both or nothing. */
 static bool insert(dg_state *s, const dg_call *c, const char *id, const char *texts[3],
                    int64_t bytes, dg_http_error *e)
 {
     dgemma_error err = {0};
-    int64_t now = dg_state_now();
+    int64_t now = dg_state_now(), last = 0;
+    uint64_t freed = 0;
+    bool fits = false;
     const char *owner = dg_state_owner(c);
-    if (!make_room(s, owner, (uint64_t)bytes, e))
-        return false;
-    if (dg_database_do(s->db, &err,
-                       "INSERT INTO responses(id, owner, previous, body, input, output, bytes,"
-                       " created, expires) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                       "ssssssiii", id, owner, c->keeping.previous, texts[0], texts[1], texts[2],
-                       bytes, now, now + s->limits.keep_seconds))
+    dgemma_status st = forget_old(s, &err);
+    if (!st)
+        st = find_room(s, owner, (uint64_t)bytes, &last, &freed, &fits, &err);
+    if (!st && !fits)
+        return dg_refuse(e, 507, "insufficient_storage", "store",
+                         "store: there is no room for the response");
+    if (!st)
+        st = dg_state_begin(s, &err);
+    if (st)
         return dg_state_refuse(e, &err);
+    st = dg_database_do(s->db, &err, "DELETE FROM responses WHERE owner=? AND seq<=?", "si", owner,
+                        last);
+    if (!st)
+        st = dg_database_do(s->db, &err,
+                            "INSERT INTO responses(id, owner, previous, body, input, output, bytes,"
+                            " created, expires) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                            "ssssssiii", id, owner, c->keeping.previous, texts[0], texts[1],
+                            texts[2], bytes, now, now + s->limits.keep_seconds);
+    if (dg_state_end(s, st, &err))
+        return dg_state_refuse(e, &err);
+    dg_state_forget_response(s, freed);
     s->bytes += (uint64_t)bytes;
     s->response_bytes += (uint64_t)bytes;
     return true;
@@ -229,21 +229,20 @@ static bool keep(void *call, const json_t *response, dg_http_error *e)
     const dg_call *c = call;
     dg_state *s = c->server->state;
     json_t *body = json_copy((json_t *)response);
-    char *texts[3] = {NULL, dg_json_dump(c->own_input, NULL),
-                      dg_json_dump(json_object_get(response, "output"), NULL)};
+    char *texts[2] = {NULL, dg_json_dump(json_object_get(response, "output"), NULL)};
     if (body && !json_object_del(body, "output"))
         texts[0] = dg_json_dump(body, NULL);
-    bool ok = texts[0] && texts[1] && texts[2];
+    bool ok = texts[0] && texts[1];
     if (ok) {
-        size_t bytes = strlen(texts[0]) + strlen(texts[1]) + strlen(texts[2]);
+        size_t bytes = strlen(texts[0]) + strlen(c->own_input) + strlen(texts[1]);
         pthread_mutex_lock(&s->lock);
         ok = insert(s, c, json_string_value(json_object_get(response, "id")),
-                    (const char *[3]){texts[0], texts[1], texts[2]}, (int64_t)bytes, e);
+                    (const char *[3]){texts[0], c->own_input, texts[1]}, (int64_t)bytes, e);
         pthread_mutex_unlock(&s->lock);
     } else {
         no_memory(e);
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 2; i++)
         dg_free(texts[i]);
     json_decref(body);
     return ok;
@@ -251,19 +250,34 @@ static bool keep(void *call, const json_t *response, dg_http_error *e)
 
 /* ---- before a request is read ---- */
 
-static bool go_on_from(dg_call *c, json_t *root, const char *previous, dg_http_error *e)
+/* The items are taken: the request's own, behind those before. */
+static bool go_on_from(dg_call *c, json_t *root, const char *previous, json_t *own,
+                       dg_http_error *e)
 {
     json_t *before = items_before(c->server->state, c, previous, e);
-    if (!before)
+    if (!before) {
+        json_decref(own);
         return false;
+    }
     strncat(c->previous, previous, sizeof c->previous - 1);
     c->keeping.previous = c->previous;
     json_object_del(root, "previous_response_id");
-    json_t *own = json_deep_copy(c->own_input); /* pictures will be put in place of links in it */
-    bool ok = own && !json_array_extend(before, own) && !json_object_set(root, "input", before);
+    bool ok = !json_array_extend(before, own) && !json_object_set(root, "input", before);
     json_decref(own);
     json_decref(before);
     return ok || no_memory(e);
+}
+
+/* As text, which takes no more room than it had in the body, and before pictures are put in place
+ * of links in it. */
+static bool remember_input(dg_call *c, const json_t *own, dg_http_error *e)
+{
+    size_t n = 0;
+    c->own_input = dg_json_dump(own, &n);
+    if (!c->own_input)
+        return no_memory(e);
+    c->n_own_input = n;
+    return dg_call_hold(c, n, e);
 }
 
 bool dg_stored_prepare(dg_call *c, json_t *root, dg_http_error *e)
@@ -281,33 +295,25 @@ bool dg_stored_prepare(dg_call *c, json_t *root, dg_http_error *e)
     const json_t *input = dg_field_get(root, "input");
     if (!json_is_string(input) && !json_array_size(input))
         return dg_refuse(e, 400, "invalid_type", "input", "input: wanted text or a list of items");
-    c->own_input = own_items(c, input);
-    if (!c->own_input)
+    bool keeps = !json_is_false(store);
+    if (!keeps && !previous)
+        return true;
+    json_t *own = dg_response_items(input, c->x.id);
+    if (!own)
         return no_memory(e);
-    if (previous && !go_on_from(c, root, previous, e))
-        return false;
-    if (!json_is_false(store)) {
+    if (keeps) {
         c->keeping.keep = keep;
         c->keeping.user = c;
         c->keeping.insists = json_is_true(store);
     }
+    if (keeps && !remember_input(c, own, e)) {
+        json_decref(own);
+        return false;
+    }
+    if (previous)
+        return go_on_from(c, root, previous, own, e);
+    json_decref(own);
     return true;
-}
-
-/* ---- counting ---- */
-
-dgemma_status dg_stored_mend(dg_state *s, dgemma_error *err)
-{
-    dgemma_status st =
-        dg_database_do(s->db, err, "DELETE FROM responses WHERE expires<=?", "i", dg_state_now());
-    if (st)
-        return st;
-    uint64_t before = s->response_bytes;
-    dg_rows r = dg_rows_open(s->db, err, "SELECT COALESCE(SUM(bytes), 0) FROM responses", "");
-    if (dg_rows_next(&r, err))
-        s->response_bytes = (uint64_t)dg_rows_int(&r, 0);
-    s->bytes = s->bytes - before + s->response_bytes;
-    return dg_rows_close(&r);
 }
 
 /* ---- routes ---- */

@@ -1,13 +1,16 @@
 """Responses that are kept: chains of them, keys, limits, kills, a disk that is full."""
 import http.client
 import json
+import os
 import random
 import resource
 import signal
+import sqlite3
 import threading
+import time
 
-from serve_files import bearer, run_with_state
-from serving import Server, check, events, finish, read_all, run
+from serve_files import bearer, run_with_state, upload
+from serving import ENDLESS, SLOW, Server, check, events, finish, read_all, run, skip
 
 RESPONSES = "/v1/responses"
 
@@ -96,13 +99,106 @@ def keys(folder):
         check("it is still there", kept(s, mine, one)[0] == 200)
 
 
+def fields(folder):
+    """Of items that is kept which is read."""
+    with Server("-q", "--state", folder) as s:
+        item = {"role": "user", "content": [{"type": "input_text", "text": "x", "note": "y"}], "note": "y", "status": "completed", "id": "msg_mine"}
+        long_id = {"role": "user", "content": "x", "id": "i" * 99, "status": "s" * 99}
+        _, r = respond(s, [item, long_id])
+        first, second = kept(s, r, rest="/input_items?order=asc")[1]["data"]
+        check("fields that nobody reads are not kept", first == {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}],
+              "status": "completed", "id": "msg_mine"}, first)
+        check("nor words that are none", len(second["id"]) < 64 and set(second) == {"type", "role", "content", "id"}, second)
+        with Server("-q") as other:
+            for name, wrong in {"no content": {"role": "user"}, "null": {"role": "user", "content": None}, "a number": 5, "a list": [], "no role": {"content": "x"},
+                                "a type": {"type": 5, "role": "user", "content": "x"}, "a reference": {"type": "item_reference", "id": "msg_1"}}.items():
+                got, want = respond(s, [wrong]), respond(other, [wrong])
+                check(f"an item that is wrong: {name}", got == want and got[0] == 400, (got, want))
+                check(f"behind another: {name}", respond(s, [wrong], previous_response_id=r["id"])[0] == 400)
+
+
+def long_chain(folder):
+    """A long conversation takes its time from nobody else."""
+    one, two = bearer("first-key"), bearer("second-key")
+    args = ("-q", "--state", folder, "--api-key", "first-key", "--api-key", "second-key")
+    with Server(*args) as s:
+        last = respond(s, "Hello", one)[1]["id"]
+    db = sqlite3.connect(f"{folder}/state.db")
+    owner, created, expires = db.execute("SELECT owner, created, expires FROM responses").fetchone()
+    text = '[{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]%s}]'
+    for i in range(990):
+        db.execute("INSERT INTO responses(id, owner, previous, bytes, created, expires, body, input, output) VALUES(?, ?, ?, 100, ?, ?, '{}', ?, ?)",
+                   (f"resp_{i}", owner, f"resp_{i - 1}" if i else None, created, expires, text % (', "note": "' + "z" * 20000000 + '"' if i == 989 else ""), text % ""))
+    db.execute("UPDATE responses SET previous='resp_989' WHERE id=?", (last,))
+    db.commit()
+    db.close()
+    with Server(*args) as s:
+        got = []
+        thread = threading.Thread(target=lambda: got.append(respond(s, "x", one, previous_response_id=last)))
+        begin = time.time()
+        thread.start()
+        longest = 0
+        while thread.is_alive():
+            asked = time.time()
+            s.request("GET", "/v1/files", None, two)
+            longest = max(longest, time.time() - asked)
+        thread.join()
+        check("a long chain", got[0][0] in (200, 400) and time.time() - begin < 8 * SLOW, (got[0][0], time.time() - begin))
+        check("holds nobody up", longest < 2 * SLOW, longest)
+
+
+def others_room(folder):
+    """Where another key has the room, what there is stays, and the new one is not kept."""
+    one, two = bearer("first-key"), bearer("second-key")
+    with Server("-q", "--state", folder, "--state-size", "1", "--api-key", "first-key", "--api-key", "second-key") as s:
+        mine = [respond(s, f"n{i}", two)[1] for i in range(3)]
+        for n in (900000, 100000, 20000, 5000, 1000, 200):
+            while upload(s, b"x" * n, headers=one)[0] == 200:
+                pass
+        large = {"metadata": {f"k{i}": "v" * 500 for i in range(16)}}
+        status, loose = respond(s, "x", two, **large)
+        check("no room that one's own could make", status == 200 and loose["store"] is False, loose)
+        check("an error where it has to be kept", respond(s, "x", two, store=True, **large)[0] == 507)
+        check("and nothing is deleted for it", [kept(s, r, two)[0] for r in mine] == [200, 200, 200])
+        status, small = respond(s, "n3", two)
+        check("one's own make room", small["store"] is True and kept(s, small, two)[0] == 200 and kept(s, mine[0], two)[0] == 404
+              and kept(s, mine[2], two)[0] == 200, small)
+
+
+def memory(folder):
+    """What will not be kept is not held while an answer is made."""
+    def held(path, body):
+        with Server("-q", "--state", folder, "--parallel", "1") as s:
+            data = json.dumps({**body, **ENDLESS}).encode()
+            open_ones = [s.connect() for _ in range(5)]
+            for c in open_ones:
+                c.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+            s.wait_metric("vllm:num_requests_waiting", lambda v: v == 4)
+            with open(f"/proc/{s.process.pid}/status") as f:
+                size = next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
+            for c in open_ones:
+                c.close()
+            return size >> 10
+    if os.environ.get("SAN"):
+        skip("memory of requests", "a sanitizer has its own")
+        return
+    item = {"role": "user", "content": "x", "note": "z" * 20000000}
+    chat = held("/v1/chat/completions", {"messages": [item]})
+    loose = held(RESPONSES, {"input": [item], "store": False})
+    strict = held(RESPONSES, {"input": [item]})
+    check("responses hold no more than chats", max(loose, strict) < chat + 50, (chat, loose, strict))
+
+
 def limits(folder):
     """Half of all room is for responses, and the older ones make room."""
+    def large(n):
+        return [{"role": "user", "content": "x"}, {"type": "function_call", "call_id": "z" * n, "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "z" * n, "output": "y"}]
     with Server("-q", "--state", folder, "--state-size", "1", "--max-body", "1") as s:
-        made = [respond(s, [{"role": "user", "content": "x"}, {"role": "user", "content": "y" * 100, "note": "z" * 120000}])[1] for _ in range(6)]
+        made = [respond(s, large(60000))[1] for _ in range(6)]
         there = [kept(s, r)[0] for r in made]
         check("older ones make room", there == [404, 404, 200, 200, 200, 200] and all(r["store"] for r in made), there)
-        huge = [{"role": "user", "content": "x", "note": "z" * 600000}]
+        huge = large(300000)
         status, loose = respond(s, huge)
         check("too large to keep", status == 200 and loose["store"] is False, loose)
         status, body = respond(s, huge, store=True)
@@ -110,7 +206,7 @@ def limits(folder):
     with Server("-q", "--state", folder, "--max-body", "1") as s:
         previous = None
         for i in range(6):
-            status, body = respond(s, [{"role": "user", "content": "x", "note": "z" * 300000}], **({"previous_response_id": previous} if previous else {}))
+            status, body = respond(s, large(150000), **({"previous_response_id": previous} if previous else {}))
             if status != 200:
                 break
             previous = body["id"]
@@ -173,5 +269,5 @@ def without_state():
 
 if __name__ == "__main__":
     run([without_state])
-    run_with_state(chains, refused, keys, limits, killed, full)
+    run_with_state(chains, refused, keys, fields, long_chain, others_room, memory, limits, killed, full)
     finish()
