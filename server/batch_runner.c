@@ -142,8 +142,12 @@ static dgemma_status set_status(dg_batch_runner *r, const char *status, const ch
 
 static dgemma_status finish(dg_batch_runner *r, const char *status, dgemma_error *err)
 {
+    dg_batch_size size;
+    dgemma_status st = dg_batches_measure(r->state, &r->row, &size, err);
+    if (st)
+        return st;
     pthread_mutex_lock(&r->state->lock);
-    dgemma_status st = dg_batches_finish(r->state, &r->row, status, err);
+    st = dg_batches_finish(r->state, &r->row, status, &size, err);
     pthread_mutex_unlock(&r->state->lock);
     return st;
 }

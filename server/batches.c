@@ -79,12 +79,11 @@ dgemma_status dg_batches_count(dg_state *s, const char *id, uint64_t total, uint
 
 /* ---- the end of one ---- */
 
-/* How many lines and bytes a file has, both 0 where it is not there. */
-static dgemma_status measure(dg_state *s, const char *name, int64_t *lines, int64_t *bytes,
+/* How many lines and bytes a file has, both 0 where it is not there. It is on the disk then. */
+static dgemma_status measure(const dg_state *s, const char *name, int64_t *lines, int64_t *bytes,
                              dgemma_error *err)
 {
     char piece[1 << 14];
-    *lines = *bytes = 0;
     int fd = openat(s->folder_fd, name, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return DGEMMA_OK;
@@ -101,6 +100,26 @@ static dgemma_status measure(dg_state *s, const char *name, int64_t *lines, int6
     return failed ? dg_fail(err, DGEMMA_E_IO, "%s: %s", name, strerror(why)) : DGEMMA_OK;
 }
 
+dgemma_status dg_batches_measure(const dg_state *s, const dg_batch_row *b, dg_batch_size *out,
+                                 dgemma_error *err)
+{
+    *out = (dg_batch_size){0};
+    dgemma_status st = measure(s, b->output, &out->n_answer, &out->answer_bytes, err);
+    if (!st)
+        st = measure(s, b->errors, &out->n_error, &out->error_bytes, err);
+    if (!st && fsync(s->folder_fd)) /* their names */
+        st = dg_fail(err, DGEMMA_E_IO, "the folder of files: %s", strerror(errno));
+    return st;
+}
+
+static dgemma_status is_open(dg_state *s, const char *id, bool *open, dgemma_error *err)
+{
+    dg_rows r =
+        dg_rows_open(s->db, err, "SELECT 1 FROM batches WHERE id=? AND " DG_BATCH_IS_OPEN, "s", id);
+    *open = dg_rows_next(&r, err);
+    return dg_rows_close(&r);
+}
+
 /* One of its two files, which is none where nothing was written. */
 static dgemma_status adopt(dg_state *s, const dg_batch_row *b, const char *name, const char *kind,
                            int64_t bytes, dgemma_error *err)
@@ -111,35 +130,35 @@ static dgemma_status adopt(dg_state *s, const dg_batch_row *b, const char *name,
 }
 
 static dgemma_status close_row(dg_state *s, const dg_batch_row *b, const char *status,
-                               int64_t n_answer, int64_t n_error, dgemma_error *err)
+                               const dg_batch_size *size, dgemma_error *err)
 {
     dgemma_status st = dg_database_do(
         s->db, err,
         "UPDATE batches SET completed=?, failed=?, has_output=?, has_errors=? WHERE id=?", "iiiis",
-        n_answer, n_error, (int64_t)(n_answer > 0), (int64_t)(n_error > 0), b->id);
+        size->n_answer, size->n_error, (int64_t)(size->n_answer > 0), (int64_t)(size->n_error > 0),
+        b->id);
     return st ? st : dg_batches_set(s, b->id, status, NULL, err);
 }
 
 dgemma_status dg_batches_finish(dg_state *s, const dg_batch_row *b, const char *status,
-                                dgemma_error *err)
+                                const dg_batch_size *size, dgemma_error *err)
 {
-    int64_t n_answer, n_error, answer_bytes, error_bytes;
-    dgemma_status st = measure(s, b->output, &n_answer, &answer_bytes, err);
-    if (!st)
-        st = measure(s, b->errors, &n_error, &error_bytes, err);
-    if (!st)
-        st = dg_state_begin(s, err);
+    bool open = false;
+    dgemma_status st = is_open(s, b->id, &open, err);
+    if (st || !open) /* somebody else was faster */
+        return st;
+    st = dg_state_begin(s, err);
     if (st)
         return st;
-    st = adopt(s, b, b->output, "output", answer_bytes, err);
+    st = adopt(s, b, b->output, "output", size->answer_bytes, err);
     if (!st)
-        st = adopt(s, b, b->errors, "error", error_bytes, err);
+        st = adopt(s, b, b->errors, "error", size->error_bytes, err);
     if (!st)
-        st = close_row(s, b, status, n_answer, n_error, err);
+        st = close_row(s, b, status, size, err);
     st = dg_state_end(s, st, err);
     if (!st)
-        s->bytes += (uint64_t)(answer_bytes + error_bytes);
-    if (!st && !answer_bytes)
+        s->bytes += (uint64_t)(size->answer_bytes + size->error_bytes);
+    if (!st && !size->answer_bytes)
         unlinkat(s->folder_fd, b->output, 0);
     return st;
 }
@@ -416,17 +435,32 @@ void dg_batches_get(dg_call *c)
     answer(c, batch, &e);
 }
 
-/* One that is being worked at is ended by who does it; the lock is held. */
-static bool cancel(dg_state *s, const dg_batch_row *b, dg_http_error *e)
+/* One that is being worked at is ended by who does it, another one here: *ends is true, and nobody
+ * writes to its files any more. The lock is held. */
+static bool cancel(dg_state *s, const dg_batch_row *b, bool *ends, dg_http_error *e)
 {
     dgemma_error err = {0};
     if (strcmp(b->status, "validating") != 0 && strcmp(b->status, "in_progress") != 0)
         return dg_refuse(e, 409, "invalid_state", NULL, "the batch is %s already", b->status);
-    dgemma_status st = dg_batches_set(s, b->id, "cancelling", NULL, &err);
-    if (!st && strcmp(s->running, b->id) != 0)
-        st = dg_batches_finish(s, b, "cancelled", &err);
-    else if (!st)
+    if (dg_batches_set(s, b->id, "cancelling", NULL, &err))
+        return dg_state_refuse(e, &err);
+    *ends = strcmp(s->running, b->id) != 0;
+    if (!*ends)
         atomic_store(&s->cancels, true);
+    return true;
+}
+
+/* Its files are read while others have the lock. */
+static bool end_cancelled(dg_state *s, const dg_batch_row *b, dg_http_error *e)
+{
+    dgemma_error err = {0};
+    dg_batch_size size;
+    dgemma_status st = dg_batches_measure(s, b, &size, &err);
+    if (!st) {
+        pthread_mutex_lock(&s->lock);
+        st = dg_batches_finish(s, b, "cancelled", &size, &err);
+        pthread_mutex_unlock(&s->lock);
+    }
     return !st || dg_state_refuse(e, &err);
 }
 
@@ -446,10 +480,14 @@ void dg_batches_cancel(dg_call *c)
         return;
     }
     *rest = '\0';
+    bool ends = false;
     pthread_mutex_lock(&s->lock);
     json_t *batch = find_batch(s, dg_state_owner(c), id, &row, &e);
-    bool ok = batch && cancel(s, &row, &e);
+    bool ok = batch && cancel(s, &row, &ends, &e);
+    pthread_mutex_unlock(&s->lock);
     json_decref(batch);
+    ok = ok && (!ends || end_cancelled(s, &row, &e));
+    pthread_mutex_lock(&s->lock);
     batch = ok ? find_batch(s, dg_state_owner(c), id, &row, &e) : NULL;
     pthread_mutex_unlock(&s->lock);
     answer(c, batch, &e);

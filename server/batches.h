@@ -30,10 +30,20 @@ dgemma_status dg_batches_set(dg_state *s, const char *id, const char *status, co
 dgemma_status dg_batches_count(dg_state *s, const char *id, uint64_t total, uint64_t completed,
                                uint64_t failed, dgemma_error *err);
 
+/* What its two files hold. */
+typedef struct dg_batch_size {
+    int64_t n_answer, answer_bytes, n_error, error_bytes;
+} dg_batch_size;
+
+/* Reads them, and gives them to the disk; nobody writes to them any more. It takes as long as they
+ * are large: without the lock. */
+dgemma_status dg_batches_measure(const dg_state *s, const dg_batch_row *b, dg_batch_size *out,
+                                 dgemma_error *err);
+
 /* It is over, as "completed", "cancelled" or "expired": its two files become files like others, and
- * are counted. Nobody writes to them any more. The lock is held. */
+ * are counted. Nothing happens where it is over already. The lock is held. */
 dgemma_status dg_batches_finish(dg_state *s, const dg_batch_row *b, const char *status,
-                                dgemma_error *err);
+                                const dg_batch_size *size, dgemma_error *err);
 
 /* routes */
 void dg_batches_create(dg_call *c);

@@ -82,21 +82,17 @@ dgemma_status dg_files_adopt(dg_state *s, const char *owner, const char *id, con
 
 /* The file first: where the disk is full, that makes room for the database to say so. A row without
  * a file is taken away by mend(). The lock is held. */
-static dgemma_status forget(dg_state *s, const char *id, int64_t bytes, dgemma_error *err)
+static dgemma_status forget(dg_state *s, const char *id, dgemma_error *err)
 {
     if (unlinkat(s->folder_fd, id, 0) && errno != ENOENT)
         return dg_fail(err, DGEMMA_E_IO, "%s: %s", id, strerror(errno));
-    dgemma_status st = dg_database_do(s->db, err, "DELETE FROM files WHERE id=?", "s", id);
-    if (!st)
-        s->bytes -= (uint64_t)bytes < s->bytes ? (uint64_t)bytes : s->bytes;
-    return st;
+    return dg_database_do(s->db, err, "DELETE FROM files WHERE id=?", "s", id);
 }
 
-/* One whose time is up; *more is false when there is none. The lock is held. */
-static dgemma_status forget_old(dg_state *s, bool *more, dgemma_error *err)
+/* One whose time is up; *more is false when there is none. */
+static dgemma_status forget_old(dg_state *s, bool *more, uint64_t *freed, dgemma_error *err)
 {
     char id[DG_STATE_ID] = "";
-    int64_t bytes = 0;
     dg_rows r =
         dg_rows_open(s->db, err,
                      "SELECT id, bytes FROM files WHERE expires<=? AND NOT EXISTS(" IN_USE " AND "
@@ -105,17 +101,37 @@ static dgemma_status forget_old(dg_state *s, bool *more, dgemma_error *err)
     *more = dg_rows_next(&r, err);
     if (*more) {
         strncat(id, dg_rows_text(&r, 0), sizeof id - 1);
-        bytes = dg_rows_int(&r, 1);
+        *freed += (uint64_t)dg_rows_int(&r, 1);
     }
     dgemma_status st = dg_rows_close(&r);
-    return !st && *more ? forget(s, id, bytes, err) : st;
+    return !st && *more ? forget(s, id, err) : st;
 }
 
+/* Some of them with one commit; the lock is held. */
+static dgemma_status forget_some_old(dg_state *s, bool *more, dgemma_error *err)
+{
+    enum { AT_ONCE = 100 };
+    uint64_t freed = 0;
+    dgemma_status st = dg_state_begin(s, err);
+    if (st)
+        return st;
+    for (int i = 0; i < AT_ONCE && *more && !st; i++)
+        st = forget_old(s, more, &freed, err);
+    st = dg_state_end(s, st, err);
+    if (!st)
+        s->bytes -= freed < s->bytes ? freed : s->bytes;
+    return st;
+}
+
+/* Others have their turn in between. */
 static dgemma_status forget_all_old(dg_state *s, dgemma_error *err)
 {
     dgemma_status st = DGEMMA_OK;
-    for (bool more = true; more && !st;)
-        st = forget_old(s, &more, err);
+    for (bool more = true; more && !st;) {
+        pthread_mutex_lock(&s->lock);
+        st = forget_some_old(s, &more, err);
+        pthread_mutex_unlock(&s->lock);
+    }
     return st;
 }
 
@@ -326,10 +342,7 @@ static json_t *take_upload(dg_state *s, dg_call *c, dg_http_error *e)
     dgemma_error err = {0};
     if (!read_upload(s, c, &u, e))
         return NULL;
-    pthread_mutex_lock(&s->lock);
-    dgemma_status st = forget_all_old(s, &err);
-    pthread_mutex_unlock(&s->lock);
-    if (st || !dg_state_name(u.id, "file-")) {
+    if (forget_all_old(s, &err) || !dg_state_name(u.id, "file-")) {
         dg_state_refuse(e, &err);
         return NULL;
     }
@@ -468,12 +481,13 @@ void dg_files_get(dg_call *c)
 /* Whether a batch still reads it; the lock is held. */
 static bool is_in_use(dg_state *s, const char *id, dg_http_error *e)
 {
-    dg_rows r = dg_rows_open(s->db, NULL, IN_USE " AND input=?", "s", id);
-    bool used = dg_rows_next(&r, NULL);
-    dg_rows_close(&r);
-    if (used)
-        dg_refuse(e, 409, "file_in_use", "file_id", "a batch that is not over reads this file");
-    return used;
+    dgemma_error err = {0};
+    dg_rows r = dg_rows_open(s->db, &err, IN_USE " AND input=?", "s", id);
+    bool used = dg_rows_next(&r, &err);
+    if (dg_rows_close(&r)) /* nobody knows */
+        return !dg_state_refuse(e, &err);
+    return used &&
+           !dg_refuse(e, 409, "file_in_use", "file_id", "a batch that is not over reads this file");
 }
 
 void dg_files_delete(dg_call *c)
@@ -487,8 +501,9 @@ void dg_files_delete(dg_call *c)
     pthread_mutex_lock(&s->lock);
     json_t *file = find_file(s, dg_state_owner(c), id, &e);
     bool used = file && is_in_use(s, id, &e);
-    bool gone =
-        file && !used && !forget(s, id, json_integer_value(json_object_get(file, "bytes")), &err);
+    bool gone = file && !used && !forget(s, id, &err);
+    uint64_t bytes = gone ? (uint64_t)json_integer_value(json_object_get(file, "bytes")) : 0;
+    s->bytes -= bytes < s->bytes ? bytes : s->bytes;
     pthread_mutex_unlock(&s->lock);
     if (file && !used && !gone)
         dg_state_refuse(&e, &err);
