@@ -14,7 +14,6 @@
 enum {
     TURN_SECONDS = 60, /* of one owner's, while another's wait */
     COUNT_SECONDS = 1, /* how far it is, for those who look */
-    RETRY_SECONDS = 5, /* after the disk said no */
     WAIT_MS = 500
 };
 
@@ -31,7 +30,8 @@ struct dg_batch_runner {
     char last_owner[DG_OWNER];
     double began, counted;
     bool others_wait;
-    uint64_t n_byte;
+    uint64_t n_byte; /* that it has written, as the state counts them */
+    bool over;       /* its files are no longer its own */
     why_left left;
 };
 
@@ -52,9 +52,19 @@ static bool may_ask(void *runner)
     bool quiet = !s->n_admitted;
     pthread_mutex_unlock(&s->lock);
     pthread_mutex_lock(&r->state->lock);
-    bool room = r->state->bytes + r->n_byte < r->state->limits.max_bytes;
+    bool room = r->state->bytes < r->state->limits.max_bytes;
     pthread_mutex_unlock(&r->state->lock);
     return quiet && room && !(r->others_wait && dg_clock_now() - r->began > TURN_SECONDS);
+}
+
+static void count_bytes(dg_batch_runner *r, uint64_t n_byte)
+{
+    if (n_byte == r->n_byte)
+        return;
+    pthread_mutex_lock(&r->state->lock);
+    dg_state_recount(r->state, r->n_byte, n_byte);
+    pthread_mutex_unlock(&r->state->lock);
+    r->n_byte = n_byte;
 }
 
 static void note_progress(dg_batch_runner *r, const dg_batch_progress *p)
@@ -70,7 +80,7 @@ static bool tick(void *runner, const dg_batch_progress *p)
 {
     dg_batch_runner *r = runner;
     double now = dg_clock_now();
-    r->n_byte = p->n_byte;
+    count_bytes(r, p->n_byte);
     if (now - r->counted > COUNT_SECONDS)
         note_progress(r, p);
     r->left = is_stopping(r)                                                     ? LEFT_STOPPING
@@ -147,8 +157,9 @@ static dgemma_status finish(dg_batch_runner *r, const char *status, dgemma_error
     if (st)
         return st;
     pthread_mutex_lock(&r->state->lock);
-    st = dg_batches_finish(r->state, &r->row, status, &size, err);
+    st = dg_batches_finish(r->state, &r->row, status, &size, r->n_byte, err);
     pthread_mutex_unlock(&r->state->lock);
+    r->over = !st;
     return st;
 }
 
@@ -161,6 +172,10 @@ static dgemma_status fail_for(dg_batch_runner *r, const char *code, const char *
     char *text = list ? json_dumps(list, JSON_COMPACT) : NULL;
     dgemma_status st =
         text ? set_status(r, "failed", text, err) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st) { /* nobody can have them */
+        unlinkat(r->state->folder_fd, r->row.output, 0);
+        unlinkat(r->state->folder_fd, r->row.errors, 0);
+    }
     free(text);
     json_decref(list);
     return st;
@@ -260,16 +275,22 @@ static bool take_next(dg_batch_runner *r)
     atomic_store(&s->cancels, false);
     bool found = ready && dg_batches_next(s, r->last_owner, &r->row, NULL);
     r->others_wait = found && dg_batches_others(s, r->row.owner);
+    r->n_byte = found ? dg_batches_written(s, &r->row) : 0;
+    r->over = false;
     if (!found)
         wait_a_while(s);
     pthread_mutex_unlock(&s->lock);
     return found;
 }
 
-static void leave(dg_batch_runner *r)
+static void leave(dg_batch_runner *r, bool failed)
 {
+    if (!r->over)
+        count_bytes(r, dg_batches_written(r->state, &r->row));
     pthread_mutex_lock(&r->state->lock);
     r->state->running[0] = '\0';
+    if (failed)
+        dg_batches_rest(r->state, r->row.id, NULL);
     pthread_mutex_unlock(&r->state->lock);
     memcpy(r->last_owner, r->row.owner, sizeof r->last_owner);
 }
@@ -282,13 +303,11 @@ static void *runner_main(void *runner)
         if (!take_next(r))
             continue;
         dgemma_status st = run_batch(r, &err);
-        leave(r);
+        leave(r, st != DGEMMA_OK);
         if (!st)
             continue;
         dg_log_print(r->server->log, "%s waits: %s", r->row.id, err.msg);
-        for (double until = dg_clock_now() + RETRY_SECONDS;
-             dg_clock_now() < until && !is_stopping(r);)
-            nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L / 5}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L / 5}, NULL);
     }
     return NULL;
 }

@@ -34,13 +34,26 @@ static void read_row(dg_batch_row *b, const dg_rows *r)
     b->expires = dg_rows_int(r, 7);
 }
 
+/* ---- which is next ---- */
+
+dgemma_status dg_batches_rest(dg_state *s, const char *id, dgemma_error *err)
+{
+    enum { FIRST_SECONDS = 5, MOST_SECONDS = 60 };
+    return dg_database_do(s->db, err,
+                          "INSERT INTO resting(id, seconds, until) VALUES(?, ?, ?) ON CONFLICT(id)"
+                          " DO UPDATE SET seconds=MIN(2*seconds, ?), until=?+MIN(2*seconds, ?)",
+                          "siiiii", id, (int64_t)FIRST_SECONDS, dg_state_now() + FIRST_SECONDS,
+                          (int64_t)MOST_SECONDS, dg_state_now(), (int64_t)MOST_SECONDS);
+}
+
 bool dg_batches_next(dg_state *s, const char *last_owner, dg_batch_row *out, dgemma_error *err)
 {
     dg_rows r = dg_rows_open(s->db, err,
                              "SELECT " ROW " FROM batches WHERE " DG_BATCH_IS_OPEN
+                             " AND id NOT IN (SELECT id FROM resting WHERE until>?)"
                              " ORDER BY status NOT IN ('finalizing', 'cancelling') AND expires>?,"
                              " owner=?, seq LIMIT 1",
-                             "is", dg_state_now(), last_owner);
+                             "iis", dg_state_now(), dg_state_now(), last_owner);
     bool found = dg_rows_next(&r, err);
     if (found) {
         read_row(out, &r);
@@ -75,6 +88,31 @@ dgemma_status dg_batches_count(dg_state *s, const char *id, uint64_t total, uint
     return dg_database_do(s->db, err,
                           "UPDATE batches SET total=?, completed=?, failed=? WHERE id=?", "iiis",
                           (int64_t)total, (int64_t)completed, (int64_t)failed, id);
+}
+
+/* ---- what one has written ---- */
+
+static uint64_t size_of(const dg_state *s, const char *name)
+{
+    struct stat file;
+    bool is_there = !fstatat(s->folder_fd, name, &file, AT_SYMLINK_NOFOLLOW);
+    return is_there && S_ISREG(file.st_mode) ? (uint64_t)file.st_size : 0;
+}
+
+uint64_t dg_batches_written(const dg_state *s, const dg_batch_row *b)
+{
+    return size_of(s, b->output) + size_of(s, b->errors);
+}
+
+dgemma_status dg_batches_mend(dg_state *s, dgemma_error *err)
+{
+    dg_batch_row b;
+    dg_rows r = dg_rows_open(s->db, err, "SELECT " ROW " FROM batches WHERE " DG_BATCH_IS_OPEN, "");
+    while (dg_rows_next(&r, err)) {
+        read_row(&b, &r);
+        s->bytes += dg_batches_written(s, &b);
+    }
+    return dg_rows_close(&r);
 }
 
 /* ---- the end of one ---- */
@@ -141,7 +179,7 @@ static dgemma_status close_row(dg_state *s, const dg_batch_row *b, const char *s
 }
 
 dgemma_status dg_batches_finish(dg_state *s, const dg_batch_row *b, const char *status,
-                                const dg_batch_size *size, dgemma_error *err)
+                                const dg_batch_size *size, uint64_t counted, dgemma_error *err)
 {
     bool open = false;
     dgemma_status st = is_open(s, b->id, &open, err);
@@ -157,7 +195,7 @@ dgemma_status dg_batches_finish(dg_state *s, const dg_batch_row *b, const char *
         st = close_row(s, b, status, size, err);
     st = dg_state_end(s, st, err);
     if (!st)
-        s->bytes += (uint64_t)(size->answer_bytes + size->error_bytes);
+        dg_state_recount(s, counted, (uint64_t)(size->answer_bytes + size->error_bytes));
     if (!st && !size->answer_bytes)
         unlinkat(s->folder_fd, b->output, 0);
     return st;
@@ -458,7 +496,8 @@ static bool end_cancelled(dg_state *s, const dg_batch_row *b, dg_http_error *e)
     dgemma_status st = dg_batches_measure(s, b, &size, &err);
     if (!st) {
         pthread_mutex_lock(&s->lock);
-        st = dg_batches_finish(s, b, "cancelled", &size, &err);
+        st = dg_batches_finish(s, b, "cancelled", &size,
+                               (uint64_t)(size.answer_bytes + size.error_bytes), &err);
         pthread_mutex_unlock(&s->lock);
     }
     return !st || dg_state_refuse(e, &err);

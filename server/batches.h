@@ -16,6 +16,17 @@ typedef struct dg_batch_row {
     int64_t expires;
 } dg_batch_row;
 
+/* At the beginning, behind the files: what open batches have written is counted. */
+dgemma_status dg_batches_mend(dg_state *s, dgemma_error *err);
+
+/* Bytes in the files of one that is open. They are counted among the state's, and whoever works at
+ * it keeps that true. */
+uint64_t dg_batches_written(const dg_state *s, const dg_batch_row *b);
+
+/* It could not be worked at: others are next for a while, each time a longer one. The lock is held.
+ */
+dgemma_status dg_batches_rest(dg_state *s, const char *id, dgemma_error *err);
+
 /* The next to be worked at: those that only have to be ended, then others than `last_owner`'s, then
  * the oldest. It is the state's `running` from now on. False: there is none. The lock is held. */
 bool dg_batches_next(dg_state *s, const char *last_owner, dg_batch_row *out, dgemma_error *err);
@@ -40,10 +51,11 @@ typedef struct dg_batch_size {
 dgemma_status dg_batches_measure(const dg_state *s, const dg_batch_row *b, dg_batch_size *out,
                                  dgemma_error *err);
 
-/* It is over, as "completed", "cancelled" or "expired": its two files become files like others, and
- * are counted. Nothing happens where it is over already. The lock is held. */
+/* It is over, as "completed", "cancelled" or "expired": its two files become files like others.
+ * `counted` are the bytes of theirs that were counted. Nothing happens where it is over already.
+ * The lock is held. */
 dgemma_status dg_batches_finish(dg_state *s, const dg_batch_row *b, const char *status,
-                                const dg_batch_size *size, dgemma_error *err);
+                                const dg_batch_size *size, uint64_t counted, dgemma_error *err);
 
 /* routes */
 void dg_batches_create(dg_call *c);

@@ -120,8 +120,8 @@ dg_call *dg_call_create(dg_server *s);
 void dg_call_accept(dg_call *c);                /* it will be handed over once its body is there */
 bool dg_call_hand_over(dg_call *c);             /* to the workers; false: they take no more */
 void dg_call_cancel(dg_call *c, dg_cancel why); /* the lock is held */
-void dg_call_ping(dg_call *c); /* says something on a silent stream; the lock is held */
-void dg_call_end(dg_call *c);  /* the HTTP side is through with it */
+void dg_call_ping(dg_call *c);         /* says something on a silent stream; the lock is held */
+void dg_call_end(dg_call *c);          /* the HTTP side is through with it */
 void dg_call_forget_input(dg_call *c); /* own_input: nobody will keep it any more */
 bool dg_call_admit(dg_call *c, size_t n_choice, dg_http_error *e);
 void dg_call_ring(void *call); /* a dgemma_notify_fn */

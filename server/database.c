@@ -121,9 +121,9 @@ int dg_database_changes(const dg_database *d)
  * that is killed leaves nothing to repair. */
 static dgemma_status settle(dg_database *d, dgemma_error *err)
 {
-    static const char *const pragmas[] = {"PRAGMA locking_mode=EXCLUSIVE",
-                                          "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL",
-                                          "BEGIN EXCLUSIVE", "COMMIT"};
+    static const char *const pragmas[] = {
+        "PRAGMA locking_mode=EXCLUSIVE", "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL",
+        "PRAGMA temp_store=MEMORY",      "BEGIN EXCLUSIVE",         "COMMIT"};
     dgemma_status st = DGEMMA_OK;
     for (size_t i = 0; i < sizeof pragmas / sizeof *pragmas && !st; i++)
         st = dg_database_do(d, err, pragmas[i], "");

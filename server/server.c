@@ -7,6 +7,7 @@
 #include "batch_runner.h"
 #include "calls.h"
 #include "entry.h"
+#include "batches.h"
 #include "files.h"
 #include "state.h"
 #include "stored_responses.h"
@@ -188,6 +189,8 @@ static dgemma_status open_state(dg_server *s, const dg_server_options *opt, dgem
     dgemma_status st = dg_state_open(&s->state, opt->state, &limits, s->keys, err);
     if (!st)
         st = dg_files_mend(s->state, err);
+    if (!st)
+        st = dg_batches_mend(s->state, err);
     return st ? st : dg_stored_mend(s->state, err);
 }
 

@@ -94,6 +94,12 @@ void dg_state_release(dg_state *s, uint64_t bytes)
     pthread_mutex_unlock(&s->lock);
 }
 
+void dg_state_recount(dg_state *s, uint64_t counted, uint64_t bytes)
+{
+    s->bytes -= counted < s->bytes ? counted : s->bytes;
+    s->bytes += bytes;
+}
+
 void dg_state_forget_response(dg_state *s, uint64_t bytes)
 {
     s->bytes -= bytes < s->bytes ? bytes : s->bytes;
@@ -195,6 +201,15 @@ static dgemma_status make_tables(dg_state *s, dgemma_error *err)
     return dg_state_end(s, st, err);
 }
 
+/* Which batches are not to be tried for a while. In memory: it can be written to where the disk
+ * cannot. */
+static dgemma_status make_resting(dg_state *s, dgemma_error *err)
+{
+    return dg_database_do(
+        s->db, err,
+        "CREATE TEMP TABLE resting(id TEXT PRIMARY KEY, seconds INTEGER, until INTEGER)", "");
+}
+
 /* An empty one, for SQLite to find: in a folder that others may look into, they may not look into
  * this. */
 static dgemma_status make_private(const char *path, dgemma_error *err)
@@ -245,6 +260,8 @@ dgemma_status dg_state_open(dg_state **out, const char *path, const dg_state_lim
         st = open_folder(s, path, err);
     if (!st)
         st = make_tables(s, err);
+    if (!st)
+        st = make_resting(s, err);
     if (st) {
         dg_state_close(s);
         return st;

@@ -54,6 +54,9 @@ bool dg_state_name(char id[DG_STATE_ID], const char *prefix);
 bool dg_state_reserve(dg_state *s, uint64_t bytes, dg_http_error *e);
 void dg_state_release(dg_state *s, uint64_t bytes);
 
+/* Something was counted with so many bytes, and has others; the lock is held. */
+void dg_state_recount(dg_state *s, uint64_t counted, uint64_t bytes);
+
 /* A response is gone; the lock is held. */
 void dg_state_forget_response(dg_state *s, uint64_t bytes);
 

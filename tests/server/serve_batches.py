@@ -229,6 +229,53 @@ def full(folder):
         check("room again: all are answered", done["status"] == "completed" and set(answers(s, done["output_file_id"])) == set(names), done)
 
 
+def leave_half(folder):
+    """A batch of six answers and one that will not end, killed; and the file that has the six."""
+    with_log = Server("-q", "--state", folder)
+    batch = create(with_log, asked([f"n{i}" for i in range(6)]) + [line("endless", **ENDLESS)])
+    wait(with_log, batch, ("in_progress",), when=lambda b: b["request_counts"]["completed"] >= 6)
+    known = listed(with_log)
+    with_log.process.send_signal(signal.SIGKILL)
+    with_log.process.wait()
+    half = [f"{folder}/files/{name}" for name in os.listdir(f"{folder}/files") if name not in known]
+    return batch, max(half, key=os.path.getsize)
+
+
+def counted(folder):
+    """What a batch has written takes room while nobody works at it."""
+    batch, half = leave_half(folder)
+    with open(half) as f:
+        answer = f.readlines()[0]
+    name = json.loads(answer)["custom_id"]
+    with open(half, "a") as f:
+        for i in range(900000 // len(answer)):
+            f.write(answer.replace(f'"{name}"', f'"old{i}"', 1))
+    with Server("-q", "--state", folder, "--state-size", "1") as s:
+        check("half a batch takes room", upload(s, b"x" * 300000)[0] == 507)
+        s.json("POST", f"/v1/batches/{batch['id']}/cancel")
+        done = wait(s, batch)
+        check("and so does its file", upload(s, b"x" * 300000)[0] == 507)
+        check("until it goes", s.json("DELETE", f"/v1/files/{done['output_file_id']}")[0] == 200 and upload(s, b"x" * 900000)[0] == 200)
+        check("counted once", upload(s, b"x" * 300000)[0] == 507)
+
+
+def stuck(folder):
+    """A batch that cannot be worked at, nor ended, waits alone."""
+    batch, half = leave_half(folder)
+    os.rename(half, f"{folder}/half")
+    os.mkdir(half)
+    with Server("-q", "--state", folder) as s:
+        check("others go on", wait(s, create(s, asked("ab")))["status"] == "completed" and look(s, batch)["status"] == "in_progress")
+        status, body = s.json("POST", f"/v1/batches/{batch['id']}/cancel")
+        check("it cannot be ended", status in (200, 500) and look(s, batch)["status"] == "cancelling", (status, body))
+        check("and others go on", wait(s, create(s, asked("ab")))["status"] == "completed")
+    os.rmdir(half)
+    os.rename(f"{folder}/half", half)
+    with Server("-q", "--state", folder) as s:
+        done = wait(s, batch)
+        check("until it can", done["status"] == "cancelled" and len(answers(s, done["output_file_id"])) == 6, done)
+
+
 def without_state():
     with Server("-q") as s:
         for method, path in (("POST", "/v1/batches"), ("GET", "/v1/batches"), ("GET", "/v1/batches/x"), ("POST", "/v1/batches/x/cancel")):
@@ -237,5 +284,5 @@ def without_state():
 
 if __name__ == "__main__":
     run([without_state])
-    run_with_state(whole, refused, cancelled, gaps, keys, killed, full)
+    run_with_state(whole, refused, cancelled, gaps, keys, killed, full, counted, stuck)
     finish()
