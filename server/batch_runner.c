@@ -132,7 +132,11 @@ static dgemma_status answer_lines(dg_batch_runner *r, const char *in, const char
         .cache_salt = salt_of(r, salt),
         .metrics = r->server->metrics,
     };
-    dgemma_status st = dg_batch_open(&b, &opt, err);
+    dgemma_status st = dg_state_make_private(out, err);
+    if (!st)
+        st = dg_state_make_private(errors, err);
+    if (!st)
+        st = dg_batch_open(&b, &opt, err);
     if (!st)
         st = dg_batch_run(b, r->server->engine, &sum, err);
     dg_batch_free(b);
@@ -164,11 +168,11 @@ static dgemma_status finish(dg_batch_runner *r, const char *status, dgemma_error
 }
 
 /* For what no later try could mend. */
-static dgemma_status fail_for(dg_batch_runner *r, const char *code, const char *message,
-                              dgemma_error *err)
+static dgemma_status fail_for(dg_batch_runner *r, const char *code, dgemma_error *err)
 {
+    dg_hide_folder(err->msg, r->state->path);
     json_t *list =
-        json_pack("[{s:s,s:n,s:s,s:n}]", "code", code, "line", "message", message, "param");
+        json_pack("[{s:s,s:n,s:s,s:n}]", "code", code, "line", "message", err->msg, "param");
     char *text = list ? json_dumps(list, JSON_COMPACT) : NULL;
     dgemma_status st =
         text ? set_status(r, "failed", text, err) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
@@ -213,9 +217,8 @@ static dgemma_status run_lines(dg_batch_runner *r, const char *in, const char *o
     if (!st)
         return finish(r, "completed", err);
     if (st != DGEMMA_E_CANCELLED)
-        return st == DGEMMA_E_FORMAT || st == DGEMMA_E_ARG
-                   ? fail_for(r, "storage_failed", err->msg, err)
-                   : st;
+        return st == DGEMMA_E_FORMAT || st == DGEMMA_E_ARG ? fail_for(r, "storage_failed", err)
+                                                           : st;
     return r->left == LEFT_CANCELLED ? finish(r, "cancelled", err)
            : r->left == LEFT_EXPIRED ? finish(r, "expired", err)
                                      : DGEMMA_OK;
@@ -231,8 +234,10 @@ static dgemma_status work_at(dg_batch_runner *r, const char *in, const char *out
         return finish(r, "cancelled", err);
     if (dg_state_now() >= r->row.expires)
         return finish(r, "expired", err);
-    if (!dg_file_exists(in))
-        return fail_for(r, "file_not_found", "the file of requests is gone", err);
+    if (!dg_file_exists(in)) {
+        dg_fail(err, DGEMMA_E_IO, "the file of requests is gone");
+        return fail_for(r, "file_not_found", err);
+    }
     if (!strcmp(r->row.status, "validating")) {
         dgemma_status st = validate(r, in, &good, err);
         if (st || !good)

@@ -257,7 +257,7 @@ static json_t *find_batch(dg_state *s, const char *owner, const char *id, dg_bat
         found = batch_object(&r);
     }
     if (dg_rows_close(&r))
-        dg_state_refuse(e, &err);
+        dg_state_refuse(s, e, &err);
     else if (is_there)
         dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
     else
@@ -383,7 +383,7 @@ static json_t *add_batch(dg_state *s, const char *owner, const wish *w, dg_http_
                             "ssssssssii", id, owner, w->endpoint, w->input, output, errors,
                             w->window, w->metadata, now, now + w->seconds);
     if (st) {
-        dg_state_refuse(e, &err);
+        dg_state_refuse(s, e, &err);
         return NULL;
     }
     pthread_cond_signal(&s->bell);
@@ -441,7 +441,7 @@ static json_t *list_batches(dg_state *s, const char *owner, const char *after, i
     if (!st)
         return dg_state_page(list, more);
     json_decref(list);
-    dg_state_refuse(e, &err);
+    dg_state_refuse(s, e, &err);
     return NULL;
 }
 
@@ -481,7 +481,7 @@ static bool cancel(dg_state *s, const dg_batch_row *b, bool *ends, dg_http_error
     if (strcmp(b->status, "validating") != 0 && strcmp(b->status, "in_progress") != 0)
         return dg_refuse(e, 409, "invalid_state", NULL, "the batch is %s already", b->status);
     if (dg_batches_set(s, b->id, "cancelling", NULL, &err))
-        return dg_state_refuse(e, &err);
+        return dg_state_refuse(s, e, &err);
     *ends = strcmp(s->running, b->id) != 0;
     if (!*ends)
         atomic_store(&s->cancels, true);
@@ -500,7 +500,7 @@ static bool end_cancelled(dg_state *s, const dg_batch_row *b, dg_http_error *e)
                                (uint64_t)(size.answer_bytes + size.error_bytes), &err);
         pthread_mutex_unlock(&s->lock);
     }
-    return !st || dg_state_refuse(e, &err);
+    return !st || dg_state_refuse(s, e, &err);
 }
 
 void dg_batches_cancel(dg_call *c)

@@ -82,6 +82,18 @@ bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *par
     }
 }
 
+void dg_hide_folder(char *words, const char *folder)
+{
+    const size_t n = strlen(folder);
+    for (char *at = words; n && (at = strstr(at, folder));) {
+        const char *behind = at + n + strspn(at + n, "/");
+        if (behind[-1] == '/') /* it is followed by a name */
+            memmove(at, behind, strlen(behind) + 1);
+        else
+            at += n;
+    }
+}
+
 bool dg_error_is_context(const dg_http_error *e)
 {
     return e->code && !strcmp(e->code, context_code);

@@ -22,6 +22,9 @@ bool dg_refuse(dg_http_error *e, int status, const char *code, const char *param
 /* The same for what the library said; `param` is where the prompt was, if it was about that. */
 bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *param);
 
+/* Takes a folder's name out of words for a client: where it is, is nobody's business. */
+void dg_hide_folder(char *words, const char *folder);
+
 /* Whether the prompt does not fit: dialects have words of their own for that. */
 bool dg_error_is_context(const dg_http_error *e);
 

@@ -42,7 +42,7 @@ static json_t *find_file(dg_state *s, const char *owner, const char *id, dg_http
         dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
     if (dg_rows_close(&r)) {
         json_decref(found);
-        dg_state_refuse(e, &err);
+        dg_state_refuse(s, e, &err);
         return NULL;
     }
     if (!is_there)
@@ -299,7 +299,7 @@ static bool has_room(dg_state *s, const char *owner, dg_http_error *e)
     if (dg_rows_next(&r, &err))
         n = dg_rows_int(&r, 0);
     if (dg_rows_close(&r))
-        return dg_state_refuse(e, &err);
+        return dg_state_refuse(s, e, &err);
     return n < s->limits.max_files ||
            dg_refuse(e, 507, "too_many_files", NULL, "%d files are kept already: delete some",
                      s->limits.max_files);
@@ -313,7 +313,7 @@ static json_t *add_upload(dg_state *s, const char *owner, const upload *u, dg_ht
         return NULL;
     if (add_row(s, owner, u->id, u->file->filename, "batch", (int64_t)u->file->len, u->seconds,
                 &err)) {
-        dg_state_refuse(e, &err);
+        dg_state_refuse(s, e, &err);
         return NULL;
     }
     return find_file(s, owner, u->id, e);
@@ -326,7 +326,7 @@ static json_t *keep(dg_state *s, const char *owner, const upload *u, dg_http_err
     dgemma_status st = write_file(s, u->id, u->file, &err);
     pthread_mutex_lock(&s->lock);
     if (st)
-        dg_state_refuse(e, &err);
+        dg_state_refuse(s, e, &err);
     else
         answer = add_upload(s, owner, u, e);
     bool known = true; /* a commit that failed may have been one */
@@ -343,7 +343,7 @@ static json_t *take_upload(dg_state *s, dg_call *c, dg_http_error *e)
     if (!read_upload(s, c, &u, e))
         return NULL;
     if (forget_all_old(s, &err) || !dg_state_name(u.id, "file-")) {
-        dg_state_refuse(e, &err);
+        dg_state_refuse(s, e, &err);
         return NULL;
     }
     if (!dg_state_reserve(s, u.file->len, e))
@@ -414,7 +414,7 @@ static json_t *list_files(dg_state *s, const char *owner, const page *p, dg_http
     if (!st)
         return dg_state_page(list, more);
     json_decref(list);
-    dg_state_refuse(e, &err);
+    dg_state_refuse(s, e, &err);
     return NULL;
 }
 
@@ -485,7 +485,7 @@ static bool is_in_use(dg_state *s, const char *id, dg_http_error *e)
     dg_rows r = dg_rows_open(s->db, &err, IN_USE " AND input=?", "s", id);
     bool used = dg_rows_next(&r, &err);
     if (dg_rows_close(&r)) /* nobody knows */
-        return !dg_state_refuse(e, &err);
+        return !dg_state_refuse(s, e, &err);
     return used &&
            !dg_refuse(e, 409, "file_in_use", "file_id", "a batch that is not over reads this file");
 }
@@ -506,7 +506,7 @@ void dg_files_delete(dg_call *c)
     s->bytes -= bytes < s->bytes ? bytes : s->bytes;
     pthread_mutex_unlock(&s->lock);
     if (file && !used && !gone)
-        dg_state_refuse(&e, &err);
+        dg_state_refuse(s, &e, &err);
     json_decref(file);
     answer(c, gone ? json_pack("{s:s,s:s,s:b}", "id", id, "object", "file", "deleted", 1) : NULL,
            &e);

@@ -78,20 +78,10 @@ static json_t *told(int slot, const char *name, bool saves, const dgemma_saved_p
                      1e3 * seconds);
 }
 
-/* In which folder it is, is nobody's business. */
-static void hide_folder(char *words, const char *folder)
-{
-    const size_t n = strlen(folder);
-    for (char *at; (at = strstr(words, folder));) {
-        const char *behind = at + n + strspn(at + n, "/");
-        memmove(at, behind, strlen(behind) + 1);
-    }
-}
-
 static bool refuse(const dg_call *c, dgemma_error *err, dg_http_error *e)
 {
     const bool ours = err->status == DGEMMA_E_IO || err->status == DGEMMA_E_INTERNAL;
-    hide_folder(err->msg, c->server->opt.slot_path);
+    dg_hide_folder(err->msg, c->server->opt.slot_path);
     if (err->status == DGEMMA_E_NOMEM)
         return dg_refuse_status(e, err, NULL);
     return dg_refuse(e, ours ? 500 : 400, "slot_refused", "filename", "%s", err->msg);

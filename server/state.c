@@ -65,8 +65,9 @@ json_t *dg_state_page(json_t *data, bool has_more)
 
 /* ---- errors and room ---- */
 
-bool dg_state_refuse(dg_http_error *e, const dgemma_error *err)
+bool dg_state_refuse(const dg_state *s, dg_http_error *e, dgemma_error *err)
 {
+    dg_hide_folder(err->msg, s->path);
     if (err->status == DGEMMA_E_LIMIT)
         return dg_refuse(e, 507, "insufficient_storage", NULL, "nothing can be kept: %s", err->msg);
     if (err->status == DGEMMA_E_NOMEM)
@@ -210,9 +211,7 @@ static dgemma_status make_resting(dg_state *s, dgemma_error *err)
         "CREATE TEMP TABLE resting(id TEXT PRIMARY KEY, seconds INTEGER, until INTEGER)", "");
 }
 
-/* An empty one, for SQLite to find: in a folder that others may look into, they may not look into
- * this. */
-static dgemma_status make_private(const char *path, dgemma_error *err)
+dgemma_status dg_state_make_private(const char *path, dgemma_error *err)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
@@ -224,9 +223,11 @@ static dgemma_status make_private(const char *path, dgemma_error *err)
 static dgemma_status open_folder(dg_state *s, const char *path, dgemma_error *err)
 {
     char *database = dg_path_join(path, "state.db");
+    s->path = dg_strdup(path);
     s->folder = dg_path_join(path, "files");
-    dgemma_status st =
-        database && s->folder ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dgemma_status st = database && s->path && s->folder
+                           ? DGEMMA_OK
+                           : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     if (!st)
         st = make_folder(path, err);
     if (!st)
@@ -234,7 +235,7 @@ static dgemma_status open_folder(dg_state *s, const char *path, dgemma_error *er
     if (!st && (s->folder_fd = open(s->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         st = dg_fail(err, DGEMMA_E_IO, "%s: %s", s->folder, strerror(errno));
     if (!st)
-        st = make_private(database, err);
+        st = dg_state_make_private(database, err);
     if (!st)
         st = dg_database_open(&s->db, database, err);
     dg_free(database);
@@ -279,6 +280,7 @@ void dg_state_close(dg_state *s)
         close(s->folder_fd);
     pthread_cond_destroy(&s->bell);
     pthread_mutex_destroy(&s->lock);
+    dg_free(s->path);
     dg_free(s->folder);
     dg_free(s->owners);
     dg_free(s);

@@ -22,6 +22,7 @@ typedef struct dg_state_limits {
 
 struct dg_state {
     dg_state_limits limits;
+    char *path;               /* of all of it */
     char *folder;             /* of the files */
     int folder_fd;            /* -1: not open */
     char (*owners)[DG_OWNER]; /* of each key */
@@ -40,6 +41,10 @@ struct dg_state {
 dgemma_status dg_state_open(dg_state **out, const char *path, const dg_state_limits *limits,
                             dg_words keys, dgemma_error *err);
 void dg_state_close(dg_state *s); /* NULL is fine */
+
+/* An empty file, for who opens it next to find: in a folder that others may look into, they may not
+ * look into this. */
+dgemma_status dg_state_make_private(const char *path, dgemma_error *err);
 
 /* To whom a call's things belong: a hash of its key, or "" where there are no keys. */
 const char *dg_state_owner(const dg_call *c);
@@ -60,8 +65,9 @@ void dg_state_recount(dg_state *s, uint64_t counted, uint64_t bytes);
 /* A response is gone; the lock is held. */
 void dg_state_forget_response(dg_state *s, uint64_t bytes);
 
-/* What the disk or the database said, as an answer: 507 where there is no room. */
-bool dg_state_refuse(dg_http_error *e, const dgemma_error *err);
+/* What the disk or the database said, as an answer: 507 where there is no room. Where the server
+ * has its folder is taken out of the words. */
+bool dg_state_refuse(const dg_state *s, dg_http_error *e, dgemma_error *err);
 
 /* Several statements, all or none; the lock is held. end() undoes them when `st` is no success. */
 dgemma_status dg_state_begin(dg_state *s, dgemma_error *err);

@@ -71,7 +71,7 @@ static bool take_link(dg_state *s, const char *owner, char id[DG_STATE_ID], chai
         strncat(id, previous ? previous : "", DG_STATE_ID - 1);
     }
     if (dg_rows_close(&r))
-        return dg_state_refuse(e, &err);
+        return dg_state_refuse(s, e, &err);
     return found ? fits : refuse_unknown(e, id);
 }
 
@@ -206,7 +206,7 @@ static bool insert(dg_state *s, const dg_call *c, const char *id, const char *te
     if (!st)
         st = dg_state_begin(s, &err);
     if (st)
-        return dg_state_refuse(e, &err);
+        return dg_state_refuse(s, e, &err);
     st = dg_database_do(s->db, &err, "DELETE FROM responses WHERE owner=? AND seq<=?", "si", owner,
                         last);
     if (!st)
@@ -216,7 +216,7 @@ static bool insert(dg_state *s, const dg_call *c, const char *id, const char *te
                             "ssssssiii", id, owner, c->keeping.previous, texts[0], texts[1],
                             texts[2], bytes, now, now + s->limits.keep_seconds);
     if (dg_state_end(s, st, &err))
-        return dg_state_refuse(e, &err);
+        return dg_state_refuse(s, e, &err);
     dg_state_forget_response(s, freed);
     s->bytes += (uint64_t)bytes;
     s->response_bytes += (uint64_t)bytes;
@@ -344,7 +344,7 @@ static json_t *find(dg_state *s, const char *owner, const char *id, bool input, 
     dgemma_status st = dg_rows_close(&r);
     pthread_mutex_unlock(&s->lock);
     if (st)
-        dg_state_refuse(e, &err);
+        dg_state_refuse(s, e, &err);
     else if (is_there)
         no_memory(e);
     else
@@ -426,7 +426,7 @@ void dg_stored_delete(dg_call *c)
         dg_state_forget_response(s, (uint64_t)bytes);
     pthread_mutex_unlock(&s->lock);
     if (st)
-        dg_state_refuse(&e, &err);
+        dg_state_refuse(s, &e, &err);
     else if (!gone)
         dg_refuse(&e, 404, "not_found", "response_id", "there is no response \"%.64s\"", id);
     answer(c,

@@ -80,6 +80,7 @@ def whole(folder):
         check("or an error", set(error) == {"bad"} and error["bad"]["response"]["status_code"] == 400, error)
         file = s.json("GET", f"/v1/files/{done['output_file_id']}")[1]
         check("the files are files", file["purpose"] == "batch_output" and file["bytes"] == len(content(s, file["id"])), file)
+        check("which others cannot look into", all(os.stat(f"{folder}/files/{name}").st_mode & 0o77 == 0 for name in listed(s)))
         check("and are listed", set(listed(s, "?purpose=batch_output")) == {done["output_file_id"], done["error_file_id"]})
         with open(f"{folder}/in.jsonl", "w") as f:
             f.write("\n".join(asked(names)))
@@ -268,6 +269,7 @@ def stuck(folder):
         check("others go on", wait(s, create(s, asked("ab")))["status"] == "completed" and look(s, batch)["status"] == "in_progress")
         status, body = s.json("POST", f"/v1/batches/{batch['id']}/cancel")
         check("it cannot be ended", status in (200, 500) and look(s, batch)["status"] == "cancelling", (status, body))
+        check("which is told without the folder", folder not in json.dumps(body), body)
         check("and others go on", wait(s, create(s, asked("ab")))["status"] == "completed")
     os.rmdir(half)
     os.rename(f"{folder}/half", half)
