@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import signal
+import sqlite3
 import subprocess
 import time
 
@@ -260,6 +261,24 @@ def counted(folder):
         check("counted once", upload(s, b"x" * 300000)[0] == 507)
 
 
+def measured(folder):
+    """While the files of a batch are read at its end, others have their turn."""
+    batch, half = leave_half(folder)
+    os.truncate(half, 1 << 30)  # with nothing in it: as long to read as any
+    db = sqlite3.connect(f"{folder}/state.db")
+    db.execute("UPDATE batches SET status='cancelling'")
+    db.commit()
+    db.close()
+    with Server("-q", "--state", folder) as s:
+        begin, longest, done = time.time(), 0, None
+        while not done or done["status"] != "cancelled":
+            asked_at = time.time()
+            done = look(s, batch)
+            longest = max(longest, time.time() - asked_at)
+        check("a large batch ends without others waiting", longest < (time.time() - begin) / 2, (longest, time.time() - begin))
+        s.json("DELETE", f"/v1/files/{done['output_file_id']}")
+
+
 def stuck(folder):
     """A batch that cannot be worked at, nor ended, waits alone."""
     batch, half = leave_half(folder)
@@ -286,5 +305,5 @@ def without_state():
 
 if __name__ == "__main__":
     run([without_state])
-    run_with_state(whole, refused, cancelled, gaps, keys, killed, full, counted, stuck)
+    run_with_state(whole, refused, cancelled, gaps, keys, killed, full, counted, measured, stuck)
     finish()

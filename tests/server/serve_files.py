@@ -6,9 +6,11 @@ import random
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import threading
+import time
 
 from serving import Server, check, finish, run, skip
 
@@ -222,6 +224,26 @@ def killed(folder):
         check("no strays", set(os.listdir(f"{folder}/files")) == set(found))
 
 
+def expired(folder):
+    """Many whose time is up go with few commits, at the next upload."""
+    with Server("-q", "--state", folder) as s:
+        for i in range(120):
+            upload(s, b"x")
+    db = sqlite3.connect(f"{folder}/state.db")
+    until = int(time.time()) + 4
+    db.execute("UPDATE files SET expires=?", (until,))
+    db.commit()
+    db.close()
+    with Server("-q", "--state", folder) as s:
+        there = len(os.listdir(f"{folder}/files"))
+        while time.time() < until:
+            time.sleep(0.1)
+        status, last = upload(s, b"y")
+        written = os.path.getsize(f"{folder}/state.db-wal")
+        check("old files go", status == 200 and os.listdir(f"{folder}/files") == [last["id"]] == listed(s))
+        check("with few commits", written < 300000, (there, written))
+
+
 def fill(folder):
     """Uploads until there is no room; all that was taken is there then, and can be deleted."""
     kept = {}
@@ -309,5 +331,5 @@ def run_with_state(*cases):
 
 if __name__ == "__main__":
     run([without_state])
-    run_with_state(files, hostile, keys, limits, killed, full_disk, short_files)
+    run_with_state(files, hostile, keys, limits, killed, expired, full_disk, short_files)
     finish()
