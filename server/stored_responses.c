@@ -290,7 +290,7 @@ bool dg_stored_prepare(dg_call *c, json_t *root, dg_http_error *e)
         return dg_refuse(e, 400, "invalid_type", "store", "store: wanted true or false");
     if (!dg_field_string(root, "previous_response_id", &previous, e))
         return false;
-    if (previous && strlen(previous) >= sizeof c->previous)
+    if (previous && (!*previous || strlen(previous) >= sizeof c->previous))
         return refuse_unknown(e, previous);
     const json_t *input = dg_field_get(root, "input");
     if (!json_is_string(input) && !json_array_size(input))

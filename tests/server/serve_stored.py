@@ -75,7 +75,7 @@ def chains(folder):
 def refused(folder):
     with Server("-q", "--state", folder) as s:
         first = respond(s, "Hello")[1]
-        for name, fields in {"another type": {"previous_response_id": 1}, "none": {"previous_response_id": "resp_none"}, "a long one": {"previous_response_id": "x" * 9999},
+        for name, fields in {"another type": {"previous_response_id": 1}, "none": {"previous_response_id": "resp_none"}, "an empty one": {"previous_response_id": ""}, "a long one": {"previous_response_id": "x" * 9999},
                              "store": {"store": "yes"}, "conversation": {"conversation": "c"}, "background": {"background": True}, "no input": {"input": None},
                              "no input behind another": {"input": None, "previous_response_id": first["id"]}, "an item": {"input": [1], "previous_response_id": first["id"]},
                              "a path": {"previous_response_id": "../../state.db"}, "SQL": {"previous_response_id": "' OR 1=1 --"}}.items():
