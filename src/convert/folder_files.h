@@ -15,8 +15,7 @@ typedef struct dg_folder_files {
 } dg_folder_files;
 
 /* Makes the folder with all but its weights, which take so many bytes. DGEMMA_E_ARG: something has
- * the name already, or the one until then: perhaps a run that was killed, perhaps another that is
- * not done. */
+ * the name already, or the one until then, unless that is what a run left that was killed. */
 dgemma_status dg_folder_files_begin(dg_folder_files *f, uint64_t bytes, dgemma_error *err);
 
 /* Gives the folder its name or, when `st` is a failure, removes what was written. Returns st, or

@@ -1,5 +1,6 @@
 /* Models as folders: what was written is what is read, the tower and all that is not quantised are
  * as they were, and what cannot be made is refused. */
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -170,7 +171,7 @@ static bool give_up(void *user, double fraction)
 
 START_TEST(refused)
 {
-    char path[DG_TEST_PATH], partial[DG_TEST_PATH];
+    char path[DG_TEST_PATH], partial[DG_TEST_PATH], file[DG_TEST_PATH];
     dgemma_error err = {0};
     dgemma_quantize_result r;
     dg_test_path(path, dg_test_root, "out");
@@ -193,6 +194,19 @@ START_TEST(refused)
     ck_assert(!dg_file_exists(path) && !dg_file_is_dir(partial));
     opt.on_progress = NULL;
     ck_assert_int_eq(mkdir(partial, 0777), 0); /* of one that was killed */
+    ck_assert(dg_test_write_file(partial, "config.json", "{", 1));
+    ck_assert(dg_test_write_file(partial, "model.safetensors.partial", "x", 1));
+    dg_test_path(file, partial, "model.safetensors.partial");
+    int fd = open(file, O_WRONLY);
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &all), 0); /* no, it is at work */
+    ck_assert_int_eq(dgemma_quantize(&opt, &r, &err), DGEMMA_E_ARG);
+    ck_assert(dg_file_exists(file) && !dg_file_exists(path));
+    close(fd);
+    ck_assert(dg_test_write_file(partial, "model.safetensors", "x", 1)); /* or somebody's model */
+    ck_assert_int_eq(dgemma_quantize(&opt, &r, &err), DGEMMA_E_ARG);
+    ck_assert(dg_file_exists(file) && !dg_file_exists(path));
+    remove(dg_test_path(file, partial, "model.safetensors"));
     ck_assert_msg(dgemma_quantize(&opt, &r, &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert(!dg_file_is_dir(partial));
     opt.replace = true;
