@@ -379,11 +379,23 @@ static json_t *page_of(const json_t *items, const char *query, dg_http_error *e)
     return dg_state_page(list, more);
 }
 
+/* Responses are made where none is kept, too: there is no such one then, as after its time. */
+static dg_state *state_of(dg_call *c)
+{
+    dg_http_error e;
+    if (c->server->state)
+        return c->server->state;
+    dg_refuse(&e, 404, "not_found", NULL,
+              "%s: this server keeps no responses; it was started without --state DIR", c->path);
+    dg_exchange_refuse(&c->x, &e);
+    return NULL;
+}
+
 void dg_stored_get(dg_call *c)
 {
     dg_http_error e = {0};
     char id[sizeof c->path];
-    dg_state *s = dg_state_of(c);
+    dg_state *s = state_of(c);
     if (!s)
         return;
     strcpy(id, c->path + strlen(c->route->path));
@@ -410,7 +422,7 @@ void dg_stored_delete(dg_call *c)
     dgemma_error err = {0};
     int64_t bytes = 0;
     const char *id = c->path + strlen(c->route->path);
-    dg_state *s = dg_state_of(c);
+    dg_state *s = state_of(c);
     if (!s)
         return;
     pthread_mutex_lock(&s->lock);

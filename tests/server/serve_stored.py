@@ -262,7 +262,7 @@ def full(folder):
 def without_state():
     with Server("-q") as s:
         r = respond(s, "Hello", store=True)[1]
-        check("without --state nothing is kept", r["store"] is False and kept(s, r)[0] == 501)
+        check("without --state nothing is kept", r["store"] is False and kept(s, r)[0] == 404)
         status, body = respond(s, "Hello", previous_response_id=r["id"])
         check("which a request is told", status == 400 and "--state" in body["error"]["message"], json.dumps(body))
 
