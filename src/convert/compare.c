@@ -157,7 +157,7 @@ static double log_sum(const float *z, int n, float top)
 {
     double sum = 0;
     for (int i = 0; i < n; i++)
-        sum += (double)expf(z[i] - top);
+        sum += dg_exp((double)(z[i] - top));
     return (double)top + dg_log(sum);
 }
 
@@ -178,7 +178,7 @@ static void add_row(distance *d, const float *a, const float *b, int n)
         const double off = (double)b[i] - (double)a[i];
         d->off += off * off;
         d->size += (double)a[i] * (double)a[i];
-        divergence += (double)expf((float)((double)a[i] - sum_a)) * (sum_b - sum_a - off);
+        divergence += dg_exp((double)a[i] - sum_a) * (sum_b - sum_a - off);
     }
     d->divergence += fmax(divergence, 0); /* less is rounding */
     d->n_same += best_a == best_b;
