@@ -138,7 +138,8 @@ int cmd_bench(int argc, char **argv)
          cli_set_string, &opt.engine.cpu},
         {0, "profile", "NAME", "products on quantised weights: integer or float (integer)",
          cli_set_string, &opt.engine.profile},
-        {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &kv_type},
+        {0, "kv-type", "TYPE", "keys and values as " CLI_KV_TYPES " (bf16)", cli_set_string,
+         &kv_type},
         {'h', "help", NULL, "this text", cli_set_switch, &help},
     };
     size_t n_option = sizeof options / sizeof options[0], n_rest;
@@ -149,7 +150,7 @@ int cmd_bench(int argc, char **argv)
         return EXIT_OK;
     }
     if (!cli_set_kv_type(&opt.engine, kv_type)) {
-        fprintf(stderr, "dgemma bench: --kv-type is bf16 or f32\n");
+        fprintf(stderr, "dgemma bench: --kv-type is " CLI_KV_TYPES "\n");
         return EXIT_USAGE;
     }
     if (opt.synthetic && opt.engine.model_path) {

@@ -219,7 +219,8 @@ int cmd_inspect(int argc, char **argv)
          cli_set_int, &a.engine.context_length},
         {'b', "batch", "N", "requests at the same time, likewise (1)", cli_set_count,
          &a.engine.max_running},
-        {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &kv_type},
+        {0, "kv-type", "TYPE", "keys and values as " CLI_KV_TYPES " (bf16)", cli_set_string,
+         &kv_type},
         {0, "picture", "WxH", "what a picture of this size costs in tokens", set_size, &a},
         {0, "tensors", NULL, "list every tensor", cli_set_switch, &a.tensors},
         {0, "json", NULL, "print JSON", cli_set_switch, &a.json},
@@ -234,7 +235,7 @@ int cmd_inspect(int argc, char **argv)
         return EXIT_OK;
     }
     if (!cli_set_kv_type(&a.engine, kv_type)) {
-        fprintf(stderr, "dgemma inspect: --kv-type is bf16 or f32\n");
+        fprintf(stderr, "dgemma inspect: --kv-type is " CLI_KV_TYPES "\n");
         return EXIT_USAGE;
     }
     if (a.json && a.width) {

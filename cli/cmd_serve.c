@@ -381,7 +381,8 @@ int cmd_serve(int argc, char **argv)
          cli_set_int, &a.gpu_mb},
         {0, "kv-memory", "MB", "memory for keys and values of requests and prefix cache",
          cli_set_int, &a.kv_mb},
-        {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &a.kv_type},
+        {0, "kv-type", "TYPE", "keys and values as " CLI_KV_TYPES " (bf16)", cli_set_string,
+         &a.kv_type},
         {0, "no-prefix-cache", NULL, "forget the keys and values of a request when it ends",
          cli_set_switch, &a.engine.no_prefix_cache},
         {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, bf16, avx2, vnni, amx or ref (best)",
@@ -398,7 +399,7 @@ int cmd_serve(int argc, char **argv)
         return EXIT_OK;
     }
     if (!cli_set_kv_type(&a.engine, a.kv_type)) {
-        fprintf(stderr, "dgemma serve: --kv-type is bf16 or f32\n");
+        fprintf(stderr, "dgemma serve: --kv-type is " CLI_KV_TYPES "\n");
         return EXIT_USAGE;
     }
     if (!cli_model_or_default(&a.engine.model_path))

@@ -87,7 +87,8 @@ int cmd_verify(int argc, char **argv)
          "made narrower on a GPU: experts fp8 or int4, the rest fp8 (as stored)", cli_set_string,
          &a.engine.weights},
         {'t', "threads", "N", "threads (one for each processor)", cli_set_int, &a.engine.n_threads},
-        {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string, &a.kv_type},
+        {0, "kv-type", "TYPE", "keys and values as " CLI_KV_TYPES " (bf16)", cli_set_string,
+         &a.kv_type},
         {0, "profile", "NAME", "products on quantised weights: integer or float (float)",
          cli_set_string, &a.engine.profile},
         {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, bf16, avx2, vnni, amx or ref (best)",
@@ -103,7 +104,7 @@ int cmd_verify(int argc, char **argv)
         return EXIT_OK;
     }
     if (!cli_set_kv_type(&a.engine, a.kv_type)) {
-        fprintf(stderr, "dgemma verify: --kv-type is bf16 or f32\n");
+        fprintf(stderr, "dgemma verify: --kv-type is " CLI_KV_TYPES "\n");
         return EXIT_USAGE;
     }
     if (a.record && a.reference) {

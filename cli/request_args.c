@@ -164,7 +164,7 @@ void cli_options_add_machine(cli_options *o, cli_request_args *a)
          &a->engine.n_threads},
         {'c', "context", "N", "longest prompt and answer together (the model's)", cli_set_int,
          &a->engine.context_length},
-        {0, "kv-type", "TYPE", "keys and values as bf16 or f32 (bf16)", cli_set_string,
+        {0, "kv-type", "TYPE", "keys and values as " CLI_KV_TYPES " (bf16)", cli_set_string,
          &a->kv_type},
         {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, bf16, avx2, vnni, amx or ref (best)",
          cli_set_string, &a->engine.cpu},
@@ -203,7 +203,7 @@ bool cli_request_check(const char *command, cli_request_args *a, int *code)
 {
     *code = EXIT_USAGE;
     if (!cli_set_kv_type(&a->engine, a->kv_type)) {
-        fprintf(stderr, "dgemma %s: --kv-type is bf16 or f32\n", command);
+        fprintf(stderr, "dgemma %s: --kv-type is " CLI_KV_TYPES "\n", command);
         return false;
     }
     *code = EXIT_FAILED;

@@ -8,7 +8,7 @@ _dgemma() {
         return
     fi
     case $previous in
-    --kv-type) mapfile -t COMPREPLY < <(compgen -W 'bf16 f32' -- "$word") ;;
+    --kv-type) mapfile -t COMPREPLY < <(compgen -W 'bf16 f32 q8_0 fp8' -- "$word") ;;
     --cpu-flags) mapfile -t COMPREPLY < <(compgen -W 'neon i8mm bf16 avx2 vnni amx ref' -- "$word") ;;
     --type)
         local types='BF16 F16 Q8_0 Q6_K Q5_K_M Q4_K_M Q4_K_D Q4_0 Q4_1 IQ4_NL IQ4_XS MXFP4_MOE'

@@ -54,7 +54,12 @@ DGEMMA_API const char *dgemma_version(void);
 
 typedef struct dgemma_engine dgemma_engine;
 
-typedef enum dgemma_kv_type { DGEMMA_KV_BF16, DGEMMA_KV_F32 } dgemma_kv_type;
+typedef enum dgemma_kv_type {
+    DGEMMA_KV_BF16,
+    DGEMMA_KV_F32,
+    DGEMMA_KV_Q8_0, /* a byte a value, and a half for 32 of them */
+    DGEMMA_KV_FP8   /* a byte a value, E4M3, and a power of two for each head of a token */
+} dgemma_kv_type;
 
 /* How far loading is: `fraction` from 0 to 1. Called on the thread that opens the engine; return
  * false to give up (DGEMMA_E_CANCELLED). */

@@ -47,8 +47,9 @@ static dgemma_status check_engine_options(const dgemma_engine_options *opt, dgem
     if (opt->queue_length < 0)
         return dg_fail(err, DGEMMA_E_ARG, "queue_length is %d: at least 1, or 0 for %d",
                        opt->queue_length, DG_DEFAULT_QUEUE);
-    if (opt->kv_type != DGEMMA_KV_BF16 && opt->kv_type != DGEMMA_KV_F32)
-        return dg_fail(err, DGEMMA_E_ARG, "unknown kv_type %d", (int)opt->kv_type);
+    if ((unsigned)opt->kv_type > DGEMMA_KV_FP8)
+        return dg_fail(err, DGEMMA_E_ARG, "unknown kv_type %d: bf16, f32, q8_0 and fp8 are 0 to 3",
+                       (int)opt->kv_type);
     if ((unsigned)opt->image_attention > DGEMMA_IMAGES_CAUSAL)
         return dg_fail(err, DGEMMA_E_ARG, "unknown image_attention %d", (int)opt->image_attention);
     return dg_adapter_set_check(opt, err);

@@ -20,7 +20,7 @@ from .errors import Busy, Error, OutOfMemory
 from .events import Answer
 from .stream import Bells, Stream
 
-_KV_TYPES = {"bf16": 0, "f32": 1}
+_KV_TYPES = {"bf16": 0, "f32": 1, "q8_0": 2, "fp8": 3}
 _open: weakref.WeakSet[Model] = weakref.WeakSet()
 
 
@@ -61,7 +61,7 @@ class Model:
                  cpu: str | None = None, profile: str | None = None,
                  prefix_cache: bool = True, on_progress: Callable[[float], bool | None] | None = None):
         if kv_type not in _KV_TYPES:
-            raise ValueError(f"kv_type: {' and '.join(_KV_TYPES)} are known")
+            raise ValueError(f"kv_type: {', '.join(_KV_TYPES)} are known")
         o = lib.dgemma_engine_defaults()
         self.path = os.fspath(path) if path is not None else pocket_model()
         o.model_path = os.fsencode(self.path)

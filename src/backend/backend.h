@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "base/error.h"
+#include "tensor/kv_numbers.h"
 #include "tensor/tensor.h"
 
 /* ---- memory ---- */
@@ -95,7 +96,7 @@ typedef struct dg_kv_layer {
 } dg_kv_layer;
 
 typedef struct dg_kv_config {
-    dg_dtype type; /* how K and V are stored */
+    dg_dtype type; /* how K and V are stored: DG_F32, DG_BF16, DG_Q8_0 or DG_FP8 */
     int n_layer;
     const dg_kv_layer *layer; /* borrowed */
 } dg_kv_config;
@@ -108,14 +109,25 @@ static inline size_t dg_kv_layer_values(const dg_kv_layer *l)
     return (size_t)l->n_kv_head * DG_PAGE * (size_t)l->head_dim;
 }
 
+/* Bytes of one head's keys, or values, in a page. */
+static inline size_t dg_kv_head_bytes(dg_dtype type, int head_dim)
+{
+    return DG_PAGE * dg_kv_row_bytes(type, head_dim);
+}
+
+/* Bytes of one layer's K and V in a page. */
+static inline size_t dg_kv_layer_bytes(dg_dtype type, const dg_kv_layer *l)
+{
+    return 2 * (size_t)l->n_kv_head * dg_kv_head_bytes(type, l->head_dim);
+}
+
 /* Bytes of a page of each group, whatever the layout. */
 static inline void dg_kv_page_bytes(size_t bytes[DG_KV_GROUPS], const dg_kv_config *cfg)
 {
     for (int g = 0; g < DG_KV_GROUPS; g++)
         bytes[g] = 0;
     for (int i = 0; i < cfg->n_layer; i++)
-        bytes[cfg->layer[i].group] +=
-            2 * dg_kv_layer_values(&cfg->layer[i]) * dg_dtype_size(cfg->type);
+        bytes[cfg->layer[i].group] += dg_kv_layer_bytes(cfg->type, &cfg->layer[i]);
 }
 
 /* ---- wishes for the vocabulary end ---- */
@@ -571,7 +583,7 @@ struct dg_backend {
     const char *block_profile; /* of a model with weights of block types; NULL: the same */
 
     /* Both of a model with a tower of bfloat16 weights, or with heads of bfloat_head values or more
-     * whose keys are kept as bfloat16; NULL: the same. */
+     * whose keys meet them as bfloat16: all but those that are kept as floats; NULL: the same. */
     const char *bfloat_profile, *bfloat_block_profile;
     int bfloat_head;
 

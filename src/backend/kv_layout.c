@@ -4,7 +4,7 @@
 
 size_t dg_kv_layout_layer_bytes(const dg_kv_layout *l, int layer)
 {
-    return 2 * dg_kv_layer_values(&l->layer[layer]) * dg_dtype_size(l->type);
+    return dg_kv_layer_bytes(l->type, &l->layer[layer]);
 }
 
 dgemma_status dg_kv_layout_init(dg_kv_layout *l, const dg_kv_config *cfg, dgemma_error *err)

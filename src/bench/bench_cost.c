@@ -101,36 +101,36 @@ static double attention_ops(const dg_config *cfg, int rows, int context, bool ca
     return sum;
 }
 
-static double kv_bytes(const dg_config *cfg, int context, int kv_size)
+static double kv_bytes(const dg_config *cfg, int context, dg_dtype kv_type)
 {
     double sum = 0;
     for (int i = 0; i < cfg->n_layer; i++) {
         const dg_layer_config *l = &cfg->layer[i];
         double before = l->window ? dg_min(context, l->window - 1) : context;
-        sum += 2.0 * before * l->n_kv_head * l->head_dim * kv_size;
+        sum += 2.0 * before * l->n_kv_head * (double)dg_kv_row_bytes(kv_type, l->head_dim);
     }
     return sum;
 }
 
 dg_cost dg_cost_step(const dg_config *cfg, const dg_checkpoint *ck, const char *weights,
-                     int context, int batch, int kv_size)
+                     int context, int batch, dg_dtype kv_type)
 {
     int rows = batch * cfg->canvas_length;
     double n = cfg->n_embd, each = row_weights(cfg, true) + 3 * n * cfg->n_ff + n * cfg->n_vocab;
     return (dg_cost){
         .bytes =
-            weight_bytes(cfg, ck, weights, rows, true) + batch * kv_bytes(cfg, context, kv_size),
+            weight_bytes(cfg, ck, weights, rows, true) + batch * kv_bytes(cfg, context, kv_type),
         .ops = 2 * rows * each + batch * attention_ops(cfg, cfg->canvas_length, context, false),
     };
 }
 
 dg_cost dg_cost_prefill(const dg_config *cfg, const dg_checkpoint *ck, const char *weights, int n,
-                        int chunk, int kv_size)
+                        int chunk, dg_dtype kv_type)
 {
     dg_cost sum = {0};
     for (int at = 0; at < n; at += chunk) {
         int rows = dg_min(chunk, n - at);
-        sum.bytes += weight_bytes(cfg, ck, weights, rows, false) + kv_bytes(cfg, at, kv_size);
+        sum.bytes += weight_bytes(cfg, ck, weights, rows, false) + kv_bytes(cfg, at, kv_type);
         sum.ops += 2 * rows * row_weights(cfg, false) + attention_ops(cfg, rows, at, true);
     }
     return sum;

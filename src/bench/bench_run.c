@@ -104,11 +104,6 @@ void dg_bench_spread(dgemma_bench_result *r, double *value, int n)
     r->most = value[n - 1];
 }
 
-static int kv_size(const run *r)
-{
-    return (int)dg_dtype_size(r->s.kv_type);
-}
-
 /* ---- the machine and the load ---- */
 
 /* The device that computes; false: it is the CPU. */
@@ -254,7 +249,7 @@ static dgemma_status measure_steps(run *r, int *n)
         return st;
     dgemma_bench_result f = result(r, DGEMMA_BENCH_STEP);
     dg_cost cost = dg_cost_step(r->model.cfg, r->model.ck, r->opt->engine.weights, f.context,
-                                f.batch, kv_size(r));
+                                f.batch, r->s.kv_type);
     dg_bench_spread(&f, r->host_seconds, *n);
     f.host_seconds = f.median;
     dg_bench_spread(&f, r->seconds, *n);
@@ -359,7 +354,7 @@ static dgemma_status measure_prefill(run *r, int chunk)
         return tell_skipped(r, st);
     dgemma_bench_result p = result(r, DGEMMA_BENCH_PREFILL);
     dg_cost cost = dg_cost_prefill(r->model.cfg, r->model.ck, r->opt->engine.weights, r->prompt,
-                                   chunk, kv_size(r));
+                                   chunk, r->s.kv_type);
     dg_bench_spread(&p, r->seconds, n);
     p.context = r->prompt;
     p.chunk = chunk;

@@ -4,6 +4,7 @@
 #include "base/common.h"
 #include "base/rng.h"
 #include "cpu/kernels.h"
+#include "engine/device.h"
 #include "engine/engine.h"
 
 enum { FILL_STEP = 512 }; /* tokens that a sequence grows by while it is filled */
@@ -50,7 +51,7 @@ dgemma_status dg_bench_session_open(dg_bench_session *s, const dg_bench_model *m
     unsigned flags;
     dg_backend *inner = NULL;
     *s = (dg_bench_session){.from = m, .cfg = m->cfg};
-    s->kv_type = engine->kv_type == DGEMMA_KV_F32 ? DG_F32 : DG_BF16;
+    s->kv_type = dg_device_kv_type(engine->kv_type);
     dgemma_status st = dg_engine_backend(&inner, &s->n_thread, engine, err);
     s->device = inner;
     if (!st)

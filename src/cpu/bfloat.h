@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "tensor/dtype.h"
 
 /* A unit of a float for each term: sums may be rounded away from the nearest. */
 #define DG_BFLOAT_LOSS 0x1p-23
@@ -51,6 +52,11 @@ typedef float dg_blargest_fn(const float *z, int n);
 typedef float dg_bshares_fn(uint16_t *out, const float *z, int n, float top);
 #define DG_SHARE_LOSS (0x1p-8 + 0x1p-13)
 
+/* n lines of DG_PANEL * beside numbers, `stride` numbers apart: bytes of type DG_Q8_0 or DG_FP8
+ * (kv_numbers.h), each times the factor of its place in the line, to the nearest. */
+typedef void dg_bwiden_fn(uint16_t *out, const uint8_t *in, dg_dtype type, const float *factor,
+                          size_t stride, int n);
+
 typedef struct dg_bkernels {
     const char *profile,
         *block_profile; /* of numerics with them: see dg_backend's bfloat_profile */
@@ -65,6 +71,7 @@ typedef struct dg_bkernels {
     dg_bgemm_fn *gemm;
     dg_blargest_fn *largest;
     dg_bshares_fn *shares;
+    dg_bwiden_fn *widen;
 } dg_bkernels;
 enum { DG_BFLOAT_STEP = 32, DG_BFLOAT_ROWS = 16 };
 

@@ -54,15 +54,18 @@ static void store_head(void *arg, int task, int worker)
     uint16_t *spare = (uint16_t *)job->cpu->worker[worker].q;
     for (int row = first; row < dg_min(first + DG_PANEL, job->cpu->batch->n_row); row++) {
         const dg_segment *seg = dg_batch_segment(job->cpu->batch, row);
-        const int at = row - seg->first_row + (seg->canvas ? 0 : seg->position),
-                  slot = at % DG_PAGE;
-        const dg_cpu_keys page =
-            dg_cpu_keys_at(job->cpu, kv, layer, seg, at / DG_PAGE, seg->canvas);
-        const size_t of_head = (size_t)head * page.head_bytes,
-                     from =
-                         ((size_t)row * (size_t)l->n_kv_head + (size_t)head) * (size_t)l->head_dim;
-        dg_cpu_kv_put(job->cpu, kv, layer, page.key + of_head, slot, false, job->k + from, spare);
-        dg_cpu_kv_put(job->cpu, kv, layer, page.value + of_head, slot, true, job->v + from, spare);
+        const int at = row - seg->first_row + (seg->canvas ? 0 : seg->position);
+        const size_t from =
+            ((size_t)row * (size_t)l->n_kv_head + (size_t)head) * (size_t)l->head_dim;
+        dg_cpu_slot to = {
+            .page = dg_cpu_keys_at(job->cpu, kv, layer, seg, at / DG_PAGE, seg->canvas),
+            .layer = layer,
+            .head = head,
+            .slot = at % DG_PAGE,
+        };
+        dg_cpu_kv_put(job->cpu, kv, &to, job->k + from, spare);
+        to.value = true;
+        dg_cpu_kv_put(job->cpu, kv, &to, job->v + from, spare);
     }
 }
 
@@ -120,19 +123,23 @@ static dg_span prefix_span(const block *b, int row)
     return dg_encode_span(batch->position[row], batch->block[row], b->a->w->window, batch->images);
 }
 
+/* The block's head of a page: its keys, or its values. */
+static dg_cpu_widened widened(const block *b, const dg_cpu_keys *page, bool value, void *room)
+{
+    return dg_cpu_kv_widened(b->cpu, b->a->kv, b->a->layer, page, b->kv_head, value, room);
+}
+
+static dg_cpu_page rows_of(const block *b, const dg_cpu_keys *page, bool value, int n)
+{
+    const dg_cpu_widened w = widened(b, page, value, b->lines.w->keys);
+    return (dg_cpu_page){w.type, w.data, (size_t)b->a->w->head_dim * dg_dtype_size(w.type), n};
+}
+
 /* The first n keys of page i; its first key is at `position` on the axis that the spans are on. */
 static void attend_page(block *b, int i, int position, int n, bool canvas)
 {
-    const dg_kv_store *kv = b->a->kv;
-    dg_cpu_keys page = dg_cpu_keys_at(b->cpu, kv, b->a->layer, b->seg, i, canvas);
-    size_t head = (size_t)b->kv_head * page.head_bytes;
-    dg_cpu_page keys = {
-        .type = kv->layout.type,
-        .key = page.key + head,
-        .value = page.value + head,
-        .stride = page.head_bytes / DG_PAGE,
-        .n = n,
-    };
+    const dg_cpu_keys page = dg_cpu_keys_at(b->cpu, b->a->kv, b->a->layer, b->seg, i, canvas);
+    const dg_cpu_page keys = rows_of(b, &page, false, n);
     dg_cpu_lines_score(&b->lines, &keys);
     for (int r = 0; r < b->n_row; r++) {
         dg_span span = canvas ? (dg_span){0, b->seg->n_row} : prefix_span(b, b->first + r);
@@ -140,20 +147,28 @@ static void attend_page(block *b, int i, int position, int n, bool canvas)
             dg_cpu_lines_soften(&b->lines, r * b->group + g, span.first - position,
                                 span.end - position, n);
     }
-    dg_cpu_lines_add(&b->lines, &keys);
+    const dg_cpu_page values = rows_of(b, &page, true, n);
+    dg_cpu_lines_add(&b->lines, &values);
+}
+
+/* A run's keys, or its values. */
+static void find_run(block *b, dg_cpu_run *run, int position, bool value, bool canvas)
+{
+    const size_t each = DG_PAGE * (size_t)b->a->w->head_dim;
+    uint16_t *room = b->lines.w->keys;
+    for (int k = run->first; k < run->n; k += DG_PAGE) {
+        const int i = k / DG_PAGE;
+        const dg_cpu_keys page =
+            dg_cpu_keys_at(b->cpu, b->a->kv, b->a->layer, b->seg, (position + k) / DG_PAGE, canvas);
+        run->page[i] = widened(b, &page, value, room + (size_t)i * each).data;
+    }
 }
 
 /* Keys of a run from `first` on that begins at `position`, a multiple of its keys; n of it. */
 static void attend_run(block *b, int position, int first, int n, bool canvas)
 {
     dg_cpu_run run = {.first = first, .n = n};
-    for (int k = first; k < n; k += DG_PAGE) {
-        dg_cpu_keys page =
-            dg_cpu_keys_at(b->cpu, b->a->kv, b->a->layer, b->seg, (position + k) / DG_PAGE, canvas);
-        size_t head = (size_t)b->kv_head * page.head_bytes;
-        run.key[k / DG_PAGE] = (const uint16_t *)(page.key + head);
-        run.value[k / DG_PAGE] = (const uint16_t *)(page.value + head);
-    }
+    find_run(b, &run, position, false, canvas);
     dg_cpu_runs_score(&b->lines, &run);
     for (int r = 0; r < b->n_row; r++) {
         dg_span span = canvas ? (dg_span){0, b->seg->n_row} : prefix_span(b, b->first + r);
@@ -161,6 +176,7 @@ static void attend_run(block *b, int position, int first, int n, bool canvas)
             dg_cpu_runs_soften(&b->lines, &run, r * b->group + g, span.first - position,
                                span.end - position);
     }
+    find_run(b, &run, position, true, canvas);
     dg_cpu_runs_add(&b->lines, &run);
 }
 

@@ -60,12 +60,14 @@ void *dg_cpu_take(dg_cpu_taker *t, size_t n, size_t size)
     return t->arena.base ? dg_arena_take(&t->arena, n, size) : NULL;
 }
 
-dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim, size_t row)
+dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim,
+                                   dg_dtype kv_type, size_t row)
 {
     size_t dim = (size_t)max_head_dim, f = sizeof(float);
     size_t panel = (size_t)dg_max(dg_max(SLICE_K, max_head_dim), DG_PAGE) * DG_PANEL,
            page = DG_PAGE * dim * sizeof(uint16_t) / f, /* of a head's values */
-        run = cpu->bfloat ? (size_t)cpu->k.b->keys : 0;
+        run = cpu->bfloat ? (size_t)cpu->k.b->keys : 0,
+           keys = DG_PAGE * f > run * sizeof(uint16_t) ? DG_PAGE * f : run * sizeof(uint16_t);
     int n_thread = dg_pool_threads(cpu->pool);
     dg_cpu_worker *all = dg_cpu_take(t, (size_t)n_thread, sizeof *all);
     for (int i = 0; i < n_thread; i++) {
@@ -75,6 +77,7 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
             .out = dg_cpu_take(t, ATTENTION_ROWS * (dim + LINE_ROOM), f),
             .score = dg_cpu_take(t, ATTENTION_ROWS * (run ? run + LINE_ROOM : DG_PAGE), f),
             .share = dg_cpu_take(t, ATTENTION_ROWS * run, sizeof(uint16_t)),
+            .keys = dg_cpu_take(t, dg_kv_in_bytes(kv_type) ? dim : 0, keys),
             .row = dg_cpu_take(t, row, f),
             .widened = dg_cpu_take(t, SLICE_K * TASK_COLS, f),
             .qpanel = dg_cpu_take(t, 1, sizeof(dg_qpanel)),
@@ -97,13 +100,13 @@ static void lay_out(dg_cpu *cpu, const dg_plan *p, dg_cpu_taker *t)
     size_t n_tile = (size_t)dg_ceil_div(p->n_vocab, VOCAB_TILE);
     size_t row = (size_t)dg_max(dg_max(VOCAB_TILE, p->n_embd), p->n_expert);
 
-    cpu->plan_worker = dg_cpu_take_workers(cpu, t, p->max_head_dim, row);
+    cpu->plan_worker = dg_cpu_take_workers(cpu, t, p->max_head_dim, p->kv_type, row);
     cpu->normed = dg_cpu_take(t, rows * (size_t)p->n_embd, f);
     cpu->k_row = dg_cpu_take(t, rows * (size_t)p->max_kv_dim, f);
     cpu->v_row = dg_cpu_take(t, rows * (size_t)p->max_kv_dim, f);
     size_t canvas_pages = rows / DG_PAGE + 1 + (size_t)p->n_segment;
     cpu->canvas = dg_cpu_take(t, canvas_pages * DG_PAGE * 2 * (size_t)p->max_kv_dim,
-                              dg_dtype_size(p->kv_type));
+                              dg_dtype_size(dg_kv_canvas_type(p->kv_type)));
     size_t lines = rows * (size_t)p->max_q_dim / BFLOAT_HEAD;
     cpu->part = dg_cpu_take(t, cpu->bfloat ? ATTENTION_PARTS * lines : 0, sizeof *cpu->part);
     cpu->wide = dg_cpu_take(t, rows * 2 * (size_t)p->n_ff, f);

@@ -61,6 +61,8 @@ typedef struct dg_cpu_worker {
     float *score;    /* [ATTENTION_ROWS][DG_PAGE], or [a run's keys + LINE_ROOM] in bfloat16
                         products */
     uint16_t *share; /* [ATTENTION_ROWS][a run's keys] of those */
+    void *keys;      /* that are kept as bytes, or values: a page of floats, a run of bfloat16
+                        numbers */
     float *row;      /* [max(VOCAB_TILE, n_embd, n_expert)] */
     float *widened;  /* [SLICE_K * TASK_COLS] a piece of a weight of a block type as floats, or
                      panels of bfloat16 numbers */
@@ -164,9 +166,10 @@ typedef struct dg_cpu_taker {
 
 void *dg_cpu_take(dg_cpu_taker *t, size_t n, size_t size);
 
-/* What each thread needs for heads of max_head_dim; `row` as in dg_cpu_worker. */
+/* What each thread needs for heads of max_head_dim, whose keys are kept as kv_type; `row` as in
+ * dg_cpu_worker. */
 dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_head_dim,
-                                   size_t row);
+                                   dg_dtype kv_type, size_t row);
 
 /* ---- cpu_matmul.c ---- */
 
@@ -272,7 +275,9 @@ void dg_cpu_quantise(dg_cpu *cpu, const dg_cpu_quantised *way, int n_way, const 
  * Each group has a slab of address space for all the pages it may come to have; memory is behind
  * those that are in use. In a page each layer has its place: K [n_kv_head][DG_PAGE][head_dim], then
  * V alike. Heads that meet products of bfloat16 numbers have the order of those: of K panels of
- * DG_PANEL keys, values of a key along k, and of V panels of DG_PANEL columns, keys along k. */
+ * DG_PANEL keys, values of a key along k, and of V panels of DG_PANEL columns, keys along k. Where
+ * numbers are bytes (kv_numbers.h) they lie in the same orders, and behind each head's numbers are
+ * its factors, [DG_PAGE][dg_kv_factors()]. A canvas's own pages have dg_kv_canvas_type(). */
 
 struct dg_kv_store {
     dg_kv_layout layout;
@@ -298,7 +303,14 @@ void dg_cpu_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t pa
 typedef struct dg_cpu_keys {
     unsigned char *key, *value;
     size_t head_bytes;
+    dg_dtype type;
 } dg_cpu_keys;
+
+/* A head's keys in a page, or its values. */
+static inline unsigned char *dg_cpu_head_at(const dg_cpu_keys *page, int head, bool value)
+{
+    return (value ? page->value : page->key) + (size_t)head * page->head_bytes;
+}
 
 /* Page i of a segment's sequence, or of its canvas. */
 dg_cpu_keys dg_cpu_keys_at(const dg_cpu *cpu, const dg_kv_store *kv, int layer,
@@ -308,9 +320,24 @@ dg_cpu_keys dg_cpu_keys_at(const dg_cpu *cpu, const dg_kv_store *kv, int layer,
 bool dg_cpu_kv_in_panels(const dg_kv_store *kv, int layer);
 
 /* Puts a key of a head, or a value, into slot `slot` of its page, from head_dim floats; there is
- * room for them as numbers in `spare`. */
-void dg_cpu_kv_put(const dg_cpu *cpu, const dg_kv_store *kv, int layer, unsigned char *head,
-                   int slot, bool value, const float *from, uint16_t *spare);
+ * room for them as numbers in `spare`. And back. */
+typedef struct dg_cpu_slot {
+    dg_cpu_keys page;
+    int layer, head, slot;
+    bool value;
+} dg_cpu_slot;
+void dg_cpu_kv_put(const dg_cpu *cpu, const dg_kv_store *kv, const dg_cpu_slot *at,
+                   const float *from, uint16_t *spare);
+void dg_cpu_kv_get(const dg_kv_store *kv, const dg_cpu_slot *at, float *out);
+
+/* A head's keys in a page, or its values, as products take them: in rows of floats or bfloat16
+ * numbers, or in panels. Bytes become that in `room`, which has place for a page. */
+typedef struct dg_cpu_widened {
+    const void *data;
+    dg_dtype type;
+} dg_cpu_widened;
+dg_cpu_widened dg_cpu_kv_widened(const dg_cpu *cpu, const dg_kv_store *kv, int layer,
+                                 const dg_cpu_keys *page, int head, bool value, void *room);
 
 /* The place of the key's or value's number i in its head's page, in numbers. */
 size_t dg_cpu_kv_place(const dg_kv_store *kv, int layer, int slot, bool value, int i);
@@ -332,38 +359,39 @@ static inline float *dg_cpu_line_sums(const dg_cpu_lines *l, int line)
     return l->w->out + (size_t)line * (size_t)(l->dim + LINE_ROOM);
 }
 
-/* Up to DG_PAGE keys and their values, in rows `stride` bytes apart. */
+/* Up to DG_PAGE keys, or values, in rows `stride` bytes apart. */
 typedef struct dg_cpu_page {
     dg_dtype type;
-    const unsigned char *key, *value;
+    const void *data;
     size_t stride;
     int n;
 } dg_cpu_page;
 
-/* For each page in order: score, soften every line, add. */
+/* For each page in order: score its keys, soften every line, add its values. */
 void dg_cpu_lines_begin(dg_cpu_lines *l);
-void dg_cpu_lines_score(const dg_cpu_lines *l, const dg_cpu_page *page);
+void dg_cpu_lines_score(const dg_cpu_lines *l, const dg_cpu_page *keys);
 
 /* Turns one line's n scores into exp(score - running maximum), zero outside [lo, hi), and carries
  * the line's sums over to the new maximum. */
 void dg_cpu_lines_soften(dg_cpu_lines *l, int line, int lo, int hi, int n);
-void dg_cpu_lines_add(const dg_cpu_lines *l, const dg_cpu_page *page);
+void dg_cpu_lines_add(const dg_cpu_lines *l, const dg_cpu_page *values);
 void dg_cpu_lines_result(const dg_cpu_lines *l, int line, float *out); /* [dim] */
 
 /* ---- cpu_runs.c: the same with products of bfloat16 numbers ---- */
 
-/* Keys [first, n) of a run, which begins at a multiple of the kernels' keys; a head's pages in
- * panels. What lies before `first`, a multiple of DG_PAGE, is not looked at. */
+/* Keys [first, n) of a run, which begins at a multiple of the kernels' keys, or their values; a
+ * head's pages in panels. What lies before `first`, a multiple of DG_PAGE, is not looked at. */
 typedef struct dg_cpu_run {
-    const uint16_t *key[ATTENTION_RUN / DG_PAGE], *value[ATTENTION_RUN / DG_PAGE];
+    const uint16_t *page[ATTENTION_RUN / DG_PAGE];
     int first, n;
 } dg_cpu_run;
 
-/* Line `line` of the queries; then for each run in order: score, soften every line, add. */
+/* Line `line` of the queries; then for each run in order: score its keys, soften every line, add
+ * its values. */
 void dg_cpu_runs_set_line(const dg_cpu_lines *l, int line, const float *q);
-void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *run);
+void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *keys);
 void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo, int hi);
-void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *run);
+void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *values);
 
 /* ---- cpu_rows.c: what is done row by row, on the pool ---- */
 

@@ -37,7 +37,7 @@ dgemma_status dg_cpu_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_conf
     if (!kv)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     const dg_cpu *cpu = dg_cpu_of(be);
-    kv->beside = cpu->bfloat && cfg->type == DG_BF16 ? cpu->k.b->beside : 0;
+    kv->beside = cpu->bfloat && cfg->type != DG_F32 ? cpu->k.b->beside : 0;
     dgemma_status st = dg_kv_layout_init(&kv->layout, cfg, err);
     if (st) {
         dg_free(kv);
@@ -162,18 +162,68 @@ static void put_value(uint16_t *to, int beside, const uint16_t *from, int n)
             to[i * beside] = from[c + i];
 }
 
-void dg_cpu_kv_put(const dg_cpu *cpu, const dg_kv_store *kv, int layer, unsigned char *head,
-                   int slot, bool value, const float *from, uint16_t *spare)
+/* A layer's keys and values, which begin at `at`. */
+static dg_cpu_keys halves_of(const dg_kv_store *kv, int layer, dg_dtype type, unsigned char *at)
 {
-    const dg_dtype type = kv->layout.type;
-    const int dim = kv->layout.layer[layer].head_dim;
-    unsigned char *to = head + dg_cpu_kv_place(kv, layer, slot, value, 0) * dg_dtype_size(type);
-    if (!dg_cpu_kv_in_panels(kv, layer)) {
+    const dg_kv_layer *l = &kv->layout.layer[layer];
+    return (dg_cpu_keys){at, at + dg_kv_layer_bytes(type, l) / 2,
+                         dg_kv_head_bytes(type, l->head_dim), type};
+}
+
+static dg_cpu_keys keys_in(const dg_kv_store *kv, int layer, int32_t page)
+{
+    return halves_of(kv, layer, kv->layout.type,
+                     page_at(kv, kv->layout.layer[layer].group, page) + kv->layout.offset[layer]);
+}
+
+/* The factors of a slot's bytes. */
+static uint16_t *factors_at(unsigned char *head, dg_dtype type, int dim, int slot)
+{
+    return (uint16_t *)(head + DG_PAGE * (size_t)dim) + slot * dg_kv_factors(type, dim);
+}
+
+/* Numbers that share a factor. */
+static int block_of(dg_dtype type, int dim)
+{
+    return type == DG_Q8_0 ? DG_KV_BLOCK : dim;
+}
+
+void dg_cpu_kv_put(const dg_cpu *cpu, const dg_kv_store *kv, const dg_cpu_slot *at,
+                   const float *from, uint16_t *spare)
+{
+    const dg_dtype type = at->page.type;
+    const int dim = kv->layout.layer[at->layer].head_dim;
+    unsigned char *head = dg_cpu_head_at(&at->page, at->head, at->value);
+    if (dg_kv_in_bytes(type)) {
+        uint8_t *number = (uint8_t *)spare;
+        dg_kv_narrow(type, number, factors_at(head, type, dim, at->slot), from, dim);
+        for (int i = 0; i < dim; i++)
+            head[dg_cpu_kv_place(kv, at->layer, at->slot, at->value, i)] = number[i];
+        return;
+    }
+    unsigned char *to =
+        head + dg_cpu_kv_place(kv, at->layer, at->slot, at->value, 0) * dg_dtype_size(type);
+    if (!dg_cpu_kv_in_panels(kv, at->layer)) {
         cpu->k.narrow[type](to, from, dim);
         return;
     }
     cpu->k.narrow[type](spare, from, dim);
-    (value ? put_value : put_key)((uint16_t *)to, kv->beside, spare, dim);
+    (at->value ? put_value : put_key)((uint16_t *)to, kv->beside, spare, dim);
+}
+
+void dg_cpu_kv_get(const dg_kv_store *kv, const dg_cpu_slot *at, float *out)
+{
+    const dg_dtype type = at->page.type;
+    const int dim = kv->layout.layer[at->layer].head_dim;
+    unsigned char *head = dg_cpu_head_at(&at->page, at->head, at->value);
+    for (int i = 0; i < dim; i++) {
+        const size_t place = dg_cpu_kv_place(kv, at->layer, at->slot, at->value, i);
+        if (dg_kv_in_bytes(type))
+            dg_kv_widen(type, &out[i], head + place,
+                        factors_at(head, type, dim, at->slot) + i / block_of(type, dim), 1);
+        else
+            dg_widen(&out[i], head + place * dg_dtype_size(type), type, 1);
+    }
 }
 
 void dg_cpu_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t page, bool value,
@@ -181,30 +231,83 @@ void dg_cpu_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t pa
 {
     (void)be;
     const dg_kv_layer *l = &kv->layout.layer[layer];
-    const size_t n = dg_kv_layer_values(l), size = dg_dtype_size(kv->layout.type),
-                 head_bytes = DG_PAGE * (size_t)l->head_dim * size;
-    const unsigned char *at = page_at(kv, l->group, page) + kv->layout.offset[layer];
-    at += value ? n * size : 0;
-    for (int h = 0; h < l->n_kv_head; h++, at += head_bytes)
-        for (int slot = 0; slot < DG_PAGE; slot++)
-            for (int i = 0; i < l->head_dim; i++)
-                dg_widen(out++, at + dg_cpu_kv_place(kv, layer, slot, value, i) * size,
-                         kv->layout.type, 1);
+    dg_cpu_slot at = {.page = keys_in(kv, layer, page), .layer = layer, .value = value};
+    for (at.head = 0; at.head < l->n_kv_head; at.head++)
+        for (at.slot = 0; at.slot < DG_PAGE; at.slot++, out += l->head_dim)
+            dg_cpu_kv_get(kv, &at, out);
+}
+
+/* ---- bytes as products take them ---- */
+
+/* A head's bytes in panels: lines of DG_PANEL columns, of each `beside` numbers. Those of keys that
+ * are in one block share a line of factors, and so do those of values in all panels of a block. */
+enum { MOST_LINE = 4 * DG_PANEL };
+
+/* The factor of a slot's number i. */
+static float factor_at(unsigned char *head, dg_dtype type, int dim, int slot, int i)
+{
+    return dg_kv_factor(type, factors_at(head, type, dim, slot)[i / block_of(type, dim)]);
+}
+
+static void widen_keys(const dg_bkernels *b, dg_dtype type, uint16_t *to, unsigned char *head,
+                       int dim)
+{
+    const int block = block_of(type, dim), line = DG_PANEL * b->beside;
+    for (int slot = 0; slot < DG_PAGE; slot += DG_PANEL)
+        for (int k = 0; k < dim; k += block) {
+            float factor[MOST_LINE];
+            for (int i = 0; i < line; i++)
+                factor[i] = i % b->beside ? factor[i - 1]
+                                          : factor_at(head, type, dim, slot + i / b->beside, k);
+            const size_t at = (size_t)slot * (size_t)dim + (size_t)k * DG_PANEL;
+            b->widen(to + at, head + at, type, factor, (size_t)line, block / b->beside);
+        }
+}
+
+static void widen_values(const dg_bkernels *b, dg_dtype type, uint16_t *to, unsigned char *head,
+                         int dim)
+{
+    const int block = block_of(type, dim), line = DG_PANEL * b->beside;
+    for (int slot = 0; slot < DG_PAGE; slot += b->beside)
+        for (int c = 0; c < dim; c += block) {
+            float factor[MOST_LINE];
+            for (int i = 0; i < line; i++)
+                factor[i] =
+                    i < b->beside ? factor_at(head, type, dim, slot + i, c) : factor[i - b->beside];
+            const size_t at = (size_t)c * DG_PAGE + (size_t)slot * DG_PANEL;
+            b->widen(to + at, head + at, type, factor, DG_PAGE * DG_PANEL, block / DG_PANEL);
+        }
+}
+
+dg_cpu_widened dg_cpu_kv_widened(const dg_cpu *cpu, const dg_kv_store *kv, int layer,
+                                 const dg_cpu_keys *page, int head, bool value, void *room)
+{
+    unsigned char *from = dg_cpu_head_at(page, head, value);
+    const int dim = kv->layout.layer[layer].head_dim;
+    const dg_dtype type = page->type;
+    if (!dg_kv_in_bytes(type))
+        return (dg_cpu_widened){from, type};
+    if (dg_cpu_kv_in_panels(kv, layer)) {
+        (value ? widen_values : widen_keys)(cpu->k.b, type, room, from, dim);
+        return (dg_cpu_widened){room, DG_BF16};
+    }
+    for (int slot = 0; slot < DG_PAGE; slot++)
+        dg_kv_widen(type, (float *)room + (size_t)slot * (size_t)dim,
+                    from + (size_t)slot * (size_t)dim, factors_at(from, type, dim, slot), dim);
+    return (dg_cpu_widened){room, DG_F32};
 }
 
 dg_cpu_keys dg_cpu_keys_at(const dg_cpu *cpu, const dg_kv_store *kv, int layer,
                            const dg_segment *seg, int i, bool canvas)
 {
     const dg_kv_layer *l = &kv->layout.layer[layer];
-    size_t bytes = dg_kv_layout_layer_bytes(&kv->layout, layer);
-    unsigned char *at;
-    if (canvas) {
-        /* Segment s starts at page first_row / DG_PAGE + s: no two meet, since n rows end before
-         * page (first_row + n) / DG_PAGE + 1. */
-        int s = (int)(seg - cpu->batch->segment);
-        at = cpu->canvas + (size_t)(seg->first_row / DG_PAGE + s + i) * bytes;
-    } else {
-        at = page_at(kv, l->group, seg->page[l->group][i]) + kv->layout.offset[layer];
-    }
-    return (dg_cpu_keys){at, at + bytes / 2, bytes / 2 / (size_t)l->n_kv_head};
+    if (!canvas)
+        return keys_in(kv, layer, seg->page[l->group][i]);
+    /* Segment s starts at page first_row / DG_PAGE + s: no two meet, since n rows end before page
+     * (first_row + n) / DG_PAGE + 1. */
+    const dg_dtype type = dg_kv_canvas_type(kv->layout.type);
+    const int s = (int)(seg - cpu->batch->segment);
+    return halves_of(kv, layer, type,
+                     cpu->canvas +
+                         (size_t)(seg->first_row / DG_PAGE + s + i) * dg_kv_layer_bytes(type, l));
 }

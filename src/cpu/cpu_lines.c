@@ -15,12 +15,13 @@ void dg_cpu_lines_begin(dg_cpu_lines *l)
     memset(l->w->out, 0, (size_t)l->n * (size_t)(l->dim + LINE_ROOM) * sizeof *l->w->out);
 }
 
-void dg_cpu_lines_score(const dg_cpu_lines *l, const dg_cpu_page *page)
+void dg_cpu_lines_score(const dg_cpu_lines *l, const dg_cpu_page *keys)
 {
-    for (int c = 0; c < page->n; c += DG_PANEL) {
-        int n_col = dg_min(DG_PANEL, page->n - c);
-        l->cpu->k.pack_cols[page->type](l->w->panel, page->key + (size_t)c * page->stride,
-                                        page->stride, l->dim, n_col);
+    for (int c = 0; c < keys->n; c += DG_PANEL) {
+        int n_col = dg_min(DG_PANEL, keys->n - c);
+        l->cpu->k.pack_cols[keys->type](
+            l->w->panel, (const unsigned char *)keys->data + (size_t)c * keys->stride, keys->stride,
+            l->dim, n_col);
         l->cpu->k.gemm_panel(&(dg_gemm_args){
             .y = l->w->score + c,
             .x = l->w->q,
@@ -60,13 +61,14 @@ void dg_cpu_lines_soften(dg_cpu_lines *l, int line, int lo, int hi, int n)
     l->sum[line] += l->cpu->k.sum(s + lo, hi - lo);
 }
 
-void dg_cpu_lines_add(const dg_cpu_lines *l, const dg_cpu_page *page)
+void dg_cpu_lines_add(const dg_cpu_lines *l, const dg_cpu_page *values)
 {
-    size_t value_bytes = dg_dtype_size(page->type);
+    const size_t value_bytes = dg_dtype_size(values->type);
     for (int c = 0; c < l->dim; c += DG_PANEL) {
         int n_col = dg_min(DG_PANEL, l->dim - c);
-        l->cpu->k.pack_rows[page->type](l->w->panel, page->value + (size_t)c * value_bytes,
-                                        page->stride, page->n, n_col);
+        l->cpu->k.pack_rows[values->type](
+            l->w->panel, (const unsigned char *)values->data + (size_t)c * value_bytes,
+            values->stride, values->n, n_col);
         l->cpu->k.gemm_panel(&(dg_gemm_args){
             .y = l->w->out + c,
             .x = l->w->score,
@@ -74,7 +76,7 @@ void dg_cpu_lines_add(const dg_cpu_lines *l, const dg_cpu_page *page)
             .ldy = (size_t)(l->dim + LINE_ROOM),
             .ldx = DG_PAGE,
             .n_row = l->n,
-            .n_k = page->n,
+            .n_k = values->n,
             .n_col = n_col,
             .add = true,
         });

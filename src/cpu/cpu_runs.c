@@ -29,19 +29,19 @@ void dg_cpu_runs_set_line(const dg_cpu_lines *l, int line, const float *q)
     dg_cpu_round_row(l->cpu, lines_of(l), line, q, l->dim);
 }
 
-void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *run)
+void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *keys)
 {
     l->cpu->k.b->gemm(&(dg_bgemm_args){
-        .y = l->w->score + run->first,
+        .y = l->w->score + keys->first,
         .x = lines_of(l),
-        .part = run->key + run->first / DG_PAGE,
+        .part = keys->page + keys->first / DG_PAGE,
         .ldy = scores_of(l),
         .ldx = (size_t)l->dim,
         .next = (size_t)l->dim * DG_PANEL,
         .n_row = l->n,
         .n_k = l->dim,
         .part_k = l->dim,
-        .n_col = dg_ceil_div(run->n - run->first, DG_PANEL) * DG_PANEL,
+        .n_col = dg_ceil_div(keys->n - keys->first, DG_PANEL) * DG_PANEL,
         .part_col = DG_PAGE,
     });
 }
@@ -94,21 +94,21 @@ static const uint16_t *page_of(const dg_cpu_lines *l, const uint16_t *page, int 
     return copy;
 }
 
-void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *run)
+void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *values)
 {
     const uint16_t *part[ATTENTION_RUN / DG_PAGE];
     int n_part = 0;
-    for (int k = run->first; k < run->n; k += DG_PAGE)
-        part[n_part++] = page_of(l, run->value[k / DG_PAGE], dg_min(DG_PAGE, run->n - k));
+    for (int k = values->first; k < values->n; k += DG_PAGE)
+        part[n_part++] = page_of(l, values->page[k / DG_PAGE], dg_min(DG_PAGE, values->n - k));
     l->cpu->k.b->gemm(&(dg_bgemm_args){
         .y = l->w->out,
-        .x = l->w->share + run->first * l->cpu->k.b->rows,
+        .x = l->w->share + values->first * l->cpu->k.b->rows,
         .part = part,
         .ldy = (size_t)(l->dim + LINE_ROOM),
         .ldx = (size_t)run_of(l),
         .next = DG_PAGE * DG_PANEL,
         .n_row = l->n,
-        .n_k = dg_cpu_padded(run->n) - run->first,
+        .n_k = dg_cpu_padded(values->n) - values->first,
         .part_k = DG_PAGE,
         .n_col = l->dim,
         .add = true,

@@ -13,7 +13,7 @@ static void lay_out(dg_cpu_vision *v, const dg_cpu *cpu, const dg_vision_plan *p
     size_t rows = (size_t)dg_min(p->n_patch, VISION_ROWS);
     size_t embd = (size_t)p->n_embd, ff = (size_t)p->n_ff, pixel = (size_t)p->n_pixel;
     size_t widest = embd > ff ? embd : ff, narrow = cpu->bfloat ? sizeof *v->rounded : 0;
-    v->worker = dg_cpu_take_workers(cpu, t, p->head_dim, 2 * embd);
+    v->worker = dg_cpu_take_workers(cpu, t, p->head_dim, DG_BF16, 2 * embd);
     v->q = dg_cpu_take(t, (size_t)p->n_patch * heads, f);
     v->k = dg_cpu_take(t, (size_t)p->n_patch * heads, f);
     v->v = dg_cpu_take(t, (size_t)p->n_patch * heads, f);
@@ -320,17 +320,11 @@ static void attend(void *arg, int task, int worker)
     dg_cpu_lines_begin(&l);
     for (int k = 0; k < n_patch; k += DG_PAGE) {
         size_t from = picture + (size_t)k * ld;
-        dg_cpu_page page = {
-            .type = DG_F32,
-            .key = (const unsigned char *)(v->k + from),
-            .value = (const unsigned char *)(v->v + from),
-            .stride = ld * sizeof *q,
-            .n = dg_min(DG_PAGE, n_patch - k),
-        };
-        dg_cpu_lines_score(&l, &page);
+        const int n = dg_min(DG_PAGE, n_patch - k);
+        dg_cpu_lines_score(&l, &(dg_cpu_page){DG_F32, v->k + from, ld * sizeof *q, n});
         for (int i = 0; i < l.n; i++)
-            dg_cpu_lines_soften(&l, i, 0, page.n, page.n);
-        dg_cpu_lines_add(&l, &page);
+            dg_cpu_lines_soften(&l, i, 0, n, n);
+        dg_cpu_lines_add(&l, &(dg_cpu_page){DG_F32, v->v + from, ld * sizeof *q, n});
     }
     for (int i = 0; i < l.n; i++)
         dg_cpu_lines_result(&l, i, q + (size_t)i * ld);

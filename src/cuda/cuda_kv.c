@@ -21,6 +21,9 @@ void dg_cuda_kv_close(dg_backend *be, dg_kv_store *kv)
 dgemma_status dg_cuda_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,
                               size_t max_bytes, int n_page[DG_KV_GROUPS], dgemma_error *err)
 {
+    if (dg_kv_in_bytes(cfg->type))
+        return dg_fail(err, DGEMMA_E_UNSUPPORTED,
+                       "keys and values in bytes do not work on %s yet: bf16 and f32 do", be->name);
     dg_kv_store *kv = dg_calloc(1, sizeof *kv);
     if (!kv)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");

@@ -104,7 +104,7 @@ const char *dg_device_numerics(const dg_backend *be, const dg_checkpoint *ck,
                                const dg_kv_config *kv)
 {
     bool blocks = false, bfloat = false, bytes = false;
-    for (int i = 0; i < kv->n_layer && kv->type == DG_BF16; i++)
+    for (int i = 0; i < kv->n_layer && kv->type != DG_F32; i++)
         bfloat = bfloat || kv->layer[i].head_dim >= be->bfloat_head;
     for (size_t i = 0; i < dg_checkpoint_count(ck); i++) {
         const dg_tensor *t = dg_checkpoint_at(ck, i);
@@ -117,6 +117,15 @@ const char *dg_device_numerics(const dg_backend *be, const dg_checkpoint *ck,
     if (bfloat && be->bfloat_profile)
         return blocks ? be->bfloat_block_profile : be->bfloat_profile;
     return blocks && be->block_profile ? be->block_profile : be->profile;
+}
+
+dg_dtype dg_device_kv_type(dgemma_kv_type type)
+{
+    static const dg_dtype stored[] = {[DGEMMA_KV_BF16] = DG_BF16,
+                                      [DGEMMA_KV_F32] = DG_F32,
+                                      [DGEMMA_KV_Q8_0] = DG_Q8_0,
+                                      [DGEMMA_KV_FP8] = DG_FP8};
+    return stored[type];
 }
 
 static size_t list_cuda(dgemma_device *device, size_t cap, dgemma_error *why)

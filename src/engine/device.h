@@ -25,6 +25,9 @@ dgemma_status dg_device_open(dg_backend **out, const dg_device_options *opt, dge
  * on bfloat16 a second. `be` came from dg_device_open. */
 dgemma_status dg_device_measure(dg_backend *be, double *read, double *multiply, dgemma_error *err);
 
+/* How a backend calls the type that keys and values are kept in. */
+dg_dtype dg_device_kv_type(dgemma_kv_type type);
+
 /* The numerics profile of a model on a backend: one with quantised weights may have its own, and
  * one with products of bfloat16 numbers has. */
 const char *dg_device_numerics(const dg_backend *be, const dg_checkpoint *ck,

@@ -104,8 +104,7 @@ static dgemma_status open_headers(dgemma_engine *e, const dgemma_engine_options 
     st = learn_thinking(e, err);
     if (st)
         return st;
-    dg_dtype type = opt->kv_type == DGEMMA_KV_F32 ? DG_F32 : DG_BF16;
-    return dg_kv_cache_create(&e->kv, cfg, e->be, type, 0, err);
+    return dg_kv_cache_create(&e->kv, cfg, e->be, dg_device_kv_type(opt->kv_type), 0, err);
 }
 
 /* The tower, of the checkpoint itself or from a file of its own. */

@@ -16,7 +16,7 @@ typedef struct header {
     uint64_t model, bytes; /* bytes: of the whole file */
     uint64_t page_bytes[DG_KV_GROUPS];
     uint32_t n_page[DG_KV_GROUPS];
-    uint32_t n_token, reserved;
+    uint32_t n_token, kept_as;        /* see kept_as() */
     char numerics[DG_SAVED_NUMERICS]; /* filled up with zeros */
 } header;
 _Static_assert(sizeof(header) == 112, "a file's header has no gaps");
@@ -35,6 +35,13 @@ uint64_t dg_saved_mark(uint64_t weights, const dg_config *cfg)
         mark = XXH3_64bits_withSeed(text, (size_t)n, mark);
     }
     return mark;
+}
+
+/* Types that may have pages of one size: keys and values in floats of any size are 0. */
+static uint32_t kept_as(const dg_kv_cache *kv)
+{
+    const dg_dtype type = dg_kv_config_of(kv)->type;
+    return type == DG_Q8_0 ? 1 : type == DG_FP8 ? 2 : 0;
 }
 
 static void put_numerics(char to[DG_SAVED_NUMERICS], const char *numerics)
@@ -115,7 +122,8 @@ static header header_of(const writing *w, const dg_saved_maker *maker)
     header h = {.version = VERSION,
                 .n_point = (uint32_t)w->n_point,
                 .model = maker->model,
-                .n_token = (uint32_t)w->point[0].seq->n_token};
+                .n_token = (uint32_t)w->point[0].seq->n_token,
+                .kept_as = kept_as(w->kv)};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     put_numerics(h.numerics, maker->numerics);
     h.bytes = sizeof h + h.n_token * sizeof(int32_t) + w->points.len + sizeof(uint64_t);
@@ -213,7 +221,7 @@ static dgemma_status check_header(const header *h, const dg_saved_maker *reader,
                        "it was made with numerics \"%.*s\", and these are \"%s\"",
                        DG_SAVED_NUMERICS, h->numerics, numerics);
     for (dg_kv_group g = 0; g < DG_KV_GROUPS; g++) {
-        if (h->page_bytes[g] != dg_kv_page_size(kv, g))
+        if (h->kept_as != kept_as(kv) || h->page_bytes[g] != dg_kv_page_size(kv, g))
             return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                            "its keys and values are of another type than these");
         if (h->n_page[g] > MAX_PAGES)

@@ -7,6 +7,7 @@
 #include "base/common.h"
 #include "base/pool.h"
 #include "base/real.h"
+#include "engine/device.h"
 #include "engine/engine.h"
 #include "engine/probe.h"
 #include "engine/published.h"
@@ -35,7 +36,7 @@ static dgemma_status probe_open(dg_probe *p, const dgemma_engine_options *opt, i
     int n_thread;
     dgemma_status st = dg_probe_load(p, opt->model_path, n_layer, err);
     st = st ? st : dg_engine_backend(&p->be, &n_thread, &how, err);
-    st = st ? st : dg_probe_start(p, opt->kv_type == DGEMMA_KV_F32 ? DG_F32 : DG_BF16, n_row, err);
+    st = st ? st : dg_probe_start(p, dg_device_kv_type(opt->kv_type), n_row, err);
     if (st)
         dg_probe_clear(p);
     return st;

@@ -158,6 +158,12 @@ check "verify against its own record" says passed "$DGEMMA" verify --reference "
 check "verify with the reference kernels" says passed "$DGEMMA" verify --reference "$temp/good.json" --kv-type f32 --cpu-flags ref "$bare"
 "$DGEMMA" verify --record --kv-type f32 models/pocket/pocket.gguf >"$temp/pocket.json"
 check "a record holds for other last bits" says passed "$DGEMMA" verify --reference "$temp/pocket.json" models/pocket/pocket.gguf
+for type in bf16 f32 q8_0 fp8; do
+    check "keys and values as $type" says Paris "$DGEMMA" run -m models/pocket/pocket.gguf --seed 1 --kv-type $type "What is the capital of France?"
+done
+for command in run chat serve bench verify inspect; do
+    check "$command, keys of no known type" fails_saying "$command: --kv-type is bf16, f32, q8_0 or fp8" "$DGEMMA" $command --kv-type q4_0
+done
 check "verify, a record and a reference" fails_saying "makes a reference" "$DGEMMA" verify --record -r "$temp/good.json" "$bare"
 check "verify on a device that is not there" fails_saying CUDA "$DGEMMA" verify --reference "$temp/good.json" --device cuda:99 "$bare"
 check "verify another model" fails_saying "OFF  embedding" "$DGEMMA" verify --reference "$temp/good.json" "$model"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/check.h"
+#include "tensor/kv_numbers.h"
 
 enum { MOST_PARTS = 4 };
 
@@ -193,6 +194,36 @@ static void check_shares(check *c, int n)
     check_release(c);
 }
 
+/* Keys and values in bytes: each byte that there is, times the factor of its place. */
+static void check_widen(check *c, dg_dtype type, int n, size_t room)
+{
+    const int line = DG_PANEL * c->opt->b->beside;
+    const size_t stride = (size_t)line + room, all = (size_t)n * stride;
+    uint8_t *in = check_bytes(c, all);
+    uint16_t *out = check_bytes(c, all * sizeof *out), want;
+    float *factor = check_normal(c, line, 1);
+    for (size_t i = 0; i < all; i++) {
+        const int most = type == DG_FP8 ? 0x7E : 0x7F; /* E4M3's 0x7F is never stored */
+        in[i] = (uint8_t)(check_int(c, 0, most) | check_int(c, 0, 1) << 7);
+        out[i] = 0xA5A5;
+    }
+    for (int i = 0; i < line; i++)
+        factor[i] = type == DG_FP8 ? ldexpf(1, check_int(c, -60, 60)) : factor[i];
+    factor[3] = NAN;
+    c->opt->b->widen(out, in, type, factor, stride, n);
+    for (size_t i = 0; i < all; i++) {
+        const size_t place = i % stride;
+        const float f = place < (size_t)line ? dg_kv_number(type, in[i]) * factor[place] : 0;
+        c->ref->narrow[DG_BF16](&want, &f, 1);
+        if (place >= (size_t)line ? out[i] != 0xA5A5
+            : isnan(f)            ? !isnan(value(c, out[i]))
+                                  : out[i] != want)
+            check_fail(c, "byte %d times %g became %g", in[i], (double)factor[place % (size_t)line],
+                       value(c, out[i]));
+    }
+    check_release(c);
+}
+
 /* A product of rows with n_col columns, panels of all k. */
 static void bench_product(check *c, const char *what, int n_row, int n_k, int n_col, bool add)
 {
@@ -228,6 +259,14 @@ static void bench(check *c)
     uint16_t *share = check_bytes(c, RUN * sizeof *share);
     BENCH(c, "largest", RUN, "Gelem/s") share[0] = (uint16_t)c->opt->b->largest(z, RUN);
     BENCH(c, "shares", RUN, "Gelem/s") c->opt->b->shares(share, z, RUN, 5);
+    uint8_t *bytes = check_bytes(c, DIM * DG_PANEL);
+    uint16_t *keys = check_bytes(c, DIM * DG_PANEL * sizeof *keys);
+    const int line = DG_PANEL * c->opt->b->beside;
+    memset(bytes, 0x35, DIM * DG_PANEL);
+    BENCH(c, "widen q8_0", DIM * DG_PANEL, "Gelem/s")
+    c->opt->b->widen(keys, bytes, DG_Q8_0, z, (size_t)line, DIM * DG_PANEL / line);
+    BENCH(c, "widen fp8", DIM * DG_PANEL, "Gelem/s")
+    c->opt->b->widen(keys, bytes, DG_FP8, z, (size_t)line, DIM * DG_PANEL / line);
     check_release(c);
     static const int rows[] = {1, 16, 64, 256};
     for (size_t i = 0; i < DG_COUNT(rows); i++)
@@ -255,6 +294,10 @@ void check_bfloat(check *c)
         }
     for (int n = 1; n <= 256; n += n < 40 ? 1 : 27)
         check_shares(c, n);
+    for (int n = 0; n < 40; n += n < 4 ? 1 : 9) {
+        check_widen(c, DG_Q8_0, n, 0);
+        check_widen(c, DG_FP8, n, (size_t)check_int(c, 0, 100));
+    }
     if (c->bench)
         bench(c);
     check_end(c);

@@ -45,7 +45,8 @@ typedef struct family {
 
 typedef struct evaluation {
     const char *model, *only, *grammars, *failures_path, *record_path;
-    int limit, slack, n_thread, kv_f32, without;
+    int limit, slack, n_thread, without;
+    dgemma_kv_type kv_type;
     const char *profile; /* of the CPU; NULL: its own choice */
     const char *device;  /* NULL: a GPU where there is one */
     ask_options ask;
@@ -302,7 +303,7 @@ static dgemma_status open_all(evaluation *ev, char **files, dgemma_error *err)
     dgemma_engine_options opt = dgemma_engine_defaults();
     opt.model_path = ev->model;
     opt.n_threads = ev->n_thread;
-    opt.kv_type = ev->kv_f32 ? DGEMMA_KV_F32 : DGEMMA_KV_BF16;
+    opt.kv_type = ev->kv_type;
     opt.profile = ev->profile;
     opt.device = ev->device;
     st = dgemma_engine_open(&ev->engine, &opt, err);
@@ -326,7 +327,7 @@ static void close_all(evaluation *ev)
 static int usage(void)
 {
     fputs("usage: pocket_eval -m MODEL [--family F] [--limit N] [--slack N] [--threads N] "
-          "[--kv f32|bf16] [--profile integer|float]\n       [--device D] [--parallel N] "
+          "[--kv bf16|f32|q8_0|fp8] [--profile integer|float]\n       [--device D] [--parallel N] "
           "[--max-tokens N] "
           "[--settled N] [--grammars DIR] "
           "[--failures "
@@ -345,8 +346,13 @@ static bool read_number(int *n, const char *text, int least, int most)
 
 static bool read_kv(evaluation *ev, const char *text)
 {
-    ev->kv_f32 = strcmp(text, "f32") == 0;
-    return ev->kv_f32 || strcmp(text, "bf16") == 0;
+    static const char *const names[] = {"bf16", "f32", "q8_0", "fp8"};
+    for (size_t i = 0; i < DG_COUNT(names); i++)
+        if (strcmp(text, names[i]) == 0) {
+            ev->kv_type = (dgemma_kv_type)i;
+            return true;
+        }
+    return false;
 }
 
 static bool read_held(evaluation *ev, const char *text)

@@ -27,6 +27,7 @@ typedef struct shape {
     int head_dim, window;
     bool tiles; /* in plain C */
     int prefix;
+    dg_dtype type; /* of keys and values */
 } shape;
 
 typedef struct scene {
@@ -54,19 +55,19 @@ static dg_cpu_keys keys_of(const scene *s, int page, bool canvas)
 }
 
 /* Puts n keys of every head, or values, into a page. What else is there is no number. */
-static void fill(const scene *s, unsigned char *page, int n, bool value, float size,
+static void fill(const scene *s, const dg_cpu_keys *page, int n, bool value, float size,
                  uint64_t *state)
 {
-    const size_t dim = (size_t)s->w.head_dim, head = DG_PAGE * dim * sizeof(uint16_t);
-    memset(page, 255, N_KV_HEAD * head);
+    const int dim = s->w.head_dim;
+    memset(value ? page->value : page->key, 255, N_KV_HEAD * page->head_bytes);
     for (int h = 0; h < N_KV_HEAD; h++)
         for (int slot = 0; slot < n; slot++) {
             float row[MOST_DIM];
             uint16_t spare[MOST_DIM];
-            for (size_t i = 0; i < dim; i++)
+            for (int i = 0; i < dim; i++)
                 row[i] = size * random_float(state);
-            dg_cpu_kv_put(dg_cpu_of(s->be), s->kv, 0, page + (size_t)h * head, slot, value, row,
-                          spare);
+            const dg_cpu_slot at = {.page = *page, .head = h, .slot = slot, .value = value};
+            dg_cpu_kv_put(dg_cpu_of(s->be), s->kv, &at, row, spare);
         }
 }
 
@@ -74,8 +75,8 @@ static void fill_pages(scene *s, int n_key, bool canvas, uint64_t *state)
 {
     for (int i = 0; i < n_key; i += DG_PAGE) {
         dg_cpu_keys k = keys_of(s, i / DG_PAGE, canvas);
-        fill(s, k.key, dg_min(DG_PAGE, n_key - i), false, 0.3f, state);
-        fill(s, k.value, dg_min(DG_PAGE, n_key - i), true, 1, state);
+        fill(s, &k, dg_min(DG_PAGE, n_key - i), false, 0.3f, state);
+        fill(s, &k, dg_min(DG_PAGE, n_key - i), true, 1, state);
     }
 }
 
@@ -107,6 +108,7 @@ static void place_rows(scene *s)
 static void scene_open(scene *s, const dg_cpu_options *opt, shape of)
 {
     const int head_dim = of.head_dim, window = of.window;
+    const dg_dtype type = of.type;
     *s = (scene){
         .layer = {DG_KV_SLIDING, N_KV_HEAD, head_dim},
         .w = {.n_head = N_HEAD, .n_kv_head = N_KV_HEAD, .head_dim = head_dim, .window = window},
@@ -120,7 +122,7 @@ static void scene_open(scene *s, const dg_cpu_options *opt, shape of)
         dg_cpu_of(s->be)->bfloat = true;
     }
     ck_assert_int_eq(
-        s->be->kv_open(s->be, &s->kv, &(dg_kv_config){DG_BF16, 1, &s->layer}, 0, n_page, NULL),
+        s->be->kv_open(s->be, &s->kv, &(dg_kv_config){type, 1, &s->layer}, 0, n_page, NULL),
         DGEMMA_OK);
     const dg_plan plan = {.n_row = N_ROW,
                           .n_embd = 32,
@@ -131,7 +133,7 @@ static void scene_open(scene *s, const dg_cpu_options *opt, shape of)
                           .max_q_dim = N_HEAD * head_dim,
                           .max_kv_dim = N_KV_HEAD * head_dim,
                           .n_segment = 2,
-                          .kv_type = DG_BF16,
+                          .kv_type = type,
                           .n_expert = 1,
                           .n_expert_used = 1,
                           .n_ff_expert = 32};
@@ -173,31 +175,26 @@ typedef struct truth {
     double sum, reach; /* of the shares; the most that a score's terms come to */
 } truth;
 
-static double stored(const scene *s, const unsigned char *head, int slot, bool value, int i)
-{
-    float f;
-    dg_kernels_ref.widen[DG_BF16](&f, head + 2 * dg_cpu_kv_place(s->kv, 0, slot, value, i), 1);
-    return (double)f;
-}
-
 static void take_keys(truth *t, const scene *s, const float *q, int kv_head, dg_span span,
                       bool canvas)
 {
     const int dim = s->w.head_dim;
     for (int p = span.first; p < span.end; p++) {
-        dg_cpu_keys k = keys_of(s, p / DG_PAGE, canvas);
-        const size_t head = (size_t)kv_head * k.head_bytes;
-        const int slot = p % DG_PAGE;
+        dg_cpu_slot at = {keys_of(s, p / DG_PAGE, canvas), 0, kv_head, p % DG_PAGE, false};
+        float key[MOST_DIM], values[MOST_DIM];
+        dg_cpu_kv_get(s->kv, &at, key);
+        at.value = true;
+        dg_cpu_kv_get(s->kv, &at, values);
         double score = 0, reach = 0;
         for (int i = 0; i < dim; i++) {
-            double term = (double)q[i] * stored(s, k.key + head, slot, false, i);
+            double term = (double)q[i] * (double)key[i];
             score += term;
             reach += fabs(term);
         }
         t->sum += exp(score);
         t->reach = fmax(t->reach, reach);
         for (int i = 0; i < dim; i++) {
-            const double value = stored(s, k.value + head, slot, true, i);
+            const double value = (double)values[i];
             t->value[i] += exp(score) * value;
             t->bound[i] += exp(score) * fabs(value);
         }
@@ -205,7 +202,8 @@ static void take_keys(truth *t, const scene *s, const float *q, int kv_head, dg_
 }
 
 /* Rounding queries to eight bits moves a score by at most 2^-9 of what its terms come to, and the
- * largest one's share as well; shares are rounded once more. */
+ * largest one's share as well; shares are rounded once more. Where keys and values are numbers
+ * times a step, both are rounded too. */
 static truth true_line(const scene *s, int row, int head)
 {
     const int dim = s->w.head_dim, kv_head = head / (N_HEAD / N_KV_HEAD);
@@ -218,8 +216,9 @@ static truth true_line(const scene *s, int row, int head)
               false);
     if (canvas)
         take_keys(&t, s, q, kv_head, (dg_span){0, N_CANVAS}, true);
-    double off = exp(2 * t.reach * (0x1p-9 + dim * DG_BFLOAT_LOSS)) * (1 + DG_SHARE_LOSS) /
-                     (1 - DG_SHARE_LOSS) -
+    const double steps = s->kv->layout.type == DG_Q8_0 ? 0x1p-9 + 0x1p-18 : 0;
+    double off = exp(2 * t.reach * (0x1p-9 + steps + dim * DG_BFLOAT_LOSS)) * (1 + DG_SHARE_LOSS) /
+                     (1 - DG_SHARE_LOSS) * (1 + steps) -
                  1 + 2 * s->n_key * DG_BFLOAT_LOSS;
     for (int i = 0; i < dim; i++) {
         t.value[i] /= t.sum;
@@ -231,11 +230,23 @@ static truth true_line(const scene *s, int row, int head)
 /* ---- the tests ---- */
 
 static const shape shapes[] = {
-    {256, 0, false, PREFIX},   {256, 150, false, PREFIX}, {512, 0, false, PREFIX},
-    {288, 333, false, PREFIX}, {272, 333, false, PREFIX}, {256, 150, true, PREFIX},
-    {288, 333, true, PREFIX},  {512, 0, true, PREFIX},    {256, 0, false, LONG},
-    {256, 0, true, LONG},
+    {256, 0, false, PREFIX, DG_BF16},   {256, 150, false, PREFIX, DG_BF16},
+    {512, 0, false, PREFIX, DG_BF16},   {288, 333, false, PREFIX, DG_BF16},
+    {272, 333, false, PREFIX, DG_BF16}, {256, 150, true, PREFIX, DG_BF16},
+    {288, 333, true, PREFIX, DG_BF16},  {512, 0, true, PREFIX, DG_BF16},
+    {256, 0, false, LONG, DG_BF16},     {256, 0, true, LONG, DG_BF16},
+
+    {256, 0, false, PREFIX, DG_Q8_0},   {256, 150, true, PREFIX, DG_Q8_0},
+    {288, 333, false, PREFIX, DG_Q8_0}, {512, 0, true, PREFIX, DG_Q8_0},
+    {272, 333, false, PREFIX, DG_Q8_0}, {34, 100, false, PREFIX, DG_Q8_0},
+    {256, 0, false, PREFIX, DG_FP8},    {256, 150, true, PREFIX, DG_FP8},
+    {288, 333, false, PREFIX, DG_FP8},  {512, 0, true, PREFIX, DG_FP8},
+    {272, 333, false, PREFIX, DG_FP8},  {34, 100, false, PREFIX, DG_FP8},
 };
+static const shape long_shapes[] = {{256, 0, false, LONG, DG_BF16},
+                                    {256, 0, true, LONG, DG_BF16},
+                                    {256, 0, false, LONG, DG_Q8_0},
+                                    {256, 0, true, LONG, DG_FP8}};
 
 /* Behind a long prefix rows take their time: the last few will do. */
 static int first_row(const scene *s)
@@ -291,7 +302,7 @@ START_TEST(long_canvases_do_not_know_of_each_other)
 {
     enum { ROWS = N_ROW / 2 };
     scene s;
-    const shape of = shapes[DG_COUNT(shapes) - 1 - (size_t)_i];
+    const shape of = long_shapes[_i];
     scene_open(&s, &(dg_cpu_options){.n_thread = 2, .flags = dg_cpu_flags()}, of);
     const size_t n = (size_t)(ROWS * N_HEAD * of.head_dim);
     s.batch.n_row = 2 * ROWS;
@@ -302,8 +313,8 @@ START_TEST(long_canvases_do_not_know_of_each_other)
         s.segment[i].first_row = i * ROWS;
         s.segment[i].n_row = ROWS;
         dg_cpu_keys k = dg_cpu_keys_at(dg_cpu_of(s.be), s.kv, 0, &s.segment[i], 0, true);
-        fill(&s, k.key, ROWS, false, 0.3f, &state);
-        fill(&s, k.value, ROWS, true, 1, &state);
+        fill(&s, &k, ROWS, false, 0.3f, &state);
+        fill(&s, &k, ROWS, true, 1, &state);
     }
     memcpy(s.q + n, s.q, n * sizeof *s.q);
     memset(s.out, 255, 2 * n * sizeof *s.out);
@@ -319,13 +330,15 @@ END_TEST
 START_TEST(small_heads_and_the_float_profile_keep_to_floats)
 {
     static const int dims[] = {128, BFLOAT_HEAD};
+    static const dg_dtype types[] = {DG_BF16, DG_Q8_0, DG_FP8};
     scene s, exact;
     const int dim = dims[_i % 2], n = N_ROW * N_HEAD * dim;
-    const bool tiles = _i / 2;
+    const bool tiles = _i / 2 % 2;
+    const dg_dtype type = types[_i / 4];
     scene_open(&s, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()},
-               (shape){dim, 0, tiles, PREFIX});
+               (shape){dim, 0, tiles, PREFIX, type});
     scene_open(&exact, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags(), .exact = true},
-               (shape){dim, 0, false, PREFIX});
+               (shape){dim, 0, false, PREFIX, type});
     attend(&s, 0, N_ROW);
     attend(&exact, 0, N_ROW);
     bool same = memcmp(s.out, exact.out, (size_t)n * sizeof *s.out) == 0;
@@ -371,9 +384,9 @@ Suite *attention_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, results_stay_within_their_bound, 0, (int)DG_COUNT(shapes));
     tcase_add_loop_test(t, rows_do_not_know_of_each_other, 0, (int)DG_COUNT(shapes));
-    tcase_add_loop_test(t, long_canvases_do_not_know_of_each_other, 0, 2);
+    tcase_add_loop_test(t, long_canvases_do_not_know_of_each_other, 0, (int)DG_COUNT(long_shapes));
     tcase_add_test(t, large_pages_come_and_go);
-    tcase_add_loop_test(t, small_heads_and_the_float_profile_keep_to_floats, 0, 4);
+    tcase_add_loop_test(t, small_heads_and_the_float_profile_keep_to_floats, 0, 12);
     suite_add_tcase(s, t);
     return s;
 }

@@ -41,9 +41,9 @@ START_TEST(what_a_step_costs)
     ck_assert_int_eq(dg_synthetic_open(&s, &opt, &err), DGEMMA_OK);
     const dg_config *cfg = dg_synthetic_config(s);
     const dg_checkpoint *ck = dg_synthetic_checkpoint(s);
-    dg_cost one = dg_cost_step(cfg, ck, NULL, 1024, 1, 2),
-            four = dg_cost_step(cfg, ck, NULL, 1024, 4, 2),
-            far = dg_cost_step(cfg, ck, NULL, 32768, 1, 2);
+    dg_cost one = dg_cost_step(cfg, ck, NULL, 1024, 1, DG_BF16),
+            four = dg_cost_step(cfg, ck, NULL, 1024, 4, DG_BF16),
+            far = dg_cost_step(cfg, ck, NULL, 32768, 1, DG_BF16);
     ck_assert_double_eq_tol(one.ops * 1e-12, 2.154, 0.005);
     ck_assert_double_eq_tol(four.ops / one.ops, 4, 1e-9);
     ck_assert_double_eq_tol((far.ops - one.ops) * 1e-12, 1.385 - 0.054, 0.005);
@@ -51,9 +51,21 @@ START_TEST(what_a_step_costs)
     ck_assert_double_eq_tol((far.bytes - one.bytes) * 1e-9, 31744 * 20480e-9, 1e-3);
     ck_assert_double_eq_tol(dg_cost_weights(ck) * 1e-9, 16.77, 0.02);
 
+    /* of heads of 512 a byte a value, and 16 halves or one */
+    static const struct {
+        dg_dtype type;
+        double bytes;
+    } stored[] = {{DG_F32, 2048}, {DG_Q8_0, 544}, {DG_FP8, 514}};
+    for (size_t i = 0; i < DG_COUNT(stored); i++) {
+        dg_cost near = dg_cost_step(cfg, ck, NULL, 1024, 1, stored[i].type),
+                there = dg_cost_step(cfg, ck, NULL, 32768, 1, stored[i].type);
+        ck_assert_double_eq_tol((there.bytes - near.bytes) / (31744 * 20480.0),
+                                stored[i].bytes / 1024, 1e-6);
+    }
+
     /* a prompt has no head, and reads the weights once a piece */
-    dg_cost whole = dg_cost_prefill(cfg, ck, NULL, 1024, 1024, 2),
-            cut = dg_cost_prefill(cfg, ck, NULL, 1024, 256, 2);
+    dg_cost whole = dg_cost_prefill(cfg, ck, NULL, 1024, 1024, DG_BF16),
+            cut = dg_cost_prefill(cfg, ck, NULL, 1024, 256, DG_BF16);
     ck_assert_double_eq_tol(whole.ops * 1e-12, 6.62 * 29 / 30, 0.1);
     ck_assert_double_eq_tol(cut.bytes / whole.bytes, 4, 0.1);
     dg_synthetic_close(s);
@@ -71,9 +83,9 @@ START_TEST(what_narrower_weights_spare)
     ck_assert_int_eq(dg_synthetic_open(&s, &opt, &err), DGEMMA_OK);
     const dg_config *cfg = dg_synthetic_config(s);
     const dg_checkpoint *ck = dg_synthetic_checkpoint(s);
-    dg_cost plain = dg_cost_step(cfg, ck, NULL, 1024, 1, 2),
-            fp8 = dg_cost_step(cfg, ck, "fp8", 1024, 1, 2),
-            int4 = dg_cost_step(cfg, ck, "int4", 1024, 1, 2);
+    dg_cost plain = dg_cost_step(cfg, ck, NULL, 1024, 1, DG_BF16),
+            fp8 = dg_cost_step(cfg, ck, "fp8", 1024, 1, DG_BF16),
+            int4 = dg_cost_step(cfg, ck, "int4", 1024, 1, DG_BF16);
     ck_assert_double_eq_tol((plain.bytes - fp8.bytes) * 1e-9, 22.84 + 1.467, 0.01);
     ck_assert_double_eq_tol((plain.bytes - int4.bytes) * 1e-9, 22.84 * (2 - 4.25 / 8) + 1.467,
                             0.02);

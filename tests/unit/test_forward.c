@@ -95,6 +95,14 @@ START_TEST(chunks_and_threads_leave_no_trace_bf16)
 }
 END_TEST
 
+START_TEST(chunks_and_threads_leave_no_trace_bytes)
+{
+    const dg_dtype type = _i ? DG_FP8 : DG_Q8_0;
+    check_invariance("text", type, false, 700);
+    check_invariance("wide", type, true, 90);
+}
+END_TEST
+
 START_TEST(chunks_and_threads_leave_no_trace_reference)
 {
     check_invariance("text", DG_BF16, true, 90);
@@ -447,6 +455,7 @@ START_TEST(sequences_share_pages)
         for (int let_go = 0; let_go < 2; let_go++) {
             check_sharing(DG_F32, at[i], let_go);
             check_sharing(DG_BF16, at[i], let_go);
+            check_sharing(i % 2 ? DG_Q8_0 : DG_FP8, at[i], let_go);
         }
 }
 END_TEST
@@ -480,6 +489,7 @@ Suite *forward_suite(void)
     tcase_set_timeout(t, 300);
     tcase_add_test(t, chunks_and_threads_leave_no_trace_f32);
     tcase_add_test(t, chunks_and_threads_leave_no_trace_bf16);
+    tcase_add_loop_test(t, chunks_and_threads_leave_no_trace_bytes, 0, 2);
     tcase_add_test(t, chunks_and_threads_leave_no_trace_reference);
     tcase_add_test(t, fast_kernels_agree_with_the_reference);
     tcase_add_test(t, company_leaves_no_trace);

@@ -103,6 +103,12 @@ START_TEST(the_same_prompt_again_f32)
 }
 END_TEST
 
+START_TEST(the_same_prompt_again_in_bytes)
+{
+    check_again(_i ? DGEMMA_KV_FP8 : DGEMMA_KV_Q8_0);
+}
+END_TEST
+
 /* The answer as part of the next prompt: all of it but the last block is there. */
 START_TEST(the_next_turn_goes_on_from_the_end)
 {
@@ -475,6 +481,7 @@ Suite *prefix_cache_suite(void)
     tcase_set_timeout(t, 300);
     tcase_add_test(t, the_same_prompt_again_bf16);
     tcase_add_test(t, the_same_prompt_again_f32);
+    tcase_add_loop_test(t, the_same_prompt_again_in_bytes, 0, 2);
     tcase_add_test(t, the_next_turn_goes_on_from_the_end);
     tcase_add_test(t, conversations_go_on);
     tcase_add_test(t, places_where_prompts_part_are_learned);

@@ -113,7 +113,7 @@ static const int lengths[] = {1, 8, 9, 63, 64, 65, 200, 1301};
 
 START_TEST(another_engine_goes_on)
 {
-    check_back(_i % 2 ? DGEMMA_KV_F32 : DGEMMA_KV_BF16, lengths[_i / 2]);
+    check_back((dgemma_kv_type)(_i % 4), lengths[_i / 4]);
 }
 END_TEST
 
@@ -280,17 +280,44 @@ START_TEST(lies_are_refused)
 }
 END_TEST
 
+/* Pages of both have one size where heads have 32 values or fewer. */
+START_TEST(bytes_of_another_kind_are_refused)
+{
+    static int32_t ids[100];
+    static record rec;
+    dgemma_error err;
+    dgemma_saved_prefix saved;
+    dgemma_engine_options eo = dg_test_engine_defaults();
+    eo.kv_type = DGEMMA_KV_Q8_0;
+    dgemma_engine *one = record_engine(eo);
+    eo.kv_type = DGEMMA_KV_FP8;
+    dgemma_engine *other = record_engine(eo);
+    fill_ids(ids, 100, 3);
+    dgemma_request_options opt = request(one, ids, 100);
+    ask(one, &opt, &rec);
+    save(one, 0, NULL, &saved);
+    ck_assert_int_eq(restore(other, NULL, &err), DGEMMA_E_UNSUPPORTED);
+    ck_assert(strstr(err.msg, "another type"));
+    record_clear(&rec);
+    dgemma_engine_close(one);
+    dgemma_engine_close(other);
+}
+END_TEST
+
 START_TEST(strangers_are_refused)
 {
     dg_buf file;
     dgemma_error err;
     make_file(&file);
     dgemma_engine_options eo = dg_test_engine_defaults();
-    eo.kv_type = DGEMMA_KV_F32;
-    dgemma_engine *e = record_engine(eo);
-    ck_assert_int_eq(restore(e, NULL, &err), DGEMMA_E_UNSUPPORTED);
-    ck_assert(strstr(err.msg, "another type"));
-    dgemma_engine_close(e);
+    dgemma_engine *e;
+    for (dgemma_kv_type type = DGEMMA_KV_F32; type <= DGEMMA_KV_FP8; type++) {
+        eo.kv_type = type;
+        e = record_engine(eo);
+        ck_assert_int_eq(restore(e, NULL, &err), DGEMMA_E_UNSUPPORTED);
+        ck_assert(strstr(err.msg, "another type"));
+        dgemma_engine_close(e);
+    }
 
     eo = dg_test_engine_defaults();
     eo.cpu = "ref";
@@ -455,7 +482,7 @@ Suite *saved_prefix_suite(void)
     TCase *c = tcase_create("there and back");
     tcase_add_checked_fixture(c, setup, dg_test_root_remove);
     tcase_set_timeout(c, 60);
-    tcase_add_loop_test(c, another_engine_goes_on, 0, 2 * DG_COUNT(lengths));
+    tcase_add_loop_test(c, another_engine_goes_on, 0, 4 * (int)DG_COUNT(lengths));
     tcase_add_test(c, conversations_are_told_apart);
     tcase_add_test(c, older_ones_make_room);
     suite_add_tcase(s, c);
@@ -466,6 +493,7 @@ Suite *saved_prefix_suite(void)
     tcase_add_test(c, damage_is_refused);
     tcase_add_test(c, lies_are_refused);
     tcase_add_test(c, strangers_are_refused);
+    tcase_add_test(c, bytes_of_another_kind_are_refused);
     tcase_add_test(c, marks_tell_models_apart);
     tcase_add_test(c, configs_tell_models_apart);
     tcase_add_test(c, survives_no_memory);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include "base/common.h"
 #include "base/rng.h"
-#include "tensor/dtype.h"
+#include "tensor/kv_numbers.h"
 #include "tensor/tensor.h"
 
 /* A binary format with one sign bit: its width and that of its fraction. */
@@ -182,6 +182,77 @@ START_TEST(types_have_names_and_sizes)
 }
 END_TEST
 
+/* ---- keys and values in bytes ---- */
+
+static float of_byte(dg_dtype type, const uint8_t *number, const uint16_t *factor, int i)
+{
+    float one;
+    dg_kv_widen(type, &one, number + i, factor + (type == DG_Q8_0 ? i / DG_KV_BLOCK : 0), 1);
+    return one;
+}
+
+/* Values come back to half a step of their block, or half a unit of three bits of theirs, and twice
+ * to the same bits. */
+START_TEST(heads_of_bytes_come_back)
+{
+    enum { MOST = 300 };
+    static const int sizes[] = {1, 2, 31, 32, 33, 34, 64, 256, 272, MOST};
+    const dg_dtype type = _i ? DG_FP8 : DG_Q8_0;
+    dg_rng_key key = {.seed = 11};
+    for (size_t s = 0; s < DG_COUNT(sizes); s++)
+        for (int e = -20; e < 15; e += 5) {
+            const int n = sizes[s], n_factor = dg_kv_factors(type, n);
+            float in[MOST], out[MOST];
+            uint8_t number[MOST + 1], again[MOST];
+            uint16_t factor[MOST / DG_KV_BLOCK + 2], same[MOST / DG_KV_BLOCK + 2];
+            for (int i = 0; i < n; i++)
+                in[i] = ldexpf((float)(int32_t)dg_rng_bits(&key, (uint32_t)(i + 1000 * e)), e - 31);
+            number[n] = 0xA5;
+            factor[n_factor] = 0xA5A5;
+            dg_kv_narrow(type, number, factor, in, n);
+            ck_assert(number[n] == 0xA5 && factor[n_factor] == 0xA5A5);
+            ck_assert_uint_eq(dg_kv_row_bytes(type, n), (size_t)(n + 2 * n_factor));
+            dg_kv_widen(type, out, number, factor, n);
+            for (int i = 0; i < n; i++) {
+                const float d = dg_kv_factor(type, factor[type == DG_Q8_0 ? i / DG_KV_BLOCK : 0]);
+                const float most = type == DG_Q8_0
+                                       ? 0.501f * d + 127 * fmaxf(d * 0x1p-11f, 0x1p-25f)
+                                       : fmaxf(fabsf(in[i]) * 0x1p-4f, d * 0x1p-10f);
+                ck_assert_float_le(fabsf(out[i] - in[i]), most);
+                ck_assert_uint_eq(bits_of(of_byte(type, number, factor, i)), bits_of(out[i]));
+                if (type == DG_FP8)
+                    ck_assert_float_eq(dg_bf16_to_float(dg_float_to_bf16(out[i])), out[i]);
+            }
+            dg_kv_narrow(type, again, same, out, n);
+            if (type == DG_FP8)
+                ck_assert(!memcmp(again, number, (size_t)n) && same[0] == factor[0]);
+        }
+}
+END_TEST
+
+/* Nothing but zeros, numbers at the ends of what there is, and what is no number. */
+START_TEST(heads_of_bytes_at_the_ends)
+{
+    static const float strange[] = {0, -0.0f, 0x1p-149f, 0x1p-126f, 3e38f, INFINITY, NAN};
+    const dg_dtype type = _i ? DG_FP8 : DG_Q8_0;
+    for (size_t s = 0; s < DG_COUNT(strange); s++) {
+        float in[40], out[40];
+        uint8_t number[40];
+        uint16_t factor[2];
+        for (int i = 0; i < 40; i++)
+            in[i] = i == 3 ? strange[s] : 0;
+        dg_kv_narrow(type, number, factor, in, 40);
+        dg_kv_widen(type, out, number, factor, 40);
+        const bool lost = !(fabsf(strange[s]) < (type == DG_FP8 ? INFINITY : 8e6f));
+        for (int i = 0; i < 40; i++)
+            if (lost && (type == DG_FP8 || i < DG_KV_BLOCK))
+                ck_assert(isnan(out[i]));
+            else
+                ck_assert_float_le(fabsf(out[i] - in[i]), fabsf(in[i]));
+    }
+}
+END_TEST
+
 /* A few values, of whatever type: blocks in part, and the factors beside them. */
 START_TEST(few_values_with_their_factors)
 {
@@ -250,6 +321,8 @@ Suite *tensor_suite(void)
 
     TCase *types = tcase_create("types");
     tcase_add_test(types, types_have_names_and_sizes);
+    tcase_add_loop_test(types, heads_of_bytes_come_back, 0, 2);
+    tcase_add_loop_test(types, heads_of_bytes_at_the_ends, 0, 2);
     tcase_add_test(types, shapes);
     tcase_add_test(types, few_values_with_their_factors);
     suite_add_tcase(s, types);

@@ -20,8 +20,11 @@ enum {
     BESIDE = 4,           /* of a column */
     PAIRS = DG_PANEL / 2, /* of columns */
     FOUR = PAIRS * 8,     /* numbers of a panel for four values along k */
-    TILE = 3              /* pairs of rows: 24 registers of sums */
+    TILE = 3,             /* pairs of rows: 24 registers of sums */
+    LINE = DG_PANEL * BESIDE
 };
+
+#include "cpu/bfloat_bytes_body.h"
 
 /* ---- weights ---- */
 
@@ -300,4 +303,5 @@ const dg_bkernels dg_bfloat_neon = {
     .gemm = gemm,
     .largest = largest_of,
     .shares = shares_of,
+    .widen = widen_lines,
 };

@@ -16,8 +16,11 @@ enum {
     ROWS = 16,                /* of a tile */
     TWO = 2 * ROWS,           /* rows or columns of two tiles */
     TILE_N = STEP * DG_PANEL, /* numbers of a tile */
-    STEP_BYTES = 2 * STEP     /* of a column */
+    STEP_BYTES = 2 * STEP,    /* of a column */
+    LINE = 2 * DG_PANEL
 };
+
+#include "cpu/bfloat_bytes_body.h"
 
 /* ---- weights ---- */
 
@@ -321,4 +324,5 @@ const dg_bkernels dg_bfloat_amx = {
     .gemm = gemm,
     .largest = largest,
     .shares = shares,
+    .widen = widen_lines,
 };
