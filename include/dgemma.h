@@ -173,6 +173,7 @@ typedef struct dgemma_model_info {
     size_t work_bytes;   /* allocated for passes, whatever the requests */
     size_t request_bytes; /* for each running request, beside its keys and values */
     size_t kv_bytes_full; /* keys and values of a request that fills the context */
+    size_t kv_bytes;      /* room for keys and values of all requests and of the prefix cache */
 } dgemma_model_info;
 
 /* Any thread. The strings are static. */

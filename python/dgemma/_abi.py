@@ -90,6 +90,7 @@ class ModelInfo(Structure):
         ("work_bytes", c_size_t),
         ("request_bytes", c_size_t),
         ("kv_bytes_full", c_size_t),
+        ("kv_bytes", c_size_t),
     ]
 
 

@@ -150,11 +150,13 @@ static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *o
     return st;
 }
 
-/* Memory for keys and values where nobody says how much: on a device with memory of its own as much
- * as is left, but for what graphs and buffers of passes may come to need. */
+/* Memory for keys and values; where nobody says how much, on a device with memory of its own as
+ * much as is left, but for what graphs and buffers of passes may come to need. */
 static size_t kv_bytes_for(const dgemma_engine *e, const dgemma_engine_options *opt)
 {
     static const size_t reserve = (size_t)512 << 20;
+    if (opt->kv_bytes)
+        return opt->kv_bytes;
     size_t wanted =
         dg_scheduler_kv_bytes(&e->loaded.cfg, e->be, e->kv, e->n_context, e->max_running);
     if (!e->be->room)
@@ -170,6 +172,7 @@ static dgemma_status open_scheduler(dgemma_engine *e, const dgemma_engine_option
     dgemma_status st = dg_picture_memory_create(&e->picture_memory, picture_bytes, err);
     if (st)
         return st;
+    e->kv_bytes = kv_bytes_for(e, opt);
     dg_scheduler_config cfg = {
         .loaded = &e->loaded,
         .model = e->model,
@@ -182,7 +185,7 @@ static dgemma_status open_scheduler(dgemma_engine *e, const dgemma_engine_option
         .max_running = e->max_running,
         .max_reads = DG_MAX_READS,
         .queue_length = opt->queue_length ? opt->queue_length : DG_DEFAULT_QUEUE,
-        .kv_bytes = opt->kv_bytes ? opt->kv_bytes : kv_bytes_for(e, opt),
+        .kv_bytes = e->kv_bytes,
         .prefix_cache = !opt->no_prefix_cache,
         .turn_token =
             e->loaded.tokenizer ? dg_tokenizer_added_id(e->loaded.tokenizer, "<|turn>") : -1,
@@ -245,6 +248,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .work_bytes = dg_forward_bytes(cfg, e->be, e->kv, rows, e->max_running + DG_MAX_READS),
         .request_bytes = dg_block_loop_bytes(cfg, cfg->canvas_length),
         .kv_bytes_full = dg_scheduler_kv_bytes(cfg, e->be, e->kv, e->n_context, 1),
+        .kv_bytes = e->kv_bytes,
     };
 }
 
@@ -253,8 +257,10 @@ dgemma_status dg_engine_estimate(dgemma_model_info *info, const dgemma_engine_op
 {
     dgemma_engine e = {0};
     dgemma_status st = open_headers(&e, opt, err);
-    if (!st)
+    if (!st) {
+        e.kv_bytes = kv_bytes_for(&e, opt);
         dg_engine_describe(&e, info);
+    }
     info->vision_ignored = info->gpu_address = NULL; /* they go with the parts */
     close_parts(&e);
     return st;

@@ -36,6 +36,7 @@ struct dgemma_engine {
     dg_forward *forward;
     dg_scheduler *scheduler; /* has the use of all the above */
     int n_context, n_thread, max_running;
+    size_t kv_bytes;           /* room for keys and values */
     pthread_mutex_t trie_lock; /* for the next: made for the first request with a constraint */
     dg_token_trie *trie;
     int think_open, think_close, think_newline; /* token ids, -1: none */

@@ -705,6 +705,8 @@ START_TEST(loading_tells_and_can_be_given_up)
     ck_assert_uint_eq(before.work_bytes, after.work_bytes);
     ck_assert_uint_eq(before.weight_bytes, after.weight_bytes);
     ck_assert_uint_eq(before.kv_bytes_full, after.kv_bytes_full);
+    ck_assert_uint_eq(before.kv_bytes, after.kv_bytes);
+    ck_assert_uint_ge(after.kv_bytes, after.kv_bytes_full);
     dgemma_engine_close(e);
 }
 END_TEST
