@@ -61,6 +61,10 @@ const char *cli_model_name(char *path);
 void cli_guard_model(const char *path);
 void cli_guard_engine(dgemma_engine *engine);
 
+/* One more, of a program with several; and it is about to be closed. Any thread. */
+void cli_guard_also(dgemma_engine *engine);
+void cli_unguard(dgemma_engine *engine);
+
 /* Shows on a terminal how far loading is, once it has taken a second. */
 typedef struct cli_progress {
     double start;

@@ -23,10 +23,12 @@ typedef struct words {
 typedef struct serve_args {
     dgemma_engine_options engine;
     dg_server_options server;
+    dg_model_specs models;
     words keys, origins, image_hosts;
     cli_lora_args lora;
-    const char *key_file, *tls_cert, *tls_key, *kv_type, *name;
-    int max_body_mb, state_mb, kv_mb, gpu_mb, timeout, receive, fetch, ping, drain, drain_delay;
+    const char *key_file, *tls_cert, *tls_key, *kv_type, *name, *models_path;
+    int max_body_mb, state_mb, kv_mb, gpu_mb, timeout, receive, fetch, ping, drain, drain_delay,
+        models_mb, models_idle;
     float decision_temperature;
     bool quiet, help;
 } serve_args;
@@ -125,13 +127,17 @@ static void serve_until_told(dg_server *server, const serve_args *a)
     dg_server_stop(server);
 }
 
-/* The model is there: says where it can be asked, which it can from now on. */
-static void announce(const serve_args *a, dg_server *server, dgemma_engine *engine)
+static void warn_of_model(const serve_args *a, dgemma_engine *engine)
 {
     dgemma_model_info info;
-    bool six = strchr(a->server.host, ':') != NULL; /* an address, not a name */
     dgemma_engine_info(engine, &info);
     cli_warn_of_model(&a->engine, &info);
+}
+
+/* The model is there: says where it can be asked, which it can from now on. */
+static void announce(const serve_args *a, dg_server *server)
+{
+    bool six = strchr(a->server.host, ':') != NULL; /* an address, not a name */
     printf("listening on %s://%s%s%s:%d\n", a->server.tls_key ? "https" : "http", six ? "[" : "",
            a->server.host, six ? "]" : "", dg_server_port(server));
     fflush(stdout);
@@ -148,17 +154,21 @@ static int run_server(serve_args *a)
     dgemma_status st = dg_server_start(&server, NULL, &a->server, &err);
     if (st)
         return cli_fail(&err);
-    a->engine.on_progress = loading;
-    cli_progress_attach(&progress, &a->engine);
-    st = dgemma_engine_open(&engine, &a->engine, &err);
-    cli_progress_end(&progress);
-    cli_guard_engine(engine);
+    if (!a->server.models) {
+        a->engine.on_progress = loading;
+        cli_progress_attach(&progress, &a->engine);
+        st = dgemma_engine_open(&engine, &a->engine, &err);
+        cli_progress_end(&progress);
+        cli_guard_engine(engine);
+    }
     if (!st)
         st = dg_server_attach(server, engine, &err);
     if (st) {
         dg_server_stop(server);
     } else {
-        announce(a, server, engine);
+        if (engine)
+            warn_of_model(a, engine);
+        announce(a, server);
         serve_until_told(server, a);
     }
     cli_guard_engine(NULL);
@@ -200,6 +210,30 @@ static bool files_say_something(serve_args *a, dg_buf *keys, const dg_buf *cert,
     return false;
 }
 
+static void say_skipped(void *user, const char *name, const char *why)
+{
+    (void)user;
+    fprintf(stderr, "dgemma: %s is not served: %s\n", name, why);
+}
+
+/* --models: what a model does not say for itself, the options say for all. */
+static bool read_models(serve_args *a, dgemma_error *err)
+{
+    a->engine.on_progress = loading;
+    const dg_model_base base = {
+        .options = a->engine, .idle_seconds = a->models_idle, .skipped = say_skipped};
+    if (!a->models_path)
+        return true;
+    cli_guard_model(a->models_path);
+    if (dg_model_specs_read(&a->models, a->models_path, &base, err))
+        return false;
+    a->server.models = &a->models;
+    a->server.loading.max_bytes = (size_t)a->models_mb << 20;
+    a->server.loading.opened = cli_guard_also;
+    a->server.loading.closing = cli_unguard;
+    return true;
+}
+
 /* Reads the files that the options name, opens the model, serves. */
 static int serve(serve_args *a)
 {
@@ -220,7 +254,7 @@ static int serve(serve_args *a)
     allow_files(a->server.max_connections);
     if ((a->key_file && dg_file_read(&keys, a->key_file, &err)) ||
         (a->tls_cert && dg_file_read(&cert, a->tls_cert, &err)) ||
-        (a->tls_key && dg_file_read(&key, a->tls_key, &err))) {
+        (a->tls_key && dg_file_read(&key, a->tls_key, &err)) || !read_models(a, &err)) {
         code = cli_fail(&err);
     } else if (!files_say_something(a, &keys, &cert, &key) || !cli_given_socket(&given)) {
         code = EXIT_USAGE;
@@ -244,6 +278,7 @@ static int serve(serve_args *a)
     dg_buf_clear(&keys);
     dg_buf_clear(&cert);
     dg_buf_clear(&key);
+    dg_model_specs_clear(&a->models);
     dg_free(path);
     return code;
 }
@@ -295,6 +330,9 @@ int cmd_serve(int argc, char **argv)
     a.fetch = (int)a.server.fetch_seconds;
     a.ping = (int)a.server.ping_seconds;
     a.drain = 120;
+    a.models_idle = 300;
+    a.models_mb = (int)(sysconf(_SC_PHYS_PAGES) / 1024 * sysconf(_SC_PAGESIZE) / 1024);
+    a.server.loading.max_loaded = 4;
     a.decision_temperature = 1;
     const cli_option options[] = {
         {0, "model", NULL, NULL, NULL, NULL},
@@ -306,6 +344,17 @@ int cmd_serve(int argc, char **argv)
         {0, "chat-template", "a|b", "revision of the chat format (the checkpoint's own)",
          cli_set_string, &a.engine.chat_template},
         {0, "lora", "[NAME=]PATH[:SCALE]", CLI_LORA_HELP, cli_add_lora, &a.lora},
+        {0, "several models", NULL, NULL, NULL, NULL},
+        {0, "models", "FILE|DIR",
+         "models that are loaded when they are asked for by name: all in a folder, or those that a "
+         "JSON file lists",
+         cli_set_string, &a.models_path},
+        {0, "models-max", "N", "loaded at a time; 0: any number (4)", cli_set_int,
+         &a.server.loading.max_loaded},
+        {0, "models-memory", "MB", "of all that are loaded; 0: any (the machine's)", cli_set_int,
+         &a.models_mb},
+        {0, "models-idle", "S", "seconds without a request before one is unloaded; 0: never (300)",
+         cli_set_int, &a.models_idle},
         {0, "who may ask", NULL, NULL, NULL, NULL},
         {0, "host", "ADDRESS", "listen on this address (127.0.0.1: this machine alone)",
          cli_set_string, &a.server.host},
@@ -402,7 +451,13 @@ int cmd_serve(int argc, char **argv)
         fprintf(stderr, "dgemma serve: --kv-type is " CLI_KV_TYPES "\n");
         return EXIT_USAGE;
     }
-    if (!cli_model_or_default(&a.engine.model_path))
+    if (a.models_path &&
+        (a.engine.model_path || a.name || a.engine.mmproj || a.lora.n || a.engine.chat_template)) {
+        fprintf(stderr, "dgemma serve: --models goes without -m, --name, --mmproj, --chat-template "
+                        "and --lora: the file of models has them\n");
+        return EXIT_USAGE;
+    }
+    if (!a.models_path && !cli_model_or_default(&a.engine.model_path))
         return EXIT_FAILED;
     settle(&a);
     return serve(&a);

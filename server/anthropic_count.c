@@ -10,7 +10,7 @@ static bool count(dg_call *c, size_t *n, dg_http_error *e)
         return false;
     dgemma_request_options o = chat.options;
     o.messages = chat.messages;
-    dgemma_status st = dgemma_prompt_count(c->server->engine, &o, n, &err);
+    dgemma_status st = dgemma_prompt_count(c->hold.model->engine, &o, n, &err);
     dg_chat_clear(&chat);
     return !st || dg_refuse_status(e, &err, "messages");
 }

@@ -23,6 +23,7 @@ struct dg_batch {
     dg_batch_job *jobs; /* at work */
     size_t n_ahead;     /* answers that they are for */
     bool held, room;    /* the last line waits for room that others have; one of them ended since */
+    dg_hold hold;       /* of the model that it asks, where there are several */
     bool at_end;        /* of the lines */
     bool paused;        /* who runs it wants no line asked now */
     dg_metrics *metrics; /* owned; NULL: they are somebody else's */
@@ -130,6 +131,7 @@ void dg_batch_free(dg_batch *b)
 {
     if (!b)
         return;
+    dg_hold_drop(&b->hold);
     dg_batch_output_close(&b->out, false, NULL);
     dg_batch_output_close(&b->errors, true, NULL);
     if (b->own_in && b->in >= 0)
@@ -191,7 +193,7 @@ static dgemma_status write_answer(dg_batch *b, const dg_batch_job *j, dgemma_err
     bool good = j->x.status == 200 && !j->x.full;
     dg_buf line;
     dg_buf_init(&line, (size_t)DG_OUT_MAX + (1 << 16));
-    if (!good && j->x.status >= 500 && dgemma_engine_check(b->setup.engine, err))
+    if (!good && j->x.status >= 500 && b->setup.engine && dgemma_engine_check(b->setup.engine, err))
         return err ? err->status : DGEMMA_E_INTERNAL; /* nothing will be answered any more */
     dgemma_status st =
         dg_batch_answer_print(&line, j->custom_id, j->mark, j->x.status, j->x.out.data,
@@ -279,9 +281,28 @@ static void hold(dg_batch *b, dg_batch_job *j)
     dg_batch_job_free(j);
 }
 
+/* The model that the line asks, where there are several. WAITS: the line comes again when it is
+ * there; FAILED: *e says why it cannot be asked. */
+static dg_hold_state hold_model(dg_batch *b, const dg_batch_line *l, dg_http_error *e)
+{
+    dg_hold_state state = dg_hold_look(&b->hold, e);
+    if (state == DG_HOLD_NONE) {
+        dg_model *m = dg_models_choose(b->opt.models, l->body, e);
+        state = m ? dg_hold_take(&b->hold, m, ring, b) : DG_HOLD_FAILED;
+    }
+    b->held = state == DG_HOLD_WAITS;
+    b->room = false;
+    return state;
+}
+
 static dgemma_status ask(dg_batch *b, dg_batch_line *l, dgemma_error *err)
 {
-    dg_batch_job *j = dg_batch_job_start(&b->setup, l, b->lines.number);
+    dg_http_error why;
+    dg_hold_state model = b->opt.models ? hold_model(b, l, &why) : DG_HOLD_NONE;
+    if (model == DG_HOLD_WAITS)
+        return DGEMMA_OK;
+    dg_batch_job *j = dg_batch_job_start(&b->setup, l, b->lines.number, &b->hold,
+                                         model == DG_HOLD_FAILED ? &why : NULL);
     if (!j)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory for a request");
     if (b->jobs && dg_batch_job_can_wait(j)) {
@@ -325,7 +346,9 @@ static dgemma_status next_line(dg_batch *b, dgemma_error *err)
 
 static bool is_full(const dg_batch *b)
 {
-    return b->paused || b->n_ahead >= (size_t)b->opt.n_ahead || (b->held && !b->room);
+    dg_http_error e;
+    bool waits = b->held && !b->room && dg_hold_look(&b->hold, &e) <= DG_HOLD_WAITS;
+    return b->paused || b->n_ahead >= (size_t)b->opt.n_ahead || waits;
 }
 
 /* Some lines, so that who waits for news hears it. */
@@ -369,8 +392,9 @@ static void count_foreign(dg_batch *b)
 dgemma_status dg_batch_run(dg_batch *b, dgemma_engine *engine, dg_batch_progress *sum,
                            dgemma_error *err)
 {
-    dgemma_model_info info;
-    dgemma_engine_info(engine, &info);
+    dgemma_model_info info = {0};
+    if (engine)
+        dgemma_engine_info(engine, &info);
     b->metrics = b->opt.metrics ? NULL : dg_metrics_create();
     b->setup = (dg_batch_setup){
         .engine = engine,
@@ -378,11 +402,15 @@ dgemma_status dg_batch_run(dg_batch *b, dgemma_engine *engine, dg_batch_progress
         .cache_salt = b->opt.cache_salt,
         .model_name = b->opt.model_name,
         .decision_temperature = b->opt.decision_temperature,
-        .limits = {dgemma_request_defaults(engine), info.n_vocab, b->opt.max_choices,
-                   b->opt.max_images, dg_constraint_cache_create()},
+        .limits = {.n_vocab = info.n_vocab,
+                   .max_choices = b->opt.max_choices,
+                   .max_images = b->opt.max_images,
+                   .constraints = dg_constraint_cache_create()},
         .notify = ring,
         .notify_user = b,
     };
+    if (engine)
+        b->setup.limits.defaults = dgemma_request_defaults(engine);
     dgemma_status st = b->setup.metrics && b->setup.limits.constraints
                            ? DGEMMA_OK
                            : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
@@ -394,7 +422,7 @@ dgemma_status dg_batch_run(dg_batch *b, dgemma_engine *engine, dg_batch_progress
         st = take_lines(b, err);
         if (!st)
             st = hear(b, err);
-        if (!st && (b->jobs || b->paused) && (is_full(b) || (b->at_end && !b->held)))
+        if (!st && (b->jobs || b->paused || b->held) && (is_full(b) || (b->at_end && !b->held)))
             wait_for_bell(b);
     }
     cancel_jobs(b);

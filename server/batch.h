@@ -5,7 +5,7 @@
 #ifndef DG_SERVER_BATCH_H
 #define DG_SERVER_BATCH_H
 
-#include "metrics.h"
+#include "models.h"
 
 enum { DG_BATCH_LINES = 1000000 };
 
@@ -32,6 +32,7 @@ typedef struct dg_batch_options {
     void *tick_user;             /* of both */
     const char *cache_salt;      /* whose prefixes are used; NULL: everybody's */
     dg_metrics *metrics;         /* what counts its answers, borrowed; NULL: nothing does */
+    dg_models *models; /* several that lines choose from, instead of an engine; NULL: none */
 } dg_batch_options;
 
 typedef struct dg_batch dg_batch;
@@ -39,8 +40,8 @@ typedef struct dg_batch dg_batch;
 /* Opens the files and reads the answers that are there. Strings are borrowed. */
 dgemma_status dg_batch_open(dg_batch **out, const dg_batch_options *opt, dgemma_error *err);
 
-/* Answers what there is to answer. DGEMMA_E_CANCELLED: tick said so. A line that fails is no
- * failure: *sum counts them. */
+/* Answers what there is to answer; the engine is NULL where there are models. DGEMMA_E_CANCELLED:
+ * tick said so. A line that fails is no failure: *sum counts them. */
 dgemma_status dg_batch_run(dg_batch *b, dgemma_engine *engine, dg_batch_progress *sum,
                            dgemma_error *err);
 

@@ -46,7 +46,23 @@ static bool start_generation(dg_batch_job *j, const dg_batch_setup *cfg, const d
     return dg_generation_start(&j->generation, &setup, &chat, e);
 }
 
-dg_batch_job *dg_batch_job_start(const dg_batch_setup *cfg, dg_batch_line *line, uint64_t number)
+/* What the line asks, of the model that it asks. */
+static bool ask(dg_batch_job *j, const dg_batch_setup *cfg, const dg_batch_line *line)
+{
+    dg_batch_setup own = *cfg;
+    const dg_model *m = j->hold.model;
+    if (m) {
+        own.engine = m->engine;
+        own.metrics = m->metrics;
+        own.model_name = m->name;
+        own.limits = m->limits;
+    }
+    return line->route->wire ? start_deciding(j, &own, line, &j->why)
+                             : start_generation(j, &own, line, &j->why);
+}
+
+dg_batch_job *dg_batch_job_start(const dg_batch_setup *cfg, dg_batch_line *line, uint64_t number,
+                                 dg_hold *hold, const dg_http_error *why)
 {
     dg_batch_job *j = dg_calloc(1, sizeof *j);
     if (!j)
@@ -62,8 +78,11 @@ dg_batch_job *dg_batch_job_start(const dg_batch_setup *cfg, dg_batch_line *line,
     }
     if (line->route->dialect && line->route->dialect->error)
         j->x.error_form = line->route->dialect->error;
-    j->refused = line->route->wire ? !start_deciding(j, cfg, line, &j->why)
-                                   : !start_generation(j, cfg, line, &j->why);
+    j->hold = *hold;
+    *hold = (dg_hold){0};
+    if (why)
+        j->why = *why;
+    j->refused = why || !ask(j, cfg, line);
     if (j->refused)
         dg_exchange_refuse(&j->x, &j->why);
     return j;
@@ -108,6 +127,7 @@ void dg_batch_job_free(dg_batch_job *j)
 {
     if (!j)
         return;
+    dg_hold_drop(&j->hold);
     dg_exchange_clear(&j->x);
     dg_free(j->custom_id);
     dg_free(j);

@@ -4,6 +4,7 @@
 #define DG_SERVER_BATCH_JOB_H
 
 #include "batch_line.h"
+#include "models.h"
 
 typedef struct dg_batch_setup {
     dgemma_engine *engine;
@@ -23,6 +24,7 @@ struct dg_batch_job {
     char *custom_id;    /* owned */
     char mark[DG_BATCH_MARK + 1];
     uint64_t number; /* of the line */
+    dg_hold hold;    /* of the model that it asks, where there are several */
     size_t n_answer; /* that the engine was asked for */
     size_t n_token;  /* of those, when it is done */
     bool refused;    /* before the engine had all of it */
@@ -35,9 +37,11 @@ struct dg_batch_job {
     char timing_text[80];
 };
 
-/* Asks what the line says, and takes its body. A line that is refused is done in no time. NULL: out
- * of memory. */
-dg_batch_job *dg_batch_job_start(const dg_batch_setup *cfg, dg_batch_line *line, uint64_t number);
+/* Asks what the line says, and takes its body, and the hold on the model that it asks if there is
+ * one. A line that is refused, for a reason of its own or for this one (NULL: none), is done in no
+ * time. NULL: out of memory. */
+dg_batch_job *dg_batch_job_start(const dg_batch_setup *cfg, dg_batch_line *line, uint64_t number,
+                                 dg_hold *hold, const dg_http_error *why);
 
 /* Takes what came. True: its answer is there. */
 bool dg_batch_job_done(dg_batch_job *j);

@@ -120,7 +120,8 @@ static dgemma_status answer_lines(dg_batch_runner *r, const char *in, const char
         .in = in,
         .out = out,
         .errors = errors,
-        .model_name = o->model_name,
+        .model_name = r->server->models->first->name,
+        .models = r->server->models->many ? r->server->models : NULL,
         .n_ahead = o->max_running < 8 ? 1 : o->max_running / 4,
         .max_line_bytes = o->max_body_bytes,
         .max_choices = o->max_choices,
@@ -138,7 +139,7 @@ static dgemma_status answer_lines(dg_batch_runner *r, const char *in, const char
     if (!st)
         st = dg_batch_open(&b, &opt, err);
     if (!st)
-        st = dg_batch_run(b, r->server->engine, &sum, err);
+        st = dg_batch_run(b, opt.models ? NULL : r->server->models->first->engine, &sum, err);
     dg_batch_free(b);
     return st;
 }

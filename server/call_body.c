@@ -29,8 +29,12 @@ static bool follow_links(dg_call *c, json_t *root, dg_http_error *e)
     return dg_call_hold(c, n, e);
 }
 
-json_t *dg_call_body(const dg_call *c, dg_http_error *e)
+json_t *dg_call_body(dg_call *c, dg_http_error *e)
 {
+    json_t *read = c->root;
+    c->root = NULL;
+    if (read)
+        return read;
     return dg_json_body(c->body.data ? c->body.data : "", c->body.len, e);
 }
 
@@ -52,5 +56,5 @@ bool dg_call_chat(dg_call *c, dg_read_fn *read, dg_chat *out, dg_http_error *e)
         json_decref(root);
         return false;
     }
-    return read(out, root, &c->server->limits, random_seed(), e);
+    return read(out, root, &c->hold.model->limits, random_seed(), e);
 }

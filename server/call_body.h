@@ -5,7 +5,7 @@
 #include "calls.h"
 
 /* The body, which must be a JSON object; the caller owns it. NULL: *e says what is wrong. */
-json_t *dg_call_body(const dg_call *c, dg_http_error *e);
+json_t *dg_call_body(dg_call *c, dg_http_error *e);
 
 /* Room for so many bytes more, among those of all bodies: they are counted, and given back with the
  * call's n_fetched or n_own_input. False: *e says that there is none. */

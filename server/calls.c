@@ -158,13 +158,14 @@ bool dg_call_admit(dg_call *c, size_t n_choice, dg_http_error *e)
     dg_server *s = c->server;
     bool ok = true;
     pthread_mutex_lock(&s->lock);
-    if (s->n_admitted + n_choice > (size_t)s->opt.max_active) {
+    size_t n_others = s->n_admitted - c->n_admitted;
+    if (n_others + n_choice > (size_t)s->opt.max_active) {
         ok = dg_refuse(e, 429, "queue_full", NULL, "%zu answers are running or waiting, at most %d",
-                       s->n_admitted, s->opt.max_active);
+                       n_others, s->opt.max_active);
         e->retry_after = 1;
     } else {
         c->n_admitted = n_choice;
-        s->n_admitted += n_choice;
+        s->n_admitted = n_others + n_choice;
     }
     pthread_mutex_unlock(&s->lock);
     return ok;
@@ -181,17 +182,22 @@ static void leave(dg_call *c)
 
 /* ---- workers ---- */
 
+static void explain(const dg_call *c, dg_cancel why, dg_http_error *e)
+{
+    if (why == DG_CANCEL_TIMEOUT)
+        dg_refuse(e, 408, "answer_timeout", NULL, "the answer took longer than %g s",
+                  c->server->opt.answer_seconds);
+    else if (why == DG_CANCEL_STOP)
+        dg_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
+    else
+        dg_refuse(e, 499, "client_closed_request", NULL, "the client closed the connection");
+}
+
 /* Its requests end, and the client is told why. */
 static void cancel(dg_call *c, dg_cancel why)
 {
     dg_http_error e;
-    if (why == DG_CANCEL_TIMEOUT)
-        dg_refuse(&e, 408, "answer_timeout", NULL, "the answer took longer than %g s",
-                  c->server->opt.answer_seconds);
-    else if (why == DG_CANCEL_STOP)
-        dg_refuse(&e, 503, "shutting_down", NULL, "the server is shutting down");
-    else
-        dg_refuse(&e, 499, "client_closed_request", NULL, "the client closed the connection");
+    explain(c, why, &e);
     if (c->generation)
         dg_generation_cancel(c->generation, &e);
     if (c->deciding) {
@@ -220,14 +226,51 @@ static void end_deciding(dg_call *c)
     c->deciding = NULL;
 }
 
+/* Does its work, if the model that it asks is there. */
+static void start(dg_call *c, dg_cancel why, bool silent)
+{
+    dg_http_error e;
+    bool waited = c->hold.model != NULL;
+    const dg_asking *asks = c->route->asks;
+    dg_turn turn = asks ? asks->turn(c, &e) : DG_TURN_NOW;
+    c->started = true;
+    if (turn == DG_TURN_NOW && !(waited && why)) {
+        c->route->work(c);
+    } else if (turn == DG_TURN_NEVER) {
+        asks->refuse(c, &e);
+    } else if (turn == DG_TURN_OVER) {
+        ;
+    } else if (why) {
+        explain(c, why, &e);
+        asks->refuse(c, &e);
+    } else {
+        c->started = false;
+        if (silent)
+            asks->say_nothing(c);
+    }
+}
+
+/* Nobody needs its model any more, nor what it said to ask for one. */
+static void put_away(dg_call *c)
+{
+    dg_server *s = c->server;
+    pthread_mutex_lock(&s->lock);
+    c->awaits = false;
+    s->n_admitted -= c->n_admitted;
+    c->n_admitted = 0;
+    pthread_mutex_unlock(&s->lock);
+    dg_hold_drop(&c->hold);
+    json_decref(c->root);
+    c->root = NULL;
+}
+
 /* Does what there is to do now. True: the call is over and nobody needs it any more. */
 static bool work_on(dg_call *c, bool gone, dg_cancel why, bool silent)
 {
-    if (!c->started) {
+    if (!c->started && gone)
         c->started = true;
-        if (!gone)
-            c->route->work(c);
-    }
+    else if (!c->started)
+        start(c, why, silent);
     if ((c->generation || c->deciding) && (gone || why))
         cancel(c, gone ? DG_CANCEL_HANGUP : why);
     if (c->generation && dg_generation_advance(c->generation))
@@ -239,6 +282,8 @@ static bool work_on(dg_call *c, bool gone, dg_cancel why, bool silent)
         dg_deciding_answer(c->deciding);
         end_deciding(c);
     }
+    if (c->started && !c->generation && !c->deciding)
+        put_away(c);
     return gone && !c->generation;
 }
 

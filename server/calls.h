@@ -13,6 +13,7 @@
 #include "http.h"
 #include "log.h"
 #include "metrics.h"
+#include "models.h"
 #include "server_options.h"
 
 typedef struct dg_call dg_call;
@@ -20,16 +21,31 @@ typedef struct dg_server dg_server; /* see below; its face is server.h */
 typedef struct dg_state dg_state;   /* state.h */
 struct dg_batch_runner;
 
+typedef enum dg_turn {
+    DG_TURN_NOW,   /* the call holds its model */
+    DG_TURN_LATER, /* the call is rung when that is so */
+    DG_TURN_NEVER, /* there is none, or it cannot be loaded, or too many wait: *e says it */
+    DG_TURN_OVER   /* it asked nothing but that the model goes, and was answered */
+} dg_turn;
+
+/* How a call comes to the model that it asks: server/call_model.c. On a worker. */
+typedef struct dg_asking {
+    dg_turn (*turn)(dg_call *c, dg_http_error *e);
+    void (*say_nothing)(dg_call *c); /* to a client that has waited long */
+    void (*refuse)(dg_call *c, const dg_http_error *e);
+} dg_asking;
+
 /* A route's work. `now` routes are quick and run on the HTTP thread, the others on a worker, with
  * the whole body there. */
 typedef struct dg_route {
     const char *method, *path; /* "/v1/models/" stands for all below it, "/" for itself */
     void (*work)(dg_call *c);
-    bool now, open;   /* open: without a key */
-    bool always;      /* also while the model is loaded */
-    bool generates;   /* refused while draining */
-    bool keeps;       /* it reads the query and the type of its body */
-    dg_read_fn *read; /* of a route that generates */
+    bool now, open;        /* open: without a key */
+    bool always;           /* also while the model is loaded */
+    bool generates;        /* refused while draining */
+    bool keeps;            /* it reads the query and the type of its body */
+    const dg_asking *asks; /* a model, which must be there; NULL: none */
+    dg_read_fn *read;      /* of a route that generates */
     bool (*prepare)(dg_call *c, json_t *root, dg_http_error *e); /* before that; may be NULL */
     const dg_dialect *dialect;  /* of answers and errors; NULL: errors in OpenAI's form */
     const dg_decide_wire *wire; /* of a route that decides */
@@ -60,6 +76,8 @@ struct dg_call {
 
     /* workers: one at a time */
     bool started;
+    dg_hold hold; /* of the model that it asks, while it does */
+    json_t *root; /* its body, where that was read to know which model it asks; owned */
     dg_generation *generation;
     dg_deciding *deciding;
     dg_header timing[2]; /* of a decision, with its text */
@@ -73,28 +91,27 @@ struct dg_call {
     dg_call *prev, *next; /* among the live ones */
     dg_call *next_queued;
     bool accepted, handed_over, queued, busy, again, gone, silent;
+    bool awaits; /* a model, with a stream that may be told so */
     dg_cancel cancel;
 };
 
 struct dg_server {
-    dgemma_engine *engine;
+    dg_models *models;
     dg_server_options opt; /* strings are owned */
     dg_words keys, origins, image_hosts;
     dg_proxies proxies;              /* whose word is taken on who asks */
     dg_fetcher *fetcher;             /* NULL: no picture is fetched */
     dg_state *state;                 /* NULL: nothing is kept */
     struct dg_batch_runner *batches; /* NULL: there are none */
-    dgemma_model_info info;
-    dg_chat_limits limits;
-    dg_metrics *metrics;
-    dg_gpu *gpu; /* NULL: nothing is known of it, or the CPU computes */
-    dg_log *log; /* NULL: there is none */
+    dg_constraint_cache *constraints;
+    dg_metrics *metrics; /* of HTTP, and of the model where there is one */
+    dg_log *log;         /* NULL: there is none */
     dg_http *http;
     dg_http_handler handler;
     bool only_this_machine; /* reached by no other, and without a key */
     double started;
     atomic_size_t body_bytes;
-    atomic_bool ready;             /* there is an engine: what is above may be read */
+    atomic_bool ready;             /* the models can be asked */
     atomic_bool leaving, draining; /* /health says so; new requests are refused */
     atomic_bool slot_busy;         /* one conversation at a time is saved or restored */
     atomic_bool stopping;
@@ -123,8 +140,8 @@ void dg_call_cancel(dg_call *c, dg_cancel why); /* the lock is held */
 void dg_call_ping(dg_call *c);         /* says something on a silent stream; the lock is held */
 void dg_call_end(dg_call *c);          /* the HTTP side is through with it */
 void dg_call_forget_input(dg_call *c); /* own_input: nobody will keep it any more */
-bool dg_call_admit(dg_call *c, size_t n_choice, dg_http_error *e);
-void dg_call_ring(void *call); /* a dgemma_notify_fn */
+bool dg_call_admit(dg_call *c, size_t n_choice, dg_http_error *e); /* in place of what it had */
+void dg_call_ring(void *call);                                     /* a dgemma_notify_fn */
 void *dg_worker_main(void *server);
 
 #endif

@@ -278,10 +278,34 @@ static void print_engine(page *p, const dg_metrics_context *c)
         number(p, "dgemma:device_seconds_total", C, "of it, in which the GPU computed",
                e->device_seconds);
     print_turns(p, e);
+}
+
+static void print_http(page *p, const dg_metrics *m, const dg_metrics_context *c)
+{
+    const char *G = "gauge", *C = "counter";
     number(p, "dgemma:connections", G, "open connections", c->n_connection);
     number(p, "dgemma:http_requests_active", G, "requests over HTTP being answered", c->n_exchange);
     number(p, "dgemma:log_lines_dropped_total", C, "lines of the log that nobody read in time",
            (double)c->n_dropped);
+    head(p, "dgemma:http_requests_total", "counter", "requests over HTTP, by status");
+    for (int i = 0; i < MAX_STATUS; i++)
+        if (m->http[i])
+            print(p, "dgemma:http_requests_total{%s,status=\"%d\"} %llu\n", p->label, i,
+                  (unsigned long long)m->http[i]);
+}
+
+/* A model that comes and goes. */
+static void print_loading(page *p, const dg_metrics_loading *l)
+{
+    const char *G = "gauge", *C = "counter";
+    number(p, "dgemma:model_loaded", G, "whether the model is loaded", l->is_loaded);
+    number(p, "dgemma:model_bytes", G, "memory that it takes when it is",
+           l->is_loaded ? (double)l->bytes : 0);
+    number(p, "dgemma:model_waiting", G, "requests that wait for it to be loaded", l->n_waiting);
+    number(p, "dgemma:model_loads_total", C, "how often it was loaded", (double)l->n_loaded);
+    number(p, "dgemma:model_load_failures_total", C, "how often that failed", (double)l->n_failed);
+    number(p, "dgemma:model_unloads_total", C, "how often it was unloaded", (double)l->n_unloaded);
+    number(p, "dgemma:model_load_seconds_total", C, "time that loading took", l->load_seconds);
 }
 
 static void print_counts(page *p, const dg_metrics *m)
@@ -378,11 +402,6 @@ static void print_ends(page *p, const dg_metrics *m)
         print(p, "vllm:request_success_total{%s,finished_reason=\"%s\"} %llu\n", p->label,
               reasons[i].reason, (unsigned long long)n);
     }
-    head(p, "dgemma:http_requests_total", "counter", "requests over HTTP, by status");
-    for (int i = 0; i < MAX_STATUS; i++)
-        if (m->http[i])
-            print(p, "dgemma:http_requests_total{%s,status=\"%d\"} %llu\n", p->label, i,
-                  (unsigned long long)m->http[i]);
 }
 
 /* model_name="…", with quotes, backslashes and newlines in it made harmless, and UTF-8 whatever the
@@ -402,17 +421,30 @@ static void make_label(char *out, size_t size, const char *model)
     snprintf(out + at, size - at, "\"");
 }
 
-bool dg_metrics_print(dg_metrics *m, const dg_metrics_context *context, dg_buf *out)
+bool dg_metrics_print_model(dg_metrics *m, const dg_metrics_context *context, dg_buf *out)
 {
     char label[256];
     page p = {.out = out, .label = label};
     make_label(label, sizeof label, context->model);
     print_engine(&p, context);
+    if (context->loading)
+        print_loading(&p, context->loading);
     pthread_mutex_lock(&m->lock);
     print_counts(&p, m);
     print_ends(&p, m);
     for (int i = 0; i < N_HISTOGRAM; i++)
         print_histogram(&p, &m->histogram[i]);
+    pthread_mutex_unlock(&m->lock);
+    return !p.full;
+}
+
+bool dg_metrics_print_server(dg_metrics *m, const dg_metrics_context *context, dg_buf *out)
+{
+    char label[256];
+    page p = {.out = out, .label = label};
+    make_label(label, sizeof label, context->model);
+    pthread_mutex_lock(&m->lock);
+    print_http(&p, m, context);
     pthread_mutex_unlock(&m->lock);
     print_gpu(&p, &context->gpu);
     print_process(&p, &context->process);

@@ -1,10 +1,12 @@
 #include "ollama_models.h"
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 #include "adapter_request.h"
 #include "call_body.h"
 #include "json_fields.h"
 #include "json_text.h"
+#include "ollama_response.h"
 
 static json_t *details(const char *parent)
 {
@@ -35,39 +37,95 @@ static json_t *entry(const char *name, size_t bytes, const char *parent)
                      digest(name, bytes), "details", details(parent));
 }
 
-static json_t *model_object(const dg_server *s)
+static json_t *model_object(const dg_model *m, const dg_model_view *v)
 {
-    return entry(s->opt.model_name, s->info.weight_bytes, "");
+    return entry(m->name, v->info.weight_bytes, "");
+}
+
+static void add_adapters(json_t **list, dg_model *m)
+{
+    dg_hold h;
+    bool there = dg_hold_try(&h, m);
+    size_t n = there ? dgemma_adapter_count(m->engine) : m->spec ? m->spec->options.n_adapters : 0;
+    for (size_t i = 0; i < n; i++) {
+        dgemma_adapter_info info = {0};
+        if (there)
+            dgemma_adapter_describe(m->engine, i, &info);
+        else
+            info.name = m->spec->options.adapters[i].name;
+        dg_json_add(list, entry(info.name, info.bytes, m->name));
+    }
+    dg_hold_drop(&h);
 }
 
 void dg_ollama_tags(dg_call *c)
 {
-    const dg_server *s = c->server;
-    json_t *list = json_pack("[o]", model_object(s));
-    for (size_t i = 0; i < dgemma_adapter_count(s->engine); i++) {
-        dgemma_adapter_info info;
-        dgemma_adapter_describe(s->engine, i, &info);
-        dg_json_add(&list, entry(info.name, info.bytes, s->opt.model_name));
+    dg_models *ms = c->server->models;
+    json_t *list = json_array();
+    for (size_t i = 0; i < ms->n; i++) {
+        dg_model_view v;
+        dg_model_look(&ms->list[i], &v);
+        dg_json_add(&list, model_object(&ms->list[i], &v));
+        add_adapters(&list, &ms->list[i]);
     }
     dg_exchange_reply(&c->x, 200, json_pack("{s:o}", "models", list));
 }
 
-/* The model is loaded, and stays. */
-void dg_ollama_running(dg_call *c)
+static json_t *time_of(time_t at)
 {
-    json_t *model = model_object(c->server);
-    dg_json_put(&model, "expires_at", json_string("9999-12-31T23:59:59Z"));
-    dg_json_put(&model, "size_vram", json_integer(0));
-    dg_json_put(&model, "context_length", json_integer(c->server->info.context_length));
-    dg_exchange_reply(&c->x, 200, json_pack("{s:[o]}", "models", model));
+    struct tm utc;
+    char text[32] = "";
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &utc));
+    return json_string(text);
 }
 
-/* "NAME", or "NAME:latest", which is what clients make of it; or an adapter. */
-static bool is_ours(const dg_server *s, const char *name)
+/* When it will be unloaded if nobody asks for it again. */
+static json_t *expires_at(const dg_model_view *v)
 {
-    size_t n = strlen(s->opt.model_name);
-    return (!strncmp(name, s->opt.model_name, n) && (!name[n] || !strcmp(name + n, ":latest"))) ||
-           dg_adapter_named(s->engine, s->opt.model_name, name) >= 0;
+    return v->expires < 0 ? json_string("9999-12-31T23:59:59Z")
+                          : time_of(time(NULL) + (time_t)v->expires);
+}
+
+/* Those that are loaded. */
+void dg_ollama_running(dg_call *c)
+{
+    dg_models *ms = c->server->models;
+    json_t *list = json_array();
+    for (size_t i = 0; i < ms->n; i++) {
+        dg_model_view v;
+        dg_model_look(&ms->list[i], &v);
+        if (v.state != DG_MODEL_LOADED)
+            continue;
+        json_t *model = model_object(&ms->list[i], &v);
+        dg_json_put(&model, "expires_at", expires_at(&v));
+        dg_json_put(&model, "size_vram", json_integer(0));
+        dg_json_put(&model, "context_length", json_integer(v.info.context_length));
+        dg_json_add(&list, model);
+    }
+    dg_exchange_reply(&c->x, 200, json_pack("{s:o}", "models", list));
+}
+
+void dg_ollama_unloaded(dg_call *c, const dg_model *m)
+{
+    json_t *body = json_pack("{s:s,s:o,s:b,s:s}", "model", m->name, "created_at",
+                             time_of(time(NULL)), "done", 1, "done_reason", "unload");
+    if (c->route->dialect == &dg_ollama_chat)
+        dg_json_put(&body, "message", json_pack("{s:s,s:s}", "role", "assistant", "content", ""));
+    else
+        dg_json_put(&body, "response", json_string(""));
+    dg_exchange_reply(&c->x, 200, body);
+}
+
+/* The model of this name, or of its adapter's: where there is one alone, "NAME", or "NAME:latest",
+ * which is what clients make of it. NULL: none. */
+static dg_model *find(const dg_models *ms, const char *name)
+{
+    dg_model *m = dg_models_find(ms, name, NULL);
+    size_t n = m ? strlen(m->name) : 0;
+    if (!m || ms->many ||
+        (!strncmp(name, m->name, n) && (!name[n] || !strcmp(name + n, ":latest"))))
+        return m;
+    return dg_adapter_named(m->engine, m->name, name) >= 0 ? m : NULL;
 }
 
 static json_t *capabilities(const dgemma_model_info *i)
@@ -82,13 +140,15 @@ static json_t *capabilities(const dgemma_model_info *i)
     return list;
 }
 
-static json_t *show_object(const dg_server *s)
+static json_t *show_object(dg_model *m)
 {
-    const dgemma_model_info *i = &s->info;
+    dg_model_view v;
+    dg_model_look(m, &v);
+    const dgemma_model_info *i = &v.info;
     return json_pack("{s:s,s:s,s:s,s:o,s:{s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:s},s:o}", "modelfile",
                      "", "parameters", "", "template", i->chat_template ? i->chat_template : "",
                      "details", details(""), "model_info", "general.architecture",
-                     "diffusion-gemma", "general.basename", s->opt.model_name,
+                     "diffusion-gemma", "general.basename", m->name,
                      "diffusion-gemma.context_length", i->context_length,
                      "diffusion-gemma.embedding_length", i->n_embd, "diffusion-gemma.block_count",
                      i->n_layer, "diffusion-gemma.expert_count", i->n_expert,
@@ -105,9 +165,10 @@ static bool show(dg_call *c, const json_t *root, dg_http_error *e)
     name = name ? name : old;
     if (!name)
         return dg_refuse(e, 400, "invalid_value", "model", "model: missing");
-    if (!is_ours(c->server, name))
+    dg_model *m = find(c->server->models, name);
+    if (!m)
         return dg_refuse(e, 404, "model_not_found", "model", "model '%.100s' not found", name);
-    dg_exchange_reply(&c->x, 200, show_object(c->server));
+    dg_exchange_reply(&c->x, 200, show_object(m));
     return true;
 }
 

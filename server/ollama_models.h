@@ -9,4 +9,7 @@ void dg_ollama_running(dg_call *c);
 void dg_ollama_show(dg_call *c);
 void dg_ollama_version(dg_call *c);
 
+/* The answer to who wanted nothing but that a model goes. */
+void dg_ollama_unloaded(dg_call *c, const dg_model *m);
+
 #endif

@@ -1,15 +1,12 @@
 #include "routes.h"
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/common.h"
-#include "adapter_request.h"
 #include "anthropic_count.h"
 #include "anthropic_request.h"
 #include "anthropic_response.h"
 #include "call_body.h"
+#include "call_model.h"
 #include "batches.h"
 #include "canvas_response.h"
 #include "decisions.h"
@@ -28,12 +25,13 @@
 #include "start_request.h"
 #include "stored_responses.h"
 #include "systemone.h"
+#include "tell.h"
 
 /* ---- answers of the model ---- */
 
 static bool start(dg_call *c, dg_http_error *e)
 {
-    dg_server *s = c->server;
+    const dg_model *m = c->hold.model;
     dg_chat chat;
     if (!dg_call_chat(c, c->route->read, &chat, e))
         return false;
@@ -44,9 +42,9 @@ static bool start(dg_call *c, dg_http_error *e)
     }
     chat.options.cache_salt = c->cache_salt; /* the call outlives its generation */
     dg_generation_setup cfg = {
-        .engine = s->engine,
-        .metrics = s->metrics,
-        .model = s->opt.model_name,
+        .engine = m->engine,
+        .metrics = m->metrics,
+        .model = m->name,
         .dialect = c->route->dialect,
         .to = &c->x,
         .keeping = c->keeping,
@@ -63,7 +61,7 @@ static void generate(dg_call *c)
         dg_log_print(c->server->log, "%s asks %.*s", c->name, (int)c->body.len,
                      c->body.data ? c->body.data : "");
     if (!start(c, &e))
-        dg_exchange_refuse(&c->x, &e);
+        dg_call_refuse(c, &e); /* a stream may have been opened while it waited for its model */
     dg_call_forget_body(c);
 }
 
@@ -80,8 +78,8 @@ static bool start_deciding(dg_call *c, dg_http_error *e)
         return false;
     }
     dg_deciding_setup cfg = {
-        .engine = s->engine,
-        .model = s->opt.model_name,
+        .engine = c->hold.model->engine,
+        .model = c->hold.model->name,
         .cache_salt = c->cache_salt,
         .temperature = s->opt.decision_temperature,
         .max_images = s->opt.max_images,
@@ -114,13 +112,13 @@ static json_t *tokens_object(dg_call *c, bool pieces, bool strings, const int32_
     for (size_t i = 0; i < n; i++) {
         json_t *id = json_integer(ids[i]);
         dg_json_add(&list, pieces ? json_pack("{s:o,s:o}", "id", id, "piece",
-                                              dg_token_text(c->server->engine, ids[i], NULL))
+                                              dg_token_text(c->hold.model->engine, ids[i], NULL))
                                   : id);
         if (strings)
-            dg_json_add(&texts, dg_token_text(c->server->engine, ids[i], NULL));
+            dg_json_add(&texts, dg_token_text(c->hold.model->engine, ids[i], NULL));
     }
     json_t *out = json_pack("{s:I,s:i,s:o}", "count", (json_int_t)n, "max_model_len",
-                            c->server->info.context_length, "tokens", list);
+                            c->hold.model->info.context_length, "tokens", list);
     if (strings)
         dg_json_put(&out, "token_strs", texts);
     return out;
@@ -140,8 +138,8 @@ static bool tokenize_body(dg_call *c, const json_t *root, dg_http_error *e)
     size_t len = json_string_length(text), cap = len + 16, n = 0;
     int32_t *ids = dg_array(cap, sizeof *ids);
     dgemma_error err = {.status = DGEMMA_E_NOMEM, .msg = "out of memory"};
-    if (!ids || dgemma_tokenize(c->server->engine, json_string_value(text), len, markers, ids, cap,
-                                &n, &err)) {
+    if (!ids || dgemma_tokenize(c->hold.model->engine, json_string_value(text), len, markers, ids,
+                                cap, &n, &err)) {
         dg_free(ids);
         return dg_refuse_status(e, &err, "content");
     }
@@ -161,9 +159,9 @@ static bool detokenize_body(dg_call *c, const json_t *root, dg_http_error *e)
     char *text = NULL;
     dgemma_error err = {0};
     if (!dg_field_list(root, "tokens", &list, e) ||
-        !dg_field_ids(list, c->server->info.n_vocab, "tokens", &ids, &n, e))
+        !dg_field_ids(list, c->hold.model->info.n_vocab, "tokens", &ids, &n, e))
         return false;
-    dgemma_status st = dgemma_detokenize(c->server->engine, ids, n, &text, &len, &err);
+    dgemma_status st = dgemma_detokenize(c->hold.model->engine, ids, n, &text, &len, &err);
     dg_free(ids);
     if (st)
         return dg_refuse_status(e, &err, "tokens");
@@ -192,135 +190,7 @@ static void detokenize(dg_call *c)
     with_body(c, detokenize_body);
 }
 
-/* ---- what the server is ---- */
-
-static void health(dg_call *c)
-{
-    bool draining = atomic_load(&c->server->leaving);
-    dgemma_status broken = draining ? DGEMMA_OK : dgemma_engine_check(c->server->engine, NULL);
-    dg_exchange_reply(&c->x, draining || broken ? 503 : 200,
-                      json_pack("{s:s}", "status",
-                                draining                      ? "draining"
-                                : broken == DGEMMA_E_INTERNAL ? "device lost"
-                                : broken                      ? "model file cut short"
-                                                              : "ok"));
-}
-
-static json_t *model_object(const dg_server *s)
-{
-    const dgemma_model_info *i = &s->info;
-    return json_pack("{s:s,s:s,s:i,s:s,s:s,s:i,s:{s:i,s:i,s:i,s:I,s:i,s:s}}", "id",
-                     s->opt.model_name, "object", "model", "created", 0, "owned_by", "dgemma",
-                     "root", s->opt.model_name, "max_model_len", i->context_length, "meta",
-                     "n_vocab", i->n_vocab, "n_ctx_train", i->context_length, "n_embd", i->n_embd,
-                     "size", (json_int_t)i->weight_bytes, "canvas_length", i->canvas_length,
-                     "numerics", i->numerics ? i->numerics : "");
-}
-
-/* As OpenAI lists them, and as clients of /v1/systemone want to read it; of the day nothing is
- * known. */
-static void models(dg_call *c)
-{
-    const dg_server *s = c->server;
-    const char *name = s->opt.model_name;
-    json_t *data = json_pack("[o]", model_object(s)),
-           *list = json_pack("[{s:s,s:s,s:s}]", "name", name, "description", "answers any name",
-                             "release_date", "");
-    for (size_t i = 0; i < dgemma_adapter_count(s->engine); i++) {
-        dgemma_adapter_info info;
-        dgemma_adapter_describe(s->engine, i, &info);
-        dg_json_add(&data, dg_adapter_model(s->engine, i, name, s->info.context_length));
-        dg_json_add(&list, json_pack("{s:s,s:s,s:s}", "name", info.name, "description",
-                                     "an adapter of it", "release_date", ""));
-    }
-    dg_exchange_reply(&c->x, 200,
-                      json_pack("{s:s,s:o,s:o}", "object", "list", "data", data, "models", list));
-}
-
-/* As llama-server lists them. */
-static void adapters(dg_call *c)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < dgemma_adapter_count(c->server->engine); i++)
-        dg_json_add(&list, dg_adapter_object(c->server->engine, i));
-    dg_exchange_reply(&c->x, 200, list);
-}
-
-static void one_model(dg_call *c)
-{
-    dg_http_error e;
-    const char *name = c->path + strlen(c->route->path);
-    if (!strcmp(name, c->server->opt.model_name)) {
-        dg_exchange_reply(&c->x, 200, model_object(c->server));
-        return;
-    }
-    int adapter = dgemma_adapter_find(c->server->engine, name);
-    if (adapter >= 0) {
-        dg_exchange_reply(&c->x, 200,
-                          dg_adapter_model(c->server->engine, (size_t)adapter,
-                                           c->server->opt.model_name,
-                                           c->server->info.context_length));
-        return;
-    }
-    dg_refuse(&e, 404, "model_not_found", "model", "there is no model \"%s\"", name);
-    dg_exchange_refuse(&c->x, &e);
-}
-
-/* 0.4 as 0.4, not as the double next to the float. */
-static json_t *decimal(float x)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%.6g", (double)x);
-    return json_real(strtod(text, NULL));
-}
-
-static json_t *default_params(const dgemma_request_options *o)
-{
-    return json_pack("{s:i,s:i,s:o,s:o,s:o,s:i,s:o,s:i}", "max_tokens", o->max_tokens,
-                     "n_denoise_steps", o->max_denoise_steps, "temperature_min", decimal(o->t_min),
-                     "temperature_max", decimal(o->t_max), "entropy_bound",
-                     decimal(o->entropy_bound), "stability_threshold", o->stability_threshold,
-                     "confidence_threshold", decimal(o->confidence_threshold), "canvas_length",
-                     o->canvas_length);
-}
-
-static void props(dg_call *c)
-{
-    const dg_server *s = c->server;
-    json_t *body = json_pack(
-        "{s:{s:i,s:o},s:i,s:s,s:s,s:s,s:{s:b,s:b},s:s,s:s,s:i,s:s,s:s,s:i,s:b}",
-        "default_generation_settings", "n_ctx", s->info.context_length, "params",
-        default_params(&s->limits.defaults), "total_slots", s->opt.max_running, "model_path",
-        s->opt.model_name, "model_alias", s->opt.model_name, "chat_template",
-        s->info.chat_template ? s->info.chat_template : "", "modalities", "vision",
-        s->info.has_vision, "audio", 0, "build_info", "dgemma " DGEMMA_VERSION, "generation_type",
-        "block-diffusion", "canvas_length", s->info.canvas_length, "backend",
-        s->info.backend ? s->info.backend : "", "numerics",
-        s->info.numerics ? s->info.numerics : "", "n_threads", s->info.n_threads, "is_sleeping", 0);
-    dg_exchange_reply(&c->x, 200, body);
-}
-
-static void metrics(dg_call *c)
-{
-    dg_server *s = c->server;
-    dg_metrics_context context = {.model = s->opt.model_name, .info = s->info};
-    dg_buf page;
-    dg_buf_init(&page, 1 << 20);
-    dgemma_engine_count(s->engine, &context.engine);
-    dg_process_read(&context.process);
-    dg_gpu_read(s->gpu, &context.gpu);
-    context.n_connection = dg_http_n_connection(s->http);
-    context.n_dropped = dg_log_dropped(s->log);
-    pthread_mutex_lock(&s->lock);
-    context.n_exchange = s->n_call;
-    pthread_mutex_unlock(&s->lock);
-    if (dg_metrics_print(s->metrics, &context, &page))
-        dg_exchange_reply_text(&c->x, 200, "text/plain; version=0.0.4; charset=utf-8", page.data,
-                               page.len);
-    else
-        dg_exchange_reply(&c->x, 503, NULL);
-    dg_buf_clear(&page);
-}
+/* ---- others ---- */
 
 static void preflight(dg_call *c)
 {
@@ -333,14 +203,15 @@ static const dg_dialect systemone_errors = {.error = dg_systemone_error};
 
 #define GENERATES(where, reader, writer)                                                           \
     {                                                                                              \
-        .method = "POST", .path = (where), .work = generate, .generates = true, .read = (reader),  \
-        .dialect = &(writer)                                                                       \
+        .method = "POST", .path = (where), .work = generate, .generates = true,                    \
+        .asks = &dg_asks_model, .read = (reader), .dialect = &(writer)                             \
     }
 
 #define RESPONDS(where)                                                                            \
     {                                                                                              \
         .method = "POST", .path = (where), .work = generate, .generates = true,                    \
-        .prepare = dg_stored_prepare, .read = dg_responses_read, .dialect = &dg_responses          \
+        .asks = &dg_asks_model, .prepare = dg_stored_prepare, .read = dg_responses_read,           \
+        .dialect = &dg_responses                                                                   \
     }
 
 static const dg_route routes[] = {
@@ -362,16 +233,19 @@ static const dg_route routes[] = {
      .path = "/v1/systemone",
      .work = decide,
      .generates = true,
+     .asks = &dg_asks_model,
      .dialect = &systemone_errors,
      .wire = &dg_systemone},
     {.method = "POST",
      .path = "/v1/decisions",
      .work = decide,
      .generates = true,
+     .asks = &dg_asks_model,
      .wire = &dg_decisions},
     {.method = "POST",
      .path = "/v1/messages/count_tokens",
      .work = dg_anthropic_count,
+     .asks = &dg_asks_model,
      .dialect = &dg_anthropic},
     {.method = "GET",
      .path = "/api/tags",
@@ -389,8 +263,8 @@ static const dg_route routes[] = {
      .work = dg_ollama_version,
      .now = true,
      .dialect = &dg_ollama_chat},
-    {.method = "POST", .path = "/tokenize", .work = tokenize},
-    {.method = "POST", .path = "/detokenize", .work = detokenize},
+    {.method = "POST", .path = "/tokenize", .work = tokenize, .asks = &dg_asks_model},
+    {.method = "POST", .path = "/detokenize", .work = detokenize, .asks = &dg_asks_model},
     {.method = "POST", .path = "/v1/files", .work = dg_files_upload, .keeps = true},
     {.method = "GET", .path = "/v1/files", .work = dg_files_list, .keeps = true},
     {.method = "GET", .path = "/v1/files/", .work = dg_files_get, .keeps = true},
@@ -399,16 +273,24 @@ static const dg_route routes[] = {
     {.method = "GET", .path = "/v1/batches", .work = dg_batches_list, .keeps = true},
     {.method = "GET", .path = "/v1/batches/", .work = dg_batches_get, .keeps = true},
     {.method = "POST", .path = "/v1/batches/", .work = dg_batches_cancel, .keeps = true},
-    {.method = "GET", .path = "/v1/models", .work = models, .now = true},
-    {.method = "GET", .path = "/v1/models/", .work = one_model, .now = true},
-    {.method = "GET", .path = "/models", .work = models, .now = true},
-    {.method = "GET", .path = "/health", .work = health, .now = true, .open = true},
-    {.method = "GET", .path = "/v1/health", .work = health, .now = true, .open = true},
-    {.method = "GET", .path = "/lora-adapters", .work = adapters, .now = true},
-    {.method = "GET", .path = "/props", .work = props, .now = true},
-    {.method = "GET", .path = "/slots", .work = dg_slots_list, .now = true},
-    {.method = "POST", .path = "/slots/", .work = dg_slots_act, .keeps = true},
-    {.method = "GET", .path = "/metrics", .work = metrics, .now = true},
+    {.method = "GET", .path = "/v1/models", .work = dg_tell_models, .now = true},
+    {.method = "GET", .path = "/v1/models/", .work = dg_tell_model, .now = true},
+    {.method = "GET", .path = "/models", .work = dg_tell_models, .now = true},
+    {.method = "GET", .path = "/health", .work = dg_tell_health, .now = true, .open = true},
+    {.method = "GET", .path = "/v1/health", .work = dg_tell_health, .now = true, .open = true},
+    {.method = "GET",
+     .path = "/lora-adapters",
+     .work = dg_tell_adapters,
+     .now = true,
+     .keeps = true},
+    {.method = "GET", .path = "/props", .work = dg_tell_props, .now = true, .keeps = true},
+    {.method = "GET", .path = "/slots", .work = dg_slots_list, .now = true, .keeps = true},
+    {.method = "POST",
+     .path = "/slots/",
+     .work = dg_slots_act,
+     .asks = &dg_asks_model,
+     .keeps = true},
+    {.method = "GET", .path = "/metrics", .work = dg_tell_metrics, .now = true},
 };
 
 /* Where nothing is, below the paths of a dialect: its clients read no other form of error. */

@@ -156,24 +156,24 @@ static void init(dg_server *s)
     s->started = dg_clock_now();
 }
 
-/* Nobody reads what is set here before `ready` is. */
+static dgemma_status create_models(dg_server *s, const dg_server_options *opt, dgemma_error *err)
+{
+    dg_chat_limits limits = {.max_choices = s->opt.max_choices,
+                             .max_images = s->opt.max_images,
+                             .constraints = s->constraints};
+    if (opt->models)
+        return dg_models_create(&s->models, opt->models, &opt->loading, &limits, err);
+    s->models = dg_models_create_one(s->opt.model_name, s->metrics, &limits);
+    return s->models ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+}
+
 dgemma_status dg_server_attach(dg_server *s, dgemma_engine *engine, dgemma_error *err)
 {
-    s->engine = engine;
-    dgemma_engine_info(engine, &s->info);
-    s->gpu = s->info.gpu_address ? dg_gpu_open(s->info.gpu_address) : NULL;
-    s->limits =
-        (dg_chat_limits){dgemma_request_defaults(engine), s->info.n_vocab, s->opt.max_choices,
-                         s->opt.max_images, dg_constraint_cache_create()};
-    if (!s->limits.constraints)
-        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    if (dgemma_adapter_find(engine, s->opt.model_name) >= 0)
-        return dg_fail(
-            err, DGEMMA_E_ARG,
-            "an adapter is called \"%s\", like the model: --name or NAME=PATH give another",
-            s->opt.model_name);
-    atomic_store(&s->ready, true);
-    return DGEMMA_OK;
+    dgemma_status st =
+        engine ? dg_models_attach(s->models, engine, err) : dg_models_start(s->models, s->log, err);
+    if (!st)
+        atomic_store(&s->ready, true);
+    return st;
 }
 
 /* What one key may have; together they share the bytes. */
@@ -207,8 +207,11 @@ dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_s
     bool copied = copy_options(s, opt);
     s->opt.trusted_proxies = NULL;
     s->metrics = dg_metrics_create();
-    if (!copied || !s->metrics)
+    s->constraints = dg_constraint_cache_create();
+    if (!copied || !s->metrics || !s->constraints)
         st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (!st)
+        st = create_models(s, opt, err);
     if (!st)
         st = dg_proxies_read(&s->proxies, opt->trusted_proxies, err);
     if (!st && engine)
@@ -291,6 +294,7 @@ void dg_server_stop(dg_server *s)
     if (s->watching)
         pthread_join(s->watch, NULL);
     s->watching = false;
+    dg_models_stop(s->models);
 }
 
 void dg_server_free(dg_server *s)
@@ -299,9 +303,9 @@ void dg_server_free(dg_server *s)
         return;
     dg_http_free(s->http);
     dg_log_close(s->log);
+    dg_models_free(s->models);
     dg_metrics_free(s->metrics);
-    dg_constraint_cache_free(s->limits.constraints);
-    dg_gpu_close(s->gpu);
+    dg_constraint_cache_free(s->constraints);
     free_words(&s->keys);
     free_words(&s->origins);
     free_words(&s->image_hosts);

@@ -13,7 +13,8 @@ typedef struct dg_server dg_server;
 dg_server_options dg_server_defaults(void);
 
 /* Listens and answers from here on. The engine is borrowed until dg_server_free; NULL: everything
- * but the page is answered with 503, "loading", until dg_server_attach brings one. */
+ * but the page is answered with 503, "loading", until dg_server_attach brings one, or, without one,
+ * loads those of the options' models that are to be there from the start. */
 dgemma_status dg_server_start(dg_server **out, dgemma_engine *engine, const dg_server_options *opt,
                               dgemma_error *err);
 dgemma_status dg_server_attach(dg_server *s, dgemma_engine *engine, dgemma_error *err);

@@ -4,6 +4,7 @@
 
 #include "dgemma.h"
 #include "log.h"
+#include "models.h"
 
 /* Nothing here is kept by reference but the engine and the log. */
 typedef struct dg_server_options {
@@ -11,8 +12,10 @@ typedef struct dg_server_options {
     int port;                    /* 0: any that is free */
     int listen_fd;               /* a socket that listens already, in place of both; 0: none */
     const char *trusted_proxies; /* networks with commas between them; NULL: nobody says who asks */
-    const char *model_name;
-    const char *const *keys; /* one of them must be sent; none: everybody may ask */
+    const char *model_name;      /* of the engine's model */
+    const dg_model_specs *models; /* several in its place, borrowed; NULL: there is an engine */
+    dg_models_options loading;    /* of those */
+    const char *const *keys;      /* one of them must be sent; none: everybody may ask */
     size_t n_key;
     bool share_cache; /* whatever the key, what another's request left in the caches is used */
     const char *const *origins; /* sites whose pages may use the server; "*": all */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "call_body.h"
+#include "call_model.h"
 #include "json_fields.h"
 #include "json_text.h"
 #include "query.h"
@@ -12,12 +13,21 @@
 /* As many as run together. Which request sits where is nobody's business. */
 void dg_slots_list(dg_call *c)
 {
-    const dg_server *s = c->server;
-    dgemma_engine_counters n;
-    dgemma_engine_count(s->engine, &n);
+    dg_hold h;
+    dg_model_view v;
+    dgemma_engine_counters n = {0};
+    dg_model *m = dg_call_queried(c);
+    if (!m)
+        return;
+    if (dg_hold_try(&h, m)) {
+        dgemma_engine_count(m->engine, &n);
+        dg_hold_drop(&h);
+    }
+    dg_model_look(m, &v);
+    int n_slot = m->spec ? m->spec->options.max_running : c->server->opt.max_running;
     json_t *list = json_array();
-    for (int i = 0; i < s->opt.max_running; i++)
-        dg_json_add(&list, json_pack("{s:i,s:i,s:b,s:b}", "id", i, "n_ctx", s->info.context_length,
+    for (int i = 0; i < n_slot; i++)
+        dg_json_add(&list, json_pack("{s:i,s:i,s:b,s:b}", "id", i, "n_ctx", v.info.context_length,
                                      "speculative", 0, "is_processing", i < n.n_running));
     dg_exchange_reply(&c->x, 200, list);
 }
@@ -117,7 +127,7 @@ static bool act(dg_call *c, const json_t *root, dg_http_error *e)
         return false;
     }
     const double start = dg_clock_now();
-    dgemma_engine *engine = c->server->engine;
+    dgemma_engine *engine = c->hold.model->engine;
     dgemma_status st = saves ? dgemma_prefix_save(engine, path, slot, c->cache_salt, &done, &err)
                              : dgemma_prefix_restore(engine, path, c->cache_salt, &done, &err);
     atomic_store(&c->server->slot_busy, false);

@@ -4,14 +4,16 @@
 
 enum { TICK_MS = 200 };
 
-/* Proxies give up on a stream that has nothing to say for long. */
+/* Proxies give up on a stream that has nothing to say for long. One that waits for its model is not
+ * open yet, and will be for this. */
 static bool is_silent(dg_call *c, double now)
 {
     pthread_mutex_lock(&c->x.lock);
-    bool silent = c->x.streaming && !c->x.closed && c->x.sent == c->x.out.len &&
-                  now - c->x.wrote > c->server->opt.ping_seconds;
+    const dg_exchange *x = &c->x;
+    bool quiet = x->streaming ? !x->closed && x->sent == x->out.len : c->awaits && !x->status;
+    double since = x->streaming ? x->wrote : c->arrived;
     pthread_mutex_unlock(&c->x.lock);
-    return silent;
+    return quiet && now - since > c->server->opt.ping_seconds;
 }
 
 static void watch_calls(dg_server *s, double now)

@@ -57,11 +57,11 @@ class Server:
 
     model = FIXTURE  # fast, and gibberish will do for most; a suite that needs sense sets MODEL
 
-    def __init__(self, *args, model=None, log=None):
+    def __init__(self, *args, model=None, models=None, log=None):
         self.log = log or tempfile.TemporaryFile("w+b")
+        which = ["--models", models] if models else ["-m", model or self.model, "--name", "test"]
         self.process = subprocess.Popen(
-            [os.environ["DGEMMA"], "serve", "-m", model or self.model, "--device", "cpu", "--threads", THREADS, "--port", "0",
-             "--name", "test", *args],
+            [os.environ["DGEMMA"], "serve", *which, "--device", "cpu", "--threads", THREADS, "--port", "0", *args],
             stdout=subprocess.PIPE, stderr=self.log)
         line = self.process.stdout.readline().decode()
         found = re.search(r":(\d+)$", line.strip())
@@ -179,9 +179,8 @@ def is_whole(data):
     return body.endswith(b"0\r\n\r\n")
 
 
-def read_all(s):
-    """One answer, or what came of it."""
-    data = b""
+def read_all(s, data=b""):
+    """One answer, or what came of it; `data` is what came before."""
     try:
         while not is_whole(data):
             piece = s.recv(65536)

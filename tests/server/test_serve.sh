@@ -29,7 +29,7 @@ suite() {
     fi
     n_passed=$((n_passed + $2)) n_failed=$((n_failed + $4)) n_skipped=$((n_skipped + $6))
 }
-[ $# -gt 0 ] || set -- serve_answers serve_hostile serve_smuggling serve_metrics serve_dialects serve_decisions serve_tools serve_links serve_canvas serve_drain serve_agents serve_batch serve_files serve_batches serve_slots serve_stored serve_proxied serve_replicas serve_adapters serve_page
+[ $# -gt 0 ] || set -- serve_answers serve_hostile serve_smuggling serve_metrics serve_dialects serve_decisions serve_tools serve_links serve_canvas serve_drain serve_agents serve_batch serve_files serve_batches serve_slots serve_stored serve_proxied serve_replicas serve_adapters serve_models serve_page
 for name in "$@"; do
     suite "$name"
 done

@@ -100,6 +100,7 @@ Suite *reads_suite(void);
 Suite *decide_suite(void);
 Suite *batch_suite(void);
 Suite *multipart_suite(void);
+Suite *models_suite(void);
 Suite *replica_suite(void);
 
 #endif

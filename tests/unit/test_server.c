@@ -669,7 +669,8 @@ START_TEST(test_gpu)
     dg_buf_init(&out, 1 << 20);
     dg_metrics *m = dg_metrics_create();
     dg_metrics_context context = {.model = "m", .gpu = state};
-    ck_assert(dg_metrics_print(m, &context, &out));
+    ck_assert(dg_metrics_print_model(m, &context, &out) &&
+              dg_metrics_print_server(m, &context, &out));
     ck_assert_ptr_nonnull(
         strstr(out.data, "\ndgemma:gpu_memory_used_bytes{model_name=\"m\"} 600\n"));
     ck_assert_ptr_nonnull(
@@ -709,8 +710,9 @@ START_TEST(test_metrics)
     dg_buf_init(&out, 1 << 20);
     dg_buf_init(&small, 100);
     dg_metrics_context context = {.model = "a\"b\\c\nd"};
-    ck_assert(dg_metrics_print(m, &context, &out));
-    ck_assert(!dg_metrics_print(m, &context, &small));
+    ck_assert(dg_metrics_print_model(m, &context, &out) &&
+              dg_metrics_print_server(m, &context, &out));
+    ck_assert(!dg_metrics_print_model(m, &context, &small));
     static const char *const lines[] = {
         "vllm:prompt_tokens_total{model_name=\"a\\\"b\\\\c d\"} 30\n",
         "vllm:prefix_cache_hits_total{model_name=\"a\\\"b\\\\c d\"} 10\n",

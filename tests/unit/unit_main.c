@@ -98,6 +98,7 @@ static make_suite *const suites[] = {
     pins_suite,
     batch_suite,
     multipart_suite,
+    models_suite,
     replica_suite,
     blocks_narrow_suite,
     quantize_suite,

@@ -1,0 +1,405 @@
+#include "models.h"
+#include <stdio.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "json_fields.h"
+
+/* ---- life cycle ---- */
+
+static dg_models *create(size_t n, const dg_chat_limits *limits)
+{
+    dg_models *ms = dg_calloc(1, sizeof *ms);
+    dg_model *list = dg_calloc(n, sizeof *list);
+    if (!ms || !list) {
+        dg_free(ms);
+        dg_free(list);
+        return NULL;
+    }
+    *ms = (dg_models){.list = list, .n = n, .first = list, .limits = *limits};
+    ms->last_wanted = &ms->first_wanted;
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&ms->lock, NULL);
+    pthread_cond_init(&ms->bell, &attr);
+    pthread_cond_init(&ms->loaded, NULL);
+    pthread_condattr_destroy(&attr);
+    for (size_t i = 0; i < n; i++) {
+        list[i].models = ms;
+        list[i].last_waiting = &list[i].first_waiting;
+    }
+    return ms;
+}
+
+dg_models *dg_models_create_one(const char *name, dg_metrics *metrics, const dg_chat_limits *limits)
+{
+    dg_models *ms = create(1, limits);
+    if (!ms)
+        return NULL;
+    ms->first->name = name;
+    ms->first->metrics = metrics;
+    return ms;
+}
+
+dgemma_status dg_models_attach(dg_models *ms, dgemma_engine *engine, dgemma_error *err)
+{
+    dg_model *m = ms->first;
+    pthread_mutex_lock(&ms->lock);
+    m->engine = engine;
+    m->limits = ms->limits;
+    m->limits.defaults = dgemma_request_defaults(engine);
+    dgemma_engine_info(engine, &m->info);
+    m->limits.n_vocab = m->info.n_vocab;
+    m->gpu = m->info.gpu_address ? dg_gpu_open(m->info.gpu_address) : NULL;
+    m->keep_seconds = -1;
+    m->state = DG_MODEL_LOADED;
+    pthread_mutex_unlock(&ms->lock);
+    if (dgemma_adapter_find(engine, m->name) >= 0)
+        return dg_fail(
+            err, DGEMMA_E_ARG,
+            "an adapter is called \"%s\", like the model: --name or NAME=PATH give another",
+            m->name);
+    return DGEMMA_OK;
+}
+
+/* What could never be loaded, alone or beside those that always are. */
+static dgemma_status check_room(const dg_models *ms, dgemma_error *err)
+{
+    size_t pinned = 0;
+    int n_pinned = 0;
+    for (size_t i = 0; i < ms->n; i++) {
+        const dg_model *m = &ms->list[i];
+        pinned += m->spec->pinned ? m->bytes : 0;
+        n_pinned += m->spec->pinned;
+        if (ms->opt.max_bytes && m->bytes > ms->opt.max_bytes)
+            return dg_fail(
+                err, DGEMMA_E_LIMIT,
+                "the model %s needs %zu MB, --models-memory is %zu: a smaller --context, "
+                "--kv-memory or --parallel makes it less",
+                m->name, (m->bytes >> 20) + 1, ms->opt.max_bytes >> 20);
+    }
+    if ((ms->opt.max_bytes && pinned > ms->opt.max_bytes) ||
+        (ms->opt.max_loaded && n_pinned > ms->opt.max_loaded))
+        return dg_fail(err, DGEMMA_E_LIMIT,
+                       "%d models are pinned and take %zu MB: more than --models-max or "
+                       "--models-memory allow",
+                       n_pinned, (pinned >> 20) + 1);
+    return DGEMMA_OK;
+}
+
+dgemma_status dg_models_create(dg_models **out, const dg_model_specs *specs,
+                               const dg_models_options *opt, const dg_chat_limits *limits,
+                               dgemma_error *err)
+{
+    dg_models *ms = create(specs->n, limits);
+    bool ok = ms != NULL;
+    for (size_t i = 0; ok && i < specs->n; i++) {
+        dg_model *m = &ms->list[i];
+        m->spec = &specs->list[i];
+        m->name = m->spec->name;
+        m->info = m->spec->info;
+        m->bytes = dg_model_spec_bytes(m->spec);
+        m->metrics = dg_metrics_create();
+        ok = m->metrics != NULL;
+    }
+    dgemma_status st = ok ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    if (ok) {
+        ms->many = true;
+        ms->specs = specs;
+        ms->opt = *opt;
+        ms->first = &ms->list[specs->first];
+        st = check_room(ms, err);
+    }
+    if (st) {
+        dg_models_free(ms);
+        return st;
+    }
+    *out = ms;
+    return DGEMMA_OK;
+}
+
+void dg_models_free(dg_models *ms)
+{
+    if (!ms)
+        return;
+    for (size_t i = 0; i < ms->n; i++) {
+        dg_gpu_close(ms->list[i].gpu);
+        if (ms->list[i].spec)
+            dg_metrics_free(ms->list[i].metrics);
+    }
+    dg_free(ms->list);
+    pthread_cond_destroy(&ms->bell);
+    pthread_cond_destroy(&ms->loaded);
+    pthread_mutex_destroy(&ms->lock);
+    dg_free(ms);
+}
+
+/* ---- holding ---- */
+
+static bool is_free(const dg_model *m)
+{
+    return m->state == DG_MODEL_LOADED && !m->gives_way && !m->broken;
+}
+
+/* The lock is held. */
+static void give(dg_hold *h, dg_model *m)
+{
+    m->n_use++;
+    m->last_used = dg_clock_now();
+    h->state = DG_HOLD_HAS;
+}
+
+static void want(dg_models *ms, dg_model *m)
+{
+    if (m->wanted)
+        return;
+    m->wanted = true;
+    m->looked_at = false;
+    m->next_wanted = NULL;
+    *ms->last_wanted = m;
+    ms->last_wanted = &m->next_wanted;
+}
+
+dg_hold_state dg_hold_take(dg_hold *h, dg_model *m, void (*ring)(void *user), void *user)
+{
+    dg_models *ms = m->models;
+    *h = (dg_hold){.model = m, .ring = ring, .user = user};
+    pthread_mutex_lock(&ms->lock);
+    if (is_free(m)) {
+        give(h, m);
+    } else {
+        h->state = DG_HOLD_WAITS;
+        *m->last_waiting = h;
+        m->last_waiting = &h->next;
+        want(ms, m);
+        pthread_cond_signal(&ms->bell);
+    }
+    dg_hold_state state = h->state;
+    pthread_mutex_unlock(&ms->lock);
+    return state;
+}
+
+bool dg_hold_try(dg_hold *h, dg_model *m)
+{
+    *h = (dg_hold){.model = m};
+    pthread_mutex_lock(&m->models->lock);
+    bool there = m->state == DG_MODEL_LOADED;
+    if (there) {
+        m->n_use++; /* it does not count as used: who only looks keeps nothing loaded */
+        h->state = DG_HOLD_HAS;
+    }
+    pthread_mutex_unlock(&m->models->lock);
+    return there;
+}
+
+dg_hold_state dg_hold_look(const dg_hold *h, dg_http_error *e)
+{
+    if (!h->model)
+        return DG_HOLD_NONE;
+    pthread_mutex_lock(&h->model->models->lock);
+    dg_hold_state state = h->state;
+    if (state == DG_HOLD_FAILED)
+        *e = h->model->error;
+    pthread_mutex_unlock(&h->model->models->lock);
+    return state;
+}
+
+static void wait_no_longer(dg_hold *h)
+{
+    dg_model *m = h->model;
+    dg_hold **at = &m->first_waiting;
+    while (*at != h)
+        at = &(*at)->next;
+    *at = h->next;
+    if (m->last_waiting == &h->next)
+        m->last_waiting = at;
+}
+
+void dg_hold_drop(dg_hold *h)
+{
+    dg_model *m = h->model;
+    if (!m)
+        return;
+    pthread_mutex_lock(&m->models->lock);
+    if (h->state == DG_HOLD_WAITS)
+        wait_no_longer(h);
+    if (h->state == DG_HOLD_HAS && --m->n_use == 0 && m->models->many) {
+        m->broken = dgemma_engine_check(m->engine, NULL) == DGEMMA_E_IO;
+        pthread_cond_signal(&m->models->bell);
+    }
+    if (h->ring && h->state == DG_HOLD_HAS)
+        m->last_used = dg_clock_now();
+    pthread_mutex_unlock(&m->models->lock);
+    *h = (dg_hold){0};
+}
+
+void dg_model_grant(dg_model *m)
+{
+    while (m->first_waiting) {
+        dg_hold *h = m->first_waiting;
+        void (*ring)(void *) = h->ring;
+        void *user = h->user;
+        m->first_waiting = h->next;
+        give(h, m);
+        ring(user);
+    }
+    m->last_waiting = &m->first_waiting;
+}
+
+void dg_model_refuse(dg_model *m, const dg_http_error *e)
+{
+    m->error = *e;
+    while (m->first_waiting) {
+        dg_hold *h = m->first_waiting;
+        void (*ring)(void *) = h->ring;
+        void *user = h->user;
+        m->first_waiting = h->next;
+        h->state = DG_HOLD_FAILED;
+        ring(user);
+    }
+    m->last_waiting = &m->first_waiting;
+}
+
+/* ---- looking ---- */
+
+void dg_model_keep(dg_model *m, double seconds)
+{
+    pthread_mutex_lock(&m->models->lock);
+    m->keep_seconds = seconds;
+    pthread_cond_signal(&m->models->bell);
+    pthread_mutex_unlock(&m->models->lock);
+}
+
+void dg_model_look(dg_model *m, dg_model_view *view)
+{
+    pthread_mutex_lock(&m->models->lock);
+    bool stays = m->keep_seconds < 0 || (m->spec && m->spec->pinned);
+    double left = m->last_used + m->keep_seconds - dg_clock_now();
+    *view = (dg_model_view){
+        .state = m->state,
+        .info = m->info,
+        .bytes = m->bytes,
+        .expires = m->state != DG_MODEL_LOADED || stays ? -1
+                   : left > 0                           ? left
+                                                        : 0,
+        .counts = m->counts,
+    };
+    view->info.gpu_address = view->info.vision_ignored = NULL;
+    for (const dg_hold *h = m->first_waiting; h; h = h->next)
+        view->n_waiting++;
+    pthread_mutex_unlock(&m->models->lock);
+}
+
+/* ---- names ---- */
+
+static bool is_called(const char *own, const char *name, size_t n)
+{
+    return strlen(own) == n && !memcmp(own, name, n);
+}
+
+static bool has_name(const dg_model_spec *s, const char *name, size_t n)
+{
+    if (is_called(s->name, name, n))
+        return true;
+    for (size_t i = 0; i < s->n_alias; i++)
+        if (is_called(s->aliases[i], name, n))
+            return true;
+    return false;
+}
+
+static const char *adapter_of(const dg_model_spec *s, const char *name, size_t n)
+{
+    for (size_t i = 0; i < s->options.n_adapters; i++)
+        if (is_called(s->options.adapters[i].name, name, n))
+            return s->options.adapters[i].name;
+    return NULL;
+}
+
+/* "BASE:ADAPTER" */
+static const char *adapter_behind(const dg_model_spec *s, const char *name, size_t n)
+{
+    for (size_t i = 1; i + 1 < n; i++)
+        if (name[i] == ':' && has_name(s, name, i))
+            return adapter_of(s, name + i + 1, n - i - 1);
+    return NULL;
+}
+
+/* An alias that ends in * is the beginning of many. */
+static bool begins_like(const dg_model_spec *s, const char *name)
+{
+    for (size_t i = 0; i < s->n_alias; i++) {
+        size_t n = strlen(s->aliases[i]);
+        if (s->aliases[i][n - 1] == '*' && !strncmp(name, s->aliases[i], n - 1))
+            return true;
+    }
+    return false;
+}
+
+static dg_model *find(const dg_models *ms, const char *name, size_t n, const char **adapter)
+{
+    for (size_t i = 0; i < ms->n; i++)
+        if (has_name(ms->list[i].spec, name, n))
+            return &ms->list[i];
+    for (size_t i = 0; i < ms->n; i++) {
+        const dg_model_spec *s = ms->list[i].spec;
+        *adapter = adapter_of(s, name, n);
+        if (!*adapter)
+            *adapter = adapter_behind(s, name, n);
+        if (*adapter)
+            return &ms->list[i];
+    }
+    return NULL;
+}
+
+dg_model *dg_models_find(const dg_models *ms, const char *name, const char **adapter)
+{
+    static const char latest[] = ":latest";
+    const char *ignored;
+    adapter = adapter ? adapter : &ignored;
+    *adapter = NULL;
+    if (!ms->many || !name || !*name)
+        return ms->first;
+    size_t n = strlen(name), k = sizeof latest - 1;
+    dg_model *m = find(ms, name, n, adapter);
+    if (!m && n > k && !strcmp(name + n - k, latest))
+        m = find(ms, name, n - k, adapter);
+    for (size_t i = 0; !m && i < ms->n; i++)
+        if (begins_like(ms->list[i].spec, name))
+            m = &ms->list[i];
+    return m;
+}
+
+bool dg_models_unknown(const dg_models *ms, const char *name, dg_http_error *e)
+{
+    char list[320] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < ms->n && at < sizeof list; i++) {
+        size_t n = strlen(ms->list[i].name);
+        bool fits = at + n + 8 < sizeof list;
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "",
+                               fits ? ms->list[i].name : "…");
+        if (!fits)
+            break;
+    }
+    return dg_refuse(e, 404, "model_not_found", "model",
+                     "there is no model \"%.100s\"; there are: %s", name, list);
+}
+
+dg_model *dg_models_choose(const dg_models *ms, json_t *root, dg_http_error *e)
+{
+    const char *name, *adapter;
+    if (!ms->many)
+        return ms->first;
+    if (!dg_field_string(root, "model", &name, e))
+        return NULL;
+    dg_model *m = dg_models_find(ms, name, &adapter);
+    if (!m) {
+        dg_models_unknown(ms, name, e);
+    } else if (json_object_set_new(root, "model", json_string(adapter ? adapter : m->name))) {
+        dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
+        return NULL;
+    }
+    return m;
+}

@@ -1,0 +1,116 @@
+/* Models that lie in a folder: GGUF files and folders of checkpoints, each by the name that it has
+ * there. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/utf8.h"
+#include "model_spec.h"
+
+static const char ending[] = ".gguf";
+
+static bool ends_with(const char *name, size_t n, const char *end)
+{
+    size_t k = strlen(end);
+    return n > k && !memcmp(name + n - k, end, k);
+}
+
+/* "-00002-of-00003.gguf": the first part stands for all. */
+static bool is_later_part(const char *name)
+{
+    size_t n = strlen(name);
+    int part = 0, of = 0;
+    return n > 20 && sscanf(name + n - 20, "-%5d-of-%5d.gguf", &part, &of) == 2 && part > 1;
+}
+
+static bool is_text(const char *name)
+{
+    for (size_t left = strlen(name), n; left; name += n, left -= n) {
+        n = dg_utf8_decode(name, left, NULL);
+        if (!n || (unsigned char)*name < ' ' || *name == 127)
+            return false;
+    }
+    return true;
+}
+
+static bool is_model(const char *folder, const char *name)
+{
+    size_t n = strlen(name);
+    char *path = dg_path_join(folder, name);
+    bool ok = path && *name != '.';
+    if (ok && dg_file_is_dir(path))
+        ok = dg_file_exists_in(path, "config.json") || dg_file_exists_in(path, "snapshots");
+    else
+        ok = ok && ends_with(name, n, ending) && strncmp(name, "mmproj", 6) != 0 &&
+             !is_later_part(name);
+    dg_free(path);
+    return ok && n <= DG_MODEL_NAME_MAX && is_text(name);
+}
+
+/* "pocket.gguf" is "pocket" too, unless something else is. */
+static bool add_short_name(dg_model_specs *s, dg_model_spec *m)
+{
+    size_t n = strlen(m->name);
+    if (!ends_with(m->name, n, ending))
+        return true;
+    m->aliases = dg_model_specs_own(s, dg_calloc(1, sizeof *m->aliases));
+    char *alias = dg_model_specs_own(s, dg_strndup(m->name, n - strlen(ending)));
+    if (!m->aliases || !alias)
+        return false;
+    for (size_t i = 0; i < s->n; i++)
+        if (!strcmp(s->list[i].name, alias))
+            return true;
+    m->aliases[m->n_alias++] = alias;
+    return true;
+}
+
+static dgemma_status add_model(dg_model_specs *s, const char *name, const dg_model_base *base,
+                               dgemma_error *err)
+{
+    if (s->n == DG_MODELS_MAX)
+        return dg_fail(err, DGEMMA_E_LIMIT, "%s: it has more than %d models", s->folder,
+                       DG_MODELS_MAX);
+    dg_model_spec *m = dg_model_specs_add(s, base);
+    if (m) {
+        m->name = dg_model_specs_text(s, name);
+        m->options.model_path = dg_model_specs_own(s, dg_path_join(s->folder, name));
+    }
+    return m && m->name && m->options.model_path ? DGEMMA_OK
+                                                 : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const dg_model_spec *)a)->name, ((const dg_model_spec *)b)->name);
+}
+
+dgemma_status dg_models_folder_scan(dg_model_specs *out, const char *path,
+                                    const dg_model_base *base, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    DIR *dir = opendir(path);
+    if (!dir)
+        return dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
+    out->folder = dg_model_specs_text(out, path);
+    if (!out->folder)
+        st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    for (const struct dirent *d; !st && (d = readdir(dir));)
+        if (is_model(path, d->d_name))
+            st = add_model(out, d->d_name, base, err);
+    closedir(dir);
+    if (st)
+        return st;
+    if (!out->n)
+        return dg_fail(err, DGEMMA_E_ARG,
+                       "%s: there is no model in it: GGUF files and folders with a config.json are",
+                       path);
+    qsort(out->list, out->n, sizeof *out->list, by_name);
+    for (size_t i = 0; i < out->n; i++)
+        if (!add_short_name(out, &out->list[i]))
+            return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    return DGEMMA_OK;
+}
