@@ -3,7 +3,7 @@ import anthropic
 
 from dialect_cases import (CAPITAL, SUM, SUM_SCHEMA, SUM_TEXT, TWO, WEATHER, WEATHER_SCHEMA, WEATHER_TEXT, as_chat, picture,
                            user)
-from serving import ENDLESS, HAS_POCKET, MODEL, Server, check, finish, run, skip
+from serving import ENDLESS, HAS_POCKET, MODEL, Server, check, finish, run, skip, two_models, while_waiting
 
 TOOLS = [{"name": "get_weather", "description": WEATHER_TEXT, "input_schema": WEATHER_SCHEMA},
          {"name": "calculator", "description": SUM_TEXT, "input_schema": SUM_SCHEMA}]
@@ -165,8 +165,16 @@ def pictures():
         check("it counts", n == m.usage.input_tokens + m.usage.cache_read_input_tokens > 50, (n, m.usage))
 
 
+def several():
+    with two_models() as s:
+        c = client(s)
+        raises("a model that is none", anthropic.NotFoundError, lambda: ask(c, "x", model="three"), "not_found_error")
+        kinds, message = while_waiting(s, lambda: streamed(c, "Hello", model="two", max_tokens=24))
+        check("a stream that was pinged while it waited", kinds[0] == "message_start" and message.model == "two" and message.stop_reason, (kinds, message))
+
+
 Server.model = MODEL
-run([messages, errors, abort])
+run([messages, errors, abort, several])
 for case in (tools, thinking, pictures):
     if HAS_POCKET:
         run([case])

@@ -7,7 +7,7 @@ import ollama
 
 from dialect_cases import (CAPITAL, JSON, SUM, SUM_SCHEMA, SUM_TEXT, TWO, WEATHER, WEATHER_SCHEMA, WEATHER_TEXT,
                            as_chat, picture, user)
-from serving import ENDLESS, HAS_POCKET, MODEL, Server, check, finish, run, skip
+from serving import ENDLESS, HAS_POCKET, MODEL, Server, check, finish, run, skip, two_models, while_waiting
 
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": WEATHER_TEXT, "parameters": WEATHER_SCHEMA}},
          {"type": "function", "function": {"name": "calculator", "description": SUM_TEXT, "parameters": SUM_SCHEMA}}]
@@ -162,8 +162,19 @@ def json_answers():
         check("JSON in a stream", said == wanted, said)
 
 
+def several():
+    with two_models() as s:
+        c = client(s)
+        raises("a model that is none", 404, lambda: c.chat(model="three", messages=user("x")), "three")
+        check("several models", [m.model for m in c.list().models] == ["one", "two"] and not c.ps().models)
+        parts = while_waiting(s, lambda: list(c.chat(model="two", stream=True, messages=user("Hello"), options={"num_predict": 24}, keep_alive="5m")))
+        check("a stream that was pinged while it waited", len(parts) > 1 and parts[-1].done and all(p.model == "two" for p in parts), parts)
+        check("the one that is there", [m.model for m in c.ps().models] == ["two"] and c.show("one").modelinfo["general.basename"] == "one")
+        check("and that goes", c.generate(model="two", keep_alive=0).done_reason == "unload" and s.wait_metric("dgemma:model_loaded", lambda n: n == 0))
+
+
 Server.model = MODEL
-run([chat_and_generate, models, errors, abort])
+run([chat_and_generate, models, errors, abort, several])
 for case in (tools, thinking, pictures, json_answers):
     if HAS_POCKET:
         run([case])

@@ -4,7 +4,7 @@ import json
 
 import openai
 
-from serving import ENDLESS, HAS_POCKET, MODEL, Server, check, finish, run, skip
+from serving import ENDLESS, HAS_POCKET, MODEL, Server, check, finish, run, skip, two_models, while_waiting
 
 WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "Get the weather in a city.",
@@ -246,8 +246,18 @@ def decisions():
         raises("a question that is none", openai.BadRequestError, lambda: c.decisions.create(model="any", input="x", questions=[]))
 
 
+def several():
+    with two_models() as s:
+        c = client(s)
+        check("several models", [m.id for m in c.models.list().data] == ["one", "two"])
+        raises("a model that is none", openai.NotFoundError, lambda: c.chat.completions.create(model="three", messages=[{"role": "user", "content": "x"}]))
+        chunks = while_waiting(s, lambda: list(c.chat.completions.create(model="two", stream=True, max_tokens=24, messages=[{"role": "user", "content": "Hello"}])))
+        check("a stream that was pinged while it waited", chunks and chunks[0].model == "two" and chunks[-1].choices[0].finish_reason, chunks)
+        check("and a response", while_waiting(s, lambda: c.responses.create(model="two", input="Hello", max_output_tokens=24)).model == "two")
+
+
 Server.model = MODEL
-run([chat_and_stream, seeds, errors, abort])
+run([chat_and_stream, seeds, errors, abort, several])
 for case in (logprobs, prefixes, sampling, tools, reasoning, pictures, decisions):
     if HAS_POCKET:
         run([case])

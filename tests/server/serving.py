@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 POCKET = "models/pocket/pocket.gguf"
@@ -168,6 +169,28 @@ class Server:
 
     def files(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+def two_models():
+    """A server of two models, "one" and "two", with room for one of them."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+        json.dump({"models": [{"name": name, "path": os.path.abspath(MODEL), "kv_memory": 64} for name in ("one", "two")]}, f)
+        f.flush()
+        return Server("-q", "--models-max", "1", "--ping", "1", models=f.name)
+
+
+def while_waiting(s, ask):
+    """What `ask` returns, which waits for "two" while "one" has the only place, for longer than a ping takes."""
+    running = s.open_stream(model="one", **ENDLESS)
+    s.wait_metric('dgemma:model_loaded{model_name="one"}', lambda n: n == 1)
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(ask()))
+    thread.start()
+    check("it waits", s.wait_metric('dgemma:model_waiting{model_name="two"}', lambda n: n == 1))
+    time.sleep(1.5)
+    running.close()
+    thread.join()
+    return answers[0] if answers else None
 
 
 def is_whole(data):
