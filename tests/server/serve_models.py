@@ -279,6 +279,10 @@ def from_file():
         status, answer = s.chat(QUESTION, model="second")
         check("no room beside a pinned one", status == 503 and answer["error"]["code"] == "model_load_failed", answer)
         check("which goes on", s.chat(QUESTION, model="first")[0] == 200)
+    with start(models="examples/models.json") as s:
+        check("the example's default is there", loaded(s) == {"pocket"}, state(s))
+        answers = [s.chat("What is the capital of Atlantis?", model=m)[1] for m in ("claude-3", "north")]
+        check("and all else", answers[0]["model"] == "pocket" and "Oslo" in said(answers[1]), answers)
 
 
 def kept():
