@@ -419,45 +419,29 @@ void dg_batches_create(dg_call *c)
     answer(c, batch, &e);
 }
 
-static json_t *list_batches(dg_state *s, const char *owner, const char *after, int limit,
-                            dg_http_error *e)
+static json_t *list_batches(dg_state *s, const char *owner, const char *query, dg_http_error *e)
 {
     dgemma_error err = {0};
-    json_t *list = json_array();
-    bool more = false;
+    dg_page p;
+    if (!dg_page_read(&p, query, DG_STATE_ID, 20, 100, e))
+        return NULL;
     pthread_mutex_lock(&s->lock);
     dg_rows r = dg_rows_open(s->db, &err,
                              "SELECT " COLUMNS " FROM batches WHERE owner=? AND (?='' OR"
                              " seq<(SELECT seq FROM batches WHERE id=? AND owner=?))"
                              " ORDER BY seq DESC LIMIT ?",
-                             "ssssi", owner, after, after, owner, (int64_t)limit + 1);
-    while (!more && dg_rows_next(&r, &err)) {
-        more = json_array_size(list) == (size_t)limit;
-        if (!more)
-            dg_json_add(&list, batch_object(&r));
-    }
-    dgemma_status st = dg_rows_close(&r);
+                             "ssssi", owner, p.after, p.after, owner, (int64_t)p.limit + 1);
+    json_t *list = dg_state_list(s, &r, batch_object, p.limit, &err, e);
     pthread_mutex_unlock(&s->lock);
-    if (!st)
-        return dg_state_page(list, more);
-    json_decref(list);
-    dg_state_refuse(s, e, &err);
-    return NULL;
+    return list;
 }
 
 void dg_batches_list(dg_call *c)
 {
     dg_http_error e = {0};
-    char after[DG_STATE_ID];
-    int limit = 20;
     dg_state *s = dg_state_of(c);
-    if (!s)
-        return;
-    if (!dg_query_text(c->query, "after", after, sizeof after, &e) ||
-        !dg_query_int(c->query, "limit", 1, 100, &limit, &e))
-        dg_exchange_refuse(&c->x, &e);
-    else
-        answer(c, list_batches(s, dg_state_owner(c), after, limit, &e), &e);
+    if (s)
+        answer(c, list_batches(s, dg_state_owner(c), c->query, &e), &e);
 }
 
 void dg_batches_get(dg_call *c)

@@ -372,24 +372,7 @@ void dg_files_upload(dg_call *c)
         answer(c, take_upload(s, c, &e), &e);
 }
 
-typedef struct page {
-    char after[DG_STATE_ID], purpose[32], order[8];
-    int limit;
-} page;
-
-static bool read_page(const char *query, page *p, dg_http_error *e)
-{
-    *p = (page){.limit = 10000};
-    if (!dg_query_text(query, "after", p->after, sizeof p->after, e) ||
-        !dg_query_text(query, "purpose", p->purpose, sizeof p->purpose, e) ||
-        !dg_query_text(query, "order", p->order, sizeof p->order, e) ||
-        !dg_query_int(query, "limit", 1, 10000, &p->limit, e))
-        return false;
-    return !*p->order || !strcmp(p->order, "asc") || !strcmp(p->order, "desc") ||
-           dg_refuse(e, 400, "invalid_value", "order", "order: asc and desc are known");
-}
-
-static json_t *list_files(dg_state *s, const char *owner, const page *p, dg_http_error *e)
+static json_t *list_files(dg_state *s, const char *owner, const char *query, dg_http_error *e)
 {
     static const char up[] = "SELECT " COLUMNS " FROM files WHERE owner=? AND expires>? AND"
                              " (?='' OR purpose=?) AND (?='' OR seq>(SELECT seq FROM files WHERE"
@@ -398,37 +381,26 @@ static json_t *list_files(dg_state *s, const char *owner, const page *p, dg_http
                                " (?='' OR purpose=?) AND (?='' OR seq<(SELECT seq FROM files WHERE"
                                " id=? AND owner=?)) ORDER BY seq DESC LIMIT ?";
     dgemma_error err = {0};
-    json_t *list = json_array();
-    bool more = false;
+    dg_page p;
+    char purpose[32];
+    if (!dg_page_read(&p, query, DG_STATE_ID, 10000, 10000, e) ||
+        !dg_query_text(query, "purpose", purpose, sizeof purpose, e))
+        return NULL;
     pthread_mutex_lock(&s->lock);
-    dg_rows r = dg_rows_open(s->db, &err, !strcmp(p->order, "asc") ? up : down, "sisssssi", owner,
-                             dg_state_now(), p->purpose, p->purpose, p->after, p->after, owner,
-                             (int64_t)p->limit + 1);
-    while (!more && dg_rows_next(&r, &err)) {
-        more = json_array_size(list) == (size_t)p->limit;
-        if (!more)
-            dg_json_add(&list, file_object(&r));
-    }
-    dgemma_status st = dg_rows_close(&r);
+    dg_rows r =
+        dg_rows_open(s->db, &err, p.ascending ? up : down, "sisssssi", owner, dg_state_now(),
+                     purpose, purpose, p.after, p.after, owner, (int64_t)p.limit + 1);
+    json_t *list = dg_state_list(s, &r, file_object, p.limit, &err, e);
     pthread_mutex_unlock(&s->lock);
-    if (!st)
-        return dg_state_page(list, more);
-    json_decref(list);
-    dg_state_refuse(s, e, &err);
-    return NULL;
+    return list;
 }
 
 void dg_files_list(dg_call *c)
 {
     dg_http_error e = {0};
-    page p;
     dg_state *s = dg_state_of(c);
-    if (!s)
-        return;
-    if (!read_page(c->query, &p, &e))
-        dg_exchange_refuse(&c->x, &e);
-    else
-        answer(c, list_files(s, dg_state_owner(c), &p, &e), &e);
+    if (s)
+        answer(c, list_files(s, dg_state_owner(c), c->query, &e), &e);
 }
 
 /* Opened while the lock is held: who deletes it then takes only its name. */

@@ -53,3 +53,17 @@ bool dg_query_int(const char *query, const char *name, int min, int max, int *ou
     *out = (int)value;
     return true;
 }
+
+bool dg_page_read(dg_page *p, const char *query, size_t id_size, int limit, int max,
+                  dg_http_error *e)
+{
+    char order[8];
+    *p = (dg_page){.limit = limit};
+    if (!dg_query_text(query, "after", p->after, id_size, e) ||
+        !dg_query_text(query, "order", order, sizeof order, e) ||
+        !dg_query_int(query, "limit", 1, max, &p->limit, e))
+        return false;
+    p->ascending = !strcmp(order, "asc");
+    return !*order || p->ascending || !strcmp(order, "desc") ||
+           dg_refuse(e, 400, "invalid_value", "order", "order: asc and desc are known");
+}

@@ -12,4 +12,16 @@ bool dg_query_text(const char *query, const char *name, char *out, size_t size, 
 bool dg_query_int(const char *query, const char *name, int min, int max, int *out,
                   dg_http_error *e);
 
+/* Which part of a list is wanted, as OpenAI's lists are asked for. */
+typedef struct dg_page {
+    char after[128]; /* the last id of the page before; "": there is none */
+    bool ascending;  /* the oldest first; else the newest */
+    int limit;       /* things on the page */
+} dg_page;
+
+/* `id_size` is the room that an id needs, at most that of `after`; `limit` is what the page has
+ * where the query does not say. False: *e says what is wrong. */
+bool dg_page_read(dg_page *p, const char *query, size_t id_size, int limit, int max,
+                  dg_http_error *e);
+
 #endif

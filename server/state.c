@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "base/alloc.h"
 #include "base/file.h"
+#include "json_text.h"
 
 enum { SCHEMA = 1 };
 
@@ -61,6 +62,23 @@ json_t *dg_state_page(json_t *data, bool has_more)
     return json_pack("{s:s,s:o,s:s?,s:s?,s:b}", "object", "list", "data", data, "first_id",
                      json_string_value(first), "last_id", json_string_value(last), "has_more",
                      has_more);
+}
+
+json_t *dg_state_list(dg_state *s, dg_rows *rows, json_t *(*object)(const dg_rows *r), int limit,
+                      dgemma_error *err, dg_http_error *e)
+{
+    json_t *list = json_array();
+    bool more = false;
+    while (!more && dg_rows_next(rows, err)) {
+        more = json_array_size(list) == (size_t)limit;
+        if (!more)
+            dg_json_add(&list, object(rows));
+    }
+    if (!dg_rows_close(rows))
+        return dg_state_page(list, more);
+    json_decref(list);
+    dg_state_refuse(s, e, err);
+    return NULL;
 }
 
 /* ---- errors and room ---- */

@@ -80,4 +80,9 @@ int64_t dg_state_now(void);
  * data. */
 json_t *dg_state_page(json_t *data, bool has_more);
 
+/* The same of rows, each made an object of by the function, at most `limit`; one more was asked
+ * for, to know whether there is. Closes them. NULL: *e says why. The lock is held. */
+json_t *dg_state_list(dg_state *s, dg_rows *rows, json_t *(*object)(const dg_rows *r), int limit,
+                      dgemma_error *err, dg_http_error *e);
+
 #endif

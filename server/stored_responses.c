@@ -355,26 +355,19 @@ static json_t *find(dg_state *s, const char *owner, const char *id, bool input, 
 /* A page of the items: the last one first unless asked otherwise. */
 static json_t *page_of(const json_t *items, const char *query, dg_http_error *e)
 {
-    char after[128], order[8];
-    int limit = 20;
-    if (!dg_query_text(query, "after", after, sizeof after, e) ||
-        !dg_query_text(query, "order", order, sizeof order, e) ||
-        !dg_query_int(query, "limit", 1, 100, &limit, e))
+    dg_page p;
+    if (!dg_page_read(&p, query, sizeof p.after, 20, 100, e))
         return NULL;
-    if (*order && strcmp(order, "asc") != 0 && strcmp(order, "desc") != 0) {
-        dg_refuse(e, 400, "invalid_value", "order", "order: asc and desc are known");
-        return NULL;
-    }
-    bool more = false, begun = !*after;
+    bool more = false, begun = !*p.after;
     json_t *list = json_array();
     size_t n = json_array_size(items);
     for (size_t i = 0; i < n && !more; i++) {
-        json_t *item = json_array_get(items, !strcmp(order, "asc") ? i : n - 1 - i);
-        more = begun && json_array_size(list) == (size_t)limit;
+        json_t *item = json_array_get(items, p.ascending ? i : n - 1 - i);
+        more = begun && json_array_size(list) == (size_t)p.limit;
         if (begun && !more)
             dg_json_add(&list, json_incref(item));
         const char *id = json_string_value(json_object_get(item, "id"));
-        begun = begun || (id && !strcmp(id, after));
+        begun = begun || (id && !strcmp(id, p.after));
     }
     return dg_state_page(list, more);
 }
