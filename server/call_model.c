@@ -39,7 +39,7 @@ static dg_generation nothing_yet(dg_call *c)
 /* A stream is opened and pinged, in the words of its dialect. Others have to wait in silence. */
 static void say_nothing(dg_call *c)
 {
-    if (!wants_stream(c))
+    if (!c->awaits)
         return;
     dg_generation g = nothing_yet(c);
     dg_exchange_open(&c->x, c->route->dialect->content_type);
@@ -64,7 +64,17 @@ void dg_call_refuse(dg_call *c, const dg_http_error *e)
 
 /* ---- turns ---- */
 
-/* Who waits counts among those that run or wait, and is refused where they are too many. */
+/* What the call says, and the model that it asks. NULL: *e says what is wrong. */
+static dg_model *read_model(dg_call *c, dg_http_error *e)
+{
+    dg_models *ms = c->server->models;
+    if (ms->many && !c->root)
+        c->root = dg_call_body(c, e);
+    return ms->many && !c->root ? NULL : dg_models_choose(ms, c->root, e);
+}
+
+/* Who waits counts among those that run or wait, and is refused where they are too many. What was
+ * read is read again then: many who wait would need much memory for it. */
 static dg_turn wait_for_model(dg_call *c, dg_http_error *e)
 {
     dg_server *s = c->server;
@@ -76,6 +86,8 @@ static dg_turn wait_for_model(dg_call *c, dg_http_error *e)
     pthread_mutex_lock(&s->lock);
     c->awaits = wants_stream(c);
     pthread_mutex_unlock(&s->lock);
+    json_decref(c->root);
+    c->root = NULL;
     return DG_TURN_LATER;
 }
 
@@ -83,7 +95,7 @@ static dg_turn wait_for_model(dg_call *c, dg_http_error *e)
 static dg_turn go(dg_call *c, dg_http_error *e)
 {
     dg_keep_alive keep = {0};
-    if (c->root && is_ollamas(c) && !dg_keep_alive_read(&keep, c->root, e))
+    if (!read_model(c, e) || (c->root && is_ollamas(c) && !dg_keep_alive_read(&keep, c->root, e)))
         return DG_TURN_NEVER;
     if (keep.given)
         dg_model_keep(c->hold.model, keep.seconds);
@@ -101,10 +113,7 @@ static bool is_farewell(const dg_call *c)
 
 static dg_turn begin(dg_call *c, dg_http_error *e)
 {
-    dg_models *ms = c->server->models;
-    if (ms->many && !c->root)
-        c->root = dg_call_body(c, e);
-    dg_model *m = ms->many && !c->root ? NULL : dg_models_choose(ms, c->root, e);
+    dg_model *m = read_model(c, e);
     if (!m)
         return DG_TURN_NEVER;
     if (is_farewell(c)) {
