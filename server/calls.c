@@ -177,6 +177,7 @@ static void leave(dg_call *c)
     pthread_mutex_lock(&s->lock);
     s->n_admitted -= c->n_admitted;
     c->n_admitted = 0;
+    c->awaits = false;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -236,29 +237,21 @@ static void start(dg_call *c, dg_cancel why, bool silent)
     c->started = true;
     if (turn == DG_TURN_NOW && !(waited && why)) {
         c->route->work(c);
-    } else if (turn == DG_TURN_NEVER) {
-        asks->refuse(c, &e);
-    } else if (turn == DG_TURN_OVER) {
-        ;
-    } else if (why) {
-        explain(c, why, &e);
-        asks->refuse(c, &e);
-    } else {
+    } else if (turn == DG_TURN_LATER && !why) {
         c->started = false;
         if (silent)
             asks->say_nothing(c);
+    } else if (turn != DG_TURN_OVER) {
+        if (turn != DG_TURN_NEVER)
+            explain(c, why, &e);
+        asks->refuse(c, &e);
     }
 }
 
 /* Nobody needs its model any more, nor what it said to ask for one. */
 static void put_away(dg_call *c)
 {
-    dg_server *s = c->server;
-    pthread_mutex_lock(&s->lock);
-    c->awaits = false;
-    s->n_admitted -= c->n_admitted;
-    c->n_admitted = 0;
-    pthread_mutex_unlock(&s->lock);
+    leave(c);
     dg_hold_drop(&c->hold);
     json_decref(c->root);
     c->root = NULL;

@@ -185,6 +185,19 @@ def bounded():
         running.close()
 
 
+def draining():
+    """What was accepted is answered before the server stops, whether its model was there or not."""
+    with start("--models-max", "1") as s:
+        running = s.open_stream(model="a", max_tokens=16, diffusion={"steps": 60, "stability_threshold": 100000})
+        wait_loaded(s, {"a"})
+        waiting = s.open_stream(QUESTION, model="b")
+        check("one waits", s.wait_metric('dgemma:model_waiting{model_name="b.gguf"}', lambda n: n == 1))
+        s.process.send_signal(signal.SIGTERM)
+        check("the one that ran", b"[DONE]" in read_all(running))
+        data = read_all(waiting)
+        check("and the one that waited", status_of(data) == 200 and b"Paris" in data and b"[DONE]" in data, data)
+
+
 def least_used():
     with start("--models-max", "2") as s:
         for m, there in (("a", "a"), ("b", "ab"), ("a", "ab"), ("c", "ac"), ("b", "bc")):
@@ -334,7 +347,7 @@ def mistakes():
 
 if HAS_POCKET:
     make_models()
-    run([names, same_answers, pings, bounded, least_used, idle, failures, from_file, kept, mistakes])
+    run([names, same_answers, pings, bounded, draining, least_used, idle, failures, from_file, kept, mistakes])
 else:
     skip("several models", "there is no pocket model")
 finish()
