@@ -183,6 +183,15 @@ static json_t *default_params(const dgemma_request_options *o)
                      o->canvas_length);
 }
 
+/* For pages that let one be chosen. */
+static json_t *names_of(const dg_models *ms)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < ms->n; i++)
+        dg_json_add(&list, json_string(ms->list[i].name));
+    return list;
+}
+
 void dg_tell_props(dg_call *c)
 {
     const dg_server *s = c->server;
@@ -209,6 +218,8 @@ void dg_tell_props(dg_call *c)
         "generation_type", "block-diffusion", "canvas_length", i->canvas_length, "backend",
         i->backend ? i->backend : "", "numerics", i->numerics ? i->numerics : "", "n_threads",
         i->n_threads, "is_sleeping", !there);
+    if (s->models->many)
+        dg_json_put(&body, "models", names_of(s->models));
     dg_exchange_reply(&c->x, 200, body);
 }
 

@@ -27,6 +27,7 @@ function freshChat() {
 function showServer(state, text) {
     $('server').className = 'server ' + state;
     $('server-text').textContent = text;
+    $('server-text').hidden = false;
 }
 
 // One line for how things stand; what happened once has its own, until somebody has read it.
@@ -64,8 +65,9 @@ function tell(text, once) {
 
 async function connect() {
     try {
-        server = await (await call('/props')).json();
+        server = await readProps();
         showServer('ok', server.model_alias || 'connected');
+        showModels();
         fillPlaceholders();
         showScenes();
         return true;
@@ -237,7 +239,7 @@ function wireMessages(messages) {
 
 // canvas: tokens that the answer starts from; it goes with no form that the answer is held to.
 function requestBody(messages, seed, canvas) {
-    const body = {messages: wireMessages(withNewestPictures(messages)), stream: true, diffusion: {drafts: true, ids: true}};
+    const body = {...askedModel(), messages: wireMessages(withNewestPictures(messages)), stream: true, diffusion: {drafts: true, ids: true}};
     if (canvas) body.diffusion.canvas = canvas;
     else if (settings.schema) body.response_format = {type: 'json_schema', json_schema: {name: 'answer', schema: settings.schema}};
     for (const name of ['steps', 't_min', 't_max', 'entropy_bound'])
@@ -581,6 +583,7 @@ listen('ask', 'input', fitAsk);
 listen('stop', 'click', () => { running?.controller.abort(); focusAsk(); });
 listen('log', 'scroll', noteScroll);
 listen('attach', 'click', () => $('files').click());
+listen('model', 'change', () => { store.saveModel($('model').value); connect(); });
 listen('files', 'change', () => { takeFiles($('files').files); $('files').value = ''; });
 listen('think', 'click', () => { setThinking(!settings.thinking); focusAsk(); });
 listen('theme', 'click', () => setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]));

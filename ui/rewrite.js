@@ -59,7 +59,7 @@ async function rewrite(view, job) {
     const {m} = view, asked = chat, before = job.text.slice(0, job.start), after = job.text.slice(job.end);
     const old = job.how === null ? '' : job.text.slice(job.start, job.end), at = points(before);
     const seed = job.seed ?? settings.seed ?? Math.floor(Math.random() * 2 ** 31);
-    const body = {text: before + old + after, ranges: [[at, at + points(old)]], messages: textsBefore(m), seed, stream: true, diffusion: {drafts: true}};
+    const body = {...askedModel(), text: before + old + after, ranges: [[at, at + points(old)]], messages: textsBefore(m), seed, stream: true, diffusion: {drafts: true}};
     if (job.how !== null) body.instruction = job.how;
     const mark = h('mark', {class: 'gap'}, job.text.slice(job.start, job.end)), controller = new AbortController();
     let result = null;

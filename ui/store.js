@@ -98,6 +98,9 @@ const store = {
     theme: () => asText(readJson(longStorage, 'theme', 'system')),
     saveTheme: (name) => tryWrite('theme', name),
 
+    model: () => asText(readJson(longStorage, 'model', '')) ?? '',
+    saveModel: (name) => tryWrite('model', name),
+
     key: () => asText(readJson(tabStorage, 'key', '')) ?? '',
     saveKey: (value) => tryWrite('key', value, tabStorage),
 

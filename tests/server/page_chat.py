@@ -5,7 +5,7 @@ import signal
 import time
 
 from browser import Browser
-from serving import MODEL, SLOW, Server, check, finish, run
+from serving import MODEL, SLOW, Server, check, finish, run, two_models
 
 Server.model = MODEL
 STORY = "Tell me a story about Ada and a brave otter in the library."
@@ -360,5 +360,24 @@ def looks():
         b.quiet("looks")
 
 
-run([chat, stopping, options, tools, pictures, keys, busy, restart, looks])
+def several():
+    shown = "return [...document.querySelectorAll('#model option')].map((o) => o.value)"
+    with Server("-q") as s, Page(s) as b:
+        b.connected()
+        check("one model is not chosen", b.js("return document.querySelector('#model').hidden"))
+        b.tell("Hello")
+        check("nor asked for", b.js("return 'model' in window.asked.at(-1)") is False)
+    with two_models() as s, Page(s) as b:
+        b.connected()
+        check("several can be chosen", b.js(shown) == ["one", "two"] and b.js("return document.querySelector('#model').value") == "one")
+        b.js("const m = document.querySelector('#model'); m.value = 'two'; m.dispatchEvent(new Event('change'))")
+        b.wait("performance.getEntriesByType('resource').some((e) => e.name.endsWith('/props?model=two'))", what="its properties")
+        b.tell("Hello")
+        check("the chosen one is asked", b.js("return window.asked.at(-1).model") == "two" and s.metric('dgemma:model_loaded{model_name="two"}') == 1)
+        b.load()
+        b.connected()
+        check("the choice is kept", b.js("return document.querySelector('#model').value") == "two")
+
+
+run([chat, several, stopping, options, tools, pictures, keys, busy, restart, looks])
 finish()
