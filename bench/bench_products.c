@@ -1,12 +1,12 @@
 /* Products on quantised weights of each instruction set, on one core or on several at a time:
  *
- *     bench_products [--threads N] [--rows N,...] [--cold] [SET...]
+ *     bench_products [--threads N] [--rows N,...] [--types NAME,...] [--cold] [SET...]
  *     bench_products --error
  *
- * Each thread has 64 columns of 2,816 values of its own for each type of a Q4_K_M file, with --cold
- * so many that they come from memory. Prints what unpacking them takes, and products with so many
- * rows, unpacking included: products of numbers a second, nanoseconds for a panel of sixteen
- * columns and 256 values, with --cold also the bytes that all threads read.
+ * Each thread has 64 columns of 2,816 values of its own for each type, those of a Q4_K_M file if
+ * none are named, with --cold so many that they come from memory. Prints what unpacking them takes,
+ * and products with so many rows, unpacking included: products of numbers a second, nanoseconds for
+ * a panel of sixteen columns and 256 values, with --cold also the bytes that all threads read.
  *
  * With --error: how far results in whole numbers are from those of the same weights in floats, for
  * each type, by the definitions in plain C: numbers as they are stored, then bytes. */
@@ -27,6 +27,8 @@ static const double LEAST_SECONDS = 0.03;
 
 typedef struct options {
     int n_thread, rows[8], n_rows;
+    dg_dtype type[DG_DTYPE_COMPUTE];
+    int n_type;
     bool cold;
 } options;
 
@@ -190,7 +192,7 @@ static void bench_type(const char *name, dg_dtype type, bench *b, const options 
         b[i].n_part = o->cold ? (int)(COLD_BYTES / bytes) - 1 : 1;
     }
     double s = run_all(b, o->n_thread, 0);
-    printf("%-5s %-5s unpacking %5.1f G/s", name, dg_dtype_name(type), 1e-9 * n / s);
+    printf("%-5s %-7s unpacking %5.1f G/s", name, dg_dtype_name(type), 1e-9 * n / s);
     for (int i = 0; i < o->n_rows; i++) {
         s = run_all(b, o->n_thread, o->rows[i]);
         printf("  %d rows %6.1f G/s (%5.0f ns)", o->rows[i], 1e-9 * o->rows[i] * n / s,
@@ -204,7 +206,6 @@ static void bench_type(const char *name, dg_dtype type, bench *b, const options 
 
 static void bench_set(const char *name, const options *o, void *const *weights)
 {
-    static const dg_dtype types[] = {DG_Q4_K, DG_Q5_0, DG_Q8_0, DG_Q6_K};
     unsigned flags;
     dg_kernels k;
     bench b[MOST_THREADS];
@@ -218,8 +219,8 @@ static void bench_set(const char *name, const options *o, void *const *weights)
                             k.bytes ? rows_of(k.bytes->quantise, k.bytes->way) : NULL};
     for (int i = 0; i < o->n_thread; i++)
         b[i] = make(&k, x, weights[i]);
-    for (size_t t = 0; t < DG_COUNT(types); t++)
-        bench_type(name, types[t], b, o);
+    for (int t = 0; t < o->n_type; t++)
+        bench_type(name, o->type[t], b, o);
     for (int i = 0; i < o->n_thread; i++) {
         free(b[i].y);
         free(b[i].panel);
@@ -323,20 +324,36 @@ static int list_of(int *rows, char *text)
     return n;
 }
 
+/* Of block types, by their names. */
+static int types_of(dg_dtype *type, char *text)
+{
+    int n = 0;
+    for (char *p = strtok(text, ","); p && n < DG_DTYPE_COMPUTE; p = strtok(NULL, ","))
+        for (int t = 0; t < DG_DTYPE_COMPUTE; t++)
+            if (dg_quantised_ref.pack[t] && strcmp(p, dg_dtype_name((dg_dtype)t)) == 0)
+                type[n++] = (dg_dtype)t;
+    return n;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct option known[] = {{"threads", required_argument, NULL, 't'},
-                                          {"rows", required_argument, NULL, 'r'},
-                                          {"cold", no_argument, NULL, 'c'},
-                                          {"error", no_argument, NULL, 'e'},
-                                          {0}};
+    static const struct option known[] = {
+        {"threads", required_argument, NULL, 't'}, {"rows", required_argument, NULL, 'r'},
+        {"types", required_argument, NULL, 'y'},   {"cold", no_argument, NULL, 'c'},
+        {"error", no_argument, NULL, 'e'},         {0}};
     static const char *all[] = {"i8mm", "avx2", "vnni", "amx"};
-    options opt = {.n_thread = 1, .rows = {1, 16, 24, 256}, .n_rows = 4};
+    options opt = {.n_thread = 1,
+                   .rows = {1, 16, 24, 256},
+                   .n_rows = 4,
+                   .type = {DG_Q4_K, DG_Q5_0, DG_Q8_0, DG_Q6_K},
+                   .n_type = 4};
     for (int o; (o = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         if (o == 't')
             opt.n_thread = dg_max(1, dg_min(MOST_THREADS, atoi(optarg)));
         else if (o == 'r')
             opt.n_rows = list_of(opt.rows, optarg);
+        else if (o == 'y')
+            opt.n_type = types_of(opt.type, optarg);
         else if (o == 'c')
             opt.cold = true;
         else if (o == 'e') {

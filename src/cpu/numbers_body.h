@@ -338,15 +338,17 @@ typedef struct dg_e4m3_scale {
     float step;           /* of numbers that nothing multiplies */
 } dg_e4m3_scale;
 
+/* 127 * 256 over the part of the largest. */
+static const uint16_t e4m3_inverses[16] = {0,    32512, 16256, 10837, 8128, 6502, 5419, 4645,
+                                           4064, 3612,  3251,  2956,  2709, 2501, 2322, 2167};
+
 static inline dg_e4m3_scale e4m3_scale(uint8_t most)
 {
     static const uint8_t powers[32] = {[7] = 1, 2, 4, 8, 16, 32, 64, 128};
-    static const uint16_t inverses[16] = {0,    32512, 16256, 10837, 8128, 6502, 5419, 4645,
-                                          4064, 3612,  3251,  2956,  2709, 2501, 2322, 2167};
     const int top = e4m3_exponent(most), part = e4m3_part(most);
     return (dg_e4m3_scale){
         .top = (uint16_t)top,
-        .inverse = inverses[part],
+        .inverse = e4m3_inverses[part],
         .power = powers + 15 - top,
         .step = float_of_bits((uint32_t)(top + 117) << 23) * (float)part * (1.0f / 127),
     };

@@ -141,30 +141,30 @@ INLINE float32x4_t steps_of_nvfp4(const uint8_t *b)
     return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(half)), 0x1p7f);
 }
 
-/* numbers_body.h's eight_e4m3, of sixteen. */
+/* numbers_body.h's eight_e4m3, of sixteen. What it multiplies and shifts is a shift to the nearest,
+ * by 8 and by how far an exponent is below the largest: `right` is the largest and 8. */
+typedef struct e4m3_way {
+    uint16_t inverse;
+    uint8_t right;
+} e4m3_way;
 
-INLINE uint8x8_t sizes_of_e4m3(uint8x8_t part, uint8x8_t factor, uint8x8_t is_top, uint16_t inverse)
+INLINE int8x16_t sixteen_e4m3(uint8x16_t b, e4m3_way way)
 {
-    const uint16x8_t product = vmulq_n_u16(vmovl_u8(part), inverse),
-                     less = vorrq_u16(vshll_n_u8(factor, 1), vshlq_n_u16(vmovl_u8(is_top), 9));
-    const uint32x4_t low = vmull_u16(vget_low_u16(product), vget_low_u16(less)),
-                     high = vmull_high_u16(product, less);
-    return vrshrn_n_u16(vshrn_high_n_u32(vshrn_n_u32(low, 16), high, 16), 1);
-}
-
-INLINE int8x16_t sixteen_e4m3(uint8x16_t b, const dg_e4m3_scale *s)
-{
-    const uint8x16_t size = vandq_u8(b, vdupq_n_u8(0x7F)), one = vdupq_n_u8(1),
-                     exponent = vmaxq_u8(vshrq_n_u8(size, 3), one),
-                     whole = vandq_u8(vcgtq_u8(size, vdupq_n_u8(7)), vdupq_n_u8(8)),
-                     part = vorrq_u8(vandq_u8(size, vdupq_n_u8(7)), whole),
-                     factor = vqtbl1q_u8(vld1q_u8(s->power), exponent),
-                     is_top = vandq_u8(vceqq_u8(exponent, vdupq_n_u8((uint8_t)s->top)), one);
-    const uint8x16_t n = vcombine_u8(
-        sizes_of_e4m3(vget_low_u8(part), vget_low_u8(factor), vget_low_u8(is_top), s->inverse),
-        sizes_of_e4m3(vget_high_u8(part), vget_high_u8(factor), vget_high_u8(is_top), s->inverse));
-    const int8x16_t minus = vshrq_n_s8(vreinterpretq_s8_u8(b), 7);
-    return vsubq_s8(veorq_s8(vreinterpretq_s8_u8(n), minus), minus);
+    const uint8x16_t size = vandq_u8(b, vdupq_n_u8(0x7F)), seven = vdupq_n_u8(7),
+                     part = vandq_u8(vbslq_u8(seven, size, vcgtq_u8(size, seven)), vdupq_n_u8(15)),
+                     exponent = vmaxq_u8(vshrq_n_u8(size, 3), vdupq_n_u8(1)),
+                     right = vsubq_u8(exponent, vdupq_n_u8(way.right)), zero = vdupq_n_u8(0);
+    const uint16x8_t inverse = vdupq_n_u16(way.inverse);
+    const uint16x8_t low =
+                         vrshlq_u16(vmulq_u16(vreinterpretq_u16_u8(vzip1q_u8(part, zero)), inverse),
+                                    vreinterpretq_s16_u8(vzip1q_u8(right, right))),
+                     high =
+                         vrshlq_u16(vmulq_u16(vreinterpretq_u16_u8(vzip2q_u8(part, zero)), inverse),
+                                    vreinterpretq_s16_u8(vzip2q_u8(right, right)));
+    const int8x16_t n = vreinterpretq_s8_u8(
+                        vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high))),
+                    minus = vshrq_n_s8(vreinterpretq_s8_u8(b), 7);
+    return vsubq_s8(veorq_s8(n, minus), minus);
 }
 
 #endif

@@ -247,26 +247,95 @@ INLINE void factors_of_blocks(factors *by, const packing *p, int c, const four_c
     set_factors(by, p, c, &s, DG_QBLOCKS, false, up, 0);
 }
 
-/* Whose numbers are four bits each. */
-INLINE void pack_nibbles(const four_columns *f, const factors *by, int n_block, const int bytes,
-                         sixteen n)
+/* Whose numbers are four bits each, `bytes` from block to block and the first ones at `from`. */
+INLINE void pack_nibbles(const four_columns *f, const factors *by, int n_block, const int from,
+                         const int bytes, sixteen n)
 {
     for (int b = 0; b < n_block; b++) {
         int8x16_t table[FOUR];
         uint8x16_t q[FOUR];
         set_tables(table, group_factors(by, b), n);
         for (int i = 0; i < FOUR; i++)
-            q[i] = vld1q_u8(f->at[i] + b * bytes + bytes - 16);
+            q[i] = vld1q_u8(f->at[i] + from + b * bytes);
         look_up(f, q, table, table, 32 * b, 32 * b + 16);
     }
 }
 
-/* The levels of IQ4_NL, 128 higher. */
+/* The numbers of a table, `up` higher than they are. */
+INLINE uint8x16_t higher(const int8_t table[16], const int up)
+{
+    return vaddq_u8(vreinterpretq_u8_s8(vld1q_s8(table)), vdupq_n_u8((uint8_t)up));
+}
+
 INLINE sixteen levels(void)
 {
-    const uint8x16_t n = vaddq_u8(vreinterpretq_u8_s8(vld1q_s8(nl_levels)), vdupq_n_u8(128));
-    return (sixteen){{vmovl_u8(vget_low_u8(n)), vmovl_high_u8(n)}};
+    return as_halves(higher(nl_levels, 128));
 }
+
+/* ---- blocks of 32 with a least value ---- */
+
+/* The float at `from` of each column. */
+INLINE float32x4_t floats_at(const four_columns *f, int from)
+{
+    float v[FOUR];
+    for (int i = 0; i < FOUR; i++)
+        memcpy(&v[i], f->at[i] + from, sizeof v[i]);
+    return vld1q_f32(v);
+}
+
+/* A half for the step, and one that is the least value with another sign. */
+INLINE void factors_of_least(factors *by, const packing *p, int c, const four_columns *f,
+                             const int bytes, const int most)
+{
+    const int last = p->n_value / DG_QBLOCK - 1;
+    group_steps s;
+    for (int b = 0; b < DG_QBLOCKS; b++) {
+        const int at = dg_min(b, last) * bytes;
+        s.a[b] = halves_at(f, at);
+        s.b[b] = vnegq_f32(halves_at(f, at + 2));
+    }
+    set_factors(by, p, c, &s, DG_QBLOCKS, true, 0, most);
+}
+
+INLINE void factors_of_affine4(factors *by, const packing *p, int c, const four_columns *f,
+                               const int most)
+{
+    const int last = p->n_value / DG_QBLOCK - 1;
+    group_steps s;
+    for (int b = 0; b < DG_QBLOCKS; b++) {
+        s.a[b] = floats_at(f, dg_min(b, last) * 24);
+        s.b[b] = floats_at(f, dg_min(b, last) * 24 + 4);
+    }
+    set_factors(by, p, c, &s, DG_QBLOCKS, true, 0, most);
+}
+
+/* ---- IQ4_XS ---- */
+
+INLINE void factors_of_iq4_xs(factors *by, const packing *p, int c, const four_columns *f,
+                              const int up)
+{
+    const float32x4_t d = halves_at(f, 0);
+    uint32_t high[FOUR], low[FOUR];
+    group_steps s;
+    for (int i = 0; i < FOUR; i++) {
+        uint16_t bits;
+        memcpy(&bits, f->at[i] + 2, sizeof bits);
+        memcpy(&low[i], f->at[i] + 4, sizeof low[i]);
+        high[i] = bits;
+    }
+    uint32x4_t four = vld1q_u32(low), two = vld1q_u32(high);
+    for (int g = 0; g < DG_QBLOCKS; g++) {
+        const uint32x4_t scale =
+            vsliq_n_u32(vandq_u32(four, vdupq_n_u32(15)), vandq_u32(two, vdupq_n_u32(3)), 4);
+        s.a[g] =
+            vmulq_f32(d, vcvtq_f32_s32(vsubq_s32(vreinterpretq_s32_u32(scale), vdupq_n_s32(32))));
+        four = vshrq_n_u32(four, 4);
+        two = vshrq_n_u32(two, 2);
+    }
+    set_factors(by, p, c, &s, DG_QBLOCKS, false, up, 0);
+}
+
+/* ---- numbers that are not looked up ---- */
 
 /* Sixteen numbers of each column's block, the first or the second ones, so much higher than they
  * are that none is below 0. */
@@ -278,23 +347,33 @@ INLINE void higher_q8_0(uint8x16_t n[FOUR], const four_columns *f, int at, const
         n[i] = veorq_u8(vld1q_u8(f->at[i] + at + 2 + 16 * second), vdupq_n_u8(128));
 }
 
-/* The fifth bits of sixteen numbers are two bytes behind the step: each becomes a half of all or no
- * bits, and the lower bytes of these are taken. */
-INLINE void higher_q5_0(uint8x16_t n[FOUR], const four_columns *f, int at, const int second)
+/* The fifth bits of sixteen numbers are two bytes of the four from `at` on, which nibbles follow:
+ * each becomes a half of all or no bits, and the lower bytes of these are taken. */
+INLINE void higher_q5(uint8x16_t n[FOUR], const four_columns *f, int at, const int second)
 {
     static const uint16_t bit[16] = {1,       2,       4,       8,      16,      32,
                                      64,      128,     1 << 8,  1 << 9, 1 << 10, 1 << 11,
                                      1 << 12, 1 << 13, 1 << 14, 1 << 15};
     for (int i = 0; i < FOUR; i++) {
-        const uint8x16_t q = vld1q_u8(f->at[i] + at + 6);
+        const uint8x16_t q = vld1q_u8(f->at[i] + at + 4);
         uint16_t bits;
-        memcpy(&bits, f->at[i] + at + 2 + 2 * second, sizeof bits);
+        memcpy(&bits, f->at[i] + at + 2 * second, sizeof bits);
         const uint16x8_t h = vld1q_dup_u16(&bits);
         n[i] = vbslq_u8(vdupq_n_u8(16),
                         vuzp1q_u8(vreinterpretq_u8_u16(vtstq_u16(h, vld1q_u16(bit))),
                                   vreinterpretq_u8_u16(vtstq_u16(h, vld1q_u16(bit + 8)))),
                         second ? vshrq_n_u8(q, 4) : vandq_u8(q, vdupq_n_u8(15)));
     }
+}
+
+INLINE void higher_q5_0(uint8x16_t n[FOUR], const four_columns *f, int at, const int second)
+{
+    higher_q5(n, f, at + 2, second);
+}
+
+INLINE void higher_q5_1(uint8x16_t n[FOUR], const four_columns *f, int at, const int second)
+{
+    higher_q5(n, f, at + 4, second);
 }
 
 INLINE void pack_blocks(const four_columns *f, const factors *by, int n_block, const int bytes,
@@ -369,6 +448,8 @@ INLINE void pack_q6_k(const four_columns *f, const factors *by)
     }
 }
 
+#include "cpu/arm/pack_bytes_floats_i8mm.h"
+
 /* ---- all the others, column by column ---- */
 
 INLINE void pack_numbers(const packing *p, int c, const four_columns *f, const dg_qkind kind,
@@ -422,6 +503,18 @@ INLINE void set_four(factors *by, const packing *p, int c, const int up, const i
         factors_of_blocks(by, p, c, &f, 22, up);
     else if (row == row_q8_0)
         factors_of_blocks(by, p, c, &f, 34, up);
+    else if (row == row_q4_1)
+        factors_of_least(by, p, c, &f, 20, most);
+    else if (row == row_q5_1)
+        factors_of_least(by, p, c, &f, 24, most);
+    else if (row == row_affine4)
+        factors_of_affine4(by, p, c, &f, most);
+    else if (row == row_iq4_xs)
+        factors_of_iq4_xs(by, p, c, &f, up);
+    else if (row == row_mxfp4)
+        factors_of_mxfp4(by, p, c, &f, up);
+    else if (row == row_nvfp4)
+        factors_of_nvfp4(by, p, c, &f, up);
 }
 
 INLINE void pack_four(const factors *by, const packing *p, int c, const dg_qkind kind, const int up,
@@ -434,11 +527,25 @@ INLINE void pack_four(const factors *by, const packing *p, int c, const dg_qkind
     else if (row == row_q6_k)
         pack_q6_k(&f, by);
     else if (row == row_q4_0)
-        pack_nibbles(&f, by, n_block, 18, ascending());
+        pack_nibbles(&f, by, n_block, 2, 18, ascending());
+    else if (row == row_q4_1)
+        pack_nibbles(&f, by, n_block, 4, 20, ascending());
+    else if (row == row_affine4)
+        pack_nibbles(&f, by, n_block, 8, 24, ascending());
     else if (row == row_iq4_nl)
-        pack_nibbles(&f, by, n_block, 18, levels());
+        pack_nibbles(&f, by, n_block, 2, 18, levels());
+    else if (row == row_iq4_xs)
+        pack_nibbles(&f, by, n_block, 8, 16, levels());
+    else if (row == row_mxfp4)
+        pack_nibbles(&f, by, n_block, 1, 17, as_halves(higher(twice_e2m1, up)));
+    else if (row == row_nvfp4)
+        pack_nvfp4(&f, by, p->n_value, up);
+    else if (row == row_e4m3)
+        pack_e4m3(p, c, &f, up);
     else if (row == row_q5_0)
         pack_blocks(&f, by, n_block, 22, higher_q5_0);
+    else if (row == row_q5_1)
+        pack_blocks(&f, by, n_block, 24, higher_q5_1);
     else if (row == row_q8_0)
         pack_blocks(&f, by, n_block, 34, higher_q8_0);
     else

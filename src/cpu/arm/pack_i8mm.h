@@ -238,8 +238,9 @@ static void pack_straight_e4m3(dg_qpanel *panel, const dg_qpack_args *a)
                     e4m3_scale(vmaxvq_u8(vmaxq_u8(vbicq_u8(x, sign), vbicq_u8(y, sign))));
                 float d;
                 memcpy(&d, block, sizeof d);
-                first[i] = sixteen_e4m3(x, &s);
-                second[i] = sixteen_e4m3(y, &s);
+                const e4m3_way way = {s.inverse, (uint8_t)(s.top + 8)};
+                first[i] = sixteen_e4m3(x, way);
+                second[i] = sixteen_e4m3(y, way);
                 steps[i][b] = d * s.step;
             }
             set_numbers(f.n, b * DG_QBLOCK, first);
