@@ -219,7 +219,7 @@ SCRIPTS := $(wildcard tests/cli/*.sh tests/server/test_*.sh tests/pocket/*.sh te
 ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_unit) $(SRC_kernels) $(SRC_golden) \
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
-.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-ray test-deb test-container test-x86 mutations golden pocket-eval bench soak soak-state bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel wheel-label dist deb install uninstall format format-check \
+.PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-llama test-ray test-deb test-container test-x86 mutations golden pocket-eval bench soak soak-state bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel wheel-label dist deb install uninstall format format-check \
         check check-layers check-names clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
@@ -488,6 +488,11 @@ test-long: all
 	    echo "== make $$goal"; $(MAKE) --no-print-directory $$goal FUZZ_SECONDS=60 SOAK_ARGS='--minutes 10' || status=1; \
 	done; exit $$status
 
+# What quantize writes, judged by llama.cpp: LLAMA is the folder of programs of a build with llama-diffusion-gemma-eval.
+test-llama: all
+	@test -n '$(LLAMA)' || { echo 'skipped: say where llama.cpp is built: make test-llama LLAMA=folder/bin'; exit 0; }; \
+	test -z '$(LLAMA)' || python3 tests/tools/llama_judge.py '$(PROGRAM)' '$(LLAMA)' $(LLAMA_TYPES)
+
 # Rows over Ray, which is installed for it: several workers, one of them killed, as one process. RAY_ARGS: rows, model.
 test-ray: $(LIB_SO)
 	@BUILD='$(BUILD)' SAN='$(SAN)' sh tests/python/ray/test_ray.sh $(RAY_ARGS)
@@ -647,6 +652,7 @@ help:
 	@echo 'make test-tools       calls that are asked for are made (TOOL_RUNS: how many)'
 	@echo 'make test-gaps        what was cut out of answers of the pocket model is found again'
 	@echo 'make test-lm-eval     tasks of lm-eval with several choices; installs it'
+	@echo 'make test-llama       what quantize writes, loaded and run by a llama.cpp of yours (LLAMA: the folder of its programs)'
 	@echo 'make test-ray         rows over workers of Ray, of which some are killed; installs it'
 	@echo 'make test-deb         the Debian packages, installed and run in a fresh system; needs root'
 	@echo 'make test-container   the steps of packaging/Containerfile, and the image, without a container engine; needs root'

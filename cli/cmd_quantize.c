@@ -1,5 +1,6 @@
 /* dgemma quantize: a model's weights in other types, as a GGUF file. */
 #include <string.h>
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "cells.h"
@@ -10,6 +11,7 @@
 typedef struct quantize_watch {
     write_progress progress;
     bool quiet, dry_run, headed, compared;
+    const char *prompts_path; /* of --check, a prompt a line; or NULL */
 } quantize_watch;
 
 static const char usage[] =
@@ -87,8 +89,13 @@ static void print_total(const dgemma_quantize_options *opt, const dgemma_quantiz
 
 static void print_compared(const char *name, const dgemma_compared *c)
 {
-    printf("%-52s %7.2f %% %9.4f %9.1f %% %7.2f %7.2f\n", name, 100 * c->error, c->divergence,
-           100 * c->agreement, c->steps, c->source_steps);
+    enum { WIDTH = 52 };
+    size_t n = strlen(name);
+    for (n = n > WIDTH ? WIDTH : n; n && ((unsigned char)name[n] & 0xC0) == 0x80;)
+        n--; /* whole characters */
+    cli_safe_write(stdout, name, n);
+    printf("%*s %7.2f %% %9.4f %9.1f %% %7.2f %7.2f\n", WIDTH - (int)n, "", 100 * c->error,
+           c->divergence, 100 * c->agreement, c->steps, c->source_steps);
 }
 
 static void on_prompt(void *user, const dgemma_compared *one)
@@ -103,6 +110,24 @@ static void on_prompt(void *user, const dgemma_compared *one)
         print_compared(one->prompt, one);
 }
 
+/* Lines of a text that are not empty; the text is cut up for it. */
+static dgemma_status cut_lines(char *text, char ***line, int *n, dgemma_error *err)
+{
+    size_t most = 1;
+    if (!text)
+        return dg_fail(err, DGEMMA_E_ARG, "the file of prompts is empty");
+    for (const char *c = text; *c; c++)
+        most += *c == '\n';
+    *n = 0;
+    *line = dg_array(most, sizeof **line);
+    if (!*line)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    for (char *rest = NULL, *at = strtok_r(text, "\r\n", &rest); at;
+         at = strtok_r(NULL, "\r\n", &rest))
+        (*line)[(*n)++] = at;
+    return *n ? DGEMMA_OK : dg_fail(err, DGEMMA_E_ARG, "the file of prompts is empty");
+}
+
 static int compare(const dgemma_quantize_options *opt)
 {
     quantize_watch *watch = opt->user;
@@ -114,10 +139,21 @@ static int compare(const dgemma_quantize_options *opt)
                                   .on_prompt = on_prompt,
                                   .on_progress = on_progress,
                                   .user = watch};
+    dg_buf text;
+    char **prompt = NULL;
+    dgemma_status st = DGEMMA_OK;
+    dg_buf_init(&text, 16 << 20);
+    if (watch->prompts_path) {
+        st = cli_read_text(&text, watch->prompts_path, &err);
+        st = st ? st : cut_lines(text.data, &prompt, &how.n_prompts, &err);
+        how.prompts = (const char *const *)prompt;
+    }
     cli_guard_model(opt->model_path);
     write_progress_begin(&watch->progress, "comparing");
-    dgemma_status st = dgemma_compare(&how, &total, &err);
+    st = st ? st : dgemma_compare(&how, &total, &err);
     write_progress_hide(&watch->progress);
+    dg_free(prompt);
+    dg_buf_clear(&text);
     if (st == DGEMMA_E_CANCELLED) {
         fputs("dgemma quantize: interrupted while the models were compared\n", stderr);
         return EXIT_INTERRUPTED;
@@ -172,6 +208,8 @@ int cmd_quantize(int argc, char **argv)
         {'f', "force", NULL, "replace a file that is there", cli_set_switch, &opt.replace},
         {0, "check", NULL, "compare OUT with IN; an OUT that is there is compared as it is",
          cli_set_switch, &check},
+        {0, "prompts", "FILE", "with --check: these prompts, one a line (six that are built in)",
+         cli_set_string, &watch.prompts_path},
         {'q', "quiet", NULL, "print the sum alone", cli_set_switch, &watch.quiet},
         {'h', "help", NULL, "this text", cli_set_switch, &help},
     };
@@ -185,6 +223,10 @@ int cmd_quantize(int argc, char **argv)
     }
     if (n_path < 1 || (n_path < 2 && !opt.dry_run)) {
         fputs("dgemma quantize: say what to read and which file to write: IN OUT\n", stderr);
+        return EXIT_USAGE;
+    }
+    if (watch.prompts_path && !check) {
+        fputs("dgemma quantize: --prompts goes with --check\n", stderr);
         return EXIT_USAGE;
     }
     if (check && lora.n) {

@@ -185,12 +185,12 @@ DGEMMA_API dgemma_status dgemma_quantize(const dgemma_quantize_options *opt,
 
 /* ---- how far a model is from the one that it was made from ----
  *
- * Both answer a few prompts that are built in, and both look at the same canvases behind those
- * prompts: the source's answers at three levels of noise, with the source's soft embeddings. On the
- * CPU; logits of canvases with products in floats, so that they differ by the weights alone. */
+ * Both answer prompts, and both look at the same canvases behind those prompts: the source's
+ * answers at three levels of noise, with the source's soft embeddings. On the CPU; logits of
+ * canvases with products in floats, so that they differ by the weights alone. */
 
 typedef struct dgemma_compared {
-    const char *prompt; /* static; NULL: all of them */
+    const char *prompt; /* as it was given; NULL: all of them */
     double error;       /* of logits: the root of the squares that they are off, over that of the
                            source's own */
     double divergence;  /* Kullback-Leibler, from the source's probabilities, at temperature 1:
@@ -200,9 +200,11 @@ typedef struct dgemma_compared {
 } dgemma_compared;
 
 typedef struct dgemma_compare_options {
-    const char *model_path; /* the source */
-    const char *other_path; /* what was made of it */
-    int n_threads;          /* 0: as many as there are processors */
+    const char *model_path;     /* the source */
+    const char *other_path;     /* what was made of it */
+    const char *const *prompts; /* [n_prompts], each a chat's first turn */
+    int n_prompts;              /* at most 10,000; 0: six that are built in */
+    int n_threads;              /* 0: as many as there are processors */
     void (*on_prompt)(void *user, const dgemma_compared *one); /* or NULL */
     dgemma_progress_fn *on_progress; /* or NULL; return false to give up */
     void *user;

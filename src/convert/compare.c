@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 #include "engine/prompt.h"
 
-static const char *const prompts[] = {
+static const char *const own_prompts[] = {
     "What is the capital of France?",
     "Write a short poem about the sea.",
     "How much is 17 times 23? Explain each step.",
@@ -23,7 +23,7 @@ static const char *const prompts[] = {
 
 /* Of the canvases that both look at, in percent. */
 static const int noise_percent[] = {100, 60, 20};
-enum { PROMPTS = DG_COUNT(prompts), STEPS = DG_COUNT(noise_percent), CANVASES = 2 };
+enum { STEPS = DG_COUNT(noise_percent), CANVASES = 2, MAX_PROMPTS = 10000 };
 
 /* A prompt as tokens, and what became of it. */
 typedef struct answered {
@@ -35,8 +35,9 @@ typedef struct answered {
 
 typedef struct comparing {
     const dgemma_compare_options *opt;
-    answered of[PROMPTS];
-    int n_canvas, done;
+    const char *const *prompt;
+    answered *of; /* [n_prompt] */
+    int n_prompt, n_canvas, done;
     dg_probe probe[2];
     dg_noised canvas[2];
     float *logits[2];
@@ -46,7 +47,7 @@ static dgemma_status tell(comparing *c, dgemma_error *err)
 {
     c->done++;
     if (!c->opt->on_progress ||
-        c->opt->on_progress(c->opt->user, (double)c->done / (PROMPTS * (2 + STEPS))))
+        c->opt->on_progress(c->opt->user, c->done / (c->n_prompt * (2.0 + STEPS))))
         return DGEMMA_OK;
     return dg_fail(err, DGEMMA_E_CANCELLED, "given up");
 }
@@ -80,7 +81,7 @@ static dgemma_status answer(comparing *c, dgemma_engine *e, int which, int numbe
     dgemma_request_options o = dgemma_request_defaults(e);
     dgemma_stats stats;
     dgemma_status st = DGEMMA_OK;
-    o.chat_prompt = prompts[number];
+    o.chat_prompt = c->prompt[number];
     o.seed = (uint64_t)number;
     o.max_tokens = CANVASES * c->n_canvas;
     if (which == 0) {
@@ -109,13 +110,13 @@ static dgemma_status answer_all(comparing *c, int which, dgemma_error *err)
         return st;
     const dg_config *cfg = &e->loaded.cfg;
     c->n_canvas = which ? c->n_canvas : cfg->canvas_length;
-    for (int i = 0; !st && i < PROMPTS && !which; i++) {
+    for (int i = 0; !st && i < c->n_prompt && !which; i++) {
         c->of[i].canvas = dg_calloc((size_t)c->n_canvas, sizeof(int32_t));
         c->of[i].n_canvas = c->n_canvas;
         if (!c->of[i].canvas)
             st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     }
-    for (int i = 0; !st && i < PROMPTS; i++)
+    for (int i = 0; !st && i < c->n_prompt; i++)
         st = answer(c, e, which, i, err);
     dgemma_engine_close(e);
     return st;
@@ -127,7 +128,7 @@ static dgemma_status start_models(comparing *c, dgemma_error *err)
 {
     const dg_config *cfg[2];
     size_t n_prompt = 1;
-    for (int i = 0; i < PROMPTS; i++)
+    for (int i = 0; i < c->n_prompt; i++)
         n_prompt = c->of[i].prompt.n > n_prompt ? c->of[i].prompt.n : n_prompt;
     dgemma_status st = dg_probe_load(&c->probe[0], c->opt->model_path, 0, err);
     st = st ? st : dg_probe_load(&c->probe[1], c->opt->other_path, 0, err);
@@ -233,11 +234,11 @@ static dgemma_status compare_all(comparing *c, dgemma_compared *total, dgemma_er
     distance all = {0};
     double steps[2] = {0};
     dgemma_status st = DGEMMA_OK;
-    for (int i = 0; !st && i < PROMPTS; i++) {
+    for (int i = 0; !st && i < c->n_prompt; i++) {
         const answered *a = &c->of[i];
         distance d = {0};
         st = look(c, i, &d, err);
-        const dgemma_compared one = finding(&d, prompts[i], a->steps[0], a->steps[1]);
+        const dgemma_compared one = finding(&d, c->prompt[i], a->steps[0], a->steps[1]);
         if (!st && c->opt->on_prompt)
             c->opt->on_prompt(c->opt->user, &one);
         all.off += d.off;
@@ -246,7 +247,7 @@ static dgemma_status compare_all(comparing *c, dgemma_compared *total, dgemma_er
         all.n_same += d.n_same;
         all.n += d.n;
         for (int k = 0; k < 2; k++)
-            steps[k] += a->steps[k] / PROMPTS;
+            steps[k] += a->steps[k] / c->n_prompt;
     }
     *total = finding(&all, NULL, steps[0], steps[1]);
     return st;
@@ -255,8 +256,18 @@ static dgemma_status compare_all(comparing *c, dgemma_compared *total, dgemma_er
 dgemma_status dg_compare(const dgemma_compare_options *opt, dgemma_compared *total,
                          dgemma_error *err)
 {
-    comparing c = {.opt = opt};
-    for (int i = 0; i < PROMPTS; i++)
+    comparing c = {.opt = opt, .prompt = own_prompts, .n_prompt = DG_COUNT(own_prompts)};
+    if (opt->n_prompts < 0 || opt->n_prompts > MAX_PROMPTS)
+        return dg_fail(err, DGEMMA_E_ARG, "%d prompts; at most %d are compared", opt->n_prompts,
+                       MAX_PROMPTS);
+    if (opt->n_prompts) {
+        c.prompt = opt->prompts;
+        c.n_prompt = opt->n_prompts;
+    }
+    c.of = dg_calloc((size_t)c.n_prompt, sizeof *c.of);
+    if (!c.of)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    for (int i = 0; i < c.n_prompt; i++)
         dg_tokens_init(&c.of[i].prompt, 4096);
     dgemma_status st = DGEMMA_OK;
     for (int i = 0; !st && i < 2; i++)
@@ -268,9 +279,10 @@ dgemma_status dg_compare(const dgemma_compare_options *opt, dgemma_compared *tot
         dg_probe_clear(&c.probe[i]);
         dg_free(c.logits[i]);
     }
-    for (int i = 0; i < PROMPTS; i++) {
+    for (int i = 0; i < c.n_prompt; i++) {
         dg_tokens_clear(&c.of[i].prompt);
         dg_free(c.of[i].canvas);
     }
+    dg_free(c.of);
     return st;
 }

@@ -78,6 +78,15 @@ static void put_importance(quantizing *q)
         dg_gguf_put_int(&q->w, "quantize.imatrix.chunks_count", DG_GGUF_U32, imp->n_chunk);
 }
 
+/* llama.cpp's program for this model does not start without one; not every file has said it. */
+static void put_missing_mask(quantizing *q, const dg_gguf *g)
+{
+    static const char key[] = "tokenizer.ggml.mask_token_id";
+    const int id = q->l.tokenizer ? dg_tokenizer_added_id(q->l.tokenizer, "<mask>") : -1;
+    if (id >= 0 && !dg_gguf_find(g, key))
+        dg_gguf_put_int(&q->w, key, DG_GGUF_U32, id);
+}
+
 static dgemma_status put_keys(quantizing *q, dgemma_error *err)
 {
     const dg_gguf *g = dg_checkpoint_gguf(q->l.checkpoint);
@@ -85,7 +94,9 @@ static dgemma_status put_keys(quantizing *q, dgemma_error *err)
     for (size_t i = 0; g && i < g->n_value; i++)
         if (!is_stale(g->value[i].key))
             dg_gguf_put_copy(&q->w, &g->value[i]);
-    if (!g) {
+    if (g) {
+        put_missing_mask(q, g);
+    } else {
         dg_config_put(&q->w, &q->l.cfg, &q->l.generation);
         if (!q->l.tokenizer)
             st = dg_fail(err, DGEMMA_E_IO,

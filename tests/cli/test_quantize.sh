@@ -105,6 +105,11 @@ cp "$temp/Q4_0.gguf" "$temp/checked.gguf"
 check "a file that is there is compared" says "List five fruits" quantize --check "$pocket" "$temp/checked.gguf"
 check "as it is" cmp "$temp/Q4_0.gguf" "$temp/checked.gguf"
 check "one that is not is made first" says "Q8_0, 188 tensors" quantize -q --check --type q8_0 "$pocket" "$temp/made8.gguf"
+printf 'What is the capital of France?\n\nReverse: abc\n' >"$temp/prompts.txt"
+check "other prompts" says "Reverse: abc" quantize --check --prompts "$temp/prompts.txt" "$pocket" "$temp/made8.gguf"
+check "no prompts" fails_saying "prompts is empty" quantize --check --prompts /dev/null "$pocket" "$temp/made8.gguf"
+check "prompts for nothing" fails_saying "goes with --check" quantize --prompts "$temp/prompts.txt" "$pocket" "$temp/half.gguf"
+check "a mask for llama.cpp" grep -qa tokenizer.ggml.mask_token_id "$temp/made8.gguf"
 check "and is the same" says "100.0 %" quantize -q --check "$pocket" "$temp/made8.gguf"
 
 # ---- what makes no sense ----
