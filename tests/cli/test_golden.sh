@@ -93,6 +93,13 @@ fresh text
 spoil "$temp/x/text/model/model.safetensors" model.decoder.layers.3.self_attn.q_proj.weight 1
 wrong "a wrong weight"
 
+fresh peft
+rm -r "$temp/x/peft/adapter"
+wrong "an adapter that is not there" "encoder.prompt.hidden.1"
+fresh peft
+sed -i 's/"lora_alpha": 3/"lora_alpha": 4/' "$temp/x/peft/adapter/adapter_config.json"
+wrong "a wrong factor of an adapter" "encoder.prompt.hidden.1"
+
 fresh text
 sed -i 's/"kind": "forward"/"kind": "mystery"/' "$temp/x/text/trace.json"
 wrong "an unknown kind" 'kind "mystery"'

@@ -84,6 +84,22 @@ static dgemma_status read_model(fixture *fx, dgemma_error *err)
     return st;
 }
 
+/* The folder adapter/ of the fixture, if there is one, counts in everything that is computed. */
+static dgemma_status read_adapter(fixture *fx, dgemma_error *err)
+{
+    char path[512];
+    dg_adapter adapter = {0};
+    snprintf(path, sizeof path, "%s/adapter", fx->dir);
+    fx->n_adapter = dg_file_exists(path);
+    fx->adapter = (dg_adapter_use){0, 1};
+    if (!fx->n_adapter || !fx->be->adapts)
+        return DGEMMA_OK;
+    dgemma_status st = dg_adapter_open(&adapter, path, err);
+    st = st ? st : dg_model_adapt(fx->model, &adapter, 1, err);
+    dg_adapter_close(&adapter);
+    return st;
+}
+
 dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *opt,
                            dgemma_error *err)
 {
@@ -104,6 +120,8 @@ dgemma_status fixture_open(fixture *fx, const char *dir, const golden_options *o
         st = golden_round_weights(fx->be, opt->weights, err);
     if (!st)
         st = dg_model_load(&fx->model, &fx->cfg, fx->loaded.checkpoint, fx->be, err);
+    if (!st)
+        st = read_adapter(fx, err);
     if (!st && fx->be->vision_plan)
         st = dg_vision_load(&fx->vision, &fx->cfg,
                             fx->loaded.mmproj ? fx->loaded.mmproj : fx->loaded.checkpoint, fx->be,
@@ -249,6 +267,8 @@ dgemma_status fixture_encode(fixture *fx, const encode_job *job, dgemma_error *e
             .block = job->block ? job->block + at : NULL,
             .feature = job->feature ? job->feature + at : NULL,
             .features = job->features,
+            .adapter = &fx->adapter,
+            .n_adapter = fx->n_adapter,
         };
         dg_taps taps = {
             .encoded = job->encoded ? job->encoded + (size_t)at * n_embd : NULL,
@@ -286,6 +306,8 @@ dgemma_status fixture_denoise(fixture *fx, const denoise_job *job, dgemma_error 
             .entropy = entropy,
             .argmax = id,
             .drawn = id + n,
+            .adapter = &fx->adapter,
+            .n_adapter = fx->n_adapter,
         };
         dg_taps taps = {
             .logits = job->logits, .hidden = job->hidden ? watch_hidden : NULL, .hidden_arg = &w};

@@ -8,6 +8,7 @@
 #include "engine/loader.h"
 #include "format/safetensors.h"
 #include "base/file.h"
+#include "model/adapters.h"
 #include "model/forward.h"
 #include "model/vision.h"
 
@@ -36,6 +37,8 @@ typedef struct fixture {
     int max_new_tokens;   /* of trace.json */
     dg_backend *be;
     dg_model *model;
+    dg_adapter_use adapter; /* of the model, where n_adapter is 1 */
+    int n_adapter;
     dg_vision *vision; /* NULL: none */
     dg_kv_cache *kv;
     dg_forward *forward;
