@@ -10,15 +10,17 @@
 
 #include "cuda/cuda_math.h"
 #include <math.h>
-#include "cuda/cuda_device.cuh"
+#include "cuda/cuda_kv_bytes.cuh"
 
 static const float log2e = 1.44269504088896340736f;
 
 /* ---- pages ---- */
 
-static __host__ __device__ __forceinline__ size_t value_bytes(const dg_cuda_kv &kv)
+/* Bytes of one head's keys, or values, in a page. */
+static __host__ __device__ __forceinline__ size_t head_bytes(const dg_cuda_kv &kv, bool canvas)
 {
-    return kv.type == DG_F32 ? 4 : 2;
+    return DG_CUDA_PAGE *
+           dg_kv_row_bytes(canvas ? dg_kv_canvas_type(kv.type) : kv.type, kv.head_dim);
 }
 
 /* Keys of one head in the page that holds a slot: a position of the sequence, or of the canvas.
@@ -27,12 +29,12 @@ static __device__ __forceinline__ unsigned char *page_keys(const dg_cuda_kv &kv,
                                                            const dg_cuda_segment &seg, bool canvas,
                                                            int slot, int head)
 {
-    size_t head_bytes = DG_CUDA_PAGE * (size_t)kv.head_dim * value_bytes(kv);
+    size_t bytes = head_bytes(kv, canvas);
     size_t index = (size_t)slot / DG_CUDA_PAGE;
     unsigned char *page =
-        canvas ? kv.canvas_slab + ((size_t)seg.canvas_page + index) * 2 * kv.n_kv_head * head_bytes
+        canvas ? kv.canvas_slab + ((size_t)seg.canvas_page + index) * 2 * kv.n_kv_head * bytes
                : kv.slab + (size_t)seg.page[index] * kv.page_bytes + kv.offset;
-    return page + (size_t)head * head_bytes;
+    return page + (size_t)head * bytes;
 }
 
 /* ---- results ---- */

@@ -29,16 +29,18 @@ template <int N_HALF> struct group_tile {
     static constexpr int BYTES = BARS + 6 * PLACES * 8 + 1024; /* to begin at a multiple of 1024 */
 };
 
-/* Barriers of the places: each is full, and empty, in turn; and of the halves' scores. */
+/* Barriers of the places: each is full, and empty, in turn; and of the halves' scores. `n_copier`
+ * warps say that a place is full. */
 struct group_ring {
     uint64_t full_k[2], empty_k[2], full_v[2], empty_v[2], full_s[2], empty_s[2];
 };
 
-template <typename T> static __device__ __forceinline__ void make_ring(group_ring *ring)
+template <typename T>
+static __device__ __forceinline__ void make_ring(group_ring *ring, int n_copier)
 {
     for (int i = 0; i < T::PLACES; i++) {
-        dg_mbar_init(&ring->full_k[i], 1);
-        dg_mbar_init(&ring->full_v[i], 1);
+        dg_mbar_init(&ring->full_k[i], n_copier);
+        dg_mbar_init(&ring->full_v[i], n_copier);
         dg_mbar_init(&ring->empty_k[i], T::READERS);
         dg_mbar_init(&ring->empty_v[i], T::READERS);
         dg_mbar_init(&ring->full_s[i], T::READERS);
@@ -159,6 +161,125 @@ static __device__ __forceinline__ void copy_turns(unsigned char *shared, group_r
             fill_keys<T>(shared, ring, keys, n);
         if (n > 1)
             fill_values<T>(shared, ring, before + to_values, turn_at<T>(t, i - 1), n - 1);
+    }
+}
+
+/* ---- the four warps that widen what is kept as bytes ---- */
+
+enum { WIDENERS = 4 };
+
+/* A thread's pieces of 16 values that are on their way: of slots 32 apart, in two panels. */
+typedef struct some_bytes {
+    uint4 bytes[4];
+    uint16_t factor[4];
+} some_bytes;
+
+/* Asks for those from `numbers` and `factors` on, the first slot's; zeros where nobody looks. */
+template <typename T, dg_dtype TYPE>
+static __device__ __forceinline__ void ask(some_bytes *some, const unsigned char *numbers,
+                                           const uint16_t *factors, const bool seen[2])
+{
+    constexpr int PER_SLOT = TYPE == DG_Q8_0 ? T::D / DG_KV_BLOCK : 1; /* dg_kv_factors() */
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const int slot = j % 2 * 32, panel = j / 2;
+        some->bytes[j] = uint4{0, 0, 0, 0};
+        some->factor[j] = 0;
+        if (seen[j % 2]) {
+            some->bytes[j] = *(const uint4 *)(numbers + slot * T::D + panel * 64);
+            some->factor[j] =
+                factors[slot * PER_SLOT + (TYPE == DG_Q8_0 ? panel * 64 / DG_KV_BLOCK : 0)];
+        }
+    }
+}
+
+/* Puts them into two panels. Eight threads write two neighbouring slots: all banks. */
+template <typename T, dg_dtype TYPE>
+static __device__ __forceinline__ void put(unsigned char *panels, int at, const some_bytes &some)
+{
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const uint4 b = some.bytes[j];
+        unsigned char *to = panels + j / 2 * T::PANEL + j % 2 * 32 * 128;
+        *(uint4 *)(to + at) = kv_widen_eight(TYPE, uint2{b.x, b.y}, some.factor[j]);
+        *(uint4 *)(to + (at ^ 16)) = kv_widen_eight(TYPE, uint2{b.z, b.w}, some.factor[j]);
+    }
+}
+
+/* 256 dimensions from `first` on of a turn's keys, or of its values; half of them are asked for
+ * before their place is empty. */
+template <typename T, dg_dtype TYPE>
+static __device__ __forceinline__ void widen_piece(unsigned char *to, unsigned char *head,
+                                                   int first, turn now, uint64_t *empty, int parity)
+{
+    const int thread = (int)threadIdx.x % (32 * WIDENERS), slot = thread / 4, piece = thread % 4,
+              key = now.begin + slot, i = first + piece * 16,
+              at = slot * 128 + ((2 * piece) ^ slot) % 8 * 16;
+    const unsigned char *numbers = head + dg_cuda_slot_at(TYPE, T::D, slot, i);
+    const uint16_t *factors = kv_factor_at(head, TYPE, T::D, slot, i);
+    const bool seen[2] = {key >= now.low && key < now.high,
+                          key + 32 >= now.low && key + 32 < now.high};
+    some_bytes some;
+    ask<T, TYPE>(&some, numbers, factors, seen);
+    dg_mbar_wait(empty, parity);
+    put<T, TYPE>(to, at, some);
+    ask<T, TYPE>(&some, numbers + 128, factors + (TYPE == DG_Q8_0 ? 128 / DG_KV_BLOCK : 0), seen);
+    put<T, TYPE>(to + 2 * T::PANEL, at, some);
+    warpgroup_publish();
+}
+
+/* Turn n's keys, or its values: from a page of bytes, or as they are from the canvas's, which one
+ * of the warps copies. */
+template <typename T>
+static __device__ __forceinline__ void bring(unsigned char *places, uint64_t *full, uint64_t *empty,
+                                             dg_dtype type, unsigned char *head, turn now, int n)
+{
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int parity = parity_at<T>(n) ^ 1;
+    for (int half = 0; half < T::HALVES; half++) {
+        const int at = place_at<T>(n, half);
+        unsigned char *to = places + at * T::PIECE;
+        if (now.canvas)
+            dg_mbar_wait(&empty[at], parity);
+        else if (type == DG_Q8_0)
+            widen_piece<T, DG_Q8_0>(to, head, 256 * half, now, &empty[at], parity);
+        else
+            widen_piece<T, DG_FP8>(to, head, 256 * half, now, &empty[at], parity);
+        __syncwarp();
+        if (now.canvas && warp == T::CONSUMERS / 32)
+            copy_values<T>(to, head + half * T::PIECE, now, &full[at]);
+        else if (lane == 0)
+            dg_mbar_arrive(&full[at]);
+        __syncwarp();
+    }
+}
+
+/* As copy_turns(), by all of them. */
+template <typename T, bool ONE_PART>
+static __device__ __forceinline__ void widen_turns(unsigned char *shared, group_ring *ring,
+                                                   const dg_cuda_attention_args &a,
+                                                   const line_tile &t, int kv_head, int n_turn,
+                                                   int n_part)
+{
+    int lane = (int)threadIdx.x % 32;
+    unsigned long long ahead = 0;
+    unsigned char *keys = NULL, *values = NULL;
+    const dg_dtype type = a.kv.type;
+    turn now = {}, before = {};
+    int2 turns = ONE_PART ? turns_of(n_turn, (int)blockIdx.z, n_part) : make_int2(0, n_turn);
+    for (int i = turns.x; i <= turns.y; i++, before = now) {
+        int n = i - turns.x;
+        if (n % 32 == 0)
+            ahead = i + lane < turns.y ? keys_at<T>(a, t, i + lane, kv_head) : 0;
+        keys = (unsigned char *)__shfl_sync(DG_ALL_LANES, ahead, n % 32);
+        now = turn_at<T>(t, i);
+        if (n == 1)
+            bring<T>(shared + T::V, ring->full_v, ring->empty_v, type, values, before, n - 1);
+        if (i < turns.y)
+            bring<T>(shared + T::K, ring->full_k, ring->empty_k, type, keys, now, n);
+        if (n > 1)
+            bring<T>(shared + T::V, ring->full_v, ring->empty_v, type, values, before, n - 1);
+        values = keys + a.kv.n_kv_head * head_bytes(a.kv, now.canvas);
     }
 }
 

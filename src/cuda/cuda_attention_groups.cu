@@ -5,7 +5,8 @@
  * values lie in pages as the products read them, so that 256 dimensions of a turn's 64 keys are one
  * bulk copy, and so are those of its values. The scores of the next turn are made while this turn's
  * values are added up. With two halves of a head each warpgroup makes the scores of its dimensions
- * and both add the other's: a sum of two is the same in both orders.
+ * and both add the other's: a sum of two is the same in both orders. Where pages hold bytes, four
+ * warps widen them into the same places instead.
  *
  * Parts are folded in their order: what was added up so far and the next part are scaled to their
  * common maximum. Either a block does all parts of its tile, or each part has a block and all of
@@ -482,7 +483,7 @@ static __device__ __forceinline__ void attend_parts(unsigned char *shared, group
 
 /* ---- the kernel ---- */
 
-template <typename T, bool ONE_PART>
+template <typename T, bool ONE_PART, bool BYTES>
 static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_attention_args a)
 {
     if constexpr (DG_WITH_GROUPS) {
@@ -499,7 +500,7 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
             find_spans(a, group, T::LINES, (int2 *)(shared + T::SPAN), &t);
         }
         if (threadIdx.x == 0)
-            make_ring<T>(ring);
+            make_ring<T>(ring, BYTES ? WIDENERS : 1);
         __syncthreads();
         int n_turn = count_turns<T>(t), n_part = count_parts<T>(a, t, n_turn);
         if (t.n_line == 0 || n_turn == 0 || (int)blockIdx.z >= n_part)
@@ -507,26 +508,28 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
         dg_grid_wait();
         dg_grid_launch_next();
         if (warp >= T::CONSUMERS / 32) {
-            warpgroup_fewer_registers<24>();
-            if (warp == T::CONSUMERS / 32)
+            warpgroup_fewer_registers<BYTES ? 56 : 24>();
+            if constexpr (BYTES)
+                widen_turns<T, ONE_PART>(shared, ring, a, t, kv_head, n_turn, n_part);
+            else if (warp == T::CONSUMERS / 32)
                 copy_turns<T, ONE_PART>(shared, ring, a, t, kv_head, n_turn, n_part);
         } else {
-            warpgroup_more_registers<240>();
+            warpgroup_more_registers<BYTES ? 224 : 240>();
             attend_parts<T, ONE_PART>(shared, ring, a, t, group, kv_head, n_turn, n_part);
         }
     }
 }
 
-template <typename T>
+template <typename T, bool BYTES>
 static cudaError_t launch_groups(cudaStream_t stream, const dg_cuda_attention_args *a, int n_sm)
 {
     /* A block for each part only where all fit at once: they wait for each other. */
     dim3 grid(count_tiles<T>(a), (unsigned)a->kv.n_kv_head);
     bool room = grid.x * grid.y * T::PARTS <= (unsigned)n_sm;
     if (!a->counter || !room)
-        return DG_LAUNCH((group_lines<T, false>), grid, T::THREADS, T::BYTES, stream, *a);
+        return DG_LAUNCH((group_lines<T, false, BYTES>), grid, T::THREADS, T::BYTES, stream, *a);
     grid.z = T::PARTS;
-    return DG_LAUNCH((group_lines<T, true>), grid, T::THREADS, T::BYTES, stream, *a);
+    return DG_LAUNCH((group_lines<T, true, BYTES>), grid, T::THREADS, T::BYTES, stream, *a);
 }
 
 cudaError_t dg_cuda_attention_groups(cudaStream_t stream, const dg_cuda_attention_args *a)
@@ -537,6 +540,9 @@ cudaError_t dg_cuda_attention_groups(cudaStream_t stream, const dg_cuda_attentio
         error = cudaDeviceGetAttribute(&n_sm, cudaDevAttrMultiProcessorCount, device);
     if (error)
         return error;
-    return a->kv.head_dim == 256 ? launch_groups<group_tile<1>>(stream, a, n_sm)
-                                 : launch_groups<group_tile<2>>(stream, a, n_sm);
+    if (dg_kv_in_bytes(a->kv.type))
+        return a->kv.head_dim == 256 ? launch_groups<group_tile<1>, true>(stream, a, n_sm)
+                                     : launch_groups<group_tile<2>, true>(stream, a, n_sm);
+    return a->kv.head_dim == 256 ? launch_groups<group_tile<1>, false>(stream, a, n_sm)
+                                 : launch_groups<group_tile<2>, false>(stream, a, n_sm);
 }

@@ -38,9 +38,30 @@ template <int N> static __device__ __forceinline__ int swizzled(int base, int ro
     return base * (N * 2) + row * (N * 2) + (chunk ^ (row & MASK)) * 16;
 }
 
+/* The same of keys that are kept as bytes, a piece of eight values at a time. */
+template <typename T>
+static __device__ __forceinline__ void widen(unsigned char *to, const dg_cuda_attention_args &a,
+                                             const line_tile &t, turn now, int head)
+{
+    constexpr int CHUNKS = T::D / 8;
+    unsigned char *from = page_keys(a.kv, t.seg, false, now.begin, head);
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < T::KB * CHUNKS; i += T::THREADS) {
+        const int key = i / CHUNKS, chunk = i % CHUNKS, at = now.begin + key,
+                  slot = at % DG_CUDA_PAGE;
+        uint4 eight = {0, 0, 0, 0};
+        if (at >= now.low && at < now.high)
+            eight = kv_widen_eight(
+                a.kv.type,
+                *(const uint2 *)(from + dg_cuda_slot_at(a.kv.type, T::D, slot, 8 * chunk)),
+                *kv_factor_at(from, a.kv.type, T::D, slot, 8 * chunk));
+        *(uint4 *)(to + swizzled<T::D>(0, key, chunk)) = eight;
+    }
+}
+
 /* Begins to copy KB keys (or values) of a turn; zeros where nobody looks: what lies there may be no
  * number. */
-template <typename T>
+template <typename T, bool BYTES>
 static __device__ __forceinline__ void fetch(unsigned char *to, const dg_cuda_attention_args &a,
                                              const line_tile &t, turn now, int head)
 {
@@ -50,6 +71,10 @@ static __device__ __forceinline__ void fetch(unsigned char *to, const dg_cuda_at
     static_assert(PER > 0 && (PER & (PER - 1)) == 0 && T::KB % PER == 0, "whole sweeps");
     int key = (int)threadIdx.x / CHUNKS, chunk = (int)threadIdx.x % CHUNKS;
     int exchanged = (chunk ^ (key & MASK)) * 16;
+    if (BYTES && !now.canvas) {
+        widen<T>(to, a, t, now, head);
+        return;
+    }
     constexpr bool PANELS = T::D % 64 == 0;
     constexpr int SLOT = PANELS ? 128 : T::D * 2; /* bytes from slot to slot */
     const unsigned char *from = page_keys(a.kv, t.seg, now.canvas, now.begin, head);
@@ -212,7 +237,7 @@ static __device__ __forceinline__ void join_sums(lines<T> *l, float *stat, int f
 /* ---- the kernel ---- */
 
 /* Turns [i, end) of a tile; the first one's keys are on their way. */
-template <typename T>
+template <typename T, bool BYTES>
 static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared,
                                               const dg_cuda_attention_args &a, const line_tile &t,
                                               int kv_head, int i, int end)
@@ -228,7 +253,7 @@ static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared
         dg_cp_async_wait<0>();
         __syncthreads(); /* the keys are there, and nobody reads the last turn's values any more */
         turn now = turn_at<T>(t, i);
-        fetch<T>(v, a, t, now, kv_head + a.kv.n_kv_head);
+        fetch<T, BYTES>(v, a, t, now, kv_head + a.kv.n_kv_head);
         make_scores<T>(s, q, k, first_line, first_key);
         if (!now.open)
             mask_scores<T>(s, now, span, first_line, first_key);
@@ -240,13 +265,13 @@ static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared
         dg_cp_async_wait<0>();
         __syncthreads(); /* values and weights are there, and nobody reads the keys any more */
         if (i + 1 < end)
-            fetch<T>(k, a, t, turn_at<T>(t, i + 1), kv_head);
+            fetch<T, BYTES>(k, a, t, turn_at<T>(t, i + 1), kv_head);
         add_values<T>(l, s, p, v, first_line, wn);
     }
     join_sums<T>(l, stat, first_line, wn);
 }
 
-template <typename T, int BLOCKS>
+template <typename T, int BLOCKS, bool BYTES>
 static __global__ void __launch_bounds__(T::THREADS, BLOCKS) flash_lines(dg_cuda_attention_args a)
 {
     DG_SHARED(shared);
@@ -264,11 +289,11 @@ static __global__ void __launch_bounds__(T::THREADS, BLOCKS) flash_lines(dg_cuda
         return;
     int begin = n_turn * part / n_part, end = n_turn * (part + 1) / n_part;
     if (begin < end)
-        fetch<T>(shared + T::K, a, t, turn_at<T>(t, begin), kv_head);
+        fetch<T, BYTES>(shared + T::K, a, t, turn_at<T>(t, begin), kv_head);
     fetch_queries<T>(shared + T::Q, a, t, group, kv_head);
 
     lines<T> l;
-    attend<T>(&l, shared, a, t, kv_head, begin, end);
+    attend<T, BYTES>(&l, shared, a, t, kv_head, begin, end);
     int warp = (int)threadIdx.x / 32, first_line = warp / T::WN * 16 * T::MT, wn = warp % T::WN;
     if (n_part > 1) {
         leave_part<T>(l, a, t, group, kv_head, first_line, wn, part);
@@ -288,7 +313,9 @@ template <typename T, int BLOCKS>
 static cudaError_t launch_flash(cudaStream_t stream, const dg_cuda_attention_args *a)
 {
     dim3 grid(count_tiles<T>(a), (unsigned)a->kv.n_kv_head, a->counter ? T::PARTS : 1);
-    return DG_LAUNCH(flash_lines<T, BLOCKS>, grid, T::THREADS, T::BYTES, stream, *a);
+    if (dg_kv_in_bytes(a->kv.type))
+        return DG_LAUNCH((flash_lines<T, BLOCKS, true>), grid, T::THREADS, T::BYTES, stream, *a);
+    return DG_LAUNCH((flash_lines<T, BLOCKS, false>), grid, T::THREADS, T::BYTES, stream, *a);
 }
 
 /* Which tile for which head and device. KB, MT and WN must not depend on anything else. */

@@ -153,8 +153,8 @@ static size_t place_scratch(dg_cuda *cu, unsigned char *base, const dg_plan *p)
          dg_cuda_experts_bytes(p->n_row, p->n_expert_used, p->n_expert, p->n_embd, p->n_ff_expert)},
         {&cu->router, dg_cuda_route_bytes(p->n_row, p->n_embd, p->n_expert)},
         {(void **)&cu->part_counter, part_counter_bytes(p)},
-        {(void **)&cu->canvas,
-         pages * DG_PAGE * 2 * (size_t)p->max_kv_dim * dg_dtype_size(p->kv_type)},
+        {(void **)&cu->canvas, pages * DG_PAGE * 2 * (size_t)p->max_kv_dim *
+                                   dg_dtype_size(dg_kv_canvas_type(p->kv_type))},
         /* also the vocabulary end's, which comes when no layer needs it any more */
         {&cu->parts, parts_bytes > words_bytes ? parts_bytes : words_bytes},
     };

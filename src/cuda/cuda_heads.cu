@@ -11,6 +11,7 @@ typedef struct head_unit {
     const float *raw;
     unsigned char *to; /* the head's place in q, or its part of a page */
     int slot;          /* of the page */
+    dg_dtype type;     /* in which it is stored there */
 } head_unit;
 
 /* q heads, then k, then v. */
@@ -28,11 +29,13 @@ static __device__ __forceinline__ head_unit find_unit(const dg_cuda_heads_args &
     u.raw = u.is_q ? a.q : u.is_k || !a.v ? a.k : a.v;
     u.raw += ((size_t)row * (u.is_q ? n_q : n_kv) + head) * dim;
     u.to = (unsigned char *)(a.q + ((size_t)row * n_q + head) * dim);
+    u.type = dg_kv_canvas_type(a.kv.type);
     if (!u.is_q) {
         const dg_cuda_segment &seg = a.segment[a.segment_of[row]];
         int at = row - seg.first_row, slot = seg.canvas ? at : seg.position + at;
         u.to = page_keys(a.kv, seg, seg.canvas, slot, head + (u.is_k ? 0 : n_kv));
         u.slot = slot % DG_CUDA_PAGE;
+        u.type = seg.canvas ? u.type : a.kv.type;
     }
     return u;
 }
@@ -41,8 +44,15 @@ static __device__ __forceinline__ head_unit find_unit(const dg_cuda_heads_args &
 static __device__ __forceinline__ unsigned char *place_of(const dg_cuda_heads_args &a,
                                                           const head_unit &u, int i)
 {
-    return u.to + (u.is_q ? (size_t)i * value_bytes(a.kv)
-                          : dg_cuda_slot_at(a.kv.type, a.kv.head_dim, u.slot, i));
+    return u.to + (u.is_q ? dg_kv_row_bytes(u.type, i)
+                          : dg_cuda_slot_at(u.type, a.kv.head_dim, u.slot, i));
+}
+
+/* Stores value i of a head in bytes. */
+static __device__ __forceinline__ void store_byte(const dg_cuda_heads_args &a, const head_unit &u,
+                                                  int i, float x, float by)
+{
+    *place_of(a, u, i) = (unsigned char)kv_narrow(u.type, x, by);
 }
 
 /* ---- any head, through shared memory ---- */
@@ -62,16 +72,40 @@ static __device__ __forceinline__ float turned(const float *head, const float *w
                     : mine * cosines[pair] + theirs * sines[pair];
 }
 
+/* A whole head in bytes, from shared memory: 32 values at a time, which share a factor, or all do.
+ */
+static __device__ __forceinline__ void store_bytes(const dg_cuda_heads_args &a, const head_unit &u,
+                                                   const float *head)
+{
+    const int dim = a.kv.head_dim, lane = (int)threadIdx.x % 32;
+    const bool shared = u.type == DG_FP8;
+    uint32_t largest = 0;
+    for (int i = lane; i < dim && shared; i += 32)
+        largest = max(largest, kv_size_of(head[i]));
+    for (int begin = 0; begin < dim; begin += 32) {
+        const int i = begin + lane;
+        const float x = i < dim ? head[i] : 0;
+        uint16_t bits;
+        const float by =
+            kv_narrow_by(u.type, kv_largest(shared ? largest : kv_size_of(x), 32), &bits);
+        if (i < dim)
+            store_byte(a, u, i, x, by);
+        if (lane == 0)
+            *kv_factor_at(u.to, u.type, dim, u.slot, begin) = bits;
+    }
+}
+
 /* Two neighbouring values. */
-static __device__ __forceinline__ void store_values(const dg_cuda_kv &kv, void *to, float first,
+static __device__ __forceinline__ void store_values(dg_dtype type, void *to, float first,
                                                     float second)
 {
-    if (kv.type == DG_F32)
+    if (type == DG_F32)
         *(float2 *)to = make_float2(first, second);
     else
         *(uint32_t *)to = dg_pack_bf16(first, second);
 }
 
+template <bool BYTES>
 static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_heads(dg_cuda_heads_args a)
 {
     DG_SHARED(shared);
@@ -82,7 +116,8 @@ static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_heads(dg_cuda_h
     head_unit u = find_unit(a, row, (int)blockIdx.y * HEAD_WARPS + warp);
     if (!u.there)
         return;
-    float *kept = (float *)shared + warp * dim, sum = 0;
+    float *kept = (float *)shared + warp * (BYTES ? 2 : 1) * dim, sum = 0;
+    const bool bytes = BYTES && dg_kv_in_bytes(u.type);
     for (int i = lane; i < dim; i += 32) {
         kept[i] = u.raw[i];
         sum += kept[i] * kept[i];
@@ -98,11 +133,21 @@ static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_heads(dg_cuda_h
             first = turned(kept, w, factor, cosines, sines, a.n_pair, half, i);
             second = turned(kept, w, factor, cosines, sines, a.n_pair, half, i + 1);
         }
-        store_values(a.kv, place_of(a, u, i), first, second);
+        if (bytes) {
+            kept[dim + i] = first;
+            kept[dim + i + 1] = second;
+        } else {
+            store_values(u.type, place_of(a, u, i), first, second);
+        }
+    }
+    if (bytes) {
+        __syncwarp();
+        store_bytes(a, u, kept + dim);
     }
 }
 
-/* ---- bfloat16 heads of 256 PER values, in registers: a lane has both values of its pairs ---- */
+/* ---- heads of 256 PER values in 16 bits or bytes, in registers: a lane has both values of its
+ * pairs ---- */
 
 static __device__ __forceinline__ float4 times(float4 a, float4 b)
 {
@@ -128,7 +173,25 @@ static __device__ __forceinline__ void store_four(unsigned char *to, float4 v, f
     *(uint2 *)to = bits;
 }
 
-template <int PER>
+/* Four values of each lane, from value i on, in bytes; eight lanes have what shares a step. */
+static __device__ __forceinline__ void store_four_bytes(const dg_cuda_heads_args &a,
+                                                        const head_unit &u, int i, float4 v,
+                                                        uint32_t largest)
+{
+    if (u.type == DG_Q8_0) {
+        largest = max(max(kv_size_of(v.x), kv_size_of(v.y)), max(kv_size_of(v.z), kv_size_of(v.w)));
+        largest = kv_largest(largest, DG_KV_BLOCK / 4);
+    }
+    uint16_t bits;
+    const float by = kv_narrow_by(u.type, largest, &bits);
+    *(uint32_t *)place_of(a, u, i) = kv_narrow(u.type, v.x, by) | kv_narrow(u.type, v.y, by) << 8 |
+                                     kv_narrow(u.type, v.z, by) << 16 |
+                                     kv_narrow(u.type, v.w, by) << 24;
+    if (i % DG_KV_BLOCK == 0)
+        *kv_factor_at(u.to, u.type, a.kv.head_dim, u.slot, i) = bits;
+}
+
+template <int PER, bool BYTES>
 static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_wide_heads(dg_cuda_heads_args a)
 {
     constexpr int HALF = 128 * PER;
@@ -158,6 +221,27 @@ static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_wide_heads(dg_c
     for (int j = 0; j < PER; j++)
         sum += squares(low[j]) + squares(high[j]);
     float factor = 1.0f / sqrtf(dg_warp_sum(sum) / (float)(2 * HALF) + a.eps);
+    if (BYTES && dg_kv_in_bytes(u.type)) {
+        uint32_t largest = 0;
+        float4 f = make_float4(factor, factor, factor, factor);
+#pragma unroll
+        for (int j = 0; j < PER; j++) {
+            float4 first = times(low[j], w_low[j]), second = times(high[j], w_high[j]);
+            low[j] = times(turn_by(first, c[j], second, s[j], -1), f);
+            high[j] = times(turn_by(second, c[j], first, s[j], 1), f);
+            const float all[8] = {low[j].x,  low[j].y,  low[j].z,  low[j].w,
+                                  high[j].x, high[j].y, high[j].z, high[j].w};
+            for (int n = 0; n < 8; n++)
+                largest = max(largest, kv_size_of(all[n]));
+        }
+        largest = kv_largest(largest, 32);
+#pragma unroll
+        for (int j = 0; j < PER; j++) {
+            store_four_bytes(a, u, 4 * (lane + 32 * j), low[j], largest);
+            store_four_bytes(a, u, HALF + 4 * (lane + 32 * j), high[j], largest);
+        }
+        return;
+    }
 #pragma unroll
     for (int j = 0; j < PER; j++) {
         int i = 4 * (lane + 32 * j);
@@ -169,17 +253,24 @@ static __global__ void __launch_bounds__(32 * HEAD_WARPS) finish_wide_heads(dg_c
 
 extern "C" cudaError_t dg_cuda_heads(cudaStream_t stream, const dg_cuda_heads_args *a)
 {
-    size_t shared = (size_t)HEAD_WARPS * (size_t)a->kv.head_dim * sizeof(float);
+    const bool bytes = dg_kv_in_bytes(a->kv.type);
+    size_t shared = (size_t)HEAD_WARPS * (bytes ? 2 : 1) * (size_t)a->kv.head_dim * sizeof(float);
     if (a->n_row == 0)
         return cudaSuccess;
     if (shared > 48 << 10 || a->kv.head_dim % 2 || a->n_pair > a->kv.head_dim / 2)
         return cudaErrorInvalidValue;
     int n_unit = a->kv.n_head + 2 * a->kv.n_kv_head;
     dim3 grid((unsigned)a->n_row, (unsigned)(n_unit + HEAD_WARPS - 1) / HEAD_WARPS);
-    bool wide = a->kv.type == DG_BF16 && a->n_pair % 4 == 0;
-    if (wide && a->kv.head_dim == 256)
-        return DG_LAUNCH(finish_wide_heads<1>, grid, 32 * HEAD_WARPS, 0, stream, *a);
-    if (wide && a->kv.head_dim == 512)
-        return DG_LAUNCH(finish_wide_heads<2>, grid, 32 * HEAD_WARPS, 0, stream, *a);
-    return DG_LAUNCH(finish_heads, grid, 32 * HEAD_WARPS, shared, stream, *a);
+    const int wide = a->kv.type != DG_F32 && a->n_pair % 4 == 0 ? a->kv.head_dim : 0;
+    if (wide == 256 && bytes)
+        return DG_LAUNCH((finish_wide_heads<1, true>), grid, 32 * HEAD_WARPS, 0, stream, *a);
+    if (wide == 512 && bytes)
+        return DG_LAUNCH((finish_wide_heads<2, true>), grid, 32 * HEAD_WARPS, 0, stream, *a);
+    if (wide == 256)
+        return DG_LAUNCH((finish_wide_heads<1, false>), grid, 32 * HEAD_WARPS, 0, stream, *a);
+    if (wide == 512)
+        return DG_LAUNCH((finish_wide_heads<2, false>), grid, 32 * HEAD_WARPS, 0, stream, *a);
+    if (bytes)
+        return DG_LAUNCH(finish_heads<true>, grid, 32 * HEAD_WARPS, shared, stream, *a);
+    return DG_LAUNCH(finish_heads<false>, grid, 32 * HEAD_WARPS, shared, stream, *a);
 }

@@ -21,9 +21,6 @@ void dg_cuda_kv_close(dg_backend *be, dg_kv_store *kv)
 dgemma_status dg_cuda_kv_open(dg_backend *be, dg_kv_store **out, const dg_kv_config *cfg,
                               size_t max_bytes, int n_page[DG_KV_GROUPS], dgemma_error *err)
 {
-    if (dg_kv_in_bytes(cfg->type))
-        return dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                       "keys and values in bytes do not work on %s yet: bf16 and f32 do", be->name);
     dg_kv_store *kv = dg_calloc(1, sizeof *kv);
     if (!kv)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
@@ -105,14 +102,30 @@ static void read_head(dg_backend *be, float *out, const unsigned char *at, dg_dt
     }
 }
 
+/* The same of one that is kept as bytes. */
+static void read_bytes(dg_backend *be, float *out, const unsigned char *at, dg_dtype type, int dim)
+{
+    unsigned char *stored = dg_calloc(DG_PAGE, dg_kv_row_bytes(type, dim));
+    if (!stored)
+        return;
+    be->download(be, stored, at, dg_kv_head_bytes(type, dim));
+    const uint16_t *factor = (const uint16_t *)(stored + DG_PAGE * (size_t)dim);
+    for (int slot = 0; slot < DG_PAGE; slot++)
+        dg_kv_widen(type, out + (size_t)slot * (size_t)dim,
+                    stored + dg_cuda_slot_at(type, dim, slot, 0),
+                    factor + slot * dg_kv_factors(type, dim), dim);
+    dg_free(stored);
+}
+
 void dg_cuda_kv_read(dg_backend *be, const dg_kv_store *kv, int layer, int32_t page, bool value,
                      float *out)
 {
     const dg_kv_layer *l = &kv->layout.layer[layer];
-    size_t n = dg_kv_layer_values(l), size = dg_dtype_size(kv->layout.type),
-           head = (size_t)DG_PAGE * (size_t)l->head_dim;
+    const dg_dtype type = kv->layout.type;
+    const size_t bytes = dg_kv_head_bytes(type, l->head_dim), n = (size_t)l->n_kv_head;
     const unsigned char *at = kv->slab + dg_cuda_place_of(&kv->places, l->group, page) +
-                              kv->layout.offset[layer] + (value ? n * size : 0);
-    for (size_t h = 0; h < n / head; h++)
-        read_head(be, out + h * head, at + h * head * size, kv->layout.type, l->head_dim);
+                              kv->layout.offset[layer] + (value ? n * bytes : 0);
+    for (size_t h = 0; h < n; h++)
+        (dg_kv_in_bytes(type) ? read_bytes : read_head)(be, out + h * DG_PAGE * (size_t)l->head_dim,
+                                                        at + h * bytes, type, l->head_dim);
 }

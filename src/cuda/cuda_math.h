@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "tensor/dtype.h"
+#include "tensor/kv_numbers.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -277,9 +277,12 @@ enum { DG_CUDA_PAGE = 64 }; /* tokens of a page */
 /* Where value i of a slot (0 ... 63) lies in its head's 64 x head_dim values of a page, in bytes.
  * bfloat16 heads of whole panels of 64 values are kept as warpgroup products read them, so that a
  * head's page is one copy: panel by panel, in a panel 128 bytes a slot, whose pieces of 16 bytes
- * are exchanged (piece c of slot s lies at c ^ s % 8). Others slot by slot. */
+ * are exchanged (piece c of slot s lies at c ^ s % 8). Others slot by slot; behind bytes
+ * (tensor/kv_numbers.h) are the slots' factors. */
 DG_CUDA_BOTH size_t dg_cuda_slot_at(dg_dtype type, int head_dim, int slot, int i)
 {
+    if (dg_kv_in_bytes(type))
+        return (size_t)slot * (size_t)head_dim + (size_t)i;
     if (type != DG_BF16 || head_dim % 64)
         return ((size_t)slot * (size_t)head_dim + (size_t)i) * (type == DG_F32 ? 4 : 2);
     return (size_t)(i / 64) * (DG_CUDA_PAGE * 128) + (size_t)slot * 128 +
@@ -287,9 +290,9 @@ DG_CUDA_BOTH size_t dg_cuda_slot_at(dg_dtype type, int head_dim, int slot, int i
 }
 
 /* One layer's keys and values. In a page a layer has n_kv_head heads of keys, then the values
- * alike, each 64 x head_dim values of kv type (float or bfloat16; dg_cuda_slot_at() says how they
- * lie), `offset` bytes from the page's begin; page i lies at slab + i * page_bytes. All of it is
- * aligned to 16 bytes. Canvas rows use scratch pages of this layer alone (offset 0) in a slab of
+ * alike, each 64 x head_dim values of kv type (float, bfloat16 or bytes; dg_cuda_slot_at() says how
+ * they lie), `offset` bytes from the page's begin; page i lies at slab + i * page_bytes. All of it
+ * is aligned to 16 bytes. Canvas rows use scratch pages of this layer alone (offset 0) in a slab of
  * their own. */
 typedef struct dg_cuda_kv {
     dg_dtype type;
@@ -297,7 +300,8 @@ typedef struct dg_cuda_kv {
     int window; /* 0: none */
     unsigned char *slab;
     size_t page_bytes, offset;
-    unsigned char *canvas_slab; /* pages of 2 * n_kv_head * 64 * head_dim values */
+    unsigned char *canvas_slab; /* pages of 2 * n_kv_head * 64 * head_dim values, bfloat16 where
+                                   others are bytes: dg_kv_canvas_type() */
 } dg_cuda_kv;
 
 /* A run of rows of one sequence; written by the host before each pass into one device array. */
@@ -309,11 +313,11 @@ typedef struct dg_cuda_segment {
     int canvas_page;     /* the first of ceil(n_row / 64) */
 } dg_cuda_segment;
 
-/* From the raw products: q [n_row, n_head * dim] = RoPE(RMSNorm(head) * q_norm), in place: as kv
- * type, from the beginning of each head's floats on; k likewise and v = RMSNorm(head) without
- * weight, both narrowed to the kv type and stored in the row's page. v NULL: from the raw k.
- * Angles: cos, sin [n_row, n_pair], pairs (i, i + dim / 2). Rows below first_q_row have no q.
- * segment_of[row]: index of its segment. */
+/* From the raw products: q [n_row, n_head * dim] = RoPE(RMSNorm(head) * q_norm), in place: as the
+ * canvas's type, from the beginning of each head's floats on; k likewise and v = RMSNorm(head)
+ * without weight, both narrowed to the type of the row's page and stored there. v NULL: from the
+ * raw k. Angles: cos, sin [n_row, n_pair], pairs (i, i + dim / 2). Rows below first_q_row have no
+ * q. segment_of[row]: index of its segment. */
 typedef struct dg_cuda_heads_args {
     float *q;
     const float *k, *v;

@@ -22,11 +22,12 @@ static void narrow_steps(uint8_t *number, uint16_t *factor, const float *x, int 
 {
     for (int at = 0; at < n; at += DG_KV_BLOCK) {
         const int end = dg_min(at + DG_KV_BLOCK, n);
-        const float d = dg_narrowed_float(largest_of(x + at, end - at)) / 127;
-        uint16_t bits = dg_float_to_f16(d);
+        const float most = dg_narrowed_float(largest_of(x + at, end - at));
+        const uint16_t bits = dg_kv_step(dg_float_to_f16(most / 127));
         const bool finite = (bits & 0x7C00u) != 0x7C00u;
+        const float step = dg_f16_to_float(bits);
         for (int i = at; i < end; i++)
-            number[i] = (uint8_t)(finite && d > 0 ? (int8_t)rintf(x[i] / d) : 0);
+            number[i] = (uint8_t)(finite && step > 0 ? (int8_t)rintf(x[i] / step) : 0);
         factor[at / DG_KV_BLOCK] = finite ? bits : 0x7E00u;
     }
 }

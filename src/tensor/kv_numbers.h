@@ -1,10 +1,11 @@
 /* Keys and values of a head in a byte each (--kv-type q8_0, fp8): numbers, and 16-bit factors that
  * make values of them. The definitions, for the host and for kernels alike.
  *
- * DG_Q8_0   numbers -127 ... 127; 32 values share a step, a half, as in GGUF files. What is left of
- *           a head that 32 does not divide has a step of its own.
- * DG_FP8    E4M3 (narrowed.h); all values share a power of two, a bfloat16, that brings the largest
- *           to 224 ... 448. So a value has at most four bits: bfloat16 has it exactly.
+ * DG_Q8_0   numbers -127 ... 127; 32 values share a step, a half, as in GGUF files. It is rounded
+ * up to eight bits, which a bfloat16 has too: so kernels may multiply those. What is left of a head
+ * that 32 does not divide has a step of its own. DG_FP8    E4M3 (narrowed.h); all values share a
+ * power of two, a bfloat16, that brings the largest to 224 ... 448. So a value has at most four
+ * bits: bfloat16 has it exactly.
  *
  * A head's factors follow from its own values alone. Values that are not finite make them NaN. */
 #ifndef DG_TENSOR_KV_NUMBERS_H
@@ -41,6 +42,12 @@ DG_NARROWED size_t dg_kv_row_bytes(dg_dtype type, int n)
 DG_NARROWED dg_dtype dg_kv_canvas_type(dg_dtype type)
 {
     return type == DG_F32 ? DG_F32 : DG_BF16;
+}
+
+/* A step of DG_Q8_0: the next half from these bits on that a bfloat16 has, too. */
+DG_NARROWED uint16_t dg_kv_step(uint32_t half)
+{
+    return (uint16_t)((half + 7u) & 0xFFF8u);
 }
 
 /* What a number is before its factor. 0x7F, which E4M3 calls NaN, is never stored. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cuda/cuda_check.h"
-#include "tensor/dtype.h"
+#include "tensor/kv_numbers.h"
 
 enum { PAGE = DG_CUDA_PAGE, MAX_SEGMENT = 40, MAX_PAGE = 64 };
 
@@ -38,9 +38,19 @@ typedef struct stage {
     int32_t *counter;
 } stage;
 
-static size_t head_bytes(const scene *s)
+static dg_dtype type_of(const scene *s, bool canvas)
 {
-    return PAGE * (size_t)s->dim * dg_dtype_size(s->type);
+    return canvas ? dg_kv_canvas_type(s->type) : s->type;
+}
+
+static size_t head_bytes(const scene *s, bool canvas)
+{
+    return PAGE * dg_kv_row_bytes(type_of(s, canvas), s->dim);
+}
+
+static size_t layer_bytes(const scene *s, bool canvas)
+{
+    return 2 * (size_t)s->n_kv_head * head_bytes(s, canvas);
 }
 
 /* ---- the batch ---- */
@@ -113,18 +123,17 @@ static void lay_out(stage *g)
 static void make_pages(stage *g)
 {
     const scene *s = g->s;
-    size_t layer = 2 * (size_t)s->n_kv_head * head_bytes(s);
     g->kv = (dg_cuda_kv){
         .type = s->type,
         .n_head = s->n_head,
         .n_kv_head = s->n_kv_head,
         .head_dim = s->dim,
         .window = s->window,
-        .page_bytes = layer + 256,
+        .page_bytes = layer_bytes(s, false) + 256,
         .offset = 128,
     };
     g->slab_bytes = (size_t)g->n_slab_page * g->kv.page_bytes;
-    g->canvas_bytes = (size_t)(g->n_canvas_page ? g->n_canvas_page : 1) * layer;
+    g->canvas_bytes = (size_t)(g->n_canvas_page ? g->n_canvas_page : 1) * layer_bytes(s, true);
     g->slab = host_bytes(g->slab_bytes);
     g->canvas_slab = host_bytes(g->canvas_bytes);
     memset(g->slab, 0xFF, g->slab_bytes);
@@ -138,18 +147,29 @@ static void slot_values(const stage *g, const dg_cuda_segment *seg, bool canvas,
                         float *values, bool write)
 {
     const scene *s = g->s;
-    size_t layer = 2 * (size_t)s->n_kv_head * head_bytes(s), page = (size_t)slot / PAGE;
-    unsigned char *base = canvas
-                              ? g->canvas_slab + ((size_t)seg->canvas_page + page) * layer
-                              : g->slab + (size_t)seg->page[page] * g->kv.page_bytes + g->kv.offset;
+    const dg_dtype type = type_of(s, canvas);
+    size_t page = (size_t)slot / PAGE;
+    unsigned char *base =
+        canvas ? g->canvas_slab + ((size_t)seg->canvas_page + page) * layer_bytes(s, true)
+               : g->slab + (size_t)seg->page[page] * g->kv.page_bytes + g->kv.offset;
+    base += (size_t)head * head_bytes(s, canvas);
+    if (dg_kv_in_bytes(type)) {
+        uint8_t *number = base + dg_cuda_slot_at(type, s->dim, slot % PAGE, 0);
+        uint16_t *factor =
+            (uint16_t *)(base + PAGE * (size_t)s->dim) + slot % PAGE * dg_kv_factors(type, s->dim);
+        if (write)
+            dg_kv_narrow(type, number, factor, values, s->dim);
+        else
+            dg_kv_widen(type, values, number, factor, s->dim);
+        return;
+    }
     int step = s->dim % 8 ? 2 : 8;
     for (int i = 0; i < s->dim; i += step) {
-        unsigned char *at =
-            base + (size_t)head * head_bytes(s) + dg_cuda_slot_at(s->type, s->dim, slot % PAGE, i);
+        unsigned char *at = base + dg_cuda_slot_at(type, s->dim, slot % PAGE, i);
         if (write)
-            dg_narrow(at, s->type, values + i, (size_t)step);
+            dg_narrow(at, type, values + i, (size_t)step);
         else
-            dg_widen(values + i, at, s->type, (size_t)step);
+            dg_widen(values + i, at, type, (size_t)step);
     }
 }
 
@@ -240,11 +260,29 @@ static void head_of(double *out, const stage *g, const float *raw, const float *
     }
 }
 
+/* A stored head is off by half a unit of its type: of bfloat16's eight bits, of E4M3's four, of the
+ * largest of 32 values. */
+static void expect_stored(const scene *s, const char *what, const float *got, const double *want,
+                          bool canvas)
+{
+    const dg_dtype type = type_of(s, canvas);
+    double most = 0;
+    for (int i = 0; i < s->dim; i++)
+        most = fmax(most, fabs(want[i]));
+    if (type == DG_Q8_0)
+        expect_close(what, got, want, (size_t)s->dim, 2e-6, most / 127 * 0.51 + 2e-6);
+    else if (type == DG_FP8)
+        expect_close(what, got, want, (size_t)s->dim, 0x1p-4 + 2e-6, most * 0x1p-17 + 2e-6);
+    else
+        expect_close(what, got, want, (size_t)s->dim, 2e-6 + (type == DG_F32 ? 0 : 0x1p-8), 2e-6);
+}
+
 static void expect_heads(stage *g, int first_q_row)
 {
     const scene *s = g->s;
     size_t dim = (size_t)s->dim;
-    double want[512], step = s->type == DG_F32 ? 0 : 0x1p-8;
+    const dg_dtype type = type_of(s, true); /* of queries, too */
+    double want[512];
     float got[512], *q = host_bytes((size_t)g->n_row * (size_t)s->n_head * dim * sizeof *q);
     device_read(q, g->d_q, (size_t)g->n_row * (size_t)s->n_head * dim * sizeof *q);
     device_read(g->slab, g->kv.slab, g->slab_bytes);
@@ -255,15 +293,15 @@ static void expect_heads(stage *g, int first_q_row)
             head_of(want, g, g->q + at, g->q_norm, row);
             if (row < first_q_row) {
                 expect_same("q of a row that has none", q + at, g->q + at, dim * sizeof *q);
-                dg_narrow(got, s->type, g->q + at, dim); /* attention gets one all the same */
+                dg_narrow(got, type, g->q + at, dim); /* attention gets one all the same */
                 launched(cudaMemcpy(g->d_q + at, got, dim * sizeof *q, cudaMemcpyHostToDevice));
                 memcpy(q + at, got, dim * sizeof *q);
-                dg_widen(got, q + at, s->type, dim);
+                dg_widen(got, q + at, type, dim);
                 memcpy(q + at, got, dim * sizeof *q);
                 continue;
             }
-            dg_widen(got, q + at, s->type, dim);
-            expect_close("q", got, want, dim, 2e-6 + step, 2e-6);
+            dg_widen(got, q + at, type, dim);
+            expect_stored(s, "q", got, want, true);
             memcpy(q + at, got, dim * sizeof *q);
         }
         const dg_cuda_segment *seg = &g->segment[g->segment_of[row]];
@@ -272,10 +310,10 @@ static void expect_heads(stage *g, int first_q_row)
             size_t at = ((size_t)row * (size_t)s->n_kv_head + (size_t)h) * dim;
             head_of(want, g, g->k + at, g->k_norm, row);
             slot_values(g, seg, seg->canvas, slot, h, got, false);
-            expect_close("k", got, want, dim, 2e-6 + step, 2e-6);
+            expect_stored(s, "k", got, want, seg->canvas);
             head_of(want, g, (g->v ? g->v : g->k) + at, NULL, row);
             slot_values(g, seg, seg->canvas, slot, s->n_kv_head + h, got, false);
-            expect_close("v", got, want, dim, 2e-6 + step, 2e-6);
+            expect_stored(s, "v", got, want, seg->canvas);
         }
     }
     g->q = q;
@@ -310,6 +348,16 @@ static dg_cuda_rows run_attention(const stage *g, int first, int end, int first_
     return a.out;
 }
 
+/* Tensor cores take keys and values of steps as bfloat16. */
+static void meet_products(const scene *s, float *values)
+{
+    uint16_t rounded[512];
+    if (s->type != DG_Q8_0 || s->dim < 16 || (s->dim & (s->dim - 1)))
+        return;
+    dg_narrow(rounded, DG_BF16, values, (size_t)s->dim);
+    dg_widen(values, rounded, DG_BF16, (size_t)s->dim);
+}
+
 /* Keys first ... end of one line into score and value. */
 static int gather(const stage *g, const dg_cuda_segment *seg, bool canvas, int first, int end,
                   int head, const float *q, double *score, float *value)
@@ -320,6 +368,8 @@ static int gather(const stage *g, const dg_cuda_segment *seg, bool canvas, int f
         slot_values(g, seg, canvas, p, head, key, false);
         slot_values(g, seg, canvas, p, head + g->s->n_kv_head, value + (size_t)(p - first) * dim,
                     false);
+        meet_products(g->s, key);
+        meet_products(g->s, value + (size_t)(p - first) * dim);
         score[p - first] = 0;
         for (size_t d = 0; d < dim; d++)
             score[p - first] += (double)key[d] * q[d];
@@ -604,6 +654,20 @@ void check_cuda_attention(void)
                         &long_scenes[i]);
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
         check_scene(scenes[i].small_device ? "a small device" : "mixed rows", &scenes[i]);
+
+    /* the same in bytes, of either kind in turn: every kernel has both in three scenes */
+    for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
+        for (int kind = 0; kind < (scenes[i].dim < 256 ? 2 : 1); kind++) {
+            scene bytes = scenes[i];
+            bytes.type = ((int)i + kind) % 2 ? DG_FP8 : DG_Q8_0;
+            check_scene(bytes.small_device ? "a small device" : "mixed rows", &bytes);
+        }
+    for (size_t i = 0; i < sizeof long_scenes / sizeof *long_scenes; i++)
+        for (int kind = 0; kind < 2; kind++) {
+            scene bytes = long_scenes[i];
+            bytes.type = kind ? DG_FP8 : DG_Q8_0;
+            check_scene("in parts", &bytes);
+        }
 
     /* more segments than a warp looks at in one go */
     scene many = {.type = DG_BF16,

@@ -94,9 +94,10 @@ static size_t used(void)
 
 /* ---- answers ---- */
 
-START_TEST(answers_alone_and_in_company)
+static void check_company(dgemma_kv_type type)
 {
     dgemma_engine_options opt = options();
+    opt.kv_type = type;
     dgemma_engine *e = open_with(&opt);
     answer alone[2];
     dgemma_request *together[2];
@@ -113,6 +114,12 @@ START_TEST(answers_alone_and_in_company)
     ck_assert(c.device_seconds > 0 && c.device_seconds < c.busy_seconds);
     dgemma_engine_close(e);
     ck_assert_uint_eq(used(), 0);
+}
+
+START_TEST(answers_alone_and_in_company)
+{
+    for (dgemma_kv_type type = DGEMMA_KV_BF16; type <= DGEMMA_KV_FP8; type++)
+        check_company(type);
 }
 END_TEST
 
