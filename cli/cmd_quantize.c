@@ -19,7 +19,7 @@ static const char usage[] =
     "Writes a model, in any form that dgemma reads, as a GGUF file with weights of other types,\n"
     "mixed as llama.cpp mixes them under the same names without an importance file; Q4_K_D is our\n"
     "own. Norms and routers stay F32; a vision tower is a file of its own, with --mmproj. FP8 and\n"
-    "NVFP4 make a Hugging Face folder of another one, and so does BF16 where OUT is no *.gguf.\n"
+    "NVFP4 make a Hugging Face folder, and so does BF16 where OUT is no *.gguf.\n"
     "For each matrix its type, bits a weight, and how far its values are off: the root of their\n"
     "squared errors over that of their squares.\n";
 

@@ -141,10 +141,9 @@ typedef void dgemma_quantized_fn(void *user, const dgemma_quantized *tensor);
 typedef struct dgemma_quantize_options {
     const char *model_path; /* what is read */
     const char *path;       /* what is written; a dry run does without */
-    const char
-        *type; /* in any case: "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_D",
-                  "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "MXFP4_MOE"; "FP8", "NVFP4" and, where path
-                  does not end in ".gguf", "BF16": a Hugging Face folder, from a folder */
+    const char *type; /* in any case: "BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_D",
+                         "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "MXFP4_MOE"; "FP8", "NVFP4" and, where
+                         path does not end in ".gguf", "BF16": a Hugging Face folder */
     const char *importance_path;    /* a file of llama.cpp's ("imatrix"), by which errors weigh; or
                                        NULL */
     const char *mmproj_path;        /* where the vision tower goes, as the mmproj file beside a

@@ -36,7 +36,8 @@ typedef struct folder {
     dg_loaded l;
     dg_quantize_plan plan;
     dg_merging merge;
-    dg_planned *kept; /* [n_kept] tensors of the tower, which stay as they are */
+    dg_folder_documents documents; /* of a GGUF source */
+    dg_planned *kept;              /* [n_kept] tensors of the tower, which stay as they are */
     size_t n_kept;
     dg_safetensors_writer w;
     dg_pool *pool;
@@ -188,7 +189,8 @@ static dgemma_status put_planned(folder *f, dg_planned *to, dgemma_error *err)
 
 static dgemma_status put_all(folder *f, dgemma_error *err)
 {
-    const size_t n = dg_checkpoint_count(f->l.checkpoint);
+    const dg_checkpoint *tower = f->l.mmproj ? f->l.mmproj : f->l.checkpoint;
+    const size_t n = dg_checkpoint_count(tower);
     dgemma_status st = DGEMMA_OK;
     f->kept = dg_array(n + 1, sizeof *f->kept);
     if (!f->kept)
@@ -196,7 +198,7 @@ static dgemma_status put_all(folder *f, dgemma_error *err)
     for (size_t i = 0; !st && i < f->plan.n; i++)
         st = put_planned(f, &f->plan.tensor[i], err);
     for (size_t i = 0; !st && i < n; i++) {
-        const dg_tensor *t = dg_checkpoint_at(f->l.checkpoint, i);
+        const dg_tensor *t = dg_checkpoint_at(tower, i);
         if (!dg_vision_owns(t->name))
             continue;
         if (t->type >= DG_DTYPE_COMPUTE || !dg_tensor_count(t))
@@ -433,11 +435,10 @@ static dgemma_status open_source(folder *f, dgemma_error *err)
                        "a folder is made without an importance file, and has the vision tower "
                        "inside");
     dgemma_status st = dg_load(&f->l, opt->model_path, err);
-    if (!st && dg_checkpoint_gguf(f->l.checkpoint))
-        return dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                       "%s is a GGUF file: folders are made from folders, whose config.json and "
-                       "tokenizer they need; of this a file can be made, OUT.gguf",
-                       opt->model_path);
+    if (!st && dg_checkpoint_gguf(f->l.checkpoint)) {
+        st = dg_load_tower(&f->l, NULL, err);
+        st = st ? st : dg_folder_documents_make(&f->documents, &f->l, err);
+    }
     st = st ? st : dg_model_check(&f->l.cfg, f->l.checkpoint, err);
     st = st ? st : dg_quantize_plan_make(&f->plan, &f->l, dg_preset_find("BF16"), NULL, err);
     return st ? st : dg_merge_open(&f->merge, opt->adapters, opt->n_adapters, &f->plan, err);
@@ -458,6 +459,7 @@ static void clear(folder *f)
     dg_free(f->kept);
     dg_merge_close(&f->merge);
     dg_quantize_plan_clear(&f->plan);
+    dg_folder_documents_clear(&f->documents);
     dg_loaded_clear(&f->l);
 }
 
@@ -472,6 +474,7 @@ dgemma_status dg_folder_quantize(const dgemma_quantize_options *opt, dgemma_quan
     result->type = forms[f.form < (int)DG_COUNT(forms) ? f.form : 0].name;
     result->bytes = dg_safetensors_writer_bytes(&f.w);
     dg_folder_files files = {.from = st ? NULL : dg_checkpoint_dir(f.l.checkpoint),
+                             .documents = f.documents.n ? &f.documents : NULL,
                              .to = opt->path,
                              .form = forms[f.form].form};
     if (!st && !opt->dry_run) {

@@ -51,6 +51,23 @@ static dgemma_status bring(const dg_folder_files *f, const char *name, dgemma_er
     return st;
 }
 
+/* Those that were made in place of copies. */
+static dgemma_status write_documents(const dg_folder_files *f, dgemma_error *err)
+{
+    dgemma_status st = DGEMMA_OK;
+    for (int i = 0; !st && i < f->documents->n; i++) {
+        const dg_folder_document *d = &f->documents->at[i];
+        dg_buf made;
+        dg_buf_init(&made, document_max);
+        const bool is_config = strcmp(d->name, config) == 0;
+        if (is_config)
+            st = dg_quantisation_put(&made, d->text.data, d->text.len, f->form, config, err);
+        st = st ? st : write_document(f, d->name, is_config ? &made : &d->text, err);
+        dg_buf_clear(&made);
+    }
+    return st;
+}
+
 /* ---- what is left of one that was killed ---- */
 
 /* A name that is ours, before it is whole or since. */
@@ -146,7 +163,9 @@ dgemma_status dg_folder_files_begin(dg_folder_files *f, uint64_t bytes, dgemma_e
     if (!f->made)
         return dg_fail(err, DGEMMA_E_IO, "%s: %s", f->partial, strerror(why));
     dgemma_status st = dg_new_file_check(f->weights, bytes, true, err);
-    st = st ? st : bring(f, config, err);
+    if (st || f->documents)
+        return st ? st : write_documents(f, err);
+    st = bring(f, config, err);
     for (size_t i = 0; !st && i < DG_COUNT(copied); i++)
         if (dg_file_exists_in(f->from, copied[i]))
             st = bring(f, copied[i], err);

@@ -4,11 +4,13 @@
 
 #include <stdint.h>
 #include "base/error.h"
+#include "convert/folder_documents.h"
 #include "format/quantisation_put.h"
 
 typedef struct dg_folder_files {
-    const char *from; /* the folder whose other files are copied */
-    const char *to;   /* its name at the end */
+    const char *from; /* what is read: the folder whose other files are copied, or a file */
+    const dg_folder_documents *documents; /* in place of copies; NULL: none */
+    const char *to;                       /* its name at the end */
     dg_folder_form form;
     char *partial, *weights; /* its name until then, and the file for the weights */
     bool made;               /* it is ours to remove */

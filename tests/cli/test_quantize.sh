@@ -52,7 +52,13 @@ check "NVFP4 as a folder" says "NVFP4, 322 tensors" quantize -q --type nvfp4 "$w
 check "which loads too" says "3 layers, 256 wide" "$DGEMMA" inspect "$temp/nvfp4"
 check "a folder in BF16" says "BF16, 202 tensors" quantize -q --type BF16 "$temp/fp8" "$temp/bf16"
 check "a folder that is there" fails_saying "folders are not replaced" quantize -f --type FP8 "$wide" "$temp/fp8"
-check "a folder from a file" fails_saying "folders are made from folders" quantize --type FP8 "$pocket" "$temp/half"
+check "a folder from a file" says "BF16, 231 tensors" quantize -q --type BF16 "$pocket" "$temp/opened"
+check "which has the tower" says "3 layers, 128 wide" "$DGEMMA" inspect "$temp/opened"
+check "and computes the same" says "passed" "$DGEMMA" verify --reference models/pocket/pocket.reference.json "$temp/opened"
+check "and answers" says "Paris" "$DGEMMA" run -q -m "$temp/opened" --seed 1 "What is the capital of France?"
+check "back to a file" says "Q8_0, 188 tensors" quantize -q --type Q8_0 "$temp/opened" "$temp/closed.gguf"
+check "which answers too" says "Paris" "$DGEMMA" run -q -m "$temp/closed.gguf" --seed 1 "What is the capital of France?"
+check "rows that are no blocks" fails_saying "rows of 96 values" quantize --type FP8 "$pocket" "$temp/half"
 check "NVFP4 as a file" fails_saying "written as a folder" quantize --type NVFP4 "$wide" "$temp/half.gguf"
 check "nothing is left of these" nothing_left
 
