@@ -24,7 +24,7 @@ enum {
     LINE = DG_PANEL * BESIDE
 };
 
-#include "cpu/bfloat_bytes_body.h"
+#include "cpu/arm/widen_bf16.h"
 
 /* ---- weights ---- */
 
