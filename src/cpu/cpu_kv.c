@@ -249,33 +249,50 @@ static float factor_at(unsigned char *head, dg_dtype type, int dim, int slot, in
     return dg_kv_factor(type, factors_at(head, type, dim, slot)[i / block_of(type, dim)]);
 }
 
+/* A line of factors: each column has its own, as keys do, or all have the same `beside`, as values
+ * have. The loops are for numbers that the compiler knows. */
+static inline void fill_line(float *line, const float *factor, bool own, int beside)
+{
+    for (int c = 0; c < DG_PANEL; c++)
+        for (int i = 0; i < beside; i++)
+            line[c * beside + i] = factor[own ? c : i];
+}
+
+static void line_of(float *line, const float *factor, bool own, int beside)
+{
+    if (beside == 2)
+        fill_line(line, factor, own, 2);
+    else
+        fill_line(line, factor, own, 4);
+}
+
 static void widen_keys(const dg_bkernels *b, dg_dtype type, uint16_t *to, unsigned char *head,
                        int dim)
 {
-    const int block = block_of(type, dim), line = DG_PANEL * b->beside;
+    const int block = block_of(type, dim), n = DG_PANEL * b->beside;
     for (int slot = 0; slot < DG_PAGE; slot += DG_PANEL)
         for (int k = 0; k < dim; k += block) {
-            float factor[MOST_LINE];
-            for (int i = 0; i < line; i++)
-                factor[i] = i % b->beside ? factor[i - 1]
-                                          : factor_at(head, type, dim, slot + i / b->beside, k);
+            float factor[DG_PANEL], line[MOST_LINE];
+            for (int i = 0; i < DG_PANEL; i++)
+                factor[i] = factor_at(head, type, dim, slot + i, k);
+            line_of(line, factor, true, b->beside);
             const size_t at = (size_t)slot * (size_t)dim + (size_t)k * DG_PANEL;
-            b->widen(to + at, head + at, type, factor, (size_t)line, block / b->beside);
+            b->widen(to + at, head + at, type, line, (size_t)n, block / b->beside);
         }
 }
 
 static void widen_values(const dg_bkernels *b, dg_dtype type, uint16_t *to, unsigned char *head,
                          int dim)
 {
-    const int block = block_of(type, dim), line = DG_PANEL * b->beside;
+    const int block = block_of(type, dim);
     for (int slot = 0; slot < DG_PAGE; slot += b->beside)
         for (int c = 0; c < dim; c += block) {
-            float factor[MOST_LINE];
-            for (int i = 0; i < line; i++)
-                factor[i] =
-                    i < b->beside ? factor_at(head, type, dim, slot + i, c) : factor[i - b->beside];
+            float factor[MOST_LINE / DG_PANEL], line[MOST_LINE];
+            for (int i = 0; i < b->beside; i++)
+                factor[i] = factor_at(head, type, dim, slot + i, c);
+            line_of(line, factor, false, b->beside);
             const size_t at = (size_t)c * DG_PAGE + (size_t)slot * DG_PANEL;
-            b->widen(to + at, head + at, type, factor, DG_PAGE * DG_PANEL, block / DG_PANEL);
+            b->widen(to + at, head + at, type, line, DG_PAGE * DG_PANEL, block / DG_PANEL);
         }
 }
 

@@ -2,11 +2,6 @@
 #include <math.h>
 #include "base/common.h"
 
-float dg_kv_factor(dg_dtype type, uint16_t bits)
-{
-    return type == DG_Q8_0 ? dg_f16_to_float(bits) : dg_bf16_to_float(bits);
-}
-
 /* The bits of the largest size; those of numbers that are not finite are larger. */
 static uint32_t largest_of(const float *x, int n)
 {

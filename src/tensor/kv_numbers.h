@@ -59,7 +59,14 @@ DG_NARROWED float dg_kv_number(dg_dtype type, uint8_t b)
     return dg_narrowed_float((uint32_t)(b & 0x7Fu) << 20 | (uint32_t)(b & 0x80u) << 24) * 0x1p120f;
 }
 
-float dg_kv_factor(dg_dtype type, uint16_t bits);
+/* A factor from its bits. A step is no negative half, and 0x7E00 where it is NaN. */
+DG_NARROWED float dg_kv_factor(dg_dtype type, uint16_t bits)
+{
+    if (type != DG_Q8_0)
+        return dg_narrowed_float((uint32_t)bits << 16);
+    return bits < 0x7C00u ? dg_narrowed_float((uint32_t)bits << 13) * 0x1p112f
+                          : dg_narrowed_float(0x7FC00000u);
+}
 
 /* A head of n values to numbers and factors, and back. */
 void dg_kv_narrow(dg_dtype type, uint8_t *number, uint16_t *factor, const float *x, int n);
