@@ -8,6 +8,7 @@
  * loaded once for all that have come by then. */
 #include <string.h>
 #include <time.h>
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "models.h"
@@ -64,6 +65,7 @@ static void unload(dg_models *ms, dg_model *m, const char *why)
         ms->opt.closing(engine);
     dg_gpu_close(gpu);
     dgemma_engine_close(engine);
+    dg_give_back();
     dg_log_print(ms->log, "model %s unloaded: %s", m->name, why);
     pthread_mutex_lock(&ms->lock);
     m->state = DG_MODEL_ABSENT;

@@ -1,4 +1,5 @@
 #include "base/alloc.h"
+#include <malloc.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,4 +89,11 @@ char *dg_strdup(const char *s)
 void dg_free(void *p)
 {
     free(p);
+}
+
+void dg_give_back(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }

@@ -17,6 +17,10 @@ char *dg_strdup(const char *s);
 char *dg_strndup(const char *s, size_t n);
 void dg_free(void *p);
 
+/* After much was freed: gives back to the system what the allocator would keep for allocations to
+ * come, of which there may be none. */
+void dg_give_back(void);
+
 /* Asks the system to back this memory with huge pages, whole ones of it, before it is touched:
  * weights, keys and values are read from end to end, and with small pages the processor's tables of
  * them are too short for that. A hint: where there are none, nothing changes. */

@@ -188,7 +188,7 @@ def bounded():
 def draining():
     """What was accepted is answered before the server stops, whether its model was there or not."""
     with start("--models-max", "1") as s:
-        running = s.open_stream(model="a", max_tokens=16, diffusion={"steps": 60, "stability_threshold": 100000})
+        running = s.open_stream(model="a", max_tokens=16, diffusion={"steps": 30, "stability_threshold": 100000})
         wait_loaded(s, {"a"})
         waiting = s.open_stream(QUESTION, model="b")
         check("one waits", s.wait_metric('dgemma:model_waiting{model_name="b.gguf"}', lambda n: n == 1))
@@ -234,7 +234,7 @@ def idle():
         s.json("POST", "/api/generate", {"model": "a", "keep_alive": 0, "prompt": QUESTION, "stream": False})
         wait_loaded(s, set())
         peak = []
-        for _ in range(6):
+        for _ in range(3):
             for m in "abc":
                 s.chat(QUESTION, model=m)
             peak.append(s.rss())
