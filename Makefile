@@ -491,7 +491,7 @@ test-long: all
 # What quantize writes, judged by llama.cpp: LLAMA is the folder of programs of a build with llama-diffusion-gemma-eval.
 test-llama: all
 	@test -n '$(LLAMA)' || { echo 'skipped: say where llama.cpp is built: make test-llama LLAMA=folder/bin'; exit 0; }; \
-	test -z '$(LLAMA)' || python3 tests/tools/llama_judge.py '$(PROGRAM)' '$(LLAMA)' $(LLAMA_TYPES)
+	test -z '$(LLAMA)' || python3 tests/tools/llama_judge.py '$(PROGRAM)' '$(LLAMA)' $(LLAMA_TYPES) || test $$? = 77
 
 # Rows over Ray, which is installed for it: several workers, one of them killed, as one process. RAY_ARGS: rows, model.
 test-ray: $(LIB_SO)
