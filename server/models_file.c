@@ -208,13 +208,20 @@ static bool read_numbers(reader *r, const json_t *v, dg_model_spec *m)
 
 static bool read_kv_type(reader *r, const json_t *v, dgemma_engine_options *o)
 {
+    static const char *const names[] = {[DGEMMA_KV_BF16] = "bf16",
+                                        [DGEMMA_KV_F32] = "f32",
+                                        [DGEMMA_KV_Q8_0] = "q8_0",
+                                        [DGEMMA_KV_FP8] = "fp8"};
     const char *type = NULL;
+    size_t i = 0;
     if (!text(r, v, "kv_type", &type))
         return false;
-    if (type && strcmp(type, "bf16") != 0 && strcmp(type, "f32") != 0)
-        return wrong(r, "kv_type: bf16 and f32 are known");
+    while (type && i < DG_COUNT(names) && strcmp(type, names[i]) != 0)
+        i++;
+    if (i == DG_COUNT(names))
+        return wrong(r, "kv_type: bf16, f32, q8_0 and fp8 are known");
     if (type)
-        o->kv_type = strcmp(type, "f32") ? DGEMMA_KV_BF16 : DGEMMA_KV_F32;
+        o->kv_type = (dgemma_kv_type)i;
     return true;
 }
 

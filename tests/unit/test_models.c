@@ -20,7 +20,8 @@ static const char good[] =
     "{\"name\": \"a\", \"path\": \"x/a.gguf\", \"aliases\": [\"gpt\", \"claude-*\", \"q:4\"], "
     "\"context\": 512, \"kv_memory\": 3, \"kv_type\": \"f32\", \"pinned\": true, \"idle\": 7, "
     "\"adapters\": [{\"name\": \"north\", \"path\": \"n\", \"scale\": 0.5}]},"
-    "{\"name\": \"b\", \"path\": \"/abs/b\", \"device\": \"cpu\", \"preload\": true, "
+    "{\"name\": \"b\", \"path\": \"/abs/b\", \"device\": \"cpu\", \"kv_type\": \"q8_0\", "
+    "\"preload\": true, "
     "\"mmproj\": null},"
     "{\"name\": \"any\", \"path\": \"c\", \"aliases\": [\"*\"]}]}";
 
@@ -45,6 +46,7 @@ START_TEST(a_file_is_read)
     ck_assert(a->options.adapters[0].scale == 0.5f);
     ck_assert_str_eq(b->options.model_path, "/abs/b");
     ck_assert_str_eq(b->options.device, "cpu");
+    ck_assert_int_eq(b->options.kv_type, DGEMMA_KV_Q8_0);
     ck_assert_int_eq(b->options.context_length, 777);
     ck_assert_int_eq(b->options.max_running, 4);
     ck_assert_int_eq(b->idle_seconds, 300);
@@ -82,7 +84,7 @@ static const struct {
     {ONE(", \"context\": \"8k\""), "context: wanted a whole number"},
     {ONE(", \"context\": 1.5"), "context"},
     {ONE(", \"kv_memory\": 1e12"), "kv_memory"},
-    {ONE(", \"kv_type\": \"q4\""), "kv_type: bf16 and f32"},
+    {ONE(", \"kv_type\": \"q4\""), "kv_type: bf16, f32, q8_0 and fp8"},
     {ONE(", \"pinned\": 1"), "pinned: wanted true or false"},
     {ONE(", \"device\": 1"), "device: wanted text"},
     {ONE(", \"aliases\": \"b\""), "aliases: wanted a list"},
