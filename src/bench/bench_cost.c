@@ -45,7 +45,7 @@ static bool is_made_bytes(const dg_tensor *t)
 /* Bits of a value where it is multiplied, of weights that were made narrower; 0: as stored. */
 static double narrow_bits(const dg_tensor *t, const char *weights)
 {
-    if (!weights || dg_dtype_is_block(t->type))
+    if (!weights)
         return 0;
     if (t->n_dim == 3)
         return strcmp(weights, "fp8") == 0 ? 8 : 4.25;

@@ -231,7 +231,7 @@ static bool meets_bytes(const dg_weight_source *from)
     case DG_ROLE_ATTENTION_OUT:
     case DG_ROLE_GATE:
     case DG_ROLE_UP:
-        return from->layer >= 0 && !dg_dtype_is_block(from->tensor->type);
+        return from->layer >= 0;
     default:
         return false;
     }
@@ -250,19 +250,12 @@ static dg_dtype type_for(const dg_cuda *cu, const dg_weight_source *from)
     return dg_cuda_pack_bytes(stored, from->n_row, 256) ? stored : DG_BF16;
 }
 
-static dgemma_status check_type(const dg_cuda *cu, const dg_weight_source *from, int n_in,
-                                dgemma_error *err)
+static dgemma_status check_type(const dg_weight_source *from, int n_in, dgemma_error *err)
 {
     const dg_tensor *t = from->tensor;
     if (t->type >= DG_DTYPE_COMPUTE || (uint64_t)n_in % dg_dtype_block(t->type))
         return dg_fail(err, DGEMMA_E_UNSUPPORTED, "%s: rows of %d values of type %s cannot be used",
                        t->name, n_in, dg_dtype_name(t->type));
-    if (cu->narrow && is_routed(from->role) && dg_dtype_is_block(t->type))
-        return dg_fail(
-            err, DGEMMA_E_UNSUPPORTED,
-            "%s is stored as %s: only weights of F32, F16 and BF16 are made %s when they "
-            "are loaded",
-            t->name, dg_dtype_name(t->type), dg_dtype_name(cu->narrow));
     return DGEMMA_OK;
 }
 
@@ -310,6 +303,35 @@ static dgemma_status turn_head(dg_cuda *cu, dg_cuda_weight *table, const dg_tens
     return DGEMMA_OK;
 }
 
+/* Blocks that are to be made narrower: they are not made from block to block. */
+static bool is_made_anew(const dg_cuda *cu, const dg_weight_source *from)
+{
+    return cu->narrow && dg_dtype_is_block(from->tensor->type) &&
+           (is_routed(from->role) || from->role == DG_ROLE_EMBED ||
+            (meets_bytes(from) && dg_cuda_has_groups()));
+}
+
+/* As if the file had them in bfloat16. */
+static dgemma_status init_anew(dg_backend *be, dg_weight *w, const dg_weight_source *from,
+                               dgemma_error *err)
+{
+    const dg_tensor *t = from->tensor;
+    bool many = t->n_dim == 3;
+    dg_tensor plain = *t;
+    dg_weight_source of = {&plain, from->role, from->layer, 0, from->n_row};
+    plain.type = DG_BF16;
+    plain.shape[many] = from->n_row;
+    plain.scale = NULL;
+    plain.bytes = dg_tensor_count(&plain) * sizeof(uint16_t);
+    void *host = widened(t, many ? (int)t->shape[0] : 1, (int)t->shape[many], from->first_row,
+                         from->n_row, (int)t->shape[many + 1], DG_BF16);
+    plain.data = host;
+    dgemma_status st =
+        host ? dg_cuda_weight_init(be, w, &of, err) : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dg_free(host);
+    return st;
+}
+
 dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_source *from,
                                   dgemma_error *err)
 {
@@ -318,9 +340,11 @@ dgemma_status dg_cuda_weight_init(dg_backend *be, dg_weight *w, const dg_weight_
     bool many = t->n_dim == 3;
     const int64_t *shape = t->shape + many;
     int n_mat = many ? (int)t->shape[0] : 1, n_in = (int)shape[1], n_all_row = (int)shape[0];
-    dgemma_status usable = check_type(cu, from, n_in, err);
+    dgemma_status usable = check_type(from, n_in, err);
     if (usable)
         return usable;
+    if (is_made_anew(cu, from))
+        return init_anew(be, w, from, err);
     dg_cuda_weight *d = dg_calloc(1, sizeof *d);
     if (!d)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");

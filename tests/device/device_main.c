@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "cuda/emulated/cuda_runtime_api.h"
 #include "backend/backend.h"
 #include "dgemma.h"
@@ -159,6 +160,41 @@ START_TEST(answers_held_to_a_language)
     dgemma_constraint_free(c);
     dgemma_engine_close(e);
     ck_assert_uint_eq(used(), 0);
+}
+END_TEST
+
+/* Weights of any type are made narrower as if the file had them in bfloat16. */
+START_TEST(narrower_of_any_type)
+{
+    static const char *const form[] = {"fp8", "int4"};
+    char blocks[256], plain[256];
+    const char *tmp = getenv("TMPDIR");
+    snprintf(blocks, sizeof blocks, "%s/dgemma-device-%d-q8.gguf", tmp ? tmp : "/tmp",
+             (int)getpid());
+    snprintf(plain, sizeof plain, "%s/dgemma-device-%d-bf16.gguf", tmp ? tmp : "/tmp",
+             (int)getpid());
+    dgemma_error err = {0};
+    dgemma_quantize_options to = {.model_path = model_path, .path = blocks, .type = "Q8_0"};
+    dgemma_status st = dgemma_quantize(&to, NULL, &err);
+    ck_assert_msg(!st, "%s", err.msg);
+    to = (dgemma_quantize_options){.model_path = blocks, .path = plain, .type = "BF16"};
+    st = dgemma_quantize(&to, NULL, &err);
+    ck_assert_msg(!st, "%s", err.msg);
+    for (size_t i = 0; i < sizeof form / sizeof form[0]; i++) {
+        dgemma_engine_options opt = options();
+        opt.weights = form[i];
+        opt.model_path = blocks;
+        dgemma_engine *e = open_with(&opt);
+        answer of_blocks = listen(submit(e, 1));
+        dgemma_engine_close(e);
+        opt.model_path = plain;
+        e = open_with(&opt);
+        answer of_plain = listen(submit(e, 1));
+        dgemma_engine_close(e);
+        expect_same(&of_blocks, &of_plain);
+    }
+    remove(blocks);
+    remove(plain);
 }
 END_TEST
 
@@ -318,6 +354,7 @@ int main(int argc, char **argv)
         const TTest *test;
     } cases[] = {{"answers_alone_and_in_company", answers_alone_and_in_company},
                  {"answers_held_to_a_language", answers_held_to_a_language},
+                 {"narrower_of_any_type", narrower_of_any_type},
                  {"memory_above_weights", memory_above_weights},
                  {"bound_is_kept", bound_is_kept},
                  {"too_little_is_refused", too_little_is_refused},
