@@ -425,12 +425,15 @@ static json_t *list_batches(dg_state *s, const char *owner, const char *query, d
     dg_page p;
     if (!dg_page_read(&p, query, DG_STATE_ID, 20, 100, e))
         return NULL;
+    const char *down = "SELECT " COLUMNS " FROM batches WHERE owner=? AND (?='' OR"
+                       " seq<(SELECT seq FROM batches WHERE id=? AND owner=?))"
+                       " ORDER BY seq DESC LIMIT ?",
+               *up = "SELECT " COLUMNS " FROM batches WHERE owner=? AND (?='' OR"
+                     " seq>(SELECT seq FROM batches WHERE id=? AND owner=?))"
+                     " ORDER BY seq LIMIT ?";
     pthread_mutex_lock(&s->lock);
-    dg_rows r = dg_rows_open(s->db, &err,
-                             "SELECT " COLUMNS " FROM batches WHERE owner=? AND (?='' OR"
-                             " seq<(SELECT seq FROM batches WHERE id=? AND owner=?))"
-                             " ORDER BY seq DESC LIMIT ?",
-                             "ssssi", owner, p.after, p.after, owner, (int64_t)p.limit + 1);
+    dg_rows r = dg_rows_open(s->db, &err, p.ascending ? up : down, "ssssi", owner, p.after, p.after,
+                             owner, (int64_t)p.limit + 1);
     json_t *list = dg_state_list(s, &r, batch_object, p.limit, &err, e);
     pthread_mutex_unlock(&s->lock);
     return list;

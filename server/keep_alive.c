@@ -4,16 +4,19 @@
 #include "base/common.h"
 #include "json_fields.h"
 
-/* "1h30m": numbers, each with its unit. */
+/* "1h30m": numbers, each with its unit; nothing needs none. */
 static bool read_duration(const char *text, double *seconds)
 {
     static const struct {
         const char *unit;
         double seconds;
-    } units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"h", 3600}, {"m", 60}, {"s", 1}};
+    } units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"\u00b5s", 1e-6}, {"\u03bcs", 1e-6},
+                 {"ms", 1e-3}, {"h", 3600},  {"m", 60},         {"s", 1}};
     bool negative = *text == '-';
     text += *text == '-' || *text == '+';
     *seconds = 0;
+    if (strcmp(text, "0") == 0)
+        return true;
     if (!*text)
         return false;
     while (*text) {

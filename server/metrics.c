@@ -8,6 +8,7 @@
 #include "base/common.h"
 #include "base/error.h"
 #include "base/utf8.h"
+#include "model_spec.h"
 
 enum { MAX_BUCKETS = 20, MAX_STATUS = 600 };
 
@@ -421,9 +422,12 @@ static void make_label(char *out, size_t size, const char *model)
     snprintf(out + at, size - at, "\"");
 }
 
+/* Room for the longest name with all of it escaped: names that are cut could become the same. */
+enum { LABEL_BYTES = 2 * DG_MODEL_NAME_MAX + 32 };
+
 bool dg_metrics_print_model(dg_metrics *m, const dg_metrics_context *context, dg_buf *out)
 {
-    char label[256];
+    char label[LABEL_BYTES];
     page p = {.out = out, .label = label};
     make_label(label, sizeof label, context->model);
     print_engine(&p, context);
@@ -440,7 +444,7 @@ bool dg_metrics_print_model(dg_metrics *m, const dg_metrics_context *context, dg
 
 bool dg_metrics_print_server(dg_metrics *m, const dg_metrics_context *context, dg_buf *out)
 {
-    char label[256];
+    char label[LABEL_BYTES];
     page p = {.out = out, .label = label};
     make_label(label, sizeof label, context->model);
     pthread_mutex_lock(&m->lock);

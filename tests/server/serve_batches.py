@@ -97,6 +97,9 @@ def whole(folder):
         first = s.json("GET", "/v1/batches?limit=2")[1]
         second = s.json("GET", f"/v1/batches?limit=2&after={first['last_id']}")[1]
         check("lists and pages", [b["id"] for b in first["data"] + second["data"]] == ids and first["has_more"] and not second["has_more"] and len(ids) == 3, ids)
+        oldest = s.json("GET", "/v1/batches?limit=2&order=asc")[1]
+        newest = s.json("GET", f"/v1/batches?limit=2&order=asc&after={oldest['last_id']}")[1]
+        check("the oldest first, if asked", [b["id"] for b in oldest["data"] + newest["data"]] == ids[::-1], oldest)
         check("one that is over is not cancelled", s.json("POST", f"/v1/batches/{done['id']}/cancel")[0] == 409)
     with Server("-q", "--state", folder) as s:
         check("it is there after a restart", look(s, made) == done and answers(s, done["output_file_id"]) == got)
