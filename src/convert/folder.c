@@ -405,7 +405,7 @@ static dgemma_status write_tensors(folder *f, dgemma_error *err)
     }
     for (size_t i = 0; !st && i < f->n_kept && !f->w.error.status; i++)
         st = write_plain(f, &f->kept[i], err);
-    return st ? st : dg_checkpoint_check(f->l.checkpoint, err);
+    return st ? st : dg_loaded_intact(&f->l, err);
 }
 
 static dgemma_status write_weights(folder *f, const char *path, dgemma_error *err)
@@ -420,6 +420,16 @@ static dgemma_status write_weights(folder *f, const char *path, dgemma_error *er
 }
 
 /* ---- all of it ---- */
+
+/* A tower beside a GGUF file belongs into the folder: one that cannot is not left out silently. */
+static dgemma_status load_tower(folder *f, dgemma_error *err)
+{
+    dgemma_status st = dg_load_tower(&f->l, NULL, err);
+    if (!st && f->l.tower_ignored)
+        return dg_fail(err, DGEMMA_E_FORMAT, "the vision tower beside the model: %s",
+                       f->l.tower_ignored);
+    return st || !f->l.mmproj ? st : dg_vision_check(&f->l.cfg, f->l.mmproj, err);
+}
 
 static dgemma_status open_source(folder *f, dgemma_error *err)
 {
@@ -436,7 +446,7 @@ static dgemma_status open_source(folder *f, dgemma_error *err)
                        "inside");
     dgemma_status st = dg_load(&f->l, opt->model_path, err);
     if (!st && dg_checkpoint_gguf(f->l.checkpoint)) {
-        st = dg_load_tower(&f->l, NULL, err);
+        st = load_tower(f, err);
         st = st ? st : dg_folder_documents_make(&f->documents, &f->l, err);
     }
     st = st ? st : dg_model_check(&f->l.cfg, f->l.checkpoint, err);

@@ -17,6 +17,7 @@
 #include "suites.h"
 #include "support/alloc_fail.h"
 #include "support/temp_dir.h"
+#include "support/write_tower.h"
 
 static const char folder[] = "tests/fixtures/golden/wide/model";
 static const char *const types[] = {"BF16", "fp8", "NVFP4"};
@@ -205,6 +206,35 @@ START_TEST(opens_a_file)
 }
 END_TEST
 
+/* A tower that is beside the file and is none for it is told of, not left out. */
+START_TEST(refuses_a_damaged_tower)
+{
+    static const char pocket[] = "models/pocket/pocket.gguf", damaged[] = "GGUF is not all";
+    char file[DG_TEST_PATH], path[DG_TEST_PATH], tower[DG_TEST_PATH];
+    dgemma_error err = {0};
+    dgemma_quantize_result r;
+    dg_loaded a;
+    dg_test_path(file, dg_test_root, "m.gguf");
+    dg_test_path(path, dg_test_root, "out");
+    dg_test_path(tower, dg_test_root, "mmproj-m.gguf");
+    ck_assert_msg(!quantize(pocket, file, "Q8_0", &r, &err), "%s", err.msg);
+    ck_assert(dg_test_write_file(dg_test_root, "mmproj-m.gguf", damaged, sizeof damaged));
+    ck_assert_int_eq(quantize(file, path, "BF16", &r, &err), DGEMMA_E_FORMAT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "mmproj-m.gguf"));
+    ck_assert_msg(!dg_load(&a, pocket, &err) && !dg_load_tower(&a, NULL, &err), "%s", err.msg);
+    dg_test_tower how = {.cfg = a.cfg.vision, .n_text = a.cfg.n_embd, .type = DG_BF16};
+    how.omit = "v.blk.1.attn_q.weight";
+    dg_test_write_mmproj(tower, &how);
+    ck_assert_int_eq(quantize(file, path, "BF16", &r, &err), DGEMMA_E_FORMAT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "q_proj"));
+    ck_assert(!dg_file_is_dir(path));
+    how.omit = NULL;
+    dg_test_write_mmproj(tower, &how);
+    ck_assert_msg(!quantize(file, path, "BF16", &r, &err), "%s", err.msg);
+    dg_loaded_clear(&a);
+}
+END_TEST
+
 static bool give_up(void *user, double fraction)
 {
     (void)user;
@@ -296,6 +326,7 @@ Suite *quantize_folder_suite(void)
     tcase_add_test(c, and_back);
     tcase_add_test(c, survives_no_memory);
     tcase_add_test(c, opens_a_file);
+    tcase_add_test(c, refuses_a_damaged_tower);
     tcase_add_test(c, refused);
     suite_add_tcase(s, c);
     return s;
