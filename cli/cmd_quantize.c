@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "cells.h"
 #include "lora_args.h"
 #include "dgemma_tools.h"
@@ -11,7 +12,6 @@
 typedef struct quantize_watch {
     write_progress progress;
     bool quiet, dry_run, headed, compared;
-    const char *prompts_path; /* of --check, a prompt a line; or NULL */
 } quantize_watch;
 
 static const char usage[] =
@@ -110,50 +110,69 @@ static void on_prompt(void *user, const dgemma_compared *one)
         print_compared(one->prompt, one);
 }
 
-/* Lines of a text that are not empty; the text is cut up for it. */
-static dgemma_status cut_lines(char *text, char ***line, int *n, dgemma_error *err)
+/* The prompts of --check, a line each; none: those that are built in. */
+typedef struct check_prompts {
+    dg_buf text; /* cut up into */
+    char **line;
+    int n;
+} check_prompts;
+
+static void clear_prompts(check_prompts *p)
 {
-    size_t most = 1;
-    if (!text)
-        return dg_fail(err, DGEMMA_E_ARG, "the file of prompts is empty");
-    for (const char *c = text; *c; c++)
-        most += *c == '\n';
-    *n = 0;
-    *line = dg_array(most, sizeof **line);
-    if (!*line)
-        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    for (char *rest = NULL, *at = strtok_r(text, "\r\n", &rest); at;
-         at = strtok_r(NULL, "\r\n", &rest))
-        (*line)[(*n)++] = at;
-    return *n ? DGEMMA_OK : dg_fail(err, DGEMMA_E_ARG, "the file of prompts is empty");
+    dg_free(p->line);
+    dg_buf_clear(&p->text);
 }
 
-static int compare(const dgemma_quantize_options *opt)
+/* Lines that are not empty. */
+static dgemma_status cut_lines(check_prompts *p, dgemma_error *err)
+{
+    size_t most = 1;
+    for (size_t i = 0; i < p->text.len; i++)
+        most += p->text.data[i] == '\n' || p->text.data[i] == '\r';
+    p->line = dg_array(most, sizeof *p->line);
+    if (!p->line)
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    for (char *rest = NULL, *at = p->text.len ? strtok_r(p->text.data, "\r\n", &rest) : NULL; at;
+         at = strtok_r(NULL, "\r\n", &rest))
+        p->line[p->n++] = at;
+    if (!p->n)
+        return dg_fail(err, DGEMMA_E_ARG, "the file of prompts is empty");
+    if (p->n > DGEMMA_MAX_COMPARED)
+        return dg_fail(err, DGEMMA_E_ARG, "the file has %d prompts; at most %d are compared", p->n,
+                       DGEMMA_MAX_COMPARED);
+    return DGEMMA_OK;
+}
+
+/* Clear *p also after a failure. */
+static dgemma_status read_prompts(check_prompts *p, const char *path, dgemma_error *err)
+{
+    *p = (check_prompts){0};
+    dg_buf_init(&p->text, 16 << 20);
+    if (!path)
+        return DGEMMA_OK;
+    dgemma_status st = cli_read_text(&p->text, path, err);
+    if (!st && p->text.len && !dg_utf8_valid(p->text.data, p->text.len))
+        st = dg_fail(err, DGEMMA_E_ARG, "%s: it is not UTF-8", path);
+    return st ? st : cut_lines(p, err);
+}
+
+static int compare(const dgemma_quantize_options *opt, const check_prompts *prompts)
 {
     quantize_watch *watch = opt->user;
     dgemma_error err = {0};
     dgemma_compared total;
     dgemma_compare_options how = {.model_path = opt->model_path,
                                   .other_path = opt->path,
+                                  .prompts = (const char *const *)prompts->line,
+                                  .n_prompts = prompts->n,
                                   .n_threads = opt->n_threads,
                                   .on_prompt = on_prompt,
                                   .on_progress = on_progress,
                                   .user = watch};
-    dg_buf text;
-    char **prompt = NULL;
-    dgemma_status st = DGEMMA_OK;
-    dg_buf_init(&text, 16 << 20);
-    if (watch->prompts_path) {
-        st = cli_read_text(&text, watch->prompts_path, &err);
-        st = st ? st : cut_lines(text.data, &prompt, &how.n_prompts, &err);
-        how.prompts = (const char *const *)prompt;
-    }
     cli_guard_model(opt->model_path);
     write_progress_begin(&watch->progress, "comparing");
-    st = st ? st : dgemma_compare(&how, &total, &err);
+    dgemma_status st = dgemma_compare(&how, &total, &err);
     write_progress_hide(&watch->progress);
-    dg_free(prompt);
-    dg_buf_clear(&text);
     if (st == DGEMMA_E_CANCELLED) {
         fputs("dgemma quantize: interrupted while the models were compared\n", stderr);
         return EXIT_INTERRUPTED;
@@ -189,6 +208,7 @@ int cmd_quantize(int argc, char **argv)
     quantize_watch watch = {0};
     cli_lora_args lora = {0};
     bool help = false, check = false;
+    const char *prompts_path = NULL;
     const cli_option options[] = {
         {0, "options", NULL, NULL, NULL, NULL},
         {0, "type", "TYPE",
@@ -209,7 +229,7 @@ int cmd_quantize(int argc, char **argv)
         {0, "check", NULL, "compare OUT with IN; an OUT that is there is compared as it is",
          cli_set_switch, &check},
         {0, "prompts", "FILE", "with --check: these prompts, one a line (six that are built in)",
-         cli_set_string, &watch.prompts_path},
+         cli_set_string, &prompts_path},
         {'q', "quiet", NULL, "print the sum alone", cli_set_switch, &watch.quiet},
         {'h', "help", NULL, "this text", cli_set_switch, &help},
     };
@@ -225,7 +245,7 @@ int cmd_quantize(int argc, char **argv)
         fputs("dgemma quantize: say what to read and which file to write: IN OUT\n", stderr);
         return EXIT_USAGE;
     }
-    if (watch.prompts_path && !check) {
+    if (prompts_path && !check) {
         fputs("dgemma quantize: --prompts goes with --check\n", stderr);
         return EXIT_USAGE;
     }
@@ -248,8 +268,16 @@ int cmd_quantize(int argc, char **argv)
               stderr);
         return EXIT_USAGE;
     }
-    if (there && !watch.quiet)
+    check_prompts prompts;
+    dgemma_error err = {0};
+    /* first, since nobody wants to wait for a model to hear that they are not there */
+    int code = read_prompts(&prompts, prompts_path, &err) ? cli_fail(&err) : EXIT_OK;
+    if (code == EXIT_OK && there && !watch.quiet)
         fprintf(stderr, "dgemma quantize: OUT is there, and is compared as it is\n");
-    int code = there ? EXIT_OK : quantize(&opt);
-    return code == EXIT_OK && check && !opt.dry_run ? compare(&opt) : code;
+    if (code == EXIT_OK && !there)
+        code = quantize(&opt);
+    if (code == EXIT_OK && check && !opt.dry_run)
+        code = compare(&opt, &prompts);
+    clear_prompts(&prompts);
+    return code;
 }

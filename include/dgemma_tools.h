@@ -198,19 +198,22 @@ typedef struct dgemma_compared {
     double source_steps, steps; /* a canvas, when each answers by itself */
 } dgemma_compared;
 
+enum { DGEMMA_MAX_COMPARED = 10000 };
+
 typedef struct dgemma_compare_options {
     const char *model_path;     /* the source */
     const char *other_path;     /* what was made of it */
     const char *const *prompts; /* [n_prompts], each a chat's first turn */
-    int n_prompts;              /* at most 10,000; 0: six that are built in */
+    int n_prompts;              /* at most DGEMMA_MAX_COMPARED; 0: six that are built in */
     int n_threads;              /* 0: as many as there are processors */
     void (*on_prompt)(void *user, const dgemma_compared *one); /* or NULL */
     dgemma_progress_fn *on_progress; /* or NULL; return false to give up */
     void *user;
 } dgemma_compare_options;
 
-/* DGEMMA_E_ARG: they are not of one shape; otherwise what loading and running models can meet. Both
- * are in memory at a time, and their logits of a canvas: half a gigabyte for the released model. */
+/* DGEMMA_E_ARG: they are not of one shape, or a prompt is NULL; otherwise what loading and running
+ * models can meet. Both are in memory at a time, and their logits of a canvas: half a gigabyte for
+ * the released model. */
 DGEMMA_API dgemma_status dgemma_compare(const dgemma_compare_options *opt, dgemma_compared *total,
                                         dgemma_error *err);
 

@@ -23,7 +23,7 @@ static const char *const own_prompts[] = {
 
 /* Of the canvases that both look at, in percent. */
 static const int noise_percent[] = {100, 60, 20};
-enum { STEPS = DG_COUNT(noise_percent), CANVASES = 2, MAX_PROMPTS = 10000 };
+enum { STEPS = DG_COUNT(noise_percent), CANVASES = 2 };
 
 /* A prompt as tokens, and what became of it. */
 typedef struct answered {
@@ -92,7 +92,7 @@ static dgemma_status answer(comparing *c, dgemma_engine *e, int which, int numbe
     st = st ? st : dgemma_generate(e, &o, NULL, NULL, &stats, err);
     if (!st)
         a->steps[which] = stats.n_blocks ? (double)stats.n_steps / stats.n_blocks : 0;
-    return st ? st : tell(c, err);
+    return st;
 }
 
 /* All prompts, one after the other. */
@@ -116,8 +116,12 @@ static dgemma_status answer_all(comparing *c, int which, dgemma_error *err)
         if (!c->of[i].canvas)
             st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     }
-    for (int i = 0; !st && i < c->n_prompt; i++)
+    for (int i = 0; !st && i < c->n_prompt; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "prompt %d", i + 1);
         st = answer(c, e, which, i, err);
+        st = st ? dg_fail_prefix(err, st, name) : tell(c, err);
+    }
     dgemma_engine_close(e);
     return st;
 }
@@ -253,13 +257,24 @@ static dgemma_status compare_all(comparing *c, dgemma_compared *total, dgemma_er
     return st;
 }
 
+static dgemma_status check_prompts(const dgemma_compare_options *opt, dgemma_error *err)
+{
+    if (opt->n_prompts < 0 || opt->n_prompts > DGEMMA_MAX_COMPARED)
+        return dg_fail(err, DGEMMA_E_ARG, "%d prompts; at most %d are compared", opt->n_prompts,
+                       DGEMMA_MAX_COMPARED);
+    for (int i = 0; i < opt->n_prompts; i++)
+        if (!opt->prompts || !opt->prompts[i])
+            return dg_fail(err, DGEMMA_E_ARG, "prompt %d is not there", i + 1);
+    return DGEMMA_OK;
+}
+
 dgemma_status dg_compare(const dgemma_compare_options *opt, dgemma_compared *total,
                          dgemma_error *err)
 {
     comparing c = {.opt = opt, .prompt = own_prompts, .n_prompt = DG_COUNT(own_prompts)};
-    if (opt->n_prompts < 0 || opt->n_prompts > MAX_PROMPTS)
-        return dg_fail(err, DGEMMA_E_ARG, "%d prompts; at most %d are compared", opt->n_prompts,
-                       MAX_PROMPTS);
+    dgemma_status st = check_prompts(opt, err);
+    if (st)
+        return st;
     if (opt->n_prompts) {
         c.prompt = opt->prompts;
         c.n_prompt = opt->n_prompts;
@@ -269,7 +284,6 @@ dgemma_status dg_compare(const dgemma_compare_options *opt, dgemma_compared *tot
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     for (int i = 0; i < c.n_prompt; i++)
         dg_tokens_init(&c.of[i].prompt, 4096);
-    dgemma_status st = DGEMMA_OK;
     for (int i = 0; !st && i < 2; i++)
         st = answer_all(&c, i, err);
     st = st ? st : start_models(&c, err);

@@ -114,6 +114,13 @@ check "one that is not is made first" says "Q8_0, 188 tensors" quantize -q --che
 printf 'What is the capital of France?\n\nReverse: abc\n' >"$temp/prompts.txt"
 check "other prompts" says "Reverse: abc" quantize --check --prompts "$temp/prompts.txt" "$pocket" "$temp/made8.gguf"
 check "no prompts" fails_saying "prompts is empty" quantize --check --prompts /dev/null "$pocket" "$temp/made8.gguf"
+printf 'Hello\rReverse: abc\rReverse: abd' >"$temp/returns.txt"
+check "with other ends of lines" says "Reverse: abd" quantize --check --prompts "$temp/returns.txt" "$pocket" "$temp/made8.gguf"
+check "no prompts for a file that is not there" fails_saying "No such file" quantize --check --prompts "$temp/no.txt" "$pocket" "$temp/half.gguf"
+check "nor for a dry run" fails_saying "No such file" quantize -n --check --prompts "$temp/no.txt" "$pocket"
+yes Hello | head -10001 >"$temp/many.txt"
+check "too many prompts" fails_saying "at most 10000" quantize --check --prompts "$temp/many.txt" "$pocket" "$temp/half.gguf"
+check "and nothing was written first" nothing_left
 check "prompts for nothing" fails_saying "goes with --check" quantize --prompts "$temp/prompts.txt" "$pocket" "$temp/half.gguf"
 check "a mask for llama.cpp" grep -qa tokenizer.ggml.mask_token_id "$temp/made8.gguf"
 check "and is the same" says "100.0 %" quantize -q --check "$pocket" "$temp/made8.gguf"

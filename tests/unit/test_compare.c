@@ -64,6 +64,51 @@ START_TEST(refused)
 }
 END_TEST
 
+static const char *last_prompt;
+
+static void keep_prompt(void *user, const dgemma_compared *one)
+{
+    ++*(int *)user;
+    last_prompt = one->prompt;
+}
+
+START_TEST(prompts_of_ones_own)
+{
+    static char too_long[40000];
+    const char *prompt[] = {"Reverse: abc", "What is the capital of France?"};
+    int n = 0;
+    dgemma_error err = {0};
+    dgemma_compared total;
+    dgemma_compare_options opt = {.model_path = pocket,
+                                  .other_path = pocket,
+                                  .n_prompts = 2,
+                                  .n_threads = 2,
+                                  .on_prompt = keep_prompt,
+                                  .user = &n};
+    ck_assert_int_eq(dgemma_compare(&opt, &total, &err), DGEMMA_E_ARG); /* there are none */
+    opt.prompts = prompt;
+    ck_assert_msg(dgemma_compare(&opt, &total, &err) == DGEMMA_OK, "%s", err.msg);
+    ck_assert_int_eq(n, 2);
+    ck_assert_ptr_eq(last_prompt, prompt[1]);
+    ck_assert(total.error == 0 && total.agreement == 1);
+
+    for (size_t i = 0; i + 1 < sizeof too_long; i++)
+        too_long[i] = "a "[i % 2];
+    prompt[1] = too_long;
+    ck_assert_int_eq(dgemma_compare(&opt, &total, &err), DGEMMA_E_CONTEXT);
+    ck_assert_msg(strncmp(err.msg, "prompt 2: ", 10) == 0, "%s", err.msg);
+    prompt[1] = NULL;
+    ck_assert_int_eq(dgemma_compare(&opt, &total, &err), DGEMMA_E_ARG);
+    ck_assert_msg(strncmp(err.msg, "prompt 2 ", 9) == 0, "%s", err.msg);
+    prompt[1] = "";
+    opt.n_prompts = DGEMMA_MAX_COMPARED + 1;
+    ck_assert_int_eq(dgemma_compare(&opt, &total, &err), DGEMMA_E_ARG);
+    opt.n_prompts = -1;
+    ck_assert_int_eq(dgemma_compare(&opt, &total, &err), DGEMMA_E_ARG);
+    ck_assert_int_eq(n, 2);
+}
+END_TEST
+
 Suite *compare_suite(void)
 {
     Suite *s = suite_create("compare");
@@ -72,6 +117,7 @@ Suite *compare_suite(void)
     tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(c, distances);
     tcase_add_test(c, refused);
+    tcase_add_test(c, prompts_of_ones_own);
     suite_add_tcase(s, c);
     return s;
 }
