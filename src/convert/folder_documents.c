@@ -2,13 +2,11 @@
 #include "model/config_json_put.h"
 #include "text/tokenizer_json_put.h"
 
-static const size_t document_max = (size_t)1 << 27;
-
 static dg_buf *add(dg_folder_documents *d, const char *name)
 {
     dg_folder_document *to = &d->at[d->n++];
     to->name = name;
-    dg_buf_init(&to->text, document_max);
+    dg_buf_init(&to->text, DG_FOLDER_DOCUMENT_MAX);
     return &to->text;
 }
 

@@ -6,6 +6,7 @@
 #include "engine/loader.h"
 
 enum { DG_FOLDER_DOCUMENTS = 5 };
+enum { DG_FOLDER_DOCUMENT_MAX = 1 << 27 }; /* bytes, of copied ones too */
 
 typedef struct dg_folder_document {
     const char *name; /* static; config.json is the first */

@@ -18,7 +18,6 @@ static const char *const copied[] = {"generation_config.json",   "tokenizer.json
                                      "chat_template.jinja",      "chat_template.json",
                                      "preprocessor_config.json", "processor_config.json"};
 static const char partial_end[] = ".partial"; /* dg_new_file_partial() */
-static const size_t document_max = (size_t)1 << 27;
 
 static dgemma_status write_document(const dg_folder_files *f, const char *name, const dg_buf *text,
                                     dgemma_error *err)
@@ -37,8 +36,8 @@ static dgemma_status bring(const dg_folder_files *f, const char *name, dgemma_er
 {
     char *path = dg_path_join(f->from, name);
     dg_buf text, made;
-    dg_buf_init(&text, document_max);
-    dg_buf_init(&made, document_max);
+    dg_buf_init(&text, DG_FOLDER_DOCUMENT_MAX);
+    dg_buf_init(&made, DG_FOLDER_DOCUMENT_MAX);
     dgemma_status st = path ? dg_file_read(&text, path, err)
                             : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", name);
     const bool is_config = strcmp(name, config) == 0;
@@ -58,7 +57,7 @@ static dgemma_status write_documents(const dg_folder_files *f, dgemma_error *err
     for (int i = 0; !st && i < f->documents->n; i++) {
         const dg_folder_document *d = &f->documents->at[i];
         dg_buf made;
-        dg_buf_init(&made, document_max);
+        dg_buf_init(&made, DG_FOLDER_DOCUMENT_MAX);
         const bool is_config = strcmp(d->name, config) == 0;
         if (is_config)
             st = dg_quantisation_put(&made, d->text.data, d->text.len, f->form, config, err);

@@ -1,7 +1,7 @@
 #include "format/quantisation_put.h"
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/json_document.h"
 
 /* What is left alone, as patterns over names of modules. */
 static json_t *ignored(dg_folder_form form)
@@ -63,9 +63,9 @@ dgemma_status dg_quantisation_put(dg_buf *out, const char *config, size_t len, d
     } else {
         ok = json_object_set_new(doc, stale[0], quantised(form)) == 0;
     }
-    char *text = ok ? json_dumps(doc, JSON_INDENT(2)) : NULL;
-    ok = text && dg_buf_puts(out, text) && dg_buf_puts(out, "\n");
-    free(text);
-    json_decref(doc);
-    return ok ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", where);
+    if (!ok) {
+        json_decref(doc);
+        return dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", where);
+    }
+    return dg_json_document(out, doc, where, err);
 }

@@ -1,9 +1,11 @@
 #include "model/config_json_put.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/json_document.h"
 
-/* A float as the shortest number that is it. */
+/* A float as the shortest number that is it, which has at most nine digits. */
 static json_t *real(float value)
 {
     char text[32];
@@ -59,13 +61,23 @@ static dgemma_status check_layers(const dg_config *cfg, dgemma_error *err)
     return DGEMMA_OK;
 }
 
+/* The part of a head that rotates, in 15 digits. Readers take floor(part * head_dim / 2), which of
+ * a part that was rounded down may be a pair less: 39 of 0.833333333333333 and 96. */
+static json_t *rotating(const dg_layer_config *l)
+{
+    const double unit = 1e15;
+    double part = round(2.0 * l->n_rope_pair / l->head_dim * unit);
+    if (floor(part / unit * l->head_dim / 2) < l->n_rope_pair)
+        part++;
+    return json_real(part / unit);
+}
+
 static json_t *rope(const dg_layer_config *l)
 {
-    const float part = 2 * (float)l->n_rope_pair / (float)l->head_dim;
     if (l->n_rope_pair == l->head_dim / 2)
         return json_pack("{s:s, s:o}", "rope_type", "default", "rope_theta", real(l->rope_theta));
     return json_pack("{s:s, s:o, s:o}", "rope_type", "proportional", "rope_theta",
-                     real(l->rope_theta), "partial_rotary_factor", real(part));
+                     real(l->rope_theta), "partial_rotary_factor", rotating(l));
 }
 
 static json_t *text_config(const dg_config *cfg)
@@ -136,26 +148,14 @@ static json_t *generation(const dg_config *cfg, const dg_generation_config *g)
                      "bos_token_id", id_or_null(cfg->bos_token));
 }
 
-/* Takes the document. */
-static dgemma_status put(dg_buf *out, json_t *doc, const char *name, dgemma_error *err)
-{
-    char *text = doc ? json_dumps(doc, JSON_INDENT(1)) : NULL;
-    const bool ok = text && dg_buf_puts(out, text) && dg_buf_puts(out, "\n");
-    free(text);
-    json_decref(doc);
-    return ok ? DGEMMA_OK
-              : dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                        "%s cannot be made: a text is no UTF-8, or memory is out", name);
-}
-
 dgemma_status dg_config_json(dg_buf *out, const dg_config *cfg, dgemma_error *err)
 {
     dgemma_status st = check_layers(cfg, err);
-    return st ? st : put(out, config(cfg), "config.json", err);
+    return st ? st : dg_json_document(out, config(cfg), "config.json", err);
 }
 
 dgemma_status dg_generation_config_json(dg_buf *out, const dg_config *cfg,
                                         const dg_generation_config *g, dgemma_error *err)
 {
-    return put(out, generation(cfg, g), "generation_config.json", err);
+    return dg_json_document(out, generation(cfg, g), "generation_config.json", err);
 }

@@ -1,8 +1,8 @@
 #include "text/tokenizer_json_put.h"
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/common.h"
+#include "base/json_document.h"
 
 static json_t *piece_text(const dg_tokenizer *t, int32_t id)
 {
@@ -117,26 +117,14 @@ static json_t *tokenizer_config(const dg_tokenizer *t)
     return c;
 }
 
-/* Takes the document. */
-static dgemma_status put(dg_buf *out, json_t *doc, const char *name, dgemma_error *err)
-{
-    char *text = doc ? json_dumps(doc, JSON_INDENT(1)) : NULL;
-    const bool ok = text && dg_buf_puts(out, text) && dg_buf_puts(out, "\n");
-    free(text);
-    json_decref(doc);
-    return ok ? DGEMMA_OK
-              : dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                        "%s cannot be made: a text is no UTF-8, or memory is out", name);
-}
-
 dgemma_status dg_tokenizer_json(dg_buf *out, const dg_tokenizer *t, dgemma_error *err)
 {
     if (dg_tokenizer_keeps_spaces(t))
         return dg_fail(err, DGEMMA_E_UNSUPPORTED, "the tokenizer keeps spaces as they are");
-    return put(out, tokenizer(t), "tokenizer.json", err);
+    return dg_json_document(out, tokenizer(t), "tokenizer.json", err);
 }
 
 dgemma_status dg_tokenizer_config_json(dg_buf *out, const dg_tokenizer *t, dgemma_error *err)
 {
-    return put(out, tokenizer_config(t), "tokenizer_config.json", err);
+    return dg_json_document(out, tokenizer_config(t), "tokenizer_config.json", err);
 }

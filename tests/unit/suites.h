@@ -41,6 +41,7 @@ Suite *imatrix_suite(void);
 Suite *quantize_folder_suite(void);
 Suite *mmproj_suite(void);
 Suite *compare_suite(void);
+Suite *config_json_put_suite(void);
 Suite *quantize_suite(void);
 Suite *quantize_rows_suite(void);
 Suite *quantize_keys_suite(void);

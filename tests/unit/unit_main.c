@@ -109,6 +109,7 @@ static make_suite *const suites[] = {
     quantize_folder_suite,
     mmproj_suite,
     compare_suite,
+    config_json_put_suite,
     quantize_keys_suite,
 };
 
