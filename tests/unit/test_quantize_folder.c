@@ -235,6 +235,68 @@ START_TEST(refuses_a_damaged_tower)
 }
 END_TEST
 
+/* The wide model with a tokenizer, which its fixture has none of, as a folder, and as a file with
+ * the tower beside it. */
+static void make_wide(char dir[DG_TEST_PATH], char file[DG_TEST_PATH])
+{
+    static const char *const names[] = {"config.json", "generation_config.json",
+                                        "model.safetensors", "tokenizer.json"};
+    char path[DG_TEST_PATH], tower[DG_TEST_PATH];
+    dgemma_error err = {0};
+    dg_test_path(dir, dg_test_root, "wide");
+    ck_assert_int_eq(mkdir(dir, 0777), 0);
+    for (size_t i = 0; i < DG_COUNT(names); i++) {
+        dg_buf text;
+        const bool own = dg_file_exists(dg_test_path(path, folder, names[i]));
+        dg_buf_init(&text, 64 << 20);
+        ck_assert(!dg_file_read(&text, own ? path : "tests/fixtures/tiny_tokenizer.json", &err));
+        ck_assert(dg_test_write_file(dir, names[i], text.data, text.len));
+        dg_buf_clear(&text);
+    }
+    dgemma_quantize_options opt = dgemma_quantize_defaults();
+    opt.model_path = dir;
+    opt.path = dg_test_path(file, dg_test_root, "wide.gguf");
+    opt.mmproj_path = dg_test_path(tower, dg_test_root, "mmproj-wide.gguf");
+    opt.type = "BF16";
+    ck_assert_msg(!dgemma_quantize(&opt, NULL, &err), "%s", err.msg);
+}
+
+/* By way of a file or of a folder in BF16, quantised values are the same; what a file has in F32
+ * is as it was at first. */
+START_TEST(a_file_is_quantised_as_a_folder)
+{
+    char dir[DG_TEST_PATH], file[DG_TEST_PATH], plain[DG_TEST_PATH], path[2][DG_TEST_PATH];
+    dgemma_error err = {0};
+    dgemma_quantize_result r;
+    dg_loaded source, by_folder, by_file;
+    size_t n_quantised = 0, n_kept = 0;
+    make_wide(dir, file);
+    dg_test_path(plain, dg_test_root, "plain");
+    dg_test_path(path[0], dg_test_root, "by_folder");
+    dg_test_path(path[1], dg_test_root, "by_file");
+    ck_assert_msg(!quantize(dir, plain, "BF16", &r, &err), "%s", err.msg);
+    ck_assert_msg(!quantize(plain, path[0], types[_i], &r, &err), "%s", err.msg);
+    ck_assert_msg(!quantize(file, path[1], types[_i], &r, &err), "%s", err.msg);
+    ck_assert_msg(!dg_load(&source, dir, &err), "%s", err.msg);
+    ck_assert_msg(!dg_load(&by_folder, path[0], &err), "%s", err.msg);
+    ck_assert_msg(!dg_load(&by_file, path[1], &err), "%s", err.msg);
+    ck_assert_msg(!dg_loaded_check(&by_file, &err), "%s", err.msg);
+    ck_assert_uint_eq(dg_checkpoint_count(by_file.checkpoint),
+                      dg_checkpoint_count(by_folder.checkpoint));
+    for (size_t i = 0; i < dg_checkpoint_count(by_file.checkpoint); i++) {
+        const dg_tensor *t = dg_checkpoint_at(by_file.checkpoint, i);
+        check_matrix(t->type == DG_F32 ? &source : &by_folder, &by_file, t->name, t->name, BF16);
+        n_kept += t->type == DG_F32;
+        n_quantised += t->type >= DG_DTYPE_FLOAT;
+    }
+    ck_assert_uint_gt(n_quantised, 10);
+    ck_assert_uint_gt(n_kept, 10);
+    dg_loaded_clear(&source);
+    dg_loaded_clear(&by_folder);
+    dg_loaded_clear(&by_file);
+}
+END_TEST
+
 static bool give_up(void *user, double fraction)
 {
     (void)user;
@@ -288,30 +350,35 @@ START_TEST(refused)
 }
 END_TEST
 
-/* Wherever memory is out there is no folder under the name, and nothing of it beside. */
+/* Wherever memory is out there is no folder under the name, and nothing of it beside; from a folder
+ * and from a file. */
 START_TEST(survives_no_memory)
 {
-    static const char *const names[] = {"config.json", "generation_config.json",
-                                        "model.safetensors"};
+    static const char *const names[] = {"config.json", "generation_config.json", "tokenizer.json",
+                                        "tokenizer_config.json", "model.safetensors"};
+    char dir[DG_TEST_PATH], source[DG_TEST_PATH];
     char path[DG_TEST_PATH], partial[DG_TEST_PATH], file[DG_TEST_PATH];
     int n_failed = 0;
+    make_wide(dir, source);
     dg_test_path(path, dg_test_root, "out");
     dg_test_path(partial, dg_test_root, "out.partial");
     for (long n = 1;; n += 1 + n / 16) {
         dgemma_error err = {0};
         dgemma_quantize_result r;
         dg_test_fail_alloc_at(n);
-        dgemma_status st = quantize(folder, path, "NVFP4", &r, &err);
+        dgemma_status st = quantize(_i ? source : folder, path, "NVFP4", &r, &err);
         bool reached = dg_test_alloc_done();
         ck_assert(!dg_file_is_dir(partial));
         ck_assert(dg_file_is_dir(path) == (st == DGEMMA_OK));
         n_failed += st != DGEMMA_OK;
         for (size_t i = 0; st == DGEMMA_OK && i < DG_COUNT(names); i++)
-            ck_assert_int_eq(unlink(dg_test_path(file, path, names[i])), 0);
+            unlink(dg_test_path(file, path, names[i]));
         if (st == DGEMMA_OK)
             ck_assert_int_eq(rmdir(path), 0);
-        if (!reached)
+        if (!reached) {
+            ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
             break;
+        }
     }
     ck_assert_int_gt(n_failed, 20);
 }
@@ -324,8 +391,9 @@ Suite *quantize_folder_suite(void)
     tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_loop_test(c, what_is_written_is_read, 0, 3);
     tcase_add_test(c, and_back);
-    tcase_add_test(c, survives_no_memory);
+    tcase_add_loop_test(c, survives_no_memory, 0, 2);
     tcase_add_test(c, opens_a_file);
+    tcase_add_loop_test(c, a_file_is_quantised_as_a_folder, FP8, NVFP4 + 1);
     tcase_add_test(c, refuses_a_damaged_tower);
     tcase_add_test(c, refused);
     suite_add_tcase(s, c);
