@@ -31,7 +31,8 @@ static int digits_of(json_t *doc)
 
 dgemma_status dg_json_document(dg_buf *out, json_t *doc, const char *name, dgemma_error *err)
 {
-    char *text = doc ? json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(digits_of(doc))) : NULL;
+    char *text =
+        doc ? json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)digits_of(doc))) : NULL;
     const bool ok = text && dg_buf_puts(out, text) && dg_buf_puts(out, "\n");
     free(text);
     json_decref(doc);
