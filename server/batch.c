@@ -344,6 +344,16 @@ static dgemma_status next_line(dg_batch *b, dgemma_error *err)
     return st;
 }
 
+/* Those whom it pauses for may need the room of the model that the line asks: it would wait for
+ * them, and they for it. The line comes again. */
+static void let_go(dg_batch *b)
+{
+    if (!b->hold.model)
+        return;
+    dg_hold_drop(&b->hold);
+    b->room = true;
+}
+
 static bool is_full(const dg_batch *b)
 {
     dg_http_error e;
@@ -357,6 +367,8 @@ static dgemma_status take_lines(dg_batch *b, dgemma_error *err)
     dgemma_status st = DGEMMA_OK;
     for (int i = 0; i < 64 && !st && (b->held || !b->at_end); i++) {
         b->paused = b->opt.may_ask && !b->opt.may_ask(b->opt.tick_user);
+        if (b->paused && b->held)
+            let_go(b);
         if (is_full(b))
             break;
         if (!b->held)

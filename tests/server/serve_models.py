@@ -298,19 +298,42 @@ def from_file():
         check("and all else", answers[0]["model"] == "pocket" and "Oslo" in said(answers[1]), answers)
 
 
+def start_batch(s, models):
+    lines = [{"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions",
+              "body": {"model": m, "seed": 1, "messages": [{"role": "user", "content": QUESTION}]}} for i, m in enumerate(models)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    form = f'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n{text}\r\n--x--\r\n'
+    file = json.loads(s.request("POST", "/v1/files", form, {"Content-Type": "multipart/form-data; boundary=x"})[2])
+    return s.json("POST", "/v1/batches", {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"})[1]
+
+
+def end_batch(s, batch):
+    until = time.time() + 20 * SLOW
+    while time.time() < until and batch.get("status") not in ("completed", "failed"):
+        time.sleep(0.2)
+        batch = s.json("GET", "/v1/batches/" + batch["id"])[1]
+    return batch
+
+
+def beside_a_batch():
+    """A batch that waits for its model keeps nobody from another."""
+    with tempfile.TemporaryDirectory() as d, start("--models-max", "1", "--state", d + "/state", "--timeout", str(int(10 * SLOW))) as s:
+        s.chat(QUESTION, model="a")
+        batch = start_batch(s, ["b"] * 60)
+        got = []
+        for i in range(12):
+            got.append(s.chat(QUESTION, model="a")[0])
+            time.sleep(0.02 * (i % 6))
+        check("nobody waits for a batch that waits", set(got) == {200}, got)
+        batch = end_batch(s, batch)
+        check("which is answered, too", batch["request_counts"] == {"total": 60, "completed": 60, "failed": 0}, batch)
+
+
 def kept():
     """Batches whose lines choose, and slots that are one model's."""
     with tempfile.TemporaryDirectory() as d, start("--models-max", "1", "--state", d + "/state", "--slot-save-path", d) as s:
-        lines = [{"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions",
-                  "body": {"model": m, "seed": 1, "messages": [{"role": "user", "content": QUESTION}]}} for i, m in enumerate(["a", "a", "b", "zz", "b"])]
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        form = f'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n{text}\r\n--x--\r\n'
-        file = json.loads(s.request("POST", "/v1/files", form, {"Content-Type": "multipart/form-data; boundary=x"})[2])
-        batch = s.json("POST", "/v1/batches", {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"})[1]
-        until = time.time() + 20 * SLOW
-        while time.time() < until and batch.get("status") not in ("completed", "failed"):
-            time.sleep(0.2)
-            batch = s.json("GET", "/v1/batches/" + batch["id"])[1]
+        batch = start_batch(s, ["a", "a", "b", "zz", "b"])
+        batch = end_batch(s, batch)
         check("a batch over two models", batch.get("status") == "completed" and batch["request_counts"] == {"total": 5, "completed": 4, "failed": 1}, batch)
         out = s.request("GET", f"/v1/files/{batch['output_file_id']}/content")[2].decode()
         got = {a["custom_id"]: a["response"]["body"]["model"] for a in map(json.loads, out.splitlines())}
@@ -347,7 +370,7 @@ def mistakes():
 
 if HAS_POCKET:
     make_models()
-    run([names, same_answers, pings, bounded, draining, least_used, idle, failures, from_file, kept, mistakes])
+    run([names, same_answers, pings, bounded, draining, least_used, idle, failures, from_file, beside_a_batch, kept, mistakes])
 else:
     skip("several models", "there is no pocket model")
 finish()
