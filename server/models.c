@@ -222,11 +222,16 @@ void dg_hold_drop(dg_hold *h)
     dg_model *m = h->model;
     if (!m)
         return;
+    dg_http_error ignored; /* files are looked at while others have the lock */
+    bool broken = m->models->many && dg_hold_look(h, &ignored) == DG_HOLD_HAS &&
+                  dgemma_engine_check(m->engine, NULL) == DGEMMA_E_IO;
     pthread_mutex_lock(&m->models->lock);
-    if (h->state == DG_HOLD_WAITS)
+    if (h->state == DG_HOLD_WAITS) {
         wait_no_longer(h);
+        pthread_cond_signal(&m->models->bell); /* others may have given way to it */
+    }
     if (h->state == DG_HOLD_HAS && --m->n_use == 0 && m->models->many) {
-        m->broken = dgemma_engine_check(m->engine, NULL) == DGEMMA_E_IO;
+        m->broken = broken;
         pthread_cond_signal(&m->models->bell);
     }
     if (h->ring && h->state == DG_HOLD_HAS)
@@ -326,15 +331,17 @@ static const char *adapter_behind(const dg_model_spec *s, const char *name, size
     return NULL;
 }
 
-/* An alias that ends in * is the beginning of many. */
-static bool begins_like(const dg_model_spec *s, const char *name)
+/* An alias that ends in * is the beginning of many. How long the longest is that the name begins
+ * with, its * too; 0: there is none. */
+static size_t begins_like(const dg_model_spec *s, const char *name)
 {
+    size_t longest = 0;
     for (size_t i = 0; i < s->n_alias; i++) {
         size_t n = strlen(s->aliases[i]);
-        if (s->aliases[i][n - 1] == '*' && !strncmp(name, s->aliases[i], n - 1))
-            return true;
+        if (n > longest && s->aliases[i][n - 1] == '*' && !strncmp(name, s->aliases[i], n - 1))
+            longest = n;
     }
-    return false;
+    return longest;
 }
 
 static dg_model *find(const dg_models *ms, const char *name, size_t n, const char **adapter)
@@ -365,9 +372,14 @@ dg_model *dg_models_find(const dg_models *ms, const char *name, const char **ada
     dg_model *m = find(ms, name, n, adapter);
     if (!m && n > k && !strcmp(name + n - k, latest))
         m = find(ms, name, n - k, adapter);
-    for (size_t i = 0; !m && i < ms->n; i++)
-        if (begins_like(ms->list[i].spec, name))
+    size_t longest = 0;
+    for (size_t i = 0; (!m || longest) && i < ms->n; i++) {
+        size_t like = begins_like(ms->list[i].spec, name);
+        if (like > longest) {
+            longest = like;
             m = &ms->list[i];
+        }
+    }
     return m;
 }
 

@@ -22,7 +22,7 @@ static const char good[] =
     "\"adapters\": [{\"name\": \"north\", \"path\": \"n\", \"scale\": 0.5}]},"
     "{\"name\": \"b\", \"path\": \"/abs/b\", \"device\": \"cpu\", \"kv_type\": \"q8_0\", "
     "\"preload\": true, "
-    "\"mmproj\": null},"
+    "\"mmproj\": null, \"aliases\": [\"claude-opus*\"]},"
     "{\"name\": \"any\", \"path\": \"c\", \"aliases\": [\"*\"]}]}";
 
 START_TEST(a_file_is_read)
@@ -131,7 +131,8 @@ static const struct {
     {"gpt:latest", "a", NULL},
     {"q:4", "a", NULL},
     {"claude-", "a", NULL},
-    {"claude-opus-9", "a", NULL},
+    {"claude-sonnet", "a", NULL},
+    {"claude-opus-9", "b", NULL}, /* the longest beginning */
     {"claude", "any", NULL},
     {"north", "a", "north"},
     {"a:north", "a", "north"},
