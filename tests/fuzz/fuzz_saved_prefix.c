@@ -1,11 +1,13 @@
 /* Arbitrary bytes as a file of saved keys and values, with the hash that they would need: what is
- * accepted is put into a cache, and can be saved again. */
+ * accepted is put into a cache, and can be saved again. The byte that the hash begins at says in
+ * which type the cache keeps them. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
+#include "base/common.h"
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
 #include "engine/saved_prefix.h"
@@ -19,7 +21,7 @@ static void check(int ok)
 }
 
 /* Two layers, one that slides. */
-static dg_kv_cache *make_cache(void)
+static dg_kv_cache *make_cache(dg_dtype type)
 {
     static dg_config cfg = {.n_layer = 2};
     dgemma_error err;
@@ -28,7 +30,7 @@ static dg_kv_cache *make_cache(void)
     cfg.layer[0] = (dg_layer_config){.sliding = true, .window = 80, .n_kv_head = 1, .head_dim = 4};
     cfg.layer[1] = (dg_layer_config){.n_kv_head = 1, .head_dim = 4};
     check(!dg_cpu_open(&be, &(dg_cpu_options){.n_thread = 1, .flags = dg_cpu_flags()}, &err));
-    check(!dg_kv_cache_create(&kv, &cfg, be, DG_BF16, 0, &err));
+    check(!dg_kv_cache_create(&kv, &cfg, be, type, 0, &err));
     check(!dg_kv_cache_limit(kv, 64 << 10, &err));
     return kv;
 }
@@ -36,14 +38,17 @@ static dg_kv_cache *make_cache(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const dg_saved_maker maker = {.numerics = "", .n_vocab = 1000, .n_context = 2048};
-    static dg_kv_cache *kv;
+    static const dg_dtype types[] = {DG_BF16, DG_F32, DG_Q8_0, DG_FP8};
+    static dg_kv_cache *made[DG_COUNT(types)];
     dgemma_error err = {0};
     dg_saved_file file;
     dg_prefix_cache *cache;
-    if (!kv)
-        kv = make_cache();
     if (size < sizeof(uint64_t))
         return 0;
+    const size_t which = data[size - sizeof(uint64_t)] % DG_COUNT(types);
+    if (!made[which])
+        made[which] = make_cache(types[which]);
+    dg_kv_cache *kv = made[which];
     uint8_t *copy = malloc(size);
     check(copy != NULL);
     memcpy(copy, data, size);
