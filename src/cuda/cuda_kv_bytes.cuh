@@ -77,7 +77,8 @@ static __device__ __forceinline__ float kv_narrow_by(dg_dtype type, uint32_t lar
         *bits = (uint16_t)(__float_as_uint(f) >> 16);
         return finite ? 1 / f : 0;
     }
-    *bits = finite ? dg_kv_step(dg_pack_f16(__uint_as_float(largest) / 127, 0) & 0xFFFFu) : 0x7C00u;
+    const float least = dg_kv_least_step(__uint_as_float(largest));
+    *bits = finite ? dg_kv_step(dg_pack_f16(least, 0) & 0xFFFFu) : 0x7C00u;
     const float step = dg_f16_at(*bits);
     if (*bits >= 0x7C00u)
         *bits = 0x7E00u;

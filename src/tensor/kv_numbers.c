@@ -18,7 +18,7 @@ static void narrow_steps(uint8_t *number, uint16_t *factor, const float *x, int 
     for (int at = 0; at < n; at += DG_KV_BLOCK) {
         const int end = dg_min(at + DG_KV_BLOCK, n);
         const float most = dg_narrowed_float(largest_of(x + at, end - at));
-        const uint16_t bits = dg_kv_step(dg_float_to_f16(most / 127));
+        const uint16_t bits = dg_kv_step(dg_float_to_f16(dg_kv_least_step(most)));
         const bool finite = (bits & 0x7C00u) != 0x7C00u;
         const float step = dg_f16_to_float(bits);
         for (int i = at; i < end; i++)

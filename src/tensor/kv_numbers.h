@@ -2,12 +2,13 @@
  * make values of them. The definitions, for the host and for kernels alike.
  *
  * DG_Q8_0   numbers -127 ... 127; 32 values share a step, a half, as in GGUF files. It is rounded
- * up to eight bits, which a bfloat16 has too: so kernels may multiply those. What is left of a head
- * that 32 does not divide has a step of its own. DG_FP8    E4M3 (narrowed.h); all values share a
- * power of two, a bfloat16, that brings the largest to 224 ... 448. So a value has at most four
- * bits: bfloat16 has it exactly.
+ *           up to eight bits, which a bfloat16 has too: so kernels may multiply those. What is left
+ *           of a head that 32 does not divide has a step of its own.
+ * DG_FP8    E4M3 (narrowed.h); all values share a power of two, a bfloat16, that brings the largest
+ *           to 224 ... 448. So a value has at most four bits: bfloat16 has it exactly.
  *
- * A head's factors follow from its own values alone. Values that are not finite make them NaN. */
+ * A head's factors follow from its own values alone. Values that are not finite make them NaN, and
+ * in DG_Q8_0 those that need a step beyond the largest, 65,280: from about 8.29 million on. */
 #ifndef DG_TENSOR_KV_NUMBERS_H
 #define DG_TENSOR_KV_NUMBERS_H
 
@@ -42,6 +43,14 @@ DG_NARROWED size_t dg_kv_row_bytes(dg_dtype type, int n)
 DG_NARROWED dg_dtype dg_kv_canvas_type(dg_dtype type)
 {
     return type == DG_F32 ? DG_F32 : DG_BF16;
+}
+
+/* What a step of DG_Q8_0 is made of, given the largest size: rounded to the nearest half, and on by
+ * dg_kv_step. The smallest halves have so few bits that the nearest may be much too small: half of
+ * their unit more makes it the next above, so that no number is beyond 127. */
+DG_NARROWED float dg_kv_least_step(float largest)
+{
+    return largest / 127 + 0x1p-25f;
 }
 
 /* A step of DG_Q8_0: the next half from these bits on that a bfloat16 has, too. */
