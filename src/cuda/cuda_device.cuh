@@ -496,15 +496,7 @@ static __device__ __forceinline__ uint32_t dg_half2_mul(uint32_t a, uint32_t b)
     return d;
 }
 
-/* The same of bfloat16 numbers. */
-static __device__ __forceinline__ uint32_t dg_bf162_fma(uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t d;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-    return d;
-}
-
-/* On sm_90. */
+/* Of bfloat16 numbers, on sm_90. */
 static __device__ __forceinline__ uint32_t dg_bf162_mul(uint32_t a, uint32_t b)
 {
     uint32_t d = 0;

@@ -194,16 +194,6 @@ static inline uint32_t dg_half2_mul(uint32_t a, uint32_t b)
     }
     return d;
 }
-static inline uint32_t dg_bf162_fma(uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t d = 0;
-    for (int i = 0; i < 32; i += 16) {
-        float x = __int_as_float((int)((a >> i) << 16)), y = __int_as_float((int)((b >> i) << 16)),
-              z = __int_as_float((int)((c >> i) << 16));
-        d |= (dg_pack_bf16(fmaf(x, y, z), 0) & 0xFFFFu) << i;
-    }
-    return d;
-}
 static inline uint32_t dg_bf162_mul(uint32_t a, uint32_t b)
 {
     uint32_t d = 0;

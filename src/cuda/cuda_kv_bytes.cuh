@@ -21,18 +21,34 @@ static __device__ __forceinline__ float kv_factor(dg_dtype type, uint16_t bits)
     return type == DG_Q8_0 ? dg_f16_at(bits) : dg_bf16_at(bits);
 }
 
+/* Pairs of bfloat16 numbers, a b + c, each rounded once. */
+static __device__ __forceinline__ uint32_t kv_pair_fma(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t d = 0;
+#ifdef __CUDACC__
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+#else
+    for (int i = 0; i < 32; i += 16) {
+        const float sum = fmaf(dg_bf16_at((uint16_t)(a >> i)), dg_bf16_at((uint16_t)(b >> i)),
+                               dg_bf16_at((uint16_t)(c >> i)));
+        d |= (dg_pack_bf16(sum, 0) & 0xFFFFu) << i;
+    }
+#endif
+    return d;
+}
+
 /* Two numbers of q8_0 as bfloat16: 128 and the low seven bits, less 128 or 256. */
 static __device__ __forceinline__ uint32_t kv_whole_pair(uint32_t bytes, uint32_t which)
 {
     const uint32_t pair = __byte_perm(bytes, 0x43434343u, which ? 0x4342u : 0x4140u);
-    return dg_bf162_fma(pair & 0xFF80FF80u, 0xBF80BF80u, pair & 0xFF7FFF7Fu);
+    return kv_pair_fma(pair & 0xFF80FF80u, 0xBF80BF80u, pair & 0xFF7FFF7Fu);
 }
 
 /* Two of E4M3: the bits in their places, and the other bias. */
 static __device__ __forceinline__ uint32_t kv_e4m3_pair(uint32_t bytes, uint32_t which)
 {
     const uint32_t pair = __byte_perm(bytes, 0, which ? 0x3424u : 0x1404u);
-    return dg_bf162_fma((pair >> 4 & 0x07F007F0u) | (pair & 0x80008000u), 0x7B807B80u, 0x80008000u);
+    return kv_pair_fma((pair >> 4 & 0x07F007F0u) | (pair & 0x80008000u), 0x7B807B80u, 0x80008000u);
 }
 
 /* Eight values with one factor as bfloat16. */
@@ -45,7 +61,7 @@ static __device__ __forceinline__ uint4 kv_widen_eight(dg_dtype type, uint2 byte
     for (int i = 0; i < 4; i++) {
         const uint32_t word = i / 2 ? bytes.y : bytes.x;
         out[i] = type == DG_Q8_0 ? kv_whole_pair(word, i % 2) : kv_e4m3_pair(word, i % 2);
-        out[i] = dg_bf162_fma(out[i], factor, 0x80008000u);
+        out[i] = kv_pair_fma(out[i], factor, 0x80008000u);
     }
     return make_uint4(out[0], out[1], out[2], out[3]);
 }

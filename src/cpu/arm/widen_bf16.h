@@ -22,7 +22,7 @@ INLINE void widen_steps(uint16_t *out, const uint8_t *in, const float *factor)
                                   whole(vget_high_s16(high), factor + 12)));
 }
 
-/* Four of E4M3, their bits in the places that bfloat16 has for them: the product with 2^120 makes
+/* Eight of E4M3, their bits in the places that bfloat16 has for them: the product with 2^120 makes
  * up for the other bias. Results are exact: their upper halves are all of them. */
 INLINE uint16x8_t e4m3(uint16x8_t b, const float *factor)
 {
