@@ -356,20 +356,6 @@ void cli_print_stats(FILE *out, const dgemma_stats *st)
             cli_end_name(st->end));
 }
 
-bool cli_set_kv_type(dgemma_engine_options *opt, const char *name)
-{
-    static const char *const names[] = {[DGEMMA_KV_BF16] = "bf16",
-                                        [DGEMMA_KV_F32] = "f32",
-                                        [DGEMMA_KV_Q8_0] = "q8_0",
-                                        [DGEMMA_KV_FP8] = "fp8"};
-    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0) {
-            opt->kv_type = (dgemma_kv_type)i;
-            return true;
-        }
-    return !name;
-}
-
 bool cli_parse_ids(const char *command, const char *text, int32_t **out, size_t *n)
 {
     size_t cap = strlen(text) / 2 + 1;

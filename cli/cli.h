@@ -39,10 +39,6 @@ bool cli_parse(const char *command, const cli_option *options, size_t n_option, 
 /* --help: the text, then the table of options. */
 void cli_print_help(const char *usage, const cli_option *options, size_t n_option);
 
-/* One of CLI_KV_TYPES, or NULL for the default; false for anything else. */
-#define CLI_KV_TYPES "bf16, f32, q8_0 or fp8"
-bool cli_set_kv_type(dgemma_engine_options *opt, const char *name);
-
 /* "1, 2 3" to ids in memory of the caller's (dg_free); a message has been printed when it is false.
  */
 bool cli_parse_ids(const char *command, const char *text, int32_t **out, size_t *n);

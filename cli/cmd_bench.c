@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/kv_type.h"
 #include "bench_report.h"
 #include "constraint_args.h"
 
@@ -138,7 +139,7 @@ int cmd_bench(int argc, char **argv)
          cli_set_string, &opt.engine.cpu},
         {0, "profile", "NAME", "products on quantised weights: integer or float (integer)",
          cli_set_string, &opt.engine.profile},
-        {0, "kv-type", "TYPE", "keys and values as " CLI_KV_TYPES " (bf16)", cli_set_string,
+        {0, "kv-type", "TYPE", "keys and values as " DG_KV_TYPES " (bf16)", cli_set_string,
          &kv_type},
         {'h', "help", NULL, "this text", cli_set_switch, &help},
     };
@@ -149,8 +150,8 @@ int cmd_bench(int argc, char **argv)
         cli_print_help(usage, options, n_option);
         return EXIT_OK;
     }
-    if (!cli_set_kv_type(&opt.engine, kv_type)) {
-        fprintf(stderr, "dgemma bench: --kv-type is " CLI_KV_TYPES "\n");
+    if (!dg_kv_type_named(&opt.engine.kv_type, kv_type)) {
+        fprintf(stderr, "dgemma bench: --kv-type is " DG_KV_TYPES "\n");
         return EXIT_USAGE;
     }
     if (opt.synthetic && opt.engine.model_path) {

@@ -1,6 +1,7 @@
 /* dgemma inspect: what is in a model file, and what running it takes. */
 #include <stdlib.h>
 #include <string.h>
+#include "base/kv_type.h"
 #include "cells.h"
 #include "cli.h"
 #include "dgemma_tools.h"
@@ -219,7 +220,7 @@ int cmd_inspect(int argc, char **argv)
          cli_set_int, &a.engine.context_length},
         {'b', "batch", "N", "requests at the same time, likewise (1)", cli_set_count,
          &a.engine.max_running},
-        {0, "kv-type", "TYPE", "keys and values as " CLI_KV_TYPES " (bf16)", cli_set_string,
+        {0, "kv-type", "TYPE", "keys and values as " DG_KV_TYPES " (bf16)", cli_set_string,
          &kv_type},
         {0, "picture", "WxH", "what a picture of this size costs in tokens", set_size, &a},
         {0, "tensors", NULL, "list every tensor", cli_set_switch, &a.tensors},
@@ -234,8 +235,8 @@ int cmd_inspect(int argc, char **argv)
         cli_print_help(usage, options, n_option);
         return EXIT_OK;
     }
-    if (!cli_set_kv_type(&a.engine, kv_type)) {
-        fprintf(stderr, "dgemma inspect: --kv-type is " CLI_KV_TYPES "\n");
+    if (!dg_kv_type_named(&a.engine.kv_type, kv_type)) {
+        fprintf(stderr, "dgemma inspect: --kv-type is " DG_KV_TYPES "\n");
         return EXIT_USAGE;
     }
     if (a.json && a.width) {

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/kv_type.h"
 #include "lora_args.h"
 #include "server/server.h"
 
@@ -430,7 +431,7 @@ int cmd_serve(int argc, char **argv)
          cli_set_int, &a.gpu_mb},
         {0, "kv-memory", "MB", "memory for keys and values of requests and prefix cache",
          cli_set_int, &a.kv_mb},
-        {0, "kv-type", "TYPE", "keys and values as " CLI_KV_TYPES " (bf16)", cli_set_string,
+        {0, "kv-type", "TYPE", "keys and values as " DG_KV_TYPES " (bf16)", cli_set_string,
          &a.kv_type},
         {0, "no-prefix-cache", NULL, "forget the keys and values of a request when it ends",
          cli_set_switch, &a.engine.no_prefix_cache},
@@ -447,8 +448,8 @@ int cmd_serve(int argc, char **argv)
         cli_print_help(usage, options, n_option);
         return EXIT_OK;
     }
-    if (!cli_set_kv_type(&a.engine, a.kv_type)) {
-        fprintf(stderr, "dgemma serve: --kv-type is " CLI_KV_TYPES "\n");
+    if (!dg_kv_type_named(&a.engine.kv_type, a.kv_type)) {
+        fprintf(stderr, "dgemma serve: --kv-type is " DG_KV_TYPES "\n");
         return EXIT_USAGE;
     }
     if (a.models_path &&

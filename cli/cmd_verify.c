@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/kv_type.h"
 #include "cli.h"
 #include "dgemma_tools.h"
 
@@ -87,7 +88,7 @@ int cmd_verify(int argc, char **argv)
          "made narrower on a GPU: experts fp8 or int4, the rest fp8 (as stored)", cli_set_string,
          &a.engine.weights},
         {'t', "threads", "N", "threads (one for each processor)", cli_set_int, &a.engine.n_threads},
-        {0, "kv-type", "TYPE", "keys and values as " CLI_KV_TYPES " (bf16)", cli_set_string,
+        {0, "kv-type", "TYPE", "keys and values as " DG_KV_TYPES " (bf16)", cli_set_string,
          &a.kv_type},
         {0, "profile", "NAME", "products on quantised weights: integer or float (float)",
          cli_set_string, &a.engine.profile},
@@ -103,8 +104,8 @@ int cmd_verify(int argc, char **argv)
         cli_print_help(usage, options, n_option);
         return EXIT_OK;
     }
-    if (!cli_set_kv_type(&a.engine, a.kv_type)) {
-        fprintf(stderr, "dgemma verify: --kv-type is " CLI_KV_TYPES "\n");
+    if (!dg_kv_type_named(&a.engine.kv_type, a.kv_type)) {
+        fprintf(stderr, "dgemma verify: --kv-type is " DG_KV_TYPES "\n");
         return EXIT_USAGE;
     }
     if (a.record && a.reference) {

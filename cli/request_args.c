@@ -1,3 +1,4 @@
+#include "base/kv_type.h"
 #include "request_args.h"
 #include <math.h>
 #include <string.h>
@@ -164,7 +165,7 @@ void cli_options_add_machine(cli_options *o, cli_request_args *a)
          &a->engine.n_threads},
         {'c', "context", "N", "longest prompt and answer together (the model's)", cli_set_int,
          &a->engine.context_length},
-        {0, "kv-type", "TYPE", "keys and values as " CLI_KV_TYPES " (bf16)", cli_set_string,
+        {0, "kv-type", "TYPE", "keys and values as " DG_KV_TYPES " (bf16)", cli_set_string,
          &a->kv_type},
         {0, "cpu-flags", "NAME", "instruction set: neon, i8mm, bf16, avx2, vnni, amx or ref (best)",
          cli_set_string, &a->engine.cpu},
@@ -202,8 +203,8 @@ void cli_options_add_passage(cli_options *o, cli_request_args *a)
 bool cli_request_check(const char *command, cli_request_args *a, int *code)
 {
     *code = EXIT_USAGE;
-    if (!cli_set_kv_type(&a->engine, a->kv_type)) {
-        fprintf(stderr, "dgemma %s: --kv-type is " CLI_KV_TYPES "\n", command);
+    if (!dg_kv_type_named(&a->engine.kv_type, a->kv_type)) {
+        fprintf(stderr, "dgemma %s: --kv-type is " DG_KV_TYPES "\n", command);
         return false;
     }
     *code = EXIT_FAILED;

@@ -8,6 +8,7 @@
 #include "base/common.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/kv_type.h"
 #include "json_fields.h"
 #include "model_spec.h"
 
@@ -208,21 +209,10 @@ static bool read_numbers(reader *r, const json_t *v, dg_model_spec *m)
 
 static bool read_kv_type(reader *r, const json_t *v, dgemma_engine_options *o)
 {
-    static const char *const names[] = {[DGEMMA_KV_BF16] = "bf16",
-                                        [DGEMMA_KV_F32] = "f32",
-                                        [DGEMMA_KV_Q8_0] = "q8_0",
-                                        [DGEMMA_KV_FP8] = "fp8"};
     const char *type = NULL;
-    size_t i = 0;
     if (!text(r, v, "kv_type", &type))
         return false;
-    while (type && i < DG_COUNT(names) && strcmp(type, names[i]) != 0)
-        i++;
-    if (i == DG_COUNT(names))
-        return wrong(r, "kv_type: bf16, f32, q8_0 and fp8 are known");
-    if (type)
-        o->kv_type = (dgemma_kv_type)i;
-    return true;
+    return dg_kv_type_named(&o->kv_type, type) || wrong(r, "kv_type is " DG_KV_TYPES);
 }
 
 static bool read_model(reader *r, const json_t *v)

@@ -26,6 +26,7 @@
 #include <unistd.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "base/kv_type.h"
 #include "engine/engine.h"
 #include "engine/prompt.h"
 #include "pocket/ask.h"
@@ -344,17 +345,6 @@ static bool read_number(int *n, const char *text, int least, int most)
     return *text && !*end && value >= least && value <= most;
 }
 
-static bool read_kv(evaluation *ev, const char *text)
-{
-    static const char *const names[] = {"bf16", "f32", "q8_0", "fp8"};
-    for (size_t i = 0; i < DG_COUNT(names); i++)
-        if (strcmp(text, names[i]) == 0) {
-            ev->kv_type = (dgemma_kv_type)i;
-            return true;
-        }
-    return false;
-}
-
 static bool read_held(evaluation *ev, const char *text)
 {
     ev->ask.held = strcmp(text, "own") == 0       ? HELD_TO_OWN
@@ -416,7 +406,7 @@ static bool read_options(evaluation *ev, int argc, char **argv)
             ok = read_held(ev, optarg);
             break;
         case 'k':
-            ok = read_kv(ev, optarg);
+            ok = dg_kv_type_named(&ev->kv_type, optarg);
             break;
         case 'l':
             ok = read_number(&ev->limit, optarg, 1, many);

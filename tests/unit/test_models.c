@@ -84,7 +84,7 @@ static const struct {
     {ONE(", \"context\": \"8k\""), "context: wanted a whole number"},
     {ONE(", \"context\": 1.5"), "context"},
     {ONE(", \"kv_memory\": 1e12"), "kv_memory"},
-    {ONE(", \"kv_type\": \"q4\""), "kv_type: bf16, f32, q8_0 and fp8"},
+    {ONE(", \"kv_type\": \"q4\""), "kv_type is bf16, f32, q8_0 or fp8"},
     {ONE(", \"pinned\": 1"), "pinned: wanted true or false"},
     {ONE(", \"device\": 1"), "device: wanted text"},
     {ONE(", \"aliases\": \"b\""), "aliases: wanted a list"},
