@@ -13,6 +13,7 @@
 #include <string.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "base/pool.h"
 #include "cuda/cuda_internal.h"
 
 enum { PIECE_BYTES = 256 << 20 };
@@ -56,33 +57,67 @@ static dgemma_status stage_room(dg_cuda *cu, const dg_tensor *t, size_t bytes, d
     return DGEMMA_OK;
 }
 
-/* The tensor's rows as bfloat16 or float; the caller's to free. */
+/* Rows of a tensor that become bfloat16 or float. */
+typedef struct widen_job {
+    const dg_tensor *t;
+    unsigned char *out;
+    float *line; /* a row for each worker */
+    dg_dtype to;
+    int n_row, n_all_row, first_row; /* of a matrix */
+    size_t n, row;                   /* rows in all, and values of one */
+} widen_job;
+
+enum { WIDEN_ROWS = 64, WIDEN_ALONE = 1 << 20 };
+
+static void widen_rows(void *arg, int task, int worker)
+{
+    const widen_job *job = arg;
+    const dg_tensor *t = job->t;
+    float *line = job->line + (size_t)worker * job->row;
+    size_t stored = dg_dtype_bytes(t->type, job->row), i = (size_t)task * WIDEN_ROWS,
+           end = i + WIDEN_ROWS < job->n ? i + WIDEN_ROWS : job->n, n_row = (size_t)job->n_row;
+    for (; i < end; i++) {
+        size_t mat = i / n_row,
+               at = mat * (size_t)job->n_all_row + (size_t)job->first_row + i % n_row;
+        float scale = t->scale ? t->scale[mat] : 1;
+        dg_widen(line, (const unsigned char *)t->data + at * stored, t->type, job->row);
+        for (size_t k = 0; k < job->row; k++) {
+            float v = t->scale ? line[k] * scale : line[k];
+            if (job->to == DG_F32)
+                ((float *)(void *)job->out)[i * job->row + k] = v;
+            else
+                ((uint16_t *)(void *)job->out)[i * job->row + k] = dg_float_to_bf16(v);
+        }
+    }
+}
+
+/* The tensor's rows as bfloat16 or float, by all processors where they are many; the caller's to
+ * free. */
 static void *widened(const dg_tensor *t, int n_mat, int n_all_row, int first_row, int n_row,
                      int n_in, dg_dtype to)
 {
-    size_t row = (size_t)n_in, stored = dg_dtype_bytes(t->type, row),
-           n = (size_t)n_mat * (size_t)n_row;
-    unsigned char *out = dg_array(n * row, dg_dtype_size(to));
-    float *line = dg_array(row, sizeof *line);
-    for (size_t i = 0; out && line && i < n; i++) {
-        size_t mat = i / (size_t)n_row,
-               at = mat * (size_t)n_all_row + (size_t)first_row + i % (size_t)n_row;
-        float scale = t->scale ? t->scale[mat] : 1;
-        dg_widen(line, (const unsigned char *)t->data + at * stored, t->type, row);
-        for (size_t k = 0; k < row; k++) {
-            float v = t->scale ? line[k] * scale : line[k];
-            if (to == DG_F32)
-                ((float *)(void *)out)[i * row + k] = v;
-            else
-                ((uint16_t *)(void *)out)[i * row + k] = dg_float_to_bf16(v);
-        }
-    }
-    dg_free(line);
-    if (!line) {
-        dg_free(out);
+    size_t row = (size_t)n_in, n = (size_t)n_mat * (size_t)n_row;
+    int n_thread = n * row < WIDEN_ALONE ? 1 : dg_min(dg_cpu_count(), 1024);
+    dg_pool *pool = NULL;
+    widen_job job = {.t = t,
+                     .out = dg_array(n * row, dg_dtype_size(to)),
+                     .line = dg_array((size_t)n_thread * row, sizeof(float)),
+                     .to = to,
+                     .n_row = n_row,
+                     .n_all_row = n_all_row,
+                     .first_row = first_row,
+                     .n = n,
+                     .row = row};
+    bool ok = job.out && job.line && !dg_pool_create(&pool, n_thread, NULL);
+    if (ok)
+        dg_pool_run(pool, (int)((n + WIDEN_ROWS - 1) / WIDEN_ROWS), widen_rows, &job);
+    dg_pool_free(pool);
+    dg_free(job.line);
+    if (!ok) {
+        dg_free(job.out);
         return NULL;
     }
-    return out;
+    return job.out;
 }
 
 static size_t packed_bytes(const dg_cuda_weight *w)
