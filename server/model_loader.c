@@ -60,6 +60,7 @@ static void unload(dg_models *ms, dg_model *m, const char *why)
     m->engine = NULL;
     m->gpu = NULL;
     m->info = m->spec->info;
+    dg_model_keep_as_usual(m);
     pthread_mutex_unlock(&ms->lock);
     if (ms->opt.closing)
         ms->opt.closing(engine);
@@ -166,11 +167,33 @@ static void end_turn(dg_models *ms, dg_model *m)
     pthread_cond_broadcast(&ms->loaded);
 }
 
+static void hide_folder_of(char *words, const char *path)
+{
+    char folder[sizeof((dgemma_error *)0)->msg]; /* no longer one is in it */
+    const char *name = path ? strrchr(path, '/') : NULL;
+    if (!name || (size_t)(name - path) >= sizeof folder)
+        return;
+    memcpy(folder, path, (size_t)(name - path));
+    folder[name - path] = '\0';
+    dg_hide_folder(words, folder);
+}
+
+/* Clients know models by name, and not where they lie. */
+static void hide_folders(char *words, const dg_model *m)
+{
+    const dgemma_engine_options *o = &m->spec->options;
+    dg_hide_folder(words, m->models->specs->folder);
+    hide_folder_of(words, o->model_path);
+    hide_folder_of(words, o->mmproj);
+    for (size_t i = 0; i < o->n_adapters; i++)
+        hide_folder_of(words, o->adapters[i].path);
+}
+
 static void fail(dg_models *ms, dg_model *m, dgemma_error *why)
 {
     dg_http_error e;
     dg_log_print(ms->log, "model %s could not be loaded: %s", m->name, why->msg);
-    dg_hide_folder(why->msg, ms->specs->folder);
+    hide_folders(why->msg, m);
     dg_refuse(&e, why->status == DGEMMA_E_NOMEM || why->status == DGEMMA_E_BUSY ? 503 : 500,
               "model_load_failed", "model", "the model %.100s could not be loaded: %s", m->name,
               why->msg);
@@ -194,8 +217,9 @@ static void look_at(dg_models *ms, dg_model *m)
     m->looked_at = true;
     if (!st) {
         m->bytes = dg_model_spec_bytes(&now);
-        if (ms->opt.max_bytes && m->bytes > ms->opt.max_bytes)
-            st = dg_fail(&err, DGEMMA_E_LIMIT, "it has grown beyond the memory of all models");
+        if (!dg_model_fits(m))
+            st = dg_fail(&err, DGEMMA_E_LIMIT,
+                         "it has grown beyond the room that models have beside those that stay");
     }
     if (st)
         fail(ms, m, &err);
@@ -209,7 +233,6 @@ static void settle(dg_models *ms, dg_model *m, dgemma_engine *engine, double sec
     dgemma_engine_info(engine, &m->info);
     m->limits.n_vocab = m->info.n_vocab;
     m->gpu = m->info.gpu_address ? dg_gpu_open(m->info.gpu_address) : NULL;
-    m->keep_seconds = m->spec->idle_seconds ? m->spec->idle_seconds : -1;
     m->since = m->last_used = dg_clock_now();
     m->counts.n_loaded++;
     m->counts.load_seconds += seconds;
@@ -317,11 +340,8 @@ static dgemma_status preload(dg_models *ms, dgemma_error *err)
         dg_model *m = &ms->list[i];
         if (!m->spec->preload)
             continue;
-        m->preloads = m->wanted = true;
-        m->looked_at = false;
-        m->next_wanted = NULL;
-        *ms->last_wanted = m;
-        ms->last_wanted = &m->next_wanted;
+        m->preloads = true;
+        dg_model_want(m);
         pthread_cond_signal(&ms->bell);
         while (m->preloads)
             pthread_cond_wait(&ms->loaded, &ms->lock);

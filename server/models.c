@@ -64,6 +64,20 @@ dgemma_status dg_models_attach(dg_models *ms, dgemma_engine *engine, dgemma_erro
     return DGEMMA_OK;
 }
 
+bool dg_model_fits(const dg_model *m)
+{
+    const dg_models *ms = m->models;
+    size_t bytes = m->bytes;
+    int n = 1;
+    for (size_t i = 0; i < ms->n; i++) {
+        bool stays = &ms->list[i] != m && ms->list[i].spec->pinned;
+        bytes += stays ? ms->list[i].bytes : 0;
+        n += stays;
+    }
+    return (!ms->opt.max_loaded || n <= ms->opt.max_loaded) &&
+           (!ms->opt.max_bytes || bytes <= ms->opt.max_bytes);
+}
+
 /* What could never be loaded, alone or beside those that always are. */
 static dgemma_status check_room(const dg_models *ms, dgemma_error *err)
 {
@@ -86,6 +100,13 @@ static dgemma_status check_room(const dg_models *ms, dgemma_error *err)
                        "%d models are pinned and take %zu MB: more than --models-max or "
                        "--models-memory allow",
                        n_pinned, (pinned >> 20) + 1);
+    for (size_t i = 0; i < ms->n; i++)
+        if (!dg_model_fits(&ms->list[i]))
+            return dg_fail(err, DGEMMA_E_LIMIT,
+                           "the model %s, of %zu MB, has no room beside those that are pinned, "
+                           "%d of %zu MB: --models-max and --models-memory allow more",
+                           ms->list[i].name, (ms->list[i].bytes >> 20) + 1, n_pinned,
+                           (pinned >> 20) + 1);
     return DGEMMA_OK;
 }
 
@@ -151,10 +172,18 @@ static void give(dg_hold *h, dg_model *m)
     h->state = DG_HOLD_HAS;
 }
 
-static void want(dg_models *ms, dg_model *m)
+void dg_model_keep_as_usual(dg_model *m)
 {
+    m->keep_seconds = m->spec && m->spec->idle_seconds ? m->spec->idle_seconds : -1;
+}
+
+void dg_model_want(dg_model *m)
+{
+    dg_models *ms = m->models;
     if (m->wanted)
         return;
+    if (m->state != DG_MODEL_LOADED)
+        dg_model_keep_as_usual(m);
     m->wanted = true;
     m->looked_at = false;
     m->next_wanted = NULL;
@@ -173,7 +202,7 @@ dg_hold_state dg_hold_take(dg_hold *h, dg_model *m, void (*ring)(void *user), vo
         h->state = DG_HOLD_WAITS;
         *m->last_waiting = h;
         m->last_waiting = &h->next;
-        want(ms, m);
+        dg_model_want(m);
         pthread_cond_signal(&ms->bell);
     }
     dg_hold_state state = h->state;

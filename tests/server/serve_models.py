@@ -168,6 +168,29 @@ def pings():
         check("each was loaded once more", s.metric("dgemma:model_loads_total") == 3)
 
 
+def leaving():
+    with start("--models-max", "1") as s:
+        outcome = []
+        running = s.open_stream(model="a", **ENDLESS)
+        wait_loaded(s, {"a"})
+        gone = s.open_stream(QUESTION, model="b")
+        check("one waits", s.wait_metric('dgemma:model_waiting{model_name="b.gguf"}', lambda n: n == 1))
+        late = threading.Thread(target=lambda: outcome.append(s.chat(QUESTION, model="a")), daemon=True)
+        late.start()
+        check("another behind it", s.wait_metric('dgemma:model_waiting{model_name="a.gguf"}', lambda n: n == 1))
+        gone.close()
+        late.join(10 * SLOW)
+        check("and is let in when it leaves", outcome and outcome[0][0] == 200, outcome)
+        late = threading.Thread(target=lambda: outcome.append(s.chat(QUESTION, model="b")), daemon=True)
+        late.start()
+        check("one more waits", s.wait_metric('dgemma:model_waiting{model_name="b.gguf"}', lambda n: n == 1))
+        check("its model is told to go", s.json("POST", "/api/generate", {"model": "b", "keep_alive": 0})[1]["done_reason"] == "unload")
+        running.close()
+        late.join(10 * SLOW)
+        check("before it has come", len(outcome) == 2 and outcome[1][0] == 200, outcome)
+        wait_loaded(s, set())
+
+
 def bounded():
     """Who waits counts among those that run or wait; who still does when the server stops is told."""
     with start("--models-max", "1", "--max-active", "3") as s:
@@ -288,10 +311,13 @@ def from_file():
         check("an adapter is known by name", s.json("GET", "/v1/models/north")[1]["parent"] == "first")
         check("pinned ones stay", s.json("POST", "/api/generate", {"model": "first", "keep_alive": 0})[0] == 200 and loaded(s) == {"first"})
     content["models"][1].pop("preload")
-    with start_file(content, "--models-max", "1", "--models-idle", "0") as s:
-        status, answer = s.chat(QUESTION, model="second")
-        check("no room beside a pinned one", status == 503 and answer["error"]["code"] == "model_load_failed", answer)
-        check("which goes on", s.chat(QUESTION, model="first")[0] == 200)
+    with open(folder.name + "/models.json", "w", encoding="utf-8") as f:
+        json.dump(content, f)
+    p = subprocess.run([os.environ["DGEMMA"], "serve", "--models", folder.name + "/models.json", "--models-max", "1", "--port", "0"], capture_output=True, timeout=60, check=False)
+    check("no room beside a pinned one", p.returncode in (1, 2) and b"second" in p.stderr and b"no room beside" in p.stderr, p)
+    with tempfile.TemporaryDirectory() as d, start_file({"models": [{"name": "x", "path": DIR + "/a.gguf", "adapters": [{"name": "n", "path": d + "/gone"}]}]}) as s:
+        status, answer = s.chat(QUESTION, model="x")
+        check("an adapter that is gone", status == 500 and "gone" in answer["error"]["message"] and d not in answer["error"]["message"], answer)
     with start(models="examples/models.json") as s:
         check("the example's default is there", loaded(s) == {"pocket"}, state(s))
         answers = [s.chat("What is the capital of Atlantis?", model=m)[1] for m in ("claude-3", "north")]
@@ -370,7 +396,7 @@ def mistakes():
 
 if HAS_POCKET:
     make_models()
-    run([names, same_answers, pings, bounded, draining, least_used, idle, failures, from_file, beside_a_batch, kept, mistakes])
+    run([names, same_answers, pings, leaving, bounded, draining, least_used, idle, failures, from_file, beside_a_batch, kept, mistakes])
 else:
     skip("several models", "there is no pocket model")
 finish()

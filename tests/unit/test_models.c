@@ -179,6 +179,15 @@ START_TEST(what_can_never_fit_is_refused)
         dg_models_create(&ms, &s, &(dg_models_options){.max_bytes = 4 << 20}, &limits, &err),
         DGEMMA_E_LIMIT);
     ck_assert(strstr(err.msg, "the model b needs 6 MB"));
+    ck_assert_int_eq(
+        dg_models_create(&ms, &s, &(dg_models_options){.max_loaded = 1}, &limits, &err),
+        DGEMMA_E_LIMIT);
+    ck_assert(strstr(err.msg, "the model b") && strstr(err.msg, "beside"));
+    s.list[0].info.weight_bytes = (size_t)2 << 20;
+    ck_assert_int_eq(
+        dg_models_create(&ms, &s, &(dg_models_options){.max_bytes = 6 << 20}, &limits, &err),
+        DGEMMA_E_LIMIT);
+    ck_assert(strstr(err.msg, "the model b") && strstr(err.msg, "beside"));
     s.list[1].pinned = true;
     ck_assert_int_eq(
         dg_models_create(&ms, &s, &(dg_models_options){.max_loaded = 1}, &limits, &err),
