@@ -64,13 +64,28 @@ void dg_call_refuse(dg_call *c, const dg_http_error *e)
 
 /* ---- turns ---- */
 
+/* Where the body names no model, the query may. */
+static bool take_queried(dg_call *c, dg_http_error *e)
+{
+    char name[DG_MODEL_NAME_MAX + 1];
+    if (!c->query || dg_field_get(c->root, "model"))
+        return true;
+    if (!dg_query_text(c->query, "model", name, sizeof name, e))
+        return false;
+    if (name[0] && json_object_set_new(c->root, "model", json_string(name)))
+        return dg_refuse(e, 400, "invalid_value", "model", "model: the query's is no UTF-8");
+    return true;
+}
+
 /* What the call says, and the model that it asks. NULL: *e says what is wrong. */
 static dg_model *read_model(dg_call *c, dg_http_error *e)
 {
     dg_models *ms = c->server->models;
-    if (ms->many && !c->root)
+    if (!ms->many)
+        return ms->first;
+    if (!c->root)
         c->root = dg_call_body(c, e);
-    return ms->many && !c->root ? NULL : dg_models_choose(ms, c->root, e);
+    return c->root && take_queried(c, e) ? dg_models_choose(ms, c->root, e) : NULL;
 }
 
 /* Who waits counts among those that run or wait, and is refused where they are too many. What was
