@@ -24,9 +24,10 @@ struct dg_batch {
     size_t n_ahead;     /* answers that they are for */
     bool held, room;    /* the last line waits for room that others have; one of them ended since */
     dg_hold hold;       /* of the model that it asks, where there are several */
-    bool at_end;        /* of the lines */
-    bool paused;        /* who runs it wants no line asked now */
-    dg_metrics *metrics; /* owned; NULL: they are somebody else's */
+    dg_http_error *failed; /* for each of them: why it is not asked any more; status 0: it is */
+    bool at_end;           /* of the lines */
+    bool paused;           /* who runs it wants no line asked now */
+    dg_metrics *metrics;   /* owned; NULL: they are somebody else's */
 
     pthread_mutex_t lock;
     pthread_cond_t bell;
@@ -104,6 +105,11 @@ dgemma_status dg_batch_open(dg_batch **out, const dg_batch_options *opt, dgemma_
     if (!b)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     b->opt = *opt;
+    b->failed = dg_calloc(opt->models ? opt->models->n : 1, sizeof *b->failed);
+    if (!b->failed) {
+        dg_free(b);
+        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    }
     b->in = b->out.fd = b->errors.fd = -1;
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -132,6 +138,7 @@ void dg_batch_free(dg_batch *b)
     if (!b)
         return;
     dg_hold_drop(&b->hold);
+    dg_free(b->failed);
     dg_batch_output_close(&b->out, false, NULL);
     dg_batch_output_close(&b->errors, true, NULL);
     if (b->own_in && b->in >= 0)
@@ -281,6 +288,11 @@ static void hold(dg_batch *b, dg_batch_job *j)
     dg_batch_job_free(j);
 }
 
+static dg_http_error *failure_of(dg_batch *b, const dg_model *m)
+{
+    return &b->failed[m - b->opt.models->list];
+}
+
 /* The model that the line asks, where there are several. WAITS: the line comes again when it is
  * there; FAILED: *e says why it cannot be asked. */
 static dg_hold_state hold_model(dg_batch *b, const dg_batch_line *l, dg_http_error *e)
@@ -288,7 +300,12 @@ static dg_hold_state hold_model(dg_batch *b, const dg_batch_line *l, dg_http_err
     dg_hold_state state = dg_hold_look(&b->hold, e);
     if (state == DG_HOLD_NONE) {
         dg_model *m = dg_models_choose(b->opt.models, l->body, e);
-        state = m ? dg_hold_take(&b->hold, m, ring, b) : DG_HOLD_FAILED;
+        bool lost = m && failure_of(b, m)->status;
+        if (lost)
+            *e = *failure_of(b, m);
+        state = m && !lost ? dg_hold_take(&b->hold, m, ring, b) : DG_HOLD_FAILED;
+    } else if (state == DG_HOLD_FAILED && e->status != 503) {
+        *failure_of(b, b->hold.model) = *e;
     }
     b->held = state == DG_HOLD_WAITS;
     b->room = false;
@@ -308,6 +325,10 @@ static dgemma_status ask(dg_batch *b, dg_batch_line *l, dgemma_error *err)
     if (b->jobs && dg_batch_job_can_wait(j)) {
         hold(b, j);
         return DGEMMA_OK;
+    }
+    if (model == DG_HOLD_FAILED && why.status == 503) { /* later there may be room for it */
+        dg_batch_job_free(j);
+        return dg_fail(err, DGEMMA_E_BUSY, "%s", why.message);
     }
     j->next = b->jobs;
     b->jobs = j;

@@ -263,7 +263,7 @@ def idle():
             peak.append(s.rss())
             for m in "abc":
                 s.json("POST", "/api/generate", {"model": m, "keep_alive": 0})
-            wait_loaded(s, set())
+            check("they go", s.wait_metric("dgemma:model_unloads_total", lambda n: n == s.metric("dgemma:model_loads_total")))
         after = s.rss()
         if os.environ.get("SAN"):
             skip("memory is given back", "a sanitizer keeps it")
@@ -366,11 +366,20 @@ def kept():
         check("each line has its own", got == {"0": "a.gguf", "1": "a.gguf", "2": "b.gguf", "4": "b.gguf"}, got)
         errors = s.request("GET", f"/v1/files/{batch['error_file_id']}/content")[2].decode()
         check("and one has none", '"status_code":404' in errors and "model_not_found" in errors, errors)
+        os.rename(DIR + "/c.gguf", DIR + "/c.away")
+        batch = end_batch(s, start_batch(s, ["c", "a", "c", "c"]))
+        os.rename(DIR + "/c.away", DIR + "/c.gguf")
+        check("one that cannot be loaded is tried once", batch["request_counts"] == {"total": 4, "completed": 1, "failed": 3}
+              and s.metric("dgemma:model_load_failures_total") == 1, batch)
         s.chat(QUESTION, model="a")
         status, a = s.json("POST", "/slots/0?action=save", {"filename": "x.kv", "model": "a"})
         check("a slot is saved", status == 200 and a["n_saved"] > 5, a)
         status, a = s.json("POST", "/slots/0?action=restore", {"filename": "x.kv", "model": "b"})
         check("and is no other model's", status == 400 and a["error"]["code"] == "slot_refused", a)
+        status, a = s.json("POST", "/slots/0?action=restore&model=b", {"filename": "x.kv"})
+        check("whom the query names", status == 400 and a["error"]["code"] == "slot_refused", a)
+        check("or does not know", s.json("POST", "/slots/0?action=restore&model=zz", {"filename": "x.kv"})[0] == 404)
+        check("or writes wrongly", s.json("POST", "/slots/0?action=restore&model=%ff", {"filename": "x.kv"})[0] == 400)
         check("but its own", s.json("POST", "/slots/0?action=restore", {"filename": "x.kv", "model": "a"})[0] == 200)
 
 
