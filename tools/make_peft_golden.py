@@ -4,7 +4,7 @@
     python3 tools/make_peft_golden.py FIXTURE OUT
 
 FIXTURE is a folder of kind `forward`, tests/fixtures/golden/text. OUT becomes one of the same kind for dgemma-golden, with OUT/adapter as
-PEFT saved it, beside a link `model` that is to be made. Every matrix that may have an adapter gets one, with random numbers:
+PEFT saved it, beside a link `model` that is to be made. Every matrix of two layers that may have an adapter gets one, with random numbers:
 attention, dense MLP, router and experts of both trees, encoder and decoder each with its own, and self-conditioning. Both trees share weights,
 so PEFT cannot merge such an adapter; its model computes with it as it is.
 
@@ -21,7 +21,8 @@ from transformers import DiffusionGemmaForBlockDiffusion
 
 from make_quantised_golden import recompute
 
-LINEAR = (r".*\.(decoder|encoder\.language_model)\.(layers\.\d+\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj|router\.proj)"
+LAYERS = (0, 2)  # a sliding and a global one, and others that have none
+LINEAR = (r".*\.(decoder|encoder\.language_model)\.(layers\.[02]\.(self_attn\.[qkvo]_proj|mlp\.(gate|up|down)_proj|router\.proj)"
           r"|self_conditioning\.(gate|up|down)_proj)")
 
 
@@ -33,7 +34,7 @@ def main():
     source = os.path.join(fixture, "model")
     model = DiffusionGemmaForBlockDiffusion.from_pretrained(source, dtype=torch.float32, attn_implementation="eager").eval()
     config = LoraConfig(r=2, lora_alpha=3, target_modules=LINEAR, init_lora_weights=False,
-                        target_parameters=["experts.gate_up_proj", "experts.down_proj"])
+                        target_parameters=[f"layers.{i}.experts.{name}" for i in LAYERS for name in ("gate_up_proj", "down_proj")])
     adapted = get_peft_model(model, config).eval()
     for name, p in adapted.named_parameters():
         if "lora_B" in name:  # of about the weights' own size in all
