@@ -1,6 +1,10 @@
 /* Several models: the file that lists them, their names, and how long one stays. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/common.h"
+#include "server/batch.h"
 #include "server/keep_alive.h"
 #include "server/models.h"
 #include "suites.h"
@@ -269,6 +273,78 @@ START_TEST(pages_of_metrics_are_one)
 }
 END_TEST
 
+/* ---- batches ---- */
+
+typedef struct refusing {
+    dg_models *ms;
+    int status; /* what the model that is waited for cannot be loaded with */
+    int n;      /* how often it was tried */
+} refusing;
+
+static bool refuse_it(void *user, const dg_batch_progress *p)
+{
+    refusing *r = user;
+    dg_http_error e;
+    dg_refuse(&e, r->status, "model_load_failed", "model", "no model today");
+    e.retry_after = r->status == 503;
+    (void)p;
+    pthread_mutex_lock(&r->ms->lock);
+    r->n += r->ms->list[0].first_waiting != NULL;
+    dg_model_refuse(&r->ms->list[0], &e);
+    pthread_mutex_unlock(&r->ms->lock);
+    return true;
+}
+
+/* Without room for its model a batch ends, to be run again, and no line of it has an error; what
+ * else is wrong with a model is found out once. */
+START_TEST(batches_ask_later_where_there_is_no_room)
+{
+    static const char line[] = "{\"custom_id\": \"%d\", \"method\": \"POST\", \"url\": "
+                               "\"/v1/chat/completions\", \"body\": {\"model\": \"a\", "
+                               "\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}}\n";
+    char folder[] = "/tmp/dgemma-models-XXXXXX", in[64], out[64], errors[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(in, sizeof in, "%s/in", folder);
+    snprintf(out, sizeof out, "%s/out", folder);
+    snprintf(errors, sizeof errors, "%s/errors", folder);
+    FILE *f = fopen(in, "w");
+    for (int i = 0; i < 3; i++)
+        fprintf(f, line, i);
+    fclose(f);
+
+    dg_model_specs s;
+    const dg_chat_limits limits = {0};
+    refusing r = {.status = _i ? 500 : 503};
+    ck_assert_int_eq(parse(&s, good, NULL), DGEMMA_OK);
+    ck_assert_int_eq(dg_models_create(&r.ms, &s, &(dg_models_options){0}, &limits, NULL),
+                     DGEMMA_OK);
+    const dg_batch_options opt = {.in = in,
+                                  .out = out,
+                                  .errors = errors,
+                                  .n_ahead = 1,
+                                  .max_line_bytes = 1 << 20,
+                                  .max_choices = 1,
+                                  .tick = refuse_it,
+                                  .tick_user = &r,
+                                  .models = r.ms};
+    dg_batch *b;
+    dg_batch_progress sum;
+    dgemma_error err = {0};
+    ck_assert_int_eq(dg_batch_open(&b, &opt, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_batch_run(b, NULL, &sum, &err), _i ? DGEMMA_OK : DGEMMA_E_BUSY);
+    ck_assert_uint_eq(sum.n_failed, _i ? 3 : 0);
+    ck_assert_int_eq(r.n, 1);
+    ck_assert(_i || strstr(err.msg, "no model today"));
+    dg_batch_free(b);
+    dg_models_free(r.ms);
+    dg_model_specs_clear(&s);
+    unlink(in);
+    unlink(out);
+    unlink(errors);
+    rmdir(folder);
+}
+END_TEST
+
 Suite *models_suite(void)
 {
     Suite *s = suite_create("models");
@@ -280,6 +356,7 @@ Suite *models_suite(void)
     tcase_add_test(t, what_can_never_fit_is_refused);
     tcase_add_loop_test(t, durations_are_read, 0, DG_COUNT(durations));
     tcase_add_test(t, pages_of_metrics_are_one);
+    tcase_add_loop_test(t, batches_ask_later_where_there_is_no_room, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }
