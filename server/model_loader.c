@@ -227,16 +227,10 @@ static void look_at(dg_models *ms, dg_model *m)
 
 static void settle(dg_models *ms, dg_model *m, dgemma_engine *engine, double seconds)
 {
-    m->engine = engine;
-    m->limits = ms->limits;
-    m->limits.defaults = dgemma_request_defaults(engine);
-    dgemma_engine_info(engine, &m->info);
-    m->limits.n_vocab = m->info.n_vocab;
-    m->gpu = m->info.gpu_address ? dg_gpu_open(m->info.gpu_address) : NULL;
+    dg_model_attach(m, engine);
     m->since = m->last_used = dg_clock_now();
     m->counts.n_loaded++;
     m->counts.load_seconds += seconds;
-    m->state = DG_MODEL_LOADED;
     dg_model_grant(m);
     end_turn(ms, m);
 }

@@ -43,18 +43,23 @@ dg_models *dg_models_create_one(const char *name, dg_metrics *metrics, const dg_
     return ms;
 }
 
-dgemma_status dg_models_attach(dg_models *ms, dgemma_engine *engine, dgemma_error *err)
+void dg_model_attach(dg_model *m, dgemma_engine *engine)
 {
-    dg_model *m = ms->first;
-    pthread_mutex_lock(&ms->lock);
     m->engine = engine;
-    m->limits = ms->limits;
+    m->limits = m->models->limits;
     m->limits.defaults = dgemma_request_defaults(engine);
     dgemma_engine_info(engine, &m->info);
     m->limits.n_vocab = m->info.n_vocab;
     m->gpu = m->info.gpu_address ? dg_gpu_open(m->info.gpu_address) : NULL;
-    m->keep_seconds = -1;
     m->state = DG_MODEL_LOADED;
+}
+
+dgemma_status dg_models_attach(dg_models *ms, dgemma_engine *engine, dgemma_error *err)
+{
+    dg_model *m = ms->first;
+    pthread_mutex_lock(&ms->lock);
+    dg_model_attach(m, engine);
+    m->keep_seconds = -1;
     pthread_mutex_unlock(&ms->lock);
     if (dgemma_adapter_find(engine, m->name) >= 0)
         return dg_fail(

@@ -163,6 +163,7 @@ bool dg_model_fits(const dg_model *m);    /* beside those that are pinned */
 void dg_model_want(dg_model *m);          /* it comes into the queue, if it is not there */
 void dg_model_keep_as_usual(dg_model *m); /* until somebody says otherwise */
 
+void dg_model_attach(dg_model *m, dgemma_engine *engine);  /* it is loaded */
 void dg_model_grant(dg_model *m);                          /* to all who wait */
 void dg_model_refuse(dg_model *m, const dg_http_error *e); /* them */
 void *dg_models_load_main(void *models);
