@@ -151,8 +151,9 @@ static dgemma_status open_model(dgemma_engine *e, const dgemma_engine_options *o
 }
 
 /* Memory for keys and values; where nobody says how much, on a device with memory of its own as
- * much as is left, but for what graphs and buffers of passes may come to need. */
-static size_t kv_bytes_for(const dgemma_engine *e, const dgemma_engine_options *opt)
+ * much as is left, but for what graphs and buffers of passes may come to need. `to_come`: what will
+ * be taken of it before. */
+static size_t kv_bytes_for(const dgemma_engine *e, const dgemma_engine_options *opt, size_t to_come)
 {
     static const size_t reserve = (size_t)512 << 20;
     if (opt->kv_bytes)
@@ -161,7 +162,8 @@ static size_t kv_bytes_for(const dgemma_engine *e, const dgemma_engine_options *
         dg_scheduler_kv_bytes(&e->loaded.cfg, e->be, e->kv, e->n_context, e->max_running);
     if (!e->be->room)
         return wanted;
-    size_t room = e->be->room(e->be), left = room > 2 * reserve ? room - reserve : room / 2;
+    size_t there = e->be->room(e->be), room = there > to_come ? there - to_come : 0,
+           left = room > 2 * reserve ? room - reserve : room / 2;
     return opt->gpu_bytes || left < wanted ? left : wanted;
 }
 
@@ -172,7 +174,7 @@ static dgemma_status open_scheduler(dgemma_engine *e, const dgemma_engine_option
     dgemma_status st = dg_picture_memory_create(&e->picture_memory, picture_bytes, err);
     if (st)
         return st;
-    e->kv_bytes = kv_bytes_for(e, opt);
+    e->kv_bytes = kv_bytes_for(e, opt, 0);
     dg_scheduler_config cfg = {
         .loaded = &e->loaded,
         .model = e->model,
@@ -258,8 +260,8 @@ dgemma_status dg_engine_estimate(dgemma_model_info *info, const dgemma_engine_op
     dgemma_engine e = {0};
     dgemma_status st = open_headers(&e, opt, err);
     if (!st) {
-        e.kv_bytes = kv_bytes_for(&e, opt);
         dg_engine_describe(&e, info);
+        info->kv_bytes = kv_bytes_for(&e, opt, info->weight_bytes + info->work_bytes);
     }
     info->vision_ignored = info->gpu_address = NULL; /* they go with the parts */
     close_parts(&e);

@@ -255,6 +255,23 @@ START_TEST(bound_is_kept)
 }
 END_TEST
 
+/* What keys and values will get is known beforehand, but for what packing adds to weights, which is
+ * much where matrices are as small as here: 8 MiB, of which half would have been theirs. */
+START_TEST(room_is_foretold)
+{
+    dgemma_engine_options opt = options();
+    dgemma_model_info before, after;
+    dgemma_error err = {0};
+    opt.gpu_bytes = 64 * (size_t)MIB;
+    ck_assert_msg(!dgemma_model_estimate(&before, &opt, &err), "%s", err.msg);
+    dgemma_engine *e = open_with(&opt);
+    dgemma_engine_info(e, &after);
+    ck_assert_uint_ge(before.kv_bytes, after.kv_bytes);
+    ck_assert_uint_le(before.kv_bytes, after.kv_bytes + 5 * (size_t)MIB);
+    dgemma_engine_close(e);
+}
+END_TEST
+
 static void expect_refused(const dgemma_engine_options *opt, const char *form)
 {
     dgemma_engine *e = NULL;
@@ -357,6 +374,7 @@ int main(int argc, char **argv)
                  {"narrower_of_any_type", narrower_of_any_type},
                  {"memory_above_weights", memory_above_weights},
                  {"bound_is_kept", bound_is_kept},
+                 {"room_is_foretold", room_is_foretold},
                  {"too_little_is_refused", too_little_is_refused},
                  {"too_little_for_passes_is_refused", too_little_for_passes_is_refused},
                  {"pass_fails_once", pass_fails_once},
