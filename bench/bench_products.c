@@ -38,7 +38,7 @@ typedef struct bench {
     dg_dtype type;
     int n_row;  /* 0: unpacking alone */
     int n_part; /* sets of COLS columns, which follow each other */
-    const unsigned char *w;
+    unsigned char *w;
     const dg_qpair *x[3]; /* in blocks, in super-blocks, as bytes */
     float *y;
     dg_qpanel *panel;
@@ -136,11 +136,14 @@ static const dg_qpair *rows_of(dg_quantise_fn *quantise, dg_qway way)
     return out;
 }
 
+/* Random weights: small steps that are subnormal numbers would take longer than weights do. */
 static void *fill(void *arg)
 {
-    unsigned char *w = arg;
-    for (size_t i = 0; i < COLD_BYTES; i++)
-        w[i] = (unsigned char)((i * 2654435761u) >> 13 & 0x2F);
+    const bench *b = arg;
+    const size_t bytes = COLS * dg_dtype_bytes(b->type, BLOCKS * DG_QBLOCK);
+    dg_random_weights(b->w, b->type, bytes, 1);
+    for (int i = 1; i <= b->n_part; i++) /* one more part is asked for ahead */
+        memcpy(b->w + (size_t)i * bytes, b->w, bytes);
     return NULL;
 }
 
@@ -156,14 +159,14 @@ static bench make(const dg_kernels *k, const dg_qpair *const x[3], unsigned char
                    .sums = room((MOST_ROWS + 2) * DG_BYTE_COLS * sizeof(float))};
 }
 
-/* fn(arg of each thread). */
-static void on_threads(void *(*fn)(void *), void *const *arg, int n_thread)
+/* fn(each thread's). */
+static void on_threads(void *(*fn)(void *), bench *b, int n_thread)
 {
     pthread_t thread[MOST_THREADS];
     for (int i = 1; i < n_thread; i++)
-        if (pthread_create(&thread[i], NULL, fn, arg[i]) != 0)
+        if (pthread_create(&thread[i], NULL, fn, &b[i]) != 0)
             abort();
-    fn(arg[0]);
+    fn(&b[0]);
     for (int i = 1; i < n_thread; i++)
         pthread_join(thread[i], NULL);
 }
@@ -171,13 +174,10 @@ static void on_threads(void *(*fn)(void *), void *const *arg, int n_thread)
 /* The slowest thread's time. */
 static double run_all(bench *b, int n_thread, int n_row)
 {
-    void *arg[MOST_THREADS] = {NULL};
     double most = 0;
-    for (int i = 0; i < n_thread; i++) {
+    for (int i = 0; i < n_thread; i++)
         b[i].n_row = n_row;
-        arg[i] = &b[i];
-    }
-    on_threads(run, arg, n_thread);
+    on_threads(run, b, n_thread);
     for (int i = 0; i < n_thread; i++)
         most = b[i].best > most ? b[i].best : most;
     return most;
@@ -191,6 +191,7 @@ static void bench_type(const char *name, dg_dtype type, bench *b, const options 
         b[i].type = type;
         b[i].n_part = o->cold ? (int)(COLD_BYTES / bytes) - 1 : 1;
     }
+    on_threads(fill, b, o->n_thread);
     double s = run_all(b, o->n_thread, 0);
     printf("%-5s %-7s unpacking %5.1f G/s", name, dg_dtype_name(type), 1e-9 * n / s);
     for (int i = 0; i < o->n_rows; i++) {
@@ -366,7 +367,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < opt.n_thread; i++)
         if (!(weights[i] = aligned_alloc(64, COLD_BYTES)))
             abort();
-    on_threads(fill, weights, opt.n_thread);
     for (size_t i = 0; i < DG_COUNT(all) && optind == argc; i++)
         bench_set(all[i], &opt, weights);
     for (int i = optind; i < argc; i++)

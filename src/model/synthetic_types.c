@@ -35,6 +35,17 @@ static const struct {
     {DG_TQ1_0, {52, -1}, {3.0e-2f, 0}},     {DG_TQ2_0, {64, -1}, {3.5e-2f, 0}},
 };
 
+/* The same of blocks made of published checkpoints' parts, which have floats. */
+static const struct {
+    dg_dtype type;
+    float scale[2]; /* where the second is 0 there is one float */
+} floats[] = {
+    {DG_E4M3, {1.5e-4f, 0}},
+    {DG_BYTES, {2.6e-4f, 0}},
+    {DG_AFFINE4, {4.3e-3f, 3.2e-2f}},
+    {DG_AFFINE8, {2.6e-4f, 1.0e-3f}},
+};
+
 /* The half of IQ1_M: four bits of it on top of each of four words. */
 static void spread_half(unsigned char *words, uint16_t h)
 {
@@ -49,6 +60,14 @@ static void set_scales(unsigned char *b, dg_dtype type, uint64_t r)
         for (int k = 0; k < 2 && scales[i].type == type; k++)
             if (scales[i].at[k] >= 0)
                 put_f16(b + scales[i].at[k], scales[i].scale[k] * jitter);
+    for (size_t i = 0; i < DG_COUNT(floats); i++)
+        for (int k = 0; k < 2 && floats[i].type == type; k++) {
+            const float v = floats[i].scale[k] * jitter;
+            if (v != 0)
+                memcpy(b + sizeof v * (size_t)k, &v, sizeof v);
+        }
+    for (int i = 4; i < 68 && type == DG_E4M3; i++) /* 127 stands for no number */
+        b[i] = (unsigned char)(b[i] - ((b[i] & 0x7F) == 0x7F));
     if (type == DG_MXFP4)
         b[0] = (unsigned char)(119 + (r & 1)); /* a power of two */
     if (type == DG_IQ1_M)

@@ -79,7 +79,7 @@ START_TEST(random_weights_spread_around_zero)
     enum { N = 1 << 16 };
     float *value = dg_array(N, sizeof *value);
     unsigned char *data = dg_malloc(N * 4), *again = dg_malloc(N * 4);
-    for (dg_dtype type = DG_F32; type < DG_DTYPE_GGUF; type++) {
+    for (dg_dtype type = DG_F32; type < DG_DTYPE_COMPUTE; type++) {
         double sum = 0, square = 0, most = 0;
         size_t bytes = dg_dtype_bytes(type, N);
         if (type == DG_NVFP4)
