@@ -165,7 +165,7 @@ $(BUILD)/src/image/video.o $(BUILD)/src/image/ffmpeg.o: private PKGS += $(VIDEO_
 $(BUILD)/cli/default_model.o: private DEFINES += -DDGEMMA_DATADIR='"$(PREFIX)/share/dgemma"'
 $(BUILD)/cli/default_model.o: $(BUILD)/prefix
 $(BUILD)/cli/%.o: private PKGS += libedit
-$(BUILD)/src/cpu/arm/%_i8mm.o: private ISA = -march=armv8.2-a+dotprod+i8mm
+$(BUILD)/src/cpu/arm/%_i8mm.o: private ISA = -march=armv8.2-a+fp16+dotprod+i8mm
 $(BUILD)/src/cpu/arm/%_bf16.o: private ISA = -march=armv8.2-a+bf16
 $(BUILD)/src/cpu/x86/%_avx2.o: private ISA = -mavx2 -mfma -mf16c
 $(BUILD)/src/cpu/x86/%_vnni.o $(BUILD)/src/cpu/x86/%_amx.o: private ISA = -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512vnni

@@ -69,8 +69,9 @@ static unsigned x86_flags(void)
 unsigned dg_cpu_flags(void)
 {
 #if defined(__aarch64__)
-    enum { HAS_I8MM = 1 << 13, HAS_BF16 = 1 << 14 }; /* Linux's names are not in every header */
-    unsigned long more = getauxval(AT_HWCAP2);
+    /* Linux's names are not in every header; who has the matrix instructions has halves, too */
+    enum { HAS_HALVES = 1 << 10, HAS_I8MM = 1 << 13, HAS_BF16 = 1 << 14 };
+    unsigned long more = getauxval(AT_HWCAP) & HAS_HALVES ? getauxval(AT_HWCAP2) : 0;
     return DG_CPU_NEON | (more & HAS_I8MM ? DG_CPU_I8MM : 0) | (more & HAS_BF16 ? DG_CPU_BF16 : 0);
 #elif defined(__x86_64__)
     return x86_flags();

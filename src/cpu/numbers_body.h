@@ -330,7 +330,7 @@ static inline void eight_e4m3(int8_t n[8], const uint8_t b[8], const uint8_t exp
 }
 
 /* How 32 of them become whole steps: the step is what makes their largest 127, and a number is off
- * by at most 0.54 of it. */
+ * by at most half of it. */
 typedef struct dg_e4m3_scale {
     uint16_t top, inverse;
     const uint8_t *power; /* of each exponent 2^(8 - how far it is below the largest); of the
@@ -338,9 +338,9 @@ typedef struct dg_e4m3_scale {
     float step;           /* of numbers that nothing multiplies */
 } dg_e4m3_scale;
 
-/* 127 * 256 over the part of the largest. */
-static const uint16_t e4m3_inverses[16] = {0,    32512, 16256, 10837, 8128, 6502, 5419, 4645,
-                                           4064, 3612,  3251,  2956,  2709, 2501, 2322, 2167};
+/* 127 * 256 over the part of the largest, to the eleven bits that a half has. */
+static const uint16_t e4m3_inverses[16] = {0,    32512, 16256, 10840, 8128, 6504, 5420, 4644,
+                                           4064, 3612,  3252,  2956,  2710, 2500, 2322, 2168};
 
 static inline dg_e4m3_scale e4m3_scale(uint8_t most)
 {
@@ -401,22 +401,29 @@ static inline void numbers_affine4(int8_t *n, float *step, float *least, const u
 static inline void numbers_affine8(int8_t *n, float *step, float *least, const uint8_t *b)
 {
     (void)least;
-    float d[2], v[32], most = 0;
+    float d[2], v[32];
+    uint32_t most = 0; /* bits of magnitudes are ordered like the numbers */
     memcpy(d, b, sizeof d);
     for (int i = 0; i < 32; i++) {
         const float product = (float)(b[8 + i] - 128) * d[0];
         v[i] = product - d[1];
-        const float size = v[i] < 0 ? -v[i] : v[i];
+    }
+    for (int i = 0; i < 32; i++) {
+        uint32_t size;
+        memcpy(&size, &v[i], sizeof size);
+        size &= 0x7FFFFFFF;
         most = size > most ? size : most;
     }
-    const float inverse = most > 0x1p-100f ? 127 / most : 0;
-    *step = most / 127 + (d[0] - d[0]) + (d[1] - d[1]); /* NaN where one of them is not finite */
+    const float largest = float_of_bits(most), inverse = largest > 0x1p-100f ? 127 / largest : 0;
+    *step = largest / 127 + (d[0] - d[0]) + (d[1] - d[1]); /* NaN where one is not finite */
+    int8_t number[32];
     for (int i = 0; i < 32; i++) {
         const float at = v[i] * inverse + 12582912.0f; /* to the nearest whole number: */
         uint32_t bits;                                 /* its last byte */
         memcpy(&bits, &at, sizeof bits);
-        n[i] = (int8_t)(uint8_t)bits;
+        number[i] = (int8_t)(uint8_t)bits;
     }
+    memcpy(n, number, sizeof number);
 }
 
 /* ---- what the backend makes itself ---- */

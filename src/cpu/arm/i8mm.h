@@ -60,17 +60,23 @@ INLINE void store_two(void *to, int8x16_t a, int8x16_t b)
     __asm__("stp %q1, %q2, [%3]" : "=m"(*(int8_t(*)[32])to) : "w"(a), "w"(b), "r"(to));
 }
 
-/* Sixteen numbers of each column from value k on. */
-INLINE void set_numbers(int8_t *to, int k, const int8x16_t v[FOUR])
+/* Eight numbers of each column from value k on, and the next eight from value `next` on. */
+INLINE void set_eights(int8_t *to, int k, int next, const int8x16_t v[FOUR])
 {
+    int8_t *first = to + k / 8 * PAIRS * 16, *second = to + next / 8 * PAIRS * 16;
     int64x2_t x[FOUR];
     for (int i = 0; i < FOUR; i++)
         x[i] = vreinterpretq_s64_s8(v[i]);
-    to += k / 8 * PAIRS * 16;
-    store_two(to, vreinterpretq_s8_s64(vzip1q_s64(x[0], x[1])),
+    store_two(first, vreinterpretq_s8_s64(vzip1q_s64(x[0], x[1])),
               vreinterpretq_s8_s64(vzip1q_s64(x[2], x[3])));
-    store_two(to + PAIRS * 16, vreinterpretq_s8_s64(vzip2q_s64(x[0], x[1])),
+    store_two(second, vreinterpretq_s8_s64(vzip2q_s64(x[0], x[1])),
               vreinterpretq_s8_s64(vzip2q_s64(x[2], x[3])));
+}
+
+/* Sixteen numbers of each column from value k on. */
+INLINE void set_numbers(int8_t *to, int k, const int8x16_t v[FOUR])
+{
+    set_eights(to, k, k + 8, v);
 }
 
 /* ---- numbers of blocks ---- */
@@ -141,30 +147,33 @@ INLINE float32x4_t steps_of_nvfp4(const uint8_t *b)
     return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(half)), 0x1p7f);
 }
 
-/* numbers_body.h's eight_e4m3, of sixteen. What it multiplies and shifts is a shift to the nearest,
- * by 8 and by how far an exponent is below the largest: `right` is the largest and 8. */
+/* Sixteen numbers of 16 bits. */
+typedef struct sixteen {
+    uint16x8_t n[2];
+} sixteen;
+
+/* How 32 numbers of E4M3 become numbers_body.h's. Put where a half has its exponent, an E4M3 number
+ * is 2^-8 of itself; `inverse` is a half, and `zero` the bits of one whose unit is a step: 2^10 and
+ * a half of them. A fused multiplication rounds once, to the nearest step, and gives numbers that
+ * are so much higher as these bits say, of which the lower byte is 0. */
 typedef struct e4m3_way {
-    uint16_t inverse;
-    uint8_t right;
+    float16_t inverse;
+    uint16_t zero;
 } e4m3_way;
 
-INLINE int8x16_t sixteen_e4m3(uint8x16_t b, e4m3_way way)
+enum { E4M3_ZERO = 0x3E00, E4M3_TOP_AT = 10 }; /* the largest exponent is added to its bits there */
+
+INLINE float16x8_t moved_e4m3(int16x8_t b)
 {
-    const uint8x16_t size = vandq_u8(b, vdupq_n_u8(0x7F)), seven = vdupq_n_u8(7),
-                     part = vandq_u8(vbslq_u8(seven, size, vcgtq_u8(size, seven)), vdupq_n_u8(15)),
-                     exponent = vmaxq_u8(vshrq_n_u8(size, 3), vdupq_n_u8(1)),
-                     right = vsubq_u8(exponent, vdupq_n_u8(way.right)), zero = vdupq_n_u8(0);
-    const uint16x8_t inverse = vdupq_n_u16(way.inverse);
-    const uint16x8_t low =
-                         vrshlq_u16(vmulq_u16(vreinterpretq_u16_u8(vzip1q_u8(part, zero)), inverse),
-                                    vreinterpretq_s16_u8(vzip1q_u8(right, right))),
-                     high =
-                         vrshlq_u16(vmulq_u16(vreinterpretq_u16_u8(vzip2q_u8(part, zero)), inverse),
-                                    vreinterpretq_s16_u8(vzip2q_u8(right, right)));
-    const int8x16_t n = vreinterpretq_s8_u8(
-                        vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high))),
-                    minus = vshrq_n_s8(vreinterpretq_s8_u8(b), 7);
-    return vsubq_s8(veorq_s8(n, minus), minus);
+    return vreinterpretq_f16_s16(vandq_s16(b, vdupq_n_s16((int16_t)0xBFFF)));
 }
+
+/* Sixteen of them, in the way that is number i, a constant, of four. */
+#define SIXTEEN_E4M3(b, ways, i)                                                                   \
+    ((sixteen){{EIGHT_E4M3(vshll_n_s8(vget_low_s8(b), 7), ways, i),                                \
+                EIGHT_E4M3(vshll_high_n_s8(b, 7), ways, i)}})
+#define EIGHT_E4M3(b, ways, i)                                                                     \
+    vreinterpretq_u16_f16(                                                                         \
+        vfmaq_laneq_f16(vdupq_laneq_f16(ways, 2 * (i) + 1), moved_e4m3(b), ways, 2 * (i)))
 
 #endif

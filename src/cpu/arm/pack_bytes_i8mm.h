@@ -23,14 +23,10 @@ typedef struct group_steps {
     float32x4_t a[DG_QGROUPS], b[DG_QGROUPS];
 } group_steps;
 
-/* What the numbers of a group of a column are multiplied with, A, and what is added: numbers are
- * `up` higher than they are, so it is 128 - B - up * A. */
-typedef struct factor {
-    uint16_t times, lift;
-} factor;
-
+/* Of each group and column what its numbers are multiplied with, A, and what is added: numbers are
+ * `up` higher than they are, so it is 128 - B - up * A. Small floats have other things in them. */
 typedef struct factors {
-    factor of[DG_QGROUPS][FOUR];
+    uint16_t of[DG_QGROUPS][2 * FOUR];
 } factors;
 
 /* What no value of each column exceeds. Where a step is not finite this is not either: then the
@@ -54,16 +50,21 @@ INLINE int32x4_t nearest(float32x4_t v)
     return vreinterpretq_s32_f32(vaddq_f32(v, vdupq_n_f32(0x1.8p23f)));
 }
 
-/* The steps of columns from c on, and the factors of their groups. */
+/* The steps of columns from c on; returns what makes whole numbers of their groups' steps. */
+INLINE float32x4_t set_steps(const packing *p, int c, float32x4_t reach)
+{
+    const float32x4_t step = vdivq_f32(reach, vdupq_n_f32(127)),
+                      all = vdivq_f32(vdupq_n_f32(DG_BYTE_FULL), reach);
+    const uint32x4_t some = vcgeq_f32(reach, vdupq_n_f32(DG_BYTE_LEAST));
+    vst1q_f32(p->panel->step + c, vmulq_n_f32(step, p->scale));
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(all), some));
+}
+
+/* The same, and the factors of the groups. */
 INLINE void set_factors(factors *by, const packing *p, int c, const group_steps *s,
                         const int n_group, const bool least, const int up, const int most)
 {
-    const float32x4_t reach = reach_of(s, n_group, least, up, most),
-                      step = vdivq_f32(reach, vdupq_n_f32(127)),
-                      all = vdivq_f32(vdupq_n_f32(DG_BYTE_FULL), reach);
-    const uint32x4_t some = vcgeq_f32(reach, vdupq_n_f32(DG_BYTE_LEAST));
-    const float32x4_t ratio = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(all), some));
-    vst1q_f32(p->panel->step + c, vmulq_n_f32(step, p->scale));
+    const float32x4_t ratio = set_steps(p, c, reach_of(s, n_group, least, up, most));
     for (int g = 0; g < n_group; g++) {
         const int32x4_t times = nearest(vmulq_f32(s->a[g], ratio));
         int32x4_t lift = vdupq_n_s32(128);
@@ -81,7 +82,7 @@ INLINE void set_factors(factors *by, const packing *p, int c, const group_steps 
  * `lift` has to be put everywhere. */
 INLINE uint16x8_t group_factors(const factors *by, int g)
 {
-    return vld1q_u16((const uint16_t *)by->of[g]);
+    return vld1q_u16(by->of[g]);
 }
 
 /* x * A + lift of column i, a constant, of which the upper bytes are kept: x are sixteen numbers,
@@ -91,10 +92,6 @@ INLINE uint16x8_t group_factors(const factors *by, int g)
         vaddhn_u16(vmulq_laneq_u16((x).n[0], f, 2 * (i)), vdupq_laneq_u16(f, 2 * (i) + 1)),        \
         vmulq_laneq_u16((x).n[1], f, 2 * (i)), vdupq_laneq_u16(f, 2 * (i) + 1)))
 
-typedef struct sixteen {
-    uint16x8_t n[2];
-} sixteen;
-
 INLINE sixteen as_halves(uint8x16_t n)
 {
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -102,14 +99,19 @@ INLINE sixteen as_halves(uint8x16_t n)
         {vreinterpretq_u16_u8(vzip1q_u8(n, zero)), vreinterpretq_u16_u8(vzip2q_u8(n, zero))}};
 }
 
-/* Sixteen numbers of each column, `up` higher than they are. */
-INLINE void to_bytes(int8x16_t out[FOUR], uint16x8_t f, const uint8x16_t n[FOUR])
+INLINE void all_upper_bytes(int8x16_t out[FOUR], uint16x8_t f, const sixteen x[FOUR])
 {
-    const sixteen x[FOUR] = {as_halves(n[0]), as_halves(n[1]), as_halves(n[2]), as_halves(n[3])};
     out[0] = UPPER_BYTES(x[0], f, 0);
     out[1] = UPPER_BYTES(x[1], f, 1);
     out[2] = UPPER_BYTES(x[2], f, 2);
     out[3] = UPPER_BYTES(x[3], f, 3);
+}
+
+/* Sixteen numbers of each column, `up` higher than they are. */
+INLINE void to_bytes(int8x16_t out[FOUR], uint16x8_t f, const uint8x16_t n[FOUR])
+{
+    const sixteen x[FOUR] = {as_halves(n[0]), as_halves(n[1]), as_halves(n[2]), as_halves(n[3])};
+    all_upper_bytes(out, f, x);
 }
 
 /* ---- four bits: a table of sixteen bytes for each group ---- */
@@ -122,10 +124,8 @@ INLINE sixteen ascending(void)
 
 INLINE void set_tables(int8x16_t table[FOUR], uint16x8_t f, sixteen n)
 {
-    table[0] = UPPER_BYTES(n, f, 0);
-    table[1] = UPPER_BYTES(n, f, 1);
-    table[2] = UPPER_BYTES(n, f, 2);
-    table[3] = UPPER_BYTES(n, f, 3);
+    const sixteen x[FOUR] = {n, n, n, n};
+    all_upper_bytes(table, f, x);
 }
 
 /* Sixteen bytes of numbers: from value `low` on, and from `high` on. */
@@ -225,6 +225,16 @@ INLINE void pack_q4_k(const four_columns *f, const factors *by)
 
 /* ---- blocks of 32 with a half for their step ---- */
 
+/* The word at `from` of each column. */
+INLINE uint32x4_t words_at(const four_columns *f, int from)
+{
+    uint32_t w[FOUR];
+    for (int i = 0; i < FOUR; i++)
+        memcpy(&w[i], f->at[i] + from, sizeof w[i]);
+    return vcombine_u32(vcreate_u32(w[0] | (uint64_t)w[1] << 32),
+                        vcreate_u32(w[2] | (uint64_t)w[3] << 32));
+}
+
 /* The half at `from` of each column, as floats. */
 INLINE float32x4_t halves_at(const four_columns *f, int from)
 {
@@ -261,15 +271,9 @@ INLINE void pack_nibbles(const four_columns *f, const factors *by, int n_block, 
     }
 }
 
-/* The numbers of a table, `up` higher than they are. */
-INLINE uint8x16_t higher(const int8_t table[16], const int up)
-{
-    return vaddq_u8(vreinterpretq_u8_s8(vld1q_s8(table)), vdupq_n_u8((uint8_t)up));
-}
-
 INLINE sixteen levels(void)
 {
-    return as_halves(higher(nl_levels, 128));
+    return as_halves(veorq_u8(vreinterpretq_u8_s8(vld1q_s8(nl_levels)), vdupq_n_u8(128)));
 }
 
 /* ---- blocks of 32 with a least value ---- */
@@ -277,10 +281,7 @@ INLINE sixteen levels(void)
 /* The float at `from` of each column. */
 INLINE float32x4_t floats_at(const four_columns *f, int from)
 {
-    float v[FOUR];
-    for (int i = 0; i < FOUR; i++)
-        memcpy(&v[i], f->at[i] + from, sizeof v[i]);
-    return vld1q_f32(v);
+    return vreinterpretq_f32_u32(words_at(f, from));
 }
 
 /* A half for the step, and one that is the least value with another sign. */
@@ -400,10 +401,8 @@ INLINE void factors_of_q6_k(factors *by, const packing *p, int c, const four_col
     group_steps s;
     for (int k = 0; k < 4; k++) {
         /* four groups of each column; `times` has a sign: 128 higher, and then less */
-        uint32_t w[FOUR];
-        for (int i = 0; i < FOUR; i++)
-            memcpy(&w[i], f->at[i] + 192 + 4 * k, sizeof w[i]);
-        const uint8x16_t times = veorq_u8(vreinterpretq_u8_u32(vld1q_u32(w)), vdupq_n_u8(128));
+        const uint8x16_t times =
+            veorq_u8(vreinterpretq_u8_u32(words_at(f, 192 + 4 * k)), vdupq_n_u8(128));
         const float32x4_t zero = vdupq_n_f32(128);
         s.a[4 * k] = vmulq_f32(vsubq_f32(byte_as_float(times, 0), zero), step);
         s.a[4 * k + 1] = vmulq_f32(vsubq_f32(byte_as_float(times, 1), zero), step);
@@ -515,6 +514,8 @@ INLINE void set_four(factors *by, const packing *p, int c, const int up, const i
         factors_of_mxfp4(by, p, c, &f, up);
     else if (row == row_nvfp4)
         factors_of_nvfp4(by, p, c, &f, up);
+    else if (row == row_e4m3)
+        factors_of_e4m3(by, p, c, &f, up);
 }
 
 INLINE void pack_four(const factors *by, const packing *p, int c, const dg_qkind kind, const int up,
@@ -537,11 +538,11 @@ INLINE void pack_four(const factors *by, const packing *p, int c, const dg_qkind
     else if (row == row_iq4_xs)
         pack_nibbles(&f, by, n_block, 8, 16, levels());
     else if (row == row_mxfp4)
-        pack_nibbles(&f, by, n_block, 1, 17, as_halves(higher(twice_e2m1, up)));
+        pack_mxfp4(&f, by, n_block);
     else if (row == row_nvfp4)
-        pack_nvfp4(&f, by, p->n_value, up);
+        pack_nvfp4(&f, by, p->n_value);
     else if (row == row_e4m3)
-        pack_e4m3(p, c, &f, up);
+        pack_e4m3(&f, by, n_block);
     else if (row == row_q5_0)
         pack_blocks(&f, by, n_block, 22, higher_q5_0);
     else if (row == row_q5_1)

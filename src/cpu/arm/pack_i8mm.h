@@ -222,6 +222,15 @@ static void pack_straight_nvfp4(dg_qpanel *panel, const dg_qpack_args *a)
 
 /* ---- E4M3 ---- */
 
+INLINE int8x16_t straight_e4m3(uint8x16_t b, const e4m3_way *way)
+{
+    uint32_t bits;
+    memcpy(&bits, way, sizeof bits);
+    const float16x8_t ways = vreinterpretq_f16_u32(vdupq_n_u32(bits));
+    const sixteen n = SIXTEEN_E4M3(vreinterpretq_s8_u8(b), ways, 0);
+    return vuzp1q_s8(vreinterpretq_s8_u16(n.n[0]), vreinterpretq_s8_u16(n.n[1]));
+}
+
 static void pack_straight_e4m3(dg_qpanel *panel, const dg_qpack_args *a)
 {
     panel->kind = DG_Q_PLAIN;
@@ -238,9 +247,10 @@ static void pack_straight_e4m3(dg_qpanel *panel, const dg_qpack_args *a)
                     e4m3_scale(vmaxvq_u8(vmaxq_u8(vbicq_u8(x, sign), vbicq_u8(y, sign))));
                 float d;
                 memcpy(&d, block, sizeof d);
-                const e4m3_way way = {s.inverse, (uint8_t)(s.top + 8)};
-                first[i] = sixteen_e4m3(x, way);
-                second[i] = sixteen_e4m3(y, way);
+                const e4m3_way way = {(float16_t)s.inverse,
+                                      (uint16_t)(E4M3_ZERO + (s.top << E4M3_TOP_AT))};
+                first[i] = straight_e4m3(x, &way);
+                second[i] = straight_e4m3(y, &way);
                 steps[i][b] = d * s.step;
             }
             set_numbers(f.n, b * DG_QBLOCK, first);
