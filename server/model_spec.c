@@ -99,7 +99,7 @@ static dgemma_status read_file(dg_model_specs *out, const char *path, const dg_m
 {
     dg_buf text;
     dg_buf_init(&text, MAX_FILE);
-    dgemma_status st = dg_file_read(&text, path, err);
+    dgemma_status st = dg_file_read_regular(&text, path, err);
     if (!st)
         st = dg_models_file_parse(out, text.data ? text.data : "", text.len, path, base, err);
     dg_buf_clear(&text);

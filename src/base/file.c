@@ -17,21 +17,31 @@ static void lock_for_reading(int fd)
     (void)fcntl(fd, F_OFD_SETLK, &all);
 }
 
+/* *fd is -1 where it fails. */
+static dgemma_status open_regular(int *fd, struct stat *info, const char *path, dgemma_error *err)
+{
+    /* not waiting: a FIFO has no writer, and is refused below */
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool known = *fd >= 0 && fstat(*fd, info) == 0;
+    if (known && S_ISREG(info->st_mode))
+        return DGEMMA_OK;
+    dgemma_status st =
+        dg_fail(err, DGEMMA_E_IO, "%s: %s", path, known ? "not a regular file" : strerror(errno));
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    return st;
+}
+
 dgemma_status dg_file_map_open(dg_file_map *map, const char *path, dgemma_error *err)
 {
-    *map = (dg_file_map){0};
-    /* not waiting: a FIFO has no writer, and is refused below */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
-
-    dgemma_status st = DGEMMA_OK;
+    int fd;
     struct stat info;
-    if (fstat(fd, &info) != 0)
-        st = dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        st = dg_fail(err, DGEMMA_E_IO, "%s: not a regular file", path);
-    else if (info.st_size > 0) {
+    *map = (dg_file_map){0};
+    dgemma_status st = open_regular(&fd, &info, path, err);
+    if (st)
+        return st;
+    if (info.st_size > 0) {
         void *p = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED)
             st = dg_fail(err, DGEMMA_E_IO, "%s: cannot map: %s", path, strerror(errno));
@@ -84,12 +94,8 @@ dgemma_status dg_file_map_check(const dg_file_map *map, const char *path, dgemma
                    "%s was cut short while the model ran from it: it must be loaded again", path);
 }
 
-dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err)
+static dgemma_status read_all(dg_buf *out, FILE *f, const char *path, dgemma_error *err)
 {
-    FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
-    if (!f)
-        return dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
-
     dgemma_status st = DGEMMA_OK;
     char chunk[16384];
     size_t n;
@@ -103,6 +109,27 @@ dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err)
     if (f != stdin)
         fclose(f);
     return st;
+}
+
+dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err)
+{
+    FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    return f ? read_all(out, f, path, err)
+             : dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
+}
+
+dgemma_status dg_file_read_regular(dg_buf *out, const char *path, dgemma_error *err)
+{
+    int fd;
+    struct stat info;
+    dgemma_status st = open_regular(&fd, &info, path, err);
+    if (st)
+        return st;
+    FILE *f = fdopen(fd, "rb");
+    if (f)
+        return read_all(out, f, path, err);
+    close(fd);
+    return dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", path);
 }
 
 uint64_t dg_file_space(const char *path)

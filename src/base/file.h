@@ -42,6 +42,9 @@ bool dg_file_map_is(const dg_file_map *map, const struct stat *info);
  * out->max. */
 dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err);
 
+/* The same of a regular file and of nothing else: a pipe could keep its reader waiting for ever. */
+dgemma_status dg_file_read_regular(dg_buf *out, const char *path, dgemma_error *err);
+
 /* Bytes that may still be written into the folder that `path` lies in; UINT64_MAX: nobody knows. */
 uint64_t dg_file_space(const char *path);
 

@@ -38,7 +38,7 @@ static dgemma_status bring(const dg_folder_files *f, const char *name, dgemma_er
     dg_buf text, made;
     dg_buf_init(&text, DG_FOLDER_DOCUMENT_MAX);
     dg_buf_init(&made, DG_FOLDER_DOCUMENT_MAX);
-    dgemma_status st = path ? dg_file_read(&text, path, err)
+    dgemma_status st = path ? dg_file_read_regular(&text, path, err)
                             : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", name);
     const bool is_config = strcmp(name, config) == 0;
     if (!st && is_config)

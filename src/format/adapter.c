@@ -49,7 +49,7 @@ static dgemma_status open_folder(dg_adapter *a, const char *dir, dgemma_error *e
     if (!st && !dg_file_exists(tensors))
         st = dg_fail(err, DGEMMA_E_IO, "%s: no adapter_model.safetensors is there", dir);
     if (!st)
-        st = dg_file_read(&doc, config, err);
+        st = dg_file_read_regular(&doc, config, err);
     if (!st)
         st = dg_file_map_open(&a->map, tensors, err);
     if (!st)

@@ -514,7 +514,7 @@ dgemma_status dg_checkpoint_document(const dg_checkpoint *ck, const char *name, 
     char *path = dg_path_join(ck->dir, name);
     if (!path)
         return no_memory(ck->dir, err);
-    dgemma_status st = dg_file_read(out, path, err);
+    dgemma_status st = dg_file_read_regular(out, path, err);
     dg_free(path);
     return st;
 }

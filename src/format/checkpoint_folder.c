@@ -57,7 +57,7 @@ static bool read_main_ref(const char *cache, char **name)
     dg_buf text;
     dg_buf_init(&text, 256);
     *name = NULL;
-    dgemma_status st = path ? dg_file_read(&text, path, NULL) : DGEMMA_E_NOMEM;
+    dgemma_status st = path ? dg_file_read_regular(&text, path, NULL) : DGEMMA_E_NOMEM;
     bool ok = st != DGEMMA_E_NOMEM;
     if (!st && text.data) {
         text.data[strcspn(text.data, " \t\r\n")] = '\0';
@@ -142,7 +142,7 @@ static dgemma_status load_json(json_t **out, const char *path, dgemma_error *err
 {
     dg_buf text;
     dg_buf_init(&text, document_max);
-    dgemma_status st = dg_file_read(&text, path, err);
+    dgemma_status st = dg_file_read_regular(&text, path, err);
     if (!st)
         st = dg_json_limit(text.data, text.len, DG_DOCUMENT_VALUES, path, err);
     if (!st) {

@@ -398,6 +398,9 @@ def mistakes():
     check("one or several", p.returncode == 2 and b"--models" in p.stderr, p)
     p = subprocess.run([os.environ["DGEMMA"], "serve", "--models", folder.name + "/nothing"], capture_output=True, check=False)
     check("nothing there", p.returncode == 1, p)
+    os.mkfifo(folder.name + "/pipe")
+    p = subprocess.run([os.environ["DGEMMA"], "serve", "--models", folder.name + "/pipe"], capture_output=True, check=False, timeout=60)
+    check("a pipe nobody writes to", p.returncode == 1 and b"not a regular file" in p.stderr, p)
     with tempfile.TemporaryDirectory() as empty:
         p = subprocess.run([os.environ["DGEMMA"], "serve", "--models", empty], capture_output=True, check=False)
         check("an empty folder", p.returncode in (1, 2) and b"no model" in p.stderr, p)

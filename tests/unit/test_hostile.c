@@ -263,6 +263,22 @@ START_TEST(shards_that_lead_nowhere)
 }
 END_TEST
 
+START_TEST(a_pipe_in_place_of_a_document)
+{
+    static const char *const names[] = {"config.json", "tokenizer.json", "generation_config.json"};
+    char dir[DG_TEST_PATH], path[DG_TEST_PATH];
+    dgemma_error err;
+    copy_model(dir);
+    dg_test_path(path, dir, names[_i]);
+    unlink(path);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    ck_assert_int_eq(try_model(dir, &err), DGEMMA_E_IO);
+    ck_assert_ptr_nonnull(strstr(err.msg, names[_i]));
+    ck_assert_ptr_nonnull(strstr(err.msg, "not a regular file"));
+    dg_test_temp_remove(dir);
+}
+END_TEST
+
 START_TEST(unreadable_paths)
 {
     dgemma_error err;
@@ -373,6 +389,7 @@ Suite *hostile_suite(void)
     tcase_add_test(t, flipped_bits_do_no_harm);
     tcase_add_test(t, config_and_tensors_must_agree);
     tcase_add_test(t, shards_that_lead_nowhere);
+    tcase_add_loop_test(t, a_pipe_in_place_of_a_document, 0, 3);
     tcase_add_test(t, unreadable_paths);
     tcase_add_test(t, non_finite_logits_end_the_request);
     tcase_add_test(t, every_allocation_may_fail);
