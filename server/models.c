@@ -359,10 +359,11 @@ static const char *adapter_of(const dg_model_spec *s, const char *name, size_t n
 /* "BASE:ADAPTER" */
 static const char *adapter_behind(const dg_model_spec *s, const char *name, size_t n)
 {
-    for (size_t i = 1; i + 1 < n; i++)
+    const char *found = NULL; /* names have colons too: the first need not be the one */
+    for (size_t i = 1; i + 1 < n && !found; i++)
         if (name[i] == ':' && has_name(s, name, i))
-            return adapter_of(s, name + i + 1, n - i - 1);
-    return NULL;
+            found = adapter_of(s, name + i + 1, n - i - 1);
+    return found;
 }
 
 /* An alias that ends in * is the beginning of many. How long the longest is that the name begins

@@ -21,7 +21,8 @@ static dgemma_status parse(dg_model_specs *s, const char *text, dgemma_error *er
 
 static const char good[] =
     "{\"default\": \"b\", \"models\": ["
-    "{\"name\": \"a\", \"path\": \"x/a.gguf\", \"aliases\": [\"gpt\", \"claude-*\", \"q:4\"], "
+    "{\"name\": \"a\", \"path\": \"x/a.gguf\", \"aliases\": [\"gpt\", \"claude-*\", \"q:4\", "
+    "\"q\"], "
     "\"context\": 512, \"kv_memory\": 3, \"kv_type\": \"f32\", \"pinned\": true, \"idle\": 7, "
     "\"adapters\": [{\"name\": \"north\", \"path\": \"n\", \"scale\": 0.5}]},"
     "{\"name\": \"b\", \"path\": \"/abs/b\", \"device\": \"cpu\", \"kv_type\": \"q8_0\", "
@@ -39,7 +40,7 @@ START_TEST(a_file_is_read)
     const dg_model_spec *a = &s.list[0], *b = &s.list[1];
     ck_assert_str_eq(a->name, "a");
     ck_assert_str_eq(a->options.model_path, "/srv/x/a.gguf");
-    ck_assert_uint_eq(a->n_alias, 3);
+    ck_assert_uint_eq(a->n_alias, 4);
     ck_assert_int_eq(a->options.context_length, 512);
     ck_assert_uint_eq(a->options.kv_bytes, 3 << 20);
     ck_assert_int_eq(a->options.kv_type, DGEMMA_KV_F32);
@@ -141,7 +142,9 @@ static const struct {
     {"north", "a", "north"},
     {"a:north", "a", "north"},
     {"gpt:north", "a", "north"},
-    {"q:4:north", "a", "north"},
+    {"q:4:north", "a", "north"}, /* which is no "4:north" of q */
+    {"q:north", "a", "north"},
+    {"q:5:north", "any", NULL},
     {"a:north:latest", "a", "north"},
     {"b:north", "any", NULL},
     {"../a", "any", NULL},
