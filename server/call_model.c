@@ -163,6 +163,8 @@ dg_model *dg_call_queried(dg_call *c)
     char name[DG_MODEL_NAME_MAX + 1];
     dg_http_error e;
     dg_model *m = NULL;
+    if (!c->server->models->many)
+        return c->server->models->first; /* which goes by any name */
     if (dg_query_text(c->query ? c->query : "", "model", name, sizeof name, &e)) {
         m = dg_models_find(c->server->models, name, NULL);
         if (!m)

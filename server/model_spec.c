@@ -37,10 +37,10 @@ void dg_model_specs_clear(dg_model_specs *s)
 
 dg_model_spec *dg_model_specs_add(dg_model_specs *s, const dg_model_base *base)
 {
-    if (!s->list)
-        s->list = dg_calloc(DG_MODELS_MAX, sizeof *s->list);
-    if (!s->list || s->n == DG_MODELS_MAX)
+    dg_model_spec *more = dg_array_resize(s->list, s->n + 1, sizeof *more);
+    if (!more)
         return NULL;
+    s->list = more;
     dg_model_spec *m = &s->list[s->n++];
     *m = (dg_model_spec){.options = base->options, .idle_seconds = base->idle_seconds};
     return m;
@@ -124,6 +124,9 @@ static dgemma_status look_at_models(dg_model_specs *s, const char *path, bool in
             base->skipped(base->user, m->name, why.msg);
     }
     s->n = n;
+    if (n > DG_MODELS_MAX)
+        return dg_fail(err, DGEMMA_E_LIMIT, "%s: it has %zu models, at most %d are served", path, n,
+                       DG_MODELS_MAX);
     return n ? DGEMMA_OK : dg_fail(err, DGEMMA_E_ARG, "%s: no model in it can be served", path);
 }
 
@@ -138,6 +141,8 @@ dgemma_status dg_model_specs_read(dg_model_specs *out, const char *path, const d
         st = dg_model_specs_check_names(out, path, err);
     if (!st)
         st = look_at_models(out, path, folder, base, err);
+    if (!st && folder)
+        st = dg_models_folder_shorten(out, err);
     if (st)
         dg_model_specs_clear(out);
     return st;

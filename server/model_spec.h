@@ -58,7 +58,10 @@ dgemma_status dg_models_file_parse(dg_model_specs *out, const char *text, size_t
 dgemma_status dg_models_folder_scan(dg_model_specs *out, const char *path,
                                     const dg_model_base *base, dgemma_error *err);
 
-/* One more, with the base's options; NULL: out of memory, or there are DG_MODELS_MAX. */
+/* "pocket.gguf" is "pocket" too, unless something else is that is served. */
+dgemma_status dg_models_folder_shorten(dg_model_specs *s, dgemma_error *err);
+
+/* One more, with the base's options; others may move. NULL: out of memory. */
 dg_model_spec *dg_model_specs_add(dg_model_specs *s, const dg_model_base *base);
 
 /* Memory that lives as long as the specs; NULL: out of memory. */

@@ -11,6 +11,9 @@
 #include "base/utf8.h"
 #include "model_spec.h"
 
+/* Most of which may turn out to be none. */
+enum { MAX_CANDIDATES = 4096 };
+
 static const char ending[] = ".gguf";
 
 static bool ends_with(const char *name, size_t n, const char *end)
@@ -51,7 +54,6 @@ static bool is_model(const char *folder, const char *name)
     return ok && n <= DG_MODEL_NAME_MAX && is_text(name);
 }
 
-/* "pocket.gguf" is "pocket" too, unless something else is. */
 static bool add_short_name(dg_model_specs *s, dg_model_spec *m)
 {
     size_t n = strlen(m->name);
@@ -71,9 +73,9 @@ static bool add_short_name(dg_model_specs *s, dg_model_spec *m)
 static dgemma_status add_model(dg_model_specs *s, const char *name, const dg_model_base *base,
                                dgemma_error *err)
 {
-    if (s->n == DG_MODELS_MAX)
-        return dg_fail(err, DGEMMA_E_LIMIT, "%s: it has more than %d models", s->folder,
-                       DG_MODELS_MAX);
+    if (s->n == MAX_CANDIDATES)
+        return dg_fail(err, DGEMMA_E_LIMIT, "%s: it has more than %d files that look like models",
+                       s->folder, MAX_CANDIDATES);
     dg_model_spec *m = dg_model_specs_add(s, base);
     if (m) {
         m->name = dg_model_specs_text(s, name);
@@ -109,8 +111,13 @@ dgemma_status dg_models_folder_scan(dg_model_specs *out, const char *path,
                        "%s: there is no model in it: GGUF files and folders with a config.json are",
                        path);
     qsort(out->list, out->n, sizeof *out->list, by_name);
-    for (size_t i = 0; i < out->n; i++)
-        if (!add_short_name(out, &out->list[i]))
+    return DGEMMA_OK;
+}
+
+dgemma_status dg_models_folder_shorten(dg_model_specs *s, dgemma_error *err)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (!add_short_name(s, &s->list[i]))
             return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     return DGEMMA_OK;
 }

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.parse
 
 from serving import ENDLESS, HAS_POCKET, POCKET, SLOW, THREADS, Server, check, events, finish, read_all, run, skip, status_of
 
@@ -113,6 +114,30 @@ def names():
     os.remove(DIR + "/broken.gguf")
     os.remove(DIR + "/mmproj-x.gguf")
     os.rmdir(DIR + "/notes")
+
+
+def odd_names():
+    long = "l" * 195
+    with tempfile.TemporaryDirectory() as d:
+        for name in ("grün", "a b+c", long, "x"):
+            os.symlink(os.path.abspath(POCKET), f"{d}/{name}.gguf")
+        os.mkdir(d + "/x")
+        with open(d + "/x/config.json", "w", encoding="utf-8") as f:
+            f.write("{")
+        for i in range(300):
+            with open(f"{d}/junk{i}.gguf", "w", encoding="utf-8") as f:
+                f.write("junk")
+        with start(models=d) as s:
+            check("what is none is not counted", len(state(s)) == 4 and s.output().count("is not served") == 301, s.output())
+            for name in ("grün", "a b+c", long, "x"):
+                path = "/v1/models/" + urllib.parse.quote(name)
+                check(f"{name[:20]} of the list", s.json("GET", path)[1].get("id") == name + ".gguf", s.json("GET", path))
+            status, answer = s.json("GET", "/v1/models/%ff" + "y" * 300)
+            check("no such name", status == 404 and answer["error"]["code"] == "model_not_found", answer)
+    with Server(model=POCKET) as s:
+        for name in ("y" * 300, "%zz"):
+            check("one model goes by any name", s.json("GET", "/props?model=" + name)[1].get("model_alias") == "test")
+        check("but is listed by its own", s.json("GET", "/v1/models/test")[0] == 200 and s.json("GET", "/v1/models/t%C3%A9st")[0] == 404)
 
 
 def same_answers():
@@ -408,7 +433,7 @@ def mistakes():
 
 if HAS_POCKET:
     make_models()
-    run([names, same_answers, pings, leaving, bounded, draining, least_used, idle, failures, from_file, beside_a_batch, kept, mistakes])
+    run([names, odd_names, same_answers, pings, leaving, bounded, draining, least_used, idle, failures, from_file, beside_a_batch, kept, mistakes])
 else:
     skip("several models", "there is no pocket model")
 finish()
