@@ -136,32 +136,48 @@ static __device__ __forceinline__ void fill_values(unsigned char *shared, group_
     }
 }
 
-/* Places become empty in this order: a turn's scores are made before the values of the turn before
- * it are added up, so that its keys' place is the next but one's before that of those values is.
- * Only at the begin the first values' place is empty, too. */
+/* What a block brings into its places, by whole warps: keys(head, turn, n) of its turn n, and
+ * values(head, turn, n), where `head` is where the turn's keys lie. Places become empty in this
+ * order: a turn's scores are made before the values of the turn before it are added up, so that its
+ * keys' place is the next but one's before that of those values is. Only at the begin the first
+ * values' place is empty, too. */
+template <typename T, bool ONE_PART, class KEYS, class VALUES>
+static __device__ __forceinline__ void each_turn(const dg_cuda_attention_args &a,
+                                                 const line_tile &t, int kv_head, int n_turn,
+                                                 int n_part, KEYS keys, VALUES values)
+{
+    int lane = (int)threadIdx.x % 32;
+    unsigned long long ahead = 0;
+    unsigned char *head = NULL, *before = NULL;
+    int2 turns = ONE_PART ? turns_of(n_turn, (int)blockIdx.z, n_part) : make_int2(0, n_turn);
+    for (int i = turns.x; i <= turns.y; i++, before = head) {
+        int n = i - turns.x;
+        if (n % 32 == 0) /* where the next 32 turns' keys lie, one for each lane */
+            ahead = i + lane < turns.y ? keys_at<T>(a, t, i + lane, kv_head) : 0;
+        head = (unsigned char *)__shfl_sync(DG_ALL_LANES, ahead, n % 32);
+        if (n == 1)
+            values(before, turn_at<T>(t, i - 1), n - 1);
+        if (i < turns.y)
+            keys(head, turn_at<T>(t, i), n);
+        if (n > 1)
+            values(before, turn_at<T>(t, i - 1), n - 1);
+    }
+}
+
+/* By one warp. */
 template <typename T, bool ONE_PART>
 static __device__ __forceinline__ void copy_turns(unsigned char *shared, group_ring *ring,
                                                   const dg_cuda_attention_args &a,
                                                   const line_tile &t, int kv_head, int n_turn,
                                                   int n_part)
 {
-    int lane = (int)threadIdx.x % 32;
-    unsigned long long ahead = 0;
-    const unsigned char *keys = NULL, *before = NULL;
     size_t to_values = (size_t)a.kv.n_kv_head * T::HALVES * T::PIECE;
-    int2 turns = ONE_PART ? turns_of(n_turn, (int)blockIdx.z, n_part) : make_int2(0, n_turn);
-    for (int i = turns.x; i <= turns.y; i++, before = keys) {
-        int n = i - turns.x;
-        if (n % 32 == 0) /* where the next 32 turns' keys lie, one for each lane */
-            ahead = i + lane < turns.y ? keys_at<T>(a, t, i + lane, kv_head) : 0;
-        keys = (const unsigned char *)__shfl_sync(DG_ALL_LANES, ahead, n % 32);
-        if (n == 1)
-            fill_values<T>(shared, ring, before + to_values, turn_at<T>(t, i - 1), n - 1);
-        if (i < turns.y)
-            fill_keys<T>(shared, ring, keys, n);
-        if (n > 1)
-            fill_values<T>(shared, ring, before + to_values, turn_at<T>(t, i - 1), n - 1);
-    }
+    each_turn<T, ONE_PART>(
+        a, t, kv_head, n_turn, n_part,
+        [&](const unsigned char *head, turn, int n) { fill_keys<T>(shared, ring, head, n); },
+        [&](const unsigned char *head, turn now, int n) {
+            fill_values<T>(shared, ring, head + to_values, now, n);
+        });
 }
 
 /* ---- the four warps that widen what is kept as bytes ---- */
@@ -254,33 +270,23 @@ static __device__ __forceinline__ void bring(unsigned char *places, uint64_t *fu
     }
 }
 
-/* As copy_turns(), by all of them. */
+/* By all of them. */
 template <typename T, bool ONE_PART>
 static __device__ __forceinline__ void widen_turns(unsigned char *shared, group_ring *ring,
                                                    const dg_cuda_attention_args &a,
                                                    const line_tile &t, int kv_head, int n_turn,
                                                    int n_part)
 {
-    int lane = (int)threadIdx.x % 32;
-    unsigned long long ahead = 0;
-    unsigned char *keys = NULL, *values = NULL;
     const dg_dtype type = a.kv.type;
-    turn now = {}, before = {};
-    int2 turns = ONE_PART ? turns_of(n_turn, (int)blockIdx.z, n_part) : make_int2(0, n_turn);
-    for (int i = turns.x; i <= turns.y; i++, before = now) {
-        int n = i - turns.x;
-        if (n % 32 == 0)
-            ahead = i + lane < turns.y ? keys_at<T>(a, t, i + lane, kv_head) : 0;
-        keys = (unsigned char *)__shfl_sync(DG_ALL_LANES, ahead, n % 32);
-        now = turn_at<T>(t, i);
-        if (n == 1)
-            bring<T>(shared + T::V, ring->full_v, ring->empty_v, type, values, before, n - 1);
-        if (i < turns.y)
-            bring<T>(shared + T::K, ring->full_k, ring->empty_k, type, keys, now, n);
-        if (n > 1)
-            bring<T>(shared + T::V, ring->full_v, ring->empty_v, type, values, before, n - 1);
-        values = keys + a.kv.n_kv_head * head_bytes(a.kv, now.canvas);
-    }
+    each_turn<T, ONE_PART>(
+        a, t, kv_head, n_turn, n_part,
+        [&](unsigned char *head, turn now, int n) {
+            bring<T>(shared + T::K, ring->full_k, ring->empty_k, type, head, now, n);
+        },
+        [&](unsigned char *head, turn now, int n) {
+            bring<T>(shared + T::V, ring->full_v, ring->empty_v, type,
+                     head + a.kv.n_kv_head * head_bytes(a.kv, now.canvas), now, n);
+        });
 }
 
 #endif
