@@ -39,6 +39,8 @@ static __device__ __forceinline__ unsigned char *page_keys(const dg_cuda_kv &kv,
 
 /* ---- results ---- */
 
+#define BYTE_RESULT 16.0f
+
 /* Two neighbouring values of a row of E4M3. The values that they are means of have a mean square of
  * one, so that none is beyond the root of a head's width: 1/16 is a factor for heads up to 784. Who
  * has the first values writes it. */
@@ -46,9 +48,10 @@ static __device__ __forceinline__ void store_byte_result(dg_cuda_rows out, int r
                                                          float first, float second)
 {
     unsigned char *bytes = (unsigned char *)out.data + (size_t)row * dg_cuda_row_bytes(out);
-    *(uint16_t *)(bytes + column) = (uint16_t)dg_pack_e4m3(first * 16, second * 16);
+    *(uint16_t *)(bytes + column) =
+        (uint16_t)dg_pack_e4m3(first * BYTE_RESULT, second * BYTE_RESULT);
     if (column == 0)
-        *(float *)(bytes + out.ld) = 0.0625f;
+        *(float *)(bytes + out.ld) = 1.0f / BYTE_RESULT;
 }
 
 /* Two neighbouring values of a row of the o projection's input. */
@@ -63,6 +66,30 @@ static __device__ __forceinline__ void store_result(dg_cuda_rows out, int row, i
     else
         *(uint32_t *)((uint16_t *)out.data + at) =
             out.form == DG_CUDA_F16 ? dg_store_f16(first, second) : dg_pack_bf16(first, second);
+}
+
+/* Four of them. */
+[[maybe_unused]] static __device__ __forceinline__ void store_four_results(dg_cuda_rows out,
+                                                                           int row, int column,
+                                                                           float4 v)
+{
+    size_t at = (size_t)row * (size_t)out.ld + (size_t)column;
+    if (out.form == DG_CUDA_E4M3) {
+        unsigned char *bytes = (unsigned char *)out.data + (size_t)row * dg_cuda_row_bytes(out);
+        *(uint32_t *)(bytes + column) =
+            dg_pack_e4m3(v.x * BYTE_RESULT, v.y * BYTE_RESULT) & 0xFFFFu |
+            dg_pack_e4m3(v.z * BYTE_RESULT, v.w * BYTE_RESULT) << 16;
+        if (column == 0)
+            *(float *)(bytes + out.ld) = 1.0f / BYTE_RESULT;
+    } else if (out.form == DG_CUDA_F32) {
+        *(float4 *)((float *)out.data + at) = v;
+    } else if (out.form == DG_CUDA_F16) {
+        *(uint2 *)((uint16_t *)out.data + at) =
+            uint2{dg_store_f16(v.x, v.y), dg_store_f16(v.z, v.w)};
+    } else {
+        *(uint2 *)((uint16_t *)out.data + at) =
+            uint2{dg_pack_bf16(v.x, v.y), dg_pack_bf16(v.z, v.w)};
+    }
 }
 
 /* Zeros behind the last head of a row, by the lanes of a warp. */

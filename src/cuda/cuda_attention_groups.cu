@@ -1,17 +1,18 @@
 /* Attention of heads of 256 and 512 with the products of warpgroups (sm_90a).
  *
- * A block has 128 lines of one key head, or 64 lines of a head of 512: two warpgroups, whose
- * results are 64 lines x 256 dimensions, 128 registers a thread, and a warp that copies. Keys and
+ * A block has 128 lines of one key head, or 64 lines of a head of 512, or 64 lines of two parts of
+ * the keys: two warpgroups, whose results are 64 lines x 256 dimensions, 128 registers a thread,
+ * and a warp that copies. Keys and
  * values lie in pages as the products read them, so that 256 dimensions of a turn's 64 keys are one
  * bulk copy, and so are those of its values. The scores of the next turn are made while this turn's
  * values are added up. With two halves of a head each warpgroup makes the scores of its dimensions
  * and both add the other's: a sum of two is the same in both orders. Where pages hold bytes, four
  * warps widen them into the same places instead.
  *
- * Parts are folded in their order: what was added up so far and the next part are scaled to their
- * common maximum. Either a block does all parts of its tile, or each part has a block and all of
- * them are on the device at once: then each leaves what the others need and folds its share of the
- * dimensions. The bits are the same. */
+ * Parts are folded in pairs, and then the pairs: what came before and what comes next are scaled to
+ * their common maximum. Either a block does all parts of its tile, or the blocks of a tile share
+ * them and all are on the device at once: then each leaves what the other needs and folds its half
+ * of the dimensions. The bits are the same. */
 #include "cuda/cuda_attention_copies.cuh"
 
 /* ---- the warpgroups that multiply ---- */
@@ -19,7 +20,7 @@
 /* Which of the tile's lines a warpgroup has, and which half of the dimensions. */
 template <typename T> static __device__ __forceinline__ int group_line(int group_index)
 {
-    return T::HALVES > 1 ? 0 : group_index * 64;
+    return T::SAME_LINES ? 0 : group_index * 64;
 }
 
 template <typename T> static __device__ __forceinline__ int group_half(int group_index)
@@ -33,16 +34,18 @@ template <typename T> static __device__ __forceinline__ int group_queries(int gr
     return T::Q + group_line<T>(group_index) * 128 + group_half<T>(group_index) * 4 * T::Q_PANEL;
 }
 
-/* This warpgroup's queries: 64 lines, 256 dimensions. */
+/* This warpgroup's queries: 64 lines, 256 dimensions. Where both have the same, each copies half.
+ */
 template <typename T>
 static __device__ __forceinline__ void keep_queries(unsigned char *shared,
                                                     const dg_cuda_attention_args &a,
                                                     const line_tile &t, int group, int kv_head)
 {
+    constexpr int COPYING = T::SPLIT ? 256 : 128;
     int index = (int)threadIdx.x / 128, first = group_line<T>(index),
         skipped = group_half<T>(index) * 512;
     unsigned char *q = shared + group_queries<T>(index);
-    for (int i = (int)threadIdx.x % 128; i < 64 * 32; i += 128) {
+    for (int i = (int)threadIdx.x % COPYING; i < 64 * 32; i += COPYING) {
         int line = i / 32, chunk = i % 32;
         dg_cp_async16_if(q + chunk / 8 * T::Q_PANEL + line * 128 + (chunk ^ line) % 8 * 16,
                          query_at(a, t, group, kv_head, first + line) + skipped + chunk * 16,
@@ -51,7 +54,7 @@ static __device__ __forceinline__ void keep_queries(unsigned char *shared,
     dg_cp_async_commit();
     dg_cp_async_wait<0>();
     warpgroup_publish();
-    dg_bar_sync(1 + index, 128);
+    dg_bar_sync(T::SPLIT ? 1 : 1 + index, COPYING);
 }
 
 /* A warp's queries of the steps that are kept. */
@@ -179,39 +182,39 @@ static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared
     float s[1][T::NK][4], factor[1][2];
     uint32_t p[4][4];
     kept_queries<T> kept;
-    int at = place_at<T>(n, half);
+    ring_place at = keys_place<T>(n, index), next;
     take_queries<T>(&kept, q);
     clear_lines<T>(l);
-    dg_mbar_wait(&ring->full_k[at], parity_at<T>(n));
-    begin_scores<T>(s[0], kept, q, k + at * T::PIECE);
+    dg_mbar_wait(&ring->full_k[at.at], at.parity);
+    begin_scores<T>(s[0], kept, q, k + at.at * T::PIECE);
     warpgroup_wait<0>();
-    release(&ring->empty_k[at]);
+    release(&ring->empty_k[at.at]);
     if constexpr (T::HALVES > 1)
         add_scores<T>(s[0], shared, ring, half, n);
     soften_turn<T>(l, factor, s, t, span, first_line, i);
     narrow_weights(p, s[0]);
     for (; i + 1 < end; i++, n++) {
-        int next = place_at<T>(n + 1, half);
-        at = place_at<T>(n, half);
-        dg_mbar_wait(&ring->full_k[next], parity_at<T>(n + 1));
-        begin_scores<T>(s[0], kept, q, k + next * T::PIECE);
-        dg_mbar_wait(&ring->full_v[at], parity_at<T>(n));
-        begin_values<T>(l->o[0], p, v + at * T::PIECE);
+        next = keys_place<T>(n + 1, index);
+        at = values_place<T>(n, index);
+        dg_mbar_wait(&ring->full_k[next.at], next.parity);
+        begin_scores<T>(s[0], kept, q, k + next.at * T::PIECE);
+        dg_mbar_wait(&ring->full_v[at.at], at.parity);
+        begin_values<T>(l->o[0], p, v + at.at * T::PIECE);
         warpgroup_wait<1>();
-        release(&ring->empty_k[next]);
+        release(&ring->empty_k[next.at]);
         if constexpr (T::HALVES > 1)
             add_scores<T>(s[0], shared, ring, half, n + 1);
         soften_turn<T>(l, factor, s, t, span, first_line, i + 1);
         warpgroup_wait<0>();
-        release(&ring->empty_v[at]);
+        release(&ring->empty_v[at.at]);
         scale_lines<T>(l, factor);
         narrow_weights(p, s[0]);
     }
-    at = place_at<T>(n, half);
-    dg_mbar_wait(&ring->full_v[at], parity_at<T>(n));
-    begin_values<T>(l->o[0], p, v + at * T::PIECE);
+    at = values_place<T>(n, index);
+    dg_mbar_wait(&ring->full_v[at.at], at.parity);
+    begin_values<T>(l->o[0], p, v + at.at * T::PIECE);
     warpgroup_wait<0>();
-    release(&ring->empty_v[at]);
+    release(&ring->empty_v[at.at]);
     for (int h = 0; h < 2; h++) {
         l->sum[0][h] += __shfl_xor_sync(DG_ALL_LANES, l->sum[0][h], 1);
         l->sum[0][h] += __shfl_xor_sync(DG_ALL_LANES, l->sum[0][h], 2);
@@ -235,26 +238,20 @@ static __device__ __forceinline__ void attend(lines<T> *l, unsigned char *shared
     return __fmaf_rn(next, f.y, __fmul_rn(sofar, f.x));
 }
 
-/* Where this thread's values of a part lie in the record of one of its lines, for the blocks that
- * exchange parts: those of two tiles of dimensions are neighbours, which halves stores and loads.
- */
-template <typename T>
-static __device__ __forceinline__ float4 *fours_of(float *record, int part, int half)
-{
-    return (float4 *)(record + RECORD_VALUES + part * T::D) + half * T::ND * 2 + threadIdx.x % 4;
-}
-
 /* Where a thread that works on all parts of its lines puts what they came to so far, which nobody
- * else reads: lanes beside each other have neighbouring fours. Room for twice the lines of a canvas
- * keeps a last tile that is not full out of the next head's. */
+ * else reads: lanes beside each other have neighbouring fours. `pair`: the first two parts' place,
+ * or that of the others. Room for twice the lines of a canvas keeps a last tile that is not full
+ * out of the next place. */
 template <typename T>
 static __device__ __forceinline__ float4 *kept_fours(const dg_cuda_attention_args &a,
                                                      const line_tile &t, int group, int kv_head,
-                                                     int line, int half)
+                                                     int line, int half, int pair)
 {
     int pages = (t.seg.n_row + DG_CUDA_PAGE - 1) / DG_CUDA_PAGE;
     size_t lines = 2 * (size_t)DG_CUDA_PAGE * group,
-           first = lines * ((size_t)t.seg.canvas_page * a.kv.n_kv_head + (size_t)pages * kv_head);
+           first = lines * (T::PARTS / 2) *
+                       ((size_t)t.seg.canvas_page * a.kv.n_kv_head + (size_t)pages * kv_head) +
+                   lines * pages * pair;
     float *kept = (float *)a.scratch + (first + t.first_line + line) * T::D + half * 8 * T::ND * 8;
     return (float4 *)kept + threadIdx.x % 32;
 }
@@ -268,7 +265,7 @@ template <typename T>
 static __device__ __forceinline__ kept_sums keep_parts(const lines<T> &l,
                                                        const dg_cuda_attention_args &a,
                                                        const line_tile &t, int group, int kv_head,
-                                                       int first_line, int half)
+                                                       int first_line, int half, int pair)
 {
     kept_sums kept;
 #pragma unroll
@@ -276,7 +273,7 @@ static __device__ __forceinline__ kept_sums keep_parts(const lines<T> &l,
         kept.line[h] = make_float2(l.most[0][h], l.sum[0][h]);
         if (first_line + 8 * h >= t.n_line)
             continue;
-        float4 *fours = kept_fours<T>(a, t, group, kv_head, first_line + 8 * h, half);
+        float4 *fours = kept_fours<T>(a, t, group, kv_head, first_line + 8 * h, half, pair);
 #pragma unroll
         for (int n = 0; n < T::ND; n += 2)
             __stcg(fours + 16 * n, make_float4(l.o[0][n][2 * h], l.o[0][n][2 * h + 1],
@@ -290,7 +287,7 @@ template <typename T>
 static __device__ __forceinline__ void fold_earlier(lines<T> *l, kept_sums kept,
                                                     const dg_cuda_attention_args &a,
                                                     const line_tile &t, int group, int kv_head,
-                                                    int first_line, int half)
+                                                    int first_line, int half, int pair)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -300,7 +297,7 @@ static __device__ __forceinline__ void fold_earlier(lines<T> *l, kept_sums kept,
         l->sum[0][h] = sofar.y;
         if (first_line + 8 * h >= t.n_line)
             continue;
-        const float4 *fours = kept_fours<T>(a, t, group, kv_head, first_line + 8 * h, half);
+        const float4 *fours = kept_fours<T>(a, t, group, kv_head, first_line + 8 * h, half, pair);
 #pragma unroll
         for (int n = 0; n < T::ND; n += 2) {
             float4 v = __ldcg(fours + 16 * n);
@@ -313,132 +310,202 @@ static __device__ __forceinline__ void fold_earlier(lines<T> *l, kept_sums kept,
     }
 }
 
-/* Pairs of every eighth column from `column` on, in a form that is known: no branch between them.
- */
-template <dg_cuda_form FORM, int N>
-static __device__ __forceinline__ void store_share(dg_cuda_rows out, int row, int column,
-                                                   const float2 v[N], float factor)
-{
-    out.form = FORM;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        store_result(out, row, column + 8 * i, v[i].x * factor, v[i].y * factor);
-}
+/* ---- results by way of shared memory ----
+ *
+ * What a block does once takes as long as its instructions take to come: so few of them have
+ * results in registers, which no loop can number. The others find them in shared memory, which has
+ * room as soon as the last keys and values are used. */
 
-/* Part PART of PARTS: leaves what the other blocks fold, waits for theirs, and folds and stores its
- * own share of the dimensions. */
-template <typename T, int PARTS, int PART>
-static __device__ __forceinline__ void exchange(lines<T> *l, const dg_cuda_attention_args &a,
-                                                const line_tile &t, int group, int kv_head,
-                                                int first_line, int half)
+/* Where these lie: lines of results, a set for each part that the block has; maxima and sums alike;
+ * how to fold two sets; how to fold two blocks', and what to multiply with; and where a line goes.
+ */
+template <typename T> struct result_room {
+    static constexpr int LD = T::D + 8, /* no two lines of a store share a bank */
+        SET = T::LINES * LD * 4, STAT = T::SHARED_PARTS * SET,
+                         PAIR = STAT + T::SHARED_PARTS * T::LINES * 8, LAST = PAIR + T::LINES * 8,
+                         GOES = LAST + T::LINES * 16, END = GOES + T::LINES * 16;
+    static_assert(END <= T::SPAN, "room for results");
+    unsigned char *memory;
+
+    __device__ __forceinline__ float *value(int line, int i, int set = 0) const
+    {
+        return (float *)(memory + set * SET) + line * LD + i;
+    }
+    __device__ __forceinline__ float2 &stat(int line, int set = 0) const
+    {
+        return ((float2 *)(memory + STAT))[set * T::LINES + line];
+    }
+    __device__ __forceinline__ float2 &pair(int line) const
+    {
+        return ((float2 *)(memory + PAIR))[line];
+    }
+    __device__ __forceinline__ float4 &last(int line) const
+    {
+        return ((float4 *)(memory + LAST))[line];
+    }
+    __device__ __forceinline__ int4 &goes(int line) const /* row, column, number of the record */
+    {
+        return ((int4 *)(memory + GOES))[line];
+    }
+};
+
+/* A warpgroup's results into its set. */
+template <typename T>
+static __device__ __forceinline__ void leave_lines(const result_room<T> &room, const lines<T> &l,
+                                                   int first_line, int half, int set)
 {
-    constexpr int SHARE = T::ND / PARTS, FIRST = PART * SHARE;
     int lane = (int)threadIdx.x % 32;
-    float *record[2];
-    bool there[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int line = first_line + 8 * h + lane / 4;
-        there[h] = line < t.n_line;
-        record[h] = record_of<T>(a, t, group, kv_head, there[h] ? line : 0);
-        if (!there[h])
-            continue;
-        if (half == 0 && lane % 4 == 0)
-            __stcg((float2 *)(record[h] + RECORD_STAT) + PART,
-                   make_float2(l->most[0][h], l->sum[0][h]));
-        float4 *fours = fours_of<T>(record[h], PART, half);
+        float *to = room.value(line, half * 8 * T::ND + 2 * (lane % 4), set);
 #pragma unroll
-        for (int n = 0; n < T::ND; n += 2)
-            if (n / SHARE != PART)
-                __stcg(fours + 2 * n,
-                       make_float4(l->o[0][n][2 * h], l->o[0][n][2 * h + 1], l->o[0][n + 1][2 * h],
-                                   l->o[0][n + 1][2 * h + 1]));
+        for (int n = 0; n < T::ND; n++)
+            *(float2 *)(to + 8 * n) = make_float2(l.o[0][n][2 * h], l.o[0][n][2 * h + 1]);
+        if (half == 0 && lane % 4 == 0)
+            room.stat(line, set) = make_float2(l.most[0][h], l.sum[0][h]);
+    }
+}
+
+[[maybe_unused]] static __device__ __forceinline__ float4 fold_four(float4 sofar, float4 next,
+                                                                    float2 f)
+{
+    return make_float4(fold(sofar.x, next.x, f), fold(sofar.y, next.y, f), fold(sofar.z, next.z, f),
+                       fold(sofar.w, next.w, f));
+}
+
+/* What the block's own parts came to. */
+template <typename T>
+static __device__ __forceinline__ float4 own_four(const result_room<T> &room, int line, int i,
+                                                  bool paired)
+{
+    float4 v = *(const float4 *)room.value(line, i);
+    if (T::SPLIT && paired)
+        v = fold_four(v, *(const float4 *)room.value(line, i, 1), room.pair(line));
+    return v;
+}
+
+[[maybe_unused]] static __device__ __forceinline__ float inverse_of(float sum)
+{
+    return sum == 0 ? 0 : 1 / sum;
+}
+
+/* One thread a line: how its parts are folded, and where it goes. */
+template <typename T>
+static __device__ __forceinline__ void plan_line(const result_room<T> &room,
+                                                 const dg_cuda_attention_args &a,
+                                                 const line_tile &t, int group, int kv_head,
+                                                 int line, bool paired)
+{
+    int at = t.first_line + line;
+    float2 sofar = room.stat(line);
+    if (T::SPLIT && paired)
+        room.pair(line) = fold_factors(&sofar, room.stat(line, 1));
+    room.stat(line) = sofar;
+    room.last(line) = make_float4(1, 0, inverse_of(sofar.y), 0);
+    room.goes(line) = make_int4(t.seg.first_row + at / group, (kv_head * group + at % group) * T::D,
+                                (int)number_of(a, t, group, kv_head, line), 0);
+}
+
+/* The record of a line that two blocks share: what block `block` left there. */
+template <typename T>
+static __device__ __forceinline__ float *left_by(const result_room<T> &room,
+                                                 const dg_cuda_attention_args &a, int line,
+                                                 int block, int i)
+{
+    return (float *)a.scratch + (size_t)room.goes(line).z * (RECORD_VALUES + T::PARTS * T::D) +
+           RECORD_VALUES + block * T::D + i;
+}
+
+template <typename T>
+static __device__ __forceinline__ float2 *stat_left_by(const result_room<T> &room,
+                                                       const dg_cuda_attention_args &a, int line,
+                                                       int block)
+{
+    return (float2 *)(left_by(room, a, line, 0, 0) - RECORD_VALUES + RECORD_STAT) + block;
+}
+
+/* By all consumers: leaves the other block its half of the dimensions, waits for what it leaves,
+ * and finds how to fold both. */
+template <typename T>
+static __device__ __forceinline__ void exchange(const result_room<T> &room,
+                                                const dg_cuda_attention_args &a, const line_tile &t,
+                                                int group, int kv_head, bool paired)
+{
+    constexpr int FOURS = T::D / 8;
+    int thread = (int)threadIdx.x, block = (int)blockIdx.z, first = (1 - block) * T::D / 2;
+    if (thread < t.n_line)
+        __stcg(stat_left_by(room, a, thread, block), room.stat(thread));
+#pragma unroll 4
+    for (int i = thread; i < t.n_line * FOURS; i += T::CONSUMERS) {
+        int line = i / FOURS, at = first + i % FOURS * 4;
+        __stcg((float4 *)left_by(room, a, line, block, at), own_four(room, line, at, paired));
     }
     dg_bar_sync(3, T::CONSUMERS);
-    if (threadIdx.x == 0) {
-        uint32_t before = count_part(a, t, group, kv_head, PARTS);
+    if (thread == 0) {
+        uint32_t before = count_part(a, t, group, kv_head, 2);
         const uint32_t *counter = (const uint32_t *)a.counter + number_of(a, t, group, kv_head, 0);
         dg_await_count(counter, before / COUNT_STEP * COUNT_STEP + COUNT_STEP);
     }
     dg_bar_sync(3, T::CONSUMERS);
+    if (thread < t.n_line) {
+        float2 own = room.stat(thread), other = __ldcg(stat_left_by(room, a, thread, 1 - block)),
+               sofar = block ? other : own, f = fold_factors(&sofar, block ? own : other);
+        room.last(thread) = make_float4(f.x, f.y, inverse_of(sofar.y), 0);
+    }
+    dg_bar_sync(3, T::CONSUMERS);
+}
 
-    /* of both lines before anything is stored: a load is not moved over a store */
-    float2 stat[2][PARTS], v[2][PARTS][SHARE];
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-#pragma unroll
-        for (int p = 0; p < PARTS; p++) {
-            stat[h][p] = p == PART ? make_float2(l->most[0][h], l->sum[0][h])
-                                   : __ldcg((const float2 *)(record[h] + RECORD_STAT) + p);
-            const float4 *fours = fours_of<T>(record[h], p, half);
-#pragma unroll
-            for (int i = 0; i < SHARE; i += 2) {
-                const float *own = l->o[0][FIRST + i] + 2 * h,
-                            *next = l->o[0][FIRST + i + 1] + 2 * h;
-                float4 four = p == PART ? make_float4(own[0], own[1], next[0], next[1])
-                                        : __ldcg(fours + 2 * (FIRST + i));
-                v[h][p][i] = make_float2(four.x, four.y);
-                v[h][p][i + 1] = make_float2(four.z, four.w);
-            }
+/* By all consumers: the tile's results, or this block's half of the dimensions. */
+template <typename T, bool HALF>
+static __device__ __forceinline__ void store_fours(const result_room<T> &room,
+                                                   const dg_cuda_attention_args &a,
+                                                   const line_tile &t, bool paired)
+{
+    constexpr int FOURS = HALF ? T::D / 8 : T::D / 4;
+    int block = (int)blockIdx.z, first = HALF ? block * T::D / 2 : 0;
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < t.n_line * FOURS; i += T::CONSUMERS) {
+        int line = i / FOURS, at = first + i % FOURS * 4;
+        float4 v = own_four(room, line, at, paired), f = room.last(line);
+        int4 goes = room.goes(line);
+        if constexpr (HALF) {
+            float4 other = __ldcg((const float4 *)left_by(room, a, line, 1 - block, at));
+            v = fold_four(block ? other : v, block ? v : other, make_float2(f.x, f.y));
         }
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float2 sofar = stat[h][0];
-#pragma unroll
-        for (int p = 1; p < PARTS; p++) {
-            float2 f = fold_factors(&sofar, stat[h][p]);
-#pragma unroll
-            for (int i = 0; i < SHARE; i++)
-                v[h][0][i] = make_float2(fold(v[h][0][i].x, v[h][p][i].x, f),
-                                         fold(v[h][0][i].y, v[h][p][i].y, f));
-        }
-        if (!there[h])
-            continue;
-        int at = t.first_line + first_line + 8 * h + lane / 4;
-        int row = t.seg.first_row + at / group, head = kv_head * group + at % group;
-        float factor = sofar.y == 0 ? 0 : 1 / sofar.y;
-        int column = head * T::D + (half * T::ND + FIRST) * 8 + 2 * (lane % 4);
-        if (a.out.form == DG_CUDA_F16)
-            store_share<DG_CUDA_F16, SHARE>(a.out, row, column, v[h][0], factor);
-        else if (a.out.form == DG_CUDA_BF16)
-            store_share<DG_CUDA_BF16, SHARE>(a.out, row, column, v[h][0], factor);
-        else if (a.out.form == DG_CUDA_E4M3)
-            store_share<DG_CUDA_E4M3, SHARE>(a.out, row, column, v[h][0], factor);
-        else
-            store_share<DG_CUDA_F32, SHARE>(a.out, row, column, v[h][0], factor);
+        store_four_results(a.out, goes.x, goes.y + at,
+                           make_float4(v.x * f.z, v.y * f.z, v.z * f.z, v.w * f.z));
     }
 }
 
-/* One part a block; all parts of a tile are under way at once. */
+/* The tile's parts are shared by blocks, and by a block's warpgroups; all are under way at once. */
 template <typename T>
-static __device__ __forceinline__ void attend_one(unsigned char *shared, group_ring *ring,
-                                                  const dg_cuda_attention_args &a,
-                                                  const line_tile &t, int group, int kv_head,
-                                                  int n_turn, int n_part, int first_line, int half)
+static __device__ __forceinline__ void attend_shared(unsigned char *shared, group_ring *ring,
+                                                     const dg_cuda_attention_args &a,
+                                                     const line_tile &t, int group, int kv_head,
+                                                     int n_turn, int n_part, int first_line,
+                                                     int half)
 {
-    int part = (int)blockIdx.z;
-    int2 turns = turns_of(n_turn, part, n_part);
+    int index = (int)threadIdx.x / 128;
+    bool paired = T::SPLIT && n_part > 1;
+    int2 turns = own_turns<T, true>(n_turn, n_part, index);
+    result_room<T> room = {shared};
     lines<T> l;
-    attend<T>(&l, shared, ring, t, first_line, turns.x, turns.y, 0);
-#define EXCHANGE(parts, i) exchange<T, parts, i>(&l, a, t, group, kv_head, first_line, half)
-    if (n_part == 1)
-        store_lines<T>(&l, a, t, group, kv_head, first_line, half);
-    else if (T::PARTS == 2 || n_part == 2) {
-        if (part == 0)
-            EXCHANGE(2, 0);
-        else
-            EXCHANGE(2, 1);
-    } else if constexpr (T::PARTS == 4) {
-        if (part == 0)
-            EXCHANGE(4, 0);
-        else if (part == 1)
-            EXCHANGE(4, 1);
-        else if (part == 2)
-            EXCHANGE(4, 2);
-        else
-            EXCHANGE(4, 3);
+    if (turns.x < turns.y)
+        attend<T>(&l, shared, ring, t, first_line, turns.x, turns.y, 0);
+    dg_bar_sync(3, T::CONSUMERS); /* nobody reads queries, keys and values any more */
+    if (turns.x < turns.y)
+        leave_lines<T>(room, l, first_line, half, T::SPLIT ? index : 0);
+    dg_bar_sync(3, T::CONSUMERS);
+    if ((int)threadIdx.x < t.n_line)
+        plan_line<T>(room, a, t, group, kv_head, (int)threadIdx.x, paired);
+    dg_bar_sync(3, T::CONSUMERS);
+    if (n_part <= T::SHARED_PARTS) {
+        store_fours<T, false>(room, a, t, paired);
+    } else {
+        exchange<T>(room, a, t, group, kv_head, paired);
+        store_fours<T, true>(room, a, t, paired);
     }
-#undef EXCHANGE
 }
 
 /* All parts of the tile, one after the other. */
@@ -449,14 +516,21 @@ static __device__ __forceinline__ void attend_all(unsigned char *shared, group_r
                                                   int n_turn, int n_part, int first_line, int half)
 {
     lines<T> l;
-    kept_sums kept = {};
+    kept_sums first = {}, second = {}; /* of a pair of parts each */
     for (int part = 0; part < n_part; part++) {
         int2 turns = turns_of(n_turn, part, n_part);
         attend<T>(&l, shared, ring, t, first_line, turns.x, turns.y, turns.x);
-        if (part > 0)
-            fold_earlier<T>(&l, kept, a, t, group, kv_head, first_line, half);
-        if (part + 1 < n_part)
-            kept = keep_parts<T>(l, a, t, group, kv_head, first_line, half);
+#pragma unroll 1
+        for (int pair = part / 2; part % 2 && pair >= 0; pair--)
+            fold_earlier<T>(&l, pair ? second : first, a, t, group, kv_head, first_line, half,
+                            pair);
+        if (part + 1 < n_part) {
+            kept_sums kept = keep_parts<T>(l, a, t, group, kv_head, first_line, half, part / 2);
+            if (part < 2)
+                first = kept;
+            else
+                second = kept;
+        }
     }
     store_lines<T>(&l, a, t, group, kv_head, first_line, half);
 }
@@ -471,7 +545,7 @@ static __device__ __forceinline__ void attend_parts(unsigned char *shared, group
     int half = group_half<T>(warp / 4), first_line = group_line<T>(warp / 4) + warp % 4 * 16;
     keep_queries<T>(shared, a, t, group, kv_head);
     if constexpr (ONE_PART)
-        attend_one<T>(shared, ring, a, t, group, kv_head, n_turn, n_part, first_line, half);
+        attend_shared<T>(shared, ring, a, t, group, kv_head, n_turn, n_part, first_line, half);
     else
         attend_all<T>(shared, ring, a, t, group, kv_head, n_turn, n_part, first_line, half);
     if (kv_head == a.kv.n_kv_head - 1 && a.out.ld > a.kv.n_head * T::D && blockIdx.z == 0)
@@ -500,10 +574,10 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
             find_spans(a, group, T::LINES, (int2 *)(shared + T::SPAN), &t);
         }
         if (threadIdx.x == 0)
-            make_ring<T>(ring, BYTES ? WIDENERS : 1);
+            make_ring<T>(ring, BYTES ? wideners<T> : 1);
         __syncthreads();
         int n_turn = count_turns<T>(t), n_part = count_parts<T>(a, t, n_turn);
-        if (t.n_line == 0 || n_turn == 0 || (int)blockIdx.z >= n_part)
+        if (t.n_line == 0 || n_turn == 0 || (int)blockIdx.z * T::SHARED_PARTS >= n_part)
             return; /* at once: another block may wait for this one's place */
         dg_grid_wait();
         dg_grid_launch_next();
@@ -511,7 +585,7 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
             warpgroup_fewer_registers<BYTES ? 56 : 24>();
             if constexpr (BYTES)
                 widen_turns<T, ONE_PART>(shared, ring, a, t, kv_head, n_turn, n_part);
-            else if (warp == T::CONSUMERS / 32)
+            else
                 copy_turns<T, ONE_PART>(shared, ring, a, t, kv_head, n_turn, n_part);
         } else {
             warpgroup_more_registers<BYTES ? 224 : 240>();
@@ -520,16 +594,19 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
     }
 }
 
-template <typename T, bool BYTES>
+template <int HALVES, bool BYTES>
 static cudaError_t launch_groups(cudaStream_t stream, const dg_cuda_attention_args *a, int n_sm)
 {
-    /* A block for each part only where all fit at once: they wait for each other. */
-    dim3 grid(count_tiles<T>(a), (unsigned)a->kv.n_kv_head);
-    bool room = grid.x * grid.y * T::PARTS <= (unsigned)n_sm;
-    if (!a->counter || !room)
-        return DG_LAUNCH((group_lines<T, false, BYTES>), grid, T::THREADS, T::BYTES, stream, *a);
-    grid.z = T::PARTS;
-    return DG_LAUNCH((group_lines<T, true, BYTES>), grid, T::THREADS, T::BYTES, stream, *a);
+    typedef group_tile<HALVES, false> alone;
+    typedef group_tile<HALVES, HALVES == 1> together;
+    dim3 grid(count_tiles<together>(a), (unsigned)a->kv.n_kv_head, together::BLOCKS);
+    /* Blocks share a tile's parts only where all fit at once: they wait for each other. */
+    if (a->counter && grid.x * grid.y * grid.z <= (unsigned)n_sm)
+        return DG_LAUNCH((group_lines<together, true, BYTES>), grid, together::THREADS,
+                         together::BYTES, stream, *a);
+    grid = dim3(count_tiles<alone>(a), (unsigned)a->kv.n_kv_head);
+    return DG_LAUNCH((group_lines<alone, false, BYTES>), grid, alone::THREADS, alone::BYTES, stream,
+                     *a);
 }
 
 cudaError_t dg_cuda_attention_groups(cudaStream_t stream, const dg_cuda_attention_args *a)
@@ -541,8 +618,8 @@ cudaError_t dg_cuda_attention_groups(cudaStream_t stream, const dg_cuda_attentio
     if (error)
         return error;
     if (dg_kv_in_bytes(a->kv.type))
-        return a->kv.head_dim == 256 ? launch_groups<group_tile<1>, true>(stream, a, n_sm)
-                                     : launch_groups<group_tile<2>, true>(stream, a, n_sm);
-    return a->kv.head_dim == 256 ? launch_groups<group_tile<1>, false>(stream, a, n_sm)
-                                 : launch_groups<group_tile<2>, false>(stream, a, n_sm);
+        return a->kv.head_dim == 256 ? launch_groups<1, true>(stream, a, n_sm)
+                                     : launch_groups<2, true>(stream, a, n_sm);
+    return a->kv.head_dim == 256 ? launch_groups<1, false>(stream, a, n_sm)
+                                 : launch_groups<2, false>(stream, a, n_sm);
 }
