@@ -76,9 +76,8 @@ static __device__ __forceinline__ void store_result(dg_cuda_rows out, int row, i
     size_t at = (size_t)row * (size_t)out.ld + (size_t)column;
     if (out.form == DG_CUDA_E4M3) {
         unsigned char *bytes = (unsigned char *)out.data + (size_t)row * dg_cuda_row_bytes(out);
-        *(uint32_t *)(bytes + column) =
-            dg_pack_e4m3(v.x * BYTE_RESULT, v.y * BYTE_RESULT) & 0xFFFFu |
-            dg_pack_e4m3(v.z * BYTE_RESULT, v.w * BYTE_RESULT) << 16;
+        *(uint32_t *)(bytes + column) = dg_pack_e4m3(v.x * BYTE_RESULT, v.y * BYTE_RESULT) |
+                                        dg_pack_e4m3(v.z * BYTE_RESULT, v.w * BYTE_RESULT) << 16;
         if (column == 0)
             *(float *)(bytes + out.ld) = 1.0f / BYTE_RESULT;
     } else if (out.form == DG_CUDA_F32) {
@@ -117,6 +116,18 @@ static __device__ __forceinline__ void find_tile(const dg_cuda_attention_args &a
                                                  int tile_lines, int at, line_tile *t)
 {
     int lane = (int)threadIdx.x % 32;
+    if (a.n_segment == 1) { /* what is usual: fewer instructions to wait for */
+        const dg_cuda_segment &seg = a.segment[0];
+        int first = max(a.first_row - seg.first_row, 0),
+            end = min(a.end_row - seg.first_row, seg.n_row);
+        if (lane == 0) {
+            t->seg = seg;
+            t->first_line = first * group + at * tile_lines;
+            t->n_line = max(min(tile_lines, end * group - t->first_line), 0);
+        }
+        __syncwarp();
+        return;
+    }
     t->n_line = 0;
     __syncwarp();
     for (int base = 0; base < a.n_segment; base += 32) {
@@ -162,15 +173,18 @@ static __device__ __forceinline__ const unsigned char *query_at(const dg_cuda_at
 }
 
 /* The spans of a tile's lines into shared memory, and their union and intersection. Lines beyond
- * the last see nothing. By the same warp. */
+ * the last see nothing. `place`, if any: rows and heads of the lines. By the same warp. */
 static __device__ __forceinline__ void find_spans(const dg_cuda_attention_args &a, int group,
-                                                  int tile_lines, int2 *span, line_tile *t)
+                                                  int kv_head, int tile_lines, int2 *span,
+                                                  int2 *place, line_tile *t)
 {
     int first = 0x7FFFFFFF, end = 0, all_first = 0, all_end = 0x7FFFFFFF;
     for (int line = (int)threadIdx.x % 32; line < tile_lines; line += 32) {
         int2 s = make_int2(0, 0);
         if (line < t->n_line) {
-            int row = t->seg.first_row + (t->first_line + line) / group;
+            int at = t->first_line + line, row = t->seg.first_row + at / group;
+            if (place)
+                place[line] = make_int2(row, kv_head * group + at % group);
             s = make_int2(a.seen[2 * row], a.seen[2 * row + 1]);
             if (s.x < s.y) {
                 first = min(first, s.x);

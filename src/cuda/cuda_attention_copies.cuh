@@ -33,8 +33,8 @@ template <int N_HALF, bool SPLIT_> struct group_tile {
     static constexpr int PANEL = KB * 128, PIECE = 4 * PANEL, Q_PANEL = LINES * 128;
     static constexpr int Q = 0, K = Q + D / 64 * Q_PANEL, V = K + PLACES * PIECE,
                          SCORES = V + V_PLACES * PIECE,
-                         SPAN = SCORES + (HALVES - 1) * 2 * 64 * KB * 4, TILE = SPAN + LINES * 8,
-                         BARS = TILE + 80;
+                         SPAN = SCORES + (HALVES - 1) * 2 * 64 * KB * 4, LINE = SPAN + LINES * 8,
+                         TILE = LINE + LINES * 8, BARS = TILE + 80;
     static constexpr int BYTES = BARS + 16 * 8 + 1024; /* to begin at a multiple of 1024 */
 };
 

@@ -39,17 +39,20 @@ template <typename T> static __device__ __forceinline__ int group_queries(int gr
 template <typename T>
 static __device__ __forceinline__ void keep_queries(unsigned char *shared,
                                                     const dg_cuda_attention_args &a,
-                                                    const line_tile &t, int group, int kv_head)
+                                                    const line_tile &t)
 {
     constexpr int COPYING = T::SPLIT ? 256 : 128;
     int index = (int)threadIdx.x / 128, first = group_line<T>(index),
         skipped = group_half<T>(index) * 512;
     unsigned char *q = shared + group_queries<T>(index);
+    const int2 *place = (const int2 *)(shared + T::LINE); /* rows and heads */
     for (int i = (int)threadIdx.x % COPYING; i < 64 * 32; i += COPYING) {
         int line = i / 32, chunk = i % 32;
+        bool there = first + line < t.n_line;
+        int2 at = place[there ? first + line : 0];
+        const float *query = a.q + ((size_t)at.x * a.kv.n_head + at.y) * T::D;
         dg_cp_async16_if(q + chunk / 8 * T::Q_PANEL + line * 128 + (chunk ^ line) % 8 * 16,
-                         query_at(a, t, group, kv_head, first + line) + skipped + chunk * 16,
-                         first + line < t.n_line);
+                         (const unsigned char *)query + skipped + chunk * 16, there);
     }
     dg_cp_async_commit();
     dg_cp_async_wait<0>();
@@ -394,17 +397,16 @@ static __device__ __forceinline__ float4 own_four(const result_room<T> &room, in
 template <typename T>
 static __device__ __forceinline__ void plan_line(const result_room<T> &room,
                                                  const dg_cuda_attention_args &a,
-                                                 const line_tile &t, int group, int kv_head,
-                                                 int line, bool paired)
+                                                 const line_tile &t, int2 place, int line,
+                                                 bool paired)
 {
-    int at = t.first_line + line;
+    int slot = t.seg.canvas_page * DG_CUDA_PAGE + place.x - t.seg.first_row;
     float2 sofar = room.stat(line);
     if (T::SPLIT && paired)
         room.pair(line) = fold_factors(&sofar, room.stat(line, 1));
     room.stat(line) = sofar;
     room.last(line) = make_float4(1, 0, inverse_of(sofar.y), 0);
-    room.goes(line) = make_int4(t.seg.first_row + at / group, (kv_head * group + at % group) * T::D,
-                                (int)number_of(a, t, group, kv_head, line), 0);
+    room.goes(line) = make_int4(place.x, place.y * T::D, slot * a.kv.n_head + place.y, 0);
 }
 
 /* The record of a line that two blocks share: what block `block` left there. */
@@ -498,7 +500,8 @@ static __device__ __forceinline__ void attend_shared(unsigned char *shared, grou
         leave_lines<T>(room, l, first_line, half, T::SPLIT ? index : 0);
     dg_bar_sync(3, T::CONSUMERS);
     if ((int)threadIdx.x < t.n_line)
-        plan_line<T>(room, a, t, group, kv_head, (int)threadIdx.x, paired);
+        plan_line<T>(room, a, t, ((const int2 *)(shared + T::LINE))[threadIdx.x], (int)threadIdx.x,
+                     paired);
     dg_bar_sync(3, T::CONSUMERS);
     if (n_part <= T::SHARED_PARTS) {
         store_fours<T, false>(room, a, t, paired);
@@ -543,7 +546,7 @@ static __device__ __forceinline__ void attend_parts(unsigned char *shared, group
 {
     int warp = (int)threadIdx.x / 32;
     int half = group_half<T>(warp / 4), first_line = group_line<T>(warp / 4) + warp % 4 * 16;
-    keep_queries<T>(shared, a, t, group, kv_head);
+    keep_queries<T>(shared, a, t);
     if constexpr (ONE_PART)
         attend_shared<T>(shared, ring, a, t, group, kv_head, n_turn, n_part, first_line, half);
     else
@@ -571,7 +574,8 @@ static __global__ void __launch_bounds__(T::THREADS, 1) group_lines(dg_cuda_atte
             /* what is to be done came from the host, no kernel writes it; the last tiles, which see
              * the most keys, begin first */
             find_tile(a, group, T::LINES, (int)(gridDim.x - 1 - blockIdx.x), &t);
-            find_spans(a, group, T::LINES, (int2 *)(shared + T::SPAN), &t);
+            find_spans(a, group, kv_head, T::LINES, (int2 *)(shared + T::SPAN),
+                       (int2 *)(shared + T::LINE), &t);
         }
         if (threadIdx.x == 0)
             make_ring<T>(ring, BYTES ? wideners<T> : 1);

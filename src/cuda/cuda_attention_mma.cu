@@ -281,7 +281,7 @@ static __global__ void __launch_bounds__(T::THREADS, BLOCKS) flash_lines(dg_cuda
     if (threadIdx.x < 32) {
         /* the last tiles, which see the most keys, begin first */
         find_tile(a, group, T::LINES, (int)(gridDim.x - 1 - blockIdx.x), &t);
-        find_spans(a, group, T::LINES, (int2 *)(shared + T::SPAN), &t);
+        find_spans(a, group, kv_head, T::LINES, (int2 *)(shared + T::SPAN), NULL, &t);
     }
     __syncthreads();
     int n_turn = count_turns<T>(t), n_part = count_parts<T>(a, t, n_turn);
