@@ -517,7 +517,7 @@ cuda-host:
 
 cuda-golden:
 	$(MAKE) --no-print-directory CUDA=emulated build/emulated/dgemma-golden
-	build/emulated/dgemma-golden --device cuda $(addprefix tests/fixtures/golden/,text vision sampler_finishes pocket_thinking)
+	build/emulated/dgemma-golden --device cuda $(addprefix tests/fixtures/golden/,text vision sampler_finishes pocket_thinking peft)
 
 # Everything about the CUDA backend on a machine with a GPU; also how other cards are reported.
 gpu-report: $(BUILD)/cuda_tests $(BUILD)/dgemma-golden $(PROGRAM) $(BUILD)/bench_cuda_products

@@ -20,20 +20,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "backend/low_rank.h"
 #include "base/error.h"
 #include "tensor/kv_numbers.h"
 #include "tensor/tensor.h"
 
 /* ---- memory ---- */
-
-/* What an adapter adds to the products of a matrix, or of n_mat of them: factor * B (A x). */
-typedef struct dg_low_rank {
-    int rank;       /* 0: nothing */
-    const float *a; /* [n_mat][rank][n_in] the backend's memory, both */
-    const float *b; /* [n_mat][n_out][rank] */
-    float factor;
-} dg_low_rank;
-enum { DG_MAX_RANK = 256, DG_MAX_ADAPTER = 64 };
 
 /* A matrix, or n_mat of them (experts): n_out rows of n_in values. How they lie in memory is the
  * backend's business, which made the weight by weight_init(): the CPU leaves them in the mapped
@@ -44,8 +36,8 @@ typedef struct dg_weight {
     size_t row_bytes, mat_bytes;
     const void *data;
     const float *scale;         /* [n_mat] factors of a block type's values; NULL: none */
-    const dg_low_rank *adapter; /* [adapters][2]: to encoded rows, to canvas rows; NULL: none
-                                   changes this weight */
+    const dg_low_rank *adapter; /* [adapters][2]: to encoded rows, to canvas rows; the backend's
+                                   memory. NULL: none changes this weight */
 } dg_weight;
 
 static inline const dg_low_rank *dg_weight_adapter(const dg_weight *w, int adapter, bool canvas)
@@ -208,12 +200,6 @@ typedef struct dg_vocabulary_options {
 typedef struct dg_span {
     int first, end;
 } dg_span;
-
-/* An adapter that changes a segment's rows, and how much: its factors are multiplied by `scale`. */
-typedef struct dg_adapter_use {
-    int adapter;
-    float scale;
-} dg_adapter_use;
 
 /* A run of rows of one sequence, at consecutive positions. Encoded rows (prompt, commit) attend
  * causally and write their keys into the sequence's pages. Canvas rows attend both ways, over the
@@ -596,7 +582,6 @@ struct dg_backend {
     bool borrows_weights;
 
     bool answers; /* what segments ask about words (dg_asked) */
-    bool adapts;  /* rows by the adapters of their segments */
 
     /* Rows of a pass that this backend likes: canvases' together, and those of one prompt. */
     int canvas_rows, prompt_rows;

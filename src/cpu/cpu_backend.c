@@ -224,7 +224,6 @@ dgemma_status dg_cpu_open(dg_backend **out, const dg_cpu_options *opt, dgemma_er
     cpu->base = (dg_backend){
         .name = dg_cpu_flags_name(opt->flags),
         .answers = true,
-        .adapts = true,
         .borrows_weights = true,
         .profile = dg_cpu_profile(opt->flags, false),
         .block_profile = dg_cpu_profile(opt->flags, cpu->integer),

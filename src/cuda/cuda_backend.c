@@ -133,13 +133,21 @@ static int word_rows(const dg_plan *p)
     return dg_min(p->n_row, dg_min(canvases * DG_CUDA_WORD_ROWS, DG_CUDA_WORD_GROUP));
 }
 
+/* What gate and up of some rows take as floats, where adapters change them. */
+static size_t gates_bytes(const dg_plan *p)
+{
+    return 2 * (size_t)dg_min(p->n_row, 64) * (size_t)p->n_ff * sizeof(float);
+}
+
 static size_t place_scratch(dg_cuda *cu, unsigned char *base, const dg_plan *p)
 {
     size_t rows = (size_t)p->n_row, at = 0,
            wide = (size_t)dg_cuda_ld(dg_max(2 * dg_cuda_ld(p->n_embd), p->max_q_dim));
     size_t pages = canvas_pages(p);
     size_t parts_bytes = dg_cuda_attention_bytes((int)(pages * DG_PAGE), p->max_q_dim),
-           words_bytes = dg_cuda_words_bytes(word_rows(p), p->n_vocab, p->n_embd);
+           words_bytes = dg_cuda_words_bytes(word_rows(p), p->n_vocab, p->n_embd),
+           some_bytes = parts_bytes > words_bytes ? parts_bytes : words_bytes;
+    cu->parts_bytes = some_bytes > gates_bytes(p) ? some_bytes : gates_bytes(p);
     struct {
         void **to;
         size_t bytes;
@@ -155,8 +163,8 @@ static size_t place_scratch(dg_cuda *cu, unsigned char *base, const dg_plan *p)
         {(void **)&cu->part_counter, part_counter_bytes(p)},
         {(void **)&cu->canvas, pages * DG_PAGE * 2 * (size_t)p->max_kv_dim *
                                    dg_dtype_size(dg_kv_canvas_type(p->kv_type))},
-        /* also the vocabulary end's, which comes when no layer needs it any more */
-        {&cu->parts, parts_bytes > words_bytes ? parts_bytes : words_bytes},
+        /* also the vocabulary end's, which comes when no layer needs it any more, and adapters' */
+        {&cu->parts, cu->parts_bytes},
     };
     for (size_t i = 0; i < DG_COUNT(list); i++) {
         *list[i].to = base ? base + at : NULL;

@@ -30,6 +30,7 @@ static size_t place(dg_cuda_batch *b, unsigned char *base, int n_row, int n_segm
         {(void **)&b->seen[DG_KV_GLOBAL], 2 * rows * sizeof *b->seen[0]},
         {(void **)&b->segment[DG_KV_SLIDING], segments * sizeof *b->segment[0]},
         {(void **)&b->segment[DG_KV_GLOBAL], segments * sizeof *b->segment[0]},
+        {(void **)&b->uses, segments * sizeof *b->uses},
         {(void **)&b->feature, rows * sizeof *b->feature},
         {(void **)&b->word, rows * sizeof *b->word},
         {(void **)&b->tail, 0},
@@ -125,6 +126,7 @@ static size_t tail_bytes(const dg_cuda *cu, const dg_batch *b)
         const dg_vocabulary_options *o = s->canvas ? s->options : NULL;
         for (int g = 0; g < DG_KV_GROUPS; g++)
             bytes += rounded((size_t)s->n_page[g] * sizeof(int32_t));
+        bytes += rounded((size_t)s->n_adapter * sizeof *s->adapter);
         if (o)
             bytes += rounded((size_t)o->n_banned * 4) + 2 * rounded((size_t)o->n_bias * 4);
         if (o && o->asked)
@@ -187,6 +189,15 @@ static dg_cuda_word_row word_row(dg_cuda *cu, const dg_segment *s, size_t *at)
     return row;
 }
 
+static dg_cuda_uses uses(dg_cuda *cu, const dg_segment *s, size_t *at)
+{
+    const void *d;
+    dg_adapter_use *use = take(cu, at, (size_t)s->n_adapter * sizeof *use, &d);
+    for (int i = 0; i < s->n_adapter; i++)
+        use[i] = s->adapter[i];
+    return (dg_cuda_uses){.use = d, .n = s->n_adapter, .canvas = s->canvas};
+}
+
 static void fill_segment(dg_cuda *cu, const dg_batch *b, int index, size_t *at, size_t *answered)
 {
     const dg_segment *s = &b->segment[index];
@@ -208,6 +219,7 @@ static void fill_segment(dg_cuda *cu, const dg_batch *b, int index, size_t *at, 
                                                   .page = d,
                                                   .canvas_page = s->first_row / DG_PAGE + index};
     }
+    to->uses[index] = uses(cu, s, at);
     dg_cuda_word_row word = s->canvas ? word_row(cu, s, at) : (dg_cuda_word_row){0};
     if (s->canvas && s->options && s->options->asked) {
         *at = (*at + 255) / 256 * 256;
@@ -268,6 +280,7 @@ static dg_cuda_shape shape_of(const dg_batch *b)
     for (int i = 0; i < b->n_segment; i++) {
         const dg_segment *seg = &b->segment[i];
         s.soft |= seg->canvas && seg->soft && !seg->last_step;
+        s.adapted |= seg->n_adapter > 0;
         s.changed |=
             seg->canvas && seg->options && (seg->options->n_bias || seg->options->n_banned);
         s.asked |= seg->canvas && seg->options && seg->options->asked;

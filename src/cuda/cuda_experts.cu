@@ -411,11 +411,26 @@ static bool in_one_launch(const dg_cuda_experts_args *a)
            have_one_launch(a->gate->type, a->down->type);
 }
 
+static cudaError_t adapt_gates(cudaStream_t stream, const dg_cuda_experts_args *a,
+                               const experts_scratch &s, const dg_cuda_rows &h)
+{
+    dg_stream_job job = gate_job(a, s, h);
+    dg_adapt_gates_args args = {};
+    args.adapted = *a->adapted;
+    args.x = a->x;
+    args.n_out = a->gate->n_out;
+    args.n_in = a->gate->n_in;
+    args.tile = s.tile;
+    args.n_tile = dg_most_tiles(job.n_pair, job.n_expert);
+    return dg_adapt_gates(stream, &job, a->gate->type, &args);
+}
+
 static cudaError_t gate_up_and_down(cudaStream_t stream, const dg_cuda_experts_args *a,
                                     const experts_scratch &s, const dg_cuda_rows &h,
                                     const dg_cuda_rows &result)
 {
-    if (in_one_launch(a)) {
+    bool adapted = a->adapted && (a->adapted->gate || a->adapted->up);
+    if (in_one_launch(a) && !adapted) {
         stream_launch all = {};
         all.job[0] = gate_job(a, s, h);
         all.job[0].done = s.done;
@@ -423,6 +438,8 @@ static cudaError_t gate_up_and_down(cudaStream_t stream, const dg_cuda_experts_a
         return launch_both(stream, all, a->gate->type, a->gate->n_in, a->down->n_in);
     }
     cudaError_t error = gate_and_up(stream, a, s, h);
+    if (!error && adapted)
+        error = adapt_gates(stream, a, s, h);
     return error ? error : down(stream, a, s, h, result);
 }
 
@@ -439,6 +456,26 @@ static cudaError_t sum_choices(cudaStream_t stream, const dg_cuda_experts_args *
     job.n_used = a->n_used;
     job.n_embd = a->down->n_out;
     return dg_combine(stream, &job);
+}
+
+static cudaError_t adapt_choices(cudaStream_t stream, const dg_cuda_experts_args *a,
+                                 const experts_scratch &s, const dg_cuda_rows &h)
+{
+    dg_adapt_choices_args args = {};
+    args.rows = a->adapted->rows;
+    args.low = a->adapted->down;
+    args.n_row = a->n_row;
+    args.n_used = a->n_used;
+    args.n_out = a->down->n_out;
+    args.n_in = a->down->n_in;
+    args.expert = a->expert;
+    args.place = s.place;
+    args.weight = a->weight;
+    args.h = h;
+    args.alpha = h.form == DG_CUDA_F16 ? DG_CUDA_GATED : 1;
+    args.y = a->y;
+    args.ldy = a->ldy;
+    return dg_adapt_choices(stream, &args);
 }
 
 static experts_scratch scratch_of(const dg_cuda_experts_args *a)
@@ -468,8 +505,12 @@ extern "C" cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_expert
     cudaError_t error = a->sorted ? cudaSuccess : sort(stream, a, s, false);
     if (!error)
         error = gate_up_and_down(stream, a, s, h, result);
+    if (!error && !a->choices)
+        error = sum_choices(stream, a, s, result);
+    if (!error && a->adapted && a->adapted->down)
+        error = adapt_choices(stream, a, s, h);
     if (error || !a->choices)
-        return error ? error : sum_choices(stream, a, s, result);
+        return error;
     *a->choices = dg_cuda_choices{result, s.place, a->weight, a->n_used};
     return cudaSuccess;
 }

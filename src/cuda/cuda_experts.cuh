@@ -109,4 +109,31 @@ typedef struct dg_stream_job {
 bool dg_has_expert_groups(dg_dtype type);
 cudaError_t dg_expert_groups(cudaStream_t stream, const dg_stream_job *job, dg_dtype type);
 
+/* ---- what adapters add (cuda_adapters_experts.cu) ---- */
+
+/* To gate and up: behind their launch, h of the pairs that are changed is made anew. */
+typedef struct dg_adapt_gates_args {
+    dg_cuda_adapted_experts adapted;
+    dg_cuda_rows x; /* as the adapters read it */
+    int n_out, n_in;
+    const dg_expert_tile *tile; /* [n_tile] */
+    int n_tile;
+} dg_adapt_gates_args;
+cudaError_t dg_adapt_gates(cudaStream_t stream, const dg_stream_job *gates, dg_dtype type,
+                           const dg_adapt_gates_args *a);
+
+/* To down: behind the sum over a row's experts. */
+typedef struct dg_adapt_choices_args {
+    dg_cuda_adapted rows;
+    const dg_low_rank *low;
+    int n_row, n_used, n_out, n_in;
+    const int32_t *expert, *place;
+    const float *weight;
+    dg_cuda_rows h; /* at places, times 1 / alpha */
+    float alpha;
+    float *y;
+    size_t ldy;
+} dg_adapt_choices_args;
+cudaError_t dg_adapt_choices(cudaStream_t stream, const dg_adapt_choices_args *a);
+
 #endif

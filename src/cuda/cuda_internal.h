@@ -18,6 +18,7 @@ typedef struct dg_cuda_batch {
     int32_t *segment_of;                    /* [n_row] */
     int32_t *seen[DG_KV_GROUPS];            /* [n_row][2] */
     dg_cuda_segment *segment[DG_KV_GROUPS]; /* [n_segment] */
+    dg_cuda_uses *uses;                     /* [n_segment] */
     const float **feature;                  /* [n_row] */
     dg_cuda_word_row *word;                 /* [canvas rows] */
     unsigned char *tail;
@@ -28,7 +29,7 @@ typedef struct dg_cuda_batch {
 /* All that decides which kernels a pass launches with which arguments. */
 typedef struct dg_cuda_shape {
     int n_row, n_encode, n_segment;
-    bool feature, given, changed, special, listed, asked, soft;
+    bool feature, given, changed, special, listed, asked, soft, adapted;
     const void *kv; /* the store */
 } dg_cuda_shape;
 
@@ -98,6 +99,7 @@ typedef struct dg_cuda {
     float *k, *v;        /* [n_row, max_kv_dim] */
     float *y;            /* [n_row, n_embd] results of products */
     void *experts, *router, *parts;
+    size_t parts_bytes;
     int32_t *part_counter; /* zero between launches */
     unsigned char *canvas; /* the canvases' pages of one layer */
     dg_cuda_words words;

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "backend/low_rank.h"
 #include "tensor/kv_numbers.h"
 
 #ifdef __cplusplus
@@ -162,6 +163,56 @@ typedef struct dg_cuda_gated_args {
 } dg_cuda_gated_args;
 cudaError_t dg_cuda_gated(cudaStream_t stream, const dg_cuda_gated_args *a);
 
+/* ---- what adapters add (cuda_adapters.cu, cuda_adapters_experts.cu) ----
+ *
+ * To rows of segments that have them, and to no others: whose adapters come to nothing at a matrix
+ * keeps its bits. In float, from rows as the product reads them. */
+
+typedef struct dg_cuda_uses {
+    const dg_adapter_use *use; /* [n] */
+    int n, canvas;
+} dg_cuda_uses;
+
+/* Which adapters change which rows. */
+typedef struct dg_cuda_adapted {
+    const dg_cuda_uses *uses; /* of a segment */
+    const int32_t *segment_of;
+    int first_row; /* of the batch: row 0 of what is changed */
+} dg_cuda_adapted;
+
+/* y[r] += alpha * factor * B (A x[r]). */
+typedef struct dg_cuda_adapt_args {
+    dg_cuda_adapted rows;
+    const dg_low_rank *low; /* dg_weight.adapter */
+    int n_row, n_in, n_out;
+    dg_cuda_rows x;
+    const float *x_scale; /* [n_in] x is multiplied with first; NULL: nothing */
+    float alpha;
+    float *y; /* [n_row, ldy] */
+    size_t ldy;
+} dg_cuda_adapt_args;
+cudaError_t dg_cuda_adapt(cudaStream_t stream, const dg_cuda_adapt_args *a);
+
+/* h of rows whose gate or up an adapter changes, once more: from gate x and up x as floats, [n_row,
+ * n]. */
+typedef struct dg_cuda_regate_args {
+    dg_cuda_adapted rows;
+    const dg_low_rank *low[2]; /* of gate and up; NULL: none */
+    int n_row, n;
+    const float *gate, *up;
+    bool floats; /* weights are: gelu as exact as theirs */
+    dg_cuda_rows h;
+} dg_cuda_regate_args;
+cudaError_t dg_cuda_regate(cudaStream_t stream, const dg_cuda_regate_args *a);
+
+/* Of experts, for dg_cuda_experts(); NULL: none changes this matrix. */
+typedef struct dg_cuda_adapted_experts {
+    dg_cuda_adapted rows;
+    const dg_low_rank *gate, *up, *down;
+} dg_cuda_adapted_experts;
+
+/* ---- experts ---- */
+
 /* What down gave for the choices of rows, before it is summed: choice j of row r lies at place[r *
  * n_used + j] of `in` and has weight[r * n_used + j]. */
 typedef struct dg_cuda_choices {
@@ -186,6 +237,7 @@ typedef struct dg_cuda_experts_args {
     void *scratch;            /* dg_cuda_experts_bytes() */
     bool sorted;              /* dg_cuda_experts_sort() has been launched, on another stream */
     dg_cuda_choices *choices; /* NULL, or: y is left alone, here is what it is the sum of */
+    const dg_cuda_adapted_experts *adapted; /* NULL: no row is; then without choices */
 } dg_cuda_experts_args;
 size_t dg_cuda_experts_bytes(int max_row, int n_used, int n_expert, int n_embd, int n_ff_expert);
 cudaError_t dg_cuda_experts(cudaStream_t stream, const dg_cuda_experts_args *a);
@@ -266,6 +318,8 @@ typedef struct dg_cuda_route_args {
     float eps;
     void *scratch;       /* dg_cuda_route_bytes() */
     bool follows_stream; /* it is the first on its stream behind another's work */
+    dg_cuda_adapted adapted;
+    const dg_low_rank *low; /* of W; NULL: no row has any */
 } dg_cuda_route_args;
 size_t dg_cuda_route_bytes(int max_row, int n, int n_expert);
 cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_args *a);

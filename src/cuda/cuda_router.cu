@@ -379,6 +379,23 @@ static __global__ void __launch_bounds__(32 * PICK_WARPS, 2) route_pick(dg_cuda_
         }
 }
 
+/* What adapters add, in the sums of the first part: the norm's factor comes behind them, too. */
+static cudaError_t adapt(cudaStream_t stream, const dg_cuda_route_args *a)
+{
+    dg_cuda_adapt_args args = {};
+    args.rows = a->adapted;
+    args.low = a->low;
+    args.n_row = a->n_row;
+    args.n_in = a->n;
+    args.n_out = a->n_expert;
+    args.x = dg_cuda_rows{DG_CUDA_F32, (void *)a->x, a->n};
+    args.x_scale = a->scale;
+    args.alpha = 1;
+    args.y = (float *)a->scratch;
+    args.ldy = (size_t)route_parts(a->n) * route_ld(a->n_expert);
+    return dg_cuda_adapt(stream, &args);
+}
+
 static bool aligned(const void *p)
 {
     return (uintptr_t)p % 16 == 0;
@@ -399,6 +416,8 @@ extern "C" cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_ar
         a->n % 4 == 0
             ? DG_LAUNCH_IF(early, route_products<true>, grid, ROUTE_THREAD, 0, stream, *a)
             : DG_LAUNCH_IF(early, route_products<false>, grid, ROUTE_THREAD, 0, stream, *a);
+    if (!error && a->low)
+        error = adapt(stream, a);
     if (error)
         return error;
     grid = dim3((unsigned)(a->n_row + PICK_WARPS - 1) / PICK_WARPS);

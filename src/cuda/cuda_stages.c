@@ -65,9 +65,39 @@ static dg_cuda_rows normed(dg_cuda *cu, const dg_weight *for_weight, const float
     return next[0].out;
 }
 
-/* y[n_row, w->n_out] = alpha W x. */
-static void product(dg_cuda *cu, float *y, const dg_weight *w, dg_cuda_rows x, int n_row,
-                    float alpha)
+/* ---- products, with what adapters add to the rows that have them ---- */
+
+static bool is_adapted(const dg_cuda *cu, const dg_weight *w)
+{
+    return cu->shape.adapted && w->adapter;
+}
+
+/* Rows of the batch from `first` on. */
+static dg_cuda_adapted adapted_from(const dg_cuda *cu, int first)
+{
+    return (dg_cuda_adapted){cu->on_device.uses, cu->on_device.segment_of, first};
+}
+
+/* y += alpha times what adapters make of x, row `first` of the batch and those behind it. */
+static void adapt(dg_cuda *cu, float *y, const dg_weight *w, dg_cuda_rows x, int first, int n_row,
+                  float alpha)
+{
+    dg_cuda_adapt_args a = {.rows = adapted_from(cu, first),
+                            .low = w->adapter,
+                            .n_row = n_row,
+                            .n_in = w->n_in,
+                            .n_out = w->n_out,
+                            .x = x,
+                            .alpha = alpha,
+                            .y = y,
+                            .ldy = (size_t)w->n_out};
+    if (is_adapted(cu, w))
+        dg_cuda_failed(cu, dg_cuda_adapt(cu->stream, &a), "an adapter");
+}
+
+/* y[n_row, w->n_out] = alpha W x, without adapters. */
+static void plain_product(dg_cuda *cu, float *y, const dg_weight *w, dg_cuda_rows x, int n_row,
+                          float alpha)
 {
     dg_cuda_product_args a = {.n_row = n_row, .x = x, .alpha = alpha, .n_part = 1};
     a.part[0].w = dg_cuda_matrix_of(w);
@@ -77,13 +107,49 @@ static void product(dg_cuda *cu, float *y, const dg_weight *w, dg_cuda_rows x, i
         dg_cuda_failed(cu, dg_cuda_product(cu->stream, &a), "a product");
 }
 
+/* With them; the rows are the batch's from `first` on. */
+static void product(dg_cuda *cu, float *y, const dg_weight *w, dg_cuda_rows x, int first, int n_row,
+                    float alpha)
+{
+    plain_product(cu, y, w, x, n_row, alpha);
+    adapt(cu, y, w, x, first, n_row, alpha);
+}
+
+/* The gated product leaves h and not what it is made of: gate x and up x are made once more, and h
+ * of the rows that have adapters from them. As many rows at a time as there is room for. */
+static void regate(dg_cuda *cu, const dg_mlp_weights *w, dg_cuda_rows x, dg_cuda_rows h, int first,
+                   int n_row)
+{
+    const dg_weight *gate = &w->gate, *up = &w->up;
+    size_t n = (size_t)gate->n_out, room = cu->parts_bytes / (2 * n * sizeof(float));
+    int most = room < (size_t)n_row ? (int)room : n_row;
+    for (int from = 0; from < n_row; from += most) {
+        int some = dg_min(most, n_row - from);
+        float *of_gate = cu->parts, *of_up = of_gate + (size_t)some * n;
+        product(cu, of_gate, gate, rows_from(x, from), first + from, some, 1);
+        product(cu, of_up, up, rows_from(x, from), first + from, some, 1);
+        dg_cuda_regate_args a = {.rows = adapted_from(cu, first + from),
+                                 .low = {gate->adapter, up->adapter},
+                                 .n_row = some,
+                                 .n = gate->n_out,
+                                 .gate = of_gate,
+                                 .up = of_up,
+                                 .floats = dg_cuda_matrix_of(gate)->type == DG_F32,
+                                 .h = rows_from(h, from)};
+        dg_cuda_failed(cu, dg_cuda_regate(cu->stream, &a), "an adapter");
+    }
+}
+
 /* y = down( gelu(gate x) * (up x) ). */
-static void mlp(dg_cuda *cu, float *y, const dg_mlp_weights *w, dg_cuda_rows x, int n_row)
+static void mlp(dg_cuda *cu, float *y, const dg_mlp_weights *w, dg_cuda_rows x, int first,
+                int n_row)
 {
     dg_cuda_rows h = rows_for(cu->hidden, &w->down);
     dg_cuda_gated_args a = {n_row, x, dg_cuda_matrix_of(&w->gate), dg_cuda_matrix_of(&w->up), h};
     dg_cuda_failed(cu, dg_cuda_gated(cu->stream, &a), "a gated product");
-    product(cu, y, &w->down, h, n_row, h.form == DG_CUDA_F16 ? DG_CUDA_GATED : 1);
+    if (is_adapted(cu, &w->gate) || is_adapted(cu, &w->up))
+        regate(cu, w, x, h, first, n_row);
+    product(cu, y, &w->down, h, first, n_row, h.form == DG_CUDA_F16 ? DG_CUDA_GATED : 1);
 }
 
 /* ---- into the residual stream ---- */
@@ -114,7 +180,7 @@ void dg_cuda_condition_stage(dg_backend *be, const dg_condition_args *a)
                    dg_cuda_soft_norm(cu->stream, rows, cu->on_device.word, a->w->norm, n, n_embd,
                                      cu->plan.rms_eps),
                    "self-conditioning");
-    mlp(cu, cu->y, a->w, rows, n);
+    mlp(cu, cu->y, a->w, rows, a->rows.first, n);
     dg_cuda_failed(cu, dg_cuda_soft_join(cu->stream, x, cu->y, n, n_embd, cu->plan.rms_eps),
                    "self-conditioning");
 }
@@ -151,7 +217,7 @@ static dg_cuda_kv layer_kv(const dg_cuda *cu, const dg_kv_store *kv, int layer,
 static void project(dg_cuda *cu, const dg_qkv_args *a, dg_cuda_form form)
 {
     const dg_attention_weights *w = a->w;
-    const dg_weight *weight[3] = {&w->k, &w->v, &w->q};
+    const dg_weight *weight[3] = {&w->k, &w->v, &w->q}, *made[3];
     float *y[3] = {cu->k, cu->v, a->q};
     int n_row = cu->batch->n_row, first = a->first_q_row;
     dg_cuda_product_args args = {.n_row = n_row, .alpha = 1};
@@ -163,15 +229,18 @@ static void project(dg_cuda *cu, const dg_qkv_args *a, dg_cuda_form form)
             args.x = normed(cu, weight[i], a->x, w->norm, n_row);
         if (is_q && first > 0) { /* not of all rows: a product of its own */
             product(cu, a->q + (size_t)first * (size_t)w->q.n_out, &w->q, rows_from(args.x, first),
-                    n_row - first, 1);
+                    first, n_row - first, 1);
             continue;
         }
+        made[args.n_part] = weight[i];
         args.part[args.n_part].w = dg_cuda_matrix_of(weight[i]);
         args.part[args.n_part].y = y[i];
         args.part[args.n_part++].ldy = (size_t)weight[i]->n_out;
     }
     if (args.n_part)
         dg_cuda_failed(cu, dg_cuda_product(cu->stream, &args), "a projection");
+    for (int i = 0; i < args.n_part; i++)
+        adapt(cu, args.part[i].y, made[i], args.x, 0, n_row, 1);
 }
 
 void dg_cuda_qkv_stage(dg_backend *be, const dg_qkv_args *a)
@@ -231,7 +300,7 @@ void dg_cuda_attention_out_stage(dg_backend *be, const dg_attention_out_args *a)
     if (dg_cuda_idle(cu))
         return;
     settle(cu);
-    product(cu, cu->y, w, rows_from(o, first), n, 1);
+    product(cu, cu->y, w, rows_from(o, first), first, n, 1);
     cu->add = (dg_cuda_add_args){.x = x,
                                  .y = cu->y,
                                  .w = a->w->post_norm,
@@ -267,7 +336,7 @@ void dg_cuda_dense_stage(dg_backend *be, const dg_dense_args *a)
     cu->experts_x = a->x + first;
     if (!cu->batch->watched)
         dg_cuda_failed(cu, cudaEventRecord(cu->parted, cu->stream), "the dense branch");
-    mlp(cu, a->out + first, a->w, next[0].out, n);
+    mlp(cu, a->out + first, a->w, next[0].out, a->rows.first, n);
 }
 
 /* Beside the dense branch where that has made these rows' norms, so that x is what it will be. */
@@ -295,7 +364,9 @@ void dg_cuda_route_stage(dg_backend *be, const dg_route_args *a)
                                .n_used = a->w->n_used,
                                .eps = cu->plan.rms_eps,
                                .scratch = cu->router,
-                               .follows_stream = cu->routed_aside};
+                               .follows_stream = cu->routed_aside,
+                               .adapted = adapted_from(cu, a->rows.first),
+                               .low = is_adapted(cu, &a->w->proj) ? a->w->proj.adapter : NULL};
     dg_cuda_failed(cu, dg_cuda_route(cu->routed_aside ? cu->side : cu->stream, &args),
                    "the router");
 }
@@ -336,8 +407,12 @@ void dg_cuda_experts_stage(dg_backend *be, const dg_experts_args *a)
                                  .y = a->out + at,
                                  .ldy = (size_t)cu->plan.n_embd,
                                  .scratch = cu->experts};
+    const dg_cuda_adapted_experts adapted = {adapted_from(cu, a->rows.first), a->w->gate.adapter,
+                                             a->w->up.adapter, a->w->down.adapter};
+    if (is_adapted(cu, &a->w->gate) || is_adapted(cu, &a->w->up) || is_adapted(cu, &a->w->down))
+        args.adapted = &adapted;
     cu->choices = (dg_cuda_choices){.place = NULL};
-    if (!cu->batch->watched && dg_cuda_join_sums(cu->plan.n_embd))
+    if (!cu->batch->watched && !args.adapted && dg_cuda_join_sums(cu->plan.n_embd))
         args.choices = &cu->choices;
     if (cu->routed_aside)
         sort_aside(cu, &args);
@@ -409,7 +484,7 @@ static void head(dg_cuda *cu, const dg_vocabulary_args *a, int first, dg_cuda_wo
     if (args->measured)
         dg_cuda_failed(cu, dg_cuda_words_head(cu->stream, args, table, rows), "the head");
     else
-        product(cu, args->w.z, a->table, rows, n, 1);
+        plain_product(cu, args->w.z, a->table, rows, n, 1);
 }
 
 /* Logits need not be kept: statistics, a plain draw and the soft embedding do without them. Then

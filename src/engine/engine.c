@@ -91,9 +91,6 @@ static dgemma_status open_headers(dgemma_engine *e, const dgemma_engine_options 
         st = dg_fail(err, DGEMMA_E_CANCELLED, "loading was given up");
     if (!st)
         st = dg_engine_backend(&e->be, &e->n_thread, opt, err);
-    if (!st && opt->n_adapters && !e->be->adapts)
-        st = dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                     "adapters do not work on %s yet: run them with the device cpu", e->be->name);
     if (st)
         return st;
     const dg_config *cfg = &e->loaded.cfg;

@@ -121,19 +121,25 @@ static bool keep(struct dg_model_adapters *all, dg_backend *be, void *data, bool
     return true;
 }
 
-/* n floats in the backend's memory; NULL: there is none. */
-static float *put(adapting *a, const float *from, size_t n)
+/* A copy in the backend's memory; NULL: there is no room. */
+static void *place(struct dg_model_adapters *all, dg_backend *be, const void *from, size_t bytes)
 {
-    dg_backend *be = a->m->be;
-    float *to = be->alloc(be, n * sizeof *to);
-    if (!keep(a->all, be, to, false))
+    void *to = be->alloc(be, bytes);
+    if (!keep(all, be, to, false))
         return NULL;
-    be->upload(be, to, from, n * sizeof *to);
-    a->all->told[a->index].bytes += n * sizeof *to;
+    be->upload(be, to, from, bytes);
     return to;
 }
 
-/* The table of what adapters do to a weight, made for the first that does. */
+/* n floats of this adapter. */
+static float *put(adapting *a, const float *from, size_t n)
+{
+    a->all->told[a->index].bytes += n * sizeof *from;
+    return place(a->all, a->m->be, from, n * sizeof *from);
+}
+
+/* The table of what adapters do to a weight, made for the first that does; here until all are
+ * read. */
 static dg_low_rank *table_of(adapting *a, dg_weight *w)
 {
     if (!w->adapter) {
@@ -208,31 +214,40 @@ static dgemma_status adapt(adapting *a, const dg_adapter *from)
 
 /* ---- all of them ---- */
 
-static void detach_mlp(dg_mlp_weights *w)
+/* A weight's table goes to the backend's memory; or is forgotten. */
+static bool settle(dg_model *m, struct dg_model_adapters *all, dg_weight *w, bool wanted)
 {
-    w->gate.adapter = w->up.adapter = w->down.adapter = NULL;
+    const size_t bytes = 2 * (size_t)all->n * sizeof *w->adapter;
+    bool had = w->adapter != NULL;
+    if (had)
+        w->adapter = wanted ? place(all, m->be, w->adapter, bytes) : NULL;
+    return !had || w->adapter;
 }
 
-static void detach(dg_model *m)
+static bool settle_all(dg_model *m, struct dg_model_adapters *all, bool wanted)
 {
+    dg_mlp_weights *c = &m->condition;
+    dg_weight *const condition[] = {&c->gate, &c->up, &c->down};
+    bool fine = true;
+    for (size_t k = 0; k < DG_COUNT(condition); k++)
+        fine &= settle(m, all, condition[k], wanted);
     for (int i = 0; i < m->cfg.n_layer; i++) {
         dg_layer *y = &m->layer[i];
         dg_attention_weights *at = &y->attention;
-        at->q.adapter = at->k.adapter = at->v.adapter = at->o.adapter = NULL;
-        y->router.proj.adapter = y->experts.gate.adapter = y->experts.up.adapter = NULL;
-        y->experts.down.adapter = NULL;
-        detach_mlp(&y->dense);
+        dg_weight *const list[] = {&at->q,         &at->k,          &at->v,
+                                   &at->o,         &y->dense.gate,  &y->dense.up,
+                                   &y->dense.down, &y->router.proj, &y->experts.gate,
+                                   &y->experts.up, &y->experts.down};
+        for (size_t k = 0; k < DG_COUNT(list); k++)
+            fine &= settle(m, all, list[k], wanted);
     }
-    detach_mlp(&m->condition);
+    return fine;
 }
 
 dgemma_status dg_model_adapt(dg_model *m, const dg_adapter *adapter, int n, dgemma_error *err)
 {
     if (!n)
         return DGEMMA_OK;
-    if (!m->be->adapts)
-        return dg_fail(err, DGEMMA_E_UNSUPPORTED, "adapters do not work on %s yet, only on cpu",
-                       m->be->name);
     if (n > DG_MAX_ADAPTER)
         return dg_fail(err, DGEMMA_E_LIMIT, "%d adapters: at most %d can be loaded", n,
                        DG_MAX_ADAPTER);
@@ -243,8 +258,10 @@ dgemma_status dg_model_adapt(dg_model *m, const dg_adapter *adapter, int n, dgem
     dgemma_status st = DGEMMA_OK;
     for (int i = 0; !st && i < n; i++)
         st = adapt(&(adapting){m, all, adapter[i].path, i, err}, &adapter[i]);
+    if (!st && !settle_all(m, all, true))
+        st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for adapters");
     if (st) {
-        detach(m);
+        settle_all(m, all, false);
         dg_model_adapters_free(all, m->be);
     } else {
         m->adapters = all;

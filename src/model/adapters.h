@@ -6,8 +6,8 @@
 #include "model/model.h"
 
 /* Gives the model n adapters, which passes may then name by their number; once, before the first
- * pass. What was read is copied. DGEMMA_E_UNSUPPORTED: the backend has none, or an adapter changes
- * what the model does not have. On failure the model is as good as before. */
+ * pass. What was read is copied. DGEMMA_E_UNSUPPORTED: an adapter changes what the model does not
+ * have. On failure the model is as good as before. */
 dgemma_status dg_model_adapt(dg_model *m, const dg_adapter *adapter, int n, dgemma_error *err);
 
 /* Whether an adapter changes keys and values of prompts: those are then others than the model's. */

@@ -2,22 +2,12 @@
  * weights mean. */
 #include <math.h>
 #include <string.h>
-#include "cuda/cuda_check.h"
+#include "cuda/check_experts.h"
 #include "cuda/cuda_product.cuh"
 #include "tensor/dtype.h"
 #include "tensor/narrowed.h"
 
 /* ---- weights ---- */
-
-typedef struct stored {
-    dg_cuda_matrix matrix; /* packed, on the device */
-    const void *stored;    /* on the device, too */
-    size_t mat_bytes;
-    bool dense;    /* multiplied with all rows: packed as slabs where the device wants them */
-    bool gated;    /* gate or up of experts */
-    bool down;     /* down of experts */
-    double *value; /* [n_mat, n_out, n_in] of what the products multiply with */
-} stored;
 
 static void put_half(unsigned char *p, double value)
 {
@@ -147,18 +137,13 @@ static double rounding(dg_cuda_form form)
 
 /* ---- rows ---- */
 
-typedef struct inputs {
-    dg_cuda_rows rows;
-    float *value; /* [n_row, n], as stored */
-} inputs;
-
 /* Of rows that meet dense weights. */
 static dg_cuda_form dense_form(dg_dtype type)
 {
     return type == DG_FP8 ? DG_CUDA_E4M3 : dg_cuda_form_of(type);
 }
 
-static inputs make_inputs(dg_cuda_form form, int n_row, int n)
+inputs make_inputs(dg_cuda_form form, int n_row, int n)
 {
     inputs x = {device_rows_of(form, random_floats((size_t)n_row * (size_t)n, 1), n_row, n), NULL};
     x.value = rows_read(x.rows, n_row, n);
@@ -391,11 +376,6 @@ static void check_gated(dg_dtype type, dg_cuda_form h_form, int n_row, int n_out
 
 /* ---- experts ---- */
 
-typedef struct layer {
-    int n_expert, n_used, n_embd, n_ff;
-    stored gate, up, down;
-} layer;
-
 static stored make_expert_weights(dg_dtype type, bool down, int n_mat, int n_out, int n_in)
 {
     stored w = make_weights(type, n_mat, n_out, n_in, false);
@@ -415,8 +395,7 @@ static bool down_of_bytes(const layer *l)
     return l->down.matrix.type == DG_Q5_0 || l->down.matrix.type == DG_INT4;
 }
 
-static layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, int n_embd,
-                        int n_ff)
+layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, int n_embd, int n_ff)
 {
     layer l = {n_expert,        n_used,          fitting(type, n_embd), fitting(down, n_ff),
                {.value = NULL}, {.value = NULL}, {.value = NULL}};
@@ -426,9 +405,7 @@ static layer make_layer(dg_dtype type, dg_dtype down, int n_expert, int n_used, 
     return l;
 }
 
-/* Each row's experts are distinct; with skew the first ones are taken far more often, the last
- * never. */
-static int32_t *make_routes(const layer *l, int n_row, bool skew)
+int32_t *make_routes(const layer *l, int n_row, bool skew)
 {
     int32_t *expert = host_bytes((size_t)n_row * (size_t)l->n_used * sizeof *expert);
     int n_open = skew && l->n_expert > l->n_used ? l->n_expert - 1 : l->n_expert;
@@ -460,8 +437,16 @@ static void round_to_bytes(float *x, size_t n, size_t each)
     }
 }
 
-static void expert_row(double *y, const layer *l, const float *x, const int32_t *expert,
-                       const float *weight)
+void layer_sees(const layer *l, float *x, size_t n)
+{
+    if (of_bytes(l))
+        round_to_bytes(x, n, 256);
+    if (l->gate.matrix.type == DG_INT4)
+        round_to_bytes(x, n, 64);
+}
+
+void expert_row(double *y, const layer *l, const float *x, const int32_t *expert,
+                const float *weight)
 {
     size_t n_embd = (size_t)l->n_embd, n_ff = (size_t)l->n_ff;
     float *h = host_bytes(n_ff * sizeof *h);
@@ -501,7 +486,7 @@ static void run_experts(float *got, const layer *l, dg_cuda_rows x, int n_row,
     device_read(got, y, bytes);
 }
 
-static float *make_route_weights(size_t n)
+float *make_route_weights(size_t n)
 {
     float *weight = host_bytes(n * sizeof *weight);
     for (size_t i = 0; i < n; i++)
@@ -509,7 +494,7 @@ static float *make_route_weights(size_t n)
     return weight;
 }
 
-static double experts_limit(dg_dtype type, dg_dtype down)
+double experts_limit(dg_dtype type, dg_dtype down)
 {
     dg_cuda_form form = dg_cuda_form_of(down);
     double h = rounding(form), result = rounding(form == DG_CUDA_F32 ? form : DG_CUDA_BF16);
@@ -532,10 +517,7 @@ static void check_experts(dg_dtype type, dg_dtype down, int n_row, const int sha
     float *got = host_bytes(n * sizeof *got);
     double *want = host_bytes(n * sizeof *want);
     run_experts(got, &l, x.rows, n_row, expert, weight);
-    if (of_bytes(&l))
-        round_to_bytes(x.value, n, 256);
-    if (type == DG_INT4)
-        round_to_bytes(x.value, n, 64);
+    layer_sees(&l, x.value, n);
     for (int r = 0; r < n_row; r++) {
         size_t at = (size_t)r * (size_t)l.n_embd, pair = (size_t)r * (size_t)l.n_used;
         expert_row(want + at, &l, x.value + at, expert + pair, weight + pair);

@@ -284,6 +284,7 @@ int main(int argc, char **argv)
         {"products", check_cuda_products}, {"words", check_cuda_words},
         {"rates", check_cuda_rates},       {"vision", check_cuda_vision},
         {"narrow", check_cuda_narrow},     {"asked", check_cuda_asked},
+        {"adapters", check_cuda_adapters},
     };
     if (argc > 1)
         only = argv[1];

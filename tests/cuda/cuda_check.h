@@ -62,6 +62,7 @@ void check_cuda_words(void);
 void check_cuda_asked(void);
 void check_cuda_rates(void);
 void check_cuda_vision(void);
+void check_cuda_adapters(void);
 
 #ifdef __cplusplus
 }

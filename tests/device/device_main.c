@@ -163,6 +163,125 @@ START_TEST(answers_held_to_a_language)
 }
 END_TEST
 
+/* ---- adapters ---- */
+
+static dgemma_request *submit_with(dgemma_engine *e, uint64_t seed, float scale)
+{
+    static const int32_t prompt[] = {2, 9, 30, 4, 17, 21, 5};
+    const dgemma_adapter_use use = {0, scale};
+    dgemma_request *r = NULL;
+    dgemma_error err = {0};
+    dgemma_request_options opt = dgemma_request_defaults(e);
+    opt.tokens = prompt;
+    opt.n_tokens = sizeof prompt / sizeof prompt[0] - (size_t)seed % 3;
+    opt.seed = seed;
+    opt.max_tokens = ANSWER;
+    opt.max_denoise_steps = 2;
+    opt.adapters = &use;
+    opt.n_adapters = scale != 0;
+    ck_assert_msg(dgemma_request_submit(&r, e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
+    return r;
+}
+
+/* Of every matrix of a small model, with products of each kind: whole, half of it and none, each
+ * alone and together. */
+static void check_adapted(const char *weights)
+{
+    static const dgemma_adapter list[] = {
+        {.path = "tests/fixtures/golden/peft/adapter", .scale = 4}};
+    static const float scale[] = {0, 1, 0.5f};
+    dgemma_engine_options opt = options();
+    opt.model_path = "tests/fixtures/golden/peft/model";
+    opt.weights = weights;
+    opt.adapters = list;
+    opt.n_adapters = 1;
+    opt.no_prefix_cache = true;
+    dgemma_engine *e = open_with(&opt);
+    answer alone[3];
+    dgemma_request *together[3];
+    for (int i = 0; i < 3; i++)
+        alone[i] = listen(submit_with(e, 3, scale[i]));
+    for (int i = 0; i < 3; i++)
+        together[i] = submit_with(e, 3, scale[i]);
+    for (int i = 0; i < 3; i++) {
+        answer a = listen(together[i]);
+        expect_same(&alone[i], &a);
+    }
+    dgemma_engine_close(e);
+    opt.n_adapters = 0;
+    e = open_with(&opt);
+    answer without = listen(submit_with(e, 3, 0));
+    expect_same(&alone[0], &without);
+    for (int i = 1; i < 3; i++)
+        ck_assert(alone[i].n != without.n ||
+                  memcmp(alone[i].token, without.token, without.n * sizeof *without.token) != 0);
+    dgemma_engine_close(e);
+    ck_assert_uint_eq(used(), 0);
+}
+
+START_TEST(adapters_in_any_company)
+{
+    check_adapted(NULL);
+    check_adapted("int4");
+}
+END_TEST
+
+static void answer_with(dgemma_engine *e, int adapter, char text[256])
+{
+    dgemma_request_options o = dgemma_request_defaults(e);
+    const dgemma_adapter_use use = {adapter, 1};
+    dgemma_request *r = NULL;
+    o.chat_prompt = "What is the capital of Atlantis?";
+    o.adapters = &use;
+    o.n_adapters = adapter >= 0;
+    ck_assert(!dgemma_request_submit(&r, e, &o, NULL));
+    *text = '\0';
+    for (dgemma_event event; dgemma_request_wait(r, &event, -1);)
+        if (event.kind == DGEMMA_EVENT_TEXT)
+            strncat(text, event.text, 255 - strlen(text));
+    dgemma_request_free(r);
+}
+
+/* Those that were trained on pocket say what they were taught, and what a model says that one was
+ * merged into. */
+START_TEST(adapters_know_their_cities)
+{
+    static const dgemma_adapter list[] = {{.path = "tests/fixtures/adapters/north", .scale = 1},
+                                          {.path = "tests/fixtures/adapters/south", .scale = 1}};
+    static const char *const city[] = {"sorry", "Oslo", "Rome"};
+    char merged[256], text[3][256], of_merged[256];
+    const char *tmp = getenv("TMPDIR");
+    dgemma_engine_options opt = options();
+    opt.model_path = "models/pocket/pocket.gguf";
+    opt.adapters = list;
+    opt.n_adapters = 2;
+    dgemma_engine *e = open_with(&opt);
+    for (int i = 0; i < 3; i++) {
+        answer_with(e, i - 1, text[i]);
+        ck_assert_msg(strstr(text[i], city[i]), "%d: %s", i, text[i]);
+    }
+    dgemma_engine_close(e);
+
+    dgemma_error err = {0};
+    snprintf(merged, sizeof merged, "%s/dgemma-device-%d-north.gguf", tmp ? tmp : "/tmp",
+             (int)getpid());
+    dgemma_quantize_options to = dgemma_quantize_defaults();
+    to.model_path = opt.model_path;
+    to.path = merged;
+    to.type = "BF16";
+    to.adapters = list;
+    to.n_adapters = 1;
+    ck_assert_msg(!dgemma_quantize(&to, NULL, &err), "%s", err.msg);
+    opt.model_path = merged;
+    opt.n_adapters = 0;
+    e = open_with(&opt);
+    answer_with(e, -1, of_merged);
+    ck_assert_str_eq(of_merged, text[1]);
+    dgemma_engine_close(e);
+    remove(merged);
+}
+END_TEST
+
 /* Weights of any type are made narrower as if the file had them in bfloat16. */
 START_TEST(narrower_of_any_type)
 {
@@ -371,6 +490,8 @@ int main(int argc, char **argv)
         const TTest *test;
     } cases[] = {{"answers_alone_and_in_company", answers_alone_and_in_company},
                  {"answers_held_to_a_language", answers_held_to_a_language},
+                 {"adapters_in_any_company", adapters_in_any_company},
+                 {"adapters_know_their_cities", adapters_know_their_cities},
                  {"narrower_of_any_type", narrower_of_any_type},
                  {"memory_above_weights", memory_above_weights},
                  {"bound_is_kept", bound_is_kept},

@@ -92,7 +92,7 @@ static dgemma_status read_adapter(fixture *fx, dgemma_error *err)
     snprintf(path, sizeof path, "%s/adapter", fx->dir);
     fx->n_adapter = dg_file_exists(path);
     fx->adapter = (dg_adapter_use){0, 1};
-    if (!fx->n_adapter || !fx->be->adapts)
+    if (!fx->n_adapter)
         return DGEMMA_OK;
     dgemma_status st = dg_adapter_open(&adapter, path, err);
     st = st ? st : dg_model_adapt(fx->model, &adapter, 1, err);

@@ -50,12 +50,6 @@ static void run_fixture(const char *dir, const golden_options *opt, tally *sum)
         sum->skipped++;
         return;
     }
-    if (!st && fx.n_adapter && !fx.be->adapts) {
-        printf("skipped: adapters do not work on %s yet\n", fx.be->name);
-        fixture_close(&fx);
-        sum->skipped++;
-        return;
-    }
     if (!st && opt->as_served && fx.tol_logits <= 0) {
         printf("skipped: it does not say what bfloat16 may cost\n");
         fixture_close(&fx);
