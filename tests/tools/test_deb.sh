@@ -26,7 +26,9 @@ says() { field "$1" "$2" | grep -q -- "$3" || { field "$1" "$2"; return 1; }; }
 version=$(sed -n 's/^.define DGEMMA_VERSION "\(.*\)"/\1/p' include/dgemma.h)
 lib=/usr/lib/[a-z0-9_-]*
 
+cp "$BUILD/flags" "$temp/flags"
 check "packages are made" make_packages
+check "of what was built before" cmp "$BUILD/flags" "$temp/flags"
 check "the program" has dgemma /usr/bin/dgemma /usr/share/man/man1/dgemma.1.gz /usr/share/bash-completion/completions/dgemma \
     /usr/share/zsh/vendor-completions/_dgemma /usr/share/fish/vendor_completions.d/dgemma.fish /usr/share/doc/dgemma/copyright
 check "the service" has dgemma-server '\(/usr\)\?/lib/systemd/system/dgemma.service' '\(/usr\)\?/lib/systemd/system/dgemma.socket' /usr/lib/sysusers.d/dgemma.conf /etc/default/dgemma
