@@ -102,6 +102,7 @@ Suite *decide_suite(void);
 Suite *batch_suite(void);
 Suite *multipart_suite(void);
 Suite *models_suite(void);
+Suite *models_folder_suite(void);
 Suite *replica_suite(void);
 
 #endif

@@ -99,6 +99,7 @@ static make_suite *const suites[] = {
     batch_suite,
     multipart_suite,
     models_suite,
+    models_folder_suite,
     replica_suite,
     blocks_narrow_suite,
     quantize_suite,
