@@ -52,6 +52,29 @@ static dgemma_status tell(comparing *c, dgemma_error *err)
     return dg_fail(err, DGEMMA_E_CANCELLED, "given up");
 }
 
+/* ---- models ---- */
+
+static dgemma_status check_same(const comparing *c, const dg_config *a, const dg_config *b,
+                                dgemma_error *err)
+{
+    if (a->n_vocab == b->n_vocab && a->n_embd == b->n_embd && a->canvas_length == b->canvas_length)
+        return DGEMMA_OK;
+    return dg_fail(err, DGEMMA_E_ARG, "%s and %s are not the same model in two forms",
+                   c->opt->model_path, c->opt->other_path);
+}
+
+/* Before the first one answers, which may take an hour. */
+static dgemma_status check_models(const comparing *c, dgemma_error *err)
+{
+    dg_loaded of[2] = {0};
+    dgemma_status st = dg_load(&of[0], c->opt->model_path, err);
+    st = st ? st : dg_load(&of[1], c->opt->other_path, err);
+    st = st ? st : check_same(c, &of[0].cfg, &of[1].cfg, err);
+    for (int i = 0; i < 2; i++)
+        dg_loaded_clear(&of[i]);
+    return st;
+}
+
 /* ---- answers ---- */
 
 static bool keep_canvas(void *user, const dgemma_step *s)
@@ -138,10 +161,7 @@ static dgemma_status start_models(comparing *c, dgemma_error *err)
     st = st ? st : dg_probe_load(&c->probe[1], c->opt->other_path, 0, err);
     for (int i = 0; i < 2; i++)
         cfg[i] = &c->probe[i].loaded.cfg;
-    if (!st && (cfg[0]->n_vocab != cfg[1]->n_vocab || cfg[0]->n_embd != cfg[1]->n_embd ||
-                cfg[0]->canvas_length != cfg[1]->canvas_length))
-        st = dg_fail(err, DGEMMA_E_ARG, "%s and %s are not the same model in two forms",
-                     c->opt->model_path, c->opt->other_path);
+    st = st ? st : check_same(c, cfg[0], cfg[1], err); /* the files may be others by now */
     for (int i = 0; !st && i < 2; i++) {
         st = dg_noised_start(&c->canvas[i], &c->probe[i], c->n_canvas, (int)n_prompt,
                              c->opt->n_threads, err);
@@ -284,6 +304,7 @@ dgemma_status dg_compare(const dgemma_compare_options *opt, dgemma_compared *tot
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
     for (int i = 0; i < c.n_prompt; i++)
         dg_tokens_init(&c.of[i].prompt, 4096);
+    st = check_models(&c, err);
     for (int i = 0; !st && i < 2; i++)
         st = answer_all(&c, i, err);
     st = st ? st : start_models(&c, err);

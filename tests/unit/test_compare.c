@@ -47,10 +47,18 @@ START_TEST(distances)
 }
 END_TEST
 
+static bool not_yet(void *user, double fraction)
+{
+    (void)user;
+    ck_abort_msg("%g of it is done already", fraction);
+    return false;
+}
+
+/* Before anything is answered. */
 START_TEST(refused)
 {
     dgemma_error err = {0};
-    dgemma_compare_options opt = {.model_path = pocket, .n_threads = 2};
+    dgemma_compare_options opt = {.model_path = pocket, .n_threads = 2, .on_progress = not_yet};
     ck_assert_int_eq(dgemma_compare(&opt, NULL, &err), DGEMMA_E_ARG);
     opt.other_path = dg_test_in_root("none.gguf");
     ck_assert_int_eq(dgemma_compare(&opt, NULL, &err), DGEMMA_E_IO);
