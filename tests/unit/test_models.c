@@ -115,6 +115,18 @@ START_TEST(a_mistake_is_told_with_its_place)
 END_TEST
 
 /* Whatever is cut off, nothing is read beyond it. */
+START_TEST(a_name_may_have_200_bytes)
+{
+    for (int n = DG_MODEL_NAME_MAX; n <= DG_MODEL_NAME_MAX + 1; n++) {
+        char text[DG_MODEL_NAME_MAX + 64];
+        dg_model_specs s;
+        snprintf(text, sizeof text, "{\"models\": [{\"name\": \"%0*d\", \"path\": \"p\"}]}", n, 7);
+        ck_assert_int_eq(parse(&s, text, NULL) == DGEMMA_OK, n == DG_MODEL_NAME_MAX);
+        dg_model_specs_clear(&s);
+    }
+}
+END_TEST
+
 START_TEST(a_part_of_a_file_is_none)
 {
     for (size_t n = 0; n < sizeof good - 1; n++) {
@@ -354,6 +366,7 @@ Suite *models_suite(void)
     TCase *t = tcase_create("models");
     tcase_add_test(t, a_file_is_read);
     tcase_add_loop_test(t, a_mistake_is_told_with_its_place, 0, DG_COUNT(wrong));
+    tcase_add_test(t, a_name_may_have_200_bytes);
     tcase_add_test(t, a_part_of_a_file_is_none);
     tcase_add_test(t, names_are_looked_up);
     tcase_add_test(t, what_can_never_fit_is_refused);

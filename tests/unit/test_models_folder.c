@@ -140,10 +140,31 @@ START_TEST(more_than_are_served_are_refused)
 }
 END_TEST
 
+static size_t bytes_with(size_t kv_bytes, int n_running)
+{
+    dg_model_specs s;
+    dgemma_error err = {0};
+    const dg_model_base base = {.options = {.max_running = n_running, .kv_bytes = kv_bytes}};
+    ck_assert_msg(!dg_model_specs_read(&s, dg_test_root, &base, &err), "%s", err.msg);
+    const size_t bytes = dg_model_spec_bytes(&s.list[0]);
+    ck_assert_uint_gt(bytes, s.list[0].info.weight_bytes + kv_bytes);
+    dg_model_specs_clear(&s);
+    return bytes;
+}
+
+START_TEST(what_a_model_takes)
+{
+    link_model("x.gguf");
+    const size_t bytes = bytes_with(1 << 20, 1);
+    ck_assert_uint_eq(bytes_with(3 << 20, 1), bytes + (2 << 20));
+    ck_assert_uint_gt(bytes_with(1 << 20, 5), bytes);
+}
+END_TEST
+
 /* A file lists what must be there; and nobody waits for a pipe. */
 START_TEST(a_file_leaves_nothing_out)
 {
-    static const char text[] = "{\"models\": [{\"name\": \"x\", \"path\": \"x.gguf\"}, "
+    static const char text[] = "{\"models\": [{\"name\": \"x.gguf\", \"path\": \"x.gguf\"}, "
                                "{\"name\": \"y\", \"path\": \"y.gguf\"}]}";
     char path[DG_TEST_PATH];
     dg_model_specs s;
@@ -190,6 +211,7 @@ Suite *models_folder_suite(void)
     tcase_add_test(t, models_are_found_by_their_names);
     tcase_add_test(t, what_is_no_model_is_left_out);
     tcase_add_test(t, more_than_are_served_are_refused);
+    tcase_add_test(t, what_a_model_takes);
     tcase_add_test(t, a_file_leaves_nothing_out);
     tcase_add_test(t, a_folder_without_models);
     suite_add_tcase(s, t);
