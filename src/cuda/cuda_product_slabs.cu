@@ -14,13 +14,15 @@ typedef struct slab_part {
     int n_out, first_block; /* first_block: of columns, counted over the parts */
     float *y;
     size_t ldy;
-    bool paired, fours; /* two, four neighbours of y can be stored at once */
+    bool fours; /* four neighbours of y can be stored at once */
 } slab_part;
 
 typedef struct slab_job {
     int n_row, n_chunk, n_token_block, n_tile, n_part;
-    bool gated;    /* parts 0 and 1 are gate and up */
-    bool up_first; /* in a gated tile */
+    int n_step;         /* stages of a tile */
+    uint32_t per_block; /* 2^31 / n_token_block, rounded up: a product instead of a division */
+    bool gated;         /* parts 0 and 1 are gate and up */
+    bool up_first;      /* in a gated tile */
     float alpha;
     slab_part part[3];
     dg_cuda_rows x, h;
@@ -39,8 +41,8 @@ struct slab_place {
 template <class T>
 static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, int tile)
 {
-    int block = tile / job.n_token_block;
-    slab_place at = {0, 0, tile % job.n_token_block * T::TOKENS};
+    int block = (int)((uint64_t)tile * job.per_block >> 31);
+    slab_place at = {0, 0, (tile - block * job.n_token_block) * T::TOKENS};
     while (!job.gated && at.part + 1 < job.n_part && block >= job.part[at.part + 1].first_block)
         at.part++;
     block -= job.part[at.part].first_block;
@@ -52,25 +54,37 @@ static __device__ __forceinline__ slab_place slab_place_of(const slab_job &job, 
 
 /* ---- copies, by one thread ---- */
 
-/* Weights do not depend on the kernel before: the first stages' are on their way before it has
- * ended. Where all tiles are under way at once, those that share weights read them together and
- * nobody does again: what else the cache holds is worth more. */
-template <class T>
-static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, const slab_job &job,
-                                                  const slab_maps &maps)
+/* Where all tiles are under way at once, those that share weights read them together and nobody
+ * does again: what else the cache holds is worth more. */
+static __device__ __forceinline__ uint64_t weights_policy(const slab_job &job)
 {
-    slab_place at = slab_place_of<T>(job, (int)blockIdx.x);
-    int n_step = (job.n_chunk + T::KS - 1) / T::KS, ahead = min((int)T::STAGES, n_step);
-    uint64_t policy = dg_cache_policy(job.n_tile <= (int)gridDim.x);
-    slab_turn turn = {0, 0};
+    return dg_cache_policy(job.n_tile <= (int)gridDim.x);
+}
+
+/* Weights do not depend on the kernel before: the first stages' are on their way before it has
+ * ended. */
+template <class T>
+static __device__ __forceinline__ int copy_early(const slab_ring<T> &ring, const slab_job &job,
+                                                 const slab_maps &maps, const slab_place &at)
+{
+    int ahead = min((int)T::STAGES, job.n_step);
+    uint64_t policy = weights_policy(job);
     for (int c = 0; c < ahead; c++) {
         dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
         slab_copy_weights(ring, maps.w[at.part], at.first_out, c, c, policy);
     }
-    dg_grid_wait();
+    return ahead;
+}
+
+template <class T>
+static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, const slab_job &job,
+                                                  const slab_maps &maps, int ahead)
+{
+    uint64_t policy = weights_policy(job);
+    slab_turn turn = {0, 0};
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
-        at = slab_place_of<T>(job, tile);
-        for (int c = 0; c < n_step; c++) {
+        slab_place at = slab_place_of<T>(job, tile);
+        for (int c = 0; c < job.n_step; c++) {
             if (ahead > 0) {
                 ahead--;
             } else {
@@ -85,126 +99,225 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
 
 /* ---- results ---- */
 
+/* They leave through the last stages of their tile, 16 rows of each warp at a time. What a block
+ * executes once has to be fetched first, and costs more than it does: so a few instructions bring
+ * sums to shared memory, and a short loop takes them from there. */
+template <class T> struct slab_exit {
+    enum { ROWS = 16, APART = T::N * 2, PITCH = 2 * APART + 16, BYTES = ROWS * PITCH };
+    enum { WARPS = T::CONSUMERS / 32, OF_STAGE = T::STAGE_BYTES / BYTES };
+    enum { HELD = (WARPS + OF_STAGE - 1) / OF_STAGE };
+    static_assert(HELD <= T::STAGES, "stages for results");
+};
+
+/* Stage `back` before the next one. */
+template <class T>
+static __device__ __forceinline__ int stage_before(const slab_turn &turn, int back)
+{
+    return turn.stage >= back ? turn.stage - back : turn.stage + T::STAGES - back;
+}
+
+/* A thread's place; unsigned, for shorter code. */
+static __device__ __forceinline__ unsigned lane_of(void)
+{
+    return threadIdx.x % 32;
+}
+
+template <class T>
+static __device__ __forceinline__ unsigned char *exit_of_warp(const slab_ring<T> &ring,
+                                                              const slab_turn &turn)
+{
+    typedef slab_exit<T> out;
+    unsigned warp = threadIdx.x / 32, back = out::HELD == 1 ? 0 : warp / out::OF_STAGE;
+    return ring.memory + stage_before<T>(turn, 1 + (int)back) * T::STAGE_BYTES +
+           (warp - back * out::OF_STAGE) * out::BYTES;
+}
+
+/* The first of the 16 rows that a warp has in acc[m]. */
+template <class T> static __device__ __forceinline__ int warp_row(const slab_place &at, int m)
+{
+    unsigned group = T::WM == 1 ? 0 : threadIdx.x / 128;
+    return at.first_row +
+           (int)((group * T::MT + (unsigned)m) * SLAB_ROWS + threadIdx.x / 32 % 4 * 16);
+}
+
+/* Four neighbouring columns as slab_leave() left them, the first a multiple of 4. */
+template <class T>
+static __device__ __forceinline__ float4 left_four(const unsigned char *left, int row, int column)
+{
+    const unsigned char *at = left + row * slab_exit<T>::PITCH + column * 2;
+    float2 even = *(const float2 *)at, odd = *(const float2 *)(at + slab_exit<T>::APART);
+    return make_float4(even.x, odd.x, even.y, odd.y);
+}
+
+static __device__ __forceinline__ float4 times(float4 v, float factor)
+{
+    return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
+}
+
 /* What a row's sums are multiplied with: of E4M3 its factor. */
 template <dg_cuda_form FORM>
 static __device__ __forceinline__ float factor_of_row(const slab_job &job, int row)
 {
     if (FORM != DG_CUDA_E4M3 || row >= job.n_row)
         return 1;
+    unsigned ld = (unsigned)job.x.ld;
     return *(const float *)((const unsigned char *)job.x.data +
-                            (size_t)row * dg_cuda_row_bytes(job.x) + job.x.ld);
+                            (uint64_t)(unsigned)row * (ld + DG_CUDA_ROW_FACTOR) + ld);
 }
 
-static __device__ __forceinline__ void store_two(const slab_part &part, float *y, int out, float2 v)
+/* By a warp: its 16 rows, from first_row on, times a factor each; a lane has that of row lane % 16.
+ */
+template <class T>
+static __device__ __forceinline__ void store_rows(const slab_part &part, const slab_place &at,
+                                                  const unsigned char *left, int first_row,
+                                                  int n_row, float factor)
 {
-    if (part.paired && out + 1 < part.n_out) {
-        *(float2 *)(y + out) = v;
-    } else {
-        if (out < part.n_out)
-            y[out] = v.x;
-        if (out + 1 < part.n_out)
-            y[out + 1] = v.y;
-    }
-}
-
-/* By all lanes: one row's results i of two tiles of eight columns, which begin at these. */
-static __device__ __forceinline__ void store_fours(const slab_part &part, float *y, bool there,
-                                                   int out, int next_out, float2 v, float2 next)
-{
-    if (part.fours) {
-        float4 four = slab_four(v, next);
-        int first = (threadIdx.x % 2 ? next_out : out) + slab_four_column();
-        if (there && first < part.n_out)
-            *(float4 *)(y + first) = four;
-    } else if (there) {
-        store_two(part, y, out + slab_column(0), v);
-        store_two(part, y, next_out + slab_column(0), next);
-    }
-}
-
-template <dg_cuda_form FORM, class T>
-static __device__ __forceinline__ void store_rows(const slab_job &job, const slab_place &at,
-                                                  const float acc[T::MT][T::N / 8][4])
-{
-    const slab_part &part = job.part[at.part];
-    float factor = job.alpha * factor_of(part.scale, 0);
-#pragma unroll
-    for (int m = 0; m < T::MT; m++)
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-            int row = at.first_row + slab_row<T>(m, i);
-            float *y = part.y + (size_t)row * part.ldy,
-                  of_all = factor * factor_of_row<FORM>(job, row);
-#pragma unroll
-            for (int j = 0; j < T::N / 8; j += 2)
-                store_fours(part, y, row < job.n_row, at.first_out + slab_out<T>(j),
-                            at.first_out + slab_out<T>(j + 1),
-                            make_float2(acc[m][j][i] * of_all, acc[m][j][i + 1] * of_all),
-                            make_float2(acc[m][j + 1][i] * of_all, acc[m][j + 1][i + 1] * of_all));
+    constexpr int FOURS = T::N / 4, AT_ONCE = FOURS % 32 ? 3 : 4, ROWS = AT_ONCE * 32 / FOURS;
+    static_assert(ROWS * FOURS == AT_ONCE * 32 && slab_exit<T>::ROWS % ROWS == 0, "whole rows");
+    float *y = part.y + (size_t)first_row * part.ldy + at.first_out;
+    int ldy = (int)part.ldy, n_there = n_row - first_row, n_left = part.n_out - at.first_out;
+    unsigned lane = lane_of();
+    if (!part.fours) {
+#pragma unroll 1
+        for (unsigned i = lane; i < slab_exit<T>::ROWS * T::N; i += 32) {
+            int row = (int)(i / T::N), column = (int)(i % T::N), out = slab_out<T>(column);
+            float of_row = __shfl_sync(DG_ALL_LANES, factor, row),
+                  v = *(const float *)(left + row * slab_exit<T>::PITCH +
+                                       column % 2 * slab_exit<T>::APART + column / 2 * 4);
+            if (row < n_there && out < n_left)
+                y[row * ldy + out] = v * of_row;
         }
+        return;
+    }
+#pragma unroll 1
+    for (int first = 0; first < slab_exit<T>::ROWS; first += ROWS) {
+        float4 v[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            int row = first + (int)((lane + 32u * i) / FOURS),
+                column = (int)((lane + 32u * i) % FOURS * 4);
+            v[i] = times(left_four<T>(left, row, column), __shfl_sync(DG_ALL_LANES, factor, row));
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            int row = first + (int)((lane + 32u * i) / FOURS),
+                out = slab_out<T>((int)((lane + 32u * i) % FOURS * 4));
+            if (row < n_there && out < n_left)
+                *(float4 *)(y + row * ldy + out) = v[i];
+        }
+    }
 }
 
-template <dg_cuda_form FORM, class T>
+/* Four channels, the first a multiple of 4, as the form stores them. */
+static __device__ __forceinline__ void store_channels(const dg_cuda_rows &h, size_t at, float4 v)
+{
+    if (h.form == DG_CUDA_F32)
+        *(float4 *)((float *)h.data + at) = v;
+    else
+        *(uint2 *)((uint16_t *)h.data + at) =
+            h.form == DG_CUDA_BF16 ? make_uint2(dg_pack_bf16(v.x, v.y), dg_pack_bf16(v.z, v.w))
+                                   : make_uint2(dg_store_f16(v.x, v.y), dg_store_f16(v.z, v.w));
+}
+
+/* The same of gate and up. */
+template <class T>
 static __device__ __forceinline__ void store_gated(const slab_job &job, const slab_place &at,
-                                                   const float acc[T::MT][T::N / 8][4])
+                                                   const unsigned char *left, int first_row,
+                                                   float of_gate, float of_up, float factor)
 {
-    constexpr int UP = T::N / 16;
-    float of_gate = factor_of(job.part[0].scale, 0), of_up = factor_of(job.part[1].scale, 0),
-          of_h = gated_factor(job.h.form);
+    constexpr int CHANNELS = T::N / 2, FOURS = CHANNELS / 4, AT_ONCE = 2, ROWS = 32 / FOURS;
+    unsigned lane = lane_of();
+    int channel = (int)(lane % FOURS * 4), begin = (int)(lane / FOURS),
+        first_up = job.up_first ? 0 : CHANNELS,
+        n_there = at.first_out + channel < job.h.ld ? job.n_row - first_row : 0;
+    size_t to = (size_t)first_row * (size_t)job.h.ld + (size_t)(at.first_out + channel);
+    float of_h = gated_factor(job.h.form);
+#pragma unroll 1
+    for (int first = 0; first < slab_exit<T>::ROWS; first += AT_ONCE * ROWS) {
+        float4 gate[AT_ONCE], up[AT_ONCE];
+        float of_row[AT_ONCE];
 #pragma unroll
-    for (int m = 0; m < T::MT; m++)
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-            int row = at.first_row + slab_row<T>(m, i);
-            size_t first = (size_t)row * (size_t)job.h.ld;
-            float of_row = factor_of_row<FORM>(job, row), row_gate = of_gate * of_row,
-                  row_up = of_up * of_row;
-#pragma unroll
-            for (int j = 0; j < UP; j++) {
-                int channel = at.first_out + slab_column(j);
-                const float *first_half = acc[m][j] + i, *other = acc[m][UP + j] + i;
-                float gate[2], up[2];
-#pragma unroll
-                for (int p = 0; p < 2; p++) {
-                    gate[p] = (job.up_first ? other[p] : first_half[p]) * row_gate;
-                    up[p] = (job.up_first ? first_half[p] : other[p]) * row_up;
-                }
-                channel_pair pair = {gated(gate[0], up[0]) * of_h, gated(gate[1], up[1]) * of_h};
-                if (row < job.n_row && channel < job.h.ld)
-                    store_pair(job.h.data, job.h.form, first + (size_t)channel, pair);
-            }
+        for (int i = 0; i < AT_ONCE; i++) {
+            int row = first + i * ROWS + begin;
+            of_row[i] = __shfl_sync(DG_ALL_LANES, factor, row);
+            gate[i] = left_four<T>(left, row, channel + CHANNELS - first_up);
+            up[i] = left_four<T>(left, row, channel + first_up);
         }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            float4 g = times(gate[i], of_gate * of_row[i]), u = times(up[i], of_up * of_row[i]);
+            gate[i] = times(
+                make_float4(gated(g.x, u.x), gated(g.y, u.y), gated(g.z, u.z), gated(g.w, u.w)),
+                of_h);
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            int row = first + i * ROWS + begin;
+            if (row < n_there)
+                store_channels(job.h, to + (size_t)(row * job.h.ld), gate[i]);
+        }
+    }
 }
 
 /* ---- the kernel ---- */
 
+/* What can be made ready for a tile is, before the kernel before this one has ended. */
 template <dg_cuda_form FORM, class T>
 static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const slab_maps &maps)
 {
+    typedef slab_exit<T> out;
     DG_SHARED(shared);
     slab_ring<T> ring = {shared};
+    int ahead = 0;
     if (threadIdx.x == T::CONSUMERS) {
-        dg_tensor_prefetch(maps.w[slab_place_of<T>(job, (int)blockIdx.x).part]);
+        slab_place at = slab_place_of<T>(job, (int)blockIdx.x);
+        dg_tensor_prefetch(maps.w[at.part]);
         dg_tensor_prefetch(maps.x);
+        slab_ring_make(ring);
+        ahead = copy_early(ring, job, maps, at);
     }
-    slab_ring_init(ring);
+    __syncthreads();
     if (threadIdx.x >= T::CONSUMERS) {
+        dg_grid_wait();
         if (threadIdx.x == T::CONSUMERS)
-            copy_tiles(ring, job, maps);
+            copy_tiles(ring, job, maps, ahead);
         return;
     }
-    dg_grid_wait();
     slab_turn turn = {0, 0};
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
         slab_place at = slab_place_of<T>(job, tile);
-        float acc[T::MT][T::N / 8][4] = {};
-        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, (job.n_chunk + T::KS - 1) / T::KS);
-        if (tile + (int)gridDim.x >= job.n_tile)
+        const slab_part &part = job.part[at.part];
+        bool last = tile + (int)gridDim.x >= job.n_tile;
+        float acc[T::MT][T::N / 8][4] = {}, of_row[T::MT];
+        float of_part = job.alpha * factor_of(part.scale, 0),
+              of_up = job.gated ? factor_of(job.part[1].scale, 0) : 1;
+        dg_grid_wait();
+#pragma unroll
+        for (int m = 0; m < T::MT; m++)
+            of_row[m] = factor_of_row<FORM>(job, warp_row<T>(at, m) + (int)(lane_of() % out::ROWS));
+        slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_step, out::HELD);
+        if (last)
             dg_grid_launch_next();
-        if (job.gated)
-            store_gated<FORM, T>(job, at, acc);
-        else
-            store_rows<FORM, T>(job, at, acc);
+        unsigned char *left = exit_of_warp(ring, turn);
+        dg_bar_sync(1, T::CONSUMERS); /* nobody reads these stages any more */
+#pragma unroll
+        for (int m = 0; m < T::MT; m++) {
+#pragma unroll
+            for (int j = 0; j < T::N / 8; j++)
+                slab_leave(left, out::PITCH, out::APART, j, acc[m][j]);
+            __syncwarp();
+            if (T::N / 2 % SLAB_ROWS == 0 && job.gated)
+                store_gated<T>(job, at, left, warp_row<T>(at, m), of_part, of_up, of_row[m]);
+            else
+                store_rows<T>(part, at, left, warp_row<T>(at, m), job.n_row, of_part * of_row[m]);
+            __syncwarp();
+        }
+        if (!last) {
+            warpgroup_publish(); /* copies may follow what was left there */
+            __syncwarp();
+            for (int back = 1; back <= out::HELD && lane_of() == 0; back++)
+                dg_mbar_arrive(ring.empty(stage_before<T>(turn, back)));
+        }
     }
 }
 
@@ -309,8 +422,16 @@ static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const void *c
         job.part[p].first_block = blocks;
         blocks += part_blocks(job.part[p].n_out, T::N, T::SHARE);
     }
+    /* Stages behind the last value of k have zeros. */
+    job.n_step = (job.n_chunk + T::KS - 1) / T::KS;
+    if (job.n_step < slab_exit<T>::HELD)
+        job.n_step = slab_exit<T>::HELD;
     job.n_token_block = (job.n_row + T::TOKENS - 1) / T::TOKENS;
     job.n_tile = column_blocks(job, T::N, T::SHARE) * job.n_token_block;
+    job.per_block =
+        (uint32_t)(((1u << 31) + (unsigned)job.n_token_block - 1) / (unsigned)job.n_token_block);
+    if ((int64_t)job.n_tile * job.n_token_block > INT32_MAX) /* per_block would not do */
+        return cudaErrorInvalidValue;
     return DG_LAUNCH((product_slabs<FORM, T>),
                      dim3((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm)), T::THREADS,
                      (size_t)T::SHARED, stream, job, maps);
@@ -363,7 +484,6 @@ static void add_part(slab_job *job, const dg_cuda_matrix *w, float *y, size_t ld
     part->n_out = w->n_out;
     part->y = y;
     part->ldy = ldy;
-    part->paired = ldy % 2 == 0 && (uintptr_t)y % sizeof(float2) == 0;
     part->fours = ldy % 4 == 0 && w->n_out % 4 == 0 && (uintptr_t)y % sizeof(float4) == 0;
 }
 

@@ -149,6 +149,21 @@ static __device__ __forceinline__ void turned_mma(float acc[32][4], const uint32
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(w));
 }
 
+/* By a warp: acc[m][j] of its 16 rows into rows of shared memory, `pitch` bytes apart, an odd
+ * number of 16. Of eight columns the even ones lie together, 16 bytes, and all odd columns `apart`
+ * bytes behind all even ones, so that this is one instruction. */
+static __device__ __forceinline__ void slab_leave(unsigned char *rows, int pitch, int apart, int j,
+                                                  const float v[4])
+{
+    unsigned lane = threadIdx.x % 32;
+    uint32_t to = dg_shared_address(rows) + (lane / 16 * 8 + lane % 8) * (unsigned)pitch +
+                  lane / 8 % 2 * (unsigned)apart + (unsigned)j * 16;
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(__float_as_uint(v[0])), "r"(__float_as_uint(v[1])), "r"(__float_as_uint(v[2])),
+                 "r"(__float_as_uint(v[3]))
+                 : "memory");
+}
+
 #undef ACC8
 #undef ACC16
 #undef ACC32
@@ -218,6 +233,15 @@ static __device__ __forceinline__ void turned_mma(float acc[32][4], const uint32
     }
 }
 
+static __device__ __forceinline__ void slab_leave(unsigned char *rows, int pitch, int apart, int j,
+                                                  const float v[4])
+{
+    int lane = (int)threadIdx.x % 32;
+    for (int i = 0; i < 4; i++)
+        *(float *)(rows + (i / 2 * 8 + lane / 4) * pitch + i % 2 * apart + j * 16 + lane % 4 * 4) =
+            v[i];
+}
+
 #endif
 
 /* ---- shapes and the ring ---- */
@@ -270,16 +294,21 @@ template <class T> struct slab_ring {
     }
 };
 
+/* By one thread, which may copy at once; the others wait for it. */
+template <class T> static __device__ __forceinline__ void slab_ring_make(const slab_ring<T> &ring)
+{
+    for (int i = 0; i < T::STAGES; i++) {
+        dg_mbar_init(ring.full(i), 1);
+        dg_mbar_init(ring.empty(i), T::CONSUMERS / 32);
+    }
+    dg_mbar_init_fence();
+}
+
 /* By all threads of a block. */
 template <class T> static __device__ __forceinline__ void slab_ring_init(const slab_ring<T> &ring)
 {
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < T::STAGES; i++) {
-            dg_mbar_init(ring.full(i), 1);
-            dg_mbar_init(ring.empty(i), T::CONSUMERS / 32);
-        }
-        dg_mbar_init_fence();
-    }
+    if (threadIdx.x == 0)
+        slab_ring_make(ring);
     __syncthreads();
 }
 
@@ -348,11 +377,11 @@ template <class T> static __device__ __forceinline__ void slab_settle(float acc[
 }
 
 /* By the consumers: acc += the products of the next n_stage stages. A stage is given back by each
- * warp when its products that read it have ended. */
+ * warp when its products that read it have ended, but for the last `held` ones. */
 template <dg_cuda_form FORM, slab_side SIDE, class T>
 static __device__ __forceinline__ void slab_multiply(float acc[T::MT][T::N / 8][4],
                                                      const slab_ring<T> &ring, slab_turn &turn,
-                                                     int n_stage)
+                                                     int n_stage, int held = 0)
 {
     int first = (int)threadIdx.x / 128 * T::MT, before = -1;
     slab_settle<T>(acc);
@@ -368,14 +397,14 @@ static __device__ __forceinline__ void slab_multiply(float acc[T::MT][T::N / 8][
                                            ring.w(s, step / 4), step % 4);
         warpgroup_commit();
         warpgroup_wait<1>();
-        if (before >= 0 && threadIdx.x % 32 == 0)
+        if (before >= 0 && (held == 0 || i + held <= n_stage) && threadIdx.x % 32 == 0)
             dg_mbar_arrive(ring.empty(before));
         before = s;
         slab_next<T>(turn);
     }
     warpgroup_wait<0>();
     slab_settle<T>(acc);
-    if (before >= 0 && threadIdx.x % 32 == 0)
+    if (before >= 0 && held == 0 && threadIdx.x % 32 == 0)
         dg_mbar_arrive(ring.empty(before));
 }
 
@@ -394,10 +423,10 @@ static __device__ __forceinline__ int slab_column(int j)
     return j * 8 + (int)threadIdx.x % 4 * 2;
 }
 
-/* Column 8 j of a tile among the rows of weights, counted from its first. */
-template <class T> static __device__ __forceinline__ int slab_out(int j)
+/* A column of a tile among the rows of weights, counted from its first. */
+template <class T> static __device__ __forceinline__ int slab_out(int column)
 {
-    return j / (T::SHARE / 8) * SLAB_ROWS + j % (T::SHARE / 8) * 8;
+    return column / T::SHARE * SLAB_ROWS + column % T::SHARE;
 }
 
 /* Two values each of j and of j + 1 become four neighbours, of j in even lanes and of j + 1 in odd
