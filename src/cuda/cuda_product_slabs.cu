@@ -20,6 +20,7 @@ typedef struct slab_part {
 typedef struct slab_job {
     int n_row, n_chunk, n_token_block, n_tile, n_part;
     int n_step;         /* stages of a tile */
+    int n_early;        /* of them, whose weights are asked for before there are rows */
     uint32_t per_block; /* 2^31 / n_token_block, rounded up: a product instead of a division */
     bool gated;         /* parts 0 and 1 are gate and up */
     bool up_first;      /* in a gated tile */
@@ -64,22 +65,21 @@ static __device__ __forceinline__ uint64_t weights_policy(const slab_job &job)
 /* Weights do not depend on the kernel before: the first stages' are on their way before it has
  * ended. */
 template <class T>
-static __device__ __forceinline__ int copy_early(const slab_ring<T> &ring, const slab_job &job,
-                                                 const slab_maps &maps, const slab_place &at)
+static __device__ __forceinline__ void copy_early(const slab_ring<T> &ring, const slab_job &job,
+                                                  const slab_maps &maps, const slab_place &at)
 {
-    int ahead = min((int)T::STAGES, job.n_step);
     uint64_t policy = weights_policy(job);
-    for (int c = 0; c < ahead; c++) {
+    for (int c = 0; c < job.n_early; c++) {
         dg_mbar_expect(ring.full(c), T::STAGE_BYTES);
         slab_copy_weights(ring, maps.w[at.part], at.first_out, c, c, policy);
     }
-    return ahead;
 }
 
 template <class T>
 static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, const slab_job &job,
-                                                  const slab_maps &maps, int ahead)
+                                                  const slab_maps &maps)
 {
+    int ahead = job.n_early;
     uint64_t policy = weights_policy(job);
     slab_turn turn = {0, 0};
     for (int tile = (int)blockIdx.x; tile < job.n_tile; tile += (int)gridDim.x) {
@@ -268,19 +268,18 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
     typedef slab_exit<T> out;
     DG_SHARED(shared);
     slab_ring<T> ring = {shared};
-    int ahead = 0;
     if (threadIdx.x == T::CONSUMERS) {
         slab_place at = slab_place_of<T>(job, (int)blockIdx.x);
         dg_tensor_prefetch(maps.w[at.part]);
         dg_tensor_prefetch(maps.x);
         slab_ring_make(ring);
-        ahead = copy_early(ring, job, maps, at);
+        copy_early(ring, job, maps, at);
     }
     __syncthreads();
     if (threadIdx.x >= T::CONSUMERS) {
         dg_grid_wait();
         if (threadIdx.x == T::CONSUMERS)
-            copy_tiles(ring, job, maps, ahead);
+            copy_tiles(ring, job, maps);
         return;
     }
     slab_turn turn = {0, 0};
@@ -426,6 +425,11 @@ static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const void *c
     job.n_step = (job.n_chunk + T::KS - 1) / T::KS;
     if (job.n_step < slab_exit<T>::HELD)
         job.n_step = slab_exit<T>::HELD;
+    /* q, k and v, and gate and up, begin when their rows are there, which would only queue behind
+     * weights of later stages. */
+    job.n_early = job.n_part > 1 ? 2 : T::STAGES;
+    if (job.n_early > job.n_step)
+        job.n_early = job.n_step;
     job.n_token_block = (job.n_row + T::TOKENS - 1) / T::TOKENS;
     job.n_tile = column_blocks(job, T::N, T::SHARE) * job.n_token_block;
     job.per_block =
