@@ -295,8 +295,6 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
         for (int m = 0; m < T::MT; m++)
             of_row[m] = factor_of_row<FORM>(job, warp_row<T>(at, m) + (int)(lane_of() % out::ROWS));
         slab_multiply<FORM, SLAB_K_ALONG>(acc, ring, turn, job.n_step, out::HELD);
-        if (last)
-            dg_grid_launch_next();
         unsigned char *left = exit_of_warp(ring, turn);
         dg_bar_sync(1, T::CONSUMERS); /* nobody reads these stages any more */
 #pragma unroll
@@ -311,7 +309,9 @@ static __device__ __forceinline__ void multiply_slabs(const slab_job &job, const
                 store_rows<T>(part, at, left, warp_row<T>(at, m), job.n_row, of_part * of_row[m]);
             __syncwarp();
         }
-        if (!last) {
+        if (last) {
+            dg_grid_launch_next(); /* blocks that begin now would be in the way before */
+        } else {
             warpgroup_publish(); /* copies may follow what was left there */
             __syncwarp();
             for (int back = 1; back <= out::HELD && lane_of() == 0; back++)
