@@ -20,19 +20,26 @@ static inline float stored_half(const uint8_t *p)
     return float_of_f16((uint16_t)(p[0] | p[1] << 8));
 }
 
-/* The low halves of `count` bytes, then the high ones. */
-static inline void low_and_high(int8_t *n, const uint8_t *q, int count)
+/* The low halves of `count` bytes, 32 at most, then the high ones, less by so much. They go
+ * through places of their own: compilers would take care that bytes may be the same as numbers. */
+static inline __attribute__((always_inline)) void halves_less(int8_t *n, const uint8_t *q,
+                                                              const int count, const int by)
 {
+    uint8_t from[32];
+    int8_t low[32], high[32];
+    memcpy(from, q, (size_t)count);
     for (int i = 0; i < count; i++) {
-        n[i] = (int8_t)(q[i] & 15);
-        n[count + i] = (int8_t)(q[i] >> 4);
+        low[i] = (int8_t)((from[i] & 15) - by);
+        high[i] = (int8_t)((from[i] >> 4) - by);
     }
+    memcpy(n, low, (size_t)count);
+    memcpy(n + count, high, (size_t)count);
 }
 
-static inline void less(int8_t *n, int count, int by)
+static inline __attribute__((always_inline)) void low_and_high(int8_t *n, const uint8_t *q,
+                                                               const int count)
 {
-    for (int i = 0; i < count; i++)
-        n[i] = (int8_t)(n[i] - by);
+    halves_less(n, q, count, 0);
 }
 
 /* ---- blocks of 32 ---- */
@@ -47,8 +54,7 @@ static inline void numbers_q8_0(int8_t *n, float *step, float *least, const uint
 static inline void numbers_q4_0(int8_t *n, float *step, float *least, const uint8_t *b)
 {
     (void)least;
-    low_and_high(n, b + 2, 16);
-    less(n, 32, 8);
+    halves_less(n, b + 2, 16, 8);
     *step = stored_half(b);
 }
 
@@ -76,7 +82,8 @@ static inline void numbers_q5_0(int8_t *n, float *step, float *least, const uint
     (void)least;
     low_and_high(n, b + 6, 16);
     fifth_bits_of(n, b + 2);
-    less(n, 32, 16);
+    for (int i = 0; i < 32; i++)
+        n[i] = (int8_t)(n[i] - 16);
     *step = stored_half(b);
 }
 
@@ -126,19 +133,24 @@ static inline void numbers_mxfp4(int8_t *n, float *step, float *least, const uin
 /* Half of an unsigned float of eight bits: four of exponent with bias 7, three of mantissa. */
 static inline float half_of_e4m3(uint8_t s)
 {
-    const uint32_t exponent = s >> 3 & 15u, mantissa = s & 7u;
-    if (s == 127)
-        return 0;
-    return exponent ? float_of_bits((exponent + 119) << 23 | mantissa << 20)
-                    : (float)mantissa * 0x1p-10f;
+    const uint32_t exponent = s >> 3 & 15u, some = exponent != 0,
+                   part = ((s & 7u) | some << 3) * (s != 127);
+    return (float)(int32_t)part * float_of_bits((exponent + !some + 116) << 23);
 }
 
+/* Sixteen bytes are two groups: eight low halves of one, eight of the other, and the high ones. */
 static inline void numbers_nvfp4(int8_t *n, float *step, float *least, const uint8_t *b)
 {
     (void)least;
-    for (int g = 0; g < 4; g++) {
-        from_table(n + 16 * g, b + 4 + 8 * g, 8, twice_e2m1);
+    for (int g = 0; g < 4; g++)
         step[g] = half_of_e4m3(b[g]);
+    for (int k = 0; k < 2; k++, n += 32) {
+        int8_t two[32];
+        from_table(two, b + 4 + 16 * k, 16, twice_e2m1);
+        memcpy(n, two, 8);
+        memcpy(n + 8, two + 16, 8);
+        memcpy(n + 16, two + 8, 8);
+        memcpy(n + 24, two + 24, 8);
     }
 }
 
@@ -339,8 +351,11 @@ typedef struct dg_e4m3_scale {
 } dg_e4m3_scale;
 
 /* 127 * 256 over the part of the largest, to the eleven bits that a half has. */
-static const uint16_t e4m3_inverses[16] = {0,    32512, 16256, 10840, 8128, 6504, 5420, 4644,
-                                           4064, 3612,  3252,  2956,  2710, 2500, 2322, 2168};
+#define DG_E4M3_INVERSES(X)                                                                        \
+    X(0), X(32512), X(16256), X(10840), X(8128), X(6504), X(5420), X(4644), X(4064), X(3612),      \
+        X(3252), X(2956), X(2710), X(2500), X(2322), X(2168)
+#define DG_WHOLE(n) (n)
+static const uint16_t e4m3_inverses[16] = {DG_E4M3_INVERSES(DG_WHOLE)};
 
 static inline dg_e4m3_scale e4m3_scale(uint8_t most)
 {

@@ -243,6 +243,41 @@ INLINE v64 v64_add8_where(v64 a, v64 by, uint64_t where)
     return a;
 }
 
+INLINE v64 v64_max8(v64 a, v64 b)
+{
+    for (int k = 0; k < 64; k++)
+        a.u[k] = a.u[k] > b.u[k] ? a.u[k] : b.u[k];
+    return a;
+}
+
+INLINE v64 v64_clear8_where_equal(v64 a, v64 b)
+{
+    for (int k = 0; k < 64; k++)
+        a.u[k] = a.u[k] == b.u[k] ? 0 : a.u[k];
+    return a;
+}
+
+INLINE v64 v64_right16_each(v64 a, v64 by)
+{
+    for (int k = 0; k < 32; k++)
+        a.h[k] = by.h[k] < 16 ? (uint16_t)(a.h[k] >> by.h[k]) : 0;
+    return a;
+}
+
+INLINE v64 v64_half_up16(v64 a)
+{
+    for (int k = 0; k < 32; k++)
+        a.h[k] = (uint16_t)((a.h[k] + 1) >> 1);
+    return a;
+}
+
+INLINE v64 v64_minus16_where_minus(v64 a, v64 of)
+{
+    for (int k = 0; k < 32; k++)
+        a.h[k] = (uint16_t)(of.h[k] & 0x8000 ? -a.h[k] : a.h[k]);
+    return a;
+}
+
 INLINE v64 v64_shuffle8(v64 a, v64 order)
 {
     v64 v;

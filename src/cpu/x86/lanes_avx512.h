@@ -168,6 +168,36 @@ static inline v64 v64_add8_where(v64 a, v64 by, uint64_t where)
     return _mm512_mask_add_epi8(a, (__mmask64)where, a, by);
 }
 
+/* The larger ones of unsigned bytes. */
+static inline v64 v64_max8(v64 a, v64 b)
+{
+    return _mm512_max_epu8(a, b);
+}
+
+/* 0 in bytes that are equal, a elsewhere. */
+static inline v64 v64_clear8_where_equal(v64 a, v64 b)
+{
+    return _mm512_maskz_mov_epi8(_mm512_cmpneq_epi8_mask(a, b), a);
+}
+
+/* Halves of words shifted by as much as those of `by` say. */
+static inline v64 v64_right16_each(v64 a, v64 by)
+{
+    return _mm512_srlv_epi16(a, by);
+}
+
+/* Half of each half of a word, one half up. */
+static inline v64 v64_half_up16(v64 a)
+{
+    return _mm512_avg_epu16(a, _mm512_setzero_si512());
+}
+
+/* Halves of words of the other sign where those of `of` are below 0. */
+static inline v64 v64_minus16_where_minus(v64 a, v64 of)
+{
+    return _mm512_mask_sub_epi16(a, _mm512_movepi16_mask(of), _mm512_setzero_si512(), a);
+}
+
 /* Byte i of each quarter becomes byte order[i] of it. */
 static inline v64 v64_shuffle8(v64 a, v64 order)
 {

@@ -10,6 +10,7 @@
 #define DG_CPU_X86_PACK_AVX512_H
 
 #include "cpu/x86/columns_avx512.h"
+#include "cpu/x86/small_floats_avx512.h"
 
 INLINE void put(dg_qpanel *panel, int j, v64 n, const dg_qkind kind)
 {
@@ -123,6 +124,110 @@ INLINE void columns_q5_0(dg_qpanel *panel, const columns *s, int n_block)
     }
 }
 
+/* Four bits that are places in a table, or numbers themselves where it is NULL; `bytes` from block
+ * to block and the first ones at `from`. */
+INLINE void columns_of_fours(dg_qpanel *panel, const columns *s, int n_block, const size_t bytes,
+                             const size_t from, const int8_t *table, const dg_qkind kind)
+{
+    const v64 numbers = table ? table_of(table) : v64_set8(0);
+    for (int b = 0; b < n_block; b++) {
+        v64 w[4];
+        turn(w, s, bytes * (size_t)b + from);
+        UNROLL
+        for (int j = 0; j < 8; j++) {
+            const v64 n = j < 4 ? low_halves(w[j]) : high_halves(w[j - 4]);
+            put(panel, 8 * b + j, table ? v64_shuffle8(numbers, n) : n, kind);
+        }
+    }
+}
+
+INLINE void put_step(dg_qpanel *panel, const columns *s, int group, f16v step)
+{
+    f16v_store(panel->step + group * DG_QCOLS, f16v_mul(step, f16v_set(s->scale)));
+}
+
+INLINE void put_least(dg_qpanel *panel, const columns *s, int group, f16v least)
+{
+    f16v_store(panel->least + group * DG_QCOLS, f16v_mul(least, f16v_set(s->scale)));
+}
+
+static const int8_t from_minus_eight[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+
+/* Q4_0, IQ4_NL: a half for the step. */
+INLINE void columns_with_half(dg_qpanel *panel, const columns *s, int n_block, const int8_t *table)
+{
+    for (int b = 0; b < n_block; b++)
+        step_of_block(panel, s, b, 18 * (size_t)b);
+    columns_of_fours(panel, s, n_block, 18, 2, table, DG_Q_PLAIN);
+}
+
+/* A second half is the least value with another sign. */
+INLINE void columns_q4_1(dg_qpanel *panel, const columns *s, int n_block)
+{
+    for (int b = 0; b < n_block; b++) {
+        const v64 w = v64_gather(s->at[0] + 20 * b, s->apart);
+        put_step(panel, s, b, f16v_of_f16(w));
+        put_least(panel, s, b, f16v_sub(f16v_zero(), f16v_of_f16(v64_right32(w, 16))));
+    }
+    columns_of_fours(panel, s, n_block, 20, 4, NULL, DG_Q_LEAST);
+}
+
+INLINE void columns_affine4(dg_qpanel *panel, const columns *s, int n_block)
+{
+    for (int b = 0; b < n_block; b++) {
+        put_step(panel, s, b, f16v_of_bits(v64_gather(s->at[0] + 24 * b, s->apart)));
+        put_least(panel, s, b, f16v_of_bits(v64_gather(s->at[0] + 24 * b + 4, s->apart)));
+    }
+    columns_of_fours(panel, s, n_block, 24, 8, NULL, DG_Q_LEAST);
+}
+
+INLINE void columns_mxfp4(dg_qpanel *panel, const columns *s, int n_block)
+{
+    for (int b = 0; b < n_block; b++)
+        put_step(panel, s, b, steps_of_mxfp4(v64_gather(s->at[0] + 17 * b, s->apart)));
+    columns_of_fours(panel, s, n_block, 17, 1, twice_e2m1, DG_Q_PLAIN);
+}
+
+INLINE void columns_nvfp4(dg_qpanel *panel, const columns *s, int n_block)
+{
+    const v64 numbers = table_of(twice_e2m1);
+    for (int b = 0; b < n_block; b++) {
+        const size_t at = 36 * (size_t)(b / 2);
+        if (b % 2 == 0) {
+            const v64 four = v64_gather(s->at[0] + at, s->apart);
+            UNROLL
+            for (int g = 0; g < 4; g++)
+                put_step(panel, s, 2 * b + g, step_of_nvfp4(four, g));
+        }
+        v64 w[4];
+        turn(w, s, at + 4 + 16 * (size_t)(b % 2));
+        UNROLL
+        for (int j = 0; j < 8; j++)
+            put(panel, 8 * b + j, v64_shuffle8(numbers, row_of_nvfp4(w, j)), DG_Q_HALVES);
+    }
+}
+
+INLINE void columns_e4m3(dg_qpanel *panel, const columns *s, int n_block)
+{
+    const v64 low = v64_set32(0x00FF00FF);
+    for (int b = 0; b < n_block; b++) {
+        const size_t at = 68 * (size_t)(b / 2), from = at + 4 + 32 * (size_t)(b % 2);
+        const f16v d = f16v_of_bits(v64_gather(s->at[0] + at, s->apart));
+        e4m3_way way;
+        v64 w[8];
+        turn(w, s, from);
+        turn(w + 4, s, from + 16);
+        put_step(panel, s, b, f16v_mul(d, scale_of_e4m3(&way, largest_e4m3(w))));
+        UNROLL
+        for (int j = 0; j < 8; j++) {
+            v64 n[2];
+            numbers_of_e4m3(n, w[j], &way);
+            put(panel, 8 * b + j, v64_or(v64_and(n[0], low), v64_left32(v64_and(n[1], low), 8)),
+                DG_Q_PLAIN);
+        }
+    }
+}
+
 /* ---- all of them ---- */
 
 INLINE void columns_of_numbers(dg_qpanel *panel, const columns *from, int n_block,
@@ -183,6 +288,20 @@ INLINE void pack_columns(dg_qpanel *panel, const dg_qpack_args *a, int type, con
         columns_q8_0(panel, &s, a->n_block);
     else if (row == row_q5_0)
         columns_q5_0(panel, &s, a->n_block);
+    else if (row == row_q4_0)
+        columns_with_half(panel, &s, a->n_block, from_minus_eight);
+    else if (row == row_iq4_nl)
+        columns_with_half(panel, &s, a->n_block, nl_levels);
+    else if (row == row_q4_1)
+        columns_q4_1(panel, &s, a->n_block);
+    else if (row == row_affine4)
+        columns_affine4(panel, &s, a->n_block);
+    else if (row == row_mxfp4)
+        columns_mxfp4(panel, &s, a->n_block);
+    else if (row == row_nvfp4)
+        columns_nvfp4(panel, &s, a->n_block);
+    else if (row == row_e4m3)
+        columns_e4m3(panel, &s, a->n_block);
     else if (dg_qkind_super(kind))
         columns_of_super(panel, &s, type, kind, row);
     else

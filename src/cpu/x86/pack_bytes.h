@@ -6,6 +6,7 @@
 
 #include "cpu/bytes.h"
 #include "cpu/x86/columns_avx512.h"
+#include "cpu/x86/small_floats_avx512.h"
 
 /* What is packed is cut into eighths, so that other work goes on between them. */
 enum { PARTS = 8 };
@@ -17,6 +18,7 @@ typedef struct packing {
     size_t stride;     /* … and how far apart it is in the others */
     v64 times[DG_QGROUPS], lift[DG_QGROUPS];
     v64 kept[DG_QBLOCKS]; /* words for later parts: fifth bits of Q5_0, upper ones of Q6_K */
+    e4m3_way way[DG_QBLOCKS];
     uint8_t *to;
     float *step, scale;
     int n_block;
@@ -72,13 +74,19 @@ INLINE void set_bytes(packing *p, const f16v *a, const f16v *b, f16v poison, int
     }
 }
 
-/* Row j of numbers of group g. */
+/* Row j of numbers, in halves: every other one, and those between them. */
+INLINE void put_halves(const packing *p, int j, v64 even, v64 odd, v64 times, v64 lift)
+{
+    const v64 high = v64_set32((int32_t)0xFF00FF00);
+    even = v64_add16(v64_mul16(even, times), lift);
+    odd = v64_add16(v64_mul16(odd, times), lift);
+    v64_store(p->to + 64 * j, v64_or(v64_byte_right16(even), v64_and(odd, high)));
+}
+
 INLINE void put_bytes(const packing *p, int j, v64 n, int g)
 {
-    const v64 low = v64_set32(0x00FF00FF), high = v64_set32((int32_t)0xFF00FF00);
-    const v64 even = v64_add16(v64_mul16(v64_and(n, low), p->times[g]), p->lift[g]),
-              odd = v64_add16(v64_mul16(v64_byte_right16(n), p->times[g]), p->lift[g]);
-    v64_store(p->to + 64 * j, v64_or(v64_byte_right16(even), v64_and(odd, high)));
+    put_halves(p, j, v64_and(n, v64_set32(0x00FF00FF)), v64_byte_right16(n), p->times[g],
+               p->lift[g]);
 }
 
 /* ---- super-blocks ---- */
@@ -183,6 +191,8 @@ INLINE void part_q5_0(const packing *p, int b)
     }
 }
 
+#include "cpu/x86/pack_bytes_fours.h"
+
 /* ---- all of them ---- */
 
 /* A type that is taken column by column. */
@@ -241,6 +251,17 @@ INLINE void pack_part(packing *p, int part, const dg_qkind kind, const int up, c
             part_q8_0(p, part);
         else if (part < p->n_block)
             part_q5_0(p, part);
+    } else if (row == row_q4_0 || row == row_iq4_nl || row == row_iq4_xs || row == row_q4_1 ||
+               row == row_affine4 || row == row_mxfp4 || row == row_nvfp4) {
+        if (part == 0)
+            set_fours(p, up, most, row);
+        if (part < p->n_block)
+            part_of_fours(p, part, row);
+    } else if (row == row_e4m3) {
+        if (part == 0)
+            set_e4m3(p, up);
+        if (part < p->n_block)
+            part_e4m3(p, part);
     } else if (part == 0)
         pack_numbers(p, kind, up, most, row);
 }

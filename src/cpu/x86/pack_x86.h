@@ -7,7 +7,68 @@
 #define DG_CPU_X86_PACK_X86_H
 
 #include <immintrin.h>
+#include <string.h>
 #include "cpu/numbers_body.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* ---- E4M3 ---- */
+
+INLINE uint8_t largest_byte(__m256i a)
+{
+    __m128i m = _mm_max_epu8(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    m = _mm_max_epu8(m, _mm_srli_si128(m, 8));
+    m = _mm_max_epu8(m, _mm_srli_si128(m, 4));
+    m = _mm_max_epu8(m, _mm_srli_si128(m, 2));
+    m = _mm_max_epu8(m, _mm_srli_si128(m, 1));
+    return (uint8_t)_mm_cvtsi128_si32(m);
+}
+
+/* numbers_body.h's eight_e4m3, of 32. What an exponent is below the largest is looked up as the two
+ * bytes of 2^(9 - that). */
+INLINE __m256i numbers_of_e4m3(__m256i b, const dg_e4m3_scale *s)
+{
+    static const uint8_t lower[32] = {[6] = 1, 2, 4, 8, 16, 32, 64, 128}, upper[32] = {[14] = 1, 2};
+    const __m256i zero = _mm256_setzero_si256(), four = _mm256_set1_epi8(15),
+                  exponent = _mm256_and_si256(_mm256_srli_epi16(b, 3), four),
+                  whole =
+                      _mm256_andnot_si256(_mm256_cmpeq_epi8(exponent, zero), _mm256_set1_epi8(8)),
+                  part = _mm256_or_si256(_mm256_and_si256(b, _mm256_set1_epi8(7)), whole),
+                  at = _mm256_max_epu8(exponent, _mm256_set1_epi8(1)),
+                  inverse = _mm256_set1_epi16((int16_t)s->inverse);
+    const int from = 15 - s->top;
+    const __m256i low = _mm256_shuffle_epi8(
+                      _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(lower + from))),
+                      at),
+                  high = _mm256_shuffle_epi8(
+                      _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(upper + from))),
+                      at);
+    const __m256i first = _mm256_mulhi_epu16(
+                      _mm256_mullo_epi16(_mm256_unpacklo_epi8(part, zero), inverse),
+                      _mm256_unpacklo_epi8(low, high)),
+                  second = _mm256_mulhi_epu16(
+                      _mm256_mullo_epi16(_mm256_unpackhi_epi8(part, zero), inverse),
+                      _mm256_unpackhi_epi8(low, high));
+    return _mm256_sign_epi8(
+        _mm256_packus_epi16(_mm256_avg_epu16(first, zero), _mm256_avg_epu16(second, zero)), b);
+}
+
+/* row_e4m3 */
+static inline void row_e4m3_avx2(dg_numbers *out, const uint8_t *b, int n_value)
+{
+    for (int k = 0; k < n_value; k += DG_QBLOCK) {
+        const uint8_t *block = b + k / 64 * 68;
+        float d;
+        memcpy(&d, block, sizeof d);
+        const __m256i v = _mm256_loadu_si256((const __m256i *)(block + sizeof d + k % 64));
+        const dg_e4m3_scale s =
+            e4m3_scale(largest_byte(_mm256_and_si256(v, _mm256_set1_epi8(0x7F))));
+        _mm256_storeu_si256((__m256i *)(out->n + k), numbers_of_e4m3(v, &s));
+        out->step[k / DG_QBLOCK] = d * s.step;
+    }
+}
+
+/* ---- columns ---- */
 
 /* Turns eight rows of eight words around: word j of row i becomes word i of row j. */
 static inline void turn(__m256i r[8])
@@ -55,10 +116,8 @@ static inline void set_scales(dg_qpanel *panel, const dg_scales *s, int c, float
     }
 }
 
-static inline __attribute__((always_inline)) void pack_columns(dg_qpanel *panel,
-                                                               const dg_qpack_args *a, int type,
-                                                               dg_qkind kind, dg_numbers_fn *row,
-                                                               int up)
+INLINE void pack_columns(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_qkind kind,
+                         dg_numbers_fn *row, int up)
 {
     const int n_value = a->n_block * DG_QBLOCK, n_group = n_value / group_of(kind);
     panel->kind = kind;

@@ -8,8 +8,6 @@
 #include "cpu/x86/lanes_avx2.h"
 #include "cpu/x86/pack_x86.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { WIDTH = 8 /* columns of a register */, ROWS = 4 /* of a tile */ };
 
 /* ---- activations ---- */
@@ -99,7 +97,8 @@ void dg_quantise_super_avx2(dg_qpair *out, int which, const float *x, int n_bloc
 INLINE void pack_panel(dg_qpanel *panel, const dg_qpack_args *a, int type, dg_qkind kind,
                        dg_numbers_fn *row)
 {
-    pack_columns(panel, a, type, kind, row, panel->most > 255 ? 0 : panel->up);
+    pack_columns(panel, a, type, kind, row == row_e4m3 ? row_e4m3_avx2 : row,
+                 panel->most > 255 ? 0 : panel->up);
 }
 
 DG_NUMBER_TYPES(DG_PACK)
