@@ -377,6 +377,11 @@ static __device__ __forceinline__ void leave_lines(const result_room<T> &room, c
                        fold(sofar.w, next.w, f));
 }
 
+[[maybe_unused]] static __device__ __forceinline__ float4 times(float4 v, float by)
+{
+    return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
+}
+
 /* What the block's own parts came to. */
 template <typename T>
 static __device__ __forceinline__ float4 own_four(const result_room<T> &room, int line, int i,
@@ -427,22 +432,38 @@ static __device__ __forceinline__ float2 *stat_left_by(const result_room<T> &roo
     return (float2 *)(left_by(room, a, line, 0, 0) - RECORD_VALUES + RECORD_STAT) + block;
 }
 
-/* By all consumers: leaves the other block its half of the dimensions, waits for what it leaves,
- * and finds how to fold both. */
+/* Fours of the tile's lines and of FOURS dimensions each, a block's threads in turn. */
+template <typename T, int FOURS> struct result_turns {
+    static constexpr int N = T::LINES * FOURS / T::CONSUMERS;
+    static __device__ __forceinline__ int line(int turn)
+    {
+        return ((int)threadIdx.x + turn * T::CONSUMERS) / FOURS;
+    }
+    static __device__ __forceinline__ int at(void)
+    {
+        return (int)threadIdx.x % FOURS * 4;
+    }
+    static_assert(T::CONSUMERS % FOURS == 0, "a thread stays with its dimensions");
+};
+
+/* By all consumers: leaves the other block its half of the dimensions, and waits for what it
+ * leaves. */
 template <typename T>
-static __device__ __forceinline__ void exchange(const result_room<T> &room,
-                                                const dg_cuda_attention_args &a, const line_tile &t,
-                                                int group, int kv_head, bool paired)
+static __device__ __forceinline__ void leave_half(const result_room<T> &room,
+                                                  const dg_cuda_attention_args &a,
+                                                  const line_tile &t, int group, int kv_head,
+                                                  bool paired)
 {
-    constexpr int FOURS = T::D / 8;
-    int thread = (int)threadIdx.x, block = (int)blockIdx.z, first = (1 - block) * T::D / 2;
+    typedef result_turns<T, T::D / 8> turns;
+    int thread = (int)threadIdx.x, block = (int)blockIdx.z,
+        at = (1 - block) * (T::D / 2) + turns::at();
     if (thread < t.n_line)
         __stcg(stat_left_by(room, a, thread, block), room.stat(thread));
 #pragma unroll 4
-    for (int i = thread; i < t.n_line * FOURS; i += T::CONSUMERS) {
-        int line = i / FOURS, at = first + i % FOURS * 4;
-        __stcg((float4 *)left_by(room, a, line, block, at), own_four(room, line, at, paired));
-    }
+    for (int i = 0; i < turns::N; i++)
+        if (turns::line(i) < t.n_line)
+            __stcg((float4 *)left_by(room, a, turns::line(i), block, at),
+                   own_four(room, turns::line(i), at, paired));
     dg_bar_sync(3, T::CONSUMERS);
     if (thread == 0) {
         uint32_t before = count_part(a, t, group, kv_head, 2);
@@ -450,33 +471,65 @@ static __device__ __forceinline__ void exchange(const result_room<T> &room,
         dg_await_count(counter, before / COUNT_STEP * COUNT_STEP + COUNT_STEP);
     }
     dg_bar_sync(3, T::CONSUMERS);
-    if (thread < t.n_line) {
-        float2 own = room.stat(thread), other = __ldcg(stat_left_by(room, a, thread, 1 - block)),
-               sofar = block ? other : own, f = fold_factors(&sofar, block ? own : other);
-        room.last(thread) = make_float4(f.x, f.y, inverse_of(sofar.y), 0);
-    }
-    dg_bar_sync(3, T::CONSUMERS);
 }
 
-/* By all consumers: the tile's results, or this block's half of the dimensions. */
-template <typename T, bool HALF>
-static __device__ __forceinline__ void store_fours(const result_room<T> &room,
+/* How both blocks' results of a line are folded. */
+template <typename T>
+static __device__ __forceinline__ void plan_fold(const result_room<T> &room, int line, float2 other)
+{
+    int block = (int)blockIdx.z;
+    float2 own = room.stat(line), sofar = block ? other : own,
+           f = fold_factors(&sofar, block ? own : other);
+    room.last(line) = make_float4(f.x, f.y, inverse_of(sofar.y), 0);
+}
+
+/* By all consumers: this block's half of the dimensions, folded with what the other block left. All
+ * of that is asked for before anything is stored, as no load is moved over a store, and waits in
+ * shared memory, where the other half's results were. */
+template <typename T>
+static __device__ __forceinline__ void store_half(const result_room<T> &room,
+                                                  const dg_cuda_attention_args &a,
+                                                  const line_tile &t, bool paired)
+{
+    typedef result_turns<T, T::D / 8> turns;
+    int thread = (int)threadIdx.x, block = (int)blockIdx.z, at = block * (T::D / 2) + turns::at(),
+        over = (1 - block) * (T::D / 2) + turns::at();
+    float4 other[turns::N];
+    float2 stat = make_float2(0, 0);
+    if (thread < t.n_line)
+        stat = __ldcg(stat_left_by(room, a, thread, 1 - block));
+#pragma unroll
+    for (int i = 0; i < turns::N; i++) {
+        int line = min(turns::line(i), t.n_line - 1);
+        other[i] = __ldcg((const float4 *)left_by(room, a, line, 1 - block, at));
+    }
+    if (thread < t.n_line)
+        plan_fold(room, thread, stat);
+#pragma unroll
+    for (int i = 0; i < turns::N; i++)
+        *(float4 *)room.value(turns::line(i), over) = other[i];
+    dg_bar_sync(3, T::CONSUMERS);
+#pragma unroll 1
+    for (int i = 0; i < turns::N && turns::line(i) < t.n_line; i++) {
+        int line = turns::line(i);
+        float4 own = own_four(room, line, at, paired),
+               left = *(const float4 *)room.value(line, over), f = room.last(line);
+        float4 v = fold_four(block ? left : own, block ? own : left, make_float2(f.x, f.y));
+        store_four_results(a.out, room.goes(line).x, room.goes(line).y + at, times(v, f.z));
+    }
+}
+
+template <typename T>
+static __device__ __forceinline__ void store_whole(const result_room<T> &room,
                                                    const dg_cuda_attention_args &a,
                                                    const line_tile &t, bool paired)
 {
-    constexpr int FOURS = HALF ? T::D / 8 : T::D / 4;
-    int block = (int)blockIdx.z, first = HALF ? block * T::D / 2 : 0;
-#pragma unroll 4
-    for (int i = (int)threadIdx.x; i < t.n_line * FOURS; i += T::CONSUMERS) {
-        int line = i / FOURS, at = first + i % FOURS * 4;
-        float4 v = own_four(room, line, at, paired), f = room.last(line);
-        int4 goes = room.goes(line);
-        if constexpr (HALF) {
-            float4 other = __ldcg((const float4 *)left_by(room, a, line, 1 - block, at));
-            v = fold_four(block ? other : v, block ? v : other, make_float2(f.x, f.y));
-        }
-        store_four_results(a.out, goes.x, goes.y + at,
-                           make_float4(v.x * f.z, v.y * f.z, v.z * f.z, v.w * f.z));
+    typedef result_turns<T, T::D / 4> turns;
+#pragma unroll 1
+    for (int i = 0; i < turns::N && turns::line(i) < t.n_line; i++) {
+        int line = turns::line(i);
+        store_four_results(a.out, room.goes(line).x, room.goes(line).y + turns::at(),
+                           times(own_four(room, line, turns::at(), paired), room.last(line).z));
     }
 }
 
@@ -504,10 +557,10 @@ static __device__ __forceinline__ void attend_shared(unsigned char *shared, grou
                      paired);
     dg_bar_sync(3, T::CONSUMERS);
     if (n_part <= T::SHARED_PARTS) {
-        store_fours<T, false>(room, a, t, paired);
+        store_whole<T>(room, a, t, paired);
     } else {
-        exchange<T>(room, a, t, group, kv_head, paired);
-        store_fours<T, true>(room, a, t, paired);
+        leave_half<T>(room, a, t, group, kv_head, paired);
+        store_half<T>(room, a, t, paired);
     }
 }
 

@@ -253,8 +253,8 @@ cudaError_t dg_sort_pairs(cudaStream_t stream, const dg_sort_job *job, const dg_
 
 static __global__ void __launch_bounds__(NARROW_THREADS) narrow_gated(dg_byte_blocks rows)
 {
-    dg_grid_wait();
     dg_grid_launch_next();
+    dg_grid_wait();
     narrow_blocks(rows, blockIdx.x * (size_t)NARROW_THREADS + threadIdx.x);
 }
 
