@@ -39,6 +39,7 @@ Suite *mlx_suite(void);
 Suite *importance_suite(void);
 Suite *imatrix_suite(void);
 Suite *quantize_folder_suite(void);
+Suite *folder_rows_suite(void);
 Suite *mmproj_suite(void);
 Suite *compare_suite(void);
 Suite *config_json_put_suite(void);

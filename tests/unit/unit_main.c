@@ -108,6 +108,7 @@ static make_suite *const suites[] = {
     importance_suite,
     imatrix_suite,
     quantize_folder_suite,
+    folder_rows_suite,
     mmproj_suite,
     compare_suite,
     config_json_put_suite,
