@@ -171,24 +171,31 @@ INLINE void take_least(__m256 y[ROWS], const line l[ROWS], const float *least, c
                                 y[r]);
 }
 
+/* Half h of a block, or all of it, times its steps, added to the half before it. */
+INLINE void add_half(__m256 part[ROWS], const line l[ROWS], const uint8_t *n, const float *step,
+                     const form f, __m128i shift, const int h, const int rows)
+{
+    const bool halves = f.kind == DG_Q_HALVES,
+               low = f.per && (f.kind == DG_Q_PLAIN || f.kind == DG_Q_HALVES);
+    const __m256 w = _mm256_load_ps(step + h * DG_QCOLS);
+    __m256i sum[ROWS];
+    sum_fours(sum, l, n, 4 * h, halves ? 4 : 8, f.per, rows);
+    for (int r = 0; r < rows; r++) {
+        if (low)
+            sum[r] = lowered(sum[r], &l[r], h, !halves, shift);
+        const __m256 t = _mm256_cvtepi32_ps(sum[r]);
+        part[r] = h ? _mm256_fmadd_ps(t, w, part[r]) : _mm256_mul_ps(t, w);
+    }
+}
+
 /* One block of 32: `rows` rows times eight columns. */
 INLINE void add_block(__m256 y[ROWS], const line l[ROWS], const uint8_t *n, const float *step,
                       const form f, __m128i shift, const int rows)
 {
-    const bool halves = f.kind == DG_Q_HALVES,
-               low = f.per && (f.kind == DG_Q_PLAIN || f.kind == DG_Q_HALVES);
-    __m256i sum[ROWS];
     __m256 part[ROWS];
-    for (int h = 0; h < (halves ? 2 : 1); h++) {
-        const __m256 w = _mm256_load_ps(step + h * DG_QCOLS);
-        sum_fours(sum, l, n, 4 * h, halves ? 4 : 8, f.per, rows);
-        for (int r = 0; r < rows; r++) {
-            if (low)
-                sum[r] = lowered(sum[r], &l[r], h, !halves, shift);
-            const __m256 t = _mm256_cvtepi32_ps(sum[r]);
-            part[r] = h ? _mm256_fmadd_ps(t, w, part[r]) : _mm256_mul_ps(t, w);
-        }
-    }
+    add_half(part, l, n, step, f, shift, 0, rows);
+    if (f.kind == DG_Q_HALVES)
+        add_half(part, l, n, step, f, shift, 1, rows);
     for (int r = 0; r < rows; r++)
         y[r] = _mm256_fmadd_ps(part[r], _mm256_set1_ps(l[r].x->step[l[r].which][0]), y[r]);
 }
