@@ -1,4 +1,4 @@
-/* What the kernels of adapters share: rows as floats, products with A. */
+/* What the kernels of adapters share: rows as floats, products with A and with B. */
 #ifndef DG_CUDA_CUDA_ADAPTERS_CUH
 #define DG_CUDA_CUDA_ADAPTERS_CUH
 
@@ -59,38 +59,72 @@ static __device__ __forceinline__ bool changes(const dg_low_rank *table, const d
     return any;
 }
 
-/* By a warp: products of N rows of A from r on, of `rank`, with each of ROWS rows of x, of which
- * there are n; every lane has all of them. A lane adds up every 32nd value, so that the order
- * follows from n_in alone. */
-template <dg_cuda_form FORM, int ROWS, int N>
-static __device__ __forceinline__ void lower(float sum[ROWS][N], const float *a, int r, int rank,
-                                             int n_in, const adapt_row x[ROWS], int n,
-                                             const float *x_scale)
+/* A warp's sums over its lanes, of N values each: lane i gets those of numbers N / 32 * i on. With
+ * each exchange a lane hands over half of what it has. */
+template <int N> static __device__ __forceinline__ void share_sums(float sum[N])
 {
-    const float *line[N];
-    for (int i = 0; i < N; i++)
-        line[i] = a + (size_t)min(r + i, rank - 1) * (size_t)n_in;
-    for (int row = 0; row < ROWS; row++)
-        for (int i = 0; i < N; i++)
-            sum[row][i] = 0;
-    for (int k = (int)threadIdx.x % 32; k < n_in; k += 32) {
-        float of[N], scale = x_scale ? x_scale[k] : 1;
+    int n = N;
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            of[i] = line[i][k] * scale;
+    for (int with = 16; with > 0; with /= 2) {
+        bool upper = (int)threadIdx.x & with;
+        n /= 2;
 #pragma unroll
-        for (int row = 0; row < ROWS; row++) {
-            float value = row < n ? value_of<FORM>(x[row], k) : 0;
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                sum[row][i] = fmaf(of[i], value, sum[row][i]);
-        }
+        for (int i = 0; i < N / 2; i++)
+            if (i < n) {
+                float other = __shfl_xor_sync(DG_ALL_LANES, upper ? sum[i] : sum[i + n], with);
+                sum[i] = (upper ? sum[i + n] : sum[i]) + other;
+            }
     }
+}
+
+/* By a block of WARPS warps: products of LOW_LINES lines of A, from `line` on of `rank`, with
+ * LOW_ROWS rows of x. Thread row * LOW_LINES + i has that of line i. Warps take values of k in
+ * turn, so that the order of a sum follows from n_in alone. */
+enum { LOW_ROWS = 8, LOW_LINES = 8, LOW_SUMS = LOW_ROWS * LOW_LINES };
+
+template <dg_cuda_form FORM, int WARPS>
+static __device__ __forceinline__ float lower(float part[WARPS][LOW_SUMS], const float *a, int line,
+                                              int rank, int n_in, const adapt_row x[LOW_ROWS],
+                                              const float *x_scale)
+{
+    int t = (int)threadIdx.x;
+    float sum[LOW_SUMS] = {}, all = 0;
+    const float *lines[LOW_LINES];
 #pragma unroll
-    for (int row = 0; row < ROWS; row++)
+    for (int i = 0; i < LOW_LINES; i++)
+        lines[i] = a + (size_t)min(line + i, rank - 1) * (size_t)n_in;
+#pragma unroll 2
+    for (int k = t; k < n_in; k += 32 * WARPS) {
+        float of[LOW_LINES], value[LOW_ROWS];
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            sum[row][i] = dg_warp_sum(sum[row][i]);
+        for (int i = 0; i < LOW_LINES; i++)
+            of[i] = lines[i][k];
+#pragma unroll
+        for (int row = 0; row < LOW_ROWS; row++)
+            value[row] = value_of<FORM>(x[row], k) * (x_scale ? x_scale[k] : 1);
+#pragma unroll
+        for (int i = 0; i < LOW_SUMS; i++)
+            sum[i] = fmaf(of[i % LOW_LINES], value[i / LOW_LINES], sum[i]);
+    }
+    share_sums<LOW_SUMS>(sum);
+    __syncthreads(); /* what `part` held has been read */
+    part[t / 32][t % 32 * 2] = sum[0];
+    part[t / 32][t % 32 * 2 + 1] = sum[1];
+    __syncthreads();
+    for (int warp = 0; t < LOW_SUMS && warp < WARPS; warp++)
+        all += part[warp][t];
+    return all;
+}
+
+/* Four values, or as many as there are, times those of another line. */
+template <int V>
+static __device__ __forceinline__ float add_products(float sum, const float *b, const float *low)
+{
+    if constexpr (V == 4) {
+        float4 f = *(const float4 *)b, g = *(const float4 *)low;
+        return fmaf(f.w, g.w, fmaf(f.z, g.z, fmaf(f.y, g.y, fmaf(f.x, g.x, sum))));
+    } else
+        return fmaf(b[0], low[0], sum);
 }
 
 /* Does `call`, a statement that uses FORM, for the form of some rows. */
