@@ -502,7 +502,7 @@ int main(int argc, char **argv)
                  {"device_is_lost", device_is_lost}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         TCase *c = tcase_create(cases[i].name);
-        tcase_set_timeout(c, 60);
+        tcase_set_timeout(c, 180);
         tcase_add_test(c, cases[i].test);
         suite_add_tcase(suite, c);
     }
