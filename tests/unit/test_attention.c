@@ -348,6 +348,29 @@ START_TEST(small_heads_and_the_float_profile_keep_to_floats)
 }
 END_TEST
 
+/* What is never kept is held as bfloat16, whatever becomes of the others. */
+START_TEST(a_canvas_has_its_own_keys_in_bfloat16)
+{
+    static const int dims[] = {128, BFLOAT_HEAD};
+    const dg_cpu_options opt = {.n_thread = 1, .flags = dg_cpu_flags()};
+    const int dim = dims[_i % 2];
+    scene wide, s;
+    scene_open(&wide, &opt, (shape){dim, 0, false, PREFIX, DG_BF16});
+    scene_open(&s, &opt, (shape){dim, 0, false, PREFIX, _i / 2 ? DG_FP8 : DG_Q8_0});
+    for (int i = 0; i < 2 * N_CANVAS * N_KV_HEAD; i++) {
+        const int slot = i / 2 % N_CANVAS, head = i / 2 / N_CANVAS;
+        float want[MOST_DIM], got[MOST_DIM];
+        dg_cpu_slot at = {keys_of(&wide, slot / DG_PAGE, true), 0, head, slot % DG_PAGE, i % 2};
+        dg_cpu_kv_get(wide.kv, &at, want);
+        at.page = keys_of(&s, slot / DG_PAGE, true);
+        dg_cpu_kv_get(s.kv, &at, got);
+        ck_assert_mem_eq(got, want, (size_t)dim * sizeof *got);
+    }
+    scene_close(&wide);
+    scene_close(&s);
+}
+END_TEST
+
 /* Pages of a MiB, which lie in huge pages of the system where there are any: each is usable to its
  * last byte, and gone when it was given back, while its neighbours stay. */
 START_TEST(large_pages_come_and_go)
@@ -385,6 +408,7 @@ Suite *attention_suite(void)
     tcase_add_loop_test(t, results_stay_within_their_bound, 0, (int)DG_COUNT(shapes));
     tcase_add_loop_test(t, rows_do_not_know_of_each_other, 0, (int)DG_COUNT(shapes));
     tcase_add_loop_test(t, long_canvases_do_not_know_of_each_other, 0, (int)DG_COUNT(long_shapes));
+    tcase_add_loop_test(t, a_canvas_has_its_own_keys_in_bfloat16, 0, 4);
     tcase_add_test(t, large_pages_come_and_go);
     tcase_add_loop_test(t, small_heads_and_the_float_profile_keep_to_floats, 0, 12);
     suite_add_tcase(s, t);
