@@ -2,12 +2,11 @@
  *
  * A block has 128 lines of one key head, or 64 lines of a head of 512, or 64 lines of two parts of
  * the keys: two warpgroups, whose results are 64 lines x 256 dimensions, 128 registers a thread,
- * and a warp that copies. Keys and
- * values lie in pages as the products read them, so that 256 dimensions of a turn's 64 keys are one
- * bulk copy, and so are those of its values. The scores of the next turn are made while this turn's
- * values are added up. With two halves of a head each warpgroup makes the scores of its dimensions
- * and both add the other's: a sum of two is the same in both orders. Where pages hold bytes, four
- * warps widen them into the same places instead.
+ * and warps that copy. Keys and values lie in pages as the products read them, so that 256
+ * dimensions of a turn's 64 keys are one bulk copy, and so are those of its values. The scores of
+ * the next turn are made while this turn's values are added up. With two halves of a head each
+ * warpgroup makes the scores of its dimensions and both add the other's: a sum of two is the same
+ * in both orders. Where pages hold bytes, four warps widen them into the same places instead.
  *
  * Parts are folded in pairs, and then the pairs: what came before and what comes next are scaled to
  * their common maximum. Either a block does all parts of its tile, or the blocks of a tile share
