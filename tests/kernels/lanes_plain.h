@@ -180,6 +180,13 @@ INLINE v64 v64_mul16(v64 a, v64 b)
     return a;
 }
 
+INLINE v64 v64_mul_round16(v64 a, v64 b)
+{
+    for (int k = 0; k < 32; k++)
+        a.h[k] = (uint16_t)(((int16_t)a.h[k] * (int16_t)b.h[k] + (1 << 14)) >> 15);
+    return a;
+}
+
 INLINE v64 v64_sub16(v64 a, v64 b)
 {
     for (int k = 0; k < 32; k++)

@@ -119,6 +119,12 @@ static inline v64 v64_mul16(v64 a, v64 b)
     return _mm512_mullo_epi16(a, b);
 }
 
+/* The nearest of products of signed halves over 2^15. */
+static inline v64 v64_mul_round16(v64 a, v64 b)
+{
+    return _mm512_mulhrs_epi16(a, b);
+}
+
 static inline v64 v64_sub16(v64 a, v64 b)
 {
     return _mm512_sub_epi16(a, b);

@@ -74,19 +74,13 @@ INLINE void set_bytes(packing *p, const f16v *a, const f16v *b, f16v poison, int
     }
 }
 
-/* Row j of numbers, in halves: every other one, and those between them. */
-INLINE void put_halves(const packing *p, int j, v64 even, v64 odd, v64 times, v64 lift)
-{
-    const v64 high = v64_set32((int32_t)0xFF00FF00);
-    even = v64_add16(v64_mul16(even, times), lift);
-    odd = v64_add16(v64_mul16(odd, times), lift);
-    v64_store(p->to + 64 * j, v64_or(v64_byte_right16(even), v64_and(odd, high)));
-}
-
+/* Row j of numbers of group g. */
 INLINE void put_bytes(const packing *p, int j, v64 n, int g)
 {
-    put_halves(p, j, v64_and(n, v64_set32(0x00FF00FF)), v64_byte_right16(n), p->times[g],
-               p->lift[g]);
+    const v64 low = v64_set32(0x00FF00FF), high = v64_set32((int32_t)0xFF00FF00);
+    const v64 even = v64_add16(v64_mul16(v64_and(n, low), p->times[g]), p->lift[g]),
+              odd = v64_add16(v64_mul16(v64_byte_right16(n), p->times[g]), p->lift[g]);
+    v64_store(p->to + 64 * j, v64_or(v64_byte_right16(even), v64_and(odd, high)));
 }
 
 /* ---- super-blocks ---- */

@@ -109,14 +109,17 @@ INLINE void set_e4m3(packing *p, const int up)
     set_bytes(p, a, a, poison, p->n_block, false, up, 0);
 }
 
+/* A is 254 at most, and (n * A + 128) >> 8 the nearest of n * (A << 7) over 2^15. */
 INLINE void part_e4m3(const packing *p, int b)
 {
-    const v64 lift = v64_set32(128 << 16 | 128);
+    const v64 low = v64_set32(0x00FF00FF),
+              times = v64_mul16(p->times[b], v64_set32(128 << 16 | 128));
     UNROLL
     for (int j = 8 * b; j < 8 * b + 8; j++) {
         v64 n[2];
         numbers_of_e4m3(n, v64_load(p->to + 64 * j), &p->way[b]);
-        put_halves(p, j, n[0], n[1], p->times[b], lift);
+        const v64 even = v64_mul_round16(n[0], times), odd = v64_mul_round16(n[1], times);
+        v64_store(p->to + 64 * j, v64_or(v64_and(even, low), v64_left32(v64_and(odd, low), 8)));
     }
 }
 

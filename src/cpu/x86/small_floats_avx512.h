@@ -49,10 +49,10 @@ typedef struct e4m3_way {
 /* The largest size of 32 numbers, of eight words; in the lowest byte. */
 INLINE v64 largest_e4m3(const v64 w[8])
 {
-    v64 most = w[0];
+    v64 most = v64_and(w[0], v64_set8(0x7F));
     UNROLL
     for (int j = 1; j < 8; j++)
-        most = v64_max8(v64_and(most, v64_set8(0x7F)), v64_and(w[j], v64_set8(0x7F)));
+        most = v64_max8(most, v64_and(w[j], v64_set8(0x7F)));
     most = v64_max8(most, v64_right32(most, 16));
     most = v64_max8(most, v64_right32(most, 8));
     return v64_and(most, v64_set32(255));
@@ -79,11 +79,10 @@ INLINE f16v scale_of_e4m3(e4m3_way *way, v64 most)
  * byte's, then the upper one's. */
 INLINE void numbers_of_e4m3(v64 n[2], v64 w, const e4m3_way *way)
 {
-    const v64 low = v64_set32(0x00FF00FF), eight = v64_set8(8),
-              part = v64_sub8_where_clear(v64_and(v64_or(w, eight), v64_set8(15)), eight, w,
-                                          v64_set8(0x78)),
-              exponent = v64_max8(v64_and(v64_right32(w, 3), v64_set8(15)), v64_set8(1)),
-              by = v64_sub16(way->top, exponent);
+    static const int8_t whole[16] = {0, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8};
+    const v64 low = v64_set32(0x00FF00FF), exponent = v64_and(v64_right32(w, 3), v64_set8(15)),
+              part = v64_or(v64_and(w, v64_set8(7)), v64_shuffle8(table_of(whole), exponent)),
+              by = v64_sub16(way->top, v64_max8(exponent, v64_set8(1)));
     const v64 even =
                   v64_right16_each(v64_mul16(v64_and(part, low), way->inverse), v64_and(by, low)),
               odd = v64_right16_each(v64_mul16(v64_byte_right16(part), way->inverse),
