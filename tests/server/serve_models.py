@@ -160,6 +160,17 @@ def same_answers():
             check("a load serves all who wait", loads == 2 if most == "2" else loads <= 6, loads)
 
 
+def read_until(sock, mark):
+    """What comes up to the mark; headers may come in a piece of their own."""
+    data = b""
+    while mark.encode() not in data:
+        piece = sock.recv(65536)
+        if not piece:
+            break
+        data += piece
+    return data
+
+
 def pings():
     """One that never ends holds the only place; streams that wait for another are told, in every dialect."""
     streams = {"/v1/chat/completions": ": ping\n\n", "/v1/completions": ": ping\n\n", "/v1/messages": "event: ping\n", "/api/chat": '"content":""', "/api/generate": '"response":""'}
@@ -177,8 +188,8 @@ def pings():
         late.start()
         check("who comes late waits behind them", s.wait_metric('dgemma:model_waiting{model_name="a.gguf"}', lambda n: n == 1))
         check("others are answered", s.request("GET", "/health")[0] == 200 and loaded(s) == {"a"})
-        first = {path: sock.recv(65536) for path, sock in waiting.items()}
-        first_bad = bad.recv(65536)
+        first = {path: read_until(sock, streams[path]) for path, sock in waiting.items()}
+        first_bad = read_until(bad, ": ping\n\n")
         running.close()
         for path, sock in waiting.items():
             data = read_all(sock, first[path])
