@@ -46,9 +46,11 @@ typedef struct answer {
     char error[512];
 } answer;
 
-static dgemma_request *submit(dgemma_engine *e, uint64_t seed)
+/* With so much of the first adapter; 0: with none. */
+static dgemma_request *submit_with(dgemma_engine *e, uint64_t seed, float scale)
 {
     static const int32_t prompt[] = {2, 9, 30, 4, 17, 21, 5};
+    const dgemma_adapter_use use = {0, scale};
     dgemma_request *r = NULL;
     dgemma_error err = {0};
     dgemma_request_options opt = dgemma_request_defaults(e);
@@ -57,8 +59,15 @@ static dgemma_request *submit(dgemma_engine *e, uint64_t seed)
     opt.seed = seed;
     opt.max_tokens = ANSWER;
     opt.max_denoise_steps = 2;
+    opt.adapters = &use;
+    opt.n_adapters = scale != 0;
     ck_assert_msg(dgemma_request_submit(&r, e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
     return r;
+}
+
+static dgemma_request *submit(dgemma_engine *e, uint64_t seed)
+{
+    return submit_with(e, seed, 0);
 }
 
 static answer listen(dgemma_request *r)
@@ -164,24 +173,6 @@ START_TEST(answers_held_to_a_language)
 END_TEST
 
 /* ---- adapters ---- */
-
-static dgemma_request *submit_with(dgemma_engine *e, uint64_t seed, float scale)
-{
-    static const int32_t prompt[] = {2, 9, 30, 4, 17, 21, 5};
-    const dgemma_adapter_use use = {0, scale};
-    dgemma_request *r = NULL;
-    dgemma_error err = {0};
-    dgemma_request_options opt = dgemma_request_defaults(e);
-    opt.tokens = prompt;
-    opt.n_tokens = sizeof prompt / sizeof prompt[0] - (size_t)seed % 3;
-    opt.seed = seed;
-    opt.max_tokens = ANSWER;
-    opt.max_denoise_steps = 2;
-    opt.adapters = &use;
-    opt.n_adapters = scale != 0;
-    ck_assert_msg(dgemma_request_submit(&r, e, &opt, &err) == DGEMMA_OK, "%s", err.msg);
-    return r;
-}
 
 /* Of every matrix of a small model, with products of each kind: whole, half of it and none, each
  * alone and together. */
