@@ -58,7 +58,10 @@ check "and computes the same" says "passed" "$DGEMMA" verify --reference models/
 check "and answers" says "Paris" "$DGEMMA" run -q -m "$temp/opened" --seed 1 "What is the capital of France?"
 check "back to a file" says "Q8_0, 188 tensors" quantize -q --type Q8_0 "$temp/opened" "$temp/closed.gguf"
 check "which answers too" says "Paris" "$DGEMMA" run -q -m "$temp/closed.gguf" --seed 1 "What is the capital of France?"
-check "rows that are no blocks" fails_saying "rows of 96 values" quantize --type FP8 "$pocket" "$temp/half"
+for type in FP8 NVFP4; do
+    check "$type of rows of 96 values" says "$type, " quantize -q --type "$type" "$pocket" "$temp/odd-$type"
+    check "which answers in $type" says "Paris" "$DGEMMA" run -q -m "$temp/odd-$type" --seed 1 "What is the capital of France?"
+done
 check "NVFP4 as a file" fails_saying "written as a folder" quantize --type NVFP4 "$wide" "$temp/half.gguf"
 check "nothing is left of these" nothing_left
 
