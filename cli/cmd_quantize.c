@@ -219,7 +219,10 @@ int cmd_quantize(int argc, char **argv)
          &opt.importance_path},
         {0, "mmproj", "FILE", "write the vision tower too, as a file beside the model",
          cli_set_string, &opt.mmproj_path},
-        {0, "lora", "PATH[:SCALE]", "an adapter that becomes part of the weights; may be repeated",
+        {0, "lora", "PATH[:SCALE]",
+         "an adapter that becomes part of the weights, and its strength, from -1000 to 1000 (1); "
+         "may "
+         "be repeated",
          cli_add_lora, &lora},
         {'t', "threads", "N", "threads (as many as there are processors)", cli_set_count,
          &opt.n_threads},

@@ -124,7 +124,7 @@ static bool aliases(reader *r, const json_t *object, dg_model_spec *m)
 static bool one_adapter(reader *r, const json_t *v, dgemma_adapter *out)
 {
     static const dg_field fields[] = {
-        {"scale", DG_FIELD_FLOAT, offsetof(dgemma_adapter, scale), -1e6, 1e6}};
+        {"scale", DG_FIELD_FLOAT, offsetof(dgemma_adapter, scale), -1000, 1000}};
     dg_http_error e;
     *out = (dgemma_adapter){.scale = 1};
     if (!json_is_object(v))

@@ -24,8 +24,10 @@ static dgemma_status check_keys(const dg_gguf *g, double *alpha, const char *whe
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "%s: an adapter that waits for its invocation (aLoRA) cannot be used",
                        where);
-    if (!dg_gguf_float(dg_gguf_find(g, "adapter.lora.alpha"), 0, alpha) || !isfinite(*alpha))
-        return dg_fail(err, DGEMMA_E_FORMAT, "%s: adapter.lora.alpha is not a number", where);
+    if (!dg_gguf_float(dg_gguf_find(g, "adapter.lora.alpha"), 0, alpha) ||
+        !(fabs(*alpha) <= DG_ADAPTER_ALPHA))
+        return dg_fail(err, DGEMMA_E_FORMAT,
+                       "%s: adapter.lora.alpha is not a number from -1000000 to 1000000", where);
     return DGEMMA_OK;
 }
 

@@ -80,10 +80,12 @@ static bool read_rank(const json_t *v, int *rank)
     return *rank > 0;
 }
 
+#define WANTED_ALPHA "wanted a number from -1000000 to 1000000"
+
 static bool read_alpha(const json_t *v, double *alpha)
 {
     *alpha = json_is_number(v) ? json_number_value(v) : NAN;
-    return isfinite(*alpha);
+    return fabs(*alpha) <= DG_ADAPTER_ALPHA;
 }
 
 static dgemma_status read_config(peft *p, const char *config, size_t len)
@@ -108,7 +110,7 @@ static dgemma_status read_config(peft *p, const char *config, size_t len)
     if (!read_rank(value(p, "r"), &p->rank))
         return refuse(p, "r", "wanted a whole number from 1 on");
     if (!read_alpha(value(p, "lora_alpha"), &p->alpha))
-        return refuse(p, "lora_alpha", "wanted a number");
+        return refuse(p, "lora_alpha", WANTED_ALPHA);
     return DGEMMA_OK;
 }
 
@@ -154,7 +156,7 @@ static dgemma_status set_factor(const peft *p, dg_adapter_part *part, const char
     if (rank && !read_rank(rank, &part->rank))
         return refuse(p, "rank_pattern", "wanted whole numbers from 1 on");
     if (alpha && !read_alpha(alpha, &part->alpha))
-        return refuse(p, "alpha_pattern", "wanted numbers");
+        return refuse(p, "alpha_pattern", WANTED_ALPHA);
     return DGEMMA_OK;
 }
 

@@ -121,6 +121,9 @@ START_TEST(refuses_by_name_what_is_not_lora)
         {LORA ", \"use_rslora\": 1", "use_rslora"},
         {"\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 4", "r is 0"},
         {"\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": \"x\"", "lora_alpha"},
+        {"\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1e300", "lora_alpha is 1e300"},
+        {"\"peft_type\": \"LORA\", \"r\": 1, \"lora_alpha\": -1000001", "to 1000000"},
+        {LORA ", \"alpha_pattern\": {\"q_proj\": 1e39}", "alpha_pattern"},
         {LORA ", \"alpha_pattern\": {\"q.*\": 1}", "alpha_pattern"},
         {LORA ", \"rank_pattern\": {\"q_proj\": 0}", "rank_pattern"},
         {LORA ", \"rank_pattern\": [1]", "rank_pattern"},
@@ -229,6 +232,8 @@ START_TEST(reads_what_llama_cpp_reads)
         {{.architecture = "llama"}, DGEMMA_E_UNSUPPORTED, "general.architecture"},
         {{.no_alpha = true}, DGEMMA_E_FORMAT, "adapter.lora.alpha"},
         {{.alpha = NAN}, DGEMMA_E_FORMAT, "adapter.lora.alpha"},
+        {{.alpha = INFINITY}, DGEMMA_E_FORMAT, "adapter.lora.alpha"},
+        {{.alpha = -2e6f}, DGEMMA_E_FORMAT, "from -1000000 to 1000000"},
         {{.alora = true}, DGEMMA_E_UNSUPPORTED, "aLoRA"},
         {{.b = "blk.0.attn_k.weight.lora_b"}, DGEMMA_E_FORMAT, "is missing"},
         {{.b = "blk.0.attn_q.weight"}, DGEMMA_E_UNSUPPORTED, "neither half"},
@@ -321,6 +326,13 @@ START_TEST(refuses_what_would_break_the_model)
     broken[7] = NAN;
     t[0].data = broken;
     expect_misfit(write_folder(LORA, t, 2), DGEMMA_E_FORMAT, "not a finite number");
+    broken[7] = -INFINITY;
+    expect_misfit(write_folder(LORA, t, 2), DGEMMA_E_FORMAT, "not a finite number");
+    broken[7] = -2.6e5f; /* times 4 / 2, the rank of 2 and a largest value of 1 */
+    expect_misfit(
+        write_folder(LORA, t, 2), DGEMMA_E_FORMAT,
+        "layers.0.self_attn.q_proj: its values, times a factor of 2, could change weights "
+        "by 1.04e+06; up to 1e+06 is possible");
     dg_free(broken);
 }
 END_TEST
