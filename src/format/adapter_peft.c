@@ -91,7 +91,9 @@ static bool read_alpha(const json_t *v, double *alpha)
 static dgemma_status read_config(peft *p, const char *config, size_t len)
 {
     json_error_t wrong;
-    dgemma_status st = dg_json_limit(config, len, DG_DOCUMENT_VALUES, p->where, p->err);
+    char path[512];
+    snprintf(path, sizeof path, "%.400s: adapter_config.json", p->where);
+    dgemma_status st = dg_json_check(config, len, DG_DOCUMENT_VALUES, path, p->err);
     if (st)
         return st;
     p->doc = json_loadb(config ? config : "", len, JSON_REJECT_DUPLICATES, &wrong);
@@ -244,6 +246,10 @@ static dgemma_status add_all(dg_adapter *out, const peft *p)
         if (st)
             return st;
     }
+    if (!out->safetensors.n_tensor)
+        return dg_fail(p->err, DGEMMA_E_FORMAT,
+                       "%s: adapter_model.safetensors has no tensors: it would change nothing",
+                       p->where);
     if (n_b != out->n_part || !n_b)
         return dg_fail(p->err, DGEMMA_E_FORMAT,
                        "%s: %zu tensors lora_A and %zu lora_B do not go together", p->where,

@@ -133,6 +133,9 @@ START_TEST(refuses_by_name_what_is_not_lora)
         expect_refused(write_folder(cases[i].members, t, 2), DGEMMA_E_UNSUPPORTED, cases[i].says);
     expect_refused(write_folder(LORA ", \"r\": 3", t, 2), DGEMMA_E_FORMAT, "adapter_config.json");
     expect_refused(write_folder("", t, 2), DGEMMA_E_UNSUPPORTED, "peft_type is missing");
+    const char *dir = write_folder(LORA, t, 2), marked[] = "\xEF\xBB\xBF{" LORA "}";
+    ck_assert(dg_test_write_file(dir, "adapter_config.json", marked, sizeof marked - 1));
+    expect_refused(dir, DGEMMA_E_FORMAT, "adapter_config.json: it begins with a byte order mark");
 }
 END_TEST
 
@@ -161,7 +164,7 @@ START_TEST(refuses_tensors_that_it_cannot_apply)
         const dg_tensor t[] = {tensor(cases[i].a, 2, 8), tensor(cases[i].b, 16, 2)};
         expect_refused(write_folder(LORA, t, 2), cases[i].st, cases[i].says);
     }
-    expect_refused(write_folder(LORA, NULL, 0), DGEMMA_E_FORMAT, "do not go together");
+    expect_refused(write_folder(LORA, NULL, 0), DGEMMA_E_FORMAT, "has no tensors");
 }
 END_TEST
 
@@ -183,7 +186,7 @@ END_TEST
 typedef struct gguf_how {
     const char *type, *kind, *architecture, *a, *b;
     float alpha;
-    bool no_alpha, alora;
+    bool no_alpha, alora, empty;
 } gguf_how;
 
 static const char *write_gguf(gguf_how h)
@@ -202,11 +205,12 @@ static const char *write_gguf(gguf_how h)
         dg_gguf_put_ints(&w, "adapter.alora.invocation_tokens", DG_GGUF_U32, (int64_t[]){1}, 1);
     const dg_tensor t[] = {tensor(h.a ? h.a : "blk.0.attn_q.weight.lora_a", 2, 8),
                            tensor(h.b ? h.b : "blk.0.attn_q.weight.lora_b", 16, 2)};
-    for (int i = 0; i < 2; i++)
+    const int n = h.empty ? 0 : 2;
+    for (int i = 0; i < n; i++)
         dg_gguf_put_tensor(&w, &t[i]);
     remove(in(path, "adapter.gguf"));
     dg_gguf_writer_open(&w, path);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < n; i++)
         dg_gguf_write_data(&w, numbers, dg_tensor_count(&t[i]) * sizeof(float));
     ck_assert_msg(!dg_gguf_writer_close(&w, &err), "%s", err.msg);
     return path;
@@ -235,6 +239,7 @@ START_TEST(reads_what_llama_cpp_reads)
         {{.alpha = INFINITY}, DGEMMA_E_FORMAT, "adapter.lora.alpha"},
         {{.alpha = -2e6f}, DGEMMA_E_FORMAT, "from -1000000 to 1000000"},
         {{.alora = true}, DGEMMA_E_UNSUPPORTED, "aLoRA"},
+        {{.empty = true}, DGEMMA_E_FORMAT, "it has no tensors"},
         {{.b = "blk.0.attn_k.weight.lora_b"}, DGEMMA_E_FORMAT, "is missing"},
         {{.b = "blk.0.attn_q.weight"}, DGEMMA_E_UNSUPPORTED, "neither half"},
         {{.a = "output_norm.bias.lora_a"}, DGEMMA_E_UNSUPPORTED, "no matrix that can be adapted"},
