@@ -206,6 +206,8 @@ static dgemma_status put_all(folder *f, dgemma_error *err)
         *to = (dg_planned){.tensor = *t, .from = {t}};
         snprintf(to->name, sizeof to->name, "%.*s", DG_GGUF_NAME - 1, t->name);
         f->all += (double)dg_tensor_count(t);
+        f->result->n_weights += dg_tensor_count(t);
+        f->result->source_bytes += t->bytes;
         put_plain(f, to, t->name);
     }
     return st;

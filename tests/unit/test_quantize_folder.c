@@ -105,6 +105,7 @@ START_TEST(what_is_written_is_read)
     dgemma_status st = quantize(wide, dg_test_path(path, dg_test_root, "out"), types[_i], &r, &err);
     ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
     ck_assert_str_eq(r.type, names[_i]);
+    ck_assert(_i != BF16 || r.tensor_bytes == 2 * r.n_weights); /* the tower is in both */
     ck_assert_msg(r.error <= most[_i] && (_i == BF16 || r.error > most[_i] / 4), "%g", r.error);
     ck_assert_int_eq(dg_load(&a, wide, &err), DGEMMA_OK);
     ck_assert_msg(dg_load(&b, path, &err) == DGEMMA_OK, "%s", err.msg);
