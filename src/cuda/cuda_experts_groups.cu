@@ -316,7 +316,7 @@ bool dg_has_expert_groups(dg_dtype type)
 
 cudaError_t dg_expert_groups(cudaStream_t stream, const dg_stream_job *job, dg_dtype type)
 {
-    return type == DG_BF16  ? launch<format_bf16>(stream, *job)
+    return type == DG_BF16   ? launch<format_bf16>(stream, *job)
            : type == DG_FP8  ? launch<format_fp8>(stream, *job)
            : type == DG_Q8_0 ? launch<format_q8_0>(stream, *job)
                              : launch<format_f16>(stream, *job);
