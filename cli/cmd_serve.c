@@ -1,6 +1,7 @@
 /* dgemma serve: a model behind HTTP, until a signal says otherwise. */
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -32,6 +33,7 @@ typedef struct serve_args {
         models_mb, models_idle;
     float decision_temperature;
     bool quiet, help;
+    atomic_bool serving; /* signals are waited for: no load has to look out for them */
 } serve_args;
 
 /* ---- what goes in ---- */
@@ -86,14 +88,16 @@ static void stop_signals(sigset_t *set)
     sigaddset(set, SIGINT);
 }
 
-/* Ctrl-C while the model is loaded. */
-static bool loading(void *user, double fraction)
+/* Ctrl-C while the models are loaded that have to be there first. Later ones are asked for by
+ * requests, which are answered before the server stops. */
+static bool loading(void *args, double fraction)
 {
-    (void)user;
     (void)fraction;
+    const serve_args *a = args;
     sigset_t pending;
     sigpending(&pending);
-    return !sigismember(&pending, SIGTERM) && !sigismember(&pending, SIGINT);
+    return atomic_load(&a->serving) ||
+           (!sigismember(&pending, SIGTERM) && !sigismember(&pending, SIGINT));
 }
 
 /* Every connection is a file. */
@@ -157,6 +161,7 @@ static int run_server(serve_args *a)
         return cli_fail(&err);
     if (!a->server.models) {
         a->engine.on_progress = loading;
+        a->engine.progress_user = a;
         cli_progress_attach(&progress, &a->engine);
         st = dgemma_engine_open(&engine, &a->engine, &err);
         cli_progress_end(&progress);
@@ -169,6 +174,7 @@ static int run_server(serve_args *a)
     } else {
         if (engine)
             warn_of_model(a, engine);
+        atomic_store(&a->serving, true);
         announce(a, server);
         serve_until_told(server, a);
     }
@@ -221,6 +227,7 @@ static void say_skipped(void *user, const char *name, const char *why)
 static bool read_models(serve_args *a, dgemma_error *err)
 {
     a->engine.on_progress = loading;
+    a->engine.progress_user = a;
     const dg_model_base base = {
         .options = a->engine, .idle_seconds = a->models_idle, .skipped = say_skipped};
     if (!a->models_path)
