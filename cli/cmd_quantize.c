@@ -14,8 +14,10 @@ typedef struct quantize_watch {
     bool quiet, dry_run, headed, compared;
 } quantize_watch;
 
-static const char usage[] =
-    "usage: dgemma quantize [OPTION]... IN OUT\n\n"
+#define USAGE "usage: dgemma quantize [OPTION]... IN OUT"
+
+static const char usage[] = USAGE
+    "\n\n"
     "Writes a model, in any form that dgemma reads, as a GGUF file with weights of other types,\n"
     "mixed as llama.cpp mixes them under the same names without an importance file; Q4_K_D is our\n"
     "own. Norms and routers stay F32; a vision tower is a file of its own, with --mmproj. FP8 and\n"
@@ -208,25 +210,29 @@ int cmd_quantize(int argc, char **argv)
     quantize_watch watch = {0};
     cli_lora_args lora = {0};
     bool help = false, check = false;
-    const char *prompts_path = NULL;
+    const char *prompts_path = NULL, *type = NULL;
     const cli_option options[] = {
         {0, "options", NULL, NULL, NULL, NULL},
         {0, "type", "TYPE",
          "BF16, F16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_D, Q4_0, Q4_1, IQ4_NL, IQ4_XS, MXFP4_MOE "
          "(Q4_K_M); FP8, NVFP4 and BF16 as a folder",
-         cli_set_string, &opt.type},
+         cli_set_string, &type},
         {0, "imatrix", "FILE", "an importance file, by which errors weigh", cli_set_string,
          &opt.importance_path},
         {0, "mmproj", "FILE", "write the vision tower too, as a file beside the model",
          cli_set_string, &opt.mmproj_path},
-        {0, "lora", "PATH[:SCALE]", "an adapter that becomes part of the weights; may be repeated",
+        {0, "lora", "PATH[:SCALE]",
+         "an adapter that becomes part of the weights, and its strength, from -1000 to 1000 (1); "
+         "may "
+         "be repeated",
          cli_add_lora, &lora},
         {'t', "threads", "N", "threads (as many as there are processors)", cli_set_count,
          &opt.n_threads},
         {'n', "dry-run", NULL, "print what each tensor would be, and write nothing", cli_set_switch,
          &opt.dry_run},
         {'f', "force", NULL, "replace a file that is there", cli_set_switch, &opt.replace},
-        {0, "check", NULL, "compare OUT with IN; an OUT that is there is compared as it is",
+        {0, "check", NULL,
+         "compare OUT with IN: as it is where it is there, else with --type, when it is written",
          cli_set_switch, &check},
         {0, "prompts", "FILE", "with --check: these prompts, one a line (six that are built in)",
          cli_set_string, &prompts_path},
@@ -242,7 +248,7 @@ int cmd_quantize(int argc, char **argv)
         return EXIT_OK;
     }
     if (n_path < 1 || (n_path < 2 && !opt.dry_run)) {
-        fputs("dgemma quantize: say what to read and which file to write: IN OUT\n", stderr);
+        fputs("dgemma quantize: say what to read and which file to write\n" USAGE "\n", stderr);
         return EXIT_USAGE;
     }
     if (prompts_path && !check) {
@@ -254,6 +260,8 @@ int cmd_quantize(int argc, char **argv)
               stderr);
         return EXIT_USAGE;
     }
+    if (type)
+        opt.type = type;
     opt.adapters = lora.list;
     opt.n_adapters = lora.n;
     opt.model_path = path[0];
@@ -263,9 +271,18 @@ int cmd_quantize(int argc, char **argv)
     opt.user = &watch;
     watch.dry_run = opt.dry_run;
     const bool there = check && opt.path && !opt.replace && dg_file_exists(opt.path);
-    if (there && opt.mmproj_path) {
-        fputs("dgemma quantize: OUT is there, and is only compared: --mmproj would write nothing\n",
-              stderr);
+    if (there && (opt.mmproj_path || opt.importance_path)) {
+        fprintf(stderr,
+                "dgemma quantize: OUT is there, and is only compared: --%s would do nothing\n",
+                opt.mmproj_path ? "mmproj" : "imatrix");
+        return EXIT_USAGE;
+    }
+    /* who names no type means a file that is there: nothing is written under its name */
+    if (check && !there && !type && !opt.dry_run) {
+        fprintf(stderr,
+                "dgemma quantize: %s: to compare a file it has to be there; "
+                "with --type it is written first\n" USAGE "\n",
+                opt.path);
         return EXIT_USAGE;
     }
     check_prompts prompts;

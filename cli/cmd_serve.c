@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/kv_type.h"
+#include "cells.h"
 #include "lora_args.h"
 #include "server/server.h"
 
@@ -220,7 +221,16 @@ static bool files_say_something(serve_args *a, dg_buf *keys, const dg_buf *cert,
 static void say_skipped(void *user, const char *name, const char *why)
 {
     (void)user;
-    fprintf(stderr, "dgemma: %s is not served: %s\n", name, why);
+    fputs("dgemma: ", stderr);
+    for (size_t n; *name; name += n) { /* a name has its line for itself */
+        n = strcspn(name, "\n\t");
+        cli_safe_write(stderr, name, n);
+        for (; name[n] == '\n' || name[n] == '\t'; n++)
+            fputc('?', stderr);
+    }
+    fputs(" is not served: ", stderr);
+    cli_safe_write(stderr, why, strlen(why));
+    fputc('\n', stderr);
 }
 
 /* --models: what a model does not say for itself, the options say for all. */

@@ -1,29 +1,62 @@
 #include "lora_args.h"
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include "base/file.h"
 
-/* What is in front of the first = is a name, unless a path has begun there. */
-static char *cut_name(char *text)
+/* Whether a word is meant as a number, which may be one that cannot be. */
+static bool is_number(const char *text, float *value)
 {
-    char *equals = strchr(text, '='), *slash = strchr(text, '/');
-    if (!equals || (slash && slash < equals))
-        return NULL;
-    *equals = '\0';
-    return equals + 1;
+    char *end;
+    float v = strtof(text, &end);
+    if (end == text || *end)
+        return false;
+    *value = v;
+    return true;
+}
+
+/* The first = behind a name, which ends where a path begins; NULL: there is none. */
+static char *find_equals(char *word)
+{
+    char *equals = strchr(word, '='), *slash = strchr(word, '/');
+    return equals && (!slash || equals < slash) ? equals : NULL;
+}
+
+static bool exists(const char *word, const char *end)
+{
+    char path[4096];
+    size_t n = (size_t)(end - word);
+    if (!n || n >= sizeof path)
+        return false;
+    memcpy(path, word, n);
+    path[n] = '\0';
+    return dg_file_exists(path);
 }
 
 bool cli_add_lora(void *target, const char *text)
 {
     cli_lora_args *a = target;
-    float scale = 1;
-    if (a->n == DGEMMA_MAX_ADAPTERS)
+    char *word = (char *)text, *equals = find_equals(word), *path = equals ? equals + 1 : word;
+    char *colon = strrchr(path, ':');
+    float scale = 1, other;
+    if (a->n == DGEMMA_MAX_ADAPTERS || !*path || equals == word)
         return false;
-    char *word = (char *)text, *colon = strrchr(word, ':');
-    if (colon && cli_set_float(&scale, colon + 1))
+    if (colon && is_number(colon + 1, &scale)) {
+        if (colon == path || !(fabsf(scale) <= 1000))
+            return false;
+    } else if (colon && exists(path, colon) && !dg_file_exists(path)) {
+        return false; /* what is behind it is no number */
+    } else {
+        colon = NULL; /* of the path */
+    }
+    if (equals && !colon && is_number(path, &other) && exists(word, equals) &&
+        !dg_file_exists(path))
+        return false; /* a scale stands behind a colon */
+    if (equals)
+        *equals = '\0';
+    if (colon)
         *colon = '\0';
-    char *path = cut_name(word);
-    a->list[a->n] = (dgemma_adapter){path ? word : NULL, path ? path : word, scale};
-    if (!*a->list[a->n].path || (path && !*word))
-        return false;
+    a->list[a->n] = (dgemma_adapter){equals ? word : NULL, path, scale};
     a->use[a->n] = (dgemma_adapter_use){(int)a->n, 1};
     a->n++;
     return true;

@@ -4,7 +4,9 @@
 
 #include "cli.h"
 
-#define CLI_LORA_HELP "an adapter: a PEFT folder or GGUF file; may be repeated"
+#define CLI_LORA_HELP                                                                              \
+    "an adapter: a PEFT folder or GGUF file, and its strength, from -1000 to 1000 (1); may be "    \
+    "repeated"
 
 typedef struct cli_lora_args {
     dgemma_adapter list[DGEMMA_MAX_ADAPTERS];
@@ -13,7 +15,8 @@ typedef struct cli_lora_args {
 } cli_lora_args;
 
 /* A setter of cli_option, whose target is a cli_lora_args. Cuts the word where it lies: it is one
- * of main()'s, which are the program's to change. */
+ * of main()'s, which are the program's to change. false, and nothing is cut: the word has no path,
+ * or a scale that is none where without it there would be a file. */
 bool cli_add_lora(void *target, const char *text);
 
 #endif

@@ -32,6 +32,15 @@ int dg_adapter_named(const dgemma_engine *engine, const char *base, const char *
     return adapter < 0 ? -2 : adapter;
 }
 
+void dg_adapter_names(dg_name_list *to, const dgemma_engine *engine)
+{
+    for (size_t i = 0; i < dgemma_adapter_count(engine); i++) {
+        dgemma_adapter_info info;
+        dgemma_adapter_describe(engine, i, &info);
+        dg_name_list_add(to, info.name);
+    }
+}
+
 /* ---- the field of llama-server ---- */
 
 static bool read_one(dgemma_adapter_use *use, const json_t *item, const dgemma_engine *engine,
@@ -70,6 +79,15 @@ static bool read_list(dg_adapter_choice *out, const json_t *list, const dgemma_e
     return true;
 }
 
+static bool refuse_model(dg_http_error *e, const char *name, const dgemma_engine *engine,
+                         const char *base)
+{
+    dg_name_list there = {0};
+    dg_name_list_add(&there, base);
+    dg_adapter_names(&there, engine);
+    return dg_refuse_model(e, name, &there);
+}
+
 bool dg_adapters_choose(dg_adapter_choice *out, const json_t *root, const dgemma_engine *engine,
                         const char *base, dg_http_error *e)
 {
@@ -80,7 +98,7 @@ bool dg_adapters_choose(dg_adapter_choice *out, const json_t *root, const dgemma
         return read_list(out, list, engine, e);
     int adapter = model ? dg_adapter_named(engine, base, model) : -1;
     if (adapter == -2)
-        return dg_refuse(e, 404, "model_not_found", "model", "there is no model \"%.100s\"", model);
+        return refuse_model(e, model, engine, base);
     if (adapter >= 0) {
         dgemma_adapter_info info;
         dgemma_adapter_describe(engine, (size_t)adapter, &info);

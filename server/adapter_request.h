@@ -18,6 +18,9 @@ typedef struct dg_adapter_choice {
  * where there are some. */
 int dg_adapter_named(const dgemma_engine *engine, const char *base, const char *model);
 
+/* The names of all that are loaded, for a message. */
+void dg_adapter_names(dg_name_list *to, const dgemma_engine *engine);
+
 /* `lora` is a list of {"id": N} or {"name": TEXT}, each with a "scale", and wins over `model`. */
 bool dg_adapters_choose(dg_adapter_choice *out, const json_t *root, const dgemma_engine *engine,
                         const char *base, dg_http_error *e);

@@ -1,6 +1,7 @@
 #include "call_model.h"
 #include <string.h>
 #include <time.h>
+#include "base/alloc.h"
 #include "call_body.h"
 #include "json_fields.h"
 #include "keep_alive.h"
@@ -64,17 +65,33 @@ void dg_call_refuse(dg_call *c, const dg_http_error *e)
 
 /* ---- turns ---- */
 
+/* The model that the query names, however long: whether there is one is found out later. NULL: *e
+ * says what is wrong; for dg_free. */
+static char *queried_name(const dg_call *c, dg_http_error *e)
+{
+    const char *query = c->query ? c->query : "";
+    const size_t size = strlen(query) + 1;
+    char *name = dg_malloc(size);
+    if (!name) {
+        dg_refuse(e, 503, "out_of_memory", NULL, "out of memory");
+    } else if (!dg_query_text(query, "model", name, size, e)) {
+        dg_free(name);
+        name = NULL;
+    }
+    return name;
+}
+
 /* Where the body names no model, the query may. */
 static bool take_queried(dg_call *c, dg_http_error *e)
 {
-    char name[DG_MODEL_NAME_MAX + 1];
     if (!c->query || dg_field_get(c->root, "model"))
         return true;
-    if (!dg_query_text(c->query, "model", name, sizeof name, e))
+    char *name = queried_name(c, e);
+    if (!name)
         return false;
-    if (name[0] && json_object_set_new(c->root, "model", json_string(name)))
-        return dg_refuse(e, 400, "invalid_value", "model", "model: the query's is no UTF-8");
-    return true;
+    bool ok = !*name || !json_object_set_new(c->root, "model", json_string(name));
+    dg_free(name);
+    return ok || dg_refuse(e, 400, "invalid_value", "model", "model: the query's is no UTF-8");
 }
 
 /* What the call says, and the model that it asks. NULL: *e says what is wrong. */
@@ -160,16 +177,17 @@ const dg_asking dg_asks_model = {turn, say_nothing, dg_call_refuse};
 
 dg_model *dg_call_queried(dg_call *c)
 {
-    char name[DG_MODEL_NAME_MAX + 1];
     dg_http_error e;
     dg_model *m = NULL;
     if (!c->server->models->many)
         return c->server->models->first; /* which goes by any name */
-    if (dg_query_text(c->query ? c->query : "", "model", name, sizeof name, &e)) {
+    char *name = queried_name(c, &e);
+    if (name) {
         m = dg_models_find(c->server->models, name, NULL);
         if (!m)
             dg_models_unknown(c->server->models, name, &e);
     }
+    dg_free(name);
     if (!m)
         dg_exchange_refuse(&c->x, &e);
     return m;

@@ -24,6 +24,22 @@ bool dg_refuse(dg_http_error *e, int status, const char *code, const char *param
     return false;
 }
 
+void dg_name_list_add(dg_name_list *l, const char *name)
+{
+    static const char more[] = ", …";
+    size_t at = strlen(l->text);
+    if (l->full)
+        return;
+    l->full = at + strlen(", ") + strlen(name) + sizeof more > sizeof l->text;
+    snprintf(l->text + at, sizeof l->text - at, "%s%s", at ? ", " : "", l->full ? "…" : name);
+}
+
+bool dg_refuse_model(dg_http_error *e, const char *name, const dg_name_list *there)
+{
+    return dg_refuse(e, 404, "model_not_found", "model",
+                     "model \"%.100s\" not found; there are: %s", name, there->text);
+}
+
 /* The field that the library found fault with, of those that only it can judge: its messages begin
  * with the name of the option. */
 static const char *field_of(const char *message, const char *otherwise)

@@ -19,6 +19,17 @@ typedef struct dg_http_error {
 bool dg_refuse(dg_http_error *e, int status, const char *code, const char *param, const char *fmt,
                ...) DG_PRINTF(5, 6);
 
+/* Names that a message tells, as many as it has room for; all zeros: none. */
+typedef struct dg_name_list {
+    char text[320];
+    bool full;
+} dg_name_list;
+
+void dg_name_list_add(dg_name_list *l, const char *name);
+
+/* A model that is asked for and is none: the same in every route, in the words of Ollama. */
+bool dg_refuse_model(dg_http_error *e, const char *name, const dg_name_list *there);
+
 /* The same for what the library said; `param` is where the prompt was, if it was about that. */
 bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *param);
 

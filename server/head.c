@@ -110,8 +110,10 @@ static bool unescape(dg_head *h, char *text)
         if (*to != '%')
             continue;
         int high = dg_hex_digit(text[0]), low = high < 0 ? -1 : dg_hex_digit(text[1]);
-        if (low < 0 || !(high | low))
-            return refuse(h, 400, "the target has an escape that is none");
+        if (low < 0)
+            return refuse(h, 400, "the target has a % that no two hexadecimal digits follow");
+        if (!(high | low))
+            return refuse(h, 400, "the target has %00 in it, which no name or path can have");
         *to = (char)(high << 4 | low);
         text += 2;
     }

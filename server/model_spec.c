@@ -115,6 +115,11 @@ static dgemma_status look_at_models(dg_model_specs *s, const char *path, bool in
         dg_model_spec *m = &s->list[i];
         dgemma_error why = {0};
         if (!dgemma_model_estimate(&m->info, &m->options, &why)) {
+            if (n == DG_MODELS_MAX) /* the rest need not be looked at to say so */
+                return dg_fail(err, DGEMMA_E_LIMIT,
+                               "%s: it has more than %d models, which is the "
+                               "most that are served",
+                               path, DG_MODELS_MAX);
             s->list[n++] = *m;
             continue;
         }
@@ -124,9 +129,6 @@ static dgemma_status look_at_models(dg_model_specs *s, const char *path, bool in
             base->skipped(base->user, m->name, why.msg);
     }
     s->n = n;
-    if (n > DG_MODELS_MAX)
-        return dg_fail(err, DGEMMA_E_LIMIT, "%s: it has %zu models, at most %d are served", path, n,
-                       DG_MODELS_MAX);
     return n ? DGEMMA_OK : dg_fail(err, DGEMMA_E_ARG, "%s: no model in it can be served", path);
 }
 

@@ -1,6 +1,7 @@
 #include "models.h"
 #include <stdio.h>
 #include <string.h>
+#include "adapter_request.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -418,20 +419,26 @@ dg_model *dg_models_find(const dg_models *ms, const char *name, const char **ada
     return m;
 }
 
+static void add_adapters(dg_name_list *l, dg_model *m)
+{
+    dg_hold h;
+    if (m->spec) {
+        for (size_t i = 0; i < m->spec->options.n_adapters; i++)
+            dg_name_list_add(l, m->spec->options.adapters[i].name);
+    } else if (dg_hold_try(&h, m)) {
+        dg_adapter_names(l, m->engine);
+        dg_hold_drop(&h);
+    }
+}
+
 bool dg_models_unknown(const dg_models *ms, const char *name, dg_http_error *e)
 {
-    char list[320] = "";
-    size_t at = 0;
-    for (size_t i = 0; i < ms->n && at < sizeof list; i++) {
-        size_t n = strlen(ms->list[i].name);
-        bool fits = at + n + 8 < sizeof list;
-        at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "",
-                               fits ? ms->list[i].name : "…");
-        if (!fits)
-            break;
-    }
-    return dg_refuse(e, 404, "model_not_found", "model",
-                     "there is no model \"%.100s\"; there are: %s", name, list);
+    dg_name_list there = {0};
+    for (size_t i = 0; i < ms->n; i++)
+        dg_name_list_add(&there, ms->list[i].name);
+    for (size_t i = 0; i < ms->n; i++)
+        add_adapters(&there, &ms->list[i]);
+    return dg_refuse_model(e, name, &there);
 }
 
 dg_model *dg_models_choose(const dg_models *ms, json_t *root, dg_http_error *e)

@@ -141,6 +141,8 @@ dg_model *dg_models_find(const dg_models *ms, const char *name, const char **ada
 /* The model that the body of a request asks for by its `model`, which then has the model's own
  * name, or its adapter's. NULL: *e says that there is none, and which there are. */
 dg_model *dg_models_choose(const dg_models *ms, json_t *root, dg_http_error *e);
+
+/* Says that there is none of this name, and which there are; false. */
 bool dg_models_unknown(const dg_models *ms, const char *name, dg_http_error *e);
 
 /* From now on it stays for so long after its last request; below 0: for ever. */

@@ -8,6 +8,7 @@
 #include "base/common.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_values.h"
 #include "base/kv_type.h"
 #include "json_fields.h"
 #include "model_spec.h"
@@ -124,7 +125,7 @@ static bool aliases(reader *r, const json_t *object, dg_model_spec *m)
 static bool one_adapter(reader *r, const json_t *v, dgemma_adapter *out)
 {
     static const dg_field fields[] = {
-        {"scale", DG_FIELD_FLOAT, offsetof(dgemma_adapter, scale), -1e6, 1e6}};
+        {"scale", DG_FIELD_FLOAT, offsetof(dgemma_adapter, scale), -1000, 1000}};
     dg_http_error e;
     *out = (dgemma_adapter){.scale = 1};
     if (!json_is_object(v))
@@ -283,6 +284,9 @@ dgemma_status dg_models_file_parse(dg_model_specs *out, const char *text, size_t
     out->folder = dg_model_specs_own(out, folder_of(path));
     if (!out->folder)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
+    dgemma_status st = dg_json_check(text, len, DG_DOCUMENT_VALUES, path, err);
+    if (st)
+        return st;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &where);
     if (!root)
         return dg_fail(err, DGEMMA_E_FORMAT, "%s: line %d, column %d: %s", path, where.line,

@@ -167,7 +167,7 @@ static bool show(dg_call *c, const json_t *root, dg_http_error *e)
         return dg_refuse(e, 400, "invalid_value", "model", "model: missing");
     dg_model *m = find(c->server->models, name);
     if (!m)
-        return dg_refuse(e, 404, "model_not_found", "model", "model '%.100s' not found", name);
+        return dg_models_unknown(c->server->models, name, e);
     dg_exchange_reply(&c->x, 200, show_object(m));
     return true;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "head.h"
 
-/* The byte at *at, which moves behind it; -1: it is an escape that is none. */
+/* The byte at *at, which moves behind it; -1: it is an escape that is none, or of zero. */
 static int next_byte(const char **at)
 {
     const char *c = *at;
@@ -30,7 +30,9 @@ bool dg_query_text(const char *query, const char *name, char *out, size_t size, 
         int byte = next_byte(&at);
         if (byte < 0 || n + 1 >= size)
             return dg_refuse(e, 400, "invalid_value", name,
-                             byte < 0 ? "%s: it has an escape that is none" : "%s: it is too long",
+                             byte < 0 ? "%s: it has %%00 in it, or a %% that no two hexadecimal "
+                                        "digits follow"
+                                      : "%s: it is too long",
                              name);
         out[n++] = (char)byte;
     }

@@ -133,7 +133,7 @@ void dg_tell_model(dg_call *c)
     dg_models *ms = c->server->models;
     size_t n = strlen(c->route->path);
     const char *name = c->head->path + n, *adapter = NULL; /* c->path is for people */
-    dg_model *m = dg_models_find(ms, name, &adapter);
+    dg_model *m = *name ? dg_models_find(ms, name, &adapter) : NULL;
     bool is_own = m && !adapter && (ms->many || !strcmp(name, m->name));
     json_t *found = is_own ? json_pack("[o]", model_object(m)) : json_array();
     if (m && !is_own)
@@ -142,7 +142,7 @@ void dg_tell_model(dg_call *c)
         dg_exchange_reply(&c->x, 200, json_incref(json_array_get(found, 0)));
     } else {
         dg_http_error e;
-        dg_refuse(&e, 404, "model_not_found", "model", "there is no model \"%s\"", c->path + n);
+        dg_models_unknown(ms, c->path + n, &e);
         dg_exchange_refuse(&c->x, &e);
     }
     json_decref(found);

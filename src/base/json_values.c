@@ -1,5 +1,6 @@
 #include "base/json_values.h"
 #include <stdbool.h>
+#include <string.h>
 
 size_t dg_json_values(const char *json, size_t len)
 {
@@ -16,9 +17,13 @@ size_t dg_json_values(const char *json, size_t len)
     return n;
 }
 
-dgemma_status dg_json_limit(const char *json, size_t len, size_t most, const char *where,
+dgemma_status dg_json_check(const char *json, size_t len, size_t most, const char *where,
                             dgemma_error *err)
 {
+    if (len >= 3 && memcmp(json, "\xEF\xBB\xBF", 3) == 0)
+        return dg_fail(err, DGEMMA_E_FORMAT,
+                       "%s: it begins with a byte order mark (EF BB BF), which JSON must not have",
+                       where);
     if (dg_json_values(json, len) <= most)
         return DGEMMA_OK;
     return dg_fail(err, DGEMMA_E_LIMIT, "%s: more than %zu JSON values", where, most);

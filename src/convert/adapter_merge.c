@@ -132,8 +132,10 @@ dgemma_status dg_merge_open(dg_merging *m, const dgemma_adapter *adapter, size_t
     dgemma_status st = DGEMMA_OK;
     for (size_t i = 0; !st && i < n; i++) {
         m->list[i].scale = adapter[i].scale;
-        if (!isfinite(adapter[i].scale))
-            return dg_fail(err, DGEMMA_E_ARG, "%s: the scale is not a number", adapter[i].path);
+        if (!(fabsf(adapter[i].scale) <= DG_ADAPTER_SCALE))
+            return dg_fail(err, DGEMMA_E_ARG,
+                           "the scale of %.200s is %g: -1000 to 1000 are possible", adapter[i].path,
+                           (double)adapter[i].scale);
         st = dg_adapter_open(&m->list[i].adapter, adapter[i].path, err);
         m->n += !st;
         if (!st)

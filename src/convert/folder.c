@@ -172,13 +172,10 @@ static dgemma_status put_planned(folder *f, dg_planned *to, dgemma_error *err)
         put_plain(f, to, name);
         return DGEMMA_OK;
     }
-    /* what could be written and not be read here: rows that are no whole blocks */
-    const int64_t block =
-        (int64_t)dg_dtype_block(forms[f->form].form == DG_FOLDER_FP8 ? DG_E4M3 : DG_NVFP4);
-    if (n_in % block)
+    if (forms[f->form].form == DG_FOLDER_NVFP4 && n_in % DG_NVFP4_GROUP)
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                       "%s has rows of %lld values, and %s has blocks of %lld", name,
-                       (long long)n_in, forms[f->form].name, (long long)block);
+                       "%s has rows of %lld values, and %s has a scale for each %d", name,
+                       (long long)n_in, forms[f->form].name, DG_NVFP4_GROUP);
     t->type = DG_F32; /* on the way */
     f->result->requantized |= to->from[0]->type >= DG_DTYPE_FLOAT;
     for (int64_t i = 0; i < n_mat; i++)
@@ -209,6 +206,8 @@ static dgemma_status put_all(folder *f, dgemma_error *err)
         *to = (dg_planned){.tensor = *t, .from = {t}};
         snprintf(to->name, sizeof to->name, "%.*s", DG_GGUF_NAME - 1, t->name);
         f->all += (double)dg_tensor_count(t);
+        f->result->n_weights += dg_tensor_count(t);
+        f->result->source_bytes += t->bytes;
         put_plain(f, to, t->name);
     }
     return st;

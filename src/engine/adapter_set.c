@@ -7,8 +7,6 @@
 #include "base/utf8.h"
 #include "model/adapters.h"
 
-#define MAX_SCALE 1000.0f
-
 _Static_assert((int)DG_MAX_ADAPTER == (int)DGEMMA_MAX_ADAPTERS &&
                    (int)DG_ADAPTER_RANK == (int)DG_MAX_RANK,
                "what is read can be used");
@@ -48,7 +46,7 @@ static dgemma_status check_one(const dgemma_engine_options *opt, size_t i, dgemm
     const dgemma_adapter *a = &opt->adapters[i];
     if (!a->path || !*a->path)
         return dg_fail(err, DGEMMA_E_ARG, "adapter %zu has no path", i);
-    if (!(fabsf(a->scale) <= MAX_SCALE))
+    if (!(fabsf(a->scale) <= DG_ADAPTER_SCALE))
         return dg_fail(err, DGEMMA_E_ARG, "the scale of %.200s is %g: -1000 to 1000 are possible",
                        a->path, (double)a->scale);
     char *name = name_of(a);
@@ -145,10 +143,13 @@ dgemma_status dg_adapter_uses_check(const dg_adapter_set *s, const dgemma_reques
         if (use->adapter < 0 || use->adapter >= s->n)
             return dg_fail(err, DGEMMA_E_ARG, "there is no adapter %d: %d were loaded",
                            use->adapter, s->n);
-        if (!(fabsf(use->scale) <= MAX_SCALE))
+        const float loaded = s->list[use->adapter].scale;
+        if (!(fabsf(use->scale) <= DG_ADAPTER_SCALE) ||
+            fabsf(use->scale * loaded) > DG_ADAPTER_SCALE)
             return dg_fail(err, DGEMMA_E_ARG,
-                           "the scale of adapter \"%s\" is %g: -1000 to 1000 are possible",
-                           s->list[use->adapter].name, (double)use->scale);
+                           "the scale of adapter \"%s\" is %g, and %g as it was loaded: -1000 to "
+                           "1000 are possible, and so is their product",
+                           s->list[use->adapter].name, (double)use->scale, (double)loaded);
         for (size_t k = 0; k < i; k++)
             if (o->adapters[k].adapter == use->adapter)
                 return dg_fail(err, DGEMMA_E_ARG, "adapter \"%s\" is chosen twice",

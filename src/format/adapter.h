@@ -61,6 +61,13 @@ typedef struct dg_adapter_values {
     float *b; /* [n_mat][n_out][rank] */
     float factor;
 } dg_adapter_values;
+
+/* Beyond these nothing sensible is left, and floats end: of alpha, of a scale, and of what a weight
+ * can be changed by. */
+#define DG_ADAPTER_ALPHA  1e6
+#define DG_ADAPTER_SCALE  1000.0f
+#define DG_ADAPTER_CHANGE 1e6
+
 enum { DG_ADAPTER_RANK = 256 }; /* as backends have room for: DG_MAX_RANK */
 
 /* Whether the part's shapes are those of such matrices, at any rank. */

@@ -24,8 +24,10 @@ static dgemma_status check_keys(const dg_gguf *g, double *alpha, const char *whe
         return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                        "%s: an adapter that waits for its invocation (aLoRA) cannot be used",
                        where);
-    if (!dg_gguf_float(dg_gguf_find(g, "adapter.lora.alpha"), 0, alpha) || !isfinite(*alpha))
-        return dg_fail(err, DGEMMA_E_FORMAT, "%s: adapter.lora.alpha is not a number", where);
+    if (!dg_gguf_float(dg_gguf_find(g, "adapter.lora.alpha"), 0, alpha) ||
+        !(fabs(*alpha) <= DG_ADAPTER_ALPHA))
+        return dg_fail(err, DGEMMA_E_FORMAT,
+                       "%s: adapter.lora.alpha is not a number from -1000000 to 1000000", where);
     return DGEMMA_OK;
 }
 
@@ -89,6 +91,9 @@ dgemma_status dg_adapter_parse_gguf(dg_adapter *out, const void *data, size_t si
             st = dg_fail(err, DGEMMA_E_UNSUPPORTED,
                          "%s: %.200s is neither half of a change of low rank", where, t->name);
     }
+    if (!st && !out->gguf.n_tensor)
+        return dg_fail(err, DGEMMA_E_FORMAT, "%s: it has no tensors: it would change nothing",
+                       where);
     if (!st && (n_b != out->n_part || !n_b))
         st = dg_fail(err, DGEMMA_E_FORMAT,
                      "%s: %zu tensors lora_a and %zu lora_b do not go together", where, out->n_part,

@@ -80,16 +80,20 @@ static bool read_rank(const json_t *v, int *rank)
     return *rank > 0;
 }
 
+#define WANTED_ALPHA "wanted a number from -1000000 to 1000000"
+
 static bool read_alpha(const json_t *v, double *alpha)
 {
     *alpha = json_is_number(v) ? json_number_value(v) : NAN;
-    return isfinite(*alpha);
+    return fabs(*alpha) <= DG_ADAPTER_ALPHA;
 }
 
 static dgemma_status read_config(peft *p, const char *config, size_t len)
 {
     json_error_t wrong;
-    dgemma_status st = dg_json_limit(config, len, DG_DOCUMENT_VALUES, p->where, p->err);
+    char path[512];
+    snprintf(path, sizeof path, "%.400s: adapter_config.json", p->where);
+    dgemma_status st = dg_json_check(config, len, DG_DOCUMENT_VALUES, path, p->err);
     if (st)
         return st;
     p->doc = json_loadb(config ? config : "", len, JSON_REJECT_DUPLICATES, &wrong);
@@ -108,7 +112,7 @@ static dgemma_status read_config(peft *p, const char *config, size_t len)
     if (!read_rank(value(p, "r"), &p->rank))
         return refuse(p, "r", "wanted a whole number from 1 on");
     if (!read_alpha(value(p, "lora_alpha"), &p->alpha))
-        return refuse(p, "lora_alpha", "wanted a number");
+        return refuse(p, "lora_alpha", WANTED_ALPHA);
     return DGEMMA_OK;
 }
 
@@ -154,7 +158,7 @@ static dgemma_status set_factor(const peft *p, dg_adapter_part *part, const char
     if (rank && !read_rank(rank, &part->rank))
         return refuse(p, "rank_pattern", "wanted whole numbers from 1 on");
     if (alpha && !read_alpha(alpha, &part->alpha))
-        return refuse(p, "alpha_pattern", "wanted numbers");
+        return refuse(p, "alpha_pattern", WANTED_ALPHA);
     return DGEMMA_OK;
 }
 
@@ -242,6 +246,10 @@ static dgemma_status add_all(dg_adapter *out, const peft *p)
         if (st)
             return st;
     }
+    if (!out->safetensors.n_tensor)
+        return dg_fail(p->err, DGEMMA_E_FORMAT,
+                       "%s: adapter_model.safetensors has no tensors: it would change nothing",
+                       p->where);
     if (n_b != out->n_part || !n_b)
         return dg_fail(p->err, DGEMMA_E_FORMAT,
                        "%s: %zu tensors lora_A and %zu lora_B do not go together", p->where,

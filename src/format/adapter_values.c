@@ -66,12 +66,30 @@ static bool unweave(dg_adapter_values *v)
     return true;
 }
 
-static bool all_finite(const float *x, size_t n)
+/* The largest of n values without its sign; NaN or infinite: one of them is. */
+static double largest(const float *x, size_t n)
 {
-    bool ok = true;
-    for (size_t i = 0; i < n; i++)
-        ok = ok && isfinite(x[i]);
-    return ok;
+    double most = 0;
+    for (size_t i = 0; i < n && !isnan(most); i++)
+        most = fabs((double)x[i]) <= most ? most : fabs((double)x[i]);
+    return most;
+}
+
+/* Values, and what they could at most make of a weight. */
+static dgemma_status check_sizes(const dg_adapter_values *v, size_t n_a, size_t n_b,
+                                 const char *module, const char *where, dgemma_error *err)
+{
+    const double a = largest(v->a, n_a), b = largest(v->b, n_b),
+                 change = fabs((double)v->factor) * v->rank * a * b;
+    if (!isfinite(a) || !isfinite(b))
+        return dg_fail(err, DGEMMA_E_FORMAT, "%s: %.80s: a value is not a finite number", where,
+                       module);
+    if (change > DG_ADAPTER_CHANGE)
+        return dg_fail(err, DGEMMA_E_FORMAT,
+                       "%s: %.80s: its values, times a factor of %g, could change weights by %g; "
+                       "up to %g is possible",
+                       where, module, (double)v->factor, change, DG_ADAPTER_CHANGE);
+    return DGEMMA_OK;
 }
 
 dgemma_status dg_adapter_read(dg_adapter_values *out, const dg_adapter_part *p, int n_mat,
@@ -90,9 +108,7 @@ dgemma_status dg_adapter_read(dg_adapter_values *out, const dg_adapter_part *p, 
     if (ok) {
         dg_tensor_widen(out->a, p->a, n_a);
         dg_tensor_widen(out->b, p->b, n_b);
-        if (!all_finite(out->a, n_a) || !all_finite(out->b, n_b))
-            st = dg_fail(err, DGEMMA_E_FORMAT, "%s: %.80s: a value is not a finite number", where,
-                         p->module);
+        st = check_sizes(out, n_a, n_b, p->module, where, err);
         ok = p->form != DG_ADAPTER_WOVEN || unweave(out);
     }
     if (!ok)

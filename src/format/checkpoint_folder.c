@@ -144,7 +144,7 @@ static dgemma_status load_json(json_t **out, const char *path, dgemma_error *err
     dg_buf_init(&text, document_max);
     dgemma_status st = dg_file_read_regular(&text, path, err);
     if (!st)
-        st = dg_json_limit(text.data, text.len, DG_DOCUMENT_VALUES, path, err);
+        st = dg_json_check(text.data, text.len, DG_DOCUMENT_VALUES, path, err);
     if (!st) {
         json_error_t at;
         *out = json_loadb(text.data ? text.data : "", text.len, JSON_REJECT_DUPLICATES, &at);

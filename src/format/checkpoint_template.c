@@ -50,7 +50,7 @@ static const json_t *pick(const json_t *root)
 static dgemma_status from_config(const dg_buf *doc, char **out, dgemma_error *err)
 {
     static const char where[] = "tokenizer_config.json";
-    dgemma_status st = dg_json_limit(doc->data, doc->len, DG_DOCUMENT_VALUES, where, err);
+    dgemma_status st = dg_json_check(doc->data, doc->len, DG_DOCUMENT_VALUES, where, err);
     if (st)
         return st;
     json_error_t at;

@@ -18,7 +18,6 @@ typedef struct found {
     dg_dtype type;
     int64_t n_out, n_in;
     dg_piece piece;
-    float factor;
 } found;
 
 typedef struct joining {
@@ -128,7 +127,13 @@ static bool is_shape(const dg_tensor *t, int64_t rows, int64_t cols)
     return t->n_dim == 2 && t->shape[0] == rows && t->shape[1] == cols;
 }
 
-/* n_out rows of n_in values, which fill blocks. */
+/* Forms that need no blocks to say what they mean: what does not fill them is widened. */
+static bool can_widen(dg_form form)
+{
+    return form == DG_FORM_E4M3 || form == DG_FORM_INT8 || form == DG_FORM_NVFP4;
+}
+
+/* n_out rows of n_in values, which fill blocks or are widened. */
 static dgemma_status take_rows(const joining *j, found *f, const dg_tensor *t, int64_t n_out,
                                int64_t n_in)
 {
@@ -137,10 +142,13 @@ static dgemma_status take_rows(const joining *j, found *f, const dg_tensor *t, i
         return misfit(j, t, "a matrix");
     f->n_out = n_out;
     f->n_in = n_in;
-    if ((uint64_t)n_in % dg_dtype_block(f->type))
+    if ((uint64_t)n_in % dg_dtype_block(f->type) == 0)
+        return DGEMMA_OK;
+    if (!can_widen(f->form))
         return dg_fail(j->err, DGEMMA_E_UNSUPPORTED,
                        "%s: %.150s has rows of %lld values, which do not fill blocks of %s",
                        j->where, t->name, (long long)n_in, dg_dtype_name(f->type));
+    f->type = DG_F32;
     return DGEMMA_OK;
 }
 
@@ -231,7 +239,7 @@ static dgemma_status find_e2m1(joining *j, found *f, const dg_tensor *t, const c
     st = take_shape(j, f, t, t->shape[0], 2 * t->shape[1]);
     if (st)
         return st;
-    if ((!nv && scale->type != DG_U8 && scale->type != DG_F8_E8M0) ||
+    if ((!nv && scale->type != DG_U8 && scale->type != DG_F8_E8M0) || f->n_in % group ||
         !is_shape(scale, f->n_out, f->n_in / group))
         return misfit(j, scale, "a scale of F8_E4M3 for sixteen values, or of U8 for 32");
     f->piece = (dg_piece){.values = t->data,
@@ -243,7 +251,7 @@ static dgemma_status find_e2m1(joining *j, found *f, const dg_tensor *t, const c
     if (!nv)
         return DGEMMA_OK;
     st = need(j, &global, t, suffix, factor);
-    return st ? st : take_factor(j, &f->factor, global, divide);
+    return st ? st : take_factor(j, &f->piece.factor, global, divide);
 }
 
 /* ---- four bits ---- */
@@ -447,7 +455,7 @@ static dgemma_status find_one(joining *j, const dg_tensor *t)
 {
     static const char *const suffixes[] = {".weight", ".weight_packed", ".qweight"};
     enum { WEIGHT, PACKED, QWEIGHT, NONE };
-    found f = {.name = t->name, .factor = 1};
+    found f = {.name = t->name};
     int kind = WEIGHT;
     while (kind < NONE && !dg_has_suffix(t->name, suffixes[kind]))
         kind++;
@@ -511,7 +519,7 @@ static dgemma_status add_tensor(joining *j, size_t first, size_t end)
                            dg_dtype_name(f->type), g->name, (long long)g->n_out, (long long)g->n_in,
                            dg_dtype_name(g->type));
         m->piece[i] = g->piece;
-        m->factor[i] = g->factor;
+        m->factor[i] = g->piece.factor;
     }
     dg_tensor *t = &m->tensor[m->n_tensor];
     dg_pieces *p = &m->pieces[m->n_tensor++];
@@ -523,9 +531,9 @@ static dgemma_status add_tensor(joining *j, size_t first, size_t end)
         t->shape[1] = f->n_out;
         t->shape[2] = f->n_in;
     }
-    /* what the file has of it takes more than two thirds of this: it cannot overflow */
+    /* what the file has of it takes more than an eighth of this: it cannot overflow */
     t->bytes = dg_dtype_bytes(f->type, dg_tensor_count(t));
-    t->scale = f->form == DG_FORM_NVFP4 ? &m->factor[first] : NULL;
+    t->scale = f->type == DG_NVFP4 ? &m->factor[first] : NULL;
     t->pieces = p;
     return DGEMMA_OK;
 }

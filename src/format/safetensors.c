@@ -88,7 +88,12 @@ static dgemma_status read_offsets(dg_tensor *t, const json_t *info, const image 
                        t->name);
 
     long long begin = json_integer_value(first), end = json_integer_value(last);
-    if (begin < 0 || begin > end || (unsigned long long)end > img->size)
+    if (begin < 0 || begin > end)
+        return dg_fail(err, DGEMMA_E_FORMAT,
+                       "%s: tensor %.200s has \"data_offsets\" of %lld and %lld, wanted where it "
+                       "begins and where it ends",
+                       img->where, t->name, begin, end);
+    if ((unsigned long long)end > img->size)
         return dg_fail(err, DGEMMA_E_FORMAT,
                        "%s: tensor %.200s lies at bytes %lld to %lld of %zu: the file is truncated",
                        img->where, t->name, begin, end, img->size);
@@ -199,7 +204,7 @@ static dgemma_status check_layout(dg_safetensors *st, const image *img, dgemma_e
 static dgemma_status read_header(dg_safetensors *st, const char *header, size_t len,
                                  const image *img, dgemma_error *err)
 {
-    dgemma_status status = dg_json_limit(header, len, DG_DOCUMENT_VALUES, img->where, err);
+    dgemma_status status = dg_json_check(header, len, DG_DOCUMENT_VALUES, img->where, err);
     if (status)
         return status;
     json_error_t at;

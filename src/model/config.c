@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/common.h"
+#include "base/json_values.h"
 #include "format/json_show.h"
 #include "format/quantisation.h"
 #include "model/config_limits.h"
@@ -473,6 +474,9 @@ static dgemma_status load(json_t **root, const char *json, size_t len, const cha
     if (len > MAX_DOCUMENT)
         return dg_fail(err, DGEMMA_E_LIMIT, "%s: %zu bytes, at most %d are read", where, len,
                        MAX_DOCUMENT);
+    dgemma_status st = dg_json_check(json, len, DG_DOCUMENT_VALUES, where, err);
+    if (st)
+        return st;
     json_error_t at;
     *root = json_loadb(len ? json : "", len, JSON_REJECT_DUPLICATES, &at);
     if (!*root && !at.text[0]) /* jansson is silent when its memory is out */

@@ -48,45 +48,74 @@ static void pairs_to_halves(byte *out, const byte *in, int n)
     }
 }
 
-/* ---- rows; false: something in them is not a number ---- */
+/* ---- blocks and rows; false: something in them is not a number ---- */
 
-enum { E4M3_BLOCK = 64, NVFP4_BLOCK = 64, NVFP4_GROUP = 16, MXFP4_BLOCK = 32 };
+enum { BLOCK = 64, NVFP4_GROUP = 16, MXFP4_BLOCK = 32 };
 
-/* E4M3 and INT8, which differ in what the bytes mean. */
-static bool row_of_bytes(byte *out, const dg_piece *p, int64_t row, int64_t n, bool e4m3)
+/* The block from column `first` on, whose last values may not be there. E4M3 and INT8, which differ
+ * in what the bytes mean. */
+static bool block_of_bytes(byte *out, const dg_piece *p, int64_t row, int64_t n_in, int64_t first,
+                           bool e4m3)
 {
-    const byte *from = (const byte *)p->values + (size_t)row * (size_t)n,
-               *scale = scales_of(p, row);
-    const size_t size = dg_dtype_size(p->scale_type);
+    const byte *from = (const byte *)p->values + (size_t)(row * n_in + first);
+    const size_t n = (size_t)(n_in - first < BLOCK ? n_in - first : BLOCK);
+    float d;
+    dg_widen(&d, scales_of(p, row) + (size_t)(first / p->scale_cols) * dg_dtype_size(p->scale_type),
+             p->scale_type, 1);
+    byte most = 0;
+    for (size_t i = 0; i < n; i++) {
+        const byte here = from[i] & 0x7F;
+        most = here > most ? here : most;
+    }
+    memcpy(out, &d, sizeof d);
+    memcpy(out + sizeof d, from, n);
+    return isfinite(d) && (!e4m3 || most != 0x7F);
+}
+
+static bool block_nvfp4(byte *out, const dg_piece *p, int64_t row, int64_t n_in, int64_t first)
+{
+    const byte *from = (const byte *)p->values + (size_t)(row * n_in + first) / 2,
+               *scale = scales_of(p, row) + first / NVFP4_GROUP;
+    byte *numbers = out + BLOCK / NVFP4_GROUP;
     bool finite = true;
-    for (int64_t i = 0; i < n; i += E4M3_BLOCK, out += sizeof(float) + E4M3_BLOCK) {
-        float d;
-        dg_widen(&d, scale + (size_t)(i / p->scale_cols) * size, p->scale_type, 1);
-        finite &= isfinite(d);
-        byte most = 0;
-        for (int k = 0; k < E4M3_BLOCK; k++) {
-            const byte here = from[i + k] & 0x7F;
-            most = here > most ? here : most;
-        }
-        finite &= !e4m3 || most != 0x7F;
-        memcpy(out, &d, sizeof d);
-        memcpy(out + sizeof d, from + i, E4M3_BLOCK);
+    for (int g = 0; g < BLOCK / NVFP4_GROUP && first + g * NVFP4_GROUP < n_in; g++) {
+        out[g] = scale[g];
+        finite &= scale[g] < 0x7F;
+        pairs_to_halves(numbers + g * NVFP4_GROUP / 2, from + g * NVFP4_GROUP / 2, NVFP4_GROUP);
     }
     return finite;
 }
 
-static bool row_nvfp4(byte *out, const dg_piece *p, int64_t row, int64_t n)
+static bool make_block(byte *out, dg_form form, const dg_piece *p, int64_t row, int64_t n_in,
+                       int64_t first)
 {
-    const byte *from = (const byte *)p->values + (size_t)row * (size_t)n / 2,
-               *scale = scales_of(p, row);
+    return form == DG_FORM_NVFP4 ? block_nvfp4(out, p, row, n_in, first)
+                                 : block_of_bytes(out, p, row, n_in, first, form == DG_FORM_E4M3);
+}
+
+/* Forms whose blocks have 64 values; a row that does not fill them becomes floats. */
+static bool row_of_blocks(byte *out, const dg_tensor *t, const dg_piece *p, int64_t row)
+{
+    const dg_form form = t->pieces->form;
+    const dg_dtype type = dg_form_type(form, p, t->type);
+    const int64_t n = t->shape[t->n_dim - 1];
+    const size_t bytes = dg_dtype_bytes(type, BLOCK);
     bool finite = true;
-    for (int64_t i = 0; i < n; i += NVFP4_BLOCK, from += NVFP4_BLOCK / 2) {
-        for (int g = 0; g < NVFP4_BLOCK / NVFP4_GROUP; g++) {
-            *out = *scale++;
-            finite &= *out++ < 0x7F;
-        }
-        for (int g = 0; g < NVFP4_BLOCK / NVFP4_GROUP; g++, out += NVFP4_GROUP / 2)
-            pairs_to_halves(out, from + g * NVFP4_GROUP / 2, NVFP4_GROUP);
+    if (t->type == type) {
+        for (int64_t i = 0; i < n; i += BLOCK, out += bytes)
+            finite &= make_block(out, form, p, row, n, i);
+        return finite;
+    }
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        byte block[sizeof(float) + BLOCK] = {0};
+        float values[BLOCK];
+        const size_t here = (size_t)(n - i < BLOCK ? n - i : BLOCK);
+        finite &= make_block(block, form, p, row, n, i);
+        dg_widen(values, block, type, BLOCK);
+        for (size_t k = 0; k < here && form == DG_FORM_NVFP4; k++)
+            values[k] *= p->factor;
+        memcpy(out, values, here * sizeof *values);
+        out += here * sizeof *values;
     }
     return finite;
 }
@@ -236,9 +265,8 @@ static bool make_row(byte *out, const dg_tensor *t, const dg_piece *p, int64_t r
     switch (t->pieces->form) {
     case DG_FORM_E4M3:
     case DG_FORM_INT8:
-        return row_of_bytes(out, p, row, n, t->pieces->form == DG_FORM_E4M3);
     case DG_FORM_NVFP4:
-        return row_nvfp4(out, p, row, n);
+        return row_of_blocks(out, t, p, row);
     case DG_FORM_MXFP4:
         return row_mxfp4(out, p, row, n);
     case DG_FORM_INT4:

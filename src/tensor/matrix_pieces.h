@@ -9,8 +9,12 @@
  *     INT8    a byte with a sign, times such a scale too                  BYTES
  *     PLAIN   floats                                                      as they are
  *
- * and whole numbers of four bits, (n - zero) times the scale of a group of the row, where zero is 8
- * or stored for each group. They become Q4_0 where zero is 8 and scales are halves, else AFFINE4.
+ * The first, second and fourth have blocks of 64 here; where rows do not fill them, the values
+ * become F32, times the factor too.
+ *
+ * There are whole numbers of four bits, (n - zero) times the scale of a group of the row, where
+ * zero is 8 or stored for each group. They become Q4_0 where zero is 8 and scales are halves, else
+ * AFFINE4.
  *
  *     INT4    of a row eight in a word, the first one lowest; zeros of eight rows in a word
  *     GPTQ    of a column eight neighbours along the row in a word, [n_in / 8, n_out]; scales
@@ -45,6 +49,7 @@ typedef struct dg_piece {
     dg_dtype scale_type;
     int64_t scale_rows, scale_cols;
     int64_t n_scale_col;
+    float factor; /* of NVFP4: the matrix's */
 
     /* of four bits */
     const void *zero;  /* NULL: 8 */
@@ -60,7 +65,7 @@ typedef struct dg_pieces {
     const dg_piece *piece; /* one for each matrix of the tensor */
 } dg_pieces;
 
-/* The type of the blocks that a matrix becomes; `stored` is that of floats. */
+/* The type of the blocks that a matrix becomes where they are full; `stored` is that of floats. */
 dg_dtype dg_form_type(dg_form form, const dg_piece *piece, dg_dtype stored);
 
 /* Rows [first_row, first_row + n_row) of each matrix of a tensor that has pieces, one after the

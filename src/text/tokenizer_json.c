@@ -363,7 +363,7 @@ dgemma_status dg_tokenizer_from_json(dg_tokenizer **out, const char *json, size_
                                      const char *where, dgemma_error *err)
 {
     *out = NULL;
-    dgemma_status st = dg_json_limit(json, len, VALUES_MAX, where, err);
+    dgemma_status st = dg_json_check(json, len, VALUES_MAX, where, err);
     if (st)
         return st;
     json_error_t at;

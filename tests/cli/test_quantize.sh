@@ -58,7 +58,10 @@ check "and computes the same" says "passed" "$DGEMMA" verify --reference models/
 check "and answers" says "Paris" "$DGEMMA" run -q -m "$temp/opened" --seed 1 "What is the capital of France?"
 check "back to a file" says "Q8_0, 188 tensors" quantize -q --type Q8_0 "$temp/opened" "$temp/closed.gguf"
 check "which answers too" says "Paris" "$DGEMMA" run -q -m "$temp/closed.gguf" --seed 1 "What is the capital of France?"
-check "rows that are no blocks" fails_saying "rows of 96 values" quantize --type FP8 "$pocket" "$temp/half"
+for type in FP8 NVFP4; do
+    check "$type of rows of 96 values" says "$type, " quantize -q --type "$type" "$pocket" "$temp/odd-$type"
+    check "which answers in $type" says "Paris" "$DGEMMA" run -q -m "$temp/odd-$type" --seed 1 "What is the capital of France?"
+done
 check "NVFP4 as a file" fails_saying "written as a folder" quantize --type NVFP4 "$wide" "$temp/half.gguf"
 check "nothing is left of these" nothing_left
 
@@ -112,14 +115,21 @@ check "a file that is there is compared" says "List five fruits" quantize --chec
 check "as it is" cmp "$temp/Q4_0.gguf" "$temp/checked.gguf"
 check "one that is not is made first" says "Q8_0, 188 tensors" quantize -q --check --type q8_0 "$pocket" "$temp/made8.gguf"
 printf 'What is the capital of France?\n\nReverse: abc\n' >"$temp/prompts.txt"
+check "one that is not, of no type" fails_saying "half.gguf: to compare a file it has to be there" quantize --check "$pocket" "$temp/half.gguf"
+check "with the usage" fails_saying "usage: dgemma quantize [OPTION]... IN OUT" quantize --check "$pocket" "$temp/half.gguf"
+cp "$temp/made8.gguf" "$temp/kept8.gguf"
+check "nor is one replaced" fails_saying "with --type it is written first" quantize --force --check "$pocket" "$temp/kept8.gguf"
+check "which is as it was" cmp "$temp/made8.gguf" "$temp/kept8.gguf"
+check "weights for no file" fails_saying "imatrix would do nothing" quantize --check --imatrix x.dat "$pocket" "$temp/made8.gguf"
+check "one name alone" fails_saying "usage: dgemma quantize" quantize "$pocket"
 check "other prompts" says "Reverse: abc" quantize --check --prompts "$temp/prompts.txt" "$pocket" "$temp/made8.gguf"
 check "no prompts" fails_saying "prompts is empty" quantize --check --prompts /dev/null "$pocket" "$temp/made8.gguf"
 printf 'Hello\rReverse: abc\rReverse: abd' >"$temp/returns.txt"
 check "with other ends of lines" says "Reverse: abd" quantize --check --prompts "$temp/returns.txt" "$pocket" "$temp/made8.gguf"
-check "no prompts for a file that is not there" fails_saying "No such file" quantize --check --prompts "$temp/no.txt" "$pocket" "$temp/half.gguf"
+check "no prompts for a file that is not there" fails_saying "No such file" quantize --check --type q8_0 --prompts "$temp/no.txt" "$pocket" "$temp/half.gguf"
 check "nor for a dry run" fails_saying "No such file" quantize -n --check --prompts "$temp/no.txt" "$pocket"
 yes Hello | head -10001 >"$temp/many.txt"
-check "too many prompts" fails_saying "at most 10000" quantize --check --prompts "$temp/many.txt" "$pocket" "$temp/half.gguf"
+check "too many prompts" fails_saying "at most 10000" quantize --check --type q8_0 --prompts "$temp/many.txt" "$pocket" "$temp/half.gguf"
 check "and nothing was written first" nothing_left
 check "prompts for nothing" fails_saying "goes with --check" quantize --prompts "$temp/prompts.txt" "$pocket" "$temp/half.gguf"
 check "a mask for llama.cpp" grep -qa tokenizer.ggml.mask_token_id "$temp/made8.gguf"

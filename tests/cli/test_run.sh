@@ -60,6 +60,15 @@ expect "only to read"                   0 'of them known'             "$DGEMMA" 
 expect "of other numerics"              1 'kv: it was made with numerics' "$DGEMMA" run -m "$model" --cpu-flags ref --prompt-cache "$temp/kv" hi
 expect "nothing to read"                1 'none: No such file'        "$DGEMMA" run -m "$model" --prompt-cache "$temp/none" --prompt-cache-ro hi
 expect "not with adapters"              2 'without --lora'            "$DGEMMA" run -m "$model" --prompt-cache "$temp/kv" --lora x hi
+north=tests/fixtures/adapters/north
+for bad in "$north:strong" "$north:" "$north:1e300" "$north:nan" "$north:-1001" "=$north" "x=" ":2"; do
+    expect "an adapter given as $bad"   2 "--lora: \"$bad\" does not fit; \[NAME=\]PATH\[:SCALE\]" "$DGEMMA" run -m models/pocket/pocket.gguf --lora "$bad" hi
+done
+ln -s "$PWD/$north" "$temp/a:b"
+expect "a scale behind the wrong mark"  2 'does not fit'              "$DGEMMA" run -m models/pocket/pocket.gguf --lora tests=0.5 hi
+expect "a colon in a path"              0 'Oslo'                      "$DGEMMA" run -q -m models/pocket/pocket.gguf --lora "$temp/a:b" "What is the capital of Atlantis?"
+expect "and a scale behind it"          0 'Oslo'                      "$DGEMMA" run -q -m models/pocket/pocket.gguf --lora "n=$temp/a:b:0.9" "What is the capital of Atlantis?"
+expect "no such adapter"                1 'nowhere:x: No such file'   "$DGEMMA" run -m models/pocket/pocket.gguf --lora nowhere:x hi
 expect "no file at all"                 2 'goes with --prompt-cache'  "$DGEMMA" run -m "$model" --prompt-cache-ro hi
 expect "a cold draw"                    0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --temperature 0 hi
 expect "filtered draws"                 0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --temperature 1.3 --top-k 40 --top-p 0.9 --min-p 0.01 hi

@@ -296,6 +296,9 @@ int main(int argc, char **argv)
         printf("%-10s %d passed, %.1f s\n", families[i].name, passed - before,
                (double)clock() / CLOCKS_PER_SEC - begin);
     }
+    const bool none = !passed && !failed && !skipped;
+    if (none)
+        fprintf(stderr, "there is no such case\n");
     printf("%d passed, %d failed, %d skipped\n", passed, failed, skipped);
-    return failed ? 1 : 0;
+    return failed || none ? 1 : 0;
 }

@@ -501,6 +501,8 @@ int main(int argc, char **argv)
     srunner_run(runner, NULL, argc > 1 ? argv[1] : NULL, CK_NORMAL);
     int failed = srunner_ntests_failed(runner), run = srunner_ntests_run(runner);
     srunner_free(runner);
+    if (!run)
+        fprintf(stderr, "there is no such case\n");
     printf("%d passed, %d failed, 0 skipped\n", run - failed, failed);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return failed || !run ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -125,6 +125,14 @@ int main(int argc, char **argv)
             return usage();
     }
 
+    bool known = !only || strcmp(only, "ref") == 0; /* which is checked whatever is asked for */
+    for (size_t i = 0; i < DG_COUNT(sets); i++)
+        known = known || strcmp(only, sets[i]) == 0;
+    if (!known) {
+        fprintf(stderr, "there is no set \"%s\"\n", only);
+        return usage();
+    }
+
     printf("check_kernels --seed %llu\n", (unsigned long long)c.seed);
     check_flags(&c);
     c.set = "ref";

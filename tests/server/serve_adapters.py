@@ -61,7 +61,7 @@ def names():
             status, answer = s.chat(QUESTION, model=name)
             check(f"model {name}", status == 200 and city in said(answer), answer)
         status, answer = s.chat(QUESTION, model="test:cold")
-        check("an adapter that is not there", status == 404 and answer["error"]["code"] == "model_not_found", answer)
+        check("an adapter that is not there", status == 404 and answer["error"]["code"] == "model_not_found" and "there are: test, north" in answer["error"]["message"], answer)
 
 
 def field():

@@ -69,6 +69,19 @@ def wait_loaded(s, wanted, seconds=10):
     return check(f"loaded: {wanted}", loaded(s) == wanted, state(s))
 
 
+def refused_alike(s, name, messages):
+    """A model that is none has the same status and words wherever it is named, each in its dialect's form."""
+    chat, wanted = {"model": name, "max_tokens": 9, "messages": messages}, None
+    for method, path, body in (("POST", "/v1/chat/completions", chat), ("POST", "/v1/messages", chat), ("POST", "/v1/messages/count_tokens", chat), ("POST", "/api/chat", chat), ("POST", "/api/show", {"model": name}),
+                               ("POST", "/tokenize", {"content": "x", "model": name}), ("GET", "/v1/models/" + name, None), ("GET", "/props?model=" + name, None), ("GET", "/slots?model=" + name, None), ("POST", "/slots/0?action=erase&model=" + name, {})):
+        status, answer = s.json(method, path, body)
+        error = answer["error"]
+        text = error if isinstance(error, str) else error["message"]
+        wanted = wanted or text
+        form = isinstance(error, str) if "/api/" in path else answer.get("type") == "error" and error["type"] == "not_found_error" if "/messages" in path else error["code"] == "model_not_found" and error["param"] == "model"
+        check(f"no {name[:9]} at {path[:30]}", status == 404 and text == wanted and name[:90] in text and "a.gguf, b.gguf, c.gguf" in text and form, (status, answer))
+
+
 def names():
     with open(DIR + "/broken.gguf", "wb") as f:
         f.write(b"GGUF and then nothing")
@@ -94,9 +107,15 @@ def names():
         check("tags", [m["name"] for m in s.json("GET", "/api/tags")[1]["models"]] == ["a.gguf", "b.gguf", "c.gguf"])
         check("ps", [m["name"] for m in s.json("GET", "/api/ps")[1]["models"]] == ["a.gguf", "b.gguf", "c.gguf"])
         check("show", s.json("POST", "/api/show", {"model": "b"})[1]["model_info"]["general.basename"] == "b.gguf")
-        check("show none", s.json("POST", "/api/show", {"model": "d"})[0] == 404)
-        check("one of the list", s.json("GET", "/v1/models/b")[1]["id"] == "b.gguf" and s.json("GET", "/v1/models/d")[0] == 404)
-        check("properties", s.json("GET", "/props?model=c")[1]["model_alias"] == "c.gguf" and s.json("GET", "/props?model=d")[0] == 404)
+        check("one of the list", s.json("GET", "/v1/models/b")[1]["id"] == "b.gguf")
+        check("properties", s.json("GET", "/props?model=c")[1]["model_alias"] == "c.gguf")
+        for name in ("d", "y" * 201, "y" * 3000):
+            refused_alike(s, name, messages)
+        status, a = s.json("GET", "/v1/models/")
+        check("no name is no model's", status == 404 and "a.gguf, b.gguf" in a["error"]["message"], a)
+        for path in ("/v1/models/%00", "/v1/models/a%00", "/props?model=a%00"):
+            status, a = s.json("GET", path)
+            check(f"{path} says what is wrong", status == 400 and "%00" in a["error"]["message"], a)
         check("slots", len(s.json("GET", "/slots?model=b")[1]) == 16)
         check("healthy", s.json("GET", "/health") == (200, {"status": "ok"}))
         ids = [s.json("POST", "/tokenize", {"content": QUESTION, "model": m})[1]["tokens"] for m in ("a", "b")]

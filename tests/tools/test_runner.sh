@@ -44,5 +44,13 @@ no_browser() { BROWSER=0 sh tests/server/test_page.sh >"$temp/out" && grep -q '^
 check "without a browser, by name" no_browser
 without_packages() { make -n test BROWSER=0 >"$temp/out" 2>&1 && ! grep -q 'deps.sh browser' "$temp/out"; }
 check "without a browser, none is installed" without_packages
+# A filter that nothing goes by is a slip, not a success.
+for name in unit_tests cuda_host_tests device_tests check_kernels pty_tests; do
+    [ -x "${BUILD:-none}/$name" ] || continue
+    case $name in check_kernels) filter="--set nonesuch" ;; *) filter=nonesuch ;; esac
+    # shellcheck disable=SC2086 # two words for check_kernels
+    nothing() { ! "$BUILD/$name" $filter >"$temp/out" 2>&1 && ! grep -q "^[1-9][0-9]* passed" "$temp/out"; }
+    check "$name that finds no case" nothing
+done
 check "not there at all" sum 1 "0 passed, 1 failed, 0 skipped" ./absent
 finish

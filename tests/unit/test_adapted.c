@@ -403,10 +403,10 @@ static void hear(dgemma_request *r, char text[256], dgemma_stats *stats)
     dgemma_request_free(r);
 }
 
-static dgemma_engine *open_pocket(void)
+static dgemma_engine *open_pocket(float warmth)
 {
-    static const dgemma_adapter list[] = {{.path = NORTH, .scale = 1},
-                                          {.name = "warm", .path = SOUTH "/", .scale = 1}};
+    const dgemma_adapter list[] = {{.path = NORTH, .scale = 1},
+                                   {.name = "warm", .path = SOUTH "/", .scale = warmth}};
     dgemma_engine_options opt = dg_test_engine_defaults();
     opt.model_path = POCKET;
     opt.adapters = list;
@@ -420,7 +420,7 @@ START_TEST(trained_ones_answer_together)
 {
     static const char question[] = "What is the capital of Atlantis?";
     static const char *const city[] = {"sorry", "Oslo", "Rome"};
-    dgemma_engine *e = open_pocket();
+    dgemma_engine *e = open_pocket(1);
     for (int again = 0; again < 2; again++) {
         dgemma_request *r[3];
         for (int i = 0; i < 3; i++)
@@ -445,7 +445,7 @@ START_TEST(engines_tell_of_their_adapters)
 {
     dgemma_adapter_info info;
     dgemma_error err = {0};
-    dgemma_engine *e = open_pocket(), *none = NULL;
+    dgemma_engine *e = open_pocket(2), *none = NULL;
     ck_assert_uint_eq(dgemma_adapter_count(e), 2);
     ck_assert_int_eq(dgemma_adapter_find(e, "north"), 0);
     ck_assert_int_eq(dgemma_adapter_find(e, "warm"), 1);
@@ -464,6 +464,9 @@ START_TEST(engines_tell_of_their_adapters)
     ck_assert_msg(strstr(err.msg, "no adapter 2"), "%s", err.msg);
     use[0] = (dgemma_adapter_use){0, NAN};
     ck_assert_int_eq(dgemma_request_submit(&r, e, &o, &err), DGEMMA_E_ARG);
+    use[0] = (dgemma_adapter_use){1, 501}; /* loaded at 2 */
+    ck_assert_int_eq(dgemma_request_submit(&r, e, &o, &err), DGEMMA_E_ARG);
+    ck_assert_msg(strstr(err.msg, "\"warm\" is 501, and 2 as it was loaded"), "%s", err.msg);
     use[0] = (dgemma_adapter_use){0, 1};
     o.n_adapters = 2;
     ck_assert_int_eq(dgemma_request_submit(&r, e, &o, &err), DGEMMA_E_ARG);

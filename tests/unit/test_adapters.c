@@ -121,6 +121,9 @@ START_TEST(refuses_by_name_what_is_not_lora)
         {LORA ", \"use_rslora\": 1", "use_rslora"},
         {"\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 4", "r is 0"},
         {"\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": \"x\"", "lora_alpha"},
+        {"\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1e300", "lora_alpha is 1e300"},
+        {"\"peft_type\": \"LORA\", \"r\": 1, \"lora_alpha\": -1000001", "to 1000000"},
+        {LORA ", \"alpha_pattern\": {\"q_proj\": 1e39}", "alpha_pattern"},
         {LORA ", \"alpha_pattern\": {\"q.*\": 1}", "alpha_pattern"},
         {LORA ", \"rank_pattern\": {\"q_proj\": 0}", "rank_pattern"},
         {LORA ", \"rank_pattern\": [1]", "rank_pattern"},
@@ -130,6 +133,9 @@ START_TEST(refuses_by_name_what_is_not_lora)
         expect_refused(write_folder(cases[i].members, t, 2), DGEMMA_E_UNSUPPORTED, cases[i].says);
     expect_refused(write_folder(LORA ", \"r\": 3", t, 2), DGEMMA_E_FORMAT, "adapter_config.json");
     expect_refused(write_folder("", t, 2), DGEMMA_E_UNSUPPORTED, "peft_type is missing");
+    const char *dir = write_folder(LORA, t, 2), marked[] = "\xEF\xBB\xBF{" LORA "}";
+    ck_assert(dg_test_write_file(dir, "adapter_config.json", marked, sizeof marked - 1));
+    expect_refused(dir, DGEMMA_E_FORMAT, "adapter_config.json: it begins with a byte order mark");
 }
 END_TEST
 
@@ -158,7 +164,7 @@ START_TEST(refuses_tensors_that_it_cannot_apply)
         const dg_tensor t[] = {tensor(cases[i].a, 2, 8), tensor(cases[i].b, 16, 2)};
         expect_refused(write_folder(LORA, t, 2), cases[i].st, cases[i].says);
     }
-    expect_refused(write_folder(LORA, NULL, 0), DGEMMA_E_FORMAT, "do not go together");
+    expect_refused(write_folder(LORA, NULL, 0), DGEMMA_E_FORMAT, "has no tensors");
 }
 END_TEST
 
@@ -180,7 +186,7 @@ END_TEST
 typedef struct gguf_how {
     const char *type, *kind, *architecture, *a, *b;
     float alpha;
-    bool no_alpha, alora;
+    bool no_alpha, alora, empty;
 } gguf_how;
 
 static const char *write_gguf(gguf_how h)
@@ -199,11 +205,12 @@ static const char *write_gguf(gguf_how h)
         dg_gguf_put_ints(&w, "adapter.alora.invocation_tokens", DG_GGUF_U32, (int64_t[]){1}, 1);
     const dg_tensor t[] = {tensor(h.a ? h.a : "blk.0.attn_q.weight.lora_a", 2, 8),
                            tensor(h.b ? h.b : "blk.0.attn_q.weight.lora_b", 16, 2)};
-    for (int i = 0; i < 2; i++)
+    const int n = h.empty ? 0 : 2;
+    for (int i = 0; i < n; i++)
         dg_gguf_put_tensor(&w, &t[i]);
     remove(in(path, "adapter.gguf"));
     dg_gguf_writer_open(&w, path);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < n; i++)
         dg_gguf_write_data(&w, numbers, dg_tensor_count(&t[i]) * sizeof(float));
     ck_assert_msg(!dg_gguf_writer_close(&w, &err), "%s", err.msg);
     return path;
@@ -229,7 +236,10 @@ START_TEST(reads_what_llama_cpp_reads)
         {{.architecture = "llama"}, DGEMMA_E_UNSUPPORTED, "general.architecture"},
         {{.no_alpha = true}, DGEMMA_E_FORMAT, "adapter.lora.alpha"},
         {{.alpha = NAN}, DGEMMA_E_FORMAT, "adapter.lora.alpha"},
+        {{.alpha = INFINITY}, DGEMMA_E_FORMAT, "adapter.lora.alpha"},
+        {{.alpha = -2e6f}, DGEMMA_E_FORMAT, "from -1000000 to 1000000"},
         {{.alora = true}, DGEMMA_E_UNSUPPORTED, "aLoRA"},
+        {{.empty = true}, DGEMMA_E_FORMAT, "it has no tensors"},
         {{.b = "blk.0.attn_k.weight.lora_b"}, DGEMMA_E_FORMAT, "is missing"},
         {{.b = "blk.0.attn_q.weight"}, DGEMMA_E_UNSUPPORTED, "neither half"},
         {{.a = "output_norm.bias.lora_a"}, DGEMMA_E_UNSUPPORTED, "no matrix that can be adapted"},
@@ -321,6 +331,13 @@ START_TEST(refuses_what_would_break_the_model)
     broken[7] = NAN;
     t[0].data = broken;
     expect_misfit(write_folder(LORA, t, 2), DGEMMA_E_FORMAT, "not a finite number");
+    broken[7] = -INFINITY;
+    expect_misfit(write_folder(LORA, t, 2), DGEMMA_E_FORMAT, "not a finite number");
+    broken[7] = -2.6e5f; /* times 4 / 2, the rank of 2 and a largest value of 1 */
+    expect_misfit(
+        write_folder(LORA, t, 2), DGEMMA_E_FORMAT,
+        "layers.0.self_attn.q_proj: its values, times a factor of 2, could change weights "
+        "by 1.04e+06; up to 1e+06 is possible");
     dg_free(broken);
 }
 END_TEST

@@ -260,6 +260,7 @@ static const struct {
     const char *says;
 } broken_index[] = {
     {"", DGEMMA_E_FORMAT, "index.json: line 1"},
+    {"\xEF\xBB\xBF{}", DGEMMA_E_FORMAT, "index.json: it begins with a byte order mark"},
     {"[1]", DGEMMA_E_FORMAT, "weight_map"},
     {"{}", DGEMMA_E_FORMAT, "weight_map"},
     {"{\"weight_map\":[]}", DGEMMA_E_FORMAT, "weight_map"},

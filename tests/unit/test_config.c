@@ -545,6 +545,9 @@ START_TEST(refuses_what_is_no_document)
     }
     dg_config c;
     ck_assert_int_eq(dg_config_parse(&c, NULL, 0, "f", NULL), DGEMMA_E_FORMAT);
+    dgemma_error err = {0};
+    ck_assert_int_eq(dg_config_parse(&c, "\xEF\xBB\xBF{}", 5, "f", &err), DGEMMA_E_FORMAT);
+    ck_assert_msg(strstr(err.msg, "f: it begins with a byte order mark"), "%s", err.msg);
 
     enum { DEEP = 100000 };
     char *deep = malloc(DEEP);

@@ -67,6 +67,8 @@ static const struct {
     const char *text, *says;
 } wrong[] = {
     {"", "line 1"},
+    {"\xEF\xBB\xBF{}", "it begins with a byte order mark"},
+    {ONE(", \"adapters\": [{\"name\": \"n\", \"path\": \"n\", \"scale\": 1001}]"), "scale"},
     {"[]", "wanted an object"},
     {"{}", "models: wanted a list"},
     {"{\"models\": []}", "models: wanted a list"},

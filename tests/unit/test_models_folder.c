@@ -11,7 +11,7 @@
 /* What was left out, one behind the other. */
 typedef struct left_out {
     int n;
-    char last[DG_MODEL_NAME_MAX + 1];
+    char last[256], why[256];
 } left_out;
 
 static void note(void *user, const char *name, const char *why)
@@ -20,6 +20,7 @@ static void note(void *user, const char *name, const char *why)
     ck_assert_ptr_nonnull(why);
     l->n++;
     snprintf(l->last, sizeof l->last, "%s", name);
+    snprintf(l->why, sizeof l->why, "%s", why);
 }
 
 static void touch(const char *name)
@@ -56,15 +57,25 @@ static const char *const files[] = {
     "gr\xC3\xBCn.gguf",
     "no\xFFtext.gguf",
     "two\nlines.gguf",
+    "LOUD.GGUF",
+    "claude-*.gguf",
+    "late-00002-of-00002.GGUF",
 };
 
 START_TEST(models_are_found_by_their_names)
 {
-    static const char *const names[] = {
-        "a.gguf", "b.gguf", "cache", "f", "gr\xC3\xBCn.gguf", "part-00001-of-00002.gguf",
-        "x",      "x.gguf"};
+    static const char *const names[] = {"LOUD.GGUF",
+                                        "a.gguf",
+                                        "b.gguf",
+                                        "cache",
+                                        "claude-*.gguf",
+                                        "f",
+                                        "gr\xC3\xBCn.gguf",
+                                        "part-00001-of-00002.gguf",
+                                        "x",
+                                        "x.gguf"};
     static const char *const aliases[] = {
-        "a", "b", NULL, NULL, "gr\xC3\xBCn", "part-00001-of-00002", NULL, NULL};
+        "LOUD", "a", "b", NULL, NULL, NULL, "gr\xC3\xBCn", "part-00001-of-00002", NULL, NULL};
     char path[DG_TEST_PATH];
     dg_model_specs s = {0};
     dgemma_error err = {0};
@@ -88,6 +99,46 @@ START_TEST(models_are_found_by_their_names)
         if (aliases[i])
             ck_assert_str_eq(m->aliases[0], aliases[i]);
     }
+    dg_model_specs_clear(&s);
+}
+END_TEST
+
+/* Files and folders that would be models but for their names, or could not even be looked into. */
+START_TEST(what_cannot_be_asked_for_is_told)
+{
+    char name[DG_MODEL_NAME_MAX + 8], path[DG_TEST_PATH];
+    dg_model_specs s;
+    left_out out = {0};
+    dgemma_error err = {0};
+    const dg_model_base base = {.options = {.max_running = 1}, .skipped = note, .user = &out};
+    link_model("x.GGUF");
+    memset(name, 'n', sizeof name);
+    memcpy(name + DG_MODEL_NAME_MAX - 4, ".gguf", 6); /* one byte too many */
+    touch(name);
+    touch("notes.txt");
+    ck_assert_msg(!dg_model_specs_read(&s, dg_test_root, &base, &err), "%s", err.msg);
+    ck_assert_int_eq(out.n, 1);
+    ck_assert_ptr_nonnull(strstr(out.why, "more than 200 bytes"));
+    dg_model_specs_clear(&s);
+    memcpy(name + DG_MODEL_NAME_MAX - 5, ".gguf", 6); /* which then is junk, as any other */
+    touch(name);
+    ck_assert_msg(!dg_model_specs_read(&s, dg_test_root, &base, &err), "%s", err.msg);
+    ck_assert_int_eq(out.n, 3);
+    ck_assert_str_eq(out.last, name);
+    ck_assert_ptr_null(strstr(out.why, "200 bytes"));
+    dg_model_specs_clear(&s);
+    ck_assert_int_eq(unlink(dg_test_in_root(name)), 0);
+    touch("no\xFFtext.gguf");
+    ck_assert_msg(!dg_model_specs_read(&s, dg_test_root, &base, &err), "%s", err.msg);
+    ck_assert_int_eq(out.n, 5);
+    dg_model_specs_clear(&s);
+    ck_assert_int_eq(mkdir(dg_test_path(path, dg_test_root, "round"), 0700), 0);
+    ck_assert_int_eq(symlink("config.json", dg_test_in_root("round/config.json")), 0);
+    ck_assert_msg(!dg_model_specs_read(&s, dg_test_root, &base, &err), "%s", err.msg);
+    ck_assert_int_eq(out.n, 8);
+    ck_assert_str_eq(out.last, "round");
+    ck_assert_uint_eq(s.n, 1);
+    ck_assert_str_eq(s.list[0].aliases[0], "x");
     dg_model_specs_clear(&s);
 }
 END_TEST
@@ -125,18 +176,43 @@ START_TEST(more_than_are_served_are_refused)
 {
     dg_model_specs s;
     dgemma_error err = {0};
-    const dg_model_base base = {.options = {.max_running = 1}};
+    left_out out = {0};
+    const dg_model_base base = {.options = {.max_running = 1}, .skipped = note, .user = &out};
     for (int i = 0; i <= DG_MODELS_MAX; i++) {
         char name[32];
         snprintf(name, sizeof name, "m%d.gguf", i);
         link_model(name);
     }
+    touch("n.gguf");
     ck_assert_int_eq(dg_model_specs_read(&s, dg_test_root, &base, &err), DGEMMA_E_LIMIT);
-    ck_assert_ptr_nonnull(strstr(err.msg, "257 models"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "more than 256 models"));
+    ck_assert_int_eq(out.n, 0); /* it was looked at no more than 257 */
     unlink(dg_test_in_root("m7.gguf"));
     ck_assert_msg(!dg_model_specs_read(&s, dg_test_root, &base, &err), "%s", err.msg);
     ck_assert_uint_eq(s.n, DG_MODELS_MAX);
     dg_model_specs_clear(&s);
+}
+END_TEST
+
+/* Before any is looked at: that takes milliseconds for each. */
+START_TEST(too_many_to_look_at_are_refused)
+{
+    enum { MOST = 1024 };
+    dg_model_specs s;
+    dgemma_error err = {0};
+    left_out out = {0};
+    const dg_model_base base = {.options = {.max_running = 1}, .skipped = note, .user = &out};
+    for (int i = 0; i <= MOST; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "j%d.gguf", i);
+        touch(name);
+    }
+    ck_assert_int_eq(dg_model_specs_read(&s, dg_test_root, &base, &err), DGEMMA_E_LIMIT);
+    ck_assert_ptr_nonnull(strstr(err.msg, "more than 1024 files and folders"));
+    ck_assert_int_eq(out.n, 0);
+    unlink(dg_test_in_root("j7.gguf"));
+    ck_assert_int_eq(dg_model_specs_read(&s, dg_test_root, &base, &err), DGEMMA_E_ARG);
+    ck_assert_int_eq(out.n, MOST);
 }
 END_TEST
 
@@ -210,7 +286,9 @@ Suite *models_folder_suite(void)
     tcase_add_checked_fixture(t, dg_test_root_make, dg_test_root_remove);
     tcase_add_test(t, models_are_found_by_their_names);
     tcase_add_test(t, what_is_no_model_is_left_out);
+    tcase_add_test(t, what_cannot_be_asked_for_is_told);
     tcase_add_test(t, more_than_are_served_are_refused);
+    tcase_add_test(t, too_many_to_look_at_are_refused);
     tcase_add_test(t, what_a_model_takes);
     tcase_add_test(t, a_file_leaves_nothing_out);
     tcase_add_test(t, a_folder_without_models);

@@ -130,9 +130,12 @@ static const struct {
     {{{"a.weight", DG_F8_E4M3, 2, 4, 64}},
      DGEMMA_E_UNSUPPORTED,
      "a.weight is of type F8_E4M3 and has no \"weight_scale\" beside it"},
-    {{{"a.weight", DG_F8_E4M3, 2, 4, 32}},
+    {{{"a.weight_packed", DG_U8, 2, 4, 24}, {"a.weight_scale", DG_U8, 2, 4, 1}},
      DGEMMA_E_UNSUPPORTED,
-     "a.weight has rows of 32 values, which do not fill blocks of E4M3"},
+     "a.weight_packed has rows of 48 values, which do not fill blocks of MXFP4"},
+    {{{"a.weight_packed", DG_U8, 2, 4, 12}, {"a.weight_scale", DG_F8_E4M3, 2, 4, 1}},
+     DGEMMA_E_FORMAT,
+     "a.weight_scale is [4, 1] of type F8_E4M3, wanted a scale of F8_E4M3 for sixteen values"},
     {{{"a.weight", DG_F8_E4M3, 1, 64, 0}},
      DGEMMA_E_FORMAT,
      "a.weight is [64] of type F8_E4M3, wanted a"},
@@ -457,6 +460,63 @@ START_TEST(experts_are_put_together)
 }
 END_TEST
 
+/* Rows that do not fill blocks become floats: those that the same numbers have in longer rows. */
+START_TEST(odd_rows_are_widened)
+{
+    enum { ROWS = 3, LONG = 128, ODD = 96 };
+    static const struct {
+        dg_dtype stored, scale_type, type;
+        int per_byte, group; /* values */
+    } of[] = {{DG_F8_E4M3, DG_F32, DG_E4M3, 1, 64},
+              {DG_I8, DG_F32, DG_BYTES, 1, 64},
+              {DG_U8, DG_F8_E4M3, DG_NVFP4, 2, 16}};
+    static const float factor = 0.75f;
+    for (size_t f = 0; f < DG_COUNT(of); f++) {
+        unsigned char value[2][ROWS * LONG], scale[2][ROWS * LONG];
+        float *got[2];
+        dg_modules m[2];
+        for (int k = 0; k < 2; k++) {
+            const int n = k ? ODD : LONG, n_byte = n / of[f].per_byte,
+                      n_group = (n + of[f].group - 1) / of[f].group,
+                      scale_bytes = n_group * (int)dg_dtype_size(of[f].scale_type);
+            for (int i = 0; i < ROWS * n_byte; i++)
+                value[k][i] = (unsigned char)(i / n_byte * 31 + i % n_byte * 5) & 0x7E;
+            for (int row = 0; row < ROWS; row++)
+                for (int g = 0; g < n_group; g++) {
+                    const float d = 0.01f * (float)(1 + g + 7 * row);
+                    if (of[f].scale_type == DG_F32)
+                        memcpy(&scale[k][row * scale_bytes + 4 * g], &d, sizeof d);
+                    else
+                        scale[k][row * scale_bytes + g] = (unsigned char)(40 + g + 9 * row);
+                }
+            dg_tensor t[] = {shaped(of[f].stored, ROWS, n_byte),
+                             shaped(of[f].scale_type, ROWS, n_group), shaped(DG_F32, 1, 1)};
+            static const char *const name[] = {"a.weight", "a.weight_scale", "a.weight_scale_2"};
+            const void *const data[] = {value[k], scale[k], &factor};
+            for (size_t i = 0; i < DG_COUNT(t); i++) {
+                t[i].name = name[i];
+                t[i].data = data[i];
+            }
+            dg_quantisation q = {
+                .method = DG_QUANT_MODELOPT, .n_block = 1, .block = {{1, of[f].group}}};
+            dgemma_error err = {0};
+            dgemma_status st =
+                dg_modules_join(&m[k], t, of[f].per_byte == 2 ? 3 : 2, &q, "DIR", &err);
+            ck_assert_msg(st == DGEMMA_OK, "%zu: %s", f, err.msg);
+            ck_assert_int_eq(m[k].tensor->type, k ? DG_F32 : of[f].type);
+            ck_assert(!k || !m[k].tensor->scale);
+            got[k] = pieces_values(m[k].tensor);
+        }
+        for (int i = 0; i < ROWS * ODD; i++)
+            ck_assert_float_eq(got[1][i], got[0][i / ODD * LONG + i % ODD]);
+        for (int k = 0; k < 2; k++) {
+            dg_free(got[k]);
+            dg_modules_clear(&m[k]);
+        }
+    }
+}
+END_TEST
+
 /* A scale or value that is not a number is found when rows are made. */
 START_TEST(numbers_are_checked)
 {
@@ -660,6 +720,7 @@ Suite *modules_suite(void)
     tcase_add_test(c, experts_are_put_together);
     tcase_add_test(c, experts_have_factors);
     tcase_add_test(c, scales_are_found);
+    tcase_add_test(c, odd_rows_are_widened);
     tcase_add_test(c, zeros_borrow);
     suite_add_tcase(s, c);
 

@@ -16,10 +16,11 @@
 #include "model/vision.h"
 #include "suites.h"
 #include "support/alloc_fail.h"
+#include "support/parted_folder.h"
 #include "support/temp_dir.h"
 #include "support/write_tower.h"
 
-static const char folder[] = "tests/fixtures/golden/wide/model";
+static const char wide[] = "tests/fixtures/golden/wide/model";
 static const char *const types[] = {"BF16", "fp8", "NVFP4"};
 enum { BF16, FP8, NVFP4 };
 
@@ -101,12 +102,12 @@ START_TEST(what_is_written_is_read)
     dgemma_error err = {0};
     dgemma_quantize_result r;
     dg_loaded a, b;
-    dgemma_status st =
-        quantize(folder, dg_test_path(path, dg_test_root, "out"), types[_i], &r, &err);
+    dgemma_status st = quantize(wide, dg_test_path(path, dg_test_root, "out"), types[_i], &r, &err);
     ck_assert_msg(st == DGEMMA_OK, "%s", err.msg);
     ck_assert_str_eq(r.type, names[_i]);
+    ck_assert(_i != BF16 || r.tensor_bytes == 2 * r.n_weights); /* the tower is in both */
     ck_assert_msg(r.error <= most[_i] && (_i == BF16 || r.error > most[_i] / 4), "%g", r.error);
-    ck_assert_int_eq(dg_load(&a, folder, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_load(&a, wide, &err), DGEMMA_OK);
     ck_assert_msg(dg_load(&b, path, &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert_msg(dg_loaded_check(&b, &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert_mem_eq(&a.cfg.layer, &b.cfg.layer, sizeof a.cfg.layer);
@@ -131,6 +132,34 @@ START_TEST(what_is_written_is_read)
 }
 END_TEST
 
+/* Pocket's experts have rows of 96 values, which fill no blocks of 64. */
+START_TEST(odd_rows_are_read)
+{
+    static const char pocket[] = "models/pocket/pocket.gguf",
+                      down[] = "model.decoder.layers.3.experts.down_proj",
+                      up[] = "model.decoder.layers.3.mlp.up_proj.weight";
+    char path[2][DG_TEST_PATH];
+    dgemma_error err = {0};
+    dgemma_quantize_result r;
+    dg_loaded a, b, c;
+    dg_test_path(path[0], dg_test_root, "out");
+    dg_test_path(path[1], dg_test_root, "bf16");
+    ck_assert_msg(!quantize(pocket, path[0], types[_i], &r, &err), "%s", err.msg);
+    ck_assert_msg(!quantize(path[0], path[1], "BF16", &r, &err), "%s", err.msg);
+    ck_assert_int_eq(dg_load(&a, pocket, &err), DGEMMA_OK);
+    ck_assert_msg(!dg_load(&b, path[0], &err), "%s", err.msg);
+    ck_assert_msg(!dg_load(&c, path[1], &err), "%s", err.msg);
+    ck_assert_msg(!dg_loaded_check(&b, &err), "%s", err.msg);
+    check_matrix(&a, &b, down, down, _i);
+    check_matrix(&a, &b, up, up, _i);
+    ck_assert_int_eq(dg_checkpoint_find(b.checkpoint, down)->type, DG_F32);
+    ck_assert_int_eq(dg_checkpoint_find(c.checkpoint, down)->type, DG_BF16);
+    dg_loaded_clear(&a);
+    dg_loaded_clear(&b);
+    dg_loaded_clear(&c);
+}
+END_TEST
+
 /* From a quantised folder to plain values: config.json no longer says that it is one. */
 START_TEST(and_back)
 {
@@ -140,9 +169,9 @@ START_TEST(and_back)
     dg_loaded a, b;
     dg_test_path(path[0], dg_test_root, "fp8");
     dg_test_path(path[1], dg_test_root, "bf16/");
-    ck_assert_int_eq(quantize(folder, path[0], "FP8", &r, &err), DGEMMA_OK);
+    ck_assert_int_eq(quantize(wide, path[0], "FP8", &r, &err), DGEMMA_OK);
     ck_assert_msg(quantize(path[0], path[1], "BF16", &r, &err) == DGEMMA_OK, "%s", err.msg);
-    ck_assert_int_eq(dg_load(&a, folder, &err), DGEMMA_OK);
+    ck_assert_int_eq(dg_load(&a, wide, &err), DGEMMA_OK);
     ck_assert_msg(dg_load(&b, path[1], &err) == DGEMMA_OK, "%s", err.msg);
     ck_assert_int_eq(
         dg_checkpoint_find(b.checkpoint, "model.decoder.layers.0.experts.gate_up_proj")->type,
@@ -247,7 +276,7 @@ static void make_wide(char dir[DG_TEST_PATH], char file[DG_TEST_PATH])
     ck_assert_int_eq(mkdir(dir, 0777), 0);
     for (size_t i = 0; i < DG_COUNT(names); i++) {
         dg_buf text;
-        const bool own = dg_file_exists(dg_test_path(path, folder, names[i]));
+        const bool own = dg_file_exists(dg_test_path(path, wide, names[i]));
         dg_buf_init(&text, 64 << 20);
         ck_assert(!dg_file_read(&text, own ? path : "tests/fixtures/tiny_tokenizer.json", &err));
         ck_assert(dg_test_write_file(dir, names[i], text.data, text.len));
@@ -297,6 +326,43 @@ START_TEST(a_file_is_quantised_as_a_folder)
 }
 END_TEST
 
+/* Groups of sixteen have to be whole: experts of a model are cut to rows of 40. */
+START_TEST(refuses_half_groups)
+{
+    enum { ROW = 40 };
+    static const char source[] = "tests/fixtures/golden/text/model";
+    static folder cut;
+    char path[DG_TEST_PATH];
+    dgemma_error err = {0};
+    dgemma_quantize_result r;
+    dg_loaded a;
+    dg_buf config;
+    dg_buf_init(&config, 1 << 20);
+    ck_assert_int_eq(dg_load(&a, source, &err), DGEMMA_OK);
+    ck_assert(!dg_file_read(&config, dg_test_path(path, source, "config.json"), &err));
+    char *size = strstr(config.data, "\"moe_intermediate_size\": 48");
+    ck_assert(size != NULL);
+    memcpy(strstr(size, "48"), "40", 2);
+    for (size_t i = 0; i < dg_checkpoint_count(a.checkpoint); i++) {
+        dg_tensor t = *dg_checkpoint_at(a.checkpoint, i);
+        if (strstr(t.name, ".experts.gate_up_proj"))
+            t.shape[1] = 2 * ROW;
+        else if (strstr(t.name, ".experts.down_proj"))
+            t.shape[2] = ROW;
+        t.bytes = dg_dtype_bytes(t.type, dg_tensor_count(&t));
+        folder_add(&cut, t.name, "", t, NULL);
+    }
+    folder_write(&cut, dg_test_path(path, dg_test_root, "cut"), &config, "");
+    ck_assert_int_eq(quantize(path, dg_test_in_root("out"), "NVFP4", &r, &err),
+                     DGEMMA_E_UNSUPPORTED);
+    ck_assert_msg(strstr(err.msg, "rows of 40 values, and NVFP4 has a scale for each 16"), "%s",
+                  err.msg);
+    ck_assert_msg(!quantize(path, dg_test_in_root("out"), "FP8", &r, &err), "%s", err.msg);
+    dg_buf_clear(&config);
+    dg_loaded_clear(&a);
+}
+END_TEST
+
 static bool give_up(void *user, double fraction)
 {
     (void)user;
@@ -310,17 +376,10 @@ START_TEST(refused)
     dgemma_quantize_result r;
     dg_test_path(path, dg_test_root, "out");
     dg_test_path(partial, dg_test_root, "out.partial");
-    ck_assert_int_eq(quantize("models/pocket/pocket.gguf", path, "FP8", &r, &err),
+    ck_assert_int_eq(quantize(wide, dg_test_in_root("x.gguf"), "NVFP4", &r, &err),
                      DGEMMA_E_UNSUPPORTED);
-    ck_assert_ptr_nonnull(strstr(err.msg, "rows of 96 values"));
-    ck_assert_int_eq(quantize(folder, dg_test_in_root("x.gguf"), "NVFP4", &r, &err),
-                     DGEMMA_E_UNSUPPORTED);
-    ck_assert_int_eq(
-        quantize("tests/fixtures/golden/sampler_finishes/model", path, "NVFP4", &r, &err),
-        DGEMMA_E_UNSUPPORTED);
-    ck_assert_ptr_nonnull(strstr(err.msg, "NVFP4 has blocks of 64"));
     dgemma_quantize_options opt = dgemma_quantize_defaults();
-    opt.model_path = folder;
+    opt.model_path = wide;
     opt.path = path;
     opt.type = "FP8";
     opt.on_progress = give_up;
@@ -366,7 +425,7 @@ START_TEST(survives_no_memory)
         dgemma_error err = {0};
         dgemma_quantize_result r;
         dg_test_fail_alloc_at(n);
-        dgemma_status st = quantize(_i ? source : folder, path, "NVFP4", &r, &err);
+        dgemma_status st = quantize(_i ? source : wide, path, "NVFP4", &r, &err);
         bool reached = dg_test_alloc_done();
         ck_assert(!dg_file_is_dir(partial));
         ck_assert(dg_file_is_dir(path) == (st == DGEMMA_OK));
@@ -390,11 +449,13 @@ Suite *quantize_folder_suite(void)
     TCase *c = tcase_create("folders");
     tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_loop_test(c, what_is_written_is_read, 0, 3);
+    tcase_add_loop_test(c, odd_rows_are_read, FP8, NVFP4 + 1);
     tcase_add_test(c, and_back);
     tcase_add_loop_test(c, survives_no_memory, 0, 2);
     tcase_add_test(c, opens_a_file);
     tcase_add_loop_test(c, a_file_is_quantised_as_a_folder, FP8, NVFP4 + 1);
     tcase_add_test(c, refuses_a_damaged_tower);
+    tcase_add_test(c, refuses_half_groups);
     tcase_add_test(c, refused);
     suite_add_tcase(s, c);
     return s;
