@@ -12,18 +12,11 @@ typedef struct plain_tile {
 
 static _Thread_local plain_tile tiles[8]; /* a thread has its own */
 
-INLINE void tiles_begin_two(int rows, int others, int n_byte)
-{
-    for (int i = 0; i < 8; i++)
-        tiles[i] = (plain_tile){.rows = i > 5             ? n_byte / 4
-                                        : i < 2 || i == 4 ? rows
-                                                          : others,
-                                .bytes = i == 4 || i == 5 ? n_byte : 64};
-}
-
 INLINE void tiles_begin(int n_row, int n_byte)
 {
-    tiles_begin_two(n_row, n_row, n_byte);
+    for (int i = 0; i < 8; i++)
+        tiles[i] = (plain_tile){.rows = i > 5 ? n_byte / 4 : n_row,
+                                .bytes = i == 4 || i == 5 ? n_byte : 64};
 }
 
 /* Without shapes, tiles give and take nothing. */

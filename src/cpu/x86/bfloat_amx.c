@@ -14,7 +14,7 @@
 enum {
     STEP = DG_BFLOAT_STEP,    /* values of a tile along k */
     ROWS = 16,                /* of a tile */
-    TWO = 2 * ROWS,           /* rows or columns of two tiles */
+    TWO = 2 * DG_PANEL,       /* columns of two panels */
     TILE_N = STEP * DG_PANEL, /* numbers of a tile */
     STEP_BYTES = 2 * STEP,    /* of a column */
     LINE = 2 * DG_PANEL
@@ -76,80 +76,53 @@ static void place(uint16_t *to, int which, const uint16_t *from, int n)
         v64_store(to + k * ROWS + which * STEP, v64_load(from + k));
 }
 
-/* Two tiles of rows times two panels, or one of either: each tile that is loaded takes part in two
- * products. The tiles that the macros name are constants of the instructions. */
-typedef struct square {
+/* A tile of rows times two panels, or one. Four of the eight tiles are in use, two of them with
+ * sums, and panels take turns in one: a core that is shared has room for little more (tiles_amx.h).
+ * Two tiles of rows have a third fewer loads and take all eight: such a core is 1.7 times as slow
+ * with them, and a free one no faster. The tiles that the macros name are constants of the
+ * instructions. */
+typedef struct strip {
     char *y; /* results, ldy bytes apart */
     size_t ldy;
-    const char *next_y; /* results that come next, alike; NULL: not known */
     const uint16_t *x;
     const uint16_t *const *part;
     size_t panel;         /* where the first one begins in each part */
     const uint16_t *soon; /* panels that come next; NULL: the next ones of each part */
     int ask, ask_end;     /* lines of their tiles that are asked for here */
-} square;
+} strip;
 
-#define SUMS(op)                                                                                   \
-    do {                                                                                           \
-        op(0, s->y, s->ldy);                                                                       \
-        if (cols)                                                                                  \
-            op(1, s->y + PANEL_BYTES, s->ldy);                                                     \
-        if (rows)                                                                                  \
-            op(2, s->y + ROWS * s->ldy, s->ldy);                                                   \
-        if (rows && cols)                                                                          \
-            op(3, s->y + ROWS * s->ldy + PANEL_BYTES, s->ldy);                                     \
-    } while (0)
-
-/* Two rows of results that are two panels wide; returns the place of the next two. */
-INLINE const char *ask_for_results(const char *y, size_t ldy)
-{
-    for (int i = 0; i < 2; i++, y += ldy) {
-        __builtin_prefetch(y, 1, 3);
-        __builtin_prefetch(y + 64, 1, 3);
-    }
-    return y;
-}
-
-/* `rows`, `cols`: two of them, constants at every call. */
-INLINE void multiply_square(const dg_bgemm_args *a, const square *s, const bool rows,
-                            const bool cols)
+/* `two`: panels, a constant at every call. */
+INLINE void multiply_strip(const dg_bgemm_args *a, const strip *s, const bool two)
 {
     enum { PANEL_BYTES = DG_PANEL * sizeof(float) };
     const uint16_t *x = s->x;
     tile_zero(0);
     tile_zero(1);
-    tile_zero(2);
-    tile_zero(3);
     if (a->add)
-        SUMS(tile_load);
+        tile_load(0, s->y, s->ldy);
+    if (a->add && two)
+        tile_load(1, s->y + PANEL_BYTES, s->ldy);
     const uint16_t *const *part = s->part;
-    const char *next_y = s->next_y;
     for (int left = a->n_k; left > 0; left -= a->part_k, part++) {
         const uint16_t *w = *part + s->panel, *end = x + dg_min(a->part_k, left) * ROWS,
                        *soon = s->soon ? s->soon : w + 2 * a->next;
         for (; x < end; x += TILE_N, w += TILE_N, soon += TILE_N) {
             tile_load_once(4, x, STEP_BYTES);
             tile_load(6, w, STEP_BYTES);
-            if (rows)
-                tile_load_once(5, x + ROWS * a->ldx, STEP_BYTES);
-            if (cols)
-                tile_load(7, w + a->next, STEP_BYTES);
             for (int i = s->ask; i < s->ask_end; i++) {
                 __builtin_prefetch(soon + i * STEP, 0, 2);
                 __builtin_prefetch(soon + a->next + i * STEP, 0, 2);
             }
-            if (rows && cols && next_y)
-                next_y = ask_for_results(next_y, s->ldy);
             tile_dot_bfloat(0, 4, 6);
-            if (cols)
-                tile_dot_bfloat(1, 4, 7);
-            if (rows)
-                tile_dot_bfloat(2, 5, 6);
-            if (rows && cols)
-                tile_dot_bfloat(3, 5, 7);
+            if (two) {
+                tile_load(6, w + a->next, STEP_BYTES);
+                tile_dot_bfloat(1, 4, 6);
+            }
         }
     }
-    SUMS(tile_store);
+    tile_store(0, s->y, s->ldy);
+    if (two)
+        tile_store(1, s->y + PANEL_BYTES, s->ldy);
 }
 
 /* Panels from column c on: their part, and where they begin in it. */
@@ -165,7 +138,7 @@ INLINE size_t place_in_part(const dg_bgemm_args *a, int c)
 
 /* What is multiplied after these columns, from memory that no cache may have: each pass of rows
  * asks for its share. */
-INLINE void ask_for_next(square *s, const dg_bgemm_args *a, int r, int n_row, int c)
+INLINE void ask_for_next(strip *s, const dg_bgemm_args *a, int r, int n_row, int c)
 {
     if (c + TWO >= a->n_col)
         return;
@@ -175,74 +148,62 @@ INLINE void ask_for_next(square *s, const dg_bgemm_args *a, int r, int n_row, in
     s->ask_end = ROWS * (r + n_row) / a->n_row;
 }
 
-/* Rows [r, r + n_row), at most TWO, of columns [c, c + n_col), alike; results, in whole panels, to
- * y, and those that come next to next_y. */
-static void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, const float *next_y, int r,
-                        int n_row, int c, int n_col)
+/* Rows [r, r + n_row), at most a tile, of columns [c, c + n_col), at most TWO; results, in whole
+ * panels, to y. */
+static void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, int r, int n_row, int c,
+                        int n_col)
 {
-    const bool rows = n_row > ROWS, cols = n_col > DG_PANEL;
-    square s = {
+    strip s = {
         .y = (char *)y,
         .ldy = ldy * sizeof *y,
-        .next_y = (const char *)next_y,
         .x = a->x + (size_t)r * a->ldx,
         .part = part_of(a, c),
         .panel = place_in_part(a, c),
     };
     ask_for_next(&s, a, r, n_row, c);
-    if (rows && cols)
-        multiply_square(a, &s, true, true);
-    else if (rows)
-        multiply_square(a, &s, true, false);
-    else if (cols)
-        multiply_square(a, &s, false, true);
+    if (n_col > DG_PANEL)
+        multiply_strip(a, &s, true);
     else
-        multiply_square(a, &s, false, false);
+        multiply_strip(a, &s, false);
 }
 
 /* The same where a panel's columns are not all asked for: results pass through a place of their
  * own. */
 static void multiply_some(const dg_bgemm_args *a, float *y, int r, int n_row, int c, int n_col)
 {
-    float spare[TWO][TWO] = {{0}};
+    float spare[ROWS][TWO] = {{0}};
     const size_t bytes = (size_t)n_col * sizeof *y;
     for (int i = 0; i < n_row && a->add; i++)
         memcpy(spare[i], y + (size_t)i * a->ldy, bytes);
-    multiply_to(a, spare[0], TWO, NULL, r, n_row, c, n_col);
+    multiply_to(a, spare[0], TWO, r, n_row, c, n_col);
     for (int i = 0; i < n_row; i++)
         memcpy(y + (size_t)i * a->ldy, spare[i], bytes);
 }
 
-static void multiply(const dg_bgemm_args *a, int r, int n_row, int c, int n_col)
-{
-    float *y = a->y + (size_t)r * a->ldy + c;
-    const float *next_y = r + 2 * TWO <= a->n_row   ? y + TWO * a->ldy
-                          : c + 2 * TWO <= a->n_col ? a->y + c + TWO
-                                                    : NULL;
-    if (n_col % DG_PANEL)
-        multiply_some(a, y, r, n_row, c, n_col);
-    else
-        multiply_to(a, y, a->ldy, next_y, r, n_row, c, n_col);
-}
-
-/* All columns of rows [r, end), TWO at a time: panels stay in the first-level cache while rows pass
- * by, which are loaded past it. */
+/* All columns of rows [r, end), a tile at a time: panels stay in the first-level cache while rows
+ * pass by, which are loaded past it. */
 static void multiply_rows(const dg_bgemm_args *a, int r, int end)
 {
     for (int c = 0; c < a->n_col; c += TWO)
-        for (int i = r; i < end; i += TWO)
-            multiply(a, i, dg_min(TWO, end - i), c, dg_min(TWO, a->n_col - c));
+        for (int i = r; i < end; i += ROWS) {
+            float *y = a->y + (size_t)i * a->ldy + c;
+            const int n_row = dg_min(ROWS, end - i), n_col = dg_min(TWO, a->n_col - c);
+            if (n_col % DG_PANEL)
+                multiply_some(a, y, i, n_row, c, n_col);
+            else
+                multiply_to(a, y, a->ldy, i, n_row, c, n_col);
+        }
 }
 
 static void gemm(const dg_bgemm_args *a)
 {
-    const int whole = a->n_row / TWO * TWO, left = a->n_row - whole;
+    const int whole = a->n_row / ROWS * ROWS, left = a->n_row - whole;
     if (whole) {
         tiles_begin(ROWS, STEP_BYTES);
         multiply_rows(a, 0, whole);
     }
     if (left) {
-        tiles_begin_two(dg_min(left, ROWS), left > ROWS ? left - ROWS : left, STEP_BYTES);
+        tiles_begin(left, STEP_BYTES);
         multiply_rows(a, whole, a->n_row);
     }
     tiles_end();

@@ -1,6 +1,11 @@
 /* The tile instructions that products need, on the eight tiles as they are used: 0 to 3 take sums,
  * 4 and 5 rows of the left side, 6 and 7 the right side. tests/ have the same in plain C
- * (kernels/tiles_plain.h). */
+ * (kernels/tiles_plain.h).
+ *
+ * Few should be in use at a time. Where another program has the other half of the core, four
+ * products take 64 ns with all eight in use and 119 with a load for each, 58 with four in use and
+ * more loads, 29 with three and no loads, as on a core that is free: presumably instructions that
+ * fill a tile wait for one besides those in use. A tile that is 0 is not in use. */
 #ifndef DG_CPU_X86_TILES_AMX_H
 #define DG_CPU_X86_TILES_AMX_H
 
@@ -38,22 +43,15 @@ typedef struct tile_shapes {
     uint8_t rows[16];
 } tile_shapes;
 
-/* Left sides of n_byte bytes, from here to tiles_end: `rows` rows in tile 4, sums in 0 and 1, and
- * `others` in tile 5, sums in 2 and 3. */
-static inline void tiles_begin_two(int rows, int others, int n_byte)
+/* Left sides of n_row rows and n_byte bytes, from here to tiles_end. All tiles are 0 then. */
+static inline void tiles_begin(int n_row, int n_byte)
 {
     tile_shapes s = {.palette = 1};
     for (int i = 0; i < 8; i++) {
-        s.rows[i] = (uint8_t)(i > 5 ? n_byte / 4 : i < 2 || i == 4 ? rows : others);
+        s.rows[i] = (uint8_t)(i > 5 ? n_byte / 4 : n_row);
         s.row_bytes[i] = (uint16_t)(i == 4 || i == 5 ? n_byte : 64);
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(s));
-}
-
-/* All of n_row rows. */
-static inline void tiles_begin(int n_row, int n_byte)
-{
-    tiles_begin_two(n_row, n_row, n_byte);
 }
 
 static inline void tiles_end(void)
