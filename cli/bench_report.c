@@ -126,6 +126,9 @@ static void tell_people(bench_report *r, const dgemma_bench_result *f)
         if (f->host_seconds > 0)
             fprintf(r->out, "host %.0f us (%.2f %%), ", 1e6 * f->host_seconds,
                     100 * f->host_seconds / f->median);
+        fprintf(r->out, "entropy %.2f nats, ", f->entropy);
+        if (f->gathered >= 0)
+            fprintf(r->out, "%.0f %% of rows gathered, ", 100 * f->gathered);
         if (f->device_bytes)
             fprintf(r->out, "%.3g GB on the device, %.3g above weights and KV\n",
                     1e-9 * (double)f->device_bytes, 1e-9 * (double)f->above_bytes);
@@ -212,6 +215,10 @@ static void tell_programs(bench_report *r, const dgemma_bench_result *f)
         put_shares(r, f);
     if (f->host_seconds > 0)
         fprintf(r->out, ", \"host_seconds\": %.9g", f->host_seconds);
+    if (f->kind == DGEMMA_BENCH_STEP)
+        fprintf(r->out, ", \"entropy\": %.6g", f->entropy);
+    if (f->kind == DGEMMA_BENCH_STEP && f->gathered >= 0)
+        fprintf(r->out, ", \"gathered\": %.6g", f->gathered);
     if (f->kind == DGEMMA_BENCH_LOAD)
         fprintf(r->out, ", \"first_pass\": %.9g, \"weight_bytes\": %zu, \"resident_bytes\": %zu",
                 f->first_pass, f->weight_bytes, f->resident_bytes);

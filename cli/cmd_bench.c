@@ -124,6 +124,8 @@ int cmd_bench(int argc, char **argv)
         {0, "stages", NULL, "where the time of a step goes", cli_set_switch, &opt.stages},
         {0, "answer", NULL, "canvases go on as an answer's do (random words in each step)",
          cli_set_switch, &opt.answer},
+        {0, "temperature", "T", "that logits are divided by: cold rows are sure of a word (0.6)",
+         cli_set_float, &opt.temperature},
         {0, "constrained", "SCHEMA", "steps held to a JSON Schema too: a file, or the schema",
          cli_set_string, &constraint.schema},
         {0, "no-rates", NULL, "do not measure what the machine could do", cli_set_switch,

@@ -328,6 +328,9 @@ typedef struct dgemma_bench_result {
     double bytes,
         ops; /* STEP, PREFILL, PICTURE: that have to be read and computed, whatever the way */
     double host_seconds; /* STEP on a GPU, of one: in which the GPU waited for the host (median) */
+    double entropy;      /* STEP: of a row, in nats (mean) */
+    double gathered;     /* STEP on a GPU: the share of rows that are sure enough for a soft
+                            embedding of few words; below 0: nobody counts */
 
     /* MACHINE */
     const char *device, *numerics, *model;
@@ -375,6 +378,8 @@ typedef struct dgemma_bench_options {
     bool answer;              /* canvases go on as those of an answer in n_steps steps (0: 16): its
                                  temperatures, and words stay that were accepted. False: random
                                  words in each step */
+    float temperature;        /* what logits are divided by, which makes rows sure or unsure; 0:
+                                 0.6. Not with `answer`, which has its own */
     bool no_rates;            /* do not measure the machine */
     dgemma_constraint *constraint; /* each step is measured a second time, its canvases held to
                                       this; or NULL. A synthetic model has made words */

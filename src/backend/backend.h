@@ -641,6 +641,10 @@ struct dg_backend {
      * the host's and that of copies. NULL: the host computes. */
     double (*device_seconds)(dg_backend *be);
 
+    /* Rows of the last pass whose soft embedding is a sum of few words, which were gathered. NULL:
+     * nobody counts. */
+    int (*gathered)(dg_backend *be);
+
     void (*embed)(dg_backend *be, const dg_embed_args *a);
     void (*condition)(dg_backend *be, const dg_condition_args *a);
     void (*rope_table)(dg_backend *be, const dg_rope_table_args *a);

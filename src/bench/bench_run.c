@@ -29,6 +29,9 @@ enum {
 static const double SECONDS = 5, WARM_SECONDS = 2;
 enum { LEAST_STEPS = 3, MOST_STEPS = 24, WARM_STEPS = 4, MOST_PROMPTS = 5 };
 
+/* Temperatures that can be asked for. */
+static const float COLDEST = 0.01f, HOTTEST = 100;
+
 /* A device has its way through a pass ready when such a one has come twice. */
 enum { WARM_COMMITS = 2 };
 _Static_assert(WARM_COMMITS + 2 <= DG_BENCH_CANVASES, "commits of a block need room");
@@ -238,12 +241,15 @@ static dgemma_status tell_stages(run *r)
 
 static dgemma_status measure_steps(run *r, int *n)
 {
+    double entropy = 0, gathered = 0;
     dgemma_status st = warm_up(r, n);
     for (int i = 0; !st && i < *n; i++) {
         st = watch(r, "context %d, batch %d: step %d of %d", r->s.context, r->s.batch, i + 1, *n);
         if (!st)
             st = timed_step(r, &r->seconds[i]);
         r->host_seconds[i] = st ? 0 : host_share(r, r->seconds[i]);
+        entropy += dg_bench_entropy(&r->s) / *n;
+        gathered += dg_bench_gathered(&r->s) / *n;
     }
     if (st)
         return st;
@@ -256,6 +262,8 @@ static dgemma_status measure_steps(run *r, int *n)
     f.bytes = cost.bytes;
     f.ops = cost.ops;
     f.n_steps = *n;
+    f.entropy = entropy;
+    f.gathered = gathered;
     f.work_bytes = dg_bench_work_bytes(&r->s);
     f.device_bytes = device_bytes_used(r);
     f.above_bytes = dg_bench_above_bytes(&r->s);
@@ -413,6 +421,8 @@ static dgemma_status measure_threads(run *r, int n_thread, bool all)
     if (st)
         return st;
     r->s.prompt = r->prompt;
+    if (r->opt->temperature > 0)
+        r->s.temperature = r->opt->temperature;
     if (r->opt->answer)
         r->s.answer_steps = r->opt->n_steps ? r->opt->n_steps : ANSWER_STEPS;
     st = tell_machine(r);
@@ -477,6 +487,12 @@ static dgemma_status prepare(run *r)
     if (!st && (r->opt->picture < 0 || r->opt->picture > MAX_SOFT))
         st = dg_fail(r->err, DGEMMA_E_ARG, "a picture of %d soft tokens: up to %d can be measured",
                      r->opt->picture, MAX_SOFT);
+    if (!st && r->opt->temperature != 0 &&
+        !(r->opt->temperature >= COLDEST && r->opt->temperature <= HOTTEST))
+        st = dg_fail(r->err, DGEMMA_E_ARG, "a temperature of %g: %g to %g can be measured",
+                     (double)r->opt->temperature, (double)COLDEST, (double)HOTTEST);
+    if (!st && r->opt->temperature != 0 && r->opt->answer)
+        st = dg_fail(r->err, DGEMMA_E_ARG, "an answer has temperatures of its own");
     add_default(&r->threads, dg_cpu_count());
     add_default(&r->contexts, dg_min(DEFAULT_CONTEXT, room));
     add_default(&r->batches, 1);

@@ -50,7 +50,7 @@ dgemma_status dg_bench_session_open(dg_bench_session *s, const dg_bench_model *m
 {
     unsigned flags;
     dg_backend *inner = NULL;
-    *s = (dg_bench_session){.from = m, .cfg = m->cfg};
+    *s = (dg_bench_session){.from = m, .cfg = m->cfg, .temperature = 0.6f};
     s->kv_type = dg_device_kv_type(engine->kv_type);
     dgemma_status st = dg_engine_backend(&inner, &s->n_thread, engine, err);
     s->device = inner;
@@ -234,7 +234,7 @@ static dgemma_status begin_canvases(dg_bench_session *s, dgemma_error *err)
             .n_canvas = (int)n,
             .soft = s->be->alloc(s->be, n * (size_t)s->cfg->n_embd * sizeof(float)),
             .first_step = true,
-            .temperature = 0.6f,
+            .temperature = s->temperature,
             .uniform = s->uniform + at,
             .entropy = s->entropy + at,
             .argmax = s->token + c + at,
@@ -307,6 +307,21 @@ static dgemma_status run_canvases(dg_bench_session *s, dgemma_error *err)
 dgemma_status dg_bench_step(dg_bench_session *s, dgemma_error *err)
 {
     return run_canvases(s, err);
+}
+
+double dg_bench_entropy(const dg_bench_session *s)
+{
+    double sum = 0;
+    int n = s->cfg->canvas_length;
+    for (int i = 0; i < s->batch * n; i++)
+        sum += (double)s->work[i / n].entropy[i % n];
+    return sum / (s->batch * n);
+}
+
+double dg_bench_gathered(const dg_bench_session *s)
+{
+    return s->be->gathered ? (double)s->be->gathered(s->be) / (s->batch * s->cfg->canvas_length)
+                           : -1;
 }
 
 dgemma_status dg_bench_commit(dg_bench_session *s, dgemma_error *err)

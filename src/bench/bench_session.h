@@ -40,6 +40,7 @@ typedef struct dg_bench_session {
     size_t loaded_room; /* of a device, when the weights were there and nothing else */
     int prompt;         /* tokens of the longest one: set it before the first place */
     int answer_steps;   /* canvases go on as an answer's in so many steps; 0: random words */
+    float temperature;  /* of random words; 0.6 to begin with, as in the middle of an answer */
 
     /* for one place to measure at */
     dg_forward *forward;
@@ -70,6 +71,11 @@ dgemma_status dg_bench_place(dg_bench_session *s, int context, int batch, int ro
 
 /* One denoise step of all canvases. */
 dgemma_status dg_bench_step(dg_bench_session *s, dgemma_error *err);
+
+/* Of the rows of the last step: their mean entropy, and the share of them whose soft embedding was
+ * gathered, below 0 where the backend does not say. */
+double dg_bench_entropy(const dg_bench_session *s);
+double dg_bench_gathered(const dg_bench_session *s);
 
 /* Commits the canvases, behind whose tokens the next ones' first step is in the same pass: rows for
  * two canvases of each sequence. The context is longer by a canvas afterwards; DG_BENCH_CANVASES -

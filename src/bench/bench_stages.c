@@ -98,6 +98,11 @@ static double timed_device_seconds(dg_backend *be)
     return of(be)->inner->device_seconds(of(be)->inner);
 }
 
+static int timed_gathered(dg_backend *be)
+{
+    return of(be)->inner->gathered(of(be)->inner);
+}
+
 static void *timed_alloc(dg_backend *be, size_t bytes)
 {
     return of(be)->inner->alloc(of(be)->inner, bytes);
@@ -205,7 +210,7 @@ static void timed_close(dg_backend *be)
 
 /* The face below has to have every function of a backend that the model calls, and every field that
  * says what it does: whoever adds one adds it there too, and its size here. */
-_Static_assert(sizeof(dg_backend) == 53 * sizeof(void *), "a backend's function is not passed on");
+_Static_assert(sizeof(dg_backend) == 54 * sizeof(void *), "a backend's function is not passed on");
 
 dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *err)
 {
@@ -260,6 +265,7 @@ dgemma_status dg_timed_open(dg_backend **out, dg_backend *inner, dgemma_error *e
         .finish = timed_finish,
         .check = inner->check ? timed_check : NULL,
         .device_seconds = inner->device_seconds ? timed_device_seconds : NULL,
+        .gathered = inner->gathered ? timed_gathered : NULL,
         .embed = timed_embed,
         .condition = timed_condition,
         .rope_table = timed_rope_table,

@@ -22,6 +22,9 @@ check "a prompt" says "tokens/s" tiny -c 64 --chunk 50 --no-rates
 check "a block" says "block of 2 steps" tiny -c 64 --no-rates
 check "stages" says "vocabulary" tiny -c 64 --stages --no-rates
 check "steps of an answer" says "block of 3 steps" tiny -c 64 --steps 3 -b 1,2 --answer --stages --no-rates
+check "the entropy of rows" says "entropy 0.0" tiny -c 64 --temperature 0.01 --no-rates
+check "rows that are less sure" says "entropy " tiny -c 64 --temperature 20 --no-rates
+check "are not" sh -c "! grep -q 'entropy 0.0' '$temp/says.log'"
 check "a picture" says "pictures/s" tiny -c 0 --picture 6 --no-rates
 check "a picture of a model's file" says "pictures/s" "$DGEMMA" bench --device cpu -n 1 --prompt 8 --no-rates -c 8 --picture 6
 check "threads" says "on 2 threads, " tiny -t 1,2 -c 64 --no-rates
@@ -50,6 +53,7 @@ assert machine["rates"]["read"] > 1e6 and machine["layers"] == 2, machine
 for r in results:
     if r["kind"] == "step":
         assert r["least"] <= r["lower"] <= r["median"] <= r["upper"] <= r["most"] and r["of_read"] > 0, r
+        assert r["entropy"] >= 0, r
     if r["kind"] == "load":
         assert r["weight_bytes"] > 1000 and r["resident_bytes"] > 1000, r
 assert sum(k == "stage" for k in kinds) == 26, kinds
@@ -86,6 +90,8 @@ done
 check "narrower weights on the CPU" fails_saying "on CUDA devices only" tiny --weights fp8
 check "no such weights" fails_saying '"fp8" and "int4" are known' tiny --weights fp9
 check "no such context" fails_saying "context 1000000: 0 to" tiny -c 1000000
+check "no such temperature" fails_saying "a temperature of 0.001" tiny --temperature 0.001
+check "a temperature for an answer" fails_saying "of its own" tiny --answer --temperature 1
 check "no such batch" fails_saying "batch 0" tiny -b 0
 check "threads without end" fails_saying "threads 5000" tiny -t 5000
 check "no such type" fails_saying "is not known: BF16" "$DGEMMA" bench --synthetic Q17
