@@ -276,7 +276,7 @@ static void enqueue_soft(cudaStream_t stream, void *arg, int)
     else if (job->what == soft_job::FIND)
         check(dg_cuda_words_find(stream, &job->a), "words");
     else
-        check(dg_cuda_words_soft(stream, &job->a, &job->table, 1), "soft");
+        check(dg_cuda_words_soft(stream, &job->a, &job->table, &job->table, 1), "soft");
 }
 
 /* The head without logits many times over: shares and statistics must have the bits of the first run. */
@@ -330,6 +330,7 @@ static void soft(dg_dtype type)
     job.a.row = rows;
     job.a.given = true;
     job.a.drop = DG_CUDA_SOFT_DROP;
+    job.a.gathers = type != DG_F32;
     fill_stored(stored, type, (size_t)N_VOCAB * WIDTH);
     dense_pack(pool, type, N_VOCAB, WIDTH);
     job.table = job.head = {type, 1, N_VOCAB, WIDTH, pool, NULL, dg_cuda_has_groups()};

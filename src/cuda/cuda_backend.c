@@ -324,6 +324,7 @@ dgemma_status dg_cuda_open(dg_backend **out, const dg_cuda_options *opt, dgemma_
         .finish = dg_cuda_finish,
         .check = dg_cuda_lost,
         .device_seconds = dg_cuda_device_seconds,
+        .gathered = dg_cuda_gathered,
         .embed = dg_cuda_embed_stage,
         .condition = dg_cuda_condition_stage,
         .rope_table = dg_cuda_rope_stage,

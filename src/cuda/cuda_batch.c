@@ -53,6 +53,7 @@ static size_t place_found(dg_cuda_findings *f, unsigned char *base, int n_row)
         {(void **)&f->entropy, rows * sizeof *f->entropy},
         {(void **)&f->argmax, rows * sizeof *f->argmax},
         {(void **)&f->drawn, rows * sizeof *f->drawn},
+        {(void **)&f->gathered, rows * sizeof *f->gathered},
         {(void **)&f->logprob, rows * sizeof *f->logprob},
         {(void **)&f->top_logprob, rows * DG_CUDA_MAX_TOP * sizeof *f->top_logprob},
         {(void **)&f->top_id, rows * DG_CUDA_MAX_TOP * sizeof *f->top_id},
@@ -432,6 +433,9 @@ static void hand_out(dg_cuda *cu, int n)
     const dg_findings *out = &cu->batch->out;
     const dg_cuda_findings *from = &cu->host_found;
     size_t rows = (size_t)n;
+    cu->n_gathered = 0;
+    for (int i = 0; i < n; i++)
+        cu->n_gathered += from->gathered[i] > 0;
     if (!out->entropy)
         return;
     memcpy(out->entropy, from->entropy, rows * sizeof *out->entropy);
@@ -515,6 +519,11 @@ dgemma_status dg_cuda_lost(const dg_backend *be, dgemma_error *err)
 double dg_cuda_device_seconds(dg_backend *be)
 {
     return dg_cuda_of(be)->device_seconds;
+}
+
+int dg_cuda_gathered(dg_backend *be)
+{
+    return dg_cuda_of(be)->n_gathered;
 }
 
 dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err)

@@ -122,20 +122,6 @@ extern "C" cudaError_t dg_cuda_lookup(cudaStream_t stream, const dg_cuda_lookup_
 
 /* ---- self-conditioning ---- */
 
-/* The sum over the block, the same for all threads, in one fixed order. */
-static __device__ __forceinline__ float block_sum(float x, float shared[ROW_THREADS / 32])
-{
-    x = dg_warp_sum(x);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = x;
-    __syncthreads();
-    float sum = 0;
-    for (int i = 0; i < ROW_THREADS / 32; i++)
-        sum += shared[i];
-    return sum;
-}
-
 static __global__ void soft_norm(dg_cuda_rows out, const dg_cuda_word_row *row, const float *w,
                                  int n, float eps)
 {
@@ -147,7 +133,7 @@ static __global__ void soft_norm(dg_cuda_rows out, const dg_cuda_word_row *row, 
     float sum = 0;
     for (int i = (int)threadIdx.x; soft && i < n; i += ROW_THREADS)
         sum = fmaf(soft[i], soft[i], sum);
-    sum = block_sum(sum, shared);
+    sum = threads_sum(sum, shared);
     float scale = 1 / sqrtf(sum / (float)n + eps);
     for (int i = (int)threadIdx.x; i < out.ld; i += ROW_THREADS)
         store_one(out.data, out.form, (size_t)r * (size_t)out.ld + (size_t)i,
@@ -174,7 +160,7 @@ static __global__ void soft_join(float *x, const float *y, int n, float eps)
         float v = x[at + (size_t)i] + y[at + (size_t)i];
         sum = fmaf(v, v, sum);
     }
-    sum = block_sum(sum, shared);
+    sum = threads_sum(sum, shared);
     float scale = 1 / sqrtf(sum / (float)n + eps);
     for (int i = (int)threadIdx.x; i < n; i += ROW_THREADS)
         x[at + (size_t)i] = (x[at + (size_t)i] + y[at + (size_t)i]) * scale;

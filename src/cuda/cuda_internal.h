@@ -78,7 +78,8 @@ typedef struct dg_cuda {
     dg_cuda_marks marks[2];
     int turn; /* whose they are now */
     cudaEvent_t fetched;
-    double device_seconds;
+    double device_seconds; /* of the last pass, */
+    int n_gathered;        /* and its rows whose soft embedding was gathered */
     /* Beside it, what the dense branch of a layer and its router do at the same time: the router
      * begins at `parted`, and `sorted` is where the experts may begin. */
     cudaStream_t side;
@@ -212,6 +213,7 @@ void dg_cuda_results_are_there(dg_cuda *cu);
 dgemma_status dg_cuda_finish(dg_backend *be, dgemma_error *err);
 dgemma_status dg_cuda_lost(const dg_backend *be, dgemma_error *err);
 double dg_cuda_device_seconds(dg_backend *be);
+int dg_cuda_gathered(dg_backend *be);
 void dg_cuda_graphs_drop(dg_cuda *cu);
 
 /* ---- cuda_answers.c: what requests ask about words ---- */

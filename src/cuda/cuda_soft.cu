@@ -1,7 +1,7 @@
-/* The soft embedding: a product of the probabilities with the table, over the chunks of words that
- * matter to some row. A row's own probabilities are zero in the chunks that do not matter to it, so
- * that nothing of it depends on the other rows. Partial sums over fixed ranges of words are added
- * up in order. */
+/* The soft embedding of rows that are not sure (cuda_sure.cuh): a product of the probabilities with
+ * the table, over the chunks of words that matter to some such row. A row's own probabilities are
+ * zero in the chunks that do not matter to it, so that nothing of it depends on the other rows.
+ * Partial sums over fixed ranges of words are added up in order. */
 #include "cuda/cuda_formats.cuh"
 #include "cuda/cuda_rows.cuh"
 #include "cuda/cuda_slabs.cuh"
@@ -17,6 +17,8 @@ template <int FORM, bool SLABS = false> static __global__ void write_p(dg_cuda_w
     int piece = (int)blockIdx.x, r = (int)blockIdx.y, chunks = chunk_count(a.n_vocab);
     piece_range range = piece_of(piece, a.n_vocab);
     dg_grid_wait();
+    if (!is_multiplied(a, r))
+        return;
     const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;
     double total = a.row[r].soft ? a.w.sums[2 * r] : 0;
     float max = (float)a.w.sums[2 * r + 1];
@@ -163,7 +165,7 @@ static __global__ void __launch_bounds__(SOFT_THREADS)
             for (int k = 0; k < 4; k++) {
                 int c = col + i * 16 + lane / 4 + k / 2 * 8,
                     r = row0 + j * 8 + lane % 4 * 2 + k % 2;
-                if (c < table.n_in && r < a.n_row)
+                if (c < table.n_in && is_multiplied(a, r))
                     a.w.part[((size_t)blockIdx.y * (size_t)a.n_row + (size_t)r) *
                                  (size_t)table.n_in +
                              (size_t)c] = acc[i][j][k] * factor;
@@ -300,6 +302,10 @@ static __device__ __forceinline__ void sum_chunks(const slab_ring<soft_shape> &r
     multiply_chunks<FORM>(acc, ring, n_stage);
     size_t n_in = (size_t)table.n_in;
     float *to = a.w.part + (size_t)part * (size_t)a.n_row * n_in;
+    bool wanted[T::MT][2];
+#pragma unroll
+    for (int i = 0; i < T::MT * 2; i++)
+        wanted[i / 2][i % 2] = is_multiplied(a, group * SOFT_ROWS + slab_row<T>(i / 2, i % 2 * 2));
 #pragma unroll
     for (int m = 0; m < T::MT; m++)
 #pragma unroll
@@ -308,7 +314,7 @@ static __device__ __forceinline__ void sum_chunks(const slab_ring<soft_shape> &r
             for (int i = 0; i < 4; i++) {
                 int r = group * SOFT_ROWS + slab_row<T>(m, i),
                     c = (int)blockIdx.y * SOFT_COLS + slab_column(j) + i % 2;
-                if (c < table.n_in && r < a.n_row)
+                if (c < table.n_in && wanted[m][i / 2])
                     to[(size_t)r * n_in + (size_t)c] = acc[m][j][i] * factor;
             }
 }
@@ -380,47 +386,6 @@ static __global__ void soft_floats(dg_cuda_words_args a, dg_cuda_matrix table)
     a.w.part[((size_t)part * (size_t)a.n_row + (size_t)r) * (size_t)table.n_in + (size_t)c] = sum;
 }
 
-/* Block (x: columns, V of a thread, y: row). In slabs the shares are of 2^level, not of e^max. */
-template <int V>
-static __global__ void soft_sum(dg_cuda_words_args a, int n_embd, float scale, bool slabs)
-{
-    int c = (int)(blockIdx.x * blockDim.x + threadIdx.x) * V, r = (int)blockIdx.y;
-    dg_grid_wait();
-    dg_grid_launch_next();
-    float *soft = a.row[r].soft;
-    if (!soft || c >= n_embd)
-        return;
-    values<V> part[PARTS], sum = {};
-#pragma unroll
-    for (int i = 0; i < PARTS; i++)
-        part[i] = load<V>(a.w.part + ((size_t)i * (size_t)a.n_row + (size_t)r) * (size_t)n_embd +
-                          (size_t)c);
-    double total = a.w.sums[2 * r];
-    if (slabs) {
-        float max = (float)a.w.sums[2 * r + 1];
-        total *= (double)top_share(max);
-    }
-    float factor = total > 0 ? (float)((double)scale / total) : nanf("");
-#pragma unroll
-    for (int v = 0; v < V; v++) {
-#pragma unroll
-        for (int i = 0; i < PARTS; i++)
-            sum.v[v] += part[i].v[v];
-        sum.v[v] *= factor;
-    }
-    store<V>(soft + c, sum);
-}
-
-/* `soft` of rows are whole rows one after the other (dg_cuda_word_row). */
-static cudaError_t launch_sum(cudaStream_t stream, const dg_cuda_words_args *a, int n_embd,
-                              float scale, bool slabs)
-{
-    int each = n_embd % 4 ? 1 : 4;
-    dim3 grid((unsigned)((n_embd / each + 255) / 256), (unsigned)a->n_row);
-    return each == 4 ? DG_LAUNCH(soft_sum<4>, grid, 256, 0, stream, *a, n_embd, scale, slabs)
-                     : DG_LAUNCH(soft_sum<1>, grid, 256, 0, stream, *a, n_embd, scale, slabs);
-}
-
 template <class F>
 static cudaError_t launch_soft(cudaStream_t stream, const dg_cuda_words_args *a,
                                const dg_cuda_matrix *table, dim3 pieces)
@@ -434,7 +399,8 @@ static cudaError_t launch_soft(cudaStream_t stream, const dg_cuda_words_args *a,
 }
 
 extern "C" cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_words_args *a,
-                                          const dg_cuda_matrix *table, float scale)
+                                          const dg_cuda_matrix *table, const dg_cuda_matrix *words,
+                                          float scale)
 {
     if (a->n_row < 1)
         return cudaSuccess;
@@ -456,7 +422,7 @@ extern "C" cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_wor
                     : DG_LAUNCH((write_p<DG_CUDA_F16, true>), pieces, ROW_THREADS, 0, stream, *a);
         if (!error)
             error = dg_soft_bytes(stream, a, table);
-        return error ? error : launch_sum(stream, a, table->n_in, scale / DG_BYTE_P, false);
+        return error ? error : dg_soft_sum(stream, a, words, {scale / DG_BYTE_P, scale, false});
     } else if (table->slabs) {
         error = dg_cuda_form_of(table->type) == DG_CUDA_BF16
                     ? launch_slabs<DG_CUDA_BF16>(stream, a, table, pieces)
@@ -465,5 +431,5 @@ extern "C" cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_wor
         DG_FOR_FORMAT(table->type, error = launch_soft<F>(stream, a, table, pieces), break)
     }
     float factor = dg_cuda_form_of(table->type) == DG_CUDA_F16 ? scale / HALF_P : scale;
-    return error ? error : launch_sum(stream, a, table->n_in, factor, table->slabs);
+    return error ? error : dg_soft_sum(stream, a, words, {factor, scale, table->slabs});
 }

@@ -173,10 +173,12 @@ static __device__ __forceinline__ void sum_chunks(const soft_ring &ring,
         n_stage += __popc(marks_of(a, at.group, at.part)[i]);
     float acc[1][T::N / 8][4] = {}, largest[2], factor = factor_of(table.scale, 0);
     uint32_t p[2][2][4];
+    bool wanted[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        int r = min(at.first_row + slab_row<T>(0, 2 * i), a.n_row - 1);
-        largest[i] = DG_BYTE_P / top_share((float)a.w.sums[2 * r + 1]);
+        int r = at.first_row + slab_row<T>(0, 2 * i);
+        wanted[i] = is_multiplied(a, r);
+        largest[i] = DG_BYTE_P / top_share((float)a.w.sums[2 * min(r, a.n_row - 1) + 1]);
     }
     slab_settle<T>(acc);
     for (int n = 0; n + 1 < n_stage; n += 2) {
@@ -193,7 +195,7 @@ static __device__ __forceinline__ void sum_chunks(const soft_ring &ring,
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int r = at.first_row + slab_row<T>(0, i), c = at.first_column + slab_column(j) + i % 2;
-            if (c < table.n_in && r < a.n_row)
+            if (c < table.n_in && wanted[i / 2])
                 to[(size_t)r * (size_t)table.n_in + (size_t)c] = acc[0][j][i] * factor;
         }
 }

@@ -466,7 +466,8 @@ static dg_cuda_findings found_from(const dg_cuda_findings *f, int first)
                               f->drawn + first,
                               f->logprob + first,
                               f->top_logprob + first * DG_CUDA_MAX_TOP,
-                              f->top_id + first * DG_CUDA_MAX_TOP};
+                              f->top_id + first * DG_CUDA_MAX_TOP,
+                              f->gathered + first};
 }
 
 /* z of n rows; with a table in slabs also what there is to say of its chunks. */
@@ -519,6 +520,7 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
         .form = table->slabs && !b->given ? dg_cuda_form_of(table->type) : DG_CUDA_F32,
         .leaves = forgets || (table->slabs && !b->given && cu->shape.soft && !logits),
         .drop = cu->exact ? 0 : DG_CUDA_SOFT_DROP,
+        .gathers = !cu->exact,
         .out = found_from(&cu->found, first)};
     if (b->given)
         cu->base.upload(&cu->base, cu->words.z, b->given + before, words * sizeof(float));
@@ -534,7 +536,9 @@ static void read_rows(dg_cuda *cu, const dg_vocabulary_args *a, int first, int n
     if (first + n == b->n_row - b->n_encode)
         dg_cuda_results_are_there(cu);
     if (!cu->error)
-        dg_cuda_failed(cu, dg_cuda_words_soft(cu->stream, &args, table, a->soft_scale),
+        dg_cuda_failed(cu,
+                       dg_cuda_words_soft(cu->stream, &args, table, dg_cuda_matrix_of(a->table),
+                                          a->soft_scale),
                        "the soft embedding");
 }
 

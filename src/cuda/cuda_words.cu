@@ -5,6 +5,7 @@
  * leave p and no logits; then a block a row adds up, draws, and says what was found. */
 #include "cuda/cuda_words.h"
 #include <float.h>
+#include "cuda/cuda_sure.cuh"
 #include "cuda/cuda_words.cuh"
 
 /* A word that must not come up; finite, so that its product with a probability of 0 is 0. */
@@ -29,11 +30,16 @@ static size_t place_words(dg_cuda_words *w, unsigned char *memory, int max_row, 
                       rows * chunks * 4,
                       rows * 2 * 8,
                       PARTS * rows * (size_t)n_embd * 4,
+                      rows * 4,
+                      rows * DG_CUDA_SURE_WORDS * 4,
+                      rows * DG_CUDA_SURE_WORDS * 4,
                       groups * PARTS * (size_t)mark_count(n_vocab) * 4,
                       groups * chunks * DG_CUDA_WORD_ROWS * 4};
-    void **place[] = {(void **)&w->z,    (void **)&w->p,     (void **)&w->top,  (void **)&w->top_at,
-                      (void **)&w->mass, (void **)&w->slope, (void **)&w->sums, (void **)&w->part,
-                      (void **)&w->used, (void **)&w->weight};
+    void **place[] = {(void **)&w->z,       (void **)&w->p,          (void **)&w->top,
+                      (void **)&w->top_at,  (void **)&w->mass,       (void **)&w->slope,
+                      (void **)&w->sums,    (void **)&w->part,       (void **)&w->n_sure,
+                      (void **)&w->sure_id, (void **)&w->sure_share, (void **)&w->used,
+                      (void **)&w->weight};
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
         *place[i] = memory ? memory + at : NULL;
         at += (bytes[i] + 255) / 256 * 256;
@@ -203,26 +209,6 @@ static __device__ __forceinline__ draw_place draw_from(double target, int n, V v
     return last;
 }
 
-/* What a word weighs among those of its chunk, whose maximum is `top`: as p has it where there is
- * such a p, so that a draw is the same with and without z. */
-static __device__ __forceinline__ float drawn_share(const dg_cuda_words_args &a, int r, int word,
-                                                    float top, float max)
-{
-    if (word >= a.n_vocab)
-        return 0;
-    if (!a.w.z) {
-        uint16_t bits =
-            ((const uint16_t *)a.w.p)[(size_t)r * (size_t)padded(a.n_vocab) + (size_t)word];
-        return a.form == DG_CUDA_BF16 ? dg_bf16_at(bits) : dg_f16_at(bits);
-    }
-    float z = a.w.z[(size_t)r * (size_t)a.n_vocab + (size_t)word];
-    if (a.form == DG_CUDA_F32)
-        return word_mass(z, max);
-    float share = word_share(z, level_of(top));
-    return a.form == DG_CUDA_BF16 ? dg_bf16_at((uint16_t)dg_pack_bf16(share, 0))
-                                  : dg_f16_at((uint16_t)dg_pack_f16(share, 0));
-}
-
 /* ---- what the chunks say of their row. A thread has `each` neighbours, a multiple of four; 16 are
  * on their way at once, as no branch stands between their loads. Beyond the last are the last ones
  * again, of which nothing is taken. FOURS: rows of chunks are aligned. ---- */
@@ -254,8 +240,8 @@ template <bool FOURS>
 static __device__ __forceinline__ float row_max(const float *top_of, int begin, int end, int chunks,
                                                 int *where)
 {
-    __shared__ float tops[ROW_THREADS / 32];
-    __shared__ int ats[ROW_THREADS / 32];
+    __shared__ float tops[ROW_WARPS];
+    __shared__ int ats[ROW_WARPS];
     float top = -INFINITY;
     int at = 0x7FFFFFFF;
     for (int base = begin; base < end; base += AT_ONCE * 4) {
@@ -299,8 +285,6 @@ static __device__ __forceinline__ row_sums sum_chunks(const dg_cuda_words_args &
     }
     return sum;
 }
-
-enum { ROW_WARPS = ROW_THREADS / 32 };
 
 /* What the threads of a row have found: of each its chunks' mass, of each warp the sums. */
 struct row_shares {
@@ -347,7 +331,7 @@ static __device__ __forceinline__ int draw_word(const dg_cuda_words_args &a, int
     chunk.at += begin;
     float top = a.w.top[first + (size_t)chunk.at];
     double mass = (double)a.w.mass[first + (size_t)chunk.at];
-    auto share = [&](int i) { return drawn_share(a, r, chunk.at * CHUNK_WORDS + i, top, max); };
+    auto share = [&](int i) { return word_weight(a, r, chunk.at * CHUNK_WORDS + i, top, max); };
     double all = 0;
     for (int i = lane; i < CHUNK_WORDS; i += 32)
         all += (double)share(i);
@@ -392,7 +376,8 @@ static __device__ __forceinline__ void weigh_chunks(const dg_cuda_words_args &a,
     }
 }
 
-/* Block: a row. When its sums are known the first warp draws while the others weigh. */
+/* Block: a row. When its sums are known, and that it is not sure, the first warp draws while the
+ * others weigh. */
 template <bool FOURS>
 static __global__ void __launch_bounds__(ROW_THREADS, 3) conclude_rows(dg_cuda_words_args a)
 {
@@ -425,16 +410,24 @@ static __global__ void __launch_bounds__(ROW_THREADS, 3) conclude_rows(dg_cuda_w
     }
     if (!(total > 0 && total <= DBL_MAX && slope == slope))
         total = 0; /* of no use */
-    if (t >= 32) {
+    int n_sure = 0;
+    if (a.gathers && total > 0 && a.row[r].soft)
+        n_sure = list_sure_words(a, r, max, total, begin, end);
+    if (t >= 32 && !n_sure) {
         weigh_chunks(a, r, max, total, marks);
-    } else {
+    } else if (t < 32) {
         int word = draws && total > 0 ? draw_word(a, r, s, each, uniform * total, max) : 0;
         if (t == 0) {
             tell(a, r, total, slope, max, where);
+            a.w.n_sure[r] = n_sure;
+            if (a.out.gathered)
+                a.out.gathered[r] = n_sure;
             if (draws && total > 0)
                 a.out.drawn[r] = word;
         }
     }
+    if (n_sure)
+        return;
     __syncthreads();
     uint32_t *used = marks_of(a, r / DG_CUDA_WORD_ROWS, 0);
     for (int i = t; i < n_mark; i += ROW_THREADS)
@@ -446,8 +439,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, 3) conclude_rows(dg_cuda_w
 
 static __global__ void list_words(dg_cuda_words_args a)
 {
-    __shared__ float tops[ROW_THREADS / 32];
-    __shared__ int ats[ROW_THREADS / 32];
+    __shared__ float tops[ROW_WARPS];
+    __shared__ int ats[ROW_WARPS];
     int r = (int)blockIdx.x, t = (int)threadIdx.x;
     dg_grid_wait();
     const float *z = a.w.z + (size_t)r * (size_t)a.n_vocab;

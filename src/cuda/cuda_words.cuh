@@ -9,6 +9,7 @@
 
 enum {
     ROW_THREADS = 256,
+    ROW_WARPS = ROW_THREADS / 32,
     PIECES = 64,
     CHUNK_WORDS = DG_CUDA_WORD_CHUNK,
     PARTS = DG_CUDA_SOFT_PARTS
@@ -102,9 +103,8 @@ static __device__ __forceinline__ void take_larger(float &top, int &at, float v,
 }
 
 /* The largest of all threads' values, by all of a block. */
-static __device__ __forceinline__ void block_argmax(float &top, int &at,
-                                                    float tops[ROW_THREADS / 32],
-                                                    int ats[ROW_THREADS / 32])
+static __device__ __forceinline__ void block_argmax(float &top, int &at, float tops[ROW_WARPS],
+                                                    int ats[ROW_WARPS])
 {
     for (int with = 16; with > 0; with /= 2) {
         float v = __shfl_xor_sync(DG_ALL_LANES, top, with);
@@ -119,8 +119,22 @@ static __device__ __forceinline__ void block_argmax(float &top, int &at,
     __syncthreads();
     top = tops[0];
     at = ats[0];
-    for (int i = 1; i < ROW_THREADS / 32; i++)
+    for (int i = 1; i < ROW_WARPS; i++)
         take_larger(top, at, tops[i], ats[i]);
+}
+
+/* The sum over the block, the same for all threads, in one fixed order. */
+static __device__ __forceinline__ float threads_sum(float x, float shared[ROW_WARPS])
+{
+    x = dg_warp_sum(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < ROW_WARPS; i++)
+        sum += shared[i];
+    return sum;
 }
 
 /* What there is to say of a row's words in a chunk (dg_cuda_words). */
@@ -174,6 +188,32 @@ static __device__ __forceinline__ float level_share(float level, float row)
     return below >= -126 ? __int_as_float(((int)below + 127) << 23) : 0;
 }
 
+/* e^(z - max); a row of NaN or infinity makes NaN, which the sums carry to its entropy. */
+static __device__ __forceinline__ float word_mass(float z, float max)
+{
+    return expf(z - max);
+}
+
+/* What a word weighs among those of its chunk, whose maximum is `top`: as p has it where there is
+ * such a p, so that a draw and a sure row are the same with and without z. */
+static __device__ __forceinline__ float word_weight(const dg_cuda_words_args &a, int r, int word,
+                                                    float top, float max)
+{
+    if (word >= a.n_vocab)
+        return 0;
+    if (!a.w.z) {
+        uint16_t bits =
+            ((const uint16_t *)a.w.p)[(size_t)r * (size_t)padded(a.n_vocab) + (size_t)word];
+        return a.form == DG_CUDA_BF16 ? dg_bf16_at(bits) : dg_f16_at(bits);
+    }
+    float z = a.w.z[(size_t)r * (size_t)a.n_vocab + (size_t)word];
+    if (a.form == DG_CUDA_F32)
+        return word_mass(z, max);
+    float share = word_share(z, level_of(top));
+    return a.form == DG_CUDA_BF16 ? dg_bf16_at((uint16_t)dg_pack_bf16(share, 0))
+                                  : dg_f16_at((uint16_t)dg_pack_f16(share, 0));
+}
+
 template <dg_cuda_form FORM>
 static __device__ __forceinline__ uint32_t pack_shares(float low, float high)
 {
@@ -187,18 +227,29 @@ static __device__ __forceinline__ void clear_marks(const dg_cuda_words_args &a, 
         a.w.used[i] = 0;
 }
 
-/* e^(z - max); a row of NaN or infinity makes NaN, which the sums carry to its entropy. */
-static __device__ __forceinline__ float word_mass(float z, float max)
-{
-    return expf(z - max);
-}
-
 /* What the largest probability of a row is as a byte. */
 #define DG_BYTE_P 256.0f
 
 /* cuda_soft_bytes.cu: parts of the soft embedding out of a turned table; p is there, halves. */
 cudaError_t dg_soft_bytes(cudaStream_t stream, const dg_cuda_words_args *a,
                           const dg_cuda_matrix *table);
+
+/* Whether a row is one of the product's; of others nothing is read or written there. */
+static __device__ __forceinline__ bool is_multiplied(const dg_cuda_words_args &a, int r)
+{
+    return r < a.n_row && !(a.gathers && a.w.n_sure[r]);
+}
+
+/* What sums of shares are times: of the product's, of words'; level: the product's are of 2^level
+ * (level_of), not of e^maximum. */
+struct dg_soft_scale {
+    float product, words;
+    bool level;
+};
+
+/* cuda_soft_sum.cu: each row's soft embedding, of the parts of the product or of its words. */
+cudaError_t dg_soft_sum(cudaStream_t stream, const dg_cuda_words_args *a,
+                        const dg_cuda_matrix *words, dg_soft_scale scale);
 
 /* cuda_draws.cu: of the rows that do not draw plainly, behind all other findings. */
 cudaError_t dg_special_draws(cudaStream_t stream, const dg_cuda_words_args *a);

@@ -17,12 +17,17 @@ enum {
     DG_CUDA_WORD_ROWS = 256,
     DG_CUDA_WORD_GROUP = 4 * DG_CUDA_WORD_ROWS,
     DG_CUDA_WORD_CHUNK = 64,
+    DG_CUDA_SURE_WORDS = 256,
     DG_CUDA_MAX_TOP = 20
 };
 
 /* The soft embedding leaves out chunks of words that have less than `drop` / number of chunks of a
  * row's mass: less than `drop` together. */
 #define DG_CUDA_SOFT_DROP 0x1p-14f
+
+/* A row is sure when all but less than this of its mass is in DG_CUDA_SURE_WORDS words or fewer:
+ * its soft embedding is made of these (cuda_sure.cuh). */
+#define DG_CUDA_SURE_DROP 0x1p-12f
 
 typedef enum dg_cuda_draw {
     DG_CUDA_DRAW_PLAIN,
@@ -70,6 +75,7 @@ typedef struct dg_cuda_findings {
     int32_t *argmax, *drawn;
     float *logprob, *top_logprob; /* [n], [n, DG_CUDA_MAX_TOP] */
     int32_t *top_id;
+    int32_t *gathered; /* words of a sure row's soft embedding, or 0. NULL: nobody wants to know */
 } dg_cuda_findings;
 
 /* x[r] = table[token[r]] * scale, or the row that feature[r] points to (NULL entry: none). */
@@ -108,6 +114,11 @@ typedef struct dg_cuda_words {
     int32_t *top_at;
     double *sums; /* [rows, 2]: mass, and the maximum as a double */
     float *part;  /* [DG_CUDA_SOFT_PARTS, rows, n_embd] shares of the soft embedding */
+    /* of rows that are sure: [rows] their number of words, 0: it is none; [rows,
+     * DG_CUDA_SURE_WORDS] which, ascending, and what they weigh. Nothing else is written of them
+     * for the product: what it makes of them is not used */
+    int32_t *n_sure, *sure_id;
+    float *sure_share;
     /* of each DG_CUDA_WORD_ROWS rows: */
     uint32_t *used; /* a bit for each chunk: whether any of them takes it (cuda_words.cuh) */
     float
@@ -144,6 +155,7 @@ typedef struct dg_cuda_words_args {
     bool special;      /* some row does not draw plainly: wants z */
     bool listed;       /* log-probabilities are asked for: wants z */
     float drop;        /* DG_CUDA_SOFT_DROP, or 0: nothing */
+    bool gathers;      /* the soft embedding of sure rows is gathered: not from tables of floats */
     dg_cuda_findings out;
 } dg_cuda_words_args;
 cudaError_t dg_cuda_words_find(cudaStream_t stream, const dg_cuda_words_args *a);
@@ -158,11 +170,13 @@ cudaError_t dg_cuda_words_head(cudaStream_t stream, const dg_cuda_words_args *a,
                                const dg_cuda_matrix *table, dg_cuda_rows x);
 
 /* soft = sum_v p_v table[v] * scale, of the rows that have one; after dg_cuda_words_find. What is
- * left out of a row weighs less than `drop` (2^-14) of its mass; the rest of the error is that of
- * probabilities in 16 bits. A table of DG_FP8 is a turned one: p must be halves, and is multiplied
- * as E4M3 (cuda_soft_bytes.cu). */
+ * left out of a row weighs less than `drop` (2^-14) of its mass, of a sure row less than 2^-12; the
+ * rest of the error is that of probabilities in 16 bits. A table of DG_FP8 is a turned one: p must
+ * be halves, and is multiplied as E4M3 (cuda_soft_bytes.cu). `words`: the table that embeddings are
+ * looked up in, which sure rows are gathered from. */
 cudaError_t dg_cuda_words_soft(cudaStream_t stream, const dg_cuda_words_args *a,
-                               const dg_cuda_matrix *table, float scale);
+                               const dg_cuda_matrix *table, const dg_cuda_matrix *words,
+                               float scale);
 
 /* A table's slabs of E4M3 for the soft embedding: words along k, columns up to a multiple of
  * DG_TURNED_COLUMNS. */

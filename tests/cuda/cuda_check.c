@@ -155,6 +155,75 @@ float *random_floats(size_t n, double scale)
 
 /* ---- comparisons ---- */
 
+/* ---- stored weights ---- */
+
+static void put_half(unsigned char *p, double value)
+{
+    uint16_t bits = dg_float_to_f16((float)value);
+    p[0] = (unsigned char)(bits & 255);
+    p[1] = (unsigned char)(bits >> 8);
+}
+
+/* Scales of a size that gives values around 0.05; every other bit of a block is chance. */
+static void make_block(unsigned char *b, dg_dtype type)
+{
+    size_t bytes = dg_dtype_bytes(type, dg_dtype_block(type));
+    for (size_t i = 0; i < bytes; i++)
+        b[i] = (unsigned char)(random_bits() & 255);
+    double d = random_uniform(0.5, 1.5) * (random_bits() & 1 ? 1 : -1);
+    switch (type) {
+    case DG_Q8_0:
+        put_half(b, d * 0.0008);
+        break;
+    case DG_Q4_0:
+        put_half(b, d * 0.01);
+        break;
+    case DG_Q5_0:
+        put_half(b, d * 0.005);
+        break;
+    case DG_IQ4_NL:
+        put_half(b, d * 0.0008);
+        break;
+    case DG_MXFP4:
+        b[0] = (unsigned char)random_int(117, 123);
+        break;
+    case DG_Q4_K:
+    case DG_Q5_K:
+        put_half(b, fabs(d) * (type == DG_Q4_K ? 2e-4 : 1e-4));
+        put_half(b + 2, fabs(d) * 1.5e-3);
+        break;
+    case DG_INT4: /* the step as a bfloat16 */
+        b[1] = (unsigned char)(0x3C | (random_bits() & 0x80));
+        break;
+    default:
+        put_half(b + 208, d * 2e-5);
+    }
+}
+
+/* Numbers of E4M3 that a factor of some thousandths goes with. */
+static void make_bytes(unsigned char *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = dg_float_to_e4m3((float)(random_normal() * 50));
+}
+
+unsigned char *random_stored(dg_dtype type, size_t n)
+{
+    unsigned char *bytes = host_bytes(dg_dtype_bytes(type, n));
+    if (type == DG_FP8) {
+        make_bytes(bytes, n);
+    } else if (dg_dtype_block(type) > 1) {
+        size_t block = dg_dtype_block(type), size = dg_dtype_bytes(type, block);
+        for (size_t i = 0; i < n / block; i++)
+            make_block(bytes + i * size, type);
+    } else {
+        dg_narrow(bytes, type, random_floats(n, 0.05), n);
+    }
+    return bytes;
+}
+
+/* ---- expectations ---- */
+
 void expect_close(const char *what, const float *got, const double *want, size_t n, double rel,
                   double abs)
 {
@@ -282,9 +351,9 @@ int main(int argc, char **argv)
         {"device", check_cuda_device},     {"places", check_cuda_places},
         {"rows", check_cuda_rows},         {"attention", check_cuda_attention},
         {"products", check_cuda_products}, {"words", check_cuda_words},
-        {"rates", check_cuda_rates},       {"vision", check_cuda_vision},
-        {"narrow", check_cuda_narrow},     {"asked", check_cuda_asked},
-        {"adapters", check_cuda_adapters},
+        {"sure", check_cuda_sure},         {"rates", check_cuda_rates},
+        {"vision", check_cuda_vision},     {"narrow", check_cuda_narrow},
+        {"asked", check_cuda_asked},       {"adapters", check_cuda_adapters},
     };
     if (argc > 1)
         only = argv[1];

@@ -35,6 +35,8 @@ double random_uniform(double low, double high);
 int random_int(int low, int high); /* both included */
 double random_normal(void);
 float *random_floats(size_t n, double scale); /* host memory, bell-shaped */
+/* Host memory: n values of any type as they are stored, around 0.05. */
+unsigned char *random_stored(dg_dtype type, size_t n);
 
 /* |got - want| <= rel * |want| + abs, else the case fails. NaN is never right. */
 void expect_close(const char *what, const float *got, const double *want, size_t n, double rel,
@@ -59,6 +61,7 @@ void check_cuda_attention(void);
 void check_cuda_products(void);
 void check_cuda_narrow(void);
 void check_cuda_words(void);
+void check_cuda_sure(void);
 void check_cuda_asked(void);
 void check_cuda_rates(void);
 void check_cuda_vision(void);
