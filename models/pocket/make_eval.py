@@ -65,7 +65,7 @@ def main(tokenizer, folder):
                 line["thought"] = e.thought is not None
                 line["n_prompt"] = len(codec.prompt(e))
                 line["check"] = e.check
-                f.write(json.dumps(line, ensure_ascii=False) + "\n")
+                f.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":
