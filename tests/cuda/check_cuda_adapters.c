@@ -6,14 +6,15 @@
 #include "cuda/check_experts.h"
 #include "tensor/dtype.h"
 
-enum { N_ADAPTER = 3, N_SEGMENT = 5 };
+enum { N_ADAPTER = 3, N_SEGMENT = 6 };
 
 /* ---- a batch ---- */
 
+/* The last one has what another has, at another scale. */
 static const dg_adapter_use uses[N_SEGMENT][2] = {
-    {{0, 1}}, {{0, 1}, {1, -0.5f}}, {{0, 0}}, {{1, 0.25f}}, {{2, 1}}};
-static const int n_use[N_SEGMENT] = {1, 2, 0, 1, 1};
-static const bool canvas[N_SEGMENT] = {false, true, true, true, false};
+    {{0, 1}}, {{0, 1}, {1, -0.5f}}, {{0, 0}}, {{1, 0.25f}}, {{2, 1}}, {{1, 1.5f}}};
+static const int n_use[N_SEGMENT] = {1, 2, 0, 1, 1, 1};
+static const bool canvas[N_SEGMENT] = {false, true, true, true, false, true};
 
 /* Rows first ... of a batch of n_row, in segments of different lengths. */
 typedef struct batch {
@@ -364,19 +365,24 @@ void check_cuda_adapters(void)
     static const dg_dtype types[] = {DG_F32,   DG_BF16, DG_F16,  DG_Q8_0, DG_Q4_0,
                                      DG_Q5_0,  DG_Q4_K, DG_Q5_K, DG_Q6_K, DG_IQ4_NL,
                                      DG_MXFP4, DG_FP8,  DG_INT4};
-    static const int small[4] = {6, 3, 72, 40}, wide[4] = {3, 2, 80, 704};
+    static const int small[4] = {6, 3, 72, 40}, wide[4] = {3, 2, 80, 704},
+                     long_rows[4] = {4, 2, 300, 40}, many_used[4] = {13, 11, 72, 40};
     for (int form = DG_CUDA_F32; form <= DG_CUDA_E4M3; form++) {
         check_adapt((dg_cuda_form)form, 1, 7, 5, false);
         check_adapt((dg_cuda_form)form, 37, 100, 300, false);
         check_adapt((dg_cuda_form)form, 9, 2816, 33, form == DG_CUDA_F32);
     }
-    for (int form = DG_CUDA_F32; form < DG_CUDA_E4M3; form++)
+    for (int form = DG_CUDA_F32; form < DG_CUDA_E4M3; form++) {
         check_regate((dg_cuda_form)form, 23, 100);
+        check_regate((dg_cuda_form)form, 7, 300); /* more than a block has threads */
+    }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         check_experts(types[i], types[i], 60, small, 7);
     check_experts(DG_BF16, DG_Q5_0, 21, wide, 1);
     check_experts(DG_Q4_K, DG_Q5_0, 130, small, 2);
     check_experts(DG_BF16, DG_BF16, 40, small, 4);
+    check_experts(DG_BF16, DG_BF16, 20, long_rows, 7);
+    check_experts(DG_BF16, DG_BF16, 20, many_used, 7);
     check_experts(DG_F32, DG_BF16, 90, wide, 3);
     check_route(33, 100, 70, 5);
     check_route(9, 704, 128, 8);
