@@ -223,8 +223,7 @@ int cmd_quantize(int argc, char **argv)
          cli_set_string, &opt.mmproj_path},
         {0, "lora", "PATH[:SCALE]",
          "an adapter that becomes part of the weights, and its strength, from -1000 to 1000 (1); "
-         "may "
-         "be repeated",
+         "may be repeated",
          cli_add_lora, &lora},
         {'t', "threads", "N", "threads (as many as there are processors)", cli_set_count,
          &opt.n_threads},

@@ -3,6 +3,7 @@
 #include "cuda/cuda_bytes.cuh"
 #include "cuda/cuda_device.cuh"
 #include "cuda/cuda_experts.cuh"
+#include "cuda/cuda_rows.cuh"
 
 enum { SORT_THREADS = 256, SORT_FEW = 8, SORT_MANY = 32 };
 enum { COMBINE_THREADS = 256, NARROW_THREADS = 256 };
@@ -75,27 +76,6 @@ static __device__ __forceinline__ void list_pieces(const dg_sort_job &job, int e
     }
 }
 
-/* Sum of `value` over the threads before this one, and over all. */
-static __device__ inline int block_scan(int value, int *total)
-{
-    __shared__ int warp_sum[SORT_THREADS / 32];
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, sum = value, before = 0;
-    for (int by = 1; by < 32; by *= 2) {
-        int other = __shfl_up_sync(DG_ALL_LANES, sum, by);
-        sum += lane >= by ? other : 0;
-    }
-    __syncthreads();
-    if (lane == 31)
-        warp_sum[warp] = sum;
-    __syncthreads();
-    *total = 0;
-    for (int w = 0; w < SORT_THREADS / 32; w++) {
-        before += w < warp ? warp_sum[w] : 0;
-        *total += warp_sum[w];
-    }
-    return before + sum - value;
-}
-
 /* By every warp on its own. */
 static __device__ inline expert_place find_place(const dg_sort_job &job, const int *count,
                                                  int expert)
@@ -163,6 +143,7 @@ template <int EACH>
 static __device__ __forceinline__ void place_pairs(const dg_sort_job &job, int expert, int placed,
                                                    const some_pairs<EACH> &first_run)
 {
+    __shared__ int sums[SORT_THREADS / 32];
     some_pairs<EACH> now = first_run;
     for (int base = 0; base < job.n_pair; base += SORT_THREADS * EACH) {
         int first = base + (int)threadIdx.x * EACH, mine = 0, total;
@@ -171,7 +152,7 @@ static __device__ __forceinline__ void place_pairs(const dg_sort_job &job, int e
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             mine += now.expert[i] == expert;
-        int at = placed + block_scan(mine, &total);
+        int at = placed + sum_before<SORT_THREADS / 32>(mine, &total, sums);
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             if (now.expert[i] == expert) {

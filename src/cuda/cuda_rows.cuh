@@ -73,6 +73,27 @@ static __device__ __forceinline__ float block_sum(float x, float *part)
     return sum;
 }
 
+/* The sum of n over the threads before this one, and over all, in a block of WARPS warps. */
+template <int WARPS>
+static __device__ __forceinline__ int sum_before(int n, int *all, int shared[WARPS])
+{
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, up_to = n, before = 0;
+    for (int by = 1; by < 32; by *= 2) {
+        int other = __shfl_up_sync(DG_ALL_LANES, up_to, by);
+        up_to += lane >= by ? other : 0;
+    }
+    __syncthreads();
+    if (lane == 31)
+        shared[warp] = up_to;
+    __syncthreads();
+    *all = 0;
+    for (int i = 0; i < WARPS; i++) {
+        before += i < warp ? shared[i] : 0;
+        *all += shared[i];
+    }
+    return before + up_to - n;
+}
+
 static __device__ __forceinline__ float norm_factor(float sum, int n, float eps)
 {
     return 1.0f / sqrtf(sum / (float)n + eps);

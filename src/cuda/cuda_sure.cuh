@@ -13,6 +13,7 @@
 #ifndef DG_CUDA_CUDA_SURE_CUH
 #define DG_CUDA_CUDA_SURE_CUH
 
+#include "cuda/cuda_rows.cuh"
 #include "cuda/cuda_words.cuh"
 
 enum { SURE_WORDS = DG_CUDA_SURE_WORDS, SURE_FLOORS = 4, SURE_AHEAD = 4 };
@@ -36,26 +37,6 @@ struct sure_chunks {
     int before[ROW_WARPS];
     float sum[ROW_WARPS];
 };
-
-/* The sum over the threads before this one, and over all. */
-static __device__ __forceinline__ int threads_before(int n, int *all, int shared[ROW_WARPS])
-{
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, up_to = n, before = 0;
-    for (int by = 1; by < 32; by *= 2) {
-        int other = __shfl_up_sync(DG_ALL_LANES, up_to, by);
-        up_to += lane >= by ? other : 0;
-    }
-    __syncthreads();
-    if (lane == 31)
-        shared[warp] = up_to;
-    __syncthreads();
-    *all = 0;
-    for (int i = 0; i < ROW_WARPS; i++) {
-        before += i < warp ? shared[i] : 0;
-        *all += shared[i];
-    }
-    return before + up_to - n;
-}
 
 /* A row, its maximum, and its mass in the unit of its words' shares. */
 struct sure_row {
@@ -117,7 +98,7 @@ static __device__ __forceinline__ int sure_chunks_of(const dg_cuda_words_args &a
         n += top[i] >= least;
         below += top[i] >= least ? 0 : mass[i];
     }
-    int at = threads_before(n, &all, s.before);
+    int at = sum_before<ROW_WARPS>(n, &all, s.before);
     below = threads_sum(below, s.sum);
     if (all > SURE_WORDS || below > (float)total * SURE_LEFT)
         return 0;
@@ -164,7 +145,7 @@ static __device__ __forceinline__ int list_sure_words(const dg_cuda_words_args &
         }
     }
     int of = t < n ? s.words[t] >> 8 * floor & 255 : 0;
-    int at = threads_before(of, &n_word, s.before);
+    int at = sum_before<ROW_WARPS>(of, &n_word, s.before);
     if (!enough || n_word > SURE_WORDS)
         return 0;
     s.words[t] = at;

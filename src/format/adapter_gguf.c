@@ -92,8 +92,7 @@ dgemma_status dg_adapter_parse_gguf(dg_adapter *out, const void *data, size_t si
                          "%s: %.200s is neither half of a change of low rank", where, t->name);
     }
     if (!st && !out->gguf.n_tensor)
-        return dg_fail(err, DGEMMA_E_FORMAT, "%s: it has no tensors: it would change nothing",
-                       where);
+        st = dg_fail(err, DGEMMA_E_FORMAT, "%s: it has no tensors: it would change nothing", where);
     if (!st && (n_b != out->n_part || !n_b))
         st = dg_fail(err, DGEMMA_E_FORMAT,
                      "%s: %zu tensors lora_a and %zu lora_b do not go together", where, out->n_part,
