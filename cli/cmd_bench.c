@@ -1,4 +1,5 @@
 /* dgemma bench: how fast a model runs here, and how fast it could. */
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -97,6 +98,7 @@ static int measure(dgemma_bench_options *opt, bool json)
 int cmd_bench(int argc, char **argv)
 {
     dgemma_bench_options opt = dgemma_bench_defaults();
+    float temperature = NAN; /* not said */
     bool help = false, json = false;
     const char *kv_type = NULL;
     cli_constraint_args constraint = {0};
@@ -124,8 +126,9 @@ int cmd_bench(int argc, char **argv)
         {0, "stages", NULL, "where the time of a step goes", cli_set_switch, &opt.stages},
         {0, "answer", NULL, "canvases go on as an answer's do (random words in each step)",
          cli_set_switch, &opt.answer},
-        {0, "temperature", "T", "that logits are divided by: cold rows are sure of a word (0.6)",
-         cli_set_float, &opt.temperature},
+        {0, "temperature", "T",
+         "that logits are divided by, 0.01 to 100: cold rows are sure of a word (0.6)",
+         cli_set_float, &temperature},
         {0, "constrained", "SCHEMA", "steps held to a JSON Schema too: a file, or the schema",
          cli_set_string, &constraint.schema},
         {0, "no-rates", NULL, "do not measure what the machine could do", cli_set_switch,
@@ -148,6 +151,12 @@ int cmd_bench(int argc, char **argv)
     size_t n_option = sizeof options / sizeof options[0], n_rest;
     if (!cli_parse("bench", options, n_option, argc, argv, NULL, 0, &n_rest))
         return EXIT_USAGE;
+    if (temperature == 0) { /* which the library takes for the usual one */
+        fputs("dgemma bench: a temperature of 0: 0.01 to 100 can be measured\n", stderr);
+        return EXIT_USAGE;
+    }
+    if (!isnan(temperature))
+        opt.temperature = temperature;
     if (help) {
         cli_print_help(usage, options, n_option);
         return EXIT_OK;

@@ -91,6 +91,7 @@ check "narrower weights on the CPU" fails_saying "on CUDA devices only" tiny --w
 check "no such weights" fails_saying '"fp8" and "int4" are known' tiny --weights fp9
 check "no such context" fails_saying "context 1000000: 0 to" tiny -c 1000000
 check "no such temperature" fails_saying "a temperature of 0.001" tiny --temperature 0.001
+check "no temperature at all" fails_saying "a temperature of 0:" tiny --temperature 0
 check "a temperature for an answer" fails_saying "of its own" tiny --answer --temperature 1
 check "no such batch" fails_saying "batch 0" tiny -b 0
 check "threads without end" fails_saying "threads 5000" tiny -t 5000
