@@ -8,7 +8,7 @@
 /* The last chunk of the vocabulary is not whole. */
 enum { N_VOCAB = 1000 };
 
-enum { SURE_EMBD = 512, SURE_KINDS = 10, NOT_A_NUMBER = 9, SURE_ROWS = 2 * SURE_KINDS };
+enum { SURE_EMBD = 512, SURE_KINDS = 11, NOT_A_NUMBER = 9, SURE_ROWS = 2 * SURE_KINDS };
 
 /* Sets `n` words from `first` on, some apart from each other, so that they have `mass` together
  * where e^0 is one. */
@@ -58,6 +58,13 @@ static int make_sure_row(float *z, int kind)
         set_words(z, at + 1 + 7 * 40, 100, 0.6 * drop);
         z[at] = 0;
         return 41;
+    case 10: /* too much is left out only by both: words of its own chunk, and of other ones */
+        for (int v = 193; v < 253; v++)
+            z[v] = (float)log(0.6 * drop / 60);
+        for (int v = 256; v < 856; v++)
+            z[v] = (float)log(0.6 * drop / 600);
+        z[192] = 0;
+        return 61;
     default:
         return 0;
     }
@@ -66,15 +73,16 @@ static int make_sure_row(float *z, int kind)
 /* Rows [first, first + n) of z, whose soft embeddings and numbers of words go to those places. */
 static void run_sure(const table *t, const float *z, int first, int n, float *soft, int32_t *words)
 {
-    size_t bytes = (size_t)n * SURE_EMBD * sizeof *soft;
+    int n_vocab = t->matrix.n_out, n_embd = t->matrix.n_in;
+    size_t bytes = (size_t)(n * n_embd) * sizeof *soft;
     float *out = device_bytes(bytes);
     dg_cuda_word_row *row = host_bytes((size_t)n * sizeof *row);
     for (int r = 0; r < n; r++) {
-        row[r].soft = out + (size_t)r * SURE_EMBD;
+        row[r].soft = out + (size_t)(r * n_embd);
         row[r].temperature = 1;
     }
     dg_cuda_words_args a = {.n_row = n,
-                            .n_vocab = N_VOCAB,
+                            .n_vocab = n_vocab,
                             .row = device_copy(row, (size_t)n * sizeof *row),
                             .given = true,
                             .drop = DG_CUDA_SOFT_DROP,
@@ -83,9 +91,10 @@ static void run_sure(const table *t, const float *z, int first, int n, float *so
                                     .argmax = device_bytes((size_t)n * 4),
                                     .drawn = device_bytes((size_t)n * 4),
                                     .gathered = device_bytes((size_t)n * 4)}};
-    dg_cuda_words_place(&a.w, device_bytes(dg_cuda_words_bytes(n, N_VOCAB, SURE_EMBD)), n, N_VOCAB,
-                        SURE_EMBD);
-    cudaMemcpy(a.w.z, z + (size_t)first * N_VOCAB, (size_t)n * N_VOCAB * 4, cudaMemcpyHostToDevice);
+    dg_cuda_words_place(&a.w, device_bytes(dg_cuda_words_bytes(n, n_vocab, n_embd)), n, n_vocab,
+                        n_embd);
+    cudaMemcpy(a.w.z, z + (size_t)first * (size_t)n_vocab, (size_t)n * (size_t)n_vocab * 4,
+               cudaMemcpyHostToDevice);
     launched(dg_cuda_words_find(NULL, &a));
     launched(dg_cuda_words_soft(NULL, &a, &t->matrix, &t->matrix, 3));
     device_read(soft, out, bytes);
@@ -94,16 +103,19 @@ static void run_sure(const table *t, const float *z, int first, int n, float *so
 
 static void expect_sure_row(const table *t, const float *z, const float *got, double limit)
 {
-    double want[SURE_EMBD] = {0}, sum = 0, max = -1e300;
-    for (int v = 0; v < N_VOCAB; v++)
+    int n_vocab = t->matrix.n_out, n_embd = t->matrix.n_in;
+    double *want = host_bytes((size_t)n_embd * sizeof *want), sum = 0, max = -1e300;
+    for (int i = 0; i < n_embd; i++)
+        want[i] = 0;
+    for (int v = 0; v < n_vocab; v++)
         max = (double)z[v] > max ? (double)z[v] : max;
-    for (int v = 0; v < N_VOCAB; v++)
+    for (int v = 0; v < n_vocab; v++)
         sum += exp((double)z[v] - max);
-    for (int v = 0; v < N_VOCAB; v++)
-        for (int i = 0; i < SURE_EMBD; i++)
+    for (int v = 0; v < n_vocab; v++)
+        for (int i = 0; i < n_embd; i++)
             want[i] += 3 * exp((double)z[v] - max) / sum *
-                       (double)t->value[(size_t)v * SURE_EMBD + (size_t)i];
-    expect_relative("soft", got, want, SURE_EMBD, limit);
+                       (double)t->value[(size_t)v * (size_t)n_embd + (size_t)i];
+    expect_relative("soft", got, want, (size_t)n_embd, limit);
 }
 
 /* Each kind comes twice, beside others the second time. */
@@ -146,6 +158,33 @@ static void check_sure(dg_dtype type, int capability)
                                 SURE_EMBD * 4);
         }
     use_capability(90);
+    case_end();
+}
+
+/* More columns than a block has, or words in more chunks than warps look at in one go: of 250
+ * chunks a word each, which are gathered, and of 300, which are too many. */
+static void check_large(dg_dtype type, int n_vocab, int n_embd)
+{
+    if (!case_begin("sure: large, %d x %d of %s", n_vocab, n_embd, dg_dtype_name(type)))
+        return;
+    table t = make_table_of(type, n_vocab, n_embd);
+    int n_chunk[2] = {n_vocab > 300 * 64 ? 250 : 5, n_vocab > 300 * 64 ? 300 : 7};
+    float *z = host_bytes(2 * (size_t)n_vocab * sizeof *z),
+          *soft = host_bytes(2 * (size_t)n_embd * sizeof *soft);
+    int32_t words[2];
+    for (int v = 0; v < 2 * n_vocab; v++)
+        z[v] = -200;
+    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < n_chunk[r]; i++) /* the first row's from chunk 8 on */
+            z[(size_t)r * (size_t)n_vocab + (size_t)((8 - 8 * r + i) * 64 + i % 64)] = 0;
+    run_sure(&t, z, 0, 2, soft, words);
+    for (int r = 0; r < 2; r++) {
+        int wanted = n_chunk[r] > DG_CUDA_SURE_WORDS ? 0 : n_chunk[r];
+        if (words[r] != wanted)
+            case_fail("row %d: %d words are gathered, not %d", r, words[r], wanted);
+        expect_sure_row(&t, z + (size_t)r * (size_t)n_vocab, soft + (size_t)r * (size_t)n_embd,
+                        words[r] ? 1e-3 : 5e-3);
+    }
     case_end();
 }
 
@@ -217,6 +256,9 @@ void check_cuda_sure(void)
 {
     check_often(DG_BF16, false);
     check_often(DG_F16, true);
+    check_large(DG_BF16, 1000, 1792);
+    check_large(DG_Q6_K, 1000, 1792);
+    check_large(DG_F16, 20000, 128);
     static const dg_dtype types[] = {DG_BF16, DG_F16,  DG_Q8_0, DG_Q4_0,   DG_Q5_0,
                                      DG_Q4_K, DG_Q5_K, DG_Q6_K, DG_IQ4_NL, DG_MXFP4};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
