@@ -6,8 +6,9 @@
 #include "base/alloc.h"
 #include "base/common.h"
 #include "format/checkpoint_folder.h"
+#include "format/expert_name.h"
 
-enum { NAME_BYTES = 256, EXPERT_MAX = 1 << 16 };
+enum { NAME_BYTES = 256 };
 
 /* One matrix that was found, before experts are put together. */
 typedef struct found {
@@ -52,37 +53,13 @@ static const dg_tensor *beside(const joining *j, const dg_tensor *t, const char 
     return bsearch(&key, j->part, j->n, sizeof key, by_name);
 }
 
-/* "….experts.17.gate_proj" of a name: the length of what is before the number, the number, and the
- * projection behind it. */
-static bool is_expert(const char *stem, size_t n, size_t *before, int *expert, const char **proj)
-{
-    static const char *const known[] = {".gate_proj", ".up_proj", ".down_proj"};
-    for (size_t i = 0; i < DG_COUNT(known); i++) {
-        size_t k = strlen(known[i]), at = n - k;
-        if (n <= k || strncmp(stem + at, known[i], k) != 0)
-            continue;
-        size_t digits = 0;
-        while (digits < at && stem[at - digits - 1] >= '0' && stem[at - digits - 1] <= '9')
-            digits++;
-        size_t end = at - digits;
-        if (digits < 1 || digits > 5 || (digits > 1 && stem[end] == '0') || end < 9 ||
-            strncmp(stem + end - 9, ".experts.", 9) != 0)
-            return false;
-        *expert = atoi(stem + end);
-        *before = end;
-        *proj = known[i] + 1;
-        return *expert < EXPERT_MAX;
-    }
-    return false;
-}
-
 /* Names the tensor that the matrix behind `t` belongs to. */
 static void name_target(joining *j, found *f, const dg_tensor *t, const char *suffix)
 {
     size_t stem = strlen(t->name) - strlen(suffix), before;
     const char *proj;
     char *to = j->name_end;
-    if (is_expert(t->name, stem, &before, &f->expert, &proj)) {
+    if (dg_expert_name(t->name, stem, &before, &f->expert, &proj)) {
         memcpy(to, t->name, before);
         strcpy(to + before, proj);
     } else {
@@ -358,7 +335,7 @@ static dgemma_status find_gptq(joining *j, found *f, const dg_tensor *t)
 
 static bool is_stacked(const dg_tensor *t)
 {
-    return t->type == DG_U32 && t->n_dim == 3 && t->bytes > 0 && t->shape[0] <= EXPERT_MAX;
+    return t->type == DG_U32 && t->n_dim == 3 && t->bytes > 0 && t->shape[0] <= DG_EXPERT_MAX;
 }
 
 /* MLX: words of a row, the first number lowest. The width follows from how many words there are for
