@@ -200,6 +200,17 @@ static dgemma_status find_bytes(joining *j, found *f, const dg_tensor *t)
                   "a scale for the matrix, for each row or for blocks as the config says");
 }
 
+/* The config may say how many values share a scale: what it says is what there is. */
+static dgemma_status check_group(const joining *j, const dg_tensor *scale, int64_t size)
+{
+    if (dg_quantisation_has_group(j->q, size))
+        return DGEMMA_OK;
+    char wanted[128];
+    snprintf(wanted, sizeof wanted, "one for %d values%s, as the config's \"group_size\" says",
+             j->q->group[0], j->q->n_group > 1 ? " or another of its sizes" : "");
+    return misfit(j, scale, wanted);
+}
+
 /* Nibbles of E2M1. The factor is written as what to divide by, or as what to multiply with. */
 static dgemma_status find_e2m1(joining *j, found *f, const dg_tensor *t, const char *suffix,
                                const char *factor, bool divide)
@@ -225,8 +236,9 @@ static dgemma_status find_e2m1(joining *j, found *f, const dg_tensor *t, const c
                           .scale_rows = 1,
                           .scale_cols = group,
                           .n_scale_col = f->n_in / group};
-    if (!nv)
-        return DGEMMA_OK;
+    st = check_group(j, scale, group);
+    if (st || !nv)
+        return st;
     st = need(j, &global, t, suffix, factor);
     return st ? st : take_factor(j, &f->piece.factor, global, divide);
 }
@@ -245,7 +257,7 @@ static dgemma_status take_groups(const joining *j, found *f, const dg_tensor *sc
     if (scale->n_dim != 2 || scale->type >= DG_DTYPE_FLOAT || n_group < 1 || n_in % n_group ||
         p->scale_cols % 32)
         return misfit(j, scale, "a scale of F32, F16 or BF16 for each group of 32 or more values");
-    return DGEMMA_OK;
+    return check_group(j, scale, p->scale_cols);
 }
 
 /* The group of each column, where there is such a list. */

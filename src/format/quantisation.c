@@ -57,6 +57,38 @@ static dgemma_status read_block(dg_quantisation *q, const section *s, const char
     return DGEMMA_OK;
 }
 
+/* ---- groups of values ---- */
+
+static bool is_listed(const dg_quantisation *q, int64_t size)
+{
+    for (int i = 0; i < q->n_group; i++)
+        if (q->group[i] == size)
+            return true;
+    return false;
+}
+
+/* Nothing, or -1 for a whole row, leaves it to the tensors. */
+static dgemma_status read_group_size(dg_quantisation *q, const section *s)
+{
+    const json_t *v = value(s, "group_size");
+    const json_int_t size = json_integer_value(v);
+    if (!v || size == -1)
+        return DGEMMA_OK;
+    if (size < 1 || size > 1 << 20)
+        return refuse(s, "group_size", "the number of values that share a scale");
+    if (is_listed(q, size))
+        return DGEMMA_OK;
+    if (q->n_group == DG_QUANT_BLOCKS)
+        return refuse(s, "group_size", "at most sixteen sizes of groups");
+    q->group[q->n_group++] = (int)size;
+    return DGEMMA_OK;
+}
+
+bool dg_quantisation_has_group(const dg_quantisation *q, int64_t size)
+{
+    return !q->n_group || q->any_group || is_listed(q, size);
+}
+
 /* ---- compressed-tensors ---- */
 
 #define FORMATS                                                                                    \
@@ -85,7 +117,11 @@ static dgemma_status read_group(dg_quantisation *q, const section *top, const ch
     snprintf(inner, sizeof inner, "%sweights.", path);
     section w = {weights, top->where, inner, top->err};
     q->asymmetric &= json_is_false(value(&w, "symmetric"));
-    q->wide &= json_integer_value(value(&w, "num_bits")) > 4;
+    const bool wide = json_integer_value(value(&w, "num_bits")) > 4;
+    q->wide &= wide;
+    q->any_group |= !wide && !(json_integer_value(value(&w, "group_size")) > 0);
+    if (!st)
+        st = read_group_size(q, &w);
     return st ? st : read_block(q, &w, "block_structure");
 }
 
@@ -114,26 +150,52 @@ static dgemma_status read_compressed(dg_quantisation *q, const section *s)
 
 #define ALGORITHMS "FP8 FP8_PER_CHANNEL_PER_TOKEN NVFP4 W4A16_NVFP4 MIXED_PRECISION"
 
-static dgemma_status read_modelopt(const section *s)
+/* The sizes that modules in the object `key` have, in their objects `inner` where that is a name.
+ */
+static dgemma_status read_group_sizes(dg_quantisation *q, const section *s, const char *key,
+                                      const char *inner)
+{
+    dgemma_status st = DGEMMA_OK;
+    const char *name;
+    json_t *module;
+    json_object_foreach((json_t *)(uintptr_t)value(s, key), name, module)
+    {
+        char path[192];
+        snprintf(path, sizeof path, "%.40s%s.%.80s.%s%s", s->path, key, name, inner ? inner : "",
+                 inner ? "." : "");
+        if (!st)
+            st = read_group_size(q, &(section){inner ? json_object_get(module, inner) : module,
+                                               s->where, path, s->err});
+    }
+    return st;
+}
+
+static dgemma_status read_modelopt(dg_quantisation *q, const section *s)
 {
     bool plain = json_is_null(json_object_get(s->obj, "quant_algo")); /* but for its cache */
-    if (plain || is_one_of(value(s, "quant_algo"), ALGORITHMS))
-        return DGEMMA_OK;
-    return refuse(s, "quant_algo", "one of: " ALGORITHMS);
+    if (!plain && !is_one_of(value(s, "quant_algo"), ALGORITHMS))
+        return refuse(s, "quant_algo", "one of: " ALGORITHMS);
+    dgemma_status st = read_group_size(q, s);
+    if (!st)
+        st = read_group_sizes(q, s, "config_groups", "weights");
+    return st ? st : read_group_sizes(q, s, "quantized_layers", NULL);
 }
 
 dgemma_status dg_quantisation_read_modelopt(dg_quantisation *out, const json_t *config,
                                             const char *where, const char *path, dgemma_error *err)
 {
     *out = (dg_quantisation){.method = DG_QUANT_MODELOPT};
-    return read_modelopt(&(section){config, where, path, err});
+    return read_modelopt(out, &(section){config, where, path, err});
 }
 
 /* ---- GPTQ, AWQ and AutoRound ---- */
 
-static dgemma_status check_four_bits(const section *s)
+/* Some modules may have a size of their own, which nothing but the tensors needs to say. */
+static dgemma_status read_four_bits(dg_quantisation *q, const section *s)
 {
-    return json_integer_value(value(s, "bits")) == 4 ? DGEMMA_OK : refuse(s, "bits", "4");
+    q->any_group = !is_empty(value(s, "extra_config")) || !is_empty(value(s, "dynamic"));
+    return json_integer_value(value(s, "bits")) == 4 ? read_group_size(q, s)
+                                                     : refuse(s, "bits", "4");
 }
 
 static dgemma_status read_gptq(dg_quantisation *q, const section *s)
@@ -144,15 +206,15 @@ static dgemma_status read_gptq(dg_quantisation *q, const section *s)
     q->symmetric = json_is_true(value(s, "sym"));
     q->zero_less = !is_one_of(format, "gptq_v2");
     q->ordered = json_is_true(value(s, "desc_act"));
-    return check_four_bits(s);
+    return read_four_bits(q, s);
 }
 
-static dgemma_status read_awq(const section *s)
+static dgemma_status read_awq(dg_quantisation *q, const section *s)
 {
     const json_t *version = value(s, "version");
     if (version && !is_one_of(version, "gemm GEMM"))
         return refuse(s, "version", "\"gemm\"");
-    return check_four_bits(s);
+    return read_four_bits(q, s);
 }
 
 #define PACKINGS                                                                                   \
@@ -170,7 +232,7 @@ static dgemma_status read_auto_round(dg_quantisation *q, const section *s)
         q->method = DG_QUANT_AWQ;
     else if (is_one_of(packing, "auto_round:auto_gptq auto_round:gptqmodel auto_gptq"))
         q->method = DG_QUANT_GPTQ;
-    return check_four_bits(s);
+    return read_four_bits(q, s);
 }
 
 /* ---- MLX ---- */
@@ -248,13 +310,13 @@ dgemma_status dg_quantisation_read(dg_quantisation *out, const json_t *config, c
     case DG_QUANT_COMPRESSED_TENSORS:
         return read_compressed(out, &s);
     case DG_QUANT_MODELOPT:
-        return read_modelopt(&s);
+        return read_modelopt(out, &s);
     case DG_QUANT_FP8:
         return read_block(out, &s, "weight_block_size");
     case DG_QUANT_GPTQ:
         return read_gptq(out, &s);
     case DG_QUANT_AWQ:
-        return read_awq(&s);
+        return read_awq(out, &s);
     case DG_QUANT_AUTO_ROUND:
         return read_auto_round(out, &s);
     default:

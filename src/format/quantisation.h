@@ -7,6 +7,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include "base/error.h"
 
 typedef enum dg_quant_method {
@@ -35,6 +36,11 @@ typedef struct dg_quantisation {
         int bits, group;
     } width[DG_QUANT_BLOCKS];
 
+    /* of all others: how many values of a row share a scale, where the config says so */
+    int n_group;
+    int group[DG_QUANT_BLOCKS];
+    bool any_group; /* some matrices of four bits have a size that it does not say */
+
     /* of compressed-tensors, where all groups say so */
     bool asymmetric; /* there are zeros */
     bool wide;       /* numbers have more bits than four */
@@ -49,6 +55,9 @@ typedef struct dg_quantisation {
  * DGEMMA_E_UNSUPPORTED for what is not known. */
 dgemma_status dg_quantisation_read(dg_quantisation *out, const json_t *config, const char *where,
                                    const char *path, dgemma_error *err);
+
+/* Whether the config allows groups of `size` values. */
+bool dg_quantisation_has_group(const dg_quantisation *q, int64_t size);
 
 /* Whether it is MLX's: there is no method in it, but bits and a size of groups. */
 bool dg_quantisation_is_mlx(const json_t *config);

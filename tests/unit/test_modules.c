@@ -333,6 +333,58 @@ START_TEST(shapes_of_four_bits_fit)
 }
 END_TEST
 
+/* Groups have the size that the config says, where it says one. */
+START_TEST(sizes_of_groups_fit)
+{
+    static const struct {
+        dg_dtype scale; /* of sixteen values, of 32, or of 64 in words */
+        int n_group, group[2];
+        bool any;
+        const char *says;
+    } of[] = {
+        {DG_F8_E4M3, 1, {16}, false, NULL},
+        {DG_F8_E4M3, 1, {32}, false, "a.weight_scale is [8, 4] of type F8_E4M3, wanted one for 32"},
+        {DG_F8_E4M3, 1, {32}, true, NULL},
+        {DG_F8_E4M3, 2, {32, 16}, false, NULL},
+        {DG_F8_E4M3, 2, {32, 64}, false, "values or another of its sizes, as the config's \"group"},
+        {DG_U8, 1, {32}, false, NULL},
+        {DG_U8,
+         1,
+         {16},
+         false,
+         "a.weight_scale is [8, 2] of type U8, wanted one for 16 values, as"},
+        {DG_F16, 1, {64}, false, NULL},
+        {DG_F16, 1, {32}, false, "a.scales is [1, 8] of type F16, wanted one for 32 values, as"},
+    };
+    static const float one = 1;
+    for (size_t i = 0; i < DG_COUNT(of); i++) {
+        const bool words = of[i].scale == DG_F16;
+        dg_tensor t[] = {shaped(DG_F32, 1, 1), shaped(DG_U8, 8, 32),
+                         shaped(of[i].scale, 8, of[i].scale == DG_U8 ? 2 : 4)},
+                  w[] = {shaped(DG_I32, 8, 8), shaped(DG_I32, 1, 1), shaped(DG_F16, 1, 8)};
+        static const char *const name[] = {"a.weight_global_scale", "a.weight_packed",
+                                           "a.weight_scale"},
+                                 *const word_name[] = {"a.qweight", "a.qzeros", "a.scales"};
+        for (size_t k = 0; k < DG_COUNT(t); k++) {
+            t[k].name = name[k];
+            w[k].name = word_name[k];
+            t[k].data = w[k].data = some;
+        }
+        t[0].data = &one;
+        dg_quantisation q = {.method = words ? DG_QUANT_GPTQ : DG_QUANT_COMPRESSED_TENSORS,
+                             .n_group = of[i].n_group,
+                             .any_group = of[i].any};
+        memcpy(q.group, of[i].group, sizeof of[i].group);
+        dgemma_error err = {0};
+        dg_modules m;
+        dgemma_status st = dg_modules_join(&m, words ? w : t, DG_COUNT(t), &q, "DIR", &err);
+        ck_assert_msg(st == (of[i].says ? DGEMMA_E_FORMAT : DGEMMA_OK), "%zu: %s", i, err.msg);
+        ck_assert_msg(!of[i].says || strstr(err.msg, of[i].says), "%s", err.msg);
+        dg_modules_clear(&m);
+    }
+}
+END_TEST
+
 /* A scale for the matrix, however many dimensions it has; its other name; the second of two sizes
  * of blocks. */
 START_TEST(scales_are_found)
@@ -727,6 +779,7 @@ Suite *modules_suite(void)
     c = tcase_create("hostile");
     tcase_add_loop_test(c, refuses, 0, DG_COUNT(bad));
     tcase_add_test(c, shapes_of_four_bits_fit);
+    tcase_add_test(c, sizes_of_groups_fit);
     tcase_add_test(c, numbers_are_checked);
     tcase_add_test(c, scales_are_checked);
     tcase_add_test(c, orders_and_zeros_are_checked);

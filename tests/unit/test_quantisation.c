@@ -111,6 +111,46 @@ START_TEST(reads_groups)
 }
 END_TEST
 
+#define CT(groups)        "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {" groups "}}"
+#define OF(name, weights) "\"" name "\": {\"weights\": {" weights "}}"
+#define OPT(rest)         "{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\"" rest "}"
+
+/* The sizes that groups of values may have, wherever a method writes them. */
+START_TEST(reads_group_sizes)
+{
+    static const struct {
+        const char *text;
+        int has, has_not; /* 0: it has all */
+    } of[] = {
+        {CT(""), 16, 0},
+        {CT(OF("a", "\"num_bits\": 4, \"group_size\": 16")), 16, 32},
+        {CT(OF("a", "\"num_bits\": 4, \"group_size\": null")), 16, 0},
+        {CT(OF("a", "\"num_bits\": 4, \"group_size\": -1")), 16, 0},
+        {CT(OF("a", "\"group_size\": 16") ", " OF("b", "\"group_size\": 32")), 32, 64},
+        {CT(OF("a", "\"group_size\": 16") ", " OF("b", "\"num_bits\": 4")), 32, 0},
+        {CT(OF("a", "\"group_size\": 16") ", " OF("b", "\"num_bits\": 8")), 16, 32},
+        {OPT(""), 16, 0},
+        {OPT(", \"group_size\": 16"), 16, 32},
+        {OPT(", \"config_groups\": {" OF("a", "\"group_size\": 16") "}"), 16, 32},
+        {OPT(", \"quantized_layers\": {\"a\": {\"group_size\": 16}, \"b\": {}}"), 16, 32},
+        {GPTQ ", \"group_size\": 64}", 64, 32},
+        {GPTQ ", \"group_size\": -1}", 64, 0},
+        {GPTQ ", \"group_size\": 64, \"dynamic\": {\"a\": {}}}", 32, 0},
+        {ROUND ", \"group_size\": 64, \"extra_config\": {}}", 64, 32},
+        {ROUND ", \"group_size\": 64, \"extra_config\": {\"a\": {\"group_size\": 32}}}", 32, 0},
+    };
+    for (size_t i = 0; i < DG_COUNT(of); i++) {
+        dg_quantisation q;
+        dgemma_error err = {0};
+        ck_assert_msg(read_text(&q, of[i].text, &err) == DGEMMA_OK, "%s", err.msg);
+        ck_assert_msg(dg_quantisation_has_group(&q, of[i].has), "%s", of[i].text);
+        ck_assert_msg(dg_quantisation_has_group(&q, of[i].has_not ? of[i].has_not : 7) ==
+                          !of[i].has_not,
+                      "%s", of[i].text);
+    }
+}
+END_TEST
+
 #define FP8 "{\"quant_method\": \"fp8\", \"weight_block_size\": "
 #define TEN "abcdefghij"
 static const struct {
@@ -132,6 +172,17 @@ static const struct {
     {FP8 "[128, 96]}", "q.weight_block_size is [128,96], wanted two whole numbers"},
     {FP8 "[128, 2097152]}", "wanted two whole numbers"},
     {FP8 "[128]}", "wanted two whole numbers"},
+    {CT(OF("a", "\"group_size\": 0")),
+     "q.config_groups.a.weights.group_size is 0, wanted the number of values that share a scale"},
+    {CT(OF("a", "\"group_size\": -2")), "a.weights.group_size is -2, wanted"},
+    {CT(OF("a", "\"group_size\": \"16\"")), "a.weights.group_size is \"16\", wanted"},
+    {CT(OF("a", "\"group_size\": 16.0")), "a.weights.group_size is 16.0, wanted"},
+    {OPT(", \"group_size\": 0"), "q.group_size is 0, wanted the number of values"},
+    {OPT(", \"config_groups\": {" OF("a", "\"group_size\": 0") "}"),
+     "q.config_groups.a.weights.group_size is 0, wanted"},
+    {OPT(", \"quantized_layers\": {\"a\": {\"group_size\": 1e9}}"),
+     "q.quantized_layers.a.group_size is 1e9, wanted"},
+    {GPTQ ", \"group_size\": 0}", "q.group_size is 0, wanted the number of values"},
 };
 
 START_TEST(refuses)
@@ -175,6 +226,7 @@ Suite *quantisation_suite(void)
     tcase_add_test(c, reads_order);
     tcase_add_test(c, sizes_are_counted);
     tcase_add_test(c, reads_groups);
+    tcase_add_test(c, reads_group_sizes);
     tcase_add_loop_test(c, reads_modelopt, 0, DG_COUNT(modelopt));
     suite_add_tcase(s, c);
     return s;
