@@ -151,8 +151,8 @@ static dgemma_status make_canvases(dgemma_decision *d, group *g, dgemma_error *e
             return dg_fail(err, DGEMMA_E_UNSUPPORTED,
                            "the model's canvas of %d positions is too short for a decision",
                            d->layout.canvas_length);
-        c->width = decide_canvas(&d->layout, d->questions, g->list + at, c->n, g->thought, c->token,
-                                 c->slot);
+        c->width = decide_fill(&d->layout, d->questions, g->list + at, c->n, g->thought, c->token,
+                               c->slot);
         c->n_wanted = dg_max(1, d->o.samples);
         at += c->n;
         st = make_ids(d, g, c, err);

@@ -71,10 +71,10 @@ bool decide_message(dg_buf *out, const char *text, size_t n_media);
 size_t decide_fit(const decide_layout *l, const decide_question *q, const size_t *list, size_t n,
                   bool thought);
 
-/* The canvas of those n: tokens[DECIDE_WIDTH or canvas_length], -1 where the label of list[i]
+/* Fills the canvas of those n: tokens[DECIDE_WIDTH or canvas_length], -1 where the label of list[i]
  * stands, which is slots[i]. Returns its width. */
-int decide_canvas(const decide_layout *l, const decide_question *q, const size_t *list, size_t n,
-                  bool thought, int32_t *tokens, int *slots);
+int decide_fill(const decide_layout *l, const decide_question *q, const size_t *list, size_t n,
+                bool thought, int32_t *tokens, int *slots);
 
 /* ---- decide_answers.c: pure ---- */
 

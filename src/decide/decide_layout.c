@@ -264,8 +264,8 @@ size_t decide_fit(const decide_layout *l, const decide_question *q, const size_t
     return fit;
 }
 
-int decide_canvas(const decide_layout *l, const decide_question *q, const size_t *list, size_t n,
-                  bool thought, int32_t *tokens, int *slots)
+int decide_fill(const decide_layout *l, const decide_question *q, const size_t *list, size_t n,
+                bool thought, int32_t *tokens, int *slots)
 {
     int at = thought ? 0 : l->n_head;
     memcpy(tokens, l->head, (size_t)at * sizeof *tokens);

@@ -238,7 +238,7 @@ START_TEST(a_canvas_is_its_text)
         snprintf(text, sizeof text, "%sq2: A\nq1: yes\nq5: A<turn|>",
                  thought || !layout.n_head ? "" : head);
         size_t n = tokenize(text, want, DECIDE_WIDTH);
-        int width = decide_canvas(&layout, questions, list, 3, thought != 0, tokens, slots);
+        int width = decide_fill(&layout, questions, list, 3, thought != 0, tokens, slots);
         ck_assert_int_eq(width % DECIDE_ROUND, 0);
         ck_assert(width >= (int)n && width < (int)n + DECIDE_ROUND);
         for (size_t i = 0; i < 3; i++) {
@@ -272,7 +272,7 @@ START_TEST(a_canvas_is_filled)
             ck_assert_uint_eq(fit, room < own ? 0 : (size_t)(room / own));
             if (!fit)
                 continue;
-            ck_assert_int_le(decide_canvas(&l, questions, list, fit, thought != 0, tokens, slots),
+            ck_assert_int_le(decide_fill(&l, questions, list, fit, thought != 0, tokens, slots),
                              length);
             ck_assert_int_eq(slots[0], questions[0].slot + (thought ? 0 : head));
         }
