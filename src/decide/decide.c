@@ -11,59 +11,6 @@
 /* A sample that leaves more doubt than this, in nats, is followed by others. */
 static const double doubt = 0.1;
 
-/* A canvas of a prompt, and what its samples found. */
-typedef struct canvas {
-    size_t first, n; /* of the prompt's questions */
-    int32_t token[DECIDE_WIDTH];
-    int slot[DECIDE_WIDTH];
-    int width;
-    int32_t *ids; /* labels of all its questions, each once */
-    size_t n_ids;
-    int n_wanted, n_begun;
-    size_t n_label;  /* of all its questions */
-    double *logprob; /* [DGEMMA_MAX_SAMPLES or fewer, n_label] */
-} canvas;
-
-/* Questions that the model is told of together. */
-typedef struct group {
-    size_t *list; /* [n] which questions */
-    size_t n, order;
-    dgemma_prompt *prompt;
-    canvas *canvases;
-    size_t n_canvas;
-    bool thinks; /* the thought is not there yet */
-    bool thinking;
-    bool thought;    /* the prompt ends behind one */
-    int32_t *tokens; /* of the thought */
-    size_t n_tokens;
-} group;
-
-/* A request on its way. */
-typedef struct flight {
-    dgemma_request *request; /* NULL: free */
-    group *group;
-    canvas *canvas; /* NULL: it thinks */
-    int sample;
-} flight;
-
-struct dgemma_decision {
-    decide_layout layout;
-    dgemma_decide_options o; /* what it points to is not ours, and not looked at any more */
-    decide_question *questions;
-    size_t n_questions;
-    group *groups;
-    size_t n_groups;
-    flight flights[DECIDE_FLIGHT];
-    dgemma_notify_fn *notify;
-    void *notify_user;
-    dgemma_adapter_use adapters[DGEMMA_MAX_ADAPTER_USES];
-    dg_buf thought;
-    dgemma_stats stats;
-    dgemma_status status;
-    dgemma_error err;
-    bool done;
-};
-
 dgemma_decide_options dgemma_decide_defaults(void)
 {
     return (dgemma_decide_options){.samples = 1, .orders = 1, .steps = 1, .temperature = 1};
@@ -82,112 +29,7 @@ static dgemma_status copy_questions(dgemma_decision *d, dgemma_error *err)
     return ok ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
 }
 
-/* ---- prompts and canvases ---- */
-
-static dgemma_status make_prompt(dgemma_decision *d, group *g, const char *messages,
-                                 dgemma_error *err)
-{
-    dgemma_request_options r = dgemma_request_defaults(d->layout.engine);
-    dg_buf told;
-    dg_buf_init(&told, (size_t)16 << 20);
-    dgemma_status st = decide_instructions(&told, d->questions, g->list, g->n, g->order)
-                           ? DGEMMA_OK
-                           : dg_fail(err, told.len < told.max / 2 ? DGEMMA_E_NOMEM : DGEMMA_E_LIMIT,
-                                     "no room for the questions");
-    r.system = told.data;
-    r.messages = messages;
-    r.media = d->o.media;
-    r.n_media = d->o.n_media;
-    r.image_tokens = d->o.image_tokens;
-    r.cache_salt = d->o.cache_salt;
-    r.adapters = d->adapters;
-    r.n_adapters = d->o.n_adapters;
-    r.thinking = d->o.think > 0;
-    if (!st)
-        st = dgemma_prompt_create(&g->prompt, d->layout.engine, &r, err);
-    if (!st)
-        d->stats.n_prompt += (int)dgemma_prompt_length(g->prompt);
-    dg_buf_clear(&told);
-    return st;
-}
-
-/* Labels of the canvas's questions, each once, and room for what is found out about them. */
-static dgemma_status make_ids(const dgemma_decision *d, const group *g, canvas *c,
-                              dgemma_error *err)
-{
-    for (size_t i = 0; i < c->n; i++)
-        c->n_label += d->questions[g->list[c->first + i]].n_options;
-    int most = d->o.samples ? d->o.samples : 1 + DECIDE_MORE;
-    c->ids = dg_array(c->n_label, sizeof *c->ids);
-    c->logprob = dg_calloc((size_t)most * c->n_label, sizeof *c->logprob);
-    if (!c->ids || !c->logprob)
-        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    for (size_t i = 0; i < c->n; i++) {
-        const decide_question *q = &d->questions[g->list[c->first + i]];
-        for (size_t k = 0; k < q->n_options; k++) {
-            size_t at = 0;
-            while (at < c->n_ids && c->ids[at] != q->labels[k].id)
-                at++;
-            c->ids[at] = q->labels[k].id;
-            c->n_ids += at == c->n_ids;
-        }
-    }
-    return DGEMMA_OK;
-}
-
-/* Cuts the group's questions into canvases; behind a thought none of them begins with an empty one.
- */
-static dgemma_status make_canvases(dgemma_decision *d, group *g, dgemma_error *err)
-{
-    dgemma_status st = DGEMMA_OK;
-    g->canvases = dg_calloc(g->n, sizeof *g->canvases);
-    if (!g->canvases)
-        return dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    for (size_t at = 0; !st && at < g->n;) {
-        canvas *c = &g->canvases[g->n_canvas++];
-        c->first = at;
-        c->n = decide_fit(&d->layout, d->questions, g->list + at, g->n - at, g->thought);
-        if (!c->n)
-            return dg_fail(err, DGEMMA_E_UNSUPPORTED,
-                           "the model's canvas of %d positions is too short for a decision",
-                           d->layout.canvas_length);
-        c->width = decide_fill(&d->layout, d->questions, g->list + at, c->n, g->thought, c->token,
-                               c->slot);
-        c->n_wanted = dg_max(1, d->o.samples);
-        at += c->n;
-        st = make_ids(d, g, c, err);
-    }
-    return st;
-}
-
-/* A group for each order of the options, of all questions that need a read, or of each. */
-static dgemma_status make_groups(dgemma_decision *d, const size_t *list, size_t n,
-                                 dgemma_error *err)
-{
-    dg_buf message;
-    dg_buf_init(&message, (size_t)256 << 20);
-    size_t each = d->o.independent ? 1 : n, orders = (size_t)d->o.orders;
-    d->groups = dg_calloc(n / each * orders, sizeof *d->groups);
-    dgemma_status st = d->groups ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-    if (!st && d->o.state && !decide_message(&message, d->o.state, d->o.n_media))
-        st = dg_fail(err, DGEMMA_E_NOMEM, "no memory for the state");
-    for (size_t order = 0; !st && order < orders; order++)
-        for (size_t at = 0; !st && at < n; at += each) {
-            group *g = &d->groups[d->n_groups++];
-            *g = (group){.n = each, .order = order, .thinks = d->o.think > 0};
-            g->list = dg_array(each, sizeof *g->list);
-            if (!g->list) {
-                st = dg_fail(err, DGEMMA_E_NOMEM, "out of memory");
-                break;
-            }
-            memcpy(g->list, list + at, each * sizeof *list);
-            st = make_prompt(d, g, d->o.state ? message.data : d->o.messages, err);
-            if (!st && !g->thinks)
-                st = make_canvases(d, g, err);
-        }
-    dg_buf_clear(&message);
-    return st;
-}
+/* ---- what needs a read ---- */
 
 /* What one option leaves open needs no pass. */
 static void answer_certain(decide_question *q)
@@ -220,12 +62,12 @@ static dgemma_status prepare(dgemma_decision *d, dgemma_error *err)
     dgemma_status st = n ? decide_layout_init(&d->layout, d->layout.engine, err) : DGEMMA_OK;
     if (!st && n)
         st = decide_label_all(&d->layout, d->questions, d->n_questions, err);
-    return st || !n ? st : make_groups(d, list, n, err);
+    return st || !n ? st : decide_make_groups(d, list, n, err);
 }
 
 /* ---- requests ---- */
 
-static dgemma_status submit(dgemma_decision *d, flight *f, const dgemma_request_options *r,
+static dgemma_status submit(dgemma_decision *d, decide_flight *f, const dgemma_request_options *r,
                             dgemma_error *err)
 {
     dgemma_status st = dgemma_request_submit(&f->request, d->layout.engine, r, err);
@@ -234,7 +76,7 @@ static dgemma_status submit(dgemma_decision *d, flight *f, const dgemma_request_
     return st;
 }
 
-static dgemma_status begin_thought(dgemma_decision *d, flight *f, dgemma_error *err)
+static dgemma_status begin_thought(dgemma_decision *d, decide_flight *f, dgemma_error *err)
 {
     dgemma_request_options r = dgemma_request_defaults(d->layout.engine);
     r.prompt = f->group->prompt;
@@ -250,9 +92,9 @@ static dgemma_status begin_thought(dgemma_decision *d, flight *f, dgemma_error *
     return submit(d, f, &r, err);
 }
 
-static dgemma_status begin_read(dgemma_decision *d, flight *f, dgemma_error *err)
+static dgemma_status begin_read(dgemma_decision *d, decide_flight *f, dgemma_error *err)
 {
-    const canvas *c = f->canvas;
+    const decide_canvas *c = f->canvas;
     dgemma_request_options r = dgemma_request_defaults(d->layout.engine);
     dgemma_read read = {
         .tokens = c->token, .n_tokens = (size_t)c->width, .ids = c->ids, .n_ids = c->n_ids};
@@ -266,9 +108,9 @@ static dgemma_status begin_read(dgemma_decision *d, flight *f, dgemma_error *err
 }
 
 /* What is next of a group: false, nothing now. */
-static bool next_of(group *g, flight *f)
+static bool next_of(decide_group *g, decide_flight *f)
 {
-    *f = (flight){.group = g};
+    *f = (decide_flight){.group = g};
     if (g->thinks)
         return !g->thinking;
     for (size_t i = 0; i < g->n_canvas; i++)
@@ -281,7 +123,7 @@ static bool next_of(group *g, flight *f)
 }
 
 /* It was not sent off after all. */
-static void take_back(flight *f)
+static void take_back(decide_flight *f)
 {
     if (f->canvas)
         f->canvas->n_begun--;
@@ -290,10 +132,10 @@ static void take_back(flight *f)
         dg_free(f->group->tokens);
         f->group->tokens = NULL;
     }
-    *f = (flight){0};
+    *f = (decide_flight){0};
 }
 
-static flight *any_flight(dgemma_decision *d)
+static decide_flight *any_flight(dgemma_decision *d)
 {
     for (size_t i = 0; i < DECIDE_FLIGHT; i++)
         if (d->flights[i].request)
@@ -306,13 +148,13 @@ static void begin_all(dgemma_decision *d)
 {
     size_t at = 0;
     for (size_t i = 0; !d->status && i < DECIDE_FLIGHT; i++) {
-        flight *f = &d->flights[i];
+        decide_flight *f = &d->flights[i];
         if (f->request)
             continue;
         while (at < d->n_groups && !next_of(&d->groups[at], f))
             at++;
         if (at == d->n_groups) {
-            *f = (flight){0};
+            *f = (decide_flight){0};
             return;
         }
         d->status = f->canvas ? begin_read(d, f, &d->err) : begin_thought(d, f, &d->err);
@@ -327,7 +169,7 @@ static void begin_all(dgemma_decision *d)
 /* ---- what comes back ---- */
 
 /* Keeps the tokens of a thought up to what closes it; true: it is over. */
-static bool keep_thought(const dgemma_decision *d, group *g, const dgemma_event *e)
+static bool keep_thought(const dgemma_decision *d, decide_group *g, const dgemma_event *e)
 {
     size_t most = (size_t)(d->o.think + 2 * d->layout.canvas_length);
     for (size_t i = 0; i < e->n_tokens; i++) {
@@ -342,7 +184,7 @@ static bool keep_thought(const dgemma_decision *d, group *g, const dgemma_event 
 
 /* The prompt goes on with the thought, closed as the model closes them; a model that thought
  * nothing is read behind an empty one. */
-static dgemma_status end_thought(dgemma_decision *d, group *g, dgemma_error *err)
+static dgemma_status end_thought(dgemma_decision *d, decide_group *g, dgemma_error *err)
 {
     g->thinks = false;
     g->thought = g->n_tokens && g->tokens[0] == d->layout.think_open;
@@ -361,10 +203,10 @@ static dgemma_status end_thought(dgemma_decision *d, group *g, dgemma_error *err
             g->prompt = longer;
         }
     }
-    return st ? st : make_canvases(d, g, err);
+    return st ? st : decide_make_canvases(d, g, err);
 }
 
-static double logprob_of(const canvas *c, const dgemma_event *e, int row, int32_t id)
+static double logprob_of(const decide_canvas *c, const dgemma_event *e, int row, int32_t id)
 {
     size_t at = 0;
     while (at < c->n_ids && c->ids[at] != id)
@@ -373,9 +215,9 @@ static double logprob_of(const canvas *c, const dgemma_event *e, int row, int32_
 }
 
 /* Of one sample the labels' log-probabilities, by options. */
-static void keep_read(dgemma_decision *d, const flight *f, const dgemma_event *e)
+static void keep_read(dgemma_decision *d, const decide_flight *f, const dgemma_event *e)
 {
-    canvas *c = f->canvas;
+    decide_canvas *c = f->canvas;
     double *to = c->logprob + (size_t)f->sample * c->n_label, most = 0;
     for (size_t i = 0; i < c->n; i++) {
         const decide_question *q = &d->questions[f->group->list[c->first + i]];
@@ -405,7 +247,7 @@ static void add_stats(dgemma_stats *sum, const dgemma_stats *s)
 }
 
 /* The request is through: what ended it before its time, other than we did, is an error. */
-static void end_flight(dgemma_decision *d, flight *f, const dgemma_event *e, bool wanted)
+static void end_flight(dgemma_decision *d, decide_flight *f, const dgemma_event *e, bool wanted)
 {
     if (e->status)
         d->status = dg_fail(&d->err, e->status, "%s", e->text);
@@ -418,10 +260,10 @@ static void end_flight(dgemma_decision *d, flight *f, const dgemma_event *e, boo
     if (!f->canvas && !d->status)
         d->status = end_thought(d, f->group, &d->err);
     dgemma_request_free(f->request);
-    *f = (flight){0};
+    *f = (decide_flight){0};
 }
 
-static void take(dgemma_decision *d, flight *f, const dgemma_event *e)
+static void take(dgemma_decision *d, decide_flight *f, const dgemma_event *e)
 {
     if (e->kind == DGEMMA_EVENT_READ)
         keep_read(d, f, e);
@@ -444,7 +286,7 @@ static void answer_question(dgemma_decision *d, size_t question, double *scratch
     size_t n_reads = 0;
     for (size_t g = 0; g < d->n_groups; g++)
         for (size_t i = 0; i < d->groups[g].n_canvas; i++) {
-            const canvas *c = &d->groups[g].canvases[i];
+            const decide_canvas *c = &d->groups[g].canvases[i];
             size_t at = 0, k = 0;
             while (k < c->n && d->groups[g].list[c->first + k] != question)
                 at += d->questions[d->groups[g].list[c->first + k++]].n_options;
@@ -489,7 +331,7 @@ static void end_all(dgemma_decision *d)
 static void advance(dgemma_decision *d, bool wait)
 {
     dgemma_event e;
-    flight *first = wait ? any_flight(d) : NULL;
+    decide_flight *first = wait ? any_flight(d) : NULL;
     if (first && dgemma_request_wait(first->request, &e, -1))
         take(d, first, &e);
     for (size_t i = 0; !d->status && i < DECIDE_FLIGHT; i++)
@@ -556,25 +398,13 @@ bool dgemma_decision_advance(dgemma_decision *d, dgemma_status *st, dgemma_error
     return d->done;
 }
 
-static void clear_group(group *g)
-{
-    for (size_t i = 0; g->canvases && i < g->n_canvas; i++) {
-        dg_free(g->canvases[i].ids);
-        dg_free(g->canvases[i].logprob);
-    }
-    dg_free(g->canvases);
-    dg_free(g->list);
-    dg_free(g->tokens);
-    dgemma_prompt_free(g->prompt);
-}
-
 void dgemma_decision_free(dgemma_decision *d)
 {
     if (!d)
         return;
     end_all(d);
     for (size_t i = 0; i < d->n_groups; i++)
-        clear_group(&d->groups[i]);
+        decide_clear_group(&d->groups[i]);
     for (size_t i = 0; i < d->n_questions; i++)
         decide_clear_question(&d->questions[i]);
     dg_free(d->groups);

@@ -1,5 +1,6 @@
 /* Shared by the files of decisions: decide.c is their life, decide_asked.c what they are asked,
- * decide_layout.c what the model is shown, decide_answers.c what its numbers mean. */
+ * decide_groups.c which questions go together, decide_layout.c what the model is shown,
+ * decide_answers.c what its numbers mean. */
 #ifndef DG_DECIDE_INTERNAL_H
 #define DG_DECIDE_INTERNAL_H
 
@@ -44,6 +45,59 @@ typedef struct decide_layout {
     int32_t newline, close, pad, think_open, think_close;
 } decide_layout;
 
+/* A canvas of a prompt, and what its samples found. */
+typedef struct decide_canvas {
+    size_t first, n; /* of the prompt's questions */
+    int32_t token[DECIDE_WIDTH];
+    int slot[DECIDE_WIDTH];
+    int width;
+    int32_t *ids; /* labels of all its questions, each once */
+    size_t n_ids;
+    int n_wanted, n_begun;
+    size_t n_label;  /* of all its questions */
+    double *logprob; /* [DGEMMA_MAX_SAMPLES or fewer, n_label] */
+} decide_canvas;
+
+/* Questions that the model is told of together. */
+typedef struct decide_group {
+    size_t *list; /* [n] which questions */
+    size_t n, order;
+    dgemma_prompt *prompt;
+    decide_canvas *canvases;
+    size_t n_canvas;
+    bool thinks; /* the thought is not there yet */
+    bool thinking;
+    bool thought;    /* the prompt ends behind one */
+    int32_t *tokens; /* of the thought */
+    size_t n_tokens;
+} decide_group;
+
+/* A request on its way. */
+typedef struct decide_flight {
+    dgemma_request *request; /* NULL: free */
+    decide_group *group;
+    decide_canvas *canvas; /* NULL: it thinks */
+    int sample;
+} decide_flight;
+
+struct dgemma_decision {
+    decide_layout layout;
+    dgemma_decide_options o; /* what it points to is not ours, and not looked at any more */
+    decide_question *questions;
+    size_t n_questions;
+    decide_group *groups;
+    size_t n_groups;
+    decide_flight flights[DECIDE_FLIGHT];
+    dgemma_notify_fn *notify;
+    void *notify_user;
+    dgemma_adapter_use adapters[DGEMMA_MAX_ADAPTER_USES];
+    dg_buf thought;
+    dgemma_stats stats;
+    dgemma_status status;
+    dgemma_error err;
+    bool done;
+};
+
 /* ---- decide_asked.c ---- */
 
 dgemma_status decide_check(const dgemma_decide_options *o, dgemma_error *err);
@@ -51,6 +105,19 @@ dgemma_status decide_check(const dgemma_decide_options *o, dgemma_error *err);
 /* A copy of its own, to be cleared even when memory did not suffice. */
 bool decide_copy_question(decide_question *q, const dgemma_question *from);
 void decide_clear_question(decide_question *q);
+
+/* ---- decide_groups.c ---- */
+
+/* A group for each order of the options, of all questions list[0 … n) that need a read, or of each.
+ * What does not think has its canvases then. */
+dgemma_status decide_make_groups(dgemma_decision *d, const size_t *list, size_t n,
+                                 dgemma_error *err);
+
+/* Cuts the group's questions into canvases; behind a thought none of them begins with an empty one.
+ */
+dgemma_status decide_make_canvases(dgemma_decision *d, decide_group *g, dgemma_error *err);
+
+void decide_clear_group(decide_group *g);
 
 /* ---- decide_layout.c ---- */
 
