@@ -9,50 +9,78 @@
  * bounded by its values (base/json_values.h). */
 enum { CONFIG_MAX = 4 << 20, TOKENIZER_MAX = 64 << 20 };
 
+/* Takes over what a document of the folder says; `where` is its path, for errors. */
+typedef dgemma_status parse_fn(dg_loaded *l, const dg_buf *doc, const char *where,
+                               dgemma_error *err);
+
+static dgemma_status read_document(dg_loaded *l, const char *name, size_t max, parse_fn *parse,
+                                   dgemma_error *err)
+{
+    char *path = dg_checkpoint_path(l->checkpoint, name, err);
+    if (!path)
+        return DGEMMA_E_NOMEM;
+    dg_buf doc;
+    dg_buf_init(&doc, max);
+    dgemma_status st = dg_checkpoint_document(l->checkpoint, name, &doc, err);
+    if (!st)
+        st = parse(l, &doc, path, err);
+    dg_buf_clear(&doc);
+    dg_free(path);
+    return st;
+}
+
+static dgemma_status read_if_there(dg_loaded *l, const char *name, size_t max, parse_fn *parse,
+                                   dgemma_error *err)
+{
+    return dg_checkpoint_has_document(l->checkpoint, name) ? read_document(l, name, max, parse, err)
+                                                           : DGEMMA_OK;
+}
+
+static dgemma_status parse_config(dg_loaded *l, const dg_buf *doc, const char *where,
+                                  dgemma_error *err)
+{
+    return dg_config_parse(&l->cfg, doc->data, doc->len, where, err);
+}
+
+static dgemma_status parse_generation(dg_loaded *l, const dg_buf *doc, const char *where,
+                                      dgemma_error *err)
+{
+    return dg_generation_config_parse(&l->generation, &l->cfg, doc->data, doc->len, where, err);
+}
+
 static dgemma_status read_config(dg_loaded *l, dgemma_error *err)
 {
     if (dg_checkpoint_gguf(l->checkpoint))
         return dg_config_from_gguf(&l->cfg, &l->generation, l->checkpoint, err);
-    dg_buf doc;
-    dg_buf_init(&doc, CONFIG_MAX);
-    dgemma_status st = dg_checkpoint_document(l->checkpoint, "config.json", &doc, err);
-    if (!st)
-        st = dg_config_parse(&l->cfg, doc.data, doc.len, "config.json", err);
-    dg_buf_clear(&doc);
     l->generation = dg_generation_defaults();
-    if (!st && dg_checkpoint_has_document(l->checkpoint, "generation_config.json")) {
-        st = dg_checkpoint_document(l->checkpoint, "generation_config.json", &doc, err);
-        if (!st)
-            st = dg_generation_config_parse(&l->generation, &l->cfg, doc.data, doc.len,
-                                            "generation_config.json", err);
-        dg_buf_clear(&doc);
-    }
-    return st;
+    dgemma_status st = read_document(l, "config.json", CONFIG_MAX, parse_config, err);
+    return st ? st : read_if_there(l, "generation_config.json", CONFIG_MAX, parse_generation, err);
 }
 
-static dgemma_status read_tokenizer_json(dg_loaded *l, dgemma_error *err)
+/* It has no more words than the model. */
+static dgemma_status check_tokenizer(const dg_loaded *l, const char *where, dgemma_error *err)
 {
-    if (!dg_checkpoint_has_document(l->checkpoint, "tokenizer.json"))
-        return DGEMMA_OK;
-    dg_buf doc;
-    dg_buf_init(&doc, TOKENIZER_MAX);
-    dgemma_status st = dg_checkpoint_document(l->checkpoint, "tokenizer.json", &doc, err);
-    if (!st)
-        st = dg_tokenizer_from_json(&l->tokenizer, doc.data, doc.len, "tokenizer.json", err);
-    dg_buf_clear(&doc);
-    return st;
+    const int n = l->tokenizer ? (int)dg_tokenizer_count(l->tokenizer) : 0;
+    return n <= l->cfg.n_vocab ? DGEMMA_OK
+                               : dg_fail(err, DGEMMA_E_FORMAT, "%s has %d tokens, the model %d",
+                                         where, n, l->cfg.n_vocab);
+}
+
+static dgemma_status parse_tokenizer(dg_loaded *l, const dg_buf *doc, const char *where,
+                                     dgemma_error *err)
+{
+    dgemma_status st = dg_tokenizer_from_json(&l->tokenizer, doc->data, doc->len, where, err);
+    return st ? st : check_tokenizer(l, where, err);
 }
 
 static dgemma_status read_tokenizer(dg_loaded *l, dgemma_error *err)
 {
     const dg_gguf *g = dg_checkpoint_gguf(l->checkpoint);
-    const char *where = g ? dg_checkpoint_dir(l->checkpoint) : "tokenizer.json";
-    dgemma_status st =
-        g ? dg_gguf_tokenizer(&l->tokenizer, g, where, err) : read_tokenizer_json(l, err);
-    if (!st && l->tokenizer && dg_tokenizer_count(l->tokenizer) > l->cfg.n_vocab)
-        st = dg_fail(err, DGEMMA_E_FORMAT, "%s has %d tokens, the model %d", where,
-                     (int)dg_tokenizer_count(l->tokenizer), l->cfg.n_vocab);
-    return st;
+    if (!g)
+        return read_if_there(l, "tokenizer.json", TOKENIZER_MAX, parse_tokenizer, err);
+    const char *where = dg_checkpoint_dir(l->checkpoint);
+    dgemma_status st = dg_gguf_tokenizer(&l->tokenizer, g, where, err);
+    return st ? st : check_tokenizer(l, where, err);
 }
 
 /* The config of the tower in l->mmproj. */

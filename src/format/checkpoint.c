@@ -504,6 +504,14 @@ const dg_tensor *dg_checkpoint_find(const dg_checkpoint *ck, const char *name)
     return e ? &e->tensor : NULL;
 }
 
+char *dg_checkpoint_path(const dg_checkpoint *ck, const char *name, dgemma_error *err)
+{
+    char *path = dg_path_join(ck->dir, name);
+    if (!path)
+        no_memory(ck->dir, err);
+    return path;
+}
+
 dgemma_status dg_checkpoint_document(const dg_checkpoint *ck, const char *name, dg_buf *out,
                                      dgemma_error *err)
 {
@@ -511,10 +519,8 @@ dgemma_status dg_checkpoint_document(const dg_checkpoint *ck, const char *name, 
         return dg_fail(err, DGEMMA_E_IO,
                        "%s: no %s in the folder; copy it there from the published checkpoint",
                        ck->dir, name);
-    char *path = dg_path_join(ck->dir, name);
-    if (!path)
-        return no_memory(ck->dir, err);
-    dgemma_status st = dg_file_read_regular(out, path, err);
+    char *path = dg_checkpoint_path(ck, name, err);
+    dgemma_status st = path ? dg_file_read_regular(out, path, err) : DGEMMA_E_NOMEM;
     dg_free(path);
     return st;
 }

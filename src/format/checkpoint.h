@@ -54,6 +54,9 @@ size_t dg_checkpoint_count(const dg_checkpoint *ck);
 const dg_tensor *dg_checkpoint_at(const dg_checkpoint *ck, size_t i);           /* sorted by name */
 const dg_tensor *dg_checkpoint_find(const dg_checkpoint *ck, const char *name); /* or NULL */
 
+/* The path of a document of the folder, for errors; the caller frees it. NULL: no memory. */
+char *dg_checkpoint_path(const dg_checkpoint *ck, const char *name, dgemma_error *err);
+
 /* Reads a document of the folder ("config.json") whole into *out. DGEMMA_E_IO when it is not there,
  * DGEMMA_E_LIMIT when it is larger than out->max. */
 dgemma_status dg_checkpoint_document(const dg_checkpoint *ck, const char *name, dg_buf *out,

@@ -47,9 +47,9 @@ static const json_t *pick(const json_t *root)
     return t;
 }
 
-static dgemma_status from_config(const dg_buf *doc, char **out, dgemma_error *err)
+static dgemma_status from_config(const dg_buf *doc, char **out, const char *where,
+                                 dgemma_error *err)
 {
-    static const char where[] = "tokenizer_config.json";
     dgemma_status st = dg_json_check(doc->data, doc->len, DG_DOCUMENT_VALUES, where, err);
     if (st)
         return st;
@@ -75,13 +75,17 @@ dgemma_status dg_checkpoint_chat_template(const dg_checkpoint *ck, char **out, d
     int i = dg_checkpoint_has_document(ck, name[0]) ? 0 : 1;
     if (!dg_checkpoint_has_document(ck, name[i]))
         return DGEMMA_OK;
+    char *where = dg_checkpoint_path(ck, name[i], err);
+    if (!where)
+        return DGEMMA_E_NOMEM;
     dg_buf doc;
     dg_buf_init(&doc, i == 0 ? TEMPLATE_MAX : CONFIG_MAX);
     dgemma_status st = dg_checkpoint_document(ck, name[i], &doc, err);
     if (!st && i == 0)
-        st = copy(out, doc.data ? doc.data : "", doc.len, name[0], err);
+        st = copy(out, doc.data ? doc.data : "", doc.len, where, err);
     else if (!st)
-        st = from_config(&doc, out, err);
+        st = from_config(&doc, out, where, err);
     dg_buf_clear(&doc);
+    dg_free(where);
     return st;
 }

@@ -62,6 +62,18 @@ check "inspect --json, likewise" contradicts "has shape .*, the config asks for"
     's/"moe_intermediate_size": [0-9]*/"moe_intermediate_size": 7/' --json
 check "inspect, a tower of other shapes" contradicts "vision_tower.*has shape .*, the config asks for" \
     '/vision_config/,$s/"position_embedding_size": [0-9]*/"position_embedding_size": 77/'
+# of several folders, an error tells which
+for document in config generation_config tokenizer tokenizer_config hf_quant_config; do
+    rm -rf "$temp/several"
+    cp -r "$model" "$temp/several"
+    chmod -R u+w "$temp/several"
+    rm -f "$temp/several/chat_template.jinja"
+    printf '{"x": ' >"$temp/several/$document.json"
+    check "a broken $document.json is named" fails_saying "$temp/several/$document.json: line 1" "$DGEMMA" inspect "$temp/several"
+done
+rm "$temp/several/hf_quant_config.json"
+sed 's/"moe_intermediate_size": [0-9]*/"moe_intermediate_size": -7/' "$model/config.json" >"$temp/several/config.json"
+check "a key is named with its file" fails_saying "$temp/several/config.json: text_config.moe_intermediate_size is -7" "$DGEMMA" inspect "$temp/several"
 truncate -s 65M "$temp/named/tokenizer.json"
 check "a tokenizer beyond all reason" fails_saying "longer than 67108864 bytes" "$DGEMMA" inspect "$temp/named"
 cp tests/fixtures/gguf/tiny.gguf "$temp/beside.gguf"

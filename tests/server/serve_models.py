@@ -374,6 +374,15 @@ def failures():
         os.rename(DIR + "/a.away", DIR + "/a.gguf")
         check("tried again", s.chat(QUESTION, model="a")[0] == 200)
         check("counted", s.metric("dgemma:model_load_failures_total") >= 3 and s.json("GET", "/health")[0] == 200)
+    with tempfile.TemporaryDirectory() as d:
+        shutil.copytree("tests/fixtures/golden/sampler_finishes/model", d + "/of words")
+        with start(models=d) as s:
+            os.remove(d + "/of words/config.json")
+            with open(d + "/of words/config.json", "w", encoding="utf-8") as f:
+                f.write('{"text_config": {"hidden_size": 0}}')
+            status, a = s.chat(QUESTION)
+            check("a config is told by the model's name", status == 500 and "of words/config.json: " in a["error"]["message"] and d not in json.dumps(a), a)
+            check("and by its path in the log", d + "/of words/config.json: " in s.output(), s.output())
 
 
 def from_file():
