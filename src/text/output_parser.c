@@ -4,6 +4,7 @@
 #include "base/common.h"
 #include "text/call_syntax.h"
 #include "text/json_tree.h"
+#include "text/output_events.h"
 
 /* ---- states ---- */
 
@@ -20,9 +21,8 @@ typedef enum state {
 } state;
 
 enum {
-    MAX_NAME = 64,    /* bytes of a role or of a channel's name */
-    MAX_BLANK = 4096, /* bytes of white space that may wait for a text to follow */
-    MAX_RUN = 1 << 16 /* bytes that one event gathers */
+    MAX_NAME = 64,   /* bytes of a role or of a channel's name */
+    MAX_BLANK = 4096 /* bytes of white space that may wait for a text to follow */
 };
 
 /* Tokens that mean something, -1 for those that the tokenizer lacks. */
@@ -33,64 +33,20 @@ typedef struct markers {
 
 struct dg_output_parser {
     markers markers;
-    dg_output_fn *on_event;
-    void *user;
+    dg_output_events events;
     state state;
     bool blank; /* nothing but white space since this state began, all of it in `held` */
     dg_decoder decoder;
     dg_buf decoded;
-    dg_buf held;         /* text whose meaning is not known yet; in CALL the whole call */
-    size_t n_given;      /* CALL: bytes at its beginning that the prompt wrote */
-    size_t n_opening;    /* NAMED, TAGGED: bytes of it up to where the thought would begin */
-    size_t n_searched;   /* TAGGED: bytes of it in which no tag closes */
-    dg_buf run;          /* text to be sent, of one kind */
-    dg_output_kind kind; /* of the run */
-    dg_buf name, arguments;
-    int n_call;
-    dgemma_status status; /* once it is not OK nothing is done any more */
+    dg_buf held;       /* text whose meaning is not known yet; in CALL the whole call */
+    size_t n_given;    /* CALL: bytes at its beginning that the prompt wrote */
+    size_t n_opening;  /* NAMED, TAGGED: bytes of it up to where the thought would begin */
+    size_t n_searched; /* TAGGED: bytes of it in which no tag closes */
 };
-
-/* ---- events ---- */
-
-static void fail(dg_output_parser *p, dgemma_status status)
-{
-    if (!p->status)
-        p->status = status;
-}
-
-static void need(dg_output_parser *p, bool ok)
-{
-    if (!ok)
-        fail(p, DGEMMA_E_NOMEM);
-}
-
-static void emit(dg_output_parser *p, const dg_output_event *event)
-{
-    if (!p->status && !p->on_event(p->user, event))
-        fail(p, DGEMMA_E_CANCELLED);
-}
-
-static void send_run(dg_output_parser *p)
-{
-    if (p->run.len)
-        emit(p, &(dg_output_event){.kind = p->kind, .text = {p->run.data, p->run.len}});
-    p->run.len = 0;
-}
-
-static void add(dg_output_parser *p, dg_output_kind kind, const char *text, size_t len)
-{
-    if (!len)
-        return;
-    if (p->kind != kind || p->run.len + len > MAX_RUN)
-        send_run(p);
-    p->kind = kind;
-    need(p, dg_buf_append(&p->run, text, len));
-}
 
 static void end(dg_output_parser *p, int32_t token)
 {
-    send_run(p);
-    emit(p, &(dg_output_event){.kind = DG_OUTPUT_END, .index = p->n_call, .end = token});
+    dg_output_events_end(&p->events, token);
     p->state = STATE_DONE;
 }
 
@@ -105,19 +61,14 @@ static void drop_held(dg_output_parser *p, size_t n)
 
 static void add_held(dg_output_parser *p, dg_output_kind kind, size_t n)
 {
-    add(p, kind, p->held.data, n);
+    dg_output_events_add(&p->events, kind, p->held.data, n);
     drop_held(p, n);
-}
-
-static bool is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
 static size_t count_blank(const dg_buf *b)
 {
     size_t n = 0;
-    while (n < b->len && is_space(b->data[n]))
+    while (n < b->len && dg_output_is_space(b->data[n]))
         n++;
     return n;
 }
@@ -173,7 +124,7 @@ static bool is_role(const char *line, size_t len)
 {
     static const char *const roles[] = {"model",  "assistant", "user",
                                         "system", "developer", "tool"};
-    while (len && is_space(line[len - 1]))
+    while (len && dg_output_is_space(line[len - 1]))
         len--;
     for (size_t i = 0; i < DG_COUNT(roles); i++)
         if (dg_text_is((dg_text){line, len}, roles[i]))
@@ -204,9 +155,9 @@ static bool step_text(dg_output_parser *p)
 /* One word, or nothing. */
 static bool is_channel_name(const char *line, size_t len)
 {
-    while (len && is_space(line[len - 1]))
+    while (len && dg_output_is_space(line[len - 1]))
         len--;
-    while (len && is_space(line[0]))
+    while (len && dg_output_is_space(line[0]))
         line++, len--;
     for (size_t i = 0; i < len; i++) {
         char c = line[i];
@@ -290,7 +241,7 @@ static bool step_tagged(dg_output_parser *p)
 static void step(dg_output_parser *p)
 {
     bool more = true;
-    while (more && !p->status) {
+    while (more && !p->events.status) {
         switch (p->state) {
         case STATE_START:
             more = step_start(p);
@@ -323,84 +274,35 @@ static void step(dg_output_parser *p)
 
 /* ---- calls ---- */
 
-/* What stands where calls do, readable. */
-static void add_call_text(dg_output_parser *p, dg_output_kind kind, dg_text text)
-{
-    while (text.len && is_space(text.data[0]))
-        text.data++, text.len--;
-    while (text.len && is_space(text.data[text.len - 1]))
-        text.len--;
-    while (text.len) {
-        const char *quote = memchr(text.data, (unsigned char)DG_CALL_QUOTE, text.len);
-        size_t n = quote ? (size_t)(quote - text.data) : text.len;
-        add(p, kind, text.data, n);
-        if (quote)
-            add(p, kind, "\"", 1);
-        n += quote != NULL;
-        text.data += n;
-        text.len -= n;
-    }
-}
-
-static void send_call(dg_output_parser *p)
-{
-    send_run(p);
-    emit(p, &(dg_output_event){.kind = DG_OUTPUT_TOOL_CALL,
-                               .name = {p->name.data, p->name.len},
-                               .text = {p->arguments.data, p->arguments.len},
-                               .index = p->n_call});
-    p->n_call++;
-}
-
-/* What may stand between calls and behind them: nothing that anyone would miss. */
-static bool is_filler(char c)
-{
-    return is_space(c) || (c && strchr("}]),;", c));
-}
-
 /* The model wrote something of the call that the prompt had opened: what others wrote is no call of
  * its own. */
 static bool says_more(const dg_output_parser *p)
 {
     size_t n = p->n_given;
-    while (n < p->held.len && is_space(p->held.data[n]))
+    while (n < p->held.len && dg_output_is_space(p->held.data[n]))
         n++;
     return !p->n_given || n < p->held.len;
 }
 
-/* One call, or several written behind each other; text after them is text. */
 static void end_call(dg_output_parser *p, bool finished)
 {
     dg_text body = {p->held.data, p->held.len};
-    bool first = true, is_call = true, said = says_more(p);
-    p->n_given = 0;
-    while (body.len && said && !p->status) {
-        dgemma_status st = DGEMMA_E_ARG;
-        is_call = first || (body.len >= 5 && memcmp(body.data, "call:", 5) == 0);
-        if (is_call)
-            st = dg_call_read(&body, finished, &p->name, &p->arguments);
-        if (st == DGEMMA_E_NOMEM)
-            fail(p, st);
-        if (st)
-            break;
-        send_call(p);
-        first = false;
-        while (body.len && is_filler(body.data[0]))
-            body.data++, body.len--;
-    }
-    add_call_text(p, is_call ? DG_OUTPUT_BROKEN_CALL : DG_OUTPUT_TEXT, body);
-    p->held.len = 0;
+    if (says_more(p))
+        dg_output_events_calls(&p->events, body, finished);
+    else
+        dg_output_events_broken_call(&p->events, body);
+    p->held.len = p->n_given = 0;
     begin(p, STATE_TEXT);
 }
 
 static void add_to_call(dg_output_parser *p, const char *text, size_t len)
 {
     if (p->held.len + len <= DG_OUTPUT_MAX_CALL) {
-        need(p, dg_buf_append(&p->held, text, len));
+        dg_output_events_need(&p->events, dg_buf_append(&p->held, text, len));
         return;
     }
-    add_call_text(p, DG_OUTPUT_BROKEN_CALL, (dg_text){p->held.data, p->held.len});
-    add_call_text(p, DG_OUTPUT_BROKEN_CALL, (dg_text){text, len});
+    dg_output_events_broken_call(&p->events, (dg_text){p->held.data, p->held.len});
+    dg_output_events_broken_call(&p->events, (dg_text){text, len});
     p->held.len = p->n_given = 0;
     begin(p, STATE_TEXT);
 }
@@ -409,19 +311,19 @@ static void add_to_call(dg_output_parser *p, const char *text, size_t len)
 
 static void feed(dg_output_parser *p, const char *text, size_t len)
 {
-    if (!len || p->status)
+    if (!len || p->events.status)
         return;
     if (p->state == STATE_CALL) {
         add_to_call(p, text, len);
         return;
     }
-    need(p, dg_buf_append(&p->held, text, len));
+    dg_output_events_need(&p->events, dg_buf_append(&p->held, text, len));
     step(p);
 }
 
 static void feed_decoded(dg_output_parser *p, bool ok)
 {
-    need(p, ok);
+    dg_output_events_need(&p->events, ok);
     feed(p, p->decoded.data, p->decoded.len);
     p->decoded.len = 0;
 }
@@ -536,8 +438,7 @@ dgemma_status dg_output_parser_create(dg_output_parser **out, const dg_tokenizer
     *out = p;
     if (!p)
         return dg_fail(err, DGEMMA_E_NOMEM, "out of memory for an output parser");
-    p->on_event = on_event;
-    p->user = user;
+    dg_output_events_init(&p->events, on_event, user);
     begin(p, options && options->in_thought ? STATE_THINKING : STATE_START);
     if (options && options->in_text) {
         p->state = STATE_TEXT;
@@ -558,9 +459,6 @@ dgemma_status dg_output_parser_create(dg_output_parser **out, const dg_tokenizer
     /* Above what the limits let through: a failure is one of memory. */
     dg_buf_init(&p->decoded, 2 * DG_PIECE_MAX);
     dg_buf_init(&p->held, 2 * (size_t)DG_OUTPUT_MAX_CALL);
-    dg_buf_init(&p->run, 2 * (size_t)DG_OUTPUT_MAX_CALL);
-    dg_buf_init(&p->name, DG_CALL_MAX_NAME);
-    dg_buf_init(&p->arguments, 8 * (size_t)DG_OUTPUT_MAX_CALL);
     return DGEMMA_OK;
 }
 
@@ -570,27 +468,25 @@ void dg_output_parser_free(dg_output_parser *p)
         return;
     dg_buf_clear(&p->decoded);
     dg_buf_clear(&p->held);
-    dg_buf_clear(&p->run);
-    dg_buf_clear(&p->name);
-    dg_buf_clear(&p->arguments);
+    dg_output_events_clear(&p->events);
     dg_free(p);
 }
 
 static dgemma_status report(const dg_output_parser *p, dgemma_error *err)
 {
-    if (p->status == DGEMMA_E_CANCELLED)
-        return dg_fail(err, p->status, "stopped by its receiver");
-    if (p->status)
-        return dg_fail(err, p->status, "out of memory for the model's output");
+    if (p->events.status == DGEMMA_E_CANCELLED)
+        return dg_fail(err, p->events.status, "stopped by its receiver");
+    if (p->events.status)
+        return dg_fail(err, p->events.status, "out of memory for the model's output");
     return DGEMMA_OK;
 }
 
 dgemma_status dg_output_parser_push(dg_output_parser *p, const int32_t *ids, size_t n,
                                     dgemma_error *err)
 {
-    for (size_t i = 0; i < n && !p->status; i++)
+    for (size_t i = 0; i < n && !p->events.status; i++)
         on_token(p, ids[i]);
-    send_run(p);
+    dg_output_events_send(&p->events);
     return report(p, err);
 }
 
@@ -605,7 +501,7 @@ dgemma_status dg_output_parser_open(dg_output_parser *p, const int32_t *ids, siz
 
 dgemma_status dg_output_parser_finish(dg_output_parser *p, dgemma_error *err)
 {
-    if (p->state != STATE_DONE && !p->status) {
+    if (p->state != STATE_DONE && !p->events.status) {
         close_segment(p, -1);
         end(p, -1);
     }
