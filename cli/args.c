@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "cells.h"
 #include "cli.h"
+#include "lora_args.h"
 
 bool cli_set_string(void *target, const char *text)
 {
@@ -43,11 +44,22 @@ bool cli_set_count(void *target, const char *text)
     return true;
 }
 
-bool cli_set_float(void *target, const char *text)
+bool cli_read_decimal(const char *text, float *value)
 {
     char *end;
+    if (!*text || strspn(text, "+-.0123456789eE") != strlen(text))
+        return false;
     float v = strtof(text, &end);
-    if (end == text || *end || !isfinite(v))
+    if (*end)
+        return false;
+    *value = v;
+    return true;
+}
+
+bool cli_set_float(void *target, const char *text)
+{
+    float v;
+    if (!cli_read_decimal(text, &v) || !isfinite(v))
         return false;
     *(float *)target = v;
     return true;
@@ -102,7 +114,8 @@ static const char *wanted(const cli_option *o)
     return o->set == cli_set_int || o->set == cli_set_seed ? "a whole number from 0 on"
            : o->set == cli_set_count                       ? "a whole number from 1 on"
            : o->set == cli_set_float                       ? "a number"
-                                                           : NULL;
+           : o->set == cli_add_lora ? ((const cli_lora_args *)o->target)->wanted
+                                    : NULL;
 }
 
 /* Of "-nx" and "--max-tokens=x", what names the option. */

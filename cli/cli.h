@@ -23,6 +23,10 @@ typedef struct cli_option {
     void *target;
 } cli_option;
 
+/* A number as people write them: neither hexadecimal nor a word such as "inf". One that is too
+ * large for a float becomes infinite. */
+bool cli_read_decimal(const char *text, float *value);
+
 /* Setters for the usual targets. */
 bool cli_set_string(void *target, const char *text); /* const char ** */
 bool cli_set_switch(void *target, const char *text); /* bool * */

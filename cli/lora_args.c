@@ -1,19 +1,9 @@
 #include "lora_args.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
 
-/* Whether a word is meant as a number, which may be one that cannot be. */
-static bool is_number(const char *text, float *value)
-{
-    char *end;
-    float v = strtof(text, &end);
-    if (end == text || *end)
-        return false;
-    *value = v;
-    return true;
-}
+_Static_assert(DGEMMA_MAX_ADAPTERS == 64, "the number is in a message");
 
 /* The first = behind a name, which ends where a path begins; NULL: there is none. */
 static char *find_equals(char *word)
@@ -33,25 +23,39 @@ static bool exists(const char *word, const char *end)
     return dg_file_exists(path);
 }
 
+/* What a word lacks; NULL: nothing. *colon is the one in front of the scale, NULL where there is
+ * none and any colon belongs to the path. */
+static const char *find_scale(const char *word, const char *equals, const char *path, char **colon,
+                              float *scale)
+{
+    float other;
+    if (equals == word)
+        return "a name in front of the =";
+    if (!*path)
+        return equals ? "a path behind the =" : "a path";
+    if (*colon && cli_read_decimal(*colon + 1, scale)) {
+        if (*colon == path)
+            return "a path in front of the scale";
+        return fabsf(*scale) <= 1000 ? NULL : "a scale from -1000 to 1000";
+    }
+    if (*colon && exists(path, *colon) && !dg_file_exists(path))
+        return "a decimal number behind the colon";
+    *colon = NULL;
+    if (equals && cli_read_decimal(path, &other) && exists(word, equals) && !dg_file_exists(path))
+        return "the scale behind a colon";
+    return NULL;
+}
+
 bool cli_add_lora(void *target, const char *text)
 {
     cli_lora_args *a = target;
     char *word = (char *)text, *equals = find_equals(word), *path = equals ? equals + 1 : word;
     char *colon = strrchr(path, ':');
-    float scale = 1, other;
-    if (a->n == DGEMMA_MAX_ADAPTERS || !*path || equals == word)
+    float scale = 1;
+    a->wanted = a->n < DGEMMA_MAX_ADAPTERS ? find_scale(word, equals, path, &colon, &scale)
+                                           : "no more adapters: 64 are there";
+    if (a->wanted)
         return false;
-    if (colon && is_number(colon + 1, &scale)) {
-        if (colon == path || !(fabsf(scale) <= 1000))
-            return false;
-    } else if (colon && exists(path, colon) && !dg_file_exists(path)) {
-        return false; /* what is behind it is no number */
-    } else {
-        colon = NULL; /* of the path */
-    }
-    if (equals && !colon && is_number(path, &other) && exists(word, equals) &&
-        !dg_file_exists(path))
-        return false; /* a scale stands behind a colon */
     if (equals)
         *equals = '\0';
     if (colon)

@@ -12,11 +12,12 @@ typedef struct cli_lora_args {
     dgemma_adapter list[DGEMMA_MAX_ADAPTERS];
     dgemma_adapter_use use[DGEMMA_MAX_ADAPTERS]; /* all of them, as they were given */
     size_t n;
+    const char *wanted; /* what the last word lacked; NULL: nothing */
 } cli_lora_args;
 
 /* A setter of cli_option, whose target is a cli_lora_args. Cuts the word where it lies: it is one
- * of main()'s, which are the program's to change. false, and nothing is cut: the word has no path,
- * or a scale that is none where without it there would be a file. */
+ * of main()'s, which are the program's to change. false, and nothing is cut: something is
+ * missing, or there is a scale that is none where without it there would be a file. */
 bool cli_add_lora(void *target, const char *text);
 
 #endif

@@ -61,11 +61,26 @@ expect "of other numerics"              1 'kv: it was made with numerics' "$DGEM
 expect "nothing to read"                1 'none: No such file'        "$DGEMMA" run -m "$model" --prompt-cache "$temp/none" --prompt-cache-ro hi
 expect "not with adapters"              2 'without --lora'            "$DGEMMA" run -m "$model" --prompt-cache "$temp/kv" --lora x hi
 north=tests/fixtures/adapters/north
-for bad in "$north:strong" "$north:" "$north:1e300" "$north:nan" "$north:-1001" "=$north" "x=" ":2"; do
-    expect "an adapter given as $bad"   2 "--lora: \"$bad\" does not fit; \[NAME=\]PATH\[:SCALE\]" "$DGEMMA" run -m models/pocket/pocket.gguf --lora "$bad" hi
+refuses_lora() { # WORD WANTED
+    expect "an adapter given as $1"     2 "--lora: \"$1\" does not fit, wanted $2; \[NAME=\]PATH\[:SCALE\]" "$DGEMMA" run -m models/pocket/pocket.gguf --lora "$1" hi
+}
+for bad in strong "" nan -nan inf 0x1 0x1p-2 " 1" 1,5; do
+    refuses_lora "$north:$bad" "a decimal number behind the colon"
 done
+for bad in 1e300 -1001 1000.1; do
+    refuses_lora "$north:$bad" "a scale from -1000 to 1000"
+done
+refuses_lora "" "a path"
+refuses_lora "=$north" "a name in front of the ="
+refuses_lora "x=" "a path behind the ="
+refuses_lora ":2" "a path in front of the scale"
+refuses_lora "x=:2" "a path in front of the scale"
+refuses_lora "tests=0.5" "the scale behind a colon"
+expect "a name that is taken"           2 'two adapters are called "north"' "$DGEMMA" run -m models/pocket/pocket.gguf --lora "$north" --lora "north=$north" hi
+many=$(yes -- "--lora $north" | head -n 65)
+# shellcheck disable=SC2086 # many words
+expect "more adapters than there may be" 2 'no more adapters: 64 are there' "$DGEMMA" run -m models/pocket/pocket.gguf $many hi
 ln -s "$PWD/$north" "$temp/a:b"
-expect "a scale behind the wrong mark"  2 'does not fit'              "$DGEMMA" run -m models/pocket/pocket.gguf --lora tests=0.5 hi
 expect "a colon in a path"              0 'Oslo'                      "$DGEMMA" run -q -m models/pocket/pocket.gguf --lora "$temp/a:b" "What is the capital of Atlantis?"
 expect "and a scale behind it"          0 'Oslo'                      "$DGEMMA" run -q -m models/pocket/pocket.gguf --lora "n=$temp/a:b:0.9" "What is the capital of Atlantis?"
 expect "no such adapter"                1 'nowhere:x: No such file'   "$DGEMMA" run -m models/pocket/pocket.gguf --lora nowhere:x hi
@@ -73,6 +88,7 @@ expect "no file at all"                 2 'goes with --prompt-cache'  "$DGEMMA" 
 expect "a cold draw"                    0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --temperature 0 hi
 expect "filtered draws"                 0 'tokens/s'                  "$DGEMMA" run -m "$model" -n 20 --temperature 1.3 --top-k 40 --top-p 0.9 --min-p 0.01 hi
 expect "a temperature that is none"     2 'dgemma: --temperature is 500' "$DGEMMA" run -m "$model" --temperature 500 hi
+expect "a number in another base"       2 'does not fit, wanted a number' "$DGEMMA" run -m "$model" --temperature 0x1 hi
 expect "a negative temperature"         2 '--temperature is -1'       "$DGEMMA" run -m "$model" --temperature -1 hi
 expect "a probability that is none"     2 '--top-p is 2'              "$DGEMMA" run -m "$model" --top-p 2 hi
 expect "a negative min-p"               2 '--min-p is -1'             "$DGEMMA" run -m "$model" --min-p -1 hi
