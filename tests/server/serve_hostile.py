@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from serving import ENDLESS, SLOW, Server, check, events, finish, read_all, run, skip, status_of
+from serving import ENDLESS, PATIENCE, SLOW, Server, check, events, finish, read_all, run, skip, status_of, wait_until
 
 CHAT = "/v1/chat/completions"
 USER = [{"role": "user", "content": "hi"}]
@@ -166,7 +166,6 @@ def large_things():
         c.close()
         c = s.connect()
         c.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\n")
-        c.settimeout(10)
         check("far more announced in a chunk", status_of(c.recv(65536)) == 413)
         c.close()
         c = s.connect()
@@ -203,7 +202,7 @@ def aborts():
         for name, fields in (("whole", {"stream": False}), ("stream", {})):
             before = s.metric('vllm:request_success_total{finished_reason="abort"}')
             c = s.open_stream(**{**ENDLESS, **fields})
-            time.sleep(0.5)
+            check(f"it runs ({name})", s.wait_metric("vllm:num_requests_running", lambda n: n == 1))
             c.close()
             check(f"a client that leaves ends its answer ({name})",
                   s.wait_metric('vllm:request_success_total{finished_reason="abort"}', lambda n: n == before + 1))
@@ -212,33 +211,31 @@ def aborts():
             if i % 2:
                 c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # reset, not close
             c.close()
-        check("fifty who leave at once", s.wait_active(0, 20))
+        check("fifty who leave at once", s.wait_active(0))
         check("an answer after them", s.chat()[0] == 200)
         check("no connection is left", s.wait_metric("dgemma:connections", lambda n: n == 1))
         check("no file is left open", s.files() <= files + 1, f"{files} {s.files()}")
 
 
 def dawdlers():
-    with Server("-q", "--receive-timeout", "2", "--idle-timeout", "60") as s:
+    with Server("-q", "--receive-timeout", "2", "--idle-timeout", "3600") as s:
         half = s.connect()
         half.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Le")
         body = s.connect()
         body.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
-        start = time.time()
+        until = time.time() + PATIENCE
         for c, name in ((half, "half a header"), (body, "half a body")):
-            c.settimeout(30)
-            got = b""
-            while time.time() - start < 30:
-                ready, _, _ = select.select([c], [], [], 0.2)
-                piece = c.recv(4096) if ready else None
-                got += piece or b""
-                if piece == b"":
-                    break
+            got, is_open = b"", True
+            while is_open and time.time() < until:
                 try:
+                    ready, _, _ = select.select([c], [], [], 0.2)
+                    piece = c.recv(4096) if ready else None
+                    got += piece or b""
+                    is_open = piece != b""
                     c.sendall(b" ")  # a byte now and then does not help
                 except OSError:
-                    break
-            check(f"{name} is not waited for", time.time() - start < 30)
+                    is_open = False
+            check(f"{name} is not waited for", not is_open)
             check(f"{name}: and is told", got.startswith(b"HTTP/1.1 408 ") and b"request_timeout" in got, got)
         check("others are served", s.request("GET", "/health")[0] == 200)
 
@@ -251,7 +248,7 @@ def slow_reader():
         slow = [s.open_stream(max_tokens=16, diffusion={"steps": 2000 // SLOW ** 2, "stability_threshold": 100000, "drafts": True})
                 for _ in range(2)]
         start = s.rss()
-        ended = s.wait_metric("vllm:request_success_total", lambda n: n >= 2, 60)
+        ended = s.wait_metric("vllm:request_success_total", lambda n: n >= 2)
         check("an answer that nobody reads ends all the same", ended)
         check("without filling memory", s.rss() - start < 64 << 20 or SLOW > 1, s.rss() - start)
         check("others are served", s.chat()[0] == 200)
@@ -269,37 +266,48 @@ def crowd():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     n = min(3000, hard - 200)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, n + 200), hard))
-    with Server("-q", "--max-connections", "512") as s:
+    with Server("-q", "--max-connections", "512", "--idle-timeout", "3600") as s:
         idle = []
         for _ in range(n):
             try:
-                idle.append(s.connect(5))
+                idle.append(s.connect())
             except OSError:
                 pass
         check("thousands may connect", len(idle) > 2000, len(idle))
         worst = 0
         for _ in range(20):
             start = time.time()
-            status = s.request("GET", "/health", timeout=30)[0]
+            status = s.request("GET", "/health")[0]
             worst = max(worst, time.time() - start)
             check("health among idle connections", status == 200)
-        check("in time", worst < 20, worst)
+        check("in time", worst < 20 * SLOW, worst)
         check("an answer among them", s.chat()[0] == 200)
         for c in idle:
             c.close()
-        check("nothing stays", s.wait_metric("dgemma:connections", lambda k: k <= 2, 20))
+        check("nothing stays", s.wait_metric("dgemma:connections", lambda k: k <= 2))
+
+
+def has_read(s, c):
+    """Whether the server has taken this connection and all that was sent on it, as the kernel sees it."""
+    ends, sent, read = (f":{c.getsockname()[1]:04X}", f":{s.port:04X}"), False, False
+    with open("/proc/net/tcp", encoding="ascii") as f:
+        for _, local, remote, _, queues, _, _, _, _, inode, *_ in map(str.split, f.readlines()[1:]):
+            if (local[-5:], remote[-5:]) == ends:
+                sent = queues.startswith("00000000:")
+            elif (remote[-5:], local[-5:]) == ends:
+                read = queues.endswith(":00000000") and inode != "0"
+    return sent and read
 
 
 def full():
     """Nobody is sent away while there is room; then who says nothing goes first."""
-    def begin(s):
+    def begin(s, said=b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 17\r\n\r\n{"):
         c = s.connect()
-        c.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 17\r\n\r\n{")
-        time.sleep(0.05)
+        c.sendall(said)
+        check("what is begun is read", wait_until(lambda: has_read(s, c)))
         return c
 
     def end(c):
-        c.settimeout(10)
         try:
             c.sendall(b'"content": "hi"}')
             return c.recv(4096)
@@ -307,17 +315,14 @@ def full():
             return repr(e).encode()
 
     with Server("-q", "--max-connections", "8") as s:
-        quiet = s.connect()
-        time.sleep(0.1)
+        quiet = begin(s, b"")
         busy = [begin(s) for _ in range(7)]
         check("eight of eight", not select.select([quiet, *busy], [], [], 0.5)[0])
         busy.append(begin(s))
-        quiet.settimeout(10)
         check("then the idle one goes", quiet.recv(10) == b"")
         check("and nobody else", not select.select(busy, [], [], 0.5)[0])
         late = begin(s)
         first = busy.pop(0)
-        first.settimeout(10)
         check("or the oldest, which is told", b"too_many_connections" in first.recv(4096))
         for c in (*busy, late):
             got = end(c)
@@ -354,13 +359,13 @@ def keys():
             spaces.write("good\nbad \n")
             spaces.flush()
             refused = subprocess.run([os.environ["DGEMMA"], "serve", "-m", Server.model, "--port", "0", "--api-key-file",
-                                      spaces.name], capture_output=True, timeout=60)
+                                      spaces.name], capture_output=True, timeout=PATIENCE)
             check("a key with a space is a mistake", refused.returncode == 2 and b"space" in refused.stderr, refused)
         for name, args in (("an empty file of keys", ["--api-key-file", empty.name]),
                            ("a file of keys without one", ["--api-key-file", comment.name]),
                            ("empty files for TLS", ["--tls-cert", empty.name, "--tls-key", empty.name])):
             refused = subprocess.run([os.environ["DGEMMA"], "serve", "-m", Server.model, "--port", "0", *args],
-                                     capture_output=True, timeout=60)
+                                     capture_output=True, timeout=PATIENCE)
             check(name + " does not open the server to all", refused.returncode == 2 and not refused.stdout,
                   f"{refused.returncode} {refused.stderr}")
 
@@ -403,16 +408,16 @@ def tls():
         with Server("-q", "--tls-cert", d + "/cert", "--tls-key", d + "/key") as s:
             import http.client
             context = ssl.create_default_context(cafile=d + "/cert")
-            c = http.client.HTTPSConnection("127.0.0.1", s.port, context=context, timeout=30)
+            c = http.client.HTTPSConnection("127.0.0.1", s.port, context=context, timeout=PATIENCE)
             c.request("POST", CHAT, json.dumps(chat(stream=True)))
             r = c.getresponse()
             data = r.read()
             check("a stream over TLS", r.status == 200 and b"[DONE]" in data, data)
-            plain = s.connect(5)
+            plain = s.connect()
             plain.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             check("nothing without TLS", b"200 OK" not in read_all(plain))
         broken = subprocess.run([os.environ["DGEMMA"], "serve", "-m", "tests/fixtures/golden/sampler_finishes/model",
-                                 "--port", "0", "--tls-cert", d + "/cert"], capture_output=True, timeout=60)
+                                 "--port", "0", "--tls-cert", d + "/cert"], capture_output=True, timeout=PATIENCE)
         check("half of TLS is a mistake", broken.returncode == 2 and b"certificate and its key" in broken.stderr)
 
 
@@ -441,8 +446,7 @@ def have_openssl():
 def limits():
     with Server("-q", "--max-active", "2") as s:
         held = [s.open_stream(**ENDLESS) for _ in range(2)]
-        check("two run", s.wait_active(2))
-        time.sleep(0.3)
+        check("two run", s.wait_metric("vllm:num_requests_running", lambda n: n == 2))
         status, headers, data = s.request("POST", CHAT, chat())
         check("the third is told to come back", status == 429 and headers.get("retry-after") == "1", data)
         for c in held:
@@ -456,12 +460,14 @@ def limits():
     with Server("-q", "--timeout", "1") as s:
         status, body = s.chat(**ENDLESS)
         check("an answer that takes too long", status == 408 and body["error"]["code"] == "answer_timeout", body)
-        data = read_all(s.open_stream(**ENDLESS))
+        for _ in range(5):  # if all of its time goes by before it begins, no stream does
+            data = read_all(s.open_stream(**ENDLESS))
+            if status_of(data) == 200:
+                break
         found, _ = events(data)
         check("also in a stream", found[-1]["error"]["code"] == "answer_timeout", data[-300:])
     with Server("-q", "--ping", "1") as s:
         c = s.open_stream(**ENDLESS)
-        c.settimeout(10)
         data = b""
         while b": ping" not in data and len(data) < 10000:
             data += c.recv(1000)
@@ -473,15 +479,13 @@ def logs():
     with Server() as s:
         s.chat("SECRETWORD")
         s.request("GET", "/nowhere%0aFORGED")
-        time.sleep(0.3)
+        check("a line for each request", wait_until(lambda: "POST /v1/chat/completions 200" in s.output() and " 404 " in s.output()), s.output())
         log = s.output()
-        check("a line for each request", "POST /v1/chat/completions 200" in log, log)
         check("without the prompt", "SECRETWORD" not in log)
         check("lines cannot be forged", "\nFORGED" not in log, log)
     with Server("--log-prompts") as s:
         s.chat("SECRETWORD")
-        time.sleep(0.3)
-        check("unless asked", "SECRETWORD" in s.output())
+        check("unless asked", wait_until(lambda: "SECRETWORD" in s.output()))
 
 
 def stalled_log():
@@ -489,7 +493,7 @@ def stalled_log():
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 16384)
     s = Server(log=os.fdopen(writing, "wb"))
-    c = s.connect(20)
+    c = s.connect()
     answered = 0
     for _ in range(1000):
         c.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -16,6 +16,8 @@ FIXTURE = "tests/fixtures/golden/sampler_finishes/model"
 HAS_POCKET = os.path.exists(POCKET)
 MODEL = POCKET if HAS_POCKET else FIXTURE
 SLOW = 4 if os.environ.get("SAN") else 1  # sanitized programs take their time
+# For what must come, and would be waited for in vain: the machine may be slow, or stand still for seconds.
+PATIENCE = 120 * SLOW
 # Several threads would spin while they wait for each other, and tests run beside others; races need two.
 THREADS = "2" if os.environ.get("SAN") == "thread" else "1"
 
@@ -57,6 +59,7 @@ class Server:
     """dgemma serve on a free port, for the length of a `with`."""
 
     model = FIXTURE  # fast, and gibberish will do for most; a suite that needs sense sets MODEL
+    patience = PATIENCE
 
     def __init__(self, *args, model=None, models=None, log=None):
         self.log = log or tempfile.TemporaryFile("w+b")
@@ -85,7 +88,7 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.send_signal(signal.SIGTERM)  # a second one ends what is under way
                 try:
-                    self.process.wait(30 * SLOW)
+                    self.process.wait(PATIENCE)
                 except subprocess.TimeoutExpired:
                     self.process.kill()
                     self.process.wait()
@@ -95,13 +98,12 @@ class Server:
         self.log.seek(0)
         return self.log.read().decode(errors="replace")
 
-    def connect(self, timeout=60):
-        s = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
-        return s
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=self.patience)
 
-    def request(self, method, path, body=None, headers=None, timeout=120):
+    def request(self, method, path, body=None, headers=None):
         """Status, headers and body of one request."""
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.patience)
         if isinstance(body, (dict, list)):
             body = json.dumps(body)
         c.request(method, path, body, headers or {})
@@ -127,25 +129,26 @@ class Server:
                   + str(len(body)).encode() + b"\r\n\r\n" + body)
         return s
 
-    def metric(self, name, timeout=30):
-        _, _, data = self.request("GET", "/metrics", timeout=timeout)
+    def metric(self, name):
+        _, _, data = self.request("GET", "/metrics")
         total = 0.0
         for line in data.decode().splitlines():
             if re.match(re.escape(name.split("{")[0]) + r"[{ ]", line) and name.split("{")[-1].rstrip("}") in line:
                 total += float(line.rsplit(" ", 1)[1])
         return total
 
-    def wait_metric(self, name, wanted, seconds=10):
-        until = time.time() + seconds * SLOW
-        while time.time() < until:
+    def wait_metric(self, name, wanted):
+        until = time.time() + PATIENCE
+        while True:
             value = self.metric(name)
             if wanted(value):
                 return True
+            if time.time() > until:
+                print(f"{name} is {value}")
+                return False
             time.sleep(0.1)
-        print(f"{name} is {value}")
-        return False
 
-    def wait_active(self, n, seconds=10):
+    def wait_active(self, n):
         """Until n requests besides the asking are being answered. An earlier asking may not have been put away yet
         and would count as one of them: so they are seen twice in a row."""
         seen = []
@@ -153,15 +156,10 @@ class Server:
         def lasting(value):
             seen.append(value == n + 1)
             return seen[-2:] == [True, True]
-        return self.wait_metric("dgemma:http_requests_active", lasting, seconds)
+        return self.wait_metric("dgemma:http_requests_active", lasting)
 
-    def wait_status(self, path, status, seconds=10):
-        until = time.time() + seconds * SLOW
-        while time.time() < until:
-            if self.request("GET", path)[0] == status:
-                return True
-            time.sleep(0.05)
-        return False
+    def wait_status(self, path, status):
+        return wait_until(lambda: self.request("GET", path)[0] == status)
 
     def rss(self):
         with open(f"/proc/{self.process.pid}/status") as f:
@@ -169,6 +167,16 @@ class Server:
 
     def files(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+
+def wait_until(happened):
+    """Until it has; or false, when that takes so long that it will not."""
+    until = time.time() + PATIENCE
+    while not happened():
+        if time.time() > until:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def two_models():
