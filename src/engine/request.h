@@ -31,7 +31,7 @@ struct dgemma_request {
     double submitted;
     size_t kv_bytes;      /* set aside for it while it runs */
     size_t feature_bytes; /* of its pictures, likewise until its prompt is encoded */
-    dgemma_request *next; /* in the queue; the scheduler's lock */
+    dgemma_request *next; /* in the queue; its lock */
 };
 
 /* The engine is done with the prompt and the constraint; a caller who is slow to free the request

@@ -6,6 +6,7 @@
 #include "base/common.h"
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
+#include "engine/request_queue.h"
 
 enum { ORDINARY_TOKENS = 8192, PEEK = 64 };
 
@@ -22,14 +23,6 @@ typedef struct running {
     dgemma_status status;
     dgemma_error err;
 } running;
-
-/* What somebody waits for. */
-typedef struct call {
-    struct call *next;
-    dg_scheduler_fn *fn;
-    void *arg;
-    bool done;
-} call;
 
 struct dg_scheduler {
     dg_scheduler_config cfg;
@@ -51,12 +44,9 @@ struct dg_scheduler {
 
     pthread_t thread;
     bool thread_started;
-    pthread_mutex_t lock;           /* for what follows */
-    pthread_cond_t arrived, called; /* something to do; a call was done */
-    dgemma_request *first, **last;
-    call *calls;
-    bool quit;
-    dgemma_engine_counters counters;
+    dg_request_queue queue;
+    pthread_mutex_t lock;            /* for what follows */
+    dgemma_engine_counters counters; /* but for what the queue counts */
 };
 
 /* ---- sizes ---- */
@@ -105,7 +95,6 @@ static size_t feature_bytes(const dg_scheduler *s, const dgemma_request *r)
 
 dgemma_status dg_scheduler_submit(dg_scheduler *s, dgemma_request *r, dgemma_error *err)
 {
-    dgemma_status st = DGEMMA_OK;
     r->submitted = dg_clock_now();
     r->kv_bytes = worst_bytes(s, &r->cfg);
     r->feature_bytes = feature_bytes(s, r);
@@ -114,30 +103,7 @@ dgemma_status dg_scheduler_submit(dg_scheduler *s, dgemma_request *r, dgemma_err
                        "the request may need %zu MiB of keys and values, there is room for %zu: "
                        "ask for fewer tokens or give more memory",
                        (r->kv_bytes >> 20) + 1, s->cfg.kv_bytes >> 20);
-    pthread_mutex_lock(&s->lock);
-    if (s->counters.n_waiting >= s->cfg.queue_length)
-        st = dg_fail(err, DGEMMA_E_BUSY, "%d requests are waiting already", s->counters.n_waiting);
-    else {
-        atomic_fetch_add(&r->n_holder, 1);
-        *s->last = r;
-        s->last = &r->next;
-        s->counters.n_waiting++;
-        s->counters.n_requests++;
-        pthread_cond_signal(&s->arrived);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return st;
-}
-
-/* Takes *link out of the queue; the lock is held. */
-static dgemma_request *unlink_request(dg_scheduler *s, dgemma_request **link)
-{
-    dgemma_request *r = *link;
-    *link = r->next;
-    if (s->last == &r->next)
-        s->last = link;
-    s->counters.n_waiting--;
-    return r;
+    return dg_request_queue_add(&s->queue, r, err);
 }
 
 /* Somebody is just encoding what this one begins with: it will take less to wait than to do it a
@@ -149,18 +115,6 @@ static bool begins_like_another(const dg_scheduler *s, const dgemma_request *r)
         if (dg_prefix_reuse_worth_waiting(&s->order[i]->prefix, &s->order[i]->loop, &prompt))
             return true;
     return false;
-}
-
-/* A few in the queue, behind `last` (NULL: from its beginning). They stay there: nobody but this
- * thread takes one out. */
-static int peek(dg_scheduler *s, const dgemma_request *last, dgemma_request *r[PEEK])
-{
-    int n = 0;
-    pthread_mutex_lock(&s->lock);
-    for (dgemma_request *q = last ? last->next : s->first; q && n < PEEK; q = q->next)
-        r[n++] = q;
-    pthread_mutex_unlock(&s->lock);
-    return n;
 }
 
 /* Those who read and those who write do not wait for each other's places. */
@@ -175,7 +129,7 @@ static bool has_place(const dg_scheduler *s, const dgemma_request *r)
 static dgemma_request *first_ready(dg_scheduler *s)
 {
     dgemma_request *r[PEEK], *last = NULL;
-    for (int n; (n = peek(s, last, r)) > 0; last = r[n - 1])
+    for (int n; (n = dg_request_queue_peek(&s->queue, last, r, PEEK)) > 0; last = r[n - 1])
         for (int i = 0; i < n; i++)
             if (has_place(s, r[i]) && !begins_like_another(s, r[i]))
                 return r[i];
@@ -196,85 +150,13 @@ static dgemma_request *dequeue(dg_scheduler *s)
     dgemma_request *r = first_ready(s);
     if (!r || r->kv_bytes > s->cfg.kv_bytes - s->reserved || !features_fit(s, r))
         return NULL;
-    pthread_mutex_lock(&s->lock);
-    dgemma_request **link = &s->first;
-    while (*link != r)
-        link = &(*link)->next;
-    unlink_request(s, link);
-    pthread_mutex_unlock(&s->lock);
+    dg_request_queue_take(&s->queue, r);
     return r;
-}
-
-/* A waiting request that somebody cancelled, NULL: none is left. */
-static dgemma_request *dequeue_cancelled(dg_scheduler *s)
-{
-    dgemma_request *r = NULL;
-    pthread_mutex_lock(&s->lock);
-    for (dgemma_request **link = &s->first; !r && *link; link = &(*link)->next)
-        if (s->quit || dg_stream_cancelled((*link)->stream)) {
-            r = unlink_request(s, link);
-            break;
-        }
-    pthread_mutex_unlock(&s->lock);
-    return r;
-}
-
-/* Waits until there is something to do; false: the engine closes, and all have ended. */
-static bool wait_for_work(dg_scheduler *s)
-{
-    pthread_mutex_lock(&s->lock);
-    while (!s->n_running && !s->first && !s->calls && !s->quit)
-        pthread_cond_wait(&s->arrived, &s->lock);
-    bool more = s->n_running || s->first || s->calls;
-    pthread_mutex_unlock(&s->lock);
-    return more;
 }
 
 void dg_scheduler_call(dg_scheduler *s, dg_scheduler_fn *fn, void *arg)
 {
-    call mine = {.fn = fn, .arg = arg};
-    pthread_mutex_lock(&s->lock);
-    call **last = &s->calls;
-    while (*last)
-        last = &(*last)->next;
-    *last = &mine;
-    pthread_cond_signal(&s->arrived);
-    while (!mine.done)
-        pthread_cond_wait(&s->called, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-}
-
-static bool has_requests(dg_scheduler *s)
-{
-    pthread_mutex_lock(&s->lock);
-    bool some = s->n_running || s->first;
-    pthread_mutex_unlock(&s->lock);
-    return some;
-}
-
-/* True: there was one. */
-static bool run_call(dg_scheduler *s)
-{
-    pthread_mutex_lock(&s->lock);
-    call *c = s->calls;
-    s->calls = c ? c->next : NULL;
-    pthread_mutex_unlock(&s->lock);
-    if (!c)
-        return false;
-    c->fn(c->arg, s->prefix);
-    pthread_mutex_lock(&s->lock);
-    c->done = true;
-    pthread_cond_broadcast(&s->called);
-    pthread_mutex_unlock(&s->lock);
-    return true;
-}
-
-static bool is_closing(dg_scheduler *s)
-{
-    pthread_mutex_lock(&s->lock);
-    bool quit = s->quit;
-    pthread_mutex_unlock(&s->lock);
-    return quit;
+    dg_request_queue_call(&s->queue, fn, arg);
 }
 
 void dg_scheduler_count(dg_scheduler *s, dgemma_engine_counters *counters)
@@ -282,6 +164,7 @@ void dg_scheduler_count(dg_scheduler *s, dgemma_engine_counters *counters)
     pthread_mutex_lock(&s->lock);
     *counters = s->counters;
     pthread_mutex_unlock(&s->lock);
+    dg_request_queue_count(&s->queue, &counters->n_waiting, &counters->n_requests);
 }
 
 /* Nobody needs to know its pictures any more. */
@@ -333,8 +216,8 @@ static bool is_done(const running *u)
 /* Ends those that are done, and those that somebody does not want any more. */
 static void end_finished(dg_scheduler *s)
 {
-    bool quit = is_closing(s);
-    for (dgemma_request *r; (r = dequeue_cancelled(s));) {
+    bool quit = dg_request_queue_is_closed(&s->queue);
+    for (dgemma_request *r; (r = dg_request_queue_take_cancelled(&s->queue));) {
         running u = {.r = r, .stopped = true};
         u.answer = (dg_answer){.loop = &u.loop, .stream = r->stream};
         u.answer.stats.queue_seconds = dg_clock_now() - r->submitted;
@@ -611,11 +494,11 @@ static void count_turn(dgemma_engine_counters *done, double seconds)
 static void *scheduler_main(void *arg)
 {
     dg_scheduler *s = arg;
-    while (wait_for_work(s)) {
+    while (dg_request_queue_wait(&s->queue, s->n_running > 0)) {
         dgemma_engine_counters done = {0};
-        if (run_call(s)) {     /* one between two passes */
-            publish(s, &done); /* it may have kept something */
-            if (!has_requests(s))
+        if (dg_request_queue_run_call(&s->queue, s->prefix)) { /* one between two passes */
+            publish(s, &done);                                 /* it may have kept something */
+            if (!s->n_running && dg_request_queue_is_empty(&s->queue))
                 continue;
         }
         double start = dg_clock_now();
@@ -643,11 +526,9 @@ dgemma_status dg_scheduler_create(dg_scheduler **out, const dg_scheduler_config 
     s->cfg = *cfg;
     s->n_slot = cfg->max_running + cfg->max_reads;
     size_t n = (size_t)s->n_slot;
-    s->last = &s->first;
     s->counters.kv_bytes_total = cfg->kv_bytes;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->arrived, NULL);
-    pthread_cond_init(&s->called, NULL);
+    dg_request_queue_init(&s->queue, cfg->queue_length);
     s->slots = dg_calloc(n, sizeof *s->slots);
     s->order = dg_calloc(n, sizeof *s->order);
     s->want = dg_calloc(n, sizeof *s->want);
@@ -676,10 +557,7 @@ void dg_scheduler_free(dg_scheduler *s)
     if (!s)
         return;
     if (s->thread_started) {
-        pthread_mutex_lock(&s->lock);
-        s->quit = true;
-        pthread_cond_signal(&s->arrived);
-        pthread_mutex_unlock(&s->lock);
+        dg_request_queue_close(&s->queue);
         pthread_join(s->thread, NULL);
     }
     dg_prefix_cache_free(s->prefix);
@@ -688,8 +566,7 @@ void dg_scheduler_free(dg_scheduler *s)
     dg_free(s->want);
     dg_free(s->grant);
     dg_free(s->work);
-    pthread_cond_destroy(&s->arrived);
-    pthread_cond_destroy(&s->called);
+    dg_request_queue_clear(&s->queue);
     pthread_mutex_destroy(&s->lock);
     dg_free(s);
 }
