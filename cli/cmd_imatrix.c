@@ -31,7 +31,7 @@ static int measure(const dgemma_imatrix_options *opt)
     dgemma_status st = dgemma_imatrix(opt, &r, &err);
     write_progress_hide(progress);
     if (st == DGEMMA_E_CANCELLED) {
-        fputs("dgemma imatrix: interrupted; nothing is left of the file\n", stderr);
+        write_progress_interrupted("imatrix", opt->path);
         return EXIT_INTERRUPTED;
     }
     if (st)

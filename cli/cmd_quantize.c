@@ -195,7 +195,9 @@ static int quantize(const dgemma_quantize_options *opt)
     dgemma_status st = dgemma_quantize(opt, &result, &err);
     write_progress_hide(&watch->progress);
     if (st == DGEMMA_E_CANCELLED) {
-        fputs("dgemma quantize: interrupted; nothing is left of the file\n", stderr);
+        write_progress_interrupted("quantize", opt->path);
+        if (opt->mmproj_path)
+            fputs("dgemma quantize: the vision tower was not begun\n", stderr);
         return EXIT_INTERRUPTED;
     }
     if (st)

@@ -27,7 +27,7 @@ static int write_model(const dgemma_synth_options *opt)
     dgemma_status st = dgemma_synth(opt, &bytes, &err);
     write_progress_hide(p);
     if (st == DGEMMA_E_CANCELLED) {
-        fputs("dgemma synth: interrupted; nothing is left of the file\n", stderr);
+        write_progress_interrupted("synth", opt->path);
         return EXIT_INTERRUPTED;
     }
     if (st)

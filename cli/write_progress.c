@@ -1,8 +1,11 @@
 #include "write_progress.h"
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/file.h"
+#include "cells.h"
 
 static volatile sig_atomic_t interrupted;
 
@@ -45,4 +48,13 @@ void write_progress_hide(write_progress *p)
     if (p->drawn)
         fputs("\r\033[K", stderr);
     p->drawn = false;
+}
+
+void write_progress_interrupted(const char *command, const char *path)
+{
+    fprintf(stderr, "dgemma %s: interrupted: ", command);
+    cli_safe_write(stderr, path, strlen(path));
+    fputs(dg_file_exists(path) ? " is what it was before\n"
+                               : " was not finished, and nothing stays under that name\n",
+          stderr);
 }

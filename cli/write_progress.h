@@ -19,4 +19,7 @@ bool write_progress_show(write_progress *p, double fraction);
 
 void write_progress_hide(write_progress *p);
 
+/* Says that the writer gave up, and what there is under the name of what it wrote. */
+void write_progress_interrupted(const char *command, const char *path);
+
 #endif

@@ -203,4 +203,25 @@ interrupted() {
     nothing_left
 }
 check "an interrupt leaves nothing" interrupted
+# A shell lets what runs in the background ignore interrupts, until the program waits for them: so none comes too early.
+interrupt() { # SAYS OPTION...
+    said=$1
+    shift
+    rm -f "$temp/interrupted.log"
+    "$DGEMMA" quantize -q -t 1 "$@" >"$temp/interrupted.log" 2>&1 &
+    until [ -e "$temp/interrupted.log" ]; do sleep 0.01; done
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        kill -INT $! 2>/dev/null
+        sleep 0.05
+    done
+    wait $!
+    [ $? -eq 130 ] && grep -qxF "dgemma quantize: $said" "$temp/interrupted.log" || { cat "$temp/interrupted.log"; return 1; }
+}
+stays() { interrupt "interrupted: $temp/kept.gguf is what it was before" -f "$pocket" "$temp/kept.gguf" && cmp "$temp/before.gguf" "$temp/kept.gguf"; }
+check "and says so of a file" interrupt "interrupted: $temp/half.gguf was not finished, and nothing stays under that name" "$pocket" "$temp/half.gguf"
+check "and of a folder" interrupt "interrupted: $temp/half was not finished, and nothing stays under that name" --type FP8 "$pocket" "$temp/half"
+check "and of the tower" interrupt "the vision tower was not begun" --mmproj "$temp/half-tower.gguf" "$pocket" "$temp/half.gguf"
+cp "$temp/before.gguf" "$temp/kept.gguf"
+check "and of a file that was there" stays
+check "nothing is left of those" nothing_left
 finish
