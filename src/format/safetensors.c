@@ -201,6 +201,28 @@ static dgemma_status check_layout(dg_safetensors *st, const image *img, dgemma_e
     return DGEMMA_OK;
 }
 
+/* What is wrong with a header that the parser refused; not all of it is bad JSON. */
+static dgemma_status refuse_header(const json_error_t *at, const image *img, dgemma_error *err)
+{
+    const char *wrong = "is not JSON";
+    switch (json_error_code(at)) {
+    case json_error_numeric_overflow:
+        wrong = "has a number that is too large";
+        break;
+    case json_error_duplicate_key:
+        wrong = "has a name twice";
+        break;
+    case json_error_null_character:
+    case json_error_null_byte_in_key:
+        wrong = "has a NUL in a text";
+        break;
+    default:
+        break;
+    }
+    return dg_fail(err, DGEMMA_E_FORMAT, "%s: the safetensors header %s: %s, byte %d", img->where,
+                   wrong, at->text, at->position);
+}
+
 static dgemma_status read_header(dg_safetensors *st, const char *header, size_t len,
                                  const image *img, dgemma_error *err)
 {
@@ -212,8 +234,7 @@ static dgemma_status read_header(dg_safetensors *st, const char *header, size_t 
     if (!root && !at.text[0]) /* jansson is silent when its memory is out */
         return dg_fail(err, DGEMMA_E_NOMEM, "%s: no memory for the header", img->where);
     if (!root)
-        return dg_fail(err, DGEMMA_E_FORMAT, "%s: the safetensors header is not JSON: %s, byte %d",
-                       img->where, at.text, at.position);
+        return refuse_header(&at, img, err);
     status = json_is_object(root)
                  ? read_tensors(st, root, img, err)
                  : dg_fail(err, DGEMMA_E_FORMAT, "%s: the safetensors header is not a JSON object",
