@@ -3,7 +3,7 @@
  * While the vocabulary is walked, each word is counted in the bin of its rank: DG_DRAW_RANKS bins
  * for a nat, aligned to zero, so that a word's bin does not depend on the maximum, which is not
  * known yet. A ring holds those from the running maximum down. The cut is then a bin and how many
- * of its words stay: backend.h says in which order. */
+ * of its words stay: backend_batch.h says in which order. */
 #include <math.h>
 #include <string.h>
 #include "base/real.h"

@@ -21,7 +21,7 @@ struct word_cut {
     double quota, n, mass;
 };
 
-/* As the CPU's filter (backend.h): ranks in steps of 1 / 128 nat below the maximum's. */
+/* As the CPU's filter (backend_batch.h): ranks in steps of 1 / 128 nat below the maximum's. */
 static __device__ word_cut cut_words(const special_shared *s, double top_bin, double max,
                                      double least, double max_n, double max_mass)
 {

@@ -1,4 +1,4 @@
-/* The arithmetic of the CUDA backend, family by family: what the stages of backend.h are put
+/* The arithmetic of the CUDA backend, family by family: what the stages of backend_stages.h are put
  * together from. Everything here is enqueued on the stream it is given, allocates nothing and never
  * waits, so that a pass can be captured as a graph. All pointers are device memory unless a line
  * says otherwise.

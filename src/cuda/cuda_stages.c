@@ -1,4 +1,5 @@
-/* The stages of backend.h, put together from the arithmetic of cuda_math.h and cuda_words.h. */
+/* The stages of backend_stages.h, put together from the arithmetic of cuda_math.h and
+ * cuda_words.h. */
 #include "base/common.h"
 #include "cuda/cuda_internal.h"
 

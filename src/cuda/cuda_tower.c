@@ -1,6 +1,6 @@
-/* The vision tower's stages of backend.h, put together from cuda_math.h and cuda_vision.h. A layer
- * is eight launches: the sum with the norm behind it; q, k, v; heads; attention; o; the sum with
- * the norm of the MLP; gate and up; down. Matrices with ranges take more. */
+/* The vision tower's stages of backend_vision.h, put together from cuda_math.h and cuda_vision.h. A
+ * layer is eight launches: the sum with the norm behind it; q, k, v; heads; attention; o; the sum
+ * with the norm of the MLP; gate and up; down. Matrices with ranges take more. */
 #include <math.h>
 #include "base/common.h"
 #include "cuda/cuda_internal.h"

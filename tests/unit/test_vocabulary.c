@@ -317,7 +317,7 @@ END_TEST
 
 /* ---- draws that are not plain ---- */
 
-/* A word and its place in the order that backend.h gives for filters. */
+/* A word and its place in the order that backend_batch.h gives for filters. */
 typedef struct ranked {
     int id;
     bool best;
