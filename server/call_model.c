@@ -81,10 +81,12 @@ static char *queried_name(const dg_call *c, dg_http_error *e)
     return name;
 }
 
-/* Where the body names no model, the query may. */
+/* Where the body names no model, the query may. An empty name is none. */
 static bool take_queried(dg_call *c, dg_http_error *e)
 {
-    if (!c->query || dg_field_get(c->root, "model"))
+    const json_t *model = dg_field_get(c->root, "model");
+    const char *given = json_string_value(model);
+    if (!c->query || (model && !(given && !*given)))
         return true;
     char *name = queried_name(c, e);
     if (!name)

@@ -162,8 +162,8 @@ static bool show(dg_call *c, const json_t *root, dg_http_error *e)
     const char *name, *old;
     if (!dg_field_string(root, "model", &name, e) || !dg_field_string(root, "name", &old, e))
         return false;
-    name = name ? name : old;
-    if (!name)
+    name = name && *name ? name : old;
+    if (!name || !*name)
         return dg_refuse(e, 400, "invalid_value", "model", "model: missing");
     dg_model *m = find(c->server->models, name);
     if (!m)

@@ -127,13 +127,18 @@ void dg_tell_models(dg_call *c)
                       json_pack("{s:s,s:o,s:o}", "object", "list", "data", data, "models", list));
 }
 
-/* Only by a name of its own: that a model goes by any other does not make it that. */
+/* Only by a name of its own: that a model goes by any other does not make it that. An empty name is
+ * none. */
 void dg_tell_model(dg_call *c)
 {
     dg_models *ms = c->server->models;
     size_t n = strlen(c->route->path);
     const char *name = c->head->path + n, *adapter = NULL; /* c->path is for people */
-    dg_model *m = *name ? dg_models_find(ms, name, &adapter) : NULL;
+    if (!*name) {
+        dg_tell_models(c);
+        return;
+    }
+    dg_model *m = dg_models_find(ms, name, &adapter);
     bool is_own = m && !adapter && (ms->many || !strcmp(name, m->name));
     json_t *found = is_own ? json_pack("[o]", model_object(m)) : json_array();
     if (m && !is_own)

@@ -111,8 +111,12 @@ def names():
         check("properties", s.json("GET", "/props?model=c")[1]["model_alias"] == "c.gguf")
         for name in ("d", "y" * 201, "y" * 3000):
             refused_alike(s, name, messages)
-        status, a = s.json("GET", "/v1/models/")
-        check("no name is no model's", status == 404 and "a.gguf, b.gguf" in a["error"]["message"], a)
+        check("an empty name is none: the list", [m["id"] for m in s.json("GET", "/v1/models/")[1]["data"]] == ["a.gguf", "b.gguf", "c.gguf"])
+        check("the default", s.json("GET", "/props?model=")[1]["model_alias"] == "a.gguf")
+        check("whom the query names", s.json("POST", "/slots/0?action=erase&model=d", {"model": ""})[0] == 404)
+        for body in ({}, {"model": ""}, {"name": ""}, {"model": None, "name": ""}):
+            check(f"nobody is shown for {body}", s.json("POST", "/api/show", body) == (400, {"error": "model: missing"}), s.json("POST", "/api/show", body))
+        check("shown by the other name", s.json("POST", "/api/show", {"model": "", "name": "b"})[1]["model_info"]["general.basename"] == "b.gguf")
         for path in ("/v1/models/%00", "/v1/models/a%00", "/props?model=a%00"):
             status, a = s.json("GET", path)
             check(f"{path} says what is wrong", status == 400 and "%00" in a["error"]["message"], a)
@@ -156,6 +160,7 @@ def odd_names():
     with Server(model=POCKET) as s:
         for name in ("y" * 300, "%zz"):
             check("one model goes by any name", s.json("GET", "/props?model=" + name)[1].get("model_alias") == "test")
+        check("by none, too", s.json("GET", "/v1/models/")[1]["data"] == s.json("GET", "/v1/models")[1]["data"] and s.chat(QUESTION, model="")[1]["model"] == "test")
         check("but is listed by its own", s.json("GET", "/v1/models/test")[0] == 200 and s.json("GET", "/v1/models/t%C3%A9st")[0] == 404)
 
 
