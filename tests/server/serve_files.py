@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from serving import Server, check, finish, run, skip
+from serving import PATIENCE, Server, check, finish, run, skip
 
 EDGE = "----edge"
 
@@ -51,7 +51,7 @@ def bearer(key):
 def refusal(folder):
     """What a server says that cannot use the folder."""
     done = subprocess.run([os.environ["DGEMMA"], "serve", "-m", Server.model, "--port", "0", "--state", folder],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=PATIENCE)
     return done.stderr if done.returncode else ""
 
 
@@ -206,7 +206,9 @@ def killed(folder):
         except (OSError, ValueError, http.client.HTTPException):
             return
 
-    for turn in range(8):
+    turn = 0
+    while turn < 8 or (len(kept) <= 10 and turn < 80):  # a slow machine keeps few at a time
+        turn += 1
         s = Server("-q", "--state", folder)
         threads = [threading.Thread(target=work, args=(s, 100 * turn + i)) for i in range(3)]
         for t in threads:
