@@ -83,7 +83,7 @@ def raises(name, kind, call, word):
 
 
 def errors():
-    with Server("-q", "--api-key", "key", "--timeout", "2") as s:
+    with Server("-q", "--api-key", "key") as s:
         c = client(s, api_key="key")
         check("x-api-key is a key", ask(c, CAPITAL, max_tokens=4).usage.output_tokens > 0)
         raises("a wrong key", anthropic.AuthenticationError, lambda: ask(client(s, api_key="nope"), CAPITAL),
@@ -95,6 +95,8 @@ def errors():
         raises("a tool of the service", anthropic.BadRequestError, lambda: ask(c, CAPITAL, tools=[
             {"type": "web_search_20250305", "name": "web_search"}]), "invalid_request_error")
         raises("a prompt too long", anthropic.BadRequestError, lambda: ask(c, "ab" * 300000), "invalid_request_error")
+    with Server("-q", "--timeout", "2") as s:
+        c = client(s)
         raises("an answer that takes too long", anthropic.APIStatusError,
                lambda: ask(c, CAPITAL, max_tokens=16, extra_body={"diffusion": ENDLESS["diffusion"]}), "timeout_error")
         raises("also in a stream", anthropic.APIStatusError,

@@ -76,7 +76,7 @@ def raises(name, kind, call):
 
 
 def errors():
-    with Server("-q", "--api-key", "key", "--max-active", "1", "--timeout", "2") as s:
+    with Server("-q", "--api-key", "key", "--max-active", "1") as s:
         c = client(s, api_key="key")
         raises("a wrong key", openai.AuthenticationError, lambda: ask(client(s, api_key="nope")))
         raises("a bad value", openai.BadRequestError, lambda: ask(c, temperature=9))
@@ -89,13 +89,18 @@ def errors():
         stream = ask(c, stream=True, extra_body=ENDLESS)
         next(stream)
         raises("a full queue", openai.RateLimitError, lambda: ask(c))
+        stream.close()
+
+
+def too_long():
+    with Server("-q", "--max-active", "1", "--timeout", "2") as s:
         try:
-            list(stream)
+            list(ask(client(s), stream=True, extra_body=ENDLESS))
             check("an answer that takes too long", False, "it ended")
         except openai.APIError as e:
             check("an answer that takes too long", e.code == "answer_timeout", repr(e))
         try:  # trying again: the one before leaves with its step
-            ask(client(s, api_key="key", max_retries=5), extra_body=ENDLESS)
+            ask(client(s, max_retries=5), extra_body=ENDLESS)
             check("also when it is whole", False)
         except openai.APIStatusError as e:
             check("also when it is whole", e.status_code == 408, repr(e))
@@ -256,7 +261,7 @@ def several():
 
 
 Server.model = MODEL
-run([chat_and_stream, seeds, errors, abort, several])
+run([chat_and_stream, seeds, errors, too_long, abort, several])
 for case in (logprobs, prefixes, sampling, tools, reasoning, pictures, decisions):
     if HAS_POCKET:
         run([case])

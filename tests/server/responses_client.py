@@ -85,14 +85,15 @@ def raises(name, kind, call):
 
 
 def errors():
-    with Server("-q", "--api-key", "key", "--timeout", "2") as s:
+    with Server("-q", "--api-key", "key") as s:
         c = client(s, api_key="key")
         raises("a wrong key", openai.AuthenticationError, lambda: ask(client(s, api_key="nope"), CAPITAL))
         raises("a bad value", openai.BadRequestError, lambda: ask(c, CAPITAL, temperature=9))
         raises("an earlier response", openai.BadRequestError, lambda: ask(c, CAPITAL, previous_response_id="resp_1"))
         check("a hosted tool is left out", ask(c, CAPITAL, tools=[{"type": "web_search"}]).output_text)
         raises("a response that was not kept", openai.NotFoundError, lambda: c.responses.retrieve("resp_1"))
-        slow = {"diffusion": ENDLESS["diffusion"], "max_output_tokens": 16}
+    with Server("-q", "--timeout", "2") as s:
+        c, slow = client(s), {"diffusion": ENDLESS["diffusion"], "max_output_tokens": 16}
         raises("an answer that takes too long", openai.APIStatusError, lambda: ask(c, CAPITAL, **slow))
         raises("also in a stream", openai.APIError, lambda: list(ask(c, CAPITAL, stream=True, **slow)))
 

@@ -6,7 +6,7 @@ import time
 
 import openai
 
-from serving import MODEL, SLOW, Server, check, finish, run
+from serving import MODEL, PATIENCE, Server, check, finish, run
 
 
 def client(s, key="none"):
@@ -48,7 +48,7 @@ def batches():
         file = c.files.create(file=("in.jsonl", batch_file(names)), purpose="batch")
         batch = c.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"a": "b"})
         check("a batch is made", batch.status == "validating" and batch.metadata == {"a": "b"}, batch)
-        until = time.time() + 60 * SLOW
+        until = time.time() + PATIENCE
         while batch.status not in ("completed", "failed") and time.time() < until:
             time.sleep(0.1)
             batch = c.batches.retrieve(batch.id)
