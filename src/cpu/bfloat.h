@@ -30,6 +30,19 @@ typedef void dg_bpack_fn(uint16_t *panel, const void *src, size_t stride, int n_
  * Where the last group is not full the others have memory as well. */
 typedef void dg_bplace_fn(uint16_t *to, int which, const uint16_t *from, int n);
 
+/* Lines of scores whose shares are made while a product runs: `n` scores of each, a multiple of the
+ * step, `ldz` apart. max[line] rises to the largest of them; shares against that, with sum[line] as
+ * their sum, go to where row `line` of an x with an ldx of n has its numbers. A kernel takes as
+ * many lines as it has time for, from the first on, counts them in `done`, and has the bits of
+ * largest(), shares() and place(). */
+typedef struct dg_bsoften {
+    const float *z;
+    uint16_t *out;
+    float *max, *sum;
+    size_t ldz;
+    int n, n_line, done;
+} dg_bsoften;
+
 /* y[r][c] = (add ? y[r][c] : 0) + sum over k of x[r][k] * w[k][c], as dg_gemm_args says. Rows of x
  * have zeros from n_k on up to a multiple of the step, too. w lies in parts of part_k values along
  * k, a multiple of the step or all of them; or, where part_col is not 0, of so many columns, whole
@@ -41,6 +54,7 @@ typedef struct dg_bgemm_args {
     size_t ldy, ldx, next;
     int n_row, n_k, part_k, n_col, part_col;
     bool add;
+    dg_bsoften *soften; /* NULL: none */
 } dg_bgemm_args;
 typedef void dg_bgemm_fn(const dg_bgemm_args *a);
 

@@ -94,6 +94,12 @@ void dg_cpu_qkv(dg_backend *be, const dg_qkv_args *a)
 
 /* ---- attention ---- */
 
+/* Keys of a run from `first` on that begins at `position`, a multiple of its keys; n of it. */
+typedef struct turn {
+    int position, first, n;
+    bool canvas;
+} turn;
+
 /* One task: a few consecutive rows of a segment, all query heads that share one key head, one part
  * of the keys. Query line i of the task is row i / group, head i % group of the key head. */
 typedef struct block {
@@ -104,6 +110,7 @@ typedef struct block {
     int kv_head, group; /* group: query heads per key head */
     int part, n_part;
     dg_cpu_lines lines;
+    turn last; /* softened, its values not added yet; n 0: none */
 } block;
 
 /* Parts of the keys before a segment: a matter of where its canvas is, whoever shares the pass.
@@ -151,33 +158,64 @@ static void attend_page(block *b, int i, int position, int n, bool canvas)
     dg_cpu_lines_add(&b->lines, &values);
 }
 
-/* A run's keys, or its values. */
-static void find_run(block *b, dg_cpu_run *run, int position, bool value, bool canvas)
+/* A turn's keys, or its values. */
+static dg_cpu_run find_run(block *b, turn t, bool value)
 {
     const size_t each = DG_PAGE * (size_t)b->a->w->head_dim;
     uint16_t *room = b->lines.w->keys;
-    for (int k = run->first; k < run->n; k += DG_PAGE) {
+    dg_cpu_run run = {.first = t.first, .n = t.n};
+    for (int k = t.first; k < t.n; k += DG_PAGE) {
         const int i = k / DG_PAGE;
-        const dg_cpu_keys page =
-            dg_cpu_keys_at(b->cpu, b->a->kv, b->a->layer, b->seg, (position + k) / DG_PAGE, canvas);
-        run->page[i] = widened(b, &page, value, room + (size_t)i * each).data;
+        const dg_cpu_keys page = dg_cpu_keys_at(b->cpu, b->a->kv, b->a->layer, b->seg,
+                                                (t.position + k) / DG_PAGE, t.canvas);
+        run.page[i] = widened(b, &page, value, room + (size_t)i * each).data;
     }
+    return run;
 }
 
-/* Keys of a run from `first` on that begins at `position`, a multiple of its keys; n of it. */
-static void attend_run(block *b, int position, int first, int n, bool canvas)
+/* The keys of a turn that a row sees, counted from the turn's first. */
+static dg_span seen_by(const block *b, turn t, int row)
 {
-    dg_cpu_run run = {.first = first, .n = n};
-    find_run(b, &run, position, false, canvas);
-    dg_cpu_runs_score(&b->lines, &run);
-    for (int r = 0; r < b->n_row; r++) {
-        dg_span span = canvas ? (dg_span){0, b->seg->n_row} : prefix_span(b, b->first + r);
-        for (int g = 0; g < b->group; g++)
-            dg_cpu_runs_soften(&b->lines, &run, r * b->group + g, span.first - position,
-                               span.end - position);
+    const dg_span s = t.canvas ? (dg_span){0, b->seg->n_row} : prefix_span(b, row);
+    return (dg_span){s.first - t.position, s.end - t.position};
+}
+
+static bool all_see_all(const block *b, turn t)
+{
+    bool all = t.first == 0 && t.n == b->cpu->k.b->keys;
+    for (int r = 0; r < b->n_row && all; r++) {
+        const dg_span s = seen_by(b, t, b->first + r);
+        all = s.first <= 0 && s.end >= t.n;
     }
-    find_run(b, &run, position, true, canvas);
-    dg_cpu_runs_add(&b->lines, &run);
+    return all;
+}
+
+static void add_last(block *b)
+{
+    if (!b->last.n)
+        return;
+    const dg_cpu_run values = find_run(b, b->last, true);
+    dg_cpu_runs_add(&b->lines, &values);
+    b->last.n = 0;
+}
+
+/* The values of a turn are added when the next one's scores are there, which are softened beside
+ * that product. */
+static void attend_run(block *b, turn t)
+{
+    const dg_cpu_run keys = find_run(b, t, false);
+    dg_cpu_runs_score(&b->lines, &keys);
+    if (b->last.n && all_see_all(b, t)) {
+        const dg_cpu_run values = find_run(b, b->last, true);
+        dg_cpu_runs_add_soften(&b->lines, &values, &keys);
+    } else {
+        add_last(b);
+        for (int i = 0; i < b->lines.n; i++) {
+            const dg_span s = seen_by(b, t, b->first + i / b->group);
+            dg_cpu_runs_soften(&b->lines, &keys, i, s.first, s.end);
+        }
+    }
+    b->last = t;
 }
 
 /* Keys [seen.first, seen.end), and what lies in their pages before them. */
@@ -185,7 +223,7 @@ static void attend_runs(block *b, dg_span seen, bool canvas)
 {
     const int from = seen.first / DG_PAGE * DG_PAGE, run = b->cpu->k.b->keys;
     for (int p = from / run * run; p < seen.end; p += run)
-        attend_run(b, p, dg_max(0, from - p), dg_min(run, seen.end - p), canvas);
+        attend_run(b, (turn){p, dg_max(0, from - p), dg_min(run, seen.end - p), canvas});
 }
 
 /* The task's part of the keys before a canvas, in whole runs. The last ones are small: they are
@@ -210,6 +248,7 @@ static void attend_block(block *b)
         attend_runs(b, b->n_part > 1 ? part_span(b) : seen, false);
         if (seg->canvas && b->part == b->n_part - 1)
             attend_runs(b, (dg_span){0, seg->n_row}, true);
+        add_last(b);
         return;
     }
     for (int p = seen.first / DG_PAGE * DG_PAGE; p < seen.end; p += DG_PAGE)

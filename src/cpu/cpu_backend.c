@@ -76,7 +76,7 @@ dg_cpu_worker *dg_cpu_take_workers(const dg_cpu *cpu, dg_cpu_taker *t, int max_h
             .q = dg_cpu_take(t, ATTENTION_ROWS * dim, f),
             .out = dg_cpu_take(t, ATTENTION_ROWS * (dim + LINE_ROOM), f),
             .score = dg_cpu_take(t, ATTENTION_ROWS * (run ? run + LINE_ROOM : DG_PAGE), f),
-            .share = dg_cpu_take(t, ATTENTION_ROWS * run, sizeof(uint16_t)),
+            .share = dg_cpu_take(t, 2 * ATTENTION_ROWS * run, sizeof(uint16_t)),
             .keys = dg_cpu_take(t, dg_kv_in_bytes(kv_type) ? dim : 0, keys),
             .row = dg_cpu_take(t, row, f),
             .widened = dg_cpu_take(t, SLICE_K * TASK_COLS, f),

@@ -60,7 +60,7 @@ typedef struct dg_cpu_worker {
     float *out;      /* [ATTENTION_ROWS][max_head_dim + LINE_ROOM] */
     float *score;    /* [ATTENTION_ROWS][DG_PAGE], or [a run's keys + LINE_ROOM] in bfloat16
                         products */
-    uint16_t *share; /* [ATTENTION_ROWS][a run's keys] of those */
+    uint16_t *share; /* [2][ATTENTION_ROWS][a run's keys] of those */
     void *keys;      /* that are kept as bytes, or values: a page of floats, a run of bfloat16
                         numbers */
     float *row;      /* [max(VOCAB_TILE, n_embd, n_expert)] */
@@ -349,6 +349,7 @@ typedef struct dg_cpu_lines {
     const dg_cpu *cpu;
     dg_cpu_worker *w;
     int n, dim;
+    int turn; /* which of w->share has the shares of the last run */
     float max[ATTENTION_ROWS];
     double sum[ATTENTION_ROWS];
 } dg_cpu_lines;
@@ -392,6 +393,10 @@ void dg_cpu_runs_set_line(const dg_cpu_lines *l, int line, const float *q);
 void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *keys);
 void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo, int hi);
 void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *values);
+
+/* Adds the last run's values, and softens every line of the next one, whose keys are scored
+ * already, on the way; all lines see all of its keys, as many as there can be. */
+void dg_cpu_runs_add_soften(dg_cpu_lines *l, const dg_cpu_run *values, const dg_cpu_run *next);
 
 /* ---- cpu_rows.c: what is done row by row, on the pool ---- */
 

@@ -18,6 +18,11 @@ static size_t scores_of(const dg_cpu_lines *l)
     return (size_t)(run_of(l) + LINE_ROOM);
 }
 
+static uint16_t *shares_of(const dg_cpu_lines *l, int turn)
+{
+    return l->w->share + (size_t)(turn * ATTENTION_ROWS * run_of(l));
+}
+
 /* Lines as bfloat16 numbers lie where those of floats would. */
 static uint16_t *lines_of(const dg_cpu_lines *l)
 {
@@ -46,15 +51,14 @@ void dg_cpu_runs_score(const dg_cpu_lines *l, const dg_cpu_run *keys)
     });
 }
 
-/* Carries a line's sums over to a larger score. */
-static void raise_line(dg_cpu_lines *l, int line, float top)
+/* Carries a line's sums over to the larger score that it has now. */
+static void raise_line(dg_cpu_lines *l, int line, float before)
 {
     float *out = dg_cpu_line_sums(l, line);
-    const float shrink = (float)dg_exp((double)(l->max[line] - top)); /* 0 for the first keys */
+    const float shrink = (float)dg_exp((double)(before - l->max[line])); /* 0 for the first keys */
     for (int i = 0; i < l->dim; i++)
         out[i] *= shrink;
     l->sum[line] *= shrink;
-    l->max[line] = top;
 }
 
 void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo, int hi)
@@ -62,15 +66,18 @@ void dg_cpu_runs_soften(dg_cpu_lines *l, const dg_cpu_run *run, int line, int lo
     const dg_bkernels *b = l->cpu->k.b;
     const float *score = l->w->score + (size_t)line * scores_of(l);
     const int which = line % b->rows, padded = dg_cpu_padded(run->n);
-    uint16_t share[ATTENTION_RUN], *to = l->w->share + (size_t)((line - which) * run_of(l));
+    uint16_t share[ATTENTION_RUN],
+        *to = shares_of(l, l->turn) + (size_t)((line - which) * run_of(l));
     lo = dg_min(dg_max(lo, run->first), run->n);
     hi = dg_max(lo, dg_min(hi, run->n));
     memset(share + run->first, 0, (size_t)(lo - run->first) * sizeof *share);
     memset(share + hi, 0, (size_t)(padded - hi) * sizeof *share);
     if (lo < hi) {
-        const float top = b->largest(score + lo, hi - lo);
-        if (top > l->max[line])
-            raise_line(l, line, top);
+        const float top = b->largest(score + lo, hi - lo), before = l->max[line];
+        if (top > before) {
+            l->max[line] = top;
+            raise_line(l, line, before);
+        }
         l->sum[line] += (double)b->shares(share + lo, score + lo, hi - lo, l->max[line]);
     }
     b->place(to + run->first * b->rows, which, share + run->first, padded - run->first);
@@ -94,7 +101,7 @@ static const uint16_t *page_of(const dg_cpu_lines *l, const uint16_t *page, int 
     return copy;
 }
 
-void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *values)
+static void add_values(const dg_cpu_lines *l, const dg_cpu_run *values, dg_bsoften *soften)
 {
     const uint16_t *part[ATTENTION_RUN / DG_PAGE];
     int n_part = 0;
@@ -102,7 +109,7 @@ void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *values)
         part[n_part++] = page_of(l, values->page[k / DG_PAGE], dg_min(DG_PAGE, values->n - k));
     l->cpu->k.b->gemm(&(dg_bgemm_args){
         .y = l->w->out,
-        .x = l->w->share + values->first * l->cpu->k.b->rows,
+        .x = shares_of(l, l->turn) + values->first * l->cpu->k.b->rows,
         .part = part,
         .ldy = (size_t)(l->dim + LINE_ROOM),
         .ldx = (size_t)run_of(l),
@@ -112,5 +119,35 @@ void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *values)
         .part_k = DG_PAGE,
         .n_col = l->dim,
         .add = true,
+        .soften = soften,
     });
+}
+
+void dg_cpu_runs_add(const dg_cpu_lines *l, const dg_cpu_run *values)
+{
+    add_values(l, values, NULL);
+}
+
+void dg_cpu_runs_add_soften(dg_cpu_lines *l, const dg_cpu_run *values, const dg_cpu_run *next)
+{
+    float before[ATTENTION_ROWS], sum[ATTENTION_ROWS];
+    memcpy(before, l->max, sizeof before);
+    dg_bsoften soften = {
+        .z = l->w->score,
+        .out = shares_of(l, !l->turn),
+        .max = l->max,
+        .sum = sum,
+        .ldz = scores_of(l),
+        .n = run_of(l),
+        .n_line = l->n,
+    };
+    add_values(l, values, &soften);
+    l->turn = !l->turn;
+    for (int i = 0; i < soften.done; i++) {
+        if (l->max[i] > before[i])
+            raise_line(l, i, before[i]);
+        l->sum[i] += (double)sum[i];
+    }
+    for (int i = soften.done; i < l->n; i++)
+        dg_cpu_runs_soften(l, next, i, 0, next->n);
 }

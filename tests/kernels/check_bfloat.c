@@ -13,6 +13,7 @@ typedef struct product {
     int n_row, n_k, n_col, ldx, ldw, ldy;
     int part_k; /* values along k of which panels lie together */
     bool add, by_rows;
+    dg_bsoften *soften;
 } product;
 
 static int y_count(const product *p)
@@ -96,6 +97,7 @@ static float *multiply(check *c, const product *p, const uint16_t *const *part, 
         .n_col = p->n_col,
         .part_col = part_col,
         .add = p->add,
+        .soften = p->soften,
     });
     return y;
 }
@@ -191,6 +193,67 @@ static void check_shares(check *c, int n)
     }
     if (fabs(got - sum) > 1e-5 * sum)
         check_fail(c, "%d shares of %g are %g together", n, sum, got);
+    check_release(c);
+}
+
+static bool same_bits(float a, float b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+/* The lines that a product has softened, against the functions for one line; the others are as they
+ * were. */
+static void check_lines(check *c, const dg_bsoften *s, const float *max)
+{
+    const dg_bkernels *b = c->opt->b;
+    const size_t all = (size_t)(dg_ceil_div(s->n_line, b->rows) * b->rows * s->n);
+    uint16_t *want = check_bytes(c, all * sizeof *want),
+             *share = check_bytes(c, (size_t)s->n * sizeof *share);
+    memset(want, 0xA5, all * sizeof *want);
+    if (s->done < 0 || s->done > s->n_line)
+        check_fail(c, "%d of %d lines are softened", s->done, s->n_line);
+    for (int i = 0; i < s->n_line; i++) {
+        const float *z = s->z + (size_t)i * s->ldz, top = fmaxf(b->largest(z, s->n), max[i]),
+                    sum = b->shares(share, z, s->n, top);
+        if (i < s->done)
+            b->place(want + (i - i % b->rows) * s->n, i % b->rows, share, s->n);
+        if (!same_bits(s->max[i], i < s->done ? top : max[i]) ||
+            !same_bits(s->sum[i], i < s->done ? sum : -1))
+            check_fail(c, "line %d of %d: largest %g, sum %g", i, s->n_line, (double)s->max[i],
+                       (double)s->sum[i]);
+    }
+    if (memcmp(s->out, want, all * sizeof *want) != 0)
+        check_fail(c, "%d lines have other shares beside a product", s->done);
+}
+
+/* A product that softens lines on the way has the same bits. */
+static void check_softening(check *c, int n_row, int n_k, int n_col, int n_line)
+{
+    const dg_bkernels *b = c->opt->b;
+    product p = make_product(c, n_row, n_k, n_col);
+    const float *alone = run(c, &p);
+    const int n = b->step * check_int(c, 1, 20), ldz = n + check_int(c, 0, 5),
+              rows = dg_ceil_div(n_line, b->rows) * b->rows;
+    float *max = check_normal(c, n_line, 40);
+    for (int i = 0; i < n_line; i += 3)
+        max[i] = -INFINITY;
+    dg_bsoften s = {
+        .z = check_normal(c, n_line * ldz, 40),
+        .out = check_bytes(c, (size_t)(rows * n) * sizeof *s.out),
+        .max = check_copy(c, max, n_line),
+        .sum = check_floats(c, n_line),
+        .ldz = (size_t)ldz,
+        .n = n,
+        .n_line = n_line,
+    };
+    memset(s.out, 0xA5, (size_t)(rows * n) * sizeof *s.out);
+    for (int i = 0; i < n_line; i++)
+        s.sum[i] = -1;
+    p.soften = &s;
+    const float *beside = run(c, &p);
+    for (int r = 0; r < n_row; r++)
+        check_same(c, "beside lines", beside + r * p.ldy, alone + r * p.ldy, n_col);
+    check_lines(c, &s, max);
     check_release(c);
 }
 
@@ -294,6 +357,9 @@ void check_bfloat(check *c)
         }
     for (int n = 1; n <= 256; n += n < 40 ? 1 : 27)
         check_shares(c, n);
+    for (int i = 0; i < 40; i++)
+        check_softening(c, check_int(c, 1, 40), check_int(c, 1, 523), check_int(c, 1, 9 * DG_PANEL),
+                        check_int(c, 1, 40));
     for (int n = 0; n < 40; n += n < 4 ? 1 : 9) {
         check_widen(c, DG_Q8_0, n, 0);
         check_widen(c, DG_FP8, n, (size_t)check_int(c, 0, 100));

@@ -68,147 +68,6 @@ static void pack_rows(uint16_t *panel, const void *src, size_t stride, int n_k, 
     }
 }
 
-/* ---- the product ---- */
-
-static void place(uint16_t *to, int which, const uint16_t *from, int n)
-{
-    for (int k = 0; k < n; k += STEP)
-        v64_store(to + k * ROWS + which * STEP, v64_load(from + k));
-}
-
-/* A tile of rows times two panels, or one. Four of the eight tiles are in use, two of them with
- * sums, and panels take turns in one: a core that is shared has room for little more (tiles_amx.h).
- * Two tiles of rows have a third fewer loads and take all eight: such a core is 1.7 times as slow
- * with them, and a free one no faster. The tiles that the macros name are constants of the
- * instructions. */
-typedef struct strip {
-    char *y; /* results, ldy bytes apart */
-    size_t ldy;
-    const uint16_t *x;
-    const uint16_t *const *part;
-    size_t panel;         /* where the first one begins in each part */
-    const uint16_t *soon; /* panels that come next; NULL: the next ones of each part */
-    int ask, ask_end;     /* lines of their tiles that are asked for here */
-} strip;
-
-/* `two`: panels, a constant at every call. */
-INLINE void multiply_strip(const dg_bgemm_args *a, const strip *s, const bool two)
-{
-    enum { PANEL_BYTES = DG_PANEL * sizeof(float) };
-    const uint16_t *x = s->x;
-    tile_zero(0);
-    tile_zero(1);
-    if (a->add)
-        tile_load(0, s->y, s->ldy);
-    if (a->add && two)
-        tile_load(1, s->y + PANEL_BYTES, s->ldy);
-    const uint16_t *const *part = s->part;
-    for (int left = a->n_k; left > 0; left -= a->part_k, part++) {
-        const uint16_t *w = *part + s->panel, *end = x + dg_min(a->part_k, left) * ROWS,
-                       *soon = s->soon ? s->soon : w + 2 * a->next;
-        for (; x < end; x += TILE_N, w += TILE_N, soon += TILE_N) {
-            tile_load_once(4, x, STEP_BYTES);
-            tile_load(6, w, STEP_BYTES);
-            for (int i = s->ask; i < s->ask_end; i++) {
-                __builtin_prefetch(soon + i * STEP, 0, 2);
-                __builtin_prefetch(soon + a->next + i * STEP, 0, 2);
-            }
-            tile_dot_bfloat(0, 4, 6);
-            if (two) {
-                tile_load(6, w + a->next, STEP_BYTES);
-                tile_dot_bfloat(1, 4, 6);
-            }
-        }
-    }
-    tile_store(0, s->y, s->ldy);
-    if (two)
-        tile_store(1, s->y + PANEL_BYTES, s->ldy);
-}
-
-/* Panels from column c on: their part, and where they begin in it. */
-INLINE const uint16_t *const *part_of(const dg_bgemm_args *a, int c)
-{
-    return a->part + (a->part_col ? c / a->part_col : 0);
-}
-
-INLINE size_t place_in_part(const dg_bgemm_args *a, int c)
-{
-    return (size_t)((a->part_col ? c % a->part_col : c) / DG_PANEL) * a->next;
-}
-
-/* What is multiplied after these columns, from memory that no cache may have: each pass of rows
- * asks for its share. */
-INLINE void ask_for_next(strip *s, const dg_bgemm_args *a, int r, int n_row, int c)
-{
-    if (c + TWO >= a->n_col)
-        return;
-    if (a->part_col)
-        s->soon = *part_of(a, c + TWO) + place_in_part(a, c + TWO);
-    s->ask = ROWS * r / a->n_row;
-    s->ask_end = ROWS * (r + n_row) / a->n_row;
-}
-
-/* Rows [r, r + n_row), at most a tile, of columns [c, c + n_col), at most TWO; results, in whole
- * panels, to y. */
-static void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, int r, int n_row, int c,
-                        int n_col)
-{
-    strip s = {
-        .y = (char *)y,
-        .ldy = ldy * sizeof *y,
-        .x = a->x + (size_t)r * a->ldx,
-        .part = part_of(a, c),
-        .panel = place_in_part(a, c),
-    };
-    ask_for_next(&s, a, r, n_row, c);
-    if (n_col > DG_PANEL)
-        multiply_strip(a, &s, true);
-    else
-        multiply_strip(a, &s, false);
-}
-
-/* The same where a panel's columns are not all asked for: results pass through a place of their
- * own. */
-static void multiply_some(const dg_bgemm_args *a, float *y, int r, int n_row, int c, int n_col)
-{
-    float spare[ROWS][TWO] = {{0}};
-    const size_t bytes = (size_t)n_col * sizeof *y;
-    for (int i = 0; i < n_row && a->add; i++)
-        memcpy(spare[i], y + (size_t)i * a->ldy, bytes);
-    multiply_to(a, spare[0], TWO, r, n_row, c, n_col);
-    for (int i = 0; i < n_row; i++)
-        memcpy(y + (size_t)i * a->ldy, spare[i], bytes);
-}
-
-/* All columns of rows [r, end), a tile at a time: panels stay in the first-level cache while rows
- * pass by, which are loaded past it. */
-static void multiply_rows(const dg_bgemm_args *a, int r, int end)
-{
-    for (int c = 0; c < a->n_col; c += TWO)
-        for (int i = r; i < end; i += ROWS) {
-            float *y = a->y + (size_t)i * a->ldy + c;
-            const int n_row = dg_min(ROWS, end - i), n_col = dg_min(TWO, a->n_col - c);
-            if (n_col % DG_PANEL)
-                multiply_some(a, y, i, n_row, c, n_col);
-            else
-                multiply_to(a, y, a->ldy, i, n_row, c, n_col);
-        }
-}
-
-static void gemm(const dg_bgemm_args *a)
-{
-    const int whole = a->n_row / ROWS * ROWS, left = a->n_row - whole;
-    if (whole) {
-        tiles_begin(ROWS, STEP_BYTES);
-        multiply_rows(a, 0, whole);
-    }
-    if (left) {
-        tiles_begin(left, STEP_BYTES);
-        multiply_rows(a, whole, a->n_row);
-    }
-    tiles_end();
-}
-
 /* ---- softmax ---- */
 
 enum { LANES = 16, SOME = 2 * LANES };
@@ -269,6 +128,199 @@ static float shares(uint16_t *out, const float *z, int n, float top)
         sum = f16v_add_bfloats(sum, v64_load(number));
     }
     return f16v_total(sum);
+}
+
+/* A line of a product's scores to be softened on the way. */
+typedef struct softened {
+    const float *z, *end, *next; /* next: another line, of which the largest is found as well */
+    uint16_t *to;
+    f16v top, sum, most, other;
+} softened;
+
+INLINE void soften_some(softened *s)
+{
+    const v64 some = some_shares(s->z, s->top);
+    v64_store(s->to, some);
+    s->sum = f16v_add_bfloats(s->sum, some);
+    s->most = f16v_max(f16v_load(s->next), s->most);
+    s->other = f16v_max(f16v_load(s->next + LANES), s->other);
+    s->z += SOME;
+    s->next += SOME;
+    s->to += TILE_N;
+}
+
+/* ---- the product ---- */
+
+static void place(uint16_t *to, int which, const uint16_t *from, int n)
+{
+    for (int k = 0; k < n; k += STEP)
+        v64_store(to + k * ROWS + which * STEP, v64_load(from + k));
+}
+
+/* A tile of rows times two panels, or one. Four of the eight tiles are in use, two of them with
+ * sums, and panels take turns in one: a core that is shared has room for little more (tiles_amx.h).
+ * Two tiles of rows have a third fewer loads and take all eight: such a core is 1.7 times as slow
+ * with them, and a free one no faster. The tiles that the macros name are constants of the
+ * instructions. */
+typedef struct strip {
+    char *y; /* results, ldy bytes apart */
+    size_t ldy;
+    const uint16_t *x;
+    const uint16_t *const *part;
+    size_t panel;         /* where the first one begins in each part */
+    const uint16_t *soon; /* panels that come next; NULL: the next ones of each part */
+    int ask, ask_end;     /* lines of their tiles that are asked for here */
+} strip;
+
+/* `two`: panels, a constant at every call. `line`: softened meanwhile, some of it with each step;
+ * NULL: none. Products leave the rest of the processor idle for most of the time. */
+INLINE void multiply_strip(const dg_bgemm_args *a, const strip *s, const bool two, softened *line)
+{
+    enum { PANEL_BYTES = DG_PANEL * sizeof(float) };
+    const uint16_t *x = s->x;
+    tile_zero(0);
+    tile_zero(1);
+    if (a->add)
+        tile_load(0, s->y, s->ldy);
+    if (a->add && two)
+        tile_load(1, s->y + PANEL_BYTES, s->ldy);
+    const uint16_t *const *part = s->part;
+    for (int left = a->n_k; left > 0; left -= a->part_k, part++) {
+        const uint16_t *w = *part + s->panel, *end = x + dg_min(a->part_k, left) * ROWS,
+                       *soon = s->soon ? s->soon : w + 2 * a->next;
+        for (; x < end; x += TILE_N, w += TILE_N, soon += TILE_N) {
+            tile_load_once(4, x, STEP_BYTES);
+            tile_load(6, w, STEP_BYTES);
+            for (int i = s->ask; i < s->ask_end; i++) {
+                __builtin_prefetch(soon + i * STEP, 0, 2);
+                __builtin_prefetch(soon + a->next + i * STEP, 0, 2);
+            }
+            tile_dot_bfloat(0, 4, 6);
+            if (line && line->z < line->end)
+                soften_some(line);
+            if (two) {
+                tile_load(6, w + a->next, STEP_BYTES);
+                tile_dot_bfloat(1, 4, 6);
+            }
+        }
+    }
+    tile_store(0, s->y, s->ldy);
+    if (two)
+        tile_store(1, s->y + PANEL_BYTES, s->ldy);
+}
+
+/* Panels from column c on: their part, and where they begin in it. */
+INLINE const uint16_t *const *part_of(const dg_bgemm_args *a, int c)
+{
+    return a->part + (a->part_col ? c / a->part_col : 0);
+}
+
+INLINE size_t place_in_part(const dg_bgemm_args *a, int c)
+{
+    return (size_t)((a->part_col ? c % a->part_col : c) / DG_PANEL) * a->next;
+}
+
+/* What is multiplied after these columns, from memory that no cache may have: each pass of rows
+ * asks for its share. */
+INLINE void ask_for_next(strip *s, const dg_bgemm_args *a, int r, int n_row, int c)
+{
+    if (c + TWO >= a->n_col)
+        return;
+    if (a->part_col)
+        s->soon = *part_of(a, c + TWO) + place_in_part(a, c + TWO);
+    s->ask = ROWS * r / a->n_row;
+    s->ask_end = ROWS * (r + n_row) / a->n_row;
+}
+
+/* The same of two panels, with the next of the lines to soften. `top`: the largest of its scores,
+ * and then of the next one's. */
+static void multiply_softening(const dg_bgemm_args *a, const strip *s, float *top)
+{
+    dg_bsoften *all = a->soften;
+    const int line = all->done++, which = line % ROWS;
+    const float *z = all->z + (size_t)line * all->ldz;
+    float *max = &all->max[line];
+    *max = *top > *max ? *top : *max;
+    softened l = {
+        .z = z,
+        .end = z + all->n,
+        .next = all->done < all->n_line ? z + all->ldz : z,
+        .to = all->out + (size_t)(line - which) * (size_t)all->n + which * STEP,
+        .top = f16v_set(*max),
+        .sum = f16v_zero(),
+        .most = f16v_set(-INFINITY),
+        .other = f16v_set(-INFINITY),
+    };
+    multiply_strip(a, s, true, &l);
+    while (l.z < l.end)
+        soften_some(&l);
+    all->sum[line] = f16v_total(l.sum);
+    *top = f16v_largest(f16v_max(l.most, l.other));
+}
+
+/* Rows [r, r + n_row), at most a tile, of columns [c, c + n_col), at most TWO; results, in whole
+ * panels, to y. */
+static void multiply_to(const dg_bgemm_args *a, float *y, size_t ldy, int r, int n_row, int c,
+                        int n_col, float *top)
+{
+    strip s = {
+        .y = (char *)y,
+        .ldy = ldy * sizeof *y,
+        .x = a->x + (size_t)r * a->ldx,
+        .part = part_of(a, c),
+        .panel = place_in_part(a, c),
+    };
+    ask_for_next(&s, a, r, n_row, c);
+    if (n_col <= DG_PANEL)
+        multiply_strip(a, &s, false, NULL);
+    else if (a->soften && a->soften->done < a->soften->n_line)
+        multiply_softening(a, &s, top);
+    else
+        multiply_strip(a, &s, true, NULL);
+}
+
+/* The same where a panel's columns are not all asked for: results pass through a place of their
+ * own. */
+static void multiply_some(const dg_bgemm_args *a, float *y, int r, int n_row, int c, int n_col,
+                          float *top)
+{
+    float spare[ROWS][TWO] = {{0}};
+    const size_t bytes = (size_t)n_col * sizeof *y;
+    for (int i = 0; i < n_row && a->add; i++)
+        memcpy(spare[i], y + (size_t)i * a->ldy, bytes);
+    multiply_to(a, spare[0], TWO, r, n_row, c, n_col, top);
+    for (int i = 0; i < n_row; i++)
+        memcpy(y + (size_t)i * a->ldy, spare[i], bytes);
+}
+
+/* All columns of rows [r, end), a tile at a time: panels stay in the first-level cache while rows
+ * pass by, which are loaded past it. */
+static void multiply_rows(const dg_bgemm_args *a, int r, int end, float *top)
+{
+    for (int c = 0; c < a->n_col; c += TWO)
+        for (int i = r; i < end; i += ROWS) {
+            float *y = a->y + (size_t)i * a->ldy + c;
+            const int n_row = dg_min(ROWS, end - i), n_col = dg_min(TWO, a->n_col - c);
+            if (n_col % DG_PANEL)
+                multiply_some(a, y, i, n_row, c, n_col, top);
+            else
+                multiply_to(a, y, a->ldy, i, n_row, c, n_col, top);
+        }
+}
+
+static void gemm(const dg_bgemm_args *a)
+{
+    const int whole = a->n_row / ROWS * ROWS, left = a->n_row - whole;
+    float top = a->soften ? largest(a->soften->z, a->soften->n) : 0;
+    if (whole) {
+        tiles_begin(ROWS, STEP_BYTES);
+        multiply_rows(a, 0, whole, &top);
+    }
+    if (left) {
+        tiles_begin(left, STEP_BYTES);
+        multiply_rows(a, whole, a->n_row, &top);
+    }
+    tiles_end();
 }
 
 const dg_bkernels dg_bfloat_amx = {
