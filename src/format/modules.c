@@ -201,13 +201,15 @@ static dgemma_status find_bytes(joining *j, found *f, const dg_tensor *t)
 }
 
 /* The config may say how many values share a scale: what it says is what there is. */
-static dgemma_status check_group(const joining *j, const dg_tensor *scale, int64_t size)
+static dgemma_status check_group(const joining *j, const dg_tensor *scale, int64_t size,
+                                 int64_t n_in)
 {
-    if (dg_quantisation_has_group(j->q, size))
+    if (dg_quantisation_has_group(j->q, size, n_in))
         return DGEMMA_OK;
+    const int64_t said = j->q->group[0] < 0 ? n_in : j->q->group[0];
     char wanted[128];
-    snprintf(wanted, sizeof wanted, "one for %d values%s, as the config's \"group_size\" says",
-             j->q->group[0], j->q->n_group > 1 ? " or another of its sizes" : "");
+    snprintf(wanted, sizeof wanted, "one for %lld values%s, as the config's \"group_size\" says",
+             (long long)said, j->q->n_group > 1 ? " or another of its sizes" : "");
     return misfit(j, scale, wanted);
 }
 
@@ -236,7 +238,7 @@ static dgemma_status find_e2m1(joining *j, found *f, const dg_tensor *t, const c
                           .scale_rows = 1,
                           .scale_cols = group,
                           .n_scale_col = f->n_in / group};
-    st = check_group(j, scale, group);
+    st = check_group(j, scale, group, f->n_in);
     if (st || !nv)
         return st;
     st = need(j, &global, t, suffix, factor);
@@ -257,7 +259,7 @@ static dgemma_status take_groups(const joining *j, found *f, const dg_tensor *sc
     if (scale->n_dim != 2 || scale->type >= DG_DTYPE_FLOAT || n_group < 1 || n_in % n_group ||
         p->scale_cols % 32)
         return misfit(j, scale, "a scale of F32, F16 or BF16 for each group of 32 or more values");
-    return check_group(j, scale, p->scale_cols);
+    return check_group(j, scale, p->scale_cols, n_in);
 }
 
 /* The group of each column, where there is such a list. */

@@ -59,6 +59,8 @@ static dgemma_status read_block(dg_quantisation *q, const section *s, const char
 
 /* ---- groups of values ---- */
 
+enum { WHOLE_ROW = -1 };
+
 static bool is_listed(const dg_quantisation *q, int64_t size)
 {
     for (int i = 0; i < q->n_group; i++)
@@ -67,14 +69,13 @@ static bool is_listed(const dg_quantisation *q, int64_t size)
     return false;
 }
 
-/* Nothing, or -1 for a whole row, leaves it to the tensors. */
 static dgemma_status read_group_size(dg_quantisation *q, const section *s)
 {
     const json_t *v = value(s, "group_size");
     const json_int_t size = json_integer_value(v);
-    if (!v || size == -1)
+    if (!v)
         return DGEMMA_OK;
-    if (size < 1 || size > 1 << 20)
+    if ((size < 1 && size != WHOLE_ROW) || size > 1 << 20)
         return refuse(s, "group_size", "the number of values that share a scale");
     if (is_listed(q, size))
         return DGEMMA_OK;
@@ -84,9 +85,10 @@ static dgemma_status read_group_size(dg_quantisation *q, const section *s)
     return DGEMMA_OK;
 }
 
-bool dg_quantisation_has_group(const dg_quantisation *q, int64_t size)
+bool dg_quantisation_has_group(const dg_quantisation *q, int64_t size, int64_t row)
 {
-    return !q->n_group || q->any_group || is_listed(q, size);
+    return !q->n_group || q->any_group || is_listed(q, size) ||
+           (size == row && is_listed(q, WHOLE_ROW));
 }
 
 /* ---- compressed-tensors ---- */
@@ -119,7 +121,7 @@ static dgemma_status read_group(dg_quantisation *q, const section *top, const ch
     q->asymmetric &= json_is_false(value(&w, "symmetric"));
     const bool wide = json_integer_value(value(&w, "num_bits")) > 4;
     q->wide &= wide;
-    q->any_group |= !wide && !(json_integer_value(value(&w, "group_size")) > 0);
+    q->any_group |= !wide && !value(&w, "group_size");
     if (!st)
         st = read_group_size(q, &w);
     return st ? st : read_block(q, &w, "block_structure");

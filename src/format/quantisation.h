@@ -38,8 +38,8 @@ typedef struct dg_quantisation {
 
     /* of all others: how many values of a row share a scale, where the config says so */
     int n_group;
-    int group[DG_QUANT_BLOCKS];
-    bool any_group; /* some matrices of four bits have a size that it does not say */
+    int group[DG_QUANT_BLOCKS]; /* -1: all of a row */
+    bool any_group;             /* some matrices of four bits have a size that it does not say */
 
     /* of compressed-tensors, where all groups say so */
     bool asymmetric; /* there are zeros */
@@ -56,8 +56,8 @@ typedef struct dg_quantisation {
 dgemma_status dg_quantisation_read(dg_quantisation *out, const json_t *config, const char *where,
                                    const char *path, dgemma_error *err);
 
-/* Whether the config allows groups of `size` values. */
-bool dg_quantisation_has_group(const dg_quantisation *q, int64_t size);
+/* Whether the config allows groups of `size` values in rows of `row`. */
+bool dg_quantisation_has_group(const dg_quantisation *q, int64_t size, int64_t row);
 
 /* Whether it is MLX's: there is no method in it, but bits and a size of groups. */
 bool dg_quantisation_is_mlx(const json_t *config);

@@ -347,6 +347,7 @@ START_TEST(sizes_of_groups_fit)
         {DG_F8_E4M3, 1, {32}, true, NULL},
         {DG_F8_E4M3, 2, {32, 16}, false, NULL},
         {DG_F8_E4M3, 2, {32, 64}, false, "values or another of its sizes, as the config's \"group"},
+        {DG_F8_E4M3, 1, {-1}, false, "a.weight_scale is [8, 4] of type F8_E4M3, wanted one for 64"},
         {DG_U8, 1, {32}, false, NULL},
         {DG_U8,
          1,
@@ -354,6 +355,7 @@ START_TEST(sizes_of_groups_fit)
          false,
          "a.weight_scale is [8, 2] of type U8, wanted one for 16 values, as"},
         {DG_F16, 1, {64}, false, NULL},
+        {DG_F16, 1, {-1}, false, NULL}, /* all of the row */
         {DG_F16, 1, {32}, false, "a.scales is [1, 8] of type F16, wanted one for 32 values, as"},
     };
     static const float one = 1;

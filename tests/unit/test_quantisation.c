@@ -118,6 +118,7 @@ END_TEST
 /* The sizes that groups of values may have, wherever a method writes them. */
 START_TEST(reads_group_sizes)
 {
+    enum { ROW = 704 };
     static const struct {
         const char *text;
         int has, has_not; /* 0: it has all */
@@ -125,7 +126,8 @@ START_TEST(reads_group_sizes)
         {CT(""), 16, 0},
         {CT(OF("a", "\"num_bits\": 4, \"group_size\": 16")), 16, 32},
         {CT(OF("a", "\"num_bits\": 4, \"group_size\": null")), 16, 0},
-        {CT(OF("a", "\"num_bits\": 4, \"group_size\": -1")), 16, 0},
+        {CT(OF("a", "\"num_bits\": 4, \"group_size\": -1")), ROW, 16},
+        {CT(OF("a", "\"group_size\": 16") ", " OF("b", "\"group_size\": -1")), ROW, 32},
         {CT(OF("a", "\"group_size\": 16") ", " OF("b", "\"group_size\": 32")), 32, 64},
         {CT(OF("a", "\"group_size\": 16") ", " OF("b", "\"num_bits\": 4")), 32, 0},
         {CT(OF("a", "\"group_size\": 16") ", " OF("b", "\"num_bits\": 8")), 16, 32},
@@ -134,7 +136,7 @@ START_TEST(reads_group_sizes)
         {OPT(", \"config_groups\": {" OF("a", "\"group_size\": 16") "}"), 16, 32},
         {OPT(", \"quantized_layers\": {\"a\": {\"group_size\": 16}, \"b\": {}}"), 16, 32},
         {GPTQ ", \"group_size\": 64}", 64, 32},
-        {GPTQ ", \"group_size\": -1}", 64, 0},
+        {GPTQ ", \"group_size\": -1}", ROW, 64},
         {GPTQ ", \"group_size\": 64, \"dynamic\": {\"a\": {}}}", 32, 0},
         {ROUND ", \"group_size\": 64, \"extra_config\": {}}", 64, 32},
         {ROUND ", \"group_size\": 64, \"extra_config\": {\"a\": {\"group_size\": 32}}}", 32, 0},
@@ -143,8 +145,8 @@ START_TEST(reads_group_sizes)
         dg_quantisation q;
         dgemma_error err = {0};
         ck_assert_msg(read_text(&q, of[i].text, &err) == DGEMMA_OK, "%s", err.msg);
-        ck_assert_msg(dg_quantisation_has_group(&q, of[i].has), "%s", of[i].text);
-        ck_assert_msg(dg_quantisation_has_group(&q, of[i].has_not ? of[i].has_not : 7) ==
+        ck_assert_msg(dg_quantisation_has_group(&q, of[i].has, ROW), "%s", of[i].text);
+        ck_assert_msg(dg_quantisation_has_group(&q, of[i].has_not ? of[i].has_not : 7, ROW) ==
                           !of[i].has_not,
                       "%s", of[i].text);
     }
