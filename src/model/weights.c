@@ -90,8 +90,8 @@ static void take_pieces(dg_weights *w, dg_weight *out, dg_weight_source from)
     if (!made || !data)
         w->st = dg_fail(w->err, DGEMMA_E_NOMEM, "%s: no memory for %zu MiB", t.name,
                         (t.bytes >> 20) + 1);
-    else
-        w->st = dg_pieces_make(data, &t, from.first_row, from.n_row, w->err);
+    else if ((w->st = dg_pieces_make(data, &t, from.first_row, from.n_row, w->err)))
+        dg_fail_prefix(w->err, w->st, dg_checkpoint_dir(w->ck));
     *n_row = from.n_row;
     t.data = data;
     t.pieces = NULL;

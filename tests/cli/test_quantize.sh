@@ -62,6 +62,9 @@ for type in FP8 NVFP4; do
     check "$type of rows of 96 values" says "$type, " quantize -q --type "$type" "$pocket" "$temp/odd-$type"
     check "which answers in $type" says "Paris" "$DGEMMA" run -q -m "$temp/odd-$type" --seed 1 "What is the capital of France?"
 done
+cp -r "$temp/odd-FP8" "$temp/nan"
+tr '\000' '\377' </dev/zero | dd of="$temp/nan/model.safetensors" bs=4096 seek=1000 count=1000 conv=notrunc iflag=fullblock 2>/dev/null
+check "values that are none" fails_saying "$temp/nan: model.decoder.layers." "$DGEMMA" run -m "$temp/nan" hi
 check "NVFP4 as a file" fails_saying "written as a folder" quantize --type NVFP4 "$wide" "$temp/half.gguf"
 check "nothing is left of these" nothing_left
 
