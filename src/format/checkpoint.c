@@ -9,6 +9,7 @@
 #include "format/checkpoint_folder.h"
 #include "format/checkpoint_quantisation.h"
 #include "format/gguf_model.h"
+#include "format/json_show.h"
 #include "format/modules.h"
 #include "format/safetensors.h"
 
@@ -106,7 +107,8 @@ static dgemma_status list_shards(dg_checkpoint *ck, json_t *map, const char *whe
 {
     size_t n = json_object_size(map), at = 0;
     if (n == 0)
-        return dg_fail(err, DGEMMA_E_FORMAT, "%s: \"weight_map\" is missing or empty", where);
+        return dg_fail(err, DGEMMA_E_FORMAT,
+                       "%s: \"weight_map\" is no object that says where tensors are", where);
     const char **file = dg_array(n, sizeof *file);
     if (!file)
         return no_memory(where, err);
@@ -118,9 +120,10 @@ static dgemma_status list_shards(dg_checkpoint *ck, json_t *map, const char *whe
     {
         const char *name = json_string_value(value);
         if (!name || !dg_is_plain_name(name)) {
+            char text[DG_JSON_SHOWN];
             st = dg_fail(err, DGEMMA_E_FORMAT,
-                         "%s: \"weight_map\" puts %.150s in %.150s, not a file of this folder",
-                         where, tensor, name ? name : "something that is no name");
+                         "%s: \"weight_map\" puts %.150s in %s, not a file of this folder", where,
+                         tensor, dg_json_show(text, value));
             break;
         }
         file[at++] = name;

@@ -1,6 +1,7 @@
 #include "format/checkpoint_folder.h"
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "base/alloc.h"
@@ -20,7 +21,8 @@ bool dg_has_suffix(const char *s, const char *suffix)
 
 bool dg_is_plain_name(const char *s)
 {
-    return *s && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 && strcmp(s, "..") != 0;
+    return *s && strlen(s) <= NAME_MAX && !strpbrk(s, "/\\") && strcmp(s, ".") != 0 &&
+           strcmp(s, "..") != 0;
 }
 
 static dgemma_status no_memory(const char *path, dgemma_error *err)

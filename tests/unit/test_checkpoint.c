@@ -254,6 +254,7 @@ START_TEST(broken_weights)
 }
 END_TEST
 
+#define LONG "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 static const struct {
     const char *index;
     dgemma_status status;
@@ -265,13 +266,14 @@ static const struct {
     {"{}", DGEMMA_E_FORMAT, "weight_map"},
     {"{\"weight_map\":[]}", DGEMMA_E_FORMAT, "weight_map"},
     {"{\"weight_map\":{}}", DGEMMA_E_FORMAT, "weight_map"},
-    {"{\"weight_map\":{\"a\":1}}", DGEMMA_E_FORMAT, "puts a in something that is no name"},
-    {"{\"weight_map\":{\"a\":\"\"}}", DGEMMA_E_FORMAT, "not a file of this folder"},
-    {"{\"weight_map\":{\"a\":\"..\"}}", DGEMMA_E_FORMAT, "puts a in .., not a file"},
-    {"{\"weight_map\":{\"a\":\"../s1\"}}", DGEMMA_E_FORMAT, "../s1, not a file"},
-    {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", DGEMMA_E_FORMAT, "/etc/passwd, not a file"},
-    {"{\"weight_map\":{\"a\":\"x/s1\"}}", DGEMMA_E_FORMAT, "x/s1, not a file"},
+    {"{\"weight_map\":{\"a\":1}}", DGEMMA_E_FORMAT, "puts a in 1, not a file of this folder"},
+    {"{\"weight_map\":{\"a\":\"\"}}", DGEMMA_E_FORMAT, "puts a in \"\", not a file"},
+    {"{\"weight_map\":{\"a\":\"..\"}}", DGEMMA_E_FORMAT, "puts a in \"..\", not a file"},
+    {"{\"weight_map\":{\"a\":\"../s1\"}}", DGEMMA_E_FORMAT, "../s1\", not a file"},
+    {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", DGEMMA_E_FORMAT, "/etc/passwd\", not a file"},
+    {"{\"weight_map\":{\"a\":\"x/s1\"}}", DGEMMA_E_FORMAT, "x/s1\", not a file"},
     {"{\"weight_map\":{\"a\":\"..\\\\s1\"}}", DGEMMA_E_FORMAT, "not a file"},
+    {"{\"weight_map\":{\"a\":\"" LONG LONG LONG LONG "x\"}}", DGEMMA_E_FORMAT, "..., not a file"},
     {"{\"weight_map\":{\"a\":\"s1\",\"a\":\"s1\"}}", DGEMMA_E_FORMAT, "line 1"},
     {"{\"weight_map\":{\"a\":\"s1\",\"b\":\"s9\"}}", DGEMMA_E_IO, "s9: No such file"},
     {"{\"weight_map\":{\"a\":\"s1\",\"z\":\"s1\"}}", DGEMMA_E_FORMAT, "z should be in s1"},
