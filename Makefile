@@ -85,7 +85,7 @@ SRC_lib := $(SRC_base) $(SRC_tensor) $(SRC_text) $(SRC_constraint) $(SRC_image) 
 
 SRC_server  := $(wildcard server/*.c)
 # In the order in which they are joined.
-SRC_ui      := $(patsubst %,ui/%.js,dom highlight markdown store stream canvas_panel messages attach chats rewrite models app)
+SRC_ui      := $(patsubst %,ui/%.js,dom highlight markdown store stream canvas_panel messages attach chats rewrite models settings app)
 SRC_cli     := $(wildcard cli/*.c)
 SRC_support := $(wildcard tests/support/*.c)
 SRC_unit    := $(wildcard tests/unit/*.c)
