@@ -220,7 +220,7 @@ ALL_OBJ := $(call obj,$(SRC_lib) $(SRC_server) $(SRC_cli) $(SRC_support) $(SRC_u
            $(SRC_pty) $(SRC_fuzz) $(SRC_replay) $(SRC_bench) $(SRC_cuda_test) $(SRC_device_test) $(SRC_pocket) tests/tools/render_chat.c tests/guided/valid_answers.c)
 
 .PHONY: all run test test-programs gpu-report cuda-kernels cuda-host cuda-golden test-long test-valid test-tools test-gaps test-lm-eval test-llama test-ray test-deb test-container test-x86 mutations golden pocket-eval bench soak soak-state bench-serve fuzz fuzz-build fuzz-programs fuzz-run deps deps-most deps-all wheel wheel-label dist deb install uninstall format format-check \
-        check check-layers check-names clean help FORCE
+        check check-layers check-names check-lengths clean help FORCE
 .SECONDARY: $(ALL_OBJ)
 
 all: $(LIB_A) $(LIB_SO) $(PROGRAM) $(if $(filter release,$(CFG)),$(PROGRAM:%=build/dgemma))
@@ -573,7 +573,10 @@ check-layers:
 check-names:
 	@sh tools/check_names.sh
 
-check: check-layers check-names format-check
+check-lengths:
+	@sh tools/check_lengths.sh
+
+check: check-layers check-names check-lengths format-check
 
 clean:
 	rm -rf build
@@ -671,7 +674,7 @@ help:
 	@echo 'make dist             build/dgemma-$(VERSION).tar.gz, of what is committed: the same bytes each time'
 	@echo 'make deb              Debian packages, in build/packages: program, service, pocket model, library, headers'
 	@echo 'make install          into PREFIX=$(PREFIX) under DESTDIR (LIBDIR: its libraries); uninstall takes it away'
-	@echo 'make check            layers, file names, layout; also check-layers, check-names, format-check'
+	@echo 'make check            layers, names and lengths of files, layout; also check-layers, check-names, check-lengths, format-check'
 	@echo 'make format           lay the code out by .clang-format'
 	@echo 'make clean            remove build/'
 	@echo
