@@ -1,4 +1,5 @@
 /* dgemma serve: a model behind HTTP, until a signal says otherwise. */
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -114,6 +115,22 @@ static void allow_files(int n)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* Whether one of these comes within that time. A process that is stopped and goes on is woken up
+ * too, and waits again. */
+static bool is_told_within(const sigset_t *set, double seconds)
+{
+    double until = dg_clock_now() + seconds;
+    int number;
+    do {
+        double left = until - dg_clock_now();
+        left = left > 0 ? left : 0;
+        struct timespec rest = {.tv_sec = (time_t)left,
+                                .tv_nsec = (long)((left - (double)(time_t)left) * 1e9)};
+        number = sigtimedwait(set, NULL, &rest);
+    } while (number < 0 && errno == EINTR);
+    return number > 0;
+}
+
 /* Waits for a signal, then for the answers under way; a second signal ends them. */
 static void serve_until_told(dg_server *server, const serve_args *a)
 {
@@ -124,12 +141,11 @@ static void serve_until_told(dg_server *server, const serve_args *a)
     print_line(NULL, "dgemma: stopping: answers under way are finished, a second signal ends them");
     cli_notify("STOPPING=1");
     dg_server_leave(server);
-    bool hurry = a->drain_delay &&
-                 sigtimedwait(&set, NULL, &(struct timespec){.tv_sec = a->drain_delay}) > 0;
+    bool hurry = a->drain_delay && is_told_within(&set, a->drain_delay);
     dg_server_drain(server);
     double until = dg_clock_now() + a->drain;
     while (!hurry && dg_clock_now() < until && !dg_server_wait_idle(server, 0.1))
-        hurry = sigtimedwait(&set, NULL, &(struct timespec){0}) > 0;
+        hurry = is_told_within(&set, 0);
     dg_server_stop(server);
 }
 

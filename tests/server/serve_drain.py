@@ -109,6 +109,9 @@ def delay():
     s = Server("-q", "--drain-delay", "3")
     start = time.time()
     s.process.send_signal(signal.SIGTERM)
+    check("it is told", wait_until(lambda: "stopping" in s.output()))
+    for number in (signal.SIGSTOP, signal.SIGCONT):  # by a person or a debugger: no reason to go sooner
+        s.process.send_signal(number)
     check("exit 0 when the time is over", s.process.wait(PATIENCE) == 0 and time.time() - start >= 3, s.output())
     s = Server("-q", "--drain-delay", "3600")
     s.process.send_signal(signal.SIGTERM)
