@@ -12,7 +12,7 @@
 #include <utmp.h>
 #include "base/clock.h"
 
-enum { PATIENCE = 60, QUIET_MS = 150 };
+enum { PATIENCE = 300, QUIET_MS = 150 }; /* seconds: of a slow machine, under a sanitizer */
 
 static void set_environment(const char *const *env)
 {
@@ -136,7 +136,7 @@ bool pty_shows(const pty_session *p, const char *text, bool words)
 
 bool pty_wait_new(pty_session *p, size_t from, const char *text)
 {
-    for (double end = dg_clock_now() + PATIENCE; dg_clock_now() < end;) {
+    for (double end = pty_patience(); dg_clock_now() < end;) {
         if (has_text(p, from, text))
             return true;
         reap(p, WNOHANG);
@@ -154,7 +154,7 @@ bool pty_wait_text(pty_session *p, const char *text)
 bool pty_wait_prompt(pty_session *p)
 {
     vt_screen *s = &p->screen;
-    for (double end = dg_clock_now() + PATIENCE; dg_clock_now() < end;) {
+    for (double end = pty_patience(); dg_clock_now() < end;) {
         if (s->x == 2 && !strcmp(vt_row_text(s, s->y), ">") && !(pty_modes(p).c_lflag & ICANON))
             return true;
         pump(p, 20);
@@ -165,9 +165,8 @@ bool pty_wait_prompt(pty_session *p)
 bool pty_wait_frames(pty_session *p, int n)
 {
     int wanted = p->screen.n_frame + n;
-    for (double end = dg_clock_now() + PATIENCE;
-         dg_clock_now() < end && p->screen.n_frame < wanted;)
-        pump(p, 50);
+    for (double end = pty_patience(); p->screen.n_frame < wanted && pty_look_again(p, end);)
+        ;
     return p->screen.n_frame >= wanted;
 }
 
@@ -177,9 +176,29 @@ void pty_settle(pty_session *p)
         ;
 }
 
+double pty_patience(void)
+{
+    return dg_clock_now() + PATIENCE;
+}
+
+bool pty_look_again(pty_session *p, double end)
+{
+    pump(p, 20);
+    return dg_clock_now() < end;
+}
+
+bool pty_wait_stop(pty_session *p)
+{
+    int status;
+    for (double end = pty_patience(); pty_look_again(p, end);)
+        if (waitpid(p->pid, &status, WUNTRACED | WNOHANG) == p->pid)
+            return WIFSTOPPED(status);
+    return false;
+}
+
 bool pty_wait_end(pty_session *p)
 {
-    for (double end = dg_clock_now() + PATIENCE; dg_clock_now() < end && !p->ended;) {
+    for (double end = pty_patience(); dg_clock_now() < end && !p->ended;) {
         if (!pump(p, 20))
             usleep(10000);
         reap(p, WNOHANG);

@@ -34,7 +34,13 @@ bool pty_wait_prompt(pty_session *p);
 bool pty_wait_new(pty_session *p, size_t from, const char *text);
 /* Until a frame is on the screen: an answer is being drawn. */
 bool pty_wait_frames(pty_session *p, int n);
-/* Until nothing has come for a while. */
+/* For a loop that reads until something is on the screen:
+ *     for (double end = pty_patience(); !there && pty_look_again(p, end);) */
+double pty_patience(void);
+bool pty_look_again(pty_session *p, double end);
+/* Until Ctrl-Z has stopped it; false when it does not. */
+bool pty_wait_stop(pty_session *p);
+/* Until nothing has come for a while: on a slow machine that says little. */
 void pty_settle(pty_session *p);
 /* Until the program has ended; false when it does not. */
 bool pty_wait_end(pty_session *p);
