@@ -5,7 +5,7 @@
  * nobody can go on the kernel hangs, and the process ends with a list of who waits where; likewise
  * when lanes meet in different collectives, or a lane leaves while others wait for it. Only where a
  * thread waits for another block's count the next block is run meanwhile. */
-#include "cuda_runtime.h"
+#include "emulated_fibers.h"
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,58 +24,6 @@
 
 enum { MAX_THREAD = 1024, MAX_BARRIER = 16, MAX_SHARED = 227 << 10 };
 static const size_t fiber_stack = 256 << 10;
-
-typedef enum wait_state { RUNS, IN_WARP, AT_BARRIER, ON_MBAR, ON_COUNT, DONE } wait_state;
-
-typedef enum collective {
-    C_SHUFFLE,
-    C_BALLOT,
-    C_SYNC,
-    C_MMA,
-    C_MMA_TF32,
-    C_MMA_S8,
-    C_LDMATRIX
-} collective;
-
-/* A copy that cp.async or a bulk copy has begun. */
-typedef struct copy {
-    unsigned char *to;
-    const unsigned char *from;
-    size_t bytes, n_copied; /* the rest is zero */
-    int group;              /* cp.async: which commit */
-    uint64_t *bar;          /* bulk */
-    emu_tensor_map map;     /* of a box, whose first value is `at`; data NULL: not one */
-    int at[EMU_DIMS];
-} copy;
-
-typedef struct copies {
-    copy *item;
-    int n, max;
-} copies;
-
-typedef struct fiber {
-    void *sp;
-    unsigned char *stack; /* its lowest byte, behind the guard page */
-    size_t stack_bytes;
-    void *fake_stack;
-    wait_state state;
-    emu_where where;
-    uint3 thread;
-    int barrier, barrier_result;
-    long seen; /* ON_MBAR: the progress at which it last looked */
-    uint32_t in[12], out[4];
-    const void *row;
-    copies under_way;
-    int group;
-} fiber;
-
-/* The lanes that have come to the collective under way. */
-typedef struct warp {
-    collective kind;
-    int variant;
-    uint32_t mask, arrived;
-    emu_where where;
-} warp;
 
 typedef struct barrier {
     int arrived, expected, sum;
@@ -101,8 +49,6 @@ static unsigned char *shared;
 static copies bulk;
 static emu_body *body;
 static void *body_arg;
-static int device[3] = {9, 0, 132};
-
 /* ---- failing ---- */
 
 static int index_of(const fiber *f)
@@ -307,8 +253,6 @@ int emu_barrier(int id, int n, bool wait, int value, emu_where where)
 
 /* ---- collectives ---- */
 
-static void compute(const warp *w, fiber *lane);
-
 int emu_lane(void)
 {
     return index_of(now) % 32;
@@ -340,7 +284,7 @@ static void meet(collective kind, int variant, uint32_t mask, emu_where where)
         if (index_of(first) + i >= n_thread || first[i].state == DONE)
             emu_fail(where, "a lane of the mask is not there any more");
     }
-    compute(w, first);
+    emu_compute(w, first);
     for (int i = 0; i < 32; i++)
         if (mask >> i & 1)
             first[i].state = RUNS;
@@ -403,154 +347,6 @@ void emu_ldmatrix(uint32_t *r, int n, bool trans, const void *row, emu_where whe
     now->row = row;
     meet(C_LDMATRIX, n << 1 | trans, 0xFFFFFFFFu, where);
     memcpy(r, now->out, (size_t)n * 4);
-}
-
-/* ---- what the collectives compute: the fragments as PTX lays them out ---- */
-
-float emu_half_to_float(uint16_t h)
-{
-    uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
-    float size = exponent == 31  ? __uint_as_float(0x7F800000u | fraction << 13)
-                 : exponent == 0 ? (float)fraction * 0x1p-24f
-                                 : __uint_as_float((exponent + 112) << 23 | fraction << 13);
-    return h & 0x8000 ? -size : size;
-}
-
-template <bool HALF> static inline float from_bits(uint32_t pair, int high)
-{
-    uint16_t bits = (uint16_t)(high ? pair >> 16 : pair);
-    return HALF ? emu_half_to_float(bits) : __uint_as_float((uint32_t)bits << 16);
-}
-
-/* Register i of a lane holds of A (16 x 16) the row lane / 4 (+ 8 for odd i) and the columns
- * 2 (lane % 4) (+ 8 for i > 1) and the next; of B (16 x 8) the column lane / 4 and the same rows as
- * A's columns. The result: rows as A's, columns 2 (lane % 4) and the next. */
-template <bool HALF> static void mma(fiber *lane)
-{
-    float a[16][16], b[16][8];
-    for (int l = 0; l < 32; l++) {
-        int row = l / 4, pair = 2 * (l % 4);
-        for (int i = 0; i < 4; i++)
-            for (int h = 0; h < 2; h++)
-                a[row + 8 * (i % 2)][pair + 8 * (i / 2) + h] = from_bits<HALF>(lane[l].in[i], h);
-        for (int i = 0; i < 2; i++)
-            for (int h = 0; h < 2; h++)
-                b[pair + 8 * i + h][row] = from_bits<HALF>(lane[l].in[4 + i], h);
-    }
-    double sum[16][8];
-    for (int l = 0; l < 32; l++)
-        for (int i = 0; i < 4; i++)
-            sum[l / 4 + 8 * (i / 2)][2 * (l % 4) + i % 2] = __uint_as_float(lane[l].in[6 + i]);
-    for (int k = 0; k < 16; k++)
-        for (int row = 0; row < 16; row++)
-            for (int column = 0; column < 8; column++)
-                sum[row][column] += (double)a[row][k] * b[k][column];
-    for (int l = 0; l < 32; l++)
-        for (int i = 0; i < 4; i++)
-            lane[l].out[i] = __float_as_uint((float)sum[l / 4 + 8 * (i / 2)][2 * (l % 4) + i % 2]);
-}
-
-/* Register i of a lane holds of A (16 x 8) the row lane / 4 (+ 8 for odd i) and the column lane % 4
- * (+ 4 for i > 1); of B (8 x 8) the column lane / 4 and the same rows as A's columns. */
-static void mma_tf32(fiber *lane)
-{
-    double a[16][8], b[8][8];
-    for (int l = 0; l < 32; l++) {
-        for (int i = 0; i < 4; i++)
-            a[l / 4 + 8 * (i % 2)][l % 4 + 4 * (i / 2)] =
-                __uint_as_float(lane[l].in[i] & 0xFFFFE000u);
-        for (int i = 0; i < 2; i++)
-            b[l % 4 + 4 * i][l / 4] = __uint_as_float(lane[l].in[4 + i] & 0xFFFFE000u);
-    }
-    for (int l = 0; l < 32; l++)
-        for (int i = 0; i < 4; i++) {
-            int row = l / 4 + 8 * (i / 2), column = 2 * (l % 4) + i % 2;
-            double sum = __uint_as_float(lane[l].in[6 + i]);
-            for (int k = 0; k < 8; k++)
-                sum += a[row][k] * b[k][column];
-            lane[l].out[i] = __float_as_uint((float)sum);
-        }
-}
-
-static void mma_s8(fiber *lane, int a_unsigned)
-{
-    int a[16][32], b[32][8];
-    for (int l = 0; l < 32; l++) {
-        int row = l / 4, four = 4 * (l % 4);
-        for (int i = 0; i < 4; i++)
-            for (int h = 0; h < 4; h++) {
-                uint8_t byte = (uint8_t)(lane[l].in[i] >> 8 * h);
-                a[row + 8 * (i % 2)][four + 16 * (i / 2) + h] = a_unsigned ? byte : (int8_t)byte;
-            }
-        for (int i = 0; i < 2; i++)
-            for (int h = 0; h < 4; h++)
-                b[four + 16 * i + h][row] = (int8_t)(uint8_t)(lane[l].in[4 + i] >> 8 * h);
-    }
-    for (int l = 0; l < 32; l++)
-        for (int i = 0; i < 4; i++) {
-            int row = l / 4 + 8 * (i / 2), column = 2 * (l % 4) + i % 2;
-            uint32_t sum = lane[l].in[6 + i];
-            for (int k = 0; k < 32; k++)
-                sum += (uint32_t)(a[row][k] * b[k][column]);
-            lane[l].out[i] = sum;
-        }
-}
-
-/* Matrix m has its rows where lanes 8 m ... 8 m + 7 point to; lane l receives the values 2 (l % 4)
- * and the next of row l / 4, or, transposed, of column l / 4. */
-static void ldmatrix(fiber *lane, int n, bool trans)
-{
-    for (int m = 0; m < n; m++) {
-        uint16_t v[8][8];
-        for (int r = 0; r < 8; r++)
-            memcpy(v[r], lane[8 * m + r].row, 16);
-        for (int l = 0; l < 32; l++) {
-            int r = l / 4, c = 2 * (l % 4);
-            uint16_t low = trans ? v[c][r] : v[r][c], high = trans ? v[c + 1][r] : v[r][c + 1];
-            lane[l].out[m] = (uint32_t)high << 16 | low;
-        }
-    }
-}
-
-static void compute(const warp *w, fiber *lane)
-{
-    uint32_t ballot = 0;
-    switch (w->kind) {
-    case C_SHUFFLE:
-        for (int i = 0; i < 32; i++) {
-            if (!(w->mask >> i & 1))
-                continue;
-            uint32_t from = lane[i].in[1];
-            if (!(w->mask >> from & 1))
-                emu_fail(w->where, "a shuffle from a lane outside of the mask");
-            lane[i].out[0] = lane[from].in[0];
-        }
-        break;
-    case C_BALLOT:
-        for (int i = 0; i < 32; i++)
-            if (w->mask >> i & 1)
-                ballot |= lane[i].in[0] << i;
-        for (int i = 0; i < 32; i++)
-            lane[i].out[0] = w->mask >> i & 1 ? ballot : lane[i].out[0];
-        break;
-    case C_MMA:
-        if (w->variant)
-            mma<true>(lane);
-        else
-            mma<false>(lane);
-        break;
-    case C_MMA_TF32:
-        mma_tf32(lane);
-        break;
-    case C_MMA_S8:
-        mma_s8(lane, w->variant);
-        break;
-    case C_LDMATRIX:
-        ldmatrix(lane, w->variant >> 1, w->variant & 1);
-        break;
-    case C_SYNC:
-        break;
-    }
 }
 
 /* ---- copies that arrive later ---- */
@@ -928,13 +724,6 @@ void emu_set_order(int new_order)
     order = new_order;
 }
 
-void emu_set_device(int major, int minor, int n_sm)
-{
-    device[0] = major;
-    device[1] = minor;
-    device[2] = n_sm;
-}
-
 /* ---- half precision ---- */
 
 uint16_t emu_double_to_half(double d)
@@ -957,108 +746,4 @@ uint16_t emu_double_to_half(double d)
 uint16_t emu_float_to_half(float f)
 {
     return emu_double_to_half(f);
-}
-
-/* ---- the runtime ---- */
-
-const char *cudaGetErrorString(cudaError_t error)
-{
-    switch (error) {
-    case cudaSuccess:
-        return "no error";
-    case cudaErrorMemoryAllocation:
-        return "out of memory";
-    case cudaErrorNotSupported:
-        return "operation not supported";
-    case cudaErrorInvalidValue:
-        return "invalid argument";
-    case cudaErrorInvalidConfiguration:
-        return "invalid configuration argument";
-    case cudaErrorInsufficientDriver:
-        return "the driver is too old";
-    case cudaErrorInvalidDevice:
-        return "invalid device ordinal";
-    case cudaErrorNoKernelImageForDevice:
-        return "no kernel image is available for execution on the device";
-    case cudaErrorLaunchFailure:
-        return "unspecified launch failure";
-    case cudaErrorStreamCaptureUnsupported:
-        return "operation not permitted when stream is capturing";
-    }
-    return "unknown error";
-}
-
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, const void *kernel)
-{
-    out->binaryVersion = kernel ? 10 * device[0] : 0;
-    return device[0] == 8 || device[0] == 9 ? cudaSuccess : cudaErrorNoKernelImageForDevice;
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    return cudaSuccess;
-}
-
-bool emu_record_copy(void *to, const void *from, size_t bytes);
-bool emu_recording(void);
-
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
-{
-    memmove(to, from, bytes);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemset(void *p, int value, size_t bytes)
-{
-    memset(p, value, bytes);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t)
-{
-    if (emu_record_copy(to, from, bytes))
-        return cudaSuccess;
-    cudaError_t error = emu_fault();
-    return error ? error : cudaMemcpy(to, from, bytes, kind);
-}
-
-cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
-{
-    return cudaMemset(p, value, bytes);
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t)
-{
-    return emu_recording() ? cudaErrorStreamCaptureUnsupported : emu_fault();
-}
-
-cudaError_t cudaDeviceSynchronize(void)
-{
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDevice(int *out)
-{
-    *out = 0;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attr, int)
-{
-    switch (attr) {
-    case cudaDevAttrComputeCapabilityMajor:
-        *value = device[0];
-        return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMinor:
-        *value = device[1];
-        return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount:
-        *value = device[2];
-        return cudaSuccess;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-        *value = device[0] == 8 && device[1] ? 99 << 10 : device[0] == 8 ? 163 << 10 : 227 << 10;
-        return cudaSuccess;
-    }
-    return cudaErrorInvalidValue;
 }
