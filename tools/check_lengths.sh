@@ -5,11 +5,11 @@
 set -eu
 cd "${1:-.}"
 
-# longer LIMIT FOLDER...: what is there in C, CUDA C and JavaScript and has more lines.
+# longer LIMIT FOLDER...: what is there in C, C++, CUDA C and JavaScript and has more lines.
 longer() {
     limit=$1
     shift
-    find "$@" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.js' 2>/dev/null | sort |
+    find "$@" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.js' 2>/dev/null | sort |
         while read -r file; do
             lines=$(wc -l <"$file")
             [ "$lines" -le "$limit" ] || echo "$file: $lines lines, at most $limit"
