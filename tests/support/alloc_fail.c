@@ -42,10 +42,19 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
     return fails() ? NULL : __real_aligned_alloc(alignment, bytes);
 }
 
+/* jansson (2.14) does not look whether there was memory for the buffer of a token to grow, to a
+ * power of two, and where the byte that is lost then ends a string it reads on past the buffer:
+ * that growth never fails here. */
+static void *malloc_for_jansson(size_t bytes)
+{
+    const bool grows = bytes >= 32 && (bytes & (bytes - 1)) == 0;
+    return grows ? __real_malloc(bytes) : __wrap_malloc(bytes);
+}
+
 void dg_test_fail_alloc_at(long n)
 {
     /* jansson is a shared library, out of the linker's reach; it can be told. */
-    json_set_alloc_funcs(__wrap_malloc, free);
+    json_set_alloc_funcs(malloc_for_jansson, free);
     atomic_store(&seen, 0);
     atomic_store(&chosen, n);
 }
