@@ -54,7 +54,7 @@ chmod -R u+w "$temp/cut"
 cut_between() {
     { echo one; until [ -s "$temp/out" ]; do sleep 0.1; done
       truncate -s 4096 "$temp/cut/model.safetensors"; echo two; } |
-        timeout 60 "$DGEMMA" chat -m "$temp/cut" -n 4 >"$temp/out" 2>"$temp/err"
+        timeout 600 "$DGEMMA" chat -m "$temp/cut" -n 4 >"$temp/out" 2>"$temp/err"
     [ $? -eq 1 ] && says "model.safetensors was cut short"
 }
 check "a model file that is cut short" cut_between

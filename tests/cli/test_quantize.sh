@@ -105,7 +105,7 @@ echo "a short text" >"$temp/short.txt"
 check "too little text" fails_saying "more text is needed" imatrix "$temp/short.txt" -o "$temp/half.gguf"
 check "no output" fails_saying "FILE -o OUT" imatrix docs/quantize.md
 stop_imatrix() {
-    timeout -s INT -k 20 1.5 "$DGEMMA" imatrix -m "$pocket" docs/quantize.md -o "$temp/half.gguf"
+    timeout -s INT -k 600 1.5 "$DGEMMA" imatrix -m "$pocket" docs/quantize.md -o "$temp/half.gguf"
     status=$?
     [ "$status" -eq 0 ] && rm -f "$temp/half.gguf" # it was faster
     nothing_left
@@ -186,45 +186,48 @@ cut_short() { ( trap '' XFSZ; ulimit -f 2000; quantize "$pocket" "$temp/half.ggu
 check "no room on the way" fails_saying "half.gguf" cut_short
 check "nothing is left of it" nothing_left
 
-# ---- killed: there is no file under the name, and the next run makes one ----
+# ---- killed: there is no file under the name unless it is whole, and the next run makes one ----
 killed() {
     for hundredths in 01 03 06 10 17 26 38 52; do
         "$DGEMMA" quantize -q -t 1 "$pocket" "$temp/killed.gguf" >/dev/null 2>&1 &
         sleep "0.$hundredths"
-        kill -KILL $! 2>/dev/null || { wait $!; rm -f "$temp/killed.gguf"; continue; }
-        wait $! && { rm -f "$temp/killed.gguf"; continue; } # it was faster
-        [ ! -e "$temp/killed.gguf" ] || { echo "a file after 0.$hundredths s"; return 1; }
+        kill -KILL $! 2>/dev/null
+        wait $!
+        [ ! -e "$temp/killed.gguf" ] || cmp "$temp/killed.gguf" "$temp/Q4_K_M.gguf" || { echo "a part of a file after 0.$hundredths s"; return 1; }
+        rm -f "$temp/killed.gguf" # it was faster
     done
     quantize -q "$pocket" "$temp/killed.gguf" && [ ! -e "$temp/killed.gguf.partial" ] &&
         cmp "$temp/killed.gguf" "$temp/Q4_K_M.gguf"
 }
 check "a kill leaves no file" killed
 interrupted() {
-    timeout -s INT -k 20 0.3 "$DGEMMA" quantize -t 1 "$pocket" "$temp/half.gguf"
-    status=$?
-    [ "$status" -eq 0 ] && rm -f "$temp/half.gguf" # it was faster
+    timeout -s INT -k 600 0.3 "$DGEMMA" quantize -t 1 "$pocket" "$temp/half.gguf"
+    cmp -s "$temp/half.gguf" "$temp/Q4_K_M.gguf" && rm -f "$temp/half.gguf" # it was faster
     nothing_left
 }
 check "an interrupt leaves nothing" interrupted
-# A shell lets what runs in the background ignore interrupts, until the program waits for them: so none comes too early.
+# Whoever interrupts may stand still for a moment, and the program be further then, or through: not each time.
 interrupt() { # SAYS OPTION...
     said=$1
     shift
-    rm -f "$temp/interrupted.log"
-    "$DGEMMA" quantize -q -t 1 "$@" >"$temp/interrupted.log" 2>&1 &
-    until [ -e "$temp/interrupted.log" ]; do sleep 0.01; done
-    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-        kill -INT $! 2>/dev/null
-        sleep 0.05
+    for _ in 1 2 3 4 5; do
+        rm -rf "$temp"/half*
+        cp "$temp/before.gguf" "$temp/kept.gguf"
+        "$DGEMMA" quantize -q -t 1 "$@" >"$temp/interrupted.log" 2>&1 &
+        pid=$!
+        soon listens_or_ended $pid
+        kill -INT $pid 2>/dev/null
+        wait $pid
+        [ $? -eq 130 ] && grep -qxF "dgemma quantize: $said" "$temp/interrupted.log" && return
     done
-    wait $!
-    [ $? -eq 130 ] && grep -qxF "dgemma quantize: $said" "$temp/interrupted.log" || { cat "$temp/interrupted.log"; return 1; }
+    cat "$temp/interrupted.log"
+    return 1
 }
+listens_or_ended() { listens "$1" || grep -q '^State:.*Z' "/proc/$1/status" || [ ! -e "/proc/$1" ]; }
 stays() { interrupt "interrupted: $temp/kept.gguf is what it was before" -f "$pocket" "$temp/kept.gguf" && cmp "$temp/before.gguf" "$temp/kept.gguf"; }
 check "and says so of a file" interrupt "interrupted: $temp/half.gguf was not finished, and nothing stays under that name" "$pocket" "$temp/half.gguf"
 check "and of a folder" interrupt "interrupted: $temp/half was not finished, and nothing stays under that name" --type FP8 "$pocket" "$temp/half"
 check "and of the tower" interrupt "the vision tower was not begun" --mmproj "$temp/half-tower.gguf" "$pocket" "$temp/half.gguf"
-cp "$temp/before.gguf" "$temp/kept.gguf"
 check "and of a file that was there" stays
 check "nothing is left of those" nothing_left
 finish

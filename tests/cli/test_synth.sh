@@ -69,7 +69,7 @@ fi
 
 # Ctrl-C
 interrupted() {
-    timeout -s INT -k 20 1 "$DGEMMA" synth --layers 30 -o "$temp/half.gguf"
+    timeout -s INT -k 600 1 "$DGEMMA" synth --layers 30 -o "$temp/half.gguf"
     [ $? -eq 124 ] && nothing_left
 }
 if [ "$(df -Pk "$temp" | awk 'NR == 2 {print $4}')" -gt 20000000 ]; then

@@ -31,6 +31,19 @@ finish() {
     exit
 }
 
+# soon COMMAND...: until the command succeeds; fails when it has not for minutes.
+soon() {
+    soon_n=0
+    until "$@"; do
+        soon_n=$((soon_n + 1))
+        [ $soon_n -lt 6000 ] || return 1
+        sleep 0.05
+    done
+}
+
+# listens PID: whether it catches interrupts, as /proc has it: SIGINT is the bit of value 2.
+listens() { case $(sed -n 's/^SigCgt:.*\(.\)$/\1/p' "/proc/$1/status" 2>/dev/null) in [2367abef]) ;; *) return 1 ;; esac }
+
 # fails_saying TEXT COMMAND...: the command fails and prints a line with TEXT in it.
 fails_saying() {
     text=$1
