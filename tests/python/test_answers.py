@@ -228,7 +228,7 @@ def test_rows_wait_for_a_busy_model(monkeypatch):
     streams = occupy(mapper._model)
     started = time.monotonic()
     out = mapper({"prompt": [PARIS, PARIS]})
-    assert out["finish_reason"] == ["failed"] * 2 and all(out["error"]) and 0.4 <= time.monotonic() - started < 20
+    assert out["finish_reason"] == ["failed"] * 2 and all(out["error"]) and 0.4 <= time.monotonic() - started < 120
     for stream in streams:
         stream.close()
 

@@ -12,7 +12,7 @@ import pytest
 from test_answers import ENDLESS, PARIS
 
 
-def wait_until(done, seconds=20):
+def wait_until(done, seconds=120):
     until = time.time() + seconds
     while not done() and time.time() < until:
         time.sleep(0.01)
@@ -166,23 +166,17 @@ def test_what_a_step_raises_arrives(model):
 
 def test_the_gil_is_free_while_c_works(model):
     """A thread that counts goes on while this one waits for an answer."""
-    stop, counted = threading.Event(), [0]
+    stream = model.stream("Hello", **ENDLESS)
 
     def count():
-        while not stop.is_set():
-            counted[0] += 1
+        for _ in range(100):
             time.sleep(0.001)
+        stream.cancel()
 
     thread = threading.Thread(target=count)
     thread.start()
-    stream = model.stream("Hello", **ENDLESS)
-    threading.Timer(0.5, stream.cancel).start()
-    before = counted[0]
-    stream.result()
-    during = counted[0] - before
-    stop.set()
+    assert stream.result().finish_reason == "cancelled"
     thread.join()
-    assert during > 50
 
 
 def test_many_threads(model):
@@ -252,15 +246,25 @@ def test_a_cancelled_decision_leaves_nothing_behind():
     async def main():
         with dgemma.Model(device="cpu", threads=1) as m:
             questions = {str(i): dgemma.YesNo(f"Is {i} even?") for i in range(30)}
-            ended = []
+            ended, begun, go_on = [], threading.Event(), threading.Event()
             decide = m.decide
-            m.decide = lambda *a, **kw: (decide(*a, **kw), ended.append(True))[0]
+
+            def held(*a, **kw):
+                begun.set()
+                answers = decide(*a, **kw)
+                go_on.wait()
+                ended.append(True)
+                return answers
+
+            m.decide = held
             task = asyncio.create_task(m.adecide("Numbers.", questions, samples=8))
-            await asyncio.sleep(0.05)
-            assert not ended
+            while not begun.is_set():
+                await asyncio.sleep(0.01)
             for _ in range(2):
                 task.cancel()
                 await asyncio.sleep(0)
+            assert not ended
+            go_on.set()
             with pytest.raises(asyncio.CancelledError):
                 await task
             return ended
@@ -275,7 +279,7 @@ def test_a_stream_that_another_task_closes(model):
         await asyncio.sleep(0.05)
         stream.close()
         with pytest.raises(dgemma.Error, match="closed"):
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 120)
 
     asyncio.run(main())
 
@@ -298,7 +302,7 @@ def test_leaving_an_async_loop(model):
 # ---- processes ----
 
 def run_python(code, *before):
-    return subprocess.run([sys.executable, *before, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, *before, "-c", code], capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -328,8 +332,8 @@ def test_without_numpy():
 
 def test_ctrl_c_is_heard():
     code = ("import dgemma, signal, threading, _thread\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-            "m = dgemma.Model(device='cpu', threads=1)\nthreading.Timer(0.3, _thread.interrupt_main).start()\n"
-            "try:\n    m.chat('Hello', max_denoise_steps=100000, stability_threshold=100000)\n"
+            "m = dgemma.Model(device='cpu', threads=1)\n"
+            "try:\n    threading.Timer(0.3, _thread.interrupt_main).start()\n    m.chat('Hello', max_denoise_steps=100000, stability_threshold=100000)\n"
             "except KeyboardInterrupt:\n    print('heard')\n")
     r = run_python(code)
     assert r.returncode == 0 and r.stdout == "heard\n", r.stdout + r.stderr
