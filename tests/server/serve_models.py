@@ -389,7 +389,7 @@ def failures():
                 f.write('{"text_config": {"hidden_size": 0}}')
             status, a = s.chat(QUESTION)
             check("a config is told by the model's name", status == 500 and "of words/config.json: " in a["error"]["message"] and d not in json.dumps(a), a)
-            check("and by its path in the log", d + "/of words/config.json: " in s.output(), s.output())
+            check("and by its path in the log", wait_until(lambda: d + "/of words/config.json: " in s.output()), s.output())
 
 
 def from_file():

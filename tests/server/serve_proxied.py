@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 
-from serving import FIXTURE, SLOW, THREADS, check, finish, run, skip
+from serving import FIXTURE, PATIENCE, THREADS, check, finish, run, skip
 
 DGEMMA = os.environ["DGEMMA"]
 
@@ -37,7 +37,7 @@ def listening(family=socket.AF_INET, address="127.0.0.1"):
 
 
 def get(port, path="/health", host="127.0.0.1", headers=()):
-    c = http.client.HTTPConnection(host, port, timeout=20 * SLOW)
+    c = http.client.HTTPConnection(host, port, timeout=PATIENCE)
     c.putrequest("GET", path)
     for name, value in headers:
         c.putheader(name, value)
@@ -49,7 +49,7 @@ def get(port, path="/health", host="127.0.0.1", headers=()):
 
 def end(process):
     process.terminate()
-    return process.communicate(timeout=30 * SLOW)[1], process.returncode
+    return process.communicate(timeout=PATIENCE)[1], process.returncode
 
 
 def has_six():
@@ -72,7 +72,7 @@ def case_socket():
         waiting = socket.create_connection(("127.0.0.1", port))
         waiting.sendall(b"GET /v1/models HTTP/1.0\r\n\r\n")
         process, line = launch(s.fileno())
-        waiting.settimeout(20 * SLOW)
+        waiting.settimeout(PATIENCE)
         got = waiting.recv(100)
         check("one who came between two processes is answered", got.startswith(b"HTTP/1.1 "), got)
         waiting.close()
@@ -81,7 +81,7 @@ def case_socket():
 
 
 def named(port, host):
-    c = http.client.HTTPConnection("127.0.0.1", port, timeout=20 * SLOW)
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     c.request("GET", "/v1/models", headers={"Host": host})
     return c.getresponse().status
 
@@ -100,7 +100,7 @@ def case_socket_of_six():
 
 def refused(name, text, fd, **more):
     process, line = launch(fd, **more)
-    log, status = process.communicate(timeout=30 * SLOW)[1], process.returncode
+    log, status = process.communicate(timeout=PATIENCE)[1], process.returncode
     check(name, status not in (0, None) and text in log and not line, f"status {status}: {log}")
 
 
@@ -185,10 +185,10 @@ def case_wrong_networks():
     for text in ("10.0.0.0/33", "::/129", "10.1.2.3/8", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.0/08x", "localhost", "10.0.0.0/8,,::1", " ::1", "1" * 500,
                  "fd00::1/8"):
         process, line = launch(0, "--trusted-proxies", text, count="0")
-        log = process.communicate(timeout=30 * SLOW)[1]
+        log = process.communicate(timeout=PATIENCE)[1]
         check(f"no network: {text[:40]}", process.returncode not in (0, None) and "is no address and no network" in log, log)
     process, _ = launch(0, "--trusted-proxies", ",".join(["::1"] * 65), count="0")
-    log = process.communicate(timeout=30 * SLOW)[1]
+    log = process.communicate(timeout=PATIENCE)[1]
     check("too many networks", "more than 64" in log, log)
 
 

@@ -61,11 +61,11 @@ def proxy(kind, servers):
             yield port
         finally:
             process.terminate()
-            process.communicate(timeout=20)
+            process.communicate(timeout=serving.PATIENCE)
 
 
 def wait_for(port, process):
-    until = time.time() + 20 * serving.SLOW
+    until = time.time() + serving.PATIENCE
     while time.time() < until:
         assert process.poll() is None, process.communicate()[1]
         with contextlib.suppress(OSError):
@@ -86,7 +86,7 @@ class Talk:
         self.failed, self.cut = [], 0  # cut: after their first byte
 
     def ask(self, messages):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60 * serving.SLOW)
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=serving.PATIENCE)
         body = {"messages": messages, "max_tokens": 8, "seed": self.number, "stream": self.streams, "diffusion": {"steps": 2}}
         if self.streams:
             body["stream_options"] = {"include_usage": True}
@@ -165,7 +165,7 @@ def replicas(kind, streams):
             servers[1].process.send_signal(signal.SIGTERM)
 
         talks = talk_all(port, streams, accidents)
-        check(f"{kind}: the one that was told to stop has ended well", servers[1].process.wait(30 * serving.SLOW) == 0)
+        check(f"{kind}: the one that was told to stop has ended well", servers[1].process.wait(serving.PATIENCE) == 0)
         servers[2].stop()
     failed, cut, done = [f for t in talks for f in t.failed], sum(t.cut for t in talks), sum(t.done for t in talks)
     rate = hit_rate(talks)
@@ -204,7 +204,7 @@ def nginx_refusals():
         return serving.skip("refusals behind nginx", "it is not installed")
 
     def ask(**headers):
-        c = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=serving.PATIENCE)
         c.request("GET", "/health", headers=headers)
         return c.getresponse().status
 

@@ -6,10 +6,9 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 
-from serving import SLOW, Server, check, finish, read_all, run, skip, status_of
+from serving import PATIENCE, SLOW, Server, check, finish, read_all, run, skip, status_of, wait_until
 
 CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b'{"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "seed": 1, "diffusion": {"steps": 1}}'
@@ -375,18 +374,19 @@ class Front:
         with open(path, "w") as f:
             f.write(config.format(dir=self.folder.name, port=self.port, back=back))
         self.process = subprocess.Popen([program, *arguments, path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        until = time.time() + 20 * SLOW
-        while time.time() < until and self.process.poll() is None:
-            try:
-                self.connect().close()
-                return
-            except OSError:
-                time.sleep(0.1)
-        raise RuntimeError(f"{program} did not start: {self.process.stderr.read()}")
+        if not wait_until(lambda: self.process.poll() is not None or self.answers()) or self.process.poll() is not None:
+            raise RuntimeError(f"{program} did not start: {self.process.stderr.read()}")
+
+    def answers(self):
+        try:
+            self.connect().close()
+            return True
+        except OSError:
+            return False
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(20)
+        self.process.wait(PATIENCE)
         self.process.stderr.close()
         self.folder.cleanup()
 
@@ -428,7 +428,8 @@ def behind(program, config, arguments):
                 status, headers, data = front.request("GET", "/health")
                 check(f"the next one through {name} gets its own answer", status == 200 and b'"ok"' in data, data)
             check(f"requests came through {name}", s.metric("dgemma:http_requests_total") > before + 20)
-            time.sleep(0.5)
+            front.request("GET", "/v1/models/last")
+            check(f"the last one through {name} is in the log", wait_until(lambda: "/v1/models/last" in s.output()))
             check(f"nothing is smuggled through {name}", b"hidden" not in s.output().encode(),
                   [line for line in s.output().splitlines() if "hidden" in line])
         finally:

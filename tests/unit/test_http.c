@@ -384,7 +384,7 @@ START_TEST(test_log)
     while (atomic_load(&r.n_refused) < 2) /* what could not be written is not lost */
         nap();
     atomic_store(&r.reads, true);
-    for (int i = 0; i < 2000 && atomic_load(&r.n_line) < DG_LOG_LINES; i++)
+    for (int i = 0; i < 12000 && atomic_load(&r.n_line) < DG_LOG_LINES; i++)
         nap();
     ck_assert_int_eq(atomic_load(&r.n_line), DG_LOG_LINES);
     dg_log_print(log, "line of %5000s", "many bytes");

@@ -422,7 +422,7 @@ START_TEST(many_at_once_with_little_memory)
         found += v[i].found;
     }
     dgemma_engine_counters c;
-    for (int i = 0; i < 1000; i++) { /* the last one lets go of its pages after its END */
+    for (int i = 0; i < 60000; i++) { /* the last one lets go of its pages after its END */
         dgemma_engine_count(p.with, &c);
         if (!c.kv_bytes_used)
             break;

@@ -504,7 +504,7 @@ START_TEST(every_allocation_of_a_request_may_fail)
     ck_assert_int_gt(n_failed, 10);
     ck_assert_int_gt(n_without, 0); /* what is kept for later */
     dgemma_engine_counters c;
-    for (int i = 0; i < 1000; i++) { /* the last one lets go of its pages after its END */
+    for (int i = 0; i < 60000; i++) { /* the last one lets go of its pages after its END */
         dgemma_engine_count(e, &c);
         if (!c.kv_bytes_used)
             break;
