@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 import time
 
+from serving import PATIENCE
+
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 KEYS = {"Enter": "\ue007", "Escape": "\ue00c", "Right": "\ue014", "Left": "\ue012", "Home": "\ue011", "Tab": "\ue004"}
 
@@ -23,8 +25,7 @@ def program():
 class Browser:
     """One window, for the length of a `with`."""
 
-    def __init__(self, slow=1):
-        self.slow = slow
+    def __init__(self):
         browser, driver = program()
         self.profile = tempfile.TemporaryDirectory()
         self.driver = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -60,7 +61,7 @@ class Browser:
         self.profile.cleanup()
 
     def send(self, method, path, body=None):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         c.request(method, path, json.dumps(body) if body is not None else None, {"Content-Type": "application/json"})
         r = c.getresponse()
         value = json.loads(r.read())["value"]
@@ -80,15 +81,15 @@ class Browser:
     def js(self, text, *args):
         return self.do("POST", "/execute/sync", {"script": text, "args": list(args)})
 
-    def wait(self, text, seconds=20, what=""):
+    def wait(self, text, what=""):
         """Until the expression is true; its value."""
-        until = time.time() + seconds * self.slow
+        until = time.time() + PATIENCE
         while True:
             value = self.js("return " + text)
             if value:
                 return value
             if time.time() > until:
-                raise RuntimeError(f"waited {seconds} s for {what or text}")
+                raise RuntimeError(f"waited {PATIENCE} s for {what or text}")
             time.sleep(0.05)
 
     def find(self, selector):

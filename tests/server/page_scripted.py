@@ -2,7 +2,7 @@
 import time
 
 from scripted_page import LAST, ScriptedPage, delta, draft
-from serving import check, finish, run
+from serving import check, finish, run, wait_until
 
 HOSTILE = """<script>window.pwned = 1</script> <img src=x onerror="window.pwned = 2"> <b>bold?</b>
 
@@ -49,8 +49,9 @@ def stays_text():
         refused = b.js("""try { document.body.innerHTML = '<b>x</b>'; return 'taken'; } catch (e) { return e.name; }""")
         check("the browser itself refuses markup from text", refused == "TypeError", refused)
         b.js("const s = document.createElement('link'); s.rel = 'stylesheet'; s.href = '/style.css'; document.head.append(s)")
-        time.sleep(0.3)
-        loud = [m["message"] for m in b.messages() if "ontent Security Policy" in m["message"] or "TrustedHTML" in m["message"]]
+        loud = []
+        wait_until(lambda: loud.extend(m["message"] for m in b.messages() if "ontent Security Policy" in m["message"] or "TrustedHTML" in m["message"])
+                   or "style.css" in " ".join(loud))
         check("the policy is heard of only now that it was tried", 1 <= len(loud) <= 3 and "style.css" in " ".join(loud), loud)
 
 
@@ -84,6 +85,16 @@ MESSAGE = "## Part\n\nSome **bold** words and `code`, a list:\n\n- one\n- two\n\
 WATCH = """window.long = []; new PerformanceObserver((list) => window.long.push(...list.getEntries().map((e) => Math.round(e.duration))))
     .observe({type: 'longtask'});"""
 
+# How many times slower the machine is than one that computes this in 15 ms, as one core of a small server does.
+SLOWNESS = """let best = Infinity;
+for (let n = 0; n < 10; n++) {
+    const start = performance.now();
+    let x = 0;
+    for (let i = 0; i < 2e7; i++) x = (x * 31 + i) | 0;
+    best = Math.min(best, performance.now() - start + (x & 0));
+}
+return Math.max(1, best / 15);"""
+
 
 def smooth():
     """200 messages, then three blocks of 256 tokens at 40 steps a second: more than today's machines do."""
@@ -108,15 +119,16 @@ def smooth():
             before = b.busy_seconds()
             b.script.play(events, 0.025)
             b.ask()
-            tasks = b.js("return window.long")
-            work = b.busy_seconds() - before
+            tasks, work = b.js("return window.long"), b.busy_seconds() - before
+            slowness = b.js(SLOWNESS)
+            tasks = [ms for ms in tasks if ms > 50 * slowness]
             if not tasks:
                 break
             time.sleep(1)
         steps = b.js(f"return {LAST}.querySelector('.panel summary').textContent")
         check("every step came", steps == "Canvas: 120 steps in 3 blocks", steps)
-        check("no task over 50 ms while streaming", not tasks, tasks)
-        check("a step costs less than a frame at 30 a second", work / 120 < 0.033, work)
+        check("no task over 50 ms while streaming", not tasks, (tasks, slowness))
+        check("a step costs less than a frame at 30 a second", work / 120 < 0.033 * slowness, (work, slowness))
 
 
 run([stays_text, odd_text, smooth])

@@ -5,7 +5,7 @@ import threading
 import time
 
 from browser import Browser
-from serving import SLOW, Server, check
+from serving import Server, check
 
 LAST = "[...document.querySelectorAll('article.assistant')].at(-1)"
 
@@ -84,7 +84,7 @@ def draft(block, step, pieces, certain=0.5):
 
 class ScriptedPage(Browser):
     def __init__(self):
-        super().__init__(SLOW)
+        super().__init__()
         with Server("-q") as s:
             _, headers, page = s.request("GET", "/")
         self.script = Script(page, headers)
@@ -103,8 +103,8 @@ class ScriptedPage(Browser):
         self.js("document.querySelector('#ask').value = arguments[0]", text)
         self.press("#ask", "Enter")
 
-    def done(self, seconds=60):
-        self.wait("document.querySelector('#stop').hidden", seconds, "the end of the answer")
+    def done(self):
+        self.wait("document.querySelector('#stop').hidden", "the end of the answer")
 
     def ask(self, text="Go"):
         self.say(text)
