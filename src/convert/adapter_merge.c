@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "base/alloc.h"
 #include "base/common.h"
 #include "format/checkpoint_folder.h"
@@ -154,10 +153,9 @@ void dg_merge_close(dg_merging *m)
 
 bool dg_merge_reads(const dg_merging *m, const char *path)
 {
-    struct stat info;
     bool is = false;
-    for (size_t i = 0; stat(path, &info) == 0 && i < m->n; i++)
-        is = is || dg_file_map_is(&m->list[i].adapter.map, &info);
+    for (size_t i = 0; !is && i < m->n; i++)
+        is = dg_adapter_reads(&m->list[i].adapter, path);
     return is;
 }
 

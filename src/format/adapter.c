@@ -1,7 +1,11 @@
 #include "format/adapter.h"
 #include <string.h>
+#include <sys/stat.h>
 #include "base/alloc.h"
+#include "base/file.h"
 #include "format/checkpoint_folder.h"
+
+#define CONFIG_NAME "adapter_config.json"
 
 enum { CONFIG_MAX = 1 << 20 };
 
@@ -38,14 +42,14 @@ void dg_adapter_close(dg_adapter *a)
 
 static dgemma_status open_folder(dg_adapter *a, const char *dir, dgemma_error *err)
 {
-    char *config = dg_path_join(dir, "adapter_config.json"),
+    char *config = dg_path_join(dir, CONFIG_NAME),
          *tensors = dg_path_join(dir, "adapter_model.safetensors");
     dg_buf doc;
     dg_buf_init(&doc, CONFIG_MAX);
     dgemma_status st =
         config && tensors ? DGEMMA_OK : dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", dir);
     if (!st && !dg_file_exists(config))
-        st = dg_fail(err, DGEMMA_E_IO, "%s: no adapter_config.json is there: not an adapter", dir);
+        st = dg_fail(err, DGEMMA_E_IO, "%s: no " CONFIG_NAME " is there: not an adapter", dir);
     if (!st && !dg_file_exists(tensors))
         st = dg_fail(err, DGEMMA_E_IO, "%s: no adapter_model.safetensors is there", dir);
     if (!st)
@@ -64,8 +68,8 @@ static dgemma_status open_gguf(dg_adapter *a, const char *path, dgemma_error *er
 {
     dgemma_status st = dg_file_map_open(&a->map, path, err);
     if (!st && (a->map.size < 4 || memcmp(a->map.data, "GGUF", 4) != 0))
-        st = dg_fail(err, DGEMMA_E_FORMAT,
-                     "%s: neither a GGUF file nor a folder with adapter_config.json", path);
+        st = dg_fail(err, DGEMMA_E_FORMAT, "%s: neither a GGUF file nor a folder with " CONFIG_NAME,
+                     path);
     return st ? st : dg_adapter_parse_gguf(a, a->map.data, a->map.size, path, err);
 }
 
@@ -74,8 +78,7 @@ dgemma_status dg_adapter_open(dg_adapter *out, const char *path, dgemma_error *e
     *out = (dg_adapter){.path = dg_strdup(path)};
     char *dir = dg_folder_of(path);
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    bool in_folder =
-        !strcmp(name, "adapter_config.json") || !strcmp(name, "adapter_model.safetensors");
+    bool in_folder = !strcmp(name, CONFIG_NAME) || !strcmp(name, "adapter_model.safetensors");
     dgemma_status st = !out->path || !dir ? dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", path)
                        : in_folder        ? open_folder(out, dir, err)
                        : dg_file_is_dir(path) ? open_folder(out, path, err)
@@ -84,4 +87,17 @@ dgemma_status dg_adapter_open(dg_adapter *out, const char *path, dgemma_error *e
     if (st)
         dg_adapter_close(out);
     return st;
+}
+
+bool dg_adapter_reads(const dg_adapter *a, const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return false;
+    char *dir = dg_file_is_dir(a->path) ? dg_strdup(a->path) : dg_folder_of(a->path),
+         *config = dir ? dg_path_join(dir, CONFIG_NAME) : NULL;
+    bool found = !config || dg_file_map_is(&a->map, &info) || dg_file_is_same(config, path);
+    dg_free(dir);
+    dg_free(config);
+    return found;
 }

@@ -46,6 +46,9 @@ enum { DG_ADAPTER_PARTS = 1 << 14 };
 dgemma_status dg_adapter_open(dg_adapter *out, const char *path, dgemma_error *err);
 void dg_adapter_close(dg_adapter *a);
 
+/* Whether `path` is one of the files that it is in. */
+bool dg_adapter_reads(const dg_adapter *a, const char *path);
+
 /* The parsers behind it; `where` names the file in errors. The tensors' buffer outlives *out. On
  * failure *out is to be closed all the same. */
 dgemma_status dg_adapter_parse_peft(dg_adapter *out, const char *config, size_t config_len,

@@ -473,12 +473,31 @@ void dg_checkpoint_forget(const dg_checkpoint *ck, const dg_tensor *t)
         dg_file_map_forget(&ck->gguf.file[i].map, t->data, t->bytes);
 }
 
+/* What a folder has beside its weights. */
+static bool is_document(const dg_checkpoint *ck, const char *path)
+{
+    static const char *const name[] = {CONFIG_NAME,
+                                       INDEX_NAME,
+                                       "generation_config.json",
+                                       "tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "chat_template.jinja",
+                                       "hf_quant_config.json"};
+    bool found = false;
+    for (size_t i = 0; !found && i < DG_COUNT(name); i++) {
+        char *document = dg_path_join(ck->dir, name[i]);
+        found = !document || dg_file_is_same(document, path);
+        dg_free(document);
+    }
+    return found;
+}
+
 bool dg_checkpoint_reads(const dg_checkpoint *ck, const char *path)
 {
     struct stat info;
-    bool found = false;
     if (stat(path, &info) != 0)
         return false;
+    bool found = ck->n_shard && is_document(ck, path);
     for (size_t i = 0; i < ck->n_shard; i++)
         found |= dg_file_map_is(&ck->shard[i].file, &info);
     for (size_t i = 0; i < ck->gguf.n_file; i++)

@@ -44,7 +44,7 @@ dgemma_status dg_checkpoint_open_mmproj(dg_checkpoint **out, const dg_checkpoint
  * pieces, which lie apart, that are the files that they are in. */
 void dg_checkpoint_forget(const dg_checkpoint *ck, const dg_tensor *t);
 
-/* Whether `path` is one of the files that the weights are in. */
+/* Whether `path` is one of the files that the model is in. */
 bool dg_checkpoint_reads(const dg_checkpoint *ck, const char *path);
 
 /* The folder the weights were found in, or the GGUF file. */

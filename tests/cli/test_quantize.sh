@@ -162,6 +162,17 @@ check "the tower in the model's place" fails_saying "cannot be both" quantize -f
 cp "$pocket" models/pocket/mmproj-pocket.gguf "$temp"
 check "the model in its tower's place" fails_saying "is what is read" quantize -f --mmproj "$temp/new.gguf" "$temp/pocket.gguf" "$temp/mmproj-pocket.gguf"
 check "that is as it was" cmp models/pocket/mmproj-pocket.gguf "$temp/mmproj-pocket.gguf"
+cp -r "$temp/odd-FP8" "$temp/source"
+cp -r tests/fixtures/adapters/north "$temp/adapter"
+chmod -R u+w "$temp/adapter"
+for own in config.json generation_config.json tokenizer.json tokenizer_config.json model.safetensors; do
+    check "onto the folder's own $own" fails_saying "is what is read" quantize -f "$temp/source" "$temp/source/$own"
+done
+for own in adapter_config.json adapter_model.safetensors; do
+    check "onto the adapter's $own" fails_saying "is what is read" quantize -f --lora "$temp/adapter" "$pocket" "$temp/adapter/$own"
+done
+check "which have what they had" diff -r "$temp/odd-FP8" "$temp/source"
+check "and it as well" diff -r tests/fixtures/adapters/north "$temp/adapter"
 rm -f "$temp"/model.gguf.partial "$temp"/text.gguf.partial "$temp"/mmproj-pocket.gguf "$temp"/pocket.gguf
 cp -r "$wide" "$temp/in.partial"
 check "a folder on the way to its own name" fails_saying "is there already" quantize --type FP8 "$temp/in.partial" "$temp/in"
