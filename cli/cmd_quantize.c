@@ -63,7 +63,7 @@ static void print_total(const dgemma_quantize_options *opt, const dgemma_quantiz
     if (opt->path)
         cli_safe_write(stdout, opt->path, strlen(opt->path));
     else
-        fputs("the file", stdout);
+        fputs("OUT", stdout);
     printf(": %s, %zu tensors, %.1f MB of %.1f, %.2f bits a weight", r->type, r->n_tensors,
            (double)r->bytes * 1e-6, (double)r->source_bytes * 1e-6,
            8 * (double)r->tensor_bytes / (double)r->n_weights);

@@ -186,6 +186,7 @@ check "nothing at all" fails_saying "IN OUT" quantize
 check "no such model" fails_saying "No such file" quantize "$temp/none.gguf" "$temp/half.gguf"
 check "no such type" fails_saying "is not known: BF16" quantize --type Q9 "$pocket" "$temp/half.gguf"
 check "which are those that can be made" fails_saying "MXFP4_MOE are" quantize --type Q9 "$pocket" "$temp/half.gguf"
+check "a folder that is not written" says "OUT: FP8, 652 tensors" quantize -q -n --type FP8 "$pocket"
 check "a type in small letters" says "nothing was written" quantize -n --type q4_k_m "$pocket"
 check "a type that is only read" fails_saying "nothing is turned into that" quantize --type IQ1_S "$pocket" "$temp/half.gguf"
 check "a mmproj file" fails_saying "clip" quantize models/pocket/mmproj-pocket.gguf "$temp/half.gguf"
