@@ -117,7 +117,7 @@ static make_suite *const suites[] = {
 
 int main(int argc, char **argv)
 {
-    setenv("CK_DEFAULT_TIMEOUT", "60", 0);
+    setenv("CK_DEFAULT_TIMEOUT", "300", 0);
     dg_test_skip_init();
 
     SRunner *runner = srunner_create(NULL);
