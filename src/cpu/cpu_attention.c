@@ -196,7 +196,6 @@ static void add_last(block *b)
         return;
     const dg_cpu_run values = find_run(b, b->last, true);
     dg_cpu_runs_add(&b->lines, &values);
-    b->last.n = 0;
 }
 
 /* The values of a turn are added when the next one's scores are there, which are softened beside

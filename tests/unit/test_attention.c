@@ -13,6 +13,8 @@
  * The long one is cut into parts for the canvas, of which the last is no whole run. */
 enum {
     PREFIX = 395,
+    TWO_RUNS =
+        2 * ATTENTION_RUN - 7, /* the prompt's rows see parts of the second one, the canvas all */
     LONG = PARTED_KEYS + 77,
     N_ENCODE = 21,
     N_CANVAS = 70,
@@ -230,18 +232,20 @@ static truth true_line(const scene *s, int row, int head)
 /* ---- the tests ---- */
 
 static const shape shapes[] = {
-    {256, 0, false, PREFIX, DG_BF16},   {256, 150, false, PREFIX, DG_BF16},
-    {512, 0, false, PREFIX, DG_BF16},   {288, 333, false, PREFIX, DG_BF16},
-    {272, 333, false, PREFIX, DG_BF16}, {256, 150, true, PREFIX, DG_BF16},
-    {288, 333, true, PREFIX, DG_BF16},  {512, 0, true, PREFIX, DG_BF16},
-    {256, 0, false, LONG, DG_BF16},     {256, 0, true, LONG, DG_BF16},
+    {256, 0, false, PREFIX, DG_BF16},    {256, 150, false, PREFIX, DG_BF16},
+    {512, 0, false, PREFIX, DG_BF16},    {288, 333, false, PREFIX, DG_BF16},
+    {272, 333, false, PREFIX, DG_BF16},  {256, 150, true, PREFIX, DG_BF16},
+    {288, 333, true, PREFIX, DG_BF16},   {512, 0, true, PREFIX, DG_BF16},
+    {256, 0, false, LONG, DG_BF16},      {256, 0, true, LONG, DG_BF16},
+    {256, 0, false, TWO_RUNS, DG_BF16},  {256, 0, true, TWO_RUNS, DG_BF16},
+    {256, 700, true, TWO_RUNS, DG_BF16},
 
-    {256, 0, false, PREFIX, DG_Q8_0},   {256, 150, true, PREFIX, DG_Q8_0},
-    {288, 333, false, PREFIX, DG_Q8_0}, {512, 0, true, PREFIX, DG_Q8_0},
-    {272, 333, false, PREFIX, DG_Q8_0}, {34, 100, false, PREFIX, DG_Q8_0},
-    {256, 0, false, PREFIX, DG_FP8},    {256, 150, true, PREFIX, DG_FP8},
-    {288, 333, false, PREFIX, DG_FP8},  {512, 0, true, PREFIX, DG_FP8},
-    {272, 333, false, PREFIX, DG_FP8},  {34, 100, false, PREFIX, DG_FP8},
+    {256, 0, false, PREFIX, DG_Q8_0},    {256, 150, true, PREFIX, DG_Q8_0},
+    {288, 333, false, PREFIX, DG_Q8_0},  {512, 0, true, PREFIX, DG_Q8_0},
+    {272, 333, false, PREFIX, DG_Q8_0},  {34, 100, false, PREFIX, DG_Q8_0},
+    {256, 0, false, PREFIX, DG_FP8},     {256, 150, true, PREFIX, DG_FP8},
+    {288, 333, false, PREFIX, DG_FP8},   {512, 0, true, PREFIX, DG_FP8},
+    {272, 333, false, PREFIX, DG_FP8},   {34, 100, false, PREFIX, DG_FP8},
 };
 static const shape long_shapes[] = {{256, 0, false, LONG, DG_BF16},
                                     {256, 0, true, LONG, DG_BF16},
