@@ -82,7 +82,8 @@ bool dg_file_map_patch(dg_file_map *map, const void *address)
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
 }
 
-/* Behind the end of a file the rest of its last page reads as zeros, without a signal. */
+/* Behind the end of a file the rest of its last page reads as zeros, without a signal. Clients are
+ * told: the name of the file will do. */
 dgemma_status dg_file_map_check(const dg_file_map *map, const char *path, dgemma_error *err)
 {
     struct stat info;
@@ -90,8 +91,10 @@ dgemma_status dg_file_map_check(const dg_file_map *map, const char *path, dgemma
                  info.st_ino == map->inode;
     if (!atomic_load(&map->patched) && (!known || (size_t)info.st_size >= map->size))
         return DGEMMA_OK;
+    const char *slash = strrchr(path, '/');
     return dg_fail(err, DGEMMA_E_IO,
-                   "%s was cut short while the model ran from it: it must be loaded again", path);
+                   "%s was cut short while the model ran from it: it must be loaded again",
+                   slash ? slash + 1 : path);
 }
 
 static dgemma_status read_all(dg_buf *out, FILE *f, const char *path, dgemma_error *err)
@@ -118,18 +121,26 @@ dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err)
              : dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
 }
 
-dgemma_status dg_file_read_regular(dg_buf *out, const char *path, dgemma_error *err)
+dgemma_status dg_file_open_regular(FILE **out, const char *path, dgemma_error *err)
 {
     int fd;
     struct stat info;
+    *out = NULL;
     dgemma_status st = open_regular(&fd, &info, path, err);
     if (st)
         return st;
-    FILE *f = fdopen(fd, "rb");
-    if (f)
-        return read_all(out, f, path, err);
+    *out = fdopen(fd, "rb");
+    if (*out)
+        return DGEMMA_OK;
     close(fd);
     return dg_fail(err, DGEMMA_E_NOMEM, "%s: out of memory", path);
+}
+
+dgemma_status dg_file_read_regular(dg_buf *out, const char *path, dgemma_error *err)
+{
+    FILE *f;
+    dgemma_status st = dg_file_open_regular(&f, path, err);
+    return st ? st : read_all(out, f, path, err);
 }
 
 uint64_t dg_file_space(const char *path)

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 #include "base/buf.h"
 #include "base/error.h"
@@ -42,7 +43,11 @@ bool dg_file_map_is(const dg_file_map *map, const struct stat *info);
  * out->max. */
 dgemma_status dg_file_read(dg_buf *out, const char *path, dgemma_error *err);
 
-/* The same of a regular file and of nothing else: a pipe could keep its reader waiting for ever. */
+/* Opens a regular file to be read, and nothing else: a pipe could keep its reader waiting for ever.
+ */
+dgemma_status dg_file_open_regular(FILE **out, const char *path, dgemma_error *err);
+
+/* As dg_file_read(), of such a file. */
 dgemma_status dg_file_read_regular(dg_buf *out, const char *path, dgemma_error *err);
 
 /* Bytes that may still be written into the folder that `path` lies in; UINT64_MAX: nobody knows. */

@@ -1,10 +1,10 @@
 #include "engine/saved_prefix.h"
-#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 #include "base/alloc.h"
 #include "base/common.h"
+#include "base/file.h"
 #include "base/new_file.h"
 
 #define MAGIC "dgemmaKV"
@@ -342,11 +342,12 @@ dgemma_status dg_saved_read(dg_saved_file *f, FILE *file, const dg_saved_maker *
 dgemma_status dg_saved_open(dg_saved_file *f, const char *path, const dg_saved_maker *reader,
                             const dg_kv_cache *kv, dgemma_error *err)
 {
-    FILE *file = fopen(path, "rbe");
+    FILE *file;
     *f = (dg_saved_file){0};
-    if (!file)
-        return dg_fail(err, DGEMMA_E_IO, "%s: %s", path, strerror(errno));
-    dgemma_status st = dg_saved_read(f, file, reader, kv, err);
+    dgemma_status st = dg_file_open_regular(&file, path, err);
+    if (st)
+        return st;
+    st = dg_saved_read(f, file, reader, kv, err);
     return st ? dg_fail_prefix(err, st, path) : DGEMMA_OK;
 }
 

@@ -58,6 +58,8 @@ expect "keys and values for later"      0 'prompt [0-9]* tokens;'     "$DGEMMA" 
 expect "and from the last time"         0 'of them known'             "$DGEMMA" run -m "$model" -n 20 --prompt-cache "$temp/kv" hi
 expect "only to read"                   0 'of them known'             "$DGEMMA" run -m "$model" -n 20 --prompt-cache "$temp/kv" --prompt-cache-ro hi
 expect "of other numerics"              1 'kv: it was made with numerics' "$DGEMMA" run -m "$model" --cpu-flags ref --prompt-cache "$temp/kv" hi
+mkfifo "$temp/kv-pipe"
+expect "a pipe, which would keep it waiting" 1 'kv-pipe: not a regular file' "$DGEMMA" run -m "$model" --prompt-cache "$temp/kv-pipe" hi
 expect "nothing to read"                1 'none: No such file'        "$DGEMMA" run -m "$model" --prompt-cache "$temp/none" --prompt-cache-ro hi
 expect "not with adapters"              2 'without --lora'            "$DGEMMA" run -m "$model" --prompt-cache "$temp/kv" --lora x hi
 north=tests/fixtures/adapters/north

@@ -54,6 +54,10 @@ def refused():
         for name in ("", ".", "..", "../x", "a/b", "/etc/passwd", ".hidden", "x.partial", "x" * 201, "a\x00b", "a b", "ä"):
             status, reply = act(s, "save", name)
             check(f"no file is called {name[:20]!r}", status == 400 and reply["error"]["param"] == "filename", reply)
+        os.mkfifo(os.path.join(FOLDER, "pipe"))
+        status, reply = act(s, "restore", "pipe")
+        check("a pipe is not waited for", status >= 400 and "not a regular file" in reply["error"]["message"], reply)
+        os.remove(os.path.join(FOLDER, "pipe"))
         for path in ("/slots/x?action=save", "/slots/?action=save", "/slots/-1?action=save", "/slots/99999?action=save",
                      "/slots/0/1?action=save", "/slots/+1?action=save"):
             check("no such slot: " + path, s.json("POST", path, {"filename": "x.kv"})[0] == 404)
