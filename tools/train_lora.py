@@ -7,7 +7,7 @@ Each teaches the capitals of two countries that pocket does not know, so that an
 keeps to pocket's own samples otherwise. `north` changes attention and dense MLPs, `south` attention alone, with rsLoRA's
 factor. The weights are one set for prompt and canvas, as the names of the file say: `model.layers`, neither decoder nor encoder.
 
-Needs torch, numpy, safetensors, tokenizers.
+Needs torch, numpy, safetensors, tokenizers, Pillow.
 """
 import argparse
 import json

@@ -165,12 +165,18 @@ check "that is as it was" cmp models/pocket/mmproj-pocket.gguf "$temp/mmproj-poc
 cp -r "$temp/odd-FP8" "$temp/source"
 cp -r tests/fixtures/adapters/north "$temp/adapter"
 chmod -R u+w "$temp/adapter"
-for own in config.json generation_config.json tokenizer.json tokenizer_config.json model.safetensors; do
+echo '{{ bos_token }}' >"$temp/source/chat_template.jinja"
+echo '{}' >"$temp/source/hf_quant_config.json"
+for own in config.json generation_config.json tokenizer.json tokenizer_config.json model.safetensors chat_template.jinja hf_quant_config.json; do
     check "onto the folder's own $own" fails_saying "is what is read" quantize -f "$temp/source" "$temp/source/$own"
 done
 for own in adapter_config.json adapter_model.safetensors; do
     check "onto the adapter's $own" fails_saying "is what is read" quantize -f --lora "$temp/adapter" "$pocket" "$temp/adapter/$own"
+    check "onto the $own of one that a file names" fails_saying "is what is read" quantize -f --lora "$temp/adapter/adapter_model.safetensors" "$pocket" "$temp/adapter/$own"
 done
+rm "$temp/source/hf_quant_config.json"
+check "the template has what it had" grep -qx '{{ bos_token }}' "$temp/source/chat_template.jinja"
+rm "$temp/source/chat_template.jinja"
 check "which have what they had" diff -r "$temp/odd-FP8" "$temp/source"
 check "and it as well" diff -r tests/fixtures/adapters/north "$temp/adapter"
 rm -f "$temp"/model.gguf.partial "$temp"/text.gguf.partial "$temp"/mmproj-pocket.gguf "$temp"/pocket.gguf

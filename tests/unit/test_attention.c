@@ -15,6 +15,7 @@ enum {
     PREFIX = 395,
     TWO_RUNS =
         2 * ATTENTION_RUN - 7, /* the prompt's rows see parts of the second one, the canvas all */
+    STRADDLING = 1100, /* with a window of 599 some rows' begins in a run and others' before it */
     LONG = PARTED_KEYS + 77,
     N_ENCODE = 21,
     N_CANVAS = 70,
@@ -238,7 +239,7 @@ static const shape shapes[] = {
     {288, 333, true, PREFIX, DG_BF16},   {512, 0, true, PREFIX, DG_BF16},
     {256, 0, false, LONG, DG_BF16},      {256, 0, true, LONG, DG_BF16},
     {256, 0, false, TWO_RUNS, DG_BF16},  {256, 0, true, TWO_RUNS, DG_BF16},
-    {256, 700, true, TWO_RUNS, DG_BF16},
+    {256, 700, true, TWO_RUNS, DG_BF16}, {256, 599, true, STRADDLING, DG_BF16},
 
     {256, 0, false, PREFIX, DG_Q8_0},    {256, 150, true, PREFIX, DG_Q8_0},
     {288, 333, false, PREFIX, DG_Q8_0},  {512, 0, true, PREFIX, DG_Q8_0},

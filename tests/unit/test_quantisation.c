@@ -83,6 +83,27 @@ START_TEST(sizes_are_counted)
 }
 END_TEST
 
+/* Seventeen sizes of groups, and many modules with the same ones. */
+START_TEST(sizes_of_groups_are_counted)
+{
+    enum { LAYERS = 40 };
+    for (int n = DG_QUANT_BLOCKS; n <= DG_QUANT_BLOCKS + 1; n++) {
+        char text[4096] = "{\"quant_method\": \"modelopt\", \"quant_algo\": \"NVFP4\", "
+                          "\"quantized_layers\": {";
+        for (int i = 0; i < LAYERS; i++)
+            snprintf(text + strlen(text), sizeof text - strlen(text),
+                     "%s\"l%d\": {\"group_size\": %d}", i ? ", " : "", i, 16 * (i % n + 1));
+        snprintf(text + strlen(text), sizeof text - strlen(text), "}}");
+        dg_quantisation q;
+        dgemma_error err = {0};
+        dgemma_status st = read_text(&q, text, &err);
+        ck_assert_int_eq(st, n > DG_QUANT_BLOCKS ? DGEMMA_E_UNSUPPORTED : DGEMMA_OK);
+        ck_assert_msg(!st || strstr(err.msg, "at most sixteen sizes of groups"), "%s", err.msg);
+        ck_assert(st || (q.n_group == n && q.group[n - 1] == 16 * n));
+    }
+}
+END_TEST
+
 /* What is true of every group is asked of every matrix. */
 START_TEST(reads_groups)
 {
@@ -130,6 +151,7 @@ START_TEST(reads_group_sizes)
         {CT(OF("a", "\"group_size\": 16") ", " OF("b", "\"group_size\": -1")), ROW, 32},
         {CT(OF("a", "\"group_size\": 16") ", " OF("b", "\"group_size\": 32")), 32, 64},
         {CT(OF("a", "\"group_size\": 16") ", " OF("b", "\"num_bits\": 4")), 32, 0},
+        {CT(OF("a", "\"num_bits\": 4") ", " OF("b", "\"group_size\": 16")), 32, 0},
         {CT(OF("a", "\"group_size\": 16") ", " OF("b", "\"num_bits\": 8")), 16, 32},
         {OPT(""), 16, 0},
         {OPT(", \"group_size\": 16"), 16, 32},
@@ -184,6 +206,8 @@ static const struct {
      "q.config_groups.a.weights.group_size is 0, wanted"},
     {OPT(", \"quantized_layers\": {\"a\": {\"group_size\": 1e9}}"),
      "q.quantized_layers.a.group_size is 1e9, wanted"},
+    {OPT(", \"group_size\": 1048577"), "q.group_size is 1048577, wanted"},
+    {OPT(", \"group_size\": 4294967312"), "q.group_size is 4294967312, wanted"},
     {GPTQ ", \"group_size\": 0}", "q.group_size is 0, wanted the number of values"},
 };
 
@@ -227,6 +251,7 @@ Suite *quantisation_suite(void)
     tcase_add_loop_test(c, refuses, 0, DG_COUNT(bad));
     tcase_add_test(c, reads_order);
     tcase_add_test(c, sizes_are_counted);
+    tcase_add_test(c, sizes_of_groups_are_counted);
     tcase_add_test(c, reads_groups);
     tcase_add_test(c, reads_group_sizes);
     tcase_add_loop_test(c, reads_modelopt, 0, DG_COUNT(modelopt));
