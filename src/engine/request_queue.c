@@ -132,11 +132,11 @@ dgemma_request *dg_request_queue_take_cancelled(dg_request_queue *q)
 {
     dgemma_request *r = NULL;
     pthread_mutex_lock(&q->lock);
-    for (dgemma_request **link = &q->first; !r && *link; link = &(*link)->next)
-        if (q->quit || dg_stream_cancelled((*link)->stream)) {
-            r = unlink_request(q, link);
-            break;
-        }
+    dgemma_request **link = &q->first;
+    while (*link && !q->quit && !dg_stream_cancelled((*link)->stream))
+        link = &(*link)->next;
+    if (*link)
+        r = unlink_request(q, link);
     pthread_mutex_unlock(&q->lock);
     return r;
 }
