@@ -82,8 +82,7 @@ bool dg_file_map_patch(dg_file_map *map, const void *address)
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
 }
 
-/* Behind the end of a file the rest of its last page reads as zeros, without a signal. Clients are
- * told: the name of the file will do. */
+/* Behind the end of a file the rest of its last page reads as zeros, without a signal. */
 dgemma_status dg_file_map_check(const dg_file_map *map, const char *path, dgemma_error *err)
 {
     struct stat info;
@@ -91,10 +90,8 @@ dgemma_status dg_file_map_check(const dg_file_map *map, const char *path, dgemma
                  info.st_ino == map->inode;
     if (!atomic_load(&map->patched) && (!known || (size_t)info.st_size >= map->size))
         return DGEMMA_OK;
-    const char *slash = strrchr(path, '/');
     return dg_fail(err, DGEMMA_E_IO,
-                   "%s was cut short while the model ran from it: it must be loaded again",
-                   slash ? slash + 1 : path);
+                   "%s was cut short while the model ran from it: it must be loaded again", path);
 }
 
 static dgemma_status read_all(dg_buf *out, FILE *f, const char *path, dgemma_error *err)
