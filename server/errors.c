@@ -64,6 +64,15 @@ static const char *field_of(const char *message, const char *otherwise)
     return otherwise;
 }
 
+/* What is said of a file has its path in front, perhaps behind the step that met it, and no slash
+ * further on. So it can be called by its name without knowing where the model's files lie, which
+ * dg_hide_folder would have to: the engine opened them. */
+static const char *without_folder(const char *message)
+{
+    const char *slash = strrchr(message, '/');
+    return slash ? slash + 1 : message;
+}
+
 bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *param)
 {
     const char *field = field_of(err->msg, param);
@@ -76,6 +85,8 @@ bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *par
                          field, "%s", err->msg);
     case DGEMMA_E_UNSUPPORTED:
         return dg_refuse(e, 400, "unsupported", field, "%s", err->msg);
+    case DGEMMA_E_IO: /* a file of the model is not whole any more */
+        return dg_refuse(e, 500, NULL, NULL, "%s", without_folder(err->msg));
     case DGEMMA_E_CONTEXT:
         dg_refuse(e, 400, context_code, param, "%s", err->msg);
         e->n_context = err->n_context;

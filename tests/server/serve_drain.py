@@ -73,8 +73,9 @@ def drain_under_load():
 
 
 def model_cut_short():
-    """A file of the model loses its end: errors that say so, and a server that still stands."""
-    with tempfile.TemporaryDirectory() as folder:
+    """A file of the model loses its end: errors that say so, but not where it lies, and a server that still stands."""
+    questions = [{"type": "predicate", "name": "x", "instructions": "Is it an x?"}]
+    with tempfile.TemporaryDirectory(suffix=" of models") as folder:
         model = shutil.copytree(FIXTURE, folder + "/model")
         weights = model + "/model.safetensors"
         os.chmod(weights, 0o600)
@@ -84,9 +85,9 @@ def model_cut_short():
             s.wait_metric("llamacpp:requests_processing", lambda n: n == 1)
             os.truncate(weights, 4096)
             data = read_all(running)
-            check("what runs is told", b"model.safetensors was cut short" in data, data[-500:])
-            status, answer = s.chat()
-            check("what comes is told", status == 500 and "cut short" in answer["error"]["message"], answer)
+            check("what runs is told", b"\"model.safetensors was cut short" in data and folder.encode() not in data, data[-500:])
+            for status, answer in (s.chat(), s.json("POST", "/v1/decisions", {"input": "x", "questions": questions})):
+                check("what comes is told", status == 500 and answer["error"]["message"].startswith("model.safetensors was cut short"), answer)
             status, answer = s.json("GET", "/health")
             check("health says so", status == 503 and "cut short" in answer["status"], answer)
             check("the server stands", s.process.poll() is None)
