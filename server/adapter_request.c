@@ -43,22 +43,39 @@ void dg_adapter_names(dg_name_list *to, const dgemma_engine *engine)
 
 /* ---- the field of llama-server ---- */
 
+/* An adapter by its number, its name, or both. */
+static bool read_which(dgemma_adapter_use *use, const json_t *id, const json_t *name,
+                       const dgemma_engine *engine, dg_http_error *e)
+{
+    const json_int_t n = (json_int_t)dgemma_adapter_count(engine), given = json_integer_value(id);
+    const int by_id = given >= 0 && given < n ? (int)given : -1;
+    const int by_name =
+        name ? find(engine, json_string_value(name), json_string_length(name)) : by_id;
+    if ((id && by_id < 0) || by_name < 0)
+        return dg_refuse(e, 400, "invalid_value", "lora",
+                         "lora: there is no such adapter: %d were loaded", (int)n);
+    if (id && by_id != by_name) {
+        dgemma_adapter_info info;
+        dgemma_adapter_describe(engine, (size_t)by_id, &info);
+        return dg_refuse(e, 400, "invalid_value", "lora",
+                         "lora: number %d is \"%s\", and \"%s\" is %d: they are two adapters",
+                         by_id, info.name, json_string_value(name), by_name);
+    }
+    use->adapter = by_name;
+    return true;
+}
+
 static bool read_one(dgemma_adapter_use *use, const json_t *item, const dgemma_engine *engine,
                      dg_http_error *e)
 {
     const json_t *id = dg_field_get(item, "id"), *name = dg_field_get(item, "name"),
                  *scale = dg_field_get(item, "scale");
-    const json_int_t n = (json_int_t)dgemma_adapter_count(engine);
-    if (!json_is_object(item) || (!json_is_integer(id) && !json_is_string(name)))
+    if (!json_is_object(item) || (!id && !name) || (id && !json_is_integer(id)) ||
+        (name && !json_is_string(name)))
         return dg_refuse(e, 400, "invalid_type", "lora",
-                         "lora: wanted a list of {\"id\": N, \"scale\": X}");
-    use->adapter =
-        json_is_string(name) ? find(engine, json_string_value(name), json_string_length(name))
-        : json_integer_value(id) >= 0 && json_integer_value(id) < n ? (int)json_integer_value(id)
-                                                                    : -1;
-    if (use->adapter < 0)
-        return dg_refuse(e, 400, "invalid_value", "lora",
-                         "lora: there is no such adapter: %d were loaded", (int)n);
+                         "lora: wanted a list of {\"id\": N, \"scale\": X} or {\"name\": TEXT}");
+    if (!read_which(use, id, name, engine, e))
+        return false;
     use->scale = 1;
     if (scale && !json_is_number(scale))
         return dg_refuse(e, 400, "invalid_type", "lora", "lora: a scale is a number");

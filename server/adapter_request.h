@@ -21,7 +21,8 @@ int dg_adapter_named(const dgemma_engine *engine, const char *base, const char *
 /* The names of all that are loaded, for a message. */
 void dg_adapter_names(dg_name_list *to, const dgemma_engine *engine);
 
-/* `lora` is a list of {"id": N} or {"name": TEXT}, each with a "scale", and wins over `model`. */
+/* `lora` is a list of {"id": N} or {"name": TEXT}, each with a "scale", and wins over `model`. One
+ * with both is of the adapter that both mean, or an error. */
 bool dg_adapters_choose(dg_adapter_choice *out, const json_t *root, const dgemma_engine *engine,
                         const char *base, dg_http_error *e);
 

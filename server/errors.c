@@ -57,6 +57,8 @@ static const char *field_of(const char *message, const char *otherwise)
         {"stop string", "stop"},
         {"stop token", "stop_token_ids"},
         {"tools", "tools"},
+        {"adapter \"", "lora"},
+        {"the scale of adapter", "lora"},
     };
     for (size_t i = 0; i < DG_COUNT(fields); i++)
         if (!strncmp(message, fields[i][0], strlen(fields[i][0])))

@@ -66,16 +66,23 @@ def names():
 
 def field():
     with start() as s:
-        cases = [([{"id": 0}], "Oslo"), ([{"id": 1, "scale": 1.0}], "Rome"), ([{"name": "warm"}], "Rome"), ([], "sorry"),
+        cases = [([{"id": 0}], "Oslo"), ([{"id": 1, "scale": 1.0}], "Rome"), ([{"name": "warm"}], "Rome"), ([{"id": 1, "name": "warm"}], "Rome"), ([], "sorry"),
                  ([{"id": 0, "scale": 0}], "sorry"), ([{"id": 0, "scale": 0}, {"id": 1}], "Rome")]
         for lora, city in cases:
             answer = s.chat(QUESTION, lora=lora, model="north")[1]
             check(f"lora {lora}", city in said(answer), answer)
         wrong = ([{"id": 2}], [{"id": -1}], [{"id": 1.5}], [{"name": "cold"}], [{"name": ""}], [{"name": "x" * 1000}], [{"scale": 1}], "north", {"id": 0},
-                 [0], [{"id": 0, "scale": "1"}], [{"id": 0, "scale": 1e30}], [{"id": 0}, {"id": 0}], [{"id": 0}] * 9, [{"id": 2 ** 62}])
+                 [0], [{"id": 0, "scale": "1"}], [{"id": 0, "scale": 1e30}], [{"id": 0}, {"id": 0}], [{"id": 0}] * 9, [{"id": 2 ** 62}],
+                 [{"id": 1, "name": "cold"}], [{"id": 2, "name": "warm"}], [{"id": "1", "name": "warm"}], [{"id": 1, "name": 7}])
         for lora in wrong:
             status, answer = s.chat(QUESTION, lora=lora)
-            check(f"lora {lora} is refused", status == 400 and answer["error"]["message"], answer)
+            check(f"lora {lora} is refused", status == 400 and answer["error"]["message"] and answer["error"]["param"] == "lora", answer)
+        status, answer = s.chat(QUESTION, lora=[{"id": 0, "name": "warm"}])
+        check("a number and a name of two", status == 400 and answer["error"]["param"] == "lora" and "0 is \"north\"" in answer["error"]["message"]
+              and "\"warm\" is 1" in answer["error"]["message"], answer)
+        status, answer = s.json("POST", "/v1/decisions", {"input": "x", "questions": [{"type": "predicate", "name": "x", "instructions": "?"}],
+                                                          "lora": [{"id": 0, "scale": 2000}]})
+        check("of a decision too", status == 400 and answer["error"]["param"] == "lora", answer)
 
 
 def dialects():
