@@ -58,10 +58,21 @@ static bool is_plain(const char *name)
            !(n >= sizeof taken - 1 && !strcmp(name + n - (sizeof taken - 1), taken));
 }
 
-/* Keys have files of their own, unless they share the cache. NULL: *e says why. */
+enum { OWNER_BYTES = 32 };
+
+/* Keys have files of their own, unless they share the cache: what stands in front of the name that
+ * a client gives. */
+static void put_owner(char to[OWNER_BYTES], const dg_call *c)
+{
+    *to = '\0';
+    if (c->key > 0 && c->cache_salt[0])
+        snprintf(to, OWNER_BYTES, "key%d-", c->key);
+}
+
+/* NULL: *e says why. */
 static char *file_of(const dg_call *c, const char *name, dg_http_error *e)
 {
-    char own[NAME_MAX_BYTES + 32];
+    char owner[OWNER_BYTES], own[NAME_MAX_BYTES + OWNER_BYTES];
     if (!is_plain(name)) {
         dg_refuse(e, 400, "invalid_value", "filename",
                   "filename: letters, digits, '.', '-' and '_' make a name, no dot in front and no "
@@ -69,10 +80,8 @@ static char *file_of(const dg_call *c, const char *name, dg_http_error *e)
                   NAME_MAX_BYTES);
         return NULL;
     }
-    if (c->key > 0 && c->cache_salt[0])
-        snprintf(own, sizeof own, "key%d-%s", c->key, name);
-    else
-        snprintf(own, sizeof own, "%s", name);
+    put_owner(owner, c);
+    snprintf(own, sizeof own, "%s%s", owner, name);
     char *path = dg_path_join(c->server->opt.slot_path, own);
     if (!path)
         dg_refuse(e, 500, "out_of_memory", NULL, "out of memory");
@@ -88,13 +97,17 @@ static json_t *told(int slot, const char *name, bool saves, const dgemma_saved_p
                      1e3 * seconds);
 }
 
+/* What is said of a file begins with its path: a client knows the end of that. */
 static bool refuse(const dg_call *c, dgemma_error *err, dg_http_error *e)
 {
     const bool ours = err->status == DGEMMA_E_IO || err->status == DGEMMA_E_INTERNAL;
+    char owner[OWNER_BYTES];
+    put_owner(owner, c);
     dg_hide_folder(err->msg, c->server->opt.slot_path);
+    const size_t n = strlen(owner), from = strncmp(err->msg, owner, n) ? 0 : n;
     if (err->status == DGEMMA_E_NOMEM)
         return dg_refuse_status(e, err, NULL);
-    return dg_refuse(e, ours ? 500 : 400, "slot_refused", "filename", "%s", err->msg);
+    return dg_refuse(e, ours ? 500 : 400, "slot_refused", "filename", "%s", err->msg + from);
 }
 
 static bool act(dg_call *c, const json_t *root, dg_http_error *e)

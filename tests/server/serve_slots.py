@@ -88,6 +88,12 @@ def keys():
         ask(s, STORY, key("one"))
         check("another's conversation is not saved", act(s, "save", "k.kv", headers=key("two"))[0] == 400)
         check("one's own is", act(s, "save", "k.kv", headers=key("one"))[0] == 200)
+        for file in os.listdir(FOLDER):
+            if file.endswith("k.kv") and file != "k.kv":
+                shutil.copy(f"{FOLDER}/{file}", f"{FOLDER}/{file[:-4]}torn.kv")
+                os.truncate(f"{FOLDER}/{file[:-4]}torn.kv", 5000)
+        status, reply = act(s, "restore", "torn.kv", headers=key("one"))
+        check("a broken one goes by its own name", status == 400 and reply["error"]["message"].startswith("torn.kv"), reply)
         check("another's file is not there", act(s, "restore", "k.kv", headers=key("two"))[0] == 404)
         check("without a key nothing is", act(s, "restore", "k.kv")[0] == 401)
     with Server("-q", "--slot-save-path", FOLDER, "--api-key", "one", "--api-key", "two") as s:
