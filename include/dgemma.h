@@ -149,6 +149,7 @@ DGEMMA_API dgemma_status dgemma_engine_check(const dgemma_engine *engine, dgemma
 typedef struct dgemma_model_info {
     int n_vocab, n_layer, n_embd, n_expert, n_expert_used;
     int context_length, canvas_length;
+    const char *format; /* of its files: "gguf", "safetensors" */
     bool has_tokenizer;
     bool has_vision;            /* it can look at pictures */
     const char *vision_ignored; /* what is wrong with the mmproj file beside the model, which is not

@@ -8,11 +8,11 @@
 #include "json_text.h"
 #include "ollama_response.h"
 
-static json_t *details(const char *parent)
+static json_t *details(const dgemma_model_info *i, const char *parent)
 {
-    return json_pack("{s:s,s:s,s:s,s:[s],s:s,s:s}", "parent_model", parent, "format", "gguf",
-                     "family", "diffusion-gemma", "families", "diffusion-gemma", "parameter_size",
-                     "", "quantization_level", "");
+    return json_pack("{s:s,s:s,s:s,s:[s],s:s,s:s}", "parent_model", parent, "format",
+                     i->format ? i->format : "", "family", "diffusion-gemma", "families",
+                     "diffusion-gemma", "parameter_size", "", "quantization_level", "");
 }
 
 /* Stands for a model as a digest of its files would, which are not read for this: of its name and
@@ -30,19 +30,20 @@ static json_t *digest(const char *name, size_t bytes)
                         part[2], part[3]);
 }
 
-static json_t *entry(const char *name, size_t bytes, const char *parent)
+/* A model, or one of its adapters: then it has a parent. */
+static json_t *entry(const dgemma_model_info *i, const char *name, size_t bytes, const char *parent)
 {
     return json_pack("{s:s,s:s,s:s,s:I,s:o,s:o}", "name", name, "model", name, "modified_at",
                      "1970-01-01T00:00:00Z", "size", (json_int_t)bytes, "digest",
-                     digest(name, bytes), "details", details(parent));
+                     digest(name, bytes), "details", details(i, parent));
 }
 
 static json_t *model_object(const dg_model *m, const dg_model_view *v)
 {
-    return entry(m->name, v->info.weight_bytes, "");
+    return entry(&v->info, m->name, v->info.weight_bytes, "");
 }
 
-static void add_adapters(json_t **list, dg_model *m)
+static void add_adapters(json_t **list, dg_model *m, const dg_model_view *v)
 {
     dg_hold h;
     bool there = dg_hold_try(&h, m);
@@ -53,7 +54,7 @@ static void add_adapters(json_t **list, dg_model *m)
             dgemma_adapter_describe(m->engine, i, &info);
         else
             info.name = m->spec->options.adapters[i].name;
-        dg_json_add(list, entry(info.name, info.bytes, m->name));
+        dg_json_add(list, entry(&v->info, info.name, info.bytes, m->name));
     }
     dg_hold_drop(&h);
 }
@@ -66,7 +67,7 @@ void dg_ollama_tags(dg_call *c)
         dg_model_view v;
         dg_model_look(&ms->list[i], &v);
         dg_json_add(&list, model_object(&ms->list[i], &v));
-        add_adapters(&list, &ms->list[i]);
+        add_adapters(&list, &ms->list[i], &v);
     }
     dg_exchange_reply(&c->x, 200, json_pack("{s:o}", "models", list));
 }
@@ -147,7 +148,7 @@ static json_t *show_object(dg_model *m)
     const dgemma_model_info *i = &v.info;
     return json_pack("{s:s,s:s,s:s,s:o,s:{s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:s},s:o}", "modelfile",
                      "", "parameters", "", "template", i->chat_template ? i->chat_template : "",
-                     "details", details(""), "model_info", "general.architecture",
+                     "details", details(i, ""), "model_info", "general.architecture",
                      "diffusion-gemma", "general.basename", m->name,
                      "diffusion-gemma.context_length", i->context_length,
                      "diffusion-gemma.embedding_length", i->n_embd, "diffusion-gemma.block_count",

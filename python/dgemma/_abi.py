@@ -76,6 +76,7 @@ class ModelInfo(Structure):
         ("n_expert_used", c_int),
         ("context_length", c_int),
         ("canvas_length", c_int),
+        ("format", c_char_p),
         ("has_tokenizer", c_bool),
         ("has_vision", c_bool),
         ("vision_ignored", c_char_p),

@@ -233,6 +233,7 @@ void dg_engine_describe(const dgemma_engine *e, dgemma_model_info *info)
         .n_expert_used = cfg->n_expert_used,
         .context_length = e->n_context,
         .canvas_length = cfg->canvas_length,
+        .format = dg_checkpoint_gguf(e->loaded.checkpoint) ? "gguf" : "safetensors",
         .has_tokenizer = e->loaded.tokenizer != NULL,
         .has_vision = cfg->vision.present,
         .vision_ignored = e->loaded.tower_ignored,

@@ -209,6 +209,8 @@ def status_table():
         for path, word in (("/api/tags", "models"), ("/api/ps", "models"), ("/api/version", "version")):
             check(path, word in s.json("GET", path)[1])
         shown = s.json("GET", "/api/ps")[1]["models"][0]
+        for told in (shown, s.json("GET", "/api/tags")[1]["models"][0], s.json("POST", SHOW, {"model": "test"})[1]):
+            check("a folder is of safetensors", told["details"]["format"] == "safetensors", told)
         check("a digest that can be cut", re.fullmatch("[0-9a-f]{64}", shown["digest"]) and shown["expires_at"], shown)
         for method, path in (("GET", "/api/nothing"), ("POST", "/api/embed"), ("DELETE", "/api/delete"),
                              ("POST", MESSAGES + "/batches"), ("GET", MESSAGES + "/batches/1"), ("GET", "/v1/nothing")):

@@ -103,7 +103,8 @@ def names():
         check("none in Ollama's form", status == 404 and isinstance(a["error"], str) and "llama" in a["error"], a)
         check("tags", [m["name"] for m in s.json("GET", "/api/tags")[1]["models"]] == ["a.gguf", "b.gguf", "c.gguf"])
         check("ps", [m["name"] for m in s.json("GET", "/api/ps")[1]["models"]] == ["a.gguf", "b.gguf", "c.gguf"])
-        check("show", s.json("POST", "/api/show", {"model": "b"})[1]["model_info"]["general.basename"] == "b.gguf")
+        shown = s.json("POST", "/api/show", {"model": "b"})[1]
+        check("show", shown["model_info"]["general.basename"] == "b.gguf" and shown["details"]["format"] == "gguf", shown)
         check("one of the list", s.json("GET", "/v1/models/b")[1]["id"] == "b.gguf")
         check("properties", s.json("GET", "/props?model=c")[1]["model_alias"] == "c.gguf")
         for name in ("d", "y" * 201, "y" * 3000):

@@ -702,6 +702,8 @@ START_TEST(loading_tells_and_can_be_given_up)
     ck_assert_int_eq(dgemma_model_estimate(&before, &opt, &err), DGEMMA_OK);
     ck_assert_int_eq(dgemma_engine_open(&e, &opt, &err), DGEMMA_OK);
     dgemma_engine_info(e, &after);
+    ck_assert_str_eq(before.format, "safetensors");
+    ck_assert_str_eq(after.format, "safetensors");
     ck_assert_uint_eq(before.work_bytes, after.work_bytes);
     ck_assert_uint_eq(before.weight_bytes, after.weight_bytes);
     ck_assert_uint_eq(before.kv_bytes_full, after.kv_bytes_full);
