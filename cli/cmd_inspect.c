@@ -38,6 +38,18 @@ static size_t sum_types(const dgemma_file *file, type_sum *sums)
     return n_type;
 }
 
+/* Of weights that a folder keeps in parts. */
+static size_t sum_made(const dgemma_file *file)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < dgemma_file_count(file); i++) {
+        dgemma_tensor_info t;
+        dgemma_file_tensor(file, i, &t);
+        bytes += t.made ? t.bytes : 0;
+    }
+    return bytes;
+}
+
 static double mib(size_t bytes)
 {
     return (double)bytes / (1 << 20);
@@ -156,13 +168,17 @@ static void print_text(const inspect_args *a, const dgemma_file *file, const dge
         printf("  %-8s %5zu tensors %12.1f MiB\n", sums[i].type, sums[i].n, mib(sums[i].bytes));
 
     double request = mib(m->request_bytes) + mib(m->kv_bytes_full);
-    printf("\nmemory with a context of %d tokens\n  %12.1f MiB weights, mapped from the file\n  "
-           "%12.1f MiB for passes\n"
+    const size_t made = sum_made(file);
+    printf("\nmemory with a context of %d tokens\n  %12.1f MiB weights, ", m->context_length,
+           mib(m->weight_bytes));
+    if (made)
+        printf("%.1f of them put together when the model is loaded, %.1f ", mib(made),
+               mib(m->weight_bytes - made));
+    printf("mapped from the file\n  %12.1f MiB for passes\n"
            "  %12.1f MiB for each request: %.1f keys and values when it fills the context, %.1f "
            "canvas\n"
            "  %12.1f MiB in all with %d such request%s\n",
-           m->context_length, mib(m->weight_bytes), mib(m->work_bytes), request,
-           mib(m->kv_bytes_full), mib(m->request_bytes),
+           mib(m->work_bytes), request, mib(m->kv_bytes_full), mib(m->request_bytes),
            mib(m->weight_bytes) + mib(m->work_bytes) + a->engine.max_running * request,
            a->engine.max_running, cli_plural(a->engine.max_running));
     if (a->tensors) {

@@ -20,6 +20,8 @@ typedef struct dgemma_tensor_info {
     int n_dim;
     int64_t shape[4]; /* the last dimension runs fastest */
     size_t bytes;
+    bool made; /* a quantised folder keeps it in parts: it is put together in memory when the model
+                  is loaded, where others stay mapped */
 } dgemma_tensor_info;
 
 typedef struct dgemma_layer_info {

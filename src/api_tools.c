@@ -58,7 +58,12 @@ void dgemma_file_tensor(const dgemma_file *f, size_t i, dgemma_tensor_info *info
 {
     const dg_tensor *t = dg_checkpoint_at(f->loaded.checkpoint, i);
     *info = (dgemma_tensor_info){
-        .name = t->name, .type = dg_dtype_name(t->type), .n_dim = t->n_dim, .bytes = t->bytes};
+        .name = t->name,
+        .type = dg_dtype_name(t->type),
+        .n_dim = t->n_dim,
+        .bytes = t->bytes,
+        .made = t->pieces != NULL,
+    };
     for (int d = 0; d < t->n_dim; d++)
         info->shape[d] = t->shape[d];
 }

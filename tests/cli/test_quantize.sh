@@ -48,6 +48,8 @@ check "which runs" says "ended by" "$DGEMMA" run -m "$temp/folder.gguf" -n 8 --s
 wide=tests/fixtures/golden/wide/model
 check "FP8 as a folder" says "FP8, 288 tensors" quantize -q --type FP8 "$wide" "$temp/fp8"
 check "which loads" says "3 layers, 256 wide" "$DGEMMA" inspect "$temp/fp8"
+check "in memory of its own" says "5.5 MiB weights, 4.3 of them put together when the model is loaded, 1.2 mapped" "$DGEMMA" inspect "$temp/fp8"
+check "where plain weights stay mapped" says "MiB weights, mapped from the file" "$DGEMMA" inspect "$wide"
 check "NVFP4 as a folder" says "NVFP4, 322 tensors" quantize -q --type nvfp4 "$wide" "$temp/nvfp4/"
 check "which loads too" says "3 layers, 256 wide" "$DGEMMA" inspect "$temp/nvfp4"
 check "a folder in BF16" says "BF16, 202 tensors" quantize -q --type BF16 "$temp/fp8" "$temp/bf16"
