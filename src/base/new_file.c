@@ -25,6 +25,16 @@ char *dg_new_file_partial(const char *path)
     return partial;
 }
 
+enum { SIZE_TEXT = 32 };
+
+/* In GB, or of less than a tenth of one in MB. */
+static const char *size_text(char to[SIZE_TEXT], uint64_t bytes)
+{
+    const bool small = bytes < 100000000;
+    snprintf(to, SIZE_TEXT, small ? "%.3g MB" : "%.1f GB", (double)bytes * (small ? 1e-6 : 1e-9));
+    return to;
+}
+
 dgemma_status dg_new_file_check(const char *path, uint64_t bytes, bool replace, dgemma_error *err)
 {
     struct stat info;
@@ -39,8 +49,9 @@ dgemma_status dg_new_file_check(const char *path, uint64_t bytes, bool replace, 
     }
     if (bytes <= there)
         return DGEMMA_OK;
-    return dg_fail(err, DGEMMA_E_IO, "%s: the file takes %.1f GB, and %.1f GB are free there", path,
-                   (double)bytes * 1e-9, (double)there * 1e-9);
+    char wanted[SIZE_TEXT], left[SIZE_TEXT];
+    return dg_fail(err, DGEMMA_E_IO, "%s: the file takes %s, and %s are free there", path,
+                   size_text(wanted, bytes), size_text(left, there));
 }
 
 /* An empty file for this writer alone. The lock goes with the file, also when the program is

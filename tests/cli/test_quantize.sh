@@ -201,6 +201,7 @@ check "a mmproj file" fails_saying "clip" quantize models/pocket/mmproj-pocket.g
 check "no such folder" fails_saying "No such file" quantize "$pocket" "$temp/no/half.gguf"
 check "nothing is left of them" nothing_left
 
+check "no room from the start" fails_saying "MB, and 0 MB are free there" quantize -q --type Q4_0 "$pocket" /proc/half.gguf
 # a limit on the size of files, as a full disk would be
 cut_short() { ( trap '' XFSZ; ulimit -f 2000; quantize "$pocket" "$temp/half.gguf" ); }
 check "no room on the way" fails_saying "half.gguf" cut_short

@@ -11,6 +11,7 @@
 #include "base/common.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/new_file.h"
 #include "support/alloc_fail.h"
 #include "support/temp_dir.h"
 
@@ -354,6 +355,28 @@ START_TEST(file_read_appends_up_to_the_ceiling)
 }
 END_TEST
 
+/* /proc is a file system without any room. */
+START_TEST(sizes_that_do_not_fit_are_told)
+{
+    static const struct {
+        uint64_t bytes;
+        const char *told;
+    } cases[] = {
+        {40000, "takes 0.04 MB, and 0 MB are free"},
+        {51234567, "takes 51.2 MB, and 0 MB"},
+        {99999999, "takes 100 MB"},
+        {100000000, "takes 0.1 GB, and 0 MB"},
+        {50600000000, "takes 50.6 GB"},
+    };
+    dgemma_error err;
+    for (size_t i = 0; i < DG_COUNT(cases); i++) {
+        ck_assert_int_eq(dg_new_file_check("/proc/new.gguf", cases[i].bytes, false, &err),
+                         DGEMMA_E_IO);
+        ck_assert_msg(strstr(err.msg, cases[i].told), "%s", err.msg);
+    }
+}
+END_TEST
+
 START_TEST(file_read_takes_standard_input)
 {
     int ends[2];
@@ -463,6 +486,7 @@ Suite *base_suite(void)
     tcase_add_test(c, file_map_outlives_its_file);
     tcase_add_test(c, file_map_names_what_it_cannot_open);
     tcase_add_test(c, file_read_appends_up_to_the_ceiling);
+    tcase_add_test(c, sizes_that_do_not_fit_are_told);
     tcase_add_test(c, file_read_takes_standard_input);
     tcase_add_test(c, file_read_without_memory_fails);
     tcase_add_test(c, paths);
