@@ -80,6 +80,10 @@ static bool read_rank(const json_t *v, int *rank)
     return *rank > 0;
 }
 
+/* A number that no matrix could have. Of one that is merely beyond the limit the tensors tell. */
+#define WANTED_RANK "wanted a whole number from 1 to 256"
+_Static_assert(DG_ADAPTER_RANK == 256, "the number is in a message");
+
 #define WANTED_ALPHA "wanted a number from -1000000 to 1000000"
 
 static bool read_alpha(const json_t *v, double *alpha)
@@ -110,7 +114,7 @@ static dgemma_status read_config(peft *p, const char *config, size_t len)
     if (root && !json_is_boolean(root))
         return refuse(p, "use_rslora", "wanted true or false");
     if (!read_rank(value(p, "r"), &p->rank))
-        return refuse(p, "r", "wanted a whole number from 1 on");
+        return refuse(p, "r", WANTED_RANK);
     if (!read_alpha(value(p, "lora_alpha"), &p->alpha))
         return refuse(p, "lora_alpha", WANTED_ALPHA);
     return DGEMMA_OK;
@@ -156,7 +160,7 @@ static dgemma_status set_factor(const peft *p, dg_adapter_part *part, const char
     part->alpha = p->alpha;
     part->root = p->root;
     if (rank && !read_rank(rank, &part->rank))
-        return refuse(p, "rank_pattern", "wanted whole numbers from 1 on");
+        return refuse(p, "rank_pattern", WANTED_RANK);
     if (alpha && !read_alpha(alpha, &part->alpha))
         return refuse(p, "alpha_pattern", WANTED_ALPHA);
     return DGEMMA_OK;

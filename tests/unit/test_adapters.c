@@ -119,13 +119,16 @@ START_TEST(refuses_by_name_what_is_not_lora)
         {LORA ", \"alora_invocation_tokens\": [5]", "alora_invocation_tokens"},
         {LORA ", \"init_lora_weights\": \"pissa_niter_4\"", "init_lora_weights"},
         {LORA ", \"use_rslora\": 1", "use_rslora"},
-        {"\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 4", "r is 0"},
+        {"\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 4",
+         "r is 0: wanted a whole number from 1 to 256"},
+        {"\"peft_type\": \"LORA\", \"r\": 1048576, \"lora_alpha\": 4",
+         "r is 1048576: wanted a whole number from 1 to 256"},
         {"\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": \"x\"", "lora_alpha"},
         {"\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1e300", "lora_alpha is 1e300"},
         {"\"peft_type\": \"LORA\", \"r\": 1, \"lora_alpha\": -1000001", "to 1000000"},
         {LORA ", \"alpha_pattern\": {\"q_proj\": 1e39}", "alpha_pattern"},
         {LORA ", \"alpha_pattern\": {\"q.*\": 1}", "alpha_pattern"},
-        {LORA ", \"rank_pattern\": {\"q_proj\": 0}", "rank_pattern"},
+        {LORA ", \"rank_pattern\": {\"q_proj\": 0}", "a whole number from 1 to 256"},
         {LORA ", \"rank_pattern\": [1]", "rank_pattern"},
     };
     const dg_tensor t[] = {tensor(Q ".lora_A.weight", 2, 8), tensor(Q ".lora_B.weight", 16, 2)};
