@@ -1,9 +1,10 @@
 /* modules_model: a model whose matrices are kept in parts gives the logits of the same values in
- * floats. */
+ * floats; folders whose config contradicts their parts. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/alloc.h"
+#include "base/common.h"
 #include "format/checkpoint.h"
 #include "suites.h"
 #include "support/parted_folder.h"
@@ -133,12 +134,52 @@ START_TEST(logits_are_those_of_the_values)
 }
 END_TEST
 
+/* Bytes are steps from zero: a config that says otherwise is of weights that this would misread.
+ * Of FP8 there is nothing to misread. */
+START_TEST(bytes_have_no_other_zero)
+{
+    static const struct {
+        dg_dtype type;
+        const char *symmetric;
+        dgemma_status status;
+    } of[] = {{DG_I8, "true", DGEMMA_OK},
+              {DG_I8, "false", DGEMMA_E_FORMAT},
+              {DG_F8_E4M3, "false", DGEMMA_OK}};
+    static folder parts;
+    dg_buf config;
+    dg_buf_init(&config, 64);
+    dg_buf_puts(&config, "{\"dtype\": \"bfloat16\"}");
+    for (size_t i = 0; i < DG_COUNT(of); i++) {
+        char dir[DG_TEST_PATH], name[16], quantisation[192];
+        dg_checkpoint *ck = NULL;
+        dgemma_error err = {0};
+        parts.n = 0;
+        folder_add(&parts, "a", ".weight", shaped(of[i].type, 4, 64), dg_calloc(4, 64));
+        folder_add(&parts, "a", ".weight_scale", shaped(DG_F32, 4, 1), dg_calloc(4, 4));
+        snprintf(name, sizeof name, "bytes%zu", i);
+        snprintf(quantisation, sizeof quantisation,
+                 "\"quantization_config\": {\"quant_method\": \"compressed-tensors\", "
+                 "\"config_groups\": {\"x\": {\"weights\": {\"symmetric\": %s}}}},",
+                 of[i].symmetric);
+        folder_write(&parts, dg_test_path(dir, dg_test_root, name), &config, quantisation);
+        dgemma_status st = dg_checkpoint_open(&ck, dir, &err);
+        ck_assert_msg(st == of[i].status, "%zu: status %d: %s", i, st, err.msg);
+        ck_assert_msg(!st || strstr(err.msg, "a.weight is [4, 64] of type I8, wanted a config that "
+                                             "does not say \"symmetric\": false"),
+                      "%s", err.msg);
+        dg_checkpoint_close(ck);
+    }
+    dg_buf_clear(&config);
+}
+END_TEST
+
 Suite *modules_model_suite(void)
 {
     Suite *s = suite_create("modules_model");
     TCase *c = tcase_create("logits");
     tcase_add_checked_fixture(c, dg_test_root_make, dg_test_root_remove);
     tcase_add_loop_test(c, logits_are_those_of_the_values, 0, 2);
+    tcase_add_test(c, bytes_have_no_other_zero);
     suite_add_tcase(s, c);
     return s;
 }
