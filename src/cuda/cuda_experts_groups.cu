@@ -88,11 +88,14 @@ static __device__ __forceinline__ void multiply_half(float acc[2][EIGHTS][4],
 }
 
 /* The fragments of one half of a stage are loaded while the other half's products run. A stage is
- * given back when its last products have ended. */
+ * given back when its last products have ended: with few rows at once, as reading is the limit
+ * there and a stage that waits for the next one is not read into; with many while the next one's
+ * run. */
 template <class F, bool SORTED, int N>
 static __device__ __forceinline__ void multiply_item(float acc[2][EIGHTS][4], group_ring<F> &ring,
                                                      const group_share &share, int n_unit)
 {
+    constexpr bool AT_ONCE = N < DG_GROUP_ROWS;
     int tile = share.tile + (int)threadIdx.x / 32 % 4, before = -1;
     side_fragments f[2];
 #pragma unroll
@@ -105,14 +108,20 @@ static __device__ __forceinline__ void multiply_item(float acc[2][EIGHTS][4], gr
             warpgroup_publish();
         load_sides(f[0], ring, tile, 0);
         multiply_half<F, N>(acc, f[0], x, 0);
-        give_back(ring.control->empty, before);
+        if (!AT_ONCE)
+            give_back(ring.control->empty, before);
         load_sides(f[1], ring, tile, 1);
         multiply_half<F, N>(acc, f[1], x, 1);
         before = ring.slot;
+        if (AT_ONCE) {
+            warpgroup_wait<0>();
+            give_back(ring.control->empty, before);
+        }
         ring.advance();
     }
     warpgroup_wait<0>();
-    give_back(ring.control->empty, before);
+    if (!AT_ONCE)
+        give_back(ring.control->empty, before);
 }
 
 /* Results of two rows of one channel as 16-bit values. */
