@@ -1,6 +1,7 @@
 /* Copies of boxes out of maps of three and of five dimensions (dg_tensor_map_make): one instruction
  * for all that a stage needs of an operand. What lies outside of the map is zero, and all of the
- * box's bytes are completed on the barrier. */
+ * box's bytes are completed on the barrier. And what stays in the second-level cache, or comes
+ * there before it is read. */
 #ifndef DG_CUDA_CUDA_BOXES_CUH
 #define DG_CUDA_CUDA_BOXES_CUH
 
@@ -55,6 +56,16 @@ static __device__ __forceinline__ void dg_box5_g2s(void *shared, const dg_tensor
 #endif
 }
 
+/* Asks for bytes, a multiple of 16 from an address that is one, into the second-level cache. */
+static __device__ __forceinline__ void dg_bulk_ahead(const void *global, uint32_t bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+#else
+    __trap();
+#endif
+}
+
 #else
 
 static inline void dg_box3_g2s(void *shared, const dg_tensor_map &map, const dg_box_at &at,
@@ -70,6 +81,10 @@ static inline void dg_box5_g2s(void *shared, const dg_tensor_map &map, const dg_
                                uint64_t *bar, uint64_t, EMU_WHERE_ARG)
 {
     emu_box_g2s(shared, &map, at.d, bar, EMU_WHERE);
+}
+static inline void dg_bulk_ahead(const void *global, uint32_t bytes, EMU_WHERE_ARG)
+{
+    emu_bulk_ahead(global, bytes, EMU_WHERE);
 }
 
 #endif

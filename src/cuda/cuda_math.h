@@ -138,6 +138,13 @@ cudaError_t dg_cuda_pack_gated(cudaStream_t stream, void *packed, const void *st
 cudaError_t dg_cuda_pack_down(cudaStream_t stream, void *packed, const void *stored,
                               size_t mat_bytes, dg_dtype type, int n_mat, int n_out, int n_in);
 
+/* What is read soon, bytes a multiple of 16: asked for into the second-level cache while something
+ * else is multiplied that leaves memory idle. Kernels that cannot leave it where it is. */
+typedef struct dg_cuda_ahead {
+    const void *data;
+    size_t bytes; /* 0: nothing */
+} dg_cuda_ahead;
+
 /* y[r][o] = alpha * sum over k of x[r][k] * w[o][k], for up to three matrices over the same x (q,
  * k, v). */
 typedef struct dg_cuda_product_args {
@@ -150,6 +157,7 @@ typedef struct dg_cuda_product_args {
         float *y; /* [n_row, ldy] */
         size_t ldy;
     } part[3];
+    dg_cuda_ahead ahead;
 } dg_cuda_product_args;
 cudaError_t dg_cuda_product(cudaStream_t stream, const dg_cuda_product_args *a);
 
@@ -160,6 +168,7 @@ typedef struct dg_cuda_gated_args {
     dg_cuda_rows x;
     const dg_cuda_matrix *gate, *up;
     dg_cuda_rows h; /* may be of another form than x: that of down's type */
+    dg_cuda_ahead ahead;
 } dg_cuda_gated_args;
 cudaError_t dg_cuda_gated(cudaStream_t stream, const dg_cuda_gated_args *a);
 

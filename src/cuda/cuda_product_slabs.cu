@@ -27,6 +27,8 @@ typedef struct slab_job {
     float alpha;
     slab_part part[3];
     dg_cuda_rows x, h;
+    dg_cuda_ahead ahead;
+    uint32_t ahead_share; /* for each stage of every block's first tile */
 } slab_job;
 
 typedef struct slab_maps {
@@ -75,6 +77,15 @@ static __device__ __forceinline__ void copy_early(const slab_ring<T> &ring, cons
     }
 }
 
+/* The share of stage c: a little with each, so that no copy waits behind all of it. */
+[[maybe_unused]] static __device__ __forceinline__ void ask_ahead(const slab_job &job, int c)
+{
+    size_t share = job.ahead_share, at = share * ((size_t)c * gridDim.x + blockIdx.x);
+    if (at < job.ahead.bytes)
+        dg_bulk_ahead((const unsigned char *)job.ahead.data + at,
+                      (uint32_t)min(share, job.ahead.bytes - at));
+}
+
 template <class T>
 static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, const slab_job &job,
                                                   const slab_maps &maps)
@@ -92,6 +103,8 @@ static __device__ __forceinline__ void copy_tiles(const slab_ring<T> &ring, cons
                 slab_copy_weights(ring, maps.w[at.part], at.first_out, turn.stage, c, policy);
             }
             slab_copy_rows(ring, maps.x, at.first_row, turn.stage, c);
+            if (tile == (int)blockIdx.x)
+                ask_ahead(job, c);
             slab_next<T>(turn);
         }
     }
@@ -404,6 +417,12 @@ static cudaError_t map_job(slab_maps *maps, slab_job *job, const void *const w[3
     return error;
 }
 
+/* Whole lines of the cache. */
+static uint32_t share_of(size_t bytes, size_t n_share)
+{
+    return (uint32_t)((bytes + n_share - 1) / n_share + 127) / 128 * 128;
+}
+
 template <dg_cuda_form FORM, class T>
 static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const void *const w[3],
                                 const dg_cuda_rows &x)
@@ -436,8 +455,9 @@ static cudaError_t launch_slabs(cudaStream_t stream, slab_job job, const void *c
         (uint32_t)(((1u << 31) + (unsigned)job.n_token_block - 1) / (unsigned)job.n_token_block);
     if ((int64_t)job.n_tile * job.n_token_block > INT32_MAX) /* per_block would not do */
         return cudaErrorInvalidValue;
-    return DG_LAUNCH((product_slabs<FORM, T>),
-                     dim3((unsigned)(job.n_tile < n_sm ? job.n_tile : n_sm)), T::THREADS,
+    int n_block = job.n_tile < n_sm ? job.n_tile : n_sm;
+    job.ahead_share = share_of(job.ahead.bytes, (size_t)n_block * (size_t)job.n_step);
+    return DG_LAUNCH((product_slabs<FORM, T>), dim3((unsigned)n_block), T::THREADS,
                      (size_t)T::SHARED, stream, job, maps);
 }
 
@@ -496,6 +516,7 @@ extern "C" cudaError_t dg_cuda_product_slabs(cudaStream_t stream, const dg_cuda_
 {
     slab_job job = job_over(a->x, a->n_row, a->alpha);
     const void *w[3] = {NULL, NULL, NULL};
+    job.ahead = a->ahead;
     for (int p = 0; p < a->n_part; p++) {
         add_part(&job, a->part[p].w, a->part[p].y, a->part[p].ldy);
         w[p] = a->part[p].w->data;
@@ -510,6 +531,7 @@ extern "C" cudaError_t dg_cuda_gated_slabs(cudaStream_t stream, const dg_cuda_ga
     const void *w[3] = {a->gate->data, a->up->data, NULL};
     job.gated = true;
     job.h = a->h;
+    job.ahead = a->ahead;
     add_part(&job, a->gate, NULL, 0);
     add_part(&job, a->up, NULL, 0);
     return launch_job(stream, job, w, a->x, tile);

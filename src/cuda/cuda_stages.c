@@ -96,11 +96,13 @@ static void adapt(dg_cuda *cu, float *y, const dg_weight *w, dg_cuda_rows x, int
         dg_cuda_failed(cu, dg_cuda_adapt(cu->stream, &a), "an adapter");
 }
 
+static const dg_cuda_ahead nothing_ahead = {NULL, 0};
+
 /* y[n_row, w->n_out] = alpha W x, without adapters. */
 static void plain_product(dg_cuda *cu, float *y, const dg_weight *w, dg_cuda_rows x, int n_row,
-                          float alpha)
+                          float alpha, dg_cuda_ahead ahead)
 {
-    dg_cuda_product_args a = {.n_row = n_row, .x = x, .alpha = alpha, .n_part = 1};
+    dg_cuda_product_args a = {.n_row = n_row, .x = x, .alpha = alpha, .n_part = 1, .ahead = ahead};
     a.part[0].w = dg_cuda_matrix_of(w);
     a.part[0].y = y;
     a.part[0].ldy = (size_t)w->n_out;
@@ -112,7 +114,7 @@ static void plain_product(dg_cuda *cu, float *y, const dg_weight *w, dg_cuda_row
 static void product(dg_cuda *cu, float *y, const dg_weight *w, dg_cuda_rows x, int first, int n_row,
                     float alpha)
 {
-    plain_product(cu, y, w, x, n_row, alpha);
+    plain_product(cu, y, w, x, n_row, alpha, nothing_ahead);
     adapt(cu, y, w, x, first, n_row, alpha);
 }
 
@@ -141,16 +143,23 @@ static void regate(dg_cuda *cu, const dg_mlp_weights *w, dg_cuda_rows x, dg_cuda
     }
 }
 
-/* y = down( gelu(gate x) * (up x) ). */
+/* y = down( gelu(gate x) * (up x) ). ahead: asked for beside gate and up, and beside down. */
 static void mlp(dg_cuda *cu, float *y, const dg_mlp_weights *w, dg_cuda_rows x, int first,
-                int n_row)
+                int n_row, const dg_cuda_ahead ahead[2])
 {
     dg_cuda_rows h = rows_for(cu->hidden, &w->down);
-    dg_cuda_gated_args a = {n_row, x, dg_cuda_matrix_of(&w->gate), dg_cuda_matrix_of(&w->up), h};
+    dg_cuda_gated_args a = {.n_row = n_row,
+                            .x = x,
+                            .gate = dg_cuda_matrix_of(&w->gate),
+                            .up = dg_cuda_matrix_of(&w->up),
+                            .h = h,
+                            .ahead = ahead[0]};
+    float alpha = h.form == DG_CUDA_F16 ? DG_CUDA_GATED : 1;
     dg_cuda_failed(cu, dg_cuda_gated(cu->stream, &a), "a gated product");
     if (is_adapted(cu, &w->gate) || is_adapted(cu, &w->up))
         regate(cu, w, x, h, first, n_row);
-    product(cu, y, &w->down, h, first, n_row, h.form == DG_CUDA_F16 ? DG_CUDA_GATED : 1);
+    plain_product(cu, y, &w->down, h, n_row, alpha, ahead[1]);
+    adapt(cu, y, &w->down, h, first, n_row, alpha);
 }
 
 /* ---- into the residual stream ---- */
@@ -181,7 +190,7 @@ void dg_cuda_condition_stage(dg_backend *be, const dg_condition_args *a)
                    dg_cuda_soft_norm(cu->stream, rows, cu->on_device.word, a->w->norm, n, n_embd,
                                      cu->plan.rms_eps),
                    "self-conditioning");
-    mlp(cu, cu->y, a->w, rows, a->rows.first, n);
+    mlp(cu, cu->y, a->w, rows, a->rows.first, n, (dg_cuda_ahead[2]){nothing_ahead, nothing_ahead});
     dg_cuda_failed(cu, dg_cuda_soft_join(cu->stream, x, cu->y, n, n_embd, cu->plan.rms_eps),
                    "self-conditioning");
 }
@@ -323,6 +332,20 @@ static dg_cuda_rows experts_rows(const dg_cuda *cu, const dg_weight *gate)
     return rows;
 }
 
+/* The dense branch leaves memory idle that the experts wait for next: what it asks for of gate and
+ * up stays in the second-level cache, which has 50 MB, until then. With more of it a step takes
+ * longer; with few rows not all experts are read. */
+enum { AHEAD_BYTES = 14 << 20, AHEAD_ROWS = 64 };
+
+static dg_cuda_ahead ahead_of(const dg_weight *w, int n_row)
+{
+    const dg_cuda_matrix *m = dg_cuda_matrix_of(w);
+    size_t all = (size_t)m->n_mat * dg_cuda_pack_gated_bytes(m->type, m->n_out, m->n_in) / 16 * 16;
+    if (n_row < AHEAD_ROWS)
+        return nothing_ahead;
+    return (dg_cuda_ahead){m->data, all < AHEAD_BYTES ? all : AHEAD_BYTES};
+}
+
 void dg_cuda_dense_stage(dg_backend *be, const dg_dense_args *a)
 {
     dg_cuda *cu = dg_cuda_of(be);
@@ -337,7 +360,8 @@ void dg_cuda_dense_stage(dg_backend *be, const dg_dense_args *a)
     cu->experts_x = a->x + first;
     if (!cu->batch->watched)
         dg_cuda_failed(cu, cudaEventRecord(cu->parted, cu->stream), "the dense branch");
-    mlp(cu, a->out + first, a->w, next[0].out, a->rows.first, n);
+    mlp(cu, a->out + first, a->w, next[0].out, a->rows.first, n,
+        (dg_cuda_ahead[2]){ahead_of(&a->experts->gate, n), ahead_of(&a->experts->up, n)});
 }
 
 /* Beside the dense branch where that has made these rows' norms, so that x is what it will be. */
@@ -486,7 +510,7 @@ static void head(dg_cuda *cu, const dg_vocabulary_args *a, int first, dg_cuda_wo
     if (args->measured)
         dg_cuda_failed(cu, dg_cuda_words_head(cu->stream, args, table, rows), "the head");
     else
-        plain_product(cu, args->w.z, a->table, rows, n, 1);
+        plain_product(cu, args->w.z, a->table, rows, n, 1, nothing_ahead);
 }
 
 /* Logits need not be kept: statistics, a plain draw and the soft embedding do without them. Then

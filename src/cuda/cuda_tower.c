@@ -289,8 +289,11 @@ void dg_cuda_vision_mlp(dg_backend *be, const dg_vision_mlp_args *a)
     if (holds(&w->gate) || holds(&w->up) || is_range(down.in_min, down.in_max)) {
         hold_gated(cu, w, x, h);
     } else {
-        dg_cuda_gated_args args = {n, x, dg_cuda_matrix_of(&w->gate.w), dg_cuda_matrix_of(&w->up.w),
-                                   h};
+        dg_cuda_gated_args args = {.n_row = n,
+                                   .x = x,
+                                   .gate = dg_cuda_matrix_of(&w->gate.w),
+                                   .up = dg_cuda_matrix_of(&w->up.w),
+                                   .h = h};
         dg_cuda_failed(cu, dg_cuda_gated(cu->stream, &args), "a gated product");
     }
     product(cu, t->y, n_embd, &down.w, h, n, h.form == DG_CUDA_F16 ? DG_CUDA_GATED : 1);

@@ -153,7 +153,12 @@ static void check_round_trip(dg_dtype type, machine on)
     }
     float *y = device_bytes(n_y * sizeof *y);
     dg_cuda_product_args a = {
-        n_in, device_rows_of(form, unit, n_in, n_in), 1, 1, {{&w.matrix, y, (size_t)n_out}}};
+        .n_row = n_in,
+        .x = device_rows_of(form, unit, n_in, n_in),
+        .alpha = 1,
+        .n_part = 1,
+        .part = {{&w.matrix, y, (size_t)n_out}},
+    };
     launched(dg_cuda_product(NULL, &a));
     device_read(got, y, n_y * sizeof *got);
     double step = dg_dtype_is_block(type) ? 0x1p-11 : 1e-7;
@@ -172,7 +177,7 @@ static void check_product(dg_dtype type, int n_row, int n_in, machine on)
         return;
     use_device(on);
     inputs x = make_inputs(dense_form(type), n_row, n_in);
-    dg_cuda_product_args a = {n_row, x.rows, 0.75f, 3, {{NULL, NULL, 0}}};
+    dg_cuda_product_args a = {.n_row = n_row, .x = x.rows, .alpha = 0.75f, .n_part = 3};
     stored w[3];
     float *y[3];
     for (int p = 0; p < 3; p++) {
@@ -224,7 +229,8 @@ static void check_row_bits(dg_dtype type)
     float *first = host_bytes(300 * row), *other = host_bytes(300 * row);
     for (size_t i = 0; i < sizeof run / sizeof *run; i++) {
         float *y = device_bytes(300 * row);
-        dg_cuda_product_args a = {run[i].n_row, x.rows, 1, 1, {{&w.matrix, y, (size_t)n_out}}};
+        dg_cuda_product_args a = {run[i].n_row, x.rows, 1, 1, {{&w.matrix, y, (size_t)n_out}},
+                                  {NULL, 0}};
         if (type == DG_FP8 && run[i].on.capability != 90)
             continue;
         bool anew = i && dg_dtype_is_block(type) &&
@@ -240,7 +246,21 @@ static void check_row_bits(dg_dtype type)
     case_end();
 }
 
-/* Tiles of every size over slabs, more of them than multiprocessors: the same bits. */
+/* All that was to be asked for was, and once. A device does not tell. */
+static void expect_asked(dg_cuda_ahead ahead)
+{
+#ifdef EMULATED
+    const emu_ahead asked = emu_take_ahead();
+    const unsigned char *data = ahead.data;
+    if (asked.bytes != ahead.bytes || asked.first != data || asked.end != data + ahead.bytes)
+        case_fail("%zu of %zu bytes were asked for ahead", asked.bytes, ahead.bytes);
+#else
+    (void)ahead;
+#endif
+}
+
+/* Tiles of every size over slabs, more of them than multiprocessors: the same bits, whatever is
+ * asked for ahead. */
 static void check_slab_tiles(dg_dtype type)
 {
     enum { N_ROW = 270, N_OUT = 332, N_IN = 660 };
@@ -258,13 +278,19 @@ static void check_slab_tiles(dg_dtype type)
     size_t n_y = (size_t)N_ROW * N_OUT * sizeof(float), n_h = (size_t)N_ROW * 384 * 2;
     void *y[2] = {host_bytes(n_y), host_bytes(n_y)}, *h[2] = {host_bytes(n_h), host_bytes(n_h)};
     for (int tile = 0; tile < DG_SLAB_TILES; tile++) {
-        dg_cuda_product_args a = {N_ROW, x.rows, 1, 1, {{&up.matrix, device_bytes(n_y), N_OUT}}};
-        dg_cuda_gated_args g = {N_ROW, x.rows, &gate.matrix, &up.matrix,
-                                device_rows(h_form, N_ROW, N_OUT)};
+        const size_t later = 16 * (size_t)(tile * tile * 401 + tile); /* 0: nothing */
+        const dg_cuda_ahead ahead = {later ? device_bytes(later) : NULL, later};
+        dg_cuda_product_args a = {N_ROW, x.rows, 1, 1, {{&up.matrix, device_bytes(n_y), N_OUT}},
+                                  ahead};
+        dg_cuda_gated_args g = {
+            N_ROW, x.rows, &gate.matrix, &up.matrix, device_rows(h_form, N_ROW, N_OUT), ahead};
         launched(dg_cuda_product_slabs(NULL, &a, (dg_slab_tile)tile));
+        expect_asked(ahead);
         cudaError_t gated = dg_cuda_gated_slabs(NULL, &g, (dg_slab_tile)tile);
-        if (gated != cudaErrorInvalidValue) /* half a tile that is not whole slabs */
+        if (gated != cudaErrorInvalidValue) { /* half a tile that is not whole slabs */
             launched(gated);
+            expect_asked(ahead);
+        }
         bool first = tile == 0;
         device_read(y[!first], a.part[0].y, n_y);
         device_read(h[!first], g.h.data, n_h);
@@ -291,8 +317,11 @@ static void check_gated(dg_dtype type, dg_cuda_form h_form, int n_row, int n_out
                       make_weights(type, 1, n_out, n_in, true)};
     bool up_first = n_row % 2; /* either may be first in memory */
     stored gate = made[up_first], up = made[!up_first];
-    dg_cuda_gated_args a = {n_row, x.rows, &gate.matrix, &up.matrix,
-                            device_rows(h_form, n_row, n_out)};
+    dg_cuda_gated_args a = {.n_row = n_row,
+                            .x = x.rows,
+                            .gate = &gate.matrix,
+                            .up = &up.matrix,
+                            .h = device_rows(h_form, n_row, n_out)};
     launched(dg_cuda_gated(NULL, &a));
     size_t n = (size_t)n_row * (size_t)n_out;
     float *got = rows_read(a.h, n_row, n_out);

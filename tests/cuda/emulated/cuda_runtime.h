@@ -341,6 +341,7 @@ void emu_mbar_arrive(uint64_t *bar, int tx_bytes, emu_where where);
 void emu_mbar_wait(uint64_t *bar, int parity, emu_where where);
 void emu_await_count(const uint32_t *counter, uint32_t target, emu_where where);
 void emu_bulk_g2s(void *shared, const void *global, uint32_t bytes, uint64_t *bar, emu_where where);
+void emu_bulk_ahead(const void *global, uint32_t bytes, emu_where where);
 
 /* 16-bit values in up to five dimensions, the first of them 64 values side by side, cut into boxes;
  * in those that are swapped the 16-byte pieces of 128 bytes are exchanged as the hardware's

@@ -113,6 +113,13 @@ void emu_set_memory(size_t bytes);
  * come after it where it stays: the device is lost. n < 0: nothing fails. */
 void emu_break_after(int n, cudaError_t error, int stays);
 
+/* What kernels asked for ahead since the last call: in all, and the memory that it lies in. */
+typedef struct emu_ahead {
+    const unsigned char *first, *end;
+    size_t bytes;
+} emu_ahead;
+emu_ahead emu_take_ahead(void);
+
 #ifdef __cplusplus
 }
 #endif

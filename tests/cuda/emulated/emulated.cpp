@@ -520,6 +520,29 @@ void emu_bulk_g2s(void *to, const void *from, uint32_t bytes, uint64_t *bar, emu
     progress++; /* who waits on the barrier looks again */
 }
 
+static emu_ahead asked_ahead;
+
+void emu_bulk_ahead(const void *global, uint32_t bytes, emu_where where)
+{
+    const volatile unsigned char *from = (const unsigned char *)global;
+    if ((uintptr_t)from % 16 || bytes % 16 || bytes == 0)
+        emu_fail(where, "what is asked for is not aligned to 16 bytes");
+    for (uint32_t i = 0; i < bytes; i += 16) /* it must be there */
+        (void)from[i];
+    emu_ahead *all = &asked_ahead;
+    const unsigned char *first = (const unsigned char *)global, *end = first + bytes;
+    all->first = all->bytes && all->first < first ? all->first : first;
+    all->end = all->bytes && all->end > end ? all->end : end;
+    all->bytes += bytes;
+}
+
+emu_ahead emu_take_ahead(void)
+{
+    emu_ahead all = asked_ahead;
+    asked_ahead = emu_ahead{NULL, NULL, 0};
+    return all;
+}
+
 void emu_box_g2s(void *to, const emu_tensor_map *map, const int *at, uint64_t *bar, emu_where where)
 {
     copy c = {(unsigned char *)to, map->data, 128, 0, 0, bar, *map, {}};
