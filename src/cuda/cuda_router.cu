@@ -37,14 +37,18 @@ extern "C" size_t dg_cuda_route_bytes(int max_row, int n, int n_expert)
 
 /* ---- products ---- */
 
-/* Values k ... k + 3 of a line, zeros beyond n. FOURS: lines are aligned. */
-template <bool FOURS>
+/* How lines lie: anyhow; in aligned fours; or so, with rows, experts and values of k that make
+ * whole blocks and chunks. */
+enum route_lines { ROUTE_ANY, ROUTE_FOURS, ROUTE_WHOLE };
+
+/* Values k ... k + 3 of a line, zeros beyond n. */
+template <route_lines LINES>
 static __device__ __forceinline__ float4 route_four(const float *lines, int line, int k, int n)
 {
     const float *at = lines + (size_t)line * (size_t)n + (size_t)k;
     if (k >= n)
         return make_float4(0, 0, 0, 0);
-    if (FOURS)
+    if (LINES != ROUTE_ANY)
         return __ldcg((const float4 *)at);
     return make_float4(at[0], k + 1 < n ? at[1] : 0, k + 2 < n ? at[2] : 0, k + 3 < n ? at[3] : 0);
 }
@@ -57,19 +61,54 @@ struct route_chunk {
     float4 x[ROUTE_ROWS / 8], w[ROUTE_EXPERTS / 8], scale;
 };
 
-template <bool FOURS>
+/* Where a lane's values begin: of whole blocks an instruction a load finds them. */
+struct route_source {
+    const float *x, *w, *scale;
+    int n, first_row, first_expert;
+};
+
+static __device__ __forceinline__ route_source source_of(const dg_cuda_route_args &a, int first_row,
+                                                         int first_expert)
+{
+    int line = (int)threadIdx.x % 32 / 4, k = (int)threadIdx.x % 4 * 4;
+    return route_source{a.x + (size_t)(first_row + line) * (size_t)a.n + k,
+                        a.w + (size_t)(first_expert + line) * (size_t)a.n + k,
+                        a.scale + k,
+                        a.n,
+                        first_row,
+                        first_expert};
+}
+
+static __device__ __forceinline__ void load_whole(route_chunk &c, const route_source &from, int k)
+{
+    const float *x = from.x + k, *w = from.w + k;
+#pragma unroll
+    for (int i = 0; i < ROUTE_ROWS / 8; i++)
+        c.x[i] = __ldcg((const float4 *)(x + (ptrdiff_t)from.n * (8 * i)));
+#pragma unroll
+    for (int i = 0; i < ROUTE_EXPERTS / 8; i++)
+        c.w[i] = __ldcg((const float4 *)(w + (ptrdiff_t)from.n * (8 * i)));
+    c.scale = __ldcg((const float4 *)(from.scale + k));
+}
+
+template <route_lines LINES>
 static __device__ __forceinline__ void load_chunk(route_chunk &c, const dg_cuda_route_args &a,
-                                                  int first_row, int first_expert, int k)
+                                                  const route_source &from, int k)
 {
     int line = (int)threadIdx.x % 32 / 4;
+    if (LINES == ROUTE_WHOLE) {
+        load_whole(c, from, k);
+        return;
+    }
     k += (int)threadIdx.x % 4 * 4;
 #pragma unroll
     for (int i = 0; i < ROUTE_ROWS / 8; i++)
-        c.x[i] = route_four<FOURS>(a.x, min(first_row + 8 * i + line, a.n_row - 1), k, a.n);
+        c.x[i] = route_four<LINES>(a.x, min(from.first_row + 8 * i + line, a.n_row - 1), k, a.n);
 #pragma unroll
     for (int i = 0; i < ROUTE_EXPERTS / 8; i++)
-        c.w[i] = route_four<FOURS>(a.w, min(first_expert + 8 * i + line, a.n_expert - 1), k, a.n);
-    c.scale = route_four<FOURS>(a.scale, 0, k, a.n);
+        c.w[i] =
+            route_four<LINES>(a.w, min(from.first_expert + 8 * i + line, a.n_expert - 1), k, a.n);
+    c.scale = route_four<LINES>(a.scale, 0, k, a.n);
 }
 
 static __device__ __forceinline__ float square_of(const float4 &v)
@@ -188,7 +227,7 @@ static __device__ __forceinline__ void store_squares(const dg_cuda_route_args &a
 
 /* The next chunk is on its way while one is multiplied. Four warps, so that each has the registers
  * that this takes even where a product's two have their share of the same quarter of an SM. */
-template <bool FOURS>
+template <route_lines LINES>
 static __global__ void __launch_bounds__(ROUTE_THREAD, 2) route_products(dg_cuda_route_args a)
 {
     enum { STRIDE = ROUTE_WARPS * ROUTE_CHUNK };
@@ -196,14 +235,15 @@ static __global__ void __launch_bounds__(ROUTE_THREAD, 2) route_products(dg_cuda
     int first_row = (int)blockIdx.x * ROUTE_ROWS, first_expert = (int)blockIdx.y * ROUTE_EXPERTS;
     int begin = (int)blockIdx.z * ROUTE_PART, end = min(begin + ROUTE_PART, a.n);
     int k = begin + (int)threadIdx.x / 32 * ROUTE_CHUNK;
+    route_source from = source_of(a, first_row, first_expert);
     route_chunk now = {}, next;
     dg_grid_wait();
     dg_grid_launch_next();
     if (k < end)
-        load_chunk<FOURS>(now, a, first_row, first_expert, k);
+        load_chunk<LINES>(now, a, from, k);
 #pragma unroll 1
     for (; k < end; k += STRIDE, now = next) {
-        load_chunk<FOURS>(next, a, first_row, first_expert, k + STRIDE < end ? k + STRIDE : a.n);
+        load_chunk<LINES>(next, a, from, k + STRIDE < end ? k + STRIDE : k); /* or nothing new */
 #pragma unroll
         for (int i = 0; i < ROUTE_ROWS / 8; i++) {
             float4 &v = now.x[i];
@@ -412,10 +452,13 @@ extern "C" cudaError_t dg_cuda_route(cudaStream_t stream, const dg_cuda_route_ar
               (unsigned)(a->n_expert + ROUTE_EXPERTS - 1) / ROUTE_EXPERTS,
               (unsigned)route_parts(a->n));
     bool early = !a->follows_stream;
+    bool whole =
+        a->n % ROUTE_CHUNK == 0 && a->n_row % ROUTE_ROWS == 0 && a->n_expert % ROUTE_EXPERTS == 0;
     cudaError_t error =
-        a->n % 4 == 0
-            ? DG_LAUNCH_IF(early, route_products<true>, grid, ROUTE_THREAD, 0, stream, *a)
-            : DG_LAUNCH_IF(early, route_products<false>, grid, ROUTE_THREAD, 0, stream, *a);
+        whole ? DG_LAUNCH_IF(early, route_products<ROUTE_WHOLE>, grid, ROUTE_THREAD, 0, stream, *a)
+        : a->n % 4 == 0
+            ? DG_LAUNCH_IF(early, route_products<ROUTE_FOURS>, grid, ROUTE_THREAD, 0, stream, *a)
+            : DG_LAUNCH_IF(early, route_products<ROUTE_ANY>, grid, ROUTE_THREAD, 0, stream, *a);
     if (!error && a->low)
         error = adapt(stream, a);
     if (error)

@@ -511,5 +511,7 @@ void check_cuda_rows(void)
     check_route(3, 2816, 128, 8);
     check_route(2, 320, 200, 40);
     check_route(2, 3200, 128, 8); /* more parts than are asked for at once */
+    check_route(64, 720, 128, 8); /* whole blocks */
+    check_route(32, 2816, 64, 8);
     check_route_ties();
 }
