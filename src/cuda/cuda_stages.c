@@ -333,8 +333,8 @@ static dg_cuda_rows experts_rows(const dg_cuda *cu, const dg_weight *gate)
 }
 
 /* The dense branch leaves memory idle that the experts wait for next: what it asks for of gate and
- * up stays in the second-level cache, which has 50 MB, until then. With more of it a step takes
- * longer; with few rows not all experts are read. */
+ * up stays in the second-level cache, which has 50 MB, until then. More of it gains nothing; with
+ * few rows not all experts are read. */
 enum { AHEAD_BYTES = 14 << 20, AHEAD_ROWS = 64 };
 
 static dg_cuda_ahead ahead_of(const dg_weight *w, int n_row)
