@@ -108,20 +108,19 @@ static __device__ __forceinline__ void multiply_item(float acc[2][EIGHTS][4], gr
             warpgroup_publish();
         load_sides(f[0], ring, tile, 0);
         multiply_half<F, N>(acc, f[0], x, 0);
-        if (!AT_ONCE)
-            give_back(ring.control->empty, before);
+        give_back(ring.control->empty, before);
         load_sides(f[1], ring, tile, 1);
         multiply_half<F, N>(acc, f[1], x, 1);
-        before = ring.slot;
         if (AT_ONCE) {
             warpgroup_wait<0>();
-            give_back(ring.control->empty, before);
+            give_back(ring.control->empty, ring.slot);
+        } else {
+            before = ring.slot;
         }
         ring.advance();
     }
     warpgroup_wait<0>();
-    if (!AT_ONCE)
-        give_back(ring.control->empty, before);
+    give_back(ring.control->empty, before);
 }
 
 /* Results of two rows of one channel as 16-bit values. */
