@@ -67,12 +67,14 @@ static const char *field_of(const char *message, const char *otherwise)
 }
 
 /* What is said of a file has its path in front, perhaps behind the step that met it, and no slash
- * further on. So it can be called by its name without knowing where the model's files lie, which
- * dg_hide_folder would have to: the engine opened them. */
-static const char *without_folder(const char *message)
+ * further on, unless the path filled the message. So it can be called by its name without knowing
+ * where the model's files lie, which dg_hide_folder would have to: the engine opened them. */
+static const char *without_folder(const dgemma_error *err)
 {
-    const char *slash = strrchr(message, '/');
-    return slash ? slash + 1 : message;
+    const char *slash = strrchr(err->msg, '/');
+    if (strlen(err->msg) + 1 == sizeof err->msg)
+        return "a file of the model is not whole any more";
+    return slash ? slash + 1 : err->msg;
 }
 
 bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *param)
@@ -88,7 +90,7 @@ bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *par
     case DGEMMA_E_UNSUPPORTED:
         return dg_refuse(e, 400, "unsupported", field, "%s", err->msg);
     case DGEMMA_E_IO: /* a file of the model is not whole any more */
-        return dg_refuse(e, 500, NULL, NULL, "%s", without_folder(err->msg));
+        return dg_refuse(e, 500, NULL, NULL, "%s", without_folder(err));
     case DGEMMA_E_CONTEXT:
         dg_refuse(e, 400, context_code, param, "%s", err->msg);
         e->n_context = err->n_context;
@@ -113,8 +115,14 @@ bool dg_refuse_status(dg_http_error *e, const dgemma_error *err, const char *par
 
 void dg_hide_folder(char *words, const char *folder)
 {
-    const size_t n = strlen(folder);
-    for (char *at = words; n && (at = strstr(at, folder));) {
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/') /* as dg_path_join() does */
+        n--;
+    for (char *at = words; n && *at;) {
+        if (strncmp(at, folder, n)) {
+            at++;
+            continue;
+        }
         const char *behind = at + n + strspn(at + n, "/");
         if (behind[-1] == '/') /* it is followed by a name */
             memmove(at, behind, strlen(behind) + 1);

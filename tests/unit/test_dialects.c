@@ -714,6 +714,34 @@ START_TEST(test_statuses)
 }
 END_TEST
 
+/* A client is told a file's name, and nothing of where it lies. */
+START_TEST(test_folders_are_hidden)
+{
+    static const char *const cases[][3] = {
+        {"/a/b", "/a/b/x: no", "x: no"},
+        {"/a/b//", "/a/b/x: no", "x: no"},
+        {"/a/b/", "in /a/b: no", "in /a/b: no"},
+        {"/a/b", "/a//b/x", "/a//b/x"},
+        {"", "/a: no", "/a: no"},
+    };
+    dgemma_error err = {.status = DGEMMA_E_IO};
+    dg_http_error e;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        strcpy(err.msg, cases[i][1]);
+        dg_hide_folder(err.msg, cases[i][0]);
+        ck_assert_str_eq(err.msg, cases[i][2]);
+    }
+    strcpy(err.msg, "block 1: /a/secret/model.gguf was cut short");
+    dg_refuse_status(&e, &err, NULL);
+    ck_assert_str_eq(e.message, "model.gguf was cut short");
+    memset(err.msg, 's', sizeof err.msg - 1); /* a path that leaves no room for more */
+    err.msg[0] = '/';
+    err.msg[sizeof err.msg - 1] = '\0';
+    dg_refuse_status(&e, &err, NULL);
+    ck_assert_str_eq(e.message, "a file of the model is not whole any more");
+}
+END_TEST
+
 START_TEST(test_no_memory)
 {
     static const struct {
@@ -757,6 +785,7 @@ Suite *dialects_suite(void)
     tcase_add_test(c, test_options);
     tcase_add_test(c, test_more_options);
     tcase_add_test(c, test_statuses);
+    tcase_add_test(c, test_folders_are_hidden);
     tcase_add_test(c, test_canvas_reads);
     tcase_add_test(c, test_how_much_is_told);
     tcase_add_test(c, test_long_names);
