@@ -513,5 +513,7 @@ void check_cuda_rows(void)
     check_route(2, 3200, 128, 8); /* more parts than are asked for at once */
     check_route(64, 720, 128, 8); /* whole blocks */
     check_route(32, 2816, 64, 8);
+    check_route(32, 712, 64, 8); /* and such that are whole but for one side */
+    check_route(32, 2816, 70, 8);
     check_route_ties();
 }
